@@ -1,0 +1,95 @@
+package forebay
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Code is a stable, machine-readable name of an error. It is part of the wire contract: a code may
+// be added, never renamed.
+type Code string
+
+const (
+	CodeInvalidRequest      Code = "invalid_request"   // malformed or out of range; Field says what
+	CodeInvalidJSON         Code = "invalid_json"      // not JSON, too deep, or not UTF-8
+	CodeUnknownField        Code = "unknown_field"     //
+	CodeUnknownTask         Code = "unknown_task"      //
+	CodeUnknownQueue        Code = "unknown_queue"     //
+	CodeInvalidCursor       Code = "invalid_cursor"    //
+	CodePayloadTooLarge     Code = "payload_too_large" //
+	CodeUnsupportedMedia    Code = "unsupported_media_type"
+	CodeUnauthorized        Code = "unauthorized"         // no key, or a wrong, expired or revoked one
+	CodeForbidden           Code = "forbidden"            // the key lacks the scope
+	CodeNotFound            Code = "not_found"            // does not exist, or is another tenant's
+	CodeMethodNotAllowed    Code = "method_not_allowed"   //
+	CodeConflict            Code = "conflict"             // the state does not allow it
+	CodeIdempotencyMismatch Code = "idempotency_mismatch" // the key was used with another body
+	CodeLockLost            Code = "lock_lost"            // the lock token is stale
+	CodeTooManyRequests     Code = "too_many_requests"    // the server itself is saturated
+	CodeNotSupported        Code = "not_supported"        //
+	CodeStorageFull         Code = "storage_full"         // nothing was stored
+	CodeUnavailable         Code = "unavailable"          // try again later
+	CodeDatabaseUnusable    Code = "database_unusable"    // not a database, not ours, newer, read-only, or in use
+	CodeInternal            Code = "internal"             //
+)
+
+// Error is an error a caller may see: its words hold no stack, SQL, path or secret. Everything that
+// leaves Forebay by HTTP or the command line is one of these, or is replaced by CodeInternal.
+type Error struct {
+	Code    Code   `json:"code"`
+	Message string `json:"message"`
+	Field   string `json:"field,omitempty"` // the part of the request it is about, such as "body.priority"
+	// JobID names the job concerned, such as the one an idempotency key already made.
+	JobID string `json:"job_id,omitempty"`
+	cause error
+}
+
+func (e *Error) Error() string {
+	if e.Field != "" {
+		return e.Field + ": " + e.Message
+	}
+	return e.Message
+}
+
+// Unwrap returns the inner error, which is for logs only.
+func (e *Error) Unwrap() error { return e.cause }
+
+// Is reports whether target is an *Error with the same code, so that
+// errors.Is(err, &Error{Code: CodeNotFound}) works.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t.Code == e.Code
+}
+
+// Errorf returns an Error with that code and message.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Invalid returns a CodeInvalidRequest error about one field.
+func Invalid(field, format string, args ...any) *Error {
+	return &Error{Code: CodeInvalidRequest, Field: field, Message: fmt.Sprintf(format, args...)}
+}
+
+// Caused returns a copy of e that carries an inner error for the log.
+func (e *Error) Caused(by error) *Error {
+	c := *e
+	c.cause = by
+	return &c
+}
+
+// CodeOf returns the code of the first *Error in err's chain, or CodeInternal.
+func CodeOf(err error) Code {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return CodeInternal
+}
+
+// ErrLockLost is returned when a lock token no longer holds its message: the lock expired and the
+// message was delivered again, or the job was cancelled. Nothing was changed.
+var ErrLockLost = &Error{Code: CodeLockLost, Message: "the lock on this message is lost; nothing was changed"}
+
+// ErrNotFound is returned for what does not exist in the caller's tenant.
+var ErrNotFound = &Error{Code: CodeNotFound, Message: "not found"}

@@ -1,0 +1,36 @@
+package forebay
+
+import "time"
+
+// EventType names a change in a job's life.
+type EventType string
+
+const (
+	EventAccepted       EventType = "accepted"
+	EventStarted        EventType = "started"
+	EventAttemptFailed  EventType = "attempt_failed"
+	EventThrottled      EventType = "throttled"
+	EventRetryScheduled EventType = "retry_scheduled"
+	EventSucceeded      EventType = "succeeded"
+	EventFailed         EventType = "failed"
+	EventDeadLettered   EventType = "dead_lettered"
+	EventQuarantined    EventType = "quarantined"
+	EventCancelled      EventType = "cancelled"
+	EventExpired        EventType = "expired"
+	EventRedriven       EventType = "redriven"
+)
+
+// Event is one change in a job's life, written in the transaction that made the change.
+type Event struct {
+	Number            int64       `json:"number" doc:"1-based within the job, without gaps; the SSE event id"`
+	Type              EventType   `json:"type"`
+	JobID             string      `json:"job_id"`
+	CorrelationID     string      `json:"correlation_id"`
+	At                time.Time   `json:"at"`
+	Status            Status      `json:"status" doc:"the job's status after the change"`
+	Generation        int         `json:"generation"`
+	Attempt           int         `json:"attempt" doc:"the number of the attempt it concerns; 0: none"`
+	ErrorClass        *ErrorClass `json:"error_class,omitempty"`
+	ErrorCode         string      `json:"error_code,omitempty"`
+	RetryDelaySeconds *float64    `json:"retry_delay_seconds,omitempty"`
+}

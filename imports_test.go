@@ -1,0 +1,218 @@
+package forebay_test
+
+import (
+	"errors"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/forebayhq/forebay"
+
+// mayImport says which of our packages each of our packages may import: "." is the root package,
+// "internal/..." is everything below internal, and "..." is everything. A row whose name ends in
+// "/*" is for each package below a folder. docs/architecture.md explains the arrows.
+var mayImport = map[string][]string{
+	".":                  {},
+	"client":             {"."},
+	"server":             {".", "internal/..."},
+	"cmd/forebay":        {"..."},
+	"examples/*":         {".", "client", "server"},
+	"internal/api":       {".", "internal/jobs"},
+	"internal/blob":      {"."},
+	"internal/config":    {".", "server"},
+	"internal/dispatch":  {".", "internal/jobs"},
+	"internal/jobs":      {".", "internal/blob", "internal/store"},
+	"internal/model":     {"."},
+	"internal/model/sim": {".", "internal/model"},
+	"internal/store":     {"."},
+	"internal/tasks":     {".", "internal/model"},
+}
+
+// inOutStandard are the parts of the standard library that do input or output; the root package
+// must do without them.
+var inOutStandard = []string{
+	"bufio", "crypto/tls", "database", "embed", "io/fs", "io/ioutil", "log", "net", "os", "path/filepath", "plugin", "syscall", "testing",
+}
+
+// pureExceptions are below inOutStandard and do nothing themselves: log/slog is what a Secret needs
+// to stay out of logs.
+var pureExceptions = []string{"log/slog", "net/netip", "net/url"}
+
+func TestImports(t *testing.T) {
+	packages := parseModule(t)
+	used := map[string]bool{}
+	for _, p := range packages {
+		row, ok := rowOf(p.dir)
+		if !ok {
+			t.Errorf("package %s has no row in mayImport (imports_test.go): add one that says which of our packages it may import, and give it a line in docs/architecture.md", p.dir)
+			continue
+		}
+		used[row] = true
+		for _, imp := range p.imports {
+			target, ours := strings.CutPrefix(imp.path, module+"/")
+			if imp.path == module {
+				target, ours = ".", true
+			}
+			switch {
+			case !ours || target == p.dir:
+			case imp.inTest && (target == "cmd" || strings.HasPrefix(target, "cmd/")):
+				t.Errorf("%s: a test imports %s: run the command as a process, or move what is tested out of cmd", imp.file, target)
+			case !imp.inTest && !allowed(mayImport[row], target):
+				t.Errorf("%s: %s imports %s, which its row in mayImport (imports_test.go) does not allow: turn the dependency round, or change the row and say why", imp.file, p.dir, target)
+			}
+		}
+	}
+	for row := range mayImport {
+		if !used[row] {
+			t.Errorf("mayImport (imports_test.go) has a row for %s, where there is no package: remove the row", row)
+		}
+	}
+}
+
+func TestRootPackageIsPure(t *testing.T) {
+	for _, p := range parseModule(t) {
+		for _, imp := range p.imports {
+			if p.dir != "." || imp.inTest {
+				continue
+			}
+			if first, _, _ := strings.Cut(imp.path, "/"); strings.Contains(first, ".") {
+				t.Errorf("%s: the root package imports %s; it may import only the standard library", imp.file, imp.path)
+			}
+			if slices.Contains(pureExceptions, imp.path) {
+				continue
+			}
+			for _, impure := range inOutStandard {
+				if imp.path == impure || strings.HasPrefix(imp.path, impure+"/") {
+					t.Errorf("%s: the root package imports %s; it does no input or output", imp.file, imp.path)
+				}
+			}
+		}
+	}
+}
+
+func TestImportRules(t *testing.T) {
+	for _, c := range []struct {
+		rules  []string
+		target string
+		want   bool
+	}{
+		{nil, ".", false},
+		{[]string{"."}, ".", true},
+		{[]string{"."}, "server", false},
+		{[]string{"internal/..."}, "internal/a/b", true},
+		{[]string{"internal/..."}, "internals", false},
+		{[]string{"internal/model"}, "internal/model/sim", false},
+		{[]string{"..."}, "server", true},
+	} {
+		if got := allowed(c.rules, c.target); got != c.want {
+			t.Errorf("allowed(%q, %q) = %t", c.rules, c.target, got)
+		}
+	}
+	for dir, want := range map[string]string{".": ".", "examples/embed": "examples/*", "internal/model/sim": "internal/model/sim", "internal/util": ""} {
+		if row, _ := rowOf(dir); row != want {
+			t.Errorf("%s has the row %q, want %q", dir, row, want)
+		}
+	}
+}
+
+// rowOf returns the row for the package in a folder: its own, else that of "/*" over it.
+func rowOf(dir string) (string, bool) {
+	if _, ok := mayImport[dir]; ok {
+		return dir, true
+	}
+	for up := path.Dir(dir); up != "."; up = path.Dir(up) {
+		if _, ok := mayImport[up+"/*"]; ok {
+			return up + "/*", true
+		}
+	}
+	return "", false
+}
+
+func allowed(rules []string, target string) bool {
+	return slices.ContainsFunc(rules, func(rule string) bool {
+		below, wild := strings.CutSuffix(rule, "...")
+		return rule == target || (wild && strings.HasPrefix(target, below))
+	})
+}
+
+type parsedPackage struct {
+	dir     string // slash-separated, relative to the module
+	imports []parsedImport
+}
+
+type parsedImport struct {
+	file, path string
+	inTest     bool
+}
+
+// parseModule reads the imports of every Go file of the module, whatever its build constraints.
+func parseModule(t *testing.T) []parsedPackage {
+	t.Helper()
+	byDir := map[string]*parsedPackage{}
+	var dirs []string
+	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name = filepath.ToSlash(name)
+		if entry.IsDir() {
+			return skipFolder(name)
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		dir, inTest := path.Dir(name), strings.HasSuffix(name, "_test.go")
+		if byDir[dir] == nil {
+			byDir[dir] = &parsedPackage{dir: dir}
+			dirs = append(dirs, dir)
+		}
+		for _, spec := range file.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			byDir[dir].imports = append(byDir[dir].imports, parsedImport{name, imported, inTest})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := make([]parsedPackage, len(dirs))
+	for i, dir := range dirs {
+		packages[i] = *byDir[dir]
+	}
+	return packages
+}
+
+// skipFolder leaves out what the go command leaves out as well: other modules, testdata, and names
+// that begin with a dot or underscore.
+func skipFolder(name string) error {
+	if name == "." {
+		return nil
+	}
+	base := path.Base(name)
+	if base == "testdata" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") {
+		return fs.SkipDir
+	}
+	_, err := os.Stat(name + "/go.mod")
+	switch {
+	case err == nil:
+		return fs.SkipDir
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,111 @@
+// Package api serves Forebay over HTTP: REST with JSON, server-sent events and NDJSON, described by
+// the OpenAPI document at /openapi.json.
+//
+// A request passes one chain. [API.ServeHTTP] gives it an id, recovers panics and writes the access
+// log; the mux finds its route; the route's middleware authenticates it and checks the scope; the
+// handler reads the body within limits, decodes it strictly and calls the service as the caller's
+// tenant. Every error, from wherever, leaves as RFC 9457 application/problem+json with a stable code
+// and the request id; what is not a [forebay.Error] is logged and hidden behind CodeInternal.
+//
+// Parameters are validated by huma. Bodies are not: they are decoded by this package, once, without
+// copying the job's input, and with errors that name the field.
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Options configures an API. Only Service is needed.
+type Options struct {
+	Service       Service
+	Deployments   Deployments  // nil: none
+	Logger        *slog.Logger // nil: slog.Default
+	Version       string       // shown at / and in the OpenAPI document
+	MaxInputBytes int64        // of one job; 0: forebay.DefaultMaxInputBytes
+	MemoryBytes   int64        // large request bodies held at once; 0: 64 MiB
+}
+
+// API is the HTTP interface of one server.
+type API struct {
+	service     Service
+	deployments Deployments
+	log         *slog.Logger
+	version     string
+
+	maxInput int64 // bytes of one job's input
+	maxBody  int64 // bytes of one submit: the input and everything around it
+	memory   *semaphore.Weighted
+	capacity int64 // of memory
+
+	mux  *http.ServeMux
+	huma huma.API
+	spec struct{ json, yaml []byte }
+
+	draining context.Context // done when streams shall end
+	drain    context.CancelFunc
+}
+
+// envelopeBytes is what a submit may hold besides its input: metadata, ids and their JSON escapes.
+const envelopeBytes = 128 << 10
+
+// New returns the API with all its routes.
+func New(o Options) *API {
+	a := &API{
+		service:     o.Service,
+		deployments: o.Deployments,
+		log:         o.Logger,
+		version:     o.Version,
+		maxInput:    o.MaxInputBytes,
+		capacity:    o.MemoryBytes,
+		mux:         http.NewServeMux(),
+	}
+	if a.deployments == nil {
+		a.deployments = noDeployments{}
+	}
+	if a.log == nil {
+		a.log = slog.Default()
+	}
+	if a.version == "" {
+		a.version = "devel"
+	}
+	if a.maxInput <= 0 {
+		a.maxInput = forebay.DefaultMaxInputBytes
+	}
+	if a.capacity <= 0 {
+		a.capacity = 64 << 20
+	}
+	a.maxBody = a.maxInput + envelopeBytes
+	a.memory = semaphore.NewWeighted(a.capacity)
+	a.draining, a.drain = context.WithCancel(context.Background())
+
+	a.huma = newHuma(a)
+	a.routeJobs()
+	a.routeBulk()
+	a.routeEvents()
+	a.routeQueues()
+	a.routeSetAside()
+	a.routeReports()
+	a.routeDeployments()
+	a.routeKeys()
+	a.routeHealth()
+	a.publish()
+	return a
+}
+
+// Drain ends event streams and long polls, so that a graceful shutdown does not wait for them.
+// Other requests go on.
+func (a *API) Drain() { a.drain() }
+
+// untilDrain returns a context that also ends when the API drains.
+func (a *API) untilDrain(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(a.draining, cancel)
+	return ctx, func() { stop(); cancel() }
+}

@@ -1,0 +1,294 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/forebayhq/forebay"
+)
+
+const (
+	bulkChunk = 256     // lines stored at once, at most
+	bulkBytes = 1 << 20 // of small lines read ahead of the store
+	// bulkIdle is how long a bulk submit may send nothing.
+	bulkIdle = 2 * time.Minute
+)
+
+func (a *API) routeBulk() {
+	op := huma.Operation{
+		OperationID: "submit-jobs", Method: http.MethodPost, Path: "/v1/jobs/bulk", Tags: []string{"jobs"},
+		Summary: "Submit many jobs",
+		Description: "NDJSON: one submit request a line; idempotency_key and traceparent are fields here. Each line " +
+			"is answered by a line, in order, as soon as it is on disk; a wrong line fails alone. Blank lines are " +
+			"skipped, but count. At most 100,000 lines.",
+		Responses: streamed("200", "One result a line", ndjsonTypes[0], a.schema(reflect.TypeFor[forebay.SubmitResult]())),
+	}
+	route(a, forebay.ScopeSubmit, op, func(_ context.Context, c *call, _ *none) (*stream, error) {
+		if err := checkContentType(c.r.Header, ndjsonTypes); err != nil {
+			return nil, err
+		}
+		return &stream{func(huma.Context) { a.bulk(c) }}, nil
+	})
+	a.documentBody(op, ndjsonTypes[0], a.schema(reflect.TypeFor[forebay.SubmitRequest]()))
+}
+
+// bulkLine is one line that is not blank, or why it could not be read.
+type bulkLine struct {
+	number  int
+	data    []byte
+	err     *forebay.Error
+	release func() // of the memory the data takes
+}
+
+// bulk answers lines while the client still sends. One goroutine reads ahead while this one stores:
+// the slower the disk, the more lines go into one transaction.
+func (a *API) bulk(c *call) {
+	c.w.Header().Set("Content-Type", ndjsonTypes[0])
+	c.w.Header().Set("X-Accel-Buffering", "no")
+	// HTTP/1 servers otherwise swallow the rest of the body before the first answer. Other versions
+	// are always duplex.
+	c.w.control.EnableFullDuplex()
+
+	ctx, cancel := a.untilDrain(c.r.Context())
+	lines := make(chan bulkLine, bulkChunk)
+	reader := &lineReader{api: a, call: c, ctx: ctx, out: lines, ahead: semaphore.NewWeighted(bulkBytes)}
+	// A read that waits for the client ends with the context.
+	stop := context.AfterFunc(ctx, func() { c.w.control.SetReadDeadline(time.Unix(1, 0)) })
+	go reader.run()
+	defer func() {
+		cancel()
+		for line := range lines {
+			line.release()
+		}
+	}()
+
+	for first := range lines {
+		if !a.bulkChunk(c, collect(first, lines)) {
+			return
+		}
+	}
+	if stop() {
+		c.w.control.SetReadDeadline(time.Time{}) // as in readBody
+	}
+	if c.w.status == 0 {
+		c.w.WriteHeader(http.StatusOK) // nothing but blank lines
+	}
+}
+
+// collect returns the line and those that wait behind it.
+func collect(first bulkLine, lines <-chan bulkLine) []bulkLine {
+	chunk := []bulkLine{first}
+	for len(chunk) < bulkChunk {
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				return chunk
+			}
+			chunk = append(chunk, line)
+		default:
+			return chunk
+		}
+	}
+	return chunk
+}
+
+// bulkChunk stores some lines and writes their results. It reports whether the client still listens.
+func (a *API) bulkChunk(c *call, chunk []bulkLine) bool {
+	defer func() {
+		for _, line := range chunk {
+			line.release()
+		}
+	}()
+	results := make([]forebay.SubmitResult, len(chunk))
+	var reqs []forebay.SubmitRequest
+	var places []int // of the requests' results
+	for i, line := range chunk {
+		results[i].Line = line.number
+		if line.err != nil {
+			results[i].Error = line.err
+			continue
+		}
+		req, err := decodeSubmit(line.data, true)
+		if err != nil {
+			results[i].Error = a.lineError(c, err)
+			continue
+		}
+		reqs, places = append(reqs, req), append(places, i)
+	}
+	if len(reqs) > 0 {
+		for i, result := range a.service.SubmitMany(c.r.Context(), c.caller.Tenant, reqs) {
+			result.Line = chunk[places[i]].number
+			if result.Error != nil {
+				result.Error = a.lineError(c, result.Error)
+			}
+			results[places[i]] = result
+		}
+	}
+	var answer bytes.Buffer
+	encoder := json.NewEncoder(&answer)
+	encoder.SetEscapeHTML(false)
+	for _, result := range results {
+		if err := encoder.Encode(result); err != nil {
+			a.logFailure(c.r.Context(), c, err, nil)
+			panic(http.ErrAbortHandler)
+		}
+	}
+	if _, err := c.w.Write(answer.Bytes()); err != nil {
+		c.gone = true
+		return false
+	}
+	return c.w.flush() == nil
+}
+
+// lineError is what the caller may see of an error.
+func (a *API) lineError(c *call, err error) *forebay.Error {
+	e, ok := errors.AsType[*forebay.Error](err)
+	if ok && e.Code != forebay.CodeInternal {
+		return e
+	}
+	var cause error
+	if ok {
+		cause = e.Unwrap()
+	}
+	a.logFailure(c.r.Context(), c, err, cause)
+	return errInternal(c)
+}
+
+// lineReader cuts a body into lines. Small lines wait in a bounded buffer; a large one takes memory
+// like any large body.
+type lineReader struct {
+	api    *API
+	call   *call
+	ctx    context.Context
+	out    chan<- bulkLine
+	ahead  *semaphore.Weighted
+	number int
+	until  time.Time // when the large line being read must be complete
+}
+
+// run reads until the body ends, and closes the channel.
+func (l *lineReader) run() {
+	defer close(l.out)
+	body := bufio.NewReaderSize(l, freeBytes)
+	for {
+		l.number++
+		line, err := l.next(body)
+		if err == nil || errors.Is(err, io.EOF) {
+			if line.err == nil && len(bytes.TrimSpace(line.data)) == 0 {
+				line.release()
+			} else if !l.send(line) {
+				return
+			}
+			if err != nil {
+				return
+			}
+			if l.number < forebay.MaxBulkLines {
+				continue
+			}
+			if _, err = body.Peek(1); err != nil {
+				return
+			}
+			l.number++
+			l.refuse(forebay.Invalid("body", "may have at most %d lines; this and what follows was not read", forebay.MaxBulkLines))
+			return
+		}
+		line.release()
+		l.refuse(l.readError(err))
+		return
+	}
+}
+
+// next reads one line. The error is io.EOF with the last line, which may be empty. A line with an
+// error of its own was skipped.
+func (l *lineReader) next(body *bufio.Reader) (line bulkLine, err error) {
+	line = bulkLine{number: l.number, release: func() {}}
+	part, err := body.ReadSlice('\n')
+	if !errors.Is(err, bufio.ErrBufferFull) {
+		line.data = bytes.Clone(part)
+		if size := int64(len(part)); size > 0 && (err == nil || errors.Is(err, io.EOF)) {
+			if taken := l.ahead.Acquire(l.ctx, size); taken != nil {
+				return line, taken
+			}
+			line.release = func() { l.ahead.Release(size) }
+		}
+		return line, err
+	}
+
+	limit := l.api.maxBody
+	release, full := l.api.takeMemory(l.ctx, limit)
+	if full != nil {
+		line.err = errSaturated
+		return line, skipLine(body)
+	}
+	line.release = release
+	l.until = time.Now().Add(readTime(limit))
+	defer func() { l.until = time.Time{} }()
+	for errors.Is(err, bufio.ErrBufferFull) {
+		line.data = append(line.data, part...)
+		part, err = body.ReadSlice('\n')
+		if int64(len(line.data)+len(part)) > limit {
+			line.data, line.err = nil, tooLarge("body", limit)
+			if errors.Is(err, bufio.ErrBufferFull) {
+				err = skipLine(body)
+			}
+			return line, err
+		}
+	}
+	line.data = append(line.data, part...)
+	return line, err
+}
+
+// skipLine reads to the end of the line.
+func skipLine(body *bufio.Reader) error {
+	for {
+		if _, err := body.ReadSlice('\n'); !errors.Is(err, bufio.ErrBufferFull) {
+			return err
+		}
+	}
+}
+
+// Read reads from the body with a deadline.
+func (l *lineReader) Read(p []byte) (int, error) {
+	deadline := time.Now().Add(bulkIdle)
+	if !l.until.IsZero() && l.until.Before(deadline) {
+		deadline = l.until
+	}
+	l.call.w.control.SetReadDeadline(deadline)
+	if err := l.ctx.Err(); err != nil {
+		return 0, err // its deadline may just have been overwritten
+	}
+	return l.call.r.Body.Read(p)
+}
+
+func (l *lineReader) send(line bulkLine) bool {
+	select {
+	case l.out <- line:
+		return true
+	case <-l.ctx.Done():
+		line.release()
+		return false
+	}
+}
+
+// refuse answers the line at which reading stops. It must arrive even when the context has ended;
+// the receiver reads until the channel closes.
+func (l *lineReader) refuse(err *forebay.Error) {
+	l.out <- bulkLine{number: l.number, err: err, release: func() {}}
+}
+
+func (l *lineReader) readError(err error) *forebay.Error {
+	if l.api.draining.Err() != nil {
+		return forebay.Errorf(forebay.CodeUnavailable, "the server is stopping; this line and what follows was not submitted")
+	}
+	return bodyError(err, l.api.maxBody)
+}

@@ -1,0 +1,246 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// decodeSubmit reads one submit request. Input shares memory with data. Only a line of a bulk submit
+// may hold what POST /v1/jobs takes as headers.
+func decodeSubmit(data []byte, line bool) (forebay.SubmitRequest, error) {
+	var req forebay.SubmitRequest
+	if err := checkBody(data); err != nil {
+		return req, err
+	}
+	var seen []string
+	err := members(data, func(name string, value []byte) error {
+		for _, s := range seen {
+			if s == name {
+				return forebay.Invalid(bodyField(name), "is given twice")
+			}
+		}
+		seen = append(seen, name)
+		return setSubmitField(&req, name, value, line)
+	})
+	return req, err
+}
+
+func setSubmitField(req *forebay.SubmitRequest, name string, value []byte, line bool) error {
+	switch name {
+	case "input":
+		req.Input = value
+		return nil
+	case "task":
+		return decodeField(name, value, &req.Task, "a string")
+	case "queue":
+		return decodeField(name, value, &req.Queue, "a string")
+	case "priority":
+		return decodeField(name, value, &req.Priority, "an integer")
+	case "session_id":
+		return decodeField(name, value, &req.SessionID, "a string")
+	case "correlation_id":
+		return decodeField(name, value, &req.CorrelationID, "a string")
+	case "scheduled_at":
+		return decodeField(name, value, &req.ScheduledAt, wantTime)
+	case "deadline":
+		return decodeField(name, value, &req.Deadline, wantTime)
+	case "max_attempts":
+		return decodeField(name, value, &req.MaxAttempts, "an integer")
+	case "max_cost_usd":
+		return decodeField(name, value, &req.MaxCostUSD, "a number of US dollars, up to a billion")
+	case "metadata":
+		return decodeField(name, value, &req.Metadata, "an object whose values are strings")
+	case "idempotency_key", "traceparent":
+		if !line {
+			return unknownField(name, "; send it as a header")
+		}
+		if name == "traceparent" {
+			return decodeField(name, value, &req.Traceparent, "a string")
+		}
+		return decodeField(name, value, &req.IdempotencyKey, "a string")
+	}
+	return unknownField(name, "")
+}
+
+const wantTime = "an RFC 3339 time such as 2030-01-02T15:04:05Z"
+
+// decodeField decodes a value that is known to be valid JSON; null leaves the field unset.
+func decodeField(name string, value []byte, into any, want string) error {
+	if err := json.Unmarshal(value, into); err != nil {
+		return forebay.Invalid(bodyField(name), "must be %s", want)
+	}
+	return nil
+}
+
+// decode reads one JSON object into a T whose fields all are known.
+func decode[T any](data []byte) (T, error) {
+	var v T
+	if err := checkBody(data); err != nil {
+		return v, err
+	}
+	if data[skipSpace(data, 0)] != '{' {
+		return v, errNotObject
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil {
+		return v, decodeError(err)
+	}
+	return v, nil
+}
+
+// decodeError says in the caller's words what the decoder did not like about valid JSON.
+func decodeError(err error) error {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return forebay.Invalid(bodyField(wrong.Field), "must be %s", kindName(wrong.Type))
+	}
+	if _, ok := errors.AsType[*time.ParseError](err); ok {
+		return forebay.Invalid("body", "holds a time that is not %s", wantTime)
+	}
+	// The decoder has no type for this one (golang/go#29035).
+	if quoted, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		if name, err := strconv.Unquote(quoted); err == nil {
+			return unknownField(name, "")
+		}
+	}
+	return forebay.Invalid("body", "does not have the documented form")
+}
+
+func kindName(t reflect.Type) string {
+	if t == reflect.TypeFor[time.Time]() {
+		return wantTime
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Slice, reflect.Array:
+		return "an array"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	default:
+		return "an integer in range"
+	}
+}
+
+var errNotObject = forebay.Invalid("body", "must be a JSON object")
+
+// checkBody reports why data is not one JSON value within the limits.
+func checkBody(data []byte) error {
+	if skipSpace(data, 0) == len(data) {
+		return &forebay.Error{Code: forebay.CodeInvalidJSON, Field: "body", Message: "is empty; a JSON object is needed"}
+	}
+	return forebay.CheckJSON("body", data)
+}
+
+// bodyField names a member of the body as the service does too; the whole body is "body".
+func bodyField(name string) string {
+	if name == "" {
+		return "body"
+	}
+	return shorten(name)
+}
+
+func unknownField(name, hint string) error {
+	return &forebay.Error{Code: forebay.CodeUnknownField, Field: bodyField(name), Message: fmt.Sprintf("is not a known field%s", hint)}
+}
+
+// shorten keeps a name from outside fit for a message.
+func shorten(name string) string {
+	if len(name) <= forebay.MaxNameBytes && cleanText(name) {
+		return name
+	}
+	return strings.Trim(strconv.QuoteToASCII(name[:min(len(name), forebay.MaxNameBytes)]), `"`)
+}
+
+// members visits the members of the object in data, which must be valid JSON, without copying values.
+func members(data []byte, visit func(name string, value []byte) error) error {
+	i := skipSpace(data, 0)
+	if data[i] != '{' {
+		return errNotObject
+	}
+	i = skipSpace(data, i+1)
+	for data[i] != '}' {
+		end := stringEnd(data, i)
+		name, err := unquote(data[i:end])
+		if err != nil {
+			return forebay.Invalid("body", "has a name that is not a string")
+		}
+		i = skipSpace(data, skipSpace(data, end)+1) // past the colon
+		end = valueEnd(data, i)
+		if err := visit(name, data[i:end:end]); err != nil {
+			return err
+		}
+		i = skipSpace(data, end)
+		if data[i] == ',' {
+			i = skipSpace(data, i+1)
+		}
+	}
+	return nil
+}
+
+func unquote(quoted []byte) (string, error) {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return string(quoted[1 : len(quoted)-1]), nil
+	}
+	var s string
+	err := json.Unmarshal(quoted, &s)
+	return s, err
+}
+
+// skipSpace returns the index of the first byte at or after i that is no JSON space.
+func skipSpace(data []byte, i int) int {
+	for i < len(data) && (data[i] == ' ' || data[i] == '\n' || data[i] == '\r' || data[i] == '\t') {
+		i++
+	}
+	return i
+}
+
+// stringEnd returns the index after the string that starts at i.
+func stringEnd(data []byte, i int) int {
+	for i++; data[i] != '"'; i++ {
+		if data[i] == '\\' {
+			i++
+		}
+	}
+	return i + 1
+}
+
+// valueEnd returns the index after the value that starts at i.
+func valueEnd(data []byte, i int) int {
+	depth := 0
+	for ; i < len(data); i++ {
+		switch data[i] {
+		case '"':
+			if i = stringEnd(data, i); depth == 0 {
+				return i
+			}
+			i--
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 {
+				return i // of a scalar; the brace is its object's
+			}
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case ',', ' ', '\n', '\r', '\t':
+			if depth == 0 {
+				return i
+			}
+		}
+	}
+	return i
+}

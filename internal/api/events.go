@@ -1,0 +1,173 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forebayhq/forebay"
+)
+
+const (
+	// heartbeat keeps proxies from closing a silent stream, and finds clients that are gone.
+	heartbeat = 15 * time.Second
+	// reconnectMillis is when a client whose stream broke should come back.
+	reconnectMillis = 2000
+)
+
+type eventsInput struct {
+	jobPath
+	LastEventID string `header:"Last-Event-ID" doc:"only later events; browsers send it when they reconnect"`
+	After       string `query:"after" doc:"the same, for clients that cannot set the header" example:"3"`
+}
+
+func (a *API) routeEvents() {
+	responses := streamed("200", "Server-sent events: id is the event's number, event its type, data the event",
+		"text/event-stream", a.schema(reflect.TypeFor[forebay.Event]()))
+	responses["204"] = &huma.Response{Description: "The job is terminal and has no later events: do not reconnect"}
+	route(a, forebay.ScopeRead, huma.Operation{
+		OperationID: "follow-job", Method: http.MethodGet, Path: "/v1/jobs/{id}/events", Tags: []string{"jobs"},
+		Summary: "Follow a job's events", Responses: responses,
+		Description: "The stream begins with the events so far and ends after the terminal one.",
+	}, a.events)
+}
+
+func (a *API) events(ctx context.Context, c *call, in *eventsInput) (*stream, error) {
+	after, err := lastEvent(in)
+	if err != nil {
+		return nil, err
+	}
+	// Watching before reading misses nothing between the two.
+	changes, stop, err := a.service.Watch(ctx, c.caller.Tenant, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	events, done, err := a.service.Events(ctx, c.caller.Tenant, in.ID, after)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return &stream{func(huma.Context) {
+		defer stop()
+		if done && len(events) == 0 {
+			c.w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		c.w.Header().Set("Content-Type", "text/event-stream")
+		c.w.Header().Set("X-Accel-Buffering", "no")
+		c.w.WriteHeader(http.StatusOK)
+		if c.r.Method == http.MethodHead {
+			return
+		}
+		a.follow(ctx, c, in.ID, changes, &eventStream{call: c, after: after}, events, done)
+	}}, nil
+}
+
+// lastEvent returns the number of the last event the client has seen.
+func lastEvent(in *eventsInput) (int64, error) {
+	value, field := in.LastEventID, "Last-Event-ID"
+	if value == "" {
+		value, field = in.After, "after"
+	}
+	if value == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || n < 0 {
+		return 0, forebay.Invalid(field, "must be the number of an event")
+	}
+	return n, nil
+}
+
+// follow writes the events given and then those that come, until the last one, or until the client
+// or the server goes.
+func (a *API) follow(ctx context.Context, c *call, id string, changes <-chan struct{}, out *eventStream, events []forebay.Event, done bool) {
+	ctx, cancel := a.untilDrain(ctx)
+	defer cancel()
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	if out.hello() != nil {
+		return
+	}
+	for {
+		quiet := len(events) == 0
+		for len(events) > 0 {
+			if out.write(events) != nil {
+				return
+			}
+			if done {
+				return
+			}
+			var err error
+			if events, done, err = a.service.Events(ctx, c.caller.Tenant, id, out.after); err != nil {
+				a.brokenOff(ctx, c, err)
+				return
+			}
+		}
+		if done {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changes:
+		case <-beat.C:
+			if quiet && out.comment("heartbeat") != nil {
+				return
+			}
+		}
+		var err error
+		if events, done, err = a.service.Events(ctx, c.caller.Tenant, id, out.after); err != nil {
+			a.brokenOff(ctx, c, err)
+			return
+		}
+	}
+}
+
+// brokenOff logs why a stream ends early; the client comes back for the rest.
+func (a *API) brokenOff(ctx context.Context, c *call, err error) {
+	if ctx.Err() == nil && forebay.CodeOf(err) != forebay.CodeNotFound {
+		a.logFailure(ctx, c, err, nil)
+	}
+}
+
+// eventStream writes text/event-stream (HTML standard, section 9.2.5).
+type eventStream struct {
+	call  *call
+	after int64 // the number of the last event written
+}
+
+func (s *eventStream) hello() error {
+	return s.send(fmt.Appendf(nil, "retry: %d\n\n", reconnectMillis))
+}
+
+func (s *eventStream) comment(text string) error { return s.send([]byte(": " + text + "\n\n")) }
+
+func (s *eventStream) write(events []forebay.Event) error {
+	var b bytes.Buffer
+	for _, e := range events {
+		data, err := json.Marshal(e)
+		if err != nil {
+			return fmt.Errorf("marshal event: %w", err)
+		}
+		fmt.Fprintf(&b, "id: %d\nevent: %s\ndata: %s\n\n", e.Number, e.Type, data)
+		s.after = e.Number
+		s.call.correlationID = e.CorrelationID
+	}
+	return s.send(b.Bytes())
+}
+
+func (s *eventStream) send(b []byte) error {
+	if _, err := s.call.w.Write(b); err != nil {
+		s.call.gone = true
+		return err
+	}
+	return s.call.w.flush()
+}

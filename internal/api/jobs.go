@@ -1,0 +1,254 @@
+package api
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forebayhq/forebay"
+)
+
+// maxWait is the longest long poll.
+const maxWait = 60 * time.Second
+
+// retryAfterSubmit is the earliest a client should ask again for a job just accepted.
+const retryAfterSubmit = "1"
+
+type jobPath struct {
+	ID string `path:"id" doc:"job id"`
+}
+
+type submitInput struct {
+	IdempotencyKey string `header:"Idempotency-Key" doc:"repeats of this request with the same key and body answer with the job already made"`
+	Traceparent    string `header:"traceparent" doc:"W3C trace context, handed on to the task"`
+}
+
+type submitOutput struct {
+	Location   string `header:"Location"`
+	RetryAfter string `header:"Retry-After"`
+	Replayed   string `header:"Idempotency-Replayed" doc:"true when the job existed already"`
+	Body       forebay.Job
+}
+
+type getInput struct {
+	jobPath
+	Wait string `query:"wait" doc:"long poll: answer when the job is terminal, at the latest after this time; up to 60s" example:"30s"`
+}
+
+type listInput struct {
+	Status        []string `query:"status,explode" doc:"repeated or separated by commas"`
+	Queue         string   `query:"queue"`
+	Task          string   `query:"task"`
+	CorrelationID string   `query:"correlation_id"`
+	pageInput
+}
+
+type pageInput struct {
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" doc:"default 50"`
+	Cursor string `query:"cursor" maxLength:"1024" doc:"next_cursor of the page before"`
+}
+
+func (a *API) routeJobs() {
+	submit := huma.Operation{
+		OperationID: "submit-job", Method: http.MethodPost, Path: "/v1/jobs", Tags: []string{"jobs"},
+		Summary:     "Submit a job",
+		Description: "The job is on disk when the answer comes.", DefaultStatus: http.StatusAccepted,
+	}
+	route(a, forebay.ScopeSubmit, submit, a.submit)
+	a.documentBody(submit, jsonTypes[0], a.submitSchema())
+
+	route(a, forebay.ScopeRead, huma.Operation{
+		OperationID: "get-job", Method: http.MethodGet, Path: "/v1/jobs/{id}", Tags: []string{"jobs"}, Summary: "Get a job",
+	}, a.get)
+	route(a, forebay.ScopeRead, huma.Operation{
+		OperationID: "list-jobs", Method: http.MethodGet, Path: "/v1/jobs", Tags: []string{"jobs"}, Summary: "List jobs, newest first",
+	}, a.list)
+	route(a, forebay.ScopeRead, huma.Operation{
+		OperationID: "list-attempts", Method: http.MethodGet, Path: "/v1/jobs/{id}/attempts", Tags: []string{"jobs"}, Summary: "List a job's attempts, oldest first",
+	}, a.attempts)
+	route(a, forebay.ScopeRead, huma.Operation{
+		OperationID: "get-result", Method: http.MethodGet, Path: "/v1/jobs/{id}/result", Tags: []string{"jobs"}, Summary: "Read a job's result, of whatever size",
+		Responses: streamed("200", "The result", "application/json", &huma.Schema{}),
+	}, a.result)
+	route(a, forebay.ScopeSubmit, huma.Operation{
+		OperationID: "cancel-job", Method: http.MethodPost, Path: "/v1/jobs/{id}/cancel", Tags: []string{"jobs"}, Summary: "Cancel a job",
+		Description: "Aborts its call in flight. Cancelling a cancelled job changes nothing.",
+	}, a.cancel)
+	route(a, forebay.ScopeOperate, huma.Operation{
+		OperationID: "redrive-job", Method: http.MethodPost, Path: "/v1/jobs/{id}/redrive", Tags: []string{"jobs"}, Summary: "Start the next generation of a failed job",
+		DefaultStatus: http.StatusAccepted,
+	}, a.redrive)
+}
+
+// streamed documents an answer that a handler writes by itself.
+func streamed(status, description, mediaType string, schema *huma.Schema) map[string]*huma.Response {
+	return map[string]*huma.Response{status: {
+		Description: description,
+		Content:     map[string]*huma.MediaType{mediaType: {Schema: schema}},
+	}}
+}
+
+// submitSchema is forebay.SubmitRequest without what travels in headers.
+func (a *API) submitSchema() *huma.Schema {
+	registry := a.huma.OpenAPI().Components.Schemas
+	whole := *registry.Schema(reflect.TypeFor[forebay.SubmitRequest](), false, "SubmitRequest")
+	properties := map[string]*huma.Schema{}
+	for name, property := range whole.Properties {
+		if name != "idempotency_key" && name != "traceparent" {
+			properties[name] = property
+		}
+	}
+	whole.Properties = properties
+	return &whole
+}
+
+func (a *API) submit(ctx context.Context, c *call, in *submitInput) (*submitOutput, error) {
+	data, release, err := a.readBody(c, a.maxBody)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	req, err := decodeSubmit(data, false)
+	if err != nil {
+		return nil, err
+	}
+	req.IdempotencyKey, req.Traceparent = in.IdempotencyKey, in.Traceparent
+	job, existing, err := a.service.Submit(ctx, c.caller.Tenant, req)
+	if err != nil {
+		return nil, err
+	}
+	c.correlationID = job.CorrelationID
+	out := &submitOutput{Location: "/v1/jobs/" + job.ID, RetryAfter: retryAfterSubmit, Body: job}
+	if existing {
+		out.Replayed = "true"
+	}
+	return out, nil
+}
+
+func (a *API) get(ctx context.Context, c *call, in *getInput) (*answer[forebay.Job], error) {
+	var job forebay.Job
+	wait, err := parseWait(in.Wait)
+	if err != nil {
+		return nil, err
+	}
+	if wait == 0 {
+		job, err = a.service.Get(ctx, c.caller.Tenant, in.ID)
+	} else {
+		waiting, cancel := a.untilDrain(ctx)
+		defer cancel()
+		job, err = a.service.Wait(waiting, c.caller.Tenant, in.ID, wait)
+	}
+	return jobAnswer(c, job, err)
+}
+
+func parseWait(s string) (time.Duration, error) {
+	if s == "" {
+		return 0, nil
+	}
+	wait, err := time.ParseDuration(s)
+	if err != nil || wait < 0 || wait > maxWait {
+		return 0, forebay.Invalid("wait", "must be a time from 0s to 60s, such as 30s")
+	}
+	return wait, nil
+}
+
+func jobAnswer(c *call, job forebay.Job, err error) (*answer[forebay.Job], error) {
+	if err != nil {
+		return nil, err
+	}
+	c.correlationID = job.CorrelationID
+	return &answer[forebay.Job]{job}, nil
+}
+
+func (a *API) list(ctx context.Context, c *call, in *listInput) (*answer[forebay.Page[forebay.Job]], error) {
+	filter := forebay.JobFilter{
+		Queue: in.Queue, Task: in.Task, CorrelationID: in.CorrelationID, Limit: in.Limit, Cursor: in.Cursor,
+	}
+	for _, s := range splitList(in.Status) {
+		status := forebay.Status(s)
+		if !status.Valid() {
+			return nil, forebay.Invalid("status", "%q is none of %s", shorten(s), joined(forebay.Statuses))
+		}
+		filter.Status = append(filter.Status, status)
+	}
+	jobs, err := a.service.List(ctx, c.caller.Tenant, filter)
+	return pageAnswer(jobs, err)
+}
+
+func pageAnswer[T any](p forebay.Page[T], err error) (*answer[forebay.Page[T]], error) {
+	if err != nil {
+		return nil, err
+	}
+	if p.Items == nil {
+		p.Items = []T{}
+	}
+	return &answer[forebay.Page[T]]{p}, nil
+}
+
+// splitList returns the values of a parameter that may be repeated, separated by commas, or both.
+func splitList(values []string) []string {
+	var all []string
+	for _, value := range values {
+		for part := range strings.SplitSeq(value, ",") {
+			if part != "" {
+				all = append(all, part)
+			}
+		}
+	}
+	return all
+}
+
+func joined[S ~string](values []S) string {
+	var b strings.Builder
+	for i, v := range values {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(string(v))
+	}
+	return b.String()
+}
+
+func (a *API) attempts(ctx context.Context, c *call, in *jobPath) (*answer[forebay.Page[forebay.Attempt]], error) {
+	attempts, err := a.service.Attempts(ctx, c.caller.Tenant, in.ID)
+	return pageAnswer(page(attempts), err)
+}
+
+func (a *API) result(ctx context.Context, c *call, in *jobPath) (*stream, error) {
+	result, size, err := a.service.Result(ctx, c.caller.Tenant, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &stream{func(huma.Context) {
+		defer result.Close()
+		c.w.Header().Set("Content-Type", "application/json")
+		c.w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
+		c.w.WriteHeader(http.StatusOK)
+		if c.r.Method == http.MethodHead {
+			return
+		}
+		if _, err := io.CopyN(c.w, result, size); err != nil {
+			// The status is out; a body that is too short is all that can still tell.
+			if ctx.Err() == nil {
+				a.logFailure(ctx, c, err, nil)
+			}
+			panic(http.ErrAbortHandler)
+		}
+	}}, nil
+}
+
+func (a *API) cancel(ctx context.Context, c *call, in *jobPath) (*answer[forebay.Job], error) {
+	job, err := a.service.Cancel(ctx, c.caller.Tenant, in.ID)
+	return jobAnswer(c, job, err)
+}
+
+func (a *API) redrive(ctx context.Context, c *call, in *jobPath) (*answer[forebay.Job], error) {
+	job, err := a.service.Redrive(ctx, c.caller.Tenant, in.ID, c.actor())
+	return jobAnswer(c, job, err)
+}

@@ -1,0 +1,59 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forebayhq/forebay"
+)
+
+type createKeyRequest struct {
+	Tenant    string          `json:"tenant,omitempty" doc:"default: the caller's"`
+	Scopes    []forebay.Scope `json:"scopes" minItems:"1"`
+	ExpiresAt *time.Time      `json:"expires_at,omitempty" doc:"default: never"`
+}
+
+type createKeyOutput struct {
+	Location string `header:"Location"`
+	Body     forebay.APIKey
+}
+
+type keyPath struct {
+	ID string `path:"id" doc:"id of the key"`
+}
+
+func (a *API) routeKeys() {
+	tags := []string{"keys"}
+	route(a, forebay.ScopeAdmin, huma.Operation{
+		OperationID: "list-keys", Method: http.MethodGet, Path: "/v1/keys", Tags: tags, Summary: "List API keys, of all tenants",
+	}, func(ctx context.Context, _ *call, _ *none) (*answer[forebay.Page[forebay.APIKey]], error) {
+		keys, err := a.service.Keys(ctx)
+		return pageAnswer(page(keys), err)
+	})
+	routeBody(a, forebay.ScopeAdmin, huma.Operation{
+		OperationID: "create-key", Method: http.MethodPost, Path: "/v1/keys", Tags: tags, Summary: "Make an API key",
+		Description:   "The answer shows the key, once. With the first key the server stops serving requests without one.",
+		DefaultStatus: http.StatusCreated,
+	}, smallBody, func(ctx context.Context, c *call, _ *none, req createKeyRequest) (*createKeyOutput, error) {
+		tenant := cmp.Or(req.Tenant, c.caller.Tenant)
+		key, err := a.service.CreateKey(ctx, tenant, req.Scopes, req.ExpiresAt)
+		if err != nil {
+			return nil, err
+		}
+		return &createKeyOutput{Location: "/v1/keys/" + key.ID, Body: key}, nil
+	})
+	route(a, forebay.ScopeAdmin, huma.Operation{
+		OperationID: "revoke-key", Method: http.MethodDelete, Path: "/v1/keys/{id}", Tags: tags,
+		Summary: "Revoke an API key", Description: "Revoking it again changes nothing.",
+	}, func(ctx context.Context, _ *call, in *keyPath) (*answer[forebay.APIKey], error) {
+		key, err := a.service.RevokeKey(ctx, in.ID)
+		if err != nil {
+			return nil, err
+		}
+		return &answer[forebay.APIKey]{key}, nil
+	})
+}

@@ -1,0 +1,60 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forebayhq/forebay"
+)
+
+const description = "Durable jobs for language models. Every error is application/problem+json (RFC 9457) with a " +
+	"stable `code`. Times are RFC 3339 in UTC. Lists are `{\"items\": […], \"next_cursor\": \"…\"}`; next_cursor is " +
+	"empty on the last page. A server without any API key serves its own machine only, as tenant `default`."
+
+// publish completes the OpenAPI document and serves it. It comes last.
+func (a *API) publish() {
+	schemas := a.huma.OpenAPI().Components.Schemas.Map()
+	delete(schemas, "ErrorModel") // huma's own errors never leave
+	delete(schemas, "ErrorDetail")
+	for _, name := range []string{"Job", "Event"} {
+		enumerate(schemas[name].Properties["status"], forebay.Statuses)
+	}
+	for _, name := range []string{"APIKey", "CreateKeyRequest"} {
+		enumerate(schemas[name].Properties["scopes"].Items, forebay.Scopes)
+	}
+	// A reference cannot say by itself that null may stand in its place.
+	job := schemas["Job"]
+	job.Properties["error"] = &huma.Schema{AnyOf: []*huma.Schema{job.Properties["error"], {Type: "null"}}}
+
+	a.spec.json = must(json.Marshal(a.huma.OpenAPI()))
+	a.spec.yaml = must(a.huma.OpenAPI().YAML())
+	a.serve("/openapi.json", "application/openapi+json", a.spec.json)
+	a.serve("/openapi.yaml", "application/openapi+yaml", a.spec.yaml)
+}
+
+func enumerate[S ~string](schema *huma.Schema, values []S) {
+	for _, v := range values {
+		schema.Enum = append(schema.Enum, string(v))
+	}
+}
+
+// must is for what depends on nothing but the code.
+func must(b []byte, err error) []byte {
+	if err != nil {
+		panic(fmt.Errorf("describe the API: %w", err))
+	}
+	return b
+}
+
+// serve registers a document that is open to everybody and not part of the API's description.
+func (a *API) serve(path, mediaType string, document []byte) {
+	a.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+		c := callFrom(r.Context())
+		c.route = "GET " + path
+		w.Header().Set("Content-Type", mediaType)
+		w.Write(document)
+	})
+}

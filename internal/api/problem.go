@@ -1,0 +1,178 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forebayhq/forebay"
+)
+
+const problemType = "application/problem+json"
+
+// statusCancelled is logged, never sent: the client went away first.
+const statusCancelled = 499
+
+// statuses is the one place where codes become HTTP statuses. What cannot be read at all is 400,
+// what can be read but is not right is 422.
+var statuses = map[forebay.Code]int{
+	forebay.CodeInvalidJSON:         http.StatusBadRequest,
+	forebay.CodeInvalidRequest:      http.StatusUnprocessableEntity,
+	forebay.CodeUnknownField:        http.StatusUnprocessableEntity,
+	forebay.CodeUnknownTask:         http.StatusUnprocessableEntity,
+	forebay.CodeUnknownQueue:        http.StatusUnprocessableEntity,
+	forebay.CodeInvalidCursor:       http.StatusUnprocessableEntity,
+	forebay.CodeIdempotencyMismatch: http.StatusUnprocessableEntity,
+	forebay.CodeNotSupported:        http.StatusUnprocessableEntity,
+	forebay.CodePayloadTooLarge:     http.StatusRequestEntityTooLarge,
+	forebay.CodeUnsupportedMedia:    http.StatusUnsupportedMediaType,
+	forebay.CodeUnauthorized:        http.StatusUnauthorized,
+	forebay.CodeForbidden:           http.StatusForbidden,
+	forebay.CodeNotFound:            http.StatusNotFound,
+	forebay.CodeMethodNotAllowed:    http.StatusMethodNotAllowed,
+	forebay.CodeConflict:            http.StatusConflict,
+	forebay.CodeLockLost:            http.StatusConflict,
+	forebay.CodeTooManyRequests:     http.StatusServiceUnavailable,
+	forebay.CodeUnavailable:         http.StatusServiceUnavailable,
+	forebay.CodeDatabaseUnusable:    http.StatusServiceUnavailable,
+	forebay.CodeStorageFull:         http.StatusInsufficientStorage,
+	forebay.CodeInternal:            http.StatusInternalServerError,
+}
+
+// retryAfterSeconds is what a client that was refused for lack of capacity is told to wait.
+const retryAfterSeconds = "2"
+
+// problem is an RFC 9457 problem detail, the body of every error. Its type is about:blank, so title
+// is the status's phrase; code tells problems apart.
+type problem struct {
+	Type      string          `json:"type" doc:"always about:blank; code tells errors apart"`
+	Title     string          `json:"title"`
+	Status    int             `json:"status"`
+	Detail    string          `json:"detail"`
+	Code      forebay.Code    `json:"code" doc:"stable name of the error"`
+	Field     string          `json:"field,omitempty" doc:"the part of the request it is about"`
+	Errors    []problemDetail `json:"errors,omitempty" doc:"when several parts of the request are wrong"`
+	JobID     string          `json:"job_id,omitempty"`
+	RequestID string          `json:"request_id"`
+
+	header http.Header
+}
+
+type problemDetail struct {
+	Location string `json:"location"`
+	Message  string `json:"message"`
+}
+
+// These make a problem an error that huma writes as it is.
+func (p *problem) Error() string           { return p.Detail }
+func (p *problem) GetStatus() int          { return p.Status }
+func (p *problem) GetHeaders() http.Header { return p.header }
+func (*problem) ContentType(string) string { return problemType }
+
+func newProblem(c *call, code forebay.Code, detail string) *problem {
+	status := statuses[code]
+	p := &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Code: code, RequestID: c.id}
+	switch status {
+	case http.StatusUnauthorized:
+		p.header = http.Header{"Www-Authenticate": {c.challenge()}}
+	case http.StatusServiceUnavailable:
+		p.header = http.Header{"Retry-After": {retryAfterSeconds}}
+	}
+	return p
+}
+
+// problem turns any error into what the caller may see, and logs what it may not.
+func (a *API) problem(ctx context.Context, c *call, err error) *problem {
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p
+	}
+	e, ok := errors.AsType[*forebay.Error](err)
+	switch {
+	case ok && e.Code != forebay.CodeInternal && statuses[e.Code] != 0:
+		if statuses[e.Code] >= http.StatusInternalServerError {
+			a.logFailure(ctx, c, err, e.Unwrap())
+		}
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		c.gone = true
+		e = forebay.Errorf(forebay.CodeUnavailable, "the request was cancelled")
+	case errors.Is(err, context.DeadlineExceeded):
+		a.logFailure(ctx, c, err, nil)
+		e = forebay.Errorf(forebay.CodeUnavailable, "the server did not answer in time; try again")
+	default:
+		a.logFailure(ctx, c, err, errors.Unwrap(err))
+		e = errInternal(c)
+	}
+	p := newProblem(c, e.Code, e.Error())
+	p.Field, p.JobID = e.Field, e.JobID
+	if e.Code == forebay.CodeUnknownQueue && c.r.PathValue("queue") != "" {
+		// The queue is the resource itself here, not a part of what was sent.
+		p.Status, p.Title = http.StatusNotFound, http.StatusText(http.StatusNotFound)
+	}
+	return p
+}
+
+// errInternal says no more than where to look.
+func errInternal(c *call) *forebay.Error {
+	return forebay.Errorf(forebay.CodeInternal, "an internal error; the server's log has it under request id %s", c.id)
+}
+
+// logFailure logs an error of the server's own, once, with what its message leaves out.
+func (a *API) logFailure(ctx context.Context, c *call, err, cause error) {
+	attrs := append(c.attrs(), slog.Any("error", err))
+	if cause != nil && !strings.Contains(err.Error(), cause.Error()) {
+		attrs = append(attrs, slog.Any("cause", cause))
+	}
+	a.log.LogAttrs(ctx, slog.LevelError, "request failed", attrs...)
+}
+
+// fail answers with the problem err is. It is for errors outside a huma handler.
+func (a *API) fail(c *call, err error) {
+	a.problem(c.r.Context(), c, err).write(c.w)
+}
+
+func (p *problem) write(w http.ResponseWriter) {
+	for name, values := range p.header {
+		w.Header()[name] = values
+	}
+	body, err := json.Marshal(p)
+	if err != nil {
+		panic(fmt.Errorf("marshal problem: %w", err)) // a struct of strings: cannot happen
+	}
+	w.Header().Set("Content-Type", problemType)
+	w.WriteHeader(p.Status)
+	w.Write(append(body, '\n'))
+}
+
+// transform replaces huma's own errors, which are all about parameters, by ours.
+func transform(ctx huma.Context, _ string, v any) (any, error) {
+	m, ok := v.(*huma.ErrorModel)
+	if !ok {
+		return v, nil
+	}
+	c := callFrom(ctx.Context())
+	if m.Status >= http.StatusInternalServerError {
+		return newProblem(c, forebay.CodeInternal, errInternal(c).Message), nil
+	}
+	p := newProblem(c, forebay.CodeInvalidRequest, m.Detail)
+	for _, e := range m.Errors {
+		if e == nil {
+			continue
+		}
+		p.Errors = append(p.Errors, problemDetail{Location: e.Location, Message: e.Message})
+	}
+	if len(p.Errors) > 0 {
+		first := p.Errors[0]
+		_, p.Field, _ = strings.Cut(first.Location, ".")
+		p.Detail = p.Field + ": " + first.Message
+		if first.Message == "unknown query parameter" {
+			p.Code = forebay.CodeUnknownField
+		}
+	}
+	return p, nil
+}

@@ -1,0 +1,54 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forebayhq/forebay"
+)
+
+type queuePath struct {
+	Queue string `path:"queue" doc:"name of the queue"`
+}
+
+func (a *API) routeQueues() {
+	route(a, forebay.ScopeRead, huma.Operation{
+		OperationID: "list-queues", Method: http.MethodGet, Path: "/v1/queues", Tags: []string{"queues"},
+		Summary: "List queues", Description: "Counts are of the caller's own jobs.",
+	}, func(ctx context.Context, c *call, _ *none) (*answer[forebay.Page[forebay.QueueInfo]], error) {
+		queues, err := a.service.Queues(ctx, c.caller.Tenant)
+		return pageAnswer(page(queues), err)
+	})
+	route(a, forebay.ScopeRead, huma.Operation{
+		OperationID: "get-queue", Method: http.MethodGet, Path: "/v1/queues/{queue}", Tags: []string{"queues"}, Summary: "Get a queue",
+	}, func(ctx context.Context, c *call, in *queuePath) (*answer[forebay.QueueInfo], error) {
+		return a.queue(ctx, c, in.Queue)
+	})
+	route(a, forebay.ScopeAdmin, huma.Operation{
+		OperationID: "pause-queue", Method: http.MethodPost, Path: "/v1/queues/{queue}/pause", Tags: []string{"queues"},
+		Summary: "Pause a queue", Description: "No job of any tenant starts; calls in flight finish. A pause outlives a restart.",
+	}, func(ctx context.Context, c *call, in *queuePath) (*answer[forebay.QueueInfo], error) {
+		if err := a.service.PauseQueue(ctx, in.Queue, c.actor()); err != nil {
+			return nil, err
+		}
+		return a.queue(ctx, c, in.Queue)
+	})
+	route(a, forebay.ScopeAdmin, huma.Operation{
+		OperationID: "resume-queue", Method: http.MethodPost, Path: "/v1/queues/{queue}/resume", Tags: []string{"queues"}, Summary: "Resume a queue",
+	}, func(ctx context.Context, c *call, in *queuePath) (*answer[forebay.QueueInfo], error) {
+		if err := a.service.ResumeQueue(ctx, in.Queue, c.actor()); err != nil {
+			return nil, err
+		}
+		return a.queue(ctx, c, in.Queue)
+	})
+}
+
+func (a *API) queue(ctx context.Context, c *call, name string) (*answer[forebay.QueueInfo], error) {
+	queue, err := a.service.Queue(ctx, c.caller.Tenant, name)
+	if err != nil {
+		return nil, err
+	}
+	return &answer[forebay.QueueInfo]{queue}, nil
+}

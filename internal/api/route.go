@@ -1,0 +1,119 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/forebayhq/forebay"
+)
+
+// newHuma returns the registrar of routes and of their documentation. huma's own pages are off: its
+// documentation page loads scripts from a third party.
+func newHuma(a *API) huma.API {
+	registry := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
+	// Money is an integer in Go and a decimal number in JSON.
+	registry.RegisterTypeAlias(reflect.TypeFor[forebay.Money](), reflect.TypeFor[float64]())
+	return humago.New(a.mux, huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info:    &huma.Info{Title: "Forebay", Version: a.version, Description: description},
+			Components: &huma.Components{
+				Schemas: registry,
+				SecuritySchemes: map[string]*huma.SecurityScheme{
+					"key": {Type: "http", Scheme: "bearer", Description: "An API key, fb_…"},
+				},
+			},
+		},
+		Formats: map[string]huma.Format{
+			"application/json": huma.DefaultJSONFormat,
+			"json":             huma.DefaultJSONFormat,
+		},
+		DefaultFormat:                "application/json",
+		RejectUnknownQueryParameters: true,
+		Transformers:                 []huma.Transformer{transform},
+	})
+}
+
+// none is the input of a route without parameters, or the output of one without a body.
+type none struct{}
+
+// answer is an output that is only a body.
+type answer[T any] struct {
+	Body T
+}
+
+// stream is an output that writes itself.
+type stream struct {
+	Body func(huma.Context)
+}
+
+// route registers a handler for callers with the scope. Whatever error it returns becomes a problem.
+func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func(context.Context, *call, *I) (*O, error)) {
+	if op.Responses == nil {
+		op.Responses = map[string]*huma.Response{}
+	}
+	op.Responses["default"] = &huma.Response{
+		Description: "A problem (RFC 9457)",
+		Content:     map[string]*huma.MediaType{problemType: {Schema: a.schema(reflect.TypeFor[problem]())}},
+	}
+	if scope != open {
+		op.Security = []map[string][]string{{"key": {}}}
+		op.Description += "\n\nScope: `" + string(scope) + "`."
+	}
+	op.Middlewares = append(op.Middlewares, a.admit(op.Method+" "+op.Path, scope))
+	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		c := callFrom(ctx)
+		out, err := handle(ctx, c, in)
+		if err != nil {
+			return nil, a.problem(ctx, c, err)
+		}
+		return out, nil
+	})
+}
+
+// routeBody registers a handler that takes a JSON object of at most limit bytes as its body.
+func routeBody[I, B, O any](a *API, scope forebay.Scope, op huma.Operation, limit int64, handle func(context.Context, *call, *I, B) (*O, error)) {
+	route(a, scope, op, func(ctx context.Context, c *call, in *I) (*O, error) {
+		data, release, err := a.readBody(c, limit)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+		body, err := decode[B](data)
+		if err != nil {
+			return nil, err
+		}
+		return handle(ctx, c, in, body)
+	})
+	a.documentBody(op, jsonTypes[0], a.schema(reflect.TypeFor[B]()))
+}
+
+func (a *API) schema(t reflect.Type) *huma.Schema {
+	return a.huma.OpenAPI().Components.Schemas.Schema(t, true, t.Name())
+}
+
+// documentBody describes the body of a registered operation. It is not told to huma beforehand
+// because huma would then read and validate the body itself.
+func (a *API) documentBody(op huma.Operation, mediaType string, schema *huma.Schema) {
+	item := a.huma.OpenAPI().Paths[op.Path]
+	registered := item.Post
+	if op.Method == http.MethodPut {
+		registered = item.Put
+	}
+	registered.RequestBody = &huma.RequestBody{
+		Required: true,
+		Content:  map[string]*huma.MediaType{mediaType: {Schema: schema}},
+	}
+}
+
+// page wraps a list that is never cut into pages.
+func page[T any](items []T) forebay.Page[T] {
+	if items == nil {
+		items = []T{}
+	}
+	return forebay.Page[T]{Items: items}
+}

@@ -1,0 +1,34 @@
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 16 << 10
+)
+
+// Server returns an HTTP server of the API. Requests end with ctx; its Shutdown ends event streams and
+// long polls at once and lets other requests finish. There is no time limit on whole requests, since
+// streams have none: each body has its own, and so has each write.
+func (a *API) Server(ctx context.Context) *http.Server {
+	s := &http.Server{
+		Handler:           a,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12},
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		// Mostly clients that break off a TLS handshake.
+		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+	}
+	s.RegisterOnShutdown(a.Drain)
+	return s
+}

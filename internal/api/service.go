@@ -1,0 +1,113 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs"
+)
+
+// Service is what the API needs of [jobs.Service], by capability. Errors a caller may see are
+// *forebay.Error values; any other is hidden.
+type Service interface {
+	Submitter
+	Reader
+	Follower
+	Controller
+	Queues
+	SetAsides
+	Keys
+	Reports
+}
+
+// Submitter stores jobs.
+type Submitter interface {
+	Submit(ctx context.Context, tenant string, req forebay.SubmitRequest) (job forebay.Job, existing bool, err error)
+	SubmitMany(ctx context.Context, tenant string, reqs []forebay.SubmitRequest) []forebay.SubmitResult
+}
+
+// Reader reads a tenant's jobs.
+type Reader interface {
+	Get(ctx context.Context, tenant, id string) (forebay.Job, error)
+	List(ctx context.Context, tenant string, f forebay.JobFilter) (forebay.Page[forebay.Job], error)
+	Result(ctx context.Context, tenant, id string) (r io.ReadCloser, size int64, err error)
+	Attempts(ctx context.Context, tenant, id string) ([]forebay.Attempt, error)
+}
+
+// Follower waits for changes of a job.
+type Follower interface {
+	Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Job, error)
+	Events(ctx context.Context, tenant, id string, after int64) (events []forebay.Event, done bool, err error)
+	Watch(ctx context.Context, tenant, id string) (changes <-chan struct{}, stop func(), err error)
+}
+
+// Controller changes the course of a job.
+type Controller interface {
+	Cancel(ctx context.Context, tenant, id string) (forebay.Job, error)
+	Redrive(ctx context.Context, tenant, id, actor string) (forebay.Job, error)
+}
+
+// Queues shows and pauses queues.
+type Queues interface {
+	Queues(ctx context.Context, tenant string) ([]forebay.QueueInfo, error)
+	Queue(ctx context.Context, tenant, name string) (forebay.QueueInfo, error)
+	PauseQueue(ctx context.Context, name, actor string) error
+	ResumeQueue(ctx context.Context, name, actor string) error
+}
+
+// SetAsides works on the dead-letter and quarantine subqueues.
+type SetAsides interface {
+	SetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, limit int, cursor string) (forebay.Page[forebay.SetAsideJob], error)
+	PeekSetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, jobID string) (forebay.SetAsideJob, error)
+	RedriveSetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, req forebay.RedriveRequest, actor string) (forebay.RedriveReport, error)
+	PurgeSetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, actor string) (forebay.PurgeReport, error)
+}
+
+// Keys makes, lists, revokes and checks API keys.
+type Keys interface {
+	CreateKey(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time) (forebay.APIKey, error)
+	Keys(ctx context.Context) ([]forebay.APIKey, error)
+	RevokeKey(ctx context.Context, id string) (forebay.APIKey, error)
+	Authenticate(ctx context.Context, key string) (caller forebay.Caller, open bool, err error)
+}
+
+// Reports answers about the whole.
+type Reports interface {
+	RetryReport(ctx context.Context, tenant string, since, until time.Time) (forebay.RetryReport, error)
+	Tasks() []forebay.Task
+	Ready(ctx context.Context) error
+}
+
+var _ Service = (*jobs.Service)(nil)
+
+// Deployments shows the model deployments and sets the faults of simulated ones.
+type Deployments interface {
+	List() []Deployment
+	// SimFaults is CodeNotFound for a deployment that does not exist or is not simulated; so is
+	// SetSimFaults, which gets one JSON object and takes effect with the next call.
+	SimFaults(name string) (json.RawMessage, error)
+	SetSimFaults(name string, faults json.RawMessage) error
+}
+
+// Deployment is one endpoint, model and region as operators see it.
+type Deployment struct {
+	Name              string        `json:"name"`
+	Provider          string        `json:"provider"`
+	Models            []string      `json:"models" doc:"logical names it serves"`
+	Simulated         bool          `json:"simulated"`
+	TokensPerMinute   int           `json:"tokens_per_minute" doc:"0: unknown"`
+	RequestsPerMinute int           `json:"requests_per_minute" doc:"0: unknown"`
+	Price             forebay.Price `json:"price" doc:"US dollars per million tokens"`
+}
+
+// noDeployments is a server without any.
+type noDeployments struct{}
+
+func (noDeployments) List() []Deployment                        { return nil }
+func (noDeployments) SimFaults(string) (json.RawMessage, error) { return nil, forebay.ErrNotFound }
+func (noDeployments) SetSimFaults(string, json.RawMessage) error {
+	return forebay.ErrNotFound
+}

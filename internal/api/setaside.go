@@ -1,0 +1,128 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forebayhq/forebay"
+)
+
+type setAsideQuery struct {
+	queuePath
+	JobIDs        []string  `query:"job_ids,explode" doc:"repeated or separated by commas"`
+	Task          string    `query:"task"`
+	Reason        string    `query:"reason"`
+	CorrelationID string    `query:"correlation_id"`
+	Before        time.Time `query:"before" doc:"set aside before this time"`
+	After         time.Time `query:"after" doc:"set aside at or after this time"`
+	pageInput
+}
+
+func (q *setAsideQuery) filter() forebay.SetAsideFilter {
+	f := forebay.SetAsideFilter{JobIDs: splitList(q.JobIDs), Task: q.Task, Reason: q.Reason, CorrelationID: q.CorrelationID}
+	if !q.Before.IsZero() {
+		f.Before = &q.Before
+	}
+	if !q.After.IsZero() {
+		f.After = &q.After
+	}
+	return f
+}
+
+type setAsidePath struct {
+	queuePath
+	JobID string `path:"job_id" doc:"job id"`
+}
+
+// purgeRequest says what to purge. Everything must be asked for by name, so that no mistake in a
+// filter purges it.
+type purgeRequest struct {
+	Filter *forebay.SetAsideFilter `json:"filter,omitempty" doc:"must select something"`
+	All    bool                    `json:"all,omitempty" doc:"everything in the subqueue; instead of a filter"`
+}
+
+// routeSetAside registers the same routes for both subqueues of failed jobs.
+func (a *API) routeSetAside() {
+	a.routeSubqueue("dead-letters", "dead-letter", forebay.DeadLetters)
+	a.routeSubqueue("quarantine", "quarantine", forebay.Quarantine)
+}
+
+func (a *API) routeSubqueue(segment, name string, where forebay.SetAside) {
+	base, tags := "/v1/queues/{queue}/"+segment, []string{segment}
+	route(a, forebay.ScopeOperate, huma.Operation{
+		OperationID: "list-" + segment, Method: http.MethodGet, Path: base, Tags: tags,
+		Summary: "List the jobs in the " + name + " subqueue, newest first",
+	}, func(ctx context.Context, c *call, in *setAsideQuery) (*answer[forebay.Page[forebay.SetAsideJob]], error) {
+		jobs, err := a.service.SetAside(ctx, c.caller.Tenant, in.Queue, where, in.filter(), in.Limit, in.Cursor)
+		return pageAnswer(jobs, err)
+	})
+	route(a, forebay.ScopeOperate, huma.Operation{
+		OperationID: "peek-" + segment, Method: http.MethodGet, Path: base + "/{job_id}", Tags: tags,
+		Summary: "Look at one job in the " + name + " subqueue, with its input",
+	}, func(ctx context.Context, c *call, in *setAsidePath) (*answer[forebay.SetAsideJob], error) {
+		job, err := a.service.PeekSetAside(ctx, c.caller.Tenant, in.Queue, where, in.JobID)
+		if err != nil {
+			return nil, err
+		}
+		c.correlationID = job.CorrelationID
+		return &answer[forebay.SetAsideJob]{job}, nil
+	})
+	routeBody(a, forebay.ScopeOperate, huma.Operation{
+		OperationID: "redrive-" + segment, Method: http.MethodPost, Path: base + "/redrive", Tags: tags,
+		Summary:     "Send jobs of the " + name + " subqueue back as their next generation",
+		Description: "Without a filter: all of them. Each job goes back at most once, however many redrives run.",
+	}, a.maxBody, func(ctx context.Context, c *call, in *queuePath, req forebay.RedriveRequest) (*answer[forebay.RedriveReport], error) {
+		if err := checkFilter(req.Filter); err != nil {
+			return nil, err
+		}
+		report, err := a.service.RedriveSetAside(ctx, c.caller.Tenant, in.Queue, where, req, c.actor())
+		if err != nil {
+			return nil, err
+		}
+		return &answer[forebay.RedriveReport]{report}, nil
+	})
+	routeBody(a, forebay.ScopeOperate, huma.Operation{
+		OperationID: "purge-" + segment, Method: http.MethodPost, Path: base + "/purge", Tags: tags,
+		Summary:     "Remove jobs from the " + name + " subqueue for good",
+		Description: "Takes a filter that selects something, or all: true. The job records stay, failed.",
+	}, smallBody, func(ctx context.Context, c *call, in *queuePath, req purgeRequest) (*answer[forebay.PurgeReport], error) {
+		filter, err := req.check()
+		if err != nil {
+			return nil, err
+		}
+		report, err := a.service.PurgeSetAside(ctx, c.caller.Tenant, in.Queue, where, filter, c.actor())
+		if err != nil {
+			return nil, err
+		}
+		return &answer[forebay.PurgeReport]{report}, nil
+	})
+}
+
+func (req purgeRequest) check() (forebay.SetAsideFilter, error) {
+	if req.Filter == nil {
+		if !req.All {
+			return forebay.SetAsideFilter{}, forebay.Invalid("body", "must hold a filter, or all: true to purge everything")
+		}
+		return forebay.SetAsideFilter{}, nil
+	}
+	f := *req.Filter
+	if req.All {
+		return f, forebay.Invalid("body", "must hold a filter or all: true, not both")
+	}
+	if f.JobIDs == nil && f.Task == "" && f.Reason == "" && f.CorrelationID == "" && f.Before == nil && f.After == nil {
+		return f, forebay.Invalid("filter", "selects nothing in particular; to purge everything say all: true instead")
+	}
+	return f, checkFilter(f)
+}
+
+// checkFilter refuses a list of ids that is there but empty: it was meant to select nothing, and
+// would select everything.
+func checkFilter(f forebay.SetAsideFilter) error {
+	if f.JobIDs != nil && len(f.JobIDs) == 0 {
+		return forebay.Invalid("filter.job_ids", "must not be empty; leave it out to select any job")
+	}
+	return nil
+}

@@ -1,0 +1,299 @@
+// Package blob keeps payloads that are too large for the database (claim-check): in a local folder,
+// S3 or Azure Blob, by a gocloud.dev URL. Keys are made by Forebay alone; a key never holds anything
+// a client wrote.
+//
+// A payload is uploaded before the transaction that refers to it commits, and deleted after the
+// transaction that forgets it. A crash in between leaves an orphan, never a dangling reference;
+// [Store.Sweep] removes orphans.
+package blob
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Store holds payloads by key. It is safe for concurrent use. Its errors are fit for callers: the
+// storage's own error, with its paths and addresses, is only in the chain.
+type Store struct {
+	backend backend
+}
+
+// backend is what differs between a local folder and an object store. Keys are already valid.
+type backend interface {
+	// put stores r to its end, durably, replacing what was there as a whole or not at all.
+	put(ctx context.Context, key string, r io.Reader) error
+	// get returns an error that is fs.ErrNotExist when there is no such key.
+	get(ctx context.Context, key string) (io.ReadCloser, int64, error)
+	// remove does nothing when there is no such key.
+	remove(ctx context.Context, key string) error
+	// walk visits every key last written before a time, in any order; visited keys may be removed
+	// meanwhile.
+	walk(ctx context.Context, before time.Time, visit func(key string) error) error
+	close() error
+}
+
+// Open opens the store at a URL: file:///absolute/folder, file://./relative/folder, s3://bucket,
+// azblob://container, or mem:// for tests. What holds no "://" is the path of a local folder. A
+// missing folder is created, readable by its owner only. Parameters are gocloud.dev's, such as
+// s3://bucket?region=eu-central-1&prefix=forebay/. No request is made: Check does that.
+func Open(ctx context.Context, address string) (*Store, error) {
+	if address == "" {
+		return nil, forebay.Invalid("blob", "is empty")
+	}
+	if !strings.Contains(address, "://") {
+		return openFolder(address)
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, forebay.Invalid("blob", "is not a valid URL").Caused(err)
+	}
+	switch u.Scheme {
+	case "file":
+		path, err := folderPath(u)
+		if err != nil {
+			return nil, err
+		}
+		return openFolder(path)
+	case "s3", "azblob", "mem":
+		b, err := openBucket(ctx, u)
+		if err != nil {
+			return nil, err
+		}
+		return &Store{backend: b}, nil
+	}
+	return nil, forebay.Invalid("blob", "has the scheme %.20q; known are file, s3, azblob and mem", u.Scheme)
+}
+
+func openFolder(path string) (*Store, error) {
+	f, err := newFolder(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{backend: f}, nil
+}
+
+// Close releases the store. Readers from Get stay valid.
+func (s *Store) Close() error { return s.backend.close() }
+
+// Put stores exactly size bytes of r under the key, replacing what was there. When it returns nil
+// the payload outlives a power cut; on an error the key holds what it held before or, rarely, the
+// new payload, but never a part of it. An error of r itself is returned unchanged.
+func (s *Store) Put(ctx context.Context, key string, r io.Reader, size int64) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	if size < 0 {
+		return forebay.Errorf(forebay.CodeInternal, "a payload has a negative size")
+	}
+	src := &exactReader{ctx: ctx, r: r, left: size}
+	err := s.backend.put(ctx, key, src)
+	if src.err != nil {
+		return src.err
+	}
+	return coded(ctx, "store payload", err)
+}
+
+// Get opens a payload and tells its size in bytes. The caller closes it. A missing one is
+// CodeNotFound.
+func (s *Store) Get(ctx context.Context, key string) (io.ReadCloser, int64, error) {
+	if err := checkKey(key); err != nil {
+		return nil, 0, err
+	}
+	r, size, err := s.backend.get(ctx, key)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, forebay.ErrNotFound.Caused(fmt.Errorf("open payload: %w", err))
+	}
+	if err != nil {
+		return nil, 0, coded(ctx, "open payload", err)
+	}
+	return &payload{ctx: ctx, ReadCloser: r}, size, nil
+}
+
+// ReadAll returns a whole payload of at most limit bytes; a larger one is CodePayloadTooLarge.
+func (s *Store) ReadAll(ctx context.Context, key string, limit int64) ([]byte, error) {
+	r, size, err := s.Get(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if size > limit {
+		return nil, forebay.Errorf(forebay.CodePayloadTooLarge, "the payload has %d bytes; the limit is %d", size, limit)
+	}
+	b := make([]byte, size)
+	if _, err := io.ReadFull(r, b); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = coded(ctx, "read payload", fmt.Errorf("shorter than its %d bytes: %w", size, err))
+		}
+		return nil, err
+	}
+	return b, nil
+}
+
+// Delete removes a payload. Removing what does not exist succeeds, so that it can be repeated. A
+// power cut may bring a deleted payload back as an orphan.
+func (s *Store) Delete(ctx context.Context, key string) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	return coded(ctx, "delete payload", s.backend.remove(ctx, key))
+}
+
+// sweepPage is how many keys Sweep asks about at once.
+const sweepPage = 500
+
+// Sweep removes payloads last written before olderThan that nothing refers to. keep gets a page of
+// keys and returns those that must stay; an error of keep ends the sweep with nothing of that page
+// removed. olderThan must lie further back than the longest time between an upload and the commit
+// of its transaction. What Forebay did not write is never touched.
+func (s *Store) Sweep(ctx context.Context, olderThan time.Time, keep func(keys []string) (map[string]bool, error)) (removed int, err error) {
+	page := make([]string, 0, sweepPage)
+	sweep := func() error {
+		if len(page) == 0 {
+			return nil
+		}
+		kept, err := keep(page)
+		if err != nil {
+			return fmt.Errorf("look up payload references: %w", err)
+		}
+		for _, key := range page {
+			if kept[key] {
+				continue
+			}
+			if err := s.backend.remove(ctx, key); err != nil {
+				return coded(ctx, "delete orphan payload", err)
+			}
+			removed++
+		}
+		page = make([]string, 0, sweepPage) // keep may hold on to the old one
+		return nil
+	}
+	var stopped error
+	err = s.backend.walk(ctx, olderThan, func(key string) error {
+		if page = append(page, key); len(page) < sweepPage {
+			return nil
+		}
+		stopped = sweep()
+		return stopped
+	})
+	if stopped != nil {
+		return removed, stopped
+	}
+	if err != nil {
+		return removed, coded(ctx, "list payloads", err)
+	}
+	return removed, sweep()
+}
+
+// Check writes, reads and deletes a small payload, and returns why that does not work.
+func (s *Store) Check(ctx context.Context) error {
+	probe := rand.Text()
+	key := Key(0, "probe", probe)
+	if err := s.Put(ctx, key, strings.NewReader(probe), int64(len(probe))); err != nil {
+		return err
+	}
+	got, err := s.ReadAll(ctx, key, int64(len(probe)))
+	// The probe goes in any case; Sweep gets it if even that fails.
+	deleted := s.Delete(context.WithoutCancel(ctx), key)
+	switch {
+	case err != nil:
+		return err
+	case !bytes.Equal(got, []byte(probe)):
+		return forebay.Errorf(forebay.CodeUnavailable, "the payload storage returned other bytes than were stored")
+	}
+	return deleted
+}
+
+// coded turns a storage error into one that callers may see, keeping it in the chain for the log.
+func coded(ctx context.Context, doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", doing, ctx.Err())
+	}
+	cause := fmt.Errorf("%s: %w", doing, err)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return forebay.Errorf(forebay.CodeStorageFull, "the payload storage is full").Caused(cause)
+	}
+	return forebay.Errorf(forebay.CodeUnavailable, "the payload storage is not available").Caused(cause)
+}
+
+// exactReader yields exactly left bytes of r, or fails. It remembers r's failure, which is the
+// caller's own and not the storage's.
+type exactReader struct {
+	ctx  context.Context
+	r    io.Reader
+	left int64
+	err  error
+}
+
+func (e *exactReader) Read(p []byte) (int, error) {
+	if e.err != nil {
+		return 0, e.err
+	}
+	if err := e.ctx.Err(); err != nil {
+		return 0, e.fail(fmt.Errorf("store payload: %w", err))
+	}
+	if e.left == 0 {
+		return 0, e.end()
+	}
+	n, err := e.r.Read(p[:min(int64(len(p)), e.left)])
+	e.left -= int64(n)
+	switch {
+	case err == nil || (errors.Is(err, io.EOF) && e.left == 0):
+		return n, nil
+	case errors.Is(err, io.EOF):
+		return n, e.fail(forebay.Errorf(forebay.CodeInvalidRequest, "the payload ends %d bytes before its announced size", e.left))
+	}
+	return n, e.fail(err)
+}
+
+// end returns io.EOF if r has ended as well.
+func (e *exactReader) end() error {
+	var one [1]byte
+	for {
+		n, err := e.r.Read(one[:])
+		switch {
+		case n > 0:
+			return e.fail(forebay.Errorf(forebay.CodeInvalidRequest, "the payload is longer than its announced size"))
+		case errors.Is(err, io.EOF):
+			return io.EOF
+		case err != nil:
+			return e.fail(err)
+		}
+	}
+}
+
+func (e *exactReader) fail(err error) error {
+	e.err = err
+	return err
+}
+
+// payload gives read errors a code.
+type payload struct {
+	ctx context.Context
+	io.ReadCloser
+}
+
+func (p *payload) Read(b []byte) (int, error) {
+	n, err := p.ReadCloser.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = coded(p.ctx, "read payload", err)
+	}
+	return n, err
+}
+
+func (p *payload) Close() error {
+	return coded(p.ctx, "close payload", p.ReadCloser.Close())
+}

@@ -1,0 +1,127 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs"
+)
+
+// unknownTaskDelay is how long a job waits whose task no process here knows: a newer worker may.
+const unknownTaskDelay = 15 * time.Second
+
+// carryOut runs one delivery to its settlement and returns how the call went; errNotCalled if none
+// was made. It always settles, or has lost the lock.
+func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery) error {
+	task, known := d.jobs.Task(job.Task)
+	if !known {
+		d.log.Warn("no such task here; the job waits for a worker that knows it", "task", job.Task, "job_id", job.ID)
+		d.settle(work, job, func(ctx context.Context) error {
+			return d.jobs.Return(ctx, job, unknownTaskDelay, forebay.WaitWorker)
+		})
+		return errNotCalled
+	}
+	ctx, cancel := context.WithCancelCause(work)
+	defer cancel(nil)
+	if job.Deadline != nil {
+		var stop context.CancelFunc
+		ctx, stop = context.WithDeadlineCause(ctx, *job.Deadline, jobs.ErrDeadline)
+		defer stop()
+	}
+	defer d.jobs.Begin(job, cancel)()
+	defer d.renewer.hold(job, cancel)()
+
+	result, err := d.call(ctx, task, job)
+	d.conclude(ctx, work, job, result, err)
+	var failure *forebay.TaskError
+	if errors.As(err, &failure) && failure.Uncalled {
+		return errNotCalled
+	}
+	return err
+}
+
+// call loads the input, within the memory limit, and runs the task.
+func (d *Dispatcher) call(ctx context.Context, task forebay.Task, job *jobs.Delivery) (result forebay.TaskResult, err error) {
+	if job.InputBlob != "" {
+		weight := min(job.InputSize, d.capacity)
+		if err := d.memory.Acquire(ctx, weight); err != nil {
+			return result, err
+		}
+		defer d.memory.Release(weight)
+	}
+	input, err := d.jobs.Call(ctx, job)
+	if err != nil {
+		return result, fmt.Errorf("load the job's input: %w", err)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			d.log.Error("a task panicked", "task", job.Task, "job_id", job.ID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = &forebay.TaskError{Class: forebay.ClassTransient, Code: "panic", Message: "the task's function panicked"}
+		}
+	}()
+	return task.Run(ctx, input)
+}
+
+// conclude settles the delivery by what the call returned and why its context ended, if it did.
+func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, result forebay.TaskResult, err error) {
+	cause := context.Cause(ctx)
+	if err == nil {
+		cause = nil // it finished all the same
+	}
+	switch {
+	case errors.Is(cause, jobs.ErrCancelled):
+		d.settle(work, job, func(ctx context.Context) error { return d.jobs.NoteCancelled(ctx, job, result) })
+	case errors.Is(cause, jobs.ErrLockLost):
+		d.log.Warn("lost the lock; the call was cancelled", "job_id", job.ID, "generation", job.Generation, "attempt", job.Number)
+	case errors.Is(cause, jobs.ErrStopping):
+		d.settle(work, job, func(ctx context.Context) error { return d.jobs.Interrupted(ctx, job, result) })
+	case errors.Is(cause, jobs.ErrDeadline):
+		d.settle(work, job, func(ctx context.Context) error { return d.jobs.Expired(ctx, job, result) })
+	default:
+		d.logCall(job, result, err)
+		d.settle(work, job, func(ctx context.Context) error { return d.jobs.Finish(ctx, job, result, err) })
+	}
+}
+
+func (d *Dispatcher) logCall(job *jobs.Delivery, result forebay.TaskResult, err error) {
+	attrs := []any{"job_id", job.ID, "correlation_id", job.CorrelationID, "tenant", job.Tenant, "task", job.Task, "queue", job.Queue.Name,
+		"generation", job.Generation, "attempt", job.Number, "deployment", result.Deployment}
+	if err == nil {
+		d.log.Debug("call succeeded", attrs...)
+		return
+	}
+	failure := forebay.AsTaskError(err)
+	d.log.Debug("call failed", append(attrs, "error_class", failure.Class, "error_code", failure.Code)...)
+}
+
+// settleTimeout bounds one try of a settlement.
+const settleTimeout = 10 * time.Second
+
+// settle repeats a settlement until the store took it or the lock proves lost: while the disk fails
+// nobody else can take the job either. A stop ends the trying after one more settleTimeout; then the
+// lock brings the job back.
+func (d *Dispatcher) settle(work context.Context, job *jobs.Delivery, f func(context.Context) error) {
+	delay := 100 * time.Millisecond
+	for {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(work), settleTimeout)
+		err := f(ctx)
+		cancel()
+		switch {
+		case err == nil:
+			return
+		case errors.Is(err, forebay.ErrLockLost):
+			d.log.Warn("the lock was lost before the outcome could be recorded", "job_id", job.ID, "generation", job.Generation, "attempt", job.Number)
+			return
+		}
+		d.log.Warn("cannot record the outcome of a call; trying again", "job_id", job.ID, "error", err)
+		if !sleep(work, delay) {
+			d.log.Error("the outcome of a call is not recorded; its lock will bring the job back", "job_id", job.ID)
+			return
+		}
+		delay = min(2*delay, 5*time.Second)
+	}
+}

@@ -1,0 +1,82 @@
+// Package dispatch carries jobs out: it claims them, runs their tasks, keeps their locks renewed and
+// settles what came of it.
+//
+// Each queue has two lanes with pools of their own: the main lane, and the smaller retry lane that
+// failed jobs wait in, so that retries never take the places of fresh work. A lane claims only what
+// it has free places for. Stopping is two steps: stop claiming, then, after a grace period, cancel
+// the calls that still run and put their jobs back uncharged.
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/forebayhq/forebay/internal/jobs"
+)
+
+// Options makes a Dispatcher.
+type Options struct {
+	Jobs            *jobs.Service
+	Logger          *slog.Logger
+	MemoryBytes     int64         // inputs held by running jobs
+	ShutdownTimeout time.Duration // how long a stop lets calls finish
+}
+
+// Dispatcher runs the lanes of all queues of one process.
+type Dispatcher struct {
+	jobs     *jobs.Service
+	log      *slog.Logger
+	memory   *semaphore.Weighted
+	capacity int64
+	grace    time.Duration
+	renewer  *renewer
+	lanes    []*lane
+}
+
+// New makes a dispatcher for the queues that the service is configured with.
+func New(opts Options) *Dispatcher {
+	d := &Dispatcher{
+		jobs: opts.Jobs, log: opts.Logger, grace: opts.ShutdownTimeout,
+		memory: semaphore.NewWeighted(opts.MemoryBytes), capacity: opts.MemoryBytes,
+	}
+	d.renewer = newRenewer(opts.Jobs, opts.Logger)
+	for _, q := range opts.Jobs.Configured() {
+		budget := newBudget(q.Retry.Budget, q.Retry.Concurrency)
+		d.lanes = append(d.lanes, newLane(d, q, false, budget), newLane(d, q, true, budget))
+	}
+	return d
+}
+
+// Run claims and carries out jobs until ctx ends, then lets the calls in flight finish within the
+// grace period and returns the rest to their queues. It returns when nothing of it runs any more.
+func (d *Dispatcher) Run(ctx context.Context) {
+	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	var claiming, calls, renewing sync.WaitGroup
+	renewing.Go(func() { d.renewer.run(work) })
+	for _, l := range d.lanes {
+		claiming.Go(func() { l.run(ctx, work, &calls) })
+	}
+	claiming.Wait()
+
+	finished := make(chan struct{})
+	go func() {
+		calls.Wait()
+		close(finished)
+	}()
+	timer := time.NewTimer(d.grace)
+	defer timer.Stop()
+	select {
+	case <-finished:
+	case <-timer.C:
+		d.log.Info("cutting off the calls that still run; their jobs go back to the queue")
+		cancel(jobs.ErrStopping)
+		<-finished
+	}
+	cancel(jobs.ErrStopping)
+	renewing.Wait()
+}

@@ -1,0 +1,169 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs"
+)
+
+// lane is one pool: as many calls at once as it has slots.
+type lane struct {
+	d      *Dispatcher
+	queue  *jobs.Queue
+	retry  bool
+	slots  chan struct{} // free places
+	budget *budget       // what the queue's retries may still cost
+	rate   *bucket       // starts a second; nil: no limit
+}
+
+// claimBytes bounds the inline inputs that one claim brings into memory.
+const claimBytes = 8 << 20
+
+func newLane(d *Dispatcher, q *jobs.Queue, retry bool, budget *budget) *lane {
+	l := &lane{d: d, queue: q, retry: retry, budget: budget}
+	places := q.Concurrency
+	if retry {
+		places = q.Retry.Concurrency
+		if q.Retry.Rate > 0 {
+			l.rate = newBucket(max(1, q.Retry.Rate), q.Retry.Rate)
+		}
+	}
+	l.slots = make(chan struct{}, places)
+	for range places {
+		l.slots <- struct{}{}
+	}
+	return l
+}
+
+// run claims until ctx ends; the calls run under work and are counted in calls.
+func (l *lane) run(ctx, work context.Context, calls *sync.WaitGroup) {
+	const pause = time.Second // after a failed claim
+	for ctx.Err() == nil {
+		n := l.takeSlots(ctx)
+		if n == 0 {
+			return
+		}
+		if err := l.pass(ctx, work, n, calls); err != nil && ctx.Err() == nil {
+			l.d.log.Warn("cannot claim jobs", "queue", l.queue.Name, "error", err)
+			sleep(ctx, pause)
+		}
+	}
+}
+
+// pass claims up to n jobs and starts their calls. Slots that were not used are free again.
+func (l *lane) pass(ctx, work context.Context, n int, calls *sync.WaitGroup) error {
+	allowed, err := l.admit(ctx, n)
+	l.giveSlots(n - allowed)
+	if err != nil {
+		return err
+	}
+	deliveries, err := l.d.jobs.Claim(ctx, l.queue, l.retry, allowed, claimBytes)
+	l.giveSlots(allowed - len(deliveries))
+	l.refund(allowed - len(deliveries))
+	for _, d := range deliveries {
+		calls.Add(1)
+		go func() {
+			defer calls.Done()
+			defer l.giveSlots(1)
+			if ctx.Err() != nil {
+				// Claimed while the stop came: nothing was called yet.
+				l.d.settle(work, d, func(ctx context.Context) error { return l.d.jobs.Return(ctx, d, 0, "") })
+				return
+			}
+			l.note(l.d.carryOut(work, d))
+		}()
+	}
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// admit waits until the retry lane's budget and rate allow at least one start, and returns how many
+// of n they allow. The main lane is always allowed.
+func (l *lane) admit(ctx context.Context, n int) (int, error) {
+	if !l.retry {
+		return n, nil
+	}
+	for {
+		now := time.Now()
+		allowed, wait := l.budget.take(now, n)
+		if allowed > 0 && l.rate != nil {
+			granted, later := l.rate.take(now, allowed)
+			l.budget.give(float64(allowed - granted))
+			allowed, wait = granted, later
+		}
+		if allowed > 0 {
+			return allowed, nil
+		}
+		if !sleep(ctx, wait) {
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// refund gives back what admit took for starts that found no job.
+func (l *lane) refund(n int) {
+	if !l.retry || n == 0 {
+		return
+	}
+	l.budget.give(float64(n))
+	if l.rate != nil {
+		l.rate.give(float64(n))
+	}
+}
+
+// note tells the retry budget how a call went.
+func (l *lane) note(err error) {
+	switch {
+	case errors.Is(err, errNotCalled):
+		l.refund(1)
+	case err == nil:
+		l.budget.succeeded(l.retry)
+	case !l.retry:
+		l.budget.called()
+	}
+}
+
+// takeSlots waits for one free slot and takes all others that are free; 0 means ctx ended.
+func (l *lane) takeSlots(ctx context.Context) int {
+	select {
+	case <-l.slots:
+	case <-ctx.Done():
+		return 0
+	}
+	n := 1
+	for {
+		select {
+		case <-l.slots:
+			n++
+		default:
+			return n
+		}
+	}
+}
+
+func (l *lane) giveSlots(n int) {
+	for range n {
+		l.slots <- struct{}{}
+	}
+}
+
+// sleep reports whether the time passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// errNotCalled is what carryOut returns when the job went back without a call.
+var errNotCalled = &forebay.TaskError{Class: forebay.ClassThrottled, Code: "not_called", Message: "nothing was called"}

@@ -1,0 +1,133 @@
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/jobs"
+)
+
+// renewer keeps the locks of all running jobs of a process for as long as their calls take. It works
+// in batches, one transaction per queue and round, and cancels a call whose lock is lost.
+type renewer struct {
+	jobs *jobs.Service
+	log  *slog.Logger
+	mu   sync.Mutex
+	held map[*jobs.Delivery]*holding
+	wake chan struct{}
+}
+
+type holding struct {
+	cancel context.CancelCauseFunc
+	due    time.Time
+}
+
+func newRenewer(svc *jobs.Service, log *slog.Logger) *renewer {
+	return &renewer{jobs: svc, log: log, held: map[*jobs.Delivery]*holding{}, wake: make(chan struct{}, 1)}
+}
+
+// A lock is renewed after a third of its time, so that two rounds may fail before it is lost.
+func renewAfter(q *jobs.Queue) time.Duration { return q.LockDuration / 3 }
+
+// hold renews the delivery's lock until the returned function is called.
+func (r *renewer) hold(d *jobs.Delivery, cancel context.CancelCauseFunc) (release func()) {
+	r.mu.Lock()
+	r.held[d] = &holding{cancel: cancel, due: d.LockedAt.Add(renewAfter(d.Queue))}
+	first := len(r.held) == 1
+	r.mu.Unlock()
+	if first {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.held, d)
+	}
+}
+
+// run renews until ctx ends. It sleeps while nothing is held.
+func (r *renewer) run(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		timer.Reset(r.pass(ctx, time.Now()))
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-r.wake:
+		}
+	}
+}
+
+// pass renews what is due and returns how long until the next lock is.
+func (r *renewer) pass(ctx context.Context, now time.Time) time.Duration {
+	const idle = time.Hour
+	due, next := map[*jobs.Queue][]*jobs.Delivery{}, now.Add(idle)
+	r.mu.Lock()
+	for d, h := range r.held {
+		if !h.due.After(now) {
+			due[d.Queue] = append(due[d.Queue], d)
+			h.due = now.Add(renewAfter(d.Queue))
+		}
+		if h.due.Before(next) {
+			next = h.due
+		}
+	}
+	r.mu.Unlock()
+	for q, deliveries := range due {
+		r.renew(ctx, q, deliveries)
+	}
+	// A queue may have shorter locks than all held now: look again when its first could be due.
+	return max(10*time.Millisecond, min(next.Sub(now), r.shortest()))
+}
+
+// shortest is the earliest that a lock taken from now on could need renewal.
+func (r *renewer) shortest() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.held) == 0 {
+		return time.Hour
+	}
+	shortest := time.Hour
+	for _, q := range r.jobs.Configured() {
+		shortest = min(shortest, renewAfter(q))
+	}
+	return shortest
+}
+
+func (r *renewer) renew(ctx context.Context, q *jobs.Queue, deliveries []*jobs.Delivery) {
+	ctx, cancel := context.WithTimeout(ctx, q.LockDuration)
+	defer cancel()
+	held, err := r.jobs.Renew(ctx, q, deliveries)
+	if err != nil {
+		// While the store takes no writes nobody else can take the jobs: the calls go on.
+		r.log.Warn("cannot renew locks", "queue", q.Name, "locks", len(deliveries), "error", err)
+		r.soon(deliveries)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, d := range deliveries {
+		if h, ok := r.held[d]; ok && !held[i] {
+			h.cancel(jobs.ErrLockLost)
+			delete(r.held, d)
+		}
+	}
+}
+
+// soon makes the next round try these again.
+func (r *renewer) soon(deliveries []*jobs.Delivery) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, d := range deliveries {
+		if h, ok := r.held[d]; ok {
+			h.due = time.Now().Add(renewAfter(d.Queue) / 4)
+		}
+	}
+}

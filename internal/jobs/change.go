@@ -1,0 +1,46 @@
+package jobs
+
+import (
+	"context"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// Cancel ends a job that is not terminal and aborts its call in flight. A terminal job is
+// CodeConflict, but for one already cancelled, which is returned as it is.
+func (s *Service) Cancel(ctx context.Context, tenant, id string) (forebay.Job, error) {
+	row, err := s.row(ctx, tenant, id)
+	if err != nil {
+		return forebay.Job{}, err
+	}
+	cancelled, locked, err := s.store.Cancel(ctx, row.Seq)
+	if err != nil {
+		return forebay.Job{}, err
+	}
+	if cancelled && locked {
+		s.abort(row.Seq)
+	}
+	job, err := s.Get(ctx, tenant, id)
+	if err == nil && !cancelled {
+		return job, forebay.Errorf(forebay.CodeConflict, "the job cannot be cancelled: it is %s", job.Status)
+	}
+	return job, err
+}
+
+// Redrive starts the next generation of a failed (set-aside) job; any other is CodeConflict.
+func (s *Service) Redrive(ctx context.Context, tenant, id, actor string) (forebay.Job, error) {
+	row, err := s.row(ctx, tenant, id)
+	if err != nil {
+		return forebay.Job{}, err
+	}
+	done, err := s.store.Redrive(ctx, []store.Redrive{{Seq: row.Seq}}, store.Audit{Tenant: tenant, Actor: actor, Action: "redrive", Target: id})
+	if err != nil {
+		return forebay.Job{}, err
+	}
+	job, err := s.Get(ctx, tenant, id)
+	if err == nil && !done[0] {
+		return job, forebay.Errorf(forebay.CodeConflict, "the job cannot be redriven: it is %s and not set aside", job.Status)
+	}
+	return job, err
+}

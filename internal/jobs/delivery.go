@@ -1,0 +1,232 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// Delivery is a job that this process holds under a lock.
+type Delivery struct {
+	store.Delivery
+	Tenant string
+	Queue  *Queue
+}
+
+// Why a call's context was cancelled.
+var (
+	ErrCancelled = errors.New("the job was cancelled")
+	ErrLockLost  = errors.New("the lock was lost")
+	ErrStopping  = errors.New("the server is stopping")
+	ErrDeadline  = errors.New("the job's deadline passed")
+)
+
+// Queues of this process, by name; the dispatcher runs a main and a retry lane for each.
+func (s *Service) Configured() []*Queue {
+	var list []*Queue
+	for _, q := range s.queues {
+		list = append(list, q)
+	}
+	return list
+}
+
+// Claim waits until at least one job of the lane is ready and returns up to limit of them, locked;
+// their inputs are together at most maxBytes, unless the first alone is larger.
+func (s *Service) Claim(ctx context.Context, q *Queue, retryLane bool, limit int, maxBytes int64) ([]*Delivery, error) {
+	kind := store.LaneMain
+	if retryLane {
+		kind = store.LaneRetry
+	}
+	rows, err := s.store.Claim(ctx, store.ClaimRequest{
+		Lane: store.LaneOf(q.no, kind), Max: limit, MaxBytes: maxBytes,
+		Lock: q.LockDuration, MaxDeliveries: q.MaxDeliveryCount, SetAside: q.setAsideLane(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	deliveries := make([]*Delivery, len(rows))
+	for i := range rows {
+		tenant, err := s.store.TenantName(context.WithoutCancel(ctx), rows[i].Tenant)
+		if err != nil {
+			return nil, err
+		}
+		deliveries[i] = &Delivery{Delivery: rows[i], Tenant: tenant, Queue: q}
+	}
+	return deliveries, nil
+}
+
+func (q *Queue) setAsideLane() store.LaneKind {
+	if q.OnFailure == forebay.Quarantine {
+		return store.LaneQuarantine
+	}
+	return store.LaneDeadLetter
+}
+
+// Renew extends the locks of deliveries from one queue and reports for each whether it still held.
+func (s *Service) Renew(ctx context.Context, q *Queue, deliveries []*Delivery) ([]bool, error) {
+	locks := make([]store.Lock, len(deliveries))
+	for i, d := range deliveries {
+		locks[i] = d.Lock
+	}
+	return s.store.Renew(ctx, locks, q.LockDuration)
+}
+
+// Begin makes cancel the way to abort this process's call for the delivery; the returned function
+// ends that.
+func (s *Service) Begin(d *Delivery, cancel context.CancelCauseFunc) (end func()) {
+	if _, early := s.running.LoadOrStore(d.Seq, cancel); early {
+		cancel(ErrCancelled)
+	}
+	return func() { s.running.Delete(d.Seq) }
+}
+
+// abort ends the call of a job that was cancelled while locked. If the call has not begun yet it
+// leaves a note for Begin.
+func (s *Service) abort(seq int64) {
+	if cancel, begun := s.running.LoadOrStore(seq, context.CancelCauseFunc(func(error) {})); begun {
+		cancel.(context.CancelCauseFunc)(ErrCancelled)
+	}
+}
+
+// Task returns the task of that name, if this process knows it.
+func (s *Service) Task(name string) (forebay.Task, bool) {
+	task, ok := s.tasks[name]
+	return task, ok
+}
+
+// Call loads what a task's function gets.
+func (s *Service) Call(ctx context.Context, d *Delivery) (forebay.TaskCall, error) {
+	input, err := s.checkOut(ctx, d.Input, d.InputBlob, d.InputSize)
+	if err != nil {
+		return forebay.TaskCall{}, err
+	}
+	call := forebay.TaskCall{
+		JobID: d.ID, Task: d.Task, Tenant: d.Tenant, Queue: d.Queue.Name,
+		CorrelationID: correlation(d.CorrelationID, d.ID), Traceparent: d.Traceparent,
+		Generation: d.Generation, Number: d.Number, Input: input,
+		Metadata: decodeMetadata(d.Metadata), Properties: properties(d.ID, d.Number, d.ScheduledAt, d.CreatedAt, d.LastError),
+	}
+	if d.MaxCost != nil {
+		spent, err := s.store.Spent(ctx, d.Seq)
+		if err != nil {
+			return forebay.TaskCall{}, err
+		}
+		left := *d.MaxCost - spent
+		call.CostLeft = &left
+	}
+	return call, nil
+}
+
+// properties are the application properties that carry a message's retry metadata.
+func properties(id string, attempt int, scheduled, enqueued time.Time, lastError []byte) map[string]string {
+	p := map[string]string{
+		"attempt":                strconv.Itoa(attempt),
+		"original_message_id":    id,
+		"scheduled_at":           scheduled.UTC().Format(time.RFC3339Nano),
+		"original_enqueued_time": enqueued.UTC().Format(time.RFC3339Nano),
+	}
+	if len(lastError) > 0 {
+		p["last_error"] = text(lastError)
+	}
+	return p
+}
+
+// Finish settles a delivery by what its call returned: it records the result, or schedules a retry,
+// or puts the message back when the provider throttled, or sets the job aside. It returns
+// forebay.ErrLockLost when the lock no longer held the message; then nothing was recorded.
+func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResult, err error) error {
+	record := store.AttemptRecord{Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost}
+	if err == nil {
+		return s.succeed(ctx, d, record, res.Output)
+	}
+	failure := forebay.AsTaskError(err)
+	if failure.Uncalled && failure.Class == forebay.ClassThrottled {
+		return s.store.Release(ctx, &d.Delivery, d.Queue.Retry.after(failure.RetryAfter, 1), waitReason(failure))
+	}
+	record.ErrorClass, record.ErrorCode = failure.Class, failure.Code
+	record.ErrorMessage = []byte(failure.Message)
+	record.ErrorMessage = record.ErrorMessage[:min(len(record.ErrorMessage), forebay.MaxErrorMessageBytes)]
+	switch failure.Class {
+	case forebay.ClassThrottled:
+		record.Outcome = forebay.OutcomeThrottled
+		record.RetryDelay = d.Queue.Retry.after(failure.RetryAfter, min(d.Number, 10))
+		return s.store.Throttle(ctx, &d.Delivery, record, waitReason(failure))
+	case forebay.ClassPermanent:
+		return s.fail(ctx, d, record, failure.Code)
+	}
+	charged := d.Attempt + 1
+	if charged >= d.MaxAttempts {
+		return s.fail(ctx, d, record, "MaxAttemptsExceeded")
+	}
+	delay := d.Queue.Retry.after(failure.RetryAfter, charged)
+	if limit := d.Queue.Retry.Timeout; limit > 0 && time.Now().Add(delay).After(d.StartedAt.Add(limit)) {
+		return s.fail(ctx, d, record, "RetryTimeout")
+	}
+	record.Outcome, record.RetryDelay = forebay.OutcomeRetried, delay
+	return s.store.Retry(ctx, &d.Delivery, record)
+}
+
+func waitReason(failure *forebay.TaskError) forebay.WaitReason {
+	if failure.Waiting == "" {
+		return forebay.WaitQuota
+	}
+	return failure.Waiting
+}
+
+func (s *Service) fail(ctx context.Context, d *Delivery, record store.AttemptRecord, reason string) error {
+	record.Outcome = forebay.OutcomeFailed
+	return s.store.SetAside(ctx, &d.Delivery, record, d.Queue.setAsideLane(), reason)
+}
+
+func (s *Service) succeed(ctx context.Context, d *Delivery, record store.AttemptRecord, output json.RawMessage) error {
+	if len(output) == 0 {
+		output = null
+	}
+	if !json.Valid(output) {
+		record.ErrorClass, record.ErrorCode = forebay.ClassPermanent, "invalid_result"
+		record.ErrorMessage = []byte("the task's function returned a result that is not JSON")
+		return s.fail(ctx, d, record, "invalid_result")
+	}
+	inline, key, err := s.checkIn(ctx, d.Delivery.Tenant, d.ID, "result", output)
+	if err != nil {
+		return err
+	}
+	record.Outcome = forebay.OutcomeSucceeded
+	err = s.store.Succeed(ctx, &d.Delivery, record, store.Output{Inline: inline, Blob: key, Size: int64(len(output))})
+	if key != "" && errors.Is(err, forebay.ErrLockLost) {
+		_ = s.blobs.Delete(ctx, key) // the sweep would find it too
+	}
+	return err
+}
+
+// Return puts a delivery back untouched: nothing was called.
+func (s *Service) Return(ctx context.Context, d *Delivery, delay time.Duration, why forebay.WaitReason) error {
+	return s.store.Release(ctx, &d.Delivery, delay, why)
+}
+
+// Interrupted puts a delivery back whose call a stop cut off: recorded, but charged neither as an
+// attempt nor as a delivery.
+func (s *Service) Interrupted(ctx context.Context, d *Delivery, res forebay.TaskResult) error {
+	return s.store.Interrupt(ctx, &d.Delivery, store.AttemptRecord{
+		Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost, Outcome: forebay.OutcomeLost,
+		ErrorClass: forebay.ClassTransient, ErrorCode: "interrupted", ErrorMessage: []byte("the server stopped before the call ended"),
+	})
+}
+
+// Expired ends a job whose call its deadline cut off.
+func (s *Service) Expired(ctx context.Context, d *Delivery, res forebay.TaskResult) error {
+	return s.store.Expire(ctx, &d.Delivery, store.AttemptRecord{
+		Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost, Outcome: forebay.OutcomeFailed,
+		ErrorClass: forebay.ClassPermanent, ErrorCode: "deadline_exceeded", ErrorMessage: []byte("the deadline passed during the call"),
+	})
+}
+
+// NoteCancelled adds to a cancelled attempt what the aborted call had used.
+func (s *Service) NoteCancelled(ctx context.Context, d *Delivery, res forebay.TaskResult) error {
+	return s.store.AmendCancelled(ctx, &d.Delivery, res.Deployment, res.Usage, res.Cost)
+}

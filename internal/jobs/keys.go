@@ -1,0 +1,132 @@
+package jobs
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// keyPrefix marks an API key, so that a leaked one can be recognised by scanners.
+const keyPrefix = "fb_"
+
+// keyCacheFor is how long a key is taken from memory: a revoked key stops working within it.
+const keyCacheFor = time.Second
+
+type keyCache struct {
+	mu      sync.Mutex
+	entries map[[32]byte]cachedKey
+}
+
+type cachedKey struct {
+	caller  forebay.Caller
+	open    bool
+	err     error
+	expires time.Time
+}
+
+// maxCachedKeys bounds the cache against a flood of wrong keys.
+const maxCachedKeys = 10_000
+
+// CreateKey makes an API key and returns it with the key itself, which is stored only as a hash. A
+// key has 160 random bits, so a plain SHA-256 of it cannot be reversed by guessing.
+func (s *Service) CreateKey(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time) (forebay.APIKey, error) {
+	if !forebay.ValidName(tenant) {
+		return forebay.APIKey{}, forebay.Invalid("tenant", "is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'")
+	}
+	if len(scopes) == 0 {
+		return forebay.APIKey{}, forebay.Invalid("scopes", "needs at least one of submit, read, operate, admin")
+	}
+	for _, scope := range scopes {
+		if !scope.Valid() {
+			return forebay.APIKey{}, forebay.Invalid("scopes", "%.40q is none of submit, read, operate, admin", string(scope))
+		}
+	}
+	now := time.Now().UTC()
+	if expires != nil && !expires.After(now) {
+		return forebay.APIKey{}, forebay.Invalid("expires_at", "has passed already")
+	}
+	var secret [20]byte
+	rand.Read(secret[:])
+	key := forebay.APIKey{ID: newID("key_"), Tenant: tenant, Scopes: scopes, CreatedAt: now.Truncate(time.Millisecond), ExpiresAt: expires}
+	plain := keyPrefix + idEncoding.EncodeToString(secret[:])
+	hash := sha256.Sum256([]byte(plain))
+	if err := s.store.InsertKey(ctx, key, hash[:]); err != nil {
+		return forebay.APIKey{}, err
+	}
+	key.Key = plain
+	return key, nil
+}
+
+// Keys returns all API keys, oldest first, without the keys themselves.
+func (s *Service) Keys(ctx context.Context) ([]forebay.APIKey, error) { return s.store.Keys(ctx) }
+
+// RevokeKey is idempotent; an unknown id is CodeNotFound.
+func (s *Service) RevokeKey(ctx context.Context, id string) (forebay.APIKey, error) {
+	key, err := s.store.RevokeKey(ctx, id)
+	s.keys.clear()
+	return key, err
+}
+
+// Authenticate returns whose key this is; CodeUnauthorized when it is unknown, expired or revoked.
+// An empty key is the default tenant with every scope while no key exists at all (open is true).
+func (s *Service) Authenticate(ctx context.Context, key string) (caller forebay.Caller, open bool, err error) {
+	hash := sha256.Sum256([]byte(key))
+	if c, ok := s.keys.get(hash); ok {
+		return c.caller, c.open, c.err
+	}
+	c, err := s.lookUp(ctx, key, hash)
+	if err != nil {
+		return forebay.Caller{}, false, err
+	}
+	s.keys.put(hash, c)
+	return c.caller, c.open, c.err
+}
+
+var errUnauthorized = forebay.Errorf(forebay.CodeUnauthorized, "the API key is missing, unknown, expired or revoked")
+
+func (s *Service) lookUp(ctx context.Context, key string, hash [32]byte) (cachedKey, error) {
+	c := cachedKey{expires: time.Now().Add(keyCacheFor)}
+	row, found, anyKey, err := s.store.KeyByHash(ctx, hash[:])
+	switch {
+	case err != nil:
+		return c, err
+	case key == "" && !anyKey:
+		c.open = true
+		c.caller = forebay.Caller{Tenant: forebay.DefaultTenant, Scopes: forebay.Scopes}
+	case !found || !strings.HasPrefix(key, keyPrefix) || row.RevokedAt != nil || row.ExpiresAt != nil && !row.ExpiresAt.After(time.Now()):
+		c.err = errUnauthorized
+	default:
+		c.caller = forebay.Caller{KeyID: row.ID, Tenant: row.Tenant, Scopes: row.Scopes}
+		if row.ExpiresAt != nil && row.ExpiresAt.Before(c.expires) {
+			c.expires = *row.ExpiresAt
+		}
+	}
+	return c, nil
+}
+
+func (k *keyCache) get(hash [32]byte) (cachedKey, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c, ok := k.entries[hash]
+	return c, ok && time.Now().Before(c.expires)
+}
+
+func (k *keyCache) put(hash [32]byte, c cachedKey) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.entries == nil || len(k.entries) >= maxCachedKeys {
+		k.entries = map[[32]byte]cachedKey{}
+	}
+	k.entries[hash] = c
+}
+
+func (k *keyCache) clear() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.entries = nil
+}

@@ -1,0 +1,90 @@
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+func asForebay(err error, target **forebay.Error) bool { return errors.As(err, target) }
+
+// checkIn puts a payload over the inline limit into blob storage (claim-check) and returns what the
+// database keeps: the bytes, or the key.
+func (s *Service) checkIn(ctx context.Context, tenant int64, id, kind string, payload []byte) (inline []byte, key string, err error) {
+	if len(payload) <= forebay.InlineBytes {
+		return payload, "", nil
+	}
+	// A new key each time: a late writer can never change what another one recorded.
+	key = fmt.Sprintf("t/%d/%s/%s-%s", tenant, id, kind, newID(""))
+	if err := s.blobs.Put(ctx, key, bytes.NewReader(payload), int64(len(payload))); err != nil {
+		return nil, "", err
+	}
+	return nil, key, nil
+}
+
+// checkOut returns a payload wherever it is.
+func (s *Service) checkOut(ctx context.Context, inline []byte, key string, size int64) ([]byte, error) {
+	if key == "" {
+		return inline, nil
+	}
+	return s.blobs.ReadAll(ctx, key, size)
+}
+
+// Result opens the result of a succeeded job, of whatever size: JSON of that many bytes. It is
+// CodeConflict while the job has not succeeded.
+func (s *Service) Result(ctx context.Context, tenant, id string) (r io.ReadCloser, size int64, err error) {
+	row, err := s.row(ctx, tenant, id)
+	if err != nil {
+		return nil, 0, err
+	}
+	if row.Status != forebay.StatusSucceeded {
+		return nil, 0, forebay.Errorf(forebay.CodeConflict, "the job has no result: it is %s", row.Status)
+	}
+	if row.ResultBlob != "" {
+		return s.blobs.Get(ctx, row.ResultBlob)
+	}
+	return io.NopCloser(bytes.NewReader(row.Result)), int64(len(row.Result)), nil
+}
+
+// SweepBlobs removes blobs that no job refers to, left by a crash between upload and transaction.
+// Only blobs older than an hour are looked at: no upload takes that long to be recorded.
+func (s *Service) SweepBlobs(ctx context.Context) (removed int, err error) {
+	return s.blobs.Sweep(ctx, time.Now().Add(-time.Hour), func(keys []string) (map[string]bool, error) {
+		ids := map[string]string{}
+		for _, key := range keys {
+			if parts := strings.Split(key, "/"); len(parts) == 4 && parts[0] == "t" {
+				ids[key] = parts[2]
+			}
+		}
+		used, err := s.store.BlobsInUse(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range keys {
+			if _, ours := ids[key]; !ours {
+				used[key] = true // not of our making: leave it
+			}
+		}
+		return used, nil
+	})
+}
+
+// ForgetIdempotencyKeys drops keys made before that time, in small steps.
+func (s *Service) ForgetIdempotencyKeys(ctx context.Context, before time.Time) error {
+	const step = 1000
+	for {
+		n, err := s.store.ForgetIdempotencyKeys(ctx, before, step)
+		if err != nil || n < step {
+			return err
+		}
+	}
+}
+
+var null = json.RawMessage("null")

@@ -1,0 +1,81 @@
+package jobs
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// Queues returns all queues the tenant may use, by name.
+func (s *Service) Queues(ctx context.Context, tenant string) ([]forebay.QueueInfo, error) {
+	list := []forebay.QueueInfo{}
+	for name := range s.queues {
+		if _, err := s.queue(tenant, name); err != nil {
+			continue
+		}
+		info, err := s.Queue(ctx, tenant, name)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, info)
+	}
+	slices.SortFunc(list, func(a, b forebay.QueueInfo) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// Queue returns one queue, counted over the tenant's messages.
+func (s *Service) Queue(ctx context.Context, tenant, name string) (forebay.QueueInfo, error) {
+	q, err := s.queue(tenant, name)
+	if err != nil {
+		return forebay.QueueInfo{}, err
+	}
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return forebay.QueueInfo{}, err
+	}
+	counts, err := s.store.Counts(ctx, q.no, no)
+	if err != nil {
+		return forebay.QueueInfo{}, err
+	}
+	rows, err := s.store.QueueRows(ctx)
+	if err != nil {
+		return forebay.QueueInfo{}, err
+	}
+	info := forebay.QueueInfo{
+		Name: name, Active: counts.Active, Scheduled: counts.Scheduled, Locked: counts.Locked, Retrying: counts.Retrying,
+		DeadLetter: counts.DeadLetter, Quarantine: counts.Quarantine, Concurrency: q.Concurrency, RetryConcurrency: q.Retry.Concurrency,
+		LockSeconds: q.LockDuration.Seconds(), MaxDeliveryCount: q.MaxDeliveryCount,
+		Paused: slices.ContainsFunc(rows, func(r store.QueueRow) bool { return r.No == q.no && r.Paused }),
+	}
+	if counts.OldestVisible > 0 {
+		age := time.Since(time.UnixMilli(counts.OldestVisible)).Seconds()
+		info.OldestAgeSeconds = &age
+	}
+	return info, nil
+}
+
+// PauseQueue stops claims from a queue; calls in flight finish. It outlives a restart.
+func (s *Service) PauseQueue(ctx context.Context, name, actor string) error {
+	return s.setPaused(ctx, name, actor, true)
+}
+
+// ResumeQueue starts claims again.
+func (s *Service) ResumeQueue(ctx context.Context, name, actor string) error {
+	return s.setPaused(ctx, name, actor, false)
+}
+
+func (s *Service) setPaused(ctx context.Context, name, actor string, paused bool) error {
+	q, ok := s.queues[name]
+	if !ok {
+		return &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no such queue"}
+	}
+	action := "resume"
+	if paused {
+		action = "pause"
+	}
+	return s.store.SetPaused(ctx, q.no, paused, store.Audit{Actor: actor, Action: action, Target: name})
+}

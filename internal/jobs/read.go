@@ -1,0 +1,229 @@
+package jobs
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+func (s *Service) row(ctx context.Context, tenant, id string) (store.JobRow, error) {
+	if !knownID(id) {
+		return store.JobRow{}, forebay.ErrNotFound
+	}
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return store.JobRow{}, err
+	}
+	return s.store.Job(ctx, no, id)
+}
+
+// Get returns the job as it stands.
+func (s *Service) Get(ctx context.Context, tenant, id string) (forebay.Job, error) {
+	row, err := s.row(ctx, tenant, id)
+	if err != nil {
+		return forebay.Job{}, err
+	}
+	return s.view(tenant, row), nil
+}
+
+// Wait returns the job once it is terminal, or as it stands when ctx or the timeout ends first.
+func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Job, error) {
+	row, err := s.row(ctx, tenant, id)
+	if err != nil || row.Status.Terminal() {
+		return s.view(tenant, row), err
+	}
+	changes, stop := s.store.Watch(row.Seq)
+	defer stop()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	for {
+		row, err := s.store.Job(context.WithoutCancel(ctx), row.Tenant, id)
+		if err != nil || row.Status.Terminal() {
+			return s.view(tenant, row), err
+		}
+		select {
+		case <-changes:
+		case <-timer.C:
+			return s.view(tenant, row), nil
+		case <-ctx.Done():
+			return s.view(tenant, row), nil
+		}
+	}
+}
+
+// Attempts returns all attempts of all generations, oldest first.
+func (s *Service) Attempts(ctx context.Context, tenant, id string) ([]forebay.Attempt, error) {
+	row, err := s.row(ctx, tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	attempts, err := s.store.Attempts(ctx, row.Seq)
+	for i := range attempts {
+		if m := attempts[i].ErrorMessage; m != nil {
+			*m = text([]byte(*m))
+		}
+	}
+	return attempts, err
+}
+
+// maxEvents is the most that Events returns at once.
+const maxEvents = 1000
+
+// Events returns the events numbered above after, oldest first, at most 1,000; done says that the
+// job is terminal and these are its last.
+func (s *Service) Events(ctx context.Context, tenant, id string, after int64) (events []forebay.Event, done bool, err error) {
+	// The job first: what is terminal now has all its events written.
+	row, err := s.row(ctx, tenant, id)
+	if err != nil {
+		return nil, false, err
+	}
+	events, err = s.store.Events(ctx, row.Seq, after, maxEvents)
+	for i := range events {
+		events[i].JobID, events[i].CorrelationID = row.ID, correlation(row.CorrelationID, row.ID)
+	}
+	return events, row.Status.Terminal() && len(events) < maxEvents, err
+}
+
+// Watch returns a channel that gets a value (never more than one pending) after each change of the
+// job, until stop is called. Register before reading Events, so that no change is missed.
+func (s *Service) Watch(ctx context.Context, tenant, id string) (changes <-chan struct{}, stop func(), err error) {
+	row, err := s.row(ctx, tenant, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	changes, stop = s.store.Watch(row.Seq)
+	return changes, stop, nil
+}
+
+// List returns the tenant's jobs, newest first, without their results.
+func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) (forebay.Page[forebay.Job], error) {
+	page := forebay.Page[forebay.Job]{Items: []forebay.Job{}}
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return page, err
+	}
+	q := store.JobQuery{Tenant: no, Statuses: f.Status, Task: f.Task, CorrelationID: f.CorrelationID}
+	for _, status := range f.Status {
+		if !status.Valid() {
+			return page, forebay.Invalid("status", "%.40q is not a status", string(status))
+		}
+	}
+	if f.Queue != "" {
+		queue, err := s.queue(tenant, f.Queue)
+		if err != nil {
+			return page, err
+		}
+		q.Queue = queue.no
+	}
+	if q.Limit, err = pageSize(f.Limit); err != nil {
+		return page, err
+	}
+	if q.Below, err = decodeCursor(f.Cursor); err != nil {
+		return page, err
+	}
+	rows, next, err := s.store.Jobs(ctx, q)
+	for _, row := range rows {
+		page.Items = append(page.Items, s.view(tenant, row))
+	}
+	page.NextCursor = encodeCursor(next)
+	return page, err
+}
+
+func pageSize(limit int) (int, error) {
+	switch {
+	case limit == 0:
+		return forebay.DefaultPageSize, nil
+	case limit < 0 || limit > forebay.MaxPageSize:
+		return 0, forebay.Invalid("limit", "is %d; it goes from 1 to %d", limit, forebay.MaxPageSize)
+	}
+	return limit, nil
+}
+
+// A cursor is the sequence number to go below. The leading byte tells its version.
+const cursorVersion = 1
+
+func encodeCursor(seq int64) string {
+	if seq == 0 {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64([]byte{cursorVersion}, uint64(seq)))
+}
+
+func decodeCursor(cursor string) (int64, error) {
+	if cursor == "" {
+		return 0, nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || len(b) != 9 || b[0] != cursorVersion || int64(binary.BigEndian.Uint64(b[1:])) <= 0 {
+		return 0, &forebay.Error{Code: forebay.CodeInvalidCursor, Field: "cursor", Message: "is not a cursor that a list returned"}
+	}
+	return int64(binary.BigEndian.Uint64(b[1:])), nil
+}
+
+// view is the job as clients see it.
+func (s *Service) view(tenant string, row store.JobRow) forebay.Job {
+	job := forebay.Job{
+		ID: row.ID, Status: row.Status, Task: row.Task, Tenant: tenant, Priority: row.Priority,
+		CorrelationID: correlation(row.CorrelationID, row.ID), Generation: row.Generation, Attempt: row.Attempt, MaxAttempts: row.MaxAttempts,
+		CreatedAt: row.CreatedAt, ScheduledAt: row.VisibleAt, Deadline: row.Deadline, StartedAt: row.StartedAt, CompletedAt: row.CompletedAt,
+		MaxCostUSD: row.MaxCost, Usage: row.Usage, Metadata: decodeMetadata(row.Metadata), Links: forebay.NewLinks(row.ID),
+		Result: row.Result,
+	}
+	if q, ok := s.byNo[row.Queue]; ok {
+		job.Queue = q.Name
+	}
+	if row.Waiting != "" {
+		job.WaitingFor = &row.Waiting
+	}
+	if row.Failure.Code != "" {
+		job.Error = &forebay.JobError{Class: row.Failure.Class, Code: row.Failure.Code, Message: text(row.Failure.Message)}
+	} else if len(row.LastError) > 0 {
+		code, message, _ := strings.Cut(text(row.LastError), ": ")
+		job.Error = &forebay.JobError{Class: forebay.ClassTransient, Code: code, Message: message}
+	}
+	return job
+}
+
+// fresh is the view of a job that was stored just now.
+func (s *Service) fresh(tenant string, j *store.NewJob, created time.Time) forebay.Job {
+	row := store.JobRow{
+		ID: j.ID, Queue: j.Queue, Task: j.Task, Priority: j.Priority, MaxAttempts: j.MaxAttempts, MaxCost: j.MaxCost,
+		CreatedAt: created, Deadline: j.Deadline, CorrelationID: j.CorrelationID, Metadata: j.Metadata,
+		Status: forebay.StatusQueued, Generation: 1,
+	}
+	if j.ScheduledAt != nil && j.ScheduledAt.After(created) {
+		at := j.ScheduledAt.UTC()
+		row.Status, row.VisibleAt, row.Waiting = forebay.StatusScheduled, &at, forebay.WaitSchedule
+	}
+	return s.view(tenant, row)
+}
+
+func correlation(given, id string) string {
+	if given == "" {
+		return id
+	}
+	return given
+}
+
+func decodeMetadata(b []byte) map[string]string {
+	metadata := map[string]string{}
+	if len(b) > 0 {
+		_ = json.Unmarshal(b, &metadata) // we encoded it ourselves
+	}
+	return metadata
+}
+
+// text makes bytes of any origin fit for a JSON string.
+func text(b []byte) string {
+	if utf8.Valid(b) {
+		return string(b)
+	}
+	return strings.ToValidUTF8(string(b), "\uFFFD")
+}

@@ -1,0 +1,106 @@
+// Package jobs is the life of a job: submit, claim, attempt, settle, retry, set aside, redrive, cancel.
+//
+// A [Service] is the one place that decides: what a valid job is, what a failed call leads to, which
+// payloads go to blob storage. The store makes each decision durable in one transaction; dispatch
+// carries the calls out; the API shows the rest.
+package jobs
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base32"
+	"encoding/binary"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// Queue is the configuration of one queue, with every value set.
+type Queue struct {
+	Name             string
+	Concurrency      int
+	LockDuration     time.Duration
+	MaxDeliveryCount int
+	Retry            RetryPolicy
+	OnFailure        forebay.SetAside
+	Tenants          []string // if not empty, only these may use it
+
+	no int64
+}
+
+// Options makes a Service.
+type Options struct {
+	Store         *store.Store
+	Blobs         *blob.Store
+	Tasks         map[string]forebay.Task
+	Queues        []Queue // DefaultQueue must be among them
+	MaxInputBytes int64
+}
+
+// Service answers everything about jobs. All methods are safe for concurrent use, return
+// *forebay.Error values for what a caller did wrong, and see only the given tenant's jobs.
+type Service struct {
+	store    *store.Store
+	blobs    *blob.Store
+	tasks    map[string]forebay.Task
+	queues   map[string]*Queue
+	byNo     map[int64]*Queue
+	maxInput int64
+	running  sync.Map // seq → context.CancelCauseFunc of the calls of this process
+	keys     keyCache
+}
+
+// New makes the service and the queues it is configured with.
+func New(ctx context.Context, opts Options) (*Service, error) {
+	s := &Service{
+		store: opts.Store, blobs: opts.Blobs, tasks: opts.Tasks, maxInput: opts.MaxInputBytes,
+		queues: map[string]*Queue{}, byNo: map[int64]*Queue{},
+	}
+	for _, q := range opts.Queues {
+		no, err := s.store.EnsureQueue(ctx, q.Name)
+		if err != nil {
+			return nil, err
+		}
+		q.no = no
+		s.queues[q.Name] = &q
+		s.byNo[no] = &q
+	}
+	return s, nil
+}
+
+// Tasks returns the tasks this process knows, by name.
+func (s *Service) Tasks() []forebay.Task {
+	list := make([]forebay.Task, 0, len(s.tasks))
+	for _, task := range s.tasks {
+		list = append(list, task)
+	}
+	slices.SortFunc(list, func(a, b forebay.Task) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// Ready reports whether the store can be written to right now.
+func (s *Service) Ready(ctx context.Context) error { return s.store.Check(ctx) }
+
+var idEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+
+// newID returns a prefix and 26 characters: 48 bits of time in milliseconds, so that ids made
+// together stand together in an index, then 80 random bits, so that none can be guessed.
+func newID(prefix string) string {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], uint64(time.Now().UnixMilli())<<16)
+	rand.Read(b[6:])
+	return prefix + idEncoding.EncodeToString(b[:])
+}
+
+const jobPrefix = "job_"
+
+// knownID reports whether id could be a job's.
+func knownID(id string) bool {
+	rest, ok := strings.CutPrefix(id, jobPrefix)
+	return ok && len(rest) == 26 && forebay.ValidName(rest)
+}

@@ -1,0 +1,243 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+func setAsideKind(where forebay.SetAside) store.LaneKind {
+	if where == forebay.Quarantine {
+		return store.LaneQuarantine
+	}
+	return store.LaneDeadLetter
+}
+
+// query resolves the names of a request for set-aside jobs.
+func (s *Service) setAsideQuery(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter) (store.SetAsideQuery, error) {
+	q, err := s.queue(tenant, queue)
+	if err != nil {
+		return store.SetAsideQuery{}, err
+	}
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return store.SetAsideQuery{}, err
+	}
+	if len(f.JobIDs) > maxFilterIDs {
+		return store.SetAsideQuery{}, forebay.Invalid("filter.job_ids", "has %d ids; the limit is %d", len(f.JobIDs), maxFilterIDs)
+	}
+	return store.SetAsideQuery{Lane: store.LaneOf(q.no, setAsideKind(where)), Tenant: no, Filter: f}, nil
+}
+
+const maxFilterIDs = 1000
+
+// SetAside lists the jobs in a queue's dead-letter or quarantine subqueue, newest first.
+func (s *Service) SetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, limit int, cursor string) (forebay.Page[forebay.SetAsideJob], error) {
+	page := forebay.Page[forebay.SetAsideJob]{Items: []forebay.SetAsideJob{}}
+	q, err := s.setAsideQuery(ctx, tenant, queue, where, f)
+	if err != nil {
+		return page, err
+	}
+	if q.Limit, err = pageSize(limit); err != nil {
+		return page, err
+	}
+	if q.Below, err = decodeCursor(cursor); err != nil {
+		return page, err
+	}
+	rows, err := s.store.SetAsideRows(ctx, q)
+	for _, row := range rows {
+		page.Items = append(page.Items, setAsideView(tenant, queue, row))
+	}
+	if len(rows) == q.Limit {
+		page.NextCursor = encodeCursor(rows[len(rows)-1].Seq)
+	}
+	return page, err
+}
+
+// PeekSetAside returns one such job with its input.
+func (s *Service) PeekSetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, jobID string) (forebay.SetAsideJob, error) {
+	q, err := s.setAsideQuery(ctx, tenant, queue, where, forebay.SetAsideFilter{JobIDs: []string{jobID}})
+	if err != nil {
+		return forebay.SetAsideJob{}, err
+	}
+	q.Limit, q.ReadBody = 1, true
+	rows, err := s.store.SetAsideRows(ctx, q)
+	if err != nil {
+		return forebay.SetAsideJob{}, err
+	}
+	if len(rows) == 0 {
+		return forebay.SetAsideJob{}, forebay.ErrNotFound
+	}
+	view := setAsideView(tenant, queue, rows[0])
+	view.Input, err = s.checkOut(ctx, rows[0].Input, rows[0].InputBlob, rows[0].InputSize)
+	return view, err
+}
+
+func setAsideView(tenant, queue string, row store.SetAsideRow) forebay.SetAsideJob {
+	return forebay.SetAsideJob{
+		JobID: row.ID, Tenant: tenant, Task: row.Task, Queue: queue, Reason: row.Reason,
+		Description: text(row.Failure.Message), ErrorClass: row.Failure.Class, Generation: row.Generation, Attempt: row.Attempt,
+		DeliveryCount: row.Deliveries, CorrelationID: correlation(row.CorrelationID, row.ID),
+		CreatedAt: row.CreatedAt, SetAsideAt: row.SetAsideAt, InputBytes: row.InputSize, Metadata: decodeMetadata(row.Metadata),
+		Properties: properties(row.ID, row.Attempt, row.SetAsideAt, row.CreatedAt, row.LastError),
+	}
+}
+
+// redriveStep is how many jobs one redrive or purge transaction moves.
+const redriveStep = 500
+
+// RedriveSetAside sends the matching jobs back as their next generation, each at most once however
+// many redrives run at the same time.
+func (s *Service) RedriveSetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, req forebay.RedriveRequest, actor string) (forebay.RedriveReport, error) {
+	report := forebay.RedriveReport{DryRun: req.DryRun, Reasons: map[string]int{}, JobIDs: []string{}}
+	q, err := s.setAsideQuery(ctx, tenant, queue, where, req.Filter)
+	if err != nil {
+		return report, err
+	}
+	if err := checkRedrive(req); err != nil {
+		return report, err
+	}
+	edit, err := s.prepareEdit(ctx, q, req)
+	if err != nil {
+		return report, err
+	}
+	audit := store.Audit{Tenant: tenant, Actor: actor, Action: "redrive", Target: queue + "/" + string(where), Detail: filterDetail(req.Filter)}
+	return report, s.eachSetAside(ctx, q, req.Max, func(rows []store.SetAsideRow) error {
+		batch := make([]store.Redrive, len(rows))
+		for i, row := range rows {
+			if req.RatePerSecond > 0 {
+				batch[i].Delay = time.Duration(float64(report.Matched+i) / req.RatePerSecond * float64(time.Second))
+			}
+			batch[i].Seq, batch[i].Edit = row.Seq, edit
+			report.Reasons[row.Reason]++
+			if len(report.JobIDs) < 100 {
+				report.JobIDs = append(report.JobIDs, row.ID)
+			}
+		}
+		report.Matched += len(rows)
+		if req.DryRun {
+			return nil
+		}
+		done, err := s.store.Redrive(ctx, batch, audit)
+		for _, moved := range done {
+			if moved {
+				report.Redriven++
+			} else {
+				report.Skipped++
+			}
+		}
+		return err
+	})
+}
+
+func checkRedrive(req forebay.RedriveRequest) error {
+	switch {
+	case req.RatePerSecond < 0 || req.RatePerSecond > 0 && req.RatePerSecond < 0.001 || req.RatePerSecond > 1e6:
+		return forebay.Invalid("rate_per_second", "goes from 0.001 to 1000000, or is 0 for all at once")
+	case req.Max < 0:
+		return forebay.Invalid("max", "must not be negative")
+	case req.Edit != nil && len(req.Filter.JobIDs) != 1:
+		return forebay.Invalid("edit", "needs filter.job_ids with exactly one id")
+	case req.Edit != nil && req.Edit.MaxAttempts != nil && (*req.Edit.MaxAttempts < 1 || *req.Edit.MaxAttempts > forebay.MaxAttemptsLimit):
+		return forebay.Invalid("edit.max_attempts", "goes from 1 to %d", forebay.MaxAttemptsLimit)
+	}
+	return nil
+}
+
+// prepareEdit checks an edit against the job's task as if it were submitted.
+func (s *Service) prepareEdit(ctx context.Context, q store.SetAsideQuery, req forebay.RedriveRequest) (*store.RedriveEdit, error) {
+	if req.Edit == nil {
+		return nil, nil
+	}
+	q.Limit, q.ReadBody = 1, true
+	rows, err := s.store.SetAsideRows(ctx, q)
+	if err != nil || len(rows) == 0 {
+		return nil, err // nothing will match
+	}
+	name := rows[0].Task
+	if req.Edit.Task != "" {
+		name = req.Edit.Task
+	}
+	task, ok := s.tasks[name]
+	if !ok {
+		return nil, unknownTask(name)
+	}
+	input := req.Edit.Input
+	if input == nil {
+		if input, err = s.checkOut(ctx, rows[0].Input, rows[0].InputBlob, rows[0].InputSize); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.checkInput(&task, input); err != nil {
+		return nil, err
+	}
+	edit := &store.RedriveEdit{Task: req.Edit.Task, MaxAttempts: orDefault(req.Edit.MaxAttempts, 0)}
+	if req.Edit.Input != nil && !req.DryRun {
+		edit.InputSize = int64(len(input))
+		edit.Input, edit.InputBlob, err = s.checkIn(ctx, q.Tenant, rows[0].ID, "input", input)
+	}
+	return edit, err
+}
+
+func filterDetail(f forebay.SetAsideFilter) string {
+	b, err := json.Marshal(f)
+	if err != nil || len(b) > 2000 {
+		return fmt.Sprintf(`{"job_ids":"%d ids"}`, len(f.JobIDs))
+	}
+	return string(b)
+}
+
+// eachSetAside calls f with the matching rows in steps, newest first, until limit rows (0: all).
+func (s *Service) eachSetAside(ctx context.Context, q store.SetAsideQuery, limit int, f func([]store.SetAsideRow) error) error {
+	for seen := 0; limit == 0 || seen < limit; {
+		q.Limit = redriveStep
+		if limit > 0 {
+			q.Limit = min(redriveStep, limit-seen)
+		}
+		rows, err := s.store.SetAsideRows(ctx, q)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		if err := f(rows); err != nil {
+			return err
+		}
+		seen += len(rows)
+		q.Below = rows[len(rows)-1].Seq
+	}
+	return nil
+}
+
+// PurgeSetAside removes the matching jobs from the subqueue for good; the job records stay, failed.
+func (s *Service) PurgeSetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, actor string) (forebay.PurgeReport, error) {
+	var report forebay.PurgeReport
+	q, err := s.setAsideQuery(ctx, tenant, queue, where, f)
+	if err != nil {
+		return report, err
+	}
+	audit := store.Audit{Tenant: tenant, Actor: actor, Action: "purge", Target: queue + "/" + string(where), Detail: filterDetail(f)}
+	return report, s.eachSetAside(ctx, q, 0, func(rows []store.SetAsideRow) error {
+		seqs := make([]int64, len(rows))
+		for i, row := range rows {
+			seqs[i] = row.Seq
+		}
+		purged, err := s.store.Purge(ctx, seqs, audit)
+		report.Purged += purged
+		return err
+	})
+}
+
+// RetryReport answers how retries went for attempts that finished in [since, until).
+func (s *Service) RetryReport(ctx context.Context, tenant string, since, until time.Time) (forebay.RetryReport, error) {
+	if !since.Before(until) {
+		return forebay.RetryReport{}, forebay.Invalid("since", "must be before until")
+	}
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return forebay.RetryReport{}, err
+	}
+	return s.store.RetryReport(ctx, no, since, until)
+}

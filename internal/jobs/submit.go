@@ -1,0 +1,288 @@
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// Submit validates and stores one job; when it returns the job is on disk. existing says that the
+// idempotency key had already made this very job.
+func (s *Service) Submit(ctx context.Context, tenant string, req forebay.SubmitRequest) (job forebay.Job, existing bool, err error) {
+	result := s.SubmitMany(ctx, tenant, []forebay.SubmitRequest{req})[0]
+	if result.Error != nil {
+		return forebay.Job{}, false, result.Error
+	}
+	return *result.Job, result.Existing, nil
+}
+
+// SubmitMany stores each request that is valid, all in one transaction, and returns one result per
+// request, in order, with Line unset.
+func (s *Service) SubmitMany(ctx context.Context, tenant string, reqs []forebay.SubmitRequest) []forebay.SubmitResult {
+	results := make([]forebay.SubmitResult, len(reqs))
+	batch := make([]store.NewJob, 0, len(reqs))
+	places := make([]int, 0, len(reqs)) // of the batch in results
+	tenantNo, err := s.store.EnsureTenant(ctx, tenant)
+	for i := range reqs {
+		if err != nil {
+			results[i].Error = asError(err)
+			continue
+		}
+		job, err := s.newJob(ctx, tenant, tenantNo, &reqs[i])
+		if err != nil {
+			results[i].Error = asError(err)
+			continue
+		}
+		batch, places = append(batch, job), append(places, i)
+	}
+	if len(batch) == 0 {
+		return results
+	}
+	stored, err := s.store.Submit(ctx, batch)
+	for n, i := range places {
+		s.submitted(ctx, tenant, &batch[n], stored, n, err, &results[i])
+	}
+	return results
+}
+
+// submitted fills in what became of one job of a batch and removes the blob of one that was not made.
+func (s *Service) submitted(ctx context.Context, tenant string, job *store.NewJob, stored []store.Submitted, n int, err error, result *forebay.SubmitResult) {
+	if err == nil {
+		err = stored[n].Err
+	}
+	// After an error the outcome may be unknown: the sweep removes what is not in use.
+	known := err == nil || forebay.CodeOf(err) == forebay.CodeIdempotencyMismatch
+	if job.InputBlob != "" && known && (err != nil || stored[n].Existing) {
+		_ = s.blobs.Delete(context.WithoutCancel(ctx), job.InputBlob) // the sweep would find it too
+	}
+	if err != nil {
+		result.Error = asError(err)
+		return
+	}
+	if stored[n].Existing {
+		row, err := s.store.Job(ctx, job.Tenant, stored[n].ID)
+		if err != nil {
+			result.Error = asError(err)
+			return
+		}
+		view := s.view(tenant, row)
+		result.Job, result.Existing = &view, true
+		return
+	}
+	view := s.fresh(tenant, job, stored[n].CreatedAt)
+	result.Job = &view
+}
+
+func asError(err error) *forebay.Error {
+	var known *forebay.Error
+	if asForebay(err, &known) {
+		return known
+	}
+	return forebay.Errorf(forebay.CodeInternal, "something went wrong here").Caused(err)
+}
+
+// Bounds of times a client may give.
+const maxAhead = 10 * 366 * 24 * time.Hour
+
+// newJob checks the request and makes what is stored of it, its large input already in blob storage.
+func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req *forebay.SubmitRequest) (store.NewJob, error) {
+	task, ok := s.tasks[req.Task]
+	if !ok {
+		return store.NewJob{}, unknownTask(req.Task)
+	}
+	if err := s.checkInput(&task, req.Input); err != nil {
+		return store.NewJob{}, err
+	}
+	queue, err := s.queueFor(tenant, &task, req.Queue)
+	if err != nil {
+		return store.NewJob{}, err
+	}
+	if err := checkFields(req); err != nil {
+		return store.NewJob{}, err
+	}
+	if err := checkTimes(req, time.Now()); err != nil {
+		return store.NewJob{}, err
+	}
+	metadata, err := encodeMetadata(req.Metadata)
+	if err != nil {
+		return store.NewJob{}, err
+	}
+	job := store.NewJob{
+		ID: newID(jobPrefix), Tenant: tenantNo, Queue: queue.no, Task: req.Task,
+		Priority: orDefault(req.Priority, forebay.DefaultPriority), MaxAttempts: orDefault(req.MaxAttempts, queue.attempts(&task)),
+		MaxCost: req.MaxCostUSD, ScheduledAt: req.ScheduledAt, Deadline: req.Deadline, CorrelationID: orDefault(req.CorrelationID, ""),
+		Metadata: metadata, Input: req.Input, InputSize: int64(len(req.Input)), IdempotencyKey: req.IdempotencyKey,
+	}
+	if validTraceparent(req.Traceparent) {
+		job.Traceparent = req.Traceparent
+	}
+	if req.IdempotencyKey != "" {
+		if job.BodyHash, err = bodyHash(req); err != nil {
+			return store.NewJob{}, err
+		}
+	}
+	job.Input, job.InputBlob, err = s.checkIn(ctx, tenantNo, job.ID, "input", req.Input)
+	return job, err
+}
+
+func unknownTask(name string) error {
+	if !forebay.ValidName(name) {
+		return forebay.Invalid("task", "is required: the name of a task")
+	}
+	return &forebay.Error{Code: forebay.CodeUnknownTask, Field: "task", Message: "there is no task " + name}
+}
+
+func orDefault[T any](v *T, otherwise T) T {
+	if v == nil {
+		return otherwise
+	}
+	return *v
+}
+
+func (q *Queue) attempts(task *forebay.Task) int {
+	if task.MaxAttempts > 0 {
+		return task.MaxAttempts
+	}
+	return q.Retry.Attempts
+}
+
+func (s *Service) checkInput(task *forebay.Task, input json.RawMessage) error {
+	if len(input) == 0 {
+		return forebay.Invalid("input", "is required")
+	}
+	if int64(len(input)) > s.maxInput {
+		return &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "input",
+			Message: fmt.Sprintf("is %d bytes; the limit is %d", len(input), s.maxInput)}
+	}
+	if err := forebay.CheckJSON("input", input); err != nil {
+		return err
+	}
+	if task.Check == nil {
+		return nil
+	}
+	if err := task.Check(input); err != nil {
+		var known *forebay.Error
+		if asForebay(err, &known) {
+			return err
+		}
+		return forebay.Invalid("input", "%s", err.Error())
+	}
+	return nil
+}
+
+func (s *Service) queueFor(tenant string, task *forebay.Task, name string) (*Queue, error) {
+	if name == "" {
+		name = task.Queue
+	}
+	if name == "" {
+		name = forebay.DefaultQueue
+	}
+	return s.queue(tenant, name)
+}
+
+// queue returns a queue that the tenant may use.
+func (s *Service) queue(tenant, name string) (*Queue, error) {
+	q, ok := s.queues[name]
+	if !ok || len(q.Tenants) > 0 && !slices.Contains(q.Tenants, tenant) {
+		if !forebay.ValidName(name) {
+			return nil, forebay.Invalid("queue", "is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'")
+		}
+		return nil, &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no queue " + name}
+	}
+	return q, nil
+}
+
+func checkFields(req *forebay.SubmitRequest) error {
+	switch {
+	case req.SessionID != nil:
+		return &forebay.Error{Code: forebay.CodeNotSupported, Field: "session_id", Message: "ordered sessions are not supported yet; leave it null"}
+	case req.Priority != nil && (*req.Priority < forebay.MinPriority || *req.Priority > forebay.MaxPriority):
+		return forebay.Invalid("priority", "is %d; it goes from 0 (last) to 9 (first)", *req.Priority)
+	case req.MaxAttempts != nil && (*req.MaxAttempts < 1 || *req.MaxAttempts > forebay.MaxAttemptsLimit):
+		return forebay.Invalid("max_attempts", "is %d; it goes from 1 to %d", *req.MaxAttempts, forebay.MaxAttemptsLimit)
+	case req.MaxCostUSD != nil && *req.MaxCostUSD <= 0:
+		return forebay.Invalid("max_cost_usd", "must be more than 0")
+	case req.CorrelationID != nil && !forebay.ValidText(*req.CorrelationID, forebay.MaxCorrelationBytes):
+		return forebay.Invalid("correlation_id", "must be 1 to %d bytes of text without control characters", forebay.MaxCorrelationBytes)
+	case req.IdempotencyKey != "" && !forebay.ValidText(req.IdempotencyKey, forebay.MaxIdempotencyKeyBytes):
+		return forebay.Invalid("Idempotency-Key", "must be 1 to %d bytes of text without control characters", forebay.MaxIdempotencyKeyBytes)
+	}
+	return nil
+}
+
+func checkTimes(req *forebay.SubmitRequest, now time.Time) error {
+	if at := req.ScheduledAt; at != nil && at.After(now.Add(maxAhead)) {
+		return forebay.Invalid("scheduled_at", "is more than ten years ahead")
+	}
+	at := req.Deadline
+	switch {
+	case at == nil:
+		return nil
+	case !at.After(now):
+		return forebay.Invalid("deadline", "has passed already")
+	case at.After(now.Add(maxAhead)):
+		return forebay.Invalid("deadline", "is more than ten years ahead")
+	case req.ScheduledAt != nil && !at.After(*req.ScheduledAt):
+		return forebay.Invalid("deadline", "is not after scheduled_at")
+	}
+	return nil
+}
+
+func encodeMetadata(metadata map[string]string) ([]byte, error) {
+	if len(metadata) == 0 {
+		return nil, nil
+	}
+	if len(metadata) > forebay.MaxMetadataEntries {
+		return nil, forebay.Invalid("metadata", "has %d entries; the limit is %d", len(metadata), forebay.MaxMetadataEntries)
+	}
+	for key := range metadata {
+		if !forebay.ValidText(key, forebay.MaxMetadataKeyBytes) {
+			return nil, forebay.Invalid("metadata", "has a key that is not 1 to %d bytes of text without control characters", forebay.MaxMetadataKeyBytes)
+		}
+	}
+	b, err := json.Marshal(metadata)
+	if err == nil && len(b) > forebay.MaxMetadataBytes {
+		return nil, forebay.Invalid("metadata", "is %d bytes as JSON; the limit is %d", len(b), forebay.MaxMetadataBytes)
+	}
+	return b, err
+}
+
+// bodyHash is the same for requests that mean the same: white space and the idempotency key itself
+// do not count.
+func bodyHash(req *forebay.SubmitRequest) ([]byte, error) {
+	bare := *req
+	bare.IdempotencyKey, bare.Traceparent = "", ""
+	var input bytes.Buffer
+	if err := json.Compact(&input, req.Input); err != nil {
+		return nil, err
+	}
+	bare.Input = input.Bytes()
+	b, err := json.Marshal(bare)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(b)
+	return sum[:], nil
+}
+
+// validTraceparent reports whether s is a version-00 traceparent (W3C Trace Context, section 3.2).
+// One that is not is ignored, as that specification asks.
+func validTraceparent(s string) bool {
+	if len(s) != 55 || s[:3] != "00-" || s[35] != '-' || s[52] != '-' {
+		return false
+	}
+	for i := 3; i < len(s); i++ {
+		c := s[i]
+		if i != 35 && i != 52 && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}

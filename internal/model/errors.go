@@ -1,0 +1,360 @@
+package model
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/forebayhq/forebay"
+)
+
+// The codes of the errors that providers and the router return, by class.
+const (
+	// Throttled: over a quota, comes back by itself.
+	CodeRateLimited         = "rate_limited"
+	CodeRequestExceedsQuota = "request_exceeds_quota" // asked to wait an hour or more: this request, not the deployment
+	CodeDeploymentPaused    = "deployment_paused"     // not called: every deployment of the model was throttled
+
+	// Transient: may succeed later.
+	CodeIdleTimeout       = "idle_timeout"
+	CodeConnectionFailed  = "connection_failed"  // no connection: nothing was sent
+	CodeConnectionLost    = "connection_lost"    // broke during the call
+	CodeStreamCut         = "stream_cut"         // the stream ended before its answer did
+	CodeMalformedResponse = "malformed_response" // not the JSON it should be
+	CodeRequestTimeout    = "request_timeout"    // 408
+	CodeConflict          = "conflict"           // 409
+	CodeServerError       = "server_error"       // 500 and other 5xx
+	CodeBadGateway        = "bad_gateway"        // 502
+	CodeUnavailable       = "unavailable"        // 503
+	CodeGatewayTimeout    = "gateway_timeout"    // 504
+	CodeOverloaded        = "overloaded"         // 529
+	CodeNoCredential      = "credential_unavailable"
+	CodeParameterLearned  = "parameter_learned" // the endpoint wants a parameter under its other name; the next call uses it
+
+	// Permanent: will never succeed as it is.
+	CodeBadRequest        = "bad_request"
+	CodeContextLength     = "context_length_exceeded"
+	CodeNotFound          = "not_found"
+	CodeRequestTooLarge   = "request_too_large" // 413
+	CodeUnprocessable     = "unprocessable"     // 422
+	CodeUnauthorized      = "unauthorized"
+	CodeInsufficientQuota = "insufficient_quota" // money, not time: credit or spending limit used up
+	CodeContentFilter     = "content_filter"
+	CodeRefused           = "refused" // the model declined
+	CodeResponseTooLarge  = "response_too_large"
+	CodeNotSupported      = "not_supported"
+	CodeUnknownModel      = "unknown_model" // not called
+	CodeCostLimit         = "cost_limit"    // not called
+)
+
+const (
+	maxMessageBytes  = 500
+	maxProviderBytes = 200 // of the provider's own words
+	maxRetryAfter    = 7 * 24 * time.Hour
+	// oversizeRetryAfter and more is what Azure answers (86,400 s) to one request larger than the
+	// whole deployment: waiting that long is the job's lot, not everybody's.
+	oversizeRetryAfter = time.Hour
+)
+
+// failure is an error as providers report it, in a response of its own or in the middle of a stream.
+type failure struct {
+	status            int // 0: unknown
+	code, kind, param string
+	innerCode         string
+	message           string
+	retryAfter        time.Duration
+}
+
+// parseFailure reads the body of an error response: {"error":{…}} as OpenAI, Azure and Anthropic
+// send it, {"error":"…"}, or the bare object. Anything else, such as a proxy's page, says nothing.
+func parseFailure(body []byte) failure {
+	var outer struct {
+		Error json.RawMessage `json:"error"`
+	}
+	if json.Unmarshal(body, &outer) != nil {
+		return failure{}
+	}
+	if len(outer.Error) > 0 && string(outer.Error) != "null" {
+		body = outer.Error
+	}
+	var text string
+	if json.Unmarshal(body, &text) == nil {
+		return failure{message: text}
+	}
+	var inner struct {
+		Code    any `json:"code"` // a name, or a number at some servers
+		Type    any `json:"type"`
+		Param   any `json:"param"`
+		Message any `json:"message"`
+		Inner   struct {
+			Code any `json:"code"`
+		} `json:"innererror"`
+	}
+	if json.Unmarshal(body, &inner) != nil {
+		return failure{}
+	}
+	f := failure{code: scalar(inner.Code), kind: scalar(inner.Type), param: scalar(inner.Param),
+		innerCode: scalar(inner.Inner.Code), message: scalar(inner.Message)}
+	if status, err := strconv.Atoi(f.code); err == nil && status >= 400 && status <= 599 {
+		f.status = status
+	}
+	return f
+}
+
+func scalar(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return ""
+}
+
+// statusError sorts a response that is not 2xx.
+func (e *endpoint) statusError(status int, header http.Header, body []byte, texts func() []string) error {
+	f := parseFailure(body)
+	f.status = status
+	f.retryAfter = retryAfter(header, time.Now())
+	return e.taskError(f, texts)
+}
+
+// streamError sorts an error that came inside a 2xx answer.
+func (e *endpoint) streamError(body []byte, texts func() []string) error {
+	return e.taskError(parseFailure(body), texts)
+}
+
+func (e *endpoint) taskError(f failure, texts func() []string) error {
+	class, code := f.classify()
+	t := &forebay.TaskError{Class: class, Code: code, RetryAfter: f.retryAfter, Err: &f}
+	if class == forebay.ClassPermanent {
+		t.RetryAfter = 0
+	}
+	if class == forebay.ClassThrottled && f.retryAfter >= oversizeRetryAfter {
+		t.Code = CodeRequestExceedsQuota
+	}
+	t.Message = e.describe(f, texts)
+	return t
+}
+
+// Error makes a failure the inner error of a TaskError; it says no more than the status.
+func (f *failure) Error() string { return "status " + strconv.Itoa(f.status) }
+
+// classify sorts by the provider's own code where it says more than the status does.
+func (f failure) classify() (forebay.ErrorClass, string) {
+	says := func(words ...string) bool {
+		for _, w := range words {
+			if strings.Contains(f.code, w) || strings.Contains(f.kind, w) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case f.status == 401 || f.status == 403:
+		return forebay.ClassPermanent, CodeUnauthorized
+	case (f.status == 0 || f.status == 400) &&
+		(says("content_filter", "content_policy_violation") || f.innerCode == "ResponsibleAIPolicyViolation"):
+		return forebay.ClassPermanent, CodeContentFilter
+	case f.status == 402, (f.status == 0 || f.status == 429) && says("insufficient_quota", "billing", "spend", "credit"):
+		return forebay.ClassPermanent, CodeInsufficientQuota
+	case f.status == 400 && says("context_length_exceeded"):
+		return forebay.ClassPermanent, CodeContextLength
+	}
+	switch f.status {
+	case 404:
+		return forebay.ClassPermanent, CodeNotFound
+	case 408:
+		return forebay.ClassTransient, CodeRequestTimeout
+	case 409:
+		return forebay.ClassTransient, CodeConflict
+	case 413:
+		return forebay.ClassPermanent, CodeRequestTooLarge
+	case 422:
+		return forebay.ClassPermanent, CodeUnprocessable
+	case 429:
+		return forebay.ClassThrottled, CodeRateLimited
+	case 502:
+		return forebay.ClassTransient, CodeBadGateway
+	case 503:
+		return forebay.ClassTransient, CodeUnavailable
+	case 504:
+		return forebay.ClassTransient, CodeGatewayTimeout
+	case 529:
+		return forebay.ClassTransient, CodeOverloaded
+	case 0: // inside a stream
+		switch {
+		case says("rate_limit"):
+			return forebay.ClassThrottled, CodeRateLimited
+		case says("overloaded"):
+			return forebay.ClassTransient, CodeOverloaded
+		case says("context_length_exceeded"):
+			return forebay.ClassPermanent, CodeContextLength
+		case says("invalid_request"):
+			return forebay.ClassPermanent, CodeBadRequest
+		case says("authentication", "permission"):
+			return forebay.ClassPermanent, CodeUnauthorized
+		}
+		return forebay.ClassTransient, CodeServerError
+	}
+	if f.status >= 500 {
+		return forebay.ClassTransient, CodeServerError
+	}
+	return forebay.ClassPermanent, CodeBadRequest
+}
+
+// describe returns the message of an error: the status, the provider's codes, and its words unless
+// they repeat the prompt.
+func (e *endpoint) describe(f failure, texts func() []string) string {
+	var b strings.Builder
+	if f.status != 0 {
+		fmt.Fprintf(&b, "HTTP %d", f.status)
+		if name := http.StatusText(f.status); name != "" {
+			b.WriteString(" " + name)
+		}
+	} else {
+		b.WriteString("error in the answer")
+	}
+	said := texts()
+	var names []string
+	for _, name := range []string{f.kind, f.code, f.innerCode, f.param} {
+		if name = e.clean(name, 64); name != "" && !repeats(name, said) {
+			names = append(names, name)
+		}
+	}
+	if len(names) > 0 {
+		b.WriteString(" (" + strings.Join(names, ", ") + ")")
+	}
+	if message := e.clean(f.message, maxProviderBytes); message != "" {
+		// The whole message is looked at: cut short, a quotation may be too small to notice.
+		if repeats(f.message, said) {
+			message = "(the provider's message repeats the input and is left out)"
+		}
+		b.WriteString(": " + message)
+	}
+	return truncate(b.String(), maxMessageBytes)
+}
+
+// keyLike is a word that looks like a credential, whole or masked: OpenAI's 401 shows both ends of
+// the key around asterisks.
+var keyLike = regexp.MustCompile(`\S*(?:\*{3,}|\b[sp]k-|\beyJ)\S*`)
+
+// clean makes provider text fit for a log: no credential, no control characters, at most n bytes.
+func (e *endpoint) clean(s string, n int) string {
+	if key := e.key.Reveal(); key != "" {
+		s = strings.ReplaceAll(s, key, "***")
+		if len(key) >= 16 { // cut short, it still shows its first characters
+			s = regexp.MustCompile(regexp.QuoteMeta(key[:8])+`\S*`).ReplaceAllString(s, "***")
+		}
+	}
+	s = keyLike.ReplaceAllString(s, "***")
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == utf8.RuneError {
+			return ' '
+		}
+		return r
+	}, s)
+	return truncate(strings.TrimSpace(s), n)
+}
+
+func truncate(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n -= len("…"); n > 0 && !utf8.RuneStart(s[n]); n-- {
+	}
+	return s[:n] + "…"
+}
+
+// repeats reports whether message quotes one of the texts: a whole short one, or a run of 23 bytes
+// of any (two windows minus one; any such run holds one aligned window).
+func repeats(message string, texts []string) bool {
+	const window, shortest = 12, 4
+	for _, text := range texts {
+		trimmed := strings.TrimSpace(text)
+		if len(trimmed) >= shortest && len(trimmed) <= len(message) && strings.Contains(message, trimmed) {
+			return true
+		}
+		for i := 0; i+window <= len(message); i += window {
+			if strings.Contains(text, message[i:i+window]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// retryAfter reads how long to wait: retry-after-ms (OpenAI, Azure), else Retry-After as seconds or
+// as an HTTP date (RFC 9110, section 10.2.3), against the answer's own Date so that clocks may differ.
+// It is within 0 and a week; 0 is "not said".
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	if ms, ok := number(h.Get("retry-after-ms")); ok {
+		return bounded(ms * float64(time.Millisecond))
+	}
+	value := strings.TrimSpace(h.Get("Retry-After"))
+	if seconds, ok := number(value); ok {
+		return bounded(seconds * float64(time.Second))
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		if date, err := http.ParseTime(h.Get("Date")); err == nil {
+			now = date
+		}
+		return bounded(float64(at.Sub(now)))
+	}
+	return 0
+}
+
+func number(s string) (float64, bool) {
+	f, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(s), "s"), 64)
+	return f, err == nil && !math.IsNaN(f) && !math.IsInf(f, 0)
+}
+
+func bounded(d float64) time.Duration {
+	return time.Duration(min(max(d, 0), float64(maxRetryAfter)))
+}
+
+// callError sorts an error of the call itself, as opposed to one the provider answered with.
+func callError(err error) error {
+	var task *forebay.TaskError
+	if errors.As(err, &task) {
+		return err
+	}
+	fail := func(code, message string) error {
+		return &forebay.TaskError{Class: forebay.ClassTransient, Code: code, Message: message, Err: err}
+	}
+	var op *net.OpError
+	var dns *net.DNSError
+	switch {
+	case errors.Is(err, errTooLarge):
+		return &forebay.TaskError{Class: forebay.ClassPermanent, Code: CodeResponseTooLarge,
+			Message: "the stream, or one event of it, is too large", Err: err}
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return fail(CodeConnectionLost, "the endpoint closed the connection")
+	case errors.As(err, &dns):
+		return fail(CodeConnectionFailed, "the endpoint's host name does not resolve")
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fail(CodeConnectionFailed, "the endpoint refused the connection")
+	case errors.As(err, &op) && op.Op == "dial":
+		return fail(CodeConnectionFailed, "no connection to the endpoint")
+	}
+	return fail(CodeConnectionLost, "the connection to the endpoint broke")
+}
+
+func malformed(what string) error {
+	return &forebay.TaskError{Class: forebay.ClassTransient, Code: CodeMalformedResponse, Message: what}
+}
+
+func streamCut() error {
+	return &forebay.TaskError{Class: forebay.ClassTransient, Code: CodeStreamCut,
+		Message: "the stream ended before the answer did"}
+}

@@ -1,0 +1,88 @@
+// Package model calls language models: OpenAI and everything that speaks its protocol, Azure OpenAI,
+// Anthropic, and a simulated deployment that needs no network.
+//
+// A [Deployment] is one endpoint, model and region with its price and quota. A [Provider] makes one
+// call and never retries: the job's retry lane is the only owner of retries. Failures are
+// [forebay.TaskError] values, sorted by what should happen next.
+package model
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Role is who said a message.
+type Role string
+
+const (
+	RoleSystem    Role = "system"
+	RoleUser      Role = "user"
+	RoleAssistant Role = "assistant"
+)
+
+// Message is one turn of a conversation.
+type Message struct {
+	Role    Role   `json:"role"`
+	Content string `json:"content"`
+}
+
+// ChatRequest asks for one completion.
+type ChatRequest struct {
+	Messages        []Message
+	MaxOutputTokens int // 0: the deployment's default
+	Temperature     *float64
+	TopP            *float64
+	Stop            []string
+	// JSONSchema, when set, asks for structured output that matches it; SchemaName names it.
+	JSONSchema json.RawMessage
+	SchemaName string
+	// WantRaw asks for the provider's own response in ChatResponse.Raw: as it came, or put together
+	// from the stream.
+	WantRaw bool
+	// CostLeft, if set, is what the call may cost at most. The router looks at it, providers do not.
+	CostLeft *forebay.Money
+}
+
+// ChatResponse is a completion and what it used.
+type ChatResponse struct {
+	Text         string
+	FinishReason string // stop, length, content_filter, tool_calls
+	Model        string // as the provider names it
+	Usage        forebay.TokenUsage
+	Raw          json.RawMessage
+}
+
+// EmbedRequest asks for one vector per input.
+type EmbedRequest struct {
+	Inputs     []string
+	Dimensions int // 0: the model's own
+	// CostLeft, if set, is what the call may cost at most. The router looks at it, providers do not.
+	CostLeft *forebay.Money
+}
+
+// EmbedResponse holds one vector per input, in order.
+type EmbedResponse struct {
+	Vectors [][]float32
+	Model   string
+	Usage   forebay.TokenUsage
+}
+
+// Provider calls one deployment. An error is a *forebay.TaskError, or ctx's own when ctx ended. The
+// usage of a failed call is returned where it is known.
+type Provider interface {
+	Chat(ctx context.Context, req ChatRequest) (ChatResponse, error)
+	Embed(ctx context.Context, req EmbedRequest) (EmbedResponse, error)
+}
+
+// Deployment is a provider with the name, price and limits the configuration gave it.
+type Deployment struct {
+	Name              string
+	Kind              string // of provider, as the configuration names it
+	Provider          Provider
+	Price             forebay.Price
+	TokensPerMinute   int // 0: unknown
+	RequestsPerMinute int // 0: unknown
+	MaxOutputTokens   int // for requests that set none; 0: the provider's own
+}

@@ -1,0 +1,308 @@
+package model
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/forebayhq/forebay"
+)
+
+// The kinds of provider, as the configuration names them.
+const (
+	KindOpenAI    = "openai"
+	KindAzure     = "azure-openai"
+	KindAnthropic = "anthropic"
+)
+
+const defaultOpenAIEndpoint = "https://api.openai.com/v1"
+
+// OpenAIConfig configures OpenAI, or a server that speaks its protocol.
+type OpenAIConfig struct {
+	Endpoint string // base URL, such as http://127.0.0.1:11434/v1; default OpenAI's own
+	Model    string
+	APIKey   forebay.Secret // "": no Authorization header
+	HTTPConfig
+}
+
+// NewOpenAI returns a provider for the chat completions and embeddings of an OpenAI-compatible API.
+// It speaks HTTP by itself: for a streamed answer of fifty tokens the official SDK takes twelve times
+// the processor time of the bare call.
+func NewOpenAI(c OpenAIConfig) (Provider, error) {
+	if c.Model == "" {
+		return nil, errors.New("model: required")
+	}
+	if c.Endpoint == "" {
+		c.Endpoint = defaultOpenAIEndpoint
+	}
+	base, err := baseURL(c.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkKey(c.APIKey); err != nil {
+		return nil, err
+	}
+	header := map[string]string{}
+	if c.APIKey != "" {
+		header["Authorization"] = "Bearer " + c.APIKey.Reveal()
+	}
+	p := &openAI{
+		endpoint: newEndpoint(c.HTTPConfig, c.APIKey, header),
+		chatURL:  base + "/chat/completions",
+		embedURL: base + "/embeddings",
+		model:    c.Model,
+	}
+	if u, err := url.Parse(base); err == nil {
+		p.completionTokens.Store(u.Hostname() == "api.openai.com")
+	}
+	return p, nil
+}
+
+// openAI calls OpenAI's protocol, wherever it is served. Two request parameters differ between
+// servers of that protocol, and a server that knows only the other form says so: the provider then
+// learns it, once.
+type openAI struct {
+	endpoint
+	chatURL  string
+	embedURL string
+	model    string
+
+	// completionTokens: max_completion_tokens, which newer models insist on, instead of max_tokens,
+	// which other servers know.
+	completionTokens atomic.Bool
+	// noStreamOptions: the server does not know stream_options; its usage is estimated.
+	noStreamOptions atomic.Bool
+
+	learning      sync.Mutex
+	tokensLearned bool
+}
+
+var unknownParameter = regexp.MustCompile(`(?i)unsupported_parameter|unknown_parameter|not supported|unrecognized|not permitted|extra_forbidden`)
+
+type chatBody struct {
+	Model               string         `json:"model"`
+	Messages            []Message      `json:"messages"`
+	MaxTokens           int            `json:"max_tokens,omitempty"`
+	MaxCompletionTokens int            `json:"max_completion_tokens,omitempty"`
+	Temperature         *float64       `json:"temperature,omitempty"`
+	TopP                *float64       `json:"top_p,omitempty"`
+	Stop                []string       `json:"stop,omitempty"`
+	ResponseFormat      *chatFormat    `json:"response_format,omitempty"`
+	Stream              bool           `json:"stream"`
+	StreamOptions       *streamOptions `json:"stream_options,omitempty"`
+}
+
+type chatFormat struct {
+	Type       string     `json:"type"`
+	JSONSchema chatSchema `json:"json_schema"`
+}
+
+type chatSchema struct {
+	Name   string          `json:"name"`
+	Schema json.RawMessage `json:"schema"`
+	Strict bool            `json:"strict"`
+}
+
+type streamOptions struct {
+	IncludeUsage bool `json:"include_usage"`
+}
+
+// Chat implements Provider.
+func (p *openAI) Chat(ctx context.Context, req ChatRequest) (ChatResponse, error) {
+	body := chatBody{Model: p.model, Messages: req.Messages, Temperature: req.Temperature, TopP: req.TopP,
+		Stop: req.Stop, Stream: true}
+	newName := p.completionTokens.Load()
+	if newName {
+		body.MaxCompletionTokens = req.MaxOutputTokens
+	} else {
+		body.MaxTokens = req.MaxOutputTokens
+	}
+	if !p.noStreamOptions.Load() {
+		body.StreamOptions = &streamOptions{IncludeUsage: true}
+	}
+	if req.JSONSchema != nil {
+		name := req.SchemaName
+		if name == "" {
+			name = "answer"
+		}
+		body.ResponseFormat = &chatFormat{Type: "json_schema", JSONSchema: chatSchema{
+			Name: name, Schema: req.JSONSchema, Strict: strictSchema(req.JSONSchema)}}
+	}
+	encoded, err := encode(body)
+	if err != nil {
+		return ChatResponse{}, forebay.Permanent(CodeBadRequest, "the request cannot be written as JSON")
+	}
+	a := chatAnswer{endpoint: &p.endpoint, texts: req.texts, wantRaw: req.WantRaw}
+	err = p.post(ctx, p.chatURL, encoded, req.texts, a.read)
+	resp := a.response(req, err == nil)
+	if err != nil {
+		return resp, p.learn(err, newName, body.StreamOptions != nil)
+	}
+	return resp, nil
+}
+
+// learn looks whether the server refused a parameter for its name, and makes the error transient
+// when the next call will not send it any more.
+func (p *openAI) learn(err error, sentNewName, sentStreamOptions bool) error {
+	var f *failure
+	if !errors.As(err, &f) || f.status != 400 && f.status != 422 {
+		return err
+	}
+	names := func(parameter string) bool {
+		// "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+		// names both; the refused one comes first.
+		return f.param == parameter || f.param == "" && firstWordWith(f.message, "max_", "stream_options") == parameter
+	}
+	sentName := "max_tokens"
+	if sentNewName {
+		sentName = "max_completion_tokens"
+	}
+	p.learning.Lock()
+	defer p.learning.Unlock()
+	switch {
+	case sentStreamOptions && names("stream_options"):
+		p.noStreamOptions.Store(true)
+	case !names(sentName):
+		return err
+	case p.completionTokens.Load() == sentNewName: // else another call has learned it meanwhile
+		if p.tokensLearned || !unknownParameter.MatchString(f.code+" "+f.message) {
+			return err // the value was refused, not the name; or both names were
+		}
+		p.tokensLearned = true
+		p.completionTokens.Store(!sentNewName)
+	}
+	return &forebay.TaskError{Class: forebay.ClassTransient, Code: CodeParameterLearned,
+		Message: "the endpoint refused a parameter that the next call leaves out or renames", Err: err}
+}
+
+// firstWordWith returns the first run of letters and underscores in s that begins with a prefix.
+func firstWordWith(s string, prefixes ...string) string {
+	for word := range strings.FieldsFuncSeq(s, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {
+		for _, p := range prefixes {
+			if strings.HasPrefix(word, p) {
+				return word
+			}
+		}
+	}
+	return ""
+}
+
+// Embed implements Provider.
+func (p *openAI) Embed(ctx context.Context, req EmbedRequest) (EmbedResponse, error) {
+	body, err := encode(struct {
+		Model      string   `json:"model"`
+		Input      []string `json:"input"`
+		Dimensions int      `json:"dimensions,omitempty"`
+	}{p.model, req.Inputs, req.Dimensions})
+	if err != nil {
+		return EmbedResponse{}, forebay.Permanent(CodeBadRequest, "the request cannot be written as JSON")
+	}
+	var resp EmbedResponse
+	err = p.post(ctx, p.embedURL, body, req.texts, func(a answer) error {
+		b, err := p.readAll(a.body)
+		if err != nil {
+			return err
+		}
+		resp, err = p.parseEmbeddings(b, req)
+		return err
+	})
+	return resp, err
+}
+
+func (p *openAI) parseEmbeddings(b []byte, req EmbedRequest) (EmbedResponse, error) {
+	var wire struct {
+		Model string `json:"model"`
+		Data  []struct {
+			Index     *int      `json:"index"`
+			Embedding []float32 `json:"embedding"`
+		} `json:"data"`
+		Usage *chatUsage      `json:"usage"`
+		Error json.RawMessage `json:"error"`
+	}
+	if err := json.Unmarshal(b, &wire); err != nil {
+		return EmbedResponse{}, malformed("the embeddings are not the JSON they should be")
+	}
+	if present(wire.Error) {
+		return EmbedResponse{}, p.streamError(b, req.texts)
+	}
+	resp := EmbedResponse{Model: wire.Model, Vectors: make([][]float32, len(req.Inputs))}
+	if wire.Usage != nil {
+		resp.Usage = wire.Usage.tokens()
+	}
+	if len(wire.Data) != len(req.Inputs) {
+		return resp, malformed("not one embedding for each input")
+	}
+	for i, d := range wire.Data {
+		at := i
+		if d.Index != nil {
+			at = *d.Index
+		}
+		if at < 0 || at >= len(resp.Vectors) || resp.Vectors[at] != nil || len(d.Embedding) == 0 {
+			return EmbedResponse{Usage: resp.Usage}, malformed("not one embedding for each input")
+		}
+		resp.Vectors[at] = d.Embedding
+	}
+	if resp.Model == "" {
+		resp.Model = p.model
+	}
+	if wire.Usage == nil {
+		resp.Usage = forebay.TokenUsage{InputTokens: req.promptTokens()}
+	}
+	return resp, nil
+}
+
+// encode writes v as JSON without the escapes that only HTML needs.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'}), nil
+}
+
+// present reports whether a JSON member was there and not null.
+func present(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
+
+// strictSchema reports whether a schema is within what OpenAI's strict mode accepts: each object
+// closed, all its properties required. Anything else would be refused, and is sent as a wish.
+func strictSchema(schema json.RawMessage) bool {
+	var v any
+	if json.Unmarshal(schema, &v) != nil {
+		return false
+	}
+	return strict(v)
+}
+
+func strict(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		if properties, ok := v["properties"].(map[string]any); ok {
+			required, _ := v["required"].([]any)
+			if v["additionalProperties"] != false || len(required) != len(properties) {
+				return false
+			}
+		} else if v["type"] == "object" {
+			return false
+		}
+		for _, child := range v {
+			if !strict(child) {
+				return false
+			}
+		}
+	case []any:
+		for _, child := range v {
+			if !strict(child) {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,227 @@
+package model
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// scripted is a provider whose next answer a test sets.
+type scripted struct {
+	err   error
+	calls int
+	last  ChatRequest
+	enter chan struct{}
+	leave chan struct{}
+}
+
+func (s *scripted) Chat(ctx context.Context, req ChatRequest) (ChatResponse, error) {
+	s.calls++
+	s.last = req
+	if s.enter != nil {
+		s.enter <- struct{}{}
+		<-s.leave
+	}
+	return ChatResponse{Text: "ok", Usage: forebay.TokenUsage{InputTokens: 1}}, s.err
+}
+
+func (s *scripted) Embed(ctx context.Context, req EmbedRequest) (EmbedResponse, error) {
+	s.calls++
+	return EmbedResponse{Model: "e"}, s.err
+}
+
+func throttledFor(d time.Duration) error {
+	return &forebay.TaskError{Class: forebay.ClassThrottled, Code: CodeRateLimited, RetryAfter: d}
+}
+
+func twoDeployments(t *testing.T) (r *Router, east, west *scripted) {
+	t.Helper()
+	east, west = &scripted{}, &scripted{}
+	e := &Deployment{Name: "east", Kind: KindAzure, Provider: east, Price: forebay.Price{Input: 1, Output: 10}, MaxOutputTokens: 100}
+	w := &Deployment{Name: "west", Kind: KindOpenAI, Provider: west}
+	r, err := NewRouter(map[string][]*Deployment{"chat": {e, w}, "other": {w}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, east, west
+}
+
+func TestRouterFollowsTheOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, east, west := twoDeployments(t)
+		chat := func() (string, error) {
+			_, d, err := r.Chat(t.Context(), "chat", say("hi"))
+			if d == nil {
+				return "", err
+			}
+			return d.Name, err
+		}
+		want := func(name string) {
+			t.Helper()
+			if got, err := chat(); err != nil || got != name {
+				t.Errorf("called %q, %v; want %q", got, err, name)
+			}
+		}
+		want("east")
+
+		// Throttled: reported with its deployment, not tried elsewhere; the next call goes west.
+		east.err = throttledFor(20 * time.Second)
+		if name, err := chat(); name != "east" || err != east.err || west.calls != 0 {
+			t.Fatalf("called %q, %v; west %d times", name, err, west.calls)
+		}
+		want("west")
+
+		west.err = throttledFor(0)
+		if name, _ := chat(); name != "west" {
+			t.Fatalf("called %q", name)
+		}
+		calls := east.calls + west.calls
+		_, err := chat()
+		e := wantTask(t, err, forebay.ClassThrottled, CodeDeploymentPaused)
+		if !e.Uncalled || e.Waiting != forebay.WaitQuota || e.RetryAfter < defaultPause || e.RetryAfter > defaultPause*11/10 {
+			t.Errorf("got %+v", e)
+		}
+		if _, _, err := r.Embed(t.Context(), "other", EmbedRequest{Inputs: []string{"x"}}); err == nil {
+			t.Error("the pause of a shared deployment does not hold for its other model")
+		}
+		if east.calls+west.calls != calls {
+			t.Error("a paused deployment was called")
+		}
+		states := r.Deployments()
+		if len(states) != 2 || states[0].Name != "east" || states[0].Kind != KindAzure || states[0].Calls != 2 || states[0].Throttles != 1 ||
+			states[0].PausedUntil.IsZero() || strings.Join(states[1].Models, " ") != "chat other" {
+			t.Errorf("states are %+v", states)
+		}
+
+		<-time.After(e.RetryAfter)
+		west.err = nil
+		want("west")
+		<-time.After(22 * time.Second)
+		east.err = nil
+		want("east")
+		if !r.Deployments()[0].PausedUntil.IsZero() {
+			t.Error("still shown as paused")
+		}
+	})
+}
+
+func TestPausesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, east, _ := twoDeployments(t)
+		east.err = throttledFor(10 * time.Minute)
+		_, _, _ = r.Chat(t.Context(), "chat", say("hi"))
+		if until := time.Until(r.Deployments()[0].PausedUntil); until < maxPause || until > maxPause*11/10 {
+			t.Errorf("paused for %v", until)
+		}
+		// A shorter pause does not end a longer one.
+		r.lanes[0].pause(time.Second)
+		if until := time.Until(r.Deployments()[0].PausedUntil); until < maxPause {
+			t.Errorf("paused for %v", until)
+		}
+	})
+}
+
+func TestOtherFailuresDoNotPause(t *testing.T) {
+	r, east, _ := twoDeployments(t)
+	for _, err := range []error{
+		&forebay.TaskError{Class: forebay.ClassTransient, Code: CodeUnavailable, RetryAfter: time.Minute},
+		&forebay.TaskError{Class: forebay.ClassThrottled, Code: CodeRequestExceedsQuota, RetryAfter: 24 * time.Hour},
+		forebay.Permanent(CodeBadRequest, "no"), context.Canceled,
+	} {
+		east.err = err
+		resp, d, got := r.Chat(t.Context(), "chat", say("hi"))
+		if d == nil || d.Name != "east" || got != err || resp.Usage.InputTokens != 1 {
+			t.Errorf("%v: called %v, got %v with usage %+v", err, d, got, resp.Usage)
+		}
+	}
+}
+
+func TestUnknownModel(t *testing.T) {
+	r, _, _ := twoDeployments(t)
+	_, d, err := r.Chat(t.Context(), "nope", say("hi"))
+	if e := wantTask(t, err, forebay.ClassPermanent, CodeUnknownModel); !e.Uncalled || d != nil {
+		t.Errorf("got %+v, %v", e, d)
+	}
+}
+
+func TestCostLimit(t *testing.T) {
+	r, east, west := twoDeployments(t)
+	left := func(dollars float64) *forebay.Money { m := forebay.USD(dollars); return &m }
+	chat := func(model string, req ChatRequest, left *forebay.Money) (string, error) {
+		req.CostLeft = left
+		_, d, err := r.Chat(t.Context(), model, req)
+		if d == nil {
+			return "", err
+		}
+		return d.Name, err
+	}
+	// 100 tokens of output at 10 $ a million are 0.001 $; the prompt adds millionths.
+	if name, err := chat("chat", say("hi"), left(0.0011)); name != "east" || err != nil || east.last.MaxOutputTokens != 100 {
+		t.Errorf("called %q, %v", name, err)
+	}
+	// Too dear here, free there.
+	if name, err := chat("chat", say("hi"), left(0.0005)); name != "west" || err != nil {
+		t.Errorf("called %q, %v", name, err)
+	}
+	// The bound by bytes is above the limit, the count of tokens is not.
+	words := strings.Repeat("information ", 1000)
+	if name, err := chat("chat", say(words), left(0.001+0.0012)); name != "east" || err != nil {
+		t.Errorf("called %q, %v", name, err)
+	}
+	// A paused deployment that is cheap enough is worth waiting for.
+	west.err = throttledFor(time.Minute)
+	_, _ = chat("other", say("hi"), nil)
+	_, err := chat("chat", say("hi"), left(0.0005))
+	wantTask(t, err, forebay.ClassThrottled, CodeDeploymentPaused)
+
+	_, err = chat("chat", say("hi"), left(-1))
+	if e := wantTask(t, err, forebay.ClassPermanent, CodeCostLimit); !e.Uncalled {
+		t.Errorf("got %+v", e)
+	}
+	if resp, d, err := r.Embed(t.Context(), "chat", EmbedRequest{Inputs: []string{words}, CostLeft: left(0.0012)}); err != nil || d.Name != "east" || resp.Model != "e" {
+		t.Errorf("embedding by %v: %v", d, err)
+	}
+	calls := east.calls + west.calls
+	if _, _, err := r.Embed(t.Context(), "chat", EmbedRequest{Inputs: []string{words}, CostLeft: left(-1)}); err == nil || east.calls+west.calls != calls {
+		t.Errorf("embedding: %v", err)
+	}
+}
+
+func TestInFlight(t *testing.T) {
+	r, east, _ := twoDeployments(t)
+	east.enter, east.leave = make(chan struct{}), make(chan struct{})
+	done := make(chan struct{})
+	go func() { _, _, _ = r.Chat(context.Background(), "chat", say("hi")); close(done) }()
+	<-east.enter
+	if n := r.Deployments()[0].InFlight; n != 1 {
+		t.Errorf("%d in flight", n)
+	}
+	close(east.leave)
+	<-done
+	if n := r.Deployments()[0].InFlight; n != 0 {
+		t.Errorf("%d in flight", n)
+	}
+}
+
+func TestNewRouterChecks(t *testing.T) {
+	a := &Deployment{Name: "a", Provider: &scripted{}}
+	for name, models := range map[string]map[string][]*Deployment{
+		"none":        {"m": {}},
+		"nil":         {"m": {nil}},
+		"no provider": {"m": {{Name: "x"}}},
+		"no name":     {"m": {{Provider: a.Provider}}},
+		"two a":       {"m": {a}, "n": {{Name: "a", Provider: a.Provider}}},
+		"a twice":     {"m": {a, a}},
+	} {
+		if _, err := NewRouter(models); err == nil {
+			t.Errorf("%s was taken", name)
+		}
+	}
+	if _, err := NewRouter(nil); err != nil {
+		t.Error(err)
+	}
+}

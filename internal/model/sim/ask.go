@@ -1,0 +1,222 @@
+package sim
+
+import (
+	"encoding/json"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/model"
+)
+
+// work is what a request asks for.
+type work int
+
+const (
+	workReply work = iota
+	workSummarize
+	workClassify
+	workSentiment
+	workExtract
+)
+
+// ask is a request as the simulated model understands it.
+type ask struct {
+	work      work
+	document  string
+	labels    []string
+	focus     string
+	maxWords  int // 0: not said
+	maxTokens int
+	schema    map[string]any // of structured output; nil: none
+	json      bool           // the words ask for JSON
+}
+
+var (
+	workWords = []struct {
+		work  work
+		words *regexp.Regexp
+	}{
+		{workSummarize, regexp.MustCompile(`(?i)\b(summari[sz]e|summar(y|ies)|condense|tl;?dr)\b`)},
+		{workClassify, regexp.MustCompile(`(?i)\b(classif(y|ication|ies)|categori[sz]e|labels?)\b`)},
+		{workSentiment, regexp.MustCompile(`(?i)\b(sentiment|polarity)\b`)},
+		{workExtract, regexp.MustCompile(`(?i)\b(extract|named entit(y|ies)|entities)\b`)},
+	}
+	command  = regexp.MustCompile(`(?i)^\s*(please\s+|can you\s+|could you\s+)*(summari[sz]e|condense|tl;?dr|classify|categori[sz]e|extract|what is the sentiment|analy[sz]e the sentiment)\b`)
+	wordsAsk = regexp.MustCompile(`(?i)\b(?:at most|no more than|up to|under|within|maximum of|in)\s+(\d{1,6})\s+words`)
+	focusAsk = regexp.MustCompile(`(?i)\bfocus(?:ing)? on:?\s+([^\n.]{1,400})`)
+	jsonAsk  = regexp.MustCompile(`(?i)\bjson\b`)
+	inline   = regexp.MustCompile(`(?im)\b(?:labels|categories|classes)\b[^:\n]{0,60}:[ \t]*([^\n]+)$`)
+	heading  = regexp.MustCompile(`(?im)\b(?:labels|categories|classes)\b[^:\n]{0,60}:[ \t]*$`)
+)
+
+const (
+	documentOpen  = "<document>"
+	documentClose = "</document>"
+	maxLabels     = 1000
+)
+
+// understand works out what is asked: from the schema, then from the instructions, which are the
+// system messages and what stands around the document in the last user message.
+func understand(req model.ChatRequest) (ask, error) {
+	a := ask{maxTokens: req.MaxOutputTokens}
+	if len(req.JSONSchema) > 0 {
+		if err := json.Unmarshal(req.JSONSchema, &a.schema); err != nil || a.schema == nil {
+			return ask{}, forebay.Permanent(model.CodeBadRequest, "the response schema is not a JSON object")
+		}
+	}
+	var system strings.Builder
+	var user string
+	for _, m := range req.Messages {
+		if m.Role == model.RoleSystem {
+			system.WriteString(clip(m.Content, contextBytes))
+			system.WriteByte('\n')
+		}
+		if m.Role == model.RoleUser {
+			user = m.Content
+		}
+	}
+	around, document, delimited := splitDocument(user)
+	if !delimited {
+		around = ""
+		if command.MatchString(clip(user, 200)) {
+			around, document = splitCommand(user)
+		}
+	}
+	a.document = clip(document, contextBytes)
+	instructions := system.String() + clip(around, contextBytes)
+
+	a.labels = findLabels(instructions)
+	a.json = jsonAsk.MatchString(instructions)
+	if m := wordsAsk.FindStringSubmatch(instructions); m != nil {
+		a.maxWords, _ = strconv.Atoi(m[1]) // at most six digits
+	}
+	if m := focusAsk.FindStringSubmatch(instructions); m != nil {
+		a.focus = strings.TrimSpace(m[1])
+	}
+	first := len(instructions) + 1
+	for _, w := range workWords {
+		if at := w.words.FindStringIndex(instructions); at != nil && at[0] < first {
+			a.work, first = w.work, at[0]
+		}
+	}
+	if a.work == workClassify && len(a.labels) == 0 && workWords[2].words.MatchString(instructions) {
+		a.work = workSentiment // "classify the sentiment"
+	}
+	return a, nil
+}
+
+// splitDocument takes a message apart at the outermost document marks.
+func splitDocument(message string) (around, document string, delimited bool) {
+	open := strings.Index(message, documentOpen)
+	end := strings.LastIndex(message, documentClose)
+	if open < 0 || end < open+len(documentOpen) {
+		return "", message, false
+	}
+	return message[:open] + "\n" + message[end+len(documentClose):],
+		strings.TrimSpace(message[open+len(documentOpen) : end]), true
+}
+
+// splitCommand takes a message such as "Summarize this: …" apart after its first line or colon.
+func splitCommand(message string) (around, document string) {
+	at := strings.IndexAny(message, ":\n")
+	if at < 0 || strings.TrimSpace(message[at+1:]) == "" {
+		loc := command.FindStringIndex(message)
+		return message[:loc[1]], strings.TrimSpace(message[loc[1]:])
+	}
+	return message[:at+1], strings.TrimSpace(message[at+1:])
+}
+
+// findLabels reads "Labels: a, b, c" or "Labels:" with an item on each line after it.
+func findLabels(instructions string) []string {
+	if m := inline.FindStringSubmatch(instructions); m != nil {
+		var labels []string
+		for part := range strings.SplitSeq(m[1], ",") {
+			if label := strings.Trim(part, " \t\"'`.;"); label != "" && len(labels) < maxLabels {
+				labels = append(labels, strings.TrimSpace(strings.TrimPrefix(label, "or ")))
+			}
+		}
+		return labels
+	}
+	at := heading.FindStringIndex(instructions)
+	if at == nil {
+		return nil
+	}
+	var labels []string
+	for line := range strings.SplitSeq(strings.TrimLeft(instructions[at[1]:], "\r\n"), "\n") {
+		item, ok := strings.CutPrefix(strings.TrimSpace(line), "- ")
+		if !ok || len(labels) == maxLabels {
+			break
+		}
+		labels = append(labels, strings.TrimSpace(item))
+	}
+	return labels
+}
+
+// answer does the work and writes it down as the request wants it.
+func answer(req model.ChatRequest) (string, error) {
+	a, err := understand(req)
+	if err != nil {
+		return "", err
+	}
+	if a.schema != nil {
+		return a.structured(), nil
+	}
+	switch a.work {
+	case workSummarize:
+		return a.write("summary", summarize(a.document, a.maxTokens, a.maxWords, a.focus)), nil
+	case workClassify:
+		if len(a.labels) > 0 {
+			return a.write("label", classify(a.document, a.labels)[0].label), nil
+		}
+		return a.write("label", classify(a.document, commonLabels)[0].label), nil
+	case workSentiment:
+		mood := feel(a.document)
+		if a.json {
+			return encode(map[string]any{"sentiment": mood.label, "score": mood.score}), nil
+		}
+		return mood.label, nil
+	case workExtract:
+		found := entities(a.document)
+		if a.json {
+			return fit(found, a.maxTokens, func(some []entity) string { return encode(map[string]any{"entities": some}) }), nil
+		}
+		return fit(found, a.maxTokens, func(some []entity) string {
+			lines := make([]string, len(some))
+			for i, e := range some {
+				lines[i] = e.Type + ": " + e.Text
+			}
+			return strings.Join(lines, "\n")
+		}), nil
+	}
+	return a.write("reply", reply(a.document, a.maxTokens)), nil
+}
+
+func (a ask) write(field, text string) string {
+	if a.json {
+		return encode(map[string]any{field: text})
+	}
+	return text
+}
+
+// fit writes as many of the items as max tokens hold.
+func fit[T any](items []T, max int, write func([]T) string) string {
+	text := write(items)
+	for len(items) > 0 && countTokens(text) > max {
+		items = items[:len(items)/2]
+		text = write(items)
+	}
+	return text
+}
+
+// encode writes JSON; invalid UTF-8 becomes U+FFFD.
+func encode(v any) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic(err) // only strings, finite numbers, lists and maps come here
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}

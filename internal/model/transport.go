@@ -1,0 +1,258 @@
+package model
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+const (
+	defaultIdleTimeout    = 30 * time.Second
+	defaultMaxOutputBytes = 10 << 20
+	// maxErrorBytes is read of an error response; the rest is thrown away.
+	maxErrorBytes = 64 << 10
+	// wireFactor bounds a stream's bytes by the text it may hold: a one-token event has some 250
+	// bytes around it, and a stream of events without text must end too.
+	wireFactor = 256
+	// drainTimeout is how long a finished stream may take to end, so that its connection is reused.
+	drainTimeout = 50 * time.Millisecond
+)
+
+// sharedTransport serves all providers: one pool of connections, kept open for many calls at once.
+var sharedTransport = &http.Transport{
+	Proxy:                 http.ProxyFromEnvironment,
+	DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+	ForceAttemptHTTP2:     true,
+	MaxIdleConns:          1024,
+	MaxIdleConnsPerHost:   256,
+	IdleConnTimeout:       90 * time.Second,
+	TLSHandshakeTimeout:   10 * time.Second,
+	ExpectContinueTimeout: time.Second,
+	DisableCompression:    true, // compressors hold streamed events back
+}
+
+// HTTPConfig is common to the providers that are reached by HTTP. The zero value is useful.
+type HTTPConfig struct {
+	// IdleTimeout is the longest silence of the endpoint, before its answer and within it; default
+	// 30 s. There is no total timeout: long answers are normal, and ctx ends them.
+	IdleTimeout time.Duration
+	// MaxOutputBytes bounds the text of a streamed answer and the body of any other; default 10 MiB.
+	MaxOutputBytes int64
+	// Transport replaces the shared connection pool.
+	Transport http.RoundTripper
+}
+
+// endpoint is an HTTP API that speaks JSON: one POST, one answer, no retries, no redirects (a
+// redirect would hand the key to another host).
+type endpoint struct {
+	transport http.RoundTripper
+	idle      time.Duration
+	maxOutput int64
+	header    http.Header
+	key       forebay.Secret
+	// authorize, if set, adds a credential that changes.
+	authorize func(context.Context, http.Header) error
+}
+
+func newEndpoint(c HTTPConfig, key forebay.Secret, header map[string]string) endpoint {
+	e := endpoint{transport: c.Transport, idle: c.IdleTimeout, maxOutput: c.MaxOutputBytes, key: key}
+	if e.transport == nil {
+		e.transport = sharedTransport
+	}
+	if e.idle <= 0 {
+		e.idle = defaultIdleTimeout
+	}
+	if e.maxOutput <= 0 {
+		e.maxOutput = defaultMaxOutputBytes
+	}
+	e.header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {"forebay"}}
+	for name, value := range header {
+		e.header.Set(name, value)
+	}
+	return e
+}
+
+// baseURL checks a configured endpoint and returns it without a trailing slash.
+func baseURL(raw string) (string, error) {
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil:
+		return "", errors.New("endpoint: not a URL") // err quotes the value, which may hold a password
+	case u.Scheme != "http" && u.Scheme != "https":
+		return "", fmt.Errorf("endpoint: the scheme must be http or https, not %q", u.Scheme)
+	case u.Hostname() == "":
+		return "", errors.New("endpoint: no host")
+	case u.User != nil:
+		return "", errors.New("endpoint: credentials do not belong in the URL")
+	case u.RawQuery != "" || u.Fragment != "":
+		return "", errors.New("endpoint: a query or fragment does not belong in the base URL")
+	}
+	return strings.TrimRight(u.String(), "/"), nil
+}
+
+// checkKey refuses a key that HTTP cannot carry, here and not at the first call.
+func checkKey(key forebay.Secret) error {
+	for _, c := range []byte(key) {
+		if c <= ' ' || c >= 0x7f {
+			return errors.New("api_key: holds a space, a line break or a character outside ASCII")
+		}
+	}
+	return nil
+}
+
+// errIdle is the cause of a call's context once the endpoint has been silent for too long.
+var errIdle = errors.New("idle timeout")
+
+// watch is the idle timer of one call: every byte that moves, either way, winds it up again.
+type watch struct {
+	timer *time.Timer
+	idle  time.Duration
+}
+
+func newWatch(idle time.Duration, expired func()) *watch {
+	return &watch{timer: time.AfterFunc(idle, expired), idle: idle}
+}
+
+func (w *watch) moved(n int) {
+	if n > 0 {
+		w.timer.Reset(w.idle)
+	}
+}
+
+type watchedReader struct {
+	io.Reader
+	watch *watch
+}
+
+func (r watchedReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	r.watch.moved(n)
+	return n, err
+}
+
+// events reads the body as a stream of bounded length.
+func (e *endpoint) events(body io.Reader) *events {
+	return readEvents(&capped{body, wireFactor * e.maxOutput}, int(e.maxOutput)+maxErrorBytes)
+}
+
+// answer is a 2xx response as its handler sees it.
+type answer struct {
+	header http.Header
+	body   io.Reader
+	raw    io.Reader // body, unwatched
+	watch  *watch
+}
+
+// post sends body and hands a 2xx answer to handle. texts is what the caller said to the model: no
+// error message repeats it. The error is a *forebay.TaskError, or ctx's own.
+func (e *endpoint) post(ctx context.Context, url string, body []byte, texts func() []string, handle func(answer) error) error {
+	callCtx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	w := newWatch(e.idle, func() { cancel(errIdle) })
+	defer w.timer.Stop()
+
+	err := e.do(callCtx, url, body, texts, w, handle)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	if errors.Is(context.Cause(callCtx), errIdle) {
+		return &forebay.TaskError{Class: forebay.ClassTransient, Code: CodeIdleTimeout,
+			Message: fmt.Sprintf("the endpoint sent nothing for %v", e.idle), Err: err}
+	}
+	return callError(err)
+}
+
+func (e *endpoint) do(ctx context.Context, url string, body []byte, texts func() []string, w *watch, handle func(answer) error) error {
+	reader := func() io.ReadCloser {
+		return io.NopCloser(watchedReader{bytes.NewReader(body), w})
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, reader())
+	if err != nil {
+		return forebay.Permanent(CodeBadRequest, "the endpoint's address is not valid")
+	}
+	// The transport sends the body again only when a pooled connection turned out to be closed
+	// before the first byte of the request was written.
+	req.GetBody = func() (io.ReadCloser, error) { return reader(), nil }
+	req.ContentLength = int64(len(body))
+	req.Header = maps.Clone(e.header)
+	if e.authorize != nil {
+		if err := e.authorize(ctx, req.Header); err != nil {
+			return err
+		}
+	}
+	resp, err := e.transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	w.moved(1)
+	from := watchedReader{resp.Body, w}
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		detail, err := io.ReadAll(io.LimitReader(from, maxErrorBytes))
+		if err != nil && ctx.Err() != nil {
+			return err
+		}
+		return e.statusError(resp.StatusCode, resp.Header, detail, texts)
+	}
+	return handle(answer{header: resp.Header, body: from, raw: resp.Body, watch: w})
+}
+
+// readAll reads an answer that is not streamed.
+func (e *endpoint) readAll(r io.Reader) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, e.maxOutput+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > e.maxOutput {
+		return nil, e.tooLarge()
+	}
+	return b, nil
+}
+
+func (e *endpoint) tooLarge() error {
+	return forebay.Permanent(CodeResponseTooLarge, fmt.Sprintf("the answer is larger than %d bytes", e.maxOutput))
+}
+
+// capped is r up to n bytes; more is errTooLarge, not an end that looks like the stream's own.
+type capped struct {
+	r io.Reader
+	n int64
+}
+
+func (c *capped) Read(p []byte) (int, error) {
+	if c.n <= 0 {
+		return 0, errTooLarge
+	}
+	n, err := c.r.Read(p[:min(int64(len(p)), c.n)])
+	c.n -= int64(n)
+	return n, err
+}
+
+// drain reads what follows the end of a stream, which should be nothing, so that the connection
+// goes back to the pool. An endpoint that keeps the stream open only loses its connection.
+func (a answer) drain() {
+	a.watch.timer.Reset(drainTimeout)
+	_, _ = io.CopyN(io.Discard, a.raw, 4<<10)
+}
+
+// ended returns why ctx ended: errors.Is sees ctx.Err() and the cause.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == err {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

@@ -1,0 +1,358 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// ClaimRequest asks for messages of one lane.
+type ClaimRequest struct {
+	Lane     Lane
+	Max      int           // messages, at least 1
+	MaxBytes int64         // of input together; the first message is delivered whatever its size
+	Lock     time.Duration //
+	// A message delivered this often is not delivered again: it goes to the SetAside lane.
+	MaxDeliveries int
+	SetAside      LaneKind
+}
+
+// Lock is the right to settle one delivery. A token is new at each delivery.
+type Lock struct {
+	Seq   int64
+	Token int64
+}
+
+// Delivery is a job handed to a worker under a lock.
+type Delivery struct {
+	Lock
+	LockedUntil   time.Time
+	LockedAt      time.Time
+	ID            string
+	Tenant        int64
+	Lane          Lane
+	Task          string
+	Generation    int
+	Number        int // of this attempt
+	Attempt       int // charged before this one, in this generation
+	Deliveries    int // this one included
+	Version       int64
+	MaxAttempts   int
+	MaxCost       *forebay.Money
+	CreatedAt     time.Time
+	ScheduledAt   time.Time // when it became ready
+	StartedAt     time.Time // of the generation
+	Deadline      *time.Time
+	CorrelationID string
+	Traceparent   string
+	Metadata      []byte
+	Input         []byte // nil when InputBlob is set
+	InputBlob     string
+	InputSize     int64
+	LastError     []byte
+}
+
+// Claim waits until at least one message of the lane is ready and returns up to Max under new locks.
+// Each delivery counts; a lock that had expired becomes an attempt with outcome "lost".
+func (s *Store) Claim(ctx context.Context, req ClaimRequest) ([]Delivery, error) {
+	c := &claim{ClaimRequest: req, answer: make(chan struct{})}
+	select {
+	case s.writer.claims <- c:
+	case <-s.writer.stopped:
+		return nil, errClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	select {
+	case <-c.answer:
+		return c.deliveries, c.err
+	case <-s.writer.stopped:
+		select {
+		case <-c.answer:
+			return c.deliveries, c.err
+		default:
+			return nil, errClosed
+		}
+	case <-ctx.Done():
+		return c.abandon(ctx.Err())
+	}
+}
+
+// abandon gives up waiting, unless the writer is serving the claim right now: what it takes must
+// not be lost.
+func (c *claim) abandon(why error) ([]Delivery, error) {
+	for !c.state.CompareAndSwap(claimWaiting, claimGone) {
+		select {
+		case <-c.answer:
+			return c.deliveries, c.err
+		case <-time.After(time.Millisecond): // its transaction may fail, which puts it back to waiting
+		}
+	}
+	return nil, why
+}
+
+// A claim belongs to its caller while it waits, to the writer while it is served.
+const (
+	claimWaiting int32 = iota
+	claimServing
+	claimGone
+)
+
+type claim struct {
+	ClaimRequest
+	state      atomic.Int32
+	deliveries []Delivery
+	err        error
+	answer     chan struct{}
+}
+
+func (c *claim) deliver() { close(c.answer) }
+
+func (c *claim) refuse(err error) {
+	if c.state.CompareAndSwap(claimWaiting, claimServing) {
+		c.err = err
+		close(c.answer)
+	}
+}
+
+// unserve puts a claim back that found nothing, or whose transaction failed.
+func (c *claim) unserve() {
+	c.deliveries = nil
+	c.state.Store(claimWaiting)
+}
+
+func (w *writer) park(c *claim) {
+	lane := int64(c.Lane)
+	w.parked[lane] = append(w.parked[lane], c)
+}
+
+// serveClaims gives ready messages to the claims that wait, oldest first.
+func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
+	for lane, waiting := range w.parked {
+		due, ok := w.dueAt[lane]
+		if !ok || due > t.now || w.paused[lane/laneKinds] {
+			continue
+		}
+		rest := waiting
+		for len(rest) > 0 {
+			c := rest[0]
+			if !c.state.CompareAndSwap(claimWaiting, claimServing) {
+				rest = rest[1:] // its caller has gone
+				continue
+			}
+			if err := w.serve(t, c); err != nil {
+				c.unserve()
+				return served, err
+			}
+			if len(c.deliveries) == 0 {
+				c.unserve()
+				break
+			}
+			rest = rest[1:]
+			served = append(served, c)
+		}
+		if err := w.updateDue(t, lane, len(rest) > 0); err != nil {
+			return served, err
+		}
+		t.after = append(t.after, func() { w.unpark(lane, len(waiting)-len(rest)) })
+	}
+	return served, nil
+}
+
+// unpark forgets the first n claims of a lane, once they were served for good.
+func (w *writer) unpark(lane int64, n int) {
+	if w.parked[lane] = w.parked[lane][n:]; len(w.parked[lane]) == 0 {
+		delete(w.parked, lane)
+	}
+}
+
+// updateDue notes when the lane is worth another look: now while it was not found empty, else when
+// its earliest message becomes visible.
+func (w *writer) updateDue(t *tx, lane int64, foundEmpty bool) error {
+	if !foundEmpty {
+		w.dueAt[lane] = t.now
+		return nil
+	}
+	var earliest int64
+	for rank := range int64(forebay.MaxPriority + 1) {
+		if w.ranks[lane]&(1<<rank) == 0 {
+			continue
+		}
+		found, err := t.prep("SELECT visible FROM messages WHERE lane = ? AND rank = ? ORDER BY visible LIMIT 1").
+			int(lane).int(rank).one(func(r row) {
+			if at := r.int(0); earliest == 0 || at < earliest {
+				earliest = at
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if !found {
+			w.ranks[lane] &^= 1 << rank
+		}
+	}
+	delete(w.dueAt, lane)
+	if earliest > 0 {
+		w.dueAt[lane] = earliest
+	}
+	return nil
+}
+
+const sqlReady = `
+SELECT m.seq, m.token, m.locked_at, m.deliveries, m.generation, m.attempt, m.number, m.version, m.deadline,
+  m.started_at, m.visible, m.last_error, m.size,
+  j.id, j.tenant, j.task, j.max_attempts, j.max_cost, j.created_at, j.correlation_id, j.traceparent,
+  j.metadata, j.input, j.input_blob
+FROM messages m JOIN jobs j ON j.seq = m.seq
+WHERE m.lane = ? AND m.rank = ? AND m.visible <= ? ORDER BY m.visible, m.seq LIMIT ? + 0`
+
+// A candidate is a ready message before anything was decided about it.
+type candidate struct {
+	Delivery
+	lostToken bool  // its lock has expired
+	lostAt    int64 // when that delivery was locked
+	deadline  int64
+	visible   int64
+}
+
+// serve takes ready messages for one claim, the highest priority first.
+func (w *writer) serve(t *tx, c *claim) error {
+	lane := int64(c.Lane)
+	var bytes int64
+	full := false
+	for rank := int64(0); rank <= forebay.MaxPriority && !full; rank++ {
+		if w.ranks[lane]&(1<<rank) == 0 {
+			continue
+		}
+		for !full {
+			// What is set aside or expires frees its place for another.
+			limit := c.Max - len(c.deliveries)
+			var found []candidate
+			_, err := t.prep(sqlReady).int(lane).int(rank).int(t.now).int(int64(limit)).each(func(r row) error {
+				size := r.int(12)
+				if bytes+size > c.MaxBytes && bytes > 0 {
+					full = true
+					return errStop
+				}
+				bytes += size
+				found = append(found, readCandidate(r, c.Lane))
+				return nil
+			})
+			if err != nil && !errors.Is(err, errStop) {
+				return err
+			}
+			for i := range found {
+				if err := t.take(&found[i], c); err != nil {
+					return err
+				}
+			}
+			full = full || len(c.deliveries) >= c.Max
+			if len(found) < limit {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+func readCandidate(r row, lane Lane) candidate {
+	c := candidate{
+		Delivery: Delivery{
+			Lock: Lock{Seq: r.int(0)}, Lane: lane,
+			Deliveries: int(r.int(3)), Generation: int(r.int(4)), Attempt: int(r.int(5)), Number: int(r.int(6)), Version: r.int(7),
+			Deadline: fromMillisOrNil(r, 8), ScheduledAt: fromMillis(r.int(10)), LastError: r.blob(11), InputSize: r.int(12),
+			ID: r.text(13), Tenant: r.int(14), Task: r.text(15), MaxAttempts: int(r.int(16)),
+			CreatedAt: fromMillis(r.int(18)), CorrelationID: r.text(19), Traceparent: r.text(20),
+			Metadata: r.blob(21), Input: r.blob(22), InputBlob: r.text(23),
+		},
+		lostToken: !r.isNull(1), lostAt: r.int(2), deadline: r.int(8), visible: r.int(10),
+	}
+	if !r.isNull(9) {
+		c.StartedAt = fromMillis(r.int(9))
+	}
+	if !r.isNull(17) {
+		cost := forebay.Money(r.int(17))
+		c.MaxCost = &cost
+	}
+	return c
+}
+
+const sqlLock = `
+UPDATE messages SET visible = ?, token = ?, locked_at = ?, deliveries = deliveries + 1, number = ?, version = ?,
+  started_at = coalesce(started_at, ?), waiting = NULL WHERE seq = ?`
+
+// take locks a candidate for the claim, unless its time or its deliveries have run out.
+func (t *tx) take(m *candidate, c *claim) error {
+	if m.lostToken {
+		if err := t.recordLost(m); err != nil {
+			return err
+		}
+	}
+	if m.deadline > 0 && m.deadline <= t.now {
+		return t.expire(m.Seq, m.Generation, m.Attempt, m.Version)
+	}
+	if c.MaxDeliveries > 0 && m.Deliveries >= c.MaxDeliveries {
+		return t.exceedDeliveries(m, c.SetAside)
+	}
+	m.Token = rand.Int64()
+	m.LockedAt = fromMillis(t.now)
+	m.LockedUntil = m.LockedAt.Add(c.Lock)
+	m.Deliveries++
+	m.Number++
+	m.Version++
+	if m.StartedAt.IsZero() {
+		m.StartedAt = m.LockedAt
+	}
+	until := m.LockedUntil.UnixMilli()
+	if err := t.prep(sqlLock).int(until).int(m.Token).int(t.now).int(int64(m.Number)).int(m.Version).int(t.now).int(m.Seq).exec(); err != nil {
+		return err
+	}
+	c.deliveries = append(c.deliveries, m.Delivery)
+	return t.event(event{seq: m.Seq, number: m.Version, kind: forebay.EventStarted, status: forebay.StatusRunning, generation: m.Generation, attempt: m.Number})
+}
+
+// recordLost writes the attempt whose worker was never heard of again.
+func (t *tx) recordLost(m *candidate) error {
+	class, code := forebay.ClassTransient, "lock_lost"
+	return t.attempt(m.Seq, m.Generation, m.Number, m.lostAt, AttemptRecord{
+		Outcome: forebay.OutcomeLost, ErrorClass: class, ErrorCode: code,
+		ErrorMessage: []byte("the worker stopped, or lost its lock, before it could say how the call ended"),
+	})
+}
+
+func (t *tx) exceedDeliveries(m *candidate, kind LaneKind) error {
+	return t.setAside(setAside{
+		seq: m.Seq, to: LaneOf(m.Lane.Queue(), kind), generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version,
+		failure: Failure{Class: forebay.ClassTransient, Code: "MaxDeliveryCountExceeded",
+			Message: []byte("delivered as often as the queue allows without an outcome: its worker may be dying of it")},
+		reason: "MaxDeliveryCountExceeded",
+	})
+}
+
+// Renew extends the locks to now + lock and reports for each whether it still held.
+func (s *Store) Renew(ctx context.Context, locks []Lock, lock time.Duration) (held []bool, err error) {
+	return transact(ctx, s, stageSettle, func(t *tx) ([]bool, error) {
+		held := make([]bool, len(locks))
+		for i, l := range locks {
+			if err := t.prep("UPDATE messages SET visible = ? WHERE seq = ? AND token = ?").
+				int(t.now + lock.Milliseconds()).int(l.Seq).int(l.Token).exec(); err != nil {
+				return nil, err
+			}
+			held[i] = t.Changes() > 0
+		}
+		return held, nil
+	})
+}
+
+// releaseOrphans makes every locked message ready at once: the process that held the locks is dead.
+// The next claim records the lost attempts.
+func (s *Store) releaseOrphans(ctx context.Context) error {
+	_, err := transact(ctx, s, stageSettle, func(t *tx) (struct{}, error) {
+		return struct{}{}, t.prep("UPDATE messages SET visible = ? WHERE token IS NOT NULL AND visible > ?").int(t.now).int(t.now).exec()
+	})
+	return err
+}

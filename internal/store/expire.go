@@ -1,0 +1,49 @@
+package store
+
+// A message that is locked past its deadline is left to its worker, which cuts the call off itself;
+// when the lock has expired too, nobody is coming.
+const sqlOverdue = `
+SELECT m.seq, m.lane, m.generation, m.attempt, m.number, m.version, m.token, m.locked_at
+FROM messages m WHERE m.deadline <= ?1 AND (m.token IS NULL OR m.visible <= ?1) ORDER BY m.deadline LIMIT 256`
+
+const sqlNextDeadline = `
+SELECT CASE WHEN token IS NOT NULL THEN max(deadline, visible) ELSE deadline END AS at
+FROM messages WHERE deadline IS NOT NULL ORDER BY deadline LIMIT 512`
+
+// expireDue ends the jobs whose deadline has passed while nobody was working on them.
+func (w *writer) expireDue(t *tx) error {
+	if w.deadline == 0 || w.deadline > t.now {
+		return nil
+	}
+	var overdue []candidate
+	_, err := t.prep(sqlOverdue).int(t.now).each(func(r row) error {
+		overdue = append(overdue, candidate{
+			Delivery: Delivery{Lock: Lock{Seq: r.int(0)}, Lane: Lane(r.int(1)), Generation: int(r.int(2)), Attempt: int(r.int(3)),
+				Number: int(r.int(4)), Version: r.int(5)},
+			lostToken: !r.isNull(6), lostAt: r.int(7),
+		})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i := range overdue {
+		m := &overdue[i]
+		if m.lostToken {
+			if err := t.recordLost(m); err != nil {
+				return err
+			}
+		}
+		if err := t.expire(m.Seq, m.Generation, m.Attempt, m.Version); err != nil {
+			return err
+		}
+	}
+	w.deadline = 0
+	_, err = t.prep(sqlNextDeadline).each(func(r row) error {
+		if at := r.int(0); w.deadline == 0 || at < w.deadline {
+			w.deadline = at
+		}
+		return nil
+	})
+	return err
+}

@@ -1,0 +1,75 @@
+package store
+
+import (
+	"context"
+	"strings"
+
+	"github.com/forebayhq/forebay"
+)
+
+// InsertKey stores an API key by its hash.
+func (s *Store) InsertKey(ctx context.Context, key forebay.APIKey, hash []byte) error {
+	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+		scopes := make([]string, len(key.Scopes))
+		for i, scope := range key.Scopes {
+			scopes[i] = string(scope)
+		}
+		var expires int64
+		if key.ExpiresAt != nil {
+			expires = key.ExpiresAt.UnixMilli()
+		}
+		return struct{}{}, t.prep("INSERT INTO api_keys (id, hash, tenant, scopes, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)").
+			text(key.ID).blob(hash).text(key.Tenant).text(strings.Join(scopes, " ")).int(key.CreatedAt.UnixMilli()).intOrNull(expires).exec()
+	})
+	return err
+}
+
+const keyColumns = "SELECT id, tenant, scopes, created_at, expires_at, revoked_at FROM api_keys "
+
+func readKey(r row) forebay.APIKey {
+	key := forebay.APIKey{ID: r.text(0), Tenant: r.text(1), CreatedAt: fromMillis(r.int(3)), ExpiresAt: fromMillisOrNil(r, 4), RevokedAt: fromMillisOrNil(r, 5)}
+	for scope := range strings.FieldsSeq(r.text(2)) {
+		key.Scopes = append(key.Scopes, forebay.Scope(scope))
+	}
+	return key
+}
+
+// Keys returns all API keys, oldest first.
+func (s *Store) Keys(ctx context.Context) (keys []forebay.APIKey, err error) {
+	err = s.read(ctx, func(c conn) error {
+		_, err := c.prep(keyColumns + "ORDER BY created_at, id").each(func(r row) error {
+			keys = append(keys, readKey(r))
+			return nil
+		})
+		return err
+	})
+	return keys, err
+}
+
+// KeyByHash returns the key with that hash, whatever its state, and whether any key exists at all.
+func (s *Store) KeyByHash(ctx context.Context, hash []byte) (key forebay.APIKey, found, any bool, err error) {
+	err = s.read(ctx, func(c conn) error {
+		if found, err = c.prep(keyColumns + "WHERE hash = ?").blob(hash).one(func(r row) { key = readKey(r) }); err != nil || found {
+			any = found
+			return err
+		}
+		any, err = c.prep("SELECT 1 FROM api_keys LIMIT 1").one(func(row) {})
+		return err
+	})
+	return key, found, any, err
+}
+
+// RevokeKey ends a key; one already revoked keeps its time.
+func (s *Store) RevokeKey(ctx context.Context, id string) (key forebay.APIKey, err error) {
+	return transact(ctx, s, stageChange, func(t *tx) (forebay.APIKey, error) {
+		if err := t.prep("UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL").int(t.now).text(id).exec(); err != nil {
+			return forebay.APIKey{}, err
+		}
+		var key forebay.APIKey
+		found, err := t.prep(keyColumns + "WHERE id = ?").text(id).one(func(r row) { key = readKey(r) })
+		if err == nil && !found {
+			err = forebay.ErrNotFound
+		}
+		return key, err
+	})
+}

@@ -1,0 +1,192 @@
+package store
+
+import (
+	"context"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Lane is one ordered set of messages: a queue's main lane or one of its subqueues.
+type Lane int64
+
+// LaneKind says which of a queue's lanes.
+type LaneKind int64
+
+const (
+	LaneMain LaneKind = iota
+	LaneRetry
+	LaneDeadLetter
+	LaneQuarantine
+	laneKinds = 4
+)
+
+// LaneOf returns a queue's lane.
+func LaneOf(queue int64, kind LaneKind) Lane { return Lane(queue*laneKinds + int64(kind)) }
+
+// Queue returns the number of the lane's queue.
+func (l Lane) Queue() int64 { return int64(l) / laneKinds }
+
+// Kind returns which of its queue's lanes it is.
+func (l Lane) Kind() LaneKind { return LaneKind(int64(l) % laneKinds) }
+
+// QueueRow is a queue as stored.
+type QueueRow struct {
+	No     int64
+	Name   string
+	Paused bool
+}
+
+// EnsureQueue returns the number of the queue with that name, making it if it does not exist.
+func (s *Store) EnsureQueue(ctx context.Context, name string) (int64, error) {
+	return s.ensureName(ctx, name, &s.names.queues,
+		"SELECT no FROM queues WHERE name = ?", "INSERT INTO queues (name, created_at) VALUES (?, ?)")
+}
+
+// EnsureTenant returns the number of the tenant with that name, making it if it does not exist.
+func (s *Store) EnsureTenant(ctx context.Context, name string) (int64, error) {
+	return s.ensureName(ctx, name, &s.names.tenants,
+		"SELECT no FROM tenants WHERE name = ?", "INSERT INTO tenants (name, created_at) VALUES (?, ?)")
+}
+
+func (s *Store) ensureName(ctx context.Context, name string, cache *map[string]int64, find, insert string) (int64, error) {
+	s.names.mu.RLock()
+	no, ok := (*cache)[name]
+	s.names.mu.RUnlock()
+	if ok {
+		return no, nil
+	}
+	no, err := transact(ctx, s, stageSettle, func(t *tx) (no int64, err error) {
+		found, err := t.prep(find).text(name).one(func(r row) { no = r.int(0) })
+		if err != nil || found {
+			return no, err
+		}
+		if err := t.prep(insert).text(name).int(t.now).exec(); err != nil {
+			return 0, err
+		}
+		return t.LastInsertRowID(), nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	s.names.mu.Lock()
+	defer s.names.mu.Unlock()
+	if *cache == nil {
+		*cache = map[string]int64{}
+	}
+	(*cache)[name] = no
+	return no, nil
+}
+
+// TenantName returns the name of the tenant with that number.
+func (s *Store) TenantName(ctx context.Context, no int64) (name string, err error) {
+	s.names.mu.RLock()
+	name, ok := s.names.tenantNames[no]
+	s.names.mu.RUnlock()
+	if ok {
+		return name, nil
+	}
+	err = s.read(ctx, func(c conn) error {
+		found, err := c.prep("SELECT name FROM tenants WHERE no = ?").int(no).one(func(r row) { name = r.text(0) })
+		if err == nil && !found {
+			return forebay.ErrNotFound
+		}
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	s.names.mu.Lock()
+	defer s.names.mu.Unlock()
+	if s.names.tenantNames == nil {
+		s.names.tenantNames = map[int64]string{}
+	}
+	s.names.tenantNames[no] = name
+	return name, nil
+}
+
+// QueueRows returns all queues by name.
+func (s *Store) QueueRows(ctx context.Context) (queues []QueueRow, err error) {
+	err = s.read(ctx, func(c conn) error {
+		_, err := c.prep("SELECT no, name, paused FROM queues ORDER BY name").each(func(r row) error {
+			queues = append(queues, QueueRow{No: r.int(0), Name: r.text(1), Paused: r.int(2) != 0})
+			return nil
+		})
+		return err
+	})
+	return queues, err
+}
+
+// SetPaused stops or restarts deliveries from a queue's main and retry lanes.
+func (s *Store) SetPaused(ctx context.Context, queue int64, paused bool, audit Audit) error {
+	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+		value := int64(0)
+		if paused {
+			value = 1
+		}
+		if err := t.prep("UPDATE queues SET paused = ? WHERE no = ?").int(value).int(queue).exec(); err != nil {
+			return struct{}{}, err
+		}
+		t.after = append(t.after, func() { t.w.paused[queue] = paused })
+		t.ready[int64(LaneOf(queue, LaneMain))] = t.now
+		t.ready[int64(LaneOf(queue, LaneRetry))] = t.now
+		return struct{}{}, t.audit(audit)
+	})
+	return err
+}
+
+// Audit is what an operator did.
+type Audit struct {
+	Tenant, Actor, Action, Target, Detail string
+}
+
+func (t *tx) audit(a Audit) error {
+	return t.prep("INSERT INTO audit (at, tenant, actor, action, target, detail) VALUES (?, ?, ?, ?, ?, ?)").
+		int(t.now).text(a.Tenant).text(a.Actor).text(a.Action).text(a.Target).text(a.Detail).exec()
+}
+
+// QueueCounts is what stands in a queue's lanes.
+type QueueCounts struct {
+	Active, Scheduled, Locked, Retrying, DeadLetter, Quarantine int64
+	OldestVisible                                               int64 // of the active; 0: none
+}
+
+const sqlCounts = `
+SELECT m.lane % 4,
+  sum(m.visible <= ?2),
+  sum(m.token IS NULL AND m.visible > ?2),
+  sum(m.token IS NOT NULL AND m.visible > ?2),
+  count(*),
+  min(CASE WHEN m.visible <= ?2 THEN m.visible END)
+FROM messages m WHERE m.lane BETWEEN ?1 AND ?1 + 3
+  AND (?3 = 0 OR (SELECT j.tenant FROM jobs j WHERE j.seq = m.seq) = ?3)
+GROUP BY 1`
+
+// Counts counts a queue's messages; tenant 0 counts everybody's.
+func (s *Store) Counts(ctx context.Context, queue, tenant int64) (counts QueueCounts, err error) {
+	err = s.read(ctx, func(c conn) error {
+		_, err := c.prep(sqlCounts).int(queue * laneKinds).int(now()).int(tenant).each(func(r row) error {
+			switch kind := LaneKind(r.int(0)); kind {
+			case LaneDeadLetter:
+				counts.DeadLetter = r.int(4)
+			case LaneQuarantine:
+				counts.Quarantine = r.int(4)
+			default:
+				counts.Active += r.int(1)
+				counts.Scheduled += r.int(2)
+				counts.Locked += r.int(3)
+				if kind == LaneRetry {
+					counts.Retrying = r.int(4)
+				}
+				if oldest := r.int(5); oldest > 0 && (counts.OldestVisible == 0 || oldest < counts.OldestVisible) {
+					counts.OldestVisible = oldest
+				}
+			}
+			return nil
+		})
+		return err
+	})
+	return counts, err
+}
+
+// rank is the order in which a priority is delivered: 0 first.
+func rank(priority int) int64 { return int64(forebay.MaxPriority - priority) }

@@ -1,0 +1,81 @@
+package store
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/forebayhq/forebay"
+)
+
+//go:embed migrations/*.sql
+var migrationFiles embed.FS
+
+// applicationID marks a SQLite file as Forebay's (PRAGMA application_id): "FbAy".
+const applicationID = 0x46624179
+
+// schemaVersion is the newest schema this program knows: the number of its migrations.
+func schemaVersion() int64 { return int64(len(migrationNames())) }
+
+func migrationNames() []string {
+	names, err := fs.Glob(migrationFiles, "migrations/*.sql")
+	if err != nil {
+		panic(err) // the pattern is constant
+	}
+	slices.Sort(names)
+	return names
+}
+
+// checkOurs refuses a file that is another program's or a newer Forebay's.
+func checkOurs(c conn) (version int64, err error) {
+	id, err := c.pragma("application_id")
+	if err != nil {
+		return 0, err
+	}
+	version, err = c.pragma("user_version")
+	if err != nil {
+		return 0, err
+	}
+	var tables int64
+	if _, err := c.prep("SELECT count(*) FROM sqlite_schema").one(func(r row) { tables = r.int(0) }); err != nil {
+		return 0, err
+	}
+	switch {
+	case id != applicationID && (tables > 0 || id != 0 || version != 0):
+		return 0, forebay.Errorf(forebay.CodeDatabaseUnusable, "the database file belongs to another program; name another file")
+	case version > schemaVersion():
+		return 0, forebay.Errorf(forebay.CodeDatabaseUnusable,
+			"the database was written by a newer Forebay (schema %d; this one knows %d); use that version or newer", version, schemaVersion())
+	}
+	return version, nil
+}
+
+// migrate brings the schema up to date, each step in a transaction of its own.
+func migrate(c conn, version int64) error {
+	for i, name := range migrationNames() {
+		if int64(i) < version {
+			continue
+		}
+		script, err := migrationFiles.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		sql := fmt.Sprintf("%s;\nPRAGMA application_id = %d;\nPRAGMA user_version = %d;", script, applicationID, i+1)
+		if err := sqlitex.ExecuteScript(c.Conn, sql, nil); err != nil {
+			return fmt.Errorf("migrate to schema %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// pragma returns the integer value of a PRAGMA.
+func (c conn) pragma(name string) (value int64, err error) {
+	_, err = c.prep("PRAGMA " + name).one(func(r row) { value = r.int(0) })
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", name, err)
+	}
+	return value, nil
+}

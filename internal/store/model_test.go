@@ -1,0 +1,395 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/forebayhq/forebay"
+)
+
+// world is the plain model that the store is compared with: what each job should be after the same
+// operations.
+type world struct {
+	t       *rapid.T
+	s       *Store
+	tenant  int64
+	queue   int64
+	jobs    []*modelJob
+	held    []Delivery // every delivery ever made, current or stale
+	keys    map[string]int
+	serials int
+}
+
+type modelJob struct {
+	id         string
+	seq        int64
+	rank       int
+	lane       LaneKind
+	visible    int64
+	token      int64 // 0: free
+	deadline   int64
+	deliveries int
+	attempt    int
+	number     int
+	generation int
+	maxAttempt int
+	rows       int   // attempts
+	events     int64 // events
+	over       forebay.Status
+	gone       bool // no message any more
+}
+
+const (
+	testLock          = 10 * time.Second
+	testMaxDeliveries = 3
+)
+
+func (w *world) now() int64 { return time.Now().UnixMilli() }
+
+// free reports whether nobody holds the job right now.
+func (j *modelJob) free(now int64) bool { return j.token == 0 || j.visible <= now }
+
+func (j *modelJob) end(status forebay.Status, events int64) {
+	j.over, j.gone, j.token = status, true, 0
+	j.events += events
+}
+
+func (j *modelJob) setAside(lane LaneKind, now int64) {
+	j.over, j.lane, j.visible, j.token, j.deadline = forebay.StatusFailed, lane, now, 0, 0
+	j.events += 2
+}
+
+func (w *world) submit(t *rapid.T) {
+	w.serials++
+	job := NewJob{
+		ID: fmt.Sprintf("job_%d", w.serials), Tenant: w.tenant, Queue: w.queue, Task: "echo", MaxAttempts: 5,
+		Priority: rapid.IntRange(0, 9).Draw(t, "priority"), Input: rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "input"), InputSize: 40,
+	}
+	now := w.now()
+	m := &modelJob{id: job.ID, seq: int64(len(w.jobs) + 1), rank: 9 - job.Priority, visible: now, generation: 1, events: 1}
+	if rapid.IntRange(0, 3).Draw(t, "scheduled") == 0 {
+		at := time.UnixMilli(now + rapid.Int64Range(1, 30_000).Draw(t, "ahead"))
+		job.ScheduledAt, m.visible = &at, at.UnixMilli()
+	}
+	if rapid.IntRange(0, 4).Draw(t, "limited") == 0 {
+		at := time.UnixMilli(now + rapid.Int64Range(1, 40_000).Draw(t, "deadline"))
+		job.Deadline, m.deadline = &at, at.UnixMilli()
+	}
+	if rapid.IntRange(0, 2).Draw(t, "keyed") == 0 {
+		job.IdempotencyKey = rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key")
+		job.BodyHash = []byte{byte(rapid.IntRange(0, 1).Draw(t, "body"))}
+	}
+	got, err := w.s.Submit(context.Background(), []NewJob{job})
+	if err != nil {
+		t.Fatalf("submit: %v", err)
+	}
+	if job.IdempotencyKey != "" {
+		if made, used := w.keys[job.IdempotencyKey+string(job.BodyHash)]; used {
+			if !got[0].Existing || got[0].ID != w.jobs[made].id {
+				t.Fatalf("a repeated key made %+v", got[0])
+			}
+			return
+		}
+		for _, other := range []byte{0, 1} {
+			if _, used := w.keys[job.IdempotencyKey+string([]byte{other})]; used {
+				if !errors.Is(got[0].Err, &forebay.Error{Code: forebay.CodeIdempotencyMismatch}) {
+					t.Fatalf("a key reused with another body got %+v", got[0])
+				}
+				return
+			}
+		}
+		w.keys[job.IdempotencyKey+string(job.BodyHash)] = len(w.jobs)
+	}
+	if got[0].Err != nil || got[0].Existing || got[0].ID != job.ID {
+		t.Fatalf("submit gave %+v", got[0])
+	}
+	w.jobs = append(w.jobs, m)
+}
+
+// expectClaim does to the model what a claim should do and returns whom it should deliver.
+func (w *world) expectClaim(lane LaneKind, limit int) (expected []*modelJob) {
+	now := w.now()
+	var ready []*modelJob
+	for _, j := range w.jobs {
+		if !j.gone && j.over == "" && j.lane == lane && j.visible <= now {
+			ready = append(ready, j)
+		}
+	}
+	slices.SortFunc(ready, func(a, b *modelJob) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.visible, b.visible), cmp.Compare(a.seq, b.seq))
+	})
+	for _, j := range ready {
+		if len(expected) == limit {
+			break
+		}
+		if j.token != 0 {
+			j.rows++ // the lost attempt
+			j.token = 0
+		}
+		if j.deliveries >= testMaxDeliveries {
+			j.setAside(LaneDeadLetter, now)
+			continue
+		}
+		j.deliveries++
+		j.number++
+		j.events++
+		expected = append(expected, j)
+	}
+	return expected
+}
+
+func (w *world) claim(t *rapid.T) {
+	lane := rapid.SampledFrom([]LaneKind{LaneMain, LaneRetry}).Draw(t, "lane")
+	limit := rapid.IntRange(1, 4).Draw(t, "limit")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var got []Delivery
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		got, err = w.s.Claim(ctx, ClaimRequest{Lane: LaneOf(w.queue, lane), Max: limit, MaxBytes: 1 << 20, Lock: testLock,
+			MaxDeliveries: testMaxDeliveries, SetAside: LaneDeadLetter})
+	}()
+	synctest.Wait()
+	cancel() // whoever still waits now found nothing
+	<-done
+	if err != nil && !errors.Is(err, context.Canceled) {
+		t.Fatalf("claim: %v", err)
+	}
+	expected := w.expectClaim(lane, limit)
+	if len(got) != len(expected) {
+		t.Fatalf("claimed %d, expected %d", len(got), len(expected))
+	}
+	for i, d := range got {
+		j := expected[i]
+		if d.ID != j.id || d.Number != j.number || d.Deliveries != j.deliveries || d.Generation != j.generation || d.Attempt != j.attempt {
+			t.Fatalf("delivery %d is %+v, expected %+v", i, d, j)
+		}
+		j.token, j.visible = d.Token, w.now()+testLock.Milliseconds()
+		w.held = append(w.held, d)
+	}
+}
+
+// settle ends a delivery, current or stale, in a random way.
+func (w *world) settle(t *rapid.T) {
+	if len(w.held) == 0 {
+		t.Skip("nothing held")
+	}
+	d := w.held[rapid.IntRange(0, len(w.held)-1).Draw(t, "delivery")]
+	j := w.jobs[d.Seq-1]
+	current := !j.gone && j.token == d.Token
+	now := w.now()
+	ctx := context.Background()
+	delay := time.Duration(rapid.Int64Range(0, 20_000).Draw(t, "delay")) * time.Millisecond
+	record := AttemptRecord{Deployment: "d", ErrorClass: forebay.ClassTransient, ErrorCode: "e", ErrorMessage: []byte("\x00\xff"), RetryDelay: delay}
+	free := func(lane LaneKind, at int64) { j.lane, j.visible, j.token = lane, at, 0 }
+	var err error
+	var apply func()
+	switch kind := rapid.IntRange(0, 6).Draw(t, "how"); kind {
+	case 0:
+		err = w.s.Succeed(ctx, &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("r"), Size: 1})
+		apply = func() { j.rows++; j.attempt++; j.end(forebay.StatusSucceeded, 1) }
+	case 1:
+		record.Outcome = forebay.OutcomeRetried
+		err = w.s.Retry(ctx, &d, record)
+		apply = func() {
+			j.rows++
+			j.attempt++
+			j.deliveries = 0
+			j.events += 2
+			free(LaneRetry, now+delay.Milliseconds())
+		}
+	case 2:
+		record.Outcome = forebay.OutcomeThrottled
+		err = w.s.Throttle(ctx, &d, record, forebay.WaitQuota)
+		apply = func() { j.rows++; j.deliveries--; j.events++; free(j.lane, now+delay.Milliseconds()) }
+	case 3:
+		err = w.s.Release(ctx, &d, delay, "")
+		apply = func() { j.deliveries--; j.number--; free(j.lane, now+delay.Milliseconds()) }
+	case 4:
+		record.Outcome = forebay.OutcomeFailed
+		err = w.s.SetAside(ctx, &d, record, LaneQuarantine, "reason")
+		apply = func() { j.rows++; j.attempt++; j.setAside(LaneQuarantine, now) }
+	case 5:
+		record.Outcome = forebay.OutcomeLost
+		err = w.s.Interrupt(ctx, &d, record)
+		apply = func() { j.rows++; j.deliveries--; free(j.lane, now) }
+	case 6:
+		held, renewErr := w.s.Renew(ctx, []Lock{d.Lock}, testLock)
+		if renewErr != nil {
+			t.Fatalf("renew: %v", renewErr)
+		}
+		if err = nil; !held[0] {
+			err = forebay.ErrLockLost
+		}
+		apply = func() { j.visible = now + testLock.Milliseconds() }
+	}
+	if !current {
+		if !errors.Is(err, forebay.ErrLockLost) {
+			t.Fatalf("a stale lock settled job %s: %v", j.id, err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatalf("settle %s: %v", j.id, err)
+	}
+	apply()
+	w.expire()
+}
+
+func (w *world) cancel(t *rapid.T) {
+	j := w.any(t)
+	cancelled, _, err := w.s.Cancel(context.Background(), j.seq)
+	if err != nil {
+		t.Fatalf("cancel: %v", err)
+	}
+	if cancelled != (j.over == "" || j.over == forebay.StatusCancelled) {
+		t.Fatalf("cancel of a %q job gave %v", j.over, cancelled)
+	}
+	if j.over == "" {
+		if j.token != 0 {
+			j.rows++
+		}
+		j.end(forebay.StatusCancelled, 1)
+	}
+}
+
+func (w *world) redrive(t *rapid.T) {
+	j := w.any(t)
+	moved, err := w.s.Redrive(context.Background(), []Redrive{{Seq: j.seq}, {Seq: j.seq}}, Audit{})
+	if err != nil {
+		t.Fatalf("redrive: %v", err)
+	}
+	expected := j.over == forebay.StatusFailed && !j.gone
+	if moved[0] != expected || moved[1] {
+		t.Fatalf("redriving a %q job twice gave %v", j.over, moved)
+	}
+	if expected {
+		j.over, j.lane, j.visible = "", LaneMain, w.now()
+		j.generation++
+		j.attempt, j.number, j.deliveries = 0, 0, 0
+		j.events++
+	}
+}
+
+func (w *world) purge(t *rapid.T) {
+	j := w.any(t)
+	purged, err := w.s.Purge(context.Background(), []int64{j.seq}, Audit{})
+	if err != nil {
+		t.Fatalf("purge: %v", err)
+	}
+	if expected := j.over == forebay.StatusFailed && !j.gone; (purged == 1) != expected {
+		t.Fatalf("purging a %q job gave %d", j.over, purged)
+	}
+	if purged == 1 {
+		j.gone = true
+	}
+}
+
+func (w *world) any(t *rapid.T) *modelJob {
+	if len(w.jobs) == 0 {
+		t.Skip("no jobs")
+	}
+	return w.jobs[rapid.IntRange(0, len(w.jobs)-1).Draw(t, "job")]
+}
+
+func (w *world) passTime(t *rapid.T) {
+	<-time.After(time.Duration(rapid.Int64Range(1, 15_000).Draw(t, "ms")) * time.Millisecond)
+	synctest.Wait()
+	w.expire()
+}
+
+// expire ends the model's jobs whose deadline has passed while nobody held them.
+func (w *world) expire() {
+	synctest.Wait()
+	now := w.now()
+	for _, j := range w.jobs {
+		if j.over == "" && j.deadline > 0 && j.deadline <= now && j.free(now) {
+			if j.token != 0 {
+				j.rows++
+			}
+			j.end(forebay.StatusExpired, 1)
+		}
+	}
+}
+
+// check compares every job of the store with the model.
+func (w *world) check(t *rapid.T) {
+	w.expire()
+	now := w.now()
+	for _, j := range w.jobs {
+		row, err := w.s.Job(context.Background(), w.tenant, j.id)
+		if err != nil {
+			t.Fatalf("job %s: %v", j.id, err)
+		}
+		want := j.over
+		switch {
+		case want != "":
+		case j.token != 0 && j.visible > now:
+			want = forebay.StatusRunning
+		case j.lane == LaneRetry:
+			want = forebay.StatusRetrying
+		default:
+			want = row.Status // scheduled or queued: which one depends on how it got its delay
+			if want != forebay.StatusScheduled && want != forebay.StatusQueued {
+				t.Fatalf("job %s is %s, expected it to wait", j.id, want)
+			}
+		}
+		if row.Status != want || row.Generation != j.generation || row.Attempt != j.attempt {
+			t.Fatalf("job %s is %s generation %d attempt %d, expected %s %d %d", j.id, row.Status, row.Generation, row.Attempt, want, j.generation, j.attempt)
+		}
+		w.checkRows(t, j)
+	}
+}
+
+func (w *world) checkRows(t *rapid.T, j *modelJob) {
+	attempts, err := w.s.Attempts(context.Background(), j.seq)
+	if err != nil || len(attempts) != j.rows {
+		t.Fatalf("job %s has %d attempts (%v), expected %d", j.id, len(attempts), err, j.rows)
+	}
+	events, err := w.s.Events(context.Background(), j.seq, 0, 10_000)
+	if err != nil || int64(len(events)) != j.events {
+		t.Fatalf("job %s has %d events (%v), expected %d: %+v", j.id, len(events), err, j.events, events)
+	}
+	for i, e := range events {
+		if e.Number != int64(i+1) {
+			t.Fatalf("job %s: event %d has number %d", j.id, i+1, e.Number)
+		}
+	}
+}
+
+// TestStoreAgainstModel drives random operations on the store and on the model and compares.
+func TestStoreAgainstModel(t *testing.T) {
+	dir, serial := t.TempDir(), 0
+	synctest.Test(t, func(t *testing.T) {
+		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) { // as an interface: rapid asks a *testing.T for its deadline, which a bubble forbids
+			serial++
+			s, err := Open(context.Background(), Options{Path: filepath.Join(dir, fmt.Sprintf("%d.db", serial)), Serve: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			w := &world{t: t, s: s, keys: map[string]int{}}
+			if w.tenant, err = s.EnsureTenant(context.Background(), "t"); err != nil {
+				t.Fatal(err)
+			}
+			if w.queue, err = s.EnsureQueue(context.Background(), "q"); err != nil {
+				t.Fatal(err)
+			}
+			t.Repeat(map[string]func(*rapid.T){
+				"submit": w.submit, "submit2": w.submit, "claim": w.claim, "claim2": w.claim, "settle": w.settle, "settle2": w.settle,
+				"settle3": w.settle, "cancel": w.cancel, "redrive": w.redrive, "purge": w.purge, "time": w.passTime, "": w.check,
+			})
+		})
+	})
+}

@@ -1,0 +1,262 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// JobRow is a job with all that is known of it, read in one snapshot.
+type JobRow struct {
+	Seq           int64
+	ID            string
+	Tenant        int64
+	Queue         int64
+	Task          string
+	Priority      int
+	MaxAttempts   int
+	MaxCost       *forebay.Money
+	CreatedAt     time.Time
+	Deadline      *time.Time
+	CorrelationID string
+	Metadata      []byte
+	InputBlob     string
+
+	Status      forebay.Status
+	Waiting     forebay.WaitReason // "": nothing, or not live
+	Generation  int
+	Attempt     int
+	VisibleAt   *time.Time // when it may start next, if it waits for that
+	StartedAt   *time.Time
+	CompletedAt *time.Time
+	Result      []byte
+	ResultBlob  string
+	ResultSize  int64
+	Failure     Failure
+	LastError   []byte
+	Usage       forebay.Usage
+}
+
+const jobColumns = `
+SELECT j.seq, j.id, j.tenant, j.queue, j.task, j.priority, j.max_attempts, j.max_cost, j.created_at, j.deadline,
+  j.correlation_id, j.metadata, j.input_blob,
+  m.lane, m.visible, m.token, m.generation, m.attempt, m.started_at, m.waiting, m.last_error, q.paused,
+  o.status, o.generation, o.attempt, o.started_at, o.completed_at, o.result, o.result_blob, o.result_size,
+  o.error_class, o.error_code, o.error_message,
+  (SELECT sum(input_tokens) FROM attempts a WHERE a.seq = j.seq),
+  (SELECT sum(output_tokens) FROM attempts a WHERE a.seq = j.seq),
+  (SELECT sum(cost) FROM attempts a WHERE a.seq = j.seq)
+FROM jobs j LEFT JOIN messages m ON m.seq = j.seq LEFT JOIN outcomes o ON o.seq = j.seq JOIN queues q ON q.no = j.queue
+`
+
+// Job returns the job with that id if it is the tenant's, or forebay.ErrNotFound.
+func (s *Store) Job(ctx context.Context, tenant int64, id string) (job JobRow, err error) {
+	err = s.read(ctx, func(c conn) error {
+		at := now()
+		found, err := c.prep(jobColumns + "WHERE j.id = ? AND j.tenant = ?").text(id).int(tenant).one(func(r row) { job = readJob(r, at) })
+		if err == nil && !found {
+			return forebay.ErrNotFound
+		}
+		return err
+	})
+	return job, err
+}
+
+func readJob(r row, at int64) JobRow {
+	j := JobRow{
+		Seq: r.int(0), ID: r.text(1), Tenant: r.int(2), Queue: r.int(3), Task: r.text(4), Priority: int(r.int(5)),
+		MaxAttempts: int(r.int(6)), CreatedAt: fromMillis(r.int(8)), Deadline: fromMillisOrNil(r, 9),
+		CorrelationID: r.text(10), Metadata: r.blob(11), InputBlob: r.text(12),
+		Usage: forebay.Usage{InputTokens: r.int(33), OutputTokens: r.int(34), CostUSD: forebay.Money(r.int(35))},
+	}
+	if !r.isNull(7) {
+		cost := forebay.Money(r.int(7))
+		j.MaxCost = &cost
+	}
+	if !r.isNull(22) {
+		j.readOutcome(r)
+	} else {
+		j.readMessage(r, at)
+	}
+	return j
+}
+
+func (j *JobRow) readOutcome(r row) {
+	j.Status = forebay.Status(r.text(22))
+	j.Generation, j.Attempt = int(r.int(23)), int(r.int(24))
+	j.StartedAt, j.CompletedAt = fromMillisOrNil(r, 25), fromMillisOrNil(r, 26)
+	j.Result, j.ResultBlob, j.ResultSize = r.blob(27), r.text(28), r.int(29)
+	j.Failure = Failure{Class: forebay.ErrorClass(r.text(30)), Code: r.text(31), Message: r.blob(32)}
+}
+
+// readMessage derives the status of a live job from its message.
+func (j *JobRow) readMessage(r row, at int64) {
+	lane, visible, locked := Lane(r.int(13)), r.int(14), !r.isNull(15)
+	j.Generation, j.Attempt = int(r.int(16)), int(r.int(17))
+	j.StartedAt = fromMillisOrNil(r, 18)
+	j.LastError = r.blob(20)
+	waiting, paused := forebay.WaitReason(r.text(19)), r.int(21) != 0
+	later := visible > at
+	switch {
+	case locked && later:
+		j.Status = forebay.StatusRunning
+		return
+	case lane.Kind() == LaneRetry:
+		j.Status = forebay.StatusRetrying
+	case later && waiting == "":
+		j.Status = forebay.StatusScheduled
+	default:
+		j.Status = forebay.StatusQueued
+	}
+	if later {
+		j.VisibleAt = fromMillisOrNil(r, 14)
+		if j.Waiting = waiting; waiting == "" {
+			j.Waiting = forebay.WaitSchedule
+		}
+	} else if paused {
+		j.Waiting = forebay.WaitPaused
+	}
+}
+
+// JobQuery selects jobs of one tenant, newest first.
+type JobQuery struct {
+	Tenant        int64
+	Statuses      []forebay.Status
+	Queue         int64 // 0: all
+	Task          string
+	CorrelationID string
+	Below         int64 // only jobs with a lower sequence number; 0: from the newest
+	Limit         int
+}
+
+// Lists leave results out: a page of them could be large.
+var (
+	listColumns          = strings.Replace(jobColumns, "o.result,", "NULL,", 1)
+	sqlJobs              = listColumns + "WHERE j.tenant = ?1 AND j.seq < ?2 AND (?3 = 0 OR j.queue = ?3) AND (?4 = '' OR j.task = ?4) AND ?6 IS NULL ORDER BY j.seq DESC LIMIT ?5 + 0"
+	sqlJobsByCorrelation = listColumns + "WHERE j.tenant = ?1 AND j.correlation_id = ?6 AND j.seq < ?2 AND (?3 = 0 OR j.queue = ?3) AND (?4 = '' OR j.task = ?4) ORDER BY j.seq DESC LIMIT ?5 + 0"
+)
+
+// maxScan bounds how many jobs one list call looks at, so that a rare status cannot hold a read
+// transaction open for long.
+const maxScan = 5000
+
+// Jobs returns up to q.Limit jobs and where the next page starts: the sequence number to go below, 0
+// when there is no more. A page may be short of the limit, even empty, and still have a next one.
+func (s *Store) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64, err error) {
+	wanted := map[forebay.Status]bool{}
+	for _, status := range q.Statuses {
+		wanted[status] = true
+	}
+	below := q.Below
+	if below == 0 {
+		below = 1 << 62
+	}
+	err = s.read(ctx, func(c conn) error {
+		at, seen := now(), 0
+		sql := sqlJobs
+		if q.CorrelationID != "" {
+			sql = sqlJobsByCorrelation
+		}
+		_, err := c.prep(sql).int(q.Tenant).int(below).int(q.Queue).text(q.Task).int(maxScan).textOrNull(q.CorrelationID).each(func(r row) error {
+			seen++
+			job := readJob(r, at)
+			next = job.Seq
+			if len(wanted) == 0 || wanted[job.Status] {
+				jobs = append(jobs, job)
+			}
+			if len(jobs) == q.Limit {
+				return errStop
+			}
+			return nil
+		})
+		if errors.Is(err, errStop) {
+			return nil
+		}
+		if seen < maxScan {
+			next = 0
+		}
+		return err
+	})
+	return jobs, next, err
+}
+
+// Attempts returns all attempts of a job, oldest first.
+func (s *Store) Attempts(ctx context.Context, seq int64) (attempts []forebay.Attempt, err error) {
+	err = s.read(ctx, func(c conn) error {
+		_, err := c.prep(`SELECT number, generation, deployment, started_at, finished_at, outcome, error_class, error_code, error_message,
+			input_tokens, output_tokens, cost, retry_delay FROM attempts WHERE seq = ? ORDER BY generation, number LIMIT 10000`).
+			int(seq).each(func(r row) error {
+			a := forebay.Attempt{
+				Number: int(r.int(0)), Generation: int(r.int(1)), Deployment: r.text(2),
+				StartedAt: fromMillis(r.int(3)), FinishedAt: fromMillis(r.int(4)), Outcome: forebay.Outcome(r.text(5)),
+				Usage: forebay.TokenUsage{InputTokens: r.int(9), OutputTokens: r.int(10)}, CostUSD: forebay.Money(r.int(11)),
+				RetryDelaySeconds: secondsOrNil(r, 12),
+			}
+			if !r.isNull(6) {
+				class, code, message := forebay.ErrorClass(r.text(6)), r.text(7), string(r.blob(8))
+				a.ErrorClass, a.ErrorCode, a.ErrorMessage = &class, &code, &message
+			}
+			attempts = append(attempts, a)
+			return nil
+		})
+		return err
+	})
+	return attempts, err
+}
+
+// Events returns a job's events numbered above after, oldest first, at most limit.
+func (s *Store) Events(ctx context.Context, seq, after int64, limit int) (events []forebay.Event, err error) {
+	err = s.read(ctx, func(c conn) error {
+		_, err := c.prep(`SELECT number, type, at, status, generation, attempt, error_class, error_code, retry_delay
+			FROM events WHERE seq = ? AND number > ? ORDER BY number LIMIT ? + 0`).int(seq).int(after).int(int64(limit)).each(func(r row) error {
+			e := forebay.Event{
+				Number: r.int(0), Type: forebay.EventType(r.text(1)), At: fromMillis(r.int(2)), Status: forebay.Status(r.text(3)),
+				Generation: int(r.int(4)), Attempt: int(r.int(5)), ErrorCode: r.text(7), RetryDelaySeconds: secondsOrNil(r, 8),
+			}
+			if !r.isNull(6) {
+				class := forebay.ErrorClass(r.text(6))
+				e.ErrorClass = &class
+			}
+			events = append(events, e)
+			return nil
+		})
+		return err
+	})
+	return events, err
+}
+
+func secondsOrNil(r row, i int) *float64 {
+	if r.isNull(i) {
+		return nil
+	}
+	seconds := float64(r.int(i)) / 1000
+	return &seconds
+}
+
+// Spent returns what a job's attempts have cost so far.
+func (s *Store) Spent(ctx context.Context, seq int64) (cost forebay.Money, err error) {
+	err = s.read(ctx, func(c conn) error {
+		_, err := c.prep("SELECT coalesce(sum(cost), 0) FROM attempts WHERE seq = ?").int(seq).one(func(r row) { cost = forebay.Money(r.int(0)) })
+		return err
+	})
+	return cost, err
+}
+
+// BlobsInUse tells which of these blob keys a job refers to.
+func (s *Store) BlobsInUse(ctx context.Context, ids map[string]string) (used map[string]bool, err error) {
+	used = map[string]bool{}
+	err = s.read(ctx, func(c conn) error {
+		for key, id := range ids {
+			_, err := c.prep(`SELECT 1 FROM jobs j LEFT JOIN outcomes o ON o.seq = j.seq
+				WHERE j.id = ?1 AND (j.input_blob = ?2 OR o.result_blob = ?2 OR o.seq IS NULL)`).text(id).text(key).one(func(row) { used[key] = true })
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return used, err
+}

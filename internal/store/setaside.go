@@ -1,0 +1,195 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// SetAsideRow is a job in a dead-letter or quarantine lane.
+type SetAsideRow struct {
+	Seq           int64
+	ID            string
+	Task          string
+	Reason        string
+	Failure       Failure
+	Generation    int
+	Attempt       int
+	Deliveries    int
+	CorrelationID string
+	CreatedAt     time.Time
+	SetAsideAt    time.Time
+	Input         []byte // only when one is read
+	InputBlob     string
+	InputSize     int64
+	Metadata      []byte
+	LastError     []byte
+}
+
+// SetAsideQuery selects set-aside jobs of one tenant, newest first.
+type SetAsideQuery struct {
+	Lane     Lane
+	Tenant   int64
+	Filter   forebay.SetAsideFilter
+	Below    int64 // only jobs with a lower sequence number; 0: from the newest
+	Limit    int
+	ReadBody bool
+}
+
+// The rows of one lane are few beside the live ones, and are read along the lane's index.
+const sqlSetAsideRows = `
+SELECT m.seq, j.id, j.task, m.reason, o.error_class, o.error_code, o.error_message, m.generation, m.attempt, m.deliveries,
+  j.correlation_id, j.created_at, m.visible, CASE WHEN ?8 THEN j.input END, j.input_blob, j.input_size, j.metadata, m.last_error
+FROM messages m JOIN jobs j ON j.seq = m.seq LEFT JOIN outcomes o ON o.seq = m.seq
+WHERE m.lane = ?1 AND j.tenant = ?2 AND m.seq < ?3
+  AND (?4 = '' OR j.task = ?4) AND (?5 = '' OR m.reason = ?5) AND (?6 = '' OR j.correlation_id = ?6)
+  AND m.visible >= ?9 AND m.visible < ?10
+  AND (?7 = '' OR j.id IN (SELECT value FROM json_each(?7)))
+ORDER BY m.seq DESC LIMIT ?11 + 0`
+
+// SetAsideRows returns the jobs that the query selects.
+func (s *Store) SetAsideRows(ctx context.Context, q SetAsideQuery) (rows []SetAsideRow, err error) {
+	err = s.read(ctx, func(c conn) error {
+		rows, err = c.setAsideRows(q)
+		return err
+	})
+	return rows, err
+}
+
+func (c conn) setAsideRows(q SetAsideQuery) (rows []SetAsideRow, err error) {
+	const endOfTime = 1 << 62
+	below, before, after, ids := int64(endOfTime), int64(endOfTime), int64(0), ""
+	if q.Below > 0 {
+		below = q.Below
+	}
+	if q.Filter.Before != nil {
+		before = q.Filter.Before.UnixMilli()
+	}
+	if q.Filter.After != nil {
+		after = q.Filter.After.UnixMilli()
+	}
+	if len(q.Filter.JobIDs) > 0 {
+		list, err := json.Marshal(q.Filter.JobIDs)
+		if err != nil {
+			return nil, err
+		}
+		ids = string(list)
+	}
+	body := int64(0)
+	if q.ReadBody {
+		body = 1
+	}
+	_, err = c.prep(sqlSetAsideRows).int(int64(q.Lane)).int(q.Tenant).int(below).
+		text(q.Filter.Task).text(q.Filter.Reason).text(q.Filter.CorrelationID).text(ids).int(body).int(after).int(before).int(int64(q.Limit)).
+		each(func(r row) error {
+			rows = append(rows, SetAsideRow{
+				Seq: r.int(0), ID: r.text(1), Task: r.text(2), Reason: r.text(3),
+				Failure:    Failure{Class: forebay.ErrorClass(r.text(4)), Code: r.text(5), Message: r.blob(6)},
+				Generation: int(r.int(7)), Attempt: int(r.int(8)), Deliveries: int(r.int(9)),
+				CorrelationID: r.text(10), CreatedAt: fromMillis(r.int(11)), SetAsideAt: fromMillis(r.int(12)),
+				Input: r.blob(13), InputBlob: r.text(14), InputSize: r.int(15), Metadata: r.blob(16), LastError: r.blob(17),
+			})
+			return nil
+		})
+	return rows, err
+}
+
+// Redrive is one job to send back as its next generation.
+type Redrive struct {
+	Seq   int64
+	Delay time.Duration
+	Edit  *RedriveEdit
+}
+
+// RedriveEdit replaces parts of the job; zero fields stay as they are.
+type RedriveEdit struct {
+	Task        string
+	MaxAttempts int
+	Input       []byte
+	InputBlob   string
+	InputSize   int64 // 0: the input stays
+}
+
+const sqlRedrive = `
+UPDATE messages SET lane = lane - lane % 4, visible = ?1, generation = generation + 1, attempt = 0, number = 0, deliveries = 0,
+  version = version + 1, started_at = NULL, reason = NULL, last_error = NULL, waiting = NULL
+WHERE seq = ?2 AND lane % 4 >= 2 RETURNING lane, rank, generation, version`
+
+// Redrive sends set-aside jobs back to the main lane of their queue and reports which it found still
+// set aside: of several redrives at once each job follows exactly one. The audit row is written in
+// the same transaction.
+func (s *Store) Redrive(ctx context.Context, jobs []Redrive, audit Audit) (redriven []bool, err error) {
+	return transact(ctx, s, stageChange, func(t *tx) ([]bool, error) {
+		redriven := make([]bool, len(jobs))
+		for i, j := range jobs {
+			if redriven[i], err = t.redrive(j); err != nil {
+				return nil, err
+			}
+		}
+		return redriven, t.audit(audit)
+	})
+}
+
+func (t *tx) redrive(j Redrive) (bool, error) {
+	visible := t.now + j.Delay.Milliseconds()
+	e := event{seq: j.Seq, kind: forebay.EventRedriven, status: forebay.StatusQueued}
+	if j.Delay > 0 {
+		e.status = forebay.StatusScheduled
+	}
+	found, err := t.prep(sqlRedrive).int(visible).int(j.Seq).one(func(r row) {
+		t.due(Lane(r.int(0)), r.int(1), visible)
+		e.generation, e.number = int(r.int(2)), r.int(3)
+	})
+	if err != nil || !found {
+		return false, err
+	}
+	if err := t.prep("DELETE FROM outcomes WHERE seq = ?").int(j.Seq).exec(); err != nil {
+		return false, err
+	}
+	if err := t.edit(j.Seq, j.Edit); err != nil {
+		return false, err
+	}
+	return true, t.event(e)
+}
+
+func (t *tx) edit(seq int64, e *RedriveEdit) error {
+	if e == nil {
+		return nil
+	}
+	if e.Task != "" {
+		if err := t.prep("UPDATE jobs SET task = ? WHERE seq = ?").text(e.Task).int(seq).exec(); err != nil {
+			return err
+		}
+	}
+	if e.MaxAttempts > 0 {
+		if err := t.prep("UPDATE jobs SET max_attempts = ? WHERE seq = ?").int(int64(e.MaxAttempts)).int(seq).exec(); err != nil {
+			return err
+		}
+	}
+	if e.InputSize == 0 {
+		return nil
+	}
+	if err := t.prep("UPDATE jobs SET input = ?, input_blob = ?, input_size = ? WHERE seq = ?").
+		blob(e.Input).textOrNull(e.InputBlob).int(e.InputSize).int(seq).exec(); err != nil {
+		return err
+	}
+	return t.prep("UPDATE messages SET size = ? WHERE seq = ?").int(e.InputSize).int(seq).exec()
+}
+
+// Purge takes set-aside jobs out of their lane for good and reports how many it found there. The job
+// records stay, failed.
+func (s *Store) Purge(ctx context.Context, seqs []int64, audit Audit) (purged int, err error) {
+	return transact(ctx, s, stageChange, func(t *tx) (int, error) {
+		purged := 0
+		for _, seq := range seqs {
+			if err := t.prep("DELETE FROM messages WHERE seq = ? AND lane % 4 >= 2").int(seq).exec(); err != nil {
+				return 0, err
+			}
+			purged += t.Changes()
+			t.changed(seq)
+		}
+		return purged, t.audit(audit)
+	})
+}

@@ -1,0 +1,344 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// AttemptRecord is how a call ended, as its row keeps it.
+type AttemptRecord struct {
+	Deployment   string
+	Outcome      forebay.Outcome
+	ErrorClass   forebay.ErrorClass // "": no error
+	ErrorCode    string
+	ErrorMessage []byte
+	Usage        forebay.TokenUsage
+	Cost         forebay.Money
+	RetryDelay   time.Duration // before the next attempt, when one follows
+}
+
+// Failure is why a job was set aside or expired.
+type Failure struct {
+	Class   forebay.ErrorClass
+	Code    string
+	Message []byte
+}
+
+// Output is a job's result: the bytes, or the blob that holds them.
+type Output struct {
+	Inline []byte
+	Blob   string
+	Size   int64
+}
+
+// Succeed records the attempt and the result and ends the job. Like all settlements it returns
+// forebay.ErrLockLost, and changes nothing, when the lock no longer holds the message.
+func (s *Store) Succeed(ctx context.Context, d *Delivery, a AttemptRecord, out Output) error {
+	return s.settle(ctx, d, len(out.Inline), func(t *tx) error {
+		if held, err := t.release(d); err != nil || !held {
+			return lost(err)
+		}
+		if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {
+			return err
+		}
+		return t.end(ending{
+			seq: d.Seq, status: forebay.StatusSucceeded, generation: d.Generation, attempt: d.Attempt + 1, version: d.Version + 1,
+			started: d.StartedAt.UnixMilli(), out: out, number: d.Number,
+		}, forebay.EventSucceeded)
+	})
+}
+
+const sqlRetry = `
+UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, attempt = attempt + 1, version = version + 2,
+  waiting = 'schedule', last_error = ?, deliveries = 0 WHERE seq = ? AND token = ?`
+
+// Retry records the failed attempt and moves the message to its queue's retry lane for the delay
+// a.RetryDelay. The delivery count starts anew: it counts deliveries without an outcome.
+func (s *Store) Retry(ctx context.Context, d *Delivery, a AttemptRecord) error {
+	return s.settle(ctx, d, 0, func(t *tx) error {
+		lane := LaneOf(d.Lane.Queue(), LaneRetry)
+		visible := t.now + a.RetryDelay.Milliseconds()
+		if err := t.prep(sqlRetry).int(int64(lane)).int(visible).blob(lastError(a)).int(d.Seq).int(d.Token).exec(); err != nil {
+			return err
+		}
+		if t.Changes() == 0 {
+			return forebay.ErrLockLost
+		}
+		if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {
+			return err
+		}
+		if err := t.dueOf(d.Seq, lane, visible); err != nil {
+			return err
+		}
+		if err := t.event(event{seq: d.Seq, number: d.Version + 1, kind: forebay.EventAttemptFailed, status: forebay.StatusRunning,
+			generation: d.Generation, attempt: d.Number, class: a.ErrorClass, code: a.ErrorCode}); err != nil {
+			return err
+		}
+		return t.event(event{seq: d.Seq, number: d.Version + 2, kind: forebay.EventRetryScheduled, status: forebay.StatusRetrying,
+			generation: d.Generation, attempt: d.Number, delay: max(1, a.RetryDelay.Milliseconds())})
+	})
+}
+
+const sqlThrottle = `
+UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, version = version + 1,
+  waiting = ?, last_error = ? WHERE seq = ? AND token = ?`
+
+// Throttle records a call that the provider turned away and puts the message back into its lane for
+// the delay a.RetryDelay. It charges neither an attempt nor a delivery.
+func (s *Store) Throttle(ctx context.Context, d *Delivery, a AttemptRecord, waiting forebay.WaitReason) error {
+	return s.settle(ctx, d, 0, func(t *tx) error {
+		visible := t.now + a.RetryDelay.Milliseconds()
+		if err := t.prep(sqlThrottle).int(visible).text(string(waiting)).blob(lastError(a)).int(d.Seq).int(d.Token).exec(); err != nil {
+			return err
+		}
+		if t.Changes() == 0 {
+			return forebay.ErrLockLost
+		}
+		if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {
+			return err
+		}
+		if err := t.dueOf(d.Seq, d.Lane, visible); err != nil {
+			return err
+		}
+		return t.event(event{seq: d.Seq, number: d.Version + 1, kind: forebay.EventThrottled, status: waitingStatus(d.Lane),
+			generation: d.Generation, attempt: d.Number, class: a.ErrorClass, code: a.ErrorCode, delay: max(1, a.RetryDelay.Milliseconds())})
+	})
+}
+
+const sqlRelease = `
+UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, number = number - 1,
+  waiting = ? WHERE seq = ? AND token = ?`
+
+// Release puts the message back into its lane as if it had not been delivered: nothing was called,
+// or the call was interrupted by a stop. waiting may be "".
+func (s *Store) Release(ctx context.Context, d *Delivery, delay time.Duration, waiting forebay.WaitReason) error {
+	return s.settle(ctx, d, 0, func(t *tx) error {
+		visible := t.now + delay.Milliseconds()
+		if err := t.prep(sqlRelease).int(visible).textOrNull(string(waiting)).int(d.Seq).int(d.Token).exec(); err != nil {
+			return err
+		}
+		if t.Changes() == 0 {
+			return forebay.ErrLockLost
+		}
+		return t.dueOf(d.Seq, d.Lane, visible)
+	})
+}
+
+// Interrupt is Release for a call that a stop cut off: its attempt is recorded, but not charged.
+func (s *Store) Interrupt(ctx context.Context, d *Delivery, a AttemptRecord) error {
+	return s.settle(ctx, d, 0, func(t *tx) error {
+		err := t.prep("UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, waiting = NULL WHERE seq = ? AND token = ?").
+			int(t.now).int(d.Seq).int(d.Token).exec()
+		if err != nil {
+			return err
+		}
+		if t.Changes() == 0 {
+			return forebay.ErrLockLost
+		}
+		if err := t.dueOf(d.Seq, d.Lane, t.now); err != nil {
+			return err
+		}
+		return t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a)
+	})
+}
+
+// SetAside records the failed attempt, ends the job as failed and moves its message to the
+// dead-letter or quarantine lane, where it waits for a redrive or a purge.
+func (s *Store) SetAside(ctx context.Context, d *Delivery, a AttemptRecord, to LaneKind, reason string) error {
+	return s.settle(ctx, d, 0, func(t *tx) error {
+		held, err := t.holds(d)
+		if err != nil || !held {
+			return lost(err)
+		}
+		if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {
+			return err
+		}
+		return t.setAside(setAside{
+			seq: d.Seq, to: LaneOf(d.Lane.Queue(), to), generation: d.Generation, attempt: d.Attempt + 1, number: d.Number, version: d.Version,
+			started: d.StartedAt.UnixMilli(), failure: Failure{Class: a.ErrorClass, Code: a.ErrorCode, Message: a.ErrorMessage}, reason: reason,
+		})
+	})
+}
+
+// Expire records the attempt that the job's deadline cut off and ends the job as expired.
+func (s *Store) Expire(ctx context.Context, d *Delivery, a AttemptRecord) error {
+	return s.settle(ctx, d, 0, func(t *tx) error {
+		held, err := t.holds(d)
+		if err != nil || !held {
+			return lost(err)
+		}
+		if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {
+			return err
+		}
+		return t.expire(d.Seq, d.Generation, d.Attempt, d.Version)
+	})
+}
+
+func (s *Store) settle(ctx context.Context, d *Delivery, size int, f func(*tx) error) error {
+	_, err := transactSized(ctx, s, stageSettle, size, func(t *tx) (struct{}, error) {
+		err := f(t)
+		if err == nil {
+			t.changed(d.Seq)
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// release deletes the message if the lock still holds it.
+func (t *tx) release(d *Delivery) (held bool, err error) {
+	err = t.prep("DELETE FROM messages WHERE seq = ? AND token = ?").int(d.Seq).int(d.Token).exec()
+	return t.Changes() > 0, err
+}
+
+func (t *tx) holds(d *Delivery) (held bool, err error) {
+	return t.prep("SELECT 1 FROM messages WHERE seq = ? AND token = ?").int(d.Seq).int(d.Token).one(func(row) {})
+}
+
+func lost(err error) error {
+	if err != nil {
+		return err
+	}
+	return forebay.ErrLockLost
+}
+
+// dueOf is due for a message that is free again; its deadline may have passed while it was locked.
+func (t *tx) dueOf(seq int64, lane Lane, visible int64) error {
+	_, err := t.prep("SELECT rank, deadline FROM messages WHERE seq = ?").int(seq).one(func(r row) {
+		t.due(lane, r.int(0), visible)
+		t.deadlineAt(r.int(1))
+	})
+	return err
+}
+
+func waitingStatus(l Lane) forebay.Status {
+	if l.Kind() == LaneRetry {
+		return forebay.StatusRetrying
+	}
+	return forebay.StatusQueued
+}
+
+const maxLastErrorBytes = 512
+
+// lastError is what the message carries of a failed attempt for whoever receives it next.
+func lastError(a AttemptRecord) []byte {
+	text := append([]byte(a.ErrorCode+": "), a.ErrorMessage...)
+	return text[:min(len(text), maxLastErrorBytes)]
+}
+
+const sqlAttempt = `
+INSERT INTO attempts (seq, generation, number, deployment, started_at, finished_at, outcome,
+  error_class, error_code, error_message, input_tokens, output_tokens, cost, retry_delay)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+func (t *tx) attempt(seq int64, generation, number int, started int64, a AttemptRecord) error {
+	return t.prep(sqlAttempt).int(seq).int(int64(generation)).int(int64(number)).text(a.Deployment).
+		int(started).int(max(started, t.now)).text(string(a.Outcome)).
+		textOrNull(string(a.ErrorClass)).textOrNull(a.ErrorCode).blob(a.ErrorMessage).
+		int(a.Usage.InputTokens).int(a.Usage.OutputTokens).int(int64(a.Cost)).intOrNull(a.RetryDelay.Milliseconds()).exec()
+}
+
+// event is a row of events.
+type event struct {
+	seq        int64
+	number     int64
+	kind       forebay.EventType
+	status     forebay.Status
+	generation int
+	attempt    int
+	class      forebay.ErrorClass
+	code       string
+	delay      int64 // milliseconds before the next attempt
+}
+
+const sqlEvent = `
+INSERT INTO events (seq, number, type, at, status, generation, attempt, error_class, error_code, retry_delay)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+func (t *tx) event(e event) error {
+	t.changed(e.seq)
+	return t.prep(sqlEvent).int(e.seq).int(e.number).text(string(e.kind)).int(t.now).text(string(e.status)).
+		int(int64(e.generation)).int(int64(e.attempt)).textOrNull(string(e.class)).textOrNull(e.code).intOrNull(e.delay).exec()
+}
+
+// ending is how a generation of a job ends.
+type ending struct {
+	seq        int64
+	status     forebay.Status
+	generation int
+	attempt    int
+	number     int   // of the attempt that ended it
+	version    int64 // of the event that says so
+	started    int64 // 0: never
+	out        Output
+	failure    Failure
+}
+
+const sqlOutcome = `
+INSERT INTO outcomes (seq, status, generation, attempt, version, started_at, completed_at,
+  result, result_blob, result_size, error_class, error_code, error_message)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+// end records the outcome and its event. The primary key of outcomes is the last guard of "one
+// result a job": a second outcome for a generation cannot be inserted.
+func (t *tx) end(e ending, kind forebay.EventType) error {
+	err := t.prep(sqlOutcome).int(e.seq).text(string(e.status)).int(int64(e.generation)).int(int64(e.attempt)).int(e.version).
+		intOrNull(e.started).int(t.now).blob(e.out.Inline).textOrNull(e.out.Blob).int(e.out.Size).
+		textOrNull(string(e.failure.Class)).textOrNull(e.failure.Code).blob(e.failure.Message).exec()
+	if err != nil {
+		return err
+	}
+	return t.event(event{seq: e.seq, number: e.version, kind: kind, status: e.status, generation: e.generation,
+		attempt: e.number, class: e.failure.Class, code: e.failure.Code})
+}
+
+// expire ends a job whose deadline has passed.
+func (t *tx) expire(seq int64, generation, attempt int, version int64) error {
+	var started int64
+	if _, err := t.prep("DELETE FROM messages WHERE seq = ? RETURNING started_at").int(seq).one(func(r row) { started = r.int(0) }); err != nil {
+		return err
+	}
+	return t.end(ending{
+		seq: seq, status: forebay.StatusExpired, generation: generation, attempt: attempt, version: version + 1, started: started,
+		failure: Failure{Class: forebay.ClassPermanent, Code: "deadline_exceeded", Message: []byte("the deadline passed before the job ended")},
+	}, forebay.EventExpired)
+}
+
+// setAside is a job that failed for good.
+type setAside struct {
+	seq        int64
+	to         Lane
+	generation int
+	attempt    int
+	number     int
+	version    int64
+	started    int64
+	failure    Failure
+	reason     string
+}
+
+const sqlSetAside = `
+UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, version = ?, deadline = NULL, waiting = NULL,
+  attempt = ?, reason = ? WHERE seq = ?`
+
+func (t *tx) setAside(s setAside) error {
+	kind := forebay.EventDeadLettered
+	if s.to.Kind() == LaneQuarantine {
+		kind = forebay.EventQuarantined
+	}
+	err := t.prep(sqlSetAside).int(int64(s.to)).int(t.now).int(s.version + 2).int(int64(s.attempt)).text(s.reason).int(s.seq).exec()
+	if err != nil {
+		return err
+	}
+	err = t.end(ending{
+		seq: s.seq, status: forebay.StatusFailed, generation: s.generation, attempt: s.attempt, number: s.number,
+		version: s.version + 1, started: s.started, failure: s.failure,
+	}, forebay.EventFailed)
+	if err != nil {
+		return err
+	}
+	return t.event(event{seq: s.seq, number: s.version + 2, kind: kind, status: forebay.StatusFailed, generation: s.generation,
+		attempt: s.number, class: s.failure.Class, code: s.failure.Code})
+}

@@ -1,0 +1,83 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+func open(t testing.TB) (*Store, int64, int64) {
+	t.Helper()
+	s, err := Open(t.Context(), Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	tenant, err := s.EnsureTenant(t.Context(), "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue, err := s.EnsureQueue(t.Context(), "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, tenant, queue
+}
+
+// BenchmarkLife is the full life of a 1 KiB job: submit, claim, settle with a 1 KiB result.
+func BenchmarkLife(b *testing.B) {
+	s, tenant, queue := open(b)
+	payload := make([]byte, 1024)
+	var serial, done atomic.Int64
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	b.ReportAllocs()
+	b.ResetTimer()
+	start := time.Now()
+	for range 64 {
+		wg.Go(func() {
+			for {
+				n := serial.Add(1)
+				if n > int64(b.N) {
+					return
+				}
+				res, err := s.Submit(ctx, []NewJob{{ID: fmt.Sprintf("job_%026d", n), Tenant: tenant, Queue: queue, Task: "echo", Priority: 5,
+					MaxAttempts: 5, Input: payload, InputSize: 1024}})
+				if err != nil || res[0].Err != nil {
+					b.Error(err)
+				}
+			}
+		})
+		go func() {
+			for {
+				ds, err := s.Claim(ctx, ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
+				if err != nil {
+					return
+				}
+				for i := range ds {
+					err := s.Succeed(ctx, &ds[i], AttemptRecord{Deployment: "sim", Outcome: forebay.OutcomeSucceeded}, Output{Inline: payload, Size: 1024})
+					if err != nil {
+						b.Error(err)
+					}
+					if done.Add(1) == int64(b.N) {
+						cancel()
+					}
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	<-ctx.Done()
+	b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "jobs/s")
+}

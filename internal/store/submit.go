@@ -1,0 +1,149 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// NewJob is a job to store. It has been validated.
+type NewJob struct {
+	ID             string
+	Tenant         int64
+	Queue          int64
+	Task           string
+	Priority       int
+	MaxAttempts    int
+	MaxCost        *forebay.Money
+	ScheduledAt    *time.Time
+	Deadline       *time.Time
+	CorrelationID  string // "": none
+	Traceparent    string
+	Metadata       []byte
+	Input          []byte // nil when InputBlob is set
+	InputBlob      string
+	InputSize      int64
+	IdempotencyKey string // "": none
+	BodyHash       []byte // of the request, to compare repeats of the key
+}
+
+// Submitted says what became of a NewJob.
+type Submitted struct {
+	ID        string
+	CreatedAt time.Time
+	Existing  bool // the idempotency key had made the job with this ID already
+	Err       error
+}
+
+// Submit stores the jobs, each with its message, its idempotency key and its first event, and puts
+// them in line. Each job's Err is its own: a key used with another body refuses that job alone.
+func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) {
+	size := 0
+	for i := range jobs {
+		size += len(jobs[i].Input) + len(jobs[i].Metadata)
+	}
+	return transactSized(ctx, s, stageChange, size, func(t *tx) ([]Submitted, error) {
+		results := make([]Submitted, len(jobs))
+		for i := range jobs {
+			var err error
+			if results[i], err = t.submit(&jobs[i]); err != nil {
+				return nil, err
+			}
+		}
+		return results, nil
+	})
+}
+
+const sqlInsertJob = `
+INSERT INTO jobs (seq, id, tenant, queue, task, priority, max_attempts, max_cost, created_at, deadline,
+  correlation_id, traceparent, metadata, input, input_blob, input_size)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+const sqlInsertMessage = `
+INSERT INTO messages (seq, lane, rank, visible, size, deadline) VALUES (?, ?, ?, ?, ?, ?)`
+
+func (t *tx) submit(j *NewJob) (Submitted, error) {
+	if j.IdempotencyKey != "" {
+		made, found, err := t.madeBefore(j)
+		if err != nil || found {
+			return made, err
+		}
+	}
+	seq := t.w.nextSeq
+	t.w.nextSeq++
+	insert := t.prep(sqlInsertJob).int(seq).text(j.ID).int(j.Tenant).int(j.Queue).text(j.Task).
+		int(int64(j.Priority)).int(int64(j.MaxAttempts))
+	if j.MaxCost != nil {
+		insert = insert.int(int64(*j.MaxCost))
+	} else {
+		insert = insert.intOrNull(0)
+	}
+	err := insert.int(t.now).intOrNull(millis(j.Deadline)).textOrNull(j.CorrelationID).textOrNull(j.Traceparent).
+		blob(j.Metadata).blob(j.Input).textOrNull(j.InputBlob).int(j.InputSize).exec()
+	if err != nil {
+		return Submitted{}, err
+	}
+	visible, status := t.now, forebay.StatusQueued
+	if at := millis(j.ScheduledAt); at > t.now {
+		visible, status = at, forebay.StatusScheduled
+	}
+	lane := LaneOf(j.Queue, LaneMain)
+	err = t.prep(sqlInsertMessage).int(seq).int(int64(lane)).int(rank(j.Priority)).int(visible).
+		int(j.InputSize).intOrNull(millis(j.Deadline)).exec()
+	if err != nil {
+		return Submitted{}, err
+	}
+	if j.IdempotencyKey != "" {
+		err := t.prep("INSERT INTO idempotency (tenant, key, body_hash, seq, created_at) VALUES (?, ?, ?, ?, ?)").
+			int(j.Tenant).text(j.IdempotencyKey).blob(j.BodyHash).int(seq).int(t.now).exec()
+		if err != nil {
+			return Submitted{}, err
+		}
+	}
+	t.due(lane, rank(j.Priority), visible)
+	t.deadlineAt(millis(j.Deadline))
+	err = t.event(event{seq: seq, number: 1, kind: forebay.EventAccepted, status: status, generation: 1})
+	return Submitted{ID: j.ID, CreatedAt: fromMillis(t.now)}, err
+}
+
+// madeBefore looks the idempotency key up: the job it made, or a refusal if that was another request.
+func (t *tx) madeBefore(j *NewJob) (made Submitted, found bool, err error) {
+	var hash []byte
+	found, err = t.prep("SELECT i.body_hash, j.id, j.created_at FROM idempotency i JOIN jobs j ON j.seq = i.seq WHERE i.tenant = ? AND i.key = ?").
+		int(j.Tenant).text(j.IdempotencyKey).one(func(r row) {
+		hash = r.blob(0)
+		made = Submitted{ID: r.text(1), CreatedAt: fromMillis(r.int(2)), Existing: true}
+	})
+	if err == nil && found && !bytes.Equal(hash, j.BodyHash) {
+		refusal := forebay.Errorf(forebay.CodeIdempotencyMismatch, "this idempotency key was used with another request")
+		refusal.JobID = made.ID
+		made = Submitted{Err: refusal}
+	}
+	return made, found, err
+}
+
+// deadlineAt makes the writer look at deadlines at that time; 0: no deadline.
+func (t *tx) deadlineAt(at int64) {
+	if at > 0 && (t.wake == 0 || at < t.wake) {
+		t.wake = at
+	}
+}
+
+func millis(at *time.Time) int64 {
+	if at == nil {
+		return 0
+	}
+	return max(1, at.UnixMilli())
+}
+
+// ForgetIdempotencyKeys drops up to limit keys made before that time and returns how many it dropped.
+func (s *Store) ForgetIdempotencyKeys(ctx context.Context, before time.Time, limit int) (int, error) {
+	return transact(ctx, s, stageChange, func(t *tx) (int, error) {
+		err := t.prep(`DELETE FROM idempotency WHERE no IN
+			(SELECT no FROM (SELECT no, created_at FROM idempotency ORDER BY no LIMIT ? + 0) WHERE created_at < ?)`).
+			int(int64(limit)).int(before.UnixMilli()).exec()
+		return t.Changes(), err
+	})
+}

@@ -1,0 +1,55 @@
+package store
+
+import "sync"
+
+// watches tells those who follow a job that it changed.
+type watches struct {
+	mu    sync.Mutex
+	bySeq map[int64][]chan struct{}
+}
+
+// Watch returns a channel that gets a value after each change of the job, never more than one
+// pending, until stop is called.
+func (s *Store) Watch(seq int64) (changes <-chan struct{}, stop func()) {
+	w := &s.watches
+	c := make(chan struct{}, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.bySeq == nil {
+		w.bySeq = map[int64][]chan struct{}{}
+	}
+	w.bySeq[seq] = append(w.bySeq[seq], c)
+	return c, sync.OnceFunc(func() { w.remove(seq, c) })
+}
+
+func (w *watches) remove(seq int64, c chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	kept := w.bySeq[seq][:0]
+	for _, other := range w.bySeq[seq] {
+		if other != c {
+			kept = append(kept, other)
+		}
+	}
+	if len(kept) == 0 {
+		delete(w.bySeq, seq)
+		return
+	}
+	w.bySeq[seq] = kept
+}
+
+func (w *watches) notify(seqs []int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.bySeq) == 0 {
+		return
+	}
+	for _, seq := range seqs {
+		for _, c := range w.bySeq[seq] {
+			select {
+			case c <- struct{}{}:
+			default:
+			}
+		}
+	}
+}

@@ -1,0 +1,392 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// A transaction runs what makes messages ready before what takes them: a job submitted in a batch
+// can be delivered in the same commit.
+type stage int
+
+const (
+	stageSettle stage = iota
+	stageChange
+	stages
+)
+
+// Bounds of one transaction.
+const (
+	maxBatchOps   = 1024
+	maxBatchBytes = 16 << 20
+)
+
+// operation is one caller's part of a transaction.
+type operation interface {
+	stage() stage
+	bytes() int
+	apply(*tx) error // an error that is not a *forebay.Error rolls the whole transaction back
+	finish(error)    // the commit's outcome; called once
+}
+
+// request is an operation that gives its caller a T.
+type request[T any] struct {
+	at     stage
+	size   int
+	run    func(*tx) (T, error)
+	result T
+	err    error
+	done   chan struct{}
+}
+
+func (r *request[T]) stage() stage { return r.at }
+func (r *request[T]) bytes() int   { return r.size }
+
+func (r *request[T]) apply(t *tx) error {
+	r.result, r.err = r.run(t)
+	var refused *forebay.Error
+	if r.err != nil && !errors.As(r.err, &refused) {
+		return r.err
+	}
+	return nil
+}
+
+func (r *request[T]) finish(err error) {
+	if err != nil {
+		r.err = err
+	}
+	close(r.done)
+}
+
+// transact runs f in the writer's next transaction and returns once that is on disk. f may run more
+// than once, but takes effect once. A *forebay.Error from f fails this caller alone, and f must not
+// have changed anything by then. When ctx ends first the outcome is unknown to the caller.
+func transact[T any](ctx context.Context, s *Store, at stage, f func(*tx) (T, error)) (T, error) {
+	return transactSized(ctx, s, at, 0, f)
+}
+
+// transactSized is transact for an operation that carries so many bytes of payload.
+func transactSized[T any](ctx context.Context, s *Store, at stage, size int, f func(*tx) (T, error)) (T, error) {
+	r := &request[T]{at: at, size: size, run: f, done: make(chan struct{})}
+	var zero T
+	select {
+	case s.writer.ops <- r:
+	case <-s.writer.stopped:
+		return zero, errClosed
+	case <-ctx.Done():
+		return zero, ctx.Err()
+	}
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		return zero, ctx.Err()
+	case <-s.writer.stopped:
+		select {
+		case <-r.done:
+		default:
+			return zero, errClosed // it came too late to be taken
+		}
+	}
+	return r.result, domainError(r.err)
+}
+
+var errClosed = forebay.Errorf(forebay.CodeUnavailable, "the server is stopping; try again")
+
+// tx is the transaction under way. Its bookkeeping takes effect only when it commits.
+type tx struct {
+	conn
+	w       *writer
+	now     int64
+	touched []int64         // jobs that changed, for watchers
+	ready   map[int64]int64 // lane → earliest time at which a message of it became ready
+	wake    int64           // the earliest new deadline; 0: none
+	after   []func()        // to run once committed
+}
+
+// changed notes that a job changed.
+func (t *tx) changed(seq int64) { t.touched = append(t.touched, seq) }
+
+// due notes that a message of that rank in the lane can be delivered from that time on.
+func (t *tx) due(lane Lane, rank, at int64) {
+	l := int64(lane)
+	t.w.ranks[l] |= 1 << rank
+	if earliest, ok := t.ready[l]; !ok || at < earliest {
+		t.ready[l] = at
+	}
+}
+
+// writer owns the connection that writes.
+type writer struct {
+	conn    conn
+	watches *watches
+	ops     chan operation
+	claims  chan *claim
+	quit    chan struct{}
+	once    sync.Once
+	stopped chan struct{}
+	err     error // of closing; read after stopped
+
+	nextSeq  int64
+	parked   map[int64][]*claim // by lane, oldest first
+	dueAt    map[int64]int64    // lane → when a message of it may become ready; absent: none will
+	ranks    map[int64]uint16   // lane → bit set of the ranks that may have rows
+	paused   map[int64]bool     // queue numbers
+	deadline int64              // the next deadline, 0: none
+}
+
+func newWriter(c conn, watches *watches) (*writer, error) {
+	w := &writer{
+		conn: c, watches: watches,
+		ops: make(chan operation, maxBatchOps), claims: make(chan *claim, 64),
+		quit: make(chan struct{}), stopped: make(chan struct{}),
+		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, ranks: map[int64]uint16{}, paused: map[int64]bool{},
+	}
+	return w, w.load()
+}
+
+// load reads what the writer keeps in memory.
+func (w *writer) load() error {
+	if _, err := w.conn.prep("SELECT coalesce(max(seq), 0) + 1 FROM jobs").one(func(r row) { w.nextSeq = r.int(0) }); err != nil {
+		return err
+	}
+	if _, err := w.conn.prep("SELECT no FROM queues WHERE paused <> 0").each(func(r row) error {
+		w.paused[r.int(0)] = true
+		return nil
+	}); err != nil {
+		return err
+	}
+	// Every lane may have rows of every rank until a look says otherwise.
+	_, err := w.conn.prep("SELECT no FROM queues").each(func(r row) error {
+		for lane := r.int(0) * laneKinds; lane < (r.int(0)+1)*laneKinds; lane++ {
+			w.ranks[lane] = allRanks
+			w.dueAt[lane] = 0
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return w.loadDeadline()
+}
+
+func (w *writer) loadDeadline() error {
+	w.deadline = 0
+	_, err := w.conn.prep("SELECT deadline FROM messages WHERE deadline IS NOT NULL ORDER BY deadline LIMIT 1").
+		one(func(r row) { w.deadline = r.int(0) })
+	return err
+}
+
+func (w *writer) stop() error {
+	w.once.Do(func() { close(w.quit) })
+	<-w.stopped
+	return w.err
+}
+
+// run commits one batch after the other until stop.
+func (w *writer) run() {
+	defer close(w.stopped)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		timer.Reset(w.untilNextDue())
+		batch, ok := w.collect(timer.C)
+		if !ok {
+			w.shutdown()
+			return
+		}
+		w.commit(batch)
+	}
+}
+
+// untilNextDue returns how long the writer may sleep when nobody calls.
+func (w *writer) untilNextDue() time.Duration {
+	const polling = 30 * time.Second // behind the wake-ups, should one ever be missed or the clock jump
+	next := now() + polling.Milliseconds()
+	for lane, claims := range w.parked {
+		if at, ok := w.dueAt[lane]; ok && len(claims) > 0 && !w.paused[lane/laneKinds] {
+			next = min(next, at)
+		}
+	}
+	if w.deadline > 0 {
+		next = min(next, w.deadline)
+	}
+	return max(0, time.Duration(next-now())*time.Millisecond)
+}
+
+// collect waits for the first operation, claim or due time, then takes what else is there. A short
+// yield lets the callers that the last commit woke add theirs.
+func (w *writer) collect(timer <-chan time.Time) (batch []operation, ok bool) {
+	size := 0
+	add := func(op operation) {
+		batch = append(batch, op)
+		size += op.bytes()
+	}
+	select {
+	case op := <-w.ops:
+		add(op)
+	case c := <-w.claims:
+		w.park(c)
+	case <-timer:
+	case <-w.quit:
+		return nil, false
+	}
+	yielded := false
+	for len(batch) < maxBatchOps && size < maxBatchBytes {
+		select {
+		case op := <-w.ops:
+			add(op)
+		case c := <-w.claims:
+			w.park(c)
+		default:
+			if yielded {
+				return batch, true
+			}
+			yielded = true
+			runtime.Gosched()
+		}
+	}
+	return batch, true
+}
+
+// commit runs the batch in one transaction. If an operation breaks it, each runs in its own, so that
+// only the culprit fails.
+func (w *writer) commit(batch []operation) {
+	err := w.transaction(batch)
+	if err != nil && len(batch) > 1 && isolates(err) {
+		for _, op := range batch {
+			op.finish(w.transaction([]operation{op}))
+		}
+		return
+	}
+	for _, op := range batch {
+		op.finish(err)
+	}
+}
+
+// isolates reports whether trying the operations one by one can help: not when the disk fails.
+func isolates(err error) bool {
+	var refused *forebay.Error
+	return !errors.As(domainError(err), &refused)
+}
+
+// transaction runs the operations, then serves the claims that wait, and commits. Nobody is told
+// anything before the commit is on disk.
+func (w *writer) transaction(batch []operation) error {
+	if len(batch) == 0 && !w.anythingDue() {
+		return nil
+	}
+	t := &tx{conn: w.conn, w: w, now: now(), ready: map[int64]int64{}}
+	if err := t.prep("BEGIN IMMEDIATE").exec(); err != nil {
+		w.distrust(t.now)
+		return err
+	}
+	seq := w.nextSeq
+	served, err := w.fill(t, batch)
+	if err == nil {
+		err = t.prep("COMMIT").exec()
+	}
+	if err != nil {
+		w.nextSeq = seq
+		if !w.conn.AutocommitEnabled() {
+			err = errors.Join(err, t.prep("ROLLBACK").exec())
+		}
+		for _, c := range served {
+			c.unserve()
+		}
+		w.distrust(t.now)
+		return err
+	}
+	w.committed(t, served)
+	return nil
+}
+
+// fill runs everything that belongs into the transaction.
+func (w *writer) fill(t *tx, batch []operation) (served []*claim, err error) {
+	for at := range stages {
+		for _, op := range batch {
+			if op.stage() != at {
+				continue
+			}
+			if err := op.apply(t); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := w.expireDue(t); err != nil {
+		return nil, err
+	}
+	for lane, at := range t.ready {
+		if earliest, ok := w.dueAt[lane]; !ok || at < earliest {
+			w.dueAt[lane] = at
+		}
+	}
+	return w.serveClaims(t)
+}
+
+// committed tells everybody what is now on disk.
+func (w *writer) committed(t *tx, served []*claim) {
+	if t.wake > 0 && (w.deadline == 0 || t.wake < w.deadline) {
+		w.deadline = t.wake
+	}
+	for _, f := range t.after {
+		f()
+	}
+	for _, c := range served {
+		c.deliver()
+	}
+	w.watches.notify(t.touched)
+}
+
+// distrust forgets what a failed transaction may have made of the writer's memory: every lane that
+// is waited for gets another look, but after a pause, so that a failing disk is not tried in a tight
+// loop.
+func (w *writer) distrust(now int64) {
+	const pause = 250 // ms
+	for lane := range w.parked {
+		w.ranks[lane] = allRanks
+		w.dueAt[lane] = now + pause
+	}
+	w.deadline = now + pause
+}
+
+const allRanks = 1<<(forebay.MaxPriority+1) - 1
+
+func (w *writer) anythingDue() bool {
+	at := now()
+	if w.deadline > 0 && w.deadline <= at {
+		return true
+	}
+	for lane, claims := range w.parked {
+		if due, ok := w.dueAt[lane]; ok && due <= at && len(claims) > 0 && !w.paused[lane/laneKinds] {
+			return true
+		}
+	}
+	return false
+}
+
+// shutdown refuses what is still waiting and closes the connection.
+func (w *writer) shutdown() {
+	for {
+		select {
+		case op := <-w.ops:
+			op.finish(errClosed)
+			continue
+		case c := <-w.claims:
+			w.park(c)
+			continue
+		default:
+		}
+		break
+	}
+	for _, claims := range w.parked {
+		for _, c := range claims {
+			c.refuse(errClosed)
+		}
+	}
+	w.err = w.conn.Close()
+}

@@ -1,0 +1,257 @@
+package tasks
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/model"
+)
+
+const (
+	maxRedirects      = 3
+	maxProblemBytes   = 16 << 10 // read of an error's body
+	maxExcerptBytes   = 200      // of it shown
+	maxRetryAfter     = 24 * time.Hour
+	maxFunctionIdle   = 64
+	functionUserAgent = "Forebay"
+)
+
+// function is a task that is an HTTP function of the user's.
+type function struct {
+	name      string
+	url       string
+	headers   http.Header
+	timeout   time.Duration
+	maxOutput int64
+	client    *http.Client
+}
+
+func newFunction(name string, o Option, c Config) (*function, error) {
+	bad := func(option, format string, args ...any) (*function, error) {
+		return nil, forebay.Invalid("tasks."+name+".http."+option, format, args...)
+	}
+	u, err := url.Parse(o.HTTP.URL)
+	switch {
+	case o.HTTP.URL == "":
+		return bad("url", "is missing")
+	case err != nil || u.Hostname() == "":
+		return bad("url", "is no URL")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return bad("url", "must begin with http:// or https://")
+	case u.User != nil:
+		return bad("url", "must hold no user or password; use headers")
+	}
+	f := &function{name: name, url: u.String(), headers: http.Header{}, timeout: o.Timeout, maxOutput: c.MaxOutputBytes}
+	for key, value := range o.HTTP.Headers {
+		if !headerName(key) {
+			return bad("headers", "%.80q is no header name", key)
+		}
+		if strings.ContainsFunc(value.Reveal(), func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+			return bad("headers", "the value of %s has control characters", key)
+		}
+		f.headers.Set(key, value.Reveal())
+	}
+	f.client = &http.Client{Transport: c.Transport, CheckRedirect: stayHome}
+	return f, nil
+}
+
+// stayHome follows a redirect only to the same host, by the same scheme and method, so that neither
+// the input nor the headers go elsewhere.
+func stayHome(next *http.Request, via []*http.Request) error {
+	first := via[0].URL
+	if len(via) > maxRedirects || next.URL.Host != first.Host || next.URL.Scheme != first.Scheme || next.Method != http.MethodPost {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+// check lets every input pass: what fits is for the function to say.
+func (f *function) check(json.RawMessage) error { return nil }
+
+func (f *function) run(ctx context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
+	result := forebay.TaskResult{Deployment: "http:" + f.name}
+	err := underTimeout(ctx, f.timeout, func(ctx context.Context) (err error) {
+		result.Output, err = f.post(ctx, call)
+		if err != nil && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return err
+	})
+	return result, err
+}
+
+func (f *function) post(ctx context.Context, call forebay.TaskCall) (json.RawMessage, error) {
+	body, err := encode(struct {
+		JobID         string            `json:"job_id"`
+		Task          string            `json:"task"`
+		Tenant        string            `json:"tenant"`
+		CorrelationID string            `json:"correlation_id"`
+		Attempt       int               `json:"attempt"`
+		Generation    int               `json:"generation"`
+		Input         json.RawMessage   `json:"input"`
+		Metadata      map[string]string `json:"metadata"`
+		Properties    map[string]string `json:"application_properties"`
+	}{call.JobID, call.Task, call.Tenant, call.CorrelationID, call.Number, call.Generation, call.Input, filled(call.Metadata), filled(call.Properties)})
+	if err != nil {
+		return nil, invalidInput(fmt.Errorf("the input is no JSON"))
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header = f.headers.Clone()
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/plain;q=0.9, */*;q=0.1")
+	req.Header.Set("User-Agent", functionUserAgent)
+	req.Header.Set("Idempotency-Key", fmt.Sprintf("%s.%d", call.JobID, call.Generation))
+	req.Header.Set("X-Correlation-Id", call.CorrelationID)
+	req.Header.Set("X-Forebay-Attempt", strconv.Itoa(call.Number))
+	if call.Traceparent != "" {
+		req.Header.Set("Traceparent", call.Traceparent)
+	}
+	resp, err := f.client.Do(req)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return nil, refusal(resp)
+	}
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, f.maxOutput+1))
+	if err != nil {
+		return nil, &forebay.TaskError{Class: forebay.ClassTransient, Code: model.CodeConnectionLost, Message: "the connection to the function broke", Err: err}
+	}
+	if int64(len(answer)) > f.maxOutput {
+		return nil, forebay.Permanent(model.CodeResponseTooLarge, fmt.Sprintf("the function's answer is over %d bytes", f.maxOutput))
+	}
+	return output(resp.Header.Get("Content-Type"), answer)
+}
+
+// filled makes an absent map an empty one, so that functions always get an object.
+func filled(m map[string]string) map[string]string {
+	if m == nil {
+		return map[string]string{}
+	}
+	return m
+}
+
+// output makes JSON of an answer: JSON stays, text becomes a string, nothing becomes null.
+func output(contentType string, answer []byte) (json.RawMessage, error) {
+	if len(bytes.TrimSpace(answer)) == 0 {
+		return json.RawMessage("null"), nil
+	}
+	media, _, _ := mime.ParseMediaType(contentType)
+	declared := media == "application/json" || strings.HasSuffix(media, "+json")
+	if (declared || media == "") && forebay.CheckJSON("answer", answer) == nil {
+		return json.RawMessage(bytes.TrimSpace(answer)), nil
+	}
+	if declared {
+		return nil, malformed("the function's answer is not the JSON it says it is")
+	}
+	return encode(string(answer))
+}
+
+// unreachable sorts the errors of http.Client. Their words hold the URL, which callers do not see.
+func unreachable(err error) error {
+	code, message := model.CodeConnectionLost, "the connection to the function broke"
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		code, message = model.CodeConnectionFailed, "the function cannot be reached"
+	}
+	return &forebay.TaskError{Class: forebay.ClassTransient, Code: code, Message: message, Err: err}
+}
+
+// refusal sorts the answers that are no success.
+func refusal(resp *http.Response) error {
+	status := resp.StatusCode
+	e := &forebay.TaskError{Class: forebay.ClassPermanent, Code: "http_" + strconv.Itoa(status),
+		Message: fmt.Sprintf("the function answered %d%s", status, problem(resp))}
+	switch {
+	case status == http.StatusTooManyRequests:
+		e.Class, e.Code = forebay.ClassThrottled, model.CodeRateLimited
+		e.RetryAfter = retryAfter(resp.Header, time.Now())
+	case status == http.StatusRequestTimeout, status == http.StatusConflict, status == http.StatusTooEarly, status >= 500:
+		e.Class = forebay.ClassTransient
+		e.RetryAfter = retryAfter(resp.Header, time.Now())
+	case status < 400:
+		e.Message = fmt.Sprintf("the function answered %d, a redirect that is not followed", status)
+	}
+	return e
+}
+
+// problem returns the code and title of an RFC 9457 body, or nothing: the rest may hold anything.
+func problem(resp *http.Response) string {
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if media != "application/json" && !strings.HasSuffix(media, "+json") {
+		return ""
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxProblemBytes))
+	var p struct {
+		Code  any `json:"code"`
+		Title any `json:"title"`
+	}
+	if err != nil || json.Unmarshal(body, &p) != nil {
+		return ""
+	}
+	text := ""
+	for _, part := range []any{p.Code, p.Title} {
+		if s, ok := part.(string); ok && !blank(s) {
+			text += ": " + excerpt(s)
+		}
+	}
+	return text
+}
+
+// excerpt returns the beginning of s on one line.
+func excerpt(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, clip(s, maxExcerptBytes))
+	return strings.Join(strings.Fields(s), " ")
+}
+
+// retryAfter reads Retry-After (RFC 9110, section 10.2.3) in seconds or as a date, or the finer
+// retry-after-ms. 0: it says nothing.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	seconds := 0.0
+	if ms, err := strconv.ParseFloat(strings.TrimSpace(h.Get("Retry-After-Ms")), 64); err == nil {
+		seconds = ms / 1000
+	} else if s, err := strconv.ParseFloat(strings.TrimSpace(h.Get("Retry-After")), 64); err == nil {
+		seconds = s
+	} else if at, err := http.ParseTime(h.Get("Retry-After")); err == nil {
+		seconds = at.Sub(now).Seconds()
+	}
+	if math.IsNaN(seconds) || seconds <= 0 {
+		return 0
+	}
+	return time.Duration(math.Min(seconds, maxRetryAfter.Seconds()) * float64(time.Second))
+}
+
+// headerName reports whether s is a token, as header names are (RFC 9110, section 5.6.2).
+func headerName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if c <= ' ' || c >= 0x7f || strings.IndexByte("\"(),/:;<=>?@[\\]{}", c) >= 0 {
+			return false
+		}
+	}
+	return s != ""
+}

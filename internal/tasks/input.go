@@ -1,0 +1,179 @@
+package tasks
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/forebayhq/forebay"
+)
+
+const (
+	maxLabels     = 200
+	maxLabelBytes = 200
+)
+
+// object reads the fields of a JSON object. The first that is wrong is kept in err, named by its
+// path; a field that is null counts as absent.
+type object struct {
+	path   string
+	values map[string]json.RawMessage
+	err    error
+}
+
+// readObject takes an object apart; a field that is not known is an error. With no known names every
+// field is welcome.
+func readObject(path string, raw json.RawMessage, known ...string) *object {
+	o := &object{path: path}
+	if kindOf(raw) != "an object" {
+		o.err = forebay.Invalid(path, "must be an object, not %s", kindOf(raw))
+		return o
+	}
+	if err := json.Unmarshal(raw, &o.values); err != nil {
+		o.err = &forebay.Error{Code: forebay.CodeInvalidJSON, Field: path, Message: "is not valid JSON"}
+		return o
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.values)) {
+		if len(known) > 0 && !slices.Contains(known, name) {
+			o.err = &forebay.Error{Code: forebay.CodeUnknownField, Field: fmt.Sprintf("%s.%.80s", path, strings.ToValidUTF8(name, "\uFFFD")),
+				Message: "unknown field; known are " + strings.Join(known, ", ")}
+			break
+		}
+	}
+	return o
+}
+
+func (o *object) fail(name, format string, args ...any) {
+	if o.err == nil {
+		o.err = forebay.Invalid(strings.TrimPrefix(o.path+"."+name, "."), format, args...)
+	}
+}
+
+// has returns a field that is present.
+func (o *object) has(name string) (json.RawMessage, bool) {
+	raw, ok := o.values[name]
+	return raw, ok && kindOf(raw) != "null"
+}
+
+// text reads a string; "" when absent.
+func (o *object) text(name string) (s string) {
+	if raw, ok := o.has(name); ok {
+		if json.Unmarshal(raw, &s) != nil {
+			o.fail(name, "must be a string, not %s", kindOf(raw))
+		}
+	}
+	return s
+}
+
+// needText reads a string that is there and not blank.
+func (o *object) needText(name string) string {
+	s := o.text(name)
+	if blank(s) {
+		if _, ok := o.has(name); ok {
+			o.fail(name, "must not be empty")
+		} else {
+			o.fail(name, "is missing")
+		}
+	}
+	return s
+}
+
+// integer reads a whole number of that range; 0 when absent.
+func (o *object) integer(name string, low, high int) (n int) {
+	raw, ok := o.has(name)
+	if ok && (json.Unmarshal(raw, &n) != nil || n < low || n > high) {
+		o.fail(name, "must be a whole number from %d to %d", low, high)
+	}
+	return n
+}
+
+// number reads a number of that range; nil when absent.
+func (o *object) number(name string, low, high float64) *float64 {
+	raw, ok := o.has(name)
+	if !ok {
+		return nil
+	}
+	var n float64
+	if json.Unmarshal(raw, &n) != nil || n < low || n > high {
+		o.fail(name, "must be a number from %g to %g", low, high)
+	}
+	return &n
+}
+
+// boolean reads true or false; false when absent.
+func (o *object) boolean(name string) (b bool) {
+	if raw, ok := o.has(name); ok && json.Unmarshal(raw, &b) != nil {
+		o.fail(name, "must be true or false, not %s", kindOf(raw))
+	}
+	return b
+}
+
+// list reads a list of JSON values of that many items.
+func (o *object) list(name string, low, high int) (items []json.RawMessage) {
+	raw, ok := o.has(name)
+	if !ok {
+		return nil
+	}
+	if json.Unmarshal(raw, &items) != nil {
+		o.fail(name, "must be a list, not %s", kindOf(raw))
+	} else if len(items) < low || len(items) > high {
+		o.fail(name, "must have %d to %d items, not %d", low, high, len(items))
+	}
+	return items
+}
+
+// texts reads a list of strings.
+func (o *object) texts(name string, low, high int) (out []string) {
+	for i, raw := range o.list(name, low, high) {
+		var s string
+		if kindOf(raw) != "a string" || json.Unmarshal(raw, &s) != nil {
+			o.fail(fmt.Sprintf("%s[%d]", name, i), "must be a string, not %s", kindOf(raw))
+			return nil
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// checkLabels reports why these cannot be the labels of a classification, or nil.
+func checkLabels(labels []string) error {
+	if len(labels) < 1 || len(labels) > maxLabels {
+		return fmt.Errorf("must have 1 to %d labels, not %d", maxLabels, len(labels))
+	}
+	seen := map[string]bool{}
+	for _, label := range labels {
+		folded := strings.ToLower(strings.TrimSpace(label))
+		switch {
+		case !forebay.ValidText(label, maxLabelBytes) || folded == "":
+			return fmt.Errorf("each must be 1 to %d bytes of text on one line", maxLabelBytes)
+		case seen[folded]:
+			return fmt.Errorf("%q is there twice", label)
+		}
+		seen[folded] = true
+	}
+	return nil
+}
+
+// kindOf says what a JSON value is, with its article.
+func kindOf(raw json.RawMessage) string {
+	raw = bytes.TrimLeft(raw, " \t\r\n")
+	if len(raw) == 0 {
+		return "nothing"
+	}
+	switch raw[0] {
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	case '"':
+		return "a string"
+	case 't', 'f':
+		return "a boolean"
+	case 'n':
+		return "null"
+	}
+	return "a number"
+}

@@ -1,0 +1,140 @@
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"text/template"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/model"
+)
+
+// prompted is a task that asks a model for text.
+type prompted struct {
+	kind           kind
+	option         Option
+	system, prompt *template.Template // nil: none
+	models         Models
+	maxOutputBytes int64
+}
+
+// kind is what the tasks made from one built-in task have in common.
+type kind struct {
+	description    string
+	model          string
+	system, prompt string
+	maxTokens      int // of the answer; 0: the deployment's
+	// sample is data as parse makes it, to try templates on; nil: the fields are not known beforehand.
+	sample map[string]any
+	// parse checks an input. Its errors are *forebay.Error values that name the field.
+	parse func(o Option, input json.RawMessage) (request, error)
+}
+
+// request is a checked input.
+type request struct {
+	data map[string]any    // for the templates: .Input is the text
+	chat model.ChatRequest // what the input itself says; Messages are those of a conversation
+	// result makes the task's output of the answer.
+	result func(model.ChatResponse) (any, error)
+}
+
+func (p *prompted) check(input json.RawMessage) error {
+	req, err := p.kind.parse(p.option, input)
+	if err != nil {
+		return err
+	}
+	for _, t := range []*template.Template{p.system, p.prompt} {
+		if t == nil {
+			continue
+		}
+		if err := t.Execute(io.Discard, req.data); err != nil {
+			return templateError(err)
+		}
+	}
+	return nil
+}
+
+// templateError says that an input lacks what the task's prompt needs, without quoting the prompt.
+func templateError(err error) error {
+	e := forebay.Invalid("input", "does not fit the task's prompt")
+	if _, name, ok := strings.Cut(err.Error(), "map has no entry for key "); ok {
+		e.Message = "lacks the field " + name + ", which the task's prompt needs"
+	}
+	return e.Caused(err)
+}
+
+func (p *prompted) messages(req request) ([]model.Message, error) {
+	var out []model.Message
+	add := func(role model.Role, t *template.Template) error {
+		if t == nil {
+			return nil
+		}
+		var b strings.Builder
+		if err := t.Execute(&b, req.data); err != nil {
+			return templateError(err)
+		}
+		out = append(out, model.Message{Role: role, Content: b.String()})
+		return nil
+	}
+	if err := add(model.RoleSystem, p.system); err != nil {
+		return nil, err
+	}
+	if len(req.chat.Messages) > 0 {
+		return append(out, req.chat.Messages...), nil
+	}
+	return out, add(model.RoleUser, p.prompt)
+}
+
+func (p *prompted) run(ctx context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
+	req, err := p.kind.parse(p.option, call.Input)
+	if err != nil {
+		return forebay.TaskResult{}, invalidInput(err)
+	}
+	chat := req.chat
+	if chat.Messages, err = p.messages(req); err != nil {
+		return forebay.TaskResult{}, invalidInput(err)
+	}
+	if chat.MaxOutputTokens == 0 {
+		chat.MaxOutputTokens = p.option.MaxOutputTokens
+	}
+	if chat.MaxOutputTokens == 0 {
+		chat.MaxOutputTokens = p.kind.maxTokens
+	}
+	if chat.Temperature == nil {
+		chat.Temperature = p.option.Temperature
+	}
+	chat.CostLeft = call.CostLeft
+
+	var resp model.ChatResponse
+	var deployment *model.Deployment
+	err = underTimeout(ctx, p.option.Timeout, func(ctx context.Context) (err error) {
+		resp, deployment, err = p.models.Chat(ctx, p.option.Model, chat)
+		return err
+	})
+	result := spent(deployment, resp.Usage)
+	switch {
+	case err != nil:
+		return result, err
+	case resp.FinishReason == "content_filter":
+		return result, forebay.Permanent(model.CodeContentFilter, "the content filter stopped the answer")
+	case int64(len(resp.Text)) > p.maxOutputBytes:
+		return result, forebay.Permanent(model.CodeResponseTooLarge, "the answer is over the size limit")
+	}
+	output, err := req.result(resp)
+	if err != nil {
+		var t *forebay.TaskError
+		if resp.FinishReason == "length" && errors.As(err, &t) {
+			cut := *t
+			cut.Message += "; it was cut off at its token limit"
+			err = &cut
+		}
+		return result, err
+	}
+	if result.Output, err = encode(output); err != nil {
+		return result, malformed("the answer cannot be written as JSON")
+	}
+	return result, nil
+}

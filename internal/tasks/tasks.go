@@ -1,0 +1,259 @@
+// Package tasks builds the tasks that jobs may ask for: chat, summarize, classify, extract, sentiment
+// and embed, the same with other prompts, models and limits, new ones made from a prompt, and HTTP
+// functions of the user's.
+//
+// A task's schema is about the domain (a text, its labels); which model answers, and how it is asked,
+// is configuration. The input is checked when a job is submitted, and the model's answer before it
+// becomes a result: what does not have the shape that was asked for is a transient failure.
+package tasks
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/model"
+)
+
+// Defaults and limits of a task's configuration.
+const (
+	DefaultTimeout        = 10 * time.Minute
+	DefaultMaxOutputBytes = 10 << 20
+	maxTimeout            = 24 * time.Hour
+	maxTokens             = 1_000_000
+	maxTemperature        = 2
+)
+
+// Models makes one call of a logical model. The deployment is nil when none was called.
+type Models interface {
+	Chat(ctx context.Context, model string, req model.ChatRequest) (model.ChatResponse, *model.Deployment, error)
+	Embed(ctx context.Context, model string, req model.EmbedRequest) (model.EmbedResponse, *model.Deployment, error)
+}
+
+// Config says which tasks there are. With only Models set these are the built-in ones.
+type Config struct {
+	Models Models
+	// ModelNames are the logical models there are. When set, a configured task with any other is an
+	// error, and built-in tasks that need another are left out.
+	ModelNames []string
+	Tasks      map[string]Option
+	// MaxOutputBytes limits the answer of an HTTP function and the text of a model; default 10 MiB.
+	MaxOutputBytes int64
+	// Transport carries the calls of HTTP functions; default: http.DefaultTransport's settings with
+	// more idle connections.
+	Transport http.RoundTripper
+}
+
+// Option overrides a built-in task, or defines one.
+type Option struct {
+	Extends         string   // the built-in task a new one is made from; default: of its own name, else chat
+	Model           string   // default: chat, or embedding for embed
+	System          string   // system prompt, a text/template over the input
+	Prompt          string   // user prompt, a text/template over the input
+	MaxOutputTokens int      // 0: the task's own, else the deployment's
+	Temperature     *float64 //
+	Labels          []string // classify: the labels when the input names none
+	Queue           string   //
+	MaxAttempts     int      // 0: the queue's
+	Timeout         time.Duration
+	HTTP            *HTTPFunction
+}
+
+// HTTPFunction is where a task that is a function of the user's is called.
+type HTTPFunction struct {
+	URL     string
+	Headers map[string]forebay.Secret
+}
+
+// New returns the tasks, by name. An error is a *forebay.Error whose field is the option at fault,
+// such as tasks.summarize.prompt.
+func New(c Config) ([]forebay.Task, error) {
+	if c.MaxOutputBytes <= 0 {
+		c.MaxOutputBytes = DefaultMaxOutputBytes
+	}
+	if c.Transport == nil {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.MaxIdleConnsPerHost = maxFunctionIdle
+		c.Transport = t
+	}
+	options := map[string]Option{}
+	for name, k := range builtins {
+		if c.ModelNames == nil || slices.Contains(c.ModelNames, k.model) {
+			options[name] = Option{}
+		}
+	}
+	maps.Copy(options, c.Tasks)
+	var out []forebay.Task
+	for _, name := range slices.Sorted(maps.Keys(options)) {
+		task, err := c.build(name, options[name])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, task)
+	}
+	return out, nil
+}
+
+func (c Config) build(name string, o Option) (forebay.Task, error) {
+	bad := func(option, format string, args ...any) (forebay.Task, error) {
+		return forebay.Task{}, forebay.Invalid("tasks."+name+"."+option, format, args...)
+	}
+	if !forebay.ValidName(name) {
+		return forebay.Task{}, forebay.Invalid("tasks", "%.80q cannot name a task: 1 to 64 of a-z A-Z 0-9 . _ -", name)
+	}
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	switch {
+	case o.Queue != "" && !forebay.ValidName(o.Queue):
+		return bad("queue", "%.80q cannot name a queue", o.Queue)
+	case o.MaxAttempts < 0 || o.MaxAttempts > forebay.MaxAttemptsLimit:
+		return bad("max_attempts", "must be 0 to %d", forebay.MaxAttemptsLimit)
+	case o.Timeout < 0 || o.Timeout > maxTimeout:
+		return bad("timeout", "must be 0 to %s", maxTimeout)
+	}
+	task := forebay.Task{Name: name, Queue: o.Queue, MaxAttempts: o.MaxAttempts}
+	if o.HTTP != nil {
+		for option, set := range map[string]bool{"extends": o.Extends != "", "model": o.Model != "", "system": o.System != "", "prompt": o.Prompt != "",
+			"max_output_tokens": o.MaxOutputTokens != 0, "temperature": o.Temperature != nil, "labels": o.Labels != nil} {
+			if set {
+				return bad(option, "a task with http calls no model")
+			}
+		}
+		f, err := newFunction(name, o, c)
+		if err != nil {
+			return forebay.Task{}, err
+		}
+		task.Description = "HTTP function"
+		task.Check, task.Run = f.check, f.run
+		return task, nil
+	}
+	base := o.Extends
+	if base == "" {
+		if base = name; !isBuiltin(base) {
+			base = "chat"
+		}
+	}
+	k, ok := builtins[base]
+	if !ok {
+		return bad("extends", "no built-in task is named %.80q", base)
+	}
+	if o.Model == "" {
+		o.Model = k.model
+	}
+	switch {
+	case c.Models == nil:
+		return bad("model", "there are no models")
+	case c.ModelNames != nil && !slices.Contains(c.ModelNames, o.Model):
+		return bad("model", "no model is named %.80q", o.Model)
+	case o.MaxOutputTokens < 0 || o.MaxOutputTokens > maxTokens:
+		return bad("max_output_tokens", "must be 0 to %d", maxTokens)
+	case o.Temperature != nil && !(*o.Temperature >= 0 && *o.Temperature <= maxTemperature):
+		return bad("temperature", "must be 0 to %d", maxTemperature)
+	case o.Labels != nil && base != "classify":
+		return bad("labels", "only for tasks that extend classify")
+	}
+	if o.Labels != nil {
+		if err := checkLabels(o.Labels); err != nil {
+			return bad("labels", "%s", err)
+		}
+	}
+	task.Description = k.description
+	if base == "embed" {
+		if o.System != "" || o.Prompt != "" || o.Temperature != nil || o.MaxOutputTokens != 0 {
+			return bad("extends", "embed takes no prompt, temperature or max_output_tokens")
+		}
+		e := embedder{models: c.Models, model: o.Model, timeout: o.Timeout}
+		task.Check, task.Run = e.check, e.run
+		return task, nil
+	}
+	p := &prompted{kind: k, option: o, models: c.Models, maxOutputBytes: c.MaxOutputBytes}
+	if base == "chat" && o.Prompt != "" {
+		p.kind.parse = parseFree
+		task.Description = "prompt"
+	}
+	if o.System == "" {
+		o.System = k.system
+	}
+	if o.Prompt == "" {
+		o.Prompt = k.prompt
+	}
+	var err error
+	if p.system, err = newTemplate(o.System, k.sample); err != nil {
+		return bad("system", "%s", err)
+	}
+	if p.prompt, err = newTemplate(o.Prompt, k.sample); err != nil {
+		return bad("prompt", "%s", err)
+	}
+	task.Check, task.Run = p.check, p.run
+	return task, nil
+}
+
+func isBuiltin(name string) bool {
+	_, ok := builtins[name]
+	return ok
+}
+
+// newTemplate parses a prompt and, where the fields of the input are known, tries it. An empty
+// prompt is nil.
+func newTemplate(text string, sample map[string]any) (*template.Template, error) {
+	if text == "" {
+		return nil, nil
+	}
+	t, err := template.New("prompt").Option("missingkey=error").Parse(text)
+	if err != nil || sample == nil {
+		return t, err
+	}
+	return t, t.Execute(&bytes.Buffer{}, sample)
+}
+
+// underTimeout runs call and makes the task's own timeout an error that says so.
+func underTimeout(ctx context.Context, limit time.Duration, call func(context.Context) error) error {
+	timeout := &forebay.TaskError{Class: forebay.ClassTransient, Code: "timeout",
+		Message: "the call took longer than " + limit.String(), Err: context.DeadlineExceeded}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, timeout)
+	defer cancel()
+	err := call(ctx)
+	if err != nil && context.Cause(ctx) == error(timeout) {
+		return timeout
+	}
+	return err
+}
+
+// spent is a result that says what a call used, whether it succeeded or not.
+func spent(d *model.Deployment, usage forebay.TokenUsage) forebay.TaskResult {
+	r := forebay.TaskResult{Usage: usage}
+	if d != nil {
+		r.Deployment, r.Cost = d.Name, d.Price.Cost(usage)
+	}
+	return r
+}
+
+// invalidInput is an input that Run finds wrong: it was checked at submit, by another configuration.
+func invalidInput(err error) error {
+	return &forebay.TaskError{Class: forebay.ClassPermanent, Code: "invalid_input", Message: err.Error(), Err: err}
+}
+
+func malformed(message string) error {
+	return &forebay.TaskError{Class: forebay.ClassTransient, Code: model.CodeMalformedResponse, Message: message}
+}
+
+// encode writes JSON as it is meant to be read; invalid UTF-8 becomes U+FFFD.
+func encode(v any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+func blank(s string) bool { return strings.TrimSpace(s) == "" }

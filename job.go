@@ -1,0 +1,153 @@
+package forebay
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Status is where a job stands in its life. The last four are terminal: a terminal status never
+// changes again, except by a redrive, which starts the next generation.
+type Status string
+
+const (
+	StatusScheduled Status = "scheduled" // waits for its scheduled time
+	StatusQueued    Status = "queued"    // may run as soon as a worker is free
+	StatusRunning   Status = "running"   // locked by a worker
+	StatusRetrying  Status = "retrying"  // an attempt failed; waits in the retry lane
+	StatusSucceeded Status = "succeeded"
+	StatusFailed    Status = "failed" // set aside: dead-lettered or quarantined
+	StatusCancelled Status = "cancelled"
+	StatusExpired   Status = "expired" // its deadline passed first
+)
+
+// Statuses lists every status in the order of a job's life.
+var Statuses = []Status{
+	StatusScheduled, StatusQueued, StatusRunning, StatusRetrying,
+	StatusSucceeded, StatusFailed, StatusCancelled, StatusExpired,
+}
+
+// Terminal reports whether the status is final for its generation.
+func (s Status) Terminal() bool {
+	switch s {
+	case StatusSucceeded, StatusFailed, StatusCancelled, StatusExpired:
+		return true
+	}
+	return false
+}
+
+// Valid reports whether s is a status Forebay knows.
+func (s Status) Valid() bool {
+	for _, known := range Statuses {
+		if s == known {
+			return true
+		}
+	}
+	return false
+}
+
+// WaitReason says why a queued or retrying job does not run right now.
+type WaitReason string
+
+const (
+	WaitQuota    WaitReason = "quota"    // the provider throttled; waits for its quota
+	WaitBreaker  WaitReason = "breaker"  // the deployment's circuit breaker is open
+	WaitBudget   WaitReason = "budget"   // the tenant's budget is spent
+	WaitPaused   WaitReason = "paused"   // the queue is paused
+	WaitSession  WaitReason = "session"  // another job of its session runs
+	WaitSchedule WaitReason = "schedule" // its time has not come: scheduled start or retry delay
+	WaitWorker   WaitReason = "worker"   // no running worker knows its task
+)
+
+// Job is a unit of AI work as clients see it.
+type Job struct {
+	ID            string            `json:"id"`
+	Status        Status            `json:"status"`
+	WaitingFor    *WaitReason       `json:"waiting_for"`
+	Task          string            `json:"task"`
+	Queue         string            `json:"queue"`
+	Tenant        string            `json:"tenant"`
+	Priority      int               `json:"priority" doc:"0 (last) to 9 (first)"`
+	SessionID     *string           `json:"session_id"`
+	CorrelationID string            `json:"correlation_id" doc:"as given at submit, else the job's id"`
+	Generation    int               `json:"generation" doc:"starts at 1; each redrive adds one"`
+	Attempt       int               `json:"attempt" doc:"attempts charged in this generation; throttled and interrupted calls are not charged"`
+	MaxAttempts   int               `json:"max_attempts"`
+	CreatedAt     time.Time         `json:"created_at"`
+	ScheduledAt   *time.Time        `json:"scheduled_at" doc:"when it may start next, if that is not now"`
+	Deadline      *time.Time        `json:"deadline"`
+	StartedAt     *time.Time        `json:"started_at"`
+	CompletedAt   *time.Time        `json:"completed_at"`
+	MaxCostUSD    *Money            `json:"max_cost_usd"`
+	Result        json.RawMessage   `json:"result" doc:"null until succeeded, and when over the inline limit: then read links.result"`
+	Error         *JobError         `json:"error"`
+	Usage         Usage             `json:"usage" doc:"summed over all attempts"`
+	Metadata      map[string]string `json:"metadata"`
+	Links         Links             `json:"links"`
+}
+
+// JobError says why a job ended without a result, or why its last attempt failed.
+type JobError struct {
+	Class   ErrorClass `json:"class"`
+	Code    string     `json:"code"`
+	Message string     `json:"message"`
+}
+
+// Links are the job's addresses, relative to the server.
+type Links struct {
+	Self     string `json:"self"`
+	Events   string `json:"events"`
+	Attempts string `json:"attempts"`
+	Cancel   string `json:"cancel"`
+	Result   string `json:"result"`
+}
+
+// NewLinks returns the addresses of the job with that id.
+func NewLinks(id string) Links {
+	self := "/v1/jobs/" + id
+	return Links{Self: self, Events: self + "/events", Attempts: self + "/attempts", Cancel: self + "/cancel", Result: self + "/result"}
+}
+
+// SubmitRequest is what a client sends to have a job done. Only Task and Input are needed.
+type SubmitRequest struct {
+	Task          string            `json:"task" doc:"a built-in or configured task"`
+	Input         json.RawMessage   `json:"input" doc:"text, or any JSON the task defines"`
+	Queue         string            `json:"queue,omitempty" doc:"default: the task's queue, else \"default\""`
+	Priority      *int              `json:"priority,omitempty" minimum:"0" maximum:"9" doc:"0 (last) to 9 (first); default 5"`
+	SessionID     *string           `json:"session_id,omitempty" doc:"reserved for ordered sessions; must be null"`
+	CorrelationID *string           `json:"correlation_id,omitempty"`
+	ScheduledAt   *time.Time        `json:"scheduled_at,omitempty" doc:"do not start before this time"`
+	Deadline      *time.Time        `json:"deadline,omitempty" doc:"if it has not ended by then it expires"`
+	MaxAttempts   *int              `json:"max_attempts,omitempty" minimum:"1" maximum:"100"`
+	MaxCostUSD    *Money            `json:"max_cost_usd,omitempty"`
+	Metadata      map[string]string `json:"metadata,omitempty"`
+
+	// IdempotencyKey and Traceparent travel as the headers Idempotency-Key and traceparent of
+	// POST /v1/jobs, and as fields of a line of POST /v1/jobs/bulk.
+	IdempotencyKey string `json:"idempotency_key,omitempty"`
+	Traceparent    string `json:"traceparent,omitempty"`
+}
+
+// SubmitResult is one line of a bulk submit's answer: either a job or an error.
+type SubmitResult struct {
+	Line     int    `json:"line" doc:"1-based line of the request; blank lines count"`
+	Job      *Job   `json:"job,omitempty"`
+	Existing bool   `json:"existing,omitempty" doc:"the idempotency key had already made this job"`
+	Error    *Error `json:"error,omitempty"`
+}
+
+// JobFilter selects jobs; zero fields select everything.
+type JobFilter struct {
+	Status        []Status
+	Queue         string
+	Task          string
+	CorrelationID string
+	Limit         int // 1 to MaxPageSize; 0 is DefaultPageSize
+	Cursor        string
+}
+
+// Page is one page of a list, newest first. NextCursor is empty on the last page; a page may hold
+// fewer items than asked and still have a successor.
+type Page[T any] struct {
+	Items      []T    `json:"items"`
+	NextCursor string `json:"next_cursor"`
+}

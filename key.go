@@ -1,0 +1,48 @@
+package forebay
+
+import (
+	"slices"
+	"time"
+)
+
+// Scope is something an API key allows.
+type Scope string
+
+const (
+	ScopeSubmit  Scope = "submit"  // submit and cancel jobs
+	ScopeRead    Scope = "read"    // read jobs, results, events and reports
+	ScopeOperate Scope = "operate" // dead letters, redrive, purge, pause and resume of the tenant's own work
+	ScopeAdmin   Scope = "admin"   // all of these, and what is not one tenant's: queues, deployments, the simulated deployment's faults
+)
+
+// Scopes lists every scope.
+var Scopes = []Scope{ScopeSubmit, ScopeRead, ScopeOperate, ScopeAdmin}
+
+// APIKey describes a key; the key itself is shown once, when it is made, and kept only as a hash.
+type APIKey struct {
+	ID        string     `json:"id"`
+	Key       string     `json:"key,omitempty" doc:"only in the answer that creates it"`
+	Tenant    string     `json:"tenant"`
+	Scopes    []Scope    `json:"scopes"`
+	CreatedAt time.Time  `json:"created_at"`
+	ExpiresAt *time.Time `json:"expires_at"`
+	RevokedAt *time.Time `json:"revoked_at"`
+}
+
+// Caller is who makes a request: a tenant and what it may do.
+type Caller struct {
+	KeyID  string
+	Tenant string
+	Scopes []Scope
+}
+
+// May reports whether the caller's scopes include the given one; admin includes every scope.
+func (c Caller) May(s Scope) bool {
+	return slices.Contains(c.Scopes, s) || slices.Contains(c.Scopes, ScopeAdmin)
+}
+
+// DefaultTenant is the tenant of a server without keys.
+const DefaultTenant = "default"
+
+// Valid reports whether s is a scope Forebay knows.
+func (s Scope) Valid() bool { return slices.Contains(Scopes, s) }

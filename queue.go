@@ -1,0 +1,104 @@
+package forebay
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// The subqueues of a queue. Each is a queue of its own at "<queue>/<subqueue>".
+const (
+	SubqueueRetry      = "$retry"           // the retry lane
+	SubqueueDeadLetter = "$deadletterqueue" // exhausted and permanently failed
+	SubqueueQuarantine = "$quarantine"      // the same, where the configuration says so
+)
+
+// DefaultQueue is used when neither the request nor the task names a queue.
+const DefaultQueue = "default"
+
+// SetAside is one of the two places for jobs that cannot succeed: SubqueueDeadLetter or
+// SubqueueQuarantine.
+type SetAside string
+
+const (
+	DeadLetters SetAside = SubqueueDeadLetter
+	Quarantine  SetAside = SubqueueQuarantine
+)
+
+// QueueInfo is a queue and what stands in it, counted over the caller's tenant.
+type QueueInfo struct {
+	Name             string   `json:"name"`
+	Paused           bool     `json:"paused"`
+	Active           int64    `json:"active" doc:"ready to run, in the main and the retry lane"`
+	Scheduled        int64    `json:"scheduled" doc:"waits for a time: scheduled starts and retry delays"`
+	Locked           int64    `json:"locked" doc:"held by workers"`
+	Retrying         int64    `json:"retrying" doc:"of all these, how many stand in the retry lane"`
+	DeadLetter       int64    `json:"dead_letter"`
+	Quarantine       int64    `json:"quarantine"`
+	OldestAgeSeconds *float64 `json:"oldest_age_seconds" doc:"since the oldest active message became ready; null when none is"`
+	Concurrency      int      `json:"concurrency"`
+	RetryConcurrency int      `json:"retry_concurrency"`
+	LockSeconds      float64  `json:"lock_seconds"`
+	MaxDeliveryCount int      `json:"max_delivery_count"`
+}
+
+// SetAsideJob is a job in a dead-letter or quarantine subqueue.
+type SetAsideJob struct {
+	JobID         string            `json:"job_id"`
+	Tenant        string            `json:"tenant"`
+	Task          string            `json:"task"`
+	Queue         string            `json:"queue"`
+	Reason        string            `json:"reason" doc:"MaxDeliveryCountExceeded, MaxAttemptsExceeded, RetryTimeout, or the error's code"`
+	Description   string            `json:"description"`
+	ErrorClass    ErrorClass        `json:"error_class"`
+	Generation    int               `json:"generation"`
+	Attempt       int               `json:"attempt"`
+	DeliveryCount int               `json:"delivery_count"`
+	CorrelationID string            `json:"correlation_id"`
+	CreatedAt     time.Time         `json:"created_at"`
+	SetAsideAt    time.Time         `json:"set_aside_at"`
+	InputBytes    int64             `json:"input_bytes"`
+	Metadata      map[string]string `json:"metadata"`
+	Properties    map[string]string `json:"application_properties"`
+	Input         json.RawMessage   `json:"input,omitempty" doc:"only when one job is peeked"`
+}
+
+// SetAsideFilter selects set-aside jobs; zero fields select everything of the queue.
+type SetAsideFilter struct {
+	JobIDs        []string   `json:"job_ids,omitempty"`
+	Task          string     `json:"task,omitempty"`
+	Reason        string     `json:"reason,omitempty"`
+	CorrelationID string     `json:"correlation_id,omitempty"`
+	Before        *time.Time `json:"before,omitempty" doc:"set aside before this time"`
+	After         *time.Time `json:"after,omitempty" doc:"set aside at or after this time"`
+}
+
+// RedriveRequest sends set-aside jobs back as their next generation.
+type RedriveRequest struct {
+	Filter        SetAsideFilter `json:"filter,omitempty"`
+	DryRun        bool           `json:"dry_run,omitempty"`
+	RatePerSecond float64        `json:"rate_per_second,omitempty" minimum:"0" doc:"spreads the new starts; 0: at once"`
+	Max           int            `json:"max,omitempty" minimum:"0" maximum:"100000" doc:"at most this many; 0: all"`
+	Edit          *RedriveEdit   `json:"edit,omitempty" doc:"needs a filter of exactly one job id"`
+}
+
+// RedriveEdit replaces parts of a set-aside job before it runs again.
+type RedriveEdit struct {
+	Input       json.RawMessage `json:"input,omitempty"`
+	Task        string          `json:"task,omitempty"`
+	MaxAttempts *int            `json:"max_attempts,omitempty" minimum:"1" maximum:"100"`
+}
+
+// RedriveReport says what a redrive did, or would do.
+type RedriveReport struct {
+	DryRun   bool           `json:"dry_run"`
+	Matched  int            `json:"matched"`
+	Redriven int            `json:"redriven"`
+	Skipped  int            `json:"skipped" doc:"gone by the time: another redrive or purge took them"`
+	Reasons  map[string]int `json:"reasons" doc:"matched jobs by reason"`
+	JobIDs   []string       `json:"job_ids" doc:"the first hundred"`
+}
+
+// PurgeReport says how many set-aside jobs a purge removed for good.
+type PurgeReport struct {
+	Purged int `json:"purged"`
+}

@@ -1,0 +1,101 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// Keys works on a database's API keys directly, also while a server runs on it.
+type Keys struct {
+	store *store.Store
+	jobs  *jobs.Service
+}
+
+// OpenKeys opens the database for its keys, making it if it does not exist.
+func OpenKeys(ctx context.Context, database string) (*Keys, error) {
+	path, err := databasePath(or(database, Options{}.WithDefaults().Database))
+	if err != nil {
+		return nil, err
+	}
+	st, err := store.Open(ctx, store.Options{Path: path})
+	if err != nil {
+		return nil, err
+	}
+	svc, err := jobs.New(ctx, jobs.Options{Store: st})
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	return &Keys{store: st, jobs: svc}, nil
+}
+
+// Create makes a key and returns it with the key itself, which is stored only as a hash.
+func (k *Keys) Create(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time) (forebay.APIKey, error) {
+	return k.jobs.CreateKey(ctx, tenant, scopes, expires)
+}
+
+// List returns all keys, oldest first.
+func (k *Keys) List(ctx context.Context) ([]forebay.APIKey, error) { return k.jobs.Keys(ctx) }
+
+// Revoke ends a key.
+func (k *Keys) Revoke(ctx context.Context, id string) (forebay.APIKey, error) {
+	return k.jobs.RevokeKey(ctx, id)
+}
+
+// Close releases the database.
+func (k *Keys) Close() error { return k.store.Close() }
+
+// Check is one finding about a database.
+type Check struct {
+	Name   string
+	OK     bool
+	Detail string
+}
+
+// CheckDatabase looks whether a server could run on the database: that its file opens, is Forebay's,
+// durable and writable, how long a durable write takes, and whether a server has it now. It makes no
+// file that is not there.
+func CheckDatabase(ctx context.Context, database string) []Check {
+	path, err := databasePath(or(database, Options{}.WithDefaults().Database))
+	if err != nil {
+		return []Check{{"database", false, err.Error()}}
+	}
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return []Check{checkFolder(filepath.Dir(path))}
+	}
+	st, err := store.Open(ctx, store.Options{Path: path, Existing: true})
+	if err != nil {
+		return []Check{{"database", false, err.Error()}}
+	}
+	defer st.Close()
+	checks := []Check{{"database", true, "opens, is Forebay's, and is durable (WAL, synchronous=FULL)"}}
+	const writes = 5
+	start := time.Now()
+	for range writes {
+		if err := st.Check(ctx); err != nil {
+			return append(checks, Check{"durable write", false, err.Error()})
+		}
+	}
+	took := time.Since(start) / writes
+	checks = append(checks, Check{"durable write", took < 100*time.Millisecond, fmt.Sprintf("takes %s", took.Round(10*time.Microsecond))})
+	if store.InUse(path) {
+		return append(checks, Check{"server", true, "a server is running on this database"})
+	}
+	return append(checks, Check{"server", true, "no server is running on this database"})
+}
+
+func checkFolder(folder string) Check {
+	probe, err := os.CreateTemp(folder, ".forebay-doctor-*")
+	if err != nil {
+		return Check{"database", false, "the file does not exist and its folder cannot be written to"}
+	}
+	err = errors.Join(probe.Close(), os.Remove(probe.Name()))
+	return Check{"database", err == nil, "does not exist yet; serve will make it"}
+}

@@ -1,0 +1,76 @@
+package server
+
+import (
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// The logical models that the built-in tasks call.
+const (
+	ModelChat      = "chat"
+	ModelEmbedding = "embedding"
+)
+
+// WithDefaults returns the options with every value set that was left out. It is the one place where
+// defaults are applied.
+func (o Options) WithDefaults() Options {
+	o.Database = or(o.Database, "sqlite:forebay.db")
+	o.Listen = or(o.Listen, "127.0.0.1:8080")
+	o.Log.Level = or(o.Log.Level, "info")
+	o.Limits.MaxInputBytes = or(o.Limits.MaxInputBytes, forebay.DefaultMaxInputBytes)
+	o.Limits.MaxOutputBytes = or(o.Limits.MaxOutputBytes, 10<<20)
+	o.Limits.MemoryBytes = or(o.Limits.MemoryBytes, 64<<20)
+	o.Limits.IdempotencyHours = or(o.Limits.IdempotencyHours, 168)
+	o.ShutdownTimeout = or(o.ShutdownTimeout, 30*time.Second)
+	o.Version = or(o.Version, "devel")
+	o.defaultModels()
+	queues := map[string]Queue{forebay.DefaultQueue: {}}
+	for name, q := range o.Queues {
+		queues[name] = q
+	}
+	for name, q := range queues {
+		queues[name] = q.withDefaults()
+	}
+	o.Queues = queues
+	return o
+}
+
+// defaultModels serves the built-in tasks by the simulated deployment when nothing else is
+// configured.
+func (o *Options) defaultModels() {
+	if len(o.Deployments) == 0 {
+		o.Deployments = []Deployment{{Name: "simulated", Provider: ProviderSim}}
+	}
+	if len(o.Models) == 0 {
+		o.Models = map[string][]string{}
+		for _, d := range o.Deployments {
+			o.Models[ModelChat] = append(o.Models[ModelChat], d.Name)
+			o.Models[ModelEmbedding] = append(o.Models[ModelEmbedding], d.Name)
+		}
+	}
+}
+
+func (q Queue) withDefaults() Queue {
+	q.Concurrency = or(q.Concurrency, 64)
+	q.LockDuration = or(q.LockDuration, time.Minute)
+	q.MaxDeliveryCount = or(q.MaxDeliveryCount, 10)
+	q.OnFailure = or(q.OnFailure, OnFailureDeadLetter)
+	r := &q.Retry
+	r.Policy = or(r.Policy, "exponential")
+	r.First = or(r.First, 2*time.Second)
+	r.Coefficient = or(r.Coefficient, 2)
+	r.Max = or(r.Max, time.Minute)
+	r.Attempts = or(r.Attempts, 5)
+	r.Concurrency = or(r.Concurrency, 4)
+	r.Budget = or(r.Budget, 0.2)
+	return q
+}
+
+func or[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}

@@ -1,0 +1,44 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/api"
+)
+
+// serveHTTP answers requests until ctx ends, then lets those under way finish; event streams and
+// long polls end at once.
+func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
+	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	handler := api.New(api.Options{
+		Service: s.jobs, Deployments: s.models, Logger: s.log, Version: s.options.Version,
+		MaxInputBytes: s.options.Limits.MaxInputBytes, MemoryBytes: s.options.Limits.MemoryBytes,
+	})
+	server := handler.Server(requests)
+	stopped := make(chan error, 1)
+	go func() {
+		<-ctx.Done()
+		timeout, cancel := context.WithTimeout(requests, max(time.Second, s.options.ShutdownTimeout))
+		defer cancel()
+		stopped <- server.Shutdown(timeout)
+	}()
+	var err error
+	if tls := s.options.TLS; tls.CertFile != "" {
+		err = server.ServeTLS(listener, tls.CertFile, tls.KeyFile)
+	} else {
+		err = server.Serve(listener)
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	if err := <-stopped; err != nil {
+		s.log.Warn("requests were cut off by the stop", "error", err)
+		return server.Close()
+	}
+	return nil
+}

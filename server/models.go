@@ -1,0 +1,140 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api"
+	"github.com/forebayhq/forebay/internal/model"
+	"github.com/forebayhq/forebay/internal/model/sim"
+	"github.com/forebayhq/forebay/internal/tasks"
+)
+
+// models is the deployments of one server, and what the API shows of them.
+type models struct {
+	router  *model.Router
+	options map[string]Deployment
+	sims    map[string]*sim.Provider
+}
+
+func newModels(o Options) (*models, error) {
+	m := &models{options: map[string]Deployment{}, sims: map[string]*sim.Provider{}}
+	byName := map[string]*model.Deployment{}
+	for i, d := range o.Deployments {
+		provider, err := m.provider(d, o.Limits.MaxOutputBytes)
+		if err != nil {
+			return nil, fieldError(fmt.Sprintf("deployments[%d]", i), err)
+		}
+		m.options[d.Name] = d
+		byName[d.Name] = &model.Deployment{Name: d.Name, Kind: d.Provider, Provider: provider, Price: d.Price,
+			TokensPerMinute: d.TokensPerMinute, RequestsPerMinute: d.RequestsPerMinute}
+	}
+	byModel := map[string][]*model.Deployment{}
+	for name, deployments := range o.Models {
+		for _, d := range deployments {
+			byModel[name] = append(byModel[name], byName[d])
+		}
+	}
+	var err error
+	if m.router, err = model.NewRouter(byModel); err != nil {
+		return nil, fieldError("models", err)
+	}
+	return m, nil
+}
+
+func fieldError(field string, err error) error {
+	return forebay.Invalid(field, "%s", err.Error())
+}
+
+func (m *models) provider(d Deployment, maxOutput int64) (model.Provider, error) {
+	http := model.HTTPConfig{IdleTimeout: d.IdleTimeout, MaxOutputBytes: maxOutput}
+	switch d.Provider {
+	case ProviderOpenAI:
+		return model.NewOpenAI(model.OpenAIConfig{Endpoint: d.Endpoint, Model: d.Model, APIKey: d.APIKey, HTTPConfig: http})
+	case ProviderAzure:
+		return model.NewAzure(model.AzureConfig{Endpoint: d.Endpoint, Deployment: d.Deployment, APIVersion: d.APIVersion,
+			APIKey: d.APIKey, EntraID: d.EntraID, HTTPConfig: http})
+	case ProviderAnthropic:
+		return model.NewAnthropic(model.AnthropicConfig{Endpoint: d.Endpoint, Model: d.Model, APIKey: d.APIKey, HTTPConfig: http})
+	}
+	s := d.Sim
+	provider, err := sim.New(sim.Options{Model: d.Model, IdleTimeout: d.IdleTimeout, Faults: sim.Faults{
+		Seed: s.Seed, Latency: s.Latency, Jitter: s.Jitter, ThrottleRate: s.ThrottleRate, RetryAfter: s.RetryAfter,
+		ErrorRate: s.ErrorRate, HangRate: s.HangRate, MalformedRate: s.MalformedRate,
+		RequestsPerMinute: s.RequestsPerMinute, RefusePhrases: s.RefusePhrases,
+	}})
+	if err == nil {
+		m.sims[d.Name] = provider
+	}
+	return provider, err
+}
+
+// tasks are the built-in and configured tasks, by name.
+func (m *models) tasks(o Options) (map[string]forebay.Task, error) {
+	config := tasks.Config{Models: m.router, MaxOutputBytes: o.Limits.MaxOutputBytes, Tasks: map[string]tasks.Option{}}
+	for name := range o.Models {
+		config.ModelNames = append(config.ModelNames, name)
+	}
+	for name, t := range o.Tasks {
+		option := tasks.Option{
+			Extends: t.Extends, Model: t.Model, System: t.System, Prompt: t.Prompt, MaxOutputTokens: t.MaxOutputTokens,
+			Temperature: t.Temperature, Labels: t.Labels, Queue: t.Queue, MaxAttempts: t.MaxAttempts, Timeout: t.Timeout,
+		}
+		if t.HTTP != nil {
+			option.HTTP = &tasks.HTTPFunction{URL: t.HTTP.URL, Headers: t.HTTP.Headers}
+		}
+		config.Tasks[name] = option
+	}
+	list, err := tasks.New(config)
+	if err != nil {
+		return nil, err
+	}
+	byName := map[string]forebay.Task{}
+	for _, task := range list {
+		byName[task.Name] = task
+	}
+	for _, task := range o.Functions {
+		if !forebay.ValidName(task.Name) || task.Run == nil {
+			return nil, forebay.Invalid("functions", "%.80q needs a valid name and a function", task.Name)
+		}
+		byName[task.Name] = task
+	}
+	return byName, nil
+}
+
+// List returns the deployments by name.
+func (m *models) List() []api.Deployment {
+	list := []api.Deployment{}
+	for _, state := range m.router.Deployments() {
+		d := m.options[state.Name]
+		_, simulated := m.sims[state.Name]
+		list = append(list, api.Deployment{
+			Name: state.Name, Provider: state.Kind, Models: state.Models, Simulated: simulated,
+			TokensPerMinute: d.TokensPerMinute, RequestsPerMinute: d.RequestsPerMinute, Price: d.Price,
+		})
+	}
+	return list
+}
+
+// SimFaults returns the faults of a simulated deployment.
+func (m *models) SimFaults(name string) (json.RawMessage, error) {
+	s, ok := m.sims[name]
+	if !ok {
+		return nil, forebay.ErrNotFound
+	}
+	return json.Marshal(s.Faults())
+}
+
+// SetSimFaults replaces them; it takes effect with the next call.
+func (m *models) SetSimFaults(name string, faults json.RawMessage) error {
+	s, ok := m.sims[name]
+	if !ok {
+		return forebay.ErrNotFound
+	}
+	var f sim.Faults
+	if err := json.Unmarshal(faults, &f); err != nil {
+		return err
+	}
+	return s.SetFaults(f)
+}

@@ -1,0 +1,131 @@
+package server
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Options configures a server. The zero value is useful: SQLite in ./forebay.db, loopback only, the
+// simulated deployment and the built-in tasks. The koanf tags are the names in the YAML file.
+type Options struct {
+	Database    string                `koanf:"database"`    // sqlite:PATH; default sqlite:forebay.db
+	Listen      string                `koanf:"listen"`      // host:port; default 127.0.0.1:8080
+	Blob        string                `koanf:"blob"`        // gocloud.dev URL (file://, s3://, azblob://); default: a folder beside the database
+	TLS         TLS                   `koanf:"tls"`         //
+	Log         Log                   `koanf:"log"`         //
+	Limits      Limits                `koanf:"limits"`      //
+	Deployments []Deployment          `koanf:"deployments"` //
+	Models      map[string][]string   `koanf:"models"`      // logical name → deployments, in order of preference
+	Tasks       map[string]TaskOption `koanf:"tasks"`       //
+	Queues      map[string]Queue      `koanf:"queues"`      //
+	// ShutdownTimeout is how long a graceful stop lets calls in flight finish; then they are
+	// cancelled and returned to the queue without charging an attempt. Default 30 s.
+	ShutdownTimeout time.Duration `koanf:"shutdown_timeout"`
+
+	// Functions are tasks of the embedding program, beside the configured ones.
+	Functions []forebay.Task `koanf:"-"`
+	// WorkerOnly serves no HTTP.
+	WorkerOnly bool `koanf:"-"`
+	// Logger replaces the one that Log describes.
+	Logger *slog.Logger `koanf:"-"`
+	// Version is shown to clients.
+	Version string `koanf:"-"`
+}
+
+// TLS serves HTTPS when both files are given.
+type TLS struct {
+	CertFile string `koanf:"cert_file"`
+	KeyFile  string `koanf:"key_file"`
+}
+
+// Log says how logs are written, to standard error.
+type Log struct {
+	Level  string `koanf:"level"`  // debug, info (default), warn, error
+	Format string `koanf:"format"` // json, text; default text on a terminal, else json
+}
+
+// Limits bounds what comes from outside and what is held in memory.
+type Limits struct {
+	MaxInputBytes    int64 `koanf:"max_input_bytes"`   // of one job; default 10 MiB
+	MaxOutputBytes   int64 `koanf:"max_output_bytes"`  // of one model response; default 10 MiB
+	MemoryBytes      int64 `koanf:"memory_bytes"`      // payloads held at once by requests and by running jobs, each; default 64 MiB
+	IdempotencyHours int   `koanf:"idempotency_hours"` // how long an Idempotency-Key is remembered; default 168
+}
+
+// Deployment is one endpoint, model and region.
+type Deployment struct {
+	Name              string         `koanf:"name"`
+	Provider          string         `koanf:"provider"`   // openai, azure-openai, anthropic, sim
+	Endpoint          string         `koanf:"endpoint"`   // base URL; required for azure-openai
+	Model             string         `koanf:"model"`      // openai, anthropic: the model's name
+	Deployment        string         `koanf:"deployment"` // azure-openai: the deployment's name
+	APIVersion        string         `koanf:"api_version"`
+	APIKey            forebay.Secret `koanf:"api_key"`
+	EntraID           bool           `koanf:"entra_id"` // azure-openai: authenticate with DefaultAzureCredential instead of a key
+	TokensPerMinute   int            `koanf:"tokens_per_minute"`
+	RequestsPerMinute int            `koanf:"requests_per_minute"`
+	Price             forebay.Price  `koanf:"price"`
+	IdleTimeout       time.Duration  `koanf:"idle_timeout"` // longest silence of a streamed answer; default 30 s
+	Sim               Sim            `koanf:"sim"`          // only for provider sim
+}
+
+// Sim makes the simulated deployment difficult. Rates are shares of calls from 0 to 1; faults are
+// drawn from a generator seeded with Seed, so that a sequence of calls repeats.
+type Sim struct {
+	Seed              uint64        `koanf:"seed"`
+	Latency           time.Duration `koanf:"latency"` // of every answer
+	Jitter            time.Duration `koanf:"jitter"`  // added, uniform from 0
+	ThrottleRate      float64       `koanf:"throttle_rate"`
+	RetryAfter        time.Duration `koanf:"retry_after"` // sent with injected 429s
+	ErrorRate         float64       `koanf:"error_rate"`
+	HangRate          float64       `koanf:"hang_rate"`
+	MalformedRate     float64       `koanf:"malformed_rate"`
+	RequestsPerMinute int           `koanf:"requests_per_minute"` // a real quota: 429 above it; 0: none
+	RefusePhrases     []string      `koanf:"refuse_phrases"`      // what its content filter looks for
+}
+
+// TaskOption overrides a built-in task, or defines one: by a prompt, or by HTTP.
+type TaskOption struct {
+	Extends         string        `koanf:"extends"` // the built-in task a new one is made from; default: of its own name, else chat
+	Model           string        `koanf:"model"`
+	System          string        `koanf:"system"` // system prompt, a text/template over the input
+	Prompt          string        `koanf:"prompt"` // user prompt, a text/template over the input
+	MaxOutputTokens int           `koanf:"max_output_tokens"`
+	Temperature     *float64      `koanf:"temperature"`
+	Labels          []string      `koanf:"labels"` // classify: the labels when the input names none
+	Queue           string        `koanf:"queue"`
+	MaxAttempts     int           `koanf:"max_attempts"`
+	Timeout         time.Duration `koanf:"timeout"` // of one call; default 10 min
+	HTTP            *HTTPTask     `koanf:"http"`
+}
+
+// HTTPTask makes the task an HTTP function of the user's.
+type HTTPTask struct {
+	URL     string                    `koanf:"url"`
+	Headers map[string]forebay.Secret `koanf:"headers"`
+}
+
+// Queue configures one queue and its retry lane.
+type Queue struct {
+	Concurrency      int           `koanf:"concurrency"`        // calls at once; default 64
+	LockDuration     time.Duration `koanf:"lock_duration"`      // 1 s to 5 min; default 60 s
+	MaxDeliveryCount int           `koanf:"max_delivery_count"` // default 10
+	Retry            Retry         `koanf:"retry"`
+	OnFailure        string        `koanf:"on_failure"` // dead-letter (default), quarantine
+	Tenants          []string      `koanf:"tenants"`    // if set, only these tenants may use the queue
+}
+
+// Retry is a queue's retry policy and its retry lane.
+type Retry struct {
+	Policy      string        `koanf:"policy"`      // exponential (default, full jitter), linear, fixed
+	First       time.Duration `koanf:"first"`       // default 2 s
+	Coefficient float64       `koanf:"coefficient"` // exponential: growth per attempt; default 2
+	Max         time.Duration `koanf:"max"`         // longest delay; default 60 s
+	Attempts    int           `koanf:"attempts"`    // in all, the first included; default 5
+	Timeout     time.Duration `koanf:"timeout"`     // no retry later than this after the generation began; 0: none
+	Concurrency int           `koanf:"concurrency"` // of the retry lane; default 4
+	Rate        float64       `koanf:"rate"`        // starts a second in the retry lane; 0: no limit
+	Budget      float64       `koanf:"budget"`      // retries as a share of all calls; default 0.2
+}

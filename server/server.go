@@ -1,0 +1,221 @@
+// Package server assembles Forebay for embedding in a program: options in, [Server.Run] serves until
+// its context ends. The command forebay is a thin layer over it.
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api"
+	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/dispatch"
+	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// Server is an opened Forebay: its database is taken and its tasks are known. Jobs can be submitted
+// at once; they run while Run does.
+type Server struct {
+	options  Options
+	log      *slog.Logger
+	store    *store.Store
+	blobs    *blob.Store
+	jobs     *jobs.Service
+	models   *models
+	dispatch *dispatch.Dispatcher
+	ready    chan struct{} // closed once addr is set
+	addr     net.Addr
+	once     sync.Once
+}
+
+// New opens the database and everything else the options name. Close or Run releases it.
+func New(opts Options) (*Server, error) {
+	o := opts.WithDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{options: o, log: o.Logger, ready: make(chan struct{})}
+	if s.log == nil {
+		s.log = newLogger(o.Log)
+	}
+	var err error
+	if s.models, err = newModels(o); err != nil {
+		return nil, err
+	}
+	known, err := s.models.tasks(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.open(known); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Server) open(known map[string]forebay.Task) error {
+	ctx := context.Background()
+	path, err := databasePath(s.options.Database)
+	if err != nil {
+		return err
+	}
+	if s.store, err = store.Open(ctx, store.Options{Path: path, Serve: true}); err != nil {
+		return err
+	}
+	if s.blobs, err = blob.Open(ctx, blobURL(s.options.Blob, path)); err != nil {
+		return err
+	}
+	s.jobs, err = jobs.New(ctx, jobs.Options{
+		Store: s.store, Blobs: s.blobs, Tasks: known, Queues: s.options.jobsQueues(), MaxInputBytes: s.options.Limits.MaxInputBytes,
+	})
+	if err != nil {
+		return err
+	}
+	s.dispatch = dispatch.New(dispatch.Options{
+		Jobs: s.jobs, Logger: s.log, MemoryBytes: s.options.Limits.MemoryBytes, ShutdownTimeout: s.options.ShutdownTimeout,
+	})
+	return nil
+}
+
+// blobURL is where large payloads go: as configured, else a folder beside the database.
+func blobURL(configured, database string) string {
+	if configured != "" {
+		return configured
+	}
+	return database + ".blobs"
+}
+
+// newLogger writes to standard error: text on a terminal, else JSON.
+func newLogger(o Log) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(o.Level)) // validated
+	options := &slog.HandlerOptions{Level: level}
+	if o.Format == "text" || o.Format == "" && term.IsTerminal(int(os.Stderr.Fd())) {
+		return slog.New(slog.NewTextHandler(os.Stderr, options))
+	}
+	return slog.New(slog.NewJSONHandler(os.Stderr, options))
+}
+
+// Close releases the database without running. Run does so itself.
+func (s *Server) Close() (err error) {
+	s.once.Do(func() {
+		if s.store != nil {
+			err = s.store.Close()
+		}
+		if s.blobs != nil {
+			err = errors.Join(err, s.blobs.Close())
+		}
+	})
+	return err
+}
+
+// Submit stores a job of the tenant; it is on disk when Submit returns.
+func (s *Server) Submit(ctx context.Context, tenant string, req forebay.SubmitRequest) (forebay.Job, error) {
+	job, _, err := s.jobs.Submit(ctx, tenant, req)
+	return job, err
+}
+
+// Wait returns the job once it is terminal, or as it stands when ctx or the timeout ends first.
+func (s *Server) Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Job, error) {
+	return s.jobs.Wait(ctx, tenant, id, timeout)
+}
+
+// Addr waits until Run listens and returns its address; nil when ctx ends first.
+func (s *Server) Addr(ctx context.Context) net.Addr {
+	select {
+	case <-s.ready:
+		return s.addr
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// Run serves HTTP and carries out jobs until ctx ends, then stops gracefully: it takes no more work,
+// lets calls in flight finish for up to ShutdownTimeout and returns the rest to their queues.
+func (s *Server) Run(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, s.Close()) }()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+
+	var serveErr error
+	if !s.options.WorkerOnly {
+		listener, err := listen(s.options.Listen)
+		if err != nil {
+			return err
+		}
+		s.addr = listener.Addr()
+		close(s.ready)
+		running.Go(func() {
+			defer stop()
+			serveErr = s.serveHTTP(ctx, listener)
+		})
+	}
+	running.Go(func() { s.maintain(ctx) })
+	s.log.Info("forebay is running", "version", s.options.Version, "database", filepath.Base(s.options.Database), "listen", s.listening())
+	s.dispatch.Run(ctx)
+	running.Wait()
+	s.log.Info("forebay has stopped")
+	return serveErr
+}
+
+func (s *Server) listening() string {
+	if s.addr == nil {
+		return ""
+	}
+	return s.addr.String()
+}
+
+func listen(address string) (net.Listener, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, forebay.Errorf(forebay.CodeUnavailable, "cannot listen on %s: %s", address, rootCause(err)).Caused(err)
+	}
+	return listener, nil
+}
+
+// rootCause is the innermost error's words, such as "address already in use".
+func rootCause(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}
+
+// maintain removes what time makes needless: at start-up, then every hour.
+func (s *Server) maintain(ctx context.Context) {
+	const every = time.Hour
+	for {
+		if removed, err := s.jobs.SweepBlobs(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot sweep blob storage", "error", err)
+		} else if removed > 0 {
+			s.log.Info("removed blobs that no job refers to", "count", removed)
+		}
+		before := time.Now().Add(-time.Duration(s.options.Limits.IdempotencyHours) * time.Hour)
+		if err := s.jobs.ForgetIdempotencyKeys(ctx, before); err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot forget old idempotency keys", "error", err)
+		}
+		timer := time.NewTimer(every)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+var _ api.Deployments = (*models)(nil)

@@ -1,0 +1,192 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs"
+)
+
+// What Deployment.Provider can be.
+const (
+	ProviderOpenAI    = "openai"
+	ProviderAzure     = "azure-openai"
+	ProviderAnthropic = "anthropic"
+	ProviderSim       = "sim"
+)
+
+// What Queue.OnFailure can be.
+const (
+	OnFailureDeadLetter = "dead-letter"
+	OnFailureQuarantine = "quarantine"
+)
+
+// Validate returns everything that is wrong with the options (with their defaults applied), each
+// error a *forebay.Error whose Field is the option's path in the configuration file, or nil. Tasks'
+// prompts and deployments' endpoints are checked when the server is made.
+func (o Options) Validate() error {
+	var errs []error
+	bad := func(field, format string, args ...any) { errs = append(errs, forebay.Invalid(field, format, args...)) }
+	if _, err := databasePath(o.Database); err != nil {
+		errs = append(errs, err)
+	}
+	if _, _, err := net.SplitHostPort(o.Listen); err != nil {
+		bad("listen", "%.80q is not host:port", o.Listen)
+	}
+	if (o.TLS.CertFile == "") != (o.TLS.KeyFile == "") {
+		bad("tls", "needs both cert_file and key_file")
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.Log.Level)); err != nil {
+		bad("log.level", "%.40q is none of debug, info, warn, error", o.Log.Level)
+	}
+	if !slices.Contains([]string{"", "json", "text"}, o.Log.Format) {
+		bad("log.format", "%.40q is none of json, text", o.Log.Format)
+	}
+	if o.Limits.MaxInputBytes < 1 || o.Limits.MaxInputBytes > 100<<20 {
+		bad("limits.max_input_bytes", "goes from 1 to %d", 100<<20)
+	}
+	if o.Limits.MaxOutputBytes < 1 || o.Limits.MaxOutputBytes > 100<<20 {
+		bad("limits.max_output_bytes", "goes from 1 to %d", 100<<20)
+	}
+	if o.Limits.MemoryBytes < o.Limits.MaxInputBytes {
+		bad("limits.memory_bytes", "must be at least max_input_bytes")
+	}
+	if o.Limits.IdempotencyHours < 1 {
+		bad("limits.idempotency_hours", "must be at least 1")
+	}
+	if o.ShutdownTimeout < 0 || o.ShutdownTimeout > time.Hour {
+		bad("shutdown_timeout", "goes from 0 to 1h")
+	}
+	o.validateModels(bad)
+	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
+		o.Queues[name].validate("queues."+name, name, bad)
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Tasks)) {
+		if queue := o.Tasks[name].Queue; queue != "" {
+			if _, ok := o.Queues[queue]; !ok {
+				bad("tasks."+name+".queue", "there is no queue %.80q", queue)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (o Options) validateModels(bad func(field, format string, args ...any)) {
+	seen := map[string]bool{}
+	for i, d := range o.Deployments {
+		at := fmt.Sprintf("deployments[%d]", i)
+		switch {
+		case !forebay.ValidName(d.Name):
+			bad(at+".name", "is required: 1 to 64 letters, digits, '.', '_' or '-'")
+		case seen[d.Name]:
+			bad(at+".name", "%q is used twice", d.Name)
+		}
+		seen[d.Name] = true
+		if !slices.Contains([]string{ProviderOpenAI, ProviderAzure, ProviderAnthropic, ProviderSim}, d.Provider) {
+			bad(at+".provider", "%.40q is none of openai, azure-openai, anthropic, sim", d.Provider)
+		}
+		if d.Price.Input < 0 || d.Price.Output < 0 || d.TokensPerMinute < 0 || d.RequestsPerMinute < 0 || d.IdleTimeout < 0 {
+			bad(at, "prices, quotas and timeouts must not be negative")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Models)) {
+		if !forebay.ValidName(name) {
+			bad("models", "%.80q is not a valid name", name)
+		}
+		if len(o.Models[name]) == 0 {
+			bad("models."+name, "names no deployment")
+		}
+		for _, deployment := range o.Models[name] {
+			if !seen[deployment] {
+				bad("models."+name, "there is no deployment %.80q", deployment)
+			}
+		}
+	}
+}
+
+func (q Queue) validate(at, name string, bad func(field, format string, args ...any)) {
+	if !forebay.ValidName(name) {
+		bad("queues", "%.80q is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'", name)
+	}
+	if q.Concurrency < 1 || q.Concurrency > 10_000 {
+		bad(at+".concurrency", "goes from 1 to 10000")
+	}
+	// Five minutes is also Service Bus's longest lock; work may take longer, for locks renew.
+	if q.LockDuration < time.Second || q.LockDuration > 5*time.Minute {
+		bad(at+".lock_duration", "goes from 1s to 5m")
+	}
+	if q.MaxDeliveryCount < 1 || q.MaxDeliveryCount > 2000 {
+		bad(at+".max_delivery_count", "goes from 1 to 2000")
+	}
+	if q.OnFailure != OnFailureDeadLetter && q.OnFailure != OnFailureQuarantine {
+		bad(at+".on_failure", "%.40q is none of dead-letter, quarantine", q.OnFailure)
+	}
+	r := q.Retry
+	if !slices.Contains([]string{"exponential", "linear", "fixed"}, r.Policy) {
+		bad(at+".retry.policy", "%.40q is none of exponential, linear, fixed", r.Policy)
+	}
+	if r.First < 0 || r.Max < 0 || r.First > r.Max || r.Max > 24*time.Hour {
+		bad(at+".retry", "needs 0 ≤ first ≤ max ≤ 24h")
+	}
+	if r.Coefficient < 1 || r.Coefficient > 100 {
+		bad(at+".retry.coefficient", "goes from 1 to 100")
+	}
+	if r.Attempts < 1 || r.Attempts > forebay.MaxAttemptsLimit {
+		bad(at+".retry.attempts", "goes from 1 to %d", forebay.MaxAttemptsLimit)
+	}
+	if r.Timeout < 0 {
+		bad(at+".retry.timeout", "must not be negative")
+	}
+	if r.Concurrency < 1 || r.Concurrency > 10_000 {
+		bad(at+".retry.concurrency", "goes from 1 to 10000")
+	}
+	if r.Rate < 0 {
+		bad(at+".retry.rate", "must not be negative")
+	}
+	if r.Budget <= 0 || r.Budget >= 1 {
+		bad(at+".retry.budget", "is a share of all calls: above 0 and below 1")
+	}
+}
+
+// databasePath returns the file that a database URL names.
+func databasePath(database string) (string, error) {
+	scheme, path, ok := strings.Cut(database, ":")
+	switch {
+	case ok && (scheme == "postgres" || scheme == "postgresql"):
+		return "", &forebay.Error{Code: forebay.CodeNotSupported, Field: "database", Message: "PostgreSQL is not supported yet; use sqlite:PATH"}
+	case !ok || scheme != "sqlite":
+		return "", forebay.Invalid("database", "%.80q is not sqlite:PATH", database)
+	case path == "" || strings.ContainsRune(path, 0):
+		return "", forebay.Invalid("database", "names no file: sqlite:PATH")
+	}
+	return strings.TrimPrefix(path, "//"), nil
+}
+
+// jobsQueues is the queues as package jobs knows them.
+func (o Options) jobsQueues() []jobs.Queue {
+	var list []jobs.Queue
+	for name, q := range o.Queues {
+		where := forebay.DeadLetters
+		if q.OnFailure == OnFailureQuarantine {
+			where = forebay.Quarantine
+		}
+		r := q.Retry
+		list = append(list, jobs.Queue{
+			Name: name, Concurrency: q.Concurrency, LockDuration: q.LockDuration, MaxDeliveryCount: q.MaxDeliveryCount,
+			OnFailure: where, Tenants: q.Tenants,
+			Retry: jobs.RetryPolicy{
+				Backoff: jobs.Backoff(r.Policy), First: r.First, Coefficient: r.Coefficient, Max: r.Max, Attempts: r.Attempts,
+				Timeout: r.Timeout, Concurrency: r.Concurrency, Rate: r.Rate, Budget: r.Budget,
+			},
+		})
+	}
+	return list
+}
