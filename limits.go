@@ -1,8 +1,8 @@
 package forebay
 
 import (
-	"bytes"
 	"encoding/json"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -58,7 +58,7 @@ func ValidText(s string, max int) bool {
 		return false
 	}
 	for _, r := range s {
-		if r < 0x20 || r == 0x7f {
+		if unicode.IsControl(r) {
 			return false
 		}
 	}
@@ -74,7 +74,7 @@ func CheckJSON(field string, b []byte) error {
 	if depth := jsonDepth(b); depth > MaxJSONDepth {
 		return &Error{Code: CodeInvalidJSON, Field: field, Message: "is nested deeper than 64 levels"}
 	}
-	if !json.Valid(bytes.TrimSpace(b)) {
+	if !json.Valid(b) {
 		return &Error{Code: CodeInvalidJSON, Field: field, Message: "is not valid JSON"}
 	}
 	return nil

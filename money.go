@@ -39,7 +39,7 @@ func (m Money) MarshalJSON() ([]byte, error) { return []byte(m.String()), nil }
 // UnmarshalJSON reads a number of dollars, up to a billion either way.
 func (m *Money) UnmarshalJSON(b []byte) error {
 	dollars, err := strconv.ParseFloat(string(b), 64)
-	if err != nil || math.Abs(dollars) > 1e9 {
+	if err != nil || !(math.Abs(dollars) <= 1e9) { // NaN compares as false
 		return fmt.Errorf("an amount of US dollars is a number of at most a billion, not %.40q", b)
 	}
 	*m = USD(dollars)

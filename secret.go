@@ -1,6 +1,10 @@
 package forebay
 
-import "log/slog"
+import (
+	"fmt"
+	"io"
+	"log/slog"
+)
 
 // Secret is a string that no log, error or configuration print shows. Reveal gives the value.
 type Secret string
@@ -17,6 +21,9 @@ func (s Secret) String() string {
 	}
 	return redacted
 }
+
+// Format masks the secret under every verb, wrong ones such as %d included.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
 func (s Secret) GoString() string              { return s.String() }
 func (s Secret) LogValue() slog.Value          { return slog.StringValue(s.String()) }

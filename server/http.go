@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -37,7 +38,7 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 		return err
 	}
 	if err := <-stopped; err != nil {
-		s.log.Warn("requests were cut off by the stop", "error", err)
+		s.log.Warn("requests were cut off by the stop", slog.Any("error", err))
 		return server.Close()
 	}
 	return nil

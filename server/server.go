@@ -162,7 +162,8 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		})
 	}
 	running.Go(func() { s.maintain(ctx) })
-	s.log.Info("forebay is running", "version", s.options.Version, "database", filepath.Base(s.options.Database), "listen", s.listening())
+	s.log.Info("forebay is running", slog.String("version", s.options.Version),
+		slog.String("database", filepath.Base(s.options.Database)), slog.String("listen", s.listening()))
 	s.dispatch.Run(ctx)
 	running.Wait()
 	s.log.Info("forebay has stopped")
@@ -200,13 +201,13 @@ func (s *Server) maintain(ctx context.Context) {
 	const every = time.Hour
 	for {
 		if removed, err := s.jobs.SweepBlobs(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot sweep blob storage", "error", err)
+			s.log.Warn("cannot sweep blob storage", slog.Any("error", err))
 		} else if removed > 0 {
-			s.log.Info("removed blobs that no job refers to", "count", removed)
+			s.log.Info("removed blobs that no job refers to", slog.Int("count", removed))
 		}
 		before := time.Now().Add(-time.Duration(s.options.Limits.IdempotencyHours) * time.Hour)
 		if err := s.jobs.ForgetIdempotencyKeys(ctx, before); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot forget old idempotency keys", "error", err)
+			s.log.Warn("cannot forget old idempotency keys", slog.Any("error", err))
 		}
 		timer := time.NewTimer(every)
 		select {

@@ -23,7 +23,7 @@ const (
 )
 
 type eventsInput struct {
-	jobPath
+	JobPath
 	LastEventID string `header:"Last-Event-ID" doc:"only later events; browsers send it when they reconnect"`
 	After       string `query:"after" doc:"the same, for clients that cannot set the header" example:"3"`
 }
@@ -97,35 +97,32 @@ func (a *API) follow(ctx context.Context, c *call, id string, changes <-chan str
 		return
 	}
 	for {
-		quiet := len(events) == 0
-		for len(events) > 0 {
+		beaten := false
+		if len(events) > 0 {
 			if out.write(events) != nil {
 				return
 			}
-			if done {
+		} else {
+			select {
+			case <-ctx.Done():
 				return
-			}
-			var err error
-			if events, done, err = a.service.Events(ctx, c.caller.Tenant, id, out.after); err != nil {
-				a.brokenOff(ctx, c, err)
-				return
+			case <-changes:
+			case <-beat.C:
+				beaten = true
 			}
 		}
 		if done {
 			return
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-changes:
-		case <-beat.C:
-			if quiet && out.comment("heartbeat") != nil {
-				return
-			}
-		}
 		var err error
 		if events, done, err = a.service.Events(ctx, c.caller.Tenant, id, out.after); err != nil {
 			a.brokenOff(ctx, c, err)
+			return
+		}
+		if done && len(events) == 0 {
+			return
+		}
+		if beaten && len(events) == 0 && out.comment("heartbeat") != nil {
 			return
 		}
 	}

@@ -20,7 +20,8 @@ const maxWait = 60 * time.Second
 // retryAfterSubmit is the earliest a client should ask again for a job just accepted.
 const retryAfterSubmit = "1"
 
-type jobPath struct {
+// JobPath is embedded in inputs, and exported because huma sets only exported fields.
+type JobPath struct {
 	ID string `path:"id" doc:"job id"`
 }
 
@@ -37,7 +38,7 @@ type submitOutput struct {
 }
 
 type getInput struct {
-	jobPath
+	JobPath
 	Wait string `query:"wait" doc:"long poll: answer when the job is terminal, at the latest after this time; up to 60s" example:"30s"`
 }
 
@@ -46,10 +47,11 @@ type listInput struct {
 	Queue         string   `query:"queue"`
 	Task          string   `query:"task"`
 	CorrelationID string   `query:"correlation_id"`
-	pageInput
+	PageInput
 }
 
-type pageInput struct {
+// PageInput says which page of a list.
+type PageInput struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"500" doc:"default 50"`
 	Cursor string `query:"cursor" maxLength:"1024" doc:"next_cursor of the page before"`
 }
@@ -215,12 +217,12 @@ func joined[S ~string](values []S) string {
 	return b.String()
 }
 
-func (a *API) attempts(ctx context.Context, c *call, in *jobPath) (*answer[forebay.Page[forebay.Attempt]], error) {
+func (a *API) attempts(ctx context.Context, c *call, in *JobPath) (*answer[forebay.Page[forebay.Attempt]], error) {
 	attempts, err := a.service.Attempts(ctx, c.caller.Tenant, in.ID)
 	return pageAnswer(page(attempts), err)
 }
 
-func (a *API) result(ctx context.Context, c *call, in *jobPath) (*stream, error) {
+func (a *API) result(ctx context.Context, c *call, in *JobPath) (*stream, error) {
 	result, size, err := a.service.Result(ctx, c.caller.Tenant, in.ID)
 	if err != nil {
 		return nil, err
@@ -243,12 +245,12 @@ func (a *API) result(ctx context.Context, c *call, in *jobPath) (*stream, error)
 	}}, nil
 }
 
-func (a *API) cancel(ctx context.Context, c *call, in *jobPath) (*answer[forebay.Job], error) {
+func (a *API) cancel(ctx context.Context, c *call, in *JobPath) (*answer[forebay.Job], error) {
 	job, err := a.service.Cancel(ctx, c.caller.Tenant, in.ID)
 	return jobAnswer(c, job, err)
 }
 
-func (a *API) redrive(ctx context.Context, c *call, in *jobPath) (*answer[forebay.Job], error) {
+func (a *API) redrive(ctx context.Context, c *call, in *JobPath) (*answer[forebay.Job], error) {
 	job, err := a.service.Redrive(ctx, c.caller.Tenant, in.ID, c.actor())
 	return jobAnswer(c, job, err)
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-type queuePath struct {
+// QueuePath names the queue a request is about.
+type QueuePath struct {
 	Queue string `path:"queue" doc:"name of the queue"`
 }
 
@@ -23,13 +24,13 @@ func (a *API) routeQueues() {
 	})
 	route(a, forebay.ScopeRead, huma.Operation{
 		OperationID: "get-queue", Method: http.MethodGet, Path: "/v1/queues/{queue}", Tags: []string{"queues"}, Summary: "Get a queue",
-	}, func(ctx context.Context, c *call, in *queuePath) (*answer[forebay.QueueInfo], error) {
+	}, func(ctx context.Context, c *call, in *QueuePath) (*answer[forebay.QueueInfo], error) {
 		return a.queue(ctx, c, in.Queue)
 	})
 	route(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "pause-queue", Method: http.MethodPost, Path: "/v1/queues/{queue}/pause", Tags: []string{"queues"},
 		Summary: "Pause a queue", Description: "No job of any tenant starts; calls in flight finish. A pause outlives a restart.",
-	}, func(ctx context.Context, c *call, in *queuePath) (*answer[forebay.QueueInfo], error) {
+	}, func(ctx context.Context, c *call, in *QueuePath) (*answer[forebay.QueueInfo], error) {
 		if err := a.service.PauseQueue(ctx, in.Queue, c.actor()); err != nil {
 			return nil, err
 		}
@@ -37,7 +38,7 @@ func (a *API) routeQueues() {
 	})
 	route(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "resume-queue", Method: http.MethodPost, Path: "/v1/queues/{queue}/resume", Tags: []string{"queues"}, Summary: "Resume a queue",
-	}, func(ctx context.Context, c *call, in *queuePath) (*answer[forebay.QueueInfo], error) {
+	}, func(ctx context.Context, c *call, in *QueuePath) (*answer[forebay.QueueInfo], error) {
 		if err := a.service.ResumeQueue(ctx, in.Queue, c.actor()); err != nil {
 			return nil, err
 		}

@@ -24,7 +24,7 @@ func (a *API) Server(ctx context.Context) *http.Server {
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12},
+		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}},
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		// Mostly clients that break off a TLS handshake.
 		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),

@@ -11,14 +11,14 @@ import (
 )
 
 type setAsideQuery struct {
-	queuePath
+	QueuePath
 	JobIDs        []string  `query:"job_ids,explode" doc:"repeated or separated by commas"`
 	Task          string    `query:"task"`
 	Reason        string    `query:"reason"`
 	CorrelationID string    `query:"correlation_id"`
 	Before        time.Time `query:"before" doc:"set aside before this time"`
 	After         time.Time `query:"after" doc:"set aside at or after this time"`
-	pageInput
+	PageInput
 }
 
 func (q *setAsideQuery) filter() forebay.SetAsideFilter {
@@ -33,7 +33,7 @@ func (q *setAsideQuery) filter() forebay.SetAsideFilter {
 }
 
 type setAsidePath struct {
-	queuePath
+	QueuePath
 	JobID string `path:"job_id" doc:"job id"`
 }
 
@@ -74,7 +74,7 @@ func (a *API) routeSubqueue(segment, name string, where forebay.SetAside) {
 		OperationID: "redrive-" + segment, Method: http.MethodPost, Path: base + "/redrive", Tags: tags,
 		Summary:     "Send jobs of the " + name + " subqueue back as their next generation",
 		Description: "Without a filter: all of them. Each job goes back at most once, however many redrives run.",
-	}, a.maxBody, func(ctx context.Context, c *call, in *queuePath, req forebay.RedriveRequest) (*answer[forebay.RedriveReport], error) {
+	}, a.maxBody, func(ctx context.Context, c *call, in *QueuePath, req forebay.RedriveRequest) (*answer[forebay.RedriveReport], error) {
 		if err := checkFilter(req.Filter); err != nil {
 			return nil, err
 		}
@@ -88,7 +88,7 @@ func (a *API) routeSubqueue(segment, name string, where forebay.SetAside) {
 		OperationID: "purge-" + segment, Method: http.MethodPost, Path: base + "/purge", Tags: tags,
 		Summary:     "Remove jobs from the " + name + " subqueue for good",
 		Description: "Takes a filter that selects something, or all: true. The job records stay, failed.",
-	}, smallBody, func(ctx context.Context, c *call, in *queuePath, req purgeRequest) (*answer[forebay.PurgeReport], error) {
+	}, smallBody, func(ctx context.Context, c *call, in *QueuePath, req purgeRequest) (*answer[forebay.PurgeReport], error) {
 		filter, err := req.check()
 		if err != nil {
 			return nil, err

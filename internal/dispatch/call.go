@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"time"
 
@@ -19,7 +20,7 @@ const unknownTaskDelay = 15 * time.Second
 func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery) error {
 	task, known := d.jobs.Task(job.Task)
 	if !known {
-		d.log.Warn("no such task here; the job waits for a worker that knows it", "task", job.Task, "job_id", job.ID)
+		d.log.Warn("no such task here; the job waits for a worker that knows it", slog.String("task", job.Task), slog.String("job_id", job.ID))
 		d.settle(work, job, func(ctx context.Context) error {
 			return d.jobs.Return(ctx, job, unknownTaskDelay, forebay.WaitWorker)
 		})
@@ -59,7 +60,8 @@ func (d *Dispatcher) call(ctx context.Context, task forebay.Task, job *jobs.Deli
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			d.log.Error("a task panicked", "task", job.Task, "job_id", job.ID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			d.log.Error("a task panicked", slog.String("task", job.Task), slog.String("job_id", job.ID),
+				slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
 			err = &forebay.TaskError{Class: forebay.ClassTransient, Code: "panic", Message: "the task's function panicked"}
 		}
 	}()
@@ -76,7 +78,7 @@ func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, res
 	case errors.Is(cause, jobs.ErrCancelled):
 		d.settle(work, job, func(ctx context.Context) error { return d.jobs.NoteCancelled(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrLockLost):
-		d.log.Warn("lost the lock; the call was cancelled", "job_id", job.ID, "generation", job.Generation, "attempt", job.Number)
+		d.log.Warn("lost the lock; the call was cancelled", which(job))
 	case errors.Is(cause, jobs.ErrStopping):
 		d.settle(work, job, func(ctx context.Context) error { return d.jobs.Interrupted(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrDeadline):
@@ -88,14 +90,23 @@ func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, res
 }
 
 func (d *Dispatcher) logCall(job *jobs.Delivery, result forebay.TaskResult, err error) {
-	attrs := []any{"job_id", job.ID, "correlation_id", job.CorrelationID, "tenant", job.Tenant, "task", job.Task, "queue", job.Queue.Name,
-		"generation", job.Generation, "attempt", job.Number, "deployment", result.Deployment}
+	if !d.log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
+	where := []any{which(job), slog.String("tenant", job.Tenant), slog.String("task", job.Task), slog.String("queue", job.Queue.Name),
+		slog.String("deployment", result.Deployment)}
 	if err == nil {
-		d.log.Debug("call succeeded", attrs...)
+		d.log.Debug("call succeeded", where...)
 		return
 	}
 	failure := forebay.AsTaskError(err)
-	d.log.Debug("call failed", append(attrs, "error_class", failure.Class, "error_code", failure.Code)...)
+	d.log.Debug("call failed", append(where, slog.String("error_class", string(failure.Class)), slog.String("error_code", failure.Code))...)
+}
+
+// which names the attempt in a log line.
+func which(job *jobs.Delivery) slog.Attr {
+	return slog.Group("", slog.String("job_id", job.ID), slog.String("correlation_id", job.CorrelationID),
+		slog.Int("generation", job.Generation), slog.Int("attempt", job.Number))
 }
 
 // settleTimeout bounds one try of a settlement.
@@ -114,12 +125,12 @@ func (d *Dispatcher) settle(work context.Context, job *jobs.Delivery, f func(con
 		case err == nil:
 			return
 		case errors.Is(err, forebay.ErrLockLost):
-			d.log.Warn("the lock was lost before the outcome could be recorded", "job_id", job.ID, "generation", job.Generation, "attempt", job.Number)
+			d.log.Warn("the lock was lost before the outcome could be recorded", which(job))
 			return
 		}
-		d.log.Warn("cannot record the outcome of a call; trying again", "job_id", job.ID, "error", err)
+		d.log.Warn("cannot record the outcome of a call; trying again", which(job), slog.Any("error", err))
 		if !sleep(work, delay) {
-			d.log.Error("the outcome of a call is not recorded; its lock will bring the job back", "job_id", job.ID)
+			d.log.Error("the outcome of a call is not recorded; its lock will bring the job back", which(job))
 			return
 		}
 		delay = min(2*delay, 5*time.Second)

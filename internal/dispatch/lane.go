@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -48,7 +49,7 @@ func (l *lane) run(ctx, work context.Context, calls *sync.WaitGroup) {
 			return
 		}
 		if err := l.pass(ctx, work, n, calls); err != nil && ctx.Err() == nil {
-			l.d.log.Warn("cannot claim jobs", "queue", l.queue.Name, "error", err)
+			l.d.log.Warn("cannot claim jobs", slog.String("queue", l.queue.Name), slog.Any("error", err))
 			sleep(ctx, pause)
 		}
 	}

@@ -107,7 +107,7 @@ func (r *renewer) renew(ctx context.Context, q *jobs.Queue, deliveries []*jobs.D
 	held, err := r.jobs.Renew(ctx, q, deliveries)
 	if err != nil {
 		// While the store takes no writes nobody else can take the jobs: the calls go on.
-		r.log.Warn("cannot renew locks", "queue", q.Name, "locks", len(deliveries), "error", err)
+		r.log.Warn("cannot renew locks", slog.String("queue", q.Name), slog.Int("locks", len(deliveries)), slog.Any("error", err))
 		r.soon(deliveries)
 		return
 	}

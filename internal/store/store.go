@@ -131,10 +131,10 @@ func prepareDatabase(c conn) error {
 		return unusableUnlessKnown(err)
 	}
 	for _, pragma := range []string{
-		"PRAGMA page_size = 16384",
+		"PRAGMA page_size = 8192",
 		"PRAGMA journal_mode = WAL",
 		"PRAGMA synchronous = FULL",
-		"PRAGMA wal_autocheckpoint = 4096", // pages: 64 MB
+		"PRAGMA wal_autocheckpoint = 8192", // pages: 64 MB
 		"PRAGMA journal_size_limit = 134217728",
 		"PRAGMA cache_size = -65536",
 		"PRAGMA temp_store = MEMORY",

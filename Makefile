@@ -1,0 +1,45 @@
+# Everything a newcomer needs: `make demo` shows the main job, `make test` passes the tests.
+# Only Go, git and make are needed; the rest is fetched as Go modules.
+
+GO       ?= go
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS  := -s -w -X main.version=$(VERSION)
+GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
+FUZZTIME ?= 5s
+
+export CGO_ENABLED ?= 0
+
+.DEFAULT_GOAL := help
+.PHONY: help build install demo test race fuzz lint vet bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/forebay
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/forebay ./cmd/forebay
+
+install: ## install forebay into Go's bin folder
+	$(GO) install -trimpath -ldflags '$(LDFLAGS)' ./cmd/forebay
+
+demo: build ## run real documents through a server whose model misbehaves, and show what became of them
+	$(GO) run ./examples/demo -forebay bin/forebay
+
+test: ## run all tests, the crash test included
+	$(GO) vet ./...
+	$(GO) test -timeout 15m ./...
+	cd bench && $(GO) vet ./...
+
+race: ## run the tests under the race detector (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 15m ./...
+
+fuzz: ## fuzz every parser of outside input for $(FUZZTIME) each
+	@GO='$(GO)' FUZZTIME='$(FUZZTIME)' sh .ci/fuzz
+
+lint: ## run the linters of .golangci.yml
+	$(GO) run $(GOLANGCI) run ./...
+
+bench: ## measure beside River, bare HTTP and the disk; about six minutes, on a quiet machine
+	cd bench && $(GO) run .
+
+clean: ## remove what was built
+	rm -rf bin bench/results

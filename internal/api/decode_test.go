@@ -1,0 +1,197 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs"
+)
+
+// instant is a service that stores nothing, to measure and to fuzz what stands before it.
+type instant struct{ *jobs.Service }
+
+func (instant) Authenticate(context.Context, string) (forebay.Caller, bool, error) {
+	return forebay.Caller{KeyID: "k", Tenant: "t", Scopes: forebay.Scopes}, false, nil
+}
+
+func (instant) Submit(_ context.Context, tenant string, req forebay.SubmitRequest) (forebay.Job, bool, error) {
+	return forebay.Job{ID: "job_1", Tenant: tenant, Task: req.Task, Links: forebay.NewLinks("job_1"), Result: json.RawMessage("null")}, false, nil
+}
+
+func (s instant) SubmitMany(ctx context.Context, tenant string, reqs []forebay.SubmitRequest) []forebay.SubmitResult {
+	results := make([]forebay.SubmitResult, len(reqs))
+	for i, req := range reqs {
+		job, _, _ := s.Submit(ctx, tenant, req)
+		results[i].Job = &job
+	}
+	return results
+}
+
+func newInstant() *API {
+	return New(Options{Service: instant{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20})
+}
+
+// What the decoder of submits accepts, it reads as encoding/json does.
+func FuzzDecodeSubmit(f *testing.F) {
+	for _, seed := range []string{
+		`{"task":"echo","input":{"a":[1,2,{"b":"\"}"}]}}`, `{"t\u0061sk":"e","input":"\\"}`, ` { "task" : "x" , "input" : -1e5 } `,
+		`{}`, `{"input":[]}`, `{"metadata":{"a":"b"},"deadline":"2030-01-02T15:04:05Z","max_cost_usd":0.5,"priority":null}`,
+		`{"idempotency_key":"k","traceparent":"t"}`, `[`, `{"a"`, `"`, `{"input":true,"task":null}`, "\xff", `{"":1}`, `{"input":1}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := decodeSubmit(data, true)
+		if err != nil {
+			if code := forebay.CodeOf(err); code == forebay.CodeInternal {
+				t.Fatalf("%q: %v", data, err)
+			}
+			return
+		}
+		var want forebay.SubmitRequest
+		if err := json.Unmarshal(data, &want); err != nil {
+			t.Fatalf("%q was accepted, encoding/json says %v", data, err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("%q was read as %+v, encoding/json has %+v", data, got, want)
+		}
+	})
+}
+
+// Every line that is not blank has one answer, in order.
+func FuzzBulk(f *testing.F) {
+	for _, seed := range []string{"", "\n\n", `{"task":"a","input":1}` + "\n{\n\n[]\r\n" + `{"task":"b","input":2}`, "\xff\n\x00", strings.Repeat("x", 70<<10) + "\n1"} {
+		f.Add([]byte(seed))
+	}
+	a := newInstant()
+	f.Fuzz(func(t *testing.T, body []byte) {
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, httptest.NewRequest("POST", "/v1/jobs/bulk", bytes.NewReader(body)))
+		if w.Code != http.StatusOK {
+			t.Fatalf("status %d: %s", w.Code, w.Body)
+		}
+		answers := json.NewDecoder(w.Body)
+		for i, line := range bytes.Split(body, []byte("\n")) {
+			if len(bytes.TrimSpace(line)) == 0 {
+				continue
+			}
+			var result forebay.SubmitResult
+			if err := answers.Decode(&result); err != nil {
+				t.Fatalf("line %d of %q: %v", i+1, body, err)
+			}
+			_, err := decodeSubmit(line, true)
+			if result.Line != i+1 || (result.Error == nil) != (err == nil) || (result.Job == nil) != (err != nil) {
+				t.Fatalf("line %d of %q: %+v, decoder %v", i+1, body, result, err)
+			}
+		}
+		if answers.More() {
+			t.Fatalf("%q has more answers than lines", body)
+		}
+	})
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{`{"filter":{"job_ids":["a"]},"edit":{"input":1}}`, `{"filter":1}`, `{"x":1}`, `null`, `{} {}`, `{"rate_per_second":"a"}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if _, err := decode[forebay.RedriveRequest](data); err != nil && forebay.CodeOf(err) == forebay.CodeInternal {
+			t.Fatalf("%q: %v", data, err)
+		}
+	})
+}
+
+// blocking is a body that arrives only when the gate opens.
+type blocking struct {
+	gate <-chan struct{}
+	body *bytes.Reader
+}
+
+func (b *blocking) Read(p []byte) (int, error) { <-b.gate; return b.body.Read(p) }
+func (b *blocking) Close() error               { return nil }
+
+func TestMemoryIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := New(Options{Service: instant{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20, MemoryBytes: 1 << 20})
+		large := []byte(`{"task":"echo","input":"` + strings.Repeat("x", 900<<10) + `"}`)
+		submit := func(body []byte, gate <-chan struct{}) *httptest.ResponseRecorder {
+			r := httptest.NewRequest("POST", "/v1/jobs", &blocking{gate, bytes.NewReader(body)})
+			r.ContentLength = int64(len(body))
+			w := httptest.NewRecorder()
+			a.ServeHTTP(w, r)
+			return w
+		}
+		closed := make(chan struct{})
+		close(closed)
+		gate := make(chan struct{})
+		var wg sync.WaitGroup
+		var first *httptest.ResponseRecorder
+		wg.Go(func() { first = submit(large, gate) })
+		synctest.Wait()
+
+		begun := time.Now()
+		if w := submit(large, closed); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), string(forebay.CodeTooManyRequests)) {
+			t.Errorf("a second large body was answered with %d %s", w.Code, w.Body)
+		}
+		if waited := time.Since(begun); waited != memoryWait {
+			t.Errorf("it waited %v", waited)
+		}
+		if w := submit([]byte(`{"task":"echo","input":1}`), closed); w.Code != http.StatusAccepted {
+			t.Errorf("a small body was answered with %d", w.Code)
+		}
+		close(gate)
+		wg.Wait()
+		if first.Code != http.StatusAccepted {
+			t.Errorf("the first large body was answered with %d", first.Code)
+		}
+		if w := submit(large, closed); w.Code != http.StatusAccepted {
+			t.Errorf("after it, a large body was answered with %d", w.Code)
+		}
+		// Whole capacity free again: nothing leaked on any path.
+		if !a.memory.TryAcquire(a.capacity) {
+			t.Error("memory was not given back")
+		}
+	})
+}
+
+func BenchmarkSubmit(b *testing.B) {
+	a := newInstant()
+	body := []byte(`{"task":"echo","input":"` + strings.Repeat("x", 1024) + `","metadata":{"k":"v"}}`)
+	b.ReportAllocs()
+	for b.Loop() {
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, httptest.NewRequest("POST", "/v1/jobs", bytes.NewReader(body)))
+		if w.Code != http.StatusAccepted {
+			b.Fatal(w.Body)
+		}
+	}
+}
+
+// BenchmarkBareHandler is the same without the API: what the recorder and the answer's JSON cost.
+func BenchmarkBareHandler(b *testing.B) {
+	body := []byte(`{"task":"echo","input":"` + strings.Repeat("x", 1024) + `","metadata":{"k":"v"}}`)
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var req forebay.SubmitRequest
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+			b.Fatal(err)
+		}
+		job, _, _ := instant{}.Submit(r.Context(), "t", req)
+		w.WriteHeader(http.StatusAccepted)
+		json.NewEncoder(w).Encode(job)
+	})
+	b.ReportAllocs()
+	for b.Loop() {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/jobs", bytes.NewReader(body)))
+	}
+}

@@ -1,0 +1,243 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api"
+	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+const maxInput = 1 << 20
+
+// fixture is an API over a real service, whose deliveries the test settles itself.
+type fixture struct {
+	t       *testing.T
+	service *jobs.Service
+	api     *api.API
+	server  *httptest.Server
+	logs    *logBuffer
+	sims    *sims
+	key     string // sent with every request, if set
+}
+
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func newService(t *testing.T) *jobs.Service {
+	t.Helper()
+	ctx := context.Background()
+	dir := t.TempDir()
+	s, err := store.Open(ctx, store.Options{Path: filepath.Join(dir, "forebay.db"), Serve: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	blobs, err := blob.Open(ctx, filepath.Join(dir, "blobs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { blobs.Close() })
+	service, err := jobs.New(ctx, jobs.Options{
+		Store: s, Blobs: blobs, MaxInputBytes: maxInput,
+		Tasks: map[string]forebay.Task{
+			"echo": {Name: "echo", Description: "returns its input"},
+			"picky": {Name: "picky", Check: func(json.RawMessage) error {
+				return errors.New("must be something else")
+			}},
+		},
+		Queues: []jobs.Queue{{
+			Name: forebay.DefaultQueue, Concurrency: 4, LockDuration: time.Minute, MaxDeliveryCount: 10, OnFailure: forebay.DeadLetters,
+			Retry: jobs.RetryPolicy{Backoff: jobs.Exponential, First: time.Second, Coefficient: 2, Max: time.Minute, Attempts: 5},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return service
+}
+
+// sims is one simulated deployment that remembers its faults.
+type sims struct{ faults json.RawMessage }
+
+func (s *sims) List() []api.Deployment {
+	return []api.Deployment{{Name: "sim", Provider: "sim", Models: []string{"chat"}, Simulated: true}}
+}
+
+func (s *sims) SimFaults(name string) (json.RawMessage, error) {
+	if name != "sim" {
+		return nil, forebay.ErrNotFound
+	}
+	return s.faults, nil
+}
+
+func (s *sims) SetSimFaults(name string, faults json.RawMessage) error {
+	if name != "sim" {
+		return forebay.ErrNotFound
+	}
+	s.faults = bytes.Clone(faults)
+	return nil
+}
+
+func newFixture(t *testing.T, change ...func(*api.Options)) *fixture {
+	t.Helper()
+	f := &fixture{t: t, service: newService(t), logs: &logBuffer{}, sims: &sims{faults: json.RawMessage(`{}`)}}
+	o := api.Options{
+		Service: f.service, Deployments: f.sims, MaxInputBytes: maxInput, Version: "test",
+		Logger: slog.New(slog.NewJSONHandler(f.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	f.api = api.New(o)
+	f.server = httptest.NewUnstartedServer(nil)
+	f.server.Config = f.api.Server(context.Background())
+	f.server.Start()
+	t.Cleanup(f.server.Close)
+	return f
+}
+
+type reply struct {
+	*http.Response
+	body []byte
+}
+
+// do sends a request; headers come as name, value pairs.
+func (f *fixture) do(method, path, body string, headers ...string) reply {
+	f.t.Helper()
+	return f.send(f.request(method, path, strings.NewReader(body), headers...))
+}
+
+func (f *fixture) request(method, path string, body io.Reader, headers ...string) *http.Request {
+	f.t.Helper()
+	req, err := http.NewRequestWithContext(f.t.Context(), method, f.server.URL+path, body)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if f.key != "" {
+		req.Header.Set("Authorization", "Bearer "+f.key)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	return req
+}
+
+func (f *fixture) send(req *http.Request) reply {
+	f.t.Helper()
+	res, err := f.server.Client().Do(req)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return reply{res, b}
+}
+
+func into[T any](t *testing.T, r reply, status int) T {
+	t.Helper()
+	var v T
+	if r.StatusCode != status {
+		t.Fatalf("status %d, want %d: %s", r.StatusCode, status, r.body)
+	}
+	if err := json.Unmarshal(r.body, &v); err != nil {
+		t.Fatalf("%v: %s", err, r.body)
+	}
+	return v
+}
+
+type problem struct {
+	Type      string       `json:"type"`
+	Title     string       `json:"title"`
+	Status    int          `json:"status"`
+	Detail    string       `json:"detail"`
+	Code      forebay.Code `json:"code"`
+	Field     string       `json:"field"`
+	RequestID string       `json:"request_id"`
+}
+
+// wantProblem checks everything that all problems have in common.
+func wantProblem(t *testing.T, r reply, status int, code forebay.Code) problem {
+	t.Helper()
+	p := into[problem](t, r, status)
+	if p.Code != code {
+		t.Errorf("code %q, want %q: %s", p.Code, code, r.body)
+	}
+	if ct := r.Header.Get("Content-Type"); ct != "application/problem+json" {
+		t.Errorf("content type %q", ct)
+	}
+	if p.Type != "about:blank" || p.Title != http.StatusText(status) || p.Status != status || p.Detail == "" {
+		t.Errorf("incomplete problem: %s", r.body)
+	}
+	if p.RequestID == "" || p.RequestID != r.Header.Get("X-Request-Id") {
+		t.Errorf("request id %q in the body, %q in the header", p.RequestID, r.Header.Get("X-Request-Id"))
+	}
+	return p
+}
+
+func (f *fixture) submit(body string, headers ...string) forebay.Job {
+	f.t.Helper()
+	return into[forebay.Job](f.t, f.do("POST", "/v1/jobs", body, headers...), http.StatusAccepted)
+}
+
+// settle claims the one job that is ready and ends its call.
+func (f *fixture) settle(output string, failure error) {
+	f.t.Helper()
+	ctx := f.t.Context()
+	deliveries, err := f.service.Claim(ctx, f.service.Configured()[0], false, 1, 1<<20)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, d := range deliveries {
+		res := forebay.TaskResult{Deployment: "sim", Usage: forebay.TokenUsage{InputTokens: 3}}
+		if failure == nil {
+			res.Output = json.RawMessage(output)
+		}
+		if err := f.service.Finish(ctx, d, res, failure); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+func (f *fixture) newKey(tenant string, scopes ...forebay.Scope) string {
+	f.t.Helper()
+	key, err := f.service.CreateKey(f.t.Context(), tenant, scopes, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return key.Key
+}
+
+func jobBody(input string) string { return fmt.Sprintf(`{"task":"echo","input":%s}`, input) }

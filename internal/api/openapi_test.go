@@ -1,0 +1,137 @@
+package api_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+var paths = map[string][]string{
+	"/v1/jobs": {"get", "post"}, "/v1/jobs/bulk": {"post"}, "/v1/jobs/{id}": {"get"}, "/v1/jobs/{id}/attempts": {"get"},
+	"/v1/jobs/{id}/events": {"get"}, "/v1/jobs/{id}/result": {"get"}, "/v1/jobs/{id}/cancel": {"post"}, "/v1/jobs/{id}/redrive": {"post"},
+	"/v1/queues": {"get"}, "/v1/queues/{queue}": {"get"}, "/v1/queues/{queue}/pause": {"post"}, "/v1/queues/{queue}/resume": {"post"},
+	"/v1/queues/{queue}/dead-letters": {"get"}, "/v1/queues/{queue}/dead-letters/{job_id}": {"get"},
+	"/v1/queues/{queue}/dead-letters/redrive": {"post"}, "/v1/queues/{queue}/dead-letters/purge": {"post"},
+	"/v1/queues/{queue}/quarantine": {"get"}, "/v1/queues/{queue}/quarantine/{job_id}": {"get"},
+	"/v1/queues/{queue}/quarantine/redrive": {"post"}, "/v1/queues/{queue}/quarantine/purge": {"post"},
+	"/v1/reports/retries": {"get"}, "/v1/tasks": {"get"}, "/v1/deployments": {"get"}, "/v1/deployments/{name}/sim": {"get", "put"},
+	"/v1/keys": {"get", "post"}, "/v1/keys/{id}": {"delete"}, "/healthz": {"get"}, "/readyz": {"get"},
+}
+
+type object = map[string]any
+
+func TestOpenAPI(t *testing.T) {
+	f := newFixture(t)
+	doc := into[object](t, f.do("GET", "/openapi.json", ""), 200)
+	if doc["openapi"] != "3.1.0" || doc["info"].(object)["title"] != "Forebay" || doc["info"].(object)["version"] != "test" {
+		t.Errorf("head: %v %v", doc["openapi"], doc["info"])
+	}
+	ids := map[string]bool{}
+	documented := doc["paths"].(object)
+	for path, methods := range paths {
+		item, _ := documented[path].(object)
+		for _, method := range methods {
+			op, ok := item[method].(object)
+			if !ok {
+				t.Errorf("%s %s is not documented", method, path)
+				continue
+			}
+			checkOperation(t, method, path, op)
+			id, _ := op["operationId"].(string)
+			if id == "" || ids[id] {
+				t.Errorf("%s %s: operation id %q", method, path, id)
+			}
+			ids[id] = true
+		}
+	}
+	for path, item := range documented {
+		for method := range item.(object) {
+			if !slices.Contains(paths[path], method) {
+				t.Errorf("%s %s is documented, but not in this test", method, path)
+			}
+		}
+	}
+	schemas := doc["components"].(object)["schemas"].(object)
+	eachRef(doc, func(ref string) {
+		if name, ok := strings.CutPrefix(ref, "#/components/schemas/"); !ok || schemas[name] == nil {
+			t.Errorf("dangling reference %s", ref)
+		}
+	})
+	job := schemas["Job"].(object)["properties"].(object)
+	if cost := schemas["Usage"].(object)["properties"].(object)["cost_usd"].(object); cost["type"] != "number" {
+		t.Errorf("cost_usd is documented as %v", cost)
+	}
+	if status := job["status"].(object)["enum"].([]any); len(status) != 8 {
+		t.Errorf("status is one of %v", status)
+	}
+	body := documented["/v1/jobs"].(object)["post"].(object)["requestBody"].(object)["content"].(object)["application/json"].(object)["schema"].(object)
+	fields := body["properties"].(object)
+	if fields["task"] == nil || fields["input"] == nil || fields["idempotency_key"] != nil {
+		t.Errorf("submit takes %v", reflect.ValueOf(fields).MapKeys())
+	}
+
+	r := f.do("GET", "/openapi.yaml", "")
+	var fromYAML object
+	if err := yaml.Unmarshal(r.body, &fromYAML); err != nil {
+		t.Fatal(err)
+	}
+	again, err := json.Marshal(fromYAML)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var normal object
+	json.Unmarshal(again, &normal)
+	if !reflect.DeepEqual(normal["paths"], doc["paths"]) {
+		t.Error("the YAML and the JSON document differ")
+	}
+}
+
+var parameter = regexp.MustCompile(`\{(\w+)\}`)
+
+func checkOperation(t *testing.T, method, path string, op object) {
+	t.Helper()
+	var inPath []string
+	parameters, _ := op["parameters"].([]any)
+	for _, p := range parameters {
+		if p := p.(object); p["in"] == "path" {
+			inPath = append(inPath, p["name"].(string))
+		}
+	}
+	for _, m := range parameter.FindAllStringSubmatch(path, -1) {
+		if !slices.Contains(inPath, m[1]) {
+			t.Errorf("%s %s: parameter %s is not documented", method, path, m[1])
+		}
+	}
+	responses := op["responses"].(object)
+	problem, _ := responses["default"].(object)
+	if problem["content"].(object)["application/problem+json"] == nil || len(responses) < 2 {
+		t.Errorf("%s %s: responses %v", method, path, responses)
+	}
+	if op["summary"] == nil {
+		t.Errorf("%s %s has no summary", method, path)
+	}
+	if secured := op["security"] != nil; secured != strings.HasPrefix(path, "/v1/") {
+		t.Errorf("%s %s: security %v", method, path, op["security"])
+	}
+}
+
+func eachRef(v any, visit func(string)) {
+	switch v := v.(type) {
+	case object:
+		if ref, ok := v["$ref"].(string); ok {
+			visit(ref)
+		}
+		for _, child := range v {
+			eachRef(child, visit)
+		}
+	case []any:
+		for _, child := range v {
+			eachRef(child, visit)
+		}
+	}
+}
