@@ -83,7 +83,7 @@ func (d *demo) samples(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if !strings.HasPrefix(job.Metadata["document"], []string{"news-", "review-", "recipe-"}[i]) {
+			if !strings.HasPrefix(job.Metadata["document"], []string{"news-", "travel-", "recipe-"}[i]) {
 				continue
 			}
 			full, err := d.server.client.Get(ctx, job.ID)

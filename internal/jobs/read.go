@@ -161,10 +161,13 @@ func decodeCursor(cursor string) (int64, error) {
 		return 0, nil
 	}
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || len(b) != 9 || b[0] != cursorVersion || int64(binary.BigEndian.Uint64(b[1:])) <= 0 {
-		return 0, &forebay.Error{Code: forebay.CodeInvalidCursor, Field: "cursor", Message: "is not a cursor that a list returned"}
+	if err == nil && len(b) == 9 && b[0] == cursorVersion {
+		seq := int64(binary.BigEndian.Uint64(b[1:]))
+		if seq > 0 && encodeCursor(seq) == cursor {
+			return seq, nil
+		}
 	}
-	return int64(binary.BigEndian.Uint64(b[1:])), nil
+	return 0, &forebay.Error{Code: forebay.CodeInvalidCursor, Field: "cursor", Message: "is not a cursor that a list returned"}
 }
 
 // view is the job as clients see it.

@@ -1,0 +1,125 @@
+// Package client is the Go SDK of a Forebay server.
+//
+// Every method is one operation of the HTTP interface and speaks the types of package forebay.
+// Errors the server answers with are *forebay.Error values with its stable code; a server that
+// cannot be reached is CodeUnavailable. What is safe to repeat is repeated by itself, with growing
+// delays, while the server cannot be reached or says it is busy: that includes submits, because each
+// carries an idempotency key.
+package client
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// DefaultBaseURL is where a server without configuration listens.
+const DefaultBaseURL = "http://127.0.0.1:8080"
+
+const (
+	defaultRetryTime        = 30 * time.Second
+	defaultMaxResponseBytes = 64 << 20 // a page of 500 jobs with a 64 KiB result each, and room
+)
+
+// Options configures a Client. The zero value talks to a server on this machine that has no keys.
+type Options struct {
+	BaseURL    string         // "" is DefaultBaseURL
+	Key        forebay.Secret // an API key, fb_…
+	HTTPClient *http.Client   // "" is one of the package's own; a Timeout of it also ends long polls and streams
+
+	// RetryTime is how long one call goes on repeating what may be repeated. 0 is 30 s; negative: nothing
+	// is repeated.
+	RetryTime time.Duration
+	// MaxResponseBytes limits what is read into memory of one answer. 0 is 64 MiB. Streams are limited
+	// by line, and Result is not limited.
+	MaxResponseBytes int64
+}
+
+// Client calls one server. It is safe for concurrent use.
+type Client struct {
+	base      *url.URL
+	key       forebay.Secret
+	http      *http.Client
+	retryTime time.Duration
+	maxBytes  int64
+}
+
+// New returns a client. The error is a *forebay.Error about the base URL.
+func New(o Options) (*Client, error) {
+	if o.BaseURL == "" {
+		o.BaseURL = DefaultBaseURL
+	}
+	base, err := url.Parse(o.BaseURL)
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.RawQuery != "" || base.Fragment != "" {
+		return nil, forebay.Invalid("base URL", "must be like %s", DefaultBaseURL)
+	}
+	base.Path = strings.TrimRight(base.Path, "/")
+	c := &Client{base: base, key: o.Key, http: o.HTTPClient, retryTime: o.RetryTime, maxBytes: o.MaxResponseBytes}
+	if c.http == nil {
+		c.http = &http.Client{Transport: newTransport()}
+	}
+	if c.retryTime == 0 {
+		c.retryTime = defaultRetryTime
+	}
+	if c.maxBytes <= 0 {
+		c.maxBytes = defaultMaxResponseBytes
+	}
+	return c, nil
+}
+
+// newTransport gives up on a server that accepts a connection and then says nothing. The longest long
+// poll is a minute.
+func newTransport() *http.Transport {
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConns:          100,
+		MaxIdleConnsPerHost:   64,
+		IdleConnTimeout:       90 * time.Second,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ResponseHeaderTimeout: 90 * time.Second,
+	}
+}
+
+// BaseURL returns the server's address, without a password.
+func (c *Client) BaseURL() string { return c.base.Redacted() }
+
+// path joins escaped segments below /v1.
+func path(segments ...string) string {
+	var b strings.Builder
+	b.WriteString("/v1")
+	for _, s := range segments {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(s))
+	}
+	return b.String()
+}
+
+func (c *Client) url(path string, query url.Values) string {
+	s := strings.TrimRight(c.base.String(), "/") + path
+	if len(query) > 0 {
+		s += "?" + query.Encode()
+	}
+	return s
+}
+
+// checkID refuses what would address something else than one thing below its parent.
+func checkID(field, id string) error {
+	if id == "" || id == "." || id == ".." {
+		return forebay.Invalid(field, "must not be %s", quoteOrEmpty(id))
+	}
+	return nil
+}
+
+func quoteOrEmpty(s string) string {
+	if s == "" {
+		return "empty"
+	}
+	return fmt.Sprintf("%q", s)
+}

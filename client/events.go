@@ -1,0 +1,159 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// maxEventBytes limits one server-sent event.
+const maxEventBytes = 1 << 20
+
+// Events follows a job from the event after the given number (0: from its first) until its last, as
+// they happen. A broken stream is taken up again where it broke. The sequence ends when the server
+// ends the stream of a job that is done, or with an error.
+func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[forebay.Event, error] {
+	return func(yield func(forebay.Event, error) bool) {
+		if err := checkID("job id", id); err != nil {
+			yield(forebay.Event{}, err)
+			return
+		}
+		f := follower{client: c, id: id, last: after, yield: yield}
+		retry := c.newRetry()
+		for {
+			before := f.last
+			end, err := f.stream(ctx)
+			if end {
+				return
+			}
+			if f.last != before {
+				retry = c.newRetry()
+			}
+			if err == nil {
+				// The server closed the stream of a job that goes on, as it does when it stops.
+				err = &transportError{err: forebay.Errorf(forebay.CodeUnavailable, "the server ended the event stream")}
+			}
+			if e, ok := errors.AsType[*transportError](err); ok {
+				e.retryAfter = max(e.retryAfter, f.reconnect)
+			}
+			if !retry.wait(ctx, err) {
+				if ctx.Err() != nil {
+					err = context.Cause(ctx)
+				}
+				yield(forebay.Event{}, err)
+				return
+			}
+		}
+	}
+}
+
+// follower is the state of one Events sequence over its connections.
+type follower struct {
+	client    *Client
+	id        string
+	last      int64 // number of the last event seen
+	terminal  bool  // it left the job in a terminal status
+	reconnect time.Duration
+	yield     func(forebay.Event, error) bool
+}
+
+// stream reads one connection. end tells that the sequence is over: the job is done, or the caller
+// wants no more.
+func (f *follower) stream(ctx context.Context) (end bool, err error) {
+	header := http.Header{"Accept": {"text/event-stream"}}
+	if f.last > 0 {
+		header.Set("Last-Event-ID", strconv.FormatInt(f.last, 10))
+	}
+	resp, err := f.client.try(ctx, request{method: http.MethodGet, path: path("jobs", f.id, "events"), header: header}, nil)
+	if err != nil {
+		return false, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusNoContent { // the protocol's "do not come back"
+		return true, nil
+	}
+
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(make([]byte, 0, 16<<10), maxEventBytes)
+	lines.Split(eventLines)
+	var data []byte
+	for lines.Scan() {
+		line := lines.Bytes()
+		if len(line) == 0 {
+			if len(data) > 0 {
+				if end, err := f.event(data); end || err != nil {
+					return end, err
+				}
+			}
+			data = data[:0]
+			continue
+		}
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch string(name) {
+		case "data":
+			if len(data)+len(value) > maxEventBytes {
+				return false, errEventTooLarge
+			}
+			if len(data) > 0 {
+				data = append(data, '\n')
+			}
+			data = append(data, value...)
+		case "retry":
+			if ms, err := strconv.ParseUint(string(value), 10, 16); err == nil {
+				f.reconnect = time.Duration(ms) * time.Millisecond
+			}
+		}
+		// Ids repeat what the data says; names do too. A comment has no name.
+	}
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return false, errEventTooLarge
+	case err != nil:
+		return false, f.client.unreachable(ctx, err)
+	}
+	return f.terminal, nil
+}
+
+var errEventTooLarge = forebay.Errorf(forebay.CodePayloadTooLarge, "an event has more than %d bytes", maxEventBytes)
+
+// event hands one event on, unless it was seen before.
+func (f *follower) event(data []byte) (end bool, err error) {
+	var e forebay.Event
+	if err := json.Unmarshal(data, &e); err != nil || e.Number <= 0 {
+		return false, errNotForebay
+	}
+	if e.Number <= f.last {
+		return false, nil
+	}
+	f.last, f.terminal = e.Number, e.Status.Terminal()
+	return !f.yield(e, nil), nil
+}
+
+// eventLines splits at CR LF, LF or CR, as the event stream format allows. An unfinished last line
+// is dropped with the event it belongs to.
+func eventLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	i := bytes.IndexAny(data, "\r\n")
+	switch {
+	case i < 0 && atEOF:
+		return len(data), nil, io.EOF
+	case i < 0:
+		return 0, nil, nil
+	case data[i] == '\n':
+		return i + 1, data[:i], nil
+	case i+1 < len(data) && data[i+1] == '\n':
+		return i + 2, data[:i], nil
+	case i+1 < len(data) || atEOF:
+		return i + 1, data[:i], nil
+	}
+	return 0, nil, nil // is an LF to follow?
+}

@@ -1,0 +1,246 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+const (
+	firstDelay      = 100 * time.Millisecond
+	maxDelay        = 5 * time.Second
+	maxProblemBytes = 64 << 10
+)
+
+// request is one operation.
+type request struct {
+	method string
+	path   string
+	query  url.Values
+	header http.Header
+	body   any // marshalled as JSON unless nil
+	// once is for what must not be done twice: it is not repeated when its answer was lost.
+	once bool
+}
+
+// call does the operation and decodes its answer into out, which may be nil.
+func (c *Client) call(ctx context.Context, r request, out any) error {
+	resp, err := c.send(ctx, r)
+	if err != nil {
+		return err
+	}
+	return c.decode(ctx, resp, out)
+}
+
+func (c *Client) decode(ctx context.Context, resp *http.Response, out any) error {
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, c.maxBytes+1))
+	switch {
+	case err != nil:
+		return c.unreachable(ctx, err)
+	case int64(len(data)) > c.maxBytes:
+		return forebay.Errorf(forebay.CodePayloadTooLarge, "the server's answer has more than %d bytes", c.maxBytes)
+	case out == nil:
+		return nil
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return errNotForebay.Caused(err)
+	}
+	return nil
+}
+
+var errNotForebay = forebay.Errorf(forebay.CodeUnavailable, "the answer is not a Forebay server's; check the address")
+
+// send does the operation, repeating it where that is safe. The caller closes the answer's body.
+func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
+	var body []byte
+	if r.body != nil {
+		var err error
+		if body, err = json.Marshal(r.body); err != nil {
+			return nil, forebay.Invalid("body", "cannot be written as JSON").Caused(err)
+		}
+	}
+	retry := c.newRetry()
+	for {
+		resp, err := c.try(ctx, r, bodyReader(body))
+		if err == nil {
+			return resp, nil
+		}
+		if r.once || !retry.wait(ctx, err) {
+			return nil, err
+		}
+	}
+}
+
+func bodyReader(body []byte) io.Reader {
+	if body == nil {
+		return nil
+	}
+	return bytes.NewReader(body)
+}
+
+// try sends once. An answer that is no success is an error.
+func (c *Client) try(ctx context.Context, r request, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, r.method, c.url(r.path, r.query), body)
+	if err != nil {
+		return nil, forebay.Invalid("request", "has an address that cannot be used").Caused(err)
+	}
+	for name, values := range r.header {
+		req.Header[name] = values
+	}
+	if body != nil && req.Header.Get("Content-Type") == "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if req.Header.Get("Accept") == "" {
+		req.Header.Set("Accept", "application/json")
+	}
+	if c.key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.key.Reveal())
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreachable(ctx, err)
+	}
+	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	return nil, problem(resp)
+}
+
+// unreachable is the error of a connection that could not be made, or broke.
+func (c *Client) unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err
+	}
+	e := forebay.Errorf(forebay.CodeUnavailable, "cannot reach the server at %s: %s", c.base.Redacted(), oneLine(err.Error()))
+	return &transportError{err: e.Caused(err)}
+}
+
+// transportError marks an error after which the request may be sent again: the connection failed, or
+// the server asked to come back.
+type transportError struct {
+	err        *forebay.Error
+	retryAfter time.Duration
+}
+
+func (e *transportError) Error() string { return e.err.Error() }
+func (e *transportError) Unwrap() error { return e.err }
+
+// problem reads an error answer (RFC 9457).
+func problem(resp *http.Response) error {
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxProblemBytes))
+	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	var p struct {
+		Code   forebay.Code `json:"code"`
+		Detail string       `json:"detail"`
+		Field  string       `json:"field"`
+		JobID  string       `json:"job_id"`
+	}
+	e := &forebay.Error{Code: codeOfStatus(resp.StatusCode), Message: fmt.Sprintf("the server answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))}
+	if err == nil && mediaType == "application/problem+json" && json.Unmarshal(data, &p) == nil && p.Code != "" {
+		e = &forebay.Error{Code: p.Code, Message: p.Detail, Field: p.Field, JobID: p.JobID}
+		// The detail is the whole sentence; Error puts the field in front again.
+		if p.Field != "" {
+			e.Message = strings.TrimPrefix(p.Detail, p.Field+": ")
+		}
+	}
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		if e.Code != forebay.CodeDatabaseUnusable {
+			return &transportError{err: e, retryAfter: retryAfter(resp.Header, time.Now())}
+		}
+	}
+	return e
+}
+
+// codeOfStatus names an answer that came from something else than Forebay, such as a proxy.
+func codeOfStatus(status int) forebay.Code {
+	switch status {
+	case http.StatusUnauthorized:
+		return forebay.CodeUnauthorized
+	case http.StatusForbidden:
+		return forebay.CodeForbidden
+	case http.StatusNotFound:
+		return forebay.CodeNotFound
+	case http.StatusMethodNotAllowed:
+		return forebay.CodeMethodNotAllowed
+	case http.StatusConflict:
+		return forebay.CodeConflict
+	case http.StatusRequestEntityTooLarge:
+		return forebay.CodePayloadTooLarge
+	case http.StatusTooManyRequests:
+		return forebay.CodeTooManyRequests
+	}
+	if status >= 500 || status < 400 {
+		return forebay.CodeUnavailable
+	}
+	return forebay.CodeInvalidRequest
+}
+
+// retryAfter reads Retry-After, seconds or a date (RFC 9110 section 10.2.3).
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	value := h.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(value, 10, 32); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}
+
+// retry counts the delays of one call.
+type retry struct {
+	until time.Time
+	delay time.Duration
+}
+
+func (c *Client) newRetry() *retry {
+	return &retry{until: time.Now().Add(c.retryTime), delay: firstDelay}
+}
+
+// wait sleeps before the next try. It reports false when there shall be none: the error is final, the
+// time is up, or ctx ended. The delay is what the server asked for, else it doubles, with jitter.
+func (r *retry) wait(ctx context.Context, err error) bool {
+	e, ok := errors.AsType[*transportError](err)
+	if !ok || ctx.Err() != nil {
+		return false
+	}
+	delay := r.delay/2 + rand.N(r.delay/2+1)
+	r.delay = min(2*r.delay, maxDelay)
+	delay = max(delay, e.retryAfter)
+	if time.Now().Add(delay).After(r.until) {
+		return false
+	}
+	return pause(ctx, delay)
+}
+
+// pause waits and reports whether ctx still lives.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -1,0 +1,295 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// serve runs a dispatcher over a store of its own inside the bubble, with one task, until the test
+// ends or stop is called.
+func serve(t *testing.T, queue jobs.Queue, run func(context.Context, forebay.TaskCall) (forebay.TaskResult, error)) (svc *jobs.Service, stop func()) {
+	t.Helper()
+	dir := t.TempDir()
+	st, err := store.Open(context.Background(), store.Options{Path: filepath.Join(dir, "forebay.db"), Serve: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	blobs, err := blob.Open(context.Background(), filepath.Join(dir, "blobs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue.Name = forebay.DefaultQueue
+	svc, err = jobs.New(context.Background(), jobs.Options{Store: st, Blobs: blobs, Queues: []jobs.Queue{queue}, MaxInputBytes: 1 << 20,
+		Tasks: map[string]forebay.Task{"work": {Name: "work", Run: run}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := New(Options{Jobs: svc, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), MemoryBytes: 1 << 20, ShutdownTimeout: 5 * time.Second})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		d.Run(ctx)
+		close(done)
+	}()
+	stop = func() {
+		cancel()
+		<-done
+	}
+	t.Cleanup(func() {
+		stop()
+		if err := errors.Join(st.Close(), blobs.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return svc, stop
+}
+
+func defaults() jobs.Queue {
+	return jobs.Queue{
+		Concurrency: 8, LockDuration: 10 * time.Second, MaxDeliveryCount: 3, OnFailure: forebay.DeadLetters,
+		Retry: jobs.RetryPolicy{Backoff: jobs.Fixed, First: time.Minute, Max: time.Hour, Coefficient: 2, Attempts: 3, Concurrency: 2, Budget: 0.2},
+	}
+}
+
+func submit(t *testing.T, svc *jobs.Service, change func(*forebay.SubmitRequest)) forebay.Job {
+	t.Helper()
+	req := forebay.SubmitRequest{Task: "work", Input: json.RawMessage(`"x"`)}
+	if change != nil {
+		change(&req)
+	}
+	job, _, err := svc.Submit(t.Context(), forebay.DefaultTenant, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return job
+}
+
+func get(t *testing.T, svc *jobs.Service, id string) forebay.Job {
+	t.Helper()
+	job, err := svc.Get(t.Context(), forebay.DefaultTenant, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return job
+}
+
+func attempts(t *testing.T, svc *jobs.Service, id string) []forebay.Attempt {
+	t.Helper()
+	list, err := svc.Attempts(t.Context(), forebay.DefaultTenant, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// wait waits for that long in the bubble's time.
+func wait(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func TestCallOfManyLockDurationsRunsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		svc, _ := serve(t, defaults(), func(ctx context.Context, _ forebay.TaskCall) (forebay.TaskResult, error) {
+			calls++
+			select {
+			case <-time.After(10 * time.Minute): // sixty locks
+				return forebay.TaskResult{Output: json.RawMessage(`1`)}, nil
+			case <-ctx.Done():
+				return forebay.TaskResult{}, context.Cause(ctx)
+			}
+		})
+		job := submit(t, svc, nil)
+		wait(11 * time.Minute)
+		if got := get(t, svc, job.ID); got.Status != forebay.StatusSucceeded || calls != 1 {
+			t.Fatalf("%s after %d calls", got.Status, calls)
+		}
+	})
+}
+
+func TestFailuresRetryInTheRetryLaneAndThenDeadLetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Time
+		svc, _ := serve(t, defaults(), func(context.Context, forebay.TaskCall) (forebay.TaskResult, error) {
+			at = append(at, time.Now())
+			return forebay.TaskResult{Deployment: "east"}, &forebay.TaskError{Class: forebay.ClassTransient, Code: "server_error", Message: "boom"}
+		})
+		job := submit(t, svc, nil)
+		wait(30 * time.Second)
+		if got := get(t, svc, job.ID); got.Status != forebay.StatusRetrying || got.Attempt != 1 || got.ScheduledAt == nil {
+			t.Fatalf("after the first failure it is %+v", got)
+		}
+		wait(10 * time.Minute)
+		got := get(t, svc, job.ID)
+		if got.Status != forebay.StatusFailed || got.Attempt != 3 || len(at) != 3 {
+			t.Fatalf("%s after %d calls", got.Status, len(at))
+		}
+		for i := 1; i < len(at); i++ {
+			if delay := at[i].Sub(at[i-1]); delay < time.Minute || delay > time.Minute+time.Second {
+				t.Errorf("retry %d came after %s", i, delay)
+			}
+		}
+		page, err := svc.SetAside(t.Context(), forebay.DefaultTenant, forebay.DefaultQueue, forebay.DeadLetters, forebay.SetAsideFilter{}, 10, "")
+		if err != nil || len(page.Items) != 1 || page.Items[0].Reason != "MaxAttemptsExceeded" {
+			t.Fatalf("dead letters: %+v %v", page, err)
+		}
+	})
+}
+
+func TestThrottlingChargesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		svc, _ := serve(t, defaults(), func(context.Context, forebay.TaskCall) (forebay.TaskResult, error) {
+			if calls++; calls <= 20 {
+				return forebay.TaskResult{Deployment: "east"}, &forebay.TaskError{Class: forebay.ClassThrottled, Code: "rate_limited", RetryAfter: 10 * time.Second}
+			}
+			return forebay.TaskResult{}, nil
+		})
+		job := submit(t, svc, nil)
+		wait(5 * time.Second)
+		if got := get(t, svc, job.ID); got.Status != forebay.StatusQueued || got.WaitingFor == nil || *got.WaitingFor != forebay.WaitQuota || got.Attempt != 0 {
+			t.Fatalf("a throttled job is %+v", got)
+		}
+		wait(20 * 11 * time.Second)
+		got := get(t, svc, job.ID)
+		if got.Status != forebay.StatusSucceeded || got.Attempt != 1 || len(attempts(t, svc, job.ID)) != 21 {
+			t.Fatalf("%s, attempt %d, %d rows", got.Status, got.Attempt, len(attempts(t, svc, job.ID)))
+		}
+	})
+}
+
+func TestDeadlineCutsTheCallOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		svc, _ := serve(t, defaults(), func(ctx context.Context, _ forebay.TaskCall) (forebay.TaskResult, error) {
+			<-ctx.Done()
+			return forebay.TaskResult{Deployment: "east"}, ctx.Err()
+		})
+		job := submit(t, svc, func(r *forebay.SubmitRequest) {
+			at := time.Now().Add(time.Minute)
+			r.Deadline = &at
+		})
+		wait(59 * time.Second)
+		if got := get(t, svc, job.ID); got.Status != forebay.StatusRunning {
+			t.Fatalf("a second before its deadline it is %s", got.Status)
+		}
+		wait(2 * time.Second)
+		if got := get(t, svc, job.ID); got.Status != forebay.StatusExpired {
+			t.Fatalf("after its deadline it is %s", got.Status)
+		}
+	})
+}
+
+func TestGracefulStopReturnsWhatDoesNotFinish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		svc, stop := serve(t, defaults(), func(ctx context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
+			length := 2 * time.Second
+			if string(call.Input) == `"long"` {
+				length = time.Hour
+			}
+			select {
+			case <-time.After(length):
+				return forebay.TaskResult{}, nil
+			case <-ctx.Done():
+				return forebay.TaskResult{}, ctx.Err()
+			}
+		})
+		short := submit(t, svc, nil)
+		long := submit(t, svc, func(r *forebay.SubmitRequest) { r.Input = json.RawMessage(`"long"`) })
+		wait(time.Second)
+		start := time.Now()
+		stop()
+		if took := time.Since(start); took != 5*time.Second {
+			t.Errorf("the stop took %s; the grace period is 5 s", took)
+		}
+		if got := get(t, svc, short.ID); got.Status != forebay.StatusSucceeded {
+			t.Errorf("a call that ended within the grace period left its job %s", got.Status)
+		}
+		got, rows := get(t, svc, long.ID), attempts(t, svc, long.ID)
+		if got.Status != forebay.StatusQueued || got.Attempt != 0 || len(rows) != 1 || rows[0].Outcome != forebay.OutcomeLost {
+			t.Errorf("a call that was cut off left its job %s, attempt %d: %+v", got.Status, got.Attempt, rows)
+		}
+	})
+}
+
+func TestCancelAbortsTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cause error
+		svc, _ := serve(t, defaults(), func(ctx context.Context, _ forebay.TaskCall) (forebay.TaskResult, error) {
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return forebay.TaskResult{Deployment: "east", Usage: forebay.TokenUsage{InputTokens: 7}}, ctx.Err()
+		})
+		job := submit(t, svc, nil)
+		wait(time.Second)
+		if _, err := svc.Cancel(t.Context(), forebay.DefaultTenant, job.ID); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if !errors.Is(cause, jobs.ErrCancelled) {
+			t.Fatalf("the call's context ended by %v", cause)
+		}
+		rows := attempts(t, svc, job.ID)
+		if len(rows) != 1 || rows[0].Outcome != forebay.OutcomeCancelled || rows[0].Deployment != "east" || rows[0].Usage.InputTokens != 7 {
+			t.Fatalf("attempts: %+v", rows)
+		}
+		if _, err := svc.Cancel(t.Context(), forebay.DefaultTenant, job.ID); err != nil {
+			t.Errorf("cancelling again: %v", err)
+		}
+	})
+}
+
+func TestPanicIsAFailureOfTheAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		svc, _ := serve(t, defaults(), func(context.Context, forebay.TaskCall) (forebay.TaskResult, error) {
+			if calls++; calls == 1 {
+				panic("secret words")
+			}
+			return forebay.TaskResult{}, nil
+		})
+		job := submit(t, svc, nil)
+		wait(2 * time.Minute)
+		rows := attempts(t, svc, job.ID)
+		if got := get(t, svc, job.ID); got.Status != forebay.StatusSucceeded || len(rows) != 2 || *rows[0].ErrorCode != "panic" || *rows[0].ErrorMessage != "the task's function panicked" {
+			t.Fatalf("%s %+v", got.Status, rows)
+		}
+	})
+}
+
+func TestPausedQueueStartsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		svc, _ := serve(t, defaults(), func(context.Context, forebay.TaskCall) (forebay.TaskResult, error) {
+			calls++
+			return forebay.TaskResult{}, nil
+		})
+		if err := svc.PauseQueue(t.Context(), forebay.DefaultQueue, "test"); err != nil {
+			t.Fatal(err)
+		}
+		job := submit(t, svc, nil)
+		wait(time.Hour)
+		if got := get(t, svc, job.ID); calls != 0 || got.Status != forebay.StatusQueued || *got.WaitingFor != forebay.WaitPaused {
+			t.Fatalf("%d calls, %+v", calls, got)
+		}
+		if err := svc.ResumeQueue(t.Context(), forebay.DefaultQueue, "test"); err != nil {
+			t.Fatal(err)
+		}
+		wait(time.Millisecond)
+		if got := get(t, svc, job.ID); got.Status != forebay.StatusSucceeded {
+			t.Fatalf("after the resume it is %s", got.Status)
+		}
+	})
+}

@@ -1,0 +1,42 @@
+package server_test
+
+import (
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/forebayhq/forebay/server"
+)
+
+// Every option of the configuration file stands in its documentation.
+func TestEveryOptionIsDocumented(t *testing.T) {
+	b, err := os.ReadFile("../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range optionKeys(reflect.TypeFor[server.Options]()) {
+		if !strings.Contains(string(b), key) {
+			t.Errorf("docs/configuration.md does not mention %s", key)
+		}
+	}
+}
+
+func optionKeys(t reflect.Type) (keys []string) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	for i := range t.NumField() {
+		field := t.Field(i)
+		key := field.Tag.Get("koanf")
+		if key == "-" || key == "" {
+			continue
+		}
+		keys = append(keys, key)
+		keys = append(keys, optionKeys(field.Type)...)
+	}
+	return keys
+}
