@@ -55,7 +55,7 @@ func (c *Client) SubmitBulk(ctx context.Context, requests iter.Seq[forebay.Submi
 			}
 			if !retry.wait(ctx, err) {
 				if ctx.Err() != nil {
-					err = context.Cause(ctx)
+					err = ctx.Err()
 				}
 				yield(forebay.SubmitResult{}, err)
 				return

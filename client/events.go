@@ -47,7 +47,7 @@ func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[f
 			}
 			if !retry.wait(ctx, err) {
 				if ctx.Err() != nil {
-					err = context.Cause(ctx)
+					err = ctx.Err()
 				}
 				yield(forebay.Event{}, err)
 				return

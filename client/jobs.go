@@ -63,7 +63,7 @@ func (c *Client) Wait(ctx context.Context, id string) (forebay.Job, error) {
 		}
 		// A server that stops ends long polls early; it must not be asked in a tight loop.
 		if time.Since(start) < time.Second && !pause(ctx, time.Second) {
-			return last, context.Cause(ctx)
+			return last, ctx.Err()
 		}
 	}
 }

@@ -123,7 +123,7 @@ func (c *Client) try(ctx context.Context, r request, body io.Reader) (*http.Resp
 // unreachable is the error of a connection that could not be made, or broke.
 func (c *Client) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err

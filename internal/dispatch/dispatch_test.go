@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"path/filepath"
 	"testing"
@@ -36,7 +35,7 @@ func serve(t *testing.T, queue jobs.Queue, run func(context.Context, forebay.Tas
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := New(Options{Jobs: svc, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), MemoryBytes: 1 << 20, ShutdownTimeout: 5 * time.Second})
+	d := New(Options{Jobs: svc, Logger: slog.New(slog.DiscardHandler), MemoryBytes: 1 << 20, ShutdownTimeout: 5 * time.Second})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -251,7 +251,7 @@ func (a answer) drain() {
 // ended returns why ctx ended: errors.Is sees ctx.Err() and the cause.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
-	if cause == err {
+	if errors.Is(cause, err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", err, cause)

@@ -96,7 +96,7 @@ func textOr(input json.RawMessage, known ...string) (string, *object) {
 
 func parseSummarize(o Option, input json.RawMessage) (request, error) {
 	text, in := textOr(input, "max_words", "focus")
-	words := in.integer("max_words", 1, maxSummaryWords)
+	words := in.integer("max_words", maxSummaryWords)
 	focus := in.text("focus")
 	if focus != "" && !forebay.ValidText(focus, maxFocusBytes) {
 		in.fail("focus", "must be at most %d bytes of text on one line", maxFocusBytes)

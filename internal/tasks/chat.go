@@ -53,8 +53,8 @@ func parseChat(o Option, input json.RawMessage) (request, error) {
 	if o.MaxOutputTokens > 0 {
 		limit = o.MaxOutputTokens
 	}
-	req.chat.MaxOutputTokens = in.integer("max_completion_tokens", 1, limit)
-	if n := in.integer("max_tokens", 1, limit); req.chat.MaxOutputTokens == 0 {
+	req.chat.MaxOutputTokens = in.integer("max_completion_tokens", limit)
+	if n := in.integer("max_tokens", limit); req.chat.MaxOutputTokens == 0 {
 		req.chat.MaxOutputTokens = n
 	}
 	req.chat.Temperature = in.number("temperature", 0, maxTemperature)

@@ -35,7 +35,7 @@ func parseEmbed(input json.RawMessage) (model.EmbedRequest, error) {
 	switch kindOf(input) {
 	case "an object":
 		in = readObject("input", input, "input", "dimensions")
-		req.Dimensions = in.integer("dimensions", 1, maxDimensions)
+		req.Dimensions = in.integer("dimensions", maxDimensions)
 		if _, ok := in.has("input"); !ok {
 			in.fail("input", "is missing")
 		}

@@ -81,11 +81,11 @@ func (o *object) needText(name string) string {
 	return s
 }
 
-// integer reads a whole number of that range; 0 when absent.
-func (o *object) integer(name string, low, high int) (n int) {
+// integer reads a whole number from 1; 0 when absent.
+func (o *object) integer(name string, high int) (n int) {
 	raw, ok := o.has(name)
-	if ok && (json.Unmarshal(raw, &n) != nil || n < low || n > high) {
-		o.fail(name, "must be a whole number from %d to %d", low, high)
+	if ok && (json.Unmarshal(raw, &n) != nil || n < 1 || n > high) {
+		o.fail(name, "must be a whole number from 1 to %d", high)
 	}
 	return n
 }

@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -221,7 +222,7 @@ func underTimeout(ctx context.Context, limit time.Duration, call func(context.Co
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, timeout)
 	defer cancel()
 	err := call(ctx)
-	if err != nil && context.Cause(ctx) == error(timeout) {
+	if err != nil && errors.Is(context.Cause(ctx), timeout) {
 		return timeout
 	}
 	return err

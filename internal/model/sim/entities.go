@@ -29,8 +29,6 @@ var patterns = []struct {
 	{"phone", regexp.MustCompile(`(?:\+\d{1,3}[\s.-]?)?(?:\(\d{2,4}\)|\b\d{2,4})[\s.-]\d{3,4}[\s.-]\d{3,4}\b`)},
 }
 
-var entityTypes = []string{"person", "organization", "location", "date", "money", "percent", "email", "url", "phone"}
-
 type span struct {
 	entity
 	start, end int

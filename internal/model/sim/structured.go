@@ -56,7 +56,7 @@ func (f *filler) value(schema map[string]any, name string, depth int) (any, bool
 	case "object":
 		return f.object(schema, depth), true
 	case "array":
-		return f.list(schema, name, depth), true
+		return f.list(schema, name), true
 	case "number", "integer":
 		var n float64
 		if n, ok = f.number(name); ok && kind == "integer" {
@@ -107,7 +107,7 @@ func (f *filler) object(schema map[string]any, depth int) map[string]any {
 	return out
 }
 
-func (f *filler) list(schema map[string]any, name string, depth int) []any {
+func (f *filler) list(schema map[string]any, name string) []any {
 	out := []any{}
 	items, _ := schema["items"].(map[string]any)
 	kind, _ := schemaType(items)

@@ -1,0 +1,346 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/client"
+)
+
+func (a *app) batch() *cobra.Command {
+	var o batchOptions
+	run := &cobra.Command{
+		Use:   "run FILE.jsonl",
+		Short: "Run a file of jobs and collect their results",
+		Long: `Submit every line of a JSONL file as a job, and append each result to the output file as soon as the
+job has ended, in any order, with the number of its line.
+
+A line is a submit request: {"task":"summarize","input":"…","metadata":{…}}. The task may be left out
+when --task gives it.
+
+Interrupted, or without its server, the command can be run again with the same files: what has a
+result is not done again, what was submitted is not submitted again, and it ends with a complete
+output file. The exit code is 0 only when every job succeeded.`,
+		Example: `  forebay batch run documents.jsonl -o results.jsonl
+  forebay batch run texts.jsonl -o vectors.jsonl --task embed --queue slow
+  jq -r 'select(.status != "succeeded") | .line' results.jsonl`,
+		Args: arguments(1, "FILE.jsonl"),
+		RunE: func(c *cobra.Command, args []string) error {
+			o.file = args[0]
+			return a.runBatch(c.Context(), o)
+		},
+	}
+	flags := run.Flags()
+	// It has the name of the global flag, and takes its place.
+	flags.StringVarP(&o.out, "output", "o", "", "file the results are appended to (required)")
+	flags.StringVar(&o.task, "task", "", "task of the lines that name none")
+	flags.StringVar(&o.queue, "queue", "", "queue of the lines that name none")
+	flags.IntVar(&o.waiters, "waiters", 32, "jobs waited for at once")
+	return a.group("batch", "Run many jobs from a file", "", run)
+}
+
+type batchOptions struct {
+	file, out   string
+	task, queue string
+	waiters     int
+}
+
+func (a *app) runBatch(ctx context.Context, o batchOptions) (err error) {
+	if o.out == "" {
+		return usagef("--output is required: the file for the results")
+	}
+	if o.waiters < 1 || o.waiters > 1000 {
+		return usagef("--waiters must be 1 to 1000")
+	}
+	api, err := a.patient()
+	if err != nil {
+		return err
+	}
+	file, err := openBatchFile(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	lock := flock.New(o.out + ".lock")
+	if locked, err := lock.TryLock(); err != nil {
+		return usagef("cannot lock %s: %s", o.out, cause(err))
+	} else if !locked {
+		return &failure{exitConflict, "another batch run is writing " + o.out}
+	}
+	defer func() { err = errors.Join(err, os.Remove(lock.Path()), lock.Unlock()) }()
+	results, err := openResults(o.out, file.id, file.lines)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, results.Close()) }()
+
+	if err := a.reachable(ctx); err != nil {
+		return err
+	}
+	b := &batchRun{api: api, file: file, results: results, bar: a.bar(file.jobs, len(results.done))}
+	b.changed = sync.NewCond(&b.mu)
+	err = b.run(ctx, o.waiters)
+	b.bar.finish()
+	if err != nil {
+		if ctx.Err() != nil {
+			return &failure{exitInterrupted, fmt.Sprintf("interrupted with %d of %d done; run the same command again to go on", len(results.done), file.jobs)}
+		}
+		return err
+	}
+	if err := results.Sync(); err != nil {
+		return failf("cannot write %s: %s", o.out, cause(err))
+	}
+	fmt.Fprintf(a.err, "%d jobs: %d succeeded, %d did not\n", file.jobs, results.succeeded, file.jobs-results.succeeded)
+	if results.succeeded < file.jobs {
+		return &failure{code: exitFailed}
+	}
+	return nil
+}
+
+// reachable finds out soon that a long run could not even begin.
+func (a *app) reachable(ctx context.Context) error {
+	api, err := a.client()
+	if err != nil {
+		return err
+	}
+	_, err = api.Tasks(ctx)
+	return err
+}
+
+// batchRun submits the lines that have no result yet, waits for their jobs and records them. One
+// goroutine submits; some wait, each for one job at a time, and put back what takes long.
+type batchRun struct {
+	api     *client.Client
+	file    *batchFile
+	results *resultsFile
+	bar     *progress
+
+	mu        sync.Mutex
+	changed   *sync.Cond
+	pending   []pendingJob
+	waiting   int  // jobs in the hands of waiters
+	submitted bool // no more will come
+	err       error
+}
+
+type pendingJob struct {
+	line int
+	id   string
+}
+
+func (b *batchRun) run(ctx context.Context, waiters int) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// A waiter blocked on the condition must see the end too.
+	stop := context.AfterFunc(ctx, func() {
+		b.mu.Lock()
+		b.changed.Broadcast()
+		b.mu.Unlock()
+	})
+	defer stop()
+	var workers sync.WaitGroup
+	work := func(do func(context.Context) error) {
+		workers.Go(func() {
+			if err := do(ctx); err != nil {
+				b.mu.Lock()
+				if b.err == nil {
+					b.err = err
+				}
+				b.mu.Unlock()
+				cancel(err)
+			}
+		})
+	}
+	work(b.submit)
+	for range waiters {
+		work(b.wait)
+	}
+	workers.Wait()
+	return b.err
+}
+
+// submit sends what has no result yet.
+func (b *batchRun) submit(ctx context.Context) error {
+	defer func() {
+		b.mu.Lock()
+		b.submitted = true
+		b.changed.Broadcast()
+		b.mu.Unlock()
+	}()
+	if len(b.results.done) == b.file.jobs {
+		return nil
+	}
+	// Recording the first results and reading the file go on at the same time, so what was done
+	// before is looked up in a copy.
+	lines := b.file.requests(b.results.doneLines())
+	for result, err := range b.api.SubmitBulk(ctx, lines.each) {
+		if err != nil {
+			return err
+		}
+		line := lines.number(result.Line)
+		switch {
+		case result.Error != nil && !aboutLine(result.Error):
+			return result.Error
+		case result.Error != nil:
+			err = b.record(batchResult{Line: line, Status: statusRejected, Error: &forebay.JobError{
+				Class: forebay.ClassPermanent, Code: string(result.Error.Code), Message: result.Error.Error()}})
+		case result.Job == nil:
+			err = fmt.Errorf("line %d: the server answered with neither a job nor an error", line)
+		default:
+			b.push(pendingJob{line, result.Job.ID})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := lines.err; err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// aboutLine reports whether an error is the line's own fault, and not one that would meet them all.
+func aboutLine(e *forebay.Error) bool {
+	switch exitCodeOf(e.Code) {
+	case exitUsage, exitConflict, exitNotFound:
+		return true
+	}
+	return false
+}
+
+func (b *batchRun) push(job pendingJob) {
+	b.mu.Lock()
+	b.pending = append(b.pending, job)
+	b.mu.Unlock()
+	b.changed.Signal()
+}
+
+// next takes the job that waited longest. It reports false when there will be none.
+func (b *batchRun) next(ctx context.Context) (job pendingJob, crowded, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.pending) == 0 && ctx.Err() == nil {
+		if b.submitted && b.waiting == 0 {
+			return job, false, false
+		}
+		b.changed.Wait()
+	}
+	if ctx.Err() != nil {
+		return job, false, false
+	}
+	job, b.pending = b.pending[0], b.pending[1:]
+	b.waiting++
+	return job, len(b.pending) > 0, true
+}
+
+func (b *batchRun) wait(ctx context.Context) error {
+	for {
+		job, crowded, ok := b.next(ctx)
+		if !ok {
+			return ctx.Err()
+		}
+		err := b.follow(ctx, job, crowded)
+		b.mu.Lock()
+		b.waiting--
+		b.mu.Unlock()
+		b.changed.Broadcast()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// follow waits for one job and records it. While others stand behind it, it does not wait long: they
+// may have ended before.
+func (b *batchRun) follow(ctx context.Context, p pendingJob, crowded bool) error {
+	patience := 30 * time.Second
+	if crowded {
+		patience = 2 * time.Second
+	}
+	start := time.Now()
+	job, err := b.api.Poll(ctx, p.id, patience)
+	if err != nil {
+		return err
+	}
+	if !job.Status.Terminal() {
+		if wait := time.Second - time.Since(start); wait > 0 { // a server that stops does not wait
+			timer := time.NewTimer(wait)
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		b.push(p)
+		return nil
+	}
+	result := batchResult{Line: p.line, ID: job.ID, Status: job.Status, Result: job.Result, Error: job.Error,
+		Usage: &job.Usage, CorrelationID: job.CorrelationID, Metadata: job.Metadata}
+	if job.Status == forebay.StatusSucceeded && (len(job.Result) == 0 || string(job.Result) == "null") {
+		if result.Result, err = b.largeResult(ctx, job.ID); err != nil {
+			return err
+		}
+	}
+	return b.record(result)
+}
+
+func (b *batchRun) largeResult(ctx context.Context, id string) ([]byte, error) {
+	r, err := b.api.Result(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	data, err := io.ReadAll(io.LimitReader(r, maxInputBytes+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read result of %s: %w", id, err)
+	case len(data) > maxInputBytes:
+		return nil, forebay.Errorf(forebay.CodePayloadTooLarge, "the result of %s has more than %d bytes", id, maxInputBytes)
+	}
+	return data, nil
+}
+
+func (b *batchRun) record(r batchResult) error {
+	if err := b.results.append(r); err != nil {
+		return err
+	}
+	b.bar.add()
+	return nil
+}
+
+// progress is a bar on terminals, and nothing elsewhere.
+type progress struct{ bar *progressbar.ProgressBar }
+
+func (a *app) bar(jobs, done int) *progress {
+	if !isTerminal(a.err) {
+		return &progress{}
+	}
+	bar := progressbar.NewOptions(jobs, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription("jobs"),
+		progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("jobs"),
+		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth())
+	_ = bar.Set(done) // a terminal that cannot be written to is no reason to stop
+	return &progress{bar}
+}
+
+func (p *progress) add() {
+	if p.bar != nil {
+		_ = p.bar.Add(1)
+	}
+}
+
+func (p *progress) finish() {
+	if p.bar != nil {
+		_ = p.bar.Exit()
+	}
+}

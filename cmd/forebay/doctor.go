@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/config"
+	"github.com/forebayhq/forebay/server"
+)
+
+const (
+	minFreeBytes = 1 << 30
+	maxSync      = 100 * time.Millisecond
+	maxSkew      = 5 * time.Second
+)
+
+func (a *app) doctor() *cobra.Command {
+	var source config.Source
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check whether a server could run here",
+		Long: `Check whether a server could run here: its configuration, database, disk, port, blob storage, model
+deployments and clock. Each check is a line. The exit code is 0 when all are well, 8 when the
+configuration is not, 7 when the database or storage is not, 6 when the port is taken, else 1.`,
+		Example: "  forebay doctor --config forebay.yaml",
+		Args:    arguments(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			source.Environ = a.environ
+			d := &doctor{app: a}
+			d.examine(c.Context(), source)
+			return d.finish()
+		},
+	}
+	sourceFlags(c, &source)
+	c.Flags().StringVar(&source.Listen, "listen", "", "address to answer on")
+	return c
+}
+
+// finding is the result of one check.
+type finding struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+	code   int    // exit code if it is not OK
+}
+
+type doctor struct {
+	app      *app
+	findings []finding
+}
+
+func (d *doctor) found(name string, ok bool, code int, format string, args ...any) {
+	d.findings = append(d.findings, finding{name, ok, fmt.Sprintf(format, args...), code})
+}
+
+func (d *doctor) examine(ctx context.Context, source config.Source) {
+	d.clock()
+	loaded, err := config.Load(source)
+	if err != nil {
+		for _, line := range lines(ctx, err) {
+			d.found("configuration", false, exitConfiguration, "%s", line)
+		}
+		return
+	}
+	d.found("configuration", true, 0, "valid")
+	o := loaded.Options
+	d.deployments(o, loaded.Notes)
+	running := false
+	for _, check := range server.CheckDatabase(ctx, o.Database) {
+		d.found(check.Name, check.OK, exitStorage, "%s", check.Detail)
+		running = running || check.Name == "server" && check.OK && !strings.HasPrefix(check.Detail, "no ")
+	}
+	d.disk(filepath.Dir(strings.TrimPrefix(strings.TrimPrefix(o.Database, "sqlite:"), "//")))
+	d.blobs(ctx, o)
+	d.port(ctx, o, running)
+}
+
+// clock knows no true time; it finds clocks that were never set.
+func (d *doctor) clock() {
+	now := d.app.now()
+	ok := now.Year() >= 2025 && now.Year() < 2100
+	d.found("clock", ok, exitFailed, "%s", now.In(d.app.zone).Format(time.RFC3339))
+}
+
+func (d *doctor) deployments(o server.Options, notes []string) {
+	simulated := 0
+	for _, deployment := range o.Deployments {
+		if deployment.Provider == server.ProviderSim {
+			simulated++
+		}
+	}
+	detail := fmt.Sprintf("%d configured", len(o.Deployments))
+	if simulated == len(o.Deployments) {
+		detail += ", all simulated: no real model is called"
+	}
+	d.found("deployments", true, 0, "%s", detail)
+	for _, deployment := range o.Deployments {
+		if deployment.Provider == server.ProviderSim || deployment.APIKey != "" || deployment.EntraID || deployment.Endpoint != "" && deployment.Provider == server.ProviderOpenAI {
+			continue
+		}
+		d.found("deployment "+deployment.Name, false, exitConfiguration, "has no api_key")
+	}
+	for _, note := range notes {
+		d.found("note", true, 0, "%s", note)
+	}
+}
+
+// disk measures what every acknowledged job waits for.
+func (d *doctor) disk(folder string) {
+	if free, err := freeBytes(folder); err == nil {
+		d.found("free space", free >= minFreeBytes, exitStorage, "%.1f GiB", float64(free)/(1<<30))
+	} else if !errors.Is(err, errors.ErrUnsupported) {
+		d.found("free space", false, exitStorage, "cannot be seen: %s", cause(err))
+	}
+	took, err := syncTime(folder)
+	if err != nil {
+		d.found("fsync", false, exitStorage, "the database's folder cannot be written to: %s", cause(err))
+		return
+	}
+	d.found("fsync", took < maxSync, exitStorage, "takes %s", took.Round(10*time.Microsecond))
+}
+
+// syncTime is the mean of some small durable writes.
+func syncTime(folder string) (took time.Duration, err error) {
+	f, err := os.CreateTemp(folder, ".forebay-doctor-*")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
+	const writes = 10
+	block := make([]byte, 4096)
+	start := time.Now()
+	for range writes {
+		if _, err := f.Write(block); err != nil {
+			return 0, err
+		}
+		if err := f.Sync(); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(start) / writes, nil
+}
+
+func (d *doctor) blobs(ctx context.Context, o server.Options) {
+	if o.Blob == "" {
+		d.found("blob storage", true, 0, "a folder beside the database")
+		return
+	}
+	store, err := blob.Open(ctx, o.Blob)
+	if err != nil {
+		d.found("blob storage", false, exitStorage, "%s", err)
+		return
+	}
+	defer store.Close()
+	if err := store.Check(ctx); err != nil {
+		d.found("blob storage", false, exitStorage, "%s", err)
+		return
+	}
+	d.found("blob storage", true, 0, "reachable")
+}
+
+// port tries to listen. When a server has the database, the port being taken is as it should be, and
+// the server's clock can be compared.
+func (d *doctor) port(ctx context.Context, o server.Options, running bool) {
+	listener, err := net.Listen("tcp", o.Listen)
+	switch {
+	case err == nil:
+		listener.Close()
+		d.found("port", true, 0, "%s is free", o.Listen)
+		return
+	case !running:
+		d.found("port", false, exitUnavailable, "%s: %s", o.Listen, innermost(err))
+		return
+	}
+	d.found("port", true, 0, "%s is taken, as a server is running", o.Listen)
+	scheme := "http"
+	if o.TLS.CertFile != "" {
+		scheme = "https"
+	}
+	if skew, err := serverSkew(ctx, scheme+"://"+o.Listen+"/healthz"); err == nil {
+		if skew.Abs() < maxSkew {
+			d.found("server clock", true, 0, "agrees")
+		} else {
+			d.found("server clock", false, exitFailed, "differs by %s", skew.Abs().Round(time.Second))
+		}
+	}
+}
+
+func serverSkew(ctx context.Context, address string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	at, err := http.ParseTime(resp.Header.Get("Date"))
+	return time.Since(at), err
+}
+
+func innermost(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}
+
+// finish prints the findings. The exit code is that of the worst.
+func (d *doctor) finish() error {
+	code := exitOK
+	for _, f := range d.findings {
+		if !f.OK {
+			code = max(code, f.code)
+		}
+	}
+	err := printList(d.app, all(d.findings), 0, []column[finding]{
+		{"CHECK", func(f finding) string { return f.Name }},
+		{"STATE", func(f finding) string {
+			if f.OK {
+				return "ok"
+			}
+			return "WRONG"
+		}},
+		{"DETAIL", func(f finding) string { return f.Detail }},
+	})
+	if err != nil || code == exitOK {
+		return err
+	}
+	return &failure{code: code}
+}

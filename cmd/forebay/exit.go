@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/config"
+)
+
+// Exit codes are part of the command line's contract.
+const (
+	exitOK            = 0
+	exitFailed        = 1
+	exitUsage         = 2
+	exitNotFound      = 3
+	exitUnauthorized  = 4
+	exitConflict      = 5
+	exitUnavailable   = 6
+	exitStorage       = 7
+	exitConfiguration = 8
+	exitInterrupted   = 130
+)
+
+func exitCodes() *cobra.Command {
+	return &cobra.Command{
+		Use:   "exit-codes",
+		Short: "What the exit codes mean",
+		Long: `Every command ends with one of these exit codes:
+
+    0  it worked
+    1  the job, or a job of the batch, failed; or something unforeseen happened
+    2  the command line or the input is invalid
+    3  there is no such job, queue or key
+    4  the API key is missing, wrong or not allowed to do this
+    5  the state does not allow it: a conflict
+    6  the server cannot be reached, is busy or broken; or its port is taken
+    7  the database or the storage cannot be used
+    8  the configuration is invalid
+  130  interrupted
+
+An error is one line on standard error that begins with "forebay:".`,
+	}
+}
+
+// failure is an error with an exit code of its own. With no message nothing is printed.
+type failure struct {
+	code    int
+	message string
+}
+
+func (f *failure) Error() string { return f.message }
+
+func usagef(format string, args ...any) error {
+	return &failure{exitUsage, fmt.Sprintf(format, args...)}
+}
+
+func failf(format string, args ...any) error {
+	return &failure{exitFailed, fmt.Sprintf(format, args...)}
+}
+
+// report prints an error and returns its exit code.
+func (a *app) report(ctx context.Context, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	code := a.exitCode(ctx, err)
+	for _, line := range lines(ctx, err) {
+		fmt.Fprintln(a.err, "forebay: "+clean(line))
+	}
+	return code
+}
+
+func lines(ctx context.Context, err error) []string {
+	if e, ok := errors.AsType[*config.Error](err); ok {
+		return e.Problems
+	}
+	if e, ok := errors.AsType[*failure](err); ok {
+		if e.message == "" {
+			return nil
+		}
+		return []string{e.message}
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return []string{"interrupted"}
+	}
+	message := err.Error()
+	if e, ok := errors.AsType[*forebay.Error](err); ok && e.JobID != "" {
+		message += " (job " + e.JobID + ")"
+	}
+	return []string{strings.ReplaceAll(message, "\n", "; ")}
+}
+
+func (a *app) exitCode(ctx context.Context, err error) int {
+	if e, ok := errors.AsType[*failure](err); ok {
+		return e.code
+	}
+	if _, ok := errors.AsType[*config.Error](err); ok {
+		return exitConfiguration
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return exitInterrupted
+	}
+	if e, ok := errors.AsType[*forebay.Error](err); ok {
+		return exitCodeOf(e.Code)
+	}
+	if !a.running {
+		return exitUsage // cobra's own: unknown flags, missing arguments
+	}
+	return exitFailed
+}
+
+// exitCodeOf is the one place where codes become exit codes.
+func exitCodeOf(code forebay.Code) int {
+	switch code {
+	case forebay.CodeNotFound:
+		return exitNotFound
+	case forebay.CodeUnauthorized, forebay.CodeForbidden:
+		return exitUnauthorized
+	case forebay.CodeConflict, forebay.CodeLockLost, forebay.CodeIdempotencyMismatch:
+		return exitConflict
+	case forebay.CodeTooManyRequests, forebay.CodeUnavailable, forebay.CodeInternal:
+		return exitUnavailable
+	case forebay.CodeStorageFull, forebay.CodeDatabaseUnusable:
+		return exitStorage
+	}
+	return exitUsage
+}
+
+// ofQueue makes a queue that the command is about, and that does not exist, a thing not found.
+func ofQueue(err error) error {
+	if e, ok := errors.AsType[*forebay.Error](err); ok && e.Code == forebay.CodeUnknownQueue {
+		return &failure{exitNotFound, e.Error()}
+	}
+	return err
+}

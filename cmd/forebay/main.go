@@ -1,0 +1,123 @@
+// Command forebay is the server and its command line. Files are by subject; each command is a thin
+// layer over package client, or over package server for what runs in this process.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal asks to stop; the next one finds the default behaviour, and ends the process.
+	context.AfterFunc(ctx, stop)
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, environ: os.Environ(), now: time.Now, zone: time.Local}
+	os.Exit(a.run(ctx, os.Args[1:]))
+}
+
+// app is the process as the commands see it, and what the global flags say.
+type app struct {
+	in      io.Reader
+	out     io.Writer
+	err     io.Writer
+	environ []string
+	now     func() time.Time
+	zone    *time.Location
+
+	url    string
+	key    string
+	output string
+
+	running bool // the command line was understood
+}
+
+// run carries out one command line and returns the exit code.
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	return a.report(ctx, root.ExecuteContext(ctx))
+}
+
+func (a *app) root() *cobra.Command {
+	root := a.group("forebay", "Run language-model jobs durably",
+		`Forebay takes jobs that are too slow, too expensive or too unreliable for a request, keeps them on
+disk and runs them as fast as the model's quota allows.
+
+Start a server, submit a job and see its result:
+
+  forebay serve
+  forebay submit summarize --file report.txt --wait`,
+		a.serve(), a.worker(), a.submit(), a.jobs(), a.batch(),
+		a.setAside("dlq", "dead-letter"), a.setAside("quarantine", "quarantine"),
+		a.queues(), a.tasks(), a.deployments(), a.keys(), a.reports(), a.config(), a.doctor(), a.version(), exitCodes(),
+	)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return a.checkGlobals() }
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.url, "url", "", "address of the server (FOREBAY_URL; default http://127.0.0.1:8080)")
+	flags.StringVar(&a.key, "key", "", "API key; better in FOREBAY_API_KEY, where no other user sees it")
+	flags.StringVarP(&a.output, "output", "o", "table", "how to print: table, json or jsonl")
+	// Groups can be run only to say what is wrong; that is no way to use them.
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
+	return root
+}
+
+// group is a command that only has others.
+func (a *app) group(use, short, long string, commands ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs, DisableFlagsInUseLine: true}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return c.Help()
+		}
+		near := c.SuggestionsFor(args[0])
+		if len(near) > 0 {
+			return usagef("unknown command %q; did you mean %q?", args[0], c.CommandPath()+" "+near[0])
+		}
+		return usagef("unknown command %q; see %s --help", args[0], c.CommandPath())
+	}
+	c.SuggestionsMinimumDistance = 2
+	c.AddCommand(commands...)
+	return c
+}
+
+// arguments checks the number of arguments: the first needed are required, the other names optional.
+func arguments(needed int, names ...string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) < needed:
+			return usagef("%s is missing; see %s --help", names[len(args)], c.CommandPath())
+		case len(args) > len(names):
+			return usagef("unexpected argument %q; see %s --help", args[len(names)], c.CommandPath())
+		}
+		return nil
+	}
+}
+
+func (a *app) checkGlobals() error {
+	a.running = true
+	switch a.output {
+	case outputTable, outputJSON, outputJSONL:
+		return nil
+	}
+	return usagef("--output must be table, json or jsonl, not %q", a.output)
+}
+
+// getenv returns a variable's value, or "".
+func (a *app) getenv(name string) string {
+	for _, variable := range a.environ {
+		if len(variable) > len(name) && variable[:len(name)] == name && variable[len(name)] == '=' {
+			return variable[len(name)+1:]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebayhq/forebay"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+var testNow = time.Date(2030, 1, 2, 15, 4, 5, 0, time.UTC)
+
+// ran is what one command line did.
+type ran struct {
+	code     int
+	out, err string
+}
+
+type command struct {
+	url     string
+	in      string
+	environ []string
+}
+
+func (c command) run(ctx context.Context, args ...string) ran {
+	var out, err bytes.Buffer
+	a := &app{in: strings.NewReader(c.in), out: &out, err: &err, environ: c.environ, now: func() time.Time { return testNow }, zone: time.UTC}
+	if c.url != "" {
+		a.environ = append(a.environ, "FOREBAY_URL="+c.url)
+	}
+	code := a.run(ctx, args)
+	return ran{code, out.String(), err.String()}
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (go test -update writes it); got:\n%s", file, got)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	var all strings.Builder
+	var visit func(c *cobra.Command)
+	visit = func(c *cobra.Command) {
+		if c.Name() == "completion" || c.Name() == "help" {
+			return
+		}
+		path := strings.Fields(c.CommandPath())[1:]
+		got := command{}.run(t.Context(), append([]string{"help"}, path...)...)
+		if got.code != exitOK || got.err != "" {
+			t.Errorf("help %s: exit code %d, %q", path, got.code, got.err)
+		}
+		all.WriteString("$ forebay help " + strings.Join(path, " ") + "\n" + got.out + "\n")
+		for _, child := range c.Commands() {
+			visit(child)
+		}
+	}
+	visit((&app{}).root())
+	golden(t, "help", all.String())
+	for _, line := range strings.Split(all.String(), "\n") {
+		if len([]rune(line)) > 150 {
+			t.Errorf("a line of help is %d characters wide: %s", len([]rune(line)), line)
+		}
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	got := command{}.run(t.Context(), "completion", "bash")
+	if got.code != exitOK || !strings.Contains(got.out, "__start_forebay") {
+		t.Errorf("exit code %d, %d bytes", got.code, len(got.out))
+	}
+}
+
+func TestUsageErrors(t *testing.T) {
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "binary")
+	if err := os.WriteFile(binary, []byte{0xff, 0xfe}, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The address is one where nothing may be asked for.
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("sent %s", r.URL) }))
+	defer server.Close()
+	for _, c := range []struct {
+		args string
+		want string
+	}{
+		{"jbs", `unknown command "jbs"; did you mean "forebay jobs"?`},
+		{"jobs lst", `unknown command "lst"; did you mean "forebay jobs list"?`},
+		{"jobs xyzzy", `unknown command "xyzzy"; see forebay jobs --help`},
+		{"jobs get", "JOB_ID is missing; see forebay jobs get --help"},
+		{"jobs get a b", `unexpected argument "b"`},
+		{"jobs list --bogus", "unknown flag: --bogus"},
+		{"jobs list --limit many", "invalid argument"},
+		{"jobs list --limit -1", "--limit must not be negative"},
+		{"jobs list --status done", `--status knows no "done"`},
+		{"jobs list -o yaml", "--output must be table, json or jsonl"},
+		{"jobs list --url localhost", "the server's address must be like http://127.0.0.1:8080"},
+		{"submit chat", "the input is missing"},
+		{"submit chat --input a --file b", "give the input once"},
+		{"submit chat - --file b", "give the input once"},
+		{"submit chat +", `unexpected argument "+"`},
+		{"submit chat --file " + filepath.Join(dir, "none"), "no such file"},
+		{"submit chat --file " + binary, "not valid UTF-8"},
+		{"submit chat --json --input {", "input: is not valid JSON"},
+		{"submit chat --input a --metadata b", "--metadata must be key=value"},
+		{"submit chat --input a --deadline soon", "--deadline must be a duration"},
+		{"submit chat --input a --deadline -5m", "--deadline must be a duration"},
+		{"dlq redrive", "name jobs, select them by flags, or say --all"},
+		{"dlq redrive job_1 --all", "name jobs, select them by flags, or say --all"},
+		{"dlq redrive --task t --set-task u", "only exactly one job can be changed"},
+		{"quarantine purge", "name jobs, select them by flags, or say --all"},
+		{"report retries --since yesterday", "--since must be a duration"},
+		{"batch run x", "--output is required"},
+		{"batch run " + filepath.Join(dir, "none") + " -o " + filepath.Join(dir, "out"), "no such file"},
+		{"keys create --expires never", "--expires must be a duration"},
+	} {
+		got := command{url: server.URL}.run(t.Context(), strings.Fields(c.args)...)
+		if got.code != exitUsage || got.out != "" || !strings.HasPrefix(got.err, "forebay: ") ||
+			!strings.Contains(got.err, c.want) || strings.Count(got.err, "\n") != 1 {
+			t.Errorf("forebay %s: exit code %d, output %q, error %q; want 2 and one line with %q", c.args, got.code, got.out, got.err, c.want)
+		}
+	}
+}
+
+func TestExitCodesOfAnswers(t *testing.T) {
+	for code, want := range map[forebay.Code]int{
+		forebay.CodeInvalidRequest: 2, forebay.CodeInvalidJSON: 2, forebay.CodeUnknownField: 2, forebay.CodeUnknownTask: 2,
+		forebay.CodeUnknownQueue: 2, forebay.CodeInvalidCursor: 2, forebay.CodePayloadTooLarge: 2, forebay.CodeUnsupportedMedia: 2,
+		forebay.CodeNotSupported: 2, forebay.CodeMethodNotAllowed: 2,
+		forebay.CodeNotFound: 3, forebay.CodeUnauthorized: 4, forebay.CodeForbidden: 4,
+		forebay.CodeConflict: 5, forebay.CodeIdempotencyMismatch: 5, forebay.CodeLockLost: 5,
+		forebay.CodeTooManyRequests: 6, forebay.CodeUnavailable: 6, forebay.CodeInternal: 6,
+		forebay.CodeStorageFull: 7, forebay.CodeDatabaseUnusable: 7,
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusTeapot)
+			json.NewEncoder(w).Encode(map[string]any{"code": code, "detail": "two\nlines \x1b[31m"})
+		}))
+		got := command{url: server.URL}.run(t.Context(), "jobs", "get", "job_1")
+		if got.code != want || got.out != "" || got.err != "forebay: two; lines \uFFFD[31m\n" {
+			t.Errorf("%s: exit code %d, output %q, error %q; want %d", code, got.code, got.out, got.err, want)
+		}
+		server.Close()
+	}
+}
+
+func TestQueueThatDoesNotExist(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusNotFound)
+		json.NewEncoder(w).Encode(map[string]any{"code": forebay.CodeUnknownQueue, "detail": "queue: there is none", "field": "queue"})
+	}))
+	defer server.Close()
+	for _, args := range []string{"queues get q", "queues pause q", "dlq list --queue q", "quarantine peek job_1 --queue q"} {
+		if got := (command{url: server.URL}).run(t.Context(), strings.Fields(args)...); got.code != exitNotFound {
+			t.Errorf("%s: exit code %d, want 3", args, got.code)
+		}
+	}
+}
+
+func TestUnreachableAndInterrupted(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	got := command{url: server.URL}.run(t.Context(), "jobs", "list")
+	if got.code != exitUnavailable || !strings.HasPrefix(got.err, "forebay: cannot reach the server at "+server.URL) {
+		t.Errorf("exit code %d, error %q", got.code, got.err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got := (command{url: server.URL}).run(ctx, "jobs", "list"); got.code != exitInterrupted || got.err != "forebay: interrupted\n" {
+		t.Errorf("exit code %d, error %q", got.code, got.err)
+	}
+}
+
+func TestKeyComesFromFlagOrEnvironment(t *testing.T) {
+	var got string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = r.Header.Get("Authorization")
+		w.Write([]byte(`{"items":[]}`))
+	}))
+	defer server.Close()
+	c := command{url: server.URL, environ: []string{"FOREBAY_API_KEY=fb_env"}}
+	if c.run(t.Context(), "queues", "list"); got != "Bearer fb_env" {
+		t.Errorf("sent %q", got)
+	}
+	if c.run(t.Context(), "queues", "list", "--key", "fb_flag"); got != "Bearer fb_flag" {
+		t.Errorf("sent %q", got)
+	}
+}
+
+func TestConfigurationCommands(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "forebay.yaml")
+	write := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("deployments: [{name: a, provider: openai, model: m, api_key: sk-secret}]\n")
+	if got := (command{}).run(t.Context(), "config", "validate", "--config", file); got.code != exitOK || got.out != "the configuration is valid\n" {
+		t.Errorf("validate: %+v", got)
+	}
+	got := command{}.run(t.Context(), "config", "print", "--config", file, "--listen", ":1")
+	if got.code != exitOK || !strings.Contains(got.out, "api_key: '***'") || !strings.Contains(got.out, "lock_duration: 1m0s") || !strings.Contains(got.out, "listen: :1") {
+		t.Errorf("print: %+v", got)
+	}
+	write("lisen: x\nlimits: 3\n")
+	for _, args := range []string{"config validate", "config print", "serve", "worker", "keys list"} {
+		got := command{}.run(t.Context(), append(strings.Fields(args), "--config", file)...)
+		want := "forebay: limits: must be a section of keys and values, not a whole number\nforebay: lisen: unknown key \"lisen\"; did you mean listen?\n"
+		if got.code != exitConfiguration || got.err != want {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+	if got := (command{}).run(t.Context(), "doctor", "--config", file); got.code != exitConfiguration || !strings.Contains(got.out, "lisen") {
+		t.Errorf("doctor: %+v", got)
+	}
+}
+
+func TestServeErrors(t *testing.T) {
+	dir := t.TempDir()
+	database := "sqlite:" + filepath.Join(dir, "forebay.db")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	got := command{}.run(t.Context(), "serve", "--database", database, "--listen", taken.Addr().String())
+	if got.code != exitUnavailable || !strings.Contains(got.err, "address already in use") || !strings.Contains(got.err, "\nforebay: ") && !strings.HasPrefix(got.err, "forebay: ") {
+		t.Errorf("taken port: %+v", got)
+	}
+	notOurs := filepath.Join(dir, "notours.db")
+	if err := os.WriteFile(notOurs, bytes.Repeat([]byte("not a database "), 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got = command{}.run(t.Context(), "serve", "--database", "sqlite:"+notOurs, "--listen", "127.0.0.1:0")
+	if got.code != exitStorage || strings.Contains(got.err, dir) {
+		t.Errorf("not a database: %+v", got)
+	}
+	got = command{}.run(t.Context(), "serve", "--database", "postgres://x", "--listen", "127.0.0.1:0")
+	if got.code != exitConfiguration {
+		t.Errorf("PostgreSQL: %+v", got)
+	}
+}
+
+func TestUnforeseenErrorsAreFailures(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{err: &out, running: true}
+	if code := a.report(t.Context(), errors.New("odd\nthing")); code != exitFailed || out.String() != "forebay: odd; thing\n" {
+		t.Errorf("exit code %d, %q", code, out.String())
+	}
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/forebayhq/forebay/internal/config"
+	"github.com/forebayhq/forebay/server"
+)
+
+func (a *app) serve() *cobra.Command {
+	var source config.Source
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the server: HTTP and workers",
+		Long: `Run the server. Without any configuration it keeps its database in ./forebay.db, answers on
+127.0.0.1:8080 to this machine only, and works with a simulated model.
+
+On SIGINT or SIGTERM it takes no more work, lets calls in flight finish for up to shutdown_timeout,
+returns the rest to their queues and exits; a second signal ends it at once. No job is lost either way.`,
+		Example: `  forebay serve
+  forebay serve --listen :8080 --database sqlite:/var/lib/forebay/forebay.db
+  forebay serve --config forebay.yaml
+  OPENAI_API_KEY=sk-… forebay serve`,
+		Args: arguments(0),
+		RunE: func(c *cobra.Command, _ []string) error { return a.runServer(c.Context(), source, false) },
+	}
+	sourceFlags(c, &source)
+	c.Flags().StringVar(&source.Listen, "listen", "", "address to answer on (default 127.0.0.1:8080)")
+	return c
+}
+
+func (a *app) worker() *cobra.Command {
+	var source config.Source
+	c := &cobra.Command{
+		Use:     "worker",
+		Short:   "Run workers without HTTP",
+		Long:    "Run what serve runs, without answering HTTP: the jobs already in the database are carried out.",
+		Example: "  forebay worker --config forebay.yaml",
+		Args:    arguments(0),
+		RunE:    func(c *cobra.Command, _ []string) error { return a.runServer(c.Context(), source, true) },
+	}
+	sourceFlags(c, &source)
+	return c
+}
+
+func sourceFlags(c *cobra.Command, source *config.Source) {
+	c.Flags().StringVar(&source.File, "config", "", "configuration file, YAML")
+	c.Flags().StringVar(&source.Database, "database", "", "the database, sqlite:PATH (default sqlite:forebay.db)")
+}
+
+func (a *app) runServer(ctx context.Context, source config.Source, workerOnly bool) error {
+	source.Environ = a.environ
+	loaded, err := config.Load(source)
+	if err != nil {
+		return err
+	}
+	o := loaded.Options
+	o.WorkerOnly = workerOnly
+	o.Version = buildVersion()
+	o.Logger = a.logger(o.Log)
+	for _, note := range loaded.Notes {
+		o.Logger.Info(note) //nolint:sloglint // one of a few fixed sentences
+	}
+	s, err := server.New(o)
+	if err != nil {
+		return configured(err)
+	}
+	if err := s.Run(ctx); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}
+
+// logger writes what the options ask for: by default text on a terminal, else JSON.
+func (a *app) logger(o server.Log) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.Level)); err != nil {
+		level = slog.LevelInfo // validated before
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if o.Format == "text" || o.Format == "" && isTerminal(a.err) {
+		return slog.New(slog.NewTextHandler(a.err, options))
+	}
+	return slog.New(slog.NewJSONHandler(a.err, options))
+}
+
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}

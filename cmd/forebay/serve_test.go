@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// startServer runs the serve command on a new database. stop ends it as a signal does and returns its
+// exit code; it may be called again.
+func startServer(t *testing.T) (url, database string, stop func() int) {
+	t.Helper()
+	database = "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
+	ctx, cancel := context.WithCancel(context.Background())
+	log, stderr := io.Pipe()
+	exited := make(chan int, 1)
+	a := &app{in: strings.NewReader(""), out: io.Discard, err: stderr, now: time.Now, zone: time.UTC}
+	go func() {
+		code := a.run(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--database", database})
+		stderr.Close()
+		exited <- code
+	}()
+	listening := make(chan string, 1)
+	go func() {
+		defer close(listening)
+		lines := bufio.NewScanner(log)
+		for lines.Scan() {
+			var entry struct{ Listen string }
+			if json.Unmarshal(lines.Bytes(), &entry) == nil && entry.Listen != "" {
+				listening <- entry.Listen
+			}
+		}
+	}()
+	stop = func() int {
+		cancel()
+		code := <-exited
+		exited <- code
+		return code
+	}
+	t.Cleanup(func() { stop() })
+	address, ok := <-listening
+	if !ok {
+		t.Fatalf("serve ended with exit code %d", stop())
+	}
+	return "http://" + address, database, stop
+}
+
+func TestAgainstAServer(t *testing.T) {
+	url, database, stop := startServer(t)
+	run := func(want int, args ...string) string {
+		t.Helper()
+		got := command{url: url, in: "From standard input."}.run(t.Context(), args...)
+		if got.code != want {
+			t.Fatalf("forebay %s: exit code %d, want %d; %s%s", strings.Join(args, " "), got.code, want, got.out, got.err)
+		}
+		return got.out
+	}
+
+	var answer struct{ Text string }
+	if out := run(0, "submit", "chat", "--input", "hello", "--wait"); json.Unmarshal([]byte(out), &answer) != nil || answer.Text == "" {
+		t.Errorf("submit --wait printed %q", out)
+	}
+	var job forebay.Job
+	out := run(0, "submit", "summarize", "-", "--metadata", "k=v", "--priority", "9", "--correlation-id", "c-1", "-o", "json")
+	if err := json.Unmarshal([]byte(out), &job); err != nil || job.Metadata["k"] != "v" || job.Priority != 9 || job.CorrelationID != "c-1" {
+		t.Fatalf("submitted %s: %v", out, err)
+	}
+	if out := run(0, "jobs", "watch", job.ID); !strings.Contains(out, "accepted") || !strings.Contains(out, "succeeded") {
+		t.Errorf("watch printed %q", out)
+	}
+	run(0, "jobs", "get", job.ID, "--wait")
+	if out := run(0, "jobs", "result", job.ID); !strings.Contains(out, "From standard input") {
+		t.Errorf("result printed %q", out)
+	}
+	if out := run(0, "jobs", "attempts", job.ID, "-o", "jsonl"); !strings.Contains(out, `"outcome":"succeeded"`) {
+		t.Errorf("attempts printed %q", out)
+	}
+	if out := run(0, "jobs", "list", "--status", "succeeded", "--limit", "1", "-o", "json"); strings.Count(out, `"id"`) != 1 {
+		t.Errorf("list printed %q", out)
+	}
+	run(exitNotFound, "jobs", "get", "job_00000000000000000000000000")
+	run(exitConflict, "jobs", "redrive", job.ID)
+	run(0, "submit", "chat", "--input", "a", "--idempotency-key", "same")
+	run(exitConflict, "submit", "chat", "--input", "b", "--idempotency-key", "same")
+	run(exitUsage, "submit", "nosuchtask", "--input", "a")
+	run(exitUsage, "submit", "chat", "--input", "a", "--deadline", "2020-01-02T15:04:05Z")
+
+	// A job that cannot succeed is set aside, inspected, changed and redriven.
+	run(0, "deployments", "sim", "simulated", `{"refuse_phrases":["forbidden"]}`)
+	if out := (command{url: url}).run(t.Context(), "submit", "chat", "--input", "a forbidden thing", "--wait"); out.code != exitFailed || !strings.Contains(out.err, "failed: ") {
+		t.Errorf("refused job: %+v", out)
+	}
+	var set []forebay.SetAsideJob
+	if err := json.Unmarshal([]byte(run(0, "dlq", "list", "-o", "json")), &set); err != nil || len(set) != 1 {
+		t.Fatalf("dead letters are %+v, %v", set, err)
+	}
+	if out := run(0, "dlq", "peek", set[0].JobID); !strings.Contains(out, "a forbidden thing") {
+		t.Errorf("peek printed %q", out)
+	}
+	if out := run(0, "dlq", "redrive", "--all", "--dry-run"); !strings.Contains(out, "0 (dry run)") {
+		t.Errorf("dry run printed %q", out)
+	}
+	run(0, "dlq", "redrive", set[0].JobID, "--set-input", "an allowed thing")
+	if out := run(0, "jobs", "get", set[0].JobID, "--wait", "-o", "json"); !strings.Contains(out, `"generation": 2`) || !strings.Contains(out, `"status": "succeeded"`) {
+		t.Errorf("redriven job: %s", out)
+	}
+	if out := run(0, "dlq", "purge", "--all"); !strings.HasSuffix(strings.TrimSpace(out), "0") {
+		t.Errorf("purge printed %q", out)
+	}
+
+	if out := run(0, "queues", "pause", "default"); !strings.Contains(out, "paused") {
+		t.Errorf("pause printed %q", out)
+	}
+	waiting := strings.Fields(run(0, "submit", "chat", "--input", "waits"))[0]
+	if out := run(0, "jobs", "cancel", waiting); !strings.Contains(out, "cancelled") {
+		t.Errorf("cancel printed %q", out)
+	}
+	if out := run(0, "queues", "resume", "default"); !strings.Contains(out, "running") {
+		t.Errorf("resume printed %q", out)
+	}
+	if out := run(0, "report", "retries", "--since", "2020-01-01T00:00:00Z", "--until", time.Now().Add(time.Hour).UTC().Format(time.RFC3339)); !strings.Contains(out, "attempts") {
+		t.Errorf("report printed %q", out)
+	}
+
+	// A second server on the same database is refused; doctor says who has it.
+	if got := (command{}).run(t.Context(), "serve", "--listen", "127.0.0.1:0", "--database", database); got.code != exitStorage {
+		t.Errorf("a second server: %+v", got)
+	}
+	if got := (command{}).run(t.Context(), "doctor", "--listen", strings.TrimPrefix(url, "http://"), "--database", database); !strings.Contains(got.out, "is running on this database") || !strings.Contains(got.out, "taken, as a server is running") {
+		t.Errorf("doctor: %+v", got)
+	}
+	if code := stop(); code != exitOK {
+		t.Errorf("serve ended with %d after being asked to stop, want 0", code)
+	}
+}
+
+func TestBatchAgainstAServer(t *testing.T) {
+	url, _, _ := startServer(t)
+	file, out := batchFileOf(t, 300)
+	got := command{url: url}.run(t.Context(), "batch", "run", file, "-o", out, "--task", "embed")
+	if got.code != exitOK {
+		t.Fatalf("%+v", got)
+	}
+	if all := results(t, out); len(all) != 300 {
+		t.Errorf("%d results", len(all))
+	}
+	// Without its output everything is collected again, and nothing is done twice.
+	if err := os.Remove(out); err != nil {
+		t.Fatal(err)
+	}
+	if got = (command{url: url}).run(t.Context(), "batch", "run", file, "-o", out, "--task", "embed"); got.code != exitOK {
+		t.Fatalf("%+v", got)
+	}
+	list := command{url: url}.run(t.Context(), "jobs", "list", "--limit", "0", "-o", "jsonl")
+	if n := strings.Count(list.out, "\n"); n != 300 {
+		t.Errorf("%d jobs after running 300 lines twice", n)
+	}
+}
+
+func TestKeysBeforeAServerAndBeside(t *testing.T) {
+	url, database, stop := startServer(t)
+	create := func(scopes string, args ...string) forebay.APIKey {
+		t.Helper()
+		args = append([]string{"keys", "create", "--tenant", "acme", "--scopes", scopes, "--database", database, "-o", "json"}, args...)
+		got := command{}.run(t.Context(), args...)
+		var key forebay.APIKey
+		if err := json.Unmarshal([]byte(got.out), &key); err != nil || got.code != exitOK || got.err != "" || !strings.HasPrefix(key.Key, "fb_") {
+			t.Fatalf("%+v: %v", got, err)
+		}
+		return key
+	}
+	reader := create("read", "--expires", "2999-01-02T15:04:05Z")
+	if reader.Tenant != "acme" || reader.ExpiresAt == nil || reader.ExpiresAt.Year() != 2999 {
+		t.Errorf("key is %+v", reader)
+	}
+	with := func(key forebay.APIKey) command {
+		return command{url: url, environ: []string{"FOREBAY_API_KEY=" + key.Key}}
+	}
+	if got := with(reader).run(t.Context(), "jobs", "list"); got.code != exitOK {
+		t.Errorf("with the key: %+v", got)
+	}
+	if got := with(reader).run(t.Context(), "submit", "chat", "--input", "a"); got.code != exitUnauthorized {
+		t.Errorf("without the scope: %+v", got)
+	}
+	if got := with(forebay.APIKey{Key: "fb_wrong"}).run(t.Context(), "jobs", "list"); got.code != exitUnauthorized {
+		t.Errorf("with a wrong key: %+v", got)
+	}
+
+	list := command{}.run(t.Context(), "keys", "list", "--database", database)
+	if !strings.Contains(list.out, reader.ID) || !strings.Contains(list.out, "valid") || strings.Contains(list.out, reader.Key) {
+		t.Errorf("list: %+v", list)
+	}
+	stop()
+	if got := (command{}).run(t.Context(), "keys", "revoke", reader.ID, "--database", database); got.code != exitOK {
+		t.Errorf("revoke without a server: %+v", got)
+	}
+	if got := (command{}).run(t.Context(), "keys", "list", "--database", database); !strings.Contains(got.out, "revoked") {
+		t.Errorf("list: %+v", got)
+	}
+	if got := (command{}).run(t.Context(), "keys", "revoke", "key_unknown", "--database", database); got.code != exitNotFound {
+		t.Errorf("revoke of an unknown key: %+v", got)
+	}
+	if got := (command{}).run(t.Context(), "keys", "create", "--scopes", "everything", "--database", database); got.code != exitUsage {
+		t.Errorf("unknown scope: %+v", got)
+	}
+}
+
+func TestDoctorOnAFreshFolder(t *testing.T) {
+	got := command{}.run(t.Context(), "doctor", "--database", "sqlite:"+filepath.Join(t.TempDir(), "forebay.db"), "--listen", "127.0.0.1:0", "-o", "jsonl")
+	for _, line := range bytes.Split(bytes.TrimSpace([]byte(got.out)), []byte("\n")) {
+		var f finding
+		// How fast and how full this machine's disk is, is no matter of the test.
+		if err := json.Unmarshal(line, &f); err != nil || !f.OK && f.Name != "free space" && f.Name != "fsync" {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	missing := command{}.run(t.Context(), "doctor", "--database", "sqlite:/nowhere/forebay.db", "--listen", "127.0.0.1:0")
+	if missing.code != exitStorage || !strings.Contains(missing.out, "WRONG") {
+		t.Errorf("folder that does not exist: %+v", missing)
+	}
+}

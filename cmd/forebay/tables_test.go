@@ -1,0 +1,104 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/client"
+)
+
+func pointer[T any](v T) *T { return &v }
+
+// answers is what a fake server says at each address.
+func answers() map[string]any {
+	earlier := func(d time.Duration) time.Time { return testNow.Add(-d) }
+	failed := forebay.Job{ID: "job_2", Status: forebay.StatusFailed, Task: "classify", Queue: "slow", Tenant: "acme", Priority: 9, CorrelationID: "order-7",
+		SessionID: pointer("s"), Generation: 2, Attempt: 5, MaxAttempts: 5, CreatedAt: earlier(3 * time.Hour), StartedAt: pointer(earlier(2 * time.Hour)),
+		CompletedAt: pointer(earlier(30 * time.Minute)), Deadline: pointer(testNow.Add(20 * time.Minute)), MaxCostUSD: pointer(forebay.USD(0.5)),
+		Usage: forebay.Usage{InputTokens: 1200, OutputTokens: 300, CostUSD: forebay.USD(0.0125)}, Metadata: map[string]string{"b": "2", "a": "1\x1b[2J"},
+		Error: &forebay.JobError{Class: forebay.ClassTransient, Code: "timeout", Message: "the call took\ntoo long"}}
+	waiting := forebay.Job{ID: "job_1", Status: forebay.StatusRetrying, WaitingFor: pointer(forebay.WaitSchedule), Task: "summarize", Queue: "default", Tenant: "acme",
+		Priority: 5, CorrelationID: "job_1", Generation: 1, Attempt: 1, MaxAttempts: 5, CreatedAt: earlier(42 * time.Second), ScheduledAt: pointer(testNow.Add(4 * time.Second))}
+	queue := forebay.QueueInfo{Name: "default", Active: 12, Scheduled: 3, Locked: 64, Retrying: 2, DeadLetter: 1, OldestAgeSeconds: pointer(93.5),
+		Concurrency: 64, RetryConcurrency: 4, LockSeconds: 60, MaxDeliveryCount: 10}
+	set := forebay.SetAsideJob{JobID: "job_2", Task: "classify", Queue: "slow", Reason: "MaxAttemptsExceeded", Description: "timeout: the call took too long", ErrorClass: "transient",
+		Generation: 2, Attempt: 5, DeliveryCount: 6, CorrelationID: "order-7", CreatedAt: earlier(72 * time.Hour), SetAsideAt: earlier(49 * time.Hour), InputBytes: 17,
+		Properties: map[string]string{"last_error": "timeout"}}
+	whole := set
+	whole.Input = json.RawMessage(`"a difficult text"`)
+	class := forebay.ClassTransient
+	return map[string]any{
+		"/v1/jobs":       forebay.Page[forebay.Job]{Items: []forebay.Job{waiting, failed}},
+		"/v1/jobs/job_2": failed,
+		"/v1/jobs/job_2/attempts": forebay.Page[forebay.Attempt]{Items: []forebay.Attempt{
+			{Number: 1, Generation: 1, Deployment: "east", StartedAt: earlier(time.Hour), FinishedAt: earlier(time.Hour - 1500*time.Millisecond), Outcome: forebay.OutcomeRetried,
+				ErrorClass: &class, ErrorCode: pointer("timeout"), ErrorMessage: pointer("the call took too long"), RetryDelaySeconds: pointer(2.5)},
+			{Number: 2, Generation: 1, Deployment: "west", StartedAt: earlier(time.Minute), FinishedAt: earlier(time.Minute - time.Second), Outcome: forebay.OutcomeSucceeded,
+				Usage: forebay.TokenUsage{InputTokens: 100, OutputTokens: 20}, CostUSD: forebay.USD(0.003)},
+		}},
+		"/v1/queues":                         forebay.Page[forebay.QueueInfo]{Items: []forebay.QueueInfo{queue, {Name: "slow", Paused: true}}},
+		"/v1/queues/default":                 queue,
+		"/v1/queues/slow/dead-letters":       forebay.Page[forebay.SetAsideJob]{Items: []forebay.SetAsideJob{set}},
+		"/v1/queues/slow/dead-letters/job_2": whole,
+		"/v1/queues/slow/quarantine/redrive": forebay.RedriveReport{Matched: 3, Redriven: 2, Skipped: 1, Reasons: map[string]int{"content_filter": 3}},
+		"/v1/queues/slow/quarantine/purge":   forebay.PurgeReport{Purged: 4},
+		"/v1/tasks":                          forebay.Page[client.Task]{Items: []client.Task{{Name: "chat", Description: "Answers.", Queue: "default"}}},
+		"/v1/deployments":                    forebay.Page[client.Deployment]{Items: []client.Deployment{{Name: "east", Provider: "azure-openai", Models: []string{"chat"}, TokensPerMinute: 240000, Price: forebay.Price{Input: 2.5, Output: 10}}}},
+		"/v1/reports/retries": forebay.RetryReport{Since: earlier(24 * time.Hour), Until: testNow, Attempts: 10, Succeeded: 6, Retried: 3, Failed: 1, JobsRetried: 3, JobsRetriedSucceeded: 2, JobsRetriedFailed: 1,
+			ByAttempt:    []forebay.AttemptCount{{Number: 1, Succeeded: 5, Failed: 3}, {Number: 2, Succeeded: 1, Failed: 1}},
+			ByDeployment: []forebay.ErrorCount{{Name: "east", Class: "transient", Code: "timeout", Count: 4}},
+			ByHour:       []forebay.HourCount{{Hour: earlier(time.Hour), Attempts: 10, Failed: 4}}},
+	}
+}
+
+func TestTables(t *testing.T) {
+	known := answers()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v, ok := known[r.URL.Path]
+		if !ok {
+			t.Errorf("asked for %s", r.URL.Path)
+		}
+		json.NewEncoder(w).Encode(v)
+	}))
+	defer server.Close()
+	var all strings.Builder
+	for _, args := range []string{
+		"jobs list", "jobs get job_2", "jobs attempts job_2", "queues list", "queues get default", "dlq list --queue slow", "dlq peek job_2 --queue slow",
+		"quarantine redrive --queue slow --all", "quarantine purge --queue slow --before 30d", "tasks", "deployments list", "report retries",
+		"queues get default -o jsonl", "tasks -o json", "tasks -o jsonl",
+	} {
+		got := command{url: server.URL}.run(t.Context(), strings.Fields(args)...)
+		if got.code != exitOK || got.err != "" {
+			t.Errorf("%s: exit code %d, %s", args, got.code, got.err)
+		}
+		if strings.Contains(got.out, "\x1b") && !strings.Contains(args, "json") {
+			t.Errorf("%s: control characters reach the terminal", args)
+		}
+		fmt.Fprintf(&all, "$ forebay %s\n%s\n", args, got.out)
+	}
+	golden(t, "tables", all.String())
+}
+
+func TestSpans(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0ms", 999 * time.Millisecond: "999ms", 59 * time.Second: "59s", 90 * time.Second: "1m", 47 * time.Hour: "47h", 48 * time.Hour: "2d",
+	} {
+		if got := span(d); got != want {
+			t.Errorf("span(%s) is %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestEmptyListIsAnArray(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{"items":[]}`)) }))
+	defer server.Close()
+	if got := (command{url: server.URL}).run(t.Context(), "jobs", "list", "-o", "json"); got.out != "[]\n" {
+		t.Errorf("printed %q", got.out)
+	}
+}
