@@ -62,33 +62,35 @@ type Check struct {
 // CheckDatabase looks whether a server could run on the database: that its file opens, is Forebay's,
 // durable and writable, how long a durable write takes, and whether a server has it now. It makes no
 // file that is not there.
-func CheckDatabase(ctx context.Context, database string) []Check {
+func CheckDatabase(ctx context.Context, database string) (checks []Check, inUse bool) {
 	path, err := databasePath(or(database, Options{}.WithDefaults().Database))
 	if err != nil {
-		return []Check{{"database", false, err.Error()}}
+		return []Check{{"database", false, err.Error()}}, false
 	}
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return []Check{checkFolder(filepath.Dir(path))}
+		return []Check{checkFolder(filepath.Dir(path))}, false
 	}
 	st, err := store.Open(ctx, store.Options{Path: path, Existing: true})
 	if err != nil {
-		return []Check{{"database", false, err.Error()}}
+		return []Check{{"database", false, err.Error()}}, false
 	}
 	defer st.Close()
-	checks := []Check{{"database", true, "opens, is Forebay's, and is durable (WAL, synchronous=FULL)"}}
+	inUse = store.InUse(path)
+	checks = []Check{{"database", true, "opens, is Forebay's, and is durable (WAL, synchronous=FULL)"}}
 	const writes = 5
 	start := time.Now()
 	for range writes {
 		if err := st.Check(ctx); err != nil {
-			return append(checks, Check{"durable write", false, err.Error()})
+			return append(checks, Check{"durable write", false, err.Error()}), inUse
 		}
 	}
 	took := time.Since(start) / writes
 	checks = append(checks, Check{"durable write", took < 100*time.Millisecond, fmt.Sprintf("takes %s", took.Round(10*time.Microsecond))})
-	if store.InUse(path) {
-		return append(checks, Check{"server", true, "a server is running on this database"})
+	running := "no server is running on this database"
+	if inUse {
+		running = "a server is running on this database"
 	}
-	return append(checks, Check{"server", true, "no server is running on this database"})
+	return append(checks, Check{"server", true, running}), inUse
 }
 
 func checkFolder(folder string) Check {

@@ -18,6 +18,16 @@ type models struct {
 	sims    map[string]*sim.Provider
 }
 
+// models makes the deployments and the tasks that the options describe. It calls nothing.
+func (o Options) models() (*models, map[string]forebay.Task, error) {
+	m, err := newModels(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	known, err := m.tasks(o)
+	return m, known, err
+}
+
 func newModels(o Options) (*models, error) {
 	m := &models{options: map[string]Deployment{}, sims: map[string]*sim.Provider{}}
 	byName := map[string]*model.Deployment{}

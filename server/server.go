@@ -5,6 +5,7 @@ package server
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -45,16 +46,13 @@ func New(opts Options) (*Server, error) {
 	}
 	s := &Server{options: o, log: o.Logger, ready: make(chan struct{})}
 	if s.log == nil {
-		s.log = newLogger(o.Log)
+		s.log = NewLogger(os.Stderr, o.Log)
 	}
-	var err error
-	if s.models, err = newModels(o); err != nil {
-		return nil, err
-	}
-	known, err := s.models.tasks(o)
+	models, known, err := o.models()
 	if err != nil {
 		return nil, err
 	}
+	s.models = models
 	if err := s.open(known); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -93,15 +91,16 @@ func blobURL(configured, database string) string {
 	return database + ".blobs"
 }
 
-// newLogger writes to standard error: text on a terminal, else JSON.
-func newLogger(o Log) *slog.Logger {
+// NewLogger returns the logger that the options describe, writing to w: text on a terminal, else JSON.
+func NewLogger(w io.Writer, o Log) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(o.Level)) // validated
 	options := &slog.HandlerOptions{Level: level}
-	if o.Format == "text" || o.Format == "" && term.IsTerminal(int(os.Stderr.Fd())) {
-		return slog.New(slog.NewTextHandler(os.Stderr, options))
+	file, ok := w.(*os.File)
+	if o.Format == "text" || o.Format == "" && ok && term.IsTerminal(int(file.Fd())) {
+		return slog.New(slog.NewTextHandler(w, options))
 	}
-	return slog.New(slog.NewJSONHandler(os.Stderr, options))
+	return slog.New(slog.NewJSONHandler(w, options))
 }
 
 // Close releases the database without running. Run does so itself.

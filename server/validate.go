@@ -29,8 +29,7 @@ const (
 )
 
 // Validate returns everything that is wrong with the options (with their defaults applied), each
-// error a *forebay.Error whose Field is the option's path in the configuration file, or nil. Tasks'
-// prompts and deployments' endpoints are checked when the server is made.
+// error a *forebay.Error whose Field is the option's path in the configuration file, or nil.
 func (o Options) Validate() error {
 	var errs []error
 	bad := func(field, format string, args ...any) { errs = append(errs, forebay.Invalid(field, format, args...)) }
@@ -74,6 +73,12 @@ func (o Options) Validate() error {
 			if _, ok := o.Queues[queue]; !ok {
 				bad("tasks."+name+".queue", "there is no queue %.80q", queue)
 			}
+		}
+	}
+	if len(errs) == 0 {
+		// Endpoints, credentials, prompts and the models that tasks name are checked where they are used.
+		if _, _, err := o.models(); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)

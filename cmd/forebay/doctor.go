@@ -75,10 +75,9 @@ func (d *doctor) examine(ctx context.Context, source config.Source) {
 	d.found("configuration", true, 0, "valid")
 	o := loaded.Options
 	d.deployments(o, loaded.Notes)
-	running := false
-	for _, check := range server.CheckDatabase(ctx, o.Database) {
+	checks, running := server.CheckDatabase(ctx, o.Database)
+	for _, check := range checks {
 		d.found(check.Name, check.OK, exitStorage, "%s", check.Detail)
-		running = running || check.Name == "server" && check.OK && !strings.HasPrefix(check.Detail, "no ")
 	}
 	d.disk(filepath.Dir(strings.TrimPrefix(strings.TrimPrefix(o.Database, "sqlite:"), "//")))
 	d.blobs(ctx, o)

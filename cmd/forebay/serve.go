@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -63,7 +62,7 @@ func (a *app) runServer(ctx context.Context, source config.Source, workerOnly bo
 	o := loaded.Options
 	o.WorkerOnly = workerOnly
 	o.Version = buildVersion()
-	o.Logger = a.logger(o.Log)
+	o.Logger = server.NewLogger(a.err, o.Log)
 	for _, note := range loaded.Notes {
 		o.Logger.Info(note) //nolint:sloglint // one of a few fixed sentences
 	}
@@ -75,19 +74,6 @@ func (a *app) runServer(ctx context.Context, source config.Source, workerOnly bo
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil
-}
-
-// logger writes what the options ask for: by default text on a terminal, else JSON.
-func (a *app) logger(o server.Log) *slog.Logger {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(o.Level)); err != nil {
-		level = slog.LevelInfo // validated before
-	}
-	options := &slog.HandlerOptions{Level: level}
-	if o.Format == "text" || o.Format == "" && isTerminal(a.err) {
-		return slog.New(slog.NewTextHandler(a.err, options))
-	}
-	return slog.New(slog.NewJSONHandler(a.err, options))
 }
 
 func isTerminal(w any) bool {

@@ -1,0 +1,126 @@
+//go:build unix
+
+package server_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/server"
+)
+
+// No file of the server may grow: the same to SQLite as a disk that fails at its end.
+func TestFilesThatCannotGrow(t *testing.T) {
+	t.Parallel()
+	o := childOptions{Database: database(t)}
+	testFullDisk(t, o, forebay.CodeUnavailable, func(p *process) { p.limit(t, 4096) }, func(p *process) { p.limit(t, 0) })
+}
+
+// A file system without a free block, where the tests may mount one.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	if err := mountSmall(folder, 16<<20); err != nil {
+		t.Skipf("cannot mount a small file system (%s); TestFilesThatCannotGrow shows the same on any", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(folder, 0); err != nil {
+			t.Errorf("unmount: %s", err)
+		}
+	})
+	filler := filepath.Join(folder, "filler")
+	testFullDisk(t, childOptions{Database: filepath.Join(folder, "forebay.db")}, forebay.CodeStorageFull,
+		func(*process) { fill(t, filler) },
+		func(*process) {
+			if err := os.Remove(filler); err != nil {
+				t.Fatal(err)
+			}
+		})
+}
+
+// fill writes the file until no byte more fits.
+func fill(t *testing.T, name string) {
+	t.Helper()
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for size := 1 << 20; size > 0; {
+		if _, err := f.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) {
+			size /= 2
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// testFullDisk runs jobs into a disk that takes no more: submits are refused with the code, results
+// wait, and once there is space again everything acknowledged ends, without another call.
+func testFullDisk(t *testing.T, o childOptions, code forebay.Code, full, free func(*process)) {
+	const calls = 8
+	release := make(chan struct{})
+	model := loopback.Start(func(c loopback.Call) loopback.Reply {
+		if c.Marker != "later" {
+			<-release
+		}
+		return loopback.Reply{}
+	})
+	t.Cleanup(model.Close)
+	o.Endpoint, o.Shutdown = model.URL(), time.Second
+	o.Queue = server.Queue{Concurrency: calls, MaxDeliveryCount: 1, Retry: server.Retry{Attempts: 1}}
+	p := launch(t, o)
+	s := remote{p.mustListen(t)}
+	var sent []forebay.Job
+	for i := range calls + 4 { // some wait in line
+		sent = append(sent, s.send(t, fmt.Sprint("full-", i)))
+	}
+	awaitModel(t, model, inFlight(calls))
+	full(p)
+
+	for _, path := range []string{"/v1/jobs", "/readyz"} {
+		method, body := http.MethodGet, any(nil)
+		if path == "/v1/jobs" {
+			method, body = http.MethodPost, chat(loopback.Marked("refused", "say something"))
+		}
+		var refused *problem
+		if _, err := s.do(t.Context(), method, path, nil, body, nil); !errors.As(err, &refused) || refused.Code != code || refused.Status < 500 {
+			t.Errorf("%s answered %v, want %s", path, err, code)
+		}
+	}
+	close(release)
+	awaitModel(t, model, inFlight(0))
+	for _, job := range sent { // what is there can be read
+		if job, err := s.job(t.Context(), job.ID); err != nil || job.Status.Terminal() {
+			t.Errorf("on the full disk: %s %v", job.Status, err)
+		}
+	}
+	// Long enough for a first try to record the results to have failed.
+	if err := pause(t.Context(), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	free(p)
+
+	for i, job := range sent {
+		job, attempts := s.mustAwait(t, job.ID)
+		if calls := model.Calls(fmt.Sprint("full-", i)); job.Status != forebay.StatusSucceeded || calls != 1 || len(attempts) != 1 {
+			t.Errorf("%s after %d calls, attempts %v: %+v", job.Status, calls, outcomes(attempts), job.Error)
+		}
+	}
+	if job, _ := s.mustAwait(t, s.send(t, "later").ID); job.Status != forebay.StatusSucceeded {
+		t.Errorf("a job sent when there was space again is %s", job.Status)
+	}
+	if all, err := s.list(t.Context()); err != nil || len(all) != len(sent)+1 || model.Calls("refused") != 0 {
+		t.Errorf("%d jobs, %d were acknowledged: %v", len(all), len(sent)+1, err)
+	}
+	p.stop(t)
+	checkIntegrity(t, o.Database)
+}

@@ -1,0 +1,192 @@
+//go:build unix
+
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/server"
+)
+
+func TestGracefulStopChargesNothing(t *testing.T) {
+	t.Parallel()
+	const grace = 3 * time.Second
+	model := loopback.Start(func(c loopback.Call) loopback.Reply {
+		return loopback.Reply{Hang: c.Marker == "long" && c.Number == 1, Delay: time.Second}
+	})
+	t.Cleanup(model.Close)
+	// With one delivery a job, one that was counted would set it aside.
+	options := childOptions{Database: database(t), Endpoint: model.URL(), Shutdown: grace,
+		Queue: server.Queue{Concurrency: 2, MaxDeliveryCount: 1, Retry: server.Retry{Attempts: 1}}}
+	p := launch(t, options)
+	s := remote{p.mustListen(t)}
+	short, long := s.send(t, "short"), s.send(t, "long")
+	awaitModel(t, model, inFlight(2))
+	waiting := s.send(t, "waiting")
+	stopped := time.Now()
+	p.stop(t)
+	if took := time.Since(stopped); took < grace || took > grace+10*time.Second {
+		t.Errorf("the stop took %s; calls may take %s", took, grace)
+	}
+	if model.Calls("waiting") != 0 {
+		t.Error("a job was begun while the server stopped")
+	}
+
+	s = remote{launch(t, options).mustListen(t)}
+	for _, c := range []struct {
+		marker, id string
+		want       []forebay.Outcome
+	}{
+		{"short", short.ID, []forebay.Outcome{forebay.OutcomeSucceeded}},
+		{"long", long.ID, []forebay.Outcome{forebay.OutcomeLost, forebay.OutcomeSucceeded}},
+		{"waiting", waiting.ID, []forebay.Outcome{forebay.OutcomeSucceeded}},
+	} {
+		job, attempts := s.mustAwait(t, c.id)
+		if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || !slices.Equal(outcomes(attempts), c.want) || model.Calls(c.marker) != len(c.want) {
+			t.Errorf("%s: %s, charged %d, %d calls, attempts %v", c.marker, job.Status, job.Attempt, model.Calls(c.marker), outcomes(attempts))
+		}
+		if c.marker == "long" && (attempts[0].Deployment != "loopback" || *attempts[0].ErrorCode != "interrupted") {
+			t.Errorf("the attempt that was cut off: %+v", attempts[0])
+		}
+		if c.marker == "short" && !job.CompletedAt.Before(stopped.Add(grace)) {
+			t.Errorf("the short call was recorded only at %v", job.CompletedAt)
+		}
+	}
+}
+
+// A job that kills its worker is delivered as often as its queue allows, then set aside, and no
+// longer in the way of others.
+func TestJobThatKillsItsWorkerIsSetAside(t *testing.T) {
+	t.Parallel()
+	const deliveries = 3
+	options := childOptions{Database: database(t), Functions: []string{"die", "count"},
+		Queue: server.Queue{Concurrency: 1, MaxDeliveryCount: deliveries, LockDuration: time.Second}}
+	poison, bystander := submitPoison(t, options)
+	for range deliveries {
+		if code := launch(t, options).wait(); code != exitPoisoned {
+			t.Fatalf("the server exited with %d", code)
+		}
+	}
+	s := remote{launch(t, options).mustListen(t)}
+	job, attempts := s.mustAwait(t, poison)
+	want := slices.Repeat([]forebay.Outcome{forebay.OutcomeLost}, deliveries)
+	if job.Status != forebay.StatusFailed || job.Error == nil || job.Error.Code != "MaxDeliveryCountExceeded" || !slices.Equal(outcomes(attempts), want) {
+		t.Errorf("%s %+v, attempts %v", job.Status, job.Error, outcomes(attempts))
+	}
+	letters := s.setAside(t, "dead-letters")
+	if len(letters) != 1 || letters[0].JobID != poison || letters[0].Reason != "MaxDeliveryCountExceeded" || letters[0].DeliveryCount != deliveries {
+		t.Errorf("dead letters: %+v", letters)
+	}
+	if job, attempts := s.mustAwait(t, bystander); job.Status != forebay.StatusSucceeded || len(attempts) != 1 {
+		t.Errorf("the other job is %s after %v", job.Status, outcomes(attempts))
+	}
+}
+
+// submitPoison stores the deadly job and, behind it, a harmless one, without running either.
+func submitPoison(t *testing.T, o childOptions) (poison, bystander string) {
+	t.Helper()
+	opts := server.Options{Database: "sqlite:" + o.Database, Queues: map[string]server.Queue{forebay.DefaultQueue: o.Queue}}
+	for _, name := range o.Functions {
+		opts.Functions = append(opts.Functions, forebay.Task{Name: name, Run: childFunctions[name]})
+	}
+	s, err := server.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	return submit(t, s, "die", "now").ID, submit(t, s, "count", "me").ID
+}
+
+func TestSecondServerOnTheSameDatabase(t *testing.T) {
+	t.Parallel()
+	options := childOptions{Database: database(t), Functions: []string{"count"}}
+	first := launch(t, options)
+	s := remote{first.mustListen(t)}
+	second := launch(t, options)
+	if code := second.wait(); code != 1 {
+		t.Errorf("the second server exited with %d", code)
+	}
+	if message := second.stderr.String(); strings.Count(message, "\n") != 1 || !strings.Contains(message, "another Forebay server is using this database") {
+		t.Errorf("it said %q", message)
+	}
+	// Also while the first one does not answer.
+	first.signal(syscall.SIGSTOP)
+	if code := launch(t, options).wait(); code != 1 {
+		t.Errorf("beside a frozen server the second exited with %d", code)
+	}
+	first.signal(syscall.SIGCONT)
+	job, _, err := s.submit(t.Context(), "", map[string]any{"task": "count", "input": "abc"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if job, _ := s.mustAwait(t, job.ID); job.Status != forebay.StatusSucceeded || string(job.Result) != "5" {
+		t.Errorf("the first server's job is %s: %s", job.Status, job.Result)
+	}
+}
+
+// A client that breaks off changes nothing about its job.
+func TestClientMayGoAway(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	s, model := startOn(t, func(loopback.Call) loopback.Reply {
+		<-release
+		return loopback.Reply{}
+	}, server.Queue{})
+	job := s.send(t, "left")
+	ctx, leave := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() {
+		_, err := s.await(ctx, job.ID)
+		gone <- err
+	}()
+	awaitModel(t, model, inFlight(1))
+	leave()
+	if err := <-gone; err == nil {
+		t.Error("the job ended too soon")
+	}
+	close(release)
+	if job, attempts := s.mustAwait(t, job.ID); job.Status != forebay.StatusSucceeded || len(attempts) != 1 || model.Calls("left") != 1 {
+		t.Errorf("%s after %v", job.Status, outcomes(attempts))
+	}
+}
+
+// A task that this server does not know waits for one that does.
+func TestUnknownTaskWaits(t *testing.T) {
+	t.Parallel()
+	knows := childOptions{Database: database(t), Functions: []string{"count"}, Queue: server.Queue{MaxDeliveryCount: 1}}
+	opts := server.Options{Database: "sqlite:" + knows.Database, Functions: []forebay.Task{{Name: "count", Run: childFunctions["count"]}}}
+	s, err := server.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := submit(t, s, "count", json.RawMessage(`"abc"`)).ID
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	older := knows
+	older.Functions = nil
+	p := launch(t, older)
+	r := remote{p.mustListen(t)}
+	eventually(t, 10*time.Second, func() error {
+		job, err := r.job(t.Context(), id)
+		if err != nil || job.Status != forebay.StatusQueued || job.WaitingFor == nil || *job.WaitingFor != forebay.WaitWorker {
+			return errNotYet
+		}
+		return nil
+	})
+	p.stop(t)
+
+	r = remote{launch(t, knows).mustListen(t)}
+	if job, attempts := r.mustAwait(t, id); job.Status != forebay.StatusSucceeded || job.Attempt != 1 || len(attempts) != 1 {
+		t.Errorf("%s, charged %d, attempts %v", job.Status, job.Attempt, outcomes(attempts))
+	}
+}
