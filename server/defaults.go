@@ -19,6 +19,7 @@ func (o Options) WithDefaults() Options {
 	o.Listen = or(o.Listen, "127.0.0.1:8080")
 	o.Log.Level = or(o.Log.Level, "info")
 	o.Limits.MaxInputBytes = or(o.Limits.MaxInputBytes, forebay.DefaultMaxInputBytes)
+	o.Limits.MaxMessageBytes = or(o.Limits.MaxMessageBytes, forebay.DefaultMaxMessageBytes)
 	o.Limits.MaxOutputBytes = or(o.Limits.MaxOutputBytes, 10<<20)
 	o.Limits.MemoryBytes = or(o.Limits.MemoryBytes, 64<<20)
 	o.Limits.IdempotencyHours = or(o.Limits.IdempotencyHours, 168)

@@ -5,11 +5,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/server"
@@ -111,17 +114,25 @@ func (r remote) attempts(ctx context.Context, id string) ([]forebay.Attempt, err
 
 // events reads a terminal job's whole event stream.
 func (r remote) events(ctx context.Context, id string) (events []forebay.Event, err error) {
+	return events, r.follow(ctx, id, 0, func(e forebay.Event) { events = append(events, e) })
+}
+
+// follow hands each event numbered above after to f, until the stream ends.
+func (r remote) follow(ctx context.Context, id string, after int64, f func(forebay.Event)) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/v1/jobs/"+id+"/events", nil)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	if after > 0 {
+		req.Header.Set("Last-Event-ID", strconv.FormatInt(after, 10))
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("events: status %d", resp.StatusCode)
+		return fmt.Errorf("events: status %d", resp.StatusCode)
 	}
 	lines := bufio.NewScanner(resp.Body)
 	for lines.Scan() {
@@ -131,11 +142,11 @@ func (r remote) events(ctx context.Context, id string) (events []forebay.Event, 
 		}
 		var e forebay.Event
 		if err := json.Unmarshal([]byte(data), &e); err != nil {
-			return nil, err
+			return err
 		}
-		events = append(events, e)
+		f(e)
 	}
-	return events, lines.Err()
+	return lines.Err()
 }
 
 func (r remote) queue(ctx context.Context) (q forebay.QueueInfo, err error) {
@@ -176,3 +187,33 @@ func outcomes(attempts []forebay.Attempt) []forebay.Outcome {
 	}
 	return list
 }
+
+// pause waits for d, or returns ctx's error.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// eventually calls f, at most every 10 ms, until it returns nil or limit has passed.
+func eventually(t testing.TB, limit time.Duration, f func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		if pause(ctx, 10*time.Millisecond) != nil {
+			t.Fatalf("not within %s: %s", limit, err)
+		}
+	}
+}
+
+var errNotYet = errors.New("not yet")

@@ -49,6 +49,7 @@ type Log struct {
 // Limits bounds what comes from outside and what is held in memory.
 type Limits struct {
 	MaxInputBytes    int64 `koanf:"max_input_bytes"`   // of one job; default 10 MiB
+	MaxMessageBytes  int64 `koanf:"max_message_bytes"` // of one plain message, with its properties; default 1 MiB
 	MaxOutputBytes   int64 `koanf:"max_output_bytes"`  // of one model response; default 10 MiB
 	MemoryBytes      int64 `koanf:"memory_bytes"`      // payloads held at once by requests and by running jobs, each; default 64 MiB
 	IdempotencyHours int   `koanf:"idempotency_hours"` // how long an Idempotency-Key is remembered; default 168

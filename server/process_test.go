@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -34,7 +33,12 @@ type childOptions struct {
 	Queue     server.Queue
 	Shutdown  time.Duration
 	Functions []string // names in childFunctions
+	// Unprivileged gives root's rights up first.
+	Unprivileged bool
 }
+
+// nobody is a user who owns nothing.
+const nobody = 65534
 
 // childFunctions are tasks that only a process of its own can have.
 var childFunctions = map[string]func(context.Context, forebay.TaskCall) (forebay.TaskResult, error){
@@ -67,6 +71,12 @@ func runChild(raw string) int {
 	if err := json.Unmarshal([]byte(raw), &o); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
+	}
+	if o.Unprivileged && os.Getuid() == 0 {
+		if err := syscall.Setuid(nobody); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 2
+		}
 	}
 	// Beyond RLIMIT_FSIZE a write then fails, as it does on a full disk, instead of ending the process.
 	signal.Ignore(syscall.SIGXFSZ)
@@ -267,33 +277,3 @@ func database(t testing.TB) string {
 	t.Helper()
 	return filepath.Join(t.TempDir(), "forebay.db")
 }
-
-// pause waits for d, or returns ctx's error.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// eventually calls f, at most every 10 ms, until it returns nil or limit has passed.
-func eventually(t testing.TB, limit time.Duration, f func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		if pause(ctx, 10*time.Millisecond) != nil {
-			t.Fatalf("not within %s: %s", limit, err)
-		}
-	}
-}
-
-var errNotYet = errors.New("not yet")

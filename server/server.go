@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/term"
@@ -18,6 +19,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/dispatch"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/store"
@@ -31,11 +33,13 @@ type Server struct {
 	store    *store.Store
 	blobs    *blob.Store
 	jobs     *jobs.Service
+	bus      *bus.Service
 	models   *models
 	dispatch *dispatch.Dispatcher
 	ready    chan struct{} // closed once addr is set
 	addr     net.Addr
 	once     sync.Once
+	ran      atomic.Bool
 }
 
 // New opens the database and everything else the options name. Close or Run releases it.
@@ -77,6 +81,13 @@ func (s *Server) open(known map[string]forebay.Task) error {
 	if err != nil {
 		return err
 	}
+	s.bus = bus.New(bus.Options{
+		Store: s.store, MaxMessageBytes: s.options.Limits.MaxMessageBytes,
+		Taken: func(ctx context.Context, tenant, name string) bool {
+			_, err := s.jobs.Queue(ctx, tenant, name)
+			return err == nil
+		},
+	})
 	s.dispatch = dispatch.New(dispatch.Options{
 		Jobs: s.jobs, Logger: s.log, MemoryBytes: s.options.Limits.MemoryBytes, ShutdownTimeout: s.options.ShutdownTimeout,
 	})
@@ -140,6 +151,9 @@ func (s *Server) Addr(ctx context.Context) net.Addr {
 // Run serves HTTP and carries out jobs until ctx ends, then stops gracefully: it takes no more work,
 // lets calls in flight finish for up to ShutdownTimeout and returns the rest to their queues.
 func (s *Server) Run(ctx context.Context) (err error) {
+	if s.ran.Swap(true) {
+		return errors.New("the server has run already")
+	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

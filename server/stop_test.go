@@ -158,6 +158,38 @@ func TestClientMayGoAway(t *testing.T) {
 	}
 }
 
+// A client that follows a job comes back after a crash and misses nothing.
+func TestEventStreamResumesAfterACrash(t *testing.T) {
+	t.Parallel()
+	model := loopback.Start(func(c loopback.Call) loopback.Reply { return loopback.Reply{Hang: c.Number == 1} })
+	t.Cleanup(model.Close)
+	options := childOptions{Database: database(t), Endpoint: model.URL()}
+	p := launch(t, options)
+	s := remote{p.mustListen(t)}
+	job := s.send(t, "followed")
+	var seen []forebay.EventType
+	var last int64
+	note := func(e forebay.Event) {
+		seen, last = append(seen, e.Type), e.Number
+		if e.Type == forebay.EventStarted && len(seen) == 2 {
+			awaitModel(t, model, inFlight(1))
+			p.signal(syscall.SIGKILL)
+		}
+	}
+	if err := s.follow(t.Context(), job.ID, 0, note); err == nil {
+		t.Error("the stream of a killed server ended as if it were complete")
+	}
+	p.wait()
+	s = remote{launch(t, options).mustListen(t)}
+	if err := s.follow(t.Context(), job.ID, last, note); err != nil {
+		t.Error(err)
+	}
+	want := []forebay.EventType{forebay.EventAccepted, forebay.EventStarted, forebay.EventStarted, forebay.EventSucceeded}
+	if !slices.Equal(seen, want) || last != int64(len(want)) {
+		t.Errorf("the client saw %v, the last numbered %d", seen, last)
+	}
+}
+
 // A task that this server does not know waits for one that does.
 func TestUnknownTaskWaits(t *testing.T) {
 	t.Parallel()

@@ -52,6 +52,9 @@ func (o Options) Validate() error {
 	if o.Limits.MaxInputBytes < 1 || o.Limits.MaxInputBytes > 100<<20 {
 		bad("limits.max_input_bytes", "goes from 1 to %d", 100<<20)
 	}
+	if o.Limits.MaxMessageBytes < 1 || o.Limits.MaxMessageBytes > 100<<20 {
+		bad("limits.max_message_bytes", "goes from 1 to %d", 100<<20)
+	}
 	if o.Limits.MaxOutputBytes < 1 || o.Limits.MaxOutputBytes > 100<<20 {
 		bad("limits.max_output_bytes", "goes from 1 to %d", 100<<20)
 	}
@@ -141,7 +144,7 @@ func (q Queue) validate(at, name string, bad func(field, format string, args ...
 	if r.First < 0 || r.Max < 0 || r.First > r.Max || r.Max > 24*time.Hour {
 		bad(at+".retry", "needs 0 ≤ first ≤ max ≤ 24h")
 	}
-	if r.Coefficient < 1 || r.Coefficient > 100 {
+	if !(r.Coefficient >= 1 && r.Coefficient <= 100) {
 		bad(at+".retry.coefficient", "goes from 1 to 100")
 	}
 	if r.Attempts < 1 || r.Attempts > forebay.MaxAttemptsLimit {
@@ -153,10 +156,10 @@ func (q Queue) validate(at, name string, bad func(field, format string, args ...
 	if r.Concurrency < 1 || r.Concurrency > 10_000 {
 		bad(at+".retry.concurrency", "goes from 1 to 10000")
 	}
-	if r.Rate < 0 {
-		bad(at+".retry.rate", "must not be negative")
+	if r.Rate != 0 && !(r.Rate >= 0.001 && r.Rate <= 1e6) {
+		bad(at+".retry.rate", "goes from 0.001 to 1000000 starts a second, or is 0 for no limit")
 	}
-	if r.Budget <= 0 || r.Budget >= 1 {
+	if !(r.Budget > 0 && r.Budget < 1) {
 		bad(at+".retry.budget", "is a share of all calls: above 0 and below 1")
 	}
 }

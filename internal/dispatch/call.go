@@ -56,7 +56,7 @@ func (d *Dispatcher) call(ctx context.Context, task forebay.Task, job *jobs.Deli
 	}
 	input, err := d.jobs.Call(ctx, job)
 	if err != nil {
-		return result, fmt.Errorf("load the job's input: %w", err)
+		return result, inputError(err)
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -76,17 +76,34 @@ func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, res
 	}
 	switch {
 	case errors.Is(cause, jobs.ErrCancelled):
-		d.settle(work, job, func(ctx context.Context) error { return d.jobs.NoteCancelled(ctx, job, result) })
+		d.settle(work, job, func(ctx context.Context) error { return d.jobs.NoteUsed(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrLockLost):
 		d.log.Warn("lost the lock; the call was cancelled", which(job))
+		d.settle(work, job, func(ctx context.Context) error { return d.jobs.NoteUsed(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrStopping):
 		d.settle(work, job, func(ctx context.Context) error { return d.jobs.Interrupted(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrDeadline):
 		d.settle(work, job, func(ctx context.Context) error { return d.jobs.Expired(ctx, job, result) })
 	default:
 		d.logCall(job, result, err)
-		d.settle(work, job, func(ctx context.Context) error { return d.jobs.Finish(ctx, job, result, err) })
+		d.settle(work, job, func(ctx context.Context) error {
+			settled := d.jobs.Finish(ctx, job, result, err)
+			if errors.Is(settled, forebay.ErrLockLost) {
+				settled = errors.Join(settled, d.jobs.NoteUsed(ctx, job, result))
+			}
+			return settled
+		})
 	}
+}
+
+// inputError says what a job whose input cannot be loaded has to wait for. No call is charged for it.
+func inputError(err error) error {
+	switch forebay.CodeOf(err) {
+	case forebay.CodeNotFound, forebay.CodePayloadTooLarge:
+		return &forebay.TaskError{Class: forebay.ClassPermanent, Code: "input_missing", Message: "the job's input is gone from storage", Err: err}
+	}
+	return &forebay.TaskError{Class: forebay.ClassThrottled, Code: "input_unavailable", Message: "the job's input cannot be read right now",
+		Uncalled: true, Waiting: forebay.WaitWorker, RetryAfter: 5 * time.Second, Err: err}
 }
 
 func (d *Dispatcher) logCall(job *jobs.Delivery, result forebay.TaskResult, err error) {
@@ -112,11 +129,14 @@ func which(job *jobs.Delivery) slog.Attr {
 // settleTimeout bounds one try of a settlement.
 const settleTimeout = 10 * time.Second
 
+// maxStrangeErrors bounds the repeats of a settlement that fails for no reason that could pass.
+const maxStrangeErrors = 5
+
 // settle repeats a settlement until the store took it or the lock proves lost: while the disk fails
-// nobody else can take the job either. A stop ends the trying after one more settleTimeout; then the
-// lock brings the job back.
+// nobody else can take the job either. A stop, or an error that will not pass, ends the trying; then
+// the lock brings the job back.
 func (d *Dispatcher) settle(work context.Context, job *jobs.Delivery, f func(context.Context) error) {
-	delay := 100 * time.Millisecond
+	delay, strange := 100*time.Millisecond, 0
 	for {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(work), settleTimeout)
 		err := f(ctx)
@@ -129,10 +149,22 @@ func (d *Dispatcher) settle(work context.Context, job *jobs.Delivery, f func(con
 			return
 		}
 		d.log.Warn("cannot record the outcome of a call; trying again", which(job), slog.Any("error", err))
-		if !sleep(work, delay) {
+		if !mayPass(err) {
+			strange++
+		}
+		if strange == maxStrangeErrors || !sleep(work, delay) {
 			d.log.Error("the outcome of a call is not recorded; its lock will bring the job back", which(job))
 			return
 		}
 		delay = min(2*delay, 5*time.Second)
 	}
+}
+
+// mayPass reports whether the error is one that goes away: a full disk, a busy database.
+func mayPass(err error) bool {
+	switch forebay.CodeOf(err) {
+	case forebay.CodeUnavailable, forebay.CodeStorageFull:
+		return true
+	}
+	return errors.Is(err, context.DeadlineExceeded)
 }

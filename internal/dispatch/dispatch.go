@@ -75,8 +75,21 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	case <-timer.C:
 		d.log.Info("cutting off the calls that still run; their jobs go back to the queue")
 		cancel(jobs.ErrStopping)
-		<-finished
+		d.await(finished)
 	}
 	cancel(jobs.ErrStopping)
 	renewing.Wait()
+}
+
+// await waits for the calls that were cut off to settle; a function that ignores its context is left
+// behind.
+func (d *Dispatcher) await(finished <-chan struct{}) {
+	const patience = settleTimeout + 5*time.Second
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-finished:
+	case <-timer.C:
+		d.log.Error("calls ignore the stop; the next start takes their jobs up again")
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -19,6 +20,8 @@ type lane struct {
 	slots  chan struct{} // free places
 	budget *budget       // what the queue's retries may still cost
 	rate   *bucket       // starts a second; nil: no limit
+	// fruitless counts deliveries in a row that went back without a call.
+	fruitless atomic.Int64
 }
 
 // claimBytes bounds the inline inputs that one claim brings into memory.
@@ -42,8 +45,12 @@ func newLane(d *Dispatcher, q *jobs.Queue, retry bool, budget *budget) *lane {
 
 // run claims until ctx ends; the calls run under work and are counted in calls.
 func (l *lane) run(ctx, work context.Context, calls *sync.WaitGroup) {
-	const pause = time.Second // after a failed claim
+	const pause = time.Second // after a failed claim, or when nothing that is claimed can be called
 	for ctx.Err() == nil {
+		if l.fruitless.Load() >= int64(cap(l.slots)) {
+			sleep(ctx, pause)
+			l.fruitless.Store(0)
+		}
 		n := l.takeSlots(ctx)
 		if n == 0 {
 			return
@@ -120,9 +127,13 @@ func (l *lane) refund(n int) {
 
 // note tells the retry budget how a call went.
 func (l *lane) note(err error) {
-	switch {
-	case errors.Is(err, errNotCalled):
+	if errors.Is(err, errNotCalled) {
 		l.refund(1)
+		l.fruitless.Add(1)
+		return
+	}
+	l.fruitless.Store(0)
+	switch {
 	case err == nil:
 		l.budget.succeeded(l.retry)
 	case !l.retry:

@@ -14,15 +14,16 @@ func (s *Service) Cancel(ctx context.Context, tenant, id string) (forebay.Job, e
 	if err != nil {
 		return forebay.Job{}, err
 	}
-	cancelled, locked, err := s.store.Cancel(ctx, row.Seq)
+	// A client that goes away must not leave the call running whose job it cancelled.
+	done, err := s.store.Cancel(context.WithoutCancel(ctx), row.Seq)
 	if err != nil {
 		return forebay.Job{}, err
 	}
-	if cancelled && locked {
-		s.abort(row.Seq)
+	if done.Token != 0 {
+		s.abort(done.Token)
 	}
 	job, err := s.Get(ctx, tenant, id)
-	if err == nil && !cancelled {
+	if err == nil && !done.Cancelled {
 		return job, forebay.Errorf(forebay.CodeConflict, "the job cannot be cancelled: it is %s", job.Status)
 	}
 	return job, err

@@ -53,11 +53,19 @@ func (s *Service) Claim(ctx context.Context, q *Queue, retryLane bool, limit int
 	for i := range rows {
 		tenant, err := s.store.TenantName(context.WithoutCancel(ctx), rows[i].Tenant)
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, s.releaseAll(ctx, rows))
 		}
 		deliveries[i] = &Delivery{Delivery: rows[i], Tenant: tenant, Queue: q}
 	}
 	return deliveries, nil
+}
+
+// releaseAll puts claimed rows back that cannot be delivered.
+func (s *Service) releaseAll(ctx context.Context, rows []store.Delivery) (err error) {
+	for i := range rows {
+		err = errors.Join(err, s.store.Release(context.WithoutCancel(ctx), &rows[i], time.Second, ""))
+	}
+	return err
 }
 
 func (q *Queue) setAsideLane() store.LaneKind {
@@ -77,20 +85,23 @@ func (s *Service) Renew(ctx context.Context, q *Queue, deliveries []*Delivery) (
 }
 
 // Begin makes cancel the way to abort this process's call for the delivery; the returned function
-// ends that.
+// ends that. It goes by the lock's token, for an older call of the same job may still be running.
 func (s *Service) Begin(d *Delivery, cancel context.CancelCauseFunc) (end func()) {
-	if _, early := s.running.LoadOrStore(d.Seq, cancel); early {
+	if _, early := s.running.LoadOrStore(d.Token, cancel); early {
 		cancel(ErrCancelled)
 	}
-	return func() { s.running.Delete(d.Seq) }
+	return func() { s.running.Delete(d.Token) }
 }
 
-// abort ends the call of a job that was cancelled while locked. If the call has not begun yet it
-// leaves a note for Begin.
-func (s *Service) abort(seq int64) {
-	if cancel, begun := s.running.LoadOrStore(seq, context.CancelCauseFunc(func(error) {})); begun {
+// abort ends the call whose lock a cancel voided. If the call has not begun yet it leaves a note for
+// Begin, for a while: perhaps no call ever begins.
+func (s *Service) abort(token int64) {
+	const keep = time.Minute
+	if cancel, begun := s.running.LoadOrStore(token, context.CancelCauseFunc(func(error) {})); begun {
 		cancel.(context.CancelCauseFunc)(ErrCancelled)
+		return
 	}
+	time.AfterFunc(keep, func() { s.running.Delete(token) })
 }
 
 // Task returns the task of that name, if this process knows it.
@@ -148,13 +159,20 @@ func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResul
 	if failure.Uncalled && failure.Class == forebay.ClassThrottled {
 		return s.store.Release(ctx, &d.Delivery, d.Queue.Retry.after(failure.RetryAfter, 1), waitReason(failure))
 	}
+	if failure.Class == "" {
+		failure.Class = forebay.ClassTransient
+	}
 	record.ErrorClass, record.ErrorCode = failure.Class, failure.Code
 	record.ErrorMessage = []byte(failure.Message)
 	record.ErrorMessage = record.ErrorMessage[:min(len(record.ErrorMessage), forebay.MaxErrorMessageBytes)]
 	switch failure.Class {
 	case forebay.ClassThrottled:
-		record.Outcome = forebay.OutcomeThrottled
 		record.RetryDelay = d.Queue.Retry.after(failure.RetryAfter, min(d.Number, 10))
+		if d.tooLate(record.RetryDelay) {
+			record.RetryDelay = 0
+			return s.fail(ctx, d, record, "RetryTimeout")
+		}
+		record.Outcome = forebay.OutcomeThrottled
 		return s.store.Throttle(ctx, &d.Delivery, record, waitReason(failure))
 	case forebay.ClassPermanent:
 		return s.fail(ctx, d, record, failure.Code)
@@ -164,11 +182,17 @@ func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResul
 		return s.fail(ctx, d, record, "MaxAttemptsExceeded")
 	}
 	delay := d.Queue.Retry.after(failure.RetryAfter, charged)
-	if limit := d.Queue.Retry.Timeout; limit > 0 && time.Now().Add(delay).After(d.StartedAt.Add(limit)) {
+	if d.tooLate(delay) {
 		return s.fail(ctx, d, record, "RetryTimeout")
 	}
 	record.Outcome, record.RetryDelay = forebay.OutcomeRetried, delay
 	return s.store.Retry(ctx, &d.Delivery, record)
+}
+
+// tooLate reports whether a start after that delay would be past the queue's retry timeout.
+func (d *Delivery) tooLate(delay time.Duration) bool {
+	limit := d.Queue.Retry.Timeout
+	return limit > 0 && time.Now().Add(delay).After(d.StartedAt.Add(limit))
 }
 
 func waitReason(failure *forebay.TaskError) forebay.WaitReason {
@@ -226,7 +250,10 @@ func (s *Service) Expired(ctx context.Context, d *Delivery, res forebay.TaskResu
 	})
 }
 
-// NoteCancelled adds to a cancelled attempt what the aborted call had used.
-func (s *Service) NoteCancelled(ctx context.Context, d *Delivery, res forebay.TaskResult) error {
-	return s.store.AmendCancelled(ctx, &d.Delivery, res.Deployment, res.Usage, res.Cost)
+// NoteUsed adds to an attempt that ended without its worker, cancelled or lost, what the call had used.
+func (s *Service) NoteUsed(ctx context.Context, d *Delivery, res forebay.TaskResult) error {
+	if res.Deployment == "" {
+		return nil
+	}
+	return s.store.Amend(ctx, &d.Delivery, res.Deployment, res.Usage, res.Cost)
 }

@@ -189,7 +189,11 @@ func (s *Service) view(tenant string, row store.JobRow) forebay.Job {
 		job.Error = &forebay.JobError{Class: row.Failure.Class, Code: row.Failure.Code, Message: text(row.Failure.Message)}
 	} else if len(row.LastError) > 0 {
 		code, message, _ := strings.Cut(text(row.LastError), ": ")
-		job.Error = &forebay.JobError{Class: forebay.ClassTransient, Code: code, Message: message}
+		class := forebay.ClassTransient
+		if row.Waiting == forebay.WaitQuota {
+			class = forebay.ClassThrottled
+		}
+		job.Error = &forebay.JobError{Class: class, Code: code, Message: message}
 	}
 	return job
 }

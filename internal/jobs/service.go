@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -51,8 +52,9 @@ type Service struct {
 	queues   map[string]*Queue
 	byNo     map[int64]*Queue
 	maxInput int64
-	running  sync.Map // seq → context.CancelCauseFunc of the calls of this process
+	running  sync.Map // lock token → context.CancelCauseFunc of the calls of this process
 	keys     keyCache
+	ready    atomic.Int64 // Unix milliseconds of the last successful look
 }
 
 // New makes the service and the queues it is configured with.
@@ -83,8 +85,18 @@ func (s *Service) Tasks() []forebay.Task {
 	return list
 }
 
-// Ready reports whether the store can be written to right now.
-func (s *Service) Ready(ctx context.Context) error { return s.store.Check(ctx) }
+// Ready reports whether the store can be written to right now. A success is remembered for a second,
+// for anybody may ask, and each look costs a write.
+func (s *Service) Ready(ctx context.Context) error {
+	if time.Now().UnixMilli()-s.ready.Load() < 1000 {
+		return nil
+	}
+	err := s.store.Check(ctx)
+	if err == nil {
+		s.ready.Store(time.Now().UnixMilli())
+	}
+	return err
+}
 
 var idEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 

@@ -102,7 +102,7 @@ func (s *Service) RedriveSetAside(ctx context.Context, tenant, queue string, whe
 		return report, err
 	}
 	edit, err := s.prepareEdit(ctx, q, req)
-	if err != nil {
+	if err != nil || req.Edit != nil && edit == nil {
 		return report, err
 	}
 	audit := store.Audit{Tenant: tenant, Actor: actor, Action: "redrive", Target: queue + "/" + string(where), Detail: filterDetail(req.Filter)}

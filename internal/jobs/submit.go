@@ -58,7 +58,7 @@ func (s *Service) submitted(ctx context.Context, tenant string, job *store.NewJo
 		err = stored[n].Err
 	}
 	// After an error the outcome may be unknown: the sweep removes what is not in use.
-	known := err == nil || forebay.CodeOf(err) == forebay.CodeIdempotencyMismatch
+	known := err == nil || stored != nil
 	if job.InputBlob != "" && known && (err != nil || stored[n].Existing) {
 		_ = s.blobs.Delete(context.WithoutCancel(ctx), job.InputBlob) // the sweep would find it too
 	}
@@ -225,7 +225,7 @@ func checkTimes(req *forebay.SubmitRequest, now time.Time) error {
 	switch {
 	case at == nil:
 		return nil
-	case !at.After(now):
+	case !at.After(now) && req.IdempotencyKey == "": // with a key it may be a repeat: the store looks
 		return forebay.Invalid("deadline", "has passed already")
 	case at.After(now.Add(maxAhead)):
 		return forebay.Invalid("deadline", "is more than ten years ahead")

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -60,22 +61,30 @@ type Delivery struct {
 // Each delivery counts; a lock that had expired becomes an attempt with outcome "lost".
 func (s *Store) Claim(ctx context.Context, req ClaimRequest) ([]Delivery, error) {
 	c := &claim{ClaimRequest: req, answer: make(chan struct{})}
+	if err := s.await(ctx, c); err != nil {
+		return nil, err
+	}
+	return c.deliveries, nil
+}
+
+// await hands the claim to the writer and waits for its answer.
+func (s *Store) await(ctx context.Context, c *claim) error {
 	select {
 	case s.writer.claims <- c:
 	case <-s.writer.stopped:
-		return nil, errClosed
+		return errClosed
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 	select {
 	case <-c.answer:
-		return c.deliveries, c.err
+		return c.err
 	case <-s.writer.stopped:
 		select {
 		case <-c.answer:
-			return c.deliveries, c.err
+			return c.err
 		default:
-			return nil, errClosed
+			return errClosed
 		}
 	case <-ctx.Done():
 		return c.abandon(ctx.Err())
@@ -84,15 +93,15 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest) ([]Delivery, error)
 
 // abandon gives up waiting, unless the writer is serving the claim right now: what it takes must
 // not be lost.
-func (c *claim) abandon(why error) ([]Delivery, error) {
+func (c *claim) abandon(why error) error {
 	for !c.state.CompareAndSwap(claimWaiting, claimGone) {
 		select {
 		case <-c.answer:
-			return c.deliveries, c.err
+			return c.err
 		case <-time.After(time.Millisecond): // its transaction may fail, which puts it back to waiting
 		}
 	}
-	return nil, why
+	return why
 }
 
 // A claim belongs to its caller while it waits, to the writer while it is served.
@@ -106,8 +115,14 @@ type claim struct {
 	ClaimRequest
 	state      atomic.Int32
 	deliveries []Delivery
+	receive    *receive // set: plain messages are wanted, not jobs
 	err        error
 	answer     chan struct{}
+}
+
+// empty reports whether the claim has found nothing yet.
+func (c *claim) empty() bool {
+	return len(c.deliveries) == 0 && (c.receive == nil || len(c.receive.messages) == 0)
 }
 
 func (c *claim) deliver() { close(c.answer) }
@@ -122,12 +137,22 @@ func (c *claim) refuse(err error) {
 // unserve puts a claim back that found nothing, or whose transaction failed.
 func (c *claim) unserve() {
 	c.deliveries = nil
+	if c.receive != nil {
+		c.receive.messages, c.receive.bytes = nil, 0
+	}
 	c.state.Store(claimWaiting)
 }
 
 func (w *writer) park(c *claim) {
 	lane := int64(c.Lane)
-	w.parked[lane] = append(w.parked[lane], c)
+	waiting := w.parked[lane]
+	if len(waiting) == cap(waiting) {
+		waiting = dropGone(waiting)
+	}
+	w.parked[lane] = append(waiting, c)
+	if c.receive != nil && !c.receive.wait {
+		w.impatient = append(w.impatient, c)
+	}
 }
 
 // serveClaims gives ready messages to the claims that wait, oldest first.
@@ -148,7 +173,7 @@ func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
 				c.unserve()
 				return served, err
 			}
-			if len(c.deliveries) == 0 {
+			if c.empty() {
 				c.unserve()
 				break
 			}
@@ -206,7 +231,7 @@ const sqlReady = `
 SELECT m.seq, m.token, m.locked_at, m.deliveries, m.generation, m.attempt, m.number, m.version, m.deadline,
   m.started_at, m.visible, m.last_error, m.size,
   j.id, j.tenant, j.task, j.max_attempts, j.max_cost, j.created_at, j.correlation_id, j.traceparent,
-  j.metadata, j.input, j.input_blob
+  j.metadata, j.input, j.input_blob, m.announced
 FROM messages m JOIN jobs j ON j.seq = m.seq
 WHERE m.lane = ? AND m.rank = ? AND m.visible <= ? ORDER BY m.visible, m.seq LIMIT ? + 0`
 
@@ -216,11 +241,14 @@ type candidate struct {
 	lostToken bool  // its lock has expired
 	lostAt    int64 // when that delivery was locked
 	deadline  int64
-	visible   int64
+	announced int // the latest attempt number whose start an event tells
 }
 
 // serve takes ready messages for one claim, the highest priority first.
 func (w *writer) serve(t *tx, c *claim) error {
+	if c.receive != nil {
+		return w.serveMessages(t, c)
+	}
 	lane := int64(c.Lane)
 	var bytes int64
 	full := false
@@ -269,7 +297,7 @@ func readCandidate(r row, lane Lane) candidate {
 			CreatedAt: fromMillis(r.int(18)), CorrelationID: r.text(19), Traceparent: r.text(20),
 			Metadata: r.blob(21), Input: r.blob(22), InputBlob: r.text(23),
 		},
-		lostToken: !r.isNull(1), lostAt: r.int(2), deadline: r.int(8), visible: r.int(10),
+		lostToken: !r.isNull(1), lostAt: r.int(2), deadline: r.int(8), announced: int(r.int(24)),
 	}
 	if !r.isNull(9) {
 		c.StartedAt = fromMillis(r.int(9))
@@ -283,7 +311,7 @@ func readCandidate(r row, lane Lane) candidate {
 
 const sqlLock = `
 UPDATE messages SET visible = ?, token = ?, locked_at = ?, deliveries = deliveries + 1, number = ?, version = ?,
-  started_at = coalesce(started_at, ?), waiting = NULL WHERE seq = ?`
+  started_at = coalesce(started_at, ?), announced = ?, waiting = NULL WHERE seq = ?`
 
 // take locks a candidate for the claim, unless its time or its deliveries have run out.
 func (t *tx) take(m *candidate, c *claim) error {
@@ -298,20 +326,29 @@ func (t *tx) take(m *candidate, c *claim) error {
 	if c.MaxDeliveries > 0 && m.Deliveries >= c.MaxDeliveries {
 		return t.exceedDeliveries(m, c.SetAside)
 	}
-	m.Token = rand.Int64()
+	m.Token = 1 + rand.Int64N(math.MaxInt64)
 	m.LockedAt = fromMillis(t.now)
 	m.LockedUntil = m.LockedAt.Add(c.Lock)
 	m.Deliveries++
 	m.Number++
-	m.Version++
+	// A delivery that was released without a call gave its number back: its start is told once.
+	first := m.Number > m.announced
+	if first {
+		m.announced = m.Number
+		m.Version++
+	}
 	if m.StartedAt.IsZero() {
 		m.StartedAt = m.LockedAt
 	}
 	until := m.LockedUntil.UnixMilli()
-	if err := t.prep(sqlLock).int(until).int(m.Token).int(t.now).int(int64(m.Number)).int(m.Version).int(t.now).int(m.Seq).exec(); err != nil {
+	if err := t.prep(sqlLock).int(until).int(m.Token).int(t.now).int(int64(m.Number)).int(m.Version).int(t.now).int(int64(m.announced)).int(m.Seq).exec(); err != nil {
 		return err
 	}
 	c.deliveries = append(c.deliveries, m.Delivery)
+	if !first {
+		t.changed(m.Seq)
+		return nil
+	}
 	return t.event(event{seq: m.Seq, number: m.Version, kind: forebay.EventStarted, status: forebay.StatusRunning, generation: m.Generation, attempt: m.Number})
 }
 
@@ -325,8 +362,12 @@ func (t *tx) recordLost(m *candidate) error {
 }
 
 func (t *tx) exceedDeliveries(m *candidate, kind LaneKind) error {
+	var started int64
+	if !m.StartedAt.IsZero() {
+		started = m.StartedAt.UnixMilli()
+	}
 	return t.setAside(setAside{
-		seq: m.Seq, to: LaneOf(m.Lane.Queue(), kind), generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version,
+		seq: m.Seq, to: LaneOf(m.Lane.Queue(), kind), generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version, started: started,
 		failure: Failure{Class: forebay.ClassTransient, Code: "MaxDeliveryCountExceeded",
 			Message: []byte("delivered as often as the queue allows without an outcome: its worker may be dying of it")},
 		reason: "MaxDeliveryCountExceeded",
@@ -348,11 +389,11 @@ func (s *Store) Renew(ctx context.Context, locks []Lock, lock time.Duration) (he
 	})
 }
 
-// releaseOrphans makes every locked message ready at once: the process that held the locks is dead.
-// The next claim records the lost attempts.
+// releaseOrphans makes every locked job ready at once: the process that held the locks is dead. The
+// next claim records the lost attempts. Plain messages are left to their receivers, which live on.
 func (s *Store) releaseOrphans(ctx context.Context) error {
 	_, err := transact(ctx, s, stageSettle, func(t *tx) (struct{}, error) {
-		return struct{}{}, t.prep("UPDATE messages SET visible = ? WHERE token IS NOT NULL AND visible > ?").int(t.now).int(t.now).exec()
+		return struct{}{}, t.prep("UPDATE messages SET visible = ? WHERE token IS NOT NULL AND visible > ? AND lane / 4 NOT IN (SELECT no FROM queues WHERE kind = 'messages')").int(t.now).int(t.now).exec()
 	})
 	return err
 }

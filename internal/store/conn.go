@@ -12,13 +12,15 @@ import (
 // conn is one SQLite connection. It prepares each statement once and binds without boxing.
 type conn struct {
 	*sqlite.Conn
+	limit func() error // asked between rows: why to stop; nil: never
 }
 
 // statement is a prepared statement whose parameters are bound in order.
 type statement struct {
-	s   *sqlite.Stmt
-	n   int
-	err error
+	s     *sqlite.Stmt
+	n     int
+	err   error
+	limit func() error
 }
 
 // prep returns the statement for sql, reset and with nothing bound.
@@ -27,7 +29,7 @@ func (c conn) prep(sql string) statement {
 	if err != nil {
 		return statement{err: fmt.Errorf("prepare %q: %w", firstWords(sql), err)}
 	}
-	return statement{s: s}
+	return statement{s: s, limit: c.limit}
 }
 
 func (st statement) int(v int64) statement {
@@ -100,6 +102,12 @@ func (st statement) each(f func(row) error) (int, error) {
 			return rows, nil
 		}
 		rows++
+		if st.limit != nil && rows%64 == 0 {
+			if err := st.limit(); err != nil {
+				st.s.Reset()
+				return rows, err
+			}
+		}
 		if f == nil {
 			continue
 		}
@@ -129,10 +137,9 @@ func (st statement) one(f func(row)) (bool, error) {
 // row is the current row of a statement. Its values are copies.
 type row struct{ s *sqlite.Stmt }
 
-func (r row) int(i int) int64     { return r.s.ColumnInt64(i) }
-func (r row) text(i int) string   { return r.s.ColumnText(i) }
-func (r row) isNull(i int) bool   { return r.s.ColumnIsNull(i) }
-func (r row) float(i int) float64 { return r.s.ColumnFloat(i) }
+func (r row) int(i int) int64   { return r.s.ColumnInt64(i) }
+func (r row) text(i int) string { return r.s.ColumnText(i) }
+func (r row) isNull(i int) bool { return r.s.ColumnIsNull(i) }
 
 // blob returns nil for NULL.
 func (r row) blob(i int) []byte {

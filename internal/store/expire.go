@@ -6,13 +6,31 @@ const sqlOverdue = `
 SELECT m.seq, m.lane, m.generation, m.attempt, m.number, m.version, m.token, m.locked_at
 FROM messages m WHERE m.deadline <= ?1 AND (m.token IS NULL OR m.visible <= ?1) ORDER BY m.deadline LIMIT 256`
 
-const sqlNextDeadline = `
-SELECT CASE WHEN token IS NOT NULL THEN max(deadline, visible) ELSE deadline END AS at
-FROM messages WHERE deadline IS NOT NULL ORDER BY deadline LIMIT 512`
+// A locked message is looked at when its lock ends, if that is after its deadline. The two are asked
+// for apart, so that many locked ones cannot hide a free one.
+const (
+	sqlNextFreeDeadline   = `SELECT deadline FROM messages WHERE deadline IS NOT NULL AND token IS NULL ORDER BY deadline LIMIT 1`
+	sqlNextLockedDeadline = `SELECT min(max(deadline, visible)) FROM messages WHERE deadline IS NOT NULL AND token IS NOT NULL`
+)
+
+// nextDeadline returns when the next deadline has to be looked at; 0: there is none.
+func (c conn) nextDeadline() (next int64, err error) {
+	for _, sql := range []string{sqlNextFreeDeadline, sqlNextLockedDeadline} {
+		_, err := c.prep(sql).one(func(r row) {
+			if at := r.int(0); at > 0 && (next == 0 || at < next) {
+				next = at
+			}
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return next, nil
+}
 
 // expireDue ends the jobs whose deadline has passed while nobody was working on them.
 func (w *writer) expireDue(t *tx) error {
-	if w.deadline == 0 || w.deadline > t.now {
+	if !w.serving || w.deadline == 0 || w.deadline > t.now {
 		return nil
 	}
 	var overdue []candidate
@@ -38,12 +56,6 @@ func (w *writer) expireDue(t *tx) error {
 			return err
 		}
 	}
-	w.deadline = 0
-	_, err = t.prep(sqlNextDeadline).each(func(r row) error {
-		if at := r.int(0); w.deadline == 0 || at < w.deadline {
-			w.deadline = at
-		}
-		return nil
-	})
+	w.deadline, err = t.nextDeadline()
 	return err
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -53,8 +54,26 @@ func checkOurs(c conn) (version int64, err error) {
 	return version, nil
 }
 
-// migrate brings the schema up to date, each step in a transaction of its own.
-func migrate(c conn, version int64) error {
+// migrate brings the schema up to date in one transaction, during which nobody else can.
+func migrate(c conn) error {
+	if err := c.prep("BEGIN IMMEDIATE").exec(); err != nil {
+		return err
+	}
+	err := applyMigrations(c)
+	if err == nil {
+		err = c.prep("COMMIT").exec()
+	}
+	if err != nil && !c.AutocommitEnabled() {
+		err = errors.Join(err, c.prep("ROLLBACK").exec())
+	}
+	return err
+}
+
+func applyMigrations(c conn) error {
+	version, err := checkOurs(c) // again: another process may have been faster
+	if err != nil {
+		return err
+	}
 	for i, name := range migrationNames() {
 		if int64(i) < version {
 			continue

@@ -40,8 +40,8 @@ type modelJob struct {
 	deliveries int
 	attempt    int
 	number     int
+	announced  int
 	generation int
-	maxAttempt int
 	rows       int   // attempts
 	events     int64 // events
 	over       forebay.Status
@@ -140,8 +140,10 @@ func (w *world) expectClaim(lane LaneKind, limit int) (expected []*modelJob) {
 			continue
 		}
 		j.deliveries++
-		j.number++
-		j.events++
+		if j.number++; j.number > j.announced {
+			j.announced = j.number
+			j.events++
+		}
 		expected = append(expected, j)
 	}
 	return expected
@@ -249,12 +251,12 @@ func (w *world) settle(t *rapid.T) {
 
 func (w *world) cancel(t *rapid.T) {
 	j := w.any(t)
-	cancelled, _, err := w.s.Cancel(context.Background(), j.seq)
+	c, err := w.s.Cancel(context.Background(), j.seq)
 	if err != nil {
 		t.Fatalf("cancel: %v", err)
 	}
-	if cancelled != (j.over == "" || j.over == forebay.StatusCancelled) {
-		t.Fatalf("cancel of a %q job gave %v", j.over, cancelled)
+	if c.Cancelled != (j.over == "" || j.over == forebay.StatusCancelled) {
+		t.Fatalf("cancel of a %q job gave %+v", j.over, c)
 	}
 	if j.over == "" {
 		if j.token != 0 {
@@ -277,7 +279,7 @@ func (w *world) redrive(t *rapid.T) {
 	if expected {
 		j.over, j.lane, j.visible = "", LaneMain, w.now()
 		j.generation++
-		j.attempt, j.number, j.deliveries = 0, 0, 0
+		j.attempt, j.number, j.announced, j.deliveries = 0, 0, 0, 0
 		j.events++
 	}
 }

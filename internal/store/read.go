@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,22 +42,23 @@ type JobRow struct {
 }
 
 const jobColumns = `
-SELECT j.seq, j.id, j.tenant, j.queue, j.task, j.priority, j.max_attempts, j.max_cost, j.created_at, j.deadline,
-  j.correlation_id, j.metadata, j.input_blob,
+SELECT j.seq, j.id, j.tenant, j.queue, j.task, j.priority, j.max_attempts, j.max_cost, j.created_at,
+  CASE WHEN o.seq IS NULL AND m.seq IS NOT NULL THEN m.deadline ELSE j.deadline END, j.correlation_id, j.metadata, j.input_blob,
   m.lane, m.visible, m.token, m.generation, m.attempt, m.started_at, m.waiting, m.last_error, q.paused,
   o.status, o.generation, o.attempt, o.started_at, o.completed_at, o.result, o.result_blob, o.result_size,
   o.error_class, o.error_code, o.error_message,
   (SELECT sum(input_tokens) FROM attempts a WHERE a.seq = j.seq),
   (SELECT sum(output_tokens) FROM attempts a WHERE a.seq = j.seq),
   (SELECT sum(cost) FROM attempts a WHERE a.seq = j.seq)
-FROM jobs j LEFT JOIN messages m ON m.seq = j.seq LEFT JOIN outcomes o ON o.seq = j.seq JOIN queues q ON q.no = j.queue
 `
+
+const jobTables = "FROM jobs j LEFT JOIN messages m ON m.seq = j.seq LEFT JOIN outcomes o ON o.seq = j.seq JOIN queues q ON q.no = j.queue "
 
 // Job returns the job with that id if it is the tenant's, or forebay.ErrNotFound.
 func (s *Store) Job(ctx context.Context, tenant int64, id string) (job JobRow, err error) {
 	err = s.read(ctx, func(c conn) error {
 		at := now()
-		found, err := c.prep(jobColumns + "WHERE j.id = ? AND j.tenant = ?").text(id).int(tenant).one(func(r row) { job = readJob(r, at) })
+		found, err := c.prep(sqlJob).text(id).int(tenant).one(func(r row) { job = readJob(r, at) })
 		if err == nil && !found {
 			return forebay.ErrNotFound
 		}
@@ -132,39 +134,41 @@ type JobQuery struct {
 	Limit         int
 }
 
-// Lists leave results out: a page of them could be large.
+// sqlJob reads one job.
+const sqlJob = jobColumns + jobTables + "WHERE j.id = ? AND j.tenant = ?"
+
+// A list walks the shortest index that holds all it wants, from the newest job down. It leaves
+// results out: a page of them could be large.
 var (
-	listColumns          = strings.Replace(jobColumns, "o.result,", "NULL,", 1)
-	sqlJobs              = listColumns + "WHERE j.tenant = ?1 AND j.seq < ?2 AND (?3 = 0 OR j.queue = ?3) AND (?4 = '' OR j.task = ?4) AND ?6 IS NULL ORDER BY j.seq DESC LIMIT ?5 + 0"
-	sqlJobsByCorrelation = listColumns + "WHERE j.tenant = ?1 AND j.correlation_id = ?6 AND j.seq < ?2 AND (?3 = 0 OR j.queue = ?3) AND (?4 = '' OR j.task = ?4) ORDER BY j.seq DESC LIMIT ?5 + 0"
+	listColumns = strings.Replace(jobColumns, "o.result,", "NULL,", 1)
+	listEnd     = " AND j.tenant = ?1 AND ?4 IS ?4 ORDER BY j.seq DESC LIMIT ?3 + 0"
+
+	sqlJobsOfTenant      = listColumns + strings.Replace(jobTables, "jobs j", "jobs j INDEXED BY jobs_tenant", 1) + "WHERE j.seq < ?2" + listEnd
+	sqlJobsByCorrelation = listColumns + strings.Replace(jobTables, "jobs j", "jobs j INDEXED BY jobs_correlation", 1) + "WHERE j.seq < ?2 AND j.correlation_id = ?4" + listEnd
+	sqlJobsAlive         = listColumns + "FROM messages m CROSS JOIN jobs j ON j.seq = m.seq LEFT JOIN outcomes o ON o.seq = m.seq JOIN queues q ON q.no = j.queue " +
+		"WHERE m.seq < ?2 AND m.lane % 4 < 2" + strings.Replace(listEnd, "j.seq DESC", "m.seq DESC", 1)
+	sqlJobsUnhappy = listColumns + "FROM outcomes o CROSS JOIN jobs j ON j.seq = o.seq LEFT JOIN messages m ON m.seq = o.seq JOIN queues q ON q.no = j.queue " +
+		"WHERE o.seq < ?2 AND o.status <> 'succeeded'" + strings.Replace(listEnd, "j.seq DESC", "o.seq DESC", 1)
 )
 
-// maxScan bounds how many jobs one list call looks at, so that a rare status cannot hold a read
-// transaction open for long.
+// maxScan bounds how many of the tenant's jobs one list call looks at, so that a rare task or status
+// cannot hold a read transaction open for long.
 const maxScan = 5000
 
 // Jobs returns up to q.Limit jobs and where the next page starts: the sequence number to go below, 0
 // when there is no more. A page may be short of the limit, even empty, and still have a next one.
 func (s *Store) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64, err error) {
-	wanted := map[forebay.Status]bool{}
-	for _, status := range q.Statuses {
-		wanted[status] = true
-	}
 	below := q.Below
 	if below == 0 {
 		below = 1 << 62
 	}
 	err = s.read(ctx, func(c conn) error {
 		at, seen := now(), 0
-		sql := sqlJobs
-		if q.CorrelationID != "" {
-			sql = sqlJobsByCorrelation
-		}
-		_, err := c.prep(sql).int(q.Tenant).int(below).int(q.Queue).text(q.Task).int(maxScan).textOrNull(q.CorrelationID).each(func(r row) error {
+		_, err := c.prep(q.sql()).int(q.Tenant).int(below).int(maxScan).textOrNull(q.CorrelationID).each(func(r row) error {
 			seen++
 			job := readJob(r, at)
 			next = job.Seq
-			if len(wanted) == 0 || wanted[job.Status] {
+			if q.wants(&job) {
 				jobs = append(jobs, job)
 			}
 			if len(jobs) == q.Limit {
@@ -181,6 +185,29 @@ func (s *Store) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64
 		return err
 	})
 	return jobs, next, err
+}
+
+func (q *JobQuery) wants(job *JobRow) bool {
+	return (q.Queue == 0 || job.Queue == q.Queue) && (q.Task == "" || job.Task == q.Task) &&
+		(len(q.Statuses) == 0 || slices.Contains(q.Statuses, job.Status))
+}
+
+// sql chooses the way to walk.
+func (q *JobQuery) sql() string {
+	alive, unhappy := len(q.Statuses) > 0, len(q.Statuses) > 0
+	for _, status := range q.Statuses {
+		alive = alive && !status.Terminal()
+		unhappy = unhappy && status.Terminal() && status != forebay.StatusSucceeded
+	}
+	switch {
+	case q.CorrelationID != "":
+		return sqlJobsByCorrelation
+	case alive:
+		return sqlJobsAlive
+	case unhappy:
+		return sqlJobsUnhappy
+	}
+	return sqlJobsOfTenant
 }
 
 // Attempts returns all attempts of a job, oldest first.

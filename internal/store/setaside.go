@@ -43,7 +43,7 @@ const sqlSetAsideRows = `
 SELECT m.seq, j.id, j.task, m.reason, o.error_class, o.error_code, o.error_message, m.generation, m.attempt, m.deliveries,
   j.correlation_id, j.created_at, m.visible, CASE WHEN ?8 THEN j.input END, j.input_blob, j.input_size, j.metadata, m.last_error
 FROM messages m JOIN jobs j ON j.seq = m.seq LEFT JOIN outcomes o ON o.seq = m.seq
-WHERE m.lane = ?1 AND j.tenant = ?2 AND m.seq < ?3
+WHERE m.lane = ?1 AND m.lane % 4 >= 2 AND j.tenant = ?2 AND m.seq < ?3
   AND (?4 = '' OR j.task = ?4) AND (?5 = '' OR m.reason = ?5) AND (?6 = '' OR j.correlation_id = ?6)
   AND m.visible >= ?9 AND m.visible < ?10
   AND (?7 = '' OR j.id IN (SELECT value FROM json_each(?7)))
@@ -113,7 +113,7 @@ type RedriveEdit struct {
 }
 
 const sqlRedrive = `
-UPDATE messages SET lane = lane - lane % 4, visible = ?1, generation = generation + 1, attempt = 0, number = 0, deliveries = 0,
+UPDATE messages SET lane = lane - lane % 4, visible = ?1, generation = generation + 1, attempt = 0, number = 0, announced = 0, deliveries = 0,
   version = version + 1, started_at = NULL, reason = NULL, last_error = NULL, waiting = NULL
 WHERE seq = ?2 AND lane % 4 >= 2 RETURNING lane, rank, generation, version`
 
@@ -124,9 +124,11 @@ func (s *Store) Redrive(ctx context.Context, jobs []Redrive, audit Audit) (redri
 	return transact(ctx, s, stageChange, func(t *tx) ([]bool, error) {
 		redriven := make([]bool, len(jobs))
 		for i, j := range jobs {
-			if redriven[i], err = t.redrive(j); err != nil {
+			moved, err := t.redrive(j)
+			if err != nil {
 				return nil, err
 			}
+			redriven[i] = moved
 		}
 		return redriven, t.audit(audit)
 	})

@@ -234,11 +234,25 @@ INSERT INTO attempts (seq, generation, number, deployment, started_at, finished_
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 func (t *tx) attempt(seq int64, generation, number int, started int64, a AttemptRecord) error {
-	return t.prep(sqlAttempt).int(seq).int(int64(generation)).int(int64(number)).text(a.Deployment).
+	return t.prep(sqlAttempt).int(seq).int(int64(generation)).int(int64(number)).text(bounded(a.Deployment)).
 		int(started).int(max(started, t.now)).text(string(a.Outcome)).
-		textOrNull(string(a.ErrorClass)).textOrNull(a.ErrorCode).blob(a.ErrorMessage).
-		int(a.Usage.InputTokens).int(a.Usage.OutputTokens).int(int64(a.Cost)).intOrNull(a.RetryDelay.Milliseconds()).exec()
+		textOrNull(string(a.ErrorClass)).textOrNull(bounded(a.ErrorCode)).blob(a.ErrorMessage).
+		int(plausible(a.Usage.InputTokens, maxTokens)).int(plausible(a.Usage.OutputTokens, maxTokens)).
+		int(plausible(int64(a.Cost), maxCost)).intOrNull(a.RetryDelay.Milliseconds()).exec()
 }
+
+// What a provider says it used is bounded, so that sums over attempts cannot overflow.
+const (
+	maxTokens = 1 << 40
+	maxCost   = int64(1_000_000 * forebay.Dollar)
+)
+
+func plausible(n, most int64) int64 { return min(max(n, 0), most) }
+
+// bounded cuts a short name, such as an error code, to the length of names.
+func bounded(name string) string { return name[:min(len(name), maxCodeBytes)] }
+
+const maxCodeBytes = 128
 
 // event is a row of events.
 type event struct {
@@ -260,7 +274,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 func (t *tx) event(e event) error {
 	t.changed(e.seq)
 	return t.prep(sqlEvent).int(e.seq).int(e.number).text(string(e.kind)).int(t.now).text(string(e.status)).
-		int(int64(e.generation)).int(int64(e.attempt)).textOrNull(string(e.class)).textOrNull(e.code).intOrNull(e.delay).exec()
+		int(int64(e.generation)).int(int64(e.attempt)).textOrNull(string(e.class)).textOrNull(bounded(e.code)).intOrNull(e.delay).exec()
 }
 
 // ending is how a generation of a job ends.
@@ -286,7 +300,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 func (t *tx) end(e ending, kind forebay.EventType) error {
 	err := t.prep(sqlOutcome).int(e.seq).text(string(e.status)).int(int64(e.generation)).int(int64(e.attempt)).int(e.version).
 		intOrNull(e.started).int(t.now).blob(e.out.Inline).textOrNull(e.out.Blob).int(e.out.Size).
-		textOrNull(string(e.failure.Class)).textOrNull(e.failure.Code).blob(e.failure.Message).exec()
+		textOrNull(string(e.failure.Class)).textOrNull(bounded(e.failure.Code)).blob(e.failure.Message).exec()
 	if err != nil {
 		return err
 	}
@@ -328,7 +342,7 @@ func (t *tx) setAside(s setAside) error {
 	if s.to.Kind() == LaneQuarantine {
 		kind = forebay.EventQuarantined
 	}
-	err := t.prep(sqlSetAside).int(int64(s.to)).int(t.now).int(s.version + 2).int(int64(s.attempt)).text(s.reason).int(s.seq).exec()
+	err := t.prep(sqlSetAside).int(int64(s.to)).int(t.now).int(s.version + 2).int(int64(s.attempt)).text(bounded(s.reason)).int(s.seq).exec()
 	if err != nil {
 		return err
 	}

@@ -42,6 +42,8 @@ type Store struct {
 	readers chan conn // idle read connections; nil entries are opened on demand
 	watches watches
 	names   names
+	closing sync.Once
+	closed  error
 }
 
 // maxReaders bounds the read connections; each holds its own page cache.
@@ -49,7 +51,7 @@ const maxReaders = 4
 
 // Open opens the database, brings its schema up to date and checks that it is durable.
 func Open(ctx context.Context, opts Options) (*Store, error) {
-	path, err := filepath.Abs(opts.Path)
+	path, err := realPath(opts.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +69,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 			return nil, forebay.Errorf(forebay.CodeDatabaseUnusable, "another Forebay server is using this database; SQLite serves one process at a time")
 		}
 	}
-	c, err := openWriter(path)
+	c, err := openWriter(path, opts.Serve)
 	if err != nil {
 		s.unlock()
 		return nil, err
@@ -75,7 +77,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	for range maxReaders {
 		s.readers <- conn{}
 	}
-	s.writer, err = newWriter(c, &s.watches)
+	s.writer, err = newWriter(c, &s.watches, opts.Serve)
 	if err != nil {
 		c.Close()
 		s.unlock()
@@ -87,20 +89,42 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		if err := s.releaseOrphans(ctx); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
+		if err := s.PurgeDropped(ctx); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
 	}
 	return s, nil
 }
 
-// Close waits for the transaction under way and closes the database. Calls that come later fail.
-func (s *Store) Close() error {
-	err := s.writer.stop()
-	for range maxReaders {
-		if c := <-s.readers; c.Conn != nil {
-			err = errors.Join(err, c.Close())
-		}
+// realPath is the one path of a file, whichever link leads to it: the lock stands beside it.
+func realPath(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
 	}
-	s.unlock()
-	return err
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real, nil
+	}
+	folder, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return "", unusable("the database's folder does not exist, or cannot be read", err)
+	}
+	return filepath.Join(folder, filepath.Base(path)), nil
+}
+
+// Close waits for the transaction and the reads under way and closes the database. Calls that come
+// later fail.
+func (s *Store) Close() error {
+	s.closing.Do(func() {
+		s.closed = s.writer.stop()
+		for range maxReaders {
+			if c := <-s.readers; c.Conn != nil {
+				s.closed = errors.Join(s.closed, c.Close())
+			}
+		}
+		s.unlock()
+	})
+	return s.closed
 }
 
 func (s *Store) unlock() {
@@ -110,21 +134,21 @@ func (s *Store) unlock() {
 }
 
 // openWriter opens the one connection that writes, with the durable settings enforced.
-func openWriter(path string) (conn, error) {
+func openWriter(path string, serve bool) (conn, error) {
 	raw, err := sqlite.OpenConn(path, sqlite.OpenReadWrite, sqlite.OpenCreate)
 	if err != nil {
 		return conn{}, unusable("the database file cannot be opened", err)
 	}
-	c := conn{raw}
+	c := conn{Conn: raw}
 	c.SetBusyTimeout(10 * time.Second)
-	if err := prepareDatabase(c); err != nil {
+	if err := prepareDatabase(c, path, serve); err != nil {
 		c.Close()
 		return conn{}, err
 	}
 	return c, nil
 }
 
-func prepareDatabase(c conn) error {
+func prepareDatabase(c conn, path string, serve bool) error {
 	// The page size must be set before the journal mode, and only takes effect on a new file.
 	version, err := checkOurs(c)
 	if err != nil {
@@ -134,6 +158,8 @@ func prepareDatabase(c conn) error {
 		"PRAGMA page_size = 8192",
 		"PRAGMA journal_mode = WAL",
 		"PRAGMA synchronous = FULL",
+		"PRAGMA fullfsync = ON", // on macOS, where fsync alone does not reach the disk
+		"PRAGMA checkpoint_fullfsync = ON",
 		"PRAGMA wal_autocheckpoint = 8192", // pages: 64 MB
 		"PRAGMA journal_size_limit = 134217728",
 		"PRAGMA cache_size = -65536",
@@ -144,8 +170,13 @@ func prepareDatabase(c conn) error {
 			return unusableUnlessKnown(err)
 		}
 	}
-	if err := migrate(c, version); err != nil {
-		return unusableUnlessKnown(err)
+	if version < schemaVersion() {
+		if version > 0 && !serve && InUse(path) {
+			return forebay.Errorf(forebay.CodeDatabaseUnusable, "an older Forebay is running on this database; stop it first")
+		}
+		if err := migrate(c); err != nil {
+			return unusableUnlessKnown(err)
+		}
 	}
 	return checkDurable(c)
 }
@@ -196,41 +227,54 @@ func (s *Store) read(ctx context.Context, f func(conn) error) error {
 	var c conn
 	select {
 	case c = <-s.readers:
+	case <-s.writer.stopped:
+		return errClosed
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	defer func() { s.readers <- c }()
 	if c.Conn == nil {
-		raw, err := sqlite.OpenConn(s.path, sqlite.OpenReadWrite)
+		opened, err := openReader(s.path)
 		if err != nil {
 			return domainError(err)
 		}
-		c = conn{raw}
-		c.SetBusyTimeout(10 * time.Second)
-		for _, pragma := range []string{"PRAGMA query_only = ON", "PRAGMA cache_size = -8192"} {
-			if err := c.prep(pragma).exec(); err != nil {
-				return domainError(err)
-			}
+		c = opened
+	}
+	start := time.Now()
+	c.limit = func() error {
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
+		if time.Since(start) > maxReadTime {
+			return forebay.Errorf(forebay.CodeUnavailable, "reading took too long; narrow the question")
+		}
+		return nil
 	}
 	return domainError(f(c))
 }
 
-// snapshot runs f in one read transaction, so that its statements agree.
-func (s *Store) snapshot(ctx context.Context, f func(conn) error) error {
-	return s.read(ctx, func(c conn) error {
-		if err := c.prep("BEGIN").exec(); err != nil {
-			return err
+// maxReadTime bounds a read: while it lasts the WAL cannot be reset.
+const maxReadTime = 10 * time.Second
+
+func openReader(path string) (conn, error) {
+	raw, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	if err != nil {
+		return conn{}, err
+	}
+	c := conn{Conn: raw}
+	c.SetBusyTimeout(10 * time.Second)
+	for _, pragma := range []string{"PRAGMA query_only = ON", "PRAGMA cache_size = -8192"} {
+		if err := c.prep(pragma).exec(); err != nil {
+			return conn{}, errors.Join(err, c.Close())
 		}
-		err := f(c)
-		return errors.Join(err, c.prep("ROLLBACK").exec())
-	})
+	}
+	return c, nil
 }
 
-// Check reports whether the database can be written to right now.
+// Check reports whether the database can be written to right now, by writing to it.
 func (s *Store) Check(ctx context.Context) error {
 	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
-		return struct{}{}, t.prep("DELETE FROM audit WHERE no < 0").exec()
+		return struct{}{}, t.prep("INSERT INTO probes (no, at) VALUES (1, ?1) ON CONFLICT DO UPDATE SET at = ?1").int(t.now).exec()
 	})
 	return err
 }

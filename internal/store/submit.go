@@ -62,7 +62,7 @@ INSERT INTO jobs (seq, id, tenant, queue, task, priority, max_attempts, max_cost
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 const sqlInsertMessage = `
-INSERT INTO messages (seq, lane, rank, visible, size, deadline) VALUES (?, ?, ?, ?, ?, ?)`
+INSERT INTO messages (seq, lane, rank, visible, size, tenant, deadline) VALUES (?, ?, ?, ?, ?, ?, ?)`
 
 func (t *tx) submit(j *NewJob) (Submitted, error) {
 	if j.IdempotencyKey != "" {
@@ -70,6 +70,10 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 		if err != nil || found {
 			return made, err
 		}
+	}
+	// Only now: a repeat of a key gets its job though the deadline it names has passed.
+	if at := millis(j.Deadline); at > 0 && at <= t.now {
+		return Submitted{Err: forebay.Invalid("deadline", "has passed already")}, nil
 	}
 	seq := t.w.nextSeq
 	t.w.nextSeq++
@@ -91,7 +95,7 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 	}
 	lane := LaneOf(j.Queue, LaneMain)
 	err = t.prep(sqlInsertMessage).int(seq).int(int64(lane)).int(rank(j.Priority)).int(visible).
-		int(j.InputSize).intOrNull(millis(j.Deadline)).exec()
+		int(j.InputSize).int(j.Tenant).intOrNull(millis(j.Deadline)).exec()
 	if err != nil {
 		return Submitted{}, err
 	}

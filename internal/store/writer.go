@@ -130,18 +130,22 @@ type writer struct {
 	once    sync.Once
 	stopped chan struct{}
 	err     error // of closing; read after stopped
+	serving bool  // this process delivers: it ends overdue jobs
+	latest  int64 // the time of the latest transaction
 
-	nextSeq  int64
-	parked   map[int64][]*claim // by lane, oldest first
-	dueAt    map[int64]int64    // lane → when a message of it may become ready; absent: none will
-	ranks    map[int64]uint16   // lane → bit set of the ranks that may have rows
-	paused   map[int64]bool     // queue numbers
-	deadline int64              // the next deadline, 0: none
+	nextSeq     int64
+	reservedSeq int64              // numbers below it are marked on disk as given
+	impatient   []*claim           // parked ones that want an answer at once
+	parked      map[int64][]*claim // by lane, oldest first
+	dueAt       map[int64]int64    // lane → when a message of it may become ready; absent: none will
+	ranks       map[int64]uint16   // lane → bit set of the ranks that may have rows
+	paused      map[int64]bool     // queue numbers
+	deadline    int64              // the next deadline, 0: none
 }
 
-func newWriter(c conn, watches *watches) (*writer, error) {
+func newWriter(c conn, watches *watches, serving bool) (*writer, error) {
 	w := &writer{
-		conn: c, watches: watches,
+		conn: c, watches: watches, serving: serving,
 		ops: make(chan operation, maxBatchOps), claims: make(chan *claim, 64),
 		quit: make(chan struct{}), stopped: make(chan struct{}),
 		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, ranks: map[int64]uint16{}, paused: map[int64]bool{},
@@ -151,7 +155,8 @@ func newWriter(c conn, watches *watches) (*writer, error) {
 
 // load reads what the writer keeps in memory.
 func (w *writer) load() error {
-	if _, err := w.conn.prep("SELECT coalesce(max(seq), 0) + 1 FROM jobs").one(func(r row) { w.nextSeq = r.int(0) }); err != nil {
+	if _, err := w.conn.prep("SELECT max((SELECT coalesce(max(seq), 0) + 1 FROM jobs), coalesce((SELECT value FROM counters WHERE name = 'seq'), 0))").
+		one(func(r row) { w.nextSeq = r.int(0) }); err != nil {
 		return err
 	}
 	if _, err := w.conn.prep("SELECT no FROM queues WHERE paused <> 0").each(func(r row) error {
@@ -171,13 +176,7 @@ func (w *writer) load() error {
 	if err != nil {
 		return err
 	}
-	return w.loadDeadline()
-}
-
-func (w *writer) loadDeadline() error {
-	w.deadline = 0
-	_, err := w.conn.prep("SELECT deadline FROM messages WHERE deadline IS NOT NULL ORDER BY deadline LIMIT 1").
-		one(func(r row) { w.deadline = r.int(0) })
+	w.deadline, err = w.conn.nextDeadline()
 	return err
 }
 
@@ -199,23 +198,24 @@ func (w *writer) run() {
 			w.shutdown()
 			return
 		}
-		w.commit(batch)
+		w.dismiss(w.commit(batch))
 	}
 }
 
 // untilNextDue returns how long the writer may sleep when nobody calls.
 func (w *writer) untilNextDue() time.Duration {
 	const polling = 30 * time.Second // behind the wake-ups, should one ever be missed or the clock jump
-	next := now() + polling.Milliseconds()
+	at := w.clock()
+	next := at + polling.Milliseconds()
 	for lane, claims := range w.parked {
-		if at, ok := w.dueAt[lane]; ok && len(claims) > 0 && !w.paused[lane/laneKinds] {
-			next = min(next, at)
+		if due, ok := w.dueAt[lane]; ok && len(claims) > 0 && !w.paused[lane/laneKinds] {
+			next = min(next, due)
 		}
 	}
 	if w.deadline > 0 {
 		next = min(next, w.deadline)
 	}
-	return max(0, time.Duration(next-now())*time.Millisecond)
+	return max(0, time.Duration(next-at)*time.Millisecond)
 }
 
 // collect waits for the first operation, claim or due time, then takes what else is there. A short
@@ -253,18 +253,39 @@ func (w *writer) collect(timer <-chan time.Time) (batch []operation, ok bool) {
 	return batch, true
 }
 
-// commit runs the batch in one transaction. If an operation breaks it, each runs in its own, so that
-// only the culprit fails.
-func (w *writer) commit(batch []operation) {
-	err := w.transaction(batch)
-	if err != nil && len(batch) > 1 && isolates(err) {
+// commit runs the batch, and what is due, in one transaction. If that breaks, though the disk works,
+// each operation runs in a transaction of its own, so that only the culprit fails; and if the culprit
+// was what is due, the claims that waited for it are refused, so that their callers know. It returns
+// how the last transaction ended.
+func (w *writer) commit(batch []operation) error {
+	background, err := w.transaction(batch, true)
+	switch {
+	case err == nil || !isolates(err) || len(batch) == 1 && !background:
 		for _, op := range batch {
-			op.finish(w.transaction([]operation{op}))
+			op.finish(err)
 		}
-		return
+	default:
+		for _, op := range batch {
+			_, opErr := w.transaction([]operation{op}, false)
+			op.finish(opErr)
+		}
 	}
-	for _, op := range batch {
-		op.finish(err)
+	if err != nil && background && isolates(err) {
+		w.refuseDue(err)
+	}
+	return err
+}
+
+// refuseDue answers the claims of all lanes that are due with an error.
+func (w *writer) refuseDue(err error) {
+	for lane, claims := range w.parked {
+		if w.paused[lane/laneKinds] {
+			continue
+		}
+		for _, c := range claims {
+			c.refuse(err)
+		}
+		delete(w.parked, lane)
 	}
 }
 
@@ -274,19 +295,25 @@ func isolates(err error) bool {
 	return !errors.As(domainError(err), &refused)
 }
 
-// transaction runs the operations, then serves the claims that wait, and commits. Nobody is told
-// anything before the commit is on disk.
-func (w *writer) transaction(batch []operation) error {
+// transaction runs the operations, then, if withDue, ends overdue jobs and serves the claims that
+// wait, and commits. Nobody is told anything before the commit is on disk. background tells that an
+// error came from what was due and not from an operation.
+func (w *writer) transaction(batch []operation, withDue bool) (background bool, err error) {
 	if len(batch) == 0 && !w.anythingDue() {
-		return nil
+		return false, nil
 	}
-	t := &tx{conn: w.conn, w: w, now: now(), ready: map[int64]int64{}}
+	t := &tx{conn: w.conn, w: w, now: w.clock(), ready: map[int64]int64{}}
 	if err := t.prep("BEGIN IMMEDIATE").exec(); err != nil {
 		w.distrust(t.now)
-		return err
+		return false, err
 	}
 	seq := w.nextSeq
-	served, err := w.fill(t, batch)
+	var served []*claim
+	err = w.apply(t, batch)
+	if err == nil && withDue {
+		served, err = w.serveDue(t)
+		background = err != nil
+	}
 	if err == nil {
 		err = t.prep("COMMIT").exec()
 	}
@@ -299,31 +326,48 @@ func (w *writer) transaction(batch []operation) error {
 			c.unserve()
 		}
 		w.distrust(t.now)
-		return err
+		return background, err
 	}
 	w.committed(t, served)
-	return nil
+	return false, nil
 }
 
-// fill runs everything that belongs into the transaction.
-func (w *writer) fill(t *tx, batch []operation) (served []*claim, err error) {
+// clock is the time of a transaction. It does not follow a clock that steps back a little, for then
+// what is ready would have to wait again.
+func (w *writer) clock() int64 {
+	const little = 5 * 60 * 1000
+	at := now()
+	if behind := w.latest - at; behind > 0 && behind < little {
+		return w.latest
+	}
+	w.latest = at
+	return at
+}
+
+// apply runs the operations, stage by stage.
+func (w *writer) apply(t *tx, batch []operation) error {
 	for at := range stages {
 		for _, op := range batch {
 			if op.stage() != at {
 				continue
 			}
 			if err := op.apply(t); err != nil {
-				return nil, err
+				return err
 			}
 		}
-	}
-	if err := w.expireDue(t); err != nil {
-		return nil, err
 	}
 	for lane, at := range t.ready {
 		if earliest, ok := w.dueAt[lane]; !ok || at < earliest {
 			w.dueAt[lane] = at
 		}
+	}
+	return nil
+}
+
+// serveDue does what is due without anybody asking: it ends overdue jobs and serves waiting claims.
+func (w *writer) serveDue(t *tx) (served []*claim, err error) {
+	if err := w.expireDue(t); err != nil {
+		return nil, err
 	}
 	return w.serveClaims(t)
 }
@@ -347,6 +391,7 @@ func (w *writer) committed(t *tx, served []*claim) {
 // loop.
 func (w *writer) distrust(now int64) {
 	const pause = 250 // ms
+	w.reservedSeq = 0
 	for lane := range w.parked {
 		w.ranks[lane] = allRanks
 		w.dueAt[lane] = now + pause
@@ -357,7 +402,7 @@ func (w *writer) distrust(now int64) {
 const allRanks = 1<<(forebay.MaxPriority+1) - 1
 
 func (w *writer) anythingDue() bool {
-	at := now()
+	at := w.clock()
 	if w.deadline > 0 && w.deadline <= at {
 		return true
 	}

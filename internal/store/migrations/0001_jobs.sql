@@ -33,6 +33,7 @@ CREATE TABLE jobs (
   input_blob     TEXT,
   input_size     INTEGER NOT NULL
 ) STRICT;
+CREATE INDEX jobs_tenant ON jobs (tenant); -- and, within it, seq
 CREATE INDEX jobs_correlation ON jobs (tenant, correlation_id, seq) WHERE correlation_id IS NOT NULL;
 
 -- The hot rows: one for each job that is not over, and one for each that is set aside. "visible" is
@@ -48,8 +49,10 @@ CREATE TABLE messages (
   generation INTEGER NOT NULL DEFAULT 1,
   attempt    INTEGER NOT NULL DEFAULT 0, -- charged in this generation
   number     INTEGER NOT NULL DEFAULT 0, -- of the latest attempt in this generation
+  announced  INTEGER NOT NULL DEFAULT 0, -- the latest attempt number whose start an event tells
   version    INTEGER NOT NULL DEFAULT 1, -- number of the latest event
   size       INTEGER NOT NULL,           -- bytes of input
+  tenant     INTEGER NOT NULL DEFAULT 0,
   deadline   INTEGER,
   started_at INTEGER,                    -- of this generation
   waiting    TEXT,
@@ -57,7 +60,9 @@ CREATE TABLE messages (
   reason     TEXT                        -- why it was set aside
 ) STRICT;
 CREATE INDEX messages_ready ON messages (lane, rank, visible);
-CREATE INDEX messages_deadline ON messages (deadline) WHERE deadline IS NOT NULL;
+CREATE INDEX messages_deadline ON messages (deadline) WHERE deadline IS NOT NULL AND token IS NULL;
+CREATE INDEX messages_locked_deadline ON messages (deadline, visible) WHERE deadline IS NOT NULL AND token IS NOT NULL;
+CREATE INDEX messages_set_aside ON messages (lane, seq) WHERE lane % 4 >= 2;
 
 -- How the latest generation of a job ended.
 CREATE TABLE outcomes (
@@ -75,7 +80,7 @@ CREATE TABLE outcomes (
   error_code    TEXT,
   error_message BLOB
 ) STRICT;
-CREATE INDEX outcomes_unhappy ON outcomes (status, seq) WHERE status <> 'succeeded';
+CREATE INDEX outcomes_unhappy ON outcomes (seq) WHERE status <> 'succeeded';
 
 CREATE TABLE attempts (
   seq           INTEGER NOT NULL,
@@ -139,4 +144,10 @@ CREATE TABLE audit (
   action TEXT NOT NULL,
   target TEXT NOT NULL,
   detail TEXT NOT NULL
+) STRICT;
+
+-- One row, which a health check writes to see whether the disk takes writes.
+CREATE TABLE probes (
+  no INTEGER PRIMARY KEY,
+  at INTEGER NOT NULL
 ) STRICT;

@@ -1,0 +1,300 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+func openMessages(t testing.TB, path string) (*Store, MessageQueue) {
+	t.Helper()
+	s, err := Open(context.Background(), Options{Path: path, Serve: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, _, err := s.PutMessageQueue(context.Background(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, q
+}
+
+func sendBodies(t testing.TB, s *Store, q MessageQueue, bodies ...string) {
+	t.Helper()
+	for _, body := range bodies {
+		if _, err := s.Send(context.Background(), q, []MessageContent{{MessageID: "m", Body: []byte(body)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Receivers wait in the store: for a send, for the end of a lock, and in the dead-letter subqueue for
+// a message whose deliveries run out while another receiver is served.
+func TestReceiversAreWoken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f.db")
+	synctest.Test(t, func(t *testing.T) {
+		s, q := openMessages(t, path)
+		defer s.Close()
+		type answer struct {
+			messages []Message
+			at       time.Time
+		}
+		wait := func(deadLetter bool) <-chan answer {
+			c := make(chan answer, 1)
+			go func() {
+				got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, DeadLetter: deadLetter, Max: 5, MaxBytes: 1 << 20, Wait: true})
+				if err != nil {
+					t.Error(err)
+				}
+				c <- answer{got, time.Now()}
+			}()
+			synctest.Wait()
+			return c
+		}
+		first, dead := wait(false), wait(true)
+		<-time.After(time.Minute)
+		sendBodies(t, s, q, "poison")
+		begun := time.Now()
+		if a := <-first; len(a.messages) != 1 || string(a.messages[0].Body) != "poison" || a.at != begun {
+			t.Fatalf("the sent message woke its receiver %v late: %+v", a.at.Sub(begun), a.messages)
+		}
+		second := wait(false) // has nothing to get: the message's one delivery is spent
+		if a := <-dead; len(a.messages) != 1 || a.messages[0].DeadLetterReason != forebay.ReasonMaxDeliveries || a.at.Sub(begun) != testLock {
+			t.Fatalf("the dead-letter receiver got %+v after %v", a.messages, a.at.Sub(begun))
+		}
+		sendBodies(t, s, q, "sweet")
+		if a := <-second; len(a.messages) != 1 || string(a.messages[0].Body) != "sweet" {
+			t.Fatalf("the second receiver got %+v", a.messages)
+		}
+	})
+}
+
+func TestReceiversThatGiveUpLeaveNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f.db")
+	s, q := openMessages(t, path)
+	gone, cancel := context.WithCancel(context.Background())
+	for range 200 {
+		waiting, stop := context.WithTimeout(gone, time.Millisecond)
+		if _, err := s.Receive(waiting, ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1, Wait: true}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		stop()
+		if got, err := s.Receive(gone, ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1}); err != nil || got != nil {
+			t.Fatal(got, err)
+		}
+	}
+	cancel()
+	if err := s.Close(); err != nil { // the writer has stopped: its memory can be read
+		t.Fatal(err)
+	}
+	if n := len(s.writer.parked[int64(q.Lane(false))]); n > 20 {
+		t.Errorf("%d receivers are remembered that have gone", n)
+	}
+	if n := len(s.writer.impatient); n != 0 {
+		t.Errorf("%d impatient receivers are remembered", n)
+	}
+}
+
+// A receive stops before the message that would make it too large, but always delivers one; messages
+// that are set aside on the way count for nothing.
+func TestReceiveIsBoundedInBytes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f.db")
+	synctest.Test(t, func(t *testing.T) {
+		s, q := openMessages(t, path)
+		defer s.Close()
+		receive := func() (bodies []string) {
+			got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 10, MaxBytes: 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range got {
+				bodies = append(bodies, string(m.Body))
+			}
+			return bodies
+		}
+		sendBodies(t, s, q, "larger than ten bytes")
+		if got := fmt.Sprint(receive()); got != "[larger than ten bytes]" {
+			t.Errorf("received %s", got)
+		}
+		sendBodies(t, s, q, "1234", "5678", "9") // and a byte of message id each
+		if got := fmt.Sprint(receive()); got != "[1234 5678]" {
+			t.Errorf("received %s", got)
+		}
+		if got := fmt.Sprint(receive()); got != "[9]" {
+			t.Errorf("received %s", got)
+		}
+		<-time.After(testLock) // all are spent now
+		sendBodies(t, s, q, "abcd")
+		if got := fmt.Sprint(receive()); got != "[abcd]" {
+			t.Errorf("received %s", got)
+		}
+	})
+}
+
+func TestDropMessageQueue(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f.db")
+	s, q := openMessages(t, path)
+	ctx := t.Context()
+	for range 3 {
+		if _, err := s.Send(ctx, q, make([]MessageContent, 400)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Receive(ctx, ReceiveRequest{Queue: q, Max: 10, MaxBytes: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan error)
+	go func() {
+		_, err := s.Receive(ctx, ReceiveRequest{Queue: q, DeadLetter: true, Max: 1, MaxBytes: 1, Wait: true})
+		waited <- err
+	}()
+	for parked := false; !parked; { // until the writer has the claim
+		parked, _ = transact(ctx, s, stageChange, func(t *tx) (bool, error) { return len(t.w.parked) > 0, nil })
+	}
+	if dropped, err := s.DropMessageQueue(ctx, q); err != nil || !dropped {
+		t.Fatal(dropped, err)
+	}
+	if err := <-waited; forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+		t.Errorf("the waiting receiver got %v", err)
+	}
+	if dropped, err := s.DropMessageQueue(ctx, q); err != nil || dropped {
+		t.Error("dropped twice", err)
+	}
+	if _, err := s.Send(ctx, q, make([]MessageContent, 1)); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+		t.Errorf("sending to a dropped queue: %v", err)
+	}
+	// The process stops before it could purge: the next one does.
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, again := openMessages(t, path)
+	defer s.Close()
+	if again.No <= q.No {
+		t.Errorf("the number %d was given again", again.No)
+	}
+	var left int64
+	err := s.read(ctx, func(c conn) error {
+		_, err := c.prep("SELECT (SELECT count(*) FROM messages) + (SELECT count(*) FROM bodies)").one(func(r row) { left = r.int(0) })
+		return err
+	})
+	if err != nil || left != 0 {
+		t.Errorf("%d rows are left (%v)", left, err)
+	}
+}
+
+func TestMessageQueueLimit(t *testing.T) {
+	s, q := openMessages(t, filepath.Join(t.TempDir(), "f.db"))
+	defer s.Close()
+	put := func(tenant int64, name string) error {
+		_, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: tenant, Name: name, Lock: time.Second, MaxDeliveries: 2}, 1)
+		return err
+	}
+	if err := put(1, "t/another"); forebay.CodeOf(err) != forebay.CodeConflict {
+		t.Errorf("one too many: %v", err)
+	}
+	if err := put(1, "t/q"); err != nil {
+		t.Errorf("an existing one: %v", err)
+	}
+	if err := put(2, "u/q"); err != nil {
+		t.Errorf("another tenant's: %v", err)
+	}
+	got, found, err := s.MessageQueue(t.Context(), "t/q")
+	if err != nil || !found || got.No != q.No || got.Lock != time.Second || got.MaxDeliveries != 2 || !got.CreatedAt.Equal(q.CreatedAt) {
+		t.Errorf("stored %+v (%v)", got, err)
+	}
+}
+
+// Of many receivers each message has exactly one.
+func TestConcurrentReceivers(t *testing.T) {
+	s, q := openMessages(t, filepath.Join(t.TempDir(), "f.db"))
+	defer s.Close()
+	const messages = 2000
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var mu sync.Mutex
+	seen := map[int64]int{}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for {
+				got, err := s.Receive(ctx, ReceiveRequest{Queue: q, Max: 7, MaxBytes: 1 << 20, Wait: true})
+				if err != nil {
+					return
+				}
+				for _, m := range got {
+					if err := s.Complete(context.Background(), q.Lane(false), m.Lock); err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					seen[m.Seq]++
+					done := len(seen) == messages
+					mu.Unlock()
+					if done {
+						cancel()
+					}
+				}
+			}
+		})
+	}
+	for range messages / 20 {
+		if _, err := s.Send(ctx, q, make([]MessageContent, 20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wg.Wait()
+	for seq, n := range seen {
+		if n != 1 {
+			t.Errorf("message %d was received %d times", seq, n)
+		}
+	}
+}
+
+// BenchmarkMessageLife is the full life of a 1 KiB message: send, receive, complete.
+func BenchmarkMessageLife(b *testing.B) {
+	s, q := openMessages(b, filepath.Join(b.TempDir(), "f.db"))
+	defer s.Close()
+	content := []MessageContent{{MessageID: "m", Body: make([]byte, 1024)}}
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	work := make(chan struct{}, b.N)
+	for range b.N {
+		work <- struct{}{}
+	}
+	close(work)
+	var left sync.WaitGroup
+	left.Add(b.N)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range 64 {
+		go func() {
+			for range work {
+				if _, err := s.Send(ctx, q, content); err != nil {
+					b.Error(err)
+				}
+			}
+		}()
+		go func() {
+			for {
+				got, err := s.Receive(ctx, ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20, Wait: true})
+				if err != nil {
+					return
+				}
+				for _, m := range got {
+					if err := s.Complete(ctx, q.Lane(false), m.Lock); err != nil {
+						b.Error(err)
+					}
+					left.Done()
+				}
+			}
+		}()
+	}
+	left.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "messages/s")
+}

@@ -1,0 +1,396 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/server"
+)
+
+// startOn runs a server whose models are a loopback endpoint with that script.
+func startOn(t *testing.T, script func(loopback.Call) loopback.Reply, queue server.Queue) (remote, *loopback.Server) {
+	t.Helper()
+	model := loopback.Start(script)
+	t.Cleanup(model.Close)
+	s := start(t, server.Options{
+		Deployments:     []server.Deployment{loopbackDeployment(model)},
+		Queues:          map[string]server.Queue{forebay.DefaultQueue: queue},
+		ShutdownTimeout: 10 * time.Millisecond,
+	})
+	return over(t, s), model
+}
+
+func loopbackDeployment(model *loopback.Server) server.Deployment {
+	return server.Deployment{Name: "loopback", Provider: server.ProviderOpenAI, Endpoint: model.URL(), Model: "test"}
+}
+
+// send submits a chat whose calls are counted under the marker.
+func (r remote) send(t *testing.T, marker string, fields ...map[string]any) forebay.Job {
+	t.Helper()
+	req := chat(loopback.Marked(marker, "say something"))
+	for _, more := range fields {
+		for name, value := range more {
+			req[name] = value
+		}
+	}
+	job, _, err := r.submit(t.Context(), "", req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return job
+}
+
+func (r remote) mustAwait(t *testing.T, id string) (forebay.Job, []forebay.Attempt) {
+	t.Helper()
+	job, err := r.await(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attempts, err := r.attempts(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return job, attempts
+}
+
+func (r remote) cancel(t *testing.T, id string) (job forebay.Job, err error) {
+	t.Helper()
+	_, err = r.do(t.Context(), http.MethodPost, "/v1/jobs/"+id+"/cancel", nil, nil, &job)
+	return job, err
+}
+
+// setAside lists what stands in a subqueue, dead-letters or quarantine.
+func (r remote) setAside(t *testing.T, subqueue string) []forebay.SetAsideJob {
+	t.Helper()
+	var page forebay.Page[forebay.SetAsideJob]
+	if err := r.get(t.Context(), "/v1/queues/default/"+subqueue, &page); err != nil {
+		t.Fatal(err)
+	}
+	return page.Items
+}
+
+func awaitModel(t *testing.T, model *loopback.Server, wanted func(loopback.Stats) bool) {
+	t.Helper()
+	if err := model.Await(t.Context(), wanted); err != nil {
+		t.Fatalf("the model saw only %+v: %s", model.Stats(), err)
+	}
+}
+
+func inFlight(n int) func(loopback.Stats) bool {
+	return func(s loopback.Stats) bool { return s.InFlight == n }
+}
+
+func TestCallTenLocksLongRunsOnce(t *testing.T) {
+	t.Parallel()
+	s, model := startOn(t, func(loopback.Call) loopback.Reply { return loopback.Reply{Delay: 10500 * time.Millisecond} },
+		server.Queue{LockDuration: time.Second})
+	sent := s.send(t, "long")
+	job, attempts := s.mustAwait(t, sent.ID)
+	if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || len(attempts) != 1 || model.Calls("long") != 1 {
+		t.Errorf("%s after %d calls and the attempts %v", job.Status, model.Calls("long"), outcomes(attempts))
+	}
+	if took := job.CompletedAt.Sub(*job.StartedAt); took < 10*time.Second {
+		t.Errorf("the call took only %s", took)
+	}
+}
+
+func TestCancelAbortsTheCallInFlight(t *testing.T) {
+	t.Parallel()
+	s, model := startOn(t, func(c loopback.Call) loopback.Reply { return loopback.Reply{Hang: c.Marker == "hangs"} },
+		server.Queue{Concurrency: 1})
+	job := s.send(t, "hangs")
+	awaitModel(t, model, inFlight(1))
+	waiting := s.send(t, "waits")
+	if _, err := s.cancel(t, job.ID); err != nil {
+		t.Fatal(err)
+	}
+	awaitModel(t, model, func(st loopback.Stats) bool { return st.Disconnects == 1 })
+	job, attempts := s.mustAwait(t, job.ID)
+	if job.Status != forebay.StatusCancelled || job.Result != nil && string(job.Result) != "null" || len(attempts) != 1 {
+		t.Fatalf("%s with the result %s and %v", job.Status, job.Result, outcomes(attempts))
+	}
+	// The deployment is known once the aborted call has returned.
+	eventually(t, 10*time.Second, func() error {
+		_, attempts = s.mustAwait(t, job.ID)
+		if attempts[0].Outcome != forebay.OutcomeCancelled || attempts[0].Deployment != "loopback" {
+			return fmt.Errorf("the attempt is %+v", attempts[0])
+		}
+		return nil
+	})
+	// Its place is free again.
+	if job, _ := s.mustAwait(t, waiting.ID); job.Status != forebay.StatusSucceeded {
+		t.Errorf("the next job is %s", job.Status)
+	}
+	if again, err := s.cancel(t, job.ID); err != nil || again.Status != forebay.StatusCancelled || model.Calls("hangs") != 1 {
+		t.Errorf("cancelled twice: %s %v, %d calls", again.Status, err, model.Calls("hangs"))
+	}
+	var p *problem
+	if _, err := s.cancel(t, waiting.ID); !errors.As(err, &p) || p.Status != http.StatusConflict {
+		t.Errorf("a succeeded job was cancelled: %v", err)
+	}
+}
+
+func TestCancelBeforeTheCall(t *testing.T) {
+	t.Parallel()
+	s, model := startOn(t, func(c loopback.Call) loopback.Reply {
+		return loopback.Reply{Hang: c.Marker == "hangs", Status: map[bool]int{true: 500}[c.Marker == "retries"]}
+	}, server.Queue{Concurrency: 1, Retry: server.Retry{Policy: "fixed", First: time.Hour, Max: time.Hour}})
+	retrying := s.send(t, "retries")
+	eventually(t, 10*time.Second, func() error {
+		if job, err := s.job(t.Context(), retrying.ID); err != nil || job.Status != forebay.StatusRetrying {
+			return fmt.Errorf("%s %w", job.Status, errNotYet)
+		}
+		return nil
+	})
+	s.send(t, "hangs")
+	awaitModel(t, model, inFlight(1))
+	for marker, job := range map[string]forebay.Job{
+		"retries": retrying, "queued": s.send(t, "queued"),
+		"scheduled": s.send(t, "scheduled", map[string]any{"scheduled_at": time.Now().Add(time.Hour)}),
+	} {
+		before := model.Calls(marker)
+		cancelled, err := s.cancel(t, job.ID)
+		if err != nil || cancelled.Status != forebay.StatusCancelled || cancelled.CompletedAt == nil {
+			t.Errorf("%s: %s %v", marker, cancelled.Status, err)
+		}
+		events, err := s.events(t.Context(), job.ID)
+		if err != nil || events[len(events)-1].Type != forebay.EventCancelled || model.Calls(marker) != before {
+			t.Errorf("%s: %v, %d calls, events %+v", marker, err, model.Calls(marker), events)
+		}
+	}
+	if q, err := s.queue(t.Context()); err != nil || q.Active+q.Scheduled != 0 || q.Locked != 1 {
+		t.Errorf("left in the queue: %+v %v", q, err)
+	}
+}
+
+// An endpoint that says 429 for a while costs no attempt, is not asked again before it said, and is
+// not asked by everybody at once.
+func TestThrottledJobsWaitUncharged(t *testing.T) {
+	t.Parallel()
+	const jobs, places = 24, 8
+	over := time.Now().Add(3 * time.Second)
+	s, model := startOn(t, func(loopback.Call) loopback.Reply {
+		if time.Now().Before(over) {
+			return loopback.Reply{Status: http.StatusTooManyRequests, RetryAfter: time.Second}
+		}
+		return loopback.Reply{}
+	}, server.Queue{Concurrency: places, MaxDeliveryCount: 1, Retry: server.Retry{Attempts: 1}})
+	var sent []forebay.Job
+	for i := range jobs {
+		sent = append(sent, s.send(t, fmt.Sprint("throttled-", i)))
+	}
+	throttled := 0
+	for i, job := range sent {
+		job, attempts := s.mustAwait(t, job.ID)
+		began := model.Began(fmt.Sprint("throttled-", i))
+		if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || len(attempts) != len(began) {
+			t.Errorf("%s, charged %d, %d calls, attempts %v", job.Status, job.Attempt, len(began), outcomes(attempts))
+		}
+		for n, a := range attempts[:len(attempts)-1] {
+			throttled++
+			if a.Outcome != forebay.OutcomeThrottled || began[n+1].Sub(began[n]) < time.Second {
+				t.Errorf("attempt %d was %s; the next call came after %s", n+1, a.Outcome, began[n+1].Sub(began[n]))
+			}
+		}
+	}
+	// At most the calls in flight learn of each pause, and there was one a second.
+	if throttled == 0 || throttled > 4*places {
+		t.Errorf("%d calls were throttled", throttled)
+	}
+}
+
+// One owner of retries: an endpoint that is down is called once for each attempt.
+func TestEachAttemptIsOneCall(t *testing.T) {
+	t.Parallel()
+	const jobs, attemptsEach = 6, 3
+	s, model := startOn(t, func(loopback.Call) loopback.Reply { return loopback.Reply{Status: http.StatusInternalServerError} },
+		server.Queue{Retry: server.Retry{First: 10 * time.Millisecond, Attempts: attemptsEach, Concurrency: 8}})
+	var sent []forebay.Job
+	for i := range jobs {
+		sent = append(sent, s.send(t, fmt.Sprint("failing-", i)))
+	}
+	for i, job := range sent {
+		job, attempts := s.mustAwait(t, job.ID)
+		want := []forebay.Outcome{forebay.OutcomeRetried, forebay.OutcomeRetried, forebay.OutcomeFailed}
+		if calls := model.Calls(fmt.Sprint("failing-", i)); job.Status != forebay.StatusFailed || job.Attempt != attemptsEach || calls != attemptsEach || !slices.Equal(outcomes(attempts), want) {
+			t.Errorf("%s after %d calls, attempts %v", job.Status, calls, outcomes(attempts))
+		}
+	}
+	letters := s.setAside(t, "dead-letters")
+	for _, letter := range letters {
+		if letter.Reason != "MaxAttemptsExceeded" || letter.Generation != 1 || letter.Properties["attempt"] == "" {
+			t.Errorf("dead letter: %+v", letter)
+		}
+	}
+	if len(letters) != jobs {
+		t.Fatalf("%d dead letters", len(letters))
+	}
+	model.Script(nil)
+	redriveTwice(t, s, jobs)
+	for i, job := range sent {
+		job, attempts := s.mustAwait(t, job.ID)
+		if calls := model.Calls(fmt.Sprint("failing-", i)); job.Status != forebay.StatusSucceeded || job.Generation != 2 || job.Attempt != 1 || calls != attemptsEach+1 || len(attempts) != calls {
+			t.Errorf("redriven: %s, generation %d, %d calls, attempts %v", job.Status, job.Generation, calls, outcomes(attempts))
+		}
+	}
+}
+
+// redriveTwice redrives all dead letters several times at once: each of them goes back once.
+func redriveTwice(t *testing.T, s remote, want int) {
+	t.Helper()
+	reports := make([]forebay.RedriveReport, 4)
+	var group sync.WaitGroup
+	for i := range reports {
+		group.Go(func() {
+			if _, err := s.do(t.Context(), http.MethodPost, "/v1/queues/default/dead-letters/redrive", nil, map[string]any{}, &reports[i]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	redriven := 0
+	for _, r := range reports {
+		redriven += r.Redriven
+	}
+	if redriven != want {
+		t.Errorf("%d of %d dead letters were redriven: %+v", redriven, want, reports)
+	}
+}
+
+func TestRetryAfterIsHonoured(t *testing.T) {
+	t.Parallel()
+	s, model := startOn(t, func(c loopback.Call) loopback.Reply {
+		if c.Number == 1 {
+			return loopback.Reply{Status: http.StatusServiceUnavailable, RetryAfter: 2 * time.Second}
+		}
+		return loopback.Reply{}
+	}, server.Queue{Retry: server.Retry{First: time.Millisecond}})
+	job, attempts := s.mustAwait(t, s.send(t, "later").ID)
+	began := model.Began("later")
+	if job.Status != forebay.StatusSucceeded || job.Attempt != 2 || len(began) != 2 || began[1].Sub(began[0]) < 2*time.Second {
+		t.Fatalf("%s after the calls %v", job.Status, began)
+	}
+	if delay := attempts[0].RetryDelaySeconds; delay == nil || *delay < 2 || *delay > 2.3 {
+		t.Errorf("the recorded delay is %v", delay)
+	}
+}
+
+func TestPermanentFailuresAreCalledOnce(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		onFailure, subqueue string
+		reply               loopback.Reply
+		code                string
+	}{
+		{server.OnFailureDeadLetter, "dead-letters", loopback.Reply{Status: 400}, "bad_request"},
+		{server.OnFailureDeadLetter, "dead-letters", loopback.Reply{Status: 400, Code: "content_filter"}, "content_filter"},
+		{server.OnFailureQuarantine, "quarantine", loopback.Reply{Status: 400, Code: "content_filter"}, "content_filter"},
+		{server.OnFailureQuarantine, "quarantine", loopback.Reply{Status: 401}, "unauthorized"},
+	} {
+		s, model := startOn(t, func(loopback.Call) loopback.Reply { return c.reply },
+			server.Queue{OnFailure: c.onFailure, Retry: server.Retry{First: time.Millisecond}})
+		job, attempts := s.mustAwait(t, s.send(t, "permanent").ID)
+		if job.Status != forebay.StatusFailed || job.Error == nil || job.Error.Code != c.code || model.Calls("permanent") != 1 || len(attempts) != 1 {
+			t.Errorf("%s: %s %+v after %d calls", c.code, job.Status, job.Error, model.Calls("permanent"))
+		}
+		if aside := s.setAside(t, c.subqueue); len(aside) != 1 || aside[0].Reason != c.code || aside[0].ErrorClass != forebay.ClassPermanent {
+			t.Errorf("%s: in %s stands %+v", c.code, c.subqueue, aside)
+		}
+		for _, subqueue := range []string{"dead-letters", "quarantine"} {
+			if aside := s.setAside(t, subqueue); subqueue != c.subqueue && len(aside) != 0 {
+				t.Errorf("%s: in %s stands %+v as well", c.code, subqueue, aside)
+			}
+		}
+	}
+}
+
+// Whatever bytes a model sends can be recorded and read back.
+func TestAnyBytesAreStored(t *testing.T) {
+	t.Parallel()
+	huge := strings.Repeat("huge \x00 answer \"\\ ", 100_000)
+	replies := map[string]loopback.Reply{
+		"nul":       {Text: "before \x00 after"},
+		"invalid":   {Text: "before \xff\xc3 after"},
+		"huge":      {Text: huge},
+		"too-large": {Text: strings.Repeat("x", 11<<20)},
+		"malformed": {Body: []byte("data: {\"choices\":[{\x00\xff\n\n")},
+		"empty":     {Body: []byte{}},
+		"cut":       {Body: []byte("data: {\"choices\":[{\"delta\":{\"content\":\"half\"}}]}\n\n")},
+		"complains": {Status: 400, Message: "nul \x00 and \xff\xfe invalid", Code: "strange\x00code"},
+	}
+	s, model := startOn(t, func(c loopback.Call) loopback.Reply { return replies[c.Marker] },
+		server.Queue{Retry: server.Retry{First: time.Millisecond, Attempts: 2}})
+	for marker, want := range map[string]struct {
+		text, code string
+		calls      int
+	}{
+		"nul":       {text: "before \x00 after", calls: 1},
+		"invalid":   {text: "before \uFFFD\uFFFD after", calls: 1},
+		"huge":      {text: huge, calls: 1},
+		"too-large": {code: "response_too_large", calls: 1},
+		"malformed": {code: "malformed_response", calls: 2},
+		"empty":     {code: "malformed_response", calls: 2},
+		"cut":       {code: "stream_cut", calls: 2},
+		"complains": {code: "bad_request", calls: 1},
+	} {
+		job, attempts := s.mustAwait(t, s.send(t, marker).ID)
+		if calls := model.Calls(marker); calls != want.calls || len(attempts) != calls {
+			t.Errorf("%s: %d calls, attempts %v", marker, calls, outcomes(attempts))
+		}
+		if want.code != "" {
+			if last := attempts[len(attempts)-1]; job.Status != forebay.StatusFailed || job.Error == nil || job.Error.Code != want.code || last.ErrorMessage == nil {
+				t.Errorf("%s: %s %+v", marker, job.Status, job.Error)
+			}
+			continue
+		}
+		var result struct{ Text string }
+		if err := s.get(t.Context(), job.Links.Result, &result); err != nil || job.Status != forebay.StatusSucceeded || result.Text != want.text {
+			t.Errorf("%s: %s %v: %.80q", marker, job.Status, err, result.Text)
+		}
+	}
+}
+
+func TestFunctionsMayReturnAnyBytes(t *testing.T) {
+	t.Parallel()
+	outputs := map[string]string{
+		`"escaped nul"`: `{"nul":"\u0000","surrogate":"\ud800"}`,
+		`"raw bytes"`:   "\"\xff\xfe\"",
+		`"no JSON"`:     "\x00",
+		`"nothing"`:     "",
+	}
+	s := start(t, server.Options{Functions: []forebay.Task{{
+		Name: "bytes", MaxAttempts: 1,
+		Run: func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
+			if out, ok := outputs[string(call.Input)]; ok {
+				return forebay.TaskResult{Output: json.RawMessage(out)}, nil
+			}
+			return forebay.TaskResult{Deployment: "d\x00\xff"}, errors.New("nul \x00, invalid \xff\xfe, long " + strings.Repeat("é", 5000))
+		},
+	}}})
+	r := over(t, s)
+	for input, want := range map[string]struct {
+		status forebay.Status
+		result string
+	}{
+		`"escaped nul"`: {forebay.StatusSucceeded, outputs[`"escaped nul"`]},
+		`"no JSON"`:     {forebay.StatusFailed, "null"},
+		`"nothing"`:     {forebay.StatusSucceeded, "null"},
+		`"raw bytes"`:   {forebay.StatusSucceeded, "\"\uFFFD\""},
+		`"error"`:       {forebay.StatusFailed, "null"},
+	} {
+		job, attempts := r.mustAwait(t, submit(t, s, "bytes", json.RawMessage(input)).ID)
+		if job.Status != want.status || string(job.Result) != want.result || len(attempts) != 1 {
+			t.Errorf("%s: %s %q %+v", input, job.Status, job.Result, job.Error)
+		}
+	}
+}

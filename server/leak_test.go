@@ -1,0 +1,56 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/server"
+)
+
+// Not parallel: goroutines of other tests are no leaks.
+func TestStopLeavesNoGoroutine(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	model := loopback.Start(func(c loopback.Call) loopback.Reply { return loopback.Reply{Hang: c.Marker == "hangs"} })
+	s, err := server.New(server.Options{
+		Database: "sqlite:" + filepath.Join(t.TempDir(), "forebay.db"), Listen: "127.0.0.1:0", Log: server.Log{Level: "error"},
+		Deployments: []server.Deployment{loopbackDeployment(model)}, ShutdownTimeout: 50 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	r := over(t, s)
+	if job, _ := r.mustAwait(t, r.send(t, "ends").ID); job.Status != forebay.StatusSucceeded {
+		t.Errorf("the job is %s", job.Status)
+	}
+	hanging := r.send(t, "hangs")
+	awaitModel(t, model, inFlight(1))
+	// A long poll and an event stream are open while the server stops.
+	polled, followed := make(chan error, 1), make(chan error, 1)
+	go func() {
+		var job forebay.Job
+		polled <- r.get(context.WithoutCancel(ctx), "/v1/jobs/"+hanging.ID+"?wait=60s", &job)
+	}()
+	go func() {
+		_, err := r.events(context.WithoutCancel(ctx), hanging.ID)
+		followed <- err
+	}()
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	<-polled // answered or refused: it came before the stop or after
+	<-followed
+	http.DefaultClient.CloseIdleConnections()
+	model.Close()
+	goleak.VerifyNone(t, before)
+}
