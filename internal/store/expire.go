@@ -2,9 +2,11 @@ package store
 
 // A message that is locked past its deadline is left to its worker, which cuts the call off itself;
 // when the lock has expired too, nobody is coming.
-const sqlOverdue = `
-SELECT m.seq, m.lane, m.generation, m.attempt, m.number, m.version, m.token, m.locked_at
-FROM messages m WHERE m.deadline <= ?1 AND (m.token IS NULL OR m.visible <= ?1) ORDER BY m.deadline LIMIT 256`
+const (
+	overdueColumns   = `SELECT seq, lane, generation, attempt, number, version, token, locked_at FROM messages `
+	sqlFreeOverdue   = overdueColumns + `WHERE deadline <= ?1 AND token IS NULL ORDER BY deadline LIMIT 256`
+	sqlLockedOverdue = overdueColumns + `WHERE deadline <= ?1 AND token IS NOT NULL AND visible <= ?1 ORDER BY deadline LIMIT 256`
+)
 
 // A locked message is looked at when its lock ends, if that is after its deadline. The two are asked
 // for apart, so that many locked ones cannot hide a free one.
@@ -34,16 +36,18 @@ func (w *writer) expireDue(t *tx) error {
 		return nil
 	}
 	var overdue []candidate
-	_, err := t.prep(sqlOverdue).int(t.now).each(func(r row) error {
-		overdue = append(overdue, candidate{
-			Delivery: Delivery{Lock: Lock{Seq: r.int(0)}, Lane: Lane(r.int(1)), Generation: int(r.int(2)), Attempt: int(r.int(3)),
-				Number: int(r.int(4)), Version: r.int(5)},
-			lostToken: !r.isNull(6), lostAt: r.int(7),
+	for _, sql := range []string{sqlFreeOverdue, sqlLockedOverdue} {
+		_, err := t.prep(sql).int(t.now).each(func(r row) error {
+			overdue = append(overdue, candidate{
+				Delivery: Delivery{Lock: Lock{Seq: r.int(0)}, Lane: Lane(r.int(1)), Generation: int(r.int(2)), Attempt: int(r.int(3)),
+					Number: int(r.int(4)), Version: r.int(5)},
+				lostToken: !r.isNull(6), lostAt: r.int(7),
+			})
+			return nil
 		})
-		return nil
-	})
-	if err != nil {
-		return err
+		if err != nil {
+			return err
+		}
 	}
 	for i := range overdue {
 		m := &overdue[i]
@@ -56,6 +60,7 @@ func (w *writer) expireDue(t *tx) error {
 			return err
 		}
 	}
-	w.deadline, err = t.nextDeadline()
+	next, err := t.nextDeadline()
+	w.deadline = next
 	return err
 }

@@ -88,7 +88,7 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 		}
 		seqs := make([]int64, len(messages))
 		for i := range messages {
-			if seqs[i], err = t.send(q.Lane(false), &messages[i]); err != nil {
+			if seqs[i], err = t.send(q, &messages[i]); err != nil {
 				return nil, err
 			}
 		}
@@ -96,7 +96,8 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 	})
 }
 
-func (t *tx) send(lane Lane, m *MessageContent) (int64, error) {
+func (t *tx) send(q MessageQueue, m *MessageContent) (int64, error) {
+	lane := q.Lane(false)
 	seq, err := t.newSeq()
 	if err != nil {
 		return 0, err
@@ -110,7 +111,8 @@ func (t *tx) send(lane Lane, m *MessageContent) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	err = t.prep(sqlInsertMessage).int(seq).int(int64(lane)).int(0).int(t.now).int(m.Size()).int(0).intOrNull(0).exec()
+	err = t.prep("INSERT INTO messages (seq, lane, rank, visible, size, tenant) VALUES (?, ?, 0, ?, ?, ?)").
+		int(seq).int(int64(lane)).int(t.now).int(m.Size()).int(q.Tenant).exec()
 	t.due(lane, 0, t.now)
 	return seq, err
 }

@@ -1,0 +1,232 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// put submits n plain jobs.
+func put(t *testing.T, s *Store, tenant, queue int64, n int, change func(*NewJob)) {
+	t.Helper()
+	jobs := make([]NewJob, n)
+	for i := range jobs {
+		jobs[i] = NewJob{ID: fmt.Sprintf("job_%d_%d", time.Now().UnixNano(), i), Tenant: tenant, Queue: queue, Task: "echo", MaxAttempts: 5,
+			Input: []byte("1"), InputSize: 1}
+		if change != nil {
+			change(&jobs[i])
+		}
+	}
+	results, err := s.Submit(context.Background(), jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+}
+
+// take claims n jobs that are there.
+func take(t *testing.T, s *Store, lane Lane, n int, lock time.Duration) []Delivery {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	got, err := s.Claim(ctx, ClaimRequest{Lane: lane, Max: n, MaxBytes: 1 << 20, Lock: lock, MaxDeliveries: 3, SetAside: LaneDeadLetter})
+	if err != nil || len(got) != n {
+		t.Fatalf("claimed %d, expected %d: %v", len(got), n, err)
+	}
+	return got
+}
+
+func TestReadsEndAfterClose(t *testing.T) {
+	s, err := Open(t.Context(), Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.QueueRows(t.Context()); forebay.CodeOf(err) != forebay.CodeUnavailable {
+		t.Errorf("a read after Close gave %v", err)
+	}
+	if _, err := s.EnsureTenant(t.Context(), "x"); forebay.CodeOf(err) != forebay.CodeUnavailable {
+		t.Errorf("a change after Close gave %v", err)
+	}
+}
+
+func TestReleasesLeaveOneEvent(t *testing.T) {
+	s, tenant, queue := open(t)
+	put(t, s, tenant, queue, 1, nil)
+	var d Delivery
+	for range 20 {
+		d = take(t, s, LaneOf(queue, LaneMain), 1, time.Minute)[0]
+		if err := s.Release(t.Context(), &d, 0, forebay.WaitWorker); err != nil {
+			t.Fatal(err)
+		}
+	}
+	events, err := s.Events(t.Context(), d.Seq, 0, 100)
+	if err != nil || len(events) != 2 || events[1].Type != forebay.EventStarted {
+		t.Errorf("%v %+v", err, events)
+	}
+}
+
+func TestOneServerAFileWhateverItsName(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "forebay.db"), filepath.Join(dir, "link.db")
+	s, err := Open(t.Context(), Options{Path: file, Serve: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, link} {
+		if _, err := Open(t.Context(), Options{Path: path, Serve: true}); forebay.CodeOf(err) != forebay.CodeDatabaseUnusable {
+			t.Errorf("a second server got %v", err)
+		}
+	}
+	beside, err := Open(t.Context(), Options{Path: link})
+	if err != nil {
+		t.Fatalf("administration beside the server: %v", err)
+	}
+	if err := beside.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAbsurdUsageDoesNotBreakTheList(t *testing.T) {
+	s, tenant, queue := open(t)
+	put(t, s, tenant, queue, 1, nil)
+	for _, kind := range []LaneKind{LaneMain, LaneRetry} {
+		d := take(t, s, LaneOf(queue, kind), 1, time.Minute)
+		record := AttemptRecord{Outcome: forebay.OutcomeRetried, Usage: forebay.TokenUsage{InputTokens: 1 << 62, OutputTokens: -5}, Cost: 1 << 62}
+		if err := s.Retry(t.Context(), &d[0], record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	jobs, _, err := s.Jobs(t.Context(), JobQuery{Tenant: tenant, Limit: 10})
+	if err != nil || len(jobs) != 1 || jobs[0].Usage.InputTokens != 2*maxTokens || jobs[0].Usage.OutputTokens != 0 {
+		t.Errorf("%v %+v", err, jobs)
+	}
+}
+
+// A message that cannot be claimed, for whatever reason, must not fail those who submit to its lane,
+// and whoever claims must hear of it.
+func TestWhatIsDueCannotFailOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, tenant, queue := open(t)
+		put(t, s, tenant, queue, 1, nil)
+		lane := LaneOf(queue, LaneMain)
+		d := take(t, s, lane, 1, time.Second)[0]
+		// A row in the way of the lost attempt's, as only a damaged database could have it.
+		if _, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+			return struct{}{}, t.attempt(d.Seq, d.Generation, d.Number, 1, AttemptRecord{Outcome: forebay.OutcomeLost})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		claimed := make(chan error, 1)
+		go func() {
+			_, err := s.Claim(t.Context(), ClaimRequest{Lane: lane, Max: 1, MaxBytes: 1, Lock: time.Second, MaxDeliveries: 3})
+			claimed <- err
+		}()
+		<-time.After(2 * time.Second)
+		put(t, s, tenant, queue, 3, nil)
+		if err := <-claimed; err == nil || errors.Is(err, context.Canceled) {
+			t.Errorf("the claim ended with %v", err)
+		}
+	})
+}
+
+func TestCancelWhoseCallerLeaves(t *testing.T) {
+	s, tenant, queue := open(t)
+	const n = 100
+	put(t, s, tenant, queue, n, nil)
+	for seq := range int64(n) {
+		ctx, cancel := context.WithCancel(context.Background())
+		go cancel()
+		if _, err := s.Cancel(ctx, seq+1); err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		cancel()
+	}
+}
+
+func TestFreeDeadlineIsNotHiddenByLockedOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, tenant, queue := open(t)
+		soon, later := time.Now().Add(time.Second), time.Now().Add(10*time.Second)
+		put(t, s, tenant, queue, 600, func(j *NewJob) { j.Deadline = &soon })
+		take(t, s, LaneOf(queue, LaneMain), 600, 5*time.Minute)
+		put(t, s, tenant, queue, 1, func(j *NewJob) { j.Deadline = &later; j.ID = "job_free" })
+		<-time.After(11 * time.Second)
+		synctest.Wait()
+		job, err := s.Job(t.Context(), tenant, "job_free")
+		if err != nil || job.Status != forebay.StatusExpired {
+			t.Errorf("after its deadline it is %s (%v)", job.Status, err)
+		}
+	})
+}
+
+func TestExceededDeliveriesKeepTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, tenant, queue := open(t)
+		put(t, s, tenant, queue, 1, func(j *NewJob) { j.ID = "job_a" })
+		lane := LaneOf(queue, LaneMain)
+		for range 3 {
+			take(t, s, lane, 1, time.Second)
+			<-time.After(2 * time.Second)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if got, err := s.Claim(ctx, ClaimRequest{Lane: lane, Max: 1, MaxBytes: 1, Lock: time.Second, MaxDeliveries: 3, SetAside: LaneDeadLetter}); err == nil {
+			t.Fatalf("delivered a fourth time: %+v", got)
+		}
+		job, err := s.Job(t.Context(), tenant, "job_a")
+		if err != nil || job.Status != forebay.StatusFailed || job.Failure.Code != "MaxDeliveryCountExceeded" || job.StartedAt == nil {
+			t.Errorf("%v %+v", err, job)
+		}
+	})
+}
+
+// The statements on live or large tables walk an index; none sorts or scans a table.
+func TestQueryPlans(t *testing.T) {
+	s, _, _ := open(t)
+	for _, sql := range []string{sqlJob, sqlJobsOfTenant, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy, sqlSetAsideRows, sqlReady, sqlFreeOverdue, sqlLockedOverdue,
+		sqlNextFreeDeadline, sqlNextLockedDeadline, sqlCounts} {
+		err := s.read(t.Context(), func(c conn) error {
+			_, err := c.prep("EXPLAIN QUERY PLAN " + sql).each(func(r row) error {
+				switch step := r.text(3); {
+				case step == "USE TEMP B-TREE FOR ORDER BY", len(step) > 5 && step[:5] == "SCAN " && !allowedScan(step):
+					t.Errorf("%s\n  in %.300s", step, sql)
+				}
+				return nil
+			})
+			return err
+		})
+		if err != nil {
+			t.Errorf("%v: %.100s", err, sql)
+		}
+	}
+}
+
+// allowedScan reports whether the walk is over an index that holds little, or over a table of names.
+func allowedScan(step string) bool {
+	switch step {
+	case "SCAN messages USING INDEX messages_deadline", "SCAN messages USING COVERING INDEX messages_deadline",
+		"SCAN messages USING COVERING INDEX messages_locked_deadline", "SCAN json_each VIRTUAL TABLE INDEX 1:":
+		return true
+	}
+	return false
+}
