@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"zombiezen.com/go/sqlite"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/loopback"
@@ -46,6 +45,7 @@ func TestSurvivesCrashes(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.awaitAll()
+	c.follow.Wait()
 	stop()
 	watching.Wait()
 	c.checkAll()
@@ -59,6 +59,7 @@ const (
 	crashLock       = time.Second
 	crashPlaces     = 16
 	crashBacklog    = 60 // jobs that are submitted and not called yet
+	crashFollowed   = 25 // one job of so many has a client that follows its events
 )
 
 // crash is one run of the crash test.
@@ -72,20 +73,21 @@ type crash struct {
 	total   int      // jobs to submit
 	let     atomic.Int64
 
-	at    atomic.Pointer[process] // the process that runs now
-	mu    sync.Mutex
-	jobs  []*crashJob // acknowledged, in order
-	lost  atomic.Int64
-	looks atomic.Int64
-	began time.Time
+	at     atomic.Pointer[process] // the process that runs now
+	mu     sync.Mutex
+	jobs   []*crashJob // acknowledged, in order
+	follow sync.WaitGroup
+	lost   atomic.Int64
+	looks  atomic.Int64
+	began  time.Time
 }
 
 // crashJob is an acknowledged job and what was last seen of it.
 type crashJob struct {
-	key  string
-	id   string
-	seen forebay.Job
-	last int64 // number of the last event seen
+	key    string
+	id     string
+	seen   forebay.Job
+	events []forebay.Event // as a client followed them; few jobs are followed
 }
 
 // disturbance is one thing that is done to the server.
@@ -287,223 +289,13 @@ func (c *crash) submitAll(ctx context.Context) error {
 				return err
 			}
 		}
+		job := &crashJob{key: key, id: id}
 		c.mu.Lock()
-		c.jobs = append(c.jobs, &crashJob{key: key, id: id})
+		c.jobs = append(c.jobs, job)
 		c.mu.Unlock()
+		if n%crashFollowed == 0 {
+			c.follow.Go(func() { c.followToTheEnd(job) })
+		}
 	}
 	return nil
-}
-
-// watch looks at a sample of the jobs again and again, to see that nothing goes backwards.
-func (c *crash) watch(ctx context.Context) {
-	for i := 0; pause(ctx, 10*time.Millisecond) == nil; i++ {
-		c.mu.Lock()
-		sample := c.jobs[:len(c.jobs):len(c.jobs)]
-		c.mu.Unlock()
-		if len(sample) == 0 {
-			continue
-		}
-		// The newest change most; the older must not change any more.
-		at := len(sample) - 1 - i*7%min(len(sample), 60)
-		if i%4 == 0 {
-			at = i / 4 % len(sample)
-		}
-		c.look(ctx, sample[at])
-	}
-}
-
-// look reads a job and compares it with what was seen before.
-func (c *crash) look(ctx context.Context, j *crashJob) {
-	s, err := c.server(ctx)
-	if err != nil {
-		return
-	}
-	now, err := s.job(ctx, j.id)
-	var refused *problem
-	switch {
-	case errors.As(err, &refused) && refused.Status != http.StatusServiceUnavailable:
-		c.Errorf("the acknowledged job %s (%s) cannot be read: %s", j.id, j.key, err)
-		return
-	case err != nil:
-		return
-	}
-	c.looks.Add(1)
-	c.compare(j, now)
-}
-
-func (c *crash) compare(j *crashJob, now forebay.Job) {
-	before := j.seen
-	j.seen = now
-	if before.ID == "" {
-		return
-	}
-	if before.Status.Terminal() && (now.Status != before.Status || !now.CompletedAt.Equal(*before.CompletedAt) || string(now.Result) != string(before.Result)) {
-		c.Errorf("%s was %s at %v with %.60s, and is %s at %v with %.60s", j.id, before.Status, before.CompletedAt, before.Result, now.Status, now.CompletedAt, now.Result)
-	}
-	if now.Attempt < before.Attempt || now.Generation != before.Generation {
-		c.Errorf("%s went back from attempt %d of generation %d to %d of %d", j.id, before.Attempt, before.Generation, now.Attempt, now.Generation)
-	}
-	if before.StartedAt != nil && (now.StartedAt == nil || !now.StartedAt.Equal(*before.StartedAt) || now.Status == forebay.StatusScheduled) {
-		c.Errorf("%s had started at %v, and now is %s and started at %v", j.id, before.StartedAt, now.Status, now.StartedAt)
-	}
-}
-
-// awaitAll waits until every acknowledged job is terminal.
-func (c *crash) awaitAll() {
-	c.Helper()
-	ctx, cancel := context.WithTimeout(c.Context(), 2*time.Minute)
-	defer cancel()
-	c.each(func(j *crashJob) error {
-		return c.persist(ctx, func(s remote) error {
-			_, err := s.await(ctx, j.id)
-			return err
-		})
-	})
-}
-
-// each does something for every job, several at a time.
-func (c *crash) each(do func(*crashJob) error) {
-	c.Helper()
-	var group errgroup.Group
-	group.SetLimit(8)
-	for _, j := range c.jobs {
-		group.Go(func() error {
-			if err := do(j); err != nil {
-				return fmt.Errorf("%s (%s): %w", j.id, j.key, err)
-			}
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
-		c.Error(err)
-	}
-}
-
-// checkAll looks at every job, its attempts and its events, and at what is left in the queue.
-func (c *crash) checkAll() {
-	c.Helper()
-	s, err := c.server(c.Context())
-	if err != nil {
-		c.Fatal(err)
-	}
-	if len(c.jobs) != c.total {
-		c.Errorf("%d of %d jobs were acknowledged", len(c.jobs), c.total)
-	}
-	listed, err := s.list(c.Context())
-	if err != nil || len(listed) != len(c.jobs) {
-		c.Errorf("%d jobs are listed, %d were acknowledged: %v", len(listed), len(c.jobs), err)
-	}
-	c.each(func(j *crashJob) error { return c.check(s, j) })
-	q, err := s.queue(c.Context())
-	if err != nil || q.Active+q.Scheduled+q.Locked+q.Retrying+q.DeadLetter+q.Quarantine != 0 {
-		c.Errorf("left in the queue: %+v %v", q, err)
-	}
-	if peak := c.model.Stats().Peak; peak > 2*(crashPlaces+8) {
-		// After a kill the calls of the old process may still be on their way out.
-		c.Errorf("%d calls at once; both lanes together have %d places", peak, crashPlaces+8)
-	}
-}
-
-func (c *crash) check(s remote, j *crashJob) error {
-	job, err := s.job(c.Context(), j.id)
-	if err != nil {
-		return err
-	}
-	c.compare(j, job)
-	if job.Status != forebay.StatusSucceeded || job.Generation != 1 {
-		return fmt.Errorf("is %s, generation %d: %+v", job.Status, job.Generation, job.Error)
-	}
-	attempts, err := s.attempts(c.Context(), j.id)
-	if err != nil {
-		return err
-	}
-	if err := checkAttempts(attempts, job.Attempt, c.model.Calls(j.key)); err != nil {
-		return err
-	}
-	var result struct{ Text string }
-	if err := s.get(c.Context(), job.Links.Result, &result); err != nil {
-		return err
-	}
-	var call int
-	var to string
-	if _, err := fmt.Sscanf(result.Text, "answer %d to %s", &call, &to); err != nil || to != j.key || call > len(attempts) {
-		return fmt.Errorf("its result is %.60q, after %d attempts", result.Text, len(attempts))
-	}
-	events, err := s.events(c.Context(), j.id)
-	if err != nil {
-		return err
-	}
-	return checkEvents(events)
-}
-
-// checkAttempts compares the attempts with the calls that the model saw: each call has a row, and
-// each row whose call was answered has a call.
-func checkAttempts(attempts []forebay.Attempt, charged, calls int) error {
-	counts := map[forebay.Outcome]int{}
-	for i, a := range attempts {
-		counts[a.Outcome]++
-		if a.Number != i+1 || a.Generation != 1 || a.FinishedAt.Before(a.StartedAt) {
-			return fmt.Errorf("attempt %d is numbered %d/%d, from %v to %v", i+1, a.Generation, a.Number, a.StartedAt, a.FinishedAt)
-		}
-	}
-	answered := counts[forebay.OutcomeSucceeded] + counts[forebay.OutcomeRetried] + counts[forebay.OutcomeThrottled]
-	switch {
-	case counts[forebay.OutcomeSucceeded] != 1 || attempts[len(attempts)-1].Outcome != forebay.OutcomeSucceeded:
-		return fmt.Errorf("its attempts ended as %v, not once and last in success", outcomes(attempts))
-	case answered+counts[forebay.OutcomeLost] != len(attempts):
-		return fmt.Errorf("its attempts ended as %v", outcomes(attempts))
-	case charged != counts[forebay.OutcomeSucceeded]+counts[forebay.OutcomeRetried]:
-		return fmt.Errorf("%d attempts were charged, of %v", charged, outcomes(attempts))
-	case calls < answered || calls > len(attempts):
-		return fmt.Errorf("the model was called %d times, the attempts say %v", calls, outcomes(attempts))
-	}
-	return nil
-}
-
-// checkEvents checks that a job's events count up from acceptance to the one that ends it.
-func checkEvents(events []forebay.Event) error {
-	for i, e := range events {
-		last := i == len(events)-1
-		switch {
-		case e.Number != int64(i+1):
-			return fmt.Errorf("event %d is numbered %d", i+1, e.Number)
-		case (i == 0) != (e.Type == forebay.EventAccepted):
-			return fmt.Errorf("event %d is %s", i+1, e.Type)
-		case last != (e.Type == forebay.EventSucceeded) || last != e.Status.Terminal():
-			return fmt.Errorf("event %d of %d is %s with the status %s", i+1, len(events), e.Type, e.Status)
-		case i > 0 && e.At.Before(events[i-1].At):
-			return fmt.Errorf("event %d happened before event %d", i+1, i)
-		}
-	}
-	if len(events) < 3 {
-		return fmt.Errorf("only %d events", len(events))
-	}
-	return nil
-}
-
-func checkIntegrity(t testing.TB, path string) {
-	t.Helper()
-	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	stmt, _, err := conn.PrepareTransient("PRAGMA integrity_check")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stmt.Finalize()
-	if ok, err := stmt.Step(); err != nil || !ok || stmt.ColumnText(0) != "ok" {
-		t.Errorf("the database is damaged: %v %s", err, stmt.ColumnText(0))
-	}
-}
-
-func (c *crash) summary() {
-	c.Helper()
-	stats := c.model.Stats()
-	if stats.Disconnects < len(c.plan) || c.lost.Load() == 0 || c.looks.Load() < 100 {
-		c.Errorf("the disturbances hit only %d calls and %d requests, seen by %d looks: they show nothing", stats.Disconnects, c.lost.Load(), c.looks.Load())
-	}
-	c.Logf("%d jobs, %d disturbances, %d calls, %d cut off, peak %d, %d requests lost, %d looks, %s",
-		len(c.jobs), len(c.plan), stats.Calls, stats.Disconnects, stats.Peak, c.lost.Load(), c.looks.Load(), time.Since(c.began).Round(time.Second))
 }

@@ -170,15 +170,6 @@ func (r remote) list(ctx context.Context) (all []forebay.Job, err error) {
 // chat is a request for one chat with that prompt.
 func chat(prompt string) map[string]any { return map[string]any{"task": "chat", "input": prompt} }
 
-// answerOf returns the text of a chat's result.
-func answerOf(job forebay.Job) string {
-	var result struct {
-		Text string `json:"text"`
-	}
-	_ = json.Unmarshal(job.Result, &result) // no result, no text
-	return result.Text
-}
-
 // outcomes returns how the attempts ended, in order.
 func outcomes(attempts []forebay.Attempt) []forebay.Outcome {
 	list := make([]forebay.Outcome, len(attempts))

@@ -43,7 +43,7 @@ const nobody = 65534
 // childFunctions are tasks that only a process of its own can have.
 var childFunctions = map[string]func(context.Context, forebay.TaskCall) (forebay.TaskResult, error){
 	"die": func(context.Context, forebay.TaskCall) (forebay.TaskResult, error) {
-		os.Exit(exitPoisoned) //nolint:forbidigo // dying is the point
+		os.Exit(exitPoisoned)
 		return forebay.TaskResult{}, nil
 	},
 	"count": func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
@@ -58,9 +58,9 @@ const (
 
 func TestMain(m *testing.M) {
 	if raw, ok := os.LookupEnv(childVariable); ok {
-		os.Exit(runChild(raw)) //nolint:forbidigo // the exit code of a server process
+		os.Exit(runChild(raw))
 	}
-	os.Exit(m.Run()) //nolint:forbidigo // as testing's own main does
+	os.Exit(m.Run())
 }
 
 // runChild is the main function of a server process. It says "listening URL" on standard output,
@@ -125,7 +125,7 @@ func obey() {
 		err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit)
 		fmt.Fprintln(os.Stdout, "limited", err)
 	}
-	os.Exit(exitOrphaned) //nolint:forbidigo // nobody is left to stop it
+	os.Exit(exitOrphaned)
 }
 
 // process is a running server process.

@@ -20,11 +20,13 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus"
 )
 
 // Options configures an API. Only Service is needed.
 type Options struct {
 	Service       Service
+	Messages      *bus.Service // nil: no queues of plain messages
 	Deployments   Deployments  // nil: none
 	Logger        *slog.Logger // nil: slog.Default
 	Version       string       // shown at / and in the OpenAPI document
@@ -35,6 +37,7 @@ type Options struct {
 // API is the HTTP interface of one server.
 type API struct {
 	service     Service
+	messages    *bus.Service
 	deployments Deployments
 	log         *slog.Logger
 	version     string
@@ -59,6 +62,7 @@ const envelopeBytes = 128 << 10
 func New(o Options) *API {
 	a := &API{
 		service:     o.Service,
+		messages:    o.Messages,
 		deployments: o.Deployments,
 		log:         o.Logger,
 		version:     o.Version,
@@ -90,6 +94,7 @@ func New(o Options) *API {
 	a.routeBulk()
 	a.routeEvents()
 	a.routeQueues()
+	a.routeMessages()
 	a.routeSetAside()
 	a.routeReports()
 	a.routeDeployments()

@@ -100,10 +100,18 @@ func decode[T any](data []byte) (T, error) {
 // decodeError says in the caller's words what the decoder did not like about valid JSON.
 func decodeError(err error) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return forebay.Invalid(bodyField(wrong.Field), "must be %s", kindName(wrong.Type))
+		field := wrong.Field
+		// The decoder counts an embedded struct into the path. Its name begins with a capital; ours never do.
+		if embedded, rest, ok := strings.Cut(field, "."); ok && embedded[0] >= 'A' && embedded[0] <= 'Z' {
+			field = rest
+		}
+		return forebay.Invalid(bodyField(field), "must be %s", kindName(wrong.Type))
 	}
 	if _, ok := errors.AsType[*time.ParseError](err); ok {
 		return forebay.Invalid("body", "holds a time that is not %s", wantTime)
+	}
+	if ours, ok := errors.AsType[*forebay.Error](err); ok { // of a type that decodes itself
+		return ours
 	}
 	// The decoder has no type for this one (golang/go#29035).
 	if quoted, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {

@@ -19,6 +19,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/store"
 )
@@ -29,6 +30,7 @@ const maxInput = 1 << 20
 type fixture struct {
 	t       *testing.T
 	service *jobs.Service
+	bus     *bus.Service
 	api     *api.API
 	server  *httptest.Server
 	logs    *logBuffer
@@ -53,7 +55,7 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-func newService(t *testing.T) *jobs.Service {
+func newServices(t *testing.T) (*jobs.Service, *bus.Service) {
 	t.Helper()
 	ctx := context.Background()
 	dir := t.TempDir()
@@ -83,7 +85,10 @@ func newService(t *testing.T) *jobs.Service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return service
+	return service, bus.New(bus.Options{Store: s, Taken: func(ctx context.Context, tenant, name string) bool {
+		_, err := service.Queue(ctx, tenant, name)
+		return err == nil
+	}})
 }
 
 // sims is one simulated deployment that remembers its faults.
@@ -110,9 +115,10 @@ func (s *sims) SetSimFaults(name string, faults json.RawMessage) error {
 
 func newFixture(t *testing.T, change ...func(*api.Options)) *fixture {
 	t.Helper()
-	f := &fixture{t: t, service: newService(t), logs: &logBuffer{}, sims: &sims{faults: json.RawMessage(`{}`)}}
+	f := &fixture{t: t, logs: &logBuffer{}, sims: &sims{faults: json.RawMessage(`{}`)}}
+	f.service, f.bus = newServices(t)
 	o := api.Options{
-		Service: f.service, Deployments: f.sims, MaxInputBytes: maxInput, Version: "test",
+		Service: f.service, Messages: f.bus, Deployments: f.sims, MaxInputBytes: maxInput, Version: "test",
 		Logger: slog.New(slog.NewJSONHandler(f.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, c := range change {

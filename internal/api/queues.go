@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -17,16 +18,13 @@ type QueuePath struct {
 func (a *API) routeQueues() {
 	route(a, forebay.ScopeRead, huma.Operation{
 		OperationID: "list-queues", Method: http.MethodGet, Path: "/v1/queues", Tags: []string{"queues"},
-		Summary: "List queues", Description: "Counts are of the caller's own jobs.",
-	}, func(ctx context.Context, c *call, _ *none) (*answer[forebay.Page[forebay.QueueInfo]], error) {
-		queues, err := a.service.Queues(ctx, c.caller.Tenant)
-		return pageAnswer(page(queues), err)
-	})
+		Summary: "List queues, for jobs or of plain messages", Description: "Counts are of the caller's own jobs.",
+		Responses: a.eitherQueue(reflect.TypeFor[forebay.Page[forebay.QueueInfo]](), reflect.TypeFor[forebay.Page[forebay.MessageQueue]]()),
+	}, a.listQueues)
 	route(a, forebay.ScopeRead, huma.Operation{
-		OperationID: "get-queue", Method: http.MethodGet, Path: "/v1/queues/{queue}", Tags: []string{"queues"}, Summary: "Get a queue",
-	}, func(ctx context.Context, c *call, in *QueuePath) (*answer[forebay.QueueInfo], error) {
-		return a.queue(ctx, c, in.Queue)
-	})
+		OperationID: "get-queue", Method: http.MethodGet, Path: "/v1/queues/{queue}", Tags: []string{"queues"}, Summary: "Get a queue, for jobs or of plain messages",
+		Responses: a.eitherQueue(reflect.TypeFor[forebay.QueueInfo](), reflect.TypeFor[forebay.MessageQueue]()),
+	}, a.anyQueue)
 	route(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "pause-queue", Method: http.MethodPost, Path: "/v1/queues/{queue}/pause", Tags: []string{"queues"},
 		Summary: "Pause a queue", Description: "No job of any tenant starts; calls in flight finish. A pause outlives a restart.",

@@ -126,9 +126,6 @@ func which(job *jobs.Delivery) slog.Attr {
 		slog.Int("generation", job.Generation), slog.Int("attempt", job.Number))
 }
 
-// settleTimeout bounds one try of a settlement.
-const settleTimeout = 10 * time.Second
-
 // maxStrangeErrors bounds the repeats of a settlement that fails for no reason that could pass.
 const maxStrangeErrors = 5
 
@@ -138,9 +135,7 @@ const maxStrangeErrors = 5
 func (d *Dispatcher) settle(work context.Context, job *jobs.Delivery, f func(context.Context) error) {
 	delay, strange := 100*time.Millisecond, 0
 	for {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(work), settleTimeout)
-		err := f(ctx)
-		cancel()
+		err := f(d.settling)
 		switch {
 		case err == nil:
 			return
@@ -166,5 +161,5 @@ func mayPass(err error) bool {
 	case forebay.CodeUnavailable, forebay.CodeStorageFull:
 		return true
 	}
-	return errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, context.DeadlineExceeded) // of blob storage
 }

@@ -35,6 +35,7 @@ type Dispatcher struct {
 	grace    time.Duration
 	renewer  *renewer
 	lanes    []*lane
+	settling context.Context // of settlements: a stop does not end it
 }
 
 // New makes a dispatcher for the queues that the service is configured with.
@@ -54,7 +55,8 @@ func New(opts Options) *Dispatcher {
 // Run claims and carries out jobs until ctx ends, then lets the calls in flight finish within the
 // grace period and returns the rest to their queues. It returns when nothing of it runs any more.
 func (d *Dispatcher) Run(ctx context.Context) {
-	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	d.settling = context.WithoutCancel(ctx)
+	work, cancel := context.WithCancelCause(d.settling)
 	defer cancel(nil)
 	var claiming, calls, renewing sync.WaitGroup
 	renewing.Go(func() { d.renewer.run(work) })
@@ -84,7 +86,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 // await waits for the calls that were cut off to settle; a function that ignores its context is left
 // behind.
 func (d *Dispatcher) await(finished <-chan struct{}) {
-	const patience = settleTimeout + 5*time.Second
+	const patience = 15 * time.Second
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/store"
@@ -215,6 +216,9 @@ func (s *Service) succeed(ctx context.Context, d *Delivery, record store.Attempt
 		record.ErrorClass, record.ErrorCode = forebay.ClassPermanent, "invalid_result"
 		record.ErrorMessage = []byte("the task's function returned a result that is not JSON")
 		return s.fail(ctx, d, record, "invalid_result")
+	}
+	if !utf8.Valid(output) { // json.Valid lets that pass, and no client could read it
+		output = json.RawMessage(text(output))
 	}
 	inline, key, err := s.checkIn(ctx, d.Delivery.Tenant, d.ID, "result", output)
 	if err != nil {

@@ -15,6 +15,9 @@ import (
 
 func asForebay(err error, target **forebay.Error) bool { return errors.As(err, target) }
 
+// uploadTimeout bounds one upload; the sweep takes none for an orphan that is younger than an hour.
+const uploadTimeout = 5 * time.Minute
+
 // checkIn puts a payload over the inline limit into blob storage (claim-check) and returns what the
 // database keeps: the bytes, or the key.
 func (s *Service) checkIn(ctx context.Context, tenant int64, id, kind string, payload []byte) (inline []byte, key string, err error) {
@@ -23,6 +26,8 @@ func (s *Service) checkIn(ctx context.Context, tenant int64, id, kind string, pa
 	}
 	// A new key each time: a late writer can never change what another one recorded.
 	key = fmt.Sprintf("t/%d/%s/%s-%s", tenant, id, kind, newID(""))
+	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
+	defer cancel()
 	if err := s.blobs.Put(ctx, key, bytes.NewReader(payload), int64(len(payload))); err != nil {
 		return nil, "", err
 	}

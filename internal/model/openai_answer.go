@@ -2,11 +2,13 @@ package model
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
 	"mime"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
 )
@@ -62,6 +64,45 @@ type chatAnswer struct {
 	raw           json.RawMessage
 
 	space [1]chatChoice // decoded into again and again
+	frame textFrame
+}
+
+// textFrame is what stands around the text in the events of one stream. Most differ in their text
+// alone: one that has the same frame as an event that was decoded, and a plain string between, needs
+// no decoding.
+type textFrame struct{ before, after []byte }
+
+var contentKey = []byte(`"content":`)
+
+// learn remembers the frame of an event that says nothing but text.
+func (f *textFrame) learn(data []byte, text string) {
+	at := bytes.Index(data, contentKey)
+	if at < 0 || bytes.LastIndex(data, contentKey) != at {
+		return
+	}
+	start := at + len(contentKey)
+	if literal := len(text) + 2; len(data) >= start+literal && data[start] == '"' && data[start+literal-1] == '"' && string(data[start+1:start+literal-1]) == text {
+		f.before = append(f.before[:0], data[:start]...)
+		f.after = append(f.after[:0], data[start+literal:]...)
+	}
+}
+
+// text returns the text of an event with the frame: the bytes between its quotes, if they are plain.
+func (f *textFrame) text(data []byte) (text []byte, ok bool) {
+	if len(f.before) == 0 || len(data) < len(f.before)+len(f.after)+2 || !bytes.HasPrefix(data, f.before) || !bytes.HasSuffix(data, f.after) {
+		return nil, false
+	}
+	literal := data[len(f.before) : len(data)-len(f.after)]
+	if literal[0] != '"' || literal[len(literal)-1] != '"' {
+		return nil, false
+	}
+	text = literal[1 : len(literal)-1]
+	for _, c := range text {
+		if c == '"' || c == '\\' || c < 0x20 {
+			return nil, false
+		}
+	}
+	return text, utf8.Valid(text)
 }
 
 // read reads an answer of either form: some compatible servers answer a request for a stream with
@@ -154,6 +195,13 @@ func (c *chatAnswer) add(data []byte) (done bool, err error) {
 	if string(data) == "[DONE]" {
 		return true, nil
 	}
+	if text, ok := c.frame.text(data); ok {
+		c.text.Write(text)
+		if int64(c.text.Len()+c.refusal.Len()) > c.endpoint.maxOutput {
+			return false, c.endpoint.tooLarge()
+		}
+		return false, nil
+	}
 	c.space[0] = chatChoice{}
 	chunk := chatChunk{Choices: c.space[:0]}
 	if err := json.Unmarshal(data, &chunk); err != nil {
@@ -167,6 +215,10 @@ func (c *chatAnswer) add(data []byte) (done bool, err error) {
 	}
 	if present(chunk.Usage) {
 		c.usage = chunk.Usage
+	}
+	if len(chunk.Choices) == 1 && chunk.Choices[0] == (chatChoice{Delta: chatText{Content: chunk.Choices[0].Delta.Content}}) &&
+		chunk.Choices[0].Delta.Content != "" && !present(chunk.Usage) {
+		c.frame.learn(data, chunk.Choices[0].Delta.Content)
 	}
 	for _, choice := range chunk.Choices {
 		if choice.Index != 0 {

@@ -230,3 +230,30 @@ func allowedScan(step string) bool {
 	}
 	return false
 }
+
+// Polling finds what no wake-up told of.
+func TestMissedWakeUpIsFoundByPolling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, tenant, queue := open(t)
+		at := time.Now().Add(time.Hour)
+		put(t, s, tenant, queue, 1, func(j *NewJob) { j.ScheduledAt = &at })
+		delivered := make(chan struct{})
+		go func() {
+			defer close(delivered)
+			if _, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1, Lock: time.Minute, MaxDeliveries: 3}); err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		if _, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+			return struct{}{}, t.prep("UPDATE messages SET visible = 1").exec() // as if by another hand
+		}); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		<-delivered
+		if took := time.Since(start); took > polling {
+			t.Errorf("it was found after %s", took)
+		}
+	})
+}

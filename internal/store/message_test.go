@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -297,4 +298,24 @@ func BenchmarkMessageLife(b *testing.B) {
 	}
 	left.Wait()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "messages/s")
+}
+
+// The statements on messages walk an index; none scans or sorts.
+func TestMessageQueryPlans(t *testing.T) {
+	s, _ := openMessages(t, filepath.Join(t.TempDir(), "f.db"))
+	defer s.Close()
+	for _, sql := range []string{sqlReadyMessages, sqlDeferredMessage, sqlPeek, sqlHeld, sqlUnlock, messageQueueColumns + "AND name = ?", messageQueueColumns + "AND tenant = ? ORDER BY name"} {
+		err := s.read(t.Context(), func(c conn) error {
+			_, err := c.prep("EXPLAIN QUERY PLAN " + sql).each(func(r row) error {
+				if step := r.text(3); strings.HasPrefix(step, "SCAN ") || strings.HasPrefix(step, "USE TEMP B-TREE") {
+					t.Errorf("%s\n  in %s", step, sql)
+				}
+				return nil
+			})
+			return err
+		})
+		if err != nil {
+			t.Errorf("%v: %.100s", err, sql)
+		}
+	}
 }

@@ -234,11 +234,21 @@ func (s *Store) Attempts(ctx context.Context, seq int64) (attempts []forebay.Att
 	return attempts, err
 }
 
+const sqlEvents = `
+SELECT 1, 'accepted', created_at, CASE WHEN scheduled_at > created_at THEN 'scheduled' ELSE 'queued' END, 1, 0, NULL, NULL, NULL
+FROM jobs WHERE seq = ?1 AND ?2 < 1
+UNION ALL
+SELECT number, type, at, status, generation, attempt, error_class, error_code, retry_delay FROM events WHERE seq = ?1 AND number > ?2
+UNION ALL
+SELECT version, 'succeeded', completed_at, status, generation,
+  (SELECT max(number) FROM attempts a WHERE a.seq = o.seq AND a.generation = o.generation), NULL, NULL, NULL
+FROM outcomes o WHERE seq = ?1 AND status = 'succeeded' AND version > ?2
+ORDER BY 1 LIMIT ?3 + 0`
+
 // Events returns a job's events numbered above after, oldest first, at most limit.
 func (s *Store) Events(ctx context.Context, seq, after int64, limit int) (events []forebay.Event, err error) {
 	err = s.read(ctx, func(c conn) error {
-		_, err := c.prep(`SELECT number, type, at, status, generation, attempt, error_class, error_code, retry_delay
-			FROM events WHERE seq = ? AND number > ? ORDER BY number LIMIT ? + 0`).int(seq).int(after).int(int64(limit)).each(func(r row) error {
+		_, err := c.prep(sqlEvents).int(seq).int(after).int(int64(limit)).each(func(r row) error {
 			e := forebay.Event{
 				Number: r.int(0), Type: forebay.EventType(r.text(1)), At: fromMillis(r.int(2)), Status: forebay.Status(r.text(3)),
 				Generation: int(r.int(4)), Attempt: int(r.int(5)), ErrorCode: r.text(7), RetryDelaySeconds: secondsOrNil(r, 8),

@@ -301,7 +301,8 @@ func (t *tx) end(e ending, kind forebay.EventType) error {
 	err := t.prep(sqlOutcome).int(e.seq).text(string(e.status)).int(int64(e.generation)).int(int64(e.attempt)).int(e.version).
 		intOrNull(e.started).int(t.now).blob(e.out.Inline).textOrNull(e.out.Blob).int(e.out.Size).
 		textOrNull(string(e.failure.Class)).textOrNull(bounded(e.failure.Code)).blob(e.failure.Message).exec()
-	if err != nil {
+	t.changed(e.seq)
+	if err != nil || e.status == forebay.StatusSucceeded { // its event follows from the outcome
 		return err
 	}
 	return t.event(event{seq: e.seq, number: e.version, kind: kind, status: e.status, generation: e.generation,

@@ -178,6 +178,10 @@ func prepareDatabase(c conn, path string, serve bool) error {
 			return unusableUnlessKnown(err)
 		}
 	}
+	// SQLite opens a file that it may not write to for reading, and says so at the first write.
+	if err := c.prep("DELETE FROM audit WHERE no < 0").exec(); err != nil {
+		return unusableUnlessKnown(err)
+	}
 	return checkDurable(c)
 }
 

@@ -57,9 +57,9 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 }
 
 const sqlInsertJob = `
-INSERT INTO jobs (seq, id, tenant, queue, task, priority, max_attempts, max_cost, created_at, deadline,
+INSERT INTO jobs (seq, id, tenant, queue, task, priority, max_attempts, max_cost, created_at, scheduled_at, deadline,
   correlation_id, traceparent, metadata, input, input_blob, input_size)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 const sqlInsertMessage = `
 INSERT INTO messages (seq, lane, rank, visible, size, tenant, deadline) VALUES (?, ?, ?, ?, ?, ?, ?)`
@@ -84,15 +84,12 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 	} else {
 		insert = insert.intOrNull(0)
 	}
-	err := insert.int(t.now).intOrNull(millis(j.Deadline)).textOrNull(j.CorrelationID).textOrNull(j.Traceparent).
+	err := insert.int(t.now).intOrNull(millis(j.ScheduledAt)).intOrNull(millis(j.Deadline)).textOrNull(j.CorrelationID).textOrNull(j.Traceparent).
 		blob(j.Metadata).blob(j.Input).textOrNull(j.InputBlob).int(j.InputSize).exec()
 	if err != nil {
 		return Submitted{}, err
 	}
-	visible, status := t.now, forebay.StatusQueued
-	if at := millis(j.ScheduledAt); at > t.now {
-		visible, status = at, forebay.StatusScheduled
-	}
+	visible := max(t.now, millis(j.ScheduledAt))
 	lane := LaneOf(j.Queue, LaneMain)
 	err = t.prep(sqlInsertMessage).int(seq).int(int64(lane)).int(rank(j.Priority)).int(visible).
 		int(j.InputSize).int(j.Tenant).intOrNull(millis(j.Deadline)).exec()
@@ -108,8 +105,7 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 	}
 	t.due(lane, rank(j.Priority), visible)
 	t.deadlineAt(millis(j.Deadline))
-	err = t.event(event{seq: seq, number: 1, kind: forebay.EventAccepted, status: status, generation: 1})
-	return Submitted{ID: j.ID, CreatedAt: fromMillis(t.now)}, err
+	return Submitted{ID: j.ID, CreatedAt: fromMillis(t.now)}, nil
 }
 
 // madeBefore looks the idempotency key up: the job it made, or a refusal if that was another request.

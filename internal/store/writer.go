@@ -132,6 +132,7 @@ type writer struct {
 	err     error // of closing; read after stopped
 	serving bool  // this process delivers: it ends overdue jobs
 	latest  int64 // the time of the latest transaction
+	polled  int64 // when poll last did something
 
 	nextSeq     int64
 	reservedSeq int64              // numbers below it are marked on disk as given
@@ -194,6 +195,7 @@ func (w *writer) run() {
 	for {
 		timer.Reset(w.untilNextDue())
 		batch, ok := w.collect(timer.C)
+		w.poll()
 		if !ok {
 			w.shutdown()
 			return
@@ -202,11 +204,26 @@ func (w *writer) run() {
 	}
 }
 
+// polling is behind the wake-ups, should one ever be missed or the clock jump.
+const polling = 30 * time.Second
+
+// poll makes every lane that is waited for due, if that has not been done for a while.
+func (w *writer) poll() {
+	at := w.clock()
+	if at-w.polled < polling.Milliseconds() && at >= w.polled {
+		return
+	}
+	w.polled = at
+	for lane := range w.parked {
+		w.ranks[lane] = allRanks
+		w.dueAt[lane] = at
+	}
+}
+
 // untilNextDue returns how long the writer may sleep when nobody calls.
 func (w *writer) untilNextDue() time.Duration {
-	const polling = 30 * time.Second // behind the wake-ups, should one ever be missed or the clock jump
 	at := w.clock()
-	next := at + polling.Milliseconds()
+	next := max(at, w.polled+polling.Milliseconds())
 	for lane, claims := range w.parked {
 		if due, ok := w.dueAt[lane]; ok && len(claims) > 0 && !w.paused[lane/laneKinds] {
 			next = min(next, due)

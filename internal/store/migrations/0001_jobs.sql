@@ -25,6 +25,7 @@ CREATE TABLE jobs (
   max_attempts   INTEGER NOT NULL,
   max_cost       INTEGER,
   created_at     INTEGER NOT NULL,
+  scheduled_at   INTEGER,
   deadline       INTEGER,
   correlation_id TEXT,
   traceparent    TEXT,
@@ -100,6 +101,8 @@ CREATE TABLE attempts (
   PRIMARY KEY (seq, generation, number)
 ) STRICT, WITHOUT ROWID;
 
+-- What happened to a job, but for the two events of every job that goes well: "accepted", number 1, follows
+-- from jobs, and "succeeded" from outcomes.
 CREATE TABLE events (
   seq         INTEGER NOT NULL,
   number      INTEGER NOT NULL,

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/server"
+)
+
+// runChild is what a child process does: serve until standard input closes.
+func runChild(encoded string) error {
+	var spec childSpec
+	if err := json.Unmarshal([]byte(encoded), &spec); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+	switch spec.Role {
+	case "idle":
+		fmt.Println("idle")
+		<-ctx.Done()
+		return nil
+	case "bare":
+		return serveBare(ctx, spec.Model)
+	default:
+		return serveForebay(ctx, spec)
+	}
+}
+
+// serveForebay runs a server with its defaults, but for where the model is and for a quick stop.
+func serveForebay(ctx context.Context, spec childSpec) error {
+	if spec.Profile != "" {
+		stop, err := profile(spec.Profile)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	s, err := server.New(server.Options{
+		Database: "sqlite:" + spec.Database, Listen: "127.0.0.1:0", Log: server.Log{Level: "error"},
+		Deployments: []server.Deployment{{
+			Name: "loopback", Provider: server.ProviderOpenAI, Endpoint: spec.Model + "/v1", Model: "loopback",
+			IdleTimeout: 10 * time.Minute, // a model that hangs hangs for the whole round
+		}},
+		ShutdownTimeout: 100 * time.Millisecond,
+	})
+	if err != nil {
+		return err
+	}
+	go func() {
+		if addr := s.Addr(ctx); addr != nil {
+			fmt.Println(addr)
+		}
+	}()
+	return s.Run(ctx)
+}
+
+// serveBare answers each request with what the model says to it: what Forebay does, without
+// promising anything.
+func serveBare(ctx context.Context, model string) error {
+	upstream := newClient()
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var req forebay.SubmitRequest
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		body := fmt.Appendf(nil, `{"model":"loopback","messages":[{"role":"user","content":%s}],"stream":true}`, req.Input)
+		answer, err := upstream.post(r.Context(), model+"/v1/chat/completions", "application/json", body)
+		if err != nil {
+			http.Error(w, "the model did not answer", http.StatusBadGateway)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Write(answer)
+	})}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(listener.Addr())
+	context.AfterFunc(ctx, func() { server.Close() })
+	if err := server.Serve(listener); err != http.ErrServerClosed {
+		return err
+	}
+	return nil
+}
+
+// client is an HTTP client that keeps a connection for each of its callers.
+type client struct{ *http.Client }
+
+func newClient() client {
+	return client{&http.Client{Transport: &http.Transport{
+		MaxIdleConns: 0, MaxIdleConnsPerHost: 1024, DisableCompression: true,
+	}}}
+}
+
+// statusError is an answer that is not a success.
+type statusError struct {
+	code       int
+	retryAfter string
+	body       []byte
+}
+
+func (e *statusError) Error() string { return fmt.Sprintf("status %d: %.300s", e.code, e.body) }
+
+// post returns the whole answer.
+func (c client) post(ctx context.Context, url, contentType string, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", contentType)
+	return c.do(req)
+}
+
+// get decodes a JSON answer into v.
+func (c client) get(ctx context.Context, url string, v any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	body, err := c.do(req)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(body, v)
+}
+
+func (c client) do(req *http.Request) ([]byte, error) {
+	resp, err := c.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode >= 300 {
+		return nil, &statusError{resp.StatusCode, resp.Header.Get("Retry-After"), body}
+	}
+	return body, err
+}

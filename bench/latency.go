@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+const (
+	pace     = 200      // jobs a second
+	settling = pace / 2 // jobs that are not counted: the first find nothing prepared
+)
+
+// latency measures how long after its submit a job starts.
+func latency(ctx context.Context, b *bench) (table, error) {
+	t := table{
+		title: "From enqueue to the start of the handler, at 200 jobs/s",
+		text: `In process, one submit every 5 ms; from before the submit until the job's function begins, so with the fsync of the
+submit and of the claim, after half a second that is not counted. River on SQLite as above. Disk: one append of 4 KiB and fsync every 5 ms.`,
+		columns: []string{"p50 ms", "p99 ms", "highest ms"},
+	}
+	jobs := settling + pace*b.size(4, 2)
+	contenders := []contender{{"Forebay", func(ctx context.Context) (sample, error) { return forebayLatency(ctx, b, jobs) }}}
+	if b.peers {
+		contenders = append(contenders,
+			contender{"River on SQLite", func(ctx context.Context) (sample, error) { return riverLatency(ctx, b, jobs) }},
+			contender{"the disk", func(ctx context.Context) (sample, error) { return diskLatency(ctx, b, jobs) }})
+	}
+	return t, t.takeTurns(ctx, b.rounds, contenders...)
+}
+
+// paced calls f with 0 to n-1, each in a goroutine of its own at its time, and waits for all. One slow
+// call does not hold up the next.
+func paced(ctx context.Context, n int, f func(i int, due time.Time) error) error {
+	var (
+		all    sync.WaitGroup
+		failed atomic.Pointer[error]
+	)
+	begun := time.Now()
+	for i := range n {
+		due := begun.Add(time.Duration(i) * time.Second / pace)
+		select {
+		case <-time.After(time.Until(due)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		all.Go(func() {
+			if err := f(i, due); err != nil {
+				failed.CompareAndSwap(nil, &err)
+			}
+		})
+	}
+	all.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// starts notes when numbered jobs were enqueued and when they began.
+type starts struct {
+	enqueued []time.Time
+	waited   []time.Duration
+	left     atomic.Int64
+	ended    chan struct{}
+}
+
+func newStarts(jobs int) *starts {
+	s := &starts{enqueued: make([]time.Time, jobs), waited: make([]time.Duration, jobs), ended: make(chan struct{})}
+	s.left.Store(int64(jobs))
+	return s
+}
+
+func (s *starts) began(i int) {
+	s.waited[i] = time.Since(s.enqueued[i])
+	if s.left.Add(-1) == 0 {
+		close(s.ended)
+	}
+}
+
+// sample waits until all jobs have begun.
+func (s *starts) sample(ctx context.Context) (sample, error) {
+	select {
+	case <-s.ended:
+		return waits(s.waited[settling:]), nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%d jobs did not begin: %w", s.left.Load(), ctx.Err())
+	}
+}
+
+func waits(waited []time.Duration) sample {
+	slices.Sort(waited)
+	return sample{"p50 ms": percentile(waited, 0.5), "p99 ms": percentile(waited, 0.99), "highest ms": percentile(waited, 1)}
+}
+
+func forebayLatency(ctx context.Context, b *bench, jobs int) (sample, error) {
+	s := newStarts(jobs)
+	e, err := startEmbedded(b, nil, forebay.Task{Name: "start", Run: func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
+		var i int
+		if err := json.Unmarshal(call.Input, &i); err != nil {
+			return forebay.TaskResult{}, forebay.Permanent("bad_input", err.Error())
+		}
+		s.began(i)
+		return forebay.TaskResult{}, nil
+	}})
+	if err != nil {
+		return nil, err
+	}
+	defer e.stop()
+	err = paced(ctx, jobs, func(i int, _ time.Time) error {
+		s.enqueued[i] = time.Now()
+		_, err := e.Submit(ctx, forebay.DefaultTenant, forebay.SubmitRequest{Task: "start", Input: strconv.AppendInt(nil, int64(i), 10)})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.sample(ctx)
+}
+
+func riverLatency(ctx context.Context, b *bench, jobs int) (sample, error) {
+	s := newStarts(jobs)
+	c, err := startRiver(ctx, b, func(_ context.Context, args riverArgs) error {
+		s.began(args.Number)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Start(ctx); err != nil {
+		return nil, err
+	}
+	err = paced(ctx, jobs, func(i int, _ time.Time) error {
+		s.enqueued[i] = time.Now()
+		_, err := c.Insert(ctx, riverArgs{Number: i}, nil)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	waited, err := s.sample(ctx)
+	return waited, errors.Join(err, c.close(ctx))
+}
+
+func diskLatency(ctx context.Context, b *bench, writes int) (sample, error) {
+	took, err := appendAndSync(b.dir, func(n int, begun time.Time) bool {
+		select {
+		case <-time.After(time.Until(begun.Add(time.Duration(n) * time.Second / pace))):
+		case <-ctx.Done():
+			return false
+		}
+		return n < writes
+	})
+	if err != nil {
+		return nil, err
+	}
+	return waits(took), nil
+}

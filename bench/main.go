@@ -1,0 +1,189 @@
+// Bench measures Forebay beside yardsticks, in one run: River on SQLite, bare HTTP calls, the disk, an
+// idle process. Contenders take turns, round by round, so that whatever else the machine does meets
+// all of them; what is reported is the median of the rounds, with the lowest and the highest.
+//
+// It prints Markdown and writes the same to results/latest.md. It needs Linux: processor time, memory
+// and system calls are read from /proc.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// experiment is one question, answered by one table.
+type experiment struct {
+	name string
+	run  func(context.Context, *bench) (table, error)
+}
+
+var experiments = []experiment{
+	{"life", life},
+	{"http", overHTTP},
+	{"hang", hangingModels},
+	{"idle", idle},
+	{"memory", memory},
+	{"latency", latency},
+	{"backlog", backlog},
+}
+
+// experimentTimeout ends an experiment that got stuck.
+const experimentTimeout = 5 * time.Minute
+
+// bench is how to measure.
+type bench struct {
+	dir    string // for databases; removed at the end
+	rounds int
+	quick  bool
+	peers  bool // measure the yardsticks too
+
+	cpuProfile string // file; "": none
+}
+
+// size is how much to do: less when it must be quick.
+func (b *bench) size(full, quick int) int {
+	if b.quick {
+		return quick
+	}
+	return full
+}
+
+func main() {
+	if spec := os.Getenv(childVariable); spec != "" {
+		exitOn(runChild(spec))
+		return
+	}
+	exitOn(run())
+}
+
+func exitOn(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run() (err error) {
+	var b bench
+	only := flag.String("only", "", "experiments to run, separated by commas: "+strings.Join(names(), ", "))
+	results := flag.String("results", "results", "folder for latest.md, and for databases while they are measured")
+	flag.StringVar(&b.cpuProfile, "cpuprofile", "", "write a CPU profile of this process to FILE, and of the last server process to FILE.server")
+	memProfile := flag.String("memprofile", "", "write a profile of this process's allocations to the file")
+	flag.IntVar(&b.rounds, "rounds", 0, "rounds of each experiment; 0: 5, or 2 with -quick")
+	flag.BoolVar(&b.quick, "quick", false, "measure less, in a quarter of the time")
+	flag.BoolVar(&b.peers, "peers", true, "measure the yardsticks too; without them a profile shows Forebay alone")
+	flag.Parse()
+	chosen, err := choose(*only)
+	if err != nil {
+		return err
+	}
+	switch {
+	case b.rounds < 0 || b.rounds > 100:
+		return fmt.Errorf("%d rounds: it goes from 1 to 100", b.rounds)
+	case b.rounds == 0:
+		b.rounds = b.size(5, 2)
+	}
+	if err := os.MkdirAll(*results, 0o755); err != nil {
+		return err
+	}
+	if b.dir, err = os.MkdirTemp(*results, "data-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.dir)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	if b.cpuProfile != "" {
+		stop, err := profile(b.cpuProfile)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	if *memProfile != "" {
+		runtime.MemProfileRate = 16 << 10
+		defer func() { err = errors.Join(err, writeAllocations(*memProfile)) }()
+	}
+
+	report, failed := describeMachine(&b), []error{}
+	fmt.Print(report)
+	for _, e := range chosen {
+		fmt.Fprintf(os.Stderr, "%s …\n", e.name)
+		begun := time.Now()
+		t, err := limited(ctx, e, &b)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", e.name, err))
+			continue
+		}
+		section := t.markdown(time.Since(begun))
+		fmt.Print(section)
+		report += section
+	}
+	if err := errors.Join(failed...); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(*results, "latest.md"), []byte(report), 0o644)
+}
+
+func limited(ctx context.Context, e experiment, b *bench) (table, error) {
+	ctx, cancel := context.WithTimeout(ctx, experimentTimeout)
+	defer cancel()
+	return e.run(ctx, b)
+}
+
+func names() []string {
+	var list []string
+	for _, e := range experiments {
+		list = append(list, e.name)
+	}
+	return list
+}
+
+func choose(only string) ([]experiment, error) {
+	if only == "" {
+		return experiments, nil
+	}
+	var chosen []experiment
+	for name := range strings.SplitSeq(only, ",") {
+		i := slices.Index(names(), name)
+		if i < 0 {
+			return nil, fmt.Errorf("there is no experiment %q; there are %s", name, strings.Join(names(), ", "))
+		}
+		chosen = append(chosen, experiments[i])
+	}
+	return chosen, nil
+}
+
+// profile writes a CPU profile of this process to the file, until stop is called.
+func profile(path string) (stop func(), err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		f.Close()
+	}, nil
+}
+
+func writeAllocations(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(pprof.Lookup("allocs").WriteTo(f, 0), f.Close())
+}

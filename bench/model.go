@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// behaviour is what the loopback model does with a call.
+type behaviour struct {
+	hang  bool // never answer
+	delay time.Duration
+}
+
+// loopback is a model endpoint in this process that speaks chat completions: it reads the call and
+// sends an answer encoded beforehand, so that it costs as little as HTTP can.
+type loopback struct {
+	url      string
+	answered atomic.Int64
+	server   *http.Server
+}
+
+func startModel(how behaviour) (*loopback, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	m := &loopback{url: "http://" + listener.Addr().String()}
+	answer := streamedAnswer()
+	m.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			return
+		}
+		if how.hang {
+			<-r.Context().Done()
+			return
+		}
+		if how.delay > 0 {
+			time.Sleep(how.delay)
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Write(answer)
+		m.answered.Add(1)
+	})}
+	go m.server.Serve(listener)
+	return m, nil
+}
+
+func (m *loopback) stop() { m.server.Close() }
+
+// streamedAnswer is a chat completion of eight tokens as server-sent events.
+func streamedAnswer() []byte {
+	var b bytes.Buffer
+	event := func(choice, usage string) {
+		fmt.Fprintf(&b, `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"loopback","choices":[%s],"usage":%s}`+"\n\n", choice, usage)
+	}
+	event(`{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}`, "null")
+	for _, token := range []string{"The", " answer", " of", " a", " model", " on", " this", " machine"} {
+		event(fmt.Sprintf(`{"index":0,"delta":{"content":%q},"finish_reason":null}`, token), "null")
+	}
+	event(`{"index":0,"delta":{},"finish_reason":"stop"}`, "null")
+	event("", `{"prompt_tokens":12,"completion_tokens":8,"total_tokens":20}`)
+	b.WriteString("data: [DONE]\n\n")
+	return b.Bytes()
+}

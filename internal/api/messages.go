@@ -1,0 +1,235 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forebayhq/forebay"
+)
+
+// LockPath names one delivery of a message.
+type LockPath struct {
+	QueuePath
+	LockToken string `path:"lock_token" doc:"lock_token of the message as received"`
+}
+
+type peekInput struct {
+	QueuePath
+	Peek string `query:"peek" doc:"says that nothing is received; may be left out"`
+	From int64  `query:"from_sequence_number" minimum:"0" doc:"default: the first; next_cursor of the page before"`
+	// As a number of messages, not of a page of jobs.
+	Limit int `query:"limit" minimum:"1" maximum:"100" doc:"default 50"`
+}
+
+// sendRequest is one message, or several.
+type sendRequest struct {
+	forebay.NewMessage
+	Messages []forebay.NewMessage `json:"messages,omitempty" maxItems:"100" doc:"several messages, stored all or none, instead of the other fields"`
+}
+
+type sendAnswer struct {
+	Messages []forebay.SentMessage `json:"messages"`
+}
+
+type receiveAnswer struct {
+	Messages []forebay.Message `json:"messages"`
+}
+
+type renewAnswer struct {
+	LockedUntil time.Time `json:"locked_until"`
+}
+
+type putQueueOutput struct {
+	Status int
+	Body   forebay.MessageQueue
+}
+
+// abandonRequest is a forebay.Settlement that explains nothing.
+type abandonRequest struct {
+	Properties forebay.Properties `json:"application_properties,omitempty" doc:"added to the message's, or replacing those of the same name"`
+}
+
+func (r abandonRequest) settlement() forebay.Settlement {
+	return forebay.Settlement{Properties: r.Properties}
+}
+
+var messageTags = []string{"messages"}
+
+// routeMessages registers queues of plain messages, which workers in any language receive from.
+func (a *API) routeMessages() {
+	if a.messages == nil {
+		return
+	}
+	routeOptionalBody(a, forebay.ScopeOperate, huma.Operation{
+		OperationID: "put-queue", Method: http.MethodPut, Path: "/v1/queues/{queue}", Tags: messageTags,
+		Summary:     "Make a queue of plain messages, or change its settings",
+		Description: "Answers 201 when it made the queue. What is left out gets its default. A queue for jobs is made by the server's configuration only.",
+		Responses:   map[string]*huma.Response{"201": {Description: "Created", Content: map[string]*huma.MediaType{jsonTypes[0]: {Schema: a.schema(reflect.TypeFor[forebay.MessageQueue]())}}}},
+	}, smallBody, func(ctx context.Context, c *call, in *QueuePath, settings forebay.MessageQueueSettings) (*putQueueOutput, error) {
+		queue, created, err := a.messages.PutQueue(ctx, c.caller.Tenant, in.Queue, settings)
+		out := &putQueueOutput{Status: http.StatusOK, Body: queue}
+		if created {
+			out.Status = http.StatusCreated
+		}
+		return out, err
+	})
+	route(a, forebay.ScopeOperate, huma.Operation{
+		OperationID: "delete-queue", Method: http.MethodDelete, Path: "/v1/queues/{queue}", Tags: messageTags,
+		Summary: "Delete a queue of plain messages, with all its messages", DefaultStatus: http.StatusNoContent,
+	}, func(ctx context.Context, c *call, in *QueuePath) (*none, error) {
+		return &none{}, a.messages.DeleteQueue(ctx, c.caller.Tenant, in.Queue)
+	})
+	send := huma.Operation{
+		OperationID: "send-messages", Method: http.MethodPost, Path: "/v1/queues/{queue}/messages", Tags: messageTags,
+		Summary: "Send a message, or up to 100", Description: "The messages are on disk when the answer comes.", DefaultStatus: http.StatusCreated,
+	}
+	// Text may take up to six bytes a character in JSON, but hardly does; base64 takes four for three.
+	routeBody(a, forebay.ScopeSubmit, send, 4*a.messages.MaxMessageBytes()+envelopeBytes, a.send)
+	a.routeReceiving("/v1/queues/{queue}", "", "")
+	a.routeReceiving("/v1/queues/{queue}/"+forebay.SubqueueDeadLetter, "-dead-letter", "/"+forebay.SubqueueDeadLetter)
+}
+
+// routeReceiving registers what a queue and its dead-letter subqueue have in common. infix tells
+// their operations apart, sub is the subqueue's path below the queue.
+func (a *API) routeReceiving(base, infix, sub string) {
+	where := "the queue"
+	if sub != "" {
+		where = "the dead-letter subqueue"
+	}
+	entity := func(queue string) string { return queue + sub }
+	routeOptionalBody(a, forebay.ScopeOperate, huma.Operation{
+		OperationID: "receive" + infix + "-messages", Method: http.MethodPost, Path: base + "/messages/receive", Tags: messageTags,
+		Summary: "Receive messages from " + where,
+		Description: "Under peek-lock, the default, each message is held for the queue's lock duration; settle it with its lock_token before that, or renew the lock. " +
+			"An answer holds about 2 MiB at most, and always one message if there is one.",
+	}, smallBody, func(ctx context.Context, c *call, in *QueuePath, req forebay.ReceiveRequest) (*answer[receiveAnswer], error) {
+		waiting, cancel := a.untilDrain(ctx)
+		defer cancel()
+		messages, err := a.messages.Receive(waiting, c.caller.Tenant, entity(in.Queue), req)
+		if err != nil && ctx.Err() == nil && waiting.Err() != nil {
+			messages, err = []forebay.Message{}, nil // the server stops, and nothing was received
+		}
+		return &answer[receiveAnswer]{receiveAnswer{messages}}, err
+	})
+	route(a, forebay.ScopeRead, huma.Operation{
+		OperationID: "peek" + infix + "-messages", Method: http.MethodGet, Path: base + "/messages", Tags: messageTags,
+		Summary: "Look at the messages in " + where + " without receiving them", Description: "In the order of their sequence numbers, whatever their state.",
+	}, func(ctx context.Context, c *call, in *peekInput) (*answer[forebay.Page[forebay.Message]], error) {
+		messages, next, err := a.messages.Peek(ctx, c.caller.Tenant, entity(in.Queue), in.From, in.Limit)
+		p := page(messages)
+		if next > 0 {
+			p.NextCursor = strconv.FormatInt(next, 10)
+		}
+		return pageAnswer(p, err)
+	})
+	a.routeSettling(base+"/locks/{lock_token}/", infix, entity)
+	if sub == "" {
+		routeOptionalBody(a, forebay.ScopeOperate, settling(base+"/locks/{lock_token}/", "dead-letter", "", "Move a message to the dead-letter subqueue"), smallBody,
+			func(ctx context.Context, c *call, in *LockPath, how forebay.Settlement) (*none, error) {
+				return &none{}, a.messages.DeadLetter(ctx, c.caller.Tenant, in.Queue, in.LockToken, how)
+			})
+	}
+}
+
+func settling(base, verb, infix, summary string) huma.Operation {
+	return huma.Operation{
+		OperationID: verb + infix + "-message", Method: http.MethodPost, Path: base + verb, Tags: messageTags, Summary: summary,
+		Description: "Answers 409 with the code lock_lost, and changes nothing, once the lock has ended.", DefaultStatus: http.StatusNoContent,
+	}
+}
+
+func (a *API) routeSettling(base, infix string, entity func(string) string) {
+	route(a, forebay.ScopeOperate, settling(base, "complete", infix, "Remove a message that has been dealt with"),
+		func(ctx context.Context, c *call, in *LockPath) (*none, error) {
+			return &none{}, a.messages.Complete(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken)
+		})
+	routeOptionalBody(a, forebay.ScopeOperate, settling(base, "abandon", infix, "Give a message back at once"), smallBody,
+		func(ctx context.Context, c *call, in *LockPath, how abandonRequest) (*none, error) {
+			return &none{}, a.messages.Abandon(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken, how.settlement())
+		})
+	routeOptionalBody(a, forebay.ScopeOperate, settling(base, "defer", infix, "Keep a message for receiving by its sequence number only"), smallBody,
+		func(ctx context.Context, c *call, in *LockPath, how abandonRequest) (*none, error) {
+			return &none{}, a.messages.Defer(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken, how.settlement())
+		})
+	renew := settling(base, "renew", infix, "Hold a message for another lock duration, from now on")
+	renew.DefaultStatus = http.StatusOK
+	route(a, forebay.ScopeOperate, renew, func(ctx context.Context, c *call, in *LockPath) (*answer[renewAnswer], error) {
+		until, err := a.messages.Renew(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken)
+		return &answer[renewAnswer]{renewAnswer{until}}, err
+	})
+}
+
+func (a *API) send(ctx context.Context, c *call, in *QueuePath, req sendRequest) (*answer[sendAnswer], error) {
+	messages := req.Messages
+	if messages == nil {
+		messages = []forebay.NewMessage{req.NewMessage}
+	} else if !reflect.ValueOf(req.NewMessage).IsZero() {
+		return nil, forebay.Invalid("messages", "must stand alone: each of them has its own fields")
+	}
+	sent, err := a.messages.Send(ctx, c.caller.Tenant, in.Queue, messages)
+	return &answer[sendAnswer]{sendAnswer{sent}}, err
+}
+
+// routeOptionalBody is routeBody for a body that may be left out when everything in it has a default.
+func routeOptionalBody[I, B, O any](a *API, scope forebay.Scope, op huma.Operation, limit int64, handle func(context.Context, *call, *I, B) (*O, error)) {
+	route(a, scope, op, func(ctx context.Context, c *call, in *I) (*O, error) {
+		data, release, err := a.readBody(c, limit)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+		var body B
+		if len(bytes.TrimSpace(data)) > 0 {
+			if body, err = decode[B](data); err != nil {
+				return nil, err
+			}
+		}
+		return handle(ctx, c, in, body)
+	})
+	a.documentBody(op, jsonTypes[0], a.schema(reflect.TypeFor[B]()))
+	item := a.huma.OpenAPI().Paths[op.Path]
+	for _, registered := range []*huma.Operation{item.Post, item.Put} {
+		if registered != nil && registered.OperationID == op.OperationID {
+			registered.RequestBody.Required = false
+		}
+	}
+}
+
+// eitherQueue documents an answer that is about a queue for jobs or about one of messages.
+func (a *API) eitherQueue(jobs, messages reflect.Type) map[string]*huma.Response {
+	return map[string]*huma.Response{"200": {
+		Description: "OK",
+		Content: map[string]*huma.MediaType{jsonTypes[0]: {
+			Schema: &huma.Schema{OneOf: []*huma.Schema{a.schema(jobs), a.schema(messages)}},
+		}},
+	}}
+}
+
+// anyQueue answers with a queue for jobs, or else with one of messages, which says so in its kind.
+func (a *API) anyQueue(ctx context.Context, c *call, in *QueuePath) (*answer[any], error) {
+	queue, err := a.service.Queue(ctx, c.caller.Tenant, in.Queue)
+	if err == nil || a.messages == nil || forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+		return &answer[any]{queue}, err
+	}
+	messages, err := a.messages.Queue(ctx, c.caller.Tenant, in.Queue)
+	return &answer[any]{messages}, err
+}
+
+type listQueuesInput struct {
+	Kind string `query:"kind" enum:"jobs,messages" doc:"default jobs"`
+}
+
+func (a *API) listQueues(ctx context.Context, c *call, in *listQueuesInput) (*answer[any], error) {
+	if in.Kind == forebay.KindMessages && a.messages != nil {
+		queues, err := a.messages.Queues(ctx, c.caller.Tenant)
+		return &answer[any]{page(queues)}, err
+	}
+	queues, err := a.service.Queues(ctx, c.caller.Tenant)
+	return &answer[any]{page(queues)}, err
+}

@@ -1,0 +1,396 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+type received struct {
+	Messages []forebay.Message `json:"messages"`
+}
+
+const (
+	orders  = "/v1/queues/orders"
+	deadSub = orders + "/$deadletterqueue"
+)
+
+func (f *fixture) putQueue(path, body string) forebay.MessageQueue {
+	f.t.Helper()
+	return into[forebay.MessageQueue](f.t, f.do("PUT", path, body), http.StatusCreated)
+}
+
+func (f *fixture) sendMessage(path, body string) int64 {
+	f.t.Helper()
+	sent := into[received](f.t, f.do("POST", path+"/messages", body), http.StatusCreated)
+	return sent.Messages[0].SequenceNumber
+}
+
+func (f *fixture) receive(path, body string) []forebay.Message {
+	f.t.Helper()
+	got := into[received](f.t, f.do("POST", path+"/messages/receive", body), http.StatusOK).Messages
+	if got == nil {
+		f.t.Error("messages is null, not empty")
+	}
+	return got
+}
+
+func (f *fixture) receiveOne(path, body string) forebay.Message {
+	f.t.Helper()
+	got := f.receive(path, body)
+	if len(got) != 1 {
+		f.t.Fatalf("received %d messages from %s", len(got), path)
+	}
+	return got[0]
+}
+
+func (f *fixture) settleMessage(path string, m forebay.Message, verb, body string) reply {
+	f.t.Helper()
+	return f.do("POST", path+"/locks/"+m.LockToken+"/"+verb, body)
+}
+
+func (f *fixture) wantSettled(path string, m forebay.Message, verb, body string) {
+	f.t.Helper()
+	if r := f.settleMessage(path, m, verb, body); r.StatusCode != http.StatusNoContent || len(r.body) > 0 {
+		f.t.Fatalf("%s answered %d: %s", verb, r.StatusCode, r.body)
+	}
+}
+
+func TestMessageLife(t *testing.T) {
+	f := newFixture(t)
+	q := f.putQueue(orders, "")
+	if q.Name != "orders" || q.Kind != forebay.KindMessages || q.LockSeconds != 60 || q.MaxDeliveryCount != 10 {
+		t.Errorf("made %+v", q)
+	}
+	seq := f.sendMessage(orders, `{"message_id":"m-1","correlation_id":"c","subject":"s","to":"t","reply_to":"r","content_type":"text/plain","body":"<é\u0000>",
+		"application_properties":{"s":"x","i":7,"f":2.0,"b":true,"at":{"type":"time","value":"2030-01-02T03:04:05.000000006Z"},
+		"raw":{"type":"bytes","value":"AP8="},"id":{"type":"uuid","value":"00112233-4455-6677-8899-aabbccddeeff"},"big":{"type":"int","value":"9223372036854775807"}}}`)
+	if f.sendMessage(orders, `{"messages":[{"body_base64":"AP8="},{"body":""}]}`) <= seq {
+		t.Error("sequence numbers do not grow")
+	}
+
+	peeked := into[forebay.Page[forebay.Message]](t, f.do("GET", fmt.Sprintf("%s/messages?peek&limit=2", orders), ""), http.StatusOK)
+	if len(peeked.Items) != 2 || peeked.NextCursor == "" || peeked.Items[0].DeliveryCount != 0 || peeked.Items[0].LockToken != "" {
+		t.Errorf("peeked %+v", peeked)
+	}
+	rest := into[forebay.Page[forebay.Message]](t, f.do("GET", orders+"/messages?from_sequence_number="+peeked.NextCursor, ""), http.StatusOK)
+	if len(rest.Items) != 1 || rest.NextCursor != "" {
+		t.Errorf("peeked on %+v", rest)
+	}
+
+	got := f.receive(orders, `{"max_messages":10}`)
+	if len(got) != 3 || *got[0].Body != "<é\x00>" || got[0].BodyBase64 != nil || got[1].Body != nil || !bytes.Equal(got[1].BodyBase64, []byte{0, 255}) || *got[2].Body != "" {
+		t.Fatalf("received %+v", got)
+	}
+	m := got[0]
+	if m.SequenceNumber != seq || m.MessageID != "m-1" || m.CorrelationID != "c" || m.Subject != "s" || m.To != "t" || m.ReplyTo != "r" ||
+		m.ContentType != "text/plain" || m.DeliveryCount != 1 || m.State != forebay.MessageActive || got[1].MessageID == "" {
+		t.Errorf("received %+v", m)
+	}
+	if left := time.Until(*m.LockedUntil); left < 50*time.Second || left > 61*time.Second {
+		t.Errorf("locked for another %v", left)
+	}
+	id, _ := forebay.ParseUUID("00112233-4455-6677-8899-aabbccddeeff")
+	want := forebay.Properties{"s": "x", "i": int64(7), "f": 2.0, "b": true, "at": time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC), "id": id, "big": int64(1<<63 - 1)}
+	for name, value := range want {
+		if m.Properties[name] != value {
+			t.Errorf("property %s is %v (%T), want %v", name, m.Properties[name], m.Properties[name], value)
+		}
+	}
+	if raw, _ := m.Properties["raw"].([]byte); !bytes.Equal(raw, []byte{0, 255}) {
+		t.Errorf("property raw is %v", m.Properties["raw"])
+	}
+	if again := f.receive(orders, `{"max_messages":10}`); len(again) != 0 {
+		t.Errorf("received locked messages again: %+v", again)
+	}
+	counts := into[forebay.MessageQueue](t, f.do("GET", orders, ""), http.StatusOK)
+	if counts.Locked != 3 || counts.Active != 0 {
+		t.Errorf("counts %+v", counts)
+	}
+	f.wantSettled(orders, m, "complete", "")
+	wantProblem(t, f.settleMessage(orders, m, "complete", ""), http.StatusConflict, forebay.CodeLockLost)
+	wantProblem(t, f.settleMessage(deadSub, got[1], "complete", ""), http.StatusConflict, forebay.CodeLockLost)
+	renewed := into[struct {
+		LockedUntil time.Time `json:"locked_until"`
+	}](t, f.settleMessage(orders, got[1], "renew", ""), http.StatusOK)
+	if renewed.LockedUntil.Before(*got[1].LockedUntil) {
+		t.Errorf("renewed until %v, was %v", renewed.LockedUntil, got[1].LockedUntil)
+	}
+
+	f.sendMessage(orders, `{"body":"once"}`)
+	if once := f.receiveOne(orders, `{"mode":"receive_and_delete"}`); *once.Body != "once" || once.LockToken != "" || once.LockedUntil != nil {
+		t.Errorf("received %+v", once)
+	}
+	if r := f.do("DELETE", orders, ""); r.StatusCode != http.StatusNoContent {
+		t.Errorf("delete answered %d: %s", r.StatusCode, r.body)
+	}
+	wantProblem(t, f.do("POST", orders+"/messages", `{"body":"x"}`), http.StatusNotFound, forebay.CodeUnknownQueue)
+	wantProblem(t, f.settleMessage(orders, got[1], "complete", ""), http.StatusNotFound, forebay.CodeUnknownQueue)
+}
+
+func TestAbandonDeferDeadLetter(t *testing.T) {
+	f := newFixture(t)
+	f.putQueue(orders, `{"max_delivery_count":2}`)
+	seq := f.sendMessage(orders, `{"body":"1","application_properties":{"a":1,"b":"kept"}}`)
+
+	m := f.receiveOne(orders, `{}`)
+	f.wantSettled(orders, m, "abandon", `{"application_properties":{"a":"changed","c":true}}`)
+	m = f.receiveOne(orders, ``)
+	if m.DeliveryCount != 2 || m.Properties["a"] != "changed" || m.Properties["b"] != "kept" || m.Properties["c"] != true {
+		t.Errorf("after abandon: %+v", m)
+	}
+	f.wantSettled(orders, m, "abandon", "") // its second and last delivery
+	if got := f.receive(orders, ``); len(got) != 0 {
+		t.Fatalf("delivered a third time: %+v", got)
+	}
+	for _, path := range []string{deadSub, orders + "/%24deadletterqueue"} {
+		m = f.receiveOne(path, ``)
+		if m.SequenceNumber != seq || m.DeadLetterReason != "MaxDeliveryCountExceeded" || m.DeadLetterDescription == "" || m.DeliveryCount != 2 {
+			t.Errorf("in the dead-letter subqueue: %+v", m)
+		}
+		f.wantSettled(path, m, "abandon", "")
+	}
+	wantProblem(t, f.do("POST", deadSub+"/messages", `{"body":"x"}`), http.StatusMethodNotAllowed, forebay.CodeMethodNotAllowed)
+
+	seq = f.sendMessage(orders, `{"body":"2"}`)
+	f.wantSettled(orders, f.receiveOne(orders, ``), "defer", `{"application_properties":{"why":"later"}}`)
+	if got := f.receive(orders, ``); len(got) != 0 {
+		t.Errorf("a deferred message was received: %+v", got)
+	}
+	peeked := into[forebay.Page[forebay.Message]](t, f.do("GET", orders+"/messages?peek", ""), http.StatusOK)
+	if len(peeked.Items) != 1 || peeked.Items[0].State != forebay.MessageDeferred {
+		t.Errorf("peeked %+v", peeked)
+	}
+	deferred := fmt.Sprintf(`{"deferred_sequence_numbers":[%d,99999999]}`, seq)
+	m = f.receiveOne(orders, deferred)
+	if *m.Body != "2" || m.Properties["why"] != "later" || m.State != forebay.MessageDeferred || m.DeliveryCount != 2 {
+		t.Errorf("received deferred %+v", m)
+	}
+	if got := f.receive(orders, deferred); len(got) != 0 {
+		t.Errorf("a locked deferred message was received: %+v", got)
+	}
+	f.wantSettled(orders, m, "dead-letter", `{"reason":"bad","description":"very bad","application_properties":{"n":1}}`)
+	counts := into[forebay.MessageQueue](t, f.do("GET", orders, ""), http.StatusOK)
+	if counts.DeadLetter != 2 || counts.Deferred != 0 || counts.Active != 0 {
+		t.Errorf("counts %+v", counts)
+	}
+	dead := into[forebay.Page[forebay.Message]](t, f.do("GET", fmt.Sprintf("%s/messages?from_sequence_number=%d", deadSub, seq), ""), http.StatusOK)
+	if len(dead.Items) != 1 || dead.Items[0].DeadLetterReason != "bad" || dead.Items[0].DeadLetterDescription != "very bad" || dead.Items[0].Properties["n"] != int64(1) {
+		t.Errorf("dead-lettered %+v", dead)
+	}
+}
+
+// A lock that has ended settles nothing, though nobody else has received the message.
+func TestLockEnds(t *testing.T) {
+	f := newFixture(t)
+	f.putQueue(orders, `{"lock_seconds":1}`)
+	f.sendMessage(orders, `{"body":"slow"}`)
+	stale := f.receiveOne(orders, ``)
+	ended := time.NewTimer(time.Until(*stale.LockedUntil) + time.Millisecond)
+	<-ended.C
+	for _, verb := range []string{"complete", "abandon", "defer", "dead-letter", "renew"} {
+		wantProblem(t, f.settleMessage(orders, stale, verb, ""), http.StatusConflict, forebay.CodeLockLost)
+	}
+	again := f.receiveOne(orders, `{"wait_seconds":5}`)
+	if again.DeliveryCount != 2 || again.LockToken == stale.LockToken {
+		t.Errorf("delivered again: %+v", again)
+	}
+	wantProblem(t, f.settleMessage(orders, stale, "complete", ""), http.StatusConflict, forebay.CodeLockLost)
+	f.wantSettled(orders, again, "complete", "")
+}
+
+func TestReceiveWaits(t *testing.T) {
+	f := newFixture(t)
+	f.putQueue(orders, ``)
+	answers := make(chan []forebay.Message)
+	wait := func() {
+		r := f.send(f.request("POST", orders+"/messages/receive", strings.NewReader(`{"wait_seconds":60}`)))
+		var got received
+		if err := json.Unmarshal(r.body, &got); err != nil || r.StatusCode != http.StatusOK {
+			t.Errorf("status %d: %s", r.StatusCode, r.body)
+		}
+		answers <- got.Messages
+	}
+	begun := time.Now()
+	go wait()
+	f.sendMessage(orders, `{"body":"hello"}`)
+	if got := <-answers; len(got) != 1 || time.Since(begun) > 30*time.Second {
+		t.Errorf("after %v the waiting receiver got %+v", time.Since(begun), got)
+	}
+	if got := f.receive(orders, `{"wait_seconds":0.01}`); len(got) != 0 {
+		t.Errorf("received %+v", got)
+	}
+	go wait()
+	f.api.Drain()
+	if got := <-answers; got == nil || len(got) != 0 || time.Since(begun) > 30*time.Second {
+		t.Errorf("after Drain the waiting receiver got %+v", got)
+	}
+}
+
+// Of many receivers each message has exactly one.
+func TestMessageHasOneReceiver(t *testing.T) {
+	f := newFixture(t)
+	f.putQueue(orders, ``)
+	const messages, receivers = 300, 6
+	var mu sync.Mutex
+	seen := map[int64]int{}
+	note := func(got []forebay.Message) (done bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, m := range got {
+			seen[m.SequenceNumber]++
+		}
+		return len(seen) == messages
+	}
+	var wg sync.WaitGroup
+	for range receivers {
+		wg.Go(func() {
+			for done := false; !done; {
+				r := f.send(f.request("POST", orders+"/messages/receive", strings.NewReader(`{"max_messages":3,"wait_seconds":0.2}`)))
+				var got received
+				if err := json.Unmarshal(r.body, &got); err != nil || r.StatusCode != http.StatusOK {
+					t.Errorf("a receiver got %s", r.body)
+					return
+				}
+				done = note(got.Messages)
+				for _, m := range got.Messages {
+					if r := f.settleMessage(orders, m, "complete", ""); r.StatusCode != http.StatusNoContent {
+						t.Errorf("complete: %s", r.body)
+					}
+				}
+			}
+		})
+	}
+	for i := range messages {
+		f.sendMessage(orders, fmt.Sprintf(`{"body":"%d"}`, i))
+	}
+	wg.Wait()
+	for seq, n := range seen {
+		if n != 1 {
+			t.Errorf("message %d was received %d times", seq, n)
+		}
+	}
+}
+
+func TestMessagesOfTenants(t *testing.T) {
+	f := newFixture(t)
+	f.key = f.newKey("acme", forebay.ScopeSubmit, forebay.ScopeRead, forebay.ScopeOperate)
+	other := f.newKey("other", forebay.ScopeSubmit, forebay.ScopeRead, forebay.ScopeOperate)
+	acme := f.key
+	f.putQueue(orders, ``)
+	f.sendMessage(orders, `{"body":"acme's"}`)
+	m := f.receiveOne(orders, ``)
+
+	f.key = other
+	wantProblem(t, f.do("GET", orders, ""), http.StatusNotFound, forebay.CodeUnknownQueue)
+	wantProblem(t, f.do("POST", orders+"/messages", `{"body":"x"}`), http.StatusNotFound, forebay.CodeUnknownQueue)
+	wantProblem(t, f.do("DELETE", orders, ""), http.StatusNotFound, forebay.CodeUnknownQueue)
+	f.putQueue(orders, ``) // the name is each tenant's own
+	if got := f.receive(orders, ``); len(got) != 0 {
+		t.Errorf("another tenant received %+v", got)
+	}
+	wantProblem(t, f.settleMessage(orders, m, "complete", ""), http.StatusConflict, forebay.CodeLockLost)
+	if list := into[forebay.Page[forebay.MessageQueue]](t, f.do("GET", "/v1/queues?kind=messages", ""), http.StatusOK); len(list.Items) != 1 || list.Items[0].Locked != 0 {
+		t.Errorf("another tenant lists %+v", list)
+	}
+	f.key = acme
+	f.wantSettled(orders, m, "complete", "")
+
+	for _, c := range []struct {
+		scope        forebay.Scope
+		method, path string
+	}{
+		{forebay.ScopeRead, "PUT", orders}, {forebay.ScopeRead, "POST", orders + "/messages"}, {forebay.ScopeSubmit, "POST", orders + "/messages/receive"},
+		{forebay.ScopeOperate, "GET", orders + "/messages"}, {forebay.ScopeSubmit, "POST", orders + "/locks/x/complete"}, {forebay.ScopeSubmit, "DELETE", orders},
+	} {
+		f.key = f.newKey("acme", c.scope)
+		wantProblem(t, f.do(c.method, c.path, `{}`), http.StatusForbidden, forebay.CodeForbidden)
+	}
+}
+
+func TestQueueKinds(t *testing.T) {
+	f := newFixture(t)
+	const jobs = "/v1/queues/" + forebay.DefaultQueue
+	wantProblem(t, f.do("PUT", jobs, `{}`), http.StatusConflict, forebay.CodeConflict)
+	wantProblem(t, f.do("DELETE", jobs, ``), http.StatusConflict, forebay.CodeConflict)
+	wantProblem(t, f.do("POST", jobs+"/messages", `{"body":"x"}`), http.StatusNotFound, forebay.CodeUnknownQueue)
+	if q := into[forebay.QueueInfo](t, f.do("GET", jobs, ""), http.StatusOK); q.Concurrency != 4 {
+		t.Errorf("the queue for jobs is %+v", q)
+	}
+	f.putQueue(orders, ``)
+	if q := into[forebay.MessageQueue](t, f.do("PUT", orders, `{"lock_seconds":2.5,"max_delivery_count":3}`), http.StatusOK); q.LockSeconds != 2.5 || q.MaxDeliveryCount != 3 {
+		t.Errorf("changed to %+v", q)
+	}
+	wantProblem(t, f.do("POST", "/v1/jobs", `{"task":"echo","input":1,"queue":"orders"}`), http.StatusUnprocessableEntity, forebay.CodeUnknownQueue)
+	if list := into[forebay.Page[forebay.QueueInfo]](t, f.do("GET", "/v1/queues", ""), http.StatusOK); len(list.Items) != 1 {
+		t.Errorf("queues for jobs are %+v", list)
+	}
+}
+
+func TestMessageInput(t *testing.T) {
+	f := newFixture(t)
+	f.putQueue(orders, ``)
+	large := strings.Repeat("x", forebay.MaxPropertyBytes)
+	m := forebay.Message{LockToken: "AAAAAAAAAAEAAAAAAAAAAQ"}
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		code               forebay.Code
+		field              string
+	}{
+		{"PUT", "/v1/queues/-x", `{}`, 422, forebay.CodeInvalidRequest, "queue"},
+		{"PUT", orders, `{"lock_seconds":0.5}`, 422, forebay.CodeInvalidRequest, "lock_seconds"},
+		{"PUT", orders, `{"lock_seconds":301}`, 422, forebay.CodeInvalidRequest, "lock_seconds"},
+		{"PUT", orders, `{"max_delivery_count":-1}`, 422, forebay.CodeInvalidRequest, "max_delivery_count"},
+		{"PUT", orders, `{"lock":1}`, 422, forebay.CodeUnknownField, "lock"},
+		{"POST", orders + "/messages", ``, 400, forebay.CodeInvalidJSON, "body"},
+		{"POST", orders + "/messages", `{"body":1}`, 422, forebay.CodeInvalidRequest, "body"},
+		{"POST", orders + "/messages", `{"body":"a","body_base64":"YQ=="}`, 422, forebay.CodeInvalidRequest, "body"},
+		{"POST", orders + "/messages", `{"body_base64":"*"}`, 422, forebay.CodeInvalidRequest, "body"},
+		{"POST", orders + "/messages", `{"messages":[]}`, 422, forebay.CodeInvalidRequest, "messages"},
+		{"POST", orders + "/messages", `{"body":"x","messages":[{}]}`, 422, forebay.CodeInvalidRequest, "messages"},
+		{"POST", orders + "/messages", `{"messages":[` + strings.Repeat(`{},`, 100) + `{}]}`, 422, forebay.CodeInvalidRequest, "messages"},
+		{"POST", orders + "/messages", `{"messages":[{},{"message_id":"` + strings.Repeat("x", 129) + `"}]}`, 422, forebay.CodeInvalidRequest, "messages[1].message_id"},
+		{"POST", orders + "/messages", `{"subject":"a\nb"}`, 422, forebay.CodeInvalidRequest, "subject"},
+		{"POST", orders + "/messages", `{"body":"` + strings.Repeat("x", forebay.DefaultMaxMessageBytes) + `"}`, 413, forebay.CodePayloadTooLarge, "body"},
+		{"POST", orders + "/messages", `{"application_properties":{"a":"` + large + `"}}`, 413, forebay.CodePayloadTooLarge, "application_properties.a"},
+		{"POST", orders + "/messages", `{"application_properties":{"a":null}}`, 422, forebay.CodeInvalidRequest, "application_properties.a"},
+		{"POST", orders + "/messages", `{"application_properties":{"a":{"type":"date","value":"x"}}}`, 422, forebay.CodeInvalidRequest, "application_properties.a"},
+		{"POST", orders + "/messages", `{"application_properties":{"a":{"type":"int","value":"1.5"}}}`, 422, forebay.CodeInvalidRequest, "application_properties.a"},
+		{"POST", orders + "/messages", `{"application_properties":{"a":99999999999999999999}}`, 422, forebay.CodeInvalidRequest, "application_properties.a"},
+		{"POST", orders + "/messages", `{"application_properties":{"":1}}`, 422, forebay.CodeInvalidRequest, "application_properties"},
+		{"POST", orders + "/messages/receive", `{"max_messages":101}`, 422, forebay.CodeInvalidRequest, "max_messages"},
+		{"POST", orders + "/messages/receive", `{"wait_seconds":61}`, 422, forebay.CodeInvalidRequest, "wait_seconds"},
+		{"POST", orders + "/messages/receive", `{"wait_seconds":-1}`, 422, forebay.CodeInvalidRequest, "wait_seconds"},
+		{"POST", orders + "/messages/receive", `{"mode":"peek"}`, 422, forebay.CodeInvalidRequest, "mode"},
+		{"POST", orders + "/messages/receive", `{"deferred_sequence_numbers":[]}`, 422, forebay.CodeInvalidRequest, "deferred_sequence_numbers"},
+		{"POST", orders + "/messages/receive", `{"deferred_sequence_numbers":[1],"max_messages":1}`, 422, forebay.CodeInvalidRequest, "deferred_sequence_numbers"},
+		{"POST", "/v1/queues/none/messages/receive", `{}`, 404, forebay.CodeUnknownQueue, "queue"},
+		{"GET", orders + "/messages?limit=101", ``, 422, forebay.CodeInvalidRequest, "limit"},
+		{"GET", orders + "/messages?from_sequence_number=-1", ``, 422, forebay.CodeInvalidRequest, "from_sequence_number"},
+		{"POST", orders + "/locks/x/complete", ``, 422, forebay.CodeInvalidRequest, "lock_token"},
+		{"POST", orders + "/locks/" + m.LockToken[:21] + "R/complete", ``, 422, forebay.CodeInvalidRequest, "lock_token"},
+		{"POST", orders + "/locks/" + m.LockToken + "/complete", ``, 409, forebay.CodeLockLost, ""},
+		{"POST", orders + "/locks/" + m.LockToken + "/abandon", `{"reason":"x"}`, 422, forebay.CodeUnknownField, "reason"},
+		{"POST", orders + "/locks/" + m.LockToken + "/dead-letter", `{"reason":"` + strings.Repeat("x", 4097) + `"}`, 422, forebay.CodeInvalidRequest, "reason"},
+	} {
+		p := wantProblem(t, f.do(c.method, c.path, c.body), c.status, c.code)
+		if p.Field != c.field {
+			t.Errorf("%s %s %.60s: field %q, want %q", c.method, c.path, c.body, p.Field, c.field)
+		}
+	}
+
+	// Properties that are too large only together with the message's own change nothing.
+	half := strings.Repeat("x", 30<<10)
+	f.sendMessage(orders, `{"application_properties":{"a":"`+half+`","b":"`+half+`"}}`)
+	got := f.receiveOne(orders, ``)
+	wantProblem(t, f.settleMessage(orders, got, "abandon", `{"application_properties":{"c":"`+half+`"}}`), 413, forebay.CodePayloadTooLarge)
+	f.wantSettled(orders, got, "complete", "")
+}

@@ -1,0 +1,135 @@
+// Package bus is queues of plain messages with the semantics of Azure Service Bus: a message is
+// received under a lock with a token of its own (peek-lock), and then completed, abandoned, deferred,
+// dead-lettered, or left until the lock ends. Every queue has a dead-letter subqueue at
+// "<queue>/$deadletterqueue", which is received from like a queue and not sent to.
+//
+// A [Service] validates, applies limits and defaults, and keeps tenants apart: a queue belongs to the
+// tenant that made it, and its name is the tenant's own. The store makes each step durable before it
+// returns.
+package bus
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/binary"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// Options makes a Service.
+type Options struct {
+	Store           *store.Store
+	MaxMessageBytes int64 // 0: forebay.DefaultMaxMessageBytes
+	// Taken reports whether the tenant already knows a queue for jobs by that name; nil: never.
+	Taken func(ctx context.Context, tenant, name string) bool
+}
+
+// Service answers everything about queues of messages. All methods are safe for concurrent use and
+// return *forebay.Error values for what a caller did wrong. An entity is a queue's name or the path
+// of its dead-letter subqueue.
+type Service struct {
+	store    *store.Store
+	maxBytes int64
+	taken    func(ctx context.Context, tenant, name string) bool
+
+	mu     sync.RWMutex
+	queues map[string]store.MessageQueue // by their names in the store
+}
+
+// New returns the service over the store.
+func New(opts Options) *Service {
+	s := &Service{store: opts.Store, maxBytes: opts.MaxMessageBytes, taken: opts.Taken, queues: map[string]store.MessageQueue{}}
+	if s.maxBytes <= 0 {
+		s.maxBytes = forebay.DefaultMaxMessageBytes
+	}
+	if s.taken == nil {
+		s.taken = func(context.Context, string, string) bool { return false }
+	}
+	return s
+}
+
+// MaxMessageBytes is the limit on one message.
+func (s *Service) MaxMessageBytes() int64 { return s.maxBytes }
+
+// entity is a queue or its dead-letter subqueue.
+type entity struct {
+	store.MessageQueue
+	deadLetter bool
+}
+
+func (e entity) lane() store.Lane { return e.Lane(e.deadLetter) }
+
+var errNoQueue = &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no such queue of messages"}
+
+// entity finds what a path names. Like Service Bus it takes the subqueue's name in any case.
+func (s *Service) entity(ctx context.Context, tenant, path string) (entity, error) {
+	name, sub, hasSub := strings.Cut(path, "/")
+	if hasSub && !strings.EqualFold(sub, forebay.SubqueueDeadLetter) {
+		return entity{}, errNoQueue
+	}
+	q, err := s.queue(ctx, tenant, name)
+	return entity{q, hasSub}, err
+}
+
+// storeName is how the store knows a tenant's queue.
+func storeName(tenant, name string) string { return tenant + "/" + name }
+
+// queue finds a tenant's queue, from memory if possible.
+func (s *Service) queue(ctx context.Context, tenant, name string) (store.MessageQueue, error) {
+	if !forebay.ValidName(name) {
+		return store.MessageQueue{}, errNoQueue
+	}
+	key := storeName(tenant, name)
+	s.mu.RLock()
+	q, ok := s.queues[key]
+	s.mu.RUnlock()
+	if ok {
+		return q, nil
+	}
+	// Held while reading, so that what is remembered is never older than a change.
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q, found, err := s.store.MessageQueue(ctx, key)
+	if err != nil {
+		return q, err
+	}
+	if !found {
+		return q, errNoQueue
+	}
+	s.queues[key] = q
+	return q, nil
+}
+
+// A lock token is what a receiver settles a delivery with: opaque to it, a sequence number and the
+// random number of the delivery in truth.
+const tokenBytes = 16
+
+var tokenEncoding = base64.RawURLEncoding.Strict()
+
+func tokenOf(l store.Lock) string {
+	var b [tokenBytes]byte
+	binary.BigEndian.PutUint64(b[:8], uint64(l.Seq))
+	binary.BigEndian.PutUint64(b[8:], uint64(l.Token))
+	return tokenEncoding.EncodeToString(b[:])
+}
+
+func parseToken(token string) (l store.Lock, err error) {
+	var b [tokenBytes]byte
+	if len(token) == tokenEncoding.EncodedLen(tokenBytes) {
+		// The decoder skips line ends, so it may have found fewer bytes.
+		if n, err := tokenEncoding.Decode(b[:], []byte(token)); err == nil && n == tokenBytes {
+			return store.Lock{Seq: int64(binary.BigEndian.Uint64(b[:8])), Token: int64(binary.BigEndian.Uint64(b[8:]))}, nil
+		}
+	}
+	return l, forebay.Invalid("lock_token", "is not a lock token")
+}
+
+// newMessageID names a message whose sender did not.
+func newMessageID() string { return "msg_" + strings.ToLower(rand.Text()) }
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -1,0 +1,135 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+func newService(t *testing.T) *Service {
+	t.Helper()
+	s, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "f.db"), Serve: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	b := New(Options{Store: s, MaxMessageBytes: 1000})
+	if _, created, err := b.PutQueue(t.Context(), "acme", "orders", forebay.MessageQueueSettings{}); err != nil || !created {
+		t.Fatal(created, err)
+	}
+	return b
+}
+
+func text(s string) forebay.NewMessage { return forebay.NewMessage{Body: &s} }
+
+// FuzzParseToken: what is taken for a token is the token of that lock, and of no other.
+func FuzzParseToken(f *testing.F) {
+	f.Add(tokenOf(store.Lock{Seq: 1, Token: -1}))
+	f.Add("")
+	f.Add("AAAAAAAAAAEAAAAAAAAAAR")
+	f.Add(strings.Repeat("\n", 22))
+	f.Fuzz(func(t *testing.T, token string) {
+		lock, err := parseToken(token)
+		if err == nil && tokenOf(lock) != token {
+			t.Errorf("%q is taken for %q", token, tokenOf(lock))
+		}
+		if err != nil && forebay.CodeOf(err) != forebay.CodeInvalidRequest {
+			t.Errorf("%q: %v", token, err)
+		}
+	})
+}
+
+func TestEntities(t *testing.T) {
+	b := newService(t)
+	ctx := t.Context()
+	for path, want := range map[string]forebay.Code{
+		"orders": "", "orders/$deadletterqueue": "", "orders/$DeadLetterQueue": "", "orders/": forebay.CodeUnknownQueue, "orders/$retry": forebay.CodeUnknownQueue,
+		"": forebay.CodeUnknownQueue, "none": forebay.CodeUnknownQueue, "../acme/orders": forebay.CodeUnknownQueue, "orders/$deadletterqueue/": forebay.CodeUnknownQueue,
+	} {
+		_, _, err := b.Peek(ctx, "acme", path, 0, 1)
+		if (err == nil) != (want == "") || err != nil && forebay.CodeOf(err) != want {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+	if _, err := b.Send(ctx, "acme", "orders/$deadletterqueue", []forebay.NewMessage{text("x")}); forebay.CodeOf(err) != forebay.CodeNotSupported {
+		t.Errorf("sending to the dead-letter subqueue: %v", err)
+	}
+}
+
+// Either all messages of a call are stored or none is, and the limit counts everything in a message.
+func TestSendAllOrNone(t *testing.T) {
+	b := newService(t)
+	ctx := t.Context()
+	large := text(strings.Repeat("x", 900))
+	large.Properties = forebay.Properties{"p": strings.Repeat("y", 100)}
+	_, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{text("small"), large})
+	var e *forebay.Error
+	if !errors.As(err, &e) || e.Code != forebay.CodePayloadTooLarge || e.Field != "messages[1].body" {
+		t.Errorf("got %v", err)
+	}
+	if q, err := b.Queue(ctx, "acme", "orders"); err != nil || q.Active != 0 || q.OldestAgeSeconds != nil {
+		t.Errorf("stored %+v (%v)", q, err)
+	}
+	invalid := text("\xff")
+	if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{invalid}); forebay.CodeOf(err) != forebay.CodeInvalidRequest {
+		t.Errorf("text that is not UTF-8: %v", err)
+	}
+}
+
+// Messages whose receiver left while it was served are given back as if nothing had happened.
+func TestUndeliver(t *testing.T) {
+	b := newService(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{text("1"), text("2")}); err != nil {
+		t.Fatal(err)
+	}
+	q, err := b.queue(ctx, "acme", "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := store.ReceiveRequest{Queue: q, Max: 5, MaxBytes: 1 << 20}
+	got, err := b.store.Receive(ctx, want)
+	if err != nil || len(got) != 2 {
+		t.Fatal(got, err)
+	}
+	cancel()
+	if err := b.undeliver(ctx, want, got); err != nil {
+		t.Fatal(err)
+	}
+	again, err := b.Receive(t.Context(), "acme", "orders", forebay.ReceiveRequest{MaxMessages: 5, WaitSeconds: 10})
+	if err != nil || len(again) != 2 || again[0].DeliveryCount != 1 || *again[0].Body != "1" {
+		t.Errorf("received %+v (%v)", again, err)
+	}
+	if err := b.Complete(t.Context(), "acme", "orders", tokenOf(got[0].Lock)); !errors.Is(err, forebay.ErrLockLost) {
+		t.Errorf("the lock given back settled: %v", err)
+	}
+}
+
+// A queue made again under the name of a deleted one is another queue.
+func TestDeletedQueue(t *testing.T) {
+	b := newService(t)
+	ctx := t.Context()
+	if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{text("old")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.DeleteQueue(ctx, "acme", "orders"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.DeleteQueue(ctx, "acme", "orders"); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+		t.Errorf("deleted twice: %v", err)
+	}
+	if _, created, err := b.PutQueue(ctx, "acme", "orders", forebay.MessageQueueSettings{LockSeconds: 5}); err != nil || !created {
+		t.Fatal(created, err)
+	}
+	if got, err := b.Receive(ctx, "acme", "orders", forebay.ReceiveRequest{}); err != nil || len(got) != 0 {
+		t.Errorf("received %+v (%v)", got, err)
+	}
+	if list, err := b.Queues(ctx, "acme"); err != nil || len(list) != 1 || list[0].Name != "orders" || list[0].LockSeconds != 5 {
+		t.Errorf("queues %+v (%v)", list, err)
+	}
+}

@@ -1,0 +1,156 @@
+package bus
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+const (
+	// maxWait is the longest that a receive waits for a first message.
+	maxWait = time.Minute
+	// maxAnswerBytes is where a receive or a peek stops adding messages to the first.
+	maxAnswerBytes = 2 << 20
+	undeliverTime  = 10 * time.Second
+)
+
+// Receive takes up to MaxMessages messages, those that became ready first; fewer when there are
+// fewer, or when they are large. It waits for a first one for up to WaitSeconds, and returns none
+// when there is none. Under peek-lock each message carries the token that settles it.
+func (s *Service) Receive(ctx context.Context, tenant, path string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
+	e, err := s.entity(ctx, tenant, path)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkReceive(req); err != nil {
+		return nil, err
+	}
+	want := store.ReceiveRequest{
+		Queue: e.MessageQueue, DeadLetter: e.deadLetter, Max: cmp.Or(req.MaxMessages, 1), MaxBytes: maxAnswerBytes,
+		Wait: req.WaitSeconds > 0, Delete: req.Mode == forebay.ReceiveAndDelete,
+	}
+	var got []store.Message
+	switch {
+	case req.DeferredSequenceNumbers != nil:
+		got, err = s.store.ReceiveDeferred(ctx, want, req.DeferredSequenceNumbers)
+	case want.Wait:
+		got, err = s.wait(ctx, want, seconds(req.WaitSeconds))
+	default:
+		got, err = s.store.Receive(ctx, want)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return messagesOf(got)
+}
+
+func checkReceive(req forebay.ReceiveRequest) error {
+	if req.Mode != "" && req.Mode != forebay.PeekLock && req.Mode != forebay.ReceiveAndDelete {
+		return forebay.Invalid("mode", "must be %s or %s", forebay.PeekLock, forebay.ReceiveAndDelete)
+	}
+	if !(req.WaitSeconds >= 0 && req.WaitSeconds <= maxWait.Seconds()) {
+		return forebay.Invalid("wait_seconds", "goes from 0 to %g", maxWait.Seconds())
+	}
+	if req.MaxMessages < 0 || req.MaxMessages > forebay.MaxMessagesPerCall {
+		return forebay.Invalid("max_messages", "goes from 1 to %d", forebay.MaxMessagesPerCall)
+	}
+	if req.DeferredSequenceNumbers == nil {
+		return nil
+	}
+	if n := len(req.DeferredSequenceNumbers); n < 1 || n > forebay.MaxMessagesPerCall {
+		return forebay.Invalid("deferred_sequence_numbers", "must be 1 to %d", forebay.MaxMessagesPerCall)
+	}
+	if req.MaxMessages != 0 || req.WaitSeconds != 0 {
+		return forebay.Invalid("deferred_sequence_numbers", "does not go with max_messages or wait_seconds")
+	}
+	return nil
+}
+
+// wait receives until there is a message, the time is over, or the caller is gone.
+func (s *Service) wait(ctx context.Context, want store.ReceiveRequest, limit time.Duration) ([]store.Message, error) {
+	waiting, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	got, err := s.store.Receive(waiting, want)
+	if err != nil {
+		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	if ctx.Err() != nil && !want.Delete {
+		// The caller left while it was served: nobody will ever see these locks.
+		return nil, errors.Join(ctx.Err(), s.undeliver(ctx, want, got))
+	}
+	return got, nil
+}
+
+func (s *Service) undeliver(ctx context.Context, want store.ReceiveRequest, messages []store.Message) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undeliverTime)
+	defer cancel()
+	locks := make([]store.Lock, len(messages))
+	for i, m := range messages {
+		locks[i] = m.Lock
+	}
+	return s.store.Undeliver(ctx, want.Queue.Lane(want.DeadLetter), locks)
+}
+
+// Peek returns up to limit messages without locking them, whatever their state, from a sequence
+// number on, and the number to go on from, 0 when there is no more.
+func (s *Service) Peek(ctx context.Context, tenant, path string, from int64, limit int) (messages []forebay.Message, next int64, err error) {
+	e, err := s.entity(ctx, tenant, path)
+	if err != nil {
+		return nil, 0, err
+	}
+	if limit < 0 || limit > forebay.MaxMessagesPerCall {
+		return nil, 0, forebay.Invalid("limit", "goes from 1 to %d", forebay.MaxMessagesPerCall)
+	}
+	if from < 0 {
+		return nil, 0, forebay.Invalid("from_sequence_number", "must not be negative")
+	}
+	got, next, err := s.store.Peek(ctx, e.lane(), from, cmp.Or(limit, forebay.DefaultPageSize), maxAnswerBytes)
+	if err != nil {
+		return nil, 0, err
+	}
+	messages, err = messagesOf(got)
+	return messages, next, err
+}
+
+func messagesOf(stored []store.Message) ([]forebay.Message, error) {
+	messages := make([]forebay.Message, len(stored))
+	for i := range stored {
+		var err error
+		if messages[i], err = messageOf(&stored[i]); err != nil {
+			return nil, fmt.Errorf("read message %d: %w", stored[i].Seq, err)
+		}
+	}
+	return messages, nil
+}
+
+func messageOf(s *store.Message) (forebay.Message, error) {
+	m := forebay.Message{
+		SequenceNumber: s.Seq,
+		NewMessage: forebay.NewMessage{MessageID: s.MessageID, CorrelationID: s.CorrelationID, Subject: s.Subject, To: s.To, ReplyTo: s.ReplyTo,
+			ContentType: s.ContentType},
+		EnqueuedTime: s.EnqueuedAt, DeliveryCount: s.Deliveries, State: s.State, LockedUntil: s.LockedUntil,
+		DeadLetterReason: s.DeadLetterReason, DeadLetterDescription: s.DeadLetterDescription,
+	}
+	if s.Token != 0 {
+		m.LockToken = tokenOf(s.Lock)
+	}
+	if s.Text {
+		body := string(s.Body)
+		m.Body = &body
+	} else {
+		m.BodyBase64 = s.Body
+	}
+	if s.Properties == nil {
+		return m, nil
+	}
+	return m, json.Unmarshal(s.Properties, &m.Properties)
+}

@@ -1,0 +1,93 @@
+package bus
+
+import (
+	"context"
+	"time"
+	"unicode/utf8"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// Settlements return forebay.ErrLockLost, and change nothing, once the lock has ended.
+
+// maxDescriptionBytes bounds a dead-letter reason and its description (service-bus-dead-letter-queues).
+const maxDescriptionBytes = 4096
+
+// Complete removes a message that has been dealt with.
+func (s *Service) Complete(ctx context.Context, tenant, path, token string) error {
+	e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})
+	if err != nil {
+		return err
+	}
+	return s.store.Complete(ctx, e.lane(), lock)
+}
+
+// Abandon gives a message back at once. The delivery counts.
+func (s *Service) Abandon(ctx context.Context, tenant, path, token string, how forebay.Settlement) error {
+	e, lock, err := s.delivery(ctx, tenant, path, token, how)
+	if err != nil {
+		return err
+	}
+	if err := unexplained(how); err != nil {
+		return err
+	}
+	return s.store.Abandon(ctx, e.MessageQueue, e.lane(), lock, how.Properties)
+}
+
+// Defer keeps a message in its queue, where it can be received by its sequence number only.
+func (s *Service) Defer(ctx context.Context, tenant, path, token string, how forebay.Settlement) error {
+	e, lock, err := s.delivery(ctx, tenant, path, token, how)
+	if err != nil {
+		return err
+	}
+	if err := unexplained(how); err != nil {
+		return err
+	}
+	return s.store.Defer(ctx, e.lane(), lock, how.Properties)
+}
+
+// DeadLetter moves a message to the dead-letter subqueue, with a reason and a description.
+func (s *Service) DeadLetter(ctx context.Context, tenant, path, token string, how forebay.Settlement) error {
+	e, lock, err := s.delivery(ctx, tenant, path, token, how)
+	if err != nil {
+		return err
+	}
+	if e.deadLetter {
+		return forebay.Errorf(forebay.CodeNotSupported, "the message is in the dead-letter subqueue already")
+	}
+	for name, text := range map[string]string{"reason": how.Reason, "description": how.Description} {
+		if len(text) > maxDescriptionBytes || !utf8.ValidString(text) {
+			return forebay.Invalid(name, "must be at most %d bytes of UTF-8", maxDescriptionBytes)
+		}
+	}
+	return s.store.DeadLetter(ctx, e.lane(), lock, store.DeadLettering{Reason: how.Reason, Description: how.Description}, how.Properties)
+}
+
+// Renew extends the lock by the queue's lock duration from now and returns when it will end.
+func (s *Service) Renew(ctx context.Context, tenant, path, token string) (until time.Time, err error) {
+	e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})
+	if err != nil {
+		return until, err
+	}
+	return s.store.RenewMessage(ctx, e.lane(), lock, e.Lock)
+}
+
+// delivery finds what a settlement is about. Changed properties are checked with the message's own,
+// but here first, so that nothing large reaches the store.
+func (s *Service) delivery(ctx context.Context, tenant, path, token string, how forebay.Settlement) (e entity, lock store.Lock, err error) {
+	if e, err = s.entity(ctx, tenant, path); err != nil {
+		return e, lock, err
+	}
+	if lock, err = parseToken(token); err != nil {
+		return e, lock, err
+	}
+	return e, lock, how.Properties.Check()
+}
+
+func unexplained(how forebay.Settlement) error {
+	if how.Reason != "" || how.Description != "" {
+		return forebay.Invalid("reason", "and description are for dead-letter only")
+	}
+	return nil
+}
