@@ -47,14 +47,16 @@ func serveForebay(ctx context.Context, spec childSpec) error {
 		}
 		defer stop()
 	}
-	s, err := server.New(server.Options{
+	options := server.Options{
 		Database: "sqlite:" + spec.Database, Listen: "127.0.0.1:0", Log: server.Log{Level: "error"},
 		Deployments: []server.Deployment{{
 			Name: "loopback", Provider: server.ProviderOpenAI, Endpoint: spec.Model + "/v1", Model: "loopback",
 			IdleTimeout: 10 * time.Minute, // a model that hangs hangs for the whole round
 		}},
 		ShutdownTimeout: 100 * time.Millisecond,
-	})
+	}
+	server.TuneRuntime(options) // as the program forebay does
+	s, err := server.New(options)
 	if err != nil {
 		return err
 	}

@@ -66,6 +66,7 @@ func (a *app) runServer(ctx context.Context, source config.Source, workerOnly bo
 	for _, note := range loaded.Notes {
 		o.Logger.Info(note) //nolint:sloglint // one of a few fixed sentences
 	}
+	server.TuneRuntime(o)
 	s, err := server.New(o)
 	if err != nil {
 		return configured(err)

@@ -17,9 +17,10 @@ type lane struct {
 	d      *Dispatcher
 	queue  *jobs.Queue
 	retry  bool
-	slots  chan struct{} // free places
-	budget *budget       // what the queue's retries may still cost
-	rate   *bucket       // starts a second; nil: no limit
+	slots  chan struct{}       // free places
+	idle   chan *jobs.Delivery // to a goroutine that has none
+	budget *budget             // what the queue's retries may still cost
+	rate   *bucket             // starts a second; nil: no limit
 	// fruitless counts deliveries in a row that went back without a call.
 	fruitless atomic.Int64
 }
@@ -28,7 +29,7 @@ type lane struct {
 const claimBytes = 8 << 20
 
 func newLane(d *Dispatcher, q *jobs.Queue, retry bool, budget *budget) *lane {
-	l := &lane{d: d, queue: q, retry: retry, budget: budget}
+	l := &lane{d: d, queue: q, retry: retry, budget: budget, idle: make(chan *jobs.Delivery)}
 	places := q.Concurrency
 	if retry {
 		places = q.Retry.Concurrency
@@ -73,22 +74,41 @@ func (l *lane) pass(ctx, work context.Context, n int, calls *sync.WaitGroup) err
 	l.giveSlots(allowed - len(deliveries))
 	l.refund(allowed - len(deliveries))
 	for _, d := range deliveries {
-		calls.Add(1)
-		go func() {
-			defer calls.Done()
-			defer l.giveSlots(1)
-			if ctx.Err() != nil {
-				// Claimed while the stop came: nothing was called yet.
-				l.d.settle(work, d, func(ctx context.Context) error { return l.d.jobs.Return(ctx, d, 0, "") })
-				return
-			}
-			l.note(l.d.carryOut(work, d))
-		}()
+		select {
+		case l.idle <- d:
+		default:
+			calls.Go(func() { l.work(ctx, work, d) })
+		}
 	}
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
+}
+
+// work carries out one delivery after the other and ends when there is none for a while: a goroutine
+// that goes on has the stack already that a call needs.
+func (l *lane) work(ctx, work context.Context, d *jobs.Delivery) {
+	const patience = 5 * time.Second
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		if ctx.Err() != nil {
+			// Claimed while the stop came: nothing was called yet.
+			l.d.settle(work, d, func(ctx context.Context) error { return l.d.jobs.Return(ctx, d, 0, "") })
+		} else {
+			l.note(l.d.carryOut(work, d))
+		}
+		timer.Reset(patience)
+		l.giveSlots(1)
+		select {
+		case d = <-l.idle:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // admit waits until the retry lane's budget and rate allow at least one start, and returns how many

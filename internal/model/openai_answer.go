@@ -30,12 +30,13 @@ type chatText struct {
 
 // chatChunk is one event of a stream, or a whole plain answer: they differ only in delta and message.
 type chatChunk struct {
+	chatHead
 	Choices []chatChoice    `json:"choices"`
 	Usage   json.RawMessage `json:"usage"`
 	Error   json.RawMessage `json:"error"`
 }
 
-// chatHead is what every event repeats, and is read until it is known.
+// chatHead is what every event repeats.
 type chatHead struct {
 	ID                string `json:"id"`
 	Created           int64  `json:"created"`
@@ -210,8 +211,8 @@ func (c *chatAnswer) add(data []byte) (done bool, err error) {
 	if present(chunk.Error) {
 		return false, c.endpoint.streamError(data, c.texts)
 	}
-	if c.head.Model == "" && json.Unmarshal(data, &c.head) != nil {
-		return false, malformed("the answer is not the JSON it should be")
+	if c.head.Model == "" {
+		c.head = chunk.chatHead
 	}
 	if present(chunk.Usage) {
 		c.usage = chunk.Usage
