@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"unicode/utf8"
 
@@ -41,8 +42,8 @@ func (s *Service) Send(ctx context.Context, tenant, path string, messages []fore
 
 // inMessage says in which of several messages the error is.
 func inMessage(err error, i, of int) error {
-	e, ok := err.(*forebay.Error)
-	if !ok || of == 1 {
+	var e *forebay.Error
+	if !errors.As(err, &e) || of == 1 {
 		return err
 	}
 	in := *e

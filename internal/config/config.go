@@ -114,7 +114,7 @@ func finish(tree map[string]any, variables map[string]string, environ []string) 
 
 // problems flattens joined errors.
 func problems(err error) []string {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // a joined error itself is wanted, not one inside
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { // a joined error itself, not one inside
 		var all []string
 		for _, e := range joined.Unwrap() {
 			all = append(all, problems(e)...)

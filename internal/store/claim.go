@@ -260,7 +260,7 @@ func (w *writer) serve(t *tx, c *claim) error {
 			// What is set aside or expires frees its place for another.
 			limit := c.Max - len(c.deliveries)
 			var found []candidate
-			_, err := t.prep(sqlReady).int(lane).int(rank).int(t.now).int(int64(limit)).each(func(r row) error {
+			err := t.prep(sqlReady).int(lane).int(rank).int(t.now).int(int64(limit)).each(func(r row) error {
 				size := r.int(12)
 				if bytes+size > c.MaxBytes && bytes > 0 {
 					full = true

@@ -80,32 +80,28 @@ func (st statement) intOrNull(v int64) statement {
 }
 
 // exec runs a statement that returns no rows.
-func (st statement) exec() error {
-	_, err := st.each(nil)
-	return err
-}
+func (st statement) exec() error { return st.each(nil) }
 
-// each calls f for each row and returns how many there were. f may run other statements, but not
-// this one.
-func (st statement) each(f func(row) error) (int, error) {
+// each calls f for each row. f may run other statements, but not this one.
+func (st statement) each(f func(row) error) error {
 	if st.err != nil {
-		return 0, st.err
+		return st.err
 	}
 	rows := 0
 	for {
 		more, err := st.s.Step()
 		if err != nil {
 			st.s.Reset()
-			return rows, err
+			return err
 		}
 		if !more {
-			return rows, nil
+			return nil
 		}
 		rows++
 		if st.limit != nil && rows%64 == 0 {
 			if err := st.limit(); err != nil {
 				st.s.Reset()
-				return rows, err
+				return err
 			}
 		}
 		if f == nil {
@@ -113,7 +109,7 @@ func (st statement) each(f func(row) error) (int, error) {
 		}
 		if err := f(row{st.s}); err != nil {
 			st.s.Reset()
-			return rows, err
+			return err
 		}
 	}
 }
@@ -123,7 +119,7 @@ var errStop = errors.New("stop")
 // one calls f for the first row and reports whether there was one.
 func (st statement) one(f func(row)) (bool, error) {
 	found := false
-	_, err := st.each(func(r row) error {
+	err := st.each(func(r row) error {
 		found = true
 		f(r)
 		return errStop

@@ -37,7 +37,7 @@ func (w *writer) expireDue(t *tx) error {
 	}
 	var overdue []candidate
 	for _, sql := range []string{sqlFreeOverdue, sqlLockedOverdue} {
-		_, err := t.prep(sql).int(t.now).each(func(r row) error {
+		err := t.prep(sql).int(t.now).each(func(r row) error {
 			overdue = append(overdue, candidate{
 				Delivery: Delivery{Lock: Lock{Seq: r.int(0)}, Lane: Lane(r.int(1)), Generation: int(r.int(2)), Attempt: int(r.int(3)),
 					Number: int(r.int(4)), Version: r.int(5)},

@@ -206,7 +206,7 @@ func TestQueryPlans(t *testing.T) {
 	for _, sql := range []string{sqlJob, sqlJobsOfTenant, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy, sqlSetAsideRows, sqlReady, sqlFreeOverdue, sqlLockedOverdue,
 		sqlNextFreeDeadline, sqlNextLockedDeadline, sqlCounts} {
 		err := s.read(t.Context(), func(c conn) error {
-			_, err := c.prep("EXPLAIN QUERY PLAN " + sql).each(func(r row) error {
+			err := c.prep("EXPLAIN QUERY PLAN " + sql).each(func(r row) error {
 				switch step := r.text(3); {
 				case step == "USE TEMP B-TREE FOR ORDER BY", len(step) > 5 && step[:5] == "SCAN " && !allowedScan(step):
 					t.Errorf("%s\n  in %.300s", step, sql)

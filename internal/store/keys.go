@@ -37,7 +37,7 @@ func readKey(r row) forebay.APIKey {
 // Keys returns all API keys, oldest first.
 func (s *Store) Keys(ctx context.Context) (keys []forebay.APIKey, err error) {
 	err = s.read(ctx, func(c conn) error {
-		_, err := c.prep(keyColumns + "ORDER BY created_at, id").each(func(r row) error {
+		err := c.prep(keyColumns + "ORDER BY created_at, id").each(func(r row) error {
 			keys = append(keys, readKey(r))
 			return nil
 		})

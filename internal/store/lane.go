@@ -107,7 +107,7 @@ func (s *Store) TenantName(ctx context.Context, no int64) (name string, err erro
 // QueueRows returns all queues by name.
 func (s *Store) QueueRows(ctx context.Context) (queues []QueueRow, err error) {
 	err = s.read(ctx, func(c conn) error {
-		_, err := c.prep("SELECT no, name, paused FROM queues ORDER BY name").each(func(r row) error {
+		err := c.prep("SELECT no, name, paused FROM queues ORDER BY name").each(func(r row) error {
 			queues = append(queues, QueueRow{No: r.int(0), Name: r.text(1), Paused: r.int(2) != 0})
 			return nil
 		})
@@ -164,7 +164,7 @@ GROUP BY 1`
 // Counts counts a queue's messages; tenant 0 counts everybody's.
 func (s *Store) Counts(ctx context.Context, queue, tenant int64) (counts QueueCounts, err error) {
 	err = s.read(ctx, func(c conn) error {
-		_, err := c.prep(sqlCounts).int(queue * laneKinds).int(now()).int(tenant).each(func(r row) error {
+		err := c.prep(sqlCounts).int(queue * laneKinds).int(now()).int(tenant).each(func(r row) error {
 			switch kind := LaneKind(r.int(0)); kind {
 			case LaneDeadLetter:
 				counts.DeadLetter = r.int(4)

@@ -135,7 +135,7 @@ func (s *Store) Peek(ctx context.Context, lane Lane, from int64, limit int, maxB
 	err = s.read(ctx, func(c conn) error {
 		at := now()
 		var bytes int64
-		_, err := c.prep(sqlPeek).int(int64(lane)).int(from).int(int64(limit) + 1).each(func(r row) error {
+		err := c.prep(sqlPeek).int(int64(lane)).int(from).int(int64(limit) + 1).each(func(r row) error {
 			bytes += r.int(5)
 			if len(messages) == limit || bytes > maxBytes && len(messages) > 0 {
 				next = r.int(0)

@@ -109,7 +109,7 @@ func (s *Store) MessageQueue(ctx context.Context, name string) (q MessageQueue, 
 // MessageQueues returns a tenant's queues by name.
 func (s *Store) MessageQueues(ctx context.Context, tenant int64) (queues []MessageQueue, err error) {
 	err = s.read(ctx, func(c conn) error {
-		_, err := c.prep(messageQueueColumns + "AND tenant = ? ORDER BY name").int(tenant).each(func(r row) error {
+		err := c.prep(messageQueueColumns + "AND tenant = ? ORDER BY name").int(tenant).each(func(r row) error {
 			queues = append(queues, readMessageQueue(r))
 			return nil
 		})
@@ -166,7 +166,7 @@ func (t *tx) purgeDropped() (more bool, err error) {
 		return false, err
 	}
 	var seqs []int64
-	_, err = t.prep("SELECT seq FROM bodies WHERE lane BETWEEN ?1 AND ?1 + 3 LIMIT ?2 + 0").int(no * laneKinds).int(purgeBatch).each(func(r row) error {
+	err = t.prep("SELECT seq FROM bodies WHERE lane BETWEEN ?1 AND ?1 + 3 LIMIT ?2 + 0").int(no * laneKinds).int(purgeBatch).each(func(r row) error {
 		seqs = append(seqs, r.int(0))
 		return nil
 	})
@@ -201,7 +201,7 @@ FROM messages m WHERE m.lane BETWEEN ?1 AND ?1 + 3 GROUP BY 1`
 // MessageCounts counts a queue's messages.
 func (s *Store) MessageCounts(ctx context.Context, q MessageQueue) (counts MessageCounts, err error) {
 	err = s.read(ctx, func(c conn) error {
-		_, err := c.prep(sqlMessageCounts).int(q.No * laneKinds).int(now()).each(func(r row) error {
+		err := c.prep(sqlMessageCounts).int(q.No * laneKinds).int(now()).each(func(r row) error {
 			switch lane := LaneOf(0, LaneKind(r.int(0))); lane {
 			case LaneOf(0, LaneMain):
 				counts.Active, counts.Scheduled, counts.Locked, counts.OldestActive = r.int(2), r.int(3), counts.Locked+r.int(4), r.int(5)

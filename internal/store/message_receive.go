@@ -80,7 +80,7 @@ func (w *writer) serveMessages(t *tx, c *claim) error {
 		limit, taken, tooLarge := c.Max-len(c.receive.messages), len(c.receive.messages), false
 		bytes := c.receive.bytes
 		var found []Message
-		_, err := t.prep(sqlReadyMessages).int(int64(c.Lane)).int(t.now).int(int64(limit)).each(func(r row) error {
+		err := t.prep(sqlReadyMessages).int(int64(c.Lane)).int(t.now).int(int64(limit)).each(func(r row) error {
 			if bytes > 0 && bytes+r.int(5) > c.MaxBytes {
 				tooLarge = true
 				return errStop

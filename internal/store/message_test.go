@@ -306,7 +306,7 @@ func TestMessageQueryPlans(t *testing.T) {
 	defer s.Close()
 	for _, sql := range []string{sqlReadyMessages, sqlDeferredMessage, sqlPeek, sqlHeld, sqlUnlock, messageQueueColumns + "AND name = ?", messageQueueColumns + "AND tenant = ? ORDER BY name"} {
 		err := s.read(t.Context(), func(c conn) error {
-			_, err := c.prep("EXPLAIN QUERY PLAN " + sql).each(func(r row) error {
+			err := c.prep("EXPLAIN QUERY PLAN " + sql).each(func(r row) error {
 				if step := r.text(3); strings.HasPrefix(step, "SCAN ") || strings.HasPrefix(step, "USE TEMP B-TREE") {
 					t.Errorf("%s\n  in %s", step, sql)
 				}

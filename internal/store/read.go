@@ -164,7 +164,7 @@ func (s *Store) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64
 	}
 	err = s.read(ctx, func(c conn) error {
 		at, seen := now(), 0
-		_, err := c.prep(q.sql()).int(q.Tenant).int(below).int(maxScan).textOrNull(q.CorrelationID).each(func(r row) error {
+		err := c.prep(q.sql()).int(q.Tenant).int(below).int(maxScan).textOrNull(q.CorrelationID).each(func(r row) error {
 			seen++
 			job := readJob(r, at)
 			next = job.Seq
@@ -213,7 +213,7 @@ func (q *JobQuery) sql() string {
 // Attempts returns all attempts of a job, oldest first.
 func (s *Store) Attempts(ctx context.Context, seq int64) (attempts []forebay.Attempt, err error) {
 	err = s.read(ctx, func(c conn) error {
-		_, err := c.prep(`SELECT number, generation, deployment, started_at, finished_at, outcome, error_class, error_code, error_message,
+		err := c.prep(`SELECT number, generation, deployment, started_at, finished_at, outcome, error_class, error_code, error_message,
 			input_tokens, output_tokens, cost, retry_delay FROM attempts WHERE seq = ? ORDER BY generation, number LIMIT 10000`).
 			int(seq).each(func(r row) error {
 			a := forebay.Attempt{
@@ -248,7 +248,7 @@ ORDER BY 1 LIMIT ?3 + 0`
 // Events returns a job's events numbered above after, oldest first, at most limit.
 func (s *Store) Events(ctx context.Context, seq, after int64, limit int) (events []forebay.Event, err error) {
 	err = s.read(ctx, func(c conn) error {
-		_, err := c.prep(sqlEvents).int(seq).int(after).int(int64(limit)).each(func(r row) error {
+		err := c.prep(sqlEvents).int(seq).int(after).int(int64(limit)).each(func(r row) error {
 			e := forebay.Event{
 				Number: r.int(0), Type: forebay.EventType(r.text(1)), At: fromMillis(r.int(2)), Status: forebay.Status(r.text(3)),
 				Generation: int(r.int(4)), Attempt: int(r.int(5)), ErrorCode: r.text(7), RetryDelaySeconds: secondsOrNil(r, 8),

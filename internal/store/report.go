@@ -41,7 +41,7 @@ func (s *Store) RetryReport(ctx context.Context, tenant int64, since, until time
 			bind := func(sql string) statement {
 				return c.prep(sql).int(from).int(from + reportChunk).int(tenant).int(since.UnixMilli()).int(until.UnixMilli())
 			}
-			if _, err := bind(sqlReportAttempts).each(b.add); err != nil {
+			if err := bind(sqlReportAttempts).each(b.add); err != nil {
 				return err
 			}
 			_, err := bind(sqlReportJobs).one(func(r row) {

@@ -81,7 +81,7 @@ func (c conn) setAsideRows(q SetAsideQuery) (rows []SetAsideRow, err error) {
 	if q.ReadBody {
 		body = 1
 	}
-	_, err = c.prep(sqlSetAsideRows).int(int64(q.Lane)).int(q.Tenant).int(below).
+	err = c.prep(sqlSetAsideRows).int(int64(q.Lane)).int(q.Tenant).int(below).
 		text(q.Filter.Task).text(q.Filter.Reason).text(q.Filter.CorrelationID).text(ids).int(body).int(after).int(before).int(int64(q.Limit)).
 		each(func(r row) error {
 			rows = append(rows, SetAsideRow{

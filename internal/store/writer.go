@@ -160,14 +160,14 @@ func (w *writer) load() error {
 		one(func(r row) { w.nextSeq = r.int(0) }); err != nil {
 		return err
 	}
-	if _, err := w.conn.prep("SELECT no FROM queues WHERE paused <> 0").each(func(r row) error {
+	if err := w.conn.prep("SELECT no FROM queues WHERE paused <> 0").each(func(r row) error {
 		w.paused[r.int(0)] = true
 		return nil
 	}); err != nil {
 		return err
 	}
 	// Every lane may have rows of every rank until a look says otherwise.
-	_, err := w.conn.prep("SELECT no FROM queues").each(func(r row) error {
+	err := w.conn.prep("SELECT no FROM queues").each(func(r row) error {
 		for lane := r.int(0) * laneKinds; lane < (r.int(0)+1)*laneKinds; lane++ {
 			w.ranks[lane] = allRanks
 			w.dueAt[lane] = 0
