@@ -103,8 +103,15 @@ type Links struct {
 
 // NewLinks returns the addresses of the job with that id.
 func NewLinks(id string) Links {
-	self := "/v1/jobs/" + id
-	return Links{Self: self, Events: self + "/events", Attempts: self + "/attempts", Cancel: self + "/cancel", Result: self + "/result"}
+	// One string holds them all, for this runs for each submit.
+	const base = "/v1/jobs/"
+	self := base + id
+	all := self + self + "/events" + self + "/attempts" + self + "/cancel" + self + "/result"
+	cut := func(suffix int) (link string) {
+		link, all = all[:len(self)+suffix], all[len(self)+suffix:]
+		return link
+	}
+	return Links{Self: cut(0), Events: cut(len("/events")), Attempts: cut(len("/attempts")), Cancel: cut(len("/cancel")), Result: cut(len("/result"))}
 }
 
 // SubmitRequest is what a client sends to have a job done. Only Task and Input are needed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"time"
 )
 
@@ -32,11 +33,31 @@ type TaskCall struct {
 	Number        int // of this attempt within the generation, from 1
 	Input         json.RawMessage
 	Metadata      map[string]string
-	// Properties are the message's application properties: attempt, original_message_id,
-	// scheduled_at, original_enqueued_time, last_error.
-	Properties map[string]string
+	EnqueuedAt    time.Time // when it was submitted
+	ScheduledAt   time.Time // when this delivery became due
+	LastError     string    // of the attempt before; "": none
 	// CostLeft is what the job may still spend, if it has a limit.
 	CostLeft *Money
+}
+
+// Properties returns the message's application properties, which carry its retry metadata: attempt,
+// original_message_id, scheduled_at, original_enqueued_time, last_error.
+func (c TaskCall) Properties() map[string]string {
+	return RetryProperties(c.JobID, c.Number, c.ScheduledAt, c.EnqueuedAt, c.LastError)
+}
+
+// RetryProperties returns the application properties of a job's message.
+func RetryProperties(id string, attempt int, scheduled, enqueued time.Time, lastError string) map[string]string {
+	p := map[string]string{
+		"attempt":                strconv.Itoa(attempt),
+		"original_message_id":    id,
+		"scheduled_at":           scheduled.UTC().Format(time.RFC3339Nano),
+		"original_enqueued_time": enqueued.UTC().Format(time.RFC3339Nano),
+	}
+	if lastError != "" {
+		p["last_error"] = lastError
+	}
+	return p
 }
 
 // TaskResult is what one call made and used. When Run returns an error the result still says which

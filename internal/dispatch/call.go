@@ -16,10 +16,12 @@ import (
 const unknownTaskDelay = 15 * time.Second
 
 // carryOut runs one delivery to its settlement and returns how the call went; errNotCalled if none
-// was made. It always settles, or has lost the lock.
-func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery) error {
+// was made. It always settles, or has lost the lock. called is called once the call is over: the next
+// one need not wait until the disk has this one's outcome.
+func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery, called func()) error {
 	task, known := d.jobs.Task(job.Task)
 	if !known {
+		called()
 		d.log.Warn("no such task here; the job waits for a worker that knows it", slog.String("task", job.Task), slog.String("job_id", job.ID))
 		d.settle(work, job, func(ctx context.Context) error {
 			return d.jobs.Return(ctx, job, unknownTaskDelay, forebay.WaitWorker)
@@ -37,6 +39,7 @@ func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery) error {
 	defer d.renewer.hold(job, cancel)()
 
 	result, err := d.call(ctx, task, job)
+	called()
 	d.conclude(ctx, work, job, result, err)
 	var failure *forebay.TaskError
 	if errors.As(err, &failure) && failure.Uncalled {

@@ -96,11 +96,11 @@ func (l *lane) work(ctx, work context.Context, d *jobs.Delivery) {
 		if ctx.Err() != nil {
 			// Claimed while the stop came: nothing was called yet.
 			l.d.settle(work, d, func(ctx context.Context) error { return l.d.jobs.Return(ctx, d, 0, "") })
+			l.giveSlots(1)
 		} else {
-			l.note(l.d.carryOut(work, d))
+			l.note(l.d.carryOut(work, d, func() { l.giveSlots(1) }))
 		}
 		timer.Reset(patience)
-		l.giveSlots(1)
 		select {
 		case d = <-l.idle:
 		case <-timer.C:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -121,7 +120,7 @@ func (s *Service) Call(ctx context.Context, d *Delivery) (forebay.TaskCall, erro
 		JobID: d.ID, Task: d.Task, Tenant: d.Tenant, Queue: d.Queue.Name,
 		CorrelationID: correlation(d.CorrelationID, d.ID), Traceparent: d.Traceparent,
 		Generation: d.Generation, Number: d.Number, Input: input,
-		Metadata: decodeMetadata(d.Metadata), Properties: properties(d.ID, d.Number, d.ScheduledAt, d.CreatedAt, d.LastError),
+		Metadata: decodeMetadata(d.Metadata), EnqueuedAt: d.CreatedAt, ScheduledAt: d.ScheduledAt, LastError: text(d.LastError),
 	}
 	if d.MaxCost != nil {
 		spent, err := s.store.Spent(ctx, d.Seq)
@@ -132,20 +131,6 @@ func (s *Service) Call(ctx context.Context, d *Delivery) (forebay.TaskCall, erro
 		call.CostLeft = &left
 	}
 	return call, nil
-}
-
-// properties are the application properties that carry a message's retry metadata.
-func properties(id string, attempt int, scheduled, enqueued time.Time, lastError []byte) map[string]string {
-	p := map[string]string{
-		"attempt":                strconv.Itoa(attempt),
-		"original_message_id":    id,
-		"scheduled_at":           scheduled.UTC().Format(time.RFC3339Nano),
-		"original_enqueued_time": enqueued.UTC().Format(time.RFC3339Nano),
-	}
-	if len(lastError) > 0 {
-		p["last_error"] = text(lastError)
-	}
-	return p
 }
 
 // Finish settles a delivery by what its call returned: it records the result, or schedules a retry,

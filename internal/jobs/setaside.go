@@ -83,7 +83,7 @@ func setAsideView(tenant, queue string, row store.SetAsideRow) forebay.SetAsideJ
 		Description: text(row.Failure.Message), ErrorClass: row.Failure.Class, Generation: row.Generation, Attempt: row.Attempt,
 		DeliveryCount: row.Deliveries, CorrelationID: correlation(row.CorrelationID, row.ID),
 		CreatedAt: row.CreatedAt, SetAsideAt: row.SetAsideAt, InputBytes: row.InputSize, Metadata: decodeMetadata(row.Metadata),
-		Properties: properties(row.ID, row.Attempt, row.SetAsideAt, row.CreatedAt, row.LastError),
+		Properties: forebay.RetryProperties(row.ID, row.Attempt, row.SetAsideAt, row.CreatedAt, text(row.LastError)),
 	}
 }
 

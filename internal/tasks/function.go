@@ -106,7 +106,7 @@ func (f *function) post(ctx context.Context, call forebay.TaskCall) (json.RawMes
 		Input         json.RawMessage   `json:"input"`
 		Metadata      map[string]string `json:"metadata"`
 		Properties    map[string]string `json:"application_properties"`
-	}{call.JobID, call.Task, call.Tenant, call.CorrelationID, call.Number, call.Generation, call.Input, filled(call.Metadata), filled(call.Properties)})
+	}{call.JobID, call.Task, call.Tenant, call.CorrelationID, call.Number, call.Generation, call.Input, filled(call.Metadata), call.Properties()})
 	if err != nil {
 		return nil, invalidInput(fmt.Errorf("the input is no JSON"))
 	}

@@ -38,7 +38,7 @@ func serve(t *testing.T, h http.HandlerFunc) string {
 var delivery = forebay.TaskCall{
 	JobID: "job_7", Task: "score", Tenant: "acme", CorrelationID: "corr", Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 	Generation: 2, Number: 3, Input: json.RawMessage(`{"a":"<\u0000"}`), Metadata: map[string]string{"k": "v"},
-	Properties: map[string]string{"attempt": "3"},
+	LastError: "server_error: boom",
 }
 
 func TestFunctionRequest(t *testing.T) {
@@ -78,7 +78,7 @@ func TestFunctionRequest(t *testing.T) {
 		}
 	}
 	if got.method != "POST" || got.body["input"].(map[string]any)["a"] != "<\x00" || got.body["metadata"].(map[string]any)["k"] != "v" ||
-		got.body["application_properties"].(map[string]any)["attempt"] != "3" {
+		got.body["application_properties"].(map[string]any)["attempt"] != "3" || got.body["application_properties"].(map[string]any)["last_error"] != "server_error: boom" {
 		t.Errorf("%s %v", got.method, got.body)
 	}
 }
