@@ -90,6 +90,7 @@ func TestLargeJobsTakeTurns(t *testing.T) {
 	r := over(t, s)
 	text := func(n int) string { return fmt.Sprint(n) + strings.Repeat("5 MB of text. ", size/14) }
 	ids := make([]string, jobs)
+	r.operate(t, "pause")
 	var sending sync.WaitGroup
 	for first := range 4 {
 		sending.Go(func() {
@@ -106,6 +107,7 @@ func TestLargeJobsTakeTurns(t *testing.T) {
 	if t.Failed() {
 		return
 	}
+	r.operate(t, "resume")
 	for n, id := range ids {
 		job, attempts := r.mustAwait(t, id)
 		if job.Status != forebay.StatusSucceeded || len(attempts) != 1 || job.Result != nil && string(job.Result) != "null" {
@@ -124,6 +126,14 @@ func TestLargeJobsTakeTurns(t *testing.T) {
 	}
 	if blobs := countFiles(t, folder); blobs < 2*jobs {
 		t.Errorf("%d files beside the database; %d payloads were too large for it", blobs, 2*jobs)
+	}
+}
+
+// operate pauses or resumes the default queue.
+func (r remote) operate(t *testing.T, what string) {
+	t.Helper()
+	if _, err := r.do(t.Context(), http.MethodPost, "/v1/queues/default/"+what, nil, nil, nil); err != nil {
+		t.Fatal(err)
 	}
 }
 

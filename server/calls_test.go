@@ -178,9 +178,9 @@ func TestCancelBeforeTheCall(t *testing.T) {
 func TestThrottledJobsWaitUncharged(t *testing.T) {
 	t.Parallel()
 	const jobs, places = 24, 8
-	over := time.Now().Add(3 * time.Second)
+	over := sync.OnceValue(func() time.Time { return time.Now().Add(2500 * time.Millisecond) })
 	s, model := startOn(t, func(loopback.Call) loopback.Reply {
-		if time.Now().Before(over) {
+		if time.Now().Before(over()) {
 			return loopback.Reply{Status: http.StatusTooManyRequests, RetryAfter: time.Second}
 		}
 		return loopback.Reply{}

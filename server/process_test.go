@@ -175,8 +175,8 @@ func launch(t testing.TB, o childOptions) *process {
 	}()
 	t.Cleanup(func() {
 		p.kill()
-		if t.Failed() {
-			t.Logf("standard error of process %d:\n%s", p.cmd.Process.Pid, p.stderr)
+		if said := p.stderr.String(); t.Failed() && said != "" {
+			t.Logf("standard error of process %d:\n%s", p.cmd.Process.Pid, said)
 		}
 	})
 	return p

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,9 +126,12 @@ func (d *Dispatcher) logCall(job *jobs.Delivery, result forebay.TaskResult, err 
 
 // which names the attempt in a log line.
 func which(job *jobs.Delivery) slog.Attr {
-	return slog.Group("", slog.String("job_id", job.ID), slog.String("correlation_id", job.CorrelationID),
+	return slog.Group("", slog.String("job_id", job.ID), slog.String("correlation_id", cmp.Or(job.CorrelationID, job.ID)),
 		slog.Int("generation", job.Generation), slog.Int("attempt", job.Number))
 }
+
+// longestSettleDelay is shorter than the store keeps claims waiting after its disk has failed.
+const longestSettleDelay = 500 * time.Millisecond
 
 // maxStrangeErrors bounds the repeats of a settlement that fails for no reason that could pass.
 const maxStrangeErrors = 5
@@ -154,7 +158,7 @@ func (d *Dispatcher) settle(work context.Context, job *jobs.Delivery, f func(con
 			d.log.Error("the outcome of a call is not recorded; its lock will bring the job back", which(job))
 			return
 		}
-		delay = min(2*delay, 5*time.Second)
+		delay = min(2*delay, longestSettleDelay)
 	}
 }
 

@@ -403,18 +403,20 @@ func (w *writer) committed(t *tx, served []*claim) {
 	w.watches.notify(t.touched)
 }
 
-// distrust forgets what a failed transaction may have made of the writer's memory: every lane that
-// is waited for gets another look, but after a pause, so that a failing disk is not tried in a tight
-// loop.
+// distrust forgets what a failed transaction may have made of the writer's memory: every lane gets
+// another look, but after a pause. So a failing disk is not tried in a tight loop, and once it works
+// again, workers that wait to settle come before claims that would take their expired locks.
 func (w *writer) distrust(now int64) {
-	const pause = 250 // ms
 	w.reservedSeq = 0
-	for lane := range w.parked {
+	for lane := range w.ranks {
 		w.ranks[lane] = allRanks
-		w.dueAt[lane] = now + pause
+		w.dueAt[lane] = now + distrustPause.Milliseconds()
 	}
-	w.deadline = now + pause
+	w.deadline = now + distrustPause.Milliseconds()
 }
+
+// distrustPause is longer than any worker waits between two tries to settle.
+const distrustPause = time.Second
 
 const allRanks = 1<<(forebay.MaxPriority+1) - 1
 
