@@ -9,10 +9,10 @@ import (
 type Scope string
 
 const (
-	ScopeSubmit  Scope = "submit"  // submit and cancel jobs
-	ScopeRead    Scope = "read"    // read jobs, results, events and reports
-	ScopeOperate Scope = "operate" // dead letters, redrive, purge, pause and resume of the tenant's own work
-	ScopeAdmin   Scope = "admin"   // all of these, and what is not one tenant's: queues, deployments, the simulated deployment's faults
+	ScopeSubmit  Scope = "submit"  // submit and cancel jobs; send messages
+	ScopeRead    Scope = "read"    // read jobs, results, events and reports; peek at messages
+	ScopeOperate Scope = "operate" // dead letters, redrive, purge; message queues, receive and settle
+	ScopeAdmin   Scope = "admin"   // all of these, and what is not one tenant's: pausing queues, deployments, keys of every tenant
 )
 
 // Scopes lists every scope.

@@ -14,7 +14,6 @@ const (
 
 	MaxNameBytes           = 64  // tasks, queues, tenants, deployments
 	MaxCorrelationBytes    = 128 //
-	MaxSessionBytes        = 128 //
 	MaxIdempotencyKeyBytes = 255 //
 	MaxMetadataEntries     = 64  //
 	MaxMetadataKeyBytes    = 128 //

@@ -83,10 +83,7 @@ func (s *Server) open(known map[string]forebay.Task) error {
 	}
 	s.bus = bus.New(bus.Options{
 		Store: s.store, MaxMessageBytes: s.options.Limits.MaxMessageBytes,
-		Taken: func(ctx context.Context, tenant, name string) bool {
-			_, err := s.jobs.Queue(ctx, tenant, name)
-			return err == nil
-		},
+		Taken: func(_ context.Context, tenant, name string) bool { return s.jobs.Knows(tenant, name) },
 	})
 	s.dispatch = dispatch.New(dispatch.Options{
 		Jobs: s.jobs, Logger: s.log, MemoryBytes: s.options.Limits.MemoryBytes, ShutdownTimeout: s.options.ShutdownTimeout,

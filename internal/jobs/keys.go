@@ -52,12 +52,13 @@ func (s *Service) CreateKey(ctx context.Context, tenant string, scopes []forebay
 	}
 	var secret [20]byte
 	rand.Read(secret[:])
-	key := forebay.APIKey{ID: newID("key_"), Tenant: tenant, Scopes: scopes, CreatedAt: now.Truncate(time.Millisecond), ExpiresAt: expires}
+	key := forebay.APIKey{ID: newID("key_"), Tenant: tenant, Scopes: scopes, CreatedAt: now.Truncate(time.Millisecond), ExpiresAt: stored(expires)}
 	plain := keyPrefix + idEncoding.EncodeToString(secret[:])
 	hash := sha256.Sum256([]byte(plain))
 	if err := s.store.InsertKey(ctx, key, hash[:]); err != nil {
 		return forebay.APIKey{}, err
 	}
+	s.keys.clear() // the first key closes the server
 	key.Key = plain
 	return key, nil
 }

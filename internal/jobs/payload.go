@@ -5,12 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/blob"
 )
 
 func asForebay(err error, target **forebay.Error) bool { return errors.As(err, target) }
@@ -25,7 +25,7 @@ func (s *Service) checkIn(ctx context.Context, tenant int64, id, kind string, pa
 		return payload, "", nil
 	}
 	// A new key each time: a late writer can never change what another one recorded.
-	key = fmt.Sprintf("t/%d/%s/%s-%s", tenant, id, kind, newID(""))
+	key = blob.Key(tenant, id, kind+"-"+newID(""))
 	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
 	defer cancel()
 	if err := s.blobs.Put(ctx, key, bytes.NewReader(payload), int64(len(payload))); err != nil {

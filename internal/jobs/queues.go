@@ -27,6 +27,12 @@ func (s *Service) Queues(ctx context.Context, tenant string) ([]forebay.QueueInf
 	return list, nil
 }
 
+// Knows reports whether the tenant may use a queue for jobs of that name.
+func (s *Service) Knows(tenant, name string) bool {
+	_, err := s.queue(tenant, name)
+	return err == nil
+}
+
 // Queue returns one queue, counted over the tenant's messages.
 func (s *Service) Queue(ctx context.Context, tenant, name string) (forebay.QueueInfo, error) {
 	q, err := s.queue(tenant, name)

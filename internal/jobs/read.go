@@ -206,8 +206,7 @@ func (s *Service) fresh(tenant string, j *store.NewJob, created time.Time) foreb
 		Status: forebay.StatusQueued, Generation: 1,
 	}
 	if j.ScheduledAt != nil && j.ScheduledAt.After(created) {
-		at := j.ScheduledAt.UTC()
-		row.Status, row.VisibleAt, row.Waiting = forebay.StatusScheduled, &at, forebay.WaitSchedule
+		row.Status, row.VisibleAt, row.Waiting = forebay.StatusScheduled, j.ScheduledAt, forebay.WaitSchedule
 	}
 	return s.view(tenant, row)
 }

@@ -114,10 +114,11 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 	if err != nil {
 		return store.NewJob{}, err
 	}
+	scheduled, deadline := stored(req.ScheduledAt), stored(req.Deadline)
 	job := store.NewJob{
 		ID: newID(jobPrefix), Tenant: tenantNo, Queue: queue.no, Task: req.Task,
 		Priority: orDefault(req.Priority, forebay.DefaultPriority), MaxAttempts: orDefault(req.MaxAttempts, queue.attempts(&task)),
-		MaxCost: req.MaxCostUSD, ScheduledAt: req.ScheduledAt, Deadline: req.Deadline, CorrelationID: orDefault(req.CorrelationID, ""),
+		MaxCost: req.MaxCostUSD, ScheduledAt: scheduled, Deadline: deadline, CorrelationID: orDefault(req.CorrelationID, ""),
 		Metadata: metadata, Input: req.Input, InputSize: int64(len(req.Input)), IdempotencyKey: req.IdempotencyKey,
 	}
 	if validTraceparent(req.Traceparent) {
@@ -151,6 +152,15 @@ func (q *Queue) attempts(task *forebay.Task) int {
 		return task.MaxAttempts
 	}
 	return q.Retry.Attempts
+}
+
+// stored is a time as the database keeps it: UTC, in milliseconds.
+func stored(at *time.Time) *time.Time {
+	if at == nil {
+		return nil
+	}
+	t := at.UTC().Truncate(time.Millisecond)
+	return &t
 }
 
 func (s *Service) checkInput(task *forebay.Task, input json.RawMessage) error {

@@ -100,7 +100,7 @@ func (p *anthropic) Chat(ctx context.Context, req ChatRequest) (ChatResponse, er
 		}
 	}
 	body.System = strings.Join(system, "\n\n")
-	if req.JSONSchema != nil {
+	if req.JSONSchema != nil && strictSchema(req.JSONSchema) { // an open schema it refuses; the task checks the answer anyway
 		body.OutputConfig = &messagesOutput{}
 		body.OutputConfig.Format.Type = "json_schema"
 		body.OutputConfig.Format.Schema = req.JSONSchema

@@ -50,7 +50,7 @@ func TestAnthropicChat(t *testing.T) {
 	})
 	resp, err := p.Chat(t.Context(), ChatRequest{
 		Messages: []Message{{RoleSystem, "be brief"}, {RoleUser, "hi"}, {RoleSystem, "be kind"}, {RoleAssistant, "yes?"}, {RoleUser, "go on"}},
-		Stop:     []string{"END"}, JSONSchema: json.RawMessage(`{"type":"object"}`), WantRaw: true,
+		Stop:     []string{"END"}, JSONSchema: json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`), WantRaw: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestAnthropicChat(t *testing.T) {
 		t.Errorf("got %+v", resp)
 	}
 	if got.System != "be brief\n\nbe kind" || len(got.Messages) != 3 || got.MaxTokens != 77 || !got.Stream || got.StopSequences[0] != "END" ||
-		got.OutputConfig.Format.Type != "json_schema" || string(got.OutputConfig.Format.Schema) != `{"type":"object"}` {
+		got.OutputConfig.Format.Type != "json_schema" || string(got.OutputConfig.Format.Schema) != `{"type":"object","properties":{},"additionalProperties":false}` {
 		t.Errorf("request is %+v", got)
 	}
 	var raw messagesObject
@@ -142,4 +142,17 @@ func TestAnthropicFinishReasons(t *testing.T) {
 func TestAnthropicHasNoEmbeddings(t *testing.T) {
 	_, err := anthropicAt(t, http.NotFound).Embed(t.Context(), EmbedRequest{Inputs: []string{"x"}})
 	wantTask(t, err, forebay.ClassPermanent, CodeNotSupported)
+}
+
+// Anthropic refuses a schema with an open object: it is not sent.
+func TestAnthropicOpenSchema(t *testing.T) {
+	var got map[string]any
+	p := anthropicAt(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewDecoder(r.Body).Decode(&got)
+		anthropicStream(w, anthropicStart, anthropicDelta, anthropicEnd, `{"type":"message_stop"}`)
+	})
+	_, err := p.Chat(t.Context(), ChatRequest{Messages: []Message{{RoleUser, "hi"}}, JSONSchema: json.RawMessage(`{"type":"object"}`)})
+	if _, sent := got["output_config"]; err != nil || sent {
+		t.Errorf("%v, request %v", err, got)
+	}
 }

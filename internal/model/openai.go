@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/forebayhq/forebay"
 )
@@ -177,7 +178,8 @@ func (p *openAI) learn(err error, sentNewName, sentStreamOptions bool) error {
 		p.tokensLearned = true
 		p.completionTokens.Store(!sentNewName)
 	}
-	return &forebay.TaskError{Class: forebay.ClassTransient, Code: CodeParameterLearned,
+	// Throttled, so that no job pays an attempt for what the server had to learn.
+	return &forebay.TaskError{Class: forebay.ClassThrottled, Code: CodeParameterLearned, RetryAfter: 10 * time.Millisecond,
 		Message: "the endpoint refused a parameter that the next call leaves out or renames", Err: err}
 }
 

@@ -344,7 +344,7 @@ func TestParametersAreLearned(t *testing.T) {
 	req.MaxOutputTokens = 5
 	for range 2 {
 		_, err := p.Chat(t.Context(), req)
-		wantTask(t, err, forebay.ClassTransient, CodeParameterLearned)
+		wantTask(t, err, forebay.ClassThrottled, CodeParameterLearned)
 	}
 	if _, err := p.Chat(t.Context(), req); err != nil {
 		t.Fatal(err)

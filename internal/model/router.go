@@ -177,7 +177,7 @@ func (l *lane) call(do func() error) error {
 	defer l.inFlight.Add(-1)
 	err := do()
 	var t *forebay.TaskError
-	if errors.As(err, &t) && t.Class == forebay.ClassThrottled {
+	if errors.As(err, &t) && t.Class == forebay.ClassThrottled && t.Code != CodeParameterLearned {
 		l.throttles.Add(1)
 		if t.Code != CodeRequestExceedsQuota {
 			l.pause(t.RetryAfter)

@@ -190,7 +190,11 @@ func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
 
 // unpark forgets the first n claims of a lane, once they were served for good.
 func (w *writer) unpark(lane int64, n int) {
-	if w.parked[lane] = w.parked[lane][n:]; len(w.parked[lane]) == 0 {
+	waiting, ok := w.parked[lane]
+	if !ok {
+		return // its queue was dropped in the same transaction
+	}
+	if w.parked[lane] = waiting[n:]; len(w.parked[lane]) == 0 {
 		delete(w.parked, lane)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -317,5 +318,43 @@ func TestMessageQueryPlans(t *testing.T) {
 		if err != nil {
 			t.Errorf("%v: %.100s", err, sql)
 		}
+	}
+}
+
+// A queue may be dropped in the very transaction that serves a receiver of it.
+func TestDropWhileReceiving(t *testing.T) {
+	s, q := openMessages(t, filepath.Join(t.TempDir(), "forebay.db"))
+	defer s.Close()
+	sendBodies(t, s, q, "a", "b")
+	hold, held := make(chan struct{}), make(chan struct{})
+	go func() {
+		_, err := transact(context.Background(), s, stageChange, func(*tx) (struct{}, error) {
+			close(held)
+			<-hold
+			return struct{}{}, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	<-held
+	done := make(chan error, 2)
+	go func() {
+		_, err := s.Receive(context.Background(), ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20})
+		done <- err
+	}()
+	go func() {
+		_, err := s.DropMessageQueue(context.Background(), q)
+		done <- err
+	}()
+	for len(s.writer.ops) < 1 || len(s.writer.claims) < 1 {
+		runtime.Gosched()
+	}
+	close(hold)
+	for range 2 {
+		<-done // either may come too late, but the writer lives on
+	}
+	if err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }

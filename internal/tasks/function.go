@@ -118,7 +118,10 @@ func (f *function) post(ctx context.Context, call forebay.TaskCall) (json.RawMes
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/plain;q=0.9, */*;q=0.1")
 	req.Header.Set("User-Agent", functionUserAgent)
-	req.Header.Set("Idempotency-Key", fmt.Sprintf("%s.%d", call.JobID, call.Generation))
+	// Under its canonical name the transport would take the header as leave to send the request again
+	// by itself when a connection breaks: retries belong to the retry lane.
+	req.Header.Del("Idempotency-Key")
+	req.Header["idempotency-key"] = []string{fmt.Sprintf("%s.%d", call.JobID, call.Generation)}
 	req.Header.Set("X-Correlation-Id", call.CorrelationID)
 	req.Header.Set("X-Forebay-Attempt", strconv.Itoa(call.Number))
 	if call.Traceparent != "" {
@@ -130,7 +133,7 @@ func (f *function) post(ctx context.Context, call forebay.TaskCall) (json.RawMes
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return nil, refusal(resp)
+		return nil, f.clean(refusal(resp))
 	}
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, f.maxOutput+1))
 	if err != nil {
@@ -216,6 +219,24 @@ func problem(resp *http.Response) string {
 	}
 	return text
 }
+
+// clean takes the values of the configured headers out of an error, should the function echo one.
+func (f *function) clean(err error) error {
+	var refused *forebay.TaskError
+	if errors.As(err, &refused) {
+		for _, values := range f.headers {
+			for _, value := range values {
+				if len(value) >= shortestSecret {
+					refused.Message = strings.ReplaceAll(refused.Message, value, "***")
+				}
+			}
+		}
+	}
+	return err
+}
+
+// shortestSecret is the length below which a header's value is no secret, but may be any word.
+const shortestSecret = 6
 
 // excerpt returns the beginning of s on one line.
 func excerpt(s string) string {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -227,4 +228,30 @@ func TestFunctionCancel(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	<-gone // the call itself is aborted, not only no longer waited for
+}
+
+// A connection that breaks is one failed attempt: nothing below the retry lane sends the request again.
+func TestFunctionIsCalledOnceWhenItsConnectionBreaks(t *testing.T) {
+	var calls atomic.Int64
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if calls.Add(1) == 1 {
+			return // keeps the connection for the next call
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		conn.Close()
+	})
+	task := functionTask(t, Option{HTTP: &HTTPFunction{URL: url}})
+	if _, err := task.Run(t.Context(), delivery); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := task.Run(t.Context(), delivery); err == nil {
+		t.Error("a broken connection is no failure")
+	}
+	if n := calls.Load(); n != 2 {
+		t.Errorf("two attempts made %d calls", n)
+	}
 }
