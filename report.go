@@ -16,7 +16,7 @@ type RetryReport struct {
 	Lost      int64 `json:"lost"`
 	Cancelled int64 `json:"cancelled"`
 
-	JobsRetried          int64 `json:"jobs_retried" doc:"jobs with at least one retried attempt"`
+	JobsRetried          int64 `json:"jobs_retried" doc:"jobs, by generation, with at least one retried attempt"`
 	JobsRetriedSucceeded int64 `json:"jobs_retried_succeeded" doc:"of these, how many have succeeded"`
 	JobsRetriedFailed    int64 `json:"jobs_retried_failed"`
 

@@ -72,6 +72,7 @@ type crash struct {
 	permits chan int // numbers of jobs that may be submitted now
 	total   int      // jobs to submit
 	let     atomic.Int64
+	sent    atomic.Int64
 
 	at     atomic.Pointer[process] // the process that runs now
 	mu     sync.Mutex
@@ -140,10 +141,11 @@ func (c *crash) random(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(
 // admit lets one more job in: one for each that begins, so that clients submit all the time.
 func (c *crash) admit() {
 	n := int(c.let.Add(1))
-	if n <= c.total {
-		c.permits <- n
+	if n > c.total {
+		return
 	}
-	if n == c.total {
+	c.permits <- n
+	if int(c.sent.Add(1)) == c.total { // not n: a smaller one may still be on its way
 		close(c.permits)
 	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -29,8 +30,9 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 		stopped <- server.Shutdown(timeout)
 	}()
 	var err error
-	if tls := s.options.TLS; tls.CertFile != "" {
-		err = server.ServeTLS(listener, tls.CertFile, tls.KeyFile)
+	if s.certificate != nil {
+		server.TLSConfig.Certificates = []tls.Certificate{*s.certificate}
+		err = server.ServeTLS(listener, "", "")
 	} else {
 		err = server.Serve(listener)
 	}

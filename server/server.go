@@ -4,12 +4,14 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,18 +30,19 @@ import (
 // Server is an opened Forebay: its database is taken and its tasks are known. Jobs can be submitted
 // at once; they run while Run does.
 type Server struct {
-	options  Options
-	log      *slog.Logger
-	store    *store.Store
-	blobs    *blob.Store
-	jobs     *jobs.Service
-	bus      *bus.Service
-	models   *models
-	dispatch *dispatch.Dispatcher
-	ready    chan struct{} // closed once addr is set
-	addr     net.Addr
-	once     sync.Once
-	ran      atomic.Bool
+	options     Options
+	log         *slog.Logger
+	store       *store.Store
+	blobs       *blob.Store
+	jobs        *jobs.Service
+	bus         *bus.Service
+	models      *models
+	certificate *tls.Certificate // nil: plain HTTP
+	dispatch    *dispatch.Dispatcher
+	ready       chan struct{} // closed once addr is set
+	addr        net.Addr
+	once        sync.Once
+	ran         atomic.Bool
 }
 
 // New opens the database and everything else the options name. Close or Run releases it.
@@ -57,6 +60,13 @@ func New(opts Options) (*Server, error) {
 		return nil, err
 	}
 	s.models = models
+	if o.TLS.CertFile != "" {
+		certificate, err := tls.LoadX509KeyPair(o.TLS.CertFile, o.TLS.KeyFile)
+		if err != nil {
+			return nil, forebay.Invalid("tls", "the certificate and its key cannot be used: %s", rootCause(err))
+		}
+		s.certificate = &certificate
+	}
 	if err := s.open(known); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -173,7 +183,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	running.Go(func() { s.maintain(ctx) })
 	s.log.Info("forebay is running", slog.String("version", s.options.Version),
-		slog.String("database", filepath.Base(s.options.Database)), slog.String("listen", s.listening()))
+		slog.String("database", filepath.Base(strings.TrimPrefix(s.options.Database, "sqlite:"))), slog.String("listen", s.listening()))
 	s.dispatch.Run(ctx)
 	running.Wait()
 	s.log.Info("forebay has stopped")

@@ -91,7 +91,16 @@ func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, res
 	default:
 		d.logCall(job, result, err)
 		d.settle(work, job, func(ctx context.Context) error {
-			settled := d.jobs.Finish(ctx, job, result, err)
+			failed, settled := d.jobs.Finish(ctx, job, result, err)
+			if failed != "" {
+				code := failed // a result that is none comes without an error
+				if err != nil {
+					code = forebay.AsTaskError(err).Code
+				}
+				d.log.Warn("a job failed for good and is set aside", which(job), slog.String("task", job.Task), slog.String("queue", job.Queue.Name),
+					slog.String("tenant", job.Tenant), slog.String("deployment", result.Deployment), slog.String("reason", failed),
+					slog.String("error_code", code))
+			}
 			if errors.Is(settled, forebay.ErrLockLost) {
 				settled = errors.Join(settled, d.jobs.NoteUsed(ctx, job, result))
 			}

@@ -64,6 +64,9 @@ func (d *Dispatcher) Run(ctx context.Context) {
 		claiming.Go(func() { l.run(ctx, work, &calls) })
 	}
 	claiming.Wait()
+	if n := d.renewer.holding(); n > 0 {
+		d.log.Info("stopping: calls in flight may finish", slog.Int("calls", n), slog.Duration("within", d.grace))
+	}
 
 	finished := make(chan struct{})
 	go func() {

@@ -50,6 +50,13 @@ func (r *renewer) hold(d *jobs.Delivery, cancel context.CancelCauseFunc) (releas
 	}
 }
 
+// holding returns how many deliveries are held right now.
+func (r *renewer) holding() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.held)
+}
+
 // run renews until ctx ends. It sleeps while nothing is held.
 func (r *renewer) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)

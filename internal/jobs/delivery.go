@@ -135,15 +135,16 @@ func (s *Service) Call(ctx context.Context, d *Delivery) (forebay.TaskCall, erro
 
 // Finish settles a delivery by what its call returned: it records the result, or schedules a retry,
 // or puts the message back when the provider throttled, or sets the job aside. It returns
-// forebay.ErrLockLost when the lock no longer held the message; then nothing was recorded.
-func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResult, err error) error {
+// forebay.ErrLockLost when the lock no longer held the message; then nothing was recorded. setAside is
+// the reason why the job was set aside, if it was.
+func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResult, err error) (setAside string, settled error) {
 	record := store.AttemptRecord{Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost}
 	if err == nil {
 		return s.succeed(ctx, d, record, res.Output)
 	}
 	failure := forebay.AsTaskError(err)
 	if failure.Uncalled && failure.Class == forebay.ClassThrottled {
-		return s.store.Release(ctx, &d.Delivery, d.Queue.Retry.after(failure.RetryAfter, 1), waitReason(failure))
+		return "", s.store.Release(ctx, &d.Delivery, d.Queue.Retry.after(failure.RetryAfter, 1), waitReason(failure))
 	}
 	if failure.Class == "" {
 		failure.Class = forebay.ClassTransient
@@ -159,7 +160,7 @@ func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResul
 			return s.fail(ctx, d, record, "RetryTimeout")
 		}
 		record.Outcome = forebay.OutcomeThrottled
-		return s.store.Throttle(ctx, &d.Delivery, record, waitReason(failure))
+		return "", s.store.Throttle(ctx, &d.Delivery, record, waitReason(failure))
 	case forebay.ClassPermanent:
 		return s.fail(ctx, d, record, failure.Code)
 	}
@@ -172,7 +173,7 @@ func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResul
 		return s.fail(ctx, d, record, "RetryTimeout")
 	}
 	record.Outcome, record.RetryDelay = forebay.OutcomeRetried, delay
-	return s.store.Retry(ctx, &d.Delivery, record)
+	return "", s.store.Retry(ctx, &d.Delivery, record)
 }
 
 // tooLate reports whether a start after that delay would be past the queue's retry timeout.
@@ -188,12 +189,15 @@ func waitReason(failure *forebay.TaskError) forebay.WaitReason {
 	return failure.Waiting
 }
 
-func (s *Service) fail(ctx context.Context, d *Delivery, record store.AttemptRecord, reason string) error {
+func (s *Service) fail(ctx context.Context, d *Delivery, record store.AttemptRecord, reason string) (setAside string, settled error) {
 	record.Outcome = forebay.OutcomeFailed
-	return s.store.SetAside(ctx, &d.Delivery, record, d.Queue.setAsideLane(), reason)
+	if err := s.store.SetAside(ctx, &d.Delivery, record, d.Queue.setAsideLane(), reason); err != nil {
+		return "", err
+	}
+	return reason, nil
 }
 
-func (s *Service) succeed(ctx context.Context, d *Delivery, record store.AttemptRecord, output json.RawMessage) error {
+func (s *Service) succeed(ctx context.Context, d *Delivery, record store.AttemptRecord, output json.RawMessage) (setAside string, settled error) {
 	if len(output) == 0 {
 		output = null
 	}
@@ -207,14 +211,14 @@ func (s *Service) succeed(ctx context.Context, d *Delivery, record store.Attempt
 	}
 	inline, key, err := s.checkIn(ctx, d.Delivery.Tenant, d.ID, "result", output)
 	if err != nil {
-		return err
+		return "", err
 	}
 	record.Outcome = forebay.OutcomeSucceeded
 	err = s.store.Succeed(ctx, &d.Delivery, record, store.Output{Inline: inline, Blob: key, Size: int64(len(output))})
 	if key != "" && errors.Is(err, forebay.ErrLockLost) {
 		_ = s.blobs.Delete(ctx, key) // the sweep would find it too
 	}
-	return err
+	return "", err
 }
 
 // Return puts a delivery back untouched: nothing was called.

@@ -18,16 +18,19 @@ FROM attempts a JOIN jobs j ON j.seq = a.seq
 WHERE a.seq > ?1 AND a.seq <= ?2 AND j.tenant = ?3 AND a.finished_at >= ?4 AND a.finished_at < ?5
 GROUP BY 1, 2, 3, 4, 5, 6, 7`
 
+// Generation by generation: what a redrive achieved is not the retries' merit.
 const sqlReportJobs = `
-SELECT count(*), coalesce(sum(o.status = 'succeeded'), 0), coalesce(sum(o.status = 'failed'), 0)
-FROM (SELECT DISTINCT a.seq FROM attempts a JOIN jobs j ON j.seq = a.seq
-  WHERE a.seq > ?1 AND a.seq <= ?2 AND j.tenant = ?3 AND a.outcome = 'retried' AND a.finished_at >= ?4 AND a.finished_at < ?5) x
-LEFT JOIN outcomes o ON o.seq = x.seq`
+SELECT count(*),
+  coalesce(sum(EXISTS (SELECT 1 FROM attempts e WHERE e.seq = x.seq AND e.generation = x.generation AND e.outcome = 'succeeded')), 0),
+  coalesce(sum(EXISTS (SELECT 1 FROM attempts e WHERE e.seq = x.seq AND e.generation = x.generation AND e.outcome = 'failed')), 0)
+FROM (SELECT DISTINCT a.seq, a.generation FROM attempts a JOIN jobs j ON j.seq = a.seq
+  WHERE a.seq > ?1 AND a.seq <= ?2 AND j.tenant = ?3 AND a.outcome = 'retried' AND a.finished_at >= ?4 AND a.finished_at < ?5) x`
 
 // RetryReport counts the tenant's attempts that finished in [since, until).
 func (s *Store) RetryReport(ctx context.Context, tenant int64, since, until time.Time) (forebay.RetryReport, error) {
 	b := reportBuilder{
-		report:      forebay.RetryReport{Since: since.UTC(), Until: until.UTC()},
+		report: forebay.RetryReport{Since: since.UTC(), Until: until.UTC(),
+			ByAttempt: []forebay.AttemptCount{}, ByHour: []forebay.HourCount{}},
 		attempts:    map[int]*forebay.AttemptCount{},
 		deployments: map[failureKey]int64{}, tasks: map[failureKey]int64{}, hours: map[int64]*forebay.HourCount{},
 	}
@@ -133,7 +136,8 @@ func (b *reportBuilder) finish() forebay.RetryReport {
 	return b.report
 }
 
-func ranked(counts map[failureKey]int64) (list []forebay.ErrorCount) {
+func ranked(counts map[failureKey]int64) []forebay.ErrorCount {
+	list := []forebay.ErrorCount{}
 	for key, n := range counts {
 		list = append(list, forebay.ErrorCount{Name: key.name, Class: key.class, Code: key.code, Count: n})
 	}
