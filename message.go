@@ -56,7 +56,8 @@ const (
 	MessageScheduled MessageState = "scheduled" // becomes active later
 )
 
-// NewMessage is a message to send. The body is Body or BodyBase64; it comes back in the same form.
+// NewMessage is a message to send. The body is Body or BodyBase64, and comes back in the same form;
+// without either it is the empty text.
 type NewMessage struct {
 	MessageID     string     `json:"message_id,omitempty" doc:"at most 128 bytes; default: a new one"`
 	CorrelationID string     `json:"correlation_id,omitempty"`
@@ -66,7 +67,7 @@ type NewMessage struct {
 	ContentType   string     `json:"content_type,omitempty"`
 	Properties    Properties `json:"application_properties,omitempty" doc:"name to string, number or boolean, or {\"type\",\"value\"} with one of the types string, int, float, bool, time, bytes (base64) and uuid"`
 	Body          *string    `json:"body,omitempty" doc:"text"`
-	BodyBase64    []byte     `json:"body_base64,omitempty" doc:"bytes; instead of body"`
+	BodyBase64    []byte     `json:"body_base64,omitzero" doc:"bytes; instead of body"`
 }
 
 // SentMessage says which number a sent message was given.

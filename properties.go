@@ -101,8 +101,8 @@ const propertyTypes = "string, int, float, bool, time, bytes, uuid"
 
 // typedValue is the long form of a value.
 type typedValue struct {
-	Type  string          `json:"type"`
-	Value json.RawMessage `json:"value"`
+	Type  string
+	Value json.RawMessage
 }
 
 const maxSafeInteger = 1 << 53 // above it, a float64, which is what many JSON parsers use, skips integers
@@ -196,10 +196,11 @@ func decodeValue(data json.RawMessage) (any, error) {
 
 // decodeTyped reads {"type": …, "value": …}. The value may be a string for every type.
 func decodeTyped(data []byte) (any, error) {
+	var parts map[string]json.RawMessage // not a struct, whose fields take names in any letter case
 	var typed typedValue
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&typed); err != nil || len(typed.Value) == 0 {
+	err := json.Unmarshal(data, &parts)
+	typed.Value = parts["value"]
+	if err != nil || len(parts) != 2 || len(typed.Value) == 0 || json.Unmarshal(parts["type"], &typed.Type) != nil {
 		return nil, fmt.Errorf("must be an object with type and value and nothing else")
 	}
 	text := string(typed.Value)

@@ -46,6 +46,7 @@ type API struct {
 	maxBody  int64 // bytes of one submit: the input and everything around it
 	memory   *semaphore.Weighted
 	capacity int64 // of memory
+	waiters  waiters
 
 	mux  *http.ServeMux
 	huma huma.API
@@ -87,6 +88,7 @@ func New(o Options) *API {
 	}
 	a.maxBody = a.maxInput + envelopeBytes
 	a.memory = semaphore.NewWeighted(a.capacity)
+	a.waiters.tenants = map[string]int{}
 	a.draining, a.drain = context.WithCancel(context.Background())
 
 	a.huma = newHuma(a)

@@ -76,7 +76,7 @@ func bearer(h http.Header) (string, error) {
 // machine, not through a proxy, and no web page made the browser send it: neither from another
 // origin, nor from a name that was rebound to the loopback address.
 func checkLocal(r *http.Request) error {
-	for _, forwarded := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip"} {
+	for _, forwarded := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via"} {
 		if r.Header.Get(forwarded) != "" {
 			return errKeyNeeded
 		}

@@ -157,6 +157,9 @@ func TestOpenServer(t *testing.T) {
 		{"other origin", "127.0.0.1:1", "localhost:8080", [2]string{"Origin", "http://localhost:3000"}, 403},
 		{"opaque origin", "127.0.0.1:1", "localhost:8080", [2]string{"Origin", "null"}, 403},
 		{"through a proxy", "127.0.0.1:1", "localhost:8080", [2]string{"X-Forwarded-For", "192.0.2.7"}, 401},
+		{"through a proxy that tells the host", "127.0.0.1:1", "localhost:8080", [2]string{"X-Forwarded-Host", "forebay.example"}, 401},
+		{"through a proxy that tells the scheme", "127.0.0.1:1", "localhost:8080", [2]string{"X-Forwarded-Proto", "https"}, 401},
+		{"through a proxy that tells itself", "127.0.0.1:1", "localhost:8080", [2]string{"Via", "1.1 proxy"}, 401},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := httptest.NewRequest("GET", "/v1/jobs", nil)

@@ -23,8 +23,8 @@ const (
 	// smallBody is the limit of bodies that hold no job input.
 	smallBody = 1 << 20
 
-	readTimeout        = 30 * time.Second // for a body of no size,
-	readBytesPerSecond = 64 << 10         // and one second more for each of these
+	readTimeout        = 30 * time.Second // how long a body may pause, when it comes no slower than
+	readBytesPerSecond = 64 << 10
 )
 
 var (
@@ -55,7 +55,8 @@ func checkContentType(h http.Header, types []string) error {
 }
 
 // readBody reads a JSON body of at most limit bytes. A large one takes part of the API's memory,
-// which release gives back; until then the body must not be kept.
+// which release gives back; until then the body must not be kept. What the client announces earns it
+// neither memory nor time: both begin with what has arrived.
 func (a *API) readBody(c *call, limit int64) (data []byte, release func(), err error) {
 	r := c.r
 	if err := checkContentType(r.Header, jsonTypes); err != nil {
@@ -64,48 +65,79 @@ func (a *API) readBody(c *call, limit int64) (data []byte, release func(), err e
 	if r.ContentLength > limit {
 		return nil, nil, tooLarge("body", limit)
 	}
-	release = func() {}
-	c.w.control.SetReadDeadline(time.Now().Add(readTime(freeBytes)))
+	body := &pacedReader{r: http.MaxBytesReader(c.w.ResponseWriter, r.Body, limit), control: c.w.control, pace: newPace()}
 	// A deadline must not outlive the body: the server goes on reading to notice a client that leaves.
 	defer c.w.control.SetReadDeadline(time.Time{})
 
-	size := r.ContentLength
-	var body io.Reader = r.Body
-	if size < 0 { // chunked: reads a little to learn whether it is small
-		body = http.MaxBytesReader(c.w.ResponseWriter, r.Body, limit)
-		data, err = io.ReadAll(io.LimitReader(body, freeBytes+1))
-		if err != nil {
+	size := r.ContentLength // -1: chunked
+	if size >= 0 && size <= freeBytes {
+		data = make([]byte, size)
+		if _, err = io.ReadFull(body, data); err != nil {
 			return nil, nil, bodyError(err, limit)
 		}
-		if len(data) <= freeBytes {
-			return data, release, nil
+		return data, func() {}, nil
+	}
+	first, err := io.ReadAll(io.LimitReader(body, freeBytes+1))
+	if err != nil {
+		return nil, nil, bodyError(err, limit)
+	}
+	if size < 0 {
+		if len(first) <= freeBytes {
+			return first, func() {}, nil
 		}
 		size = limit
 	}
-	if size > freeBytes {
-		if release, err = a.takeMemory(r.Context(), size); err != nil {
-			return nil, nil, err
-		}
-		c.w.control.SetReadDeadline(time.Now().Add(readTime(size)))
+	if release, err = a.takeMemory(r.Context(), size); err != nil {
+		return nil, nil, err
 	}
-	if r.ContentLength >= 0 {
-		data = make([]byte, size)
-		_, err = io.ReadFull(body, data)
-	} else {
-		buffer := bytes.NewBuffer(data)
-		_, err = buffer.ReadFrom(body)
-		data = buffer.Bytes()
-	}
-	if err != nil {
+	body.pace = newPace() // waiting for memory was not the client's doing
+	if data, err = readRest(body, first, r.ContentLength); err != nil {
 		release()
 		return nil, nil, bodyError(err, limit)
 	}
 	return data, release, nil
 }
 
-// readTime is how long a body of that size may take to arrive.
-func readTime(size int64) time.Duration {
-	return readTimeout + time.Duration(size/readBytesPerSecond)*time.Second
+// readRest reads what comes after first. The size is of both together, -1 when it is not known.
+func readRest(body io.Reader, first []byte, size int64) ([]byte, error) {
+	if size < 0 {
+		buffer := bytes.NewBuffer(first)
+		_, err := buffer.ReadFrom(body)
+		return buffer.Bytes(), err
+	}
+	if int64(len(first)) > size {
+		return nil, io.ErrUnexpectedEOF // more than announced: cannot happen over HTTP
+	}
+	data := make([]byte, size)
+	_, err := io.ReadFull(body, data[copy(data, first):])
+	return data, err
+}
+
+// pace is until when the next part of a body must have arrived. Whatever arrives gives time for more,
+// but no more than readTimeout.
+type pace struct{ until time.Time }
+
+func newPace() pace { return pace{time.Now().Add(readTimeout)} }
+
+func (p *pace) arrived(n int) {
+	p.until = p.until.Add(time.Duration(n) * time.Second / readBytesPerSecond)
+	if most := time.Now().Add(readTimeout); p.until.After(most) {
+		p.until = most
+	}
+}
+
+// pacedReader reads a body that must keep its pace.
+type pacedReader struct {
+	r       io.Reader
+	control *http.ResponseController
+	pace
+}
+
+func (p *pacedReader) Read(b []byte) (int, error) {
+	p.control.SetReadDeadline(p.until)
+	n, err := p.r.Read(b)
+	p.arrived(n)
+	return n, err
 }
 
 // takeMemory waits for a share of the memory for large bodies.

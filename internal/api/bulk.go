@@ -173,7 +173,7 @@ type lineReader struct {
 	out    chan<- bulkLine
 	ahead  *semaphore.Weighted
 	number int
-	until  time.Time // when the large line being read must be complete
+	large  *pace // of the large line being read
 }
 
 // run reads until the body ends, and closes the channel.
@@ -231,13 +231,15 @@ func (l *lineReader) next(body *bufio.Reader) (line bulkLine, err error) {
 		return line, skipLine(body)
 	}
 	line.release = release
-	l.until = time.Now().Add(readTime(limit))
-	defer func() { l.until = time.Time{} }()
+	paced := newPace()
+	l.large = &paced
+	defer func() { l.large = nil }()
 	for errors.Is(err, bufio.ErrBufferFull) {
 		line.data = append(line.data, part...)
 		part, err = body.ReadSlice('\n')
 		if int64(len(line.data)+len(part)) > limit {
-			line.data, line.err = nil, tooLarge("body", limit)
+			release() // before it is skipped, which may take long
+			line = bulkLine{number: l.number, err: tooLarge("body", limit), release: func() {}}
 			if errors.Is(err, bufio.ErrBufferFull) {
 				err = skipLine(body)
 			}
@@ -260,14 +262,18 @@ func skipLine(body *bufio.Reader) error {
 // Read reads from the body with a deadline.
 func (l *lineReader) Read(p []byte) (int, error) {
 	deadline := time.Now().Add(bulkIdle)
-	if !l.until.IsZero() && l.until.Before(deadline) {
-		deadline = l.until
+	if l.large != nil {
+		deadline = l.large.until
 	}
 	l.call.w.control.SetReadDeadline(deadline)
 	if err := l.ctx.Err(); err != nil {
 		return 0, err // its deadline may just have been overwritten
 	}
-	return l.call.r.Body.Read(p)
+	n, err := l.call.r.Body.Read(p)
+	if l.large != nil {
+		l.large.arrived(n)
+	}
+	return n, err
 }
 
 func (l *lineReader) send(line bulkLine) bool {

@@ -3,12 +3,10 @@ package api
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/forebayhq/forebay"
 )
@@ -24,7 +22,7 @@ func decodeSubmit(data []byte, line bool) (forebay.SubmitRequest, error) {
 	err := members(data, func(name string, value []byte) error {
 		for _, s := range seen {
 			if s == name {
-				return forebay.Invalid(bodyField(name), "is given twice")
+				return errTwice(bodyField(name))
 			}
 		}
 		seen = append(seen, name)
@@ -57,7 +55,10 @@ func setSubmitField(req *forebay.SubmitRequest, name string, value []byte, line 
 	case "max_cost_usd":
 		return decodeField(name, value, &req.MaxCostUSD, "a number of US dollars, up to a billion")
 	case "metadata":
-		return decodeField(name, value, &req.Metadata, "an object whose values are strings")
+		if value[0] == 'n' {
+			return nil
+		}
+		return decodeMap(reflect.ValueOf(&req.Metadata).Elem(), name, value)
 	case "idempotency_key", "traceparent":
 		if !line {
 			return unknownField(name, "; send it as a header")
@@ -74,72 +75,13 @@ const wantTime = "an RFC 3339 time such as 2030-01-02T15:04:05Z"
 
 // decodeField decodes a value that is known to be valid JSON; null leaves the field unset.
 func decodeField(name string, value []byte, into any, want string) error {
+	if unpairedSurrogate(value) {
+		return errSurrogate(name)
+	}
 	if err := json.Unmarshal(value, into); err != nil {
 		return forebay.Invalid(bodyField(name), "must be %s", want)
 	}
 	return nil
-}
-
-// decode reads one JSON object into a T whose fields all are known.
-func decode[T any](data []byte) (T, error) {
-	var v T
-	if err := checkBody(data); err != nil {
-		return v, err
-	}
-	if data[skipSpace(data, 0)] != '{' {
-		return v, errNotObject
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&v); err != nil {
-		return v, decodeError(err)
-	}
-	return v, nil
-}
-
-// decodeError says in the caller's words what the decoder did not like about valid JSON.
-func decodeError(err error) error {
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		field := wrong.Field
-		// The decoder counts an embedded struct into the path. Its name begins with a capital; ours never do.
-		if embedded, rest, ok := strings.Cut(field, "."); ok && embedded[0] >= 'A' && embedded[0] <= 'Z' {
-			field = rest
-		}
-		return forebay.Invalid(bodyField(field), "must be %s", kindName(wrong.Type))
-	}
-	if _, ok := errors.AsType[*time.ParseError](err); ok {
-		return forebay.Invalid("body", "holds a time that is not %s", wantTime)
-	}
-	if ours, ok := errors.AsType[*forebay.Error](err); ok { // of a type that decodes itself
-		return ours
-	}
-	// The decoder has no type for this one (golang/go#29035).
-	if quoted, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		if name, err := strconv.Unquote(quoted); err == nil {
-			return unknownField(name, "")
-		}
-	}
-	return forebay.Invalid("body", "does not have the documented form")
-}
-
-func kindName(t reflect.Type) string {
-	if t == reflect.TypeFor[time.Time]() {
-		return wantTime
-	}
-	switch t.Kind() {
-	case reflect.String:
-		return "a string"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Float32, reflect.Float64:
-		return "a number"
-	case reflect.Slice, reflect.Array:
-		return "an array"
-	case reflect.Map, reflect.Struct:
-		return "an object"
-	default:
-		return "an integer in range"
-	}
 }
 
 var errNotObject = forebay.Invalid("body", "must be a JSON object")

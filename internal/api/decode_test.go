@@ -101,32 +101,52 @@ func FuzzBulk(f *testing.F) {
 	})
 }
 
+// What the decoder of other bodies accepts, it reads as encoding/json does.
 func FuzzDecode(f *testing.F) {
-	for _, seed := range []string{`{"filter":{"job_ids":["a"]},"edit":{"input":1}}`, `{"filter":1}`, `{"x":1}`, `null`, `{} {}`, `{"rate_per_second":"a"}`} {
+	for _, seed := range []string{`{"filter":{"job_ids":["a"]},"edit":{"input":1}}`, `{"filter":1}`, `{"x":1}`, `null`, `{} {}`, `{"rate_per_second":"a"}`,
+		`{"filter":null,"edit":{"input":null,"max_attempts":3},"max":1e1}`, `{"filter":{"before":"2030-01-02T15:04:05Z","task":"\ud83d\ude00"}}`, `{"max":1,"max":2}`, `{"MAX":1}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if _, err := decode[forebay.RedriveRequest](data); err != nil && forebay.CodeOf(err) == forebay.CodeInternal {
-			t.Fatalf("%q: %v", data, err)
+		got, err := decode[forebay.RedriveRequest](data)
+		if err != nil {
+			if forebay.CodeOf(err) == forebay.CodeInternal {
+				t.Fatalf("%q: %v", data, err)
+			}
+			return
+		}
+		var want forebay.RedriveRequest
+		if err := json.Unmarshal(data, &want); err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("%q was read as %+v, encoding/json has %+v (%v)", data, got, want, err)
 		}
 	})
 }
 
-// blocking is a body that arrives only when the gate opens.
+// blocking is a body of which a part arrives at once, the rest only when the gate opens.
 type blocking struct {
-	gate <-chan struct{}
-	body *bytes.Reader
+	early int
+	gate  <-chan struct{}
+	body  *bytes.Reader
 }
 
-func (b *blocking) Read(p []byte) (int, error) { <-b.gate; return b.body.Read(p) }
-func (b *blocking) Close() error               { return nil }
+func (b *blocking) Read(p []byte) (int, error) {
+	if b.early <= 0 {
+		<-b.gate
+		return b.body.Read(p)
+	}
+	n, err := b.body.Read(p[:min(len(p), b.early)])
+	b.early -= n
+	return n, err
+}
+
+func (b *blocking) Close() error { return nil }
 
 func TestMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := New(Options{Service: instant{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20, MemoryBytes: 1 << 20})
 		large := []byte(`{"task":"echo","input":"` + strings.Repeat("x", 900<<10) + `"}`)
-		submit := func(body []byte, gate <-chan struct{}) *httptest.ResponseRecorder {
-			r := httptest.NewRequest("POST", "/v1/jobs", &blocking{gate, bytes.NewReader(body)})
+		submit := func(body []byte, early int, gate <-chan struct{}) *httptest.ResponseRecorder {
+			r := httptest.NewRequest("POST", "/v1/jobs", &blocking{early, gate, bytes.NewReader(body)})
 			r.ContentLength = int64(len(body))
 			w := httptest.NewRecorder()
 			a.ServeHTTP(w, r)
@@ -136,18 +156,26 @@ func TestMemoryIsBounded(t *testing.T) {
 		close(closed)
 		gate := make(chan struct{})
 		var wg sync.WaitGroup
+		announced := make([]*httptest.ResponseRecorder, 6)
+		for i := range announced {
+			wg.Go(func() { announced[i] = submit(large, freeBytes, gate) })
+		}
+		synctest.Wait()
+		if w := submit(large, 0, closed); w.Code != http.StatusAccepted {
+			t.Errorf("beside bodies that are only announced, a large one was answered with %d", w.Code)
+		}
 		var first *httptest.ResponseRecorder
-		wg.Go(func() { first = submit(large, gate) })
+		wg.Go(func() { first = submit(large, freeBytes+1, gate) })
 		synctest.Wait()
 
 		begun := time.Now()
-		if w := submit(large, closed); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), string(forebay.CodeTooManyRequests)) {
+		if w := submit(large, 0, closed); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), string(forebay.CodeTooManyRequests)) {
 			t.Errorf("a second large body was answered with %d %s", w.Code, w.Body)
 		}
 		if waited := time.Since(begun); waited != memoryWait {
 			t.Errorf("it waited %v", waited)
 		}
-		if w := submit([]byte(`{"task":"echo","input":1}`), closed); w.Code != http.StatusAccepted {
+		if w := submit([]byte(`{"task":"echo","input":1}`), 0, closed); w.Code != http.StatusAccepted {
 			t.Errorf("a small body was answered with %d", w.Code)
 		}
 		close(gate)
@@ -155,7 +183,12 @@ func TestMemoryIsBounded(t *testing.T) {
 		if first.Code != http.StatusAccepted {
 			t.Errorf("the first large body was answered with %d", first.Code)
 		}
-		if w := submit(large, closed); w.Code != http.StatusAccepted {
+		for _, w := range announced {
+			if w.Code != http.StatusAccepted {
+				t.Errorf("a body that came late was answered with %d", w.Code)
+			}
+		}
+		if w := submit(large, 0, closed); w.Code != http.StatusAccepted {
 			t.Errorf("after it, a large body was answered with %d", w.Code)
 		}
 		// Whole capacity free again: nothing leaked on any path.

@@ -46,6 +46,9 @@ func (a *API) routeDeployments() {
 		if data[skipSpace(data, 0)] != '{' {
 			return nil, errNotObject
 		}
+		if err := checkRepeats("", data[skipSpace(data, 0):]); err != nil {
+			return nil, err
+		}
 		if err := a.deployments.SetSimFaults(in.Name, data); err != nil {
 			return nil, err
 		}

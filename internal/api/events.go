@@ -44,17 +44,24 @@ func (a *API) events(ctx context.Context, c *call, in *eventsInput) (*stream, er
 	if err != nil {
 		return nil, err
 	}
+	leave, err := a.waiters.enter(c.caller.Tenant)
+	if err != nil {
+		return nil, err
+	}
 	// Watching before reading misses nothing between the two.
 	changes, stop, err := a.service.Watch(ctx, c.caller.Tenant, in.ID)
 	if err != nil {
+		leave()
 		return nil, err
 	}
 	events, done, err := a.service.Events(ctx, c.caller.Tenant, in.ID, after)
 	if err != nil {
 		stop()
+		leave()
 		return nil, err
 	}
 	return &stream{func(huma.Context) {
+		defer leave()
 		defer stop()
 		if done && len(events) == 0 {
 			c.w.WriteHeader(http.StatusNoContent)
@@ -86,8 +93,8 @@ func lastEvent(in *eventsInput) (int64, error) {
 	return n, nil
 }
 
-// follow writes the events given and then those that come, until the last one, or until the client
-// or the server goes.
+// follow writes the events given and then those that come, until the last one, until the client or
+// the server goes, or until the caller may no longer read them.
 func (a *API) follow(ctx context.Context, c *call, id string, changes <-chan struct{}, out *eventStream, events []forebay.Event, done bool) {
 	ctx, cancel := a.untilDrain(ctx)
 	defer cancel()
@@ -102,6 +109,11 @@ func (a *API) follow(ctx context.Context, c *call, id string, changes <-chan str
 			if out.write(events) != nil {
 				return
 			}
+			select {
+			case <-beat.C: // events may leave no other time for it
+				beaten = true
+			default:
+			}
 		} else {
 			select {
 			case <-ctx.Done():
@@ -112,6 +124,9 @@ func (a *API) follow(ctx context.Context, c *call, id string, changes <-chan str
 			}
 		}
 		if done {
+			return
+		}
+		if beaten && !a.mayStillRead(ctx, c) {
 			return
 		}
 		var err error
@@ -126,6 +141,17 @@ func (a *API) follow(ctx context.Context, c *call, id string, changes <-chan str
 			return
 		}
 	}
+}
+
+// mayStillRead reports whether the key that opened a stream still holds: it may have expired, or been
+// revoked.
+func (a *API) mayStillRead(ctx context.Context, c *call) bool {
+	opened := c.caller
+	err := a.authenticate(ctx, c)
+	if err != nil && forebay.CodeOf(err) != forebay.CodeUnauthorized {
+		a.brokenOff(ctx, c, err)
+	}
+	return err == nil && c.caller.Tenant == opened.Tenant && c.caller.May(forebay.ScopeRead)
 }
 
 // brokenOff logs why a stream ends early; the client comes back for the rest.

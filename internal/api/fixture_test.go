@@ -231,7 +231,7 @@ func (f *fixture) settle(output string, failure error) {
 		if failure == nil {
 			res.Output = json.RawMessage(output)
 		}
-		if err := f.service.Finish(ctx, d, res, failure); err != nil {
+		if _, err := f.service.Finish(ctx, d, res, failure); err != nil {
 			f.t.Fatal(err)
 		}
 	}

@@ -78,11 +78,11 @@ func (a *API) routeJobs() {
 		OperationID: "get-result", Method: http.MethodGet, Path: "/v1/jobs/{id}/result", Tags: []string{"jobs"}, Summary: "Read a job's result, of whatever size",
 		Responses: streamed("200", "The result", "application/json", &huma.Schema{}),
 	}, a.result)
-	route(a, forebay.ScopeSubmit, huma.Operation{
+	routeNoBody(a, forebay.ScopeSubmit, huma.Operation{
 		OperationID: "cancel-job", Method: http.MethodPost, Path: "/v1/jobs/{id}/cancel", Tags: []string{"jobs"}, Summary: "Cancel a job",
 		Description: "Aborts its call in flight. Cancelling a cancelled job changes nothing.",
 	}, a.cancel)
-	route(a, forebay.ScopeOperate, huma.Operation{
+	routeNoBody(a, forebay.ScopeOperate, huma.Operation{
 		OperationID: "redrive-job", Method: http.MethodPost, Path: "/v1/jobs/{id}/redrive", Tags: []string{"jobs"}, Summary: "Start the next generation of a failed job",
 		DefaultStatus: http.StatusAccepted,
 	}, a.redrive)
@@ -142,6 +142,11 @@ func (a *API) get(ctx context.Context, c *call, in *getInput) (*answer[forebay.J
 	if wait == 0 {
 		job, err = a.service.Get(ctx, c.caller.Tenant, in.ID)
 	} else {
+		leave, full := a.waiters.enter(c.caller.Tenant)
+		if full != nil {
+			return nil, full
+		}
+		defer leave()
 		waiting, cancel := a.untilDrain(ctx)
 		defer cancel()
 		job, err = a.service.Wait(waiting, c.caller.Tenant, in.ID, wait)

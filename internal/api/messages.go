@@ -23,8 +23,25 @@ type peekInput struct {
 	QueuePath
 	Peek string `query:"peek" doc:"says that nothing is received; may be left out"`
 	From int64  `query:"from_sequence_number" minimum:"0" doc:"default: the first; next_cursor of the page before"`
+	// A sequence number too, under the name it has for every other list.
+	Cursor string `query:"cursor" maxLength:"20" doc:"next_cursor of the page before; instead of from_sequence_number"`
 	// As a number of messages, not of a page of jobs.
 	Limit int `query:"limit" minimum:"1" maximum:"100" doc:"default 50"`
+}
+
+// from is the sequence number to begin with.
+func (in *peekInput) from() (int64, error) {
+	if in.Cursor == "" {
+		return in.From, nil
+	}
+	if in.From != 0 {
+		return 0, forebay.Invalid("cursor", "must not be given beside from_sequence_number")
+	}
+	from, err := strconv.ParseInt(in.Cursor, 10, 64)
+	if err != nil || from < 0 {
+		return 0, &forebay.Error{Code: forebay.CodeInvalidCursor, Field: "cursor", Message: "is not a next_cursor of this list"}
+	}
+	return from, nil
 }
 
 // sendRequest is one message, or several.
@@ -109,19 +126,18 @@ func (a *API) routeReceiving(base, infix, sub string) {
 		Description: "Under peek-lock, the default, each message is held for the queue's lock duration; settle it with its lock_token before that, or renew the lock. " +
 			"An answer holds about 2 MiB at most, and always one message if there is one.",
 	}, smallBody, func(ctx context.Context, c *call, in *QueuePath, req forebay.ReceiveRequest) (*answer[receiveAnswer], error) {
-		waiting, cancel := a.untilDrain(ctx)
-		defer cancel()
-		messages, err := a.messages.Receive(waiting, c.caller.Tenant, entity(in.Queue), req)
-		if err != nil && ctx.Err() == nil && waiting.Err() != nil {
-			messages, err = []forebay.Message{}, nil // the server stops, and nothing was received
-		}
+		messages, err := a.receive(ctx, c, entity(in.Queue), req)
 		return &answer[receiveAnswer]{receiveAnswer{messages}}, err
 	})
 	route(a, forebay.ScopeRead, huma.Operation{
 		OperationID: "peek" + infix + "-messages", Method: http.MethodGet, Path: base + "/messages", Tags: messageTags,
 		Summary: "Look at the messages in " + where + " without receiving them", Description: "In the order of their sequence numbers, whatever their state.",
 	}, func(ctx context.Context, c *call, in *peekInput) (*answer[forebay.Page[forebay.Message]], error) {
-		messages, next, err := a.messages.Peek(ctx, c.caller.Tenant, entity(in.Queue), in.From, in.Limit)
+		from, err := in.from()
+		if err != nil {
+			return nil, err
+		}
+		messages, next, err := a.messages.Peek(ctx, c.caller.Tenant, entity(in.Queue), from, in.Limit)
 		p := page(messages)
 		if next > 0 {
 			p.NextCursor = strconv.FormatInt(next, 10)
@@ -145,7 +161,7 @@ func settling(base, verb, infix, summary string) huma.Operation {
 }
 
 func (a *API) routeSettling(base, infix string, entity func(string) string) {
-	route(a, forebay.ScopeOperate, settling(base, "complete", infix, "Remove a message that has been dealt with"),
+	routeNoBody(a, forebay.ScopeOperate, settling(base, "complete", infix, "Remove a message that has been dealt with"),
 		func(ctx context.Context, c *call, in *LockPath) (*none, error) {
 			return &none{}, a.messages.Complete(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken)
 		})
@@ -159,10 +175,28 @@ func (a *API) routeSettling(base, infix string, entity func(string) string) {
 		})
 	renew := settling(base, "renew", infix, "Hold a message for another lock duration, from now on")
 	renew.DefaultStatus = http.StatusOK
-	route(a, forebay.ScopeOperate, renew, func(ctx context.Context, c *call, in *LockPath) (*answer[renewAnswer], error) {
+	routeNoBody(a, forebay.ScopeOperate, renew, func(ctx context.Context, c *call, in *LockPath) (*answer[renewAnswer], error) {
 		until, err := a.messages.Renew(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken)
 		return &answer[renewAnswer]{renewAnswer{until}}, err
 	})
+}
+
+func (a *API) receive(ctx context.Context, c *call, entity string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
+	if !(req.WaitSeconds > 0) {
+		return a.messages.Receive(ctx, c.caller.Tenant, entity, req)
+	}
+	leave, err := a.waiters.enter(c.caller.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	waiting, cancel := a.untilDrain(ctx)
+	defer cancel()
+	messages, err := a.messages.Receive(waiting, c.caller.Tenant, entity, req)
+	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
+		return []forebay.Message{}, nil // the server stops, and nothing was received
+	}
+	return messages, err
 }
 
 func (a *API) send(ctx context.Context, c *call, in *QueuePath, req sendRequest) (*answer[sendAnswer], error) {

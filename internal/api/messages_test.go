@@ -2,9 +2,11 @@ package api_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -83,6 +85,9 @@ func TestMessageLife(t *testing.T) {
 	rest := into[forebay.Page[forebay.Message]](t, f.do("GET", orders+"/messages?from_sequence_number="+peeked.NextCursor, ""), http.StatusOK)
 	if len(rest.Items) != 1 || rest.NextCursor != "" {
 		t.Errorf("peeked on %+v", rest)
+	}
+	if same := f.do("GET", orders+"/messages?cursor="+peeked.NextCursor, ""); into[forebay.Page[forebay.Message]](t, same, http.StatusOK).Items[0].SequenceNumber != rest.Items[0].SequenceNumber {
+		t.Errorf("peeked on with a cursor %s", same.body)
 	}
 
 	got := f.receive(orders, `{"max_messages":10}`)
@@ -334,6 +339,57 @@ func TestQueueKinds(t *testing.T) {
 	}
 }
 
+// An empty body comes back in the form in which it was sent.
+func TestEmptyMessageBodies(t *testing.T) {
+	f := newFixture(t)
+	f.putQueue(orders, ``)
+	for sent, want := range map[string]string{
+		`{}`:                              `"body":""`,
+		`{"subject":"s"}`:                 `"body":""`,
+		`{"body":""}`:                     `"body":""`,
+		`{"body":null}`:                   `"body":""`,
+		`{"body_base64":""}`:              `"body_base64":""`,
+		`{"messages":[{}]}`:               `"body":""`,
+		`{"body":"\ud83d\ude00 \\ud800"}`: `"body":"😀 \\ud800"`,
+	} {
+		f.sendMessage(orders, sent)
+		r := f.do("POST", orders+"/messages/receive", `{"mode":"receive_and_delete"}`)
+		if !strings.Contains(string(r.body), want) || strings.Count(string(r.body), `"body`) != 1 {
+			t.Errorf("%s came back as %s", sent, r.body)
+		}
+	}
+}
+
+func TestWaitingReceiversAreLimited(t *testing.T) {
+	f := newFixture(t)
+	f.putQueue(orders, ``)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	refused := make(chan *httptest.ResponseRecorder, 1)
+	for range 513 {
+		wg.Go(func() {
+			r := httptest.NewRequestWithContext(ctx, "POST", orders+"/messages/receive", strings.NewReader(`{"wait_seconds":60}`))
+			r.RemoteAddr, r.Host = "127.0.0.1:1", "localhost"
+			w := httptest.NewRecorder()
+			f.api.ServeHTTP(w, r)
+			if w.Code == http.StatusServiceUnavailable && strings.Contains(w.Body.String(), string(forebay.CodeTooManyRequests)) {
+				refused <- w
+			}
+		})
+	}
+	if w := <-refused; w.Header().Get("Retry-After") == "" {
+		t.Errorf("refused with %v", w.Header())
+	}
+	if got := f.receive(orders, `{}`); len(got) != 0 {
+		t.Errorf("received %+v", got)
+	}
+	cancel()
+	wg.Wait()
+	if got := f.receive(orders, `{"wait_seconds":0.01}`); len(got) != 0 {
+		t.Errorf("received %+v", got)
+	}
+}
+
 func TestMessageInput(t *testing.T) {
 	f := newFixture(t)
 	f.putQueue(orders, ``)
@@ -349,11 +405,20 @@ func TestMessageInput(t *testing.T) {
 		{"PUT", orders, `{"lock_seconds":0.5}`, 422, forebay.CodeInvalidRequest, "lock_seconds"},
 		{"PUT", orders, `{"lock_seconds":301}`, 422, forebay.CodeInvalidRequest, "lock_seconds"},
 		{"PUT", orders, `{"max_delivery_count":-1}`, 422, forebay.CodeInvalidRequest, "max_delivery_count"},
+		{"PUT", orders, `{"LOCK_SECONDS":5,"lock_seconds":7}`, 422, forebay.CodeUnknownField, "LOCK_SECONDS"},
+		{"PUT", orders, `{"lock_seconds":5,"lock_seconds":7}`, 422, forebay.CodeInvalidRequest, "lock_seconds"},
 		{"PUT", orders, `{"lock":1}`, 422, forebay.CodeUnknownField, "lock"},
 		{"POST", orders + "/messages", ``, 400, forebay.CodeInvalidJSON, "body"},
 		{"POST", orders + "/messages", `{"body":1}`, 422, forebay.CodeInvalidRequest, "body"},
 		{"POST", orders + "/messages", `{"body":"a","body_base64":"YQ=="}`, 422, forebay.CodeInvalidRequest, "body"},
-		{"POST", orders + "/messages", `{"body_base64":"*"}`, 422, forebay.CodeInvalidRequest, "body"},
+		{"POST", orders + "/messages", `{"body_base64":"*"}`, 422, forebay.CodeInvalidRequest, "body_base64"},
+		{"POST", orders + "/messages", `{"body":"\ud800"}`, 422, forebay.CodeInvalidRequest, "body"},
+		{"POST", orders + "/messages", `{"application_properties":{"a":"\ud83dx"}}`, 422, forebay.CodeInvalidRequest, "application_properties"},
+		{"POST", orders + "/messages", `{"application_properties":{"a":1,"a":2}}`, 422, forebay.CodeInvalidRequest, "application_properties.a"},
+		{"POST", orders + "/messages", `{"messages":[{},{"body":1}]}`, 422, forebay.CodeInvalidRequest, "messages[1].body"},
+		{"POST", orders + "/messages", `{"messages":[{},{"bodi":"x"}]}`, 422, forebay.CodeUnknownField, "messages[1].bodi"},
+		{"POST", orders + "/messages", `{"messages":[{},null]}`, 422, forebay.CodeInvalidRequest, "messages[1]"},
+		{"POST", orders + "/messages", `{"messages":[{},{"application_properties":{"a":null}}]}`, 422, forebay.CodeInvalidRequest, "messages[1].application_properties.a"},
 		{"POST", orders + "/messages", `{"messages":[]}`, 422, forebay.CodeInvalidRequest, "messages"},
 		{"POST", orders + "/messages", `{"body":"x","messages":[{}]}`, 422, forebay.CodeInvalidRequest, "messages"},
 		{"POST", orders + "/messages", `{"messages":[` + strings.Repeat(`{},`, 100) + `{}]}`, 422, forebay.CodeInvalidRequest, "messages"},
@@ -373,8 +438,15 @@ func TestMessageInput(t *testing.T) {
 		{"POST", orders + "/messages/receive", `{"deferred_sequence_numbers":[]}`, 422, forebay.CodeInvalidRequest, "deferred_sequence_numbers"},
 		{"POST", orders + "/messages/receive", `{"deferred_sequence_numbers":[1],"max_messages":1}`, 422, forebay.CodeInvalidRequest, "deferred_sequence_numbers"},
 		{"POST", "/v1/queues/none/messages/receive", `{}`, 404, forebay.CodeUnknownQueue, "queue"},
+		{"GET", orders + "/messages?cursor=x", ``, 422, forebay.CodeInvalidCursor, "cursor"},
+		{"GET", orders + "/messages?cursor=-1", ``, 422, forebay.CodeInvalidCursor, "cursor"},
+		{"GET", orders + "/messages?cursor=1&from_sequence_number=1", ``, 422, forebay.CodeInvalidRequest, "cursor"},
+		{"POST", orders + "/messages", `{"application_properties":{"a":{"TYPE":"int","value":"1"}}}`, 422, forebay.CodeInvalidRequest, "application_properties.a"},
 		{"GET", orders + "/messages?limit=101", ``, 422, forebay.CodeInvalidRequest, "limit"},
 		{"GET", orders + "/messages?from_sequence_number=-1", ``, 422, forebay.CodeInvalidRequest, "from_sequence_number"},
+		{"POST", orders + "/locks/" + m.LockToken + "/complete", `{"reason":"x"}`, 422, forebay.CodeInvalidRequest, "body"},
+		{"POST", orders + "/locks/" + m.LockToken + "/renew", `{"seconds":5}`, 422, forebay.CodeInvalidRequest, "body"},
+		{"POST", orders + "/locks/" + m.LockToken + "/complete", ` { } `, 409, forebay.CodeLockLost, ""},
 		{"POST", orders + "/locks/x/complete", ``, 422, forebay.CodeInvalidRequest, "lock_token"},
 		{"POST", orders + "/locks/" + m.LockToken[:21] + "R/complete", ``, 422, forebay.CodeInvalidRequest, "lock_token"},
 		{"POST", orders + "/locks/" + m.LockToken + "/complete", ``, 409, forebay.CodeLockLost, ""},

@@ -25,7 +25,7 @@ func (a *API) routeQueues() {
 		OperationID: "get-queue", Method: http.MethodGet, Path: "/v1/queues/{queue}", Tags: []string{"queues"}, Summary: "Get a queue, for jobs or of plain messages",
 		Responses: a.eitherQueue(reflect.TypeFor[forebay.QueueInfo](), reflect.TypeFor[forebay.MessageQueue]()),
 	}, a.anyQueue)
-	route(a, forebay.ScopeAdmin, huma.Operation{
+	routeNoBody(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "pause-queue", Method: http.MethodPost, Path: "/v1/queues/{queue}/pause", Tags: []string{"queues"},
 		Summary: "Pause a queue", Description: "No job of any tenant starts; calls in flight finish. A pause outlives a restart.",
 	}, func(ctx context.Context, c *call, in *QueuePath) (*answer[forebay.QueueInfo], error) {
@@ -34,7 +34,7 @@ func (a *API) routeQueues() {
 		}
 		return a.queue(ctx, c, in.Queue)
 	})
-	route(a, forebay.ScopeAdmin, huma.Operation{
+	routeNoBody(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "resume-queue", Method: http.MethodPost, Path: "/v1/queues/{queue}/resume", Tags: []string{"queues"}, Summary: "Resume a queue",
 	}, func(ctx context.Context, c *call, in *QueuePath) (*answer[forebay.QueueInfo], error) {
 		if err := a.service.ResumeQueue(ctx, in.Queue, c.actor()); err != nil {

@@ -32,6 +32,7 @@ type call struct {
 	sentKey       bool   // the client sent a key, right or wrong
 	correlationID string // of the job concerned, once known
 	gone          bool   // the client went away
+	release       func() // of memory held until the answer is written; nil: none
 }
 
 type callKey struct{}
@@ -88,6 +89,11 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Cache-Control", "no-store")
 
+	defer func() {
+		if c.release != nil {
+			c.release()
+		}
+	}()
 	defer a.logAccess(c, start)
 	defer a.recover(c)
 	if err := checkURL(r); err != nil {

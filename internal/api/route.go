@@ -1,9 +1,12 @@
 package api
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"reflect"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -73,6 +76,41 @@ func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func
 		}
 		return out, nil
 	})
+}
+
+// maxNoBody is what is read of a body where none is taken, to see whether it is empty or {}.
+const maxNoBody = 1 << 10
+
+// routeNoBody registers a handler for a method that usually has a body, without one. A body that
+// asks for something is refused rather than ignored.
+func routeNoBody[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func(context.Context, *call, *I) (*O, error)) {
+	route(a, scope, op, func(ctx context.Context, c *call, in *I) (*O, error) {
+		if err := noBody(c); err != nil {
+			return nil, err
+		}
+		return handle(ctx, c, in)
+	})
+}
+
+func noBody(c *call) error {
+	if c.r.ContentLength == 0 {
+		return nil
+	}
+	c.w.control.SetReadDeadline(time.Now().Add(readTimeout))
+	defer c.w.control.SetReadDeadline(time.Time{}) // as in readBody
+	data, err := io.ReadAll(io.LimitReader(c.r.Body, maxNoBody+1))
+	if err != nil {
+		return bodyError(err, maxNoBody)
+	}
+	if len(data) <= maxNoBody {
+		if data = bytes.TrimSpace(data); len(data) == 0 {
+			return nil
+		}
+		if inner, ok := bytes.CutPrefix(data, []byte("{")); ok && string(bytes.TrimSpace(inner)) == "}" {
+			return nil
+		}
+	}
+	return forebay.Invalid("body", "is not taken here; send none, or {}")
 }
 
 // routeBody registers a handler that takes a JSON object of at most limit bytes as its body.

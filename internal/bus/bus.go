@@ -37,8 +37,9 @@ type Service struct {
 	maxBytes int64
 	taken    func(ctx context.Context, tenant, name string) bool
 
-	mu     sync.RWMutex
-	queues map[string]store.MessageQueue // by their names in the store
+	mu      sync.RWMutex
+	queues  map[string]store.MessageQueue // by their names in the store
+	changes int                           // of queues, since the start
 }
 
 // New returns the service over the store.
@@ -87,13 +88,11 @@ func (s *Service) queue(ctx context.Context, tenant, name string) (store.Message
 	key := storeName(tenant, name)
 	s.mu.RLock()
 	q, ok := s.queues[key]
+	changes := s.changes
 	s.mu.RUnlock()
 	if ok {
 		return q, nil
 	}
-	// Held while reading, so that what is remembered is never older than a change.
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	q, found, err := s.store.MessageQueue(ctx, key)
 	if err != nil {
 		return q, err
@@ -101,8 +100,25 @@ func (s *Service) queue(ctx context.Context, tenant, name string) (store.Message
 	if !found {
 		return q, errNoQueue
 	}
-	s.queues[key] = q
+	s.remember(key, q, changes)
 	return q, nil
+}
+
+// remember keeps what was read of a queue, unless one has changed since: it may be older than that.
+func (s *Service) remember(key string, q store.MessageQueue, changes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changes == changes {
+		s.queues[key] = q
+	}
+}
+
+// changed forgets what is remembered of a queue, and what is being read now.
+func (s *Service) changed(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changes++
+	delete(s.queues, key)
 }
 
 // A lock token is what a receiver settles a delivery with: opaque to it, a sequence number and the

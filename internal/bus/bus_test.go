@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/store"
@@ -98,8 +99,8 @@ func TestUndeliver(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	cancel()
-	if err := b.undeliver(ctx, want, got); err != nil {
-		t.Fatal(err)
+	if handed, err := b.hand(ctx, want, got); !errors.Is(err, context.Canceled) || handed != nil {
+		t.Fatalf("handed %+v to a caller that left (%v)", handed, err)
 	}
 	again, err := b.Receive(t.Context(), "acme", "orders", forebay.ReceiveRequest{MaxMessages: 5, WaitSeconds: 10})
 	if err != nil || len(again) != 2 || again[0].DeliveryCount != 1 || *again[0].Body != "1" {
@@ -107,6 +108,63 @@ func TestUndeliver(t *testing.T) {
 	}
 	if err := b.Complete(t.Context(), "acme", "orders", tokenOf(got[0].Lock)); !errors.Is(err, forebay.ErrLockLost) {
 		t.Errorf("the lock given back settled: %v", err)
+	}
+
+	// A deferred message stays deferred.
+	if err := b.Defer(t.Context(), "acme", "orders", again[0].LockToken, forebay.Settlement{}); err != nil {
+		t.Fatal(err)
+	}
+	deferred := forebay.ReceiveRequest{DeferredSequenceNumbers: []int64{again[0].SequenceNumber}}
+	if got, err = b.store.ReceiveDeferred(t.Context(), want, deferred.DeferredSequenceNumbers); err != nil || len(got) != 1 {
+		t.Fatal(got, err)
+	}
+	if _, err := b.hand(ctx, want, got); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if again, err = b.Receive(t.Context(), "acme", "orders", deferred); err != nil || len(again) != 1 || again[0].State != forebay.MessageDeferred || again[0].DeliveryCount != 2 {
+		t.Errorf("received deferred %+v (%v)", again, err)
+	}
+}
+
+func TestErrorInMessage(t *testing.T) {
+	for field, want := range map[string]string{"": "messages[2]", "body": "messages[2].body"} {
+		err := inMessage(&forebay.Error{Code: forebay.CodeInvalidRequest, Field: field, Message: "is wrong"}, 2, 3)
+		var e *forebay.Error
+		if !errors.As(err, &e) || e.Field != want {
+			t.Errorf("field %q, want %q", e.Field, want)
+		}
+	}
+}
+
+// What is read of a queue while it changes is not remembered.
+func TestChangedQueueIsNotRemembered(t *testing.T) {
+	b := newService(t)
+	ctx := t.Context()
+	want := func(lock float64) {
+		t.Helper()
+		if q, err := b.Queue(ctx, "acme", "orders"); err != nil || q.LockSeconds != lock {
+			t.Errorf("lock of %v s, want %v (%v)", q.LockSeconds, lock, err)
+		}
+	}
+	want(60)
+	want(60) // from memory
+	if _, _, err := b.PutQueue(ctx, "acme", "orders", forebay.MessageQueueSettings{LockSeconds: 7}); err != nil {
+		t.Fatal(err)
+	}
+	// The stale read below began before the change and ends after it.
+	b.remember("acme/orders", store.MessageQueue{Lock: time.Minute}, b.changes-1)
+	want(7)
+	if err := b.DeleteQueue(ctx, "acme", "orders"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Queue(ctx, "acme", "orders"); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+		t.Errorf("a deleted queue: %v", err)
+	}
+	// Names that do not exist take no lock that the others need.
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if _, err := b.Queue(ctx, "acme", "none"); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+		t.Errorf("an unknown queue: %v", err)
 	}
 }
 

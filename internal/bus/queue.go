@@ -31,7 +31,9 @@ func (s *Service) PutQueue(ctx context.Context, tenant, name string, settings fo
 	if err != nil {
 		return q, false, err
 	}
-	stored, created, err := s.put(ctx, store.MessageQueue{Tenant: no, Name: storeName(tenant, name), Lock: seconds(lock), MaxDeliveries: deliveries})
+	wanted := store.MessageQueue{Tenant: no, Name: storeName(tenant, name), Lock: seconds(lock), MaxDeliveries: deliveries}
+	stored, created, err := s.store.PutMessageQueue(ctx, wanted, forebay.MaxMessageQueues)
+	s.changed(wanted.Name) // whatever became of it
 	if err != nil {
 		return q, false, err
 	}
@@ -40,17 +42,6 @@ func (s *Service) PutQueue(ctx context.Context, tenant, name string, settings fo
 }
 
 var errJobsQueue = &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Message: "this queue is for jobs, as configured; a queue of messages needs another name"}
-
-func (s *Service) put(ctx context.Context, q store.MessageQueue) (stored store.MessageQueue, created bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.queues, q.Name) // whatever becomes of the change
-	stored, created, err = s.store.PutMessageQueue(ctx, q, forebay.MaxMessageQueues)
-	if err == nil {
-		s.queues[q.Name] = stored
-	}
-	return stored, created, err
-}
 
 // Queue returns a queue and what stands in it.
 func (s *Service) Queue(ctx context.Context, tenant, name string) (forebay.MessageQueue, error) {
@@ -104,7 +95,8 @@ func (s *Service) DeleteQueue(ctx context.Context, tenant, name string) error {
 		}
 		return err
 	}
-	dropped, err := s.drop(ctx, q)
+	dropped, err := s.store.DropMessageQueue(ctx, q)
+	s.changed(q.Name)
 	if err != nil {
 		return err
 	}
@@ -112,11 +104,4 @@ func (s *Service) DeleteQueue(ctx context.Context, tenant, name string) error {
 		return errNoQueue
 	}
 	return s.store.PurgeDropped(context.WithoutCancel(ctx))
-}
-
-func (s *Service) drop(ctx context.Context, q store.MessageQueue) (bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.queues, q.Name)
-	return s.store.DropMessageQueue(ctx, q)
 }

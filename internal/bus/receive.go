@@ -47,6 +47,15 @@ func (s *Service) Receive(ctx context.Context, tenant, path string, req forebay.
 	if err != nil {
 		return nil, err
 	}
+	return s.hand(ctx, want, got)
+}
+
+// hand returns what was received, unless the caller left while it was served: nobody would ever see
+// these locks.
+func (s *Service) hand(ctx context.Context, want store.ReceiveRequest, got []store.Message) ([]forebay.Message, error) {
+	if ctx.Err() != nil && !want.Delete {
+		return nil, errors.Join(ctx.Err(), s.undeliver(ctx, want, got))
+	}
 	return messagesOf(got)
 }
 
@@ -77,20 +86,16 @@ func (s *Service) wait(ctx context.Context, want store.ReceiveRequest, limit tim
 	waiting, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	got, err := s.store.Receive(waiting, want)
-	if err != nil {
-		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-			return nil, nil
-		}
-		return nil, err
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return nil, nil
 	}
-	if ctx.Err() != nil && !want.Delete {
-		// The caller left while it was served: nobody will ever see these locks.
-		return nil, errors.Join(ctx.Err(), s.undeliver(ctx, want, got))
-	}
-	return got, nil
+	return got, err
 }
 
 func (s *Service) undeliver(ctx context.Context, want store.ReceiveRequest, messages []store.Message) error {
+	if len(messages) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undeliverTime)
 	defer cancel()
 	locks := make([]store.Lock, len(messages))
@@ -148,6 +153,9 @@ func messageOf(s *store.Message) (forebay.Message, error) {
 		m.Body = &body
 	} else {
 		m.BodyBase64 = s.Body
+		if m.BodyBase64 == nil { // nil would be no body
+			m.BodyBase64 = []byte{}
+		}
 	}
 	if s.Properties == nil {
 		return m, nil

@@ -47,7 +47,10 @@ func inMessage(err error, i, of int) error {
 		return err
 	}
 	in := *e
-	in.Field = fmt.Sprintf("messages[%d].%s", i, e.Field)
+	in.Field = fmt.Sprintf("messages[%d]", i)
+	if e.Field != "" {
+		in.Field += "." + e.Field
+	}
 	return &in
 }
 
@@ -81,6 +84,8 @@ func (s *Service) content(m *forebay.NewMessage) (c store.MessageContent, err er
 			return c, forebay.Invalid("body", "is not valid UTF-8; send bytes as body_base64")
 		}
 		c.Text, c.Body = true, []byte(*m.Body)
+	} else if m.BodyBase64 == nil {
+		c.Text, c.Body = true, []byte{}
 	}
 	if len(m.Properties) > 0 {
 		if err := m.Properties.Check(); err != nil {

@@ -1,0 +1,122 @@
+package api
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// slowClient is both ends of a connection whose client sends a part of its body after each pause. A
+// read past the deadline fails as it does on a socket.
+type slowClient struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+	body     *bytes.Reader
+	part     int
+	pause    time.Duration
+	arrived  int // of the part, not read yet
+}
+
+func (s *slowClient) SetReadDeadline(t time.Time) error { s.deadline = t; return nil }
+func (s *slowClient) Close() error                      { return nil }
+
+func (s *slowClient) Read(p []byte) (int, error) {
+	if s.arrived > 0 {
+		n, err := s.body.Read(p[:min(len(p), s.arrived)])
+		s.arrived -= n
+		return n, err
+	}
+	arrives := time.Now().Add(s.pause)
+	if !s.deadline.IsZero() && s.deadline.Before(arrives) {
+		<-time.After(time.Until(s.deadline))
+		return 0, os.ErrDeadlineExceeded
+	}
+	<-time.After(s.pause)
+	s.arrived = s.part
+	return s.Read(p)
+}
+
+// However much a body announces, its time grows with what arrives only.
+func TestBodiesKeepPace(t *testing.T) {
+	const size = 900 << 10
+	large := `{"task":"echo","input":"` + strings.Repeat("x", size) + `"}`
+	for _, c := range []struct {
+		name     string
+		part     int
+		pause    time.Duration
+		accepted bool
+		atMost   time.Duration // until it is refused
+	}{
+		{"just fast enough", 32 << 10, 500 * time.Millisecond, true, 0},
+		{"in large parts", 512 << 10, 20 * time.Second, true, 0},
+		{"nothing comes", 1, time.Hour, false, readTimeout},
+		{"trickling", 1 << 10, time.Second, false, 2 * readTimeout},
+		{"parts too far apart", 128 << 10, 31 * time.Second, false, readTimeout},
+		{"much at once, then nothing", 1, time.Hour, false, readTimeout},
+	} {
+		for _, path := range []string{"/v1/jobs", "/v1/jobs/bulk"} {
+			t.Run(c.name+path, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					a := New(Options{Service: instant{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20})
+					client := &slowClient{ResponseRecorder: httptest.NewRecorder(), body: bytes.NewReader([]byte(large)), part: c.part, pause: c.pause}
+					if strings.HasPrefix(c.name, "much at once") {
+						client.arrived = 512 << 10
+					}
+					r := httptest.NewRequest("POST", path, client)
+					r.ContentLength = int64(len(large))
+					begun := time.Now()
+					a.ServeHTTP(client, r)
+					took := time.Since(begun)
+					answer := client.Body.String()
+					if accepted := strings.Contains(answer, "job_1"); accepted != c.accepted {
+						t.Errorf("after %v: %.200s", took, answer)
+					}
+					if !c.accepted {
+						if !strings.Contains(answer, "did not arrive in time") {
+							t.Errorf("answered %.200s", answer)
+						}
+						// A bulk line may take bulkIdle for each part until it is large.
+						if path == "/v1/jobs" && took > c.atMost {
+							t.Errorf("it was given %v", took)
+						}
+					}
+					if !a.memory.TryAcquire(a.capacity) {
+						t.Error("memory was not given back")
+					}
+				})
+			})
+		}
+	}
+}
+
+// A line that is too long holds no memory while it is skipped.
+func TestSkippedLineHoldsNoMemory(t *testing.T) {
+	a := New(Options{Service: instant{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20})
+	r, w := io.Pipe()
+	done := make(chan *httptest.ResponseRecorder)
+	go func() {
+		recorder := httptest.NewRecorder()
+		a.ServeHTTP(recorder, httptest.NewRequest("POST", "/v1/jobs/bulk", r))
+		done <- recorder
+	}()
+	// A pipe's write ends when all of it was read: by then the limit is passed.
+	if _, err := w.Write(bytes.Repeat([]byte("x"), 3<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if !a.memory.TryAcquire(a.capacity) {
+		t.Error("the line still holds memory")
+	}
+	w.Close()
+	if answer := <-done; answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), string(forebay.CodePayloadTooLarge)) {
+		t.Errorf("answered %d %s", answer.Code, answer.Body)
+	}
+}

@@ -1,0 +1,294 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf16"
+
+	"github.com/forebayhq/forebay"
+)
+
+// decode reads one JSON object into a T. Unlike encoding/json it knows names in their own letter
+// case only, takes each once, refuses text that it could not keep, and says where in the body the
+// error is.
+func decode[T any](data []byte) (T, error) {
+	var v T
+	if err := checkBody(data); err != nil {
+		return v, err
+	}
+	data = data[skipSpace(data, 0):]
+	if data[0] != '{' {
+		return v, errNotObject
+	}
+	return v, decodeValue(reflect.ValueOf(&v).Elem(), "", data)
+}
+
+var rawType = reflect.TypeFor[json.RawMessage]()
+
+// decodeValue decodes valid JSON that begins at a value. path says where it stands in the body.
+func decodeValue(v reflect.Value, path string, data []byte) error {
+	t := v.Type()
+	_, decodesItself := v.Addr().Interface().(json.Unmarshaler)
+	switch {
+	case t == rawType:
+		v.SetBytes(bytes.Clone(data))
+		return nil
+	case data[0] == 'n': // null instead of a field is the absence of it, which is dealt with there
+		return mustBe(path, t)
+	case t.Kind() == reflect.Pointer:
+		v.Set(reflect.New(t.Elem()))
+		return decodeValue(v.Elem(), path, data)
+	case decodesItself:
+		return decodeLeaf(v, path, data)
+	case t.Kind() == reflect.Struct:
+		return decodeStruct(v, path, data)
+	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
+		return decodeSlice(v, path, data)
+	case t.Kind() == reflect.Map:
+		return decodeMap(v, path, data)
+	}
+	return decodeLeaf(v, path, data)
+}
+
+// decodeLeaf decodes what has no parts of its own here.
+func decodeLeaf(v reflect.Value, path string, data []byte) error {
+	if unpairedSurrogate(data) {
+		return errSurrogate(path)
+	}
+	if v.Kind() == reflect.Map {
+		if err := checkRepeats(path, data); err != nil {
+			return err
+		}
+	}
+	err := json.Unmarshal(data, v.Addr().Interface())
+	if ours, ok := errors.AsType[*forebay.Error](err); ok { // of a type that names its own field
+		in := *ours
+		if i := strings.LastIndexByte(path, '.'); i >= 0 {
+			in.Field = path[:i+1] + in.Field
+		}
+		return &in
+	}
+	if err != nil {
+		return mustBe(path, v.Type())
+	}
+	return nil
+}
+
+func decodeStruct(v reflect.Value, path string, data []byte) error {
+	if data[0] != '{' {
+		return mustBe(path, v.Type())
+	}
+	fields := fieldsOf(v.Type())
+	seen := make([]bool, len(fields))
+	return members(data, func(name string, value []byte) error {
+		field, ok := fields[name]
+		at := below(path, name)
+		if !ok {
+			return &forebay.Error{Code: forebay.CodeUnknownField, Field: at, Message: "is not a known field"}
+		}
+		if seen[field.number] {
+			return errTwice(at)
+		}
+		seen[field.number] = true
+		into := v.FieldByIndex(field.index)
+		if value[0] == 'n' && into.Type() != rawType {
+			return nil
+		}
+		if field.maxItems > 0 && value[0] == '[' {
+			items := 0
+			err := elements(value, func([]byte) error {
+				if items++; items > field.maxItems {
+					return forebay.Invalid(at, "may have at most %d items", field.maxItems)
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return decodeValue(into, at, value)
+	})
+}
+
+func decodeSlice(v reflect.Value, path string, data []byte) error {
+	if data[0] != '[' {
+		return mustBe(path, v.Type())
+	}
+	v.Set(reflect.MakeSlice(v.Type(), 0, 1))
+	return elements(data, func(value []byte) error {
+		item := reflect.New(v.Type().Elem()).Elem()
+		if err := decodeValue(item, fmt.Sprintf("%s[%d]", path, v.Len()), value); err != nil {
+			return err
+		}
+		v.Set(reflect.Append(v, item))
+		return nil
+	})
+}
+
+func decodeMap(v reflect.Value, path string, data []byte) error {
+	if data[0] != '{' {
+		return mustBe(path, v.Type())
+	}
+	if unpairedSurrogate(data) {
+		return errSurrogate(path)
+	}
+	if err := checkRepeats(path, data); err != nil {
+		return err
+	}
+	v.Set(reflect.MakeMap(v.Type()))
+	return members(data, func(name string, value []byte) error {
+		item := reflect.New(v.Type().Elem()).Elem()
+		if err := decodeValue(item, below(path, name), value); err != nil {
+			return err
+		}
+		v.SetMapIndex(reflect.ValueOf(name).Convert(v.Type().Key()), item)
+		return nil
+	})
+}
+
+// checkRepeats reports a name that is twice in an object, at any depth.
+func checkRepeats(path string, data []byte) error {
+	if data[0] != '{' {
+		return nil
+	}
+	seen := map[string]bool{}
+	return members(data, func(name string, value []byte) error {
+		if seen[name] {
+			return errTwice(below(path, name))
+		}
+		seen[name] = true
+		return checkRepeats(below(path, name), value)
+	})
+}
+
+func errTwice(path string) error { return forebay.Invalid(path, "is given twice") }
+
+func errSurrogate(path string) error {
+	return forebay.Invalid(bodyPath(path), "holds half of a surrogate pair (an escape from \\ud800 to \\udfff), which is no character")
+}
+
+func mustBe(path string, t reflect.Type) error {
+	return forebay.Invalid(bodyPath(path), "must be %s", kindName(t))
+}
+
+func kindName(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[time.Time]():
+		return wantTime
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
+		return "base64 in a string"
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return kindName(t.Elem())
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Slice, reflect.Array:
+		return "an array"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	default:
+		return "an integer in range"
+	}
+}
+
+func bodyPath(path string) string {
+	if path == "" {
+		return "body"
+	}
+	return path
+}
+
+// below is the path of a member of what stands at path.
+func below(path, name string) string {
+	if path == "" {
+		return bodyField(name)
+	}
+	return path + "." + shorten(name)
+}
+
+// field is a field of a struct by its name in JSON.
+type field struct {
+	number   int
+	index    []int
+	maxItems int // 0: any
+}
+
+var knownFields sync.Map // reflect.Type to map[string]field
+
+func fieldsOf(t reflect.Type) map[string]field {
+	if known, ok := knownFields.Load(t); ok {
+		return known.(map[string]field)
+	}
+	fields := map[string]field{}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" || name == "-" { // an embedded struct, whose fields are visible themselves
+			continue
+		}
+		maxItems, _ := strconv.Atoi(f.Tag.Get("maxItems"))
+		fields[name] = field{len(fields), f.Index, maxItems}
+	}
+	knownFields.Store(t, fields)
+	return fields
+}
+
+// elements visits the elements of the array that data, valid JSON, begins with.
+func elements(data []byte, visit func(value []byte) error) error {
+	i := skipSpace(data, 1)
+	for data[i] != ']' {
+		end := valueEnd(data, i)
+		if err := visit(data[i:end:end]); err != nil {
+			return err
+		}
+		i = skipSpace(data, end)
+		if data[i] == ',' {
+			i = skipSpace(data, i+1)
+		}
+	}
+	return nil
+}
+
+// unpairedSurrogate reports whether a string in valid JSON escapes half of a surrogate pair. The
+// standard decoder silently reads it as U+FFFD (RFC 8259 section 8.2).
+func unpairedSurrogate(data []byte) bool {
+	for {
+		i := bytes.IndexByte(data, '\\')
+		if i < 0 {
+			return false
+		}
+		first, length := escaped(data[i:])
+		data = data[i+length:]
+		if !utf16.IsSurrogate(first) {
+			continue
+		}
+		second, length := escaped(data)
+		if utf16.DecodeRune(first, second) == '\uFFFD' {
+			return true
+		}
+		data = data[length:]
+	}
+}
+
+// escaped returns the UTF-16 unit of an escape, 0 for anything but \uXXXX, and the bytes to go on by.
+func escaped(data []byte) (unit rune, length int) {
+	if len(data) < 6 || data[0] != '\\' || data[1] != 'u' {
+		return 0, min(2, len(data))
+	}
+	n, err := strconv.ParseUint(string(data[2:6]), 16, 16)
+	if err != nil {
+		return 0, 2
+	}
+	return rune(n), 6
+}

@@ -1,0 +1,164 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs"
+)
+
+// silent is a service with jobs that never change, for tenants named by their keys.
+type silent struct {
+	*jobs.Service
+	revoked atomic.Bool
+}
+
+func (s *silent) Authenticate(_ context.Context, key string) (forebay.Caller, bool, error) {
+	if s.revoked.Load() {
+		return forebay.Caller{}, false, forebay.Errorf(forebay.CodeUnauthorized, "revoked")
+	}
+	return forebay.Caller{KeyID: "k", Tenant: key, Scopes: forebay.Scopes}, false, nil
+}
+
+func (*silent) Watch(context.Context, string, string) (<-chan struct{}, func(), error) {
+	return nil, func() {}, nil
+}
+
+func (*silent) Events(_ context.Context, _, id string, _ int64) ([]forebay.Event, bool, error) {
+	if id == "none" {
+		return nil, false, forebay.ErrNotFound
+	}
+	return nil, false, nil
+}
+
+func (*silent) Wait(ctx context.Context, _, _ string, timeout time.Duration) (forebay.Job, error) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(timeout):
+	}
+	return forebay.Job{ID: "j"}, nil
+}
+
+func TestWaitersAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := New(Options{Service: &silent{}, Logger: slog.New(slog.DiscardHandler)})
+		get := func(ctx context.Context, tenant, path string) *httptest.ResponseRecorder {
+			r := httptest.NewRequestWithContext(ctx, "GET", path, nil)
+			r.Header.Set("Authorization", "Bearer "+tenant)
+			w := httptest.NewRecorder()
+			a.ServeHTTP(w, r)
+			return w
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		fill := func(tenant string) {
+			for i := range maxTenantWaiters {
+				path := "/v1/jobs/j/events"
+				if i%2 == 0 {
+					path = "/v1/jobs/j?wait=60s"
+				}
+				wg.Go(func() { get(ctx, tenant, path) })
+			}
+			synctest.Wait()
+		}
+		refused := func(tenant string) {
+			t.Helper()
+			for _, path := range []string{"/v1/jobs/j/events", "/v1/jobs/j?wait=1s"} {
+				w := get(ctx, tenant, path)
+				if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), string(forebay.CodeTooManyRequests)) {
+					t.Errorf("%s of %s was answered with %d %s", path, tenant, w.Code, w.Body)
+				}
+			}
+		}
+		fill("t0")
+		refused("t0")
+		if w := get(ctx, "t1", "/v1/jobs/j?wait=1ms"); w.Code != http.StatusOK {
+			t.Errorf("another tenant was answered with %d", w.Code)
+		}
+		for i := 1; i < maxWaiters/maxTenantWaiters; i++ {
+			fill(fmt.Sprintf("t%d", i))
+		}
+		refused("late")
+		cancel()
+		wg.Wait()
+		if w := get(t.Context(), "t0", "/v1/jobs/none/events"); w.Code != http.StatusNotFound {
+			t.Errorf("a job that is not there was answered with %d", w.Code)
+		}
+		if a.waiters.all != 0 || len(a.waiters.tenants) != 0 {
+			t.Errorf("left behind: %d, %v", a.waiters.all, a.waiters.tenants)
+		}
+	})
+}
+
+func (s *silent) PeekSetAside(_ context.Context, _, _ string, _ forebay.SetAside, id string) (forebay.SetAsideJob, error) {
+	if id == "none" {
+		return forebay.SetAsideJob{}, forebay.ErrNotFound
+	}
+	return forebay.SetAsideJob{}, nil
+}
+
+// A set-aside job may be as large as any input; reading it takes memory like one.
+func TestPeekingTakesMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := New(Options{Service: &silent{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20, MemoryBytes: 2 << 20})
+		peek := func(id string) int {
+			r := httptest.NewRequestWithContext(t.Context(), "GET", "/v1/queues/q/dead-letters/"+id, nil)
+			r.Header.Set("Authorization", "Bearer t")
+			w := httptest.NewRecorder()
+			a.ServeHTTP(w, r)
+			return w.Code
+		}
+		if !a.memory.TryAcquire(1<<20 + 1) {
+			t.Fatal("no memory")
+		}
+		if code := peek("j"); code != http.StatusServiceUnavailable {
+			t.Errorf("without memory: %d", code)
+		}
+		a.memory.Release(1<<20 + 1)
+		if found, missing := peek("j"), peek("none"); found != http.StatusOK || missing != http.StatusNotFound {
+			t.Errorf("with memory: %d, %d", found, missing)
+		}
+		if !a.memory.TryAcquire(a.capacity) {
+			t.Error("memory was not given back")
+		}
+	})
+}
+
+// A stream does not outlive the key that opened it.
+func TestRevokedKeyEndsStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := &silent{}
+		a := New(Options{Service: service, Logger: slog.New(slog.DiscardHandler)})
+		w := httptest.NewRecorder()
+		ended := make(chan time.Time, 1)
+		go func() {
+			r := httptest.NewRequestWithContext(t.Context(), "GET", "/v1/jobs/j/events", nil)
+			r.Header.Set("Authorization", "Bearer t")
+			a.ServeHTTP(w, r)
+			ended <- time.Now()
+		}()
+		<-time.After(heartbeat + time.Second)
+		synctest.Wait()
+		if len(ended) > 0 {
+			t.Fatal("the stream of a valid key ended")
+		}
+		service.revoked.Store(true)
+		revoked := time.Now()
+		if after := (<-ended).Sub(revoked); after > heartbeat {
+			t.Errorf("the stream went on for %v", after)
+		}
+		if n := strings.Count(w.Body.String(), ": heartbeat\n\n"); n != 1 {
+			t.Errorf("%d heartbeats: %q", n, w.Body)
+		}
+	})
+}
