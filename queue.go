@@ -72,9 +72,15 @@ type SetAsideFilter struct {
 	After         *time.Time `json:"after,omitempty" doc:"set aside at or after this time"`
 }
 
+// Empty reports whether the filter selects everything.
+func (f SetAsideFilter) Empty() bool {
+	return len(f.JobIDs) == 0 && f.Task == "" && f.Reason == "" && f.CorrelationID == "" && f.Before == nil && f.After == nil
+}
+
 // RedriveRequest sends set-aside jobs back as their next generation.
 type RedriveRequest struct {
 	Filter        SetAsideFilter `json:"filter,omitempty"`
+	All           bool           `json:"all,omitempty" doc:"must be true for an empty filter, but in a dry run"`
 	DryRun        bool           `json:"dry_run,omitempty"`
 	RatePerSecond float64        `json:"rate_per_second,omitempty" minimum:"0" doc:"spreads the new starts; 0: at once"`
 	Max           int            `json:"max,omitempty" minimum:"0" maximum:"100000" doc:"at most this many; 0: all"`

@@ -252,7 +252,7 @@ func redriveTwice(t *testing.T, s remote, want int) {
 	var group sync.WaitGroup
 	for i := range reports {
 		group.Go(func() {
-			if _, err := s.do(t.Context(), http.MethodPost, "/v1/queues/default/dead-letters/redrive", nil, map[string]any{}, &reports[i]); err != nil {
+			if _, err := s.do(t.Context(), http.MethodPost, "/v1/queues/default/dead-letters/redrive", nil, map[string]any{"all": true}, &reports[i]); err != nil {
 				t.Error(err)
 			}
 		})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"sync"
 	"time"
@@ -59,6 +60,10 @@ func (a *app) runBatch(ctx context.Context, o batchOptions) (err error) {
 	if o.out == "" {
 		return usagef("--output is required: the file for the results")
 	}
+	switch o.out {
+	case outputTable, outputJSON, outputJSONL:
+		return usagef("--output of batch run is the file for the results, such as results.jsonl; for a file of this name say ./%s", o.out)
+	}
 	if o.waiters < 1 || o.waiters > 1000 {
 		return usagef("--waiters must be 1 to 1000")
 	}
@@ -78,33 +83,46 @@ func (a *app) runBatch(ctx context.Context, o batchOptions) (err error) {
 		return &failure{exitConflict, "another batch run is writing " + o.out}
 	}
 	defer func() { err = errors.Join(err, os.Remove(lock.Path()), lock.Unlock()) }()
+	_, missing := os.Lstat(o.out)
 	results, err := openResults(o.out, file.id, file.lines)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, results.Close()) }()
-
+	defer func() {
+		err = errors.Join(err, results.Close())
+		if err != nil && len(results.done) == 0 && errors.Is(missing, fs.ErrNotExist) {
+			err = errors.Join(err, os.Remove(o.out)) // nothing came of it: leave nothing
+		}
+	}()
 	if err := a.reachable(ctx); err != nil {
-		return err
+		return a.unfinished(ctx, err, results, file)
 	}
 	b := &batchRun{api: api, file: file, results: results, bar: a.bar(file.jobs, len(results.done))}
 	b.changed = sync.NewCond(&b.mu)
 	err = b.run(ctx, o.waiters)
 	b.bar.finish()
 	if err != nil {
-		if ctx.Err() != nil {
-			return &failure{exitInterrupted, fmt.Sprintf("interrupted with %d of %d done; run the same command again to go on", len(results.done), file.jobs)}
-		}
-		return err
+		return a.unfinished(ctx, err, results, file)
 	}
 	if err := results.Sync(); err != nil {
-		return failf("cannot write %s: %s", o.out, cause(err))
+		return a.unfinished(ctx, failf("cannot write %s: %s", o.out, cause(err)), results, file)
 	}
 	fmt.Fprintf(a.err, "%d jobs: %d succeeded, %d did not\n", file.jobs, results.succeeded, file.jobs-results.succeeded)
 	if results.succeeded < file.jobs {
 		return &failure{code: exitFailed}
 	}
 	return nil
+}
+
+// unfinished says how far the run came, and that it can go on.
+func (a *app) unfinished(ctx context.Context, err error, results *resultsFile, file *batchFile) error {
+	if ctx.Err() != nil {
+		err = &failure{exitInterrupted, "interrupted"}
+	}
+	if a.exitCode(ctx, err) == exitUsage {
+		return err // the same command would meet it again
+	}
+	return a.advise(ctx, err, fmt.Sprintf("%d of %d done; run the same command again to go on", len(results.done), file.jobs))
 }
 
 // reachable finds out soon that a long run could not even begin.
@@ -319,23 +337,27 @@ func (b *batchRun) record(r batchResult) error {
 	return nil
 }
 
-// progress is a bar on terminals, and nothing elsewhere.
+// progress is a bar on terminals, and nothing elsewhere. It is about what this run has to do, so that
+// its rate and the time left are true after a resumption.
 type progress struct{ bar *progressbar.ProgressBar }
 
 func (a *app) bar(jobs, done int) *progress {
-	if !isTerminal(a.err) {
+	if !isTerminal(a.err) || jobs == done {
 		return &progress{}
 	}
-	bar := progressbar.NewOptions(jobs, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription("jobs"),
+	description := "jobs"
+	if done > 0 {
+		description = fmt.Sprintf("jobs (%d done before)", done)
+	}
+	bar := progressbar.NewOptions(jobs-done, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription(description),
 		progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("jobs"),
 		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth())
-	_ = bar.Set(done) // a terminal that cannot be written to is no reason to stop
 	return &progress{bar}
 }
 
 func (p *progress) add() {
 	if p.bar != nil {
-		_ = p.bar.Add(1)
+		_ = p.bar.Add(1) // a terminal that cannot be written to is no reason to stop
 	}
 }
 

@@ -259,6 +259,17 @@ func TestBatchFileErrors(t *testing.T) {
 	}
 }
 
+func TestBatchWithoutAServer(t *testing.T) {
+	file, out := batchFileOf(t, 3)
+	got := command{url: "http://127.0.0.1:1"}.run(t.Context(), "batch", "run", file, "-o", out, "--task", "chat")
+	if got.code != exitUnavailable || !strings.HasSuffix(got.err, "; 0 of 3 done; run the same command again to go on\n") {
+		t.Errorf("%+v", got)
+	}
+	if _, err := os.Stat(out); !os.IsNotExist(err) {
+		t.Errorf("an output file is left: %v", err)
+	}
+}
+
 func TestBatchOutputOfAnotherFile(t *testing.T) {
 	file, out := batchFileOf(t, 3)
 	_, url := newFakeServer(t)

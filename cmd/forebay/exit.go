@@ -95,6 +95,11 @@ func lines(ctx context.Context, err error) []string {
 	return []string{strings.ReplaceAll(message, "\n", "; ")}
 }
 
+// advise adds to an error what to do about it. It stays one line with the same exit code.
+func (a *app) advise(ctx context.Context, err error, advice string) error {
+	return &failure{a.exitCode(ctx, err), strings.Join(append(lines(ctx, err), advice), "; ")}
+}
+
 func (a *app) exitCode(ctx context.Context, err error) int {
 	if e, ok := errors.AsType[*failure](err); ok {
 		return e.code

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,17 +42,36 @@ func (a *app) newClient(retryTime time.Duration) (*client.Client, error) {
 }
 
 // readFile reads a file, or standard input for "-".
-func (a *app) readFile(name string, limit int64) ([]byte, error) {
-	r := a.in
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, usagef("cannot read %s: %s", name, cause(err))
+func (a *app) readFile(ctx context.Context, name string, limit int64) ([]byte, error) {
+	if name == "-" {
+		if isTerminal(a.in) {
+			fmt.Fprintln(a.err, "reading standard input; end with Ctrl-D")
 		}
-		defer f.Close()
-		r = f
+		return read(ctx, a.in, "standard input", limit)
 	}
-	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, usagef("cannot read %s: %s", name, cause(err))
+	}
+	defer f.Close()
+	return read(ctx, f, name, limit)
+}
+
+// read reads all there is, or ends with the context. Nothing wakes a read from a terminal or a pipe:
+// then it is left to the end of the process.
+func read(ctx context.Context, r io.Reader, name string, limit int64) ([]byte, error) {
+	var data []byte
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		data, err = io.ReadAll(io.LimitReader(r, limit+1))
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	switch {
 	case err != nil:
 		return nil, usagef("cannot read %s: %s", name, cause(err))
@@ -60,6 +80,9 @@ func (a *app) readFile(name string, limit int64) ([]byte, error) {
 	}
 	return data, nil
 }
+
+// namesJSON reports whether a file holds JSON, going by its name.
+func namesJSON(file string) bool { return strings.HasSuffix(file, ".json") }
 
 // cause is what is wrong with a file, without its path.
 func cause(err error) error {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,16 +25,26 @@ carry one.`, a.keysCreate(&source), a.keysList(&source), a.keysRevoke(&source))
 	return c
 }
 
-// withKeys runs do on the configured database's keys.
-func (a *app) withKeys(ctx context.Context, source *config.Source, do func(keyService) error) (err error) {
+// withKeys runs do on the configured database's keys. Only create may make a database.
+func (a *app) withKeys(ctx context.Context, source *config.Source, create bool, do func(keyService) error) (err error) {
 	source.Environ = a.environ
 	loaded, err := config.Load(*source)
 	if err != nil {
 		return err
 	}
-	keys, done, err := openService(ctx, loaded.Options.Database)
+	database := loaded.Options.WithDefaults().Database
+	path, isFile := strings.CutPrefix(database, "sqlite:")
+	_, missing := os.Stat(strings.TrimPrefix(path, "//"))
+	isNew := isFile && path != "" && errors.Is(missing, fs.ErrNotExist)
+	if isNew && !create {
+		return &failure{exitStorage, fmt.Sprintf("there is no database %s; name it by --database or --config", path)}
+	}
+	keys, done, err := openService(ctx, database)
 	if err != nil {
 		return err
+	}
+	if isNew {
+		fmt.Fprintf(a.err, "Made a new database, %s; the server must use the same.\n", path)
 	}
 	defer func() { err = errors.Join(err, done()) }()
 	return do(keys)
@@ -55,7 +68,7 @@ func (a *app) keysCreate(source *config.Source) *cobra.Command {
 			for i, name := range names {
 				scopes[i] = forebay.Scope(name)
 			}
-			return a.withKeys(c.Context(), source, func(keys keyService) error {
+			return a.withKeys(c.Context(), source, true, func(keys keyService) error {
 				key, err := keys.Create(c.Context(), tenant, scopes, at)
 				if err != nil {
 					return err
@@ -83,7 +96,7 @@ func (a *app) keysList(source *config.Source) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List API keys, oldest first", Args: arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.withKeys(c.Context(), source, func(keys keyService) error {
+			return a.withKeys(c.Context(), source, false, func(keys keyService) error {
 				list, err := keys.List(c.Context())
 				if err != nil {
 					return err
@@ -116,7 +129,7 @@ func (a *app) keysRevoke(source *config.Source) *cobra.Command {
 		Use: "revoke KEY_ID", Short: "Make an API key useless", Args: arguments(1, "KEY_ID"),
 		Long: "Make an API key useless. A running server refuses it within a second.",
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.withKeys(c.Context(), source, func(keys keyService) error {
+			return a.withKeys(c.Context(), source, false, func(keys keyService) error {
 				key, err := keys.Revoke(c.Context(), args[0])
 				if err != nil {
 					return err

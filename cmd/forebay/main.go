@@ -67,6 +67,12 @@ Start a server, submit a job and see its result:
 	flags.StringVar(&a.url, "url", "", "address of the server (FOREBAY_URL; default http://127.0.0.1:8080)")
 	flags.StringVar(&a.key, "key", "", "API key; better in FOREBAY_API_KEY, where no other user sees it")
 	flags.StringVarP(&a.output, "output", "o", "table", "how to print: table, json or jsonl")
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "help" {
+			c.Run, c.RunE = nil, help
+		}
+	}
 	// Groups can be run only to say what is wrong; that is no way to use them.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 	return root
@@ -88,6 +94,21 @@ func (a *app) group(use, short, long string, commands ...*cobra.Command) *cobra.
 	c.SuggestionsMinimumDistance = 2
 	c.AddCommand(commands...)
 	return c
+}
+
+// help is cobra's command, except that a topic there is not is an error.
+func help(c *cobra.Command, args []string) error {
+	topic, rest, err := c.Root().Find(args)
+	switch {
+	case err != nil:
+		return usagef("%s", err)
+	case len(rest) > 0 && topic.HasSubCommands() && topic.RunE != nil:
+		return topic.RunE(topic, rest)
+	case len(rest) > 0:
+		return usagef("unexpected argument %q; see %s --help", rest[0], topic.CommandPath())
+	}
+	topic.InitDefaultHelpFlag()
+	return topic.Help()
 }
 
 // arguments checks the number of arguments: the first needed are required, the other names optional.

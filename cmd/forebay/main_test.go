@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -134,7 +135,13 @@ func TestUsageErrors(t *testing.T) {
 		{"submit chat --input a --deadline soon", "--deadline must be a duration"},
 		{"submit chat --input a --deadline -5m", "--deadline must be a duration"},
 		{"dlq redrive", "name jobs, select them by flags, or say --all"},
-		{"dlq redrive job_1 --all", "name jobs, select them by flags, or say --all"},
+		{"dlq redrive job_1 --all", "--all and a selection exclude each other"},
+		{"dlq purge --all --reason x", "--all and a selection exclude each other"},
+		{"report retries --since=", "--since must be a duration"},
+		{"batch run x -o json", "for a file of this name say ./json"},
+		{"help nope", `unknown command "nope"; see forebay --help`},
+		{"help jobs lst", `did you mean "forebay jobs list"?`},
+		{"help jobs get x", `unexpected argument "x"`},
 		{"dlq redrive --task t --set-task u", "only exactly one job can be changed"},
 		{"quarantine purge", "name jobs, select them by flags, or say --all"},
 		{"report retries --since yesterday", "--since must be a duration"},
@@ -198,6 +205,78 @@ func TestUnreachableAndInterrupted(t *testing.T) {
 	cancel()
 	if got := (command{url: server.URL}).run(ctx, "jobs", "list"); got.code != exitInterrupted || got.err != "forebay: interrupted\n" {
 		t.Errorf("exit code %d, error %q", got.code, got.err)
+	}
+}
+
+func TestInterruptedWhileReadingStandardInput(t *testing.T) {
+	in, writer := io.Pipe() // nobody writes
+	defer writer.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stderr bytes.Buffer
+	a := &app{in: in, out: io.Discard, err: &stderr, now: time.Now, zone: time.UTC}
+	if code := a.run(ctx, []string{"submit", "chat", "-"}); code != exitInterrupted || stderr.String() != "forebay: interrupted\n" {
+		t.Errorf("exit code %d, error %q", code, stderr.String())
+	}
+}
+
+func TestLostServerNamesTheJob(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			w.WriteHeader(http.StatusAccepted)
+			json.NewEncoder(w).Encode(forebay.Job{ID: "job_1", Status: forebay.StatusQueued})
+			return
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusForbidden)
+		json.NewEncoder(w).Encode(map[string]any{"code": forebay.CodeForbidden, "detail": "no"})
+	}))
+	defer server.Close()
+	got := command{url: server.URL}.run(t.Context(), "submit", "chat", "--input", "x", "--wait")
+	if got.code != exitUnauthorized || got.err != "forebay: no; the job is on disk: forebay jobs get job_1\n" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestNamedJobThatIsNotSetAside(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{}`)) }))
+	defer server.Close()
+	for _, verb := range []string{"redrive", "purge"} {
+		got := command{url: server.URL}.run(t.Context(), "dlq", verb, "job_1")
+		if got.code != exitNotFound || got.out != "" || !strings.Contains(got.err, "job_1 is not a dead-letter job of queue default") {
+			t.Errorf("%s: %+v", verb, got)
+		}
+	}
+}
+
+func TestRedriveTakesAJSONFileAsJSON(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "fixed.json")
+	if err := os.WriteFile(file, []byte(`{"text":"x"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var req forebay.RedriveRequest
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		json.NewDecoder(r.Body).Decode(&req)
+		w.Write([]byte(`{"matched":1,"redriven":1}`))
+	}))
+	defer server.Close()
+	got := command{url: server.URL}.run(t.Context(), "dlq", "redrive", "job_1", "--set-input-file", file)
+	if got.code != exitOK || req.Edit == nil || string(req.Edit.Input) != `{"text":"x"}` {
+		t.Errorf("%+v sent %+v", got, req.Edit)
+	}
+}
+
+func TestKeysOfNoDatabase(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "none.db")
+	for _, args := range []string{"keys list", "keys revoke key_1"} {
+		got := command{}.run(t.Context(), append(strings.Fields(args), "--database", "sqlite:"+file)...)
+		if _, err := os.Stat(file); got.code != exitStorage || !os.IsNotExist(err) {
+			t.Errorf("%s: %+v, file: %v", args, got, err)
+		}
+	}
+	got := command{}.run(t.Context(), "keys", "create", "--database", "sqlite:"+file)
+	if got.code != exitOK || !strings.Contains(got.err, "Made a new database, "+file) {
+		t.Errorf("create: %+v", got)
 	}
 }
 

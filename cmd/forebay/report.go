@@ -22,6 +22,9 @@ func (a *app) reports() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if from == nil {
+				return usagef("--since must be a duration such as 7d, or a time")
+			}
 			to, err := a.parseTime("until", until, true)
 			if err != nil {
 				return err

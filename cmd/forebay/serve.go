@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -66,6 +67,9 @@ func (a *app) runServer(ctx context.Context, source config.Source, workerOnly bo
 	for _, note := range loaded.Notes {
 		o.Logger.Info(note) //nolint:sloglint // one of a few fixed sentences
 	}
+	if simulated(o) {
+		o.Logger.Warn("all deployments are simulated: no real model is called")
+	}
 	server.TuneRuntime(o)
 	s, err := server.New(o)
 	if err != nil {
@@ -75,6 +79,10 @@ func (a *app) runServer(ctx context.Context, source config.Source, workerOnly bo
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil
+}
+
+func simulated(o server.Options) bool {
+	return !slices.ContainsFunc(o.WithDefaults().Deployments, func(d server.Deployment) bool { return d.Provider != server.ProviderSim })
 }
 
 func isTerminal(w any) bool {

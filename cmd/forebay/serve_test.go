@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/server"
 )
 
 // startServer runs the serve command on a new database. stop ends it as a signal does and returns its
@@ -226,5 +227,17 @@ func TestDoctorOnAFreshFolder(t *testing.T) {
 	missing := command{}.run(t.Context(), "doctor", "--database", "sqlite:/nowhere/forebay.db", "--listen", "127.0.0.1:0")
 	if missing.code != exitStorage || !strings.Contains(missing.out, "WRONG") {
 		t.Errorf("folder that does not exist: %+v", missing)
+	}
+}
+
+func TestSimulated(t *testing.T) {
+	sim, real := server.Deployment{Provider: server.ProviderSim}, server.Deployment{Provider: server.ProviderOpenAI}
+	for _, c := range []struct {
+		deployments []server.Deployment
+		want        bool
+	}{{nil, true}, {[]server.Deployment{sim}, true}, {[]server.Deployment{sim, real}, false}} {
+		if got := simulated(server.Options{Deployments: c.deployments}); got != c.want {
+			t.Errorf("%v: %v", c.deployments, got)
+		}
 	}
 }

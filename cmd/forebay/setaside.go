@@ -77,6 +77,25 @@ func (f *filterFlags) get() (filter forebay.SetAsideFilter, selects bool, err er
 	return filter, selects, nil
 }
 
+// selection wants either something in particular or everything.
+func selection(selects, everything bool) error {
+	switch {
+	case selects && everything:
+		return usagef("--all and a selection exclude each other")
+	case !selects && !everything:
+		return usagef("name jobs, select them by flags, or say --all")
+	}
+	return nil
+}
+
+// none is the error when jobs were named and not one of them was there.
+func (s *setAsideCommands) none(f *filterFlags) error {
+	if len(f.filter.JobIDs) == 1 {
+		return &failure{exitNotFound, fmt.Sprintf("%s is not a %s job of queue %s that the selection matches", f.filter.JobIDs[0], s.name, f.queue)}
+	}
+	return &failure{exitNotFound, fmt.Sprintf("none of the %d named jobs is a %s job of queue %s that the selection matches", len(f.filter.JobIDs), s.name, f.queue)}
+}
+
 func (s *setAsideCommands) list() *cobra.Command {
 	var limit int
 	c := &cobra.Command{
@@ -180,7 +199,7 @@ changed.`,
 	flags.Float64Var(&req.RatePerSecond, "rate", 0, "new starts a second; 0: at once")
 	flags.IntVar(&req.Max, "max", 0, "at most this many; 0: all selected")
 	flags.StringVar(&inputText, "set-input", "", "one job: replace the input")
-	flags.StringVar(&inputFile, "set-input-file", "", "one job: replace the input by a file's content; - is standard input")
+	flags.StringVar(&inputFile, "set-input-file", "", "one job: replace the input by a file's content, JSON if its name ends in .json; - is standard input")
 	flags.BoolVar(&isJSON, "json", false, "the new input is JSON, not text")
 	flags.StringVar(&task, "set-task", "", "one job: replace the task")
 	flags.IntVar(&attempts, "set-max-attempts", 0, "one job: replace the number of attempts")
@@ -190,10 +209,10 @@ changed.`,
 		if err != nil {
 			return err
 		}
-		if selects == everything {
-			return usagef("name jobs, select them by flags, or say --all")
+		if err := selection(selects, everything); err != nil {
+			return err
 		}
-		req.Filter = filter
+		req.Filter, req.All = filter, everything
 		if req.Edit, err = s.app.edit(c, inputText, inputFile, isJSON, task, attempts); err != nil {
 			return err
 		}
@@ -207,6 +226,9 @@ changed.`,
 		report, err := place.Redrive(c.Context(), req)
 		if err != nil {
 			return ofQueue(err)
+		}
+		if len(filter.JobIDs) > 0 && report.Matched == 0 {
+			return s.none(f)
 		}
 		return s.app.printRedrive(report)
 	}
@@ -222,10 +244,10 @@ func (a *app) edit(c *cobra.Command, inputText, inputFile string, isJSON bool, t
 			return nil, usagef("give the new input once: by --set-input or --set-input-file")
 		}
 		var err error
-		if data, err = a.readFile(inputFile, maxInputBytes); err != nil {
+		if data, err = a.readFile(c.Context(), inputFile, maxInputBytes); err != nil {
 			return nil, err
 		}
-		given = true
+		given, isJSON = true, isJSON || namesJSON(inputFile)
 	}
 	if given {
 		var err error
@@ -272,8 +294,8 @@ func (s *setAsideCommands) purge() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if selects == everything {
-			return usagef("name jobs, select them by flags, or say --all")
+		if err := selection(selects, everything); err != nil {
+			return err
 		}
 		place, err := s.of(f.queue)
 		if err != nil {
@@ -282,6 +304,9 @@ func (s *setAsideCommands) purge() *cobra.Command {
 		report, err := place.Purge(c.Context(), filter)
 		if err != nil {
 			return ofQueue(err)
+		}
+		if len(filter.JobIDs) > 0 && report.Purged == 0 {
+			return s.none(f)
 		}
 		return s.app.printOne(report, [][2]string{{"purged", strconv.Itoa(report.Purged)}})
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -86,13 +85,13 @@ func (f *submitFlags) request(a *app, c *cobra.Command, task string) (forebay.Su
 	case changed("input"):
 		data = []byte(f.input)
 	case f.file != "":
-		if data, err = a.readFile(f.file, maxInputBytes); err != nil {
+		if data, err = a.readFile(c.Context(), f.file, maxInputBytes); err != nil {
 			return req, err
 		}
 	default:
 		return req, usagef("the input is missing; give it by --input, --file or -")
 	}
-	if req.Input, err = asInput(data, f.json || strings.HasSuffix(f.file, ".json")); err != nil {
+	if req.Input, err = asInput(data, f.json || namesJSON(f.file)); err != nil {
 		return req, err
 	}
 	if changed("priority") {
@@ -142,7 +141,7 @@ func (a *app) submitOne(ctx context.Context, req forebay.SubmitRequest, wait boo
 		if ctx.Err() != nil {
 			return &failure{exitInterrupted, "interrupted; the job goes on: forebay jobs get " + id}
 		}
-		return err
+		return a.advise(ctx, err, "the job is on disk: forebay jobs get "+id)
 	}
 	if a.output != outputTable {
 		if err := a.printJob(job); err != nil {
@@ -150,7 +149,7 @@ func (a *app) submitOne(ctx context.Context, req forebay.SubmitRequest, wait boo
 		}
 	} else if job.Status == forebay.StatusSucceeded {
 		if err := a.printResult(ctx, api, job); err != nil {
-			return err
+			return a.advise(ctx, err, "the job has succeeded: forebay jobs result "+id)
 		}
 	}
 	return ended(job)

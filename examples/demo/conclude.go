@@ -59,8 +59,21 @@ func (d *demo) conclude(ctx context.Context) error {
 	if wrong > 0 {
 		return fmt.Errorf("%d jobs did not end as they should", wrong)
 	}
-	fmt.Printf("\nEvery job ended as it should, through %d kill.\n", d.kills)
+	fmt.Printf("\nEvery job ended as it should, through %s.\n", d.survived())
 	return nil
+}
+
+// survived names what was broken on the way.
+func (d *demo) survived() string {
+	switch {
+	case d.brownedOut && d.killed:
+		return "a brown-out and a kill -9"
+	case d.killed:
+		return "a kill -9"
+	case d.brownedOut:
+		return "a brown-out"
+	}
+	return "random faults"
 }
 
 func (d *demo) deadLetters(ctx context.Context) error {
@@ -90,17 +103,34 @@ func (d *demo) samples(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			fmt.Printf("  %s of %s: %s\n", task, job.Metadata["document"], excerpt(full.Result))
+			fmt.Printf("  %s of %s: %s\n", task, job.Metadata["document"], readable(full.Result))
 			break
 		}
 	}
 	return nil
 }
 
-// excerpt is the beginning of a result, on one line.
-func excerpt(result json.RawMessage) string {
+// readable is a result as a person would tell it: a summary's text, how many vectors, or else its JSON.
+func readable(result json.RawMessage) string {
+	var known struct {
+		Summary    string      `json:"summary"`
+		Embeddings [][]float64 `json:"embeddings"`
+	}
+	switch err := json.Unmarshal(result, &known); {
+	case err == nil && known.Summary != "":
+		return excerpt(known.Summary)
+	case err == nil && len(known.Embeddings) == 1:
+		return fmt.Sprintf("1 vector of %d numbers", len(known.Embeddings[0]))
+	case err == nil && len(known.Embeddings) > 1:
+		return fmt.Sprintf("%d vectors of %d numbers", len(known.Embeddings), len(known.Embeddings[0]))
+	}
+	return excerpt(string(result))
+}
+
+// excerpt is the beginning of a text, on one line.
+func excerpt(text string) string {
 	const most = 240
-	text := strings.Join(strings.Fields(string(result)), " ")
+	text = strings.Join(strings.Fields(text), " ")
 	if runes := []rune(text); len(runes) > most {
 		text = string(runes[:most]) + "…"
 	}

@@ -21,7 +21,8 @@ type demo struct {
 	jobs   []string // ids
 	start  time.Time
 	done   int
-	kills  int
+
+	brownedOut, killed bool
 }
 
 var tasks = []string{"summarize", "classify", "embed"}
@@ -58,14 +59,14 @@ func (d *demo) submit(ctx context.Context) error {
 		}
 		d.jobs = append(d.jobs, result.Job.ID)
 	}
-	fmt.Printf("%d jobs are on disk after %s. Now the model gets worse.\n", len(d.jobs), time.Since(d.start).Round(time.Millisecond))
+	fmt.Printf("%d jobs are on disk after %s.\n", len(d.jobs), time.Since(d.start).Round(time.Millisecond))
 	return nil
 }
 
 // follow shows progress until every job has ended, with a brown-out and a kill on the way.
 func (d *demo) follow(ctx context.Context) error {
 	var calm json.RawMessage
-	brownedOut, killed := time.Time{}, false
+	var since time.Time // the beginning of the brown-out
 	for {
 		if err := d.progress(ctx); err != nil {
 			return err
@@ -75,23 +76,22 @@ func (d *demo) follow(ctx context.Context) error {
 		case d.done == total:
 			d.line("")
 			return nil
-		case brownedOut.IsZero() && d.done > total/5:
+		case !d.brownedOut && d.done > total/5:
 			var err error
 			if calm, err = d.brownOut(ctx); err != nil {
 				return err
 			}
-			brownedOut = time.Now()
-		case calm != nil && time.Since(brownedOut) > 4*time.Second:
+			d.brownedOut, since = true, time.Now()
+		case calm != nil && time.Since(since) > 4*time.Second:
 			d.say("The model recovers.")
 			if err := d.server.client.SetSimFaults(ctx, "simulated", calm); err != nil {
 				return err
 			}
 			calm = nil
-		case !killed && calm == nil && d.done > total/2:
-			killed = true
+		case !d.killed && calm == nil && d.done > total/2:
+			d.killed = true
 			d.say("kill -9: the server dies in the middle of its calls. It is started again on the same file.")
 			d.server.kill()
-			d.kills++
 			if err := d.server.start(ctx); err != nil {
 				return err
 			}
@@ -106,7 +106,7 @@ func (d *demo) follow(ctx context.Context) error {
 
 // brownOut makes most calls fail and returns how things were before.
 func (d *demo) brownOut(ctx context.Context) (before json.RawMessage, err error) {
-	d.say("A brown-out: for four seconds, most calls fail with 503.")
+	d.say("Now the model gets worse. A brown-out: for four seconds, most calls fail with 503.")
 	if before, err = d.server.client.SimFaults(ctx, "simulated"); err != nil {
 		return nil, err
 	}

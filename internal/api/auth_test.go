@@ -125,7 +125,7 @@ func TestTenantsAreApart(t *testing.T) {
 			t.Errorf("%s shows another tenant's job: %s", path, r.body)
 		}
 	}
-	if got := into[forebay.RedriveReport](t, f.do("POST", dlq+"/redrive", `{}`), 200); got.Matched != 0 {
+	if got := into[forebay.RedriveReport](t, f.do("POST", dlq+"/redrive", `{"all":true}`), 200); got.Matched != 0 {
 		t.Errorf("redrive matched %+v", got)
 	}
 	if got := into[forebay.PurgeReport](t, f.do("POST", dlq+"/purge", `{"all":true}`), 200); got.Purged != 0 {

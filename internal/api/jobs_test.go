@@ -175,6 +175,7 @@ func TestSetAside(t *testing.T) {
 	wantProblem(t, f.do("POST", base+"/purge", ``), http.StatusBadRequest, forebay.CodeInvalidJSON)
 	wantProblem(t, f.do("POST", base+"/purge", `{"al":true}`), http.StatusUnprocessableEntity, forebay.CodeUnknownField)
 	wantProblem(t, f.do("POST", base+"/redrive", `{"filter":{"job_ids":[]}}`), http.StatusUnprocessableEntity, forebay.CodeInvalidRequest)
+	wantProblem(t, f.do("POST", base+"/redrive", `{}`), http.StatusUnprocessableEntity, forebay.CodeInvalidRequest)
 	wantProblem(t, f.do("POST", base+"/redrive", `{"edit":{"input":1}}`), http.StatusUnprocessableEntity, forebay.CodeInvalidRequest)
 	if p := wantProblem(t, f.do("POST", base+"/redrive", `{"filter":{"before":"yesterday"}}`), http.StatusUnprocessableEntity, forebay.CodeInvalidRequest); !strings.Contains(p.Detail, "RFC 3339") {
 		t.Errorf("detail %q", p.Detail)

@@ -136,6 +136,10 @@ func (s *Service) RedriveSetAside(ctx context.Context, tenant, queue string, whe
 
 func checkRedrive(req forebay.RedriveRequest) error {
 	switch {
+	case req.Filter.Empty() && !req.All && !req.DryRun:
+		return forebay.Invalid("filter", "is empty; to redrive everything, say \"all\": true")
+	case !req.Filter.Empty() && req.All:
+		return forebay.Invalid("all", "and a filter exclude each other")
 	case req.RatePerSecond < 0 || req.RatePerSecond > 0 && req.RatePerSecond < 0.001 || req.RatePerSecond > 1e6:
 		return forebay.Invalid("rate_per_second", "goes from 0.001 to 1000000, or is 0 for all at once")
 	case req.Max < 0:
