@@ -6,7 +6,7 @@ import (
 )
 
 // TuneRuntime sets the garbage collector for a program that does nothing but serve: it collects more
-// seldom than Go's default, which takes a sixth off the processor time of a job, and keeps to a soft
+// seldom than Go's default, which takes about a seventh off the processor time of a job, and keeps to a soft
 // memory limit. GOGC and GOMEMLIMIT win when they are set.
 func TuneRuntime(o Options) {
 	const percent = 400

@@ -175,8 +175,15 @@ func (e *endpoint) post(ctx context.Context, url string, body []byte, texts func
 	return callError(err)
 }
 
+// smallBody is what is sent at once: the transport writes a body that it can see to be in memory
+// together with the header, in one packet. A larger one is watched while it is sent.
+const smallBody = 64 << 10
+
 func (e *endpoint) do(ctx context.Context, url string, body []byte, texts func() []string, w *watch, handle func(answer) error) error {
 	reader := func() io.ReadCloser {
+		if len(body) <= smallBody {
+			return io.NopCloser(bytes.NewReader(body))
+		}
 		return io.NopCloser(watchedReader{bytes.NewReader(body), w})
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, reader())
