@@ -7,7 +7,6 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"reflect"
 	"strconv"
 	"time"
 
@@ -200,7 +199,7 @@ func (s SetAside) Purge(ctx context.Context, f forebay.SetAsideFilter) (forebay.
 		Filter *forebay.SetAsideFilter `json:"filter,omitempty"`
 		All    bool                    `json:"all,omitempty"`
 	}
-	if reflect.ValueOf(f).IsZero() {
+	if f.Empty() {
 		body.All = true
 	} else {
 		body.Filter = &f

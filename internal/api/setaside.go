@@ -118,10 +118,13 @@ func (req purgeRequest) check() (forebay.SetAsideFilter, error) {
 	if req.All {
 		return f, forebay.Invalid("body", "must hold a filter or all: true, not both")
 	}
-	if f.JobIDs == nil && f.Task == "" && f.Reason == "" && f.CorrelationID == "" && f.Before == nil && f.After == nil {
+	if err := checkFilter(f); err != nil {
+		return f, err
+	}
+	if f.Empty() {
 		return f, forebay.Invalid("filter", "selects nothing in particular; to purge everything say all: true instead")
 	}
-	return f, checkFilter(f)
+	return f, nil
 }
 
 // checkFilter refuses a list of ids that is there but empty: it was meant to select nothing, and
