@@ -60,6 +60,7 @@ const (
 	crashPlaces     = 16
 	crashBacklog    = 60 // jobs that are submitted and not called yet
 	crashFollowed   = 25 // one job of so many has a client that follows its events
+	crashLooks      = 10 // times that jobs are looked at between two disturbances, at least
 )
 
 // crash is one run of the crash test.
@@ -179,11 +180,13 @@ func (c *crash) disturb() *process {
 	draw := c.random(1)
 	p := c.launch()
 	for i, d := range c.plan {
+		seen := c.looks.Load()
 		if d == killIt && draw.IntN(5) == 0 { // while the server starts
 			c.pause(time.Duration(draw.IntN(100)) * time.Millisecond)
 		} else {
 			from, to := c.total*9/10*i/len(c.plan), c.total*9/10*(i+1)/len(c.plan)
 			c.awaitCalls(p, from+draw.IntN(to-from))
+			c.awaitLooks(p, seen+crashLooks)
 			c.pause(time.Duration(draw.IntN(50)) * time.Millisecond)
 		}
 		switch d {
@@ -209,6 +212,18 @@ func (c *crash) awaitCalls(p *process, calls int) {
 	defer cancel()
 	if err := c.model.Await(ctx, func(s loopback.Stats) bool { return s.Calls >= calls }); err != nil {
 		c.Fatalf("only %d of %d calls: %s: %s", c.model.Stats().Calls, calls, err, p.stderr)
+	}
+}
+
+// awaitLooks waits until jobs were looked at that often in all, however slow the machine is.
+func (c *crash) awaitLooks(p *process, looks int64) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(c.Context(), time.Minute)
+	defer cancel()
+	for c.looks.Load() < looks {
+		if err := pause(ctx, 5*time.Millisecond); err != nil {
+			c.Fatalf("only %d of %d looks: %s: %s", c.looks.Load(), looks, err, p.stderr)
+		}
 	}
 }
 
