@@ -70,7 +70,7 @@ func CheckJSON(field string, b []byte) error {
 	if !utf8.Valid(b) {
 		return &Error{Code: CodeInvalidJSON, Field: field, Message: "is not valid UTF-8"}
 	}
-	if depth := jsonDepth(b); depth > MaxJSONDepth {
+	if depth := JSONDepth(b); depth > MaxJSONDepth {
 		return &Error{Code: CodeInvalidJSON, Field: field, Message: "is nested deeper than 64 levels"}
 	}
 	if !json.Valid(b) {
@@ -79,9 +79,9 @@ func CheckJSON(field string, b []byte) error {
 	return nil
 }
 
-// jsonDepth returns the deepest nesting of arrays and objects, without recursion, so that a hostile
+// JSONDepth returns the deepest nesting of arrays and objects, without recursion, so that a hostile
 // document costs no stack.
-func jsonDepth(b []byte) int {
+func JSONDepth(b []byte) int {
 	depth, deepest, inString := 0, 0, false
 	for i := 0; i < len(b); i++ {
 		switch c := b[i]; {

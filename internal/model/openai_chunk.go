@@ -1,0 +1,157 @@
+package model
+
+import (
+	"bytes"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/forebayhq/forebay"
+)
+
+// chatHead is what every event of a stream repeats.
+type chatHead struct {
+	id          string
+	created     int64
+	model       string
+	fingerprint string
+}
+
+// chatChunk is what matters of one event of a stream, or of a whole plain answer: they differ only in
+// saying delta or message. Of several choices the one with the index 0 counts.
+type chatChunk struct {
+	chatHead
+	chosen           bool // a choice was there
+	other            bool // another choice was there
+	content, refusal string
+	finish           string
+	usage            string // JSON; "": none
+	failed           bool   // an error was there
+}
+
+// parseChunk reads a chunk; ok is false when data is not JSON of the shape that it should have. A
+// stream has one chunk a token, and reflection would be half the cost of a call.
+func parseChunk(data []byte) (c chatChunk, ok bool) {
+	if forebay.JSONDepth(data) > forebay.MaxJSONDepth || !gjson.ValidBytes(data) {
+		return c, false
+	}
+	object := gjson.ParseBytes(data)
+	m := members{ok: object.IsObject()}
+	object.ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "id":
+			c.id = m.text(value)
+		case "created":
+			c.created = value.Int()
+		case "model":
+			c.model = m.text(value)
+		case "system_fingerprint":
+			c.fingerprint = m.text(value)
+		case "choices":
+			m.ok = m.ok && (value.IsArray() || value.Type == gjson.Null)
+			value.ForEach(func(_, choice gjson.Result) bool { return c.addChoice(&m, choice) })
+		case "usage":
+			if value.Type != gjson.Null {
+				c.usage = value.Raw
+			}
+		case "error":
+			c.failed = value.Type != gjson.Null
+		}
+		return m.ok
+	})
+	return c, m.ok
+}
+
+func (c *chatChunk) addChoice(m *members, choice gjson.Result) bool {
+	if choice.Get("index").Int() != 0 {
+		c.other = true
+		return true
+	}
+	c.chosen, m.ok = true, m.ok && choice.IsObject()
+	choice.ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "finish_reason":
+			c.finish = m.text(value)
+		case "delta", "message":
+			m.ok = m.ok && (value.IsObject() || value.Type == gjson.Null)
+			value.ForEach(func(key, value gjson.Result) bool {
+				switch key.Str {
+				case "content":
+					c.content += m.text(value)
+				case "refusal":
+					c.refusal += m.text(value)
+				}
+				return m.ok
+			})
+		}
+		return m.ok
+	})
+	return m.ok
+}
+
+// members reads members of an object; ok turns false at the first with the wrong type.
+type members struct{ ok bool }
+
+// text reads a string, or null.
+func (m *members) text(value gjson.Result) string {
+	if value.Type != gjson.String && value.Type != gjson.Null {
+		m.ok = false
+	}
+	if utf8.ValidString(value.Str) {
+		return value.Str
+	}
+	return strings.ToValidUTF8(value.Str, "\uFFFD")
+}
+
+type chatUsage struct {
+	PromptTokens     int64 `json:"prompt_tokens"`
+	CompletionTokens int64 `json:"completion_tokens"`
+}
+
+func (u chatUsage) tokens() forebay.TokenUsage {
+	return forebay.TokenUsage{InputTokens: max(u.PromptTokens, 0), OutputTokens: max(u.CompletionTokens, 0)}
+}
+
+// parseUsage reads what parseChunk found.
+func parseUsage(usage string) chatUsage {
+	return chatUsage{PromptTokens: gjson.Get(usage, "prompt_tokens").Int(), CompletionTokens: gjson.Get(usage, "completion_tokens").Int()}
+}
+
+// textFrame is what stands around the text in the events of one stream. Most differ in their text
+// alone: one that has the same frame as an event that was decoded, and a plain string between, needs
+// no decoding.
+type textFrame struct{ before, after []byte }
+
+var contentKey = []byte(`"content":`)
+
+// learn remembers the frame of an event that says nothing but text.
+func (f *textFrame) learn(data []byte, text string) {
+	at := bytes.Index(data, contentKey)
+	if at < 0 || bytes.LastIndex(data, contentKey) != at {
+		return
+	}
+	start := at + len(contentKey)
+	if literal := len(text) + 2; len(data) >= start+literal && data[start] == '"' && data[start+literal-1] == '"' && string(data[start+1:start+literal-1]) == text {
+		f.before = append(f.before[:0], data[:start]...)
+		f.after = append(f.after[:0], data[start+literal:]...)
+	}
+}
+
+// text returns the text of an event with the frame: the bytes between its quotes, if they are plain.
+func (f *textFrame) text(data []byte) (text []byte, ok bool) {
+	if len(f.before) == 0 || len(data) < len(f.before)+len(f.after)+2 || !bytes.HasPrefix(data, f.before) || !bytes.HasSuffix(data, f.after) {
+		return nil, false
+	}
+	literal := data[len(f.before) : len(data)-len(f.after)]
+	if literal[0] != '"' || literal[len(literal)-1] != '"' {
+		return nil, false
+	}
+	text = literal[1 : len(literal)-1]
+	for _, c := range text {
+		if c == '"' || c == '\\' || c < 0x20 {
+			return nil, false
+		}
+	}
+	return text, utf8.Valid(text)
+}
