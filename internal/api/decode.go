@@ -75,6 +75,10 @@ const wantTime = "an RFC 3339 time such as 2030-01-02T15:04:05Z"
 
 // decodeField decodes a value that is known to be valid JSON; null leaves the field unset.
 func decodeField(name string, value []byte, into any, want string) error {
+	if text, ok := into.(*string); ok && value[0] == '"' && bytes.IndexByte(value, '\\') < 0 {
+		*text = string(value[1 : len(value)-1])
+		return nil
+	}
 	if unpairedSurrogate(value) {
 		return errSurrogate(name)
 	}

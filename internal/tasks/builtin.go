@@ -85,8 +85,8 @@ func textOr(input json.RawMessage, known ...string) (string, *object) {
 		return o.needText("text"), o
 	}
 	o := &object{path: "input"}
-	var text string
-	if err := json.Unmarshal(input, &text); err != nil {
+	text, err := unquote(input)
+	if err != nil {
 		o.err = &forebay.Error{Code: forebay.CodeInvalidJSON, Field: "input", Message: "is not valid JSON"}
 	} else if blank(text) {
 		o.err = forebay.Invalid("input", "must not be empty")

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
 )
@@ -44,6 +45,17 @@ func readObject(path string, raw json.RawMessage, known ...string) *object {
 		}
 	}
 	return o
+}
+
+// unquote decodes a JSON string. Most need no decoding: that is cheaper to see than to do.
+func unquote(input json.RawMessage) (text string, err error) {
+	if last := len(input) - 1; last > 0 && input[0] == '"' && input[last] == '"' {
+		if plain := input[1:last]; bytes.IndexByte(plain, '\\') < 0 && json.Valid(input) && utf8.Valid(plain) {
+			return string(plain), nil
+		}
+	}
+	err = json.Unmarshal(input, &text)
+	return text, err
 }
 
 func (o *object) fail(name, format string, args ...any) {

@@ -16,7 +16,8 @@ import (
 type prompted struct {
 	kind           kind
 	option         Option
-	system, prompt *template.Template // nil: none
+	system, prompt *template.Template   // nil: none
+	own            []*template.Template // those that the configuration gave: they may not fit an input
 	models         Models
 	maxOutputBytes int64
 }
@@ -46,10 +47,7 @@ func (p *prompted) check(input json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	for _, t := range []*template.Template{p.system, p.prompt} {
-		if t == nil {
-			continue
-		}
+	for _, t := range p.own {
 		if err := t.Execute(io.Discard, req.data); err != nil {
 			return templateError(err)
 		}

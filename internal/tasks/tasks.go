@@ -9,6 +9,7 @@ package tasks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -180,17 +181,18 @@ func (c Config) build(name string, o Option) (forebay.Task, error) {
 		p.kind.parse = parseFree
 		task.Description = "prompt"
 	}
-	if o.System == "" {
-		o.System = k.system
-	}
-	if o.Prompt == "" {
-		o.Prompt = k.prompt
+	compile := func(given, builtin string) (*template.Template, error) {
+		t, err := newTemplate(cmp.Or(given, builtin), k.sample)
+		if given != "" && err == nil {
+			p.own = append(p.own, t)
+		}
+		return t, err
 	}
 	var err error
-	if p.system, err = newTemplate(o.System, k.sample); err != nil {
+	if p.system, err = compile(o.System, k.system); err != nil {
 		return bad("system", "%s", err)
 	}
-	if p.prompt, err = newTemplate(o.Prompt, k.sample); err != nil {
+	if p.prompt, err = compile(o.Prompt, k.prompt); err != nil {
 		return bad("prompt", "%s", err)
 	}
 	task.Check, task.Run = p.check, p.run
