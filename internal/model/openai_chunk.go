@@ -2,7 +2,6 @@ package model
 
 import (
 	"bytes"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
@@ -101,7 +100,7 @@ func (m *members) text(value gjson.Result) string {
 	if utf8.ValidString(value.Str) {
 		return value.Str
 	}
-	return strings.ToValidUTF8(value.Str, "\uFFFD")
+	return string([]rune(value.Str)) // each wrong byte becomes U+FFFD
 }
 
 type chatUsage struct {
