@@ -10,7 +10,7 @@ import (
 // Options configures a server. The zero value is useful: SQLite in ./forebay.db, loopback only, the
 // simulated deployment and the built-in tasks. The koanf tags are the names in the YAML file.
 type Options struct {
-	Database    string                `koanf:"database"`    // sqlite:PATH; default sqlite:forebay.db
+	Database    string                `koanf:"database"`    // sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE; default sqlite:forebay.db
 	Listen      string                `koanf:"listen"`      // host:port; default 127.0.0.1:8080
 	Blob        string                `koanf:"blob"`        // gocloud.dev URL (file://, s3://, azblob://); default: a folder beside the database
 	TLS         TLS                   `koanf:"tls"`         //

@@ -10,8 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,14 +73,15 @@ func New(opts Options) (*Server, error) {
 
 func (s *Server) open(known map[string]forebay.Task) error {
 	ctx := context.Background()
-	path, err := databasePath(s.options.Database)
+	database, err := databaseOf(s.options.Database)
 	if err != nil {
 		return err
 	}
-	if s.store, err = store.Open(ctx, store.Options{Path: path, Serve: true}); err != nil {
+	database.Serve = true
+	if s.store, err = store.Open(ctx, database); err != nil {
 		return err
 	}
-	if s.blobs, err = blob.Open(ctx, blobURL(s.options.Blob, path)); err != nil {
+	if s.blobs, err = blob.Open(ctx, blobURL(s.options.Blob, database)); err != nil {
 		return err
 	}
 	s.jobs, err = jobs.New(ctx, jobs.Options{
@@ -101,12 +100,16 @@ func (s *Server) open(known map[string]forebay.Task) error {
 	return nil
 }
 
-// blobURL is where large payloads go: as configured, else a folder beside the database.
-func blobURL(configured, database string) string {
-	if configured != "" {
+// blobURL is where large payloads go: as configured, else a folder beside the database file, or for
+// PostgreSQL in the current folder, which does for the processes of one machine.
+func blobURL(configured string, database store.Options) string {
+	switch {
+	case configured != "":
 		return configured
+	case database.URL != "":
+		return "forebay.blobs"
 	}
-	return database + ".blobs"
+	return database.Path + ".blobs"
 }
 
 // NewLogger returns the logger that the options describe, writing to w: text on a terminal, else JSON.
@@ -183,7 +186,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	running.Go(func() { s.maintain(ctx) })
 	s.log.Info("forebay is running", slog.String("version", s.options.Version),
-		slog.String("database", filepath.Base(strings.TrimPrefix(s.options.Database, "sqlite:"))), slog.String("listen", s.listening()))
+		slog.String("database", databaseName(s.options.Database)), slog.String("listen", s.listening()))
 	s.dispatch.Run(ctx)
 	running.Wait()
 	s.log.Info("forebay has stopped")

@@ -6,12 +6,15 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/store"
 )
 
 // What Deployment.Provider can be.
@@ -33,7 +36,7 @@ const (
 func (o Options) Validate() error {
 	var errs []error
 	bad := func(field, format string, args ...any) { errs = append(errs, forebay.Invalid(field, format, args...)) }
-	if _, err := databasePath(o.Database); err != nil {
+	if _, err := databaseOf(o.Database); err != nil {
 		errs = append(errs, err)
 	}
 	if _, _, err := net.SplitHostPort(o.Listen); err != nil {
@@ -164,18 +167,35 @@ func (q Queue) validate(at, name string, bad func(field, format string, args ...
 	}
 }
 
-// databasePath returns the file that a database URL names.
-func databasePath(database string) (string, error) {
+// databaseOf returns what a database URL names: a SQLite file, or a PostgreSQL database. No error
+// quotes the latter, which may hold a password.
+func databaseOf(database string) (store.Options, error) {
 	scheme, path, ok := strings.Cut(database, ":")
 	switch {
 	case ok && (scheme == "postgres" || scheme == "postgresql"):
-		return "", &forebay.Error{Code: forebay.CodeNotSupported, Field: "database", Message: "PostgreSQL is not supported yet; use sqlite:PATH"}
+		if _, err := url.Parse(database); err != nil || !strings.HasPrefix(path, "//") {
+			return store.Options{}, forebay.Invalid("database", "is not a URL: postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+		}
+		return store.Options{URL: database}, nil
 	case !ok || scheme != "sqlite":
-		return "", forebay.Invalid("database", "%.80q is not sqlite:PATH", database)
+		return store.Options{}, forebay.Invalid("database", "must be sqlite:PATH or postgres://…")
 	case path == "" || strings.ContainsRune(path, 0):
-		return "", forebay.Invalid("database", "names no file: sqlite:PATH")
+		return store.Options{}, forebay.Invalid("database", "names no file: sqlite:PATH")
 	}
-	return strings.TrimPrefix(path, "//"), nil
+	return store.Options{Path: strings.TrimPrefix(path, "//")}, nil
+}
+
+// databaseName is how a log names a database: without its folder, or its server, user and password.
+func databaseName(database string) string {
+	o, err := databaseOf(database)
+	if err != nil || o.URL == "" {
+		return filepath.Base(o.Path)
+	}
+	u, err := url.Parse(o.URL)
+	if err != nil {
+		return "postgres"
+	}
+	return "postgres " + strings.TrimPrefix(u.Path, "/")
 }
 
 // jobsQueues is the queues as package jobs knows them.

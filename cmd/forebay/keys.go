@@ -20,7 +20,7 @@ func (a *app) keys() *cobra.Command {
 		`API keys are kept in the database, as hashes. These commands work on the database itself, before a
 server runs and beside a running one. From the first key on, a server answers only requests that
 carry one.`, a.keysCreate(&source), a.keysList(&source), a.keysRevoke(&source))
-	c.PersistentFlags().StringVar(&source.Database, "database", "", "the database, sqlite:PATH (default: as configured, else sqlite:forebay.db)")
+	c.PersistentFlags().StringVar(&source.Database, "database", "", "the database, sqlite:PATH or postgres://… (default: as configured, else sqlite:forebay.db)")
 	c.PersistentFlags().StringVar(&source.File, "config", "", "configuration file that names the database")
 	return c
 }

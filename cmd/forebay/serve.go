@@ -51,7 +51,7 @@ func (a *app) worker() *cobra.Command {
 
 func sourceFlags(c *cobra.Command, source *config.Source) {
 	c.Flags().StringVar(&source.File, "config", "", "configuration file, YAML")
-	c.Flags().StringVar(&source.Database, "database", "", "the database, sqlite:PATH (default sqlite:forebay.db)")
+	c.Flags().StringVar(&source.Database, "database", "", "the database, sqlite:PATH or postgres://… (default sqlite:forebay.db)")
 }
 
 func (a *app) runServer(ctx context.Context, source config.Source, workerOnly bool) error {

@@ -33,7 +33,7 @@ func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery, called f
 	defer cancel(nil)
 	if job.Deadline != nil {
 		var stop context.CancelFunc
-		ctx, stop = context.WithDeadlineCause(ctx, *job.Deadline, jobs.ErrDeadline)
+		ctx, stop = context.WithDeadlineCause(ctx, job.Here(*job.Deadline), jobs.ErrDeadline)
 		defer stop()
 	}
 	defer d.jobs.Begin(job, cancel)()

@@ -22,6 +22,7 @@ type renewer struct {
 type holding struct {
 	cancel context.CancelCauseFunc
 	due    time.Time
+	until  time.Time // when the lock ends unless it is renewed, by this process's clock
 }
 
 func newRenewer(svc *jobs.Service, log *slog.Logger) *renewer {
@@ -34,7 +35,7 @@ func renewAfter(q *jobs.Queue) time.Duration { return q.LockDuration / 3 }
 // hold renews the delivery's lock until the returned function is called.
 func (r *renewer) hold(d *jobs.Delivery, cancel context.CancelCauseFunc) (release func()) {
 	r.mu.Lock()
-	r.held[d] = &holding{cancel: cancel, due: d.LockedAt.Add(renewAfter(d.Queue))}
+	r.held[d] = &holding{cancel: cancel, due: d.Received.Add(renewAfter(d.Queue)), until: d.Received.Add(d.Queue.LockDuration)}
 	first := len(r.held) == 1
 	r.mu.Unlock()
 	if first {
@@ -111,9 +112,9 @@ func (r *renewer) shortest() time.Duration {
 func (r *renewer) renew(ctx context.Context, q *jobs.Queue, deliveries []*jobs.Delivery) {
 	ctx, cancel := context.WithTimeout(ctx, q.LockDuration)
 	defer cancel()
+	began := time.Now()
 	held, err := r.jobs.Renew(ctx, q, deliveries)
 	if err != nil {
-		// While the store takes no writes nobody else can take the jobs: the calls go on.
 		r.log.Warn("cannot renew locks", slog.String("queue", q.Name), slog.Int("locks", len(deliveries)), slog.Any("error", err))
 		r.soon(deliveries)
 		return
@@ -121,20 +122,31 @@ func (r *renewer) renew(ctx context.Context, q *jobs.Queue, deliveries []*jobs.D
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, d := range deliveries {
-		if h, ok := r.held[d]; ok && !held[i] {
+		h, ok := r.held[d]
+		switch {
+		case ok && held[i]:
+			h.until = began.Add(q.LockDuration)
+		case ok:
 			h.cancel(jobs.ErrLockLost)
 			delete(r.held, d)
 		}
 	}
 }
 
-// soon makes the next round try these again.
+// soon makes the next round try these again. While the only process of a database cannot write,
+// nobody else can take its jobs, so that their calls go on; others could be given them, once the locks
+// have ended.
 func (r *renewer) soon(deliveries []*jobs.Delivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, d := range deliveries {
-		if h, ok := r.held[d]; ok {
-			h.due = time.Now().Add(renewAfter(d.Queue) / 4)
+		h, ok := r.held[d]
+		switch now := time.Now(); {
+		case ok && r.jobs.Shared() && !now.Before(h.until):
+			h.cancel(jobs.ErrLockLost)
+			delete(r.held, d)
+		case ok:
+			h.due = now.Add(renewAfter(d.Queue) / 4)
 		}
 	}
 }

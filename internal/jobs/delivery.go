@@ -14,9 +14,13 @@ import (
 // Delivery is a job that this process holds under a lock.
 type Delivery struct {
 	store.Delivery
-	Tenant string
-	Queue  *Queue
+	Tenant   string
+	Queue    *Queue
+	Received time.Time // by this process's clock; LockedAt is the same by the database's
 }
+
+// Here is a time of the database's clock by this process's.
+func (d *Delivery) Here(at time.Time) time.Time { return d.Received.Add(at.Sub(d.LockedAt)) }
 
 // Why a call's context was cancelled.
 var (
@@ -49,13 +53,14 @@ func (s *Service) Claim(ctx context.Context, q *Queue, retryLane bool, limit int
 	if err != nil {
 		return nil, err
 	}
+	received := time.Now()
 	deliveries := make([]*Delivery, len(rows))
 	for i := range rows {
 		tenant, err := s.store.TenantName(context.WithoutCancel(ctx), rows[i].Tenant)
 		if err != nil {
 			return nil, errors.Join(err, s.releaseAll(ctx, rows))
 		}
-		deliveries[i] = &Delivery{Delivery: rows[i], Tenant: tenant, Queue: q}
+		deliveries[i] = &Delivery{Delivery: rows[i], Tenant: tenant, Queue: q, Received: received}
 	}
 	return deliveries, nil
 }
@@ -102,6 +107,13 @@ func (s *Service) abort(token int64) {
 		return
 	}
 	time.AfterFunc(keep, func() { s.running.Delete(token) })
+}
+
+// abortRunning ends the call whose lock a cancel in another process voided, if it runs here.
+func (s *Service) abortRunning(token int64) {
+	if cancel, ok := s.running.Load(token); ok {
+		cancel.(context.CancelCauseFunc)(ErrCancelled)
+	}
 }
 
 // Task returns the task of that name, if this process knows it.
@@ -179,7 +191,7 @@ func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResul
 // tooLate reports whether a start after that delay would be past the queue's retry timeout.
 func (d *Delivery) tooLate(delay time.Duration) bool {
 	limit := d.Queue.Retry.Timeout
-	return limit > 0 && time.Now().Add(delay).After(d.StartedAt.Add(limit))
+	return limit > 0 && time.Now().Add(delay).After(d.Here(d.StartedAt.Add(limit)))
 }
 
 func waitReason(failure *forebay.TaskError) forebay.WaitReason {

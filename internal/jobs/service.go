@@ -63,6 +63,7 @@ func New(ctx context.Context, opts Options) (*Service, error) {
 		store: opts.Store, blobs: opts.Blobs, tasks: opts.Tasks, maxInput: opts.MaxInputBytes,
 		queues: map[string]*Queue{}, byNo: map[int64]*Queue{},
 	}
+	s.store.OnCancelled(s.abortRunning)
 	for _, q := range opts.Queues {
 		no, err := s.store.EnsureQueue(ctx, q.Name)
 		if err != nil {
@@ -74,6 +75,9 @@ func New(ctx context.Context, opts Options) (*Service, error) {
 	}
 	return s, nil
 }
+
+// Shared reports whether other processes may carry out jobs of the same database.
+func (s *Service) Shared() bool { return s.store.Shared() }
 
 // Tasks returns the tasks this process knows, by name.
 func (s *Service) Tasks() []forebay.Task {

@@ -107,7 +107,7 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 	if err := checkFields(req); err != nil {
 		return store.NewJob{}, err
 	}
-	if err := checkTimes(req, time.Now()); err != nil {
+	if err := checkTimes(req, s.store.Now()); err != nil {
 		return store.NewJob{}, err
 	}
 	metadata, err := encodeMetadata(req.Metadata)

@@ -34,7 +34,7 @@ func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
 			return c, err
 		}
 		if !found || m.setAside {
-			_, err := t.prep("SELECT status = 'cancelled' FROM outcomes WHERE seq = ?").int(seq).one(func(r row) { c.Cancelled = r.int(0) != 0 })
+			_, err := t.prep("SELECT CASE WHEN status = 'cancelled' THEN 1 ELSE 0 END FROM outcomes WHERE seq = ?").int(seq).one(func(r row) { c.Cancelled = r.int(0) != 0 })
 			return c, err
 		}
 		if err := t.prep("DELETE FROM messages WHERE seq = ?").int(seq).exec(); err != nil {
@@ -43,6 +43,7 @@ func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
 		number := 0
 		if c.Token != 0 {
 			number = m.number
+			t.news.cancelled = append(t.news.cancelled, c.Token)
 			outcome := forebay.OutcomeCancelled
 			if m.visible <= t.now {
 				outcome = forebay.OutcomeLost // its worker had gone before

@@ -387,7 +387,7 @@ func (s *Store) Renew(ctx context.Context, locks []Lock, lock time.Duration) (he
 				int(t.now + lock.Milliseconds()).int(l.Seq).int(l.Token).exec(); err != nil {
 				return nil, err
 			}
-			held[i] = t.Changes() > 0
+			held[i] = t.changes() > 0
 		}
 		return held, nil
 	})

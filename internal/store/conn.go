@@ -4,20 +4,59 @@ import (
 	"errors"
 	"fmt"
 
-	"zombiezen.com/go/sqlite"
-
 	"github.com/forebayhq/forebay"
 )
 
-// conn is one SQLite connection. It prepares each statement once and binds without boxing.
+// driver is a connection to one kind of database. All SQL is written once, in the subset that both
+// understand: columns are bigint, text or bytes, and parameters are ? or ?1, ?2, ….
+type driver interface {
+	prepare(sql string) (prepared, error)
+	// begin starts a transaction and returns the database's time. Until it ends no other process is
+	// in one: what a transition reads stays true until it has written.
+	begin() (now int64, err error)
+	commit() error
+	rollback() error // of the transaction under way, if there is one
+	changes() int    // rows that the last statement changed
+	now() int64      // the database's time, about: for what nothing depends on
+	// explain turns an error of the database into one that says what a caller can do; others are
+	// returned as they are.
+	explain(err error) error
+	Close() error
+}
+
+// prepared is a statement of a driver. Parameters count from 1 and are NULL until they are bound,
+// columns from 0. A row's values are copies.
+type prepared interface {
+	bindInt(i int, v int64)
+	bindText(i int, v string)
+	bindBytes(i int, v []byte)
+	bindNull(i int, k kind)
+	step() (row bool, err error)
+	reset()
+	intAt(i int) int64
+	textAt(i int) string
+	bytesAt(i int) []byte
+	nullAt(i int) bool
+}
+
+// kind is the type of a parameter.
+type kind int
+
+const (
+	kindInt kind = iota
+	kindText
+	kindBytes
+)
+
+// conn is one connection.
 type conn struct {
-	*sqlite.Conn
+	driver
 	limit func() error // asked between rows: why to stop; nil: never
 }
 
 // statement is a prepared statement whose parameters are bound in order.
 type statement struct {
-	s     *sqlite.Stmt
+	s     prepared
 	n     int
 	err   error
 	limit func() error
@@ -25,7 +64,7 @@ type statement struct {
 
 // prep returns the statement for sql, reset and with nothing bound.
 func (c conn) prep(sql string) statement {
-	s, err := c.Prepare(sql)
+	s, err := c.prepare(sql)
 	if err != nil {
 		return statement{err: fmt.Errorf("prepare %q: %w", firstWords(sql), err)}
 	}
@@ -35,7 +74,7 @@ func (c conn) prep(sql string) statement {
 func (st statement) int(v int64) statement {
 	st.n++
 	if st.err == nil {
-		st.s.BindInt64(st.n, v)
+		st.s.bindInt(st.n, v)
 	}
 	return st
 }
@@ -43,7 +82,7 @@ func (st statement) int(v int64) statement {
 func (st statement) text(v string) statement {
 	st.n++
 	if st.err == nil {
-		st.s.BindText(st.n, v)
+		st.s.bindText(st.n, v)
 	}
 	return st
 }
@@ -51,21 +90,19 @@ func (st statement) text(v string) statement {
 // textOrNull binds NULL for "".
 func (st statement) textOrNull(v string) statement {
 	if v == "" {
-		st.n++
-		return st
+		return st.null(kindText)
 	}
 	return st.text(v)
 }
 
 // blob binds NULL for nil, and the bytes, possibly none, otherwise.
 func (st statement) blob(v []byte) statement {
+	if v == nil {
+		return st.null(kindBytes)
+	}
 	st.n++
-	if st.err == nil && v != nil {
-		if len(v) == 0 {
-			st.s.BindZeroBlob(st.n, 0)
-		} else {
-			st.s.BindBytes(st.n, v)
-		}
+	if st.err == nil {
+		st.s.bindBytes(st.n, v)
 	}
 	return st
 }
@@ -73,10 +110,17 @@ func (st statement) blob(v []byte) statement {
 // intOrNull binds NULL for 0.
 func (st statement) intOrNull(v int64) statement {
 	if v == 0 {
-		st.n++
-		return st
+		return st.null(kindInt)
 	}
 	return st.int(v)
+}
+
+func (st statement) null(k kind) statement {
+	st.n++
+	if st.err == nil {
+		st.s.bindNull(st.n, k)
+	}
+	return st
 }
 
 // exec runs a statement that returns no rows.
@@ -89,9 +133,9 @@ func (st statement) each(f func(row) error) error {
 	}
 	rows := 0
 	for {
-		more, err := st.s.Step()
+		more, err := st.s.step()
 		if err != nil {
-			st.s.Reset()
+			st.s.reset()
 			return err
 		}
 		if !more {
@@ -100,7 +144,7 @@ func (st statement) each(f func(row) error) error {
 		rows++
 		if st.limit != nil && rows%64 == 0 {
 			if err := st.limit(); err != nil {
-				st.s.Reset()
+				st.s.reset()
 				return err
 			}
 		}
@@ -108,7 +152,7 @@ func (st statement) each(f func(row) error) error {
 			continue
 		}
 		if err := f(row{st.s}); err != nil {
-			st.s.Reset()
+			st.s.reset()
 			return err
 		}
 	}
@@ -130,22 +174,15 @@ func (st statement) one(f func(row)) (bool, error) {
 	return found, err
 }
 
-// row is the current row of a statement. Its values are copies.
-type row struct{ s *sqlite.Stmt }
+// row is the current row of a statement. Its values are copies; NULL is 0 and "".
+type row struct{ s prepared }
 
-func (r row) int(i int) int64   { return r.s.ColumnInt64(i) }
-func (r row) text(i int) string { return r.s.ColumnText(i) }
-func (r row) isNull(i int) bool { return r.s.ColumnIsNull(i) }
+func (r row) int(i int) int64   { return r.s.intAt(i) }
+func (r row) text(i int) string { return r.s.textAt(i) }
+func (r row) isNull(i int) bool { return r.s.nullAt(i) }
 
 // blob returns nil for NULL.
-func (r row) blob(i int) []byte {
-	if r.s.ColumnIsNull(i) {
-		return nil
-	}
-	b := make([]byte, r.s.ColumnLen(i))
-	r.s.ColumnBytes(i, b)
-	return b
-}
+func (r row) blob(i int) []byte { return r.s.bytesAt(i) }
 
 func firstWords(sql string) string {
 	if len(sql) > 40 {
@@ -154,9 +191,9 @@ func firstWords(sql string) string {
 	return sql
 }
 
-// domainError turns an error of SQLite into one that says what a caller can do; the inner error is
-// kept for the log.
-func domainError(err error) error {
+// domainError turns an error of the database into one that says what a caller can do; the inner
+// error is kept for the log.
+func (c conn) domainError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -164,11 +201,5 @@ func domainError(err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	switch code := sqlite.ErrCode(err).ToPrimary(); code {
-	case sqlite.ResultFull:
-		return forebay.Errorf(forebay.CodeStorageFull, "the disk is full; nothing was stored").Caused(err)
-	case sqlite.ResultIOErr, sqlite.ResultBusy, sqlite.ResultLocked, sqlite.ResultReadOnly, sqlite.ResultCantOpen:
-		return forebay.Errorf(forebay.CodeUnavailable, "the database cannot be written to right now; nothing was stored").Caused(err)
-	}
-	return err
+	return c.explain(err)
 }

@@ -12,7 +12,7 @@ const (
 // for apart, so that many locked ones cannot hide a free one.
 const (
 	sqlNextFreeDeadline   = `SELECT deadline FROM messages WHERE deadline IS NOT NULL AND token IS NULL ORDER BY deadline LIMIT 1`
-	sqlNextLockedDeadline = `SELECT min(max(deadline, visible)) FROM messages WHERE deadline IS NOT NULL AND token IS NOT NULL`
+	sqlNextLockedDeadline = `SELECT min(CASE WHEN deadline > visible THEN deadline ELSE visible END) FROM messages WHERE deadline IS NOT NULL AND token IS NOT NULL`
 )
 
 // nextDeadline returns when the next deadline has to be looked at; 0: there is none.

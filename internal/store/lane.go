@@ -39,13 +39,13 @@ type QueueRow struct {
 // EnsureQueue returns the number of the queue with that name, making it if it does not exist.
 func (s *Store) EnsureQueue(ctx context.Context, name string) (int64, error) {
 	return s.ensureName(ctx, name, &s.names.queues,
-		"SELECT no FROM queues WHERE name = ?", "INSERT INTO queues (name, created_at) VALUES (?, ?)")
+		"SELECT no FROM queues WHERE name = ?", "INSERT INTO queues (name, created_at) VALUES (?, ?) RETURNING no")
 }
 
 // EnsureTenant returns the number of the tenant with that name, making it if it does not exist.
 func (s *Store) EnsureTenant(ctx context.Context, name string) (int64, error) {
 	return s.ensureName(ctx, name, &s.names.tenants,
-		"SELECT no FROM tenants WHERE name = ?", "INSERT INTO tenants (name, created_at) VALUES (?, ?)")
+		"SELECT no FROM tenants WHERE name = ?", "INSERT INTO tenants (name, created_at) VALUES (?, ?) RETURNING no")
 }
 
 func (s *Store) ensureName(ctx context.Context, name string, cache *map[string]int64, find, insert string) (int64, error) {
@@ -60,10 +60,8 @@ func (s *Store) ensureName(ctx context.Context, name string, cache *map[string]i
 		if err != nil || found {
 			return no, err
 		}
-		if err := t.prep(insert).text(name).int(t.now).exec(); err != nil {
-			return 0, err
-		}
-		return t.LastInsertRowID(), nil
+		_, err = t.prep(insert).text(name).int(t.now).one(func(r row) { no = r.int(0) })
+		return no, err
 	})
 	if err != nil {
 		return 0, err
@@ -127,6 +125,7 @@ func (s *Store) SetPaused(ctx context.Context, queue int64, paused bool, audit A
 			return struct{}{}, err
 		}
 		t.after = append(t.after, func() { t.w.paused[queue] = paused })
+		t.news.queues = true
 		t.ready[int64(LaneOf(queue, LaneMain))] = t.now
 		t.ready[int64(LaneOf(queue, LaneRetry))] = t.now
 		return struct{}{}, t.audit(audit)
@@ -152,9 +151,9 @@ type QueueCounts struct {
 
 const sqlCounts = `
 SELECT m.lane % 4,
-  sum(m.visible <= ?2),
-  sum(m.token IS NULL AND m.visible > ?2),
-  sum(m.token IS NOT NULL AND m.visible > ?2),
+  count(*) FILTER (WHERE m.visible <= ?2),
+  count(*) FILTER (WHERE m.token IS NULL AND m.visible > ?2),
+  count(*) FILTER (WHERE m.token IS NOT NULL AND m.visible > ?2),
   count(*),
   min(CASE WHEN m.visible <= ?2 THEN m.visible END)
 FROM messages m WHERE m.lane BETWEEN ?1 AND ?1 + 3
@@ -164,7 +163,7 @@ GROUP BY 1`
 // Counts counts a queue's messages; tenant 0 counts everybody's.
 func (s *Store) Counts(ctx context.Context, queue, tenant int64) (counts QueueCounts, err error) {
 	err = s.read(ctx, func(c conn) error {
-		err := c.prep(sqlCounts).int(queue * laneKinds).int(now()).int(tenant).each(func(r row) error {
+		err := c.prep(sqlCounts).int(queue * laneKinds).int(c.now()).int(tenant).each(func(r row) error {
 			switch kind := LaneKind(r.int(0)); kind {
 			case LaneDeadLetter:
 				counts.DeadLetter = r.int(4)

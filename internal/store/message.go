@@ -133,7 +133,7 @@ WHERE b.lane = ? AND b.seq >= ? ORDER BY b.seq LIMIT ? + 0`
 // message, if there is one, and otherwise no more than maxBytes.
 func (s *Store) Peek(ctx context.Context, lane Lane, from int64, limit int, maxBytes int64) (messages []Message, next int64, err error) {
 	err = s.read(ctx, func(c conn) error {
-		at := now()
+		at := c.now()
 		var bytes int64
 		err := c.prep(sqlPeek).int(int64(lane)).int(from).int(int64(limit) + 1).each(func(r row) error {
 			bytes += r.int(5)

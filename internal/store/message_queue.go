@@ -48,7 +48,7 @@ func (s *Store) PutMessageQueue(ctx context.Context, q MessageQueue, limit int) 
 		if err != nil {
 			return p, err
 		}
-		if p.created = t.Changes() == 0; p.created {
+		if p.created = t.changes() == 0; p.created {
 			if err := t.insertMessageQueue(q, limit); err != nil {
 				return p, err
 			}
@@ -86,6 +86,9 @@ const seqBlock = 1 << 12
 // newSeq gives a message its sequence number. A completed message leaves no trace by which a restart
 // could tell that its number was given, so the counter on disk is kept ahead of them, block by block.
 func (t *tx) newSeq() (int64, error) {
+	if t.w.share != nil {
+		return t.sharedSeq()
+	}
 	seq := t.w.nextSeq
 	if seq >= t.w.reservedSeq {
 		if err := t.prep(sqlCount).text("seq").int(seq + seqBlock).exec(); err != nil {
@@ -123,7 +126,7 @@ func (s *Store) MessageQueues(ctx context.Context, tenant int64) (queues []Messa
 func (s *Store) DropMessageQueue(ctx context.Context, q MessageQueue) (dropped bool, err error) {
 	return transact(ctx, s, stageChange, func(t *tx) (bool, error) {
 		err := t.prep("UPDATE queues SET kind = 'deleting', name = '/deleting/' || no WHERE no = ? AND kind = 'messages'").int(q.No).exec()
-		if err != nil || t.Changes() == 0 {
+		if err != nil || t.changes() == 0 {
 			return false, err
 		}
 		t.after = append(t.after, func() { t.w.forgetQueue(q.No) })
@@ -201,7 +204,7 @@ FROM messages m WHERE m.lane BETWEEN ?1 AND ?1 + 3 GROUP BY 1`
 // MessageCounts counts a queue's messages.
 func (s *Store) MessageCounts(ctx context.Context, q MessageQueue) (counts MessageCounts, err error) {
 	err = s.read(ctx, func(c conn) error {
-		err := c.prep(sqlMessageCounts).int(q.No * laneKinds).int(now()).each(func(r row) error {
+		err := c.prep(sqlMessageCounts).int(q.No * laneKinds).int(c.now()).each(func(r row) error {
 			switch lane := LaneOf(0, LaneKind(r.int(0))); lane {
 			case LaneOf(0, LaneMain):
 				counts.Active, counts.Scheduled, counts.Locked, counts.OldestActive = r.int(2), r.int(3), counts.Locked+r.int(4), r.int(5)

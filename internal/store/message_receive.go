@@ -46,14 +46,14 @@ func (s *Store) Receive(ctx context.Context, req ReceiveRequest) ([]Message, err
 // dismiss answers the receivers that do not wait and found nothing. err is why the last transaction
 // failed, if it did: when that was an operation's fault, they are served by the next one.
 func (w *writer) dismiss(err error) {
-	if err != nil && isolates(err) {
+	if err != nil && w.isolates(err) {
 		return
 	}
 	for _, c := range w.impatient {
 		if !c.state.CompareAndSwap(claimWaiting, claimServing) {
 			continue // served, or gone
 		}
-		c.err = domainError(err)
+		c.err = w.conn.domainError(err)
 		c.deliver()
 		lane := int64(c.Lane)
 		w.parked[lane] = slices.DeleteFunc(w.parked[lane], func(other *claim) bool { return other == c })

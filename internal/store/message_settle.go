@@ -19,7 +19,7 @@ func (s *Store) Complete(ctx context.Context, lane Lane, l Lock) error {
 		if err != nil {
 			return err
 		}
-		if t.Changes() == 0 {
+		if t.changes() == 0 {
 			return forebay.ErrLockLost
 		}
 		return t.prep("DELETE FROM bodies WHERE seq = ?").int(l.Seq).exec()
@@ -102,7 +102,7 @@ func (s *Store) RenewMessage(ctx context.Context, lane Lane, l Lock, lock time.D
 		until := t.now + lock.Milliseconds()
 		err := t.prep("UPDATE messages SET visible = ? WHERE seq = ? AND token = ? AND visible > ? AND lane IN (?, ?)").
 			int(until).int(l.Seq).int(l.Token).int(t.now).int(int64(lane)).int(int64(lane.deferred())).exec()
-		if err == nil && t.Changes() == 0 {
+		if err == nil && t.changes() == 0 {
 			err = forebay.ErrLockLost
 		}
 		return fromMillis(until), err

@@ -31,7 +31,7 @@ func migrationNames() []string {
 }
 
 // checkOurs refuses a file that is another program's or a newer Forebay's.
-func checkOurs(c conn) (version int64, err error) {
+func (c sqliteConn) checkOurs() (version int64, err error) {
 	id, err := c.pragma("application_id")
 	if err != nil {
 		return 0, err
@@ -41,7 +41,7 @@ func checkOurs(c conn) (version int64, err error) {
 		return 0, err
 	}
 	var tables int64
-	if _, err := c.prep("SELECT count(*) FROM sqlite_schema").one(func(r row) { tables = r.int(0) }); err != nil {
+	if _, err := (conn{driver: c}).prep("SELECT count(*) FROM sqlite_schema").one(func(r row) { tables = r.int(0) }); err != nil {
 		return 0, err
 	}
 	switch {
@@ -55,22 +55,22 @@ func checkOurs(c conn) (version int64, err error) {
 }
 
 // migrate brings the schema up to date in one transaction, during which nobody else can.
-func migrate(c conn) error {
-	if err := c.prep("BEGIN IMMEDIATE").exec(); err != nil {
+func (c sqliteConn) migrate() error {
+	if _, err := c.begin(); err != nil {
 		return err
 	}
-	err := applyMigrations(c)
+	err := c.applyMigrations()
 	if err == nil {
-		err = c.prep("COMMIT").exec()
+		err = c.commit()
 	}
-	if err != nil && !c.AutocommitEnabled() {
-		err = errors.Join(err, c.prep("ROLLBACK").exec())
+	if err != nil {
+		err = errors.Join(err, c.rollback())
 	}
 	return err
 }
 
-func applyMigrations(c conn) error {
-	version, err := checkOurs(c) // again: another process may have been faster
+func (c sqliteConn) applyMigrations() error {
+	version, err := c.checkOurs() // again: another process may have been faster
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func applyMigrations(c conn) error {
 		if err != nil {
 			return err
 		}
-		sql := fmt.Sprintf("%s;\nPRAGMA application_id = %d;\nPRAGMA user_version = %d;", script, applicationID, i+1)
+		sql := fmt.Sprintf("%s;\nPRAGMA application_id = %d;\nPRAGMA user_version = %d;", forSQLite(string(script)), applicationID, i+1)
 		if err := sqlitex.ExecuteScript(c.Conn, sql, nil); err != nil {
 			return fmt.Errorf("migrate to schema %d: %w", i+1, err)
 		}
@@ -91,8 +91,8 @@ func applyMigrations(c conn) error {
 }
 
 // pragma returns the integer value of a PRAGMA.
-func (c conn) pragma(name string) (value int64, err error) {
-	_, err = c.prep("PRAGMA " + name).one(func(r row) { value = r.int(0) })
+func (c sqliteConn) pragma(name string) (value int64, err error) {
+	_, err = (conn{driver: c}).prep("PRAGMA " + name).one(func(r row) { value = r.int(0) })
 	if err != nil {
 		return 0, fmt.Errorf("read %s: %w", name, err)
 	}

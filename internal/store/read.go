@@ -47,9 +47,9 @@ SELECT j.seq, j.id, j.tenant, j.queue, j.task, j.priority, j.max_attempts, j.max
   m.lane, m.visible, m.token, m.generation, m.attempt, m.started_at, m.waiting, m.last_error, q.paused,
   o.status, o.generation, o.attempt, o.started_at, o.completed_at, o.result, o.result_blob, o.result_size,
   o.error_class, o.error_code, o.error_message,
-  (SELECT sum(input_tokens) FROM attempts a WHERE a.seq = j.seq),
-  (SELECT sum(output_tokens) FROM attempts a WHERE a.seq = j.seq),
-  (SELECT sum(cost) FROM attempts a WHERE a.seq = j.seq)
+  (SELECT CAST(sum(input_tokens) AS BIGINT) FROM attempts a WHERE a.seq = j.seq),
+  (SELECT CAST(sum(output_tokens) AS BIGINT) FROM attempts a WHERE a.seq = j.seq),
+  (SELECT CAST(sum(cost) AS BIGINT) FROM attempts a WHERE a.seq = j.seq)
 `
 
 const jobTables = "FROM jobs j LEFT JOIN messages m ON m.seq = j.seq LEFT JOIN outcomes o ON o.seq = j.seq JOIN queues q ON q.no = j.queue "
@@ -57,7 +57,7 @@ const jobTables = "FROM jobs j LEFT JOIN messages m ON m.seq = j.seq LEFT JOIN o
 // Job returns the job with that id if it is the tenant's, or forebay.ErrNotFound.
 func (s *Store) Job(ctx context.Context, tenant int64, id string) (job JobRow, err error) {
 	err = s.read(ctx, func(c conn) error {
-		at := now()
+		at := c.now()
 		found, err := c.prep(sqlJob).text(id).int(tenant).one(func(r row) { job = readJob(r, at) })
 		if err == nil && !found {
 			return forebay.ErrNotFound
@@ -141,7 +141,7 @@ const sqlJob = jobColumns + jobTables + "WHERE j.id = ? AND j.tenant = ?"
 // results out: a page of them could be large.
 var (
 	listColumns = strings.Replace(jobColumns, "o.result,", "NULL,", 1)
-	listEnd     = " AND j.tenant = ?1 AND ?4 IS ?4 ORDER BY j.seq DESC LIMIT ?3 + 0"
+	listEnd     = " AND j.tenant = ?1 ORDER BY j.seq DESC LIMIT ?3 + 0"
 
 	sqlJobsOfTenant      = listColumns + strings.Replace(jobTables, "jobs j", "jobs j INDEXED BY jobs_tenant", 1) + "WHERE j.seq < ?2" + listEnd
 	sqlJobsByCorrelation = listColumns + strings.Replace(jobTables, "jobs j", "jobs j INDEXED BY jobs_correlation", 1) + "WHERE j.seq < ?2 AND j.correlation_id = ?4" + listEnd
@@ -163,8 +163,12 @@ func (s *Store) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64
 		below = 1 << 62
 	}
 	err = s.read(ctx, func(c conn) error {
-		at, seen := now(), 0
-		err := c.prep(q.sql()).int(q.Tenant).int(below).int(maxScan).textOrNull(q.CorrelationID).each(func(r row) error {
+		at, seen := c.now(), 0
+		st := c.prep(q.sql()).int(q.Tenant).int(below).int(int64(q.scan()))
+		if q.CorrelationID != "" {
+			st = st.text(q.CorrelationID)
+		}
+		err := st.each(func(r row) error {
 			seen++
 			job := readJob(r, at)
 			next = job.Seq
@@ -179,12 +183,20 @@ func (s *Store) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64
 		if errors.Is(err, errStop) {
 			return nil
 		}
-		if seen < maxScan {
+		if seen < q.scan() {
 			next = 0
 		}
 		return err
 	})
 	return jobs, next, err
+}
+
+// scan is how many jobs to look at for a page: no more than it has if every job is wanted.
+func (q *JobQuery) scan() int {
+	if q.Queue == 0 && q.Task == "" && len(q.Statuses) == 0 {
+		return q.Limit + 1
+	}
+	return maxScan
 }
 
 func (q *JobQuery) wants(job *JobRow) bool {
@@ -276,7 +288,7 @@ func secondsOrNil(r row, i int) *float64 {
 // Spent returns what a job's attempts have cost so far.
 func (s *Store) Spent(ctx context.Context, seq int64) (cost forebay.Money, err error) {
 	err = s.read(ctx, func(c conn) error {
-		_, err := c.prep("SELECT coalesce(sum(cost), 0) FROM attempts WHERE seq = ?").int(seq).one(func(r row) { cost = forebay.Money(r.int(0)) })
+		_, err := c.prep("SELECT CAST(coalesce(sum(cost), 0) AS BIGINT) FROM attempts WHERE seq = ?").int(seq).one(func(r row) { cost = forebay.Money(r.int(0)) })
 		return err
 	})
 	return cost, err

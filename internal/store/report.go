@@ -21,8 +21,8 @@ GROUP BY 1, 2, 3, 4, 5, 6, 7`
 // Generation by generation: what a redrive achieved is not the retries' merit.
 const sqlReportJobs = `
 SELECT count(*),
-  coalesce(sum(EXISTS (SELECT 1 FROM attempts e WHERE e.seq = x.seq AND e.generation = x.generation AND e.outcome = 'succeeded')), 0),
-  coalesce(sum(EXISTS (SELECT 1 FROM attempts e WHERE e.seq = x.seq AND e.generation = x.generation AND e.outcome = 'failed')), 0)
+  count(*) FILTER (WHERE EXISTS (SELECT 1 FROM attempts e WHERE e.seq = x.seq AND e.generation = x.generation AND e.outcome = 'succeeded')),
+  count(*) FILTER (WHERE EXISTS (SELECT 1 FROM attempts e WHERE e.seq = x.seq AND e.generation = x.generation AND e.outcome = 'failed'))
 FROM (SELECT DISTINCT a.seq, a.generation FROM attempts a JOIN jobs j ON j.seq = a.seq
   WHERE a.seq > ?1 AND a.seq <= ?2 AND j.tenant = ?3 AND a.outcome = 'retried' AND a.finished_at >= ?4 AND a.finished_at < ?5) x`
 

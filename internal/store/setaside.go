@@ -1,8 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -41,12 +42,12 @@ type SetAsideQuery struct {
 // The rows of one lane are few beside the live ones, and are read along the lane's index.
 const sqlSetAsideRows = `
 SELECT m.seq, j.id, j.task, m.reason, o.error_class, o.error_code, o.error_message, m.generation, m.attempt, m.deliveries,
-  j.correlation_id, j.created_at, m.visible, CASE WHEN ?8 THEN j.input END, j.input_blob, j.input_size, j.metadata, m.last_error
+  j.correlation_id, j.created_at, m.visible, CASE WHEN ?8 <> 0 THEN j.input END, j.input_blob, j.input_size, j.metadata, m.last_error
 FROM messages m JOIN jobs j ON j.seq = m.seq LEFT JOIN outcomes o ON o.seq = m.seq
 WHERE m.lane = ?1 AND m.lane % 4 >= 2 AND j.tenant = ?2 AND m.seq < ?3
   AND (?4 = '' OR j.task = ?4) AND (?5 = '' OR m.reason = ?5) AND (?6 = '' OR j.correlation_id = ?6)
   AND m.visible >= ?9 AND m.visible < ?10
-  AND (?7 = '' OR j.id IN (SELECT value FROM json_each(?7)))
+  AND (?7 = '' OR j.id = ?7)
 ORDER BY m.seq DESC LIMIT ?11 + 0`
 
 // SetAsideRows returns the jobs that the query selects.
@@ -60,7 +61,7 @@ func (s *Store) SetAsideRows(ctx context.Context, q SetAsideQuery) (rows []SetAs
 
 func (c conn) setAsideRows(q SetAsideQuery) (rows []SetAsideRow, err error) {
 	const endOfTime = 1 << 62
-	below, before, after, ids := int64(endOfTime), int64(endOfTime), int64(0), ""
+	below, before, after := int64(endOfTime), int64(endOfTime), int64(0)
 	if q.Below > 0 {
 		below = q.Below
 	}
@@ -70,30 +71,33 @@ func (c conn) setAsideRows(q SetAsideQuery) (rows []SetAsideRow, err error) {
 	if q.Filter.After != nil {
 		after = q.Filter.After.UnixMilli()
 	}
-	if len(q.Filter.JobIDs) > 0 {
-		list, err := json.Marshal(q.Filter.JobIDs)
-		if err != nil {
-			return nil, err
-		}
-		ids = string(list)
-	}
 	body := int64(0)
 	if q.ReadBody {
 		body = 1
 	}
-	err = c.prep(sqlSetAsideRows).int(int64(q.Lane)).int(q.Tenant).int(below).
-		text(q.Filter.Task).text(q.Filter.Reason).text(q.Filter.CorrelationID).text(ids).int(body).int(after).int(before).int(int64(q.Limit)).
-		each(func(r row) error {
-			rows = append(rows, SetAsideRow{
-				Seq: r.int(0), ID: r.text(1), Task: r.text(2), Reason: r.text(3),
-				Failure:    Failure{Class: forebay.ErrorClass(r.text(4)), Code: r.text(5), Message: r.blob(6)},
-				Generation: int(r.int(7)), Attempt: int(r.int(8)), Deliveries: int(r.int(9)),
-				CorrelationID: r.text(10), CreatedAt: fromMillis(r.int(11)), SetAsideAt: fromMillis(r.int(12)),
-				Input: r.blob(13), InputBlob: r.text(14), InputSize: r.int(15), Metadata: r.blob(16), LastError: r.blob(17),
+	ids := q.Filter.JobIDs
+	if len(ids) == 0 {
+		ids = []string{""} // any
+	}
+	for _, id := range ids {
+		err = c.prep(sqlSetAsideRows).int(int64(q.Lane)).int(q.Tenant).int(below).
+			text(q.Filter.Task).text(q.Filter.Reason).text(q.Filter.CorrelationID).text(id).int(body).int(after).int(before).int(int64(q.Limit)).
+			each(func(r row) error {
+				rows = append(rows, SetAsideRow{
+					Seq: r.int(0), ID: r.text(1), Task: r.text(2), Reason: r.text(3),
+					Failure:    Failure{Class: forebay.ErrorClass(r.text(4)), Code: r.text(5), Message: r.blob(6)},
+					Generation: int(r.int(7)), Attempt: int(r.int(8)), Deliveries: int(r.int(9)),
+					CorrelationID: r.text(10), CreatedAt: fromMillis(r.int(11)), SetAsideAt: fromMillis(r.int(12)),
+					Input: r.blob(13), InputBlob: r.text(14), InputSize: r.int(15), Metadata: r.blob(16), LastError: r.blob(17),
+				})
+				return nil
 			})
-			return nil
-		})
-	return rows, err
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(rows, func(a, b SetAsideRow) int { return cmp.Compare(b.Seq, a.Seq) })
+	return rows[:min(len(rows), q.Limit)], nil
 }
 
 // Redrive is one job to send back as its next generation.
@@ -189,7 +193,7 @@ func (s *Store) Purge(ctx context.Context, seqs []int64, audit Audit) (purged in
 			if err := t.prep("DELETE FROM messages WHERE seq = ? AND lane % 4 >= 2").int(seq).exec(); err != nil {
 				return 0, err
 			}
-			purged += t.Changes()
+			purged += t.changes()
 			t.changed(seq)
 		}
 		return purged, t.audit(audit)

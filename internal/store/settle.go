@@ -63,7 +63,7 @@ func (s *Store) Retry(ctx context.Context, d *Delivery, a AttemptRecord) error {
 		if err := t.prep(sqlRetry).int(int64(lane)).int(visible).blob(lastError(a)).int(d.Seq).int(d.Token).exec(); err != nil {
 			return err
 		}
-		if t.Changes() == 0 {
+		if t.changes() == 0 {
 			return forebay.ErrLockLost
 		}
 		if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {
@@ -93,7 +93,7 @@ func (s *Store) Throttle(ctx context.Context, d *Delivery, a AttemptRecord, wait
 		if err := t.prep(sqlThrottle).int(visible).text(string(waiting)).blob(lastError(a)).int(d.Seq).int(d.Token).exec(); err != nil {
 			return err
 		}
-		if t.Changes() == 0 {
+		if t.changes() == 0 {
 			return forebay.ErrLockLost
 		}
 		if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {
@@ -119,7 +119,7 @@ func (s *Store) Release(ctx context.Context, d *Delivery, delay time.Duration, w
 		if err := t.prep(sqlRelease).int(visible).textOrNull(string(waiting)).int(d.Seq).int(d.Token).exec(); err != nil {
 			return err
 		}
-		if t.Changes() == 0 {
+		if t.changes() == 0 {
 			return forebay.ErrLockLost
 		}
 		return t.dueOf(d.Seq, d.Lane, visible)
@@ -134,7 +134,7 @@ func (s *Store) Interrupt(ctx context.Context, d *Delivery, a AttemptRecord) err
 		if err != nil {
 			return err
 		}
-		if t.Changes() == 0 {
+		if t.changes() == 0 {
 			return forebay.ErrLockLost
 		}
 		if err := t.dueOf(d.Seq, d.Lane, t.now); err != nil {
@@ -190,7 +190,7 @@ func (s *Store) settle(ctx context.Context, d *Delivery, size int, f func(*tx) e
 // release deletes the message if the lock still holds it.
 func (t *tx) release(d *Delivery) (held bool, err error) {
 	err = t.prep("DELETE FROM messages WHERE seq = ? AND token = ?").int(d.Seq).int(d.Token).exec()
-	return t.Changes() > 0, err
+	return t.changes() > 0, err
 }
 
 func (t *tx) holds(d *Delivery) (held bool, err error) {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -52,7 +53,7 @@ func BenchmarkLife(b *testing.B) {
 				if n > int64(b.N) {
 					return
 				}
-				res, err := s.Submit(ctx, []NewJob{{ID: fmt.Sprintf("job_%026d", n), Tenant: tenant, Queue: queue, Task: "echo", Priority: 5,
+				res, err := s.Submit(ctx, []NewJob{{ID: fmt.Sprintf("job_%d_%d", start.UnixNano(), n), Tenant: tenant, Queue: queue, Task: "echo", Priority: 5,
 					MaxAttempts: 5, Input: payload, InputSize: 1024}})
 				if err != nil || res[0].Err != nil {
 					b.Error(err)

@@ -75,8 +75,10 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 	if at := millis(j.Deadline); at > 0 && at <= t.now {
 		return Submitted{Err: forebay.Invalid("deadline", "has passed already")}, nil
 	}
-	seq := t.w.nextSeq
-	t.w.nextSeq++
+	seq, err := t.jobSeq()
+	if err != nil {
+		return Submitted{}, err
+	}
 	insert := t.prep(sqlInsertJob).int(seq).text(j.ID).int(j.Tenant).int(j.Queue).text(j.Task).
 		int(int64(j.Priority)).int(int64(j.MaxAttempts))
 	if j.MaxCost != nil {
@@ -84,7 +86,7 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 	} else {
 		insert = insert.intOrNull(0)
 	}
-	err := insert.int(t.now).intOrNull(millis(j.ScheduledAt)).intOrNull(millis(j.Deadline)).textOrNull(j.CorrelationID).textOrNull(j.Traceparent).
+	err = insert.int(t.now).intOrNull(millis(j.ScheduledAt)).intOrNull(millis(j.Deadline)).textOrNull(j.CorrelationID).textOrNull(j.Traceparent).
 		blob(j.Metadata).blob(j.Input).textOrNull(j.InputBlob).int(j.InputSize).exec()
 	if err != nil {
 		return Submitted{}, err
@@ -106,6 +108,22 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 	t.due(lane, rank(j.Priority), visible)
 	t.deadlineAt(millis(j.Deadline))
 	return Submitted{ID: j.ID, CreatedAt: fromMillis(t.now)}, nil
+}
+
+// jobSeq gives a job its number. Of a file there is one writer, which counts; rows of jobs tell a
+// restart how far it came.
+func (t *tx) jobSeq() (int64, error) {
+	if t.w.share != nil {
+		return t.sharedSeq()
+	}
+	t.w.nextSeq++
+	return t.w.nextSeq - 1, nil
+}
+
+// sharedSeq takes a number from the sequence that all processes share.
+func (t *tx) sharedSeq() (seq int64, err error) {
+	_, err = t.prep("SELECT nextval('seqs')").one(func(r row) { seq = r.int(0) })
+	return seq, err
 }
 
 // madeBefore looks the idempotency key up: the job it made, or a refusal if that was another request.
@@ -144,6 +162,6 @@ func (s *Store) ForgetIdempotencyKeys(ctx context.Context, before time.Time, lim
 		err := t.prep(`DELETE FROM idempotency WHERE no IN
 			(SELECT no FROM (SELECT no, created_at FROM idempotency ORDER BY no LIMIT ? + 0) WHERE created_at < ?)`).
 			int(int64(limit)).int(before.UnixMilli()).exec()
-		return t.Changes(), err
+		return t.changes(), err
 	})
 }

@@ -45,11 +45,45 @@ func (w *watches) notify(seqs []int64) {
 		return
 	}
 	for _, seq := range seqs {
-		for _, c := range w.bySeq[seq] {
-			select {
-			case c <- struct{}{}:
-			default:
-			}
+		w.wake(seq)
+	}
+}
+
+// notifyAll tells everybody to look: what has changed is not known.
+func (w *watches) notifyAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for seq := range w.bySeq {
+		w.wake(seq)
+	}
+}
+
+func (w *watches) wake(seq int64) {
+	for _, c := range w.bySeq[seq] {
+		select {
+		case c <- struct{}{}:
+		default:
 		}
 	}
 }
+
+// hear passes news from another process on to whom it concerns.
+func (s *Store) hear(n *news) {
+	if n.missed {
+		s.watches.notifyAll()
+	} else {
+		s.watches.notify(n.changed)
+	}
+	if f := s.cancelled.Load(); f != nil {
+		for _, token := range n.cancelled {
+			(*f)(token)
+		}
+	}
+	select {
+	case s.writer.heard <- n:
+	case <-s.writer.stopped:
+	}
+}
+
+// OnCancelled makes f hear of the locks that a cancel in another process voided.
+func (s *Store) OnCancelled(f func(token int64)) { s.cancelled.Store(&f) }

@@ -92,7 +92,7 @@ func transactSized[T any](ctx context.Context, s *Store, at stage, size int, f f
 			return zero, errClosed // it came too late to be taken
 		}
 	}
-	return r.result, domainError(r.err)
+	return r.result, s.writer.conn.domainError(r.err)
 }
 
 var errClosed = forebay.Errorf(forebay.CodeUnavailable, "the server is stopping; try again")
@@ -106,6 +106,7 @@ type tx struct {
 	ready   map[int64]int64 // lane → earliest time at which a message of it became ready
 	wake    int64           // the earliest new deadline; 0: none
 	after   []func()        // to run once committed
+	news    news            // for the other processes, beside what follows from the above
 }
 
 // changed notes that a job changed.
@@ -126,6 +127,7 @@ type writer struct {
 	watches *watches
 	ops     chan operation
 	claims  chan *claim
+	heard   chan *news // from other processes
 	quit    chan struct{}
 	once    sync.Once
 	stopped chan struct{}
@@ -133,6 +135,9 @@ type writer struct {
 	serving bool  // this process delivers: it ends overdue jobs
 	latest  int64 // the time of the latest transaction
 	polled  int64 // when poll last did something
+	polling time.Duration
+	share   func(*news) // tells other processes; nil: there are none
+	stale   bool        // another process may have changed the queues
 
 	nextSeq     int64
 	reservedSeq int64              // numbers below it are marked on disk as given
@@ -144,26 +149,31 @@ type writer struct {
 	deadline    int64              // the next deadline, 0: none
 }
 
-func newWriter(c conn, watches *watches, serving bool) (*writer, error) {
+func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writer, error) {
 	w := &writer{
-		conn: c, watches: watches, serving: serving,
+		conn: c, watches: watches, serving: serving, share: share,
 		ops: make(chan operation, maxBatchOps), claims: make(chan *claim, 64),
-		quit: make(chan struct{}), stopped: make(chan struct{}),
+		heard: make(chan *news), quit: make(chan struct{}), stopped: make(chan struct{}), polling: alonePolling,
 		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, ranks: map[int64]uint16{}, paused: map[int64]bool{},
+	}
+	if share != nil {
+		w.polling = sharedPolling
 	}
 	return w, w.load()
 }
 
+// The first number that no message was ever given.
+const sqlNextSeq = `
+SELECT max(n) FROM (SELECT coalesce(max(seq), 0) + 1 AS n FROM jobs UNION ALL SELECT coalesce(max(value), 0) FROM counters WHERE name = 'seq') x`
+
 // load reads what the writer keeps in memory.
 func (w *writer) load() error {
-	if _, err := w.conn.prep("SELECT max((SELECT coalesce(max(seq), 0) + 1 FROM jobs), coalesce((SELECT value FROM counters WHERE name = 'seq'), 0))").
-		one(func(r row) { w.nextSeq = r.int(0) }); err != nil {
-		return err
+	if w.share == nil {
+		if _, err := w.conn.prep(sqlNextSeq).one(func(r row) { w.nextSeq = r.int(0) }); err != nil {
+			return err
+		}
 	}
-	if err := w.conn.prep("SELECT no FROM queues WHERE paused <> 0").each(func(r row) error {
-		w.paused[r.int(0)] = true
-		return nil
-	}); err != nil {
+	if err := w.loadPaused(); err != nil {
 		return err
 	}
 	// Every lane may have rows of every rank until a look says otherwise.
@@ -179,6 +189,40 @@ func (w *writer) load() error {
 	}
 	w.deadline, err = w.conn.nextDeadline()
 	return err
+}
+
+func (w *writer) loadPaused() error {
+	clear(w.paused)
+	return w.conn.prep("SELECT no FROM queues WHERE paused <> 0").each(func(r row) error {
+		w.paused[r.int(0)] = true
+		return nil
+	})
+}
+
+// refresh reads again what other processes may have changed of the queues.
+func (w *writer) refresh() error {
+	if !w.stale {
+		return nil
+	}
+	if err := w.loadPaused(); err != nil {
+		return err
+	}
+	gone := map[int64]bool{}
+	for lane := range w.parked {
+		gone[lane/laneKinds] = true
+	}
+	err := w.conn.prep("SELECT no FROM queues WHERE kind <> 'deleting'").each(func(r row) error {
+		delete(gone, r.int(0))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for no := range gone {
+		w.forgetQueue(no)
+	}
+	w.stale = false
+	return nil
 }
 
 func (w *writer) stop() error {
@@ -204,26 +248,54 @@ func (w *writer) run() {
 	}
 }
 
-// polling is behind the wake-ups, should one ever be missed or the clock jump.
-const polling = 30 * time.Second
+// Polling is behind the wake-ups, should one ever be missed or the clock jump.
+const (
+	alonePolling  = 30 * time.Second
+	sharedPolling = 2 * time.Second // a process that shares a database may miss what others do
+)
 
 // poll makes every lane that is waited for due, if that has not been done for a while.
 func (w *writer) poll() {
 	at := w.clock()
-	if at-w.polled < polling.Milliseconds() && at >= w.polled {
+	if at-w.polled < w.polling.Milliseconds() && at >= w.polled {
 		return
 	}
 	w.polled = at
+	w.lookAgain(at)
+}
+
+// lookAgain makes every lane that is waited for due.
+func (w *writer) lookAgain(at int64) {
 	for lane := range w.parked {
 		w.ranks[lane] = allRanks
 		w.dueAt[lane] = at
+	}
+	if w.share != nil {
+		w.stale = true
+		if w.serving {
+			w.deadline = at // another process may have stored an earlier one
+		}
+	}
+}
+
+// hear takes in what another process has done.
+func (w *writer) hear(n *news) {
+	at := w.clock()
+	for lane, ready := range n.ready {
+		w.ranks[lane] = allRanks
+		if due, ok := w.dueAt[lane]; !ok || ready < due {
+			w.dueAt[lane] = ready
+		}
+	}
+	if n.queues || n.missed {
+		w.lookAgain(at)
 	}
 }
 
 // untilNextDue returns how long the writer may sleep when nobody calls.
 func (w *writer) untilNextDue() time.Duration {
 	at := w.clock()
-	next := max(at, w.polled+polling.Milliseconds())
+	next := max(at, w.polled+w.polling.Milliseconds())
 	for lane, claims := range w.parked {
 		if due, ok := w.dueAt[lane]; ok && len(claims) > 0 && !w.paused[lane/laneKinds] {
 			next = min(next, due)
@@ -248,6 +320,8 @@ func (w *writer) collect(timer <-chan time.Time) (batch []operation, ok bool) {
 		add(op)
 	case c := <-w.claims:
 		w.park(c)
+	case n := <-w.heard:
+		w.hear(n)
 	case <-timer:
 	case <-w.quit:
 		return nil, false
@@ -277,7 +351,7 @@ func (w *writer) collect(timer <-chan time.Time) (batch []operation, ok bool) {
 func (w *writer) commit(batch []operation) error {
 	background, err := w.transaction(batch, true)
 	switch {
-	case err == nil || !isolates(err) || len(batch) == 1 && !background:
+	case err == nil || !w.isolates(err) || len(batch) == 1 && !background:
 		for _, op := range batch {
 			op.finish(err)
 		}
@@ -287,7 +361,7 @@ func (w *writer) commit(batch []operation) error {
 			op.finish(opErr)
 		}
 	}
-	if err != nil && background && isolates(err) {
+	if err != nil && background && w.isolates(err) {
 		w.refuseDue(err)
 	}
 	return err
@@ -307,9 +381,9 @@ func (w *writer) refuseDue(err error) {
 }
 
 // isolates reports whether trying the operations one by one can help: not when the disk fails.
-func isolates(err error) bool {
+func (w *writer) isolates(err error) bool {
 	var refused *forebay.Error
-	return !errors.As(domainError(err), &refused)
+	return !errors.As(w.conn.domainError(err), &refused)
 }
 
 // transaction runs the operations, then, if withDue, ends overdue jobs and serves the claims that
@@ -319,26 +393,27 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 	if len(batch) == 0 && !w.anythingDue() {
 		return false, nil
 	}
-	t := &tx{conn: w.conn, w: w, now: w.clock(), ready: map[int64]int64{}}
-	if err := t.prep("BEGIN IMMEDIATE").exec(); err != nil {
-		w.distrust(t.now)
-		return false, err
+	t := &tx{conn: w.conn, w: w, ready: map[int64]int64{}}
+	if t.now, err = t.begin(); err != nil {
+		w.distrust(w.clock())
+		return false, errors.Join(err, t.rollback())
 	}
+	t.now = w.tick(t.now)
 	seq := w.nextSeq
 	var served []*claim
-	err = w.apply(t, batch)
+	if err = w.refresh(); err == nil {
+		err = w.apply(t, batch)
+	}
 	if err == nil && withDue {
 		served, err = w.serveDue(t)
 		background = err != nil
 	}
 	if err == nil {
-		err = t.prep("COMMIT").exec()
+		err = t.commit()
 	}
 	if err != nil {
 		w.nextSeq = seq
-		if !w.conn.AutocommitEnabled() {
-			err = errors.Join(err, t.prep("ROLLBACK").exec())
-		}
+		err = errors.Join(err, t.rollback())
 		for _, c := range served {
 			c.unserve()
 		}
@@ -349,11 +424,13 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 	return false, nil
 }
 
-// clock is the time of a transaction. It does not follow a clock that steps back a little, for then
-// what is ready would have to wait again.
-func (w *writer) clock() int64 {
+// clock is the database's time, about.
+func (w *writer) clock() int64 { return w.tick(w.conn.now()) }
+
+// tick does not follow a clock that steps back a little, for then what is ready would have to wait
+// again.
+func (w *writer) tick(at int64) int64 {
 	const little = 5 * 60 * 1000
-	at := now()
 	if behind := w.latest - at; behind > 0 && behind < little {
 		return w.latest
 	}
@@ -401,6 +478,12 @@ func (w *writer) committed(t *tx, served []*claim) {
 		c.deliver()
 	}
 	w.watches.notify(t.touched)
+	if w.share != nil {
+		t.news.ready, t.news.changed = t.ready, t.touched
+		if !t.news.empty() {
+			w.share(&t.news)
+		}
+	}
 }
 
 // distrust forgets what a failed transaction may have made of the writer's memory: every lane gets
@@ -422,7 +505,7 @@ const allRanks = 1<<(forebay.MaxPriority+1) - 1
 
 func (w *writer) anythingDue() bool {
 	at := w.clock()
-	if w.deadline > 0 && w.deadline <= at {
+	if w.stale || w.deadline > 0 && w.deadline <= at {
 		return true
 	}
 	for lane, claims := range w.parked {

@@ -154,3 +154,10 @@ CREATE TABLE probes (
   no INTEGER PRIMARY KEY,
   at INTEGER NOT NULL
 ) STRICT;
+
+-- postgresql:
+-- On SQLite the one writer counts. Numbers are taken within transactions that exclude each other, so
+-- that a higher one never appears before a lower one.
+CREATE SEQUENCE seqs;
+ALTER TABLE messages SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+  autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000);

@@ -1,0 +1,247 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// news is what the processes that share a database tell each other after a commit. It only saves
+// waiting: whoever misses it finds out by looking, a little later.
+type news struct {
+	ready     map[int64]int64 // lane → earliest time at which a message of it became ready
+	changed   []int64         // jobs
+	cancelled []int64         // tokens of locks that a cancel voided
+	queues    bool            // a queue was made, changed, paused, resumed or dropped
+	missed    bool            // some was lost: anything may have happened
+}
+
+func (n *news) empty() bool {
+	return len(n.ready) == 0 && len(n.changed) == 0 && len(n.cancelled) == 0 && !n.queues && !n.missed
+}
+
+// Bounds of what is told at once; whatever is over is told as missed.
+const (
+	maxNewsChanged = 2000
+	maxNewsBytes   = 7900 // a notification's payload has less than 8,000 bytes
+)
+
+func (n *news) add(other *news) {
+	if n.ready == nil {
+		n.ready = map[int64]int64{}
+	}
+	for lane, at := range other.ready {
+		if earliest, ok := n.ready[lane]; !ok || at < earliest {
+			n.ready[lane] = at
+		}
+	}
+	n.cancelled = append(n.cancelled, other.cancelled...)
+	n.queues, n.missed = n.queues || other.queues, n.missed || other.missed
+	if len(n.changed)+len(other.changed) > maxNewsChanged {
+		n.changed, n.missed = nil, true
+		return
+	}
+	n.changed = append(n.changed, other.changed...)
+}
+
+// encode writes the news as words, in as many payloads as needed.
+func (n *news) encode() (payloads []string) {
+	var b strings.Builder
+	word := func(kind byte, numbers ...int64) {
+		if b.Len() > maxNewsBytes-48 {
+			payloads = append(payloads, b.String())
+			b.Reset()
+		}
+		b.WriteByte(kind)
+		for i, v := range numbers {
+			if i > 0 {
+				b.WriteByte(':')
+			}
+			b.WriteString(strconv.FormatInt(v, 36))
+		}
+		b.WriteByte(' ')
+	}
+	if n.missed {
+		word('*')
+	}
+	if n.queues {
+		word('q')
+	}
+	for lane, at := range n.ready {
+		word('r', lane, at)
+	}
+	for _, token := range n.cancelled {
+		word('x', token)
+	}
+	last := int64(0)
+	for _, seq := range n.changed {
+		if seq != last { // most come in pairs
+			word('c', seq)
+		}
+		last = seq
+	}
+	return append(payloads, b.String())
+}
+
+// decodeNews reads a payload. What it does not understand it takes for news that was missed.
+func decodeNews(payload string) *news {
+	n := &news{ready: map[int64]int64{}}
+	for word := range strings.FieldsSeq(payload) {
+		first, second, _ := strings.Cut(word[1:], ":")
+		v, err := strconv.ParseInt(first, 36, 64)
+		switch kind := word[0]; {
+		case kind == 'q':
+			n.queues = true
+		case kind == 'r' && err == nil:
+			at, err := strconv.ParseInt(second, 36, 64)
+			if err != nil {
+				n.missed = true
+				continue
+			}
+			n.ready[v] = at
+		case kind == 'x' && err == nil:
+			n.cancelled = append(n.cancelled, v)
+		case kind == 'c' && err == nil:
+			n.changed = append(n.changed, v)
+		default:
+			n.missed = true
+		}
+	}
+	return n
+}
+
+// exchange tells news to the other processes and hears theirs, over two connections of its own, so
+// that no transaction waits for it: NOTIFY takes a lock that all commits of a server share.
+type exchange struct {
+	config  *pgconn.Config
+	channel string
+	heard   func(*news)
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	pending news
+	kick    chan struct{}
+	own     map[uint32]bool // process ids of our connections, whose notifications are no news
+}
+
+func newExchange(config *pgconn.Config) *exchange {
+	e := &exchange{config: config.Copy(), channel: "forebay_" + config.RuntimeParams["search_path"],
+		kick: make(chan struct{}, 1), own: map[uint32]bool{}}
+	e.config.OnNotification = e.notified
+	return e
+}
+
+// start begins to tell, and to hand what it hears to heard.
+func (e *exchange) start(heard func(*news)) {
+	var ctx context.Context
+	ctx, e.stop = context.WithCancel(context.Background())
+	e.heard = heard
+	e.running.Go(func() { e.always(ctx, e.tell) })
+	e.running.Go(func() { e.always(ctx, e.listen) })
+}
+
+func (e *exchange) close() {
+	e.stop()
+	e.running.Wait()
+}
+
+// share hands news over to be told.
+func (e *exchange) share(n *news) {
+	e.mu.Lock()
+	e.pending.add(n)
+	e.mu.Unlock()
+	select {
+	case e.kick <- struct{}{}:
+	default:
+	}
+}
+
+// reconnectPause is how long a connection that was lost is left alone.
+const reconnectPause = 500 * time.Millisecond
+
+// always runs f with a connection, again and again.
+func (e *exchange) always(ctx context.Context, f func(context.Context, *pgconn.PgConn) error) {
+	for ctx.Err() == nil {
+		if pg, err := pgconn.ConnectConfig(ctx, e.config); err == nil {
+			e.mu.Lock()
+			e.own[pg.PID()] = true
+			e.mu.Unlock()
+			_ = f(ctx, pg) // it is lost; what was missed is found by looking
+			closing, cancel := context.WithTimeout(context.Background(), time.Second)
+			_ = pg.Close(closing)
+			cancel()
+		}
+		select {
+		case <-time.After(reconnectPause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (e *exchange) tell(ctx context.Context, pg *pgconn.PgConn) error {
+	for {
+		select {
+		case <-e.kick:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		e.mu.Lock()
+		pending := e.pending
+		e.pending = news{}
+		e.mu.Unlock()
+		for _, payload := range pending.encode() {
+			pg.Conn().SetDeadline(time.Now().Add(postgresDial))
+			result := pg.ExecParams(context.Background(), "SELECT pg_notify($1, $2)", [][]byte{[]byte(e.channel), []byte(payload)},
+				[]uint32{pgtype.TextOID, pgtype.TextOID}, nil, nil).Read()
+			if result.Err != nil {
+				return result.Err
+			}
+		}
+	}
+}
+
+func (e *exchange) notified(_ *pgconn.PgConn, n *pgconn.Notification) {
+	e.mu.Lock()
+	own := e.own[n.PID]
+	e.mu.Unlock()
+	if !own {
+		e.heard(decodeNews(n.Payload))
+	}
+}
+
+// keepAlive is how often a silent listener makes sure that its connection still lives.
+const keepAlive = 30 * time.Second
+
+func (e *exchange) listen(ctx context.Context, pg *pgconn.PgConn) error {
+	pg.Conn().SetDeadline(time.Now().Add(postgresDial))
+	if _, err := pg.Exec(ctx, fmt.Sprintf("LISTEN %q", e.channel)).ReadAll(); err != nil {
+		return err
+	}
+	e.heard(&news{missed: true, queues: true}) // while nobody listened
+	for {
+		pg.Conn().SetDeadline(time.Time{})
+		waiting, cancel := context.WithTimeout(ctx, keepAlive)
+		err := pg.WaitForNotification(waiting)
+		silent := waiting.Err() != nil && ctx.Err() == nil
+		cancel()
+		if err != nil && !silent {
+			return err
+		}
+		if silent {
+			if pg.IsClosed() {
+				return errDisconnected
+			}
+			pg.Conn().SetDeadline(time.Now().Add(postgresDial))
+			if err := pg.Ping(context.Background()); err != nil {
+				return err
+			}
+		}
+	}
+}

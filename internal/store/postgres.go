@@ -1,0 +1,341 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forebayhq/forebay"
+)
+
+// postgresConn is a connection to PostgreSQL. It speaks the extended protocol with prepared
+// statements and binary values and nothing else. After an error that breaks the connection it is made
+// anew by the next transaction.
+type postgresConn struct {
+	config     *pgconn.Config
+	pg         *pgconn.PgConn
+	statements map[string]*postgresStatement
+	affected   int
+	ahead      atomic.Int64 // milliseconds by which the server's clock is before ours; others read it too
+	retry      time.Time    // no new connection is tried before
+	backoff    time.Duration
+	open       bool // a transaction is
+}
+
+// What one transaction or one read may take before its connection is given up: the server, or the
+// network to it, has gone. It is longer than the server lets a transaction wait for its client.
+const (
+	postgresPatience = 30 * time.Second
+	postgresDial     = 10 * time.Second
+	maxReconnectWait = 2 * time.Second
+)
+
+// writerLock is the advisory lock under which transitions run, one process at a time ("FbAy").
+const writerLock = applicationID
+
+const sqlBeginPostgres = "BEGIN; SELECT pg_advisory_xact_lock(1180844409); SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+
+func connectPostgres(ctx context.Context, config *pgconn.Config) (*postgresConn, error) {
+	c := &postgresConn{config: config}
+	return c, c.connect(ctx)
+}
+
+func (c *postgresConn) connect(ctx context.Context) error {
+	if wait := time.Until(c.retry); wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, postgresDial)
+	defer cancel()
+	pg, err := pgconn.ConnectConfig(ctx, c.config)
+	if err != nil {
+		c.backoff = min(max(2*c.backoff, 50*time.Millisecond), maxReconnectWait)
+		c.retry = time.Now().Add(c.backoff)
+		return fmt.Errorf("%w: %w", errDisconnected, err)
+	}
+	c.pg, c.statements, c.open, c.backoff = pg, map[string]*postgresStatement{}, false, 0
+	return c.measureClock()
+}
+
+// measureClock learns how far the server's clock is ahead of ours.
+func (c *postgresConn) measureClock() error {
+	before := time.Now()
+	server, err := c.millis("SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+	if err == nil {
+		c.noteClock(server, before)
+	}
+	return err
+}
+
+func (c *postgresConn) noteClock(server int64, before time.Time) {
+	middle := before.Add(time.Since(before) / 2)
+	c.ahead.Store(server - middle.UnixMilli())
+}
+
+// millis runs statements by the simple protocol and returns the number that the last one yields.
+func (c *postgresConn) millis(sql string) (n int64, err error) {
+	c.patience()
+	results, err := c.pg.Exec(context.Background(), sql).ReadAll()
+	if err != nil {
+		return 0, c.failed(err)
+	}
+	_, err = fmt.Sscan(string(results[len(results)-1].Rows[0][0]), &n)
+	return n, err
+}
+
+// patience gives what comes next its time. A deadline of the socket costs nothing, unlike a context.
+func (c *postgresConn) patience() { c.pg.Conn().SetDeadline(time.Now().Add(postgresPatience)) }
+
+// failed marks an error after which the connection is broken.
+func (c *postgresConn) failed(err error) error {
+	if err != nil && c.pg.IsClosed() {
+		return fmt.Errorf("%w: %w", errDisconnected, err)
+	}
+	return err
+}
+
+func (c *postgresConn) begin() (now int64, err error) {
+	if c.pg == nil || c.pg.IsClosed() {
+		if err := c.connect(context.Background()); err != nil {
+			return 0, err
+		}
+	}
+	before := time.Now()
+	now, err = c.millis(sqlBeginPostgres)
+	c.open = err == nil
+	// The wait for the lock is no part of the way: only a quick answer tells the clocks' difference.
+	if err == nil && time.Since(before) < 50*time.Millisecond {
+		c.noteClock(now, before)
+	}
+	return now, err
+}
+
+func (c *postgresConn) commit() error {
+	c.open = false
+	return c.simple("COMMIT")
+}
+
+func (c *postgresConn) rollback() error {
+	if c.pg == nil || c.pg.IsClosed() || c.pg.TxStatus() == 'I' {
+		return nil
+	}
+	c.open = false
+	return c.simple("ROLLBACK")
+}
+
+func (c *postgresConn) simple(sql string) error {
+	results, err := c.pg.Exec(context.Background(), sql).ReadAll()
+	if err != nil {
+		return c.failed(err)
+	}
+	// The server answers the COMMIT of a transaction that an error had ended with ROLLBACK.
+	if sql == "COMMIT" && results[0].CommandTag.String() != "COMMIT" {
+		return errors.New("the transaction had failed and was rolled back")
+	}
+	return nil
+}
+
+func (c *postgresConn) changes() int { return c.affected }
+
+func (c *postgresConn) now() int64 { return time.Now().UnixMilli() + c.ahead.Load() }
+
+func (c *postgresConn) Close() error {
+	if c.pg == nil || c.pg.IsClosed() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	return c.pg.Close(ctx)
+}
+
+// explain follows the classes of PostgreSQL's error codes (its manual, appendix A).
+func (c *postgresConn) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	var refused *pgconn.PgError
+	var network net.Error
+	unavailable := func() error {
+		return forebay.Errorf(forebay.CodeUnavailable, "the database cannot be reached right now; try again").Caused(err)
+	}
+	switch {
+	case errors.As(err, &refused) && refused.Code == "53100":
+		return forebay.Errorf(forebay.CodeStorageFull, "the database's disk is full; nothing was stored").Caused(err)
+	case errors.As(err, &refused):
+		switch refused.Code[:2] {
+		case "08", "53", "57", "58", "25", "40", "55", "28", "3D", "XX":
+			return unavailable()
+		}
+	case errors.Is(err, errDisconnected), errors.As(err, &network), errors.Is(err, context.DeadlineExceeded):
+		return unavailable()
+	}
+	return err
+}
+
+// postgresStatement is a statement that the server has prepared, or will when its parameters' types
+// are known.
+type postgresStatement struct {
+	c       *postgresConn
+	sql     string
+	name    string // "": not prepared yet
+	types   []uint32
+	values  [][]byte
+	numbers [][8]byte // where integers are encoded
+	formats []int16
+	ran     bool
+	rows    [][][]byte
+	fields  []pgconn.FieldDescription
+	at      int
+}
+
+var binaryResults = []int16{1}
+
+func (c *postgresConn) prepare(sql string) (prepared, error) {
+	if c.pg == nil || c.pg.IsClosed() {
+		return nil, errDisconnected
+	}
+	s, ok := c.statements[sql]
+	if !ok {
+		translated, parameters := translate(sql)
+		s = &postgresStatement{c: c, sql: translated, types: make([]uint32, parameters), values: make([][]byte, parameters),
+			numbers: make([][8]byte, parameters), formats: make([]int16, parameters)}
+		for i := range s.formats {
+			s.formats[i] = 1
+		}
+		c.statements[sql] = s
+	}
+	s.reset()
+	return s, nil
+}
+
+func (s *postgresStatement) bindInt(i int, v int64) {
+	binary.BigEndian.PutUint64(s.numbers[i-1][:], uint64(v))
+	s.types[i-1], s.values[i-1] = pgtype.Int8OID, s.numbers[i-1][:]
+}
+
+// bindText replaces what a text in PostgreSQL cannot hold: NUL, and bytes that are not UTF-8.
+func (s *postgresStatement) bindText(i int, v string) {
+	if strings.IndexByte(v, 0) >= 0 {
+		v = strings.ReplaceAll(v, "\x00", "\uFFFD")
+	}
+	s.types[i-1], s.values[i-1] = pgtype.TextOID, []byte(strings.ToValidUTF8(v, "\uFFFD"))
+}
+
+func (s *postgresStatement) bindBytes(i int, v []byte) {
+	s.types[i-1], s.values[i-1] = pgtype.ByteaOID, v
+}
+
+func (s *postgresStatement) bindNull(i int, k kind) {
+	s.types[i-1] = [...]uint32{kindInt: pgtype.Int8OID, kindText: pgtype.TextOID, kindBytes: pgtype.ByteaOID}[k]
+	s.values[i-1] = nil
+}
+
+func (s *postgresStatement) step() (bool, error) {
+	if !s.ran {
+		if err := s.run(); err != nil {
+			return false, err
+		}
+	}
+	s.at++
+	if s.at < len(s.rows) {
+		return true, nil
+	}
+	s.reset()
+	return false, nil
+}
+
+// run executes the statement and keeps all rows: another may run before they are read.
+func (s *postgresStatement) run() error {
+	c := s.c
+	if !c.open {
+		c.patience()
+	}
+	if s.name == "" {
+		name := fmt.Sprintf("s%d", len(c.statements))
+		if _, err := c.pg.Prepare(context.Background(), name, s.sql, s.types); err != nil {
+			return c.failed(err)
+		}
+		s.name = name
+	}
+	result := c.pg.ExecPrepared(context.Background(), s.name, s.values, s.formats, binaryResults).Read()
+	if result.Err != nil {
+		return c.failed(result.Err)
+	}
+	s.ran, s.rows, s.fields, s.at = true, result.Rows, result.FieldDescriptions, -1
+	c.affected = int(result.CommandTag.RowsAffected())
+	return nil
+}
+
+func (s *postgresStatement) reset() {
+	s.ran, s.rows, s.at = false, nil, -1
+	for i := range s.values {
+		s.values[i] = nil
+	}
+}
+
+func (s *postgresStatement) intAt(i int) int64 {
+	switch v := s.rows[s.at][i]; len(v) {
+	case 8:
+		return int64(binary.BigEndian.Uint64(v))
+	case 4:
+		return int64(int32(binary.BigEndian.Uint32(v)))
+	case 2:
+		return int64(int16(binary.BigEndian.Uint16(v)))
+	case 1: // a boolean
+		return int64(v[0])
+	}
+	return 0
+}
+
+func (s *postgresStatement) textAt(i int) string { return string(s.rows[s.at][i]) }
+func (s *postgresStatement) nullAt(i int) bool   { return s.rows[s.at][i] == nil }
+
+func (s *postgresStatement) bytesAt(i int) []byte { return s.rows[s.at][i] }
+
+// translate turns ? and ?N into $N and leaves out SQLite's hints to its planner. It returns how many
+// parameters there are.
+func translate(sql string) (translated string, parameters int) {
+	var b strings.Builder
+	quoted := false
+	for i := 0; i < len(sql); i++ {
+		switch rest := sql[i:]; {
+		case sql[i] == '\'':
+			quoted = !quoted
+			b.WriteByte('\'')
+		case quoted:
+			b.WriteByte(sql[i])
+		case strings.HasPrefix(rest, "CROSS JOIN "):
+			i += len("CROSS ") - 1
+		case strings.HasPrefix(rest, "INDEXED BY "):
+			i += len("INDEXED BY ")
+			for i < len(sql) && sql[i] != ' ' {
+				i++
+			}
+		case sql[i] == '?':
+			n := 0
+			for i+1 < len(sql) && sql[i+1] >= '0' && sql[i+1] <= '9' {
+				i++
+				n = 10*n + int(sql[i]-'0')
+			}
+			if n == 0 {
+				n = parameters + 1
+			}
+			parameters = max(parameters, n)
+			fmt.Fprintf(&b, "$%d", n)
+		default:
+			b.WriteByte(sql[i])
+		}
+	}
+	return b.String(), parameters
+}

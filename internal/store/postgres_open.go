@@ -1,0 +1,254 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/forebayhq/forebay"
+)
+
+// postgresSchema holds Forebay's tables unless the URL names another search_path.
+const postgresSchema = "forebay"
+
+// Settings of every connection. Statements are planned once, for tables of any size: a plan that was
+// made while a table was empty would scan it for ever. A client that stops in the middle of a
+// transaction must not stop the others for long.
+var postgresSettings = map[string]string{
+	"application_name":                    "forebay",
+	"plan_cache_mode":                     "force_generic_plan",
+	"enable_seqscan":                      "off",
+	"enable_hashjoin":                     "off",
+	"enable_mergejoin":                    "off",
+	"enable_bitmapscan":                   "off",
+	"jit":                                 "off",
+	"idle_in_transaction_session_timeout": "5s",
+	"statement_timeout":                   "20s",
+	"client_encoding":                     "UTF8",
+	"TimeZone":                            "UTC",
+	"bytea_output":                        "hex",
+}
+
+// openPostgres opens the database of opts. Any number of processes may.
+func openPostgres(ctx context.Context, opts Options) (*Store, error) {
+	config, err := pgconn.ParseConfig(opts.URL)
+	if err != nil {
+		return nil, forebay.Errorf(forebay.CodeDatabaseUnusable, "the database URL is not one that PostgreSQL knows") // err may quote the password
+	}
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = postgresDial
+	}
+	if config.ValidateConnect == nil {
+		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	for name, value := range postgresSettings {
+		config.RuntimeParams[name] = value
+	}
+	if config.RuntimeParams["search_path"] == "" {
+		config.RuntimeParams["search_path"] = postgresSchema
+	}
+	c, err := connectPostgres(ctx, config)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	if err := c.prepareDatabase(opts.Existing); err != nil {
+		c.Close()
+		return nil, unusableOnServer(err)
+	}
+	s := &Store{release: func() {}, connect: func(ctx context.Context) (conn, error) {
+		reader, err := connectPostgres(ctx, config)
+		if err != nil {
+			return conn{}, reader.explain(err)
+		}
+		return conn{driver: reader}, nil
+	}}
+	e := newExchange(config)
+	if err := s.start(conn{driver: c}, opts.Serve, e.share); err != nil {
+		return nil, err
+	}
+	e.start(s.hear)
+	s.release = e.close
+	return s, nil
+}
+
+// unreachable says why there is no connection, without what a server's message may quote.
+func unreachable(err error) error {
+	var refused *pgconn.PgError
+	message := "the database server cannot be reached"
+	if errors.As(err, &refused) {
+		switch refused.Code {
+		case "28P01", "28000":
+			message = "the database server refuses this user or password"
+		case "3D000":
+			message = "the database server has no database of that name; create it first"
+		default:
+			message = "the database server refuses the connection (" + refused.Code + ")"
+		}
+	}
+	return unusable(message, err)
+}
+
+func unusableOnServer(err error) error {
+	var known *forebay.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && refused.Code == "42501" {
+		return unusable("this database user may not create Forebay's schema or its tables", err)
+	}
+	return fmt.Errorf("open database: %w", err)
+}
+
+const minPostgresVersion = 130000
+
+// prepareDatabase checks the server and brings the schema up to date.
+func (c *postgresConn) prepareDatabase(existing bool) error {
+	if err := c.checkServer(); err != nil {
+		return err
+	}
+	version, err := c.version()
+	if err != nil {
+		return err
+	}
+	if existing && version == 0 {
+		return forebay.Errorf(forebay.CodeDatabaseUnusable, "there is no Forebay database there yet")
+	}
+	if version < schemaVersion() {
+		if err := c.migrate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkServer refuses a server under whose settings an acknowledged write could be lost.
+func (c *postgresConn) checkServer() error {
+	setting := func(name string) (value string, err error) {
+		_, err = (conn{driver: c}).prep("SELECT current_setting(?)").text(name).one(func(r row) { value = r.text(0) })
+		return value, err
+	}
+	for name, why := range map[string]string{
+		"fsync":              "an acknowledged write would not survive a power cut",
+		"synchronous_commit": "an acknowledged write would not survive a crash of the server",
+		"full_page_writes":   "a power cut could damage the database",
+	} {
+		value, err := setting(name)
+		if err != nil {
+			return err
+		}
+		if value == "off" {
+			return forebay.Errorf(forebay.CodeDatabaseUnusable, "the database server has %s = off: %s; turn it on", name, why)
+		}
+	}
+	var version int64
+	value, err := setting("server_version_num")
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Sscan(value, &version); err != nil || version < minPostgresVersion {
+		return forebay.Errorf(forebay.CodeDatabaseUnusable, "the database server is too old: PostgreSQL 13 or newer is needed")
+	}
+	if encoding, err := setting("server_encoding"); err != nil || encoding != "UTF8" {
+		return errors.Join(err, forebay.Errorf(forebay.CodeDatabaseUnusable, "the database's encoding is %s; it must be UTF8", encoding))
+	}
+	return nil
+}
+
+// version returns the schema's version, 0 when there is none.
+func (c *postgresConn) version() (version int64, err error) {
+	found := false
+	if _, err := (conn{driver: c}).prep("SELECT to_regclass('schema_version') IS NOT NULL").one(func(r row) { found = r.int(0) != 0 }); err != nil || !found {
+		return 0, err
+	}
+	_, err = (conn{driver: c}).prep("SELECT version FROM schema_version").one(func(r row) { version = r.int(0) })
+	if err == nil && version > schemaVersion() {
+		err = forebay.Errorf(forebay.CodeDatabaseUnusable,
+			"the database was written by a newer Forebay (schema %d; this one knows %d); use that version or newer", version, schemaVersion())
+	}
+	return version, err
+}
+
+// migrate brings the schema up to date in one transaction, during which nobody else writes.
+func (c *postgresConn) migrate() error {
+	if _, err := c.begin(); err != nil {
+		return err
+	}
+	err := c.applyMigrations()
+	if err == nil {
+		err = c.commit()
+	}
+	if err != nil {
+		err = errors.Join(err, c.rollback())
+	}
+	return err
+}
+
+func (c *postgresConn) applyMigrations() error {
+	path := c.config.RuntimeParams["search_path"]
+	if path == postgresSchema {
+		if err := c.simple("CREATE SCHEMA IF NOT EXISTS " + postgresSchema); err != nil {
+			return err
+		}
+	}
+	version, err := c.version() // again: another process may have been faster
+	if err != nil {
+		return err
+	}
+	for i, name := range migrationNames() {
+		if int64(i) < version {
+			continue
+		}
+		script, err := migrationFiles.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if err := c.simple(forPostgres(string(script))); err != nil {
+			return fmt.Errorf("migrate to schema %d: %w", i+1, err)
+		}
+	}
+	return c.simple(fmt.Sprintf("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL); DELETE FROM schema_version; INSERT INTO schema_version VALUES (%d)", schemaVersion()))
+}
+
+// The migrations are written for SQLite. What a line between "-- sqlite:" or "-- postgresql:" and
+// "-- all:" says is for that one alone; the rest is translated.
+var (
+	rowNumber  = regexp.MustCompile(`^(\s*\w+\s+)INTEGER PRIMARY KEY\b`)
+	columnType = strings.NewReplacer(" INTEGER", " BIGINT", " BLOB", " BYTEA", " TEXT", ` TEXT COLLATE "C"`)
+	tableEnd   = regexp.MustCompile(`\)\s*STRICT(, WITHOUT ROWID)?;`)
+)
+
+func forPostgres(script string) string {
+	return forDialect(script, "-- postgresql:", "-- sqlite:", func(line string) string {
+		line = rowNumber.ReplaceAllString(line, "${1}BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY")
+		return tableEnd.ReplaceAllString(columnType.Replace(line), ");")
+	})
+}
+
+func forSQLite(script string) string {
+	return forDialect(script, "-- sqlite:", "-- postgresql:", func(line string) string { return line })
+}
+
+func forDialect(script, mine, other string, translate func(string) string) string {
+	var b strings.Builder
+	section := ""
+	for line := range strings.Lines(script) {
+		switch marker := strings.TrimSpace(line); marker {
+		case mine, other, "-- all:":
+			section = marker
+			continue
+		}
+		switch section {
+		case mine:
+			b.WriteString(line)
+		case other:
+		default:
+			b.WriteString(translate(line))
+		}
+	}
+	return b.String()
+}

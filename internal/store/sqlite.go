@@ -1,0 +1,247 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/gofrs/flock"
+	"zombiezen.com/go/sqlite"
+
+	"github.com/forebayhq/forebay"
+)
+
+// sqliteConn is a connection to a SQLite file. One process at a time delivers from a file, and its
+// clock is the database's.
+type sqliteConn struct{ *sqlite.Conn }
+
+type sqliteStatement struct{ *sqlite.Stmt }
+
+func (c sqliteConn) prepare(sql string) (prepared, error) {
+	s, err := c.Prepare(sql)
+	return sqliteStatement{s}, err
+}
+
+func (c sqliteConn) begin() (now int64, err error) {
+	return c.now(), c.run("BEGIN IMMEDIATE")
+}
+
+func (c sqliteConn) commit() error { return c.run("COMMIT") }
+
+func (c sqliteConn) rollback() error {
+	if c.AutocommitEnabled() {
+		return nil
+	}
+	return c.run("ROLLBACK")
+}
+
+func (c sqliteConn) run(sql string) error { return conn{driver: c}.prep(sql).exec() }
+
+func (c sqliteConn) changes() int { return c.Changes() }
+
+func (c sqliteConn) now() int64 { return time.Now().UnixMilli() }
+
+func (c sqliteConn) explain(err error) error {
+	switch sqlite.ErrCode(err).ToPrimary() {
+	case sqlite.ResultFull:
+		return forebay.Errorf(forebay.CodeStorageFull, "the disk is full; nothing was stored").Caused(err)
+	case sqlite.ResultIOErr, sqlite.ResultBusy, sqlite.ResultLocked, sqlite.ResultReadOnly, sqlite.ResultCantOpen:
+		return forebay.Errorf(forebay.CodeUnavailable, "the database cannot be written to right now; nothing was stored").Caused(err)
+	}
+	return err
+}
+
+func (s sqliteStatement) bindInt(i int, v int64)   { s.BindInt64(i, v) }
+func (s sqliteStatement) bindText(i int, v string) { s.BindText(i, v) }
+func (s sqliteStatement) bindNull(int, kind)       {} // as it is already
+
+func (s sqliteStatement) bindBytes(i int, v []byte) {
+	if len(v) == 0 {
+		s.BindZeroBlob(i, 0)
+	} else {
+		s.BindBytes(i, v)
+	}
+}
+
+func (s sqliteStatement) step() (bool, error) { return s.Step() }
+func (s sqliteStatement) reset()              { s.Reset() }
+func (s sqliteStatement) intAt(i int) int64   { return s.ColumnInt64(i) }
+func (s sqliteStatement) textAt(i int) string { return s.ColumnText(i) }
+func (s sqliteStatement) nullAt(i int) bool   { return s.ColumnIsNull(i) }
+
+func (s sqliteStatement) bytesAt(i int) []byte {
+	if s.ColumnIsNull(i) {
+		return nil
+	}
+	b := make([]byte, s.ColumnLen(i))
+	s.ColumnBytes(i, b)
+	return b
+}
+
+// openSQLite opens the file of opts and takes it for this process, if it is to serve.
+func openSQLite(opts Options) (s *Store, err error) {
+	path, err := realPath(opts.Path)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(path); opts.Existing && errors.Is(err, os.ErrNotExist) {
+		return nil, forebay.Errorf(forebay.CodeDatabaseUnusable, "there is no database file of that name")
+	}
+	s = &Store{connect: func(context.Context) (conn, error) { return openReader(path) }, alone: opts.Serve, release: func() {}}
+	if opts.Serve {
+		lock := flock.New(path + ".lock")
+		held, err := lock.TryLock()
+		if err != nil {
+			return nil, unusable("the database's folder cannot be written to", err)
+		}
+		if !held {
+			return nil, forebay.Errorf(forebay.CodeDatabaseUnusable, "another Forebay server is using this database; SQLite serves one process at a time")
+		}
+		s.release = func() { lock.Unlock() }
+	}
+	c, err := openWriter(path, opts.Serve)
+	if err != nil {
+		s.release()
+		return nil, err
+	}
+	return s, s.start(c, opts.Serve, nil)
+}
+
+// realPath is the one path of a file, whichever link leads to it: the lock stands beside it.
+func realPath(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real, nil
+	}
+	folder, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return "", unusable("the database's folder does not exist, or cannot be read", err)
+	}
+	return filepath.Join(folder, filepath.Base(path)), nil
+}
+
+// openWriter opens the one connection that writes, with the durable settings enforced.
+func openWriter(path string, serve bool) (conn, error) {
+	raw, err := sqlite.OpenConn(path, sqlite.OpenReadWrite, sqlite.OpenCreate)
+	if err != nil {
+		return conn{}, unusable("the database file cannot be opened", err)
+	}
+	raw.SetBusyTimeout(10 * time.Second)
+	c := sqliteConn{raw}
+	if err := c.prepareDatabase(path, serve); err != nil {
+		raw.Close()
+		return conn{}, err
+	}
+	return conn{driver: c}, nil
+}
+
+func (c sqliteConn) prepareDatabase(path string, serve bool) error {
+	// The page size must be set before the journal mode, and only takes effect on a new file.
+	version, err := c.checkOurs()
+	if err != nil {
+		return unusableUnlessKnown(err)
+	}
+	for _, pragma := range []string{
+		"PRAGMA page_size = 8192",
+		"PRAGMA journal_mode = WAL",
+		"PRAGMA synchronous = FULL",
+		"PRAGMA fullfsync = ON", // on macOS, where fsync alone does not reach the disk
+		"PRAGMA checkpoint_fullfsync = ON",
+		"PRAGMA wal_autocheckpoint = 8192", // pages: 64 MB
+		"PRAGMA journal_size_limit = 134217728",
+		"PRAGMA cache_size = -65536",
+		"PRAGMA temp_store = MEMORY",
+		"PRAGMA mmap_size = 0",
+	} {
+		if err := c.run(pragma); err != nil {
+			return unusableUnlessKnown(err)
+		}
+	}
+	if version < schemaVersion() {
+		if version > 0 && !serve && InUse(path) {
+			return forebay.Errorf(forebay.CodeDatabaseUnusable, "an older Forebay is running on this database; stop it first")
+		}
+		if err := c.migrate(); err != nil {
+			return unusableUnlessKnown(err)
+		}
+	}
+	// SQLite opens a file that it may not write to for reading, and says so at the first write.
+	if err := c.run("DELETE FROM probes WHERE no < 0"); err != nil {
+		return unusableUnlessKnown(err)
+	}
+	return c.checkDurable()
+}
+
+// checkDurable refuses to run on settings under which an acknowledged write could be lost.
+func (c sqliteConn) checkDurable() error {
+	synchronous, err := c.pragma("synchronous")
+	if err != nil {
+		return err
+	}
+	var mode string
+	if _, err := (conn{driver: c}).prep("PRAGMA journal_mode").one(func(r row) { mode = r.text(0) }); err != nil {
+		return err
+	}
+	if synchronous < 2 || mode != "wal" {
+		return forebay.Errorf(forebay.CodeDatabaseUnusable,
+			"the database is not durable (journal_mode=%s, synchronous=%d; needs wal and 2): its file system may not support WAL", mode, synchronous)
+	}
+	return nil
+}
+
+func unusable(message string, err error) error {
+	return forebay.Errorf(forebay.CodeDatabaseUnusable, "%s", message).Caused(err)
+}
+
+func unusableUnlessKnown(err error) error {
+	var known *forebay.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	switch sqlite.ErrCode(err).ToPrimary() {
+	case sqlite.ResultNotADB, sqlite.ResultCorrupt:
+		return unusable("the file is not a database, or is damaged", err)
+	case sqlite.ResultReadOnly, sqlite.ResultPerm, sqlite.ResultAuth:
+		return unusable("the database file, or its folder, is read-only", err)
+	case sqlite.ResultFull:
+		return unusable("the disk is full", err)
+	case sqlite.ResultCantOpen, sqlite.ResultIOErr:
+		return unusable("the database file cannot be read or written", err)
+	case sqlite.ResultBusy:
+		return unusable("the database is locked by another program", err)
+	}
+	return fmt.Errorf("open database: %w", err)
+}
+
+// openReader opens a connection for reading. What reads must be short: an open read keeps the WAL
+// from shrinking.
+func openReader(path string) (conn, error) {
+	raw, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	if err != nil {
+		return conn{}, sqliteConn{}.explain(err)
+	}
+	raw.SetBusyTimeout(10 * time.Second)
+	c := sqliteConn{raw}
+	for _, pragma := range []string{"PRAGMA query_only = ON", "PRAGMA cache_size = -8192"} {
+		if err := c.run(pragma); err != nil {
+			return conn{}, errors.Join(c.explain(err), raw.Close())
+		}
+	}
+	return conn{driver: c}, nil
+}
+
+// InUse reports whether a serving process holds the database file.
+func InUse(path string) bool {
+	lock := flock.New(path + ".lock")
+	if held, err := lock.TryLock(); err != nil || !held {
+		return err == nil
+	}
+	lock.Unlock()
+	return false
+}
