@@ -34,6 +34,7 @@ var mayImport = map[string][]string{
 	"internal/loopback":  {"."},
 	"internal/model":     {"."},
 	"internal/model/sim": {".", "internal/model"},
+	"internal/pgtest":    {},
 	"internal/store":     {"."},
 	"internal/tasks":     {".", "internal/model"},
 }

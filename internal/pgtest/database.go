@@ -1,0 +1,122 @@
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Variable names the environment variable with the URL of a server to use.
+const Variable = "FOREBAY_TEST_POSTGRES"
+
+// databasePrefix begins the name of every database that is made here; the second at which it was made follows.
+const databasePrefix = "forebay_test_"
+
+// abandoned is the age at which a database is nobody's any more: its test binary was killed.
+const abandoned = 24 * time.Hour
+
+// Server returns the URL of the server for tests, starting it if need be. Its user may create databases.
+func Server(t testing.TB) string {
+	t.Helper()
+	address := os.Getenv(Variable)
+	if address != "" {
+		swept.Do(func() { sweepDatabases(t.Context(), address) })
+		return address
+	}
+	address, err := shared(t.Context())
+	if err != nil {
+		t.Fatalf("this test needs PostgreSQL: %s", err)
+	}
+	return address
+}
+
+var swept sync.Once
+
+// sweepDatabases drops what killed test binaries have left on a server that outlives them. What it
+// may not drop is another's.
+func sweepDatabases(ctx context.Context, server string) {
+	conn, err := pgx.Connect(ctx, server)
+	if err != nil {
+		return // the test that needs the server will say so
+	}
+	defer conn.Close(ctx)
+	rows, _ := conn.Query(ctx, "SELECT datname FROM pg_database WHERE starts_with(datname, $1)", databasePrefix)
+	names, _ := pgx.CollectRows(rows, pgx.RowTo[string]) // none, after an error
+	for _, name := range names {
+		at, _, _ := strings.Cut(strings.TrimPrefix(name, databasePrefix), "_")
+		made, err := strconv.ParseInt(at, 10, 64)
+		if err == nil && time.Since(time.Unix(made, 0)) > abandoned {
+			_ = dropDatabase(ctx, server, name)
+		}
+	}
+}
+
+// Database makes an empty database for one test and returns its URL; it is dropped when the test ends.
+func Database(t testing.TB) string {
+	t.Helper()
+	address, drop, err := CreateDatabase(t.Context(), Server(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := drop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return address
+}
+
+// CreateDatabase makes an empty database on a server and returns its URL and what drops it again,
+// ending the connections that are still open.
+func CreateDatabase(ctx context.Context, server string) (address string, drop func(context.Context) error, err error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return "", nil, errors.New("the server's URL cannot be read") // the error would show the password
+	}
+	name := databasePrefix + strconv.FormatInt(time.Now().Unix(), 10) + "_" + strings.ToLower(rand.Text()[:8])
+	if err := execute(ctx, server, "CREATE DATABASE "+name+" TEMPLATE template0"); err != nil {
+		return "", nil, fmt.Errorf("create a database: %w", err)
+	}
+	u.Path = "/" + name
+	return u.String(), func(ctx context.Context) error { return dropDatabase(ctx, server, name) }, nil
+}
+
+func dropDatabase(ctx context.Context, server, name string) error {
+	if err := execute(ctx, server, "DROP DATABASE IF EXISTS "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)"); err != nil {
+		return fmt.Errorf("drop a database: %w", err)
+	}
+	return nil
+}
+
+// Terminate ends all connections to the database of that URL, as an administrator would, and returns
+// how many there were.
+func Terminate(ctx context.Context, database string) (n int, err error) {
+	conn, err := pgx.Connect(ctx, database)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close(ctx)
+	err = conn.QueryRow(ctx, `SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid()`).Scan(&n)
+	return n, err
+}
+
+// execute runs one statement on a connection of its own.
+func execute(ctx context.Context, address, statement string) error {
+	conn, err := pgx.Connect(ctx, address)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, statement)
+	return errors.Join(err, conn.Close(ctx))
+}

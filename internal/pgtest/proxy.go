@@ -1,0 +1,197 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+)
+
+// Proxy is a network between clients and a server that can fail.
+type Proxy struct {
+	target   string // host:port
+	listener net.Listener
+	running  sync.WaitGroup
+	ctx      context.Context // until Close
+	stop     context.CancelFunc
+
+	mu    sync.Mutex
+	cut   bool
+	flow  chan struct{} // closed while bytes flow
+	conns map[net.Conn]bool
+}
+
+// NewProxy starts a proxy in front of the server of that URL, for one test.
+func NewProxy(t testing.TB, server string) *Proxy {
+	t.Helper()
+	u, err := url.Parse(server)
+	if err != nil {
+		t.Fatal("the server's URL cannot be read")
+	}
+	target := u.Host
+	if u.Port() == "" {
+		target = net.JoinHostPort(u.Hostname(), "5432")
+	}
+	p := &Proxy{target: target, flow: make(chan struct{}), conns: map[net.Conn]bool{}}
+	close(p.flow)
+	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	p.ctx, p.stop = context.WithCancel(context.WithoutCancel(t.Context()))
+	p.running.Go(p.accept)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// URL is a URL of the server with the proxy in place of its address.
+func (p *Proxy) URL(database string) string {
+	u, err := url.Parse(database)
+	if err != nil {
+		return ""
+	}
+	u.Host = p.listener.Addr().String()
+	return u.String()
+}
+
+// Cut breaks all connections, and each new one at once: a server whose machine refuses.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = true
+	p.breakAll()
+}
+
+// Stall holds all bytes back, in both directions, and the ends of connections too: a network that
+// drops everything. Neither side is told.
+func (p *Proxy) Stall() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.flow:
+		p.flow = make(chan struct{})
+	default: // stalled already
+	}
+}
+
+// Heal ends what Cut or Stall began. Bytes that were held back arrive now.
+func (p *Proxy) Heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = false
+	select {
+	case <-p.flow:
+	default:
+		close(p.flow)
+	}
+}
+
+// Close ends the proxy and its connections.
+func (p *Proxy) Close() {
+	p.stop()
+	p.listener.Close()
+	p.mu.Lock()
+	p.breakAll()
+	p.mu.Unlock()
+	p.running.Wait()
+}
+
+// breakAll resets all connections. The caller holds mu.
+func (p *Proxy) breakAll() {
+	for conn := range p.conns {
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0) // a reset, not an orderly end; the connection may be gone
+		}
+		conn.Close()
+	}
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return // closed
+		}
+		p.running.Go(func() { p.serve(client) })
+	}
+}
+
+func (p *Proxy) serve(client net.Conn) {
+	if !p.add(client) {
+		return
+	}
+	defer p.remove(client)
+	if p.await() != nil { // nobody can connect through a stalled network either
+		return
+	}
+	var dialer net.Dialer
+	server, err := dialer.DialContext(p.ctx, "tcp", p.target)
+	if err != nil || !p.add(server) {
+		return
+	}
+	defer p.remove(server)
+	var both sync.WaitGroup
+	both.Go(func() { p.pump(server, client) })
+	both.Go(func() { p.pump(client, server) })
+	both.Wait()
+}
+
+// pump copies one direction and passes its end on.
+func (p *Proxy) pump(to, from net.Conn) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if p.await() != nil {
+			return
+		}
+		if n > 0 {
+			if _, err := to.Write(buffer[:n]); err != nil {
+				from.Close()
+				return
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			if tcp, ok := to.(*net.TCPConn); ok {
+				_ = tcp.CloseWrite() // it may be gone
+			}
+			return
+		} else if err != nil {
+			to.Close()
+			return
+		}
+	}
+}
+
+// await returns once bytes flow.
+func (p *Proxy) await() error {
+	p.mu.Lock()
+	flow := p.flow
+	p.mu.Unlock()
+	select {
+	case <-flow:
+		return nil
+	case <-p.ctx.Done():
+		return p.ctx.Err()
+	}
+}
+
+// add registers a connection, or breaks it when there is to be none.
+func (p *Proxy) add(conn net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cut || p.ctx.Err() != nil {
+		conn.Close()
+		return false
+	}
+	p.conns[conn] = true
+	return true
+}
+
+func (p *Proxy) remove(conn net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, conn)
+	conn.Close()
+}
