@@ -67,7 +67,7 @@ func (t *tx) insertMessageQueue(q MessageQueue, limit int) error {
 	if count >= int64(limit) {
 		return forebay.Errorf(forebay.CodeConflict, "a tenant may have at most %d queues of messages", limit)
 	}
-	_, err := t.prep("SELECT max((SELECT coalesce(max(no), 0) + 1 FROM queues), coalesce((SELECT value FROM counters WHERE name = 'queue'), 0))").
+	_, err := t.prep("SELECT max(no) FROM (SELECT coalesce(max(no), 0) + 1 AS no FROM queues UNION ALL SELECT value FROM counters WHERE name = 'queue') AS used").
 		one(func(r row) { no = r.int(0) })
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (t *tx) insertMessageQueue(q MessageQueue, limit int) error {
 
 const sqlCount = `
 INSERT INTO counters (name, value) VALUES (?1, ?2)
-ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)`
+ON CONFLICT (name) DO UPDATE SET value = CASE WHEN counters.value > excluded.value THEN counters.value ELSE excluded.value END`
 
 // seqBlock is how many sequence numbers are counted ahead.
 const seqBlock = 1 << 12
@@ -122,7 +122,7 @@ func (s *Store) MessageQueues(ctx context.Context, tenant int64) (queues []Messa
 // [Store.PurgeDropped]. It reports whether the queue was there.
 func (s *Store) DropMessageQueue(ctx context.Context, q MessageQueue) (dropped bool, err error) {
 	return transact(ctx, s, stageChange, func(t *tx) (bool, error) {
-		err := t.prep("UPDATE queues SET kind = 'deleting', name = '/deleting/' || no WHERE no = ? AND kind = 'messages'").int(q.No).exec()
+		err := t.prep("UPDATE queues SET kind = 'deleting', name = '/deleting/' || CAST(no AS TEXT) WHERE no = ? AND kind = 'messages'").int(q.No).exec()
 		if err != nil || t.Changes() == 0 {
 			return false, err
 		}
@@ -192,11 +192,11 @@ type MessageCounts struct {
 
 const sqlMessageCounts = `
 SELECT m.lane % 4, count(*),
-  sum(m.visible <= ?2),
-  sum(m.token IS NULL AND m.visible > ?2),
-  sum(m.token IS NOT NULL AND m.visible > ?2),
+  count(*) FILTER (WHERE m.visible <= ?2),
+  count(*) FILTER (WHERE m.token IS NULL AND m.visible > ?2),
+  count(*) FILTER (WHERE m.token IS NOT NULL AND m.visible > ?2),
   min(CASE WHEN m.visible <= ?2 THEN m.visible END)
-FROM messages m WHERE m.lane BETWEEN ?1 AND ?1 + 3 GROUP BY 1`
+FROM messages m WHERE m.lane BETWEEN ?1 AND ?1 + 3 GROUP BY m.lane % 4`
 
 // MessageCounts counts a queue's messages.
 func (s *Store) MessageCounts(ctx context.Context, q MessageQueue) (counts MessageCounts, err error) {

@@ -121,7 +121,7 @@ type heldMessage struct {
 }
 
 const sqlHeld = `
-SELECT m.lane, m.deliveries, CASE WHEN ? THEN b.properties END
+SELECT m.lane, m.deliveries, CASE WHEN ? <> 0 THEN b.properties END
 FROM messages m JOIN bodies b ON b.seq = m.seq WHERE m.seq = ? AND m.token = ? AND m.visible > ? AND m.lane IN (?, ?)`
 
 // held returns the message that the lock holds, and changes its properties.
