@@ -373,12 +373,21 @@ func (w *writer) apply(t *tx, batch []operation) error {
 			}
 		}
 	}
+	w.noteReady(t)
+	return nil
+}
+
+// noteReady takes over when lanes are worth another look. Of a session it only matters while somebody
+// waits for its messages.
+func (w *writer) noteReady(t *tx) {
 	for lane, at := range t.ready {
+		if _, waiting := w.parked[lane]; lane < 0 && !waiting {
+			continue
+		}
 		if earliest, ok := w.dueAt[lane]; !ok || at < earliest {
 			w.dueAt[lane] = at
 		}
 	}
-	return nil
 }
 
 // serveDue does what is due without anybody asking: it ends overdue jobs and serves waiting claims.
@@ -386,6 +395,7 @@ func (w *writer) serveDue(t *tx) (served []*claim, err error) {
 	if err := w.expireDue(t); err != nil {
 		return nil, err
 	}
+	w.noteReady(t)
 	return w.serveClaims(t)
 }
 
@@ -410,6 +420,9 @@ func (w *writer) distrust(now int64) {
 	w.reservedSeq = 0
 	for lane := range w.ranks {
 		w.ranks[lane] = allRanks
+		w.dueAt[lane] = now + distrustPause.Milliseconds()
+	}
+	for lane := range w.parked {
 		w.dueAt[lane] = now + distrustPause.Milliseconds()
 	}
 	w.deadline = now + distrustPause.Milliseconds()
