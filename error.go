@@ -25,6 +25,8 @@ const (
 	CodeConflict            Code = "conflict"             // the state does not allow it
 	CodeIdempotencyMismatch Code = "idempotency_mismatch" // the key was used with another body
 	CodeLockLost            Code = "lock_lost"            // the lock token is stale
+	CodeSessionLockLost     Code = "session_lock_lost"    // the session's lock token is stale
+	CodeSessionLocked       Code = "session_locked"       // another receiver has the session
 	CodeTooManyRequests     Code = "too_many_requests"    // the server itself is saturated
 	CodeNotSupported        Code = "not_supported"        //
 	CodeStorageFull         Code = "storage_full"         // nothing was stored
@@ -90,6 +92,12 @@ func CodeOf(err error) Code {
 // ErrLockLost is returned when a lock token no longer holds its message: the lock expired and the
 // message was delivered again, or the job was cancelled. Nothing was changed.
 var ErrLockLost = &Error{Code: CodeLockLost, Message: "the lock on this message is lost; nothing was changed"}
+
+// ErrSessionLockLost is returned when the lock on a session has ended. Nothing was changed.
+var ErrSessionLockLost = &Error{Code: CodeSessionLockLost, Message: "the lock on this session is lost; nothing was changed"}
+
+// ErrSessionLocked is returned while another receiver has the session.
+var ErrSessionLocked = &Error{Code: CodeSessionLocked, Field: "session_id", Message: "another receiver has this session"}
 
 // ErrNotFound is returned for what does not exist in the caller's tenant.
 var ErrNotFound = &Error{Code: CodeNotFound, Message: "not found"}

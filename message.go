@@ -18,9 +18,16 @@ const (
 	MaxMaxDeliveryCount     = 2000
 )
 
-// ReasonMaxDeliveries is the dead-letter reason of a message that was delivered as often as its queue
-// allows and never completed.
-const ReasonMaxDeliveries = "MaxDeliveryCountExceeded"
+// The reasons for which a queue dead-letters a message of its own accord, as Service Bus names them
+// (service-bus-dead-letter-queues).
+const (
+	ReasonMaxDeliveries = "MaxDeliveryCountExceeded"    // delivered as often as its queue allows and never completed
+	ReasonExpired       = "TTLExpiredException"         // its time to live ended
+	ReasonHeaderSize    = "HeaderSizeExceeded"          // its properties outgrew their limit on the way
+	ReasonNoSession     = "Session ID is null."         // forwarded into a queue that requires sessions
+	ReasonMaxHops       = "MaxTransferHopCountExceeded" // forwarded too often
+	ReasonNoTarget      = "MessagingEntityNotFound"     // what its queue forwards to is gone
+)
 
 // MessageQueueSettings are what a queue of plain messages is made with. Zero values stand for the
 // defaults.

@@ -120,9 +120,9 @@ type claim struct {
 	answer     chan struct{}
 }
 
-// empty reports whether the claim has found nothing yet.
+// empty reports whether the claim has nothing to answer yet.
 func (c *claim) empty() bool {
-	return len(c.deliveries) == 0 && (c.receive == nil || len(c.receive.messages) == 0)
+	return len(c.deliveries) == 0 && (c.receive == nil || c.receive.empty()) && c.err == nil
 }
 
 func (c *claim) deliver() { close(c.answer) }
@@ -136,9 +136,9 @@ func (c *claim) refuse(err error) {
 
 // unserve puts a claim back that found nothing, or whose transaction failed.
 func (c *claim) unserve() {
-	c.deliveries = nil
+	c.deliveries, c.err = nil, nil
 	if c.receive != nil {
-		c.receive.messages, c.receive.bytes = nil, 0
+		c.receive.reset()
 	}
 	c.state.Store(claimWaiting)
 }
@@ -152,6 +152,9 @@ func (w *writer) park(c *claim) {
 	w.parked[lane] = append(waiting, c)
 	if c.receive != nil && !c.receive.wait {
 		w.impatient = append(w.impatient, c)
+	}
+	if lane < 0 || w.share != nil { // what was ready before may not have been noted
+		w.dueAt[lane], w.ranks[lane] = 0, allRanks
 	}
 }
 
@@ -202,6 +205,9 @@ func (w *writer) unpark(lane int64, n int) {
 // updateDue notes when the lane is worth another look: now while it was not found empty, else when
 // its earliest message becomes visible.
 func (w *writer) updateDue(t *tx, lane int64, foundEmpty bool) error {
+	if kind := Lane(lane).Kind(); lane < 0 || foundEmpty && kind == laneSessions && w.parked[lane][0].receive != nil {
+		return w.updateSessionDue(t, lane, foundEmpty)
+	}
 	if !foundEmpty {
 		w.dueAt[lane] = t.now
 		return nil

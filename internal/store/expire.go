@@ -15,9 +15,10 @@ const (
 	sqlNextLockedDeadline = `SELECT min(CASE WHEN deadline > visible THEN deadline ELSE visible END) FROM messages WHERE deadline IS NOT NULL AND token IS NOT NULL`
 )
 
-// nextDeadline returns when the next deadline has to be looked at; 0: there is none.
+// nextDeadline returns when the next deadline, or queue of messages, has to be looked at; 0: there is
+// none.
 func (c conn) nextDeadline() (next int64, err error) {
-	for _, sql := range []string{sqlNextFreeDeadline, sqlNextLockedDeadline} {
+	for _, sql := range []string{sqlNextFreeDeadline, sqlNextLockedDeadline, sqlNextDueMessage, sqlNextForget, sqlNextDueQueue, sqlNextIdleQueue} {
 		_, err := c.prep(sql).one(func(r row) {
 			if at := r.int(0); at > 0 && (next == 0 || at < next) {
 				next = at
@@ -30,7 +31,8 @@ func (c conn) nextDeadline() (next int64, err error) {
 	return next, nil
 }
 
-// expireDue ends the jobs whose deadline has passed while nobody was working on them.
+// expireDue ends the jobs whose deadline has passed while nobody was working on them, and does what is
+// due in queues of messages.
 func (w *writer) expireDue(t *tx) error {
 	if !w.serving || w.deadline == 0 || w.deadline > t.now {
 		return nil
@@ -59,6 +61,9 @@ func (w *writer) expireDue(t *tx) error {
 		if err := t.expire(m.Seq, m.Generation, m.Attempt, m.Version); err != nil {
 			return err
 		}
+	}
+	if err := t.tendMessages(); err != nil {
+		return err
 	}
 	next, err := t.nextDeadline()
 	w.deadline = next

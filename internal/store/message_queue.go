@@ -2,19 +2,28 @@ package store
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
 )
 
-// MessageQueue is a queue of plain messages as stored.
+// MessageQueue is a queue of plain messages as stored, with its settings. A duration of 0 stands for
+// none.
 type MessageQueue struct {
-	No            int64 // given once, never again, even after the queue is deleted
-	Tenant        int64
-	Name          string // "<tenant>/<name>": no name of a queue of jobs holds a slash
-	Lock          time.Duration
-	MaxDeliveries int
-	CreatedAt     time.Time
+	No                   int64 // given once, never again, even after the queue is deleted
+	Tenant               int64
+	Name                 string // "<tenant>/<name>": no name of a queue of jobs holds a slash
+	Lock                 time.Duration
+	MaxDeliveries        int
+	DefaultTTL           time.Duration // the most a message may ask for, and what it gets if it asks for none
+	DeadLetterExpired    bool          // else expired messages are dropped
+	DuplicateWindow      time.Duration // how long message ids are remembered to find duplicates
+	RequiresSession      bool
+	ForwardTo            string // a name like Name; "": nowhere
+	ForwardDeadLettersTo string
+	Idle                 time.Duration // after so long without use it is deleted
+	CreatedAt            time.Time
 }
 
 // Lane returns the lane of the queue itself or of its dead-letter subqueue.
@@ -25,85 +34,156 @@ func (q MessageQueue) Lane(deadLetter bool) Lane {
 	return LaneOf(q.No, LaneMain)
 }
 
+// entity is the queue's name as its tenant knows it.
+func (q MessageQueue) entity() string {
+	_, name, _ := strings.Cut(q.Name, "/")
+	return name
+}
+
 // deferred returns the lane of the deferred messages of a lane, and of that lane itself.
 func (l Lane) deferred() Lane { return l | 1 }
 
-const messageQueueColumns = "SELECT no, tenant, name, lock, max_deliveries, created_at FROM queues WHERE kind = 'messages' "
+const messageQueueColumns = `
+SELECT no, tenant, name, lock, max_deliveries, created_at, default_ttl, dead_letter_expired, duplicate_window, requires_session,
+  forward_to, forward_dead_letters_to, idle
+FROM queues WHERE kind = 'messages' `
+
+const (
+	sqlQueueNo      = messageQueueColumns + "AND no = ?"
+	sqlQueueName    = messageQueueColumns + "AND name = ?"
+	sqlTenantQueues = messageQueueColumns + "AND tenant = ? ORDER BY name"
+)
 
 func readMessageQueue(r row) MessageQueue {
-	return MessageQueue{No: r.int(0), Tenant: r.int(1), Name: r.text(2), Lock: time.Duration(r.int(3)) * time.Millisecond,
-		MaxDeliveries: int(r.int(4)), CreatedAt: fromMillis(r.int(5))}
+	return MessageQueue{No: r.int(0), Tenant: r.int(1), Name: r.text(2), Lock: fromMillisDuration(r.int(3)), MaxDeliveries: int(r.int(4)),
+		CreatedAt: fromMillis(r.int(5)), DefaultTTL: fromMillisDuration(r.int(6)), DeadLetterExpired: r.int(7) != 0,
+		DuplicateWindow: fromMillisDuration(r.int(8)), RequiresSession: r.int(9) != 0,
+		ForwardTo: r.text(10), ForwardDeadLettersTo: r.text(11), Idle: fromMillisDuration(r.int(12))}
 }
 
+func fromMillisDuration(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+func (t *tx) messageQueue(no int64) (q MessageQueue, found bool, err error) {
+	found, err = t.prep(sqlQueueNo).int(no).one(func(r row) { q = readMessageQueue(r) })
+	return q, found, err
+}
+
+func (t *tx) messageQueueNamed(name string) (q MessageQueue, found bool, err error) {
+	found, err = t.prep(sqlQueueName).text(name).one(func(r row) { q = readMessageQueue(r) })
+	return q, found, err
+}
+
+const sqlUpdateQueue = `
+UPDATE queues SET lock = ?, max_deliveries = ?, default_ttl = ?, dead_letter_expired = ?, duplicate_window = ?, requires_session = ?,
+  forward_to = ?, forward_dead_letters_to = ?, idle = ?, delete_at = ?, due_at = ? WHERE no = ?`
+
 // PutMessageQueue makes the queue of that name and tenant, or gives it new settings. A tenant may
-// have at most limit of them.
+// have at most limit of them. Whether a queue requires sessions, and whether it detects duplicates,
+// is settled once it is made; what it forwards to must exist.
 func (s *Store) PutMessageQueue(ctx context.Context, q MessageQueue, limit int) (stored MessageQueue, created bool, err error) {
 	type put struct {
 		MessageQueue
 		created bool
 	}
 	p, err := transact(ctx, s, stageChange, func(t *tx) (p put, err error) {
-		err = t.prep("UPDATE queues SET lock = ?, max_deliveries = ? WHERE name = ? AND kind = 'messages'").
-			int(q.Lock.Milliseconds()).int(int64(q.MaxDeliveries)).text(q.Name).exec()
+		before, found, err := t.messageQueueNamed(q.Name)
 		if err != nil {
 			return p, err
 		}
-		if p.created = t.changes() == 0; p.created {
-			if err := t.insertMessageQueue(q, limit); err != nil {
+		if found {
+			if err := unchangeable(before, q); err != nil {
 				return p, err
 			}
 		}
-		_, err = t.prep(messageQueueColumns + "AND name = ?").text(q.Name).one(func(r row) { p.MessageQueue = readMessageQueue(r) })
-		return p, err
+		for field, target := range map[string]string{"forward_to": q.ForwardTo, "forward_dead_lettered_messages_to": q.ForwardDeadLettersTo} {
+			if err := t.checkTarget(field, target, q.Name); err != nil {
+				return p, err
+			}
+		}
+		p.MessageQueue, p.created = q, !found
+		if p.No, p.CreatedAt = before.No, before.CreatedAt; p.created {
+			if p.No, err = t.insertMessageQueue(q, limit); err != nil {
+				return p, err
+			}
+			p.CreatedAt = fromMillis(t.now)
+		}
+		return p, t.updateMessageQueue(p.MessageQueue)
 	})
 	return p.MessageQueue, p.created, err
 }
 
-func (t *tx) insertMessageQueue(q MessageQueue, limit int) error {
-	var count, no int64
-	if _, err := t.prep("SELECT count(*) FROM queues WHERE tenant = ? AND kind = 'messages'").int(q.Tenant).one(func(r row) { count = r.int(0) }); err != nil {
-		return err
+func (t *tx) updateMessageQueue(q MessageQueue) error {
+	var deleteAt, dueAt int64
+	if q.Idle > 0 {
+		deleteAt = t.now + q.Idle.Milliseconds()
+		t.deadlineAt(deleteAt)
 	}
-	if count >= int64(limit) {
-		return forebay.Errorf(forebay.CodeConflict, "a tenant may have at most %d queues of messages", limit)
+	if q.ForwardTo != "" { // what it holds goes there too
+		dueAt = t.now
+		t.deadlineAt(dueAt)
 	}
-	_, err := t.prep("SELECT max((SELECT coalesce(max(no), 0) + 1 FROM queues), coalesce((SELECT value FROM counters WHERE name = 'queue'), 0))").
-		one(func(r row) { no = r.int(0) })
-	if err != nil {
-		return err
-	}
-	return t.prep("INSERT INTO queues (no, name, created_at, kind, tenant, lock, max_deliveries) VALUES (?, ?, ?, 'messages', ?, ?, ?)").
-		int(no).text(q.Name).int(t.now).int(q.Tenant).int(q.Lock.Milliseconds()).int(int64(q.MaxDeliveries)).exec()
+	return t.prep(sqlUpdateQueue).int(q.Lock.Milliseconds()).int(int64(q.MaxDeliveries)).intOrNull(q.DefaultTTL.Milliseconds()).
+		int(asInt(q.DeadLetterExpired)).intOrNull(q.DuplicateWindow.Milliseconds()).int(asInt(q.RequiresSession)).
+		textOrNull(q.ForwardTo).textOrNull(q.ForwardDeadLettersTo).intOrNull(q.Idle.Milliseconds()).intOrNull(deleteAt).intOrNull(dueAt).int(q.No).exec()
 }
 
-const sqlCount = `
-INSERT INTO counters (name, value) VALUES (?1, ?2)
-ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)`
-
-// seqBlock is how many sequence numbers are counted ahead.
-const seqBlock = 1 << 12
-
-// newSeq gives a message its sequence number. A completed message leaves no trace by which a restart
-// could tell that its number was given, so the counter on disk is kept ahead of them, block by block.
-func (t *tx) newSeq() (int64, error) {
-	if t.w.share != nil {
-		return t.sharedSeq()
+func asInt(b bool) int64 {
+	if b {
+		return 1
 	}
-	seq := t.w.nextSeq
-	if seq >= t.w.reservedSeq {
-		if err := t.prep(sqlCount).text("seq").int(seq + seqBlock).exec(); err != nil {
-			return 0, err
-		}
-		t.w.reservedSeq = seq + seqBlock
+	return 0
+}
+
+// unchangeable refuses what would make the messages that a queue holds contradict its settings.
+func unchangeable(before, after MessageQueue) error {
+	field := ""
+	switch {
+	case before.RequiresSession != after.RequiresSession:
+		field = "requires_session"
+	case (before.DuplicateWindow > 0) != (after.DuplicateWindow > 0):
+		field = "duplicate_detection_window_seconds"
+	default:
+		return nil
 	}
-	t.w.nextSeq++
-	return seq, nil
+	return &forebay.Error{Code: forebay.CodeConflict, Field: field, Message: "was settled when the queue was made; delete the queue and make it anew to change it"}
+}
+
+// checkTarget reports why a queue cannot forward to that name.
+func (t *tx) checkTarget(field, target, from string) error {
+	if target == "" {
+		return nil
+	}
+	if target == from {
+		return forebay.Invalid(field, "must not be the queue itself")
+	}
+	_, found, err := t.messageQueueNamed(target)
+	if err == nil && !found {
+		return forebay.Invalid(field, "there is no such queue of messages")
+	}
+	return err
+}
+
+func (t *tx) insertMessageQueue(q MessageQueue, limit int) (no int64, err error) {
+	var count int64
+	if _, err := t.prep("SELECT count(*) FROM queues WHERE tenant = ? AND kind = 'messages'").int(q.Tenant).one(func(r row) { count = r.int(0) }); err != nil {
+		return 0, err
+	}
+	if count >= int64(limit) {
+		return 0, forebay.Errorf(forebay.CodeConflict, "a tenant may have at most %d queues of messages", limit)
+	}
+	_, err = t.prep("SELECT max(no) FROM (SELECT coalesce(max(no), 0) + 1 AS no FROM queues UNION ALL SELECT value FROM counters WHERE name = 'queue') AS used").
+		one(func(r row) { no = r.int(0) })
+	if err != nil {
+		return 0, err
+	}
+	return no, t.prep("INSERT INTO queues (no, name, created_at, kind, tenant) VALUES (?, ?, ?, 'messages', ?)").
+		int(no).text(q.Name).int(t.now).int(q.Tenant).exec()
 }
 
 // MessageQueue returns the queue of that name, if there is one.
 func (s *Store) MessageQueue(ctx context.Context, name string) (q MessageQueue, found bool, err error) {
 	err = s.read(ctx, func(c conn) error {
-		found, err = c.prep(messageQueueColumns + "AND name = ?").text(name).one(func(r row) { q = readMessageQueue(r) })
+		found, err = c.prep(sqlQueueName).text(name).one(func(r row) { q = readMessageQueue(r) })
 		return err
 	})
 	return q, found, err
@@ -112,111 +192,10 @@ func (s *Store) MessageQueue(ctx context.Context, name string) (q MessageQueue, 
 // MessageQueues returns a tenant's queues by name.
 func (s *Store) MessageQueues(ctx context.Context, tenant int64) (queues []MessageQueue, err error) {
 	err = s.read(ctx, func(c conn) error {
-		err := c.prep(messageQueueColumns + "AND tenant = ? ORDER BY name").int(tenant).each(func(r row) error {
+		return c.prep(sqlTenantQueues).int(tenant).each(func(r row) error {
 			queues = append(queues, readMessageQueue(r))
 			return nil
 		})
-		return err
 	})
 	return queues, err
-}
-
-// DropMessageQueue makes the queue unknown and turns its receivers away; its messages go with
-// [Store.PurgeDropped]. It reports whether the queue was there.
-func (s *Store) DropMessageQueue(ctx context.Context, q MessageQueue) (dropped bool, err error) {
-	return transact(ctx, s, stageChange, func(t *tx) (bool, error) {
-		err := t.prep("UPDATE queues SET kind = 'deleting', name = '/deleting/' || no WHERE no = ? AND kind = 'messages'").int(q.No).exec()
-		if err != nil || t.changes() == 0 {
-			return false, err
-		}
-		t.after = append(t.after, func() { t.w.forgetQueue(q.No) })
-		return true, t.prep(sqlCount).text("queue").int(q.No + 1).exec()
-	})
-}
-
-// forgetQueue refuses the claims that wait for a queue and drops what is remembered of its lanes.
-func (w *writer) forgetQueue(no int64) {
-	for lane := no * laneKinds; lane < (no+1)*laneKinds; lane++ {
-		for _, c := range w.parked[lane] {
-			c.refuse(errNoQueue)
-		}
-		delete(w.parked, lane)
-		delete(w.dueAt, lane)
-		delete(w.ranks, lane)
-	}
-	delete(w.paused, no)
-}
-
-var errNoQueue = &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no such queue of messages"}
-
-const purgeBatch = 500
-
-// PurgeDropped removes the messages of dropped queues in small transactions, then the queues. What a
-// crash leaves is removed at the next start.
-func (s *Store) PurgeDropped(ctx context.Context) error {
-	for {
-		more, err := transact(ctx, s, stageChange, (*tx).purgeDropped)
-		if err != nil || !more {
-			return err
-		}
-	}
-}
-
-func (t *tx) purgeDropped() (more bool, err error) {
-	var no int64
-	found, err := t.prep("SELECT no FROM queues WHERE kind = 'deleting' LIMIT 1").one(func(r row) { no = r.int(0) })
-	if err != nil || !found {
-		return false, err
-	}
-	var seqs []int64
-	err = t.prep("SELECT seq FROM bodies WHERE lane BETWEEN ?1 AND ?1 + 3 LIMIT ?2 + 0").int(no * laneKinds).int(purgeBatch).each(func(r row) error {
-		seqs = append(seqs, r.int(0))
-		return nil
-	})
-	if err != nil {
-		return false, err
-	}
-	for _, seq := range seqs {
-		if err := t.deleteMessage(seq); err != nil {
-			return false, err
-		}
-	}
-	if len(seqs) == 0 {
-		return true, t.prep("DELETE FROM queues WHERE no = ? AND kind = 'deleting'").int(no).exec()
-	}
-	return true, nil
-}
-
-// MessageCounts is what stands in a queue of messages.
-type MessageCounts struct {
-	Active, Scheduled, Locked, Deferred, DeadLetter int64
-	OldestActive                                    int64 // since when; 0: none is active
-}
-
-const sqlMessageCounts = `
-SELECT m.lane % 4, count(*),
-  sum(m.visible <= ?2),
-  sum(m.token IS NULL AND m.visible > ?2),
-  sum(m.token IS NOT NULL AND m.visible > ?2),
-  min(CASE WHEN m.visible <= ?2 THEN m.visible END)
-FROM messages m WHERE m.lane BETWEEN ?1 AND ?1 + 3 GROUP BY 1`
-
-// MessageCounts counts a queue's messages.
-func (s *Store) MessageCounts(ctx context.Context, q MessageQueue) (counts MessageCounts, err error) {
-	err = s.read(ctx, func(c conn) error {
-		err := c.prep(sqlMessageCounts).int(q.No * laneKinds).int(c.now()).each(func(r row) error {
-			switch lane := LaneOf(0, LaneKind(r.int(0))); lane {
-			case LaneOf(0, LaneMain):
-				counts.Active, counts.Scheduled, counts.Locked, counts.OldestActive = r.int(2), r.int(3), counts.Locked+r.int(4), r.int(5)
-			case LaneOf(0, LaneMain).deferred():
-				counts.Deferred = r.int(1) - r.int(4)
-				counts.Locked += r.int(4)
-			default:
-				counts.DeadLetter += r.int(1)
-			}
-			return nil
-		})
-		return err
-	})
-	return counts, err
 }

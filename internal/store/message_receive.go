@@ -11,32 +11,54 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// ReceiveRequest asks for messages of one queue or of its dead-letter subqueue.
+// ReceiveRequest asks for messages of one queue, of one of its sessions, or of its dead-letter subqueue.
 type ReceiveRequest struct {
 	Queue      MessageQueue
 	DeadLetter bool
-	Max        int   // messages, at least 1
-	MaxBytes   int64 // together; the first message is delivered whatever its size
-	Wait       bool  // for a first message, as long as ctx allows; else the answer may be empty
-	Delete     bool  // each message is gone once it is received; else it is locked
+	Session    *SessionLock // of a queue that requires sessions; its dead-letter subqueue does not
+	Max        int          // messages, at least 1
+	MaxBytes   int64        // together; the first message is delivered whatever its size
+	Wait       bool         // for a first message, as long as ctx allows; else the answer may be empty
+	Delete     bool         // each message is gone once it is received; else it is locked
 }
 
-// receive is the part of a claim that takes plain messages instead of jobs.
+// receive is the part of a claim that takes plain messages, or a session, instead of jobs.
 type receive struct {
+	queue        MessageQueue
 	wait, delete bool
+	session      *SessionLock
 	messages     []Message
 	bytes        int64 // of these
+
+	accept   bool // a session is wanted, not messages
+	accepted *Session
 }
 
-// Receive takes the messages that became ready first. Each delivery counts, except in the dead-letter
-// subqueue; a message that has had all its deliveries goes there instead.
-func (s *Store) Receive(ctx context.Context, req ReceiveRequest) ([]Message, error) {
-	c := &claim{
-		ClaimRequest: ClaimRequest{Lane: req.Queue.Lane(req.DeadLetter), Max: req.Max, MaxBytes: req.MaxBytes, Lock: req.Queue.Lock,
-			MaxDeliveries: req.Queue.MaxDeliveries},
-		receive: &receive{wait: req.Wait, delete: req.Delete},
-		answer:  make(chan struct{}),
+func (r *receive) empty() bool { return len(r.messages) == 0 && r.accepted == nil }
+
+func (r *receive) reset() { r.messages, r.bytes, r.accepted = nil, 0, nil }
+
+// claim is the request as the writer keeps it.
+func (req ReceiveRequest) claim() *claim {
+	lane := req.Queue.Lane(req.DeadLetter)
+	if req.Session != nil {
+		lane = req.Session.lane()
 	}
+	return &claim{
+		ClaimRequest: ClaimRequest{Lane: lane, Max: req.Max, MaxBytes: req.MaxBytes, Lock: req.Queue.Lock, MaxDeliveries: req.Queue.MaxDeliveries},
+		receive:      &receive{queue: req.Queue, wait: req.Wait, delete: req.Delete, session: req.Session},
+		answer:       make(chan struct{}),
+	}
+}
+
+// Receive takes the messages that became ready first, of a session those with the lowest numbers. Each
+// delivery counts, except in the dead-letter subqueue; a message that has had all its deliveries goes
+// there instead, and one whose time is over is not delivered.
+func (s *Store) Receive(ctx context.Context, req ReceiveRequest) ([]Message, error) {
+	if err := s.Used(ctx, req.Queue); err != nil {
+		return nil, err
+	}
+	c := req.claim()
 	if err := s.await(ctx, c); err != nil {
 		return nil, err
 	}
@@ -71,21 +93,50 @@ func dropGone(claims []*claim) []*claim {
 	return slices.DeleteFunc(claims, func(c *claim) bool { return c.state.Load() == claimGone })
 }
 
-const sqlReadyMessages = messageColumns + `FROM messages m JOIN bodies b ON b.seq = m.seq
-WHERE m.lane = ? AND m.rank = 0 AND m.visible <= ? ORDER BY m.visible, m.seq LIMIT ? + 0`
+const sqlReadyMessages = messageColumns + `
+WHERE m.lane = ? AND m.rank = ? AND m.visible <= ? ORDER BY m.visible, m.seq LIMIT ? + 0`
 
-// serveMessages takes ready messages for one receiver.
+// serveMessages takes what one receiver of plain messages waits for.
 func (w *writer) serveMessages(t *tx, c *claim) error {
+	if c.receive.accept {
+		return t.acceptNext(c)
+	}
+	from := source{lane: c.Lane, before: t.now, until: t.now + c.Lock.Milliseconds()}
+	if c.receive.session != nil {
+		until, err := t.sessionHeld(c.receive.queue, *c.receive.session)
+		if errors.Is(err, forebay.ErrSessionLockLost) {
+			c.err = err // to be told, not to be tried again
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		from = source{lane: c.receive.queue.Lane(false), rank: firstSessionRank + c.receive.session.No, before: sessionFree, until: until, session: true}
+	}
+	return t.takeReady(from, c)
+}
+
+// source is where messages are received from.
+type source struct {
+	lane    Lane
+	rank    int64
+	before  int64 // what is visible by then is ready
+	until   int64 // when a lock on them ends
+	session bool
+}
+
+// takeReady takes ready messages for one receiver.
+func (t *tx) takeReady(from source, c *claim) error {
 	for {
 		limit, taken, tooLarge := c.Max-len(c.receive.messages), len(c.receive.messages), false
 		bytes := c.receive.bytes
 		var found []Message
-		err := t.prep(sqlReadyMessages).int(int64(c.Lane)).int(t.now).int(int64(limit)).each(func(r row) error {
-			if bytes > 0 && bytes+r.int(5) > c.MaxBytes {
+		err := t.prep(sqlReadyMessages).int(int64(from.lane)).int(from.rank).int(from.before).int(int64(limit)).each(func(r row) error {
+			if bytes > 0 && bytes+r.int(columnSize) > c.MaxBytes {
 				tooLarge = true
 				return errStop
 			}
-			bytes += r.int(5)
+			bytes += r.int(columnSize)
 			found = append(found, readMessage(r, t.now))
 			return nil
 		})
@@ -93,13 +144,13 @@ func (w *writer) serveMessages(t *tx, c *claim) error {
 			return err
 		}
 		for i := range found {
-			if err := t.takeMessage(&found[i], c); err != nil {
+			if err := t.takeMessage(&found[i], from, c); err != nil {
 				return err
 			}
 		}
-		// What was set aside instead frees its place for others.
-		setAside := taken+len(found) > len(c.receive.messages)
-		if !setAside || !tooLarge && len(found) < limit {
+		// What went elsewhere instead frees its place for others.
+		elsewhere := taken+len(found) > len(c.receive.messages)
+		if !elsewhere || !tooLarge && len(found) < limit {
 			return nil
 		}
 	}
@@ -112,19 +163,17 @@ func unlessStopped(err error) error {
 	return err
 }
 
-// takeMessage hands a message that nobody holds to the receiver, unless its deliveries have run out.
-func (t *tx) takeMessage(m *Message, c *claim) error {
-	inDeadLetter := c.Lane.Kind() == LaneDeadLetter
-	if !inDeadLetter && m.Deliveries >= c.MaxDeliveries {
-		if err := t.deadLetter(m.Seq, c.Lane, exceeded(c.MaxDeliveries)); err != nil {
-			return err
-		}
+// takeMessage hands a message that nobody holds to the receiver, unless its time or its deliveries
+// have run out.
+func (t *tx) takeMessage(m *Message, from source, c *claim) error {
+	inDeadLetter := from.lane.Kind() == LaneDeadLetter
+	if !inDeadLetter && (m.expired(t.now) || m.Deliveries >= c.MaxDeliveries) {
 		// The lanes' due times of this transaction were collected before the claims were served.
-		to := int64(LaneOf(c.Lane.Queue(), LaneDeadLetter))
-		if at, ok := t.w.dueAt[to]; !ok || at > t.now {
-			t.w.dueAt[to] = t.now
+		defer t.w.noteReady(t)
+		if m.expired(t.now) {
+			return t.expireMessage(m.Seq, from.lane)
 		}
-		return nil
+		return t.deadLetter(m.Seq, from.lane, exceeded(c.MaxDeliveries))
 	}
 	if !inDeadLetter {
 		m.Deliveries++
@@ -133,52 +182,67 @@ func (t *tx) takeMessage(m *Message, c *claim) error {
 		if err := t.deleteMessage(m.Seq); err != nil {
 			return err
 		}
-	} else {
-		m.Token = 1 + rand.Int64N(math.MaxInt64)
-		until := fromMillis(t.now).Add(c.Lock)
-		m.LockedUntil = &until
-		err := t.prep("UPDATE messages SET visible = ?, token = ?, locked_at = ?, deliveries = ? WHERE seq = ?").
-			int(until.UnixMilli()).int(m.Token).int(t.now).int(int64(m.Deliveries)).int(m.Seq).exec()
-		if err != nil {
-			return err
-		}
+	} else if err := t.lockMessage(m, from); err != nil {
+		return err
 	}
 	c.receive.messages = append(c.receive.messages, *m)
 	c.receive.bytes += m.Size()
 	return nil
 }
 
+func (t *tx) lockMessage(m *Message, from source) error {
+	m.Token = newToken()
+	until := fromMillis(from.until)
+	m.LockedUntil = &until
+	visible := from.until
+	if from.session {
+		visible = sessionHeld
+	}
+	return t.prep("UPDATE messages SET visible = ?, token = ?, locked_at = ?, deliveries = ? WHERE seq = ?").
+		int(visible).int(m.Token).int(t.now).int(int64(m.Deliveries)).int(m.Seq).exec()
+}
+
+// newToken returns the right to settle one delivery, or to use a session.
+func newToken() int64 { return 1 + rand.Int64N(math.MaxInt64) }
+
 func exceeded(deliveries int) DeadLettering {
 	return DeadLettering{Reason: forebay.ReasonMaxDeliveries,
 		Description: fmt.Sprintf("delivered %d times, which is all its queue allows, and never completed", deliveries)}
 }
 
-const sqlDeferredMessage = messageColumns + `FROM messages m JOIN bodies b ON b.seq = m.seq
-WHERE m.seq = ? AND m.lane = ? AND (m.token IS NULL OR m.visible <= ?)`
+const sqlDeferredMessage = messageColumns + "WHERE m.seq = ? AND m.lane = ?"
 
 // ReceiveDeferred takes those of the messages that are deferred in the lane and not locked, in the
-// order given.
+// order given. Only the receiver of their session gets those of a session.
 func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []int64) ([]Message, error) {
 	return transact(ctx, s, stageChange, func(t *tx) ([]Message, error) {
-		c := &claim{
-			ClaimRequest: ClaimRequest{Lane: req.Queue.Lane(req.DeadLetter), Lock: req.Queue.Lock, MaxDeliveries: req.Queue.MaxDeliveries},
-			receive:      &receive{delete: req.Delete},
+		c, lane := req.claim(), req.Queue.Lane(req.DeadLetter)
+		from := source{lane: lane, until: t.now + c.Lock.Milliseconds()}
+		if req.Session != nil {
+			until, err := t.sessionHeld(req.Queue, *req.Session)
+			if err != nil {
+				return nil, err
+			}
+			from = source{lane: lane, rank: firstSessionRank + req.Session.No, until: until, session: true}
+		}
+		if err := t.used(req.Queue); err != nil {
+			return nil, err
 		}
 		var bytes int64
 		for _, seq := range seqs {
 			var m Message
-			found, err := t.prep(sqlDeferredMessage).int(seq).int(int64(c.Lane.deferred())).int(t.now).one(func(r row) {
-				if bytes += r.int(5); bytes <= req.MaxBytes || bytes == r.int(5) {
+			_, err := t.prep(sqlDeferredMessage).int(seq).int(int64(lane.deferred())).one(func(r row) {
+				if bytes += r.int(columnSize); bytes <= req.MaxBytes || bytes == r.int(columnSize) {
 					m = readMessage(r, t.now)
 				}
 			})
 			if err != nil {
 				return nil, err
 			}
-			if !found || m.Seq == 0 {
+			if m.Seq == 0 || m.rank != from.rank || m.LockedUntil != nil {
 				continue
 			}
-			if err := t.takeMessage(&m, c); err != nil {
+			if err := t.takeMessage(&m, from, c); err != nil {
 				return nil, err
 			}
 		}

@@ -11,12 +11,19 @@ import (
 // lane) and the lock of that delivery. It returns forebay.ErrLockLost and changes nothing once the
 // lock has ended, even if nobody else has received the message since.
 
+// sqlHeldWhere finds what a lock holds; a session's message only while its session is held too.
+const sqlHeldWhere = `seq = ?1 AND token = ?2 AND visible > ?3 AND lane IN (?4, ?5)
+  AND (rank < 16 OR EXISTS (SELECT 1 FROM sessions s WHERE s.no = rank - 16 AND s.locked_until > ?3))`
+
+// bindHeld binds the parameters of sqlHeldWhere.
+func (t *tx) bindHeld(sql string, lane Lane, l Lock) statement {
+	return t.prep(sql).int(l.Seq).int(l.Token).int(t.now).int(int64(lane)).int(int64(lane.deferred()))
+}
+
 // Complete removes a message that has been dealt with.
 func (s *Store) Complete(ctx context.Context, lane Lane, l Lock) error {
 	return s.settleMessage(ctx, func(t *tx) error {
-		err := t.prep("DELETE FROM messages WHERE seq = ? AND token = ? AND visible > ? AND lane IN (?, ?)").
-			int(l.Seq).int(l.Token).int(t.now).int(int64(lane)).int(int64(lane.deferred())).exec()
-		if err != nil {
+		if err := t.bindHeld("DELETE FROM messages WHERE "+sqlHeldWhere, lane, l).exec(); err != nil {
 			return err
 		}
 		if t.changes() == 0 {
@@ -26,10 +33,6 @@ func (s *Store) Complete(ctx context.Context, lane Lane, l Lock) error {
 	})
 }
 
-const sqlUnlock = `
-UPDATE messages SET visible = (SELECT enqueued_at FROM bodies b WHERE b.seq = messages.seq), token = NULL, locked_at = NULL,
-  lane = ?, deliveries = deliveries - ? WHERE seq = ?`
-
 // Abandon gives a message back at once, in its old place; the delivery counts. A message that has had
 // all its deliveries goes to the dead-letter subqueue.
 func (s *Store) Abandon(ctx context.Context, q MessageQueue, lane Lane, l Lock, changed forebay.Properties) error {
@@ -38,10 +41,10 @@ func (s *Store) Abandon(ctx context.Context, q MessageQueue, lane Lane, l Lock, 
 		if err != nil {
 			return err
 		}
-		if lane.Kind() == LaneMain && m.deliveries >= q.MaxDeliveries {
+		if lane.Kind() == LaneMain && m.deliveries >= q.MaxDeliveries && !m.expired(t.now) {
 			return t.deadLetter(l.Seq, lane, exceeded(m.deliveries))
 		}
-		return t.unlock(l.Seq, m.lane, 0)
+		return t.giveBack(m, 0)
 	})
 }
 
@@ -61,7 +64,7 @@ func (s *Store) Undeliver(ctx context.Context, lane Lane, locks []Lock) error {
 			if lane.Kind() == LaneMain {
 				counted = 1
 			}
-			if err := t.unlock(l.Seq, m.lane, counted); err != nil {
+			if err := t.giveBack(m, counted); err != nil {
 				return err
 			}
 		}
@@ -96,18 +99,23 @@ func (s *Store) DeadLetter(ctx context.Context, lane Lane, l Lock, why DeadLette
 	})
 }
 
-// RenewMessage extends a lock to now + lock and returns when it will end.
+// RenewMessage extends a lock to now + lock and returns when it will end. A session's message has the
+// lock of its session.
 func (s *Store) RenewMessage(ctx context.Context, lane Lane, l Lock, lock time.Duration) (until time.Time, err error) {
 	return transact(ctx, s, stageSettle, func(t *tx) (time.Time, error) {
-		until := t.now + lock.Milliseconds()
-		err := t.prep("UPDATE messages SET visible = ? WHERE seq = ? AND token = ? AND visible > ? AND lane IN (?, ?)").
-			int(until).int(l.Seq).int(l.Token).int(t.now).int(int64(lane)).int(int64(lane.deferred())).exec()
-		if err == nil && t.changes() == 0 {
-			err = forebay.ErrLockLost
+		m, err := t.held(lane, l, nil)
+		if err != nil {
+			return until, err
 		}
-		return fromMillis(until), err
+		if m.rank >= firstSessionRank {
+			return until, errRenewSession
+		}
+		until := t.now + lock.Milliseconds()
+		return fromMillis(until), t.prep("UPDATE messages SET visible = ? WHERE seq = ?").int(until).int(l.Seq).exec()
 	})
 }
+
+var errRenewSession = forebay.Errorf(forebay.CodeNotSupported, "the message is held by its session's lock; renew that")
 
 func (s *Store) settleMessage(ctx context.Context, f func(*tx) error) error {
 	_, err := transact(ctx, s, stageSettle, func(t *tx) (struct{}, error) { return struct{}{}, f(t) })
@@ -116,57 +124,73 @@ func (s *Store) settleMessage(ctx context.Context, f func(*tx) error) error {
 
 // heldMessage is what a settlement needs to know of a message.
 type heldMessage struct {
+	seq        int64
 	lane       Lane // where it stands: the lane it was received from, or that one's deferred messages
+	rank       int64
 	deliveries int
+	expiresAt  int64 // 0: never
+}
+
+func (m heldMessage) expired(at int64) bool {
+	return m.expiresAt > 0 && m.expiresAt <= at && m.lane.Kind() == LaneMain
 }
 
 const sqlHeld = `
-SELECT m.lane, m.deliveries, CASE WHEN ? THEN b.properties END
-FROM messages m JOIN bodies b ON b.seq = m.seq WHERE m.seq = ? AND m.token = ? AND m.visible > ? AND m.lane IN (?, ?)`
+SELECT lane, deliveries, rank, (SELECT b.expires_at FROM bodies b WHERE b.seq = messages.seq) FROM messages WHERE ` + sqlHeldWhere
 
 // held returns the message that the lock holds, and changes its properties.
 func (t *tx) held(lane Lane, l Lock, changed forebay.Properties) (m heldMessage, err error) {
-	var properties []byte
-	read := int64(min(len(changed), 1))
-	found, err := t.prep(sqlHeld).int(read).int(l.Seq).int(l.Token).int(t.now).int(int64(lane)).int(int64(lane.deferred())).one(func(r row) {
-		m.lane, m.deliveries, properties = Lane(r.int(0)), int(r.int(1)), r.blob(2)
+	found, err := t.bindHeld(sqlHeld, lane, l).one(func(r row) {
+		m = heldMessage{seq: l.Seq, lane: Lane(r.int(0)), deliveries: int(r.int(1)), rank: r.int(2), expiresAt: r.int(3)}
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return m, err
-	}
-	if !found {
+	case !found:
 		return m, forebay.ErrLockLost
-	}
-	if len(changed) == 0 {
+	case len(changed) == 0:
 		return m, nil
+	}
+	return m, t.changeProperties(l.Seq, changed)
+}
+
+func (t *tx) changeProperties(seq int64, changed forebay.Properties) error {
+	var properties []byte
+	if _, err := t.prep("SELECT properties FROM bodies WHERE seq = ?").int(seq).one(func(r row) { properties = r.blob(0) }); err != nil {
+		return err
 	}
 	merged, err := mergeProperties(properties, changed)
 	if err != nil {
-		return m, err
+		return err
 	}
-	if err := t.prep("UPDATE bodies SET properties = ? WHERE seq = ?").blob(merged).int(l.Seq).exec(); err != nil {
-		return m, err
+	if err := t.prep("UPDATE bodies SET properties = ? WHERE seq = ?").blob(merged).int(seq).exec(); err != nil {
+		return err
 	}
-	return m, t.prep("UPDATE messages SET size = size + ? WHERE seq = ?").int(int64(len(merged) - len(properties))).int(l.Seq).exec()
+	return t.prep("UPDATE messages SET size = size + ? WHERE seq = ?").int(int64(len(merged) - len(properties))).int(seq).exec()
 }
 
-// unlock ends a lock. It takes so many deliveries off the count.
+// giveBack ends a lock and takes so many deliveries off the count. A message whose time has ended
+// while it was locked expires now.
+func (t *tx) giveBack(m heldMessage, deliveries int) error {
+	if m.expired(t.now) {
+		return t.expireMessage(m.seq, m.lane)
+	}
+	return t.unlock(m.seq, m.lane, deliveries)
+}
+
+const sqlUnlock = `
+UPDATE messages SET visible = CASE WHEN rank >= 16 THEN 0 ELSE (SELECT enqueued_at FROM bodies b WHERE b.seq = messages.seq) END,
+  token = NULL, locked_at = NULL, lane = ?, deliveries = deliveries - ? WHERE seq = ? RETURNING rank`
+
 func (t *tx) unlock(seq int64, to Lane, deliveries int) error {
-	if err := t.prep(sqlUnlock).int(int64(to)).int(int64(deliveries)).int(seq).exec(); err != nil {
+	var rank int64
+	if _, err := t.prep(sqlUnlock).int(int64(to)).int(int64(deliveries)).int(seq).one(func(r row) { rank = r.int(0) }); err != nil {
 		return err
+	}
+	if rank >= firstSessionRank {
+		t.wakeSession(to.Queue(), rank-firstSessionRank)
+		return nil
 	}
 	t.due(to, 0, t.now)
 	return nil
-}
-
-// deadLetter moves a message from a queue's lane to its dead-letter lane.
-func (t *tx) deadLetter(seq int64, from Lane, why DeadLettering) error {
-	to := LaneOf(from.Queue(), LaneDeadLetter)
-	if err := t.prep("UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL WHERE seq = ?").
-		int(int64(to)).int(t.now).int(seq).exec(); err != nil {
-		return err
-	}
-	t.due(to, 0, t.now)
-	return t.prep("UPDATE bodies SET lane = ?, dead_letter_reason = ?, dead_letter_description = ? WHERE seq = ?").
-		int(int64(to)).textOrNull(why.Reason).textOrNull(why.Description).int(seq).exec()
 }

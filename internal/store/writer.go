@@ -209,7 +209,9 @@ func (w *writer) refresh() error {
 	}
 	gone := map[int64]bool{}
 	for lane := range w.parked {
-		gone[lane/laneKinds] = true
+		if lane >= 0 { // not a session's, whose lock ends by itself
+			gone[lane/laneKinds] = true
+		}
 	}
 	err := w.conn.prep("SELECT no FROM queues WHERE kind <> 'deleting'").each(func(r row) error {
 		delete(gone, r.int(0))
@@ -282,6 +284,9 @@ func (w *writer) lookAgain(at int64) {
 func (w *writer) hear(n *news) {
 	at := w.clock()
 	for lane, ready := range n.ready {
+		if len(w.parked[lane]) == 0 {
+			continue // whoever comes to wait looks first
+		}
 		w.ranks[lane] = allRanks
 		if due, ok := w.dueAt[lane]; !ok || ready < due {
 			w.dueAt[lane] = ready
@@ -450,12 +455,21 @@ func (w *writer) apply(t *tx, batch []operation) error {
 			}
 		}
 	}
+	w.noteReady(t)
+	return nil
+}
+
+// noteReady takes over when lanes are worth another look. Of a session it only matters while somebody
+// waits for its messages.
+func (w *writer) noteReady(t *tx) {
 	for lane, at := range t.ready {
+		if _, waiting := w.parked[lane]; lane < 0 && !waiting {
+			continue
+		}
 		if earliest, ok := w.dueAt[lane]; !ok || at < earliest {
 			w.dueAt[lane] = at
 		}
 	}
-	return nil
 }
 
 // serveDue does what is due without anybody asking: it ends overdue jobs and serves waiting claims.
@@ -463,6 +477,7 @@ func (w *writer) serveDue(t *tx) (served []*claim, err error) {
 	if err := w.expireDue(t); err != nil {
 		return nil, err
 	}
+	w.noteReady(t)
 	return w.serveClaims(t)
 }
 
@@ -493,6 +508,9 @@ func (w *writer) distrust(now int64) {
 	w.reservedSeq = 0
 	for lane := range w.ranks {
 		w.ranks[lane] = allRanks
+		w.dueAt[lane] = now + distrustPause.Milliseconds()
+	}
+	for lane := range w.parked {
 		w.dueAt[lane] = now + distrustPause.Milliseconds()
 	}
 	w.deadline = now + distrustPause.Milliseconds()

@@ -1,0 +1,50 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+const sqlOldest = `
+SELECT b.seq, b.enqueued_at, CASE WHEN m.rank = 1 OR m.lane <> b.lane THEN 0 WHEN m.token IS NULL THEN 1 WHEN m.rank < 16 AND m.visible <= ?2 THEN 1
+  WHEN m.rank >= 16 AND (SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16) <= ?2 THEN 1 ELSE 0 END
+FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.lane = ?1 ORDER BY b.seq`
+
+// DeleteBefore removes up to limit active messages of the lane that were enqueued before that time,
+// the oldest first, and returns how many. Locked, deferred and scheduled ones stay.
+func (s *Store) DeleteBefore(ctx context.Context, lane Lane, before time.Time, limit int) (deleted int, err error) {
+	return transact(ctx, s, stageChange, func(t *tx) (int, error) {
+		var seqs []int64
+		err := t.prep(sqlOldest).int(int64(lane)).int(t.now).each(func(r row) error {
+			// Numbers are given in the order of enqueuing.
+			if r.int(1) >= before.UnixMilli() || len(seqs) == limit {
+				return errStop
+			}
+			if r.int(2) != 0 {
+				seqs = append(seqs, r.int(0))
+			}
+			return nil
+		})
+		if err := unlessStopped(err); err != nil {
+			return 0, err
+		}
+		for _, seq := range seqs {
+			if err := t.deleteMessage(seq); err != nil {
+				return 0, err
+			}
+		}
+		return len(seqs), nil
+	})
+}
+
+// CancelScheduled removes a message that was scheduled under that number and is not active yet. It
+// reports whether there was one.
+func (s *Store) CancelScheduled(ctx context.Context, q MessageQueue, seq int64) (cancelled bool, err error) {
+	return transact(ctx, s, stageChange, func(t *tx) (bool, error) {
+		err := t.prep("DELETE FROM messages WHERE seq = ? AND lane = ? AND rank = ?").int(seq).int(int64(q.Lane(false))).int(scheduledRank).exec()
+		if err != nil || t.changes() == 0 {
+			return false, err
+		}
+		return true, t.prep("DELETE FROM bodies WHERE seq = ?").int(seq).exec()
+	})
+}

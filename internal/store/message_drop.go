@@ -1,0 +1,99 @@
+package store
+
+import (
+	"context"
+
+	"github.com/forebayhq/forebay"
+)
+
+// DropMessageQueue makes the queue unknown and turns its receivers away; its messages go with
+// [Store.PurgeDropped]. It reports whether the queue was there.
+func (s *Store) DropMessageQueue(ctx context.Context, q MessageQueue) (dropped bool, err error) {
+	return transact(ctx, s, stageChange, func(t *tx) (bool, error) { return t.dropMessageQueue(q.No) })
+}
+
+const sqlDropQueue = `
+UPDATE queues SET kind = 'deleting', name = '/deleting/' || CAST(no AS TEXT), delete_at = NULL, due_at = ? WHERE no = ? AND kind = 'messages'`
+
+func (t *tx) dropMessageQueue(no int64) (dropped bool, err error) {
+	err = t.prep(sqlDropQueue).int(t.now).int(no).exec()
+	if err != nil || t.changes() == 0 {
+		return false, err
+	}
+	t.deadlineAt(t.now)
+	t.after = append(t.after, func() { t.w.forgetQueue(no) })
+	return true, t.prep(sqlCount).text("queue").int(no + 1).exec()
+}
+
+// forgetQueue refuses the claims that wait for a queue and drops what is remembered of its lanes.
+func (w *writer) forgetQueue(no int64) {
+	for lane := no * laneKinds; lane < (no+1)*laneKinds; lane++ {
+		w.refuseLane(lane)
+	}
+	for lane, claims := range w.parked {
+		if lane < 0 && claims[0].receive.queue.No == no {
+			w.refuseLane(lane)
+		}
+	}
+	delete(w.paused, no)
+}
+
+func (w *writer) refuseLane(lane int64) {
+	for _, c := range w.parked[lane] {
+		c.refuse(errNoQueue)
+	}
+	delete(w.parked, lane)
+	delete(w.dueAt, lane)
+	delete(w.ranks, lane)
+}
+
+var errNoQueue = &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no such queue of messages"}
+
+const purgeBatch = 500
+
+// PurgeDropped removes the messages of dropped queues in small transactions, then the queues. The
+// writer does the same when it finds the time, so that nothing depends on the caller.
+func (s *Store) PurgeDropped(ctx context.Context) error {
+	for {
+		more, err := transact(ctx, s, stageChange, func(t *tx) (bool, error) {
+			var no int64
+			found, err := t.prep("SELECT no FROM queues WHERE kind = 'deleting' LIMIT 1").one(func(r row) { no = r.int(0) })
+			if err != nil || !found {
+				return false, err
+			}
+			return true, t.purge(no)
+		})
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// purge removes a batch of what is left of a dropped queue and, once nothing is, the queue.
+func (t *tx) purge(no int64) error {
+	var seqs []int64
+	err := t.prep("SELECT seq FROM bodies WHERE lane BETWEEN ?1 AND ?1 + 3 LIMIT ?2 + 0").int(no * laneKinds).int(purgeBatch).each(func(r row) error {
+		seqs = append(seqs, r.int(0))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, seq := range seqs {
+		if err := t.deleteMessage(seq); err != nil {
+			return err
+		}
+	}
+	if len(seqs) > 0 {
+		return nil
+	}
+	for _, sql := range []string{
+		"DELETE FROM sessions WHERE no IN (SELECT no FROM sessions WHERE queue = ? LIMIT ? + 0)",
+		"DELETE FROM message_ids WHERE (queue, id) IN (SELECT queue, id FROM message_ids WHERE queue = ? LIMIT ? + 0)",
+	} {
+		if err := t.prep(sql).int(no).int(purgeBatch).exec(); err != nil || t.changes() > 0 {
+			return err
+		}
+	}
+	return t.prep("DELETE FROM queues WHERE no = ? AND kind = 'deleting'").int(no).exec()
+}

@@ -1,0 +1,93 @@
+package store
+
+import (
+	"github.com/forebayhq/forebay"
+)
+
+// dueBatch is how many messages of a kind one transaction activates or expires.
+const dueBatch = 256
+
+// A message with a due time is one that is scheduled or may expire. One that is locked is looked at
+// again when its lock ends: until then it does not expire.
+const (
+	sqlNextDueMessage = "SELECT due_at FROM bodies WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1"
+	sqlNextDueQueue   = "SELECT due_at FROM queues WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1"
+	sqlNextIdleQueue  = "SELECT delete_at FROM queues WHERE delete_at IS NOT NULL ORDER BY delete_at LIMIT 1"
+
+	sqlDueMessages = `
+SELECT b.seq, m.lane, m.rank, CASE WHEN m.token IS NULL THEN 0 WHEN m.rank < 16 THEN m.visible
+  ELSE coalesce((SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16), 0) END
+FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.due_at <= ? ORDER BY b.due_at, b.seq LIMIT ? + 0`
+)
+
+// dueMessage is a message whose time has come.
+type dueMessage struct {
+	seq, rank, lockedUntil int64
+	lane                   Lane
+}
+
+// tendMessages does what is due in queues of messages: it activates, expires, forwards and forgets,
+// each in batches.
+func (t *tx) tendMessages() error {
+	var due []dueMessage
+	err := t.prep(sqlDueMessages).int(t.now).int(dueBatch).each(func(r row) error {
+		due = append(due, dueMessage{seq: r.int(0), lane: Lane(r.int(1)), rank: r.int(2), lockedUntil: r.int(3)})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, m := range due {
+		if err := t.tend(m); err != nil {
+			return err
+		}
+	}
+	if err := t.forgetMessageIDs(); err != nil {
+		return err
+	}
+	return t.tendQueues()
+}
+
+func (t *tx) tend(m dueMessage) error {
+	switch {
+	case m.rank == scheduledRank:
+		return t.activate(m)
+	case m.lane.deferred() == m.lane: // expires when somebody asks for it
+		return t.prep("UPDATE bodies SET due_at = NULL WHERE seq = ?").int(m.seq).exec()
+	case m.lockedUntil > t.now:
+		return t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").int(m.lockedUntil).int(m.seq).exec()
+	}
+	return t.expireMessage(m.seq, m.lane)
+}
+
+// activate makes a scheduled message active, under a new number.
+func (t *tx) activate(m dueMessage) error {
+	q, found, err := t.messageQueue(m.lane.Queue())
+	if err != nil {
+		return err
+	}
+	if !found { // it is being deleted
+		return t.deleteMessage(m.seq)
+	}
+	a, err := t.takeOut(m.seq)
+	if err != nil {
+		return err
+	}
+	seq, err := t.newSeq()
+	if err != nil {
+		return err
+	}
+	return t.enter(q, seq, a)
+}
+
+// expireMessage drops or dead-letters a message whose time is over.
+func (t *tx) expireMessage(seq int64, lane Lane) error {
+	q, _, err := t.messageQueue(lane.Queue())
+	if err != nil {
+		return err
+	}
+	if !q.DeadLetterExpired {
+		return t.deleteMessage(seq)
+	}
+	return t.deadLetter(seq, q.Lane(false), DeadLettering{Reason: forebay.ReasonExpired, Description: "its time to live ended before it was completed"})
+}

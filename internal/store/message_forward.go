@@ -1,0 +1,117 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/forebayhq/forebay"
+)
+
+// maxHops is how often a message may be forwarded (service-bus-auto-forwarding).
+const maxHops = 4
+
+// forward sends a message that has that number in the queue on to another. One that cannot go there is
+// dead-lettered where it is.
+func (t *tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
+	if a.first == 0 {
+		a.first = seq
+	}
+	if a.hops == maxHops {
+		a.why = DeadLettering{Reason: forebay.ReasonMaxHops, Description: fmt.Sprintf("forwarded %d times, which is all that is allowed", maxHops)}
+		return t.insertDead(q, seq, a)
+	}
+	target, found, err := t.messageQueueNamed(to)
+	if err != nil {
+		return err
+	}
+	if !found {
+		a.why = DeadLettering{Reason: forebay.ReasonNoTarget, Description: "the queue that this one forwards to does not exist"}
+		return t.insertDead(q, seq, a)
+	}
+	a.hops++
+	_, err = t.arrive(target, a)
+	return err
+}
+
+// arriveDead dead-letters a message that has that number in the queue but never was active in it.
+func (t *tx) arriveDead(q MessageQueue, seq int64, a arrival, why DeadLettering) error {
+	a.why = why
+	if q.ForwardDeadLettersTo != "" {
+		a.source = q.entity()
+		return t.forward(q, seq, a, q.ForwardDeadLettersTo)
+	}
+	return t.insertDead(q, seq, a)
+}
+
+func (t *tx) insertDead(q MessageQueue, seq int64, a arrival) error {
+	st := standing{lane: q.Lane(true), visible: t.now}
+	t.due(st.lane, 0, t.now)
+	return t.insertArrival(q, seq, a, st)
+}
+
+// deadLetter moves a message from a queue's lane to its dead-letter lane, or to where the queue
+// forwards its dead letters.
+func (t *tx) deadLetter(seq int64, from Lane, why DeadLettering) error {
+	q, found, err := t.messageQueue(from.Queue())
+	if err != nil {
+		return err
+	}
+	if found && q.ForwardDeadLettersTo != "" && from.Kind() == LaneMain {
+		a, err := t.takeOut(seq)
+		if err != nil {
+			return err
+		}
+		return t.arriveDead(q, seq, a, why)
+	}
+	to := LaneOf(from.Queue(), LaneDeadLetter)
+	if err := t.prep("UPDATE messages SET lane = ?, rank = 0, visible = ?, token = NULL, locked_at = NULL WHERE seq = ?").
+		int(int64(to)).int(t.now).int(seq).exec(); err != nil {
+		return err
+	}
+	t.due(to, 0, t.now)
+	return t.prep("UPDATE bodies SET lane = ?, due_at = NULL, dead_letter_reason = ?, dead_letter_description = ? WHERE seq = ?").
+		int(int64(to)).textOrNull(why.Reason).textOrNull(why.Description).int(seq).exec()
+}
+
+const sqlWholeMessage = messageColumns + "WHERE m.seq = ?"
+
+// takeOut removes a message from its queue so that it can arrive elsewhere.
+func (t *tx) takeOut(seq int64) (a arrival, err error) {
+	_, err = t.prep(sqlWholeMessage).int(seq).one(func(r row) {
+		m := readMessage(r, t.now)
+		a = arrival{MessageContent: &m.MessageContent, first: m.EnqueuedSeq, hops: m.hops, source: m.DeadLetterSource,
+			why: DeadLettering{m.DeadLetterReason, m.DeadLetterDescription}}
+	})
+	if err != nil {
+		return a, err
+	}
+	return a, t.deleteMessage(seq)
+}
+
+const sqlNextOfQueue = "SELECT seq, visible FROM messages WHERE lane = ? AND rank = 0 ORDER BY visible, seq LIMIT ? + 0"
+
+// forwardBacklog sends on what stands in a queue that began to forward only later. It looks again when
+// a lock ends.
+func (t *tx) forwardBacklog(q MessageQueue) error {
+	var seqs []int64
+	next := int64(0)
+	err := t.prep(sqlNextOfQueue).int(int64(q.Lane(false))).int(purgeBatch).each(func(r row) error {
+		if next = r.int(1); next > t.now {
+			return errStop
+		}
+		seqs = append(seqs, r.int(0))
+		return nil
+	})
+	if err := unlessStopped(err); err != nil {
+		return err
+	}
+	for _, seq := range seqs {
+		a, err := t.takeOut(seq)
+		if err != nil {
+			return err
+		}
+		if err := t.forward(q, seq, a, q.ForwardTo); err != nil {
+			return err
+		}
+	}
+	return t.lookAgain(q.No, next)
+}

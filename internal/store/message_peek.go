@@ -1,0 +1,26 @@
+package store
+
+import "context"
+
+const sqlPeek = messageColumns + `WHERE b.lane = ? AND b.seq >= ? ORDER BY b.seq LIMIT ? + 0`
+
+// Peek returns messages of the lane, whatever their state, from a sequence number on and in its
+// order, and the sequence number to go on from, 0 when there is no more. It returns at least one
+// message, if there is one, and otherwise no more than maxBytes.
+func (s *Store) Peek(ctx context.Context, lane Lane, from int64, limit int, maxBytes int64) (messages []Message, next int64, err error) {
+	err = s.read(ctx, func(c conn) error {
+		at := c.now()
+		var bytes int64
+		err := c.prep(sqlPeek).int(int64(lane)).int(from).int(int64(limit) + 1).each(func(r row) error {
+			bytes += r.int(columnSize)
+			if len(messages) == limit || bytes > maxBytes && len(messages) > 0 {
+				next = r.int(columnSeq)
+				return errStop
+			}
+			messages = append(messages, readMessage(r, at))
+			return nil
+		})
+		return unlessStopped(err)
+	})
+	return messages, next, err
+}

@@ -1,0 +1,168 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Ranks of plain messages. What waits for a receiver has rank 0, but in a queue that requires sessions
+// each session has a rank of its own, so that one index finds the next message of a session.
+const (
+	scheduledRank    = 1
+	firstSessionRank = 16
+)
+
+// Send stores the messages, all or none of them. It returns their sequence numbers; a duplicate,
+// which is dropped, has that of the message that came first.
+func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageContent) (seqs []int64, err error) {
+	size := 0
+	for i := range messages {
+		size += int(messages[i].Size())
+	}
+	return transactSized(ctx, s, stageChange, size, func(t *tx) ([]int64, error) {
+		// As it stands now: the caller may remember older settings.
+		q, found, err := t.messageQueue(q.No)
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			return nil, errNoQueue
+		}
+		for i := range messages {
+			if q.RequiresSession && messages[i].SessionID == "" {
+				return nil, errNoSessionID
+			}
+		}
+		seqs := make([]int64, len(messages))
+		for i := range messages {
+			if seqs[i], err = t.send(q, &messages[i]); err != nil {
+				return nil, err
+			}
+		}
+		return seqs, nil
+	})
+}
+
+var errNoSessionID = forebay.Invalid("session_id", "must be given: this queue requires sessions")
+
+// send puts a message into a queue, as its settings say, and returns its sequence number.
+func (t *tx) send(q MessageQueue, m *MessageContent) (seq int64, err error) {
+	return t.arrive(q, arrival{MessageContent: m})
+}
+
+// arrival is a message on its way into a queue: sent, activated or forwarded.
+type arrival struct {
+	*MessageContent
+	first  int64 // the number it was given first; 0: none yet
+	hops   int
+	source string // the queue it was dead-lettered in
+	why    DeadLettering
+}
+
+// arrive gives a message that comes to the queue its number.
+func (t *tx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
+	if seq, err = t.newSeq(); err != nil {
+		return 0, err
+	}
+	if err := t.used(q); err != nil {
+		return 0, err
+	}
+	if q.DuplicateWindow > 0 {
+		if first, err := t.remember(q, a.MessageID, seq); err != nil || first != seq {
+			return first, err
+		}
+	}
+	if at := millis(a.ScheduledAt); at > t.now {
+		t.deadlineAt(at)
+		return seq, t.insertArrival(q, seq, a, standing{lane: q.Lane(false), rank: scheduledRank, visible: at, dueAt: at})
+	}
+	return seq, t.enter(q, seq, a)
+}
+
+// enter makes a message of that number active in the queue, or sends it on.
+func (t *tx) enter(q MessageQueue, seq int64, a arrival) error {
+	if q.ForwardTo != "" {
+		return t.forward(q, seq, a, q.ForwardTo)
+	}
+	if q.RequiresSession && a.SessionID == "" {
+		return t.arriveDead(q, seq, a, DeadLettering{Reason: forebay.ReasonNoSession, Description: "the queue requires sessions, and the message has no session id"})
+	}
+	if large, err := a.headerTooLarge(); err != nil || large {
+		if err != nil {
+			return err
+		}
+		return t.arriveDead(q, seq, a, DeadLettering{Reason: forebay.ReasonHeaderSize,
+			Description: fmt.Sprintf("the application properties have more than %d bytes together", forebay.MaxPropertiesBytes)})
+	}
+	st := standing{lane: q.Lane(false), visible: t.now}
+	if q.RequiresSession {
+		no, err := t.messageForSession(q, a.SessionID)
+		if err != nil {
+			return err
+		}
+		st.rank, st.visible = firstSessionRank+no, sessionFree
+	}
+	if ttl := lifetime(q.DefaultTTL, a.TTL); ttl > 0 {
+		st.expiresAt = t.now + ttl.Milliseconds()
+		st.dueAt = st.expiresAt
+		t.deadlineAt(st.dueAt)
+	}
+	if st.rank == 0 {
+		t.due(st.lane, 0, t.now)
+	}
+	return t.insertArrival(q, seq, a, st)
+}
+
+// lifetime is a message's time to live: what it asks for, capped by its queue's default.
+func lifetime(byDefault, own time.Duration) time.Duration {
+	if own == 0 || byDefault > 0 && byDefault < own {
+		return byDefault
+	}
+	return own
+}
+
+// headerTooLarge reports whether the properties have outgrown their limit on the way: a rule's action
+// may add to them.
+func (a arrival) headerTooLarge() (bool, error) {
+	if len(a.Properties) <= forebay.MaxPropertiesBytes/2 { // they count for less than twice their JSON
+		return false, nil
+	}
+	var p forebay.Properties
+	if err := json.Unmarshal(a.Properties, &p); err != nil {
+		return false, err
+	}
+	return errors.Is(p.Check(), &forebay.Error{Code: forebay.CodePayloadTooLarge}), nil
+}
+
+// standing is where a message stands in its queue.
+type standing struct {
+	lane      Lane
+	rank      int64
+	visible   int64
+	expiresAt int64 // 0: never
+	dueAt     int64 // when the writer looks at it; 0: never
+}
+
+const sqlInsertBody = `
+INSERT INTO bodies (seq, lane, enqueued_at, message_id, correlation_id, subject, to_, reply_to, content_type, properties, is_text, body,
+  session_id, reply_to_session_id, partition_key, ttl, scheduled_at, expires_at, due_at, enqueued_seq, hops,
+  dead_letter_source, dead_letter_reason, dead_letter_description)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+func (t *tx) insertArrival(q MessageQueue, seq int64, a arrival, st standing) error {
+	err := t.prep(sqlInsertBody).int(seq).int(int64(st.lane)).int(t.now).text(a.MessageID).textOrNull(a.CorrelationID).textOrNull(a.Subject).
+		textOrNull(a.To).textOrNull(a.ReplyTo).textOrNull(a.ContentType).blob(a.Properties).int(asInt(a.Text)).blob(a.Body).
+		textOrNull(a.SessionID).textOrNull(a.ReplyToSessionID).textOrNull(a.PartitionKey).intOrNull(a.TTL.Milliseconds()).
+		intOrNull(millis(a.ScheduledAt)).intOrNull(st.expiresAt).intOrNull(st.dueAt).intOrNull(a.first).int(int64(a.hops)).
+		textOrNull(a.source).textOrNull(a.why.Reason).textOrNull(a.why.Description).exec()
+	if err != nil {
+		return err
+	}
+	return t.prep("INSERT INTO messages (seq, lane, rank, visible, size, tenant) VALUES (?, ?, ?, ?, ?, ?)").
+		int(seq).int(int64(st.lane)).int(st.rank).int(st.visible).int(a.Size()).int(q.Tenant).exec()
+}
