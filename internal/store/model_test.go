@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -21,6 +19,7 @@ import (
 type world struct {
 	t       *rapid.T
 	s       *Store
+	engine  engine
 	tenant  int64
 	queue   int64
 	jobs    []*modelJob
@@ -53,7 +52,7 @@ const (
 	testMaxDeliveries = 3
 )
 
-func (w *world) now() int64 { return time.Now().UnixMilli() }
+func (w *world) now() int64 { return w.engine.now() }
 
 // free reports whether nobody holds the job right now.
 func (j *modelJob) free(now int64) bool { return j.token == 0 || j.visible <= now }
@@ -162,7 +161,7 @@ func (w *world) claim(t *rapid.T) {
 		got, err = w.s.Claim(ctx, ClaimRequest{Lane: LaneOf(w.queue, lane), Max: limit, MaxBytes: 1 << 20, Lock: testLock,
 			MaxDeliveries: testMaxDeliveries, SetAside: LaneDeadLetter})
 	}()
-	synctest.Wait()
+	w.engine.settle(w.s, done)
 	cancel() // whoever still waits now found nothing
 	<-done
 	if err != nil && !errors.Is(err, context.Canceled) {
@@ -306,14 +305,13 @@ func (w *world) any(t *rapid.T) *modelJob {
 }
 
 func (w *world) passTime(t *rapid.T) {
-	<-time.After(time.Duration(rapid.Int64Range(1, 15_000).Draw(t, "ms")) * time.Millisecond)
-	synctest.Wait()
+	w.engine.pass(w.s, time.Duration(rapid.Int64Range(1, 15_000).Draw(t, "ms"))*time.Millisecond)
 	w.expire()
 }
 
 // expire ends the model's jobs whose deadline has passed while nobody held them.
 func (w *world) expire() {
-	synctest.Wait()
+	w.engine.settle(w.s, nil)
 	now := w.now()
 	for _, j := range w.jobs {
 		if j.over == "" && j.deadline > 0 && j.deadline <= now && j.free(now) {
@@ -372,26 +370,20 @@ func (w *world) checkRows(t *rapid.T, j *modelJob) {
 
 // TestStoreAgainstModel drives random operations on the store and on the model and compares.
 func TestStoreAgainstModel(t *testing.T) {
-	dir, serial := t.TempDir(), 0
-	synctest.Test(t, func(t *testing.T) {
-		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) { // as an interface: rapid asks a *testing.T for its deadline, which a bubble forbids
-			serial++
-			s, err := Open(context.Background(), Options{Path: filepath.Join(dir, fmt.Sprintf("%d.db", serial)), Serve: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.Close()
-			w := &world{t: t, s: s, keys: map[string]int{}}
-			if w.tenant, err = s.EnsureTenant(context.Background(), "t"); err != nil {
-				t.Fatal(err)
-			}
-			if w.queue, err = s.EnsureQueue(context.Background(), "q"); err != nil {
-				t.Fatal(err)
-			}
-			t.Repeat(map[string]func(*rapid.T){
-				"submit": w.submit, "submit2": w.submit, "claim": w.claim, "claim2": w.claim, "settle": w.settle, "settle2": w.settle,
-				"settle3": w.settle, "cancel": w.cancel, "redrive": w.redrive, "purge": w.purge, "time": w.passTime, "": w.check,
-			})
+	onEveryEngine(t, func(t *rapid.T, e engine) {
+		s := e.open(t)
+		defer s.Close()
+		w := &world{t: t, s: s, engine: e, keys: map[string]int{}}
+		var err error
+		if w.tenant, err = s.EnsureTenant(context.Background(), "t"); err != nil {
+			t.Fatal(err)
+		}
+		if w.queue, err = s.EnsureQueue(context.Background(), "q"); err != nil {
+			t.Fatal(err)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"submit": w.submit, "submit2": w.submit, "claim": w.claim, "claim2": w.claim, "settle": w.settle, "settle2": w.settle,
+			"settle3": w.settle, "cancel": w.cancel, "redrive": w.redrive, "purge": w.purge, "time": w.passTime, "": w.check,
 		})
 	})
 }

@@ -28,6 +28,7 @@ type postgresConn struct {
 	retry      time.Time    // no new connection is tried before
 	backoff    time.Duration
 	open       bool // a transaction is
+	reader     bool // for reading only
 }
 
 // What one transaction or one read may take before its connection is given up: the server, or the
@@ -41,7 +42,10 @@ const (
 // writerLock is the advisory lock under which transitions run, one process at a time ("FbAy").
 const writerLock = applicationID
 
-const sqlBeginPostgres = "BEGIN; SELECT pg_advisory_xact_lock(1180844409); SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+const (
+	sqlNow           = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+	sqlBeginPostgres = "BEGIN; SELECT pg_advisory_xact_lock(1180844409); " + sqlNow
+)
 
 func connectPostgres(ctx context.Context, config *pgconn.Config) (*postgresConn, error) {
 	c := &postgresConn{config: config}
@@ -71,7 +75,7 @@ func (c *postgresConn) connect(ctx context.Context) error {
 // measureClock learns how far the server's clock is ahead of ours.
 func (c *postgresConn) measureClock() error {
 	before := time.Now()
-	server, err := c.millis("SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+	server, err := c.millis(sqlNow)
 	if err == nil {
 		c.noteClock(server, before)
 	}
@@ -148,7 +152,15 @@ func (c *postgresConn) simple(sql string) error {
 
 func (c *postgresConn) changes() int { return c.affected }
 
-func (c *postgresConn) now() int64 { return time.Now().UnixMilli() + c.ahead.Load() }
+// now asks the server on a connection for reading, which decides by it what a status is.
+func (c *postgresConn) now() int64 {
+	if c.reader {
+		if server, err := c.millis(sqlNow); err == nil {
+			return server
+		}
+	}
+	return time.Now().UnixMilli() + c.ahead.Load()
+}
 
 func (c *postgresConn) Close() error {
 	if c.pg == nil || c.pg.IsClosed() {

@@ -64,6 +64,7 @@ func openPostgres(ctx context.Context, opts Options) (*Store, error) {
 		if err != nil {
 			return conn{}, reader.explain(err)
 		}
+		reader.reader = true
 		return conn{driver: reader}, nil
 	}}
 	e := newExchange(config)

@@ -263,26 +263,24 @@ func (w *writer) poll() {
 		return
 	}
 	w.polled = at
-	w.lookAgain(at)
+	w.lookAgain()
 }
 
 // lookAgain makes every lane that is waited for due.
-func (w *writer) lookAgain(at int64) {
+func (w *writer) lookAgain() {
 	for lane := range w.parked {
-		w.ranks[lane] = allRanks
-		w.dueAt[lane] = at
+		w.ranks[lane], w.dueAt[lane] = allRanks, 0
 	}
 	if w.share != nil {
 		w.stale = true
 		if w.serving {
-			w.deadline = at // another process may have stored an earlier one
+			w.deadline = 1 // another process may have stored an earlier one
 		}
 	}
 }
 
 // hear takes in what another process has done.
 func (w *writer) hear(n *news) {
-	at := w.clock()
 	for lane, ready := range n.ready {
 		if len(w.parked[lane]) == 0 {
 			continue // whoever comes to wait looks first
@@ -293,7 +291,7 @@ func (w *writer) hear(n *news) {
 		}
 	}
 	if n.queues || n.missed {
-		w.lookAgain(at)
+		w.lookAgain()
 	}
 }
 
@@ -403,7 +401,9 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 		w.distrust(w.clock())
 		return false, errors.Join(err, t.rollback())
 	}
-	t.now = w.tick(t.now)
+	if w.share == nil {
+		t.now = w.tick(t.now)
+	}
 	seq := w.nextSeq
 	var served []*claim
 	if err = w.refresh(); err == nil {
