@@ -172,10 +172,10 @@ func (t *tx) changeProperties(seq int64, changed forebay.Properties) error {
 // giveBack ends a lock and takes so many deliveries off the count. A message whose time has ended
 // while it was locked expires now.
 func (t *tx) giveBack(m heldMessage, deliveries int) error {
-	if m.expired(t.now) {
-		return t.expireMessage(m.seq, m.lane)
+	if err := t.unlock(m.seq, m.lane, deliveries); err != nil || !m.expired(t.now) {
+		return err
 	}
-	return t.unlock(m.seq, m.lane, deliveries)
+	return t.expireMessage(m.seq, m.lane)
 }
 
 const sqlUnlock = `

@@ -1,0 +1,570 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/forebayhq/forebay"
+)
+
+// postDriver drives a store and its model.
+type postDriver struct {
+	postOffice
+	path     string
+	focus    []int // the queues of this run: few, so that much happens in each
+	s        *Store
+	held     []heldDelivery
+	accepted []heldSession
+	serials  int
+	highest  int64
+}
+
+type heldDelivery struct {
+	m    *modelMessage
+	lane Lane
+	lock Lock
+}
+
+type heldSession struct {
+	key   sessionKey
+	epoch int
+	lock  SessionLock
+}
+
+var background = context.Background()
+
+func (d *postDriver) anyQueue(t *rapid.T) int { return rapid.SampledFrom(d.focus).Draw(t, "queue") }
+
+func (d *postDriver) send(t *rapid.T) {
+	q := d.anyQueue(t)
+	sessions := []string{"", "x", "y", "z"}
+	if d.queues[q].RequiresSession {
+		sessions = sessions[1:]
+	}
+	var contents []MessageContent
+	var sent []*modelMessage
+	for range rapid.IntRange(1, 3).Draw(t, "messages") {
+		d.serials++
+		m := &modelMessage{
+			serial: fmt.Sprint(d.serials), id: rapid.SampledFrom([]string{"i", "j", "k", fmt.Sprint("id", d.serials)}).Draw(t, "id"),
+			session: rapid.SampledFrom(sessions).Draw(t, "session"), body: rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "body"), properties: forebay.Properties{},
+		}
+		c := MessageContent{MessageID: m.id, Subject: m.serial, SessionID: m.session, Body: m.body, Text: len(m.body) == 0}
+		switch rapid.IntRange(0, 4).Draw(t, "kind") {
+		case 0:
+			m.ttl = time.Duration(rapid.IntRange(1, 30_000).Draw(t, "ttl")) * time.Millisecond
+			c.TTL = m.ttl
+		case 1:
+			at := time.Now().Add(time.Duration(rapid.IntRange(-1000, 20_000).Draw(t, "delay")) * time.Millisecond)
+			m.scheduledAt, c.ScheduledAt = at.UnixMilli(), &at
+		}
+		sent, contents = append(sent, m), append(contents, c)
+	}
+	seqs, err := d.s.Send(background, d.queues[q], contents)
+	if err != nil {
+		t.Fatalf("send: %v", err)
+	}
+	for i, m := range sent {
+		d.messages = append(d.messages, m)
+		switch before := d.arrive(m, q); {
+		case before != nil && before.hops == 0 && seqs[i] != before.first:
+			t.Fatalf("a duplicate of %d was given the number %d", before.first, seqs[i])
+		case before == nil && seqs[i] <= d.highest:
+			t.Fatalf("sequence number %d after %d", seqs[i], d.highest)
+		case before == nil:
+			m.first = seqs[i]
+		}
+	}
+}
+
+func (d *postDriver) cancelScheduled(t *rapid.T) {
+	if len(d.messages) == 0 {
+		t.Skip("nothing sent")
+	}
+	m := d.messages[rapid.IntRange(0, len(d.messages)-1).Draw(t, "message")]
+	cancelled, err := d.s.CancelScheduled(background, d.queues[m.queue], m.first)
+	if err != nil || cancelled != (m.scheduled && !m.gone && m.seq == m.first) {
+		t.Fatalf("cancelled %t (%v): %+v", cancelled, err, m)
+	}
+	m.gone = m.gone || cancelled
+}
+
+func (d *postDriver) receive(t *rapid.T) {
+	q := d.anyQueue(t)
+	req := ReceiveRequest{
+		Queue: d.queues[q], DeadLetter: rapid.IntRange(0, 2).Draw(t, "where") == 0, Max: rapid.IntRange(1, 4).Draw(t, "max"), MaxBytes: 1 << 20,
+		Wait: rapid.Bool().Draw(t, "wait"), Delete: rapid.IntRange(0, 5).Draw(t, "delete") == 0,
+	}
+	if req.Queue.RequiresSession {
+		req.DeadLetter = true
+	}
+	got, err := d.patiently(t, req)
+	if err != nil {
+		t.Fatalf("receive: %v", err)
+	}
+	d.compare(t, got, d.take(d.ready(q, req.DeadLetter, ""), req.Max), req, 0)
+}
+
+// patiently receives. Whoever waits in vain leaves.
+func (d *postDriver) patiently(t *rapid.T, req ReceiveRequest) (got []Message, err error) {
+	ctx, cancel := context.WithCancel(background)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		got, err = d.s.Receive(ctx, req)
+	}()
+	synctest.Wait()
+	if !req.Wait {
+		select {
+		case <-done:
+		default:
+			t.Fatal("a receiver that does not wait waits")
+		}
+	}
+	cancel()
+	<-done
+	if req.Wait && errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return got, err
+}
+
+// take delivers up to limit of the messages in the model; each that goes elsewhere makes room.
+func (d *postDriver) take(ready []*modelMessage, limit int) (taken []*modelMessage) {
+	for _, m := range ready {
+		if len(taken) < limit && d.deliver(m) {
+			taken = append(taken, m)
+		}
+	}
+	return taken
+}
+
+func (d *postDriver) acceptNext(t *rapid.T) {
+	q := d.sessionQueue(t)
+	available := map[string]bool{}
+	for _, m := range d.standing(q, false) {
+		s := d.session(m)
+		if s != nil && !m.scheduled && !m.deferred && (s.closed || s.until <= modelNow()) {
+			available[m.session] = true
+		}
+	}
+	got, err := d.s.AcceptNextSession(background, d.queues[q], false)
+	if err != nil {
+		t.Fatalf("accept: %v", err)
+	}
+	if got == nil {
+		if len(available) > 0 {
+			t.Fatalf("no session accepted of %v", available)
+		}
+		return
+	}
+	if !available[got.ID] {
+		t.Fatalf("accepted %q of %v", got.ID, available)
+	}
+	d.noteAccepted(t, q, *got)
+}
+
+func (d *postDriver) acceptNamed(t *rapid.T) {
+	q := d.sessionQueue(t)
+	id := rapid.SampledFrom([]string{"x", "y", "z", "other"}).Draw(t, "session")
+	before := d.sessions[sessionKey{q, id}]
+	got, err := d.s.AcceptSession(background, d.queues[q], id)
+	if before != nil && !before.closed && before.until > modelNow() {
+		if !errors.Is(err, forebay.ErrSessionLocked) {
+			t.Fatalf("a held session was accepted: %v", err)
+		}
+		return
+	}
+	if err != nil || got.ID != id {
+		t.Fatalf("accept: %+v, %v", got, err)
+	}
+	d.noteAccepted(t, q, got)
+}
+
+func (d *postDriver) sessionQueue(t *rapid.T) int {
+	if !slices.ContainsFunc(d.focus, func(q int) bool { return d.queues[q].RequiresSession || d.queues[q].ForwardTo == "t/sessions" }) {
+		t.Skip("not about sessions")
+	}
+	return slices.IndexFunc(d.queues, func(q MessageQueue) bool { return q.RequiresSession })
+}
+
+func (d *postDriver) noteAccepted(t *rapid.T, q int, got Session) {
+	key := sessionKey{q, got.ID}
+	s := d.sessions[key]
+	if s == nil {
+		s = &modelSession{}
+		d.sessions[key] = s
+	}
+	if !bytes.Equal(s.state, got.State) {
+		t.Fatalf("session %s has the state %q, expected %q", got.ID, got.State, s.state)
+	}
+	s.epoch++
+	s.lock, s.until, s.closed = got.SessionLock, modelNow()+testLock.Milliseconds(), false
+	if got.LockedUntil.UnixMilli() != s.until {
+		t.Fatalf("session locked until %v", got.LockedUntil)
+	}
+	d.accepted = append(d.accepted, heldSession{key, s.epoch, got.SessionLock})
+}
+
+// useSession does something under a session's lock, which may have ended.
+func (d *postDriver) useSession(t *rapid.T) {
+	if len(d.accepted) == 0 {
+		t.Skip("no session accepted")
+	}
+	h := d.accepted[rapid.IntRange(max(0, len(d.accepted)-3), len(d.accepted)-1).Draw(t, "session")]
+	s, queue := d.sessions[h.key], d.queues[h.key.queue]
+	current := s.epoch == h.epoch && !s.closed && s.until > modelNow()
+	if rapid.IntRange(0, 19).Draw(t, "wrong") == 0 {
+		current, queue = false, d.queues[0]
+	}
+	req := ReceiveRequest{Queue: queue, Session: &h.lock, Max: rapid.IntRange(1, 4).Draw(t, "max"), MaxBytes: 1 << 20}
+	var err error
+	switch rapid.IntRange(0, 7).Draw(t, "what") {
+	case 0:
+		err = d.s.CloseSession(background, queue, h.lock)
+		if err == nil && current {
+			for _, m := range d.standing(h.key.queue, false) {
+				if d.session(m) == s && d.lockedUntil(m) > 0 {
+					d.giveBack(m, false)
+				}
+			}
+			s.closed = true
+		}
+	case 1:
+		var until time.Time
+		until, err = d.s.RenewSession(background, queue, h.lock)
+		if err == nil && current {
+			if s.until = modelNow() + testLock.Milliseconds(); until.UnixMilli() != s.until {
+				t.Fatalf("session renewed until %v", until)
+			}
+		}
+	case 2:
+		state := rapid.SampledFrom([][]byte{nil, {}, {1}, {2, 3}}).Draw(t, "state")
+		err = d.s.SetSessionState(background, queue, h.lock, state)
+		if err == nil && current {
+			s.state = state
+		}
+	case 3:
+		var state []byte
+		state, err = d.s.SessionState(background, queue, h.lock)
+		if err == nil && current && (!bytes.Equal(state, s.state) || (state == nil) != (s.state == nil)) {
+			t.Fatalf("session has the state %v, expected %v", state, s.state)
+		}
+	case 4:
+		seqs, expected := d.chooseDeferred(t, h.key.queue, false, h.key.id, current)
+		var got []Message
+		got, err = d.s.ReceiveDeferred(background, req, seqs)
+		if err == nil && current {
+			d.compare(t, got, expected, req, s.until)
+		}
+	default:
+		req.Wait = rapid.Bool().Draw(t, "wait")
+		var got []Message
+		got, err = d.patiently(t, req)
+		if err == nil && current {
+			d.compare(t, got, d.take(d.ready(h.key.queue, false, h.key.id), req.Max), req, s.until)
+		}
+	}
+	if (err == nil) != current || err != nil && !errors.Is(err, forebay.ErrSessionLockLost) {
+		t.Fatalf("under a lock that holds=%t: %v", current, err)
+	}
+}
+
+// chooseDeferred draws messages and returns their numbers, and those that the receiver is to get.
+func (d *postDriver) chooseDeferred(t *rapid.T, q int, deadLetter bool, session string, allowed bool) (seqs []int64, expected []*modelMessage) {
+	for _, m := range slices.Clone(d.messages) {
+		if m.seq == 0 || rapid.IntRange(0, 2).Draw(t, "skip") == 0 {
+			continue
+		}
+		seqs = append(seqs, m.seq)
+		mine := d.session(m) == nil || m.session == session
+		if allowed && mine && !m.gone && m.deferred && m.queue == q && m.deadLetter == deadLetter && d.lockedUntil(m) == 0 && d.deliver(m) {
+			expected = append(expected, m)
+		}
+	}
+	return seqs, expected
+}
+
+func (d *postDriver) receiveDeferred(t *rapid.T) {
+	q := d.anyQueue(t)
+	req := ReceiveRequest{Queue: d.queues[q], DeadLetter: rapid.IntRange(0, 3).Draw(t, "where") == 0, MaxBytes: 1 << 20}
+	seqs, expected := d.chooseDeferred(t, q, req.DeadLetter, "", req.DeadLetter || !req.Queue.RequiresSession)
+	got, err := d.s.ReceiveDeferred(background, req, seqs)
+	if err != nil {
+		t.Fatalf("receive deferred: %v", err)
+	}
+	d.compare(t, got, expected, req, 0)
+}
+
+// compare checks what was received, and notes its locks; until is when that of the session ends.
+func (d *postDriver) compare(t *rapid.T, got []Message, expected []*modelMessage, req ReceiveRequest, until int64) {
+	if len(got) != len(expected) {
+		t.Fatalf("received %d messages, expected %d", len(got), len(expected))
+	}
+	if until == 0 {
+		until = modelNow() + testLock.Milliseconds()
+	}
+	for i, g := range got {
+		m := expected[i]
+		if g.Subject != m.serial || g.Seq != m.seq || g.Deliveries != m.deliveries || !bytes.Equal(g.Body, m.body) || g.Text != (len(m.body) == 0) || g.SessionID != m.session {
+			t.Fatalf("received %+v, expected %+v", g, m)
+		}
+		if req.Delete {
+			m.gone = true
+			continue
+		}
+		if m.token, m.visible = g.Token, until; g.LockedUntil.UnixMilli() != until {
+			t.Fatalf("locked until %v", g.LockedUntil)
+		}
+		if s := d.session(m); s != nil {
+			m.epoch = s.epoch
+		}
+		d.held = append(d.held, heldDelivery{m, d.lane(m), g.Lock})
+	}
+}
+
+// settle ends a delivery, current, expired or stale, in a random way, sometimes through the wrong queue.
+func (d *postDriver) settle(t *rapid.T) {
+	if len(d.held) == 0 {
+		t.Skip("nothing held")
+	}
+	h := d.held[rapid.IntRange(0, len(d.held)-1).Draw(t, "delivery")]
+	m, lane := h.m, h.lane
+	if rapid.IntRange(0, 9).Draw(t, "wrong") == 0 {
+		lane += laneKinds
+	}
+	current := !m.gone && m.token == h.lock.Token && d.lockedUntil(m) > 0 && lane == d.lane(m)
+	changed := forebay.Properties{}
+	if rapid.Bool().Draw(t, "change") {
+		changed[rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name")] = rapid.SampledFrom([]any{"x", int64(1), 2.0, true}).Draw(t, "value")
+	}
+	var err error
+	var apply func()
+	queue := d.queues[m.queue]
+	change := func() { maps.Copy(m.properties, changed) }
+	switch rapid.IntRange(0, 5).Draw(t, "how") {
+	case 0:
+		err = d.s.Complete(background, lane, h.lock)
+		apply = func() { m.gone = true }
+	case 1:
+		err = d.s.Abandon(background, queue, lane, h.lock, changed)
+		apply = func() {
+			change()
+			expired := !m.deferred && m.expires > 0 && m.expires <= modelNow()
+			if !m.deadLetter && !expired && m.deliveries >= testMaxDeliveries {
+				d.setAside(m, forebay.ReasonMaxDeliveries)
+				return
+			}
+			d.giveBack(m, true)
+		}
+	case 2:
+		err = d.s.Defer(background, lane, h.lock, changed)
+		apply = func() { change(); m.deferred = true; d.giveBack(m, true) }
+	case 3:
+		err = d.s.DeadLetter(background, lane, h.lock, DeadLettering{Reason: "r", Description: "d"}, changed)
+		apply = func() { change(); d.setAside(m, "r") }
+	case 4:
+		until, renewErr := d.s.RenewMessage(background, lane, h.lock, testLock)
+		if err = renewErr; current && d.session(m) != nil {
+			if forebay.CodeOf(err) != forebay.CodeNotSupported {
+				t.Fatalf("renewed a message of a session: %v", err)
+			}
+			return
+		}
+		if err == nil && until.UnixMilli() != modelNow()+testLock.Milliseconds() {
+			t.Fatalf("renewed until %v", until)
+		}
+		apply = func() { m.visible = modelNow() + testLock.Milliseconds() }
+	case 5:
+		if err := d.s.Undeliver(background, lane, []Lock{h.lock}); err != nil {
+			t.Fatalf("undeliver: %v", err)
+		}
+		if current {
+			d.giveBack(m, false)
+		}
+		return
+	}
+	if !current {
+		if !errors.Is(err, forebay.ErrLockLost) {
+			t.Fatalf("a lost lock settled message %d: %v", m.seq, err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatalf("settle %d: %v", m.seq, err)
+	}
+	apply()
+}
+
+func (d *postDriver) deleteBefore(t *rapid.T) {
+	q, deadLetter := d.anyQueue(t), rapid.Bool().Draw(t, "where")
+	before, limit := time.Now().Add(-time.Duration(rapid.IntRange(0, 30_000).Draw(t, "age"))*time.Millisecond), rapid.IntRange(1, 3).Draw(t, "limit")
+	want := 0
+	for _, m := range d.standing(q, deadLetter) {
+		if want < limit && m.enqueued < before.UnixMilli() && !m.deferred && !m.scheduled && d.lockedUntil(m) == 0 {
+			m.gone = true
+			want++
+		}
+	}
+	deleted, err := d.s.DeleteBefore(background, d.queues[q].Lane(deadLetter), before, limit)
+	if err != nil || deleted != want {
+		t.Fatalf("deleted %d messages (%v), expected %d", deleted, err, want)
+	}
+}
+
+// passTime stops at every time at which something is due.
+func (d *postDriver) passTime(t *rapid.T) {
+	end := modelNow() + rapid.Int64Range(1, 12_000).Draw(t, "ms")
+	for modelNow() < end {
+		next := end
+		for _, m := range d.messages {
+			if due := d.due(m); due > modelNow() {
+				next = min(next, due)
+			}
+		}
+		<-time.After(time.Duration(next-modelNow()) * time.Millisecond)
+		synctest.Wait()
+		d.tend()
+	}
+}
+
+// restart closes the database and opens it again: nothing changes, locks included.
+func (d *postDriver) restart(t *rapid.T) {
+	if err := d.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d.open(t)
+}
+
+func (d *postDriver) open(t *rapid.T) {
+	var err error
+	if d.s, err = Open(background, Options{Path: d.path, Serve: true}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// check compares both subqueues of all queues, and their counts, with the model.
+func (d *postDriver) check(t *rapid.T) {
+	highest := d.highest
+	for i, queue := range d.queues {
+		for _, deadLetter := range []bool{false, true} {
+			d.peek(t, queue.Lane(deadLetter), d.standing(i, deadLetter), highest)
+		}
+		want := d.counts(i)
+		got, err := d.s.MessageCounts(background, queue)
+		got.OldestActive = 0
+		if err != nil || got != want {
+			t.Fatalf("%s counts %+v (%v), expected %+v", queue.Name, got, err, want)
+		}
+	}
+}
+
+// peek compares a lane with what should stand there. A number that is not known yet must be higher than
+// all that were given before.
+func (d *postDriver) peek(t *rapid.T, lane Lane, expected []*modelMessage, highest int64) {
+	var got []Message
+	for from := int64(1); from > 0; {
+		page, next, err := d.s.Peek(background, lane, from, 3, 1<<20)
+		if err != nil || len(page) > 3 {
+			t.Fatalf("peek: %d messages, %v", len(page), err)
+		}
+		got, from = append(got, page...), next
+	}
+	if len(got) != len(expected) {
+		t.Fatalf("peeked %d messages in lane %d, expected %d", len(got), lane, len(expected))
+	}
+	for i, g := range got {
+		m := expected[i]
+		if m.seq == 0 && g.Seq > highest {
+			m.seq = g.Seq
+			d.highest = max(d.highest, g.Seq)
+		}
+		state := forebay.MessageActive
+		switch {
+		case m.deferred:
+			state = forebay.MessageDeferred
+		case m.scheduled:
+			state = forebay.MessageScheduled
+		}
+		if g.Subject != m.serial || g.Seq != m.seq || g.EnqueuedSeq != m.first || g.Deliveries != m.deliveries || g.State != state || g.Token != 0 ||
+			g.DeadLetterReason != m.reason || g.DeadLetterSource != m.source || g.EnqueuedAt.UnixMilli() != m.enqueued {
+			t.Fatalf("peeked %+v, expected %+v", g, m)
+		}
+		if until := d.lockedUntil(m); (g.LockedUntil != nil) != (until > 0) || until > 0 && g.LockedUntil.UnixMilli() != until {
+			t.Fatalf("message %d is locked until %v, expected %d", g.Seq, g.LockedUntil, until)
+		}
+		if (g.ExpiresAt != nil) != (m.expires > 0) || m.expires > 0 && g.ExpiresAt.UnixMilli() != m.expires {
+			t.Fatalf("message %d expires at %v, expected %d", g.Seq, g.ExpiresAt, m.expires)
+		}
+		properties := forebay.Properties{}
+		if g.Properties != nil {
+			if err := json.Unmarshal(g.Properties, &properties); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !maps.Equal(properties, m.properties) {
+			t.Fatalf("message %d has %v, expected %v", m.seq, properties, m.properties)
+		}
+	}
+}
+
+// modelQueues are one of each kind, and two that forward to each other.
+var modelQueues = []MessageQueue{
+	{Name: "t/plain"},
+	{Name: "t/expiring", DefaultTTL: 15 * time.Second, DeadLetterExpired: true},
+	{Name: "t/unique", DuplicateWindow: 20 * time.Second},
+	{Name: "t/sessions", RequiresSession: true, DeadLetterExpired: true},
+	{Name: "t/to-sessions", ForwardTo: "t/sessions"},
+	{Name: "t/caring", ForwardDeadLettersTo: "t/unique", DeadLetterExpired: true},
+	{Name: "t/there"},
+	{Name: "t/back", ForwardTo: "t/there", ForwardDeadLettersTo: "t/plain"},
+	{Name: "t/there", ForwardTo: "t/back"},
+}
+
+// TestMessagesAgainstModel drives random operations on queues of all kinds and on the model and compares.
+func TestMessagesAgainstModel(t *testing.T) {
+	dir, serial := t.TempDir(), 0
+	synctest.Test(t, func(t *testing.T) {
+		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
+			serial++
+			d := &postDriver{path: filepath.Join(dir, fmt.Sprintf("%d.db", serial)), postOffice: postOffice{sessions: map[sessionKey]*modelSession{}}}
+			d.open(t)
+			defer func() { d.s.Close() }()
+			tenant, err := d.s.EnsureTenant(background, "t")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, q := range modelQueues {
+				q.Tenant, q.Lock, q.MaxDeliveries = tenant, testLock, testMaxDeliveries
+				stored, created, err := d.s.PutMessageQueue(background, q, 10)
+				if err != nil {
+					t.Fatalf("put %s: %v", q.Name, err)
+				}
+				if !created {
+					d.queues[slices.IndexFunc(d.queues, func(other MessageQueue) bool { return other.Name == q.Name })] = stored
+					continue
+				}
+				d.queues, d.seen = append(d.queues, stored), append(d.seen, map[string]modelID{})
+			}
+			d.focus = rapid.SliceOfN(rapid.IntRange(0, len(d.queues)-1), 2, 2).Draw(t, "focus")
+			t.Repeat(map[string]func(*rapid.T){
+				"send": d.send, "send2": d.send, "receive": d.receive, "receive2": d.receive, "receive3": d.receive, "deferred": d.receiveDeferred,
+				"settle": d.settle, "settle2": d.settle, "settle3": d.settle, "settle4": d.settle, "time": d.passTime, "time2": d.passTime, "restart": d.restart,
+				"cancel": d.cancelScheduled, "accept": d.acceptNext, "accept2": d.acceptNamed, "session": d.useSession, "session2": d.useSession,
+				"delete": d.deleteBefore, "": d.check,
+			})
+		})
+	})
+}
