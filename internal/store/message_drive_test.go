@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -21,7 +19,7 @@ import (
 // postDriver drives a store and its model.
 type postDriver struct {
 	postOffice
-	path     string
+	engine   engine
 	focus    []int // the queues of this run: few, so that much happens in each
 	s        *Store
 	held     []heldDelivery
@@ -66,7 +64,7 @@ func (d *postDriver) send(t *rapid.T) {
 			m.ttl = time.Duration(rapid.IntRange(1, 30_000).Draw(t, "ttl")) * time.Millisecond
 			c.TTL = m.ttl
 		case 1:
-			at := time.Now().Add(time.Duration(rapid.IntRange(-1000, 20_000).Draw(t, "delay")) * time.Millisecond)
+			at := time.UnixMilli(d.now()).Add(time.Duration(rapid.IntRange(-1000, 20_000).Draw(t, "delay")) * time.Millisecond)
 			m.scheduledAt, c.ScheduledAt = at.UnixMilli(), &at
 		}
 		sent, contents = append(sent, m), append(contents, c)
@@ -125,7 +123,7 @@ func (d *postDriver) patiently(t *rapid.T, req ReceiveRequest) (got []Message, e
 		defer close(done)
 		got, err = d.s.Receive(ctx, req)
 	}()
-	synctest.Wait()
+	d.engine.settle(d.s, done)
 	if !req.Wait {
 		select {
 		case <-done:
@@ -156,7 +154,7 @@ func (d *postDriver) acceptNext(t *rapid.T) {
 	available := map[string]bool{}
 	for _, m := range d.standing(q, false) {
 		s := d.session(m)
-		if s != nil && !m.scheduled && !m.deferred && (s.closed || s.until <= modelNow()) {
+		if s != nil && !m.scheduled && !m.deferred && (s.closed || s.until <= d.now()) {
 			available[m.session] = true
 		}
 	}
@@ -181,7 +179,7 @@ func (d *postDriver) acceptNamed(t *rapid.T) {
 	id := rapid.SampledFrom([]string{"x", "y", "z", "other"}).Draw(t, "session")
 	before := d.sessions[sessionKey{q, id}]
 	got, err := d.s.AcceptSession(background, d.queues[q], id)
-	if before != nil && !before.closed && before.until > modelNow() {
+	if before != nil && !before.closed && before.until > d.now() {
 		if !errors.Is(err, forebay.ErrSessionLocked) {
 			t.Fatalf("a held session was accepted: %v", err)
 		}
@@ -211,7 +209,7 @@ func (d *postDriver) noteAccepted(t *rapid.T, q int, got Session) {
 		t.Fatalf("session %s has the state %q, expected %q", got.ID, got.State, s.state)
 	}
 	s.epoch++
-	s.lock, s.until, s.closed = got.SessionLock, modelNow()+testLock.Milliseconds(), false
+	s.lock, s.until, s.closed = got.SessionLock, d.now()+testLock.Milliseconds(), false
 	if got.LockedUntil.UnixMilli() != s.until {
 		t.Fatalf("session locked until %v", got.LockedUntil)
 	}
@@ -225,7 +223,7 @@ func (d *postDriver) useSession(t *rapid.T) {
 	}
 	h := d.accepted[rapid.IntRange(max(0, len(d.accepted)-3), len(d.accepted)-1).Draw(t, "session")]
 	s, queue := d.sessions[h.key], d.queues[h.key.queue]
-	current := s.epoch == h.epoch && !s.closed && s.until > modelNow()
+	current := s.epoch == h.epoch && !s.closed && s.until > d.now()
 	if rapid.IntRange(0, 19).Draw(t, "wrong") == 0 {
 		current, queue = false, d.queues[0]
 	}
@@ -246,7 +244,7 @@ func (d *postDriver) useSession(t *rapid.T) {
 		var until time.Time
 		until, err = d.s.RenewSession(background, queue, h.lock)
 		if err == nil && current {
-			if s.until = modelNow() + testLock.Milliseconds(); until.UnixMilli() != s.until {
+			if s.until = d.now() + testLock.Milliseconds(); until.UnixMilli() != s.until {
 				t.Fatalf("session renewed until %v", until)
 			}
 		}
@@ -314,7 +312,7 @@ func (d *postDriver) compare(t *rapid.T, got []Message, expected []*modelMessage
 		t.Fatalf("received %d messages, expected %d", len(got), len(expected))
 	}
 	if until == 0 {
-		until = modelNow() + testLock.Milliseconds()
+		until = d.now() + testLock.Milliseconds()
 	}
 	for i, g := range got {
 		m := expected[i]
@@ -362,7 +360,7 @@ func (d *postDriver) settle(t *rapid.T) {
 		err = d.s.Abandon(background, queue, lane, h.lock, changed)
 		apply = func() {
 			change()
-			expired := !m.deferred && m.expires > 0 && m.expires <= modelNow()
+			expired := !m.deferred && m.expires > 0 && m.expires <= d.now()
 			if !m.deadLetter && !expired && m.deliveries >= testMaxDeliveries {
 				d.setAside(m, forebay.ReasonMaxDeliveries)
 				return
@@ -383,10 +381,10 @@ func (d *postDriver) settle(t *rapid.T) {
 			}
 			return
 		}
-		if err == nil && until.UnixMilli() != modelNow()+testLock.Milliseconds() {
+		if err == nil && until.UnixMilli() != d.now()+testLock.Milliseconds() {
 			t.Fatalf("renewed until %v", until)
 		}
-		apply = func() { m.visible = modelNow() + testLock.Milliseconds() }
+		apply = func() { m.visible = d.now() + testLock.Milliseconds() }
 	case 5:
 		if err := d.s.Undeliver(background, lane, []Lock{h.lock}); err != nil {
 			t.Fatalf("undeliver: %v", err)
@@ -410,7 +408,7 @@ func (d *postDriver) settle(t *rapid.T) {
 
 func (d *postDriver) deleteBefore(t *rapid.T) {
 	q, deadLetter := d.anyQueue(t), rapid.Bool().Draw(t, "where")
-	before, limit := time.Now().Add(-time.Duration(rapid.IntRange(0, 30_000).Draw(t, "age"))*time.Millisecond), rapid.IntRange(1, 3).Draw(t, "limit")
+	before, limit := time.UnixMilli(d.now()).Add(-time.Duration(rapid.IntRange(0, 30_000).Draw(t, "age"))*time.Millisecond), rapid.IntRange(1, 3).Draw(t, "limit")
 	want := 0
 	for _, m := range d.standing(q, deadLetter) {
 		if want < limit && m.enqueued < before.UnixMilli() && !m.deferred && !m.scheduled && d.lockedUntil(m) == 0 {
@@ -426,16 +424,15 @@ func (d *postDriver) deleteBefore(t *rapid.T) {
 
 // passTime stops at every time at which something is due.
 func (d *postDriver) passTime(t *rapid.T) {
-	end := modelNow() + rapid.Int64Range(1, 12_000).Draw(t, "ms")
-	for modelNow() < end {
+	end := d.now() + rapid.Int64Range(1, 12_000).Draw(t, "ms")
+	for d.now() < end {
 		next := end
 		for _, m := range d.messages {
-			if due := d.due(m); due > modelNow() {
+			if due := d.due(m); due > d.now() {
 				next = min(next, due)
 			}
 		}
-		<-time.After(time.Duration(next-modelNow()) * time.Millisecond)
-		synctest.Wait()
+		d.engine.pass(d.s, time.Duration(next-d.now())*time.Millisecond)
 		d.tend()
 	}
 }
@@ -445,14 +442,7 @@ func (d *postDriver) restart(t *rapid.T) {
 	if err := d.s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	d.open(t)
-}
-
-func (d *postDriver) open(t *rapid.T) {
-	var err error
-	if d.s, err = Open(background, Options{Path: d.path, Serve: true}); err != nil {
-		t.Fatal(err)
-	}
+	d.s = d.engine.reopen(t)
 }
 
 // check compares both subqueues of all queues, and their counts, with the model.
@@ -535,36 +525,31 @@ var modelQueues = []MessageQueue{
 
 // TestMessagesAgainstModel drives random operations on queues of all kinds and on the model and compares.
 func TestMessagesAgainstModel(t *testing.T) {
-	dir, serial := t.TempDir(), 0
-	synctest.Test(t, func(t *testing.T) {
-		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
-			serial++
-			d := &postDriver{path: filepath.Join(dir, fmt.Sprintf("%d.db", serial)), postOffice: postOffice{sessions: map[sessionKey]*modelSession{}}}
-			d.open(t)
-			defer func() { d.s.Close() }()
-			tenant, err := d.s.EnsureTenant(background, "t")
+	onEveryEngine(t, func(t *rapid.T, e engine) {
+		d := &postDriver{engine: e, postOffice: postOffice{now: e.now, sessions: map[sessionKey]*modelSession{}}, s: e.open(t)}
+		defer func() { d.s.Close() }()
+		tenant, err := d.s.EnsureTenant(background, "t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range modelQueues {
+			q.Tenant, q.Lock, q.MaxDeliveries = tenant, testLock, testMaxDeliveries
+			stored, created, err := d.s.PutMessageQueue(background, q, 10)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("put %s: %v", q.Name, err)
 			}
-			for _, q := range modelQueues {
-				q.Tenant, q.Lock, q.MaxDeliveries = tenant, testLock, testMaxDeliveries
-				stored, created, err := d.s.PutMessageQueue(background, q, 10)
-				if err != nil {
-					t.Fatalf("put %s: %v", q.Name, err)
-				}
-				if !created {
-					d.queues[slices.IndexFunc(d.queues, func(other MessageQueue) bool { return other.Name == q.Name })] = stored
-					continue
-				}
-				d.queues, d.seen = append(d.queues, stored), append(d.seen, map[string]modelID{})
+			if !created {
+				d.queues[slices.IndexFunc(d.queues, func(other MessageQueue) bool { return other.Name == q.Name })] = stored
+				continue
 			}
-			d.focus = rapid.SliceOfN(rapid.IntRange(0, len(d.queues)-1), 2, 2).Draw(t, "focus")
-			t.Repeat(map[string]func(*rapid.T){
-				"send": d.send, "send2": d.send, "receive": d.receive, "receive2": d.receive, "receive3": d.receive, "deferred": d.receiveDeferred,
-				"settle": d.settle, "settle2": d.settle, "settle3": d.settle, "settle4": d.settle, "time": d.passTime, "time2": d.passTime, "restart": d.restart,
-				"cancel": d.cancelScheduled, "accept": d.acceptNext, "accept2": d.acceptNamed, "session": d.useSession, "session2": d.useSession,
-				"delete": d.deleteBefore, "": d.check,
-			})
+			d.queues, d.seen = append(d.queues, stored), append(d.seen, map[string]modelID{})
+		}
+		d.focus = rapid.SliceOfN(rapid.IntRange(0, len(d.queues)-1), 2, 2).Draw(t, "focus")
+		t.Repeat(map[string]func(*rapid.T){
+			"send": d.send, "send2": d.send, "receive": d.receive, "receive2": d.receive, "receive3": d.receive, "deferred": d.receiveDeferred,
+			"settle": d.settle, "settle2": d.settle, "settle3": d.settle, "settle4": d.settle, "time": d.passTime, "time2": d.passTime, "restart": d.restart,
+			"cancel": d.cancelScheduled, "accept": d.acceptNext, "accept2": d.acceptNamed, "session": d.useSession, "session2": d.useSession,
+			"delete": d.deleteBefore, "": d.check,
 		})
 	})
 }

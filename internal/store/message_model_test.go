@@ -10,6 +10,7 @@ import (
 
 // postOffice is the plain model of queues of messages: what they must do, in memory and without haste.
 type postOffice struct {
+	now      func() int64
 	queues   []MessageQueue
 	messages []*modelMessage
 	sessions map[sessionKey]*modelSession
@@ -56,8 +57,6 @@ type modelID struct {
 	first *modelMessage
 }
 
-func modelNow() int64 { return time.Now().UnixMilli() }
-
 func (p *postOffice) lane(m *modelMessage) Lane { return p.queues[m.queue].Lane(m.deadLetter) }
 
 func (p *postOffice) session(m *modelMessage) *modelSession {
@@ -76,7 +75,7 @@ func (p *postOffice) lockedUntil(m *modelMessage) int64 {
 		}
 		until = s.until
 	}
-	if m.token == 0 || until <= modelNow() {
+	if m.token == 0 || until <= p.now() {
 		return 0
 	}
 	return until
@@ -85,18 +84,18 @@ func (p *postOffice) lockedUntil(m *modelMessage) int64 {
 // arrive puts a message into a queue and reports whether it is there, or the one that it repeats.
 func (p *postOffice) arrive(m *modelMessage, queue int) (duplicate *modelMessage) {
 	q := p.queues[queue]
-	m.queue, m.seq, m.enqueued, m.visible, m.expires = queue, 0, modelNow(), modelNow(), 0
+	m.queue, m.seq, m.enqueued, m.visible, m.expires = queue, 0, p.now(), p.now(), 0
 	m.deadLetter, m.deferred, m.token, m.deliveries = false, false, 0, 0
 	p.arrivals++
 	m.arrival = p.arrivals
 	if q.DuplicateWindow > 0 {
-		if before, ok := p.seen[queue][m.id]; ok && before.until > modelNow() {
+		if before, ok := p.seen[queue][m.id]; ok && before.until > p.now() {
 			m.gone = true
 			return before.first
 		}
-		p.seen[queue][m.id] = modelID{modelNow() + q.DuplicateWindow.Milliseconds(), m}
+		p.seen[queue][m.id] = modelID{p.now() + q.DuplicateWindow.Milliseconds(), m}
 	}
-	if m.scheduledAt > modelNow() {
+	if m.scheduledAt > p.now() {
 		m.scheduled, m.visible = true, m.scheduledAt
 		return nil
 	}
@@ -119,7 +118,7 @@ func (p *postOffice) enter(m *modelMessage) {
 		ttl = q.DefaultTTL
 	}
 	if ttl > 0 {
-		m.expires = modelNow() + ttl.Milliseconds()
+		m.expires = p.now() + ttl.Milliseconds()
 	}
 	if key := (sessionKey{m.queue, m.session}); q.RequiresSession && p.sessions[key] == nil {
 		p.sessions[key] = &modelSession{}
@@ -149,7 +148,7 @@ func (p *postOffice) setAside(m *modelMessage, reason string) {
 }
 
 func (p *postOffice) bury(m *modelMessage, reason string) {
-	m.deadLetter, m.deferred, m.visible, m.token, m.reason = true, false, modelNow(), 0, reason
+	m.deadLetter, m.deferred, m.visible, m.token, m.reason = true, false, p.now(), 0, reason
 }
 
 func (p *postOffice) expire(m *modelMessage) {
@@ -165,7 +164,7 @@ func (p *postOffice) deliver(m *modelMessage) bool {
 	switch {
 	case m.deadLetter:
 		return true
-	case m.expires > 0 && m.expires <= modelNow(): // it was deferred
+	case m.expires > 0 && m.expires <= p.now(): // it was deferred
 		p.expire(m)
 		return false
 	case m.deliveries >= p.queues[m.queue].MaxDeliveries:
@@ -184,7 +183,7 @@ func (p *postOffice) giveBack(m *modelMessage, counted bool) {
 	if !counted && !m.deadLetter {
 		m.deliveries--
 	}
-	if !m.deadLetter && !m.deferred && m.expires > 0 && m.expires <= modelNow() {
+	if !m.deadLetter && !m.deferred && m.expires > 0 && m.expires <= p.now() {
 		p.expire(m)
 	}
 }
@@ -196,7 +195,7 @@ func (p *postOffice) tend() {
 		var at int64
 		for _, m := range p.messages {
 			due := p.due(m)
-			if due == 0 || due > modelNow() {
+			if due == 0 || due > p.now() {
 				continue
 			}
 			if next == nil || cmp.Or(cmp.Compare(due, at), cmp.Compare(m.arrival, next.arrival)) < 0 {
@@ -208,7 +207,7 @@ func (p *postOffice) tend() {
 		}
 		if next.scheduled {
 			p.arrivals++
-			next.scheduled, next.seq, next.arrival, next.enqueued, next.visible = false, 0, p.arrivals, modelNow(), modelNow()
+			next.scheduled, next.seq, next.arrival, next.enqueued, next.visible = false, 0, p.arrivals, p.now(), p.now()
 			p.enter(next)
 			continue
 		}
@@ -235,7 +234,7 @@ func (p *postOffice) ready(queue int, deadLetter bool, session string) (ready []
 		if m.gone || m.queue != queue || m.deadLetter != deadLetter || m.deferred || m.scheduled || p.lockedUntil(m) > 0 {
 			continue
 		}
-		if p.session(m) == nil && m.visible <= modelNow() || p.session(m) != nil && m.session == session {
+		if p.session(m) == nil && m.visible <= p.now() || p.session(m) != nil && m.session == session {
 			ready = append(ready, m)
 		}
 	}
