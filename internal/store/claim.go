@@ -389,11 +389,12 @@ func (s *Store) Renew(ctx context.Context, locks []Lock, lock time.Duration) (he
 	return transact(ctx, s, stageSettle, func(t *tx) ([]bool, error) {
 		held := make([]bool, len(locks))
 		for i, l := range locks {
-			if err := t.prep("UPDATE messages SET visible = ? WHERE seq = ? AND token = ?").
-				int(t.now + lock.Milliseconds()).int(l.Seq).int(l.Token).exec(); err != nil {
+			rows, err := t.prep("UPDATE messages SET visible = ? WHERE seq = ? AND token = ?").
+				int(t.now + lock.Milliseconds()).int(l.Seq).int(l.Token).count()
+			if err != nil {
 				return nil, err
 			}
-			held[i] = t.changes() > 0
+			held[i] = rows > 0
 		}
 		return held, nil
 	})

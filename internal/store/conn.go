@@ -16,7 +16,6 @@ type driver interface {
 	begin() (now int64, err error)
 	commit() error
 	rollback() error // of the transaction under way, if there is one
-	changes() int    // rows that the last statement changed
 	now() int64      // the database's time, about: for what nothing depends on
 	// explain turns an error of the database into one that says what a caller can do; others are
 	// returned as they are.
@@ -32,6 +31,8 @@ type prepared interface {
 	bindBytes(i int, v []byte)
 	bindNull(i int, k kind)
 	step() (row bool, err error)
+	exec() error                  // for its effect alone, which may come later, but before anything can see it
+	count() (rows int, err error) // for its effect, on so many rows
 	reset()
 	intAt(i int) int64
 	textAt(i int) string
@@ -124,7 +125,30 @@ func (st statement) null(k kind) statement {
 }
 
 // exec runs a statement that returns no rows.
-func (st statement) exec() error { return st.each(nil) }
+func (st statement) exec() error {
+	if st.err != nil {
+		return st.err
+	}
+	return st.s.exec()
+}
+
+// count runs a statement that returns no rows and tells how many it changed.
+func (st statement) count() (rows int, err error) {
+	if st.err != nil {
+		return 0, st.err
+	}
+	return st.s.count()
+}
+
+// fenced runs a settlement's statement, which names the lock's token: that it changes nothing means
+// that the lock is lost.
+func (st statement) fenced() error {
+	rows, err := st.count()
+	if err == nil && rows == 0 {
+		err = forebay.ErrLockLost
+	}
+	return err
+}
 
 // each calls f for each row. f may run other statements, but not this one.
 func (st statement) each(f func(row) error) error {

@@ -41,8 +41,8 @@ func (s *Store) DeleteBefore(ctx context.Context, lane Lane, before time.Time, l
 // reports whether there was one.
 func (s *Store) CancelScheduled(ctx context.Context, q MessageQueue, seq int64) (cancelled bool, err error) {
 	return transact(ctx, s, stageChange, func(t *tx) (bool, error) {
-		err := t.prep("DELETE FROM messages WHERE seq = ? AND lane = ? AND rank = ?").int(seq).int(int64(q.Lane(false))).int(scheduledRank).exec()
-		if err != nil || t.changes() == 0 {
+		rows, err := t.prep("DELETE FROM messages WHERE seq = ? AND lane = ? AND rank = ?").int(seq).int(int64(q.Lane(false))).int(scheduledRank).count()
+		if err != nil || rows == 0 {
 			return false, err
 		}
 		return true, t.prep("DELETE FROM bodies WHERE seq = ?").int(seq).exec()

@@ -16,11 +16,12 @@ const sqlDropQueue = `
 UPDATE queues SET kind = 'deleting', name = '/deleting/' || CAST(no AS TEXT), delete_at = NULL, due_at = ? WHERE no = ? AND kind = 'messages'`
 
 func (t *tx) dropMessageQueue(no int64) (dropped bool, err error) {
-	err = t.prep(sqlDropQueue).int(t.now).int(no).exec()
-	if err != nil || t.changes() == 0 {
+	rows, err := t.prep(sqlDropQueue).int(t.now).int(no).count()
+	if err != nil || rows == 0 {
 		return false, err
 	}
 	t.deadlineAt(t.now)
+	t.news.queues = true
 	t.after = append(t.after, func() { t.w.forgetQueue(no) })
 	return true, t.prep(sqlCount).text("queue").int(no + 1).exec()
 }
@@ -91,7 +92,7 @@ func (t *tx) purge(no int64) error {
 		"DELETE FROM sessions WHERE no IN (SELECT no FROM sessions WHERE queue = ? LIMIT ? + 0)",
 		"DELETE FROM message_ids WHERE (queue, id) IN (SELECT queue, id FROM message_ids WHERE queue = ? LIMIT ? + 0)",
 	} {
-		if err := t.prep(sql).int(no).int(purgeBatch).exec(); err != nil || t.changes() > 0 {
+		if rows, err := t.prep(sql).int(no).int(purgeBatch).count(); err != nil || rows > 0 {
 			return err
 		}
 	}

@@ -23,11 +23,8 @@ func (t *tx) bindHeld(sql string, lane Lane, l Lock) statement {
 // Complete removes a message that has been dealt with.
 func (s *Store) Complete(ctx context.Context, lane Lane, l Lock) error {
 	return s.settleMessage(ctx, func(t *tx) error {
-		if err := t.bindHeld("DELETE FROM messages WHERE "+sqlHeldWhere, lane, l).exec(); err != nil {
+		if err := t.bindHeld("DELETE FROM messages WHERE "+sqlHeldWhere, lane, l).fenced(); err != nil {
 			return err
-		}
-		if t.changes() == 0 {
-			return forebay.ErrLockLost
 		}
 		return t.prep("DELETE FROM bodies WHERE seq = ?").int(l.Seq).exec()
 	})

@@ -23,10 +23,13 @@ type postgresConn struct {
 	config     *pgconn.Config
 	pg         *pgconn.PgConn
 	statements map[string]*postgresStatement
-	affected   int
-	ahead      atomic.Int64 // milliseconds by which the server's clock is before ours; others read it too
-	retry      time.Time    // no new connection is tried before
+	groups     []*group       // statements of the transaction that are not sent yet
+	pending    int            // executions of these
+	result     *pgconn.Result // of the last statement
+	ahead      atomic.Int64   // milliseconds by which the server's clock is before ours; others read it too
+	retry      time.Time      // no new connection is tried before
 	backoff    time.Duration
+	serial     int  // of the last statement prepared
 	open       bool // a transaction is
 	reader     bool // for reading only
 }
@@ -69,6 +72,7 @@ func (c *postgresConn) connect(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", errDisconnected, err)
 	}
 	c.pg, c.statements, c.open, c.backoff = pg, map[string]*postgresStatement{}, false, 0
+	c.groups, c.pending = nil, 0
 	return c.measureClock()
 }
 
@@ -125,16 +129,32 @@ func (c *postgresConn) begin() (now int64, err error) {
 	return now, err
 }
 
+// commit sends what waits with it.
 func (c *postgresConn) commit() error {
+	if len(c.groups) == 0 {
+		c.open = false
+		return c.simple("COMMIT")
+	}
+	commit, err := c.prepare("COMMIT")
+	if err != nil {
+		return err
+	}
+	err = c.flush(commit.(*postgresStatement), nil)
 	c.open = false
-	return c.simple("COMMIT")
+	if err == nil && c.result.CommandTag.String() != "COMMIT" {
+		return errRolledBack
+	}
+	return err
 }
+
+// The server answers the COMMIT of a transaction that an error had ended with ROLLBACK.
+var errRolledBack = errors.New("the transaction had failed and was rolled back")
 
 func (c *postgresConn) rollback() error {
 	if c.pg == nil || c.pg.IsClosed() || c.pg.TxStatus() == 'I' {
 		return nil
 	}
-	c.open = false
+	c.open, c.groups, c.pending = false, nil, 0
 	return c.simple("ROLLBACK")
 }
 
@@ -143,14 +163,11 @@ func (c *postgresConn) simple(sql string) error {
 	if err != nil {
 		return c.failed(err)
 	}
-	// The server answers the COMMIT of a transaction that an error had ended with ROLLBACK.
 	if sql == "COMMIT" && results[0].CommandTag.String() != "COMMIT" {
-		return errors.New("the transaction had failed and was rolled back")
+		return errRolledBack
 	}
 	return nil
 }
-
-func (c *postgresConn) changes() int { return c.affected }
 
 // now asks the server on a connection for reading, which decides by it what a status is.
 func (c *postgresConn) now() int64 {
@@ -198,17 +215,20 @@ func (c *postgresConn) explain(err error) error {
 // postgresStatement is a statement that the server has prepared, or will when its parameters' types
 // are known.
 type postgresStatement struct {
-	c       *postgresConn
-	sql     string
-	name    string // "": not prepared yet
-	types   []uint32
-	values  [][]byte
-	numbers [][8]byte // where integers are encoded
-	formats []int16
-	ran     bool
-	rows    [][][]byte
-	fields  []pgconn.FieldDescription
-	at      int
+	c        *postgresConn
+	original string // as it is written
+	sql      string // as PostgreSQL takes it
+	table    string // that it changes, if it only does that
+	name     string // "": not prepared yet
+	looked   bool
+	merged   *postgresStatement // over arrays of the parameters; nil: there is none
+	types    []uint32
+	values   [][]byte
+	numbers  [][8]byte // where integers are encoded
+	formats  []int16
+	ran      bool
+	rows     [][][]byte
+	at       int
 }
 
 var binaryResults = []int16{1}
@@ -220,10 +240,13 @@ func (c *postgresConn) prepare(sql string) (prepared, error) {
 	s, ok := c.statements[sql]
 	if !ok {
 		translated, parameters := translate(sql)
-		s = &postgresStatement{c: c, sql: translated, types: make([]uint32, parameters), values: make([][]byte, parameters),
+		s = &postgresStatement{c: c, original: sql, sql: translated, types: make([]uint32, parameters), values: make([][]byte, parameters),
 			numbers: make([][8]byte, parameters), formats: make([]int16, parameters)}
 		for i := range s.formats {
 			s.formats[i] = 1
+		}
+		if table := tableOf.FindStringSubmatch(sql); table != nil && !strings.Contains(sql, " RETURNING ") {
+			s.table = table[1]
 		}
 		c.statements[sql] = s
 	}
@@ -273,19 +296,34 @@ func (s *postgresStatement) run() error {
 	if !c.open {
 		c.patience()
 	}
-	if s.name == "" {
-		name := fmt.Sprintf("s%d", len(c.statements))
-		if _, err := c.pg.Prepare(context.Background(), name, s.sql, s.types); err != nil {
-			return c.failed(err)
+	if len(c.groups) > 0 {
+		if err := c.flush(s, s.values); err != nil {
+			return err
 		}
-		s.name = name
+	} else {
+		if err := s.ensure(); err != nil {
+			return err
+		}
+		c.result = c.pg.ExecPrepared(context.Background(), s.name, s.values, s.formats, binaryResults).Read()
+		if c.result.Err != nil {
+			return c.failed(c.result.Err)
+		}
 	}
-	result := c.pg.ExecPrepared(context.Background(), s.name, s.values, s.formats, binaryResults).Read()
-	if result.Err != nil {
-		return c.failed(result.Err)
+	s.ran, s.rows, s.at = true, c.result.Rows, -1
+	return nil
+}
+
+// ensure has the statement prepared.
+func (s *postgresStatement) ensure() error {
+	if s.name != "" {
+		return nil
 	}
-	s.ran, s.rows, s.fields, s.at = true, result.Rows, result.FieldDescriptions, -1
-	c.affected = int(result.CommandTag.RowsAffected())
+	s.c.serial++
+	name := fmt.Sprintf("s%d", s.c.serial)
+	if _, err := s.c.pg.Prepare(context.Background(), name, s.sql, s.types); err != nil {
+		return s.c.failed(err)
+	}
+	s.name = name
 	return nil
 }
 

@@ -190,10 +190,11 @@ func (s *Store) Purge(ctx context.Context, seqs []int64, audit Audit) (purged in
 	return transact(ctx, s, stageChange, func(t *tx) (int, error) {
 		purged := 0
 		for _, seq := range seqs {
-			if err := t.prep("DELETE FROM messages WHERE seq = ? AND lane % 4 >= 2").int(seq).exec(); err != nil {
+			rows, err := t.prep("DELETE FROM messages WHERE seq = ? AND lane % 4 >= 2").int(seq).count()
+			if err != nil {
 				return 0, err
 			}
-			purged += t.changes()
+			purged += rows
 			t.changed(seq)
 		}
 		return purged, t.audit(audit)

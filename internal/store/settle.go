@@ -37,8 +37,8 @@ type Output struct {
 // forebay.ErrLockLost, and changes nothing, when the lock no longer holds the message.
 func (s *Store) Succeed(ctx context.Context, d *Delivery, a AttemptRecord, out Output) error {
 	return s.settle(ctx, d, len(out.Inline), func(t *tx) error {
-		if held, err := t.release(d); err != nil || !held {
-			return lost(err)
+		if err := t.release(d); err != nil {
+			return err
 		}
 		if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {
 			return err
@@ -60,11 +60,8 @@ func (s *Store) Retry(ctx context.Context, d *Delivery, a AttemptRecord) error {
 	return s.settle(ctx, d, 0, func(t *tx) error {
 		lane := LaneOf(d.Lane.Queue(), LaneRetry)
 		visible := t.now + a.RetryDelay.Milliseconds()
-		if err := t.prep(sqlRetry).int(int64(lane)).int(visible).blob(lastError(a)).int(d.Seq).int(d.Token).exec(); err != nil {
+		if err := t.prep(sqlRetry).int(int64(lane)).int(visible).blob(lastError(a)).int(d.Seq).int(d.Token).fenced(); err != nil {
 			return err
-		}
-		if t.changes() == 0 {
-			return forebay.ErrLockLost
 		}
 		if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {
 			return err
@@ -90,11 +87,8 @@ UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = de
 func (s *Store) Throttle(ctx context.Context, d *Delivery, a AttemptRecord, waiting forebay.WaitReason) error {
 	return s.settle(ctx, d, 0, func(t *tx) error {
 		visible := t.now + a.RetryDelay.Milliseconds()
-		if err := t.prep(sqlThrottle).int(visible).text(string(waiting)).blob(lastError(a)).int(d.Seq).int(d.Token).exec(); err != nil {
+		if err := t.prep(sqlThrottle).int(visible).text(string(waiting)).blob(lastError(a)).int(d.Seq).int(d.Token).fenced(); err != nil {
 			return err
-		}
-		if t.changes() == 0 {
-			return forebay.ErrLockLost
 		}
 		if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {
 			return err
@@ -116,11 +110,8 @@ UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = de
 func (s *Store) Release(ctx context.Context, d *Delivery, delay time.Duration, waiting forebay.WaitReason) error {
 	return s.settle(ctx, d, 0, func(t *tx) error {
 		visible := t.now + delay.Milliseconds()
-		if err := t.prep(sqlRelease).int(visible).textOrNull(string(waiting)).int(d.Seq).int(d.Token).exec(); err != nil {
+		if err := t.prep(sqlRelease).int(visible).textOrNull(string(waiting)).int(d.Seq).int(d.Token).fenced(); err != nil {
 			return err
-		}
-		if t.changes() == 0 {
-			return forebay.ErrLockLost
 		}
 		return t.dueOf(d.Seq, d.Lane, visible)
 	})
@@ -130,12 +121,9 @@ func (s *Store) Release(ctx context.Context, d *Delivery, delay time.Duration, w
 func (s *Store) Interrupt(ctx context.Context, d *Delivery, a AttemptRecord) error {
 	return s.settle(ctx, d, 0, func(t *tx) error {
 		err := t.prep("UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, waiting = NULL WHERE seq = ? AND token = ?").
-			int(t.now).int(d.Seq).int(d.Token).exec()
+			int(t.now).int(d.Seq).int(d.Token).fenced()
 		if err != nil {
 			return err
-		}
-		if t.changes() == 0 {
-			return forebay.ErrLockLost
 		}
 		if err := t.dueOf(d.Seq, d.Lane, t.now); err != nil {
 			return err
@@ -177,20 +165,28 @@ func (s *Store) Expire(ctx context.Context, d *Delivery, a AttemptRecord) error 
 }
 
 func (s *Store) settle(ctx context.Context, d *Delivery, size int, f func(*tx) error) error {
-	_, err := transactSized(ctx, s, stageSettle, size, func(t *tx) (struct{}, error) {
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, seq: d.Seq, size: size, done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
 		err := f(t)
+		delete(t.tokens, d.Seq) // it is not that any more
 		if err == nil {
 			t.changed(d.Seq)
 		}
 		return struct{}{}, err
-	})
+	}})
 	return err
 }
 
+const sqlDeleteMessage = "DELETE FROM messages WHERE seq = ?"
+
 // release deletes the message if the lock still holds it.
-func (t *tx) release(d *Delivery) (held bool, err error) {
-	err = t.prep("DELETE FROM messages WHERE seq = ? AND token = ?").int(d.Seq).int(d.Token).exec()
-	return t.changes() > 0, err
+func (t *tx) release(d *Delivery) error {
+	if token, known := t.tokens[d.Seq]; known {
+		if delete(t.tokens, d.Seq); token != d.Token {
+			return forebay.ErrLockLost
+		}
+		return t.prep(sqlDeleteMessage).int(d.Seq).exec()
+	}
+	return t.prep(sqlDeleteMessage + " AND token = ?").int(d.Seq).int(d.Token).fenced()
 }
 
 func (t *tx) holds(d *Delivery) (held bool, err error) {

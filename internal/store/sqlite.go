@@ -18,11 +18,14 @@ import (
 // clock is the database's.
 type sqliteConn struct{ *sqlite.Conn }
 
-type sqliteStatement struct{ *sqlite.Stmt }
+type sqliteStatement struct {
+	*sqlite.Stmt
+	conn *sqlite.Conn
+}
 
 func (c sqliteConn) prepare(sql string) (prepared, error) {
 	s, err := c.Prepare(sql)
-	return sqliteStatement{s}, err
+	return sqliteStatement{s, c.Conn}, err
 }
 
 func (c sqliteConn) begin() (now int64, err error) {
@@ -39,8 +42,6 @@ func (c sqliteConn) rollback() error {
 }
 
 func (c sqliteConn) run(sql string) error { return conn{driver: c}.prep(sql).exec() }
-
-func (c sqliteConn) changes() int { return c.Changes() }
 
 func (c sqliteConn) now() int64 { return time.Now().UnixMilli() }
 
@@ -67,6 +68,22 @@ func (s sqliteStatement) bindBytes(i int, v []byte) {
 }
 
 func (s sqliteStatement) step() (bool, error) { return s.Step() }
+func (s sqliteStatement) exec() error {
+	for {
+		if more, err := s.Step(); err != nil || !more {
+			if err != nil {
+				s.Reset()
+			}
+			return err
+		}
+	}
+}
+
+func (s sqliteStatement) count() (rows int, err error) {
+	err = s.exec()
+	return s.conn.Changes(), err
+}
+
 func (s sqliteStatement) reset()              { s.Reset() }
 func (s sqliteStatement) intAt(i int) int64   { return s.ColumnInt64(i) }
 func (s sqliteStatement) textAt(i int) string { return s.ColumnText(i) }

@@ -120,11 +120,24 @@ func (t *tx) jobSeq() (int64, error) {
 	return t.w.nextSeq - 1, nil
 }
 
-// sharedSeq takes a number from the sequence that all processes share.
+// sharedSeq takes a number from the sequence that all processes share, ever more at a time within one
+// transaction. What it does not use is never given.
 func (t *tx) sharedSeq() (seq int64, err error) {
-	_, err = t.prep("SELECT nextval('seqs')").one(func(r row) { seq = r.int(0) })
-	return seq, err
+	if len(t.given) == 0 {
+		t.taken = min(max(2*t.taken, 1), maxSeqs)
+		err = t.prep("SELECT nextval('seqs') FROM generate_series(1, ?)").int(t.taken).each(func(r row) error {
+			t.given = append(t.given, r.int(0))
+			return nil
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	seq, t.given = t.given[0], t.given[1:]
+	return seq, nil
 }
+
+const maxSeqs = 256
 
 // madeBefore looks the idempotency key up: the job it made, or a refusal if that was another request.
 func (t *tx) madeBefore(j *NewJob) (made Submitted, found bool, err error) {
@@ -159,9 +172,8 @@ func millis(at *time.Time) int64 {
 // ForgetIdempotencyKeys drops up to limit keys made before that time and returns how many it dropped.
 func (s *Store) ForgetIdempotencyKeys(ctx context.Context, before time.Time, limit int) (int, error) {
 	return transact(ctx, s, stageChange, func(t *tx) (int, error) {
-		err := t.prep(`DELETE FROM idempotency WHERE no IN
-			(SELECT no FROM (SELECT no, created_at FROM idempotency ORDER BY no LIMIT ? + 0) WHERE created_at < ?)`).
-			int(int64(limit)).int(before.UnixMilli()).exec()
-		return t.changes(), err
+		return t.prep(`DELETE FROM idempotency WHERE no IN
+			(SELECT no FROM (SELECT no, created_at FROM idempotency ORDER BY no LIMIT ? + 0) AS oldest WHERE created_at < ?)`).
+			int(int64(limit)).int(before.UnixMilli()).count()
 	})
 }

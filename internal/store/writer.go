@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +31,7 @@ const (
 // operation is one caller's part of a transaction.
 type operation interface {
 	stage() stage
+	settles() int64 // the message whose lock it needs; 0: none
 	bytes() int
 	apply(*tx) error // an error that is not a *forebay.Error rolls the whole transaction back
 	finish(error)    // the commit's outcome; called once
@@ -37,6 +40,7 @@ type operation interface {
 // request is an operation that gives its caller a T.
 type request[T any] struct {
 	at     stage
+	seq    int64
 	size   int
 	run    func(*tx) (T, error)
 	result T
@@ -44,8 +48,9 @@ type request[T any] struct {
 	done   chan struct{}
 }
 
-func (r *request[T]) stage() stage { return r.at }
-func (r *request[T]) bytes() int   { return r.size }
+func (r *request[T]) stage() stage   { return r.at }
+func (r *request[T]) settles() int64 { return r.seq }
+func (r *request[T]) bytes() int     { return r.size }
 
 func (r *request[T]) apply(t *tx) error {
 	r.result, r.err = r.run(t)
@@ -72,7 +77,11 @@ func transact[T any](ctx context.Context, s *Store, at stage, f func(*tx) (T, er
 
 // transactSized is transact for an operation that carries so many bytes of payload.
 func transactSized[T any](ctx context.Context, s *Store, at stage, size int, f func(*tx) (T, error)) (T, error) {
-	r := &request[T]{at: at, size: size, run: f, done: make(chan struct{})}
+	return perform(ctx, s, &request[T]{at: at, size: size, run: f, done: make(chan struct{})})
+}
+
+// perform hands a request to the writer and waits for its outcome.
+func perform[T any](ctx context.Context, s *Store, r *request[T]) (T, error) {
 	var zero T
 	select {
 	case s.writer.ops <- r:
@@ -107,6 +116,9 @@ type tx struct {
 	wake    int64           // the earliest new deadline; 0: none
 	after   []func()        // to run once committed
 	news    news            // for the other processes, beside what follows from the above
+	tokens  map[int64]int64 // of the locks of messages that this transaction settles, where that is cheaper to know beforehand
+	given   []int64         // numbers taken from the sequence and not used yet
+	taken   int64           // how many were taken the last time
 }
 
 // changed notes that a job changed.
@@ -445,6 +457,9 @@ func (w *writer) tick(at int64) int64 {
 
 // apply runs the operations, stage by stage.
 func (w *writer) apply(t *tx, batch []operation) error {
+	if err := t.lookUpTokens(batch); err != nil {
+		return err
+	}
 	for at := range stages {
 		for _, op := range batch {
 			if op.stage() != at {
@@ -457,6 +472,32 @@ func (w *writer) apply(t *tx, batch []operation) error {
 	}
 	w.noteReady(t)
 	return nil
+}
+
+// lookUpTokens reads the locks that a shared database's transaction needs in one round trip.
+func (t *tx) lookUpTokens(batch []operation) error {
+	if t.w.share == nil {
+		return nil
+	}
+	var list strings.Builder
+	n := 0
+	t.tokens = map[int64]int64{}
+	for _, op := range batch {
+		if seq := op.settles(); seq > 0 {
+			if n++; n > 1 {
+				list.WriteByte(',')
+			}
+			list.WriteString(strconv.FormatInt(seq, 10))
+			t.tokens[seq] = 0
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return t.prep("SELECT seq, token FROM messages WHERE seq = ANY(CAST(? AS bigint[]))").text("{" + list.String() + "}").each(func(r row) error {
+		t.tokens[r.int(0)] = r.int(1)
+		return nil
+	})
 }
 
 // noteReady takes over when lanes are worth another look. Of a session it only matters while somebody
