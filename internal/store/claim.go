@@ -166,13 +166,20 @@ func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
 			continue
 		}
 		rest := waiting
+		var found *look
+		if w.share != nil && lane >= 0 && waiting[0].receive == nil {
+			found = &look{lane: lane}
+			if err := found.first(t, waiting); err != nil {
+				return served, err
+			}
+		}
 		for len(rest) > 0 {
 			c := rest[0]
 			if !c.state.CompareAndSwap(claimWaiting, claimServing) {
 				rest = rest[1:] // its caller has gone
 				continue
 			}
-			if err := w.serve(t, c); err != nil {
+			if err := w.serve(t, c, found); err != nil {
 				c.unserve()
 				return served, err
 			}
@@ -254,10 +261,14 @@ type candidate struct {
 	announced int // the latest attempt number whose start an event tells
 }
 
-// serve takes ready messages for one claim, the highest priority first.
-func (w *writer) serve(t *tx, c *claim) error {
+// serve takes ready messages for one claim, the highest priority first: of those found, if the
+// database is shared.
+func (w *writer) serve(t *tx, c *claim, found *look) error {
 	if c.receive != nil {
 		return w.serveMessages(t, c)
+	}
+	if found != nil {
+		return w.serveFrom(t, found, c)
 	}
 	lane := int64(c.Lane)
 	var bytes int64

@@ -11,9 +11,9 @@ import (
 // understand: columns are bigint, text or bytes, and parameters are ? or ?1, ?2, ….
 type driver interface {
 	prepare(sql string) (prepared, error)
-	// begin starts a transaction and returns the database's time. Until it ends no other process is
-	// in one: what a transition reads stays true until it has written.
-	begin() (now int64, err error)
+	// begin starts a transaction and tells the database's time. Until it ends no other process is in
+	// one: what a transition reads stays true until it has written.
+	begin(needs) (start, error)
 	commit() error
 	rollback() error // of the transaction under way, if there is one
 	now() int64      // the database's time, about: for what nothing depends on
@@ -21,6 +21,20 @@ type driver interface {
 	// returned as they are.
 	explain(err error) error
 	Close() error
+}
+
+// needs is what the operations of a transaction are known to need from the beginning. A driver for
+// which a question is expensive answers them all with the first.
+type needs struct {
+	numbers int     // new sequence numbers
+	locks   []int64 // messages whose locks will be settled
+}
+
+// start is what a transaction begins with.
+type start struct {
+	now    int64
+	seqs   []int64
+	tokens map[int64]int64 // message → token of its lock, 0: none; nil: ask when you need it
 }
 
 // prepared is a statement of a driver. Parameters count from 1 and are NULL until they are bound,

@@ -56,7 +56,7 @@ func (c sqliteConn) checkOurs() (version int64, err error) {
 
 // migrate brings the schema up to date in one transaction, during which nobody else can.
 func (c sqliteConn) migrate() error {
-	if _, err := c.begin(); err != nil {
+	if _, err := c.begin(needs{}); err != nil {
 		return err
 	}
 	err := c.applyMigrations()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -113,20 +114,69 @@ func (c *postgresConn) failed(err error) error {
 	return err
 }
 
-func (c *postgresConn) begin() (now int64, err error) {
+// begin asks everything in one round trip.
+func (c *postgresConn) begin(n needs) (s start, err error) {
 	if c.pg == nil || c.pg.IsClosed() {
 		if err := c.connect(context.Background()); err != nil {
-			return 0, err
+			return s, err
 		}
 	}
-	before := time.Now()
-	now, err = c.millis(sqlBeginPostgres)
-	c.open = err == nil
-	// The wait for the lock is no part of the way: only a quick answer tells the clocks' difference.
-	if err == nil && time.Since(before) < 50*time.Millisecond {
-		c.noteClock(now, before)
+	sql := sqlBeginPostgres
+	if n.numbers > 0 {
+		sql += fmt.Sprintf("; SELECT nextval('seqs') FROM generate_series(1, %d)", n.numbers)
 	}
-	return now, err
+	if len(n.locks) > 0 {
+		sql += "; SELECT seq, coalesce(token, 0) FROM messages WHERE seq IN (" + joined(n.locks) + ")"
+	}
+	c.patience()
+	before := time.Now()
+	results, err := c.pg.Exec(context.Background(), sql).ReadAll()
+	if err != nil {
+		return s, c.failed(err)
+	}
+	c.open = true
+	return s, c.readStart(&s, n, results[2:], before)
+}
+
+// readStart reads the answers to begin's questions.
+func (c *postgresConn) readStart(s *start, n needs, results []*pgconn.Result, before time.Time) error {
+	number := func(v []byte) (i int64) {
+		i, _ = strconv.ParseInt(string(v), 10, 64) // the server writes what it says
+		return i
+	}
+	s.now = number(results[0].Rows[0][0])
+	// The wait for the lock is no part of the way: only a quick answer tells the clocks' difference.
+	if time.Since(before) < 50*time.Millisecond {
+		c.noteClock(s.now, before)
+	}
+	at := 1
+	if n.numbers > 0 {
+		for _, row := range results[at].Rows {
+			s.seqs = append(s.seqs, number(row[0]))
+		}
+		at++
+	}
+	s.tokens = make(map[int64]int64, len(n.locks))
+	if len(n.locks) > 0 {
+		for _, seq := range n.locks {
+			s.tokens[seq] = 0
+		}
+		for _, row := range results[at].Rows {
+			s.tokens[number(row[0])] = number(row[1])
+		}
+	}
+	return nil
+}
+
+func joined(numbers []int64) string {
+	var b []byte
+	for i, n := range numbers {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, n, 10)
+	}
+	return string(b)
 }
 
 // commit sends what waits with it.

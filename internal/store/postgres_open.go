@@ -16,7 +16,8 @@ import (
 const postgresSchema = "forebay"
 
 // Settings of every connection. Statements are planned once, for tables of any size: a plan that was
-// made while a table was empty would scan it for ever. A client that stops in the middle of a
+// made while a table was empty would scan it for ever. So the planner is told that an index is for
+// finding one row, not for reading them all. A client that stops in the middle of a
 // transaction must not stop the others for long.
 var postgresSettings = map[string]string{
 	"application_name":                    "forebay",
@@ -25,7 +26,10 @@ var postgresSettings = map[string]string{
 	"enable_hashjoin":                     "off",
 	"enable_mergejoin":                    "off",
 	"enable_bitmapscan":                   "off",
+	"enable_sort":                         "off",
 	"jit":                                 "off",
+	"random_page_cost":                    "1",
+	"cpu_index_tuple_cost":                "10",
 	"idle_in_transaction_session_timeout": "5s",
 	"statement_timeout":                   "20s",
 	"client_encoding":                     "UTF8",
@@ -176,7 +180,7 @@ func (c *postgresConn) version() (version int64, err error) {
 
 // migrate brings the schema up to date in one transaction, during which nobody else writes.
 func (c *postgresConn) migrate() error {
-	if _, err := c.begin(); err != nil {
+	if _, err := c.begin(needs{}); err != nil {
 		return err
 	}
 	err := c.applyMigrations()

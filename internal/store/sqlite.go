@@ -28,8 +28,8 @@ func (c sqliteConn) prepare(sql string) (prepared, error) {
 	return sqliteStatement{s, c.Conn}, err
 }
 
-func (c sqliteConn) begin() (now int64, err error) {
-	return c.now(), c.run("BEGIN IMMEDIATE")
+func (c sqliteConn) begin(needs) (start, error) {
+	return start{now: c.now()}, c.run("BEGIN IMMEDIATE")
 }
 
 func (c sqliteConn) commit() error { return c.run("COMMIT") }

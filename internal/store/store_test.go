@@ -10,11 +10,17 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
 func open(t testing.TB) (*Store, int64, int64) {
 	t.Helper()
-	s, err := Open(t.Context(), Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})
+	return openWith(t, Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})
+}
+
+func openWith(t testing.TB, opts Options) (*Store, int64, int64) {
+	t.Helper()
+	s, err := Open(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +42,14 @@ func open(t testing.TB) (*Store, int64, int64) {
 
 // BenchmarkLife is the full life of a 1 KiB job: submit, claim, settle with a 1 KiB result.
 func BenchmarkLife(b *testing.B) {
-	s, tenant, queue := open(b)
+	b.Run("sqlite", func(b *testing.B) {
+		benchmarkLife(b, Options{Path: filepath.Join(b.TempDir(), "forebay.db"), Serve: true})
+	})
+	b.Run("postgresql", func(b *testing.B) { benchmarkLife(b, Options{URL: pgtest.Database(b), Serve: true}) })
+}
+
+func benchmarkLife(b *testing.B, opts Options) {
+	s, tenant, queue := openWith(b, opts)
 	payload := make([]byte, 1024)
 	var serial, done atomic.Int64
 	var wg sync.WaitGroup

@@ -44,7 +44,7 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 	for i := range jobs {
 		size += len(jobs[i].Input) + len(jobs[i].Metadata)
 	}
-	return transactSized(ctx, s, stageChange, size, func(t *tx) ([]Submitted, error) {
+	return perform(ctx, s, &request[[]Submitted]{at: stageChange, new: len(jobs), size: size, done: make(chan struct{}), run: func(t *tx) ([]Submitted, error) {
 		results := make([]Submitted, len(jobs))
 		for i := range jobs {
 			var err error
@@ -53,7 +53,7 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 			}
 		}
 		return results, nil
-	})
+	}})
 }
 
 const sqlInsertJob = `
@@ -120,24 +120,16 @@ func (t *tx) jobSeq() (int64, error) {
 	return t.w.nextSeq - 1, nil
 }
 
-// sharedSeq takes a number from the sequence that all processes share, ever more at a time within one
-// transaction. What it does not use is never given.
+// sharedSeq takes a number from the sequence that all processes share. Most were taken at the beginning
+// of the transaction; what it does not use of those is never given.
 func (t *tx) sharedSeq() (seq int64, err error) {
-	if len(t.given) == 0 {
-		t.taken = min(max(2*t.taken, 1), maxSeqs)
-		err = t.prep("SELECT nextval('seqs') FROM generate_series(1, ?)").int(t.taken).each(func(r row) error {
-			t.given = append(t.given, r.int(0))
-			return nil
-		})
-		if err != nil {
-			return 0, err
-		}
+	if len(t.seqs) > 0 {
+		seq, t.seqs = t.seqs[0], t.seqs[1:]
+		return seq, nil
 	}
-	seq, t.given = t.given[0], t.given[1:]
-	return seq, nil
+	_, err = t.prep("SELECT nextval('seqs')").one(func(r row) { seq = r.int(0) })
+	return seq, err
 }
-
-const maxSeqs = 256
 
 // madeBefore looks the idempotency key up: the job it made, or a refusal if that was another request.
 func (t *tx) madeBefore(j *NewJob) (made Submitted, found bool, err error) {

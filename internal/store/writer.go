@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -31,7 +29,7 @@ const (
 // operation is one caller's part of a transaction.
 type operation interface {
 	stage() stage
-	settles() int64 // the message whose lock it needs; 0: none
+	needs(*needs)
 	bytes() int
 	apply(*tx) error // an error that is not a *forebay.Error rolls the whole transaction back
 	finish(error)    // the commit's outcome; called once
@@ -40,7 +38,8 @@ type operation interface {
 // request is an operation that gives its caller a T.
 type request[T any] struct {
 	at     stage
-	seq    int64
+	seq    int64 // the message whose lock it settles; 0: none
+	new    int   // messages that it stores
 	size   int
 	run    func(*tx) (T, error)
 	result T
@@ -48,9 +47,15 @@ type request[T any] struct {
 	done   chan struct{}
 }
 
-func (r *request[T]) stage() stage   { return r.at }
-func (r *request[T]) settles() int64 { return r.seq }
-func (r *request[T]) bytes() int     { return r.size }
+func (r *request[T]) stage() stage { return r.at }
+
+func (r *request[T]) needs(n *needs) {
+	n.numbers += r.new
+	if r.seq != 0 {
+		n.locks = append(n.locks, r.seq)
+	}
+}
+func (r *request[T]) bytes() int { return r.size }
 
 func (r *request[T]) apply(t *tx) error {
 	r.result, r.err = r.run(t)
@@ -110,15 +115,12 @@ var errClosed = forebay.Errorf(forebay.CodeUnavailable, "the server is stopping;
 type tx struct {
 	conn
 	w       *writer
-	now     int64
 	touched []int64         // jobs that changed, for watchers
 	ready   map[int64]int64 // lane → earliest time at which a message of it became ready
 	wake    int64           // the earliest new deadline; 0: none
 	after   []func()        // to run once committed
 	news    news            // for the other processes, beside what follows from the above
-	tokens  map[int64]int64 // of the locks of messages that this transaction settles, where that is cheaper to know beforehand
-	given   []int64         // numbers taken from the sequence and not used yet
-	taken   int64           // how many were taken the last time
+	start                   // what was asked at the beginning and was not used yet
 }
 
 // changed notes that a job changed.
@@ -409,7 +411,11 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 		return false, nil
 	}
 	t := &tx{conn: w.conn, w: w, ready: map[int64]int64{}}
-	if t.now, err = t.begin(); err != nil {
+	var n needs
+	for _, op := range batch {
+		op.needs(&n)
+	}
+	if t.start, err = t.begin(n); err != nil {
 		w.distrust(w.clock())
 		return false, errors.Join(err, t.rollback())
 	}
@@ -457,9 +463,6 @@ func (w *writer) tick(at int64) int64 {
 
 // apply runs the operations, stage by stage.
 func (w *writer) apply(t *tx, batch []operation) error {
-	if err := t.lookUpTokens(batch); err != nil {
-		return err
-	}
 	for at := range stages {
 		for _, op := range batch {
 			if op.stage() != at {
@@ -472,32 +475,6 @@ func (w *writer) apply(t *tx, batch []operation) error {
 	}
 	w.noteReady(t)
 	return nil
-}
-
-// lookUpTokens reads the locks that a shared database's transaction needs in one round trip.
-func (t *tx) lookUpTokens(batch []operation) error {
-	if t.w.share == nil {
-		return nil
-	}
-	var list strings.Builder
-	n := 0
-	t.tokens = map[int64]int64{}
-	for _, op := range batch {
-		if seq := op.settles(); seq > 0 {
-			if n++; n > 1 {
-				list.WriteByte(',')
-			}
-			list.WriteString(strconv.FormatInt(seq, 10))
-			t.tokens[seq] = 0
-		}
-	}
-	if n == 0 {
-		return nil
-	}
-	return t.prep("SELECT seq, token FROM messages WHERE seq = ANY(CAST(? AS bigint[]))").text("{" + list.String() + "}").each(func(r row) error {
-		t.tokens[r.int(0)] = r.int(1)
-		return nil
-	})
 }
 
 // noteReady takes over when lanes are worth another look. Of a session it only matters while somebody

@@ -34,7 +34,11 @@ CREATE TABLE jobs (
   input_blob     TEXT,
   input_size     INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX jobs_tenant ON jobs (tenant); -- and, within it, seq
+-- sqlite:
+CREATE INDEX jobs_tenant ON jobs (tenant); -- and, within it, seq, as in every index
+-- postgresql:
+CREATE INDEX jobs_tenant ON jobs (tenant, seq);
+-- all:
 CREATE INDEX jobs_correlation ON jobs (tenant, correlation_id, seq) WHERE correlation_id IS NOT NULL;
 
 -- The hot rows: one for each job that is not over, and one for each that is set aside. "visible" is
@@ -60,7 +64,11 @@ CREATE TABLE messages (
   last_error BLOB,
   reason     TEXT                        -- why it was set aside
 ) STRICT;
+-- sqlite:
 CREATE INDEX messages_ready ON messages (lane, rank, visible);
+-- postgresql:
+CREATE INDEX messages_ready ON messages (lane, rank, visible, seq);
+-- all:
 CREATE INDEX messages_deadline ON messages (deadline) WHERE deadline IS NOT NULL AND token IS NULL;
 CREATE INDEX messages_locked_deadline ON messages (deadline, visible) WHERE deadline IS NOT NULL AND token IS NOT NULL;
 CREATE INDEX messages_set_aside ON messages (lane, seq) WHERE lane % 4 >= 2;

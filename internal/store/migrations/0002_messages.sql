@@ -25,7 +25,11 @@ CREATE TABLE bodies (
   dead_letter_reason      TEXT,
   dead_letter_description TEXT
 ) STRICT;
-CREATE INDEX bodies_lane ON bodies (lane);   -- and, within it, seq
+-- sqlite:
+CREATE INDEX bodies_lane ON bodies (lane);
+-- postgresql:
+CREATE INDEX bodies_lane ON bodies (lane, seq);
+-- all:
 
 -- Numbers that must never be given twice, though no row may remember them: every number below the
 -- value may have been given.
