@@ -74,7 +74,7 @@ func (w *world) submit(t *rapid.T) {
 		Priority: rapid.IntRange(0, 9).Draw(t, "priority"), Input: rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "input"), InputSize: 40,
 	}
 	now := w.now()
-	m := &modelJob{id: job.ID, seq: int64(len(w.jobs) + 1), rank: 9 - job.Priority, visible: now, generation: 1, events: 1}
+	m := &modelJob{id: job.ID, rank: 9 - job.Priority, visible: now, generation: 1, events: 1}
 	if rapid.IntRange(0, 3).Draw(t, "scheduled") == 0 {
 		at := time.UnixMilli(now + rapid.Int64Range(1, 30_000).Draw(t, "ahead"))
 		job.ScheduledAt, m.visible = &at, at.UnixMilli()
@@ -111,6 +111,11 @@ func (w *world) submit(t *rapid.T) {
 	if got[0].Err != nil || got[0].Existing || got[0].ID != job.ID {
 		t.Fatalf("submit gave %+v", got[0])
 	}
+	row, err := w.s.Job(context.Background(), w.tenant, job.ID)
+	if err != nil || len(w.jobs) > 0 && row.Seq <= w.jobs[len(w.jobs)-1].seq {
+		t.Fatalf("job %s has the number %d (%v), not one above all others", job.ID, row.Seq, err)
+	}
+	m.seq = row.Seq
 	w.jobs = append(w.jobs, m)
 }
 
@@ -187,7 +192,7 @@ func (w *world) settle(t *rapid.T) {
 		t.Skip("nothing held")
 	}
 	d := w.held[rapid.IntRange(0, len(w.held)-1).Draw(t, "delivery")]
-	j := w.jobs[d.Seq-1]
+	j := w.jobs[slices.IndexFunc(w.jobs, func(j *modelJob) bool { return j.seq == d.Seq })]
 	current := !j.gone && j.token == d.Token
 	now := w.now()
 	ctx := context.Background()
