@@ -202,7 +202,7 @@ func (a *API) routeSettling(base, infix string, entity func(string) string) {
 }
 
 func (a *API) receive(ctx context.Context, c *call, entity string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
-	messages, err := patiently(a, ctx, c, req.WaitSeconds, func(ctx context.Context) ([]forebay.Message, error) {
+	messages, err := patiently(ctx, a, c, req.WaitSeconds, func(ctx context.Context) ([]forebay.Message, error) {
 		return a.messages.Receive(ctx, c.caller.Tenant, entity, req)
 	})
 	return notNil(messages), err
@@ -218,7 +218,7 @@ func notNil(messages []forebay.Message) []forebay.Message {
 
 // patiently runs a call that may wait so long as one of the tenant's waiting requests. When the server
 // stops first, nothing was received, and the answer is that.
-func patiently[T any](a *API, ctx context.Context, c *call, seconds float64, receive func(context.Context) (T, error)) (T, error) {
+func patiently[T any](ctx context.Context, a *API, c *call, seconds float64, receive func(context.Context) (T, error)) (T, error) {
 	var nothing T
 	if !(seconds > 0) {
 		return receive(ctx)
