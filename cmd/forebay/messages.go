@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/base64"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -191,8 +190,7 @@ func (a *app) messagesPeek() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var messages iter.Seq2[forebay.Message, error] = queue.Peek(c.Context(), from)
-		return ofQueue(printList(a, messages, limit, a.messageColumns()))
+		return ofQueue(printList(a, queue.Peek(c.Context(), from), limit, a.messageColumns()))
 	}
 	return c
 }
