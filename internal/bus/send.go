@@ -29,6 +29,9 @@ func (s *Service) Send(ctx context.Context, tenant, path string, messages []fore
 		if contents[i], err = s.content(&messages[i]); err != nil {
 			return nil, inMessage(err, i, len(messages))
 		}
+		if e.RequiresSession && contents[i].SessionID == "" {
+			return nil, inMessage(store.ErrNoSessionID, i, len(messages))
+		}
 	}
 	seqs, err := s.store.Send(ctx, e.MessageQueue, contents)
 	if err != nil {
