@@ -5,17 +5,25 @@ import "time"
 // Limits on plain messages. They follow Azure Service Bus (service-bus-quotas).
 const (
 	DefaultMaxMessageBytes = 1 << 20 // body, properties and fields together; the configuration may change it
-	MaxMessageIDBytes      = 128     //
+	MaxIDCharacters        = 128     // of message, session and correlation ids, and partition keys
 	MaxPropertyBytes       = 32 << 10
 	MaxPropertiesBytes     = 64 << 10 // of one message together
 	MaxMessagesPerCall     = 100      // sent, received or peeked at once
 	MaxMessageQueues       = 1000     // of one tenant
+
+	MaxBatchDelete       = 4000 // messages
+	MaxSessionStateBytes = 256 << 10
 
 	DefaultLockDuration     = time.Minute
 	MinLockDuration         = time.Second
 	MaxLockDuration         = 5 * time.Minute
 	DefaultMaxDeliveryCount = 10
 	MaxMaxDeliveryCount     = 2000
+	MaxTimeToLive           = 100 * 365 * 24 * time.Hour
+	DefaultDuplicateWindow  = 10 * time.Minute
+	MinDuplicateWindow      = 20 * time.Second
+	MaxDuplicateWindow      = 7 * 24 * time.Hour
+	MinAutoDelete           = 5 * time.Minute
 )
 
 // The reasons for which a queue dead-letters a message of its own accord, as Service Bus names them
@@ -29,31 +37,6 @@ const (
 	ReasonNoTarget      = "MessagingEntityNotFound"     // what its queue forwards to is gone
 )
 
-// MessageQueueSettings are what a queue of plain messages is made with. Zero values stand for the
-// defaults.
-type MessageQueueSettings struct {
-	LockSeconds      float64 `json:"lock_seconds,omitempty" doc:"how long a receiver holds a message: 1 to 300; default 60"`
-	MaxDeliveryCount int     `json:"max_delivery_count,omitempty" doc:"deliveries after which a message goes to the dead-letter subqueue: 1 to 2000; default 10"`
-}
-
-// MessageQueue is a queue of plain messages and what stands in it.
-type MessageQueue struct {
-	Name             string    `json:"name"`
-	Kind             string    `json:"kind" enum:"messages"`
-	Active           int64     `json:"active" doc:"can be received now"`
-	Scheduled        int64     `json:"scheduled" doc:"waits for a time"`
-	Locked           int64     `json:"locked" doc:"held by receivers"`
-	Deferred         int64     `json:"deferred" doc:"can be received by sequence number"`
-	DeadLetter       int64     `json:"dead_letter" doc:"in the dead-letter subqueue, whatever their state"`
-	OldestAgeSeconds *float64  `json:"oldest_age_seconds" doc:"since the oldest active message became active; null when none is"`
-	LockSeconds      float64   `json:"lock_seconds"`
-	MaxDeliveryCount int       `json:"max_delivery_count"`
-	CreatedAt        time.Time `json:"created_at"`
-}
-
-// KindMessages is MessageQueue.Kind.
-const KindMessages = "messages"
-
 // MessageState says whether a message can be received.
 type MessageState string
 
@@ -66,32 +49,40 @@ const (
 // NewMessage is a message to send. The body is Body or BodyBase64, and comes back in the same form;
 // without either it is the empty text.
 type NewMessage struct {
-	MessageID     string     `json:"message_id,omitempty" doc:"at most 128 bytes; default: a new one"`
-	CorrelationID string     `json:"correlation_id,omitempty"`
-	Subject       string     `json:"subject,omitempty"`
-	To            string     `json:"to,omitempty"`
-	ReplyTo       string     `json:"reply_to,omitempty"`
-	ContentType   string     `json:"content_type,omitempty"`
-	Properties    Properties `json:"application_properties,omitempty" doc:"name to string, number or boolean, or {\"type\",\"value\"} with one of the types string, int, float, bool, time, bytes (base64) and uuid"`
-	Body          *string    `json:"body,omitempty" doc:"text"`
-	BodyBase64    []byte     `json:"body_base64,omitzero" doc:"bytes; instead of body"`
+	MessageID         string     `json:"message_id,omitempty" doc:"at most 128 characters; default: a new one"`
+	SessionID         string     `json:"session_id,omitempty" doc:"at most 128 characters; messages of a session are received in order, by one receiver at a time"`
+	CorrelationID     string     `json:"correlation_id,omitempty"`
+	Subject           string     `json:"subject,omitempty"`
+	To                string     `json:"to,omitempty"`
+	ReplyTo           string     `json:"reply_to,omitempty"`
+	ReplyToSessionID  string     `json:"reply_to_session_id,omitempty"`
+	ContentType       string     `json:"content_type,omitempty"`
+	PartitionKey      string     `json:"partition_key,omitempty" doc:"kept as it is; equal to session_id, if both are given"`
+	TimeToLiveSeconds float64    `json:"time_to_live_seconds,omitempty" doc:"from when the message becomes active, at most the queue's default; default: the queue's"`
+	ScheduledTime     *time.Time `json:"scheduled_enqueue_time,omitempty" doc:"when the message becomes active; default, and when that has passed: at once"`
+	Properties        Properties `json:"application_properties,omitempty" doc:"name to string, number or boolean, or {\"type\",\"value\"} with one of the types string, int, float, bool, time, bytes (base64) and uuid"`
+	Body              *string    `json:"body,omitempty" doc:"text"`
+	BodyBase64        []byte     `json:"body_base64,omitzero" doc:"bytes; instead of body"`
 }
 
 // SentMessage says which number a sent message was given.
 type SentMessage struct {
-	SequenceNumber int64  `json:"sequence_number" doc:"unique, and higher than that of any message before"`
+	SequenceNumber int64  `json:"sequence_number" doc:"unique, and higher than that of any message before; a duplicate, which is dropped, gets that of the message it repeats"`
 	MessageID      string `json:"message_id"`
 }
 
 // Message is a message as a receiver or a peek sees it.
 type Message struct {
-	SequenceNumber int64 `json:"sequence_number"`
+	SequenceNumber         int64 `json:"sequence_number"`
+	EnqueuedSequenceNumber int64 `json:"enqueued_sequence_number" doc:"the number it was given first; a scheduled message gets a new one when it becomes active, a forwarded one in each queue"`
 	NewMessage
 	EnqueuedTime          time.Time    `json:"enqueued_time"`
+	ExpiresAt             *time.Time   `json:"expires_at,omitempty" doc:"when its time to live ends, if it does"`
 	DeliveryCount         int          `json:"delivery_count" doc:"this delivery included"`
 	State                 MessageState `json:"state" enum:"active,deferred,scheduled"`
 	LockToken             string       `json:"lock_token,omitempty" doc:"settles this delivery; only under peek-lock"`
 	LockedUntil           *time.Time   `json:"locked_until,omitempty" doc:"when the lock ends, if there is one"`
+	DeadLetterSource      string       `json:"dead_letter_source,omitempty" doc:"the queue it was dead-lettered in, if that forwarded it here"`
 	DeadLetterReason      string       `json:"dead_letter_reason,omitempty"`
 	DeadLetterDescription string       `json:"dead_letter_error_description,omitempty"`
 }
@@ -119,4 +110,15 @@ type Settlement struct {
 	Properties  Properties `json:"application_properties,omitempty" doc:"added to the message's, or replacing those of the same name"`
 	Reason      string     `json:"reason,omitempty" doc:"only for dead-letter"`
 	Description string     `json:"description,omitempty" doc:"only for dead-letter"`
+}
+
+// DeleteMessagesRequest says which messages to remove from a queue, the oldest first.
+type DeleteMessagesRequest struct {
+	Before      time.Time `json:"enqueued_before" doc:"only messages enqueued before this time"`
+	MaxMessages int       `json:"max_messages,omitempty" doc:"1 to 4000; default 4000"`
+}
+
+// DeletedMessages says how many messages were removed.
+type DeletedMessages struct {
+	Deleted int `json:"deleted"`
 }

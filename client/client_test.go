@@ -329,6 +329,53 @@ func TestOperations(t *testing.T) {
 		{"purge all", func(ctx context.Context, c *Client) error {
 			return second(c.DeadLetters("q").Purge(ctx, forebay.SetAsideFilter{}))
 		}, `POST /v1/queues/q/dead-letters/purge {"all":true}`},
+		{"message queues", func(ctx context.Context, c *Client) error { return second(c.MessageQueues(ctx)) }, "GET /v1/queues?kind=messages "},
+		{"put queue", func(ctx context.Context, c *Client) error {
+			return second(c.PutMessageQueue(ctx, "q", forebay.MessageQueueSettings{LockSeconds: 5}))
+		}, `PUT /v1/queues/q {"lock_seconds":5}`},
+		{"delete queue", func(ctx context.Context, c *Client) error { return c.DeleteMessageQueue(ctx, "q") }, "DELETE /v1/queues/q "},
+		{"send", func(ctx context.Context, c *Client) error {
+			return second(c.Messages("q").Send(ctx, forebay.NewMessage{SessionID: "s"}))
+		}, `POST /v1/queues/q/messages {"messages":[{"session_id":"s"}]}`},
+		{"cancel scheduled", func(ctx context.Context, c *Client) error { return c.Messages("q").CancelScheduled(ctx, 7) }, "POST /v1/queues/q/messages/7/cancel "},
+		{"receive", func(ctx context.Context, c *Client) error {
+			return second(c.Messages("q/$deadletterqueue").Receive(ctx, forebay.ReceiveRequest{MaxMessages: 2}))
+		}, `POST /v1/queues/q/$deadletterqueue/messages/receive {"max_messages":2}`},
+		{"peek messages", func(ctx context.Context, c *Client) error {
+			for range c.Messages("q").Peek(ctx, 3) {
+			}
+			return nil
+		}, "GET /v1/queues/q/messages?cursor=3 "},
+		{"delete messages", func(ctx context.Context, c *Client) error {
+			return second(c.Messages("q").DeleteBefore(ctx, forebay.DeleteMessagesRequest{Before: after}))
+		}, `POST /v1/queues/q/messages/delete {"enqueued_before":"2030-01-02T03:04:05Z"}`},
+		{"complete", func(ctx context.Context, c *Client) error { return c.Messages("q").Complete(ctx, "l") }, "POST /v1/queues/q/locks/l/complete "},
+		{"abandon", func(ctx context.Context, c *Client) error {
+			return c.Messages("q").Abandon(ctx, "l", forebay.Settlement{})
+		}, "POST /v1/queues/q/locks/l/abandon {}"},
+		{"defer", func(ctx context.Context, c *Client) error {
+			return c.Messages("q").Defer(ctx, "l", forebay.Settlement{})
+		}, "POST /v1/queues/q/locks/l/defer {}"},
+		{"dead-letter", func(ctx context.Context, c *Client) error {
+			return c.Messages("q").DeadLetter(ctx, "l", forebay.Settlement{Reason: "r"})
+		}, `POST /v1/queues/q/locks/l/dead-letter {"reason":"r"}`},
+		{"renew", func(ctx context.Context, c *Client) error { return second(c.Messages("q").Renew(ctx, "l")) }, "POST /v1/queues/q/locks/l/renew "},
+		{"accept session", func(ctx context.Context, c *Client) error {
+			_, found, err := c.Messages("q").AcceptSession(ctx, forebay.AcceptSessionRequest{SessionID: "s"})
+			if !found {
+				return errors.New("no session was found")
+			}
+			return err
+		}, `POST /v1/queues/q/sessions/accept {"session_id":"s"}`},
+		{"receive of session", func(ctx context.Context, c *Client) error {
+			return second(c.Messages("q").ReceiveSession(ctx, "t", forebay.ReceiveRequest{}))
+		}, "POST /v1/queues/q/sessions/t/receive {}"},
+		{"renew session", func(ctx context.Context, c *Client) error { return second(c.Messages("q").RenewSession(ctx, "t")) }, "POST /v1/queues/q/sessions/t/renew "},
+		{"close session", func(ctx context.Context, c *Client) error { return c.Messages("q").CloseSession(ctx, "t") }, "POST /v1/queues/q/sessions/t/close "},
+		{"session state", func(ctx context.Context, c *Client) error { return second(c.Messages("q").SessionState(ctx, "t")) }, "GET /v1/queues/q/sessions/t/state "},
+		{"set session state", func(ctx context.Context, c *Client) error {
+			return c.Messages("q").SetSessionState(ctx, "t", []byte{0})
+		}, `PUT /v1/queues/q/sessions/t/state {"state_base64":"AA=="}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got string

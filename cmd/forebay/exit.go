@@ -126,7 +126,7 @@ func exitCodeOf(code forebay.Code) int {
 		return exitNotFound
 	case forebay.CodeUnauthorized, forebay.CodeForbidden:
 		return exitUnauthorized
-	case forebay.CodeConflict, forebay.CodeLockLost, forebay.CodeIdempotencyMismatch:
+	case forebay.CodeConflict, forebay.CodeLockLost, forebay.CodeSessionLockLost, forebay.CodeSessionLocked, forebay.CodeIdempotencyMismatch:
 		return exitConflict
 	case forebay.CodeTooManyRequests, forebay.CodeUnavailable, forebay.CodeInternal:
 		return exitUnavailable

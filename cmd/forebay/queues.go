@@ -21,15 +21,19 @@ func (a *app) queues() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			queues, err := api.Queues(c.Context())
+			queues, err := allQueues(c.Context(), api)
 			if err != nil {
 				return err
 			}
-			return printList(a, all(queues), 0, queueColumns)
+			return printList(a, all(queues), 0, anyQueueColumns)
 		},
 	}
-	return a.group("queues", "Look at queues, pause and resume them", "", list,
+	return a.group("queues", "Look at queues, pause and resume them; make queues of plain messages", "", list,
 		a.queueCommand("get", "Show a queue", a.queueGet),
+		a.queueCreate(),
+		a.queueCommand("delete", "Delete a queue of plain messages, with all its messages", func(ctx context.Context, api *client.Client, name string) error {
+			return api.DeleteMessageQueue(ctx, name)
+		}),
 		a.queueCommand("pause", "Let no further job of a queue start; calls in flight finish", func(ctx context.Context, api *client.Client, name string) error {
 			if err := api.PauseQueue(ctx, name); err != nil {
 				return err
@@ -58,23 +62,15 @@ func (a *app) queueCommand(verb, short string, do func(context.Context, *client.
 	}
 }
 
-var queueColumns = []column[forebay.QueueInfo]{
-	{"QUEUE", func(q forebay.QueueInfo) string { return q.Name }},
-	{"STATE", queueState},
-	{"ACTIVE", func(q forebay.QueueInfo) string { return count(q.Active) }},
-	{"LOCKED", func(q forebay.QueueInfo) string { return count(q.Locked) }},
-	{"SCHEDULED", func(q forebay.QueueInfo) string { return count(q.Scheduled) }},
-	{"RETRYING", func(q forebay.QueueInfo) string { return count(q.Retrying) }},
-	{"DEAD-LETTER", func(q forebay.QueueInfo) string { return count(q.DeadLetter) }},
-	{"QUARANTINE", func(q forebay.QueueInfo) string { return count(q.Quarantine) }},
-	{"OLDEST", func(q forebay.QueueInfo) string { return seconds(q.OldestAgeSeconds) }},
-}
-
 func (a *app) queueGet(ctx context.Context, api *client.Client, name string) error {
-	q, err := api.Queue(ctx, name)
+	jobs, messages, err := api.FindQueue(ctx, name)
 	if err != nil {
 		return err
 	}
+	if messages != nil {
+		return a.printMessageQueue(*messages)
+	}
+	q := *jobs
 	return a.printOne(q, [][2]string{
 		{"queue", q.Name},
 		{"state", queueState(q)},

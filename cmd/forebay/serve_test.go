@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -131,6 +132,41 @@ func TestAgainstAServer(t *testing.T) {
 	if out := run(0, "report", "retries", "--since", "2020-01-01T00:00:00Z", "--until", time.Now().Add(time.Hour).UTC().Format(time.RFC3339)); !strings.Contains(out, "attempts") {
 		t.Errorf("report printed %q", out)
 	}
+
+	// Plain messages.
+	run(0, "queues", "create", "mail", "--lock", "30s", "--detect-duplicates")
+	run(0, "messages", "send", "mail", "--body", "hello", "--property", "n=1", "--message-id", "m-1")
+	var letters []forebay.Message
+	if err := json.Unmarshal([]byte(run(0, "messages", "receive", "mail", "--wait", "5s", "-o", "json")), &letters); err != nil || len(letters) != 1 || *letters[0].Body != "hello" {
+		t.Fatalf("received %+v, %v", letters, err)
+	}
+	run(0, "messages", "dead-letter", "mail", letters[0].LockToken, "--reason", "illegible")
+	if out := run(0, "messages", "peek", "mail/$deadletterqueue"); !strings.Contains(out, "illegible") {
+		t.Errorf("peek printed %q", out)
+	}
+	run(exitConflict, "messages", "complete", "mail", letters[0].LockToken)
+	var later forebay.SentMessage
+	if err := json.Unmarshal([]byte(run(0, "messages", "send", "mail", "--body", "later", "--scheduled-at", "1h", "-o", "json")), &later); err != nil {
+		t.Fatal(err)
+	}
+	run(0, "messages", "cancel", "mail", strconv.FormatInt(later.SequenceNumber, 10))
+	run(exitNotFound, "messages", "cancel", "mail", strconv.FormatInt(later.SequenceNumber, 10))
+	run(0, "queues", "create", "steps", "--require-session")
+	run(exitNotFound, "messages", "accept-session", "steps")
+	run(0, "messages", "send", "steps", "--body", "1", "--session-id", "order-7")
+	var session forebay.Session
+	if err := json.Unmarshal([]byte(run(0, "messages", "accept-session", "steps", "-o", "json")), &session); err != nil || session.SessionID != "order-7" {
+		t.Fatalf("accepted %+v, %v", session, err)
+	}
+	if out := run(0, "messages", "receive", "steps", "--session-token", session.SessionToken); !strings.Contains(out, "order-7") {
+		t.Errorf("receive printed %q", out)
+	}
+	run(0, "messages", "close-session", "steps", session.SessionToken)
+	if out := run(0, "queues", "list"); !strings.Contains(out, "steps") || !strings.Contains(out, "default") {
+		t.Errorf("list printed %q", out)
+	}
+	run(0, "queues", "delete", "mail")
+	run(exitNotFound, "messages", "peek", "mail")
 
 	// A second server on the same database is refused; doctor says who has it.
 	if got := (command{}).run(t.Context(), "serve", "--listen", "127.0.0.1:0", "--database", database); got.code != exitStorage {

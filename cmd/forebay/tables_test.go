@@ -30,6 +30,10 @@ func answers() map[string]any {
 	set := forebay.SetAsideJob{JobID: "job_2", Task: "classify", Queue: "slow", Reason: "MaxAttemptsExceeded", Description: "timeout: the call took too long", ErrorClass: "transient",
 		Generation: 2, Attempt: 5, DeliveryCount: 6, CorrelationID: "order-7", CreatedAt: earlier(72 * time.Hour), SetAsideAt: earlier(49 * time.Hour), InputBytes: 17,
 		Properties: map[string]string{"last_error": "timeout"}}
+	mail := forebay.MessageQueue{Name: "mail", Kind: forebay.KindMessages, Active: 2, Deferred: 1, LockSeconds: 60, MaxDeliveryCount: 10, RequiresSession: true,
+		DefaultTTLSeconds: pointer(3600.0), DuplicateWindowSeconds: pointer(600.0), DetectsDuplicates: true, DeadLetterOnExpiration: true, CreatedAt: earlier(time.Hour)}
+	letter := forebay.Message{SequenceNumber: 7, NewMessage: forebay.NewMessage{MessageID: "m-1", SessionID: "order-7", Body: pointer("dear \x1b[1msir")},
+		EnqueuedTime: earlier(time.Minute), DeliveryCount: 1, State: forebay.MessageScheduled}
 	whole := set
 	whole.Input = json.RawMessage(`"a difficult text"`)
 	class := forebay.ClassTransient
@@ -43,7 +47,10 @@ func answers() map[string]any {
 				Usage: forebay.TokenUsage{InputTokens: 100, OutputTokens: 20}, CostUSD: forebay.USD(0.003)},
 		}},
 		"/v1/queues":                         forebay.Page[forebay.QueueInfo]{Items: []forebay.QueueInfo{queue, {Name: "slow", Paused: true}}},
+		"/v1/queues?kind=messages":           forebay.Page[forebay.MessageQueue]{Items: []forebay.MessageQueue{mail}},
 		"/v1/queues/default":                 queue,
+		"/v1/queues/mail":                    mail,
+		"/v1/queues/mail/messages":           forebay.Page[forebay.Message]{Items: []forebay.Message{letter}},
 		"/v1/queues/slow/dead-letters":       forebay.Page[forebay.SetAsideJob]{Items: []forebay.SetAsideJob{set}},
 		"/v1/queues/slow/dead-letters/job_2": whole,
 		"/v1/queues/slow/quarantine/redrive": forebay.RedriveReport{Matched: 3, Redriven: 2, Skipped: 1, Reasons: map[string]int{"content_filter": 3}},
@@ -60,7 +67,11 @@ func answers() map[string]any {
 func TestTables(t *testing.T) {
 	known := answers()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		v, ok := known[r.URL.Path]
+		path := r.URL.Path
+		if kind := r.URL.Query().Get("kind"); kind != "" {
+			path += "?kind=" + kind
+		}
+		v, ok := known[path]
 		if !ok {
 			t.Errorf("asked for %s", r.URL.Path)
 		}
@@ -69,7 +80,7 @@ func TestTables(t *testing.T) {
 	defer server.Close()
 	var all strings.Builder
 	for _, args := range []string{
-		"jobs list", "jobs get job_2", "jobs attempts job_2", "queues list", "queues get default", "dlq list --queue slow", "dlq peek job_2 --queue slow",
+		"jobs list", "jobs get job_2", "jobs attempts job_2", "queues list", "queues get default", "queues get mail", "messages peek mail", "dlq list --queue slow", "dlq peek job_2 --queue slow",
 		"quarantine redrive --queue slow --all", "quarantine purge --queue slow --before 30d", "tasks", "deployments list", "report retries",
 		"queues get default -o jsonl", "tasks -o json", "tasks -o jsonl",
 	} {

@@ -19,6 +19,11 @@ type LockPath struct {
 	LockToken string `path:"lock_token" doc:"lock_token of the message as received"`
 }
 
+type messagePath struct {
+	QueuePath
+	SequenceNumber int64 `path:"sequence_number" minimum:"1" doc:"as sending the message returned it"`
+}
+
 type peekInput struct {
 	QueuePath
 	Peek string `query:"peek" doc:"says that nothing is received; may be left out"`
@@ -108,6 +113,14 @@ func (a *API) routeMessages() {
 	}
 	// Text may take up to six bytes a character in JSON, but hardly does; base64 takes four for three.
 	routeBody(a, forebay.ScopeSubmit, send, 4*a.messages.MaxMessageBytes()+envelopeBytes, a.send)
+	routeNoBody(a, forebay.ScopeSubmit, huma.Operation{
+		OperationID: "cancel-scheduled-message", Method: http.MethodPost, Path: "/v1/queues/{queue}/messages/{sequence_number}/cancel", Tags: messageTags,
+		Summary: "Cancel a scheduled message", Description: "By the sequence number that sending it returned, until it is active. Answers 404 after that.",
+		DefaultStatus: http.StatusNoContent,
+	}, func(ctx context.Context, c *call, in *messagePath) (*none, error) {
+		return &none{}, a.messages.CancelScheduled(ctx, c.caller.Tenant, in.Queue, in.SequenceNumber)
+	})
+	a.routeSessions()
 	a.routeReceiving("/v1/queues/{queue}", "", "")
 	a.routeReceiving("/v1/queues/{queue}/"+forebay.SubqueueDeadLetter, "-dead-letter", "/"+forebay.SubqueueDeadLetter)
 }
@@ -143,6 +156,13 @@ func (a *API) routeReceiving(base, infix, sub string) {
 			p.NextCursor = strconv.FormatInt(next, 10)
 		}
 		return pageAnswer(p, err)
+	})
+	routeBody(a, forebay.ScopeOperate, huma.Operation{
+		OperationID: "delete" + infix + "-messages", Method: http.MethodPost, Path: base + "/messages/delete", Tags: messageTags,
+		Summary: "Remove the oldest messages from " + where, Description: "Up to 4,000 active messages that were enqueued before a time. Locked, deferred and scheduled ones stay.",
+	}, smallBody, func(ctx context.Context, c *call, in *QueuePath, req forebay.DeleteMessagesRequest) (*answer[forebay.DeletedMessages], error) {
+		deleted, err := a.messages.DeleteBefore(ctx, c.caller.Tenant, entity(in.Queue), req)
+		return &answer[forebay.DeletedMessages]{forebay.DeletedMessages{Deleted: deleted}}, err
 	})
 	a.routeSettling(base+"/locks/{lock_token}/", infix, entity)
 	if sub == "" {
@@ -182,21 +202,39 @@ func (a *API) routeSettling(base, infix string, entity func(string) string) {
 }
 
 func (a *API) receive(ctx context.Context, c *call, entity string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
-	if !(req.WaitSeconds > 0) {
+	messages, err := patiently(ctx, a, c, req.WaitSeconds, func(ctx context.Context) ([]forebay.Message, error) {
 		return a.messages.Receive(ctx, c.caller.Tenant, entity, req)
+	})
+	return notNil(messages), err
+}
+
+// notNil makes no messages an empty list, as after a wait that the server's stop cut short.
+func notNil(messages []forebay.Message) []forebay.Message {
+	if messages == nil {
+		return []forebay.Message{}
+	}
+	return messages
+}
+
+// patiently runs a call that may wait so long as one of the tenant's waiting requests. When the server
+// stops first, nothing was received, and the answer is that.
+func patiently[T any](ctx context.Context, a *API, c *call, seconds float64, receive func(context.Context) (T, error)) (T, error) {
+	var nothing T
+	if !(seconds > 0) {
+		return receive(ctx)
 	}
 	leave, err := a.waiters.enter(c.caller.Tenant)
 	if err != nil {
-		return nil, err
+		return nothing, err
 	}
 	defer leave()
 	waiting, cancel := a.untilDrain(ctx)
 	defer cancel()
-	messages, err := a.messages.Receive(waiting, c.caller.Tenant, entity, req)
+	got, err := receive(waiting)
 	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
-		return []forebay.Message{}, nil // the server stops, and nothing was received
+		return nothing, nil
 	}
-	return messages, err
+	return got, err
 }
 
 func (a *API) send(ctx context.Context, c *call, in *QueuePath, req sendRequest) (*answer[sendAnswer], error) {

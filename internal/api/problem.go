@@ -38,6 +38,8 @@ var statuses = map[forebay.Code]int{
 	forebay.CodeMethodNotAllowed:    http.StatusMethodNotAllowed,
 	forebay.CodeConflict:            http.StatusConflict,
 	forebay.CodeLockLost:            http.StatusConflict,
+	forebay.CodeSessionLockLost:     http.StatusConflict,
+	forebay.CodeSessionLocked:       http.StatusConflict,
 	forebay.CodeTooManyRequests:     http.StatusServiceUnavailable,
 	forebay.CodeUnavailable:         http.StatusServiceUnavailable,
 	forebay.CodeDatabaseUnusable:    http.StatusServiceUnavailable,

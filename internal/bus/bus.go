@@ -1,7 +1,8 @@
 // Package bus is queues of plain messages with the semantics of Azure Service Bus: a message is
 // received under a lock with a token of its own (peek-lock), and then completed, abandoned, deferred,
 // dead-lettered, or left until the lock ends. Every queue has a dead-letter subqueue at
-// "<queue>/$deadletterqueue", which is received from like a queue and not sent to.
+// "<queue>/$deadletterqueue", which is received from like a queue and not sent to. A queue may require
+// sessions; then a receiver accepts a session first, and has its messages to itself.
 //
 // A [Service] validates, applies limits and defaults, and keeps tenants apart: a queue belongs to the
 // tenant that made it, and its name is the tenant's own. The store makes each step durable before it
@@ -38,13 +39,13 @@ type Service struct {
 	taken    func(ctx context.Context, tenant, name string) bool
 
 	mu      sync.RWMutex
-	queues  map[string]store.MessageQueue // by their names in the store
-	changes int                           // of queues, since the start
+	queues  map[string]remembered // by their names in the store
+	changes int                   // of queues, since the start
 }
 
 // New returns the service over the store.
 func New(opts Options) *Service {
-	s := &Service{store: opts.Store, maxBytes: opts.MaxMessageBytes, taken: opts.Taken, queues: map[string]store.MessageQueue{}}
+	s := &Service{store: opts.Store, maxBytes: opts.MaxMessageBytes, taken: opts.Taken, queues: map[string]remembered{}}
 	if s.maxBytes <= 0 {
 		s.maxBytes = forebay.DefaultMaxMessageBytes
 	}
@@ -77,8 +78,23 @@ func (s *Service) entity(ctx context.Context, tenant, path string) (entity, erro
 	return entity{q, hasSub}, err
 }
 
+// remembered is a queue as it was read at that time. It does not count for long: another process may
+// have changed it, or the store may have deleted it for want of use.
+type remembered struct {
+	store.MessageQueue
+	at time.Time
+}
+
+const rememberFor = 5 * time.Second
+
 // storeName is how the store knows a tenant's queue.
 func storeName(tenant, name string) string { return tenant + "/" + name }
+
+// nameOf is what its tenant calls a queue of that name in the store.
+func nameOf(stored string) string {
+	_, name, _ := strings.Cut(stored, "/")
+	return name
+}
 
 // queue finds a tenant's queue, from memory if possible.
 func (s *Service) queue(ctx context.Context, tenant, name string) (store.MessageQueue, error) {
@@ -87,17 +103,20 @@ func (s *Service) queue(ctx context.Context, tenant, name string) (store.Message
 	}
 	key := storeName(tenant, name)
 	s.mu.RLock()
-	q, ok := s.queues[key]
+	known, ok := s.queues[key]
 	changes := s.changes
 	s.mu.RUnlock()
-	if ok {
-		return q, nil
+	if ok && time.Since(known.at) < rememberFor {
+		return known.MessageQueue, nil
 	}
 	q, found, err := s.store.MessageQueue(ctx, key)
 	if err != nil {
 		return q, err
 	}
 	if !found {
+		if ok {
+			s.changed(key)
+		}
 		return q, errNoQueue
 	}
 	s.remember(key, q, changes)
@@ -109,7 +128,7 @@ func (s *Service) remember(key string, q store.MessageQueue, changes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.changes == changes {
-		s.queues[key] = q
+		s.queues[key] = remembered{q, time.Now()}
 	}
 }
 
@@ -121,31 +140,42 @@ func (s *Service) changed(key string) {
 	delete(s.queues, key)
 }
 
-// A lock token is what a receiver settles a delivery with: opaque to it, a sequence number and the
-// random number of the delivery in truth.
+// A token is what a receiver settles a delivery with, or uses a session: opaque to it, a sequence
+// number, or that of the session, and the random number of the lock in truth.
 const tokenBytes = 16
 
 var tokenEncoding = base64.RawURLEncoding.Strict()
 
-func tokenOf(l store.Lock) string {
+func newToken(number, secret int64) string {
 	var b [tokenBytes]byte
-	binary.BigEndian.PutUint64(b[:8], uint64(l.Seq))
-	binary.BigEndian.PutUint64(b[8:], uint64(l.Token))
+	binary.BigEndian.PutUint64(b[:8], uint64(number))
+	binary.BigEndian.PutUint64(b[8:], uint64(secret))
 	return tokenEncoding.EncodeToString(b[:])
 }
 
-func parseToken(token string) (l store.Lock, err error) {
+func parseToken(field, token string) (number, secret int64, err error) {
 	var b [tokenBytes]byte
 	if len(token) == tokenEncoding.EncodedLen(tokenBytes) {
 		// The decoder skips line ends, so it may have found fewer bytes.
 		if n, err := tokenEncoding.Decode(b[:], []byte(token)); err == nil && n == tokenBytes {
-			return store.Lock{Seq: int64(binary.BigEndian.Uint64(b[:8])), Token: int64(binary.BigEndian.Uint64(b[8:]))}, nil
+			return int64(binary.BigEndian.Uint64(b[:8])), int64(binary.BigEndian.Uint64(b[8:])), nil
 		}
 	}
-	return l, forebay.Invalid("lock_token", "is not a lock token")
+	return 0, 0, forebay.Invalid(field, "is not such a token")
 }
+
+func tokenOf(l store.Lock) string { return newToken(l.Seq, l.Token) }
 
 // newMessageID names a message whose sender did not.
 func newMessageID() string { return "msg_" + strings.ToLower(rand.Text()) }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// secondsOrNil is nil for none.
+func secondsOrNil(d time.Duration) *float64 {
+	if d == 0 {
+		return nil
+	}
+	s := d.Seconds()
+	return &s
+}

@@ -11,18 +11,10 @@ import (
 )
 
 // PutQueue makes a queue of messages, or gives an existing one these settings. They apply to what is
-// received from then on; a receiver already waiting keeps those it began with.
+// sent and received from then on; a receiver already waiting keeps those it began with.
 func (s *Service) PutQueue(ctx context.Context, tenant, name string, settings forebay.MessageQueueSettings) (q forebay.MessageQueue, created bool, err error) {
 	if !forebay.ValidName(name) {
 		return q, false, forebay.Invalid("queue", "must be 1 to %d letters, digits, dots, underscores and hyphens, beginning with a letter or digit", forebay.MaxNameBytes)
-	}
-	lock := cmp.Or(settings.LockSeconds, forebay.DefaultLockDuration.Seconds())
-	if !(lock >= forebay.MinLockDuration.Seconds() && lock <= forebay.MaxLockDuration.Seconds()) {
-		return q, false, forebay.Invalid("lock_seconds", "goes from %g to %g", forebay.MinLockDuration.Seconds(), forebay.MaxLockDuration.Seconds())
-	}
-	deliveries := cmp.Or(settings.MaxDeliveryCount, forebay.DefaultMaxDeliveryCount)
-	if deliveries < 1 || deliveries > forebay.MaxMaxDeliveryCount {
-		return q, false, forebay.Invalid("max_delivery_count", "goes from 1 to %d", forebay.MaxMaxDeliveryCount)
 	}
 	if s.taken(ctx, tenant, name) {
 		return q, false, errJobsQueue
@@ -31,7 +23,17 @@ func (s *Service) PutQueue(ctx context.Context, tenant, name string, settings fo
 	if err != nil {
 		return q, false, err
 	}
-	wanted := store.MessageQueue{Tenant: no, Name: storeName(tenant, name), Lock: seconds(lock), MaxDeliveries: deliveries}
+	wanted := store.MessageQueue{Tenant: no, Name: storeName(tenant, name)}
+	if settings.RequiresSession == nil || settings.DetectsDuplicates == nil {
+		before, _, err := s.store.MessageQueue(ctx, wanted.Name)
+		if err != nil {
+			return q, false, err
+		}
+		wanted.RequiresSession, wanted.DuplicateWindow = before.RequiresSession, before.DuplicateWindow
+	}
+	if err := apply(settings, tenant, &wanted); err != nil {
+		return q, false, err
+	}
 	stored, created, err := s.store.PutMessageQueue(ctx, wanted, forebay.MaxMessageQueues)
 	s.changed(wanted.Name) // whatever became of it
 	if err != nil {
@@ -39,6 +41,66 @@ func (s *Service) PutQueue(ctx context.Context, tenant, name string, settings fo
 	}
 	q, err = s.info(ctx, name, stored)
 	return q, created, err
+}
+
+// apply checks settings and fills in the queue as the store keeps it, with their defaults.
+func apply(settings forebay.MessageQueueSettings, tenant string, q *store.MessageQueue) (err error) {
+	detects := q.DuplicateWindow > 0
+	if settings.DetectsDuplicates != nil {
+		detects = *settings.DetectsDuplicates
+	}
+	window := time.Duration(0)
+	if detects {
+		window = forebay.DefaultDuplicateWindow
+	} else if settings.DuplicateWindowSeconds != 0 {
+		return forebay.Invalid("duplicate_detection_window_seconds", "needs requires_duplicate_detection")
+	}
+	for _, d := range []struct {
+		field     string
+		given     float64
+		byDefault time.Duration
+		min, max  time.Duration
+		set       *time.Duration
+	}{
+		{"lock_seconds", settings.LockSeconds, forebay.DefaultLockDuration, forebay.MinLockDuration, forebay.MaxLockDuration, &q.Lock},
+		{"default_message_ttl_seconds", settings.DefaultTTLSeconds, 0, time.Millisecond, forebay.MaxTimeToLive, &q.DefaultTTL},
+		{"duplicate_detection_window_seconds", settings.DuplicateWindowSeconds, window, forebay.MinDuplicateWindow, forebay.MaxDuplicateWindow, &q.DuplicateWindow},
+		{"auto_delete_on_idle_seconds", settings.AutoDeleteOnIdleSeconds, 0, forebay.MinAutoDelete, forebay.MaxTimeToLive, &q.Idle},
+	} {
+		if *d.set = d.byDefault; d.given == 0 {
+			continue
+		}
+		if !(d.given >= d.min.Seconds() && d.given <= d.max.Seconds()) {
+			return forebay.Invalid(d.field, "goes from %g to %g", d.min.Seconds(), d.max.Seconds())
+		}
+		*d.set = seconds(d.given)
+	}
+	q.MaxDeliveries = cmp.Or(settings.MaxDeliveryCount, forebay.DefaultMaxDeliveryCount)
+	if q.MaxDeliveries < 1 || q.MaxDeliveries > forebay.MaxMaxDeliveryCount {
+		return forebay.Invalid("max_delivery_count", "goes from 1 to %d", forebay.MaxMaxDeliveryCount)
+	}
+	if settings.RequiresSession != nil {
+		q.RequiresSession = *settings.RequiresSession
+	}
+	q.DeadLetterExpired = settings.DeadLetterOnExpiration
+	if q.ForwardTo, err = target("forward_to", settings.ForwardTo, tenant, q); err != nil {
+		return err
+	}
+	q.ForwardDeadLettersTo, err = target("forward_dead_lettered_messages_to", settings.ForwardDeadLettersTo, tenant, q)
+	return err
+}
+
+// target returns the store's name of a queue to forward to.
+func target(field, name, tenant string, from *store.MessageQueue) (string, error) {
+	switch {
+	case name == "":
+		return "", nil
+	case !forebay.ValidName(name):
+		return "", forebay.Invalid(field, "is not the name of a queue")
+	case from.RequiresSession:
+		return "", forebay.Invalid(field, "a queue that requires sessions cannot forward")
+	}
+	return storeName(tenant, name), nil
 }
 
 var errJobsQueue = &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Message: "this queue is for jobs, as configured; a queue of messages needs another name"}
@@ -76,7 +138,10 @@ func (s *Service) info(ctx context.Context, name string, q store.MessageQueue) (
 	info := forebay.MessageQueue{
 		Name: name, Kind: forebay.KindMessages, Active: counts.Active, Scheduled: counts.Scheduled, Locked: counts.Locked,
 		Deferred: counts.Deferred, DeadLetter: counts.DeadLetter,
-		LockSeconds: q.Lock.Seconds(), MaxDeliveryCount: q.MaxDeliveries, CreatedAt: q.CreatedAt,
+		LockSeconds: q.Lock.Seconds(), MaxDeliveryCount: q.MaxDeliveries, DefaultTTLSeconds: secondsOrNil(q.DefaultTTL),
+		DeadLetterOnExpiration: q.DeadLetterExpired, DetectsDuplicates: q.DuplicateWindow > 0, DuplicateWindowSeconds: secondsOrNil(q.DuplicateWindow), RequiresSession: q.RequiresSession,
+		ForwardTo: nameOf(q.ForwardTo), ForwardDeadLettersTo: nameOf(q.ForwardDeadLettersTo), AutoDeleteOnIdleSeconds: secondsOrNil(q.Idle),
+		CreatedAt: q.CreatedAt,
 	}
 	if counts.OldestActive > 0 {
 		age := max(0, time.Since(time.UnixMilli(counts.OldestActive)).Seconds())

@@ -31,8 +31,23 @@ func (s *Service) Receive(ctx context.Context, tenant, path string, req forebay.
 	if err := checkReceive(req); err != nil {
 		return nil, err
 	}
+	if e.RequiresSession && !e.deadLetter {
+		return nil, errNeedsSession
+	}
+	if e.ForwardTo != "" && !e.deadLetter {
+		return nil, errForwards
+	}
+	return s.receive(ctx, e, nil, req)
+}
+
+var (
+	errNeedsSession = &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Message: "this queue requires sessions: accept one and receive its messages"}
+	errForwards     = &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Message: "this queue forwards its messages: receive them where they go"}
+)
+
+func (s *Service) receive(ctx context.Context, e entity, session *store.SessionLock, req forebay.ReceiveRequest) (_ []forebay.Message, err error) {
 	want := store.ReceiveRequest{
-		Queue: e.MessageQueue, DeadLetter: e.deadLetter, Max: cmp.Or(req.MaxMessages, 1), MaxBytes: maxAnswerBytes,
+		Queue: e.MessageQueue, DeadLetter: e.deadLetter, Session: session, Max: cmp.Or(req.MaxMessages, 1), MaxBytes: maxAnswerBytes,
 		Wait: req.WaitSeconds > 0, Delete: req.Mode == forebay.ReceiveAndDelete,
 	}
 	var got []store.Message
@@ -139,11 +154,12 @@ func messagesOf(stored []store.Message) ([]forebay.Message, error) {
 
 func messageOf(s *store.Message) (forebay.Message, error) {
 	m := forebay.Message{
-		SequenceNumber: s.Seq,
-		NewMessage: forebay.NewMessage{MessageID: s.MessageID, CorrelationID: s.CorrelationID, Subject: s.Subject, To: s.To, ReplyTo: s.ReplyTo,
-			ContentType: s.ContentType},
-		EnqueuedTime: s.EnqueuedAt, DeliveryCount: s.Deliveries, State: s.State, LockedUntil: s.LockedUntil,
-		DeadLetterReason: s.DeadLetterReason, DeadLetterDescription: s.DeadLetterDescription,
+		SequenceNumber: s.Seq, EnqueuedSequenceNumber: s.EnqueuedSeq,
+		NewMessage: forebay.NewMessage{MessageID: s.MessageID, SessionID: s.SessionID, CorrelationID: s.CorrelationID, Subject: s.Subject, To: s.To,
+			ReplyTo: s.ReplyTo, ReplyToSessionID: s.ReplyToSessionID, ContentType: s.ContentType, PartitionKey: s.PartitionKey,
+			TimeToLiveSeconds: s.TTL.Seconds(), ScheduledTime: s.ScheduledAt},
+		EnqueuedTime: s.EnqueuedAt, ExpiresAt: s.ExpiresAt, DeliveryCount: s.Deliveries, State: s.State, LockedUntil: s.LockedUntil,
+		DeadLetterSource: s.DeadLetterSource, DeadLetterReason: s.DeadLetterReason, DeadLetterDescription: s.DeadLetterDescription,
 	}
 	if s.Token != 0 {
 		m.LockToken = tokenOf(s.Lock)
@@ -161,4 +177,21 @@ func messageOf(s *store.Message) (forebay.Message, error) {
 		return m, nil
 	}
 	return m, json.Unmarshal(s.Properties, &m.Properties)
+}
+
+// DeleteBefore removes active messages that were enqueued before a time, the oldest first, and returns
+// how many.
+func (s *Service) DeleteBefore(ctx context.Context, tenant, path string, req forebay.DeleteMessagesRequest) (deleted int, err error) {
+	e, err := s.entity(ctx, tenant, path)
+	if err != nil {
+		return 0, err
+	}
+	if req.Before.IsZero() {
+		return 0, forebay.Invalid("enqueued_before", "is missing")
+	}
+	limit := cmp.Or(req.MaxMessages, forebay.MaxBatchDelete)
+	if limit < 1 || limit > forebay.MaxBatchDelete {
+		return 0, forebay.Invalid("max_messages", "goes from 1 to %d", forebay.MaxBatchDelete)
+	}
+	return s.store.DeleteBefore(ctx, e.lane(), req.Before, limit)
 }

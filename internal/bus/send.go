@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
@@ -28,9 +29,15 @@ func (s *Service) Send(ctx context.Context, tenant, path string, messages []fore
 		if contents[i], err = s.content(&messages[i]); err != nil {
 			return nil, inMessage(err, i, len(messages))
 		}
+		if e.RequiresSession && contents[i].SessionID == "" {
+			return nil, inMessage(store.ErrNoSessionID, i, len(messages))
+		}
 	}
 	seqs, err := s.store.Send(ctx, e.MessageQueue, contents)
 	if err != nil {
+		if forebay.CodeOf(err) == forebay.CodeUnknownQueue {
+			s.changed(e.Name)
+		}
 		return nil, err
 	}
 	sent := make([]forebay.SentMessage, len(seqs))
@@ -54,27 +61,52 @@ func inMessage(err error, i, of int) error {
 	return &in
 }
 
-// content checks a message and brings it into the store's form.
-func (s *Service) content(m *forebay.NewMessage) (c store.MessageContent, err error) {
-	for _, field := range []struct {
-		name, value string
-		max         int
-	}{
-		{"message_id", m.MessageID, forebay.MaxMessageIDBytes},
-		{"correlation_id", m.CorrelationID, forebay.MaxCorrelationBytes},
-		{"subject", m.Subject, forebay.MaxPropertyBytes},
-		{"to", m.To, forebay.MaxPropertyBytes},
-		{"reply_to", m.ReplyTo, forebay.MaxPropertyBytes},
-		{"content_type", m.ContentType, forebay.MaxPropertyBytes},
+func checkFields(m *forebay.NewMessage) error {
+	for _, id := range []struct{ name, value string }{
+		{"message_id", m.MessageID}, {"session_id", m.SessionID}, {"correlation_id", m.CorrelationID},
+		{"reply_to_session_id", m.ReplyToSessionID}, {"partition_key", m.PartitionKey},
 	} {
-		if field.value != "" && !forebay.ValidText(field.value, field.max) {
-			return c, forebay.Invalid(field.name, "must be at most %d bytes of text without control characters", field.max)
+		if id.value != "" && !validID(id.value) {
+			return forebay.Invalid(id.name, "must be at most %d characters, none of them a control character", forebay.MaxIDCharacters)
 		}
 	}
-	c = store.MessageContent{MessageID: m.MessageID, CorrelationID: m.CorrelationID, Subject: m.Subject, To: m.To, ReplyTo: m.ReplyTo,
-		ContentType: m.ContentType, Body: m.BodyBase64}
+	for _, field := range []struct{ name, value string }{
+		{"subject", m.Subject}, {"to", m.To}, {"reply_to", m.ReplyTo}, {"content_type", m.ContentType},
+	} {
+		if field.value != "" && !forebay.ValidText(field.value, forebay.MaxPropertyBytes) {
+			return forebay.Invalid(field.name, "must be at most %d bytes of text without control characters", forebay.MaxPropertyBytes)
+		}
+	}
+	if m.SessionID != "" && m.PartitionKey != "" && m.SessionID != m.PartitionKey {
+		return forebay.Invalid("partition_key", "must equal session_id when both are given")
+	}
+	if !(m.TimeToLiveSeconds >= 0 && m.TimeToLiveSeconds <= forebay.MaxTimeToLive.Seconds()) {
+		return forebay.Invalid("time_to_live_seconds", "goes from 0, for the queue's default, to %g", forebay.MaxTimeToLive.Seconds())
+	}
+	if at := m.ScheduledTime; at != nil && (at.Year() < 1970 || at.Year() > 9999) {
+		return forebay.Invalid("scheduled_enqueue_time", "lies outside the years 1970 to 9999")
+	}
+	return nil
+}
+
+// validID reports whether s can be the id of a message or a session.
+func validID(s string) bool {
+	return forebay.ValidText(s, utf8.UTFMax*forebay.MaxIDCharacters) && utf8.RuneCountInString(s) <= forebay.MaxIDCharacters
+}
+
+// content checks a message and brings it into the store's form.
+func (s *Service) content(m *forebay.NewMessage) (c store.MessageContent, err error) {
+	if err := checkFields(m); err != nil {
+		return c, err
+	}
+	c = store.MessageContent{MessageID: m.MessageID, SessionID: m.SessionID, CorrelationID: m.CorrelationID, Subject: m.Subject, To: m.To,
+		ReplyTo: m.ReplyTo, ReplyToSessionID: m.ReplyToSessionID, ContentType: m.ContentType, PartitionKey: m.PartitionKey,
+		TTL: max(seconds(m.TimeToLiveSeconds), 0), ScheduledAt: m.ScheduledTime, Body: m.BodyBase64}
 	if c.MessageID == "" {
 		c.MessageID = newMessageID()
+	}
+	if m.TimeToLiveSeconds > 0 {
+		c.TTL = max(c.TTL, time.Millisecond)
 	}
 	if m.Body != nil {
 		if m.BodyBase64 != nil {
@@ -100,4 +132,17 @@ func (s *Service) content(m *forebay.NewMessage) (c store.MessageContent, err er
 			Message: fmt.Sprintf("makes the message %d bytes, with its properties; it may have at most %d", c.Size(), s.maxBytes)}
 	}
 	return c, nil
+}
+
+// CancelScheduled removes a message that was scheduled under that number and is not active yet.
+func (s *Service) CancelScheduled(ctx context.Context, tenant, path string, seq int64) error {
+	e, err := s.entity(ctx, tenant, path)
+	if err != nil {
+		return err
+	}
+	cancelled, err := s.store.CancelScheduled(ctx, e.MessageQueue, seq)
+	if err == nil && (!cancelled || e.deadLetter) {
+		return forebay.Errorf(forebay.CodeNotFound, "no message is scheduled under this number; once it is active it has another")
+	}
+	return err
 }

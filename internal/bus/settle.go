@@ -79,7 +79,7 @@ func (s *Service) delivery(ctx context.Context, tenant, path, token string, how 
 	if e, err = s.entity(ctx, tenant, path); err != nil {
 		return e, lock, err
 	}
-	if lock, err = parseToken(token); err != nil {
+	if lock.Seq, lock.Token, err = parseToken("lock_token", token); err != nil {
 		return e, lock, err
 	}
 	return e, lock, how.Properties.Check()

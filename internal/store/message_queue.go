@@ -141,7 +141,7 @@ func unchangeable(before, after MessageQueue) error {
 	case before.RequiresSession != after.RequiresSession:
 		field = "requires_session"
 	case (before.DuplicateWindow > 0) != (after.DuplicateWindow > 0):
-		field = "duplicate_detection_window_seconds"
+		field = "requires_duplicate_detection"
 	default:
 		return nil
 	}

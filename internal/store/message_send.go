@@ -35,7 +35,7 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 		}
 		for i := range messages {
 			if q.RequiresSession && messages[i].SessionID == "" {
-				return nil, errNoSessionID
+				return nil, ErrNoSessionID
 			}
 		}
 		seqs := make([]int64, len(messages))
@@ -48,7 +48,8 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 	})
 }
 
-var errNoSessionID = forebay.Invalid("session_id", "must be given: this queue requires sessions")
+// ErrNoSessionID refuses a message for a queue that requires sessions.
+var ErrNoSessionID = forebay.Invalid("session_id", "was not set on the message: a queue that requires sessions takes only messages that have one")
 
 // send puts a message into a queue, as its settings say, and returns its sequence number.
 func (t *tx) send(q MessageQueue, m *MessageContent) (seq int64, err error) {
@@ -90,7 +91,7 @@ func (t *tx) enter(q MessageQueue, seq int64, a arrival) error {
 		return t.forward(q, seq, a, q.ForwardTo)
 	}
 	if q.RequiresSession && a.SessionID == "" {
-		return t.arriveDead(q, seq, a, DeadLettering{Reason: forebay.ReasonNoSession, Description: "the queue requires sessions, and the message has no session id"})
+		return t.arriveDead(q, seq, a, DeadLettering{Reason: forebay.ReasonNoSession, Description: "a queue that requires sessions takes no message whose session id is null"})
 	}
 	if large, err := a.headerTooLarge(); err != nil || large {
 		if err != nil {

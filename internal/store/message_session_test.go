@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -171,6 +172,102 @@ func TestSessionsAreForgotten(t *testing.T) {
 	if x, err := s.AcceptSession(background, q, "x"); err != nil || string(x.State) != "kept" {
 		t.Errorf("accepted %+v, %v", x, err)
 	}
+}
+
+// Of many receivers each session has one at a time, which gets its messages in order, each once.
+func TestSessionsInOrder(t *testing.T) {
+	s, q := openQueue(t, filepath.Join(t.TempDir(), "f.db"), MessageQueue{RequiresSession: true})
+	defer s.Close()
+	const sessions, each = 30, 20
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var mu sync.Mutex
+	next, busy, left := map[string]int{}, map[string]bool{}, sessions*each
+	take := func(session Session) error {
+		mu.Lock()
+		if busy[session.ID] {
+			t.Errorf("session %s has two receivers", session.ID)
+		}
+		busy[session.ID] = true
+		mu.Unlock()
+		got, err := s.Receive(ctx, ReceiveRequest{Queue: q, Session: &session.SessionLock, Max: 3, MaxBytes: 1 << 20})
+		for _, m := range got {
+			mu.Lock()
+			if m.SessionID != session.ID || m.MessageID != fmt.Sprint(next[session.ID]) {
+				t.Errorf("session %s received %s/%s, expected %d", session.ID, m.SessionID, m.MessageID, next[session.ID])
+			}
+			next[session.ID]++
+			if left--; left == 0 {
+				cancel()
+			}
+			mu.Unlock()
+			err = errors.Join(err, s.Complete(background, q.Lane(false), m.Lock))
+		}
+		mu.Lock()
+		busy[session.ID] = false
+		mu.Unlock()
+		return errors.Join(err, s.CloseSession(background, q, session.SessionLock))
+	}
+	var wg sync.WaitGroup
+	for range 6 {
+		wg.Go(func() {
+			for {
+				session, err := s.AcceptNextSession(ctx, q, true)
+				if err != nil {
+					return
+				}
+				if err := take(*session); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range each {
+		for j := range sessions {
+			sendTo(t, s, q, MessageContent{MessageID: fmt.Sprint(i), SessionID: fmt.Sprint(j)})
+		}
+	}
+	wg.Wait()
+	if left != 0 {
+		t.Errorf("%d messages were not received", left)
+	}
+}
+
+// A queue that is dropped turns away who waits for its sessions and their messages.
+func TestDropQueueWithSessions(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f.db")
+	synctest.Test(t, func(t *testing.T) {
+		s, q := openQueue(t, path, MessageQueue{RequiresSession: true})
+		defer s.Close()
+		x, err := s.AcceptSession(t.Context(), q, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		turned := make(chan error, 2)
+		go func() {
+			_, err := s.AcceptNextSession(t.Context(), q, true)
+			turned <- err
+		}()
+		go func() {
+			_, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Session: &x.SessionLock, Max: 1, MaxBytes: 1, Wait: true})
+			turned <- err
+		}()
+		synctest.Wait()
+		if dropped, err := s.DropMessageQueue(t.Context(), q); err != nil || !dropped {
+			t.Fatal(dropped, err)
+		}
+		for range 2 {
+			if err := <-turned; forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+				t.Errorf("a receiver was told %v", err)
+			}
+		}
+		if err := s.PurgeDropped(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := transact(t.Context(), s, stageChange, func(t *tx) (bool, error) { return t.any("SELECT 1 FROM sessions") }); err != nil || left {
+			t.Errorf("sessions are left (%v)", err)
+		}
+	})
 }
 
 // BenchmarkSessions accepts, drains and closes sessions of a queue that holds ten thousand.

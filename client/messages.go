@@ -1,0 +1,163 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// MessageQueues returns all queues of plain messages.
+func (c *Client) MessageQueues(ctx context.Context) ([]forebay.MessageQueue, error) {
+	var page forebay.Page[forebay.MessageQueue]
+	err := c.call(ctx, request{method: http.MethodGet, path: path("queues"), query: url.Values{"kind": {forebay.KindMessages}}}, &page)
+	return page.Items, err
+}
+
+// FindQueue returns the queue of that name: one for jobs, or one of plain messages.
+func (c *Client) FindQueue(ctx context.Context, name string) (jobs *forebay.QueueInfo, messages *forebay.MessageQueue, err error) {
+	if err := checkID("queue", name); err != nil {
+		return nil, nil, err
+	}
+	var answer json.RawMessage
+	if err := c.call(ctx, request{method: http.MethodGet, path: path("queues", name)}, &answer); err != nil {
+		return nil, nil, err
+	}
+	if err := json.Unmarshal(answer, &messages); err != nil {
+		return nil, nil, errNotForebay.Caused(err)
+	}
+	if messages != nil && messages.Kind == forebay.KindMessages {
+		return nil, messages, nil
+	}
+	if err := json.Unmarshal(answer, &jobs); err != nil || jobs == nil {
+		return nil, nil, errNotForebay.Caused(err)
+	}
+	return jobs, nil, nil
+}
+
+// PutMessageQueue makes a queue of plain messages, or gives it new settings.
+func (c *Client) PutMessageQueue(ctx context.Context, name string, settings forebay.MessageQueueSettings) (q forebay.MessageQueue, err error) {
+	if err := checkID("queue", name); err != nil {
+		return q, err
+	}
+	err = c.call(ctx, request{method: http.MethodPut, path: path("queues", name), body: settings}, &q)
+	return q, err
+}
+
+// DeleteMessageQueue removes a queue of plain messages with all its messages.
+func (c *Client) DeleteMessageQueue(ctx context.Context, name string) error {
+	if err := checkID("queue", name); err != nil {
+		return err
+	}
+	return c.call(ctx, request{method: http.MethodDelete, path: path("queues", name), once: true}, nil)
+}
+
+// Messages is the messages of one queue, or of its dead-letter subqueue. What changes something is sent
+// once: when its answer is lost, what became of it is not known.
+type Messages struct {
+	c     *Client
+	parts []string
+}
+
+// Messages returns the messages of an entity: "<queue>" or "<queue>/$deadletterqueue".
+func (c *Client) Messages(entity string) Messages {
+	return Messages{c: c, parts: append([]string{"queues"}, strings.Split(entity, "/")...)}
+}
+
+func (m Messages) call(ctx context.Context, method string, body, out any, segments ...string) error {
+	for _, part := range m.parts {
+		if part == "" {
+			return forebay.Invalid("queue", "is missing or has an empty part")
+		}
+	}
+	for _, segment := range segments {
+		if err := checkID("token", segment); err != nil {
+			return err
+		}
+	}
+	return m.c.call(ctx, request{method: method, path: m.path(segments...), body: body, once: method != http.MethodGet}, out)
+}
+
+func (m Messages) path(segments ...string) string {
+	return path(append(append([]string{}, m.parts...), segments...)...)
+}
+
+type messageList struct {
+	Messages []forebay.Message `json:"messages"`
+}
+
+// Send stores the messages, all or none of them.
+func (m Messages) Send(ctx context.Context, messages ...forebay.NewMessage) ([]forebay.SentMessage, error) {
+	var sent struct {
+		Messages []forebay.SentMessage `json:"messages"`
+	}
+	err := m.call(ctx, http.MethodPost, map[string]any{"messages": messages}, &sent, "messages")
+	return sent.Messages, err
+}
+
+// CancelScheduled cancels a scheduled message by the number that sending it returned.
+func (m Messages) CancelScheduled(ctx context.Context, number int64) error {
+	return m.call(ctx, http.MethodPost, nil, nil, "messages", strconv.FormatInt(number, 10), "cancel")
+}
+
+// Receive takes messages.
+func (m Messages) Receive(ctx context.Context, req forebay.ReceiveRequest) ([]forebay.Message, error) {
+	var got messageList
+	err := m.call(ctx, http.MethodPost, req, &got, "messages", "receive")
+	return got.Messages, err
+}
+
+// Peek yields messages from a sequence number on, whatever their state, without receiving them.
+func (m Messages) Peek(ctx context.Context, from int64) iter.Seq2[forebay.Message, error] {
+	query := url.Values{}
+	if from > 0 {
+		query.Set("cursor", strconv.FormatInt(from, 10))
+	}
+	return pages[forebay.Message](ctx, m.c, m.path("messages"), query)
+}
+
+// DeleteBefore removes the oldest messages and returns how many.
+func (m Messages) DeleteBefore(ctx context.Context, req forebay.DeleteMessagesRequest) (int, error) {
+	var d forebay.DeletedMessages
+	err := m.call(ctx, http.MethodPost, req, &d, "messages", "delete")
+	return d.Deleted, err
+}
+
+// Complete removes a message that has been dealt with.
+func (m Messages) Complete(ctx context.Context, lockToken string) error {
+	return m.call(ctx, http.MethodPost, nil, nil, "locks", lockToken, "complete")
+}
+
+// Abandon gives a message back at once.
+func (m Messages) Abandon(ctx context.Context, lockToken string, how forebay.Settlement) error {
+	return m.call(ctx, http.MethodPost, how, nil, "locks", lockToken, "abandon")
+}
+
+// Defer keeps a message for receiving by its sequence number only.
+func (m Messages) Defer(ctx context.Context, lockToken string, how forebay.Settlement) error {
+	return m.call(ctx, http.MethodPost, how, nil, "locks", lockToken, "defer")
+}
+
+// DeadLetter moves a message to the dead-letter subqueue.
+func (m Messages) DeadLetter(ctx context.Context, lockToken string, how forebay.Settlement) error {
+	return m.call(ctx, http.MethodPost, how, nil, "locks", lockToken, "dead-letter")
+}
+
+// Renew holds a message for another lock duration and returns until when.
+func (m Messages) Renew(ctx context.Context, lockToken string) (time.Time, error) {
+	return m.renew(ctx, "locks", lockToken, "renew")
+}
+
+func (m Messages) renew(ctx context.Context, segments ...string) (time.Time, error) {
+	var renewed struct {
+		LockedUntil time.Time `json:"locked_until"`
+	}
+	err := m.call(ctx, http.MethodPost, nil, &renewed, segments...)
+	return renewed.LockedUntil, err
+}

@@ -1,0 +1,51 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// AcceptSession accepts a session of a queue that requires them. found is false when none has messages.
+func (m Messages) AcceptSession(ctx context.Context, req forebay.AcceptSessionRequest) (session forebay.Session, found bool, err error) {
+	resp, err := m.c.send(ctx, request{method: http.MethodPost, path: m.path("sessions", "accept"), body: req, once: true})
+	if err != nil {
+		return session, false, err
+	}
+	if resp.StatusCode == http.StatusNoContent {
+		return session, false, resp.Body.Close()
+	}
+	err = m.c.decode(ctx, resp, &session)
+	return session, err == nil, err
+}
+
+// ReceiveSession takes the next messages of an accepted session.
+func (m Messages) ReceiveSession(ctx context.Context, sessionToken string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
+	var got messageList
+	err := m.call(ctx, http.MethodPost, req, &got, "sessions", sessionToken, "receive")
+	return got.Messages, err
+}
+
+// RenewSession holds a session for another lock duration and returns until when.
+func (m Messages) RenewSession(ctx context.Context, sessionToken string) (time.Time, error) {
+	return m.renew(ctx, "sessions", sessionToken, "renew")
+}
+
+// CloseSession gives a session back.
+func (m Messages) CloseSession(ctx context.Context, sessionToken string) error {
+	return m.call(ctx, http.MethodPost, nil, nil, "sessions", sessionToken, "close")
+}
+
+// SessionState returns what the receivers of the session last set, nil if nothing.
+func (m Messages) SessionState(ctx context.Context, sessionToken string) ([]byte, error) {
+	var state forebay.SessionState
+	err := m.call(ctx, http.MethodGet, nil, &state, "sessions", sessionToken, "state")
+	return state.State, err
+}
+
+// SetSessionState keeps a state for the receivers of the session; nil clears it.
+func (m Messages) SetSessionState(ctx context.Context, sessionToken string, state []byte) error {
+	return m.call(ctx, http.MethodPut, forebay.SessionState{State: state}, nil, "sessions", sessionToken, "state")
+}

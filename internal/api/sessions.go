@@ -1,0 +1,95 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forebayhq/forebay"
+)
+
+// SessionPath names one lock on a session.
+type SessionPath struct {
+	QueuePath
+	SessionToken string `path:"session_token" doc:"session_token of the session as accepted"`
+}
+
+type acceptOutput struct {
+	Status int
+	Body   *forebay.Session
+}
+
+// maxStateBody is a session's state in base64, and what surrounds it.
+const maxStateBody = forebay.MaxSessionStateBytes*4/3 + envelopeBytes
+
+const sessionBase = "/v1/queues/{queue}/sessions/{session_token}/"
+
+const sessionLost = "Answers 409 with the code session_lock_lost, and changes nothing, once the session's lock has ended."
+
+// routeSessions registers the sessions of queues that require them. A session is accepted first; its
+// token then stands in the paths, as a lock token does in those for one message.
+func (a *API) routeSessions() {
+	routeOptionalBody(a, forebay.ScopeOperate, huma.Operation{
+		OperationID: "accept-session", Method: http.MethodPost, Path: "/v1/queues/{queue}/sessions/accept", Tags: messageTags,
+		Summary: "Accept a session: have its messages to oneself",
+		Description: "The session with that id, or the one that has waited longest for a receiver; 204 when none has messages. " +
+			"The lock lasts the queue's lock duration; renew it before that. While another receiver has the session asked for, the answer is 409 with the code session_locked.",
+		Responses: map[string]*huma.Response{
+			"200": {Description: "OK", Content: map[string]*huma.MediaType{jsonTypes[0]: {Schema: a.schema(reflect.TypeFor[forebay.Session]())}}},
+			"204": {Description: "No session has messages"},
+		},
+	}, smallBody, a.acceptSession)
+	routeOptionalBody(a, forebay.ScopeOperate, sessionOperation("receive-session-messages", http.MethodPost, "receive", "Receive the next messages of a session"), smallBody,
+		func(ctx context.Context, c *call, in *SessionPath, req forebay.ReceiveRequest) (*answer[receiveAnswer], error) {
+			messages, err := patiently(ctx, a, c, req.WaitSeconds, func(ctx context.Context) ([]forebay.Message, error) {
+				return a.messages.ReceiveSession(ctx, c.caller.Tenant, in.Queue, in.SessionToken, req)
+			})
+			return &answer[receiveAnswer]{receiveAnswer{notNil(messages)}}, err
+		})
+	routeNoBody(a, forebay.ScopeOperate, sessionOperation("renew-session", http.MethodPost, "renew", "Hold a session for another lock duration, from now on"),
+		func(ctx context.Context, c *call, in *SessionPath) (*answer[renewAnswer], error) {
+			until, err := a.messages.RenewSession(ctx, c.caller.Tenant, in.Queue, in.SessionToken)
+			return &answer[renewAnswer]{renewAnswer{until}}, err
+		})
+	routeNoBody(a, forebay.ScopeOperate, noContent(sessionOperation("close-session", http.MethodPost, "close", "Give a session back, and the messages of it that are not settled")),
+		func(ctx context.Context, c *call, in *SessionPath) (*none, error) {
+			return &none{}, a.messages.CloseSession(ctx, c.caller.Tenant, in.Queue, in.SessionToken)
+		})
+	route(a, forebay.ScopeOperate, sessionOperation("get-session-state", http.MethodGet, "state", "Get the state of a session"),
+		func(ctx context.Context, c *call, in *SessionPath) (*answer[forebay.SessionState], error) {
+			state, err := a.messages.SessionState(ctx, c.caller.Tenant, in.Queue, in.SessionToken)
+			return &answer[forebay.SessionState]{state}, err
+		})
+	routeBody(a, forebay.ScopeOperate, noContent(sessionOperation("set-session-state", http.MethodPut, "state", "Set the state of a session, which outlives its messages")), maxStateBody,
+		func(ctx context.Context, c *call, in *SessionPath, state forebay.SessionState) (*none, error) {
+			return &none{}, a.messages.SetSessionState(ctx, c.caller.Tenant, in.Queue, in.SessionToken, state)
+		})
+}
+
+func sessionOperation(id, method, verb, summary string) huma.Operation {
+	return huma.Operation{OperationID: id, Method: method, Path: sessionBase + verb, Tags: messageTags, Summary: summary, Description: sessionLost}
+}
+
+func noContent(op huma.Operation) huma.Operation {
+	op.DefaultStatus = http.StatusNoContent
+	return op
+}
+
+func (a *API) acceptSession(ctx context.Context, c *call, in *QueuePath, req forebay.AcceptSessionRequest) (*acceptOutput, error) {
+	session, err := patiently(ctx, a, c, req.WaitSeconds, func(ctx context.Context) (*forebay.Session, error) {
+		session, found, err := a.messages.AcceptSession(ctx, c.caller.Tenant, in.Queue, req)
+		if err != nil || !found {
+			return nil, err
+		}
+		return &session, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if session == nil {
+		return &acceptOutput{Status: http.StatusNoContent}, nil
+	}
+	return &acceptOutput{Status: http.StatusOK, Body: session}, nil
+}

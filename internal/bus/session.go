@@ -1,0 +1,125 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// AcceptSession locks the session asked for, or else the one that has waited longest for a receiver. It
+// waits for one for up to WaitSeconds; found is false when there is none.
+func (s *Service) AcceptSession(ctx context.Context, tenant, path string, req forebay.AcceptSessionRequest) (session forebay.Session, found bool, err error) {
+	e, err := s.entity(ctx, tenant, path)
+	if err != nil {
+		return session, false, err
+	}
+	switch {
+	case !e.RequiresSession || e.deadLetter:
+		return session, false, &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Message: "has no sessions; receive its messages directly"}
+	case !(req.WaitSeconds >= 0 && req.WaitSeconds <= maxWait.Seconds()):
+		return session, false, forebay.Invalid("wait_seconds", "goes from 0 to %g", maxWait.Seconds())
+	case req.SessionID == "":
+		return s.acceptNext(ctx, e, seconds(req.WaitSeconds))
+	case req.WaitSeconds > 0:
+		return session, false, forebay.Invalid("wait_seconds", "does not go with session_id: a session that is free is accepted at once")
+	case !validID(req.SessionID):
+		return session, false, forebay.Invalid("session_id", "must be at most %d characters, none of them a control character", forebay.MaxIDCharacters)
+	}
+	accepted, err := s.store.AcceptSession(ctx, e.MessageQueue, req.SessionID)
+	if err != nil {
+		return session, false, err
+	}
+	return sessionOf(accepted), true, nil
+}
+
+func (s *Service) acceptNext(ctx context.Context, e entity, limit time.Duration) (session forebay.Session, found bool, err error) {
+	waiting, cancel := ctx, func() {}
+	if limit > 0 {
+		waiting, cancel = context.WithTimeout(ctx, limit)
+	}
+	defer cancel()
+	accepted, err := s.store.AcceptNextSession(waiting, e.MessageQueue, limit > 0)
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return session, false, nil
+	}
+	if err != nil || accepted == nil {
+		return session, false, err
+	}
+	if ctx.Err() != nil { // nobody would ever see this lock
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undeliverTime)
+		defer cancel()
+		return session, false, errors.Join(ctx.Err(), s.store.CloseSession(closing, e.MessageQueue, accepted.SessionLock))
+	}
+	return sessionOf(*accepted), true, nil
+}
+
+func sessionOf(s store.Session) forebay.Session {
+	return forebay.Session{SessionID: s.ID, SessionToken: newToken(s.No, s.Token), LockedUntil: s.LockedUntil, State: s.State}
+}
+
+// session finds what a session's token is about.
+func (s *Service) session(ctx context.Context, tenant, path, token string) (e entity, lock store.SessionLock, err error) {
+	if e, err = s.entity(ctx, tenant, path); err != nil {
+		return e, lock, err
+	}
+	lock.No, lock.Token, err = parseToken("session_token", token)
+	return e, lock, err
+}
+
+// ReceiveSession is Receive for the messages of a session, in the order of their numbers. They are
+// locked as long as the session is. It returns forebay.ErrSessionLockLost once that lock has ended.
+func (s *Service) ReceiveSession(ctx context.Context, tenant, path, token string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
+	e, lock, err := s.session(ctx, tenant, path, token)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkReceive(req); err != nil {
+		return nil, err
+	}
+	return s.receive(ctx, e, &lock, req)
+}
+
+// RenewSession extends the session's lock by the queue's lock duration from now and returns when it
+// will end.
+func (s *Service) RenewSession(ctx context.Context, tenant, path, token string) (until time.Time, err error) {
+	e, lock, err := s.session(ctx, tenant, path, token)
+	if err != nil {
+		return until, err
+	}
+	return s.store.RenewSession(ctx, e.MessageQueue, lock)
+}
+
+// CloseSession gives a session back. Messages that were received and not settled can be received again
+// at once, as if they had not been delivered.
+func (s *Service) CloseSession(ctx context.Context, tenant, path, token string) error {
+	e, lock, err := s.session(ctx, tenant, path, token)
+	if err != nil {
+		return err
+	}
+	return s.store.CloseSession(ctx, e.MessageQueue, lock)
+}
+
+// SessionState returns what the receivers of the session last set.
+func (s *Service) SessionState(ctx context.Context, tenant, path, token string) (forebay.SessionState, error) {
+	e, lock, err := s.session(ctx, tenant, path, token)
+	if err != nil {
+		return forebay.SessionState{}, err
+	}
+	state, err := s.store.SessionState(ctx, e.MessageQueue, lock)
+	return forebay.SessionState{State: state}, err
+}
+
+// SetSessionState keeps a state for the receivers of the session.
+func (s *Service) SetSessionState(ctx context.Context, tenant, path, token string, state forebay.SessionState) error {
+	e, lock, err := s.session(ctx, tenant, path, token)
+	if err != nil {
+		return err
+	}
+	if len(state.State) > forebay.MaxSessionStateBytes {
+		return &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "state_base64", Message: "may have at most 256 KiB"}
+	}
+	return s.store.SetSessionState(ctx, e.MessageQueue, lock, state.State)
+}

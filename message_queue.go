@@ -1,0 +1,44 @@
+package forebay
+
+import "time"
+
+// MessageQueueSettings are what a queue of plain messages is made with. Zero values stand for the
+// defaults, nil for what the queue has, if it exists.
+type MessageQueueSettings struct {
+	LockSeconds             float64 `json:"lock_seconds,omitempty" doc:"how long a receiver holds a message or a session: 1 to 300; default 60"`
+	MaxDeliveryCount        int     `json:"max_delivery_count,omitempty" doc:"deliveries after which a message goes to the dead-letter subqueue: 1 to 2000; default 10"`
+	DefaultTTLSeconds       float64 `json:"default_message_ttl_seconds,omitempty" doc:"time to live of messages that ask for none, and the most they may ask for; default: unlimited"`
+	DeadLetterOnExpiration  bool    `json:"dead_letter_on_expiration,omitempty" doc:"expired messages go to the dead-letter subqueue; else they are dropped"`
+	DetectsDuplicates       *bool   `json:"requires_duplicate_detection,omitempty" doc:"a message that repeats the message_id of another is dropped; settled when the queue is made; default false"`
+	DuplicateWindowSeconds  float64 `json:"duplicate_detection_window_seconds,omitempty" doc:"for how long message ids are remembered: 20 to 604800; default 600"`
+	RequiresSession         *bool   `json:"requires_session,omitempty" doc:"messages have a session_id and are received session by session; settled when the queue is made; default false"`
+	ForwardTo               string  `json:"forward_to,omitempty" doc:"another queue of messages, to which all that arrives goes on"`
+	ForwardDeadLettersTo    string  `json:"forward_dead_lettered_messages_to,omitempty" doc:"another queue of messages, to which dead-lettered messages go instead of the dead-letter subqueue"`
+	AutoDeleteOnIdleSeconds float64 `json:"auto_delete_on_idle_seconds,omitempty" doc:"the queue is deleted once nobody has sent or received for so long: at least 300; default: never"`
+}
+
+// MessageQueue is a queue of plain messages and what stands in it.
+type MessageQueue struct {
+	Name                    string    `json:"name"`
+	Kind                    string    `json:"kind" enum:"messages"`
+	Active                  int64     `json:"active" doc:"can be received now"`
+	Scheduled               int64     `json:"scheduled" doc:"waits for a time"`
+	Locked                  int64     `json:"locked" doc:"held by receivers"`
+	Deferred                int64     `json:"deferred" doc:"can be received by sequence number"`
+	DeadLetter              int64     `json:"dead_letter" doc:"in the dead-letter subqueue, whatever their state"`
+	OldestAgeSeconds        *float64  `json:"oldest_age_seconds" doc:"since the oldest active message became active; null when none is"`
+	LockSeconds             float64   `json:"lock_seconds"`
+	MaxDeliveryCount        int       `json:"max_delivery_count"`
+	DefaultTTLSeconds       *float64  `json:"default_message_ttl_seconds" doc:"null: unlimited"`
+	DeadLetterOnExpiration  bool      `json:"dead_letter_on_expiration"`
+	DetectsDuplicates       bool      `json:"requires_duplicate_detection"`
+	DuplicateWindowSeconds  *float64  `json:"duplicate_detection_window_seconds" doc:"null: duplicates are not detected"`
+	RequiresSession         bool      `json:"requires_session"`
+	ForwardTo               string    `json:"forward_to,omitempty"`
+	ForwardDeadLettersTo    string    `json:"forward_dead_lettered_messages_to,omitempty"`
+	AutoDeleteOnIdleSeconds *float64  `json:"auto_delete_on_idle_seconds" doc:"null: never"`
+	CreatedAt               time.Time `json:"created_at"`
+}
+
+// KindMessages is MessageQueue.Kind.
+const KindMessages = "messages"

@@ -1,0 +1,23 @@
+package forebay
+
+import "time"
+
+// AcceptSessionRequest asks for a session of a queue that requires them.
+type AcceptSessionRequest struct {
+	SessionID   string  `json:"session_id,omitempty" doc:"this session, whether it has messages or not; default: the one that has waited longest for a receiver"`
+	WaitSeconds float64 `json:"wait_seconds,omitempty" doc:"0 to 60: how long to wait for a session with messages; default 0; not with session_id"`
+}
+
+// Session is a session as it was accepted: its messages come to this receiver alone, those that arrive
+// later too, until its lock ends.
+type Session struct {
+	SessionID    string    `json:"session_id"`
+	SessionToken string    `json:"session_token" doc:"proves the lock; part of the paths for receiving, renewing and closing"`
+	LockedUntil  time.Time `json:"locked_until"`
+	State        []byte    `json:"state_base64,omitzero" doc:"what its receivers last set"`
+}
+
+// SessionState is what the receivers of a session keep for each other.
+type SessionState struct {
+	State []byte `json:"state_base64" doc:"up to 256 KiB; null: none"`
+}
