@@ -30,6 +30,7 @@ var mayImport = map[string][]string{
 	"internal/bus":       {".", "internal/store"},
 	"internal/config":    {".", "server"},
 	"internal/dispatch":  {".", "internal/jobs"},
+	"internal/filter":    {"."},
 	"internal/jobs":      {".", "internal/blob", "internal/store"},
 	"internal/loopback":  {"."},
 	"internal/model":     {"."},
