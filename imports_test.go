@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"internal/loopback":  {"."},
 	"internal/model":     {"."},
 	"internal/model/sim": {".", "internal/model"},
-	"internal/store":     {"."},
+	"internal/store":     {".", "internal/filter"},
 	"internal/tasks":     {".", "internal/model"},
 }
 

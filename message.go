@@ -27,6 +27,8 @@ const (
 	ReasonNoSession     = "Session ID is null."         // forwarded into a queue that requires sessions
 	ReasonMaxHops       = "MaxTransferHopCountExceeded" // forwarded too often
 	ReasonNoTarget      = "MessagingEntityNotFound"     // what its queue forwards to is gone
+	ReasonFilter        = "FilterException"             // a subscription's rule cannot be evaluated for it
+	ReasonFanOut        = "QuotaExceededException"      // topics that forward to topics made too many copies of it
 )
 
 // MessageQueueSettings are what a queue of plain messages is made with. Zero values stand for the

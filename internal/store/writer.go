@@ -106,6 +106,7 @@ type tx struct {
 	ready   map[int64]int64 // lane → earliest time at which a message of it became ready
 	wake    int64           // the earliest new deadline; 0: none
 	after   []func()        // to run once committed
+	topics  topicMemory
 }
 
 // changed notes that a job changed.
@@ -142,6 +143,7 @@ type writer struct {
 	ranks       map[int64]uint16   // lane → bit set of the ranks that may have rows
 	paused      map[int64]bool     // queue numbers
 	deadline    int64              // the next deadline, 0: none
+	topics      map[int64]*compiledTopic
 }
 
 func newWriter(c conn, watches *watches, serving bool) (*writer, error) {
@@ -149,7 +151,7 @@ func newWriter(c conn, watches *watches, serving bool) (*writer, error) {
 		conn: c, watches: watches, serving: serving,
 		ops: make(chan operation, maxBatchOps), claims: make(chan *claim, 64),
 		quit: make(chan struct{}), stopped: make(chan struct{}),
-		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, ranks: map[int64]uint16{}, paused: map[int64]bool{},
+		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, ranks: map[int64]uint16{}, paused: map[int64]bool{}, topics: map[int64]*compiledTopic{},
 	}
 	return w, w.load()
 }
