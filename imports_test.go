@@ -30,12 +30,13 @@ var mayImport = map[string][]string{
 	"internal/bus":       {".", "internal/store"},
 	"internal/config":    {".", "server"},
 	"internal/dispatch":  {".", "internal/jobs"},
+	"internal/filter":    {"."},
 	"internal/jobs":      {".", "internal/blob", "internal/store"},
 	"internal/loopback":  {"."},
 	"internal/model":     {"."},
 	"internal/model/sim": {".", "internal/model"},
 	"internal/pgtest":    {},
-	"internal/store":     {"."},
+	"internal/store":     {".", "internal/filter"},
 	"internal/tasks":     {".", "internal/model"},
 }
 
