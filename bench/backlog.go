@@ -153,7 +153,7 @@ func (l loadedForebay) fill(ctx context.Context, how string, waiting int) error 
 		_, err := l.Submit(ctx, forebay.DefaultTenant, req)
 		return err
 	})
-	if pg, ok := l.on.(*postgresEngine); ok && err == nil {
+	if pg, ok := l.on.(*postgresEngine); ok && err == nil && waiting > 0 {
 		err = pg.settle(ctx, l.place.database)
 	}
 	return err
@@ -195,6 +195,9 @@ func (l *loadedRiver) fill(ctx context.Context, how string, waiting int) error {
 		if _, err := inserter.InsertManyFast(ctx, jobs); err != nil {
 			return err
 		}
+	}
+	if waiting == 0 {
+		return nil
 	}
 	return l.pg.settle(ctx, l.address)
 }

@@ -31,7 +31,7 @@ submit and of the claim, after half a second that is not counted. River on SQLit
 	contenders := []contender{{"Forebay", func(ctx context.Context) (sample, error) { return forebayLatency(ctx, b, b.sqlite(), jobs) }}}
 	if b.peers {
 		contenders = append(contenders,
-			contender{"River on SQLite", func(ctx context.Context) (sample, error) { return riverLatency(ctx, b, b.riverSQLite, jobs) }},
+			contender{"River on SQLite", func(ctx context.Context) (sample, error) { return riverLatency(ctx, b.riverSQLite, jobs) }},
 			contender{"the disk", func(ctx context.Context) (sample, error) { return diskLatency(ctx, b, jobs) }})
 	}
 	return t, t.takeTurns(ctx, b.rounds, contenders...)
@@ -135,7 +135,7 @@ func (s *starts) submit(ctx context.Context, e *embedded, i int) error {
 	return err
 }
 
-func riverLatency[T any](ctx context.Context, b *bench, open func(context.Context) (riverDatabase[T], error), jobs int) (sample, error) {
+func riverLatency[T any](ctx context.Context, open func(context.Context) (riverDatabase[T], error), jobs int) (sample, error) {
 	s := newStarts(jobs)
 	d, err := open(ctx)
 	if err != nil {
