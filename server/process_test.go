@@ -28,7 +28,9 @@ const childVariable = "FOREBAY_TEST_SERVER"
 
 // childOptions is what tests choose of a server process.
 type childOptions struct {
-	Database  string // a path
+	Database  string // a path, or a URL of PostgreSQL's
+	Blob      string // "": beside the database
+	Worker    bool   // serves no HTTP
 	Endpoint  string // base URL of the model; "": the simulated deployment
 	Queue     server.Queue
 	Shutdown  time.Duration
@@ -82,8 +84,11 @@ func runChild(raw string) int {
 	signal.Ignore(syscall.SIGXFSZ)
 	go obey()
 	opts := server.Options{
-		Database: "sqlite:" + o.Database, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown,
+		Database: o.Database, Blob: o.Blob, WorkerOnly: o.Worker, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown,
 		Log: server.Log{Level: "warn", Format: "json"}, Queues: map[string]server.Queue{forebay.DefaultQueue: o.Queue},
+	}
+	if !strings.Contains(o.Database, "://") {
+		opts.Database = "sqlite:" + o.Database
 	}
 	if o.Endpoint != "" {
 		opts.Deployments = []server.Deployment{{Name: "loopback", Provider: server.ProviderOpenAI, Endpoint: o.Endpoint, Model: "test"}}
