@@ -144,16 +144,17 @@ func (f *fleet) plan() {
 	worker := func() int { return draw.IntN(fleetWorkers) }
 	add(size(6, 2), "kill a worker", func() {
 		i := worker()
-		f.workers[i].kill()
+		f.kill(f.workers[i])
 		f.launchWorker(i)
 	})
 	add(size(2, 1), "kill an API process", func() {
 		i := draw.IntN(fleetFronts)
-		f.fronts[i].Load().kill()
+		f.kill(f.fronts[i].Load())
 		f.launchFront(i)
 	})
 	add(size(2, 1), "stop a worker", func() {
 		i := worker()
+		f.workers[i].mustListen(f)
 		f.workers[i].stop(f.T)
 		f.launchWorker(i)
 	})
@@ -165,6 +166,7 @@ func (f *fleet) plan() {
 	draw.Shuffle(len(f.steps), func(i, j int) { f.steps[i], f.steps[j] = f.steps[j], f.steps[i] })
 	middle := len(f.steps) / 2
 	restart := step{"restart PostgreSQL", func() {
+		f.awaitStarts()
 		if err := f.pg.Restart(f.Context(), pgtest.Immediate); err != nil {
 			f.Fatal(err)
 		}
@@ -186,6 +188,26 @@ func (f *fleet) disturb() {
 	}
 }
 
+// kill ends a process that must not have ended by itself.
+func (f *fleet) kill(p *process) {
+	f.Helper()
+	if code := p.kill(); code != -1 {
+		f.Errorf("a process had exited with %d: %s", code, p.stderr)
+	}
+}
+
+// awaitStarts waits until all processes have opened the database: one that cannot while it starts
+// may give up.
+func (f *fleet) awaitStarts() {
+	f.Helper()
+	for i := range f.fronts {
+		f.fronts[i].Load().mustListen(f)
+	}
+	for _, w := range f.workers {
+		w.mustListen(f)
+	}
+}
+
 func (f *fleet) freeze(p *process) {
 	f.Helper()
 	p.signal(syscall.SIGSTOP)
@@ -195,6 +217,7 @@ func (f *fleet) freeze(p *process) {
 
 func (f *fleet) endConnections() {
 	f.Helper()
+	f.awaitStarts()
 	if n, err := pgtest.Terminate(f.Context(), f.database); err != nil || n == 0 {
 		f.Fatalf("%d connections were ended: %v", n, err)
 	}
@@ -204,6 +227,7 @@ func (f *fleet) endConnections() {
 // have made so many calls that they cannot all be what they had already claimed.
 func (f *fleet) partition(begin func()) {
 	f.Helper()
+	f.awaitStarts()
 	begin()
 	f.pause(crashLock + crashLock/2)
 	f.awaitCalls(min(f.model.Stats().Calls+3*crashLanes, f.total))

@@ -65,7 +65,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runChild is the main function of a server process. It says "listening URL" on standard output,
+// runChild is the main function of a server process. It says "listening URL" on standard output, or
+// "listening nowhere" once the database of a worker is open,
 // stops gracefully at SIGTERM, and takes commands from standard input, whose end means that the
 // tests are gone.
 func runChild(raw string) int {
@@ -103,6 +104,9 @@ func runChild(raw string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	if o.Worker {
+		fmt.Fprintln(os.Stdout, "listening nowhere")
+	}
 	go func() {
 		if addr := s.Addr(ctx); addr != nil {
 			fmt.Fprintf(os.Stdout, "listening http://%s\n", addr)
@@ -232,10 +236,11 @@ func (p *process) limit(t testing.TB, bytes int64) {
 
 func (p *process) signal(s os.Signal) { _ = p.cmd.Process.Signal(s) } // it may be gone already
 
-// kill ends the process at once and waits until it is gone.
-func (p *process) kill() {
+// kill ends the process at once and waits until it is gone. It returns the exit code of one that had
+// ended by itself, else -1.
+func (p *process) kill() int {
 	p.signal(syscall.SIGKILL)
-	p.wait()
+	return p.wait()
 }
 
 // wait waits until the process is gone and returns its exit code, -1 after a signal.
