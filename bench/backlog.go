@@ -7,86 +7,197 @@ import (
 	"os"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/server"
 )
 
-const waitingBytes = 128 // of input of a job that only waits
-
 // backlog measures the rate while many other jobs wait.
-func backlog(ctx context.Context, b *bench) (t table, err error) {
-	t = table{
-		title: "Rate with other jobs waiting",
-		text: fmt.Sprintf(`The first measurement (1 KiB, 64 producers, 64 consumers, in process) on databases in which other jobs wait, each with %d
-bytes of input: scheduled for tomorrow in the same queue, or ready in another queue whose one worker is busy.`, waitingBytes),
-		columns: []string{jobRate, "enqueue p50 ms", "enqueue p99 ms", "share of the empty rate", "disk flushes/job"},
+func backlog(ctx context.Context, b *bench) (table, error) {
+	return backlogs(ctx, b, b.sqlite(), "Rate with other jobs waiting", "", peer{"Forebay", openForebay})
+}
+
+// backlogOnPostgres measures the same on PostgreSQL, and River beside it.
+func backlogOnPostgres(ctx context.Context, b *bench) (table, error) {
+	pg, err := b.postgres(ctx)
+	if err != nil {
+		return table{}, err
 	}
-	amounts := []int{100_000, 1_000_000}
+	peers := []peer{{"Forebay", openForebay}}
+	if b.peers {
+		peers = append(peers, peer{"River", func(ctx context.Context, b *bench, _ engine) (loaded, error) {
+			d, err := pg.riverPostgres(ctx, riverTuned)
+			return &loadedRiver{d, b, pg}, err
+		}})
+	}
+	return backlogs(ctx, b, pg, "Rate with other jobs waiting, on PostgreSQL", `
+River is the tuned one, and nobody works its other queue. Every database is vacuumed and analysed once it is filled.`, peers...)
+}
+
+// peer is who is measured on databases with waiting jobs.
+type peer struct {
+	name string
+	open func(context.Context, *bench, engine) (loaded, error)
+}
+
+// loaded is a contender's database that jobs wait in.
+type loaded interface {
+	fill(ctx context.Context, how string, waiting int) error
+	live(ctx context.Context, jobs int) (sample, error)
+	stop() error
+}
+
+// The ways in which jobs wait.
+const (
+	present = "present" // they are not to be run now
+	inLine  = "in line" // they are what the consumers get
+)
+
+const (
+	waitingBytes = 128 // of input of a job that is merely present
+	shareOfEmpty = "share of the empty rate"
+	otherQueue   = "other"
+)
+
+// backlogs fills a database for each amount and way of waiting, and then measures on all of them in turns.
+func backlogs(ctx context.Context, b *bench, on engine, title, more string, peers ...peer) (t table, err error) {
+	t = table{
+		title: title,
+		text: fmt.Sprintf(`64 producers, 64 consumers, 1 KiB, in process, on databases in which other jobs wait. Present: each with %d bytes of input,
+half of them scheduled for tomorrow in the same queue, half ready in another queue whose one worker is busy. In line: ready
+in the same queue with 1 KiB each, so that these are what the consumers get, while as many are added behind them.`, waitingBytes) + more,
+		columns: []string{jobRate, "enqueue p50 ms", "enqueue p99 ms", shareOfEmpty, "CPU µs/job", "disk flushes/job"},
+	}
+	amounts := []int{10_000, 100_000, 1_000_000}
 	if b.quick {
-		amounts = amounts[:1]
+		amounts = amounts[:2]
 	}
 	var contenders []contender
-	var open []*embedded
+	var open []loaded
 	defer func() {
-		for _, e := range open {
-			err = errors.Join(err, e.stop())
+		for _, l := range open {
+			err = errors.Join(err, l.stop())
 		}
 	}()
-	add := func(name string, waiting int, req forebay.SubmitRequest) error {
-		begun := time.Now()
-		e, err := startWithBacklog(ctx, b, waiting, req)
-		if err != nil {
-			return err
-		}
-		if waiting > 0 {
+	empty := map[string]string{} // a contender's name → its peer's with an empty database
+	for _, p := range peers {
+		add := func(how string, waiting int) error {
+			name := fmt.Sprintf("%s, %s %s", p.name, format(float64(waiting)), how)
+			l, err := p.open(ctx, b, on)
+			if err != nil {
+				return err
+			}
+			open = append(open, l)
+			begun := time.Now()
+			if err := l.fill(ctx, how, waiting); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
 			fmt.Fprintf(os.Stderr, "  %s: filled in %.0f s\n", name, time.Since(begun).Seconds())
+			empty[name] = fmt.Sprintf("%s, %s %s", p.name, format(0), present)
+			contenders = append(contenders, contender{name, func(ctx context.Context) (sample, error) { return l.live(ctx, b.size(10_000, 5000)) }})
+			return nil
 		}
-		open = append(open, e)
-		contenders = append(contenders, contender{name, func(ctx context.Context) (sample, error) { return e.live(ctx, b.size(20_000, 10_000)) }})
-		return nil
-	}
-	const empty = "none"
-	if err := add(empty, 0, forebay.SubmitRequest{}); err != nil {
-		return t, err
-	}
-	tomorrow := time.Now().Add(24 * time.Hour)
-	for _, waiting := range amounts {
-		if err := add(fmt.Sprintf("%s scheduled for later", format(float64(waiting))), waiting, forebay.SubmitRequest{ScheduledAt: &tomorrow}); err != nil {
+		if err := add(present, 0); err != nil {
 			return t, err
 		}
-		if err := add(fmt.Sprintf("%s in another queue", format(float64(waiting))), waiting, forebay.SubmitRequest{Queue: otherQueue}); err != nil {
-			return t, err
+		for _, waiting := range amounts {
+			for _, how := range []string{present, inLine} {
+				if err := add(how, waiting); err != nil {
+					return t, err
+				}
+			}
 		}
 	}
 	if err := t.takeTurns(ctx, min(3, b.rounds), contenders...); err != nil {
 		return t, err
 	}
-	base := t.median(empty, jobRate)
 	for _, r := range t.rows {
+		base := t.median(empty[r.name], jobRate)
 		for _, s := range r.samples {
-			s["share of the empty rate"] = s[jobRate] / base
+			s[shareOfEmpty] = s[jobRate] / base
 		}
+	}
+	for _, how := range []string{present, inLine} {
+		most := format(float64(amounts[len(amounts)-1])) + " " + how
+		t.expect("Forebay's share of the empty rate with "+most, t.median("Forebay, "+most, shareOfEmpty), "≥", 0.75)
 	}
 	return t, nil
 }
 
-const otherQueue = "other"
+// loadedForebay is a server whose task "life" waits for its gate, so that filling runs nothing.
+type loadedForebay struct{ *embedded }
 
-// startWithBacklog starts a server and gives it jobs like req that wait.
-func startWithBacklog(ctx context.Context, b *bench, waiting int, req forebay.SubmitRequest) (*embedded, error) {
+func openForebay(ctx context.Context, b *bench, on engine) (loaded, error) {
 	hold := forebay.Task{Name: "hold", Run: func(ctx context.Context, _ forebay.TaskCall) (forebay.TaskResult, error) {
 		<-ctx.Done() // keeps the queue's one worker busy
 		return forebay.TaskResult{}, ctx.Err()
 	}}
-	e, err := startEmbedded(b, map[string]server.Queue{otherQueue: {Concurrency: 1}}, hold)
-	if err != nil {
-		return nil, err
-	}
-	req.Task, req.Input = "hold", quoted(waitingBytes)
+	e, err := startEmbedded(ctx, b, on, map[string]server.Queue{otherQueue: {Concurrency: 1}}, hold)
+	return loadedForebay{e}, err
+}
+
+func (l loadedForebay) fill(ctx context.Context, how string, waiting int) error {
 	const submitters = 512 // more of them share a commit
-	err = inParallel(submitters, waiting, func(int) error {
-		_, err := e.Submit(ctx, forebay.DefaultTenant, req)
+	tomorrow := time.Now().Add(24 * time.Hour)
+	err := inParallel(submitters, waiting, func(i int) error {
+		req := forebay.SubmitRequest{Task: "life", Input: payload}
+		switch {
+		case how == inLine:
+		case i%2 == 0:
+			req = forebay.SubmitRequest{Task: "hold", Input: quoted(waitingBytes), ScheduledAt: &tomorrow}
+		default:
+			req = forebay.SubmitRequest{Task: "hold", Input: quoted(waitingBytes), Queue: otherQueue}
+		}
+		_, err := l.Submit(ctx, forebay.DefaultTenant, req)
 		return err
 	})
-	return e, err
+	if pg, ok := l.on.(*postgresEngine); ok && err == nil && waiting > 0 {
+		err = pg.settle(ctx, l.place.database)
+	}
+	return err
+}
+
+// loadedRiver is River's database; River itself runs only while it is measured, since it polls.
+type loadedRiver struct {
+	riverDatabase[pgx.Tx]
+	b  *bench
+	pg *postgresEngine
+}
+
+func (l *loadedRiver) live(ctx context.Context, jobs int) (sample, error) {
+	return l.riverDatabase.live(ctx, l.b, jobs)
+}
+
+func (l *loadedRiver) stop() error { return l.release() }
+
+func (l *loadedRiver) fill(ctx context.Context, how string, waiting int) error {
+	inserter, err := river.NewClient(l.driver, &river.Config{Logger: riverLog})
+	if err != nil {
+		return err
+	}
+	small := riverArgs{Payload: riverText[:waitingBytes]}
+	tomorrow := time.Now().Add(24 * time.Hour)
+	const batch = 5000
+	for left := waiting; left > 0; left -= batch {
+		jobs := make([]river.InsertManyParams, min(batch, left))
+		for i := range jobs {
+			switch {
+			case how == inLine:
+				jobs[i] = river.InsertManyParams{Args: riverArgs{Payload: riverText}}
+			case i%2 == 0:
+				jobs[i] = river.InsertManyParams{Args: small, InsertOpts: &river.InsertOpts{ScheduledAt: tomorrow}}
+			default:
+				jobs[i] = river.InsertManyParams{Args: small, InsertOpts: &river.InsertOpts{Queue: otherQueue}}
+			}
+		}
+		if _, err := inserter.InsertManyFast(ctx, jobs); err != nil {
+			return err
+		}
+	}
+	if waiting == 0 {
+		return nil
+	}
+	return l.pg.settle(ctx, l.address)
 }

@@ -48,7 +48,7 @@ func serveForebay(ctx context.Context, spec childSpec) error {
 		defer stop()
 	}
 	options := server.Options{
-		Database: "sqlite:" + spec.Database, Listen: "127.0.0.1:0", Log: server.Log{Level: "error"},
+		Database: spec.Database, Blob: spec.Blobs, Listen: "127.0.0.1:0", Log: server.Log{Level: "error"},
 		Deployments: []server.Deployment{{
 			Name: "loopback", Provider: server.ProviderOpenAI, Endpoint: spec.Model + "/v1", Model: "loopback",
 			IdleTimeout: 10 * time.Minute, // a model that hangs hangs for the whole round

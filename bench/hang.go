@@ -36,7 +36,7 @@ func submitting(ctx context.Context, b *bench, how behaviour) (s sample, err err
 		return nil, err
 	}
 	slow := make([]time.Duration, pace*b.size(5, 3))
-	if err := paced(ctx, len(slow), func(i int, due time.Time) error {
+	if err := paced(ctx, pace, len(slow), func(i int, due time.Time) error {
 		err := f.submit(ctx)
 		slow[i] = time.Since(due)
 		return err

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -56,22 +55,36 @@ share the other.`,
 type service struct {
 	*child
 	client
-	model *loopback
-	dir   string
+	model   *loopback
+	release func() error
 }
 
 func startService(ctx context.Context, b *bench, role string, how behaviour) (*service, error) {
+	if b == nil {
+		return startServiceOn(ctx, nil, role, how, place{})
+	}
+	place, err := b.sqlite().place(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, err := startServiceOn(ctx, b, role, how, place)
+	if err != nil {
+		return nil, errors.Join(err, place.release())
+	}
+	s.release = place.release
+	return s, nil
+}
+
+// startServiceOn starts a server on a database that may be others' too.
+func startServiceOn(ctx context.Context, b *bench, role string, how behaviour, at place) (*service, error) {
 	model, err := startModel(how)
 	if err != nil {
 		return nil, err
 	}
-	s := &service{model: model, client: newClient()}
+	s := &service{model: model, client: newClient(), release: func() error { return nil }}
 	spec := childSpec{Role: role, Model: model.url}
 	if b != nil {
-		if s.dir, err = os.MkdirTemp(b.dir, role+"-"); err != nil {
-			return nil, err
-		}
-		spec.Database = filepath.Join(s.dir, "forebay.db")
+		spec.Database, spec.Blobs = at.database, filepath.Join(at.dir, "blobs")
 		if b.cpuProfile != "" {
 			spec.Profile = b.cpuProfile + ".server"
 		}
@@ -87,10 +100,7 @@ func (s *service) close() error {
 	err := s.child.stop()
 	s.model.stop()
 	s.CloseIdleConnections()
-	if s.dir != "" {
-		os.RemoveAll(s.dir)
-	}
-	return err
+	return errors.Join(err, s.release())
 }
 
 func (s *service) submit(ctx context.Context) error {

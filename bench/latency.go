@@ -16,7 +16,7 @@ import (
 
 const (
 	pace     = 200      // jobs a second
-	settling = pace / 2 // jobs that are not counted: the first find nothing prepared
+	settling = pace / 2 // jobs that are not counted, since the first find nothing prepared
 )
 
 // latency measures how long after its submit a job starts.
@@ -28,25 +28,25 @@ submit and of the claim, after half a second that is not counted. River on SQLit
 		columns: []string{"p50 ms", "p99 ms", "highest ms"},
 	}
 	jobs := settling + pace*b.size(4, 2)
-	contenders := []contender{{"Forebay", func(ctx context.Context) (sample, error) { return forebayLatency(ctx, b, jobs) }}}
+	contenders := []contender{{"Forebay", func(ctx context.Context) (sample, error) { return forebayLatency(ctx, b, b.sqlite(), jobs) }}}
 	if b.peers {
 		contenders = append(contenders,
-			contender{"River on SQLite", func(ctx context.Context) (sample, error) { return riverLatency(ctx, b, jobs) }},
+			contender{"River on SQLite", func(ctx context.Context) (sample, error) { return riverLatency(ctx, b.riverSQLite, jobs) }},
 			contender{"the disk", func(ctx context.Context) (sample, error) { return diskLatency(ctx, b, jobs) }})
 	}
 	return t, t.takeTurns(ctx, b.rounds, contenders...)
 }
 
-// paced calls f with 0 to n-1, each in a goroutine of its own at its time, and waits for all. One slow
-// call does not hold up the next.
-func paced(ctx context.Context, n int, f func(i int, due time.Time) error) error {
+// paced calls f with 0 to n-1, so many a second, each in a goroutine of its own at its time, and waits
+// for all. One slow call does not hold up the next.
+func paced(ctx context.Context, rate, n int, f func(i int, due time.Time) error) error {
 	var (
 		all    sync.WaitGroup
 		failed atomic.Pointer[error]
 	)
 	begun := time.Now()
 	for i := range n {
-		due := begun.Add(time.Duration(i) * time.Second / pace)
+		due := begun.Add(time.Duration(i) * time.Second / time.Duration(rate))
 		select {
 		case <-time.After(time.Until(due)):
 		case <-ctx.Done():
@@ -86,14 +86,20 @@ func (s *starts) began(i int) {
 	}
 }
 
-// sample waits until all jobs have begun.
-func (s *starts) sample(ctx context.Context) (sample, error) {
-	select {
-	case <-s.ended:
-		return waits(s.waited[settling:]), nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%d jobs did not begin: %w", s.left.Load(), ctx.Err())
+// sample waits until all jobs have begun, unless submitting them has failed, and stops who ran them. The
+// first jobs are not counted.
+func (s *starts) sample(ctx context.Context, uncounted int, err error, stop func() error) (sample, error) {
+	if err == nil {
+		select {
+		case <-s.ended:
+		case <-ctx.Done():
+			err = fmt.Errorf("%d jobs did not begin: %w", s.left.Load(), ctx.Err())
+		}
 	}
+	if err := errors.Join(err, stop()); err != nil {
+		return nil, err
+	}
+	return waits(s.waited[uncounted:]), nil
 }
 
 func waits(waited []time.Duration) sample {
@@ -101,53 +107,53 @@ func waits(waited []time.Duration) sample {
 	return sample{"p50 ms": percentile(waited, 0.5), "p99 ms": percentile(waited, 0.99), "highest ms": percentile(waited, 1)}
 }
 
-func forebayLatency(ctx context.Context, b *bench, jobs int) (sample, error) {
+func forebayLatency(ctx context.Context, b *bench, on engine, jobs int) (sample, error) {
 	s := newStarts(jobs)
-	e, err := startEmbedded(b, nil, forebay.Task{Name: "start", Run: func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
+	e, err := startEmbedded(ctx, b, on, nil, s.task())
+	if err != nil {
+		return nil, err
+	}
+	err = paced(ctx, pace, jobs, func(i int, _ time.Time) error { return s.submit(ctx, e, i) })
+	return s.sample(ctx, settling, err, e.stop)
+}
+
+// task is the function of numbered jobs.
+func (s *starts) task() forebay.Task {
+	return forebay.Task{Name: "start", Run: func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
 		var i int
 		if err := json.Unmarshal(call.Input, &i); err != nil {
 			return forebay.TaskResult{}, forebay.Permanent("bad_input", err.Error())
 		}
 		s.began(i)
 		return forebay.TaskResult{}, nil
-	}})
-	if err != nil {
-		return nil, err
-	}
-	defer e.stop()
-	err = paced(ctx, jobs, func(i int, _ time.Time) error {
-		s.enqueued[i] = time.Now()
-		_, err := e.Submit(ctx, forebay.DefaultTenant, forebay.SubmitRequest{Task: "start", Input: strconv.AppendInt(nil, int64(i), 10)})
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return s.sample(ctx)
+	}}
 }
 
-func riverLatency(ctx context.Context, b *bench, jobs int) (sample, error) {
+func (s *starts) submit(ctx context.Context, e *embedded, i int) error {
+	s.enqueued[i] = time.Now()
+	_, err := e.Submit(ctx, forebay.DefaultTenant, forebay.SubmitRequest{Task: "start", Input: strconv.AppendInt(nil, int64(i), 10)})
+	return err
+}
+
+func riverLatency[T any](ctx context.Context, open func(context.Context) (riverDatabase[T], error), jobs int) (sample, error) {
 	s := newStarts(jobs)
-	c, err := startRiver(ctx, b, func(_ context.Context, args riverArgs) error {
+	d, err := open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := d.start(ctx, func(_ context.Context, args riverArgs) error {
 		s.began(args.Number)
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, d.release())
 	}
-	if err := c.Start(ctx); err != nil {
-		return nil, err
-	}
-	err = paced(ctx, jobs, func(i int, _ time.Time) error {
+	err = paced(ctx, pace, jobs, func(i int, _ time.Time) error {
 		s.enqueued[i] = time.Now()
 		_, err := c.Insert(ctx, riverArgs{Number: i}, nil)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	waited, err := s.sample(ctx)
-	return waited, errors.Join(err, c.close(ctx))
+	return s.sample(ctx, settling, err, func() error { return errors.Join(c.Stop(ctx), d.release()) })
 }
 
 func diskLatency(ctx context.Context, b *bench, writes int) (sample, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -34,11 +35,11 @@ WAL mode with synchronous=FULL. Disk: one writer appends 4 KiB and fsyncs, again
 		columns: []string{jobRate, "enqueue p50 ms", "enqueue p99 ms", "CPU µs/job", "allocations/job", "disk flushes/job", "fsyncs/s"},
 	}
 	contenders := []contender{{"Forebay", func(ctx context.Context) (sample, error) {
-		return forebayLife(ctx, b, b.size(40_000, 20_000))
+		return forebayLife(ctx, b, b.sqlite(), b.size(40_000, 20_000))
 	}}}
 	if b.peers {
 		contenders = append(contenders,
-			contender{"River on SQLite", func(ctx context.Context) (sample, error) { return riverLife(ctx, b, b.size(4000, 2000)) }},
+			contender{"River on SQLite", func(ctx context.Context) (sample, error) { return riverLife(ctx, b, b.riverSQLite, b.size(4000, 2000)) }},
 			contender{"the disk", func(ctx context.Context) (sample, error) { return diskRate(b.dir, time.Second) }})
 	}
 	if err := t.takeTurns(ctx, b.rounds, contenders...); err != nil {
@@ -49,10 +50,13 @@ WAL mode with synchronous=FULL. Disk: one writer appends 4 KiB and fsyncs, again
 	return t, nil
 }
 
-const jobRate = "jobs/s"
+const (
+	jobRate     = "jobs/s"
+	engineShare = "of it PostgreSQL"
+)
 
-func forebayLife(ctx context.Context, b *bench, jobs int) (sample, error) {
-	e, err := startEmbedded(b, nil)
+func forebayLife(ctx context.Context, b *bench, on engine, jobs int) (sample, error) {
+	e, err := startEmbedded(ctx, b, on, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -67,23 +71,29 @@ func forebayLife(ctx context.Context, b *bench, jobs int) (sample, error) {
 type embedded struct {
 	*server.Server
 	b       *bench
-	dir     string
-	current atomic.Pointer[lives] // what the task "life" counts for
+	on      engine
+	place   place
+	gate    gate                  // that the task "life" has to pass
+	current atomic.Pointer[lives] // what it counts for
 	cancel  context.CancelFunc
 	done    chan error
 }
 
 // startEmbedded starts a server with the task "life" and those given, on a fresh database.
-func startEmbedded(b *bench, queues map[string]server.Queue, functions ...forebay.Task) (*embedded, error) {
-	dir, err := os.MkdirTemp(b.dir, "forebay-")
+func startEmbedded(ctx context.Context, b *bench, on engine, queues map[string]server.Queue, functions ...forebay.Task) (*embedded, error) {
+	place, err := on.place(ctx)
 	if err != nil {
 		return nil, err
 	}
-	e := &embedded{b: b, dir: dir, done: make(chan error, 1)}
+	e := &embedded{b: b, on: on, place: place, done: make(chan error, 1)}
 	options := server.Options{
-		Database: "sqlite:" + filepath.Join(dir, "forebay.db"), WorkerOnly: true, Log: server.Log{Level: "warn"}, ShutdownTimeout: time.Second,
+		Database: place.database, Blob: filepath.Join(place.dir, "blobs"), WorkerOnly: true,
+		Log: server.Log{Level: "warn"}, ShutdownTimeout: time.Second,
 		Queues: map[string]server.Queue{forebay.DefaultQueue: {Concurrency: workers}},
-		Functions: append(functions, forebay.Task{Name: "life", Run: func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
+		Functions: append(functions, forebay.Task{Name: "life", Run: func(ctx context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
+			if err := e.gate.pass(ctx); err != nil {
+				return forebay.TaskResult{}, err
+			}
 			e.current.Load().ran(call.JobID)
 			return forebay.TaskResult{Output: payload}, nil
 		}}),
@@ -92,19 +102,54 @@ func startEmbedded(b *bench, queues map[string]server.Queue, functions ...foreba
 		options.Queues[name] = q
 	}
 	if e.Server, err = server.New(options); err != nil {
-		return nil, err
+		return nil, errors.Join(err, place.release())
 	}
-	var ctx context.Context
-	ctx, e.cancel = context.WithCancel(context.Background())
+	ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	go func() { e.done <- e.Run(ctx) }()
 	return e, nil
 }
 
 func (e *embedded) stop() error {
 	e.cancel()
-	err := <-e.done
-	os.RemoveAll(e.dir)
-	return err
+	return errors.Join(<-e.done, e.place.release())
+}
+
+// gate lets as many through as it was opened for; the others wait.
+type gate struct {
+	mu     sync.Mutex
+	places int
+	opened chan struct{} // closed when there are more places; nil if nobody waits
+}
+
+func (g *gate) open(places int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.places += places
+	if g.opened != nil {
+		close(g.opened)
+		g.opened = nil
+	}
+}
+
+func (g *gate) pass(ctx context.Context) error {
+	for {
+		g.mu.Lock()
+		if g.places > 0 {
+			g.places--
+			g.mu.Unlock()
+			return nil
+		}
+		if g.opened == nil {
+			g.opened = make(chan struct{})
+		}
+		opened := g.opened
+		g.mu.Unlock()
+		select {
+		case <-opened:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // payload is 1 KiB of JSON: a string.
@@ -133,11 +178,15 @@ func (l *lives) ran(id string) {
 	}
 }
 
-// live puts so many jobs through their whole life.
+// live submits so many jobs and runs as many; when others wait before them in the queue, those.
 func (e *embedded) live(ctx context.Context, jobs int) (sample, error) {
+	if err := e.on.prepare(ctx); err != nil {
+		return nil, err
+	}
 	l := newLives(jobs)
 	e.current.Store(l)
-	m := startMeter(e.b.dir)
+	m := startMeter(e.b.dir, e.on)
+	e.gate.open(jobs)
 	enqueue, err := produce(jobs, func() error {
 		_, err := e.Submit(ctx, forebay.DefaultTenant, forebay.SubmitRequest{Task: "life", Input: payload})
 		return err
@@ -179,15 +228,17 @@ func (e *embedded) succeeded(ctx context.Context, ids []string, by time.Time) er
 // meter measures what this process does for some jobs.
 type meter struct {
 	dir         string
+	on          engine
 	begun       time.Time
-	cpu         time.Duration
+	cpu         time.Duration // of this process
+	engineCPU   time.Duration
 	allocations uint64
 	flushes     uint64
 	counted     bool
 }
 
-func startMeter(dir string) *meter {
-	m := &meter{dir: dir, allocations: allocations(), cpu: cpuTime()}
+func startMeter(dir string, on engine) *meter {
+	m := &meter{dir: dir, on: on, allocations: allocations(), cpu: cpuTime(), engineCPU: on.cpu()}
 	m.flushes, m.counted = diskFlushes(dir)
 	m.begun = time.Now()
 	return m
@@ -196,13 +247,17 @@ func startMeter(dir string) *meter {
 // stop returns the meter's columns; it sorts the latencies.
 func (m *meter) stop(jobs int, enqueue []time.Duration) sample {
 	took, n := time.Since(m.begun), float64(jobs)
+	own, engine := cpuTime()-m.cpu, m.on.cpu()-m.engineCPU
 	slices.Sort(enqueue)
 	s := sample{
 		jobRate:           n / took.Seconds(),
 		"enqueue p50 ms":  percentile(enqueue, 0.5),
 		"enqueue p99 ms":  percentile(enqueue, 0.99),
-		"CPU µs/job":      (cpuTime() - m.cpu).Seconds() * 1e6 / n,
+		"CPU µs/job":      (own + engine).Seconds() * 1e6 / n,
 		"allocations/job": float64(allocations()-m.allocations) / n,
+	}
+	if engine > 0 {
+		s[engineShare] = engine.Seconds() * 1e6 / n
 	}
 	if flushes, ok := diskFlushes(m.dir); ok && m.counted {
 		s["disk flushes/job"] = float64(flushes-m.flushes) / n

@@ -1,5 +1,5 @@
-// Bench measures Forebay beside yardsticks, in one run: River on SQLite, bare HTTP calls, the disk, an
-// idle process. Contenders take turns, round by round, so that whatever else the machine does meets
+// Bench measures Forebay beside yardsticks, in one run: River on SQLite and on PostgreSQL, bare HTTP
+// calls, the disk, an idle process. Contenders take turns, round by round, so that whatever else the machine does meets
 // all of them; what is reported is the median of the rounds, with the lowest and the highest.
 //
 // It prints Markdown and writes the same to results/latest.md. It needs Linux: processor time, memory
@@ -36,10 +36,14 @@ var experiments = []experiment{
 	{"memory", memory},
 	{"latency", latency},
 	{"backlog", backlog},
+	{"postgres", lifeOnPostgres},
+	{"pgbacklog", backlogOnPostgres},
+	{"snapshot", snapshot},
+	{"processes", processes},
 }
 
 // experimentTimeout ends an experiment that got stuck.
-const experimentTimeout = 5 * time.Minute
+const experimentTimeout = 20 * time.Minute
 
 // bench is how to measure.
 type bench struct {
@@ -49,6 +53,8 @@ type bench struct {
 	peers  bool // measure the yardsticks too
 
 	cpuProfile string // file; "": none
+
+	pg *postgresEngine // nil until it is needed
 }
 
 // size is how much to do: less when it must be quick.
@@ -101,6 +107,11 @@ func run() (err error) {
 		return err
 	}
 	defer os.RemoveAll(b.dir)
+	defer func() {
+		if b.pg != nil {
+			err = errors.Join(err, b.pg.cluster.Close())
+		}
+	}()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 

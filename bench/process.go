@@ -85,7 +85,8 @@ const childVariable = "FOREBAY_BENCH_CHILD"
 // childSpec says what a child process is.
 type childSpec struct {
 	Role     string // "forebay", "bare" or "idle"
-	Database string // forebay: its file
+	Database string // forebay: as in server.Options
+	Blobs    string // forebay: its folder
 	Model    string // base URL of the model
 	Profile  string // forebay: where its CPU profile goes; "": none
 }

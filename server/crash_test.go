@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,7 +33,9 @@ const crashSeedVariable = "FOREBAY_CRASH_SEED"
 // submitting, and then looks at every job: whatever was acknowledged ends, with exactly one result.
 func TestSurvivesCrashes(t *testing.T) {
 	t.Parallel()
-	c := newCrash(t)
+	c := newCrash(t, size(2000, 400))
+	c.options.Database = database(t)
+	c.planDisturbances(size(20, 4), size(5, 1), 1)
 	running, stop := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
 	watching.Go(func() { c.watch(running) })
@@ -49,18 +52,21 @@ func TestSurvivesCrashes(t *testing.T) {
 	stop()
 	watching.Wait()
 	c.checkAll()
+	c.checkPeak(1)
 	p.stop(t)
 	checkIntegrity(t, c.options.Database)
-	c.summary()
+	c.summary(len(c.plan))
 }
 
 const (
 	crashSubmitters = 8
 	crashLock       = time.Second
-	crashPlaces     = 16
-	crashBacklog    = 60 // jobs that are submitted and not called yet
-	crashFollowed   = 25 // one job of so many has a client that follows its events
-	crashLooks      = 10 // times that jobs are looked at between two disturbances, at least
+	crashPlaces     = 16                         // of the main lane
+	crashRetries    = 8                          // of the retry lane
+	crashLanes      = crashPlaces + crashRetries // of both
+	crashBacklog    = 60                         // jobs that are submitted and not called yet
+	crashFollowed   = 25                         // one job of so many has a client that follows its events
+	crashLooks      = 10                         // times that jobs are looked at between two disturbances, at least
 )
 
 // crash is one run of the crash test.
@@ -70,12 +76,14 @@ type crash struct {
 	options childOptions
 	model   *loopback.Server
 	plan    []disturbance
-	permits chan int // numbers of jobs that may be submitted now
-	total   int      // jobs to submit
+	ahead   time.Duration // of the database's clock before ours
+	permits chan int      // numbers of jobs that may be submitted now
+	total   int           // jobs to submit
 	let     atomic.Int64
 	sent    atomic.Int64
 
-	at     atomic.Pointer[process] // the process that runs now
+	fronts []atomic.Pointer[process] // the processes with HTTP that run now
+	turn   atomic.Int64              // whose is next
 	mu     sync.Mutex
 	jobs   []*crashJob // acknowledged, in order
 	follow sync.WaitGroup
@@ -101,8 +109,17 @@ const (
 	freezeIt disturbance = "freeze"
 )
 
-func newCrash(t *testing.T) *crash {
-	c := &crash{T: t, seed: rand.Uint64(), began: time.Now()}
+// size is how much to do: less when the tests are to be short.
+func size(full, short int) int {
+	if testing.Short() {
+		return short
+	}
+	return full
+}
+
+// newCrash prepares a run with so many jobs; where they are kept is the caller's to say.
+func newCrash(t *testing.T, jobs int) *crash {
+	c := &crash{T: t, seed: rand.Uint64(), began: time.Now(), fronts: make([]atomic.Pointer[process], 1)}
 	if s := os.Getenv(crashSeedVariable); s != "" {
 		var err error
 		if c.seed, err = strconv.ParseUint(s, 10, 64); err != nil {
@@ -110,16 +127,6 @@ func newCrash(t *testing.T) *crash {
 		}
 	}
 	t.Logf("%s=%d", crashSeedVariable, c.seed)
-	jobs, counts := 2000, map[disturbance]int{killIt: 20, stopIt: 5, freezeIt: 1}
-	if testing.Short() {
-		jobs, counts = 400, map[disturbance]int{killIt: 4, stopIt: 1, freezeIt: 1}
-	}
-	for _, d := range []disturbance{killIt, stopIt, freezeIt} {
-		for range counts[d] {
-			c.plan = append(c.plan, d)
-		}
-	}
-	c.random(0).Shuffle(len(c.plan), func(i, j int) { c.plan[i], c.plan[j] = c.plan[j], c.plan[i] })
 	c.total, c.permits = jobs, make(chan int, jobs)
 	for range crashBacklog {
 		c.admit()
@@ -127,13 +134,19 @@ func newCrash(t *testing.T) *crash {
 	c.model = loopback.Start(c.script)
 	t.Cleanup(c.model.Close)
 	c.options = childOptions{
-		Database: database(t), Endpoint: c.model.URL(), Shutdown: 300 * time.Millisecond,
+		Endpoint: c.model.URL(), Shutdown: 300 * time.Millisecond,
 		Queue: server.Queue{
 			Concurrency: crashPlaces, LockDuration: crashLock, MaxDeliveryCount: 1000,
-			Retry: server.Retry{First: 50 * time.Millisecond, Max: 400 * time.Millisecond, Attempts: 100, Concurrency: 8, Budget: 0.5},
+			Retry: server.Retry{First: 50 * time.Millisecond, Max: 400 * time.Millisecond, Attempts: 100, Concurrency: crashRetries, Budget: 0.5},
 		},
 	}
 	return c
+}
+
+// planDisturbances decides what is done to the one server, and in which order.
+func (c *crash) planDisturbances(kills, stops, freezes int) {
+	c.plan = slices.Concat(slices.Repeat([]disturbance{killIt}, kills), slices.Repeat([]disturbance{stopIt}, stops), slices.Repeat([]disturbance{freezeIt}, freezes))
+	c.random(0).Shuffle(len(c.plan), func(i, j int) { c.plan[i], c.plan[j] = c.plan[j], c.plan[i] })
 }
 
 // random returns a generator for one purpose.
@@ -185,8 +198,8 @@ func (c *crash) disturb() *process {
 			c.pause(time.Duration(draw.IntN(100)) * time.Millisecond)
 		} else {
 			from, to := c.total*9/10*i/len(c.plan), c.total*9/10*(i+1)/len(c.plan)
-			c.awaitCalls(p, from+draw.IntN(to-from))
-			c.awaitLooks(p, seen+crashLooks)
+			c.awaitCalls(from + draw.IntN(to-from))
+			c.awaitLooks(seen + crashLooks)
 			c.pause(time.Duration(draw.IntN(50)) * time.Millisecond)
 		}
 		switch d {
@@ -206,23 +219,23 @@ func (c *crash) disturb() *process {
 }
 
 // awaitCalls waits until the model was called that often in all.
-func (c *crash) awaitCalls(p *process, calls int) {
+func (c *crash) awaitCalls(calls int) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), time.Minute)
 	defer cancel()
 	if err := c.model.Await(ctx, func(s loopback.Stats) bool { return s.Calls >= calls }); err != nil {
-		c.Fatalf("only %d of %d calls: %s: %s", c.model.Stats().Calls, calls, err, p.stderr)
+		c.Fatalf("only %d of %d calls: %s", c.model.Stats().Calls, calls, err)
 	}
 }
 
 // awaitLooks waits until jobs were looked at that often in all, however slow the machine is.
-func (c *crash) awaitLooks(p *process, looks int64) {
+func (c *crash) awaitLooks(looks int64) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), time.Minute)
 	defer cancel()
 	for c.looks.Load() < looks {
 		if err := pause(ctx, 5*time.Millisecond); err != nil {
-			c.Fatalf("only %d of %d looks: %s: %s", c.looks.Load(), looks, err, p.stderr)
+			c.Fatalf("only %d of %d looks: %s", c.looks.Load(), looks, err)
 		}
 	}
 }
@@ -230,7 +243,7 @@ func (c *crash) awaitLooks(p *process, looks int64) {
 func (c *crash) launch() *process {
 	c.Helper()
 	p := launch(c.T, c.options)
-	c.at.Store(p)
+	c.fronts[0].Store(p)
 	return p
 }
 
@@ -241,10 +254,10 @@ func (c *crash) pause(d time.Duration) {
 	}
 }
 
-// server returns the process that listens now, waiting for one.
+// server returns a process that listens now, each in its turn, waiting for one.
 func (c *crash) server(ctx context.Context) (remote, error) {
 	for ctx.Err() == nil {
-		if p := c.at.Load(); p != nil {
+		if p := c.fronts[int(c.turn.Add(1))%len(c.fronts)].Load(); p != nil {
 			if url := p.listen(ctx); url != "" {
 				return remote{url}, nil
 			}
@@ -288,7 +301,7 @@ func (c *crash) submitAll(ctx context.Context) error {
 		req := chat(prompt)
 		req["priority"] = draw.IntN(10)
 		if draw.IntN(20) == 0 {
-			req["scheduled_at"] = time.Now().Add(time.Second)
+			req["scheduled_at"] = time.Now().Add(c.ahead + time.Second)
 		}
 		var id string
 		for range 1 + draw.IntN(20)/19 {

@@ -28,7 +28,9 @@ const childVariable = "FOREBAY_TEST_SERVER"
 
 // childOptions is what tests choose of a server process.
 type childOptions struct {
-	Database  string // a path
+	Database  string // a path, or a URL of PostgreSQL's
+	Blob      string // "": beside the database
+	Worker    bool   // serves no HTTP
 	Endpoint  string // base URL of the model; "": the simulated deployment
 	Queue     server.Queue
 	Shutdown  time.Duration
@@ -63,7 +65,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runChild is the main function of a server process. It says "listening URL" on standard output,
+// runChild is the main function of a server process. It says "listening URL" on standard output, or
+// "listening nowhere" once the database of a worker is open,
 // stops gracefully at SIGTERM, and takes commands from standard input, whose end means that the
 // tests are gone.
 func runChild(raw string) int {
@@ -82,8 +85,11 @@ func runChild(raw string) int {
 	signal.Ignore(syscall.SIGXFSZ)
 	go obey()
 	opts := server.Options{
-		Database: "sqlite:" + o.Database, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown,
+		Database: o.Database, Blob: o.Blob, WorkerOnly: o.Worker, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown,
 		Log: server.Log{Level: "warn", Format: "json"}, Queues: map[string]server.Queue{forebay.DefaultQueue: o.Queue},
+	}
+	if !strings.Contains(o.Database, "://") {
+		opts.Database = "sqlite:" + o.Database
 	}
 	if o.Endpoint != "" {
 		opts.Deployments = []server.Deployment{{Name: "loopback", Provider: server.ProviderOpenAI, Endpoint: o.Endpoint, Model: "test"}}
@@ -98,6 +104,9 @@ func runChild(raw string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	if o.Worker {
+		fmt.Fprintln(os.Stdout, "listening nowhere")
+	}
 	go func() {
 		if addr := s.Addr(ctx); addr != nil {
 			fmt.Fprintf(os.Stdout, "listening http://%s\n", addr)
@@ -227,10 +236,11 @@ func (p *process) limit(t testing.TB, bytes int64) {
 
 func (p *process) signal(s os.Signal) { _ = p.cmd.Process.Signal(s) } // it may be gone already
 
-// kill ends the process at once and waits until it is gone.
-func (p *process) kill() {
+// kill ends the process at once and waits until it is gone. It returns the exit code of one that had
+// ended by itself, else -1.
+func (p *process) kill() int {
 	p.signal(syscall.SIGKILL)
-	p.wait()
+	return p.wait()
 }
 
 // wait waits until the process is gone and returns its exit code, -1 after a signal.

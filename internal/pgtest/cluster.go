@@ -197,6 +197,14 @@ func (c *Cluster) Running() bool {
 	}
 }
 
+// PID is the id of the server's main process, the parent of all others; 0 if it does not run.
+func (c *Cluster) PID() int {
+	if !c.Running() {
+		return 0
+	}
+	return c.server.Process.Pid
+}
+
 // Start starts the server if it does not run, and returns once it answers: after a crash, once it has
 // recovered.
 func (c *Cluster) Start(ctx context.Context) error {

@@ -167,7 +167,8 @@ func (c *postgresConn) checkServer() error {
 // version returns the schema's version, 0 when there is none.
 func (c *postgresConn) version() (version int64, err error) {
 	found := false
-	if _, err := (conn{driver: c}).prep("SELECT to_regclass('schema_version') IS NOT NULL").one(func(r row) { found = r.int(0) != 0 }); err != nil || !found {
+	// Looking into pg_class makes the server notice what others have created since the transaction began.
+	if _, err := (conn{driver: c}).prep("SELECT EXISTS (SELECT 1 FROM pg_class WHERE oid = to_regclass('schema_version'))").one(func(r row) { found = r.int(0) != 0 }); err != nil || !found {
 		return 0, err
 	}
 	_, err = (conn{driver: c}).prep("SELECT version FROM schema_version").one(func(r row) { version = r.int(0) })

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// processes measures what three servers with nothing to do ask of one PostgreSQL.
+func processes(ctx context.Context, b *bench) (t table, err error) {
+	span := time.Duration(b.size(30, 10)) * time.Second
+	const count, jobs = 3, 1000
+	t = table{
+		title: "Three idle processes on one PostgreSQL",
+		text: fmt.Sprintf(`Three servers on one database have finished 1,000 jobs over HTTP (the first row: while they do), and are left alone for %v
+after 2 s of rest. Transactions are the database's, from pg_stat_database: with nothing to do, each is a statement or two.
+CPU is that of the three together and, of it, PostgreSQL's, which has its own background work.`, span),
+		columns: []string{"transactions/s", "CPU ms/s", "of it PostgreSQL"},
+	}
+	pg, err := b.postgres(ctx)
+	if err != nil {
+		return t, err
+	}
+	place, err := pg.place(ctx)
+	if err != nil {
+		return t, err
+	}
+	defer func() { err = errors.Join(err, place.release()) }()
+	var servers []*service
+	defer func() {
+		for _, s := range servers {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	for range count {
+		s, err := startServiceOn(ctx, b, "forebay", behaviour{}, place)
+		if err != nil {
+			return t, err
+		}
+		servers = append(servers, s)
+	}
+	watch := func(name string, f func() error) error {
+		s, err := pg.watch(ctx, place.database, servers, f)
+		t.rows = append(t.rows, row{name, []sample{s}})
+		return err
+	}
+	err = watch("running the 1,000 jobs", func() error {
+		_, err := produce(jobs, func() error { return servers[0].submit(ctx) })
+		return errors.Join(err, servers[0].recorded(ctx, 0))
+	})
+	if err != nil {
+		return t, err
+	}
+	for _, s := range servers {
+		s.CloseIdleConnections()
+	}
+	rest := func(d time.Duration) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err := rest(2 * time.Second); err != nil {
+		return t, err
+	}
+	const idle = "idle"
+	if err := watch(idle, func() error { return rest(span) }); err != nil {
+		return t, err
+	}
+	t.expect("transactions a second of an idle process", t.median(idle, "transactions/s")/count, "<", 2)
+	return t, nil
+}
+
+// watch says what the servers ask of the database while f runs.
+func (e *postgresEngine) watch(ctx context.Context, database string, servers []*service, f func() error) (sample, error) {
+	look := func() (transactions float64, own, engine time.Duration, err error) {
+		for _, s := range servers {
+			u, err := usageOf(s.pid)
+			if err != nil {
+				return 0, 0, 0, err
+			}
+			own += u.cpu
+		}
+		transactions, err = e.transactions(ctx, database)
+		return transactions, own, e.cpu(), err
+	}
+	n, own, engine, err := look()
+	if err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	if err := f(); err != nil {
+		return nil, err
+	}
+	seconds := time.Since(begun).Seconds()
+	n2, own2, engine2, err := look()
+	return sample{
+		"transactions/s":   (n2 - n) / seconds,
+		"CPU ms/s":         (own2 - own + engine2 - engine).Seconds() * 1000 / seconds,
+		"of it PostgreSQL": (engine2 - engine).Seconds() * 1000 / seconds,
+	}, err
+}
+
+// transactions is how many the database has seen. It is asked from another one, so as not to be counted.
+func (e *postgresEngine) transactions(ctx context.Context, database string) (n float64, err error) {
+	config, err := pgx.ParseConfig(database)
+	if err != nil {
+		return 0, err
+	}
+	err = e.query(ctx, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1", config.Database).Scan(&n)
+	})
+	return n, err
+}

@@ -1,0 +1,33 @@
+//go:build unix
+
+package store
+
+import (
+	"context"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/forebayhq/forebay/internal/pgtest"
+)
+
+// Many processes may find an empty database at once; one makes the tables.
+func TestOpenAtOnce(t *testing.T) {
+	t.Parallel()
+	for range 3 {
+		address := pgtest.Database(t) + "&search_path=public" // a schema that exists already
+		var group errgroup.Group
+		for range 8 {
+			group.Go(func() error {
+				s, err := Open(context.Background(), Options{URL: address, Serve: true})
+				if err != nil {
+					return err
+				}
+				return s.Close()
+			})
+		}
+		if err := group.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+}

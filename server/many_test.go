@@ -1,0 +1,312 @@
+//go:build unix
+
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/server"
+)
+
+// TestManyProcesses runs three worker and two API processes on one PostgreSQL whose clock differs from
+// theirs by 90 s, and disturbs everything there is: processes, connections, the server, the network.
+// Then it looks at every job: whatever was acknowledged ends, with exactly one result.
+func TestManyProcesses(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	running, stop := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() { f.watch(running) })
+	submitting, _ := errgroup.WithContext(t.Context())
+	for range crashSubmitters {
+		submitting.Go(func() error { return f.submitAll(t.Context()) })
+	}
+	f.disturb()
+	if err := submitting.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitAll()
+	f.follow.Wait()
+	stop()
+	watching.Wait()
+	f.checkAll()
+	f.checkPeak(fleetWorkers + fleetFronts)
+	for i := range f.fronts {
+		f.fronts[i].Load().stop(t)
+	}
+	for _, w := range f.workers {
+		w.stop(t)
+	}
+	f.checkTables()
+	f.summary(len(f.steps))
+}
+
+const (
+	fleetWorkers = 3
+	fleetFronts  = 2
+	fleetSkew    = 90 * time.Second
+	partitioned  = 0 // the worker between which and the server there is a proxy
+)
+
+// fleet is one run with many processes.
+type fleet struct {
+	*crash
+	pg       *pgtest.Cluster
+	database string
+	proxy    *pgtest.Proxy
+	workers  [fleetWorkers]*process
+	steps    []step
+}
+
+// step is one thing that is done to the fleet.
+type step struct {
+	name string
+	do   func()
+}
+
+func newFleet(t *testing.T) *fleet {
+	f := &fleet{crash: newCrash(t, size(5000, 1000))}
+	f.fronts = make([]atomic.Pointer[process], fleetFronts)
+	f.pg = pgtest.New(t, nil)
+	if f.ahead = fleetSkew; f.random(2).IntN(2) == 0 {
+		f.ahead = -fleetSkew
+	}
+	f.database = skewed(t, f.pg.Database(t), f.ahead)
+	f.proxy = pgtest.NewProxy(t, f.database)
+	f.options.Database, f.options.Blob = f.database, filepath.Join(t.TempDir(), "blobs")
+	for i := range f.fronts {
+		f.launchFront(i)
+	}
+	for i := range f.workers {
+		f.launchWorker(i)
+	}
+	f.plan()
+	return f
+}
+
+// skewed gives a database a clock that is ahead of the server's. Its clock_timestamp comes before
+// PostgreSQL's own in the search path, for whoever uses the URL that is returned.
+func skewed(t *testing.T, database string, ahead time.Duration) string {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	_, err = conn.Exec(t.Context(), fmt.Sprintf(`CREATE SCHEMA skewed;
+		CREATE FUNCTION skewed.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS
+		$$ SELECT pg_catalog.clock_timestamp() + interval '%d seconds' $$`, int(ahead.Seconds())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	query.Set("search_path", "skewed,pg_catalog")
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+func (f *fleet) launchFront(i int) { f.fronts[i].Store(launch(f.T, f.options)) }
+
+func (f *fleet) launchWorker(i int) {
+	o := f.options
+	o.Worker = true
+	if i == partitioned {
+		o.Database = f.proxy.URL(f.database)
+	}
+	f.workers[i] = launch(f.T, o)
+}
+
+// plan decides what is done, and in which order.
+func (f *fleet) plan() {
+	draw := f.random(3)
+	add := func(times int, name string, do func()) {
+		for range times {
+			f.steps = append(f.steps, step{name, do})
+		}
+	}
+	worker := func() int { return draw.IntN(fleetWorkers) }
+	add(size(6, 2), "kill a worker", func() {
+		i := worker()
+		f.kill(f.workers[i])
+		f.launchWorker(i)
+	})
+	add(size(2, 1), "kill an API process", func() {
+		i := draw.IntN(fleetFronts)
+		f.kill(f.fronts[i].Load())
+		f.launchFront(i)
+	})
+	add(size(2, 1), "stop a worker", func() {
+		i := worker()
+		f.workers[i].mustListen(f)
+		f.workers[i].stop(f.T)
+		f.launchWorker(i)
+	})
+	add(size(3, 1), "freeze a worker past its locks", func() { f.freeze(f.workers[worker()]) })
+	add(1, "freeze an API process", func() { f.freeze(f.fronts[draw.IntN(fleetFronts)].Load()) })
+	add(size(3, 1), "end all connections", f.endConnections)
+	add(size(2, 1), "cut a worker off", func() { f.partition(f.proxy.Cut) })
+	add(size(2, 1), "let a worker's packets vanish", func() { f.partition(f.proxy.Stall) })
+	draw.Shuffle(len(f.steps), func(i, j int) { f.steps[i], f.steps[j] = f.steps[j], f.steps[i] })
+	middle := len(f.steps) / 2
+	restart := step{"restart PostgreSQL", func() {
+		f.awaitStarts()
+		if err := f.pg.Restart(f.Context(), pgtest.Immediate); err != nil {
+			f.Fatal(err)
+		}
+	}}
+	f.steps = append(f.steps[:middle:middle], append([]step{restart}, f.steps[middle:]...)...)
+}
+
+// disturb carries the plan out, each step after a random number of calls.
+func (f *fleet) disturb() {
+	draw := f.random(4)
+	for i, step := range f.steps {
+		seen := f.looks.Load()
+		from, to := f.total*9/10*i/len(f.steps), f.total*9/10*(i+1)/len(f.steps)
+		f.awaitCalls(from + draw.IntN(to-from))
+		f.awaitLooks(seen + crashLooks)
+		begun := time.Now()
+		step.do()
+		f.Logf("%6.1f s: %s (%.1f s)", time.Since(f.began).Seconds(), step.name, time.Since(begun).Seconds())
+	}
+}
+
+// kill ends a process that must not have ended by itself.
+func (f *fleet) kill(p *process) {
+	f.Helper()
+	if code := p.kill(); code != -1 {
+		f.Errorf("a process had exited with %d: %s", code, p.stderr)
+	}
+}
+
+// awaitStarts waits until all processes have opened the database: one that cannot while it starts
+// may give up.
+func (f *fleet) awaitStarts() {
+	f.Helper()
+	for i := range f.fronts {
+		f.fronts[i].Load().mustListen(f)
+	}
+	for _, w := range f.workers {
+		w.mustListen(f)
+	}
+}
+
+func (f *fleet) freeze(p *process) {
+	f.Helper()
+	p.signal(syscall.SIGSTOP)
+	f.pause(crashLock + crashLock/2)
+	p.signal(syscall.SIGCONT)
+}
+
+func (f *fleet) endConnections() {
+	f.Helper()
+	f.awaitStarts()
+	if n, err := pgtest.Terminate(f.Context(), f.database); err != nil || n == 0 {
+		f.Fatalf("%d connections were ended: %v", n, err)
+	}
+}
+
+// partition keeps one worker from the server for longer than its locks last, and until the others
+// have made so many calls that they cannot all be what they had already claimed.
+func (f *fleet) partition(begin func()) {
+	f.Helper()
+	f.awaitStarts()
+	begin()
+	f.pause(crashLock + crashLock/2)
+	f.awaitCalls(min(f.model.Stats().Calls+3*crashLanes, f.total))
+	f.proxy.Heal()
+}
+
+// checkTables looks into the database itself: one result for each job, nothing hot left, nothing twice.
+func (f *fleet) checkTables() {
+	f.Helper()
+	conn, err := pgx.Connect(f.Context(), f.database)
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(f.Context()))
+	for query, want := range map[string]int{
+		"SELECT count(*) FROM jobs":                                                                  f.total,
+		"SELECT count(*) FROM outcomes WHERE status = 'succeeded'":                                   f.total,
+		"SELECT count(*) FROM outcomes":                                                              f.total,
+		"SELECT count(*) FROM attempts WHERE outcome = 'succeeded'":                                  f.total,
+		"SELECT count(*) FROM messages":                                                              0,
+		"SELECT count(*) FROM jobs WHERE NOT EXISTS (SELECT FROM outcomes o WHERE o.seq = jobs.seq)": 0,
+	} {
+		var n int
+		if err := conn.QueryRow(f.Context(), query).Scan(&n); err != nil || n != want {
+			f.Errorf("%s: %d, want %d: %v", query, n, want, err)
+		}
+	}
+}
+
+// TestClocksThatDiffer runs calls on a database whose clock differs from ours: a lock that is renewed
+// must not end early because of it, and that of a killed process must end in time.
+func TestClocksThatDiffer(t *testing.T) {
+	t.Parallel()
+	for _, ahead := range []time.Duration{fleetSkew, -fleetSkew} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			t.Parallel()
+			release := make(chan struct{})
+			model := loopback.Start(func(c loopback.Call) loopback.Reply {
+				switch {
+				case c.Marker == "long":
+					<-release
+				case c.Marker == "orphan" && c.Number == 1:
+					return loopback.Reply{Hang: true}
+				}
+				return loopback.Reply{}
+			})
+			t.Cleanup(model.Close)
+			o := childOptions{Database: skewed(t, pgtest.Database(t), ahead), Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
+			o.Queue = server.Queue{Concurrency: 4, LockDuration: crashLock}
+			doomed := launch(t, o)
+			orphan := remote{doomed.mustListen(t)}.send(t, "orphan")
+			awaitModel(t, model, inFlight(1))
+			doomed.kill()
+
+			s := remote{launch(t, o).mustListen(t)}
+			launch(t, o).mustListen(t)
+			ctx, cancel := context.WithTimeout(t.Context(), fleetSkew*2/3)
+			defer cancel()
+			if _, err := s.await(ctx, orphan.ID); err != nil {
+				t.Errorf("the job of a killed process: %s", err)
+			}
+			long := s.send(t, "long")
+			awaitModel(t, model, inFlight(1))
+			if err := pause(t.Context(), 2*crashLock); err != nil {
+				t.Fatal(err)
+			}
+			close(release)
+			for _, c := range []struct {
+				id, marker string
+				calls      int
+			}{{long.ID, "long", 1}, {orphan.ID, "orphan", 2}} {
+				job, attempts := s.mustAwait(t, c.id)
+				if calls := model.Calls(c.marker); calls != c.calls || len(attempts) != c.calls || job.Attempt != 1 {
+					t.Errorf("%s was called %d times: %s, attempts %v", c.marker, calls, job.Status, outcomes(attempts))
+				}
+				if by := time.Until(job.CreatedAt) - ahead; by.Abs() > fleetSkew/2 {
+					t.Errorf("%s was made at %v, by a clock that is %v ahead", c.marker, job.CreatedAt, ahead)
+				}
+			}
+		})
+	}
+}
