@@ -27,7 +27,7 @@ var paths = map[string][]string{
 	"/v1/queues/{queue}/$deadletterqueue/locks/{lock_token}/complete": {"post"}, "/v1/queues/{queue}/$deadletterqueue/locks/{lock_token}/abandon": {"post"},
 	"/v1/queues/{queue}/$deadletterqueue/locks/{lock_token}/defer": {"post"}, "/v1/queues/{queue}/$deadletterqueue/locks/{lock_token}/renew": {"post"},
 	"/v1/reports/retries": {"get"}, "/v1/tasks": {"get"}, "/v1/deployments": {"get"}, "/v1/deployments/{name}/sim": {"get", "put"},
-	"/v1/keys": {"get", "post"}, "/v1/keys/{id}": {"delete"}, "/healthz": {"get"}, "/readyz": {"get"},
+	"/v1/keys": {"get", "post"}, "/v1/keys/{id}": {"delete"}, "/v1/audit": {"get"}, "/v1/audit/verify": {"get"}, "/healthz": {"get"}, "/readyz": {"get"},
 }
 
 type object = map[string]any
