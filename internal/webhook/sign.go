@@ -29,6 +29,8 @@ const (
 	minSecretBytes = 24
 	maxSecretBytes = 64
 	newSecretBytes = 32
+
+	maxIDBytes = 128 // of a webhook-id
 )
 
 // NewSecret makes a signing secret.
@@ -84,7 +86,7 @@ func setSignature(header http.Header, secrets []SigningSecret, id string, at tim
 // deliveryID is the webhook-id of a message: its own id, unless that could not stand in a header or
 // holds the dot that separates what is signed; then a digest of it. It is the same on every try.
 func deliveryID(messageID string) string {
-	fits := messageID != "" && len(messageID) <= forebay.MaxMessageIDBytes
+	fits := messageID != "" && len(messageID) <= maxIDBytes
 	for i := 0; i < len(messageID) && fits; i++ {
 		c := messageID[i]
 		fits = c > ' ' && c < 0x7f && c != '.'
