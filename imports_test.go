@@ -38,6 +38,7 @@ var mayImport = map[string][]string{
 	"internal/pgtest":    {},
 	"internal/store":     {".", "internal/filter"},
 	"internal/tasks":     {".", "internal/model"},
+	"internal/webhook":   {"."},
 }
 
 // inOutStandard are the parts of the standard library that do input or output; the root package

@@ -314,6 +314,11 @@ func TestOperations(t *testing.T) {
 			return second(c.CreateKey(ctx, "acme", []forebay.Scope{"read"}, &after))
 		}, `POST /v1/keys {"tenant":"acme","scopes":["read"],"expires_at":"2030-01-02T03:04:05Z"}`},
 		{"revoke key", func(ctx context.Context, c *Client) error { return c.RevokeKey(ctx, "key_1") }, "DELETE /v1/keys/key_1 "},
+		{"audit", func(ctx context.Context, c *Client) error {
+			for range c.Audit(ctx, forebay.AuditFilter{Tenant: "acme", Actor: "key_1", Action: "purge"}, 5) {
+			}
+			return nil
+		}, "GET /v1/audit?action=purge&actor=key_1&limit=5&tenant=acme "},
 		{"dead letters", func(ctx context.Context, c *Client) error {
 			for range c.DeadLetters("q").List(ctx, forebay.SetAsideFilter{JobIDs: []string{"a", "b"}, Reason: "r", After: &after}, 5) {
 			}

@@ -38,7 +38,7 @@ func OpenKeys(ctx context.Context, database string) (*Keys, error) {
 
 // Create makes a key and returns it with the key itself, which is stored only as a hash.
 func (k *Keys) Create(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time) (forebay.APIKey, error) {
-	return k.jobs.CreateKey(ctx, tenant, scopes, expires)
+	return k.jobs.CreateKey(ctx, tenant, scopes, expires, forebay.LocalActor)
 }
 
 // List returns all keys, oldest first.
@@ -46,7 +46,7 @@ func (k *Keys) List(ctx context.Context) ([]forebay.APIKey, error) { return k.jo
 
 // Revoke ends a key.
 func (k *Keys) Revoke(ctx context.Context, id string) (forebay.APIKey, error) {
-	return k.jobs.RevokeKey(ctx, id)
+	return k.jobs.RevokeKey(ctx, id, forebay.LocalActor)
 }
 
 // Close releases the database.

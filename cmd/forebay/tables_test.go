@@ -55,8 +55,12 @@ func answers() map[string]any {
 		"/v1/queues/slow/dead-letters/job_2": whole,
 		"/v1/queues/slow/quarantine/redrive": forebay.RedriveReport{Matched: 3, Redriven: 2, Skipped: 1, Reasons: map[string]int{"content_filter": 3}},
 		"/v1/queues/slow/quarantine/purge":   forebay.PurgeReport{Purged: 4},
-		"/v1/tasks":                          forebay.Page[client.Task]{Items: []client.Task{{Name: "chat", Description: "Answers.", Queue: "default"}}},
-		"/v1/deployments":                    forebay.Page[client.Deployment]{Items: []client.Deployment{{Name: "east", Provider: "azure-openai", Models: []string{"chat"}, TokensPerMinute: 240000, Price: forebay.Price{Input: 2.5, Output: 10}}}},
+		"/v1/audit": forebay.Page[forebay.AuditEntry]{Items: []forebay.AuditEntry{
+			{Number: 8, At: earlier(time.Hour), Actor: forebay.LocalActor, Action: "pause", Target: "slow"},
+			{Number: 7, At: earlier(2 * time.Hour), Tenant: "acme", Actor: "key_1", Action: "purge", Target: "slow/dead-letters", Detail: `{"task":"classify"}`}}},
+		"/v1/audit/verify": forebay.AuditVerification{Intact: true, Done: true, Checked: 8, Head: "8:" + strings.Repeat("ab", 32)},
+		"/v1/tasks":        forebay.Page[client.Task]{Items: []client.Task{{Name: "chat", Description: "Answers.", Queue: "default"}}},
+		"/v1/deployments":  forebay.Page[client.Deployment]{Items: []client.Deployment{{Name: "east", Provider: "azure-openai", Models: []string{"chat"}, TokensPerMinute: 240000, Price: forebay.Price{Input: 2.5, Output: 10}}}},
 		"/v1/reports/retries": forebay.RetryReport{Since: earlier(24 * time.Hour), Until: testNow, Attempts: 10, Succeeded: 6, Retried: 3, Failed: 1, JobsRetried: 3, JobsRetriedSucceeded: 2, JobsRetriedFailed: 1,
 			ByAttempt:    []forebay.AttemptCount{{Number: 1, Succeeded: 5, Failed: 3}, {Number: 2, Succeeded: 1, Failed: 1}},
 			ByDeployment: []forebay.ErrorCount{{Name: "east", Class: "transient", Code: "timeout", Count: 4}},
@@ -81,7 +85,7 @@ func TestTables(t *testing.T) {
 	var all strings.Builder
 	for _, args := range []string{
 		"jobs list", "jobs get job_2", "jobs attempts job_2", "queues list", "queues get default", "queues get mail", "messages peek mail", "dlq list --queue slow", "dlq peek job_2 --queue slow",
-		"quarantine redrive --queue slow --all", "quarantine purge --queue slow --before 30d", "tasks", "deployments list", "report retries",
+		"quarantine redrive --queue slow --all", "quarantine purge --queue slow --before 30d", "audit list", "audit verify", "tasks", "deployments list", "report retries",
 		"queues get default -o jsonl", "tasks -o json", "tasks -o jsonl",
 	} {
 		got := command{url: server.URL}.run(t.Context(), strings.Fields(args)...)

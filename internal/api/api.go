@@ -101,6 +101,7 @@ func New(o Options) *API {
 	a.routeReports()
 	a.routeDeployments()
 	a.routeKeys()
+	a.routeAudit()
 	a.routeHealth()
 	a.publish()
 	return a

@@ -47,6 +47,8 @@ func TestScopes(t *testing.T) {
 		{"GET", "/v1/keys", forebay.ScopeAdmin},
 		{"POST", "/v1/keys", forebay.ScopeAdmin},
 		{"DELETE", "/v1/keys/x", forebay.ScopeAdmin},
+		{"GET", "/v1/audit", forebay.ScopeAdmin},
+		{"GET", "/v1/audit/verify", forebay.ScopeAdmin},
 	} {
 		for scope, key := range keys {
 			r := f.do(c.method, c.path, "", "Authorization", "Bearer "+key)

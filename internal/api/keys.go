@@ -40,7 +40,7 @@ func (a *API) routeKeys() {
 		DefaultStatus: http.StatusCreated,
 	}, smallBody, func(ctx context.Context, c *call, _ *none, req createKeyRequest) (*createKeyOutput, error) {
 		tenant := cmp.Or(req.Tenant, c.caller.Tenant)
-		key, err := a.service.CreateKey(ctx, tenant, req.Scopes, req.ExpiresAt)
+		key, err := a.service.CreateKey(ctx, tenant, req.Scopes, req.ExpiresAt, c.actor())
 		if err != nil {
 			return nil, err
 		}
@@ -49,8 +49,8 @@ func (a *API) routeKeys() {
 	route(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "revoke-key", Method: http.MethodDelete, Path: "/v1/keys/{id}", Tags: tags,
 		Summary: "Revoke an API key", Description: "Revoking it again changes nothing.",
-	}, func(ctx context.Context, _ *call, in *keyPath) (*answer[forebay.APIKey], error) {
-		key, err := a.service.RevokeKey(ctx, in.ID)
+	}, func(ctx context.Context, c *call, in *keyPath) (*answer[forebay.APIKey], error) {
+		key, err := a.service.RevokeKey(ctx, in.ID, c.actor())
 		if err != nil {
 			return nil, err
 		}

@@ -42,7 +42,7 @@ func callFrom(ctx context.Context) *call { return ctx.Value(callKey{}).(*call) }
 // actor names the caller in audit rows.
 func (c *call) actor() string {
 	if c.caller.KeyID == "" {
-		return "local"
+		return forebay.LocalActor
 	}
 	return c.caller.KeyID
 }

@@ -20,6 +20,7 @@ type Service interface {
 	Queues
 	SetAsides
 	Keys
+	AuditLog
 	Reports
 }
 
@@ -68,10 +69,16 @@ type SetAsides interface {
 
 // Keys makes, lists, revokes and checks API keys.
 type Keys interface {
-	CreateKey(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time) (forebay.APIKey, error)
+	CreateKey(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, actor string) (forebay.APIKey, error)
 	Keys(ctx context.Context) ([]forebay.APIKey, error)
-	RevokeKey(ctx context.Context, id string) (forebay.APIKey, error)
+	RevokeKey(ctx context.Context, id, actor string) (forebay.APIKey, error)
 	Authenticate(ctx context.Context, key string) (caller forebay.Caller, open bool, err error)
+}
+
+// AuditLog shows what operators did, and whether that was tampered with.
+type AuditLog interface {
+	Audit(ctx context.Context, f forebay.AuditFilter, limit int, cursor string) (forebay.Page[forebay.AuditEntry], error)
+	VerifyAudit(ctx context.Context, from string, limit int) (forebay.AuditVerification, error)
 }
 
 // Reports answers about the whole.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/json"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
 )
 
 // keyPrefix marks an API key, so that a leaked one can be recognised by scanners.
@@ -34,7 +36,7 @@ const maxCachedKeys = 10_000
 
 // CreateKey makes an API key and returns it with the key itself, which is stored only as a hash. A
 // key has 160 random bits, so a plain SHA-256 of it cannot be reversed by guessing.
-func (s *Service) CreateKey(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time) (forebay.APIKey, error) {
+func (s *Service) CreateKey(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, actor string) (forebay.APIKey, error) {
 	if !forebay.ValidName(tenant) {
 		return forebay.APIKey{}, forebay.Invalid("tenant", "is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'")
 	}
@@ -55,7 +57,8 @@ func (s *Service) CreateKey(ctx context.Context, tenant string, scopes []forebay
 	key := forebay.APIKey{ID: newID("key_"), Tenant: tenant, Scopes: scopes, CreatedAt: now.Truncate(time.Millisecond), ExpiresAt: stored(expires)}
 	plain := keyPrefix + idEncoding.EncodeToString(secret[:])
 	hash := sha256.Sum256([]byte(plain))
-	if err := s.store.InsertKey(ctx, key, hash[:]); err != nil {
+	audit := store.Audit{Tenant: tenant, Actor: actor, Action: "create-key", Target: key.ID, Detail: keyDetail(key)}
+	if err := s.store.InsertKey(ctx, key, hash[:], audit); err != nil {
 		return forebay.APIKey{}, err
 	}
 	s.keys.clear() // the first key closes the server
@@ -63,12 +66,24 @@ func (s *Service) CreateKey(ctx context.Context, tenant string, scopes []forebay
 	return key, nil
 }
 
+// keyDetail is what the audit log tells of a new key.
+func keyDetail(key forebay.APIKey) string {
+	b, err := json.Marshal(struct {
+		Scopes    []forebay.Scope `json:"scopes"`
+		ExpiresAt *time.Time      `json:"expires_at,omitempty"`
+	}{key.Scopes, key.ExpiresAt})
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
 // Keys returns all API keys, oldest first, without the keys themselves.
 func (s *Service) Keys(ctx context.Context) ([]forebay.APIKey, error) { return s.store.Keys(ctx) }
 
 // RevokeKey is idempotent; an unknown id is CodeNotFound.
-func (s *Service) RevokeKey(ctx context.Context, id string) (forebay.APIKey, error) {
-	key, err := s.store.RevokeKey(ctx, id)
+func (s *Service) RevokeKey(ctx context.Context, id, actor string) (forebay.APIKey, error) {
+	key, err := s.store.RevokeKey(ctx, id, store.Audit{Actor: actor, Action: "revoke-key", Target: id})
 	s.keys.clear()
 	return key, err
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // InsertKey stores an API key by its hash.
-func (s *Store) InsertKey(ctx context.Context, key forebay.APIKey, hash []byte) error {
+func (s *Store) InsertKey(ctx context.Context, key forebay.APIKey, hash []byte, audit Audit) error {
 	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
 		scopes := make([]string, len(key.Scopes))
 		for i, scope := range key.Scopes {
@@ -18,8 +18,12 @@ func (s *Store) InsertKey(ctx context.Context, key forebay.APIKey, hash []byte) 
 		if key.ExpiresAt != nil {
 			expires = key.ExpiresAt.UnixMilli()
 		}
-		return struct{}{}, t.prep("INSERT INTO api_keys (id, hash, tenant, scopes, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)").
+		err := t.prep("INSERT INTO api_keys (id, hash, tenant, scopes, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)").
 			text(key.ID).blob(hash).text(key.Tenant).text(strings.Join(scopes, " ")).int(key.CreatedAt.UnixMilli()).intOrNull(expires).exec()
+		if err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, t.audit(audit)
 	})
 	return err
 }
@@ -59,10 +63,11 @@ func (s *Store) KeyByHash(ctx context.Context, hash []byte) (key forebay.APIKey,
 	return key, found, any, err
 }
 
-// RevokeKey ends a key; one already revoked keeps its time.
-func (s *Store) RevokeKey(ctx context.Context, id string) (key forebay.APIKey, err error) {
+// RevokeKey ends a key; one already revoked keeps its time. The audit row gets the key's tenant.
+func (s *Store) RevokeKey(ctx context.Context, id string, audit Audit) (key forebay.APIKey, err error) {
 	return transact(ctx, s, stageChange, func(t *tx) (forebay.APIKey, error) {
-		if err := t.prep("UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL").int(t.now).text(id).exec(); err != nil {
+		revoked, err := t.prep("UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL").int(t.now).text(id).count()
+		if err != nil {
 			return forebay.APIKey{}, err
 		}
 		var key forebay.APIKey
@@ -70,6 +75,10 @@ func (s *Store) RevokeKey(ctx context.Context, id string) (key forebay.APIKey, e
 		if err == nil && !found {
 			err = forebay.ErrNotFound
 		}
-		return key, err
+		if err != nil || revoked == 0 {
+			return key, err
+		}
+		audit.Tenant = key.Tenant
+		return key, t.audit(audit)
 	})
 }

@@ -133,16 +133,6 @@ func (s *Store) SetPaused(ctx context.Context, queue int64, paused bool, audit A
 	return err
 }
 
-// Audit is what an operator did.
-type Audit struct {
-	Tenant, Actor, Action, Target, Detail string
-}
-
-func (t *tx) audit(a Audit) error {
-	return t.prep("INSERT INTO audit (at, tenant, actor, action, target, detail) VALUES (?, ?, ?, ?, ?, ?)").
-		int(t.now).text(a.Tenant).text(a.Actor).text(a.Action).text(a.Target).text(a.Detail).exec()
-}
-
 // QueueCounts is what stands in a queue's lanes.
 type QueueCounts struct {
 	Active, Scheduled, Locked, Retrying, DeadLetter, Quarantine int64

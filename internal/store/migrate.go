@@ -30,6 +30,14 @@ func migrationNames() []string {
 	return names
 }
 
+// migrationStep does what follows a script and SQL alone cannot do, in the same transaction.
+func migrationStep(name string, c conn) error {
+	if name == "migrations/0006_audit.sql" {
+		return chainAudit(c)
+	}
+	return nil
+}
+
 // checkOurs refuses a file that is another program's or a newer Forebay's.
 func (c sqliteConn) checkOurs() (version int64, err error) {
 	id, err := c.pragma("application_id")
@@ -84,6 +92,9 @@ func (c sqliteConn) applyMigrations() error {
 		}
 		sql := fmt.Sprintf("%s;\nPRAGMA application_id = %d;\nPRAGMA user_version = %d;", forSQLite(string(script)), applicationID, i+1)
 		if err := sqlitex.ExecuteScript(c.Conn, sql, nil); err != nil {
+			return fmt.Errorf("migrate to schema %d: %w", i+1, err)
+		}
+		if err := migrationStep(name, conn{driver: c}); err != nil {
 			return fmt.Errorf("migrate to schema %d: %w", i+1, err)
 		}
 	}

@@ -216,6 +216,9 @@ func (c *postgresConn) applyMigrations() error {
 		if err := c.simple(forPostgres(string(script))); err != nil {
 			return fmt.Errorf("migrate to schema %d: %w", i+1, err)
 		}
+		if err := migrationStep(name, conn{driver: c}); err != nil {
+			return fmt.Errorf("migrate to schema %d: %w", i+1, err)
+		}
 	}
 	return c.simple(fmt.Sprintf("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL); DELETE FROM schema_version; INSERT INTO schema_version VALUES (%d)", schemaVersion()))
 }

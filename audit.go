@@ -1,0 +1,111 @@
+package forebay
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"hash"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// AuditEntry is one act of an operator, as written in the same transaction as the act. Entries form
+// a chain: each holds the hash of the one before, and its own hash covers that and all its fields.
+type AuditEntry struct {
+	Number       int64     `json:"number" doc:"1, 2, 3, …, without gaps"`
+	At           time.Time `json:"at"`
+	Tenant       string    `json:"tenant" doc:"empty: no single tenant's"`
+	Actor        string    `json:"actor" doc:"id of the API key, or local for a caller without one"`
+	Action       string    `json:"action"`
+	Target       string    `json:"target" doc:"what the act was about"`
+	Detail       string    `json:"detail" doc:"more about it, usually JSON"`
+	PreviousHash string    `json:"previous_hash" doc:"of the entry before, in hexadecimal; zeros before the first"`
+	Hash         string    `json:"hash" doc:"SHA-256, in hexadecimal"`
+}
+
+// auditTag begins what is hashed, so that the hash of an entry is that of nothing else.
+const auditTag = "forebay audit entry 1\n"
+
+// ComputeHash returns what Hash must be: SHA-256 over a tag, the previous hash, the number and the
+// time in Unix milliseconds as 8 bytes each, and tenant, actor, action, target and detail, each
+// after its length in 8 bytes. Integers are big-endian. It returns "" when PreviousHash is none.
+func (e AuditEntry) ComputeHash() string {
+	previous, err := hex.DecodeString(e.PreviousHash)
+	if err != nil || len(previous) != sha256.Size {
+		return ""
+	}
+	h := sha256.New()
+	h.Write([]byte(auditTag))
+	h.Write(previous)
+	writeInt(h, e.Number)
+	writeInt(h, e.At.UnixMilli())
+	for _, field := range []string{e.Tenant, e.Actor, e.Action, e.Target, e.Detail} {
+		writeInt(h, int64(len(field)))
+		h.Write([]byte(field))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func writeInt(h hash.Hash, v int64) {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], uint64(v))
+	h.Write(b[:])
+}
+
+// AuditHead says how far an audit log goes, as "<number>:<hash>". Whoever keeps one outside of the
+// database can prove later that nothing up to there was changed or removed. The zero value is the
+// head of an empty log.
+type AuditHead struct {
+	Number int64
+	Hash   string // in hexadecimal
+}
+
+// NoAuditHash is the PreviousHash of the first entry.
+var NoAuditHash = strings.Repeat("0", 2*sha256.Size)
+
+// String is the form in which heads travel.
+func (h AuditHead) String() string {
+	if h.Number == 0 {
+		return "0:" + NoAuditHash
+	}
+	return strconv.FormatInt(h.Number, 10) + ":" + h.Hash
+}
+
+// ParseAuditHead reads what String returned; "" is the head of an empty log.
+func ParseAuditHead(s string) (AuditHead, error) {
+	if s == "" || s == (AuditHead{}).String() {
+		return AuditHead{}, nil
+	}
+	number, hash, _ := strings.Cut(s, ":")
+	n, err := strconv.ParseInt(number, 10, 64)
+	if raw, hexErr := hex.DecodeString(hash); err != nil || hexErr != nil || n < 1 || len(raw) != sha256.Size {
+		return AuditHead{}, Invalid("from", "is not the head of an audit log: <number>:<hash>")
+	}
+	return AuditHead{Number: n, Hash: strings.ToLower(hash)}, nil
+}
+
+// AuditVerification is what a look at part of the chain found.
+type AuditVerification struct {
+	Intact  bool        `json:"intact"`
+	Checked int64       `json:"checked" doc:"entries looked at"`
+	Head    string      `json:"head" doc:"the last good entry, as number:hash; from where to go on"`
+	Done    bool        `json:"done" doc:"the end of the log was reached"`
+	Broken  *AuditBreak `json:"broken,omitempty"`
+}
+
+// AuditBreak is the first entry that is not as it was written.
+type AuditBreak struct {
+	Number int64  `json:"number"`
+	Reason string `json:"reason"`
+}
+
+// LocalActor is the Actor of a caller without an API key: on a server without keys, or beside it.
+const LocalActor = "local"
+
+// AuditFilter selects entries. Zero fields select everything.
+type AuditFilter struct {
+	Tenant string
+	Actor  string
+	Action string
+}

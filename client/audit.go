@@ -1,0 +1,50 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Audit returns what operators did, newest first, reading page after page as they are asked for.
+// limit is the size of a page; 0 leaves it to the server.
+func (c *Client) Audit(ctx context.Context, f forebay.AuditFilter, limit int) iter.Seq2[forebay.AuditEntry, error] {
+	query := url.Values{}
+	set(query, "tenant", f.Tenant)
+	set(query, "actor", f.Actor)
+	set(query, "action", f.Action)
+	if limit > 0 {
+		query.Set("limit", strconv.Itoa(limit))
+	}
+	return pages[forebay.AuditEntry](ctx, c, path("audit"), query)
+}
+
+// VerifyAudit has the server check the chain of its audit log, part by part, from a head on ("": from
+// the first entry) to the end or to the first entry that is not as it was written.
+func (c *Client) VerifyAudit(ctx context.Context, from string) (forebay.AuditVerification, error) {
+	var whole forebay.AuditVerification
+	for {
+		query := url.Values{}
+		set(query, "from", from)
+		var part forebay.AuditVerification
+		if err := c.call(ctx, request{method: http.MethodGet, path: path("audit", "verify"), query: query}, &part); err != nil {
+			return whole, err
+		}
+		part.Checked += whole.Checked
+		if whole.Checked > 0 {
+			part.Checked-- // the entry of the head that this part began with
+		}
+		stuck := part.Head == from
+		whole, from = part, part.Head
+		if part.Done || !part.Intact {
+			return whole, nil
+		}
+		if stuck {
+			return whole, errNotForebay
+		}
+	}
+}

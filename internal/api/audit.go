@@ -1,0 +1,45 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forebayhq/forebay"
+)
+
+type auditQuery struct {
+	Tenant string `query:"tenant" doc:"only of this tenant"`
+	Actor  string `query:"actor" doc:"only by this API key"`
+	Action string `query:"action" doc:"only acts of this kind, such as pause"`
+	PageInput
+}
+
+type verifyAuditQuery struct {
+	From  string `query:"from" maxLength:"100" doc:"head of the answer before, or one kept from earlier; default: the first entry"`
+	Limit int    `query:"limit" minimum:"2" maximum:"10000" doc:"entries to look at; default 10000"`
+}
+
+func (a *API) routeAudit() {
+	tags := []string{"audit"}
+	route(a, forebay.ScopeAdmin, huma.Operation{
+		OperationID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Tags: tags,
+		Summary: "List what operators did, newest first", Description: "Of all tenants. Entries are only ever added.",
+	}, func(ctx context.Context, _ *call, in *auditQuery) (*answer[forebay.Page[forebay.AuditEntry]], error) {
+		entries, err := a.service.Audit(ctx, forebay.AuditFilter{Tenant: in.Tenant, Actor: in.Actor, Action: in.Action}, in.Limit, in.Cursor)
+		return pageAnswer(entries, err)
+	})
+	route(a, forebay.ScopeAdmin, huma.Operation{
+		OperationID: "verify-audit", Method: http.MethodGet, Path: "/v1/audit/verify", Tags: tags,
+		Summary: "Check part of the audit log's chain",
+		Description: "Each entry's hash covers the entry and the hash before it. Go on from head until done. A head that was kept elsewhere " +
+			"proves that nothing before it was changed or removed since, not even by who can write to the database.",
+	}, func(ctx context.Context, _ *call, in *verifyAuditQuery) (*answer[forebay.AuditVerification], error) {
+		found, err := a.service.VerifyAudit(ctx, in.From, in.Limit)
+		if err != nil {
+			return nil, err
+		}
+		return &answer[forebay.AuditVerification]{found}, nil
+	})
+}

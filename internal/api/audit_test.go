@@ -1,0 +1,59 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/forebayhq/forebay"
+)
+
+func TestAudit(t *testing.T) {
+	f := newFixture(t)
+	f.key = f.newKey("acme", forebay.ScopeAdmin)
+	made := into[forebay.APIKey](t, f.do("POST", "/v1/keys", `{"tenant":"other","scopes":["read"]}`), http.StatusCreated)
+	into[forebay.APIKey](t, f.do("DELETE", "/v1/keys/"+made.ID, ""), http.StatusOK)
+	into[forebay.QueueInfo](t, f.do("POST", "/v1/queues/default/pause", ""), http.StatusOK)
+	into[forebay.QueueInfo](t, f.do("POST", "/v1/queues/default/resume", ""), http.StatusOK)
+
+	all := into[forebay.Page[forebay.AuditEntry]](t, f.do("GET", "/v1/audit", ""), http.StatusOK).Items
+	var acts []string
+	for _, e := range all {
+		acts = append(acts, strings.Join([]string{e.Tenant, e.Action, e.Target}, " "))
+		if e.Hash != e.ComputeHash() {
+			t.Errorf("entry %d cannot be checked by a client: %+v", e.Number, e)
+		}
+		if wrong := e.Actor == "local"; wrong || strings.Contains(e.Detail, made.Key) {
+			t.Errorf("got %+v", e)
+		}
+	}
+	want := " resume default| pause default|other revoke-key " + made.ID + "|other create-key " + made.ID
+	if got := strings.Join(acts, "|"); !strings.HasPrefix(got, want) || len(all) != 5 {
+		t.Errorf("got %s", got)
+	}
+	if d := all[3].Detail; d != `{"scopes":["read"]}` {
+		t.Errorf("detail %s", d)
+	}
+
+	first := into[forebay.Page[forebay.AuditEntry]](t, f.do("GET", "/v1/audit?tenant=other&limit=1", ""), http.StatusOK)
+	second := into[forebay.Page[forebay.AuditEntry]](t, f.do("GET", "/v1/audit?tenant=other&limit=1&cursor="+first.NextCursor, ""), http.StatusOK)
+	if len(first.Items) != 1 || first.Items[0].Action != "revoke-key" || len(second.Items) != 1 || second.Items[0].Action != "create-key" {
+		t.Errorf("pages %+v %+v", first, second)
+	}
+
+	v := into[forebay.AuditVerification](t, f.do("GET", "/v1/audit/verify?limit=2", ""), http.StatusOK)
+	if !v.Intact || v.Done || v.Checked != 2 {
+		t.Errorf("got %+v", v)
+	}
+	v = into[forebay.AuditVerification](t, f.do("GET", "/v1/audit/verify?from="+v.Head, ""), http.StatusOK)
+	if !v.Intact || !v.Done || v.Head != "5:"+all[0].Hash {
+		t.Errorf("got %+v", v)
+	}
+	v = into[forebay.AuditVerification](t, f.do("GET", "/v1/audit/verify?from=5:"+all[1].Hash, ""), http.StatusOK)
+	if v.Intact || v.Broken == nil || v.Broken.Number != 5 {
+		t.Errorf("another head: %+v", v)
+	}
+	for _, query := range []string{"from=x", "from=5:ab", "limit=1", "limit=10001"} {
+		wantProblem(t, f.do("GET", "/v1/audit/verify?"+query, ""), http.StatusUnprocessableEntity, forebay.CodeInvalidRequest)
+	}
+}

@@ -1,0 +1,43 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Audit returns what operators did, newest first.
+func (s *Service) Audit(ctx context.Context, f forebay.AuditFilter, limit int, cursor string) (forebay.Page[forebay.AuditEntry], error) {
+	page := forebay.Page[forebay.AuditEntry]{Items: []forebay.AuditEntry{}}
+	limit, err := pageSize(limit)
+	if err != nil {
+		return page, err
+	}
+	below, err := decodeCursor(cursor)
+	if err != nil {
+		return page, err
+	}
+	entries, err := s.store.AuditEntries(ctx, f, below, limit)
+	page.Items = append(page.Items, entries...)
+	if len(entries) == limit {
+		page.NextCursor = encodeCursor(entries[limit-1].Number)
+	}
+	return page, err
+}
+
+// MaxAuditChunk bounds how many entries one call verifies; so many is also the default.
+const MaxAuditChunk = 10_000
+
+// VerifyAudit checks the chain of audit entries from a head on ("": from the first entry), at most
+// limit of them. The caller goes on from the head in the answer until it is done.
+func (s *Service) VerifyAudit(ctx context.Context, from string, limit int) (forebay.AuditVerification, error) {
+	head, err := forebay.ParseAuditHead(from)
+	if err != nil {
+		return forebay.AuditVerification{}, err
+	}
+	if limit = cmp.Or(limit, MaxAuditChunk); limit < 2 || limit > MaxAuditChunk {
+		return forebay.AuditVerification{}, forebay.Invalid("limit", "goes from 2 to %d", MaxAuditChunk)
+	}
+	return s.store.VerifyAudit(ctx, head, limit)
+}

@@ -1,0 +1,306 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/pgtest"
+)
+
+// auditEngine is a database whose audit log is written by Forebay and by others.
+type auditEngine struct {
+	name string
+	open func() *Store
+	// tamper runs SQL as somebody who can write to the database could.
+	tamper  func(sql string) error
+	dialect *strings.Replacer // of the SQL in tests
+}
+
+// onBothEngines runs a test on a new SQLite file and on a new PostgreSQL database.
+func onBothEngines(t *testing.T, test func(*testing.T, auditEngine)) {
+	opened := func(t *testing.T, opts Options) func() *Store {
+		return func() *Store {
+			s, err := Open(context.Background(), opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.Close() })
+			return s
+		}
+	}
+	t.Run("sqlite", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "forebay.db")
+		test(t, auditEngine{"sqlite", opened(t, Options{Path: path, Serve: true}), func(sql string) error {
+			c, err := sqlite.OpenConn(path, sqlite.OpenReadWrite, sqlite.OpenCreate)
+			if err != nil {
+				return err
+			}
+			return errors.Join(sqlitex.ExecuteScript(c, sql, nil), c.Close())
+		}, strings.NewReplacer("ZEROS", "zeroblob(32)", "SHORT", "x'00'",
+			"TRIGGERS OFF", "DROP TRIGGER audit_append; DROP TRIGGER audit_update; DROP TRIGGER audit_delete")})
+	})
+	t.Run("postgresql", func(t *testing.T) {
+		address := pgtest.Database(t)
+		test(t, auditEngine{"postgresql", opened(t, Options{URL: address, Serve: true}), func(sql string) error {
+			c, err := pgconn.Connect(context.Background(), address)
+			if err != nil {
+				return err
+			}
+			_, err = c.Exec(context.Background(), "CREATE SCHEMA IF NOT EXISTS forebay; SET search_path = forebay; "+sql).ReadAll()
+			return errors.Join(err, c.Close(context.Background()))
+		}, strings.NewReplacer("ZEROS", "decode(repeat('00', 32), 'hex')", "SHORT", "decode('00', 'hex')",
+			"TRIGGERS OFF", "DROP TRIGGER audit_append ON audit; DROP TRIGGER audit_refuse ON audit")})
+	})
+}
+
+// audited makes a store whose log has so many entries.
+func (e auditEngine) audited(t *testing.T, entries int) *Store {
+	t.Helper()
+	s := e.open()
+	queue, err := s.EnsureQueue(t.Context(), "q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// At the same time, so that several are written in one transaction.
+	var wg sync.WaitGroup
+	for i := range entries {
+		wg.Go(func() {
+			if err := s.SetPaused(t.Context(), queue, i%2 == 0, Audit{Actor: "key_1", Action: "pause", Target: fmt.Sprint("q", i)}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	return s
+}
+
+func verifyAll(t *testing.T, s *Store, from forebay.AuditHead, chunk int) (v forebay.AuditVerification) {
+	t.Helper()
+	for range 100 {
+		var err error
+		if v, err = s.VerifyAudit(t.Context(), from, chunk); err != nil {
+			t.Fatal(err)
+		}
+		if !v.Intact || v.Done {
+			return v
+		}
+		if v.Checked != int64(chunk) {
+			t.Fatalf("a part of %d entries checked %d", chunk, v.Checked)
+		}
+		if from, err = forebay.ParseAuditHead(v.Head); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("no end")
+	return v
+}
+
+func TestAuditChain(t *testing.T) { onBothEngines(t, testAuditChain) }
+
+func testAuditChain(t *testing.T, e auditEngine) {
+	empty := e.open()
+	if v := verifyAll(t, empty, forebay.AuditHead{}, 10); !v.Intact || v.Checked != 0 || v.Head != (forebay.AuditHead{}).String() {
+		t.Errorf("an empty log: %+v", v)
+	}
+	if err := empty.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := e.audited(t, 25)
+	entries, err := s.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 100)
+	if err != nil || len(entries) != 25 {
+		t.Fatalf("%d entries (%v)", len(entries), err)
+	}
+	slices.Reverse(entries)
+	previous := forebay.NoAuditHash
+	for i, e := range entries {
+		if e.Number != int64(i+1) || e.PreviousHash != previous || e.Hash != e.ComputeHash() || e.At.IsZero() || e.Actor != "key_1" {
+			t.Errorf("entry %d: %+v", i+1, e)
+		}
+		previous = e.Hash
+	}
+	for _, chunk := range []int{2, 5, 24, 25, 26, 1000} {
+		if v := verifyAll(t, s, forebay.AuditHead{}, chunk); !v.Intact || v.Head != "25:"+previous {
+			t.Errorf("in parts of %d: %+v", chunk, v)
+		}
+	}
+	if v := verifyAll(t, s, forebay.AuditHead{Number: 7, Hash: entries[6].Hash}, 5); !v.Intact || v.Head != "25:"+previous {
+		t.Errorf("from a head: %+v", v)
+	}
+	// What a filter and a page leave out is still there.
+	got, err := s.AuditEntries(t.Context(), forebay.AuditFilter{Actor: "key_1", Action: "pause"}, 5, 2)
+	if err != nil || len(got) != 2 || got[0].Number != 4 {
+		t.Errorf("a page: %+v (%v)", got, err)
+	}
+	if got, err := s.AuditEntries(t.Context(), forebay.AuditFilter{Tenant: "acme"}, 0, 2); err != nil || len(got) != 0 {
+		t.Errorf("of a tenant: %+v (%v)", got, err)
+	}
+}
+
+// An act that is refused, and one whose transaction fails, leave no entry.
+func TestAuditFollowsTheAct(t *testing.T) { onBothEngines(t, testAuditFollowsTheAct) }
+
+func testAuditFollowsTheAct(t *testing.T, engine auditEngine) {
+	s := engine.audited(t, 1)
+	ctx := t.Context()
+	if _, err := s.RevokeKey(ctx, "none", Audit{Action: "revoke-key"}); !errors.Is(err, forebay.ErrNotFound) {
+		t.Fatal(err)
+	}
+	key := forebay.APIKey{ID: "key_1", Tenant: "acme", Scopes: []forebay.Scope{forebay.ScopeRead}}
+	for i, want := range []bool{true, false} { // the second has the same id
+		if err := s.InsertKey(ctx, key, []byte{byte(i)}, Audit{Tenant: "acme", Actor: "a", Action: "create-key", Target: "key_1"}); (err == nil) != want {
+			t.Fatal(err)
+		}
+	}
+	// What no database can hold as text is hashed as it is stored.
+	if _, err := s.Redrive(ctx, nil, Audit{Action: "redrive", Target: "a\x00b", Detail: "c\xffd"}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second changes nothing
+		if _, err := s.RevokeKey(ctx, "key_1", Audit{Actor: "b", Action: "revoke-key", Target: "key_1"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries, err := s.AuditEntries(ctx, forebay.AuditFilter{}, 0, 10)
+	if err != nil || len(entries) != 4 || entries[1].Target != "a\uFFFDb" || entries[1].Detail != "c\uFFFDd" {
+		t.Fatalf("%d entries (%v)", len(entries), err)
+	}
+	if e := entries[0]; e.Action != "revoke-key" || e.Tenant != "acme" || e.Actor != "b" {
+		t.Errorf("got %+v", e)
+	}
+	if v := verifyAll(t, s, forebay.AuditHead{}, 10); !v.Intact {
+		t.Errorf("got %+v", v)
+	}
+}
+
+// The database itself refuses everything but the next entry of the chain.
+func TestAuditIsAppendOnly(t *testing.T) { onBothEngines(t, testAuditIsAppendOnly) }
+
+func testAuditIsAppendOnly(t *testing.T, e auditEngine) {
+	s := e.audited(t, 3)
+	const columns = "INSERT INTO audit (no, at, tenant, actor, action, target, detail, prev, hash) "
+	for name, sql := range map[string]string{
+		"update":              "UPDATE audit SET detail = 'x' WHERE no = 2",
+		"delete":              "DELETE FROM audit WHERE no = 3",
+		"delete all":          "DELETE FROM audit",
+		"the same again":      "INSERT INTO audit SELECT * FROM audit WHERE no = 2",
+		"a gap":               columns + "SELECT 5, 0, '', '', '', '', '', hash, ZEROS FROM audit WHERE no = 3",
+		"another place":       columns + "SELECT 4, 0, '', '', '', '', '', hash, ZEROS FROM audit WHERE no = 2",
+		"no number":           columns + "SELECT NULL, 0, '', '', '', '', '', hash, ZEROS FROM audit WHERE no = 3",
+		"a hash too short":    columns + "SELECT 4, 0, '', '', '', '', '', hash, SHORT FROM audit WHERE no = 3",
+		"upsert":              columns + "SELECT no, at, tenant, actor, action, target, 'x', prev, hash FROM audit WHERE no = 2 ON CONFLICT (no) DO UPDATE SET detail = 'x'",
+		"before the first":    columns + "VALUES (0, 0, '', '', '', '', '', ZEROS, ZEROS)",
+		"without a link":      columns + "VALUES (4, 0, '', '', '', '', '', ZEROS, ZEROS)",
+		"a new last, renamed": "UPDATE audit SET no = 9 WHERE no = 3",
+	} {
+		if err := e.tamper(e.dialect.Replace(sql)); err == nil || !strings.Contains(err.Error(), "audit log") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if e.name == "sqlite" {
+		if err := e.tamper("INSERT OR REPLACE INTO audit SELECT * FROM audit WHERE no = 2"); err == nil {
+			t.Error("replaced an entry")
+		}
+	} else if err := e.tamper("TRUNCATE audit"); err == nil {
+		t.Error("emptied the log")
+	}
+	if v := verifyAll(t, s, forebay.AuditHead{}, 10); !v.Intact || v.Checked != 3 {
+		t.Errorf("got %+v", v)
+	}
+}
+
+// Whoever gets round the triggers is found out, and the first broken entry is named.
+func TestAuditTampering(t *testing.T) {
+	for name, c := range map[string]struct {
+		sql    string
+		number int64
+		reason string
+	}{
+		"a field":         {"UPDATE audit SET detail = 'x' WHERE no = 7", 7, "what it says"},
+		"a time":          {"UPDATE audit SET at = at + 1 WHERE no = 1", 1, "what it says"},
+		"a moved border":  {"UPDATE audit SET action = action || substr(target, 1, 1), target = substr(target, 2) WHERE no = 5", 5, "what it says"},
+		"a hash":          {"UPDATE audit SET hash = ZEROS WHERE no = 6", 6, "what it says"},
+		"one removed":     {"DELETE FROM audit WHERE no = 4", 4, "missing"},
+		"the first ones":  {"DELETE FROM audit WHERE no < 4", 1, "missing"},
+		"closed up":       {"DELETE FROM audit WHERE no = 4; UPDATE audit SET no = no - 1 WHERE no > 4", 4, "follow"},
+		"a cut":           {"DELETE FROM audit WHERE no > 11", 12, "missing"}, // seen by the head
+		"a cut, and more": {"DELETE FROM audit WHERE no = 12; INSERT INTO audit SELECT 12, 0, '', '', '', '', '', prev, hash FROM audit WHERE no = 11", 12, "head"},
+	} {
+		test := func(t *testing.T, e auditEngine) {
+			s := e.audited(t, 12)
+			head, err := forebay.ParseAuditHead(verifyAll(t, s, forebay.AuditHead{}, 5).Head)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := e.tamper(e.dialect.Replace("TRIGGERS OFF; " + c.sql)); err != nil {
+				t.Fatal(err)
+			}
+			from := forebay.AuditHead{}
+			if strings.HasPrefix(name, "a cut") {
+				from = head
+			}
+			for _, chunk := range []int{2, 3, 100} {
+				v := verifyAll(t, s, from, chunk)
+				if v.Intact || v.Done || v.Broken == nil || v.Broken.Number != c.number || !strings.Contains(v.Broken.Reason, c.reason) {
+					t.Errorf("in parts of %d: %+v %+v", chunk, v, v.Broken)
+				}
+			}
+		}
+		t.Run(name, func(t *testing.T) { onBothEngines(t, test) })
+	}
+}
+
+// A log from before it was a chain is chained when the database is opened, in its order.
+func TestAuditOfAnOlderSchema(t *testing.T) { onBothEngines(t, testAuditOfAnOlderSchema) }
+
+func testAuditOfAnOlderSchema(t *testing.T, e auditEngine) {
+	var old strings.Builder
+	version := 0
+	for _, name := range migrationNames() {
+		if strings.Contains(name, "audit") {
+			break
+		}
+		script, err := migrationFiles.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		translate := forSQLite
+		if e.name == "postgresql" {
+			translate = forPostgres
+		}
+		old.WriteString(translate(string(script)))
+		version++
+	}
+	if e.name == "sqlite" {
+		fmt.Fprintf(&old, "PRAGMA application_id = %d; PRAGMA user_version = %d;", applicationID, version)
+	} else {
+		fmt.Fprintf(&old, "CREATE TABLE schema_version (version BIGINT NOT NULL); INSERT INTO schema_version VALUES (%d);", version)
+	}
+	old.WriteString(`INSERT INTO audit (no, at, tenant, actor, action, target, detail) VALUES (1, 1000, 'acme', 'key_1', 'redrive', 'q', '{}'), (5, 2000, '', 'local', 'pause', 'q', '')`)
+	if err := e.tamper(old.String()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time there is nothing to do
+		s := e.open()
+		entries, err := s.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 10)
+		if err != nil || len(entries) != 2 || entries[1].Tenant != "acme" || entries[1].At.UnixMilli() != 1000 || entries[0].Action != "pause" || entries[0].Number != 2 {
+			t.Errorf("got %+v (%v)", entries, err)
+		}
+		if v := verifyAll(t, s, forebay.AuditHead{}, 10); !v.Intact || v.Checked != 2 {
+			t.Errorf("got %+v", v)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

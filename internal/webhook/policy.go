@@ -1,0 +1,173 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Policy says where webhooks may go. Its zero value: to public addresses, by https.
+type Policy struct {
+	AllowHTTP bool           // plain http as well
+	Allow     []netip.Prefix // addresses that would be refused, of receivers in the operator's own network
+	Deny      []netip.Prefix // further addresses to refuse, public ones of the operator's; wins over Allow
+	Resolver  *net.Resolver  // nil: the system's
+}
+
+// reserved are the parts of the IPv4 space, and of the one part of the IPv6 space in use (2000::/3),
+// that are not public hosts: the registries of RFC 6890, the addresses that carry others within them,
+// and those at which clouds serve their machines.
+var reserved = prefixes(
+	"0.0.0.0/8",        // this network
+	"10.0.0.0/8",       // private
+	"100.64.0.0/10",    // carrier-grade NAT; 100.100.100.200 serves metadata
+	"127.0.0.0/8",      // loopback
+	"168.63.129.16/32", // Azure's platform, in the public range
+	"169.254.0.0/16",   // link-local; 169.254.169.254 serves metadata
+	"172.16.0.0/12",    // private
+	"192.0.0.0/24",     // protocol assignments; 192.0.0.192 serves metadata
+	"192.0.2.0/24",     // documentation
+	"192.88.99.0/24",   // 6to4 relays
+	"192.168.0.0/16",   // private
+	"198.18.0.0/15",    // benchmarks
+	"198.51.100.0/24",  // documentation
+	"203.0.113.0/24",   // documentation
+	"224.0.0.0/4",      // multicast
+	"240.0.0.0/4",      // reserved, and broadcast
+	"2001::/23",        // protocol assignments, and Teredo, which carries IPv4 addresses
+	"2001:db8::/32",    // documentation
+	"2002::/16",        // 6to4, which carries IPv4 addresses
+	"3fff::/20",        // documentation
+)
+
+var (
+	globalUnicast = netip.MustParsePrefix("2000::/3")
+	nat64         = netip.MustParsePrefix("64:ff9b::/96")
+)
+
+func prefixes(list ...string) []netip.Prefix {
+	parsed := make([]netip.Prefix, len(list))
+	for i, p := range list {
+		parsed[i] = netip.MustParsePrefix(p)
+	}
+	return parsed
+}
+
+// errAddress is a connection that the policy refused.
+type errAddress struct{ addr netip.Addr }
+
+func (e errAddress) Error() string { return fmt.Sprintf("%s is not a public address", e.addr) }
+
+// permits reports whether a webhook may be sent to the address.
+func (p *Policy) permits(addr netip.Addr) bool {
+	addr = addr.Unmap()
+	if addr.Zone() != "" {
+		return false // of one link; and a prefix contains no address with a zone
+	}
+	if contains(p.Deny, addr) {
+		return false
+	}
+	if contains(p.Allow, addr) {
+		return true
+	}
+	if nat64.Contains(addr) {
+		b := addr.As16()
+		return p.permits(netip.AddrFrom4([4]byte(b[12:])))
+	}
+	return (addr.Is4() || globalUnicast.Contains(addr)) && !contains(reserved, addr)
+}
+
+func contains(list []netip.Prefix, addr netip.Addr) bool {
+	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// control is called by the dialer with the address it is about to connect to, after the name was
+// resolved: whatever the name meant when the webhook was set.
+func (p *Policy) control(_ context.Context, _, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	if !p.permits(to.Addr()) {
+		return errAddress{to.Addr()}
+	}
+	return nil
+}
+
+// resolveTimeout bounds the look-up when a webhook is set.
+const resolveTimeout = 5 * time.Second
+
+// CheckURL reports why a webhook may not have that URL, or nil: each address of its host must be one
+// that may be sent to. Errors do not quote the URL, whose path or query may be a secret.
+func (p *Policy) CheckURL(ctx context.Context, raw string) error {
+	u, err := p.parseURL(raw)
+	if err != nil {
+		return err
+	}
+	if addr, err := netip.ParseAddr(u.Hostname()); err == nil {
+		return p.checkAddress(addr)
+	}
+	resolver := p.Resolver
+	if resolver == nil {
+		resolver = net.DefaultResolver
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	addrs, err := resolver.LookupNetIP(ctx, "ip", u.Hostname())
+	if err != nil || len(addrs) == 0 {
+		return forebay.Invalid("url", "the host name cannot be resolved").Caused(err)
+	}
+	for _, addr := range addrs {
+		if err := p.checkAddress(addr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Policy) checkAddress(addr netip.Addr) error {
+	if p.permits(addr) {
+		return nil
+	}
+	return forebay.Invalid("url", "leads to a private, local or reserved address, to which webhooks are not sent").Caused(errAddress{addr})
+}
+
+// parseURL checks everything but the address.
+func (p *Policy) parseURL(raw string) (*url.URL, error) {
+	if len(raw) > MaxURLBytes {
+		return nil, forebay.Invalid("url", "is longer than %d bytes", MaxURLBytes)
+	}
+	if !forebay.ValidText(raw, MaxURLBytes) {
+		return nil, forebay.Invalid("url", "is empty, or holds control characters")
+	}
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil:
+		return nil, forebay.Invalid("url", "is not a URL").Caused(errors.Unwrap(err))
+	case u.Scheme == "http" && !p.AllowHTTP:
+		return nil, forebay.Invalid("url", "must begin with https://")
+	case u.Scheme != "https" && u.Scheme != "http":
+		return nil, forebay.Invalid("url", "must begin with https://")
+	case u.User != nil:
+		return nil, forebay.Invalid("url", "must not hold a user name or password; deliveries are signed")
+	case u.Opaque != "" || u.Hostname() == "":
+		return nil, forebay.Invalid("url", "has no host")
+	case u.Fragment != "":
+		return nil, forebay.Invalid("url", "must not have a fragment")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return nil, forebay.Invalid("url", "has a port out of range")
+		}
+	}
+	return u, nil
+}

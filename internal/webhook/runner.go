@@ -1,0 +1,184 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Grace is how long deliveries under way may take once a Runner is told to stop.
+const Grace = 5 * time.Second
+
+// How long settling is tried again when the database cannot be written to, and the waits between two
+// tries. Meanwhile the worker sends nothing: what it sends could not be recorded either.
+const (
+	settleFor  = 30 * time.Second
+	retryFirst = 100 * time.Millisecond
+	retryLast  = 10 * time.Second
+)
+
+// Runner delivers the messages of one endpoint.
+type Runner struct {
+	endpoint atomic.Pointer[Endpoint]
+	source   Source
+	sender   *Sender
+	log      *slog.Logger
+	breaker  breaker
+}
+
+// NewRunner returns a runner that sends what the source holds to the endpoint.
+func NewRunner(e Endpoint, source Source, sender *Sender, log *slog.Logger) *Runner {
+	r := &Runner{source: source, sender: sender, log: log.With(slog.String("tenant", e.Tenant), slog.String("webhook", e.Name))}
+	r.endpoint.Store(&e)
+	return r
+}
+
+// Update changes where deliveries go from the next on, and with which secrets. The number of workers
+// stays as it was.
+func (r *Runner) Update(e Endpoint) {
+	before := r.endpoint.Swap(&e)
+	if before.URL != e.URL {
+		r.breaker.reset()
+	}
+}
+
+// Run delivers until ctx ends. Deliveries under way then have Grace to end; those that do not are
+// given back uncounted.
+func (r *Runner) Run(ctx context.Context) {
+	sending, abort := context.WithCancel(context.WithoutCancel(ctx))
+	defer abort()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(Grace, abort) })
+	defer stop()
+	workers := r.endpoint.Load().Concurrency
+	if workers <= 0 {
+		workers = DefaultConcurrency
+	}
+	var running sync.WaitGroup
+	for range min(workers, MaxConcurrency) {
+		running.Go(func() { r.work(ctx, sending) })
+	}
+	running.Wait()
+}
+
+// work delivers one message after the other, and pauses while the source cannot be read.
+func (r *Runner) work(ctx, sending context.Context) {
+	for wait := retryFirst; ; {
+		switch err := r.deliver(ctx, sending); {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			wait = retryFirst
+		case forebay.CodeOf(err) == forebay.CodeUnknownQueue || forebay.CodeOf(err) == forebay.CodeNotFound:
+			return // the endpoint was deleted
+		default:
+			r.log.Warn("webhook deliveries wait for the database", slog.Any("error", err), slog.Duration("retry_in", wait))
+			if !sleep(ctx, wait) {
+				return
+			}
+			wait = min(2*wait, retryLast)
+		}
+	}
+}
+
+// deliver waits for one message and sends it. Receiving ends with ctx, sending with the other. An error
+// is the source's.
+func (r *Runner) deliver(ctx, sending context.Context) error {
+	p, err := r.breaker.enter(ctx)
+	if err != nil {
+		r.breaker.leave(p, notSent, 0)
+		return err
+	}
+	d, err := r.source.Receive(ctx)
+	if err != nil {
+		r.breaker.leave(p, notSent, 0)
+		return err
+	}
+	if !r.breaker.valid(p) || ctx.Err() != nil {
+		r.breaker.leave(p, notSent, 0)
+		return r.settle(ctx, d, Outcome{Verb: Release})
+	}
+	attempt := r.sender.Send(sending, *r.endpoint.Load(), d.Message)
+	r.breaker.leave(p, verdictOf(attempt), holdOf(attempt))
+	outcome := decide(d.Count, attempt)
+	r.report(d, outcome)
+	return r.settle(ctx, d, outcome)
+}
+
+func verdictOf(a Attempt) verdict {
+	switch a.Failure {
+	case "":
+		return sendWorked
+	case FailedStopped:
+		return notSent
+	}
+	return sendFailed
+}
+
+// holdOf is how long all deliveries of an endpoint wait because it is overloaded.
+func holdOf(a Attempt) time.Duration {
+	const tooManyRequests = 5 * time.Second // where the answer does not say
+	switch a.Status {
+	case http.StatusTooManyRequests:
+		return max(a.RetryAfter, tooManyRequests)
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return a.RetryAfter
+	}
+	return 0
+}
+
+// settle ends the delivery, also while the runner stops. It does not give up before settleFor: until
+// then nobody else can have the message.
+func (r *Runner) settle(ctx context.Context, d Delivery, o Outcome) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleFor)
+	defer cancel()
+	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
+		err := r.source.Settle(ctx, d, o)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, forebay.ErrLockLost), forebay.CodeOf(err) == forebay.CodeUnknownQueue, forebay.CodeOf(err) == forebay.CodeNotFound:
+			r.log.Info("a webhook delivery ended after its lock", slog.String("message_id", d.ID), slog.String("verb", string(o.Verb)))
+			return nil
+		case !sleep(ctx, wait):
+			return err
+		}
+	}
+}
+
+// report logs a try, without its URL, which may hold a secret. The error names hosts and addresses:
+// it is for whoever asks for every detail.
+func (r *Runner) report(d Delivery, o Outcome) {
+	attributes := []any{
+		slog.String("message_id", d.ID), slog.Int("try", d.Count), slog.Int("status", o.Attempt.Status),
+		slog.Duration("duration", o.Attempt.Duration), slog.String("failure", string(o.Attempt.Failure)),
+	}
+	if o.Attempt.Err != nil && r.log.Enabled(context.Background(), slog.LevelDebug) {
+		attributes = append(attributes, slog.Any("error", o.Attempt.Err))
+	}
+	switch o.Verb {
+	case GiveUp:
+		r.log.Warn("a webhook delivery was given up", append(attributes, slog.String("reason", o.Reason))...)
+	case Retry:
+		r.log.Info("a webhook delivery failed", append(attributes, slog.Duration("retry_in", o.Delay))...)
+	default:
+		r.log.Debug("webhook delivery", attributes...)
+	}
+}
+
+// sleep reports whether the time passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,82 @@
+package webhook
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Schedule is how long a message waits after each try that failed: ten tries, the last some three
+// days (75 h 35 min 5 s) after the first. Each wait is up to a tenth shorter or longer, so that an
+// endpoint that comes back does not meet everything at once. It is the example of the specification.
+var Schedule = []time.Duration{
+	5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
+	10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+}
+
+// MaxTries is how often a message is delivered before it goes to the dead letters.
+const MaxTries = 10
+
+// maxRetryAfter is the longest wait that an endpoint may ask for.
+const maxRetryAfter = 24 * time.Hour
+
+// Dead-letter reasons of messages that were not delivered, beside forebay.ReasonMaxDeliveries.
+const ReasonEndpointGone = "EndpointGone" // the endpoint answered 410
+
+// decide says what becomes of a message after its try.
+func decide(count int, a Attempt) Outcome {
+	o := Outcome{Attempt: a}
+	switch {
+	case a.Failure == "":
+		o.Verb = Complete
+	case a.Failure == FailedStopped:
+		o.Verb = Release
+	case a.Status == http.StatusGone:
+		o.Verb, o.Disable = GiveUp, true
+		o.Reason, o.Detail = ReasonEndpointGone, "the endpoint answered 410 Gone and was disabled"
+	case count >= MaxTries:
+		o.Verb, o.Reason = GiveUp, forebay.ReasonMaxDeliveries
+		o.Detail = fmt.Sprintf("tried %d times; the last: %s", count, a.describe())
+	default:
+		o.Verb, o.Delay = Retry, delay(count, a.RetryAfter)
+	}
+	return o
+}
+
+// delay is the wait after try number count. An endpoint can make it longer, not shorter: the tries
+// would be spent before it has recovered.
+func delay(count int, asked time.Duration) time.Duration {
+	const jitter = 0.1
+	planned := Schedule[max(0, min(count, len(Schedule))-1)]
+	planned = time.Duration(float64(planned) * (1 - jitter + 2*jitter*rand.Float64()))
+	return max(planned, min(asked, maxRetryAfter))
+}
+
+// describe says what went wrong, in words for the endpoint's owner: without addresses.
+func (a Attempt) describe() string {
+	switch a.Failure {
+	case "":
+		return fmt.Sprintf("delivered, status %d", a.Status)
+	case FailedStatus:
+		return fmt.Sprintf("status %d", a.Status)
+	case FailedTimeout:
+		return "no answer in time"
+	case FailedResolve:
+		return "the host name cannot be resolved"
+	case FailedAddress:
+		return "the host has an address to which webhooks are not sent"
+	case FailedTLS:
+		return "no trusted TLS connection"
+	case FailedConfig:
+		return "the URL or the secrets cannot be used"
+	case FailedStopped:
+		return "the server stopped"
+	}
+	return "the connection failed"
+}
+
+// String is describe: what was met, without addresses.
+func (a Attempt) String() string { return a.describe() }
