@@ -20,6 +20,10 @@ const (
 	EventRedriven       EventType = "redriven"
 )
 
+// TopicJobEvents is the topic of each tenant to which the events of its jobs are published: the body
+// is the event in JSON, the subject its type.
+const TopicJobEvents = "job-events"
+
 // Event is one change in a job's life, written in the transaction that made the change.
 type Event struct {
 	Number            int64       `json:"number" doc:"1-based within the job, without gaps; the SSE event id"`

@@ -345,9 +345,13 @@ func TestServeErrors(t *testing.T) {
 	if got.code != exitStorage || strings.Contains(got.err, dir) {
 		t.Errorf("not a database: %+v", got)
 	}
-	got = command{}.run(t.Context(), "serve", "--database", "postgres://x", "--listen", "127.0.0.1:0")
+	got = command{}.run(t.Context(), "serve", "--database", "postgres://me:hunter2@127.0.0.1:1/x", "--listen", "127.0.0.1:0")
+	if got.code != exitStorage || strings.Contains(got.err, "hunter2") {
+		t.Errorf("no PostgreSQL there: %+v", got)
+	}
+	got = command{}.run(t.Context(), "serve", "--database", "postgres:x", "--listen", "127.0.0.1:0")
 	if got.code != exitConfiguration {
-		t.Errorf("PostgreSQL: %+v", got)
+		t.Errorf("no URL: %+v", got)
 	}
 }
 

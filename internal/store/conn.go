@@ -34,6 +34,7 @@ type needs struct {
 type start struct {
 	now    int64
 	seqs   []int64
+	topics *int64          // the counter of that name; nil: ask when you need it
 	tokens map[int64]int64 // message → token of its lock, 0: none; nil: ask when you need it
 }
 

@@ -48,7 +48,9 @@ const writerLock = applicationID
 
 const (
 	sqlNow           = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-	sqlBeginPostgres = "BEGIN; SELECT pg_advisory_xact_lock(1180844409); " + sqlNow
+	sqlLockPostgres  = "BEGIN; SELECT pg_advisory_xact_lock(1180844409)" // writerLock
+	sqlBeginPostgres = sqlLockPostgres + "; " + sqlNow +
+		"; SELECT coalesce((SELECT value FROM counters WHERE name = '" + topicsCounter + "'), 0)"
 )
 
 func connectPostgres(ctx context.Context, config *pgconn.Config) (*postgresConn, error) {
@@ -149,7 +151,9 @@ func (c *postgresConn) readStart(s *start, n needs, results []*pgconn.Result, be
 	if time.Since(before) < 50*time.Millisecond {
 		c.noteClock(s.now, before)
 	}
-	at := 1
+	topics := number(results[1].Rows[0][0])
+	s.topics = &topics
+	at := 2
 	if n.numbers > 0 {
 		for _, row := range results[at].Rows {
 			s.seqs = append(s.seqs, number(row[0]))

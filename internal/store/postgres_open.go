@@ -181,7 +181,8 @@ func (c *postgresConn) version() (version int64, err error) {
 
 // migrate brings the schema up to date in one transaction, during which nobody else writes.
 func (c *postgresConn) migrate() error {
-	if _, err := c.begin(needs{}); err != nil {
+	// Not as other transactions begin, which ask what no table can answer yet.
+	if err := c.simple(sqlLockPostgres); err != nil {
 		return err
 	}
 	err := c.applyMigrations()

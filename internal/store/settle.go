@@ -269,6 +269,9 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 func (t *tx) event(e event) error {
 	t.changed(e.seq)
+	if err := t.tell(e); err != nil {
+		return err
+	}
 	return t.prep(sqlEvent).int(e.seq).int(e.number).text(string(e.kind)).int(t.now).text(string(e.status)).
 		int(int64(e.generation)).int(int64(e.attempt)).textOrNull(string(e.class)).textOrNull(bounded(e.code)).intOrNull(e.delay).exec()
 }
@@ -298,11 +301,15 @@ func (t *tx) end(e ending, kind forebay.EventType) error {
 		intOrNull(e.started).int(t.now).blob(e.out.Inline).textOrNull(e.out.Blob).int(e.out.Size).
 		textOrNull(string(e.failure.Class)).textOrNull(bounded(e.failure.Code)).blob(e.failure.Message).exec()
 	t.changed(e.seq)
-	if err != nil || e.status == forebay.StatusSucceeded { // its event follows from the outcome
+	if err != nil {
 		return err
 	}
-	return t.event(event{seq: e.seq, number: e.version, kind: kind, status: e.status, generation: e.generation,
-		attempt: e.number, class: e.failure.Class, code: e.failure.Code})
+	ended := event{seq: e.seq, number: e.version, kind: kind, status: e.status, generation: e.generation,
+		attempt: e.number, class: e.failure.Class, code: e.failure.Code}
+	if e.status == forebay.StatusSucceeded { // its row follows from the outcome
+		return t.tell(ended)
+	}
+	return t.event(ended)
 }
 
 // expire ends a job whose deadline has passed.

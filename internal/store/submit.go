@@ -107,6 +107,13 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 	}
 	t.due(lane, rank(j.Priority), visible)
 	t.deadlineAt(millis(j.Deadline))
+	accepted := event{seq: seq, number: 1, kind: forebay.EventAccepted, status: forebay.StatusQueued, generation: 1}
+	if visible > t.now {
+		accepted.status = forebay.StatusScheduled
+	}
+	if err := t.tell(accepted); err != nil {
+		return Submitted{}, err
+	}
 	return Submitted{ID: j.ID, CreatedAt: fromMillis(t.now)}, nil
 }
 

@@ -73,13 +73,16 @@ func (t *tx) changeTopic(no int64) error {
 	if err != nil {
 		return err
 	}
-	t.topics.forget()
+	t.forgetTopics()
+	if err := t.prep(sqlCount).text(topicsCounter).int(version).exec(); err != nil {
+		return err
+	}
 	return t.prep("UPDATE queues SET version = ? WHERE no = ? AND is_topic = 1").int(version).int(no).exec()
 }
 
 // leaveTopic is the part of dropping a queue that only concerns topics and subscriptions.
 func (t *tx) leaveTopic(no int64) error {
-	t.topics.forget()
+	t.forgetTopics()
 	var topic int64
 	if _, err := t.prep("SELECT topic FROM queues WHERE no = ? AND topic IS NOT NULL").int(no).one(func(r row) { topic = r.int(0) }); err != nil {
 		return err
@@ -99,6 +102,9 @@ func (t *tx) leaveTopic(no int64) error {
 		return nil
 	})
 	if err != nil {
+		return err
+	}
+	if err := t.changeTopic(no); err != nil {
 		return err
 	}
 	t.after = append(t.after, func() { delete(t.w.topics, no) })

@@ -48,9 +48,8 @@ type compiledSubscription struct {
 type topicMemory struct {
 	named    map[string]MessageQueue // by their names; a zero queue: there is none
 	compiled map[int64]*compiledTopic
+	followed *followedTenants // nil: not looked up yet
 }
-
-func (m *topicMemory) forget() { m.named = nil }
 
 // topicNamed returns a topic, from the transaction's memory where possible.
 func (t *tx) topicNamed(name string) (topic MessageQueue, found bool, err error) {

@@ -163,6 +163,7 @@ type writer struct {
 	paused      map[int64]bool     // queue numbers
 	deadline    int64              // the next deadline, 0: none
 	topics      map[int64]*compiledTopic
+	followed    *followedTenants
 }
 
 func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writer, error) {
@@ -498,7 +499,9 @@ func (w *writer) serveDue(t *tx) (served []*claim, err error) {
 		return nil, err
 	}
 	w.noteReady(t)
-	return w.serveClaims(t)
+	served, err = w.serveClaims(t)
+	w.noteReady(t) // that a job was started is told to others
+	return served, err
 }
 
 // committed tells everybody what is now on disk.
