@@ -27,15 +27,16 @@ var mayImport = map[string][]string{
 	"examples/*":         {".", "client", "server"},
 	"internal/api":       {".", "internal/bus", "internal/jobs"},
 	"internal/blob":      {"."},
-	"internal/bus":       {".", "internal/store"},
+	"internal/bus":       {".", "internal/filter", "internal/store"},
 	"internal/config":    {".", "server"},
 	"internal/dispatch":  {".", "internal/jobs"},
+	"internal/filter":    {"."},
 	"internal/jobs":      {".", "internal/blob", "internal/store"},
 	"internal/loopback":  {"."},
 	"internal/model":     {"."},
 	"internal/model/sim": {".", "internal/model"},
 	"internal/pgtest":    {},
-	"internal/store":     {"."},
+	"internal/store":     {".", "internal/filter"},
 	"internal/tasks":     {".", "internal/model"},
 }
 

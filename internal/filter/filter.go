@@ -1,0 +1,112 @@
+// Package filter holds what the rules of a subscription say: which messages they select and what their
+// actions change.
+//
+// A rule has one filter (SQL, correlation or constant) and may have a SQL action. Both SQL languages are
+// those of Azure Service Bus (service-bus-messaging-sql-filter, service-bus-messaging-sql-rule-action).
+// A condition is true, false or unknown: a property that a message lacks, and NULL, make what they take
+// part in unknown, and only true selects. Operators bind as in C#: int64 with float64 is float64, and other
+// types do not mix; such a mixture is an [EvaluationError], not false.
+//
+// Where the documentation leaves room: strings also compare by <, in the order of their bytes, and + joins
+// two of them; a time or a UUID compares with a string that holds one, since neither has a literal of its
+// own; integer overflow is an error; and TRUE, FALSE or a property that holds a boolean is a condition.
+package filter
+
+import (
+	"fmt"
+	"unicode/utf8"
+)
+
+const (
+	// MaxCharacters is how long a filter or an action may be (service-bus-quotas).
+	MaxCharacters = 1024
+	// maxDepth bounds the nesting of parentheses and prefix operators, and so the parser's stack.
+	maxDepth = 64
+)
+
+// Truth is the outcome of a condition. The zero value is Unknown.
+type Truth int8
+
+// The three truth values.
+const (
+	False   Truth = -1
+	Unknown Truth = 0
+	True    Truth = 1
+)
+
+func (t Truth) String() string {
+	switch t {
+	case False:
+		return "false"
+	case True:
+		return "true"
+	}
+	return "unknown"
+}
+
+// SyntaxError says why a text is no condition or action, and where.
+type SyntaxError struct {
+	At      int // the character, counted from 1
+	Message string
+}
+
+func (e *SyntaxError) Error() string { return fmt.Sprintf("at character %d: %s", e.At, e.Message) }
+
+// EvaluationError says why a condition or action cannot be evaluated for a message. It names no value of
+// the message.
+type EvaluationError struct{ Message string }
+
+func (e *EvaluationError) Error() string { return e.Message }
+
+func evaluationErrorf(format string, args ...any) error {
+	return &EvaluationError{fmt.Sprintf(format, args...)}
+}
+
+// Condition is a SQL filter. It may be used concurrently.
+type Condition struct{ root expr }
+
+// ParseCondition reads a SQL filter of at most MaxCharacters; the error is a *SyntaxError.
+func ParseCondition(source string) (*Condition, error) {
+	if err := checkSource(source); err != nil {
+		return nil, err
+	}
+	return parseCondition(source)
+}
+
+// Evaluate says whether the condition holds for the message; the error is an *EvaluationError.
+func (c *Condition) Evaluate(m *Message) (Truth, error) {
+	v, err := c.root.eval(&evaluation{message: m, steps: maxLikeSteps})
+	if err != nil {
+		return Unknown, err
+	}
+	return truthOf(v)
+}
+
+// Matches reports whether the condition is true.
+func (c *Condition) Matches(m *Message) (bool, error) {
+	truth, err := c.Evaluate(m)
+	return truth == True, err
+}
+
+// String returns the condition in its canonical form, with no more parentheses than it needs.
+func (c *Condition) String() string { return formatExpr(c.root) }
+
+// checkSource refuses what is too long, and what not every database can keep.
+func checkSource(source string) error {
+	at := 0
+	for i, r := range source {
+		at++
+		if at > MaxCharacters {
+			return &SyntaxError{at, fmt.Sprintf("is longer than %d characters", MaxCharacters)}
+		}
+		if r == 0 {
+			return &SyntaxError{at, "holds a zero character"}
+		}
+		if r == utf8.RuneError {
+			if _, size := utf8.DecodeRuneInString(source[i:]); size <= 1 {
+				return &SyntaxError{at, "is not valid UTF-8"}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Filter says which messages a rule selects. The error is an *EvaluationError.
+type Filter interface {
+	Matches(*Message) (bool, error)
+}
+
+// Constant selects all messages, or none.
+type Constant bool
+
+// Matches returns the constant.
+func (c Constant) Matches(*Message) (bool, error) { return bool(c), nil }
+
+// Correlation selects messages whose properties equal those it names. Strings are equal when all their
+// letters are, in their case too; names of properties are not case-sensitive.
+type Correlation struct {
+	fields     []fieldValue
+	properties []propertyValue
+}
+
+type fieldValue struct {
+	field func(*Message) string
+	want  string
+}
+
+type propertyValue struct {
+	name, folded string
+	want         any
+}
+
+// NewCorrelation prepares a correlation filter; one that names nothing is refused.
+func NewCorrelation(f forebay.CorrelationFilter) (*Correlation, error) {
+	c := &Correlation{}
+	for _, part := range []struct {
+		name, want string
+		field      func(*Message) string
+	}{
+		{"correlation_id", f.CorrelationID, func(m *Message) string { return m.CorrelationID }},
+		{"message_id", f.MessageID, func(m *Message) string { return m.MessageID }},
+		{"session_id", f.SessionID, func(m *Message) string { return m.SessionID }},
+		{"subject", f.Subject, func(m *Message) string { return m.Subject }},
+		{"to", f.To, func(m *Message) string { return m.To }},
+		{"reply_to", f.ReplyTo, func(m *Message) string { return m.ReplyTo }},
+		{"reply_to_session_id", f.ReplyToSessionID, func(m *Message) string { return m.ReplyToSessionID }},
+		{"content_type", f.ContentType, func(m *Message) string { return m.ContentType }},
+	} {
+		if part.want == "" {
+			continue
+		}
+		if !forebay.ValidText(part.want, forebay.MaxPropertyBytes) {
+			return nil, forebay.Invalid(part.name, "may have at most %d bytes without control characters", forebay.MaxPropertyBytes)
+		}
+		c.fields = append(c.fields, fieldValue{part.field, part.want})
+	}
+	if err := f.Properties.Check(); err != nil {
+		return nil, err
+	}
+	for name, want := range f.Properties {
+		c.properties = append(c.properties, propertyValue{name, strings.ToLower(name), want})
+	}
+	slices.SortFunc(c.properties, func(a, b propertyValue) int { return strings.Compare(a.name, b.name) })
+	if len(c.fields)+len(c.properties) == 0 {
+		return nil, forebay.Invalid("", "must name at least one property")
+	}
+	return c, nil
+}
+
+// Matches reports whether every condition holds.
+func (c *Correlation) Matches(m *Message) (bool, error) {
+	for _, f := range c.fields {
+		if f.field(m) != f.want {
+			return false, nil
+		}
+	}
+	for _, p := range c.properties {
+		if !sameValue(m.user(p.name, p.folded), p.want) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// Rule is a rule that is ready to be asked.
+type Rule struct {
+	Name   string
+	Filter Filter
+	Action *Action // nil: none
+}
+
+// RuleNameProperty is the application property that names the rule whose action made a copy.
+const RuleNameProperty = "RuleName"
+
+// Compile prepares a rule. Without a filter it selects all messages.
+func Compile(name string, settings forebay.RuleSettings) (*Rule, error) {
+	r := &Rule{Name: name, Filter: Constant(true)}
+	filters := 0
+	if settings.SQLFilter != "" {
+		filters++
+		condition, err := ParseCondition(settings.SQLFilter)
+		if err != nil {
+			return nil, forebay.Invalid("sql_filter", "%s", err)
+		}
+		r.Filter = condition
+	}
+	if settings.CorrelationFilter != nil {
+		filters++
+		correlation, err := NewCorrelation(*settings.CorrelationFilter)
+		if err != nil {
+			return nil, within("correlation_filter", err)
+		}
+		r.Filter = correlation
+	}
+	if settings.BooleanFilter != nil {
+		filters++
+		r.Filter = Constant(*settings.BooleanFilter)
+	}
+	if filters > 1 {
+		return nil, forebay.Invalid("", "a rule has one of sql_filter, correlation_filter and boolean_filter")
+	}
+	if settings.SQLAction != "" {
+		action, err := ParseAction(settings.SQLAction)
+		if err != nil {
+			return nil, forebay.Invalid("sql_action", "%s", err)
+		}
+		r.Action = action
+	}
+	return r, nil
+}
+
+// within puts the error's field below another one.
+func within(field string, err error) error {
+	var known *forebay.Error
+	if !errors.As(err, &known) {
+		return err
+	}
+	e := *known
+	e.Field = strings.TrimSuffix(field+"."+e.Field, ".")
+	return &e
+}
+
+// Copy is one message that rules make of another.
+type Copy struct {
+	Rule    string   // whose action made it; "": selected as it was sent
+	Message *Message // changed by the action; the message itself otherwise
+}
+
+// Select applies the rules of one subscription to a message: one copy for all rules without an action that
+// select it, and one for each rule with an action. A rule that cannot be evaluated selects nothing; the
+// error, which does not void the copies, is that of the first such rule.
+func Select(rules []*Rule, m *Message) (copies []Copy, err error) {
+	plain := false
+	for _, r := range rules {
+		if r.Action == nil && plain {
+			continue
+		}
+		made, ruleErr := r.apply(m)
+		switch {
+		case ruleErr != nil:
+			if err == nil {
+				err = ruleErr
+			}
+		case made == nil:
+		case r.Action == nil:
+			plain = true
+			copies = append(copies, Copy{Message: m})
+		default:
+			copies = append(copies, Copy{r.Name, made})
+		}
+	}
+	return copies, err
+}
+
+// apply returns the message as the rule selects it, nil if it does not.
+func (r *Rule) apply(m *Message) (*Message, error) {
+	matches, err := r.Filter.Matches(m)
+	if err != nil {
+		return nil, r.failed("filter", err)
+	}
+	if !matches || r.Action == nil {
+		if matches {
+			return m, nil
+		}
+		return nil, nil
+	}
+	changed, err := r.Action.Apply(m)
+	if err == nil {
+		changed.set(RuleNameProperty, strings.ToLower(RuleNameProperty), r.Name)
+		err = changed.Properties.Check()
+	}
+	if err != nil {
+		return nil, r.failed("action", err)
+	}
+	return changed, nil
+}
+
+func (r *Rule) failed(part string, err error) error {
+	return &EvaluationError{fmt.Sprintf("the %s of rule %s: %s", part, r.Name, err)}
+}
