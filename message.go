@@ -35,6 +35,8 @@ const (
 	ReasonNoSession     = "Session ID is null."         // forwarded into a queue that requires sessions
 	ReasonMaxHops       = "MaxTransferHopCountExceeded" // forwarded too often
 	ReasonNoTarget      = "MessagingEntityNotFound"     // what its queue forwards to is gone
+	ReasonFilter        = "FilterException"             // a subscription's rule cannot be evaluated for it
+	ReasonFanOut        = "QuotaExceededException"      // topics that forward to topics made too many copies of it
 )
 
 // MessageState says whether a message can be received.

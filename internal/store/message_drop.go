@@ -23,7 +23,10 @@ func (t *tx) dropMessageQueue(no int64) (dropped bool, err error) {
 	t.deadlineAt(t.now)
 	t.news.queues = true
 	t.after = append(t.after, func() { t.w.forgetQueue(no) })
-	return true, t.prep(sqlCount).text("queue").int(no + 1).exec()
+	if err := t.prep(sqlCount).text("queue").int(no + 1).exec(); err != nil {
+		return false, err
+	}
+	return true, t.leaveTopic(no)
 }
 
 // forgetQueue refuses the claims that wait for a queue and drops what is remembered of its lanes.

@@ -24,6 +24,7 @@ type MessageQueue struct {
 	ForwardDeadLettersTo string
 	Idle                 time.Duration // after so long without use it is deleted
 	CreatedAt            time.Time
+	topicPart
 }
 
 // Lane returns the lane of the queue itself or of its dead-letter subqueue.
@@ -45,20 +46,21 @@ func (l Lane) deferred() Lane { return l | 1 }
 
 const messageQueueColumns = `
 SELECT no, tenant, name, lock, max_deliveries, created_at, default_ttl, dead_letter_expired, duplicate_window, requires_session,
-  forward_to, forward_dead_letters_to, idle
+  forward_to, forward_dead_letters_to, idle, is_topic, topic, version, dead_letter_filter_errors
 FROM queues WHERE kind = 'messages' `
 
 const (
 	sqlQueueNo      = messageQueueColumns + "AND no = ?"
 	sqlQueueName    = messageQueueColumns + "AND name = ?"
-	sqlTenantQueues = messageQueueColumns + "AND tenant = ? ORDER BY name"
+	sqlTenantQueues = messageQueueColumns + "AND tenant = ? AND is_topic = ? AND topic IS NULL ORDER BY name"
 )
 
 func readMessageQueue(r row) MessageQueue {
 	return MessageQueue{No: r.int(0), Tenant: r.int(1), Name: r.text(2), Lock: fromMillisDuration(r.int(3)), MaxDeliveries: int(r.int(4)),
 		CreatedAt: fromMillis(r.int(5)), DefaultTTL: fromMillisDuration(r.int(6)), DeadLetterExpired: r.int(7) != 0,
 		DuplicateWindow: fromMillisDuration(r.int(8)), RequiresSession: r.int(9) != 0,
-		ForwardTo: r.text(10), ForwardDeadLettersTo: r.text(11), Idle: fromMillisDuration(r.int(12))}
+		ForwardTo: r.text(10), ForwardDeadLettersTo: r.text(11), Idle: fromMillisDuration(r.int(12)),
+		topicPart: topicPart{r.int(13) != 0, r.int(14), r.int(15), r.int(16) != 0}}
 }
 
 func fromMillisDuration(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
@@ -81,35 +83,42 @@ UPDATE queues SET lock = ?, max_deliveries = ?, default_ttl = ?, dead_letter_exp
 // have at most limit of them. Whether a queue requires sessions, and whether it detects duplicates,
 // is settled once it is made; what it forwards to must exist.
 func (s *Store) PutMessageQueue(ctx context.Context, q MessageQueue, limit int) (stored MessageQueue, created bool, err error) {
-	type put struct {
-		MessageQueue
-		created bool
+	p, err := transact(ctx, s, stageChange, func(t *tx) (putResult, error) { return t.putMessageQueue(q, limit) })
+	return p.MessageQueue, p.created, err
+}
+
+type putResult struct {
+	MessageQueue
+	created bool
+}
+
+// putMessageQueue makes or changes a queue, a topic or a subscription.
+func (t *tx) putMessageQueue(q MessageQueue, limit int) (p putResult, err error) {
+	before, found, err := t.messageQueueNamed(q.Name)
+	if err != nil {
+		return p, err
 	}
-	p, err := transact(ctx, s, stageChange, func(t *tx) (p put, err error) {
-		before, found, err := t.messageQueueNamed(q.Name)
-		if err != nil {
+	if found {
+		if err := unchangeable(before, q); err != nil {
 			return p, err
 		}
-		if found {
-			if err := unchangeable(before, q); err != nil {
-				return p, err
-			}
+	}
+	for field, target := range map[string]string{"forward_to": q.ForwardTo, "forward_dead_lettered_messages_to": q.ForwardDeadLettersTo} {
+		if err := t.checkTarget(field, target, q.Name); err != nil {
+			return p, err
 		}
-		for field, target := range map[string]string{"forward_to": q.ForwardTo, "forward_dead_lettered_messages_to": q.ForwardDeadLettersTo} {
-			if err := t.checkTarget(field, target, q.Name); err != nil {
-				return p, err
-			}
+	}
+	p.MessageQueue, p.created = q, !found
+	if p.No, p.CreatedAt = before.No, before.CreatedAt; p.created {
+		if p.No, err = t.insertMessageQueue(q, limit); err != nil {
+			return p, err
 		}
-		p.MessageQueue, p.created = q, !found
-		if p.No, p.CreatedAt = before.No, before.CreatedAt; p.created {
-			if p.No, err = t.insertMessageQueue(q, limit); err != nil {
-				return p, err
-			}
-			p.CreatedAt = fromMillis(t.now)
-		}
-		return p, t.updateMessageQueue(p.MessageQueue)
-	})
-	return p.MessageQueue, p.created, err
+		p.CreatedAt = fromMillis(t.now)
+	}
+	if err := t.updateMessageQueue(p.MessageQueue); err != nil {
+		return p, err
+	}
+	return p, t.updateTopicPart(p.MessageQueue)
 }
 
 func (t *tx) updateMessageQueue(q MessageQueue) error {
@@ -138,6 +147,8 @@ func asInt(b bool) int64 {
 func unchangeable(before, after MessageQueue) error {
 	field := ""
 	switch {
+	case before.IsTopic != after.IsTopic:
+		return errOtherKind(before)
 	case before.RequiresSession != after.RequiresSession:
 		field = "requires_session"
 	case (before.DuplicateWindow > 0) != (after.DuplicateWindow > 0):
@@ -165,11 +176,15 @@ func (t *tx) checkTarget(field, target, from string) error {
 
 func (t *tx) insertMessageQueue(q MessageQueue, limit int) (no int64, err error) {
 	var count int64
-	if _, err := t.prep("SELECT count(*) FROM queues WHERE tenant = ? AND kind = 'messages'").int(q.Tenant).one(func(r row) { count = r.int(0) }); err != nil {
+	counting := t.prep("SELECT count(*) FROM queues WHERE tenant = ? AND kind = 'messages' AND is_topic = ? AND topic IS NULL").int(q.Tenant).int(asInt(q.IsTopic))
+	if q.Topic != 0 {
+		counting = t.prep("SELECT count(*) FROM queues WHERE topic = ? AND kind = 'messages'").int(q.Topic)
+	}
+	if _, err := counting.one(func(r row) { count = r.int(0) }); err != nil {
 		return 0, err
 	}
 	if count >= int64(limit) {
-		return 0, forebay.Errorf(forebay.CodeConflict, "a tenant may have at most %d queues of messages", limit)
+		return 0, errTooMany(q, limit)
 	}
 	_, err = t.prep("SELECT max(no) FROM (SELECT coalesce(max(no), 0) + 1 AS no FROM queues UNION ALL SELECT value FROM counters WHERE name = 'queue') AS used").
 		one(func(r row) { no = r.int(0) })
@@ -192,7 +207,7 @@ func (s *Store) MessageQueue(ctx context.Context, name string) (q MessageQueue, 
 // MessageQueues returns a tenant's queues by name.
 func (s *Store) MessageQueues(ctx context.Context, tenant int64) (queues []MessageQueue, err error) {
 	err = s.read(ctx, func(c conn) error {
-		return c.prep(sqlTenantQueues).int(tenant).each(func(r row) error {
+		return c.prep(sqlTenantQueues).int(tenant).int(0).each(func(r row) error {
 			queues = append(queues, readMessageQueue(r))
 			return nil
 		})

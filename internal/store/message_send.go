@@ -38,6 +38,11 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 				return nil, ErrNoSessionID
 			}
 		}
+		if q.IsTopic {
+			if err := t.checkFanOut(q, messages); err != nil {
+				return nil, err
+			}
+		}
 		seqs := make([]int64, len(messages))
 		for i := range messages {
 			if seqs[i], err = t.send(q, &messages[i]); err != nil {
@@ -63,6 +68,7 @@ type arrival struct {
 	hops   int
 	source string // the queue it was dead-lettered in
 	why    DeadLettering
+	spread *spread // what topics have made of it on the way; nil: nothing yet
 }
 
 // arrive gives a message that comes to the queue its number.
@@ -87,6 +93,9 @@ func (t *tx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
 
 // enter makes a message of that number active in the queue, or sends it on.
 func (t *tx) enter(q MessageQueue, seq int64, a arrival) error {
+	if q.IsTopic {
+		return t.fanOut(q, seq, a)
+	}
 	if q.ForwardTo != "" {
 		return t.forward(q, seq, a, q.ForwardTo)
 	}

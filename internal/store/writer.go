@@ -121,6 +121,7 @@ type tx struct {
 	after   []func()        // to run once committed
 	news    news            // for the other processes, beside what follows from the above
 	start                   // what was asked at the beginning and was not used yet
+	topics  topicMemory
 }
 
 // changed notes that a job changed.
@@ -161,6 +162,7 @@ type writer struct {
 	ranks       map[int64]uint16   // lane → bit set of the ranks that may have rows
 	paused      map[int64]bool     // queue numbers
 	deadline    int64              // the next deadline, 0: none
+	topics      map[int64]*compiledTopic
 }
 
 func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writer, error) {
@@ -168,7 +170,7 @@ func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writ
 		conn: c, watches: watches, serving: serving, share: share,
 		ops: make(chan operation, maxBatchOps), claims: make(chan *claim, 64),
 		heard: make(chan *news), quit: make(chan struct{}), stopped: make(chan struct{}), polling: alonePolling,
-		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, ranks: map[int64]uint16{}, paused: map[int64]bool{},
+		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, ranks: map[int64]uint16{}, paused: map[int64]bool{}, topics: map[int64]*compiledTopic{},
 	}
 	if share != nil {
 		w.polling = sharedPolling

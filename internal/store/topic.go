@@ -1,0 +1,185 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/forebayhq/forebay"
+)
+
+// topicPart is what a MessageQueue has more where it is a topic or a subscription.
+//
+// A topic is a queue that keeps only what is scheduled: what becomes active in it goes to its
+// subscriptions at once. A subscription is a queue that is not sent to.
+type topicPart struct {
+	IsTopic                bool
+	Topic                  int64 // of a subscription: the number of its topic
+	Version                int64 // of a topic: no other state of it, its subscriptions and their rules has had it
+	DeadLetterFilterErrors bool  // of a subscription: what its rules cannot judge is dead-lettered, else left out
+}
+
+// subscriptionInfix stands between the names of a topic and its subscription.
+const subscriptionInfix = "/subscriptions/"
+
+// SubscriptionName is how the store knows a subscription of the topic it knows by that name.
+func SubscriptionName(topic, subscription string) string {
+	return topic + subscriptionInfix + subscription
+}
+
+func errOtherKind(q MessageQueue) error {
+	kind := "queue of messages"
+	if q.IsTopic {
+		kind = "topic"
+	}
+	return forebay.Errorf(forebay.CodeConflict, "there is a %s of that name", kind)
+}
+
+func errTooMany(q MessageQueue, limit int) error {
+	switch {
+	case q.Topic != 0:
+		return forebay.Errorf(forebay.CodeConflict, "a topic may have at most %d subscriptions", limit)
+	case q.IsTopic:
+		return forebay.Errorf(forebay.CodeConflict, "a tenant may have at most %d topics", limit)
+	}
+	return forebay.Errorf(forebay.CodeConflict, "a tenant may have at most %d queues of messages", limit)
+}
+
+var (
+	errNoTopic        = &forebay.Error{Code: forebay.CodeNotFound, Field: "topic", Message: "there is no such topic"}
+	errNoSubscription = &forebay.Error{Code: forebay.CodeNotFound, Field: "subscription", Message: "there is no such subscription"}
+)
+
+// updateTopicPart writes what updateMessageQueue does not.
+func (t *tx) updateTopicPart(q MessageQueue) error {
+	if !q.IsTopic && q.Topic == 0 {
+		return nil
+	}
+	err := t.prep("UPDATE queues SET is_topic = ?, topic = ?, dead_letter_filter_errors = ? WHERE no = ?").
+		int(asInt(q.IsTopic)).intOrNull(q.Topic).int(asInt(q.DeadLetterFilterErrors)).int(q.No).exec()
+	if err != nil {
+		return err
+	}
+	if q.IsTopic {
+		return t.changeTopic(q.No)
+	}
+	return t.changeTopic(q.Topic)
+}
+
+// changeTopic gives the topic a new version, so that everybody reads it anew. Versions are sequence
+// numbers, for those are never given twice.
+func (t *tx) changeTopic(no int64) error {
+	version, err := t.newSeq()
+	if err != nil {
+		return err
+	}
+	t.topics.forget()
+	return t.prep("UPDATE queues SET version = ? WHERE no = ? AND is_topic = 1").int(version).int(no).exec()
+}
+
+// leaveTopic is the part of dropping a queue that only concerns topics and subscriptions.
+func (t *tx) leaveTopic(no int64) error {
+	t.topics.forget()
+	var topic int64
+	if _, err := t.prep("SELECT topic FROM queues WHERE no = ? AND topic IS NOT NULL").int(no).one(func(r row) { topic = r.int(0) }); err != nil {
+		return err
+	}
+	if topic != 0 {
+		if err := t.prep("DELETE FROM rules WHERE queue = ?").int(no).exec(); err != nil {
+			return err
+		}
+		if err := t.prep("UPDATE queues SET topic = NULL WHERE no = ?").int(no).exec(); err != nil {
+			return err
+		}
+		return t.changeTopic(topic)
+	}
+	var subscriptions []int64
+	err := t.prep("SELECT no FROM queues WHERE topic = ? AND kind = 'messages' ORDER BY name").int(no).each(func(r row) error {
+		subscriptions = append(subscriptions, r.int(0))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	t.after = append(t.after, func() { delete(t.w.topics, no) })
+	for _, sub := range subscriptions {
+		if _, err := t.dropMessageQueue(sub); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	sqlTopicNo       = messageQueueColumns + "AND no = ? AND is_topic = 1"
+	sqlSubscriptions = messageQueueColumns + "AND topic = ? ORDER BY name"
+)
+
+// PutSubscription makes a subscription of the topic, with these rules, or changes the settings of one
+// that exists and leaves its rules alone. A topic may have at most limit of them.
+func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, rules []Rule, limit int) (stored MessageQueue, created bool, err error) {
+	p, err := transact(ctx, s, stageChange, func(t *tx) (p putResult, err error) {
+		known, err := t.prep(sqlTopicNo).int(topic.No).one(func(row) {})
+		if err != nil {
+			return p, err
+		}
+		if !known {
+			return p, errNoTopic
+		}
+		sub.Topic = topic.No
+		if p, err = t.putMessageQueue(sub, limit); err != nil || !p.created {
+			return p, err
+		}
+		for _, r := range rules {
+			if err := t.insertRule(p.No, r); err != nil {
+				return p, err
+			}
+		}
+		return p, nil
+	})
+	return p.MessageQueue, p.created, err
+}
+
+// Topics returns a tenant's topics by name.
+func (s *Store) Topics(ctx context.Context, tenant int64) (topics []MessageQueue, err error) {
+	err = s.read(ctx, func(c conn) error {
+		return c.prep(sqlTenantQueues).int(tenant).int(1).each(func(r row) error {
+			topics = append(topics, readMessageQueue(r))
+			return nil
+		})
+	})
+	return topics, err
+}
+
+// Subscriptions returns a topic's subscriptions by name.
+func (s *Store) Subscriptions(ctx context.Context, topic MessageQueue) (subscriptions []MessageQueue, err error) {
+	err = s.read(ctx, func(c conn) error {
+		return c.prep(sqlSubscriptions).int(topic.No).each(func(r row) error {
+			subscriptions = append(subscriptions, readMessageQueue(r))
+			return nil
+		})
+	})
+	return subscriptions, err
+}
+
+// TopicCounts is what a topic has.
+type TopicCounts struct{ Subscriptions, Scheduled int64 }
+
+// TopicCounts counts what a topic has.
+func (s *Store) TopicCounts(ctx context.Context, topic MessageQueue) (counts TopicCounts, err error) {
+	err = s.read(ctx, func(c conn) error {
+		_, err := c.prep(`SELECT (SELECT count(*) FROM queues WHERE topic = ?1 AND kind = 'messages'), (SELECT count(*) FROM messages WHERE lane = ?2 AND rank = ?3)`).
+			int(topic.No).int(int64(topic.Lane(false))).int(scheduledRank).one(func(r row) { counts = TopicCounts{r.int(0), r.int(1)} })
+		return err
+	})
+	return counts, err
+}
+
+// SubscriptionOf returns the name of a subscription within its topic.
+func SubscriptionOf(q MessageQueue) string {
+	_, name, _ := strings.Cut(q.Name, subscriptionInfix)
+	return name
+}
+
+var errFanOut = &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "body",
+	Message: fmt.Sprintf("the subscriptions would store more than %d copies or %d MiB at once; send fewer messages at a time, or smaller ones", maxCopies, maxCopyBytes>>20)}

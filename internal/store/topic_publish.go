@@ -1,0 +1,290 @@
+package store
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/filter"
+)
+
+// What the subscriptions of topics may make of the messages of one call. Forwarding multiplies: a
+// subscription may forward to another topic, and that to more.
+const (
+	maxCopies    = 20_000
+	maxCopyBytes = 256 << 20
+)
+
+// spread counts what topics have made of one message.
+type spread struct {
+	copies int
+	bytes  int64
+}
+
+func (s *spread) exhausted() bool {
+	return s != nil && (s.copies > maxCopies || s.bytes > maxCopyBytes)
+}
+
+func (s *spread) add(copies int, size int64) {
+	s.copies += copies
+	s.bytes += int64(copies) * size
+}
+
+// compiledTopic is a topic with its rules ready to be asked.
+type compiledTopic struct {
+	version       int64
+	subscriptions []compiledSubscription
+	copies        int // that one message can make at most
+}
+
+type compiledSubscription struct {
+	queue MessageQueue
+	rules []*filter.Rule
+	all   bool // the rules make one copy of every message, whatever it holds
+}
+
+// topicMemory is what a transaction has read of topics.
+type topicMemory struct {
+	named    map[string]MessageQueue // by their names; a zero queue: there is none
+	compiled map[int64]*compiledTopic
+}
+
+func (m *topicMemory) forget() { m.named = nil }
+
+// topicNamed returns a topic, from the transaction's memory where possible.
+func (t *tx) topicNamed(name string) (topic MessageQueue, found bool, err error) {
+	topic, known := t.topics.named[name]
+	if !known {
+		if topic, found, err = t.messageQueueNamed(name); err != nil {
+			return topic, false, err
+		}
+		if !found || !topic.IsTopic {
+			topic = MessageQueue{}
+		}
+		if t.topics.named == nil {
+			t.topics.named = map[string]MessageQueue{}
+		}
+		t.topics.named[name] = topic
+	}
+	return topic, topic.IsTopic, nil
+}
+
+// publish sends a message to a topic, by its name in the store, as a part of the transaction under way.
+// Where there is no such topic, or nobody subscribes to it, it does nothing and does not ask for the
+// message; it has read the topic once then, however often the transaction publishes.
+func (t *tx) publish(name string, message func() (MessageContent, error)) error {
+	topic, found, err := t.topicNamed(name)
+	if err != nil || !found {
+		return err
+	}
+	c, err := t.compiledTopic(topic)
+	if err != nil || len(c.subscriptions) == 0 {
+		return err
+	}
+	m, err := message()
+	if err != nil {
+		return err
+	}
+	_, err = t.arrive(topic, arrival{MessageContent: &m})
+	return err
+}
+
+// compiledTopic returns the topic's subscriptions and rules as of its version: from memory, or else
+// from the database. The writer's memory only takes in what was committed.
+func (t *tx) compiledTopic(topic MessageQueue) (*compiledTopic, error) {
+	if c := t.topics.compiled[topic.No]; c != nil && c.version == topic.Version {
+		return c, nil
+	}
+	if c := t.w.topics[topic.No]; c != nil && c.version == topic.Version {
+		return c, nil
+	}
+	c, err := t.compileTopic(topic)
+	if err != nil {
+		return nil, err
+	}
+	if t.topics.compiled == nil {
+		t.topics.compiled = map[int64]*compiledTopic{}
+	}
+	t.topics.compiled[topic.No] = c
+	t.after = append(t.after, func() { t.w.topics[topic.No] = c })
+	return c, nil
+}
+
+const sqlTopicRules = "SELECT r.queue, r.name, r.settings FROM queues q JOIN rules r ON r.queue = q.no WHERE q.topic = ?"
+
+func (t *tx) compileTopic(topic MessageQueue) (*compiledTopic, error) {
+	c := &compiledTopic{version: topic.Version}
+	places := map[int64]int{}
+	err := t.prep(sqlSubscriptions).int(topic.No).each(func(r row) error {
+		q := readMessageQueue(r)
+		places[q.No] = len(c.subscriptions)
+		c.subscriptions = append(c.subscriptions, compiledSubscription{queue: q})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = t.prep(sqlTopicRules).int(topic.No).each(func(r row) error {
+		place, known := places[r.int(0)]
+		if !known {
+			return nil
+		}
+		sub := &c.subscriptions[place]
+		sub.rules = append(sub.rules, compileRule(r.text(1), r.blob(2)))
+		return nil
+	})
+	for i := range c.subscriptions {
+		sub := &c.subscriptions[i]
+		slices.SortFunc(sub.rules, func(a, b *filter.Rule) int { return strings.Compare(a.Name, b.Name) })
+		sub.all = len(sub.rules) == 1 && sub.rules[0].Filter == filter.Constant(true) && sub.rules[0].Action == nil
+		c.copies += 1 + len(sub.rules)
+	}
+	return c, err
+}
+
+// compileRule prepares a rule. One that this version cannot read, though another wrote it, judges no
+// message: that must not keep the others from being published.
+func compileRule(name string, stored []byte) *filter.Rule {
+	var settings forebay.RuleSettings
+	err := json.Unmarshal(stored, &settings)
+	if err == nil {
+		var r *filter.Rule
+		if r, err = filter.Compile(name, settings); err == nil {
+			return r
+		}
+	}
+	return &filter.Rule{Name: name, Filter: unreadable{err}}
+}
+
+// unreadable is the filter of such a rule.
+type unreadable struct{ err error }
+
+func (u unreadable) Matches(*filter.Message) (bool, error) {
+	return false, &filter.EvaluationError{Message: u.err.Error()}
+}
+
+// fanOut gives the topic's subscriptions their copies of a message that became active in it.
+func (t *tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
+	c, err := t.compiledTopic(topic)
+	if err != nil || len(c.subscriptions) == 0 {
+		return err
+	}
+	content := *a.MessageContent
+	content.TTL = lifetime(topic.DefaultTTL, a.TTL)
+	a.MessageContent = &content
+	if a.first == 0 {
+		a.first = seq
+	}
+	if a.spread == nil {
+		a.spread = &spread{}
+	}
+	size := content.Size()
+	return c.selectCopies(&content, t.now, func(sub MessageQueue, copied *MessageContent, why *DeadLettering) error {
+		a.spread.add(1, size)
+		a.MessageContent = copied
+		if why == nil {
+			_, err := t.arrive(sub, a)
+			return err
+		}
+		seq, err := t.newSeq()
+		if err != nil {
+			return err
+		}
+		return t.arriveDead(sub, seq, a, *why)
+	})
+}
+
+// selectCopies calls give for each copy that the subscriptions make of a message at that time; with a
+// reason, for one that is to be dead-lettered.
+func (c *compiledTopic) selectCopies(content *MessageContent, at int64, give func(MessageQueue, *MessageContent, *DeadLettering) error) error {
+	var view *filter.Message // made once one is needed
+	for i := range c.subscriptions {
+		sub := &c.subscriptions[i]
+		if sub.all {
+			if err := give(sub.queue, content, nil); err != nil {
+				return err
+			}
+			continue
+		}
+		if view == nil {
+			var err error
+			if view, err = content.view(at); err != nil {
+				return err
+			}
+		}
+		copies, ruleErr := filter.Select(sub.rules, view)
+		for _, made := range copies {
+			copied := content
+			if made.Rule != "" {
+				var err error
+				if copied, err = content.changed(made.Message); err != nil {
+					return err
+				}
+			}
+			if err := give(sub.queue, copied, nil); err != nil {
+				return err
+			}
+		}
+		if ruleErr != nil && sub.queue.DeadLetterFilterErrors {
+			if err := give(sub.queue, content, &DeadLettering{Reason: forebay.ReasonFilter, Description: ruleErr.Error()}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// view is the message as rules see it.
+func (c *MessageContent) view(at int64) (*filter.Message, error) {
+	m := &filter.Message{
+		MessageID: c.MessageID, CorrelationID: c.CorrelationID, SessionID: c.SessionID, Subject: c.Subject, To: c.To, ReplyTo: c.ReplyTo,
+		ReplyToSessionID: c.ReplyToSessionID, ContentType: c.ContentType, PartitionKey: c.PartitionKey, TimeToLive: c.TTL, EnqueuedTime: fromMillis(at), Size: c.Size(),
+	}
+	if c.ScheduledAt != nil {
+		m.ScheduledEnqueueTime = *c.ScheduledAt
+	}
+	if c.Properties == nil {
+		return m, nil
+	}
+	return m, json.Unmarshal(c.Properties, &m.Properties)
+}
+
+// changed returns the message as a rule's action left it.
+func (c *MessageContent) changed(m *filter.Message) (*MessageContent, error) {
+	d := *c
+	d.MessageID, d.CorrelationID, d.SessionID, d.Subject, d.To, d.ReplyTo = m.MessageID, m.CorrelationID, m.SessionID, m.Subject, m.To, m.ReplyTo
+	d.ReplyToSessionID, d.ContentType, d.PartitionKey = m.ReplyToSessionID, m.ContentType, m.PartitionKey
+	var err error
+	d.Properties, err = json.Marshal(m.Properties)
+	return &d, err
+}
+
+// checkFanOut refuses messages of which a topic would make too much at once. It only counts exactly
+// where that may be so.
+func (t *tx) checkFanOut(topic MessageQueue, messages []MessageContent) error {
+	c, err := t.compiledTopic(topic)
+	if err != nil {
+		return err
+	}
+	var most, total spread
+	for i := range messages {
+		most.add(c.copies, messages[i].Size())
+	}
+	if !most.exhausted() {
+		return nil
+	}
+	for i := range messages {
+		size := messages[i].Size()
+		err := c.selectCopies(&messages[i], t.now, func(MessageQueue, *MessageContent, *DeadLettering) error {
+			if total.add(1, size); total.exhausted() {
+				return errFanOut
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Rule is a rule of a subscription as stored.
+type Rule struct {
+	Name      string
+	Settings  forebay.RuleSettings
+	CreatedAt time.Time
+}
+
+// RuleLimits is how many rules there may be.
+type RuleLimits struct {
+	PerSubscription int
+	SQLPerTopic     int // with a SQL filter: those are what costs time when a message is sent
+}
+
+// PutRule adds a rule to a subscription, or replaces the one of that name. created reports which.
+func (s *Store) PutRule(ctx context.Context, sub MessageQueue, r Rule, limits RuleLimits) (stored Rule, created bool, err error) {
+	type put struct {
+		Rule
+		created bool
+	}
+	p, err := transact(ctx, s, stageChange, func(t *tx) (p put, err error) {
+		q, found, err := t.messageQueue(sub.No)
+		if err != nil {
+			return p, err
+		}
+		if !found || q.Topic == 0 {
+			return p, errNoSubscription
+		}
+		if err := t.checkRuleLimits(q, r, limits); err != nil {
+			return p, err
+		}
+		p.Rule, p.created = r, true
+		_, err = t.prep("DELETE FROM rules WHERE queue = ? AND name = ? RETURNING created_at").int(q.No).text(r.Name).one(func(row row) {
+			p.created, p.CreatedAt = false, fromMillis(row.int(0))
+		})
+		if err != nil {
+			return p, err
+		}
+		if p.created {
+			p.CreatedAt = fromMillis(t.now)
+		}
+		if err := t.insertRule(q.No, p.Rule); err != nil {
+			return p, err
+		}
+		return p, t.changeTopic(q.Topic)
+	})
+	return p.Rule, p.created, err
+}
+
+func (t *tx) checkRuleLimits(sub MessageQueue, r Rule, limits RuleLimits) error {
+	var others, sql int64
+	if _, err := t.prep("SELECT count(*) FROM rules WHERE queue = ? AND name <> ?").int(sub.No).text(r.Name).one(func(row row) { others = row.int(0) }); err != nil {
+		return err
+	}
+	if others >= int64(limits.PerSubscription) {
+		return forebay.Errorf(forebay.CodeConflict, "a subscription may have at most %d rules", limits.PerSubscription)
+	}
+	if r.Settings.SQLFilter == "" {
+		return nil
+	}
+	_, err := t.prep("SELECT count(*) FROM rules r JOIN queues q ON q.no = r.queue WHERE q.topic = ? AND r.is_sql = 1 AND (r.queue <> ? OR r.name <> ?)").
+		int(sub.Topic).int(sub.No).text(r.Name).one(func(row row) { sql = row.int(0) })
+	if err == nil && sql >= int64(limits.SQLPerTopic) {
+		return forebay.Errorf(forebay.CodeConflict, "the subscriptions of a topic may have at most %d rules with SQL filters", limits.SQLPerTopic)
+	}
+	return err
+}
+
+func (t *tx) insertRule(queue int64, r Rule) error {
+	settings, err := json.Marshal(r.Settings)
+	if err != nil {
+		return err
+	}
+	at := r.CreatedAt.UnixMilli()
+	if r.CreatedAt.IsZero() {
+		at = t.now
+	}
+	return t.prep("INSERT INTO rules (queue, name, is_sql, settings, created_at) VALUES (?, ?, ?, ?, ?)").
+		int(queue).text(r.Name).int(asInt(r.Settings.SQLFilter != "")).blob(settings).int(at).exec()
+}
+
+// DeleteRule removes a rule and reports whether it was there.
+func (s *Store) DeleteRule(ctx context.Context, sub MessageQueue, name string) (deleted bool, err error) {
+	return transact(ctx, s, stageChange, func(t *tx) (bool, error) {
+		q, found, err := t.messageQueue(sub.No)
+		if err != nil {
+			return false, err
+		}
+		if !found || q.Topic == 0 {
+			return false, errNoSubscription
+		}
+		deleted, err = t.prep("DELETE FROM rules WHERE queue = ? AND name = ? RETURNING name").int(q.No).text(name).one(func(row) {})
+		if err != nil || !deleted {
+			return false, err
+		}
+		return true, t.changeTopic(q.Topic)
+	})
+}
+
+const sqlRules = "SELECT name, settings, created_at FROM rules WHERE queue = ? ORDER BY name"
+
+// Rules returns a subscription's rules by name.
+func (s *Store) Rules(ctx context.Context, sub MessageQueue) (rules []Rule, err error) {
+	err = s.read(ctx, func(c conn) error {
+		return c.prep(sqlRules).int(sub.No).each(func(r row) error {
+			rule := Rule{Name: r.text(0), CreatedAt: fromMillis(r.int(2))}
+			rules = append(rules, rule)
+			return json.Unmarshal(r.blob(1), &rules[len(rules)-1].Settings)
+		})
+	})
+	return rules, err
+}
