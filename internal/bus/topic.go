@@ -2,19 +2,16 @@ package bus
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"strings"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/filter"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
 var (
 	errNoTopic        = &forebay.Error{Code: forebay.CodeNotFound, Field: "topic", Message: "there is no such topic"}
 	errNoSubscription = &forebay.Error{Code: forebay.CodeNotFound, Field: "subscription", Message: "there is no such subscription"}
-	errNoRule         = &forebay.Error{Code: forebay.CodeNotFound, Field: "rule", Message: "there is no such rule"}
 )
 
 // cutEntity splits a path into what is a queue, which may be a subscription, and its subqueue. Like Service
@@ -54,9 +51,7 @@ func (s *Service) PutTopic(ctx context.Context, tenant, name string, settings fo
 	if s.taken(ctx, tenant, name) {
 		return topic, false, errJobsQueue
 	}
-	wanted, err := s.wanted(ctx, tenant, storeName(tenant, name), forebay.MessageQueueSettings{
-		DefaultTTLSeconds: settings.DefaultTTLSeconds, DetectsDuplicates: settings.DetectsDuplicates,
-		DuplicateWindowSeconds: settings.DuplicateWindowSeconds, AutoDeleteOnIdleSeconds: settings.AutoDeleteOnIdleSeconds})
+	wanted, err := s.wanted(ctx, tenant, storeName(tenant, name), queueSettings(settings))
 	if err != nil {
 		return topic, false, err
 	}
@@ -68,6 +63,12 @@ func (s *Service) PutTopic(ctx context.Context, tenant, name string, settings fo
 	}
 	topic, err = s.topicInfo(ctx, name, stored)
 	return topic, created, err
+}
+
+// queueSettings are a topic's settings as those of the queue that it is to the store.
+func queueSettings(t forebay.TopicSettings) forebay.MessageQueueSettings {
+	return forebay.MessageQueueSettings{DefaultTTLSeconds: t.DefaultTTLSeconds, DetectsDuplicates: t.DetectsDuplicates,
+		DuplicateWindowSeconds: t.DuplicateWindowSeconds, AutoDeleteOnIdleSeconds: t.AutoDeleteOnIdleSeconds}
 }
 
 // topic finds a tenant's topic.
@@ -178,11 +179,8 @@ func (s *Service) PutSubscription(ctx context.Context, tenant, topic, name strin
 	if err != nil {
 		return sub, false, err
 	}
-	if err := checkName("subscription", name, forebay.MaxSubscriptionBytes); err != nil {
+	if err := checkSubscription(name, settings); err != nil {
 		return sub, false, err
-	}
-	if settings.DuplicateWindowSeconds != 0 || settings.DetectsDuplicates != nil && *settings.DetectsDuplicates {
-		return sub, false, forebay.Invalid("requires_duplicate_detection", "is a setting of the topic")
 	}
 	rules, err := firstRules(settings.Rules)
 	if err != nil {
@@ -202,40 +200,14 @@ func (s *Service) PutSubscription(ctx context.Context, tenant, topic, name strin
 	return sub, created, err
 }
 
-// firstRules are the rules a subscription is made with.
-func firstRules(wanted []forebay.NewRule) ([]store.Rule, error) {
-	if wanted == nil {
-		return []store.Rule{{Name: forebay.DefaultRule}}, nil
+func checkSubscription(name string, settings forebay.SubscriptionSettings) error {
+	if err := checkName("subscription", name, forebay.MaxSubscriptionBytes); err != nil {
+		return err
 	}
-	if len(wanted) > forebay.MaxRules {
-		return nil, forebay.Invalid("rules", "may be at most %d", forebay.MaxRules)
+	if settings.DuplicateWindowSeconds != 0 || settings.DetectsDuplicates != nil && *settings.DetectsDuplicates {
+		return forebay.Invalid("requires_duplicate_detection", "is a setting of the topic")
 	}
-	rules := make([]store.Rule, len(wanted))
-	seen := map[string]bool{}
-	for i, r := range wanted {
-		err := checkRule(r.Name, r.RuleSettings)
-		if err == nil && seen[r.Name] {
-			err = forebay.Invalid("name", "is another rule's already")
-		}
-		if err != nil {
-			return nil, inRule(err, i)
-		}
-		seen[r.Name] = true
-		rules[i] = store.Rule{Name: r.Name, Settings: r.RuleSettings}
-	}
-	return rules, nil
-}
-
-func inRule(err error, i int) error { return inField(fmt.Sprintf("rules[%d]", i), err) }
-
-func checkRule(name string, settings forebay.RuleSettings) error {
-	if name != forebay.DefaultRule {
-		if err := checkName("name", name, forebay.MaxSubscriptionBytes); err != nil {
-			return err
-		}
-	}
-	_, err := filter.Compile(name, settings)
-	return err
+	return nil
 }
 
 // subscription finds a subscription of a tenant's topic.
@@ -292,65 +264,18 @@ func (s *Service) DeleteSubscription(ctx context.Context, tenant, topic, name st
 	return s.drop(ctx, q, errNoSubscription)
 }
 
-// PutRule adds a rule to a subscription, or replaces the one of that name. It judges what is sent from
-// then on.
-func (s *Service) PutRule(ctx context.Context, tenant, topic, subscription, name string, settings forebay.RuleSettings) (rule forebay.Rule, created bool, err error) {
-	q, err := s.subscription(ctx, tenant, topic, subscription)
-	if err != nil {
-		return rule, false, err
-	}
-	if err := checkRule(name, settings); err != nil {
-		return rule, false, err
-	}
-	stored, created, err := s.store.PutRule(ctx, q, store.Rule{Name: name, Settings: settings},
-		store.RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters})
-	return ruleOf(stored), created, err
-}
-
-func ruleOf(r store.Rule) forebay.Rule {
-	return forebay.Rule{Name: r.Name, RuleSettings: r.Settings, CreatedAt: r.CreatedAt}
-}
-
-// Rules returns a subscription's rules by name.
-func (s *Service) Rules(ctx context.Context, tenant, topic, subscription string) ([]forebay.Rule, error) {
-	q, err := s.subscription(ctx, tenant, topic, subscription)
-	if err != nil {
-		return nil, err
-	}
-	stored, err := s.store.Rules(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	rules := make([]forebay.Rule, len(stored))
-	for i, r := range stored {
-		rules[i] = ruleOf(r)
-	}
-	return rules, nil
-}
-
-// Rule returns one rule.
-func (s *Service) Rule(ctx context.Context, tenant, topic, subscription, name string) (forebay.Rule, error) {
-	rules, err := s.Rules(ctx, tenant, topic, subscription)
-	if err != nil {
-		return forebay.Rule{}, err
-	}
-	for _, r := range rules {
-		if r.Name == name {
-			return r, nil
-		}
-	}
-	return forebay.Rule{}, errNoRule
-}
-
-// DeleteRule removes a rule. A subscription without rules selects nothing.
-func (s *Service) DeleteRule(ctx context.Context, tenant, topic, subscription, name string) error {
-	q, err := s.subscription(ctx, tenant, topic, subscription)
-	if err != nil {
+// CheckTopic reports what is wrong with the declaration of a topic, without looking at what there is.
+func CheckTopic(name string, settings forebay.TopicSettings) error {
+	if err := checkName("topic", name, forebay.MaxNameBytes); err != nil {
 		return err
 	}
-	deleted, err := s.store.DeleteRule(ctx, q, name)
-	if err == nil && !deleted {
-		return errNoRule
+	return apply(queueSettings(settings), "", &store.MessageQueue{})
+}
+
+// CheckSubscription does the same for a subscription, but for its rules.
+func CheckSubscription(name string, settings forebay.SubscriptionSettings) error {
+	if err := checkSubscription(name, settings); err != nil {
+		return err
 	}
-	return err
+	return apply(settings.MessageQueueSettings, "", &store.MessageQueue{})
 }
