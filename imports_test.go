@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"examples/*":         {".", "client", "server"},
 	"internal/api":       {".", "internal/bus", "internal/jobs"},
 	"internal/blob":      {"."},
-	"internal/bus":       {".", "internal/store"},
+	"internal/bus":       {".", "internal/filter", "internal/store"},
 	"internal/config":    {".", "server"},
 	"internal/dispatch":  {".", "internal/jobs"},
 	"internal/filter":    {"."},

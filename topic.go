@@ -30,3 +30,63 @@ type Rule struct {
 	RuleSettings
 	CreatedAt time.Time `json:"created_at"`
 }
+
+// Limits on topics. They follow Azure Service Bus (service-bus-quotas).
+const (
+	MaxTopics            = 1000 // of one tenant
+	MaxSubscriptions     = 2000 // of one topic
+	MaxSubscriptionBytes = 50   // of a subscription's or a rule's name
+	MaxRules             = 100  // of one subscription
+	MaxSQLFilters        = 2000 // of one topic's subscriptions together
+)
+
+// DefaultRule is the rule that a new subscription has unless it is made with others. It selects all
+// messages.
+const DefaultRule = "$Default"
+
+// TopicSettings are what a topic is made with. Zero values stand for the defaults, nil for what the topic
+// has, if it exists.
+type TopicSettings struct {
+	DefaultTTLSeconds       float64 `json:"default_message_ttl_seconds,omitempty" doc:"time to live of messages that ask for none, and the most they may ask for; default: unlimited"`
+	DetectsDuplicates       *bool   `json:"requires_duplicate_detection,omitempty" doc:"a message that repeats a message_id is dropped; settled when the topic is made; default false"`
+	DuplicateWindowSeconds  float64 `json:"duplicate_detection_window_seconds,omitempty" doc:"how long message ids are remembered for that: 20 to 604800; default 600"`
+	AutoDeleteOnIdleSeconds float64 `json:"auto_delete_on_idle_seconds,omitempty" doc:"the topic is deleted, with its subscriptions, once nobody has sent to it for so long: at least 300; default: never"`
+}
+
+// Topic is a topic as it stands.
+type Topic struct {
+	Name                    string    `json:"name"`
+	Subscriptions           int64     `json:"subscriptions"`
+	Scheduled               int64     `json:"scheduled" doc:"messages that wait for their time, and go to the subscriptions then"`
+	DefaultTTLSeconds       *float64  `json:"default_message_ttl_seconds" doc:"null: unlimited"`
+	DetectsDuplicates       bool      `json:"requires_duplicate_detection"`
+	DuplicateWindowSeconds  *float64  `json:"duplicate_detection_window_seconds" doc:"null: duplicates are not detected"`
+	AutoDeleteOnIdleSeconds *float64  `json:"auto_delete_on_idle_seconds" doc:"null: never"`
+	CreatedAt               time.Time `json:"created_at"`
+}
+
+// SubscriptionSettings are what a subscription is made with: those of a queue of messages, but for the
+// detection of duplicates, which is the topic's, and some of its own.
+type SubscriptionSettings struct {
+	MessageQueueSettings
+	DeadLetterOnFilterError *bool     `json:"dead_letter_on_filter_error,omitempty" doc:"a message that a rule cannot be evaluated for goes to the dead-letter subqueue; default true"`
+	Rules                   []NewRule `json:"rules,omitzero" maxItems:"100" doc:"when the subscription is made: its rules instead of $Default, which selects all messages"`
+}
+
+// NewRule is a rule to make.
+type NewRule struct {
+	Name string `json:"name"`
+	RuleSettings
+}
+
+// Subscription is a subscription and what stands in it.
+type Subscription struct {
+	Topic string `json:"topic"`
+	MessageQueue
+	DeadLetterOnFilterError bool `json:"dead_letter_on_filter_error"`
+}
+
+// SubscriptionPath is how a subscription is addressed where a queue is.
+func SubscriptionPath(topic, subscription string) string {
+	return topic + "/subscriptions/" + subscription
+}

@@ -94,6 +94,9 @@ func (s *Server) open(known map[string]forebay.Task) error {
 		Store: s.store, MaxMessageBytes: s.options.Limits.MaxMessageBytes,
 		Taken: func(_ context.Context, tenant, name string) bool { return s.jobs.Knows(tenant, name) },
 	})
+	if err := s.declareTopics(ctx); err != nil {
+		return err
+	}
 	s.dispatch = dispatch.New(dispatch.Options{
 		Jobs: s.jobs, Logger: s.log, MemoryBytes: s.options.Limits.MemoryBytes, ShutdownTimeout: s.options.ShutdownTimeout,
 	})

@@ -81,6 +81,7 @@ func (o Options) Validate() error {
 			}
 		}
 	}
+	o.validateTopics(bad)
 	if len(errs) == 0 {
 		// Endpoints, credentials, prompts and the models that tasks name are checked where they are used.
 		if _, _, err := o.models(); err != nil {

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -55,77 +54,27 @@ func (a *app) messagesOf(entity string) (client.Messages, error) {
 }
 
 func (a *app) messagesSend() *cobra.Command {
-	var m forebay.NewMessage
-	var body, file, at string
-	var ttl time.Duration
-	var properties []string
+	f := &messageFlags{}
 	c := &cobra.Command{
 		Use: "send QUEUE", Short: "Send a message", Args: arguments(1, "QUEUE"),
 		Long: "Send a message. It is on disk when the command returns, which prints its sequence number.",
 		Example: `  forebay messages send mail --body hello --property n=1
   forebay messages send steps --body '{"step":1}' --session-id order-7
   forebay messages send mail --file letter.pdf --scheduled-at 2h`,
-	}
-	flags := c.Flags()
-	flags.StringVar(&body, "body", "", "the text of the message")
-	flags.StringVar(&file, "file", "", "file with the body; - is standard input")
-	flags.StringVar(&m.MessageID, "message-id", "", "id of yours (default: a new one)")
-	flags.StringVar(&m.SessionID, "session-id", "", "session the message belongs to")
-	flags.StringVar(&m.CorrelationID, "correlation-id", "", "id of what the message is about")
-	flags.StringVar(&m.Subject, "subject", "", "subject")
-	flags.StringVar(&m.To, "to", "", "address, kept as it is")
-	flags.StringVar(&m.ReplyTo, "reply-to", "", "address for an answer")
-	flags.StringVar(&m.ContentType, "content-type", "", "type of the body")
-	flags.DurationVar(&ttl, "ttl", 0, "time to live (default: the queue's)")
-	flags.StringVar(&at, "scheduled-at", "", "become active at this time, or after this long")
-	flags.StringArrayVar(&properties, "property", nil, "name=value of an application property; may be repeated")
-	c.RunE = func(c *cobra.Command, args []string) (err error) {
-		if m.ScheduledTime, err = a.parseTime("scheduled-at", at, false); err != nil {
-			return err
-		}
-		m.TimeToLiveSeconds = ttl.Seconds()
-		if m.Properties, err = parseProperties(properties); err != nil {
-			return err
-		}
-		if m.Body = &body; file != "" {
-			if c.Flags().Changed("body") {
-				return usagef("give the body once: by --body or --file")
-			}
-			data, err := a.readFile(c.Context(), file, maxInputBytes)
+		RunE: func(c *cobra.Command, args []string) error {
+			m, err := f.message(c.Context(), a)
 			if err != nil {
 				return err
 			}
-			if m.Body, m.BodyBase64 = nil, data; utf8.Valid(data) {
-				text := string(data)
-				m.Body, m.BodyBase64 = &text, nil
+			queue, err := a.messagesOf(args[0])
+			if err != nil {
+				return err
 			}
-		}
-		queue, err := a.messagesOf(args[0])
-		if err != nil {
-			return err
-		}
-		sent, err := queue.Send(c.Context(), m)
-		if err != nil {
-			return ofQueue(err)
-		}
-		if len(sent) != 1 {
-			return failf("the server did not say what became of the message")
-		}
-		return a.printOne(sent[0], [][2]string{{"sequence number", count(sent[0].SequenceNumber)}, {"message id", sent[0].MessageID}})
+			return a.sent(queue.Send(c.Context(), m))
+		},
 	}
+	f.register(c)
 	return c
-}
-
-func parseProperties(pairs []string) (forebay.Properties, error) {
-	metadata, err := parseMetadata(pairs)
-	if err != nil || len(metadata) == 0 {
-		return nil, err
-	}
-	properties := forebay.Properties{}
-	for name, value := range metadata {
-		properties[name] = value
-	}
-	return properties, nil
 }
 
 func (a *app) messagesReceive() *cobra.Command {

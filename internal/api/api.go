@@ -97,6 +97,7 @@ func New(o Options) *API {
 	a.routeEvents()
 	a.routeQueues()
 	a.routeMessages()
+	a.routeTopics()
 	a.routeSetAside()
 	a.routeReports()
 	a.routeDeployments()

@@ -55,6 +55,16 @@ type sendRequest struct {
 	Messages []forebay.NewMessage `json:"messages,omitempty" maxItems:"100" doc:"several messages, stored all or none, instead of the other fields"`
 }
 
+func (r sendRequest) messages() ([]forebay.NewMessage, error) {
+	switch {
+	case r.Messages == nil:
+		return []forebay.NewMessage{r.NewMessage}, nil
+	case !reflect.ValueOf(r.NewMessage).IsZero():
+		return nil, forebay.Invalid("messages", "must stand alone: each of them has its own fields")
+	}
+	return r.Messages, nil
+}
+
 type sendAnswer struct {
 	Messages []forebay.SentMessage `json:"messages"`
 }
@@ -238,11 +248,9 @@ func patiently[T any](ctx context.Context, a *API, c *call, seconds float64, rec
 }
 
 func (a *API) send(ctx context.Context, c *call, in *QueuePath, req sendRequest) (*answer[sendAnswer], error) {
-	messages := req.Messages
-	if messages == nil {
-		messages = []forebay.NewMessage{req.NewMessage}
-	} else if !reflect.ValueOf(req.NewMessage).IsZero() {
-		return nil, forebay.Invalid("messages", "must stand alone: each of them has its own fields")
+	messages, err := req.messages()
+	if err != nil {
+		return nil, err
 	}
 	sent, err := a.messages.Send(ctx, c.caller.Tenant, in.Queue, messages)
 	return &answer[sendAnswer]{sendAnswer{sent}}, err

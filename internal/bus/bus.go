@@ -70,7 +70,7 @@ var errNoQueue = &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", 
 
 // entity finds what a path names. Like Service Bus it takes the subqueue's name in any case.
 func (s *Service) entity(ctx context.Context, tenant, path string) (entity, error) {
-	name, sub, hasSub := strings.Cut(path, "/")
+	name, sub, hasSub := cutEntity(path)
 	if hasSub && !strings.EqualFold(sub, forebay.SubqueueDeadLetter) {
 		return entity{}, errNoQueue
 	}
@@ -96,12 +96,20 @@ func nameOf(stored string) string {
 	return name
 }
 
-// queue finds a tenant's queue, from memory if possible.
+// queue finds a tenant's queue, or a subscription by its path.
 func (s *Service) queue(ctx context.Context, tenant, name string) (store.MessageQueue, error) {
-	if !forebay.ValidName(name) {
+	if !validEntity(name) {
 		return store.MessageQueue{}, errNoQueue
 	}
-	key := storeName(tenant, name)
+	q, err := s.stored(ctx, storeName(tenant, name))
+	if err == nil && q.IsTopic {
+		err = errNoQueue
+	}
+	return q, err
+}
+
+// stored finds a queue, a topic or a subscription by its name in the store, from memory if possible.
+func (s *Service) stored(ctx context.Context, key string) (store.MessageQueue, error) {
 	s.mu.RLock()
 	known, ok := s.queues[key]
 	changes := s.changes

@@ -19,19 +19,8 @@ func (s *Service) PutQueue(ctx context.Context, tenant, name string, settings fo
 	if s.taken(ctx, tenant, name) {
 		return q, false, errJobsQueue
 	}
-	no, err := s.store.EnsureTenant(ctx, tenant)
+	wanted, err := s.wanted(ctx, tenant, storeName(tenant, name), settings)
 	if err != nil {
-		return q, false, err
-	}
-	wanted := store.MessageQueue{Tenant: no, Name: storeName(tenant, name)}
-	if settings.RequiresSession == nil || settings.DetectsDuplicates == nil {
-		before, _, err := s.store.MessageQueue(ctx, wanted.Name)
-		if err != nil {
-			return q, false, err
-		}
-		wanted.RequiresSession, wanted.DuplicateWindow = before.RequiresSession, before.DuplicateWindow
-	}
-	if err := apply(settings, tenant, &wanted); err != nil {
 		return q, false, err
 	}
 	stored, created, err := s.store.PutMessageQueue(ctx, wanted, forebay.MaxMessageQueues)
@@ -41,6 +30,22 @@ func (s *Service) PutQueue(ctx context.Context, tenant, name string, settings fo
 	}
 	q, err = s.info(ctx, name, stored)
 	return q, created, err
+}
+
+// wanted is the queue of that name in the store as the settings would have it.
+func (s *Service) wanted(ctx context.Context, tenant, key string, settings forebay.MessageQueueSettings) (q store.MessageQueue, err error) {
+	q.Name = key
+	if q.Tenant, err = s.store.EnsureTenant(ctx, tenant); err != nil {
+		return q, err
+	}
+	if settings.RequiresSession == nil || settings.DetectsDuplicates == nil {
+		before, _, err := s.store.MessageQueue(ctx, key)
+		if err != nil {
+			return q, err
+		}
+		q.RequiresSession, q.DuplicateWindow = before.RequiresSession, before.DuplicateWindow
+	}
+	return q, apply(settings, tenant, &q)
 }
 
 // apply checks settings and fills in the queue as the store keeps it, with their defaults.

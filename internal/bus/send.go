@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -21,22 +22,31 @@ func (s *Service) Send(ctx context.Context, tenant, path string, messages []fore
 	if e.deadLetter {
 		return nil, forebay.Errorf(forebay.CodeNotSupported, "a dead-letter subqueue cannot be sent to; only dead-lettering fills it")
 	}
+	if e.Topic != 0 {
+		return nil, forebay.Errorf(forebay.CodeNotSupported, "a subscription cannot be sent to; send to its topic")
+	}
+	return s.sendTo(ctx, e.MessageQueue, messages)
+}
+
+// sendTo sends to a queue or a topic.
+func (s *Service) sendTo(ctx context.Context, q store.MessageQueue, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
 	if len(messages) < 1 || len(messages) > forebay.MaxMessagesPerCall {
 		return nil, forebay.Invalid("messages", "must be 1 to %d", forebay.MaxMessagesPerCall)
 	}
 	contents := make([]store.MessageContent, len(messages))
 	for i := range messages {
+		var err error
 		if contents[i], err = s.content(&messages[i]); err != nil {
 			return nil, inMessage(err, i, len(messages))
 		}
-		if e.RequiresSession && contents[i].SessionID == "" {
+		if q.RequiresSession && contents[i].SessionID == "" {
 			return nil, inMessage(store.ErrNoSessionID, i, len(messages))
 		}
 	}
-	seqs, err := s.store.Send(ctx, e.MessageQueue, contents)
+	seqs, err := s.store.Send(ctx, q, contents)
 	if err != nil {
 		if forebay.CodeOf(err) == forebay.CodeUnknownQueue {
-			s.changed(e.Name)
+			s.changed(q.Name)
 		}
 		return nil, err
 	}
@@ -49,15 +59,20 @@ func (s *Service) Send(ctx context.Context, tenant, path string, messages []fore
 
 // inMessage says in which of several messages the error is.
 func inMessage(err error, i, of int) error {
+	if of == 1 {
+		return err
+	}
+	return inField(fmt.Sprintf("messages[%d]", i), err)
+}
+
+// inField puts the field an error is about below another.
+func inField(field string, err error) error {
 	var e *forebay.Error
-	if !errors.As(err, &e) || of == 1 {
+	if !errors.As(err, &e) {
 		return err
 	}
 	in := *e
-	in.Field = fmt.Sprintf("messages[%d]", i)
-	if e.Field != "" {
-		in.Field += "." + e.Field
-	}
+	in.Field = strings.TrimSuffix(field+"."+e.Field, ".")
 	return &in
 }
 

@@ -2,6 +2,7 @@ package filter
 
 import (
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
 )
@@ -141,8 +142,11 @@ func (p *systemProperty) set(m *Message, v any) error {
 	if text == "" && p.need {
 		return evaluationErrorf("sys.%s cannot be empty", p.name)
 	}
-	if text != "" && !forebay.ValidText(text, p.max) {
-		return evaluationErrorf("sys.%s takes at most %d bytes without control characters", p.name, p.max)
+	switch {
+	case p.isID && utf8.RuneCountInString(text) > forebay.MaxIDCharacters:
+		return evaluationErrorf("sys.%s takes at most %d characters", p.name, forebay.MaxIDCharacters)
+	case text != "" && !forebay.ValidText(text, forebay.MaxPropertyBytes):
+		return evaluationErrorf("sys.%s takes at most %d bytes without control characters", p.name, forebay.MaxPropertyBytes)
 	}
 	*p.field(m) = text
 	return nil

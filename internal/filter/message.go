@@ -72,7 +72,7 @@ type systemProperty struct {
 	name  string
 	get   func(*Message) any
 	field func(*Message) *string // for those that an action may set
-	max   int                    // bytes
+	isID  bool                   // is held to the limit of ids
 	need  bool                   // may not be without a value
 }
 
@@ -80,24 +80,24 @@ type systemProperty struct {
 // and those of the HTTP contract work.
 var systemProperties = func() map[string]*systemProperty {
 	table := map[string]*systemProperty{}
-	text := func(name string, max int, need bool, field func(*Message) *string) {
+	text := func(name string, isID, need bool, field func(*Message) *string) {
 		get := func(m *Message) any {
 			if s := *field(m); s != "" {
 				return s
 			}
 			return nil
 		}
-		table[strings.ToLower(name)] = &systemProperty{name, get, field, max, need}
+		table[strings.ToLower(name)] = &systemProperty{name, get, field, isID, need}
 	}
-	text("ContentType", maxFieldBytes, false, func(m *Message) *string { return &m.ContentType })
-	text("CorrelationId", forebay.MaxCorrelationBytes, false, func(m *Message) *string { return &m.CorrelationID })
-	text("Label", maxFieldBytes, false, func(m *Message) *string { return &m.Subject })
-	text("MessageId", forebay.MaxIDCharacters, true, func(m *Message) *string { return &m.MessageID })
-	text("PartitionKey", forebay.MaxIDCharacters, false, func(m *Message) *string { return &m.PartitionKey })
-	text("ReplyTo", maxFieldBytes, false, func(m *Message) *string { return &m.ReplyTo })
-	text("ReplyToSessionId", forebay.MaxIDCharacters, false, func(m *Message) *string { return &m.ReplyToSessionID })
-	text("SessionId", forebay.MaxIDCharacters, false, func(m *Message) *string { return &m.SessionID })
-	text("To", maxFieldBytes, false, func(m *Message) *string { return &m.To })
+	text("ContentType", false, false, func(m *Message) *string { return &m.ContentType })
+	text("CorrelationId", true, false, func(m *Message) *string { return &m.CorrelationID })
+	text("Label", false, false, func(m *Message) *string { return &m.Subject })
+	text("MessageId", true, true, func(m *Message) *string { return &m.MessageID })
+	text("PartitionKey", true, false, func(m *Message) *string { return &m.PartitionKey })
+	text("ReplyTo", false, false, func(m *Message) *string { return &m.ReplyTo })
+	text("ReplyToSessionId", true, false, func(m *Message) *string { return &m.ReplyToSessionID })
+	text("SessionId", true, false, func(m *Message) *string { return &m.SessionID })
+	text("To", false, false, func(m *Message) *string { return &m.To })
 	table["subject"] = table["label"]
 
 	table["size"] = &systemProperty{name: "Size", get: func(m *Message) any { return m.Size }}
@@ -121,9 +121,6 @@ var systemProperties = func() map[string]*systemProperty {
 	moment("ScheduledEnqueueTimeUtc", func(m *Message) time.Time { return m.ScheduledEnqueueTime })
 	return table
 }()
-
-// maxFieldBytes is how long a settable field may become that has no tighter limit.
-const maxFieldBytes = forebay.MaxPropertyBytes
 
 func systemPropertyOf(name string) *systemProperty {
 	return systemProperties[strings.ToLower(strings.ReplaceAll(name, "_", ""))]

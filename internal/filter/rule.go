@@ -56,8 +56,8 @@ func NewCorrelation(f forebay.CorrelationFilter) (*Correlation, error) {
 		if part.want == "" {
 			continue
 		}
-		if !forebay.ValidText(part.want, maxFieldBytes) {
-			return nil, forebay.Invalid(part.name, "may have at most %d bytes without control characters", maxFieldBytes)
+		if !forebay.ValidText(part.want, forebay.MaxPropertyBytes) {
+			return nil, forebay.Invalid(part.name, "may have at most %d bytes without control characters", forebay.MaxPropertyBytes)
 		}
 		c.fields = append(c.fields, fieldValue{part.field, part.want})
 	}

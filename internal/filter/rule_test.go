@@ -31,7 +31,7 @@ func TestActions(t *testing.T) {
 		{source: "SET sys.Label = 5", want: "sys.Label takes a string, not an integer"},
 		{source: "SET sys.MessageId = missing", want: "sys.MessageId cannot be empty"},
 		{source: "SET sys.MessageId = ''", want: "sys.MessageId cannot be empty"},
-		{source: "SET sys.SessionId = '" + strings.Repeat("s", 129) + "'", want: "sys.SessionId takes at most 128 bytes without control characters"},
+		{source: "SET sys.SessionId = '" + strings.Repeat("s", 129) + "'", want: "sys.SessionId takes at most 128 characters"},
 		{source: "SET sys.To = 'a\nb'", want: "sys.To takes at most 32768 bytes without control characters"},
 		{source: "SET a = '" + strings.Repeat("x", 500) + "';" + strings.Repeat("SET a = a + a;", 30), want: "the joined string has more than 32768 bytes"},
 		{source: "SET a = '" + strings.Repeat("x", 512) + "';" + strings.Repeat("SET a = a + a;", 5) + "SET b=a,c=a,d=a,e=a", want: "the action leaves properties that are not allowed: application_properties: may have at most 65536 bytes together"},

@@ -1,15 +1,12 @@
 package store
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -20,7 +17,7 @@ import (
 
 // newsstand is the plain model of two topics and their subscriptions.
 type newsstand struct {
-	path      string
+	engine    engine
 	s         *Store
 	topics    []MessageQueue
 	subs      []map[string]*modelSubscription // of each topic, by name
@@ -77,7 +74,7 @@ func (w *newsstand) subscribe(t *rapid.T) {
 	topic := rapid.IntRange(0, 1).Draw(t, "topic")
 	name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
 	strict := rapid.Bool().Draw(t, "strict")
-	q, created, err := w.s.PutSubscription(context.Background(), w.topics[topic], MessageQueue{Tenant: 1, Name: SubscriptionName(w.topics[topic].Name, name),
+	q, created, err := w.s.PutSubscription(background, w.topics[topic], MessageQueue{Tenant: 1, Name: SubscriptionName(w.topics[topic].Name, name),
 		Lock: testLock, MaxDeliveries: 2, topicPart: topicPart{DeadLetterFilterErrors: strict}}, defaultRule, 10)
 	before, found := w.subs[topic][name]
 	if err != nil || created == found {
@@ -92,7 +89,7 @@ func (w *newsstand) subscribe(t *rapid.T) {
 
 func (w *newsstand) unsubscribe(t *rapid.T) {
 	topic, sub := w.drawSub(t)
-	if dropped, err := w.s.DropMessageQueue(context.Background(), sub.queue); err != nil || !dropped {
+	if dropped, err := w.s.DropMessageQueue(background, sub.queue); err != nil || !dropped {
 		t.Fatal(dropped, err)
 	}
 	delete(w.subs[topic], SubscriptionOf(sub.queue))
@@ -103,14 +100,14 @@ func (w *newsstand) changeRules(t *rapid.T) {
 	name := rapid.SampledFrom([]string{"$Default", "r1"}).Draw(t, "rule")
 	_, found := sub.rules[name]
 	if rapid.Bool().Draw(t, "delete") {
-		if deleted, err := w.s.DeleteRule(context.Background(), sub.queue, name); err != nil || deleted != found {
+		if deleted, err := w.s.DeleteRule(background, sub.queue, name); err != nil || deleted != found {
 			t.Fatalf("deleted %t: %v", deleted, err)
 		}
 		delete(sub.rules, name)
 		return
 	}
 	settings := rapid.SampledFrom(modelRules).Draw(t, "settings")
-	if _, created, err := w.s.PutRule(context.Background(), sub.queue, Rule{Name: name, Settings: settings}, RuleLimits{10, 100}); err != nil || created == found {
+	if _, created, err := w.s.PutRule(background, sub.queue, Rule{Name: name, Settings: settings}, RuleLimits{10, 100}); err != nil || created == found {
 		t.Fatalf("created %t: %v", created, err)
 	}
 	sub.rules[name] = settings
@@ -135,17 +132,17 @@ func (w *newsstand) send(t *rapid.T) {
 			}
 		}
 		if rapid.IntRange(0, 3).Draw(t, "scheduled") == 0 {
-			at := time.Now().Add(time.Duration(rapid.IntRange(-5, 20).Draw(t, "seconds")) * time.Second)
+			at := fromMillis(w.engine.now() + 1000*rapid.Int64Range(-5, 20).Draw(t, "seconds"))
 			m.ScheduledAt = &at
 		}
 		messages = append(messages, m)
 	}
-	seqs, err := w.s.Send(context.Background(), w.topics[topic], messages)
+	seqs, err := w.s.Send(background, w.topics[topic], messages)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, m := range messages {
-		if m.ScheduledAt != nil && m.ScheduledAt.After(time.Now()) {
+		if m.ScheduledAt != nil && m.ScheduledAt.UnixMilli() > w.engine.now() {
 			w.scheduled = append(w.scheduled, modelScheduled{topic, m.ScheduledAt.UnixMilli(), seqs[i], m})
 			continue
 		}
@@ -184,7 +181,7 @@ func (w *newsstand) publish(t *rapid.T, topic int, seq int64, m MessageContent) 
 func (w *newsstand) receive(t *rapid.T) {
 	_, sub := w.drawSub(t)
 	n := rapid.IntRange(1, 3).Draw(t, "max")
-	got, err := w.s.Receive(context.Background(), ReceiveRequest{Queue: sub.queue, Max: n, MaxBytes: 1 << 20, Delete: true})
+	got, err := w.s.Receive(background, ReceiveRequest{Queue: sub.queue, Max: n, MaxBytes: 1 << 20, Delete: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,10 +191,9 @@ func (w *newsstand) receive(t *rapid.T) {
 }
 
 func (w *newsstand) passTime(t *rapid.T) {
-	<-time.After(time.Duration(rapid.IntRange(1, 15_000).Draw(t, "ms")) * time.Millisecond)
-	synctest.Wait()
+	w.engine.pass(w.s, time.Duration(rapid.IntRange(1, 15_000).Draw(t, "ms"))*time.Millisecond)
 	slices.SortStableFunc(w.scheduled, func(a, b modelScheduled) int { return int(a.at - b.at) })
-	for len(w.scheduled) > 0 && w.scheduled[0].at <= time.Now().UnixMilli() {
+	for len(w.scheduled) > 0 && w.scheduled[0].at <= w.engine.now() {
 		due := w.scheduled[0]
 		w.scheduled = w.scheduled[1:]
 		w.publish(t, due.topic, due.seq, due.m)
@@ -208,28 +204,21 @@ func (w *newsstand) restart(t *rapid.T) {
 	if err := w.s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	w.open(t)
-}
-
-func (w *newsstand) open(t *rapid.T) {
-	var err error
-	if w.s, err = Open(context.Background(), Options{Path: w.path, Serve: true}); err != nil {
-		t.Fatal(err)
-	}
+	w.s = w.engine.reopen(t)
 }
 
 func (w *newsstand) check(t *rapid.T) {
 	for topic, subs := range w.subs {
 		for _, sub := range subs {
 			for deadLetter, want := range map[bool][]modelCopy{false: sub.active, true: sub.dead} {
-				got, _, err := w.s.Peek(context.Background(), sub.queue.Lane(deadLetter), 0, 10_000, 1<<30)
+				got, _, err := w.s.Peek(background, sub.queue.Lane(deadLetter), 0, 10_000, 1<<30)
 				if err != nil {
 					t.Fatal(err)
 				}
 				compareCopies(t, sub, got, want)
 			}
 		}
-		counts, err := w.s.TopicCounts(context.Background(), w.topics[topic])
+		counts, err := w.s.TopicCounts(background, w.topics[topic])
 		waiting := 0
 		for _, m := range w.scheduled {
 			if m.topic == topic {
@@ -261,27 +250,22 @@ func compareCopies(t *rapid.T, sub *modelSubscription, got []Message, want []mod
 
 // TestTopicModel drives random operations on topics and compares with the plain model.
 func TestTopicModel(t *testing.T) {
-	dir, serial := t.TempDir(), 0
-	synctest.Test(t, func(t *testing.T) {
-		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
-			serial++
-			w := &newsstand{path: filepath.Join(dir, fmt.Sprintf("%d.db", serial)), subs: []map[string]*modelSubscription{{}, {}}}
-			w.open(t)
-			defer func() { w.s.Close() }()
-			for i := range 2 {
-				topic, _, err := w.s.PutMessageQueue(context.Background(), MessageQueue{Tenant: 1, Name: fmt.Sprint("t/", i), topicPart: topicPart{IsTopic: true}}, 10)
-				if err != nil {
-					t.Fatal(err)
-				}
-				w.topics = append(w.topics, topic)
+	onEveryEngine(t, func(t *rapid.T, e engine) {
+		w := &newsstand{engine: e, s: e.open(t), subs: []map[string]*modelSubscription{{}, {}}}
+		defer func() { w.s.Close() }()
+		for i := range 2 {
+			topic, _, err := w.s.PutMessageQueue(background, MessageQueue{Tenant: 1, Name: fmt.Sprint("t/", i), topicPart: topicPart{IsTopic: true}}, 10)
+			if err != nil {
+				t.Fatal(err)
 			}
-			for range 3 {
-				w.subscribe(t)
-			}
-			t.Repeat(map[string]func(*rapid.T){
-				"subscribe": w.subscribe, "subscribe2": w.subscribe, "unsubscribe": w.unsubscribe, "rules": w.changeRules, "rules2": w.changeRules, "rules3": w.changeRules,
-				"send": w.send, "send2": w.send, "send3": w.send, "send4": w.send, "receive": w.receive, "time": w.passTime, "restart": w.restart, "": w.check,
-			})
+			w.topics = append(w.topics, topic)
+		}
+		for range 3 {
+			w.subscribe(t)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"subscribe": w.subscribe, "subscribe2": w.subscribe, "unsubscribe": w.unsubscribe, "rules": w.changeRules, "rules2": w.changeRules, "rules3": w.changeRules,
+			"send": w.send, "send2": w.send, "send3": w.send, "send4": w.send, "receive": w.receive, "time": w.passTime, "restart": w.restart, "": w.check,
 		})
 	})
 }

@@ -98,7 +98,8 @@ func (s *Store) DeleteRule(ctx context.Context, sub MessageQueue, name string) (
 		if !found || q.Topic == 0 {
 			return false, errNoSubscription
 		}
-		if rows, err := t.prep("DELETE FROM rules WHERE queue = ? AND name = ?").int(q.No).text(name).count(); err != nil || rows == 0 {
+		deleted, err = t.prep("DELETE FROM rules WHERE queue = ? AND name = ? RETURNING name").int(q.No).text(name).one(func(row) {})
+		if err != nil || !deleted {
 			return false, err
 		}
 		return true, t.changeTopic(q.Topic)

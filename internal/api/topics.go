@@ -1,0 +1,246 @@
+package api
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forebayhq/forebay"
+)
+
+// TopicPath names the topic a request is about.
+type TopicPath struct {
+	Topic string `path:"topic" doc:"name of the topic"`
+}
+
+// SubscriptionPath names a subscription.
+type SubscriptionPath struct {
+	TopicPath
+	Subscription string `path:"subscription" doc:"name of the subscription"`
+}
+
+// RulePath names a rule.
+type RulePath struct {
+	SubscriptionPath
+	Rule string `path:"rule" doc:"name of the rule"`
+}
+
+type topicMessagePath struct {
+	TopicPath
+	SequenceNumber int64 `path:"sequence_number" doc:"as the answer to the send said"`
+}
+
+// putOutput is the answer to a PUT that may make something.
+type putOutput[T any] struct {
+	Status int
+	Body   T
+}
+
+func putAnswer[T any](v T, created bool, err error) (*putOutput[T], error) {
+	if created {
+		return &putOutput[T]{http.StatusCreated, v}, err
+	}
+	return &putOutput[T]{http.StatusOK, v}, err
+}
+
+var topicTags = []string{"topics"}
+
+// putOperation describes a PUT that answers with a T.
+func putOperation[T any](a *API, id, path, summary, description string) huma.Operation {
+	return huma.Operation{
+		OperationID: id, Method: http.MethodPut, Path: path, Tags: topicTags, Summary: summary, Description: description,
+		Responses: map[string]*huma.Response{"201": {Description: "Created", Content: map[string]*huma.MediaType{jsonTypes[0]: {Schema: a.schema(reflect.TypeFor[T]())}}}},
+	}
+}
+
+func topicOperation(method, id, path, summary string) huma.Operation {
+	op := huma.Operation{OperationID: id, Method: method, Path: path, Tags: topicTags, Summary: summary}
+	if method == http.MethodDelete {
+		op.DefaultStatus = http.StatusNoContent
+	}
+	return op
+}
+
+const (
+	topicPath        = "/v1/topics/{topic}"
+	subscriptionPath = topicPath + "/subscriptions/{subscription}"
+	rulePath         = subscriptionPath + "/rules/{rule}"
+)
+
+// routeTopics registers topics, subscriptions and rules. It comes after routeMessages, whose routes
+// subscriptions have as well.
+func (a *API) routeTopics() {
+	if a.messages == nil {
+		return
+	}
+	routeOptionalBody(a, forebay.ScopeOperate, putOperation[forebay.Topic](a, "put-topic", topicPath, "Make a topic, or change its settings",
+		"Answers 201 when it made the topic. What is left out gets its default."), smallBody,
+		func(ctx context.Context, c *call, in *TopicPath, settings forebay.TopicSettings) (*putOutput[forebay.Topic], error) {
+			return putAnswer(a.messages.PutTopic(ctx, c.caller.Tenant, in.Topic, settings))
+		})
+	route(a, forebay.ScopeRead, topicOperation(http.MethodGet, "list-topics", "/v1/topics", "List topics"),
+		func(ctx context.Context, c *call, _ *none) (*answer[forebay.Page[forebay.Topic]], error) {
+			topics, err := a.messages.Topics(ctx, c.caller.Tenant)
+			return pageAnswer(page(topics), err)
+		})
+	route(a, forebay.ScopeRead, topicOperation(http.MethodGet, "get-topic", topicPath, "Get a topic"),
+		func(ctx context.Context, c *call, in *TopicPath) (*answer[forebay.Topic], error) {
+			topic, err := a.messages.Topic(ctx, c.caller.Tenant, in.Topic)
+			return &answer[forebay.Topic]{topic}, err
+		})
+	route(a, forebay.ScopeOperate, topicOperation(http.MethodDelete, "delete-topic", topicPath, "Delete a topic with its subscriptions and their messages"),
+		func(ctx context.Context, c *call, in *TopicPath) (*none, error) {
+			return &none{}, a.messages.DeleteTopic(ctx, c.caller.Tenant, in.Topic)
+		})
+	send := topicOperation(http.MethodPost, "publish-messages", topicPath+"/messages", "Send a message, or up to 100, to the subscriptions of a topic")
+	send.DefaultStatus = http.StatusCreated
+	send.Description = "Each subscription gets the copies that its rules select, all or none of them, and they are on disk when the answer comes. " +
+		"The sequence number of the answer is the enqueued_sequence_number of the copies."
+	routeBody(a, forebay.ScopeSubmit, send, 4*a.messages.MaxMessageBytes()+envelopeBytes, a.publishMessages)
+	cancel := topicOperation(http.MethodPost, "cancel-scheduled-published-message", topicPath+"/messages/{sequence_number}/cancel", "Remove a scheduled message before it becomes active")
+	cancel.DefaultStatus = http.StatusNoContent
+	routeNoBody(a, forebay.ScopeSubmit, cancel, func(ctx context.Context, c *call, in *topicMessagePath) (*none, error) {
+		return &none{}, a.messages.CancelPublished(ctx, c.caller.Tenant, in.Topic, in.SequenceNumber)
+	})
+	a.routeSubscriptions()
+	a.routeRules()
+	a.routeSubscriptionMessages()
+}
+
+func (a *API) publishMessages(ctx context.Context, c *call, in *TopicPath, req sendRequest) (*answer[sendAnswer], error) {
+	messages, err := req.messages()
+	if err != nil {
+		return nil, err
+	}
+	sent, err := a.messages.Publish(ctx, c.caller.Tenant, in.Topic, messages)
+	return &answer[sendAnswer]{sendAnswer{sent}}, err
+}
+
+func (a *API) routeSubscriptions() {
+	routeOptionalBody(a, forebay.ScopeOperate, putOperation[forebay.Subscription](a, "put-subscription", subscriptionPath, "Make a subscription, or change its settings",
+		"Answers 201 when it made the subscription, with one rule, $Default, which selects all messages, or with the rules given. An existing subscription keeps its rules."), smallBody,
+		func(ctx context.Context, c *call, in *SubscriptionPath, settings forebay.SubscriptionSettings) (*putOutput[forebay.Subscription], error) {
+			return putAnswer(a.messages.PutSubscription(ctx, c.caller.Tenant, in.Topic, in.Subscription, settings))
+		})
+	route(a, forebay.ScopeRead, topicOperation(http.MethodGet, "list-subscriptions", topicPath+"/subscriptions", "List a topic's subscriptions"),
+		func(ctx context.Context, c *call, in *TopicPath) (*answer[forebay.Page[forebay.Subscription]], error) {
+			subs, err := a.messages.Subscriptions(ctx, c.caller.Tenant, in.Topic)
+			return pageAnswer(page(subs), err)
+		})
+	route(a, forebay.ScopeRead, topicOperation(http.MethodGet, "get-subscription", subscriptionPath, "Get a subscription and what stands in it"),
+		func(ctx context.Context, c *call, in *SubscriptionPath) (*answer[forebay.Subscription], error) {
+			sub, err := a.messages.Subscription(ctx, c.caller.Tenant, in.Topic, in.Subscription)
+			return &answer[forebay.Subscription]{sub}, err
+		})
+	route(a, forebay.ScopeOperate, topicOperation(http.MethodDelete, "delete-subscription", subscriptionPath, "Delete a subscription with its messages"),
+		func(ctx context.Context, c *call, in *SubscriptionPath) (*none, error) {
+			return &none{}, a.messages.DeleteSubscription(ctx, c.caller.Tenant, in.Topic, in.Subscription)
+		})
+}
+
+func (a *API) routeRules() {
+	routeOptionalBody(a, forebay.ScopeOperate, putOperation[forebay.Rule](a, "put-rule", rulePath, "Add a rule to a subscription, or replace it",
+		"Rules without an action make one copy together of each message that one of them selects. Each rule with an action makes a copy of its own."), smallBody,
+		func(ctx context.Context, c *call, in *RulePath, settings forebay.RuleSettings) (*putOutput[forebay.Rule], error) {
+			return putAnswer(a.messages.PutRule(ctx, c.caller.Tenant, in.Topic, in.Subscription, in.Rule, settings))
+		})
+	route(a, forebay.ScopeRead, topicOperation(http.MethodGet, "list-rules", subscriptionPath+"/rules", "List a subscription's rules"),
+		func(ctx context.Context, c *call, in *SubscriptionPath) (*answer[forebay.Page[forebay.Rule]], error) {
+			rules, err := a.messages.Rules(ctx, c.caller.Tenant, in.Topic, in.Subscription)
+			return pageAnswer(page(rules), err)
+		})
+	route(a, forebay.ScopeRead, topicOperation(http.MethodGet, "get-rule", rulePath, "Get a rule"),
+		func(ctx context.Context, c *call, in *RulePath) (*answer[forebay.Rule], error) {
+			rule, err := a.messages.Rule(ctx, c.caller.Tenant, in.Topic, in.Subscription, in.Rule)
+			return &answer[forebay.Rule]{rule}, err
+		})
+	route(a, forebay.ScopeOperate, topicOperation(http.MethodDelete, "delete-rule", rulePath, "Delete a rule"),
+		func(ctx context.Context, c *call, in *RulePath) (*none, error) {
+			return &none{}, a.messages.DeleteRule(ctx, c.caller.Tenant, in.Topic, in.Subscription, in.Rule)
+		})
+}
+
+const queuePath = "/v1/queues/{queue}"
+
+// routeSubscriptionMessages lets subscriptions be received from by the routes that queues have: what
+// comes to a subscription's path goes on to the queue of that name.
+func (a *API) routeSubscriptionMessages() {
+	paths := a.huma.OpenAPI().Paths
+	for path, item := range maps.Clone(paths) {
+		below, ok := strings.CutPrefix(path, queuePath+"/")
+		if !ok || !forMessages(item) {
+			continue
+		}
+		a.mux.HandleFunc(subscriptionPath+"/"+below, func(w http.ResponseWriter, r *http.Request) {
+			c := callFrom(r.Context())
+			c.r = asQueue(r, below)
+			a.mux.ServeHTTP(w, c.r)
+		})
+		documented := &huma.PathItem{Get: subscriptionOperation(item.Get), Post: subscriptionOperation(item.Post), Put: subscriptionOperation(item.Put), Delete: subscriptionOperation(item.Delete)}
+		if below == "messages" || strings.HasSuffix(below, "/cancel") { // nothing is sent to a subscription
+			if documented.Post = nil; documented.Get == nil {
+				continue
+			}
+		}
+		paths[subscriptionPath+"/"+below] = documented
+	}
+}
+
+// forMessages reports whether a path of queues is one of queues of messages.
+func forMessages(item *huma.PathItem) bool {
+	for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Delete} {
+		if op != nil {
+			return op.Tags[0] == messageTags[0]
+		}
+	}
+	return false
+}
+
+// subscriptionOperation describes an operation on queues as one on subscriptions.
+func subscriptionOperation(op *huma.Operation) *huma.Operation {
+	if op == nil {
+		return nil
+	}
+	described := *op
+	described.OperationID = "subscription-" + op.OperationID
+	described.Path = strings.Replace(op.Path, queuePath, subscriptionPath, 1)
+	described.Tags = topicTags
+	described.Summary = strings.Replace(op.Summary, "the queue", "the subscription", 1)
+	described.Parameters = nil
+	for _, p := range op.Parameters {
+		if p.In != "path" || p.Name != "queue" {
+			described.Parameters = append(described.Parameters, p)
+			continue
+		}
+		for _, name := range []string{"topic", "subscription"} {
+			named := *p
+			named.Name, named.Description = name, "name of the "+name
+			described.Parameters = append(described.Parameters, &named)
+		}
+	}
+	return &described
+}
+
+// asQueue is the request with the subscription addressed as a queue, whose name its path is. below is the
+// rest of the route.
+func asQueue(r *http.Request, below string) *http.Request {
+	name := forebay.SubscriptionPath(r.PathValue("topic"), r.PathValue("subscription"))
+	segments := []string{"", "v1", "queues", url.PathEscape(name)}
+	plain := []string{"", "v1", "queues", name}
+	for _, segment := range strings.Split(below, "/") {
+		if variable, ok := strings.CutPrefix(segment, "{"); ok {
+			segment = r.PathValue(strings.TrimSuffix(variable, "}"))
+		}
+		segments, plain = append(segments, url.PathEscape(segment)), append(plain, segment)
+	}
+	u := *r.URL
+	u.Path, u.RawPath = strings.Join(plain, "/"), strings.Join(segments, "/")
+	as := r.Clone(r.Context())
+	as.URL = &u
+	return as
+}

@@ -1,0 +1,114 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/filter"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// firstRules are the rules a subscription is made with.
+func firstRules(wanted []forebay.NewRule) ([]store.Rule, error) {
+	if wanted == nil {
+		return []store.Rule{{Name: forebay.DefaultRule}}, nil
+	}
+	if len(wanted) > forebay.MaxRules {
+		return nil, forebay.Invalid("rules", "may be at most %d", forebay.MaxRules)
+	}
+	rules := make([]store.Rule, len(wanted))
+	seen := map[string]bool{}
+	for i, r := range wanted {
+		err := checkRule(r.Name, r.RuleSettings)
+		if err == nil && seen[r.Name] {
+			err = forebay.Invalid("name", "is another rule's already")
+		}
+		if err != nil {
+			return nil, inRule(err, i)
+		}
+		seen[r.Name] = true
+		rules[i] = store.Rule{Name: r.Name, Settings: r.RuleSettings}
+	}
+	return rules, nil
+}
+
+func inRule(err error, i int) error { return inField(fmt.Sprintf("rules[%d]", i), err) }
+
+func checkRule(name string, settings forebay.RuleSettings) error {
+	if name != forebay.DefaultRule {
+		if err := checkName("name", name, forebay.MaxSubscriptionBytes); err != nil {
+			return err
+		}
+	}
+	_, err := filter.Compile(name, settings)
+	return err
+}
+
+var errNoRule = &forebay.Error{Code: forebay.CodeNotFound, Field: "rule", Message: "there is no such rule"}
+
+// PutRule adds a rule to a subscription, or replaces the one of that name. It judges what is sent from
+// then on.
+func (s *Service) PutRule(ctx context.Context, tenant, topic, subscription, name string, settings forebay.RuleSettings) (rule forebay.Rule, created bool, err error) {
+	q, err := s.subscription(ctx, tenant, topic, subscription)
+	if err != nil {
+		return rule, false, err
+	}
+	if err := checkRule(name, settings); err != nil {
+		return rule, false, err
+	}
+	stored, created, err := s.store.PutRule(ctx, q, store.Rule{Name: name, Settings: settings},
+		store.RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters})
+	return ruleOf(stored), created, err
+}
+
+func ruleOf(r store.Rule) forebay.Rule {
+	return forebay.Rule{Name: r.Name, RuleSettings: r.Settings, CreatedAt: r.CreatedAt}
+}
+
+// Rules returns a subscription's rules by name.
+func (s *Service) Rules(ctx context.Context, tenant, topic, subscription string) ([]forebay.Rule, error) {
+	q, err := s.subscription(ctx, tenant, topic, subscription)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := s.store.Rules(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	rules := make([]forebay.Rule, len(stored))
+	for i, r := range stored {
+		rules[i] = ruleOf(r)
+	}
+	return rules, nil
+}
+
+// Rule returns one rule.
+func (s *Service) Rule(ctx context.Context, tenant, topic, subscription, name string) (forebay.Rule, error) {
+	rules, err := s.Rules(ctx, tenant, topic, subscription)
+	if err != nil {
+		return forebay.Rule{}, err
+	}
+	for _, r := range rules {
+		if r.Name == name {
+			return r, nil
+		}
+	}
+	return forebay.Rule{}, errNoRule
+}
+
+// DeleteRule removes a rule. A subscription without rules selects nothing.
+func (s *Service) DeleteRule(ctx context.Context, tenant, topic, subscription, name string) error {
+	q, err := s.subscription(ctx, tenant, topic, subscription)
+	if err != nil {
+		return err
+	}
+	deleted, err := s.store.DeleteRule(ctx, q, name)
+	if err == nil && !deleted {
+		return errNoRule
+	}
+	return err
+}
+
+// CheckRule does the same as [CheckTopic] for a rule.
+func CheckRule(name string, settings forebay.RuleSettings) error { return checkRule(name, settings) }

@@ -1,0 +1,281 @@
+package bus
+
+import (
+	"context"
+	"maps"
+	"strings"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+var (
+	errNoTopic        = &forebay.Error{Code: forebay.CodeNotFound, Field: "topic", Message: "there is no such topic"}
+	errNoSubscription = &forebay.Error{Code: forebay.CodeNotFound, Field: "subscription", Message: "there is no such subscription"}
+)
+
+// cutEntity splits a path into what is a queue, which may be a subscription, and its subqueue. Like Service
+// Bus it takes "subscriptions" in any case.
+func cutEntity(path string) (name, sub string, hasSub bool) {
+	name, rest, more := strings.Cut(path, "/")
+	if infix, inner, ok := strings.Cut(rest, "/"); ok && strings.EqualFold(infix, "subscriptions") {
+		subscription, sub, hasSub := strings.Cut(inner, "/")
+		return forebay.SubscriptionPath(name, subscription), sub, hasSub
+	}
+	return name, rest, more
+}
+
+// validEntity reports whether a queue or, by its path, a subscription may have that name.
+func validEntity(name string) bool {
+	topic, subscription, ok := strings.Cut(name, "/subscriptions/")
+	return forebay.ValidName(topic) && (!ok || validSubscription(subscription))
+}
+
+// validSubscription reports whether s may name a subscription.
+func validSubscription(s string) bool {
+	return forebay.ValidName(s) && len(s) <= forebay.MaxSubscriptionBytes
+}
+
+func checkName(field, name string, max int) error {
+	if forebay.ValidName(name) && len(name) <= max {
+		return nil
+	}
+	return forebay.Invalid(field, "must be 1 to %d letters, digits, dots, underscores and hyphens, beginning with a letter or digit", max)
+}
+
+// PutTopic makes a topic, or gives an existing one these settings.
+func (s *Service) PutTopic(ctx context.Context, tenant, name string, settings forebay.TopicSettings) (topic forebay.Topic, created bool, err error) {
+	if err := checkName("topic", name, forebay.MaxNameBytes); err != nil {
+		return topic, false, err
+	}
+	if s.taken(ctx, tenant, name) {
+		return topic, false, errJobsQueue
+	}
+	wanted, err := s.wanted(ctx, tenant, storeName(tenant, name), queueSettings(settings))
+	if err != nil {
+		return topic, false, err
+	}
+	wanted.IsTopic = true
+	stored, created, err := s.store.PutMessageQueue(ctx, wanted, forebay.MaxTopics)
+	s.changed(wanted.Name)
+	if err != nil {
+		return topic, false, err
+	}
+	topic, err = s.topicInfo(ctx, name, stored)
+	return topic, created, err
+}
+
+// queueSettings are a topic's settings as those of the queue that it is to the store.
+func queueSettings(t forebay.TopicSettings) forebay.MessageQueueSettings {
+	return forebay.MessageQueueSettings{DefaultTTLSeconds: t.DefaultTTLSeconds, DetectsDuplicates: t.DetectsDuplicates,
+		DuplicateWindowSeconds: t.DuplicateWindowSeconds, AutoDeleteOnIdleSeconds: t.AutoDeleteOnIdleSeconds}
+}
+
+// topic finds a tenant's topic.
+func (s *Service) topic(ctx context.Context, tenant, name string) (store.MessageQueue, error) {
+	if !forebay.ValidName(name) {
+		return store.MessageQueue{}, errNoTopic
+	}
+	q, err := s.stored(ctx, storeName(tenant, name))
+	if err == nil && !q.IsTopic || forebay.CodeOf(err) == forebay.CodeUnknownQueue {
+		return q, errNoTopic
+	}
+	return q, err
+}
+
+// Topic returns a topic.
+func (s *Service) Topic(ctx context.Context, tenant, name string) (forebay.Topic, error) {
+	q, err := s.topic(ctx, tenant, name)
+	if err != nil {
+		return forebay.Topic{}, err
+	}
+	return s.topicInfo(ctx, name, q)
+}
+
+// Topics returns the tenant's topics by name.
+func (s *Service) Topics(ctx context.Context, tenant string) ([]forebay.Topic, error) {
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := s.store.Topics(ctx, no)
+	if err != nil {
+		return nil, err
+	}
+	topics := make([]forebay.Topic, len(stored))
+	for i, q := range stored {
+		if topics[i], err = s.topicInfo(ctx, strings.TrimPrefix(q.Name, storeName(tenant, "")), q); err != nil {
+			return nil, err
+		}
+	}
+	return topics, nil
+}
+
+func (s *Service) topicInfo(ctx context.Context, name string, q store.MessageQueue) (forebay.Topic, error) {
+	counts, err := s.store.TopicCounts(ctx, q)
+	return forebay.Topic{
+		Name: name, Subscriptions: counts.Subscriptions, Scheduled: counts.Scheduled, CreatedAt: q.CreatedAt,
+		DefaultTTLSeconds: secondsOrNil(q.DefaultTTL), DetectsDuplicates: q.DuplicateWindow > 0, DuplicateWindowSeconds: secondsOrNil(q.DuplicateWindow), AutoDeleteOnIdleSeconds: secondsOrNil(q.Idle),
+	}, err
+}
+
+// DeleteTopic removes a topic with its subscriptions, their rules and their messages.
+func (s *Service) DeleteTopic(ctx context.Context, tenant, name string) error {
+	q, err := s.topic(ctx, tenant, name)
+	if err != nil {
+		return err
+	}
+	defer s.changedBelow(q.Name)
+	return s.drop(ctx, q, errNoTopic)
+}
+
+// changedBelow forgets what is remembered of a topic's subscriptions.
+func (s *Service) changedBelow(topic string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changes++
+	maps.DeleteFunc(s.queues, func(key string, _ remembered) bool { return strings.HasPrefix(key, topic+"/") })
+}
+
+// drop removes what is a queue to the store, and says missing if it was gone.
+func (s *Service) drop(ctx context.Context, q store.MessageQueue, missing error) error {
+	dropped, err := s.store.DropMessageQueue(ctx, q)
+	s.changed(q.Name)
+	if err != nil {
+		return err
+	}
+	if !dropped {
+		return missing
+	}
+	return s.store.PurgeDropped(context.WithoutCancel(ctx))
+}
+
+// Publish sends messages to a topic, all or none, and returns once the subscriptions' copies are on disk.
+// Each message's number is the enqueued sequence number of its copies.
+func (s *Service) Publish(ctx context.Context, tenant, name string, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
+	q, err := s.topic(ctx, tenant, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.sendTo(ctx, q, messages)
+}
+
+// CancelPublished removes a message that was scheduled in a topic under that number and is not active yet.
+func (s *Service) CancelPublished(ctx context.Context, tenant, topic string, seq int64) error {
+	q, err := s.topic(ctx, tenant, topic)
+	if err != nil {
+		return err
+	}
+	cancelled, err := s.store.CancelScheduled(ctx, q, seq)
+	if err == nil && !cancelled {
+		return forebay.Errorf(forebay.CodeNotFound, "no message is scheduled under this number; once it is active it has gone to the subscriptions")
+	}
+	return err
+}
+
+// PutSubscription makes a subscription, or gives an existing one these settings and leaves its rules.
+func (s *Service) PutSubscription(ctx context.Context, tenant, topic, name string, settings forebay.SubscriptionSettings) (sub forebay.Subscription, created bool, err error) {
+	t, err := s.topic(ctx, tenant, topic)
+	if err != nil {
+		return sub, false, err
+	}
+	if err := checkSubscription(name, settings); err != nil {
+		return sub, false, err
+	}
+	rules, err := firstRules(settings.Rules)
+	if err != nil {
+		return sub, false, err
+	}
+	wanted, err := s.wanted(ctx, tenant, store.SubscriptionName(t.Name, name), settings.MessageQueueSettings)
+	if err != nil {
+		return sub, false, err
+	}
+	wanted.DeadLetterFilterErrors = settings.DeadLetterOnFilterError == nil || *settings.DeadLetterOnFilterError
+	stored, created, err := s.store.PutSubscription(ctx, t, wanted, rules, forebay.MaxSubscriptions)
+	s.changed(wanted.Name)
+	if err != nil {
+		return sub, false, err
+	}
+	sub, err = s.subscriptionInfo(ctx, topic, stored)
+	return sub, created, err
+}
+
+func checkSubscription(name string, settings forebay.SubscriptionSettings) error {
+	if err := checkName("subscription", name, forebay.MaxSubscriptionBytes); err != nil {
+		return err
+	}
+	if settings.DuplicateWindowSeconds != 0 || settings.DetectsDuplicates != nil && *settings.DetectsDuplicates {
+		return forebay.Invalid("requires_duplicate_detection", "is a setting of the topic")
+	}
+	return nil
+}
+
+// subscription finds a subscription of a tenant's topic.
+func (s *Service) subscription(ctx context.Context, tenant, topic, name string) (store.MessageQueue, error) {
+	if !forebay.ValidName(topic) || !validSubscription(name) {
+		return store.MessageQueue{}, errNoSubscription
+	}
+	q, err := s.stored(ctx, store.SubscriptionName(storeName(tenant, topic), name))
+	if forebay.CodeOf(err) == forebay.CodeUnknownQueue {
+		return q, errNoSubscription
+	}
+	return q, err
+}
+
+// Subscription returns a subscription and what stands in it.
+func (s *Service) Subscription(ctx context.Context, tenant, topic, name string) (forebay.Subscription, error) {
+	q, err := s.subscription(ctx, tenant, topic, name)
+	if err != nil {
+		return forebay.Subscription{}, err
+	}
+	return s.subscriptionInfo(ctx, topic, q)
+}
+
+// Subscriptions returns the topic's subscriptions by name.
+func (s *Service) Subscriptions(ctx context.Context, tenant, topic string) ([]forebay.Subscription, error) {
+	t, err := s.topic(ctx, tenant, topic)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := s.store.Subscriptions(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	subs := make([]forebay.Subscription, len(stored))
+	for i, q := range stored {
+		if subs[i], err = s.subscriptionInfo(ctx, topic, q); err != nil {
+			return nil, err
+		}
+	}
+	return subs, nil
+}
+
+func (s *Service) subscriptionInfo(ctx context.Context, topic string, q store.MessageQueue) (forebay.Subscription, error) {
+	info, err := s.info(ctx, store.SubscriptionOf(q), q)
+	return forebay.Subscription{Topic: topic, MessageQueue: info, DeadLetterOnFilterError: q.DeadLetterFilterErrors}, err
+}
+
+// DeleteSubscription removes a subscription with its rules and messages.
+func (s *Service) DeleteSubscription(ctx context.Context, tenant, topic, name string) error {
+	q, err := s.subscription(ctx, tenant, topic, name)
+	if err != nil {
+		return err
+	}
+	return s.drop(ctx, q, errNoSubscription)
+}
+
+// CheckTopic reports what is wrong with the declaration of a topic, without looking at what there is.
+func CheckTopic(name string, settings forebay.TopicSettings) error {
+	if err := checkName("topic", name, forebay.MaxNameBytes); err != nil {
+		return err
+	}
+	return apply(queueSettings(settings), "", &store.MessageQueue{})
+}
+
+// CheckSubscription does the same for a subscription, but for its rules.
+func CheckSubscription(name string, settings forebay.SubscriptionSettings) error {
+	if err := checkSubscription(name, settings); err != nil {
+		return err
+	}
+	return apply(settings.MessageQueueSettings, "", &store.MessageQueue{})
+}

@@ -1,0 +1,101 @@
+package bus
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/forebayhq/forebay"
+)
+
+func TestCutEntity(t *testing.T) {
+	for path, want := range map[string][2]string{
+		"q": {"q", "-"}, "q/$deadletterqueue": {"q", "$deadletterqueue"}, "q/": {"q", ""}, "": {"", "-"},
+		"t/subscriptions/s": {"t/subscriptions/s", "-"}, "t/Subscriptions/s/$DeadLetterQueue": {"t/subscriptions/s", "$DeadLetterQueue"},
+		"t/subscriptions": {"t", "subscriptions"}, "t/subscriptions/": {"t/subscriptions/", "-"}, "t/subscriptions/s/a/b": {"t/subscriptions/s", "a/b"},
+		"a/b/c": {"a", "b/c"},
+	} {
+		name, sub, hasSub := cutEntity(path)
+		if !hasSub {
+			sub = "-"
+		}
+		if name != want[0] || sub != want[1] {
+			t.Errorf("%q is %q and %q", path, name, sub)
+		}
+	}
+	for name, want := range map[string]bool{
+		"q": true, "": false, "a b": false, "t/subscriptions/s": true, "t/subscriptions/": false, "/subscriptions/s": false, "t/s": false,
+		"t/subscriptions/s/x": false, "t/subscriptions/" + strings.Repeat("s", 51): false,
+	} {
+		if validEntity(name) != want {
+			t.Errorf("%q is valid: %t", name, !want)
+		}
+	}
+}
+
+// A subscription is found and settled by its path, and forgotten with its topic.
+func TestSubscriptionIsAQueue(t *testing.T) {
+	b := newService(t)
+	ctx := t.Context()
+	if _, created, err := b.PutTopic(ctx, "acme", "news", forebay.TopicSettings{}); err != nil || !created {
+		t.Fatal(created, err)
+	}
+	sub, created, err := b.PutSubscription(ctx, "acme", "news", "s", forebay.SubscriptionSettings{MessageQueueSettings: forebay.MessageQueueSettings{MaxDeliveryCount: 1}})
+	if err != nil || !created || sub.MaxDeliveryCount != 1 || sub.Name != "s" {
+		t.Fatal(sub, created, err)
+	}
+	path := forebay.SubscriptionPath("news", "s")
+	if _, err := b.Publish(ctx, "acme", "news", []forebay.NewMessage{text("1")}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := b.Receive(ctx, "acme", path, forebay.ReceiveRequest{})
+	if err != nil || len(got) != 1 || *got[0].Body != "1" {
+		t.Fatal(got, err)
+	}
+	if err := b.Abandon(ctx, "acme", path, got[0].LockToken, forebay.Settlement{}); err != nil {
+		t.Fatal(err)
+	}
+	dead, _, err := b.Peek(ctx, "acme", path+"/$deadletterqueue", 0, 1)
+	if err != nil || len(dead) != 1 || dead[0].DeadLetterReason != forebay.ReasonMaxDeliveries {
+		t.Errorf("dead-lettered %+v (%v)", dead, err)
+	}
+	if _, err := b.Send(ctx, "acme", path, []forebay.NewMessage{text("2")}); forebay.CodeOf(err) != forebay.CodeNotSupported {
+		t.Errorf("sent to a subscription: %v", err)
+	}
+	if _, err := b.Send(ctx, "acme", "news", []forebay.NewMessage{text("2")}); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+		t.Errorf("sent to a topic as to a queue: %v", err)
+	}
+	large := text(strings.Repeat("x", 1001))
+	if _, err := b.Publish(ctx, "acme", "news", []forebay.NewMessage{large}); forebay.CodeOf(err) != forebay.CodePayloadTooLarge {
+		t.Errorf("published too much: %v", err)
+	}
+	if err := b.DeleteTopic(ctx, "acme", "news"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Receive(ctx, "acme", path, forebay.ReceiveRequest{}); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+		t.Errorf("received from a deleted topic's subscription: %v", err)
+	}
+	if _, err := b.Rules(ctx, "acme", "news", "s"); forebay.CodeOf(err) != forebay.CodeNotFound {
+		t.Errorf("rules of it: %v", err)
+	}
+}
+
+// A queue forwards to a topic, and a subscription to a queue.
+func TestForwardingByName(t *testing.T) {
+	b := newService(t)
+	ctx := t.Context()
+	if _, _, err := b.PutTopic(ctx, "acme", "news", forebay.TopicSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := b.PutQueue(ctx, "acme", "inlet", forebay.MessageQueueSettings{ForwardTo: "news"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := b.PutSubscription(ctx, "acme", "news", "s", forebay.SubscriptionSettings{MessageQueueSettings: forebay.MessageQueueSettings{ForwardTo: "orders"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Send(ctx, "acme", "inlet", []forebay.NewMessage{text("1")}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.Receive(ctx, "acme", "orders", forebay.ReceiveRequest{}); err != nil || len(got) != 1 || *got[0].Body != "1" {
+		t.Errorf("received %+v (%v)", got, err)
+	}
+}

@@ -1,0 +1,208 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus"
+)
+
+// Topic is a topic that the configuration declares. It is made at start-up, or brought to this.
+type Topic struct {
+	Tenant             string                  `koanf:"tenant"`                     // default: default
+	DefaultMessageTTL  time.Duration           `koanf:"default_message_ttl"`        // default: unlimited
+	DuplicateDetection time.Duration           `koanf:"duplicate_detection_window"` // default: duplicates are not detected; whether they are stays as the topic was made
+	AutoDeleteOnIdle   time.Duration           `koanf:"auto_delete_on_idle"`        // default: never
+	Subscriptions      map[string]Subscription `koanf:"subscriptions"`              // by name; others are left alone
+}
+
+// Subscription is a subscription of such a topic.
+type Subscription struct {
+	LockDuration            time.Duration   `koanf:"lock_duration"`                     // default 1 min
+	MaxDeliveryCount        int             `koanf:"max_delivery_count"`                // default 10
+	DefaultMessageTTL       time.Duration   `koanf:"default_message_ttl"`               // default: the topic's
+	DeadLetterOnExpiration  bool            `koanf:"dead_letter_on_expiration"`         //
+	DeadLetterOnFilterError *bool           `koanf:"dead_letter_on_filter_error"`       // default true
+	RequiresSession         *bool           `koanf:"requires_session"`                  // default false; stays as the subscription was made
+	ForwardTo               string          `koanf:"forward_to"`                        // a queue of messages or a topic
+	ForwardDeadLettersTo    string          `koanf:"forward_dead_lettered_messages_to"` // the same
+	AutoDeleteOnIdle        time.Duration   `koanf:"auto_delete_on_idle"`               // default: never
+	Rules                   map[string]Rule `koanf:"rules"`                             // all its rules, by name; default: $Default when it is made, else as they are
+}
+
+// Rule is a rule of such a subscription. Without a filter it selects all messages.
+type Rule struct {
+	SQLFilter         string             `koanf:"sql_filter"`
+	CorrelationFilter *CorrelationFilter `koanf:"correlation_filter"`
+	BooleanFilter     *bool              `koanf:"boolean_filter"`
+	SQLAction         string             `koanf:"sql_action"`
+}
+
+// CorrelationFilter names values that properties must have.
+type CorrelationFilter struct {
+	CorrelationID    string            `koanf:"correlation_id"`
+	MessageID        string            `koanf:"message_id"`
+	SessionID        string            `koanf:"session_id"`
+	Subject          string            `koanf:"subject"`
+	To               string            `koanf:"to"`
+	ReplyTo          string            `koanf:"reply_to"`
+	ReplyToSessionID string            `koanf:"reply_to_session_id"`
+	ContentType      string            `koanf:"content_type"`
+	Properties       map[string]string `koanf:"application_properties"` // text; a SQL filter compares other types
+}
+
+func (t Topic) settings() forebay.TopicSettings {
+	s := forebay.TopicSettings{DefaultTTLSeconds: t.DefaultMessageTTL.Seconds(), DuplicateWindowSeconds: t.DuplicateDetection.Seconds(), AutoDeleteOnIdleSeconds: t.AutoDeleteOnIdle.Seconds()}
+	if t.DuplicateDetection > 0 {
+		detects := true
+		s.DetectsDuplicates = &detects
+	}
+	return s
+}
+
+func (s Subscription) settings() forebay.SubscriptionSettings {
+	settings := forebay.SubscriptionSettings{
+		MessageQueueSettings: forebay.MessageQueueSettings{
+			LockSeconds: s.LockDuration.Seconds(), MaxDeliveryCount: s.MaxDeliveryCount, DefaultTTLSeconds: s.DefaultMessageTTL.Seconds(),
+			DeadLetterOnExpiration: s.DeadLetterOnExpiration, RequiresSession: s.RequiresSession, ForwardTo: s.ForwardTo,
+			ForwardDeadLettersTo: s.ForwardDeadLettersTo, AutoDeleteOnIdleSeconds: s.AutoDeleteOnIdle.Seconds()},
+		DeadLetterOnFilterError: s.DeadLetterOnFilterError,
+	}
+	if s.Rules != nil {
+		settings.Rules = []forebay.NewRule{}
+		for _, name := range slices.Sorted(maps.Keys(s.Rules)) {
+			settings.Rules = append(settings.Rules, forebay.NewRule{Name: name, RuleSettings: s.Rules[name].settings()})
+		}
+	}
+	return settings
+}
+
+func (r Rule) settings() forebay.RuleSettings {
+	s := forebay.RuleSettings{SQLFilter: r.SQLFilter, BooleanFilter: r.BooleanFilter, SQLAction: r.SQLAction}
+	if f := r.CorrelationFilter; f != nil {
+		s.CorrelationFilter = &forebay.CorrelationFilter{CorrelationID: f.CorrelationID, MessageID: f.MessageID, SessionID: f.SessionID, Subject: f.Subject,
+			To: f.To, ReplyTo: f.ReplyTo, ReplyToSessionID: f.ReplyToSessionID, ContentType: f.ContentType}
+		for name, value := range f.Properties {
+			if s.CorrelationFilter.Properties == nil {
+				s.CorrelationFilter.Properties = forebay.Properties{}
+			}
+			s.CorrelationFilter.Properties[name] = value
+		}
+	}
+	return s
+}
+
+// validateTopics checks what can be known without the database.
+func (o Options) validateTopics(bad func(field, format string, args ...any)) {
+	reject := func(at string, err error) {
+		var e *forebay.Error
+		if errors.As(inOption(at, err), &e) {
+			bad(e.Field, "%s", e.Message)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Topics)) {
+		topic, at := o.Topics[name], "topics."+name
+		if _, ok := o.Queues[name]; ok {
+			bad(at, "is the name of a queue for jobs too")
+		}
+		if topic.Tenant != "" && !forebay.ValidName(topic.Tenant) {
+			bad(at+".tenant", "is not a valid name")
+		}
+		reject(at, bus.CheckTopic(name, topic.settings()))
+		for _, name := range slices.Sorted(maps.Keys(topic.Subscriptions)) {
+			sub, at := topic.Subscriptions[name], at+".subscriptions."+name
+			settings := sub.settings()
+			settings.Rules = nil // one by one, so that the error can name them
+			reject(at, bus.CheckSubscription(name, settings))
+			for _, name := range slices.Sorted(maps.Keys(sub.Rules)) {
+				reject(at+".rules."+name, bus.CheckRule(name, sub.Rules[name].settings()))
+			}
+		}
+	}
+}
+
+// configKeys are the options whose names in the configuration are not those of the HTTP contract.
+var configKeys = map[string]string{
+	"lock_seconds": "lock_duration", "default_message_ttl_seconds": "default_message_ttl",
+	"duplicate_detection_window_seconds": "duplicate_detection_window", "requires_duplicate_detection": "duplicate_detection_window",
+	"auto_delete_on_idle_seconds": "auto_delete_on_idle",
+	"topic":                       "", "subscription": "", "name": "", // their names are in the path
+}
+
+// inOption says which option of the configuration an error is about.
+func inOption(at string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *forebay.Error
+	if !errors.As(err, &e) {
+		return fmt.Errorf("%s: %w", at, err)
+	}
+	in := *e
+	first, rest, _ := strings.Cut(e.Field, ".")
+	if key, ok := configKeys[first]; ok {
+		first = key
+	}
+	in.Field = strings.Join(slices.DeleteFunc([]string{at, first, rest}, func(s string) bool { return s == "" }), ".")
+	return &in
+}
+
+// declareTopics makes what the configuration declares, or brings it to that: first the topics, for
+// subscriptions may forward to any of them.
+func (s *Server) declareTopics(ctx context.Context) error {
+	names := slices.Sorted(maps.Keys(s.options.Topics))
+	for _, name := range names {
+		topic := s.options.Topics[name]
+		if _, _, err := s.bus.PutTopic(ctx, or(topic.Tenant, forebay.DefaultTenant), name, topic.settings()); err != nil {
+			return inOption("topics."+name, err)
+		}
+	}
+	for _, name := range names {
+		topic := s.options.Topics[name]
+		for _, sub := range slices.Sorted(maps.Keys(topic.Subscriptions)) {
+			if err := s.declareSubscription(ctx, or(topic.Tenant, forebay.DefaultTenant), name, sub, topic.Subscriptions[sub].settings()); err != nil {
+				return inOption("topics."+name+".subscriptions."+sub, err)
+			}
+		}
+	}
+	return nil
+}
+
+// declareSubscription leaves alone what is as it should be, so that restarts change nothing.
+func (s *Server) declareSubscription(ctx context.Context, tenant, topic, name string, settings forebay.SubscriptionSettings) error {
+	_, created, err := s.bus.PutSubscription(ctx, tenant, topic, name, settings)
+	if err != nil || created || settings.Rules == nil {
+		return err
+	}
+	rules, err := s.bus.Rules(ctx, tenant, topic, name)
+	if err != nil {
+		return err
+	}
+	stored := map[string]forebay.RuleSettings{}
+	for _, r := range rules {
+		stored[r.Name] = r.RuleSettings
+	}
+	for _, r := range settings.Rules {
+		before, found := stored[r.Name]
+		delete(stored, r.Name)
+		if found && reflect.DeepEqual(before, r.RuleSettings) {
+			continue
+		}
+		if _, _, err := s.bus.PutRule(ctx, tenant, topic, name, r.Name, r.RuleSettings); err != nil {
+			return inOption("rules."+r.Name, err)
+		}
+	}
+	for _, other := range slices.Sorted(maps.Keys(stored)) {
+		if err := s.bus.DeleteRule(ctx, tenant, topic, name, other); err != nil && forebay.CodeOf(err) != forebay.CodeNotFound {
+			return err // a process that starts beside this one may have been faster
+		}
+	}
+	return nil
+}
