@@ -27,7 +27,7 @@ type engine interface {
 }
 
 // postgresRuns is how many runs of random operations PostgreSQL gets; rapid makes 100.
-const postgresRuns = 25
+const postgresRuns = 10
 
 // onEveryEngine runs random operations many times on SQLite and on PostgreSQL.
 func onEveryEngine(t *testing.T, run func(*rapid.T, engine)) {
