@@ -1,6 +1,7 @@
 package forebay
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -102,6 +103,21 @@ type AuditBreak struct {
 
 // LocalActor is the Actor of a caller without an API key: on a server without keys, or beside it.
 const LocalActor = "local"
+
+type actorKey struct{}
+
+// WithActor returns a context for what somebody does: the id of an API key.
+func WithActor(ctx context.Context, actor string) context.Context {
+	return context.WithValue(ctx, actorKey{}, actor)
+}
+
+// ActorOf returns who acts in the context: LocalActor, unless it says otherwise.
+func ActorOf(ctx context.Context) string {
+	if actor, ok := ctx.Value(actorKey{}).(string); ok && actor != "" {
+		return actor
+	}
+	return LocalActor
+}
 
 // AuditFilter selects entries. Zero fields select everything.
 type AuditFilter struct {

@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"server":             {".", "internal/..."},
 	"cmd/forebay":        {"..."},
 	"examples/*":         {".", "client", "server"},
-	"internal/api":       {".", "internal/bus", "internal/jobs"},
+	"internal/api":       {".", "internal/bus", "internal/jobs", "internal/webhook"},
 	"internal/blob":      {"."},
 	"internal/bus":       {".", "internal/filter", "internal/store"},
 	"internal/config":    {".", "server"},
@@ -38,7 +38,7 @@ var mayImport = map[string][]string{
 	"internal/pgtest":    {},
 	"internal/store":     {".", "internal/filter"},
 	"internal/tasks":     {".", "internal/model"},
-	"internal/webhook":   {"."},
+	"internal/webhook":   {".", "internal/store"},
 }
 
 // inOutStandard are the parts of the standard library that do input or output; the root package

@@ -138,6 +138,11 @@ func TestWhatMustHappenOnceIsNotRepeated(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	for name, do := range map[string]func() error{
+		"webhook": func() error { _, err := c.CreateWebhook(t.Context(), forebay.NewWebhook{}); return err },
+		"rotate": func() error {
+			_, err := c.RotateWebhookSecret(t.Context(), "w", forebay.RotateSecretRequest{})
+			return err
+		},
 		"redrive":  func() error { _, err := c.Redrive(t.Context(), "job_1"); return err },
 		"keys":     func() error { _, err := c.CreateKey(t.Context(), "t", nil, nil); return err },
 		"purge":    func() error { _, err := c.Quarantine("q").Purge(t.Context(), forebay.SetAsideFilter{}); return err },
@@ -216,7 +221,7 @@ func TestEmptyIDsAreNotSent(t *testing.T) {
 	c := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("sent %s", r.URL) })
 	for _, err := range []error{
 		second(c.Get(t.Context(), "")), second(c.Get(t.Context(), "..")), second(c.Queue(t.Context(), "")), c.RevokeKey(t.Context(), ""),
-		second(c.DeadLetters("q").Peek(t.Context(), "")), second(c.DeadLetters("").Peek(t.Context(), "job_1")),
+		second(c.Webhook(t.Context(), "")), c.DeleteWebhook(t.Context(), ".."), second(c.DeadLetters("q").Peek(t.Context(), "")), second(c.DeadLetters("").Peek(t.Context(), "job_1")),
 		second(c.DeadLetters("q").Redrive(t.Context(), forebay.RedriveRequest{Filter: forebay.SetAsideFilter{JobIDs: []string{}}})),
 	} {
 		if forebay.CodeOf(err) != forebay.CodeInvalidRequest {
@@ -319,6 +324,28 @@ func TestOperations(t *testing.T) {
 			}
 			return nil
 		}, "GET /v1/audit?action=purge&actor=key_1&limit=5&tenant=acme "},
+		{"webhooks", func(ctx context.Context, c *Client) error { return second(c.Webhooks(ctx)) }, "GET /v1/webhooks "},
+		{"webhook", func(ctx context.Context, c *Client) error { return second(c.Webhook(ctx, "w")) }, "GET /v1/webhooks/w "},
+		{"create webhook", func(ctx context.Context, c *Client) error {
+			return second(c.CreateWebhook(ctx, forebay.NewWebhook{Name: "w", WebhookSettings: forebay.WebhookSettings{URL: "https://x/", EventTypes: []forebay.EventType{"failed"}}}))
+		}, `POST /v1/webhooks {"name":"w","url":"https://x/","event_types":["failed"]}`},
+		{"update webhook", func(ctx context.Context, c *Client) error {
+			return second(c.UpdateWebhook(ctx, "w", forebay.WebhookSettings{URL: "https://x/", Disabled: true}))
+		}, `PUT /v1/webhooks/w {"url":"https://x/","disabled":true}`},
+		{"delete webhook", func(ctx context.Context, c *Client) error { return c.DeleteWebhook(ctx, "w") }, "DELETE /v1/webhooks/w "},
+		{"test webhook", func(ctx context.Context, c *Client) error { return second(c.TestWebhook(ctx, "w")) }, "POST /v1/webhooks/w/test "},
+		{"rotate secret", func(ctx context.Context, c *Client) error {
+			return second(c.RotateWebhookSecret(ctx, "w", forebay.RotateSecretRequest{}))
+		}, "POST /v1/webhooks/w/rotate-secret {}"},
+		{"tries", func(ctx context.Context, c *Client) error { return second(c.WebhookTries(ctx, "w")) }, "GET /v1/webhooks/w/tries "},
+		{"webhook's dead letters", func(ctx context.Context, c *Client) error {
+			for range c.WebhookDeadLetters(ctx, "w", 7) {
+			}
+			return nil
+		}, "GET /v1/webhooks/w/dead-letters?limit=7 "},
+		{"redeliver", func(ctx context.Context, c *Client) error {
+			return second(c.Redeliver(ctx, "w", forebay.RedeliverRequest{SequenceNumbers: []int64{3, 4}}))
+		}, `POST /v1/webhooks/w/redeliver {"sequence_numbers":[3,4]}`},
 		{"dead letters", func(ctx context.Context, c *Client) error {
 			for range c.DeadLetters("q").List(ctx, forebay.SetAsideFilter{JobIDs: []string{"a", "b"}, Reason: "r", After: &after}, 5) {
 			}

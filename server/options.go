@@ -21,6 +21,7 @@ type Options struct {
 	Tasks       map[string]TaskOption `koanf:"tasks"`       //
 	Queues      map[string]Queue      `koanf:"queues"`      //
 	Topics      map[string]Topic      `koanf:"topics"`      // made at start-up; what is not declared is left alone
+	Webhooks    Webhooks              `koanf:"webhooks"`    //
 	// ShutdownTimeout is how long a graceful stop lets calls in flight finish; then they are
 	// cancelled and returned to the queue without charging an attempt. Default 30 s.
 	ShutdownTimeout time.Duration `koanf:"shutdown_timeout"`
@@ -54,6 +55,13 @@ type Limits struct {
 	MaxOutputBytes   int64 `koanf:"max_output_bytes"`  // of one model response; default 10 MiB
 	MemoryBytes      int64 `koanf:"memory_bytes"`      // payloads held at once by requests and by running jobs, each; default 64 MiB
 	IdempotencyHours int   `koanf:"idempotency_hours"` // how long an Idempotency-Key is remembered; default 168
+}
+
+// Webhooks says where the webhooks of tenants may lead. The zero value: to public addresses, by https.
+type Webhooks struct {
+	AllowHTTP      bool     `koanf:"allow_http"`      // plain http as well
+	AllowAddresses []string `koanf:"allow_addresses"` // addresses or CIDR ranges that are not public and may be reached all the same
+	DenyAddresses  []string `koanf:"deny_addresses"`  // public ones that may not; wins over AllowAddresses
 }
 
 // Deployment is one endpoint, model and region.

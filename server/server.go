@@ -23,6 +23,7 @@ import (
 	"github.com/forebayhq/forebay/internal/dispatch"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/webhook"
 )
 
 // Server is an opened Forebay: its database is taken and its tasks are known. Jobs can be submitted
@@ -34,6 +35,7 @@ type Server struct {
 	blobs       *blob.Store
 	jobs        *jobs.Service
 	bus         *bus.Service
+	webhooks    *webhook.Service
 	models      *models
 	certificate *tls.Certificate // nil: plain HTTP
 	dispatch    *dispatch.Dispatcher
@@ -97,6 +99,11 @@ func (s *Server) open(known map[string]forebay.Task) error {
 	if err := s.declareTopics(ctx); err != nil {
 		return err
 	}
+	policy, err := s.options.Webhooks.policy()
+	if err != nil {
+		return err
+	}
+	s.webhooks = webhook.New(webhook.Options{Store: s.store, Sender: webhook.SenderOptions{Policy: policy}, Logger: s.log, Grace: s.options.ShutdownTimeout})
 	s.dispatch = dispatch.New(dispatch.Options{
 		Jobs: s.jobs, Logger: s.log, MemoryBytes: s.options.Limits.MemoryBytes, ShutdownTimeout: s.options.ShutdownTimeout,
 	})
@@ -188,6 +195,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		})
 	}
 	running.Go(func() { s.maintain(ctx) })
+	running.Go(func() { s.webhooks.Run(ctx) })
 	s.log.Info("forebay is running", slog.String("version", s.options.Version),
 		slog.String("database", databaseName(s.options.Database)), slog.String("listen", s.listening()))
 	s.dispatch.Run(ctx)

@@ -70,6 +70,9 @@ func (o Options) Validate() error {
 	if o.ShutdownTimeout < 0 || o.ShutdownTimeout > time.Hour {
 		bad("shutdown_timeout", "goes from 0 to 1h")
 	}
+	if _, err := o.Webhooks.policy(); err != nil {
+		errs = append(errs, err)
+	}
 	o.validateModels(bad)
 	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
 		o.Queues[name].validate("queues."+name, name, bad)

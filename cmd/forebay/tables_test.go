@@ -37,6 +37,10 @@ func answers() map[string]any {
 	whole := set
 	whole.Input = json.RawMessage(`"a difficult text"`)
 	class := forebay.ClassTransient
+	hook := forebay.Webhook{Name: "billing", URL: "https://billing.example.com/forebay", EventTypes: []forebay.EventType{forebay.EventSucceeded, forebay.EventFailed}, Concurrency: 4, Secrets: 1,
+		CreatedAt: earlier(50 * time.Hour), Pending: 2, DeadLetters: 3, DeliveredAt: pointer(earlier(2 * time.Minute)), FailingSince: pointer(earlier(time.Minute)),
+		LastTry: &forebay.WebhookTry{MessageID: "evt_2", EventType: "succeeded", At: earlier(time.Minute), Number: 2, Outcome: forebay.WebhookRetry, Status: 503, Failure: "status",
+			Detail: "status 503", DurationSeconds: 1.25, NextTryAt: pointer(testNow.Add(4 * time.Minute))}}
 	return map[string]any{
 		"/v1/jobs":       forebay.Page[forebay.Job]{Items: []forebay.Job{waiting, failed}},
 		"/v1/jobs/job_2": failed,
@@ -55,6 +59,14 @@ func answers() map[string]any {
 		"/v1/queues/slow/dead-letters/job_2": whole,
 		"/v1/queues/slow/quarantine/redrive": forebay.RedriveReport{Matched: 3, Redriven: 2, Skipped: 1, Reasons: map[string]int{"content_filter": 3}},
 		"/v1/queues/slow/quarantine/purge":   forebay.PurgeReport{Purged: 4},
+		"/v1/webhooks":                       forebay.Page[forebay.Webhook]{Items: []forebay.Webhook{hook, {Name: "crm", URL: "https://crm.example.com/", DisabledAt: pointer(earlier(time.Hour)), DisabledReason: forebay.WebhookGone}}},
+		"/v1/webhooks/billing":               hook,
+		"/v1/webhooks/billing/tries": forebay.Page[forebay.WebhookTry]{Items: []forebay.WebhookTry{*hook.LastTry,
+			{MessageID: "evt_1", EventType: "failed", At: earlier(2 * time.Minute), Number: 1, Outcome: forebay.WebhookDelivered, Status: 204, DurationSeconds: 0.0421}}},
+		"/v1/webhooks/billing/dead-letters": forebay.Page[forebay.WebhookDeadLetter]{Items: []forebay.WebhookDeadLetter{{SequenceNumber: 4711, MessageID: "evt_0", EventType: "failed",
+			EnqueuedAt: earlier(80 * time.Hour), Tries: 10, Reason: forebay.ReasonMaxDeliveries, Description: "tried 10 times; the last: no answer in time"}}},
+		"/v1/webhooks/billing/redeliver": forebay.RedeliverReport{Redelivered: 3},
+		"/v1/webhooks/billing/test":      forebay.WebhookTry{MessageID: "test_1", EventType: forebay.EventWebhookTest, At: testNow, Number: 1, Outcome: forebay.WebhookDelivered, Status: 200, DurationSeconds: 0.2},
 		"/v1/audit": forebay.Page[forebay.AuditEntry]{Items: []forebay.AuditEntry{
 			{Number: 8, At: earlier(time.Hour), Actor: forebay.LocalActor, Action: "pause", Target: "slow"},
 			{Number: 7, At: earlier(2 * time.Hour), Tenant: "acme", Actor: "key_1", Action: "purge", Target: "slow/dead-letters", Detail: `{"task":"classify"}`}}},
@@ -85,7 +97,9 @@ func TestTables(t *testing.T) {
 	var all strings.Builder
 	for _, args := range []string{
 		"jobs list", "jobs get job_2", "jobs attempts job_2", "queues list", "queues get default", "queues get mail", "messages peek mail", "dlq list --queue slow", "dlq peek job_2 --queue slow",
-		"quarantine redrive --queue slow --all", "quarantine purge --queue slow --before 30d", "audit list", "audit verify", "tasks", "deployments list", "report retries",
+		"quarantine redrive --queue slow --all", "quarantine purge --queue slow --before 30d", "tasks", "deployments list", "report retries",
+		"webhooks list", "webhooks show billing", "webhooks tries billing", "webhooks dead-letters billing", "webhooks redeliver billing --all",
+		"webhooks test billing", "webhooks update billing --events failed", "audit list", "audit verify",
 		"queues get default -o jsonl", "tasks -o json", "tasks -o jsonl",
 	} {
 		got := command{url: server.URL}.run(t.Context(), strings.Fields(args)...)

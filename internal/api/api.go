@@ -21,23 +21,26 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/webhook"
 )
 
 // Options configures an API. Only Service is needed.
 type Options struct {
 	Service       Service
-	Messages      *bus.Service // nil: no queues of plain messages
-	Deployments   Deployments  // nil: none
-	Logger        *slog.Logger // nil: slog.Default
-	Version       string       // shown at / and in the OpenAPI document
-	MaxInputBytes int64        // of one job; 0: forebay.DefaultMaxInputBytes
-	MemoryBytes   int64        // large request bodies held at once; 0: 64 MiB
+	Messages      *bus.Service     // nil: no queues of plain messages
+	Webhooks      *webhook.Service // nil: none
+	Deployments   Deployments      // nil: none
+	Logger        *slog.Logger     // nil: slog.Default
+	Version       string           // shown at / and in the OpenAPI document
+	MaxInputBytes int64            // of one job; 0: forebay.DefaultMaxInputBytes
+	MemoryBytes   int64            // large request bodies held at once; 0: 64 MiB
 }
 
 // API is the HTTP interface of one server.
 type API struct {
 	service     Service
 	messages    *bus.Service
+	webhooks    *webhook.Service
 	deployments Deployments
 	log         *slog.Logger
 	version     string
@@ -64,6 +67,7 @@ func New(o Options) *API {
 	a := &API{
 		service:     o.Service,
 		messages:    o.Messages,
+		webhooks:    o.Webhooks,
 		deployments: o.Deployments,
 		log:         o.Logger,
 		version:     o.Version,
@@ -98,6 +102,7 @@ func New(o Options) *API {
 	a.routeQueues()
 	a.routeMessages()
 	a.routeTopics()
+	a.routeWebhooks()
 	a.routeSetAside()
 	a.routeReports()
 	a.routeDeployments()

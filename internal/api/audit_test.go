@@ -35,6 +35,12 @@ func TestAudit(t *testing.T) {
 		t.Errorf("detail %s", d)
 	}
 
+	into[forebay.MessageQueue](t, f.do("PUT", "/v1/queues/mail", ""), http.StatusCreated)
+	queues := into[forebay.Page[forebay.AuditEntry]](t, f.do("GET", "/v1/audit?action=put-queue&tenant=acme&actor="+all[0].Actor, ""), http.StatusOK).Items
+	if len(queues) != 1 || queues[0].Target != "mail" {
+		t.Errorf("queues %+v", queues)
+	}
+
 	first := into[forebay.Page[forebay.AuditEntry]](t, f.do("GET", "/v1/audit?tenant=other&limit=1", ""), http.StatusOK)
 	second := into[forebay.Page[forebay.AuditEntry]](t, f.do("GET", "/v1/audit?tenant=other&limit=1&cursor="+first.NextCursor, ""), http.StatusOK)
 	if len(first.Items) != 1 || first.Items[0].Action != "revoke-key" || len(second.Items) != 1 || second.Items[0].Action != "create-key" {
@@ -46,7 +52,7 @@ func TestAudit(t *testing.T) {
 		t.Errorf("got %+v", v)
 	}
 	v = into[forebay.AuditVerification](t, f.do("GET", "/v1/audit/verify?from="+v.Head, ""), http.StatusOK)
-	if !v.Intact || !v.Done || v.Head != "5:"+all[0].Hash {
+	if !v.Intact || !v.Done || v.Head != "6:"+queues[0].Hash {
 		t.Errorf("got %+v", v)
 	}
 	v = into[forebay.AuditVerification](t, f.do("GET", "/v1/audit/verify?from=5:"+all[1].Hash, ""), http.StatusOK)

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,20 +23,22 @@ import (
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/webhook"
 )
 
 const maxInput = 1 << 20
 
 // fixture is an API over a real service, whose deliveries the test settles itself.
 type fixture struct {
-	t       *testing.T
-	service *jobs.Service
-	bus     *bus.Service
-	api     *api.API
-	server  *httptest.Server
-	logs    *logBuffer
-	sims    *sims
-	key     string // sent with every request, if set
+	t        *testing.T
+	service  *jobs.Service
+	bus      *bus.Service
+	webhooks *webhook.Service
+	api      *api.API
+	server   *httptest.Server
+	logs     *logBuffer
+	sims     *sims
+	key      string // sent with every request, if set
 }
 
 type logBuffer struct {
@@ -55,7 +58,7 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-func newServices(t *testing.T) (*jobs.Service, *bus.Service) {
+func newServices(t *testing.T) (*jobs.Service, *bus.Service, *webhook.Service) {
 	t.Helper()
 	ctx := context.Background()
 	dir := t.TempDir()
@@ -85,10 +88,12 @@ func newServices(t *testing.T) (*jobs.Service, *bus.Service) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	local := webhook.Policy{AllowHTTP: true, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	hooks := webhook.New(webhook.Options{Store: s, Sender: webhook.SenderOptions{Policy: local}, Logger: slog.New(slog.DiscardHandler)})
 	return service, bus.New(bus.Options{Store: s, Taken: func(ctx context.Context, tenant, name string) bool {
 		_, err := service.Queue(ctx, tenant, name)
 		return err == nil
-	}})
+	}}), hooks
 }
 
 // sims is one simulated deployment that remembers its faults.
@@ -116,9 +121,9 @@ func (s *sims) SetSimFaults(name string, faults json.RawMessage) error {
 func newFixture(t *testing.T, change ...func(*api.Options)) *fixture {
 	t.Helper()
 	f := &fixture{t: t, logs: &logBuffer{}, sims: &sims{faults: json.RawMessage(`{}`)}}
-	f.service, f.bus = newServices(t)
+	f.service, f.bus, f.webhooks = newServices(t)
 	o := api.Options{
-		Service: f.service, Messages: f.bus, Deployments: f.sims, MaxInputBytes: maxInput, Version: "test",
+		Service: f.service, Messages: f.bus, Webhooks: f.webhooks, Deployments: f.sims, MaxInputBytes: maxInput, Version: "test",
 		Logger: slog.New(slog.NewJSONHandler(f.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, c := range change {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"zombiezen.com/go/sqlite"
@@ -303,4 +304,68 @@ func testAuditOfAnOlderSchema(t *testing.T, e auditEngine) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// Changes of queues, topics, subscriptions and rules are recorded, and what changes nothing is not.
+func TestAuditOfEntities(t *testing.T) {
+	onBothEngines(t, func(t *testing.T, e auditEngine) {
+		s := e.open()
+		ctx := forebay.WithActor(t.Context(), "key_1")
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		queue := MessageQueue{Tenant: 1, Name: "acme/mail", Lock: time.Minute, MaxDeliveries: 10}
+		topic := MessageQueue{Tenant: 1, Name: "acme/news", topicPart: topicPart{IsTopic: true}}
+		stored, _, err := s.PutMessageQueue(ctx, queue, 10)
+		must(err)
+		_, _, err = s.PutMessageQueue(ctx, queue, 10) // the same
+		must(err)
+		_, err = s.Send(ctx, stored, []MessageContent{{MessageID: "m"}})
+		must(err)
+		for range 2 { // the second finds none
+			_, err = s.DeleteBefore(ctx, stored.Lane(false), time.Now().Add(time.Hour), 10)
+			must(err)
+		}
+		queue.MaxDeliveries = 3
+		_, _, err = s.PutMessageQueue(ctx, queue, 10)
+		must(err)
+		madeTopic, _, err := s.PutMessageQueue(ctx, topic, 10)
+		must(err)
+		sub := MessageQueue{Tenant: 1, Name: SubscriptionName(madeTopic.Name, "all"), Lock: time.Minute, MaxDeliveries: 10}
+		madeSub, _, err := s.PutSubscription(ctx, madeTopic, sub, nil, 10)
+		must(err)
+		_, _, err = s.PutSubscription(ctx, madeTopic, sub, nil, 10) // the same
+		must(err)
+		_, _, err = s.PutRule(ctx, madeSub, Rule{Name: "r", Settings: forebay.RuleSettings{SQLFilter: "a = 1"}}, RuleLimits{10, 10})
+		must(err)
+		for range 2 { // the second finds none
+			_, err = s.DeleteRule(ctx, madeSub, "r")
+			must(err)
+			_, err = s.DropMessageQueue(ctx, stored)
+			must(err)
+		}
+		_, err = s.DropMessageQueue(t.Context(), madeTopic) // by nobody in particular
+		must(err)
+		var acts []string
+		entries, err := s.AuditEntries(ctx, forebay.AuditFilter{Tenant: "acme"}, 0, 100)
+		must(err)
+		slices.Reverse(entries)
+		for _, entry := range entries {
+			acts = append(acts, entry.Actor+" "+entry.Action+" "+entry.Target)
+		}
+		want := []string{"key_1 put-queue mail", "key_1 purge-queue mail", "key_1 put-queue mail", "key_1 put-topic news", "key_1 put-subscription news/subscriptions/all",
+			"key_1 put-rule news/subscriptions/all/rules/r", "key_1 delete-rule news/subscriptions/all/rules/r", "key_1 delete-queue mail", "local delete-topic news"}
+		if !slices.Equal(acts, want) {
+			t.Errorf("got %q\nwant %q", acts, want)
+		}
+		if d := entries[2].Detail; !strings.Contains(d, `"max_delivery_count":3`) || !strings.Contains(d, `"lock_seconds":60`) {
+			t.Errorf("detail %s", d)
+		}
+		if v := verifyAll(t, s, forebay.AuditHead{}, 100); !v.Intact {
+			t.Errorf("got %+v", v)
+		}
+	})
 }

@@ -33,7 +33,14 @@ func (s *Store) DeleteBefore(ctx context.Context, lane Lane, before time.Time, l
 				return 0, err
 			}
 		}
-		return len(seqs), nil
+		if len(seqs) == 0 {
+			return 0, nil
+		}
+		q, _, err := t.messageQueue(lane.Queue())
+		if err != nil {
+			return 0, err
+		}
+		return len(seqs), t.audit(entityAudit(ctx, "purge", q, map[string]any{"deleted": len(seqs), "enqueued_before": before.UTC(), "dead_letters": lane.Kind() == LaneDeadLetter}))
 	})
 }
 

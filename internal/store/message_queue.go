@@ -83,13 +83,20 @@ UPDATE queues SET lock = ?, max_deliveries = ?, default_ttl = ?, dead_letter_exp
 // have at most limit of them. Whether a queue requires sessions, and whether it detects duplicates,
 // is settled once it is made; what it forwards to must exist.
 func (s *Store) PutMessageQueue(ctx context.Context, q MessageQueue, limit int) (stored MessageQueue, created bool, err error) {
-	p, err := transact(ctx, s, stageChange, func(t *tx) (putResult, error) { return t.putMessageQueue(q, limit) })
+	p, err := transact(ctx, s, stageChange, func(t *tx) (putResult, error) {
+		p, err := t.putMessageQueue(q, limit)
+		if err != nil || p.same {
+			return p, err
+		}
+		return p, t.audit(entityAudit(ctx, "put", p.MessageQueue, p.auditDetail()))
+	})
 	return p.MessageQueue, p.created, err
 }
 
 type putResult struct {
 	MessageQueue
 	created bool
+	same    bool // it was so before
 }
 
 // putMessageQueue makes or changes a queue, a topic or a subscription.
@@ -108,7 +115,7 @@ func (t *tx) putMessageQueue(q MessageQueue, limit int) (p putResult, err error)
 			return p, err
 		}
 	}
-	p.MessageQueue, p.created = q, !found
+	p.MessageQueue, p.created, p.same = q, !found, found && sameSettings(before, q)
 	if p.No, p.CreatedAt = before.No, before.CreatedAt; p.created {
 		if p.No, err = t.insertMessageQueue(q, limit); err != nil {
 			return p, err

@@ -133,15 +133,17 @@ func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, ru
 			return p, errNoTopic
 		}
 		sub.Topic = topic.No
-		if p, err = t.putMessageQueue(sub, limit); err != nil || !p.created {
+		if p, err = t.putMessageQueue(sub, limit); err != nil || p.same {
 			return p, err
 		}
-		for _, r := range rules {
-			if err := t.insertRule(p.No, r); err != nil {
-				return p, err
+		if p.created {
+			for _, r := range rules {
+				if err := t.insertRule(p.No, r); err != nil {
+					return p, err
+				}
 			}
 		}
-		return p, nil
+		return p, t.audit(entityAudit(ctx, "put", p.MessageQueue, p.auditDetail()))
 	})
 	return p.MessageQueue, p.created, err
 }

@@ -51,7 +51,10 @@ func (s *Store) PutRule(ctx context.Context, sub MessageQueue, r Rule, limits Ru
 		if err := t.insertRule(q.No, p.Rule); err != nil {
 			return p, err
 		}
-		return p, t.changeTopic(q.Topic)
+		if err := t.changeTopic(q.Topic); err != nil {
+			return p, err
+		}
+		return p, t.audit(ruleAudit(ctx, "put", q, r.Name, r.Settings))
 	})
 	return p.Rule, p.created, err
 }
@@ -102,8 +105,17 @@ func (s *Store) DeleteRule(ctx context.Context, sub MessageQueue, name string) (
 		if err != nil || !deleted {
 			return false, err
 		}
-		return true, t.changeTopic(q.Topic)
+		if err := t.changeTopic(q.Topic); err != nil {
+			return false, err
+		}
+		return true, t.audit(ruleAudit(ctx, "delete", q, name, nil))
 	})
+}
+
+func ruleAudit(ctx context.Context, verb string, sub MessageQueue, name string, settings any) Audit {
+	a := entityAudit(ctx, verb, sub, settings)
+	a.Action, a.Target = verb+"-rule", a.Target+"/rules/"+name
+	return a
 }
 
 const sqlRules = "SELECT name, settings, created_at FROM rules WHERE queue = ? ORDER BY name"

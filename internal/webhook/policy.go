@@ -143,10 +143,10 @@ func (p *Policy) checkAddress(addr netip.Addr) error {
 
 // parseURL checks everything but the address.
 func (p *Policy) parseURL(raw string) (*url.URL, error) {
-	if len(raw) > MaxURLBytes {
-		return nil, forebay.Invalid("url", "is longer than %d bytes", MaxURLBytes)
+	if len(raw) > forebay.MaxWebhookURLBytes {
+		return nil, forebay.Invalid("url", "is longer than %d bytes", forebay.MaxWebhookURLBytes)
 	}
-	if !forebay.ValidText(raw, MaxURLBytes) {
+	if !forebay.ValidText(raw, forebay.MaxWebhookURLBytes) {
 		return nil, forebay.Invalid("url", "is empty, or holds control characters")
 	}
 	u, err := url.Parse(raw)

@@ -48,6 +48,28 @@ func TestPermits(t *testing.T) {
 	}
 }
 
+// FuzzPermits: whatever form an address has, one that is permitted is a public host's, by the standard
+// library's judgement too.
+func FuzzPermits(f *testing.F) {
+	for _, seed := range []string{"8.8.8.8", "127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::808:808", "2606:4700::1", "fe80::1"} {
+		f.Add(netip.MustParseAddr(seed).AsSlice())
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		addr, ok := netip.AddrFromSlice(raw)
+		if !ok || !new(Policy).permits(addr) {
+			return
+		}
+		addr = addr.Unmap()
+		if nat64.Contains(addr) {
+			b := addr.As16()
+			addr = netip.AddrFrom4([4]byte(b[12:]))
+		}
+		if !addr.IsGlobalUnicast() || addr.IsPrivate() || addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsMulticast() || addr.IsUnspecified() {
+			t.Errorf("%s is permitted", addr)
+		}
+	})
+}
+
 func TestCheckURL(t *testing.T) {
 	names := &fakeDNS{answers: map[string][]string{
 		"receiver.example.": {"93.184.215.14"}, "inside.example.": {"10.0.0.1"}, "mixed.example.": {"93.184.215.14", "127.0.0.1"},
@@ -63,7 +85,7 @@ func TestCheckURL(t *testing.T) {
 		"https://user:secret@receiver.example/": "password", "https://user@receiver.example/": "password",
 		"https://receiver.example/#x": "fragment", "https://receiver.example:0/": "port", "https://receiver.example:70000/": "port",
 		"https://receiver.example:x/": "not a URL", "https://receiver.example/%zz": "not a URL", "": "empty", "https://receiver.example/\n": "control",
-		"https://receiver.example/" + strings.Repeat("x", MaxURLBytes): "longer",
+		"https://receiver.example/" + strings.Repeat("x", forebay.MaxWebhookURLBytes): "longer",
 
 		"https://inside.example/": "private", "https://mixed.example/": "private", "https://local6.example/": "private", "https://mapped.example/": "private",
 		"https://127.0.0.1/": "private", "https://[::1]/": "private", "https://[::ffff:a00:1]/": "private", "https://169.254.169.254/latest": "private",

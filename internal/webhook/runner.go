@@ -12,8 +12,12 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Grace is how long deliveries under way may take once a Runner is told to stop.
-const Grace = 5 * time.Second
+// How long deliveries under way may take once a Runner is told to stop, unless the options say
+// otherwise, and how long it may then take to give back those that did not end.
+const (
+	DefaultGrace = 5 * time.Second
+	giveBackFor  = 2 * time.Second
+)
 
 // How long settling is tried again when the database cannot be written to, and the waits between two
 // tries. Meanwhile the worker sends nothing: what it sends could not be recorded either.
@@ -29,12 +33,14 @@ type Runner struct {
 	source   Source
 	sender   *Sender
 	log      *slog.Logger
+	grace    time.Duration
 	breaker  breaker
 }
 
-// NewRunner returns a runner that sends what the source holds to the endpoint.
-func NewRunner(e Endpoint, source Source, sender *Sender, log *slog.Logger) *Runner {
-	r := &Runner{source: source, sender: sender, log: log.With(slog.String("tenant", e.Tenant), slog.String("webhook", e.Name))}
+// NewRunner returns a runner that sends what the source holds to the endpoint. When it is told to stop
+// it gives deliveries under way that time of grace.
+func NewRunner(e Endpoint, source Source, sender *Sender, log *slog.Logger, grace time.Duration) *Runner {
+	r := &Runner{source: source, sender: sender, grace: grace, log: log.With(slog.String("tenant", e.Tenant), slog.String("webhook", e.Name))}
 	r.endpoint.Store(&e)
 	return r
 }
@@ -48,19 +54,19 @@ func (r *Runner) Update(e Endpoint) {
 	}
 }
 
-// Run delivers until ctx ends. Deliveries under way then have Grace to end; those that do not are
+// Run delivers until ctx ends. Deliveries under way then have the grace to end; those that do not are
 // given back uncounted.
 func (r *Runner) Run(ctx context.Context) {
 	sending, abort := context.WithCancel(context.WithoutCancel(ctx))
 	defer abort()
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(Grace, abort) })
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(r.grace, abort) })
 	defer stop()
 	workers := r.endpoint.Load().Concurrency
 	if workers <= 0 {
-		workers = DefaultConcurrency
+		workers = forebay.DefaultWebhookConcurrency
 	}
 	var running sync.WaitGroup
-	for range min(workers, MaxConcurrency) {
+	for range min(workers, forebay.MaxWebhookConcurrency) {
 		running.Go(func() { r.work(ctx, sending) })
 	}
 	running.Wait()
@@ -101,13 +107,13 @@ func (r *Runner) deliver(ctx, sending context.Context) error {
 	}
 	if !r.breaker.valid(p) || ctx.Err() != nil {
 		r.breaker.leave(p, notSent, 0)
-		return r.settle(ctx, d, Outcome{Verb: Release})
+		return r.settle(sending, d, Outcome{Verb: Release})
 	}
 	attempt := r.sender.Send(sending, *r.endpoint.Load(), d.Message)
 	r.breaker.leave(p, verdictOf(attempt), holdOf(attempt))
 	outcome := decide(d.Count, attempt)
 	r.report(d, outcome)
-	return r.settle(ctx, d, outcome)
+	return r.settle(sending, d, outcome)
 }
 
 func verdictOf(a Attempt) verdict {
@@ -133,10 +139,11 @@ func holdOf(a Attempt) time.Duration {
 }
 
 // settle ends the delivery, also while the runner stops. It does not give up before settleFor: until
-// then nobody else can have the message.
-func (r *Runner) settle(ctx context.Context, d Delivery, o Outcome) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleFor)
+// then nobody else can have the message. Once sending has ended it hurries.
+func (r *Runner) settle(sending context.Context, d Delivery, o Outcome) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(sending), settleFor)
 	defer cancel()
+	defer context.AfterFunc(sending, func() { time.AfterFunc(giveBackFor, cancel) })()
 	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
 		err := r.source.Settle(ctx, d, o)
 		switch {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -15,158 +14,6 @@ import (
 
 	"github.com/forebayhq/forebay"
 )
-
-// queue is a Source in memory.
-type queue struct {
-	mu       sync.Mutex
-	waiting  []*queued
-	arrived  chan struct{}
-	outcomes map[string][]Outcome
-	fail     func() error // of the next calls; nil: none
-	received int
-}
-
-type queued struct {
-	message Message
-	count   int
-	at      time.Time
-}
-
-func newQueue(ids ...string) *queue {
-	q := &queue{arrived: make(chan struct{}), outcomes: map[string][]Outcome{}}
-	for _, id := range ids {
-		q.put(&queued{message: Message{ID: id, Body: []byte("{}")}})
-	}
-	return q
-}
-
-func (q *queue) put(m *queued) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.waiting = append(q.waiting, m)
-	close(q.arrived)
-	q.arrived = make(chan struct{})
-}
-
-func (q *queue) failing() error {
-	if q.fail == nil {
-		return nil
-	}
-	return q.fail()
-}
-
-func (q *queue) Receive(ctx context.Context) (Delivery, error) {
-	for {
-		q.mu.Lock()
-		if err := q.failing(); err != nil {
-			q.mu.Unlock()
-			return Delivery{}, err
-		}
-		wait := time.Duration(1 << 60)
-		for i, m := range q.waiting {
-			if d := time.Until(m.at); d > 0 {
-				wait = min(wait, d)
-				continue
-			}
-			q.waiting = append(q.waiting[:i:i], q.waiting[i+1:]...)
-			m.count++
-			q.received++
-			q.mu.Unlock()
-			return Delivery{Message: m.message, Count: m.count, Lock: "l"}, nil
-		}
-		arrived := q.arrived
-		q.mu.Unlock()
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-arrived:
-		case <-ctx.Done():
-			timer.Stop()
-			return Delivery{}, ctx.Err()
-		}
-		timer.Stop()
-	}
-}
-
-func (q *queue) Settle(_ context.Context, d Delivery, o Outcome) error {
-	q.mu.Lock()
-	err := q.failing()
-	if err == nil {
-		q.outcomes[d.ID] = append(q.outcomes[d.ID], o)
-	}
-	q.mu.Unlock()
-	switch {
-	case err != nil:
-		return err
-	case o.Verb == Retry:
-		q.put(&queued{message: d.Message, count: d.Count, at: time.Now().Add(o.Delay)})
-	case o.Verb == Release:
-		q.put(&queued{message: d.Message, count: d.Count - 1})
-	}
-	return nil
-}
-
-// last returns how the latest delivery of a message ended.
-func (q *queue) last(id string) Outcome {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if all := q.outcomes[id]; len(all) > 0 {
-		return all[len(all)-1]
-	}
-	return Outcome{}
-}
-
-// endpointStub is an endpoint that answers as told, and the times at which it was called.
-type endpointStub struct {
-	mu     sync.Mutex
-	calls  []time.Time
-	ids    []string
-	signed []string
-	busy   int
-	most   int
-	answer func(call int, r *http.Request) (status int, header http.Header)
-}
-
-func (e *endpointStub) RoundTrip(r *http.Request) (*http.Response, error) {
-	e.mu.Lock()
-	call := len(e.calls)
-	e.calls = append(e.calls, time.Now())
-	e.ids = append(e.ids, r.Header.Get(HeaderID))
-	e.signed = append(e.signed, r.Header.Get(HeaderTimestamp)+" "+r.Header.Get(HeaderSignature))
-	e.busy++
-	e.most = max(e.most, e.busy)
-	e.mu.Unlock()
-	status, header := e.answer(call, r)
-	e.mu.Lock()
-	e.busy--
-	e.mu.Unlock()
-	if err := r.Context().Err(); err != nil {
-		return nil, err
-	}
-	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(""))}, nil
-}
-
-func (e *endpointStub) count() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.calls)
-}
-
-func always(status int) func(int, *http.Request) (int, http.Header) {
-	return func(int, *http.Request) (int, http.Header) { return status, nil }
-}
-
-// start runs a runner until stop is called, in a bubble.
-func start(t *testing.T, q Source, stub *endpointStub, concurrency int) (r *Runner, stop func()) {
-	t.Helper()
-	e := endpointAt("https://8.8.8.8/hook")
-	e.Concurrency = concurrency
-	r = NewRunner(e, q, &Sender{transport: stub}, slog.New(slog.DiscardHandler))
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); r.Run(ctx) }()
-	return r, func() { cancel(); <-done }
-}
 
 // Ten tries over three days, as the Schedule says; then the dead letters.
 func TestTenTriesOverThreeDays(t *testing.T) {
@@ -435,11 +282,33 @@ func TestStop(t *testing.T) {
 		<-time.After(time.Second)
 		begun := time.Now()
 		stop()
-		if took := time.Since(begun); took != Grace {
+		if took := time.Since(begun); took != DefaultGrace {
 			t.Errorf("stopping took %v", took)
 		}
 		if q.last("first").Verb != Complete || q.last("second").Verb != Release || q.received != 2 {
 			t.Errorf("first %+v, second %+v", q.last("first"), q.last("second"))
+		}
+	})
+}
+
+// A stop does not wait long for a database that cannot be written to.
+func TestStopWhileWritesFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue("a")
+		var broken error
+		q.fail = func() error { return broken }
+		stub := &endpointStub{answer: func(int, *http.Request) (int, http.Header) {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			broken = forebay.Errorf(forebay.CodeUnavailable, "down")
+			return 200, nil
+		}}
+		_, stop := start(t, q, stub, 1)
+		<-time.After(time.Second)
+		begun := time.Now()
+		stop()
+		if took := time.Since(begun); took > DefaultGrace+giveBackFor {
+			t.Errorf("stopping took %v", took)
 		}
 	})
 }
@@ -504,7 +373,7 @@ func TestLogHidesSecrets(t *testing.T) {
 		q := newQueue("a")
 		e := endpointAt("https://8.8.8.8/hook/urlsecret")
 		s := &Sender{transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("refused") })}
-		r := NewRunner(e, q, s, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		r := NewRunner(e, q, s, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), DefaultGrace)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); r.Run(ctx) }()

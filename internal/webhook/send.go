@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/forebayhq/forebay"
 )
 
 // SenderOptions makes a Sender. The zero value is useful.
@@ -39,7 +41,7 @@ func NewSender(opts SenderOptions) *Sender {
 		TLSHandshakeTimeout:    10 * time.Second,
 		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           256,
-		MaxIdleConnsPerHost:    DefaultConcurrency,
+		MaxIdleConnsPerHost:    forebay.DefaultWebhookConcurrency,
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: maxAnswerBytes,
 		DisableCompression:     true,

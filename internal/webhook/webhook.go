@@ -2,12 +2,13 @@
 // POST whose body is the message's, with an id that is the same on every try, the time of the try,
 // and an HMAC-SHA256 signature over both and the body.
 //
-// A [Runner] takes the messages of one endpoint from its [Source], one at a time in each of a few
-// workers: receive under a lock, which counts the delivery before anything is sent; send; settle. A
-// try that fails goes back with the delay of the published [Schedule]; the last goes to the dead
-// letters. A message can therefore arrive more than once, and out of order; receivers tell repeats
-// by the id. While an endpoint keeps failing, a breaker lets one delivery through now and then, and
-// the others wait without losing tries.
+// A [Service] keeps the webhooks of tenants, each with a subscription of its tenant's topic of job
+// events, and has a [Runner] for each. A Runner takes the messages of one endpoint from its [Source],
+// one at a time in each of a few workers: receive under a lock, which counts the delivery before
+// anything is sent; send; settle. A try that fails goes back with the delay of the published
+// [Schedule]; the last goes to the dead letters. A message can therefore arrive more than once, and
+// out of order; receivers tell repeats by the id. While an endpoint keeps failing, a breaker lets one
+// delivery through now and then, and the others wait without losing tries.
 //
 // Whoever may set a webhook chooses where the server sends requests. The [Policy] keeps these off
 // the server's own network: the address is checked when the URL is set and again when it is dialled;
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
 )
 
 // Endpoint is where messages go.
@@ -28,7 +30,7 @@ type Endpoint struct {
 	Name        string // for the log
 	URL         string
 	Secrets     []SigningSecret // the current one first; at least one
-	Concurrency int             // deliveries at once; 0: DefaultConcurrency
+	Concurrency int             // deliveries at once; 0: forebay.DefaultWebhookConcurrency
 }
 
 // SigningSecret is one of an endpoint's secrets. During a rotation every delivery is signed with
@@ -40,9 +42,6 @@ type SigningSecret struct {
 
 // Limits and defaults of delivering.
 const (
-	DefaultConcurrency = 4
-	MaxConcurrency     = 32
-	MaxURLBytes        = 2048
 	// SendTimeout bounds one try, from the name's resolution to the end of the answer.
 	SendTimeout = 15 * time.Second
 	// MinLock is how long a Source must hold a message for its worker: a try and settling it.
@@ -64,13 +63,14 @@ type Source interface {
 // Delivery is a message on its way to an endpoint.
 type Delivery struct {
 	Message
-	Lock  string // what the Source settles it by
-	Count int    // deliveries so far with this one, from 1
+	Lock  store.Lock // what the Source settles it by
+	Count int        // deliveries so far with this one, from 1
 }
 
 // Message is what an endpoint gets.
 type Message struct {
 	ID          string // the same on every try
+	Type        string // of the event, for the record of tries
 	ContentType string // "": application/json
 	Body        []byte
 }

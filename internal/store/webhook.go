@@ -1,0 +1,329 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Webhook is an endpoint as stored, with its subscription of the tenant's job events.
+type Webhook struct {
+	Tenant         int64
+	TenantName     string
+	Name           string
+	Queue          int64 // the subscription's number
+	Subscribed     bool  // the subscription exists
+	URL            string
+	EventTypes     []forebay.EventType // none: all
+	Concurrency    int
+	Secrets        []WebhookSecret // the current one first
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+	DisabledAt     *time.Time
+	DisabledReason string
+	DeliveredAt    *time.Time
+	FailingSince   *time.Time
+}
+
+// WebhookSecret is one of the secrets that sign.
+type WebhookSecret struct {
+	Secret string     `json:"secret"`
+	Until  *time.Time `json:"until,omitempty"` // nil: for good
+}
+
+// What the subscription of a webhook is like. What could not be delivered for so long is given up,
+// also while the breaker keeps tries from being made.
+const (
+	webhookTTL           = 4 * 24 * time.Hour
+	webhookSubscriptions = "webhook-" // and the webhook's name
+	everythingRule       = "$Default"
+
+	// Of topics and subscriptions, where a webhook makes one.
+	maxWebhookTopics        = 1000
+	maxWebhookSubscriptions = 2000
+)
+
+// WebhookSubscription is the name of a webhook's subscription within its topic.
+func WebhookSubscription(name string) string { return webhookSubscriptions + name }
+
+const webhookColumns = `
+SELECT w.tenant, t.name, w.name, w.queue, w.url, w.event_types, w.concurrency, w.secrets, w.created_at, w.updated_at, w.disabled_at,
+  w.disabled_reason, w.delivered_at, w.failing_since, (SELECT count(*) FROM queues q WHERE q.no = w.queue AND q.kind = 'messages')
+FROM webhooks w JOIN tenants t ON t.no = w.tenant `
+
+func readWebhook(r row) (w Webhook, err error) {
+	w = Webhook{Tenant: r.int(0), TenantName: r.text(1), Name: r.text(2), Queue: r.int(3), URL: r.text(4), Concurrency: int(r.int(6)),
+		CreatedAt: fromMillis(r.int(8)), UpdatedAt: fromMillis(r.int(9)), DisabledAt: fromMillisOrNil(r, 10), DisabledReason: r.text(11),
+		DeliveredAt: fromMillisOrNil(r, 12), FailingSince: fromMillisOrNil(r, 13), Subscribed: r.int(14) != 0}
+	for name := range strings.FieldsSeq(r.text(5)) {
+		w.EventTypes = append(w.EventTypes, forebay.EventType(name))
+	}
+	return w, json.Unmarshal(r.blob(7), &w.Secrets)
+}
+
+func (c conn) webhooks(sql string, bind func(statement) statement) (list []Webhook, err error) {
+	err = bind(c.prep(webhookColumns + sql)).each(func(r row) error {
+		w, err := readWebhook(r)
+		list = append(list, w)
+		return err
+	})
+	return list, err
+}
+
+// Webhooks returns a tenant's webhooks by name.
+func (s *Store) Webhooks(ctx context.Context, tenant int64) (list []Webhook, err error) {
+	err = s.read(ctx, func(c conn) error {
+		list, err = c.webhooks("WHERE w.tenant = ? ORDER BY w.name", func(st statement) statement { return st.int(tenant) })
+		return err
+	})
+	return list, err
+}
+
+// ActiveWebhooks returns every tenant's webhooks that are to be delivered to.
+func (s *Store) ActiveWebhooks(ctx context.Context) (list []Webhook, err error) {
+	err = s.read(ctx, func(c conn) error {
+		list, err = c.webhooks("JOIN queues q ON q.no = w.queue WHERE w.disabled_at IS NULL AND q.kind = 'messages' ORDER BY w.queue",
+			func(st statement) statement { return st })
+		return err
+	})
+	return list, err
+}
+
+const sqlOneWebhook = "WHERE w.tenant = ? AND w.name = ?"
+
+// Webhook returns a tenant's webhook of that name.
+func (s *Store) Webhook(ctx context.Context, tenant int64, name string) (w Webhook, err error) {
+	err = s.read(ctx, func(c conn) error {
+		w, err = c.webhook(tenant, name)
+		return err
+	})
+	return w, err
+}
+
+func (c conn) webhook(tenant int64, name string) (Webhook, error) {
+	list, err := c.webhooks(sqlOneWebhook, func(st statement) statement { return st.int(tenant).text(name) })
+	if err == nil && len(list) == 0 {
+		err = forebay.ErrNotFound
+	}
+	if err != nil {
+		return Webhook{}, err
+	}
+	return list[0], nil
+}
+
+const sqlInsertWebhook = `
+INSERT INTO webhooks (tenant, name, queue, url, event_types, concurrency, secrets, created_at, updated_at, disabled_at, disabled_reason)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+// CreateWebhook makes a webhook and its subscription, and the tenant's topic of job events where that
+// does not exist yet.
+func (s *Store) CreateWebhook(ctx context.Context, w Webhook, audit Audit) (Webhook, error) {
+	return transact(ctx, s, stageChange, func(t *tx) (Webhook, error) {
+		var count, same int64
+		if _, err := t.prep("SELECT count(*), count(*) FILTER (WHERE name = ?) FROM webhooks WHERE tenant = ?").text(w.Name).int(w.Tenant).
+			one(func(r row) { count, same = r.int(0), r.int(1) }); err != nil {
+			return w, err
+		}
+		switch {
+		case same > 0:
+			return w, &forebay.Error{Code: forebay.CodeConflict, Field: "name", Message: "there is a webhook of that name"}
+		case count >= forebay.MaxWebhooks:
+			return w, forebay.Errorf(forebay.CodeConflict, "a tenant may have at most %d webhooks", forebay.MaxWebhooks)
+		}
+		queue, err := t.subscribeWebhook(w)
+		if err != nil {
+			return w, err
+		}
+		w.Queue = queue
+		secrets, err := json.Marshal(w.Secrets)
+		if err != nil {
+			return w, err
+		}
+		disabledAt, reason := t.disabling(w)
+		err = t.prep(sqlInsertWebhook).int(w.Tenant).text(w.Name).int(queue).text(w.URL).text(eventTypes(w)).int(int64(w.Concurrency)).blob(secrets).
+			int(t.now).int(t.now).intOrNull(disabledAt).textOrNull(reason).exec()
+		if err != nil {
+			return w, err
+		}
+		return t.changedWebhook(w, audit)
+	})
+}
+
+// changedWebhook ends a change: it writes the audit row and returns the webhook as it stands.
+func (t *tx) changedWebhook(w Webhook, audit Audit) (Webhook, error) {
+	if err := t.audit(audit); err != nil {
+		return w, err
+	}
+	return t.webhook(w.Tenant, w.Name)
+}
+
+func eventTypes(w Webhook) string {
+	names := make([]string, len(w.EventTypes))
+	for i, name := range w.EventTypes {
+		names[i] = string(name)
+	}
+	return strings.Join(names, " ")
+}
+
+// disabling is what a webhook's row says of being disabled on request.
+func (t *tx) disabling(w Webhook) (at int64, reason string) {
+	if w.DisabledAt == nil {
+		return 0, ""
+	}
+	return t.now, forebay.WebhookDisabled
+}
+
+// subscribeWebhook makes the subscription of a webhook and returns its number.
+func (t *tx) subscribeWebhook(w Webhook) (int64, error) {
+	topicName := w.TenantName + "/" + forebay.TopicJobEvents
+	name := SubscriptionName(topicName, WebhookSubscription(w.Name))
+	topic, found, err := t.messageQueueNamed(topicName)
+	if err != nil {
+		return 0, err
+	}
+	if found && !topic.IsTopic {
+		return 0, errOtherKind(topic)
+	}
+	if _, taken, err := t.messageQueueNamed(name); err != nil || taken {
+		if err == nil {
+			err = forebay.Errorf(forebay.CodeConflict, "the topic %s has a subscription %s already", forebay.TopicJobEvents, WebhookSubscription(w.Name))
+		}
+		return 0, err
+	}
+	settings := MessageQueue{Tenant: w.Tenant, Lock: forebay.DefaultLockDuration, MaxDeliveries: forebay.DefaultMaxDeliveryCount}
+	if !found {
+		wanted := settings
+		wanted.Name, wanted.IsTopic = topicName, true
+		made, err := t.putMessageQueue(wanted, maxWebhookTopics)
+		if err != nil {
+			return 0, err
+		}
+		topic = made.MessageQueue
+	}
+	settings.Name, settings.Topic, settings.DefaultTTL, settings.DeadLetterExpired = name, topic.No, webhookTTL, true
+	sub, err := t.putMessageQueue(settings, maxWebhookSubscriptions)
+	if err != nil {
+		return 0, err
+	}
+	return sub.No, t.webhookRules(sub.MessageQueue, w)
+}
+
+// webhookRules makes the subscription select the webhook's events: those of its types, else all; none
+// while it is disabled.
+func (t *tx) webhookRules(sub MessageQueue, w Webhook) error {
+	if err := t.prep("DELETE FROM rules WHERE queue = ?").int(sub.No).exec(); err != nil {
+		return err
+	}
+	var rules []Rule
+	for _, name := range w.EventTypes {
+		rules = append(rules, Rule{Name: string(name), Settings: forebay.RuleSettings{CorrelationFilter: &forebay.CorrelationFilter{Subject: string(name)}}})
+	}
+	if len(rules) == 0 {
+		everything := true
+		rules = []Rule{{Name: everythingRule, Settings: forebay.RuleSettings{BooleanFilter: &everything}}}
+	}
+	if w.DisabledAt != nil {
+		rules = nil
+	}
+	for _, r := range rules {
+		if err := t.insertRule(sub.No, r); err != nil {
+			return err
+		}
+	}
+	return t.changeTopic(sub.Topic)
+}
+
+const sqlUpdateWebhook = `
+UPDATE webhooks SET queue = ?, url = ?, event_types = ?, concurrency = ?, updated_at = ?, disabled_at = ?, disabled_reason = ?,
+  failing_since = ?
+WHERE tenant = ? AND name = ?`
+
+// UpdateWebhook gives a webhook other settings. If its subscription was deleted it gets a new one.
+func (s *Store) UpdateWebhook(ctx context.Context, w Webhook, audit Audit) (Webhook, error) {
+	return transact(ctx, s, stageChange, func(t *tx) (Webhook, error) {
+		before, err := t.webhook(w.Tenant, w.Name)
+		if err != nil {
+			return w, err
+		}
+		disabledAt, reason := t.disabling(w)
+		if w.DisabledAt != nil && before.DisabledAt != nil { // it stays disabled, since when and why it was
+			disabledAt, reason = before.DisabledAt.UnixMilli(), before.DisabledReason
+		}
+		failing := int64(0) // a new address, or a new start, gets its time
+		if before.FailingSince != nil && before.URL == w.URL && before.DisabledAt == nil {
+			failing = before.FailingSince.UnixMilli()
+		}
+		w.Queue = before.Queue
+		sub, found, err := t.messageQueue(before.Queue)
+		if err == nil && found {
+			err = t.webhookRules(sub, w)
+		} else if err == nil {
+			w.Queue, err = t.subscribeWebhook(w)
+		}
+		if err != nil {
+			return w, err
+		}
+		if err := t.prep(sqlUpdateWebhook).int(w.Queue).text(w.URL).text(eventTypes(w)).int(int64(w.Concurrency)).int(t.now).
+			intOrNull(disabledAt).textOrNull(reason).intOrNull(failing).int(w.Tenant).text(w.Name).exec(); err != nil {
+			return w, err
+		}
+		return t.changedWebhook(w, audit)
+	})
+}
+
+// DeleteWebhook removes a webhook with its subscription and everything that waits there.
+func (s *Store) DeleteWebhook(ctx context.Context, tenant int64, name string, audit Audit) error {
+	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+		w, err := t.webhook(tenant, name)
+		if err != nil {
+			return struct{}{}, err
+		}
+		if _, err := t.dropMessageQueue(w.Queue); err != nil {
+			return struct{}{}, err
+		}
+		if err := t.prep("DELETE FROM webhook_tries WHERE queue = ?").int(w.Queue).exec(); err != nil {
+			return struct{}{}, err
+		}
+		if err := t.prep("DELETE FROM webhooks WHERE tenant = ? AND name = ?").int(tenant).text(name).exec(); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, t.audit(audit)
+	})
+	return err
+}
+
+// RotateWebhookSecret makes a new secret the current one. The others go on signing for the overlap, at
+// most; those that have ended are forgotten.
+func (s *Store) RotateWebhookSecret(ctx context.Context, tenant int64, name, secret string, overlap time.Duration, audit Audit) (Webhook, error) {
+	return transact(ctx, s, stageChange, func(t *tx) (Webhook, error) {
+		w, err := t.webhook(tenant, name)
+		if err != nil {
+			return w, err
+		}
+		now := fromMillis(t.now)
+		end := now.Add(overlap)
+		rotated := []WebhookSecret{{Secret: secret}}
+		for _, old := range w.Secrets {
+			if old.Until == nil || old.Until.After(end) {
+				old.Until = &end
+			}
+			if old.Until.After(now) && old.Secret != secret {
+				rotated = append(rotated, old)
+			}
+		}
+		if len(rotated) > forebay.MaxWebhookSecrets {
+			return w, forebay.Errorf(forebay.CodeConflict, "%d secrets are valid already; rotate with a shorter overlap, or later", forebay.MaxWebhookSecrets)
+		}
+		secrets, err := json.Marshal(rotated)
+		if err != nil {
+			return w, err
+		}
+		if err := t.prep("UPDATE webhooks SET secrets = ?, updated_at = ? WHERE tenant = ? AND name = ?").blob(secrets).int(t.now).int(tenant).text(name).exec(); err != nil {
+			return w, err
+		}
+		return t.changedWebhook(w, audit)
+	})
+}

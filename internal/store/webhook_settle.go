@@ -1,0 +1,167 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// WebhookOutcome is how a delivery to a webhook ended, and what becomes of its message.
+type WebhookOutcome struct {
+	Delivered  bool
+	Release    bool          // nothing was sent: the message goes back at once, and the delivery does not count
+	Delay      time.Duration // else: to be tried again after that
+	DeadLetter DeadLettering // else, if it has a reason: given up
+	Gone       bool          // the endpoint wants to be disabled
+	Try        forebay.WebhookTry
+}
+
+// maxWebhookTries is how many of a webhook's latest tries are kept.
+const maxWebhookTries = 100
+
+// webhookPatience is how long a webhook may fail without a success; the next message that is given up
+// then disables it.
+const webhookPatience = 5 * 24 * time.Hour
+
+// SettleWebhook ends a delivery of the webhook that this subscription belongs to: it settles the
+// message, notes the try, and disables the webhook if that is due, which disabled reports. It
+// returns forebay.ErrLockLost and changes nothing once the lock has ended.
+func (s *Store) SettleWebhook(ctx context.Context, queue int64, l Lock, o WebhookOutcome) (disabled bool, err error) {
+	return transact(ctx, s, stageSettle, func(t *tx) (bool, error) {
+		lane := LaneOf(queue, LaneMain)
+		m, err := t.held(lane, l, nil)
+		if err != nil {
+			return false, err
+		}
+		if err := t.settleDelivery(m, o); err != nil || o.Release {
+			return false, err
+		}
+		return t.noteTry(queue, o)
+	})
+}
+
+func (t *tx) settleDelivery(m heldMessage, o WebhookOutcome) error {
+	switch {
+	case o.Delivered:
+		return t.deleteMessage(m.seq)
+	case o.Release:
+		return t.giveBack(m, 1)
+	case o.DeadLetter.Reason != "":
+		return t.deadLetter(m.seq, m.lane, o.DeadLetter)
+	case m.expired(t.now):
+		return t.expireMessage(m.seq, m.lane)
+	}
+	at := t.now + o.Delay.Milliseconds()
+	t.due(m.lane, 0, at)
+	return t.prep("UPDATE messages SET visible = ?, token = NULL, locked_at = NULL WHERE seq = ?").int(at).int(m.seq).exec()
+}
+
+const (
+	sqlNoteDelivered = "UPDATE webhooks SET tries = tries + 1, delivered_at = ?, failing_since = NULL WHERE queue = ? RETURNING tries, failing_since"
+	sqlNoteFailed    = "UPDATE webhooks SET tries = tries + 1, failing_since = coalesce(failing_since, ?) WHERE queue = ? RETURNING tries, failing_since"
+	sqlInsertTry     = `
+INSERT INTO webhook_tries (queue, no, message_id, event_type, at, number, status, failure, detail, duration, outcome, next_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+)
+
+func (t *tx) noteTry(queue int64, o WebhookOutcome) (disabled bool, err error) {
+	sql := sqlNoteFailed
+	if o.Delivered {
+		sql = sqlNoteDelivered
+	}
+	var no, failingSince int64
+	found, err := t.prep(sql).int(t.now).int(queue).one(func(r row) { no, failingSince = r.int(0), r.int(1) })
+	if err != nil || !found {
+		return false, err
+	}
+	var next int64
+	if o.Try.Outcome == forebay.WebhookRetry {
+		next = t.now + o.Delay.Milliseconds()
+	}
+	err = t.prep(sqlInsertTry).int(queue).int(no).text(o.Try.MessageID).text(o.Try.EventType).int(o.Try.At.UnixMilli()).int(int64(o.Try.Number)).
+		intOrNull(int64(o.Try.Status)).textOrNull(o.Try.Failure).textOrNull(o.Try.Detail).int(int64(o.Try.DurationSeconds * 1000)).
+		text(o.Try.Outcome).intOrNull(next).exec()
+	if err != nil {
+		return false, err
+	}
+	if err := t.prep("DELETE FROM webhook_tries WHERE queue = ? AND no <= ?").int(queue).int(no - maxWebhookTries).exec(); err != nil {
+		return false, err
+	}
+	switch {
+	case o.Gone:
+		return t.disableWebhook(queue, forebay.WebhookGone)
+	case o.DeadLetter.Reason != "" && failingSince <= t.now-webhookPatience.Milliseconds():
+		return t.disableWebhook(queue, forebay.WebhookFailing)
+	}
+	return false, nil
+}
+
+// disableWebhook stops a webhook's deliveries and takes it off the topic, so that nothing more gathers.
+func (t *tx) disableWebhook(queue int64, reason string) (disabled bool, err error) {
+	rows, err := t.prep("UPDATE webhooks SET disabled_at = ?, disabled_reason = ? WHERE queue = ? AND disabled_at IS NULL").int(t.now).text(reason).int(queue).count()
+	if err != nil || rows == 0 {
+		return false, err
+	}
+	sub, found, err := t.messageQueue(queue)
+	if err != nil || !found {
+		return true, err
+	}
+	at := fromMillis(t.now)
+	return true, t.webhookRules(sub, Webhook{DisabledAt: &at})
+}
+
+// WebhookTries returns the latest tries of the webhook with this subscription, newest first.
+func (s *Store) WebhookTries(ctx context.Context, queue int64, limit int) (tries []forebay.WebhookTry, err error) {
+	err = s.read(ctx, func(c conn) error {
+		return c.prep(`SELECT message_id, event_type, at, number, status, failure, detail, duration, outcome, next_at FROM webhook_tries
+WHERE queue = ? ORDER BY no DESC LIMIT ? + 0`).int(queue).int(int64(limit)).each(func(r row) error {
+			tries = append(tries, forebay.WebhookTry{MessageID: r.text(0), EventType: r.text(1), At: fromMillis(r.int(2)), Number: int(r.int(3)),
+				Status: int(r.int(4)), Failure: r.text(5), Detail: r.text(6), DurationSeconds: float64(r.int(7)) / 1000, Outcome: r.text(8),
+				NextTryAt: fromMillisOrNil(r, 9)})
+			return nil
+		})
+	})
+	return tries, err
+}
+
+const sqlRedeliver = `
+UPDATE messages SET lane = ?1, visible = ?2, deliveries = 0, token = NULL, locked_at = NULL
+WHERE seq = ?3 AND lane = ?4 AND (token IS NULL OR visible <= ?2)`
+
+// Redeliver sends dead letters of a webhook back to be tried anew: those with these numbers, or,
+// without any, the oldest up to limit. It returns how many it found there and not locked.
+func (s *Store) Redeliver(ctx context.Context, queue int64, seqs []int64, limit int, audit Audit) (moved int, err error) {
+	return transact(ctx, s, stageChange, func(t *tx) (int, error) {
+		from, to := LaneOf(queue, LaneDeadLetter), LaneOf(queue, LaneMain)
+		moving := seqs
+		if len(moving) == 0 {
+			moving = nil
+			if err := t.prep("SELECT seq FROM messages WHERE lane = ? AND rank = 0 AND visible <= ? ORDER BY visible, seq LIMIT ? + 0").int(int64(from)).int(t.now).
+				int(int64(limit)).each(func(r row) error { moving = append(moving, r.int(0)); return nil }); err != nil {
+				return 0, err
+			}
+		}
+		moved, expires := 0, t.now+webhookTTL.Milliseconds()
+		for _, seq := range moving {
+			rows, err := t.prep(sqlRedeliver).int(int64(to)).int(t.now).int(seq).int(int64(from)).count()
+			if err != nil {
+				return 0, err
+			}
+			if rows == 0 {
+				continue
+			}
+			moved++
+			if err := t.prep("UPDATE bodies SET lane = ?, expires_at = ?, due_at = ?, dead_letter_reason = NULL, dead_letter_description = NULL WHERE seq = ?").
+				int(int64(to)).int(expires).int(expires).int(seq).exec(); err != nil {
+				return 0, err
+			}
+		}
+		if moved == 0 {
+			return 0, nil
+		}
+		t.due(to, 0, t.now)
+		t.deadlineAt(expires)
+		return moved, t.audit(audit)
+	})
+}

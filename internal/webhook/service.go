@@ -1,0 +1,345 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// Options makes a Service.
+type Options struct {
+	Store  *store.Store
+	Sender SenderOptions
+	Logger *slog.Logger  // nil: slog.Default
+	Grace  time.Duration // how long a stop lets deliveries end; default DefaultGrace, and at most that
+}
+
+// Service keeps the webhooks of all tenants and, while Run does, delivers to them. All methods are
+// safe for concurrent use and return *forebay.Error values for what a caller did wrong. actor is who
+// does something, for the audit log.
+type Service struct {
+	store   *store.Store
+	sender  *Sender
+	log     *slog.Logger
+	grace   time.Duration
+	changed chan struct{} // holds a token when the webhooks may have changed
+}
+
+// New returns the service over the store.
+func New(opts Options) *Service {
+	s := &Service{store: opts.Store, sender: NewSender(opts.Sender), log: opts.Logger, changed: make(chan struct{}, 1),
+		grace: min(cmp.Or(opts.Grace, DefaultGrace), DefaultGrace)}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	return s
+}
+
+// Create makes a webhook. The answer alone shows its secret.
+func (s *Service) Create(ctx context.Context, tenant string, wanted forebay.NewWebhook, actor string) (forebay.Webhook, error) {
+	if !forebay.ValidName(wanted.Name) || len(wanted.Name) > forebay.MaxWebhookNameBytes {
+		return forebay.Webhook{}, forebay.Invalid("name", "must be 1 to %d letters, digits, dots, underscores and hyphens, beginning with a letter or digit", forebay.MaxWebhookNameBytes)
+	}
+	secret, err := secretOrNew(wanted.Secret)
+	if err != nil {
+		return forebay.Webhook{}, err
+	}
+	w, err := s.settings(ctx, wanted.WebhookSettings)
+	if err != nil {
+		return forebay.Webhook{}, err
+	}
+	if w.Tenant, err = s.store.EnsureTenant(ctx, tenant); err != nil {
+		return forebay.Webhook{}, err
+	}
+	w.TenantName, w.Name, w.Secrets = tenant, wanted.Name, []store.WebhookSecret{{Secret: secret.Reveal()}}
+	w, err = s.store.CreateWebhook(ctx, w, act(tenant, actor, "create-webhook", wanted.Name, wanted.WebhookSettings))
+	if err != nil {
+		return forebay.Webhook{}, err
+	}
+	s.poke()
+	made, err := s.view(ctx, w)
+	made.Secret = secret.Reveal()
+	return made, err
+}
+
+// Update gives a webhook other settings; what is left out gets its default.
+func (s *Service) Update(ctx context.Context, tenant, name string, settings forebay.WebhookSettings, actor string) (forebay.Webhook, error) {
+	w, err := s.settings(ctx, settings)
+	if err != nil {
+		return forebay.Webhook{}, err
+	}
+	if w.Tenant, err = s.store.EnsureTenant(ctx, tenant); err != nil {
+		return forebay.Webhook{}, err
+	}
+	w.TenantName, w.Name = tenant, name
+	if w, err = s.store.UpdateWebhook(ctx, w, act(tenant, actor, "update-webhook", name, settings)); err != nil {
+		return forebay.Webhook{}, err
+	}
+	s.poke()
+	return s.view(ctx, w)
+}
+
+// act is the audit row of a change. Of a URL it shows the host alone.
+func act(tenant, actor, action, name string, detail any) store.Audit {
+	if settings, ok := detail.(forebay.WebhookSettings); ok {
+		settings.URL = hostOf(settings.URL)
+		detail = settings
+	}
+	text := ""
+	if detail != nil {
+		if b, err := json.Marshal(detail); err == nil {
+			text = string(b)
+		}
+	}
+	return store.Audit{Tenant: tenant, Actor: actor, Action: action, Target: name, Detail: text}
+}
+
+// settings checks what a caller wants of a webhook.
+func (s *Service) settings(ctx context.Context, wanted forebay.WebhookSettings) (w store.Webhook, err error) {
+	for i, name := range wanted.EventTypes {
+		if !slices.Contains(forebay.EventTypes, name) {
+			return w, forebay.Invalid("event_types", "%.40q is not the type of an event", string(name))
+		}
+		if slices.Contains(wanted.EventTypes[:i], name) {
+			return w, forebay.Invalid("event_types", "names %q twice", string(name))
+		}
+	}
+	concurrency := cmp.Or(wanted.Concurrency, forebay.DefaultWebhookConcurrency)
+	if concurrency < 1 || concurrency > forebay.MaxWebhookConcurrency {
+		return w, forebay.Invalid("concurrency", "goes from 1 to %d", forebay.MaxWebhookConcurrency)
+	}
+	// One that is disabled is checked when it is enabled: a name that no longer leads anywhere must not
+	// keep it from being disabled.
+	if wanted.Disabled {
+		_, err = s.sender.Policy().parseURL(wanted.URL)
+	} else {
+		err = s.sender.Policy().CheckURL(ctx, wanted.URL)
+	}
+	if err != nil {
+		return w, err
+	}
+	w = store.Webhook{URL: wanted.URL, EventTypes: wanted.EventTypes, Concurrency: concurrency}
+	if wanted.Disabled {
+		w.DisabledAt = &time.Time{} // the store says when
+	}
+	return w, nil
+}
+
+func secretOrNew(given string) (forebay.Secret, error) {
+	if given == "" {
+		return NewSecret(), nil
+	}
+	secret := forebay.Secret(given)
+	_, err := ParseSecret(secret)
+	return secret, err
+}
+
+// Delete removes a webhook and every event that waits for it, its dead letters included.
+func (s *Service) Delete(ctx context.Context, tenant, name, actor string) error {
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	if err := s.store.DeleteWebhook(ctx, no, name, act(tenant, actor, "delete-webhook", name, nil)); err != nil {
+		return err
+	}
+	s.poke()
+	return nil
+}
+
+// RotateSecret gives a webhook another secret and shows it. The one before goes on signing too for a
+// while, so that receivers can change over.
+func (s *Service) RotateSecret(ctx context.Context, tenant, name string, req forebay.RotateSecretRequest, actor string) (forebay.Webhook, error) {
+	overlap := forebay.DefaultSecretOverlap
+	if req.OverlapHours != nil {
+		if h := *req.OverlapHours; !(h >= 0 && h <= forebay.MaxSecretOverlap.Hours()) {
+			return forebay.Webhook{}, forebay.Invalid("overlap_hours", "goes from 0 to %g", forebay.MaxSecretOverlap.Hours())
+		}
+		overlap = time.Duration(*req.OverlapHours * float64(time.Hour))
+	}
+	secret, err := secretOrNew(req.Secret)
+	if err != nil {
+		return forebay.Webhook{}, err
+	}
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return forebay.Webhook{}, err
+	}
+	detail := map[string]string{"overlap": overlap.String()}
+	w, err := s.store.RotateWebhookSecret(ctx, no, name, secret.Reveal(), overlap, act(tenant, actor, "rotate-webhook-secret", name, detail))
+	if err != nil {
+		return forebay.Webhook{}, err
+	}
+	s.poke()
+	rotated, err := s.view(ctx, w)
+	rotated.Secret = secret.Reveal()
+	return rotated, err
+}
+
+// Webhook returns a webhook of the tenant.
+func (s *Service) Webhook(ctx context.Context, tenant, name string) (forebay.Webhook, error) {
+	w, err := s.find(ctx, tenant, name)
+	if err != nil {
+		return forebay.Webhook{}, err
+	}
+	return s.view(ctx, w)
+}
+
+func (s *Service) find(ctx context.Context, tenant, name string) (store.Webhook, error) {
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return store.Webhook{}, err
+	}
+	return s.store.Webhook(ctx, no, name)
+}
+
+// Webhooks returns the tenant's webhooks by name.
+func (s *Service) Webhooks(ctx context.Context, tenant string) ([]forebay.Webhook, error) {
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := s.store.Webhooks(ctx, no)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]forebay.Webhook, len(stored))
+	for i, w := range stored {
+		if list[i], err = s.view(ctx, w); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// view is the webhook as its tenant sees it.
+func (s *Service) view(ctx context.Context, w store.Webhook) (forebay.Webhook, error) {
+	v := forebay.Webhook{
+		Name: w.Name, URL: w.URL, EventTypes: w.EventTypes, Concurrency: w.Concurrency, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt,
+		DisabledAt: w.DisabledAt, DisabledReason: w.DisabledReason, DeliveredAt: w.DeliveredAt, FailingSince: w.FailingSince,
+	}
+	if v.EventTypes == nil {
+		v.EventTypes = []forebay.EventType{}
+	}
+	now := time.Now()
+	for _, secret := range w.Secrets {
+		if secret.Until == nil || secret.Until.After(now) {
+			v.Secrets++
+		}
+	}
+	if !w.Subscribed {
+		v.DisabledReason = forebay.WebhookSubscriptionDeleted
+		return v, nil
+	}
+	counts, err := s.store.MessageCounts(ctx, store.MessageQueue{No: w.Queue})
+	if err != nil {
+		return v, err
+	}
+	v.Pending, v.DeadLetters = counts.Active+counts.Scheduled+counts.Locked, counts.DeadLetter
+	tries, err := s.store.WebhookTries(ctx, w.Queue, 1)
+	if len(tries) > 0 {
+		v.LastTry = &tries[0]
+	}
+	return v, err
+}
+
+// Tries returns the latest tries of a webhook, newest first: a hundred at most.
+func (s *Service) Tries(ctx context.Context, tenant, name string) ([]forebay.WebhookTry, error) {
+	w, err := s.find(ctx, tenant, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.store.WebhookTries(ctx, w.Queue, 100)
+}
+
+// maxPeekBytes bounds what one page of dead letters reads.
+const maxPeekBytes = 4 << 20
+
+// DeadLetters returns the events that a webhook gave up, oldest first.
+func (s *Service) DeadLetters(ctx context.Context, tenant, name string, limit int, cursor string) (forebay.Page[forebay.WebhookDeadLetter], error) {
+	page := forebay.Page[forebay.WebhookDeadLetter]{Items: []forebay.WebhookDeadLetter{}}
+	from := int64(0)
+	if cursor != "" {
+		var err error
+		if from, err = strconv.ParseInt(cursor, 10, 64); err != nil || from < 0 {
+			return page, &forebay.Error{Code: forebay.CodeInvalidCursor, Field: "cursor", Message: "is not a next_cursor of this list"}
+		}
+	}
+	w, err := s.find(ctx, tenant, name)
+	if err != nil {
+		return page, err
+	}
+	limit = min(cmp.Or(limit, forebay.DefaultPageSize), forebay.MaxPageSize)
+	messages, next, err := s.store.Peek(ctx, store.LaneOf(w.Queue, store.LaneDeadLetter), from, limit, maxPeekBytes)
+	for _, m := range messages {
+		page.Items = append(page.Items, forebay.WebhookDeadLetter{SequenceNumber: m.Seq, MessageID: deliveryID(m.MessageID), EventType: m.Subject,
+			CorrelationID: m.CorrelationID, EnqueuedAt: m.EnqueuedAt, Tries: m.Deliveries, Reason: m.DeadLetterReason, Description: m.DeadLetterDescription})
+	}
+	if next > 0 {
+		page.NextCursor = strconv.FormatInt(next, 10)
+	}
+	return page, err
+}
+
+// redeliverStep is how many events one transaction sends back.
+const redeliverStep = 500
+
+// Redeliver has dead letters of a webhook tried again, from the first try on.
+func (s *Service) Redeliver(ctx context.Context, tenant, name string, req forebay.RedeliverRequest, actor string) (report forebay.RedeliverReport, err error) {
+	switch {
+	case req.All == (len(req.SequenceNumbers) > 0):
+		return report, forebay.Invalid("body", "must hold sequence_numbers, or all: true")
+	case len(req.SequenceNumbers) > forebay.MaxRedeliveriesPerCall:
+		return report, forebay.Invalid("sequence_numbers", "has %d numbers; the limit is %d", len(req.SequenceNumbers), forebay.MaxRedeliveriesPerCall)
+	}
+	w, err := s.find(ctx, tenant, name)
+	if err != nil {
+		return report, err
+	}
+	audit := act(tenant, actor, "redeliver", name, req)
+	if !req.All {
+		report.Redelivered, err = s.store.Redeliver(ctx, w.Queue, req.SequenceNumbers, 0, audit)
+		return report, err
+	}
+	// Those that fail again meanwhile are not taken a second time: there are only so many now.
+	counts, err := s.store.MessageCounts(ctx, store.MessageQueue{No: w.Queue})
+	for left := int(counts.DeadLetter); err == nil && left > 0; {
+		var moved int
+		moved, err = s.store.Redeliver(ctx, w.Queue, nil, min(left, redeliverStep), audit)
+		report.Redelivered += moved
+		if left -= moved; moved == 0 {
+			break
+		}
+	}
+	return report, err
+}
+
+// Test sends a webhook an event of the type webhook.test, once and at once, also while it is disabled.
+func (s *Service) Test(ctx context.Context, tenant, name string) (forebay.WebhookTry, error) {
+	w, err := s.find(ctx, tenant, name)
+	if err != nil {
+		return forebay.WebhookTry{}, err
+	}
+	m := Message{ID: newTestID(), Type: forebay.EventWebhookTest}
+	m.Body, err = json.Marshal(struct {
+		Type      string    `json:"type"`
+		Timestamp time.Time `json:"timestamp"`
+		Data      any       `json:"data"`
+	}{m.Type, time.Now().UTC(), map[string]string{"webhook": name, "tenant": tenant}})
+	if err != nil {
+		return forebay.WebhookTry{}, err
+	}
+	attempt := s.sender.Send(ctx, endpointOf(w), m)
+	outcome := Outcome{Verb: Complete, Attempt: attempt}
+	if attempt.Failure != "" {
+		outcome.Verb = GiveUp
+	}
+	return tryOf(Delivery{Message: m, Count: 1}, outcome), nil
+}

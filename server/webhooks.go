@@ -1,0 +1,35 @@
+package server
+
+import (
+	"net/netip"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/webhook"
+)
+
+// policy is where webhooks may lead.
+func (w Webhooks) policy() (webhook.Policy, error) {
+	allow, err := parsePrefixes("webhooks.allow_addresses", w.AllowAddresses)
+	if err != nil {
+		return webhook.Policy{}, err
+	}
+	deny, err := parsePrefixes("webhooks.deny_addresses", w.DenyAddresses)
+	return webhook.Policy{AllowHTTP: w.AllowHTTP, Allow: allow, Deny: deny}, err
+}
+
+// parsePrefixes reads addresses and CIDR ranges. A range must begin where its mask says, for else it is
+// not clear what was meant.
+func parsePrefixes(field string, list []string) ([]netip.Prefix, error) {
+	var prefixes []netip.Prefix
+	for _, text := range list {
+		prefix, err := netip.ParsePrefix(text)
+		if addr, addrErr := netip.ParseAddr(text); addrErr == nil && addr.Zone() == "" {
+			prefix, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil || prefix != prefix.Masked() || prefix.Addr().Is4In6() {
+			return nil, forebay.Invalid(field, "%.60q is not an address or a CIDR range such as 10.1.0.0/16", text)
+		}
+		prefixes = append(prefixes, prefix)
+	}
+	return prefixes, nil
+}
