@@ -34,9 +34,13 @@ func TestManyProcesses(t *testing.T) {
 	for range crashSubmitters {
 		submitting.Go(func() error { return f.submitAll(t.Context()) })
 	}
+	inOrder := f.startSessions(t.Context())
 	f.disturb()
 	if err := submitting.Wait(); err != nil {
 		t.Fatal(err)
+	}
+	if err := inOrder(); err != nil {
+		t.Error(err)
 	}
 	f.awaitAll()
 	f.follow.Wait()

@@ -4,6 +4,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -29,5 +30,18 @@ func TestOpenAtOnce(t *testing.T) {
 		if err := group.Wait(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A commit whose answer is lost may have been done: nobody may take its results for a refusal.
+func TestLostCommitHasNoResults(t *testing.T) {
+	t.Parallel()
+	r := &request[[]Submitted]{done: make(chan struct{}), run: func(*tx) ([]Submitted, error) { return make([]Submitted, 1), nil }}
+	if err := r.apply(nil); err != nil {
+		t.Fatal(err)
+	}
+	r.finish(errDisconnected)
+	if <-r.done; r.result != nil || !errors.Is(r.err, errDisconnected) {
+		t.Errorf("results %v with the error %v", r.result, r.err)
 	}
 }

@@ -67,8 +67,9 @@ func (r *request[T]) apply(t *tx) error {
 }
 
 func (r *request[T]) finish(err error) {
-	if err != nil {
-		r.err = err
+	if err != nil { // of the commit, perhaps: then nobody knows whether the result became true
+		var zero T
+		r.result, r.err = zero, err
 	}
 	close(r.done)
 }
