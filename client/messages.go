@@ -65,9 +65,14 @@ type Messages struct {
 	parts []string
 }
 
-// Messages returns the messages of an entity: "<queue>" or "<queue>/$deadletterqueue".
+// Messages returns the messages of an entity: "<queue>", "<topic>/subscriptions/<subscription>", or either
+// with "/$deadletterqueue" behind it.
 func (c *Client) Messages(entity string) Messages {
-	return Messages{c: c, parts: append([]string{"queues"}, strings.Split(entity, "/")...)}
+	parts, kind := strings.Split(entity, "/"), "queues"
+	if len(parts) > 2 && strings.EqualFold(parts[1], "subscriptions") {
+		parts[1], kind = "subscriptions", "topics"
+	}
+	return Messages{c: c, parts: append([]string{kind}, parts...)}
 }
 
 func (m Messages) call(ctx context.Context, method string, body, out any, segments ...string) error {

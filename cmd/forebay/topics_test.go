@@ -48,6 +48,9 @@ func TestTopicsAgainstAServer(t *testing.T) {
 	if err := json.Unmarshal([]byte(run(0, "subscriptions", "list", "orders", "-o", "json")), &subs); err != nil || len(subs) != 2 || subs[0].Active != 1 || subs[1].Active != 1 {
 		t.Errorf("subscriptions %+v (%v)", subs, err)
 	}
+	contains(run(0, "messages", "receive", "orders/subscriptions/audit"), "m1", "From standard input.")
+	contains(run(0, "messages", "peek", "orders/subscriptions/large"), "m1")
+	run(0, "messages", "peek", "orders/subscriptions/large/$deadletterqueue")
 	contains(run(0, "topics", "show", "orders"), "scheduled      ", "1")
 	contains(run(0, "topics", "list"), "orders")
 	contains(run(0, "subscriptions", "show", "orders", "audit"), "30s", "1h")
