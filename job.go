@@ -120,7 +120,7 @@ type SubmitRequest struct {
 	Input         json.RawMessage   `json:"input" doc:"text, or any JSON the task defines"`
 	Queue         string            `json:"queue,omitempty" doc:"default: the task's queue, else \"default\""`
 	Priority      *int              `json:"priority,omitempty" minimum:"0" maximum:"9" doc:"0 (last) to 9 (first); default 5"`
-	SessionID     *string           `json:"session_id,omitempty" doc:"reserved for ordered sessions; must be null"`
+	SessionID     *string           `json:"session_id,omitempty" doc:"jobs of one session, in one queue, run one after the other, in the order they were submitted"`
 	CorrelationID *string           `json:"correlation_id,omitempty"`
 	ScheduledAt   *time.Time        `json:"scheduled_at,omitempty" doc:"do not start before this time"`
 	Deadline      *time.Time        `json:"deadline,omitempty" doc:"if it has not ended by then it expires"`

@@ -51,6 +51,7 @@ standard input.`,
 	flags.BoolVar(&f.wait, "wait", false, "wait until the job has ended and print its result")
 	flags.StringVar(&f.queue, "queue", "", "queue (default: the task's)")
 	flags.IntVar(&f.priority, "priority", forebay.DefaultPriority, "0 (last) to 9 (first)")
+	flags.StringVar(&f.session, "session-id", "", "jobs of one session run one after the other, in the order they were submitted")
 	flags.StringVar(&f.correlation, "correlation-id", "", "id of yours that attempts, events and logs carry")
 	flags.StringVar(&f.scheduledAt, "scheduled-at", "", "start not before this time, or after this long")
 	flags.StringVar(&f.deadline, "deadline", "", "expire at this time, or after this long")
@@ -67,6 +68,7 @@ type submitFlags struct {
 	input, file              string
 	json, wait               bool
 	queue, correlation       string
+	session                  string
 	priority, maxAttempts    int
 	scheduledAt, deadline    string
 	maxCost                  float64
@@ -96,6 +98,9 @@ func (f *submitFlags) request(a *app, c *cobra.Command, task string) (forebay.Su
 	}
 	if changed("priority") {
 		req.Priority = &f.priority
+	}
+	if changed("session-id") {
+		req.SessionID = &f.session
 	}
 	if changed("correlation-id") {
 		req.CorrelationID = &f.correlation

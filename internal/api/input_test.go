@@ -53,7 +53,7 @@ func TestBadInput(t *testing.T) {
 		{"metadata twice", "POST", "/v1/jobs", `{"task":"echo","input":1,"metadata":{"k":"a","\u006b":"b"}}`, jsonType, 422, forebay.CodeInvalidRequest, "metadata.k"},
 		{"half a character", "POST", "/v1/jobs", `{"task":"echo","input":1,"correlation_id":"\udc00"}`, jsonType, 422, forebay.CodeInvalidRequest, "correlation_id"},
 		{"half a character in metadata", "POST", "/v1/jobs", `{"task":"echo","input":1,"metadata":{"k":"\ud83d"}}`, jsonType, 422, forebay.CodeInvalidRequest, "metadata"},
-		{"session", "POST", "/v1/jobs", `{"task":"echo","input":1,"session_id":"s"}`, jsonType, 422, forebay.CodeNotSupported, "session_id"},
+		{"session", "POST", "/v1/jobs", `{"task":"echo","input":1,"session_id":"a\u0007"}`, jsonType, 422, forebay.CodeInvalidRequest, "session_id"},
 		{"form", "POST", "/v1/jobs", `a=b`, "application/x-www-form-urlencoded", 415, forebay.CodeUnsupportedMedia, ""},
 		{"other charset", "POST", "/v1/jobs", jobBody(`1`), "application/json; charset=latin1", 415, forebay.CodeUnsupportedMedia, ""},
 		{"broken content type", "POST", "/v1/jobs", jobBody(`1`), ";;", 415, forebay.CodeUnsupportedMedia, ""},

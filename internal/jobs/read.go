@@ -179,6 +179,9 @@ func (s *Service) view(tenant string, row store.JobRow) forebay.Job {
 		MaxCostUSD: row.MaxCost, Usage: row.Usage, Metadata: decodeMetadata(row.Metadata), Links: forebay.NewLinks(row.ID),
 		Result: row.Result,
 	}
+	if row.SessionID != "" {
+		job.SessionID = &row.SessionID
+	}
 	if q, ok := s.byNo[row.Queue]; ok {
 		job.Queue = q.Name
 	}
@@ -199,13 +202,16 @@ func (s *Service) view(tenant string, row store.JobRow) forebay.Job {
 }
 
 // fresh is the view of a job that was stored just now.
-func (s *Service) fresh(tenant string, j *store.NewJob, created time.Time) forebay.Job {
+func (s *Service) fresh(tenant string, j *store.NewJob, made store.Submitted) forebay.Job {
 	row := store.JobRow{
 		ID: j.ID, Queue: j.Queue, Task: j.Task, Priority: j.Priority, MaxAttempts: j.MaxAttempts, MaxCost: j.MaxCost,
-		CreatedAt: created, Deadline: j.Deadline, CorrelationID: j.CorrelationID, Metadata: j.Metadata,
+		CreatedAt: made.CreatedAt, Deadline: j.Deadline, CorrelationID: j.CorrelationID, SessionID: j.SessionID, Metadata: j.Metadata,
 		Status: forebay.StatusQueued, Generation: 1,
 	}
-	if j.ScheduledAt != nil && j.ScheduledAt.After(created) {
+	switch {
+	case made.Held:
+		row.Waiting = forebay.WaitSession
+	case j.ScheduledAt != nil && j.ScheduledAt.After(made.CreatedAt):
 		row.Status, row.VisibleAt, row.Waiting = forebay.StatusScheduled, j.ScheduledAt, forebay.WaitSchedule
 	}
 	return s.view(tenant, row)

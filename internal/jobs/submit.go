@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/store"
@@ -76,7 +77,7 @@ func (s *Service) submitted(ctx context.Context, tenant string, job *store.NewJo
 		result.Job, result.Existing = &view, true
 		return
 	}
-	view := s.fresh(tenant, job, stored[n].CreatedAt)
+	view := s.fresh(tenant, job, stored[n])
 	result.Job = &view
 }
 
@@ -118,7 +119,7 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 	job := store.NewJob{
 		ID: newID(jobPrefix), Tenant: tenantNo, Queue: queue.no, Task: req.Task,
 		Priority: orDefault(req.Priority, forebay.DefaultPriority), MaxAttempts: orDefault(req.MaxAttempts, queue.attempts(&task)),
-		MaxCost: req.MaxCostUSD, ScheduledAt: scheduled, Deadline: deadline, CorrelationID: orDefault(req.CorrelationID, ""),
+		MaxCost: req.MaxCostUSD, ScheduledAt: scheduled, Deadline: deadline, CorrelationID: orDefault(req.CorrelationID, ""), SessionID: orDefault(req.SessionID, ""),
 		Metadata: metadata, Input: req.Input, InputSize: int64(len(req.Input)), IdempotencyKey: req.IdempotencyKey,
 	}
 	if validTraceparent(req.Traceparent) {
@@ -211,8 +212,8 @@ func (s *Service) queue(tenant, name string) (*Queue, error) {
 
 func checkFields(req *forebay.SubmitRequest) error {
 	switch {
-	case req.SessionID != nil:
-		return &forebay.Error{Code: forebay.CodeNotSupported, Field: "session_id", Message: "ordered sessions are not supported yet; leave it null"}
+	case req.SessionID != nil && !(forebay.ValidText(*req.SessionID, 4*forebay.MaxIDCharacters) && utf8.RuneCountInString(*req.SessionID) <= forebay.MaxIDCharacters):
+		return forebay.Invalid("session_id", "must be 1 to %d characters of text without control characters", forebay.MaxIDCharacters)
 	case req.Priority != nil && (*req.Priority < forebay.MinPriority || *req.Priority > forebay.MaxPriority):
 		return forebay.Invalid("priority", "is %d; it goes from 0 (last) to 9 (first)", *req.Priority)
 	case req.MaxAttempts != nil && (*req.MaxAttempts < 1 || *req.MaxAttempts > forebay.MaxAttemptsLimit):

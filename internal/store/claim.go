@@ -49,6 +49,7 @@ type Delivery struct {
 	StartedAt     time.Time // of the generation
 	Deadline      *time.Time
 	CorrelationID string
+	SessionID     string
 	Traceparent   string
 	Metadata      []byte
 	Input         []byte // nil when InputBlob is set
@@ -248,7 +249,7 @@ const sqlReady = `
 SELECT m.seq, m.token, m.locked_at, m.deliveries, m.generation, m.attempt, m.number, m.version, m.deadline,
   m.started_at, m.visible, m.last_error, m.size,
   j.id, j.tenant, j.task, j.max_attempts, j.max_cost, j.created_at, j.correlation_id, j.traceparent,
-  j.metadata, j.input, j.input_blob, m.announced
+  j.metadata, j.input, j.input_blob, m.announced, j.session_id
 FROM messages m JOIN jobs j ON j.seq = m.seq
 WHERE m.lane = ? AND m.rank = ? AND m.visible <= ? ORDER BY m.visible, m.seq LIMIT ? + 0`
 
@@ -316,7 +317,7 @@ func readCandidate(r row, lane Lane) candidate {
 			Deadline: fromMillisOrNil(r, 8), ScheduledAt: fromMillis(r.int(10)), LastError: r.blob(11), InputSize: r.int(12),
 			ID: r.text(13), Tenant: r.int(14), Task: r.text(15), MaxAttempts: int(r.int(16)),
 			CreatedAt: fromMillis(r.int(18)), CorrelationID: r.text(19), Traceparent: r.text(20),
-			Metadata: r.blob(21), Input: r.blob(22), InputBlob: r.text(23),
+			Metadata: r.blob(21), Input: r.blob(22), InputBlob: r.text(23), SessionID: r.text(25),
 		},
 		lostToken: !r.isNull(1), lostAt: r.int(2), deadline: r.int(8), announced: int(r.int(24)),
 	}

@@ -9,7 +9,7 @@ const sqlReadyShared = `
 SELECT m.seq, m.token, m.locked_at, m.deliveries, m.generation, m.attempt, m.number, m.version, m.deadline,
   m.started_at, m.visible, m.last_error, m.size,
   j.id, j.tenant, j.task, j.max_attempts, j.max_cost, j.created_at, j.correlation_id, j.traceparent,
-  j.metadata, j.input, j.input_blob, m.announced
+  j.metadata, j.input, j.input_blob, m.announced, j.session_id
 FROM generate_series(0, ?) AS r(rank),
   LATERAL (SELECT * FROM messages WHERE lane = ? AND rank = r.rank AND visible <= ? ORDER BY visible, seq LIMIT ?) AS m
   JOIN jobs j ON j.seq = m.seq

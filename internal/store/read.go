@@ -23,6 +23,7 @@ type JobRow struct {
 	CreatedAt     time.Time
 	Deadline      *time.Time
 	CorrelationID string
+	SessionID     string
 	Metadata      []byte
 	InputBlob     string
 
@@ -49,7 +50,7 @@ SELECT j.seq, j.id, j.tenant, j.queue, j.task, j.priority, j.max_attempts, j.max
   o.error_class, o.error_code, o.error_message,
   (SELECT CAST(sum(input_tokens) AS BIGINT) FROM attempts a WHERE a.seq = j.seq),
   (SELECT CAST(sum(output_tokens) AS BIGINT) FROM attempts a WHERE a.seq = j.seq),
-  (SELECT CAST(sum(cost) AS BIGINT) FROM attempts a WHERE a.seq = j.seq)
+  (SELECT CAST(sum(cost) AS BIGINT) FROM attempts a WHERE a.seq = j.seq), j.session_id
 `
 
 const jobTables = "FROM jobs j LEFT JOIN messages m ON m.seq = j.seq LEFT JOIN outcomes o ON o.seq = j.seq JOIN queues q ON q.no = j.queue "
@@ -71,7 +72,7 @@ func readJob(r row, at int64) JobRow {
 	j := JobRow{
 		Seq: r.int(0), ID: r.text(1), Tenant: r.int(2), Queue: r.int(3), Task: r.text(4), Priority: int(r.int(5)),
 		MaxAttempts: int(r.int(6)), CreatedAt: fromMillis(r.int(8)), Deadline: fromMillisOrNil(r, 9),
-		CorrelationID: r.text(10), Metadata: r.blob(11), InputBlob: r.text(12),
+		CorrelationID: r.text(10), Metadata: r.blob(11), InputBlob: r.text(12), SessionID: r.text(36),
 		Usage: forebay.Usage{InputTokens: r.int(33), OutputTokens: r.int(34), CostUSD: forebay.Money(r.int(35))},
 	}
 	if !r.isNull(7) {
@@ -114,7 +115,9 @@ func (j *JobRow) readMessage(r row, at int64) {
 		j.Status = forebay.StatusQueued
 	}
 	if later {
-		j.VisibleAt = fromMillisOrNil(r, 14)
+		if visible < heldUntil {
+			j.VisibleAt = fromMillisOrNil(r, 14)
+		}
 		if j.Waiting = waiting; waiting == "" {
 			j.Waiting = forebay.WaitSchedule
 		}

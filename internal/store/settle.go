@@ -45,7 +45,7 @@ func (s *Store) Succeed(ctx context.Context, d *Delivery, a AttemptRecord, out O
 		}
 		return t.end(ending{
 			seq: d.Seq, status: forebay.StatusSucceeded, generation: d.Generation, attempt: d.Attempt + 1, version: d.Version + 1,
-			started: d.StartedAt.UnixMilli(), out: out, number: d.Number,
+			started: d.StartedAt.UnixMilli(), out: out, number: d.Number, alone: d.SessionID == "",
 		}, forebay.EventSucceeded)
 	})
 }
@@ -287,6 +287,7 @@ type ending struct {
 	started    int64 // 0: never
 	out        Output
 	failure    Failure
+	alone      bool // it is known to belong to no session
 }
 
 const sqlOutcome = `
@@ -301,6 +302,9 @@ func (t *tx) end(e ending, kind forebay.EventType) error {
 		intOrNull(e.started).int(t.now).blob(e.out.Inline).textOrNull(e.out.Blob).int(e.out.Size).
 		textOrNull(string(e.failure.Class)).textOrNull(bounded(e.failure.Code)).blob(e.failure.Message).exec()
 	t.changed(e.seq)
+	if err == nil && !e.alone {
+		err = t.leaveSession(e.seq)
+	}
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ type NewJob struct {
 	Input          []byte // nil when InputBlob is set
 	InputBlob      string
 	InputSize      int64
+	SessionID      string // "": none
 	IdempotencyKey string // "": none
 	BodyHash       []byte // of the request, to compare repeats of the key
 }
@@ -34,6 +35,7 @@ type Submitted struct {
 	ID        string
 	CreatedAt time.Time
 	Existing  bool // the idempotency key had made the job with this ID already
+	Held      bool // another job of its session comes first
 	Err       error
 }
 
@@ -58,11 +60,11 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 
 const sqlInsertJob = `
 INSERT INTO jobs (seq, id, tenant, queue, task, priority, max_attempts, max_cost, created_at, scheduled_at, deadline,
-  correlation_id, traceparent, metadata, input, input_blob, input_size)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+  correlation_id, traceparent, metadata, input, input_blob, input_size, session_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 const sqlInsertMessage = `
-INSERT INTO messages (seq, lane, rank, visible, size, tenant, deadline) VALUES (?, ?, ?, ?, ?, ?, ?)`
+INSERT INTO messages (seq, lane, rank, visible, size, tenant, deadline, waiting) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 
 func (t *tx) submit(j *NewJob) (Submitted, error) {
 	if j.IdempotencyKey != "" {
@@ -87,14 +89,24 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 		insert = insert.intOrNull(0)
 	}
 	err = insert.int(t.now).intOrNull(millis(j.ScheduledAt)).intOrNull(millis(j.Deadline)).textOrNull(j.CorrelationID).textOrNull(j.Traceparent).
-		blob(j.Metadata).blob(j.Input).textOrNull(j.InputBlob).int(j.InputSize).exec()
+		blob(j.Metadata).blob(j.Input).textOrNull(j.InputBlob).int(j.InputSize).textOrNull(j.SessionID).exec()
 	if err != nil {
 		return Submitted{}, err
 	}
 	visible := max(t.now, millis(j.ScheduledAt))
 	lane := LaneOf(j.Queue, LaneMain)
+	made := Submitted{ID: j.ID, CreatedAt: fromMillis(t.now)}
+	waiting := ""
+	if j.SessionID != "" {
+		if made.Held, err = t.joinSession(jobSession{j.Tenant, j.Queue, j.SessionID}, seq); err != nil {
+			return Submitted{}, err
+		}
+		if made.Held {
+			visible, waiting = heldUntil, string(forebay.WaitSession)
+		}
+	}
 	err = t.prep(sqlInsertMessage).int(seq).int(int64(lane)).int(rank(j.Priority)).int(visible).
-		int(j.InputSize).int(j.Tenant).intOrNull(millis(j.Deadline)).exec()
+		int(j.InputSize).int(j.Tenant).intOrNull(millis(j.Deadline)).textOrNull(waiting).exec()
 	if err != nil {
 		return Submitted{}, err
 	}
@@ -108,13 +120,13 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 	t.due(lane, rank(j.Priority), visible)
 	t.deadlineAt(millis(j.Deadline))
 	accepted := event{seq: seq, number: 1, kind: forebay.EventAccepted, status: forebay.StatusQueued, generation: 1}
-	if visible > t.now {
+	if visible > t.now && !made.Held {
 		accepted.status = forebay.StatusScheduled
 	}
 	if err := t.tell(accepted); err != nil {
 		return Submitted{}, err
 	}
-	return Submitted{ID: j.ID, CreatedAt: fromMillis(t.now)}, nil
+	return made, nil
 }
 
 // jobSeq gives a job its number. Of a file there is one writer, which counts; rows of jobs tell a
