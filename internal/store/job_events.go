@@ -84,10 +84,11 @@ func (t *tx) tell(e event) error {
 	return t.publish(topic, func() (MessageContent, error) { return eventMessage(told, task, queue) })
 }
 
-// eventMessage is the message that tells an event. Its id is the same however often it is delivered.
+// eventMessage is the message that tells an event. Its id is the same however often it is delivered,
+// and has no dot, which separates the parts that a webhook signs.
 func eventMessage(e forebay.Event, task, queue string) (m MessageContent, err error) {
 	m = MessageContent{
-		MessageID: fmt.Sprintf("%s.%d", e.JobID, e.Number), CorrelationID: e.CorrelationID, Subject: string(e.Type),
+		MessageID: fmt.Sprintf("%s-%d", e.JobID, e.Number), CorrelationID: e.CorrelationID, Subject: string(e.Type),
 		ContentType: "application/json", Text: true,
 	}
 	if m.Body, err = json.Marshal(e); err != nil {

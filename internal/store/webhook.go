@@ -39,11 +39,6 @@ type WebhookSecret struct {
 const (
 	webhookTTL           = 4 * 24 * time.Hour
 	webhookSubscriptions = "webhook-" // and the webhook's name
-	everythingRule       = "$Default"
-
-	// Of topics and subscriptions, where a webhook makes one.
-	maxWebhookTopics        = 1000
-	maxWebhookSubscriptions = 2000
 )
 
 // WebhookSubscription is the name of a webhook's subscription within its topic.
@@ -197,14 +192,14 @@ func (t *tx) subscribeWebhook(w Webhook) (int64, error) {
 	if !found {
 		wanted := settings
 		wanted.Name, wanted.IsTopic = topicName, true
-		made, err := t.putMessageQueue(wanted, maxWebhookTopics)
+		made, err := t.putMessageQueue(wanted, forebay.MaxTopics)
 		if err != nil {
 			return 0, err
 		}
 		topic = made.MessageQueue
 	}
 	settings.Name, settings.Topic, settings.DefaultTTL, settings.DeadLetterExpired = name, topic.No, webhookTTL, true
-	sub, err := t.putMessageQueue(settings, maxWebhookSubscriptions)
+	sub, err := t.putMessageQueue(settings, forebay.MaxSubscriptions)
 	if err != nil {
 		return 0, err
 	}
@@ -223,7 +218,7 @@ func (t *tx) webhookRules(sub MessageQueue, w Webhook) error {
 	}
 	if len(rules) == 0 {
 		everything := true
-		rules = []Rule{{Name: everythingRule, Settings: forebay.RuleSettings{BooleanFilter: &everything}}}
+		rules = []Rule{{Name: forebay.DefaultRule, Settings: forebay.RuleSettings{BooleanFilter: &everything}}}
 	}
 	if w.DisabledAt != nil {
 		rules = nil
