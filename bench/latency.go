@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/forebayhq/forebay"
 )
 
@@ -24,14 +26,23 @@ func latency(ctx context.Context, b *bench) (table, error) {
 	t := table{
 		title: "From enqueue to the start of the handler, at 200 jobs/s",
 		text: `In process, one submit every 5 ms; from before the submit until the job's function begins, so with the fsync of the
-submit and of the claim, after half a second that is not counted. River on SQLite as above. Disk: one append of 4 KiB and fsync every 5 ms.`,
+submit and of the claim, after half a second that is not counted. River on SQLite as above; on PostgreSQL with 64 workers and a pool of 16. Disk: one append of 4 KiB and fsync every 5 ms.`,
 		columns: []string{"p50 ms", "p99 ms", "highest ms"},
 	}
 	jobs := settling + pace*b.size(4, 2)
-	contenders := []contender{{"Forebay", func(ctx context.Context) (sample, error) { return forebayLatency(ctx, b, b.sqlite(), jobs) }}}
+	pg, err := b.postgres(ctx)
+	if err != nil {
+		return t, err
+	}
+	contenders := []contender{
+		{"Forebay on SQLite", func(ctx context.Context) (sample, error) { return forebayLatency(ctx, b, b.sqlite(), jobs) }},
+		{"Forebay on PostgreSQL", func(ctx context.Context) (sample, error) { return forebayLatency(ctx, b, pg, jobs) }},
+	}
 	if b.peers {
+		river := func(ctx context.Context) (riverDatabase[pgx.Tx], error) { return pg.riverPostgres(ctx, riverTuned) }
 		contenders = append(contenders,
 			contender{"River on SQLite", func(ctx context.Context) (sample, error) { return riverLatency(ctx, b.riverSQLite, jobs) }},
+			contender{"River on PostgreSQL", func(ctx context.Context) (sample, error) { return riverLatency(ctx, river, jobs) }},
 			contender{"the disk", func(ctx context.Context) (sample, error) { return diskLatency(ctx, b, jobs) }})
 	}
 	return t, t.takeTurns(ctx, b.rounds, contenders...)

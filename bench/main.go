@@ -40,6 +40,8 @@ var experiments = []experiment{
 	{"pgbacklog", backlogOnPostgres},
 	{"snapshot", snapshot},
 	{"processes", processes},
+	{"sessions", sessions},
+	{"topics", topics},
 }
 
 // experimentTimeout ends an experiment that got stuck.

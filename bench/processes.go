@@ -9,6 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// reported is when even an idle connection has told PostgreSQL's statistics what it did: after 10 s.
+const reported = 12 * time.Second
+
 // processes measures what three servers with nothing to do ask of one PostgreSQL.
 func processes(ctx context.Context, b *bench) (t table, err error) {
 	span := time.Duration(b.size(30, 10)) * time.Second
@@ -16,8 +19,8 @@ func processes(ctx context.Context, b *bench) (t table, err error) {
 	t = table{
 		title: "Three idle processes on one PostgreSQL",
 		text: fmt.Sprintf(`Three servers on one database have finished 1,000 jobs over HTTP (the first row: while they do), and are left alone for %v
-after 2 s of rest. Transactions are the database's, from pg_stat_database: with nothing to do, each is a statement or two.
-CPU is that of the three together and, of it, PostgreSQL's, which has its own background work.`, span),
+after %v of rest. Transactions are the database's, from pg_stat_database: with nothing to do, each is a statement or two.
+CPU is that of the three together and, of it, PostgreSQL's, which has its own background work.`, span, reported),
 		columns: []string{"transactions/s", "CPU ms/s", "of it PostgreSQL"},
 	}
 	pg, err := b.postgres(ctx)
@@ -42,21 +45,6 @@ CPU is that of the three together and, of it, PostgreSQL's, which has its own ba
 		}
 		servers = append(servers, s)
 	}
-	watch := func(name string, f func() error) error {
-		s, err := pg.watch(ctx, place.database, servers, f)
-		t.rows = append(t.rows, row{name, []sample{s}})
-		return err
-	}
-	err = watch("running the 1,000 jobs", func() error {
-		_, err := produce(jobs, func() error { return servers[0].submit(ctx) })
-		return errors.Join(err, servers[0].recorded(ctx, 0))
-	})
-	if err != nil {
-		return t, err
-	}
-	for _, s := range servers {
-		s.CloseIdleConnections()
-	}
 	rest := func(d time.Duration) error {
 		select {
 		case <-time.After(d):
@@ -65,31 +53,46 @@ CPU is that of the three together and, of it, PostgreSQL's, which has its own ba
 			return ctx.Err()
 		}
 	}
-	if err := rest(2 * time.Second); err != nil {
+	watch := func(name string, f, settle func() error) error {
+		s, err := pg.watch(ctx, place.database, servers, f, settle)
+		t.rows = append(t.rows, row{name, []sample{s}})
+		return err
+	}
+	err = watch("running the 1,000 jobs", func() error {
+		_, err := produce(jobs, func() error { return servers[0].submit(ctx) })
+		for _, s := range servers {
+			defer s.CloseIdleConnections()
+		}
+		return errors.Join(err, servers[0].recorded(ctx, 0))
+	}, func() error { return rest(reported) })
+	if err != nil {
 		return t, err
 	}
 	const idle = "idle"
-	if err := watch(idle, func() error { return rest(span) }); err != nil {
+	if err := watch(idle, func() error { return rest(span) }, func() error { return nil }); err != nil {
 		return t, err
 	}
 	t.expect("transactions a second of an idle process", t.median(idle, "transactions/s")/count, "<", 2)
 	return t, nil
 }
 
-// watch says what the servers ask of the database while f runs.
-func (e *postgresEngine) watch(ctx context.Context, database string, servers []*service, f func() error) (sample, error) {
-	look := func() (transactions float64, own, engine time.Duration, err error) {
+// watch says what the servers ask of the database while f runs. The database knows after settle.
+func (e *postgresEngine) watch(ctx context.Context, database string, servers []*service, f, settle func() error) (sample, error) {
+	cpu := func() (own, engine time.Duration, err error) {
 		for _, s := range servers {
 			u, err := usageOf(s.pid)
 			if err != nil {
-				return 0, 0, 0, err
+				return 0, 0, err
 			}
 			own += u.cpu
 		}
-		transactions, err = e.transactions(ctx, database)
-		return transactions, own, e.cpu(), err
+		return own, e.cpu(), nil
 	}
-	n, own, engine, err := look()
+	transactions, err := e.transactions(ctx, database)
+	if err != nil {
+		return nil, err
+	}
+	own, engine, err := cpu()
 	if err != nil {
 		return nil, err
 	}
@@ -98,11 +101,19 @@ func (e *postgresEngine) watch(ctx context.Context, database string, servers []*
 		return nil, err
 	}
 	seconds := time.Since(begun).Seconds()
-	n2, own2, engine2, err := look()
+	ownAfter, engineAfter, err := cpu()
+	if err != nil {
+		return nil, err
+	}
+	if err := settle(); err != nil {
+		return nil, err
+	}
+	after, err := e.transactions(ctx, database)
+	own, engine = ownAfter-own, engineAfter-engine
 	return sample{
-		"transactions/s":   (n2 - n) / seconds,
-		"CPU ms/s":         (own2 - own + engine2 - engine).Seconds() * 1000 / seconds,
-		"of it PostgreSQL": (engine2 - engine).Seconds() * 1000 / seconds,
+		"transactions/s":   (after - transactions) / seconds,
+		"CPU ms/s":         (own + engine).Seconds() * 1000 / seconds,
+		"of it PostgreSQL": engine.Seconds() * 1000 / seconds,
 	}, err
 }
 

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// topics measures what a message costs that goes to many subscriptions.
+func topics(ctx context.Context, b *bench) (table, error) {
+	messages := b.size(5000, 2000)
+	const direct, one, many, filtered = "a queue", "1 subscription", "20 subscriptions", "20 with SQL filters"
+	t := table{
+		title: "Fan-out of a topic",
+		text: fmt.Sprintf(`64 publishers send %s messages of 1 KiB one by one, in process; then 64 receivers empty all subscriptions, at most %d at a time.
+Filters: each subscription has the SQL filter "colour = 'green' AND size > n", and a message gets to half of them. Copies count as
+received, and per copy is the processor time of receiving.`, format(float64(messages)), atOnce),
+		columns: []string{"published/s", "copies/s", "publish p50 ms", "publish p99 ms", receivedRate, messageCPU},
+	}
+	on, err := engines(ctx, b)
+	if err != nil {
+		return t, err
+	}
+	var contenders []contender
+	for _, engine := range engineNames {
+		for _, c := range []struct {
+			name          string
+			subscriptions int
+			filter        bool
+		}{{direct, 0, false}, {one, 1, false}, {many, 20, false}, {filtered, 20, true}} {
+			contenders = append(contenders, contender{engine + ", " + c.name, func(ctx context.Context) (sample, error) {
+				return fanOut(ctx, b, on[engine], messages, c.subscriptions, c.filter)
+			}})
+		}
+	}
+	if err := t.takeTurns(ctx, min(3, b.rounds), contenders...); err != nil {
+		return t, err
+	}
+	for _, engine := range engineNames {
+		t.note("%s: copies a second with 20 subscriptions as a multiple of a queue's messages: %s", engine,
+			format(t.median(engine+", "+many, "copies/s")/t.median(engine+", "+direct, "copies/s")))
+	}
+	return t, nil
+}
+
+// fanOut publishes to a topic with so many subscriptions, or sends to a queue, and receives all copies.
+func fanOut(ctx context.Context, b *bench, on engine, messages, subscriptions int, filter bool) (s sample, err error) {
+	m, err := startMessaging(ctx, on)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, m.stop()) }()
+	const name = "bench"
+	entities, publish := []string{name}, m.Send
+	if subscriptions == 0 {
+		_, _, err = m.PutQueue(ctx, forebay.DefaultTenant, name, forebay.MessageQueueSettings{LockSeconds: messageLock})
+	} else {
+		publish = m.Publish
+		entities, err = m.subscribe(ctx, name, subscriptions, filter)
+	}
+	if err != nil {
+		return nil, err
+	}
+	copies := messages * len(entities)
+	if filter {
+		copies /= 2
+	}
+	begun := time.Now()
+	took, err := produce(messages, func() error {
+		message := forebay.NewMessage{Body: &text, Properties: forebay.Properties{"colour": "green", "size": int64(subscriptions / 2)}}
+		_, err := publish(ctx, forebay.DefaultTenant, name, []forebay.NewMessage{message})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	seconds := time.Since(begun).Seconds()
+	slices.Sort(took)
+	if err := on.prepare(ctx); err != nil {
+		return nil, err
+	}
+	next := make([]int, workers)
+	s, err = m.drain(b, copies, func(receiver int) (int, error) {
+		next[receiver]++
+		return m.receive(ctx, entities[(receiver+next[receiver])%len(entities)])
+	})
+	if err != nil {
+		return nil, err
+	}
+	s["published/s"], s["copies/s"] = float64(messages)/seconds, float64(copies)/seconds
+	s["publish p50 ms"], s["publish p99 ms"] = percentile(took, 0.5), percentile(took, 0.99)
+	return s, nil
+}
+
+// subscribe makes a topic with so many subscriptions and returns their paths.
+func (m *messaging) subscribe(ctx context.Context, topic string, subscriptions int, filter bool) (paths []string, err error) {
+	if _, _, err := m.PutTopic(ctx, forebay.DefaultTenant, topic, forebay.TopicSettings{}); err != nil {
+		return nil, err
+	}
+	for i := range subscriptions {
+		settings := forebay.SubscriptionSettings{MessageQueueSettings: forebay.MessageQueueSettings{LockSeconds: messageLock}}
+		if filter {
+			rule := forebay.RuleSettings{SQLFilter: fmt.Sprintf("colour = 'green' AND size > %d", i)}
+			settings.Rules = []forebay.NewRule{{Name: "green", RuleSettings: rule}}
+		}
+		name := "s" + strconv.Itoa(i)
+		if _, _, err := m.PutSubscription(ctx, forebay.DefaultTenant, topic, name, settings); err != nil {
+			return nil, err
+		}
+		paths = append(paths, forebay.SubscriptionPath(topic, name))
+	}
+	return paths, nil
+}
