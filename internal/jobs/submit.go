@@ -212,7 +212,7 @@ func (s *Service) queue(tenant, name string) (*Queue, error) {
 
 func checkFields(req *forebay.SubmitRequest) error {
 	switch {
-	case req.SessionID != nil && !(forebay.ValidText(*req.SessionID, 4*forebay.MaxIDCharacters) && utf8.RuneCountInString(*req.SessionID) <= forebay.MaxIDCharacters):
+	case req.SessionID != nil && !validSessionID(*req.SessionID):
 		return forebay.Invalid("session_id", "must be 1 to %d characters of text without control characters", forebay.MaxIDCharacters)
 	case req.Priority != nil && (*req.Priority < forebay.MinPriority || *req.Priority > forebay.MaxPriority):
 		return forebay.Invalid("priority", "is %d; it goes from 0 (last) to 9 (first)", *req.Priority)
@@ -226,6 +226,10 @@ func checkFields(req *forebay.SubmitRequest) error {
 		return forebay.Invalid("Idempotency-Key", "must be 1 to %d bytes of text without control characters", forebay.MaxIdempotencyKeyBytes)
 	}
 	return nil
+}
+
+func validSessionID(id string) bool {
+	return forebay.ValidText(id, utf8.UTFMax*forebay.MaxIDCharacters) && utf8.RuneCountInString(id) <= forebay.MaxIDCharacters
 }
 
 func checkTimes(req *forebay.SubmitRequest, now time.Time) error {

@@ -197,7 +197,7 @@ func (e *exchange) tell(ctx context.Context, pg *pgconn.PgConn) error {
 		e.pending = news{}
 		e.mu.Unlock()
 		for _, payload := range pending.encode() {
-			pg.Conn().SetDeadline(time.Now().Add(postgresDial))
+			within(pg, postgresDial)
 			result := pg.ExecParams(context.Background(), "SELECT pg_notify($1, $2)", [][]byte{[]byte(e.channel), []byte(payload)},
 				[]uint32{pgtype.TextOID, pgtype.TextOID}, nil, nil).Read()
 			if result.Err != nil {
@@ -220,13 +220,13 @@ func (e *exchange) notified(_ *pgconn.PgConn, n *pgconn.Notification) {
 const keepAlive = 30 * time.Second
 
 func (e *exchange) listen(ctx context.Context, pg *pgconn.PgConn) error {
-	pg.Conn().SetDeadline(time.Now().Add(postgresDial))
+	within(pg, postgresDial)
 	if _, err := pg.Exec(ctx, fmt.Sprintf("LISTEN %q", e.channel)).ReadAll(); err != nil {
 		return err
 	}
 	e.heard(&news{missed: true, queues: true}) // while nobody listened
 	for {
-		pg.Conn().SetDeadline(time.Time{})
+		_ = pg.Conn().SetDeadline(time.Time{}) // the wait has a context
 		waiting, cancel := context.WithTimeout(ctx, keepAlive)
 		err := pg.WaitForNotification(waiting)
 		silent := waiting.Err() != nil && ctx.Err() == nil
@@ -238,7 +238,7 @@ func (e *exchange) listen(ctx context.Context, pg *pgconn.PgConn) error {
 			if pg.IsClosed() {
 				return errDisconnected
 			}
-			pg.Conn().SetDeadline(time.Now().Add(postgresDial))
+			within(pg, postgresDial)
 			if err := pg.Ping(context.Background()); err != nil {
 				return err
 			}

@@ -43,12 +43,9 @@ const (
 	maxReconnectWait = 2 * time.Second
 )
 
-// writerLock is the advisory lock under which transitions run, one process at a time ("FbAy").
-const writerLock = applicationID
-
 const (
 	sqlNow           = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-	sqlLockPostgres  = "BEGIN; SELECT pg_advisory_xact_lock(1180844409)" // writerLock
+	sqlLockPostgres  = "BEGIN; SELECT pg_advisory_xact_lock(1180844409)" // applicationID: one transaction at a time
 	sqlBeginPostgres = sqlLockPostgres + "; " + sqlNow +
 		"; SELECT coalesce((SELECT value FROM counters WHERE name = '" + topicsCounter + "'), 0)"
 )
@@ -106,7 +103,12 @@ func (c *postgresConn) millis(sql string) (n int64, err error) {
 }
 
 // patience gives what comes next its time. A deadline of the socket costs nothing, unlike a context.
-func (c *postgresConn) patience() { c.pg.Conn().SetDeadline(time.Now().Add(postgresPatience)) }
+func (c *postgresConn) patience() { within(c.pg, postgresPatience) }
+
+// within bounds what comes next on a connection. Of a socket that is closed the next use tells.
+func within(pg *pgconn.PgConn, limit time.Duration) {
+	_ = pg.Conn().SetDeadline(time.Now().Add(limit))
+}
 
 // failed marks an error after which the connection is broken.
 func (c *postgresConn) failed(err error) error {
@@ -137,11 +139,11 @@ func (c *postgresConn) begin(n needs) (s start, err error) {
 		return s, c.failed(err)
 	}
 	c.open = true
-	return s, c.readStart(&s, n, results[2:], before)
+	return c.readStart(n, results[2:], before), nil
 }
 
 // readStart reads the answers to begin's questions.
-func (c *postgresConn) readStart(s *start, n needs, results []*pgconn.Result, before time.Time) error {
+func (c *postgresConn) readStart(n needs, results []*pgconn.Result, before time.Time) (s start) {
 	number := func(v []byte) (i int64) {
 		i, _ = strconv.ParseInt(string(v), 10, 64) // the server writes what it says
 		return i
@@ -169,7 +171,7 @@ func (c *postgresConn) readStart(s *start, n needs, results []*pgconn.Result, be
 			s.tokens[number(row[0])] = number(row[1])
 		}
 	}
-	return nil
+	return s
 }
 
 func joined(numbers []int64) string {
