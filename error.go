@@ -21,6 +21,7 @@ const (
 	CodeUnauthorized        Code = "unauthorized"         // no key, or a wrong, expired or revoked one
 	CodeForbidden           Code = "forbidden"            // the key lacks the scope
 	CodeNotFound            Code = "not_found"            // does not exist, or is another tenant's
+	CodeGone                Code = "gone"                 // was there, and is not kept any more
 	CodeMethodNotAllowed    Code = "method_not_allowed"   //
 	CodeConflict            Code = "conflict"             // the state does not allow it
 	CodeIdempotencyMismatch Code = "idempotency_mismatch" // the key was used with another body

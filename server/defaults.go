@@ -23,6 +23,7 @@ func (o Options) WithDefaults() Options {
 	o.Limits.MaxOutputBytes = or(o.Limits.MaxOutputBytes, 10<<20)
 	o.Limits.MemoryBytes = or(o.Limits.MemoryBytes, 64<<20)
 	o.Limits.IdempotencyHours = or(o.Limits.IdempotencyHours, 168)
+	o.Retention = o.Retention.withDefaults()
 	o.ShutdownTimeout = or(o.ShutdownTimeout, 30*time.Second)
 	o.Version = or(o.Version, "devel")
 	o.defaultModels()

@@ -16,6 +16,7 @@ type Options struct {
 	TLS         TLS                   `koanf:"tls"`         //
 	Log         Log                   `koanf:"log"`         //
 	Limits      Limits                `koanf:"limits"`      //
+	Retention   Retention             `koanf:"retention"`   //
 	Deployments []Deployment          `koanf:"deployments"` //
 	Models      map[string][]string   `koanf:"models"`      // logical name → deployments, in order of preference
 	Tasks       map[string]TaskOption `koanf:"tasks"`       //

@@ -243,6 +243,7 @@ func (s *Server) maintain(ctx context.Context) {
 		if err := s.jobs.ForgetIdempotencyKeys(ctx, before); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot forget old idempotency keys", slog.Any("error", err))
 		}
+		s.purge(ctx, every)
 		timer := time.NewTimer(every)
 		select {
 		case <-timer.C:

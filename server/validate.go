@@ -73,6 +73,7 @@ func (o Options) Validate() error {
 	if _, err := o.Webhooks.policy(); err != nil {
 		errs = append(errs, err)
 	}
+	o.Retention.validate(bad)
 	o.validateModels(bad)
 	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
 		o.Queues[name].validate("queues."+name, name, bad)

@@ -122,7 +122,7 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 // exitCodeOf is the one place where codes become exit codes.
 func exitCodeOf(code forebay.Code) int {
 	switch code {
-	case forebay.CodeNotFound:
+	case forebay.CodeNotFound, forebay.CodeGone:
 		return exitNotFound
 	case forebay.CodeUnauthorized, forebay.CodeForbidden:
 		return exitUnauthorized

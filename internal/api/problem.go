@@ -35,6 +35,7 @@ var statuses = map[forebay.Code]int{
 	forebay.CodeUnauthorized:        http.StatusUnauthorized,
 	forebay.CodeForbidden:           http.StatusForbidden,
 	forebay.CodeNotFound:            http.StatusNotFound,
+	forebay.CodeGone:                http.StatusGone,
 	forebay.CodeMethodNotAllowed:    http.StatusMethodNotAllowed,
 	forebay.CodeConflict:            http.StatusConflict,
 	forebay.CodeLockLost:            http.StatusConflict,

@@ -123,3 +123,9 @@ func (s *Service) SetSessionState(ctx context.Context, tenant, path, token strin
 	}
 	return s.store.SetSessionState(ctx, e.MessageQueue, lock, state.State)
 }
+
+// RequiresSession reports whether the messages of a queue or subscription are received session by session.
+func (s *Service) RequiresSession(ctx context.Context, tenant, path string) (bool, error) {
+	e, err := s.entity(ctx, tenant, path)
+	return e.RequiresSession && !e.deadLetter, err
+}

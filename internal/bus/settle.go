@@ -91,3 +91,21 @@ func unexplained(how forebay.Settlement) error {
 	}
 	return nil
 }
+
+// Return gives messages back at once, as if they had not been delivered. Those whose lock has ended are
+// left as they are.
+func (s *Service) Return(ctx context.Context, tenant, path string, tokens []string) error {
+	var lane store.Lane
+	locks := make([]store.Lock, len(tokens))
+	for i, token := range tokens {
+		e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})
+		if err != nil {
+			return err
+		}
+		lane, locks[i] = e.lane(), lock
+	}
+	if len(locks) == 0 {
+		return nil
+	}
+	return s.store.Undeliver(ctx, lane, locks)
+}

@@ -27,6 +27,12 @@ func (s *Service) Submit(ctx context.Context, tenant string, req forebay.SubmitR
 // SubmitMany stores each request that is valid, all in one transaction, and returns one result per
 // request, in order, with Line unset.
 func (s *Service) SubmitMany(ctx context.Context, tenant string, reqs []forebay.SubmitRequest) []forebay.SubmitResult {
+	return s.SubmitRepeatable(ctx, tenant, reqs, nil)
+}
+
+// SubmitRepeatable is SubmitMany for requests that are made of something else. Two with the same idempotency
+// key are the same request if their fingerprints are; nil: if all they say is.
+func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []forebay.SubmitRequest, fingerprints [][]byte) []forebay.SubmitResult {
 	results := make([]forebay.SubmitResult, len(reqs))
 	batch := make([]store.NewJob, 0, len(reqs))
 	places := make([]int, 0, len(reqs)) // of the batch in results
@@ -40,6 +46,9 @@ func (s *Service) SubmitMany(ctx context.Context, tenant string, reqs []forebay.
 		if err != nil {
 			results[i].Error = asError(err)
 			continue
+		}
+		if fingerprints != nil {
+			job.BodyHash = fingerprints[i]
 		}
 		batch, places = append(batch, job), append(places, i)
 	}

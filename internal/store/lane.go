@@ -39,7 +39,7 @@ type QueueRow struct {
 // EnsureQueue returns the number of the queue with that name, making it if it does not exist.
 func (s *Store) EnsureQueue(ctx context.Context, name string) (int64, error) {
 	return s.ensureName(ctx, name, &s.names.queues,
-		"SELECT no FROM queues WHERE name = ?", "INSERT INTO queues (name, created_at) VALUES (?, ?) RETURNING no")
+		"SELECT no FROM queues WHERE name = ?", "INSERT INTO queues (no, name, created_at) SELECT max(no), ?, ? FROM "+unusedQueueNo+" RETURNING no")
 }
 
 // EnsureTenant returns the number of the tenant with that name, making it if it does not exist.

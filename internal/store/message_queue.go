@@ -181,6 +181,9 @@ func (t *tx) checkTarget(field, target, from string) error {
 	return err
 }
 
+// unusedQueueNo is what the number of the next queue is the maximum of.
+const unusedQueueNo = "(SELECT coalesce(max(no), 0) + 1 AS no FROM queues UNION ALL SELECT value FROM counters WHERE name = 'queue') AS used"
+
 func (t *tx) insertMessageQueue(q MessageQueue, limit int) (no int64, err error) {
 	var count int64
 	counting := t.prep("SELECT count(*) FROM queues WHERE tenant = ? AND kind = 'messages' AND is_topic = ? AND topic IS NULL").int(q.Tenant).int(asInt(q.IsTopic))
@@ -193,8 +196,7 @@ func (t *tx) insertMessageQueue(q MessageQueue, limit int) (no int64, err error)
 	if count >= int64(limit) {
 		return 0, errTooMany(q, limit)
 	}
-	_, err = t.prep("SELECT max(no) FROM (SELECT coalesce(max(no), 0) + 1 AS no FROM queues UNION ALL SELECT value FROM counters WHERE name = 'queue') AS used").
-		one(func(r row) { no = r.int(0) })
+	_, err = t.prep("SELECT max(no) FROM " + unusedQueueNo).one(func(r row) { no = r.int(0) })
 	if err != nil {
 		return 0, err
 	}

@@ -358,3 +358,33 @@ func TestDropWhileReceiving(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A queue for jobs may come after queues of messages, and gets the number of none, even of one deleted.
+func TestQueueNumbersAreNotGivenTwice(t *testing.T) {
+	onBothEngines(t, func(t *testing.T, e auditEngine) {
+		s := e.open()
+		tenant, err := s.EnsureTenant(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		given := map[int64]bool{}
+		for i := range 6 {
+			q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: tenant, Name: fmt.Sprintf("a/q%d", i), Lock: time.Minute, MaxDeliveries: 1}, 10)
+			if err == nil && i%2 == 1 {
+				_, err = s.DropMessageQueue(t.Context(), q)
+				err = errors.Join(err, s.PurgeDropped(t.Context()))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			no, err := s.EnsureQueue(t.Context(), fmt.Sprintf("jobs%d", i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if given[q.No] || given[no] || q.No == no {
+				t.Fatalf("the numbers %d and %d, after %v", q.No, no, given)
+			}
+			given[q.No], given[no] = true, true
+		}
+	})
+}

@@ -153,18 +153,25 @@ func (t *tx) sharedSeq() (seq int64, err error) {
 // madeBefore looks the idempotency key up: the job it made, or a refusal if that was another request.
 func (t *tx) madeBefore(j *NewJob) (made Submitted, found bool, err error) {
 	var hash []byte
-	found, err = t.prep("SELECT i.body_hash, j.id, j.created_at FROM idempotency i JOIN jobs j ON j.seq = i.seq WHERE i.tenant = ? AND i.key = ?").
+	found, err = t.prep("SELECT i.body_hash, j.id, j.created_at FROM idempotency i LEFT JOIN jobs j ON j.seq = i.seq WHERE i.tenant = ? AND i.key = ?").
 		int(j.Tenant).text(j.IdempotencyKey).one(func(r row) {
 		hash = r.blob(0)
 		made = Submitted{ID: r.text(1), CreatedAt: fromMillis(r.int(2)), Existing: true}
 	})
-	if err == nil && found && !bytes.Equal(hash, j.BodyHash) {
+	switch {
+	case err != nil || !found:
+	case made.ID == "":
+		made = Submitted{Err: errJobPurged}
+	case !bytes.Equal(hash, j.BodyHash):
 		refusal := forebay.Errorf(forebay.CodeIdempotencyMismatch, "this idempotency key was used with another request")
 		refusal.JobID = made.ID
 		made = Submitted{Err: refusal}
 	}
 	return made, found, err
 }
+
+// A key outlives its job, so that within its time it never makes a second one.
+var errJobPurged = forebay.Errorf(forebay.CodeGone, "this idempotency key made a job that was purged since")
 
 // deadlineAt makes the writer look at deadlines at that time; 0: no deadline.
 func (t *tx) deadlineAt(at int64) {

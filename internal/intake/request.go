@@ -1,0 +1,103 @@
+package intake
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"mime"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/forebayhq/forebay"
+)
+
+// maxDeadline is how far ahead a message's end of life counts as its job's deadline. A job's deadline can
+// be ten years ahead, a message's end of life a hundred.
+const maxDeadline = 9 * 365 * 24 * time.Hour
+
+// request is the job that the message asks for, and a fingerprint of the message: what was sent twice has
+// the same, whatever its times.
+func (i *Intake) request(m *forebay.Message) (req forebay.SubmitRequest, fingerprint []byte, err error) {
+	req = forebay.SubmitRequest{Task: i.Task, Queue: i.Queue, IdempotencyKey: i.key(m.MessageID)}
+	if req.Task == "" {
+		req.Task = m.Subject
+	}
+	if req.Input, err = input(m); err != nil {
+		return req, nil, err
+	}
+	if m.CorrelationID != "" {
+		req.CorrelationID = &m.CorrelationID
+	}
+	if m.SessionID != "" && i.JobSessions {
+		req.SessionID = &m.SessionID
+	}
+	if at := m.ExpiresAt; at != nil && time.Until(*at) < maxDeadline {
+		req.Deadline = at
+	}
+	if len(m.Properties) > 0 {
+		req.Metadata = make(map[string]string, len(m.Properties))
+		for name, value := range m.Properties {
+			req.Metadata[name] = format(value)
+		}
+	}
+	said := m.NewMessage
+	said.ScheduledTime = nil
+	b, err := json.Marshal(said)
+	if err != nil {
+		return req, nil, err
+	}
+	sum := sha256.Sum256(b)
+	return req, sum[:], nil
+}
+
+// key is "intake/<queue>/<message id>", with a hash for an id that is too long for a key.
+func (i *Intake) key(messageID string) string {
+	prefix := "intake/" + i.From + "/"
+	if len(prefix)+len(messageID) > forebay.MaxIdempotencyKeyBytes {
+		sum := sha256.Sum256([]byte(messageID))
+		messageID = "sha256:" + hex.EncodeToString(sum[:])
+	}
+	return prefix + messageID
+}
+
+func bodyBytes(m *forebay.Message) int {
+	if m.Body != nil {
+		return len(*m.Body)
+	}
+	return len(m.BodyBase64)
+}
+
+// input is the message's body: as it is if that is JSON, else as a JSON string.
+func input(m *forebay.Message) (json.RawMessage, error) {
+	body := m.BodyBase64
+	if m.Body != nil {
+		body = []byte(*m.Body)
+	}
+	if isJSON(m.ContentType) {
+		return body, forebay.CheckJSON("body", body)
+	}
+	if !utf8.Valid(body) {
+		return nil, forebay.Invalid("body", "is neither text nor, by its content type, JSON")
+	}
+	return json.Marshal(string(body))
+}
+
+// isJSON reports whether the content type is JSON, or built on it (RFC 6839, section 3.1).
+func isJSON(contentType string) bool {
+	media, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (media == "application/json" || strings.HasSuffix(media, "+json"))
+}
+
+// format writes a property as text, as its JSON does within the typed form.
+func format(value any) string {
+	switch v := value.(type) {
+	case time.Time:
+		return v.UTC().Format(time.RFC3339Nano)
+	case []byte:
+		return base64.StdEncoding.EncodeToString(v)
+	}
+	return fmt.Sprint(value) // strings, numbers, booleans and UUIDs
+}

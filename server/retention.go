@@ -1,0 +1,54 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/jobs"
+)
+
+// Retention says how long jobs are kept once they are over. 0 is for ever, nil the default.
+type Retention struct {
+	Succeeded *time.Duration `koanf:"succeeded"` // default 2160h, 90 days
+	Failed    *time.Duration `koanf:"failed"`    // also cancelled and expired jobs; default 2160h
+	SetAside  *time.Duration `koanf:"set_aside"` // jobs in dead-letter and quarantine subqueues; default 0
+}
+
+// defaultRetention keeps a database from growing without end, and jobs for as long as people ask for them.
+const defaultRetention = 90 * 24 * time.Hour
+
+func (r Retention) withDefaults() Retention {
+	return Retention{
+		Succeeded: or(r.Succeeded, new(defaultRetention)), Failed: or(r.Failed, new(defaultRetention)), SetAside: or(r.SetAside, new(time.Duration(0))),
+	}
+}
+
+func (r Retention) validate(bad func(field, format string, args ...any)) {
+	for _, keep := range []struct {
+		name string
+		time time.Duration
+	}{{"succeeded", *r.Succeeded}, {"failed", *r.Failed}, {"set_aside", *r.SetAside}} {
+		if keep.time != 0 && keep.time < time.Minute {
+			bad("retention."+keep.name, "must be at least 1m, or 0 for ever")
+		}
+	}
+}
+
+func (r Retention) jobs() jobs.Retention {
+	return jobs.Retention{Succeeded: *r.Succeeded, Failed: *r.Failed, SetAside: *r.SetAside}
+}
+
+// purge deletes the jobs that are kept no longer.
+func (s *Server) purge(ctx context.Context, every time.Duration) {
+	purged, err := s.jobs.PurgeExpired(ctx, s.options.Retention.jobs(), every)
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("cannot purge old jobs", slog.Any("error", err))
+		return
+	}
+	level := slog.LevelDebug
+	if purged > 0 {
+		level = slog.LevelInfo
+	}
+	s.log.Log(ctx, level, "purged old jobs", slog.Int("count", purged))
+}
