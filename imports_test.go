@@ -31,6 +31,7 @@ var mayImport = map[string][]string{
 	"internal/config":    {".", "server"},
 	"internal/dispatch":  {".", "internal/jobs"},
 	"internal/filter":    {"."},
+	"internal/intake":    {".", "internal/bus"},
 	"internal/jobs":      {".", "internal/blob", "internal/store"},
 	"internal/loopback":  {"."},
 	"internal/model":     {"."},
