@@ -1,6 +1,7 @@
 package server
 
 import (
+	"maps"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -23,6 +24,11 @@ func (o Options) WithDefaults() Options {
 	o.Limits.MaxOutputBytes = or(o.Limits.MaxOutputBytes, 10<<20)
 	o.Limits.MemoryBytes = or(o.Limits.MemoryBytes, 64<<20)
 	o.Limits.IdempotencyHours = or(o.Limits.IdempotencyHours, 168)
+	o.Intake = maps.Clone(o.Intake)
+	for name, in := range o.Intake {
+		in.From, in.Tenant = or(in.From, name), or(in.Tenant, forebay.DefaultTenant)
+		o.Intake[name] = in
+	}
 	o.Retention = o.Retention.withDefaults()
 	o.ShutdownTimeout = or(o.ShutdownTimeout, 30*time.Second)
 	o.Version = or(o.Version, "devel")

@@ -22,6 +22,7 @@ type Options struct {
 	Tasks       map[string]TaskOption `koanf:"tasks"`       //
 	Queues      map[string]Queue      `koanf:"queues"`      //
 	Topics      map[string]Topic      `koanf:"topics"`      // made at start-up; what is not declared is left alone
+	Intake      map[string]Intake     `koanf:"intake"`      // messages that become jobs
 	Webhooks    Webhooks              `koanf:"webhooks"`    //
 	// ShutdownTimeout is how long a graceful stop lets calls in flight finish; then they are
 	// cancelled and returned to the queue without charging an attempt. Default 30 s.

@@ -35,6 +35,7 @@ type childOptions struct {
 	Queue     server.Queue
 	Shutdown  time.Duration
 	Functions []string // names in childFunctions
+	Intake    map[string]server.Intake
 	// Unprivileged gives root's rights up first.
 	Unprivileged bool
 }
@@ -85,7 +86,7 @@ func runChild(raw string) int {
 	signal.Ignore(syscall.SIGXFSZ)
 	go obey()
 	opts := server.Options{
-		Database: o.Database, Blob: o.Blob, WorkerOnly: o.Worker, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown,
+		Database: o.Database, Blob: o.Blob, WorkerOnly: o.Worker, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown, Intake: o.Intake,
 		Log: server.Log{Level: "warn", Format: "json"}, Queues: map[string]server.Queue{forebay.DefaultQueue: o.Queue},
 	}
 	if !strings.Contains(o.Database, "://") {

@@ -196,6 +196,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	running.Go(func() { s.maintain(ctx) })
 	running.Go(func() { s.webhooks.Run(ctx) })
+	for _, in := range s.intakes() {
+		running.Go(func() { in.Run(ctx) })
+	}
 	s.log.Info("forebay is running", slog.String("version", s.options.Version),
 		slog.String("database", databaseName(s.options.Database)), slog.String("listen", s.listening()))
 	s.dispatch.Run(ctx)

@@ -88,8 +88,11 @@ func (o Options) Validate() error {
 	o.validateTopics(bad)
 	if len(errs) == 0 {
 		// Endpoints, credentials, prompts and the models that tasks name are checked where they are used.
-		if _, _, err := o.models(); err != nil {
+		_, known, err := o.models()
+		if err != nil {
 			errs = append(errs, err)
+		} else {
+			o.validateIntake(known, bad)
 		}
 	}
 	return errors.Join(errs...)

@@ -98,7 +98,7 @@ func nameOf(stored string) string {
 
 // queue finds a tenant's queue, or a subscription by its path.
 func (s *Service) queue(ctx context.Context, tenant, name string) (store.MessageQueue, error) {
-	if !validEntity(name) {
+	if !ValidEntity(name) {
 		return store.MessageQueue{}, errNoQueue
 	}
 	q, err := s.stored(ctx, storeName(tenant, name))

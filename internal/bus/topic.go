@@ -25,8 +25,8 @@ func cutEntity(path string) (name, sub string, hasSub bool) {
 	return name, rest, more
 }
 
-// validEntity reports whether a queue or, by its path, a subscription may have that name.
-func validEntity(name string) bool {
+// ValidEntity reports whether a queue or, by its path, a subscription may have that name.
+func ValidEntity(name string) bool {
 	topic, subscription, ok := strings.Cut(name, "/subscriptions/")
 	return forebay.ValidName(topic) && (!ok || validSubscription(subscription))
 }

@@ -26,7 +26,7 @@ func TestCutEntity(t *testing.T) {
 		"q": true, "": false, "a b": false, "t/subscriptions/s": true, "t/subscriptions/": false, "/subscriptions/s": false, "t/s": false,
 		"t/subscriptions/s/x": false, "t/subscriptions/" + strings.Repeat("s", 51): false,
 	} {
-		if validEntity(name) != want {
+		if ValidEntity(name) != want {
 			t.Errorf("%q is valid: %t", name, !want)
 		}
 	}

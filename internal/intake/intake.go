@@ -32,8 +32,6 @@ type Options struct {
 	From   string // the queue of messages, or "<topic>/subscriptions/<name>"
 	Task   string // of the jobs; "": a message's subject names it
 	Queue  string // of the jobs; "": the task's
-	// JobSessions gives a job the session of its message.
-	JobSessions bool
 }
 
 // Intake is one such queue.

@@ -31,7 +31,7 @@ func (i *Intake) request(m *forebay.Message) (req forebay.SubmitRequest, fingerp
 	if m.CorrelationID != "" {
 		req.CorrelationID = &m.CorrelationID
 	}
-	if m.SessionID != "" && i.JobSessions {
+	if m.SessionID != "" {
 		req.SessionID = &m.SessionID
 	}
 	if at := m.ExpiresAt; at != nil && time.Until(*at) < maxDeadline {

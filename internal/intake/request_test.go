@@ -12,7 +12,7 @@ import (
 
 // What a message says becomes what its job is.
 func TestRequest(t *testing.T) {
-	i := &Intake{Options: Options{From: "orders", Task: "echo", Queue: "slow", JobSessions: true}}
+	i := &Intake{Options: Options{From: "orders", Task: "echo", Queue: "slow"}}
 	at := time.Date(2030, 1, 2, 3, 4, 5, 6000, time.UTC)
 	soon, never := time.Now().Add(time.Hour), time.Now().Add(50*365*24*time.Hour)
 	m := forebay.Message{ExpiresAt: &soon, NewMessage: forebay.NewMessage{

@@ -1,0 +1,124 @@
+//go:build unix
+
+package server_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/server"
+)
+
+// However often processes are killed while messages become jobs, each message makes one job, and none is
+// left over.
+func TestIntakeUnderKills(t *testing.T) {
+	t.Parallel()
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		testIntakeUnderKills(t, childOptions{Database: database(t)}, 1)
+	})
+	t.Run("postgresql", func(t *testing.T) {
+		t.Parallel()
+		testIntakeUnderKills(t, childOptions{Database: pgtest.Database(t), Blob: t.TempDir()}, 2)
+	})
+}
+
+func testIntakeUnderKills(t *testing.T, o childOptions, processes int) {
+	const messages, kills = 600, 6
+	ctx := t.Context()
+	o.Intake, o.Functions = map[string]server.Intake{"orders": {Task: "count"}}, []string{"count"}
+	o.Queue.LockDuration = 5 * time.Second
+	running := make([]*process, processes)
+	connect := func(i int) *client.Client {
+		running[i] = launch(t, o)
+		c, err := client.New(client.Options{BaseURL: running[i].mustListen(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	var c *client.Client
+	for i := range running {
+		c = connect(i)
+	}
+	if _, err := c.PutMessageQueue(ctx, "orders", forebay.MessageQueueSettings{LockSeconds: 1, MaxDeliveryCount: 100}); err != nil {
+		t.Fatal(err)
+	}
+	for sent := 0; sent < messages; {
+		var batch []forebay.NewMessage
+		for range forebay.MaxMessagesPerCall {
+			body := fmt.Sprint("message ", sent)
+			batch = append(batch, forebay.NewMessage{MessageID: fmt.Sprint("m", sent), Body: &body, Properties: forebay.Properties{"n": int64(sent)}})
+			sent++
+		}
+		if _, err := c.Messages("orders").Send(ctx, batch...); err != nil {
+			t.Fatal(err)
+		}
+		if n := sent/forebay.MaxMessagesPerCall - 1; n < kills {
+			running[n%processes].kill()
+			c = connect(n % processes)
+		}
+	}
+	timeout := time.After(2 * time.Minute)
+	for {
+		_, q, err := c.FindQueue(ctx, "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if q.Active+q.Locked == 0 {
+			if q.DeadLetter > 0 {
+				t.Errorf("%d dead letters", q.DeadLetter)
+			}
+			break
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-timeout:
+			t.Fatalf("messages are left: %+v", q)
+		}
+	}
+	made := map[string]string{}
+	for job, err := range c.List(ctx, forebay.JobFilter{Limit: forebay.MaxPageSize}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other, ok := made[job.Metadata["n"]]; ok {
+			t.Errorf("message %s became %s and %s", job.Metadata["n"], other, job.ID)
+		}
+		made[job.Metadata["n"]] = job.ID
+	}
+	if len(made) != messages {
+		t.Errorf("%d messages became jobs, of %d", len(made), messages)
+	}
+	for _, p := range running {
+		p.stop(t)
+	}
+}
+
+func TestIntakeOptions(t *testing.T) {
+	for _, c := range []struct {
+		in   server.Intake
+		want string
+	}{
+		{server.Intake{Task: "summarize"}, ""},
+		{server.Intake{From: "events/subscriptions/large", Tenant: "acme", Queue: "acme"}, ""},
+		{server.Intake{Task: "none"}, "intake.orders.task"},
+		{server.Intake{Queue: "none"}, "intake.orders.queue"},
+		{server.Intake{Queue: "acme"}, "intake.orders.queue"},
+		{server.Intake{From: "orders/$deadletterqueue"}, "intake.orders.from"},
+		{server.Intake{From: "acme"}, "intake.orders.from"},
+		{server.Intake{From: "other"}, "intake.other.from"},
+		{server.Intake{Tenant: "a/b"}, "intake.orders.tenant"},
+	} {
+		o := server.Options{Intake: map[string]server.Intake{"orders": c.in, "other": {}}, Queues: map[string]server.Queue{"acme": {Tenants: []string{"acme"}}}}
+		err := o.WithDefaults().Validate()
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c.in, err)
+		}
+	}
+}
