@@ -68,7 +68,7 @@ func Copy(ctx context.Context, from, to Options, progress func(CopyProgress)) (r
 			return report, err
 		}
 	}
-	return report, ofSide("to", c.finish())
+	return report, c.finish()
 }
 
 // ofSide says of which database an error is.
@@ -191,7 +191,7 @@ func abandonCopy(ctx context.Context, to Options) error {
 	for name := range notCopied {
 		names = append(names, name)
 	}
-	return target.transaction(func(conn) error { return target.engine.drop(names) })
+	return target.domainError(target.transaction(func(conn) error { return target.engine.drop(names) }))
 }
 
 // copying is a copy under way.
@@ -201,13 +201,16 @@ type copying struct {
 	progress       func(CopyProgress)
 }
 
+func (c *copying) ofSource(err error) error { return ofSide("from", c.source.domainError(err)) }
+func (c *copying) ofTarget(err error) error { return ofSide("to", c.target.domainError(err)) }
+
 // begin marks an empty target, or finds the mark of a copy of the same source.
 func (c *copying) begin() error {
 	origin, err := c.origin()
 	if err != nil {
-		return ofSide("from", err)
+		return c.ofSource(err)
 	}
-	return ofSide("to", c.target.transaction(func(t conn) error {
+	return c.ofTarget(c.target.transaction(func(t conn) error {
 		unfinished, err := c.target.engine.hasTable(copyMark)
 		if err != nil {
 			return err
@@ -277,7 +280,7 @@ func (c *copying) origin() ([]byte, error) {
 func (c *copying) copyTable(ctx context.Context, table copyTable) error {
 	position, done, err := c.position(table)
 	if err != nil {
-		return ofSide("to", err)
+		return c.ofTarget(err)
 	}
 	for {
 		if err := ctx.Err(); err != nil {
@@ -285,7 +288,7 @@ func (c *copying) copyTable(ctx context.Context, table copyTable) error {
 		}
 		chunk, err := c.source.chunk(table, position)
 		if err != nil {
-			return ofSide("from", fmt.Errorf("read %s: %w", table.name, err))
+			return c.ofSource(fmt.Errorf("read %s: %w", table.name, err))
 		}
 		if len(chunk) == 0 {
 			return nil
@@ -302,7 +305,7 @@ func (c *copying) copyTable(ctx context.Context, table copyTable) error {
 			return err
 		})
 		if err != nil {
-			return ofSide("to", fmt.Errorf("write %s: %w", table.name, err))
+			return c.ofTarget(fmt.Errorf("write %s: %w", table.name, err))
 		}
 		c.progress(CopyProgress{Table: table.name, Rows: done})
 	}
@@ -324,11 +327,11 @@ func (c *copying) verify(ctx context.Context, table copyTable, report *CopyRepor
 	var original, made tableSum
 	group.Go(func() (err error) {
 		original, err = c.source.sum(ctx, table, func(int64) {})
-		return ofSide("from", err)
+		return c.ofSource(err)
 	})
 	group.Go(func() (err error) {
 		made, err = c.target.sum(ctx, table, func(rows int64) { c.progress(CopyProgress{table.name, rows, true}) })
-		return ofSide("to", err)
+		return c.ofTarget(err)
 	})
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("verify %s: %w", table.name, err)
@@ -348,14 +351,14 @@ func (c *copying) verify(ctx context.Context, table copyTable, report *CopyRepor
 func (c *copying) finish() error {
 	next, err := c.source.engine.nextSeq()
 	if err != nil {
-		return err
+		return c.ofSource(err)
 	}
-	return c.target.transaction(func(t conn) error {
+	return c.ofTarget(c.target.transaction(func(t conn) error {
 		if err := c.target.engine.continueFrom(next, c.tables); err != nil {
 			return fmt.Errorf("set the next numbers: %w", err)
 		}
 		return t.prep("DROP TABLE " + copyMark).exec()
-	})
+	}))
 }
 
 // transaction runs f in a transaction.
@@ -368,7 +371,7 @@ func (s *side) transaction(f func(conn) error) error {
 		err = s.commit()
 	}
 	if err != nil {
-		return s.domainError(errors.Join(err, s.rollback()))
+		return errors.Join(err, s.rollback())
 	}
 	return nil
 }

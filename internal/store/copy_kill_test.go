@@ -26,9 +26,9 @@ func init() {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:forbidigo // this is the process's main function
+		os.Exit(1)
 	}
-	os.Exit(0) //nolint:forbidigo // as above
+	os.Exit(0)
 }
 
 // killedCopy runs a copy in a process that is killed after it has told of so many chunks.

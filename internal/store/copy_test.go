@@ -332,6 +332,30 @@ func TestUnfinishedCopy(t *testing.T) {
 	}
 }
 
+// An administrator ends the connections in the middle: the copy fails, and goes on the next time.
+func TestCopyLosesItsConnection(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []int{0, 1} {
+		sides := [2]Options{engines["postgresql"](t), engines["postgresql"](t)}
+		fill(t, sides[0], 10)
+		chunks := 0
+		_, err := Copy(t.Context(), sides[0], sides[1], func(CopyProgress) {
+			if chunks++; chunks == 5 {
+				if n, err := pgtest.Terminate(t.Context(), sides[lost].URL); n != 1 || err != nil {
+					t.Errorf("ended %d connections: %v", n, err)
+				}
+			}
+		})
+		var e *forebay.Error
+		if !errors.As(err, &e) || e.Code != forebay.CodeUnavailable || e.Field != []string{"from", "to"}[lost] {
+			t.Errorf("the copy ended with %v", err)
+		}
+		if report, err := Copy(t.Context(), sides[0], sides[1], quiet); err != nil || report.Rows == 0 {
+			t.Errorf("it did not go on: %v", err)
+		}
+	}
+}
+
 // A source that went on between two tries is found out, though its first rows are the same.
 func TestCopyOfChangedSource(t *testing.T) {
 	t.Parallel()
