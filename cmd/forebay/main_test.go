@@ -139,7 +139,7 @@ func TestUsageErrors(t *testing.T) {
 		{"dlq purge --all --reason x", "--all and a selection exclude each other"},
 		{"report retries --since=", "--since must be a duration"},
 		{"batch run x -o json", "for a file of this name say ./json"},
-		{"help nope", `unknown command "nope"; see forebay --help`},
+		{"help nowhere", `unknown command "nowhere"; see forebay --help`},
 		{"help jobs lst", `did you mean "forebay jobs list"?`},
 		{"help jobs get x", `unexpected argument "x"`},
 		{"dlq redrive --task t --set-task u", "only exactly one job can be changed"},

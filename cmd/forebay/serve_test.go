@@ -22,6 +22,12 @@ import (
 func startServer(t *testing.T) (url, database string, stop func() int) {
 	t.Helper()
 	database = "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
+	url, stop = startServerOn(t, database)
+	return url, database, stop
+}
+
+func startServerOn(t *testing.T, database string) (url string, stop func() int) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	log, stderr := io.Pipe()
 	exited := make(chan int, 1)
@@ -53,7 +59,7 @@ func startServer(t *testing.T) (url, database string, stop func() int) {
 	if !ok {
 		t.Fatalf("serve ended with exit code %d", stop())
 	}
-	return "http://" + address, database, stop
+	return "http://" + address, stop
 }
 
 func TestAgainstAServer(t *testing.T) {

@@ -38,8 +38,9 @@ func migrationStep(name string, c conn) error {
 	return nil
 }
 
-// checkOurs refuses a file that is another program's or a newer Forebay's.
-func (c sqliteConn) checkOurs() (version int64, err error) {
+// version returns the schema's version, 0 when there is none, and refuses a file that is another
+// program's.
+func (c sqliteConn) version() (version int64, err error) {
 	id, err := c.pragma("application_id")
 	if err != nil {
 		return 0, err
@@ -52,14 +53,26 @@ func (c sqliteConn) checkOurs() (version int64, err error) {
 	if _, err := (conn{driver: c}).prep("SELECT count(*) FROM sqlite_schema").one(func(r row) { tables = r.int(0) }); err != nil {
 		return 0, err
 	}
-	switch {
-	case id != applicationID && (tables > 0 || id != 0 || version != 0):
+	if id != applicationID && (tables > 0 || id != 0 || version != 0) {
 		return 0, forebay.Errorf(forebay.CodeDatabaseUnusable, "the database file belongs to another program; name another file")
-	case version > schemaVersion():
-		return 0, forebay.Errorf(forebay.CodeDatabaseUnusable,
-			"the database was written by a newer Forebay (schema %d; this one knows %d); use that version or newer", version, schemaVersion())
 	}
 	return version, nil
+}
+
+// checkOurs refuses a file that is another program's or a newer Forebay's.
+func (c sqliteConn) checkOurs() (version int64, err error) {
+	if version, err = c.version(); err != nil {
+		return 0, err
+	}
+	return version, refuseNewer(version)
+}
+
+func refuseNewer(version int64) error {
+	if version <= schemaVersion() {
+		return nil
+	}
+	return forebay.Errorf(forebay.CodeDatabaseUnusable,
+		"the database was written by a newer Forebay (schema %d; this one knows %d); use that version or newer", version, schemaVersion())
 }
 
 // migrate brings the schema up to date in one transaction, during which nobody else can.

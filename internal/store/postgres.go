@@ -32,6 +32,7 @@ type postgresConn struct {
 	backoff    time.Duration
 	serial     int  // of the last statement prepared
 	open       bool // a transaction is
+	shared     bool // its presence is shared: see present
 	reader     bool // for reading only
 }
 
@@ -73,6 +74,12 @@ func (c *postgresConn) connect(ctx context.Context) error {
 	}
 	c.pg, c.statements, c.open, c.backoff = pg, map[string]*postgresStatement{}, false, 0
 	c.groups, c.pending = nil, 0
+	if c.shared {
+		if err := c.present(sharedPresence); err != nil {
+			c.Close() // until the copy is over
+			return err
+		}
+	}
 	return c.measureClock()
 }
 
@@ -315,12 +322,16 @@ func (s *postgresStatement) bindInt(i int, v int64) {
 	s.types[i-1], s.values[i-1] = pgtype.Int8OID, s.numbers[i-1][:]
 }
 
-// bindText replaces what a text in PostgreSQL cannot hold: NUL, and bytes that are not UTF-8.
 func (s *postgresStatement) bindText(i int, v string) {
+	s.types[i-1], s.values[i-1] = pgtype.TextOID, []byte(postgresText(v))
+}
+
+// postgresText replaces what a text in PostgreSQL cannot hold: NUL, and bytes that are not UTF-8.
+func postgresText(v string) string {
 	if strings.IndexByte(v, 0) >= 0 {
 		v = strings.ReplaceAll(v, "\x00", "\uFFFD")
 	}
-	s.types[i-1], s.values[i-1] = pgtype.TextOID, []byte(strings.ToValidUTF8(v, "\uFFFD"))
+	return strings.ToValidUTF8(v, "\uFFFD")
 }
 
 func (s *postgresStatement) bindBytes(i int, v []byte) {

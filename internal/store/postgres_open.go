@@ -39,7 +39,42 @@ var postgresSettings = map[string]string{
 
 // openPostgres opens the database of opts. Any number of processes may.
 func openPostgres(ctx context.Context, opts Options) (*Store, error) {
-	config, err := pgconn.ParseConfig(opts.URL)
+	c, err := reachPostgres(ctx, opts.URL)
+	if err != nil {
+		return nil, err
+	}
+	err = c.present(sharedPresence)
+	if err == nil {
+		err = c.prepareDatabase(opts.Existing)
+	}
+	if err == nil {
+		err = c.refuseUnfinishedCopy()
+	}
+	if err != nil {
+		c.Close()
+		return nil, unusableOnServer(err)
+	}
+	config := c.config
+	s := &Store{release: func() {}, connect: func(ctx context.Context) (conn, error) {
+		reader, err := connectPostgres(ctx, config)
+		if err != nil {
+			return conn{}, reader.explain(err)
+		}
+		reader.reader = true
+		return conn{driver: reader}, nil
+	}}
+	e := newExchange(config)
+	if err := s.start(conn{driver: c}, opts.Serve, e.share); err != nil {
+		return nil, err
+	}
+	e.start(s.hear)
+	s.release = e.close
+	return s, nil
+}
+
+// reachPostgres connects to a server, and to the schema that the URL names.
+func reachPostgres(ctx context.Context, address string) (*postgresConn, error) {
+	config, err := pgconn.ParseConfig(address)
 	if err != nil {
 		return nil, forebay.Errorf(forebay.CodeDatabaseUnusable, "the database URL is not one that PostgreSQL knows") // err may quote the password
 	}
@@ -59,25 +94,7 @@ func openPostgres(ctx context.Context, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, unreachable(err)
 	}
-	if err := c.prepareDatabase(opts.Existing); err != nil {
-		c.Close()
-		return nil, unusableOnServer(err)
-	}
-	s := &Store{release: func() {}, connect: func(ctx context.Context) (conn, error) {
-		reader, err := connectPostgres(ctx, config)
-		if err != nil {
-			return conn{}, reader.explain(err)
-		}
-		reader.reader = true
-		return conn{driver: reader}, nil
-	}}
-	e := newExchange(config)
-	if err := s.start(conn{driver: c}, opts.Serve, e.share); err != nil {
-		return nil, err
-	}
-	e.start(s.hear)
-	s.release = e.close
-	return s, nil
+	return c, nil
 }
 
 // unreachable says why there is no connection, without what a server's message may quote.
@@ -117,6 +134,9 @@ func (c *postgresConn) prepareDatabase(existing bool) error {
 		return err
 	}
 	version, err := c.version()
+	if err == nil {
+		err = refuseNewer(version)
+	}
 	if err != nil {
 		return err
 	}
@@ -172,10 +192,6 @@ func (c *postgresConn) version() (version int64, err error) {
 		return 0, err
 	}
 	_, err = (conn{driver: c}).prep("SELECT version FROM schema_version").one(func(r row) { version = r.int(0) })
-	if err == nil && version > schemaVersion() {
-		err = forebay.Errorf(forebay.CodeDatabaseUnusable,
-			"the database was written by a newer Forebay (schema %d; this one knows %d); use that version or newer", version, schemaVersion())
-	}
 	return version, err
 }
 
@@ -203,6 +219,9 @@ func (c *postgresConn) applyMigrations() error {
 		}
 	}
 	version, err := c.version() // again: another process may have been faster
+	if err == nil {
+		err = refuseNewer(version)
+	}
 	if err != nil {
 		return err
 	}

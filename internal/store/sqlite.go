@@ -109,22 +109,34 @@ func openSQLite(opts Options) (s *Store, err error) {
 	}
 	s = &Store{connect: func(context.Context) (conn, error) { return openReader(path) }, alone: opts.Serve, release: func() {}}
 	if opts.Serve {
-		lock := flock.New(path + ".lock")
-		held, err := lock.TryLock()
-		if err != nil {
-			return nil, unusable("the database's folder cannot be written to", err)
+		if s.release, err = takeFile(path, "another Forebay server is using this database; SQLite serves one process at a time"); err != nil {
+			return nil, err
 		}
-		if !held {
-			return nil, forebay.Errorf(forebay.CodeDatabaseUnusable, "another Forebay server is using this database; SQLite serves one process at a time")
-		}
-		s.release = func() { lock.Unlock() }
 	}
 	c, err := openWriter(path, opts.Serve)
+	if err == nil {
+		if err = c.driver.(sqliteConn).refuseUnfinishedCopy(); err != nil {
+			c.Close()
+		}
+	}
 	if err != nil {
 		s.release()
 		return nil, err
 	}
 	return s, s.start(c, opts.Serve, nil)
+}
+
+// takeFile takes a database file for this process alone; taken is what to say when another one has it.
+func takeFile(path, taken string) (release func(), err error) {
+	lock := flock.New(path + ".lock")
+	held, err := lock.TryLock()
+	if err != nil {
+		return nil, unusable("the database's folder cannot be written to", err)
+	}
+	if !held {
+		return nil, forebay.Errorf(forebay.CodeDatabaseUnusable, "%s", taken)
+	}
+	return func() { lock.Unlock() }, nil
 }
 
 // realPath is the one path of a file, whichever link leads to it: the lock stands beside it.

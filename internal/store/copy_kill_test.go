@@ -1,0 +1,114 @@
+package store
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"reflect"
+	"testing"
+)
+
+// copyVariable makes this test binary a process that copies: it holds the two databases as JSON.
+const copyVariable = "FOREBAY_TEST_COPY"
+
+func init() {
+	raw, ok := os.LookupEnv(copyVariable)
+	if !ok {
+		return
+	}
+	var sides [2]Options
+	err := json.Unmarshal([]byte(raw), &sides)
+	if err == nil {
+		_, err = Copy(context.Background(), sides[0], sides[1], func(p CopyProgress) { fmt.Println(p.Table, p.Rows) })
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// killedCopy runs a copy in a process that is killed after it has told of so many chunks.
+func killedCopy(t *testing.T, from, to Options, chunks int) {
+	t.Helper()
+	raw, err := json.Marshal([2]Options{from, to})
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), copyVariable+"="+string(raw))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for range chunks {
+		if !lines.Scan() {
+			break
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.Exited() {
+		t.Fatalf("the copy was not killed: %v", err)
+	}
+}
+
+func TestKilledCopyGoesOn(t *testing.T) {
+	for _, kinds := range [][2]string{{"sqlite", "postgresql"}, {"postgresql", "sqlite"}} {
+		t.Run(kinds[0]+" to "+kinds[1], func(t *testing.T) {
+			t.Parallel()
+			from, to := engines[kinds[0]](t), engines[kinds[1]](t)
+			fill(t, from, 14*maxChunkRows)
+			var before int64
+			for _, chunks := range []int{3, 4, 5} {
+				killedCopy(t, from, to, chunks)
+				rows := copiedRows(t, to)
+				if rows <= before {
+					t.Errorf("%d rows after %d: it did not go on", rows, before)
+				}
+				before = rows
+			}
+			var first CopyProgress
+			if _, err := Copy(t.Context(), from, to, func(p CopyProgress) {
+				if first.Table == "" {
+					first = p
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if first.Table != "events" || first.Rows <= maxChunkRows {
+				t.Errorf("it went on at row %d of %s", first.Rows, first.Table)
+			}
+			if !reflect.DeepEqual(everything(t, from), everything(t, to)) {
+				t.Error("the copy is not the same")
+			}
+		})
+	}
+}
+
+// copiedRows is how far an unfinished copy is.
+func copiedRows(t *testing.T, to Options) (rows int64) {
+	t.Helper()
+	s, err := openTarget(t.Context(), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.release()
+	if _, err := s.prep("SELECT CAST(sum(copied) AS BIGINT) FROM " + copyMark).one(func(r row) { rows = r.int(0) }); err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}

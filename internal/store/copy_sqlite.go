@@ -1,0 +1,90 @@
+package store
+
+import (
+	"time"
+
+	"zombiezen.com/go/sqlite"
+)
+
+// openSQLiteSource takes a file for reading: no server has it, and others that write to it wait.
+func openSQLiteSource(path string) (*side, error) {
+	path, err := realPath(path)
+	if err != nil {
+		return nil, err
+	}
+	release, err := takeFile(path, takenFromCopy)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	if err != nil {
+		release()
+		return nil, unusable("the database file cannot be opened", err)
+	}
+	s := sqliteSide(raw, release)
+	raw.SetBusyTimeout(10 * time.Second)
+	_, err = s.begin(needs{})
+	if err == nil {
+		err = sqliteConn{raw}.run("PRAGMA query_only = ON")
+	}
+	if err != nil {
+		s.release()
+		return nil, unusableUnlessKnown(err)
+	}
+	return s, nil
+}
+
+// openSQLiteTarget takes a file for a copy, making it if there is none.
+func openSQLiteTarget(path string) (*side, error) {
+	path, err := realPath(path)
+	if err != nil {
+		return nil, err
+	}
+	release, err := takeFile(path, takenFromCopy)
+	if err != nil {
+		return nil, err
+	}
+	c, err := openWriter(path, true)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return sqliteSide(c.driver.(sqliteConn).Conn, release), nil
+}
+
+func sqliteSide(raw *sqlite.Conn, release func()) *side {
+	c := sqliteConn{raw}
+	return &side{conn: conn{driver: c}, engine: c, release: func() {
+		_ = c.rollback()
+		raw.Close()
+		release()
+	}}
+}
+
+func (c sqliteConn) refuseUnfinishedCopy() error { return refuseUnfinished(c) }
+
+func (c sqliteConn) hasTable(name string) (found bool, err error) {
+	return conn{driver: c}.prep("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?").text(name).one(func(row) {})
+}
+
+func (c sqliteConn) nextSeq() (next int64, err error) {
+	_, err = conn{driver: c}.prep(sqlNextSeq).one(func(r row) { next = r.int(0) })
+	return next, err
+}
+
+// continueFrom has to count only messages; rows are numbered after the last one there is.
+func (c sqliteConn) continueFrom(nextSeq int64, _ []copyTable) error {
+	return conn{driver: c}.prep(sqlCount).text("seq").int(nextSeq).exec()
+}
+
+func (c sqliteConn) drop(tables []string) error {
+	for _, name := range tables {
+		if err := c.run("DROP TABLE " + name); err != nil {
+			return err
+		}
+	}
+	if err := c.run("PRAGMA user_version = 0"); err != nil {
+		return err
+	}
+	return c.run("PRAGMA application_id = 0")
+}

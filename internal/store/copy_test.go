@@ -1,0 +1,461 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/pgtest"
+)
+
+// engines makes new, empty databases of each kind.
+var engines = map[string]func(testing.TB) Options{
+	"sqlite":     func(t testing.TB) Options { return Options{Path: filepath.Join(t.TempDir(), "forebay.db")} },
+	"postgresql": func(t testing.TB) Options { return Options{URL: pgtest.Database(t)} },
+}
+
+// fill makes a database with rows in every table: in events so many, in the others a few, with every
+// NULL that there may be, with empty texts and bytes, and with one body larger than a chunk.
+func fill(t testing.TB, where Options, events int) {
+	t.Helper()
+	s, err := openTarget(t.Context(), where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.release()
+	optional := nullable(t)
+	tables, err := schemaTables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.transaction(func(c conn) error {
+		for _, table := range tables {
+			if table.name == "audit" {
+				continue
+			}
+			rows := 7
+			if table.name == "events" {
+				rows = events
+			}
+			for n := range int64(rows) {
+				cells := make([]cell, len(table.columns))
+				for i, column := range table.columns {
+					key := slices.Contains(table.key, i)
+					switch cells[i].Kind = column.kind; {
+					case optional[table.name+"."+column.name] && !key && n%3 == 0:
+						cells[i].Null = true
+					case column.kind == kindInt:
+						if cells[i].Int = 10*n + 1; !key {
+							cells[i].Int += 1 << 50 // no time is soon
+						}
+					case optional[table.name+"."+column.name] && !key && n%3 == 1:
+						cells[i].Bytes = []byte{}
+					case column.kind == kindText:
+						cells[i].Bytes = fmt.Appendf(nil, "ä%d", n)
+					default:
+						cells[i].Bytes = []byte{0xff, 0, byte(n)}
+						if table.name == "bodies" && n == 2 {
+							cells[i].Bytes = make([]byte, maxChunkBytes+1)
+						}
+					}
+				}
+				if err := c.insert(table, cells); err != nil {
+					return fmt.Errorf("fill %s: %w", table.name, err)
+				}
+			}
+		}
+		for n := range 7 {
+			if err := c.appendAudit(int64(n), Audit{Actor: "local", Action: "pause", Target: fmt.Sprint("q", n)}); err != nil {
+				return err
+			}
+		}
+		return s.engine.continueFrom(1_000_000, tables)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// nullable returns the columns, as table.column, that may be NULL.
+func nullable(t testing.TB) map[string]bool {
+	t.Helper()
+	c, err := openWriter(filepath.Join(t.TempDir(), "forebay.db"), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	found := map[string]bool{}
+	err = c.prep(`SELECT t.name || '.' || c.name FROM sqlite_schema t JOIN pragma_table_info(t.name) c WHERE t.type = 'table' AND c."notnull" = 0`).
+		each(func(r row) error { found[r.text(0)] = true; return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// everything reads all of a database, but for the sequence number to go on with, which each kind of
+// database keeps elsewhere.
+func everything(t testing.TB, where Options) map[string][][]cell {
+	t.Helper()
+	s, err := openSource(t.Context(), where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.release()
+	tables, err := schemaTables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][][]cell{}
+	for _, table := range tables {
+		if all[table.name], err = s.rows(table, nil, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all["counters"] = slices.DeleteFunc(all["counters"], func(cells []cell) bool { return string(cells[0].Bytes) == "seq" })
+	return all
+}
+
+func quiet(CopyProgress) {}
+
+func TestCopy(t *testing.T) {
+	for _, kinds := range [][2]string{{"sqlite", "postgresql"}, {"postgresql", "sqlite"}, {"sqlite", "sqlite"}, {"postgresql", "postgresql"}} {
+		t.Run(kinds[0]+" to "+kinds[1], func(t *testing.T) {
+			t.Parallel()
+			from, to := engines[kinds[0]](t), engines[kinds[1]](t)
+			fill(t, from, 2*maxChunkRows+1)
+			var chunks []string
+			report, err := Copy(t.Context(), from, to, func(p CopyProgress) {
+				if !p.Verifying {
+					chunks = append(chunks, p.Table)
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			before, after := everything(t, from), everything(t, to)
+			rows := 0
+			if kinds[0] == "sqlite" {
+				rows++ // the counter of sequence numbers
+			}
+			for name, original := range before {
+				rows += len(original)
+				if !reflect.DeepEqual(original, after[name]) {
+					t.Errorf("%s is not the same", name)
+				}
+			}
+			if int(report.Rows) != rows || len(report.Tables) != len(before) || report.Blobs != 4*2 {
+				t.Errorf("reported %d rows of %d, %d tables, %d blobs", report.Rows, rows, len(report.Tables), report.Blobs)
+			}
+			events, bodies := 0, 0
+			for _, name := range chunks {
+				switch name {
+				case "events":
+					events++
+				case "bodies":
+					bodies++
+				}
+			}
+			if events != 3 || bodies != 3 {
+				t.Errorf("%d chunks of events, %d of bodies", events, bodies)
+			}
+
+			// The target numbers on, and its audit log goes on.
+			to.Serve = true
+			s, err := Open(t.Context(), to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			tenant, err := s.EnsureTenant(t.Context(), "new")
+			if err != nil {
+				t.Fatal(err)
+			}
+			queue, err := s.EnsureQueue(t.Context(), "new")
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(t, s, tenant, queue, 1, func(j *NewJob) { j.IdempotencyKey, j.BodyHash = "k", []byte("h") })
+			if d := take(t, s, LaneOf(queue, LaneMain), 1, 1e9)[0]; d.Seq < 1_000_000 || d.Seq > 1_000_100 {
+				t.Errorf("the next job has the number %d", d.Seq)
+			}
+			if err := s.SetPaused(t.Context(), queue, true, Audit{Actor: "local", Action: "pause", Target: "new"}); err != nil {
+				t.Error(err)
+			}
+			if v, err := s.VerifyAudit(t.Context(), forebay.AuditHead{}, 100); err != nil || !v.Intact || v.Checked != 8 {
+				t.Errorf("the audit log is %+v: %v", v, err)
+			}
+		})
+	}
+}
+
+// PostgreSQL cannot hold every text that SQLite can.
+func TestCopyOfForeignText(t *testing.T) {
+	t.Parallel()
+	from, to := engines["sqlite"](t), engines["postgresql"](t)
+	s, err := Open(t.Context(), from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a\x00b", "a\xffc", "b"} {
+		if _, err := s.EnsureTenant(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Copy(t.Context(), from, to, quiet); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, cells := range everything(t, to)["tenants"] {
+		names = append(names, string(cells[1].Bytes))
+	}
+	if !slices.Equal(names, []string{"a\uFFFDb", "a\uFFFDc", "b"}) {
+		t.Errorf("%q", names)
+	}
+}
+
+// Whatever table or column a database has is copied.
+func TestCopyKnowsEveryTable(t *testing.T) {
+	t.Parallel()
+	tables, err := schemaTables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var known []string
+	for _, table := range tables {
+		for _, column := range table.columns {
+			known = append(known, table.name+"."+column.name)
+		}
+		if len(table.key) == 0 {
+			t.Errorf("%s has no primary key", table.name)
+		}
+	}
+	slices.Sort(known)
+	for kind, sql := range map[string]string{
+		"sqlite":     "SELECT t.name || '.' || c.name FROM sqlite_schema t JOIN pragma_table_info(t.name) c WHERE t.type = 'table'",
+		"postgresql": "SELECT table_name || '.' || column_name FROM information_schema.columns WHERE table_schema = 'forebay'",
+	} {
+		where := engines[kind](t)
+		s, err := openTarget(t.Context(), where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.release()
+		var there []string
+		err = s.prep(sql).each(func(r row) error {
+			if name := r.text(0); !strings.HasPrefix(name, "probes.") && name != "schema_version.version" {
+				there = append(there, name)
+			}
+			return nil
+		})
+		slices.Sort(there)
+		if err != nil || !slices.Equal(there, known) {
+			t.Errorf("%s has %q, copied are %q: %v", kind, there, known, err)
+		}
+	}
+}
+
+// interrupted copies until so many chunks are written.
+func interrupted(t testing.TB, from, to Options, chunks int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, err := Copy(ctx, from, to, func(CopyProgress) {
+		if chunks--; chunks == 0 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("an interrupted copy ended with %v", err)
+	}
+}
+
+func TestUnfinishedCopy(t *testing.T) {
+	for kind, database := range engines {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			from, to := database(t), database(t)
+			fill(t, from, 10)
+			interrupted(t, from, to, 4)
+			for _, serve := range []bool{true, false} {
+				where := to
+				where.Serve = serve
+				if _, err := Open(t.Context(), where); forebay.CodeOf(err) != forebay.CodeDatabaseUnusable || !strings.Contains(err.Error(), "unfinished copy") {
+					t.Errorf("an unfinished copy was opened: %v", err)
+				}
+			}
+			if _, err := Copy(t.Context(), to, database(t), quiet); err == nil || !strings.Contains(err.Error(), "unfinished copy") {
+				t.Errorf("an unfinished copy was copied: %v", err)
+			}
+			other := database(t)
+			s, err := Open(t.Context(), other)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.EnsureTenant(t.Context(), "other"); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Copy(t.Context(), other, to, quiet); forebay.CodeOf(err) != forebay.CodeConflict {
+				t.Errorf("a copy of another database was completed: %v", err)
+			}
+
+			// Given up, it is as if it had never been.
+			if err := AbandonCopy(t.Context(), to); err != nil {
+				t.Fatal(err)
+			}
+			if schema, err := ReadSchema(t.Context(), to); err != nil || schema.Database != 0 {
+				t.Errorf("schema %d is left: %v", schema.Database, err)
+			}
+			if err := AbandonCopy(t.Context(), to); forebay.CodeOf(err) != forebay.CodeConflict {
+				t.Errorf("abandoned twice: %v", err)
+			}
+			interrupted(t, from, to, 4)
+			if _, err := Copy(t.Context(), from, to, quiet); err != nil {
+				t.Fatal(err)
+			}
+			if err := AbandonCopy(t.Context(), to); forebay.CodeOf(err) != forebay.CodeConflict {
+				t.Errorf("a complete copy was abandoned: %v", err)
+			}
+		})
+	}
+}
+
+// An administrator ends the connections in the middle: the copy fails, and goes on the next time.
+func TestCopyLosesItsConnection(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []int{0, 1} {
+		sides := [2]Options{engines["postgresql"](t), engines["postgresql"](t)}
+		fill(t, sides[0], 10)
+		chunks := 0
+		_, err := Copy(t.Context(), sides[0], sides[1], func(CopyProgress) {
+			if chunks++; chunks == 5 {
+				if n, err := pgtest.Terminate(t.Context(), sides[lost].URL); n != 1 || err != nil {
+					t.Errorf("ended %d connections: %v", n, err)
+				}
+			}
+		})
+		var e *forebay.Error
+		if !errors.As(err, &e) || e.Code != forebay.CodeUnavailable || e.Field != []string{"from", "to"}[lost] {
+			t.Errorf("the copy ended with %v", err)
+		}
+		if report, err := Copy(t.Context(), sides[0], sides[1], quiet); err != nil || report.Rows == 0 {
+			t.Errorf("it did not go on: %v", err)
+		}
+	}
+}
+
+// A source that went on between two tries is found out, though its first rows are the same.
+func TestCopyOfChangedSource(t *testing.T) {
+	t.Parallel()
+	from, to := engines["sqlite"](t), engines["postgresql"](t)
+	fill(t, from, 10)
+	interrupted(t, from, to, 8)
+	c, err := openWriter(from.Path, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.prep("UPDATE attempts SET outcome = 'lost' WHERE seq = (SELECT max(seq) FROM attempts)").exec(); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	_, err = Copy(t.Context(), from, to, quiet)
+	if forebay.CodeOf(err) != forebay.CodeConflict || !strings.Contains(err.Error(), "the copy of attempts is not the same: 7 rows") {
+		t.Errorf("%v", err)
+	}
+	to.Serve = true
+	if _, err := Open(t.Context(), to); forebay.CodeOf(err) != forebay.CodeDatabaseUnusable {
+		t.Errorf("a wrong copy was opened: %v", err)
+	}
+}
+
+func TestCopyRefuses(t *testing.T) {
+	for kind, database := range engines {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			from := database(t)
+			refused := func(from, to Options, field string, code forebay.Code, says string) {
+				t.Helper()
+				_, err := Copy(t.Context(), from, to, quiet)
+				var e *forebay.Error
+				if !errors.As(err, &e) || e.Field != field || e.Code != code || !strings.Contains(e.Message, says) {
+					t.Errorf("got %v, want %s: … %s …", err, field, says)
+				}
+			}
+			refused(from, database(t), "from", forebay.CodeDatabaseUnusable, "no Forebay database there yet")
+			fill(t, from, 10)
+			refused(from, from, "to", forebay.CodeInvalidRequest, "is the database to copy from")
+			full := database(t)
+			fill(t, full, 10)
+			refused(from, full, "to", forebay.CodeConflict, "is not empty")
+
+			serving := from
+			serving.Serve = true
+			s, err := Open(t.Context(), serving)
+			if err != nil {
+				t.Fatal(err)
+			}
+			to := database(t)
+			refused(from, to, "from", forebay.CodeDatabaseUnusable, "stop it first")
+			refused(full, from, "to", forebay.CodeDatabaseUnusable, "stop it first")
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+
+			// While it is copied nobody serves it.
+			_, err = Copy(t.Context(), from, to, func(p CopyProgress) {
+				for _, where := range []Options{serving, {Path: to.Path, URL: to.URL, Serve: true}} {
+					if _, err := Open(t.Context(), where); forebay.CodeOf(err) != forebay.CodeDatabaseUnusable {
+						t.Errorf("opened during a copy: %v", err)
+					}
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			setVersion(t, full, schemaVersion()-1)
+			refused(full, database(t), "from", forebay.CodeDatabaseUnusable, "forebay migrate up")
+			refused(from, full, "to", forebay.CodeDatabaseUnusable, "forebay migrate up")
+			setVersion(t, full, schemaVersion()+1)
+			refused(full, database(t), "from", forebay.CodeDatabaseUnusable, "newer Forebay")
+			refused(from, full, "to", forebay.CodeDatabaseUnusable, "newer Forebay")
+		})
+	}
+}
+
+func setVersion(t testing.TB, where Options, version int64) {
+	t.Helper()
+	if where.URL == "" {
+		c, err := openReader(where.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for _, sql := range []string{"PRAGMA query_only = OFF", fmt.Sprintf("PRAGMA user_version = %d", version)} {
+			if err := c.driver.(sqliteConn).run(sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return
+	}
+	c, err := reachPostgres(t.Context(), where.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.simple(fmt.Sprintf("UPDATE schema_version SET version = %d", version)); err != nil {
+		t.Fatal(err)
+	}
+}

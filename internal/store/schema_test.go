@@ -1,0 +1,85 @@
+package store
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/forebayhq/forebay"
+)
+
+func TestReadSchema(t *testing.T) {
+	for kind, database := range engines {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			where := database(t)
+			read := func(want int64, pending int) []string {
+				t.Helper()
+				before := files(t, where.Path)
+				s, err := ReadSchema(t.Context(), where)
+				if err != nil || s.Database != want || s.Program != schemaVersion() || len(s.Pending) != pending {
+					t.Errorf("read %+v: %v", s, err)
+				}
+				if after := files(t, where.Path); !maps.Equal(before, after) {
+					t.Errorf("reading changed the files: %d, then %d", len(before), len(after))
+				}
+				return s.Pending
+			}
+			if all := read(0, len(migrationNames())); all[0] != "0001_jobs" {
+				t.Errorf("pending are %q", all)
+			}
+			read(0, len(migrationNames())) // the first look made nothing
+			serving := where
+			serving.Serve = true
+			s, err := Open(t.Context(), serving)
+			if err != nil {
+				t.Fatal(err)
+			}
+			read(schemaVersion(), 0) // beside a server
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			read(schemaVersion(), 0)
+			setVersion(t, where, schemaVersion()-1)
+			if last := read(schemaVersion()-1, 1); !strings.HasSuffix(migrationNames()[schemaVersion()-1], last[0]+".sql") {
+				t.Errorf("pending is %q", last)
+			}
+			setVersion(t, where, schemaVersion()+1)
+			read(schemaVersion()+1, 0)
+		})
+	}
+	t.Run("another program's file", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "other.db")
+		if err := os.WriteFile(path, []byte(strings.Repeat("not a database", 100)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadSchema(t.Context(), Options{Path: path}); forebay.CodeOf(err) != forebay.CodeDatabaseUnusable {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// files returns the content of all files beside a database file, but for the index of its WAL, in
+// which readers note themselves.
+func files(t *testing.T, path string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	if path == "" {
+		return found
+	}
+	names, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, "-shm") }) {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[name] = string(content)
+	}
+	return found
+}
