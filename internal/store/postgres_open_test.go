@@ -5,6 +5,7 @@ package store
 import (
 	"context"
 	"errors"
+	"net/url"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -16,11 +17,17 @@ import (
 func TestOpenAtOnce(t *testing.T) {
 	t.Parallel()
 	for range 3 {
-		address := pgtest.Database(t) + "&search_path=public" // a schema that exists already
+		u, err := url.Parse(pgtest.Database(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		query := u.Query()
+		query.Set("search_path", "public") // a schema that exists already
+		u.RawQuery = query.Encode()
 		var group errgroup.Group
 		for range 8 {
 			group.Go(func() error {
-				s, err := Open(context.Background(), Options{URL: address, Serve: true})
+				s, err := Open(context.Background(), Options{URL: u.String(), Serve: true})
 				if err != nil {
 					return err
 				}
