@@ -79,7 +79,9 @@ func (d *doctor) examine(ctx context.Context, source config.Source) {
 	for _, check := range checks {
 		d.found(check.Name, check.OK, exitStorage, "%s", check.Detail)
 	}
-	d.disk(filepath.Dir(strings.TrimPrefix(strings.TrimPrefix(o.Database, "sqlite:"), "//")))
+	if file, ok := strings.CutPrefix(o.Database, "sqlite:"); ok {
+		d.disk(filepath.Dir(strings.TrimPrefix(file, "//")))
+	}
 	d.blobs(ctx, o)
 	d.port(ctx, o, running)
 }

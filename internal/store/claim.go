@@ -220,6 +220,9 @@ func (w *writer) updateDue(t *tx, lane int64, foundEmpty bool) error {
 		w.dueAt[lane] = t.now
 		return nil
 	}
+	if w.share != nil {
+		return w.updateSharedDue(t, lane)
+	}
 	var earliest int64
 	for rank := range int64(forebay.MaxPriority + 1) {
 		if w.ranks[lane]&(1<<rank) == 0 {

@@ -45,6 +45,24 @@ func (l *look) again(t *tx, wanted int) error {
 	return err
 }
 
+// The earliest of a lane, by one look into the index for each rank.
+const sqlEarliestShared = `
+SELECT coalesce(min(first.visible), 0) FROM generate_series(0, ?) AS r(rank),
+  LATERAL (SELECT visible FROM messages WHERE lane = ? AND rank = r.rank ORDER BY visible LIMIT 1) AS first`
+
+// updateSharedDue is updateDue for a lane in which nothing more was found.
+func (w *writer) updateSharedDue(t *tx, lane int64) error {
+	var earliest int64
+	if _, err := t.prep(sqlEarliestShared).int(forebay.MaxPriority).int(lane).one(func(r row) { earliest = r.int(0) }); err != nil {
+		return err
+	}
+	delete(w.dueAt, lane)
+	if earliest > 0 {
+		w.dueAt[lane] = earliest
+	}
+	return nil
+}
+
 // serveFrom takes ready messages for one claim.
 func (w *writer) serveFrom(t *tx, l *look, c *claim) error {
 	var bytes int64

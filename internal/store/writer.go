@@ -151,6 +151,7 @@ type writer struct {
 	serving bool  // this process delivers: it ends overdue jobs
 	latest  int64 // the time of the latest transaction
 	polled  int64 // when poll last did something
+	tended  int64 // when it last looked for others' deadlines
 	polling time.Duration
 	share   func(*news) // tells other processes; nil: there are none
 	stale   bool        // another process may have changed the queues
@@ -281,18 +282,22 @@ func (w *writer) poll() {
 		return
 	}
 	w.polled = at
-	w.lookAgain()
+	w.lookAgain(at-w.tended >= tending.Milliseconds())
 }
 
-// lookAgain makes every lane that is waited for due.
-func (w *writer) lookAgain() {
+// tending is how often a process that shares a database looks for deadlines that another has stored,
+// and has not seen to itself: that one has died.
+const tending = 10 * time.Second
+
+// lookAgain makes every lane that is waited for due, and what has a deadline if tend is set.
+func (w *writer) lookAgain(tend bool) {
 	for lane := range w.parked {
 		w.ranks[lane], w.dueAt[lane] = allRanks, 0
 	}
 	if w.share != nil {
 		w.stale = true
-		if w.serving {
-			w.deadline = 1 // another process may have stored an earlier one
+		if w.serving && tend {
+			w.deadline, w.tended = 1, w.polled
 		}
 	}
 }
@@ -309,7 +314,7 @@ func (w *writer) hear(n *news) {
 		}
 	}
 	if n.queues || n.missed {
-		w.lookAgain()
+		w.lookAgain(true)
 	}
 }
 
