@@ -139,6 +139,7 @@ func (c *crash) checkAll() {
 		c.Errorf("%d jobs are listed, %d were acknowledged: %v", len(listed), len(c.jobs), err)
 	}
 	c.each(func(j *crashJob) error { return c.check(s, j) })
+	c.checkSessions(listed)
 	q, err := s.queue(c.Context())
 	if err != nil || q.Active+q.Scheduled+q.Locked+q.Retrying+q.DeadLetter+q.Quarantine != 0 {
 		c.Errorf("left in the queue: %+v %v", q, err)
@@ -154,6 +155,31 @@ func (c *crash) checkPeak(processes int) {
 	}
 }
 
+// checkSessions checks that the jobs of a session ran one after the other, in the order in which they
+// were stored; the newest is listed first.
+func (c *crash) checkSessions(listed []forebay.Job) {
+	c.Helper()
+	began := map[string]time.Time{}
+	for _, j := range c.jobs {
+		began[j.id] = j.began
+	}
+	before, sessions := map[string]forebay.Job{}, 0
+	for _, job := range slices.Backward(listed) {
+		if job.SessionID == nil || job.CompletedAt == nil {
+			continue
+		}
+		if last, ok := before[*job.SessionID]; ok && began[job.ID].Before(*last.CompletedAt) {
+			c.Errorf("%s of %s began at %v, before %s had ended at %v", job.ID, *job.SessionID, began[job.ID], last.ID, last.CompletedAt)
+		} else if ok {
+			sessions++
+		}
+		before[*job.SessionID] = job
+	}
+	if sessions == 0 {
+		c.Error("no session had a second job")
+	}
+}
+
 func (c *crash) check(s remote, j *crashJob) error {
 	job, err := s.job(c.Context(), j.id)
 	if err != nil {
@@ -166,6 +192,9 @@ func (c *crash) check(s remote, j *crashJob) error {
 	attempts, err := s.attempts(c.Context(), j.id)
 	if err != nil {
 		return err
+	}
+	if len(attempts) > 0 {
+		j.began = attempts[0].StartedAt
 	}
 	if err := checkAttempts(attempts, job.Attempt, c.model.Calls(j.key)); err != nil {
 		return err

@@ -66,6 +66,7 @@ const (
 	crashLanes      = crashPlaces + crashRetries // of both
 	crashBacklog    = 60                         // jobs that are submitted and not called yet
 	crashFollowed   = 25                         // one job of so many has a client that follows its events
+	crashSessions   = 20                         // sessions that one job of so many belongs to
 	crashLooks      = 10                         // times that jobs are looked at between two disturbances, at least
 )
 
@@ -97,6 +98,7 @@ type crashJob struct {
 	key    string
 	id     string
 	seen   forebay.Job
+	began  time.Time       // its first attempt
 	events []forebay.Event // as a client followed them; few jobs are followed
 }
 
@@ -300,6 +302,9 @@ func (c *crash) submitAll(ctx context.Context) error {
 		}
 		req := chat(prompt)
 		req["priority"] = draw.IntN(10)
+		if draw.IntN(crashSessions) == 0 {
+			req["session_id"] = fmt.Sprintf("session-%d", draw.IntN(crashSessions))
+		}
 		if draw.IntN(20) == 0 {
 			req["scheduled_at"] = time.Now().Add(c.ahead + time.Second)
 		}
