@@ -12,11 +12,12 @@ import (
 // renewer keeps the locks of all running jobs of a process for as long as their calls take. It works
 // in batches, one transaction per queue and round, and cancels a call whose lock is lost.
 type renewer struct {
-	jobs *jobs.Service
-	log  *slog.Logger
-	mu   sync.Mutex
-	held map[*jobs.Delivery]*holding
-	wake chan struct{}
+	jobs     *jobs.Service
+	log      *slog.Logger
+	mu       sync.Mutex
+	held     map[*jobs.Delivery]*holding
+	wake     chan struct{}
+	renewing sync.WaitGroup
 }
 
 type holding struct {
@@ -62,6 +63,7 @@ func (r *renewer) holding() int {
 func (r *renewer) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	defer r.renewing.Wait()
 	for {
 		timer.Reset(r.pass(ctx, time.Now()))
 		select {
@@ -89,7 +91,7 @@ func (r *renewer) pass(ctx context.Context, now time.Time) time.Duration {
 	}
 	r.mu.Unlock()
 	for q, deliveries := range due {
-		r.renew(ctx, q, deliveries)
+		r.renewing.Go(func() { r.renew(ctx, q, deliveries) })
 	}
 	// A queue may have shorter locks than all held now: look again when its first could be due.
 	return max(10*time.Millisecond, min(next.Sub(now), r.shortest()))
@@ -110,7 +112,15 @@ func (r *renewer) shortest() time.Duration {
 }
 
 func (r *renewer) renew(ctx context.Context, q *jobs.Queue, deliveries []*jobs.Delivery) {
-	ctx, cancel := context.WithTimeout(ctx, q.LockDuration)
+	until := time.Now().Add(q.LockDuration)
+	r.mu.Lock()
+	for _, d := range deliveries {
+		if h, ok := r.held[d]; ok && r.jobs.Shared() && h.until.Before(until) {
+			until = h.until
+		}
+	}
+	r.mu.Unlock()
+	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	began := time.Now()
 	held, err := r.jobs.Renew(ctx, q, deliveries)
@@ -148,5 +158,9 @@ func (r *renewer) soon(deliveries []*jobs.Delivery) {
 		case ok:
 			h.due = now.Add(renewAfter(d.Queue) / 4)
 		}
+	}
+	select {
+	case r.wake <- struct{}{}:
+	default:
 	}
 }

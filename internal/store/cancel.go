@@ -55,7 +55,7 @@ func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
 		c.Cancelled = true
 		return c, t.end(ending{
 			seq: seq, status: forebay.StatusCancelled, generation: m.generation, attempt: m.attempt, number: number,
-			version: m.version + 1, started: m.started,
+			version: m.version + 1, started: m.started, held: m.visible == heldUntil,
 		}, forebay.EventCancelled)
 	})
 }

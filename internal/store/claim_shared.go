@@ -13,6 +13,7 @@ SELECT m.seq, m.token, m.locked_at, m.deliveries, m.generation, m.attempt, m.num
 FROM generate_series(0, ?) AS r(rank),
   LATERAL (SELECT * FROM messages WHERE lane = ? AND rank = r.rank AND visible <= ? ORDER BY visible, seq LIMIT ?) AS m
   JOIN jobs j ON j.seq = m.seq
+WHERE NOT EXISTS (SELECT 1 FROM queues WHERE no = ? AND paused <> 0)
 ORDER BY m.rank, m.visible, m.seq LIMIT ?`
 
 // maxLook bounds what one look reads, inputs included.
@@ -37,7 +38,7 @@ func (l *look) first(t *tx, claims []*claim) error {
 func (l *look) again(t *tx, wanted int) error {
 	limit := int64(min(wanted, maxLook))
 	l.found = l.found[:0]
-	err := t.prep(sqlReadyShared).int(forebay.MaxPriority).int(l.lane).int(t.now).int(limit).int(limit).each(func(r row) error {
+	err := t.prep(sqlReadyShared).int(forebay.MaxPriority).int(l.lane).int(t.now).int(limit).int(l.lane / laneKinds).int(limit).each(func(r row) error {
 		l.found = append(l.found, readCandidate(r, Lane(l.lane)))
 		return nil
 	})

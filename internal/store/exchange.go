@@ -177,6 +177,9 @@ func (e *exchange) always(ctx context.Context, f func(context.Context, *pgconn.P
 			closing, cancel := context.WithTimeout(context.Background(), time.Second)
 			_ = pg.Close(closing)
 			cancel()
+			e.mu.Lock()
+			delete(e.own, pg.PID()) // the number may become another's
+			e.mu.Unlock()
 		}
 		select {
 		case <-time.After(reconnectPause):
@@ -201,6 +204,7 @@ func (e *exchange) tell(ctx context.Context, pg *pgconn.PgConn) error {
 			result := pg.ExecParams(context.Background(), "SELECT pg_notify($1, $2)", [][]byte{[]byte(e.channel), []byte(payload)},
 				[]uint32{pgtype.TextOID, pgtype.TextOID}, nil, nil).Read()
 			if result.Err != nil {
+				e.share(&news{missed: true, queues: true, cancelled: pending.cancelled})
 				return result.Err
 			}
 		}

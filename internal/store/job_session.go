@@ -38,15 +38,12 @@ const sqlNextTurn = `
 SELECT m.seq, m.lane, m.rank, coalesce(j.scheduled_at, 0), m.deadline FROM job_sessions s JOIN messages m ON m.seq = s.seq JOIN jobs j ON j.seq = s.seq
 WHERE s.tenant = ? AND s.queue = ? AND s.session_id = ? ORDER BY s.seq LIMIT 1`
 
-// leaveSession is for a job that has ended. If it was its turn, the next one's comes.
-func (t *tx) leaveSession(seq int64) error {
+// leaveSession is for a job that has ended. Unless it was held, it was its turn, and the next one's comes.
+func (t *tx) leaveSession(seq int64, held bool) error {
 	var s jobSession
 	found, err := t.prep("DELETE FROM job_sessions WHERE seq = ? RETURNING tenant, queue, session_id").int(seq).
 		one(func(r row) { s = jobSession{r.int(0), r.int(1), r.text(2)} })
-	if err != nil || !found {
-		return err
-	}
-	if taken, err := t.taken(s); err != nil || taken {
+	if err != nil || !found || held {
 		return err
 	}
 	var next, rank, scheduled, deadline int64

@@ -146,6 +146,7 @@ func (c *postgresConn) begin(n needs) (s start, err error) {
 		return s, c.failed(err)
 	}
 	c.open = true
+	c.patience() // anew: the lock may have taken most of it
 	return c.readStart(n, results[2:], before), nil
 }
 
@@ -156,9 +157,12 @@ func (c *postgresConn) readStart(n needs, results []*pgconn.Result, before time.
 		return i
 	}
 	s.now = number(results[0].Rows[0][0])
-	// The wait for the lock is no part of the way: only a quick answer tells the clocks' difference.
+	// The wait for the lock is no part of the way: only a quick answer tells the clocks' difference. A
+	// slow one bounds it.
 	if time.Since(before) < 50*time.Millisecond {
 		c.noteClock(s.now, before)
+	} else {
+		c.ahead.Store(min(max(c.ahead.Load(), s.now-time.Now().UnixMilli()), s.now-before.UnixMilli()))
 	}
 	topics := number(results[1].Rows[0][0])
 	s.topics = &topics

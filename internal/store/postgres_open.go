@@ -30,7 +30,9 @@ var postgresSettings = map[string]string{
 	"jit":                                 "off",
 	"random_page_cost":                    "1",
 	"cpu_index_tuple_cost":                "10",
+	"default_transaction_isolation":       "read committed", // a snapshot must not be older than the lock
 	"idle_in_transaction_session_timeout": "5s",
+	"tcp_user_timeout":                    "10s", // for one that stops while it is being answered
 	"statement_timeout":                   "20s",
 	"client_encoding":                     "UTF8",
 	"TimeZone":                            "UTC",

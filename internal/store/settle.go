@@ -288,6 +288,7 @@ type ending struct {
 	out        Output
 	failure    Failure
 	alone      bool // it is known to belong to no session
+	held       bool // it was not its turn in its session
 }
 
 const sqlOutcome = `
@@ -303,7 +304,7 @@ func (t *tx) end(e ending, kind forebay.EventType) error {
 		textOrNull(string(e.failure.Class)).textOrNull(bounded(e.failure.Code)).blob(e.failure.Message).exec()
 	t.changed(e.seq)
 	if err == nil && !e.alone {
-		err = t.leaveSession(e.seq)
+		err = t.leaveSession(e.seq, e.held)
 	}
 	if err != nil {
 		return err
@@ -318,12 +319,13 @@ func (t *tx) end(e ending, kind forebay.EventType) error {
 
 // expire ends a job whose deadline has passed.
 func (t *tx) expire(seq int64, generation, attempt int, version int64) error {
-	var started int64
-	if _, err := t.prep("DELETE FROM messages WHERE seq = ? RETURNING started_at").int(seq).one(func(r row) { started = r.int(0) }); err != nil {
+	var started, visible int64
+	if _, err := t.prep("DELETE FROM messages WHERE seq = ? RETURNING started_at, visible").int(seq).
+		one(func(r row) { started, visible = r.int(0), r.int(1) }); err != nil {
 		return err
 	}
 	return t.end(ending{
-		seq: seq, status: forebay.StatusExpired, generation: generation, attempt: attempt, version: version + 1, started: started,
+		seq: seq, status: forebay.StatusExpired, generation: generation, attempt: attempt, version: version + 1, started: started, held: visible == heldUntil,
 		failure: Failure{Class: forebay.ClassPermanent, Code: "deadline_exceeded", Message: []byte("the deadline passed before the job ended")},
 	}, forebay.EventExpired)
 }

@@ -327,7 +327,7 @@ func (w *writer) untilNextDue() time.Duration {
 			next = min(next, due)
 		}
 	}
-	if w.deadline > 0 {
+	if w.serving && w.deadline > 0 {
 		next = min(next, w.deadline)
 	}
 	return max(0, time.Duration(next-at)*time.Millisecond)
@@ -457,7 +457,12 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 }
 
 // clock is the database's time, about.
-func (w *writer) clock() int64 { return w.tick(w.conn.now()) }
+func (w *writer) clock() int64 {
+	if w.share != nil {
+		return w.conn.now() // which is corrected by the server's with each transaction
+	}
+	return w.tick(w.conn.now())
+}
 
 // tick does not follow a clock that steps back a little, for then what is ready would have to wait
 // again.
@@ -552,7 +557,7 @@ const allRanks = 1<<(forebay.MaxPriority+1) - 1
 
 func (w *writer) anythingDue() bool {
 	at := w.clock()
-	if w.stale || w.deadline > 0 && w.deadline <= at {
+	if w.stale || w.serving && w.deadline > 0 && w.deadline <= at {
 		return true
 	}
 	for lane, claims := range w.parked {
