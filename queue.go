@@ -104,6 +104,23 @@ type RedriveReport struct {
 	JobIDs   []string       `json:"job_ids" doc:"the first hundred"`
 }
 
+// PurgeJobsRequest selects the jobs of a tenant to delete for good, with all that is known of them. Those
+// that are set aside are not among them: they are purged from their subqueue first.
+type PurgeJobsRequest struct {
+	Before time.Time `json:"before" doc:"those that ended before this time"`
+	Status []Status  `json:"status,omitempty" doc:"only those that ended like this; default: succeeded, failed, cancelled and expired"`
+	DryRun bool      `json:"dry_run,omitempty" doc:"count them only"`
+	Cursor string    `json:"cursor,omitempty" doc:"next_cursor of the answer before"`
+}
+
+// PurgeJobsReport says how many jobs one call deleted, or would have. A call looks at a part of the jobs;
+// the next one goes on at NextCursor, which is empty after the last part.
+type PurgeJobsReport struct {
+	DryRun     bool   `json:"dry_run"`
+	Purged     int    `json:"purged"`
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
 // PurgeReport says how many set-aside jobs a purge removed for good.
 type PurgeReport struct {
 	Purged int `json:"purged"`

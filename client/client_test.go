@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -290,6 +291,38 @@ func TestListDoesNotFollowACircle(t *testing.T) {
 	}
 	if last == nil {
 		t.Error("no error")
+	}
+}
+
+// A purge goes on until there is no next part, and after an error says where it was.
+func TestPurge(t *testing.T) {
+	var bodies []string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		bodies = append(bodies, r.URL.Path+" "+string(b))
+		switch len(bodies) {
+		case 1:
+			io.WriteString(w, `{"purged":2000,"next_cursor":"c1"}`)
+		case 2:
+			io.WriteString(w, `{"purged":0,"next_cursor":"c2"}`)
+		case 3:
+			answerProblem(w, http.StatusForbidden, forebay.CodeForbidden, "", "no")
+		default:
+			io.WriteString(w, `{"purged":7}`)
+		}
+	})
+	req := forebay.PurgeJobsRequest{Before: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), Status: []forebay.Status{forebay.StatusFailed}}
+	report, err := c.Purge(t.Context(), req)
+	if forebay.CodeOf(err) != forebay.CodeForbidden || report.Purged != 2000 || report.NextCursor != "c2" {
+		t.Errorf("%+v (%v)", report, err)
+	}
+	req.Cursor = report.NextCursor
+	if report, err = c.Purge(t.Context(), req); err != nil || report.Purged != 7 || report.NextCursor != "" {
+		t.Errorf("%+v (%v)", report, err)
+	}
+	const path = `/v1/jobs/purge {"before":"2030-01-02T03:04:05Z","status":["failed"]`
+	if want := []string{path + "}", path + `,"cursor":"c1"}`, path + `,"cursor":"c2"}`, path + `,"cursor":"c2"}`}; !slices.Equal(bodies, want) {
+		t.Errorf("got %q", bodies)
 	}
 }
 

@@ -163,3 +163,20 @@ func set(query url.Values, name, value string) {
 		query.Set(name, value)
 	}
 }
+
+// Purge deletes jobs that are over for good, from req.Cursor to the end, and counts them. What was
+// deleted before an error is in the report, which then says where to go on.
+func (c *Client) Purge(ctx context.Context, req forebay.PurgeJobsRequest) (forebay.PurgeJobsReport, error) {
+	total := forebay.PurgeJobsReport{DryRun: req.DryRun, NextCursor: req.Cursor}
+	for {
+		var part forebay.PurgeJobsReport
+		req.Cursor = total.NextCursor
+		if err := c.call(ctx, request{method: http.MethodPost, path: path("jobs", "purge"), body: req}, &part); err != nil {
+			return total, err
+		}
+		total.Purged += part.Purged
+		if total.NextCursor = part.NextCursor; total.NextCursor == "" {
+			return total, nil
+		}
+	}
+}

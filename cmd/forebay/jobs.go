@@ -15,8 +15,8 @@ import (
 )
 
 func (a *app) jobs() *cobra.Command {
-	return a.group("jobs", "Look at jobs, cancel and redrive them", "",
-		a.jobsList(), a.jobsGet(), a.jobsWatch(), a.jobsAttempts(), a.jobsResult(), a.jobsCancel(), a.jobsRedrive())
+	return a.group("jobs", "Look at jobs, cancel, redrive and purge them", "",
+		a.jobsList(), a.jobsGet(), a.jobsWatch(), a.jobsAttempts(), a.jobsResult(), a.jobsCancel(), a.jobsRedrive(), a.jobsPurge())
 }
 
 func (a *app) jobsList() *cobra.Command {
@@ -243,6 +243,54 @@ func (a *app) jobsRedrive() *cobra.Command {
 		}
 		return a.printChanged(job)
 	})
+}
+
+func (a *app) jobsPurge() *cobra.Command {
+	var req forebay.PurgeJobsRequest
+	var before string
+	var statuses []string
+	c := &cobra.Command{
+		Use:   "purge --before TIME",
+		Short: "Delete jobs that are over for good",
+		Long: "Delete jobs that are over for good, with their results, attempts and events. Jobs that are set aside stay until\n" +
+			"they are purged from their subqueue. The server deletes old jobs by itself: see retention in its configuration.",
+		Example: `  forebay jobs purge --before 30d --dry-run
+  forebay jobs purge --before 2030-01-01T00:00:00Z --status failed,cancelled`,
+		Args: arguments(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			at, err := a.parseTime("before", before, true)
+			if err != nil {
+				return err
+			}
+			if at == nil {
+				return usagef("--before is missing: a time, or how long ago")
+			}
+			req.Before = *at
+			for _, s := range statuses {
+				if !forebay.Status(s).Terminal() {
+					return usagef("--status takes what is over: succeeded, failed, cancelled, expired; not %q", s)
+				}
+				req.Status = append(req.Status, forebay.Status(s))
+			}
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			report, err := api.Purge(c.Context(), req)
+			if err != nil {
+				return err
+			}
+			name := "purged"
+			if req.DryRun {
+				name = "would be purged"
+			}
+			return a.printOne(report, [][2]string{{name, strconv.Itoa(report.Purged)}})
+		},
+	}
+	c.Flags().StringVar(&before, "before", "", "only jobs that ended before this time, or longer ago than this")
+	c.Flags().StringSliceVar(&statuses, "status", nil, "only these: succeeded, failed, cancelled, expired; default all")
+	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "count them only")
+	return c
 }
 
 func (a *app) printChanged(job forebay.Job) error {

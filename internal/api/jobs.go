@@ -86,6 +86,16 @@ func (a *API) routeJobs() {
 		OperationID: "redrive-job", Method: http.MethodPost, Path: "/v1/jobs/{id}/redrive", Tags: []string{"jobs"}, Summary: "Start the next generation of a failed job",
 		DefaultStatus: http.StatusAccepted,
 	}, a.redrive)
+	routeBody(a, forebay.ScopeAdmin, huma.Operation{
+		OperationID: "purge-jobs", Method: http.MethodPost, Path: "/v1/jobs/purge", Tags: []string{"jobs"}, Summary: "Delete jobs that are over for good",
+		Description: "With their results, attempts and events. One call does a part of it: go on with next_cursor until there is none.",
+	}, smallBody, func(ctx context.Context, c *call, _ *none, req forebay.PurgeJobsRequest) (*answer[forebay.PurgeJobsReport], error) {
+		report, err := a.service.PurgeJobs(ctx, c.caller.Tenant, req, c.actor())
+		if err != nil {
+			return nil, err
+		}
+		return &answer[forebay.PurgeJobsReport]{report}, nil
+	})
 }
 
 // streamed documents an answer that a handler writes by itself.

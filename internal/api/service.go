@@ -49,6 +49,7 @@ type Follower interface {
 type Controller interface {
 	Cancel(ctx context.Context, tenant, id string) (forebay.Job, error)
 	Redrive(ctx context.Context, tenant, id, actor string) (forebay.Job, error)
+	PurgeJobs(ctx context.Context, tenant string, req forebay.PurgeJobsRequest, actor string) (forebay.PurgeJobsReport, error)
 }
 
 // Queues shows and pauses queues.

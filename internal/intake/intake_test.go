@@ -34,12 +34,14 @@ type world struct {
 const tenant = "acme"
 
 // onBothEngines runs a test on a new SQLite file and on a new PostgreSQL database.
-func onBothEngines(t *testing.T, test func(*world)) {
+func onBothEngines(t *testing.T, test func(*testing.T, *world)) {
 	t.Run("sqlite", func(t *testing.T) {
-		test(newWorld(t, store.Options{Path: filepath.Join(t.TempDir(), "f.db"), Serve: true}))
+		t.Parallel()
+		test(t, newWorld(t, store.Options{Path: filepath.Join(t.TempDir(), "f.db"), Serve: true}))
 	})
 	t.Run("postgresql", func(t *testing.T) {
-		test(newWorld(t, store.Options{URL: pgtest.Database(t), Serve: true}))
+		t.Parallel()
+		test(t, newWorld(t, store.Options{URL: pgtest.Database(t), Serve: true}))
 	})
 }
 
@@ -182,7 +184,7 @@ func (d dying) SubmitRepeatable(ctx context.Context, tenant string, reqs []foreb
 func TestDeathBetweenSubmitAndComplete(t *testing.T) {
 	for name, settings := range map[string]forebay.MessageQueueSettings{"messages": {}, "sessions": {RequiresSession: new(true)}} {
 		t.Run(name, func(t *testing.T) {
-			onBothEngines(t, func(w *world) {
+			onBothEngines(t, func(t *testing.T, w *world) {
 				w.queue(settings)
 				for n := range 5 {
 					m := text(fmt.Sprintf("m%d", n), fmt.Sprintf("body %d", n))
@@ -216,7 +218,7 @@ func TestDeathBetweenSubmitAndComplete(t *testing.T) {
 func TestManyIntakes(t *testing.T) {
 	for name, settings := range map[string]forebay.MessageQueueSettings{"messages": {}, "sessions": {RequiresSession: new(true)}} {
 		t.Run(name, func(t *testing.T) {
-			onBothEngines(t, func(w *world) {
+			onBothEngines(t, func(t *testing.T, w *world) {
 				const sessions, each = 7, 40
 				w.queue(settings)
 				var messages []forebay.NewMessage
@@ -303,7 +305,7 @@ func (f *failing) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 
 // An outage costs a message nothing. What goes wrong for reasons unknown counts, and ends.
 func TestOutage(t *testing.T) {
-	onBothEngines(t, func(w *world) {
+	onBothEngines(t, func(t *testing.T, w *world) {
 		w.queue(forebay.MessageQueueSettings{MaxDeliveryCount: 3})
 		w.send(text("m", "x"), text("n", "y"))
 		outage := &failing{Jobs: w.jobs, times: 10}

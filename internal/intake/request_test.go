@@ -58,7 +58,7 @@ func TestKeys(t *testing.T) {
 
 // Messages become jobs; those that cannot are dead-lettered and say why.
 func TestMessagesBecomeJobs(t *testing.T) {
-	onBothEngines(t, func(w *world) {
+	onBothEngines(t, func(t *testing.T, w *world) {
 		w.queue(forebay.MessageQueueSettings{})
 		with := func(m forebay.NewMessage, change func(*forebay.NewMessage)) forebay.NewMessage {
 			change(&m)
@@ -109,7 +109,7 @@ func TestMessagesBecomeJobs(t *testing.T) {
 // A subject names the task when the configuration does not; there may be none of that name, and one that
 // there is may refuse the input.
 func TestSubjectNamesTheTask(t *testing.T) {
-	onBothEngines(t, func(w *world) {
+	onBothEngines(t, func(t *testing.T, w *world) {
 		w.queue(forebay.MessageQueueSettings{})
 		for _, task := range []string{"echo", "picky", "none", ""} {
 			m := text("to "+task, "x")
@@ -131,7 +131,7 @@ func TestSubjectNamesTheTask(t *testing.T) {
 
 // A queue that is not there, or was deleted, is waited for.
 func TestQueueIsMissing(t *testing.T) {
-	onBothEngines(t, func(w *world) {
+	onBothEngines(t, func(t *testing.T, w *world) {
 		i := w.intake()
 		if err := i.pass(t.Context()); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 			t.Fatal(err)

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -43,33 +44,100 @@ func (s *Service) PurgeExpired(ctx context.Context, r Retention, every time.Dura
 	if err != nil || !mine {
 		return 0, err
 	}
-	return s.purge(ctx, r.query(s.store.Now()), nil)
+	return s.purge(ctx, r.query(s.store.Now()))
 }
 
 // purge deletes what the query selects in short transactions, oldest first.
-func (s *Service) purge(ctx context.Context, q store.PurgeQuery, audit *store.Audit) (purged int, err error) {
+func (s *Service) purge(ctx context.Context, q store.PurgeQuery) (purged int, err error) {
 	for step := (store.PurgeStep{More: true}); step.More; {
-		if step, err = s.store.NextPurge(ctx, q, step.Last); err != nil {
+		var n int
+		if step, n, err = s.purgeStep(ctx, q, step.Last, func(step store.PurgeStep) (store.Purged, error) {
+			return s.store.PurgeStep(ctx, q, step, nil)
+		}); err != nil {
 			return purged, err
 		}
-		began := time.Now()
-		if step.Count > 0 {
-			done, err := s.store.PurgeStep(ctx, q, step, audit)
-			if err != nil {
-				return purged, err
-			}
-			purged += done.Jobs
-			for _, key := range done.Blobs {
-				_ = s.blobs.Delete(ctx, key) // the sweep would find it too
-			}
-		}
-		if step.More {
-			if err := rest(ctx, time.Since(began)); err != nil {
-				return purged, err
-			}
-		}
+		purged += n
 	}
 	return purged, nil
+}
+
+// purgeStep deletes the next stretch of jobs above a number, and pauses if there may be more.
+func (s *Service) purgeStep(ctx context.Context, q store.PurgeQuery, above int64, remove func(store.PurgeStep) (store.Purged, error)) (step store.PurgeStep, purged int, err error) {
+	if step, err = s.store.NextPurge(ctx, q, above); err != nil {
+		return step, 0, err
+	}
+	began := time.Now()
+	if step.Count > 0 {
+		done, err := remove(step)
+		if err != nil {
+			return step, 0, err
+		}
+		purged = done.Jobs
+		for _, key := range done.Blobs {
+			_ = s.blobs.Delete(ctx, key) // the sweep would find it too
+		}
+	}
+	if step.More {
+		err = rest(ctx, time.Since(began))
+	}
+	return step, purged, err
+}
+
+// purgeSteps bounds one call.
+const purgeSteps = 10
+
+// PurgeJobs deletes jobs that are over, as an operator asks. One call does a part of it.
+func (s *Service) PurgeJobs(ctx context.Context, tenant string, req forebay.PurgeJobsRequest, actor string) (forebay.PurgeJobsReport, error) {
+	report := forebay.PurgeJobsReport{DryRun: req.DryRun}
+	q := store.PurgeQuery{Ended: map[forebay.Status]time.Time{}}
+	if req.Before.Year() < 1970 || req.Before.Year() > 9999 {
+		return report, forebay.Invalid("before", "is required: a time from 1970 on")
+	}
+	if req.Status == nil {
+		req.Status = []forebay.Status{forebay.StatusSucceeded, forebay.StatusFailed, forebay.StatusCancelled, forebay.StatusExpired}
+	}
+	for _, status := range req.Status {
+		if !status.Terminal() {
+			return report, forebay.Invalid("status", "must be of jobs that are over: succeeded, failed, cancelled, expired")
+		}
+		q.Ended[status] = req.Before
+	}
+	above, err := decodeCursor(req.Cursor)
+	if err != nil {
+		return report, err
+	}
+	if q.Tenant, err = s.store.EnsureTenant(ctx, tenant); err != nil {
+		return report, err
+	}
+	audit := store.Audit{Tenant: tenant, Actor: actor, Action: "purge-jobs", Target: tenant, Detail: purgeDetail(req)}
+	remove := func(step store.PurgeStep) (store.Purged, error) {
+		if req.DryRun {
+			return store.Purged{Jobs: step.Count}, nil
+		}
+		return s.store.PurgeStep(ctx, q, step, &audit)
+	}
+	step := store.PurgeStep{Last: above, More: true}
+	for n := 0; n < purgeSteps && step.More; n++ {
+		var purged int
+		step, purged, err = s.purgeStep(ctx, q, step.Last, remove)
+		report.Purged += purged
+		if err != nil {
+			return report, err
+		}
+	}
+	if step.More {
+		report.NextCursor = encodeCursor(step.Last)
+	}
+	return report, nil
+}
+
+func purgeDetail(req forebay.PurgeJobsRequest) string {
+	req.Cursor = ""
+	b, err := json.Marshal(req)
+	if err != nil {
+		return ""
+	}
+	return string(b)
 }
 
 // rest leaves the database to others for three times as long as a step took it.
