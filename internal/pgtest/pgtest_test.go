@@ -139,10 +139,12 @@ func TestSharedServer(t *testing.T) {
 	}
 	kill(third)
 	awaitGone(t, folder, address)
-	_, other := launch(t, "shared", folder)
+	last, other := launch(t, "shared", folder)
 	if err := ping(t.Context(), other); err != nil {
 		t.Errorf("after the last user had left, a new one got %s: %s", other, err)
 	}
+	kill(last)
+	awaitGone(t, folder, other) // before the test's folder is removed
 }
 
 // What a machine leaves behind that lost its power: folders without processes.
