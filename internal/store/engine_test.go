@@ -44,7 +44,7 @@ func onEveryEngine(t *testing.T, run func(*rapid.T, engine)) {
 		t.Parallel()
 		server, serial := newClockServer(t), 0
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
-			if serial++; serial > postgresRuns {
+			if serial++; serial > postgresRuns || testing.Short() && serial > postgresRuns/3 {
 				return // each statement is a round trip to the server here
 			}
 			run(t, &clockSchema{server: server, name: fmt.Sprintf("s%d", serial)})
