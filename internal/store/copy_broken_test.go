@@ -191,7 +191,7 @@ func setVersion(t testing.TB, where Options, version int64) {
 		}
 		defer c.Close()
 		for _, sql := range []string{"PRAGMA query_only = OFF", fmt.Sprintf("PRAGMA user_version = %d", version)} {
-			if err := c.driver.(sqliteConn).run(sql); err != nil {
+			if err := c.driver.(*sqliteConn).run(sql); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -25,7 +25,7 @@ func openSQLiteSource(path string) (*side, error) {
 	raw.SetBusyTimeout(10 * time.Second)
 	_, err = s.begin(needs{})
 	if err == nil {
-		err = sqliteConn{raw}.run("PRAGMA query_only = ON")
+		err = newSQLiteConn(raw).run("PRAGMA query_only = ON")
 	}
 	if err != nil {
 		s.release()
@@ -49,11 +49,11 @@ func openSQLiteTarget(path string) (*side, error) {
 		release()
 		return nil, err
 	}
-	return sqliteSide(c.driver.(sqliteConn).Conn, release), nil
+	return sqliteSide(c.driver.(*sqliteConn).Conn, release), nil
 }
 
 func sqliteSide(raw *sqlite.Conn, release func()) *side {
-	c := sqliteConn{raw}
+	c := newSQLiteConn(raw)
 	return &side{conn: conn{driver: c}, engine: c, release: func() {
 		_ = c.rollback()
 		raw.Close()
@@ -61,23 +61,23 @@ func sqliteSide(raw *sqlite.Conn, release func()) *side {
 	}}
 }
 
-func (c sqliteConn) refuseUnfinishedCopy() error { return refuseUnfinished(c) }
+func (c *sqliteConn) refuseUnfinishedCopy() error { return refuseUnfinished(c) }
 
-func (c sqliteConn) hasTable(name string) (found bool, err error) {
+func (c *sqliteConn) hasTable(name string) (found bool, err error) {
 	return conn{driver: c}.prep("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?").text(name).one(func(row) {})
 }
 
-func (c sqliteConn) nextSeq() (next int64, err error) {
+func (c *sqliteConn) nextSeq() (next int64, err error) {
 	_, err = conn{driver: c}.prep(sqlNextSeq).one(func(r row) { next = r.int(0) })
 	return next, err
 }
 
 // continueFrom has to count only messages; rows are numbered after the last one there is.
-func (c sqliteConn) continueFrom(nextSeq int64, _ []copyTable) error {
+func (c *sqliteConn) continueFrom(nextSeq int64, _ []copyTable) error {
 	return conn{driver: c}.prep(sqlCount).text("seq").int(nextSeq).exec()
 }
 
-func (c sqliteConn) drop(tables []string) error {
+func (c *sqliteConn) drop(tables []string) error {
 	for _, name := range tables {
 		if err := c.run("DROP TABLE " + name); err != nil {
 			return err

@@ -35,7 +35,7 @@ func schemaTables() (tables []copyTable, err error) {
 		return nil, err
 	}
 	defer raw.Close()
-	c := sqliteConn{raw}
+	c := newSQLiteConn(raw)
 	if err := c.migrate(); err != nil {
 		return nil, err
 	}

@@ -63,6 +63,11 @@ func (t *tx) tell(e event) error {
 	if err != nil || len(f.topics) == 0 {
 		return err
 	}
+	return t.tellFollowers(f, e)
+}
+
+// tellFollowers is apart from tell, so that what nobody follows costs no memory.
+func (t *tx) tellFollowers(f *followedTenants, e event) error {
 	var topic, task, queue string
 	var told forebay.Event
 	found, err := t.prep("SELECT j.tenant, j.id, coalesce(j.correlation_id, j.id), j.task, q.name FROM jobs j JOIN queues q ON q.no = j.queue WHERE j.seq = ?").

@@ -40,7 +40,7 @@ func migrationStep(name string, c conn) error {
 
 // version returns the schema's version, 0 when there is none, and refuses a file that is another
 // program's.
-func (c sqliteConn) version() (version int64, err error) {
+func (c *sqliteConn) version() (version int64, err error) {
 	id, err := c.pragma("application_id")
 	if err != nil {
 		return 0, err
@@ -60,7 +60,7 @@ func (c sqliteConn) version() (version int64, err error) {
 }
 
 // checkOurs refuses a file that is another program's or a newer Forebay's.
-func (c sqliteConn) checkOurs() (version int64, err error) {
+func (c *sqliteConn) checkOurs() (version int64, err error) {
 	if version, err = c.version(); err != nil {
 		return 0, err
 	}
@@ -76,7 +76,7 @@ func refuseNewer(version int64) error {
 }
 
 // migrate brings the schema up to date in one transaction, during which nobody else can.
-func (c sqliteConn) migrate() error {
+func (c *sqliteConn) migrate() error {
 	if _, err := c.begin(needs{}); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (c sqliteConn) migrate() error {
 	return err
 }
 
-func (c sqliteConn) applyMigrations() error {
+func (c *sqliteConn) applyMigrations() error {
 	version, err := c.checkOurs() // again: another process may have been faster
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func (c sqliteConn) applyMigrations() error {
 }
 
 // pragma returns the integer value of a PRAGMA.
-func (c sqliteConn) pragma(name string) (value int64, err error) {
+func (c *sqliteConn) pragma(name string) (value int64, err error) {
 	_, err = (conn{driver: c}).prep("PRAGMA " + name).one(func(r row) { value = r.int(0) })
 	if err != nil {
 		return 0, fmt.Errorf("read %s: %w", name, err)

@@ -63,7 +63,7 @@ func sqliteVersion(name string) (int64, error) {
 		return 0, unusable("the database file cannot be opened", err)
 	}
 	defer raw.Close()
-	version, err := sqliteConn{raw}.version()
+	version, err := newSQLiteConn(raw).version()
 	if err != nil {
 		return 0, unusableUnlessKnown(err)
 	}

@@ -16,36 +16,51 @@ import (
 
 // sqliteConn is a connection to a SQLite file. One process at a time delivers from a file, and its
 // clock is the database's.
-type sqliteConn struct{ *sqlite.Conn }
+type sqliteConn struct {
+	*sqlite.Conn
+	statements map[*sqlite.Stmt]*sqliteStatement // made once: each job takes ten
+}
+
+func newSQLiteConn(raw *sqlite.Conn) *sqliteConn {
+	return &sqliteConn{Conn: raw, statements: map[*sqlite.Stmt]*sqliteStatement{}}
+}
 
 type sqliteStatement struct {
 	*sqlite.Stmt
 	conn *sqlite.Conn
 }
 
-func (c sqliteConn) prepare(sql string) (prepared, error) {
-	s, err := c.Prepare(sql)
-	return sqliteStatement{s, c.Conn}, err
+func (c *sqliteConn) prepare(sql string) (prepared, error) {
+	prepared, err := c.Prepare(sql)
+	if err != nil {
+		return nil, err
+	}
+	s, ok := c.statements[prepared]
+	if !ok {
+		s = &sqliteStatement{prepared, c.Conn}
+		c.statements[prepared] = s
+	}
+	return s, nil
 }
 
-func (c sqliteConn) begin(needs) (start, error) {
+func (c *sqliteConn) begin(needs) (start, error) {
 	return start{now: c.now()}, c.run("BEGIN IMMEDIATE")
 }
 
-func (c sqliteConn) commit() error { return c.run("COMMIT") }
+func (c *sqliteConn) commit() error { return c.run("COMMIT") }
 
-func (c sqliteConn) rollback() error {
+func (c *sqliteConn) rollback() error {
 	if c.AutocommitEnabled() {
 		return nil
 	}
 	return c.run("ROLLBACK")
 }
 
-func (c sqliteConn) run(sql string) error { return conn{driver: c}.prep(sql).exec() }
+func (c *sqliteConn) run(sql string) error { return conn{driver: c}.prep(sql).exec() }
 
-func (c sqliteConn) now() int64 { return time.Now().UnixMilli() }
+func (c *sqliteConn) now() int64 { return time.Now().UnixMilli() }
 
-func (c sqliteConn) explain(err error) error {
+func (c *sqliteConn) explain(err error) error {
 	switch sqlite.ErrCode(err).ToPrimary() {
 	case sqlite.ResultFull:
 		return forebay.Errorf(forebay.CodeStorageFull, "the disk is full; nothing was stored").Caused(err)
@@ -55,11 +70,11 @@ func (c sqliteConn) explain(err error) error {
 	return err
 }
 
-func (s sqliteStatement) bindInt(i int, v int64)   { s.BindInt64(i, v) }
-func (s sqliteStatement) bindText(i int, v string) { s.BindText(i, v) }
-func (s sqliteStatement) bindNull(int, kind)       {} // as it is already
+func (s *sqliteStatement) bindInt(i int, v int64)   { s.BindInt64(i, v) }
+func (s *sqliteStatement) bindText(i int, v string) { s.BindText(i, v) }
+func (s *sqliteStatement) bindNull(int, kind)       {} // as it is already
 
-func (s sqliteStatement) bindBytes(i int, v []byte) {
+func (s *sqliteStatement) bindBytes(i int, v []byte) {
 	if len(v) == 0 {
 		s.BindZeroBlob(i, 0)
 	} else {
@@ -67,8 +82,8 @@ func (s sqliteStatement) bindBytes(i int, v []byte) {
 	}
 }
 
-func (s sqliteStatement) step() (bool, error) { return s.Step() }
-func (s sqliteStatement) exec() error {
+func (s *sqliteStatement) step() (bool, error) { return s.Step() }
+func (s *sqliteStatement) exec() error {
 	for {
 		if more, err := s.Step(); err != nil || !more {
 			if err != nil {
@@ -79,17 +94,17 @@ func (s sqliteStatement) exec() error {
 	}
 }
 
-func (s sqliteStatement) count() (rows int, err error) {
+func (s *sqliteStatement) count() (rows int, err error) {
 	err = s.exec()
 	return s.conn.Changes(), err
 }
 
-func (s sqliteStatement) reset()              { s.Reset() }
-func (s sqliteStatement) intAt(i int) int64   { return s.ColumnInt64(i) }
-func (s sqliteStatement) textAt(i int) string { return s.ColumnText(i) }
-func (s sqliteStatement) nullAt(i int) bool   { return s.ColumnIsNull(i) }
+func (s *sqliteStatement) reset()              { s.Reset() }
+func (s *sqliteStatement) intAt(i int) int64   { return s.ColumnInt64(i) }
+func (s *sqliteStatement) textAt(i int) string { return s.ColumnText(i) }
+func (s *sqliteStatement) nullAt(i int) bool   { return s.ColumnIsNull(i) }
 
-func (s sqliteStatement) bytesAt(i int) []byte {
+func (s *sqliteStatement) bytesAt(i int) []byte {
 	if s.ColumnIsNull(i) {
 		return nil
 	}
@@ -115,7 +130,7 @@ func openSQLite(opts Options) (s *Store, err error) {
 	}
 	c, err := openWriter(path, opts.Serve)
 	if err == nil {
-		if err = c.driver.(sqliteConn).refuseUnfinishedCopy(); err != nil {
+		if err = c.driver.(*sqliteConn).refuseUnfinishedCopy(); err != nil {
 			c.Close()
 		}
 	}
@@ -162,7 +177,7 @@ func openWriter(path string, serve bool) (conn, error) {
 		return conn{}, unusable("the database file cannot be opened", err)
 	}
 	raw.SetBusyTimeout(10 * time.Second)
-	c := sqliteConn{raw}
+	c := newSQLiteConn(raw)
 	if err := c.prepareDatabase(path, serve); err != nil {
 		raw.Close()
 		return conn{}, err
@@ -170,7 +185,7 @@ func openWriter(path string, serve bool) (conn, error) {
 	return conn{driver: c}, nil
 }
 
-func (c sqliteConn) prepareDatabase(path string, serve bool) error {
+func (c *sqliteConn) prepareDatabase(path string, serve bool) error {
 	// The page size must be set before the journal mode, and only takes effect on a new file.
 	version, err := c.checkOurs()
 	if err != nil {
@@ -208,7 +223,7 @@ func (c sqliteConn) prepareDatabase(path string, serve bool) error {
 }
 
 // checkDurable refuses to run on settings under which an acknowledged write could be lost.
-func (c sqliteConn) checkDurable() error {
+func (c *sqliteConn) checkDurable() error {
 	synchronous, err := c.pragma("synchronous")
 	if err != nil {
 		return err
@@ -253,10 +268,10 @@ func unusableUnlessKnown(err error) error {
 func openReader(path string) (conn, error) {
 	raw, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
 	if err != nil {
-		return conn{}, sqliteConn{}.explain(err)
+		return conn{}, (&sqliteConn{}).explain(err)
 	}
 	raw.SetBusyTimeout(10 * time.Second)
-	c := sqliteConn{raw}
+	c := newSQLiteConn(raw)
 	for _, pragma := range []string{"PRAGMA query_only = ON", "PRAGMA cache_size = -8192"} {
 		if err := c.run(pragma); err != nil {
 			return conn{}, errors.Join(c.explain(err), raw.Close())
