@@ -10,11 +10,12 @@ SELECT m.seq, m.token, m.locked_at, m.deliveries, m.generation, m.attempt, m.num
   m.started_at, m.visible, m.last_error, m.size,
   j.id, j.tenant, j.task, j.max_attempts, j.max_cost, j.created_at, j.correlation_id, j.traceparent,
   j.metadata, j.input, j.input_blob, m.announced, j.session_id
-FROM generate_series(0, ?) AS r(rank),
-  LATERAL (SELECT * FROM messages WHERE lane = ? AND rank = r.rank AND visible <= ? ORDER BY visible, seq LIMIT ?) AS m
+FROM (SELECT first.* FROM generate_series(0, ?) AS r(rank),
+    LATERAL (SELECT * FROM messages WHERE lane = ? AND rank = r.rank AND visible <= ? ORDER BY visible, seq LIMIT ?) AS first
+    WHERE NOT EXISTS (SELECT 1 FROM queues WHERE no = ? AND paused <> 0)
+    ORDER BY first.rank, first.visible, first.seq LIMIT ?) AS m
   JOIN jobs j ON j.seq = m.seq
-WHERE NOT EXISTS (SELECT 1 FROM queues WHERE no = ? AND paused <> 0)
-ORDER BY m.rank, m.visible, m.seq LIMIT ?`
+ORDER BY m.rank, m.visible, m.seq`
 
 // maxLook bounds what one look reads, inputs included.
 const maxLook = 256

@@ -27,6 +27,7 @@ var postgresSettings = map[string]string{
 	"enable_mergejoin":                    "off",
 	"enable_bitmapscan":                   "off",
 	"enable_sort":                         "off",
+	"enable_material":                     "off",
 	"jit":                                 "off",
 	"random_page_cost":                    "1",
 	"cpu_index_tuple_cost":                "10",
