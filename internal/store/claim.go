@@ -154,7 +154,7 @@ func (w *writer) park(c *claim) {
 	if c.receive != nil && !c.receive.wait {
 		w.impatient = append(w.impatient, c)
 	}
-	if lane < 0 || w.share != nil { // what was ready before may not have been noted
+	if _, known := w.ranks[lane]; lane < 0 || w.share != nil && !known { // what was ready before may not have been noted
 		w.dueAt[lane], w.ranks[lane] = 0, allRanks
 	}
 }
@@ -162,18 +162,19 @@ func (w *writer) park(c *claim) {
 // serveClaims gives ready messages to the claims that wait, oldest first.
 func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
 	for lane, waiting := range w.parked {
+		if w.paused[lane/laneKinds] {
+			continue
+		}
 		due, ok := w.dueAt[lane]
-		if !ok || due > t.now || w.paused[lane/laneKinds] {
+		looks := ok && due <= t.now
+		found, err := w.lookAt(t, lane, looks)
+		switch {
+		case err != nil:
+			return served, err
+		case found == nil && !looks:
 			continue
 		}
 		rest := waiting
-		var found *look
-		if w.share != nil && lane >= 0 && waiting[0].receive == nil {
-			found = &look{lane: lane}
-			if err := found.first(t, waiting); err != nil {
-				return served, err
-			}
-		}
 		for len(rest) > 0 {
 			c := rest[0]
 			if !c.state.CompareAndSwap(claimWaiting, claimServing) {
@@ -191,10 +192,21 @@ func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
 			rest = rest[1:]
 			served = append(served, c)
 		}
-		if err := w.updateDue(t, lane, len(rest) > 0); err != nil {
+		if looks {
+			err = w.updateDue(t, lane, found, len(rest) > 0)
+		}
+		if err == nil && found != nil {
+			err = t.storeFresh(lane, found.found)
+		}
+		if err != nil {
 			return served, err
 		}
 		t.after = append(t.after, func() { w.unpark(lane, len(waiting)-len(rest)) })
+	}
+	for lane, fresh := range t.fresh { // their queue was paused, or is not waited for any more
+		if err := t.storeFresh(lane, fresh); err != nil {
+			return served, err
+		}
 	}
 	return served, nil
 }
@@ -212,16 +224,23 @@ func (w *writer) unpark(lane int64, n int) {
 
 // updateDue notes when the lane is worth another look: now while it was not found empty, else when
 // its earliest message becomes visible.
-func (w *writer) updateDue(t *tx, lane int64, foundEmpty bool) error {
+func (w *writer) updateDue(t *tx, lane int64, found *look, foundEmpty bool) error {
 	if kind := Lane(lane).Kind(); lane < 0 || foundEmpty && kind == laneSessions && w.parked[lane][0].receive != nil {
 		return w.updateSessionDue(t, lane, foundEmpty)
+	}
+	if found != nil {
+		found.noteDue(w, t.now)
+		return nil
 	}
 	if !foundEmpty {
 		w.dueAt[lane] = t.now
 		return nil
 	}
 	if w.share != nil {
-		return w.updateSharedDue(t, lane)
+		l := &look{lane: lane}
+		err := l.whenNext().askOf(t.conn)
+		l.noteDue(w, t.now)
+		return err
 	}
 	var earliest int64
 	for rank := range int64(forebay.MaxPriority + 1) {
@@ -248,11 +267,12 @@ func (w *writer) updateDue(t *tx, lane int64, foundEmpty bool) error {
 	return nil
 }
 
-const sqlReady = `
-SELECT m.seq, m.token, m.locked_at, m.deliveries, m.generation, m.attempt, m.number, m.version, m.deadline,
+const readyColumns = `m.seq, m.token, m.locked_at, m.deliveries, m.generation, m.attempt, m.number, m.version, m.deadline,
   m.started_at, m.visible, m.last_error, m.size,
   j.id, j.tenant, j.task, j.max_attempts, j.max_cost, j.created_at, j.correlation_id, j.traceparent,
-  j.metadata, j.input, j.input_blob, m.announced, j.session_id
+  j.metadata, j.input, j.input_blob, m.announced, j.session_id`
+
+const sqlReady = "SELECT " + readyColumns + `
 FROM messages m JOIN jobs j ON j.seq = m.seq
 WHERE m.lane = ? AND m.rank = ? AND m.visible <= ? ORDER BY m.visible, m.seq LIMIT ? + 0`
 
@@ -262,7 +282,9 @@ type candidate struct {
 	lostToken bool  // its lock has expired
 	lostAt    int64 // when that delivery was locked
 	deadline  int64
-	announced int // the latest attempt number whose start an event tells
+	rank      int64 // unless a look at one rank found it
+	fresh     bool  // its message is not stored yet
+	announced int   // the latest attempt number whose start an event tells
 }
 
 // serve takes ready messages for one claim, the highest priority first: of those found, if the
@@ -365,8 +387,7 @@ func (t *tx) take(m *candidate, c *claim) error {
 	if m.StartedAt.IsZero() {
 		m.StartedAt = m.LockedAt
 	}
-	until := m.LockedUntil.UnixMilli()
-	if err := t.prep(sqlLock).int(until).int(m.Token).int(t.now).int(int64(m.Number)).int(m.Version).int(t.now).int(int64(m.announced)).int(m.Seq).exec(); err != nil {
+	if err := t.lock(m); err != nil {
 		return err
 	}
 	c.deliveries = append(c.deliveries, m.Delivery)
@@ -375,6 +396,15 @@ func (t *tx) take(m *candidate, c *claim) error {
 		return nil
 	}
 	return t.event(event{seq: m.Seq, number: m.Version, kind: forebay.EventStarted, status: forebay.StatusRunning, generation: m.Generation, attempt: m.Number})
+}
+
+// lock writes the lock that a candidate now has.
+func (t *tx) lock(m *candidate) error {
+	until := m.LockedUntil.UnixMilli()
+	if m.fresh {
+		return t.storeLocked(m, until)
+	}
+	return t.prep(sqlLock).int(until).int(m.Token).int(t.now).int(int64(m.Number)).int(m.Version).int(t.now).int(int64(m.announced)).int(m.Seq).exec()
 }
 
 // recordLost writes the attempt whose worker was never heard of again.

@@ -1,68 +1,175 @@
 package store
 
-import "github.com/forebayhq/forebay"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/forebayhq/forebay"
+)
 
 // Where processes share a database a claim is a round trip to the server, so all claims that wait for
 // a lane are served from one look at all its ranks.
 
+// What the ranks' floors are given as: an array in PostgreSQL's notation.
+const ranksFrom = "unnest(CAST(? AS bigint[])) WITH ORDINALITY AS r(floor, no)"
+
 const sqlReadyShared = `
-SELECT m.seq, m.token, m.locked_at, m.deliveries, m.generation, m.attempt, m.number, m.version, m.deadline,
-  m.started_at, m.visible, m.last_error, m.size,
-  j.id, j.tenant, j.task, j.max_attempts, j.max_cost, j.created_at, j.correlation_id, j.traceparent,
-  j.metadata, j.input, j.input_blob, m.announced, j.session_id
-FROM (SELECT first.* FROM generate_series(0, ?) AS r(rank),
-    LATERAL (SELECT * FROM messages WHERE lane = ? AND rank = r.rank AND visible <= ? ORDER BY visible, seq LIMIT ?) AS first
+SELECT ` + readyColumns + `, m.rank
+FROM (SELECT first.* FROM ` + ranksFrom + `,
+    LATERAL (SELECT * FROM messages WHERE lane = ? AND rank = r.no - 1 AND visible >= r.floor AND visible <= (` + sqlNow + `)
+      ORDER BY visible, seq LIMIT ?) AS first
     WHERE NOT EXISTS (SELECT 1 FROM queues WHERE no = ? AND paused <> 0)
     ORDER BY first.rank, first.visible, first.seq LIMIT ?) AS m
   JOIN jobs j ON j.seq = m.seq
 ORDER BY m.rank, m.visible, m.seq`
 
+// The earliest of a lane that is not ready yet, by one look into the index for each rank.
+const sqlNextShared = `
+SELECT min(first.visible) FROM ` + ranksFrom + `,
+  LATERAL (SELECT visible FROM messages WHERE lane = ? AND rank = r.no - 1 AND visible >= r.floor AND visible > (` + sqlNow + `)
+    ORDER BY visible LIMIT 1) AS first`
+
 // maxLook bounds what one look reads, inputs included.
 const maxLook = 256
 
-// look is what was ready in a lane when this transaction looked, and was not taken yet.
+// floors tells for each rank of a lane the "visible" of the latest message that was taken. All before
+// it have been taken too, and whatever becomes ready is behind it: so a look that begins there need not
+// pass what is left of those, which an old snapshot anywhere on the server keeps from being removed.
+// Should the clock be set back, a look from the very beginning, once in a while, finds what is before it.
+type floors struct {
+	of    [forebay.MaxPriority + 1]int64
+	swept int64 // when the latest look from the very beginning was
+}
+
+const sweeping = 1000 // milliseconds between looks from the very beginning
+
+// look is what is ready in a lane and was not taken yet.
 type look struct {
-	lane  int64
-	found []candidate
-	more  bool // than the look found
+	lane   int64
+	floors floors
+	limit  int
+	found  []candidate
+	more   bool  // may be ready than was found
+	next   int64 // when the earliest that is not ready will be; 0: there is none
 }
 
-// first looks for as much as the claims want together.
-func (l *look) first(t *tx, claims []*claim) error {
-	wanted := 0
+// newLook looks for as much as the claims want together, from where the last look at the lane ended.
+func (w *writer) newLook(lane int64, claims []*claim, now int64) *look {
+	l := &look{lane: lane, floors: w.floors[lane]}
+	if since := now - l.floors.swept; since < 0 || since >= sweeping {
+		l.floors = floors{swept: now}
+	}
 	for _, c := range claims {
-		wanted += c.Max
+		l.limit = min(l.limit+c.Max, maxLook)
 	}
-	return l.again(t, wanted)
+	return l
 }
 
-func (l *look) again(t *tx, wanted int) error {
-	limit := int64(min(wanted, maxLook))
-	l.found = l.found[:0]
-	err := t.prep(sqlReadyShared).int(forebay.MaxPriority).int(l.lane).int(t.now).int(limit).int(l.lane / laneKinds).int(limit).each(func(r row) error {
-		l.found = append(l.found, readCandidate(r, Lane(l.lane)))
-		return nil
-	})
-	l.more = int64(len(l.found)) == limit
-	return err
+// questions are what the look asks.
+func (l *look) questions() []question {
+	from := arrayOf(l.floors.of[:])
+	return []question{
+		{sqlReadyShared, func(st statement) statement {
+			return st.text(from).int(l.lane).int(int64(l.limit)).int(l.lane / laneKinds).int(int64(l.limit))
+		}, func(r row) {
+			c := readCandidate(r, Lane(l.lane))
+			c.rank = r.int(26)
+			l.found = append(l.found, c)
+			l.more = len(l.found) == l.limit
+		}},
+		l.whenNext(),
+	}
 }
 
-// The earliest of a lane, by one look into the index for each rank.
-const sqlEarliestShared = `
-SELECT coalesce(min(first.visible), 0) FROM generate_series(0, ?) AS r(rank),
-  LATERAL (SELECT visible FROM messages WHERE lane = ? AND rank = r.rank ORDER BY visible LIMIT 1) AS first`
+func (l *look) whenNext() question {
+	from := arrayOf(l.floors.of[:])
+	return question{sqlNextShared, func(st statement) statement { return st.text(from).int(l.lane) }, func(r row) { l.next = r.int(0) }}
+}
 
-// updateSharedDue is updateDue for a lane in which nothing more was found.
-func (w *writer) updateSharedDue(t *tx, lane int64) error {
-	var earliest int64
-	if _, err := t.prep(sqlEarliestShared).int(forebay.MaxPriority).int(lane).one(func(r row) { earliest = r.int(0) }); err != nil {
-		return err
-	}
-	delete(w.dueAt, lane)
-	if earliest > 0 {
-		w.dueAt[lane] = earliest
+// now looks in the middle of a transaction.
+func (l *look) now(t *tx) error {
+	l.found, l.more = l.found[:0], false
+	for _, q := range l.questions() {
+		if err := q.askOf(t.conn); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// looksAhead are those that a transaction can make as it begins, because its operations leave alone
+// what waits in lanes: they store new jobs and settle what they hold locks of.
+func (w *writer) looksAhead(batch []operation) (looks []*look) {
+	if w.share == nil {
+		return nil
+	}
+	for _, op := range batch {
+		if !op.plain() {
+			return nil
+		}
+	}
+	now := w.clock()
+	for lane, claims := range w.parked {
+		if due, ok := w.dueAt[lane]; ok && due <= now && lane >= 0 && claims[0].receive == nil && !w.paused[lane/laneKinds] {
+			looks = append(looks, w.newLook(lane, claims, now))
+		}
+	}
+	return looks
+}
+
+// lookAt returns what is ready for the claims that wait for a lane: what a look finds where processes
+// share the database, and new jobs. If it is nil each claim looks for itself.
+func (w *writer) lookAt(t *tx, lane int64, looks bool) (*look, error) {
+	var l *look
+	fresh := t.fresh[lane]
+	switch {
+	case looks && w.share != nil && lane >= 0 && w.parked[lane][0].receive == nil:
+		if l = t.lookedAhead(lane); l == nil {
+			l = w.newLook(lane, w.parked[lane], t.now)
+			if err := l.now(t); err != nil {
+				return nil, err
+			}
+		}
+		t.after = append(t.after, func() { w.floors[lane] = l.floors })
+	case looks: // where each has its place
+		return nil, t.storeFresh(lane, fresh)
+	case len(fresh) == 0:
+		return nil, nil
+	default:
+		l = &look{lane: lane} // nothing else is ready
+	}
+	if len(fresh) > 0 {
+		l.found = append(l.found, fresh...)
+		slices.SortStableFunc(l.found, func(a, b candidate) int { return cmp.Compare(a.rank, b.rank) })
+		delete(t.fresh, lane)
+	}
+	return l, nil
+}
+
+// lookedAhead returns what the transaction found in a lane as it began, unless it may not be true any more.
+func (t *tx) lookedAhead(lane int64) *look {
+	if t.ended { // jobs whose deadline had passed, which may be among them
+		return nil
+	}
+	for _, l := range t.looks {
+		if l.lane == lane {
+			l.found = slices.DeleteFunc(l.found, func(c candidate) bool { return slices.Contains(t.locks, c.Seq) })
+			return l
+		}
+	}
+	return nil
+}
+
+// noteDue notes when the lane is worth another look.
+func (l *look) noteDue(w *writer, now int64) {
+	switch {
+	case l.more || len(l.found) > 0:
+		w.dueAt[l.lane] = now
+	case l.next > 0:
+		w.dueAt[l.lane] = l.next
+	default:
+		delete(w.dueAt, l.lane)
+	}
 }
 
 // serveFrom takes ready messages for one claim.
@@ -73,7 +180,7 @@ func (w *writer) serveFrom(t *tx, l *look, c *claim) error {
 			if !l.more {
 				return nil
 			}
-			if err := l.again(t, c.Max); err != nil {
+			if err := l.now(t); err != nil {
 				return err
 			}
 			continue
@@ -83,6 +190,11 @@ func (w *writer) serveFrom(t *tx, l *look, c *claim) error {
 			return nil
 		}
 		bytes += m.InputSize
+		l.floors.of[m.rank] = m.ScheduledAt.UnixMilli()
+		until := t.now + c.Lock.Milliseconds()
+		if l.next == 0 || until < l.next {
+			l.next = until
+		}
 		if err := t.take(m, c); err != nil {
 			return err
 		}

@@ -51,6 +51,7 @@ func (w *writer) expireDue(t *tx) error {
 			return err
 		}
 	}
+	t.ended = len(overdue) > 0
 	for i := range overdue {
 		m := &overdue[i]
 		if m.lostToken {

@@ -24,11 +24,11 @@ type postgresConn struct {
 	config     *pgconn.Config
 	pg         *pgconn.PgConn
 	statements map[string]*postgresStatement
-	groups     []*group       // statements of the transaction that are not sent yet
-	pending    int            // executions of these
-	result     *pgconn.Result // of the last statement
-	ahead      atomic.Int64   // milliseconds by which the server's clock is before ours; others read it too
-	retry      time.Time      // no new connection is tried before
+	groups     []*group     // statements of the transaction that are not sent yet
+	pending    int          // executions of these
+	result     answer       // of the last statement
+	ahead      atomic.Int64 // milliseconds by which the server's clock is before ours; others read it too
+	retry      time.Time    // no new connection is tried before
 	backoff    time.Duration
 	serial     int  // of the last statement prepared
 	open       bool // a transaction is
@@ -45,10 +45,11 @@ const (
 )
 
 const (
-	sqlNow           = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-	sqlLockPostgres  = "BEGIN; SELECT pg_advisory_xact_lock(1180844409)" // applicationID: one transaction at a time
-	sqlBeginPostgres = sqlLockPostgres + "; " + sqlNow +
-		"; SELECT coalesce((SELECT value FROM counters WHERE name = '" + topicsCounter + "'), 0)"
+	sqlNow          = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+	sqlLockPostgres = "SELECT pg_advisory_xact_lock(1180844409)" // applicationID: one transaction at a time
+	sqlStart        = sqlNow + ", coalesce((SELECT value FROM counters WHERE name = '" + topicsCounter + "'), 0), EXISTS (SELECT 1 FROM queues WHERE paused <> 0)"
+	sqlNumbers      = "SELECT nextval('seqs') FROM generate_series(1, ?)"
+	sqlTokens       = "SELECT m.seq, coalesce(m.token, 0) FROM unnest(CAST(? AS bigint[])) AS x(seq), LATERAL (SELECT seq, token FROM messages WHERE seq = x.seq) AS m"
 )
 
 func connectPostgres(ctx context.Context, config *pgconn.Config) (*postgresConn, error) {
@@ -132,31 +133,34 @@ func (c *postgresConn) begin(n needs) (s start, err error) {
 			return s, err
 		}
 	}
-	sql := sqlBeginPostgres
+	s.tokens = make(map[int64]int64, len(n.locks))
+	questions := []question{{sql: "BEGIN"}, {sql: sqlLockPostgres}}
+	for _, l := range n.looks {
+		questions = append(questions, l.questions()...)
+	}
+	// The time after the looks, so that whatever they found is ready by then.
+	questions = append(questions, question{sql: sqlStart, answer: func(r row) {
+		topics := r.int(1)
+		s.now, s.topics, s.somePaused = r.int(0), &topics, r.int(2) != 0
+	}})
 	if n.numbers > 0 {
-		sql += fmt.Sprintf("; SELECT nextval('seqs') FROM generate_series(1, %d)", n.numbers)
+		questions = append(questions, question{sqlNumbers, func(st statement) statement { return st.int(int64(n.numbers)) },
+			func(r row) { s.seqs = append(s.seqs, r.int(0)) }})
 	}
 	if len(n.locks) > 0 {
-		sql += "; SELECT seq, coalesce(token, 0) FROM messages WHERE seq IN (" + joined(n.locks) + ")"
+		for _, seq := range n.locks {
+			s.tokens[seq] = 0
+		}
+		questions = append(questions, question{sqlTokens, func(st statement) statement { return st.text(arrayOf(n.locks)) },
+			func(r row) { s.tokens[r.int(0)] = r.int(1) }})
 	}
 	c.patience()
 	before := time.Now()
-	results, err := c.pg.Exec(context.Background(), sql).ReadAll()
-	if err != nil {
-		return s, c.failed(err)
+	if err := c.ask(questions); err != nil {
+		return s, err
 	}
 	c.open = true
 	c.patience() // anew: the lock may have taken most of it
-	return c.readStart(n, results[2:], before), nil
-}
-
-// readStart reads the answers to begin's questions.
-func (c *postgresConn) readStart(n needs, results []*pgconn.Result, before time.Time) (s start) {
-	number := func(v []byte) (i int64) {
-		i, _ = strconv.ParseInt(string(v), 10, 64) // the server writes what it says
-		return i
-	}
-	s.now = number(results[0].Rows[0][0])
 	// The wait for the lock is no part of the way: only a quick answer tells the clocks' difference. A
 	// slow one bounds it.
 	if time.Since(before) < 50*time.Millisecond {
@@ -164,36 +168,20 @@ func (c *postgresConn) readStart(n needs, results []*pgconn.Result, before time.
 	} else {
 		c.ahead.Store(min(max(c.ahead.Load(), s.now-time.Now().UnixMilli()), s.now-before.UnixMilli()))
 	}
-	topics := number(results[1].Rows[0][0])
-	s.topics = &topics
-	at := 2
-	if n.numbers > 0 {
-		for _, row := range results[at].Rows {
-			s.seqs = append(s.seqs, number(row[0]))
-		}
-		at++
-	}
-	s.tokens = make(map[int64]int64, len(n.locks))
-	if len(n.locks) > 0 {
-		for _, seq := range n.locks {
-			s.tokens[seq] = 0
-		}
-		for _, row := range results[at].Rows {
-			s.tokens[number(row[0])] = number(row[1])
-		}
-	}
-	return s
+	return s, nil
 }
 
-func joined(numbers []int64) string {
-	var b []byte
+// arrayOf writes numbers as an array in PostgreSQL's notation.
+func arrayOf(numbers []int64) string {
+	b := make([]byte, 0, 2+8*len(numbers))
+	b = append(b, '{')
 	for i, n := range numbers {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = strconv.AppendInt(b, n, 10)
 	}
-	return string(b)
+	return string(append(b, '}'))
 }
 
 // commit sends what waits with it.
@@ -208,7 +196,7 @@ func (c *postgresConn) commit() error {
 	}
 	err = c.flush(commit.(*postgresStatement), nil)
 	c.open = false
-	if err == nil && c.result.CommandTag.String() != "COMMIT" {
+	if err == nil && c.result.tag.String() != "COMMIT" {
 		return errRolledBack
 	}
 	return err
@@ -375,12 +363,12 @@ func (s *postgresStatement) run() error {
 		if err := s.ensure(); err != nil {
 			return err
 		}
-		c.result = c.pg.ExecPrepared(context.Background(), s.name, s.values, s.formats, binaryResults).Read()
-		if c.result.Err != nil {
-			return c.failed(c.result.Err)
+		c.result = answer{}
+		if err := c.result.read(c.pg.ExecPrepared(context.Background(), s.name, s.values, s.formats, binaryResults)); err != nil {
+			return c.failed(err)
 		}
 	}
-	s.ran, s.rows, s.at = true, c.result.Rows, -1
+	s.ran, s.rows, s.at = true, c.result.rows, -1
 	return nil
 }
 

@@ -201,7 +201,7 @@ func (c *postgresConn) version() (version int64, err error) {
 // migrate brings the schema up to date in one transaction, during which nobody else writes.
 func (c *postgresConn) migrate() error {
 	// Not as other transactions begin, which ask what no table can answer yet.
-	if err := c.simple(sqlLockPostgres); err != nil {
+	if err := c.simple("BEGIN; " + sqlLockPostgres); err != nil {
 		return err
 	}
 	err := c.applyMigrations()

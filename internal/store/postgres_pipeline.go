@@ -89,15 +89,7 @@ func (s *postgresStatement) exec() error {
 		_, err := s.count()
 		return err
 	}
-	row := make([][]byte, len(s.values))
-	numbers := make([]byte, 0, 8*len(s.values))
-	for i, v := range s.values {
-		if s.types[i] == pgtype.Int8OID && v != nil { // bound anew next time
-			numbers = append(numbers, v...)
-			v = numbers[len(numbers)-8:]
-		}
-		row[i] = v
-	}
+	row := s.bound()
 	s.reset()
 	c.pending++
 	for i := len(c.groups) - 1; i >= 0; i-- {
@@ -114,13 +106,27 @@ func (s *postgresStatement) exec() error {
 	return c.flushOver(maxPending)
 }
 
+// bound copies the values that are bound: the statement may be bound anew before it is sent.
+func (s *postgresStatement) bound() [][]byte {
+	row := make([][]byte, len(s.values))
+	numbers := make([]byte, 0, 8*len(s.values))
+	for i, v := range s.values {
+		if s.types[i] == pgtype.Int8OID && v != nil {
+			numbers = append(numbers, v...)
+			v = numbers[len(numbers)-8:]
+		}
+		row[i] = v
+	}
+	return row
+}
+
 // count runs the statement, after all that wait.
 func (s *postgresStatement) count() (rows int, err error) {
 	if err := s.run(); err != nil {
 		return 0, err
 	}
 	s.reset()
-	return int(s.c.result.CommandTag.RowsAffected()), nil
+	return int(s.c.result.tag.RowsAffected()), nil
 }
 
 // merges reports whether several executions can be one. The types of the parameters are known.
@@ -146,35 +152,105 @@ func (c *postgresConn) flushOver(limit int) error {
 
 // flush sends what waits, then last, if there is one, whose result it keeps.
 func (c *postgresConn) flush(last *postgresStatement, values [][]byte) error {
-	groups := c.groups
-	c.groups, c.pending = nil, 0
-	for _, g := range groups {
-		s := g.s
-		if len(g.rows) > 1 {
-			s = g.s.merged
-		}
-		if err := s.ensure(); err != nil {
-			return err
+	sendings := make([]sending, 0, len(c.groups)+1)
+	for _, g := range c.groups {
+		if len(g.rows) == 1 {
+			sendings = append(sendings, sending{g.s, g.rows[0]})
+		} else {
+			sendings = append(sendings, sending{g.s.merged, g.arrays()})
 		}
 	}
+	c.groups, c.pending = nil, 0
 	if last != nil {
-		if err := last.ensure(); err != nil {
+		sendings = append(sendings, sending{last, values})
+	}
+	return c.send(sendings, func(_ int, result answer) { c.result = result })
+}
+
+// question is a statement that is sent together with others, and what is done with each row of its answer.
+type question struct {
+	sql    string
+	bind   func(statement) statement // nil: there are no parameters
+	answer func(row)                 // nil: nobody needs it
+}
+
+// askOf asks the one question.
+func (q question) askOf(c conn) error {
+	return q.bind(c.prep(q.sql)).each(func(r row) error {
+		q.answer(r)
+		return nil
+	})
+}
+
+// ask sends all questions in one round trip.
+func (c *postgresConn) ask(questions []question) error {
+	sendings := make([]sending, len(questions))
+	for i, q := range questions {
+		st := conn{driver: c}.prep(q.sql)
+		if q.bind != nil {
+			st = q.bind(st)
+		}
+		if st.err != nil {
+			return st.err
+		}
+		s := st.s.(*postgresStatement)
+		sendings[i] = sending{s, s.bound()}
+	}
+	return c.send(sendings, func(i int, result answer) {
+		s := sendings[i].s
+		for s.rows, s.at = result.rows, 0; s.at < len(s.rows) && questions[i].answer != nil; s.at++ {
+			questions[i].answer(row{s})
+		}
+		s.reset()
+	})
+}
+
+// answer is what a statement returned.
+type answer struct {
+	tag  pgconn.CommandTag
+	rows [][][]byte
+}
+
+// read copies the rows, each into one piece of memory: they are in the connection's buffer.
+func (a *answer) read(from *pgconn.ResultReader) (err error) {
+	for from.NextRow() {
+		values := from.Values()
+		size := 0
+		for _, v := range values {
+			size += len(v)
+		}
+		row, memory := make([][]byte, len(values)), make([]byte, 0, size)
+		for i, v := range values {
+			if v != nil {
+				memory = append(memory, v...)
+				row[i] = memory[len(memory)-len(v) : len(memory) : len(memory)]
+			}
+		}
+		a.rows = append(a.rows, row)
+	}
+	a.tag, err = from.Close()
+	return err
+}
+
+// sending is one execution of a prepared statement.
+type sending struct {
+	s      *postgresStatement
+	values [][]byte
+}
+
+// send executes statements in one round trip and hands over what each returns.
+func (c *postgresConn) send(sendings []sending, took func(int, answer)) error {
+	for _, x := range sendings {
+		if err := x.s.ensure(); err != nil {
 			return err
 		}
 	}
 	p := c.pg.StartPipeline(context.Background())
-	for _, g := range groups {
-		if len(g.rows) == 1 {
-			p.SendQueryPrepared(g.s.name, g.rows[0], g.s.formats, binaryResults)
-		} else {
-			p.SendQueryPrepared(g.s.merged.name, g.arrays(), g.s.formats, binaryResults)
-		}
-	}
-	if last != nil {
-		p.SendQueryPrepared(last.name, values, last.formats, binaryResults)
+	for _, x := range sendings {
+		p.SendQueryPrepared(x.s.name, x.values, x.s.formats, binaryResults)
 	}
 	err := p.Sync()
-	for err == nil {
+	for i := 0; err == nil; i++ {
 		var results any
 		if results, err = p.GetResults(); err != nil {
 			break
@@ -183,11 +259,10 @@ func (c *postgresConn) flush(last *postgresStatement, values [][]byte) error {
 		if !ok {
 			break // the end of the pipeline
 		}
-		result := reader.Read()
-		if err = result.Err; err != nil {
-			break
+		result := answer{}
+		if err = result.read(reader); err == nil {
+			took(i, result)
 		}
-		c.result = result
 	}
 	if closing := p.Close(); err == nil {
 		err = closing

@@ -46,7 +46,7 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 	for i := range jobs {
 		size += len(jobs[i].Input) + len(jobs[i].Metadata)
 	}
-	return perform(ctx, s, &request[[]Submitted]{at: stageChange, new: len(jobs), size: size, done: make(chan struct{}), run: func(t *tx) ([]Submitted, error) {
+	return perform(ctx, s, &request[[]Submitted]{at: stageSubmit, new: len(jobs), size: size, done: make(chan struct{}), run: func(t *tx) ([]Submitted, error) {
 		results := make([]Submitted, len(jobs))
 		for i := range jobs {
 			var err error
@@ -105,10 +105,15 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 			visible, waiting = heldUntil, string(forebay.WaitSession)
 		}
 	}
-	err = t.prep(sqlInsertMessage).int(seq).int(int64(lane)).int(rank(j.Priority)).int(visible).
-		int(j.InputSize).int(j.Tenant).intOrNull(millis(j.Deadline)).textOrNull(waiting).exec()
-	if err != nil {
-		return Submitted{}, err
+	if visible == t.now && t.handsOver(lane) {
+		t.fresh[int64(lane)] = append(t.fresh[int64(lane)], freshCandidate(j, seq, lane, t.now))
+	} else {
+		err = t.prep(sqlInsertMessage).int(seq).int(int64(lane)).int(rank(j.Priority)).int(visible).
+			int(j.InputSize).int(j.Tenant).intOrNull(millis(j.Deadline)).textOrNull(waiting).exec()
+		if err != nil {
+			return Submitted{}, err
+		}
+		t.due(lane, rank(j.Priority), visible)
 	}
 	if j.IdempotencyKey != "" {
 		err := t.prep("INSERT INTO idempotency (tenant, key, body_hash, seq, created_at) VALUES (?, ?, ?, ?, ?)").
@@ -117,7 +122,6 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 			return Submitted{}, err
 		}
 	}
-	t.due(lane, rank(j.Priority), visible)
 	t.deadlineAt(millis(j.Deadline))
 	accepted := event{seq: seq, number: 1, kind: forebay.EventAccepted, status: forebay.StatusQueued, generation: 1}
 	if visible > t.now && !made.Held {

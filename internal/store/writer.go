@@ -17,6 +17,7 @@ type stage int
 const (
 	stageSettle stage = iota
 	stageChange
+	stageSubmit // last, so that nothing comes between a new job and whoever waits for it
 	stages
 )
 
@@ -30,6 +31,7 @@ const (
 type operation interface {
 	stage() stage
 	needs(*needs)
+	plain() bool // it only stores new jobs, or settles what needs tells
 	bytes() int
 	apply(*tx) error // an error that is not a *forebay.Error rolls the whole transaction back
 	finish(error)    // the commit's outcome; called once
@@ -55,7 +57,8 @@ func (r *request[T]) needs(n *needs) {
 		n.locks = append(n.locks, r.seq)
 	}
 }
-func (r *request[T]) bytes() int { return r.size }
+func (r *request[T]) plain() bool { return r.new > 0 || r.seq != 0 }
+func (r *request[T]) bytes() int  { return r.size }
 
 func (r *request[T]) apply(t *tx) error {
 	r.result, r.err = r.run(t)
@@ -116,13 +119,16 @@ var errClosed = forebay.Errorf(forebay.CodeUnavailable, "the server is stopping;
 type tx struct {
 	conn
 	w       *writer
-	touched []int64         // jobs that changed, for watchers
-	ready   map[int64]int64 // lane → earliest time at which a message of it became ready
-	wake    int64           // the earliest new deadline; 0: none
-	after   []func()        // to run once committed
-	news    news            // for the other processes, beside what follows from the above
-	start                   // what was asked at the beginning and was not used yet
-	topics  topicMemory
+	touched []int64               // jobs that changed, for watchers
+	ready   map[int64]int64       // lane → earliest time at which a message of it became ready
+	wake    int64                 // the earliest new deadline; 0: none
+	after   []func()              // to run once committed
+	fresh   map[int64][]candidate // lane → new jobs whose messages are not stored yet; nil: store them at once
+	news    news                  // for the other processes, beside what follows from the above
+	needs
+	ended  bool // jobs whose deadline had passed were
+	start       // what was asked at the beginning and was not used yet
+	topics topicMemory
 }
 
 // changed notes that a job changed.
@@ -162,6 +168,7 @@ type writer struct {
 	parked      map[int64][]*claim // by lane, oldest first
 	dueAt       map[int64]int64    // lane → when a message of it may become ready; absent: none will
 	ranks       map[int64]uint16   // lane → bit set of the ranks that may have rows
+	floors      map[int64]floors   // lane → where the next look begins, if the database is shared
 	paused      map[int64]bool     // queue numbers
 	deadline    int64              // the next deadline, 0: none
 	topics      map[int64]*compiledTopic
@@ -173,7 +180,7 @@ func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writ
 		conn: c, watches: watches, serving: serving, share: share,
 		ops: make(chan operation, maxBatchOps), claims: make(chan *claim, 64),
 		heard: make(chan *news), quit: make(chan struct{}), stopped: make(chan struct{}), polling: alonePolling,
-		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, ranks: map[int64]uint16{}, paused: map[int64]bool{}, topics: map[int64]*compiledTopic{},
+		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, ranks: map[int64]uint16{}, floors: map[int64]floors{}, paused: map[int64]bool{}, topics: map[int64]*compiledTopic{},
 	}
 	if share != nil {
 		w.polling = sharedPolling
@@ -295,6 +302,9 @@ func (w *writer) lookAgain(tend bool) {
 		w.ranks[lane], w.dueAt[lane] = allRanks, 0
 	}
 	if w.share != nil {
+		for lane := range w.ranks { // for whoever comes to wait
+			w.ranks[lane], w.dueAt[lane] = allRanks, 0
+		}
 		w.stale = true
 		if w.serving && tend {
 			w.deadline, w.tended = 1, w.polled
@@ -305,7 +315,7 @@ func (w *writer) lookAgain(tend bool) {
 // hear takes in what another process has done.
 func (w *writer) hear(n *news) {
 	for lane, ready := range n.ready {
-		if len(w.parked[lane]) == 0 {
+		if _, known := w.ranks[lane]; !known {
 			continue // whoever comes to wait looks first
 		}
 		w.ranks[lane] = allRanks
@@ -420,11 +430,14 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 		return false, nil
 	}
 	t := &tx{conn: w.conn, w: w, ready: map[int64]int64{}}
-	var n needs
 	for _, op := range batch {
-		op.needs(&n)
+		op.needs(&t.needs)
 	}
-	if t.start, err = t.begin(n); err != nil {
+	if withDue {
+		t.fresh = map[int64][]candidate{}
+		t.looks = w.looksAhead(batch)
+	}
+	if t.start, err = t.begin(t.needs); err != nil {
 		w.distrust(w.clock())
 		return false, errors.Join(err, t.rollback())
 	}
@@ -540,6 +553,7 @@ func (w *writer) committed(t *tx, served []*claim) {
 // again, workers that wait to settle come before claims that would take their expired locks.
 func (w *writer) distrust(now int64) {
 	w.reservedSeq = 0
+	clear(w.floors)
 	for lane := range w.ranks {
 		w.ranks[lane] = allRanks
 		w.dueAt[lane] = now + distrustPause.Milliseconds()

@@ -1,0 +1,70 @@
+package store
+
+import "bytes"
+
+// A job that is submitted while somebody waits for its lane, in which nothing else is ready, is handed
+// over: its message is stored as one that is locked already. That saves storing it as ready, finding
+// it, reading the job back and changing the row, which is a third of what a job costs.
+
+// handsOver reports whether a new job that is ready may be kept back for a claim that waits. A batch's
+// submissions come last, so nothing else in the transaction looks for its message.
+func (t *tx) handsOver(lane Lane) bool {
+	waiting := t.w.parked[int64(lane)]
+	return t.fresh != nil && !t.somePaused && len(waiting) > 0 && waiting[0].receive == nil && !t.w.paused[lane.Queue()]
+}
+
+func freshCandidate(j *NewJob, seq int64, lane Lane, now int64) candidate {
+	m := candidate{
+		Delivery: Delivery{
+			Lock: Lock{Seq: seq}, Lane: lane, Generation: 1, Version: 1,
+			ID: j.ID, Tenant: j.Tenant, Task: j.Task, MaxAttempts: j.MaxAttempts, Deadline: j.Deadline,
+			CreatedAt: fromMillis(now), ScheduledAt: fromMillis(now), CorrelationID: j.CorrelationID, SessionID: j.SessionID, Traceparent: j.Traceparent,
+			// The caller may use these again once it has its answer.
+			Metadata: bytes.Clone(j.Metadata), Input: bytes.Clone(j.Input), InputBlob: j.InputBlob, InputSize: j.InputSize,
+		},
+		deadline: millis(j.Deadline), rank: rank(j.Priority), fresh: true,
+	}
+	if j.Deadline != nil { // to the millisecond, as it is stored
+		at := fromMillis(m.deadline)
+		m.Deadline = &at
+	}
+	if j.MaxCost != nil {
+		cost := *j.MaxCost
+		m.MaxCost = &cost
+	}
+	return m
+}
+
+// storeFresh stores the messages of new jobs that were not handed over; the others are stored already.
+func (t *tx) storeFresh(lane int64, jobs []candidate) error {
+	for i := range jobs {
+		m := &jobs[i]
+		if !m.fresh {
+			continue
+		}
+		err := t.prep(sqlInsertMessage).int(m.Seq).int(lane).int(m.rank).int(m.ScheduledAt.UnixMilli()).
+			int(m.InputSize).int(m.Tenant).intOrNull(m.deadline).null(kindText).exec()
+		if err != nil {
+			return err
+		}
+		t.due(Lane(lane), m.rank, m.ScheduledAt.UnixMilli())
+	}
+	delete(t.fresh, lane)
+	return nil
+}
+
+const sqlInsertLocked = `
+INSERT INTO messages (seq, lane, rank, visible, size, tenant, deadline, token, locked_at, deliveries, number, version, started_at, announced)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 1, 2, ?, 1)`
+
+// storeLocked stores the message of a new job under its first lock.
+func (t *tx) storeLocked(m *candidate, until int64) error {
+	lane := int64(m.Lane)
+	// Nobody but the writer will remember when the lock ends: whoever is handed a job makes no look.
+	if due, ok := t.w.dueAt[lane]; !ok || until < due {
+		t.w.dueAt[lane] = until
+	}
+	t.w.ranks[lane] |= 1 << m.rank
+	return t.prep(sqlInsertLocked).int(m.Seq).int(lane).int(m.rank).int(until).int(m.InputSize).int(m.Tenant).intOrNull(m.deadline).
+		int(m.Token).int(t.now).int(t.now).exec()
+}
