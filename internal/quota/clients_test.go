@@ -3,6 +3,7 @@ package quota_test
 import (
 	"math"
 	"slices"
+	"time"
 
 	"github.com/forebayhq/forebay/internal/quota"
 )
@@ -166,6 +167,7 @@ func (f *forebay) kill(i int, lock int64) {
 
 func neutral(h headers) quota.Headers {
 	return quota.Headers{
+		Reset:     [...]time.Duration{quota.Tokens: millis(h.reset), quota.Requests: 0, quota.OutputTokens: 0},
 		Limit:     quota.Amount{quota.Tokens: h.limit, quota.Requests: h.limitRequests, quota.OutputTokens: h.limitOutput},
 		Remaining: quota.Amount{quota.Tokens: h.remaining, quota.Requests: h.remainingRequests, quota.OutputTokens: h.remainingOutput},
 	}

@@ -108,25 +108,25 @@ func (s *State) scalars() []*int64 {
 		&e.seq, &e.at, &e.remaining, &e.prompts, &e.fixed,
 		&b.failures, &b.until, &b.since, &b.openings, &b.closedAt, &b.probe, &b.probeAt, &b.passed,
 	}
-	list := make([]*int64, 0, len(all)+9*int(dimensions))
+	list := make([]*int64, 0, len(all)+10*int(dimensions))
 	list = append(list, all[:]...)
 	for d := range s.meters {
 		m := &s.meters[d]
-		list = append(list, &m.cap, &m.limit, &m.tat, &m.spent, &m.headerLimit, &m.limitAt, &m.remaining, &m.mark, &m.markAt)
+		list = append(list, &m.cap, &m.limit, &m.tat, &m.spent, &m.headerLimit, &m.limitAt, &m.remaining, &m.mark, &m.markAt, &m.resetAt)
 	}
 	return list
 }
 
 // plausible reports whether the state is one that the package can have made.
 func (s *State) plausible() bool {
+	ahead := s.clock + 2*oversizeAfter.Milliseconds()
 	for d := range s.meters {
 		m := &s.meters[d]
 		if m.cap > maxAmount || m.limit > maxAmount || m.remaining > maxAmount || m.headerLimit > maxAmount ||
-			m.markAt > s.clock+minute || m.limitAt > s.clock+minute || m.tat > (s.clock+2*minute)*1000 {
+			m.markAt > s.clock+minute || m.resetAt > ahead || m.limitAt > s.clock+minute || m.tat > (s.clock+2*minute)*1000 {
 			return false
 		}
 	}
-	ahead := s.clock + 2*oversizeAfter.Milliseconds()
 	for _, at := range []int64{s.pauseUntil, s.throttledAt, s.adjustedAt, s.grewAt, s.pacedAt, s.burstCutUntil,
 		s.breaker.until, s.breaker.since, s.breaker.closedAt, s.breaker.probeAt, s.estimate.at} {
 		if at > ahead {

@@ -105,7 +105,7 @@ func (s *State) throttled(l Limits, r Reservation, o Outcome, rnd Random) {
 	case ThrottledRequests:
 		s.burstCutUntil = s.clock + burstCutFor
 	case ThrottledTokens:
-		s.shrink()
+		s.shrink(o.RetryAfter.Milliseconds())
 	}
 }
 

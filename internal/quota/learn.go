@@ -7,6 +7,8 @@ const (
 	growFirst     = 10_000 // millionths of the quota
 	growMost      = 200_000
 	burstCutFor   = 10 * minute
+	resetLate     = 50 // after the reset that headers name, for the clocks' sake
+	shortWait     = 10 * second
 
 	maxPace     = 125 // percent of the limit
 	minPace     = 95
@@ -53,8 +55,10 @@ func (s *State) follow(d Dimension, configured int64) {
 	}
 }
 
-// shrink lowers the limit and the pace after a refusal on tokens.
-func (s *State) shrink() {
+// shrink lowers the limit or the pace after a refusal on tokens that asked to wait for so long. One that
+// came before the minute's worth was sent, and does not speak of the next minute, is of a provider that
+// counts over a shorter time: calls must come more evenly, not be fewer.
+func (s *State) shrink(wait int64) {
 	m := &s.meters[Tokens]
 	s.throttledAt = s.clock
 	s.step = growFirst
@@ -68,10 +72,11 @@ func (s *State) shrink() {
 		s.note(Change{Kind: LimitLowered, Limit: m.limit})
 		return
 	}
-	if admitted < m.limit*9/10 {
+	if admitted < m.limit*9/10 && wait <= shortWait && s.currentPace() > minPace {
 		s.pace = max(s.currentPace()-paceDown, minPace)
 		s.pacedAt = s.clock
 		s.paceQuiet = min(s.paceQuiet+1, paceForever)
+		return
 	}
 	m.limit = max(m.cap/5, m.limit*7/10, min(m.limit, admitted)*98/100, 1)
 	s.note(Change{Kind: LimitLowered, Limit: m.limit})
@@ -116,7 +121,7 @@ func (s *State) read(l Limits, r Reservation, o Outcome) {
 	for d := range s.meters {
 		m := &s.meters[d]
 		limit, remaining := o.Headers.Limit[d], o.Headers.Remaining[d]
-		if r.At < m.markAt || r.Spent[d] < m.mark {
+		if r.At < m.markAt {
 			continue
 		}
 		if limit > 0 && limit < maxAmount {
@@ -129,6 +134,9 @@ func (s *State) read(l Limits, r Reservation, o Outcome) {
 		if Dimension(d) == Tokens && l.Accounting != AccountNone && o.Kind != Throttled && o.Kind != ThrottledTokens {
 			s.estimate.fell(r, remaining)
 		}
-		m.remaining, m.mark, m.markAt = remaining, r.Spent[d], r.At
+		m.remaining, m.mark, m.markAt, m.resetAt = remaining, r.Spent[d], r.At, 0
+		if reset := o.Headers.Reset[d].Milliseconds(); reset > 0 && reset < headerKept {
+			m.resetAt = s.clock + reset + resetLate
+		}
 	}
 }

@@ -1,17 +1,29 @@
 package quota_test
-import ("testing";"fmt";"github.com/forebayhq/forebay/internal/quota")
-func TestOne(t *testing.T){
+
+import (
+	"fmt"
+	"github.com/forebayhq/forebay/internal/quota"
+	"testing"
+)
+
+func TestOne(t *testing.T) {
 	for _, k := range kinds() {
-	 if k.name != "fixed window" {continue}
-	 measure(t,2,k.server,withForebay(k.limits))
+		if k.name != "fixed window" {
+			continue
+		}
+		measure(t, 2, k.server, withForebay(k.limits))
 	}
 }
-func TestDebug(t *testing.T){
-	v:=azure(); s:=newSimulation(1,10000,v)
-	f:=runForebay(s,azureLimits,1,256)
-	debugThrottle=func(j *job,r quota.Reservation){
-		f.with(func(st *quota.State){ x:=st.Status(s.now,azureLimits); fmt.Printf("%7.2f s phase %5.2f cost %d charge %d used(srv) %.0f sum %d L %d pace %d kappa %.3f sigma %.3f sent %.3f in flight %d\n", float64(s.now-epoch)/1000, float64((s.now+v.phase)%60000)/1000, r.Amount[0], j.charge(0), v.used, x.Used[0], x.Limit[0], x.PacePercent, x.Kappa,x.Sigma, float64(r.At-epoch)/1000,x.InFlight)})
+func TestDebug(t *testing.T) {
+	v := &server{quota: tpm, counting: rollingWindow}
+	s := newSimulation(1, 10000, v)
+	f := runForebay(s, azureLimits, 1, 256)
+	debugThrottle = func(j *job, r quota.Reservation) {
+		f.with(func(st *quota.State) {
+			x := st.Status(s.now, azureLimits)
+			fmt.Printf("%7.2f s phase %5.2f cost %d charge %d used(srv) %.0f sum %d L %d pace %d kappa %.3f sigma %.3f sent %.3f in flight %d\n", float64(s.now-epoch)/1000, float64((s.now+v.phase)%60000)/1000, r.Amount[0], j.charge(0), v.used, x.Used[0], x.Limit[0], x.PacePercent, x.Kappa, x.Sigma, float64(r.At-epoch)/1000, x.InFlight)
+		})
 	}
 	s.run()
-	debugThrottle=nil
+	debugThrottle = nil
 }

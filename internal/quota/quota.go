@@ -93,7 +93,8 @@ type Reservation struct {
 	Amount  Amount
 	Request Request // with the default of MaxOutputTokens filled in
 	Probe   bool    // the call finds out whether the deployment works again
-	// Running totals of the deployment after this reservation, against which a header is read.
+	// Running totals of the deployment, against which headers are read. Spent has this call and those
+	// that are certain to reach the provider before it, the others have all up to this one.
 	Spent   Amount
 	Prompts int64 // estimated prompt tokens that were charged as such
 	Fixed   int64 // tokens charged that do not depend on an estimate
@@ -138,7 +139,10 @@ type Usage struct{ PromptTokens, CachedTokens, OutputTokens int64 }
 
 // Headers are the rate-limit headers of one answer. Values of 0 and below are "not said": some APIs
 // send 0 or -1 for what they do not count.
-type Headers struct{ Limit, Remaining Amount }
+type Headers struct {
+	Limit, Remaining Amount
+	Reset            [dimensions]time.Duration // until what remains is renewed or full again
+}
 
 // Random returns numbers in [0, 1), such as rand.Float64; tests give a seeded one.
 type Random func() float64

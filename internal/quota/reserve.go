@@ -53,13 +53,23 @@ func (s *State) take(l Limits, r Request, cost Amount, probe bool) Reservation {
 		s.fixed += r.MaxOutputTokens
 	}
 	res := Reservation{At: s.clock, Seq: s.seq, Amount: cost, Request: r, Probe: probe, Prompts: s.prompts, Fixed: s.fixed}
+	underWay := s.justSent()
 	for d := range s.meters {
-		res.Spent[d] = s.meters[d].spent
+		res.Spent[d] = s.meters[d].spent - (underWay[d] - cost[d])
 	}
 	if probe {
 		s.probing(res.Seq)
 	}
 	return res
+}
+
+// justSent is what was reserved so recently that it may reach the provider after a call that is made
+// now: calls overtake each other.
+func (s *State) justSent() (a Amount) {
+	for i := len(s.slices) - 1; i >= 0 && s.slices[i].no >= s.clock/sliceMillis-1; i-- {
+		a.add(s.slices[i].amount)
+	}
+	return a
 }
 
 // fill applies the default for the output and bounds what can be asked for.
@@ -148,9 +158,18 @@ func (s *State) doubt(d Dimension) int64 {
 	return s.estimate.deviationOf(s.sum[d])
 }
 
-func (s *State) headerIsFresh(d Dimension) bool {
-	m := &s.meters[d]
-	return m.remaining > 0 && s.clock-m.markAt <= headerFresh
+func (s *State) headerIsFresh(d Dimension) bool { return s.clock < s.meters[d].staleAt() }
+
+// staleAt is when what the headers said is left is no longer true.
+func (m *meter) staleAt() int64 {
+	switch at := m.markAt + headerFresh + 1; {
+	case m.remaining == 0:
+		return 0
+	case m.resetAt > 0:
+		return min(at, m.resetAt)
+	default:
+		return at
+	}
 }
 
 // roomAt is when there will be room for need, as far as can be said: now, or later.
@@ -162,7 +181,7 @@ func (s *State) roomAt(d Dimension, need int64) int64 {
 	m := &s.meters[d]
 	at := s.clock
 	if s.headerIsFresh(d) {
-		at = m.markAt + headerFresh + 1
+		at = m.staleAt()
 	}
 	if m.limit == 0 {
 		return at

@@ -52,7 +52,7 @@ type server struct {
 type charge struct{ at, tokens int64 }
 
 type headers struct {
-	limit, remaining                 int64
+	limit, remaining, reset          int64 // reset in ms
 	limitOutput, remainingOutput     int64
 	limitRequests, remainingRequests int64
 }
@@ -117,7 +117,7 @@ func (v *server) admit(now int64, j *job) answer {
 	}
 	// The headers tell of the nominal quota even while less is given.
 	a.headers = headers{limit: v.quota, remaining: max(v.quota-int64(math.Ceil(v.used)), 0),
-		limitRequests: v.requests}
+		limitRequests: v.requests, reset: v.reset(now)}
 	if v.counting == tenSeconds {
 		a.headers.remaining = max(v.quota/6-int64(v.used), 0)
 	}
@@ -192,6 +192,19 @@ func (v *server) wait(now int64, limit float64, cost int64) int64 {
 		return int64(over/limit*60_000) + 1
 	}
 	return 0
+}
+
+// reset is when the counter begins anew, or where there is no such time, when it will be empty.
+func (v *server) reset(now int64) int64 {
+	switch v.counting {
+	case fixedWindow:
+		return 60_000 - (now+v.phase)%60_000
+	case tenSeconds:
+		return 10_000 - (now+v.phase)%10_000
+	case rollingWindow:
+		return 60_000
+	}
+	return int64(v.used/float64(v.quota)*60_000) + 1
 }
 
 func (v *server) add(now, cost int64) {

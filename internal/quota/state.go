@@ -69,6 +69,7 @@ type meter struct {
 	remaining   int64 // 0: not said
 	mark        int64 // spent when that call was made
 	markAt      int64 // when that call was made
+	resetAt     int64 // when remaining is renewed; 0: not said
 }
 
 // Counts are totals since the state began.
@@ -118,7 +119,7 @@ func (s *State) rewind(by int64) {
 		&s.estimate.at, &s.breaker.until, &s.breaker.since, &s.breaker.closedAt, &s.breaker.probeAt)
 	for d := range s.meters {
 		m := &s.meters[d]
-		back(&m.limitAt, &m.markAt)
+		back(&m.limitAt, &m.markAt, &m.resetAt)
 		m.tat = max(m.tat-by*1000, 0)
 	}
 	// Slices must stay in order and apart; what a small step back leaves in the future stays in the
