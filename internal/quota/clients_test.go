@@ -14,6 +14,7 @@ type forebay struct {
 	s      *simulation
 	limits quota.Limits
 	stored []byte
+	state  quota.State
 	line   []*job // may be called now, oldest first
 	procs  []*process
 	wakeAt int64
@@ -40,16 +41,15 @@ func runForebay(s *simulation, limits quota.Limits, processes, slots int) *foreb
 
 // with runs a transaction on the stored state.
 func (f *forebay) with(do func(*quota.State)) {
-	var state quota.State
 	if f.stored != nil {
-		if err := state.UnmarshalBinary(f.stored); err != nil {
+		if err := f.state.UnmarshalBinary(f.stored); err != nil {
 			panic(err)
 		}
 	}
-	do(&state)
-	f.changes = append(f.changes, state.Changes()...)
+	do(&f.state)
+	f.changes = append(f.changes, f.state.Changes()...)
 	var err error
-	if f.stored, err = state.MarshalBinary(); err != nil {
+	if f.stored, err = f.state.AppendBinary(f.stored[:0]); err != nil {
 		panic(err)
 	}
 	f.longest = max(f.longest, int64(len(f.stored)))
@@ -65,7 +65,7 @@ func (f *forebay) pump() {
 }
 
 func (f *forebay) claim(p *process) {
-	line := make([]quota.Candidate, min(len(f.line), quota.Backfill+p.free))
+	line := make([]quota.Candidate, min(len(f.line), quota.Backfill+min(p.free, 16)))
 	for i := range line {
 		j := f.line[i]
 		line[i] = quota.Candidate{ID: int64(j.id) + 1, Request: quota.Request{PromptTokens: j.guess, MaxOutputTokens: j.output}}
@@ -287,7 +287,7 @@ func (c *cookbook) tick() {
 		})
 	}
 	if c.s.open > 0 {
-		c.s.after(1, c.tick)
+		c.s.after(10, c.tick)
 	}
 }
 

@@ -9,7 +9,10 @@ import (
 // would be: what it knew is learned again within a minute.
 const stateVersion = 1
 
-const maxScalar = 1 << 61
+const (
+	maxScalar = 1 << 61
+	scalars   = 70 // stored fields that are single numbers
+)
 
 // ErrCorruptState is returned for bytes that are not a state.
 var ErrCorruptState = errors.New("quota: not a stored state, or one of another version")
@@ -98,23 +101,20 @@ func (s *State) UnmarshalBinary(data []byte) error {
 }
 
 // scalars are the fields that are stored as they are, in their order in version 1.
-func (s *State) scalars() []*int64 {
+func (s *State) scalars() [scalars]*int64 {
 	e, b := &s.estimate, &s.breaker
-	all := [...]*int64{
+	t, r, o := &s.meters[Tokens], &s.meters[Requests], &s.meters[OutputTokens]
+	return [...]*int64{
 		&s.clock, &s.seq, &s.prompts, &s.fixed, &s.pauseUntil, &s.throttledAt, &s.adjustedAt, &s.throttleRun,
 		&s.grewAt, &s.step, &s.pace, &s.pacedAt, &s.paceQuiet, &s.burstCutUntil,
 		&s.counts.Calls, &s.counts.Throttled, &s.counts.Oversize, &s.counts.Failed,
 		&e.charged, &e.guessed, &e.samples, &e.strange, &e.sigma, &e.produced, &e.asked, &e.squares, &e.sizes,
 		&e.seq, &e.at, &e.remaining, &e.prompts, &e.fixed,
 		&b.failures, &b.until, &b.since, &b.openings, &b.closedAt, &b.probe, &b.probeAt, &b.passed,
+		&t.cap, &t.limit, &t.tat, &t.spent, &t.headerLimit, &t.limitAt, &t.remaining, &t.mark, &t.markAt, &t.resetAt,
+		&r.cap, &r.limit, &r.tat, &r.spent, &r.headerLimit, &r.limitAt, &r.remaining, &r.mark, &r.markAt, &r.resetAt,
+		&o.cap, &o.limit, &o.tat, &o.spent, &o.headerLimit, &o.limitAt, &o.remaining, &o.mark, &o.markAt, &o.resetAt,
 	}
-	list := make([]*int64, 0, len(all)+10*int(dimensions))
-	list = append(list, all[:]...)
-	for d := range s.meters {
-		m := &s.meters[d]
-		list = append(list, &m.cap, &m.limit, &m.tat, &m.spent, &m.headerLimit, &m.limitAt, &m.remaining, &m.mark, &m.markAt, &m.resetAt)
-	}
-	return list
 }
 
 // plausible reports whether the state is one that the package can have made.

@@ -11,6 +11,7 @@ const (
 	shortWait     = 10 * second
 
 	maxPace     = 125 // percent of the limit
+	evenPace    = 100
 	minPace     = 95
 	paceDown    = 10
 	paceUp      = 5
@@ -72,11 +73,17 @@ func (s *State) shrink(wait int64) {
 		s.note(Change{Kind: LimitLowered, Limit: m.limit})
 		return
 	}
-	if admitted < m.limit*9/10 && wait <= shortWait && s.currentPace() > minPace {
-		s.pace = max(s.currentPace()-paceDown, minPace)
+	full, even := admitted >= m.limit*9/10, int64(evenPace)
+	if !full {
+		even = minPace
+	}
+	if wait <= shortWait && s.currentPace() > even {
+		s.pace = max(s.currentPace()-paceDown, even)
 		s.pacedAt = s.clock
 		s.paceQuiet = min(s.paceQuiet+1, paceForever)
-		return
+		if !full {
+			return
+		}
 	}
 	m.limit = max(m.cap/5, m.limit*7/10, min(m.limit, admitted)*98/100, 1)
 	s.note(Change{Kind: LimitLowered, Limit: m.limit})

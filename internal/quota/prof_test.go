@@ -8,14 +8,14 @@ import (
 
 func TestOne(t *testing.T) {
 	for _, k := range kinds() {
-		if k.name != "fixed window" {
+		if k.name != "rolling window" {
 			continue
 		}
 		measure(t, 2, k.server, withForebay(k.limits))
 	}
 }
 func TestDebug(t *testing.T) {
-	v := &server{quota: tpm, counting: rollingWindow}
+	v := &server{quota: tpm, counting: tenSeconds}
 	s := newSimulation(1, 10000, v)
 	f := runForebay(s, azureLimits, 1, 256)
 	debugThrottle = func(j *job, r quota.Reservation) {

@@ -162,14 +162,14 @@ func (s *State) headerIsFresh(d Dimension) bool { return s.clock < s.meters[d].s
 
 // staleAt is when what the headers said is left is no longer true.
 func (m *meter) staleAt() int64 {
-	switch at := m.markAt + headerFresh + 1; {
-	case m.remaining == 0:
+	if m.remaining == 0 {
 		return 0
-	case m.resetAt > 0:
-		return min(at, m.resetAt)
-	default:
-		return at
 	}
+	at := m.markAt + headerFresh + 1
+	if m.resetAt > 0 && m.resetAt <= at+shortWait {
+		at = m.resetAt
+	}
+	return at
 }
 
 // roomAt is when there will be room for need, as far as can be said: now, or later.
