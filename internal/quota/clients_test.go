@@ -116,7 +116,7 @@ func (f *forebay) start(p *process, j *job, r quota.Reservation) {
 		switch {
 		case a.status == 200:
 			// The headers of an answer come with its first token; they are not new at the end.
-			o = quota.Outcome{Kind: quota.Succeeded, Usage: quota.Usage{PromptTokens: j.prompt, OutputTokens: j.produced}}
+			o = quota.Outcome{Kind: quota.Succeeded, Usage: quota.Usage{PromptTokens: j.real, OutputTokens: j.produced}}
 			f.s.finish(j, true)
 		case a.status == 429:
 			j.throttles++

@@ -11,7 +11,7 @@ const stateVersion = 1
 
 const (
 	maxScalar = 1 << 61
-	scalars   = 70 // stored fields that are single numbers
+	scalars   = 75 // stored fields that are single numbers
 )
 
 // ErrCorruptState is returned for bytes that are not a state.
@@ -108,8 +108,9 @@ func (s *State) scalars() [scalars]*int64 {
 		&s.clock, &s.seq, &s.prompts, &s.fixed, &s.pauseUntil, &s.throttledAt, &s.adjustedAt, &s.throttleRun,
 		&s.grewAt, &s.step, &s.pace, &s.pacedAt, &s.paceQuiet, &s.burstCutUntil,
 		&s.counts.Calls, &s.counts.Throttled, &s.counts.Oversize, &s.counts.Failed,
-		&e.charged, &e.guessed, &e.samples, &e.strange, &e.sigma, &e.produced, &e.asked, &e.squares, &e.sizes,
-		&e.seq, &e.at, &e.remaining, &e.prompts, &e.fixed,
+		&e.told.charged, &e.told.guessed, &e.told.samples, &e.used.charged, &e.used.guessed, &e.used.samples,
+		&e.strange, &e.sigma, &e.produced, &e.asked, &e.squares, &e.sizes,
+		&e.seq, &e.at, &e.remaining, &e.prompts, &e.fixed, &e.resetAt, &e.alone,
 		&b.failures, &b.until, &b.since, &b.openings, &b.closedAt, &b.probe, &b.probeAt, &b.passed,
 		&t.cap, &t.limit, &t.tat, &t.spent, &t.headerLimit, &t.limitAt, &t.remaining, &t.mark, &t.markAt, &t.resetAt,
 		&r.cap, &r.limit, &r.tat, &r.spent, &r.headerLimit, &r.limitAt, &r.remaining, &r.mark, &r.markAt, &r.resetAt,
@@ -123,12 +124,12 @@ func (s *State) plausible() bool {
 	for d := range s.meters {
 		m := &s.meters[d]
 		if m.cap > maxAmount || m.limit > maxAmount || m.remaining > maxAmount || m.headerLimit > maxAmount ||
-			m.markAt > s.clock+minute || m.resetAt > ahead || m.limitAt > s.clock+minute || m.tat > (s.clock+2*minute)*1000 {
+			m.markAt > s.clock+minute || m.resetAt > ahead || m.limitAt > s.clock+minute || m.tat > (ahead+minute)*1000 {
 			return false
 		}
 	}
 	for _, at := range []int64{s.pauseUntil, s.throttledAt, s.adjustedAt, s.grewAt, s.pacedAt, s.burstCutUntil,
-		s.breaker.until, s.breaker.since, s.breaker.closedAt, s.breaker.probeAt, s.estimate.at} {
+		s.breaker.until, s.breaker.since, s.breaker.closedAt, s.breaker.probeAt, s.estimate.at, s.estimate.resetAt} {
 		if at > ahead {
 			return false
 		}
@@ -138,7 +139,8 @@ func (s *State) plausible() bool {
 	}
 	e := &s.estimate
 	return s.clock <= maxTime && s.breaker.state <= HalfOpen && s.pace <= maxPace && (s.pace == 0 || s.pace >= minPace) && s.paceQuiet <= paceForever &&
-		s.step <= 2*growMost && e.strange <= 1000 && e.sigma <= 100_000 && e.charged <= maxAmount && e.guessed <= maxAmount
+		s.step <= 2*growMost && e.strange <= 1000 && e.sigma <= 100_000 && e.told.charged <= maxAmount && e.used.charged <= maxAmount &&
+		e.told.guessed <= maxAmount && e.used.guessed <= maxAmount
 }
 
 // reader takes values from the front of data; after the first that is not there it yields zeros.

@@ -61,20 +61,19 @@ func (s *State) settle(l Limits, r Reservation, u Usage) {
 	if u == (Usage{}) {
 		return
 	}
-	charged := max(u.PromptTokens-max(u.CachedTokens, 0), 0)
+	prompt, output := bounded(u.PromptTokens), bounded(u.OutputTokens)
+	charged := max(prompt-bounded(u.CachedTokens), 0)
 	by := Amount{}
 	switch l.Accounting {
 	case AccountAzurePTU:
-		by[Tokens] = bounded(charged) + bounded(u.OutputTokens) - r.Amount[Tokens]
+		by[Tokens] = charged + output - r.Amount[Tokens]
 	case AccountAnthropic:
-		by[Tokens] = bounded(charged) - r.Amount[Tokens]
-		by[OutputTokens] = bounded(u.OutputTokens) - r.Amount[OutputTokens]
-		s.estimate.outputWas(bounded(u.OutputTokens), r.Request.MaxOutputTokens)
-	default:
-		return
+		by[Tokens] = charged - r.Amount[Tokens]
+		by[OutputTokens] = output - r.Amount[OutputTokens]
+		s.estimate.outputWas(output, r.Request.MaxOutputTokens)
 	}
-	s.estimate.counted(r.Request.PromptTokens, bounded(u.PromptTokens))
 	s.correct(r, by)
+	s.estimate.counted(r.Request.PromptTokens, prompt)
 }
 
 func bounded(tokens int64) int64 { return min(max(tokens, 0), maxAmount/8) }
@@ -85,18 +84,26 @@ func (s *State) throttled(l Limits, r Reservation, o Outcome, rnd Random) {
 	s.counts.Throttled++
 	s.giveBack(r)
 	s.inconclusive(r)
-	wait := o.RetryAfter.Milliseconds()
-	if wait <= 0 {
-		wait = min(int64(pauseDefault)<<min(s.throttleRun, 8), pauseLongest)
-		if s.clock >= s.pauseUntil { // one of a kind: the calls that were under way say nothing more
-			s.throttleRun = min(s.throttleRun+1, 8)
-		}
+	said := o.RetryAfter.Milliseconds()
+	// A refusal of the first call after a pause says that the pause was too short, or that refused calls
+	// are counted as well: then only waiting longer gets out of it.
+	if r.At >= s.pauseUntil {
+		s.throttleRun = min(s.throttleRun+1, 8)
+	}
+	wait := said
+	if own := min(int64(pauseDefault)<<max(s.throttleRun-1, 0), pauseLongest); said <= 0 || s.throttleRun > 1 && said < own {
+		wait = own
 	}
 	until := s.clock + wait + pauseLeast + int64(rnd()*pauseJitter)
 	if s.clock >= s.pauseUntil {
 		s.note(Change{Kind: Paused, Until: until})
 	}
-	s.pauseUntil = max(s.pauseUntil, until)
+	if until > s.pauseUntil {
+		s.pauseUntil = until
+		// Calls go on one by one and not in a burst, so that one refusal is heard before many are earned.
+		m := &s.meters[Tokens]
+		m.tat = max(m.tat, (until+s.burst(Tokens))*1000)
+	}
 	kind := o.Kind
 	if kind == Throttled {
 		kind = s.guess(l)
@@ -105,7 +112,7 @@ func (s *State) throttled(l Limits, r Reservation, o Outcome, rnd Random) {
 	case ThrottledRequests:
 		s.burstCutUntil = s.clock + burstCutFor
 	case ThrottledTokens:
-		s.shrink(o.RetryAfter.Milliseconds())
+		s.shrink(said)
 	}
 }
 

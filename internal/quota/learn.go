@@ -138,12 +138,19 @@ func (s *State) read(l Limits, r Reservation, o Outcome) {
 		if remaining <= 0 || remaining > maxAmount || limit > 0 && remaining > limit {
 			continue
 		}
-		if Dimension(d) == Tokens && l.Accounting != AccountNone && o.Kind != Throttled && o.Kind != ThrottledTokens {
-			s.estimate.fell(r, remaining)
-		}
 		m.remaining, m.mark, m.markAt, m.resetAt = remaining, r.Spent[d], r.At, 0
 		if reset := o.Headers.Reset[d].Milliseconds(); reset > 0 && reset < headerKept {
 			m.resetAt = s.clock + reset + resetLate
 		}
+		if Dimension(d) == Tokens && l.Accounting == AccountAzureOpenAI && o.Kind != Throttled && o.Kind != ThrottledTokens {
+			s.estimate.fell(r, remaining, m.resetAt, s.alone(r))
+		}
 	}
+}
+
+// alone reports whether no other call was made about when r was.
+func (s *State) alone(r Reservation) bool {
+	c := s.find(r.At)
+	return c != nil && c.amount[Requests] == 1 && s.find(r.At-sliceMillis) == nil && s.find(r.At+sliceMillis) == nil &&
+		s.clock-r.At >= 2*sliceMillis
 }

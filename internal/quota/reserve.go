@@ -201,19 +201,21 @@ func (s *State) roomAt(d Dimension, need int64) int64 {
 // paced is when the pace allows the next call, whatever its size: were size looked at, small calls
 // would always be ahead of large ones.
 func (s *State) paced(d Dimension) int64 {
-	burst := int64(tokenBurst)
-	if d == Requests {
-		burst = requestBurst
-		if s.clock < s.burstCutUntil {
-			burst = 0
-		}
-	} else {
-		burst = burst * (s.currentPace() - minPace + 5) / (maxPace - minPace + 5)
-	}
 	if s.rate(d) == 0 {
 		return s.clock
 	}
-	return (s.meters[d].tat+999)/1000 - burst
+	return (s.meters[d].tat+999)/1000 - s.burst(d)
+}
+
+// burst is by how many milliseconds calls may be ahead of the pace.
+func (s *State) burst(d Dimension) int64 {
+	switch {
+	case d != Requests:
+		return tokenBurst * (s.currentPace() - minPace + 5) / (maxPace - minPace + 5)
+	case s.clock < s.burstCutUntil:
+		return 0
+	}
+	return requestBurst
 }
 
 // rate is the pace of a dimension in units per second; 0: none.

@@ -68,6 +68,7 @@ type job struct {
 	id       int
 	guess    int64 // of the prompt, as a client estimates it
 	prompt   int64 // as the provider counts it
+	real     int64 // of the prompt, as its tokenizer counts it
 	output   int64 // max output
 	produced int64 // real output
 
@@ -106,6 +107,7 @@ func newJobs(rng *rand.Rand, n int) []*job {
 	want := float64(admissionTokens)*float64(n)/10_000 - outputs
 	for i, j := range jobs {
 		j.prompt = max(int64(sizes[i]/total*want), 10)
+		j.real = max(int64(float64(j.prompt)*math.Exp(rng.NormFloat64()*0.05)), 1)
 		j.guess = max(int64(float64(j.prompt)/bias*math.Exp(rng.NormFloat64()*0.08)), 1)
 	}
 	return jobs

@@ -116,7 +116,7 @@ func (s *State) rewind(by int64) {
 		}
 	}
 	back(&s.pauseUntil, &s.throttledAt, &s.adjustedAt, &s.grewAt, &s.pacedAt, &s.burstCutUntil,
-		&s.estimate.at, &s.breaker.until, &s.breaker.since, &s.breaker.closedAt, &s.breaker.probeAt)
+		&s.estimate.at, &s.estimate.resetAt, &s.breaker.until, &s.breaker.since, &s.breaker.closedAt, &s.breaker.probeAt)
 	for d := range s.meters {
 		m := &s.meters[d]
 		back(&m.limitAt, &m.markAt, &m.resetAt)
