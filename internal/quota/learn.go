@@ -128,7 +128,7 @@ func (s *State) read(l Limits, r Reservation, o Outcome) {
 	for d := range s.meters {
 		m := &s.meters[d]
 		limit, remaining := o.Headers.Limit[d], o.Headers.Remaining[d]
-		if r.At < m.markAt {
+		if r.At < m.markAt-second {
 			continue
 		}
 		if limit > 0 && limit < maxAmount {
@@ -138,13 +138,19 @@ func (s *State) read(l Limits, r Reservation, o Outcome) {
 		if remaining <= 0 || remaining > maxAmount || limit > 0 && remaining > limit {
 			continue
 		}
-		m.remaining, m.mark, m.markAt, m.resetAt = remaining, r.Spent[d], r.At, 0
+		resetAt := int64(0)
 		if reset := o.Headers.Reset[d].Milliseconds(); reset > 0 && reset < headerKept {
-			m.resetAt = s.clock + reset + resetLate
+			resetAt = s.clock + reset + resetLate
 		}
 		if Dimension(d) == Tokens && l.Accounting == AccountAzureOpenAI && o.Kind != Throttled && o.Kind != ThrottledTokens {
-			s.estimate.fell(r, remaining, m.resetAt, s.alone(r))
+			s.estimate.fell(r, remaining, resetAt, s.alone(r))
 		}
+		// As calls overtake each other, each header is read as saying less than there is, so of those of about
+		// the same time the one that says most is right.
+		if s.headerIsFresh(Dimension(d)) && r.At < m.markAt+second && remaining+r.Spent[d] <= m.remaining+m.mark {
+			continue
+		}
+		m.remaining, m.mark, m.markAt, m.resetAt = remaining, r.Spent[d], r.At, resetAt
 	}
 }
 
