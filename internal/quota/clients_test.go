@@ -31,7 +31,7 @@ type process struct {
 }
 
 func runForebay(s *simulation, limits quota.Limits, processes, slots int) *forebay {
-	f := &forebay{s: s, limits: limits, line: slices.Clone(s.jobs), attempts: 5}
+	f := &forebay{s: s, limits: limits, line: slices.Clone(s.jobs), attempts: 8}
 	for range processes {
 		f.procs = append(f.procs, &process{free: slots, running: map[*job]bool{}})
 	}

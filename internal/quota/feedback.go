@@ -78,17 +78,19 @@ func (s *State) settle(l Limits, r Reservation, u Usage) {
 
 func bounded(tokens int64) int64 { return min(max(tokens, 0), maxAmount/8) }
 
-// throttled handles a refusal: the reservation was not charged, all processes pause, and the limit is
-// taken for lower than it was.
+// throttled handles a refusal: all processes pause, and the limit is taken for lower than it was. The
+// reservation was not charged, unless this is a provider that counts refused calls.
 func (s *State) throttled(l Limits, r Reservation, o Outcome, rnd Random) {
 	s.counts.Throttled++
-	s.giveBack(r)
 	s.inconclusive(r)
 	said := o.RetryAfter.Milliseconds()
 	// A refusal of the first call after a pause says that the pause was too short, or that refused calls
 	// are counted as well: then only waiting longer gets out of it.
 	if r.At >= s.pauseUntil {
 		s.throttleRun = min(s.throttleRun+1, 8)
+	}
+	if s.throttleRun <= 1 {
+		s.giveBack(r)
 	}
 	wait := said
 	if own := min(int64(pauseDefault)<<max(s.throttleRun-1, 0), pauseLongest); said <= 0 || s.throttleRun > 1 && said < own {
@@ -112,7 +114,7 @@ func (s *State) throttled(l Limits, r Reservation, o Outcome, rnd Random) {
 	case ThrottledRequests:
 		s.burstCutUntil = s.clock + burstCutFor
 	case ThrottledTokens:
-		s.shrink(said)
+		s.shrink(r.Amount[Tokens], said)
 	}
 }
 

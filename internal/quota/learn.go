@@ -59,7 +59,7 @@ func (s *State) follow(d Dimension, configured int64) {
 // shrink lowers the limit or the pace after a refusal on tokens that asked to wait for so long. One that
 // came before the minute's worth was sent, and does not speak of the next minute, is of a provider that
 // counts over a shorter time: calls must come more evenly, not be fewer.
-func (s *State) shrink(wait int64) {
+func (s *State) shrink(cost, wait int64) {
 	m := &s.meters[Tokens]
 	s.throttledAt = s.clock
 	s.step = growFirst
@@ -67,13 +67,13 @@ func (s *State) shrink(wait int64) {
 		return
 	}
 	s.adjustedAt = s.clock
-	admitted := s.sum[Tokens]
+	over := s.sum[Tokens] + cost // is more than there was
 	if m.limit == 0 {
-		m.limit = max(admitted*98/100, 1) // nothing was known; now something is
+		m.limit = max(over*98/100, 1) // nothing was known; now something is
 		s.note(Change{Kind: LimitLowered, Limit: m.limit})
 		return
 	}
-	full, even := admitted >= m.limit*9/10, int64(evenPace)
+	full, even := over >= m.limit*9/10, int64(evenPace)
 	if !full {
 		even = minPace
 	}
@@ -85,7 +85,7 @@ func (s *State) shrink(wait int64) {
 			return
 		}
 	}
-	m.limit = max(m.cap/5, m.limit*7/10, min(m.limit, admitted)*98/100, 1)
+	m.limit = max(m.cap/5, m.limit*7/10, min(m.limit, over)*98/100, 1)
 	s.note(Change{Kind: LimitLowered, Limit: m.limit})
 }
 

@@ -15,7 +15,7 @@ func TestOne(t *testing.T) {
 	}
 }
 func TestDebug(t *testing.T) {
-	v := &server{quota: tpm, counting: tenSeconds}
+	v := &server{quota: tpm, counting: tenSeconds, silent: true}
 	s := newSimulation(1, 10000, v)
 	f := runForebay(s, azureLimits, 1, 256)
 	debugThrottle = func(j *job, r quota.Reservation) {
