@@ -21,7 +21,7 @@ type forebay struct {
 
 	changes  []quota.Change
 	attempts int // after which a job has failed
-	longest  int64
+	longest  int // bytes that the state had
 }
 
 type process struct {
@@ -52,7 +52,7 @@ func (f *forebay) with(do func(*quota.State)) {
 	if f.stored, err = f.state.AppendBinary(f.stored[:0]); err != nil {
 		panic(err)
 	}
-	f.longest = max(f.longest, int64(len(f.stored)))
+	f.longest = max(f.longest, len(f.stored))
 }
 
 // pump lets every process claim what it has room for.
@@ -119,10 +119,6 @@ func (f *forebay) start(p *process, j *job, r quota.Reservation) {
 			o = quota.Outcome{Kind: quota.Succeeded, Usage: quota.Usage{PromptTokens: j.real, OutputTokens: j.produced}}
 			f.s.finish(j, true)
 		case a.status == 429:
-			j.throttles++
-			if debugThrottle != nil {
-				debugThrottle(j, r)
-			}
 			o.Kind, o.RetryAfter = quota.ThrottledTokens, millis(a.retryAfter)
 			if a.onRequests {
 				o.Kind = quota.ThrottledRequests
@@ -332,5 +328,3 @@ func (o *oracle) tick() {
 		o.s.after(50, o.tick)
 	}
 }
-
-var debugThrottle func(*job, quota.Reservation)

@@ -22,7 +22,6 @@ type simulation struct {
 	throttled int
 	failed    int
 	wasted    int64 // tokens charged for calls that gave no result
-	useful    int64
 }
 
 type event struct {
@@ -72,13 +71,12 @@ type job struct {
 	output   int64 // max output
 	produced int64 // real output
 
-	attempts, throttles int
-	readyAt             int64
-	over                bool
+	attempts int
+	over     bool
 }
 
-func (j *job) charge(accounting charging) int64 {
-	switch accounting {
+func (j *job) charge(how charging) int64 {
+	switch how {
 	case chargeLarger:
 		return max(j.prompt, j.output)
 	case chargePrompt:
@@ -172,11 +170,6 @@ func (s *simulation) streams(j *job, a answer, first, tokens, back int64, onHead
 		} else {
 			s.server.complete(s.now, j)
 		}
-		s.after(back, func() {
-			if !endCut && !j.over {
-				s.useful += a.charged
-			}
-			onEnd(a)
-		})
+		s.after(back, func() { onEnd(a) })
 	})
 }
