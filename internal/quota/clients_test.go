@@ -83,8 +83,9 @@ func (f *forebay) claim(p *process) {
 			next = min(next, d.Verdict.RetryAt)
 		}
 	}
-	for n, i := range taken {
-		f.line = slices.Delete(f.line, i-n, i-n+1)
+	for _, i := range slices.Backward(taken) { // near the front of a long line
+		copy(f.line[1:i+1], f.line[:i])
+		f.line = f.line[1:]
 	}
 	if next < math.MaxInt64 && (f.wakeAt <= f.s.now || next < f.wakeAt) {
 		f.wakeAt = max(next, f.s.now+1)

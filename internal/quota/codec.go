@@ -93,7 +93,7 @@ func (s *State) UnmarshalBinary(data []byte) error {
 	for range r.value(maxPassed) {
 		s.passed = append(s.passed, passed{id: r.id(), since: r.value(maxTime), seen: r.value(maxTime)})
 	}
-	if r.bad || len(r.data) > 0 || !s.plausible() {
+	if r.bad || r.at < len(r.data) || !s.plausible() {
 		*s = State{}
 		return ErrCorruptState
 	}
@@ -146,26 +146,27 @@ func (s *State) plausible() bool {
 // reader takes values from the front of data; after the first that is not there it yields zeros.
 type reader struct {
 	data []byte
+	at   int
 	bad  bool
 }
 
 func (r *reader) byte() byte {
-	if len(r.data) == 0 || r.bad {
+	if r.at >= len(r.data) {
 		r.bad = true
 		return 0
 	}
-	c := r.data[0]
-	r.data = r.data[1:]
+	c := r.data[r.at]
+	r.at++
 	return c
 }
 
 func (r *reader) uvarint() uint64 {
-	v, n := binary.Uvarint(r.data)
+	v, n := binary.Uvarint(r.data[r.at:])
 	if n <= 0 || r.bad {
 		r.bad = true
 		return 0
 	}
-	r.data = r.data[n:]
+	r.at += n
 	return v
 }
 
