@@ -1,0 +1,200 @@
+package quota
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// stateVersion is the first byte of a stored state. A state of another version is read as a fresh one
+// would be: what it knew is learned again within a minute.
+const stateVersion = 1
+
+const (
+	maxScalar = 1 << 61
+	scalars   = 75 // stored fields that are single numbers
+)
+
+// ErrCorruptState is returned for bytes that are not a state.
+var ErrCorruptState = errors.New("quota: not a stored state, or one of another version")
+
+// MarshalBinary encodes the state: about 200 bytes for a quiet deployment, 2 KB for one with calls in
+// every quarter of a second.
+func (s *State) MarshalBinary() ([]byte, error) { return s.AppendBinary(make([]byte, 0, 512)) }
+
+// AppendBinary appends what MarshalBinary returns.
+func (s *State) AppendBinary(b []byte) ([]byte, error) {
+	b = append(b, stateVersion)
+	for _, v := range s.scalars() {
+		b = binary.AppendUvarint(b, uint64(*v))
+	}
+	flags := byte(s.breaker.state) << 1
+	if s.operator {
+		flags |= 1
+	}
+	b = append(b, flags)
+	b = binary.AppendUvarint(b, uint64(len(s.slices)))
+	last := int64(0)
+	for _, c := range s.slices {
+		b = binary.AppendUvarint(b, uint64(c.no-last))
+		for _, a := range c.amount {
+			b = binary.AppendUvarint(b, uint64(a))
+		}
+		b = binary.AppendUvarint(b, uint64(c.open))
+		last = c.no
+	}
+	b = binary.AppendUvarint(b, uint64(len(s.breaker.outcomes)))
+	last = 0
+	for _, o := range s.breaker.outcomes {
+		b = binary.AppendUvarint(b, uint64(o.no-last))
+		b = binary.AppendUvarint(b, uint64(o.ok))
+		b = binary.AppendUvarint(b, uint64(o.failed))
+		last = o.no
+	}
+	b = binary.AppendUvarint(b, uint64(len(s.passed)))
+	for _, p := range s.passed {
+		b = binary.AppendUvarint(b, uint64(p.id))
+		b = binary.AppendUvarint(b, uint64(p.since))
+		b = binary.AppendUvarint(b, uint64(p.seen))
+	}
+	return b, nil
+}
+
+// UnmarshalBinary replaces the state by a stored one. After an error the state is a fresh one, which
+// works: the caller may report the error and go on.
+func (s *State) UnmarshalBinary(data []byte) error {
+	slices, seconds, line := s.slices[:0], s.breaker.outcomes[:0], s.passed[:0]
+	*s = State{slices: slices}
+	s.breaker.outcomes, s.passed = seconds, line
+	r := reader{data: data}
+	if r.byte() != stateVersion {
+		r.bad = true
+	}
+	for _, v := range s.scalars() {
+		*v = r.value(maxScalar)
+	}
+	flags := r.byte()
+	s.operator = flags&1 != 0
+	s.breaker.state = BreakerState(flags >> 1)
+	last := int64(-1)
+	for range r.value(maxSlices + 8) {
+		c := slice{no: r.after(&last)}
+		for d := range c.amount {
+			c.amount[d] = r.value(maxAmount)
+		}
+		c.open = r.value(maxAmount)
+		s.sum.add(c.amount)
+		s.slices = append(s.slices, c)
+	}
+	last = -1
+	for range r.value(maxOutcomes) {
+		o := outcomes{no: r.after(&last), ok: r.value(maxAmount), failed: r.value(maxAmount)}
+		s.breaker.outcomes = append(s.breaker.outcomes, o)
+	}
+	for range r.value(maxPassed) {
+		s.passed = append(s.passed, passed{id: r.id(), since: r.value(maxTime), seen: r.value(maxTime)})
+	}
+	if r.bad || r.at < len(r.data) || !s.plausible() {
+		*s = State{}
+		return ErrCorruptState
+	}
+	return nil
+}
+
+// scalars are the fields that are stored as they are, in their order in version 1.
+func (s *State) scalars() [scalars]*int64 {
+	e, b := &s.estimate, &s.breaker
+	t, r, o := &s.meters[Tokens], &s.meters[Requests], &s.meters[OutputTokens]
+	return [...]*int64{
+		&s.clock, &s.seq, &s.prompts, &s.fixed, &s.pauseUntil, &s.throttledAt, &s.adjustedAt, &s.throttleRun,
+		&s.grewAt, &s.step, &s.pace, &s.pacedAt, &s.paceQuiet, &s.burstCutUntil,
+		&s.counts.Calls, &s.counts.Throttled, &s.counts.Oversize, &s.counts.Failed,
+		&e.told.charged, &e.told.guessed, &e.told.samples, &e.used.charged, &e.used.guessed, &e.used.samples,
+		&e.strange, &e.sigma, &e.produced, &e.asked, &e.squares, &e.sizes,
+		&e.seq, &e.at, &e.remaining, &e.prompts, &e.fixed, &e.resetAt, &e.alone,
+		&b.failures, &b.until, &b.since, &b.openings, &b.closedAt, &b.probe, &b.probeAt, &b.passed,
+		&t.cap, &t.limit, &t.tat, &t.spent, &t.headerLimit, &t.limitAt, &t.remaining, &t.mark, &t.markAt, &t.resetAt,
+		&r.cap, &r.limit, &r.tat, &r.spent, &r.headerLimit, &r.limitAt, &r.remaining, &r.mark, &r.markAt, &r.resetAt,
+		&o.cap, &o.limit, &o.tat, &o.spent, &o.headerLimit, &o.limitAt, &o.remaining, &o.mark, &o.markAt, &o.resetAt,
+	}
+}
+
+// plausible reports whether the state is one that the package can have made.
+func (s *State) plausible() bool {
+	ahead := s.clock + 2*oversizeAfter.Milliseconds()
+	for d := range s.meters {
+		m := &s.meters[d]
+		if m.cap > maxAmount || m.limit > maxAmount || m.remaining > maxAmount || m.headerLimit > maxAmount ||
+			m.markAt > s.clock+minute || m.resetAt > ahead || m.limitAt > s.clock+minute || m.tat > (ahead+minute)*1000 {
+			return false
+		}
+	}
+	for _, at := range []int64{s.pauseUntil, s.throttledAt, s.adjustedAt, s.grewAt, s.pacedAt, s.burstCutUntil,
+		s.breaker.until, s.breaker.since, s.breaker.closedAt, s.breaker.probeAt, s.estimate.at, s.estimate.resetAt} {
+		if at > ahead {
+			return false
+		}
+	}
+	if n := len(s.slices); n > 0 && s.slices[n-1].no > s.clock/sliceMillis+1 {
+		return false
+	}
+	e := &s.estimate
+	return s.clock <= maxTime && s.breaker.state <= HalfOpen && s.pace <= maxPace && (s.pace == 0 || s.pace >= minPace) && s.paceQuiet <= paceForever &&
+		s.step <= 2*growMost && e.strange <= 1000 && e.sigma <= 100_000 && e.told.charged <= maxAmount && e.used.charged <= maxAmount &&
+		e.told.guessed <= maxAmount && e.used.guessed <= maxAmount
+}
+
+// reader takes values from the front of data; after the first that is not there it yields zeros.
+type reader struct {
+	data []byte
+	at   int
+	bad  bool
+}
+
+func (r *reader) byte() byte {
+	if r.at >= len(r.data) {
+		r.bad = true
+		return 0
+	}
+	c := r.data[r.at]
+	r.at++
+	return c
+}
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.data[r.at:])
+	if n <= 0 || r.bad {
+		r.bad = true
+		return 0
+	}
+	r.at += n
+	return v
+}
+
+// value reads a number from 0 to most.
+func (r *reader) value(most int64) int64 {
+	v := r.uvarint()
+	if v > uint64(most) {
+		r.bad = true
+		return 0
+	}
+	return int64(v)
+}
+
+// id reads any number.
+func (r *reader) id() int64 { return int64(r.uvarint()) }
+
+// after reads a number that is larger than the last one.
+func (r *reader) after(last *int64) int64 {
+	first := *last < 0
+	step := r.value(maxTime)
+	if first {
+		*last = 0
+	} else if step == 0 {
+		r.bad = true
+	}
+	*last += step
+	if *last > maxTime {
+		r.bad = true
+	}
+	return *last
+}

@@ -1,0 +1,162 @@
+package quota
+
+const (
+	throttleEvery = 15 * second // refusals so close together are one
+	growAfter     = 20 * second // quiet for so long
+	growEvery     = 10 * second
+	growFirst     = 10_000 // millionths of the quota
+	growMost      = 200_000
+	burstCutFor   = 10 * minute
+	resetLate     = 50 // after the reset that headers name, for the clocks' sake
+	shortWait     = 10 * second
+
+	maxPace     = 125 // percent of the limit
+	evenPace    = 100
+	minPace     = 95
+	paceDown    = 10
+	paceUp      = 5
+	paceAfter   = minute // doubled by each refusal of a window that was not full
+	paceForever = 5      // doublings at most
+)
+
+func (s *State) currentPace() int64 {
+	if s.pace == 0 {
+		return maxPace
+	}
+	return s.pace
+}
+
+// follow sets a dimension's quota to what is configured and what the provider says, whichever is less.
+func (s *State) follow(d Dimension, configured int64) {
+	m := &s.meters[d]
+	if s.clock-m.limitAt > headerKept {
+		m.headerLimit = 0
+	}
+	quota := min(max(configured, 0), maxAmount)
+	if m.headerLimit > 0 && (quota == 0 || m.headerLimit < quota) {
+		quota = m.headerLimit
+	}
+	if quota == m.cap {
+		return
+	}
+	before := m.cap
+	m.cap = quota
+	switch {
+	case quota == 0 || quota > before || m.limit == 0:
+		m.limit = quota
+	default:
+		m.limit = min(m.limit, quota)
+	}
+	if d == Tokens && before > 0 && quota > 0 {
+		kind := LimitLowered
+		if quota > before {
+			kind = LimitRestored
+		}
+		s.note(Change{Kind: kind, Limit: m.limit})
+	}
+}
+
+// shrink lowers the limit or the pace after a refusal on tokens that asked to wait for so long. One that
+// came before the minute's worth was sent, and does not speak of the next minute, is of a provider that
+// counts over a shorter time: calls must come more evenly, not be fewer.
+func (s *State) shrink(cost, wait int64) {
+	m := &s.meters[Tokens]
+	s.throttledAt = s.clock
+	s.step = growFirst
+	if s.adjustedAt != 0 && s.clock-s.adjustedAt < throttleEvery {
+		return
+	}
+	s.adjustedAt = s.clock
+	over := s.sum[Tokens] + cost // is more than there was
+	if m.limit == 0 {
+		m.limit = max(over*98/100, 1) // nothing was known; now something is
+		s.note(Change{Kind: LimitLowered, Limit: m.limit})
+		return
+	}
+	full, even := over >= m.limit*9/10, int64(evenPace)
+	if !full {
+		even = minPace
+	}
+	if wait <= shortWait && s.currentPace() > even {
+		s.pace = max(s.currentPace()-paceDown, even)
+		s.pacedAt = s.clock
+		s.paceQuiet = min(s.paceQuiet+1, paceForever)
+		if !full {
+			return
+		}
+	}
+	m.limit = max(m.cap/5, m.limit*7/10, min(m.limit, over)*98/100, 1)
+	s.note(Change{Kind: LimitLowered, Limit: m.limit})
+}
+
+// grow raises the limit and the pace again while nothing is refused.
+func (s *State) grow(now int64) {
+	m := &s.meters[Tokens]
+	if s.pace != 0 && now-s.pacedAt >= paceAfter<<s.paceQuiet {
+		s.pacedAt = now
+		if s.pace += paceUp; s.pace >= maxPace {
+			s.pace, s.paceQuiet = 0, 0
+		}
+	}
+	if m.limit == 0 || m.cap > 0 && m.limit >= m.cap || now-s.throttledAt < growAfter {
+		return
+	}
+	if m.cap == 0 && now-s.throttledAt > headerKept {
+		m.limit = 0 // what was learned long ago where nothing is configured is no longer true
+		return
+	}
+	s.grewAt = max(s.grewAt, s.throttledAt+growAfter-growEvery)
+	for now-s.grewAt >= growEvery {
+		s.grewAt += growEvery
+		s.step = min(max(s.step, growFirst), growMost)
+		base := m.cap
+		if base == 0 {
+			base = m.limit
+		}
+		m.limit = min(m.limit+max(base/1000*s.step/1000, 1), maxAmount)
+		s.step += s.step / 2
+		if m.cap > 0 && m.limit >= m.cap {
+			m.limit = m.cap
+			s.note(Change{Kind: LimitRestored, Limit: m.limit})
+			return
+		}
+	}
+}
+
+// read takes in rate-limit headers. Those of a call made before the one last read say nothing new.
+func (s *State) read(l Limits, r Reservation, o Outcome) {
+	for d := range s.meters {
+		m := &s.meters[d]
+		limit, remaining := o.Headers.Limit[d], o.Headers.Remaining[d]
+		if r.At < m.markAt-second {
+			continue
+		}
+		if limit > 0 && limit < maxAmount {
+			m.headerLimit, m.limitAt = limit, s.clock
+			s.follow(Dimension(d), [dimensions]int64{l.TokensPerMinute, l.RequestsPerMinute, l.OutputTokensPerMinute}[d])
+		}
+		if remaining <= 0 || remaining > maxAmount || limit > 0 && remaining > limit {
+			continue
+		}
+		resetAt := int64(0)
+		if reset := o.Headers.Reset[d].Milliseconds(); reset > 0 && reset < headerKept {
+			resetAt = s.clock + reset + resetLate
+		}
+		if Dimension(d) == Tokens && l.Accounting == AccountAzureOpenAI && o.Kind != Throttled && o.Kind != ThrottledTokens {
+			s.estimate.fell(r, remaining, resetAt, s.alone(r))
+		}
+		// As calls overtake each other, each header is read as saying less than there is, so of those of about
+		// the same time the one that says most is right.
+		if s.headerIsFresh(Dimension(d)) && r.At < m.markAt+second && remaining+r.Spent[d] <= m.remaining+m.mark {
+			continue
+		}
+		m.remaining, m.mark, m.markAt, m.resetAt = remaining, r.Spent[d], r.At, resetAt
+	}
+}
+
+// alone reports whether no other call was made about when r was.
+func (s *State) alone(r Reservation) bool {
+	c := s.find(r.At)
+	return c != nil && c.amount[Requests] == 1 && s.find(r.At-sliceMillis) == nil && s.find(r.At+sliceMillis) == nil &&
+		s.clock-r.At >= 2*sliceMillis
+}

@@ -1,0 +1,212 @@
+package quota_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/forebayhq/forebay/internal/quota"
+)
+
+// reload stores the state and reads it back, as happens between any two transactions.
+func reload(t interface{ Fatalf(string, ...any) }, s *quota.State) *quota.State {
+	b, err := s.MarshalBinary()
+	if err != nil {
+		t.Fatalf("marshal: %v", err)
+	}
+	var back quota.State
+	if err := back.UnmarshalBinary(b); err != nil {
+		t.Fatalf("unmarshal: %v", err)
+	}
+	if again, _ := back.MarshalBinary(); !bytes.Equal(b, again) {
+		t.Fatalf("the state changed when it was stored")
+	}
+	return &back
+}
+
+// TestWindowNeverExceedsLimit: whatever is asked for and whenever, nobody reserves more than the limit
+// within 60 seconds, but for a single request that is larger than it.
+func TestWindowNeverExceedsLimit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limits := quota.Limits{
+			Accounting:        rapid.SampledFrom([]quota.Accounting{quota.AccountAzureOpenAI, quota.AccountOpenAI, quota.AccountAnthropic}).Draw(t, "accounting"),
+			TokensPerMinute:   rapid.Int64Range(1000, 100_000).Draw(t, "tokens"),
+			RequestsPerMinute: rapid.Int64Range(0, 60).Draw(t, "requests"),
+		}
+		s, now := new(quota.State), int64(epoch)
+		var made []quota.Reservation
+		for range rapid.IntRange(1, 200).Draw(t, "calls") {
+			now += rapid.Int64Range(0, 5000).Draw(t, "later")
+			r := quota.Request{PromptTokens: rapid.Int64Range(0, 3000).Draw(t, "prompt"), MaxOutputTokens: rapid.Int64Range(1, 3000).Draw(t, "output")}
+			res, v := s.Reserve(now, limits, r)
+			s = reload(t, s)
+			if !v.Admitted() {
+				if v.RetryAt <= now {
+					t.Fatalf("refused at %d until %d", now, v.RetryAt)
+				}
+				continue
+			}
+			made = append(made, res)
+			var sum quota.Amount
+			n := 0
+			for i := len(made) - 1; i >= 0 && made[i].At > now-60_000; i-- {
+				sum[quota.Tokens] += made[i].Amount[quota.Tokens]
+				sum[quota.Requests]++
+				n++
+			}
+			if n > 1 && sum[quota.Tokens] > limits.TokensPerMinute || limits.RequestsPerMinute > 0 && sum[quota.Requests] > limits.RequestsPerMinute {
+				t.Fatalf("%v reserved within a minute, limits %+v", sum, limits)
+			}
+		}
+	})
+}
+
+// TestOneProbeAtATime: while the breaker is not closed, one call at most is out to find out, and none
+// while it is open; a probe that nobody hears of is given up after a minute.
+func TestOneProbeAtATime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rnd := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)).Float64
+		s, now := new(quota.State), int64(epoch)
+		limits := quota.Limits{}
+		var out []quota.Reservation
+		for range rapid.IntRange(20, 300).Draw(t, "steps") {
+			now += rapid.Int64Range(0, 3000).Draw(t, "later")
+			before := s.Status(now, limits)
+			if rapid.Bool().Draw(t, "call") || len(out) == 0 {
+				res, v := s.Reserve(now, limits, quota.Request{})
+				if v.Admitted() {
+					if before.Breaker == quota.Open && now < before.BreakerUntil {
+						t.Fatalf("a call through an open breaker")
+					}
+					if res.Probe != (before.Breaker != quota.Closed) {
+						t.Fatalf("breaker %v, probe %t", before.Breaker, res.Probe)
+					}
+					if res.Probe {
+						for _, o := range out {
+							if o.Probe && now-o.At < 60_000 {
+								t.Fatalf("two probes at a time")
+							}
+						}
+					}
+					out = append(out, res)
+				}
+			} else {
+				i := rapid.IntRange(0, len(out)-1).Draw(t, "which")
+				kind := rapid.SampledFrom([]quota.OutcomeKind{quota.Succeeded, quota.Transient, quota.Transient, quota.Permanent, quota.NotSent, quota.ThrottledRequests}).Draw(t, "outcome")
+				s.Feedback(now, limits, out[i], quota.Outcome{Kind: kind, RetryAfter: time.Millisecond}, rnd)
+				out = append(out[:i], out[i+1:]...)
+			}
+			s = reload(t, s)
+		}
+	})
+}
+
+// FuzzUnmarshalBinary: bytes that are not a state give an error and a state that works; those that
+// are one give a state that works.
+func FuzzUnmarshalBinary(f *testing.F) {
+	var s quota.State
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i := range 40 {
+		res, _ := s.Reserve(epoch+int64(i)*700, azureLimits, quota.Request{PromptTokens: 1000})
+		s.Feedback(epoch+int64(i)*700+300, azureLimits, res, quota.Outcome{Kind: quota.OutcomeKind(i % 9), RetryAfter: time.Second}, rng.Float64)
+	}
+	b, _ := s.MarshalBinary()
+	f.Add(b)
+	f.Add(b[:len(b)/2])
+	f.Add([]byte{})
+	f.Add([]byte{1})
+	empty, _ := new(quota.State).MarshalBinary()
+	f.Add(empty)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var s quota.State
+		err := s.UnmarshalBinary(data)
+		if err != nil {
+			b, _ := s.MarshalBinary()
+			if !bytes.Equal(b, empty) {
+				t.Fatal("not a fresh state after an error")
+			}
+		}
+		now := int64(epoch)
+		for i := range 12 {
+			res, v := s.Reserve(now, azureLimits, quota.Request{PromptTokens: 500, MaxOutputTokens: 100})
+			if v.Admitted() {
+				h := quota.Headers{Limit: quota.Amount{tpm}, Remaining: quota.Amount{tpm / 2}}
+				s.Feedback(now, azureLimits, res, quota.Outcome{Kind: quota.OutcomeKind(i % 9), Headers: h}, rng.Float64)
+			}
+			s.Status(now, azureLimits)
+			s.Drain(now, azureLimits, 1e6, 100)
+			now += 10_000
+		}
+		// However it was, it lets calls go again after a while.
+		s.Resume()
+		admitted := false
+		for range 400 {
+			now += 30_000
+			res, v := s.Reserve(now, azureLimits, quota.Request{PromptTokens: 500, MaxOutputTokens: 100})
+			if v.Admitted() {
+				s.Feedback(now, azureLimits, res, quota.Outcome{Kind: quota.Succeeded}, rng.Float64)
+				admitted = true
+			}
+		}
+		if !admitted {
+			t.Fatalf("stuck: %+v", s.Status(now, azureLimits))
+		}
+		reload(t, &s)
+	})
+}
+
+// TestStoredSize keeps the state of a deployment at full speed small.
+func TestStoredSize(t *testing.T) {
+	s := busy(quota.AccountAnthropic)
+	b, _ := s.MarshalBinary()
+	t.Logf("%d bytes", len(b))
+	if len(b) > 2400 {
+		t.Errorf("%d bytes", len(b))
+	}
+}
+
+// busy returns the state of a deployment of 10 M tokens a minute with 60 calls a second for a minute.
+func busy(a quota.Accounting) *quota.State {
+	var s quota.State
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i := range 3600 {
+		res, _ := s.Reserve(epoch+int64(i)*17, busyLimits(a), quota.Request{PromptTokens: 2000, MaxOutputTokens: 700})
+		s.Feedback(epoch+int64(i)*17+5, busyLimits(a), res, quota.Outcome{Kind: quota.Succeeded,
+			Usage: quota.Usage{PromptTokens: 2100, OutputTokens: 300}}, rng.Float64)
+	}
+	return &s
+}
+
+func busyLimits(a quota.Accounting) quota.Limits {
+	return quota.Limits{Accounting: a, TokensPerMinute: 10_000_000, OutputTokensPerMinute: 4_000_000, RequestsPerMinute: 6000}
+}
+
+// BenchmarkCall is what admission costs a call: the state is read, a reservation made, the state
+// stored, read again, feedback taken in, and stored.
+func BenchmarkCall(b *testing.B) {
+	for _, size := range []struct {
+		name  string
+		state *quota.State
+	}{{"quiet", new(quota.State)}, {"10M TPM", busy(quota.AccountAzureOpenAI)}} {
+		b.Run(size.name, func(b *testing.B) {
+			rng := rand.New(rand.NewPCG(1, 1))
+			stored, _ := size.state.MarshalBinary()
+			limits := busyLimits(quota.AccountAzureOpenAI)
+			var s quota.State
+			now := int64(epoch + 61_000)
+			b.ReportAllocs()
+			for b.Loop() {
+				now += 17
+				_ = s.UnmarshalBinary(stored)
+				res, _ := s.Reserve(now, limits, quota.Request{PromptTokens: 2000, MaxOutputTokens: 700})
+				stored, _ = s.AppendBinary(stored[:0])
+				_ = s.UnmarshalBinary(stored)
+				s.Feedback(now+5, limits, res, quota.Outcome{Kind: quota.Succeeded}, rng.Float64)
+				stored, _ = s.AppendBinary(stored[:0])
+			}
+		})
+	}
+}

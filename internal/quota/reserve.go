@@ -1,0 +1,228 @@
+package quota
+
+import "github.com/forebayhq/forebay"
+
+const (
+	headerFresh   = 5 * second  // how long after a call its headers say what is left
+	headerKept    = 10 * minute // how long a limit that the provider said is believed
+	tokenBurst    = 5 * second
+	requestBurst  = second
+	defaultOutput = 4096
+)
+
+// Reserve sets aside what a call needs and admits it, or says why not and changes nothing.
+func (s *State) Reserve(now int64, l Limits, r Request) (Reservation, Verdict) {
+	s.advance(now, l)
+	v, probe := s.open()
+	if !v.Admitted() {
+		return Reservation{}, v
+	}
+	r = l.fill(r)
+	cost, need := s.cost(l, r)
+	if v := s.fits(need); !v.Admitted() {
+		return Reservation{}, v
+	}
+	return s.take(l, r, cost, probe), Verdict{}
+}
+
+// open says whether any call may go, and whether it would be a probe.
+func (s *State) open() (v Verdict, probe bool) {
+	if s.operator {
+		return Verdict{Reason: forebay.WaitPaused}, false
+	}
+	v, probe = s.breaker.admits(s.clock)
+	if v.Admitted() && s.clock < s.pauseUntil {
+		v = Verdict{Reason: forebay.WaitQuota, RetryAt: s.pauseUntil}
+	}
+	return v, probe
+}
+
+func (s *State) take(l Limits, r Request, cost Amount, probe bool) Reservation {
+	s.seq++
+	s.counts.Calls++
+	s.reserve(cost)
+	s.estimate.sized(r.PromptTokens, cost[Tokens])
+	switch {
+	case l.Accounting == AccountNone:
+	case l.Accounting == AccountAnthropic, l.Accounting == AccountOpenAI && cost[Tokens] > r.MaxOutputTokens:
+		s.prompts += r.PromptTokens
+	case l.Accounting == AccountOpenAI:
+		s.fixed += r.MaxOutputTokens
+	default:
+		s.prompts += r.PromptTokens
+		s.fixed += r.MaxOutputTokens
+	}
+	res := Reservation{At: s.clock, Seq: s.seq, Amount: cost, Request: r, Probe: probe, Prompts: s.prompts, Fixed: s.fixed}
+	underWay := s.justSent()
+	for d := range s.meters {
+		res.Spent[d] = s.meters[d].spent - (underWay[d] - cost[d])
+	}
+	if probe {
+		s.probing(res.Seq)
+	}
+	return res
+}
+
+// justSent is what was reserved so recently that it may reach the provider after a call that is made
+// now: calls overtake each other.
+func (s *State) justSent() (a Amount) {
+	for i := len(s.slices) - 1; i >= 0 && s.slices[i].no >= s.clock/sliceMillis-1; i-- {
+		a.add(s.slices[i].amount)
+	}
+	return a
+}
+
+// fill applies the default for the output and bounds what can be asked for.
+func (l Limits) fill(r Request) Request {
+	if r.MaxOutputTokens == 0 {
+		r.MaxOutputTokens = l.DefaultMaxOutputTokens
+		if r.MaxOutputTokens <= 0 {
+			r.MaxOutputTokens = defaultOutput
+		}
+	}
+	r.MaxOutputTokens = min(max(r.MaxOutputTokens, 0), maxAmount/8)
+	r.PromptTokens = min(max(r.PromptTokens, 0), maxAmount/8)
+	return r
+}
+
+// cost is what the provider is expected to charge for a call at admission; need adds a margin for what
+// the estimate may be wrong by.
+func (s *State) cost(l Limits, r Request) (cost, need Amount) {
+	cost[Requests] = 1
+	prompt := s.estimate.prompt(r.PromptTokens)
+	margin := s.estimate.deviation(r.PromptTokens)
+	switch l.Accounting {
+	case AccountNone:
+		return cost, cost
+	case AccountOpenAI:
+		cost[Tokens] = max(prompt, r.MaxOutputTokens)
+		margin = min(margin, max(prompt+margin-r.MaxOutputTokens, 0))
+	case AccountAnthropic:
+		cost[Tokens] = prompt
+		cost[OutputTokens] = s.estimate.output(r.MaxOutputTokens)
+	default:
+		cost[Tokens] = prompt + r.MaxOutputTokens
+	}
+	need = cost
+	need[Tokens] += margin + s.meters[Tokens].cap/500
+	return cost, need
+}
+
+// fits says whether every dimension has room for need.
+func (s *State) fits(need Amount) Verdict {
+	v := Verdict{}
+	for d := range Dimension(dimensions) {
+		if need[d] == 0 {
+			continue
+		}
+		if at := s.paced(d); at > s.clock {
+			return Verdict{Reason: forebay.WaitQuota, RetryAt: at}
+		}
+		if at := s.roomAt(d, need[d]); at > s.clock {
+			v = Verdict{Reason: forebay.WaitQuota, RetryAt: max(v.RetryAt, at), Smaller: d != Requests}
+			if d == Requests {
+				return v
+			}
+		}
+	}
+	return v
+}
+
+// room is what may be reserved now; unbounded when nothing is known.
+func (s *State) room(d Dimension) (room int64, bounded bool) {
+	m := &s.meters[d]
+	window := m.limit - s.sum[d] - s.doubt(d)
+	if !s.headerIsFresh(d) {
+		return window, m.limit > 0
+	}
+	said := m.remaining - (m.spent - m.mark)
+	if d == Tokens {
+		said -= s.estimate.deviationOf(m.spent - m.mark)
+	}
+	// The provider's own word counts for more than the window, which does not know where the
+	// provider's minute begins. Not so while it refuses less than it says, or has less to give than us.
+	if d == Requests || m.limit > 0 && m.limit < m.headerLimit {
+		if m.limit > 0 {
+			said = min(said, window)
+		}
+	}
+	return said, true
+}
+
+// doubt is what the window may be wrong by. Where headers will tell soon, it is better to wait for them
+// than to be refused.
+func (s *State) doubt(d Dimension) int64 {
+	if m := &s.meters[d]; d != Tokens || m.remaining == 0 || s.clock-m.markAt > minute {
+		return 0
+	}
+	return s.estimate.deviationOf(s.sum[d])
+}
+
+func (s *State) headerIsFresh(d Dimension) bool { return s.clock < s.meters[d].staleAt() }
+
+// staleAt is when what the headers said is left is no longer true.
+func (m *meter) staleAt() int64 {
+	if m.remaining == 0 {
+		return 0
+	}
+	at := m.markAt + headerFresh + 1
+	if m.resetAt > 0 && m.resetAt <= at+shortWait {
+		at = m.resetAt
+	}
+	return at
+}
+
+// roomAt is when there will be room for need, as far as can be said: now, or later.
+func (s *State) roomAt(d Dimension, need int64) int64 {
+	room, bounded := s.room(d)
+	if !bounded || need <= room {
+		return s.clock
+	}
+	m := &s.meters[d]
+	at := s.clock
+	if s.headerIsFresh(d) {
+		at = m.staleAt()
+	}
+	if m.limit == 0 {
+		return at
+	}
+	// Nothing in the window: a call larger than the limit would never find more room than now.
+	left, limit := s.sum[d], m.limit-s.doubt(d)
+	for i := range s.slices {
+		if left == 0 || left+need <= limit {
+			break
+		}
+		left -= s.slices[i].amount[d]
+		at = max(at, s.slices[i].leaves())
+	}
+	return at
+}
+
+// paced is when the pace allows the next call, whatever its size: were size looked at, small calls
+// would always be ahead of large ones.
+func (s *State) paced(d Dimension) int64 {
+	if s.rate(d) == 0 {
+		return s.clock
+	}
+	return (s.meters[d].tat+999)/1000 - s.burst(d)
+}
+
+// burst is by how many milliseconds calls may be ahead of the pace.
+func (s *State) burst(d Dimension) int64 {
+	switch {
+	case d != Requests:
+		return tokenBurst * (s.currentPace() - minPace + 5) / (maxPace - minPace + 5)
+	case s.clock < s.burstCutUntil:
+		return 0
+	}
+	return requestBurst
+}
+
+// rate is the pace of a dimension in units per second; 0: none.
+func (s *State) rate(d Dimension) float64 {
+	rate := float64(s.meters[d].limit) / 60
+	if d != Requests {
+		rate *= float64(s.currentPace()) / 100
+	}
+	return rate
+}

@@ -1,0 +1,221 @@
+package quota
+
+import "sort"
+
+const (
+	second = 1000
+	minute = 60 * second
+
+	// sliceMillis is the resolution of the window. A slice leaves when the youngest reservation in it can
+	// be 60 seconds old, so the window is exact and a slice too long at most.
+	sliceMillis = 250
+
+	maxSlices   = minute/sliceMillis + 2
+	maxOutcomes = outcomeSeconds + 1
+	maxPassed   = 16
+	maxAmount   = 1 << 45 // no single quantity is larger; sums stay far from overflow
+	maxTime     = 1 << 50 // the year 37648
+)
+
+// State is all that is known of one deployment. The zero value is one of which nothing is known. It
+// is not safe for use from several goroutines.
+type State struct {
+	clock  int64   // the latest time seen
+	slices []slice // of the last 60 seconds, oldest first
+	sum    Amount  // of slices
+	meters [dimensions]meter
+
+	seq     int64 // reservations ever made
+	prompts int64 // totals, see Reservation
+	fixed   int64
+
+	pauseUntil    int64 // asked for by the provider
+	throttledAt   int64 // the latest refusal
+	adjustedAt    int64 // the latest refusal that changed the limit
+	throttleRun   int64 // refusals in a row that did not say for how long
+	grewAt        int64 // the latest growth of the limit
+	step          int64 // the next growth, in millionths of the quota
+	pace          int64 // of tokens, in percent of the limit; 0: maxPace
+	pacedAt       int64 // the latest change of pace
+	paceQuiet     int64 // doublings of the time after which pace recovers
+	burstCutUntil int64 // until when requests go one by one
+	operator      bool  // paused by an operator
+
+	estimate estimate
+	breaker  breaker
+	passed   []passed // by whom others went ahead, oldest first
+	counts   Counts
+
+	changes []Change // not stored
+}
+
+// slice is what was reserved in one sliceMillis.
+type slice struct {
+	no     int64 // time / sliceMillis
+	amount Amount
+	open   int64 // calls that are not over
+}
+
+// meter is one dimension of the quota.
+type meter struct {
+	cap   int64 // the quota per minute as configured and as the provider says; 0: unknown
+	limit int64 // what is used of it; 0: unknown
+	tat   int64 // GCRA's theoretical arrival time, in microseconds
+	spent int64 // reserved ever
+
+	// What the newest call that had headers said.
+	headerLimit int64 // 0: not said
+	limitAt     int64 // when that was heard
+	remaining   int64 // 0: not said
+	mark        int64 // spent when that call was made
+	markAt      int64 // when that call was made
+	resetAt     int64 // when remaining is renewed; 0: not said
+}
+
+// Counts are totals since the state began.
+type Counts struct{ Calls, Throttled, Oversize, Failed int64 }
+
+// Changes returns what has happened since it was last asked, oldest first. Changes are not stored:
+// ask before the state is.
+func (s *State) Changes() []Change {
+	changes := s.changes
+	s.changes = nil
+	return changes
+}
+
+func (s *State) note(c Change) {
+	c.At = s.clock
+	s.changes = append(s.changes, c)
+}
+
+// Pause keeps every call away until Resume, on an operator's word.
+func (s *State) Pause() { s.operator = true }
+
+// Resume ends an operator's pause.
+func (s *State) Resume() { s.operator = false }
+
+// advance brings the state to now.
+func (s *State) advance(now int64, l Limits) {
+	now = min(max(now, 0), maxTime)
+	if now < s.clock {
+		s.rewind(s.clock - now)
+	}
+	s.clock = now
+	s.expire(now)
+	for d, configured := range [dimensions]int64{l.TokensPerMinute, l.RequestsPerMinute, l.OutputTokensPerMinute} {
+		s.follow(Dimension(d), configured)
+	}
+	s.grow(now)
+}
+
+// rewind moves every time of the state back: the database's clock was.
+func (s *State) rewind(by int64) {
+	back := func(times ...*int64) {
+		for _, t := range times {
+			*t = max(*t-by, 0)
+		}
+	}
+	back(&s.pauseUntil, &s.throttledAt, &s.adjustedAt, &s.grewAt, &s.pacedAt, &s.burstCutUntil,
+		&s.estimate.at, &s.estimate.resetAt, &s.breaker.until, &s.breaker.since, &s.breaker.closedAt, &s.breaker.probeAt)
+	for d := range s.meters {
+		m := &s.meters[d]
+		back(&m.limitAt, &m.markAt, &m.resetAt)
+		m.tat = max(m.tat-by*1000, 0)
+	}
+	// Slices must stay in order and apart; what a small step back leaves in the future stays in the
+	// window a little longer, and after a large one the window is as it was.
+	slices := by / sliceMillis
+	for i := range s.slices {
+		s.slices[i].no = max(s.slices[i].no-slices, int64(i))
+	}
+	for i := range s.breaker.outcomes {
+		s.breaker.outcomes[i].no = max(s.breaker.outcomes[i].no-by/second, int64(i))
+	}
+	for i := range s.passed {
+		back(&s.passed[i].since, &s.passed[i].seen)
+	}
+}
+
+// expire drops the slices in which nothing is younger than a minute.
+func (s *State) expire(now int64) {
+	n := 0
+	for n < len(s.slices) && s.slices[n].leaves() <= now {
+		s.sum.sub(s.slices[n].amount)
+		n++
+	}
+	if n > 0 {
+		s.slices = s.slices[:copy(s.slices, s.slices[n:])]
+	}
+}
+
+// leaves is when a slice is out of the window.
+func (c slice) leaves() int64 { return (c.no+1)*sliceMillis + minute }
+
+// reserve enters an amount into the window and the pace.
+func (s *State) reserve(a Amount) {
+	no := s.clock / sliceMillis
+	if n := len(s.slices); n == 0 || s.slices[n-1].no < no {
+		s.slices = append(s.slices, slice{no: no})
+	}
+	last := &s.slices[len(s.slices)-1]
+	last.amount.add(a)
+	last.open++
+	s.sum.add(a)
+	for d := range s.meters {
+		m := &s.meters[d]
+		m.spent += a[d]
+		if rate := s.rate(Dimension(d)); rate > 0 {
+			// After a minute the window has its say; a call larger than the quota blocks nobody for longer.
+			m.tat = min(max(m.tat, s.clock*1000)+int64(float64(a[d])/rate*1e6), (s.clock+minute)*1000)
+		}
+	}
+}
+
+// correct changes what a reservation still in the window counts for, and never below nothing.
+func (s *State) correct(r Reservation, by Amount) {
+	c := s.find(r.At)
+	if c == nil {
+		return
+	}
+	for d := range by {
+		change := max(by[d], -c.amount[d])
+		c.amount[d] += change
+		s.sum[d] += change
+	}
+}
+
+// giveBack undoes a reservation. What the running totals count stays: a header is then read as if the
+// call had been charged, until the next one says better.
+func (s *State) giveBack(r Reservation) {
+	back := Amount{}
+	back.sub(r.Amount)
+	s.correct(r, back)
+	for d := range s.meters {
+		if rate := s.rate(Dimension(d)); rate > 0 {
+			s.meters[d].tat -= int64(float64(r.Amount[d]) / rate * 1e6)
+			s.meters[d].tat = max(s.meters[d].tat, 0)
+		}
+	}
+}
+
+// find returns the slice of a time, nil when it is out of the window.
+func (s *State) find(at int64) *slice {
+	no := at / sliceMillis
+	i := sort.Search(len(s.slices), func(i int) bool { return s.slices[i].no >= no })
+	if i == len(s.slices) || s.slices[i].no != no {
+		return nil
+	}
+	return &s.slices[i]
+}
+
+func (a *Amount) add(b Amount) {
+	for d := range a {
+		a[d] += b[d]
+	}
+}
+
+func (a *Amount) sub(b Amount) {
+	for d := range a {
+		a[d] -= b[d]
+	}
+}

@@ -1,0 +1,72 @@
+package quota
+
+import "time"
+
+// Status is a deployment as people want to see it.
+type Status struct {
+	Quota        Amount // per minute, as configured and as the provider says; 0: unknown
+	Limit        Amount // what is used of it, as learned
+	Used         Amount // reserved in the last 60 seconds
+	InFlight     int64  // calls begun in the last 60 seconds that are not over
+	PacePercent  int64
+	PausedUntil  int64 // asked for by the provider; 0: not paused
+	Operator     bool  // paused by an operator
+	Breaker      BreakerState
+	BreakerUntil int64   // of an open one
+	Kappa        float64 // provider's count of a prompt / our estimate
+	Sigma        float64
+	Counts       Counts
+}
+
+// Status returns the state at now.
+func (s *State) Status(now int64, l Limits) Status {
+	s.advance(now, l)
+	st := Status{Used: s.sum, PacePercent: s.currentPace(), Operator: s.operator, Breaker: s.breaker.state,
+		Kappa: s.estimate.kappa(), Sigma: float64(s.estimate.deviation(1e6)) / 2e6, Counts: s.counts}
+	for d := range s.meters {
+		st.Quota[d], st.Limit[d] = s.meters[d].cap, s.meters[d].limit
+	}
+	for _, c := range s.slices {
+		st.InFlight += c.open
+	}
+	if now < s.pauseUntil {
+		st.PausedUntil = s.pauseUntil
+	}
+	if s.breaker.state == Open {
+		st.BreakerUntil = s.breaker.until
+	}
+	return st
+}
+
+// Drain estimates how long it takes until so much waiting work has been started, if nothing changes
+// and nobody else is served: tokens as [State.Estimate] counts them. An operator's pause is not part of it.
+func (s *State) Drain(now int64, l Limits, tokens, requests int64) time.Duration {
+	s.advance(now, l)
+	blocked := max(s.pauseUntil-s.clock, 0)
+	if s.breaker.state != Closed {
+		blocked = max(blocked, s.breaker.until-s.clock)
+	}
+	seconds := 0.0
+	for d, amount := range map[Dimension]int64{Tokens: tokens, Requests: requests} {
+		limit := s.meters[d].limit
+		if limit == 0 || amount <= 0 {
+			continue
+		}
+		// What leaves the window before the work can start is room as well.
+		room := max(limit-s.sum[d], 0) + limit*blocked/minute
+		rate := float64(limit) / 60
+		if d == Tokens {
+			rate = min(rate, s.rate(d))
+		}
+		at := float64(max(amount-room, 0)) / rate
+		seconds = max(seconds, at, float64(amount)/s.rate(d)-tokenBurst/second)
+	}
+	return time.Duration(blocked)*time.Millisecond + time.Duration(min(seconds, 1e8)*float64(time.Second))
+}
+
+// Estimate is what a call is thought to be charged, in tokens of all kinds: the size of a job to fair
+// share and to Drain.
+func (s *State) Estimate(l Limits, r Request) int64 {
+	cost, _ := s.cost(l, l.fill(r))
+	return cost[Tokens] + cost[OutputTokens]
+}
