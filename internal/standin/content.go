@@ -31,7 +31,7 @@ func (d *deployment) compose(ctx context.Context, r *request, key uint64) (answe
 	if tokens > limit {
 		tokens, finish = limit, "length"
 	}
-	return answer{filler(rng.IntN(len(prose)), tokens), tokens, finish}, nil
+	return answer{filler(sentences[rng.IntN(len(sentences))], tokens), tokens, finish}, nil
 }
 
 // prose is what answers that mean nothing are made of.
@@ -39,6 +39,17 @@ const prose = "The tide comes in twice a day, and the harbour waits for it. A pi
 	"the crews know the pilot by his whistle, and nobody sails on a falling glass. Cargo stands on the quay in the order " +
 	"in which it was promised; what is late goes with the next boat. In the office a clerk writes down each crate once, " +
 	"with the hour and the hand that took it, so that a quarrel can be settled by looking it up. "
+
+// sentences is where those of the prose begin.
+var sentences = func() []int {
+	starts := []int{0}
+	for i := range len(prose) - 2 {
+		if prose[i] == '.' {
+			starts = append(starts, i+2)
+		}
+	}
+	return starts
+}()
 
 // filler returns exactly so many tokens of prose, from somewhere in it.
 func filler(at, tokens int) string {

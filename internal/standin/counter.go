@@ -83,12 +83,11 @@ func (c *rollingWindow) used(now time.Time) float64 {
 func (c *rollingWindow) add(now time.Time, n float64) {
 	c.used(now)
 	c.sum += n
-	at := now.Truncate(rollingGrain)
-	if last := len(c.list) - 1; last >= 0 && !at.After(c.list[last].at) {
+	if last := len(c.list) - 1; last >= 0 && now.Sub(c.list[last].at) < rollingGrain {
 		c.list[last].n += n
 		return
 	}
-	c.list = append(c.list, addition{at, n})
+	c.list = append(c.list, addition{now, n})
 }
 
 func (c *rollingWindow) until(now time.Time, target float64) time.Duration {

@@ -18,6 +18,7 @@ type deployment struct {
 	mu         sync.Mutex // guards what follows
 	generation int        // of resets
 	start      time.Time
+	latest     time.Time // that begin and end were called with
 	meter      *Meter
 	script     Script
 	conditions Conditions
@@ -44,7 +45,7 @@ func (d *deployment) reset(now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.generation++
-	d.start = now
+	d.start, d.latest = now, now
 	d.rng = rand.New(rand.NewPCG(d.seed, 1))
 	q := d.quota(d.rng.Float64())
 	d.meter = NewMeter(q, now)
@@ -67,6 +68,16 @@ func (d *deployment) schedule(elapsed time.Duration) {
 	d.changes = next
 }
 
+// notBack returns now, or the latest time if now is before it: calls that come at once may overtake
+// each other before they hold the lock.
+func (d *deployment) notBack(now time.Time) time.Time {
+	if now.Before(d.latest) {
+		return d.latest
+	}
+	d.latest = now
+	return now
+}
+
 // admission is what a call met when it came.
 type admission struct {
 	generation int
@@ -82,6 +93,7 @@ type admission struct {
 func (d *deployment) begin(now time.Time, cost Cost) admission {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	now = d.notBack(now)
 	d.tally.began(now)
 	if elapsed := now.Sub(d.start); d.changes >= 0 && elapsed >= d.changes {
 		d.conditions = d.script.At(elapsed)
@@ -111,6 +123,7 @@ func (d *deployment) end(now time.Time, a admission, e ending) {
 	if a.generation != d.generation {
 		return
 	}
+	now = d.notBack(now)
 	d.meter.Settle(now, a.verdict, e.used)
 	d.tally.ended(now, e)
 }

@@ -98,7 +98,7 @@ func (c *call) anthropicHeaders(h http.Header, s State, kind Headers) {
 			continue
 		}
 		remaining := r.Remaining
-		if name != "requests" {
+		if name != "requests" && r.PerMinute >= 10_000 { // of less it would say nothing
 			remaining = (remaining + 500) / 1000 * 1000
 		}
 		name = "anthropic-ratelimit-" + name
@@ -127,7 +127,7 @@ func (c *call) waitHeaders(h http.Header, v *Verdict, kind Headers) {
 	if c.api != anthropic {
 		h.Set("retry-after-ms", strconv.FormatInt((v.RetryAfter+time.Millisecond-1).Milliseconds(), 10))
 	}
-	if c.api == azure {
+	if c.api == azure && v.Refused != throttledByScript {
 		h.Set("policy-id", map[bool]string{true: "DeploymentRatelimit-Call", false: "DeploymentRatelimit-Token"}[v.Refused == Requests])
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -149,5 +150,52 @@ func BenchmarkHandler(b *testing.B) {
 				s.Handler().ServeHTTP(discard{http.Header{}}, r)
 			}
 		})
+	}
+}
+
+// Calls that come at once get exactly what the quota holds, and each is counted once.
+func TestManyCallsAtOnce(t *testing.T) {
+	s, url := start(t, fast(func(d *Deployment) {
+		d.Kind, d.TokensPerMinute, d.RequestsPerMinute = KindRolling, 100*(1+3+16), 0
+		d.Faults.Script = Script{{Errors: map[int]float64{500: 0.1, 429: 0.1}, Cut: 0.1}}
+	}))
+	wait := watched(t, s)
+	var calls sync.WaitGroup
+	statuses := make(chan int, 400)
+	for range cap(statuses) {
+		calls.Go(func() {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/chat/completions",
+				strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"x"}],"max_tokens":16}`))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			req.Header.Set("api-key", key)
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				statuses <- 0
+				return
+			}
+			defer resp.Body.Close()
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+				statuses <- 0
+				return
+			}
+			statuses <- resp.StatusCode
+		})
+	}
+	calls.Wait()
+	close(statuses)
+	got := map[int]int64{}
+	for status := range statuses {
+		got[status]++
+	}
+	st := wait(func(st Stats) bool { return st.InFlight == 0 })
+	if st.TokensAdmitted != 2000 || st.TokensWasted != 20*(st.Errors[500]+st.Cut) || st.Cut == 0 || st.Errors[500] == 0 {
+		t.Errorf("stats %+v", st)
+	}
+	if st.Calls != 400 || st.Answered != got[200] || st.Errors[500] != got[500] || st.Cut != got[0] ||
+		st.Throttled[Tokens]+st.Throttled[throttledByScript] != got[429] || st.Answered+st.Errors[500]+st.Cut != 100 {
+		t.Errorf("clients saw %v, stats %+v", got, st)
 	}
 }

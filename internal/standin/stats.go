@@ -83,7 +83,7 @@ func (t *tally) admitted(now time.Time, tokens int64) {
 	t.TokensAdmitted += tokens
 	since := now.Sub(t.start)
 	index := int64((since-t.phase+time.Minute)/time.Minute) - 1 // -1: before the first whole one
-	if index != t.latest || len(t.Windows) == 0 {
+	if index > t.latest {
 		t.latest = index
 		if len(t.Windows) == maxWindows {
 			t.Windows = slices.Delete(t.Windows, 0, 1)
