@@ -289,6 +289,7 @@ func (c *call) stream(a answer, started time.Time, e *ending) error {
 
 func (c *call) begin(status int) {
 	c.status = status
+	http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	c.w.WriteHeader(status)
 }
 
@@ -306,7 +307,9 @@ func (c *call) write(s string) error {
 }
 
 func (c *call) flush() error {
-	if http.NewResponseController(c.w).Flush() != nil {
+	control := http.NewResponseController(c.w)
+	control.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if control.Flush() != nil {
 		return errGone
 	}
 	return nil

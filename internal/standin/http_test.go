@@ -1,13 +1,17 @@
 package standin
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func post(t testing.TB, url, body string, header ...string) (int, http.Header, string) {
@@ -123,6 +127,68 @@ func TestPlainAnswersAndModels(t *testing.T) {
 	if status, _, _ := send(t, http.MethodGet, url+"/v1/models/nix", "", auth...); status != 404 {
 		t.Errorf("a model there is not: %d", status)
 	}
+}
+
+// piped is a listener whose connections are pipes, which a bubble can see through.
+type piped struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (p *piped) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *piped) Close() error {
+	p.once.Do(func() { close(p.done) })
+	return nil
+}
+
+func (p *piped) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+// A client that reads nothing does not keep its call for ever, and one that reads slowly gets all of
+// an answer that takes longer than any one write may.
+func TestClientsThatReadNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Options{AnyModel: true, Deployments: []Deployment{fast(func(d *Deployment) {
+			d.OutputTokens, d.OutputSpread, d.TokensPerSecond, d.FirstToken = 1500, 0, 10, Duration(90*time.Second)
+		})}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &piped{conns: make(chan net.Conn), done: make(chan struct{})}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx, l) }()
+		request := "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
+		body := chatOf(`"stream":true,`, 2000)
+
+		silent, server := net.Pipe()
+		l.conns <- server
+		fmt.Fprintf(silent, request, len(body), body)
+		reader, server := net.Pipe()
+		l.conns <- server
+		fmt.Fprintf(reader, request, len(body), body)
+		answer, err := io.ReadAll(reader) // takes four minutes of the bubble's time
+		if err != nil || !strings.Contains(string(answer), "data: [DONE]") {
+			t.Errorf("the reader got %d bytes, %v", len(answer), err)
+		}
+		if st := s.Stats().Deployments["sim"]; st.Gone != 1 || st.Answered != 1 || st.InFlight != 0 {
+			t.Errorf("stats %+v", st)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		silent.Close()
+		reader.Close()
+	})
 }
 
 // discard is a response writer that costs nothing.

@@ -32,6 +32,7 @@ const (
 	maxHeaderBytes  = 64 << 10
 	maxHeaders      = 100
 	readTimeout     = time.Minute // of one request's body
+	writeTimeout    = time.Minute // of what is sent at once; a client that reads nothing is gone after it
 	graceTimeout    = 5 * time.Second
 )
 
@@ -88,7 +89,7 @@ func (s *Server) Close() error {
 // Run serves on l until ctx ends. Then it takes no more calls and gives those in flight a few seconds;
 // calls that hang end at once.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
-	h := &http.Server{Handler: s.handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeaderBytes}
+	h := &http.Server{Handler: s.handler, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: writeTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeaderBytes}
 	served := make(chan error, 1)
 	go func() { served <- h.Serve(l) }()
 	var err error
