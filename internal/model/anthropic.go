@@ -110,8 +110,11 @@ func (p *anthropic) Chat(ctx context.Context, req ChatRequest) (ChatResponse, er
 		return ChatResponse{}, forebay.Permanent(CodeBadRequest, "the request cannot be written as JSON")
 	}
 	a := messagesAnswer{endpoint: &p.endpoint, texts: req.texts}
-	err = p.post(ctx, p.url, encoded, req.texts, a.read)
-	return a.response(req, err == nil), err
+	var limits RateLimits
+	err = p.post(ctx, outgoing{p.url, encoded, req.texts, limits.into(req.OnLimits)}, a.read)
+	resp := a.response(req, err == nil)
+	resp.Limits = limits
+	return resp, err
 }
 
 // Embed implements Provider.

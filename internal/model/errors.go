@@ -125,7 +125,7 @@ func scalar(v any) string {
 func (e *endpoint) statusError(status int, header http.Header, body []byte, texts func() []string) error {
 	f := parseFailure(body)
 	f.status = status
-	f.retryAfter = retryAfter(header, time.Now())
+	f.retryAfter = readRateLimits(header, status, time.Now()).RetryAfter
 	return e.taskError(f, texts)
 }
 
@@ -316,7 +316,10 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 
 func number(s string) (float64, bool) {
 	f, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(s), "s"), 64)
-	return f, err == nil && !math.IsNaN(f) && !math.IsInf(f, 0)
+	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
+		return 0, false
+	}
+	return f, true
 }
 
 func bounded(d float64) time.Duration {

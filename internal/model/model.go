@@ -43,6 +43,9 @@ type ChatRequest struct {
 	WantRaw bool
 	// CostLeft, if set, is what the call may cost at most. The router looks at it, providers do not.
 	CostLeft *forebay.Money
+	// OnLimits, if set, is called with what the headers of an answer of any status say, as soon as
+	// they are there: before the text. It is not called when no answer came.
+	OnLimits func(RateLimits)
 }
 
 // ChatResponse is a completion and what it used.
@@ -51,6 +54,7 @@ type ChatResponse struct {
 	FinishReason string // stop, length, content_filter, tool_calls
 	Model        string // as the provider names it
 	Usage        forebay.TokenUsage
+	Limits       RateLimits // also of an answer that is an error
 	Raw          json.RawMessage
 }
 
@@ -60,6 +64,7 @@ type EmbedRequest struct {
 	Dimensions int // 0: the model's own
 	// CostLeft, if set, is what the call may cost at most. The router looks at it, providers do not.
 	CostLeft *forebay.Money
+	OnLimits func(RateLimits) // as in ChatRequest
 }
 
 // EmbedResponse holds one vector per input, in order.
@@ -67,6 +72,7 @@ type EmbedResponse struct {
 	Vectors [][]float32
 	Model   string
 	Usage   forebay.TokenUsage
+	Limits  RateLimits // also of an answer that is an error
 }
 
 // Provider calls one deployment. An error is a *forebay.TaskError, or ctx's own when ctx ended. The

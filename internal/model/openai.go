@@ -140,8 +140,10 @@ func (p *openAI) Chat(ctx context.Context, req ChatRequest) (ChatResponse, error
 		return ChatResponse{}, forebay.Permanent(CodeBadRequest, "the request cannot be written as JSON")
 	}
 	a := chatAnswer{endpoint: &p.endpoint, texts: req.texts, wantRaw: req.WantRaw}
-	err = p.post(ctx, p.chatURL, encoded, req.texts, a.read)
+	var limits RateLimits
+	err = p.post(ctx, outgoing{p.chatURL, encoded, req.texts, limits.into(req.OnLimits)}, a.read)
 	resp := a.response(req, err == nil)
+	resp.Limits = limits
 	if err != nil {
 		return resp, p.learn(err, newName, body.StreamOptions != nil)
 	}
@@ -206,7 +208,8 @@ func (p *openAI) Embed(ctx context.Context, req EmbedRequest) (EmbedResponse, er
 		return EmbedResponse{}, forebay.Permanent(CodeBadRequest, "the request cannot be written as JSON")
 	}
 	var resp EmbedResponse
-	err = p.post(ctx, p.embedURL, body, req.texts, func(a answer) error {
+	var limits RateLimits
+	err = p.post(ctx, outgoing{p.embedURL, body, req.texts, limits.into(req.OnLimits)}, func(a answer) error {
 		b, err := p.readAll(a.body)
 		if err != nil {
 			return err
@@ -214,6 +217,7 @@ func (p *openAI) Embed(ctx context.Context, req EmbedRequest) (EmbedResponse, er
 		resp, err = p.parseEmbeddings(b, req)
 		return err
 	})
+	resp.Limits = limits
 	return resp, err
 }
 

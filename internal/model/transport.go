@@ -153,15 +153,24 @@ type answer struct {
 	watch  *watch
 }
 
-// post sends body and hands a 2xx answer to handle. texts is what the caller said to the model: no
-// error message repeats it. The error is a *forebay.TaskError, or ctx's own.
-func (e *endpoint) post(ctx context.Context, url string, body []byte, texts func() []string, handle func(answer) error) error {
+// outgoing is one request.
+type outgoing struct {
+	url   string
+	body  []byte
+	texts func() []string // what the caller said to the model: no error message repeats it
+	// limits is called once an answer of any status has begun.
+	limits func(RateLimits)
+}
+
+// post sends a request and hands a 2xx answer to handle. The error is a *forebay.TaskError, or ctx's
+// own.
+func (e *endpoint) post(ctx context.Context, out outgoing, handle func(answer) error) error {
 	callCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := newWatch(e.idle, func() { cancel(errIdle) })
 	defer w.timer.Stop()
 
-	err := e.do(callCtx, url, body, texts, w, handle)
+	err := e.do(callCtx, out, w, handle)
 	if err == nil {
 		return nil
 	}
@@ -179,14 +188,15 @@ func (e *endpoint) post(ctx context.Context, url string, body []byte, texts func
 // together with the header, in one packet. A larger one is watched while it is sent.
 const smallBody = 64 << 10
 
-func (e *endpoint) do(ctx context.Context, url string, body []byte, texts func() []string, w *watch, handle func(answer) error) error {
+func (e *endpoint) do(ctx context.Context, out outgoing, w *watch, handle func(answer) error) error {
+	body := out.body
 	reader := func() io.ReadCloser {
 		if len(body) <= smallBody {
 			return io.NopCloser(bytes.NewReader(body))
 		}
 		return io.NopCloser(watchedReader{bytes.NewReader(body), w})
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, reader())
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, out.url, reader())
 	if err != nil {
 		return forebay.Permanent(CodeBadRequest, "the endpoint's address is not valid")
 	}
@@ -206,13 +216,14 @@ func (e *endpoint) do(ctx context.Context, url string, body []byte, texts func()
 	}
 	defer resp.Body.Close()
 	w.moved(1)
+	out.limits(readRateLimits(resp.Header, resp.StatusCode, time.Now()))
 	from := watchedReader{resp.Body, w}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		detail, err := io.ReadAll(io.LimitReader(from, maxErrorBytes))
 		if err != nil && ctx.Err() != nil {
 			return err
 		}
-		return e.statusError(resp.StatusCode, resp.Header, detail, texts)
+		return e.statusError(resp.StatusCode, resp.Header, detail, out.texts)
 	}
 	return handle(answer{header: resp.Header, body: from, raw: resp.Body, watch: w})
 }

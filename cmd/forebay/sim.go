@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/standin"
+)
+
+const defaultSimListen = "127.0.0.1:8090"
+
+// simFlags is what the flags of sim say.
+type simFlags struct {
+	file       string
+	options    standin.Options
+	deployment standin.Deployment
+	apiKey     string
+	faults     string
+
+	firstToken, slice, phase, burst time.Duration
+}
+
+// serverFlags are those that also hold with a file; the last three are the root's.
+var serverFlags = []string{"config", "listen", "api-key", "seed", "log", "url", "key", "output"}
+
+func (a *app) sim() *cobra.Command {
+	d := standin.DefaultDeployment()
+	f := &simFlags{deployment: d}
+	c := &cobra.Command{
+		Use:   "sim",
+		Short: "Run a model endpoint to test against",
+		Long: `Run a server that answers as OpenAI, Azure OpenAI and Anthropic do, with quotas, headers, delays and
+faults like theirs, and counts what it saw. No model runs behind it: its text means nothing, except for
+structured output and with --content work. Point staging environments and benchmarks at it.
+
+  OpenAI      http://127.0.0.1:8090/v1
+  Azure       http://127.0.0.1:8090 (any deployment, any API version)
+  Anthropic   http://127.0.0.1:8090
+
+GET /_sim/stats says what it saw, POST /_sim/reset begins anew, PUT /_sim/faults changes the script.
+With --config it runs several deployments; see docs/sim.md for the file.`,
+		Example: `  forebay sim
+  forebay sim --kind openai --tokens-per-minute 30000 --first-token 800ms
+  forebay sim --faults reference --faults-scale 0.05 --log calls.jsonl
+  forebay sim --config sim.yaml`,
+		Args: arguments(0),
+	}
+	flags := c.Flags()
+	flags.StringVar(&f.file, "config", "", "YAML file of deployments")
+	flags.StringVar(&f.options.Listen, "listen", "", "address to answer on (default "+defaultSimListen+")")
+	flags.StringVar(&f.apiKey, "api-key", "", "key that calls must have; without one any goes")
+	flags.Uint64Var(&f.options.Seed, "seed", 0, "for everything random")
+	flags.StringVar(&f.options.Log, "log", "", "file to append a line of JSON to for each call")
+	flags.StringVar((*string)(&f.deployment.Kind), "kind", string(d.Kind), "count as "+join(standin.Kinds))
+	flags.IntVar(&f.deployment.TokensPerMinute, "tokens-per-minute", d.TokensPerMinute, "the quota; 0 is none")
+	flags.IntVar(&f.deployment.RequestsPerMinute, "requests-per-minute", d.RequestsPerMinute, "the quota; 0 is none, -1 is 6 for each 1,000 tokens per minute")
+	flags.DurationVar(&f.slice, "request-slice", 0, "over which requests are counted (default 10s for azure-openai, else 1m)")
+	flags.DurationVar(&f.burst, "burst", 0, "what a bucket holds, as time (default 10s for bucket, else 1m)")
+	flags.DurationVar(&f.phase, "phase", 0, "when after the start the first window ends (default: by the seed)")
+	flags.StringVar((*string)(&f.deployment.Headers), "headers", string(d.Headers), "what answers say of it: "+join(standin.HeaderKinds))
+	flags.Float64Var(&f.deployment.EstimateFactor, "estimate-factor", d.EstimateFactor, "what prompts are charged, by their tokens in the usage")
+	flags.DurationVar(&f.firstToken, "first-token", time.Duration(d.FirstToken), "until an answer begins")
+	flags.Float64Var(&f.deployment.TokensPerSecond, "tokens-per-second", d.TokensPerSecond, "of each answer; 0 is all at once")
+	flags.IntVar(&f.deployment.OutputTokens, "output-tokens", d.OutputTokens, "the median length of answers")
+	flags.StringVar((*string)(&f.deployment.Content), "content", string(d.Content), "what answers hold: text, or the work of the simulated model")
+	flags.StringVar(&f.faults, "faults", "none", "script of faults: "+strings.Join(standin.ScriptNames(), ", ")+", or a YAML file")
+	flags.Float64Var(&f.deployment.FaultsScale, "faults-scale", d.FaultsScale, "factor for the times of the script")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		o, err := f.resolve(flags)
+		if err != nil {
+			return err
+		}
+		return a.runSim(c.Context(), o)
+	}
+	return c
+}
+
+func join[T ~string](all []T) string {
+	parts := make([]string, len(all))
+	for i, v := range all {
+		parts[i] = string(v)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// resolve makes one set of options of the file and the flags.
+func (f *simFlags) resolve(flags *pflag.FlagSet) (standin.Options, error) {
+	resolve := f.fromFlags
+	if f.file != "" {
+		resolve = f.fromFile
+	}
+	o, err := resolve(flags)
+	if o.Listen == "" {
+		o.Listen = defaultSimListen
+	}
+	return o, err
+}
+
+func (f *simFlags) fromFlags(flags *pflag.FlagSet) (standin.Options, error) {
+	o, d := f.options, f.deployment
+	o.APIKey, o.AnyModel = forebay.Secret(f.apiKey), true
+	d.FirstToken, d.Burst = standin.Duration(f.firstToken), standin.Duration(f.burst)
+	if flags.Changed("request-slice") {
+		d.RequestSlice = standin.Duration(f.slice)
+	}
+	if flags.Changed("phase") {
+		d.Phase = standin.Duration(f.phase)
+	}
+	var err error
+	if d.Faults, err = namedFaults(f.faults); err != nil {
+		return o, err
+	}
+	o.Deployments = []standin.Deployment{d}
+	if err := o.Validate(); err != nil {
+		return o, usagef("%s", flagNamed(err))
+	}
+	return o, nil
+}
+
+// fromFile reads the file; what flags say of the server goes before it.
+func (f *simFlags) fromFile(flags *pflag.FlagSet) (standin.Options, error) {
+	var stray string
+	flags.Visit(func(flag *pflag.Flag) {
+		if stray == "" && !slices.Contains(serverFlags, flag.Name) {
+			stray = flag.Name
+		}
+	})
+	if stray != "" {
+		return standin.Options{}, usagef("--%s and --config exclude each other: say it in the file", stray)
+	}
+	o, err := readSimFile(f.file, standin.ReadOptions)
+	if err != nil {
+		return o, err
+	}
+	if flags.Changed("listen") {
+		o.Listen = f.options.Listen
+	}
+	if flags.Changed("api-key") {
+		o.APIKey = forebay.Secret(f.apiKey)
+	}
+	if flags.Changed("seed") {
+		o.Seed = f.options.Seed
+	}
+	if flags.Changed("log") {
+		o.Log = f.options.Log
+	}
+	if err := o.Validate(); err != nil {
+		return o, &failure{exitConfiguration, f.file + ": " + err.Error()}
+	}
+	return o, nil
+}
+
+// flagNamed turns the option that an error is about into the flag that sets it.
+func flagNamed(err error) string {
+	field, rest, found := strings.Cut(err.Error(), ": ")
+	if _, name, ok := strings.Cut(field, "deployments[0]."); ok && found {
+		return "--" + strings.ReplaceAll(name, "_", "-") + " " + rest
+	}
+	return err.Error()
+}
+
+func namedFaults(name string) (standin.Faults, error) {
+	script, err := standin.NamedScript(name)
+	if err == nil {
+		return standin.Faults{Name: name, Script: script}, nil
+	}
+	if !strings.ContainsAny(name, "./") {
+		return standin.Faults{}, usagef("--faults: there is no script %q; there are %s, or give a YAML file", name, strings.Join(standin.ScriptNames(), ", "))
+	}
+	return readSimFile(name, standin.ReadFaults)
+}
+
+// maxSimFile is more than is read of any file; what is too large for it says so itself.
+const maxSimFile = 2 << 20
+
+func readSimFile[T any](name string, read func([]byte) (T, error)) (T, error) {
+	var none T
+	file, err := os.Open(name)
+	if err != nil {
+		return none, &failure{exitConfiguration, err.Error()}
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxSimFile))
+	if err != nil {
+		return none, &failure{exitConfiguration, err.Error()}
+	}
+	v, err := read(data)
+	if err != nil {
+		return none, &failure{exitConfiguration, name + ": " + err.Error()}
+	}
+	return v, nil
+}
+
+func (a *app) runSim(ctx context.Context, o standin.Options) (err error) {
+	var log io.Writer
+	if o.Log != "" {
+		file, err := os.OpenFile(o.Log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return &failure{exitConfiguration, err.Error()}
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		log = file
+	}
+	s, err := standin.New(o, log)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", o.Listen)
+	if err != nil {
+		return &failure{exitUnavailable, err.Error()}
+	}
+	url := "http://" + listener.Addr().String()
+	started := struct {
+		URL         string   `json:"url"`
+		Deployments []string `json:"deployments"`
+	}{url, nil}
+	rows := [][2]string{{"URL", url}}
+	for _, d := range o.Deployments {
+		started.Deployments = append(started.Deployments, d.Name)
+		rows = append(rows, [2]string{"DEPLOYMENT", fmt.Sprintf("%s (%s, %s)", d.Name, d.Kind, perMinute(d.TokensPerMinute))})
+	}
+	if err := a.printOne(started, rows); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	if err := s.Run(ctx, listener); err != nil {
+		return fmt.Errorf("sim: %w", err)
+	}
+	return nil
+}
+
+func perMinute(tokens int) string {
+	if tokens == 0 {
+		return "no token limit"
+	}
+	return fmt.Sprintf("%d tokens per minute", tokens)
+}

@@ -1,0 +1,316 @@
+package standin
+
+import (
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// api is the shape in which a call is made and answered.
+type api string
+
+const (
+	openAI    api = "openai"
+	azure     api = "azure-openai"
+	anthropic api = "anthropic"
+)
+
+// streamInterval is how often a streamed answer is written to: tokens that come faster travel together.
+const streamInterval = 50 * time.Millisecond
+
+// call is one request to a deployment.
+type call struct {
+	server *Server
+	w      http.ResponseWriter
+	r      *http.Request
+	api    api
+	embed  bool
+	number uint64
+
+	deployment *deployment
+	request    *request
+	prompt     int // tokens, as the usage says
+	key        uint64
+	admission  admission
+	status     int    // sent
+	chunkHead  string // what all chunks of a stream begin with
+}
+
+func (s *Server) call(w http.ResponseWriter, r *http.Request, a api) *call {
+	return &call{server: s, w: w, r: r, api: a, number: s.requests.Add(1)}
+}
+
+func (s *Server) serve(a api, embed bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := s.call(w, r, a)
+		c.embed = embed
+		if refusal, ok := c.read(); !ok {
+			s.invalid.Add(1)
+			_ = c.refuse(refusal) // to a client that is gone, or is not
+			return
+		}
+		c.run()
+	})
+}
+
+// read takes the request in. What is wrong with it costs nothing.
+func (c *call) read() (refusal, bool) {
+	if !c.authorized() {
+		return unauthorized, false
+	}
+	deployment := c.r.PathValue("deployment")
+	if deployment != "" && c.r.URL.Query().Get("api-version") == "" {
+		return notFound("Resource not found"), false
+	}
+	if c.api == anthropic && c.r.Header.Get("anthropic-version") == "" {
+		return badRequest("", "anthropic-version: header is required"), false
+	}
+	control := http.NewResponseController(c.w)
+	control.SetReadDeadline(time.Now().Add(readTimeout))
+	body, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxRequestBytes))
+	control.SetReadDeadline(time.Time{})
+	if err != nil {
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
+			return refusal{status: http.StatusRequestEntityTooLarge, kind: "request_too_large", code: "413", message: "Request exceeds the maximum size"}, false
+		}
+		return badRequest("", "the body of the request cannot be read"), false
+	}
+	if c.request, err = parseRequest(body); err != nil {
+		return badRequest("", err.Error()), false
+	}
+	if param, complaint := c.request.invalid(c.api, c.embed); complaint != "" {
+		return badRequest(param, complaint), false
+	}
+	if deployment == "" {
+		deployment = c.request.Model
+	}
+	var ok bool
+	if c.deployment, ok = c.server.byName(deployment); !ok {
+		return unknownModel(deployment), false
+	}
+	c.prompt, c.key = c.request.promptTokens()
+	return refusal{}, true
+}
+
+// authorized reports whether the call has the key, in any of the providers' headers.
+func (c *call) authorized() bool {
+	want := c.server.options.APIKey.Reveal()
+	if want == "" {
+		return true
+	}
+	bearer, _ := strings.CutPrefix(c.r.Header.Get("Authorization"), "Bearer ")
+	for _, key := range []string{c.r.Header.Get("api-key"), c.r.Header.Get("x-api-key"), bearer} {
+		if subtle.ConstantTimeCompare([]byte(key), []byte(want)) == 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// errGone is what writing and waiting return once the client is no longer there.
+var errGone = errors.New("the client went away")
+
+// errBroken ends a call whose connection is to be closed without more.
+var errBroken = errors.New("connection closed on purpose")
+
+// run admits the call and answers it.
+func (c *call) run() {
+	began := time.Now()
+	cost := Cost{Prompt: c.deployment.estimate(c.prompt, c.key)}
+	if !c.embed {
+		cost.Output = c.request.maxOutput(c.deployment.MaxOutputTokens) * c.request.choices()
+	}
+	c.admission = c.deployment.begin(began, cost)
+	if c.server.changed != nil {
+		c.server.changed()
+		defer c.server.changed()
+	}
+	e := ending{outcome: c.admission.outcome, status: c.admission.status, refused: c.admission.verdict.Refused,
+		charged: c.admission.verdict.Charged, used: Used{Prompt: c.prompt}}
+	if !c.admission.verdict.Admitted {
+		e.charged = 0
+	}
+	err := c.meet(&e)
+	if errors.Is(err, errGone) {
+		e.outcome = Gone
+	}
+	now := time.Now()
+	c.deployment.end(now, c.admission, e)
+	c.server.log.write(now, entry{At: began, Deployment: c.deployment.Name, API: c.api, Embed: c.embed, Stream: c.request.Stream,
+		Outcome: e.outcome, Status: c.status, Refused: e.refused, RetryMS: c.admission.verdict.RetryAfter.Milliseconds(),
+		Charged: e.charged, Prompt: c.prompt, MaxOutput: cost.Output, Output: e.used.Output, MS: float64(now.Sub(began).Microseconds()) / 1000})
+	if errors.Is(err, errBroken) {
+		panic(http.ErrAbortHandler) // how net/http is told to close a connection without a word
+	}
+}
+
+// meet lets the call meet what is to become of it. The error is errGone or errBroken, or nil.
+func (c *call) meet(e *ending) error {
+	switch e.outcome {
+	case Outage:
+		return errBroken
+	case Throttled:
+		return c.refuse(c.throttled())
+	case Failed:
+		return c.refuse(c.failed(e.status))
+	case Filtered:
+		return c.refuse(filteredRefusal)
+	case Hung:
+		select {
+		case <-c.r.Context().Done():
+		case <-c.server.stopping:
+		}
+		return errBroken
+	}
+	if c.embed {
+		return c.meetEmbed(e)
+	}
+	a, err := c.deployment.compose(c.r.Context(), c.request, c.key)
+	if err != nil {
+		if c.r.Context().Err() != nil {
+			return errGone
+		}
+		e.outcome = Invalid
+		return c.refuse(badRequest("", err.Error()))
+	}
+	if c.admission.outcome == Cut { // the answer goes no further than half
+		for half := range pieces(a.text, max(a.tokens/2, 1)) {
+			a.text, a.tokens = half, tokensOf(half)
+			break
+		}
+	}
+	e.used.Output = a.tokens * c.request.choices()
+	started := time.Now()
+	if c.request.Stream {
+		return c.stream(a, started, e)
+	}
+	return c.plain(a, started)
+}
+
+// wait waits until d after the call began, as slow as the deployment is now.
+func (c *call) wait(started time.Time, d time.Duration) error {
+	d = time.Duration(min(float64(d)*c.admission.conditions.Latency, math.MaxInt64/2)) - time.Since(started)
+	if d <= 0 {
+		if c.r.Context().Err() != nil {
+			return errGone
+		}
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-c.r.Context().Done():
+		return errGone
+	}
+}
+
+// generation is how long it takes until so many tokens are there.
+func (c *call) generation(tokens int) time.Duration {
+	d := time.Duration(c.deployment.FirstToken)
+	if speed := c.deployment.TokensPerSecond; speed > 0 {
+		d += time.Duration(float64(tokens) / speed * float64(time.Second))
+	}
+	return d
+}
+
+// plain sends an answer in one piece.
+func (c *call) plain(a answer, started time.Time) error {
+	if err := c.wait(started, c.generation(a.tokens)); err != nil {
+		return err
+	}
+	c.quotaHeaders(nil)
+	body := c.chatBody(a)
+	switch c.admission.outcome {
+	case Malformed:
+		return c.send(http.StatusOK, body[:len(body)/2])
+	case Cut:
+		c.w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+		if err := c.send(http.StatusOK, body[:len(body)/2]); err != nil {
+			return err
+		}
+		return errBroken
+	}
+	return c.send(http.StatusOK, body)
+}
+
+// stream sends an answer as server-sent events.
+func (c *call) stream(a answer, started time.Time, e *ending) error {
+	if err := c.wait(started, c.generation(0)); err != nil {
+		e.used.Output = 0
+		return err
+	}
+	c.quotaHeaders(nil)
+	c.w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	c.w.Header().Set("Cache-Control", "no-cache")
+	c.begin(http.StatusOK)
+	if c.admission.outcome == Malformed {
+		return c.write("data: {\"id\": no JSON at all\n\n")
+	}
+	if err := c.write(c.firstEvents()); err != nil {
+		return err
+	}
+	each := 4
+	if speed := c.deployment.TokensPerSecond; speed > 0 {
+		each = max(int(speed*streamInterval.Seconds()/c.admission.conditions.Latency), 1)
+	}
+	sent := 0
+	for piece := range pieces(a.text, each) {
+		if c.deployment.TokensPerSecond > 0 {
+			if err := c.flush(); err != nil {
+				e.used.Output = sent * c.request.choices()
+				return err
+			}
+			if err := c.wait(started, c.generation(sent)); err != nil {
+				e.used.Output = sent * c.request.choices()
+				return err
+			}
+		}
+		if err := c.write(c.textEvents(piece)); err != nil {
+			return err
+		}
+		sent += tokensOf(piece)
+	}
+	if c.admission.outcome == Cut {
+		_ = c.flush()
+		return errBroken
+	}
+	if err := c.wait(started, c.generation(a.tokens)); err != nil {
+		return err
+	}
+	return c.write(c.lastEvents(a))
+}
+
+func (c *call) begin(status int) {
+	c.status = status
+	http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	c.w.WriteHeader(status)
+}
+
+func (c *call) send(status int, body []byte) error {
+	c.w.Header().Set("Content-Type", "application/json")
+	c.begin(status)
+	return c.write(string(body))
+}
+
+func (c *call) write(s string) error {
+	if _, err := io.WriteString(c.w, s); err != nil || c.r.Context().Err() != nil {
+		return errGone
+	}
+	return nil
+}
+
+func (c *call) flush() error {
+	control := http.NewResponseController(c.w)
+	control.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if control.Flush() != nil {
+		return errGone
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package standin
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"unicode/utf8"
+)
+
+// answer is what the model says.
+type answer struct {
+	text   string
+	tokens int
+	finish string // stop or length
+}
+
+// compose writes the answer to a request: the same for the same words and seed.
+func (d *deployment) compose(ctx context.Context, r *request, key uint64) (answer, error) {
+	limit := r.maxOutput(d.MaxOutputTokens)
+	if d.Content == ContentWork || r.structured() {
+		resp, err := d.model.Chat(ctx, r.asked(limit))
+		if err != nil {
+			return answer{}, err
+		}
+		return answer{resp.Text, tokensOf(resp.Text), resp.FinishReason}, nil
+	}
+	rng := rand.New(rand.NewPCG(d.seed, key))
+	tokens := max(int(float64(d.OutputTokens)*math.Exp(d.OutputSpread*rng.NormFloat64())), 1)
+	finish := "stop"
+	if tokens > limit {
+		tokens, finish = limit, "length"
+	}
+	return answer{filler(sentences[rng.IntN(len(sentences))], tokens), tokens, finish}, nil
+}
+
+// prose is what answers that mean nothing are made of.
+const prose = "The tide comes in twice a day, and the harbour waits for it. A pilot knows the bar by its colour, " +
+	"the crews know the pilot by his whistle, and nobody sails on a falling glass. Cargo stands on the quay in the order " +
+	"in which it was promised; what is late goes with the next boat. In the office a clerk writes down each crate once, " +
+	"with the hour and the hand that took it, so that a quarrel can be settled by looking it up. "
+
+// sentences is where those of the prose begin.
+var sentences = func() []int {
+	starts := []int{0}
+	for i := range len(prose) - 2 {
+		if prose[i] == '.' {
+			starts = append(starts, i+2)
+		}
+	}
+	return starts
+}()
+
+// filler returns exactly so many tokens of prose, from somewhere in it.
+func filler(at, tokens int) string {
+	size := tokens * 4
+	var b strings.Builder
+	b.Grow(size)
+	for b.Len() < size {
+		part := prose[at:]
+		b.WriteString(part[:min(len(part), size-b.Len())])
+		at = 0
+	}
+	return b.String()
+}
+
+// pieces cuts a text into pieces of so many tokens, not splitting a character.
+func pieces(text string, tokens int) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for len(text) > 0 {
+			end := min(tokens*4, len(text))
+			for end < len(text) && !utf8.RuneStart(text[end]) {
+				end++
+			}
+			if !yield(text[:end]) {
+				return
+			}
+			text = text[end:]
+		}
+	}
+}
