@@ -20,6 +20,7 @@ type ClaimRequest struct {
 	// A message delivered this often is not delivered again: it goes to the SetAside lane.
 	MaxDeliveries int
 	SetAside      LaneKind
+	Plan          Plan // nil: nothing holds calls back
 }
 
 // Lock is the right to settle one delivery. A token is new at each delivery.
@@ -56,6 +57,7 @@ type Delivery struct {
 	InputBlob     string
 	InputSize     int64
 	LastError     []byte
+	Admission     *Admission // nil: nothing was reserved for it
 }
 
 // Claim waits until at least one message of the lane is ready and returns up to Max under new locks.
@@ -192,11 +194,11 @@ func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
 			rest = rest[1:]
 			served = append(served, c)
 		}
-		if looks {
+		if looks || found.retryAt > 0 {
 			err = w.updateDue(t, lane, found, len(rest) > 0)
 		}
 		if err == nil && found != nil {
-			err = t.storeFresh(lane, found.found)
+			err = t.leave(found)
 		}
 		if err != nil {
 			return served, err

@@ -29,15 +29,17 @@ type needs struct {
 	numbers int     // new sequence numbers
 	locks   []int64 // messages whose locks will be settled
 	looks   []*look // which the driver makes
+	states  bool    // of deployments
 }
 
 // start is what a transaction begins with.
 type start struct {
-	now        int64
-	seqs       []int64
-	topics     *int64          // the counter of that name; nil: ask when you need it
-	somePaused bool            // a queue is paused, and it may be that nobody here was told
-	tokens     map[int64]int64 // message → token of its lock, 0: none; nil: ask when you need it
+	now         int64
+	seqs        []int64
+	topics      *int64                 // the counter of that name; nil: ask when you need it
+	somePaused  bool                   // a queue is paused, and it may be that nobody here was told
+	deployments map[string]*deployment // their states; nil: ask for the one you need
+	tokens      map[int64]int64        // message → token of its lock, 0: none; nil: ask when you need it
 }
 
 // prepared is a statement of a driver. Parameters count from 1 and are NULL until they are bound,

@@ -10,6 +10,9 @@ import "bytes"
 // submissions come last, so nothing else in the transaction looks for its message.
 func (t *tx) handsOver(lane Lane) bool {
 	waiting := t.w.parked[int64(lane)]
+	if _, blocked := t.w.blocked[int64(lane)]; blocked {
+		return false
+	}
 	return t.fresh != nil && !t.somePaused && len(waiting) > 0 && waiting[0].receive == nil && !t.w.paused[lane.Queue()]
 }
 
@@ -33,6 +36,16 @@ func freshCandidate(j *NewJob, seq int64, lane Lane, now int64) candidate {
 		m.MaxCost = &cost
 	}
 	return m
+}
+
+// leave is for what a look found and no claim took.
+func (t *tx) leave(l *look) error {
+	for _, jobs := range [][]candidate{l.found, l.held} {
+		if err := t.storeFresh(l.lane, jobs); err != nil {
+			return err
+		}
+	}
+	return t.withdraw(l.found)
 }
 
 // storeFresh stores the messages of new jobs that were not handed over; the others are stored already.

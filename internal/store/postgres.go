@@ -143,6 +143,10 @@ func (c *postgresConn) begin(n needs) (s start, err error) {
 		topics := r.int(1)
 		s.now, s.topics, s.somePaused = r.int(0), &topics, r.int(2) != 0
 	}})
+	if n.states {
+		s.deployments = map[string]*deployment{}
+		questions = append(questions, question{sql: sqlDeployments, answer: func(r row) { s.deployments[r.text(0)] = readDeployment(r.blob(1)) }})
+	}
 	if n.numbers > 0 {
 		questions = append(questions, question{sqlNumbers, func(st statement) statement { return st.int(int64(n.numbers)) },
 			func(r row) { s.seqs = append(s.seqs, r.int(0)) }})

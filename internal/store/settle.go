@@ -165,7 +165,12 @@ func (s *Store) Expire(ctx context.Context, d *Delivery, a AttemptRecord) error 
 }
 
 func (s *Store) settle(ctx context.Context, d *Delivery, size int, f func(*tx) error) error {
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, seq: d.Seq, size: size, done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, seq: d.Seq, size: size, told: d.Admission != nil, done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
+		if d.Admission != nil { // whoever has the job now
+			if err := t.told(d.Admission); err != nil {
+				return struct{}{}, err
+			}
+		}
 		err := f(t)
 		delete(t.tokens, d.Seq) // it is not that any more
 		if err == nil {

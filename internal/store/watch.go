@@ -1,11 +1,34 @@
 package store
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/forebayhq/forebay/internal/quota"
+)
 
 // watches tells those who follow a job that it changed.
 type watches struct {
 	mu    sync.Mutex
 	bySeq map[int64][]chan struct{}
+	// deployments hears of what happens to deployments; nil: nobody listens.
+	deployments func(name string, change quota.Change)
+}
+
+// OnDeploymentChange has f called with what happens to deployments in transactions of this process. f
+// must be quick.
+func (s *Store) OnDeploymentChange(f func(name string, change quota.Change)) {
+	s.watches.mu.Lock()
+	defer s.watches.mu.Unlock()
+	s.watches.deployments = f
+}
+
+func (w *watches) deploymentChanged(name string, change quota.Change) {
+	w.mu.Lock()
+	f := w.deployments
+	w.mu.Unlock()
+	if f != nil {
+		f(name, change)
+	}
 }
 
 // Watch returns a channel that gets a value after each change of the job, never more than one

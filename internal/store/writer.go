@@ -42,6 +42,7 @@ type request[T any] struct {
 	at     stage
 	seq    int64 // the message whose lock it settles; 0: none
 	new    int   // messages that it stores
+	told   bool  // it tells what came of a call
 	size   int
 	run    func(*tx) (T, error)
 	result T
@@ -56,8 +57,9 @@ func (r *request[T]) needs(n *needs) {
 	if r.seq != 0 {
 		n.locks = append(n.locks, r.seq)
 	}
+	n.states = n.states || r.told
 }
-func (r *request[T]) plain() bool { return r.new > 0 || r.seq != 0 }
+func (r *request[T]) plain() bool { return r.new > 0 || r.seq != 0 || r.told }
 func (r *request[T]) bytes() int  { return r.size }
 
 func (r *request[T]) apply(t *tx) error {
@@ -163,14 +165,16 @@ type writer struct {
 	stale   bool        // another process may have changed the queues
 
 	nextSeq     int64
-	reservedSeq int64              // numbers below it are marked on disk as given
-	impatient   []*claim           // parked ones that want an answer at once
-	parked      map[int64][]*claim // by lane, oldest first
-	dueAt       map[int64]int64    // lane → when a message of it may become ready; absent: none will
-	ranks       map[int64]uint16   // lane → bit set of the ranks that may have rows
-	floors      map[int64]floors   // lane → where the next look begins, if the database is shared
-	paused      map[int64]bool     // queue numbers
-	deadline    int64              // the next deadline, 0: none
+	reservedSeq int64                  // numbers below it are marked on disk as given
+	impatient   []*claim               // parked ones that want an answer at once
+	parked      map[int64][]*claim     // by lane, oldest first
+	dueAt       map[int64]int64        // lane → when a message of it may become ready; absent: none will
+	ranks       map[int64]uint16       // lane → bit set of the ranks that may have rows
+	floors      map[int64]floors       // lane → where the next look begins, if the database is shared
+	paused      map[int64]bool         // queue numbers
+	blocked     map[int64]int64        // lane in which jobs are held → until when new ones are no reason to look
+	deployments map[string]*deployment // their states, if this process alone writes them; nil: to be read
+	deadline    int64                  // the next deadline, 0: none
 	topics      map[int64]*compiledTopic
 	followed    *followedTenants
 }
@@ -180,7 +184,7 @@ func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writ
 		conn: c, watches: watches, serving: serving, share: share,
 		ops: make(chan operation, maxBatchOps), claims: make(chan *claim, 64),
 		heard: make(chan *news), quit: make(chan struct{}), stopped: make(chan struct{}), polling: alonePolling,
-		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, ranks: map[int64]uint16{}, floors: map[int64]floors{}, paused: map[int64]bool{}, topics: map[int64]*compiledTopic{},
+		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, ranks: map[int64]uint16{}, floors: map[int64]floors{}, blocked: map[int64]int64{}, paused: map[int64]bool{}, topics: map[int64]*compiledTopic{},
 	}
 	if share != nil {
 		w.polling = sharedPolling
@@ -435,7 +439,9 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 	}
 	if withDue {
 		t.fresh = map[int64][]candidate{}
-		t.looks = w.looksAhead(batch)
+		var states bool
+		t.looks, states = w.looksAhead(batch)
+		t.states = t.states || states
 	}
 	if t.start, err = t.begin(t.needs); err != nil {
 		w.distrust(w.clock())
@@ -452,6 +458,9 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 	if err == nil && withDue {
 		served, err = w.serveDue(t)
 		background = err != nil
+	}
+	if err == nil {
+		err = t.storeDeployments()
 	}
 	if err == nil {
 		err = t.commit()
@@ -511,6 +520,7 @@ func (w *writer) noteReady(t *tx) {
 		if _, waiting := w.parked[lane]; lane < 0 && !waiting {
 			continue
 		}
+		at = max(at, w.blocked[lane])
 		if earliest, ok := w.dueAt[lane]; !ok || at < earliest {
 			w.dueAt[lane] = at
 		}
@@ -553,7 +563,9 @@ func (w *writer) committed(t *tx, served []*claim) {
 // again, workers that wait to settle come before claims that would take their expired locks.
 func (w *writer) distrust(now int64) {
 	w.reservedSeq = 0
+	w.deployments = nil
 	clear(w.floors)
+	clear(w.blocked)
 	for lane := range w.ranks {
 		w.ranks[lane] = allRanks
 		w.dueAt[lane] = now + distrustPause.Milliseconds()

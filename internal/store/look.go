@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/quota"
 )
 
 // Where processes share a database a claim is a round trip to the server, so all claims that wait for
@@ -45,12 +46,14 @@ const sweeping = 1000 // milliseconds between looks from the very beginning
 
 // look is what is ready in a lane and was not taken yet.
 type look struct {
-	lane   int64
-	floors floors
-	limit  int
-	found  []candidate
-	more   bool  // may be ready than was found
-	next   int64 // when the earliest that is not ready will be; 0: there is none
+	lane    int64
+	floors  floors
+	limit   int
+	found   []candidate
+	more    bool        // may be ready than was found
+	next    int64       // when the earliest that is not ready will be; 0: there is none
+	held    []candidate // ready, but not to be called now
+	retryAt int64       // when one of those may be called; 0: nobody knows
 }
 
 // newLook looks for as much as the claims want together, from where the last look at the lane ended.
@@ -59,9 +62,11 @@ func (w *writer) newLook(lane int64, claims []*claim, now int64) *look {
 	if since := now - l.floors.swept; since < 0 || since >= sweeping {
 		l.floors = floors{swept: now}
 	}
-	for _, c := range claims {
-		l.limit = min(l.limit+c.Max, maxLook)
+	l.limit = wanted(claims)
+	if _, blocked := w.blocked[lane]; blocked { // a smaller one may fit
+		l.limit += quota.Backfill
 	}
+	l.limit = min(l.limit, maxLook)
 	return l
 }
 
@@ -89,6 +94,9 @@ func (l *look) whenNext() question {
 // now looks in the middle of a transaction.
 func (l *look) now(t *tx) error {
 	l.found, l.more = l.found[:0], false
+	if t.w.share == nil {
+		return l.byRank(t)
+	}
 	for _, q := range l.questions() {
 		if err := q.askOf(t.conn); err != nil {
 			return err
@@ -97,35 +105,72 @@ func (l *look) now(t *tx) error {
 	return nil
 }
 
+// byRank looks where a statement costs little, rank after rank.
+func (l *look) byRank(t *tx) error {
+	l.next = 0
+	for rank := int64(0); rank <= forebay.MaxPriority && len(l.found) < l.limit; rank++ {
+		if t.w.ranks[l.lane]&(1<<rank) == 0 {
+			continue
+		}
+		before := len(l.found)
+		err := t.prep(sqlReady).int(l.lane).int(rank).int(t.now).int(int64(l.limit - before)).each(func(r row) error {
+			c := readCandidate(r, Lane(l.lane))
+			c.rank = rank
+			l.found = append(l.found, c)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if l.more = len(l.found) == l.limit; l.more {
+			return nil
+		}
+		next, err := t.prep("SELECT visible FROM messages WHERE lane = ? AND rank = ? AND visible > ? ORDER BY visible LIMIT 1").
+			int(l.lane).int(rank).int(t.now).one(func(r row) {
+			if at := r.int(0); l.next == 0 || at < l.next {
+				l.next = at
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if !next && len(l.found) == before {
+			t.w.ranks[l.lane] &^= 1 << rank
+		}
+	}
+	return nil
+}
+
 // looksAhead are those that a transaction can make as it begins, because its operations leave alone
 // what waits in lanes: they store new jobs and settle what they hold locks of.
-func (w *writer) looksAhead(batch []operation) (looks []*look) {
+func (w *writer) looksAhead(batch []operation) (looks []*look, states bool) {
 	if w.share == nil {
-		return nil
+		return nil, false
 	}
 	for _, op := range batch {
 		if !op.plain() {
-			return nil
+			return nil, false
 		}
 	}
 	now := w.clock()
 	for lane, claims := range w.parked {
 		if due, ok := w.dueAt[lane]; ok && due <= now && lane >= 0 && claims[0].receive == nil && !w.paused[lane/laneKinds] {
 			looks = append(looks, w.newLook(lane, claims, now))
+			states = states || claims[0].Plan != nil
 		}
 	}
-	return looks
+	return looks, states
 }
 
-// lookAt returns what is ready for the claims that wait for a lane: what a look finds where processes
-// share the database, and new jobs. If it is nil each claim looks for itself.
+// lookAt returns what is ready for the claims that wait for a lane and may be called: what is stored,
+// and new jobs. If it is nil each claim looks for itself.
 func (w *writer) lookAt(t *tx, lane int64, looks bool) (*look, error) {
 	var l *look
-	fresh := t.fresh[lane]
+	fresh, claims := t.fresh[lane], w.parked[lane]
 	switch {
-	case looks && w.share != nil && lane >= 0 && w.parked[lane][0].receive == nil:
+	case looks && lane >= 0 && claims[0].receive == nil && (w.share != nil || claims[0].Plan != nil):
 		if l = t.lookedAhead(lane); l == nil {
-			l = w.newLook(lane, w.parked[lane], t.now)
+			l = w.newLook(lane, claims, t.now)
 			if err := l.now(t); err != nil {
 				return nil, err
 			}
@@ -143,7 +188,10 @@ func (w *writer) lookAt(t *tx, lane int64, looks bool) (*look, error) {
 		slices.SortStableFunc(l.found, func(a, b candidate) int { return cmp.Compare(a.rank, b.rank) })
 		delete(t.fresh, lane)
 	}
-	return l, nil
+	if looks {
+		delete(w.blocked, lane)
+	}
+	return l, t.admit(l, claims[0].Plan, wanted(claims))
 }
 
 // lookedAhead returns what the transaction found in a lane as it began, unless it may not be true any more.
@@ -162,11 +210,16 @@ func (t *tx) lookedAhead(lane int64) *look {
 
 // noteDue notes when the lane is worth another look.
 func (l *look) noteDue(w *writer, now int64) {
+	const least = 10 // milliseconds between looks at a lane in which jobs are held
+	next := l.next
+	if retryAt := max(l.retryAt, now+least); len(l.held) > 0 && l.retryAt > 0 && (next == 0 || retryAt < next) {
+		next = retryAt
+	}
 	switch {
-	case l.more || len(l.found) > 0:
+	case len(l.held) == 0 && l.more || len(l.found) > 0:
 		w.dueAt[l.lane] = now
-	case l.next > 0:
-		w.dueAt[l.lane] = l.next
+	case next > 0:
+		w.dueAt[l.lane] = next
 	default:
 		delete(w.dueAt, l.lane)
 	}
@@ -177,10 +230,13 @@ func (w *writer) serveFrom(t *tx, l *look, c *claim) error {
 	var bytes int64
 	for len(c.deliveries) < c.Max {
 		if len(l.found) == 0 {
-			if !l.more {
+			if !l.more || len(l.held) > 0 {
 				return nil
 			}
 			if err := l.now(t); err != nil {
+				return err
+			}
+			if err := t.admit(l, c.Plan, c.Max-len(c.deliveries)+wanted(w.parked[l.lane])); err != nil {
 				return err
 			}
 			continue
@@ -195,8 +251,14 @@ func (w *writer) serveFrom(t *tx, l *look, c *claim) error {
 		if l.next == 0 || until < l.next {
 			l.next = until
 		}
+		before := len(c.deliveries)
 		if err := t.take(m, c); err != nil {
 			return err
+		}
+		if len(c.deliveries) == before { // it was too late for it
+			if err := t.withdraw(l.found[:1]); err != nil {
+				return err
+			}
 		}
 		l.found = l.found[1:]
 	}

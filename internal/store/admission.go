@@ -1,0 +1,318 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+
+	"github.com/forebayhq/forebay/internal/quota"
+)
+
+// A claim and the reservation of what its call needs are one step: a job that may not be called now is
+// not locked. What is known of a deployment is one row, read and written in the transactions that
+// claim and settle, which exclude each other among all processes.
+
+// Option is a deployment that a job could be called at, and what the call would need there.
+type Option struct {
+	Deployment string
+	Limits     quota.Limits
+	Request    quota.Request
+}
+
+// Plan lists where a job could be called, in the order in which to try. None: nothing holds it back.
+// input is nil when it is not inline; size is that of the input in any case.
+type Plan func(task string, input []byte, size int64) []Option
+
+// Admission is where a delivery is to be called, and what was set aside for that. Whoever settles the
+// delivery says in Outcome what came of the call; nil: it was not sent.
+type Admission struct {
+	Option
+	Reservation quota.Reservation
+	Outcome     *quota.Outcome
+}
+
+// deployment is the state of one in a transaction.
+type deployment struct {
+	quota.State
+	stored []byte // as it is in the database; nil: it is not
+	used   bool   // it may have changed
+}
+
+const sqlDeployments = "SELECT name, state FROM deployments"
+
+// deployment returns the state of a deployment. Where this process writes alone it is remembered from
+// one transaction to the next.
+func (t *tx) deployment(name string) (*deployment, error) {
+	known := t.deployments
+	if t.w.share == nil {
+		known = t.w.deployments
+	}
+	if known == nil {
+		known = map[string]*deployment{}
+		err := t.prep(sqlDeployments).each(func(r row) error {
+			known[r.text(0)] = readDeployment(r.blob(1))
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		if t.deployments = known; t.w.share == nil {
+			t.w.deployments = known
+		}
+	}
+	d := known[name]
+	if d == nil {
+		d = &deployment{}
+		known[name] = d
+	}
+	d.used = true
+	return d, nil
+}
+
+// readDeployment takes a state that it cannot read, such as a newer version's, for one of which
+// nothing is known: what was sent in the last minute is then forgotten, and learned again.
+func readDeployment(stored []byte) *deployment {
+	d := &deployment{stored: stored}
+	if err := d.UnmarshalBinary(stored); err != nil {
+		d.State = quota.State{}
+	}
+	return d
+}
+
+// storeDeployments writes the states that have changed, and what there is to tell of them.
+func (t *tx) storeDeployments() error {
+	known := t.deployments
+	if t.w.share == nil {
+		known = t.w.deployments
+	}
+	for name, d := range known {
+		if !d.used {
+			continue
+		}
+		d.used = false
+		for _, c := range d.Changes() {
+			err := t.prep("INSERT INTO deployment_changes (deployment, at, kind, until, quota) VALUES (?, ?, ?, ?, ?)").
+				text(name).int(c.At).text(string(c.Kind)).intOrNull(c.Until).intOrNull(c.Limit).exec()
+			if err != nil {
+				return err
+			}
+			t.after = append(t.after, func() { t.w.watches.deploymentChanged(name, c) })
+			if err = t.prep("DELETE FROM deployment_changes WHERE no <= (SELECT max(no) FROM deployment_changes) - 10000").exec(); err != nil {
+				return err
+			}
+		}
+		state, err := d.MarshalBinary()
+		if err != nil {
+			return err
+		}
+		if bytes.Equal(state, d.stored) {
+			continue
+		}
+		d.stored = state
+		err = t.prep("INSERT INTO deployments (name, state) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET state = excluded.state").text(name).blob(state).exec()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// admit decides which of the jobs that a look found are called now: at most as many as the claims
+// want. The others stay as they are; the look knows when it is worth asking again.
+func (t *tx) admit(l *look, plan Plan, slots int) error {
+	if plan == nil || len(l.found) == 0 {
+		return nil
+	}
+	options := make([][]Option, len(l.found))
+	pending := 0
+	for i := range l.found {
+		m := &l.found[i]
+		if options[i] = plan(m.Task, m.Input, m.InputSize); len(options[i]) > 0 {
+			pending++
+		} else if i < slots {
+			slots--
+		}
+	}
+	for choice := 0; pending > 0; choice++ {
+		lines := map[string][]int{}
+		var names []string
+		for i := range l.found {
+			if l.found[i].Admission != nil || len(options[i]) <= choice {
+				continue
+			}
+			name := options[i][choice].Deployment
+			if lines[name] == nil {
+				names = append(names, name)
+			}
+			lines[name] = append(lines[name], i)
+		}
+		if len(names) == 0 {
+			break
+		}
+		for _, name := range names {
+			admitted, err := t.admitAt(l, name, lines[name], options, choice, slots)
+			if err != nil {
+				return err
+			}
+			slots -= admitted
+			pending -= admitted
+		}
+	}
+	if pending == 0 {
+		return nil
+	}
+	going := make([]candidate, 0, len(l.found)-pending)
+	for i := range l.found {
+		if len(options[i]) == 0 || l.found[i].Admission != nil {
+			going = append(going, l.found[i])
+		} else {
+			l.held = append(l.held, l.found[i])
+		}
+	}
+	l.found = going
+	t.w.blocked[l.lane] = t.now + blockedPause
+	return nil
+}
+
+// blockedPause is how long, in milliseconds, new jobs alone are no reason to look at a lane again in
+// which some are held.
+const blockedPause = 100
+
+// admitAt lets the candidates of a line, which are indexes into the look's, try one deployment.
+func (t *tx) admitAt(l *look, name string, line []int, options [][]Option, choice, slots int) (admitted int, err error) {
+	d, err := t.deployment(name)
+	if err != nil {
+		return 0, err
+	}
+	candidates := make([]quota.Candidate, len(line))
+	for n, i := range line {
+		candidates[n] = quota.Candidate{ID: l.found[i].Seq, Request: options[i][choice].Request}
+	}
+	for n, decision := range d.Admit(t.now, options[line[0]][choice].Limits, candidates, slots) {
+		switch {
+		case !decision.Verdict.Admitted():
+			l.askAgain(decision.Verdict.RetryAt)
+		case decision.Reservation.Seq == 0: // there was no slot
+			l.askAgain(t.now)
+		default:
+			l.found[line[n]].Admission = &Admission{Option: options[line[n]][choice], Reservation: decision.Reservation}
+			admitted++
+		}
+	}
+	return admitted, nil
+}
+
+// askAgain notes when a job that was held may be called; 0: not before somebody does something.
+func (l *look) askAgain(at int64) {
+	if at > 0 && (l.retryAt == 0 || at < l.retryAt) {
+		l.retryAt = at
+	}
+}
+
+// wanted is how many messages the claims that wait want together.
+func wanted(claims []*claim) (n int) {
+	for _, c := range claims {
+		if c.state.Load() == claimWaiting {
+			n += c.Max
+		}
+	}
+	return n
+}
+
+// withdraw gives back what was reserved for candidates that no claim took.
+func (t *tx) withdraw(candidates []candidate) error {
+	for i := range candidates {
+		if a := candidates[i].Admission; a != nil {
+			if err := t.told(a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// told takes in what came of a call. Jobs that wait for the deployment are looked at again.
+func (t *tx) told(a *Admission) error {
+	d, err := t.deployment(a.Deployment)
+	if err != nil {
+		return err
+	}
+	outcome := quota.Outcome{Kind: quota.NotSent}
+	if a.Outcome != nil {
+		outcome = *a.Outcome
+	}
+	d.Feedback(t.now, a.Limits, a.Reservation, outcome, rand.Float64)
+	for lane := range t.w.blocked {
+		t.w.dueAt[lane] = t.now
+	}
+	clear(t.w.blocked)
+	return nil
+}
+
+// Tell takes in what a call told before it is over, its first headers. It does not wait for that, and
+// may come to nothing when the writer has much to do.
+func (s *Store) Tell(a Admission) {
+	r := &request[struct{}]{at: stageSettle, told: true, done: make(chan struct{}), run: func(t *tx) (struct{}, error) { return struct{}{}, t.told(&a) }}
+	select {
+	case s.writer.ops <- r:
+	default:
+	}
+}
+
+// Tells is Tell for what must not be lost: how a call ended whose delivery somebody else has settled.
+func (s *Store) Tells(ctx context.Context, a Admission) error {
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, told: true, done: make(chan struct{}),
+		run: func(t *tx) (struct{}, error) { return struct{}{}, t.told(&a) }})
+	return err
+}
+
+// Deployments returns what is known of the deployments that anything is known of, by name, and the
+// database's time.
+func (s *Store) Deployments(ctx context.Context) (states map[string]*quota.State, now int64, err error) {
+	err = s.read(ctx, func(c conn) error {
+		states, now = map[string]*quota.State{}, c.now()
+		return c.prep(sqlDeployments).each(func(r row) error {
+			states[r.text(0)] = &readDeployment(r.blob(1)).State
+			return nil
+		})
+	})
+	return states, now, err
+}
+
+// PauseDeployment keeps every call away from a deployment, or ends that.
+func (s *Store) PauseDeployment(ctx context.Context, name string, paused bool, audit Audit) error {
+	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+		d, err := t.deployment(name)
+		if err != nil {
+			return struct{}{}, err
+		}
+		if paused {
+			d.Pause()
+		} else {
+			d.Resume()
+		}
+		t.w.lookAgain(false)
+		t.news.queues = true
+		return struct{}{}, t.audit(audit)
+	})
+	return err
+}
+
+// DeploymentChange is something that happened to a deployment.
+type DeploymentChange struct {
+	Deployment string
+	quota.Change
+}
+
+// DeploymentChanges returns what happened to a deployment, or to all ("") , newest first.
+func (s *Store) DeploymentChanges(ctx context.Context, name string, limit int) (changes []DeploymentChange, err error) {
+	err = s.read(ctx, func(c conn) error {
+		changes = nil
+		return c.prep("SELECT deployment, at, kind, until, quota FROM deployment_changes WHERE deployment = ?1 OR ?1 = '' ORDER BY no DESC LIMIT ? + 0").
+			text(name).int(int64(limit)).each(func(r row) error {
+			changes = append(changes, DeploymentChange{r.text(0), quota.Change{At: r.int(1), Kind: quota.ChangeKind(r.text(2)), Until: r.int(3), Limit: r.int(4)}})
+			return nil
+		})
+	})
+	return changes, err
+}
