@@ -312,7 +312,7 @@ func TestPaceOfStreams(t *testing.T) {
 }
 
 func TestLengthsAreHeavyTailed(t *testing.T) {
-	d, err := newDeployment(fast(nil), 7, epoch)
+	d, err := NewService(fast(nil), 7, epoch)
 	if err != nil {
 		t.Fatal(err)
 	}
