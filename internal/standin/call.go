@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -32,11 +31,11 @@ type call struct {
 	embed  bool
 	number uint64
 
-	deployment *deployment
+	deployment *Service
 	request    *request
 	prompt     int // tokens, as the usage says
 	key        uint64
-	admission  admission
+	admission  Admission
 	status     int    // sent
 	chunkHead  string // what all chunks of a stream begin with
 }
@@ -118,32 +117,35 @@ var errGone = errors.New("the client went away")
 // errBroken ends a call whose connection is to be closed without more.
 var errBroken = errors.New("connection closed on purpose")
 
+// ending is how a call ended.
+type ending struct {
+	outcome Outcome
+	used    Used
+}
+
 // run admits the call and answers it.
 func (c *call) run() {
 	began := time.Now()
-	cost := Cost{Prompt: c.deployment.estimate(c.prompt, c.key)}
+	cost := Cost{Prompt: c.deployment.Estimate(c.prompt, c.key)}
 	if !c.embed {
 		cost.Output = c.request.maxOutput(c.deployment.MaxOutputTokens) * c.request.choices()
 	}
-	c.admission = c.deployment.begin(began, cost)
+	c.admission = c.deployment.Begin(began, cost)
 	if c.server.changed != nil {
 		c.server.changed()
 		defer c.server.changed()
 	}
-	e := ending{outcome: c.admission.outcome, status: c.admission.status, refused: c.admission.verdict.Refused,
-		charged: c.admission.verdict.Charged, used: Used{Prompt: c.prompt}}
-	if !c.admission.verdict.Admitted {
-		e.charged = 0
-	}
+	e := ending{c.admission.Outcome, Used{Prompt: c.prompt}}
 	err := c.meet(&e)
 	if errors.Is(err, errGone) {
 		e.outcome = Gone
 	}
 	now := time.Now()
-	c.deployment.end(now, c.admission, e)
+	c.deployment.End(now, c.admission, e.outcome, e.used)
+	v := c.admission.Verdict
 	c.server.log.write(now, entry{At: began, Deployment: c.deployment.Name, API: c.api, Embed: c.embed, Stream: c.request.Stream,
-		Outcome: e.outcome, Status: c.status, Refused: e.refused, RetryMS: c.admission.verdict.RetryAfter.Milliseconds(),
-		Charged: e.charged, Prompt: c.prompt, MaxOutput: cost.Output, Output: e.used.Output, MS: float64(now.Sub(began).Microseconds()) / 1000})
+		Outcome: e.outcome, Status: c.status, Refused: v.Refused, RetryMS: v.RetryAfter.Milliseconds(),
+		Charged: c.admission.charged(), Prompt: c.prompt, MaxOutput: cost.Output, Output: e.used.Output, MS: float64(now.Sub(began).Microseconds()) / 1000})
 	if errors.Is(err, errBroken) {
 		panic(http.ErrAbortHandler) // how net/http is told to close a connection without a word
 	}
@@ -157,7 +159,7 @@ func (c *call) meet(e *ending) error {
 	case Throttled:
 		return c.refuse(c.throttled())
 	case Failed:
-		return c.refuse(c.failed(e.status))
+		return c.refuse(c.failed(c.admission.Status))
 	case Filtered:
 		return c.refuse(filteredRefusal)
 	case Hung:
@@ -178,7 +180,7 @@ func (c *call) meet(e *ending) error {
 		e.outcome = Invalid
 		return c.refuse(badRequest("", err.Error()))
 	}
-	if c.admission.outcome == Cut { // the answer goes no further than half
+	if c.admission.Outcome == Cut { // the answer goes no further than half
 		for half := range pieces(a.text, max(a.tokens/2, 1)) {
 			a.text, a.tokens = half, tokensOf(half)
 			break
@@ -192,9 +194,9 @@ func (c *call) meet(e *ending) error {
 	return c.plain(a, started)
 }
 
-// wait waits until d after the call began, as slow as the deployment is now.
-func (c *call) wait(started time.Time, d time.Duration) error {
-	d = time.Duration(min(float64(d)*c.admission.conditions.Latency, math.MaxInt64/2)) - time.Since(started)
+// wait waits until so many tokens of the answer are there.
+func (c *call) wait(started time.Time, tokens int) error {
+	d := c.deployment.Duration(tokens, c.admission.Conditions) - time.Since(started)
 	if d <= 0 {
 		if c.r.Context().Err() != nil {
 			return errGone
@@ -211,23 +213,14 @@ func (c *call) wait(started time.Time, d time.Duration) error {
 	}
 }
 
-// generation is how long it takes until so many tokens are there.
-func (c *call) generation(tokens int) time.Duration {
-	d := time.Duration(c.deployment.FirstToken)
-	if speed := c.deployment.TokensPerSecond; speed > 0 {
-		d += time.Duration(float64(tokens) / speed * float64(time.Second))
-	}
-	return d
-}
-
 // plain sends an answer in one piece.
 func (c *call) plain(a answer, started time.Time) error {
-	if err := c.wait(started, c.generation(a.tokens)); err != nil {
+	if err := c.wait(started, a.tokens); err != nil {
 		return err
 	}
 	c.quotaHeaders(nil)
 	body := c.chatBody(a)
-	switch c.admission.outcome {
+	switch c.admission.Outcome {
 	case Malformed:
 		return c.send(http.StatusOK, body[:len(body)/2])
 	case Cut:
@@ -242,7 +235,7 @@ func (c *call) plain(a answer, started time.Time) error {
 
 // stream sends an answer as server-sent events.
 func (c *call) stream(a answer, started time.Time, e *ending) error {
-	if err := c.wait(started, c.generation(0)); err != nil {
+	if err := c.wait(started, 0); err != nil {
 		e.used.Output = 0
 		return err
 	}
@@ -250,7 +243,7 @@ func (c *call) stream(a answer, started time.Time, e *ending) error {
 	c.w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	c.w.Header().Set("Cache-Control", "no-cache")
 	c.begin(http.StatusOK)
-	if c.admission.outcome == Malformed {
+	if c.admission.Outcome == Malformed {
 		return c.write("data: {\"id\": no JSON at all\n\n")
 	}
 	if err := c.write(c.firstEvents()); err != nil {
@@ -258,7 +251,7 @@ func (c *call) stream(a answer, started time.Time, e *ending) error {
 	}
 	each := 4
 	if speed := c.deployment.TokensPerSecond; speed > 0 {
-		each = max(int(speed*streamInterval.Seconds()/c.admission.conditions.Latency), 1)
+		each = max(int(speed*streamInterval.Seconds()/c.admission.Conditions.Latency), 1)
 	}
 	sent := 0
 	for piece := range pieces(a.text, each) {
@@ -267,7 +260,7 @@ func (c *call) stream(a answer, started time.Time, e *ending) error {
 				e.used.Output = sent * c.request.choices()
 				return err
 			}
-			if err := c.wait(started, c.generation(sent)); err != nil {
+			if err := c.wait(started, sent); err != nil {
 				e.used.Output = sent * c.request.choices()
 				return err
 			}
@@ -277,11 +270,11 @@ func (c *call) stream(a answer, started time.Time, e *ending) error {
 		}
 		sent += tokensOf(piece)
 	}
-	if c.admission.outcome == Cut {
+	if c.admission.Outcome == Cut {
 		_ = c.flush()
 		return errBroken
 	}
-	if err := c.wait(started, c.generation(a.tokens)); err != nil {
+	if err := c.wait(started, a.tokens); err != nil {
 		return err
 	}
 	return c.write(c.lastEvents(a))

@@ -2,8 +2,6 @@ package standin
 
 import (
 	"context"
-	"math"
-	"math/rand/v2"
 	"strings"
 	"unicode/utf8"
 )
@@ -16,7 +14,7 @@ type answer struct {
 }
 
 // compose writes the answer to a request: the same for the same words and seed.
-func (d *deployment) compose(ctx context.Context, r *request, key uint64) (answer, error) {
+func (d *Service) compose(ctx context.Context, r *request, key uint64) (answer, error) {
 	limit := r.maxOutput(d.MaxOutputTokens)
 	if d.Content == ContentWork || r.structured() {
 		resp, err := d.model.Chat(ctx, r.asked(limit))
@@ -25,13 +23,12 @@ func (d *deployment) compose(ctx context.Context, r *request, key uint64) (answe
 		}
 		return answer{resp.Text, tokensOf(resp.Text), resp.FinishReason}, nil
 	}
-	rng := rand.New(rand.NewPCG(d.seed, key))
-	tokens := max(int(float64(d.OutputTokens)*math.Exp(d.OutputSpread*rng.NormFloat64())), 1)
+	tokens, shortened := d.Length(key, limit)
 	finish := "stop"
-	if tokens > limit {
-		tokens, finish = limit, "length"
+	if shortened {
+		finish = "length"
 	}
-	return answer{filler(sentences[rng.IntN(len(sentences))], tokens), tokens, finish}, nil
+	return answer{filler(sentences[key%uint64(len(sentences))], tokens), tokens, finish}, nil
 }
 
 // prose is what answers that mean nothing are made of.

@@ -31,3 +31,33 @@ func ExampleMeter() {
 	fmt.Println(admitted, "admitted,", refused, "refused")
 	// Output: 6660 admitted, 360 refused
 }
+
+// A service is driven the same way, in the order of time: one call every ten seconds for two and a half
+// hours, in one of which half of them fail.
+func ExampleService() {
+	d := standin.DefaultDeployment()
+	d.Faults.Script = standin.Script{{From: standin.Duration(time.Hour), To: standin.Duration(2 * time.Hour), Errors: standin.Rates{503: 0.5}}}
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	s, err := standin.NewService(d, 1, begin)
+	if err != nil {
+		panic(err)
+	}
+	var busy time.Duration
+	for i := range 900 {
+		now := begin.Add(time.Duration(i) * 10 * time.Second)
+		call := s.Begin(now, standin.Cost{Prompt: s.Estimate(1000, uint64(i)), Output: 500})
+		used := standin.Used{Prompt: 1000}
+		if call.Outcome == standin.Answered {
+			used.Output, _ = s.Length(uint64(i), 500)
+		}
+		took := s.Duration(used.Output, call.Conditions)
+		busy += took
+		s.End(now.Add(took), call, call.Outcome, used)
+	}
+	st := s.Stats()
+	fmt.Println(st.Answered, "answered,", st.Errors[503], "failed,", st.TokensWasted, "tokens wasted")
+	fmt.Println("mean latency", (busy / 900).Round(100*time.Millisecond))
+	// Output:
+	// 722 answered, 178 failed, 267000 tokens wasted
+	// mean latency 1.9s
+}

@@ -78,7 +78,7 @@ func TestScriptsThatMakeNoSense(t *testing.T) {
 // A deployment follows its script, as time goes by, and counts by the minute.
 func TestADeploymentFollowsItsScript(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, err := newDeployment(fast(func(d *Deployment) {
+		d, err := NewService(fast(func(d *Deployment) {
 			d.TokensPerMinute, d.RequestsPerMinute, d.Phase = 1000, 0, Duration(30*time.Second)
 			d.Faults.Script = Script{{From: minutes(1), To: minutes(2), Errors: map[int]float64{503: 1}}, {From: minutes(2), To: minutes(3), Quota: 0.5}}
 		}), 1, time.Now())
@@ -87,9 +87,9 @@ func TestADeploymentFollowsItsScript(t *testing.T) {
 		}
 		try := func(tokens int) Outcome {
 			now := time.Now()
-			a := d.begin(now, Cost{Prompt: tokens})
-			d.end(now, a, ending{outcome: a.outcome, status: a.status, refused: a.verdict.Refused, charged: a.verdict.Charged})
-			return a.outcome
+			a := d.Begin(now, Cost{Prompt: tokens})
+			d.End(now, a, a.Outcome, Used{})
+			return a.Outcome
 		}
 		expect := func(after time.Duration, tokens int, want Outcome) {
 			t.Helper()
@@ -107,10 +107,10 @@ func TestADeploymentFollowsItsScript(t *testing.T) {
 		expect(29*time.Second, 500, Answered)  // 2:30
 		expect(time.Second, 1, Throttled)      // 2:31
 		expect(30*time.Second, 499, Answered)  // 3:01, all of it is back
-		d.reset(time.Now())                    // 0:00
+		d.Reset(time.Now())                    // 0:00
 		expect(0, 1000, Answered)              // nothing is left of what was
 		expect(61*time.Second, 1000, Failed)   // and the script begins again
-		st := d.stats()
+		st := d.Stats()
 		if st.Calls != 2 || st.TokensAdmitted != 2000 || st.TokensWasted != 1000 || st.Errors[503] != 1 || st.HighestWindow != 1000 || st.HighestRolling != 1000 ||
 			!slices.Equal(st.Windows, []Window{{0, 1, 1000}, {30, 1, 1000}}) || st.InFlight != 0 || st.LastCallAt.Sub(*st.FirstCallAt) != 61*time.Second {
 			t.Errorf("stats %+v", st)
@@ -178,15 +178,15 @@ func TestControlWhileItRuns(t *testing.T) {
 
 // What the service takes a prompt for is near what it reports, and the same each time.
 func TestEstimate(t *testing.T) {
-	d, err := newDeployment(fast(func(d *Deployment) { d.EstimateFactor, d.EstimateSpread = 1.2, 0.1 }), 3, epoch)
+	d, err := NewService(fast(func(d *Deployment) { d.EstimateFactor, d.EstimateSpread = 1.2, 0.1 }), 3, epoch)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var sum, square float64
 	const n = 4000
 	for i := range n {
-		e := d.estimate(1000, uint64(i))
-		if e != d.estimate(1000, uint64(i)) {
+		e := d.Estimate(1000, uint64(i))
+		if e != d.Estimate(1000, uint64(i)) {
 			t.Fatal("not the same twice")
 		}
 		sum += float64(e)
@@ -221,7 +221,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"x"}]}],"stop":"x","n":2}`))
 	f.Add([]byte(`{"input":[[1,2],[3]],"encoding_format":"base64"}`))
 	f.Add([]byte(`{"system":null,"max_tokens":1e9,"input":null,"stop":[null]}`))
-	d, err := newDeployment(fast(nil), 1, epoch)
+	d, err := NewService(fast(nil), 1, epoch)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func (c *call) quotaHeaders(refused *Verdict) {
 	if kind == HeadersNone {
 		return
 	}
-	h, s := c.w.Header(), c.admission.state
+	h, s := c.w.Header(), c.admission.State
 	if c.api == anthropic {
 		c.anthropicHeaders(h, s, kind)
 	} else {

@@ -46,7 +46,7 @@ func unknownModel(name string) refusal {
 
 // throttled is the 429 of a call that was not admitted.
 func (c *call) throttled() refusal {
-	v := &c.admission.verdict
+	v := &c.admission.Verdict
 	r := refusal{status: http.StatusTooManyRequests, kind: "tokens", code: "rate_limit_exceeded", verdict: v}
 	if v.Refused == Requests {
 		r.kind = "requests"
@@ -62,9 +62,9 @@ func (c *call) throttled() refusal {
 	unit, short, limit := "token", "tokens per min (TPM)", c.deployment.TokensPerMinute
 	switch v.Refused {
 	case Requests:
-		unit, short, limit = "call", "requests per min (RPM)", c.admission.state.Requests.PerMinute
+		unit, short, limit = "call", "requests per min (RPM)", c.admission.State.Requests.PerMinute
 	case OutputTokens:
-		limit = c.admission.state.Output.PerMinute
+		limit = c.admission.State.Output.PerMinute
 	}
 	seconds := ceilSeconds(v.RetryAfter)
 	r.azure = fmt.Sprintf("Requests to the %s Operation under Azure OpenAI API version %s have exceeded %s rate limit of your current OpenAI S0 pricing tier. "+
@@ -108,7 +108,7 @@ func (c *call) version() string {
 // failed is an error of the script.
 func (c *call) failed(status int) refusal {
 	r := refusal{status: status, kind: "server_error", message: "The server had an error while processing your request. Sorry about that!",
-		azure: "The server had an error while processing your request.", code: "InternalServerError", wait: c.admission.conditions.retryAfter}
+		azure: "The server had an error while processing your request.", code: "InternalServerError", wait: c.admission.Conditions.retryAfter}
 	switch {
 	case status == 529:
 		r.message = "Overloaded"

@@ -2,10 +2,10 @@
 // and Anthropic do, over real HTTP and server-sent events, and that counts quotas, throttles, slows
 // down and breaks as they do. What it says means nothing; how it behaves does.
 //
-// A [Meter] does the counting. It is given the time and does nothing by itself, so that a simulation
-// can drive it through hours in a moment; a [Script] says what goes wrong when, as a function of the
-// time as well. A [Server] puts deployments, each with a meter and a script, behind HTTP, and counts
-// what it saw. Everything random comes from seeds: the same request gets the same answer.
+// A [Meter] does the counting, and a [Script] says what goes wrong when. A [Service] is both together
+// with the speed of a deployment and the record of what it saw. None of them asks for the time: they
+// are given it, so that a simulation can drive them through hours in a moment. A [Server] puts services
+// behind HTTP. Everything random comes from seeds: the same request gets the same answer.
 //
 // Package loopback is the other endpoint for tests. It replies byte for byte what a test tells it to,
 // valid or not, and knows no quota; the two share no code, because exact bytes are all that the one is
@@ -39,8 +39,8 @@ const (
 // Server is a set of deployments behind HTTP.
 type Server struct {
 	options     Options
-	deployments []*deployment
-	names       map[string]*deployment // by name, and by model where no name is the same
+	deployments []*Service
+	names       map[string]*Service // by name, and by model where no name is the same
 	log         *callLog
 	handler     http.Handler
 	requests    atomic.Uint64 // for ids
@@ -55,13 +55,13 @@ func New(o Options, log io.Writer) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{options: o, names: map[string]*deployment{}, stopping: make(chan struct{})}
+	s := &Server{options: o, names: map[string]*Service{}, stopping: make(chan struct{})}
 	if log != nil {
 		s.log = newCallLog(log)
 	}
 	now := time.Now()
 	for _, options := range o.Deployments {
-		d, err := newDeployment(options, o.Seed, now)
+		d, err := NewService(options, o.Seed, now)
 		if err != nil {
 			return nil, err
 		}
@@ -226,7 +226,7 @@ func (s *Server) controls(mux *http.ServeMux) {
 			return nil, err
 		}
 		for _, d := range list {
-			d.setScript(f.Script.Scaled(scale))
+			d.SetScript(f.Script.Scaled(scale))
 		}
 		return s.scripts(), nil
 	})
@@ -247,7 +247,7 @@ type Report struct {
 func (s *Server) Stats() Report {
 	r := Report{Invalid: s.invalid.Load(), Deployments: map[string]Stats{}}
 	for _, d := range s.deployments {
-		r.Deployments[d.Name] = d.stats()
+		r.Deployments[d.Name] = d.Stats()
 		r.ElapsedSeconds = d.elapsed().Seconds()
 	}
 	return r
@@ -259,7 +259,7 @@ func (s *Server) Reset() {
 	now := time.Now()
 	s.invalid.Store(0)
 	for _, d := range s.deployments {
-		d.reset(now)
+		d.Reset(now)
 	}
 }
 

@@ -110,20 +110,20 @@ func (t *tally) admitted(now time.Time, tokens int64) {
 }
 
 // ended counts the end of a call that began.
-func (t *tally) ended(now time.Time, e ending) {
+func (t *tally) ended(now time.Time, a Admission, outcome Outcome, used Used) {
 	t.InFlight--
 	t.LastEndedAt = &now
-	switch e.outcome {
+	switch outcome {
 	case Answered:
 		t.Answered++
-		t.PromptTokens += int64(e.used.Prompt)
-		t.OutputTokens += int64(e.used.Output)
+		t.PromptTokens += int64(used.Prompt)
+		t.OutputTokens += int64(used.Output)
 		return
 	case Throttled:
-		t.Throttled[e.refused]++
+		t.Throttled[a.Verdict.Refused]++
 		return // nothing was charged
 	case Failed:
-		t.Errors[e.status]++
+		t.Errors[a.Status]++
 	case Filtered:
 		t.Filtered++
 	case Hung:
@@ -139,16 +139,7 @@ func (t *tally) ended(now time.Time, e ending) {
 	case Invalid:
 		t.Invalid++
 	}
-	t.TokensWasted += int64(e.charged)
-}
-
-// ending is how a call ended.
-type ending struct {
-	outcome Outcome
-	status  int
-	refused Dimension
-	charged int
-	used    Used
+	t.TokensWasted += int64(a.charged())
 }
 
 // copied returns stats that share nothing with the tally.

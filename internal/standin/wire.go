@@ -159,7 +159,7 @@ func (c *call) lastEvents(a answer) string {
 
 // meetEmbed answers a call for embeddings.
 func (c *call) meetEmbed(e *ending) error {
-	if err := c.wait(time.Now(), time.Duration(c.deployment.FirstToken)); err != nil {
+	if err := c.wait(time.Now(), 0); err != nil {
 		return err
 	}
 	req := model.EmbedRequest{Dimensions: c.request.Dimensions}

@@ -103,14 +103,14 @@ func chatOf(more string, max int) string {
 
 // A call that a reset overtakes is counted neither before nor after it.
 func TestResetForgetsCallsInFlight(t *testing.T) {
-	d, err := newDeployment(fast(nil), 1, epoch)
+	d, err := NewService(fast(nil), 1, epoch)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := d.begin(epoch, Cost{Prompt: 10})
-	d.reset(at(time.Second))
-	d.end(at(2*time.Second), a, ending{outcome: Gone, charged: 10})
-	if st := d.stats(); st.InFlight != 0 || st.Gone != 0 || st.TokensWasted != 0 || st.LastEndedAt != nil {
+	a := d.Begin(epoch, Cost{Prompt: 10})
+	d.Reset(at(time.Second))
+	d.End(at(2*time.Second), a, Gone, Used{})
+	if st := d.Stats(); st.InFlight != 0 || st.Gone != 0 || st.TokensWasted != 0 || st.LastEndedAt != nil {
 		t.Errorf("%+v", st)
 	}
 }
@@ -163,15 +163,15 @@ func TestPace(t *testing.T) {
 
 // Of two calls that came at once the later may be first to hold the lock.
 func TestTimeDoesNotGoBack(t *testing.T) {
-	d, err := newDeployment(fast(func(d *Deployment) { d.RequestsPerMinute = 0 }), 1, epoch)
+	d, err := NewService(fast(func(d *Deployment) { d.RequestsPerMinute = 0 }), 1, epoch)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.begin(at(time.Minute), Cost{Prompt: 1})
-	if a := d.begin(at(time.Minute-1), Cost{Prompt: 1}); !a.now.Equal(at(time.Minute)) {
+	d.Begin(at(time.Minute), Cost{Prompt: 1})
+	if a := d.Begin(at(time.Minute-1), Cost{Prompt: 1}); !a.now.Equal(at(time.Minute)) {
 		t.Errorf("came at %v", a.now)
 	}
-	if w := d.stats().Windows; len(w) != 1 || w[0].Calls != 2 {
+	if w := d.Stats().Windows; len(w) != 1 || w[0].Calls != 2 {
 		t.Errorf("windows %+v", w)
 	}
 }

@@ -1,0 +1,234 @@
+package standin
+
+import (
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/model/sim"
+)
+
+// Service is a deployment that runs: its meter, its script and what it saw. Like them it is given the
+// time, so that a simulation can drive it too; unlike them it is safe for concurrent use. Calls outlive
+// a reset: what they end is then no more counted.
+type Service struct {
+	Deployment
+	seed  uint64
+	model *sim.Provider // does the work of structured output and of ContentWork
+
+	mu         sync.Mutex // guards what follows
+	generation int        // of resets
+	start      time.Time
+	latest     time.Time // that begin and end were called with
+	meter      *Meter
+	script     Script
+	conditions Conditions
+	changes    time.Duration // when conditions do, after start; below 0: never
+	rng        *rand.Rand
+	tally      *tally
+}
+
+// NewService returns a service whose time begins now. Its options are taken to be valid.
+func NewService(d Deployment, seed uint64, now time.Time) (*Service, error) {
+	if d.Model == "" {
+		d.Model = d.Name
+	}
+	m, err := sim.New(sim.Options{Model: d.Model, MaxOutputTokens: d.MaxOutputTokens})
+	if err != nil {
+		return nil, err
+	}
+	r := &Service{Deployment: d, seed: seed ^ hash(d.Name), model: m, script: d.Faults.Script.Scaled(d.FaultsScale)}
+	r.Reset(now)
+	return r, nil
+}
+
+// Reset starts the deployment's time anew: nothing used, nothing seen, the script at its beginning.
+func (d *Service) Reset(now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.generation++
+	d.start, d.latest = now, now
+	d.rng = rand.New(rand.NewPCG(d.seed, 1))
+	q := d.quota(d.rng.Float64())
+	d.meter = NewMeter(q, now)
+	d.tally = newTally(now, q.Phase)
+	d.changes = 0
+}
+
+// SetScript replaces the script; the time goes on.
+func (d *Service) SetScript(s Script) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.script, d.changes = s, 0
+}
+
+func (d *Service) schedule(elapsed time.Duration) {
+	next, ok := d.script.Next(elapsed)
+	if !ok {
+		next = -1
+	}
+	d.changes = next
+}
+
+// notBack returns now, or the latest time if now is before it: calls that come at once may overtake
+// each other before they hold the lock.
+func (d *Service) notBack(now time.Time) time.Time {
+	if now.Before(d.latest) {
+		return d.latest
+	}
+	d.latest = now
+	return now
+}
+
+// Admission is what a call met when it came.
+type Admission struct {
+	Outcome    Outcome // what is to become of it: Answered, or a fault
+	Status     int     // of the fault
+	Verdict    Verdict // the meter's; zero in an outage
+	Conditions Conditions
+	State      State // after the call was counted
+
+	now        time.Time
+	generation int
+}
+
+// charged is what the call has cost, in tokens.
+func (a Admission) charged() int {
+	if !a.Verdict.Admitted {
+		return 0
+	}
+	return a.Verdict.Charged
+}
+
+// Begin admits a call, or does not. Every call that begins must End. What is begun and ended is told
+// in the order of time.
+func (d *Service) Begin(now time.Time, cost Cost) Admission {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now = d.notBack(now)
+	d.tally.began(now)
+	if elapsed := now.Sub(d.start); d.changes >= 0 && elapsed >= d.changes {
+		d.conditions = d.script.At(elapsed)
+		d.schedule(elapsed)
+		d.meter.SetFactor(now, d.conditions.Quota, d.conditions.QuotaShown)
+	}
+	a := Admission{Outcome: Outage, Conditions: d.conditions, now: now, generation: d.generation}
+	if a.Conditions.Outage {
+		return a
+	}
+	a.Outcome, a.Status = a.Conditions.Draw(d.rng.Float64())
+	if a.Status == http.StatusTooManyRequests {
+		a.Outcome, a.Verdict = Throttled, Verdict{Refused: throttledByScript, RetryAfter: a.Conditions.retryAfter}
+	} else if a.Verdict = d.meter.Admit(now, cost); !a.Verdict.Admitted {
+		a.Outcome = Throttled
+	} else {
+		d.tally.admitted(now, int64(a.Verdict.Charged))
+	}
+	a.State = d.meter.State(now)
+	return a
+}
+
+// End settles a call that began. outcome is what became of it in the end, used what it took.
+func (d *Service) End(now time.Time, a Admission, outcome Outcome, used Used) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if a.generation != d.generation {
+		return
+	}
+	now = d.notBack(now)
+	d.meter.Settle(now, a.Verdict, used)
+	d.tally.ended(now, a, outcome, used)
+}
+
+// Stats returns what the service has seen.
+func (d *Service) Stats() Stats {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.tally.copied()
+}
+
+// Duration is how long it takes until so many tokens of an answer are there.
+func (d *Service) Duration(tokens int, c Conditions) time.Duration {
+	seconds := time.Duration(d.FirstToken).Seconds()
+	if d.TokensPerSecond > 0 {
+		seconds += float64(tokens) / d.TokensPerSecond
+	}
+	return time.Duration(min(seconds*c.Latency, maxSeconds) * float64(time.Second))
+}
+
+// maxSeconds is more than any client waits, and fits a time.Duration.
+const maxSeconds = 1e9
+
+// Length draws how many tokens the answer to a prompt has, and whether limit cut it short: the same
+// for the same key.
+func (d *Service) Length(key uint64, limit int) (tokens int, cut bool) {
+	rng := rand.New(rand.NewPCG(d.seed, key))
+	tokens = max(int(min(float64(d.OutputTokens)*math.Exp(d.OutputSpread*rng.NormFloat64()), maxOutput)), 1)
+	if tokens > limit {
+		return limit, true
+	}
+	return tokens, false
+}
+
+// Estimate is what the service takes a prompt of so many tokens for, the same for the same prompt.
+func (d *Service) Estimate(prompt int, key uint64) int {
+	f := d.EstimateFactor
+	if d.EstimateSpread > 0 {
+		f *= max(1+d.EstimateSpread*rand.New(rand.NewPCG(d.seed, key)).NormFloat64(), 0.1)
+	}
+	return max(int(float64(prompt)*f+0.5), 1)
+}
+
+// hash is FNV-1a, so that the same text draws the same numbers in every process.
+func hash(texts ...string) uint64 {
+	h := uint64(14695981039346656037)
+	for _, s := range texts {
+		for i := range len(s) {
+			h = (h ^ uint64(s[i])) * 1099511628211
+		}
+		h = (h ^ 0xff) * 1099511628211
+	}
+	return h
+}
+
+// byName finds a deployment for the name that a call gave.
+func (s *Server) byName(name string) (*Service, bool) {
+	if d, ok := s.names[name]; ok {
+		return d, true
+	}
+	if s.options.AnyModel {
+		return s.deployments[0], true
+	}
+	return nil, false
+}
+
+// named returns one deployment, or all for "".
+func (s *Server) named(name string) ([]*Service, error) {
+	if name == "" {
+		return s.deployments, nil
+	}
+	for _, d := range s.deployments {
+		if d.Name == name {
+			return []*Service{d}, nil
+		}
+	}
+	return nil, forebay.Errorf(forebay.CodeNotFound, "there is no deployment %.64q", name)
+}
+
+func (d *Service) elapsed() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Since(d.start)
+}
+
+func (d *Service) currentScript() Script {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.script == nil {
+		return Script{}
+	}
+	return d.script
+}
