@@ -14,12 +14,31 @@ type Task struct {
 	Description string
 	Queue       string // where its jobs go unless they say otherwise; "" is DefaultQueue
 	MaxAttempts int    // 0: the queue's
+	// Model is the logical model that Run calls: a job of the task is claimed when a deployment of it
+	// may be called. "": the task calls none.
+	Model string
+	// Estimate says what a call will need of the model, from a valid input (nil when it is too large to
+	// be kept in the database) and its size in bytes. nil: a token for four bytes, and as much output as
+	// the deployment gives.
+	Estimate func(input json.RawMessage, size int64) CallEstimate
+	// Endpoint names what Run calls when that is no model: it gets a circuit breaker of its own.
+	Endpoint string
 	// Check reports at submit why the input cannot be worked on, or nil. It gets valid JSON.
 	Check func(input json.RawMessage) error
 	// Run does the work once. It must honour ctx: it is cancelled when the job is cancelled, its
 	// deadline passes, its lock is lost or the server stops. It does not retry by itself.
 	Run func(ctx context.Context, call TaskCall) (TaskResult, error)
 }
+
+// CallEstimate is what a call is thought to need.
+type CallEstimate struct {
+	PromptTokens    int64
+	MaxOutputTokens int64 // 0: the deployment's default; < 0: it has no output
+}
+
+// BytesPerToken is how many bytes of a prompt are taken for a token before a deployment has shown its own
+// measure.
+const BytesPerToken = 4
 
 // TaskCall is one delivery of a job to the function that does its task.
 type TaskCall struct {

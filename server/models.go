@@ -3,11 +3,14 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/model"
 	"github.com/forebayhq/forebay/internal/model/sim"
+	"github.com/forebayhq/forebay/internal/quota"
+	"github.com/forebayhq/forebay/internal/store"
 	"github.com/forebayhq/forebay/internal/tasks"
 )
 
@@ -15,6 +18,7 @@ import (
 type models struct {
 	router  *model.Router
 	options map[string]Deployment
+	byModel map[string][]string
 	sims    map[string]*sim.Provider
 }
 
@@ -29,7 +33,7 @@ func (o Options) models() (*models, map[string]forebay.Task, error) {
 }
 
 func newModels(o Options) (*models, error) {
-	m := &models{options: map[string]Deployment{}, sims: map[string]*sim.Provider{}}
+	m := &models{byModel: o.Models, options: map[string]Deployment{}, sims: map[string]*sim.Provider{}}
 	byName := map[string]*model.Deployment{}
 	for i, d := range o.Deployments {
 		provider, err := m.provider(d, o.Limits.MaxOutputBytes)
@@ -38,7 +42,8 @@ func newModels(o Options) (*models, error) {
 		}
 		m.options[d.Name] = d
 		byName[d.Name] = &model.Deployment{Name: d.Name, Kind: d.Provider, Provider: provider, Price: d.Price,
-			TokensPerMinute: d.TokensPerMinute, RequestsPerMinute: d.RequestsPerMinute}
+			Accounting: accounting(d), TokensPerMinute: d.TokensPerMinute, OutputTokensPerMinute: d.OutputTokensPerMinute,
+			RequestsPerMinute: d.RequestsPerMinute, MaxOutputTokens: d.MaxOutputTokens}
 	}
 	byModel := map[string][]*model.Deployment{}
 	for name, deployments := range o.Models {
@@ -51,6 +56,32 @@ func newModels(o Options) (*models, error) {
 		return nil, fieldError("models", err)
 	}
 	return m, nil
+}
+
+// accounting is how a deployment's provider counts.
+func accounting(d Deployment) quota.Accounting {
+	switch {
+	case d.Provider == ProviderAzure && d.Provisioned:
+		return quota.AccountAzurePTU
+	case d.Provider == ProviderAzure:
+		return quota.AccountAzureOpenAI
+	case d.Provider == ProviderAnthropic:
+		return quota.AccountAnthropic
+	case d.Provider == ProviderOpenAI:
+		return quota.AccountOpenAI
+	}
+	return quota.AccountNone
+}
+
+// admission lists where a model's calls may go.
+func (m *models) admission() func(model string) []store.Option {
+	byModel := map[string][]store.Option{}
+	for name := range m.byModel {
+		for _, d := range m.router.Options(name) {
+			byModel[name] = append(byModel[name], store.Option{Deployment: d.Name, Limits: d.Limits()})
+		}
+	}
+	return func(model string) []store.Option { return slices.Clone(byModel[model]) }
 }
 
 func fieldError(field string, err error) error {

@@ -68,19 +68,22 @@ type Webhooks struct {
 
 // Deployment is one endpoint, model and region.
 type Deployment struct {
-	Name              string         `koanf:"name"`
-	Provider          string         `koanf:"provider"`   // openai, azure-openai, anthropic, sim
-	Endpoint          string         `koanf:"endpoint"`   // base URL; required for azure-openai
-	Model             string         `koanf:"model"`      // openai, anthropic: the model's name
-	Deployment        string         `koanf:"deployment"` // azure-openai: the deployment's name
-	APIVersion        string         `koanf:"api_version"`
-	APIKey            forebay.Secret `koanf:"api_key"`
-	EntraID           bool           `koanf:"entra_id"` // azure-openai: authenticate with DefaultAzureCredential instead of a key
-	TokensPerMinute   int            `koanf:"tokens_per_minute"`
-	RequestsPerMinute int            `koanf:"requests_per_minute"`
-	Price             forebay.Price  `koanf:"price"`
-	IdleTimeout       time.Duration  `koanf:"idle_timeout"` // longest silence of a streamed answer; default 30 s
-	Sim               Sim            `koanf:"sim"`          // only for provider sim
+	Name                  string         `koanf:"name"`
+	Provider              string         `koanf:"provider"`   // openai, azure-openai, anthropic, sim
+	Endpoint              string         `koanf:"endpoint"`   // base URL; required for azure-openai
+	Model                 string         `koanf:"model"`      // openai, anthropic: the model's name
+	Deployment            string         `koanf:"deployment"` // azure-openai: the deployment's name
+	APIVersion            string         `koanf:"api_version"`
+	APIKey                forebay.Secret `koanf:"api_key"`
+	EntraID               bool           `koanf:"entra_id"`                 // azure-openai: authenticate with DefaultAzureCredential instead of a key
+	Provisioned           bool           `koanf:"provisioned"`              // azure-openai: provisioned throughput (PTU), which counts in another way
+	TokensPerMinute       int            `koanf:"tokens_per_minute"`        // 0: unknown, then learned; anthropic: of input
+	OutputTokensPerMinute int            `koanf:"output_tokens_per_minute"` // only for anthropic
+	MaxOutputTokens       int            `koanf:"max_output_tokens"`        // of calls that ask for no limit; 0: the provider's own
+	RequestsPerMinute     int            `koanf:"requests_per_minute"`
+	Price                 forebay.Price  `koanf:"price"`
+	IdleTimeout           time.Duration  `koanf:"idle_timeout"` // longest silence of a streamed answer; default 30 s
+	Sim                   Sim            `koanf:"sim"`          // only for provider sim
 }
 
 // Sim makes the simulated deployment difficult. Rates are shares of calls from 0 to 1; faults are

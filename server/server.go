@@ -87,7 +87,7 @@ func (s *Server) open(known map[string]forebay.Task) error {
 		return err
 	}
 	s.jobs, err = jobs.New(ctx, jobs.Options{
-		Store: s.store, Blobs: s.blobs, Tasks: known, Queues: s.options.jobsQueues(), MaxInputBytes: s.options.Limits.MaxInputBytes,
+		Store: s.store, Blobs: s.blobs, Tasks: known, Queues: s.options.jobsQueues(), MaxInputBytes: s.options.Limits.MaxInputBytes, Deployments: s.models.admission(),
 	})
 	if err != nil {
 		return err

@@ -112,8 +112,14 @@ func (o Options) validateModels(bad func(field, format string, args ...any)) {
 		if !slices.Contains([]string{ProviderOpenAI, ProviderAzure, ProviderAnthropic, ProviderSim}, d.Provider) {
 			bad(at+".provider", "%.40q is none of openai, azure-openai, anthropic, sim", d.Provider)
 		}
-		if d.Price.Input < 0 || d.Price.Output < 0 || d.TokensPerMinute < 0 || d.RequestsPerMinute < 0 || d.IdleTimeout < 0 {
+		if d.Price.Input < 0 || d.Price.Output < 0 || d.TokensPerMinute < 0 || d.OutputTokensPerMinute < 0 || d.RequestsPerMinute < 0 || d.MaxOutputTokens < 0 || d.IdleTimeout < 0 {
 			bad(at, "prices, quotas and timeouts must not be negative")
+		}
+		if d.Provisioned && d.Provider != ProviderAzure {
+			bad(at+".provisioned", "only for azure-openai")
+		}
+		if d.OutputTokensPerMinute > 0 && d.Provider != ProviderAnthropic {
+			bad(at+".output_tokens_per_minute", "only for anthropic: the others count input and output together")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Models)) {

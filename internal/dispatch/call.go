@@ -39,7 +39,9 @@ func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery, called f
 	defer d.jobs.Begin(job, cancel)()
 	defer d.renewer.hold(job, cancel)()
 
-	result, err := d.call(ctx, task, job)
+	admitted, over := d.jobs.Admit(ctx, job)
+	result, err := d.call(admitted, task, job)
+	over()
 	called()
 	d.conclude(ctx, work, job, result, err)
 	var failure *forebay.TaskError

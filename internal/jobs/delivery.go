@@ -48,7 +48,7 @@ func (s *Service) Claim(ctx context.Context, q *Queue, retryLane bool, limit int
 	}
 	rows, err := s.store.Claim(ctx, store.ClaimRequest{
 		Lane: store.LaneOf(q.no, kind), Max: limit, MaxBytes: maxBytes,
-		Lock: q.LockDuration, MaxDeliveries: q.MaxDeliveryCount, SetAside: q.setAsideLane(),
+		Lock: q.LockDuration, MaxDeliveries: q.MaxDeliveryCount, SetAside: q.setAsideLane(), Plan: s.plan,
 	})
 	if err != nil {
 		return nil, err
@@ -257,6 +257,11 @@ func (s *Service) Expired(ctx context.Context, d *Delivery, res forebay.TaskResu
 
 // NoteUsed adds to an attempt that ended without its worker, cancelled or lost, what the call had used.
 func (s *Service) NoteUsed(ctx context.Context, d *Delivery, res forebay.TaskResult) error {
+	if d.Admission != nil {
+		if err := s.store.Tells(ctx, *d.Admission); err != nil {
+			return err
+		}
+	}
 	if res.Deployment == "" {
 		return nil
 	}

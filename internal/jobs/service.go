@@ -41,26 +41,30 @@ type Options struct {
 	Tasks         map[string]forebay.Task
 	Queues        []Queue // DefaultQueue must be among them
 	MaxInputBytes int64
+	// Deployments lists where a model's calls may go, in the order in which to try; nil: nothing holds
+	// calls back.
+	Deployments func(model string) []store.Option
 }
 
 // Service answers everything about jobs. All methods are safe for concurrent use, return
 // *forebay.Error values for what a caller did wrong, and see only the given tenant's jobs.
 type Service struct {
-	store    *store.Store
-	blobs    *blob.Store
-	tasks    map[string]forebay.Task
-	queues   map[string]*Queue
-	byNo     map[int64]*Queue
-	maxInput int64
-	running  sync.Map // lock token → context.CancelCauseFunc of the calls of this process
-	keys     keyCache
-	ready    atomic.Int64 // Unix milliseconds of the last successful look
+	store       *store.Store
+	blobs       *blob.Store
+	tasks       map[string]forebay.Task
+	queues      map[string]*Queue
+	byNo        map[int64]*Queue
+	maxInput    int64
+	deployments func(model string) []store.Option
+	running     sync.Map // lock token → context.CancelCauseFunc of the calls of this process
+	keys        keyCache
+	ready       atomic.Int64 // Unix milliseconds of the last successful look
 }
 
 // New makes the service and the queues it is configured with.
 func New(ctx context.Context, opts Options) (*Service, error) {
 	s := &Service{
-		store: opts.Store, blobs: opts.Blobs, tasks: opts.Tasks, maxInput: opts.MaxInputBytes,
+		store: opts.Store, blobs: opts.Blobs, tasks: opts.Tasks, maxInput: opts.MaxInputBytes, deployments: opts.Deployments,
 		queues: map[string]*Queue{}, byNo: map[int64]*Queue{},
 	}
 	s.store.OnCancelled(s.abortRunning)

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/quota"
 )
 
 // Role is who said a message.
@@ -84,11 +85,13 @@ type Provider interface {
 
 // Deployment is a provider with the name, price and limits the configuration gave it.
 type Deployment struct {
-	Name              string
-	Kind              string // of provider, as the configuration names it
-	Provider          Provider
-	Price             forebay.Price
-	TokensPerMinute   int // 0: unknown
-	RequestsPerMinute int // 0: unknown
-	MaxOutputTokens   int // for requests that set none; 0: the provider's own
+	Name                  string
+	Kind                  string // of provider, as the configuration names it
+	Provider              Provider
+	Price                 forebay.Price
+	Accounting            quota.Accounting
+	TokensPerMinute       int // 0: unknown; where output counts apart, of input
+	OutputTokensPerMinute int // where output counts apart; 0: unknown
+	RequestsPerMinute     int // 0: unknown
+	MaxOutputTokens       int // for requests that set none; 0: the provider's own
 }

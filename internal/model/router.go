@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/quota"
 )
 
 const (
@@ -80,7 +81,7 @@ func NewRouter(models map[string][]*Deployment) (*Router, error) {
 // Chat makes one chat call. The deployment is nil when nothing was called.
 func (r *Router) Chat(ctx context.Context, model string, req ChatRequest) (ChatResponse, *Deployment, error) {
 	count := sync.OnceValue(req.promptTokens)
-	l, err := r.admit(model, func(d *Deployment, left forebay.Money) bool {
+	l, err := r.admit(ctx, model, func(d *Deployment, left forebay.Money) bool {
 		output := req.MaxOutputTokens
 		if output <= 0 {
 			output = d.MaxOutputTokens
@@ -97,27 +98,31 @@ func (r *Router) Chat(ctx context.Context, model string, req ChatRequest) (ChatR
 		req.MaxOutputTokens = l.MaxOutputTokens
 	}
 	var resp ChatResponse
+	req.OnLimits = reportLimits(ctx, req.OnLimits)
 	err = l.call(func() error {
 		resp, err = l.Provider.Chat(ctx, req)
 		return err
 	})
+	ReportOutcome(ctx, resp.Limits, resp.Usage, err)
 	return resp, l.Deployment, err
 }
 
 // Embed makes one embedding call. The deployment is nil when nothing was called.
 func (r *Router) Embed(ctx context.Context, model string, req EmbedRequest) (EmbedResponse, *Deployment, error) {
 	count := sync.OnceValue(req.promptTokens)
-	l, err := r.admit(model, func(d *Deployment, left forebay.Money) bool {
+	l, err := r.admit(ctx, model, func(d *Deployment, left forebay.Money) bool {
 		return affordable(d.Price, left, req.maxPromptTokens(), 0, count)
 	}, req.CostLeft)
 	if err != nil {
 		return EmbedResponse{}, nil, err
 	}
 	var resp EmbedResponse
+	req.OnLimits = reportLimits(ctx, req.OnLimits)
 	err = l.call(func() error {
 		resp, err = l.Provider.Embed(ctx, req)
 		return err
 	})
+	ReportOutcome(ctx, resp.Limits, resp.Usage, err)
 	return resp, l.Deployment, err
 }
 
@@ -132,9 +137,9 @@ func affordable(price forebay.Price, left forebay.Money, bound, output int64, co
 	return cost(bound) <= left || cost(0) <= left && cost(count()) <= left
 }
 
-// admit answers which deployment may be called now. Everything that can hold a call back belongs
-// here: pauses and the job's cost limit.
-func (r *Router) admit(model string, affords func(*Deployment, forebay.Money) bool, left *forebay.Money) (*lane, error) {
+// admit answers which deployment may be called now: the one that the call was admitted to, if it was;
+// else the first that is not paused. Either must be within the job's cost limit.
+func (r *Router) admit(ctx context.Context, model string, affords func(*Deployment, forebay.Money) bool, left *forebay.Money) (*lane, error) {
 	lanes, ok := r.models[model]
 	if !ok {
 		t := forebay.Permanent(CodeUnknownModel, fmt.Sprintf("no model is named %.100q", model))
@@ -143,19 +148,23 @@ func (r *Router) admit(model string, affords func(*Deployment, forebay.Money) bo
 	}
 	now := time.Now()
 	var opens time.Time
+	call := quota.CallOf(ctx)
 	for _, l := range lanes {
+		if call != nil && l.Name != call.Deployment {
+			continue
+		}
 		if left != nil && !affords(l.Deployment, *left) {
 			continue
 		}
 		until := l.paused()
-		if !now.Before(until) {
+		if call != nil || !now.Before(until) {
 			return l, nil
 		}
 		if opens.IsZero() || until.Before(opens) {
 			opens = until
 		}
 	}
-	if opens.IsZero() {
+	if opens.IsZero() && left != nil {
 		t := forebay.Permanent(CodeCostLimit, fmt.Sprintf("the call may cost more than the %s USD that the job has left", *left))
 		t.Uncalled = true
 		return nil, t

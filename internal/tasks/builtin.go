@@ -20,10 +20,11 @@ const (
 
 var builtins = map[string]kind{
 	"chat": {
-		description: "Answers a message, or the next turn of a conversation.",
-		model:       "chat",
-		prompt:      "{{.Input}}",
-		parse:       parseChat,
+		maxTokensInInput: true,
+		description:      "Answers a message, or the next turn of a conversation.",
+		model:            "chat",
+		prompt:           "{{.Input}}",
+		parse:            parseChat,
 	},
 	"summarize": {
 		description: "Summarizes a text.",

@@ -92,6 +92,7 @@ func (f *function) run(ctx context.Context, call forebay.TaskCall) (forebay.Task
 		}
 		return err
 	})
+	model.ReportOutcome(ctx, model.RateLimits{}, forebay.TokenUsage{}, err)
 	return result, err
 }
 

@@ -134,7 +134,7 @@ func (c Config) build(name string, o Option) (forebay.Task, error) {
 			return forebay.Task{}, err
 		}
 		task.Description = "HTTP function"
-		task.Check, task.Run = f.check, f.run
+		task.Check, task.Run, task.Endpoint = f.check, f.run, "http:"+name
 		return task, nil
 	}
 	base := o.Extends
@@ -173,7 +173,7 @@ func (c Config) build(name string, o Option) (forebay.Task, error) {
 			return bad("extends", "embed takes no prompt, temperature or max_output_tokens")
 		}
 		e := embedder{models: c.Models, model: o.Model, timeout: o.Timeout}
-		task.Check, task.Run = e.check, e.run
+		task.Check, task.Run, task.Model, task.Estimate = e.check, e.run, o.Model, estimateEmbed
 		return task, nil
 	}
 	p := &prompted{kind: k, option: o, models: c.Models, maxOutputBytes: c.MaxOutputBytes}
@@ -195,7 +195,8 @@ func (c Config) build(name string, o Option) (forebay.Task, error) {
 	if p.prompt, err = compile(o.Prompt, k.prompt); err != nil {
 		return bad("prompt", "%s", err)
 	}
-	task.Check, task.Run = p.check, p.run
+	task.Check, task.Run, task.Model = p.check, p.run, o.Model
+	task.Estimate = p.estimate(len(cmp.Or(o.System, k.system)) + len(cmp.Or(o.Prompt, k.prompt)))
 	return task, nil
 }
 

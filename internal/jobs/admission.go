@@ -1,0 +1,46 @@
+package jobs
+
+import (
+	"context"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/quota"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// plan lists where a job of a task could be called, and what the call would need there. Functions of the
+// embedding program, and tasks that this process does not know, are not held back.
+func (s *Service) plan(task string, input []byte, size int64) []store.Option {
+	t, known := s.tasks[task]
+	switch {
+	case !known || s.deployments == nil:
+		return nil
+	case t.Endpoint != "":
+		return []store.Option{{Deployment: t.Endpoint}}
+	case t.Model == "":
+		return nil
+	}
+	e := forebay.CallEstimate{PromptTokens: size / forebay.BytesPerToken}
+	if t.Estimate != nil {
+		e = t.Estimate(input, size)
+	}
+	options := s.deployments(t.Model)
+	for i := range options {
+		options[i].Request = quota.Request{PromptTokens: e.PromptTokens, MaxOutputTokens: e.MaxOutputTokens}
+	}
+	return options
+}
+
+// Admit returns a context that carries where the delivery's call was admitted to, and what is to be
+// called when the call is over, before its outcome is settled.
+func (s *Service) Admit(ctx context.Context, d *Delivery) (admitted context.Context, over func()) {
+	if d.Admission == nil {
+		return ctx, func() {}
+	}
+	told := *d.Admission // of its own: it may be told while the call goes on
+	call := &quota.Call{Deployment: told.Deployment, Headers: func(h quota.Headers) {
+		told.Outcome = &quota.Outcome{Kind: quota.HeadersArrived, Headers: h}
+		s.store.Tell(told)
+	}}
+	return quota.WithCall(ctx, call), func() { d.Admission.Outcome = call.Outcome }
+}

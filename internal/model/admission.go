@@ -1,0 +1,97 @@
+package model
+
+import (
+	"context"
+	"errors"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/quota"
+)
+
+// Options returns the deployments of a model in the order in which a call that needs so much may try
+// them; none for a model that is not known, whose call then says so.
+func (r *Router) Options(model string) []*Deployment {
+	lanes := r.models[model]
+	deployments := make([]*Deployment, len(lanes))
+	for i, l := range lanes {
+		deployments[i] = l.Deployment
+	}
+	return deployments
+}
+
+// Limits is the deployment's quota, as its provider counts.
+func (d *Deployment) Limits() quota.Limits {
+	return quota.Limits{Accounting: d.Accounting, TokensPerMinute: int64(d.TokensPerMinute), OutputTokensPerMinute: int64(d.OutputTokensPerMinute),
+		RequestsPerMinute: int64(d.RequestsPerMinute), DefaultMaxOutputTokens: int64(d.MaxOutputTokens)}
+}
+
+// reportLimits passes what an answer's headers say on to whoever admitted the call.
+func reportLimits(ctx context.Context, next func(RateLimits)) func(RateLimits) {
+	call := quota.CallOf(ctx)
+	if call == nil || call.Headers == nil {
+		return next
+	}
+	return func(l RateLimits) {
+		if next != nil {
+			next(l)
+		}
+		if l.Said() {
+			call.Headers(l.headers())
+		}
+	}
+}
+
+// headers is what the limits say, by dimension. Where input counts apart, that is what Tokens means.
+func (l RateLimits) headers() (h quota.Headers) {
+	tokens := l.Tokens
+	if l.InputTokens != (RateLimit{}) {
+		tokens = l.InputTokens
+	}
+	for d, limit := range map[quota.Dimension]RateLimit{quota.Tokens: tokens, quota.Requests: l.Requests, quota.OutputTokens: l.OutputTokens} {
+		h.Limit[d], h.Remaining[d], h.Reset[d] = limit.Limit, limit.Remaining, limit.Reset
+	}
+	return h
+}
+
+// ReportOutcome tells whoever admitted a call how it ended.
+func ReportOutcome(ctx context.Context, l RateLimits, used forebay.TokenUsage, err error) {
+	call := quota.CallOf(ctx)
+	if call == nil {
+		return
+	}
+	o := quota.Outcome{Kind: quota.Succeeded, Headers: l.headers(), RetryAfter: l.RetryAfter,
+		Usage: quota.Usage{PromptTokens: used.InputTokens, OutputTokens: used.OutputTokens}}
+	var failure *forebay.TaskError
+	switch {
+	case err == nil:
+	case errors.Is(ctx.Err(), context.Canceled): // whoever called gave up
+		o.Kind = quota.Permanent
+	case !errors.As(err, &failure):
+		o.Kind = quota.Transient
+	default:
+		o.Kind, o.RetryAfter = outcomeKind(failure, l), failure.RetryAfter
+	}
+	call.Outcome = &o
+}
+
+func outcomeKind(failure *forebay.TaskError, l RateLimits) quota.OutcomeKind {
+	switch failure.Class {
+	case forebay.ClassPermanent:
+		return quota.Permanent
+	case forebay.ClassThrottled:
+		switch {
+		case failure.Code == CodeParameterLearned:
+			return quota.Permanent
+		case failure.Code == CodeRequestExceedsQuota:
+			return quota.Oversize
+		case failure.Code == CodeOverloaded:
+			return quota.Transient
+		case l.Requests.Known && l.Requests.Remaining == 0 && !(l.Tokens.Known && l.Tokens.Remaining == 0):
+			return quota.ThrottledRequests
+		case l.Tokens.Known && l.Tokens.Remaining == 0:
+			return quota.ThrottledTokens
+		}
+		return quota.Throttled
+	}
+	return quota.Transient
+}
