@@ -37,6 +37,7 @@ var mayImport = map[string][]string{
 	"internal/model":     {"."},
 	"internal/model/sim": {".", "internal/model"},
 	"internal/pgtest":    {},
+	"internal/quota":     {"."},
 	"internal/standin":   {".", "internal/model", "internal/model/sim"},
 	"internal/store":     {".", "internal/filter"},
 	"internal/tasks":     {".", "internal/model"},

@@ -21,20 +21,23 @@ type Decision struct {
 	Verdict     Verdict
 }
 
+// Admitted reports whether the candidate goes now. One that does not, and has no reason in its verdict
+// either, was not asked about: there were not enough slots.
+func (d Decision) Admitted() bool { return d.Reservation.Seq != 0 }
+
 // passed is a candidate that others went ahead of.
 type passed struct{ id, since, seen int64 }
 
 // Admit decides for the candidates in their order, at most slots of which may go, and answers for each.
 // One that does not fit lets the next [Backfill] try. Nobody is passed over for more than 45 seconds:
 // then what frees up is kept for it. When the deployment has been failing, the cheapest candidate is
-// the one that tries whether it works again. The candidates beyond slots that could go have a verdict
-// that says so: [Verdict.Admitted] with a reservation whose Seq is 0.
+// the one that tries whether it works again.
 func (s *State) Admit(now int64, l Limits, line []Candidate, slots int) []Decision {
 	s.advance(now, l)
 	decisions := make([]Decision, len(line))
 	refuse := func(v Verdict) []Decision {
 		for i := range decisions {
-			if decisions[i].Reservation.Seq == 0 && decisions[i].Verdict.Admitted() {
+			if !decisions[i].Admitted() && decisions[i].Verdict.Admitted() {
 				decisions[i].Verdict = v
 			}
 		}
@@ -80,7 +83,7 @@ func (s *State) Admit(now int64, l Limits, line []Candidate, slots int) []Decisi
 		}
 	}
 	for i := range decisions {
-		if decisions[i].Reservation.Seq != 0 {
+		if decisions[i].Admitted() {
 			s.arrived(line[i].ID)
 		}
 	}
@@ -89,7 +92,7 @@ func (s *State) Admit(now int64, l Limits, line []Candidate, slots int) []Decisi
 	stop := Verdict{}
 	for i := range line {
 		d := &decisions[i]
-		if d.Reservation.Seq != 0 {
+		if d.Admitted() {
 			continue
 		}
 		if slots == 0 || tried > Backfill {
@@ -111,7 +114,7 @@ func (s *State) Admit(now int64, l Limits, line []Candidate, slots int) []Decisi
 		}
 	}
 	for i := 0; i < last; i++ {
-		if decisions[i].Reservation.Seq == 0 {
+		if !decisions[i].Admitted() {
 			s.passOver(line[i].ID)
 		}
 	}

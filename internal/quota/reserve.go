@@ -111,7 +111,7 @@ func (s *State) cost(l Limits, r Request) (cost, need Amount) {
 // fits says whether every dimension has room for need.
 func (s *State) fits(need Amount) Verdict {
 	v := Verdict{}
-	for d := range Dimension(dimensions) {
+	for d := range dimensions {
 		if need[d] == 0 {
 			continue
 		}
