@@ -55,7 +55,8 @@ func (s *State) take(l Limits, r Request, cost Amount, probe bool) Reservation {
 	res := Reservation{At: s.clock, Seq: s.seq, Amount: cost, Request: r, Probe: probe, Prompts: s.prompts, Fixed: s.fixed}
 	underWay := s.justSent()
 	for d := range s.meters {
-		res.Spent[d] = s.meters[d].spent - (underWay[d] - cost[d])
+		// What was settled upwards is in the window and not in the total.
+		res.Spent[d] = max(s.meters[d].spent-max(underWay[d]-cost[d], 0), 0)
 	}
 	if probe {
 		s.probing(res.Seq)
