@@ -127,6 +127,34 @@ func TestRefusalPausesAndLowersTheLimit(t *testing.T) {
 	}
 }
 
+// A provider that refuses the first call after each pause counts refused calls: they stay reserved, and
+// pauses become longer than it asks for until a call goes well.
+func TestRefusalsInARow(t *testing.T) {
+	var s quota.State
+	now := int64(epoch)
+	refused := func(used int64) (pause int64) {
+		t.Helper()
+		r := call(t, &s, now, azureLimits, quota.Request{PromptTokens: 900, MaxOutputTokens: 100})
+		s.Feedback(now+100, azureLimits, r, quota.Outcome{Kind: quota.ThrottledTokens, RetryAfter: 500 * time.Millisecond}, half)
+		st := s.Status(now+100, azureLimits)
+		if st.Used[quota.Tokens] != used {
+			t.Errorf("%d tokens reserved, want %d", st.Used[quota.Tokens], used)
+		}
+		pause = st.PausedUntil - now - 100
+		now = st.PausedUntil
+		return pause
+	}
+	if first, second, third := refused(0), refused(1000), refused(2000); first > 1000 || second < 4000 || third < 8000 {
+		t.Errorf("pauses of %d, %d and %d ms", first, second, third)
+	}
+	r := call(t, &s, now, azureLimits, quota.Request{PromptTokens: 900, MaxOutputTokens: 100})
+	s.Feedback(now+100, azureLimits, r, quota.Outcome{Kind: quota.HeadersArrived}, half)
+	now += 1000
+	if again := refused(3000); again > 1000 {
+		t.Errorf("a pause of %d ms after a call that went well", again)
+	}
+}
+
 func TestRefusalOnRequestsKeepsTheLimit(t *testing.T) {
 	var s quota.State
 	r := call(t, &s, epoch, azureLimits, quota.Request{PromptTokens: 100})
