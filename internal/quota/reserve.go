@@ -42,13 +42,7 @@ func (s *State) take(l Limits, r Request, cost Amount, probe bool) Reservation {
 	s.counts.Calls++
 	s.reserve(cost)
 	s.estimate.sized(r.PromptTokens, cost[Tokens])
-	switch {
-	case l.Accounting == AccountNone:
-	case l.Accounting == AccountAnthropic, l.Accounting == AccountOpenAI && cost[Tokens] > r.MaxOutputTokens:
-		s.prompts += r.PromptTokens
-	case l.Accounting == AccountOpenAI:
-		s.fixed += r.MaxOutputTokens
-	default:
+	if l.Accounting == AccountAzureOpenAI {
 		s.prompts += r.PromptTokens
 		s.fixed += r.MaxOutputTokens
 	}

@@ -3,6 +3,7 @@ package quota_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,33 +55,41 @@ func seeds() int {
 // measure runs a strategy with 10,000 jobs over seeds.
 func measure(t *testing.T, newServer func() *server, run func(*simulation)) result {
 	t.Helper()
-	var r result
-	for seed := range seeds() {
-		v := newServer()
-		s := newSimulation(uint64(seed+1), 10_000, v)
-		run(s)
-		s.run()
-		if s.open > 0 {
-			t.Fatalf("%d jobs are still open after a day", s.open)
-		}
-		needed, settled := int64(0), int64(0)
-		for _, j := range s.jobs {
-			needed += j.charge(v.charging)
-			settled += j.charge(v.charging)
-			if v.settles {
-				settled -= j.output - j.produced
+	results := make([]result, seeds())
+	var all sync.WaitGroup
+	for seed := range results {
+		all.Go(func() {
+			v := newServer()
+			s := newSimulation(uint64(seed+1), 10_000, v)
+			run(s)
+			s.run()
+			if s.open > 0 {
+				t.Errorf("%d jobs are still open after a day", s.open)
 			}
-		}
-		ratio := float64(s.lastDone-epoch) / float64(v.faults.bound(settled, v.quota))
-		r.ratio += ratio
-		r.worst = max(r.worst, ratio)
-		r.throttled += float64(s.throttled) / float64(s.calls)
-		r.wasted += float64(s.wasted) / float64(needed)
-		r.failed += float64(s.failed)
+			needed, settled := int64(0), int64(0)
+			for _, j := range s.jobs {
+				needed += j.charge(v.charging)
+				settled += j.charge(v.charging)
+				if v.settles {
+					settled -= j.output - j.produced
+				}
+			}
+			ratio := float64(s.lastDone-epoch) / float64(v.faults.bound(settled, v.quota))
+			results[seed] = result{ratio: ratio, worst: ratio, throttled: float64(s.throttled) / float64(s.calls),
+				wasted: float64(s.wasted) / float64(needed), failed: float64(s.failed)}
+		})
 	}
-	n := float64(seeds())
-	r.ratio, r.throttled, r.wasted, r.failed = r.ratio/n, r.throttled/n, r.wasted/n, r.failed/n
-	return r
+	all.Wait()
+	var mean result
+	n := float64(len(results))
+	for _, r := range results {
+		mean.ratio += r.ratio / n
+		mean.worst = max(mean.worst, r.worst)
+		mean.throttled += r.throttled / n
+		mean.wasted += r.wasted / n
+		mean.failed += r.failed / n
+	}
+	return mean
 }
 
 func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
