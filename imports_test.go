@@ -39,7 +39,7 @@ var mayImport = map[string][]string{
 	"internal/pgtest":    {},
 	"internal/quota":     {"."},
 	"internal/standin":   {".", "internal/model", "internal/model/sim"},
-	"internal/store":     {".", "internal/filter"},
+	"internal/store":     {".", "internal/filter", "internal/quota"},
 	"internal/tasks":     {".", "internal/model"},
 	"internal/webhook":   {".", "internal/store"},
 }
