@@ -8,9 +8,9 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// forebay is the client under test: processes that share nothing but the bytes of one state, which
+// workers is the client under test: processes that share nothing but the bytes of one state, which
 // are read before each use of it and written after it.
-type forebay struct {
+type workers struct {
 	s      *simulation
 	limits quota.Limits
 	stored []byte
@@ -30,8 +30,8 @@ type process struct {
 	dead    bool
 }
 
-func runForebay(s *simulation, limits quota.Limits, processes, slots int) *forebay {
-	f := &forebay{s: s, limits: limits, line: slices.Clone(s.jobs), attempts: 8}
+func runWorkers(s *simulation, limits quota.Limits, processes, slots int) *workers {
+	f := &workers{s: s, limits: limits, line: slices.Clone(s.jobs), attempts: 8}
 	for range processes {
 		f.procs = append(f.procs, &process{free: slots, running: map[*job]bool{}})
 	}
@@ -40,7 +40,7 @@ func runForebay(s *simulation, limits quota.Limits, processes, slots int) *foreb
 }
 
 // with runs a transaction on the stored state.
-func (f *forebay) with(do func(*quota.State)) {
+func (f *workers) with(do func(*quota.State)) {
 	if f.stored != nil {
 		if err := f.state.UnmarshalBinary(f.stored); err != nil {
 			panic(err)
@@ -56,7 +56,7 @@ func (f *forebay) with(do func(*quota.State)) {
 }
 
 // pump lets every process claim what it has room for.
-func (f *forebay) pump() {
+func (f *workers) pump() {
 	for _, p := range f.procs {
 		if !p.dead && p.free > 0 && len(f.line) > 0 {
 			f.claim(p)
@@ -64,7 +64,7 @@ func (f *forebay) pump() {
 	}
 }
 
-func (f *forebay) claim(p *process) {
+func (f *workers) claim(p *process) {
 	line := make([]quota.Candidate, min(len(f.line), quota.Backfill+min(p.free, 16)))
 	for i := range line {
 		j := f.line[i]
@@ -93,7 +93,7 @@ func (f *forebay) claim(p *process) {
 	}
 }
 
-func (f *forebay) start(p *process, j *job, r quota.Reservation) {
+func (f *workers) start(p *process, j *job, r quota.Reservation) {
 	p.free--
 	p.running[j] = true
 	feedback := func(o quota.Outcome) {
@@ -114,12 +114,12 @@ func (f *forebay) start(p *process, j *job, r quota.Reservation) {
 		delete(p.running, j)
 		o := quota.Outcome{Headers: neutral(a.headers)}
 		delay := int64(-1)
-		switch {
-		case a.status == 200:
+		switch a.status {
+		case 200:
 			// The headers of an answer come with its first token; they are not new at the end.
 			o = quota.Outcome{Kind: quota.Succeeded, Usage: quota.Usage{PromptTokens: j.real, OutputTokens: j.produced}}
 			f.s.finish(j, true)
-		case a.status == 429:
+		case 429:
 			o.Kind, o.RetryAfter = quota.ThrottledTokens, millis(a.retryAfter)
 			if a.onRequests {
 				o.Kind = quota.ThrottledRequests
@@ -148,13 +148,13 @@ func (f *forebay) start(p *process, j *job, r quota.Reservation) {
 }
 
 // back puts a job into the line, where its number says.
-func (f *forebay) back(j *job) {
+func (f *workers) back(j *job) {
 	i, _ := slices.BinarySearchFunc(f.line, j.id, func(o *job, id int) int { return o.id - id })
 	f.line = slices.Insert(f.line, i, j)
 }
 
 // kill ends a process: what it runs is lost, and its jobs come back when their locks end.
-func (f *forebay) kill(i int, lock int64) {
+func (f *workers) kill(i int, lock int64) {
 	p := f.procs[i]
 	p.dead = true
 	for j := range p.running {
@@ -172,16 +172,16 @@ func neutral(h headers) quota.Headers {
 
 // pool is what people write: workers that each take a job and stay with it until it is over.
 type pool struct {
-	s       *simulation
-	line    []*job
-	workers int
+	s    *simulation
+	line []*job
+	size int
 	// again says how long to wait before the next try, or that there is none.
 	again func(j *job, a answer) (wait int64, ok bool)
 }
 
 func (p *pool) run() {
 	p.line = slices.Clone(p.s.jobs)
-	for range p.workers {
+	for range p.size {
 		p.s.after(p.s.rng.Int64N(1000), p.next)
 	}
 }

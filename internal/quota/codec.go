@@ -34,7 +34,8 @@ func (s *State) AppendBinary(b []byte) ([]byte, error) {
 	b = append(b, flags)
 	b = binary.AppendUvarint(b, uint64(len(s.slices)))
 	last := int64(0)
-	for _, c := range s.slices {
+	for i := range s.slices {
+		c := &s.slices[i]
 		b = binary.AppendUvarint(b, uint64(c.no-last))
 		for _, a := range c.amount {
 			b = binary.AppendUvarint(b, uint64(a))
@@ -161,6 +162,10 @@ func (r *reader) byte() byte {
 }
 
 func (r *reader) uvarint() uint64 {
+	if r.at < len(r.data) && r.data[r.at] < 0x80 && !r.bad { // most are small
+		r.at++
+		return uint64(r.data[r.at-1])
+	}
 	v, n := binary.Uvarint(r.data[r.at:])
 	if n <= 0 || r.bad {
 		r.bad = true

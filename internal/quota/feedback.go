@@ -100,12 +100,7 @@ func (s *State) throttled(l Limits, r Reservation, o Outcome, rnd Random) {
 	if s.clock >= s.pauseUntil {
 		s.note(Change{Kind: Paused, Until: until})
 	}
-	if until > s.pauseUntil {
-		s.pauseUntil = until
-		// Calls go on one by one and not in a burst, so that one refusal is heard before many are earned.
-		m := &s.meters[Tokens]
-		m.tat = max(m.tat, (until+s.burst(Tokens))*1000)
-	}
+	s.pauseUntil = max(s.pauseUntil, until)
 	kind := o.Kind
 	if kind == Throttled {
 		kind = s.guess(l)
@@ -116,6 +111,9 @@ func (s *State) throttled(l Limits, r Reservation, o Outcome, rnd Random) {
 	case ThrottledTokens:
 		s.shrink(r.Amount[Tokens], said)
 	}
+	// Calls go on one by one and not in a burst, so that one refusal is heard before many are earned.
+	m := &s.meters[Tokens]
+	m.tat = max(m.tat, (s.pauseUntil+s.burst(Tokens))*1000)
 }
 
 // guess says what a refusal was on that does not say so: requests when their window is the fuller.

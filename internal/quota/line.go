@@ -21,113 +21,127 @@ type Decision struct {
 	Verdict     Verdict
 }
 
+// Admitted reports whether the candidate goes now. One that does not, and has no reason in its verdict
+// either, was not asked about: there were not enough slots.
+func (d Decision) Admitted() bool { return d.Reservation.Seq != 0 }
+
 // passed is a candidate that others went ahead of.
 type passed struct{ id, since, seen int64 }
 
 // Admit decides for the candidates in their order, at most slots of which may go, and answers for each.
 // One that does not fit lets the next [Backfill] try. Nobody is passed over for more than 45 seconds:
 // then what frees up is kept for it. When the deployment has been failing, the cheapest candidate is
-// the one that tries whether it works again. The candidates beyond slots that could go have a verdict
-// that says so: [Verdict.Admitted] with a reservation whose Seq is 0.
+// the one that tries whether it works again.
 func (s *State) Admit(now int64, l Limits, line []Candidate, slots int) []Decision {
 	s.advance(now, l)
-	decisions := make([]Decision, len(line))
-	refuse := func(v Verdict) []Decision {
-		for i := range decisions {
-			if decisions[i].Reservation.Seq == 0 && decisions[i].Verdict.Admitted() {
-				decisions[i].Verdict = v
-			}
-		}
-		return decisions
-	}
+	r := round{s: s, l: l, line: line, slots: slots, decisions: make([]Decision, len(line))}
 	if slots <= 0 || len(line) == 0 {
-		return decisions
+		return r.decisions
 	}
 	s.seen(line)
+	var v Verdict
 	if _, probe := s.breaker.admits(s.clock); probe {
-		cheapest := 0
-		for i := range line {
-			if a, _ := s.cost(l, l.fill(line[i].Request)); less(a, s.costOf(l, line[cheapest])) {
-				cheapest = i
+		v = r.probe()
+	} else if v = r.overdue(); v.Admitted() {
+		v = r.backfill()
+	}
+	if !v.Admitted() {
+		for i := range r.decisions {
+			if d := &r.decisions[i]; !d.Admitted() && d.Verdict.Admitted() {
+				d.Verdict = v
 			}
 		}
-		d := &decisions[cheapest]
-		if d.Reservation, d.Verdict = s.Reserve(now, l, line[cheapest].Request); d.Verdict.Admitted() {
-			s.arrived(line[cheapest].ID)
-		}
-		v := d.Verdict
-		if v.Admitted() {
-			v, _ = s.breaker.admits(s.clock)
-		}
-		return refuse(v)
 	}
+	return r.decisions
+}
 
-	// Those who waited for too long are first, and while one does not fit, nobody else goes.
-	for _, p := range s.passed {
-		if s.clock-p.since < patience {
-			continue
+// round is one call of Admit. Each of its steps returns the verdict for those not yet asked about.
+type round struct {
+	s         *State
+	l         Limits
+	line      []Candidate
+	slots     int
+	decisions []Decision
+}
+
+func (r *round) try(i int) Verdict {
+	d := &r.decisions[i]
+	if d.Reservation, d.Verdict = r.s.Reserve(r.s.clock, r.l, r.line[i].Request); d.Verdict.Admitted() {
+		r.slots--
+		r.s.arrived(r.line[i].ID)
+	}
+	return d.Verdict
+}
+
+// probe has the cheapest candidate try, and nobody else.
+func (r *round) probe() Verdict {
+	cheapest, least := 0, int64(0)
+	for i, c := range r.line {
+		if cost := r.s.Estimate(r.l, c.Request); i == 0 || cost < least {
+			cheapest, least = i, cost
 		}
-		i := indexOf(line, p.id)
-		if i < 0 {
-			continue
+	}
+	v := r.try(cheapest)
+	if v.Admitted() {
+		v, _ = r.s.breaker.admits(r.s.clock)
+	}
+	return v
+}
+
+// overdue has those go first that waited for too long; while one does not fit, nobody else goes.
+func (r *round) overdue() Verdict {
+	var line [maxPassed]int
+	due := line[:0]
+	for _, p := range r.s.passed {
+		if i := indexOf(r.line, p.id); i >= 0 && r.s.clock-p.since >= patience {
+			due = append(due, i)
 		}
-		d := &decisions[i]
-		if d.Reservation, d.Verdict = s.Reserve(now, l, line[i].Request); !d.Verdict.Admitted() {
-			return refuse(Verdict{Reason: d.Verdict.Reason, RetryAt: d.Verdict.RetryAt})
-		}
-		if slots--; slots == 0 {
+	}
+	for _, i := range due {
+		if r.slots == 0 {
 			break
 		}
-	}
-	for i := range decisions {
-		if decisions[i].Reservation.Seq != 0 {
-			s.arrived(line[i].ID)
+		if v := r.try(i); !v.Admitted() {
+			return Verdict{Reason: v.Reason, RetryAt: v.RetryAt}
 		}
 	}
+	return Verdict{}
+}
 
-	blocked, last, tried := -1, -1, 0 // the first that does not fit, the last that does, how many were tried in between
-	stop := Verdict{}
-	for i := range line {
-		d := &decisions[i]
-		if d.Reservation.Seq != 0 {
+// backfill goes through the line until the slots are taken, nothing at all may go, or enough were
+// tried behind the first that does not fit.
+func (r *round) backfill() Verdict {
+	var stop Verdict
+	blocked, last, tried := -1, -1, 0 // the first that does not fit, the last that does, how many were tried since blocked
+	for i := range r.line {
+		if r.decisions[i].Admitted() {
 			continue
 		}
-		if slots == 0 || tried > Backfill {
+		if r.slots == 0 || tried > Backfill || !stop.Admitted() {
 			break
 		}
-		d.Reservation, d.Verdict = s.Reserve(now, l, line[i].Request)
-		if d.Verdict.Admitted() {
-			slots--
+		v := r.try(i)
+		switch {
+		case v.Admitted():
 			last = i
-			s.arrived(line[i].ID)
-		} else if !d.Verdict.Smaller {
-			stop = d.Verdict
-			break
-		} else if blocked < 0 {
+		case !v.Smaller:
+			stop = v
+		case blocked < 0:
 			blocked = i
 		}
 		if blocked >= 0 {
 			tried++
 		}
 	}
-	for i := 0; i < last; i++ {
-		if decisions[i].Reservation.Seq == 0 {
-			s.passOver(line[i].ID)
+	for i := range max(last, 0) {
+		if !r.decisions[i].Admitted() {
+			r.s.passOver(r.line[i].ID)
 		}
 	}
-	if stop.Admitted() && blocked >= 0 && slots > 0 {
-		stop = decisions[blocked].Verdict
+	if stop.Admitted() && blocked >= 0 && r.slots > 0 {
+		stop = r.decisions[blocked].Verdict
 	}
-	return refuse(stop)
-}
-
-func (s *State) costOf(l Limits, c Candidate) Amount {
-	cost, _ := s.cost(l, l.fill(c.Request))
-	return cost
-}
-
-func less(a, b Amount) bool {
-	return a[Tokens]+a[OutputTokens] < b[Tokens]+b[OutputTokens]
+	return stop
 }
 
 func indexOf(line []Candidate, id int64) int {

@@ -96,8 +96,8 @@ type Reservation struct {
 	// Running totals of the deployment, against which headers are read. Spent has this call and those
 	// that are certain to reach the provider before it, the others have all up to this one.
 	Spent   Amount
-	Prompts int64 // estimated prompt tokens that were charged as such
-	Fixed   int64 // tokens charged that do not depend on an estimate
+	Prompts int64 // prompt tokens as estimated; where κ is learned from headers
+	Fixed   int64 // output tokens; there as well
 }
 
 // Verdict says whether a call was admitted, and if not, why and until when.

@@ -42,20 +42,15 @@ func (s *State) take(l Limits, r Request, cost Amount, probe bool) Reservation {
 	s.counts.Calls++
 	s.reserve(cost)
 	s.estimate.sized(r.PromptTokens, cost[Tokens])
-	switch {
-	case l.Accounting == AccountNone:
-	case l.Accounting == AccountAnthropic, l.Accounting == AccountOpenAI && cost[Tokens] > r.MaxOutputTokens:
-		s.prompts += r.PromptTokens
-	case l.Accounting == AccountOpenAI:
-		s.fixed += r.MaxOutputTokens
-	default:
+	if l.Accounting == AccountAzureOpenAI {
 		s.prompts += r.PromptTokens
 		s.fixed += r.MaxOutputTokens
 	}
 	res := Reservation{At: s.clock, Seq: s.seq, Amount: cost, Request: r, Probe: probe, Prompts: s.prompts, Fixed: s.fixed}
 	underWay := s.justSent()
 	for d := range s.meters {
-		res.Spent[d] = s.meters[d].spent - (underWay[d] - cost[d])
+		// What was settled upwards is in the window and not in the total.
+		res.Spent[d] = max(s.meters[d].spent-max(underWay[d]-cost[d], 0), 0)
 	}
 	if probe {
 		s.probing(res.Seq)
@@ -111,7 +106,7 @@ func (s *State) cost(l Limits, r Request) (cost, need Amount) {
 // fits says whether every dimension has room for need.
 func (s *State) fits(need Amount) Verdict {
 	v := Verdict{}
-	for d := range Dimension(dimensions) {
+	for d := range dimensions {
 		if need[d] == 0 {
 			continue
 		}

@@ -27,7 +27,6 @@ const (
 
 // server is a simulated deployment. It knows nothing of its clients but their calls.
 type server struct {
-	name            string
 	quota           int64 // tokens per minute
 	output          int64 // output tokens per minute, where they count apart
 	requests        int64 // per minute

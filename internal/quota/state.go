@@ -122,14 +122,18 @@ func (s *State) rewind(by int64) {
 		back(&m.limitAt, &m.markAt, &m.resetAt)
 		m.tat = max(m.tat-by*1000, 0)
 	}
-	// Slices must stay in order and apart; what a small step back leaves in the future stays in the
-	// window a little longer, and after a large one the window is as it was.
-	slices := by / sliceMillis
-	for i := range s.slices {
-		s.slices[i].no = max(s.slices[i].no-slices, int64(i))
+	// Slices and seconds stay in order and apart, and the last is not in the future.
+	if n := len(s.slices); n > 0 {
+		shift := max(by/sliceMillis, s.slices[n-1].no-(s.clock-by)/sliceMillis)
+		for i := range s.slices {
+			s.slices[i].no = max(s.slices[i].no-shift, int64(i))
+		}
 	}
-	for i := range s.breaker.outcomes {
-		s.breaker.outcomes[i].no = max(s.breaker.outcomes[i].no-by/second, int64(i))
+	if o := s.breaker.outcomes; len(o) > 0 {
+		shift := max(by/second, o[len(o)-1].no-(s.clock-by)/second)
+		for i := range o {
+			o[i].no = max(o[i].no-shift, int64(i))
+		}
 	}
 	for i := range s.passed {
 		back(&s.passed[i].since, &s.passed[i].seen)

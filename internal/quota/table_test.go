@@ -3,6 +3,7 @@ package quota_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,39 +55,47 @@ func seeds() int {
 // measure runs a strategy with 10,000 jobs over seeds.
 func measure(t *testing.T, newServer func() *server, run func(*simulation)) result {
 	t.Helper()
-	var r result
-	for seed := range seeds() {
-		v := newServer()
-		s := newSimulation(uint64(seed+1), 10_000, v)
-		run(s)
-		s.run()
-		if s.open > 0 {
-			t.Fatalf("%d jobs are still open after a day", s.open)
-		}
-		needed, settled := int64(0), int64(0)
-		for _, j := range s.jobs {
-			needed += j.charge(v.charging)
-			settled += j.charge(v.charging)
-			if v.settles {
-				settled -= j.output - j.produced
+	results := make([]result, seeds())
+	var all sync.WaitGroup
+	for seed := range results {
+		all.Go(func() {
+			v := newServer()
+			s := newSimulation(uint64(seed+1), 10_000, v)
+			run(s)
+			s.run()
+			if s.open > 0 {
+				t.Errorf("%d jobs are still open after a day", s.open)
 			}
-		}
-		ratio := float64(s.lastDone-epoch) / float64(v.faults.bound(settled, v.quota))
-		r.ratio += ratio
-		r.worst = max(r.worst, ratio)
-		r.throttled += float64(s.throttled) / float64(s.calls)
-		r.wasted += float64(s.wasted) / float64(needed)
-		r.failed += float64(s.failed)
+			needed, settled := int64(0), int64(0)
+			for _, j := range s.jobs {
+				needed += j.charge(v.charging)
+				settled += j.charge(v.charging)
+				if v.settles {
+					settled -= j.output - j.produced
+				}
+			}
+			ratio := float64(s.lastDone-epoch) / float64(v.faults.bound(settled, v.quota))
+			results[seed] = result{ratio: ratio, worst: ratio, throttled: float64(s.throttled) / float64(s.calls),
+				wasted: float64(s.wasted) / float64(needed), failed: float64(s.failed)}
+		})
 	}
-	n := float64(seeds())
-	r.ratio, r.throttled, r.wasted, r.failed = r.ratio/n, r.throttled/n, r.wasted/n, r.failed/n
-	return r
+	all.Wait()
+	var mean result
+	n := float64(len(results))
+	for _, r := range results {
+		mean.ratio += r.ratio / n
+		mean.worst = max(mean.worst, r.worst)
+		mean.throttled += r.throttled / n
+		mean.wasted += r.wasted / n
+		mean.failed += r.failed / n
+	}
+	return mean
 }
 
 func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
 func withForebay(limits quota.Limits) func(*simulation) {
-	return func(s *simulation) { runForebay(s, limits, 1, 256) }
+	return func(s *simulation) { runWorkers(s, limits, 1, 256) }
 }
 
 // TestStrategies prints what this control and those in use today make of a deployment that counts in
@@ -96,11 +105,11 @@ func TestStrategies(t *testing.T) {
 		name string
 		run  func(*simulation)
 	}{
-		{"inline retry, 6 s × 3, 50 workers", func(s *simulation) { (&pool{s: s, workers: 50, again: inline}).run() }},
-		{"fixed concurrency 5", func(s *simulation) { (&pool{s: s, workers: 5, again: s.patient}).run() }},
-		{"tuned concurrency 14", func(s *simulation) { (&pool{s: s, workers: 14, again: s.patient}).run() }},
-		{"50 workers, exponential + jitter × 6", func(s *simulation) { (&pool{s: s, workers: 50, again: s.exponential}).run() }},
-		{"50 workers, honours retry-after × 10", func(s *simulation) { (&pool{s: s, workers: 50, again: s.obedient}).run() }},
+		{"inline retry, 6 s × 3, 50 workers", func(s *simulation) { (&pool{s: s, size: 50, again: inline}).run() }},
+		{"fixed concurrency 5", func(s *simulation) { (&pool{s: s, size: 5, again: s.patient}).run() }},
+		{"tuned concurrency 14", func(s *simulation) { (&pool{s: s, size: 14, again: s.patient}).run() }},
+		{"50 workers, exponential + jitter × 6", func(s *simulation) { (&pool{s: s, size: 50, again: s.exponential}).run() }},
+		{"50 workers, honours retry-after × 10", func(s *simulation) { (&pool{s: s, size: 50, again: s.obedient}).run() }},
 		{"the well-known cookbook script", func(s *simulation) { (&cookbook{s: s}).run() }},
 		{"Forebay", withForebay(azureLimits)},
 		{"oracle", func(s *simulation) { (&oracle{s: s}).run() }},
@@ -179,9 +188,9 @@ func TestProcesses(t *testing.T) {
 		server func() *server
 		bar    float64 // of refused calls
 	}{{"clean", azure, 0.002}, {"faults", faulty, 0.005}} {
-		one := measure(t, c.server, func(s *simulation) { runForebay(s, azureLimits, 1, 256) })
+		one := measure(t, c.server, func(s *simulation) { runWorkers(s, azureLimits, 1, 256) })
 		four := measure(t, c.server, func(s *simulation) {
-			f := runForebay(s, azureLimits, 4, 64)
+			f := runWorkers(s, azureLimits, 4, 64)
 			s.after(2_000_000, func() { f.kill(2, 60_000) })
 		})
 		t.Logf("%s: one process %v; four, one killed: %v", c.name, one, four)
@@ -196,7 +205,7 @@ func TestOutage(t *testing.T) {
 		v := azure()
 		v.faults.parts = []fault{{from: begin, to: end, down: true, refuses: seed%2 == 0}}
 		s := newSimulation(uint64(seed), 5000, v)
-		f := runForebay(s, azureLimits, 1, 64)
+		f := runWorkers(s, azureLimits, 1, 64)
 		var before, during, after int
 		s.at(epoch+(begin+15)*1000, func() { before = s.calls })
 		s.at(epoch+end*1000, func() { during = s.calls - before })

@@ -1,0 +1,107 @@
+package quota_test
+
+import (
+	"testing"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/quota"
+)
+
+// TestNobodyIsPassedOverForLong has small jobs come without end behind one that needs half of the
+// quota: they go ahead of it for 45 seconds and then no more until it went.
+func TestNobodyIsPassedOverForLong(t *testing.T) {
+	s, next := new(quota.State), int64(2)
+	small := func() quota.Candidate {
+		next++
+		return quota.Candidate{ID: next, Request: quota.Request{PromptTokens: 1000, MaxOutputTokens: 500}}
+	}
+	large := quota.Candidate{ID: 1, Request: quota.Request{PromptTokens: 120_000, MaxOutputTokens: 500}}
+	var line []quota.Candidate
+	for range 50 {
+		line = append(line, small())
+	}
+	joined, firstAhead := int64(0), int64(0)
+	for now := int64(epoch); now < epoch+300_000; now += 100 {
+		if now == epoch+50_000 {
+			line = append([]quota.Candidate{large}, line...)
+			joined = now
+		}
+		ahead := false
+		var left []quota.Candidate
+		for i, d := range s.Admit(now, azureLimits, line, 8) {
+			switch {
+			case d.Reservation.Seq == 0:
+				left = append(left, line[i])
+				continue
+			case line[i].ID == large.ID:
+				if firstAhead == 0 {
+					t.Fatal("it was never passed over: the test shows nothing")
+				}
+				if now > joined+45_000+61_000 {
+					t.Fatalf("went %d ms after it joined", now-joined)
+				}
+				return
+			}
+			ahead = true
+		}
+		if ahead && joined > 0 {
+			if firstAhead == 0 {
+				firstAhead = now
+			}
+			if now-firstAhead > 45_000 {
+				t.Fatalf("still passed over after %d ms", now-firstAhead)
+			}
+		}
+		for line = left; len(line) < 50; {
+			line = append(line, small())
+		}
+		s = reload(t, s)
+	}
+	t.Fatal("never went")
+}
+
+func TestBackfill(t *testing.T) {
+	var s quota.State
+	r := call(t, &s, epoch, azureLimits, quota.Request{PromptTokens: 100})
+	s.Feedback(epoch+300, azureLimits, r, quota.Outcome{Kind: quota.HeadersArrived,
+		Headers: quota.Headers{Limit: quota.Amount{tpm}, Remaining: quota.Amount{8000}}}, half)
+	line := []quota.Candidate{
+		{ID: 1, Request: quota.Request{PromptTokens: 1000, MaxOutputTokens: 1000}},
+		{ID: 2, Request: quota.Request{PromptTokens: 20_000, MaxOutputTokens: 1000}},
+		{ID: 3, Request: quota.Request{PromptTokens: 100, MaxOutputTokens: 100}},
+		{ID: 4, Request: quota.Request{PromptTokens: 100, MaxOutputTokens: 100}},
+	}
+	d := s.Admit(epoch+1000, azureLimits, line, 2)
+	if d[0].Reservation.Seq == 0 || d[1].Verdict.Reason != forebay.WaitQuota || d[2].Reservation.Seq == 0 || d[3].Reservation.Seq != 0 {
+		t.Errorf("%+v", d)
+	}
+	// So many are tried behind the one that does not fit, and no more.
+	line = line[1:2]
+	for i := range quota.Backfill {
+		line = append(line, quota.Candidate{ID: int64(10 + i), Request: quota.Request{PromptTokens: 20_000, MaxOutputTokens: 1000}})
+	}
+	line = append(line, quota.Candidate{ID: 99, Request: quota.Request{PromptTokens: 100, MaxOutputTokens: 100}})
+	d = s.Admit(epoch+1100, azureLimits, line, 5)
+	if last := d[len(d)-1]; last.Reservation.Seq != 0 || last.Verdict.Admitted() {
+		t.Errorf("the 66th: %+v", last)
+	}
+}
+
+// TestProbeIsTheCheapest: whatever the order, the cheapest candidate finds out whether it works again.
+func TestProbeIsTheCheapest(t *testing.T) {
+	var s quota.State
+	for i := range int64(10) {
+		r := call(t, &s, epoch+i*500, azureLimits, quota.Request{PromptTokens: 100})
+		s.Feedback(epoch+i*500+10, azureLimits, r, quota.Outcome{Kind: quota.Transient}, half)
+	}
+	line := []quota.Candidate{
+		{ID: 1, Request: quota.Request{PromptTokens: 1000}}, {ID: 2, Request: quota.Request{PromptTokens: 10}}, {ID: 3, Request: quota.Request{PromptTokens: 500}},
+	}
+	if d := s.Admit(epoch+5000, azureLimits, line, 3); d[1].Verdict.Reason != forebay.WaitBreaker {
+		t.Errorf("while open: %+v", d)
+	}
+	d := s.Admit(epoch+15_000, azureLimits, line, 3)
+	if d[1].Reservation.Seq == 0 || !d[1].Reservation.Probe || d[0].Verdict.Reason != forebay.WaitBreaker || d[2].Verdict.Reason != forebay.WaitBreaker {
+		t.Errorf("half-open: %+v", d)
+	}
+}
