@@ -130,7 +130,7 @@ func (f *fleet) launchFront(i int) { f.fronts[i].Store(launch(f.T, f.options)) }
 
 func (f *fleet) launchWorker(i int) {
 	o := f.options
-	o.Worker = true
+	o.Role = server.RoleWorker
 	if i == partitioned {
 		o.Database = f.proxy.URL(f.database)
 	}

@@ -11,6 +11,7 @@ import (
 // simulated deployment and the built-in tasks. The koanf tags are the names in the YAML file.
 type Options struct {
 	Database    string                `koanf:"database"`    // sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE; default sqlite:forebay.db
+	Role        string                `koanf:"role"`        // what this process does: all (default), api, worker, retry-worker
 	Listen      string                `koanf:"listen"`      // host:port; default 127.0.0.1:8080
 	Blob        string                `koanf:"blob"`        // gocloud.dev URL (file://, s3://, azblob://); default: a folder beside the database
 	TLS         TLS                   `koanf:"tls"`         //
@@ -30,8 +31,6 @@ type Options struct {
 
 	// Functions are tasks of the embedding program, beside the configured ones.
 	Functions []forebay.Task `koanf:"-"`
-	// WorkerOnly serves no HTTP.
-	WorkerOnly bool `koanf:"-"`
 	// Logger replaces the one that Log describes.
 	Logger *slog.Logger `koanf:"-"`
 	// Version is shown to clients.

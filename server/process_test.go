@@ -30,7 +30,7 @@ const childVariable = "FOREBAY_TEST_SERVER"
 type childOptions struct {
 	Database  string // a path, or a URL of PostgreSQL's
 	Blob      string // "": beside the database
-	Worker    bool   // serves no HTTP
+	Role      string
 	Endpoint  string // base URL of the model; "": the simulated deployment
 	Queue     server.Queue
 	Shutdown  time.Duration
@@ -86,7 +86,7 @@ func runChild(raw string) int {
 	signal.Ignore(syscall.SIGXFSZ)
 	go obey()
 	opts := server.Options{
-		Database: o.Database, Blob: o.Blob, WorkerOnly: o.Worker, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown, Intake: o.Intake,
+		Database: o.Database, Blob: o.Blob, Role: o.Role, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown, Intake: o.Intake,
 		Log: server.Log{Level: "warn", Format: "json"}, Queues: map[string]server.Queue{forebay.DefaultQueue: o.Queue},
 	}
 	if !strings.Contains(o.Database, "://") {
@@ -105,7 +105,7 @@ func runChild(raw string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if o.Worker {
+	if o.Role == server.RoleWorker || o.Role == server.RoleRetryWorker {
 		fmt.Fprintln(os.Stdout, "listening nowhere")
 	}
 	go func() {

@@ -39,6 +39,7 @@ func (o Options) Validate() error {
 	if _, err := databaseOf(o.Database); err != nil {
 		errs = append(errs, err)
 	}
+	o.validateRole(bad)
 	if _, _, err := net.SplitHostPort(o.Listen); err != nil {
 		bad("listen", "%.80q is not host:port", o.Listen)
 	}
