@@ -22,9 +22,11 @@ type Options struct {
 	Models      map[string][]string   `koanf:"models"`      // logical name → deployments, in order of preference
 	Tasks       map[string]TaskOption `koanf:"tasks"`       //
 	Queues      map[string]Queue      `koanf:"queues"`      //
-	Topics      map[string]Topic      `koanf:"topics"`      // made at start-up; what is not declared is left alone
-	Intake      map[string]Intake     `koanf:"intake"`      // messages that become jobs
-	Webhooks    Webhooks              `koanf:"webhooks"`    //
+	// MessageQueues are queues of plain messages, made at start-up; what is not declared is left alone.
+	MessageQueues map[string]MessageQueue `koanf:"message_queues"`
+	Topics        map[string]Topic        `koanf:"topics"`   // made at start-up; what is not declared is left alone
+	Intake        map[string]Intake       `koanf:"intake"`   // messages that become jobs
+	Webhooks      Webhooks                `koanf:"webhooks"` //
 	// ShutdownTimeout is how long a graceful stop lets calls in flight finish; then they are
 	// cancelled and returned to the queue without charging an attempt. Default 30 s.
 	ShutdownTimeout time.Duration `koanf:"shutdown_timeout"`

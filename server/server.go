@@ -96,7 +96,7 @@ func (s *Server) open(known map[string]forebay.Task) error {
 		Store: s.store, MaxMessageBytes: s.options.Limits.MaxMessageBytes,
 		Taken: func(_ context.Context, tenant, name string) bool { return s.jobs.Knows(tenant, name) },
 	})
-	if err := s.declareTopics(ctx); err != nil {
+	if err := s.declare(ctx); err != nil {
 		return err
 	}
 	policy, err := s.options.Webhooks.policy()

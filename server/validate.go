@@ -86,6 +86,7 @@ func (o Options) Validate() error {
 			}
 		}
 	}
+	o.validateMessageQueues(bad)
 	o.validateTopics(bad)
 	if len(errs) == 0 {
 		// Endpoints, credentials, prompts and the models that tasks name are checked where they are used.
