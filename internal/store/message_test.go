@@ -322,6 +322,29 @@ func TestMessageQueryPlans(t *testing.T) {
 	}
 }
 
+// Removing the oldest messages passes over those that are held, however many.
+func TestDeleteBeyondLocked(t *testing.T) {
+	s, q := openMessages(t, filepath.Join(t.TempDir(), "f.db"))
+	defer s.Close()
+	const held, free = oldestAtOnce + 50, 30
+	bodies := make([]string, held+free)
+	for i := range bodies {
+		bodies[i] = fmt.Sprint(i)
+	}
+	sendBodies(t, s, q, bodies...)
+	if got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: held, MaxBytes: 1 << 30}); err != nil || len(got) != held {
+		t.Fatalf("received %d: %v", len(got), err)
+	}
+	for _, want := range []int{20, free - 20, 0} {
+		if n, err := s.DeleteBefore(t.Context(), q.Lane(false), time.Now().Add(time.Hour), 20); err != nil || n != want {
+			t.Errorf("removed %d, expected %d: %v", n, want, err)
+		}
+	}
+	if left, _, err := s.Peek(t.Context(), q.Lane(false), 0, held+free, 1<<30); err != nil || len(left) != held {
+		t.Errorf("%d messages are left: %v", len(left), err)
+	}
+}
+
 // Of many sessions that became ready at the same time the first is found in an index, without a sort.
 func TestSessionQueryPlansOnPostgres(t *testing.T) {
 	s, err := Open(t.Context(), Options{URL: pgtest.Database(t)})
