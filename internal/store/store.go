@@ -62,7 +62,9 @@ func Open(ctx context.Context, opts Options) (s *Store, err error) {
 	}
 	if s.alone {
 		// Nobody else can hold these locks: their process is dead, for the file was free.
-		err = s.releaseOrphans(ctx)
+		if err = s.releaseOrphans(ctx); err == nil {
+			_, err = transact(ctx, s, stageSettle, func(t *tx) (struct{}, error) { return struct{}{}, t.endHolds() })
+		}
 	}
 	if opts.Serve && err == nil {
 		err = s.PurgeDropped(ctx)
