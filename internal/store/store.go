@@ -41,10 +41,12 @@ type Store struct {
 	names   names
 	// cancelled hears of the locks that other processes voided.
 	cancelled atomic.Pointer[func(token int64)]
-	alone     bool   // no other process delivers from this database
-	release   func() // of what makes it so; called last
-	closing   sync.Once
-	closed    error
+	// webhooksChanged hears of changes by other processes.
+	webhooksChanged atomic.Pointer[func()]
+	alone           bool   // no other process delivers from this database
+	release         func() // of what makes it so; called last
+	closing         sync.Once
+	closed          error
 }
 
 // maxReaders bounds the read connections; on SQLite each holds its own page cache.
