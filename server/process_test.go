@@ -36,6 +36,9 @@ type childOptions struct {
 	Shutdown  time.Duration
 	Functions []string // names in childFunctions
 	Intake    map[string]server.Intake
+	// Clock is by how much the process's clock is ahead of ours; it needs executable.
+	Clock      time.Duration
+	executable string // from skewable; "": this test binary
 	// Unprivileged gives root's rights up first.
 	Unprivileged bool
 }
@@ -161,8 +164,11 @@ func launch(t testing.TB, o childOptions) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if o.executable != "" {
+		self = o.executable
+	}
 	p := &process{cmd: exec.Command(self), lines: make(chan string, 16), exited: make(chan struct{}), stderr: &tail{}}
-	p.cmd.Env = append(os.Environ(), childVariable+"="+string(raw))
+	p.cmd.Env = append(os.Environ(), childVariable+"="+string(raw), fmt.Sprintf("%s=%d", clockVariable, int(o.Clock.Seconds())))
 	p.cmd.Dir = t.TempDir()
 	p.cmd.Stderr = p.stderr
 	stdout, err := p.cmd.StdoutPipe()
