@@ -103,7 +103,8 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 		}
 		made.Held = waiting != ""
 	}
-	if visible == t.now && t.handsOver(lane) {
+	// Whether it is the turn of a job of a session shows in the messages that are stored.
+	if visible == t.now && j.SessionID == "" && t.handsOver(lane) {
 		t.fresh[int64(lane)] = append(t.fresh[int64(lane)], freshCandidate(j, seq, lane, t.now))
 	} else {
 		err = t.prep(sqlInsertMessage).int(seq).int(int64(lane)).int(rank(j.Priority)).int(visible).
