@@ -21,3 +21,11 @@ type Session struct {
 type SessionState struct {
 	State []byte `json:"state_base64" doc:"up to 256 KiB; null: none"`
 }
+
+// SessionInfo is a session as a list shows it: one that has messages, a state or a receiver.
+type SessionInfo struct {
+	SessionID   string     `json:"session_id"`
+	HasMessages bool       `json:"has_messages" doc:"to receive, or held by its receiver; deferred ones do not count"`
+	LockedUntil *time.Time `json:"locked_until" doc:"null: no receiver has it"`
+	StateBytes  int        `json:"state_bytes" doc:"0: it has no state"`
+}

@@ -87,7 +87,7 @@ func startEmbedded(ctx context.Context, b *bench, on engine, queues map[string]s
 	}
 	e := &embedded{b: b, on: on, place: place, done: make(chan error, 1)}
 	options := server.Options{
-		Database: place.database, Blob: filepath.Join(place.dir, "blobs"), WorkerOnly: true,
+		Database: place.database, Blob: filepath.Join(place.dir, "blobs"), Role: server.RoleWorker,
 		Log: server.Log{Level: "warn"}, ShutdownTimeout: time.Second,
 		Queues: map[string]server.Queue{forebay.DefaultQueue: {Concurrency: workers}},
 		Functions: append(functions, forebay.Task{Name: "life", Run: func(ctx context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {

@@ -2,7 +2,9 @@ package client
 
 import (
 	"context"
+	"iter"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -19,6 +21,11 @@ func (m Messages) AcceptSession(ctx context.Context, req forebay.AcceptSessionRe
 	}
 	err = m.c.decode(ctx, resp, &session)
 	return session, err == nil, err
+}
+
+// Sessions yields the sessions of a queue that requires them, by id.
+func (m Messages) Sessions(ctx context.Context) iter.Seq2[forebay.SessionInfo, error] {
+	return pages[forebay.SessionInfo](ctx, m.c, m.path("sessions"), url.Values{})
 }
 
 // ReceiveSession takes the next messages of an accepted session.

@@ -17,6 +17,7 @@ const (
 // defaults are applied.
 func (o Options) WithDefaults() Options {
 	o.Database = or(o.Database, "sqlite:forebay.db")
+	o.Role = or(o.Role, RoleAll)
 	o.Listen = or(o.Listen, "127.0.0.1:8080")
 	o.Log.Level = or(o.Log.Level, "info")
 	o.Limits.MaxInputBytes = or(o.Limits.MaxInputBytes, forebay.DefaultMaxInputBytes)

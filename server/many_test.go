@@ -5,8 +5,10 @@ package server_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -16,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/loopback"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/server"
@@ -130,7 +133,7 @@ func (f *fleet) launchFront(i int) { f.fronts[i].Store(launch(f.T, f.options)) }
 
 func (f *fleet) launchWorker(i int) {
 	o := f.options
-	o.Worker = true
+	o.Role = server.RoleWorker
 	if i == partitioned {
 		o.Database = f.proxy.URL(f.database)
 	}
@@ -261,56 +264,125 @@ func (f *fleet) checkTables() {
 	}
 }
 
-// TestClocksThatDiffer runs calls on a database whose clock differs from ours: a lock that is renewed
-// must not end early because of it, and that of a killed process must end in time.
+// TestClocksThatDiffer runs calls on a database whose clock differs from ours, and in processes whose
+// clocks differ from each other: a lock that is renewed must not end early because of it, that of a killed
+// process must end in time, and schedules and deadlines are the database's.
 func TestClocksThatDiffer(t *testing.T) {
 	t.Parallel()
-	for _, ahead := range []time.Duration{fleetSkew, -fleetSkew} {
-		t.Run(ahead.String(), func(t *testing.T) {
+	dir := t.TempDir()
+	build := sync.OnceValues(func() (string, error) { return skewable(t.Context(), dir) })
+	for _, c := range []struct {
+		name   string
+		ahead  time.Duration    // of the database
+		clocks [3]time.Duration // of the process that is killed, and of the two others
+	}{
+		{"database ahead", fleetSkew, [3]time.Duration{}},
+		{"database behind", -fleetSkew, [3]time.Duration{}},
+		{"each its own", 0, [3]time.Duration{fleetSkew, -fleetSkew, fleetSkew}},
+		{"each its own, beside the database", -fleetSkew, [3]time.Duration{-fleetSkew, fleetSkew, -fleetSkew}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			release := make(chan struct{})
-			model := loopback.Start(func(c loopback.Call) loopback.Reply {
-				switch {
-				case c.Marker == "long":
-					<-release
-				case c.Marker == "orphan" && c.Number == 1:
-					return loopback.Reply{Hang: true}
+			binary := ""
+			if c.clocks != [3]time.Duration{} {
+				if testing.Short() {
+					t.Skip("compiles the standard library anew; run without -short")
 				}
-				return loopback.Reply{}
-			})
-			t.Cleanup(model.Close)
-			o := childOptions{Database: skewed(t, pgtest.Database(t), ahead), Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
-			o.Queue = server.Queue{Concurrency: 4, LockDuration: crashLock}
-			doomed := launch(t, o)
-			orphan := remote{doomed.mustListen(t)}.send(t, "orphan")
-			awaitModel(t, model, inFlight(1))
-			doomed.kill()
-
-			s := remote{launch(t, o).mustListen(t)}
-			launch(t, o).mustListen(t)
-			ctx, cancel := context.WithTimeout(t.Context(), fleetSkew*2/3)
-			defer cancel()
-			if _, err := s.await(ctx, orphan.ID); err != nil {
-				t.Errorf("the job of a killed process: %s", err)
-			}
-			long := s.send(t, "long")
-			awaitModel(t, model, inFlight(1))
-			if err := pause(t.Context(), 2*crashLock); err != nil {
-				t.Fatal(err)
-			}
-			close(release)
-			for _, c := range []struct {
-				id, marker string
-				calls      int
-			}{{long.ID, "long", 1}, {orphan.ID, "orphan", 2}} {
-				job, attempts := s.mustAwait(t, c.id)
-				if calls := model.Calls(c.marker); calls != c.calls || len(attempts) != c.calls || job.Attempt != 1 {
-					t.Errorf("%s was called %d times: %s, attempts %v", c.marker, calls, job.Status, outcomes(attempts))
-				}
-				if by := time.Until(job.CreatedAt) - ahead; by.Abs() > fleetSkew/2 {
-					t.Errorf("%s was made at %v, by a clock that is %v ahead", c.marker, job.CreatedAt, ahead)
+				var err error
+				if binary, err = build(); err != nil {
+					t.Fatal(err)
 				}
 			}
+			clocksThatDiffer(t, c.ahead, binary, c.clocks)
 		})
+	}
+}
+
+func clocksThatDiffer(t *testing.T, ahead time.Duration, binary string, clocks [3]time.Duration) {
+	const limited = 6 // more than one process has places
+	release, together := make(chan struct{}), make(chan struct{})
+	model := loopback.Start(func(c loopback.Call) loopback.Reply {
+		switch {
+		case c.Marker == "long":
+			<-release
+		case c.Marker == "orphan" && c.Number == 1:
+			return loopback.Reply{Hang: true}
+		case strings.HasPrefix(c.Marker, "limited"):
+			<-together
+		}
+		return loopback.Reply{}
+	})
+	t.Cleanup(model.Close)
+	o := childOptions{Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL(), executable: binary}
+	if o.Database = pgtest.Database(t); ahead != 0 {
+		o.Database = skewed(t, o.Database, ahead)
+	}
+	o.Queue = server.Queue{Concurrency: 4, LockDuration: crashLock}
+	start := func(clock time.Duration) (*process, remote) {
+		o.Clock = clock
+		p := launch(t, o)
+		r := remote{p.mustListen(t)}
+		r.wantClock(t, clock)
+		return p, r
+	}
+	doomed, front := start(clocks[0])
+	orphan := front.send(t, "orphan")
+	awaitModel(t, model, inFlight(1))
+	doomed.kill()
+
+	_, s := start(clocks[1])
+	_, other := start(clocks[2])
+	ctx, cancel := context.WithTimeout(t.Context(), fleetSkew*2/3)
+	defer cancel()
+	if _, err := s.await(ctx, orphan.ID); err != nil {
+		t.Errorf("the job of a killed process: %s", err)
+	}
+	// Deadlines nearer than the clocks are to each other, in both processes at once.
+	var jobs []string
+	for i := range limited {
+		jobs = append(jobs, other.send(t, fmt.Sprint("limited", i), map[string]any{"deadline": time.Now().Add(ahead + fleetSkew/2)}).ID)
+	}
+	awaitModel(t, model, inFlight(limited))
+	close(together)
+	for _, id := range jobs {
+		if job, attempts := s.mustAwait(t, id); job.Status != forebay.StatusSucceeded || len(attempts) != 1 {
+			t.Errorf("a job with a deadline: %s, attempts %v", job.Status, outcomes(attempts))
+		}
+	}
+	at := time.Now().Add(ahead + 2*time.Second)
+	scheduled := s.send(t, "scheduled", map[string]any{"scheduled_at": at})
+	if job, _ := other.mustAwait(t, scheduled.ID); job.StartedAt == nil || job.StartedAt.Before(at.Truncate(time.Millisecond)) || job.StartedAt.After(at.Add(fleetSkew/2)) {
+		t.Errorf("a job scheduled for %v started at %v", at, job.StartedAt)
+	}
+	long := s.send(t, "long")
+	awaitModel(t, model, inFlight(1))
+	if err := pause(t.Context(), 2*crashLock); err != nil {
+		t.Fatal(err)
+	}
+	close(release)
+	for _, c := range []struct {
+		id, marker string
+		calls      int
+	}{{long.ID, "long", 1}, {orphan.ID, "orphan", 2}} {
+		job, attempts := s.mustAwait(t, c.id)
+		if calls := model.Calls(c.marker); calls != c.calls || len(attempts) != c.calls || job.Attempt != 1 {
+			t.Errorf("%s was called %d times: %s, attempts %v", c.marker, calls, job.Status, outcomes(attempts))
+		}
+		if by := time.Until(job.CreatedAt) - ahead; by.Abs() > fleetSkew/2 {
+			t.Errorf("%s was made at %v, by a clock that is %v ahead", c.marker, job.CreatedAt, ahead)
+		}
+	}
+}
+
+// wantClock makes sure that the server's clock is ahead of ours by that.
+func (r remote) wantClock(t *testing.T, ahead time.Duration) {
+	t.Helper()
+	header, err := r.do(t.Context(), http.MethodGet, "/healthz", nil, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	date, err := http.ParseTime(header.Get("Date"))
+	if err != nil || (time.Until(date)-ahead).Abs() > fleetSkew/3 {
+		t.Fatalf("the process's clock says %v, and is to be ahead by %v: %v", date, ahead, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 // simulated deployment and the built-in tasks. The koanf tags are the names in the YAML file.
 type Options struct {
 	Database    string                `koanf:"database"`    // sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE; default sqlite:forebay.db
+	Role        string                `koanf:"role"`        // what this process does: all (default), api, worker, retry-worker
 	Listen      string                `koanf:"listen"`      // host:port; default 127.0.0.1:8080
 	Blob        string                `koanf:"blob"`        // gocloud.dev URL (file://, s3://, azblob://); default: a folder beside the database
 	TLS         TLS                   `koanf:"tls"`         //
@@ -21,17 +22,17 @@ type Options struct {
 	Models      map[string][]string   `koanf:"models"`      // logical name → deployments, in order of preference
 	Tasks       map[string]TaskOption `koanf:"tasks"`       //
 	Queues      map[string]Queue      `koanf:"queues"`      //
-	Topics      map[string]Topic      `koanf:"topics"`      // made at start-up; what is not declared is left alone
-	Intake      map[string]Intake     `koanf:"intake"`      // messages that become jobs
-	Webhooks    Webhooks              `koanf:"webhooks"`    //
+	// MessageQueues are queues of plain messages, made at start-up; what is not declared is left alone.
+	MessageQueues map[string]MessageQueue `koanf:"message_queues"`
+	Topics        map[string]Topic        `koanf:"topics"`   // made at start-up; what is not declared is left alone
+	Intake        map[string]Intake       `koanf:"intake"`   // messages that become jobs
+	Webhooks      Webhooks                `koanf:"webhooks"` //
 	// ShutdownTimeout is how long a graceful stop lets calls in flight finish; then they are
 	// cancelled and returned to the queue without charging an attempt. Default 30 s.
 	ShutdownTimeout time.Duration `koanf:"shutdown_timeout"`
 
 	// Functions are tasks of the embedding program, beside the configured ones.
 	Functions []forebay.Task `koanf:"-"`
-	// WorkerOnly serves no HTTP.
-	WorkerOnly bool `koanf:"-"`
 	// Logger replaces the one that Log describes.
 	Logger *slog.Logger `koanf:"-"`
 	// Version is shown to clients.

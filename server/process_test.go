@@ -30,12 +30,15 @@ const childVariable = "FOREBAY_TEST_SERVER"
 type childOptions struct {
 	Database  string // a path, or a URL of PostgreSQL's
 	Blob      string // "": beside the database
-	Worker    bool   // serves no HTTP
+	Role      string
 	Endpoint  string // base URL of the model; "": the simulated deployment
 	Queue     server.Queue
 	Shutdown  time.Duration
 	Functions []string // names in childFunctions
 	Intake    map[string]server.Intake
+	// Clock is by how much the process's clock is ahead of ours; it needs executable.
+	Clock      time.Duration
+	executable string // from skewable; "": this test binary
 	// Unprivileged gives root's rights up first.
 	Unprivileged bool
 }
@@ -86,7 +89,7 @@ func runChild(raw string) int {
 	signal.Ignore(syscall.SIGXFSZ)
 	go obey()
 	opts := server.Options{
-		Database: o.Database, Blob: o.Blob, WorkerOnly: o.Worker, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown, Intake: o.Intake,
+		Database: o.Database, Blob: o.Blob, Role: o.Role, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown, Intake: o.Intake,
 		Log: server.Log{Level: "warn", Format: "json"}, Queues: map[string]server.Queue{forebay.DefaultQueue: o.Queue},
 	}
 	if !strings.Contains(o.Database, "://") {
@@ -105,7 +108,7 @@ func runChild(raw string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if o.Worker {
+	if o.Role == server.RoleWorker || o.Role == server.RoleRetryWorker {
 		fmt.Fprintln(os.Stdout, "listening nowhere")
 	}
 	go func() {
@@ -161,8 +164,11 @@ func launch(t testing.TB, o childOptions) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if o.executable != "" {
+		self = o.executable
+	}
 	p := &process{cmd: exec.Command(self), lines: make(chan string, 16), exited: make(chan struct{}), stderr: &tail{}}
-	p.cmd.Env = append(os.Environ(), childVariable+"="+string(raw))
+	p.cmd.Env = append(os.Environ(), childVariable+"="+string(raw), fmt.Sprintf("%s=%d", clockVariable, int(o.Clock.Seconds())))
 	p.cmd.Dir = t.TempDir()
 	p.cmd.Stderr = p.stderr
 	stdout, err := p.cmd.StdoutPipe()

@@ -96,7 +96,7 @@ func (s *Server) open(known map[string]forebay.Task) error {
 		Store: s.store, MaxMessageBytes: s.options.Limits.MaxMessageBytes,
 		Taken: func(_ context.Context, tenant, name string) bool { return s.jobs.Knows(tenant, name) },
 	})
-	if err := s.declareTopics(ctx); err != nil {
+	if err := s.declare(ctx); err != nil {
 		return err
 	}
 	policy, err := s.options.Webhooks.policy()
@@ -105,7 +105,7 @@ func (s *Server) open(known map[string]forebay.Task) error {
 	}
 	s.webhooks = webhook.New(webhook.Options{Store: s.store, Sender: webhook.SenderOptions{Policy: policy}, Logger: s.log, Grace: s.options.ShutdownTimeout})
 	s.dispatch = dispatch.New(dispatch.Options{
-		Jobs: s.jobs, Logger: s.log, MemoryBytes: s.options.Limits.MemoryBytes, ShutdownTimeout: s.options.ShutdownTimeout,
+		Jobs: s.jobs, Lanes: s.options.lanes(), Logger: s.log, MemoryBytes: s.options.Limits.MemoryBytes, ShutdownTimeout: s.options.ShutdownTimeout,
 	})
 	return nil
 }
@@ -168,7 +168,7 @@ func (s *Server) Addr(ctx context.Context) net.Addr {
 	}
 }
 
-// Run serves HTTP and carries out jobs until ctx ends, then stops gracefully: it takes no more work,
+// Run serves HTTP and carries out jobs, as far as that is its role, until ctx ends, then stops gracefully: it takes no more work,
 // lets calls in flight finish for up to ShutdownTimeout and returns the rest to their queues.
 func (s *Server) Run(ctx context.Context) (err error) {
 	if s.ran.Swap(true) {
@@ -182,7 +182,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	defer stop()
 
 	var serveErr error
-	if !s.options.WorkerOnly {
+	if s.options.servesHTTP() {
 		listener, err := listen(s.options.Listen)
 		if err != nil {
 			return err
@@ -195,11 +195,13 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		})
 	}
 	running.Go(func() { s.maintain(ctx) })
-	running.Go(func() { s.webhooks.Run(ctx) })
-	for _, in := range s.intakes() {
-		running.Go(func() { in.Run(ctx) })
+	if s.options.works() {
+		running.Go(func() { s.webhooks.Run(ctx) })
+		for _, in := range s.intakes() {
+			running.Go(func() { in.Run(ctx) })
+		}
 	}
-	s.log.Info("forebay is running", slog.String("version", s.options.Version),
+	s.log.Info("forebay is running", slog.String("version", s.options.Version), slog.String("role", s.options.Role),
 		slog.String("database", databaseName(s.options.Database)), slog.String("listen", s.listening()))
 	s.dispatch.Run(ctx)
 	running.Wait()

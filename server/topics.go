@@ -133,7 +133,7 @@ var configKeys = map[string]string{
 	"lock_seconds": "lock_duration", "default_message_ttl_seconds": "default_message_ttl",
 	"duplicate_detection_window_seconds": "duplicate_detection_window", "requires_duplicate_detection": "duplicate_detection_window",
 	"auto_delete_on_idle_seconds": "auto_delete_on_idle",
-	"topic":                       "", "subscription": "", "name": "", // their names are in the path
+	"topic":                       "", "queue": "", "subscription": "", "name": "", // their names are in the path
 }
 
 // inOption says which option of the configuration an error is about.
@@ -154,17 +154,20 @@ func inOption(at string, err error) error {
 	return &in
 }
 
-// declareTopics makes what the configuration declares, or brings it to that: first the topics, for
-// subscriptions may forward to any of them.
+// declareTopics makes the topics of the configuration, or brings them to what stands there.
 func (s *Server) declareTopics(ctx context.Context) error {
-	names := slices.Sorted(maps.Keys(s.options.Topics))
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(s.options.Topics)) {
 		topic := s.options.Topics[name]
 		if _, _, err := s.bus.PutTopic(ctx, or(topic.Tenant, forebay.DefaultTenant), name, topic.settings()); err != nil {
 			return inOption("topics."+name, err)
 		}
 	}
-	for _, name := range names {
+	return nil
+}
+
+// declareSubscriptions does the same for their subscriptions, which may forward to any of them.
+func (s *Server) declareSubscriptions(ctx context.Context) error {
+	for _, name := range slices.Sorted(maps.Keys(s.options.Topics)) {
 		topic := s.options.Topics[name]
 		for _, sub := range slices.Sorted(maps.Keys(topic.Subscriptions)) {
 			if err := s.declareSubscription(ctx, or(topic.Tenant, forebay.DefaultTenant), name, sub, topic.Subscriptions[sub].settings()); err != nil {

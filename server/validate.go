@@ -39,6 +39,7 @@ func (o Options) Validate() error {
 	if _, err := databaseOf(o.Database); err != nil {
 		errs = append(errs, err)
 	}
+	o.validateRole(bad)
 	if _, _, err := net.SplitHostPort(o.Listen); err != nil {
 		bad("listen", "%.80q is not host:port", o.Listen)
 	}
@@ -85,6 +86,7 @@ func (o Options) Validate() error {
 			}
 		}
 	}
+	o.validateMessageQueues(bad)
 	o.validateTopics(bad)
 	if len(errs) == 0 {
 		// Endpoints, credentials, prompts and the models that tasks name are checked where they are used.

@@ -13,6 +13,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
 )
@@ -139,6 +141,20 @@ func (a *app) parseTime(flag, s string, past bool) (*time.Time, error) {
 	}
 	t := a.now().Add(d).UTC()
 	return &t, nil
+}
+
+// oneFlag refuses a command line that has not exactly one of the flags.
+func oneFlag(c *cobra.Command, names ...string) error {
+	given := 0
+	for _, name := range names {
+		if c.Flags().Changed(name) {
+			given++
+		}
+	}
+	if given != 1 {
+		return usagef("give one of --%s", strings.Join(names, ", --"))
+	}
+	return nil
 }
 
 // parseDuration is time.ParseDuration with days.

@@ -39,8 +39,8 @@ in single quotes: 'mail/$deadletterqueue'.`,
 			}
 			return a.printOne(map[string]time.Time{"locked_until": until}, [][2]string{{"locked until", a.when(until)}})
 		}),
-		a.messagesCancel(), a.messagesAccept(),
-		a.sessionClose(),
+		a.messagesCancel(), a.messagesDelete(), a.sessionsList(), a.messagesAccept(),
+		a.sessionRenew(), a.sessionState(), a.sessionSetState(), a.sessionClose(),
 	)
 }
 
@@ -213,6 +213,68 @@ func (a *app) messagesCancel() *cobra.Command {
 			return ofQueue(queue.CancelScheduled(c.Context(), number))
 		},
 	}
+}
+
+func (a *app) messagesDelete() *cobra.Command {
+	var req forebay.DeleteMessagesRequest
+	var before string
+	var everything bool
+	c := &cobra.Command{
+		Use: "delete QUEUE", Short: "Remove the oldest messages without receiving them", Args: arguments(1, "QUEUE"),
+		Long: `Remove the oldest active messages, those that were enqueued before a time or all of them, and print
+how many. Locked, deferred and scheduled messages stay.`,
+		Example: `  forebay messages delete mail --before 7d
+  forebay messages delete 'mail/$deadletterqueue' --all
+  forebay messages delete mail --all --max 100`,
+	}
+	c.Flags().StringVar(&before, "before", "", "only messages enqueued before this time, or longer ago than this")
+	c.Flags().BoolVar(&everything, "all", false, "all messages")
+	c.Flags().IntVar(&req.MaxMessages, "max", 0, "at most this many (default: as many as there are)")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := oneFlag(c, "before", "all"); err != nil {
+			return err
+		}
+		if c.Flags().Changed("max") && req.MaxMessages < 1 {
+			return usagef("--max must be at least 1")
+		}
+		req.Before = a.now().Add(24 * time.Hour) // for the server's clock may be ahead
+		if !everything {
+			at, err := a.parseTime("before", before, true)
+			if err != nil {
+				return err
+			}
+			if at == nil {
+				return usagef("--before needs a time or a duration")
+			}
+			req.Before = *at
+		}
+		queue, err := a.messagesOf(args[0])
+		if err != nil {
+			return err
+		}
+		deleted, err := deleteBefore(c.Context(), queue, req)
+		if err != nil {
+			return ofQueue(err)
+		}
+		return a.printOne(forebay.DeletedMessages{Deleted: deleted}, [][2]string{{"deleted", strconv.Itoa(deleted)}})
+	}
+	return c
+}
+
+// deleteBefore repeats the request, which removes only so many messages at once; max 0 is all.
+func deleteBefore(ctx context.Context, queue client.Messages, req forebay.DeleteMessagesRequest) (deleted int, err error) {
+	limit := req.MaxMessages
+	for limit == 0 || deleted < limit {
+		if req.MaxMessages = forebay.MaxBatchDelete; limit > 0 {
+			req.MaxMessages = min(limit-deleted, forebay.MaxBatchDelete)
+		}
+		n, err := queue.DeleteBefore(ctx, req)
+		deleted += n
+		if err != nil || n < req.MaxMessages {
+			return deleted, err
+		}
+	}
+	return deleted, nil
 }
 
 func (a *app) messagesAccept() *cobra.Command {

@@ -167,7 +167,46 @@ func TestAgainstAServer(t *testing.T) {
 	if out := run(0, "messages", "receive", "steps", "--session-token", session.SessionToken); !strings.Contains(out, "order-7") {
 		t.Errorf("receive printed %q", out)
 	}
+	if out := run(0, "messages", "get-state", "steps", session.SessionToken); out != "" {
+		t.Errorf("get-state printed %q before any was set", out)
+	}
+	run(0, "messages", "set-state", "steps", session.SessionToken, "--state", "done: 1\n")
+	if out := run(0, "messages", "get-state", "steps", session.SessionToken); out != "done: 1\n" {
+		t.Errorf("get-state printed %q", out)
+	}
+	run(0, "messages", "set-state", "steps", session.SessionToken, "--file", "-")
+	if out := run(0, "messages", "get-state", "steps", session.SessionToken, "-o", "json"); !strings.Contains(out, "RnJvbSBzdGFuZGFyZCBpbnB1dC4=") {
+		t.Errorf("get-state printed %q", out)
+	}
+	run(exitUsage, "messages", "set-state", "steps", session.SessionToken)
+	run(exitUsage, "messages", "set-state", "steps", session.SessionToken, "--clear", "--state", "x")
+	if out := run(0, "messages", "renew-session", "steps", session.SessionToken); !strings.Contains(out, "locked until") {
+		t.Errorf("renew-session printed %q", out)
+	}
+	run(0, "messages", "send", "steps", "--body", "1", "--session-id", "order-8")
+	var held []forebay.SessionInfo
+	if err := json.Unmarshal([]byte(run(0, "messages", "sessions", "steps", "-o", "json")), &held); err != nil || len(held) != 2 ||
+		held[0].SessionID != "order-7" || held[0].LockedUntil == nil || held[0].StateBytes != len("From standard input.") || !held[0].HasMessages ||
+		held[1].SessionID != "order-8" || held[1].LockedUntil != nil || held[1].StateBytes != 0 || !held[1].HasMessages {
+		t.Errorf("sessions are %+v, %v", held, err)
+	}
+	run(exitConflict, "messages", "sessions", "mail")
 	run(0, "messages", "close-session", "steps", session.SessionToken)
+	run(exitConflict, "messages", "set-state", "steps", session.SessionToken, "--clear")
+	for range 3 {
+		run(0, "messages", "send", "mail", "--body", "old")
+	}
+	if out := run(0, "messages", "delete", "mail", "--before", "2020-01-02T15:04:05Z"); !strings.HasSuffix(strings.TrimSpace(out), "0") {
+		t.Errorf("delete printed %q", out)
+	}
+	if out := run(0, "messages", "delete", "mail", "--all", "--max", "2"); !strings.HasSuffix(strings.TrimSpace(out), "2") {
+		t.Errorf("delete printed %q", out)
+	}
+	if out := run(0, "messages", "delete", "mail", "--all"); !strings.HasSuffix(strings.TrimSpace(out), "1") {
+		t.Errorf("delete printed %q", out)
+	}
+	run(exitUsage, "messages", "delete", "mail")
+	run(exitUsage, "messages", "delete", "mail", "--before", "")
 	if out := run(0, "queues", "list"); !strings.Contains(out, "steps") || !strings.Contains(out, "default") {
 		t.Errorf("list printed %q", out)
 	}

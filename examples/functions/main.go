@@ -57,7 +57,7 @@ func run(ctx context.Context) error {
 	s, err := server.New(server.Options{
 		Database:   "sqlite:" + filepath.Join(dir, "forebay.db"),
 		Functions:  []forebay.Task{wordCount},
-		WorkerOnly: true, // no HTTP: the program submits by itself
+		Role: server.RoleWorker, // no HTTP: the program submits by itself
 		Log:        server.Log{Level: "error"},
 		Queues: map[string]server.Queue{forebay.DefaultQueue: {
 			Retry: server.Retry{Policy: "fixed", First: 100 * time.Millisecond},

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -34,7 +35,7 @@ func (a *API) routeDeployments() {
 		OperationID: "set-sim-faults", Method: http.MethodPut, Path: "/v1/deployments/{name}/sim", Tags: tags,
 		Summary: "Set the faults of a simulated deployment", Description: "They hold from the next call on, until the server stops.",
 	}
-	route(a, forebay.ScopeAdmin, set, func(_ context.Context, c *call, in *deploymentPath) (*answer[json.RawMessage], error) {
+	route(a, forebay.ScopeAdmin, set, func(ctx context.Context, c *call, in *deploymentPath) (*answer[json.RawMessage], error) {
 		data, release, err := a.readBody(c, maxFaultsBytes)
 		if err != nil {
 			return nil, err
@@ -49,12 +50,28 @@ func (a *API) routeDeployments() {
 		if err := checkRepeats("", data[skipSpace(data, 0):]); err != nil {
 			return nil, err
 		}
-		if err := a.deployments.SetSimFaults(in.Name, data); err != nil {
-			return nil, err
-		}
-		return a.simFaults(in.Name)
+		return a.setSimFaults(ctx, in.Name, data, c.actor())
 	})
 	a.documentBody(set, jsonTypes[0], &huma.Schema{Type: huma.TypeObject})
+}
+
+// setSimFaults sets faults that are then in the audit log, or none.
+func (a *API) setSimFaults(ctx context.Context, name string, data json.RawMessage, actor string) (*answer[json.RawMessage], error) {
+	before, err := a.deployments.SimFaults(name)
+	if err == nil {
+		err = a.deployments.SetSimFaults(name, data)
+	}
+	if err != nil {
+		return nil, err
+	}
+	after, err := a.simFaults(name)
+	if err == nil {
+		err = a.service.RecordSimFaults(ctx, name, after.Body, actor)
+	}
+	if err != nil {
+		return nil, errors.Join(err, a.deployments.SetSimFaults(name, before))
+	}
+	return after, nil
 }
 
 func (a *API) simFaults(name string) (*answer[json.RawMessage], error) {

@@ -238,6 +238,10 @@ func TestQueuesTasksDeployments(t *testing.T) {
 	if set.StatusCode != 200 || strings.TrimSpace(string(set.body)) != `{"error_rate":0.5}` || string(f.sims.faults) != `{"error_rate":0.5}` {
 		t.Errorf("set faults: %d %s", set.StatusCode, set.body)
 	}
+	acts := into[forebay.Page[forebay.AuditEntry]](t, f.do("GET", "/v1/audit?action=set-sim-faults", ""), 200).Items
+	if len(acts) != 1 || acts[0].Target != "sim" || acts[0].Detail != `{"error_rate":0.5}` || acts[0].Actor == "" {
+		t.Errorf("audited as %+v", acts)
+	}
 	wantProblem(t, f.do("PUT", "/v1/deployments/sim/sim", `[1]`), http.StatusUnprocessableEntity, forebay.CodeInvalidRequest)
 	wantProblem(t, f.do("PUT", "/v1/deployments/other/sim", `{}`), http.StatusNotFound, forebay.CodeNotFound)
 	wantProblem(t, f.do("GET", "/v1/deployments/other/sim", ""), http.StatusNotFound, forebay.CodeNotFound)

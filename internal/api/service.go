@@ -80,6 +80,7 @@ type Keys interface {
 type AuditLog interface {
 	Audit(ctx context.Context, f forebay.AuditFilter, limit int, cursor string) (forebay.Page[forebay.AuditEntry], error)
 	VerifyAudit(ctx context.Context, from string, limit int) (forebay.AuditVerification, error)
+	RecordSimFaults(ctx context.Context, deployment string, faults json.RawMessage, actor string) error
 }
 
 // Reports answers about the whole.

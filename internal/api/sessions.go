@@ -16,6 +16,11 @@ type SessionPath struct {
 	SessionToken string `path:"session_token" doc:"session_token of the session as accepted"`
 }
 
+type listSessionsInput struct {
+	QueuePath
+	PageInput
+}
+
 type acceptOutput struct {
 	Status int
 	Body   *forebay.Session
@@ -41,6 +46,12 @@ func (a *API) routeSessions() {
 			"204": {Description: "No session has messages"},
 		},
 	}, smallBody, a.acceptSession)
+	route(a, forebay.ScopeRead, huma.Operation{
+		OperationID: "list-sessions", Method: http.MethodGet, Path: "/v1/queues/{queue}/sessions", Tags: messageTags,
+		Summary: "List the sessions of the queue", Description: "By id: those that have messages, a state or a receiver.",
+	}, func(ctx context.Context, c *call, in *listSessionsInput) (*answer[forebay.Page[forebay.SessionInfo]], error) {
+		return pageAnswer(a.messages.Sessions(ctx, c.caller.Tenant, in.Queue, in.Cursor, in.Limit))
+	})
 	routeOptionalBody(a, forebay.ScopeOperate, sessionOperation("receive-session-messages", http.MethodPost, "receive", "Receive the next messages of a session"), smallBody,
 		func(ctx context.Context, c *call, in *SessionPath, req forebay.ReceiveRequest) (*answer[receiveAnswer], error) {
 			messages, err := patiently(ctx, a, c, req.WaitSeconds, func(ctx context.Context) ([]forebay.Message, error) {

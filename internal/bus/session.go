@@ -18,7 +18,7 @@ func (s *Service) AcceptSession(ctx context.Context, tenant, path string, req fo
 	}
 	switch {
 	case !e.RequiresSession || e.deadLetter:
-		return session, false, &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Message: "has no sessions; receive its messages directly"}
+		return session, false, errNoSessions
 	case !(req.WaitSeconds >= 0 && req.WaitSeconds <= maxWait.Seconds()):
 		return session, false, forebay.Invalid("wait_seconds", "goes from 0 to %g", maxWait.Seconds())
 	case req.SessionID == "":
@@ -34,6 +34,8 @@ func (s *Service) AcceptSession(ctx context.Context, tenant, path string, req fo
 	}
 	return sessionOf(accepted), true, nil
 }
+
+var errNoSessions = &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Message: "has no sessions; receive its messages directly"}
 
 func (s *Service) acceptNext(ctx context.Context, e entity, limit time.Duration) (session forebay.Session, found bool, err error) {
 	waiting, cancel := ctx, func() {}

@@ -272,6 +272,14 @@ func CheckTopic(name string, settings forebay.TopicSettings) error {
 	return apply(queueSettings(settings), "", &store.MessageQueue{})
 }
 
+// CheckQueue does the same for a queue.
+func CheckQueue(name string, settings forebay.MessageQueueSettings) error {
+	if err := checkName("queue", name, forebay.MaxNameBytes); err != nil {
+		return err
+	}
+	return apply(settings, "", &store.MessageQueue{})
+}
+
 // CheckSubscription does the same for a subscription, but for its rules.
 func CheckSubscription(name string, settings forebay.SubscriptionSettings) error {
 	if err := checkSubscription(name, settings); err != nil {

@@ -44,6 +44,7 @@ type Source struct {
 	Environ  []string // as os.Environ
 	Listen   string   // flags; "": not given
 	Database string
+	Role     string
 }
 
 // Loaded is what Load found.
@@ -89,6 +90,9 @@ func Load(src Source) (Loaded, error) {
 	}
 	if src.Database != "" {
 		flags["database"] = src.Database
+	}
+	if src.Role != "" {
+		flags["role"] = src.Role
 	}
 	if err := k.Load(values(flags), nil); err != nil {
 		return Loaded{}, &Error{[]string{"flags: " + err.Error()}}

@@ -24,7 +24,7 @@ func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery, called f
 	if !known {
 		called()
 		d.log.Warn("no such task here; the job waits for a worker that knows it", slog.String("task", job.Task), slog.String("job_id", job.ID))
-		d.settle(work, job, func(ctx context.Context) error {
+		d.settle(work, job, forebay.TaskResult{}, func(ctx context.Context) error {
 			return d.jobs.Return(ctx, job, unknownTaskDelay, forebay.WaitWorker)
 		})
 		return errNotCalled
@@ -82,17 +82,17 @@ func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, res
 	}
 	switch {
 	case errors.Is(cause, jobs.ErrCancelled):
-		d.settle(work, job, func(ctx context.Context) error { return d.jobs.NoteUsed(ctx, job, result) })
+		d.settle(work, job, result, func(ctx context.Context) error { return d.jobs.NoteUsed(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrLockLost):
 		d.log.Warn("lost the lock; the call was cancelled", which(job))
-		d.settle(work, job, func(ctx context.Context) error { return d.jobs.NoteUsed(ctx, job, result) })
+		d.settle(work, job, result, func(ctx context.Context) error { return d.jobs.NoteUsed(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrStopping):
-		d.settle(work, job, func(ctx context.Context) error { return d.jobs.Interrupted(ctx, job, result) })
+		d.settle(work, job, result, func(ctx context.Context) error { return d.jobs.Interrupted(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrDeadline):
-		d.settle(work, job, func(ctx context.Context) error { return d.jobs.Expired(ctx, job, result) })
+		d.settle(work, job, result, func(ctx context.Context) error { return d.jobs.Expired(ctx, job, result) })
 	default:
 		d.logCall(job, result, err)
-		d.settle(work, job, func(ctx context.Context) error {
+		d.settle(work, job, result, func(ctx context.Context) error {
 			failed, settled := d.jobs.Finish(ctx, job, result, err)
 			if failed != "" {
 				code := failed // a result that is none comes without an error
@@ -102,9 +102,6 @@ func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, res
 				d.log.Warn("a job failed for good and is set aside", which(job), slog.String("task", job.Task), slog.String("queue", job.Queue.Name),
 					slog.String("tenant", job.Tenant), slog.String("deployment", result.Deployment), slog.String("reason", failed),
 					slog.String("error_code", code))
-			}
-			if errors.Is(settled, forebay.ErrLockLost) {
-				settled = errors.Join(settled, d.jobs.NoteUsed(ctx, job, result))
 			}
 			return settled
 		})
@@ -150,7 +147,7 @@ const maxStrangeErrors = 5
 // settle repeats a settlement until the store took it or the lock proves lost: while the disk fails
 // nobody else can take the job either. A stop, or an error that will not pass, ends the trying; then
 // the lock brings the job back.
-func (d *Dispatcher) settle(work context.Context, job *jobs.Delivery, f func(context.Context) error) {
+func (d *Dispatcher) settle(work context.Context, job *jobs.Delivery, result forebay.TaskResult, f func(context.Context) error) {
 	delay, strange := 100*time.Millisecond, 0
 	for {
 		err := f(d.settling)
@@ -159,7 +156,8 @@ func (d *Dispatcher) settle(work context.Context, job *jobs.Delivery, f func(con
 			return
 		case errors.Is(err, forebay.ErrLockLost):
 			d.log.Warn("the lock was lost before the outcome could be recorded", which(job))
-			return
+			f = func(ctx context.Context) error { return d.jobs.NoteUsed(ctx, job, result) }
+			continue
 		}
 		d.log.Warn("cannot record the outcome of a call; trying again", which(job), slog.Any("error", err))
 		if !mayPass(err) {

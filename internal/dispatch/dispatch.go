@@ -21,10 +21,20 @@ import (
 // Options makes a Dispatcher.
 type Options struct {
 	Jobs            *jobs.Service
+	Lanes           Lanes
 	Logger          *slog.Logger
 	MemoryBytes     int64         // inputs held by running jobs
 	ShutdownTimeout time.Duration // how long a stop lets calls finish
 }
+
+// Lanes are those of its queues that a dispatcher works.
+type Lanes int
+
+const (
+	AllLanes Lanes = iota
+	RetryLanes
+	NoLanes
+)
 
 // Dispatcher runs the lanes of all queues of one process.
 type Dispatcher struct {
@@ -47,7 +57,12 @@ func New(opts Options) *Dispatcher {
 	d.renewer = newRenewer(opts.Jobs, opts.Logger)
 	for _, q := range opts.Jobs.Configured() {
 		budget := newBudget(q.Retry.Budget, q.Retry.Concurrency)
-		d.lanes = append(d.lanes, newLane(d, q, false, budget), newLane(d, q, true, budget))
+		if opts.Lanes == AllLanes {
+			d.lanes = append(d.lanes, newLane(d, q, false, budget))
+		}
+		if opts.Lanes != NoLanes {
+			d.lanes = append(d.lanes, newLane(d, q, true, budget))
+		}
 	}
 	return d
 }

@@ -95,7 +95,7 @@ func (l *lane) work(ctx, work context.Context, d *jobs.Delivery) {
 	for {
 		if ctx.Err() != nil {
 			// Claimed while the stop came: nothing was called yet.
-			l.d.settle(work, d, func(ctx context.Context) error { return l.d.jobs.Return(ctx, d, 0, "") })
+			l.d.settle(work, d, forebay.TaskResult{}, func(ctx context.Context) error { return l.d.jobs.Return(ctx, d, 0, "") })
 			l.giveSlots(1)
 		} else {
 			l.note(l.d.carryOut(work, d, func() { l.giveSlots(1) }))

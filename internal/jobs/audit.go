@@ -3,8 +3,10 @@ package jobs
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
 )
 
 // Audit returns what operators did, newest first.
@@ -24,6 +26,12 @@ func (s *Service) Audit(ctx context.Context, f forebay.AuditFilter, limit int, c
 		page.NextCursor = encodeCursor(entries[limit-1].Number)
 	}
 	return page, err
+}
+
+// RecordSimFaults notes that the faults of a simulated deployment were set, which the process alone
+// remembers.
+func (s *Service) RecordSimFaults(ctx context.Context, deployment string, faults json.RawMessage, actor string) error {
+	return s.store.RecordAct(ctx, store.Audit{Actor: actor, Action: "set-sim-faults", Target: deployment, Detail: string(faults)})
 }
 
 // MaxAuditChunk bounds how many entries one call verifies; so many is also the default.

@@ -255,14 +255,15 @@ func (s *Service) Expired(ctx context.Context, d *Delivery, res forebay.TaskResu
 	})
 }
 
-// NoteUsed adds to an attempt that ended without its worker, cancelled or lost, what the call had used.
+// NoteUsed tells that a call is over whose lock was lost, and adds to its attempt, which ended without its
+// worker, what the call had used.
 func (s *Service) NoteUsed(ctx context.Context, d *Delivery, res forebay.TaskResult) error {
 	if d.Admission != nil {
 		if err := s.store.Tells(ctx, *d.Admission); err != nil {
 			return err
 		}
 	}
-	if res.Deployment == "" {
+	if res.Deployment == "" && d.SessionID == "" {
 		return nil
 	}
 	return s.store.Amend(ctx, &d.Delivery, res.Deployment, res.Usage, res.Cost)

@@ -15,6 +15,12 @@ type Audit struct {
 	Tenant, Actor, Action, Target, Detail string
 }
 
+// RecordAct appends an act to the log that changes nothing in the database.
+func (s *Store) RecordAct(ctx context.Context, a Audit) error {
+	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) { return struct{}{}, t.audit(a) })
+	return err
+}
+
 // audit appends to the log, in the transaction of the act itself.
 func (t *tx) audit(a Audit) error { return t.appendAudit(t.now, a) }
 

@@ -47,6 +47,8 @@ func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
 			outcome := forebay.OutcomeCancelled
 			if m.visible <= t.now {
 				outcome = forebay.OutcomeLost // its worker had gone before
+			} else if err := t.holdSession(seq, c.Token, m.visible); err != nil {
+				return c, err
 			}
 			if err := t.attempt(seq, m.generation, m.number, m.lockedAt, AttemptRecord{Outcome: outcome}); err != nil {
 				return c, err
@@ -60,10 +62,19 @@ func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
 	})
 }
 
-// Amend adds to an attempt that ended without its worker, cancelled or lost, what only the worker
-// knew: the deployment and what the call had used. It changes no other attempt.
+// Amend is for a worker whose call is over and whose lock was lost: it adds to an attempt that ended
+// without it, cancelled or lost, what only it knew, the deployment and what the call had used. It changes
+// no other attempt.
 func (s *Store) Amend(ctx context.Context, d *Delivery, deployment string, usage forebay.TokenUsage, cost forebay.Money) error {
 	_, err := transact(ctx, s, stageSettle, func(t *tx) (struct{}, error) {
+		if d.SessionID != "" {
+			if err := t.callOver(jobSession{d.Tenant, d.Lane.Queue(), d.SessionID}, d.Token); err != nil {
+				return struct{}{}, err
+			}
+		}
+		if deployment == "" {
+			return struct{}{}, nil
+		}
 		return struct{}{}, t.prep(`UPDATE attempts SET deployment = ?, input_tokens = ?, output_tokens = ?, cost = ?
 			WHERE seq = ? AND generation = ? AND number = ? AND outcome IN ('cancelled', 'lost') AND deployment = ''`).
 			text(bounded(deployment)).int(plausible(usage.InputTokens, maxTokens)).int(plausible(usage.OutputTokens, maxTokens)).

@@ -431,22 +431,6 @@ func (t *tx) exceedDeliveries(m *candidate, kind LaneKind) error {
 	})
 }
 
-// Renew extends the locks to now + lock and reports for each whether it still held.
-func (s *Store) Renew(ctx context.Context, locks []Lock, lock time.Duration) (held []bool, err error) {
-	return transact(ctx, s, stageSettle, func(t *tx) ([]bool, error) {
-		held := make([]bool, len(locks))
-		for i, l := range locks {
-			rows, err := t.prep("UPDATE messages SET visible = ? WHERE seq = ? AND token = ?").
-				int(t.now + lock.Milliseconds()).int(l.Seq).int(l.Token).count()
-			if err != nil {
-				return nil, err
-			}
-			held[i] = rows > 0
-		}
-		return held, nil
-	})
-}
-
 // releaseOrphans makes every locked job ready at once: the process that held the locks is dead. The
 // next claim records the lost attempts. Plain messages are left to their receivers, which live on.
 func (s *Store) releaseOrphans(ctx context.Context) error {

@@ -2,7 +2,10 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,11 +22,12 @@ type news struct {
 	changed   []int64         // jobs
 	cancelled []int64         // tokens of locks that a cancel voided
 	queues    bool            // a queue was made, changed, paused, resumed or dropped
+	webhooks  bool            // a webhook was made, changed, disabled or deleted
 	missed    bool            // some was lost: anything may have happened
 }
 
 func (n *news) empty() bool {
-	return len(n.ready) == 0 && len(n.changed) == 0 && len(n.cancelled) == 0 && !n.queues && !n.missed
+	return len(n.ready) == 0 && len(n.changed) == 0 && len(n.cancelled) == 0 && !n.queues && !n.webhooks && !n.missed
 }
 
 // Bounds of what is told at once; whatever is over is told as missed.
@@ -42,7 +46,7 @@ func (n *news) add(other *news) {
 		}
 	}
 	n.cancelled = append(n.cancelled, other.cancelled...)
-	n.queues, n.missed = n.queues || other.queues, n.missed || other.missed
+	n.queues, n.webhooks, n.missed = n.queues || other.queues, n.webhooks || other.webhooks, n.missed || other.missed
 	if len(n.changed)+len(other.changed) > maxNewsChanged {
 		n.changed, n.missed = nil, true
 		return
@@ -73,6 +77,9 @@ func (n *news) encode() (payloads []string) {
 	if n.queues {
 		word('q')
 	}
+	if n.webhooks {
+		word('w')
+	}
 	for lane, at := range n.ready {
 		word('r', lane, at)
 	}
@@ -98,6 +105,8 @@ func decodeNews(payload string) *news {
 		switch kind := word[0]; {
 		case kind == 'q':
 			n.queues = true
+		case kind == 'w':
+			n.webhooks = true
 		case kind == 'r' && err == nil:
 			at, err := strconv.ParseInt(second, 36, 64)
 			if err != nil {
@@ -132,10 +141,26 @@ type exchange struct {
 }
 
 func newExchange(config *pgconn.Config) *exchange {
-	e := &exchange{config: config.Copy(), channel: "forebay_" + config.RuntimeParams["search_path"],
+	e := &exchange{config: config.Copy(), channel: channelOf(config.RuntimeParams["search_path"]),
 		kick: make(chan struct{}, 1), own: map[uint32]bool{}}
 	e.config.OnNotification = e.notified
 	return e
+}
+
+// maxChannelBytes is PostgreSQL's limit on names (NAMEDATALEN - 1).
+const maxChannelBytes = 63
+
+var plainPath = regexp.MustCompile(`^[A-Za-z0-9_$,. -]*$`)
+
+// channelOf names the channel of the processes that use the same tables. What does not do as a name is
+// told by its hash.
+func channelOf(searchPath string) string {
+	const prefix = "forebay_"
+	if len(prefix)+len(searchPath) <= maxChannelBytes && plainPath.MatchString(searchPath) {
+		return prefix + searchPath
+	}
+	hash := sha256.Sum256([]byte(searchPath))
+	return prefix + hex.EncodeToString(hash[:16])
 }
 
 // start begins to tell, and to hand what it hears to heard.

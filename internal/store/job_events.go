@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/forebayhq/forebay"
 )
@@ -89,6 +90,13 @@ func (t *tx) tellFollowers(f *followedTenants, e event) error {
 	return t.publish(topic, func() (MessageContent, error) { return eventMessage(told, task, queue) })
 }
 
+// publishedEvent is an event as subscribers get it. Standard Webhooks wants its time under that name
+// (specification, "Payload structure").
+type publishedEvent struct {
+	forebay.Event
+	Timestamp time.Time `json:"timestamp"`
+}
+
 // eventMessage is the message that tells an event. Its id is the same however often it is delivered,
 // and has no dot, which separates the parts that a webhook signs.
 func eventMessage(e forebay.Event, task, queue string) (m MessageContent, err error) {
@@ -96,7 +104,7 @@ func eventMessage(e forebay.Event, task, queue string) (m MessageContent, err er
 		MessageID: fmt.Sprintf("%s-%d", e.JobID, e.Number), CorrelationID: e.CorrelationID, Subject: string(e.Type),
 		ContentType: "application/json", Text: true,
 	}
-	if m.Body, err = json.Marshal(e); err != nil {
+	if m.Body, err = json.Marshal(publishedEvent{e, e.At}); err != nil {
 		return m, err
 	}
 	m.Properties, err = json.Marshal(forebay.Properties{

@@ -77,6 +77,10 @@ func TestJobEventsArePublished(t *testing.T) {
 			if err := json.Unmarshal(m.Body, &told); err != nil {
 				t.Fatal(err)
 			}
+			var named struct{ At, Timestamp time.Time }
+			if err := json.Unmarshal(m.Body, &named); err != nil || named.At.IsZero() || !named.Timestamp.Equal(named.At) {
+				t.Errorf("the event's times are %+v (%v)", named, err)
+			}
 			if told.Type != want[i] || told.JobID != "job_followed" || told.CorrelationID != "c" || told.Number != kept[i].Number || told.Type != kept[i].Type ||
 				told.Status != kept[i].Status || !told.At.Equal(kept[i].At) || told.Attempt != kept[i].Attempt || m.Subject != string(want[i]) {
 				t.Errorf("event %d was told as %+v and kept as %+v", i, told, kept[i])

@@ -20,12 +20,14 @@ type sessionWorld struct {
 	queue   int64
 	jobs    []*sessionJob
 	running []Delivery
+	aborted []Delivery // cancelled while they ran; their calls may still run
 }
 
 type sessionJob struct {
 	id, session string
 	begun, over bool
 	failed      bool // and set aside
+	notBefore   int64
 }
 
 func (w *sessionWorld) submit(t *rapid.T) {
@@ -63,7 +65,7 @@ func (w *sessionWorld) claim(t *rapid.T) {
 			t.Fatalf("%s was delivered as one of session %q", j.id, d.SessionID)
 		}
 		if j.session != "" {
-			for _, other := range w.running {
+			for _, other := range slices.Concat(w.running, w.aborted) {
 				if other.SessionID == j.session {
 					t.Fatalf("%s runs beside %s of its session", d.ID, other.ID)
 				}
@@ -73,6 +75,9 @@ func (w *sessionWorld) claim(t *rapid.T) {
 					t.Fatalf("%s runs before %s", d.ID, earlier.id)
 				}
 			}
+		}
+		if now := w.engine.now(); now < j.notBefore {
+			t.Fatalf("%s runs %d ms before the time of its redrive", j.id, j.notBefore-now)
 		}
 		j.begun = true
 		w.running = append(w.running, d)
@@ -125,18 +130,41 @@ func (w *sessionWorld) cancel(t *rapid.T) {
 	if _, err := w.s.Cancel(background, row.Seq); err != nil {
 		t.Fatal(err)
 	}
-	j.over = true
-	w.running = slices.DeleteFunc(w.running, func(d Delivery) bool { return d.ID == j.id })
+	if !row.Status.Terminal() {
+		j.over = true
+	}
+	w.running = slices.DeleteFunc(w.running, func(d Delivery) bool {
+		if d.ID == j.id {
+			w.aborted = append(w.aborted, d)
+		}
+		return d.ID == j.id
+	})
+}
+
+// hangUp ends a call whose job was cancelled, and tells so, perhaps twice.
+func (w *sessionWorld) hangUp(t *rapid.T) {
+	if len(w.aborted) == 0 {
+		t.Skip("no call was aborted")
+	}
+	i := rapid.IntRange(0, len(w.aborted)-1).Draw(t, "call")
+	d := w.aborted[i]
+	for range rapid.IntRange(1, 2).Draw(t, "times") {
+		if err := w.s.Amend(background, &d, "", forebay.TokenUsage{}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.aborted = slices.Delete(w.aborted, i, i+1)
 }
 
 func (w *sessionWorld) redrive(t *rapid.T) {
 	j, row := w.any(t)
-	moved, err := w.s.Redrive(background, []Redrive{{Seq: row.Seq}}, Audit{})
+	delay := time.Duration(rapid.SampledFrom([]int64{0, 0, 3000}).Draw(t, "delay")) * time.Millisecond
+	moved, err := w.s.Redrive(background, []Redrive{{Seq: row.Seq, Delay: delay}}, Audit{})
 	if err != nil || moved[0] != j.failed {
 		t.Fatalf("redriving %s: %v (%v)", j.id, moved, err)
 	}
 	if moved[0] {
-		j.over, j.failed = false, false
+		j.over, j.failed, j.notBefore = false, false, w.engine.now()+delay.Milliseconds()
 	}
 }
 
@@ -181,11 +209,14 @@ func TestJobSessions(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"submit": w.submit, "submit2": w.submit, "submit3": w.submit, "claim": w.claim, "claim2": w.claim, "settle": w.settle, "settle2": w.settle,
-			"settle3": w.settle, "cancel": w.cancel, "redrive": w.redrive, "time": w.passTime,
+			"settle3": w.settle, "cancel": w.cancel, "redrive": w.redrive, "time": w.passTime, "hang up": w.hangUp,
 		})
 		for range 4 * (len(w.jobs) + 1) {
 			for len(w.running) > 0 {
 				w.end(t, 0, 0)
+			}
+			for len(w.aborted) > 0 {
+				w.hangUp(t)
 			}
 			w.claim(t)
 			w.engine.pass(w.s, time.Second)
@@ -197,4 +228,139 @@ func TestJobSessions(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The turn of a cancelled job whose worker is never heard of again ends with its lock, for jobs that were
+// there and for those that come later, and a worker that is heard of too late takes no turn away.
+func TestTurnAfterCancelledCall(t *testing.T) {
+	onEveryEngine(t, func(t *rapid.T, e engine) {
+		w := &sessionWorld{s: e.open(t), engine: e}
+		defer func() { w.s.Close() }()
+		const lock = 30 * time.Second
+		queue, err := w.s.EnsureQueue(background, "q")
+		if err != nil {
+			t.Fatal(err)
+		}
+		submit := func(id string) {
+			if _, err := w.s.Submit(background, []NewJob{{ID: id, Tenant: 1, Queue: queue, Task: "echo", MaxAttempts: 5, SessionID: "s"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		claim := func() (ids []string, d Delivery) {
+			ctx, cancel := context.WithCancel(background)
+			defer cancel()
+			done := make(chan struct{})
+			var got []Delivery
+			go func() {
+				defer close(done)
+				got, _ = w.s.Claim(ctx, ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 9, MaxBytes: 1, Lock: lock, MaxDeliveries: 1000})
+			}()
+			e.settle(w.s, done)
+			cancel()
+			<-done
+			for _, d = range got {
+				ids = append(ids, d.ID)
+			}
+			return ids, d
+		}
+		want := func(step string, ids []string, want ...string) {
+			t.Helper()
+			if !slices.Equal(ids, want) {
+				t.Fatalf("%s: delivered %q, expected %q", step, ids, want)
+			}
+		}
+		cancel := func(id string) {
+			row, err := w.s.Job(background, 1, id)
+			if err == nil {
+				_, err = w.s.Cancel(background, row.Seq)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		waits := func(id string) {
+			t.Helper()
+			if row, err := w.s.Job(background, 1, id); err != nil || row.Status != forebay.StatusQueued || row.Waiting != forebay.WaitSession {
+				t.Fatalf("%s does not wait for its session: %+v, %v", id, row, err)
+			}
+		}
+		submit("a")
+		got, first := claim()
+		want("the first", got, "a")
+		cancel("a")
+		submit("b") // comes while the call may still run
+		waits("b")
+		submit("c")
+		cancel("b") // before it ran: the call of a may still
+		waits("c")
+		got, _ = claim()
+		want("while a's call may run", got)
+		e.pass(w.s, lock)
+		got, _ = claim()
+		want("after a's lock", got, "c")
+		submit("d")
+		cancel("c")
+		if err := w.s.Amend(background, &first, "", forebay.TokenUsage{}, 0); err != nil {
+			t.Fatal(err)
+		}
+		got, _ = claim()
+		want("after a's worker was heard of at last", got)
+		if rapid.Bool().Draw(t, "restart") {
+			if err := w.s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			w.s = e.reopen(t)
+			got, _ = claim()
+			if _, alone := e.(bubble); alone { // whoever called has gone with the process
+				want("after a restart", got, "d")
+				return
+			}
+			want("after a restart of one process", got)
+		}
+		e.pass(w.s, lock)
+		got, _ = claim()
+		want("after c's lock", got, "d")
+	})
+}
+
+// Jobs of one session that come at once, while a worker waits for them, still run one after the other.
+func TestJobsOfASessionComeTogether(t *testing.T) {
+	for kind, database := range engines {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s, err := Open(t.Context(), database(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			queue, err := s.EnsureQueue(t.Context(), "q")
+			if err != nil {
+				t.Fatal(err)
+			}
+			claimed := make(chan []Delivery, 1)
+			go func() {
+				got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 10, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
+				if err != nil {
+					t.Error(err)
+				}
+				claimed <- got
+			}()
+			for parked := false; !parked; {
+				if parked, err = transact(t.Context(), s, stageChange, func(t *tx) (bool, error) { return len(t.w.parked) > 0, nil }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var jobs []NewJob
+			for i := range 3 {
+				jobs = append(jobs, NewJob{ID: fmt.Sprint("job_", i), Tenant: 1, Queue: queue, Task: "echo", MaxAttempts: 5, SessionID: "s"})
+			}
+			made, err := s.Submit(t.Context(), jobs)
+			if err != nil || made[0].Held || !made[1].Held || !made[2].Held {
+				t.Fatalf("submitted %+v: %v", made, err)
+			}
+			if got := <-claimed; len(got) != 1 || got[0].ID != "job_0" {
+				t.Errorf("%d jobs of one session were delivered together", len(got))
+			}
+		})
+	}
 }

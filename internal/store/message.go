@@ -60,8 +60,9 @@ FROM messages m JOIN bodies b ON b.seq = m.seq
 
 // The columns that a reader of rows asks for before it reads the whole.
 const (
-	columnSeq  = 0
-	columnSize = 5
+	columnSeq   = 0
+	columnUntil = 2
+	columnSize  = 5
 )
 
 // readMessage reads the row as a peek at that time sees it.

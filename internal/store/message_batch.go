@@ -8,25 +8,32 @@ import (
 const sqlOldest = `
 SELECT b.seq, b.enqueued_at, CASE WHEN m.rank = 1 OR m.lane <> b.lane THEN 0 WHEN m.token IS NULL THEN 1 WHEN m.rank < 16 AND m.visible <= ?2 THEN 1
   WHEN m.rank >= 16 AND (SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16) <= ?2 THEN 1 ELSE 0 END
-FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.lane = ?1 ORDER BY b.seq`
+FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.lane = ?1 AND b.seq > ?3 ORDER BY b.seq LIMIT ?4 + 0`
+
+// oldestAtOnce is how many messages are looked at together.
+const oldestAtOnce = 1000
 
 // DeleteBefore removes up to limit active messages of the lane that were enqueued before that time,
 // the oldest first, and returns how many. Locked, deferred and scheduled ones stay.
 func (s *Store) DeleteBefore(ctx context.Context, lane Lane, before time.Time, limit int) (deleted int, err error) {
 	return transact(ctx, s, stageChange, func(t *tx) (int, error) {
 		var seqs []int64
-		err := t.prep(sqlOldest).int(int64(lane)).int(t.now).each(func(r row) error {
-			// Numbers are given in the order of enqueuing.
-			if r.int(1) >= before.UnixMilli() || len(seqs) == limit {
-				return errStop
+		for last, looked := int64(0), oldestAtOnce; looked == oldestAtOnce; {
+			looked = 0
+			err := t.prep(sqlOldest).int(int64(lane)).int(t.now).int(last).int(oldestAtOnce).each(func(r row) error {
+				// Numbers are given in the order of enqueuing.
+				if r.int(1) >= before.UnixMilli() || len(seqs) == limit {
+					looked = 0
+					return errStop
+				}
+				if last, looked = r.int(0), looked+1; r.int(2) != 0 {
+					seqs = append(seqs, last)
+				}
+				return nil
+			})
+			if err := unlessStopped(err); err != nil {
+				return 0, err
 			}
-			if r.int(2) != 0 {
-				seqs = append(seqs, r.int(0))
-			}
-			return nil
-		})
-		if err := unlessStopped(err); err != nil {
-			return 0, err
 		}
 		for _, seq := range seqs {
 			if err := t.deleteMessage(seq); err != nil {

@@ -94,7 +94,26 @@ func dropGone(claims []*claim) []*claim {
 }
 
 const sqlReadyMessages = messageColumns + `
-WHERE m.lane = ? AND m.rank = ? AND m.visible <= ? ORDER BY m.visible, m.seq LIMIT ? + 0`
+WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible <= ?3 ORDER BY m.visible, m.seq LIMIT ?4 + 0`
+
+// sqlReadyInSession finds them while the session is locked.
+const sqlReadyInSession = messageColumns + `
+WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible <= ?3
+  AND EXISTS (SELECT 1 FROM sessions s WHERE s.no = ?2 - 16 AND s.queue = ?5 AND s.token = ?6 AND s.locked_until > ?7)
+ORDER BY m.visible, m.seq LIMIT ?4 + 0`
+
+// prepReady begins the statement that finds what is ready for a receiver.
+func (t *tx) prepReady(from source, c *claim, limit int) statement {
+	sql, session := sqlReadyMessages, c.receive.session
+	if session != nil {
+		sql = sqlReadyInSession
+	}
+	st := t.prep(sql).int(int64(from.lane)).int(from.rank).int(from.before).int(int64(limit))
+	if session != nil {
+		st = st.int(c.receive.queue.No).int(session.Token).int(t.now)
+	}
+	return st
+}
 
 // serveMessages takes what one receiver of plain messages waits for.
 func (w *writer) serveMessages(t *tx, c *claim) error {
@@ -102,8 +121,13 @@ func (w *writer) serveMessages(t *tx, c *claim) error {
 		return t.acceptNext(c)
 	}
 	from := source{lane: c.Lane, before: t.now, until: t.now + c.Lock.Milliseconds()}
-	if c.receive.session != nil {
-		until, err := t.sessionHeld(c.receive.queue, *c.receive.session)
+	if l := c.receive.session; l != nil {
+		from.lane, from.rank, from.before, from.session = c.receive.queue.Lane(false), firstSessionRank+l.No, sessionFree, true
+		if err := t.takeReady(from, c); err != nil || len(c.receive.messages) > 0 {
+			return err
+		}
+		// There is nothing, or the lock has ended.
+		until, err := t.sessionHeld(c.receive.queue, *l)
 		if errors.Is(err, forebay.ErrSessionLockLost) {
 			c.err = err // to be told, not to be tried again
 			return nil
@@ -111,7 +135,8 @@ func (w *writer) serveMessages(t *tx, c *claim) error {
 		if err != nil {
 			return err
 		}
-		from = source{lane: c.receive.queue.Lane(false), rank: firstSessionRank + c.receive.session.No, before: sessionFree, until: until, session: true}
+		t.sessions.lockEnds(l.No, until)
+		return nil
 	}
 	return t.takeReady(from, c)
 }
@@ -131,7 +156,10 @@ func (t *tx) takeReady(from source, c *claim) error {
 		limit, taken, tooLarge := c.Max-len(c.receive.messages), len(c.receive.messages), false
 		bytes := c.receive.bytes
 		var found []Message
-		err := t.prep(sqlReadyMessages).int(int64(from.lane)).int(from.rank).int(from.before).int(int64(limit)).each(func(r row) error {
+		err := t.prepReady(from, c, limit).each(func(r row) error {
+			if from.session {
+				from.until = r.int(columnUntil)
+			}
 			if bytes > 0 && bytes+r.int(columnSize) > c.MaxBytes {
 				tooLarge = true
 				return errStop

@@ -43,9 +43,13 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 				return nil, err
 			}
 		}
+		sessions, err := t.makeSessions(q, messages)
+		if err != nil {
+			return nil, err
+		}
 		seqs := make([]int64, len(messages))
 		for i := range messages {
-			if seqs[i], err = t.send(q, &messages[i]); err != nil {
+			if seqs[i], err = t.arrive(q, arrival{MessageContent: &messages[i], session: sessions[messages[i].SessionID]}); err != nil {
 				return nil, err
 			}
 		}
@@ -56,19 +60,15 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 // ErrNoSessionID refuses a message for a queue that requires sessions.
 var ErrNoSessionID = forebay.Invalid("session_id", "was not set on the message: a queue that requires sessions takes only messages that have one")
 
-// send puts a message into a queue, as its settings say, and returns its sequence number.
-func (t *tx) send(q MessageQueue, m *MessageContent) (seq int64, err error) {
-	return t.arrive(q, arrival{MessageContent: m})
-}
-
 // arrival is a message on its way into a queue: sent, activated or forwarded.
 type arrival struct {
 	*MessageContent
-	first  int64 // the number it was given first; 0: none yet
-	hops   int
-	source string // the queue it was dead-lettered in
-	why    DeadLettering
-	spread *spread // what topics have made of it on the way; nil: nothing yet
+	first   int64 // the number it was given first; 0: none yet
+	hops    int
+	source  string // the queue it was dead-lettered in
+	why     DeadLettering
+	spread  *spread // what topics have made of it on the way; nil: nothing yet
+	session int64   // the number of its session in the queue it is sent to; 0: not made yet
 }
 
 // arrive gives a message that comes to the queue its number.
@@ -93,6 +93,8 @@ func (t *tx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
 
 // enter makes a message of that number active in the queue, or sends it on.
 func (t *tx) enter(q MessageQueue, seq int64, a arrival) error {
+	made := a.session
+	a.session = 0 // it is none of the queues that the message is sent on to
 	if q.IsTopic {
 		return t.fanOut(q, seq, a)
 	}
@@ -111,7 +113,7 @@ func (t *tx) enter(q MessageQueue, seq int64, a arrival) error {
 	}
 	st := standing{lane: q.Lane(false), visible: t.now}
 	if q.RequiresSession {
-		no, err := t.messageForSession(q, a.SessionID)
+		no, err := t.messageForSession(q, a.SessionID, made)
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
 func openMessages(t testing.TB, path string) (*Store, MessageQueue) {
@@ -305,7 +306,7 @@ func BenchmarkMessageLife(b *testing.B) {
 func TestMessageQueryPlans(t *testing.T) {
 	s, _ := openMessages(t, filepath.Join(t.TempDir(), "f.db"))
 	defer s.Close()
-	for _, sql := range []string{sqlReadyMessages, sqlDeferredMessage, sqlPeek, sqlHeld, sqlUnlock, sqlQueueNo, sqlQueueName, sqlTenantQueues, sqlDueMessages, sqlNextDueMessage, sqlNextForget, sqlNextDueQueue, sqlNextIdleQueue, sqlNextSession, sqlHeldOfSession, sqlNextOfQueue, sqlOldest} {
+	for _, sql := range []string{sqlReadyMessages, sqlDeferredMessage, sqlPeek, sqlHeld, sqlUnlock, sqlQueueNo, sqlQueueName, sqlTenantQueues, sqlDueMessages, sqlNextDueMessage, sqlNextForget, sqlNextDueQueue, sqlNextIdleQueue, sqlNextSessions, sqlNamedSession, sqlCloseSession, sqlContentsOfSession, sqlReadyInSession, sqlHeldOfSession, sqlNextOfQueue, sqlOldest} {
 		err := s.read(t.Context(), func(c conn) error {
 			err := c.prep("EXPLAIN QUERY PLAN " + sql).each(func(r row) error {
 				if step := r.text(3); strings.HasPrefix(step, "SCAN ") || strings.HasPrefix(step, "USE TEMP B-TREE") {
@@ -317,6 +318,55 @@ func TestMessageQueryPlans(t *testing.T) {
 		})
 		if err != nil {
 			t.Errorf("%v: %.100s", err, sql)
+		}
+	}
+}
+
+// Removing the oldest messages passes over those that are held, however many.
+func TestDeleteBeyondLocked(t *testing.T) {
+	s, q := openMessages(t, filepath.Join(t.TempDir(), "f.db"))
+	defer s.Close()
+	const held, free = oldestAtOnce + 50, 30
+	bodies := make([]string, held+free)
+	for i := range bodies {
+		bodies[i] = fmt.Sprint(i)
+	}
+	sendBodies(t, s, q, bodies...)
+	if got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: held, MaxBytes: 1 << 30}); err != nil || len(got) != held {
+		t.Fatalf("received %d: %v", len(got), err)
+	}
+	for _, want := range []int{20, free - 20, 0} {
+		if n, err := s.DeleteBefore(t.Context(), q.Lane(false), time.Now().Add(time.Hour), 20); err != nil || n != want {
+			t.Errorf("removed %d, expected %d: %v", n, want, err)
+		}
+	}
+	if left, _, err := s.Peek(t.Context(), q.Lane(false), 0, held+free, 1<<30); err != nil || len(left) != held {
+		t.Errorf("%d messages are left: %v", len(left), err)
+	}
+}
+
+// Of many sessions that became ready at the same time the first is found in an index, without a sort.
+func TestSessionQueryPlansOnPostgres(t *testing.T) {
+	s, err := Open(t.Context(), Options{URL: pgtest.Database(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for sql, parameters := range map[string]int{sqlNextSessions: 5, sqlNamedSession: 4, sqlCloseSession: 6, sqlReadyInSession: 7} {
+		var plan strings.Builder
+		err := s.read(t.Context(), func(c conn) error {
+			st := c.prep("EXPLAIN (COSTS OFF) " + sql)
+			for n := range parameters {
+				if n == 3 && sql == sqlNamedSession {
+					st = st.text("a")
+				} else {
+					st = st.int(int64(n))
+				}
+			}
+			return st.each(func(r row) error { plan.WriteString(r.text(0) + "\n"); return nil })
+		})
+		if err != nil || strings.Contains(plan.String(), "Sort") || strings.Contains(plan.String(), "Seq Scan") || !strings.Contains(plan.String(), "Index") {
+			t.Errorf("%v: plan of%s\n%s", err, sql, &plan)
 		}
 	}
 }

@@ -115,7 +115,7 @@ func (j *JobRow) readMessage(r row, at int64) {
 		j.Status = forebay.StatusQueued
 	}
 	if later {
-		if visible < heldUntil {
+		if visible < heldUntil && waiting != forebay.WaitSession {
 			j.VisibleAt = fromMillisOrNil(r, 14)
 		}
 		if j.Waiting = waiting; waiting == "" {

@@ -34,13 +34,12 @@ func (s *Store) RetryReport(ctx context.Context, tenant int64, since, until time
 		attempts:    map[int]*forebay.AttemptCount{},
 		deployments: map[failureKey]int64{}, tasks: map[failureKey]int64{}, hours: map[int64]*forebay.HourCount{},
 	}
-	var last int64
-	err := s.read(ctx, func(c conn) error {
-		_, err := c.prep("SELECT coalesce(max(seq), 0) FROM jobs").one(func(r row) { last = r.int(0) })
-		return err
-	})
-	for from := int64(0); err == nil && from < last; from += reportChunk {
+	var err error
+	for from, more := int64(0), true; err == nil && more; from += reportChunk {
 		err = s.read(ctx, func(c conn) error {
+			if from, more, err = c.reportFrom(from, until); err != nil || !more {
+				return err
+			}
 			bind := func(sql string) statement {
 				return c.prep(sql).int(from).int(from + reportChunk).int(tenant).int(since.UnixMilli()).int(until.UnixMilli())
 			}
@@ -57,6 +56,17 @@ func (s *Store) RetryReport(ctx context.Context, tenant int64, since, until time
 	}
 	return b.finish(), err
 }
+
+// reportFrom returns the number before that of the first job after from, if there is one that can have been
+// attempted by then. Jobs are numbered in the order in which they were made, but for clocks that step back.
+func (c conn) reportFrom(from int64, until time.Time) (before int64, found bool, err error) {
+	var created int64
+	found, err = c.prep("SELECT seq, created_at FROM jobs WHERE seq > ? ORDER BY seq LIMIT 1").int(from).one(func(r row) { before, created = r.int(0)-1, r.int(1) })
+	return before, found && created < until.Add(clockStep).UnixMilli(), err
+}
+
+// clockStep is more than a database's clock is ever set back.
+const clockStep = time.Hour
 
 type failureKey struct {
 	name  string

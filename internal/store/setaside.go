@@ -157,7 +157,7 @@ func (t *tx) redrive(j Redrive) (bool, error) {
 	if err := t.edit(j.Seq, j.Edit); err != nil {
 		return false, err
 	}
-	if err := t.rejoinSession(j.Seq); err != nil {
+	if err := t.rejoinSession(j.Seq, visible); err != nil {
 		return false, err
 	}
 	return true, t.event(e)

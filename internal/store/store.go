@@ -41,10 +41,12 @@ type Store struct {
 	names   names
 	// cancelled hears of the locks that other processes voided.
 	cancelled atomic.Pointer[func(token int64)]
-	alone     bool   // no other process delivers from this database
-	release   func() // of what makes it so; called last
-	closing   sync.Once
-	closed    error
+	// webhooksChanged hears of changes by other processes.
+	webhooksChanged atomic.Pointer[func()]
+	alone           bool   // no other process delivers from this database
+	release         func() // of what makes it so; called last
+	closing         sync.Once
+	closed          error
 }
 
 // maxReaders bounds the read connections; on SQLite each holds its own page cache.
@@ -62,7 +64,9 @@ func Open(ctx context.Context, opts Options) (s *Store, err error) {
 	}
 	if s.alone {
 		// Nobody else can hold these locks: their process is dead, for the file was free.
-		err = s.releaseOrphans(ctx)
+		if err = s.releaseOrphans(ctx); err == nil {
+			_, err = transact(ctx, s, stageSettle, func(t *tx) (struct{}, error) { return struct{}{}, t.endHolds() })
+		}
 	}
 	if opts.Serve && err == nil {
 		err = s.PurgeDropped(ctx)

@@ -98,14 +98,13 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 	made := Submitted{ID: j.ID, CreatedAt: fromMillis(t.now)}
 	waiting := ""
 	if j.SessionID != "" {
-		if made.Held, err = t.joinSession(jobSession{j.Tenant, j.Queue, j.SessionID}, seq); err != nil {
+		if visible, waiting, err = t.joinSession(jobSession{j.Tenant, j.Queue, j.SessionID}, seq, visible, 0); err != nil {
 			return Submitted{}, err
 		}
-		if made.Held {
-			visible, waiting = heldUntil, string(forebay.WaitSession)
-		}
+		made.Held = waiting != ""
 	}
-	if visible == t.now && t.handsOver(lane) {
+	// Whether it is the turn of a job of a session shows in the messages that are stored.
+	if visible == t.now && j.SessionID == "" && t.handsOver(lane) {
 		t.fresh[int64(lane)] = append(t.fresh[int64(lane)], freshCandidate(j, seq, lane, t.now))
 	} else {
 		err = t.prep(sqlInsertMessage).int(seq).int(int64(lane)).int(rank(j.Priority)).int(visible).

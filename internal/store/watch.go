@@ -102,6 +102,9 @@ func (s *Store) hear(n *news) {
 			(*f)(token)
 		}
 	}
+	if f := s.webhooksChanged.Load(); f != nil && (n.webhooks || n.missed) {
+		(*f)()
+	}
 	select {
 	case s.writer.heard <- n:
 	case <-s.writer.stopped:
@@ -110,3 +113,6 @@ func (s *Store) hear(n *news) {
 
 // OnCancelled makes f hear of the locks that a cancel in another process voided.
 func (s *Store) OnCancelled(f func(token int64)) { s.cancelled.Store(&f) }
+
+// OnWebhooksChanged makes f hear of it when another process has changed the webhooks, or may have.
+func (s *Store) OnWebhooksChanged(f func()) { s.webhooksChanged.Store(&f) }

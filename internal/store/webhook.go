@@ -149,6 +149,7 @@ func (s *Store) CreateWebhook(ctx context.Context, w Webhook, audit Audit) (Webh
 
 // changedWebhook ends a change: it writes the audit row and returns the webhook as it stands.
 func (t *tx) changedWebhook(w Webhook, audit Audit) (Webhook, error) {
+	t.news.webhooks = true
 	if err := t.audit(audit); err != nil {
 		return w, err
 	}
@@ -285,6 +286,7 @@ func (s *Store) DeleteWebhook(ctx context.Context, tenant int64, name string, au
 		if err := t.prep("DELETE FROM webhooks WHERE tenant = ? AND name = ?").int(tenant).text(name).exec(); err != nil {
 			return struct{}{}, err
 		}
+		t.news.webhooks = true
 		return struct{}{}, t.audit(audit)
 	})
 	return err

@@ -103,6 +103,7 @@ func (t *tx) disableWebhook(queue int64, reason string) (disabled bool, err erro
 	if err != nil || rows == 0 {
 		return false, err
 	}
+	t.news.webhooks = true
 	sub, found, err := t.messageQueue(queue)
 	if err != nil || !found {
 		return true, err

@@ -131,6 +131,8 @@ type tx struct {
 	ended  bool // jobs whose deadline had passed were
 	start       // what was asked at the beginning and was not used yet
 	topics topicMemory
+
+	sessions sessionMemory
 }
 
 // changed notes that a job changed.

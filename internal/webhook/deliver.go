@@ -13,7 +13,7 @@ import (
 	"github.com/forebayhq/forebay/internal/store"
 )
 
-// refresh is how often the list of webhooks is read again: another process may have changed it.
+// refresh is how often the list of webhooks is read again: the news of a change may have been missed.
 const refresh = 30 * time.Second
 
 // Run delivers to all webhooks until ctx ends, and then lets what is under way end for the time of

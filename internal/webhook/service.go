@@ -39,6 +39,7 @@ func New(opts Options) *Service {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	s.store.OnWebhooksChanged(s.poke)
 	return s
 }
 

@@ -1,0 +1,152 @@
+package store
+
+import (
+	"fmt"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/pgtest"
+)
+
+func TestNewsAsWords(t *testing.T) {
+	n := &news{ready: map[int64]int64{4: 1000, -7: 2000}, changed: []int64{1, 2}, cancelled: []int64{99}, queues: true, webhooks: true, missed: true}
+	if got := decodeNews(strings.Join(n.encode(), "")); !reflect.DeepEqual(got, n) {
+		t.Errorf("read %+v, told %+v", got, n)
+	}
+	if got := decodeNews("z1 w"); !got.missed || !got.webhooks {
+		t.Errorf("of words that it does not know it made %+v", got)
+	}
+}
+
+func TestChannels(t *testing.T) {
+	long := strings.Repeat("s", 60)
+	seen := map[string]string{}
+	for _, path := range []string{"forebay", "skewed,pg_catalog", long, long + "t", `"Name ""quoted"""`, `"Name \quoted"`} {
+		channel := channelOf(path)
+		if other, taken := seen[channel]; taken || len(channel) > maxChannelBytes || strings.ContainsAny(channel, `"\`) {
+			t.Errorf("%q has the channel %q, as has %q", path, channel, other)
+		}
+		seen[channel] = path
+	}
+	if channelOf("forebay") != "forebay_forebay" {
+		t.Error("processes of the version before would not be heard")
+	}
+}
+
+// Another process hears of a changed webhook at once, whatever its tables' schema is called.
+func TestWebhookChangesAreTold(t *testing.T) {
+	for name, schema := range map[string]string{"plain": "hooks", "long": strings.Repeat("x", 60), "quoted": `"Hooks"`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u, err := url.Parse(pgtest.Database(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			pg, err := pgconn.Connect(t.Context(), u.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pg.Close(background)
+			if _, err := pg.Exec(t.Context(), "CREATE SCHEMA "+schema).ReadAll(); err != nil {
+				t.Fatal(err)
+			}
+			query := u.Query()
+			query.Set("search_path", schema)
+			u.RawQuery = query.Encode()
+			var stores [2]*Store
+			for i := range stores {
+				if stores[i], err = Open(t.Context(), Options{URL: u.String()}); err != nil {
+					t.Fatal(err)
+				}
+				defer stores[i].Close()
+			}
+			heard := make(chan struct{}, 100)
+			stores[1].OnWebhooksChanged(func() { heard <- struct{}{} })
+			// When it begins to listen it looks once anyway.
+			for i := range 3 {
+				w := Webhook{Tenant: 1, TenantName: "t", Name: fmt.Sprint("w", i), URL: "https://example.com/", Concurrency: 1, Secrets: []WebhookSecret{{Secret: "s"}}}
+				if i == 0 {
+					if w.Tenant, err = stores[0].EnsureTenant(t.Context(), "t"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := stores[0].CreateWebhook(t.Context(), w, Audit{Action: "create-webhook"}); err != nil {
+					t.Fatal(err)
+				}
+				select {
+				case <-heard:
+				case <-time.After(20 * time.Second):
+					t.Fatalf("nothing was heard of change %d", i+1)
+				}
+			}
+		})
+	}
+}
+
+// Of many locks those that hold are renewed, on either engine, and the others are told apart.
+func TestRenewMany(t *testing.T) {
+	for kind, database := range engines {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s, err := Open(t.Context(), database(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			queue, err := s.EnsureQueue(t.Context(), "q")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var jobs []NewJob
+			for i := range 20 {
+				jobs = append(jobs, NewJob{ID: fmt.Sprint("job_", i), Tenant: 1, Queue: queue, Task: "echo", MaxAttempts: 5})
+			}
+			if _, err := s.Submit(t.Context(), jobs); err != nil {
+				t.Fatal(err)
+			}
+			got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: len(jobs), MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
+			if err != nil || len(got) != len(jobs) {
+				t.Fatalf("%d deliveries: %v", len(got), err)
+			}
+			var locks []Lock
+			for i := range got {
+				locks = append(locks, got[i].Lock)
+				if i%3 == 0 {
+					locks[i].Token++
+				}
+			}
+			if err := s.Succeed(t.Context(), &got[1], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+				t.Fatal(err)
+			}
+			held, err := s.Renew(t.Context(), locks, 10*time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			renewed := 0
+			err = s.read(t.Context(), func(c conn) error {
+				_, err := c.prep("SELECT count(*) FROM messages WHERE visible > ?").int(c.now() + 5*60_000).one(func(r row) { renewed = int(r.int(0)) })
+				return err
+			})
+			expected := 0
+			for i, h := range held {
+				if want := i%3 != 0 && i != 1; h != want {
+					t.Errorf("lock %d: held %t", i, h)
+				} else if want {
+					expected++
+				}
+			}
+			if err != nil || renewed != expected {
+				t.Errorf("%d locks were extended, expected %d: %v", renewed, expected, err)
+			}
+			if held, err := s.Renew(t.Context(), nil, time.Minute); err != nil || len(held) != 0 {
+				t.Errorf("no locks: %v, %v", held, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,47 @@
+package server
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/forebayhq/forebay/internal/dispatch"
+)
+
+// What Options.Role can be. Each process does the upkeep of the database as well (expiry, scheduled
+// messages, retention), whoever comes first.
+const (
+	RoleAll         = "all"          // HTTP and what a worker does
+	RoleAPI         = "api"          // HTTP, but carries no jobs out
+	RoleWorker      = "worker"       // all jobs, intake and webhooks; no HTTP
+	RoleRetryWorker = "retry-worker" // the jobs of the retry lanes; nothing else
+)
+
+var roles = []string{RoleAll, RoleAPI, RoleWorker, RoleRetryWorker}
+
+func (o Options) validateRole(bad func(field, format string, args ...any)) {
+	if !slices.Contains(roles, o.Role) {
+		bad("role", "%.40q is none of %s", o.Role, strings.Join(roles, ", "))
+		return
+	}
+	database, err := databaseOf(o.Database)
+	if err != nil || database.URL != "" || o.works() {
+		return
+	}
+	bad("role", "%s needs PostgreSQL: a SQLite file serves one process, so nobody would carry %s", o.Role,
+		map[string]string{RoleAPI: "the jobs out", RoleRetryWorker: "jobs out for the first time"}[o.Role])
+}
+
+func (o Options) servesHTTP() bool { return o.Role == RoleAll || o.Role == RoleAPI }
+
+// works reports whether the process does all that is done without a request.
+func (o Options) works() bool { return o.Role == RoleAll || o.Role == RoleWorker }
+
+func (o Options) lanes() dispatch.Lanes {
+	switch o.Role {
+	case RoleAPI:
+		return dispatch.NoLanes
+	case RoleRetryWorker:
+		return dispatch.RetryLanes
+	}
+	return dispatch.AllLanes
+}
