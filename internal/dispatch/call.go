@@ -64,7 +64,7 @@ func (d *Dispatcher) call(ctx context.Context, task forebay.Task, job *jobs.Deli
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			d.log.Error("a task panicked", slog.String("task", job.Task), slog.String("job_id", job.ID),
+			d.log.ErrorContext(ctx, "a task panicked", slog.String("task", job.Task), slog.String("job_id", job.ID),
 				slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
 			err = &forebay.TaskError{Class: forebay.ClassTransient, Code: "panic", Message: "the task's function panicked"}
 		}
@@ -82,14 +82,15 @@ func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, res
 	case errors.Is(cause, jobs.ErrCancelled):
 		d.settle(work, job, func(ctx context.Context) error { return d.jobs.NoteUsed(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrLockLost):
-		d.log.Warn("lost the lock; the call was cancelled", which(job))
+		d.log.WarnContext(ctx, "lost the lock; the call was cancelled", which(job))
 		d.settle(work, job, func(ctx context.Context) error { return d.jobs.NoteUsed(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrStopping):
 		d.settle(work, job, func(ctx context.Context) error { return d.jobs.Interrupted(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrDeadline):
 		d.settle(work, job, func(ctx context.Context) error { return d.jobs.Expired(ctx, job, result) })
 	default:
-		d.logCall(job, result, err)
+		d.logCall(ctx, job, result, err)
+		call := ctx
 		d.settle(work, job, func(ctx context.Context) error {
 			failed, settled := d.jobs.Finish(ctx, job, result, err)
 			if failed != "" {
@@ -97,7 +98,7 @@ func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, res
 				if err != nil {
 					code = forebay.AsTaskError(err).Code
 				}
-				d.log.Warn("a job failed for good and is set aside", which(job), slog.String("task", job.Task), slog.String("queue", job.Queue.Name),
+				d.log.WarnContext(call, "a job failed for good and is set aside", which(job), slog.String("task", job.Task), slog.String("queue", job.Queue.Name),
 					slog.String("tenant", job.Tenant), slog.String("deployment", result.Deployment), slog.String("reason", failed),
 					slog.String("error_code", code))
 			}
@@ -119,18 +120,18 @@ func inputError(err error) error {
 		Uncalled: true, Waiting: forebay.WaitWorker, RetryAfter: 5 * time.Second, Err: err}
 }
 
-func (d *Dispatcher) logCall(job *jobs.Delivery, result forebay.TaskResult, err error) {
-	if !d.log.Enabled(context.Background(), slog.LevelDebug) {
+func (d *Dispatcher) logCall(ctx context.Context, job *jobs.Delivery, result forebay.TaskResult, err error) {
+	if !d.log.Enabled(ctx, slog.LevelDebug) {
 		return
 	}
 	where := []any{which(job), slog.String("tenant", job.Tenant), slog.String("task", job.Task), slog.String("queue", job.Queue.Name),
 		slog.String("deployment", result.Deployment)}
 	if err == nil {
-		d.log.Debug("call succeeded", where...)
+		d.log.DebugContext(ctx, "call succeeded", where...)
 		return
 	}
 	failure := forebay.AsTaskError(err)
-	d.log.Debug("call failed", append(where, slog.String("error_class", string(failure.Class)), slog.String("error_code", failure.Code))...)
+	d.log.DebugContext(ctx, "call failed", append(where, slog.String("error_class", string(failure.Class)), slog.String("error_code", failure.Code))...)
 }
 
 // which names the attempt in a log line.

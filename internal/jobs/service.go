@@ -41,6 +41,7 @@ type Options struct {
 	Tasks         map[string]forebay.Task
 	Queues        []Queue // DefaultQueue must be among them
 	MaxInputBytes int64
+	Observer      Observer // nil: nobody watches
 }
 
 // Service answers everything about jobs. All methods are safe for concurrent use, return
@@ -52,6 +53,7 @@ type Service struct {
 	queues   map[string]*Queue
 	byNo     map[int64]*Queue
 	maxInput int64
+	observer Observer
 	running  sync.Map // lock token → context.CancelCauseFunc of the calls of this process
 	keys     keyCache
 	ready    atomic.Int64 // Unix milliseconds of the last successful look
@@ -60,7 +62,7 @@ type Service struct {
 // New makes the service and the queues it is configured with.
 func New(ctx context.Context, opts Options) (*Service, error) {
 	s := &Service{
-		store: opts.Store, blobs: opts.Blobs, tasks: opts.Tasks, maxInput: opts.MaxInputBytes,
+		store: opts.Store, blobs: opts.Blobs, tasks: opts.Tasks, maxInput: opts.MaxInputBytes, observer: opts.Observer,
 		queues: map[string]*Queue{}, byNo: map[int64]*Queue{},
 	}
 	s.store.OnCancelled(s.abortRunning)
