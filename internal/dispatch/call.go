@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -38,8 +39,11 @@ func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery, called f
 	}
 	defer d.jobs.Begin(job, cancel)()
 	defer d.renewer.hold(job, cancel)()
+	ctx, over := d.jobs.Observe(ctx, job)
+	defer over()
 
 	result, err := d.call(ctx, task, job)
+	job.Called(err)
 	called()
 	d.conclude(ctx, work, job, result, err)
 	var failure *forebay.TaskError
@@ -65,11 +69,19 @@ func (d *Dispatcher) call(ctx context.Context, task forebay.Task, job *jobs.Deli
 	defer func() {
 		if p := recover(); p != nil {
 			d.log.ErrorContext(ctx, "a task panicked", slog.String("task", job.Task), slog.String("job_id", job.ID),
-				slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
+				slog.String("panic", panicked(p)), slog.String("stack", string(debug.Stack())))
 			err = &forebay.TaskError{Class: forebay.ClassTransient, Code: "panic", Message: "the task's function panicked"}
 		}
 	}()
 	return task.Run(ctx, input)
+}
+
+// panicked says of a panic what may be logged: a function may panic with a part of its input.
+func panicked(p any) string {
+	if e, ok := p.(runtime.Error); ok {
+		return e.Error()
+	}
+	return fmt.Sprintf("a value of type %T", p)
 }
 
 // conclude settles the delivery by what the call returned and why its context ended, if it did.

@@ -63,14 +63,14 @@ func (t observer) Submitted(s *jobs.Submission, existing bool, err error) {
 		span.End()
 	}
 	if t.metrics != nil {
-		t.metrics.send.Record(bare, time.Since(s.Began).Seconds(), t.metrics.messaging.get(messagingLabels{opSend, s.Queue, code}).record...)
+		t.metrics.send.of(messagingLabels{opSend, s.Queue, code}).since(s.Began)
 	}
 }
 
 // Returned counts a delivery that could not be called.
 func (t observer) Returned(d *jobs.Delivery, why forebay.WaitReason) {
 	if t.metrics != nil {
-		t.metrics.waits.Add(bare, 1, t.metrics.byWait.get(waitLabels{d.Queue.Name, string(why)}).add...)
+		t.metrics.waits.of(waitLabels{d.Queue.Name, string(why)}).add(1)
 	}
 }
 
@@ -142,29 +142,29 @@ func (c *call) Settled(a store.AttemptRecord, status forebay.Status) {
 func (c *call) measure(a store.AttemptRecord, outcome forebay.Outcome, code string, status forebay.Status) {
 	m, d := c.t.metrics, c.d
 	queue := d.Queue.Name
-	m.process.Record(bare, c.ended.Sub(c.began).Seconds(), m.messaging.get(messagingLabels{opProcess, queue, code}).record...)
+	m.process.of(messagingLabels{opProcess, queue, code}).record(c.ended.Sub(c.began).Seconds())
 	if d.Number == 1 && d.Generation == 1 {
-		m.wait.Record(bare, d.LockedAt.Sub(d.CreatedAt).Seconds(), m.byQueue.get(queue).record...)
+		m.wait.of(queue).record(d.LockedAt.Sub(d.CreatedAt).Seconds())
 	}
 	switch a.Outcome {
 	case "", forebay.OutcomeLost, forebay.OutcomeCancelled: // the store counts those, with or without their worker
 	default:
-		m.attempts.Add(bare, 1, m.byAttempt.get(attemptLabels{queue, d.Task, a.Deployment, string(outcome), string(a.ErrorClass)}).add...)
+		m.attempts.of(attemptLabels{queue, d.Task, a.Deployment, string(outcome), string(a.ErrorClass)}).add(1)
 	}
 	if a.Outcome == forebay.OutcomeThrottled {
-		m.throttled.Add(bare, 1, m.byThrottled.get(a.Deployment).add...)
+		m.throttled.of(a.Deployment).add(1)
 	}
 	if status != "" && d.Generation == 1 {
-		m.life.Record(bare, time.Since(d.Here(d.CreatedAt)).Seconds(), m.byJob.get(jobLabels{queue, d.Task, string(status)}).record...)
+		m.life.of(jobLabels{queue, d.Task, string(status)}).since(d.Here(d.CreatedAt))
 	}
 	if a.Usage.InputTokens > 0 {
-		m.tokens.Add(bare, a.Usage.InputTokens, m.byUse.get(useLabels{d.Tenant, d.Task, a.Deployment, tokenInput}).add...)
+		m.tokens.of(useLabels{d.Tenant, d.Task, a.Deployment, tokenInput}).add(float64(a.Usage.InputTokens))
 	}
 	if a.Usage.OutputTokens > 0 {
-		m.tokens.Add(bare, a.Usage.OutputTokens, m.byUse.get(useLabels{d.Tenant, d.Task, a.Deployment, tokenOutput}).add...)
+		m.tokens.of(useLabels{d.Tenant, d.Task, a.Deployment, tokenOutput}).add(float64(a.Usage.OutputTokens))
 	}
 	if a.Cost > 0 {
-		m.cost.Add(bare, float64(a.Cost)/float64(forebay.Dollar), m.byUse.get(useLabels{d.Tenant, d.Task, a.Deployment, ""}).add...)
+		m.cost.of(useLabels{d.Tenant, d.Task, a.Deployment, ""}).add(float64(a.Cost) / float64(forebay.Dollar))
 	}
 }
 

@@ -1,10 +1,11 @@
 package telemetry
 
 import (
+	"maps"
 	"sync"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
 )
 
 // Bounds of what a label may be. Queues, tasks and deployments come from the configuration; tenants,
@@ -12,12 +13,9 @@ import (
 const (
 	maxTenants    = 200
 	maxErrorTypes = 100
-	maxSets       = 5000 // of labels, of one kind
+	maxSeries     = 5000 // of one metric
 	other         = "other"
 	otherError    = "_OTHER" // as the conventions name it
-
-	// maxSeries is the SDK's own bound, for one metric; nothing here comes near it.
-	maxSeries = 4 * maxSets
 )
 
 // known admits the first so many values of a label.
@@ -48,54 +46,59 @@ func (k *known) admit(value string) string {
 	return value
 }
 
-// labels are one set of them, as both kinds of instruments take it: made once, for making it costs more
-// than counting.
-type labels struct {
-	add    []metric.AddOption
-	record []metric.RecordOption
+// labelling says what a K means as labels.
+type labelling[K comparable] struct {
+	bound func(K) K                    // to what they may be; nil: they may be anything
+	rest  K                            // of all series that there is no place for
+	attrs func(K) []attribute.KeyValue // those without a value are left out
 }
 
-// sets keeps the sets of labels that a K stands for.
-type sets[K comparable] struct {
-	mu    sync.RWMutex
-	made  map[K]*labels
-	bound func(K) K // to what labels may be
-	rest  K         // for all there is no place for
-	attrs func(K) []attribute.KeyValue
+// vector is one metric's series, by their labels.
+type vector[K comparable] struct {
+	*family
+	labels labelling[K]
+	mu     sync.Mutex // held to add one
+	made   atomic.Pointer[map[K]*series]
 }
 
-func newSets[K comparable](bound func(K) K, rest K, attrs func(K) []attribute.KeyValue) *sets[K] {
-	return &sets[K]{made: map[K]*labels{}, bound: bound, rest: rest, attrs: attrs}
+func newVector[K comparable](r *recorder, f spec, l labelling[K]) *vector[K] {
+	v := &vector[K]{family: &family{spec: f}, labels: l}
+	v.made.Store(&map[K]*series{})
+	r.add(v.family)
+	return v
 }
 
-func (s *sets[K]) get(key K) *labels {
-	s.mu.RLock()
-	l := s.made[key]
-	s.mu.RUnlock()
-	if l != nil {
-		return l
+// of returns the series with those labels, without waiting for anybody once it is there.
+func (v *vector[K]) of(key K) *series {
+	if s := (*v.made.Load())[key]; s != nil {
+		return s
 	}
-	key = s.bound(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.made) >= maxSets && s.made[key] == nil {
-		key = s.rest
+	if v.labels.bound != nil {
+		key = v.labels.bound(key)
 	}
-	if l = s.made[key]; l == nil {
-		set := metric.WithAttributeSet(attribute.NewSet(present(s.attrs(key))...))
-		l = &labels{add: []metric.AddOption{set}, record: []metric.RecordOption{set}}
-		s.made[key] = l
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	made := *v.made.Load()
+	if len(made) >= maxSeries && made[key] == nil {
+		key = v.labels.rest
 	}
-	return l
+	s := made[key]
+	if s == nil {
+		s = v.series(present(v.labels.attrs(key)))
+		made = maps.Clone(made)
+		made[key] = s
+		v.made.Store(&made)
+	}
+	return s
 }
 
 // present leaves out labels without a value.
-func present(attrs []attribute.KeyValue) []attribute.KeyValue {
+func present(attrs []attribute.KeyValue) attribute.Set {
 	kept := attrs[:0]
 	for _, a := range attrs {
 		if a.Value.AsString() != "" {
 			kept = append(kept, a)
 		}
 	}
-	return kept
+	return attribute.NewSet(kept...)
 }

@@ -158,10 +158,9 @@ func (c *modelCall) end(answered string, usage forebay.TokenUsage, err error) {
 	}
 	of := genAILabels{operation: c.operation, provider: c.d.Provider, model: c.d.Model}
 	if c.first > 0 {
-		labels := m.genAI.get(of)
-		m.genAIFirstChunk.Record(bare, c.first.Seconds(), labels.record...)
+		m.genAIFirstChunk.of(of).record(c.first.Seconds())
 		if err == nil {
-			m.genAIServerFirst.Record(bare, c.first.Seconds(), labels.record...)
+			m.genAIServerFirst.of(of).record(c.first.Seconds())
 		}
 	}
 	for _, count := range []struct {
@@ -170,11 +169,11 @@ func (c *modelCall) end(answered string, usage forebay.TokenUsage, err error) {
 	}{{tokenInput, usage.InputTokens}, {tokenOutput, usage.OutputTokens}} {
 		if count.tokens > 0 {
 			of.token = count.kind
-			m.genAITokens.Record(bare, count.tokens, m.genAI.get(of).record...)
+			m.genAITokens.of(of).record(float64(count.tokens))
 		}
 	}
 	of.token, of.failure = "", code
-	m.genAIDuration.Record(bare, time.Since(c.began).Seconds(), m.genAI.get(of).record...)
+	m.genAIDuration.of(of).since(c.began)
 }
 
 // messagesJSON writes messages in the conventions' form, with at most maxContentBytes of text in all.

@@ -11,15 +11,15 @@ func (t *Telemetry) Committed(c store.Commit) {
 	if m == nil {
 		return
 	}
-	m.commitDuration.Record(bare, c.Duration.Seconds())
+	m.commitDuration.record(c.Duration.Seconds())
 	if c.Err != nil {
-		m.commitFailures.Add(bare, 1)
+		m.commitFailures.add(1)
 		return
 	}
-	m.commitOperations.Record(bare, int64(c.Operations+c.Claims))
+	m.commitOperations.record(float64(c.Operations + c.Claims))
 	ended := func(status forebay.Status, n int) {
 		if n > 0 {
-			m.ended.Add(bare, int64(n), m.byStatus.get(string(status)).add...)
+			m.ended.of(string(status)).add(float64(n))
 		}
 	}
 	ended(forebay.StatusSucceeded, c.Succeeded)
@@ -28,7 +28,7 @@ func (t *Telemetry) Committed(c store.Commit) {
 	ended(forebay.StatusExpired, c.Expired)
 	attempts := func(outcome forebay.Outcome, n int) {
 		if n > 0 {
-			m.attempts.Add(bare, int64(n), m.byAttempt.get(attemptLabels{outcome: string(outcome)}).add...)
+			m.attempts.of(attemptLabels{outcome: string(outcome)}).add(float64(n))
 		}
 	}
 	attempts(forebay.OutcomeLost, c.AttemptsLost)

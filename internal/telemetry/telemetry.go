@@ -26,6 +26,7 @@ import (
 	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/exemplar"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -35,6 +36,8 @@ import (
 
 	"github.com/forebayhq/forebay"
 )
+
+const scopeName = "github.com/forebayhq/forebay"
 
 // Options says what is measured and where it goes. With neither Prometheus nor an endpoint, configured or
 // in the standard OTEL_EXPORTER_OTLP_… variables, there is no telemetry.
@@ -95,11 +98,13 @@ func New(opts Options) (*Telemetry, error) {
 }
 
 func (t *Telemetry) measure(opts Options, to destination, of *resource.Resource) error {
+	scope := instrumentation.Scope{Name: scopeName, Version: opts.Version, SchemaURL: semconv.SchemaURL}
+	recorder := &recorder{scope: scope, began: time.Now()}
 	options := []sdkmetric.Option{sdkmetric.WithResource(of), sdkmetric.WithExemplarFilter(exemplar.AlwaysOffFilter), sdkmetric.WithCardinalityLimit(maxSeries)}
 	if opts.Prometheus {
 		t.registry = prometheus.NewRegistry()
 		t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-		reader, err := otelprom.New(otelprom.WithRegisterer(t.registry), otelprom.WithoutScopeInfo())
+		reader, err := otelprom.New(otelprom.WithRegisterer(t.registry), otelprom.WithoutScopeInfo(), otelprom.WithProducer(recorder))
 		if err != nil {
 			return err
 		}
@@ -110,13 +115,12 @@ func (t *Telemetry) measure(opts Options, to destination, of *resource.Resource)
 		if err != nil {
 			return err
 		}
-		options = append(options, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter)))
+		options = append(options, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter, sdkmetric.WithProducer(recorder))))
 	}
 	t.meters = sdkmetric.NewMeterProvider(options...)
-	t.meter = t.meters.Meter("github.com/forebayhq/forebay", metric.WithInstrumentationVersion(opts.Version), metric.WithSchemaURL(semconv.SchemaURL))
-	var err error
-	t.metrics, err = newMetrics(t.meter)
-	return err
+	t.meter = t.meters.Meter(scope.Name, metric.WithInstrumentationVersion(scope.Version), metric.WithSchemaURL(scope.SchemaURL))
+	t.metrics = newMetrics(recorder)
+	return nil
 }
 
 func (t *Telemetry) trace(opts Options, to destination, of *resource.Resource) error {
@@ -129,7 +133,7 @@ func (t *Telemetry) trace(opts Options, to destination, of *resource.Resource) e
 		return err
 	}
 	t.tracers = sdktrace.NewTracerProvider(sdktrace.WithResource(of), sdktrace.WithSampler(sampler), sdktrace.WithBatcher(exporter))
-	t.tracer = t.tracers.Tracer("github.com/forebayhq/forebay", trace.WithInstrumentationVersion(opts.Version), trace.WithSchemaURL(semconv.SchemaURL))
+	t.tracer = t.tracers.Tracer(scopeName, trace.WithInstrumentationVersion(opts.Version), trace.WithSchemaURL(semconv.SchemaURL))
 	return nil
 }
 

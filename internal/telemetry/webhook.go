@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"context"
+
 	"go.opentelemetry.io/otel/attribute"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
@@ -25,7 +27,7 @@ func (t *Telemetry) Webhooks() func(webhook.Endpoint, webhook.Delivery, webhook.
 func (t *Telemetry) delivered(e webhook.Endpoint, d webhook.Delivery, o webhook.Outcome) {
 	outcome, failure := webhookOutcomes[o.Verb], string(o.Attempt.Failure)
 	if t.tracer != nil {
-		_, span := t.tracer.Start(bare, "deliver webhook", trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(o.Attempt.At))
+		_, span := t.tracer.Start(context.Background(), "deliver webhook", trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(o.Attempt.At))
 		if span.IsRecording() {
 			attrs := []attribute.KeyValue{semconv.HTTPRequestMethodPost, keyTenant.String(e.Tenant), keyWebhook.String(e.Name), keyAttempt.Int(d.Count),
 				keyOutcome.String(outcome), semconv.MessagingMessageID(d.ID)}
@@ -38,8 +40,7 @@ func (t *Telemetry) delivered(e webhook.Endpoint, d webhook.Delivery, o webhook.
 		span.End(trace.WithTimestamp(o.Attempt.At.Add(o.Attempt.Duration)))
 	}
 	if m := t.metrics; m != nil {
-		labels := m.byWebhook.get(webhookLabels{e.Tenant, outcome, failure})
-		m.deliveries.Add(bare, 1, labels.add...)
-		m.webhookDuration.Record(bare, o.Attempt.Duration.Seconds(), m.byWebhook.get(webhookLabels{"", outcome, failure}).record...)
+		m.deliveries.of(webhookLabels{e.Tenant, outcome, failure}).add(1)
+		m.webhookDuration.of(webhookLabels{"", outcome, failure}).record(o.Attempt.Duration.Seconds())
 	}
 }
