@@ -95,10 +95,13 @@ func (m *metrics) ofJobs(r *recorder) {
 			return []attribute.KeyValue{keyQueue.String(l.queue), keyTask.String(l.task), keyDeployment.String(l.deployment), keyOutcome.String(l.outcome), keyErrorClass.String(l.class)}
 		},
 	})
+	for _, outcome := range []forebay.Outcome{forebay.OutcomeLost, forebay.OutcomeCancelled} {
+		m.attempts.of(attemptLabels{outcome: string(outcome)}) // from the beginning, so that the first is an increase
+	}
 	m.ended = newVector(r, counter(jobsEnded, "{job}", "Jobs that ended, by status."), text(keyStatus))
 	for _, status := range forebay.Statuses {
 		if status.Terminal() {
-			m.ended.of(string(status)) // from the beginning, so that the first of them is an increase
+			m.ended.of(string(status))
 		}
 	}
 	m.throttled = newVector(r, counter(deploymentThrottled, "{call}", "Calls that a deployment or HTTP function turned away for its quota (429)."), text(keyDeployment))
