@@ -147,9 +147,9 @@ func NewLogger(w io.Writer, o Log) *slog.Logger {
 // Close releases the database without running. Run does so itself.
 func (s *Server) Close() (err error) {
 	s.once.Do(func() {
-		err = s.telemetry.Shutdown(context.Background()) // which counts what stands in the queues once more
+		s.telemetry.Shutdown(context.Background()) // which counts what stands in the queues once more
 		if s.store != nil {
-			err = errors.Join(err, s.store.Close())
+			err = s.store.Close()
 		}
 		if s.blobs != nil {
 			err = errors.Join(err, s.blobs.Close())

@@ -263,6 +263,36 @@ func TestTraceOfAJob(t *testing.T) {
 	}
 }
 
+// A collector that is down, or takes nothing, neither holds jobs up nor makes the stop an error.
+func TestCollectorThatTakesNothing(t *testing.T) {
+	refused, err := loopback.Refused()
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
+	t.Cleanup(func() {
+		close(over)
+		silent.Close()
+	})
+	for _, endpoint := range []string{strings.TrimSuffix(refused, "/v1"), silent.URL} {
+		s := startWatched(t, nil, server.Options{Telemetry: server.Telemetry{OTLPEndpoint: endpoint}})
+		for range 20 {
+			if job := await(t, s.Server, submit(t, s.Server, "chat", "hello").ID); job.Status != forebay.StatusSucceeded {
+				t.Fatalf("a job is %s", job.Status)
+			}
+		}
+		began := time.Now()
+		s.stop()
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("the stop took %s", took)
+		}
+		if strings.Contains(s.logs.String(), endpoint) || !strings.Contains(s.logs.String(), "OTLP collector") && !strings.Contains(s.logs.String(), "could not be sent") {
+			t.Errorf("the log says nothing, or where the collector is: %s", s.logs)
+		}
+	}
+}
+
 // An address of the API's own is refused before anything starts.
 func TestMetricsNeedAnAddressOfTheirOwn(t *testing.T) {
 	for _, pair := range [][2]string{{"127.0.0.1:8080", "127.0.0.1:8080"}, {"127.0.0.1:8080", ":8080"}, {"0.0.0.0:8080", "10.0.0.1:8080"}, {"localhost:8080", "127.0.0.1:8080"}} {

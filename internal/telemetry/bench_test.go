@@ -32,11 +32,7 @@ func measuring(t testing.TB) *Telemetry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := m.Shutdown(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { m.Shutdown(context.WithoutCancel(t.Context())) })
 	return m
 }
 

@@ -19,6 +19,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -91,7 +92,8 @@ func New(opts Options) (*Telemetry, error) {
 	}
 	if to.traces {
 		if err := t.trace(opts, to, of); err != nil {
-			return nil, errors.Join(err, t.Shutdown(context.Background()))
+			t.Shutdown(context.Background())
+			return nil, err
 		}
 	}
 	return t, nil
@@ -140,21 +142,28 @@ func (t *Telemetry) trace(opts Options, to destination, of *resource.Resource) e
 // shutdownTimeout bounds what a stop spends on sending the last of it.
 const shutdownTimeout = 5 * time.Second
 
-// Shutdown sends what was not sent yet and stops.
-func (t *Telemetry) Shutdown(ctx context.Context) error {
+// Shutdown sends what was not sent yet, if the collector takes it in time, and stops.
+func (t *Telemetry) Shutdown(ctx context.Context) {
 	if t == nil {
-		return nil
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
 	defer cancel()
-	var errs []error
+	var stopping sync.WaitGroup
+	stop := func(signal string, shutdown func(context.Context) error) {
+		stopping.Go(func() {
+			if shutdown(ctx) != nil {
+				t.log.Warn("the last of telemetry could not be sent", slog.String("signal", signal))
+			}
+		})
+	}
 	if t.tracers != nil {
-		errs = append(errs, t.tracers.Shutdown(ctx))
+		stop("traces", t.tracers.Shutdown)
 	}
 	if t.meters != nil {
-		errs = append(errs, t.meters.Shutdown(ctx))
+		stop("metrics", t.meters.Shutdown)
 	}
-	return errors.Join(errs...)
+	stopping.Wait()
 }
 
 // Traces reports whether there are any.
