@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 	"internal/standin":   {".", "internal/model", "internal/model/sim"},
 	"internal/store":     {".", "internal/filter", "internal/quota"},
 	"internal/tasks":     {".", "internal/model"},
+	"internal/telemetry": {".", "internal/jobs", "internal/model", "internal/store", "internal/webhook"},
 	"internal/webhook":   {".", "internal/store"},
 }
 

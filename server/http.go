@@ -22,6 +22,7 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 		MaxInputBytes: s.options.Limits.MaxInputBytes, MemoryBytes: s.options.Limits.MemoryBytes,
 	})
 	server := handler.Server(requests)
+	server.Handler = s.telemetry.Requests(server.Handler)
 	stopped := make(chan error, 1)
 	go func() {
 		<-ctx.Done()

@@ -18,7 +18,9 @@ import (
 func TestStopLeavesNoGoroutine(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	model := loopback.Start(func(c loopback.Call) loopback.Reply { return loopback.Reply{Hang: c.Marker == "hangs"} })
+	to := startCollector(t)
 	s, err := server.New(server.Options{
+		Metrics: server.Metrics{Listen: "127.0.0.1:0"}, Telemetry: server.Telemetry{OTLPEndpoint: to.http.URL},
 		Database: "sqlite:" + filepath.Join(t.TempDir(), "forebay.db"), Listen: "127.0.0.1:0", Log: server.Log{Level: "error"},
 		Deployments: []server.Deployment{loopbackDeployment(model)}, ShutdownTimeout: 50 * time.Millisecond,
 	})
@@ -32,6 +34,7 @@ func TestStopLeavesNoGoroutine(t *testing.T) {
 	if job, _ := r.mustAwait(t, r.send(t, "ends").ID); job.Status != forebay.StatusSucceeded {
 		t.Errorf("the job is %s", job.Status)
 	}
+	scrapeOf(t, s)
 	hanging := r.send(t, "hangs")
 	awaitModel(t, model, inFlight(1))
 	// A long poll and an event stream are open while the server stops.
@@ -52,5 +55,6 @@ func TestStopLeavesNoGoroutine(t *testing.T) {
 	<-followed
 	http.DefaultClient.CloseIdleConnections()
 	model.Close()
+	to.http.Close()
 	goleak.VerifyNone(t, before)
 }

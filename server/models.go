@@ -12,6 +12,7 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 	"github.com/forebayhq/forebay/internal/store"
 	"github.com/forebayhq/forebay/internal/tasks"
+	"github.com/forebayhq/forebay/internal/telemetry"
 )
 
 // models is the deployments of one server, and what the API shows of them.
@@ -22,9 +23,9 @@ type models struct {
 	sims    map[string]*sim.Provider
 }
 
-// models makes the deployments and the tasks that the options describe. It calls nothing.
-func (o Options) models() (*models, map[string]forebay.Task, error) {
-	m, err := newModels(o)
+// models makes the deployments and the tasks that the options describe. It calls nothing. watch may be nil.
+func (o Options) models(watch *telemetry.Telemetry) (*models, map[string]forebay.Task, error) {
+	m, err := newModels(o, watch)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -32,7 +33,7 @@ func (o Options) models() (*models, map[string]forebay.Task, error) {
 	return m, known, err
 }
 
-func newModels(o Options) (*models, error) {
+func newModels(o Options, watch *telemetry.Telemetry) (*models, error) {
 	m := &models{byModel: o.Models, options: map[string]Deployment{}, sims: map[string]*sim.Provider{}}
 	byName := map[string]*model.Deployment{}
 	for i, d := range o.Deployments {
@@ -41,6 +42,7 @@ func newModels(o Options) (*models, error) {
 			return nil, fieldError(fmt.Sprintf("deployments[%d]", i), err)
 		}
 		m.options[d.Name] = d
+		provider = watch.Provider(provider, telemetry.Deployment{Name: d.Name, Provider: d.Provider, Model: d.modelName()})
 		byName[d.Name] = &model.Deployment{Name: d.Name, Kind: d.Provider, Provider: provider, Price: d.Price,
 			Accounting: accounting(d), TokensPerMinute: d.TokensPerMinute, OutputTokensPerMinute: d.OutputTokensPerMinute,
 			RequestsPerMinute: d.RequestsPerMinute, MaxOutputTokens: d.MaxOutputTokens}
@@ -82,6 +84,17 @@ func (m *models) admission() func(model string) []store.Option {
 		}
 	}
 	return func(model string) []store.Option { return slices.Clone(byModel[model]) }
+}
+
+// modelName is what the provider calls the model.
+func (d Deployment) modelName() string {
+	switch d.Provider {
+	case ProviderAzure:
+		return d.Deployment
+	case ProviderSim:
+		return or(d.Model, sim.DefaultModel)
+	}
+	return d.Model
 }
 
 func fieldError(field string, err error) error {

@@ -24,9 +24,11 @@ type Options struct {
 	Queues      map[string]Queue      `koanf:"queues"`      //
 	// MessageQueues are queues of plain messages, made at start-up; what is not declared is left alone.
 	MessageQueues map[string]MessageQueue `koanf:"message_queues"`
-	Topics        map[string]Topic        `koanf:"topics"`   // made at start-up; what is not declared is left alone
-	Intake        map[string]Intake       `koanf:"intake"`   // messages that become jobs
-	Webhooks      Webhooks                `koanf:"webhooks"` //
+	Topics        map[string]Topic        `koanf:"topics"`    // made at start-up; what is not declared is left alone
+	Intake        map[string]Intake       `koanf:"intake"`    // messages that become jobs
+	Webhooks      Webhooks                `koanf:"webhooks"`  //
+	Metrics       Metrics                 `koanf:"metrics"`   //
+	Telemetry     Telemetry               `koanf:"telemetry"` //
 	// ShutdownTimeout is how long a graceful stop lets calls in flight finish; then they are
 	// cancelled and returned to the queue without charging an attempt. Default 30 s.
 	ShutdownTimeout time.Duration `koanf:"shutdown_timeout"`
@@ -65,6 +67,19 @@ type Webhooks struct {
 	AllowHTTP      bool     `koanf:"allow_http"`      // plain http as well
 	AllowAddresses []string `koanf:"allow_addresses"` // addresses or CIDR ranges that are not public and may be reached all the same
 	DenyAddresses  []string `koanf:"deny_addresses"`  // public ones that may not; wins over AllowAddresses
+}
+
+// Metrics is where Prometheus may scrape.
+type Metrics struct {
+	Listen string `koanf:"listen"` // host:port of its own; default: metrics are not served
+}
+
+// Telemetry says where traces and metrics are sent by OTLP over HTTP. What it does not say the standard
+// OTEL_… variables may; with no endpoint in either nothing is sent.
+type Telemetry struct {
+	OTLPEndpoint   string                    `koanf:"otlp_endpoint"`   // base URL of a collector
+	OTLPHeaders    map[string]forebay.Secret `koanf:"otlp_headers"`    // sent to it
+	CaptureContent bool                      `koanf:"capture_content"` // prompts and outputs become attributes of spans
 }
 
 // Deployment is one endpoint, model and region.

@@ -23,6 +23,7 @@ import (
 	"github.com/forebayhq/forebay/internal/dispatch"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/telemetry"
 	"github.com/forebayhq/forebay/internal/webhook"
 )
 
@@ -39,8 +40,10 @@ type Server struct {
 	models      *models
 	certificate *tls.Certificate // nil: plain HTTP
 	dispatch    *dispatch.Dispatcher
-	ready       chan struct{} // closed once addr is set
+	telemetry   *telemetry.Telemetry // nil: none
+	ready       chan struct{}        // closed once the addresses are set
 	addr        net.Addr
+	metricsAddr net.Addr
 	once        sync.Once
 	ran         atomic.Bool
 }
@@ -55,15 +58,18 @@ func New(opts Options) (*Server, error) {
 	if s.log == nil {
 		s.log = NewLogger(os.Stderr, o.Log)
 	}
-	models, known, err := o.models()
-	if err != nil {
+	if err := s.watch(); err != nil {
 		return nil, err
+	}
+	models, known, err := o.models(s.telemetry)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	s.models = models
 	if o.TLS.CertFile != "" {
 		certificate, err := tls.LoadX509KeyPair(o.TLS.CertFile, o.TLS.KeyFile)
 		if err != nil {
-			return nil, forebay.Invalid("tls", "the certificate and its key cannot be used: %s", rootCause(err))
+			return nil, errors.Join(forebay.Invalid("tls", "the certificate and its key cannot be used: %s", rootCause(err)), s.Close())
 		}
 		s.certificate = &certificate
 	}
@@ -87,9 +93,14 @@ func (s *Server) open(known map[string]forebay.Task) error {
 		return err
 	}
 	s.jobs, err = jobs.New(ctx, jobs.Options{
-		Store: s.store, Blobs: s.blobs, Tasks: known, Queues: s.options.jobsQueues(), MaxInputBytes: s.options.Limits.MaxInputBytes, Deployments: s.models.admission(),
+		Store: s.store, Blobs: s.blobs, Tasks: known, Queues: s.options.jobsQueues(), MaxInputBytes: s.options.Limits.MaxInputBytes,
+		Deployments: s.models.admission(),
+		Observer:    s.telemetry.Jobs(),
 	})
 	if err != nil {
+		return err
+	}
+	if err := s.watchStore(); err != nil {
 		return err
 	}
 	s.bus = bus.New(bus.Options{
@@ -103,7 +114,7 @@ func (s *Server) open(known map[string]forebay.Task) error {
 	if err != nil {
 		return err
 	}
-	s.webhooks = webhook.New(webhook.Options{Store: s.store, Sender: webhook.SenderOptions{Policy: policy}, Logger: s.log, Grace: s.options.ShutdownTimeout})
+	s.webhooks = webhook.New(webhook.Options{Store: s.store, Sender: webhook.SenderOptions{Policy: policy, Observe: s.telemetry.Webhooks()}, Logger: s.log, Grace: s.options.ShutdownTimeout})
 	s.dispatch = dispatch.New(dispatch.Options{
 		Jobs: s.jobs, Lanes: s.options.lanes(), Logger: s.log, MemoryBytes: s.options.Limits.MemoryBytes, ShutdownTimeout: s.options.ShutdownTimeout,
 	})
@@ -137,6 +148,7 @@ func NewLogger(w io.Writer, o Log) *slog.Logger {
 // Close releases the database without running. Run does so itself.
 func (s *Server) Close() (err error) {
 	s.once.Do(func() {
+		s.telemetry.Shutdown(context.Background()) // which counts what stands in the queues once more
 		if s.store != nil {
 			err = s.store.Close()
 		}
@@ -181,17 +193,27 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	defer running.Wait()
 	defer stop()
 
-	var serveErr error
+	var serveErr, metricsErr error
+	metrics, err := s.listenMetrics()
+	if err != nil {
+		return err
+	}
 	if s.options.servesHTTP() {
 		listener, err := listen(s.options.Listen)
 		if err != nil {
-			return err
+			return errors.Join(err, closeIf(metrics))
 		}
 		s.addr = listener.Addr()
-		close(s.ready)
 		running.Go(func() {
 			defer stop()
 			serveErr = s.serveHTTP(ctx, listener)
+		})
+	}
+	close(s.ready)
+	if metrics != nil {
+		running.Go(func() {
+			defer stop()
+			metricsErr = s.telemetry.Serve(ctx, metrics)
 		})
 	}
 	running.Go(func() { s.maintain(ctx) })
@@ -206,7 +228,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	s.dispatch.Run(ctx)
 	running.Wait()
 	s.log.Info("forebay has stopped")
-	return serveErr
+	return errors.Join(serveErr, metricsErr)
 }
 
 func (s *Server) listening() string {

@@ -74,6 +74,7 @@ func (o Options) Validate() error {
 	if _, err := o.Webhooks.policy(); err != nil {
 		errs = append(errs, err)
 	}
+	o.validateTelemetry(bad)
 	o.Retention.validate(bad)
 	o.validateModels(bad)
 	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
@@ -90,7 +91,7 @@ func (o Options) Validate() error {
 	o.validateTopics(bad)
 	if len(errs) == 0 {
 		// Endpoints, credentials, prompts and the models that tasks name are checked where they are used.
-		_, known, err := o.models()
+		_, known, err := o.models(nil)
 		if err != nil {
 			errs = append(errs, err)
 		} else {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -38,10 +39,13 @@ func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery, called f
 	}
 	defer d.jobs.Begin(job, cancel)()
 	defer d.renewer.hold(job, cancel)()
+	ctx, over := d.jobs.Observe(ctx, job)
+	defer over()
 
-	admitted, over := d.jobs.Admit(ctx, job)
+	admitted, told := d.jobs.Admit(ctx, job)
 	result, err := d.call(admitted, task, job)
-	over()
+	told()
+	job.Called(err)
 	called()
 	d.conclude(ctx, work, job, result, err)
 	var failure *forebay.TaskError
@@ -66,12 +70,20 @@ func (d *Dispatcher) call(ctx context.Context, task forebay.Task, job *jobs.Deli
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			d.log.Error("a task panicked", slog.String("task", job.Task), slog.String("job_id", job.ID),
-				slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
+			d.log.ErrorContext(ctx, "a task panicked", slog.String("task", job.Task), slog.String("job_id", job.ID),
+				slog.String("panic", panicked(p)), slog.String("stack", string(debug.Stack())))
 			err = &forebay.TaskError{Class: forebay.ClassTransient, Code: "panic", Message: "the task's function panicked"}
 		}
 	}()
 	return task.Run(ctx, input)
+}
+
+// panicked says of a panic what may be logged: a function may panic with a part of its input.
+func panicked(p any) string {
+	if e, ok := p.(runtime.Error); ok {
+		return e.Error()
+	}
+	return fmt.Sprintf("a value of type %T", p)
 }
 
 // conclude settles the delivery by what the call returned and why its context ended, if it did.
@@ -84,14 +96,15 @@ func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, res
 	case errors.Is(cause, jobs.ErrCancelled):
 		d.settle(work, job, result, func(ctx context.Context) error { return d.jobs.NoteUsed(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrLockLost):
-		d.log.Warn("lost the lock; the call was cancelled", which(job))
+		d.log.WarnContext(ctx, "lost the lock; the call was cancelled", which(job))
 		d.settle(work, job, result, func(ctx context.Context) error { return d.jobs.NoteUsed(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrStopping):
 		d.settle(work, job, result, func(ctx context.Context) error { return d.jobs.Interrupted(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrDeadline):
 		d.settle(work, job, result, func(ctx context.Context) error { return d.jobs.Expired(ctx, job, result) })
 	default:
-		d.logCall(job, result, err)
+		d.logCall(ctx, job, result, err)
+		call := ctx
 		d.settle(work, job, result, func(ctx context.Context) error {
 			failed, settled := d.jobs.Finish(ctx, job, result, err)
 			if failed != "" {
@@ -99,7 +112,7 @@ func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, res
 				if err != nil {
 					code = forebay.AsTaskError(err).Code
 				}
-				d.log.Warn("a job failed for good and is set aside", which(job), slog.String("task", job.Task), slog.String("queue", job.Queue.Name),
+				d.log.WarnContext(call, "a job failed for good and is set aside", which(job), slog.String("task", job.Task), slog.String("queue", job.Queue.Name),
 					slog.String("tenant", job.Tenant), slog.String("deployment", result.Deployment), slog.String("reason", failed),
 					slog.String("error_code", code))
 			}
@@ -118,18 +131,18 @@ func inputError(err error) error {
 		Uncalled: true, Waiting: forebay.WaitWorker, RetryAfter: 5 * time.Second, Err: err}
 }
 
-func (d *Dispatcher) logCall(job *jobs.Delivery, result forebay.TaskResult, err error) {
-	if !d.log.Enabled(context.Background(), slog.LevelDebug) {
+func (d *Dispatcher) logCall(ctx context.Context, job *jobs.Delivery, result forebay.TaskResult, err error) {
+	if !d.log.Enabled(ctx, slog.LevelDebug) {
 		return
 	}
 	where := []any{which(job), slog.String("tenant", job.Tenant), slog.String("task", job.Task), slog.String("queue", job.Queue.Name),
 		slog.String("deployment", result.Deployment)}
 	if err == nil {
-		d.log.Debug("call succeeded", where...)
+		d.log.DebugContext(ctx, "call succeeded", where...)
 		return
 	}
 	failure := forebay.AsTaskError(err)
-	d.log.Debug("call failed", append(where, slog.String("error_class", string(failure.Class)), slog.String("error_code", failure.Code))...)
+	d.log.DebugContext(ctx, "call failed", append(where, slog.String("error_class", string(failure.Class)), slog.String("error_code", failure.Code))...)
 }
 
 // which names the attempt in a log line.

@@ -17,6 +17,8 @@ type Delivery struct {
 	Tenant   string
 	Queue    *Queue
 	Received time.Time // by this process's clock; LockedAt is the same by the database's
+
+	observed ObservedCall // nil: nobody watches
 }
 
 // Here is a time of the database's clock by this process's.
@@ -130,7 +132,7 @@ func (s *Service) Call(ctx context.Context, d *Delivery) (forebay.TaskCall, erro
 	}
 	call := forebay.TaskCall{
 		JobID: d.ID, Task: d.Task, Tenant: d.Tenant, Queue: d.Queue.Name,
-		CorrelationID: correlation(d.CorrelationID, d.ID), Traceparent: d.Traceparent,
+		CorrelationID: correlation(d.CorrelationID, d.ID), Traceparent: d.traceparent(),
 		Generation: d.Generation, Number: d.Number, Input: input,
 		Metadata: decodeMetadata(d.Metadata), EnqueuedAt: d.CreatedAt, ScheduledAt: d.ScheduledAt, LastError: text(d.LastError),
 	}
@@ -156,7 +158,7 @@ func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResul
 	}
 	failure := forebay.AsTaskError(err)
 	if failure.Uncalled && failure.Class == forebay.ClassThrottled {
-		return "", s.store.Release(ctx, &d.Delivery, d.Queue.Retry.after(failure.RetryAfter, 1), waitReason(failure))
+		return "", s.release(ctx, d, d.Queue.Retry.after(failure.RetryAfter, 1), waitReason(failure))
 	}
 	if failure.Class == "" {
 		failure.Class = forebay.ClassTransient
@@ -172,7 +174,7 @@ func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResul
 			return s.fail(ctx, d, record, "RetryTimeout")
 		}
 		record.Outcome = forebay.OutcomeThrottled
-		return "", s.store.Throttle(ctx, &d.Delivery, record, waitReason(failure))
+		return "", d.settled(record, "", s.store.Throttle(ctx, &d.Delivery, record, waitReason(failure)))
 	case forebay.ClassPermanent:
 		return s.fail(ctx, d, record, failure.Code)
 	}
@@ -185,7 +187,7 @@ func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResul
 		return s.fail(ctx, d, record, "RetryTimeout")
 	}
 	record.Outcome, record.RetryDelay = forebay.OutcomeRetried, delay
-	return "", s.store.Retry(ctx, &d.Delivery, record)
+	return "", d.settled(record, "", s.store.Retry(ctx, &d.Delivery, record))
 }
 
 // tooLate reports whether a start after that delay would be past the queue's retry timeout.
@@ -203,7 +205,8 @@ func waitReason(failure *forebay.TaskError) forebay.WaitReason {
 
 func (s *Service) fail(ctx context.Context, d *Delivery, record store.AttemptRecord, reason string) (setAside string, settled error) {
 	record.Outcome = forebay.OutcomeFailed
-	if err := s.store.SetAside(ctx, &d.Delivery, record, d.Queue.setAsideLane(), reason); err != nil {
+	err := s.store.SetAside(ctx, &d.Delivery, record, d.Queue.setAsideLane(), reason)
+	if d.settled(record, forebay.StatusFailed, err) != nil {
 		return "", err
 	}
 	return reason, nil
@@ -230,29 +233,31 @@ func (s *Service) succeed(ctx context.Context, d *Delivery, record store.Attempt
 	if key != "" && errors.Is(err, forebay.ErrLockLost) {
 		_ = s.blobs.Delete(ctx, key) // the sweep would find it too
 	}
-	return "", err
+	return "", d.settled(record, forebay.StatusSucceeded, err)
 }
 
 // Return puts a delivery back untouched: nothing was called.
 func (s *Service) Return(ctx context.Context, d *Delivery, delay time.Duration, why forebay.WaitReason) error {
-	return s.store.Release(ctx, &d.Delivery, delay, why)
+	return s.release(ctx, d, delay, why)
 }
 
 // Interrupted puts a delivery back whose call a stop cut off: recorded, but charged neither as an
 // attempt nor as a delivery.
 func (s *Service) Interrupted(ctx context.Context, d *Delivery, res forebay.TaskResult) error {
-	return s.store.Interrupt(ctx, &d.Delivery, store.AttemptRecord{
+	record := store.AttemptRecord{
 		Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost, Outcome: forebay.OutcomeLost,
 		ErrorClass: forebay.ClassTransient, ErrorCode: "interrupted", ErrorMessage: []byte("the server stopped before the call ended"),
-	})
+	}
+	return d.settled(record, "", s.store.Interrupt(ctx, &d.Delivery, record))
 }
 
 // Expired ends a job whose call its deadline cut off.
 func (s *Service) Expired(ctx context.Context, d *Delivery, res forebay.TaskResult) error {
-	return s.store.Expire(ctx, &d.Delivery, store.AttemptRecord{
+	record := store.AttemptRecord{
 		Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost, Outcome: forebay.OutcomeFailed,
 		ErrorClass: forebay.ClassPermanent, ErrorCode: "deadline_exceeded", ErrorMessage: []byte("the deadline passed during the call"),
-	})
+	}
+	return d.settled(record, forebay.StatusExpired, s.store.Expire(ctx, &d.Delivery, record))
 }
 
 // NoteUsed tells that a call is over whose lock was lost, and adds to its attempt, which ended without its
@@ -263,8 +268,9 @@ func (s *Service) NoteUsed(ctx context.Context, d *Delivery, res forebay.TaskRes
 			return err
 		}
 	}
+	used := store.AttemptRecord{Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost}
 	if res.Deployment == "" && d.SessionID == "" {
-		return nil
+		return d.settled(used, "", nil)
 	}
-	return s.store.Amend(ctx, &d.Delivery, res.Deployment, res.Usage, res.Cost)
+	return d.settled(used, "", s.store.Amend(ctx, &d.Delivery, res.Deployment, res.Usage, res.Cost))
 }

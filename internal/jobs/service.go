@@ -44,6 +44,7 @@ type Options struct {
 	// Deployments lists where a model's calls may go, in the order in which to try; nil: nothing holds
 	// calls back.
 	Deployments func(model string) []store.Option
+	Observer    Observer // nil: nobody watches
 }
 
 // Service answers everything about jobs. All methods are safe for concurrent use, return
@@ -56,6 +57,7 @@ type Service struct {
 	byNo        map[int64]*Queue
 	maxInput    int64
 	deployments func(model string) []store.Option
+	observer    Observer
 	running     sync.Map // lock token → context.CancelCauseFunc of the calls of this process
 	keys        keyCache
 	ready       atomic.Int64 // Unix milliseconds of the last successful look
@@ -64,7 +66,7 @@ type Service struct {
 // New makes the service and the queues it is configured with.
 func New(ctx context.Context, opts Options) (*Service, error) {
 	s := &Service{
-		store: opts.Store, blobs: opts.Blobs, tasks: opts.Tasks, maxInput: opts.MaxInputBytes, deployments: opts.Deployments,
+		store: opts.Store, blobs: opts.Blobs, tasks: opts.Tasks, maxInput: opts.MaxInputBytes, deployments: opts.Deployments, observer: opts.Observer,
 		queues: map[string]*Queue{}, byNo: map[int64]*Queue{},
 	}
 	s.store.OnCancelled(s.abortRunning)

@@ -36,6 +36,8 @@ func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 	results := make([]forebay.SubmitResult, len(reqs))
 	batch := make([]store.NewJob, 0, len(reqs))
 	places := make([]int, 0, len(reqs)) // of the batch in results
+	observed := s.observeSubmits(len(reqs))
+	defer observed.ended(tenant, results)
 	tenantNo, err := s.store.EnsureTenant(ctx, tenant)
 	for i := range reqs {
 		if err != nil {
@@ -50,6 +52,7 @@ func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 		if fingerprints != nil {
 			job.BodyHash = fingerprints[i]
 		}
+		observed.storing(ctx, i, tenant, s.byNo[job.Queue].Name, &job)
 		batch, places = append(batch, job), append(places, i)
 	}
 	if len(batch) == 0 {

@@ -200,6 +200,7 @@ func (c *messagesAnswer) read(a answer) error {
 		if err != nil {
 			return err
 		}
+		a.began(c.text.Len())
 		if done {
 			a.drain()
 			return c.judge()

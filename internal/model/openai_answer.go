@@ -98,6 +98,7 @@ func (c *chatAnswer) readStream(a answer) error {
 		if err != nil {
 			return err
 		}
+		a.began(c.text.Len())
 		if done {
 			a.drain()
 			break

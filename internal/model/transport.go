@@ -151,6 +151,8 @@ type answer struct {
 	body   io.Reader
 	raw    io.Reader // body, unwatched
 	watch  *watch
+
+	firstToken func() // to call with the first text of a stream; nil: nobody asked
 }
 
 // outgoing is one request.
@@ -225,7 +227,7 @@ func (e *endpoint) do(ctx context.Context, out outgoing, w *watch, handle func(a
 		}
 		return e.statusError(resp.StatusCode, resp.Header, detail, out.texts)
 	}
-	return handle(answer{header: resp.Header, body: from, raw: resp.Body, watch: w})
+	return handle(answer{header: resp.Header, body: from, raw: resp.Body, watch: w, firstToken: firstToken(ctx)})
 }
 
 // readAll reads an answer that is not streamed.

@@ -235,6 +235,7 @@ INSERT INTO attempts (seq, generation, number, deployment, started_at, finished_
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 func (t *tx) attempt(seq int64, generation, number int, started int64, a AttemptRecord) error {
+	t.tally.countAttempt(a.Outcome)
 	return t.prep(sqlAttempt).int(seq).int(int64(generation)).int(int64(number)).text(bounded(a.Deployment)).
 		int(started).int(max(started, t.now)).text(string(a.Outcome)).
 		textOrNull(string(a.ErrorClass)).textOrNull(bounded(a.ErrorCode)).blob(a.ErrorMessage).
@@ -308,6 +309,7 @@ func (t *tx) end(e ending, kind forebay.EventType) error {
 		intOrNull(e.started).int(t.now).blob(e.out.Inline).textOrNull(e.out.Blob).int(e.out.Size).
 		textOrNull(string(e.failure.Class)).textOrNull(bounded(e.failure.Code)).blob(e.failure.Message).exec()
 	t.changed(e.seq)
+	t.tally.count(e.status)
 	if err == nil && !e.alone {
 		err = t.leaveSession(e.seq, e.held)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -133,6 +134,7 @@ type tx struct {
 	topics topicMemory
 
 	sessions sessionMemory
+	tally    Tally
 }
 
 // changed notes that a job changed.
@@ -179,6 +181,7 @@ type writer struct {
 	deadline    int64                  // the next deadline, 0: none
 	topics      map[int64]*compiledTopic
 	followed    *followedTenants
+	observer    atomic.Pointer[func(Commit)] // nil: nobody watches
 }
 
 func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writer, error) {
@@ -435,7 +438,7 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 	if len(batch) == 0 && !w.anythingDue() {
 		return false, nil
 	}
-	t := &tx{conn: w.conn, w: w, ready: map[int64]int64{}}
+	t, began := &tx{conn: w.conn, w: w, ready: map[int64]int64{}}, time.Now()
 	for _, op := range batch {
 		op.needs(&t.needs)
 	}
@@ -447,6 +450,7 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 	}
 	if t.start, err = t.begin(t.needs); err != nil {
 		w.distrust(w.clock())
+		w.observed(t, began, len(batch), 0, err)
 		return false, errors.Join(err, t.rollback())
 	}
 	if w.share == nil {
@@ -474,9 +478,11 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 			c.unserve()
 		}
 		w.distrust(t.now)
+		w.observed(t, began, len(batch), 0, err)
 		return background, err
 	}
 	w.committed(t, served)
+	w.observed(t, began, len(batch), len(served), nil)
 	return false, nil
 }
 

@@ -109,10 +109,14 @@ func (r *Runner) deliver(ctx, sending context.Context) error {
 		r.breaker.leave(p, notSent, 0)
 		return r.settle(sending, d, Outcome{Verb: Release})
 	}
-	attempt := r.sender.Send(sending, *r.endpoint.Load(), d.Message)
+	endpoint := *r.endpoint.Load()
+	attempt := r.sender.Send(sending, endpoint, d.Message)
 	r.breaker.leave(p, verdictOf(attempt), holdOf(attempt))
 	outcome := decide(d.Count, attempt)
 	r.report(d, outcome)
+	if r.sender.observe != nil {
+		r.sender.observe(endpoint, d, outcome)
+	}
 	return r.settle(sending, d, outcome)
 }
 

@@ -21,6 +21,8 @@ type SenderOptions struct {
 	Policy    Policy
 	RootCAs   *x509.CertPool // nil: the system's
 	UserAgent string         // default "Forebay-Webhooks"
+	// Observe hears of each delivery that was tried and what becomes of it; it must be quick.
+	Observe func(Endpoint, Delivery, Outcome)
 }
 
 // Sender makes single tries. It is safe for concurrent use.
@@ -28,11 +30,12 @@ type Sender struct {
 	policy    Policy
 	transport http.RoundTripper
 	userAgent string
+	observe   func(Endpoint, Delivery, Outcome) // nil: nobody watches
 }
 
 // NewSender returns a sender with a pool of connections of its own.
 func NewSender(opts SenderOptions) *Sender {
-	s := &Sender{policy: opts.Policy, userAgent: cmp.Or(opts.UserAgent, "Forebay-Webhooks")}
+	s := &Sender{policy: opts.Policy, userAgent: cmp.Or(opts.UserAgent, "Forebay-Webhooks"), observe: opts.Observe}
 	dialer := net.Dialer{Timeout: 10 * time.Second, Resolver: opts.Policy.Resolver, ControlContext: s.policy.control}
 	s.transport = &http.Transport{
 		Proxy:                  nil, // a proxy would reach what the policy refuses

@@ -1,0 +1,33 @@
+package jobs
+
+import (
+	"context"
+	"testing"
+
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// While nobody watches, watching costs a job no memory.
+func TestNotObservedCostsNothing(t *testing.T) {
+	s, d, job, ctx := &Service{}, &Delivery{}, &store.NewJob{Traceparent: "mine"}, context.Background()
+	allocs := testing.AllocsPerRun(1000, func() {
+		o := s.observeSubmits(1)
+		o.storing(ctx, 0, "acme", "default", job)
+		o.ended("acme", nil)
+		called, over := s.Observe(ctx, d)
+		if called != ctx || d.traceparent() != "" {
+			t.Fatal("something watches")
+		}
+		d.Called(nil)
+		if err := d.settled(store.AttemptRecord{}, "", nil); err != nil {
+			t.Fatal(err)
+		}
+		over()
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations a job", allocs)
+	}
+	if job.Traceparent != "mine" {
+		t.Errorf("the job's trace context became %q", job.Traceparent)
+	}
+}

@@ -1,0 +1,79 @@
+package telemetry
+
+import "go.opentelemetry.io/otel/attribute"
+
+// Metrics that the semantic conventions name.
+const (
+	sendDuration     = "messaging.client.operation.duration"
+	processDuration  = "messaging.process.duration"
+	genAIDuration    = "gen_ai.client.operation.duration"
+	genAITokens      = "gen_ai.client.token.usage"
+	genAIFirstChunk  = "gen_ai.client.operation.time_to_first_chunk"
+	genAIServerFirst = "gen_ai.server.time_to_first_token"
+)
+
+// Metrics that they lack.
+const (
+	queueMessages        = "forebay.queue.messages"
+	queueRetrying        = "forebay.queue.retrying"
+	queueOldestAge       = "forebay.queue.oldest.age"
+	jobAttempts          = "forebay.job.attempts"
+	jobsEnded            = "forebay.job.ended"
+	jobWait              = "forebay.job.wait.duration"
+	jobDuration          = "forebay.job.duration"
+	tokensUsed           = "forebay.tokens"
+	costUSD              = "forebay.cost.usd"
+	deploymentThrottled  = "forebay.deployment.throttled"
+	deploymentInFlight   = "forebay.deployment.in_flight"
+	deploymentPaused     = "forebay.deployment.paused"
+	admissionWaits       = "forebay.admission.waits"
+	commitDuration       = "forebay.store.commit.duration"
+	commitOperations     = "forebay.store.commit.operations"
+	commitFailures       = "forebay.store.commit.failures"
+	webhookDeliveries    = "forebay.webhook.deliveries"
+	webhookSendDurations = "forebay.webhook.duration"
+)
+
+// Gauges of others, which [Telemetry.Gauge] registers.
+var (
+	// BreakerState is 0 while closed, 1 half-open, 2 open; by deployment.
+	BreakerState = Gauge{"forebay.breaker.state", "", "State of the circuit breaker: 0 closed, 1 half-open, 2 open.", []attribute.Key{keyDeployment}}
+	// QuotaLimit is what a deployment may use a minute, as configured or learned; by deployment and dimension (tokens, requests).
+	QuotaLimit = Gauge{"forebay.quota.limit", "", "What the deployment is held to a minute, as configured or learned.", []attribute.Key{keyDeployment, keyDimension}}
+	// QuotaUsed is how much of it is reserved or used in this minute.
+	QuotaUsed = Gauge{"forebay.quota.used", "", "What is reserved or used of it.", []attribute.Key{keyDeployment, keyDimension}}
+	// BudgetLimit is what a tenant may spend in a period (day, month), in US dollars.
+	BudgetLimit = Gauge{"forebay.budget.limit.usd", "{USD}", "What the tenant may spend in the period.", []attribute.Key{keyTenant, keyPeriod}}
+	// BudgetUsed is what it has spent and holds.
+	BudgetUsed = Gauge{"forebay.budget.used.usd", "{USD}", "What the tenant has spent and holds in the period.", []attribute.Key{keyTenant, keyPeriod}}
+)
+
+// Attributes beside those of the conventions.
+const (
+	keyQueue      = attribute.Key("forebay.queue")
+	keyState      = attribute.Key("forebay.state")
+	keyTask       = attribute.Key("forebay.task")
+	keyTenant     = attribute.Key("forebay.tenant")
+	keyDeployment = attribute.Key("forebay.deployment")
+	keyOutcome    = attribute.Key("forebay.outcome")
+	keyErrorClass = attribute.Key("forebay.error.class")
+	keyStatus     = attribute.Key("forebay.status")
+	keyReason     = attribute.Key("forebay.reason")
+	keyDimension  = attribute.Key("forebay.dimension")
+	keyPeriod     = attribute.Key("forebay.period")
+	keyAttempt    = attribute.Key("forebay.attempt.number")
+	keyGeneration = attribute.Key("forebay.generation")
+	keyExisting   = attribute.Key("forebay.existing")
+	keyWebhook    = attribute.Key("forebay.webhook")
+)
+
+// Bucket boundaries; those of the conventions are as these recommend.
+var (
+	sendBuckets   = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
+	genAIBuckets  = []float64{0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92}
+	firstBuckets  = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
+	tokenBuckets  = []float64{1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864}
+	lifeBuckets   = []float64{0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400}
+	commitBuckets = []float64{0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 5}
+	batchBuckets  = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}
+)

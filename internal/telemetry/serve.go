@@ -1,0 +1,59 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// maxScrapes bounds the scrapes that are answered at once.
+const maxScrapes = 4
+
+// Serve answers GET /metrics until ctx ends.
+func (t *Telemetry) Serve(ctx context.Context, listener net.Listener) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{
+		ErrorLog: scrapeErrors{t.log}, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes, Timeout: 10 * time.Second,
+	}))
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
+	}
+	stopped := make(chan struct{})
+	defer context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		_ = server.Close() // a scrape is not worth waiting for
+	})()
+	err := server.Serve(listener)
+	if !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	<-stopped
+	return nil
+}
+
+type scrapeErrors struct{ log *slog.Logger }
+
+func (e scrapeErrors) Println(v ...any) {
+	e.log.Warn("metrics cannot be collected", slog.Any("error", v))
+}
+
+// Requests makes the trace that a request says it belongs to its context's, for logs and for jobs that
+// name none themselves.
+func (t *Telemetry) Requests(next http.Handler) http.Handler {
+	if !t.Traces() {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if of := t.remote(r.Header.Get(traceparentHeader)); of.IsValid() {
+			r = r.WithContext(trace.ContextWithRemoteSpanContext(r.Context(), of))
+		}
+		next.ServeHTTP(w, r)
+	})
+}

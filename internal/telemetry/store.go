@@ -1,0 +1,36 @@
+package telemetry
+
+import (
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// Committed hears of the transactions of the store's writer.
+func (t *Telemetry) Committed(c store.Commit) {
+	m := t.metrics
+	if m == nil {
+		return
+	}
+	m.commitDuration.record(c.Duration.Seconds())
+	if c.Err != nil {
+		m.commitFailures.add(1)
+		return
+	}
+	m.commitOperations.record(float64(c.Operations + c.Claims))
+	ended := func(status forebay.Status, n int) {
+		if n > 0 {
+			m.ended.of(string(status)).add(float64(n))
+		}
+	}
+	ended(forebay.StatusSucceeded, c.Succeeded)
+	ended(forebay.StatusFailed, c.Failed)
+	ended(forebay.StatusCancelled, c.Cancelled)
+	ended(forebay.StatusExpired, c.Expired)
+	attempts := func(outcome forebay.Outcome, n int) {
+		if n > 0 {
+			m.attempts.of(attemptLabels{outcome: string(outcome)}).add(float64(n))
+		}
+	}
+	attempts(forebay.OutcomeLost, c.AttemptsLost)
+	attempts(forebay.OutcomeCancelled, c.AttemptsCancelled)
+}

@@ -1,0 +1,170 @@
+// Package telemetry measures and traces what a server does, by OpenTelemetry: metrics for Prometheus to
+// scrape or to be sent by OTLP over HTTP, traces by OTLP over HTTP, and the ids of a trace in the logs.
+//
+// It hears of things through the observers of the packages that do them, which import nothing of it. Names
+// follow the semantic conventions for messaging and for generative AI, version 1.41.0, where they have
+// one, and begin with "forebay." where they do not.
+//
+// A submit is a PRODUCER span that continues the client's trace. The job keeps its context. Each attempt,
+// perhaps days later, is a CONSUMER span in a trace of its own with a link to it, retries too; within it
+// a call of a model is a CLIENT span. A sampler that follows a span's parent follows that link.
+//
+// No prompt, output, secret, URL or error message becomes part of telemetry; prompts and outputs do as
+// span attributes when that is asked for. What a label can be is bounded.
+package telemetry
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/exemplar"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/forebayhq/forebay"
+)
+
+const scopeName = "github.com/forebayhq/forebay"
+
+// Options says what is measured and where it goes. With neither Prometheus nor an endpoint, configured or
+// in the standard OTEL_EXPORTER_OTLP_… variables, there is no telemetry.
+type Options struct {
+	Prometheus bool                      // metrics are scraped
+	Endpoint   string                    // base URL of an OTLP collector; wins over the environment's
+	Headers    map[string]forebay.Secret // sent to it
+	// CaptureContent makes prompts and outputs attributes of spans.
+	CaptureContent bool
+	Version        string
+	Logger         *slog.Logger
+	Getenv         func(string) string // nil: os.Getenv
+}
+
+// Telemetry measures one server.
+type Telemetry struct {
+	log       *slog.Logger
+	capture   bool
+	meters    *sdkmetric.MeterProvider // nil: no metrics
+	tracers   *sdktrace.TracerProvider // nil: no traces
+	tracer    trace.Tracer             // nil: no traces
+	meter     metric.Meter             // nil: no metrics
+	metrics   *metrics                 // nil: no metrics
+	registry  *prometheus.Registry     // nil: nobody scrapes
+	propagate propagation.TraceContext //
+}
+
+// New returns the telemetry that the options ask for, or nil if that is none. It connects to nothing yet.
+func New(opts Options) (*Telemetry, error) {
+	if opts.Getenv == nil {
+		opts.Getenv = os.Getenv
+	}
+	to, err := opts.destination()
+	if err != nil {
+		return nil, err
+	}
+	if !opts.Prometheus && !to.metrics && !to.traces {
+		return nil, nil
+	}
+	t := &Telemetry{log: opts.Logger, capture: opts.CaptureContent}
+	of, err := resource.New(context.Background(),
+		resource.WithAttributes(semconv.ServiceName(system), semconv.ServiceVersion(opts.Version), semconv.ServiceInstanceID(rand.Text())),
+		resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if err != nil {
+		return nil, errors.New("OTEL_RESOURCE_ATTRIBUTES: is not a list of key=value") // err quotes the value
+	}
+	if opts.Prometheus || to.metrics {
+		if err := t.measure(opts, to, of); err != nil {
+			return nil, err
+		}
+	}
+	if to.traces {
+		if err := t.trace(opts, to, of); err != nil {
+			t.Shutdown(context.Background())
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+func (t *Telemetry) measure(opts Options, to destination, of *resource.Resource) error {
+	scope := instrumentation.Scope{Name: scopeName, Version: opts.Version, SchemaURL: semconv.SchemaURL}
+	recorder := &recorder{scope: scope, began: time.Now()}
+	options := []sdkmetric.Option{sdkmetric.WithResource(of), sdkmetric.WithExemplarFilter(exemplar.AlwaysOffFilter), sdkmetric.WithCardinalityLimit(maxSeries)}
+	if opts.Prometheus {
+		t.registry = prometheus.NewRegistry()
+		t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		reader, err := otelprom.New(otelprom.WithRegisterer(t.registry), otelprom.WithoutScopeInfo(), otelprom.WithProducer(recorder))
+		if err != nil {
+			return err
+		}
+		options = append(options, sdkmetric.WithReader(reader))
+	}
+	if to.metrics {
+		exporter, err := to.metricExporter(t.log)
+		if err != nil {
+			return err
+		}
+		options = append(options, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter, sdkmetric.WithProducer(recorder))))
+	}
+	t.meters = sdkmetric.NewMeterProvider(options...)
+	t.meter = t.meters.Meter(scope.Name, metric.WithInstrumentationVersion(scope.Version), metric.WithSchemaURL(scope.SchemaURL))
+	t.metrics = newMetrics(recorder)
+	return nil
+}
+
+func (t *Telemetry) trace(opts Options, to destination, of *resource.Resource) error {
+	sampler, err := samplerOf(opts.Getenv)
+	if err != nil {
+		return err
+	}
+	exporter, err := to.spanExporter(t.log)
+	if err != nil {
+		return err
+	}
+	t.tracers = sdktrace.NewTracerProvider(sdktrace.WithResource(of), sdktrace.WithSampler(sampler), sdktrace.WithBatcher(exporter))
+	t.tracer = t.tracers.Tracer(scopeName, trace.WithInstrumentationVersion(opts.Version), trace.WithSchemaURL(semconv.SchemaURL))
+	return nil
+}
+
+// shutdownTimeout bounds what a stop spends on sending the last of it.
+const shutdownTimeout = 5 * time.Second
+
+// Shutdown sends what was not sent yet, if the collector takes it in time, and stops.
+func (t *Telemetry) Shutdown(ctx context.Context) {
+	if t == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
+	defer cancel()
+	var stopping sync.WaitGroup
+	stop := func(signal string, shutdown func(context.Context) error) {
+		stopping.Go(func() {
+			if shutdown(ctx) != nil {
+				t.log.Warn("the last of telemetry could not be sent", slog.String("signal", signal))
+			}
+		})
+	}
+	if t.tracers != nil {
+		stop("traces", t.tracers.Shutdown)
+	}
+	if t.meters != nil {
+		stop("metrics", t.meters.Shutdown)
+	}
+	stopping.Wait()
+}
+
+// Traces reports whether there are any.
+func (t *Telemetry) Traces() bool { return t != nil && t.tracer != nil }

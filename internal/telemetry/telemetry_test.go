@@ -1,0 +1,370 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/semconv/v1.41.0/genaiconv"
+	"go.opentelemetry.io/otel/semconv/v1.41.0/messagingconv"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/model"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+var encoder = attribute.DefaultEncoder()
+
+// collect reads what the recorder has, by metric and labels.
+func collect(t *testing.T, r *recorder) map[string]map[string]float64 {
+	t.Helper()
+	scopes, err := r.Produce(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]map[string]float64{}
+	for _, m := range scopes[0].Metrics {
+		values := map[string]float64{}
+		switch data := m.Data.(type) {
+		case metricdata.Sum[int64]:
+			for _, p := range data.DataPoints {
+				values[p.Attributes.Encoded(encoder)] += float64(p.Value)
+			}
+		case metricdata.Sum[float64]:
+			for _, p := range data.DataPoints {
+				values[p.Attributes.Encoded(encoder)] += p.Value
+			}
+		case metricdata.Histogram[float64]:
+			for _, p := range data.DataPoints {
+				values[p.Attributes.Encoded(encoder)] += float64(p.Count)
+			}
+		}
+		got[m.Name] = values
+	}
+	return got
+}
+
+func TestNamesAreTheConventions(t *testing.T) {
+	for ours, theirs := range map[string]string{
+		sendDuration: messagingconv.ClientOperationDuration{}.Name(), processDuration: messagingconv.ProcessDuration{}.Name(),
+		genAIDuration: genaiconv.ClientOperationDuration{}.Name(), genAITokens: genaiconv.ClientTokenUsage{}.Name(),
+		genAIFirstChunk: genaiconv.ClientOperationTimeToFirstChunk{}.Name(), genAIServerFirst: genaiconv.ServerTimeToFirstToken{}.Name(),
+	} {
+		if ours != theirs {
+			t.Errorf("%s is %s in the conventions", ours, theirs)
+		}
+	}
+}
+
+// However many tenants, errors and combinations come, there are so many series and the sums are right.
+func TestLabelsAreBounded(t *testing.T) {
+	r := &recorder{began: time.Now()}
+	m := newMetrics(r)
+	const tenants, goroutines = 3000, 4
+	var running sync.WaitGroup
+	for range goroutines {
+		running.Go(func() {
+			for i := range tenants {
+				for task := range 4 {
+					m.tokens.of(useLabels{fmt.Sprint("tenant-", i), fmt.Sprint("task-", task), "east", tokenInput}).add(1)
+				}
+				m.process.of(messagingLabels{opProcess, "default", fmt.Sprint("code-", i)}).record(1)
+				m.attempts.of(attemptLabels{queue: "default", deployment: fmt.Sprint("http:", i), task: "x"}).add(1)
+				m.attempts.of(attemptLabels{queue: "default", deployment: fmt.Sprint("http:", i), task: "y"}).add(1)
+			}
+		})
+	}
+	running.Wait()
+	got := collect(t, r)
+	for name, want := range map[string]struct {
+		series int
+		sum    float64
+	}{
+		tokensUsed:      {4 * (maxTenants + 1), goroutines * tenants * 4},
+		processDuration: {maxErrorTypes + 1, goroutines * tenants},
+		jobAttempts:     {maxSeries + 1, goroutines * tenants * 2},
+	} {
+		sum := 0.0
+		for _, v := range got[name] {
+			sum += v
+		}
+		if len(got[name]) > want.series || sum != want.sum {
+			t.Errorf("%s has %d series with a sum of %v, want at most %d and %v", name, len(got[name]), sum, want.series, want.sum)
+		}
+	}
+	others := 0.0
+	for labels, v := range got[tokensUsed] {
+		if strings.Contains(labels, "forebay.tenant="+other) {
+			others += v
+		}
+	}
+	if want := float64(goroutines * (tenants - maxTenants) * 4); others != want {
+		t.Errorf("%v tokens of other tenants, want %v", others, want)
+	}
+}
+
+func TestHistogram(t *testing.T) {
+	f := &family{spec: seconds("x", "", []float64{1, 2, 4})}
+	s := f.series(present(nil))
+	for _, v := range []float64{0, 1, 1.5, 2, 3, 100} {
+		s.record(v)
+	}
+	p := s.histogram(time.Time{}, time.Time{})
+	if fmt.Sprint(p.BucketCounts) != "[2 2 1 1]" || p.Count != 6 || p.Sum != 107.5 {
+		t.Errorf("%+v", p)
+	}
+	if s.add(math.Inf(1)); !math.IsInf(s.histogram(time.Time{}, time.Time{}).Sum, 1) {
+		t.Error("sums do not add up")
+	}
+}
+
+func TestSampler(t *testing.T) {
+	link := func(sampled bool) trace.SpanContext {
+		flags := trace.TraceFlags(0)
+		if sampled {
+			flags = trace.FlagsSampled
+		}
+		return trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: flags, Remote: true})
+	}
+	for _, test := range []struct {
+		name, arg                       string
+		alone, linkSampled, linkDropped bool
+	}{
+		{"", "", true, true, false},
+		{"parentbased_always_on", "", true, true, false},
+		{"parentbased_always_off", "", false, true, false},
+		{"parentbased_traceidratio", "0", false, true, false},
+		{"parentbased_traceidratio", "", true, true, false},
+		{"always_on", "", true, true, true},
+		{"always_off", "1", false, false, false},
+		{"traceidratio", "0", false, false, false},
+	} {
+		s, err := samplerOf(env("OTEL_TRACES_SAMPLER", test.name, "OTEL_TRACES_SAMPLER_ARG", test.arg))
+		if err != nil {
+			t.Fatal(err)
+		}
+		decide := func(links ...trace.Link) bool {
+			return s.ShouldSample(sdktrace.SamplingParameters{ParentContext: t.Context(), TraceID: trace.TraceID{9}, Links: links}).Decision == sdktrace.RecordAndSample
+		}
+		if decide() != test.alone || decide(trace.Link{SpanContext: link(true)}) != test.linkSampled || decide(trace.Link{SpanContext: link(false)}) != test.linkDropped {
+			t.Errorf("%q %q: alone %t, linked to a sampled one %t, to another %t", test.name, test.arg,
+				decide(), decide(trace.Link{SpanContext: link(true)}), decide(trace.Link{SpanContext: link(false)}))
+		}
+	}
+	for _, bad := range [][2]string{{"sometimes", ""}, {"traceidratio", "2"}, {"parentbased_traceidratio", "NaN"}} {
+		if _, err := samplerOf(env("OTEL_TRACES_SAMPLER", bad[0], "OTEL_TRACES_SAMPLER_ARG", bad[1])); err == nil {
+			t.Errorf("%v is accepted", bad)
+		}
+	}
+}
+
+func env(pairs ...string) func(string) string {
+	return func(name string) string {
+		for i := 0; i < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1]
+			}
+		}
+		return ""
+	}
+}
+
+func TestEnvironmentDecidesWhatIsSent(t *testing.T) {
+	const endpoint = "OTEL_EXPORTER_OTLP_ENDPOINT"
+	for _, test := range []struct {
+		configured      string
+		env             []string
+		metrics, traces bool
+		warned          bool
+	}{
+		{},
+		{env: []string{endpoint, "http://c:4318"}, metrics: true, traces: true},
+		{configured: "http://c:4318", metrics: true, traces: true},
+		{env: []string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c:4318/v1/traces"}, traces: true},
+		{env: []string{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://c:4318/v1/metrics"}, metrics: true},
+		{env: []string{"OTEL_TRACES_EXPORTER", "otlp"}, traces: true},
+		{env: []string{endpoint, "http://c:4318", "OTEL_METRICS_EXPORTER", "none"}, traces: true},
+		{env: []string{endpoint, "http://c:4318", "OTEL_SDK_DISABLED", "true"}},
+		{configured: "http://c:4318", env: []string{"OTEL_SDK_DISABLED", "true", "OTEL_TRACES_EXPORTER", "none"}, metrics: true},
+		{env: []string{endpoint, "http://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"}, warned: true},
+		{env: []string{endpoint, "http://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf"}, traces: true, warned: true},
+	} {
+		var log bytes.Buffer
+		o := Options{Endpoint: test.configured, Getenv: env(test.env...), Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		got, err := o.destination()
+		if err != nil || got.metrics != test.metrics || got.traces != test.traces || (log.Len() > 0) != test.warned {
+			t.Errorf("%q %v: %+v %v %s", test.configured, test.env, got, err, &log)
+		}
+	}
+	for _, list := range []string{"secret", "a=b,secret", "=secret", "a=%zzsecret"} {
+		_, err := New(Options{Getenv: env(endpoint, "http://c:4318", "OTEL_EXPORTER_OTLP_HEADERS", list), Logger: slog.New(slog.DiscardHandler)})
+		if err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("headers %q: %v", list, err)
+		}
+	}
+	off, err := New(Options{Getenv: env(), Logger: slog.New(slog.DiscardHandler)})
+	if off != nil || err != nil || off.Jobs() != nil || off.Webhooks() != nil || off.Traces() {
+		t.Errorf("nothing is asked for: %+v %v", off, err)
+	}
+	off.Shutdown(t.Context())
+	if p := (nothing{}); off.Provider(p, Deployment{}) != model.Provider(p) {
+		t.Error("without telemetry providers are wrapped")
+	}
+}
+
+// A retry links to the submit like the attempt before it, and an attempt that called nothing leaves no span.
+func TestSpansOfAttempts(t *testing.T) {
+	m := measuring(t)
+	spans := tracing(t, m, sdktrace.AlwaysSample())
+	o := m.Jobs()
+	s := jobs.Submission{Tenant: "acme", Queue: "default", Task: "chat", JobID: "job_1", Began: time.Now()}
+	o.Submitting(t.Context(), &s)
+	o.Submitted(&s, false, nil)
+	attempt := func(record store.AttemptRecord, settled bool, cause, err error) {
+		d := jobs.Delivery{Tenant: "acme", Queue: &jobs.Queue{Name: "default"}, Received: time.Now()}
+		d.ID, d.Task, d.Traceparent = "job_1", "chat", s.Traceparent
+		ctx, cancel := context.WithCancelCause(t.Context())
+		_, c := o.Starting(ctx, &d)
+		cancel(cause)
+		c.Called(err)
+		if settled {
+			c.Settled(record, "")
+			c.Settled(store.AttemptRecord{Outcome: "again"}, "")
+		}
+		c.Over()
+	}
+	attempt(store.AttemptRecord{Outcome: forebay.OutcomeRetried, ErrorCode: "server_error"}, true, nil, errors.New("x"))
+	attempt(store.AttemptRecord{}, false, nil, &forebay.TaskError{Code: "deployment_paused", Uncalled: true})
+	attempt(store.AttemptRecord{}, true, jobs.ErrCancelled, context.Canceled)
+	attempt(store.AttemptRecord{}, true, jobs.ErrLockLost, context.Canceled)
+	attempt(store.AttemptRecord{}, false, nil, nil) // its outcome could not be recorded
+	got := spans.GetSpans()
+	if len(got) != 5 {
+		t.Fatalf("%d spans", len(got))
+	}
+	outcomes := []string{"", "retried", "cancelled", "lost", ""}
+	for i, span := range got[1:] {
+		if len(span.Links) != 1 || span.Links[0].SpanContext.SpanID() != got[0].SpanContext.SpanID() || span.Parent.IsValid() {
+			t.Errorf("span %d: links %v, parent %v", i+1, span.Links, span.Parent)
+		}
+		outcome := ""
+		for _, a := range span.Attributes {
+			if a.Key == keyOutcome {
+				outcome = a.Value.AsString()
+			}
+		}
+		if outcome != outcomes[i+1] {
+			t.Errorf("span %d has the outcome %q, want %q", i+1, outcome, outcomes[i+1])
+		}
+	}
+}
+
+// Queues are counted once for all who ask within a while, and not at all while nobody does.
+func TestQueuesAreCountedWhenAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counts := 0
+		c := &counted{log: slog.New(slog.DiscardHandler), count: func(_ context.Context, limit int64) ([]store.Depth, error) {
+			if counts++; limit != depthLimit {
+				t.Errorf("counted to %d", limit)
+			}
+			if counts == 3 {
+				return nil, errors.New("no")
+			}
+			return []store.Depth{{Queue: "default", Ready: int64(counts)}}, nil
+		}}
+		<-time.After(time.Hour)
+		for range 10 {
+			if got := c.get(t.Context()); len(got) != 1 || got[0].Ready != 1 {
+				t.Fatalf("%+v", got)
+			}
+		}
+		<-time.After(depthAge)
+		if got := c.get(t.Context()); got[0].Ready != 2 || counts != 2 {
+			t.Fatalf("%+v after %d counts", got, counts)
+		}
+		<-time.After(depthAge)
+		if got := c.get(t.Context()); got != nil {
+			t.Fatalf("what cannot be counted is %+v", got)
+		}
+	})
+}
+
+// What others measure appears under the names that are kept for it.
+func TestGauges(t *testing.T) {
+	m := measuring(t)
+	for _, g := range []Gauge{BreakerState, QuotaLimit, QuotaUsed, BudgetLimit, BudgetUsed} {
+		if err := m.Gauge(g, func(observe func(float64, ...string)) {
+			for i := range maxTenants + 50 {
+				observe(float64(i), fmt.Sprint("name-", i), "tokens")
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	families, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	for _, f := range families {
+		got[f.GetName()] = len(f.GetMetric())
+	}
+	for name, series := range map[string]int{
+		"forebay_breaker_state": maxTenants + 50, "forebay_quota_limit": maxTenants + 50, "forebay_quota_used": maxTenants + 50,
+		"forebay_budget_limit_usd": maxTenants + 1, "forebay_budget_used_usd": maxTenants + 1,
+	} {
+		if got[name] != series {
+			t.Errorf("%s has %d series, want %d", name, got[name], series)
+		}
+	}
+	var off *Telemetry
+	if err := off.Gauge(BreakerState, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCorrelate(t *testing.T) {
+	var log bytes.Buffer
+	l := slog.New(Correlate(slog.NewJSONHandler(&log, nil))).With(slog.String("a", "b"))
+	l.InfoContext(t.Context(), "outside")
+	l.InfoContext(trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}})), "inside")
+	var lines []map[string]any
+	for line := range strings.Lines(log.String()) {
+		var entry map[string]any
+		if err := json.Unmarshal([]byte(line), &entry); err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, entry)
+	}
+	if lines[0]["trace_id"] != nil || lines[1]["trace_id"] != "01"+strings.Repeat("0", 30) || lines[1]["span_id"] != "02"+strings.Repeat("0", 14) || lines[1]["a"] != "b" {
+		t.Error(lines)
+	}
+}
+
+func TestContentIsCut(t *testing.T) {
+	got := messagesJSON([]model.Message{{Role: model.RoleSystem, Content: "be brief"}, {Role: model.RoleUser, Content: strings.Repeat("ä", maxContentBytes)}, {Role: model.RoleUser, Content: "left out"}}, "")
+	var list []struct {
+		Role  string
+		Parts []struct{ Type, Content string }
+	}
+	if err := json.Unmarshal([]byte(got), &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list) != 2 || list[0].Parts[0].Content != "be brief" || list[1].Role != "user" || strings.Contains(got, "\uFFFD") || strings.Trim(list[1].Parts[0].Content, "ä") != "" {
+		t.Errorf("%.200s", got)
+	}
+}

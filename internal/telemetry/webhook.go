@@ -1,0 +1,46 @@
+package telemetry
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/forebayhq/forebay/internal/webhook"
+)
+
+// webhookOutcomes are what becomes of a delivery after a try, in the words of operators.
+var webhookOutcomes = map[webhook.Verb]string{
+	webhook.Complete: "delivered", webhook.Retry: "retried", webhook.Release: "released", webhook.GiveUp: "given_up",
+}
+
+// Webhooks is the observer of deliveries to webhooks; nil if there is no telemetry.
+func (t *Telemetry) Webhooks() func(webhook.Endpoint, webhook.Delivery, webhook.Outcome) {
+	if t == nil {
+		return nil
+	}
+	return t.delivered
+}
+
+// delivered hears of a try to deliver to a webhook. The span shows neither its URL nor its message.
+func (t *Telemetry) delivered(e webhook.Endpoint, d webhook.Delivery, o webhook.Outcome) {
+	outcome, failure := webhookOutcomes[o.Verb], string(o.Attempt.Failure)
+	if t.tracer != nil {
+		_, span := t.tracer.Start(context.Background(), "deliver webhook", trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(o.Attempt.At))
+		if span.IsRecording() {
+			attrs := []attribute.KeyValue{semconv.HTTPRequestMethodPost, keyTenant.String(e.Tenant), keyWebhook.String(e.Name), keyAttempt.Int(d.Count),
+				keyOutcome.String(outcome), semconv.MessagingMessageID(d.ID)}
+			if o.Attempt.Status != 0 {
+				attrs = append(attrs, semconv.HTTPResponseStatusCode(o.Attempt.Status))
+			}
+			span.SetAttributes(attrs...)
+			fail(span, failure)
+		}
+		span.End(trace.WithTimestamp(o.Attempt.At.Add(o.Attempt.Duration)))
+	}
+	if m := t.metrics; m != nil {
+		m.deliveries.of(webhookLabels{e.Tenant, outcome, failure}).add(1)
+		m.webhookDuration.of(webhookLabels{"", outcome, failure}).record(o.Attempt.Duration.Seconds())
+	}
+}

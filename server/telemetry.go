@@ -1,0 +1,124 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/telemetry"
+)
+
+// validateTelemetry checks where metrics are served and sent.
+func (o Options) validateTelemetry(bad func(field, format string, args ...any)) {
+	if o.Metrics.Listen != "" {
+		switch _, _, err := net.SplitHostPort(o.Metrics.Listen); {
+		case err != nil:
+			bad("metrics.listen", "%.80q is not host:port", o.Metrics.Listen)
+		case o.servesHTTP() && sameAddress(o.Metrics.Listen, o.Listen):
+			bad("metrics.listen", "%.80q is where the API listens; metrics need an address of their own", o.Metrics.Listen)
+		}
+	}
+	if o.Telemetry.OTLPEndpoint != "" {
+		if err := telemetry.CheckEndpoint(o.Telemetry.OTLPEndpoint); err != nil {
+			bad("telemetry.otlp_endpoint", "%s", err)
+		}
+	} else if len(o.Telemetry.OTLPHeaders) > 0 {
+		bad("telemetry.otlp_headers", "are for telemetry.otlp_endpoint, which is not set")
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Telemetry.OTLPHeaders)) {
+		value := o.Telemetry.OTLPHeaders[name].Reveal()
+		if !forebay.ValidName(name) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r >= 0x7f }) {
+			bad("telemetry.otlp_headers", "%.40q is no header's name, or its value no header's value", name)
+		}
+	}
+}
+
+// sameAddress reports whether two listeners could not have both addresses. Port 0 is always another.
+func sameAddress(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	if errA != nil || errB != nil || portA != portB || portA == "0" {
+		return false
+	}
+	return hostA == hostB || everywhere(hostA) || everywhere(hostB) || loopback(hostA) && loopback(hostB)
+}
+
+func everywhere(host string) bool {
+	address, err := netip.ParseAddr(host)
+	return host == "" || err == nil && address.IsUnspecified()
+}
+
+func loopback(host string) bool { return host == "localhost" || host == "127.0.0.1" || host == "::1" }
+
+// watch sets up what is measured and traced, if anything is.
+func (s *Server) watch() (err error) {
+	o := s.options
+	s.telemetry, err = telemetry.New(telemetry.Options{
+		Prometheus: o.Metrics.Listen != "", Endpoint: o.Telemetry.OTLPEndpoint, Headers: o.Telemetry.OTLPHeaders,
+		CaptureContent: o.Telemetry.CaptureContent, Version: o.Version, Logger: s.log,
+	})
+	if err != nil {
+		return forebay.Invalid("telemetry", "%s", err)
+	}
+	if s.telemetry.Traces() {
+		s.log = slog.New(telemetry.Correlate(s.log.Handler()))
+	}
+	return nil
+}
+
+// watchStore begins to measure the store, its queues and the deployments.
+func (s *Server) watchStore() error {
+	if s.telemetry == nil {
+		return nil
+	}
+	s.store.OnCommit(s.telemetry.Committed)
+	if err := s.telemetry.Queues(s.store.Depths); err != nil {
+		return err
+	}
+	return s.telemetry.Deployments(func() []telemetry.DeploymentReading {
+		var list []telemetry.DeploymentReading
+		now := time.Now()
+		for _, d := range s.models.router.Deployments() {
+			list = append(list, telemetry.DeploymentReading{Name: d.Name, InFlight: d.InFlight, Paused: d.PausedUntil.After(now)})
+		}
+		return list
+	})
+}
+
+// listenMetrics opens the address at which metrics are served; nil if they are not.
+func (s *Server) listenMetrics() (net.Listener, error) {
+	if s.options.Metrics.Listen == "" {
+		return nil, nil
+	}
+	listener, err := listen(s.options.Metrics.Listen)
+	if err != nil {
+		return nil, err
+	}
+	s.metricsAddr = listener.Addr()
+	s.log.Info("metrics are served", slog.String("listen", s.metricsAddr.String()))
+	return listener, nil
+}
+
+func closeIf(l net.Listener) error {
+	if l == nil {
+		return nil
+	}
+	return l.Close()
+}
+
+// MetricsAddr waits until Run listens and returns the address at which metrics are served; nil when they
+// are not, or ctx ends first.
+func (s *Server) MetricsAddr(ctx context.Context) net.Addr {
+	select {
+	case <-s.ready:
+		return s.metricsAddr
+	case <-ctx.Done():
+		return nil
+	}
+}

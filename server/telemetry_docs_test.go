@@ -1,0 +1,235 @@
+package server_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/server"
+)
+
+// everyMetric runs a server until it has measured all there is.
+func everyMetric(t *testing.T) scrape {
+	model := loopback.Start(unruly)
+	t.Cleanup(model.Close)
+	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(receiver.Close)
+	gone := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) }))
+	t.Cleanup(gone.Close)
+	deployment := loopbackDeployment(model)
+	deployment.Price = forebay.Price{Input: 1, Output: 1}
+	s := startWatched(t, nil, server.Options{Deployments: []server.Deployment{deployment}, Queues: quick,
+		Webhooks: server.Webhooks{AllowHTTP: true, AllowAddresses: []string{"127.0.0.0/8"}}})
+	for name, url := range map[string]string{"hook": receiver.URL, "gone": gone.URL} {
+		if _, err := s.do(t.Context(), http.MethodPost, "/v1/webhooks", nil, map[string]any{"name": name, "url": url}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// While the deployment is paused after a 429 others go back without a call.
+	var ids []string
+	for _, marker := range []string{"good-1", "broken-1", "bad-1", "busy-1", "busy-2"} {
+		ids = append(ids, s.send(t, marker).ID)
+	}
+	for _, id := range ids {
+		s.mustAwait(t, id)
+	}
+	if _, _, err := s.submit(t.Context(), "", map[string]any{"task": "nonsense", "input": 1}); err == nil {
+		t.Fatal("an unknown task was accepted")
+	}
+	var got scrape
+	eventually(t, time.Minute, func() error {
+		got = scrapeOf(t, s.Server)
+		for _, labels := range [][2]string{{"forebay_outcome", "delivered"}, {"error_type", "status"}} {
+			if got.sum("forebay_webhook_deliveries_total", labels[:]...) == 0 {
+				return fmt.Errorf("no delivery with the %s %s", labels[0], labels[1])
+			}
+		}
+		if got.sum("forebay_admission_waits_total") == 0 {
+			return errors.New("nothing went back without a call")
+		}
+		return nil
+	})
+	return got
+}
+
+var quoted = regexp.MustCompile("`([^`]+)`")
+
+// names are the words in backquotes.
+func names(cell string) (list []string) {
+	for _, m := range quoted.FindAllStringSubmatch(cell, -1) {
+		list = append(list, m[1])
+	}
+	return list
+}
+
+// documented is what docs/telemetry.md says: the labels of each metric and the values of labels.
+func documented(t *testing.T) (metrics, values map[string][]string) {
+	b, err := os.ReadFile("../docs/telemetry.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics, values = map[string][]string{}, map[string][]string{}
+	for line := range strings.Lines(string(b)) {
+		cells := strings.Split(line, "|")
+		switch {
+		case len(cells) == 6 && strings.Contains(cells[1], "."):
+			labels := names(cells[3])
+			slices.Sort(labels)
+			metrics[names(cells[2])[0]] = labels
+			if plain := strings.ReplaceAll(names(cells[1])[0], ".", "_"); !strings.HasPrefix(names(cells[2])[0], plain) {
+				t.Errorf("%s is not how Prometheus names %s", cells[2], cells[1])
+			}
+		case len(cells) == 4 && strings.Contains(cells[1], "_"):
+			for _, label := range names(cells[1]) {
+				values[label] = names(cells[2])
+			}
+		}
+	}
+	return metrics, values
+}
+
+// The table of metrics is what a server shows, and the dashboard and the alerts ask for nothing else.
+func TestDashboardAlertsAndDocsAreOfTheRealMetrics(t *testing.T) {
+	got := everyMetric(t)
+	metrics, values := documented(t)
+	for _, name := range got.ours() {
+		listed, ok := metrics[name]
+		if !ok {
+			t.Errorf("docs/telemetry.md lacks %s %v", name, got.labels(name))
+		} else if real := got.labels(name); !slices.Equal(real, listed) {
+			t.Errorf("%s has the labels %v, docs/telemetry.md says %v", name, real, listed)
+		}
+		for _, m := range got.families[name].GetMetric() {
+			for _, l := range m.GetLabel() {
+				if allowed := values[l.GetName()]; len(allowed) > 0 && !slices.Contains(allowed, l.GetValue()) {
+					t.Errorf("docs/telemetry.md does not say that %s can be %s", l.GetName(), l.GetValue())
+				}
+			}
+		}
+	}
+	for name := range metrics {
+		if got.families[name] == nil {
+			t.Errorf("docs/telemetry.md has %s, which no server shows", name)
+		}
+	}
+	used := map[string]bool{}
+	for where, expression := range expressions(t) {
+		checkExpression(t, where, expression, got, values, used)
+	}
+	for _, name := range got.ours() {
+		if !used[name] && name != "gen_ai_client_token_usage" && name != "gen_ai_server_time_to_first_token_seconds" {
+			t.Errorf("neither the dashboard nor an alert uses %s", name)
+		}
+	}
+}
+
+func checkExpression(t *testing.T, where, expression string, got scrape, values map[string][]string, used map[string]bool) {
+	t.Helper()
+	parsed, err := parser.ParseExpr(expression)
+	if err != nil {
+		t.Errorf("%s: %s: %v", where, expression, err)
+		return
+	}
+	known := []string{"job", "instance", "le"}
+	var grouped []string
+	parser.Inspect(parsed, func(node parser.Node, _ []parser.Node) error {
+		switch n := node.(type) {
+		case *parser.VectorSelector:
+			name := n.Name
+			for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+				if base, ok := strings.CutSuffix(name, suffix); ok && got.families[base].GetType().String() == "HISTOGRAM" {
+					name = base
+				}
+			}
+			if got.families[name] == nil {
+				t.Errorf("%s asks for %s, which no server shows", where, n.Name)
+			}
+			used[name] = true
+			of := got.labels(name)
+			known = append(known, of...)
+			for _, m := range n.LabelMatchers {
+				if m.Name != labels.MetricName && m.Name != "job" && !slices.Contains(of, m.Name) {
+					t.Errorf("%s: %s has no label %s", where, name, m.Name)
+				}
+				for value := range strings.SplitSeq(m.Value, "|") {
+					if allowed := values[m.Name]; m.Name != "error_type" && len(allowed) > 0 && value != "" && !slices.Contains(allowed, value) {
+						t.Errorf("%s: %s is never %q", where, m.Name, value)
+					}
+				}
+			}
+		case *parser.AggregateExpr:
+			grouped = append(grouped, n.Grouping...)
+		}
+		return nil
+	})
+	for _, label := range grouped {
+		if !slices.Contains(known, label) {
+			t.Errorf("%s groups by %s, which no metric in it has", where, label)
+		}
+	}
+}
+
+// expressions are those of the dashboard and of the alerts, by where they stand.
+func expressions(t *testing.T) map[string]string {
+	all := map[string]string{}
+	var dashboard struct {
+		Panels []struct {
+			Type, Title string
+			Targets     []struct{ Expr, LegendFormat string }
+		}
+	}
+	read(t, "../deploy/grafana/forebay.json", json.Unmarshal, &dashboard)
+	for _, p := range dashboard.Panels {
+		if p.Type != "row" && len(p.Targets) == 0 {
+			t.Errorf("the panel %q asks for nothing", p.Title)
+		}
+		for _, target := range p.Targets {
+			all["dashboard: "+p.Title+": "+target.LegendFormat] = strings.NewReplacer("$__rate_interval", "5m", "$job", ".*").Replace(target.Expr)
+			for _, m := range regexp.MustCompile(`{{(\w+)}}`).FindAllStringSubmatch(target.LegendFormat, -1) {
+				if !strings.Contains(target.Expr, m[1]) {
+					t.Errorf("the legend of %q names %s, which its expression does not", p.Title, m[1])
+				}
+			}
+		}
+	}
+	var rules struct {
+		Groups []struct {
+			Rules []struct{ Alert, Expr string }
+		}
+	}
+	read(t, "../deploy/prometheus/alerts.yaml", yaml.Unmarshal, &rules)
+	for _, g := range rules.Groups {
+		for _, r := range g.Rules {
+			all["alert: "+r.Alert] = r.Expr
+		}
+	}
+	if len(all) < 40 {
+		t.Fatalf("only %d expressions were found", len(all))
+	}
+	return all
+}
+
+func read(t *testing.T, file string, decode func([]byte, any) error, into any) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err == nil {
+		err = decode(b, into)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+}
