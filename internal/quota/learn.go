@@ -61,6 +61,7 @@ func (s *State) follow(d Dimension, configured int64) {
 // counts over a shorter time: calls must come more evenly, not be fewer.
 func (s *State) shrink(cost, wait int64) {
 	m := &s.meters[Tokens]
+	first := s.throttledAt == 0 || s.clock-s.throttledAt > minute
 	s.throttledAt = s.clock
 	s.step = growFirst
 	if s.adjustedAt != 0 && s.clock-s.adjustedAt < throttleEvery {
@@ -68,8 +69,15 @@ func (s *State) shrink(cost, wait int64) {
 	}
 	s.adjustedAt = s.clock
 	over := s.sum[Tokens] + cost // is more than there was
-	if m.limit == 0 {
-		m.limit = max(over*98/100, 1) // nothing was known; now something is
+	if m.limit == 0 { // nothing is known
+		if wait <= shortWait {
+			if first && wait > 0 {
+				return // a moment's refusal, of which no limit follows: the pause will do
+			}
+			// It speaks of a rate, which a window that is not a minute old yet does not show as its sum.
+			over = over * minute / min(max(s.clock-s.slices[0].no*sliceMillis, shortWait/2), minute)
+		}
+		m.limit = max(over*98/100, 1)
 		s.note(Change{Kind: LimitLowered, Limit: m.limit})
 		return
 	}

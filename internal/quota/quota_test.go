@@ -247,20 +247,34 @@ func TestHeaders(t *testing.T) {
 }
 
 func TestUnknownLimitsAreLearned(t *testing.T) {
-	var s quota.State
 	l := quota.Limits{Accounting: quota.AccountOpenAI}
-	now := int64(epoch)
-	var last quota.Reservation
-	for range 50 {
-		last = call(t, &s, now, l, quota.Request{PromptTokens: 2000, MaxOutputTokens: 10})
-		now += 100
+	// 100,000 tokens in five seconds, then a refusal that asks to wait for so long.
+	refused := func(s *quota.State, now int64, wait time.Duration) (limit, later int64) {
+		t.Helper()
+		var last quota.Reservation
+		for range 50 {
+			last = call(t, s, now, l, quota.Request{PromptTokens: 2000, MaxOutputTokens: 10})
+			now += 100
+		}
+		s.Feedback(now, l, last, quota.Outcome{Kind: quota.Throttled, RetryAfter: wait}, half)
+		return s.Status(now, l).Limit[quota.Tokens], now
 	}
-	s.Feedback(now, l, last, quota.Outcome{Kind: quota.Throttled, RetryAfter: 5 * time.Second}, half)
-	if got := s.Status(now, l).Limit[quota.Tokens]; got < 90_000 || got > 100_000 {
-		t.Errorf("limit %d after a refusal at 100,000 a minute", got)
+	var s quota.State
+	limit, now := refused(&s, epoch, 30*time.Second)
+	if limit < 90_000 || limit > 100_000 {
+		t.Errorf("limit %d after a minute's quota was refused at 100,000", limit)
 	}
 	if got := s.Status(now+11*60_000, l).Limit[quota.Tokens]; got != 0 {
 		t.Errorf("limit %d long after", got)
+	}
+
+	// A wait of a moment is of a rate, and the first one may mean nothing.
+	s = quota.State{}
+	if limit, now = refused(&s, epoch, 200*time.Millisecond); limit != 0 {
+		t.Errorf("limit %d after one short refusal", limit)
+	}
+	if limit, _ = refused(&s, now+5000, 200*time.Millisecond); limit < 700_000 || limit > 900_000 {
+		t.Errorf("limit %d after refusals at 200,000 in fifteen seconds", limit)
 	}
 }
 
