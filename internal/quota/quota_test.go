@@ -273,8 +273,8 @@ func TestUnknownLimitsAreLearned(t *testing.T) {
 	if limit, now = refused(&s, epoch, 200*time.Millisecond); limit != 0 {
 		t.Errorf("limit %d after one short refusal", limit)
 	}
-	if limit, _ = refused(&s, now+5000, 200*time.Millisecond); limit < 700_000 || limit > 900_000 {
-		t.Errorf("limit %d after refusals at 200,000 in fifteen seconds", limit)
+	if limit, _ = refused(&s, now+15_000, 200*time.Millisecond); limit < 440_000 || limit > 500_000 {
+		t.Errorf("limit %d after refusals at 200,000 in 25 seconds", limit)
 	}
 }
 
