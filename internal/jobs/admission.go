@@ -31,6 +31,14 @@ func (s *Service) plan(task string, input []byte, size int64) []store.Option {
 	return options
 }
 
+// held tells the observer why jobs of a queue could not be called.
+func (s *Service) held(q *Queue) func(forebay.WaitReason) {
+	if s.observer == nil {
+		return nil
+	}
+	return func(why forebay.WaitReason) { s.observer.Held(q.Name, why) }
+}
+
 // Admit returns a context that carries where the delivery's call was admitted to, and what is to be
 // called when the call is over, before its outcome is settled.
 func (s *Service) Admit(ctx context.Context, d *Delivery) (admitted context.Context, over func()) {

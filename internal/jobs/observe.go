@@ -19,6 +19,8 @@ type Observer interface {
 	Starting(ctx context.Context, d *Delivery) (context.Context, ObservedCall)
 	// Returned hears of a delivery that went back without a call.
 	Returned(d *Delivery, why forebay.WaitReason)
+	// Held hears that jobs of a queue were found ready and could not be called. It runs in transactions.
+	Held(queue string, why forebay.WaitReason)
 }
 
 // ObservedCall hears of one call.

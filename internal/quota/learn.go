@@ -69,7 +69,7 @@ func (s *State) shrink(cost, wait int64) {
 	}
 	s.adjustedAt = s.clock
 	over := s.sum[Tokens] + cost // is more than there was
-	if m.limit == 0 { // nothing is known
+	if m.limit == 0 {            // nothing is known
 		if wait <= shortWait {
 			if first && wait > 0 {
 				return // a moment's refusal, of which no limit follows: the pause will do

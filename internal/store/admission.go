@@ -119,7 +119,8 @@ func (t *tx) storeDeployments() error {
 
 // admit decides which of the jobs that a look found are called now: at most as many as the claims
 // want. The others stay as they are; the look knows when it is worth asking again.
-func (t *tx) admit(l *look, plan Plan, slots int) error {
+func (t *tx) admit(l *look, claims []*claim, slots int) error {
+	plan := claims[0].Plan
 	if plan == nil || len(l.found) == 0 {
 		return nil
 	}
@@ -171,6 +172,9 @@ func (t *tx) admit(l *look, plan Plan, slots int) error {
 	}
 	l.found = going
 	t.w.blocked[l.lane] = t.now + blockedPause
+	if told := claims[0].Held; told != nil && l.why != "" {
+		told(l.why)
+	}
 	return nil
 }
 
@@ -192,6 +196,7 @@ func (t *tx) admitAt(l *look, name string, line []int, options [][]Option, choic
 		switch {
 		case !decision.Verdict.Admitted():
 			l.askAgain(decision.Verdict.RetryAt)
+			l.why = decision.Verdict.Reason
 		case decision.Reservation.Seq == 0: // there was no slot
 			l.askAgain(t.now)
 		default:

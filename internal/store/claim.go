@@ -21,6 +21,8 @@ type ClaimRequest struct {
 	MaxDeliveries int
 	SetAside      LaneKind
 	Plan          Plan // nil: nothing holds calls back
+	// Held, if set, is told why jobs could not be called, once for each look. It must be quick.
+	Held func(why forebay.WaitReason)
 }
 
 // Lock is the right to settle one delivery. A token is new at each delivery.

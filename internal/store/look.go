@@ -50,10 +50,11 @@ type look struct {
 	floors  floors
 	limit   int
 	found   []candidate
-	more    bool        // may be ready than was found
-	next    int64       // when the earliest that is not ready will be; 0: there is none
-	held    []candidate // ready, but not to be called now
-	retryAt int64       // when one of those may be called; 0: nobody knows
+	more    bool               // may be ready than was found
+	next    int64              // when the earliest that is not ready will be; 0: there is none
+	held    []candidate        // ready, but not to be called now
+	retryAt int64              // when one of those may be called; 0: nobody knows
+	why     forebay.WaitReason // the last of them is held
 }
 
 // newLook looks for as much as the claims want together, from where the last look at the lane ended.
@@ -191,7 +192,7 @@ func (w *writer) lookAt(t *tx, lane int64, looks bool) (*look, error) {
 	if looks {
 		delete(w.blocked, lane)
 	}
-	return l, t.admit(l, claims[0].Plan, wanted(claims))
+	return l, t.admit(l, claims, wanted(claims))
 }
 
 // lookedAhead returns what the transaction found in a lane as it began, unless it may not be true any more.
@@ -236,7 +237,7 @@ func (w *writer) serveFrom(t *tx, l *look, c *claim) error {
 			if err := l.now(t); err != nil {
 				return err
 			}
-			if err := t.admit(l, c.Plan, c.Max-len(c.deliveries)+wanted(w.parked[l.lane])); err != nil {
+			if err := t.admit(l, []*claim{c}, c.Max-len(c.deliveries)+wanted(w.parked[l.lane])); err != nil {
 				return err
 			}
 			continue

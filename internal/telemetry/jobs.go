@@ -74,6 +74,13 @@ func (t observer) Returned(d *jobs.Delivery, why forebay.WaitReason) {
 	}
 }
 
+// Held counts a look at a queue that found jobs of which none could be called.
+func (t observer) Held(queue string, why forebay.WaitReason) {
+	if t.metrics != nil {
+		t.metrics.waits.of(waitLabels{queue, string(why)}).add(1)
+	}
+}
+
 // call is one attempt under observation.
 type call struct {
 	t       *Telemetry

@@ -105,7 +105,7 @@ func (m *metrics) ofJobs(r *recorder) {
 		}
 	}
 	m.throttled = newVector(r, counter(deploymentThrottled, "{call}", "Calls that a deployment or HTTP function turned away for its quota (429)."), text(keyDeployment))
-	m.waits = newVector(r, counter(admissionWaits, "{delivery}", "Deliveries that went back because nothing could be called."), labelling[waitLabels]{
+	m.waits = newVector(r, counter(admissionWaits, "{time}", "Times that jobs of a queue were ready and could not be called."), labelling[waitLabels]{
 		rest: waitLabels{queue: other},
 		attrs: func(l waitLabels) []attribute.KeyValue {
 			return []attribute.KeyValue{keyQueue.String(l.queue), keyReason.String(l.reason)}
