@@ -31,6 +31,14 @@ func (s *Service) plan(task string, input []byte, size int64) []store.Option {
 	return options
 }
 
+// share is a tenant's weight.
+func (s *Service) share(tenant int64) float64 {
+	if weight, set := s.weights[tenant]; set {
+		return weight
+	}
+	return 1
+}
+
 // held tells the observer why jobs of a queue could not be called.
 func (s *Service) held(q *Queue) func(forebay.WaitReason) {
 	if s.observer == nil {

@@ -50,7 +50,7 @@ func (s *Service) Claim(ctx context.Context, q *Queue, retryLane bool, limit int
 	}
 	rows, err := s.store.Claim(ctx, store.ClaimRequest{
 		Lane: store.LaneOf(q.no, kind), Max: limit, MaxBytes: maxBytes,
-		Lock: q.LockDuration, MaxDeliveries: q.MaxDeliveryCount, SetAside: q.setAsideLane(), Plan: s.plan, Held: s.held(q),
+		Lock: q.LockDuration, MaxDeliveries: q.MaxDeliveryCount, SetAside: q.setAsideLane(), Share: s.share, Plan: s.plan, Held: s.held(q),
 	})
 	if err != nil {
 		return nil, err

@@ -45,6 +45,8 @@ type Options struct {
 	// calls back.
 	Deployments func(model string) []store.Option
 	Observer    Observer // nil: nobody watches
+	// Weights are the tenants' shares of what a queue delivers, by name; others have 1.
+	Weights map[string]float64
 }
 
 // Service answers everything about jobs. All methods are safe for concurrent use, return
@@ -58,6 +60,7 @@ type Service struct {
 	maxInput    int64
 	deployments func(model string) []store.Option
 	observer    Observer
+	weights     map[int64]float64
 	running     sync.Map // lock token → context.CancelCauseFunc of the calls of this process
 	keys        keyCache
 	ready       atomic.Int64 // Unix milliseconds of the last successful look
@@ -66,10 +69,17 @@ type Service struct {
 // New makes the service and the queues it is configured with.
 func New(ctx context.Context, opts Options) (*Service, error) {
 	s := &Service{
-		store: opts.Store, blobs: opts.Blobs, tasks: opts.Tasks, maxInput: opts.MaxInputBytes, deployments: opts.Deployments, observer: opts.Observer,
+		store: opts.Store, blobs: opts.Blobs, tasks: opts.Tasks, maxInput: opts.MaxInputBytes, deployments: opts.Deployments, observer: opts.Observer, weights: map[int64]float64{},
 		queues: map[string]*Queue{}, byNo: map[int64]*Queue{},
 	}
 	s.store.OnCancelled(s.abortRunning)
+	for name, weight := range opts.Weights {
+		no, err := s.store.EnsureTenant(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		s.weights[no] = weight
+	}
 	for _, q := range opts.Queues {
 		no, err := s.store.EnsureQueue(ctx, q.Name)
 		if err != nil {

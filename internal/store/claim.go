@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"math"
 	"math/rand/v2"
 	"sync/atomic"
@@ -20,7 +19,8 @@ type ClaimRequest struct {
 	// A message delivered this often is not delivered again: it goes to the SetAside lane.
 	MaxDeliveries int
 	SetAside      LaneKind
-	Plan          Plan // nil: nothing holds calls back
+	Share         Share // nil: all tenants are equal
+	Plan          Plan  // nil: nothing holds calls back
 	// Held, if set, is told why jobs could not be called, once for each look. It must be quick.
 	Held func(why forebay.WaitReason)
 }
@@ -158,8 +158,9 @@ func (w *writer) park(c *claim) {
 	if c.receive != nil && !c.receive.wait {
 		w.impatient = append(w.impatient, c)
 	}
-	if _, known := w.ranks[lane]; lane < 0 || w.share != nil && !known { // what was ready before may not have been noted
-		w.dueAt[lane], w.ranks[lane] = 0, allRanks
+	if _, known := w.lines[lane]; lane < 0 || w.share != nil && !known { // what was ready before may not have been noted
+		w.linesOf(lane)
+		w.dueAt[lane] = 0
 	}
 }
 
@@ -201,6 +202,7 @@ func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
 		}
 		if err == nil && found != nil {
 			err = t.leave(found)
+			found.lines.keepFloors(found.taken, found.found, found.held)
 		}
 		if err != nil {
 			return served, err
@@ -240,28 +242,15 @@ func (w *writer) updateDue(t *tx, lane int64, found *look, foundEmpty bool) erro
 		w.dueAt[lane] = t.now
 		return nil
 	}
-	if w.share != nil {
-		l := &look{lane: lane}
-		err := l.whenNext().askOf(t.conn)
-		l.noteDue(w, t.now)
-		return err
-	}
 	var earliest int64
-	for rank := range int64(forebay.MaxPriority + 1) {
-		if w.ranks[lane]&(1<<rank) == 0 {
-			continue
-		}
-		found, err := t.prep("SELECT visible FROM messages WHERE lane = ? AND rank = ? ORDER BY visible LIMIT 1").
-			int(lane).int(rank).one(func(r row) {
+	for rank := range int64(scheduledRank + 1) {
+		_, err := t.prep("SELECT visible FROM messages WHERE lane = ? AND rank = ? ORDER BY visible LIMIT 1").int(lane).int(rank).one(func(r row) {
 			if at := r.int(0); earliest == 0 || at < earliest {
 				earliest = at
 			}
 		})
 		if err != nil {
 			return err
-		}
-		if !found {
-			w.ranks[lane] &^= 1 << rank
 		}
 	}
 	delete(w.dueAt, lane)
@@ -286,56 +275,17 @@ type candidate struct {
 	lostToken bool  // its lock has expired
 	lostAt    int64 // when that delivery was locked
 	deadline  int64
-	rank      int64 // unless a look at one rank found it
+	rank      int64 // the number of its line
 	fresh     bool  // its message is not stored yet
 	announced int   // the latest attempt number whose start an event tells
 }
 
-// serve takes ready messages for one claim, the highest priority first: of those found, if the
-// database is shared.
+// serve takes ready messages for one claim: of those found, or those of a queue of messages.
 func (w *writer) serve(t *tx, c *claim, found *look) error {
 	if c.receive != nil {
 		return w.serveMessages(t, c)
 	}
-	if found != nil {
-		return w.serveFrom(t, found, c)
-	}
-	lane := int64(c.Lane)
-	var bytes int64
-	full := false
-	for rank := int64(0); rank <= forebay.MaxPriority && !full; rank++ {
-		if w.ranks[lane]&(1<<rank) == 0 {
-			continue
-		}
-		for !full {
-			// What is set aside or expires frees its place for another.
-			limit := c.Max - len(c.deliveries)
-			var found []candidate
-			err := t.prep(sqlReady).int(lane).int(rank).int(t.now).int(int64(limit)).each(func(r row) error {
-				size := r.int(12)
-				if bytes+size > c.MaxBytes && bytes > 0 {
-					full = true
-					return errStop
-				}
-				bytes += size
-				found = append(found, readCandidate(r, c.Lane))
-				return nil
-			})
-			if err != nil && !errors.Is(err, errStop) {
-				return err
-			}
-			for i := range found {
-				if err := t.take(&found[i], c); err != nil {
-					return err
-				}
-			}
-			full = full || len(c.deliveries) >= c.Max
-			if len(found) < limit {
-				break
-			}
-		}
-	}
-	return nil
+	return w.serveFrom(t, found, c)
 }
 
 func readCandidate(r row, lane Lane) candidate {

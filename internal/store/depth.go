@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -22,36 +23,63 @@ type Depth struct {
 // need not be read further.
 const longestLock = 5 * time.Minute
 
-// One look at all queues. Each part walks the index of one lane and priority and stops at the limit ?3,
-// so that a million jobs that wait cost no more than as many as are counted. Rows themselves are looked
-// up only where their time is within a lock's.
-const sqlDepths = `
-WITH kinds(kind) AS (SELECT 0 UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3),
-  ranks(rank) AS (SELECT 0 UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
-    UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)
-SELECT q.name, k.kind,
-  (SELECT count(*) FROM (SELECT m.visible FROM messages m
-    WHERE m.lane = q.no * 4 + k.kind AND m.rank = r.rank AND m.visible <= ?1 ORDER BY m.visible LIMIT ?3 + 0) x),
+// What stands in one line of a lane. Each part walks the index and stops at the limit ?5, so that a million
+// jobs that wait cost no more than as many as are counted. Rows themselves are looked up only where their
+// time is within a lock's.
+const sqlDepth = `
+SELECT (SELECT count(*) FROM (SELECT m.visible FROM messages m
+    WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible <= ?3 ORDER BY m.visible LIMIT ?5 + 0) x),
   (SELECT m.visible FROM messages m
-    WHERE m.lane = q.no * 4 + k.kind AND m.rank = r.rank AND m.visible <= ?1 ORDER BY m.visible LIMIT 1),
+    WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible <= ?3 ORDER BY m.visible LIMIT 1),
   (SELECT count(*) FROM (SELECT m.visible FROM messages m
-    WHERE m.lane = q.no * 4 + k.kind AND m.rank = r.rank AND m.visible > ?1 ORDER BY m.visible LIMIT ?3 + 0) x),
+    WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible > ?3 ORDER BY m.visible LIMIT ?5 + 0) x),
   (SELECT count(x.token) FROM (SELECT m.token FROM messages m
-    WHERE m.lane = q.no * 4 + k.kind AND m.rank = r.rank AND m.visible > ?1 AND m.visible <= ?2 ORDER BY m.visible LIMIT ?3 + 0) x)
-FROM queues q, kinds k, ranks r WHERE q.kind = 'jobs' ORDER BY q.no`
+    WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible > ?3 AND m.visible <= ?4 ORDER BY m.visible LIMIT ?5 + 0) x)`
 
-// Depths counts what stands in every queue for jobs, up to limit in each lane and priority.
+// maxDepthLines bounds the lines of a lane that are counted: tenants times priorities.
+const maxDepthLines = 1000
+
+// Depths counts what stands in every queue for jobs, up to limit in each line of a lane.
 func (s *Store) Depths(ctx context.Context, limit int64) (depths []Depth, err error) {
 	err = s.read(ctx, func(c conn) error {
 		depths = nil
+		var queues []int64
+		err := c.prep("SELECT no, name FROM queues WHERE kind = 'jobs' ORDER BY no").each(func(r row) error {
+			queues, depths = append(queues, r.int(0)), append(depths, Depth{Queue: r.text(1)})
+			return nil
+		})
+		if err != nil {
+			return err
+		}
 		now := c.now()
-		return c.prep(sqlDepths).int(now).int(now + longestLock.Milliseconds()).int(limit).each(func(r row) error {
-			if name := r.text(0); len(depths) == 0 || depths[len(depths)-1].Queue != name {
-				depths = append(depths, Depth{Queue: name})
+		for i, no := range queues {
+			for _, kind := range []LaneKind{LaneMain, LaneRetry, LaneDeadLetter, LaneQuarantine} {
+				if err := depths[i].count(c, LaneOf(no, kind), now, limit); err != nil {
+					return err
+				}
 			}
-			d := &depths[len(depths)-1]
-			ready, oldest, later, locked := r.int(2), r.int(3), r.int(4), r.int(5)
-			switch kind := LaneKind(r.int(1)); kind {
+		}
+		return nil
+	})
+	return depths, err
+}
+
+// count adds what stands in a lane.
+func (d *Depth) count(c conn, lane Lane, now, limit int64) error {
+	var lines []int64
+	err := c.prep(sqlLines).int(int64(lane)).each(func(r row) error {
+		if lines = append(lines, r.int(0)); len(lines) == maxDepthLines {
+			return errStop
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errStop) {
+		return err
+	}
+	for _, line := range lines {
+		_, err := c.prep(sqlDepth).int(int64(lane)).int(line).int(now).int(now + longestLock.Milliseconds()).int(limit).one(func(r row) {
+			ready, oldest, later, locked := r.int(0), r.int(1), r.int(2), r.int(3)
+			switch kind := lane.Kind(); kind {
 			case LaneDeadLetter:
 				d.DeadLetter += ready + later
 			case LaneQuarantine:
@@ -67,8 +95,10 @@ func (s *Store) Depths(ctx context.Context, limit int64) (depths []Depth, err er
 					d.Retrying += ready + later
 				}
 			}
-			return nil
 		})
-	})
-	return depths, err
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,12 +19,13 @@ import (
 // news is what the processes that share a database tell each other after a commit. It only saves
 // waiting: whoever misses it finds out by looking, a little later.
 type news struct {
-	ready     map[int64]int64 // lane → earliest time at which a message of it became ready
-	changed   []int64         // jobs
-	cancelled []int64         // tokens of locks that a cancel voided
-	queues    bool            // a queue was made, changed, paused, resumed or dropped
-	webhooks  bool            // a webhook was made, changed, disabled or deleted
-	missed    bool            // some was lost: anything may have happened
+	ready     map[int64]int64   // lane → earliest time at which a message of it became ready
+	lines     map[int64][]int64 // lane → lines of it in which one became ready
+	changed   []int64           // jobs
+	cancelled []int64           // tokens of locks that a cancel voided
+	queues    bool              // a queue was made, changed, paused, resumed or dropped
+	webhooks  bool              // a webhook was made, changed, disabled or deleted
+	missed    bool              // some was lost: anything may have happened
 }
 
 func (n *news) empty() bool {
@@ -45,6 +47,11 @@ func (n *news) add(other *news) {
 			n.ready[lane] = at
 		}
 	}
+	for lane, numbers := range other.lines {
+		for _, no := range numbers {
+			n.addLine(lane, no)
+		}
+	}
 	n.cancelled = append(n.cancelled, other.cancelled...)
 	n.queues, n.webhooks, n.missed = n.queues || other.queues, n.webhooks || other.webhooks, n.missed || other.missed
 	if len(n.changed)+len(other.changed) > maxNewsChanged {
@@ -52,6 +59,16 @@ func (n *news) add(other *news) {
 		return
 	}
 	n.changed = append(n.changed, other.changed...)
+}
+
+// addLine adds a line in which a message became ready.
+func (n *news) addLine(lane, no int64) {
+	if n.lines == nil {
+		n.lines = map[int64][]int64{}
+	}
+	if !slices.Contains(n.lines[lane], no) {
+		n.lines[lane] = append(n.lines[lane], no)
+	}
 }
 
 // encode writes the news as words, in as many payloads as needed.
@@ -82,6 +99,11 @@ func (n *news) encode() (payloads []string) {
 	}
 	for lane, at := range n.ready {
 		word('r', lane, at)
+	}
+	for lane, numbers := range n.lines {
+		for _, no := range numbers {
+			word('l', lane, no)
+		}
 	}
 	for _, token := range n.cancelled {
 		word('x', token)
@@ -114,6 +136,13 @@ func decodeNews(payload string) *news {
 				continue
 			}
 			n.ready[v] = at
+		case kind == 'l' && err == nil:
+			no, err := strconv.ParseInt(second, 36, 64)
+			if err != nil {
+				n.missed = true
+				continue
+			}
+			n.addLine(v, no)
 		case kind == 'x' && err == nil:
 			n.cancelled = append(n.cancelled, v)
 		case kind == 'c' && err == nil:

@@ -25,7 +25,7 @@ func freshCandidate(j *NewJob, seq int64, lane Lane, now int64) candidate {
 			// The caller may use these again once it has its answer.
 			Metadata: bytes.Clone(j.Metadata), Input: bytes.Clone(j.Input), InputBlob: j.InputBlob, InputSize: j.InputSize,
 		},
-		deadline: millis(j.Deadline), rank: rank(j.Priority), fresh: true,
+		deadline: millis(j.Deadline), rank: lineOf(j.Tenant, j.Priority), fresh: true,
 	}
 	if j.Deadline != nil { // to the millisecond, as it is stored
 		at := fromMillis(m.deadline)
@@ -40,7 +40,7 @@ func freshCandidate(j *NewJob, seq int64, lane Lane, now int64) candidate {
 
 // leave is for what a look found and no claim took.
 func (t *tx) leave(l *look) error {
-	for _, jobs := range [][]candidate{l.found, l.held} {
+	for _, jobs := range [][]candidate{l.found, l.later, l.held} {
 		if err := t.storeFresh(l.lane, jobs); err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (t *tx) storeLocked(m *candidate, until int64) error {
 	if due, ok := t.w.dueAt[lane]; !ok || until < due {
 		t.w.dueAt[lane] = until
 	}
-	t.w.ranks[lane] |= 1 << m.rank
+	t.w.linesOf(lane).note(m.rank)
 	return t.prep(sqlInsertLocked).int(m.Seq).int(lane).int(m.rank).int(until).int(m.InputSize).int(m.Tenant).intOrNull(m.deadline).
 		int(m.Token).int(t.now).int(t.now).exec()
 }

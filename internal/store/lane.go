@@ -176,6 +176,3 @@ func (s *Store) Counts(ctx context.Context, queue, tenant int64) (counts QueueCo
 	})
 	return counts, err
 }
-
-// rank is the order in which a priority is delivered: 0 first.
-func rank(priority int) int64 { return int64(forebay.MaxPriority - priority) }

@@ -1,57 +1,48 @@
 package store
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// Where processes share a database a claim is a round trip to the server, so all claims that wait for
-// a lane are served from one look at all its ranks.
+// All claims that wait for a lane are served from one look at its lines. Where processes share a database
+// that is one round trip to the server, and as a rule none of its own.
 
-// What the ranks' floors are given as: an array in PostgreSQL's notation.
-const ranksFrom = "unnest(CAST(? AS bigint[])) WITH ORDINALITY AS r(floor, no)"
+// What is asked of lines is given as arrays in PostgreSQL's notation.
+const linesFrom = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[]), CAST(? AS bigint[])) AS r(line, floor, most)"
 
 const sqlReadyShared = `
 SELECT ` + readyColumns + `, m.rank
-FROM (SELECT first.* FROM ` + ranksFrom + `,
-    LATERAL (SELECT * FROM messages WHERE lane = ? AND rank = r.no - 1 AND visible >= r.floor AND visible <= (` + sqlNow + `)
-      ORDER BY visible, seq LIMIT ?) AS first
-    WHERE NOT EXISTS (SELECT 1 FROM queues WHERE no = ? AND paused <> 0)
-    ORDER BY first.rank, first.visible, first.seq LIMIT ?) AS m
+FROM (SELECT first.* FROM ` + linesFrom + `,
+    LATERAL (SELECT * FROM messages WHERE lane = ? AND rank = r.line AND visible >= r.floor AND visible <= (` + sqlNow + `)
+      ORDER BY visible, seq LIMIT r.most) AS first
+    WHERE NOT EXISTS (SELECT 1 FROM queues WHERE no = ? AND paused <> 0)) AS m
   JOIN jobs j ON j.seq = m.seq
 ORDER BY m.rank, m.visible, m.seq`
 
-// The earliest of a lane that is not ready yet, by one look into the index for each rank.
+// The earliest of a lane that is not ready yet, by one look into the index for each line.
 const sqlNextShared = `
-SELECT min(first.visible) FROM ` + ranksFrom + `,
-  LATERAL (SELECT visible FROM messages WHERE lane = ? AND rank = r.no - 1 AND visible >= r.floor AND visible > (` + sqlNow + `)
+SELECT min(first.visible) FROM ` + linesFrom + `,
+  LATERAL (SELECT visible FROM messages WHERE lane = ? AND rank = r.line AND visible >= r.floor AND visible > (` + sqlNow + `)
     ORDER BY visible LIMIT 1) AS first`
 
 // maxLook bounds what one look reads, inputs included.
 const maxLook = 256
 
-// floors tells for each rank of a lane the "visible" of the latest message that was taken. All before
-// it have been taken too, and whatever becomes ready is behind it: so a look that begins there need not
-// pass what is left of those, which an old snapshot anywhere on the server keeps from being removed.
-// Should the clock be set back, a look from the very beginning, once in a while, finds what is before it.
-type floors struct {
-	of    [forebay.MaxPriority + 1]int64
-	swept int64 // when the latest look from the very beginning was
-}
-
-const sweeping = 1000 // milliseconds between looks from the very beginning
-
 // look is what is ready in a lane and was not taken yet.
 type look struct {
 	lane    int64
-	floors  floors
+	lines   *lines
+	asks    []lineAsk
 	limit   int
+	share   Share
 	found   []candidate
 	more    bool               // may be ready than was found
 	next    int64              // when the earliest that is not ready will be; 0: there is none
+	taken   map[int64]int64    // line → "visible" of the latest that was taken
+	later   []candidate        // new jobs whose turn is after what was found
 	held    []candidate        // ready, but not to be called now
 	retryAt int64              // when one of those may be called; 0: nobody knows
 	why     forebay.WaitReason // the last of them is held
@@ -59,75 +50,89 @@ type look struct {
 
 // newLook looks for as much as the claims want together, from where the last look at the lane ended.
 func (w *writer) newLook(lane int64, claims []*claim, now int64) *look {
-	l := &look{lane: lane, floors: w.floors[lane]}
-	if since := now - l.floors.swept; since < 0 || since >= sweeping {
-		l.floors = floors{swept: now}
-	}
+	l := &look{lane: lane, lines: w.linesOf(lane), share: claims[0].Share, taken: map[int64]int64{}}
 	l.limit = wanted(claims)
 	if _, blocked := w.blocked[lane]; blocked { // a smaller one may fit
 		l.limit += quota.Backfill
 	}
-	l.limit = min(l.limit, maxLook)
+	l.limit = min(max(l.limit, 1), maxLook)
+	l.asks = l.lines.choose(l.limit, now)
 	return l
 }
 
 // questions are what the look asks.
 func (l *look) questions() []question {
-	from := arrayOf(l.floors.of[:])
+	l.found = l.found[:0]
+	for i := range l.asks {
+		l.asks[i].got = 0
+	}
+	at := map[int64]int{}
+	for i, a := range l.asks {
+		at[a.no] = i
+	}
 	return []question{
-		{sqlReadyShared, func(st statement) statement {
-			return st.text(from).int(l.lane).int(int64(l.limit)).int(l.lane / laneKinds).int(int64(l.limit))
-		}, func(r row) {
+		{sqlReadyShared, func(st statement) statement { return l.asked(st).int(l.lane).int(l.lane / laneKinds) }, func(r row) {
 			c := readCandidate(r, Lane(l.lane))
 			c.rank = r.int(26)
 			l.found = append(l.found, c)
-			l.more = len(l.found) == l.limit
+			l.asks[at[c.rank]].got++
 		}},
-		l.whenNext(),
+		{sqlNextShared, func(st statement) statement { return l.asked(st).int(l.lane) }, func(r row) { l.next = r.int(0) }},
 	}
 }
 
-func (l *look) whenNext() question {
-	from := arrayOf(l.floors.of[:])
-	return question{sqlNextShared, func(st statement) statement { return st.text(from).int(l.lane) }, func(r row) { l.next = r.int(0) }}
+func (l *look) asked(st statement) statement {
+	var numbers, floors, limits []int64
+	for _, a := range l.asks {
+		numbers, floors, limits = append(numbers, a.no), append(floors, a.floor), append(limits, a.limit)
+	}
+	return st.text(arrayOf(numbers)).text(arrayOf(floors)).text(arrayOf(limits))
 }
 
 // now looks in the middle of a transaction.
 func (l *look) now(t *tx) error {
-	l.found, l.more = l.found[:0], false
-	if t.w.share == nil {
-		return l.byRank(t)
-	}
-	for _, q := range l.questions() {
-		if err := q.askOf(t.conn); err != nil {
+	if !l.lines.known {
+		if err := l.lines.find(t, l.lane); err != nil {
 			return err
 		}
 	}
+	l.lines.keepFloors(l.taken)
+	l.asks = l.lines.choose(l.limit, t.now)
+	if t.w.share == nil {
+		if err := l.lineByLine(t); err != nil {
+			return err
+		}
+	} else {
+		for _, q := range l.questions() {
+			if err := q.askOf(t.conn); err != nil {
+				return err
+			}
+		}
+	}
+	l.arrange(nil, t.now)
 	return nil
 }
 
-// byRank looks where a statement costs little, rank after rank.
-func (l *look) byRank(t *tx) error {
-	l.next = 0
-	for rank := int64(0); rank <= forebay.MaxPriority && len(l.found) < l.limit; rank++ {
-		if t.w.ranks[l.lane]&(1<<rank) == 0 {
-			continue
-		}
-		before := len(l.found)
-		err := t.prep(sqlReady).int(l.lane).int(rank).int(t.now).int(int64(l.limit - before)).each(func(r row) error {
+// lineByLine looks where a statement costs little.
+func (l *look) lineByLine(t *tx) error {
+	l.found, l.next = l.found[:0], 0
+	for i := range l.asks {
+		a := &l.asks[i]
+		err := t.prep(sqlReady).int(l.lane).int(a.no).int(t.now).int(a.limit).each(func(r row) error {
 			c := readCandidate(r, Lane(l.lane))
-			c.rank = rank
+			c.rank = a.no
 			l.found = append(l.found, c)
+			a.got++
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		if l.more = len(l.found) == l.limit; l.more {
-			return nil
+		if a.got == a.limit {
+			continue
 		}
 		next, err := t.prep("SELECT visible FROM messages WHERE lane = ? AND rank = ? AND visible > ? ORDER BY visible LIMIT 1").
-			int(l.lane).int(rank).int(t.now).one(func(r row) {
+			int(l.lane).int(a.no).int(t.now).one(func(r row) {
 			if at := r.int(0); l.next == 0 || at < l.next {
 				l.next = at
 			}
@@ -135,11 +140,39 @@ func (l *look) byRank(t *tx) error {
 		if err != nil {
 			return err
 		}
-		if !next && len(l.found) == before {
-			t.w.ranks[l.lane] &^= 1 << rank
+		if !next && a.got == 0 {
+			delete(l.lines.of, a.no)
 		}
 	}
 	return nil
+}
+
+// arrange puts what was found, and new jobs, in order.
+func (l *look) arrange(fresh []candidate, now int64) {
+	cut := map[int64]bool{}
+	for _, a := range l.asks {
+		if a.got == a.limit {
+			cut[a.no] = true
+		}
+		if one := l.lines.of[a.no]; one != nil {
+			one.idle = a.got == 0
+		}
+	}
+	l.found = append(l.found, fresh...)
+	all := l.found
+	l.found, l.more = l.lines.order(all, cut, l.share, now)
+	l.more = l.more || len(l.asks) < len(l.lines.of)
+	if len(l.found) < len(all) { // new jobs among those have no row yet
+		kept := map[int64]bool{}
+		for i := range l.found {
+			kept[l.found[i].Seq] = true
+		}
+		for i := range all {
+			if all[i].fresh && !kept[all[i].Seq] {
+				l.later = append(l.later, all[i])
+			}
+		}
+	}
 }
 
 // looksAhead are those that a transaction can make as it begins, because its operations leave alone
@@ -155,7 +188,8 @@ func (w *writer) looksAhead(batch []operation) (looks []*look, states bool) {
 	}
 	now := w.clock()
 	for lane, claims := range w.parked {
-		if due, ok := w.dueAt[lane]; ok && due <= now && lane >= 0 && claims[0].receive == nil && !w.paused[lane/laneKinds] {
+		due, ok := w.dueAt[lane]
+		if ok && due <= now && lane >= 0 && claims[0].receive == nil && !w.paused[lane/laneKinds] && w.linesOf(lane).known {
 			looks = append(looks, w.newLook(lane, claims, now))
 			states = states || claims[0].Plan != nil
 		}
@@ -164,33 +198,31 @@ func (w *writer) looksAhead(batch []operation) (looks []*look, states bool) {
 }
 
 // lookAt returns what is ready for the claims that wait for a lane and may be called: what is stored,
-// and new jobs. If it is nil each claim looks for itself.
+// and new jobs. It is nil if that is for each claim to find, or nothing.
 func (w *writer) lookAt(t *tx, lane int64, looks bool) (*look, error) {
 	var l *look
 	fresh, claims := t.fresh[lane], w.parked[lane]
 	switch {
-	case looks && lane >= 0 && claims[0].receive == nil && (w.share != nil || claims[0].Plan != nil):
+	case lane < 0 || claims[0].receive != nil:
+		return nil, nil
+	case looks:
 		if l = t.lookedAhead(lane); l == nil {
 			l = w.newLook(lane, claims, t.now)
 			if err := l.now(t); err != nil {
 				return nil, err
 			}
+		} else {
+			l.arrange(nil, t.now)
 		}
-		t.after = append(t.after, func() { w.floors[lane] = l.floors })
-	case looks: // where each has its place
-		return nil, t.storeFresh(lane, fresh)
+		delete(w.blocked, lane)
 	case len(fresh) == 0:
 		return nil, nil
-	default:
-		l = &look{lane: lane} // nothing else is ready
+	default: // nothing else is ready
+		l = &look{lane: lane, lines: w.linesOf(lane), share: claims[0].Share, taken: map[int64]int64{}}
 	}
 	if len(fresh) > 0 {
-		l.found = append(l.found, fresh...)
-		slices.SortStableFunc(l.found, func(a, b candidate) int { return cmp.Compare(a.rank, b.rank) })
+		l.arrange(fresh, t.now)
 		delete(t.fresh, lane)
-	}
-	if looks {
-		delete(w.blocked, lane)
 	}
 	return l, t.admit(l, claims, wanted(claims))
 }
@@ -247,7 +279,10 @@ func (w *writer) serveFrom(t *tx, l *look, c *claim) error {
 			return nil
 		}
 		bytes += m.InputSize
-		l.floors.of[m.rank] = m.ScheduledAt.UnixMilli()
+		if !m.fresh {
+			l.taken[m.rank] = m.ScheduledAt.UnixMilli()
+		}
+		l.lines.charge(m, l.share)
 		until := t.now + c.Lock.Milliseconds()
 		if l.next == 0 || until < l.next {
 			l.next = until

@@ -54,7 +54,7 @@ func (w *writer) refuseLane(lane int64) {
 	}
 	delete(w.parked, lane)
 	delete(w.dueAt, lane)
-	delete(w.ranks, lane)
+	delete(w.lines, lane)
 }
 
 var errNoQueue = &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no such queue of messages"}

@@ -44,7 +44,6 @@ func (t *tx) any(sql string, args ...int64) (bool, error) {
 
 // updateSessionDue is updateDue for receivers that wait for a session, or for messages of theirs.
 func (w *writer) updateSessionDue(t *tx, lane int64, foundEmpty bool) error {
-	delete(w.ranks, lane)
 	delete(w.dueAt, lane)
 	if !foundEmpty {
 		return nil

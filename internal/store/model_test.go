@@ -129,7 +129,8 @@ func (w *world) expectClaim(lane LaneKind, limit int) (expected []*modelJob) {
 		}
 	}
 	slices.SortFunc(ready, func(a, b *modelJob) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.visible, b.visible), cmp.Compare(a.seq, b.seq))
+		level := func(j *modelJob) int { return max(0, j.rank-int(now-j.visible)/30_000) } // it goes up with waiting
+		return cmp.Or(cmp.Compare(level(a), level(b)), cmp.Compare(a.visible, b.visible), cmp.Compare(a.seq, b.seq))
 	})
 	for _, j := range ready {
 		if len(expected) == limit {

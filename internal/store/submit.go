@@ -107,12 +107,12 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 	if visible == t.now && j.SessionID == "" && t.handsOver(lane) {
 		t.fresh[int64(lane)] = append(t.fresh[int64(lane)], freshCandidate(j, seq, lane, t.now))
 	} else {
-		err = t.prep(sqlInsertMessage).int(seq).int(int64(lane)).int(rank(j.Priority)).int(visible).
+		err = t.prep(sqlInsertMessage).int(seq).int(int64(lane)).int(lineOf(j.Tenant, j.Priority)).int(visible).
 			int(j.InputSize).int(j.Tenant).intOrNull(millis(j.Deadline)).textOrNull(waiting).exec()
 		if err != nil {
 			return Submitted{}, err
 		}
-		t.due(lane, rank(j.Priority), visible)
+		t.due(lane, lineOf(j.Tenant, j.Priority), visible)
 	}
 	if j.IdempotencyKey != "" {
 		err := t.prep("INSERT INTO idempotency (tenant, key, body_hash, seq, created_at) VALUES (?, ?, ?, ?, ?)").

@@ -140,10 +140,17 @@ type tx struct {
 // changed notes that a job changed.
 func (t *tx) changed(seq int64) { t.touched = append(t.touched, seq) }
 
-// due notes that a message of that rank in the lane can be delivered from that time on.
-func (t *tx) due(lane Lane, rank, at int64) {
+// due notes that a message of that line of the lane can be delivered from that time on; line 0: of a lane
+// that is not for jobs.
+func (t *tx) due(lane Lane, line, at int64) {
 	l := int64(lane)
-	t.w.ranks[l] |= 1 << rank
+	known := t.w.linesOf(l)
+	if line > 0 {
+		known.note(line)
+		if t.w.share != nil {
+			t.news.addLine(l, line)
+		}
+	}
 	if earliest, ok := t.ready[l]; !ok || at < earliest {
 		t.ready[l] = at
 	}
@@ -173,8 +180,7 @@ type writer struct {
 	impatient   []*claim               // parked ones that want an answer at once
 	parked      map[int64][]*claim     // by lane, oldest first
 	dueAt       map[int64]int64        // lane → when a message of it may become ready; absent: none will
-	ranks       map[int64]uint16       // lane → bit set of the ranks that may have rows
-	floors      map[int64]floors       // lane → where the next look begins, if the database is shared
+	lines       map[int64]*lines       // of lanes that are known
 	paused      map[int64]bool         // queue numbers
 	blocked     map[int64]int64        // lane in which jobs are held → until when new ones are no reason to look
 	deployments map[string]*deployment // their states, if this process alone writes them; nil: to be read
@@ -189,7 +195,7 @@ func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writ
 		conn: c, watches: watches, serving: serving, share: share,
 		ops: make(chan operation, maxBatchOps), claims: make(chan *claim, 64),
 		heard: make(chan *news), quit: make(chan struct{}), stopped: make(chan struct{}), polling: alonePolling,
-		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, ranks: map[int64]uint16{}, floors: map[int64]floors{}, blocked: map[int64]int64{}, paused: map[int64]bool{}, topics: map[int64]*compiledTopic{},
+		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, lines: map[int64]*lines{}, blocked: map[int64]int64{}, paused: map[int64]bool{}, topics: map[int64]*compiledTopic{},
 	}
 	if share != nil {
 		w.polling = sharedPolling
@@ -214,7 +220,7 @@ func (w *writer) load() error {
 	// Every lane may have rows of every rank until a look says otherwise.
 	err := w.conn.prep("SELECT no FROM queues").each(func(r row) error {
 		for lane := r.int(0) * laneKinds; lane < (r.int(0)+1)*laneKinds; lane++ {
-			w.ranks[lane] = allRanks
+			w.linesOf(lane)
 			w.dueAt[lane] = 0
 		}
 		return nil
@@ -308,11 +314,11 @@ const tending = 10 * time.Second
 // lookAgain makes every lane that is waited for due, and what has a deadline if tend is set.
 func (w *writer) lookAgain(tend bool) {
 	for lane := range w.parked {
-		w.ranks[lane], w.dueAt[lane] = allRanks, 0
+		w.linesOf(lane).known, w.dueAt[lane] = false, 0
 	}
 	if w.share != nil {
-		for lane := range w.ranks { // for whoever comes to wait
-			w.ranks[lane], w.dueAt[lane] = allRanks, 0
+		for lane, l := range w.lines { // for whoever comes to wait
+			l.known, w.dueAt[lane] = false, 0
 		}
 		w.stale = true
 		if w.serving && tend {
@@ -324,10 +330,13 @@ func (w *writer) lookAgain(tend bool) {
 // hear takes in what another process has done.
 func (w *writer) hear(n *news) {
 	for lane, ready := range n.ready {
-		if _, known := w.ranks[lane]; !known {
+		known := w.lines[lane]
+		if known == nil {
 			continue // whoever comes to wait looks first
 		}
-		w.ranks[lane] = allRanks
+		for _, no := range n.lines[lane] {
+			known.note(no)
+		}
 		if due, ok := w.dueAt[lane]; !ok || ready < due {
 			w.dueAt[lane] = ready
 		}
@@ -572,10 +581,9 @@ func (w *writer) committed(t *tx, served []*claim) {
 func (w *writer) distrust(now int64) {
 	w.reservedSeq = 0
 	w.deployments = nil
-	clear(w.floors)
 	clear(w.blocked)
-	for lane := range w.ranks {
-		w.ranks[lane] = allRanks
+	for lane := range w.lines {
+		w.lines[lane] = newLines()
 		w.dueAt[lane] = now + distrustPause.Milliseconds()
 	}
 	for lane := range w.parked {
@@ -586,8 +594,6 @@ func (w *writer) distrust(now int64) {
 
 // distrustPause is longer than any worker waits between two tries to settle.
 const distrustPause = time.Second
-
-const allRanks = 1<<(forebay.MaxPriority+1) - 1
 
 func (w *writer) anythingDue() bool {
 	at := w.clock()

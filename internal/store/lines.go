@@ -1,0 +1,257 @@
+package store
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/forebayhq/forebay"
+)
+
+// A lane for jobs is made of lines, one for each tenant and priority that has messages in it. A line is
+// first come, first served. Between lines the higher priority goes first, where a job gains a level for
+// each half minute that it waits, so that no priority starves; and among equals the tenant that was
+// served least, by what its jobs are thought to cost and by its weight (start-time fair queueing: Goyal,
+// Vin, Cheng 1996). So a tenant with ten jobs does not wait behind another's ten thousand.
+//
+// Each process shares what it delivers; nothing of that is stored. What has rows in the database is
+// found there; the memory of it is a hint.
+
+// ageing is how long, in milliseconds, a job waits for one level of priority.
+const ageing = 30_000
+
+// The column "rank" of a job's message is the number of its line.
+const ranksOfTenant = 16
+
+func lineOf(tenant int64, priority int) int64 {
+	return tenant*ranksOfTenant + int64(forebay.MaxPriority-priority)
+}
+
+// lines is what the writer remembers of a lane.
+type lines struct {
+	known  bool            // of is all there are
+	of     map[int64]*line // by number
+	swept  int64           // when a look from the very beginning was made last
+	served map[int64]float64
+	clock  float64 // the virtual time of the fair share: that of the tenant served last
+}
+
+// line is one of them.
+type line struct {
+	// All that became ready before this time was taken, and whatever becomes ready is behind it: so a look
+	// that begins here need not pass what is left of those, which an old snapshot anywhere on the server
+	// keeps from being removed. Should the clock be set back, a look from the very beginning, once in a
+	// while, finds what is before it.
+	floor int64
+	idle  bool  // the latest look found nothing ready
+	asked int64 // when that was
+}
+
+const sweeping = 1000 // milliseconds between looks from the very beginning
+
+func newLines() *lines { return &lines{of: map[int64]*line{}, served: map[int64]float64{}} }
+
+// linesOf returns what is remembered of a lane.
+func (w *writer) linesOf(lane int64) *lines {
+	l := w.lines[lane]
+	if l == nil {
+		l = newLines()
+		w.lines[lane] = l
+	}
+	return l
+}
+
+// note remembers that a line may have a ready message.
+func (l *lines) note(no int64) {
+	if known := l.of[no]; known != nil {
+		known.idle = false
+		return
+	}
+	l.of[no] = &line{}
+}
+
+const sqlLines = `
+WITH RECURSIVE l(line) AS (SELECT min(rank) FROM messages WHERE lane = ?1
+  UNION ALL SELECT (SELECT min(m.rank) FROM messages m WHERE m.lane = ?1 AND m.rank > l.line) FROM l WHERE l.line IS NOT NULL)
+SELECT line FROM l WHERE line IS NOT NULL`
+
+// find asks which lines there are.
+func (l *lines) find(t *tx, lane int64) error {
+	of := map[int64]*line{}
+	err := t.prep(sqlLines).int(lane).each(func(r row) error {
+		no := r.int(0)
+		if of[no] = l.of[no]; of[no] == nil {
+			of[no] = &line{}
+		}
+		of[no].idle = false
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	tenants := map[int64]bool{}
+	for no := range of {
+		tenants[no/ranksOfTenant] = true
+	}
+	for tenant, served := range l.served { // one that has nothing left keeps no credit, and no debt for ever
+		if !tenants[tenant] && served <= l.clock {
+			delete(l.served, tenant)
+		}
+	}
+	l.known, l.of = true, of
+	return nil
+}
+
+// maxLines is how many lines one look asks; leastRecent of them are those asked longest ago.
+const (
+	maxLines    = 32
+	leastRecent = 8
+)
+
+// lineAsk is how much a look asks of a line.
+type lineAsk struct {
+	no, floor, limit int64
+	got              int64
+}
+
+// choose says what to ask so that so many can be served.
+func (l *lines) choose(limit int, now int64) []lineAsk {
+	if since := now - l.swept; since < 0 || since >= sweeping {
+		l.swept = now
+		for _, one := range l.of {
+			one.floor = 0
+		}
+	}
+	numbers := make([]int64, 0, len(l.of))
+	for no := range l.of {
+		numbers = append(numbers, no)
+	}
+	slices.SortFunc(numbers, func(a, b int64) int {
+		return cmp.Or(compareBool(l.of[a].idle, l.of[b].idle), cmp.Compare(a%ranksOfTenant, b%ranksOfTenant),
+			cmp.Compare(l.vtime(a/ranksOfTenant), l.vtime(b/ranksOfTenant)), cmp.Compare(a, b))
+	})
+	if len(numbers) > maxLines {
+		rest := numbers[maxLines-leastRecent:]
+		slices.SortFunc(rest, func(a, b int64) int { return cmp.Or(cmp.Compare(l.of[a].asked, l.of[b].asked), cmp.Compare(a, b)) })
+		numbers = numbers[:maxLines]
+	}
+	// Those that go first share the whole limit; of the others the first few show whether they have aged.
+	const few = 4
+	first := 0
+	for first < len(numbers) && !l.of[numbers[first]].idle && numbers[first]%ranksOfTenant == numbers[0]%ranksOfTenant {
+		first++
+	}
+	asks := make([]lineAsk, len(numbers))
+	for i, no := range numbers {
+		asks[i] = lineAsk{no: no, floor: l.of[no].floor, limit: min(few, int64(limit))}
+		if i < first {
+			asks[i].limit = int64(min(limit, (3*limit/2+first-1)/first+1))
+		}
+		l.of[no].asked = now
+	}
+	return asks
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// vtime is the virtual time at which a tenant is served next: one that comes anew begins with the others.
+func (l *lines) vtime(tenant int64) float64 { return max(l.served[tenant], l.clock) }
+
+// Share is a tenant's weight among those who wait; 1 is everybody's.
+type Share func(tenant int64) (weight float64)
+
+// cost is what serving a job counts for: about its tokens.
+func cost(m *candidate, share Share) float64 {
+	const base = 250 // of the prompt around an input, and of the answer
+	weight := 1.0
+	if share != nil {
+		if weight = share(m.Tenant); weight <= 0 {
+			weight = 1
+		}
+	}
+	return (base + float64(m.InputSize)/forebay.BytesPerToken) / weight
+}
+
+// charge notes that a job was taken.
+func (l *lines) charge(m *candidate, share Share) {
+	start := l.vtime(m.Tenant)
+	l.clock = start
+	l.served[m.Tenant] = start + cost(m, share)
+}
+
+// order puts candidates into the order in which they are served. Each line's are in their order already.
+// Where a line has shown only its beginning nothing is said of what comes after that: those are left out.
+func (l *lines) order(found []candidate, cut map[int64]bool, share Share, now int64) (ordered []candidate, more bool) {
+	heads := map[int64][]candidate{}
+	var numbers []int64
+	for _, m := range found {
+		if heads[m.rank] == nil {
+			numbers = append(numbers, m.rank)
+		}
+		heads[m.rank] = append(heads[m.rank], m)
+	}
+	if len(numbers) == 1 {
+		return found, cut[numbers[0]]
+	}
+	slices.Sort(numbers)
+	vtimes := map[int64]float64{}
+	for _, no := range numbers {
+		vtimes[no/ranksOfTenant] = l.vtime(no / ranksOfTenant)
+	}
+	ordered = make([]candidate, 0, len(found))
+	for len(ordered) < len(found) {
+		best := int64(-1)
+		for _, no := range numbers {
+			if len(heads[no]) > 0 && (best < 0 || goesBefore(&heads[no][0], &heads[best][0], vtimes, now)) {
+				best = no
+			}
+		}
+		m := heads[best][0]
+		heads[best] = heads[best][1:]
+		ordered = append(ordered, m)
+		vtimes[m.Tenant] += cost(&m, share)
+		if len(heads[best]) == 0 && cut[best] {
+			return ordered, true
+		}
+	}
+	for _, no := range numbers {
+		more = more || cut[no]
+	}
+	return ordered, more
+}
+
+func goesBefore(a, b *candidate, vtimes map[int64]float64, now int64) bool {
+	c := cmp.Compare(a.level(now), b.level(now))
+	if c == 0 && a.Tenant != b.Tenant {
+		c = cmp.Compare(vtimes[a.Tenant], vtimes[b.Tenant])
+	}
+	return cmp.Or(c, a.ScheduledAt.Compare(b.ScheduledAt), cmp.Compare(a.Seq, b.Seq)) < 0
+}
+
+// level is a job's place by priority and by how long it has been ready; 0 is the first.
+func (m *candidate) level(now int64) int64 {
+	return max(0, m.rank%ranksOfTenant-max(0, now-m.ScheduledAt.UnixMilli())/ageing)
+}
+
+// keepFloors notes up to where each line was served, once a look is over.
+func (l *lines) keepFloors(taken map[int64]int64, left ...[]candidate) {
+	for no, visible := range taken {
+		if one := l.of[no]; one != nil {
+			one.floor = max(one.floor, visible)
+		}
+	}
+	for _, list := range left {
+		for i := range list {
+			if one := l.of[list[i].rank]; one != nil && !list[i].fresh {
+				one.floor = min(one.floor, list[i].ScheduledAt.UnixMilli())
+			}
+		}
+	}
+}
