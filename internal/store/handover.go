@@ -8,12 +8,12 @@ import "bytes"
 
 // handsOver reports whether a new job that is ready may be kept back for a claim that waits. A batch's
 // submissions come last, so nothing else in the transaction looks for its message.
-func (t *tx) handsOver(lane Lane) bool {
+func (t *tx) handsOver(lane Lane, tenant int64) bool {
 	waiting := t.w.parked[int64(lane)]
 	if _, blocked := t.w.blocked[int64(lane)]; blocked {
 		return false
 	}
-	return t.fresh != nil && !t.somePaused && len(waiting) > 0 && waiting[0].receive == nil && !t.w.paused[lane.Queue()]
+	return t.fresh != nil && !t.somePaused && len(waiting) > 0 && waiting[0].receive == nil && !t.w.paused[lane.Queue()] && !t.w.pausedTenants[tenant]
 }
 
 func freshCandidate(j *NewJob, seq int64, lane Lane, now int64) candidate {

@@ -133,6 +133,37 @@ func (s *Store) SetPaused(ctx context.Context, queue int64, paused bool, audit A
 	return err
 }
 
+// SetTenantPaused stops or restarts deliveries of a tenant's jobs from every queue.
+func (s *Store) SetTenantPaused(ctx context.Context, tenant int64, paused bool, audit Audit) error {
+	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+		value := int64(0)
+		if paused {
+			value = 1
+		}
+		if err := t.prep("UPDATE tenants SET paused = ? WHERE no = ?").int(value).int(tenant).exec(); err != nil {
+			return struct{}{}, err
+		}
+		t.after = append(t.after, func() {
+			if delete(t.w.pausedTenants, tenant); paused {
+				t.w.pausedTenants[tenant] = true
+			}
+			t.w.lookAgain(false)
+		})
+		t.news.queues = true
+		return struct{}{}, t.audit(audit)
+	})
+	return err
+}
+
+// TenantPaused reports whether none of a tenant's jobs is delivered.
+func (s *Store) TenantPaused(ctx context.Context, tenant int64) (paused bool, err error) {
+	err = s.read(ctx, func(c conn) error {
+		_, err := c.prep("SELECT paused FROM tenants WHERE no = ?").int(tenant).one(func(r row) { paused = r.int(0) != 0 })
+		return err
+	})
+	return paused, err
+}
+
 // QueueCounts is what stands in a queue's lanes.
 type QueueCounts struct {
 	Active, Scheduled, Locked, Retrying, DeadLetter, Quarantine int64

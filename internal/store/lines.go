@@ -114,7 +114,7 @@ type lineAsk struct {
 }
 
 // choose says what to ask so that so many can be served.
-func (l *lines) choose(limit int, now int64) []lineAsk {
+func (l *lines) choose(limit int, now int64, paused map[int64]bool) []lineAsk {
 	if since := now - l.swept; since < 0 || since >= sweeping {
 		l.swept = now
 		for _, one := range l.of {
@@ -123,7 +123,9 @@ func (l *lines) choose(limit int, now int64) []lineAsk {
 	}
 	numbers := make([]int64, 0, len(l.of))
 	for no := range l.of {
-		numbers = append(numbers, no)
+		if !paused[no/ranksOfTenant] {
+			numbers = append(numbers, no)
+		}
 	}
 	slices.SortFunc(numbers, func(a, b int64) int {
 		return cmp.Or(compareBool(l.of[a].idle, l.of[b].idle), cmp.Compare(a%ranksOfTenant, b%ranksOfTenant),

@@ -84,3 +84,45 @@ func TestNoPriorityStarves(t *testing.T) {
 		}
 	}
 }
+
+// A paused tenant's jobs stay where they are, old and new ones, and those of others go on.
+func TestPausedTenant(t *testing.T) {
+	withTenant(t, func(t *testing.T, s *Store, paused int64) {
+		other, err := s.EnsureTenant(t.Context(), "other")
+		if err != nil {
+			t.Fatal(err)
+		}
+		queue, err := s.EnsureQueue(t.Context(), "q")
+		if err != nil {
+			t.Fatal(err)
+		}
+		submit := func(tenant int64, id string) {
+			if _, err := s.Submit(t.Context(), []NewJob{{ID: id, Tenant: tenant, Queue: queue, Task: "t", Priority: 5, MaxAttempts: 1, Input: []byte("1"), InputSize: 1}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		claim := func(want string) {
+			t.Helper()
+			got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute})
+			if err != nil || got[0].ID != want {
+				t.Fatalf("claimed %v %v, want %s", got, err, want)
+			}
+		}
+		submit(paused, "held-1")
+		if err := s.SetTenantPaused(t.Context(), paused, true, Audit{Actor: "a", Action: "pause-tenant", Target: "default"}); err != nil {
+			t.Fatal(err)
+		}
+		submit(paused, "held-2")
+		submit(other, "free")
+		claim("free")
+		job, err := s.Job(t.Context(), paused, "held-1")
+		if err != nil || job.Status != forebay.StatusQueued || job.Waiting != forebay.WaitPaused {
+			t.Errorf("%s waits for %q (%v)", job.Status, job.Waiting, err)
+		}
+		if err := s.SetTenantPaused(t.Context(), paused, false, Audit{Actor: "a", Action: "resume-tenant", Target: "default"}); err != nil {
+			t.Fatal(err)
+		}
+		claim("held-1")
+		claim("held-2")
+	})
+}

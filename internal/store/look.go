@@ -56,7 +56,7 @@ func (w *writer) newLook(lane int64, claims []*claim, now int64) *look {
 		l.limit += quota.Backfill
 	}
 	l.limit = min(max(l.limit, 1), maxLook)
-	l.asks = l.lines.choose(l.limit, now)
+	l.asks = l.lines.choose(l.limit, now, w.pausedTenants)
 	return l
 }
 
@@ -97,7 +97,7 @@ func (l *look) now(t *tx) error {
 		}
 	}
 	l.lines.keepFloors(l.taken)
-	l.asks = l.lines.choose(l.limit, t.now)
+	l.asks = l.lines.choose(l.limit, t.now, t.w.pausedTenants)
 	if t.w.share == nil {
 		if err := l.lineByLine(t); err != nil {
 			return err
@@ -161,7 +161,7 @@ func (l *look) arrange(fresh []candidate, now int64) {
 	l.found = append(l.found, fresh...)
 	all := l.found
 	l.found, l.more = l.lines.order(all, cut, l.share, now)
-	l.more = l.more || len(l.asks) < len(l.lines.of)
+	l.more = l.more || len(l.asks) == maxLines
 	if len(l.found) < len(all) { // new jobs among those have no row yet
 		kept := map[int64]bool{}
 		for i := range l.found {

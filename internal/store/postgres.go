@@ -47,7 +47,7 @@ const (
 const (
 	sqlNow          = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 	sqlLockPostgres = "SELECT pg_advisory_xact_lock(1180844409)" // applicationID: one transaction at a time
-	sqlStart        = sqlNow + ", coalesce((SELECT value FROM counters WHERE name = '" + topicsCounter + "'), 0), EXISTS (SELECT 1 FROM queues WHERE paused <> 0)"
+	sqlStart        = sqlNow + ", coalesce((SELECT value FROM counters WHERE name = '" + topicsCounter + "'), 0), EXISTS (SELECT 1 FROM queues WHERE paused <> 0 UNION ALL SELECT 1 FROM tenants WHERE paused <> 0)"
 	sqlNumbers      = "SELECT nextval('seqs') FROM generate_series(1, ?)"
 	sqlTokens       = "SELECT m.seq, coalesce(m.token, 0) FROM unnest(CAST(? AS bigint[])) AS x(seq), LATERAL (SELECT seq, token FROM messages WHERE seq = x.seq) AS m"
 )

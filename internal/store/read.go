@@ -45,7 +45,7 @@ type JobRow struct {
 const jobColumns = `
 SELECT j.seq, j.id, j.tenant, j.queue, j.task, j.priority, j.max_attempts, j.max_cost, j.created_at,
   CASE WHEN o.seq IS NULL AND m.seq IS NOT NULL THEN m.deadline ELSE j.deadline END, j.correlation_id, j.metadata, j.input_blob,
-  m.lane, m.visible, m.token, m.generation, m.attempt, m.started_at, m.waiting, m.last_error, q.paused,
+  m.lane, m.visible, m.token, m.generation, m.attempt, m.started_at, m.waiting, m.last_error, q.paused + (SELECT paused FROM tenants WHERE no = j.tenant),
   o.status, o.generation, o.attempt, o.started_at, o.completed_at, o.result, o.result_blob, o.result_size,
   o.error_class, o.error_code, o.error_message,
   (SELECT CAST(sum(input_tokens) AS BIGINT) FROM attempts a WHERE a.seq = j.seq),

@@ -104,7 +104,7 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 		made.Held = waiting != ""
 	}
 	// Whether it is the turn of a job of a session shows in the messages that are stored.
-	if visible == t.now && j.SessionID == "" && t.handsOver(lane) {
+	if visible == t.now && j.SessionID == "" && t.handsOver(lane, j.Tenant) {
 		t.fresh[int64(lane)] = append(t.fresh[int64(lane)], freshCandidate(j, seq, lane, t.now))
 	} else {
 		err = t.prep(sqlInsertMessage).int(seq).int(int64(lane)).int(lineOf(j.Tenant, j.Priority)).int(visible).

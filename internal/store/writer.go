@@ -175,19 +175,20 @@ type writer struct {
 	share   func(*news) // tells other processes; nil: there are none
 	stale   bool        // another process may have changed the queues
 
-	nextSeq     int64
-	reservedSeq int64                  // numbers below it are marked on disk as given
-	impatient   []*claim               // parked ones that want an answer at once
-	parked      map[int64][]*claim     // by lane, oldest first
-	dueAt       map[int64]int64        // lane → when a message of it may become ready; absent: none will
-	lines       map[int64]*lines       // of lanes that are known
-	paused      map[int64]bool         // queue numbers
-	blocked     map[int64]int64        // lane in which jobs are held → until when new ones are no reason to look
-	deployments map[string]*deployment // their states, if this process alone writes them; nil: to be read
-	deadline    int64                  // the next deadline, 0: none
-	topics      map[int64]*compiledTopic
-	followed    *followedTenants
-	observer    atomic.Pointer[func(Commit)] // nil: nobody watches
+	nextSeq       int64
+	reservedSeq   int64              // numbers below it are marked on disk as given
+	impatient     []*claim           // parked ones that want an answer at once
+	parked        map[int64][]*claim // by lane, oldest first
+	dueAt         map[int64]int64    // lane → when a message of it may become ready; absent: none will
+	lines         map[int64]*lines   // of lanes that are known
+	paused        map[int64]bool     // queue numbers
+	pausedTenants map[int64]bool
+	blocked       map[int64]int64        // lane in which jobs are held → until when new ones are no reason to look
+	deployments   map[string]*deployment // their states, if this process alone writes them; nil: to be read
+	deadline      int64                  // the next deadline, 0: none
+	topics        map[int64]*compiledTopic
+	followed      *followedTenants
+	observer      atomic.Pointer[func(Commit)] // nil: nobody watches
 }
 
 func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writer, error) {
@@ -195,7 +196,7 @@ func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writ
 		conn: c, watches: watches, serving: serving, share: share,
 		ops: make(chan operation, maxBatchOps), claims: make(chan *claim, 64),
 		heard: make(chan *news), quit: make(chan struct{}), stopped: make(chan struct{}), polling: alonePolling,
-		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, lines: map[int64]*lines{}, blocked: map[int64]int64{}, paused: map[int64]bool{}, topics: map[int64]*compiledTopic{},
+		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, lines: map[int64]*lines{}, pausedTenants: map[int64]bool{}, blocked: map[int64]int64{}, paused: map[int64]bool{}, topics: map[int64]*compiledTopic{},
 	}
 	if share != nil {
 		w.polling = sharedPolling
@@ -234,8 +235,16 @@ func (w *writer) load() error {
 
 func (w *writer) loadPaused() error {
 	clear(w.paused)
-	return w.conn.prep("SELECT no FROM queues WHERE paused <> 0").each(func(r row) error {
+	clear(w.pausedTenants)
+	err := w.conn.prep("SELECT no FROM queues WHERE paused <> 0").each(func(r row) error {
 		w.paused[r.int(0)] = true
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return w.conn.prep("SELECT no FROM tenants WHERE paused <> 0").each(func(r row) error {
+		w.pausedTenants[r.int(0)] = true
 		return nil
 	})
 }
