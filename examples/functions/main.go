@@ -55,10 +55,10 @@ func run(ctx context.Context) error {
 		},
 	}
 	s, err := server.New(server.Options{
-		Database:   "sqlite:" + filepath.Join(dir, "forebay.db"),
-		Functions:  []forebay.Task{wordCount},
-		Role: server.RoleWorker, // no HTTP: the program submits by itself
-		Log:        server.Log{Level: "error"},
+		Database:  "sqlite:" + filepath.Join(dir, "forebay.db"),
+		Functions: []forebay.Task{wordCount},
+		Role:      server.RoleWorker, // no HTTP: the program submits by itself
+		Log:       server.Log{Level: "error"},
 		Queues: map[string]server.Queue{forebay.DefaultQueue: {
 			Retry: server.Retry{Policy: "fixed", First: 100 * time.Millisecond},
 		}},

@@ -86,7 +86,7 @@ func outcomeKind(failure *forebay.TaskError, l RateLimits) quota.OutcomeKind {
 			return quota.Oversize
 		case failure.Code == CodeOverloaded:
 			return quota.Transient
-		case l.Requests.Known && l.Requests.Remaining == 0 && !(l.Tokens.Known && l.Tokens.Remaining == 0):
+		case l.Requests.Known && l.Requests.Remaining == 0 && (!l.Tokens.Known || l.Tokens.Remaining > 0):
 			return quota.ThrottledRequests
 		case l.Tokens.Known && l.Tokens.Remaining == 0:
 			return quota.ThrottledTokens
