@@ -29,7 +29,7 @@ var mayImport = map[string][]string{
 	"internal/blob":      {"."},
 	"internal/bus":       {".", "internal/filter", "internal/store"},
 	"internal/config":    {".", "server"},
-	"internal/dispatch":  {".", "internal/jobs", "internal/quota"},
+	"internal/dispatch":  {".", "internal/jobs"},
 	"internal/filter":    {"."},
 	"internal/intake":    {".", "internal/bus"},
 	"internal/jobs":      {".", "internal/blob", "internal/quota", "internal/store"},
