@@ -21,8 +21,10 @@ type Task struct {
 	// be kept in the database) and its size in bytes. nil: a token for four bytes, and as much output as
 	// the deployment gives.
 	Estimate func(input json.RawMessage, size int64) CallEstimate
-	// Endpoint names what Run calls when that is no model: it gets a circuit breaker of its own.
-	Endpoint string
+	// Endpoint names what Run calls when that is no model: it gets a circuit breaker of its own, and no
+	// more than RequestsPerMinute calls from all processes together; 0: as many as come.
+	Endpoint          string
+	RequestsPerMinute int
 	// Check reports at submit why the input cannot be worked on, or nil. It gets valid JSON.
 	Check func(input json.RawMessage) error
 	// Run does the work once. It must honour ctx: it is cancelled when the job is cancelled, its

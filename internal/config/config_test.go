@@ -143,7 +143,7 @@ deployments: [{name: a, provider: sim}, {name: b, provider: sim}]
 	if q := o.Queues["slow"]; q.Concurrency == 0 {
 		t.Error("a queue without options has no defaults")
 	}
-	if want := map[string][]string{"chat": {"b", "a"}, "other": {"a"}}; !reflect.DeepEqual(o.Models, want) {
+	if want := map[string]server.Model{"chat": server.InOrder("b", "a"), "other": server.InOrder("a")}; !reflect.DeepEqual(o.Models, want) {
 		t.Errorf("models are %v, want %v", o.Models, want)
 	}
 }
@@ -175,7 +175,7 @@ func TestErrorsNameTheKey(t *testing.T) {
 		{name: "part of a scalar", yaml: "limits: 3", environ: []string{"FOREBAY_LIMITS__MEMORY_BYTES=1"}, want: "FOREBAY_LIMITS__MEMORY_BYTES: sets a part of limits, which is not a section"},
 		{name: "lock too short", yaml: "queues: {default: {lock_duration: 500ms}}", want: "queues.default.lock_duration: goes from 1s to 5m"},
 		{name: "lock too long", yaml: "queues: {default: {lock_duration: 6m}}", want: "queues.default.lock_duration: goes from 1s to 5m"},
-		{name: "unknown deployment", yaml: "models: {chat: [nowhere]}\ndeployments: [{name: a, provider: sim}]", want: `models.chat: there is no deployment "nowhere"`},
+		{name: "unknown deployment", yaml: "models: {chat: [nowhere]}\ndeployments: [{name: a, provider: sim}]", want: `models.chat.deployments[0]: there is no deployment "nowhere"`},
 		{name: "name twice", yaml: "deployments: [{name: a, provider: sim}, {name: a, provider: sim}]", want: `deployments[1].name: "a" is used twice`},
 		{name: "unknown provider", yaml: "deployments: [{name: a, provider: bard}]", want: "deployments[0].provider"},
 		{name: "invalid name", yaml: "queues: {'a b': {}}", want: `queues: "a b" is not a valid name`},
@@ -291,14 +291,14 @@ func TestPickUp(t *testing.T) {
 		name    string
 		environ []string
 		file    string
-		models  map[string][]string
+		models  map[string]server.Model
 		notes   int
 	}{
-		{"openai", []string{"OPENAI_API_KEY=k", "OPENAI_BASE_URL=http://127.0.0.1:9/v1"}, "", map[string][]string{"chat": {"openai-chat"}, "embedding": {"openai-embedding"}}, 1},
-		{"azure", []string{"AZURE_OPENAI_ENDPOINT=https://x.openai.azure.com", "AZURE_OPENAI_API_KEY=k", "AZURE_OPENAI_DEPLOYMENT=d"}, "", map[string][]string{"chat": {"azure-chat"}}, 2},
-		{"azure without deployment", []string{"AZURE_OPENAI_ENDPOINT=https://x"}, "", map[string][]string{"chat": {"simulated"}, "embedding": {"simulated"}}, 1},
-		{"several", []string{"OPENAI_API_KEY=k", "ANTHROPIC_API_KEY=k"}, "", map[string][]string{"chat": {"openai-chat", "anthropic-chat"}, "embedding": {"openai-embedding"}}, 2},
-		{"configured", []string{"OPENAI_API_KEY=k"}, "deployments: [{name: a, provider: sim}]", map[string][]string{"chat": {"a"}, "embedding": {"a"}}, 0},
+		{"openai", []string{"OPENAI_API_KEY=k", "OPENAI_BASE_URL=http://127.0.0.1:9/v1"}, "", map[string]server.Model{"chat": server.InOrder("openai-chat"), "embedding": server.InOrder("openai-embedding")}, 1},
+		{"azure", []string{"AZURE_OPENAI_ENDPOINT=https://x.openai.azure.com", "AZURE_OPENAI_API_KEY=k", "AZURE_OPENAI_DEPLOYMENT=d"}, "", map[string]server.Model{"chat": server.InOrder("azure-chat")}, 2},
+		{"azure without deployment", []string{"AZURE_OPENAI_ENDPOINT=https://x"}, "", map[string]server.Model{"chat": server.InOrder("simulated"), "embedding": server.InOrder("simulated")}, 1},
+		{"several", []string{"OPENAI_API_KEY=k", "ANTHROPIC_API_KEY=k"}, "", map[string]server.Model{"chat": server.InOrder("openai-chat", "anthropic-chat"), "embedding": server.InOrder("openai-embedding")}, 2},
+		{"configured", []string{"OPENAI_API_KEY=k"}, "deployments: [{name: a, provider: sim}]", map[string]server.Model{"chat": server.InOrder("a"), "embedding": server.InOrder("a")}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := Load(Source{File: writeFile(t, c.file), Environ: c.environ})

@@ -67,6 +67,10 @@ func (d *decoder) value(v reflect.Value, key string, raw any) {
 	switch v.Kind() {
 	case reflect.Struct, reflect.Map:
 		tree, ok := asMap(raw)
+		if i := short(v.Type()); !ok && i >= 0 {
+			d.value(v.Field(i), key, raw)
+			return
+		}
 		if !ok {
 			d.bad(key, "must be a section of keys and values, not %s", kindOf(raw))
 			return
@@ -91,17 +95,40 @@ func (d *decoder) value(v reflect.Value, key string, raw any) {
 	}
 }
 
+// short is the index of the field that may stand for the whole section in a file; -1: there is none.
+func short(t reflect.Type) int {
+	if t.Kind() == reflect.Struct {
+		for i := range t.NumField() {
+			if t.Field(i).Tag.Get("short") != "" {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// isText reports whether text may stand for a value of the type.
+func isText(t reflect.Type) bool {
+	if i := short(t); i >= 0 {
+		t = t.Field(i).Type
+	}
+	return t.Kind() == reflect.String
+}
+
 // fromVariable gives what a variable's text stands for in an option of type t.
 func (d *decoder) fromVariable(t reflect.Type, key, text string) (any, bool) {
 	if t.Kind() == reflect.String || t == durationType {
 		return text, true
+	}
+	if i := short(t); i >= 0 && t.Field(i).Type.Kind() == reflect.Slice {
+		t = t.Field(i).Type
 	}
 	var raw any
 	if err := yaml.Unmarshal([]byte(text), &raw); err != nil {
 		d.bad(key, "is not valid YAML")
 		return nil, false
 	}
-	if list, ok := raw.(string); ok && t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String {
+	if list, ok := raw.(string); ok && t.Kind() == reflect.Slice && isText(t.Elem()) {
 		var items []any
 		for item := range strings.SplitSeq(list, ",") {
 			items = append(items, strings.TrimSpace(item))

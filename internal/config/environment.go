@@ -63,7 +63,10 @@ func pickUp(o *server.Options, environ []string) (notes []string) {
 		return notes
 	}
 	if len(o.Models) == 0 {
-		o.Models = models
+		o.Models = map[string]server.Model{}
+		for model, deployments := range models {
+			o.Models[model] = server.InOrder(deployments...)
+		}
 		for _, model := range []string{server.ModelChat, server.ModelEmbedding} {
 			if models[model] == nil {
 				notes = append(notes, "no deployment serves the model "+model+": tasks that need it are left out")

@@ -8,17 +8,6 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// Options returns the deployments of a model in the order in which a call that needs so much may try
-// them; none for a model that is not known, whose call then says so.
-func (r *Router) Options(model string) []*Deployment {
-	lanes := r.models[model]
-	deployments := make([]*Deployment, len(lanes))
-	for i, l := range lanes {
-		deployments[i] = l.Deployment
-	}
-	return deployments
-}
-
 // Limits is the deployment's quota, as its provider counts.
 func (d *Deployment) Limits() quota.Limits {
 	return quota.Limits{Accounting: d.Accounting, TokensPerMinute: int64(d.TokensPerMinute), OutputTokensPerMinute: int64(d.OutputTokensPerMinute),

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,36 +23,49 @@ const (
 	assumedOutputTokens = 4096
 )
 
-// Router sends a call to the first deployment of a model that may be called now. It calls once:
-// what to do about a failure is for the job's retry lane to say. A throttled deployment is paused
-// for this process; while all of a model's are, calls fail at once without being sent.
+// Router sends a call to the deployment that it was admitted to. It calls once: what to do about a
+// failure is for the job's retry lane to say. A call that nobody has admitted goes to the first
+// deployment of the model that did not throttle this process just now; while all of them did, it fails at
+// once without being sent.
 type Router struct {
-	models map[string][]*lane
+	models map[string]*routed
 	lanes  []*lane // by deployment name
 }
 
-// lane is one deployment and its state in this process.
-type lane struct {
-	*Deployment
-	models    []string
-	inFlight  atomic.Int64
-	calls     atomic.Int64
-	throttles atomic.Int64
-
-	mu          sync.Mutex
-	pausedUntil time.Time
+// routed is a logical model.
+type routed struct {
+	Model
+	lanes []*lane
 }
 
-// NewRouter returns a router over logical models and their deployments, in order of preference. A
-// deployment may serve several models; its name is its identity.
-func NewRouter(models map[string][]*Deployment) (*Router, error) {
-	r := &Router{models: make(map[string][]*lane, len(models))}
+// lane is one deployment and what this process knows of it.
+type lane struct {
+	*Deployment
+	models   []string
+	inFlight atomic.Int64
+	pace     pace
+
+	mu          sync.Mutex
+	pausedUntil time.Time // for calls that nobody has admitted
+}
+
+// NewRouter returns a router over logical models. A deployment may serve several of them; its name is
+// its identity.
+func NewRouter(models map[string]Model) (*Router, error) {
+	r := &Router{models: make(map[string]*routed, len(models))}
 	byName := map[string]*lane{}
-	for model, deployments := range models {
-		if len(deployments) == 0 {
+	for model, m := range models {
+		m.Route = cmp.Or(m.Route, RouteOrder)
+		switch {
+		case len(m.Deployments) == 0:
 			return nil, fmt.Errorf("model %q: no deployments", model)
+		case !slices.Contains(Routes, m.Route):
+			return nil, fmt.Errorf("model %q: %.40q is no route", model, string(m.Route))
+		case m.Route == RouteWeighted && (len(m.Weights) != len(m.Deployments) || slices.Min(m.Weights) < 1):
+			return nil, fmt.Errorf("model %q: each deployment needs a weight of at least 1", model)
 		}
-		for _, d := range deployments {
+		r.models[model] = &routed{Model: m}
+		for _, d := range m.Deployments {
 			if d == nil || d.Name == "" || d.Provider == nil {
 				return nil, fmt.Errorf("model %q: a deployment without name or provider", model)
 			}
@@ -68,7 +82,7 @@ func NewRouter(models map[string][]*Deployment) (*Router, error) {
 				return nil, fmt.Errorf("model %q: deployment %q twice", model, d.Name)
 			}
 			l.models = append(l.models, model)
-			r.models[model] = append(r.models[model], l)
+			r.models[model].lanes = append(r.models[model].lanes, l)
 		}
 	}
 	slices.SortFunc(r.lanes, func(a, b *lane) int { return strings.Compare(a.Name, b.Name) })
@@ -81,13 +95,10 @@ func NewRouter(models map[string][]*Deployment) (*Router, error) {
 // Chat makes one chat call. The deployment is nil when nothing was called.
 func (r *Router) Chat(ctx context.Context, model string, req ChatRequest) (ChatResponse, *Deployment, error) {
 	count := sync.OnceValue(req.promptTokens)
-	l, err := r.admit(ctx, model, func(d *Deployment, left forebay.Money) bool {
+	l, err := r.admit(ctx, model, func(d *lane, left forebay.Money) bool {
 		output := req.MaxOutputTokens
 		if output <= 0 {
-			output = d.MaxOutputTokens
-		}
-		if output <= 0 {
-			output = assumedOutputTokens
+			output = d.outputLimit()
 		}
 		return affordable(d.Price, left, req.maxPromptTokens(), int64(output), count)
 	}, req.CostLeft)
@@ -99,9 +110,9 @@ func (r *Router) Chat(ctx context.Context, model string, req ChatRequest) (ChatR
 	}
 	var resp ChatResponse
 	req.OnLimits = reportLimits(ctx, req.OnLimits)
-	err = l.call(func() error {
+	err = l.call(func() (int64, error) {
 		resp, err = l.Provider.Chat(ctx, req)
-		return err
+		return resp.Usage.OutputTokens, err
 	})
 	ReportOutcome(ctx, resp.Limits, resp.Usage, err)
 	return resp, l.Deployment, err
@@ -110,7 +121,7 @@ func (r *Router) Chat(ctx context.Context, model string, req ChatRequest) (ChatR
 // Embed makes one embedding call. The deployment is nil when nothing was called.
 func (r *Router) Embed(ctx context.Context, model string, req EmbedRequest) (EmbedResponse, *Deployment, error) {
 	count := sync.OnceValue(req.promptTokens)
-	l, err := r.admit(ctx, model, func(d *Deployment, left forebay.Money) bool {
+	l, err := r.admit(ctx, model, func(d *lane, left forebay.Money) bool {
 		return affordable(d.Price, left, req.maxPromptTokens(), 0, count)
 	}, req.CostLeft)
 	if err != nil {
@@ -118,9 +129,9 @@ func (r *Router) Embed(ctx context.Context, model string, req EmbedRequest) (Emb
 	}
 	var resp EmbedResponse
 	req.OnLimits = reportLimits(ctx, req.OnLimits)
-	err = l.call(func() error {
+	err = l.call(func() (int64, error) {
 		resp, err = l.Provider.Embed(ctx, req)
-		return err
+		return 0, err
 	})
 	ReportOutcome(ctx, resp.Limits, resp.Usage, err)
 	return resp, l.Deployment, err
@@ -139,9 +150,9 @@ func affordable(price forebay.Price, left forebay.Money, bound, output int64, co
 
 // admit answers which deployment may be called now: the one that the call was admitted to, if it was;
 // else the first that is not paused. Either must be within the job's cost limit.
-func (r *Router) admit(ctx context.Context, model string, affords func(*Deployment, forebay.Money) bool, left *forebay.Money) (*lane, error) {
-	lanes, ok := r.models[model]
-	if !ok {
+func (r *Router) admit(ctx context.Context, model string, affords func(*lane, forebay.Money) bool, left *forebay.Money) (*lane, error) {
+	m := r.models[model]
+	if m == nil {
 		t := forebay.Permanent(CodeUnknownModel, fmt.Sprintf("no model is named %.100q", model))
 		t.Uncalled = true
 		return nil, t
@@ -149,11 +160,11 @@ func (r *Router) admit(ctx context.Context, model string, affords func(*Deployme
 	now := time.Now()
 	var opens time.Time
 	call := quota.CallOf(ctx)
-	for _, l := range lanes {
+	for _, l := range m.lanes {
 		if call != nil && l.Name != call.Deployment {
 			continue
 		}
-		if left != nil && !affords(l.Deployment, *left) {
+		if left != nil && !affords(l, *left) {
 			continue
 		}
 		until := l.paused()
@@ -180,17 +191,19 @@ func (l *lane) paused() time.Time {
 	return l.pausedUntil
 }
 
-func (l *lane) call(do func() error) error {
-	l.calls.Add(1)
+// call makes a call, which says how many tokens of output it made.
+func (l *lane) call(do func() (output int64, err error)) error {
 	l.inFlight.Add(1)
 	defer l.inFlight.Add(-1)
-	err := do()
+	began := time.Now()
+	output, err := do()
+	if err == nil {
+		l.pace.add(time.Since(began), output)
+		return nil
+	}
 	var t *forebay.TaskError
-	if errors.As(err, &t) && t.Class == forebay.ClassThrottled && t.Code != CodeParameterLearned {
-		l.throttles.Add(1)
-		if t.Code != CodeRequestExceedsQuota {
-			l.pause(t.RetryAfter)
-		}
+	if errors.As(err, &t) && t.Class == forebay.ClassThrottled && t.Code != CodeParameterLearned && t.Code != CodeRequestExceedsQuota {
+		l.pause(t.RetryAfter)
 	}
 	return err
 }
@@ -209,27 +222,18 @@ func (l *lane) pause(d time.Duration) {
 	}
 }
 
-// DeploymentState is a deployment as this process sees it.
-type DeploymentState struct {
-	Name        string
-	Kind        string
-	Models      []string // the logical models it serves
-	InFlight    int64
-	PausedUntil time.Time // zero: not paused
-	Calls       int64
-	Throttles   int64
+// Served is a deployment with the logical models it serves.
+type Served struct {
+	*Deployment
+	Models   []string
+	InFlight int64 // calls of this process
 }
 
-// Deployments returns the state of every deployment, by name.
-func (r *Router) Deployments() []DeploymentState {
-	now := time.Now()
-	states := make([]DeploymentState, len(r.lanes))
+// Deployments returns every deployment, by name.
+func (r *Router) Deployments() []Served {
+	served := make([]Served, len(r.lanes))
 	for i, l := range r.lanes {
-		states[i] = DeploymentState{Name: l.Name, Kind: l.Kind, Models: slices.Clone(l.models),
-			InFlight: l.inFlight.Load(), Calls: l.calls.Load(), Throttles: l.throttles.Load()}
-		if until := l.paused(); now.Before(until) {
-			states[i].PausedUntil = until
-		}
+		served[i] = Served{Deployment: l.Deployment, Models: slices.Clone(l.models), InFlight: l.inFlight.Load()}
 	}
-	return states
+	return served
 }

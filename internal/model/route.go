@@ -1,0 +1,136 @@
+package model
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Route is the order in which the deployments of a model are tried. Whichever it is, a call goes to the
+// first that admits it now.
+type Route string
+
+const (
+	// RouteOrder tries them as they are listed.
+	RouteOrder Route = "order"
+	// RouteWeighted draws the first by the deployments' weights, then the next of those that are left.
+	RouteWeighted Route = "weighted"
+	// RoutePrice tries the one first at which the call is estimated to cost least.
+	RoutePrice Route = "price"
+	// RouteLatency tries the one first that was fastest lately, as this process has seen.
+	RouteLatency Route = "latency"
+)
+
+// Routes lists them all.
+var Routes = []Route{RouteOrder, RouteWeighted, RoutePrice, RouteLatency}
+
+// Model is what serves a logical model.
+type Model struct {
+	Deployments []*Deployment
+	Route       Route // "": RouteOrder
+	Weights     []int // for RouteWeighted, one for each deployment
+}
+
+// explore is the share of calls for which RouteLatency puts another deployment first, so that one that
+// has become faster is noticed.
+const explore = 0.02
+
+// Options returns the deployments of a model in the order in which a call that needs so much may try
+// them; none for a model that is not known, whose call then says so. Deployments that would cost
+// more than left are not among them, unless all would: which of these is to be called is not known
+// before the prompt is counted. left is nil where there is no limit.
+func (r *Router) Options(model string, need forebay.CallEstimate, left *forebay.Money) []*Deployment {
+	m := r.models[model]
+	if m == nil {
+		return nil
+	}
+	if m.Route == RouteOrder && left == nil {
+		return m.Deployments
+	}
+	lanes := slices.Clone(m.lanes)
+	switch m.Route {
+	case RouteWeighted:
+		shuffle(lanes, slices.Clone(m.Weights))
+	case RoutePrice:
+		slices.SortStableFunc(lanes, func(a, b *lane) int { return cmp.Compare(a.cost(need, 1), b.cost(need, 1)) })
+	case RouteLatency:
+		slices.SortStableFunc(lanes, func(a, b *lane) int { return cmp.Compare(a.pace.get(), b.pace.get()) })
+		if other := 1 + rand.IntN(max(len(lanes)-1, 1)); other < len(lanes) && rand.Float64() < explore {
+			lanes[0], lanes[other] = lanes[other], lanes[0]
+		}
+	}
+	if left != nil {
+		dear := func(l *lane) bool { return l.cost(need, dearest) > *left }
+		if !slices.ContainsFunc(lanes, func(l *lane) bool { return !dear(l) }) {
+			dear = func(*lane) bool { return false }
+		}
+		lanes = slices.DeleteFunc(lanes, dear)
+	}
+	deployments := make([]*Deployment, len(lanes))
+	for i, l := range lanes {
+		deployments[i] = l.Deployment
+	}
+	return deployments
+}
+
+// dearest is how many times the tokens of its estimate a prompt may have.
+const dearest = 2
+
+// cost is what a call is thought to cost at most, with so many times the prompt tokens of its estimate.
+func (l *lane) cost(need forebay.CallEstimate, times int64) forebay.Money {
+	output := need.MaxOutputTokens
+	switch {
+	case output < 0:
+		output = 0
+	case output == 0:
+		output = int64(l.outputLimit())
+	}
+	return l.Price.Cost(forebay.TokenUsage{InputTokens: need.PromptTokens * times, OutputTokens: output})
+}
+
+// outputLimit is what stands in a cost for the limit that a request did not set.
+func (l *lane) outputLimit() int {
+	if l.MaxOutputTokens > 0 {
+		return l.MaxOutputTokens
+	}
+	return assumedOutputTokens
+}
+
+// shuffle draws the order of lanes by their weights.
+func shuffle(lanes []*lane, weights []int) {
+	total := 0
+	for _, w := range weights {
+		total += w
+	}
+	for i := range lanes[:max(len(lanes)-1, 0)] {
+		at, drawn := i, rand.IntN(total)
+		for drawn >= weights[at] {
+			drawn -= weights[at]
+			at++
+		}
+		total -= weights[at]
+		lanes[i], lanes[at] = lanes[at], lanes[i]
+		weights[i], weights[at] = weights[at], weights[i]
+	}
+}
+
+// pace is how long calls took lately for each token of output, in nanoseconds; 0: none was made. It
+// needs no exactness, so calls that end at once may overwrite each other's.
+type pace struct{ average atomic.Int64 }
+
+func (p *pace) get() int64 { return p.average.Load() }
+
+// add takes in a call that succeeded. Every call has some time that does not depend on its output,
+// which counts as so many tokens.
+func (p *pace) add(took time.Duration, output int64) {
+	const fixed, memory = 20, 10
+	sample := max(took.Nanoseconds()/(fixed+output), 1)
+	if old := p.average.Load(); old > 0 {
+		sample = old + (sample-old)/memory
+	}
+	p.average.Store(max(sample, 1))
+}
