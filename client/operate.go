@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"iter"
 	"net/http"
@@ -56,40 +55,6 @@ type Task struct {
 // Tasks returns what jobs may ask for.
 func (c *Client) Tasks(ctx context.Context) ([]Task, error) {
 	return items[Task](ctx, c, path("tasks"))
-}
-
-// Deployment is one endpoint, model and region as operators see it.
-type Deployment struct {
-	Name              string        `json:"name"`
-	Provider          string        `json:"provider"`
-	Models            []string      `json:"models"` // logical names it serves
-	Simulated         bool          `json:"simulated"`
-	TokensPerMinute   int           `json:"tokens_per_minute"`   // 0: unknown
-	RequestsPerMinute int           `json:"requests_per_minute"` // 0: unknown
-	Price             forebay.Price `json:"price"`               // US dollars per million tokens
-}
-
-// Deployments returns the model deployments.
-func (c *Client) Deployments(ctx context.Context) ([]Deployment, error) {
-	return items[Deployment](ctx, c, path("deployments"))
-}
-
-// SimFaults returns how difficult a simulated deployment is at the moment, as one JSON object.
-func (c *Client) SimFaults(ctx context.Context, deployment string) (json.RawMessage, error) {
-	var faults json.RawMessage
-	if err := checkID("deployment", deployment); err != nil {
-		return nil, err
-	}
-	err := c.call(ctx, request{method: http.MethodGet, path: path("deployments", deployment, "sim")}, &faults)
-	return faults, err
-}
-
-// SetSimFaults replaces the faults of a simulated deployment, from its next call on.
-func (c *Client) SetSimFaults(ctx context.Context, deployment string, faults json.RawMessage) error {
-	if err := checkID("deployment", deployment); err != nil {
-		return err
-	}
-	return c.call(ctx, request{method: http.MethodPut, path: path("deployments", deployment, "sim"), body: faults}, nil)
 }
 
 // RetryReport answers how attempts ended between two times. A zero time leaves that end to the server.

@@ -52,11 +52,11 @@ func (o *Options) defaultModels() {
 		o.Deployments = []Deployment{{Name: "simulated", Provider: ProviderSim}}
 	}
 	if len(o.Models) == 0 {
-		o.Models = map[string][]string{}
+		var names []string
 		for _, d := range o.Deployments {
-			o.Models[ModelChat] = append(o.Models[ModelChat], d.Name)
-			o.Models[ModelEmbedding] = append(o.Models[ModelEmbedding], d.Name)
+			names = append(names, d.Name)
 		}
+		o.Models = map[string]Model{ModelChat: InOrder(names...), ModelEmbedding: InOrder(names...)}
 	}
 }
 

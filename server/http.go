@@ -18,7 +18,7 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	handler := api.New(api.Options{
-		Service: s.jobs, Messages: s.bus, Webhooks: s.webhooks, Deployments: s.models, Logger: s.log, Version: s.options.Version,
+		Service: s.jobs, Messages: s.bus, Webhooks: s.webhooks, Deployments: s.deployments, Logger: s.log, Version: s.options.Version,
 		MaxInputBytes: s.options.Limits.MaxInputBytes, MemoryBytes: s.options.Limits.MemoryBytes,
 	})
 	server := handler.Server(requests)

@@ -3,10 +3,8 @@ package server
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/model"
 	"github.com/forebayhq/forebay/internal/model/sim"
 	"github.com/forebayhq/forebay/internal/quota"
@@ -19,7 +17,6 @@ import (
 type models struct {
 	router  *model.Router
 	options map[string]Deployment
-	byModel map[string][]string
 	sims    map[string]*sim.Provider
 }
 
@@ -34,7 +31,7 @@ func (o Options) models(watch *telemetry.Telemetry) (*models, map[string]forebay
 }
 
 func newModels(o Options, watch *telemetry.Telemetry) (*models, error) {
-	m := &models{byModel: o.Models, options: map[string]Deployment{}, sims: map[string]*sim.Provider{}}
+	m := &models{options: map[string]Deployment{}, sims: map[string]*sim.Provider{}}
 	byName := map[string]*model.Deployment{}
 	for i, d := range o.Deployments {
 		provider, err := m.provider(d, o.Limits.MaxOutputBytes)
@@ -47,11 +44,13 @@ func newModels(o Options, watch *telemetry.Telemetry) (*models, error) {
 			Accounting: accounting(d), TokensPerMinute: d.TokensPerMinute, OutputTokensPerMinute: d.OutputTokensPerMinute,
 			RequestsPerMinute: d.RequestsPerMinute, MaxOutputTokens: d.MaxOutputTokens}
 	}
-	byModel := map[string][]*model.Deployment{}
-	for name, deployments := range o.Models {
-		for _, d := range deployments {
-			byModel[name] = append(byModel[name], byName[d])
+	byModel := map[string]model.Model{}
+	for name, options := range o.Models {
+		m := model.Model{Route: model.Route(options.Route)}
+		for _, d := range options.Deployments {
+			m.Deployments, m.Weights = append(m.Deployments, byName[d.Name]), append(m.Weights, or(d.Weight, 1))
 		}
+		byModel[name] = m
 	}
 	var err error
 	if m.router, err = model.NewRouter(byModel); err != nil {
@@ -75,15 +74,15 @@ func accounting(d Deployment) quota.Accounting {
 	return quota.AccountNone
 }
 
-// admission lists where a model's calls may go.
-func (m *models) admission() func(model string) []store.Option {
-	byModel := map[string][]store.Option{}
-	for name := range m.byModel {
-		for _, d := range m.router.Options(name) {
-			byModel[name] = append(byModel[name], store.Option{Deployment: d.Name, Limits: d.Limits()})
-		}
+// admission lists where a call of a model may go.
+func (m *models) admission(name string, need forebay.CallEstimate, left *forebay.Money) []store.Option {
+	deployments := m.router.Options(name, need, left)
+	options := make([]store.Option, len(deployments))
+	for i, d := range deployments {
+		options[i] = store.Option{Deployment: d.Name, Limits: d.Limits(),
+			Request: quota.Request{PromptTokens: need.PromptTokens, MaxOutputTokens: need.MaxOutputTokens}}
 	}
-	return func(model string) []store.Option { return slices.Clone(byModel[model]) }
+	return options
 }
 
 // modelName is what the provider calls the model.
@@ -136,7 +135,7 @@ func (m *models) tasks(o Options) (map[string]forebay.Task, error) {
 			Temperature: t.Temperature, Labels: t.Labels, Queue: t.Queue, MaxAttempts: t.MaxAttempts, Timeout: t.Timeout,
 		}
 		if t.HTTP != nil {
-			option.HTTP = &tasks.HTTPFunction{URL: t.HTTP.URL, Headers: t.HTTP.Headers}
+			option.HTTP = &tasks.HTTPFunction{URL: t.HTTP.URL, Headers: t.HTTP.Headers, RequestsPerMinute: t.HTTP.RequestsPerMinute}
 		}
 		config.Tasks[name] = option
 	}
@@ -155,20 +154,6 @@ func (m *models) tasks(o Options) (map[string]forebay.Task, error) {
 		byName[task.Name] = task
 	}
 	return byName, nil
-}
-
-// List returns the deployments by name.
-func (m *models) List() []api.Deployment {
-	list := []api.Deployment{}
-	for _, state := range m.router.Deployments() {
-		d := m.options[state.Name]
-		_, simulated := m.sims[state.Name]
-		list = append(list, api.Deployment{
-			Name: state.Name, Provider: state.Kind, Models: state.Models, Simulated: simulated,
-			TokensPerMinute: d.TokensPerMinute, RequestsPerMinute: d.RequestsPerMinute, Price: d.Price,
-		})
-	}
-	return list
 }
 
 // SimFaults returns the faults of a simulated deployment.

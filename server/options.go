@@ -8,7 +8,8 @@ import (
 )
 
 // Options configures a server. The zero value is useful: SQLite in ./forebay.db, loopback only, the
-// simulated deployment and the built-in tasks. The koanf tags are the names in the YAML file.
+// simulated deployment and the built-in tasks. The koanf tags are the names in the YAML file;
+// what is short there may stand for the section that it is in.
 type Options struct {
 	Database    string                `koanf:"database"`    // sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE; default sqlite:forebay.db
 	Role        string                `koanf:"role"`        // what this process does: all (default), api, worker, retry-worker
@@ -19,7 +20,7 @@ type Options struct {
 	Limits      Limits                `koanf:"limits"`      //
 	Retention   Retention             `koanf:"retention"`   //
 	Deployments []Deployment          `koanf:"deployments"` //
-	Models      map[string][]string   `koanf:"models"`      // logical name → deployments, in order of preference
+	Models      map[string]Model      `koanf:"models"`      // by logical name
 	Tasks       map[string]TaskOption `koanf:"tasks"`       //
 	Queues      map[string]Queue      `koanf:"queues"`      //
 	// MessageQueues are queues of plain messages, made at start-up; what is not declared is left alone.
@@ -102,6 +103,27 @@ type Deployment struct {
 	Sim                   Sim            `koanf:"sim"`          // only for provider sim
 }
 
+// Model is what serves a logical model. In the file a list stands for its deployments alone.
+type Model struct {
+	Deployments []ModelDeployment `koanf:"deployments" short:"true"`
+	Route       string            `koanf:"route"` // order (default), weighted, price, latency: which is tried first
+}
+
+// ModelDeployment is one of them. In the file its name stands for it.
+type ModelDeployment struct {
+	Name   string `koanf:"name" short:"true"`
+	Weight int    `koanf:"weight"` // for the route weighted: 1 (default) to 1000
+}
+
+// InOrder returns a model that is served by the first of these deployments that admits a call.
+func InOrder(deployments ...string) Model {
+	var m Model
+	for _, name := range deployments {
+		m.Deployments = append(m.Deployments, ModelDeployment{Name: name})
+	}
+	return m
+}
+
 // Sim makes the simulated deployment difficult. Rates are shares of calls from 0 to 1; faults are
 // drawn from a generator seeded with Seed, so that a sequence of calls repeats.
 type Sim struct {
@@ -134,8 +156,9 @@ type TaskOption struct {
 
 // HTTPTask makes the task an HTTP function of the user's.
 type HTTPTask struct {
-	URL     string                    `koanf:"url"`
-	Headers map[string]forebay.Secret `koanf:"headers"`
+	URL               string                    `koanf:"url"`
+	Headers           map[string]forebay.Secret `koanf:"headers"`
+	RequestsPerMinute int                       `koanf:"requests_per_minute"` // from all processes together; 0: as many as come
 }
 
 // Queue configures one queue and its retry lane.

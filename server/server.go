@@ -17,7 +17,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/dispatch"
@@ -38,6 +37,7 @@ type Server struct {
 	bus         *bus.Service
 	webhooks    *webhook.Service
 	models      *models
+	deployments *deployments
 	certificate *tls.Certificate // nil: plain HTTP
 	dispatch    *dispatch.Dispatcher
 	telemetry   *telemetry.Telemetry // nil: none
@@ -94,12 +94,14 @@ func (s *Server) open(known map[string]forebay.Task) error {
 	}
 	s.jobs, err = jobs.New(ctx, jobs.Options{
 		Store: s.store, Blobs: s.blobs, Tasks: known, Queues: s.options.jobsQueues(), MaxInputBytes: s.options.Limits.MaxInputBytes,
-		Deployments: s.models.admission(),
+		Deployments: s.models.admission,
 		Observer:    s.telemetry.Jobs(),
 	})
 	if err != nil {
 		return err
 	}
+	s.deployments = &deployments{models: s.models, store: s.store, jobs: s.jobs, tasks: known}
+	s.store.OnDeploymentChange(s.changed)
 	if err := s.watchStore(); err != nil {
 		return err
 	}
@@ -280,5 +282,3 @@ func (s *Server) maintain(ctx context.Context) {
 		}
 	}
 }
-
-var _ api.Deployments = (*models)(nil)

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/telemetry"
@@ -81,14 +80,13 @@ func (s *Server) watchStore() error {
 	if err := s.telemetry.Queues(s.store.Depths); err != nil {
 		return err
 	}
-	return s.telemetry.Deployments(func() []telemetry.DeploymentReading {
-		var list []telemetry.DeploymentReading
-		now := time.Now()
+	return s.telemetry.Deployments(func() map[string]int64 {
+		calls := map[string]int64{}
 		for _, d := range s.models.router.Deployments() {
-			list = append(list, telemetry.DeploymentReading{Name: d.Name, InFlight: d.InFlight, Paused: d.PausedUntil.After(now)})
+			calls[d.Name] = d.InFlight
 		}
-		return list
-	})
+		return calls
+	}, s.deployments.List)
 }
 
 // listenMetrics opens the address at which metrics are served; nil if they are not.

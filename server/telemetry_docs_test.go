@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,15 +33,26 @@ func everyMetric(t *testing.T) scrape {
 	t.Cleanup(gone.Close)
 	deployment := loopbackDeployment(model)
 	deployment.Price = forebay.Price{Input: 1, Output: 1}
-	s := startWatched(t, nil, server.Options{Deployments: []server.Deployment{deployment}, Queues: quick,
+	deployment.TokensPerMinute = 100_000
+	shy := forebay.Task{Name: "shy", Run: func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
+		if time.Since(call.EnqueuedAt) < 100*time.Millisecond {
+			return forebay.TaskResult{}, &forebay.TaskError{Class: forebay.ClassThrottled, Code: "not_now", Uncalled: true}
+		}
+		return forebay.TaskResult{}, nil
+	}}
+	s := startWatched(t, nil, server.Options{Deployments: []server.Deployment{deployment}, Queues: quick, Functions: []forebay.Task{shy},
 		Webhooks: server.Webhooks{AllowHTTP: true, AllowAddresses: []string{"127.0.0.0/8"}}})
 	for name, url := range map[string]string{"hook": receiver.URL, "gone": gone.URL} {
 		if _, err := s.do(t.Context(), http.MethodPost, "/v1/webhooks", nil, map[string]any{"name": name, "url": url}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// While the deployment is paused after a 429 others go back without a call.
 	var ids []string
+	if job, _, err := s.submit(t.Context(), "", map[string]any{"task": "shy", "input": 1}); err != nil {
+		t.Fatal(err)
+	} else {
+		ids = append(ids, job.ID)
+	}
 	for _, marker := range []string{"good-1", "broken-1", "bad-1", "busy-1", "busy-2"} {
 		ids = append(ids, s.send(t, marker).ID)
 	}

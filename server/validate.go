@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/model"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -129,13 +130,34 @@ func (o Options) validateModels(bad func(field, format string, args ...any)) {
 		if !forebay.ValidName(name) {
 			bad("models", "%.80q is not a valid name", name)
 		}
-		if len(o.Models[name]) == 0 {
-			bad("models."+name, "names no deployment")
+		o.Models[name].validate("models."+name, seen, bad)
+	}
+}
+
+const maxWeight = 1000
+
+func (m Model) validate(at string, known map[string]bool, bad func(field, format string, args ...any)) {
+	route := or(model.Route(m.Route), model.RouteOrder)
+	if !slices.Contains(model.Routes, route) {
+		bad(at+".route", "%.40q is none of order, weighted, price, latency", m.Route)
+	}
+	if len(m.Deployments) == 0 {
+		bad(at, "names no deployment")
+	}
+	seen := map[string]bool{}
+	for i, d := range m.Deployments {
+		at := fmt.Sprintf("%s.deployments[%d]", at, i)
+		switch {
+		case !known[d.Name]:
+			bad(at, "there is no deployment %.80q", d.Name)
+		case seen[d.Name]:
+			bad(at, "%q is there twice", d.Name)
 		}
-		for _, deployment := range o.Models[name] {
-			if !seen[deployment] {
-				bad("models."+name, "there is no deployment %.80q", deployment)
-			}
+		seen[d.Name] = true
+		if d.Weight < 0 || d.Weight > maxWeight {
+			bad(at+".weight", "goes from 1 to %d", maxWeight)
+		} else if d.Weight > 0 && route != model.RouteWeighted {
+			bad(at+".weight", "only with route: weighted")
 		}
 	}
 }

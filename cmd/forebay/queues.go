@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -115,68 +113,4 @@ func (a *app) tasks() *cobra.Command {
 			})
 		},
 	}
-}
-
-func (a *app) deployments() *cobra.Command {
-	list := &cobra.Command{
-		Use: "list", Short: "List model deployments", Args: arguments(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			deployments, err := api.Deployments(c.Context())
-			if err != nil {
-				return err
-			}
-			return printList(a, all(deployments), 0, []column[client.Deployment]{
-				{"DEPLOYMENT", func(d client.Deployment) string { return d.Name }},
-				{"PROVIDER", func(d client.Deployment) string { return d.Provider }},
-				{"MODELS", func(d client.Deployment) string { return strings.Join(d.Models, ", ") }},
-				{"TPM", func(d client.Deployment) string { return orNone(d.TokensPerMinute) }},
-				{"RPM", func(d client.Deployment) string { return orNone(d.RequestsPerMinute) }},
-				{"PRICE IN/OUT", func(d client.Deployment) string { return fmt.Sprintf("$%g/$%g", d.Price.Input, d.Price.Output) }},
-			})
-		},
-	}
-	sim := &cobra.Command{
-		Use:   "sim DEPLOYMENT [FAULTS]",
-		Short: "Show or set how difficult a simulated deployment is",
-		Long:  "Show how difficult a simulated deployment is, or replace it by a JSON object. It holds from the next call on, until the server stops.",
-		Example: `  forebay deployments sim simulated
-  forebay deployments sim simulated '{"throttle_rate":0.2,"latency":"300ms"}'
-  forebay deployments sim simulated '{}'`,
-		Args: arguments(1, "DEPLOYMENT", "FAULTS"),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			if len(args) == 2 {
-				if err := forebay.CheckJSON("faults", []byte(args[1])); err != nil {
-					return err
-				}
-				if err := api.SetSimFaults(c.Context(), args[0], json.RawMessage(args[1])); err != nil {
-					return err
-				}
-			}
-			faults, err := api.SimFaults(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			indent := "  "
-			if a.output == outputJSONL {
-				indent = ""
-			}
-			return writeJSON(a.out, faults, indent)
-		},
-	}
-	return a.group("deployments", "Look at model deployments", "", list, sim)
-}
-
-func orNone(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.Itoa(n)
 }

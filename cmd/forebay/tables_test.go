@@ -17,6 +17,9 @@ func pointer[T any](v T) *T { return &v }
 
 // answers is what a fake server says at each address.
 func answers() map[string]any {
+	east := forebay.Deployment{Name: "east", Kind: forebay.DeploymentModel, Provider: "azure-openai", Models: []string{"chat"}, TokensPerMinute: 240000, Price: forebay.Price{Input: 2.5, Output: 10},
+		Quota: forebay.QuotaAmount{Tokens: 240000, Requests: 1440}, Limit: forebay.QuotaAmount{Tokens: 168000, Requests: 1440}, Used: forebay.QuotaAmount{Tokens: 120000, Requests: 90},
+		PacePercent: 125, InFlight: 14, Breaker: forebay.BreakerOpen, BreakerUntil: pointer(testNow), Calls: 5000, Throttled: 12, Failed: 40, PromptFactor: 1.31, PromptSpread: 0.12}
 	earlier := func(d time.Duration) time.Time { return testNow.Add(-d) }
 	failed := forebay.Job{ID: "job_2", Status: forebay.StatusFailed, Task: "classify", Queue: "slow", Tenant: "acme", Priority: 9, CorrelationID: "order-7",
 		SessionID: pointer("s"), Generation: 2, Attempt: 5, MaxAttempts: 5, CreatedAt: earlier(3 * time.Hour), StartedAt: pointer(earlier(2 * time.Hour)),
@@ -70,9 +73,12 @@ func answers() map[string]any {
 		"/v1/audit": forebay.Page[forebay.AuditEntry]{Items: []forebay.AuditEntry{
 			{Number: 8, At: earlier(time.Hour), Actor: forebay.LocalActor, Action: "pause", Target: "slow"},
 			{Number: 7, At: earlier(2 * time.Hour), Tenant: "acme", Actor: "key_1", Action: "purge", Target: "slow/dead-letters", Detail: `{"task":"classify"}`}}},
-		"/v1/audit/verify": forebay.AuditVerification{Intact: true, Done: true, Checked: 8, Head: "8:" + strings.Repeat("ab", 32)},
-		"/v1/tasks":        forebay.Page[client.Task]{Items: []client.Task{{Name: "chat", Description: "Answers.", Queue: "default"}}},
-		"/v1/deployments":  forebay.Page[client.Deployment]{Items: []client.Deployment{{Name: "east", Provider: "azure-openai", Models: []string{"chat"}, TokensPerMinute: 240000, Price: forebay.Price{Input: 2.5, Output: 10}}}},
+		"/v1/audit/verify":     forebay.AuditVerification{Intact: true, Done: true, Checked: 8, Head: "8:" + strings.Repeat("ab", 32)},
+		"/v1/tasks":            forebay.Page[client.Task]{Items: []client.Task{{Name: "chat", Description: "Answers.", Queue: "default"}}},
+		"/v1/deployments":      forebay.Page[forebay.Deployment]{Items: []forebay.Deployment{east, {Name: "http:score", Kind: forebay.DeploymentHTTPFunction, Provider: "http", Paused: true, Breaker: forebay.BreakerClosed}}},
+		"/v1/deployments/east": east,
+		"/v1/deployments/east/changes": forebay.Page[forebay.DeploymentChange]{Items: []forebay.DeploymentChange{
+			{Number: 2, Deployment: "east", Type: "breaker_opened", At: earlier(time.Minute), Until: pointer(testNow)}, {Number: 1, Deployment: "east", Type: "limit_lowered", At: earlier(time.Hour), TokensPerMinute: 168000}}},
 		"/v1/reports/retries": forebay.RetryReport{Since: earlier(24 * time.Hour), Until: testNow, Attempts: 10, Succeeded: 6, Retried: 3, Failed: 1, JobsRetried: 3, JobsRetriedSucceeded: 2, JobsRetriedFailed: 1,
 			ByAttempt:    []forebay.AttemptCount{{Number: 1, Succeeded: 5, Failed: 3}, {Number: 2, Succeeded: 1, Failed: 1}},
 			ByDeployment: []forebay.ErrorCount{{Name: "east", Class: "transient", Code: "timeout", Count: 4}},
@@ -97,7 +103,7 @@ func TestTables(t *testing.T) {
 	var all strings.Builder
 	for _, args := range []string{
 		"jobs list", "jobs get job_2", "jobs attempts job_2", "queues list", "queues get default", "queues get mail", "messages peek mail", "dlq list --queue slow", "dlq peek job_2 --queue slow",
-		"quarantine redrive --queue slow --all", "quarantine purge --queue slow --before 30d", "tasks", "deployments list", "report retries",
+		"quarantine redrive --queue slow --all", "quarantine purge --queue slow --before 30d", "tasks", "deployments list", "deployments show east", "deployments changes east", "report retries",
 		"webhooks list", "webhooks show billing", "webhooks tries billing", "webhooks dead-letters billing", "webhooks redeliver billing --all",
 		"webhooks test billing", "webhooks update billing --events failed", "audit list", "audit verify",
 		"queues get default -o jsonl", "tasks -o json", "tasks -o jsonl",

@@ -14,28 +14,57 @@ import (
 // maxFaultsBytes is far more than a simulated deployment has settings.
 const maxFaultsBytes = 16 << 10
 
-type deploymentPath struct {
+// DeploymentPath names the deployment a request is about.
+type DeploymentPath struct {
 	Name string `path:"name" doc:"name of the deployment"`
 }
 
 func (a *API) routeDeployments() {
 	tags := []string{"deployments"}
 	route(a, forebay.ScopeAdmin, huma.Operation{
-		OperationID: "list-deployments", Method: http.MethodGet, Path: "/v1/deployments", Tags: tags, Summary: "List model deployments",
-	}, func(context.Context, *call, *none) (*answer[forebay.Page[Deployment]], error) {
-		return pageAnswer(page(a.deployments.List()), nil)
+		OperationID: "list-deployments", Method: http.MethodGet, Path: "/v1/deployments", Tags: tags, Summary: "List deployments of models, and HTTP functions",
+		Description: "With what all processes know of them: quota, use, pauses, breaker.",
+	}, func(ctx context.Context, _ *call, _ *none) (*answer[forebay.Page[forebay.Deployment]], error) {
+		list, err := a.deployments.List(ctx)
+		return pageAnswer(page(list), err)
+	})
+	route(a, forebay.ScopeAdmin, huma.Operation{
+		OperationID: "get-deployment", Method: http.MethodGet, Path: "/v1/deployments/{name}", Tags: tags, Summary: "Get a deployment",
+	}, func(ctx context.Context, _ *call, in *DeploymentPath) (*answer[forebay.Deployment], error) {
+		return a.deployment(ctx, in.Name)
+	})
+	pause := func(paused bool) func(context.Context, *call, *DeploymentPath) (*answer[forebay.Deployment], error) {
+		return func(ctx context.Context, c *call, in *DeploymentPath) (*answer[forebay.Deployment], error) {
+			if err := a.deployments.SetPaused(ctx, in.Name, paused, c.actor()); err != nil {
+				return nil, err
+			}
+			return a.deployment(ctx, in.Name)
+		}
+	}
+	routeNoBody(a, forebay.ScopeAdmin, huma.Operation{
+		OperationID: "pause-deployment", Method: http.MethodPost, Path: "/v1/deployments/{name}/pause", Tags: tags, Summary: "Pause a deployment",
+		Description: "No process calls it any more; calls in flight finish. Jobs go to the model's other deployments, or wait. A pause outlives a restart.",
+	}, pause(true))
+	routeNoBody(a, forebay.ScopeAdmin, huma.Operation{
+		OperationID: "resume-deployment", Method: http.MethodPost, Path: "/v1/deployments/{name}/resume", Tags: tags, Summary: "Resume a deployment",
+	}, pause(false))
+	route(a, forebay.ScopeAdmin, huma.Operation{
+		OperationID: "list-deployment-changes", Method: http.MethodGet, Path: "/v1/deployments/{name}/changes", Tags: tags,
+		Summary: "List what happened to a deployment, newest first", Description: "Its breaker, its learned limit, pauses that its provider asked for. The newest 10,000 of all deployments are kept.",
+	}, func(ctx context.Context, _ *call, in *changesInput) (*answer[forebay.Page[forebay.DeploymentChange]], error) {
+		return pageAnswer(a.deployments.Changes(ctx, in.Name, in.Limit, in.Cursor))
 	})
 	route(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "get-sim-faults", Method: http.MethodGet, Path: "/v1/deployments/{name}/sim", Tags: tags,
 		Summary: "Get the faults of a simulated deployment",
-	}, func(_ context.Context, _ *call, in *deploymentPath) (*answer[json.RawMessage], error) {
+	}, func(_ context.Context, _ *call, in *DeploymentPath) (*answer[json.RawMessage], error) {
 		return a.simFaults(in.Name)
 	})
 	set := huma.Operation{
 		OperationID: "set-sim-faults", Method: http.MethodPut, Path: "/v1/deployments/{name}/sim", Tags: tags,
 		Summary: "Set the faults of a simulated deployment", Description: "They hold from the next call on, until the server stops.",
 	}
-	route(a, forebay.ScopeAdmin, set, func(ctx context.Context, c *call, in *deploymentPath) (*answer[json.RawMessage], error) {
+	route(a, forebay.ScopeAdmin, set, func(ctx context.Context, c *call, in *DeploymentPath) (*answer[json.RawMessage], error) {
 		data, release, err := a.readBody(c, maxFaultsBytes)
 		if err != nil {
 			return nil, err
@@ -53,6 +82,19 @@ func (a *API) routeDeployments() {
 		return a.setSimFaults(ctx, in.Name, data, c.actor())
 	})
 	a.documentBody(set, jsonTypes[0], &huma.Schema{Type: huma.TypeObject})
+}
+
+type changesInput struct {
+	DeploymentPath
+	PageInput
+}
+
+func (a *API) deployment(ctx context.Context, name string) (*answer[forebay.Deployment], error) {
+	d, err := a.deployments.Get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &answer[forebay.Deployment]{d}, nil
 }
 
 // setSimFaults sets faults that are then in the audit log, or none.

@@ -97,10 +97,41 @@ func newServices(t *testing.T) (*jobs.Service, *bus.Service, *webhook.Service) {
 }
 
 // sims is one simulated deployment that remembers its faults.
-type sims struct{ faults json.RawMessage }
+type sims struct {
+	faults json.RawMessage
+	paused bool
+	actor  string
+}
 
-func (s *sims) List() []api.Deployment {
-	return []api.Deployment{{Name: "sim", Provider: "sim", Models: []string{"chat"}, Simulated: true}}
+func (s *sims) List(context.Context) ([]forebay.Deployment, error) {
+	return []forebay.Deployment{s.deployment()}, nil
+}
+
+func (s *sims) deployment() forebay.Deployment {
+	return forebay.Deployment{Name: "sim", Kind: forebay.DeploymentModel, Provider: "sim", Models: []string{"chat"}, Simulated: true, Paused: s.paused, Breaker: forebay.BreakerClosed}
+}
+
+func (s *sims) Get(_ context.Context, name string) (forebay.Deployment, error) {
+	if name != "sim" {
+		return forebay.Deployment{}, forebay.ErrNotFound
+	}
+	return s.deployment(), nil
+}
+
+func (s *sims) SetPaused(_ context.Context, name string, paused bool, actor string) error {
+	if name != "sim" {
+		return forebay.ErrNotFound
+	}
+	s.paused, s.actor = paused, actor
+	return nil
+}
+
+func (s *sims) Changes(_ context.Context, name string, limit int, cursor string) (forebay.Page[forebay.DeploymentChange], error) {
+	if name != "sim" {
+		return forebay.Page[forebay.DeploymentChange]{}, forebay.ErrNotFound
+	}
+	change := forebay.DeploymentChange{Number: 7, Deployment: name, Type: "breaker_opened", TokensPerMinute: int64(limit)}
+	return forebay.Page[forebay.DeploymentChange]{Items: []forebay.DeploymentChange{change}, NextCursor: cursor}, nil
 }
 
 func (s *sims) SimFaults(name string) (json.RawMessage, error) {

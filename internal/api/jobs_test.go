@@ -249,3 +249,25 @@ func TestQueuesTasksDeployments(t *testing.T) {
 		into[map[string]any](t, f.do("GET", path, ""), http.StatusOK)
 	}
 }
+
+func TestDeployments(t *testing.T) {
+	f := newFixture(t)
+	if got := into[forebay.Deployment](t, f.do("GET", "/v1/deployments/sim", ""), http.StatusOK); got.Name != "sim" || got.Paused || got.Breaker != forebay.BreakerClosed {
+		t.Errorf("%+v", got)
+	}
+	if got := into[forebay.Deployment](t, f.do("POST", "/v1/deployments/sim/pause", ""), http.StatusOK); !got.Paused || f.sims.actor == "" {
+		t.Errorf("paused by %q: %+v", f.sims.actor, got)
+	}
+	if got := into[forebay.Deployment](t, f.do("POST", "/v1/deployments/sim/resume", ""), http.StatusOK); got.Paused {
+		t.Errorf("resumed: %+v", got)
+	}
+	if got := into[forebay.Page[forebay.DeploymentChange]](t, f.do("GET", "/v1/deployments/sim/changes?limit=3&cursor=x", ""), http.StatusOK); len(got.Items) != 1 ||
+		got.Items[0].TokensPerMinute != 3 || got.NextCursor != "x" {
+		t.Errorf("%+v", got)
+	}
+	for _, request := range []string{"GET /v1/deployments/other", "POST /v1/deployments/other/pause", "POST /v1/deployments/other/resume", "GET /v1/deployments/other/changes"} {
+		method, path, _ := strings.Cut(request, " ")
+		wantProblem(t, f.do(method, path, ""), http.StatusNotFound, forebay.CodeNotFound)
+	}
+	wantProblem(t, f.do("GET", "/v1/deployments/sim/changes?limit=501", ""), http.StatusUnprocessableEntity, forebay.CodeInvalidRequest)
+}

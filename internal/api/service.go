@@ -92,30 +92,38 @@ type Reports interface {
 
 var _ Service = (*jobs.Service)(nil)
 
-// Deployments shows the model deployments and sets the faults of simulated ones.
+// Deployments shows what calls go to, and keeps calls away from it. Each is CodeNotFound for a name that
+// is not configured.
 type Deployments interface {
-	List() []Deployment
+	List(ctx context.Context) ([]forebay.Deployment, error)
+	Get(ctx context.Context, name string) (forebay.Deployment, error)
+	SetPaused(ctx context.Context, name string, paused bool, actor string) error
+	// Changes returns what happened to it, newest first.
+	Changes(ctx context.Context, name string, limit int, cursor string) (forebay.Page[forebay.DeploymentChange], error)
+	Simulations
+}
+
+// Simulations sets the faults of simulated deployments.
+type Simulations interface {
 	// SimFaults is CodeNotFound for a deployment that does not exist or is not simulated; so is
 	// SetSimFaults, which gets one JSON object and takes effect with the next call.
 	SimFaults(name string) (json.RawMessage, error)
 	SetSimFaults(name string, faults json.RawMessage) error
 }
 
-// Deployment is one endpoint, model and region as operators see it.
-type Deployment struct {
-	Name              string        `json:"name"`
-	Provider          string        `json:"provider"`
-	Models            []string      `json:"models" doc:"logical names it serves"`
-	Simulated         bool          `json:"simulated"`
-	TokensPerMinute   int           `json:"tokens_per_minute" doc:"0: unknown"`
-	RequestsPerMinute int           `json:"requests_per_minute" doc:"0: unknown"`
-	Price             forebay.Price `json:"price" doc:"US dollars per million tokens"`
-}
-
 // noDeployments is a server without any.
 type noDeployments struct{}
 
-func (noDeployments) List() []Deployment                        { return nil }
+func (noDeployments) List(context.Context) ([]forebay.Deployment, error) { return nil, nil }
+func (noDeployments) Get(context.Context, string) (forebay.Deployment, error) {
+	return forebay.Deployment{}, forebay.ErrNotFound
+}
+func (noDeployments) SetPaused(context.Context, string, bool, string) error {
+	return forebay.ErrNotFound
+}
+func (noDeployments) Changes(context.Context, string, int, string) (forebay.Page[forebay.DeploymentChange], error) {
+	return forebay.Page[forebay.DeploymentChange]{}, forebay.ErrNotFound
+}
 func (noDeployments) SimFaults(string) (json.RawMessage, error) { return nil, forebay.ErrNotFound }
 func (noDeployments) SetSimFaults(string, json.RawMessage) error {
 	return forebay.ErrNotFound

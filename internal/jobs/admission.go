@@ -8,27 +8,32 @@ import (
 	"github.com/forebayhq/forebay/internal/store"
 )
 
+// Deployments lists where a call of a model that needs so much may go, in the order in which to try. What
+// it may cost at most is left; nil: anything.
+type Deployments func(model string, need forebay.CallEstimate, left *forebay.Money) []store.Option
+
 // plan lists where a job of a task could be called, and what the call would need there. Functions of the
 // embedding program, and tasks that this process does not know, are not held back.
-func (s *Service) plan(task string, input []byte, size int64) []store.Option {
+func (s *Service) plan(task string, input []byte, size int64, left *forebay.Money) []store.Option {
 	t, known := s.tasks[task]
 	switch {
 	case !known || s.deployments == nil:
 		return nil
 	case t.Endpoint != "":
-		return []store.Option{{Deployment: t.Endpoint}}
+		return []store.Option{{Deployment: t.Endpoint, Limits: EndpointLimits(t)}}
 	case t.Model == "":
 		return nil
 	}
-	e := forebay.CallEstimate{PromptTokens: size / forebay.BytesPerToken}
+	need := forebay.CallEstimate{PromptTokens: size / forebay.BytesPerToken}
 	if t.Estimate != nil {
-		e = t.Estimate(input, size)
+		need = t.Estimate(input, size)
 	}
-	options := s.deployments(t.Model)
-	for i := range options {
-		options[i].Request = quota.Request{PromptTokens: e.PromptTokens, MaxOutputTokens: e.MaxOutputTokens}
-	}
-	return options
+	return s.deployments(t.Model, need, left)
+}
+
+// EndpointLimits is the quota of a task that calls no model.
+func EndpointLimits(t forebay.Task) quota.Limits {
+	return quota.Limits{RequestsPerMinute: int64(t.RequestsPerMinute)}
 }
 
 // share is a tenant's weight.
@@ -59,4 +64,23 @@ func (s *Service) Admit(ctx context.Context, d *Delivery) (admitted context.Cont
 		s.store.Tell(told)
 	}}
 	return quota.WithCall(ctx, call), func() { d.Admission.Outcome = call.Outcome }
+}
+
+// DeploymentChanges returns what happened to a deployment, newest first.
+func (s *Service) DeploymentChanges(ctx context.Context, name string, limit int, cursor string) (forebay.Page[forebay.DeploymentChange], error) {
+	page := forebay.Page[forebay.DeploymentChange]{Items: []forebay.DeploymentChange{}}
+	limit, err := pageSize(limit)
+	if err != nil {
+		return page, err
+	}
+	below, err := decodeCursor(cursor)
+	if err != nil {
+		return page, err
+	}
+	changes, err := s.store.DeploymentChanges(ctx, name, below, limit)
+	page.Items = append(page.Items, changes...)
+	if len(changes) == limit {
+		page.NextCursor = encodeCursor(changes[limit-1].Number)
+	}
+	return page, err
 }

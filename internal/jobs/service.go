@@ -41,10 +41,8 @@ type Options struct {
 	Tasks         map[string]forebay.Task
 	Queues        []Queue // DefaultQueue must be among them
 	MaxInputBytes int64
-	// Deployments lists where a model's calls may go, in the order in which to try; nil: nothing holds
-	// calls back.
-	Deployments func(model string) []store.Option
-	Observer    Observer // nil: nobody watches
+	Deployments   Deployments // nil: nothing holds calls back
+	Observer      Observer    // nil: nobody watches
 	// Weights are the tenants' shares of what a queue delivers, by name; others have 1.
 	Weights map[string]float64
 }
@@ -58,7 +56,7 @@ type Service struct {
 	queues      map[string]*Queue
 	byNo        map[int64]*Queue
 	maxInput    int64
-	deployments func(model string) []store.Option
+	deployments Deployments
 	observer    Observer
 	weights     map[int64]float64
 	running     sync.Map // lock token → context.CancelCauseFunc of the calls of this process

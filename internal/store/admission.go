@@ -5,6 +5,7 @@ import (
 	"context"
 	"math/rand/v2"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
@@ -20,8 +21,9 @@ type Option struct {
 }
 
 // Plan lists where a job could be called, in the order in which to try. None: nothing holds it back.
-// input is nil when it is not inline; size is that of the input in any case.
-type Plan func(task string, input []byte, size int64) []Option
+// input is nil when it is not inline; size is that of the input in any case. left is what the job may
+// still cost; nil: anything.
+type Plan func(task string, input []byte, size int64, left *forebay.Money) []Option
 
 // Admission is where a delivery is to be called, and what was set aside for that. Whoever settles the
 // delivery says in Outcome what came of the call; nil: it was not sent.
@@ -91,13 +93,7 @@ func (t *tx) storeDeployments() error {
 		}
 		d.used = false
 		for _, c := range d.Changes() {
-			err := t.prep("INSERT INTO deployment_changes (deployment, at, kind, until, quota) VALUES (?, ?, ?, ?, ?)").
-				text(name).int(c.At).text(string(c.Kind)).intOrNull(c.Until).intOrNull(c.Limit).exec()
-			if err != nil {
-				return err
-			}
-			t.after = append(t.after, func() { t.w.watches.deploymentChanged(name, c) })
-			if err = t.prep("DELETE FROM deployment_changes WHERE no <= (SELECT max(no) FROM deployment_changes) - 10000").exec(); err != nil {
+			if err := t.changeDeployment(name, c); err != nil {
 				return err
 			}
 		}
@@ -128,7 +124,11 @@ func (t *tx) admit(l *look, claims []*claim, slots int) error {
 	pending := 0
 	for i := range l.found {
 		m := &l.found[i]
-		if options[i] = plan(m.Task, m.Input, m.InputSize); len(options[i]) > 0 {
+		left, err := t.costLeft(m)
+		if err != nil {
+			return err
+		}
+		if options[i] = plan(m.Task, m.Input, m.InputSize, left); len(options[i]) > 0 {
 			pending++
 		} else if i < slots {
 			slots--
@@ -181,6 +181,16 @@ func (t *tx) admit(l *look, claims []*claim, slots int) error {
 // blockedPause is how long, in milliseconds, new jobs alone are no reason to look at a lane again in
 // which some are held.
 const blockedPause = 100
+
+// costLeft is what a job may still cost; nil: anything.
+func (t *tx) costLeft(m *candidate) (*forebay.Money, error) {
+	if m.MaxCost == nil || m.Number == 0 {
+		return m.MaxCost, nil
+	}
+	left := *m.MaxCost
+	_, err := t.prep(sqlSpent).int(m.Seq).one(func(r row) { left -= forebay.Money(r.int(0)) })
+	return &left, err
+}
 
 // admitAt lets the candidates of a line, which are indexes into the look's, try one deployment.
 func (t *tx) admitAt(l *look, name string, line []int, options [][]Option, choice, slots int) (admitted int, err error) {
@@ -269,55 +279,4 @@ func (s *Store) Tells(ctx context.Context, a Admission) error {
 	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, told: true, done: make(chan struct{}),
 		run: func(t *tx) (struct{}, error) { return struct{}{}, t.told(&a) }})
 	return err
-}
-
-// Deployments returns what is known of the deployments that anything is known of, by name, and the
-// database's time.
-func (s *Store) Deployments(ctx context.Context) (states map[string]*quota.State, now int64, err error) {
-	err = s.read(ctx, func(c conn) error {
-		states, now = map[string]*quota.State{}, c.now()
-		return c.prep(sqlDeployments).each(func(r row) error {
-			states[r.text(0)] = &readDeployment(r.blob(1)).State
-			return nil
-		})
-	})
-	return states, now, err
-}
-
-// PauseDeployment keeps every call away from a deployment, or ends that.
-func (s *Store) PauseDeployment(ctx context.Context, name string, paused bool, audit Audit) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
-		d, err := t.deployment(name)
-		if err != nil {
-			return struct{}{}, err
-		}
-		if paused {
-			d.Pause()
-		} else {
-			d.Resume()
-		}
-		t.w.lookAgain(false)
-		t.news.queues = true
-		return struct{}{}, t.audit(audit)
-	})
-	return err
-}
-
-// DeploymentChange is something that happened to a deployment.
-type DeploymentChange struct {
-	Deployment string
-	quota.Change
-}
-
-// DeploymentChanges returns what happened to a deployment, or to all ("") , newest first.
-func (s *Store) DeploymentChanges(ctx context.Context, name string, limit int) (changes []DeploymentChange, err error) {
-	err = s.read(ctx, func(c conn) error {
-		changes = nil
-		return c.prep("SELECT deployment, at, kind, until, quota FROM deployment_changes WHERE deployment = ?1 OR ?1 = '' ORDER BY no DESC LIMIT ? + 0").
-			text(name).int(int64(limit)).each(func(r row) error {
-			changes = append(changes, DeploymentChange{r.text(0), quota.Change{At: r.int(1), Kind: quota.ChangeKind(r.text(2)), Until: r.int(3), Limit: r.int(4)}})
-			return nil
-		})
-	})
-	return changes, err
 }

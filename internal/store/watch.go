@@ -3,7 +3,7 @@ package store
 import (
 	"sync"
 
-	"github.com/forebayhq/forebay/internal/quota"
+	"github.com/forebayhq/forebay"
 )
 
 // watches tells those who follow a job that it changed.
@@ -11,23 +11,23 @@ type watches struct {
 	mu    sync.Mutex
 	bySeq map[int64][]chan struct{}
 	// deployments hears of what happens to deployments; nil: nobody listens.
-	deployments func(name string, change quota.Change)
+	deployments func(forebay.DeploymentChange)
 }
 
 // OnDeploymentChange has f called with what happens to deployments in transactions of this process. f
 // must be quick.
-func (s *Store) OnDeploymentChange(f func(name string, change quota.Change)) {
+func (s *Store) OnDeploymentChange(f func(forebay.DeploymentChange)) {
 	s.watches.mu.Lock()
 	defer s.watches.mu.Unlock()
 	s.watches.deployments = f
 }
 
-func (w *watches) deploymentChanged(name string, change quota.Change) {
+func (w *watches) deploymentChanged(change forebay.DeploymentChange) {
 	w.mu.Lock()
 	f := w.deployments
 	w.mu.Unlock()
 	if f != nil {
-		f(name, change)
+		f(change)
 	}
 }
 

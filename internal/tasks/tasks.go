@@ -70,8 +70,9 @@ type Option struct {
 
 // HTTPFunction is where a task that is a function of the user's is called.
 type HTTPFunction struct {
-	URL     string
-	Headers map[string]forebay.Secret
+	URL               string
+	Headers           map[string]forebay.Secret
+	RequestsPerMinute int // from all processes together; 0: as many as come
 }
 
 // New returns the tasks, by name. An error is a *forebay.Error whose field is the option at fault,
@@ -134,7 +135,7 @@ func (c Config) build(name string, o Option) (forebay.Task, error) {
 			return forebay.Task{}, err
 		}
 		task.Description = "HTTP function"
-		task.Check, task.Run, task.Endpoint = f.check, f.run, "http:"+name
+		task.Check, task.Run, task.Endpoint, task.RequestsPerMinute = f.check, f.run, "http:"+name, o.HTTP.RequestsPerMinute
 		return task, nil
 	}
 	base := o.Extends

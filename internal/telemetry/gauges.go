@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -42,43 +44,70 @@ func (t *Telemetry) Gauge(g Gauge, read func(observe func(value float64, labels 
 	return err
 }
 
-// DeploymentReading is a deployment as this process sees it.
-type DeploymentReading struct {
-	Name     string
-	InFlight int64
-	Paused   bool
-}
-
-// Deployments registers the gauges of deployments.
-func (t *Telemetry) Deployments(read func() []DeploymentReading) error {
+// Deployments registers the gauges of deployments: the calls of this process under way by name, and
+// what all processes know together, which is looked up when somebody asks.
+func (t *Telemetry) Deployments(inFlight func() map[string]int64, list func(context.Context) ([]forebay.Deployment, error)) error {
+	if t == nil || t.meter == nil {
+		return nil
+	}
 	err := t.Gauge(Gauge{deploymentInFlight, "{call}", "Calls of the deployment under way in this process.", []attribute.Key{keyDeployment}},
 		func(observe func(float64, ...string)) {
-			for _, d := range read() {
-				observe(float64(d.InFlight), d.Name)
+			for name, n := range inFlight() {
+				observe(float64(n), name)
 			}
 		})
-	if err != nil {
-		return err
+	known := &remembered[forebay.Deployment]{log: t.log, what: "deployments", read: list}
+	each := func(g Gauge, tell func(d *forebay.Deployment, observe func(float64, ...string))) error {
+		return t.Gauge(g, func(observe func(float64, ...string)) {
+			for _, d := range known.get(context.Background()) {
+				tell(&d, observe)
+			}
+		})
 	}
-	return t.Gauge(Gauge{deploymentPaused, "", "1 while this process leaves the deployment alone, for its quota was used up.", []attribute.Key{keyDeployment}},
-		func(observe func(float64, ...string)) {
-			for _, d := range read() {
+	// Of a dimension whose limit nobody knows nothing is told.
+	amounts := func(a, limit forebay.QuotaAmount, name string, observe func(float64, ...string)) {
+		for dimension, n := range map[string][2]int64{
+			"tokens": {a.Tokens, limit.Tokens}, "output_tokens": {a.OutputTokens, limit.OutputTokens}, "requests": {a.Requests, limit.Requests},
+		} {
+			if n[1] > 0 {
+				observe(float64(n[0]), name, dimension)
+			}
+		}
+	}
+	return errors.Join(err,
+		each(Gauge{deploymentPaused, "", "1 while nothing calls the deployment, on an operator's word or as its provider asked.", []attribute.Key{keyDeployment}},
+			func(d *forebay.Deployment, observe func(float64, ...string)) {
 				paused := 0.0
-				if d.Paused {
+				if d.Paused || d.PausedUntil != nil {
 					paused = 1
 				}
 				observe(paused, d.Name)
-			}
-		})
+			}),
+		each(BreakerState, func(d *forebay.Deployment, observe func(float64, ...string)) {
+			observe(map[forebay.BreakerState]float64{forebay.BreakerHalfOpen: 1, forebay.BreakerOpen: 2}[d.Breaker], d.Name)
+		}),
+		each(QuotaLimit, func(d *forebay.Deployment, observe func(float64, ...string)) {
+			amounts(d.Limit, d.Limit, d.Name, observe)
+		}),
+		each(QuotaUsed, func(d *forebay.Deployment, observe func(float64, ...string)) {
+			amounts(d.Used, d.Limit, d.Name, observe)
+		}))
+}
+
+// DeploymentChanged counts what happened to a deployment in a transaction of this process.
+func (t *Telemetry) DeploymentChanged(c forebay.DeploymentChange) {
+	if t == nil || t.metrics == nil {
+		return
+	}
+	t.metrics.changes.of(changeLabels{c.Deployment, c.Type}).add(1)
 }
 
 const (
 	// depthLimit is how far a queue's messages are counted, in each lane and priority; it takes some 20 ms.
 	depthLimit = 100_000
-	// depthAge is how long a count is used again, so that several who scrape cost no more than one.
-	depthAge = 5 * time.Second
-	// depthTimeout bounds a count.
-	depthTimeout = 5 * time.Second
+	// readAge is how long what was read is used again, so that several who scrape cost no more than one.
+	readAge     = 5 * time.Second
+	readTimeout = 5 * time.Second
 )
 
 // Queues registers the gauges of what stands in the queues. It is counted when somebody asks, by one
@@ -101,7 +130,7 @@ func (t *Telemetry) Queues(count func(ctx context.Context, limit int64) ([]store
 			return err
 		}
 	}
-	c := &counted{count: count, log: t.log}
+	c := &remembered[store.Depth]{log: t.log, what: "queues", read: func(ctx context.Context) ([]store.Depth, error) { return count(ctx, depthLimit) }}
 	_, err := t.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		for _, d := range c.get(ctx) {
 			queue := keyQueue.String(d.Queue)
@@ -118,29 +147,30 @@ func (t *Telemetry) Queues(count func(ctx context.Context, limit int64) ([]store
 	return err
 }
 
-// counted remembers a count for a while.
-type counted struct {
-	count func(ctx context.Context, limit int64) ([]store.Depth, error)
-	log   *slog.Logger
+// remembered keeps what was read for a while.
+type remembered[T any] struct {
+	read func(ctx context.Context) ([]T, error)
+	what string
+	log  *slog.Logger
 
-	mu     sync.Mutex
-	at     time.Time
-	depths []store.Depth
+	mu   sync.Mutex
+	at   time.Time
+	list []T
 }
 
-// get counts, unless that was done just now. Of queues that cannot be counted there is no number at all.
-func (c *counted) get(ctx context.Context) []store.Depth {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.at.IsZero() && time.Since(c.at) < depthAge {
-		return c.depths
+// get reads, unless that was done just now. Of what cannot be read there is no number at all.
+func (r *remembered[T]) get(ctx context.Context) []T {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.at.IsZero() && time.Since(r.at) < readAge {
+		return r.list
 	}
-	ctx, cancel := context.WithTimeout(ctx, depthTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	depths, err := c.count(ctx, depthLimit)
+	list, err := r.read(ctx)
 	if err != nil && ctx.Err() == nil {
-		c.log.Warn("cannot count what stands in the queues", slog.Any("error", err))
+		r.log.Warn("cannot read what gauges show", slog.String("of", r.what), slog.Any("error", err))
 	}
-	c.at, c.depths = time.Now(), depths
-	return depths
+	r.at, r.list = time.Now(), list
+	return list
 }

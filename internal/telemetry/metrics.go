@@ -21,6 +21,7 @@ type metrics struct {
 	genAITokens                                      *vector[genAILabels]
 	waits                                            *vector[waitLabels]
 	deliveries, webhookDuration                      *vector[webhookLabels]
+	changes                                          *vector[changeLabels]
 	commitDuration, commitOperations, commitFailures *series
 }
 
@@ -32,6 +33,7 @@ type (
 	genAILabels     struct{ operation, provider, model, failure, token string }
 	waitLabels      struct{ queue, reason string }
 	webhookLabels   struct{ tenant, outcome, failure string }
+	changeLabels    struct{ deployment, change string }
 )
 
 func seconds(name, description string, buckets []float64) spec {
@@ -52,6 +54,12 @@ func newMetrics(r *recorder) *metrics {
 	m.ofJobs(r)
 	m.ofModels(r)
 	m.ofWebhooks(r)
+	m.changes = newVector(r, counter(deploymentChanges, "{change}", "What happened to deployments, counted by the process whose transaction it was."), labelling[changeLabels]{
+		rest: changeLabels{deployment: other},
+		attrs: func(l changeLabels) []attribute.KeyValue {
+			return []attribute.KeyValue{keyDeployment.String(l.deployment), keyChange.String(l.change)}
+		},
+	})
 	alone := func(f spec) *series { return newVector(r, f, text(keyReason)).of("") }
 	m.commitDuration = alone(seconds(commitDuration, "Of one transaction of the store's writer. On PostgreSQL it holds the wait for other processes.", commitBuckets))
 	m.commitOperations = alone(sizes(commitOperations, "{operation}", "Operations and claims in one transaction of the store's writer.", batchBuckets))

@@ -26,6 +26,7 @@ const (
 	deploymentThrottled  = "forebay.deployment.throttled"
 	deploymentInFlight   = "forebay.deployment.in_flight"
 	deploymentPaused     = "forebay.deployment.paused"
+	deploymentChanges    = "forebay.deployment.changes"
 	admissionWaits       = "forebay.admission.waits"
 	commitDuration       = "forebay.store.commit.duration"
 	commitOperations     = "forebay.store.commit.operations"
@@ -38,10 +39,11 @@ const (
 var (
 	// BreakerState is 0 while closed, 1 half-open, 2 open; by deployment.
 	BreakerState = Gauge{"forebay.breaker.state", "", "State of the circuit breaker: 0 closed, 1 half-open, 2 open.", []attribute.Key{keyDeployment}}
-	// QuotaLimit is what a deployment may use a minute, as configured or learned; by deployment and dimension (tokens, requests).
+	// QuotaLimit is what a deployment may use a minute, as configured or learned; by deployment and dimension (tokens,
+	// output_tokens, requests).
 	QuotaLimit = Gauge{"forebay.quota.limit", "", "What the deployment is held to a minute, as configured or learned.", []attribute.Key{keyDeployment, keyDimension}}
-	// QuotaUsed is how much of it is reserved or used in this minute.
-	QuotaUsed = Gauge{"forebay.quota.used", "", "What is reserved or used of it.", []attribute.Key{keyDeployment, keyDimension}}
+	// QuotaUsed is how much of it was reserved in the last minute.
+	QuotaUsed = Gauge{"forebay.quota.used", "", "What was reserved of it in the last minute.", []attribute.Key{keyDeployment, keyDimension}}
 	// BudgetLimit is what a tenant may spend in a period (day, month), in US dollars.
 	BudgetLimit = Gauge{"forebay.budget.limit.usd", "{USD}", "What the tenant may spend in the period.", []attribute.Key{keyTenant, keyPeriod}}
 	// BudgetUsed is what it has spent and holds.
@@ -64,6 +66,7 @@ const (
 	keyAttempt    = attribute.Key("forebay.attempt.number")
 	keyGeneration = attribute.Key("forebay.generation")
 	keyExisting   = attribute.Key("forebay.existing")
+	keyChange     = attribute.Key("forebay.change")
 	keyWebhook    = attribute.Key("forebay.webhook")
 )
 

@@ -277,11 +277,8 @@ func TestSpansOfAttempts(t *testing.T) {
 func TestQueuesAreCountedWhenAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := 0
-		c := &counted{log: slog.New(slog.DiscardHandler), count: func(_ context.Context, limit int64) ([]store.Depth, error) {
-			if counts++; limit != depthLimit {
-				t.Errorf("counted to %d", limit)
-			}
-			if counts == 3 {
+		c := &remembered[store.Depth]{log: slog.New(slog.DiscardHandler), read: func(context.Context) ([]store.Depth, error) {
+			if counts++; counts == 3 {
 				return nil, errors.New("no")
 			}
 			return []store.Depth{{Queue: "default", Ready: int64(counts)}}, nil
@@ -292,11 +289,11 @@ func TestQueuesAreCountedWhenAsked(t *testing.T) {
 				t.Fatalf("%+v", got)
 			}
 		}
-		<-time.After(depthAge)
+		<-time.After(readAge)
 		if got := c.get(t.Context()); got[0].Ready != 2 || counts != 2 {
 			t.Fatalf("%+v after %d counts", got, counts)
 		}
-		<-time.After(depthAge)
+		<-time.After(readAge)
 		if got := c.get(t.Context()); got != nil {
 			t.Fatalf("what cannot be counted is %+v", got)
 		}

@@ -1,0 +1,78 @@
+package forebay
+
+import "time"
+
+// Kinds of deployments.
+const (
+	DeploymentModel        = "model"
+	DeploymentHTTPFunction = "http-function"
+)
+
+// Deployment is what calls go to, as operators see it: an endpoint, model and region, or an HTTP function.
+// All but its configuration is what all processes of a database know together.
+type Deployment struct {
+	Name      string   `json:"name" doc:"of an HTTP function http: and its task"`
+	Kind      string   `json:"kind" doc:"model, http-function"`
+	Provider  string   `json:"provider"`
+	Models    []string `json:"models" doc:"logical names it serves"`
+	Simulated bool     `json:"simulated"`
+	// As configured; 0: unknown.
+	TokensPerMinute       int   `json:"tokens_per_minute" doc:"as configured; 0: unknown"`
+	OutputTokensPerMinute int   `json:"output_tokens_per_minute" doc:"where output counts apart"`
+	RequestsPerMinute     int   `json:"requests_per_minute" doc:"as configured; 0: unknown"`
+	Price                 Price `json:"price" doc:"US dollars per million tokens"`
+
+	Quota       QuotaAmount  `json:"quota" doc:"per minute, as configured and as the provider says; 0: unknown"`
+	Limit       QuotaAmount  `json:"limit" doc:"what is used of it at most, as learned from refusals; 0: unknown"`
+	Used        QuotaAmount  `json:"used" doc:"reserved in the last minute"`
+	PacePercent int64        `json:"pace_percent" doc:"of the limit: how fast tokens are used while there is room"`
+	InFlight    int64        `json:"in_flight" doc:"calls that began in the last minute and are not over, of all processes"`
+	Paused      bool         `json:"paused" doc:"by an operator"`
+	PausedUntil *time.Time   `json:"paused_until" doc:"as the provider asked"`
+	Breaker     BreakerState `json:"breaker" doc:"closed, open, half-open"`
+	// BreakerUntil is when an open breaker lets a call try.
+	BreakerUntil *time.Time `json:"breaker_until" doc:"when an open breaker lets a call try"`
+	Calls        int64      `json:"calls" doc:"in all"`
+	Throttled    int64      `json:"throttled" doc:"of them, answered with 429"`
+	Failed       int64      `json:"failed" doc:"of them, for a reason that lies with the deployment"`
+	// PromptFactor is κ: how many tokens the provider counts for each that is estimated.
+	PromptFactor float64 `json:"prompt_factor" doc:"tokens that the provider counts for one that is estimated, as learned"`
+	PromptSpread float64 `json:"prompt_spread" doc:"standard deviation of single prompts from that, as a share"`
+}
+
+// QuotaAmount is a quantity of what providers limit.
+type QuotaAmount struct {
+	Tokens       int64 `json:"tokens"`
+	OutputTokens int64 `json:"output_tokens" doc:"where output counts apart"`
+	Requests     int64 `json:"requests"`
+}
+
+// BreakerState is the state of a circuit breaker.
+type BreakerState string
+
+// The states of breakers.
+const (
+	BreakerClosed   BreakerState = "closed"
+	BreakerOpen     BreakerState = "open"
+	BreakerHalfOpen BreakerState = "half-open"
+)
+
+// Available reports whether calls may go to the deployment, as far as its quota allows.
+func (d Deployment) Available() bool {
+	return !d.Paused && d.PausedUntil == nil && d.Breaker == BreakerClosed
+}
+
+// DeploymentChange is something that happened to a deployment.
+type DeploymentChange struct {
+	Number     int64      `json:"number"`
+	Deployment string     `json:"deployment"`
+	Type       string     `json:"type" doc:"breaker_opened, breaker_half_open, breaker_closed, limit_lowered, limit_restored, paused"`
+	At         time.Time  `json:"at"`
+	Until      *time.Time `json:"until,omitempty" doc:"of a pause that the provider asked for, or an open breaker"`
+	// TokensPerMinute is the limit after a change of it.
+	TokensPerMinute int64 `json:"tokens_per_minute,omitempty" doc:"the limit after a change of it"`
+}
+
+// TopicOperations is the topic of the tenant DefaultTenant to which what happens to deployments is
+// published: the body is the change in JSON, the subject its type.
+const TopicOperations = "operations"

@@ -1,0 +1,108 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/quota"
+)
+
+// Deployments returns what is known of the deployments that anything is known of, by name, and the
+// database's time.
+func (s *Store) Deployments(ctx context.Context) (states map[string]*quota.State, now int64, err error) {
+	err = s.read(ctx, func(c conn) error {
+		states, now = map[string]*quota.State{}, c.now()
+		return c.prep(sqlDeployments).each(func(r row) error {
+			states[r.text(0)] = &readDeployment(r.blob(1)).State
+			return nil
+		})
+	})
+	return states, now, err
+}
+
+// PauseDeployment keeps every call away from a deployment, or ends that.
+func (s *Store) PauseDeployment(ctx context.Context, name string, paused bool, audit Audit) error {
+	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+		d, err := t.deployment(name)
+		if err != nil {
+			return struct{}{}, err
+		}
+		if paused {
+			d.Pause()
+		} else {
+			d.Resume()
+		}
+		t.w.lookAgain(false)
+		t.news.queues = true
+		return struct{}{}, t.audit(audit)
+	})
+	return err
+}
+
+// DeploymentChanges returns what happened to a deployment, or to all (""), below a number (0: from the
+// newest on), newest first.
+func (s *Store) DeploymentChanges(ctx context.Context, name string, below int64, limit int) (changes []forebay.DeploymentChange, err error) {
+	if below == 0 {
+		below = 1 << 62
+	}
+	err = s.read(ctx, func(c conn) error {
+		changes = nil
+		return c.prep("SELECT no, deployment, at, kind, until, quota FROM deployment_changes WHERE (deployment = ?1 OR ?1 = '') AND no < ?2 ORDER BY no DESC LIMIT ?3 + 0").
+			text(name).int(below).int(int64(limit)).each(func(r row) error {
+			changes = append(changes, deploymentChange(r.int(0), r.text(1), quota.Change{At: r.int(2), Kind: quota.ChangeKind(r.text(3)), Until: r.int(4), Limit: r.int(5)}))
+			return nil
+		})
+	})
+	return changes, err
+}
+
+func deploymentChange(no int64, name string, c quota.Change) forebay.DeploymentChange {
+	told := forebay.DeploymentChange{Number: no, Deployment: name, Type: string(c.Kind), At: fromMillis(c.At), TokensPerMinute: c.Limit}
+	if c.Until > 0 {
+		until := fromMillis(c.Until)
+		told.Until = &until
+	}
+	return told
+}
+
+// keptChanges is how many changes of all deployments are kept.
+const keptChanges = 10_000
+
+const (
+	sqlDeploymentChange  = "INSERT INTO deployment_changes (deployment, at, kind, until, quota) VALUES (?, ?, ?, ?, ?) RETURNING no"
+	sqlForgetOldChanges  = "DELETE FROM deployment_changes WHERE no <= ?"
+	operationsTopicStore = forebay.DefaultTenant + "/" + forebay.TopicOperations
+)
+
+// changeDeployment records what happened to a deployment, and tells it to those who subscribe to that and,
+// once it is on disk, to whoever listens in this process.
+func (t *tx) changeDeployment(name string, c quota.Change) error {
+	var no int64
+	_, err := t.prep(sqlDeploymentChange).text(name).int(c.At).text(string(c.Kind)).intOrNull(c.Until).intOrNull(c.Limit).
+		one(func(r row) { no = r.int(0) })
+	if err != nil {
+		return err
+	}
+	if err := t.prep(sqlForgetOldChanges).int(no - keptChanges).exec(); err != nil {
+		return err
+	}
+	change := deploymentChange(no, name, c)
+	t.after = append(t.after, func() { t.w.watches.deploymentChanged(change) })
+	return t.publish(operationsTopicStore, func() (m MessageContent, err error) {
+		m = MessageContent{MessageID: fmt.Sprintf("deployment-%d", no), CorrelationID: name, Subject: change.Type, ContentType: "application/json", Text: true}
+		if m.Body, err = json.Marshal(publishedChange{change, change.At}); err != nil {
+			return m, err
+		}
+		m.Properties, err = json.Marshal(forebay.Properties{"deployment": name, "type": change.Type})
+		return m, err
+	})
+}
+
+// publishedChange is a change as subscribers get it, with its time under the name of a published event.
+type publishedChange struct {
+	forebay.DeploymentChange
+	Timestamp time.Time `json:"timestamp"`
+}

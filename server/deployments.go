@@ -1,0 +1,151 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api"
+	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/quota"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// deployments is what operators see of what calls go to, and do with it.
+type deployments struct {
+	*models
+	store *store.Store
+	jobs  *jobs.Service
+	tasks map[string]forebay.Task
+}
+
+var _ api.Deployments = (*deployments)(nil)
+
+// configured is a deployment with its quota as it is configured.
+type configured struct {
+	forebay.Deployment
+	limits quota.Limits
+}
+
+// configured lists the deployments, then the HTTP functions, each by name.
+func (d *deployments) configured() []configured {
+	var list []configured
+	for _, served := range d.router.Deployments() {
+		o := d.options[served.Name]
+		_, simulated := d.sims[served.Name]
+		list = append(list, configured{forebay.Deployment{
+			Name: served.Name, Kind: forebay.DeploymentModel, Provider: served.Kind, Models: served.Models, Simulated: simulated,
+			TokensPerMinute: o.TokensPerMinute, OutputTokensPerMinute: o.OutputTokensPerMinute, RequestsPerMinute: o.RequestsPerMinute, Price: o.Price,
+		}, served.Limits()})
+	}
+	functions := len(list)
+	for _, task := range d.tasks {
+		if task.Endpoint != "" {
+			list = append(list, configured{forebay.Deployment{
+				Name: task.Endpoint, Kind: forebay.DeploymentHTTPFunction, Provider: "http", Models: []string{}, RequestsPerMinute: task.RequestsPerMinute,
+			}, jobs.EndpointLimits(task)})
+		}
+	}
+	slices.SortFunc(list[functions:], func(a, b configured) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// List returns the deployments with what all processes know of them.
+func (d *deployments) List(ctx context.Context) ([]forebay.Deployment, error) {
+	states, now, err := d.store.Deployments(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := []forebay.Deployment{}
+	for _, c := range d.configured() {
+		state := states[c.Name]
+		if state == nil {
+			state = &quota.State{}
+		}
+		list = append(list, withStatus(c.Deployment, state.Status(now, c.limits)))
+	}
+	return list, nil
+}
+
+func withStatus(d forebay.Deployment, st quota.Status) forebay.Deployment {
+	amount := func(a quota.Amount) forebay.QuotaAmount {
+		return forebay.QuotaAmount{Tokens: a[quota.Tokens], OutputTokens: a[quota.OutputTokens], Requests: a[quota.Requests]}
+	}
+	at := func(millis int64) *time.Time {
+		if millis == 0 {
+			return nil
+		}
+		t := time.UnixMilli(millis).UTC()
+		return &t
+	}
+	d.Quota, d.Limit, d.Used = amount(st.Quota), amount(st.Limit), amount(st.Used)
+	d.PacePercent, d.InFlight, d.Paused, d.PausedUntil = st.PacePercent, st.InFlight, st.Operator, at(st.PausedUntil)
+	d.Breaker, d.BreakerUntil = forebay.BreakerState(st.Breaker.String()), at(st.BreakerUntil)
+	d.Calls, d.Throttled, d.Failed = st.Counts.Calls, st.Counts.Throttled, st.Counts.Failed
+	d.PromptFactor, d.PromptSpread = st.Kappa, st.Sigma
+	return d
+}
+
+// Get returns one, or CodeNotFound.
+func (d *deployments) Get(ctx context.Context, name string) (forebay.Deployment, error) {
+	list, err := d.List(ctx)
+	if err != nil {
+		return forebay.Deployment{}, err
+	}
+	i := slices.IndexFunc(list, func(d forebay.Deployment) bool { return d.Name == name })
+	if i < 0 {
+		return forebay.Deployment{}, forebay.ErrNotFound
+	}
+	return list[i], nil
+}
+
+// SetPaused keeps calls away from a deployment, or ends that, in all processes.
+func (d *deployments) SetPaused(ctx context.Context, name string, paused bool, actor string) error {
+	if !d.has(name) {
+		return forebay.ErrNotFound
+	}
+	action := "resume-deployment"
+	if paused {
+		action = "pause-deployment"
+	}
+	return d.store.PauseDeployment(ctx, name, paused, store.Audit{Actor: actor, Action: action, Target: name})
+}
+
+// Changes returns what happened to a deployment, newest first.
+func (d *deployments) Changes(ctx context.Context, name string, limit int, cursor string) (forebay.Page[forebay.DeploymentChange], error) {
+	if !d.has(name) {
+		return forebay.Page[forebay.DeploymentChange]{}, forebay.ErrNotFound
+	}
+	return d.jobs.DeploymentChanges(ctx, name, limit, cursor)
+}
+
+func (d *deployments) has(name string) bool {
+	return slices.ContainsFunc(d.configured(), func(c configured) bool { return c.Name == name })
+}
+
+// changed logs what happened to a deployment: the process whose transaction it was does.
+func (s *Server) changed(c forebay.DeploymentChange) {
+	level, what := slog.LevelInfo, map[quota.ChangeKind]string{
+		quota.BreakerOpened:   "a deployment fails: its breaker is open",
+		quota.BreakerHalfOpen: "calls try whether a deployment works again",
+		quota.BreakerClosed:   "a deployment works again",
+		quota.LimitLowered:    "less of a deployment's quota is used, as learned",
+		quota.LimitRestored:   "the whole of a deployment's quota is used again",
+		quota.Paused:          "a deployment's provider asked for a pause",
+	}[quota.ChangeKind(c.Type)]
+	if c.Type == string(quota.BreakerOpened) {
+		level = slog.LevelWarn
+	}
+	attrs := []slog.Attr{slog.String("deployment", c.Deployment), slog.String("change", c.Type)}
+	if c.Until != nil {
+		attrs = append(attrs, slog.Time("until", *c.Until))
+	}
+	if c.TokensPerMinute > 0 {
+		attrs = append(attrs, slog.Int64("tokens_per_minute", c.TokensPerMinute))
+	}
+	s.log.LogAttrs(context.Background(), level, what, attrs...)
+	s.telemetry.DeploymentChanged(c)
+}
