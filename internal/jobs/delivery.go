@@ -178,6 +178,10 @@ func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResul
 	case forebay.ClassPermanent:
 		return s.fail(ctx, d, record, failure.Code)
 	}
+	if d.probed() {
+		record.Outcome, record.RetryDelay = forebay.OutcomeRetried, d.Queue.Retry.after(failure.RetryAfter, min(d.Number, 10))
+		return "", d.settled(record, "", s.store.Throttle(ctx, &d.Delivery, record, forebay.WaitBreaker))
+	}
 	charged := d.Attempt + 1
 	if charged >= d.MaxAttempts {
 		return s.fail(ctx, d, record, "MaxAttemptsExceeded")
@@ -189,6 +193,10 @@ func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResul
 	record.Outcome, record.RetryDelay = forebay.OutcomeRetried, delay
 	return "", d.settled(record, "", s.store.Retry(ctx, &d.Delivery, record))
 }
+
+// probed reports whether the call was to find out whether its deployment works again. That it does not
+// is no fault of the job's. The delay lets another job try next, lest it is one after all.
+func (d *Delivery) probed() bool { return d.Admission != nil && d.Admission.Reservation.Probe }
 
 // tooLate reports whether a start after that delay would be past the queue's retry timeout.
 func (d *Delivery) tooLate(delay time.Duration) bool {
