@@ -60,29 +60,34 @@ const (
 
 // Job is a unit of AI work as clients see it.
 type Job struct {
-	ID            string            `json:"id"`
-	Status        Status            `json:"status"`
-	WaitingFor    *WaitReason       `json:"waiting_for"`
-	Task          string            `json:"task"`
-	Queue         string            `json:"queue"`
-	Tenant        string            `json:"tenant"`
-	Priority      int               `json:"priority" doc:"0 (last) to 9 (first)"`
-	SessionID     *string           `json:"session_id"`
-	CorrelationID string            `json:"correlation_id" doc:"as given at submit, else the job's id"`
-	Generation    int               `json:"generation" doc:"starts at 1; each redrive adds one"`
-	Attempt       int               `json:"attempt" doc:"attempts charged in this generation; throttled and interrupted calls are not charged"`
-	MaxAttempts   int               `json:"max_attempts"`
-	CreatedAt     time.Time         `json:"created_at"`
-	ScheduledAt   *time.Time        `json:"scheduled_at" doc:"when it may start next, if that is not now"`
-	Deadline      *time.Time        `json:"deadline"`
-	StartedAt     *time.Time        `json:"started_at"`
-	CompletedAt   *time.Time        `json:"completed_at"`
-	MaxCostUSD    *Money            `json:"max_cost_usd"`
-	Result        json.RawMessage   `json:"result" doc:"null until succeeded, and when over the inline limit: then read links.result"`
-	Error         *JobError         `json:"error"`
-	Usage         Usage             `json:"usage" doc:"summed over all attempts"`
-	Metadata      map[string]string `json:"metadata"`
-	Links         Links             `json:"links"`
+	ID         string      `json:"id"`
+	Status     Status      `json:"status"`
+	WaitingFor *WaitReason `json:"waiting_for"`
+	// Where it stands while it is ready and waits for its turn; only in the answer about one job, and null
+	// where that is not known.
+	QueuePosition        *int64            `json:"queue_position" doc:"1 is next, in its lane of the queue; only in the answer about one job that is ready"`
+	QueuePositionAtLeast *int64            `json:"queue_position_at_least,omitempty" doc:"instead of queue_position where more are ahead than are counted"`
+	ExpectedStartAt      *time.Time        `json:"expected_start_at" doc:"an estimate, where there is something to tell it by"`
+	Task                 string            `json:"task"`
+	Queue                string            `json:"queue"`
+	Tenant               string            `json:"tenant"`
+	Priority             int               `json:"priority" doc:"0 (last) to 9 (first)"`
+	SessionID            *string           `json:"session_id"`
+	CorrelationID        string            `json:"correlation_id" doc:"as given at submit, else the job's id"`
+	Generation           int               `json:"generation" doc:"starts at 1; each redrive adds one"`
+	Attempt              int               `json:"attempt" doc:"attempts charged in this generation; throttled and interrupted calls are not charged"`
+	MaxAttempts          int               `json:"max_attempts"`
+	CreatedAt            time.Time         `json:"created_at"`
+	ScheduledAt          *time.Time        `json:"scheduled_at" doc:"when it may start next, if that is not now"`
+	Deadline             *time.Time        `json:"deadline"`
+	StartedAt            *time.Time        `json:"started_at"`
+	CompletedAt          *time.Time        `json:"completed_at"`
+	MaxCostUSD           *Money            `json:"max_cost_usd"`
+	Result               json.RawMessage   `json:"result" doc:"null until succeeded, and when over the inline limit: then read links.result"`
+	Error                *JobError         `json:"error"`
+	Usage                Usage             `json:"usage" doc:"summed over all attempts"`
+	Metadata             map[string]string `json:"metadata"`
+	Links                Links             `json:"links"`
 }
 
 // JobError says why a job ended without a result, or why its last attempt failed.

@@ -30,7 +30,7 @@ func (s *Service) Get(ctx context.Context, tenant, id string) (forebay.Job, erro
 	if err != nil {
 		return forebay.Job{}, err
 	}
-	return s.view(tenant, row), nil
+	return s.whole(ctx, tenant, row)
 }
 
 // Wait returns the job once it is terminal, or as it stands when ctx or the timeout ends first.
@@ -51,7 +51,7 @@ func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Dura
 		select {
 		case <-changes:
 		case <-timer.C:
-			return s.view(tenant, row), nil
+			return s.whole(context.WithoutCancel(ctx), tenant, row)
 		case <-ctx.Done():
 			return s.view(tenant, row), nil
 		}
@@ -129,9 +129,10 @@ func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) 
 		return page, err
 	}
 	rows, next, err := s.store.Jobs(ctx, q)
-	for _, row := range rows {
-		page.Items = append(page.Items, s.view(tenant, row))
+	if err != nil {
+		return page, err
 	}
+	page.Items, err = s.views(ctx, tenant, rows)
 	page.NextCursor = encodeCursor(next)
 	return page, err
 }

@@ -1,6 +1,9 @@
 package quota
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Status is a deployment as people want to see it.
 type Status struct {
@@ -36,6 +39,33 @@ func (s *State) Status(now int64, l Limits) Status {
 		st.BreakerUntil = s.breaker.until
 	}
 	return st
+}
+
+// Clone returns a copy that shares nothing with the state.
+func (s *State) Clone() *State {
+	c := *s
+	c.slices, c.passed, c.changes = slices.Clone(s.slices), slices.Clone(s.passed), nil
+	c.breaker.outcomes = slices.Clone(s.breaker.outcomes)
+	return &c
+}
+
+// Starts counts the calls that were admitted in the last span, of a minute at most, and says since when:
+// the span's beginning, or the first of them that the window holds if nothing was before; 0: there are none.
+func (s *State) Starts(now int64, span time.Duration) (n, since int64) {
+	from := now - span.Milliseconds()
+	for i, c := range s.slices {
+		at := c.no * sliceMillis
+		if at < from || c.amount[Requests] == 0 {
+			continue
+		}
+		if n == 0 {
+			if since = from; i == 0 {
+				since = at
+			}
+		}
+		n += c.amount[Requests]
+	}
+	return n, since
 }
 
 // Drain estimates how long it takes until so much waiting work has been started, if nothing changes

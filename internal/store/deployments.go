@@ -15,12 +15,16 @@ import (
 func (s *Store) Deployments(ctx context.Context) (states map[string]*quota.State, now int64, err error) {
 	err = s.read(ctx, func(c conn) error {
 		states, now = map[string]*quota.State{}, c.now()
-		return c.prep(sqlDeployments).each(func(r row) error {
-			states[r.text(0)] = &readDeployment(r.blob(1)).State
-			return nil
-		})
+		return c.readDeployments(states)
 	})
 	return states, now, err
+}
+
+func (c conn) readDeployments(states map[string]*quota.State) error {
+	return c.prep(sqlDeployments).each(func(r row) error {
+		states[r.text(0)] = &readDeployment(r.blob(1)).State
+		return nil
+	})
 }
 
 // PauseDeployment keeps every call away from a deployment, or ends that.

@@ -26,12 +26,14 @@ type JobRow struct {
 	SessionID     string
 	Metadata      []byte
 	InputBlob     string
+	InputSize     int64
 
 	Status      forebay.Status
 	Waiting     forebay.WaitReason // "": nothing, or not live
 	Generation  int
 	Attempt     int
 	VisibleAt   *time.Time // when it may start next, if it waits for that
+	Ready       bool       // its turn comes as soon as those ahead of it have gone
 	StartedAt   *time.Time
 	CompletedAt *time.Time
 	Result      []byte
@@ -40,6 +42,8 @@ type JobRow struct {
 	Failure     Failure
 	LastError   []byte
 	Usage       forebay.Usage
+
+	lane, rank, visible int64 // where it stands, if it is live
 }
 
 const jobColumns = `
@@ -50,7 +54,7 @@ SELECT j.seq, j.id, j.tenant, j.queue, j.task, j.priority, j.max_attempts, j.max
   o.error_class, o.error_code, o.error_message,
   (SELECT CAST(sum(input_tokens) AS BIGINT) FROM attempts a WHERE a.seq = j.seq),
   (SELECT CAST(sum(output_tokens) AS BIGINT) FROM attempts a WHERE a.seq = j.seq),
-  (SELECT CAST(sum(cost) AS BIGINT) FROM attempts a WHERE a.seq = j.seq), j.session_id
+  (SELECT CAST(sum(cost) AS BIGINT) FROM attempts a WHERE a.seq = j.seq), j.session_id, m.rank, j.input_size
 `
 
 const jobTables = "FROM jobs j LEFT JOIN messages m ON m.seq = j.seq LEFT JOIN outcomes o ON o.seq = j.seq JOIN queues q ON q.no = j.queue "
@@ -72,7 +76,7 @@ func readJob(r row, at int64) JobRow {
 	j := JobRow{
 		Seq: r.int(0), ID: r.text(1), Tenant: r.int(2), Queue: r.int(3), Task: r.text(4), Priority: int(r.int(5)),
 		MaxAttempts: int(r.int(6)), CreatedAt: fromMillis(r.int(8)), Deadline: fromMillisOrNil(r, 9),
-		CorrelationID: r.text(10), Metadata: r.blob(11), InputBlob: r.text(12), SessionID: r.text(36),
+		CorrelationID: r.text(10), Metadata: r.blob(11), InputBlob: r.text(12), SessionID: r.text(36), InputSize: r.int(38),
 		Usage: forebay.Usage{InputTokens: r.int(33), OutputTokens: r.int(34), CostUSD: forebay.Money(r.int(35))},
 	}
 	if !r.isNull(7) {
@@ -98,11 +102,13 @@ func (j *JobRow) readOutcome(r row) {
 // readMessage derives the status of a live job from its message.
 func (j *JobRow) readMessage(r row, at int64) {
 	lane, visible, locked := Lane(r.int(13)), r.int(14), !r.isNull(15)
+	j.lane, j.rank, j.visible = int64(lane), r.int(37), visible
 	j.Generation, j.Attempt = int(r.int(16)), int(r.int(17))
 	j.StartedAt = fromMillisOrNil(r, 18)
 	j.LastError = r.blob(20)
 	waiting, paused := forebay.WaitReason(r.text(19)), r.int(21) != 0
 	later := visible > at
+	j.Ready = !later
 	switch {
 	case locked && later:
 		j.Status = forebay.StatusRunning

@@ -1,0 +1,208 @@
+package jobs
+
+import (
+	"context"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/quota"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// Why a job that is ready does not run, and when it will, nobody writes down: it is worked out when
+// somebody asks, from what is known of the deployments, on copies of it.
+
+const (
+	// countedAhead is how many jobs are counted that go before another one.
+	countedAhead = 5000
+	// rateSpan is over how long the rate at which jobs start is measured, rateStarts the fewest of them.
+	rateSpan   = 15 * time.Second
+	rateStarts = 5
+	// nearly is from which share of its limit on a deployment is held back by it.
+	nearly = 0.8
+	// fewCalls is from how many calls in the last minute on these tell what the jobs ahead will need.
+	fewCalls = 10
+	// portions is into how many parts the work ahead is cut, to be spread over deployments.
+	portions = 16
+)
+
+// forecast is what can be said of jobs that are ready.
+type forecast struct {
+	states map[string]*quota.State
+	now    int64
+}
+
+// option is a deployment that a job could go to, with a copy of what is known of it.
+type option struct {
+	store.Option
+	state  *quota.State
+	status quota.Status
+}
+
+func (f forecast) options(list []store.Option) []option {
+	options := make([]option, len(list))
+	for i, o := range list {
+		state := &quota.State{}
+		if known := f.states[o.Deployment]; known != nil {
+			state = known.Clone()
+		}
+		options[i] = option{Option: o, state: state, status: state.Status(f.now, o.Limits)}
+	}
+	return options
+}
+
+// holds says why none of the deployments would take the job if it were its turn now; "": one would, or
+// the job needs none. Of several reasons it is the one that is over soonest, as a rule.
+func (f forecast) holds(options []option) (reason forebay.WaitReason) {
+	for _, o := range options {
+		_, v := o.state.Clone().Reserve(f.now, o.Limits, o.Request)
+		switch {
+		case v.Admitted():
+			return ""
+		case reason == "" || v.Reason == forebay.WaitQuota || reason == forebay.WaitPaused:
+			reason = v.Reason
+		}
+	}
+	return reason
+}
+
+// start estimates in how long a job is started that has so many ahead of it. held tells that the
+// quotas are about as slow as the workers, or slower; not known: there is nothing to tell it by.
+func (f forecast) start(options []option, ahead int64) (in time.Duration, held, known bool) {
+	var able []option
+	var starts, since int64
+	limited, free := false, false // a limit is known; a deployment is not held back by its own
+	for _, o := range options {
+		n, from := o.state.Starts(f.now, rateSpan)
+		starts += n
+		if from > 0 && (since == 0 || from < since) {
+			since = from
+		}
+		if o.status.Operator {
+			continue
+		}
+		able = append(able, o)
+		limited = limited || o.limited()
+		free = free || !o.tight()
+	}
+	if len(able) == 0 {
+		return 0, false, false
+	}
+	drained := f.drain(able, ahead+1)
+	rate := 0.0 // a millisecond
+	if starts >= rateStarts && since < f.now {
+		rate = float64(starts) / float64(f.now-since)
+	}
+	switch {
+	case !free && limited:
+		return drained, true, true
+	case rate > 0:
+		byRate := time.Duration(float64(ahead)/rate) * time.Millisecond
+		return max(drained, byRate), 2*drained > byRate, true
+	}
+	return drained, false, limited && (starts > 0 || drained > 0)
+}
+
+// drain is in how long the deployments have begun so many jobs together, if each portion goes to the one
+// that is done with it first.
+func (f forecast) drain(options []option, jobs int64) (in time.Duration) {
+	given := make([]int64, len(options))
+	for left := jobs; left > 0; {
+		portion := min(max(jobs/portions, 1), left)
+		best, at := 0, time.Duration(-1)
+		for i, o := range options {
+			n := given[i] + portion
+			if d := o.state.Drain(f.now, o.Limits, n*o.size(), n); at < 0 || d < at {
+				best, at = i, d
+			}
+		}
+		given[best] += portion
+		left -= portion
+		in = max(in, at)
+	}
+	return in
+}
+
+// size is what a job ahead will be charged in tokens: as much as those of the last minute, or else as this one.
+func (o option) size() int64 {
+	if used := o.status.Used; used[quota.Requests] >= fewCalls {
+		return (used[quota.Tokens] + used[quota.OutputTokens]) / used[quota.Requests]
+	}
+	return o.state.Estimate(o.Limits, o.Request)
+}
+
+func (o option) limited() bool {
+	return o.status.Limit[quota.Tokens] > 0 || o.status.Limit[quota.Requests] > 0
+}
+
+// tight reports whether the deployment's own limits hold calls back, not the workers.
+func (o option) tight() bool {
+	if o.status.PausedUntil > 0 || o.status.Breaker != quota.Closed {
+		return true
+	}
+	for d, limit := range o.status.Limit {
+		if limit > 0 && float64(o.status.Used[d]) >= nearly*float64(limit) {
+			return true
+		}
+	}
+	return false
+}
+
+// planOf is plan for a job whose input is not at hand.
+func (s *Service) planOf(row *store.JobRow) []store.Option {
+	return s.plan(row.Task, nil, row.InputSize, row.MaxCost)
+}
+
+// whole is the view of one job, with what holds it back and when it may start if it is ready.
+func (s *Service) whole(ctx context.Context, tenant string, row store.JobRow) (forebay.Job, error) {
+	if !row.Ready {
+		return s.view(tenant, row), nil
+	}
+	at, err := s.store.Standing(ctx, &row, countedAhead)
+	if err != nil {
+		return forebay.Job{}, err
+	}
+	f := forecast{at.Deployments, at.Now}
+	options := f.options(s.planOf(&row))
+	if row.Waiting == "" {
+		row.Waiting = f.holds(options)
+	}
+	in, held, known := f.start(options, at.Ahead)
+	if row.Waiting == "" && held && in > 0 {
+		row.Waiting = forebay.WaitQuota
+	}
+	job := s.view(tenant, row)
+	position := at.Ahead + 1
+	if at.More {
+		job.QueuePositionAtLeast = &position
+		return job, nil
+	}
+	job.QueuePosition = &position
+	if known && row.Waiting != forebay.WaitPaused && row.Status == forebay.StatusQueued {
+		start := time.UnixMilli(at.Now).Add(in).UTC().Truncate(time.Millisecond)
+		job.ExpectedStartAt = &start
+	}
+	return job, nil
+}
+
+// views are those of a list of jobs, with what would hold those that are ready back if it were their turn.
+func (s *Service) views(ctx context.Context, tenant string, rows []store.JobRow) ([]forebay.Job, error) {
+	list := make([]forebay.Job, len(rows))
+	var f forecast
+	for i := range rows {
+		row := &rows[i]
+		if row.Ready && row.Waiting == "" {
+			if plan := s.planOf(row); len(plan) > 0 {
+				if f.states == nil {
+					var err error
+					if f.states, f.now, err = s.store.Deployments(ctx); err != nil {
+						return nil, err
+					}
+				}
+				row.Waiting = f.holds(f.options(plan))
+			}
+		}
+		list[i] = s.view(tenant, *row)
+	}
+	return list, nil
+}
