@@ -67,13 +67,13 @@ func TestForecastByRate(t *testing.T) {
 
 // Where the quota is scarce, it tells; also when it has only just begun to be.
 func TestForecastByQuota(t *testing.T) {
-	for _, begun := range []time.Duration{3 * time.Second, 20 * time.Second, 90 * time.Second} {
+	for _, begun := range []time.Duration{3 * time.Second, 45 * time.Second} {
 		o := twoSims(64)
 		o.Deployments[0].RequestsPerMinute, o.Deployments[1].RequestsPerMinute = 600, 300
 		inBubble(t, o, func(t *testing.T, s *Server) {
-			ids := s.submitMany(t, 3000)
+			ids := s.submitMany(t, 2000)
 			after(begun)
-			checkForecast(t, s, ids, 500, forebay.WaitQuota)
+			checkForecast(t, s, ids, 400, forebay.WaitQuota)
 		})
 	}
 }
