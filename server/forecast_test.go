@@ -86,13 +86,13 @@ func TestForecastIsHonest(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		first := s.submitMany(t, 5100)
+		first := s.submitMany(t, 2100)
 		job := s.job(t, first[0])
 		if job.QueuePosition == nil || *job.QueuePosition != 1 || job.ExpectedStartAt != nil || job.WaitingFor == nil || *job.WaitingFor != forebay.WaitPaused {
 			t.Errorf("the first of paused deployments: %+v", job)
 		}
-		job = s.job(t, first[5050])
-		if job.QueuePosition != nil || job.QueuePositionAtLeast == nil || *job.QueuePositionAtLeast != 5001 || job.ExpectedStartAt != nil {
+		job = s.job(t, first[2050])
+		if job.QueuePosition != nil || job.QueuePositionAtLeast == nil || *job.QueuePositionAtLeast != 2001 || job.ExpectedStartAt != nil {
 			t.Errorf("behind more than are counted: %+v", job)
 		}
 		urgent := 9

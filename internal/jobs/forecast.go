@@ -13,8 +13,8 @@ import (
 // somebody asks, from what is known of the deployments, on copies of it.
 
 const (
-	// countedAhead is how many jobs are counted that go before another one.
-	countedAhead = 5000
+	// countedAhead is how many jobs are counted that go before another one, in each line.
+	countedAhead = 2000
 	// rateSpan is over how long the rate at which jobs start is measured, rateStarts the fewest of them.
 	rateSpan   = 15 * time.Second
 	rateStarts = 5
@@ -66,12 +66,14 @@ func (f forecast) holds(options []option) (reason forebay.WaitReason) {
 	return reason
 }
 
-// start estimates in how long a job is started that has so many ahead of it. held tells that the
-// quotas are about as slow as the workers, or slower; not known: there is nothing to tell it by.
+// start estimates in how long a job is started that has so many ahead of it. held tells that it is the
+// quotas that it waits for; not known: there is nothing to tell it by.
 func (f forecast) start(options []option, ahead int64) (in time.Duration, held, known bool) {
 	var able []option
 	var starts, since int64
-	limited, free := false, false // a limit is known; a deployment is not held back by its own
+	// A limit is known; a deployment is not held back by its own; all are left alone for a while, so that
+	// the rate of late says nothing.
+	limited, free, blocked := false, false, true
 	for _, o := range options {
 		n, from := o.state.Starts(f.now, rateSpan)
 		starts += n
@@ -83,24 +85,18 @@ func (f forecast) start(options []option, ahead int64) (in time.Duration, held, 
 		}
 		able = append(able, o)
 		limited = limited || o.limited()
-		free = free || !o.tight()
+		free = free || !o.tight(f.now, ahead)
+		blocked = blocked && (o.status.PausedUntil > 0 || o.status.Breaker != quota.Closed)
 	}
 	if len(able) == 0 {
 		return 0, false, false
 	}
-	drained := f.drain(able, ahead+1)
-	rate := 0.0 // a millisecond
-	if starts >= rateStarts && since < f.now {
-		rate = float64(starts) / float64(f.now-since)
+	in = f.drain(able, ahead+1)
+	if starts >= rateStarts && since < f.now && !blocked {
+		rate := float64(starts) / float64(f.now-since) // a millisecond
+		return max(in, time.Duration(float64(ahead)/rate)*time.Millisecond), limited && !free, true
 	}
-	switch {
-	case !free && limited:
-		return drained, true, true
-	case rate > 0:
-		byRate := time.Duration(float64(ahead)/rate) * time.Millisecond
-		return max(drained, byRate), 2*drained > byRate, true
-	}
-	return drained, false, limited && (starts > 0 || drained > 0)
+	return in, limited && !free, limited && (!free || starts > 0 || in > 0)
 }
 
 // drain is in how long the deployments have begun so many jobs together, if each portion goes to the one
@@ -135,10 +131,15 @@ func (o option) limited() bool {
 	return o.status.Limit[quota.Tokens] > 0 || o.status.Limit[quota.Requests] > 0
 }
 
-// tight reports whether the deployment's own limits hold calls back, not the workers.
-func (o option) tight() bool {
-	if o.status.PausedUntil > 0 || o.status.Breaker != quota.Closed {
-		return true
+// tight reports whether the deployment's own limits hold calls back, not the workers: then there is no
+// room for even a few of those that wait.
+func (o option) tight(now, ahead int64) bool {
+	const few = 4
+	state := o.state.Clone()
+	for range min(ahead, few) + 1 {
+		if _, v := state.Reserve(now, o.Limits, o.Request); !v.Admitted() {
+			return true
+		}
 	}
 	for d, limit := range o.status.Limit {
 		if limit > 0 && float64(o.status.Used[d]) >= nearly*float64(limit) {
@@ -158,7 +159,7 @@ func (s *Service) whole(ctx context.Context, tenant string, row store.JobRow) (f
 	if !row.Ready {
 		return s.view(tenant, row), nil
 	}
-	at, err := s.store.Standing(ctx, &row, countedAhead)
+	at, err := s.store.Standing(ctx, &row, s.share, countedAhead)
 	if err != nil {
 		return forebay.Job{}, err
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"math"
 
 	"github.com/forebayhq/forebay/internal/quota"
 )
@@ -14,39 +15,67 @@ type Standing struct {
 	Now         int64 // by the database's clock
 }
 
-// A job's turn comes after those of a higher priority and those of its own that became ready earlier.
+// maxAheadLines is how many other lines of a lane are counted.
+const maxAheadLines = 64
+
 const (
-	sqlAheadAlike = `
+	sqlAheadInLine = `
 SELECT count(*) FROM (SELECT visible FROM messages
   WHERE lane = ? AND rank = ? AND visible <= ? AND (visible < ? OR seq < ?) ORDER BY visible, seq LIMIT ? + 0) x`
-	sqlAheadHigher = `
-WITH ranks(rank) AS (SELECT 0 UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
-  UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)
-SELECT (SELECT count(*) FROM (SELECT m.visible FROM messages m
-  WHERE m.lane = ?1 AND m.rank = r.rank AND m.visible <= ?2 ORDER BY m.visible LIMIT ?3 + 0) x)
-FROM ranks r WHERE r.rank < ?4`
+	// Of the other lines of its lane: those whose level is before the job's, by priority and age; of other
+	// tenants at its priority all that is ready.
+	sqlAheadInLines = `
+WITH RECURSIVE l(line) AS (SELECT min(rank) FROM messages WHERE lane = ?1
+  UNION ALL SELECT (SELECT min(m.rank) FROM messages m WHERE m.lane = ?1 AND m.rank > l.line) FROM l WHERE l.line IS NOT NULL)
+SELECT line, (SELECT count(*) FROM (SELECT m.visible FROM messages m WHERE m.lane = ?1 AND m.rank = l.line AND m.visible <= ?3
+    AND m.visible <= CASE WHEN l.line % 16 = ?2 % 16 THEN ?3 WHEN l.line % 16 < ?2 % 16 THEN ?4 + (?2 % 16 - l.line % 16) * ?5
+      ELSE ?4 - (l.line % 16 - ?2 % 16) * 30000 END
+    ORDER BY m.visible LIMIT ?6 + 0) x)
+FROM l WHERE line IS NOT NULL AND line <> ?2 AND line / 16 NOT IN (SELECT no FROM tenants WHERE paused <> 0)
+LIMIT ?7 + 0`
 )
 
-// Standing counts how many jobs are ahead of one that is ready, up to limit, by walking an index.
-func (s *Store) Standing(ctx context.Context, job *JobRow, limit int64) (at Standing, err error) {
+// Standing estimates how many jobs are claimed before one that is ready, counting up to limit in each
+// line of its lane by walking an index. Between tenants it is an estimate: while the job's tenant has its
+// turns, each other one has as many, by their shares.
+func (s *Store) Standing(ctx context.Context, job *JobRow, share Share, limit int64) (at Standing, err error) {
+	weight := func(tenant int64) float64 {
+		if w := share(tenant); w > 0 {
+			return w
+		}
+		return 1
+	}
 	err = s.read(ctx, func(c conn) error {
 		at = Standing{Deployments: map[string]*quota.State{}, Now: c.now()}
-		_, err := c.prep(sqlAheadAlike).int(job.lane).int(job.rank).int(job.visible).int(job.visible).int(job.Seq).int(limit).
+		_, err := c.prep(sqlAheadInLine).int(job.lane).int(job.line).int(job.visible).int(job.visible).int(job.Seq).int(limit).
 			one(func(r row) { at.Ahead = r.int(0) })
 		if err != nil {
 			return err
 		}
-		if job.rank > 0 && at.Ahead < limit {
-			err = c.prep(sqlAheadHigher).int(job.lane).int(at.Now).int(limit).int(job.rank).each(func(r row) error {
-				at.Ahead += r.int(0)
-				return nil
-			})
-			if err != nil {
-				return err
-			}
+		step := int64(ageing)
+		if (at.Now-job.visible)/ageing >= job.line%ranksOfTenant { // it has come to the first level, where the oldest goes first
+			step = 0
 		}
-		if at.Ahead >= limit {
-			at.Ahead, at.More = limit, true
+		alike := map[int64]int64{} // by tenant: at the same priority
+		lines := 0
+		err = c.prep(sqlAheadInLines).int(job.lane).int(job.line).int(at.Now).int(job.visible).int(step).int(limit).int(maxAheadLines).each(func(r row) error {
+			lines++
+			if line := r.int(0); line%ranksOfTenant == job.line%ranksOfTenant {
+				alike[line/ranksOfTenant] = r.int(1)
+			} else {
+				at.Ahead += r.int(1)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		own := float64(at.Ahead + 1)
+		for tenant, n := range alike {
+			at.Ahead += min(n, int64(math.Ceil(own*weight(tenant)/weight(job.Tenant))))
+		}
+		if at.Ahead >= limit || lines == maxAheadLines {
+			at.Ahead, at.More = min(at.Ahead, limit), true
 		}
 		return c.readDeployments(at.Deployments)
 	})

@@ -43,7 +43,7 @@ type JobRow struct {
 	LastError   []byte
 	Usage       forebay.Usage
 
-	lane, rank, visible int64 // where it stands, if it is live
+	lane, line, visible int64 // where it stands, if it is live
 }
 
 const jobColumns = `
@@ -102,7 +102,7 @@ func (j *JobRow) readOutcome(r row) {
 // readMessage derives the status of a live job from its message.
 func (j *JobRow) readMessage(r row, at int64) {
 	lane, visible, locked := Lane(r.int(13)), r.int(14), !r.isNull(15)
-	j.lane, j.rank, j.visible = int64(lane), r.int(37), visible
+	j.lane, j.line, j.visible = int64(lane), r.int(37), visible
 	j.Generation, j.Attempt = int(r.int(16)), int(r.int(17))
 	j.StartedAt = fromMillisOrNil(r, 18)
 	j.LastError = r.blob(20)
