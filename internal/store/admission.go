@@ -92,10 +92,14 @@ func (t *tx) storeDeployments() error {
 			continue
 		}
 		d.used = false
-		for _, c := range d.Changes() {
+		changes := d.Changes()
+		for _, c := range changes {
 			if err := t.changeDeployment(name, c); err != nil {
 				return err
 			}
+		}
+		if len(changes) > 0 { // what was published may be waited for
+			t.after = append(t.after, func() { t.w.noteReady(t) })
 		}
 		state, err := d.MarshalBinary()
 		if err != nil {
