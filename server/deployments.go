@@ -128,14 +128,7 @@ func (d *deployments) has(name string) bool {
 
 // changed logs what happened to a deployment: the process whose transaction it was does.
 func (s *Server) changed(c forebay.DeploymentChange) {
-	level, what := slog.LevelInfo, map[quota.ChangeKind]string{
-		quota.BreakerOpened:   "a deployment fails: its breaker is open",
-		quota.BreakerHalfOpen: "calls try whether a deployment works again",
-		quota.BreakerClosed:   "a deployment works again",
-		quota.LimitLowered:    "less of a deployment's quota is used, as learned",
-		quota.LimitRestored:   "the whole of a deployment's quota is used again",
-		quota.Paused:          "a deployment's provider asked for a pause",
-	}[quota.ChangeKind(c.Type)]
+	level := slog.LevelInfo
 	if c.Type == string(quota.BreakerOpened) {
 		level = slog.LevelWarn
 	}
@@ -146,6 +139,6 @@ func (s *Server) changed(c forebay.DeploymentChange) {
 	if c.TokensPerMinute > 0 {
 		attrs = append(attrs, slog.Int64("tokens_per_minute", c.TokensPerMinute))
 	}
-	s.log.LogAttrs(context.Background(), level, what, attrs...)
+	s.log.LogAttrs(context.Background(), level, "a deployment changed", attrs...)
 	s.telemetry.DeploymentChanged(c)
 }
