@@ -64,7 +64,7 @@ type outageRun struct {
 }
 
 func (r *outageRun) start(ctx context.Context) (err error) {
-	r.quotas = []standinQuota{{"east", outagePerMinute, 20 * time.Second}, {"west", outagePerMinute, 50 * time.Second}}
+	r.quotas = []standinQuota{{name: "east", tokensPerMinute: outagePerMinute, phase: 20 * time.Second}, {name: "west", tokensPerMinute: outagePerMinute, phase: 50 * time.Second}}
 	if r.stand, err = startStandin(ctx, r.quotas...); err != nil {
 		return err
 	}

@@ -41,6 +41,7 @@ type standinQuota struct {
 	name            string
 	tokensPerMinute int
 	phase           time.Duration // when the first window ends
+	estimateFactor  float64       // what prompts are charged by their tokens, with a spread of a tenth; 0: exactly these
 }
 
 // requestsPerMinute is what Azure gives with so many tokens.
@@ -50,8 +51,12 @@ func startStandin(ctx context.Context, deployments ...standinQuota) (*stand, err
 	var file strings.Builder
 	file.WriteString("seed: 1\ndeployments:\n")
 	for _, d := range deployments {
-		fmt.Fprintf(&file, "  - {name: %s, kind: azure-openai, tokens_per_minute: %d, phase: %v, first_token: 300ms, tokens_per_second: 400}\n",
-			d.name, d.tokensPerMinute, d.phase)
+		estimate := ""
+		if d.estimateFactor > 0 {
+			estimate = fmt.Sprintf(", estimate_factor: %g, estimate_spread: 0.1", d.estimateFactor)
+		}
+		fmt.Fprintf(&file, "  - {name: %s, kind: azure-openai, tokens_per_minute: %d, phase: %v, first_token: 300ms, tokens_per_second: 400%s}\n",
+			d.name, d.tokensPerMinute, d.phase, estimate)
 	}
 	c, err := startChild(ctx, childSpec{Role: "standin", Standin: file.String()})
 	if err != nil {

@@ -16,11 +16,11 @@ import (
 // What people write who call a model themselves. Each strategy makes every call itself and gives a job up
 // where such programs do.
 
-// prompts are the jobs of one run: bodies of chat completions, and what each is charged.
+// prompts are the jobs of one run: bodies of chat completions, and what a client thinks each is charged
+// that counts the tokens of its prompt exactly.
 type prompts struct {
 	bodies []json.RawMessage
 	cost   []int64 // tokens
-	total  int64
 }
 
 // strategy carries all jobs out and returns how many it gave up.
