@@ -25,13 +25,14 @@ const (
 // fairness measures how long jobs wait beside others for the same deployment.
 func fairness(ctx context.Context, b *bench) (t table, err error) {
 	many := b.size(10_000, 4000)
-	overload := time.Duration(b.size(60, 30)) * time.Second
+	overload := time.Duration(b.size(90, 50)) * time.Second
+	lower := []int{8, 7}[:b.size(2, 1)]
 	t = table{
 		title: "Fair share",
 		text: fmt.Sprintf(`In process, on SQLite, one queue with 256 places and one deployment of %s tokens a minute, simulated in a process of its own:
 %d jobs of %d tokens a second. Wait: from the submit until the job's call begins. One tenant submits %s jobs, and two seconds
 later %d more come: of nobody else, of the same tenant (what it is without fair share), of another one. Then jobs of priority 9
-come for %v at %d times the rate that the quota allows, and ten seconds after the first %d of each of the priorities 5 and 0.`,
+come for %v at %d times the rate that the quota allows, and ten seconds after the first %d of each lower one that is shown.`,
 			format(fairPerMinute), fairRate, fairCost, format(float64(many)), fewJobs, overload, overloaded, fewJobs),
 		columns: []string{"jobs", "begun", "wait p50 s", "wait p99 s", "longest wait s"},
 	}
@@ -48,15 +49,16 @@ come for %v at %d times the rate that the quota allows, and ten seconds after th
 		return t, err
 	}
 	t.rows = []row{alone, behind, besideMany, manyAlone, manyBeside}
-	priorities, err := byPriority(ctx, b, overload)
+	priorities, err := byPriority(ctx, b, overload, lower)
 	if err != nil {
 		return t, err
 	}
 	t.rows = append(t.rows, priorities...)
 	t.expect("p99 wait of the few beside another tenant's many, in s", t.median(besideMany.name, "wait p99 s"), "<", 2)
 	t.expect("the many's longest wait, with another tenant's few / without", t.median(manyBeside.name, "longest wait s")/t.median(manyAlone.name, "longest wait s"), "<", 1.1)
-	for _, r := range priorities[1:] {
+	for i, r := range priorities[1:] {
 		t.expect("begun under overload, share of "+r.name, t.median(r.name, "begun")/t.median(r.name, "jobs"), "≥", 1)
+		t.expect("its longest wait in s, where a job gains a level in 30 s", t.median(r.name, "longest wait s"), "<", float64(30*(forebay.MaxPriority-lower[i])+5))
 	}
 	t.note("load average after the run: %s", firstLine("/proc/loadavg"))
 	return t, nil
@@ -159,20 +161,20 @@ func beside(ctx context.Context, b *bench, many int, tenant string, ofMany, ofFe
 }
 
 // byPriority has a high priority come faster than the quota allows, beside a few jobs of lower ones.
-func byPriority(ctx context.Context, b *bench, lasting time.Duration) (rows []row, err error) {
+func byPriority(ctx context.Context, b *bench, lasting time.Duration, lower []int) (rows []row, err error) {
 	r, err := startFair(ctx, b)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
-	lower := map[int][]string{}
+	of := map[int][]string{}
 	high := make([]string, int(lasting.Seconds()*fairRate*overloaded))
 	err = paced(ctx, fairRate*overloaded, len(high), func(i int, _ time.Time) error {
 		ids, err := r.send(ctx, bigTenant, forebay.MaxPriority, 1)
 		high[i] = ids[0]
 		if err == nil && i == 10*fairRate*overloaded {
-			for _, priority := range []int{5, 0} {
-				if lower[priority], err = r.send(ctx, bigTenant, priority, fewJobs); err != nil {
+			for _, priority := range lower {
+				if of[priority], err = r.send(ctx, bigTenant, priority, fewJobs); err != nil {
 					return err
 				}
 			}
@@ -182,15 +184,13 @@ func byPriority(ctx context.Context, b *bench, lasting time.Duration) (rows []ro
 	if err != nil {
 		return nil, err
 	}
-	for _, of := range []struct {
-		priority int
-		ids      []string
-	}{{forebay.MaxPriority, high}, {5, lower[5]}, {0, lower[0]}} {
-		s, err := r.waited(ctx, bigTenant, of.ids, 0)
+	of[forebay.MaxPriority] = high
+	for _, priority := range append([]int{forebay.MaxPriority}, lower...) {
+		s, err := r.waited(ctx, bigTenant, of[priority], 0)
 		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, row{fmt.Sprintf("priority %d", of.priority), []sample{s}})
+		rows = append(rows, row{fmt.Sprintf("priority %d", priority), []sample{s}})
 	}
 	return rows, nil
 }
