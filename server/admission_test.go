@@ -48,17 +48,24 @@ func startMetered(t *testing.T, names ...string) *metered {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { s.Close() })
 	m := &metered{Server: s, arrived: make(chan struct{}, 10_000)}
+	m.open(t)
+	return m
+}
+
+// open gives the model an address.
+func (m *metered) open(t *testing.T) {
+	t.Helper()
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		m.mu.Lock()
 		m.calls = append(m.calls, time.Now())
 		m.mu.Unlock()
 		m.arrived <- struct{}{}
-		s.Handler().ServeHTTP(w, r)
+		m.Handler().ServeHTTP(w, r)
 	}))
-	t.Cleanup(func() { s.Close(); h.Close() })
+	t.Cleanup(h.Close)
 	m.url = h.URL
-	return m
 }
 
 // configured are the endpoint's deployments as a user describes them.

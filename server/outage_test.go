@@ -4,11 +4,13 @@ package server_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -82,4 +84,71 @@ func TestOutageOfAllDeployments(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRecoveryIsSeenByAllProcesses: a breaker that one server's probes have closed is closed to the other in less than
+// a second.
+func TestRecoveryIsSeenByAllProcesses(t *testing.T) {
+	t.Parallel()
+	const (
+		jobs   = 40
+		places = 4
+	)
+	model := startMetered(t, "east")
+	database := pgtest.Database(t)
+	var doors [2]*metered // the same model, by another address for each server
+	var r remote
+	for i := range doors {
+		doors[i] = model.door(t)
+		r = over(t, start(t, server.Options{Database: database, Deployments: doors[i].configured(), Models: map[string][]string{"chat": {"east"}},
+			Queues: map[string]server.Queue{forebay.DefaultQueue: {Concurrency: places, Retry: server.Retry{First: 100 * time.Millisecond}}}}))
+	}
+	model.faults(t, "[{outage: true}]")
+	ids := make([]string, jobs)
+	for i := range ids {
+		req := meteredJob()
+		req["max_attempts"], req["input"].(map[string]any)["max_tokens"] = 20, 10
+		job, _, err := r.submit(t.Context(), "", req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[i] = job.ID
+	}
+	eventually(t, 10*time.Second, func() error {
+		if st := model.Stats().Deployments["east"]; st.Outage < 10 || st.InFlight > 0 {
+			return errNotYet
+		}
+		return nil
+	})
+	model.faults(t, "none")
+	healed := time.Now()
+	for _, id := range ids {
+		if job, attempts := r.mustAwait(t, id); job.Status != forebay.StatusSucceeded {
+			t.Errorf("%s after attempts %v", job.Status, outcomes(attempts))
+		}
+	}
+	one, other := doors[0].firstAfter(t, healed), doors[1].firstAfter(t, healed)
+	if apart := one.Sub(other).Abs(); apart > time.Second {
+		t.Errorf("one server called %v after the other", apart)
+	}
+}
+
+// door is the same model at another address, with calls of its own.
+func (m *metered) door(t *testing.T) *metered {
+	t.Helper()
+	d := &metered{Server: m.Server, arrived: make(chan struct{}, cap(m.arrived))}
+	d.open(t)
+	return d
+}
+
+// firstAfter is when the first call came after a time.
+func (m *metered) firstAfter(t *testing.T, at time.Time) time.Time {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := slices.IndexFunc(m.calls, at.Before)
+	if i < 0 {
+		t.Fatal("one server made no calls")
+	}
+	return m.calls[i]
 }

@@ -97,6 +97,7 @@ func (t *tx) storeDeployments() error {
 				return err
 			}
 			t.after = append(t.after, func() { t.w.watches.deploymentChanged(name, c) })
+			t.news.queues = true // other processes look again: what they know of when to may be wrong now
 			if err = t.prep("DELETE FROM deployment_changes WHERE no <= (SELECT max(no) FROM deployment_changes) - 10000").exec(); err != nil {
 				return err
 			}
