@@ -38,7 +38,7 @@ fuzz: ## fuzz every parser of outside input for $(FUZZTIME) each
 lint: ## run the linters of .golangci.yml
 	$(GO) run $(GOLANGCI) run ./...
 
-bench: ## measure beside River, bare HTTP and the disk; about 40 minutes, on a quiet machine
+bench: ## measure beside River, bare HTTP, other clients and the disk; about 55 minutes, on a quiet machine
 	cd bench && $(GO) run .
 
 clean: ## remove what was built

@@ -33,6 +33,8 @@ func runChild(encoded string) error {
 		return nil
 	case "bare":
 		return serveBare(ctx, spec.Model)
+	case "standin":
+		return serveStandin(ctx, spec.Standin)
 	default:
 		return serveForebay(ctx, spec)
 	}
@@ -53,7 +55,16 @@ func serveForebay(ctx context.Context, spec childSpec) error {
 			Name: "loopback", Provider: server.ProviderOpenAI, Endpoint: spec.Model + "/v1", Model: "loopback",
 			IdleTimeout: 10 * time.Minute, // a model that hangs hangs for the whole round
 		}},
+		Queues:          map[string]server.Queue{forebay.DefaultQueue: spec.Queue},
 		ShutdownTimeout: 100 * time.Millisecond,
+	}
+	if len(spec.Deployments) > 0 {
+		options.Deployments, options.Models = spec.Deployments, map[string][]string{"chat": nil}
+		for i := range options.Deployments {
+			d := &options.Deployments[i]
+			d.APIKey = "any"
+			options.Models["chat"] = append(options.Models["chat"], d.Name)
+		}
 	}
 	server.TuneRuntime(options) // as the program forebay does
 	s, err := server.New(options)

@@ -55,7 +55,7 @@ share the other.`,
 type service struct {
 	*child
 	client
-	model   *loopback
+	model   *loopback // nil: it calls another
 	release func() error
 }
 
@@ -98,7 +98,9 @@ func startServiceOn(ctx context.Context, b *bench, role string, how behaviour, a
 
 func (s *service) close() error {
 	err := s.child.stop()
-	s.model.stop()
+	if s.model != nil {
+		s.model.stop()
+	}
 	s.CloseIdleConnections()
 	return errors.Join(err, s.release())
 }

@@ -81,6 +81,16 @@ type embedded struct {
 
 // startEmbedded starts a server with the task "life" and those given, on a fresh database.
 func startEmbedded(ctx context.Context, b *bench, on engine, queues map[string]server.Queue, functions ...forebay.Task) (*embedded, error) {
+	return startEmbeddedAs(ctx, b, on, func(o *server.Options) {
+		o.Functions = append(functions, o.Functions...)
+		for name, q := range queues {
+			o.Queues[name] = q
+		}
+	})
+}
+
+// startEmbeddedAs starts one whose options are adjusted first.
+func startEmbeddedAs(ctx context.Context, b *bench, on engine, adjust func(*server.Options)) (*embedded, error) {
 	place, err := on.place(ctx)
 	if err != nil {
 		return nil, err
@@ -90,17 +100,15 @@ func startEmbedded(ctx context.Context, b *bench, on engine, queues map[string]s
 		Database: place.database, Blob: filepath.Join(place.dir, "blobs"), Role: server.RoleWorker,
 		Log: server.Log{Level: "warn"}, ShutdownTimeout: time.Second,
 		Queues: map[string]server.Queue{forebay.DefaultQueue: {Concurrency: workers}},
-		Functions: append(functions, forebay.Task{Name: "life", Run: func(ctx context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
+		Functions: []forebay.Task{{Name: "life", Run: func(ctx context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
 			if err := e.gate.pass(ctx); err != nil {
 				return forebay.TaskResult{}, err
 			}
 			e.current.Load().ran(call.JobID)
 			return forebay.TaskResult{Output: payload}, nil
-		}}),
+		}}},
 	}
-	for name, q := range queues {
-		options.Queues[name] = q
-	}
+	adjust(&options)
 	if e.Server, err = server.New(options); err != nil {
 		return nil, errors.Join(err, place.release())
 	}
@@ -109,9 +117,12 @@ func startEmbedded(ctx context.Context, b *bench, on engine, queues map[string]s
 	return e, nil
 }
 
-func (e *embedded) stop() error {
+func (e *embedded) stop() error { return e.stopBefore(func() error { return nil }) }
+
+// stopBefore ends the server and does something before its database is gone.
+func (e *embedded) stopBefore(last func() error) error {
 	e.cancel()
-	return errors.Join(<-e.done, e.place.release())
+	return errors.Join(<-e.done, last(), e.place.release())
 }
 
 // gate lets as many through as it was opened for; the others wait.

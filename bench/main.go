@@ -42,6 +42,10 @@ var experiments = []experiment{
 	{"processes", processes},
 	{"sessions", sessions},
 	{"topics", topics},
+	{"quota", quotas},
+	{"outage", outage},
+	{"fairness", fairness},
+	{"admission", admission},
 }
 
 // experimentTimeout ends an experiment that got stuck.

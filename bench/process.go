@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/forebayhq/forebay/server"
 )
 
 // cpuTime returns the processor time this process has used.
@@ -84,11 +86,15 @@ const childVariable = "FOREBAY_BENCH_CHILD"
 
 // childSpec says what a child process is.
 type childSpec struct {
-	Role     string // "forebay", "bare" or "idle"
+	Role     string // "forebay", "bare", "idle" or "standin"
 	Database string // forebay: as in server.Options
 	Blobs    string // forebay: its folder
 	Model    string // base URL of the model
 	Profile  string // forebay: where its CPU profile goes; "": none
+	// Deployments of forebay that serve chat, in this order; none: one at Model.
+	Deployments []server.Deployment
+	Queue       server.Queue // forebay: its queue "default"
+	Standin     string       // standin: its deployments, as the file of "forebay sim" has them
 }
 
 // child is a server in a process of its own, so that its memory and processor time are its own.

@@ -1,214 +1,154 @@
-package server
+//go:build unix
+
+package server_test
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
-	"log/slog"
-	"path/filepath"
+	"net/http"
+	"slices"
+	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/model/sim"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/server"
 )
 
-// inBubble runs a server that carries out jobs and listens nowhere, in virtual time, until the test ends.
-func inBubble(t *testing.T, o Options, f func(t *testing.T, s *Server)) {
-	synctest.Test(t, func(t *testing.T) {
-		o.Database, o.Role, o.Logger = "sqlite:"+filepath.Join(t.TempDir(), "forebay.db"), RoleWorker, slog.New(slog.DiscardHandler)
-		s, err := New(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- s.Run(ctx) }()
-		defer func() {
-			stop()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		}()
-		f(t, s)
-	})
-}
-
-// after lets that much time go by.
-func after(d time.Duration) { <-time.After(d) }
-
-func (s *Server) submitMany(t *testing.T, n int) (ids []string) {
+// faults replaces the script of all the model's deployments.
+func (m *metered) faults(t *testing.T, script string) {
 	t.Helper()
-	reqs := make([]forebay.SubmitRequest, n)
-	for i := range reqs {
-		reqs[i] = forebay.SubmitRequest{Task: "chat", Input: json.RawMessage(fmt.Sprintf(`"job %d"`, i))}
-	}
-	for _, r := range s.jobs.SubmitMany(t.Context(), forebay.DefaultTenant, reqs) {
-		if r.Error != nil {
-			t.Fatal(r.Error)
-		}
-		ids = append(ids, r.Job.ID)
-	}
-	return ids
-}
-
-// broken sets whether calls of simulated deployments fail.
-func (s *Server) broken(t *testing.T, is bool, names ...string) {
-	t.Helper()
-	rate := 0.0
-	if is {
-		rate = 1
-	}
-	for _, name := range names {
-		if err := s.models.sims[name].SetFaults(sim.Faults{Latency: 100 * time.Millisecond, ErrorRate: rate}); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func (s *Server) deploymentsNow(t *testing.T) map[string]forebay.Deployment {
-	t.Helper()
-	list, err := s.deployments.List(t.Context())
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, m.url+"/_sim/faults", strings.NewReader(script))
 	if err != nil {
 		t.Fatal(err)
 	}
-	byName := map[string]forebay.Deployment{}
-	for _, d := range list {
-		byName[d.Name] = d
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return byName
-}
-
-func (s *Server) await(t *testing.T, ids []string, within time.Duration) []forebay.Job {
-	t.Helper()
-	until := time.Now().Add(within)
-	list := make([]forebay.Job, len(ids))
-	for i, id := range ids {
-		job, err := s.Wait(t.Context(), forebay.DefaultTenant, id, time.Until(until))
-		if err != nil || job.Status != forebay.StatusSucceeded {
-			t.Fatalf("job %d of %d: %v %+v", i, len(ids), err, job)
-		}
-		list[i] = job
-	}
-	return list
-}
-
-func twoSims(concurrency int) Options {
-	faults := Sim{Latency: 100 * time.Millisecond}
-	return Options{
-		Deployments: []Deployment{{Name: "east", Provider: ProviderSim, Sim: faults}, {Name: "west", Provider: ProviderSim, Sim: faults}},
-		Models:      map[string]Model{ModelChat: InOrder("east", "west"), ModelEmbedding: InOrder("east")},
-		Queues:      map[string]Queue{"default": {Concurrency: concurrency}},
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("the script was answered with %d", resp.StatusCode)
 	}
 }
 
-// All deployments of a model are down for two minutes: jobs wait and lose nothing, only probes are made,
-// and the work goes on soon after.
-func TestJobsOutliveAnOutage(t *testing.T) {
-	inBubble(t, twoSims(8), func(t *testing.T, s *Server) {
-		calls := func() int64 {
-			d := s.deploymentsNow(t)
-			return d["east"].Calls + d["west"].Calls
-		}
-		ids := s.submitMany(t, 2000) // 25 seconds of work
-		after(5 * time.Second)
-		s.broken(t, true, "east", "west")
-		after(20 * time.Second)
-		before := calls()
-		if d := s.deploymentsNow(t); d["east"].Breaker == forebay.BreakerClosed || d["west"].Breaker == forebay.BreakerClosed {
-			t.Fatalf("a breaker is closed: %+v", d)
-		}
-		ids = append(ids, s.submitMany(t, 10)...)
-		after(100 * time.Second)
-		if n := calls() - before; n < 10 || n > 60 {
-			t.Errorf("%d calls in 100 seconds of an outage of two deployments; a probe each 8 to 12 seconds is due", n)
-		}
-		s.broken(t, false, "east", "west")
-		recovered := time.Now()
-		charged := 0 // for failures: those until the breakers opened, and none of a probe
-		for _, job := range s.await(t, ids, 10*time.Minute) {
-			charged += job.Attempt - 1
-		}
-		if charged < 20 || charged > 40 {
-			t.Errorf("%d attempts that failed were charged", charged)
-		}
-		if took := time.Since(recovered); took > 90*time.Second {
-			t.Errorf("the rest took %v", took)
-		}
-		var opened, closed int
-		for _, name := range []string{"east", "west"} {
-			page, err := s.deployments.Changes(t.Context(), name, 100, "")
+// TestOutageOfAllDeployments: while nothing can be called only probes are; jobs are taken in and wait, and
+// when the models are back all of them succeed, within the quota.
+func TestOutageOfAllDeployments(t *testing.T) {
+	t.Parallel()
+	onServers(t, func(t *testing.T, database string) {
+		const (
+			jobs   = 60
+			places = 8
+			opens  = 10 // failures in a row
+		)
+		model := startMetered(t, "east", "west")
+		s := start(t, server.Options{Database: database, Deployments: model.configured(), Models: map[string]server.Model{"chat": server.InOrder("east", "west")},
+			Queues: map[string]server.Queue{forebay.DefaultQueue: {Concurrency: places, Retry: server.Retry{First: 100 * time.Millisecond}}}})
+		r := over(t, s)
+		model.faults(t, "[{outage: true}]")
+		ids := make([]string, jobs)
+		for i := range ids {
+			req := meteredJob()
+			req["max_attempts"] = 20
+			job, _, err := r.submit(t.Context(), "", req)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, c := range page.Items {
-				switch c.Type {
-				case "breaker_opened":
-					opened++
-				case "breaker_closed":
-					closed++
-				}
+			ids[i] = job.ID
+		}
+		// Both breakers open; then there are only probes, which come seconds later.
+		model.await(t, 2*opens)
+		eventually(t, 5*time.Second, func() error {
+			if st := model.Stats(); st.Deployments["east"].InFlight+st.Deployments["west"].InFlight > 0 {
+				return errNotYet
+			}
+			return nil
+		})
+		model.await(t, 2) // probes
+		st := model.Stats()
+		calls := st.Deployments["east"].Calls + st.Deployments["west"].Calls
+		if most := int64(2*opens + 2*places + 4); calls > most {
+			t.Errorf("%d calls while nothing answered; at most %d were to be expected", calls, most)
+		}
+		begun := time.Now()
+		model.faults(t, "none")
+		for _, id := range ids {
+			if job, attempts := r.mustAwait(t, id); job.Status != forebay.StatusSucceeded {
+				t.Errorf("%s after attempts %v", job.Status, outcomes(attempts))
 			}
 		}
-		if opened < 2 || closed == 0 {
-			t.Errorf("breakers opened %d times and closed %d times", opened, closed)
+		t.Logf("all done %v after the outage", time.Since(begun))
+		for name, st := range model.Stats().Deployments {
+			if len(st.Throttled) > 0 || st.HighestRolling > meteredTokens {
+				t.Errorf("%s saw %+v", name, st)
+			}
 		}
 	})
 }
 
-// What the first deployment does not take goes to the second, and comes back.
-func TestAnotherDeploymentTakesOver(t *testing.T) {
-	inBubble(t, twoSims(8), func(t *testing.T, s *Server) {
-		// by counts at which deployments jobs that are submitted now succeed.
-		by := func(n int) map[string]int {
-			t.Helper()
-			counts := map[string]int{}
-			for _, job := range s.await(t, s.submitMany(t, n), 5*time.Minute) {
-				attempts, err := s.jobs.Attempts(t.Context(), forebay.DefaultTenant, job.ID)
-				if err != nil {
-					t.Fatal(err)
-				}
-				counts[attempts[len(attempts)-1].Deployment]++
-			}
-			return counts
-		}
-		if n := by(100); n["east"] != 100 {
-			t.Fatalf("at first they went to %v", n)
-		}
-		s.broken(t, true, "east")
-		if n := by(100); n["east"] != 0 || n["west"] != 100 {
-			t.Errorf("while east is broken they succeed at %v", n)
-		}
-		failed := s.deploymentsNow(t)["east"].Failed
-		if n := by(300); n["west"] != 300 {
-			t.Errorf("later they succeed at %v", n)
-		}
-		if more := s.deploymentsNow(t)["east"].Failed - failed; failed > 40 || more > 4 {
-			t.Errorf("%d calls failed until the breaker was open, %d afterwards", failed, more)
-		}
-		s.broken(t, false, "east")
-		after(15 * time.Second)
-		for range 4 { // probes are made with jobs
-			by(1)
-			after(time.Second)
-		}
-		if n := by(100); n["east"] != 100 {
-			t.Errorf("after it works again they go to %v", n)
-		}
-
-		// An operator's pause is the same, at once.
-		if err := s.deployments.SetPaused(t.Context(), "east", true, "me"); err != nil {
+// TestRecoveryIsSeenByAllProcesses: a breaker that one server's probes have closed is closed to the other in less than
+// a second.
+func TestRecoveryIsSeenByAllProcesses(t *testing.T) {
+	t.Parallel()
+	const (
+		jobs   = 40
+		places = 4
+	)
+	model := startMetered(t, "east")
+	database := pgtest.Database(t)
+	var doors [2]*metered // the same model, by another address for each server
+	var r remote
+	for i := range doors {
+		doors[i] = model.door(t)
+		r = over(t, start(t, server.Options{Database: database, Deployments: doors[i].configured(), Models: map[string]server.Model{"chat": server.InOrder("east")},
+			Queues: map[string]server.Queue{forebay.DefaultQueue: {Concurrency: places, Retry: server.Retry{First: 100 * time.Millisecond}}}}))
+	}
+	model.faults(t, "[{outage: true}]")
+	ids := make([]string, jobs)
+	for i := range ids {
+		req := meteredJob()
+		req["max_attempts"], req["input"].(map[string]any)["max_tokens"] = 20, 10
+		job, _, err := r.submit(t.Context(), "", req)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if n := by(100); n["west"] != 100 {
-			t.Errorf("while east is paused they go to %v", n)
+		ids[i] = job.ID
+	}
+	eventually(t, 10*time.Second, func() error {
+		if st := model.Stats().Deployments["east"]; st.Outage < 10 || st.InFlight > 0 {
+			return errNotYet
 		}
-		if err := s.deployments.SetPaused(t.Context(), "east", false, "me"); err != nil {
-			t.Fatal(err)
-		}
-		if n := by(100); n["east"] != 100 {
-			t.Errorf("resumed, they go to %v", n)
-		}
+		return nil
 	})
+	model.faults(t, "none")
+	healed := time.Now()
+	for _, id := range ids {
+		if job, attempts := r.mustAwait(t, id); job.Status != forebay.StatusSucceeded {
+			t.Errorf("%s after attempts %v", job.Status, outcomes(attempts))
+		}
+	}
+	one, other := doors[0].firstAfter(t, healed), doors[1].firstAfter(t, healed)
+	if apart := one.Sub(other).Abs(); apart > time.Second {
+		t.Errorf("one server called %v after the other", apart)
+	}
+}
+
+// door is the same model at another address, with calls of its own.
+func (m *metered) door(t *testing.T) *metered {
+	t.Helper()
+	d := &metered{Server: m.Server, arrived: make(chan struct{}, cap(m.arrived))}
+	d.open(t)
+	return d
+}
+
+// firstAfter is when the first call came after a time.
+func (m *metered) firstAfter(t *testing.T, at time.Time) time.Time {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := slices.IndexFunc(m.calls, at.Before)
+	if i < 0 {
+		t.Fatal("one server made no calls")
+	}
+	return m.calls[i]
 }

@@ -28,14 +28,16 @@ const childVariable = "FOREBAY_TEST_SERVER"
 
 // childOptions is what tests choose of a server process.
 type childOptions struct {
-	Database  string // a path, or a URL of PostgreSQL's
-	Blob      string // "": beside the database
-	Role      string
-	Endpoint  string // base URL of the model; "": the simulated deployment
-	Queue     server.Queue
-	Shutdown  time.Duration
-	Functions []string // names in childFunctions
-	Intake    map[string]server.Intake
+	Database string // a path, or a URL of PostgreSQL's
+	Blob     string // "": beside the database
+	Role     string
+	Endpoint string // base URL of the model; "": the simulated deployment
+	// Deployments serve chat, in this order; none: one at Endpoint.
+	Deployments []server.Deployment
+	Queue       server.Queue
+	Shutdown    time.Duration
+	Functions   []string // names in childFunctions
+	Intake      map[string]server.Intake
 	// Clock is by how much the process's clock is ahead of ours; it needs executable.
 	Clock      time.Duration
 	executable string // from skewable; "": this test binary
@@ -97,6 +99,10 @@ func runChild(raw string) int {
 	}
 	if o.Endpoint != "" {
 		opts.Deployments = []server.Deployment{{Name: "loopback", Provider: server.ProviderOpenAI, Endpoint: o.Endpoint, Model: "test"}}
+	}
+	for _, d := range o.Deployments {
+		d.APIKey = "any"
+		opts.Deployments = append(opts.Deployments, d)
 	}
 	for _, name := range o.Functions {
 		opts.Functions = append(opts.Functions, forebay.Task{Name: name, Run: childFunctions[name]})

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"hash/fnv"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/quota"
@@ -50,6 +51,21 @@ func (s *Service) held(q *Queue) func(forebay.WaitReason) {
 		return nil
 	}
 	return func(why forebay.WaitReason) { s.observer.Held(q.Name, why) }
+}
+
+// class is that of what a task calls. Tasks whose calls are admitted together have the same one in all
+// processes; others may share it, and then wait in one line.
+func class(t *forebay.Task) int {
+	called := t.Model
+	if t.Endpoint != "" {
+		called = "/" + t.Endpoint // a name that no model has
+	}
+	if called == "" {
+		return 0
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(called))
+	return 1 + int(h.Sum32()%(store.Classes-1))
 }
 
 // Admit returns a context that carries where the delivery's call was admitted to, and what is to be

@@ -8,12 +8,12 @@ import "bytes"
 
 // handsOver reports whether a new job that is ready may be kept back for a claim that waits. A batch's
 // submissions come last, so nothing else in the transaction looks for its message.
-func (t *tx) handsOver(lane Lane, tenant int64) bool {
+func (t *tx) handsOver(lane Lane, j *NewJob) bool {
 	waiting := t.w.parked[int64(lane)]
-	if _, blocked := t.w.blocked[int64(lane)]; blocked {
+	if _, blocked := t.w.blocked[int64(lane)]; blocked && j.Class != 0 {
 		return false
 	}
-	return t.fresh != nil && !t.somePaused && len(waiting) > 0 && waiting[0].receive == nil && !t.w.paused[lane.Queue()] && !t.w.pausedTenants[tenant]
+	return t.fresh != nil && !t.somePaused && len(waiting) > 0 && waiting[0].receive == nil && !t.w.paused[lane.Queue()] && !t.w.pausedTenants[j.Tenant]
 }
 
 func freshCandidate(j *NewJob, seq int64, lane Lane, now int64) candidate {
@@ -25,7 +25,7 @@ func freshCandidate(j *NewJob, seq int64, lane Lane, now int64) candidate {
 			// The caller may use these again once it has its answer.
 			Metadata: bytes.Clone(j.Metadata), Input: bytes.Clone(j.Input), InputBlob: j.InputBlob, InputSize: j.InputSize,
 		},
-		deadline: millis(j.Deadline), rank: lineOf(j.Tenant, j.Priority), fresh: true,
+		deadline: millis(j.Deadline), rank: lineOf(j.Tenant, j.Class, j.Priority), fresh: true,
 	}
 	if j.Deadline != nil { // to the millisecond, as it is stored
 		at := fromMillis(m.deadline)

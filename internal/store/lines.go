@@ -7,8 +7,9 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// A lane for jobs is made of lines, one for each tenant and priority that has messages in it. A line is
-// first come, first served. Between lines the higher priority goes first, where a job gains a level for
+// A lane for jobs is made of lines, one for each tenant, priority and class of what its jobs call that has
+// messages in it. A line is first come, first served, and none has to wait for jobs of another class that
+// may not be called now. Between lines the higher priority goes first, where a job gains a level for
 // each half minute that it waits, so that no priority starves; and among equals the tenant that was
 // served least, by what its jobs are thought to cost and by its weight (start-time fair queueing: Goyal,
 // Vin, Cheng 1996). So a tenant with ten jobs does not wait behind another's ten thousand.
@@ -20,11 +21,19 @@ import (
 const ageing = 30_000
 
 // The column "rank" of a job's message is the number of its line.
-const ranksOfTenant = 16
+const (
+	ranksOfClass  = 16
+	ranksOfTenant = ranksOfClass * Classes
+)
 
-func lineOf(tenant int64, priority int) int64 {
-	return tenant*ranksOfTenant + int64(forebay.MaxPriority-priority)
+// Classes is how many classes there are, by what jobs call. That of those that call nothing is 0.
+const Classes = 64
+
+func lineOf(tenant int64, class, priority int) int64 {
+	return tenant*ranksOfTenant + int64(class*ranksOfClass+forebay.MaxPriority-priority)
 }
+
+func classOf(line int64) int64 { return line % ranksOfTenant / ranksOfClass }
 
 // lines is what the writer remembers of a lane.
 type lines struct {
@@ -128,7 +137,7 @@ func (l *lines) choose(limit int, now int64, paused map[int64]bool) []lineAsk {
 		}
 	}
 	slices.SortFunc(numbers, func(a, b int64) int {
-		return cmp.Or(compareBool(l.of[a].idle, l.of[b].idle), cmp.Compare(a%ranksOfTenant, b%ranksOfTenant),
+		return cmp.Or(compareBool(l.of[a].idle, l.of[b].idle), cmp.Compare(a%ranksOfClass, b%ranksOfClass),
 			cmp.Compare(l.vtime(a/ranksOfTenant), l.vtime(b/ranksOfTenant)), cmp.Compare(a, b))
 	})
 	if len(numbers) > maxLines {
@@ -139,7 +148,7 @@ func (l *lines) choose(limit int, now int64, paused map[int64]bool) []lineAsk {
 	// Those that go first share the whole limit; of the others the first few show whether they have aged.
 	const few = 4
 	first := 0
-	for first < len(numbers) && !l.of[numbers[first]].idle && numbers[first]%ranksOfTenant == numbers[0]%ranksOfTenant {
+	for first < len(numbers) && !l.of[numbers[first]].idle && numbers[first]%ranksOfClass == numbers[0]%ranksOfClass {
 		first++
 	}
 	asks := make([]lineAsk, len(numbers))
@@ -189,7 +198,8 @@ func (l *lines) charge(m *candidate, share Share) {
 }
 
 // order puts candidates into the order in which they are served. Each line's are in their order already.
-// Where a line has shown only its beginning nothing is said of what comes after that: those are left out.
+// Where a line has shown only its beginning nothing is said of what comes after that: those of its class are
+// left out.
 func (l *lines) order(found []candidate, cut map[int64]bool, share Share, now int64) (ordered []candidate, more bool) {
 	heads := map[int64][]candidate{}
 	var numbers []int64
@@ -208,19 +218,26 @@ func (l *lines) order(found []candidate, cut map[int64]bool, share Share, now in
 		vtimes[no/ranksOfTenant] = l.vtime(no / ranksOfTenant)
 	}
 	ordered = make([]candidate, 0, len(found))
-	for len(ordered) < len(found) {
+	for {
 		best := int64(-1)
 		for _, no := range numbers {
 			if len(heads[no]) > 0 && (best < 0 || goesBefore(&heads[no][0], &heads[best][0], vtimes, now)) {
 				best = no
 			}
 		}
+		if best < 0 {
+			break
+		}
 		m := heads[best][0]
 		heads[best] = heads[best][1:]
 		ordered = append(ordered, m)
 		vtimes[m.Tenant] += cost(&m, share)
 		if len(heads[best]) == 0 && cut[best] {
-			return ordered, true
+			for _, no := range numbers {
+				if classOf(no) == classOf(best) {
+					delete(heads, no)
+				}
+			}
 		}
 	}
 	for _, no := range numbers {
@@ -239,7 +256,7 @@ func goesBefore(a, b *candidate, vtimes map[int64]float64, now int64) bool {
 
 // level is a job's place by priority and by how long it has been ready; 0 is the first.
 func (m *candidate) level(now int64) int64 {
-	return max(0, m.rank%ranksOfTenant-max(0, now-m.ScheduledAt.UnixMilli())/ageing)
+	return max(0, m.rank%ranksOfClass-max(0, now-m.ScheduledAt.UnixMilli())/ageing)
 }
 
 // keepFloors notes up to where each line was served, once a look is over.

@@ -74,7 +74,7 @@ func TestTenantsShareALane(t *testing.T) {
 func TestNoPriorityStarves(t *testing.T) {
 	open := func(priority int, waited time.Duration) candidate {
 		at := time.UnixMilli(1e12)
-		return candidate{Delivery: Delivery{Tenant: 1, ScheduledAt: at.Add(-waited), Lock: Lock{Seq: int64(priority)}}, rank: lineOf(1, priority)}
+		return candidate{Delivery: Delivery{Tenant: 1, ScheduledAt: at.Add(-waited), Lock: Lock{Seq: int64(priority)}}, rank: lineOf(1, 0, priority)}
 	}
 	l := newLines()
 	for waited, first := range map[time.Duration]int{time.Minute: forebay.MaxPriority, 9*30*time.Second + time.Second: 0} {

@@ -40,6 +40,7 @@ type look struct {
 	share   Share
 	found   []candidate
 	more    bool               // may be ready than was found
+	cut     map[int64]bool     // lines of which only the beginning was found
 	next    int64              // when the earliest that is not ready will be; 0: there is none
 	taken   map[int64]int64    // line → "visible" of the latest that was taken
 	later   []candidate        // new jobs whose turn is after what was found
@@ -149,10 +150,10 @@ func (l *look) lineByLine(t *tx) error {
 
 // arrange puts what was found, and new jobs, in order.
 func (l *look) arrange(fresh []candidate, now int64) {
-	cut := map[int64]bool{}
+	l.cut = map[int64]bool{}
 	for _, a := range l.asks {
 		if a.got == a.limit {
-			cut[a.no] = true
+			l.cut[a.no] = true
 		}
 		if one := l.lines.of[a.no]; one != nil {
 			one.idle = a.got == 0
@@ -160,7 +161,7 @@ func (l *look) arrange(fresh []candidate, now int64) {
 	}
 	l.found = append(l.found, fresh...)
 	all := l.found
-	l.found, l.more = l.lines.order(all, cut, l.share, now)
+	l.found, l.more = l.lines.order(all, l.cut, l.share, now)
 	l.more = l.more || len(l.asks) == maxLines
 	if len(l.found) < len(all) { // new jobs among those have no row yet
 		kept := map[int64]bool{}
@@ -248,14 +249,31 @@ func (l *look) noteDue(w *writer, now int64) {
 	if retryAt := max(l.retryAt, now+least); len(l.held) > 0 && l.retryAt > 0 && (next == 0 || retryAt < next) {
 		next = retryAt
 	}
+	if soon := now + blockedPause; len(l.held) > 0 && len(l.asks) < len(l.lines.of) && (next == 0 || soon < next) {
+		next = soon // there are lines that were not asked
+	}
 	switch {
-	case len(l.held) == 0 && l.more || len(l.found) > 0:
+	case len(l.held) == 0 && l.more || len(l.found) > 0 || l.passes():
 		w.dueAt[l.lane] = now
 	case next > 0:
 		w.dueAt[l.lane] = next
 	default:
 		delete(w.dueAt, l.lane)
 	}
+}
+
+// passes reports whether there are more jobs of a class of which none is held.
+func (l *look) passes() bool {
+	held := map[int64]bool{}
+	for i := range l.held {
+		held[classOf(l.held[i].rank)] = true
+	}
+	for no := range l.cut {
+		if !held[classOf(no)] {
+			return true
+		}
+	}
+	return false
 }
 
 // serveFrom takes ready messages for one claim.

@@ -14,6 +14,7 @@ type NewJob struct {
 	Tenant         int64
 	Queue          int64
 	Task           string
+	Class          int // of what it calls, below Classes
 	Priority       int
 	MaxAttempts    int
 	MaxCost        *forebay.Money
@@ -104,15 +105,15 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 		made.Held = waiting != ""
 	}
 	// Whether it is the turn of a job of a session shows in the messages that are stored.
-	if visible == t.now && j.SessionID == "" && t.handsOver(lane, j.Tenant) {
+	if visible == t.now && j.SessionID == "" && t.handsOver(lane, j) {
 		t.fresh[int64(lane)] = append(t.fresh[int64(lane)], freshCandidate(j, seq, lane, t.now))
 	} else {
-		err = t.prep(sqlInsertMessage).int(seq).int(int64(lane)).int(lineOf(j.Tenant, j.Priority)).int(visible).
+		err = t.prep(sqlInsertMessage).int(seq).int(int64(lane)).int(lineOf(j.Tenant, j.Class, j.Priority)).int(visible).
 			int(j.InputSize).int(j.Tenant).intOrNull(millis(j.Deadline)).textOrNull(waiting).exec()
 		if err != nil {
 			return Submitted{}, err
 		}
-		t.due(lane, lineOf(j.Tenant, j.Priority), visible)
+		t.due(lane, lineOf(j.Tenant, j.Class, j.Priority), visible)
 	}
 	if j.IdempotencyKey != "" {
 		err := t.prep("INSERT INTO idempotency (tenant, key, body_hash, seq, created_at) VALUES (?, ?, ?, ?, ?)").

@@ -485,6 +485,7 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 	}
 	if err == nil {
 		err = t.storeDeployments()
+		w.noteReady(t) // what is published of deployments
 	}
 	if err == nil {
 		err = t.commit()

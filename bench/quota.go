@@ -1,0 +1,283 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/standin"
+	"github.com/forebayhq/forebay/server"
+)
+
+// quotaShare is by how many minutes' quota the jobs need more than whole minutes: a little, so that the
+// time that the quota needs when it flows evenly and the earliest end that its windows allow are nearly
+// the same.
+const quotaShare = 0.03
+
+// estimateFactor is by how much the provider's estimate of a prompt is above its tokens.
+const estimateFactor = 1.15
+
+// quotas measures how well a deployment's quota is used, by Forebay and by what people use today, all at
+// the same time at deployments of their own.
+func quotas(ctx context.Context, b *bench) (t table, err error) {
+	const perMinute = 1_200_000
+	minutes := b.size(2, 1)
+	t = table{
+		title: "A deployment's quota over HTTP",
+		text: fmt.Sprintf(`Chat jobs of heavy-tailed sizes that need %d minutes and 2 seconds of a deployment's %s tokens a minute, against
+`+"`forebay sim`"+` in a process of its own that counts as Azure OpenAI does, in whole minutes from the start of the run, and charges prompts
+%.0f %% more than their tokens, give or take a tenth: its estimate is not the client's. Forebay: two
+processes on one PostgreSQL that know tokens_per_minute and requests_per_minute, one of which gets the jobs by bulk submit.
+Beside it, each with a deployment of its own and at the same time: 8 calls at a time that wait as they are told; 50 with exponential
+back-off and jitter that honour Retry-After ten times; and a client that keeps count of tokens and requests a minute itself, as the
+well-known cookbook script does. Ratio: time to the last result by what the quota, flowing evenly, needs for the tokens of the answers.
+Wasted: tokens charged for calls without an answer. Faults: the reference script with a second for each of its minutes%s.`,
+			minutes, format(perMinute), 100*(estimateFactor-1), map[bool]string{true: ", at half of that"}[b.quick]),
+		columns: []string{"ratio", "seconds", "429 %", "wasted %", "failed jobs", "calls", "highest window / quota"},
+	}
+	contenders := []quotaContender{{name: forebayName}}
+	if b.peers {
+		contenders = append(contenders, quotaContender{"8 at a time", pool(8, patient)},
+			quotaContender{"50 with back-off and Retry-After", pool(50, obedient)}, quotaContender{"cookbook client", cookbook})
+	}
+	scale := float64(minutes) / 2 / 60
+	r := quotaRun{b: b, jobs: makePrompts(7, int64(perMinute*(float64(minutes)+quotaShare)))}
+	var deployments []standinQuota
+	for i := range contenders {
+		for _, faults := range []bool{false, true} {
+			q := standinQuota{name: fmt.Sprintf("d%d-%v", i, faults), tokensPerMinute: perMinute, estimateFactor: estimateFactor}
+			deployments = append(deployments, q)
+			r.turns = append(r.turns, quotaTurn{quotaContender: contenders[i], quota: q, faults: faults})
+		}
+	}
+	if r.stand, err = startStandin(ctx, deployments...); err != nil {
+		return t, err
+	}
+	defer func() { err = errors.Join(err, r.stand.close()) }()
+	if t.rows, err = r.all(ctx, scale); err != nil {
+		return t, err
+	}
+	clean, faulty := forebayName+", clean", forebayName+", faults"
+	t.expect("clean: ratio", t.median(clean, "ratio"), "<", 1.02)
+	t.expect("clean: 429s in %", t.median(clean, "429 %"), "<", 0.1)
+	t.expect("with faults: ratio", t.median(faulty, "ratio"), "<", 1.03)
+	t.expect("with faults: 429s in %", t.median(faulty, "429 %"), "<", 0.5)
+	t.expect("with faults: wasted tokens in %", t.median(faulty, "wasted %"), "<", 2)
+	t.expect("failed jobs of both", t.median(clean, "failed jobs")+t.median(faulty, "failed jobs"), "<", 1)
+	t.note("The targets are those of a run of two hours. In one of %d minutes a second of start-up, of the last call or of a breaker that opens for its usual 5 s weighs %.1f %%.",
+		minutes, 100/(60*float64(minutes)))
+	t.note("load average after the run: %s", firstLine("/proc/loadavg"))
+	return t, nil
+}
+
+const forebayName = "Forebay"
+
+type quotaContender struct {
+	name string
+	run  strategy // nil: Forebay
+}
+
+type quotaTurn struct {
+	quotaContender
+	quota    standinQuota
+	faults   bool
+	services []*service
+}
+
+type quotaRun struct {
+	b     *bench
+	stand *stand
+	jobs  prompts
+	turns []quotaTurn
+}
+
+// all runs everybody at the same time and returns a row for each.
+func (r *quotaRun) all(ctx context.Context, scale float64) (rows []row, err error) {
+	defer func() {
+		for _, turn := range r.turns {
+			for _, s := range turn.services {
+				err = errors.Join(err, s.close())
+			}
+		}
+	}()
+	for i := range r.turns {
+		if turn := &r.turns[i]; turn.run == nil {
+			if turn.services, err = r.start(ctx, turn.quota); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, turn := range r.turns {
+		if turn.faults {
+			if err := r.stand.script(ctx, turn.quota.name, "reference", scale); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := r.stand.restart(ctx); err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	var all sync.WaitGroup
+	failed, errs, took := make([]int, len(r.turns)), make([]error, len(r.turns)), make([]time.Duration, len(r.turns))
+	for i, turn := range r.turns {
+		all.Go(func() {
+			if turn.run == nil {
+				failed[i], errs[i] = r.forebay(ctx, turn.services)
+			} else {
+				e := &endpoint{newClient(), r.stand.url + "/openai/deployments/" + turn.quota.name + "/chat/completions?api-version=2024-10-21",
+					turn.quota.tokensPerMinute, turn.quota.requestsPerMinute()}
+				failed[i], errs[i] = turn.run(ctx, e, r.jobs)
+				e.CloseIdleConnections()
+			}
+			took[i] = time.Since(begun)
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	report, err := r.stand.stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	script, err := standin.NamedScript("reference")
+	if err != nil {
+		return nil, err
+	}
+	for i, turn := range r.turns {
+		name, faults := turn.name+", clean", standin.Script(nil)
+		if turn.faults {
+			name, faults = turn.name+", faults", script.Scaled(scale)
+		}
+		s := report.Deployments[turn.quota.name]
+		bound := fluidBound(faults, s.TokensAdmitted-s.TokensWasted, turn.quota.tokensPerMinute)
+		m := sample{"seconds": took[i].Seconds(), "ratio": took[i].Seconds() / bound.Seconds(),
+			"429 %": 100 * float64(refused(s)) / float64(s.Calls), "wasted %": 100 * float64(s.TokensWasted) / float64(s.TokensAdmitted),
+			"failed jobs": float64(failed[i]), "calls": float64(s.Calls),
+			"highest window / quota": float64(s.HighestWindow) / float64(turn.quota.tokensPerMinute)}
+		if failed[i] > 0 {
+			delete(m, "ratio") // who gives work up is not fast
+		}
+		rows = append(rows, row{name, []sample{m}})
+	}
+	return rows, nil
+}
+
+// start starts two servers on a database of their own.
+func (r *quotaRun) start(ctx context.Context, q standinQuota) (services []*service, err error) {
+	pg, err := r.b.postgres(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at, err := pg.place(ctx)
+	if err != nil {
+		return nil, err
+	}
+	first, err := startServing(ctx, at, workers, r.stand.configured(q))
+	if err != nil {
+		return nil, errors.Join(err, at.release())
+	}
+	first.release = at.release // it closes last
+	second, err := startServing(ctx, at, workers, r.stand.configured(q))
+	if err != nil {
+		return []*service{first}, err
+	}
+	return []*service{second, first}, nil
+}
+
+// startServing starts a server with so many places whose model has these deployments.
+func startServing(ctx context.Context, at place, places int, deployments ...server.Deployment) (*service, error) {
+	s := &service{client: newClient(), model: nil, release: func() error { return nil }}
+	var err error
+	s.child, err = startChild(ctx, childSpec{Role: "forebay", Database: at.database, Blobs: at.dir + "/blobs", Deployments: deployments,
+		Queue: server.Queue{Concurrency: places}})
+	return s, err
+}
+
+// forebay submits the jobs to one server and waits until none is live.
+func (r *quotaRun) forebay(ctx context.Context, services []*service) (failed int, err error) {
+	s := services[0]
+	for body := range bulkBodies(r.jobs.bodies) {
+		if _, err := s.post(ctx, s.url+"/v1/jobs/bulk", "application/x-ndjson", body); err != nil {
+			return 0, err
+		}
+	}
+	q, err := s.drained(ctx)
+	return int(q.DeadLetter + q.Quarantine), err
+}
+
+// bulkBodies yields the bodies of bulk submits of chat jobs with these inputs.
+func bulkBodies(inputs []json.RawMessage) func(yield func([]byte) bool) {
+	return func(yield func([]byte) bool) {
+		var body bytes.Buffer
+		for i, input := range inputs {
+			fmt.Fprintf(&body, `{"task":"chat","input":%s}`+"\n", input)
+			if (i+1)%bulkLines == 0 || i+1 == len(inputs) {
+				if !yield(body.Bytes()) {
+					return
+				}
+				body.Reset()
+			}
+		}
+	}
+}
+
+// drained waits until no job is live.
+func (s *service) drained(ctx context.Context) (q forebay.QueueInfo, err error) {
+	for {
+		if err := s.get(ctx, s.url+"/v1/queues/"+forebay.DefaultQueue, &q); err != nil {
+			return q, err
+		}
+		if q.Active+q.Scheduled+q.Locked == 0 {
+			return q, nil
+		}
+		if err := rest(ctx, 20*time.Millisecond); err != nil {
+			return q, fmt.Errorf("%d jobs are still live: %w", q.Active+q.Scheduled+q.Locked, err)
+		}
+	}
+}
+
+// makePrompts makes jobs that are charged so many tokens together: prompts of lognormal sizes, some of
+// them very large, and answers of up to 200 to 1,600 tokens. They are of about 1,450 tokens each.
+func makePrompts(seed uint64, tokens int64) (p prompts) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for total := 0.0; total < float64(tokens); {
+		size := int(min(math.Exp(rng.NormFloat64()*1.1), 14) * 380)
+		output := []int{200, 400, 600, 900, 1600}[rng.IntN(5)]
+		words := strings.Repeat("The tide comes in twice a day. ", size*4/31+1)[:size*4]
+		p.bodies = append(p.bodies, fmt.Appendf(nil, `{"messages":[{"role":"user","content":"%d %s"}],"max_tokens":%d}`, len(p.bodies), words, output))
+		p.cost = append(p.cost, int64(size+4+output))
+		total += float64(size+4)*estimateFactor + float64(output)
+	}
+	return p
+}
+
+// fluidBound is how long the quota alone, flowing evenly, needs for so many tokens.
+func fluidBound(faults standin.Script, tokens int64, perMinute int) time.Duration {
+	const step = 10 * time.Millisecond
+	left, at := float64(tokens), time.Duration(0)
+	for left > 0 {
+		if c := faults.At(at); !c.Outage {
+			errors := 0.0
+			for _, part := range faults {
+				if at >= time.Duration(part.From) && at < time.Duration(part.To) {
+					for _, share := range part.Errors {
+						errors += share
+					}
+				}
+			}
+			left -= float64(perMinute) * step.Minutes() * c.Quota * (1 - errors)
+		}
+		at += step
+	}
+	return at
+}

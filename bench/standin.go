@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/standin"
+	"github.com/forebayhq/forebay/server"
+)
+
+// stand is the model endpoint of "forebay sim" in a process of its own: deployments with real quotas.
+type stand struct {
+	*child
+	client
+}
+
+// serveStandin is what that process does.
+func serveStandin(ctx context.Context, file string) error {
+	options, err := standin.ReadOptions([]byte(file))
+	if err != nil {
+		return err
+	}
+	s, err := standin.New(options, nil)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(listener.Addr())
+	return s.Run(ctx, listener)
+}
+
+// standinQuota is one deployment as Azure counts: windows of a minute.
+type standinQuota struct {
+	name            string
+	tokensPerMinute int
+	phase           time.Duration // when the first window ends
+	estimateFactor  float64       // what prompts are charged by their tokens, with a spread of a tenth; 0: exactly these
+}
+
+// requestsPerMinute is what Azure gives with so many tokens.
+func (q standinQuota) requestsPerMinute() int { return q.tokensPerMinute / 1000 * 6 }
+
+func startStandin(ctx context.Context, deployments ...standinQuota) (*stand, error) {
+	var file strings.Builder
+	file.WriteString("seed: 1\ndeployments:\n")
+	for _, d := range deployments {
+		estimate := ""
+		if d.estimateFactor > 0 {
+			estimate = fmt.Sprintf(", estimate_factor: %g, estimate_spread: 0.1", d.estimateFactor)
+		}
+		fmt.Fprintf(&file, "  - {name: %s, kind: azure-openai, tokens_per_minute: %d, phase: %v, first_token: 300ms, tokens_per_second: 400%s}\n",
+			d.name, d.tokensPerMinute, d.phase, estimate)
+	}
+	c, err := startChild(ctx, childSpec{Role: "standin", Standin: file.String()})
+	if err != nil {
+		return nil, err
+	}
+	return &stand{c, newClient()}, nil
+}
+
+func (s *stand) close() error {
+	s.CloseIdleConnections()
+	return s.stop()
+}
+
+// configured is the deployment as a user of Forebay describes it.
+func (s *stand) configured(q standinQuota) server.Deployment {
+	return server.Deployment{Name: q.name, Provider: server.ProviderAzure, Endpoint: s.url, Deployment: q.name,
+		TokensPerMinute: q.tokensPerMinute, RequestsPerMinute: q.requestsPerMinute()}
+}
+
+// restart begins the deployments' time anew, with nothing used and nothing seen.
+func (s *stand) restart(ctx context.Context) error {
+	_, err := s.post(ctx, s.url+"/_sim/reset", "application/json", nil)
+	return err
+}
+
+// script replaces the faults of a deployment, or of all (""): one that has a name, or YAML.
+func (s *stand) script(ctx context.Context, deployment, faults string, scale float64) error {
+	url := fmt.Sprintf("%s/_sim/faults?deployment=%s&scale=%g", s.url, deployment, scale)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, strings.NewReader(faults))
+	if err != nil {
+		return err
+	}
+	_, err = s.do(req)
+	return err
+}
+
+func (s *stand) stats(ctx context.Context) (r standin.Report, err error) {
+	return r, s.get(ctx, s.url+"/_sim/stats", &r)
+}
+
+// refused is how many calls got a 429 of the quota's.
+func refused(s standin.Stats) (n int64) {
+	for _, count := range s.Throttled {
+		n += count
+	}
+	return n
+}

@@ -1,0 +1,247 @@
+//go:build unix
+
+package server_test
+
+import (
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/standin"
+	"github.com/forebayhq/forebay/server"
+)
+
+// metered is a model endpoint with a real quota, and what it was sent when.
+type metered struct {
+	*standin.Server
+	url     string
+	arrived chan struct{} // a place is taken for each call
+
+	mu    sync.Mutex
+	calls []time.Time
+}
+
+const (
+	meteredTokens = 60_000 // a minute
+	meteredCost   = 500    // tokens of each job
+	// The pace of calls is 1.25 times the limit, and they may be five seconds ahead of it.
+	meteredRate  = 1.25 * meteredTokens / 60 / meteredCost // a second
+	meteredBurst = 12                                      // jobs
+)
+
+func startMetered(t *testing.T, names ...string) *metered {
+	t.Helper()
+	var o standin.Options
+	for _, name := range names {
+		d := standin.DefaultDeployment()
+		d.Name, d.TokensPerMinute, d.Phase, d.FirstToken, d.TokensPerSecond = name, meteredTokens, 0, standin.Duration(10*time.Millisecond), 0
+		o.Deployments = append(o.Deployments, d)
+	}
+	s, err := standin.New(o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	m := &metered{Server: s, arrived: make(chan struct{}, 10_000)}
+	m.open(t)
+	return m
+}
+
+// open gives the model an address.
+func (m *metered) open(t *testing.T) {
+	t.Helper()
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m.mu.Lock()
+		m.calls = append(m.calls, time.Now())
+		m.mu.Unlock()
+		m.arrived <- struct{}{}
+		m.Handler().ServeHTTP(w, r)
+	}))
+	t.Cleanup(h.Close)
+	m.url = h.URL
+}
+
+// configured are the endpoint's deployments as a user describes them.
+func (m *metered) configured() (list []server.Deployment) {
+	for name := range m.Stats().Deployments {
+		list = append(list, server.Deployment{Name: name, Provider: server.ProviderAzure, Endpoint: m.url, Deployment: name, APIKey: "any",
+			TokensPerMinute: meteredTokens, RequestsPerMinute: meteredTokens / 1000 * 6})
+	}
+	return list
+}
+
+// await waits for so many more calls.
+func (m *metered) await(t *testing.T, calls int) {
+	t.Helper()
+	for range calls {
+		select {
+		case <-m.arrived:
+		case <-time.After(30 * time.Second):
+			t.Fatalf("a call did not come; the model saw %+v", m.Stats())
+		}
+	}
+}
+
+// checkPace makes sure that in no span of time more calls came than one ledger for everybody lets go. Calls are
+// under way for different times, so the span may seem shorter than it was by the slack.
+func (m *metered) checkPace(t *testing.T) {
+	t.Helper()
+	const slack = time.Second
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.calls {
+		for j := i; j < len(m.calls); j++ {
+			span := m.calls[j].Sub(m.calls[i]) + slack
+			if most := meteredBurst + 1 + int(math.Ceil(span.Seconds()*meteredRate)); j-i+1 > most {
+				t.Fatalf("%d calls within %v; the pace allows %d", j-i+1, m.calls[j].Sub(m.calls[i]), most)
+			}
+		}
+	}
+}
+
+// meteredJob is a chat that is charged meteredCost.
+func meteredJob() map[string]any {
+	return map[string]any{"task": "chat", "input": map[string]any{
+		"messages": []any{map[string]any{"role": "user", "content": strings.Repeat("tide", 80)}}, "max_tokens": meteredCost - 80 - 3}}
+}
+
+func onServers(t *testing.T, f func(t *testing.T, database string)) {
+	t.Helper()
+	for _, engine := range []string{"sqlite", "postgres"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			database := ""
+			if engine == "postgres" {
+				database = pgtest.Database(t)
+			}
+			f(t, database)
+		})
+	}
+}
+
+// TestJobsWaitForTheQuota: more jobs than may go at once wait, unlocked, and go as the quota lets them; none
+// is refused, none loses an attempt, and none comes late.
+func TestJobsWaitForTheQuota(t *testing.T) {
+	t.Parallel()
+	onServers(t, func(t *testing.T, database string) {
+		const jobs = meteredBurst + 15
+		model := startMetered(t, "east")
+		s := start(t, server.Options{Database: database, Deployments: model.configured(), Models: map[string]server.Model{"chat": server.InOrder("east")}})
+		r := over(t, s)
+		begun := time.Now()
+		ids := make([]string, jobs)
+		for i := range ids {
+			job, _, err := r.submit(t.Context(), "", meteredJob())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids[i] = job.ID
+		}
+		model.await(t, meteredBurst)
+		var q forebay.QueueInfo
+		if err := r.get(t.Context(), "/v1/queues/default", &q); err != nil || q.Active == 0 {
+			t.Errorf("nothing waits unlocked: %+v, %v", q, err)
+		}
+		for _, id := range ids {
+			job, attempts := r.mustAwait(t, id)
+			if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || len(attempts) != 1 {
+				t.Errorf("%s after attempts %v", job.Status, outcomes(attempts))
+			}
+		}
+		took := time.Since(begun)
+		pace := time.Duration(float64(jobs-meteredBurst) / meteredRate * float64(time.Second))
+		if took < pace/2 || took > pace+3*time.Second {
+			t.Errorf("took %v; the pace alone takes %v", took, pace)
+		}
+		model.checkPace(t)
+		if st := model.Stats().Deployments["east"]; st.Calls != jobs || st.Answered != jobs || len(st.Throttled) > 0 {
+			t.Errorf("the model saw %+v", st)
+		}
+	})
+}
+
+// TestHeldJobsHoldUpNobodyElse: jobs that call nothing, or another deployment, pass those that wait for theirs, however many these are.
+func TestHeldJobsHoldUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	onServers(t, func(t *testing.T, database string) {
+		const held = 600 // more than one look reads
+		model := startMetered(t, "east", "west")
+		o := server.Options{Database: database, Deployments: model.configured(),
+			Models:    map[string]server.Model{"chat": server.InOrder("east"), "other": server.InOrder("west")},
+			Tasks:     map[string]server.TaskOption{"ask-other": {Extends: "chat", Model: "other"}},
+			Functions: []forebay.Task{{Name: "count", Run: childFunctions["count"]}}}
+		r := over(t, start(t, o))
+		for i := range held {
+			if _, _, err := r.submit(t.Context(), "", meteredJob()); err != nil {
+				t.Fatalf("job %d: %v", i, err)
+			}
+		}
+		model.await(t, meteredBurst)
+		begun := time.Now()
+		for range 3 {
+			for _, task := range []string{"count", "ask-other"} {
+				req := meteredJob()
+				req["task"] = task
+				job, _, err := r.submit(t.Context(), "", req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := r.get(t.Context(), "/v1/jobs/"+job.ID+"?wait=10s", &job); err != nil || job.Status != forebay.StatusSucceeded {
+					t.Fatalf("a job of %s is %s: %v", task, job.Status, err)
+				}
+			}
+		}
+		if took := time.Since(begun); took > 5*time.Second {
+			t.Errorf("six jobs that nothing holds up took %v", took)
+		}
+		if st := model.Stats().Deployments["east"]; len(st.Throttled) > 0 || st.Calls > held/2 {
+			t.Errorf("the model saw %+v", st)
+		}
+	})
+}
+
+// TestOneLedgerForAllProcesses: two processes on one database keep to one quota together; when one is killed in the
+// middle, nothing is lost and the other goes on within the same quota.
+func TestOneLedgerForAllProcesses(t *testing.T) {
+	t.Parallel()
+	const jobs = meteredBurst + 30
+	model := startMetered(t, "east")
+	o := childOptions{Database: pgtest.Database(t), Blob: filepath.Join(t.TempDir(), "blobs"), Deployments: model.configured()}
+	o.Queue = server.Queue{Concurrency: 8, LockDuration: crashLock}
+	first, second := launch(t, o), launch(t, o)
+	doomed, front := remote{first.mustListen(t)}, remote{second.mustListen(t)}
+	ids := make([]string, jobs)
+	for i := range ids {
+		r := []remote{doomed, front}[i%2]
+		job, _, err := r.submit(t.Context(), "", meteredJob())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[i] = job.ID
+	}
+	model.await(t, meteredBurst+jobs/4)
+	first.kill()
+	lost := 0
+	for _, id := range ids {
+		job, attempts := front.mustAwait(t, id)
+		if job.Status != forebay.StatusSucceeded {
+			t.Errorf("%s after attempts %v", job.Status, outcomes(attempts))
+		}
+		lost += len(attempts) - 1
+	}
+	model.checkPace(t)
+	st := model.Stats().Deployments["east"]
+	if refused := st.Throttled[standin.Tokens] + st.Throttled[standin.Requests]; refused > 0 || st.Calls > int64(jobs+lost) || st.HighestRolling > meteredTokens {
+		t.Errorf("with %d attempts lost the model saw %+v", lost, st)
+	}
+	if lost > o.Queue.Concurrency {
+		t.Errorf("%d attempts were lost with one process of %d places", lost, o.Queue.Concurrency)
+	}
+}
