@@ -80,7 +80,7 @@ func (m *models) admission() func(model string) []store.Option {
 	byModel := map[string][]store.Option{}
 	for name := range m.byModel {
 		for _, d := range m.router.Options(name) {
-			byModel[name] = append(byModel[name], store.Option{Deployment: d.Name, Limits: d.Limits()})
+			byModel[name] = append(byModel[name], store.Option{Deployment: d.Name, Limits: d.Limits(), Price: d.Price})
 		}
 	}
 	return func(model string) []store.Option { return slices.Clone(byModel[model]) }

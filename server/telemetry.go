@@ -81,6 +81,9 @@ func (s *Server) watchStore() error {
 	if err := s.telemetry.Queues(s.store.Depths); err != nil {
 		return err
 	}
+	if err := s.budgetGauges(); err != nil {
+		return err
+	}
 	return s.telemetry.Deployments(func() []telemetry.DeploymentReading {
 		var list []telemetry.DeploymentReading
 		now := time.Now()

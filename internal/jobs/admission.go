@@ -16,7 +16,7 @@ func (s *Service) plan(task string, input []byte, size int64) []store.Option {
 	case !known || s.deployments == nil:
 		return nil
 	case t.Endpoint != "":
-		return []store.Option{{Deployment: t.Endpoint}}
+		return []store.Option{{Deployment: t.Endpoint, Request: quota.Request{MaxOutputTokens: -1}}}
 	case t.Model == "":
 		return nil
 	}

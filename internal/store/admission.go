@@ -5,6 +5,7 @@ import (
 	"context"
 	"math/rand/v2"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
@@ -17,6 +18,9 @@ type Option struct {
 	Deployment string
 	Limits     quota.Limits
 	Request    quota.Request
+	Price      forebay.Price
+
+	hold Amount // what the call may use at most
 }
 
 // Plan lists where a job could be called, in the order in which to try. None: nothing holds it back.
@@ -125,10 +129,17 @@ func (t *tx) admit(l *look, claims []*claim, slots int) error {
 		return nil
 	}
 	options := make([][]Option, len(l.found))
-	pending := 0
 	for i := range l.found {
 		m := &l.found[i]
-		if options[i] = plan(m.Task, m.Input, m.InputSize); len(options[i]) > 0 {
+		options[i] = plan(m.Task, m.Input, m.InputSize)
+	}
+	options, err := t.afford(l, options)
+	if err != nil {
+		return err
+	}
+	pending := 0
+	for i := range l.found {
+		if len(options[i]) > 0 {
 			pending++
 		} else if i < slots {
 			slots--

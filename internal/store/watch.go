@@ -3,6 +3,7 @@ package store
 import (
 	"sync"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
@@ -12,6 +13,8 @@ type watches struct {
 	bySeq map[int64][]chan struct{}
 	// deployments hears of what happens to deployments; nil: nobody listens.
 	deployments func(name string, change quota.Change)
+	// budgets hears of what is told of budgets; nil: nobody listens.
+	budgets func(forebay.BudgetEvent)
 }
 
 // OnDeploymentChange has f called with what happens to deployments in transactions of this process. f
