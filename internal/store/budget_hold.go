@@ -40,9 +40,6 @@ func (t *tx) afford(l *look, options [][]Option) ([][]Option, error) {
 // affordable is afford for one candidate. Of options that all may cost more than the job has left the
 // last one stays, for whoever makes the call counts better, and refuses it.
 func (t *tx) affordable(l *look, m *candidate, options []Option) (fit []Option, going bool, err error) {
-	if err := t.forgetLock(m); err != nil {
-		return nil, false, err
-	}
 	left, err := t.costLeft(m)
 	if err != nil {
 		return nil, false, err
@@ -122,14 +119,17 @@ func (t *tx) costLeft(m *candidate) (left int64, err error) {
 	}
 	left = int64(*m.MaxCost)
 	if m.Number > 0 || m.Generation > 1 {
-		_, err = t.prep(sqlSpent).int(m.Seq).one(func(r row) { left -= r.int(0) })
+		_, err = t.prep(sqlSpent).int(m.Seq).one(func(r row) { left -= r.int(0) + r.int(1) })
 	}
 	return max(left, 0), err
 }
 
-const sqlSpent = "SELECT CAST(coalesce(sum(cost), 0) AS BIGINT) FROM attempts WHERE seq = ?"
+// What a job has cost, and what its call may that was lost and is not recorded yet.
+const sqlSpent = `
+SELECT coalesce((SELECT CAST(sum(cost) AS BIGINT) FROM attempts WHERE seq = ?1), 0),
+  coalesce((SELECT max(cost) FROM budget_holds WHERE seq = ?1 AND lost = 0), 0)`
 
-// forgetLock records the attempt whose lock has expired before anything is decided about the next one.
+// forgetLock records the attempt of a job whose lock has expired and that cannot be claimed again soon.
 func (t *tx) forgetLock(m *candidate) error {
 	if !m.lostToken {
 		return nil

@@ -21,6 +21,9 @@ ON CONFLICT (seq) DO UPDATE SET budget = excluded.budget, rank = excluded.rank, 
 
 // park makes a candidate wait until its budgets have room for that much.
 func (t *tx) park(l *look, m *candidate, need Amount) error {
+	if err := t.forgetLock(m); err != nil {
+		return err
+	}
 	var short *budget
 	until := int64(0)
 	for _, b := range m.budgets {
