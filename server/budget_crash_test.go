@@ -59,7 +59,7 @@ type spender struct {
 	model   *loopback.Server
 	billed  atomic.Int64 // tokens
 	running []*process
-	api     *client.Client
+	front   atomic.Pointer[client.Client]
 	jobs    []string
 }
 
@@ -119,7 +119,7 @@ func (b *spender) run() {
 		b.Errorf("%d jobs are done; %d fit without any loss", done, spenderFits)
 	}
 	much := 100 * spenderBudget
-	if _, err := b.api.SetBudget(b.Context(), forebay.DefaultTenant, forebay.Budget{MonthlyUSD: &much}); err != nil {
+	if _, err := b.api().SetBudget(b.Context(), forebay.DefaultTenant, forebay.Budget{MonthlyUSD: &much}); err != nil {
 		b.Fatal(err)
 	}
 	b.awaitTenant("all is done", func(t forebay.Tenant) bool { return t.Waiting == 0 && b.left() == 0 })
@@ -165,7 +165,7 @@ func (b *spender) start(i int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.api = api
+	b.front.Store(api)
 }
 
 // killCaller kills a process that calls, and starts another.
@@ -187,7 +187,7 @@ func (b *spender) submit() {
 			}
 		}
 	}
-	for result, err := range b.api.SubmitBulk(b.Context(), requests) {
+	for result, err := range b.api().SubmitBulk(b.Context(), requests) {
 		if err != nil || result.Error != nil {
 			b.Fatal(err, result.Error)
 		}
@@ -195,20 +195,25 @@ func (b *spender) submit() {
 	}
 }
 
-// cancelSome cancels jobs, early ones that may be called right now and late ones that will wait. A server
-// that is being killed is asked again by the client, or the cancel comes to nothing.
+// api talks to the process that has the API now.
+func (b *spender) api() *client.Client { return b.front.Load() }
+
+// cancelSome cancels jobs, early ones that may be called right now and late ones that will wait. What is
+// asked of a server that is killed meanwhile comes to nothing.
 func (b *spender) cancelSome() {
-	api := b.api
-	for n := 5; n < len(b.jobs); n += 45 {
-		ctx, cancel := context.WithTimeout(b.Context(), 2*time.Second)
-		_, _ = api.Cancel(ctx, b.jobs[n])
+	for n := 5; n < len(b.jobs); n += 25 {
+		ctx, cancel := context.WithTimeout(b.Context(), time.Second)
+		_, _ = b.api().Cancel(ctx, b.jobs[n])
 		cancel()
+		if err := b.model.Await(b.Context(), func(s loopback.Stats) bool { return s.Calls >= n/5 }); err != nil {
+			return
+		}
 	}
 }
 
 func (b *spender) job(id string) forebay.Job {
 	b.Helper()
-	job, err := b.api.Get(b.Context(), id)
+	job, err := b.api().Get(b.Context(), id)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -218,7 +223,7 @@ func (b *spender) job(id string) forebay.Job {
 // left is how many jobs are not over.
 func (b *spender) left() (n int) {
 	b.Helper()
-	for job, err := range b.api.List(b.Context(), forebay.JobFilter{Limit: 500, Status: []forebay.Status{forebay.StatusQueued, forebay.StatusScheduled, forebay.StatusRunning, forebay.StatusRetrying}}) {
+	for job, err := range b.api().List(b.Context(), forebay.JobFilter{Limit: 500, Status: []forebay.Status{forebay.StatusQueued, forebay.StatusScheduled, forebay.StatusRunning, forebay.StatusRetrying}}) {
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -231,7 +236,7 @@ func (b *spender) left() (n int) {
 
 func (b *spender) tenant() forebay.Tenant {
 	b.Helper()
-	tenant, err := b.api.Tenant(b.Context(), forebay.DefaultTenant)
+	tenant, err := b.api().Tenant(b.Context(), forebay.DefaultTenant)
 	if err != nil {
 		b.Fatal(err)
 	}
