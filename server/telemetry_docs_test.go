@@ -32,7 +32,7 @@ func everyMetric(t *testing.T) scrape {
 	t.Cleanup(gone.Close)
 	deployment := loopbackDeployment(model)
 	deployment.Price = forebay.Price{Input: 1, Output: 1}
-	s := startWatched(t, nil, server.Options{Deployments: []server.Deployment{deployment}, Queues: quick,
+	s := startWatched(t, nil, server.Options{Deployments: []server.Deployment{deployment}, Queues: quick, Tenants: map[string]server.Tenant{"acme": {Budget: server.Budget{DailyUSD: new(50.0)}}},
 		Webhooks: server.Webhooks{AllowHTTP: true, AllowAddresses: []string{"127.0.0.0/8"}}})
 	for name, url := range map[string]string{"hook": receiver.URL, "gone": gone.URL} {
 		if _, err := s.do(t.Context(), http.MethodPost, "/v1/webhooks", nil, map[string]any{"name": name, "url": url}, nil); err != nil {
