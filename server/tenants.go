@@ -35,12 +35,13 @@ func (b Budget) stated() forebay.Budget {
 // watchBudgets logs what is told of budgets, and takes in those that are configured.
 func (s *Server) watchBudgets(ctx context.Context) error {
 	s.store.OnBudgetEvent(func(e forebay.BudgetEvent) {
-		message := "most of a budget is used"
+		about := []any{slog.String("tenant", e.Tenant), slog.String("key_id", e.KeyID), slog.String("period", string(e.Period)),
+			slog.Time("ends_at", e.EndsAt), slog.Int64("tokens", e.Tokens), slog.String("cost_usd", e.CostUSD.String())}
 		if e.Type == forebay.EventBudgetExhausted {
-			message = "a budget is used up; jobs wait for it"
+			s.log.Warn("a budget is used up; jobs wait for it", about...)
+			return
 		}
-		s.log.Warn(message, slog.String("tenant", e.Tenant), slog.String("key_id", e.KeyID), slog.String("period", string(e.Period)),
-			slog.Time("ends_at", e.EndsAt), slog.Int64("tokens", e.Tokens), slog.String("cost_usd", e.CostUSD.String()))
+		s.log.Warn("most of a budget is used", about...)
 	})
 	budgets := map[string]forebay.Budget{}
 	for name, t := range s.options.Tenants {
