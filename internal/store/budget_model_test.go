@@ -202,7 +202,7 @@ func (m *treasury) drain(t *rapid.T) {
 // dump is what is stored of a job's message, and what the writer knows of its lane.
 func (m *treasury) dump(seq int64) (text string) {
 	_, _ = transact(context.Background(), m.s, stageChange, func(x *tx) (struct{}, error) {
-		text = fmt.Sprintf("at %d: due %v, blocked %v, floors %v; ", x.now, x.w.dueAt, x.w.blocked, x.w.floors)
+		text = fmt.Sprintf("at %d: due %v, blocked %v; ", x.now, x.w.dueAt, x.w.blocked)
 		return struct{}{}, x.prep("SELECT lane, rank, visible, coalesce(token, 0), waiting FROM messages WHERE seq = ?").int(seq).each(func(r row) error {
 			text += fmt.Sprintf("lane %d rank %d visible %d token %d waiting %q", r.int(0), r.int(1), r.int(2), r.int(3), r.text(4))
 			return nil
@@ -442,10 +442,11 @@ func (m *treasury) finish(t *rapid.T) {
 		b.Budget = forebay.Budget{}
 	}
 	for round := 0; ; round++ {
-		left := 0
+		left, which := 0, int64(0)
 		for _, j := range m.jobs {
 			if !j.over {
 				left++
+				which = j.seq
 			}
 			if j.call == nil {
 				continue
@@ -466,7 +467,7 @@ func (m *treasury) finish(t *rapid.T) {
 			break
 		}
 		if round > 3*len(m.jobs)+10 {
-			t.Fatalf("%d jobs are left without any budget", left)
+			t.Fatalf("%d jobs are left without any budget, such as %d: %s", left, which, m.dump(which))
 		}
 		m.engine.pass(m.s, time.Second)
 		m.engine.pass(m.s, time.Second)
