@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -132,6 +133,8 @@ func (c *claim) empty() bool {
 	return len(c.deliveries) == 0 && (c.receive == nil || c.receive.empty()) && c.err == nil
 }
 
+func (c *claim) waits() bool { return c.state.Load() == claimWaiting }
+
 func (c *claim) deliver() { close(c.answer) }
 
 func (c *claim) refuse(err error) {
@@ -170,6 +173,10 @@ func (w *writer) park(c *claim) {
 func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
 	for lane, waiting := range w.parked {
 		if w.paused[lane/laneKinds] {
+			continue
+		}
+		if !slices.ContainsFunc(waiting, (*claim).waits) { // a look for nobody would let the next one wait for the one after
+			delete(w.parked, lane)
 			continue
 		}
 		due, ok := w.dueAt[lane]
