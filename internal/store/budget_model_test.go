@@ -278,7 +278,11 @@ func (m *treasury) settle(t *rapid.T) {
 	a.Cost = modelPrice.Cost(a.Usage)
 	used := Amount{a.Usage.InputTokens + a.Usage.OutputTokens, int64(a.Cost)}
 	var err error
-	switch rapid.SampledFrom([]string{"succeed", "throttle", "release", "cut off", "retry"}).Draw(t, "how") {
+	ways := []string{"succeed", "throttle", "release", "cut off", "retry"}
+	if j.session { // the others would wait until its retry is over
+		ways = ways[:4]
+	}
+	switch rapid.SampledFrom(ways).Draw(t, "how") {
 	case "succeed":
 		a.Outcome = forebay.OutcomeSucceeded
 		err = m.s.Succeed(context.Background(), &c.Delivery, a, Output{Inline: []byte("1"), Size: 1})
