@@ -18,6 +18,10 @@ const (
 	EventCancelled      EventType = "cancelled"
 	EventExpired        EventType = "expired"
 	EventRedriven       EventType = "redriven"
+
+	// What is told of a tenant's budget is no job's, but goes to the same subscribers.
+	EventBudgetWarning   EventType = "budget_warning"   // 80 % of it are used
+	EventBudgetExhausted EventType = "budget_exhausted" // a job does not fit into what is left
 )
 
 // TopicJobEvents is the topic of each tenant to which the events of its jobs are published: the body

@@ -51,7 +51,7 @@ type WaitReason string
 const (
 	WaitQuota    WaitReason = "quota"    // the provider throttled; waits for its quota
 	WaitBreaker  WaitReason = "breaker"  // the deployment's circuit breaker is open
-	WaitBudget   WaitReason = "budget"   // the tenant's budget is spent
+	WaitBudget   WaitReason = "budget"   // the budget of its tenant or API key has no room for it
 	WaitPaused   WaitReason = "paused"   // the queue is paused
 	WaitSession  WaitReason = "session"  // another job of its session runs
 	WaitSchedule WaitReason = "schedule" // its time has not come: scheduled start or retry delay

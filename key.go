@@ -1,6 +1,7 @@
 package forebay
 
 import (
+	"context"
 	"slices"
 	"time"
 )
@@ -27,13 +28,28 @@ type APIKey struct {
 	CreatedAt time.Time  `json:"created_at"`
 	ExpiresAt *time.Time `json:"expires_at"`
 	RevokedAt *time.Time `json:"revoked_at"`
+	Budget    *Budget    `json:"budget,omitempty" doc:"what its jobs may use"`
 }
 
 // Caller is who makes a request: a tenant and what it may do.
 type Caller struct {
-	KeyID  string
-	Tenant string
-	Scopes []Scope
+	KeyID    string
+	Tenant   string
+	Scopes   []Scope
+	Budgeted bool // the key has a budget
+}
+
+type budgetKey struct{}
+
+// WithBudgetKey returns a context for what is submitted by an API key that has a budget.
+func WithBudgetKey(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, budgetKey{}, id)
+}
+
+// BudgetKeyOf returns the id of the API key whose budget pays for what is submitted; "": no key's.
+func BudgetKeyOf(ctx context.Context) string {
+	id, _ := ctx.Value(budgetKey{}).(string)
+	return id
 }
 
 // May reports whether the caller's scopes include the given one; admin includes every scope.

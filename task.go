@@ -98,8 +98,10 @@ type TaskError struct {
 	RetryAfter time.Duration // what the provider asked for; 0: nothing. It wins over the retry policy
 	// Uncalled says that nothing was sent (a paused deployment): no attempt is recorded at all.
 	Uncalled bool
-	Waiting  WaitReason // with ClassThrottled: why; "" is WaitQuota
-	Err      error
+	// Unmeasured says that the call was cut off: the provider may bill for it, but nobody knows how much.
+	Unmeasured bool
+	Waiting    WaitReason // with ClassThrottled: why; "" is WaitQuota
+	Err        error
 }
 
 func (e *TaskError) Error() string { return e.Code + ": " + e.Message }
@@ -117,7 +119,7 @@ func AsTaskError(err error) *TaskError {
 		return e
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &TaskError{Class: ClassTransient, Code: "timeout", Message: "the call took too long", Err: err}
+		return &TaskError{Class: ClassTransient, Code: "timeout", Message: "the call took too long", Unmeasured: true, Err: err}
 	}
 	return &TaskError{Class: ClassTransient, Code: "error", Message: err.Error(), Err: err}
 }

@@ -2,10 +2,11 @@ package forebay
 
 import "time"
 
-// EventTypes lists every type of event of a job.
+// EventTypes lists every type of event of a job, and of a budget.
 var EventTypes = []EventType{
 	EventAccepted, EventStarted, EventAttemptFailed, EventThrottled, EventRetryScheduled, EventSucceeded, EventFailed,
 	EventDeadLettered, EventQuarantined, EventCancelled, EventExpired, EventRedriven,
+	EventBudgetWarning, EventBudgetExhausted,
 }
 
 // EventWebhookTest is the type of what the test of a webhook sends.

@@ -59,12 +59,14 @@ func serveForebay(ctx context.Context, spec childSpec) error {
 		ShutdownTimeout: 100 * time.Millisecond,
 	}
 	if len(spec.Deployments) > 0 {
-		options.Deployments, options.Models = spec.Deployments, map[string][]string{"chat": nil}
+		options.Deployments = spec.Deployments
+		var names []string
 		for i := range options.Deployments {
 			d := &options.Deployments[i]
 			d.APIKey = "any"
-			options.Models["chat"] = append(options.Models["chat"], d.Name)
+			names = append(names, d.Name)
 		}
+		options.Models = map[string]server.Model{"chat": server.InOrder(names...)}
 	}
 	server.TuneRuntime(options) // as the program forebay does
 	s, err := server.New(options)

@@ -72,7 +72,8 @@ func (c *Client) Keys(ctx context.Context) ([]forebay.APIKey, error) {
 	return items[forebay.APIKey](ctx, c, path("keys"))
 }
 
-// CreateKey makes an API key. Its Key is in this answer only. expires may be nil: never.
+// CreateKey makes an API key. Its Key is in this answer only. expires may be nil: never. Its budget is set
+// by SetKeyBudget.
 func (c *Client) CreateKey(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time) (forebay.APIKey, error) {
 	body := struct {
 		Tenant    string          `json:"tenant"`

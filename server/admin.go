@@ -37,8 +37,8 @@ func OpenKeys(ctx context.Context, database string) (*Keys, error) {
 }
 
 // Create makes a key and returns it with the key itself, which is stored only as a hash.
-func (k *Keys) Create(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time) (forebay.APIKey, error) {
-	return k.jobs.CreateKey(ctx, tenant, scopes, expires, forebay.LocalActor)
+func (k *Keys) Create(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, budget forebay.Budget) (forebay.APIKey, error) {
+	return k.jobs.CreateKey(ctx, tenant, scopes, expires, budget, forebay.LocalActor)
 }
 
 // List returns all keys, oldest first.
@@ -47,6 +47,11 @@ func (k *Keys) List(ctx context.Context) ([]forebay.APIKey, error) { return k.jo
 // Revoke ends a key.
 func (k *Keys) Revoke(ctx context.Context, id string) (forebay.APIKey, error) {
 	return k.jobs.RevokeKey(ctx, id, forebay.LocalActor)
+}
+
+// SetBudget replaces the budget of a key.
+func (k *Keys) SetBudget(ctx context.Context, id string, budget forebay.Budget) (forebay.APIKey, error) {
+	return k.jobs.SetKeyBudget(ctx, id, budget, forebay.LocalActor)
 }
 
 // Close releases the database.

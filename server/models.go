@@ -75,11 +75,11 @@ func accounting(d Deployment) quota.Accounting {
 }
 
 // admission lists where a call of a model may go.
-func (m *models) admission(name string, need forebay.CallEstimate, left *forebay.Money) []store.Option {
-	deployments := m.router.Options(name, need, left)
+func (m *models) admission(name string, need forebay.CallEstimate) []store.Option {
+	deployments := m.router.Options(name, need)
 	options := make([]store.Option, len(deployments))
 	for i, d := range deployments {
-		options[i] = store.Option{Deployment: d.Name, Limits: d.Limits(),
+		options[i] = store.Option{Deployment: d.Name, Limits: d.Limits(), Price: d.Price,
 			Request: quota.Request{PromptTokens: need.PromptTokens, MaxOutputTokens: need.MaxOutputTokens}}
 	}
 	return options

@@ -22,6 +22,7 @@ type Options struct {
 	Deployments []Deployment          `koanf:"deployments"` //
 	Models      map[string]Model      `koanf:"models"`      // by logical name
 	Tasks       map[string]TaskOption `koanf:"tasks"`       //
+	Tenants     map[string]Tenant     `koanf:"tenants"`     //
 	Queues      map[string]Queue      `koanf:"queues"`      //
 	// MessageQueues are queues of plain messages, made at start-up; what is not declared is left alone.
 	MessageQueues map[string]MessageQueue `koanf:"message_queues"`
@@ -152,6 +153,20 @@ type TaskOption struct {
 	MaxAttempts     int           `koanf:"max_attempts"`
 	Timeout         time.Duration `koanf:"timeout"` // of one call; default 10 min
 	HTTP            *HTTPTask     `koanf:"http"`
+}
+
+// Tenant is what holds for one tenant.
+type Tenant struct {
+	Budget Budget `koanf:"budget"`
+}
+
+// Budget is what a tenant may use in a calendar day and a calendar month of UTC. What is left out is not
+// limited. A budget that is set while the server runs holds until this is changed.
+type Budget struct {
+	DailyUSD      *float64 `koanf:"daily_usd"`
+	MonthlyUSD    *float64 `koanf:"monthly_usd"`
+	DailyTokens   *int64   `koanf:"daily_tokens"` // input and output together
+	MonthlyTokens *int64   `koanf:"monthly_tokens"`
 }
 
 // HTTPTask makes the task an HTTP function of the user's.

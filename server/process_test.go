@@ -38,6 +38,9 @@ type childOptions struct {
 	Shutdown    time.Duration
 	Functions   []string // names in childFunctions
 	Intake      map[string]server.Intake
+	Tenants     map[string]server.Tenant
+	Price       forebay.Price // of the model behind Endpoint
+	MaxOutput   int           // tokens of its answers; 0: no limit
 	// Clock is by how much the process's clock is ahead of ours; it needs executable.
 	Clock      time.Duration
 	executable string // from skewable; "": this test binary
@@ -91,14 +94,15 @@ func runChild(raw string) int {
 	signal.Ignore(syscall.SIGXFSZ)
 	go obey()
 	opts := server.Options{
-		Database: o.Database, Blob: o.Blob, Role: o.Role, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown, Intake: o.Intake,
+		Database: o.Database, Blob: o.Blob, Role: o.Role, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown, Intake: o.Intake, Tenants: o.Tenants,
 		Log: server.Log{Level: "warn", Format: "json"}, Queues: map[string]server.Queue{forebay.DefaultQueue: o.Queue},
 	}
 	if !strings.Contains(o.Database, "://") {
 		opts.Database = "sqlite:" + o.Database
 	}
 	if o.Endpoint != "" {
-		opts.Deployments = []server.Deployment{{Name: "loopback", Provider: server.ProviderOpenAI, Endpoint: o.Endpoint, Model: "test"}}
+		opts.Deployments = []server.Deployment{{Name: "loopback", Provider: server.ProviderOpenAI, Endpoint: o.Endpoint, Model: "test",
+			Price: o.Price, MaxOutputTokens: o.MaxOutput}}
 	}
 	for _, d := range o.Deployments {
 		d.APIKey = "any"

@@ -105,6 +105,9 @@ func (s *Server) open(known map[string]forebay.Task) error {
 	if err := s.watchStore(); err != nil {
 		return err
 	}
+	if err := s.watchBudgets(ctx); err != nil {
+		return err
+	}
 	s.bus = bus.New(bus.Options{
 		Store: s.store, MaxMessageBytes: s.options.Limits.MaxMessageBytes,
 		Taken: func(_ context.Context, tenant, name string) bool { return s.jobs.Knows(tenant, name) },
@@ -271,6 +274,9 @@ func (s *Server) maintain(ctx context.Context) {
 		before := time.Now().Add(-time.Duration(s.options.Limits.IdempotencyHours) * time.Hour)
 		if err := s.jobs.ForgetIdempotencyKeys(ctx, before); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot forget old idempotency keys", slog.Any("error", err))
+		}
+		if err := s.jobs.TidyBudgets(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot forget what is over of budgets", slog.Any("error", err))
 		}
 		s.purge(ctx, every)
 		timer := time.NewTimer(every)

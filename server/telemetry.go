@@ -80,6 +80,9 @@ func (s *Server) watchStore() error {
 	if err := s.telemetry.Queues(s.store.Depths); err != nil {
 		return err
 	}
+	if err := s.budgetGauges(); err != nil {
+		return err
+	}
 	return s.telemetry.Deployments(func() map[string]int64 {
 		calls := map[string]int64{}
 		for _, d := range s.models.router.Deployments() {

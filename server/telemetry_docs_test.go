@@ -41,6 +41,7 @@ func everyMetric(t *testing.T) scrape {
 		return forebay.TaskResult{}, nil
 	}}
 	s := startWatched(t, nil, server.Options{Deployments: []server.Deployment{deployment}, Queues: quick, Functions: []forebay.Task{shy},
+		Tenants:  map[string]server.Tenant{"acme": {Budget: server.Budget{DailyUSD: new(50.0)}}},
 		Webhooks: server.Webhooks{AllowHTTP: true, AllowAddresses: []string{"127.0.0.0/8"}}})
 	for name, url := range map[string]string{"hook": receiver.URL, "gone": gone.URL} {
 		if _, err := s.do(t.Context(), http.MethodPost, "/v1/webhooks", nil, map[string]any{"name": name, "url": url}, nil); err != nil {

@@ -88,6 +88,7 @@ func (o Options) Validate() error {
 			}
 		}
 	}
+	errs = append(errs, o.validateTenants()...)
 	o.validateMessageQueues(bad)
 	o.validateTopics(bad)
 	if len(errs) == 0 {
@@ -100,6 +101,17 @@ func (o Options) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func (o Options) validateTenants() (errs []error) {
+	for _, name := range slices.Sorted(maps.Keys(o.Tenants)) {
+		if !forebay.ValidName(name) {
+			errs = append(errs, forebay.Invalid("tenants", "%.80q is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'", name))
+		} else if err := o.Tenants[name].Budget.check("tenants." + name + ".budget."); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
 }
 
 func (o Options) validateModels(bad func(field, format string, args ...any)) {

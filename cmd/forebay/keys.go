@@ -19,7 +19,7 @@ func (a *app) keys() *cobra.Command {
 	c := a.group("keys", "Make, list and revoke API keys",
 		`API keys are kept in the database, as hashes. These commands work on the database itself, before a
 server runs and beside a running one. From the first key on, a server answers only requests that
-carry one.`, a.keysCreate(&source), a.keysList(&source), a.keysRevoke(&source))
+carry one.`, a.keysCreate(&source), a.keysList(&source), a.keysSetBudget(&source), a.keysRevoke(&source))
 	c.PersistentFlags().StringVar(&source.Database, "database", "", "the database, sqlite:PATH or postgres://… (default: as configured, else sqlite:forebay.db)")
 	c.PersistentFlags().StringVar(&source.File, "config", "", "configuration file that names the database")
 	return c
@@ -53,10 +53,12 @@ func (a *app) withKeys(ctx context.Context, source *config.Source, create bool, 
 func (a *app) keysCreate(source *config.Source) *cobra.Command {
 	var tenant, expires string
 	var names []string
+	var budget budgetFlags
 	c := &cobra.Command{
 		Use:   "create",
 		Short: "Make an API key and print it, once",
 		Example: `  forebay keys create --tenant acme --scopes submit,read --expires 90d
+  forebay keys create --tenant acme --daily-usd 5 --monthly-usd 100
   forebay keys create --scopes admin -o json`,
 		Args: arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -68,8 +70,12 @@ func (a *app) keysCreate(source *config.Source) *cobra.Command {
 			for i, name := range names {
 				scopes[i] = forebay.Scope(name)
 			}
+			limits, err := budget.read(c.Flags())
+			if err != nil {
+				return err
+			}
 			return a.withKeys(c.Context(), source, true, func(keys keyService) error {
-				key, err := keys.Create(c.Context(), tenant, scopes, at)
+				key, err := keys.Create(c.Context(), tenant, scopes, at, limits)
 				if err != nil {
 					return err
 				}
@@ -82,10 +88,12 @@ func (a *app) keysCreate(source *config.Source) *cobra.Command {
 					{"tenant", key.Tenant},
 					{"scopes", joined(key.Scopes)},
 					{"expires", a.whenPtr(key.ExpiresAt)},
+					{"budget", keyBudget(key)},
 				})
 			})
 		},
 	}
+	budget.register(c.Flags())
 	c.Flags().StringVar(&tenant, "tenant", forebay.DefaultTenant, "the tenant whose jobs the key is for")
 	c.Flags().StringSliceVar(&names, "scopes", []string{string(forebay.ScopeSubmit), string(forebay.ScopeRead)}, "what the key allows: "+joined(forebay.Scopes))
 	c.Flags().StringVar(&expires, "expires", "", "when it ends: after 90d or 12h, or at a time (default: never)")
@@ -108,6 +116,7 @@ func (a *app) keysList(source *config.Source) *cobra.Command {
 					{"STATE", a.keyState},
 					{"CREATED", func(k forebay.APIKey) string { return a.age(k.CreatedAt) }},
 					{"EXPIRES", func(k forebay.APIKey) string { return a.agePtr(k.ExpiresAt) }},
+					{"BUDGET", keyBudget},
 				})
 			})
 		},
@@ -138,4 +147,29 @@ func (a *app) keysRevoke(source *config.Source) *cobra.Command {
 			})
 		},
 	}
+}
+
+func (a *app) keysSetBudget(source *config.Source) *cobra.Command {
+	var budget budgetFlags
+	c := &cobra.Command{
+		Use: "set-budget KEY_ID", Short: "Set what jobs submitted with a key may use", Args: arguments(1, "KEY_ID"),
+		Long: `Set what jobs submitted with a key may use in a calendar day and a calendar month of UTC. It replaces
+the budget before: a limit that is not given is none. It counts jobs submitted from then on.`,
+		Example: "  forebay keys set-budget key_01h… --daily-usd 5 --monthly-tokens 10000000",
+		RunE: func(c *cobra.Command, args []string) error {
+			limits, err := budget.read(c.Flags())
+			if err != nil {
+				return err
+			}
+			return a.withKeys(c.Context(), source, false, func(keys keyService) error {
+				key, err := keys.SetBudget(c.Context(), args[0], limits)
+				if err != nil {
+					return err
+				}
+				return a.printOne(key, [][2]string{{"id", key.ID}, {"tenant", key.Tenant}, {"budget", keyBudget(key)}})
+			})
+		},
+	}
+	budget.register(c.Flags())
+	return c
 }

@@ -10,8 +10,9 @@ import (
 
 // keyService works on a database's API keys, with or without a server running on it.
 type keyService interface {
-	Create(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time) (forebay.APIKey, error)
+	Create(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, budget forebay.Budget) (forebay.APIKey, error)
 	List(ctx context.Context) ([]forebay.APIKey, error)
+	SetBudget(ctx context.Context, id string, budget forebay.Budget) (forebay.APIKey, error)
 	Revoke(ctx context.Context, id string) (forebay.APIKey, error)
 }
 

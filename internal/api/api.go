@@ -107,6 +107,7 @@ func New(o Options) *API {
 	a.routeReports()
 	a.routeDeployments()
 	a.routeKeys()
+	a.routeTenants()
 	a.routeAudit()
 	a.routeHealth()
 	a.publish()

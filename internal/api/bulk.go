@@ -126,7 +126,7 @@ func (a *API) bulkChunk(c *call, chunk []bulkLine) bool {
 		reqs, places = append(reqs, req), append(places, i)
 	}
 	if len(reqs) > 0 {
-		for i, result := range a.service.SubmitMany(c.r.Context(), c.caller.Tenant, reqs) {
+		for i, result := range a.service.SubmitMany(c.acting(c.r.Context()), c.caller.Tenant, reqs) {
 			result.Line = chunk[places[i]].number
 			if result.Error != nil {
 				result.Error = a.lineError(c, result.Error)

@@ -275,7 +275,7 @@ func (f *fixture) settle(output string, failure error) {
 
 func (f *fixture) newKey(tenant string, scopes ...forebay.Scope) string {
 	f.t.Helper()
-	key, err := f.service.CreateKey(f.t.Context(), tenant, scopes, nil, "test")
+	key, err := f.service.CreateKey(f.t.Context(), tenant, scopes, nil, forebay.Budget{}, "test")
 	if err != nil {
 		f.t.Fatal(err)
 	}

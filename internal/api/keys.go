@@ -15,6 +15,7 @@ type createKeyRequest struct {
 	Tenant    string          `json:"tenant,omitempty" doc:"default: the caller's"`
 	Scopes    []forebay.Scope `json:"scopes" minItems:"1"`
 	ExpiresAt *time.Time      `json:"expires_at,omitempty" doc:"default: never"`
+	Budget    forebay.Budget  `json:"budget,omitempty" doc:"what jobs that are submitted with the key may use"`
 }
 
 type createKeyOutput struct {
@@ -40,7 +41,7 @@ func (a *API) routeKeys() {
 		DefaultStatus: http.StatusCreated,
 	}, smallBody, func(ctx context.Context, c *call, _ *none, req createKeyRequest) (*createKeyOutput, error) {
 		tenant := cmp.Or(req.Tenant, c.caller.Tenant)
-		key, err := a.service.CreateKey(ctx, tenant, req.Scopes, req.ExpiresAt, c.actor())
+		key, err := a.service.CreateKey(ctx, tenant, req.Scopes, req.ExpiresAt, req.Budget, c.actor())
 		if err != nil {
 			return nil, err
 		}

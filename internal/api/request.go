@@ -47,6 +47,15 @@ func (c *call) actor() string {
 	return c.caller.KeyID
 }
 
+// acting returns a context that says who acts, and whose budget pays.
+func (c *call) acting(ctx context.Context) context.Context {
+	ctx = forebay.WithActor(ctx, c.actor())
+	if c.caller.Budgeted {
+		ctx = forebay.WithBudgetKey(ctx, c.caller.KeyID)
+	}
+	return ctx
+}
+
 // challenge is the WWW-Authenticate header of a 401 (RFC 6750 section 3).
 func (c *call) challenge() string {
 	if c.sentKey {

@@ -70,7 +70,7 @@ func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func
 	op.Middlewares = append(op.Middlewares, a.admit(op.Method+" "+op.Path, scope))
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		c := callFrom(ctx)
-		out, err := handle(forebay.WithActor(ctx, c.actor()), c, in)
+		out, err := handle(c.acting(ctx), c, in)
 		if err != nil {
 			return nil, a.problem(ctx, c, err)
 		}

@@ -20,6 +20,7 @@ type Service interface {
 	Queues
 	SetAsides
 	Keys
+	Tenants
 	AuditLog
 	Reports
 }
@@ -70,10 +71,18 @@ type SetAsides interface {
 
 // Keys makes, lists, revokes and checks API keys.
 type Keys interface {
-	CreateKey(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, actor string) (forebay.APIKey, error)
+	CreateKey(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, budget forebay.Budget, actor string) (forebay.APIKey, error)
 	Keys(ctx context.Context) ([]forebay.APIKey, error)
 	RevokeKey(ctx context.Context, id, actor string) (forebay.APIKey, error)
 	Authenticate(ctx context.Context, key string) (caller forebay.Caller, open bool, err error)
+}
+
+// Tenants shows tenants and sets budgets.
+type Tenants interface {
+	Tenants(ctx context.Context) ([]forebay.Tenant, error)
+	Tenant(ctx context.Context, name string) (forebay.Tenant, error)
+	SetTenant(ctx context.Context, name string, settings forebay.TenantSettings, actor string) (forebay.Tenant, error)
+	SetKeyBudget(ctx context.Context, keyID string, budget forebay.Budget, actor string) (forebay.APIKey, error)
 }
 
 // AuditLog shows what operators did, and whether that was tampered with.

@@ -9,19 +9,18 @@ import (
 	"github.com/forebayhq/forebay/internal/store"
 )
 
-// Deployments lists where a call of a model that needs so much may go, in the order in which to try. What
-// it may cost at most is left; nil: anything.
-type Deployments func(model string, need forebay.CallEstimate, left *forebay.Money) []store.Option
+// Deployments lists where a call of a model that needs so much may go, in the order in which to try.
+type Deployments func(model string, need forebay.CallEstimate) []store.Option
 
 // plan lists where a job of a task could be called, and what the call would need there. Functions of the
 // embedding program, and tasks that this process does not know, are not held back.
-func (s *Service) plan(task string, input []byte, size int64, left *forebay.Money) []store.Option {
+func (s *Service) plan(task string, input []byte, size int64) []store.Option {
 	t, known := s.tasks[task]
 	switch {
 	case !known || s.deployments == nil:
 		return nil
 	case t.Endpoint != "":
-		return []store.Option{{Deployment: t.Endpoint, Limits: EndpointLimits(t)}}
+		return []store.Option{{Deployment: t.Endpoint, Limits: EndpointLimits(t), Request: quota.Request{MaxOutputTokens: -1}}}
 	case t.Model == "":
 		return nil
 	}
@@ -29,7 +28,7 @@ func (s *Service) plan(task string, input []byte, size int64, left *forebay.Mone
 	if t.Estimate != nil {
 		need = t.Estimate(input, size)
 	}
-	return s.deployments(t.Model, need, left)
+	return s.deployments(t.Model, need)
 }
 
 // EndpointLimits is the quota of a task that calls no model.

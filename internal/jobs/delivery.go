@@ -163,7 +163,7 @@ func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResul
 	if failure.Class == "" {
 		failure.Class = forebay.ClassTransient
 	}
-	record.ErrorClass, record.ErrorCode = failure.Class, failure.Code
+	record.ErrorClass, record.ErrorCode, record.Unmeasured = failure.Class, failure.Code, failure.Unmeasured
 	record.ErrorMessage = []byte(failure.Message)
 	record.ErrorMessage = record.ErrorMessage[:min(len(record.ErrorMessage), forebay.MaxErrorMessageBytes)]
 	switch failure.Class {
@@ -255,6 +255,7 @@ func (s *Service) Interrupted(ctx context.Context, d *Delivery, res forebay.Task
 	record := store.AttemptRecord{
 		Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost, Outcome: forebay.OutcomeLost,
 		ErrorClass: forebay.ClassTransient, ErrorCode: "interrupted", ErrorMessage: []byte("the server stopped before the call ended"),
+		Unmeasured: res.Deployment != "",
 	}
 	return d.settled(record, "", s.store.Interrupt(ctx, &d.Delivery, record))
 }
@@ -264,6 +265,7 @@ func (s *Service) Expired(ctx context.Context, d *Delivery, res forebay.TaskResu
 	record := store.AttemptRecord{
 		Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost, Outcome: forebay.OutcomeFailed,
 		ErrorClass: forebay.ClassPermanent, ErrorCode: "deadline_exceeded", ErrorMessage: []byte("the deadline passed during the call"),
+		Unmeasured: res.Deployment != "",
 	}
 	return d.settled(record, forebay.StatusExpired, s.store.Expire(ctx, &d.Delivery, record))
 }
@@ -276,9 +278,9 @@ func (s *Service) NoteUsed(ctx context.Context, d *Delivery, res forebay.TaskRes
 			return err
 		}
 	}
-	used := store.AttemptRecord{Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost}
-	if res.Deployment == "" && d.SessionID == "" {
+	used := store.AttemptRecord{Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost, Unmeasured: res.Deployment != ""}
+	if res.Deployment == "" && d.SessionID == "" && !d.Held {
 		return d.settled(used, "", nil)
 	}
-	return d.settled(used, "", s.store.Amend(ctx, &d.Delivery, res.Deployment, res.Usage, res.Cost))
+	return d.settled(used, "", s.store.Amend(ctx, &d.Delivery, used))
 }

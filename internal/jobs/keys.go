@@ -36,7 +36,7 @@ const maxCachedKeys = 10_000
 
 // CreateKey makes an API key and returns it with the key itself, which is stored only as a hash. A
 // key has 160 random bits, so a plain SHA-256 of it cannot be reversed by guessing.
-func (s *Service) CreateKey(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, actor string) (forebay.APIKey, error) {
+func (s *Service) CreateKey(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, budget forebay.Budget, actor string) (forebay.APIKey, error) {
 	if !forebay.ValidName(tenant) {
 		return forebay.APIKey{}, forebay.Invalid("tenant", "is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'")
 	}
@@ -52,13 +52,23 @@ func (s *Service) CreateKey(ctx context.Context, tenant string, scopes []forebay
 	if expires != nil && !expires.After(now) {
 		return forebay.APIKey{}, forebay.Invalid("expires_at", "has passed already")
 	}
+	if err := budget.Check("budget."); err != nil {
+		return forebay.APIKey{}, err
+	}
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return forebay.APIKey{}, err
+	}
 	var secret [20]byte
 	rand.Read(secret[:])
 	key := forebay.APIKey{ID: newID("key_"), Tenant: tenant, Scopes: scopes, CreatedAt: now.Truncate(time.Millisecond), ExpiresAt: stored(expires)}
+	if !budget.Empty() {
+		key.Budget = &budget
+	}
 	plain := keyPrefix + idEncoding.EncodeToString(secret[:])
 	hash := sha256.Sum256([]byte(plain))
 	audit := store.Audit{Tenant: tenant, Actor: actor, Action: "create-key", Target: key.ID, Detail: keyDetail(key)}
-	if err := s.store.InsertKey(ctx, key, hash[:], audit); err != nil {
+	if err := s.store.InsertKey(ctx, key, no, hash[:], audit); err != nil {
 		return forebay.APIKey{}, err
 	}
 	s.keys.clear() // the first key closes the server
@@ -71,7 +81,8 @@ func keyDetail(key forebay.APIKey) string {
 	b, err := json.Marshal(struct {
 		Scopes    []forebay.Scope `json:"scopes"`
 		ExpiresAt *time.Time      `json:"expires_at,omitempty"`
-	}{key.Scopes, key.ExpiresAt})
+		Budget    *forebay.Budget `json:"budget,omitempty"`
+	}{key.Scopes, key.ExpiresAt, key.Budget})
 	if err != nil {
 		return ""
 	}
@@ -117,7 +128,7 @@ func (s *Service) lookUp(ctx context.Context, key string, hash [32]byte) (cached
 	case !found || !strings.HasPrefix(key, keyPrefix) || row.RevokedAt != nil || row.ExpiresAt != nil && !row.ExpiresAt.After(time.Now()):
 		c.err = errUnauthorized
 	default:
-		c.caller = forebay.Caller{KeyID: row.ID, Tenant: row.Tenant, Scopes: row.Scopes}
+		c.caller = forebay.Caller{KeyID: row.ID, Tenant: row.Tenant, Scopes: row.Scopes, Budgeted: row.Budget != nil}
 		if row.ExpiresAt != nil && row.ExpiresAt.Before(c.expires) {
 			c.expires = *row.ExpiresAt
 		}

@@ -40,15 +40,13 @@ type Model struct {
 const explore = 0.02
 
 // Options returns the deployments of a model in the order in which a call that needs so much may try
-// them; none for a model that is not known, whose call then says so. Deployments that would cost
-// more than left are not among them, unless all would: which of these is to be called is not known
-// before the prompt is counted. left is nil where there is no limit.
-func (r *Router) Options(model string, need forebay.CallEstimate, left *forebay.Money) []*Deployment {
+// them; none for a model that is not known, whose call then says so.
+func (r *Router) Options(model string, need forebay.CallEstimate) []*Deployment {
 	m := r.models[model]
 	if m == nil {
 		return nil
 	}
-	if m.Route == RouteOrder && left == nil {
+	if m.Route == RouteOrder {
 		return m.Deployments
 	}
 	lanes := slices.Clone(m.lanes)
@@ -56,19 +54,12 @@ func (r *Router) Options(model string, need forebay.CallEstimate, left *forebay.
 	case RouteWeighted:
 		shuffle(lanes, slices.Clone(m.Weights))
 	case RoutePrice:
-		slices.SortStableFunc(lanes, func(a, b *lane) int { return cmp.Compare(a.cost(need, 1), b.cost(need, 1)) })
+		slices.SortStableFunc(lanes, func(a, b *lane) int { return cmp.Compare(a.cost(need), b.cost(need)) })
 	case RouteLatency:
 		slices.SortStableFunc(lanes, func(a, b *lane) int { return cmp.Compare(a.pace.get(), b.pace.get()) })
 		if other := 1 + rand.IntN(max(len(lanes)-1, 1)); other < len(lanes) && rand.Float64() < explore {
 			lanes[0], lanes[other] = lanes[other], lanes[0]
 		}
-	}
-	if left != nil {
-		dear := func(l *lane) bool { return l.cost(need, dearest) > *left }
-		if !slices.ContainsFunc(lanes, func(l *lane) bool { return !dear(l) }) {
-			dear = func(*lane) bool { return false }
-		}
-		lanes = slices.DeleteFunc(lanes, dear)
 	}
 	deployments := make([]*Deployment, len(lanes))
 	for i, l := range lanes {
@@ -77,11 +68,8 @@ func (r *Router) Options(model string, need forebay.CallEstimate, left *forebay.
 	return deployments
 }
 
-// dearest is how many times the tokens of its estimate a prompt may have.
-const dearest = 2
-
-// cost is what a call is thought to cost at most, with so many times the prompt tokens of its estimate.
-func (l *lane) cost(need forebay.CallEstimate, times int64) forebay.Money {
+// cost is what a call is thought to cost at most.
+func (l *lane) cost(need forebay.CallEstimate) forebay.Money {
 	output := need.MaxOutputTokens
 	switch {
 	case output < 0:
@@ -89,7 +77,7 @@ func (l *lane) cost(need forebay.CallEstimate, times int64) forebay.Money {
 	case output == 0:
 		output = int64(l.outputLimit())
 	}
-	return l.Price.Cost(forebay.TokenUsage{InputTokens: need.PromptTokens * times, OutputTokens: output})
+	return l.Price.Cost(forebay.TokenUsage{InputTokens: need.PromptTokens, OutputTokens: output})
 }
 
 // outputLimit is what stands in a cost for the limit that a request did not set.

@@ -27,9 +27,9 @@ func routedBy(t *testing.T, route Route, weights ...int) *Router {
 	return r
 }
 
-func order(r *Router, need forebay.CallEstimate, left *forebay.Money) string {
+func order(r *Router, need forebay.CallEstimate) string {
 	var names []string
-	for _, d := range r.Options("chat", need, left) {
+	for _, d := range r.Options("chat", need) {
 		names = append(names, d.Name)
 	}
 	return strings.Join(names, " ")
@@ -50,24 +50,12 @@ func TestRouteByOrderAndPrice(t *testing.T) {
 		{RoutePrice, forebay.CallEstimate{PromptTokens: 100}, "cheap output dear"},                      // the deployments' own limit of output
 		{RoutePrice, forebay.CallEstimate{PromptTokens: 100, MaxOutputTokens: -1}, "output cheap dear"}, // no output at all
 	} {
-		if got := order(routedBy(t, c.route), c.need, nil); got != c.want {
+		if got := order(routedBy(t, c.route), c.need); got != c.want {
 			t.Errorf("by %q, %+v: %s, want %s", c.route, c.need, got, c.want)
 		}
 	}
-	if got := routedBy(t, RoutePrice).Options("nope", short, nil); got != nil {
+	if got := routedBy(t, RoutePrice).Options("nope", short); got != nil {
 		t.Errorf("a model that is not known has %v", got)
-	}
-}
-
-// A job with a cost limit goes where it can afford it; where it can nowhere, that is for the exact count
-// to say.
-func TestRouteWithinACostLimit(t *testing.T) {
-	need := forebay.CallEstimate{PromptTokens: 1000, MaxOutputTokens: 1000} // 0.04, 0.003 and 0.008 $, with twice the prompt 0.05, 0.004 and 0.008
-	for left, want := range map[float64]string{1: "dear cheap output", 0.045: "cheap output", 0.005: "cheap", 0.001: "dear cheap output"} {
-		m := forebay.USD(left)
-		if got := order(routedBy(t, RouteOrder), need, &m); got != want {
-			t.Errorf("with %v $ left: %s, want %s", left, got, want)
-		}
 	}
 }
 
@@ -76,7 +64,7 @@ func TestRouteByWeight(t *testing.T) {
 	const draws = 20_000
 	first, second := map[string]int{}, map[string]int{}
 	for range draws {
-		o := r.Options("chat", forebay.CallEstimate{}, nil)
+		o := r.Options("chat", forebay.CallEstimate{})
 		if len(o) != 3 || o[0] == o[1] || o[1] == o[2] || o[0] == o[2] {
 			t.Fatalf("drew %v", o)
 		}
@@ -112,7 +100,7 @@ func TestRouteByLatency(t *testing.T) {
 		firsts := func() map[string]int {
 			n := map[string]int{}
 			for range 5000 {
-				n[r.Options("chat", forebay.CallEstimate{}, nil)[0].Name]++
+				n[r.Options("chat", forebay.CallEstimate{})[0].Name]++
 			}
 			return n
 		}

@@ -205,8 +205,15 @@ func (l *lane) call(do func() (output int64, err error)) error {
 	if errors.As(err, &t) && t.Class == forebay.ClassThrottled && t.Code != CodeParameterLearned && t.Code != CodeRequestExceedsQuota {
 		l.pause(t.RetryAfter)
 	}
+	if t != nil && slices.Contains(cutOff, t.Code) {
+		t.Unmeasured = true
+	}
 	return err
 }
+
+// cutOff are the codes of calls that were under way when they failed: the provider may have worked, and
+// bill for it.
+var cutOff = []string{CodeIdleTimeout, CodeConnectionLost, CodeStreamCut, CodeMalformedResponse, CodeResponseTooLarge, CodeGatewayTimeout}
 
 // pause keeps calls away for d and up to a tenth more, so that processes do not come back together.
 func (l *lane) pause(d time.Duration) {

@@ -100,3 +100,11 @@ func (s *State) Estimate(l Limits, r Request) int64 {
 	cost, _ := s.cost(l, l.fill(r))
 	return cost[Tokens] + cost[OutputTokens]
 }
+
+// Bound is what a call will hardly exceed: its prompt as the provider counts, with a margin for how far
+// single ones are off, and all its max output.
+func (s *State) Bound(l Limits, r Request) Usage {
+	r = l.fill(r)
+	prompt := s.estimate.prompt(r.PromptTokens)
+	return Usage{PromptTokens: prompt + s.estimate.deviation(prompt), OutputTokens: r.MaxOutputTokens}
+}

@@ -18,12 +18,14 @@ type Option struct {
 	Deployment string
 	Limits     quota.Limits
 	Request    quota.Request
+	Price      forebay.Price
+
+	hold Amount // what the call may use at most
 }
 
 // Plan lists where a job could be called, in the order in which to try. None: nothing holds it back.
-// input is nil when it is not inline; size is that of the input in any case. left is what the job may
-// still cost; nil: anything.
-type Plan func(task string, input []byte, size int64, left *forebay.Money) []Option
+// input is nil when it is not inline; size is that of the input in any case.
+type Plan func(task string, input []byte, size int64) []Option
 
 // Admission is where a delivery is to be called, and what was set aside for that. Whoever settles the
 // delivery says in Outcome what came of the call; nil: it was not sent.
@@ -125,14 +127,17 @@ func (t *tx) admit(l *look, claims []*claim, slots int) error {
 		return nil
 	}
 	options := make([][]Option, len(l.found))
-	pending := 0
 	for i := range l.found {
 		m := &l.found[i]
-		left, err := t.costLeft(m)
-		if err != nil {
-			return err
-		}
-		if options[i] = plan(m.Task, m.Input, m.InputSize, left); len(options[i]) > 0 {
+		options[i] = plan(m.Task, m.Input, m.InputSize)
+	}
+	options, err := t.afford(l, options)
+	if err != nil {
+		return err
+	}
+	pending := 0
+	for i := range l.found {
+		if len(options[i]) > 0 {
 			pending++
 		} else if i < slots {
 			slots--
@@ -185,16 +190,6 @@ func (t *tx) admit(l *look, claims []*claim, slots int) error {
 // blockedPause is how long, in milliseconds, new jobs alone are no reason to look at a lane again in
 // which some are held.
 const blockedPause = 100
-
-// costLeft is what a job may still cost; nil: anything.
-func (t *tx) costLeft(m *candidate) (*forebay.Money, error) {
-	if m.MaxCost == nil || m.Number == 0 {
-		return m.MaxCost, nil
-	}
-	left := *m.MaxCost
-	_, err := t.prep(sqlSpent).int(m.Seq).one(func(r row) { left -= forebay.Money(r.int(0)) })
-	return &left, err
-}
 
 // admitAt lets the candidates of a line, which are indexes into the look's, try one deployment.
 func (t *tx) admitAt(l *look, name string, line []int, options [][]Option, choice, slots int) (admitted int, err error) {

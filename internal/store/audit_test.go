@@ -159,7 +159,7 @@ func testAuditFollowsTheAct(t *testing.T, engine auditEngine) {
 	}
 	key := forebay.APIKey{ID: "key_1", Tenant: "acme", Scopes: []forebay.Scope{forebay.ScopeRead}}
 	for i, want := range []bool{true, false} { // the second has the same id
-		if err := s.InsertKey(ctx, key, []byte{byte(i)}, Audit{Tenant: "acme", Actor: "a", Action: "create-key", Target: "key_1"}); (err == nil) != want {
+		if err := s.InsertKey(ctx, key, 1, []byte{byte(i)}, Audit{Tenant: "acme", Actor: "a", Action: "create-key", Target: "key_1"}); (err == nil) != want {
 			t.Fatal(err)
 		}
 	}

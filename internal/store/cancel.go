@@ -50,7 +50,11 @@ func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
 			} else if err := t.holdSession(seq, c.Token, m.visible); err != nil {
 				return c, err
 			}
-			if err := t.attempt(seq, m.generation, m.number, m.lockedAt, AttemptRecord{Outcome: outcome}); err != nil {
+			cost, err := t.loseHolds(seq)
+			if err != nil {
+				return c, err
+			}
+			if err := t.attempt(seq, m.generation, m.number, m.lockedAt, AttemptRecord{Outcome: outcome, Cost: cost}); err != nil {
 				return c, err
 			}
 		}
@@ -65,20 +69,25 @@ func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
 // Amend is for a worker whose call is over and whose lock was lost: it adds to an attempt that ended
 // without it, cancelled or lost, what only it knew, the deployment and what the call had used. It changes
 // no other attempt.
-func (s *Store) Amend(ctx context.Context, d *Delivery, deployment string, usage forebay.TokenUsage, cost forebay.Money) error {
+func (s *Store) Amend(ctx context.Context, d *Delivery, a AttemptRecord) error {
 	_, err := transact(ctx, s, stageSettle, func(t *tx) (struct{}, error) {
 		if d.SessionID != "" {
 			if err := t.callOver(jobSession{d.Tenant, d.Lane.Queue(), d.SessionID}, d.Token); err != nil {
 				return struct{}{}, err
 			}
 		}
-		if deployment == "" {
+		if d.Held {
+			if err := t.amendHolds(d, &a); err != nil {
+				return struct{}{}, err
+			}
+		}
+		if a.Deployment == "" {
 			return struct{}{}, nil
 		}
 		return struct{}{}, t.prep(`UPDATE attempts SET deployment = ?, input_tokens = ?, output_tokens = ?, cost = ?
 			WHERE seq = ? AND generation = ? AND number = ? AND outcome IN ('cancelled', 'lost') AND deployment = ''`).
-			text(bounded(deployment)).int(plausible(usage.InputTokens, maxTokens)).int(plausible(usage.OutputTokens, maxTokens)).
-			int(plausible(int64(cost), maxCost)).int(d.Seq).int(int64(d.Generation)).int(int64(d.Number)).exec()
+			text(bounded(a.Deployment)).int(plausible(a.Usage.InputTokens, maxTokens)).int(plausible(a.Usage.OutputTokens, maxTokens)).
+			int(plausible(int64(a.Cost), maxCost)).int(d.Seq).int(int64(d.Generation)).int(int64(d.Number)).exec()
 	})
 	return err
 }

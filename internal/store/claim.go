@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -53,6 +54,7 @@ type Delivery struct {
 	Deadline      *time.Time
 	CorrelationID string
 	SessionID     string
+	KeyID         string // that pays for it; "": only its tenant does
 	Traceparent   string
 	Metadata      []byte
 	Input         []byte // nil when InputBlob is set
@@ -60,6 +62,7 @@ type Delivery struct {
 	InputSize     int64
 	LastError     []byte
 	Admission     *Admission // nil: nothing was reserved for it
+	Held          bool       // a budget holds what it may use
 }
 
 // Claim waits until at least one message of the lane is ready and returns up to Max under new locks.
@@ -130,6 +133,8 @@ func (c *claim) empty() bool {
 	return len(c.deliveries) == 0 && (c.receive == nil || c.receive.empty()) && c.err == nil
 }
 
+func (c *claim) waits() bool { return c.state.Load() == claimWaiting }
+
 func (c *claim) deliver() { close(c.answer) }
 
 func (c *claim) refuse(err error) {
@@ -168,6 +173,10 @@ func (w *writer) park(c *claim) {
 func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
 	for lane, waiting := range w.parked {
 		if w.paused[lane/laneKinds] {
+			continue
+		}
+		if !slices.ContainsFunc(waiting, (*claim).waits) { // a look for nobody would let the next one wait for the one after
+			delete(w.parked, lane)
 			continue
 		}
 		due, ok := w.dueAt[lane]
@@ -263,7 +272,7 @@ func (w *writer) updateDue(t *tx, lane int64, found *look, foundEmpty bool) erro
 const readyColumns = `m.seq, m.token, m.locked_at, m.deliveries, m.generation, m.attempt, m.number, m.version, m.deadline,
   m.started_at, m.visible, m.last_error, m.size,
   j.id, j.tenant, j.task, j.max_attempts, j.max_cost, j.created_at, j.correlation_id, j.traceparent,
-  j.metadata, j.input, j.input_blob, m.announced, j.session_id`
+  j.metadata, j.input, j.input_blob, m.announced, j.session_id, j.key_id`
 
 const sqlReady = "SELECT " + readyColumns + `
 FROM messages m JOIN jobs j ON j.seq = m.seq
@@ -278,6 +287,7 @@ type candidate struct {
 	rank      int64 // the number of its line
 	fresh     bool  // its message is not stored yet
 	announced int   // the latest attempt number whose start an event tells
+	budgets   []*budget
 }
 
 // serve takes ready messages for one claim: of those found, or those of a queue of messages.
@@ -296,7 +306,7 @@ func readCandidate(r row, lane Lane) candidate {
 			Deadline: fromMillisOrNil(r, 8), ScheduledAt: fromMillis(r.int(10)), LastError: r.blob(11), InputSize: r.int(12),
 			ID: r.text(13), Tenant: r.int(14), Task: r.text(15), MaxAttempts: int(r.int(16)),
 			CreatedAt: fromMillis(r.int(18)), CorrelationID: r.text(19), Traceparent: r.text(20),
-			Metadata: r.blob(21), Input: r.blob(22), InputBlob: r.text(23), SessionID: r.text(25),
+			Metadata: r.blob(21), Input: r.blob(22), InputBlob: r.text(23), SessionID: r.text(25), KeyID: r.text(26),
 		},
 		lostToken: !r.isNull(1), lostAt: r.int(2), deadline: r.int(8), announced: int(r.int(24)),
 	}
@@ -344,6 +354,9 @@ func (t *tx) take(m *candidate, c *claim) error {
 	if err := t.lock(m); err != nil {
 		return err
 	}
+	if err := t.hold(m); err != nil {
+		return err
+	}
 	c.deliveries = append(c.deliveries, m.Delivery)
 	if !first {
 		t.changed(m.Seq)
@@ -364,8 +377,12 @@ func (t *tx) lock(m *candidate) error {
 // recordLost writes the attempt whose worker was never heard of again.
 func (t *tx) recordLost(m *candidate) error {
 	class, code := forebay.ClassTransient, "lock_lost"
+	cost, err := t.loseHolds(m.Seq)
+	if err != nil {
+		return err
+	}
 	return t.attempt(m.Seq, m.Generation, m.Number, m.lostAt, AttemptRecord{
-		Outcome: forebay.OutcomeLost, ErrorClass: class, ErrorCode: code,
+		Outcome: forebay.OutcomeLost, ErrorClass: class, ErrorCode: code, Cost: cost,
 		ErrorMessage: []byte("the worker stopped, or lost its lock, before it could say how the call ended"),
 	})
 }

@@ -21,7 +21,7 @@ func freshCandidate(j *NewJob, seq int64, lane Lane, now int64) candidate {
 		Delivery: Delivery{
 			Lock: Lock{Seq: seq}, Lane: lane, Generation: 1, Version: 1,
 			ID: j.ID, Tenant: j.Tenant, Task: j.Task, MaxAttempts: j.MaxAttempts, Deadline: j.Deadline,
-			CreatedAt: fromMillis(now), ScheduledAt: fromMillis(now), CorrelationID: j.CorrelationID, SessionID: j.SessionID, Traceparent: j.Traceparent,
+			CreatedAt: fromMillis(now), ScheduledAt: fromMillis(now), CorrelationID: j.CorrelationID, SessionID: j.SessionID, KeyID: j.KeyID, Traceparent: j.Traceparent,
 			// The caller may use these again once it has its answer.
 			Metadata: bytes.Clone(j.Metadata), Input: bytes.Clone(j.Input), InputBlob: j.InputBlob, InputSize: j.InputSize,
 		},

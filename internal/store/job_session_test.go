@@ -149,7 +149,7 @@ func (w *sessionWorld) hangUp(t *rapid.T) {
 	i := rapid.IntRange(0, len(w.aborted)-1).Draw(t, "call")
 	d := w.aborted[i]
 	for range rapid.IntRange(1, 2).Draw(t, "times") {
-		if err := w.s.Amend(background, &d, "", forebay.TokenUsage{}, 0); err != nil {
+		if err := w.s.Amend(background, &d, AttemptRecord{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -300,7 +300,7 @@ func TestTurnAfterCancelledCall(t *testing.T) {
 		want("after a's lock", got, "c")
 		submit("d")
 		cancel("c")
-		if err := w.s.Amend(background, &first, "", forebay.TokenUsage{}, 0); err != nil {
+		if err := w.s.Amend(background, &first, AttemptRecord{}); err != nil {
 			t.Fatal(err)
 		}
 		got, _ = claim()

@@ -7,8 +7,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// InsertKey stores an API key by its hash.
-func (s *Store) InsertKey(ctx context.Context, key forebay.APIKey, hash []byte, audit Audit) error {
+// InsertKey stores an API key of a tenant by its hash, with its budget if it has one.
+func (s *Store) InsertKey(ctx context.Context, key forebay.APIKey, tenant int64, hash []byte, audit Audit) error {
 	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
 		scopes := make([]string, len(key.Scopes))
 		for i, scope := range key.Scopes {
@@ -23,15 +23,28 @@ func (s *Store) InsertKey(ctx context.Context, key forebay.APIKey, hash []byte, 
 		if err != nil {
 			return struct{}{}, err
 		}
+		if key.Budget != nil {
+			if err := t.setBudget(tenant, key.ID, *key.Budget, audit.Actor, nil); err != nil {
+				return struct{}{}, err
+			}
+		}
 		return struct{}{}, t.audit(audit)
 	})
 	return err
 }
 
-const keyColumns = "SELECT id, tenant, scopes, created_at, expires_at, revoked_at FROM api_keys "
+const keyColumns = `
+SELECT k.id, k.tenant, k.scopes, k.created_at, k.expires_at, k.revoked_at,
+  coalesce(b.daily_tokens, -1), coalesce(b.daily_cost, -1), coalesce(b.monthly_tokens, -1), coalesce(b.monthly_cost, -1)
+FROM api_keys k LEFT JOIN budgets b ON b.key_id = k.id `
 
 func readKey(r row) forebay.APIKey {
 	key := forebay.APIKey{ID: r.text(0), Tenant: r.text(1), CreatedAt: fromMillis(r.int(3)), ExpiresAt: fromMillisOrNil(r, 4), RevokedAt: fromMillisOrNil(r, 5)}
+	b := budget{limits: [budgetKinds]limit{{r.int(6), r.int(7)}, {r.int(8), r.int(9)}}}
+	if !b.limitless() {
+		stated := b.stated()
+		key.Budget = &stated
+	}
 	for scope := range strings.FieldsSeq(r.text(2)) {
 		key.Scopes = append(key.Scopes, forebay.Scope(scope))
 	}
@@ -41,7 +54,7 @@ func readKey(r row) forebay.APIKey {
 // Keys returns all API keys, oldest first.
 func (s *Store) Keys(ctx context.Context) (keys []forebay.APIKey, err error) {
 	err = s.read(ctx, func(c conn) error {
-		err := c.prep(keyColumns + "ORDER BY created_at, id").each(func(r row) error {
+		err := c.prep(keyColumns + "ORDER BY k.created_at, k.id").each(func(r row) error {
 			keys = append(keys, readKey(r))
 			return nil
 		})
@@ -53,7 +66,7 @@ func (s *Store) Keys(ctx context.Context) (keys []forebay.APIKey, err error) {
 // KeyByHash returns the key with that hash, whatever its state, and whether any key exists at all.
 func (s *Store) KeyByHash(ctx context.Context, hash []byte) (key forebay.APIKey, found, any bool, err error) {
 	err = s.read(ctx, func(c conn) error {
-		if found, err = c.prep(keyColumns + "WHERE hash = ?").blob(hash).one(func(r row) { key = readKey(r) }); err != nil || found {
+		if found, err = c.prep(keyColumns + "WHERE k.hash = ?").blob(hash).one(func(r row) { key = readKey(r) }); err != nil || found {
 			any = found
 			return err
 		}
@@ -71,11 +84,34 @@ func (s *Store) RevokeKey(ctx context.Context, id string, audit Audit) (key fore
 			return forebay.APIKey{}, err
 		}
 		var key forebay.APIKey
-		found, err := t.prep(keyColumns + "WHERE id = ?").text(id).one(func(r row) { key = readKey(r) })
+		found, err := t.prep(keyColumns + "WHERE k.id = ?").text(id).one(func(r row) { key = readKey(r) })
 		if err == nil && !found {
 			err = forebay.ErrNotFound
 		}
 		if err != nil || revoked == 0 {
+			return key, err
+		}
+		audit.Tenant = key.Tenant
+		return key, t.audit(audit)
+	})
+}
+
+// SetKeyBudget sets the budget of a key. The audit row gets the key's tenant.
+func (s *Store) SetKeyBudget(ctx context.Context, id string, limits forebay.Budget, audit Audit) (key forebay.APIKey, err error) {
+	return transact(ctx, s, stageChange, func(t *tx) (forebay.APIKey, error) {
+		var tenant int64
+		found, err := t.prep("SELECT t.no FROM api_keys k JOIN tenants t ON t.name = k.tenant WHERE k.id = ?").text(id).one(func(r row) { tenant = r.int(0) })
+		if err == nil && !found {
+			err = forebay.ErrNotFound
+		}
+		if err != nil {
+			return forebay.APIKey{}, err
+		}
+		if err := t.setBudget(tenant, id, limits, audit.Actor, nil); err != nil {
+			return forebay.APIKey{}, err
+		}
+		var key forebay.APIKey
+		if _, err := t.prep(keyColumns + "WHERE k.id = ?").text(id).one(func(r row) { key = readKey(r) }); err != nil {
 			return key, err
 		}
 		audit.Tenant = key.Tenant

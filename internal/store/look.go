@@ -74,7 +74,7 @@ func (l *look) questions() []question {
 	return []question{
 		{sqlReadyShared, func(st statement) statement { return l.asked(st).int(l.lane).int(l.lane / laneKinds) }, func(r row) {
 			c := readCandidate(r, Lane(l.lane))
-			c.rank = r.int(26)
+			c.rank = r.int(27)
 			l.found = append(l.found, c)
 			l.asks[at[c.rank]].got++
 		}},

@@ -294,12 +294,12 @@ func secondsOrNil(r row, i int) *float64 {
 	return &seconds
 }
 
-const sqlSpent = "SELECT CAST(coalesce(sum(cost), 0) AS BIGINT) FROM attempts WHERE seq = ?"
+const sqlCost = "SELECT CAST(coalesce(sum(cost), 0) AS BIGINT) FROM attempts WHERE seq = ?"
 
 // Spent returns what a job's attempts have cost so far.
 func (s *Store) Spent(ctx context.Context, seq int64) (cost forebay.Money, err error) {
 	err = s.read(ctx, func(c conn) error {
-		_, err := c.prep(sqlSpent).int(seq).one(func(r row) { cost = forebay.Money(r.int(0)) })
+		_, err := c.prep(sqlCost).int(seq).one(func(r row) { cost = forebay.Money(r.int(0)) })
 		return err
 	})
 	return cost, err

@@ -17,6 +17,7 @@ type AttemptRecord struct {
 	Usage        forebay.TokenUsage
 	Cost         forebay.Money
 	RetryDelay   time.Duration // before the next attempt, when one follows
+	Unmeasured   bool          // the call was cut off: what it used is known only if Usage or Cost say so
 }
 
 // Failure is why a job was set aside or expired.
@@ -36,7 +37,7 @@ type Output struct {
 // Succeed records the attempt and the result and ends the job. Like all settlements it returns
 // forebay.ErrLockLost, and changes nothing, when the lock no longer holds the message.
 func (s *Store) Succeed(ctx context.Context, d *Delivery, a AttemptRecord, out Output) error {
-	return s.settle(ctx, d, len(out.Inline), func(t *tx) error {
+	return s.settle(ctx, d, a, len(out.Inline), func(t *tx) error {
 		if err := t.release(d); err != nil {
 			return err
 		}
@@ -57,7 +58,7 @@ UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, attem
 // Retry records the failed attempt and moves the message to its queue's retry lane for the delay
 // a.RetryDelay. The delivery count starts anew: it counts deliveries without an outcome.
 func (s *Store) Retry(ctx context.Context, d *Delivery, a AttemptRecord) error {
-	return s.settle(ctx, d, 0, func(t *tx) error {
+	return s.settle(ctx, d, a, 0, func(t *tx) error {
 		lane := LaneOf(d.Lane.Queue(), LaneRetry)
 		visible := t.now + a.RetryDelay.Milliseconds()
 		if err := t.prep(sqlRetry).int(int64(lane)).int(visible).blob(lastError(a)).int(d.Seq).int(d.Token).fenced(); err != nil {
@@ -85,7 +86,7 @@ UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = de
 // Throttle records a call that the provider turned away and puts the message back into its lane for
 // the delay a.RetryDelay. It charges neither an attempt nor a delivery.
 func (s *Store) Throttle(ctx context.Context, d *Delivery, a AttemptRecord, waiting forebay.WaitReason) error {
-	return s.settle(ctx, d, 0, func(t *tx) error {
+	return s.settle(ctx, d, a, 0, func(t *tx) error {
 		visible := t.now + a.RetryDelay.Milliseconds()
 		if err := t.prep(sqlThrottle).int(visible).text(string(waiting)).blob(lastError(a)).int(d.Seq).int(d.Token).fenced(); err != nil {
 			return err
@@ -108,7 +109,7 @@ UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = de
 // Release puts the message back into its lane as if it had not been delivered: nothing was called,
 // or the call was interrupted by a stop. waiting may be "".
 func (s *Store) Release(ctx context.Context, d *Delivery, delay time.Duration, waiting forebay.WaitReason) error {
-	return s.settle(ctx, d, 0, func(t *tx) error {
+	return s.settle(ctx, d, AttemptRecord{}, 0, func(t *tx) error {
 		visible := t.now + delay.Milliseconds()
 		if err := t.prep(sqlRelease).int(visible).textOrNull(string(waiting)).int(d.Seq).int(d.Token).fenced(); err != nil {
 			return err
@@ -119,7 +120,7 @@ func (s *Store) Release(ctx context.Context, d *Delivery, delay time.Duration, w
 
 // Interrupt is Release for a call that a stop cut off: its attempt is recorded, but not charged.
 func (s *Store) Interrupt(ctx context.Context, d *Delivery, a AttemptRecord) error {
-	return s.settle(ctx, d, 0, func(t *tx) error {
+	return s.settle(ctx, d, a, 0, func(t *tx) error {
 		err := t.prep("UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, waiting = NULL WHERE seq = ? AND token = ?").
 			int(t.now).int(d.Seq).int(d.Token).fenced()
 		if err != nil {
@@ -135,7 +136,7 @@ func (s *Store) Interrupt(ctx context.Context, d *Delivery, a AttemptRecord) err
 // SetAside records the failed attempt, ends the job as failed and moves its message to the
 // dead-letter or quarantine lane, where it waits for a redrive or a purge.
 func (s *Store) SetAside(ctx context.Context, d *Delivery, a AttemptRecord, to LaneKind, reason string) error {
-	return s.settle(ctx, d, 0, func(t *tx) error {
+	return s.settle(ctx, d, a, 0, func(t *tx) error {
 		held, err := t.holds(d)
 		if err != nil || !held {
 			return lost(err)
@@ -152,7 +153,7 @@ func (s *Store) SetAside(ctx context.Context, d *Delivery, a AttemptRecord, to L
 
 // Expire records the attempt that the job's deadline cut off and ends the job as expired.
 func (s *Store) Expire(ctx context.Context, d *Delivery, a AttemptRecord) error {
-	return s.settle(ctx, d, 0, func(t *tx) error {
+	return s.settle(ctx, d, a, 0, func(t *tx) error {
 		held, err := t.holds(d)
 		if err != nil || !held {
 			return lost(err)
@@ -164,7 +165,7 @@ func (s *Store) Expire(ctx context.Context, d *Delivery, a AttemptRecord) error 
 	})
 }
 
-func (s *Store) settle(ctx context.Context, d *Delivery, size int, f func(*tx) error) error {
+func (s *Store) settle(ctx context.Context, d *Delivery, a AttemptRecord, size int, f func(*tx) error) error {
 	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, seq: d.Seq, size: size, told: d.Admission != nil, done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
 		if d.Admission != nil { // whoever has the job now
 			if err := t.told(d.Admission); err != nil {
@@ -173,6 +174,9 @@ func (s *Store) settle(ctx context.Context, d *Delivery, size int, f func(*tx) e
 		}
 		err := f(t)
 		delete(t.tokens, d.Seq) // it is not that any more
+		if err == nil && d.Held {
+			err = t.settleHolds(d, a)
+		}
 		if err == nil {
 			t.changed(d.Seq)
 		}

@@ -27,6 +27,7 @@ type NewJob struct {
 	InputBlob      string
 	InputSize      int64
 	SessionID      string // "": none
+	KeyID          string // the API key whose budget pays as well; "": none
 	IdempotencyKey string // "": none
 	BodyHash       []byte // of the request, to compare repeats of the key
 }
@@ -61,8 +62,8 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 
 const sqlInsertJob = `
 INSERT INTO jobs (seq, id, tenant, queue, task, priority, max_attempts, max_cost, created_at, scheduled_at, deadline,
-  correlation_id, traceparent, metadata, input, input_blob, input_size, session_id)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+  correlation_id, traceparent, metadata, input, input_blob, input_size, session_id, key_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 const sqlInsertMessage = `
 INSERT INTO messages (seq, lane, rank, visible, size, tenant, deadline, waiting) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
@@ -90,7 +91,7 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 		insert = insert.intOrNull(0)
 	}
 	err = insert.int(t.now).intOrNull(millis(j.ScheduledAt)).intOrNull(millis(j.Deadline)).textOrNull(j.CorrelationID).textOrNull(j.Traceparent).
-		blob(j.Metadata).blob(j.Input).textOrNull(j.InputBlob).int(j.InputSize).textOrNull(j.SessionID).exec()
+		blob(j.Metadata).blob(j.Input).textOrNull(j.InputBlob).int(j.InputSize).textOrNull(j.SessionID).textOrNull(j.KeyID).exec()
 	if err != nil {
 		return Submitted{}, err
 	}

@@ -12,6 +12,8 @@ type watches struct {
 	bySeq map[int64][]chan struct{}
 	// deployments hears of what happens to deployments; nil: nobody listens.
 	deployments func(forebay.DeploymentChange)
+	// budgets hears of what is told of budgets; nil: nobody listens.
+	budgets func(forebay.BudgetEvent)
 }
 
 // OnDeploymentChange has f called with what happens to deployments in transactions of this process. f

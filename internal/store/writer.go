@@ -134,6 +134,7 @@ type tx struct {
 	topics topicMemory
 
 	sessions sessionMemory
+	budgets  budgetMemory
 	tally    Tally
 }
 
@@ -188,6 +189,8 @@ type writer struct {
 	deadline      int64                  // the next deadline, 0: none
 	topics        map[int64]*compiledTopic
 	followed      *followedTenants
+	budgets       *budgetSet                   // whose there are; nil: to be read
+	sweeps        bool                         // all budgets that jobs wait for are to be looked at
 	observer      atomic.Pointer[func(Commit)] // nil: nobody watches
 }
 
@@ -215,7 +218,7 @@ func (w *writer) load() error {
 			return err
 		}
 	}
-	if err := w.loadPaused(); err != nil {
+	if err := errors.Join(w.loadPaused(), w.loadBudgets()); err != nil {
 		return err
 	}
 	// Every lane may have rows of every rank until a look says otherwise.
@@ -255,6 +258,9 @@ func (w *writer) refresh() error {
 		return nil
 	}
 	if err := w.loadPaused(); err != nil {
+		return err
+	}
+	if err := w.loadBudgets(); err != nil {
 		return err
 	}
 	gone := map[int64]bool{}
@@ -322,6 +328,7 @@ const tending = 10 * time.Second
 
 // lookAgain makes every lane that is waited for due, and what has a deadline if tend is set.
 func (w *writer) lookAgain(tend bool) {
+	w.budgets, w.sweeps = nil, true
 	for lane := range w.parked {
 		w.linesOf(lane).known, w.dueAt[lane] = false, 0
 	}
@@ -488,6 +495,9 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 		w.noteReady(t) // what is published of deployments
 	}
 	if err == nil {
+		err = t.storeSpending()
+	}
+	if err == nil {
 		err = t.commit()
 	}
 	if err != nil {
@@ -535,6 +545,9 @@ func (w *writer) apply(t *tx, batch []operation) error {
 				return err
 			}
 		}
+	}
+	if err := t.resumeWaiting(); err != nil {
+		return err
 	}
 	w.noteReady(t)
 	return nil
@@ -590,7 +603,7 @@ func (w *writer) committed(t *tx, served []*claim) {
 // again, workers that wait to settle come before claims that would take their expired locks.
 func (w *writer) distrust(now int64) {
 	w.reservedSeq = 0
-	w.deployments = nil
+	w.deployments, w.budgets, w.sweeps = nil, nil, true
 	clear(w.blocked)
 	for lane := range w.lines {
 		w.lines[lane] = newLines()

@@ -1,0 +1,43 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Tenants returns all tenants, with their budgets.
+func (c *Client) Tenants(ctx context.Context) ([]forebay.Tenant, error) {
+	return items[forebay.Tenant](ctx, c, path("tenants"))
+}
+
+// Tenant returns one tenant: its budget, what is used of it and how many jobs wait for it.
+func (c *Client) Tenant(ctx context.Context, name string) (forebay.Tenant, error) {
+	var tenant forebay.Tenant
+	if err := checkID("tenant", name); err != nil {
+		return tenant, err
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: path("tenants", name)}, &tenant)
+	return tenant, err
+}
+
+// SetBudget replaces the budget of a tenant; a limit that is nil is none.
+func (c *Client) SetBudget(ctx context.Context, tenant string, budget forebay.Budget) (forebay.Tenant, error) {
+	var set forebay.Tenant
+	if err := checkID("tenant", tenant); err != nil {
+		return set, err
+	}
+	err := c.call(ctx, request{method: http.MethodPut, path: path("tenants", tenant), body: forebay.TenantSettings{Budget: budget}}, &set)
+	return set, err
+}
+
+// SetKeyBudget replaces the budget of an API key. It counts jobs that are submitted with it from then on.
+func (c *Client) SetKeyBudget(ctx context.Context, id string, budget forebay.Budget) (forebay.APIKey, error) {
+	var key forebay.APIKey
+	if err := checkID("key id", id); err != nil {
+		return key, err
+	}
+	err := c.call(ctx, request{method: http.MethodPut, path: path("keys", id, "budget"), body: budget}, &key)
+	return key, err
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/forebayhq/forebay"
+)
+
+func (a *app) tenants() *cobra.Command {
+	list := &cobra.Command{
+		Use: "list", Short: "List tenants, with what they have used of their budgets", Args: arguments(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			tenants, err := api.Tenants(c.Context())
+			if err != nil {
+				return err
+			}
+			return printList(a, all(tenants), 0, []column[forebay.Tenant]{
+				{"TENANT", func(t forebay.Tenant) string { return t.Name }},
+				{"BUDGET", func(t forebay.Tenant) string { return budgetText(t.Budget) }},
+				{"TODAY", func(t forebay.Tenant) string { return useText(t.Usage[0]) }},
+				{"MONTH", func(t forebay.Tenant) string { return useText(t.Usage[1]) }},
+				{"WAITING", func(t forebay.Tenant) string { return count(t.Waiting) }},
+			})
+		},
+	}
+	show := &cobra.Command{
+		Use: "show TENANT", Short: "Show a tenant's budget, those of its keys, and what is used of them", Args: arguments(1, "TENANT"),
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			tenant, err := api.Tenant(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.printTenant(tenant)
+		},
+	}
+	return a.group("tenants", "Look at tenants and set their budgets", "", list, show, a.tenantsSetBudget())
+}
+
+func (a *app) tenantsSetBudget() *cobra.Command {
+	var budget budgetFlags
+	c := &cobra.Command{
+		Use: "set-budget TENANT", Short: "Set what a tenant may use", Args: arguments(1, "TENANT"),
+		Long: `Set what a tenant may use in a calendar day and a calendar month of UTC. It replaces the budget before:
+a limit that is not given is none. Jobs that wait for it go on if there is room now.`,
+		Example: "  forebay tenants set-budget acme --daily-usd 50 --monthly-usd 1000",
+		RunE: func(c *cobra.Command, args []string) error {
+			limits, err := budget.read(c.Flags())
+			if err != nil {
+				return err
+			}
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			tenant, err := api.SetBudget(c.Context(), args[0], limits)
+			if err != nil {
+				return err
+			}
+			return a.printTenant(tenant)
+		},
+	}
+	budget.register(c.Flags())
+	return c
+}
+
+func (a *app) printTenant(t forebay.Tenant) error {
+	rows := [][2]string{{"tenant", t.Name}}
+	rows = append(rows, budgetRows("", t.BudgetState)...)
+	if t.SetBy != "" {
+		rows = append(rows, [2]string{"set by", t.SetBy + ", " + a.agePtr(t.UpdatedAt)})
+	}
+	for _, k := range t.Keys {
+		rows = append(rows, budgetRows(k.KeyID+" ", k.BudgetState)...)
+	}
+	return a.printOne(t, rows)
+}
+
+func budgetRows(prefix string, s forebay.BudgetState) [][2]string {
+	return [][2]string{
+		{prefix + "budget", budgetText(s.Budget)},
+		{prefix + "today", useText(s.Usage[0])},
+		{prefix + "month", useText(s.Usage[1])},
+		{prefix + "waiting", count(s.Waiting)},
+	}
+}
+
+// useText is what was used in a period, and what is held.
+func useText(u forebay.BudgetUse) string {
+	text := fmt.Sprintf("%s USD, %d tokens", u.CostUSD, u.Tokens)
+	if u.HeldTokens != 0 || u.HeldUSD != 0 {
+		text += fmt.Sprintf(" (held: %s USD, %d tokens)", u.HeldUSD, u.HeldTokens)
+	}
+	return text
+}
+
+// budgetText is a budget in a line.
+func budgetText(b forebay.Budget) string {
+	var parts []string
+	for _, usd := range []struct {
+		amount *forebay.Money
+		per    string
+	}{{b.DailyUSD, "day"}, {b.MonthlyUSD, "month"}} {
+		if usd.amount != nil {
+			parts = append(parts, fmt.Sprintf("%s USD/%s", *usd.amount, usd.per))
+		}
+	}
+	for _, tokens := range []struct {
+		amount *int64
+		per    string
+	}{{b.DailyTokens, "day"}, {b.MonthlyTokens, "month"}} {
+		if tokens.amount != nil {
+			parts = append(parts, fmt.Sprintf("%d tokens/%s", *tokens.amount, tokens.per))
+		}
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func keyBudget(k forebay.APIKey) string {
+	if k.Budget == nil {
+		return ""
+	}
+	return budgetText(*k.Budget)
+}
+
+// budgetFlags are the limits of a budget.
+type budgetFlags struct {
+	dailyUSD, monthlyUSD       float64
+	dailyTokens, monthlyTokens int64
+}
+
+func (b *budgetFlags) register(flags *pflag.FlagSet) {
+	flags.Float64Var(&b.dailyUSD, "daily-usd", 0, "US dollars a day (default: no limit)")
+	flags.Float64Var(&b.monthlyUSD, "monthly-usd", 0, "US dollars a month (default: no limit)")
+	flags.Int64Var(&b.dailyTokens, "daily-tokens", 0, "tokens a day, input and output together (default: no limit)")
+	flags.Int64Var(&b.monthlyTokens, "monthly-tokens", 0, "tokens a month (default: no limit)")
+}
+
+// read returns the limits that were given: 0 is one.
+func (b *budgetFlags) read(flags *pflag.FlagSet) (limits forebay.Budget, err error) {
+	const most = float64(forebay.MaxBudgetUSD) / float64(forebay.Dollar)
+	for name, usd := range map[string]struct {
+		given float64
+		limit **forebay.Money
+	}{"daily-usd": {b.dailyUSD, &limits.DailyUSD}, "monthly-usd": {b.monthlyUSD, &limits.MonthlyUSD}} {
+		if !flags.Changed(name) {
+			continue
+		}
+		if !(usd.given >= 0 && usd.given <= most) {
+			return limits, usagef("--%s goes from 0 to a billion US dollars", name)
+		}
+		m := forebay.USD(usd.given)
+		*usd.limit = &m
+	}
+	if flags.Changed("daily-tokens") {
+		limits.DailyTokens = &b.dailyTokens
+	}
+	if flags.Changed("monthly-tokens") {
+		limits.MonthlyTokens = &b.monthlyTokens
+	}
+	return limits, limits.Check("")
+}

@@ -1,0 +1,53 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forebayhq/forebay"
+)
+
+type tenantPath struct {
+	Tenant string `path:"tenant" doc:"name of the tenant"`
+}
+
+func (a *API) routeTenants() {
+	tags := []string{"tenants"}
+	route(a, forebay.ScopeAdmin, huma.Operation{
+		OperationID: "list-tenants", Method: http.MethodGet, Path: "/v1/tenants", Tags: tags, Summary: "List tenants, with their budgets",
+	}, func(ctx context.Context, _ *call, _ *none) (*answer[forebay.Page[forebay.Tenant]], error) {
+		tenants, err := a.service.Tenants(ctx)
+		return pageAnswer(page(tenants), err)
+	})
+	route(a, forebay.ScopeAdmin, huma.Operation{
+		OperationID: "get-tenant", Method: http.MethodGet, Path: "/v1/tenants/{tenant}", Tags: tags,
+		Summary: "Get a tenant: its budget, and what is used of it",
+	}, func(ctx context.Context, _ *call, in *tenantPath) (*answer[forebay.Tenant], error) {
+		return tenantAnswer(a.service.Tenant(ctx, in.Tenant))
+	})
+	routeBody(a, forebay.ScopeAdmin, huma.Operation{
+		OperationID: "set-tenant", Method: http.MethodPut, Path: "/v1/tenants/{tenant}", Tags: tags, Summary: "Set the budget of a tenant",
+		Description: "It replaces the one before: a limit that is left out is none. Jobs that wait for a budget which has room now go on.",
+	}, smallBody, func(ctx context.Context, c *call, in *tenantPath, req forebay.TenantSettings) (*answer[forebay.Tenant], error) {
+		return tenantAnswer(a.service.SetTenant(ctx, in.Tenant, req, c.actor()))
+	})
+	routeBody(a, forebay.ScopeAdmin, huma.Operation{
+		OperationID: "set-key-budget", Method: http.MethodPut, Path: "/v1/keys/{id}/budget", Tags: []string{"keys"}, Summary: "Set the budget of an API key",
+		Description: "It replaces the one before, and counts jobs that are submitted with the key from then on.",
+	}, smallBody, func(ctx context.Context, c *call, in *keyPath, req forebay.Budget) (*answer[forebay.APIKey], error) {
+		key, err := a.service.SetKeyBudget(ctx, in.ID, req, c.actor())
+		if err != nil {
+			return nil, err
+		}
+		return &answer[forebay.APIKey]{key}, nil
+	})
+}
+
+func tenantAnswer(t forebay.Tenant, err error) (*answer[forebay.Tenant], error) {
+	if err != nil {
+		return nil, err
+	}
+	return &answer[forebay.Tenant]{t}, nil
+}

@@ -1,0 +1,108 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// Tenants returns all tenants by name, each with its budget and those of its keys.
+func (s *Service) Tenants(ctx context.Context) ([]forebay.Tenant, error) {
+	names, err := s.store.Tenants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, now, err := s.store.BudgetRows(ctx, "", true)
+	if err != nil {
+		return nil, err
+	}
+	byTenant := map[string][]store.BudgetRow{}
+	for _, row := range rows {
+		byTenant[row.Tenant] = append(byTenant[row.Tenant], row)
+	}
+	list := make([]forebay.Tenant, len(names))
+	for i, name := range names {
+		list[i] = tenantOf(name, byTenant[name], now)
+	}
+	return list, nil
+}
+
+// Tenant returns one; CodeNotFound if nothing was ever done in its name.
+func (s *Service) Tenant(ctx context.Context, name string) (forebay.Tenant, error) {
+	known, err := s.store.HasTenant(ctx, name)
+	if err == nil && !known {
+		err = forebay.ErrNotFound
+	}
+	if err != nil {
+		return forebay.Tenant{}, err
+	}
+	rows, now, err := s.store.BudgetRows(ctx, name, true)
+	return tenantOf(name, rows, now), err
+}
+
+func tenantOf(name string, rows []store.BudgetRow, now int64) forebay.Tenant {
+	t := forebay.Tenant{Name: name, BudgetState: forebay.BudgetState{Usage: store.NoUse(now)}, Keys: []forebay.KeyBudget{}}
+	for _, row := range rows {
+		if row.KeyID == "" {
+			t.BudgetState = row.BudgetState
+		} else {
+			t.Keys = append(t.Keys, forebay.KeyBudget{KeyID: row.KeyID, BudgetState: row.BudgetState})
+		}
+	}
+	return t
+}
+
+// SetTenant replaces what can be set of a tenant, which need not exist before.
+func (s *Service) SetTenant(ctx context.Context, name string, settings forebay.TenantSettings, actor string) (forebay.Tenant, error) {
+	if !forebay.ValidName(name) {
+		return forebay.Tenant{}, forebay.Invalid("tenant", "is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'")
+	}
+	if err := settings.Budget.Check("budget."); err != nil {
+		return forebay.Tenant{}, err
+	}
+	no, err := s.store.EnsureTenant(ctx, name)
+	if err != nil {
+		return forebay.Tenant{}, err
+	}
+	audit := store.Audit{Tenant: name, Actor: actor, Action: "set-budget", Target: "tenant " + name, Detail: budgetDetail(settings.Budget)}
+	if err := s.store.SetBudget(ctx, no, "", settings.Budget, audit); err != nil {
+		return forebay.Tenant{}, err
+	}
+	return s.Tenant(ctx, name)
+}
+
+// SetKeyBudget replaces the budget of an API key: it counts jobs that are submitted with it from then on.
+func (s *Service) SetKeyBudget(ctx context.Context, id string, budget forebay.Budget, actor string) (forebay.APIKey, error) {
+	if err := budget.Check(""); err != nil {
+		return forebay.APIKey{}, err
+	}
+	key, err := s.store.SetKeyBudget(ctx, id, budget, store.Audit{Actor: actor, Action: "set-budget", Target: id, Detail: budgetDetail(budget)})
+	s.keys.clear()
+	return key, err
+}
+
+func budgetDetail(b forebay.Budget) string {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// ConfigureBudgets takes in what the configuration says of tenants' budgets.
+func (s *Service) ConfigureBudgets(ctx context.Context, budgets map[string]forebay.Budget) error {
+	byNo := map[int64]forebay.Budget{}
+	for name, b := range budgets {
+		no, err := s.store.EnsureTenant(ctx, name)
+		if err != nil {
+			return err
+		}
+		byNo[no] = b
+	}
+	return s.store.ConfigureBudgets(ctx, byNo)
+}
+
+// TidyBudgets forgets what nobody asks for any more.
+func (s *Service) TidyBudgets(ctx context.Context) error { return s.store.TidyBudgets(ctx) }

@@ -1,0 +1,171 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/forebayhq/forebay"
+)
+
+// configurationActor is who has set a budget that the configuration says.
+const configurationActor = "configuration"
+
+// SetBudget sets the budget of a tenant, or of one of its keys; a key of "" is none. It takes effect at
+// once in this process, and within two seconds in others.
+func (s *Store) SetBudget(ctx context.Context, tenant int64, key string, limits forebay.Budget, audit Audit) error {
+	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+		if err := t.setBudget(tenant, key, limits, audit.Actor, nil); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, t.audit(audit)
+	})
+	return err
+}
+
+// ConfigureBudgets takes in what the configuration says of tenants' own budgets. It wins over what was
+// set since it was heard last only if it has changed: the latest change counts, whoever made it. A tenant
+// that it says nothing of any more has no limits any more.
+func (s *Store) ConfigureBudgets(ctx context.Context, wanted map[int64]forebay.Budget) error {
+	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+		before := map[int64]string{}
+		err := t.prep("SELECT tenant, configured FROM budgets WHERE key_id = '' AND configured IS NOT NULL").each(func(r row) error {
+			before[r.int(0)] = r.text(1)
+			return nil
+		})
+		if err != nil {
+			return struct{}{}, err
+		}
+		for tenant, limits := range wanted {
+			text, err := json.Marshal(limits)
+			if err != nil {
+				return struct{}{}, err
+			}
+			if known, ok := before[tenant]; !ok || known != string(text) {
+				if err := t.setBudget(tenant, "", limits, configurationActor, text); err != nil {
+					return struct{}{}, err
+				}
+			}
+			delete(before, tenant)
+		}
+		for tenant := range before {
+			if err := t.setBudget(tenant, "", forebay.Budget{}, configurationActor, []byte{}); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+const sqlSetBudget = `
+INSERT INTO budgets (tenant, key_id, daily_tokens, daily_cost, monthly_tokens, monthly_cost, updated_at, set_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (tenant, key_id) DO UPDATE SET daily_tokens = excluded.daily_tokens, daily_cost = excluded.daily_cost,
+  monthly_tokens = excluded.monthly_tokens, monthly_cost = excluded.monthly_cost, updated_at = excluded.updated_at, set_by = excluded.set_by
+RETURNING no`
+
+// setBudget replaces limits. configured is what the configuration says of them: nil, if it is not the
+// configuration that sets them; empty, if it says nothing any more.
+func (t *tx) setBudget(tenant int64, key string, limits forebay.Budget, by string, configured []byte) error {
+	if err := t.storeSpending(); err != nil { // what the transaction remembers is read anew
+		return err
+	}
+	var no int64
+	st := t.prep(sqlSetBudget).int(tenant).text(key)
+	for _, v := range []*int64{limits.DailyTokens, (*int64)(limits.DailyUSD), limits.MonthlyTokens, (*int64)(limits.MonthlyUSD)} {
+		if v == nil {
+			st = st.null(kindInt)
+		} else {
+			st = st.int(*v)
+		}
+	}
+	if _, err := st.int(t.now).text(by).one(func(r row) { no = r.int(0) }); err != nil {
+		return err
+	}
+	if configured != nil {
+		if err := t.prep("UPDATE budgets SET configured = ? WHERE no = ?").textOrNull(string(configured)).int(no).exec(); err != nil {
+			return err
+		}
+	}
+	// What is told of the old limits says nothing of the new ones.
+	if err := t.prep("UPDATE spending SET told = 0 WHERE budget = ? AND (period = 0 AND starts_at = ? OR period = 1 AND starts_at = ?)").
+		int(no).int(t.day()).int(t.month()).exec(); err != nil {
+		return err
+	}
+	delete(t.budgets.byNo, no)
+	t.w.budgets, t.news.queues = nil, true
+	b, err := t.budgetNo(no)
+	if b != nil {
+		b.freed = true
+	}
+	return err
+}
+
+// BudgetRow is a budget as stored, with what was used of it in the current periods.
+type BudgetRow struct {
+	Tenant string
+	KeyID  string // "": the tenant's own
+	forebay.BudgetState
+}
+
+const sqlBudgetRows = `
+SELECT b.no, b.tenant, b.key_id, coalesce(b.daily_tokens, -1), coalesce(b.daily_cost, -1), coalesce(b.monthly_tokens, -1), coalesce(b.monthly_cost, -1),
+  d.tokens, d.cost, d.held_tokens, d.held_cost, d.told, m.tokens, m.cost, m.held_tokens, m.held_cost, m.told, b.updated_at, b.set_by, t.name,
+  (SELECT count(*) FROM budget_waits w JOIN messages g ON g.seq = w.seq WHERE w.budget = b.no AND g.waiting = 'budget' AND g.token IS NULL AND g.visible > ?3)
+FROM budgets b JOIN tenants t ON t.no = b.tenant LEFT JOIN spending d ON d.budget = b.no AND d.period = 0 AND d.starts_at = ?1
+  LEFT JOIN spending m ON m.budget = b.no AND m.period = 1 AND m.starts_at = ?2
+WHERE (?4 = '' OR t.name = ?4) AND (?5 = 1 OR b.key_id = '') ORDER BY t.name, b.key_id LIMIT ?6 + 0`
+
+// maxBudgetRows bounds what is shown at once.
+const maxBudgetRows = 10_000
+
+// BudgetRows returns the budgets of a tenant, or of all (""), with those of their keys if keys is set.
+func (s *Store) BudgetRows(ctx context.Context, tenant string, keys bool) (list []BudgetRow, now int64, err error) {
+	withKeys := int64(0)
+	if keys {
+		withKeys = 1
+	}
+	err = s.read(ctx, func(c conn) error {
+		list, now = nil, c.now()
+		return c.prep(sqlBudgetRows).int(periodStart(0, now)).int(periodStart(1, now)).int(now).text(tenant).int(withKeys).int(maxBudgetRows).each(func(r row) error {
+			b := budget{limits: [budgetKinds]limit{{r.int(3), r.int(4)}, {r.int(5), r.int(6)}}}
+			row := BudgetRow{Tenant: r.text(19), KeyID: r.text(2), BudgetState: forebay.BudgetState{
+				Budget: b.stated(), Waiting: r.int(20), UpdatedAt: fromMillisOrNil(r, 17), SetBy: r.text(18)}}
+			for kind := range budgetKinds {
+				row.Usage = append(row.Usage, readSpending(r, 7+5*kind, kind, periodStart(kind, now)).use())
+			}
+			list = append(list, row)
+			return nil
+		})
+	})
+	return list, now, err
+}
+
+// Tenants returns the names of all tenants.
+func (s *Store) Tenants(ctx context.Context) (names []string, err error) {
+	err = s.read(ctx, func(c conn) error {
+		names = nil
+		return c.prep("SELECT name FROM tenants ORDER BY name LIMIT ? + 0").int(maxBudgetRows).each(func(r row) error {
+			names = append(names, r.text(0))
+			return nil
+		})
+	})
+	return names, err
+}
+
+// HasTenant reports whether there is a tenant of that name.
+func (s *Store) HasTenant(ctx context.Context, name string) (found bool, err error) {
+	err = s.read(ctx, func(c conn) error {
+		found, err = c.prep("SELECT 1 FROM tenants WHERE name = ?").text(name).one(func(row) {})
+		return err
+	})
+	return found, err
+}
+
+// NoUse is what was used of a budget that there is not.
+func NoUse(now int64) []forebay.BudgetUse {
+	list := make([]forebay.BudgetUse, budgetKinds)
+	for kind := range list {
+		list[kind] = (&spending{kind: kind, starts: periodStart(kind, now)}).use()
+	}
+	return list
+}

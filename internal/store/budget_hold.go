@@ -1,0 +1,296 @@
+package store
+
+import (
+	"context"
+
+	"github.com/forebayhq/forebay"
+)
+
+// jobLimit stands for a budget where a hold is within the cost limit of its job.
+const jobLimit = 0
+
+// afford leaves to each candidate of a look the options that its budgets, and its job's cost limit, have
+// room for. Candidates without any are taken out: they wait.
+func (t *tx) afford(l *look, options [][]Option) ([][]Option, error) {
+	for _, b := range t.budgets.byNo {
+		b.tentative = Amount{}
+	}
+	n := 0
+	for i := range l.found {
+		m := &l.found[i]
+		list, err := t.budgetsFor(m.Tenant, m.KeyID)
+		if err != nil {
+			return nil, err
+		}
+		going := true
+		if m.budgets = list; len(list) > 0 || m.MaxCost != nil {
+			if options[i], going, err = t.affordable(l, m, options[i]); err != nil {
+				return nil, err
+			}
+		}
+		if going {
+			l.found[n], options[n] = l.found[i], options[i]
+			n++
+		}
+	}
+	l.found = l.found[:n]
+	return options[:n], nil
+}
+
+// affordable is afford for one candidate. Of options that all may cost more than the job has left the
+// last one stays, for whoever makes the call counts better, and refuses it.
+func (t *tx) affordable(l *look, m *candidate, options []Option) (fit []Option, going bool, err error) {
+	left, err := t.costLeft(m)
+	if err != nil {
+		return nil, false, err
+	}
+	if options, err = t.estimate(options, left); err != nil {
+		return nil, false, err
+	}
+	bare := len(options) == 0
+	if bare { // it needs nothing that is known beforehand
+		options = []Option{{}}
+	}
+	least, most, waits := options[0].hold, Amount{}, true
+	for _, o := range options {
+		certain, now := true, true
+		for _, b := range m.budgets {
+			certain = certain && b.lacks(t.now, o.hold, (*spending).committed) == 0
+			now = now && b.lacks(t.now, o.hold.plus(b.tentative), (*spending).committed) == 0
+		}
+		if now {
+			fit, most = append(fit, o), most.most(o.hold)
+		}
+		waits = waits && !certain
+		if o.hold.Cost < least.Cost {
+			least = o.hold
+		}
+	}
+	switch {
+	case waits:
+		return nil, false, t.park(l, m, least)
+	case len(fit) == 0: // if those before it are not called after all, it may go
+		l.held = append(l.held, *m)
+		l.askAgain(t.now + blockedPause)
+		t.w.blocked[l.lane] = t.now + blockedPause
+		return nil, false, nil
+	}
+	for _, b := range m.budgets {
+		b.tentative = b.tentative.plus(most)
+	}
+	if bare {
+		fit = nil
+	}
+	return fit, true, nil
+}
+
+// estimate says of each option what a call may use there, and leaves out those that may cost more than
+// the job has left (negative: no limit).
+func (t *tx) estimate(options []Option, left int64) ([]Option, error) {
+	within := options[:0:0]
+	for i, o := range options {
+		d, err := t.deployment(o.Deployment)
+		if err != nil {
+			return nil, err
+		}
+		bound := d.Bound(o.Limits, o.Request)
+		o.hold = Amount{
+			Tokens: bound.PromptTokens + bound.OutputTokens,
+			Cost:   plausible(int64(o.Price.Cost(forebay.TokenUsage{InputTokens: bound.PromptTokens, OutputTokens: bound.OutputTokens})), maxCost),
+		}
+		if left >= 0 && o.hold.Cost > left {
+			if i < len(options)-1 || len(within) > 0 {
+				continue
+			}
+			o.hold.Cost = left // the call is refused if it may cost more
+		}
+		within = append(within, o)
+	}
+	return within, nil
+}
+
+// noCostLimit is what a job without a limit has left.
+const noCostLimit = -1
+
+// costLeft is what a job may still cost.
+func (t *tx) costLeft(m *candidate) (left int64, err error) {
+	if m.MaxCost == nil {
+		return noCostLimit, nil
+	}
+	left = int64(*m.MaxCost)
+	if m.Number > 0 || m.Generation > 1 {
+		_, err = t.prep(sqlSpent).int(m.Seq).one(func(r row) { left -= r.int(0) + r.int(1) })
+	}
+	return max(left, 0), err
+}
+
+// What a job has cost, and what its call may that was lost and is not recorded yet.
+const sqlSpent = `
+SELECT coalesce((SELECT CAST(sum(cost) AS BIGINT) FROM attempts WHERE seq = ?1), 0),
+  coalesce((SELECT max(cost) FROM budget_holds WHERE seq = ?1 AND lost = 0), 0)`
+
+// forgetLock records the attempt of a job whose lock has expired and that cannot be claimed again soon.
+func (t *tx) forgetLock(m *candidate) error {
+	if !m.lostToken {
+		return nil
+	}
+	if err := t.recordLost(m); err != nil {
+		return err
+	}
+	m.lostToken = false
+	return t.prep("UPDATE messages SET token = NULL, locked_at = NULL WHERE seq = ?").int(m.Seq).exec()
+}
+
+const sqlHold = "INSERT INTO budget_holds (seq, token, budget, at, tokens, cost) VALUES (?, ?, ?, ?, ?, ?)"
+
+// hold keeps what a delivery may use from others.
+func (t *tx) hold(m *candidate) error {
+	var a Amount
+	if m.Admission != nil {
+		a = m.Admission.hold
+	}
+	put := func(budget int64) error {
+		m.Held = true
+		return t.prep(sqlHold).int(m.Seq).int(m.Token).int(budget).int(t.now).int(a.Tokens).int(a.Cost).exec()
+	}
+	if m.MaxCost != nil && a.Cost > 0 {
+		if err := put(jobLimit); err != nil {
+			return err
+		}
+	}
+	for _, b := range m.budgets {
+		if err := put(b.no); err != nil {
+			return err
+		}
+		for _, s := range b.current {
+			s.held, s.changed = s.held.plus(a), true
+		}
+	}
+	return nil
+}
+
+// held is a row of what is held.
+type held struct {
+	budget, at int64
+	Amount
+	lost bool
+}
+
+const heldColumns = " RETURNING budget, at, tokens, cost, lost"
+
+func readHolds(st statement) (list []held, err error) {
+	err = st.each(func(r row) error {
+		list = append(list, held{r.int(0), r.int(1), Amount{r.int(2), r.int(3)}, r.int(4) != 0})
+		return nil
+	})
+	return list, err
+}
+
+const (
+	sqlEndHolds  = "DELETE FROM budget_holds WHERE seq = ? AND token = ?" + heldColumns
+	sqlLoseHolds = "UPDATE budget_holds SET lost = 1 WHERE seq = ? AND lost = 0" + heldColumns
+)
+
+// used is what an attempt has used, as far as is known.
+func (a *AttemptRecord) used() (used Amount, known bool) {
+	used = Amount{plausible(a.Usage.InputTokens, maxTokens) + plausible(a.Usage.OutputTokens, maxTokens), plausible(int64(a.Cost), maxCost)}
+	return used, used != Amount{} || !a.Unmeasured
+}
+
+// settleHolds books what a delivery has used instead of what was held for it; what was held, if nobody
+// knows better.
+func (t *tx) settleHolds(d *Delivery, a AttemptRecord) error {
+	cost, err := t.endHoldsOf(d, &a)
+	if _, known := a.used(); err != nil || known || cost == 0 {
+		return err
+	}
+	return t.prep("UPDATE attempts SET cost = ? WHERE seq = ? AND generation = ? AND number = ?").
+		int(cost).int(d.Seq).int(int64(d.Generation)).int(int64(d.Number)).exec()
+}
+
+// amendHolds corrects what was booked when the delivery was lost, and the attempt's cost where only that
+// is known.
+func (t *tx) amendHolds(d *Delivery, a *AttemptRecord) error {
+	cost, err := t.endHoldsOf(d, a)
+	if _, known := a.used(); err == nil && !known {
+		a.Cost = forebay.Money(cost)
+	}
+	return err
+}
+
+// endHoldsOf ends the holds of a delivery and returns the cost that was held.
+func (t *tx) endHoldsOf(d *Delivery, a *AttemptRecord) (cost int64, err error) {
+	list, err := readHolds(t.prep(sqlEndHolds).int(d.Seq).int(d.Token))
+	if err != nil {
+		return 0, err
+	}
+	used, known := a.used()
+	for _, h := range list {
+		cost = h.Cost
+		if !known {
+			used = h.Amount
+		}
+		if err := t.book(h, used); err != nil {
+			return 0, err
+		}
+	}
+	return cost, nil
+}
+
+// loseHolds books what is held for a job's current delivery as used, for nobody will say what it did
+// use, and returns the cost.
+func (t *tx) loseHolds(seq int64) (cost forebay.Money, err error) {
+	list, err := readHolds(t.prep(sqlLoseHolds).int(seq))
+	if err != nil {
+		return 0, err
+	}
+	for _, h := range list {
+		cost, h.lost = forebay.Money(h.Cost), false
+		if err := t.book(h, h.Amount); err != nil {
+			return 0, err
+		}
+	}
+	return cost, nil
+}
+
+// book replaces what was held, or was booked as lost, by what was used, in the periods of the hold.
+func (t *tx) book(h held, used Amount) error {
+	if h.budget == jobLimit {
+		return nil
+	}
+	b, err := t.budgetNo(h.budget)
+	if err != nil || b == nil {
+		return err
+	}
+	b.freed = true
+	for kind := range budgetKinds {
+		s, err := t.spendingAt(b, kind, h.at)
+		if err != nil {
+			return err
+		}
+		if h.lost {
+			s.settled = s.settled.minus(h.Amount)
+		} else {
+			s.held = s.held.minus(h.Amount)
+		}
+		s.settled, s.changed = s.settled.plus(used), true
+		if err := t.warn(b, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TidyBudgets forgets what nobody asks for any more.
+func (s *Store) TidyBudgets(ctx context.Context) error {
+	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+		if err := t.prep("DELETE FROM budget_waits WHERE until <= ?").int(t.now).exec(); err != nil {
+			return struct{}{}, err
+		}
+		if err := t.prep("DELETE FROM budget_holds WHERE lost = 1 AND at <= ?").int(t.now - keepLostHolds.Milliseconds()).exec(); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, t.prep("DELETE FROM spending WHERE starts_at <= ?").int(t.now - keepSpending.Milliseconds()).exec()
+	})
+	return err
+}

@@ -1,0 +1,105 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/telemetry"
+)
+
+// check also refuses what would not survive becoming an amount of money.
+func (b Budget) check(field string) error {
+	const most = float64(forebay.MaxBudgetUSD) / float64(forebay.Dollar)
+	for name, usd := range map[string]*float64{"daily_usd": b.DailyUSD, "monthly_usd": b.MonthlyUSD} {
+		if usd != nil && !(*usd >= 0 && *usd <= most) {
+			return forebay.Invalid(field+name, "goes from 0 to a billion US dollars")
+		}
+	}
+	return b.stated().Check(field)
+}
+
+func (b Budget) stated() forebay.Budget {
+	usd := func(dollars *float64) *forebay.Money {
+		if dollars == nil {
+			return nil
+		}
+		m := forebay.USD(*dollars)
+		return &m
+	}
+	return forebay.Budget{DailyUSD: usd(b.DailyUSD), MonthlyUSD: usd(b.MonthlyUSD), DailyTokens: b.DailyTokens, MonthlyTokens: b.MonthlyTokens}
+}
+
+// watchBudgets logs what is told of budgets, and takes in those that are configured.
+func (s *Server) watchBudgets(ctx context.Context) error {
+	s.store.OnBudgetEvent(func(e forebay.BudgetEvent) {
+		about := []any{slog.String("tenant", e.Tenant), slog.String("key_id", e.KeyID), slog.String("period", string(e.Period)),
+			slog.Time("ends_at", e.EndsAt), slog.Int64("tokens", e.Tokens), slog.String("cost_usd", e.CostUSD.String())}
+		if e.Type == forebay.EventBudgetExhausted {
+			s.log.Warn("a budget is used up; jobs wait for it", about...)
+			return
+		}
+		s.log.Warn("most of a budget is used", about...)
+	})
+	budgets := map[string]forebay.Budget{}
+	for name, t := range s.options.Tenants {
+		if b := t.Budget.stated(); !b.Empty() {
+			budgets[name] = b
+		}
+	}
+	return s.jobs.ConfigureBudgets(ctx, budgets)
+}
+
+const (
+	budgetsAge     = 5 * time.Second // for which what was read of budgets is measured again
+	budgetsTimeout = 2 * time.Second
+)
+
+// budgetGauges measures tenants' own budgets. They are read when somebody asks, once for all gauges.
+func (s *Server) budgetGauges() error {
+	var mu sync.Mutex
+	var at time.Time
+	var known []telemetryBudget
+	read := func() []telemetryBudget {
+		mu.Lock()
+		defer mu.Unlock()
+		if !at.IsZero() && time.Since(at) < budgetsAge {
+			return known
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), budgetsTimeout)
+		defer cancel()
+		rows, _, err := s.store.BudgetRows(ctx, "", false)
+		if err != nil {
+			s.log.Warn("cannot read budgets to measure them", slog.Any("error", err))
+		}
+		known, at = nil, time.Now()
+		for _, row := range rows {
+			for i, limit := range []*forebay.Money{row.Budget.DailyUSD, row.Budget.MonthlyUSD} {
+				if limit != nil {
+					use := row.Usage[i]
+					known = append(known, telemetryBudget{row.Tenant, string(use.Period), limit.Dollars(), (use.CostUSD + use.HeldUSD).Dollars()})
+				}
+			}
+		}
+		return known
+	}
+	gauge := func(g telemetry.Gauge, value func(telemetryBudget) float64) error {
+		return s.telemetry.Gauge(g, func(observe func(float64, ...string)) {
+			for _, b := range read() {
+				observe(value(b), b.tenant, b.period)
+			}
+		})
+	}
+	if err := gauge(telemetry.BudgetLimit, func(b telemetryBudget) float64 { return b.limit }); err != nil {
+		return err
+	}
+	return gauge(telemetry.BudgetUsed, func(b telemetryBudget) float64 { return b.used })
+}
+
+// telemetryBudget is what is measured of a budget, in US dollars.
+type telemetryBudget struct {
+	tenant, period string
+	limit, used    float64
+}
