@@ -110,6 +110,8 @@ func (a *app) printJob(j forebay.Job) error {
 		{"id", j.ID},
 		{"status", string(j.Status)},
 		{"waiting for", orEmpty(j.WaitingFor)},
+		{"position", position(j)},
+		{"expected start", a.whenPtr(j.ExpectedStartAt)},
 		{"task", j.Task},
 		{"queue", j.Queue},
 		{"tenant", j.Tenant},
@@ -322,4 +324,15 @@ func joined[S ~string](values []S) string {
 		names[i] = string(v)
 	}
 	return strings.Join(names, ", ")
+}
+
+// position is where a job stands among those that are ready.
+func position(j forebay.Job) string {
+	switch {
+	case j.QueuePosition != nil:
+		return count(*j.QueuePosition)
+	case j.QueuePositionAtLeast != nil:
+		return "at least " + count(*j.QueuePositionAtLeast)
+	}
+	return ""
 }

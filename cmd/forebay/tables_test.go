@@ -28,6 +28,9 @@ func answers() map[string]any {
 		Error: &forebay.JobError{Class: forebay.ClassTransient, Code: "timeout", Message: "the call took\ntoo long"}}
 	waiting := forebay.Job{ID: "job_1", Status: forebay.StatusRetrying, WaitingFor: pointer(forebay.WaitSchedule), Task: "summarize", Queue: "default", Tenant: "acme",
 		Priority: 5, CorrelationID: "job_1", Generation: 1, Attempt: 1, MaxAttempts: 5, CreatedAt: earlier(42 * time.Second), ScheduledAt: pointer(testNow.Add(4 * time.Second))}
+	ready := waiting
+	ready.ID, ready.Status, ready.WaitingFor, ready.ScheduledAt = "job_3", forebay.StatusQueued, pointer(forebay.WaitQuota), nil
+	ready.QueuePosition, ready.ExpectedStartAt = pointer(int64(180)), pointer(testNow.Add(12*time.Second))
 	queue := forebay.QueueInfo{Name: "default", Active: 12, Scheduled: 3, Locked: 64, Retrying: 2, DeadLetter: 1, OldestAgeSeconds: pointer(93.5),
 		Concurrency: 64, RetryConcurrency: 4, LockSeconds: 60, MaxDeliveryCount: 10}
 	set := forebay.SetAsideJob{JobID: "job_2", Task: "classify", Queue: "slow", Reason: "MaxAttemptsExceeded", Description: "timeout: the call took too long", ErrorClass: "transient",
@@ -46,7 +49,7 @@ func answers() map[string]any {
 			Detail: "status 503", DurationSeconds: 1.25, NextTryAt: pointer(testNow.Add(4 * time.Minute))}}
 	return map[string]any{
 		"/v1/jobs":       forebay.Page[forebay.Job]{Items: []forebay.Job{waiting, failed}},
-		"/v1/jobs/job_2": failed,
+		"/v1/jobs/job_2": failed, "/v1/jobs/job_3": ready,
 		"/v1/jobs/job_2/attempts": forebay.Page[forebay.Attempt]{Items: []forebay.Attempt{
 			{Number: 1, Generation: 1, Deployment: "east", StartedAt: earlier(time.Hour), FinishedAt: earlier(time.Hour - 1500*time.Millisecond), Outcome: forebay.OutcomeRetried,
 				ErrorClass: &class, ErrorCode: pointer("timeout"), ErrorMessage: pointer("the call took too long"), RetryDelaySeconds: pointer(2.5)},
@@ -102,7 +105,7 @@ func TestTables(t *testing.T) {
 	defer server.Close()
 	var all strings.Builder
 	for _, args := range []string{
-		"jobs list", "jobs get job_2", "jobs attempts job_2", "queues list", "queues get default", "queues get mail", "messages peek mail", "dlq list --queue slow", "dlq peek job_2 --queue slow",
+		"jobs list", "jobs get job_2", "jobs get job_3", "jobs attempts job_2", "queues list", "queues get default", "queues get mail", "messages peek mail", "dlq list --queue slow", "dlq peek job_2 --queue slow",
 		"quarantine redrive --queue slow --all", "quarantine purge --queue slow --before 30d", "tasks", "deployments list", "deployments show east", "deployments changes east", "report retries",
 		"webhooks list", "webhooks show billing", "webhooks tries billing", "webhooks dead-letters billing", "webhooks redeliver billing --all",
 		"webhooks test billing", "webhooks update billing --events failed", "audit list", "audit verify",
