@@ -101,6 +101,7 @@ func (t *tx) storeDeployments() error {
 			}
 		}
 		if len(changes) > 0 { // what was published may be waited for
+			t.news.queues = true // and others look again: what they know of when to may be wrong now
 			t.after = append(t.after, func() { t.w.noteReady(t) })
 		}
 		state, err := d.MarshalBinary()

@@ -9,7 +9,7 @@ import (
 
 // Standing is where a job that is ready stands, and what holds jobs back.
 type Standing struct {
-	Ahead       int64 // jobs of its lane that are claimed before it, at least
+	Ahead       int64 // jobs of its lane that call the same and are claimed before it, at least
 	More        bool  // there may be more than that
 	Deployments map[string]*quota.State
 	Now         int64 // by the database's clock
@@ -22,7 +22,7 @@ const (
 	sqlAheadInLine = `
 SELECT count(*) FROM (SELECT visible FROM messages
   WHERE lane = ? AND rank = ? AND visible <= ? AND (visible < ? OR seq < ?) ORDER BY visible, seq LIMIT ? + 0) x`
-	// Of the other lines of its lane: those whose level is before the job's, by priority and age; of other
+	// Of the other lines of its class in its lane: those whose level is before the job's, by priority and age; of other
 	// tenants at its priority all that is ready.
 	sqlAheadInLines = `
 WITH RECURSIVE l(line) AS (SELECT min(rank) FROM messages WHERE lane = ?1
@@ -31,7 +31,8 @@ SELECT line, (SELECT count(*) FROM (SELECT m.visible FROM messages m WHERE m.lan
     AND m.visible <= CASE WHEN l.line % 16 = ?2 % 16 THEN ?3 WHEN l.line % 16 < ?2 % 16 THEN ?4 + (?2 % 16 - l.line % 16) * ?5
       ELSE ?4 - (l.line % 16 - ?2 % 16) * 30000 END
     ORDER BY m.visible LIMIT ?6 + 0) x)
-FROM l WHERE line IS NOT NULL AND line <> ?2 AND line / 16 NOT IN (SELECT no FROM tenants WHERE paused <> 0)
+FROM l WHERE line IS NOT NULL AND line <> ?2 AND line % 1024 / 16 = ?2 % 1024 / 16
+  AND line / 1024 NOT IN (SELECT no FROM tenants WHERE paused <> 0)
 LIMIT ?7 + 0`
 )
 
@@ -53,7 +54,7 @@ func (s *Store) Standing(ctx context.Context, job *JobRow, share Share, limit in
 			return err
 		}
 		step := int64(ageing)
-		if (at.Now-job.visible)/ageing >= job.line%ranksOfTenant { // it has come to the first level, where the oldest goes first
+		if (at.Now-job.visible)/ageing >= job.line%ranksOfClass { // it has come to the first level, where the oldest goes first
 			step = 0
 		}
 		alike := map[int64]int64{} // by tenant: at the same priority
