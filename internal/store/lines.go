@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/forebayhq/forebay"
@@ -42,9 +43,13 @@ type line struct {
 	// keeps from being removed. Should the clock be set back, a look from the very beginning, once in a
 	// while, finds what is before it.
 	floor int64
-	idle  bool  // the latest look found nothing ready
+	next  int64 // none of it is ready before this time
+	noted int64 // when the earliest is ready of those that came since the latest look was prepared
 	asked int64 // when that was
 }
+
+// never is a time that does not come.
+const never = math.MaxInt64
 
 const sweeping = 1000 // milliseconds between looks from the very beginning
 
@@ -60,13 +65,14 @@ func (w *writer) linesOf(lane int64) *lines {
 	return l
 }
 
-// note remembers that a line may have a ready message.
-func (l *lines) note(no int64) {
-	if known := l.of[no]; known != nil {
-		known.idle = false
-		return
+// note remembers that a line may have a message that is ready at that time.
+func (l *lines) note(no, at int64) {
+	one := l.of[no]
+	if one == nil {
+		one = &line{next: never, noted: never}
+		l.of[no] = one
 	}
-	l.of[no] = &line{}
+	one.next, one.noted = min(one.next, at), min(one.noted, at)
 }
 
 const sqlLines = `
@@ -82,7 +88,7 @@ func (l *lines) find(t *tx, lane int64) error {
 		if of[no] = l.of[no]; of[no] == nil {
 			of[no] = &line{}
 		}
-		of[no].idle = false
+		of[no].next = 0
 		return nil
 	})
 	if err != nil {
@@ -110,7 +116,7 @@ const (
 // lineAsk is how much a look asks of a line.
 type lineAsk struct {
 	no, floor, limit int64
-	got              int64
+	got, next        int64 // how many are ready, and when the earliest is that is not; never: there is none
 }
 
 // choose says what to ask so that so many can be served.
@@ -128,7 +134,7 @@ func (l *lines) choose(limit int, now int64, paused map[int64]bool) []lineAsk {
 		}
 	}
 	slices.SortFunc(numbers, func(a, b int64) int {
-		return cmp.Or(compareBool(l.of[a].idle, l.of[b].idle), cmp.Compare(a%ranksOfTenant, b%ranksOfTenant),
+		return cmp.Or(compareBool(l.of[a].next > now, l.of[b].next > now), cmp.Compare(a%ranksOfTenant, b%ranksOfTenant),
 			cmp.Compare(l.vtime(a/ranksOfTenant), l.vtime(b/ranksOfTenant)), cmp.Compare(a, b))
 	})
 	if len(numbers) > maxLines {
@@ -139,7 +145,7 @@ func (l *lines) choose(limit int, now int64, paused map[int64]bool) []lineAsk {
 	// Those that go first share the whole limit; of the others the first few show whether they have aged.
 	const few = 4
 	first := 0
-	for first < len(numbers) && !l.of[numbers[first]].idle && numbers[first]%ranksOfTenant == numbers[0]%ranksOfTenant {
+	for first < len(numbers) && l.of[numbers[first]].next <= now && numbers[first]%ranksOfTenant == numbers[0]%ranksOfTenant {
 		first++
 	}
 	asks := make([]lineAsk, len(numbers))
@@ -148,7 +154,7 @@ func (l *lines) choose(limit int, now int64, paused map[int64]bool) []lineAsk {
 		if i < first {
 			asks[i].limit = int64(min(limit, (3*limit/2+first-1)/first+1))
 		}
-		l.of[no].asked = now
+		l.of[no].asked, l.of[no].noted = now, never
 	}
 	return asks
 }
@@ -179,6 +185,17 @@ func cost(m *candidate, share Share) float64 {
 		}
 	}
 	return (base + float64(m.InputSize)/forebay.BytesPerToken) / weight
+}
+
+// nextDue returns when a line may have a ready message, but for those in except; never: none will.
+func (l *lines) nextDue(paused map[int64]bool, except func(no int64) bool) int64 {
+	next := int64(never)
+	for no, one := range l.of {
+		if one.next < next && !paused[no/ranksOfTenant] && !except(no) {
+			next = one.next
+		}
+	}
+	return next
 }
 
 // charge notes that a job was taken.

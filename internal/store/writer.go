@@ -146,7 +146,7 @@ func (t *tx) due(lane Lane, line, at int64) {
 	l := int64(lane)
 	known := t.w.linesOf(l)
 	if line > 0 {
-		known.note(line)
+		known.note(line, at)
 		if t.w.share != nil {
 			t.news.addLine(l, line)
 		}
@@ -344,7 +344,7 @@ func (w *writer) hear(n *news) {
 			continue // whoever comes to wait looks first
 		}
 		for _, no := range n.lines[lane] {
-			known.note(no)
+			known.note(no, ready)
 		}
 		if due, ok := w.dueAt[lane]; !ok || ready < due {
 			w.dueAt[lane] = ready
