@@ -267,6 +267,7 @@ func (s *Service) NoteUsed(ctx context.Context, d *Delivery, res forebay.TaskRes
 		if err := s.store.Tells(ctx, *d.Admission); err != nil {
 			return err
 		}
+		d.Admission = nil // what follows may have to be tried again
 	}
 	used := store.AttemptRecord{Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost}
 	if res.Deployment == "" && d.SessionID == "" {

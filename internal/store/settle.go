@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -178,6 +179,9 @@ func (s *Store) settle(ctx context.Context, d *Delivery, size int, f func(*tx) e
 		}
 		return struct{}{}, err
 	}})
+	if err == nil || errors.Is(err, forebay.ErrLockLost) { // it is told once
+		d.Admission = nil
+	}
 	return err
 }
 
