@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -124,5 +125,38 @@ func TestPausedTenant(t *testing.T) {
 		}
 		claim("held-1")
 		claim("held-2")
+	})
+}
+
+// A tenant is resumed while nobody waits for the lane; whoever comes next gets its job.
+func TestResumedWhileNobodyWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Store, queue int64) {
+		tenant := tenantOf(t, s, "a")
+		if err := s.SetTenantPaused(t.Context(), tenant, true, Audit{Actor: "a", Action: "pause-tenant", Target: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		submitAll(t, s, NewJob{ID: "1", Tenant: tenant, Queue: queue, Task: "t", Priority: 5})
+		req := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := s.Claim(ctx, req); err == nil {
+			t.Fatal("delivered")
+		}
+		other := tenantOf(t, s, "b")
+		submitAll(t, s, NewJob{ID: "2", Tenant: other, Queue: queue, Task: "t", Priority: 5})
+		req.Max = 2
+		if _, err := s.Claim(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.SetTenantPaused(t.Context(), tenant, false, Audit{Actor: "a", Action: "resume-tenant", Target: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if _, err := s.Claim(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("delivered after %s", took)
+		}
 	})
 }

@@ -320,15 +320,15 @@ func (w *writer) poll() {
 // and has not seen to itself: that one has died.
 const tending = 10 * time.Second
 
-// lookAgain makes every lane that is waited for due, and what has a deadline if tend is set.
+// lookAgain makes every lane due, and what has a deadline if tend is set.
 func (w *writer) lookAgain(tend bool) {
 	for lane := range w.parked {
-		w.linesOf(lane).known, w.dueAt[lane] = false, 0
+		w.linesOf(lane)
+	}
+	for lane, l := range w.lines { // also for whoever comes to wait
+		l.known, w.dueAt[lane] = false, 0
 	}
 	if w.share != nil {
-		for lane, l := range w.lines { // for whoever comes to wait
-			l.known, w.dueAt[lane] = false, 0
-		}
 		w.stale = true
 		if w.serving && tend {
 			w.deadline, w.tended = 1, w.polled
