@@ -338,13 +338,16 @@ func (w *writer) lookAgain(tend bool) {
 
 // hear takes in what another process has done.
 func (w *writer) hear(n *news) {
-	for lane, ready := range n.ready {
-		known := w.lines[lane]
-		if known == nil {
-			continue // whoever comes to wait looks first
+	for lane, numbers := range n.lines {
+		for _, no := range numbers {
+			if known := w.lines[lane]; known != nil {
+				known.note(no, n.ready[lane]) // 0: that is told apart
+			}
 		}
-		for _, no := range n.lines[lane] {
-			known.note(no, ready)
+	}
+	for lane, ready := range n.ready {
+		if w.lines[lane] == nil {
+			continue // whoever comes to wait looks first
 		}
 		if due, ok := w.dueAt[lane]; !ok || ready < due {
 			w.dueAt[lane] = ready
