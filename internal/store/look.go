@@ -45,13 +45,14 @@ type look struct {
 	held    []candidate        // ready, but not to be called now
 	retryAt int64              // when one of those may be called; 0: nobody knows
 	why     forebay.WaitReason // the last of them is held
+	deep    bool               // it looked at those behind that may go in their place
 }
 
 // newLook looks for as much as the claims want together, from where the last look at the lane ended.
 func (w *writer) newLook(lane int64, claims []*claim, now int64) *look {
 	l := &look{lane: lane, lines: w.linesOf(lane), share: claims[0].Share, taken: map[int64]int64{}}
 	l.limit = wanted(claims)
-	if _, blocked := w.blocked[lane]; blocked { // a smaller one may fit
+	if _, l.deep = w.blocked[lane]; l.deep { // a smaller one may fit
 		l.limit += quota.Backfill
 	}
 	l.limit = min(max(l.limit, 1), maxLook)
@@ -264,7 +265,7 @@ func (l *look) noteDue(w *writer, now int64) {
 	}
 	next := l.lines.nextDue(w.pausedTenants, func(no int64) bool { return held[no] && l.lines.of[no].next <= now })
 	switch {
-	case len(l.found) > 0 || len(l.held) == 0 && l.more:
+	case len(l.found) > 0, l.more && (len(l.held) == 0 || !l.deep):
 		next = now
 	case len(l.held) == 0:
 	case next <= now: // in lines that were not asked
