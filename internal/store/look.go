@@ -18,7 +18,8 @@ SELECT ` + readyColumns + `, m.rank
 FROM (SELECT first.* FROM ` + linesFrom + `,
     LATERAL (SELECT * FROM messages WHERE lane = ? AND rank = r.line AND visible >= r.floor AND visible <= (` + sqlNow + `)
       ORDER BY visible, seq LIMIT r.most) AS first
-    WHERE NOT EXISTS (SELECT 1 FROM queues WHERE no = ? AND paused <> 0)) AS m
+    WHERE NOT EXISTS (SELECT 1 FROM queues WHERE no = ? AND paused <> 0)
+      AND NOT EXISTS (SELECT 1 FROM tenants WHERE no = r.line / 16 AND paused <> 0)) AS m
   JOIN jobs j ON j.seq = m.seq
 ORDER BY m.rank, m.visible, m.seq`
 
