@@ -127,34 +127,40 @@ func (l *lines) choose(limit int, now int64, paused map[int64]bool) []lineAsk {
 			one.floor = 0
 		}
 	}
-	numbers := make([]int64, 0, len(l.of))
-	for no := range l.of {
-		if !paused[no/ranksOfTenant] {
-			numbers = append(numbers, no)
+	// There may be thousands: what they are compared by is looked up once.
+	type entry struct {
+		no, level int64
+		waits     bool
+		vtime     float64
+		one       *line
+	}
+	entries := make([]entry, 0, len(l.of))
+	for no, one := range l.of {
+		if tenant := no / ranksOfTenant; !paused[tenant] {
+			entries = append(entries, entry{no, no % ranksOfTenant, one.next > now, l.vtime(tenant), one})
 		}
 	}
-	slices.SortFunc(numbers, func(a, b int64) int {
-		return cmp.Or(compareBool(l.of[a].next > now, l.of[b].next > now), cmp.Compare(a%ranksOfTenant, b%ranksOfTenant),
-			cmp.Compare(l.vtime(a/ranksOfTenant), l.vtime(b/ranksOfTenant)), cmp.Compare(a, b))
+	slices.SortFunc(entries, func(a, b entry) int {
+		return cmp.Or(compareBool(a.waits, b.waits), cmp.Compare(a.level, b.level), cmp.Compare(a.vtime, b.vtime), cmp.Compare(a.no, b.no))
 	})
-	if len(numbers) > maxLines {
-		rest := numbers[maxLines-leastRecent:]
-		slices.SortFunc(rest, func(a, b int64) int { return cmp.Or(cmp.Compare(l.of[a].asked, l.of[b].asked), cmp.Compare(a, b)) })
-		numbers = numbers[:maxLines]
+	if len(entries) > maxLines {
+		rest := entries[maxLines-leastRecent:]
+		slices.SortFunc(rest, func(a, b entry) int { return cmp.Or(cmp.Compare(a.one.asked, b.one.asked), cmp.Compare(a.no, b.no)) })
+		entries = entries[:maxLines]
 	}
 	// Those that go first share the whole limit; of the others the first few show whether they have aged.
 	const few = 4
 	first := 0
-	for first < len(numbers) && l.of[numbers[first]].next <= now && numbers[first]%ranksOfTenant == numbers[0]%ranksOfTenant {
+	for first < len(entries) && !entries[first].waits && entries[first].level == entries[0].level {
 		first++
 	}
-	asks := make([]lineAsk, len(numbers))
-	for i, no := range numbers {
-		asks[i] = lineAsk{no: no, floor: l.of[no].floor, limit: min(few, int64(limit))}
+	asks := make([]lineAsk, len(entries))
+	for i, e := range entries {
+		asks[i] = lineAsk{no: e.no, floor: e.one.floor, limit: min(few, int64(limit))}
 		if i < first {
 			asks[i].limit = int64(min(limit, (3*limit/2+first-1)/first+1))
 		}
-		l.of[no].asked, l.of[no].noted = now, never
+		e.one.asked, e.one.noted = now, never
 	}
 	return asks
 }
