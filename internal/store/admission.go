@@ -136,11 +136,12 @@ func (t *tx) admit(l *look, claims []*claim, slots int) error {
 	if err != nil {
 		return err
 	}
-	pending := 0
+	refused := make([]bool, len(l.found))
+	most, pending := slots, 0
 	for i := range l.found {
 		if len(options[i]) > 0 {
 			pending++
-		} else if i < slots {
+		} else if i < most {
 			slots--
 		}
 	}
@@ -161,7 +162,7 @@ func (t *tx) admit(l *look, claims []*claim, slots int) error {
 			break
 		}
 		for _, name := range names {
-			admitted, err := t.admitAt(l, name, lines[name], options, choice, slots)
+			admitted, err := t.admitAt(l, name, lines[name], options, refused, choice, slots)
 			if err != nil {
 				return err
 			}
@@ -173,14 +174,20 @@ func (t *tx) admit(l *look, claims []*claim, slots int) error {
 		return nil
 	}
 	going := make([]candidate, 0, len(l.found)-pending)
-	for i := range l.found {
-		if len(options[i]) == 0 || l.found[i].Admission != nil {
-			going = append(going, l.found[i])
-		} else {
-			l.held = append(l.held, l.found[i])
+	for i, m := range l.found {
+		switch {
+		case len(options[i]) == 0 || m.Admission != nil:
+			going = append(going, m)
+		case refused[i]:
+			l.held = append(l.held, m)
+		default: // it was not asked about
+			l.later, l.more = append(l.later, m), true
 		}
 	}
 	l.found = going
+	if len(l.held) == 0 {
+		return nil
+	}
 	t.w.blocked[l.lane] = t.now + blockedPause
 	if told := claims[0].Held; told != nil && l.why != "" {
 		told(l.why)
@@ -193,7 +200,7 @@ func (t *tx) admit(l *look, claims []*claim, slots int) error {
 const blockedPause = 100
 
 // admitAt lets the candidates of a line, which are indexes into the look's, try one deployment.
-func (t *tx) admitAt(l *look, name string, line []int, options [][]Option, choice, slots int) (admitted int, err error) {
+func (t *tx) admitAt(l *look, name string, line []int, options [][]Option, refused []bool, choice, slots int) (admitted int, err error) {
 	d, err := t.deployment(name)
 	if err != nil {
 		return 0, err
@@ -205,10 +212,10 @@ func (t *tx) admitAt(l *look, name string, line []int, options [][]Option, choic
 	for n, decision := range d.Admit(t.now, options[line[0]][choice].Limits, candidates, slots) {
 		switch {
 		case !decision.Verdict.Admitted():
+			refused[line[n]] = true
 			l.askAgain(decision.Verdict.RetryAt)
 			l.why = decision.Verdict.Reason
 		case decision.Reservation.Seq == 0: // there was no slot
-			l.askAgain(t.now)
 		default:
 			l.found[line[n]].Admission = &Admission{Option: options[line[n]][choice], Reservation: decision.Reservation}
 			admitted++

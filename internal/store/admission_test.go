@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -44,6 +45,57 @@ func TestCallToldOnce(t *testing.T) {
 		}
 		if st := states["d"].Status(now, quota.Limits{TokensPerMinute: 1e6}); st.Counts.Failed != 1 {
 			t.Errorf("%d failures", st.Counts.Failed)
+		}
+	})
+}
+
+// A job that is held keeps no job behind it that another deployment has room for.
+func TestHeldJobLetsOthersTry(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Store, queue int64) {
+		tenant := tenantOf(t, s, "a")
+		limits := quota.Limits{Accounting: quota.AccountAzureOpenAI, TokensPerMinute: 60_000}
+		for _, task := range []string{"full", "full", "free"} {
+			submitAll(t, s, NewJob{ID: fmt.Sprint(task, time.Now().UnixNano()), Tenant: tenant, Queue: queue, Task: task, Priority: 5, InputSize: 50_000})
+			time.Sleep(time.Millisecond)
+		}
+		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour, Plan: planOf(limits)}
+		began := time.Now()
+		for _, want := range []string{"full", "free"} {
+			got, err := s.Claim(t.Context(), request)
+			if err != nil || got[0].Task != want || time.Since(began) > time.Second {
+				t.Fatalf("%v %v after %s, want %s", got, err, time.Since(began), want)
+			}
+		}
+	})
+}
+
+// A job that there was no slot for is not held: no look goes deeper for it, or is put off.
+func TestNoSlotIsNotHeld(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Store, queue int64) {
+		const each = 40
+		var jobs []NewJob
+		for _, name := range []string{"a", "b", "c"} {
+			tenant := tenantOf(t, s, name)
+			for i := range each {
+				jobs = append(jobs, NewJob{ID: fmt.Sprint(name, i), Tenant: tenant, Queue: queue, Task: "t", Priority: 5})
+			}
+		}
+		submitAll(t, s, jobs...)
+		asked, plan := 0, planOf(quota.Limits{})
+		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 5, MaxBytes: 1 << 20, Lock: time.Hour, Plan: func(task string, input []byte, size int64) []Option {
+			asked++
+			return plan(task, input, size)
+		}}
+		began := time.Now()
+		for n := 0; n < 3*each; {
+			got, err := s.Claim(t.Context(), request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += len(got)
+		}
+		if took := time.Since(began); took > 0 || asked > 3*3*each {
+			t.Errorf("%d candidates for %d jobs, %s", asked, 3*each, took)
 		}
 	})
 }

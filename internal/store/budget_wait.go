@@ -47,12 +47,10 @@ func (t *tx) park(l *look, m *candidate, need Amount) error {
 	t.deadlineAt(m.deadline)
 	t.changed(m.Seq)
 	// Behind it there may be many more; the next look shall find others' jobs, or those.
-	if l.next == 0 || until < l.next {
-		l.next = until
-	}
 	l.limit = maxLook
 	if t.budgets.parked++; t.budgets.parked >= maxParked && l.more {
-		l.more, l.next = false, t.now
+		l.more = false
+		l.lines.note(m.rank, t.now)
 	}
 	return t.prep(sqlWait).int(m.Seq).int(short.no).int(m.rank).text(m.KeyID).int(until).int(need.Tokens).int(need.Cost).exec()
 }

@@ -211,7 +211,7 @@ func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
 		}
 		if err == nil && found != nil {
 			err = t.leave(found)
-			found.lines.keepFloors(found.taken, found.found, found.held)
+			found.lines.keepFloors(found.taken, found.found, found.later, found.held)
 		}
 		if err != nil {
 			return served, err

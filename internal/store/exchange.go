@@ -97,13 +97,14 @@ func (n *news) encode() (payloads []string) {
 	if n.webhooks {
 		word('w')
 	}
-	for lane, at := range n.ready {
-		word('r', lane, at)
-	}
+	// Lines before the lanes: whoever looks when it has heard of a lane knows them, though these are several payloads.
 	for lane, numbers := range n.lines {
 		for _, no := range numbers {
 			word('l', lane, no)
 		}
+	}
+	for lane, at := range n.ready {
+		word('r', lane, at)
 	}
 	for _, token := range n.cancelled {
 		word('x', token)

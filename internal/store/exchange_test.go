@@ -15,12 +15,31 @@ import (
 )
 
 func TestNewsAsWords(t *testing.T) {
-	n := &news{ready: map[int64]int64{4: 1000, -7: 2000}, changed: []int64{1, 2}, cancelled: []int64{99}, queues: true, webhooks: true, missed: true}
+	n := &news{ready: map[int64]int64{4: 1000, -7: 2000}, lines: map[int64][]int64{4: {85, 101}}, changed: []int64{1, 2}, cancelled: []int64{99}, queues: true, webhooks: true, missed: true}
 	if got := decodeNews(strings.Join(n.encode(), "")); !reflect.DeepEqual(got, n) {
 		t.Errorf("read %+v, told %+v", got, n)
 	}
 	if got := decodeNews("z1 w"); !got.missed || !got.webhooks {
 		t.Errorf("of words that it does not know it made %+v", got)
+	}
+}
+
+// Lines of more tenants than one payload has room for are all known when the lane is looked at.
+func TestNewsOfManyLines(t *testing.T) {
+	const lane, count = 4, 3000
+	n := &news{ready: map[int64]int64{lane: 1e12}}
+	for no := range int64(count) {
+		n.addLine(lane, 1<<40+no)
+	}
+	w := &writer{lines: map[int64]*lines{lane: newLines()}, dueAt: map[int64]int64{}}
+	for _, payload := range n.encode() {
+		if known := len(w.lines[lane].of); w.dueAt[lane] > 0 && known < count {
+			t.Errorf("the lane is due when %d lines are known", known)
+		}
+		w.hear(decodeNews(payload))
+	}
+	if known := len(w.lines[lane].of); known != count || w.dueAt[lane] != 1e12 {
+		t.Errorf("%d lines are known, the lane is due at %d", known, w.dueAt[lane])
 	}
 }
 

@@ -77,7 +77,6 @@ func (t *tx) storeLocked(m *candidate, until int64) error {
 	if due, ok := t.w.dueAt[lane]; !ok || until < due {
 		t.w.dueAt[lane] = until
 	}
-	t.w.linesOf(lane).note(m.rank)
 	return t.prep(sqlInsertLocked).int(m.Seq).int(lane).int(m.rank).int(until).int(m.InputSize).int(m.Tenant).intOrNull(m.deadline).
 		int(m.Token).int(t.now).int(t.now).exec()
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/forebayhq/forebay"
@@ -51,9 +52,13 @@ type line struct {
 	// keeps from being removed. Should the clock be set back, a look from the very beginning, once in a
 	// while, finds what is before it.
 	floor int64
-	idle  bool  // the latest look found nothing ready
+	next  int64 // none of it is ready before this time
+	noted int64 // when the earliest is ready of those that came since the latest look was prepared
 	asked int64 // when that was
 }
+
+// never is a time that does not come.
+const never = math.MaxInt64
 
 const sweeping = 1000 // milliseconds between looks from the very beginning
 
@@ -69,13 +74,14 @@ func (w *writer) linesOf(lane int64) *lines {
 	return l
 }
 
-// note remembers that a line may have a ready message.
-func (l *lines) note(no int64) {
-	if known := l.of[no]; known != nil {
-		known.idle = false
-		return
+// note remembers that a line may have a message that is ready at that time.
+func (l *lines) note(no, at int64) {
+	one := l.of[no]
+	if one == nil {
+		one = &line{next: never, noted: never}
+		l.of[no] = one
 	}
-	l.of[no] = &line{}
+	one.next, one.noted = min(one.next, at), min(one.noted, at)
 }
 
 const sqlLines = `
@@ -91,7 +97,7 @@ func (l *lines) find(t *tx, lane int64) error {
 		if of[no] = l.of[no]; of[no] == nil {
 			of[no] = &line{}
 		}
-		of[no].idle = false
+		of[no].next = 0
 		return nil
 	})
 	if err != nil {
@@ -119,7 +125,7 @@ const (
 // lineAsk is how much a look asks of a line.
 type lineAsk struct {
 	no, floor, limit int64
-	got              int64
+	got, next        int64 // how many are ready, and when the earliest is that is not; never: there is none
 }
 
 // choose says what to ask so that so many can be served.
@@ -130,34 +136,40 @@ func (l *lines) choose(limit int, now int64, paused map[int64]bool) []lineAsk {
 			one.floor = 0
 		}
 	}
-	numbers := make([]int64, 0, len(l.of))
-	for no := range l.of {
-		if !paused[no/ranksOfTenant] {
-			numbers = append(numbers, no)
+	// There may be thousands: what they are compared by is looked up once.
+	type entry struct {
+		no, level int64
+		waits     bool
+		vtime     float64
+		one       *line
+	}
+	entries := make([]entry, 0, len(l.of))
+	for no, one := range l.of {
+		if tenant := no / ranksOfTenant; !paused[tenant] {
+			entries = append(entries, entry{no, no % ranksOfClass, one.next > now, l.vtime(tenant), one})
 		}
 	}
-	slices.SortFunc(numbers, func(a, b int64) int {
-		return cmp.Or(compareBool(l.of[a].idle, l.of[b].idle), cmp.Compare(a%ranksOfClass, b%ranksOfClass),
-			cmp.Compare(l.vtime(a/ranksOfTenant), l.vtime(b/ranksOfTenant)), cmp.Compare(a, b))
+	slices.SortFunc(entries, func(a, b entry) int {
+		return cmp.Or(compareBool(a.waits, b.waits), cmp.Compare(a.level, b.level), cmp.Compare(a.vtime, b.vtime), cmp.Compare(a.no, b.no))
 	})
-	if len(numbers) > maxLines {
-		rest := numbers[maxLines-leastRecent:]
-		slices.SortFunc(rest, func(a, b int64) int { return cmp.Or(cmp.Compare(l.of[a].asked, l.of[b].asked), cmp.Compare(a, b)) })
-		numbers = numbers[:maxLines]
+	if len(entries) > maxLines {
+		rest := entries[maxLines-leastRecent:]
+		slices.SortFunc(rest, func(a, b entry) int { return cmp.Or(cmp.Compare(a.one.asked, b.one.asked), cmp.Compare(a.no, b.no)) })
+		entries = entries[:maxLines]
 	}
 	// Those that go first share the whole limit; of the others the first few show whether they have aged.
 	const few = 4
 	first := 0
-	for first < len(numbers) && !l.of[numbers[first]].idle && numbers[first]%ranksOfClass == numbers[0]%ranksOfClass {
+	for first < len(entries) && !entries[first].waits && entries[first].level == entries[0].level {
 		first++
 	}
-	asks := make([]lineAsk, len(numbers))
-	for i, no := range numbers {
-		asks[i] = lineAsk{no: no, floor: l.of[no].floor, limit: min(few, int64(limit))}
+	asks := make([]lineAsk, len(entries))
+	for i, e := range entries {
+		asks[i] = lineAsk{no: e.no, floor: e.one.floor, limit: min(few, int64(limit))}
 		if i < first {
 			asks[i].limit = int64(min(limit, (3*limit/2+first-1)/first+1))
 		}
-		l.of[no].asked = now
+		e.one.asked, e.one.noted = now, never
 	}
 	return asks
 }
@@ -188,6 +200,17 @@ func cost(m *candidate, share Share) float64 {
 		}
 	}
 	return (base + float64(m.InputSize)/forebay.BytesPerToken) / weight
+}
+
+// nextDue returns when a line may have a ready message, but for those in except; never: none will.
+func (l *lines) nextDue(paused map[int64]bool, except func(no int64) bool) int64 {
+	next := int64(never)
+	for no, one := range l.of {
+		if one.next < next && !paused[no/ranksOfTenant] && !except(no) {
+			next = one.next
+		}
+	}
+	return next
 }
 
 // charge notes that a job was taken.

@@ -160,3 +160,26 @@ func TestResumedWhileNobodyWaits(t *testing.T) {
 		}
 	})
 }
+
+// A tenant that another process has paused has none of its jobs delivered, though nobody was told yet.
+func TestPausedByAnother(t *testing.T) {
+	onBothEngines(t, func(t *testing.T, e auditEngine) {
+		if e.name != "postgresql" {
+			t.Skip("one process serves a file")
+		}
+		s := e.open()
+		tenant, other := tenantOf(t, s, "a"), tenantOf(t, s, "b")
+		queue, err := s.EnsureQueue(t.Context(), "q")
+		if err != nil {
+			t.Fatal(err)
+		}
+		submitAll(t, s, NewJob{ID: "held", Tenant: tenant, Queue: queue, Task: "t", Priority: 5}, NewJob{ID: "free", Tenant: other, Queue: queue, Task: "t", Priority: 5})
+		if err := e.tamper("UPDATE tenants SET paused = 1 WHERE name = 'a'"); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 2, MaxBytes: 1 << 20, Lock: time.Minute})
+		if err != nil || len(got) != 1 || got[0].ID != "free" {
+			t.Errorf("claimed %v %v", got, err)
+		}
+	})
+}

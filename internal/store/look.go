@@ -18,13 +18,14 @@ SELECT ` + readyColumns + `, m.rank
 FROM (SELECT first.* FROM ` + linesFrom + `,
     LATERAL (SELECT * FROM messages WHERE lane = ? AND rank = r.line AND visible >= r.floor AND visible <= (` + sqlNow + `)
       ORDER BY visible, seq LIMIT r.most) AS first
-    WHERE NOT EXISTS (SELECT 1 FROM queues WHERE no = ? AND paused <> 0)) AS m
+    WHERE NOT EXISTS (SELECT 1 FROM queues WHERE no = ? AND paused <> 0)
+      AND NOT EXISTS (SELECT 1 FROM tenants WHERE no = r.line / 1024 AND paused <> 0)) AS m
   JOIN jobs j ON j.seq = m.seq
 ORDER BY m.rank, m.visible, m.seq`
 
-// The earliest of a lane that is not ready yet, by one look into the index for each line.
+// The earliest of each line that is not ready yet.
 const sqlNextShared = `
-SELECT min(first.visible) FROM ` + linesFrom + `,
+SELECT r.line, first.visible FROM ` + linesFrom + `,
   LATERAL (SELECT visible FROM messages WHERE lane = ? AND rank = r.line AND visible >= r.floor AND visible > (` + sqlNow + `)
     ORDER BY visible LIMIT 1) AS first`
 
@@ -41,19 +42,19 @@ type look struct {
 	found   []candidate
 	more    bool               // may be ready than was found
 	cut     map[int64]bool     // lines of which only the beginning was found
-	next    int64              // when the earliest that is not ready will be; 0: there is none
 	taken   map[int64]int64    // line → "visible" of the latest that was taken
-	later   []candidate        // new jobs whose turn is after what was found
+	later   []candidate        // whose turn is after what was found
 	held    []candidate        // ready, but not to be called now
 	retryAt int64              // when one of those may be called; 0: nobody knows
 	why     forebay.WaitReason // the last of them is held
+	deep    bool               // it looked at those behind that may go in their place
 }
 
 // newLook looks for as much as the claims want together, from where the last look at the lane ended.
 func (w *writer) newLook(lane int64, claims []*claim, now int64) *look {
 	l := &look{lane: lane, lines: w.linesOf(lane), share: claims[0].Share, taken: map[int64]int64{}}
 	l.limit = wanted(claims)
-	if _, blocked := w.blocked[lane]; blocked { // a smaller one may fit
+	if _, l.deep = w.blocked[lane]; l.deep { // a smaller one may fit
 		l.limit += quota.Backfill
 	}
 	l.limit = min(max(l.limit, 1), maxLook)
@@ -64,21 +65,20 @@ func (w *writer) newLook(lane int64, claims []*claim, now int64) *look {
 // questions are what the look asks.
 func (l *look) questions() []question {
 	l.found = l.found[:0]
-	for i := range l.asks {
-		l.asks[i].got = 0
-	}
 	at := map[int64]int{}
-	for i, a := range l.asks {
-		at[a.no] = i
+	for i := range l.asks {
+		l.asks[i].got, l.asks[i].next = 0, never
+		at[l.asks[i].no] = i
 	}
+	// What is not ready comes first: what becomes ready between the two is then in both, and not in neither.
 	return []question{
+		{sqlNextShared, func(st statement) statement { return l.asked(st).int(l.lane) }, func(r row) { l.asks[at[r.int(0)]].next = r.int(1) }},
 		{sqlReadyShared, func(st statement) statement { return l.asked(st).int(l.lane).int(l.lane / laneKinds) }, func(r row) {
 			c := readCandidate(r, Lane(l.lane))
 			c.rank = r.int(27)
 			l.found = append(l.found, c)
 			l.asks[at[c.rank]].got++
 		}},
-		{sqlNextShared, func(st statement) statement { return l.asked(st).int(l.lane) }, func(r row) { l.next = r.int(0) }},
 	}
 }
 
@@ -91,13 +91,14 @@ func (l *look) asked(st statement) statement {
 }
 
 // now looks in the middle of a transaction.
-func (l *look) now(t *tx) error {
+func (l *look) now(t *tx, fresh []candidate) error {
 	if !l.lines.known {
 		if err := l.lines.find(t, l.lane); err != nil {
 			return err
 		}
 	}
-	l.lines.keepFloors(l.taken)
+	l.lines.keepFloors(l.taken, l.later)
+	l.again()
 	l.asks = l.lines.choose(l.limit, t.now, t.w.pausedTenants)
 	if t.w.share == nil {
 		if err := l.lineByLine(t); err != nil {
@@ -110,15 +111,21 @@ func (l *look) now(t *tx) error {
 			}
 		}
 	}
-	l.arrange(nil, t.now)
+	l.arrange(fresh, t)
 	return nil
+}
+
+// again forgets what the last look left for later, but for new jobs: they have no row yet.
+func (l *look) again() {
+	l.later = slices.DeleteFunc(l.later, func(c candidate) bool { return !c.fresh })
 }
 
 // lineByLine looks where a statement costs little.
 func (l *look) lineByLine(t *tx) error {
-	l.found, l.next = l.found[:0], 0
+	l.found = l.found[:0]
 	for i := range l.asks {
 		a := &l.asks[i]
+		a.next = never
 		err := t.prep(sqlReady).int(l.lane).int(a.no).int(t.now).int(a.limit).each(func(r row) error {
 			c := readCandidate(r, Lane(l.lane))
 			c.rank = a.no
@@ -133,11 +140,7 @@ func (l *look) lineByLine(t *tx) error {
 			continue
 		}
 		next, err := t.prep("SELECT visible FROM messages WHERE lane = ? AND rank = ? AND visible > ? ORDER BY visible LIMIT 1").
-			int(l.lane).int(a.no).int(t.now).one(func(r row) {
-			if at := r.int(0); l.next == 0 || at < l.next {
-				l.next = at
-			}
-		})
+			int(l.lane).int(a.no).int(t.now).one(func(r row) { a.next = r.int(0) })
 		if err != nil {
 			return err
 		}
@@ -149,27 +152,38 @@ func (l *look) lineByLine(t *tx) error {
 }
 
 // arrange puts what was found, and new jobs, in order.
-func (l *look) arrange(fresh []candidate, now int64) {
+func (l *look) arrange(fresh []candidate, t *tx) {
+	asked := map[int64]bool{}
 	l.cut = map[int64]bool{}
 	for _, a := range l.asks {
-		if a.got == a.limit {
+		if asked[a.no] = true; a.got == a.limit {
 			l.cut[a.no] = true
 		}
 		if one := l.lines.of[a.no]; one != nil {
-			one.idle = a.got == 0
+			if one.next = min(a.next, one.noted); l.cut[a.no] {
+				one.next = 0
+			}
 		}
 	}
-	l.found = append(l.found, fresh...)
+	unasked := len(l.asks) == maxLines && l.lines.nextDue(t.w.pausedTenants, func(no int64) bool { return asked[no] }) <= t.now
+	for i := range fresh {
+		no := fresh[i].rank
+		if one := l.lines.of[no]; l.cut[no] || !asked[no] && one != nil && one.next <= t.now { // others of its line come before it
+			l.later = append(l.later, fresh[i])
+		} else {
+			l.found = append(l.found, fresh[i])
+		}
+	}
 	all := l.found
-	l.found, l.more = l.lines.order(all, l.cut, l.share, now)
-	l.more = l.more || len(l.asks) == maxLines
-	if len(l.found) < len(all) { // new jobs among those have no row yet
+	l.found, l.more = l.lines.order(all, l.cut, l.share, t.now)
+	l.more = l.more || unasked
+	if len(l.found) < len(all) {
 		kept := map[int64]bool{}
 		for i := range l.found {
 			kept[l.found[i].Seq] = true
 		}
 		for i := range all {
-			if all[i].fresh && !kept[all[i].Seq] {
+			if !kept[all[i].Seq] {
 				l.later = append(l.later, all[i])
 			}
 		}
@@ -209,22 +223,20 @@ func (w *writer) lookAt(t *tx, lane int64, looks bool) (*look, error) {
 	case looks:
 		if l = t.lookedAhead(lane); l == nil {
 			l = w.newLook(lane, claims, t.now)
-			if err := l.now(t); err != nil {
+			if err := l.now(t, fresh); err != nil {
 				return nil, err
 			}
 		} else {
-			l.arrange(nil, t.now)
+			l.arrange(fresh, t)
 		}
 		delete(w.blocked, lane)
 	case len(fresh) == 0:
 		return nil, nil
 	default: // nothing else is ready
 		l = &look{lane: lane, lines: w.linesOf(lane), share: claims[0].Share, taken: map[int64]int64{}}
+		l.arrange(fresh, t)
 	}
-	if len(fresh) > 0 {
-		l.arrange(fresh, t.now)
-		delete(t.fresh, lane)
-	}
+	delete(t.fresh, lane)
 	return l, t.admit(l, claims, wanted(claims))
 }
 
@@ -235,7 +247,14 @@ func (t *tx) lookedAhead(lane int64) *look {
 	}
 	for _, l := range t.looks {
 		if l.lane == lane {
-			l.found = slices.DeleteFunc(l.found, func(c candidate) bool { return slices.Contains(t.locks, c.Seq) })
+			l.found = slices.DeleteFunc(l.found, func(c candidate) bool {
+				settled := slices.Contains(t.locks, c.Seq)
+				if settled { // or not: it may be that its lock was lost
+					l.later = append(l.later, c)
+					l.lines.note(c.rank, t.now)
+				}
+				return settled
+			})
 			return l
 		}
 	}
@@ -245,20 +264,30 @@ func (t *tx) lookedAhead(lane int64) *look {
 // noteDue notes when the lane is worth another look.
 func (l *look) noteDue(w *writer, now int64) {
 	const least = 10 // milliseconds between looks at a lane in which jobs are held
-	next := l.next
-	if retryAt := max(l.retryAt, now+least); len(l.held) > 0 && l.retryAt > 0 && (next == 0 || retryAt < next) {
-		next = retryAt
+	held := map[int64]bool{}
+	for i := range l.held {
+		held[l.held[i].rank] = true
 	}
-	if soon := now + blockedPause; len(l.held) > 0 && len(l.asks) < len(l.lines.of) && (next == 0 || soon < next) {
-		next = soon // there are lines that were not asked
-	}
+	next := l.lines.nextDue(w.pausedTenants, func(no int64) bool { return held[no] && l.lines.of[no].next <= now })
 	switch {
-	case len(l.held) == 0 && l.more || len(l.found) > 0 || l.passes():
-		w.dueAt[l.lane] = now
-	case next > 0:
-		w.dueAt[l.lane] = next
-	default:
+	case len(l.found) > 0, l.more && (len(l.held) == 0 || !l.deep), l.passes():
+		next = now
+	case len(l.held) == 0:
+	case next <= now: // in lines that were not asked
+		next = now + blockedPause
+	}
+	if len(l.held) > 0 && l.retryAt > 0 {
+		next = min(next, max(l.retryAt, now+least))
+	}
+	if w.dueAt[l.lane] = next; next == never {
 		delete(w.dueAt, l.lane)
+	}
+	for _, left := range [][]candidate{l.found, l.later, l.held} {
+		for i := range left {
+			if one := l.lines.of[left[i].rank]; one != nil && !left[i].fresh {
+				one.next = 0
+			}
+		}
 	}
 }
 
@@ -284,7 +313,7 @@ func (w *writer) serveFrom(t *tx, l *look, c *claim) error {
 			if !l.more || len(l.held) > 0 {
 				return nil
 			}
-			if err := l.now(t); err != nil {
+			if err := l.now(t, nil); err != nil {
 				return err
 			}
 			if err := t.admit(l, []*claim{c}, c.Max-len(c.deliveries)+wanted(w.parked[l.lane])); err != nil {
@@ -301,10 +330,7 @@ func (w *writer) serveFrom(t *tx, l *look, c *claim) error {
 			l.taken[m.rank] = m.ScheduledAt.UnixMilli()
 		}
 		l.lines.charge(m, l.share)
-		until := t.now + c.Lock.Milliseconds()
-		if l.next == 0 || until < l.next {
-			l.next = until
-		}
+		l.lines.note(m.rank, t.now+c.Lock.Milliseconds())
 		before := len(c.deliveries)
 		if err := t.take(m, c); err != nil {
 			return err

@@ -147,7 +147,7 @@ func (t *tx) due(lane Lane, line, at int64) {
 	l := int64(lane)
 	known := t.w.linesOf(l)
 	if line > 0 {
-		known.note(line)
+		known.note(line, at)
 		if t.w.share != nil {
 			t.news.addLine(l, line)
 		}
@@ -345,13 +345,16 @@ func (w *writer) lookAgain(tend bool) {
 
 // hear takes in what another process has done.
 func (w *writer) hear(n *news) {
-	for lane, ready := range n.ready {
-		known := w.lines[lane]
-		if known == nil {
-			continue // whoever comes to wait looks first
+	for lane, numbers := range n.lines {
+		for _, no := range numbers {
+			if known := w.lines[lane]; known != nil {
+				known.note(no, n.ready[lane]) // 0: that is told apart
+			}
 		}
-		for _, no := range n.lines[lane] {
-			known.note(no)
+	}
+	for lane, ready := range n.ready {
+		if w.lines[lane] == nil {
+			continue // whoever comes to wait looks first
 		}
 		if due, ok := w.dueAt[lane]; !ok || ready < due {
 			w.dueAt[lane] = ready

@@ -1,0 +1,159 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// inBubble tests a store on SQLite with a queue, in a bubble.
+func inBubble(t *testing.T, test func(t *testing.T, s *Store, queue int64)) {
+	path := filepath.Join(t.TempDir(), "forebay.db")
+	synctest.Test(t, func(t *testing.T) {
+		s := bubble{path}.open(t)
+		defer s.Close()
+		queue, err := s.EnsureQueue(t.Context(), "q")
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, s, queue)
+	})
+}
+
+func tenantOf(t *testing.T, s *Store, name string) int64 {
+	t.Helper()
+	no, err := s.EnsureTenant(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return no
+}
+
+func submitAll(t *testing.T, s *Store, jobs ...NewJob) {
+	t.Helper()
+	for i := range jobs {
+		jobs[i].MaxAttempts, jobs[i].Input = 3, []byte("1")
+		if jobs[i].InputSize == 0 {
+			jobs[i].InputSize = 1
+		}
+	}
+	if made, err := s.Submit(t.Context(), jobs); err != nil || made[0].Err != nil {
+		t.Fatal(err, made)
+	}
+}
+
+// More tenants than one look asks have all their jobs with workers, or scheduled: a claim waits, and gets
+// each when it is ready.
+func TestMoreLinesThanALookAsks(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Store, queue int64) {
+		const tenants, locked = 3 * maxLines, maxLines
+		began := time.Now()
+		for i := range tenants {
+			job := NewJob{ID: fmt.Sprint(i), Tenant: tenantOf(t, s, fmt.Sprint("t", i)), Queue: queue, Task: "t", Priority: i % 10}
+			if i >= locked {
+				at := began.Add(time.Duration(i) * time.Second)
+				job.ScheduledAt = &at
+			}
+			submitAll(t, s, job)
+		}
+		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 7, MaxBytes: 1 << 20, Lock: time.Hour}
+		for n := 0; n < tenants; {
+			got, err := s.Claim(t.Context(), request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range got {
+				if late := time.Since(d.ScheduledAt); n >= locked && late > 0 {
+					t.Errorf("%s is %s late", d.ID, late)
+				}
+			}
+			n += len(got)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if got, err := s.Claim(ctx, request); err == nil {
+			t.Errorf("claimed %v", got)
+		}
+	})
+}
+
+// A new job does not go before those of its line that a look has not come to.
+func TestNewJobKeepsItsPlace(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Store, queue int64) {
+		tenant := tenantOf(t, s, "a")
+		job := func(id string, priority int) NewJob {
+			return NewJob{ID: id, Tenant: tenant, Queue: queue, Task: "t", Priority: priority}
+		}
+		want := []string{"high"}
+		for i := range 10 {
+			want = append(want, fmt.Sprint(i))
+			submitAll(t, s, job(fmt.Sprint(i), 5))
+		}
+		submitAll(t, s, job("high", 9))
+		busy := make(chan struct{})
+		go transact(t.Context(), s, stageChange, func(*tx) (struct{}, error) { <-busy; return struct{}{}, nil })
+		synctest.Wait()
+		c := &claim{ClaimRequest: ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 20, MaxBytes: 1 << 20, Lock: time.Hour}, answer: make(chan struct{})}
+		s.writer.claims <- c
+		submitted := make(chan struct{})
+		go func() {
+			defer close(submitted)
+			if _, err := s.Submit(t.Context(), []NewJob{job("new", 5)}); err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		close(busy)
+		<-c.answer
+		<-submitted
+		var got []string
+		for _, d := range c.deliveries {
+			got = append(got, d.ID)
+		}
+		if got = slices.DeleteFunc(got, func(id string) bool { return id == "new" && id == got[len(got)-1] }); !slices.Equal(got, want) {
+			t.Errorf("delivered %v", got)
+		}
+	})
+}
+
+// What becomes ready while a look is made is either found or noted.
+func TestReadyDuringALook(t *testing.T) {
+	c := &clockSchema{server: newClockServer(t), name: "ticking"}
+	s := c.open(t)
+	t.Cleanup(func() { s.Close() })
+	queue, err := s.EnsureQueue(t.Context(), "q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenant := tenantOf(t, s, "a")
+	// The clock ticks each time that somebody looks at it.
+	c.server.run(t, `CREATE SEQUENCE ticking.ticks; CREATE OR REPLACE FUNCTION ticking.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS
+		'SELECT to_timestamp((at + nextval(''ticking.ticks'')) / 1000.0) FROM ticking.clock'`)
+	first := s.Now().Add(time.Second).Truncate(time.Second)
+	const jobs = 40
+	for i := range jobs {
+		at := first.Add(time.Duration(i) * time.Millisecond)
+		submitAll(t, s, NewJob{ID: fmt.Sprint(i), Tenant: tenant, Queue: queue, Task: "t", Priority: 5, ScheduledAt: &at})
+	}
+	c.server.run(t, fmt.Sprintf("UPDATE ticking.clock SET at = %d; ALTER SEQUENCE ticking.ticks RESTART", first.UnixMilli()))
+	_, err = transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+		for range 10 {
+			l := tx.w.newLook(int64(LaneOf(queue, LaneMain)), []*claim{{ClaimRequest: ClaimRequest{Max: 2 * jobs}}}, tx.now)
+			if err := l.now(tx, nil); err != nil {
+				return struct{}{}, err
+			}
+			next := l.lines.nextDue(nil, func(int64) bool { return false })
+			if left := first.UnixMilli() + int64(len(l.found)); len(l.found) < jobs && next > left {
+				t.Errorf("the next is noted for %d, and is ready at %d", next, left)
+			}
+		}
+		return struct{}{}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
