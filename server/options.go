@@ -157,7 +157,19 @@ type TaskOption struct {
 
 // Tenant is what holds for one tenant.
 type Tenant struct {
-	Budget Budget `koanf:"budget"`
+	Weight float64 `koanf:"weight"` // its share of what a queue delivers, beside others with jobs in it; default 1
+	Budget Budget  `koanf:"budget"`
+}
+
+// weights are the tenants' shares that are not 1.
+func (o Options) weights() map[string]float64 {
+	weights := map[string]float64{}
+	for name, t := range o.Tenants {
+		if t.Weight > 0 {
+			weights[name] = t.Weight
+		}
+	}
+	return weights
 }
 
 // Budget is what a tenant may use in a calendar day and a calendar month of UTC. What is left out is not

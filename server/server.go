@@ -95,7 +95,7 @@ func (s *Server) open(known map[string]forebay.Task) error {
 	s.jobs, err = jobs.New(ctx, jobs.Options{
 		Store: s.store, Blobs: s.blobs, Tasks: known, Queues: s.options.jobsQueues(), MaxInputBytes: s.options.Limits.MaxInputBytes,
 		Deployments: s.models.admission,
-		Observer:    s.telemetry.Jobs(),
+		Observer:    s.telemetry.Jobs(), Weights: s.options.weights(),
 	})
 	if err != nil {
 		return err

@@ -107,6 +107,8 @@ func (o Options) validateTenants() (errs []error) {
 	for _, name := range slices.Sorted(maps.Keys(o.Tenants)) {
 		if !forebay.ValidName(name) {
 			errs = append(errs, forebay.Invalid("tenants", "%.80q is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'", name))
+		} else if w := o.Tenants[name].Weight; !(w == 0 || w >= minTenantWeight && w <= maxWeight) {
+			errs = append(errs, forebay.Invalid("tenants."+name+".weight", "goes from %v to %d", minTenantWeight, maxWeight))
 		} else if err := o.Tenants[name].Budget.check("tenants." + name + ".budget."); err != nil {
 			errs = append(errs, err)
 		}
@@ -146,7 +148,10 @@ func (o Options) validateModels(bad func(field, format string, args ...any)) {
 	}
 }
 
-const maxWeight = 1000
+const (
+	maxWeight       = 1000
+	minTenantWeight = 0.001
+)
 
 func (m Model) validate(at string, known map[string]bool, bad func(field, format string, args ...any)) {
 	route := or(model.Route(m.Route), model.RouteOrder)
