@@ -56,7 +56,7 @@ func TestHeldJobLetsOthersTry(t *testing.T) {
 		limits := quota.Limits{Accounting: quota.AccountAzureOpenAI, TokensPerMinute: 60_000}
 		for _, task := range []string{"full", "full", "free"} {
 			submitAll(t, s, NewJob{ID: fmt.Sprint(task, time.Now().UnixNano()), Tenant: tenant, Queue: queue, Task: task, Priority: 5, InputSize: 50_000})
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond)
 		}
 		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour, Plan: planOf(limits)}
 		began := time.Now()
