@@ -89,7 +89,8 @@ type KeyBudget struct {
 
 // Tenant is a tenant with its budget and those of its keys.
 type Tenant struct {
-	Name string `json:"name"`
+	Name   string `json:"name"`
+	Paused bool   `json:"paused" doc:"none of its jobs starts"`
 	BudgetState
 	Keys []KeyBudget `json:"keys" doc:"its API keys that have a budget"`
 }

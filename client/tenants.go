@@ -32,6 +32,25 @@ func (c *Client) SetBudget(ctx context.Context, tenant string, budget forebay.Bu
 	return set, err
 }
 
+// PauseTenant lets no further job of a tenant start; calls in flight finish.
+func (c *Client) PauseTenant(ctx context.Context, name string) (forebay.Tenant, error) {
+	return c.tenantAct(ctx, name, "pause")
+}
+
+// ResumeTenant lets the jobs of a paused tenant start again.
+func (c *Client) ResumeTenant(ctx context.Context, name string) (forebay.Tenant, error) {
+	return c.tenantAct(ctx, name, "resume")
+}
+
+func (c *Client) tenantAct(ctx context.Context, name, act string) (forebay.Tenant, error) {
+	var tenant forebay.Tenant
+	if err := checkID("tenant", name); err != nil {
+		return tenant, err
+	}
+	err := c.call(ctx, request{method: http.MethodPost, path: path("tenants", name, act)}, &tenant)
+	return tenant, err
+}
+
 // SetKeyBudget replaces the budget of an API key. It counts jobs that are submitted with it from then on.
 func (c *Client) SetKeyBudget(ctx context.Context, id string, budget forebay.Budget) (forebay.APIKey, error) {
 	var key forebay.APIKey

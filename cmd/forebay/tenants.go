@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/client"
 )
 
 func (a *app) tenants() *cobra.Command {
@@ -45,7 +47,26 @@ func (a *app) tenants() *cobra.Command {
 			return a.printTenant(tenant)
 		},
 	}
-	return a.group("tenants", "Look at tenants and set their budgets", "", list, show, a.tenantsSetBudget())
+	return a.group("tenants", "Look at tenants, pause and resume them, and set their budgets", "", list, show, a.tenantsSetBudget(),
+		a.tenantCommand("pause", "Let no further job of a tenant start; calls in flight finish", (*client.Client).PauseTenant),
+		a.tenantCommand("resume", "Let a paused tenant's jobs start again", (*client.Client).ResumeTenant))
+}
+
+func (a *app) tenantCommand(verb, short string, do func(*client.Client, context.Context, string) (forebay.Tenant, error)) *cobra.Command {
+	return &cobra.Command{
+		Use: verb + " TENANT", Short: short, Example: "  forebay tenants " + verb + " acme", Args: arguments(1, "TENANT"),
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			tenant, err := do(api, c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.printTenant(tenant)
+		},
+	}
 }
 
 func (a *app) tenantsSetBudget() *cobra.Command {
@@ -77,6 +98,9 @@ a limit that is not given is none. Jobs that wait for it go on if there is room 
 
 func (a *app) printTenant(t forebay.Tenant) error {
 	rows := [][2]string{{"tenant", t.Name}}
+	if t.Paused {
+		rows = append(rows, [2]string{"state", "paused"})
+	}
 	rows = append(rows, budgetRows("", t.BudgetState)...)
 	if t.SetBy != "" {
 		rows = append(rows, [2]string{"set by", t.SetBy + ", " + a.agePtr(t.UpdatedAt)})

@@ -77,11 +77,12 @@ type Keys interface {
 	Authenticate(ctx context.Context, key string) (caller forebay.Caller, open bool, err error)
 }
 
-// Tenants shows tenants and sets budgets.
+// Tenants shows and pauses tenants, and sets budgets.
 type Tenants interface {
 	Tenants(ctx context.Context) ([]forebay.Tenant, error)
 	Tenant(ctx context.Context, name string) (forebay.Tenant, error)
 	SetTenant(ctx context.Context, name string, settings forebay.TenantSettings, actor string) (forebay.Tenant, error)
+	PauseTenant(ctx context.Context, name string, paused bool, actor string) (forebay.Tenant, error)
 	SetKeyBudget(ctx context.Context, keyID string, budget forebay.Budget, actor string) (forebay.APIKey, error)
 }
 

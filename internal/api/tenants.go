@@ -33,6 +33,17 @@ func (a *API) routeTenants() {
 	}, smallBody, func(ctx context.Context, c *call, in *tenantPath, req forebay.TenantSettings) (*answer[forebay.Tenant], error) {
 		return tenantAnswer(a.service.SetTenant(ctx, in.Tenant, req, c.actor()))
 	})
+	routeNoBody(a, forebay.ScopeAdmin, huma.Operation{
+		OperationID: "pause-tenant", Method: http.MethodPost, Path: "/v1/tenants/{tenant}/pause", Tags: tags, Summary: "Pause a tenant",
+		Description: "None of its jobs starts in any queue; calls in flight finish, and jobs are still taken in. A pause outlives a restart.",
+	}, func(ctx context.Context, c *call, in *tenantPath) (*answer[forebay.Tenant], error) {
+		return tenantAnswer(a.service.PauseTenant(ctx, in.Tenant, true, c.actor()))
+	})
+	routeNoBody(a, forebay.ScopeAdmin, huma.Operation{
+		OperationID: "resume-tenant", Method: http.MethodPost, Path: "/v1/tenants/{tenant}/resume", Tags: tags, Summary: "Resume a tenant",
+	}, func(ctx context.Context, c *call, in *tenantPath) (*answer[forebay.Tenant], error) {
+		return tenantAnswer(a.service.PauseTenant(ctx, in.Tenant, false, c.actor()))
+	})
 	routeBody(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "set-key-budget", Method: http.MethodPut, Path: "/v1/keys/{id}/budget", Tags: []string{"keys"}, Summary: "Set the budget of an API key",
 		Description: "It replaces the one before, and counts jobs that are submitted with the key from then on.",

@@ -56,3 +56,28 @@ func TestTenants(t *testing.T) {
 		t.Errorf("without the scope admin: %d", r.StatusCode)
 	}
 }
+
+func TestPausedTenantWaits(t *testing.T) {
+	f := newFixture(t)
+	f.key = f.newKey("acme", forebay.ScopeAdmin, forebay.ScopeSubmit, forebay.ScopeRead)
+	if paused := into[forebay.Tenant](t, f.do("POST", "/v1/tenants/acme/pause", ""), http.StatusOK); !paused.Paused {
+		t.Errorf("paused %+v", paused)
+	}
+	job := into[forebay.Job](t, f.do("POST", "/v1/jobs", `{"task":"echo","input":1}`), http.StatusAccepted)
+	if got := into[forebay.Job](t, f.do("GET", "/v1/jobs/"+job.ID, ""), http.StatusOK); got.Status != forebay.StatusQueued || got.WaitingFor == nil || *got.WaitingFor != forebay.WaitPaused {
+		t.Errorf("%s, waiting for %v", got.Status, got.WaitingFor)
+	}
+	all := into[forebay.Page[forebay.Tenant]](t, f.do("GET", "/v1/tenants", ""), http.StatusOK).Items
+	if len(all) != 1 || !all[0].Paused {
+		t.Errorf("all %+v", all)
+	}
+	if resumed := into[forebay.Tenant](t, f.do("POST", "/v1/tenants/acme/resume", ""), http.StatusOK); resumed.Paused {
+		t.Errorf("resumed %+v", resumed)
+	}
+	if got := into[forebay.Job](t, f.do("GET", "/v1/jobs/"+job.ID, ""), http.StatusOK); got.WaitingFor != nil {
+		t.Errorf("waiting for %v after the resume", *got.WaitingFor)
+	}
+	if r := f.do("POST", "/v1/tenants/nobody/pause", ""); r.StatusCode != http.StatusNotFound {
+		t.Errorf("a tenant that is not there: %d", r.StatusCode)
+	}
+}

@@ -23,8 +23,9 @@ func (s *Service) Tenants(ctx context.Context) ([]forebay.Tenant, error) {
 		byTenant[row.Tenant] = append(byTenant[row.Tenant], row)
 	}
 	list := make([]forebay.Tenant, len(names))
-	for i, name := range names {
-		list[i] = tenantOf(name, byTenant[name], now)
+	for i, t := range names {
+		list[i] = tenantOf(t.Name, byTenant[t.Name], now)
+		list[i].Paused = t.Paused
 	}
 	return list, nil
 }
@@ -39,7 +40,33 @@ func (s *Service) Tenant(ctx context.Context, name string) (forebay.Tenant, erro
 		return forebay.Tenant{}, err
 	}
 	rows, now, err := s.store.BudgetRows(ctx, name, true)
-	return tenantOf(name, rows, now), err
+	if err != nil {
+		return forebay.Tenant{}, err
+	}
+	t := tenantOf(name, rows, now)
+	t.Paused, err = s.store.TenantPaused(ctx, name)
+	return t, err
+}
+
+// PauseTenant lets no further job of a tenant start, or lets them start again.
+func (s *Service) PauseTenant(ctx context.Context, name string, paused bool, actor string) (forebay.Tenant, error) {
+	t, err := s.Tenant(ctx, name)
+	if err != nil || t.Paused == paused {
+		return t, err
+	}
+	no, err := s.store.EnsureTenant(ctx, name)
+	if err != nil {
+		return t, err
+	}
+	action := "resume-tenant"
+	if paused {
+		action = "pause-tenant"
+	}
+	if err := s.store.SetTenantPaused(ctx, no, paused, store.Audit{Tenant: name, Actor: actor, Action: action, Target: "tenant " + name}); err != nil {
+		return t, err
+	}
+	t.Paused = paused
+	return t, nil
 }
 
 func tenantOf(name string, rows []store.BudgetRow, now int64) forebay.Tenant {

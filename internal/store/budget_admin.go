@@ -140,16 +140,22 @@ func (s *Store) BudgetRows(ctx context.Context, tenant string, keys bool) (list 
 	return list, now, err
 }
 
-// Tenants returns the names of all tenants.
-func (s *Store) Tenants(ctx context.Context) (names []string, err error) {
+// TenantRow is a tenant.
+type TenantRow struct {
+	Name   string
+	Paused bool // none of its jobs is delivered
+}
+
+// Tenants returns all tenants by name.
+func (s *Store) Tenants(ctx context.Context) (tenants []TenantRow, err error) {
 	err = s.read(ctx, func(c conn) error {
-		names = nil
-		return c.prep("SELECT name FROM tenants ORDER BY name LIMIT ? + 0").int(maxBudgetRows).each(func(r row) error {
-			names = append(names, r.text(0))
+		tenants = nil
+		return c.prep("SELECT name, paused FROM tenants ORDER BY name LIMIT ? + 0").int(maxBudgetRows).each(func(r row) error {
+			tenants = append(tenants, TenantRow{r.text(0), r.int(1) != 0})
 			return nil
 		})
 	})
-	return names, err
+	return tenants, err
 }
 
 // HasTenant reports whether there is a tenant of that name.
