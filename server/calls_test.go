@@ -209,10 +209,11 @@ func TestThrottledJobsWaitUncharged(t *testing.T) {
 	}
 }
 
-// One owner of retries: an endpoint that is down is called once for each attempt.
+// One owner of retries: an endpoint that fails is called once for each attempt. There are too few calls to
+// open its breaker.
 func TestEachAttemptIsOneCall(t *testing.T) {
 	t.Parallel()
-	const jobs, attemptsEach = 6, 3
+	const jobs, attemptsEach = 3, 3
 	s, model := startOn(t, func(loopback.Call) loopback.Reply { return loopback.Reply{Status: http.StatusInternalServerError} },
 		server.Queue{Retry: server.Retry{First: 10 * time.Millisecond, Attempts: attemptsEach, Concurrency: 8}})
 	var sent []forebay.Job
