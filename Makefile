@@ -5,7 +5,7 @@ GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
-FUZZTIME ?= 5s
+FUZZTIME ?= 3s
 
 export CGO_ENABLED ?= 0
 
