@@ -111,6 +111,7 @@ func TestBudgetIsToldOf(t *testing.T) {
 					p.succeed(&got[i], 170)
 				}
 			}
+			synctest.Wait() // whoever hears of it does so after the claim has its answer
 			if want := 2 * (day + 1); len(heard) != want || heard[want-2] != forebay.EventBudgetWarning && heard[want-2] != forebay.EventBudgetExhausted {
 				p.Fatalf("after day %d: heard %v", day, heard)
 			}
