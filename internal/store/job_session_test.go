@@ -46,11 +46,14 @@ func (w *sessionWorld) submit(t *rapid.T) {
 // claim takes what is ready: of each session nothing while one of its jobs runs, and never a job before
 // one that was submitted earlier and has not begun.
 func (w *sessionWorld) claim(t *rapid.T) {
+	w.claimFrom(t, rapid.SampledFrom([]LaneKind{LaneMain, LaneRetry}).Draw(t, "lane"))
+}
+
+func (w *sessionWorld) claimFrom(t *rapid.T, lane LaneKind) {
 	ctx, cancel := context.WithCancel(background)
 	defer cancel()
 	var got []Delivery
 	done := make(chan struct{})
-	lane := rapid.SampledFrom([]LaneKind{LaneMain, LaneRetry}).Draw(t, "lane")
 	go func() {
 		defer close(done)
 		got, _ = w.s.Claim(ctx, ClaimRequest{Lane: LaneOf(w.queue, lane), Max: 3, MaxBytes: 1 << 20, Lock: time.Hour, MaxDeliveries: 1000})
@@ -218,7 +221,8 @@ func TestJobSessions(t *testing.T) {
 			for len(w.aborted) > 0 {
 				w.hangUp(t)
 			}
-			w.claim(t)
+			w.claimFrom(t, LaneMain)
+			w.claimFrom(t, LaneRetry)
 			w.engine.pass(w.s, time.Second)
 			w.look(t)
 		}
