@@ -83,19 +83,7 @@ func (s *Service) Admit(ctx context.Context, d *Delivery) (admitted context.Cont
 
 // DeploymentChanges returns what happened to a deployment, newest first.
 func (s *Service) DeploymentChanges(ctx context.Context, name string, limit int, cursor string) (forebay.Page[forebay.DeploymentChange], error) {
-	page := forebay.Page[forebay.DeploymentChange]{Items: []forebay.DeploymentChange{}}
-	limit, err := pageSize(limit)
-	if err != nil {
-		return page, err
-	}
-	below, err := decodeCursor(cursor)
-	if err != nil {
-		return page, err
-	}
-	changes, err := s.store.DeploymentChanges(ctx, name, below, limit)
-	page.Items = append(page.Items, changes...)
-	if len(changes) == limit {
-		page.NextCursor = encodeCursor(changes[limit-1].Number)
-	}
-	return page, err
+	return numberedPage(limit, cursor, func(below int64, limit int) ([]forebay.DeploymentChange, error) {
+		return s.store.DeploymentChanges(ctx, name, below, limit)
+	}, func(c *forebay.DeploymentChange) int64 { return c.Number })
 }

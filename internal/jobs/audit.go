@@ -11,21 +11,9 @@ import (
 
 // Audit returns what operators did, newest first.
 func (s *Service) Audit(ctx context.Context, f forebay.AuditFilter, limit int, cursor string) (forebay.Page[forebay.AuditEntry], error) {
-	page := forebay.Page[forebay.AuditEntry]{Items: []forebay.AuditEntry{}}
-	limit, err := pageSize(limit)
-	if err != nil {
-		return page, err
-	}
-	below, err := decodeCursor(cursor)
-	if err != nil {
-		return page, err
-	}
-	entries, err := s.store.AuditEntries(ctx, f, below, limit)
-	page.Items = append(page.Items, entries...)
-	if len(entries) == limit {
-		page.NextCursor = encodeCursor(entries[limit-1].Number)
-	}
-	return page, err
+	return numberedPage(limit, cursor, func(below int64, limit int) ([]forebay.AuditEntry, error) {
+		return s.store.AuditEntries(ctx, f, below, limit)
+	}, func(e *forebay.AuditEntry) int64 { return e.Number })
 }
 
 // RecordSimFaults notes that the faults of a simulated deployment were set, which the process alone

@@ -137,6 +137,25 @@ func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) 
 	return page, err
 }
 
+// numberedPage returns a page of a list that is read below a number (0: from the newest on), newest first.
+func numberedPage[T any](limit int, cursor string, read func(below int64, limit int) ([]T, error), number func(*T) int64) (forebay.Page[T], error) {
+	page := forebay.Page[T]{Items: []T{}}
+	limit, err := pageSize(limit)
+	if err != nil {
+		return page, err
+	}
+	below, err := decodeCursor(cursor)
+	if err != nil {
+		return page, err
+	}
+	items, err := read(below, limit)
+	page.Items = append(page.Items, items...)
+	if len(items) == limit {
+		page.NextCursor = encodeCursor(number(&items[limit-1]))
+	}
+	return page, err
+}
+
 func pageSize(limit int) (int, error) {
 	switch {
 	case limit == 0:
