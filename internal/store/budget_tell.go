@@ -56,7 +56,7 @@ func (t *tx) tellBudget(b *budget, s *spending, kind forebay.EventType) error {
 	if err != nil {
 		return err
 	}
-	t.after = append(t.after, func() { t.w.watches.budgetTold(e) })
+	t.after = append(t.after, func() { t.w.watches.budgets.tell(e) })
 	target := "tenant " + e.Tenant
 	if b.key != "" {
 		target = b.key
@@ -76,20 +76,4 @@ func (t *tx) tellBudget(b *budget, s *spending, kind forebay.EventType) error {
 		m.Properties, err = json.Marshal(forebay.Properties{"tenant": e.Tenant, "key_id": e.KeyID, "period": string(e.Period)})
 		return m, err
 	})
-}
-
-// OnBudgetEvent has f called with what is told of budgets by transactions of this process. f must be quick.
-func (s *Store) OnBudgetEvent(f func(forebay.BudgetEvent)) {
-	s.watches.mu.Lock()
-	defer s.watches.mu.Unlock()
-	s.watches.budgets = f
-}
-
-func (w *watches) budgetTold(e forebay.BudgetEvent) {
-	w.mu.Lock()
-	f := w.budgets
-	w.mu.Unlock()
-	if f != nil {
-		f(e)
-	}
 }

@@ -94,7 +94,7 @@ func (t *tx) changeDeployment(name string, c quota.Change) error {
 		return err
 	}
 	change := deploymentChange(no, name, c)
-	t.after = append(t.after, func() { t.w.watches.deploymentChanged(change) })
+	t.after = append(t.after, func() { t.w.watches.deployments.tell(change) })
 	t.news.queues = true // other processes look again: what they know of when to may be wrong now
 	return t.publish(operationsTopicStore, func() (m MessageContent, err error) {
 		m = MessageContent{MessageID: fmt.Sprintf("deployment-%d", no), CorrelationID: name, Subject: change.Type, ContentType: "application/json", Text: true}

@@ -22,10 +22,6 @@ type Tally struct {
 	AttemptsLost, AttemptsCancelled int
 }
 
-// OnCommit makes f hear of every transaction of this process. It runs on the writer's goroutine, so it
-// must be quick. It must be set before the store is used.
-func (s *Store) OnCommit(f func(Commit)) { s.writer.observer.Store(&f) }
-
 // count adds a job that ended.
 func (c *Tally) count(status forebay.Status) {
 	switch status {
@@ -52,7 +48,5 @@ func (c *Tally) countAttempt(outcome forebay.Outcome) {
 
 // observed tells whoever watches how a transaction went that began at that time.
 func (w *writer) observed(t *tx, began time.Time, operations, claims int, err error) {
-	if f := w.observer.Load(); f != nil {
-		(*f)(Commit{Operations: operations, Claims: claims, Duration: time.Since(began), Err: err, Tally: t.tally})
-	}
+	w.watches.commits.tell(Commit{Operations: operations, Claims: claims, Duration: time.Since(began), Err: err, Tally: t.tally})
 }

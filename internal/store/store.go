@@ -15,7 +15,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -39,14 +38,10 @@ type Store struct {
 	readers chan conn // idle read connections; those without a driver are opened on demand
 	watches watches
 	names   names
-	// cancelled hears of the locks that other processes voided.
-	cancelled atomic.Pointer[func(token int64)]
-	// webhooksChanged hears of changes by other processes.
-	webhooksChanged atomic.Pointer[func()]
-	alone           bool   // no other process delivers from this database
-	release         func() // of what makes it so; called last
-	closing         sync.Once
-	closed          error
+	alone   bool   // no other process delivers from this database
+	release func() // of what makes it so; called last
+	closing sync.Once
+	closed  error
 }
 
 // maxReaders bounds the read connections; on SQLite each holds its own page cache.

@@ -6,31 +6,18 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// watches tells those who follow a job that it changed.
+// watches tells those who follow a job that it changed, and listeners of what else happens.
 type watches struct {
 	mu    sync.Mutex
 	bySeq map[int64][]chan struct{}
-	// deployments hears of what happens to deployments; nil: nobody listens.
-	deployments func(forebay.DeploymentChange)
-	// budgets hears of what is told of budgets; nil: nobody listens.
-	budgets func(forebay.BudgetEvent)
-}
 
-// OnDeploymentChange has f called with what happens to deployments in transactions of this process. f
-// must be quick.
-func (s *Store) OnDeploymentChange(f func(forebay.DeploymentChange)) {
-	s.watches.mu.Lock()
-	defer s.watches.mu.Unlock()
-	s.watches.deployments = f
-}
-
-func (w *watches) deploymentChanged(change forebay.DeploymentChange) {
-	w.mu.Lock()
-	f := w.deployments
-	w.mu.Unlock()
-	if f != nil {
-		f(change)
-	}
+	// Of transactions of this process:
+	commits     listener[Commit]
+	deployments listener[forebay.DeploymentChange]
+	budgets     listener[forebay.BudgetEvent]
+	// Of other processes:
+	cancelled listener[int64] // tokens of locks that a cancel voided
+	webhooks  listener[struct{}]
 }
 
 // Watch returns a channel that gets a value after each change of the job, never more than one
@@ -99,22 +86,14 @@ func (s *Store) hear(n *news) {
 	} else {
 		s.watches.notify(n.changed)
 	}
-	if f := s.cancelled.Load(); f != nil {
-		for _, token := range n.cancelled {
-			(*f)(token)
-		}
+	for _, token := range n.cancelled {
+		s.watches.cancelled.tell(token)
 	}
-	if f := s.webhooksChanged.Load(); f != nil && (n.webhooks || n.missed) {
-		(*f)()
+	if n.webhooks || n.missed {
+		s.watches.webhooks.tell(struct{}{})
 	}
 	select {
 	case s.writer.heard <- n:
 	case <-s.writer.stopped:
 	}
 }
-
-// OnCancelled makes f hear of the locks that a cancel in another process voided.
-func (s *Store) OnCancelled(f func(token int64)) { s.cancelled.Store(&f) }
-
-// OnWebhooksChanged makes f hear of it when another process has changed the webhooks, or may have.
-func (s *Store) OnWebhooksChanged(f func()) { s.webhooksChanged.Store(&f) }

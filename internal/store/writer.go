@@ -5,7 +5,6 @@ import (
 	"errors"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -189,9 +188,8 @@ type writer struct {
 	deadline      int64                  // the next deadline, 0: none
 	topics        map[int64]*compiledTopic
 	followed      *followedTenants
-	budgets       *budgetSet                   // whose there are; nil: to be read
-	sweeps        bool                         // all budgets that jobs wait for are to be looked at
-	observer      atomic.Pointer[func(Commit)] // nil: nobody watches
+	budgets       *budgetSet // whose there are; nil: to be read
+	sweeps        bool       // all budgets that jobs wait for are to be looked at
 }
 
 func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writer, error) {
