@@ -94,15 +94,10 @@ func (t *tx) storeDeployments() error {
 			continue
 		}
 		d.used = false
-		changes := d.Changes()
-		for _, c := range changes {
+		for _, c := range d.Changes() {
 			if err := t.changeDeployment(name, c); err != nil {
 				return err
 			}
-		}
-		if len(changes) > 0 { // what was published may be waited for
-			t.news.queues = true // and others look again: what they know of when to may be wrong now
-			t.after = append(t.after, func() { t.w.noteReady(t) })
 		}
 		state, err := d.MarshalBinary()
 		if err != nil {

@@ -74,9 +74,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 1, 2, ?, 1)`
 func (t *tx) storeLocked(m *candidate, until int64) error {
 	lane := int64(m.Lane)
 	// Nobody but the writer will remember when the lock ends: whoever is handed a job makes no look.
-	if due, ok := t.w.dueAt[lane]; !ok || until < due {
-		t.w.dueAt[lane] = until
-	}
+	t.w.lookBy(lane, until)
 	return t.prep(sqlInsertLocked).int(m.Seq).int(lane).int(m.rank).int(until).int(m.InputSize).int(m.Tenant).intOrNull(m.deadline).
 		int(m.Token).int(t.now).int(t.now).exec()
 }

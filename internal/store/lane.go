@@ -126,8 +126,8 @@ func (s *Store) SetPaused(ctx context.Context, queue int64, paused bool, audit A
 		}
 		t.after = append(t.after, func() { t.w.paused[queue] = paused })
 		t.news.queues = true
-		t.ready[int64(LaneOf(queue, LaneMain))] = t.now
-		t.ready[int64(LaneOf(queue, LaneRetry))] = t.now
+		t.wakes(int64(LaneOf(queue, LaneMain)), t.now)
+		t.wakes(int64(LaneOf(queue, LaneRetry)), t.now)
 		return struct{}{}, t.audit(audit)
 	})
 	return err

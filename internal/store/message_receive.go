@@ -196,8 +196,6 @@ func unlessStopped(err error) error {
 func (t *tx) takeMessage(m *Message, from source, c *claim) error {
 	inDeadLetter := from.lane.Kind() == LaneDeadLetter
 	if !inDeadLetter && (m.expired(t.now) || m.Deliveries >= c.MaxDeliveries) {
-		// The lanes' due times of this transaction were collected before the claims were served.
-		defer t.w.noteReady(t)
 		if m.expired(t.now) {
 			return t.expireMessage(m.Seq, from.lane)
 		}

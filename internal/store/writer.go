@@ -151,8 +151,17 @@ func (t *tx) due(lane Lane, line, at int64) {
 			t.news.addLine(l, line)
 		}
 	}
-	if earliest, ok := t.ready[l]; !ok || at < earliest {
-		t.ready[l] = at
+	t.wakes(l, at)
+}
+
+// wakes notes that whoever waits for the lane is to look at it from that time on. Of a session it only
+// matters while somebody waits for its messages.
+func (t *tx) wakes(lane, at int64) {
+	if earliest, ok := t.ready[lane]; !ok || at < earliest {
+		t.ready[lane] = at
+	}
+	if _, waiting := t.w.parked[lane]; lane >= 0 || waiting {
+		t.w.lookBy(lane, max(at, t.w.blocked[lane]))
 	}
 }
 
@@ -354,9 +363,7 @@ func (w *writer) hear(n *news) {
 		if w.lines[lane] == nil {
 			continue // whoever comes to wait looks first
 		}
-		if due, ok := w.dueAt[lane]; !ok || ready < due {
-			w.dueAt[lane] = ready
-		}
+		w.lookBy(lane, ready)
 	}
 	if n.queues || n.missed {
 		w.lookAgain(true)
@@ -493,7 +500,6 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 	}
 	if err == nil {
 		err = t.storeDeployments()
-		w.noteReady(t) // what is published of deployments
 	}
 	if err == nil {
 		err = t.storeSpending()
@@ -547,24 +553,13 @@ func (w *writer) apply(t *tx, batch []operation) error {
 			}
 		}
 	}
-	if err := t.resumeWaiting(); err != nil {
-		return err
-	}
-	w.noteReady(t)
-	return nil
+	return t.resumeWaiting()
 }
 
-// noteReady takes over when lanes are worth another look. Of a session it only matters while somebody
-// waits for its messages.
-func (w *writer) noteReady(t *tx) {
-	for lane, at := range t.ready {
-		if _, waiting := w.parked[lane]; lane < 0 && !waiting {
-			continue
-		}
-		at = max(at, w.blocked[lane])
-		if earliest, ok := w.dueAt[lane]; !ok || at < earliest {
-			w.dueAt[lane] = at
-		}
+// lookBy notes that a lane is worth another look at that time.
+func (w *writer) lookBy(lane, at int64) {
+	if due, ok := w.dueAt[lane]; !ok || at < due {
+		w.dueAt[lane] = at
 	}
 }
 
@@ -573,10 +568,7 @@ func (w *writer) serveDue(t *tx) (served []*claim, err error) {
 	if err := w.expireDue(t); err != nil {
 		return nil, err
 	}
-	w.noteReady(t)
-	served, err = w.serveClaims(t)
-	w.noteReady(t) // that a job was started is told to others
-	return served, err
+	return w.serveClaims(t)
 }
 
 // committed tells everybody what is now on disk.
