@@ -159,13 +159,23 @@ func (w *writer) park(c *claim) {
 	if len(waiting) == cap(waiting) {
 		waiting = dropGone(waiting)
 	}
+	if w.lines[lane] == nil { // what is ready was not noted
+		w.dueAt[lane] = 0
+		if lane >= 0 {
+			w.linesOf(lane)
+		}
+	}
 	w.parked[lane] = append(waiting, c)
 	if c.receive != nil && !c.receive.wait {
 		w.impatient = append(w.impatient, c)
 	}
-	if _, known := w.lines[lane]; lane < 0 || w.share != nil && !known { // what was ready before may not have been noted
-		w.linesOf(lane)
-		w.dueAt[lane] = 0
+}
+
+// leave forgets who waited for a lane.
+func (w *writer) leave(lane int64) {
+	delete(w.parked, lane)
+	if lane < 0 { // there are as many as sessions
+		delete(w.dueAt, lane)
 	}
 }
 
@@ -176,7 +186,7 @@ func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
 			continue
 		}
 		if !slices.ContainsFunc(waiting, (*claim).waits) { // a look for nobody would let the next one wait for the one after
-			delete(w.parked, lane)
+			w.leave(lane)
 			continue
 		}
 		due, ok := w.dueAt[lane]
@@ -233,7 +243,7 @@ func (w *writer) unpark(lane int64, n int) {
 		return // its queue was dropped in the same transaction
 	}
 	if w.parked[lane] = waiting[n:]; len(w.parked[lane]) == 0 {
-		delete(w.parked, lane)
+		w.leave(lane)
 	}
 }
 

@@ -43,6 +43,16 @@ func TestNewsOfManyLines(t *testing.T) {
 	}
 }
 
+// Who waits for messages of a session hears of them; of other sessions nothing is remembered.
+func TestNewsOfSessions(t *testing.T) {
+	const waited, other = -7, -8
+	w := &writer{lines: map[int64]*lines{}, dueAt: map[int64]int64{}, parked: map[int64][]*claim{waited: {{}}}}
+	w.hear(&news{ready: map[int64]int64{waited: 1e12, other: 1e12}})
+	if want := map[int64]int64{waited: 1e12}; !reflect.DeepEqual(w.dueAt, want) || len(w.lines) > 0 {
+		t.Errorf("due is %v, lines of %d lanes are known", w.dueAt, len(w.lines))
+	}
+}
+
 func TestChannels(t *testing.T) {
 	long := strings.Repeat("s", 60)
 	seen := map[string]string{}

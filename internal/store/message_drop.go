@@ -52,7 +52,7 @@ func (w *writer) refuseLane(lane int64) {
 	for _, c := range w.parked[lane] {
 		c.refuse(errNoQueue)
 	}
-	delete(w.parked, lane)
+	w.leave(lane)
 	delete(w.dueAt, lane)
 	delete(w.lines, lane)
 }

@@ -80,7 +80,7 @@ func (w *writer) dismiss(err error) {
 		lane := int64(c.Lane)
 		w.parked[lane] = slices.DeleteFunc(w.parked[lane], func(other *claim) bool { return other == c })
 		if len(w.parked[lane]) == 0 {
-			delete(w.parked, lane)
+			w.leave(lane)
 		}
 	}
 	clear(w.impatient)

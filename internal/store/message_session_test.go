@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -91,6 +92,17 @@ func TestSessionReceiversAreWoken(t *testing.T) {
 		}
 		if got := <-third; got.ID != "x" || time.Since(begun) != testLock {
 			t.Fatalf("after %v accepted %+v", time.Since(begun), got)
+		}
+		// Nothing of a session stays in memory once nobody waits for its messages.
+		_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+			remembered := slices.Concat(slices.Collect(maps.Keys(tx.w.dueAt)), slices.Collect(maps.Keys(tx.w.lines)), slices.Collect(maps.Keys(tx.w.parked)))
+			if slices.ContainsFunc(remembered, func(lane int64) bool { return lane < 0 }) {
+				t.Errorf("of the lanes %d something is remembered", remembered)
+			}
+			return struct{}{}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	})
 }

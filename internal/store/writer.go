@@ -144,23 +144,21 @@ func (t *tx) changed(seq int64) { t.touched = append(t.touched, seq) }
 // that is not for jobs.
 func (t *tx) due(lane Lane, line, at int64) {
 	l := int64(lane)
-	known := t.w.linesOf(l)
-	if line > 0 {
+	if known := t.w.lines[l]; known != nil && line > 0 {
 		known.note(line, at)
-		if t.w.share != nil {
-			t.news.addLine(l, line)
-		}
+	}
+	if line > 0 && t.w.share != nil {
+		t.news.addLine(l, line)
 	}
 	t.wakes(l, at)
 }
 
-// wakes notes that whoever waits for the lane is to look at it from that time on. Of a session it only
-// matters while somebody waits for its messages.
+// wakes notes that whoever waits for the lane is to look at it from that time on.
 func (t *tx) wakes(lane, at int64) {
 	if earliest, ok := t.ready[lane]; !ok || at < earliest {
 		t.ready[lane] = at
 	}
-	if _, waiting := t.w.parked[lane]; lane >= 0 || waiting {
+	if t.w.heeds(lane) {
 		t.w.lookBy(lane, max(at, t.w.blocked[lane]))
 	}
 }
@@ -189,7 +187,7 @@ type writer struct {
 	impatient     []*claim           // parked ones that want an answer at once
 	parked        map[int64][]*claim // by lane, oldest first
 	dueAt         map[int64]int64    // lane → when a message of it may become ready; absent: none will
-	lines         map[int64]*lines   // of lanes that are known
+	lines         map[int64]*lines   // of lanes that somebody has waited for, but for sessions'
 	paused        map[int64]bool     // queue numbers
 	pausedTenants map[int64]bool
 	blocked       map[int64]int64        // lane in which jobs are held → until when new ones are no reason to look
@@ -228,17 +226,7 @@ func (w *writer) load() error {
 	if err := errors.Join(w.loadPaused(), w.loadBudgets()); err != nil {
 		return err
 	}
-	// Every lane may have rows of every rank until a look says otherwise.
-	err := w.conn.prep("SELECT no FROM queues").each(func(r row) error {
-		for lane := r.int(0) * laneKinds; lane < (r.int(0)+1)*laneKinds; lane++ {
-			w.linesOf(lane)
-			w.dueAt[lane] = 0
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
+	var err error
 	w.deadline, err = w.conn.nextDeadline()
 	return err
 }
@@ -337,7 +325,7 @@ const tending = 10 * time.Second
 func (w *writer) lookAgain(tend bool) {
 	w.budgets, w.sweeps = nil, true
 	for lane := range w.parked {
-		w.linesOf(lane)
+		w.dueAt[lane] = 0
 	}
 	for lane, l := range w.lines { // also for whoever comes to wait
 		l.known, w.dueAt[lane] = false, 0
@@ -360,10 +348,9 @@ func (w *writer) hear(n *news) {
 		}
 	}
 	for lane, ready := range n.ready {
-		if w.lines[lane] == nil {
-			continue // whoever comes to wait looks first
+		if w.heeds(lane) {
+			w.lookBy(lane, ready)
 		}
-		w.lookBy(lane, ready)
 	}
 	if n.queues || n.missed {
 		w.lookAgain(true)
@@ -454,7 +441,7 @@ func (w *writer) refuseDue(err error) {
 		for _, c := range claims {
 			c.refuse(err)
 		}
-		delete(w.parked, lane)
+		w.leave(lane)
 	}
 }
 
@@ -554,6 +541,15 @@ func (w *writer) apply(t *tx, batch []operation) error {
 		}
 	}
 	return t.resumeWaiting()
+}
+
+// heeds reports whether it matters when a lane is worth a look: not before somebody has waited for it, for
+// the first to come looks anyway; and of a session's only while somebody waits for its messages.
+func (w *writer) heeds(lane int64) bool {
+	if lane < 0 {
+		return len(w.parked[lane]) > 0
+	}
+	return w.lines[lane] != nil
 }
 
 // lookBy notes that a lane is worth another look at that time.
