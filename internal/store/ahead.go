@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"math"
 
 	"github.com/forebayhq/forebay/internal/quota"
@@ -18,23 +19,20 @@ type Standing struct {
 // maxAheadLines is how many other lines of a lane are counted.
 const maxAheadLines = 64
 
-const (
-	sqlAheadInLine = `
+const sqlAheadInLine = `
 SELECT count(*) FROM (SELECT visible FROM messages
   WHERE lane = ? AND rank = ? AND visible <= ? AND (visible < ? OR seq < ?) ORDER BY visible, seq LIMIT ? + 0) x`
-	// Of the other lines of its class in its lane: those whose level is before the job's, by priority and age; of other
-	// tenants at its priority all that is ready.
-	sqlAheadInLines = `
-WITH RECURSIVE l(line) AS (SELECT min(rank) FROM messages WHERE lane = ?1
-  UNION ALL SELECT (SELECT min(m.rank) FROM messages m WHERE m.lane = ?1 AND m.rank > l.line) FROM l WHERE l.line IS NOT NULL)
+
+// Of the other lines of its class in its lane: those whose level is before the job's, by priority and age; of other
+// tenants at its priority all that is ready.
+var sqlAheadInLines = sqlLinesOf + fmt.Sprintf(`
 SELECT line, (SELECT count(*) FROM (SELECT m.visible FROM messages m WHERE m.lane = ?1 AND m.rank = l.line AND m.visible <= ?3
-    AND m.visible <= CASE WHEN l.line % 16 = ?2 % 16 THEN ?3 WHEN l.line % 16 < ?2 % 16 THEN ?4 + (?2 % 16 - l.line % 16) * ?5
-      ELSE ?4 - (l.line % 16 - ?2 % 16) * 30000 END
+    AND m.visible <= CASE WHEN %[1]s = %[2]s THEN ?3 WHEN %[1]s < %[2]s THEN ?4 + (%[2]s - %[1]s) * ?5
+      ELSE ?4 - (%[1]s - %[2]s) * %[3]d END
     ORDER BY m.visible LIMIT ?6 + 0) x)
-FROM l WHERE line IS NOT NULL AND line <> ?2 AND line % 1024 / 16 = ?2 % 1024 / 16
-  AND line / 1024 NOT IN (SELECT no FROM tenants WHERE paused <> 0)
-LIMIT ?7 + 0`
-)
+FROM l WHERE line IS NOT NULL AND line <> ?2 AND %[4]s = %[5]s
+  AND %[6]s NOT IN (SELECT no FROM tenants WHERE paused <> 0)
+LIMIT ?7 + 0`, sqlLevelOf("l.line"), sqlLevelOf("?2"), ageing, sqlClassOf("line"), sqlClassOf("?2"), sqlTenantOf("line"))
 
 // Standing estimates how many jobs are claimed before one that is ready, counting up to limit in each
 // line of its lane by walking an index. Between tenants it is an estimate: while the job's tenant has its

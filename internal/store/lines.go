@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 
@@ -35,6 +36,13 @@ func lineOf(tenant int64, class, priority int) int64 {
 }
 
 func classOf(line int64) int64 { return line % ranksOfTenant / ranksOfClass }
+
+// The same in SQL.
+func sqlTenantOf(line string) string { return fmt.Sprintf("%s / %d", line, ranksOfTenant) }
+func sqlClassOf(line string) string {
+	return fmt.Sprintf("%s %% %d / %d", line, ranksOfTenant, ranksOfClass)
+}
+func sqlLevelOf(line string) string { return fmt.Sprintf("%s %% %d", line, ranksOfClass) }
 
 // lines is what the writer remembers of a lane.
 type lines struct {
@@ -84,10 +92,12 @@ func (l *lines) note(no, at int64) {
 	one.next, one.noted = min(one.next, at), min(one.noted, at)
 }
 
-const sqlLines = `
+// sqlLinesOf makes l, the lines of lane ?1, in as many steps as there are. The last is NULL.
+const sqlLinesOf = `
 WITH RECURSIVE l(line) AS (SELECT min(rank) FROM messages WHERE lane = ?1
-  UNION ALL SELECT (SELECT min(m.rank) FROM messages m WHERE m.lane = ?1 AND m.rank > l.line) FROM l WHERE l.line IS NOT NULL)
-SELECT line FROM l WHERE line IS NOT NULL`
+  UNION ALL SELECT (SELECT min(m.rank) FROM messages m WHERE m.lane = ?1 AND m.rank > l.line) FROM l WHERE l.line IS NOT NULL)`
+
+const sqlLines = sqlLinesOf + " SELECT line FROM l WHERE line IS NOT NULL"
 
 // find asks which lines there are.
 func (l *lines) find(t *tx, lane int64) error {

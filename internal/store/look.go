@@ -13,13 +13,13 @@ import (
 // What is asked of lines is given as arrays in PostgreSQL's notation.
 const linesFrom = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[]), CAST(? AS bigint[])) AS r(line, floor, most)"
 
-const sqlReadyShared = `
+var sqlReadyShared = `
 SELECT ` + readyColumns + `, m.rank
 FROM (SELECT first.* FROM ` + linesFrom + `,
     LATERAL (SELECT * FROM messages WHERE lane = ? AND rank = r.line AND visible >= r.floor AND visible <= (` + sqlNow + `)
       ORDER BY visible, seq LIMIT r.most) AS first
     WHERE NOT EXISTS (SELECT 1 FROM queues WHERE no = ? AND paused <> 0)
-      AND NOT EXISTS (SELECT 1 FROM tenants WHERE no = r.line / 1024 AND paused <> 0)) AS m
+      AND NOT EXISTS (SELECT 1 FROM tenants WHERE no = ` + sqlTenantOf("r.line") + ` AND paused <> 0)) AS m
   JOIN jobs j ON j.seq = m.seq
 ORDER BY m.rank, m.visible, m.seq`
 
