@@ -80,14 +80,39 @@ func (c *sqliteConn) migrate() error {
 	if _, err := c.begin(needs{}); err != nil {
 		return err
 	}
-	err := c.applyMigrations()
+	return finish(c, c.applyMigrations())
+}
+
+// finish commits a transaction or, if it has failed, rolls it back.
+func finish(d driver, err error) error {
 	if err == nil {
-		err = c.commit()
+		err = d.commit()
 	}
 	if err != nil {
-		err = errors.Join(err, c.rollback())
+		err = errors.Join(err, d.rollback())
 	}
 	return err
+}
+
+// migrateFrom applies the migrations that come after a version. run executes a script, which leads to the
+// version it is given.
+func migrateFrom(version int64, d driver, run func(script string, version int) error) error {
+	for i, name := range migrationNames() {
+		if int64(i) < version {
+			continue
+		}
+		script, err := migrationFiles.ReadFile(name)
+		if err == nil {
+			err = run(string(script), i+1)
+		}
+		if err == nil {
+			err = migrationStep(name, conn{driver: d})
+		}
+		if err != nil {
+			return fmt.Errorf("migrate to schema %d: %w", i+1, err)
+		}
+	}
+	return nil
 }
 
 func (c *sqliteConn) applyMigrations() error {
@@ -95,23 +120,10 @@ func (c *sqliteConn) applyMigrations() error {
 	if err != nil {
 		return err
 	}
-	for i, name := range migrationNames() {
-		if int64(i) < version {
-			continue
-		}
-		script, err := migrationFiles.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		sql := fmt.Sprintf("%s;\nPRAGMA application_id = %d;\nPRAGMA user_version = %d;", forSQLite(string(script)), applicationID, i+1)
-		if err := sqlitex.ExecuteScript(c.Conn, sql, nil); err != nil {
-			return fmt.Errorf("migrate to schema %d: %w", i+1, err)
-		}
-		if err := migrationStep(name, conn{driver: c}); err != nil {
-			return fmt.Errorf("migrate to schema %d: %w", i+1, err)
-		}
-	}
-	return nil
+	return migrateFrom(version, c, func(script string, version int) error {
+		sql := fmt.Sprintf("%s;\nPRAGMA application_id = %d;\nPRAGMA user_version = %d;", forSQLite(script), applicationID, version)
+		return sqlitex.ExecuteScript(c.Conn, sql, nil)
+	})
 }
 
 // pragma returns the integer value of a PRAGMA.

@@ -204,14 +204,7 @@ func (c *postgresConn) migrate() error {
 	if err := c.simple("BEGIN; " + sqlLockPostgres); err != nil {
 		return err
 	}
-	err := c.applyMigrations()
-	if err == nil {
-		err = c.commit()
-	}
-	if err != nil {
-		err = errors.Join(err, c.rollback())
-	}
-	return err
+	return finish(c, c.applyMigrations())
 }
 
 func (c *postgresConn) applyMigrations() error {
@@ -228,20 +221,9 @@ func (c *postgresConn) applyMigrations() error {
 	if err != nil {
 		return err
 	}
-	for i, name := range migrationNames() {
-		if int64(i) < version {
-			continue
-		}
-		script, err := migrationFiles.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		if err := c.simple(forPostgres(string(script))); err != nil {
-			return fmt.Errorf("migrate to schema %d: %w", i+1, err)
-		}
-		if err := migrationStep(name, conn{driver: c}); err != nil {
-			return fmt.Errorf("migrate to schema %d: %w", i+1, err)
-		}
+	err = migrateFrom(version, c, func(script string, _ int) error { return c.simple(forPostgres(script)) })
+	if err != nil {
+		return err
 	}
 	return c.simple(fmt.Sprintf("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL); DELETE FROM schema_version; INSERT INTO schema_version VALUES (%d)", schemaVersion()))
 }
