@@ -51,7 +51,7 @@ func openPostgresSide(ctx context.Context, address string, target bool) (*side, 
 	}}
 	err = c.presentAlone(ctx)
 	if err == nil && target {
-		err = c.prepareDatabase(false)
+		err = c.prepareDatabase(ctx, false)
 	}
 	if err != nil {
 		s.release()

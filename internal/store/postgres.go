@@ -30,10 +30,11 @@ type postgresConn struct {
 	ahead      atomic.Int64 // milliseconds by which the server's clock is before ours; others read it too
 	retry      time.Time    // no new connection is tried before
 	backoff    time.Duration
-	serial     int  // of the last statement prepared
-	open       bool // a transaction is
-	shared     bool // its presence is shared: see present
-	reader     bool // for reading only
+	allowed    time.Duration // what a transaction or a read may take
+	serial     int           // of the last statement prepared
+	open       bool          // a transaction is
+	shared     bool          // its presence is shared: see present
+	reader     bool          // for reading only
 }
 
 // What one transaction or one read may take before its connection is given up: the server, or the
@@ -53,7 +54,7 @@ const (
 )
 
 func connectPostgres(ctx context.Context, config *pgconn.Config) (*postgresConn, error) {
-	c := &postgresConn{config: config}
+	c := &postgresConn{config: config, allowed: postgresPatience}
 	return c, c.connect(ctx)
 }
 
@@ -111,7 +112,7 @@ func (c *postgresConn) millis(sql string) (n int64, err error) {
 }
 
 // patience gives what comes next its time. A deadline of the socket costs nothing, unlike a context.
-func (c *postgresConn) patience() { within(c.pg, postgresPatience) }
+func (c *postgresConn) patience() { within(c.pg, c.allowed) }
 
 // within bounds what comes next on a connection. Of a socket that is closed the next use tells.
 func within(pg *pgconn.PgConn, limit time.Duration) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -48,7 +49,7 @@ func openPostgres(ctx context.Context, opts Options) (*Store, error) {
 	}
 	err = c.present(sharedPresence)
 	if err == nil {
-		err = c.prepareDatabase(opts.Existing)
+		err = c.prepareDatabase(ctx, opts.Existing)
 	}
 	if err == nil {
 		err = c.refuseUnfinishedCopy()
@@ -132,7 +133,7 @@ func unusableOnServer(err error) error {
 const minPostgresVersion = 130000
 
 // prepareDatabase checks the server and brings the schema up to date.
-func (c *postgresConn) prepareDatabase(existing bool) error {
+func (c *postgresConn) prepareDatabase(ctx context.Context, existing bool) error {
 	if err := c.checkServer(); err != nil {
 		return err
 	}
@@ -147,9 +148,7 @@ func (c *postgresConn) prepareDatabase(existing bool) error {
 		return forebay.Errorf(forebay.CodeDatabaseUnusable, "there is no Forebay database there yet")
 	}
 	if version < schemaVersion() {
-		if err := c.migrate(); err != nil {
-			return err
-		}
+		return c.migrate(ctx)
 	}
 	return nil
 }
@@ -198,10 +197,25 @@ func (c *postgresConn) version() (version int64, err error) {
 	return version, err
 }
 
-// migrate brings the schema up to date in one transaction, during which nobody else writes.
-func (c *postgresConn) migrate() error {
+// migrationPatience is what a migration may take, or the wait for another process's: large tables may be
+// rewritten.
+const migrationPatience = 24 * time.Hour
+
+// migrate brings the schema up to date in one transaction, during which nobody else writes. When ctx ends it
+// is given up.
+func (c *postgresConn) migrate(ctx context.Context) error {
+	usual := c.allowed
+	c.allowed = migrationPatience
+	c.patience()
+	pg := c.pg
+	stop := context.AfterFunc(ctx, func() { within(pg, 0) })
+	defer func() {
+		stop()
+		c.allowed = usual
+		c.patience()
+	}()
 	// Not as other transactions begin, which ask what no table can answer yet.
-	if err := c.simple("BEGIN; " + sqlLockPostgres); err != nil {
+	if err := c.simple("BEGIN; SET LOCAL statement_timeout = 0; " + sqlLockPostgres); err != nil {
 		return err
 	}
 	return finish(c, c.applyMigrations())

@@ -5,9 +5,13 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
+	"os"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/forebayhq/forebay/internal/pgtest"
@@ -51,4 +55,47 @@ func TestLostCommitHasNoResults(t *testing.T) {
 	if <-r.done; r.result != nil || !errors.Is(r.err, errDisconnected) {
 		t.Errorf("results %v with the error %v", r.result, r.err)
 	}
+}
+
+// A migration may take longer than any transaction, and is given up only when its caller does.
+func TestSlowMigration(t *testing.T) {
+	const usual = 2 * time.Second
+	slow := func(t *testing.T, takes string) *postgresConn {
+		server := newClockServer(t)
+		server.run(t, `CREATE FUNCTION slow() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(`+takes+`); END';
+			CREATE EVENT TRIGGER slow ON ddl_command_start WHEN TAG IN ('CREATE SEQUENCE') EXECUTE FUNCTION slow()`)
+		c, err := reachPostgres(t.Context(), server.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.allowed = usual
+		if err := c.simple(fmt.Sprintf("SET statement_timeout = %d", usual.Milliseconds())); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	t.Run("is waited for", func(t *testing.T) {
+		t.Parallel()
+		c := slow(t, "2.5")
+		if err := c.prepareDatabase(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		if version, err := c.version(); err != nil || version != schemaVersion() {
+			t.Errorf("the schema is %d: %v", version, err)
+		}
+		var stopped *pgconn.PgError
+		if err := c.simple("SELECT pg_sleep(60)"); !errors.As(err, &stopped) && !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("what comes after it may take as long: %v", err)
+		}
+	})
+	t.Run("is given up", func(t *testing.T) {
+		t.Parallel()
+		c := slow(t, "10")
+		ctx, cancel := context.WithTimeout(t.Context(), usual/4)
+		defer cancel()
+		if err := c.prepareDatabase(ctx, false); !errors.Is(err, errDisconnected) {
+			t.Errorf("%v", err)
+		}
+	})
 }
