@@ -306,17 +306,3 @@ func (a *app) messagesAccept() *cobra.Command {
 	}
 	return c
 }
-
-func (a *app) sessionClose() *cobra.Command {
-	return &cobra.Command{
-		Use: "close-session QUEUE SESSION_TOKEN", Short: "Give a session back", Args: arguments(2, "QUEUE", "SESSION_TOKEN"),
-		Example: "  forebay messages close-session steps AAAAAAAAAAFb2V0aGluZyBlbHNl",
-		RunE: func(c *cobra.Command, args []string) error {
-			queue, err := a.messagesOf(args[0])
-			if err != nil {
-				return err
-			}
-			return ofQueue(queue.CloseSession(c.Context(), args[1]))
-		},
-	}
-}

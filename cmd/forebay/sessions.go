@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/client"
 )
 
 func (a *app) sessionsList() *cobra.Command {
@@ -39,61 +40,58 @@ func (a *app) sessionsList() *cobra.Command {
 	return c
 }
 
-func (a *app) sessionRenew() *cobra.Command {
+// sessionCommand does something with an accepted session.
+func (a *app) sessionCommand(use, short string, run func(c *cobra.Command, queue client.Messages, token string) error) *cobra.Command {
 	return &cobra.Command{
-		Use: "renew-session QUEUE SESSION_TOKEN", Short: "Hold a session for another lock duration", Args: arguments(2, "QUEUE", "SESSION_TOKEN"),
-		Example: "  forebay messages renew-session steps AAAAAAAAAAFb2V0aGluZyBlbHNl",
+		Use: use + " QUEUE SESSION_TOKEN", Short: short, Args: arguments(2, "QUEUE", "SESSION_TOKEN"),
+		Example: "  forebay messages " + use + " steps AAAAAAAAAAFb2V0aGluZyBlbHNl",
 		RunE: func(c *cobra.Command, args []string) error {
 			queue, err := a.messagesOf(args[0])
 			if err != nil {
 				return err
 			}
-			until, err := queue.RenewSession(c.Context(), args[1])
-			if err != nil {
-				return ofQueue(err)
-			}
-			return a.printOne(map[string]time.Time{"locked_until": until}, [][2]string{{"locked until", a.when(until)}})
+			return ofQueue(run(c, queue, args[1]))
 		},
 	}
 }
 
-func (a *app) sessionState() *cobra.Command {
-	return &cobra.Command{
-		Use: "get-state QUEUE SESSION_TOKEN", Short: "Print the state of an accepted session", Args: arguments(2, "QUEUE", "SESSION_TOKEN"),
-		Long:    "Print what the receivers of the session last set, as it is; with -o json in base64. Nothing is printed when there is none.",
-		Example: "  forebay messages get-state steps AAAAAAAAAAFb2V0aGluZyBlbHNl > state.bin",
-		RunE: func(c *cobra.Command, args []string) error {
-			queue, err := a.messagesOf(args[0])
-			if err != nil {
-				return err
-			}
-			state, err := queue.SessionState(c.Context(), args[1])
-			if err != nil {
-				return ofQueue(err)
-			}
-			if a.output != outputTable {
-				return a.printOne(forebay.SessionState{State: state}, nil)
-			}
-			_, err = a.out.Write(state)
+func (a *app) sessionClose() *cobra.Command {
+	return a.sessionCommand("close-session", "Give a session back", func(c *cobra.Command, queue client.Messages, token string) error {
+		return queue.CloseSession(c.Context(), token)
+	})
+}
+
+func (a *app) sessionRenew() *cobra.Command {
+	return a.sessionCommand("renew-session", "Hold a session for another lock duration", func(c *cobra.Command, queue client.Messages, token string) error {
+		until, err := queue.RenewSession(c.Context(), token)
+		if err != nil {
 			return err
-		},
-	}
+		}
+		return a.printOne(map[string]time.Time{"locked_until": until}, [][2]string{{"locked until", a.when(until)}})
+	})
+}
+
+func (a *app) sessionState() *cobra.Command {
+	c := a.sessionCommand("get-state", "Print the state of an accepted session", func(c *cobra.Command, queue client.Messages, token string) error {
+		state, err := queue.SessionState(c.Context(), token)
+		if err != nil {
+			return err
+		}
+		if a.output != outputTable {
+			return a.printOne(forebay.SessionState{State: state}, nil)
+		}
+		_, err = a.out.Write(state)
+		return err
+	})
+	c.Long = "Print what the receivers of the session last set, as it is; with -o json in base64. Nothing is printed when there is none."
+	c.Example += " > state.bin"
+	return c
 }
 
 func (a *app) sessionSetState() *cobra.Command {
 	var text, file string
 	var clearing bool
-	c := &cobra.Command{
-		Use: "set-state QUEUE SESSION_TOKEN", Short: "Set the state of an accepted session", Args: arguments(2, "QUEUE", "SESSION_TOKEN"),
-		Long: "Keep a state, up to 256 KiB, for the receivers of the session, those that come later too.",
-		Example: `  forebay messages set-state steps TOKEN --state '{"done":3}'
-  forebay messages set-state steps TOKEN --file -
-  forebay messages set-state steps TOKEN --clear`,
-	}
-	c.Flags().StringVar(&text, "state", "", "the state, as text")
-	c.Flags().StringVar(&file, "file", "", "the state from a file; - is standard input")
-	c.Flags().BoolVar(&clearing, "clear", false, "have no state any more")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	c := a.sessionCommand("set-state", "Set the state of an accepted session", func(c *cobra.Command, queue client.Messages, token string) error {
 		if err := oneFlag(c, "state", "file", "clear"); err != nil {
 			return err
 		}
@@ -110,11 +108,14 @@ func (a *app) sessionSetState() *cobra.Command {
 		if len(state) > forebay.MaxSessionStateBytes {
 			return usagef("the state has more than %d bytes", forebay.MaxSessionStateBytes)
 		}
-		queue, err := a.messagesOf(args[0])
-		if err != nil {
-			return err
-		}
-		return ofQueue(queue.SetSessionState(c.Context(), args[1], state))
-	}
+		return queue.SetSessionState(c.Context(), token, state)
+	})
+	c.Long = "Keep a state, up to 256 KiB, for the receivers of the session, those that come later too."
+	c.Example = `  forebay messages set-state steps TOKEN --state '{"done":3}'
+  forebay messages set-state steps TOKEN --file -
+  forebay messages set-state steps TOKEN --clear`
+	c.Flags().StringVar(&text, "state", "", "the state, as text")
+	c.Flags().StringVar(&file, "file", "", "the state from a file; - is standard input")
+	c.Flags().BoolVar(&clearing, "clear", false, "have no state any more")
 	return c
 }

@@ -77,15 +77,18 @@ func (f *filterFlags) get() (filter forebay.SetAsideFilter, selects bool, err er
 	return filter, selects, nil
 }
 
-// selection wants either something in particular or everything.
-func selection(selects, everything bool) error {
+// selection wants either something in particular, by flags or by name, or everything.
+func (f *filterFlags) selection(jobs []string, everything bool) (filter forebay.SetAsideFilter, err error) {
+	f.filter.JobIDs = append(f.filter.JobIDs, jobs...)
+	filter, selects, err := f.get()
 	switch {
+	case err != nil:
 	case selects && everything:
-		return usagef("--all and a selection exclude each other")
+		err = usagef("--all and a selection exclude each other")
 	case !selects && !everything:
-		return usagef("name jobs, select them by flags, or say --all")
+		err = usagef("name jobs, select them by flags, or say --all")
 	}
-	return nil
+	return filter, err
 }
 
 // none is the error when jobs were named and not one of them was there.
@@ -204,12 +207,8 @@ changed.`,
 	flags.StringVar(&task, "set-task", "", "one job: replace the task")
 	flags.IntVar(&attempts, "set-max-attempts", 0, "one job: replace the number of attempts")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		f.filter.JobIDs = append(f.filter.JobIDs, args...)
-		filter, selects, err := f.get()
+		filter, err := f.selection(args, everything)
 		if err != nil {
-			return err
-		}
-		if err := selection(selects, everything); err != nil {
 			return err
 		}
 		req.Filter, req.All = filter, everything
@@ -289,12 +288,8 @@ func (s *setAsideCommands) purge() *cobra.Command {
 	f := s.filterFlags(c)
 	c.Flags().BoolVar(&everything, "all", false, "purge everything in the subqueue")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		f.filter.JobIDs = append(f.filter.JobIDs, args...)
-		filter, selects, err := f.get()
+		filter, err := f.selection(args, everything)
 		if err != nil {
-			return err
-		}
-		if err := selection(selects, everything); err != nil {
 			return err
 		}
 		place, err := s.of(f.queue)
