@@ -113,7 +113,7 @@ func TestCopyOfChangedSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.prep("UPDATE attempts SET outcome = 'lost' WHERE seq = (SELECT max(seq) FROM attempts)").exec(); err != nil {
+	if err := (conn{driver: c}).prep("UPDATE attempts SET outcome = 'lost' WHERE seq = (SELECT max(seq) FROM attempts)").exec(); err != nil {
 		t.Fatal(err)
 	}
 	c.Close()

@@ -8,34 +8,32 @@ import (
 
 // openSQLiteSource takes a file for reading: no server has it, and others that write to it wait.
 func openSQLiteSource(path string) (*side, error) {
-	path, err := realPath(path)
-	if err != nil {
-		return nil, err
-	}
-	release, err := takeFile(path, takenFromCopy)
-	if err != nil {
-		return nil, err
-	}
-	raw, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
-	if err != nil {
-		release()
-		return nil, unusable("the database file cannot be opened", err)
-	}
-	s := sqliteSide(raw, release)
-	raw.SetBusyTimeout(10 * time.Second)
-	_, err = s.begin(needs{})
-	if err == nil {
-		err = newSQLiteConn(raw).run("PRAGMA query_only = ON")
-	}
-	if err != nil {
-		s.release()
-		return nil, unusableUnlessKnown(err)
-	}
-	return s, nil
+	return openSQLiteSide(path, func(path string) (*sqliteConn, error) {
+		raw, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+		if err != nil {
+			return nil, unusable("the database file cannot be opened", err)
+		}
+		raw.SetBusyTimeout(10 * time.Second)
+		c := newSQLiteConn(raw)
+		_, err = c.begin(needs{})
+		if err == nil {
+			err = c.run("PRAGMA query_only = ON")
+		}
+		if err != nil {
+			raw.Close()
+			return nil, unusableUnlessKnown(err)
+		}
+		return c, nil
+	})
 }
 
 // openSQLiteTarget takes a file for a copy, making it if there is none.
 func openSQLiteTarget(path string) (*side, error) {
+	return openSQLiteSide(path, func(path string) (*sqliteConn, error) { return openWriter(path, true) })
+}
+
+// openSQLiteSide opens a file that nobody else has.
+func openSQLiteSide(path string, open func(path string) (*sqliteConn, error)) (*side, error) {
 	path, err := realPath(path)
 	if err != nil {
 		return nil, err
@@ -44,21 +42,16 @@ func openSQLiteTarget(path string) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := openWriter(path, true)
+	c, err := open(path)
 	if err != nil {
 		release()
 		return nil, err
 	}
-	return sqliteSide(c.driver.(*sqliteConn).Conn, release), nil
-}
-
-func sqliteSide(raw *sqlite.Conn, release func()) *side {
-	c := newSQLiteConn(raw)
 	return &side{conn: conn{driver: c}, engine: c, release: func() {
 		_ = c.rollback()
-		raw.Close()
+		c.Close()
 		release()
-	}}
+	}}, nil
 }
 
 func (c *sqliteConn) refuseUnfinishedCopy() error { return refuseUnfinished(c) }

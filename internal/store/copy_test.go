@@ -89,7 +89,7 @@ func nullable(t testing.TB) map[string]bool {
 	}
 	defer c.Close()
 	found := map[string]bool{}
-	err = c.prep(`SELECT t.name || '.' || c.name FROM sqlite_schema t JOIN pragma_table_info(t.name) c WHERE t.type = 'table' AND c."notnull" = 0`).
+	err = conn{driver: c}.prep(`SELECT t.name || '.' || c.name FROM sqlite_schema t JOIN pragma_table_info(t.name) c WHERE t.type = 'table' AND c."notnull" = 0`).
 		each(func(r row) error { found[r.text(0)] = true; return nil })
 	if err != nil {
 		t.Fatal(err)

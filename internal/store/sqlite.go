@@ -130,7 +130,7 @@ func openSQLite(opts Options) (s *Store, err error) {
 	}
 	c, err := openWriter(path, opts.Serve)
 	if err == nil {
-		if err = c.driver.(*sqliteConn).refuseUnfinishedCopy(); err != nil {
+		if err = c.refuseUnfinishedCopy(); err != nil {
 			c.Close()
 		}
 	}
@@ -138,7 +138,7 @@ func openSQLite(opts Options) (s *Store, err error) {
 		s.release()
 		return nil, err
 	}
-	return s, s.start(c, opts.Serve, nil)
+	return s, s.start(conn{driver: c}, opts.Serve, nil)
 }
 
 // takeFile takes a database file for this process alone; taken is what to say when another one has it.
@@ -171,18 +171,18 @@ func realPath(path string) (string, error) {
 }
 
 // openWriter opens the one connection that writes, with the durable settings enforced.
-func openWriter(path string, serve bool) (conn, error) {
+func openWriter(path string, serve bool) (*sqliteConn, error) {
 	raw, err := sqlite.OpenConn(path, sqlite.OpenReadWrite, sqlite.OpenCreate)
 	if err != nil {
-		return conn{}, unusable("the database file cannot be opened", err)
+		return nil, unusable("the database file cannot be opened", err)
 	}
 	raw.SetBusyTimeout(10 * time.Second)
 	c := newSQLiteConn(raw)
 	if err := c.prepareDatabase(path, serve); err != nil {
 		raw.Close()
-		return conn{}, err
+		return nil, err
 	}
-	return conn{driver: c}, nil
+	return c, nil
 }
 
 func (c *sqliteConn) prepareDatabase(path string, serve bool) error {
