@@ -21,7 +21,7 @@ const module = "github.com/forebayhq/forebay"
 // "/*" is for each package below a folder. docs/architecture.md explains the arrows.
 var mayImport = map[string][]string{
 	".":                  {},
-	"client":             {"."},
+	"client":             {".", "internal/sleep"},
 	"server":             {".", "internal/..."},
 	"cmd/forebay":        {"..."},
 	"examples/*":         {".", "client", "server"},
@@ -29,20 +29,21 @@ var mayImport = map[string][]string{
 	"internal/blob":      {"."},
 	"internal/bus":       {".", "internal/filter", "internal/store"},
 	"internal/config":    {".", "server"},
-	"internal/dispatch":  {".", "internal/jobs"},
+	"internal/dispatch":  {".", "internal/jobs", "internal/sleep"},
 	"internal/filter":    {"."},
-	"internal/intake":    {".", "internal/bus"},
-	"internal/jobs":      {".", "internal/blob", "internal/quota", "internal/store"},
+	"internal/intake":    {".", "internal/bus", "internal/sleep"},
+	"internal/jobs":      {".", "internal/blob", "internal/quota", "internal/sleep", "internal/store"},
 	"internal/loopback":  {"."},
 	"internal/model":     {".", "internal/quota"},
-	"internal/model/sim": {".", "internal/model"},
+	"internal/model/sim": {".", "internal/model", "internal/sleep"},
 	"internal/pgtest":    {},
 	"internal/quota":     {"."},
-	"internal/standin":   {".", "internal/model", "internal/model/sim"},
-	"internal/store":     {".", "internal/filter", "internal/quota"},
+	"internal/sleep":     {},
+	"internal/standin":   {".", "internal/model", "internal/model/sim", "internal/sleep"},
+	"internal/store":     {".", "internal/filter", "internal/quota", "internal/sleep"},
 	"internal/tasks":     {".", "internal/model"},
 	"internal/telemetry": {".", "internal/jobs", "internal/model", "internal/store", "internal/webhook"},
-	"internal/webhook":   {".", "internal/store"},
+	"internal/webhook":   {".", "internal/sleep", "internal/store"},
 }
 
 // inOutStandard are the parts of the standard library that do input or output; the root package

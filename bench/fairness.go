@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -138,7 +139,7 @@ func beside(ctx context.Context, b *bench, many int, tenant string, ofMany, ofFe
 	defer func() { err = errors.Join(err, r.close()) }()
 	before, err := r.send(ctx, bigTenant, forebay.DefaultPriority, many)
 	if err == nil && many > 0 {
-		err = rest(ctx, 2*time.Second)
+		err = sleep.For(ctx, 2*time.Second)
 	}
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/standin"
 )
 
@@ -188,7 +189,7 @@ func (r *outageRun) run(ctx context.Context, t *table) error {
 	if err := r.submit(ctx, perSecond*25); err != nil {
 		return err
 	}
-	if err := r.phase(ctx, t, outageBefore, func(ctx context.Context) error { return rest(ctx, working) }); err != nil {
+	if err := r.phase(ctx, t, outageBefore, func(ctx context.Context) error { return sleep.For(ctx, working) }); err != nil {
 		return err
 	}
 	if err := r.submit(ctx, r.waiting); err != nil {
@@ -199,9 +200,9 @@ func (r *outageRun) run(ctx context.Context, t *table) error {
 	}
 	var first, last standin.Stats
 	err := r.phase(ctx, t, outageDuring, func(ctx context.Context) (err error) {
-		if err = rest(ctx, 5*time.Second); err == nil {
+		if err = sleep.For(ctx, 5*time.Second); err == nil {
 			if first, err = r.stats(ctx); err == nil {
-				if err = rest(ctx, r.down-5*time.Second); err == nil {
+				if err = sleep.For(ctx, r.down-5*time.Second); err == nil {
 					last, err = r.stats(ctx)
 				}
 			}
@@ -257,7 +258,7 @@ func (r *outageRun) untilFull(ctx context.Context, rate float64) (time.Duration,
 				return times[0], nil
 			}
 		}
-		if err := rest(ctx, each); err != nil {
+		if err := sleep.For(ctx, each); err != nil {
 			return 0, fmt.Errorf("the full rate was not reached: %w", err)
 		}
 	}

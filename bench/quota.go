@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/standin"
 	"github.com/forebayhq/forebay/server"
 )
@@ -240,7 +241,7 @@ func (s *service) drained(ctx context.Context) (q forebay.QueueInfo, err error) 
 		if q.Active+q.Scheduled+q.Locked == 0 {
 			return q, nil
 		}
-		if err := rest(ctx, 20*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 20*time.Millisecond); err != nil {
 			return q, fmt.Errorf("%d jobs are still live: %w", q.Active+q.Scheduled+q.Locked, err)
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 // What people write who call a model themselves. Each strategy makes every call itself and gives a job up
@@ -49,17 +51,6 @@ func (e *endpoint) call(ctx context.Context, body []byte) (status int, retryAfte
 	return 0, 0, nil // no connection, or one that broke: an attempt like any other
 }
 
-func rest(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // pool is so many workers, each of which takes a job and stays with it until it is over. again says how
 // long to wait before the next try, or that there is none.
 func pool(workers int, again func(attempts int, retryAfter time.Duration) (wait time.Duration, ok bool)) strategy {
@@ -76,7 +67,7 @@ func pool(workers int, again func(attempts int, retryAfter time.Duration) (wait 
 					failed.Add(1)
 					return nil
 				}
-				if err := rest(ctx, wait); err != nil {
+				if err := sleep.For(ctx, wait); err != nil {
 					return err
 				}
 			}

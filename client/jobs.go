@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 // longPoll is how long one request of Wait waits.
@@ -62,7 +63,7 @@ func (c *Client) Wait(ctx context.Context, id string) (forebay.Job, error) {
 			return job, nil
 		}
 		// A server that stops ends long polls early; it must not be asked in a tight loop.
-		if time.Since(start) < time.Second && !pause(ctx, time.Second) {
+		if time.Since(start) < time.Second && sleep.For(ctx, time.Second) != nil {
 			return last, ctx.Err()
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 const (
@@ -228,19 +229,7 @@ func (r *retry) wait(ctx context.Context, err error) bool {
 	if time.Now().Add(delay).After(r.until) {
 		return false
 	}
-	return pause(ctx, delay)
-}
-
-// pause waits and reports whether ctx still lives.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return sleep.For(ctx, delay) == nil
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -81,7 +82,7 @@ func TestLargeJobsTakeTurns(t *testing.T) {
 		Functions: []forebay.Task{{Name: "echo", Run: func(ctx context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
 			held.add(int64(len(call.Input)))
 			defer held.add(-int64(len(call.Input)))
-			if err := pause(ctx, 30*time.Millisecond); err != nil { // so that they overlap
+			if err := sleep.For(ctx, 30*time.Millisecond); err != nil { // so that they overlap
 				return forebay.TaskResult{}, err
 			}
 			return forebay.TaskResult{Output: call.Input}, nil

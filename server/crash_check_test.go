@@ -15,6 +15,7 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 // followToTheEnd reads a job's events as they come, again and again from where the stream broke: they
@@ -41,7 +42,7 @@ func (c *crash) followToTheEnd(j *crashJob) {
 
 // watch looks at a sample of the jobs again and again, to see that nothing goes backwards.
 func (c *crash) watch(ctx context.Context) {
-	for i := 0; pause(ctx, 10*time.Millisecond) == nil; i++ {
+	for i := 0; sleep.For(ctx, 10*time.Millisecond) == nil; i++ {
 		c.mu.Lock()
 		sample := c.jobs[:len(c.jobs):len(c.jobs)]
 		c.mu.Unlock()

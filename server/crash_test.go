@@ -23,6 +23,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -236,7 +237,7 @@ func (c *crash) awaitLooks(looks int64) {
 	ctx, cancel := context.WithTimeout(c.Context(), time.Minute)
 	defer cancel()
 	for c.looks.Load() < looks {
-		if err := pause(ctx, 5*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 5*time.Millisecond); err != nil {
 			c.Fatalf("only %d of %d looks: %s", c.looks.Load(), looks, err)
 		}
 	}
@@ -251,7 +252,7 @@ func (c *crash) launch() *process {
 
 func (c *crash) pause(d time.Duration) {
 	c.Helper()
-	if err := pause(c.Context(), d); err != nil {
+	if err := sleep.For(c.Context(), d); err != nil {
 		c.Fatal(err)
 	}
 }
@@ -264,7 +265,7 @@ func (c *crash) server(ctx context.Context) (remote, error) {
 				return remote{url}, nil
 			}
 		}
-		if err := pause(ctx, 5*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 5*time.Millisecond); err != nil {
 			return remote{}, err
 		}
 	}
@@ -285,7 +286,7 @@ func (c *crash) persist(ctx context.Context, request func(remote) error) error {
 			return err
 		}
 		c.lost.Add(1)
-		if err := pause(ctx, 5*time.Millisecond); err != nil {
+		if err := sleep.For(ctx, 5*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -104,7 +105,7 @@ func testFullDisk(t *testing.T, o childOptions, code forebay.Code, full, free fu
 		}
 	}
 	// Long enough for a first try to record the results to have failed.
-	if err := pause(t.Context(), time.Second); err != nil {
+	if err := sleep.For(t.Context(), time.Second); err != nil {
 		t.Fatal(err)
 	}
 	free(p)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -179,18 +180,6 @@ func outcomes(attempts []forebay.Attempt) []forebay.Outcome {
 	return list
 }
 
-// pause waits for d, or returns ctx's error.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // eventually calls f, at most every 10 ms, until it returns nil or limit has passed.
 func eventually(t testing.TB, limit time.Duration, f func() error) {
 	t.Helper()
@@ -201,7 +190,7 @@ func eventually(t testing.TB, limit time.Duration, f func() error) {
 		if err == nil {
 			return
 		}
-		if pause(ctx, 10*time.Millisecond) != nil {
+		if sleep.For(ctx, 10*time.Millisecond) != nil {
 			t.Fatalf("not within %s: %s", limit, err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 const (
@@ -89,7 +90,7 @@ func (s *sessions) untilDone(ctx context.Context, request func(*client.Client) e
 		if err = request(c); err == nil || !uncertain(err) {
 			return err
 		}
-		if err := pause(ctx, crashLock/100); err != nil {
+		if err := sleep.For(ctx, crashLock/100); err != nil {
 			return err
 		}
 	}
@@ -141,7 +142,7 @@ func (s *sessions) receive(ctx context.Context) error {
 			return err
 		}
 		if err != nil {
-			if err := pause(ctx, crashLock/100); err != nil {
+			if err := sleep.For(ctx, crashLock/100); err != nil {
 				return err
 			}
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/loopback"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -356,7 +357,7 @@ func clocksThatDiffer(t *testing.T, ahead time.Duration, binary string, clocks [
 	}
 	long := s.send(t, "long")
 	awaitModel(t, model, inFlight(1))
-	if err := pause(t.Context(), 2*crashLock); err != nil {
+	if err := sleep.For(t.Context(), 2*crashLock); err != nil {
 		t.Fatal(err)
 	}
 	close(release)

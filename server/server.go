@@ -21,6 +21,7 @@ import (
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/dispatch"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/store"
 	"github.com/forebayhq/forebay/internal/telemetry"
 	"github.com/forebayhq/forebay/internal/webhook"
@@ -279,11 +280,7 @@ func (s *Server) maintain(ctx context.Context) {
 			s.log.Warn("cannot forget what is over of budgets", slog.Any("error", err))
 		}
 		s.purge(ctx, every)
-		timer := time.NewTimer(every)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if sleep.For(ctx, every) != nil {
 			return
 		}
 	}

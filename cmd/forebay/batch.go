@@ -16,6 +16,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 func (a *app) batch() *cobra.Command {
@@ -291,14 +292,8 @@ func (b *batchRun) follow(ctx context.Context, p pendingJob, crowded bool) error
 		return err
 	}
 	if !job.Status.Terminal() {
-		if wait := time.Second - time.Since(start); wait > 0 { // a server that stops does not wait
-			timer := time.NewTimer(wait)
-			defer timer.Stop()
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+		if err := sleep.For(ctx, time.Second-time.Since(start)); err != nil { // a server that stops does not wait
+			return err
 		}
 		b.push(p)
 		return nil

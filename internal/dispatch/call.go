@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 // unknownTaskDelay is how long a job waits whose task no process here knows: a newer worker may.
@@ -176,7 +177,7 @@ func (d *Dispatcher) settle(work context.Context, job *jobs.Delivery, result for
 		if !mayPass(err) {
 			strange++
 		}
-		if strange == maxStrangeErrors || !sleep(work, delay) {
+		if strange == maxStrangeErrors || sleep.For(work, delay) != nil {
 			d.log.Error("the outcome of a call is not recorded; its lock will bring the job back", which(job))
 			return
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 // lane is one pool: as many calls at once as it has slots.
@@ -49,7 +50,7 @@ func (l *lane) run(ctx, work context.Context, calls *sync.WaitGroup) {
 	const pause = time.Second // after a failed claim, or when nothing that is claimed can be called
 	for ctx.Err() == nil {
 		if l.fruitless.Load() >= int64(cap(l.slots)) {
-			sleep(ctx, pause)
+			_ = sleep.For(ctx, pause)
 			l.fruitless.Store(0)
 		}
 		n := l.takeSlots(ctx)
@@ -58,7 +59,7 @@ func (l *lane) run(ctx, work context.Context, calls *sync.WaitGroup) {
 		}
 		if err := l.pass(ctx, work, n, calls); err != nil && ctx.Err() == nil {
 			l.d.log.Warn("cannot claim jobs", slog.String("queue", l.queue.Name), slog.Any("error", err))
-			sleep(ctx, pause)
+			_ = sleep.For(ctx, pause)
 		}
 	}
 }
@@ -128,7 +129,7 @@ func (l *lane) admit(ctx context.Context, n int) (int, error) {
 		if allowed > 0 {
 			return allowed, nil
 		}
-		if !sleep(ctx, wait) {
+		if sleep.For(ctx, wait) != nil {
 			return 0, ctx.Err()
 		}
 	}
@@ -182,18 +183,6 @@ func (l *lane) takeSlots(ctx context.Context) int {
 func (l *lane) giveSlots(n int) {
 	for range n {
 		l.slots <- struct{}{}
-	}
-}
-
-// sleep reports whether the time passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

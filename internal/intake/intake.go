@@ -16,6 +16,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 // Jobs is where jobs are submitted: a *jobs.Service.
@@ -69,14 +70,10 @@ func (i *Intake) Run(ctx context.Context) {
 			said = err.Error()
 			log.Warn("the intake pauses", slog.Any("error", err))
 		}
-		timer := time.NewTimer(pause)
-		pause = min(2*pause, longestPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if sleep.For(ctx, pause) != nil {
 			return
 		}
+		pause = min(2*pause, longestPause)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -78,7 +79,7 @@ func (s *Service) purgeStep(ctx context.Context, q store.PurgeQuery, above int64
 		}
 	}
 	if step.More {
-		err = rest(ctx, time.Since(began))
+		err = sleep.For(ctx, max(10*time.Millisecond, 3*time.Since(began))) // and the database is others' for as long
 	}
 	return step, purged, err
 }
@@ -138,16 +139,4 @@ func purgeDetail(req forebay.PurgeJobsRequest) string {
 		return ""
 	}
 	return string(b)
-}
-
-// rest leaves the database to others for three times as long as a step took it.
-func rest(ctx context.Context, took time.Duration) error {
-	timer := time.NewTimer(max(10*time.Millisecond, 3*took))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

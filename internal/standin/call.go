@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 // api is the shape in which a call is made and answered.
@@ -197,20 +199,10 @@ func (c *call) meet(e *ending) error {
 // wait waits until so many tokens of the answer are there.
 func (c *call) wait(started time.Time, tokens int) error {
 	d := c.deployment.Duration(tokens, c.admission.Conditions) - time.Since(started)
-	if d <= 0 {
-		if c.r.Context().Err() != nil {
-			return errGone
-		}
-		return nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-c.r.Context().Done():
+	if sleep.For(c.r.Context(), d) != nil {
 		return errGone
 	}
+	return nil
 }
 
 // plain sends an answer in one piece.

@@ -14,6 +14,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 // news is what the processes that share a database tell each other after a commit. It only saves
@@ -236,10 +238,7 @@ func (e *exchange) always(ctx context.Context, f func(context.Context, *pgconn.P
 			delete(e.own, pg.PID()) // the number may become another's
 			e.mu.Unlock()
 		}
-		select {
-		case <-time.After(reconnectPause):
-		case <-ctx.Done():
-		}
+		_ = sleep.For(ctx, reconnectPause)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 // postgresConn is a connection to PostgreSQL. It speaks the extended protocol with prepared
@@ -59,12 +60,8 @@ func connectPostgres(ctx context.Context, config *pgconn.Config) (*postgresConn,
 }
 
 func (c *postgresConn) connect(ctx context.Context) error {
-	if wait := time.Until(c.retry); wait > 0 {
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if err := sleep.For(ctx, time.Until(c.retry)); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, postgresDial)
 	defer cancel()

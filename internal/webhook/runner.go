@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 // How long deliveries under way may take once a Runner is told to stop, unless the options say
@@ -84,7 +85,7 @@ func (r *Runner) work(ctx, sending context.Context) {
 			return // the endpoint was deleted
 		default:
 			r.log.Warn("webhook deliveries wait for the database", slog.Any("error", err), slog.Duration("retry_in", wait))
-			if !sleep(ctx, wait) {
+			if sleep.For(ctx, wait) != nil {
 				return
 			}
 			wait = min(2*wait, retryLast)
@@ -156,7 +157,7 @@ func (r *Runner) settle(sending context.Context, d Delivery, o Outcome) error {
 		case errors.Is(err, forebay.ErrLockLost), forebay.CodeOf(err) == forebay.CodeUnknownQueue, forebay.CodeOf(err) == forebay.CodeNotFound:
 			r.log.Info("a webhook delivery ended after its lock", slog.String("message_id", d.ID), slog.String("verb", string(o.Verb)))
 			return nil
-		case !sleep(ctx, wait):
+		case sleep.For(ctx, wait) != nil:
 			return err
 		}
 	}
@@ -179,17 +180,5 @@ func (r *Runner) report(d Delivery, o Outcome) {
 		r.log.Info("a webhook delivery failed", append(attributes, slog.Duration("retry_in", o.Delay))...)
 	default:
 		r.log.Debug("webhook delivery", attributes...)
-	}
-}
-
-// sleep reports whether the time passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/model"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 const (
@@ -139,11 +140,11 @@ func (p *Provider) suffer(ctx context.Context, contains func(phrase string) bool
 		return err
 	}
 	f := p.draw()
-	if err := wait(ctx, f.delay); err != nil {
+	if err := sleep.For(ctx, f.delay); err != nil {
 		return err
 	}
 	if f.hang {
-		if err := wait(ctx, p.idle); err != nil {
+		if err := sleep.For(ctx, p.idle); err != nil {
 			return err
 		}
 	}
@@ -194,21 +195,6 @@ func throttled(message string, after time.Duration) error {
 
 func transient(code, message string) error {
 	return &forebay.TaskError{Class: forebay.ClassTransient, Code: code, Message: message}
-}
-
-// wait returns after d, or with ctx's error as soon as ctx ends.
-func wait(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // bucket is a token bucket. Its zero value lets everything through.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/model"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 var hello = chat("", "Hello.")
@@ -153,7 +154,7 @@ func TestRequestQuota(t *testing.T) {
 		if e.Class != forebay.ClassThrottled || e.RetryAfter <= 0 || e.RetryAfter > time.Second {
 			t.Fatalf("%+v", e)
 		}
-		if err := wait(t.Context(), e.RetryAfter); err != nil {
+		if err := sleep.For(t.Context(), e.RetryAfter); err != nil {
 			t.Fatal(err)
 		}
 		if got := outcomes(t, p, 2); got != ".r" {
@@ -164,7 +165,7 @@ func TestRequestQuota(t *testing.T) {
 		done, end := 0, time.Now().Add(10*time.Minute)
 		for time.Now().Before(end) {
 			if _, err := p.Chat(t.Context(), hello); err != nil {
-				if err := wait(t.Context(), taskError(t, err).RetryAfter); err != nil {
+				if err := sleep.For(t.Context(), taskError(t, err).RetryAfter); err != nil {
 					t.Fatal(err)
 				}
 				continue
