@@ -69,10 +69,7 @@ func onBothEngines(t *testing.T, test func(*testing.T, auditEngine)) {
 func (e auditEngine) audited(t *testing.T, entries int) *Store {
 	t.Helper()
 	s := e.open()
-	queue, err := s.EnsureQueue(t.Context(), "q")
-	if err != nil {
-		t.Fatal(err)
-	}
+	queue := queueOf(t, s, "q")
 	// At the same time, so that several are written in one transaction.
 	var wg sync.WaitGroup
 	for i := range entries {

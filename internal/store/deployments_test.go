@@ -16,15 +16,10 @@ var noShare = func(int64) float64 { return 1 }
 // A job's position is by what is claimed before it: those of its line, those of a higher priority, and of
 // other tenants as many as have their turn meanwhile.
 func TestStanding(t *testing.T) {
-	withTenant(t, func(t *testing.T, s *Store, tenant int64) {
-		other, err := s.EnsureTenant(t.Context(), "other")
-		if err != nil {
-			t.Fatal(err)
-		}
-		queue, err := s.EnsureQueue(t.Context(), "q")
-		if err != nil {
-			t.Fatal(err)
-		}
+	withStore(t, func(t *testing.T, s *Store) {
+		tenant := tenantOf(t, s, "default")
+		other := tenantOf(t, s, "other")
+		queue := queueOf(t, s, "q")
 		submit := func(tenant int64, prefix string, priority, n int) {
 			jobs := make([]NewJob, n)
 			for i := range jobs {
@@ -78,7 +73,8 @@ func TestStanding(t *testing.T) {
 // What happens to a deployment is kept, told to whoever listens in the process whose transaction it was, once,
 // and to the subscribers of the operators' topic.
 func TestDeploymentChangesAreTold(t *testing.T) {
-	withTenant(t, func(t *testing.T, s *Store, tenant int64) {
+	withStore(t, func(t *testing.T, s *Store) {
+		tenant := tenantOf(t, s, "default")
 		settings := MessageQueue{Tenant: tenant, Lock: time.Minute, MaxDeliveries: 5}
 		topic, sub := settings, settings
 		topic.Name, topic.IsTopic = forebay.DefaultTenant+"/"+forebay.TopicOperations, true

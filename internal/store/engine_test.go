@@ -57,6 +57,41 @@ func onEveryEngine(t *testing.T, run func(*rapid.T, engine)) {
 	})
 }
 
+// withStore tests a new store on SQLite and one on PostgreSQL, by the real clock.
+func withStore(t *testing.T, test func(*testing.T, *Store)) {
+	for kind, database := range engines {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			where := database(t)
+			where.Serve = true
+			s, err := Open(t.Context(), where)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.Close() })
+			test(t, s)
+		})
+	}
+}
+
+func tenantOf(t *testing.T, s *Store, name string) int64 {
+	t.Helper()
+	no, err := s.EnsureTenant(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return no
+}
+
+func queueOf(t *testing.T, s *Store, name string) int64 {
+	t.Helper()
+	no, err := s.EnsureQueue(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return no
+}
+
 // bubble is SQLite in a synctest bubble, whose clock is the database's.
 type bubble struct{ path string }
 

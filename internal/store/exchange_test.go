@@ -120,62 +120,51 @@ func TestWebhookChangesAreTold(t *testing.T) {
 
 // Of many locks those that hold are renewed, on either engine, and the others are told apart.
 func TestRenewMany(t *testing.T) {
-	for kind, database := range engines {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			s, err := Open(t.Context(), database(t))
-			if err != nil {
-				t.Fatal(err)
+	withStore(t, func(t *testing.T, s *Store) {
+		queue := queueOf(t, s, "q")
+		var jobs []NewJob
+		for i := range 20 {
+			jobs = append(jobs, NewJob{ID: fmt.Sprint("job_", i), Tenant: 1, Queue: queue, Task: "echo", MaxAttempts: 5})
+		}
+		if _, err := s.Submit(t.Context(), jobs); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: len(jobs), MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
+		if err != nil || len(got) != len(jobs) {
+			t.Fatalf("%d deliveries: %v", len(got), err)
+		}
+		var locks []Lock
+		for i := range got {
+			locks = append(locks, got[i].Lock)
+			if i%3 == 0 {
+				locks[i].Token++
 			}
-			defer s.Close()
-			queue, err := s.EnsureQueue(t.Context(), "q")
-			if err != nil {
-				t.Fatal(err)
-			}
-			var jobs []NewJob
-			for i := range 20 {
-				jobs = append(jobs, NewJob{ID: fmt.Sprint("job_", i), Tenant: 1, Queue: queue, Task: "echo", MaxAttempts: 5})
-			}
-			if _, err := s.Submit(t.Context(), jobs); err != nil {
-				t.Fatal(err)
-			}
-			got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: len(jobs), MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
-			if err != nil || len(got) != len(jobs) {
-				t.Fatalf("%d deliveries: %v", len(got), err)
-			}
-			var locks []Lock
-			for i := range got {
-				locks = append(locks, got[i].Lock)
-				if i%3 == 0 {
-					locks[i].Token++
-				}
-			}
-			if err := s.Succeed(t.Context(), &got[1], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
-				t.Fatal(err)
-			}
-			held, err := s.Renew(t.Context(), locks, 10*time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
-			renewed := 0
-			err = s.read(t.Context(), func(c conn) error {
-				_, err := c.prep("SELECT count(*) FROM messages WHERE visible > ?").int(c.now() + 5*60_000).one(func(r row) { renewed = int(r.int(0)) })
-				return err
-			})
-			expected := 0
-			for i, h := range held {
-				if want := i%3 != 0 && i != 1; h != want {
-					t.Errorf("lock %d: held %t", i, h)
-				} else if want {
-					expected++
-				}
-			}
-			if err != nil || renewed != expected {
-				t.Errorf("%d locks were extended, expected %d: %v", renewed, expected, err)
-			}
-			if held, err := s.Renew(t.Context(), nil, time.Minute); err != nil || len(held) != 0 {
-				t.Errorf("no locks: %v, %v", held, err)
-			}
+		}
+		if err := s.Succeed(t.Context(), &got[1], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+			t.Fatal(err)
+		}
+		held, err := s.Renew(t.Context(), locks, 10*time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		renewed := 0
+		err = s.read(t.Context(), func(c conn) error {
+			_, err := c.prep("SELECT count(*) FROM messages WHERE visible > ?").int(c.now() + 5*60_000).one(func(r row) { renewed = int(r.int(0)) })
+			return err
 		})
-	}
+		expected := 0
+		for i, h := range held {
+			if want := i%3 != 0 && i != 1; h != want {
+				t.Errorf("lock %d: held %t", i, h)
+			} else if want {
+				expected++
+			}
+		}
+		if err != nil || renewed != expected {
+			t.Errorf("%d locks were extended, expected %d: %v", renewed, expected, err)
+		}
+		if held, err := s.Renew(t.Context(), nil, time.Minute); err != nil || len(held) != 0 {
+			t.Errorf("no locks: %v, %v", held, err)
+		}
+	})
 }

@@ -12,21 +12,11 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-func withTenant(t *testing.T, test func(*testing.T, *Store, int64)) {
-	onBothEngines(t, func(t *testing.T, e auditEngine) {
-		s := e.open()
-		tenant, err := s.EnsureTenant(t.Context(), "default")
-		if err != nil {
-			t.Fatal(err)
-		}
-		test(t, s, tenant)
-	})
-}
-
 // Jobs of several queues are submitted, claimed in handfuls, retried and ended, all at once: each is
 // delivered in its own lane, to one worker at a time, and ends.
 func TestManyLanesAtOnce(t *testing.T) {
-	withTenant(t, func(t *testing.T, s *Store, tenant int64) {
+	withStore(t, func(t *testing.T, s *Store) {
+		tenant := tenantOf(t, s, "default")
 		const queues, each = 3, 400
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -96,11 +86,9 @@ func TestManyLanesAtOnce(t *testing.T) {
 // What a worker gets of a job is the same whether the job was handed over as it was submitted or read
 // from the database later.
 func TestHandedOverAsStored(t *testing.T) {
-	withTenant(t, func(t *testing.T, s *Store, tenant int64) {
-		queue, err := s.EnsureQueue(t.Context(), "q")
-		if err != nil {
-			t.Fatal(err)
-		}
+	withStore(t, func(t *testing.T, s *Store) {
+		tenant := tenantOf(t, s, "default")
+		queue := queueOf(t, s, "q")
 		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3}
 		submit := func(id string) {
 			cost, deadline := 3*forebay.Dollar, time.Now().Add(time.Hour)

@@ -329,42 +329,32 @@ func TestTurnAfterCancelledCall(t *testing.T) {
 
 // Jobs of one session that come at once, while a worker waits for them, still run one after the other.
 func TestJobsOfASessionComeTogether(t *testing.T) {
-	for kind, database := range engines {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			s, err := Open(t.Context(), database(t))
+	withStore(t, func(t *testing.T, s *Store) {
+		queue := queueOf(t, s, "q")
+		claimed := make(chan []Delivery, 1)
+		go func() {
+			got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 10, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
 			if err != nil {
+				t.Error(err)
+			}
+			claimed <- got
+		}()
+		for parked := false; !parked; {
+			var err error
+			if parked, err = transact(t.Context(), s, stageChange, func(t *tx) (bool, error) { return len(t.w.parked) > 0, nil }); err != nil {
 				t.Fatal(err)
 			}
-			defer s.Close()
-			queue, err := s.EnsureQueue(t.Context(), "q")
-			if err != nil {
-				t.Fatal(err)
-			}
-			claimed := make(chan []Delivery, 1)
-			go func() {
-				got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 10, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
-				if err != nil {
-					t.Error(err)
-				}
-				claimed <- got
-			}()
-			for parked := false; !parked; {
-				if parked, err = transact(t.Context(), s, stageChange, func(t *tx) (bool, error) { return len(t.w.parked) > 0, nil }); err != nil {
-					t.Fatal(err)
-				}
-			}
-			var jobs []NewJob
-			for i := range 3 {
-				jobs = append(jobs, NewJob{ID: fmt.Sprint("job_", i), Tenant: 1, Queue: queue, Task: "echo", MaxAttempts: 5, SessionID: "s"})
-			}
-			made, err := s.Submit(t.Context(), jobs)
-			if err != nil || made[0].Held || !made[1].Held || !made[2].Held {
-				t.Fatalf("submitted %+v: %v", made, err)
-			}
-			if got := <-claimed; len(got) != 1 || got[0].ID != "job_0" {
-				t.Errorf("%d jobs of one session were delivered together", len(got))
-			}
-		})
-	}
+		}
+		var jobs []NewJob
+		for i := range 3 {
+			jobs = append(jobs, NewJob{ID: fmt.Sprint("job_", i), Tenant: 1, Queue: queue, Task: "echo", MaxAttempts: 5, SessionID: "s"})
+		}
+		made, err := s.Submit(t.Context(), jobs)
+		if err != nil || made[0].Held || !made[1].Held || !made[2].Held {
+			t.Fatalf("submitted %+v: %v", made, err)
+		}
+		if got := <-claimed; len(got) != 1 || got[0].ID != "job_0" {
+			t.Errorf("%d jobs of one session were delivered together", len(got))
+		}
+	})
 }

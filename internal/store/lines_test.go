@@ -21,17 +21,12 @@ func TestTenantsShareALane(t *testing.T) {
 		"larger jobs":           {10_000, 1, 10, 10},
 		"a tenth of the weight": {0, 0.1, 2, 4},
 	}
-	withTenant(t, func(t *testing.T, s *Store, big int64) {
-		small, err := s.EnsureTenant(t.Context(), "small")
-		if err != nil {
-			t.Fatal(err)
-		}
+	withStore(t, func(t *testing.T, s *Store) {
+		big := tenantOf(t, s, "default")
+		small := tenantOf(t, s, "small")
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
-				queue, err := s.EnsureQueue(t.Context(), fmt.Sprintf("q%d", len(name)))
-				if err != nil {
-					t.Fatal(err)
-				}
+				queue := queueOf(t, s, fmt.Sprintf("q%d", len(name)))
 				submit := func(tenant int64, n int, size int64) {
 					jobs := make([]NewJob, n)
 					for i := range jobs {
@@ -88,15 +83,10 @@ func TestNoPriorityStarves(t *testing.T) {
 
 // A paused tenant's jobs stay where they are, old and new ones, and those of others go on.
 func TestPausedTenant(t *testing.T) {
-	withTenant(t, func(t *testing.T, s *Store, paused int64) {
-		other, err := s.EnsureTenant(t.Context(), "other")
-		if err != nil {
-			t.Fatal(err)
-		}
-		queue, err := s.EnsureQueue(t.Context(), "q")
-		if err != nil {
-			t.Fatal(err)
-		}
+	withStore(t, func(t *testing.T, s *Store) {
+		paused := tenantOf(t, s, "default")
+		other := tenantOf(t, s, "other")
+		queue := queueOf(t, s, "q")
 		submit := func(tenant int64, id string) {
 			if _, err := s.Submit(t.Context(), []NewJob{{ID: id, Tenant: tenant, Queue: queue, Task: "t", Priority: 5, MaxAttempts: 1, Input: []byte("1"), InputSize: 1}}); err != nil {
 				t.Fatal(err)
@@ -169,10 +159,7 @@ func TestPausedByAnother(t *testing.T) {
 		}
 		s := e.open()
 		tenant, other := tenantOf(t, s, "a"), tenantOf(t, s, "b")
-		queue, err := s.EnsureQueue(t.Context(), "q")
-		if err != nil {
-			t.Fatal(err)
-		}
+		queue := queueOf(t, s, "q")
 		submitAll(t, s, NewJob{ID: "held", Tenant: tenant, Queue: queue, Task: "t", Priority: 5}, NewJob{ID: "free", Tenant: other, Queue: queue, Task: "t", Priority: 5})
 		if err := e.tamper("UPDATE tenants SET paused = 1 WHERE name = 'a'"); err != nil {
 			t.Fatal(err)

@@ -16,21 +16,9 @@ func inBubble(t *testing.T, test func(t *testing.T, s *Store, queue int64)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := bubble{path}.open(t)
 		defer s.Close()
-		queue, err := s.EnsureQueue(t.Context(), "q")
-		if err != nil {
-			t.Fatal(err)
-		}
+		queue := queueOf(t, s, "q")
 		test(t, s, queue)
 	})
-}
-
-func tenantOf(t *testing.T, s *Store, name string) int64 {
-	t.Helper()
-	no, err := s.EnsureTenant(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return no
 }
 
 func submitAll(t *testing.T, s *Store, jobs ...NewJob) {
@@ -125,10 +113,7 @@ func TestReadyDuringALook(t *testing.T) {
 	c := &clockSchema{server: newClockServer(t), name: "ticking"}
 	s := c.open(t)
 	t.Cleanup(func() { s.Close() })
-	queue, err := s.EnsureQueue(t.Context(), "q")
-	if err != nil {
-		t.Fatal(err)
-	}
+	queue := queueOf(t, s, "q")
 	tenant := tenantOf(t, s, "a")
 	// The clock ticks each time that somebody looks at it.
 	c.server.run(t, `CREATE SEQUENCE ticking.ticks; CREATE OR REPLACE FUNCTION ticking.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS
@@ -140,7 +125,7 @@ func TestReadyDuringALook(t *testing.T) {
 		submitAll(t, s, NewJob{ID: fmt.Sprint(i), Tenant: tenant, Queue: queue, Task: "t", Priority: 5, ScheduledAt: &at})
 	}
 	c.server.run(t, fmt.Sprintf("UPDATE ticking.clock SET at = %d; ALTER SEQUENCE ticking.ticks RESTART", first.UnixMilli()))
-	_, err = transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+	_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
 		for range 10 {
 			l := tx.w.newLook(int64(LaneOf(queue, LaneMain)), []*claim{{ClaimRequest: ClaimRequest{Max: 2 * jobs}}}, tx.now)
 			if err := l.now(tx, nil); err != nil {

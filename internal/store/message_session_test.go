@@ -328,57 +328,49 @@ func BenchmarkSessions(b *testing.B) {
 
 // A list of sessions shows those that have messages, a state or a receiver, page by page.
 func TestSessionsAreListed(t *testing.T) {
-	for kind, database := range engines {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			s, err := Open(t.Context(), database(t))
+	withStore(t, func(t *testing.T, s *Store) {
+		q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 10, RequiresSession: true}, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"a", "b", "c", "e"} {
+			sendTo(t, s, q, MessageContent{MessageID: "m", SessionID: id})
+		}
+		accept := func(id string) SessionLock {
+			session, err := s.AcceptSession(t.Context(), q, id)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer s.Close()
-			q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 10, RequiresSession: true}, 10)
+			return session.SessionLock
+		}
+		accept("b") // stays locked
+		if err := s.SetSessionState(t.Context(), q, accept("d"), []byte("four")); err != nil {
+			t.Fatal(err)
+		}
+		e := accept("e") // has nothing after this
+		if got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Session: &e, Max: 1, MaxBytes: 1, Delete: true}); err != nil || len(got) != 1 {
+			t.Fatal(got, err)
+		}
+		if err := s.CloseSession(t.Context(), q, e); err != nil {
+			t.Fatal(err)
+		}
+		var all []SessionRow
+		for after, more := "", true; more; {
+			page, err := s.Sessions(t.Context(), q, after, 2)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, id := range []string{"a", "b", "c", "e"} {
-				sendTo(t, s, q, MessageContent{MessageID: "m", SessionID: id})
+			all = append(all, page...)
+			if more = len(page) == 2; more {
+				after = page[1].ID
 			}
-			accept := func(id string) SessionLock {
-				session, err := s.AcceptSession(t.Context(), q, id)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return session.SessionLock
-			}
-			accept("b") // stays locked
-			if err := s.SetSessionState(t.Context(), q, accept("d"), []byte("four")); err != nil {
-				t.Fatal(err)
-			}
-			e := accept("e") // has nothing after this
-			if got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Session: &e, Max: 1, MaxBytes: 1, Delete: true}); err != nil || len(got) != 1 {
-				t.Fatal(got, err)
-			}
-			if err := s.CloseSession(t.Context(), q, e); err != nil {
-				t.Fatal(err)
-			}
-			var all []SessionRow
-			for after, more := "", true; more; {
-				page, err := s.Sessions(t.Context(), q, after, 2)
-				if err != nil {
-					t.Fatal(err)
-				}
-				all = append(all, page...)
-				if more = len(page) == 2; more {
-					after = page[1].ID
-				}
-			}
-			var shown []string
-			for _, s := range all {
-				shown = append(shown, fmt.Sprintf("%s %t %t %d", s.ID, s.HasMessages, s.LockedUntil != nil, s.StateBytes))
-			}
-			if want := []string{"a true false 0", "b true true 0", "c true false 0", "d false true 4"}; !slices.Equal(shown, want) {
-				t.Errorf("sessions are %q, expected %q", shown, want)
-			}
-		})
-	}
+		}
+		var shown []string
+		for _, s := range all {
+			shown = append(shown, fmt.Sprintf("%s %t %t %d", s.ID, s.HasMessages, s.LockedUntil != nil, s.StateBytes))
+		}
+		if want := []string{"a true false 0", "b true true 0", "c true false 0", "d false true 4"}; !slices.Equal(shown, want) {
+			t.Errorf("sessions are %q, expected %q", shown, want)
+		}
+	})
 }
