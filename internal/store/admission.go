@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/quota"
@@ -42,32 +43,59 @@ type deployment struct {
 	used   bool   // it may have changed
 }
 
-const sqlDeployments = "SELECT name, state FROM deployments"
+const (
+	sqlDeployments = "SELECT name, state FROM deployments"
+	sqlStates      = "SELECT d.name, d.state FROM unnest(CAST(? AS text[])) AS x(name), LATERAL (SELECT name, state FROM deployments WHERE name = x.name) AS d"
+)
 
-// deployment returns the state of a deployment. Where this process writes alone it is remembered from
-// one transaction to the next.
-func (t *tx) deployment(name string) (*deployment, error) {
-	known := t.deployments
-	if t.w.share == nil {
-		known = t.w.deployments
+// statesOf asks a server for the states of some deployments, and puts them beside those that are known.
+func statesOf(names []string, known map[string]*deployment) question {
+	var unknown []string
+	for _, name := range names {
+		if known[name] == nil {
+			known[name] = &deployment{}
+			unknown = append(unknown, name)
+		}
 	}
-	if known == nil {
-		known = map[string]*deployment{}
+	return question{sqlStates, func(st statement) statement { return st.text(arrayOfTexts(unknown)) },
+		func(r row) { known[r.text(0)] = readDeployment(r.blob(1)) }}
+}
+
+// learn reads the states of deployments that are not known yet. Where this process writes alone all of them are,
+// from one transaction to the next.
+func (t *tx) learn(names []string) error {
+	switch {
+	case t.w.share != nil:
+		if t.deployments == nil {
+			t.deployments = map[string]*deployment{}
+		}
+		if !slices.ContainsFunc(names, func(name string) bool { return t.deployments[name] == nil }) {
+			return nil
+		}
+		return statesOf(names, t.deployments).askOf(t.conn)
+	case t.w.deployments == nil:
+		t.w.deployments = map[string]*deployment{}
 		err := t.prep(sqlDeployments).each(func(r row) error {
-			known[r.text(0)] = readDeployment(r.blob(1))
+			t.w.deployments[r.text(0)] = readDeployment(r.blob(1))
 			return nil
 		})
 		if err != nil {
-			return nil, err
-		}
-		if t.deployments = known; t.w.share == nil {
-			t.w.deployments = known
+			return err
 		}
 	}
-	d := known[name]
+	t.deployments = t.w.deployments
+	return nil
+}
+
+// deployment returns the state of a deployment.
+func (t *tx) deployment(name string) (*deployment, error) {
+	if err := t.learn([]string{name}); err != nil {
+		return nil, err
+	}
+	d := t.deployments[name]
 	if d == nil {
 		d = &deployment{}
-		known[name] = d
+		t.deployments[name] = d
 	}
 	d.used = true
 	return d, nil
@@ -85,11 +113,7 @@ func readDeployment(stored []byte) *deployment {
 
 // storeDeployments writes the states that have changed, and what there is to tell of them.
 func (t *tx) storeDeployments() error {
-	known := t.deployments
-	if t.w.share == nil {
-		known = t.w.deployments
-	}
-	for name, d := range known {
+	for name, d := range t.deployments {
 		if !d.used {
 			continue
 		}
@@ -129,6 +153,9 @@ func (t *tx) admit(l *look, claims []*claim, slots int) error {
 	}
 	options, err := t.afford(l, options)
 	if err != nil {
+		return err
+	}
+	if err := t.learn(l.callable(options)); err != nil {
 		return err
 	}
 	refused := make([]bool, len(l.found))
@@ -188,6 +215,25 @@ func (t *tx) admit(l *look, claims []*claim, slots int) error {
 		told(l.why)
 	}
 	return nil
+}
+
+// callable returns the deployments where those that were found could be called. The next look at the lane asks
+// for the same as it begins.
+func (l *look) callable(options [][]Option) []string {
+	seen := map[string]bool{}
+	for _, name := range l.called {
+		seen[name] = true
+	}
+	for _, list := range options {
+		for i := range list {
+			if name := list[i].Deployment; !seen[name] {
+				seen[name] = true
+				l.called = append(l.called, name)
+			}
+		}
+	}
+	l.lines.called = l.called
+	return l.called
 }
 
 // blockedPause is how long, in milliseconds, new jobs alone are no reason to look at a lane again in
@@ -269,7 +315,7 @@ func (t *tx) told(a *Admission) error {
 // Tell takes in what a call told before it is over, its first headers. It does not wait for that, and
 // may come to nothing when the writer has much to do.
 func (s *Store) Tell(a Admission) {
-	r := &request[struct{}]{at: stageSettle, told: true, done: make(chan struct{}), run: func(t *tx) (struct{}, error) { return struct{}{}, t.told(&a) }}
+	r := &request[struct{}]{at: stageSettle, told: a.Deployment, done: make(chan struct{}), run: func(t *tx) (struct{}, error) { return struct{}{}, t.told(&a) }}
 	select {
 	case s.writer.ops <- r:
 	default:
@@ -278,7 +324,7 @@ func (s *Store) Tell(a Admission) {
 
 // Tells is Tell for what must not be lost: how a call ended whose delivery somebody else has settled.
 func (s *Store) Tells(ctx context.Context, a Admission) error {
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, told: true, done: make(chan struct{}),
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, told: a.Deployment, done: make(chan struct{}),
 		run: func(t *tx) (struct{}, error) { return struct{}{}, t.told(&a) }})
 	return err
 }

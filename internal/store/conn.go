@@ -26,10 +26,10 @@ type driver interface {
 // needs is what the operations of a transaction are known to need from the beginning. A driver for
 // which a question is expensive answers them all with the first.
 type needs struct {
-	numbers int     // new sequence numbers
-	locks   []int64 // messages whose locks will be settled
-	looks   []*look // which the driver makes
-	states  bool    // of deployments
+	numbers int      // new sequence numbers
+	locks   []int64  // messages whose locks will be settled
+	looks   []*look  // which the driver makes
+	states  []string // deployments whose states are asked for
 }
 
 // start is what a transaction begins with.
@@ -38,7 +38,7 @@ type start struct {
 	seqs        []int64
 	topics      *int64                 // the counter of that name; nil: ask when you need it
 	somePaused  bool                   // a queue is paused, and it may be that nobody here was told
-	deployments map[string]*deployment // their states; nil: ask for the one you need
+	deployments map[string]*deployment // the states of some
 	tokens      map[int64]int64        // message → token of its lock, 0: none; nil: ask when you need it
 }
 

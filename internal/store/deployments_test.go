@@ -13,6 +13,36 @@ import (
 
 var noShare = func(int64) float64 { return 1 }
 
+// A transaction reads the states of the deployments that it is about, whatever they are called.
+func TestStatesThatAreRead(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		names := []string{"east", `we"st`, `{no\rth,NULL}`, "", "süd"}
+		for _, name := range names {
+			if err := s.PauseDeployment(t.Context(), name, true, Audit{Actor: "a", Action: "pause-deployment", Target: name}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range names {
+			_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+				d, err := tx.deployment(name)
+				if err != nil {
+					return struct{}{}, err
+				}
+				if _, verdict := d.Reserve(tx.now, quota.Limits{}, quota.Request{}); verdict.Reason != forebay.WaitPaused {
+					t.Errorf("%q is not paused: %+v", name, verdict)
+				}
+				if read := len(tx.deployments); s.Shared() && read != 1 {
+					t.Errorf("%d states were read for %q", read, name)
+				}
+				return struct{}{}, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 // A job's position is by what is claimed before it: those of its line, those of a higher priority, and of
 // other tenants as many as have their turn meanwhile.
 func TestStanding(t *testing.T) {

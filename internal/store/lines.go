@@ -49,6 +49,7 @@ type lines struct {
 	known  bool            // of is all there are
 	of     map[int64]*line // by number
 	swept  int64           // when a look from the very beginning was made last
+	called []string        // deployments where those could be called that the last look found
 	served map[int64]float64
 	clock  float64 // the virtual time of the fair share: that of the tenant served last
 }

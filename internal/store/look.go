@@ -47,6 +47,7 @@ type look struct {
 	held    []candidate        // ready, but not to be called now
 	retryAt int64              // when one of those may be called; 0: nobody knows
 	why     forebay.WaitReason // the last of them is held
+	called  []string           // deployments where those that were found could be called
 	deep    bool               // it looked at those behind that may go in their place
 }
 
@@ -192,13 +193,13 @@ func (l *look) arrange(fresh []candidate, t *tx) {
 
 // looksAhead are those that a transaction can make as it begins, because its operations leave alone
 // what waits in lanes: they store new jobs and settle what they hold locks of.
-func (w *writer) looksAhead(batch []operation) (looks []*look, states bool) {
+func (w *writer) looksAhead(batch []operation) (looks []*look, states []string) {
 	if w.share == nil {
-		return nil, false
+		return nil, nil
 	}
 	for _, op := range batch {
 		if !op.plain() {
-			return nil, false
+			return nil, nil
 		}
 	}
 	now := w.clock()
@@ -206,7 +207,7 @@ func (w *writer) looksAhead(batch []operation) (looks []*look, states bool) {
 		due, ok := w.dueAt[lane]
 		if ok && due <= now && lane >= 0 && claims[0].receive == nil && !w.paused[lane/laneKinds] && w.linesOf(lane).known {
 			looks = append(looks, w.newLook(lane, claims, now))
-			states = states || claims[0].Plan != nil
+			states = append(states, w.lines[lane].called...)
 		}
 	}
 	return looks, states

@@ -141,9 +141,9 @@ func (c *postgresConn) begin(n needs) (s start, err error) {
 		topics := r.int(1)
 		s.now, s.topics, s.somePaused = r.int(0), &topics, r.int(2) != 0
 	}})
-	if n.states {
+	if len(n.states) > 0 {
 		s.deployments = map[string]*deployment{}
-		questions = append(questions, question{sql: sqlDeployments, answer: func(r row) { s.deployments[r.text(0)] = readDeployment(r.blob(1)) }})
+		questions = append(questions, statesOf(n.states, s.deployments))
 	}
 	if n.numbers > 0 {
 		questions = append(questions, question{sqlNumbers, func(st statement) statement { return st.int(int64(n.numbers)) },
@@ -185,6 +185,22 @@ func arrayOf(numbers []int64) string {
 	}
 	return string(append(b, '}'))
 }
+
+// arrayOfTexts is arrayOf for texts.
+func arrayOfTexts(texts []string) string {
+	b := []byte{'{'}
+	for i, text := range texts {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		b = append(b, quoteElement.Replace(text)...)
+		b = append(b, '"')
+	}
+	return string(append(b, '}'))
+}
+
+var quoteElement = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
 // commit sends what waits with it.
 func (c *postgresConn) commit() error {

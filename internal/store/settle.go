@@ -167,7 +167,11 @@ func (s *Store) Expire(ctx context.Context, d *Delivery, a AttemptRecord) error 
 }
 
 func (s *Store) settle(ctx context.Context, d *Delivery, a AttemptRecord, size int, f func(*tx) error) error {
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, seq: d.Seq, size: size, told: d.Admission != nil, done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
+	told := ""
+	if d.Admission != nil {
+		told = d.Admission.Deployment
+	}
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, seq: d.Seq, size: size, told: told, done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
 		if d.Admission != nil { // whoever has the job now
 			if err := t.told(d.Admission); err != nil {
 				return struct{}{}, err

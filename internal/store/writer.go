@@ -40,9 +40,9 @@ type operation interface {
 // request is an operation that gives its caller a T.
 type request[T any] struct {
 	at     stage
-	seq    int64 // the message whose lock it settles; 0: none
-	new    int   // messages that it stores
-	told   bool  // it tells what came of a call
+	seq    int64  // the message whose lock it settles; 0: none
+	new    int    // messages that it stores
+	told   string // the deployment that it tells of what came of a call
 	size   int
 	run    func(*tx) (T, error)
 	result T
@@ -57,9 +57,11 @@ func (r *request[T]) needs(n *needs) {
 	if r.seq != 0 {
 		n.locks = append(n.locks, r.seq)
 	}
-	n.states = n.states || r.told
+	if r.told != "" {
+		n.states = append(n.states, r.told)
+	}
 }
-func (r *request[T]) plain() bool { return r.new > 0 || r.seq != 0 || r.told }
+func (r *request[T]) plain() bool { return r.new > 0 || r.seq != 0 || r.told != "" }
 func (r *request[T]) bytes() int  { return r.size }
 
 func (r *request[T]) apply(t *tx) error {
@@ -464,9 +466,9 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 	}
 	if withDue {
 		t.fresh = map[int64][]candidate{}
-		var states bool
+		var states []string
 		t.looks, states = w.looksAhead(batch)
-		t.states = t.states || states
+		t.states = append(t.states, states...)
 	}
 	if t.start, err = t.begin(t.needs); err != nil {
 		w.distrust(w.clock())
