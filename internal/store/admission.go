@@ -151,11 +151,11 @@ func (t *tx) admit(l *look, claims []*claim, slots int) error {
 		m := &l.found[i]
 		options[i] = plan(m.Task, m.Input, m.InputSize)
 	}
-	options, err := t.afford(l, options)
-	if err != nil {
+	if err := t.learn(l.callable(options)); err != nil {
 		return err
 	}
-	if err := t.learn(l.callable(options)); err != nil {
+	options, err := t.afford(l, options)
+	if err != nil {
 		return err
 	}
 	refused := make([]bool, len(l.found))
@@ -210,7 +210,7 @@ func (t *tx) admit(l *look, claims []*claim, slots int) error {
 	if len(l.held) == 0 {
 		return nil
 	}
-	t.w.blocked[l.lane] = t.now + blockedPause
+	t.block(l)
 	if told := claims[0].Held; told != nil && l.why != "" {
 		told(l.why)
 	}
@@ -236,9 +236,22 @@ func (l *look) callable(options [][]Option) []string {
 	return l.called
 }
 
-// blockedPause is how long, in milliseconds, new jobs alone are no reason to look at a lane again in
-// which some are held.
-const blockedPause = 100
+// blocked is what the latest look at a lane has found of jobs that may not be called now.
+type blocked struct {
+	since int64    // the time of the look
+	until int64    // new ones alone are no reason to look again before
+	by    []string // deployments that hold them
+}
+
+func (t *tx) block(l *look) {
+	t.w.blocked[l.lane] = blocked{since: t.now, until: t.now + blockedPause, by: l.heldBy}
+}
+
+// Milliseconds between looks at a lane in which jobs are held: for new jobs alone, and at all.
+const (
+	blockedPause = 100
+	heldPause    = 10
+)
 
 // admitAt lets the candidates of a line, which are indexes into the look's, try one deployment.
 func (t *tx) admitAt(l *look, name string, line []int, options [][]Option, refused []bool, choice, slots int) (admitted int, err error) {
@@ -253,7 +266,9 @@ func (t *tx) admitAt(l *look, name string, line []int, options [][]Option, refus
 	for n, decision := range d.Admit(t.now, options[line[0]][choice].Limits, candidates, slots) {
 		switch {
 		case !decision.Verdict.Admitted():
-			refused[line[n]] = true
+			if refused[line[n]] = true; !slices.Contains(l.heldBy, name) {
+				l.heldBy = append(l.heldBy, name)
+			}
 			l.askAgain(decision.Verdict.RetryAt)
 			l.why = decision.Verdict.Reason
 		case decision.Reservation.Seq == 0: // there was no slot
@@ -294,7 +309,7 @@ func (t *tx) withdraw(candidates []candidate) error {
 	return nil
 }
 
-// told takes in what came of a call. Jobs that wait for the deployment are looked at again.
+// told takes in what came of a call. Jobs that the deployment holds are looked at again.
 func (t *tx) told(a *Admission) error {
 	d, err := t.deployment(a.Deployment)
 	if err != nil {
@@ -305,10 +320,11 @@ func (t *tx) told(a *Admission) error {
 		outcome = *a.Outcome
 	}
 	d.Feedback(t.now, a.Limits, a.Reservation, outcome, rand.Float64)
-	for lane := range t.w.blocked {
-		t.w.dueAt[lane] = t.now
+	for lane, b := range t.w.blocked {
+		if slices.Contains(b.by, a.Deployment) {
+			t.w.lookBy(lane, max(t.now, b.since+heldPause))
+		}
 	}
-	clear(t.w.blocked)
 	return nil
 }
 

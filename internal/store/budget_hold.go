@@ -72,7 +72,7 @@ func (t *tx) affordable(l *look, m *candidate, options []Option) (fit []Option, 
 	case len(fit) == 0: // if those before it are not called after all, it may go
 		l.held = append(l.held, *m)
 		l.askAgain(t.now + blockedPause)
-		t.w.blocked[l.lane] = t.now + blockedPause
+		t.block(l)
 		return nil, false, nil
 	}
 	for _, b := range m.budgets {

@@ -218,6 +218,9 @@ func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
 		}
 		if looks || found.retryAt > 0 {
 			err = w.updateDue(t, lane, found, len(rest) > 0)
+			if ok && !looks {
+				w.lookBy(lane, due)
+			}
 		}
 		if err == nil && found != nil {
 			err = t.leave(found)

@@ -48,6 +48,7 @@ type look struct {
 	retryAt int64              // when one of those may be called; 0: nobody knows
 	why     forebay.WaitReason // the last of them is held
 	called  []string           // deployments where those that were found could be called
+	heldBy  []string           // those of them that refused some
 	deep    bool               // it looked at those behind that may go in their place
 }
 
@@ -264,7 +265,6 @@ func (t *tx) lookedAhead(lane int64) *look {
 
 // noteDue notes when the lane is worth another look.
 func (l *look) noteDue(w *writer, now int64) {
-	const least = 10 // milliseconds between looks at a lane in which jobs are held
 	held := map[int64]bool{}
 	for i := range l.held {
 		held[l.held[i].rank] = true
@@ -278,7 +278,7 @@ func (l *look) noteDue(w *writer, now int64) {
 		next = now + blockedPause
 	}
 	if len(l.held) > 0 && l.retryAt > 0 {
-		next = min(next, max(l.retryAt, now+least))
+		next = min(next, max(l.retryAt, now+heldPause))
 	}
 	if w.dueAt[l.lane] = next; next == never {
 		delete(w.dueAt, l.lane)

@@ -161,7 +161,7 @@ func (t *tx) wakes(lane, at int64) {
 		t.ready[lane] = at
 	}
 	if t.w.heeds(lane) {
-		t.w.lookBy(lane, max(at, t.w.blocked[lane]))
+		t.w.lookBy(lane, max(at, t.w.blocked[lane].until))
 	}
 }
 
@@ -192,7 +192,7 @@ type writer struct {
 	lines         map[int64]*lines   // of lanes that somebody has waited for, but for sessions'
 	paused        map[int64]bool     // queue numbers
 	pausedTenants map[int64]bool
-	blocked       map[int64]int64        // lane in which jobs are held → until when new ones are no reason to look
+	blocked       map[int64]blocked      // lanes in which jobs are held
 	deployments   map[string]*deployment // their states, if this process alone writes them; nil: to be read
 	deadline      int64                  // the next deadline, 0: none
 	topics        map[int64]*compiledTopic
@@ -206,7 +206,7 @@ func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writ
 		conn: c, watches: watches, serving: serving, share: share,
 		ops: make(chan operation, maxBatchOps), claims: make(chan *claim, 64),
 		heard: make(chan *news), quit: make(chan struct{}), stopped: make(chan struct{}), polling: alonePolling,
-		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, lines: map[int64]*lines{}, pausedTenants: map[int64]bool{}, blocked: map[int64]int64{}, paused: map[int64]bool{}, topics: map[int64]*compiledTopic{},
+		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, lines: map[int64]*lines{}, pausedTenants: map[int64]bool{}, blocked: map[int64]blocked{}, paused: map[int64]bool{}, topics: map[int64]*compiledTopic{},
 	}
 	if share != nil {
 		w.polling = sharedPolling

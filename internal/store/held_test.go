@@ -1,0 +1,65 @@
+package store
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/quota"
+)
+
+// Jobs that are held are looked at when their deployment has told something, and not each time that a call
+// of another one ends.
+func TestHeldJobsAreLookedAtWhenTheirDeploymentTells(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		queue, tenant := queueOf(t, s, "q"), tenantOf(t, s, "default")
+		for i := range 3 {
+			submitAll(t, s, NewJob{ID: fmt.Sprint(i), Tenant: tenant, Queue: queue, Task: "t", Class: 1, Priority: 5})
+		}
+		option := func(name string) Option {
+			return Option{Deployment: name, Limits: quota.Limits{RequestsPerMinute: 1}, Request: quota.Request{MaxOutputTokens: -1}}
+		}
+		var planned atomic.Int64
+		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour, Plan: func(string, []byte, int64) []Option {
+			planned.Add(1)
+			return []Option{option("east")}
+		}}
+		first, err := s.Claim(t.Context(), request)
+		if err != nil || first[0].ID != "0" {
+			t.Fatal(first, err)
+		}
+		second := make(chan string, 1)
+		go func() {
+			got, err := s.Claim(t.Context(), request)
+			if err != nil {
+				t.Error(err)
+				second <- ""
+				return
+			}
+			second <- got[0].ID
+		}()
+		for held := false; !held; {
+			held, err = transact(t.Context(), s, stageChange, func(t *tx) (bool, error) { return len(t.w.blocked) > 0, nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		const calls = 200
+		planned.Store(0)
+		for range calls {
+			if err := s.Tells(t.Context(), Admission{Option: option("west"), Outcome: &quota.Outcome{Kind: quota.Succeeded}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := planned.Load(); n > calls/10 {
+			t.Errorf("while %d calls of another deployment ended, jobs were tried %d times", calls, n)
+		}
+		if err := s.Tells(t.Context(), *first[0].Admission); err != nil { // it was not sent
+			t.Fatal(err)
+		}
+		if got := <-second; got != "1" {
+			t.Errorf("claimed %s", got)
+		}
+	})
+}
