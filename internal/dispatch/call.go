@@ -73,7 +73,7 @@ func (d *Dispatcher) call(ctx context.Context, task forebay.Task, job *jobs.Deli
 		if p := recover(); p != nil {
 			d.log.ErrorContext(ctx, "a task panicked", slog.String("task", job.Task), slog.String("job_id", job.ID),
 				slog.String("panic", panicked(p)), slog.String("stack", string(debug.Stack())))
-			err = &forebay.TaskError{Class: forebay.ClassTransient, Code: "panic", Message: "the task's function panicked"}
+			err = &forebay.TaskError{Class: forebay.ClassTransient, Code: "panic", Message: "the task's function panicked", Unmeasured: true}
 		}
 	}()
 	return task.Run(ctx, input)

@@ -24,11 +24,22 @@ func (s *Service) plan(task string, input []byte, size int64) []store.Option {
 	case t.Model == "":
 		return nil
 	}
-	need := forebay.CallEstimate{PromptTokens: size / forebay.BytesPerToken}
-	if t.Estimate != nil {
-		need = t.Estimate(input, size)
+	return s.deployments(t.Model, estimate(&t, input, size))
+}
+
+// estimate is what a call of the task is thought to need. It runs while the store is claiming, so a task's own
+// estimate that panics must not take the process down: its call will tell.
+func estimate(t *forebay.Task, input []byte, size int64) (need forebay.CallEstimate) {
+	plain := forebay.CallEstimate{PromptTokens: size / forebay.BytesPerToken}
+	if t.Estimate == nil {
+		return plain
 	}
-	return s.deployments(t.Model, need)
+	defer func() {
+		if recover() != nil {
+			need = plain
+		}
+	}()
+	return t.Estimate(input, size)
 }
 
 // EndpointLimits is the quota of a task that calls no model.

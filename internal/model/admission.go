@@ -42,6 +42,14 @@ func (l RateLimits) headers() (h quota.Headers) {
 	return h
 }
 
+// ReportSent tells whoever admitted a call that it is made now. Unless [ReportOutcome] follows, for whoever
+// made it panicked, it counts and nothing else is known of it.
+func ReportSent(ctx context.Context) {
+	if call := quota.CallOf(ctx); call != nil {
+		call.Outcome = &quota.Outcome{Kind: quota.Permanent}
+	}
+}
+
 // ReportOutcome tells whoever admitted a call how it ended.
 func ReportOutcome(ctx context.Context, l RateLimits, used forebay.TokenUsage, err error) {
 	call := quota.CallOf(ctx)

@@ -110,6 +110,7 @@ func (r *Router) Chat(ctx context.Context, model string, req ChatRequest) (ChatR
 	}
 	var resp ChatResponse
 	req.OnLimits = reportLimits(ctx, req.OnLimits)
+	ReportSent(ctx)
 	err = l.call(func() (int64, error) {
 		resp, err = l.Provider.Chat(ctx, req)
 		return resp.Usage.OutputTokens, err
@@ -129,6 +130,7 @@ func (r *Router) Embed(ctx context.Context, model string, req EmbedRequest) (Emb
 	}
 	var resp EmbedResponse
 	req.OnLimits = reportLimits(ctx, req.OnLimits)
+	ReportSent(ctx)
 	err = l.call(func() (int64, error) {
 		resp, err = l.Provider.Embed(ctx, req)
 		return 0, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/quota"
 )
 
 // scripted is a provider whose next answer a test sets.
@@ -226,3 +227,36 @@ func TestNewRouterChecks(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A call whose provider panics was sent, as far as anybody knows.
+func TestPanickingCallCounts(t *testing.T) {
+	for name, call := range map[string]func(context.Context, *Router) error{
+		"chat": func(ctx context.Context, r *Router) error {
+			_, _, err := r.Chat(ctx, "chat", say("hi"))
+			return err
+		},
+		"embed": func(ctx context.Context, r *Router) error {
+			_, _, err := r.Embed(ctx, "chat", EmbedRequest{})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := NewRouter(map[string]Model{"chat": {Deployments: []*Deployment{{Name: "east", Provider: panicking{}}}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			admitted := &quota.Call{Deployment: "east"}
+			defer func() {
+				if recover() == nil || admitted.Outcome == nil || admitted.Outcome.Kind == quota.NotSent {
+					t.Errorf("the call ended as %+v", admitted.Outcome)
+				}
+			}()
+			t.Error(call(quota.WithCall(t.Context(), admitted), r))
+		})
+	}
+}
+
+type panicking struct{}
+
+func (panicking) Chat(context.Context, ChatRequest) (ChatResponse, error)    { panic("in mid-call") }
+func (panicking) Embed(context.Context, EmbedRequest) (EmbedResponse, error) { panic("in mid-call") }

@@ -87,6 +87,7 @@ func (f *function) check(json.RawMessage) error { return nil }
 
 func (f *function) run(ctx context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
 	result := forebay.TaskResult{Deployment: "http:" + f.name}
+	model.ReportSent(ctx)
 	err := underTimeout(ctx, f.timeout, func(ctx context.Context) (err error) {
 		result.Output, err = f.post(ctx, call)
 		if err != nil && ctx.Err() != nil {
