@@ -272,7 +272,7 @@ func (s *Server) maintain(ctx context.Context) {
 		} else if removed > 0 {
 			s.log.Info("removed blobs that no job refers to", slog.Int("count", removed))
 		}
-		before := time.Now().Add(-time.Duration(s.options.Limits.IdempotencyHours) * time.Hour)
+		before := s.store.Now().Add(-time.Duration(s.options.Limits.IdempotencyHours) * time.Hour)
 		if err := s.jobs.ForgetIdempotencyKeys(ctx, before); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot forget old idempotency keys", slog.Any("error", err))
 		}

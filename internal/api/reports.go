@@ -11,9 +11,6 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// reportSpan is what a report covers when its beginning is not given.
-const reportSpan = 24 * time.Hour
-
 type reportInput struct {
 	Since time.Time `query:"since" doc:"default: a day before until"`
 	Until time.Time `query:"until" doc:"default: now"`
@@ -32,12 +29,6 @@ func (a *API) routeReports() {
 		OperationID: "report-retries", Method: http.MethodGet, Path: "/v1/reports/retries", Tags: []string{"reports"},
 		Summary: "Report how retries went", Description: "Of attempts that finished from since until before until.",
 	}, func(ctx context.Context, c *call, in *reportInput) (*answer[forebay.RetryReport], error) {
-		if in.Until.IsZero() {
-			in.Until = time.Now().UTC()
-		}
-		if in.Since.IsZero() {
-			in.Since = in.Until.Add(-reportSpan)
-		}
 		report, err := a.service.RetryReport(ctx, c.caller.Tenant, in.Since, in.Until)
 		if err != nil {
 			return nil, err

@@ -149,7 +149,7 @@ func (s *Service) info(ctx context.Context, name string, q store.MessageQueue) (
 		CreatedAt: q.CreatedAt,
 	}
 	if counts.OldestActive > 0 {
-		age := max(0, time.Since(time.UnixMilli(counts.OldestActive)).Seconds())
+		age := max(0, s.store.Now().Sub(time.UnixMilli(counts.OldestActive)).Seconds())
 		info.OldestAgeSeconds = &age
 	}
 	return info, err

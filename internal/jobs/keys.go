@@ -48,7 +48,7 @@ func (s *Service) CreateKey(ctx context.Context, tenant string, scopes []forebay
 			return forebay.APIKey{}, forebay.Invalid("scopes", "%.40q is none of submit, read, operate, admin", string(scope))
 		}
 	}
-	now := time.Now().UTC()
+	now := s.store.Now()
 	if expires != nil && !expires.After(now) {
 		return forebay.APIKey{}, forebay.Invalid("expires_at", "has passed already")
 	}
@@ -125,12 +125,14 @@ func (s *Service) lookUp(ctx context.Context, key string, hash [32]byte) (cached
 	case key == "" && !anyKey:
 		c.open = true
 		c.caller = forebay.Caller{Tenant: forebay.DefaultTenant, Scopes: forebay.Scopes}
-	case !found || !strings.HasPrefix(key, keyPrefix) || row.RevokedAt != nil || row.ExpiresAt != nil && !row.ExpiresAt.After(time.Now()):
+	case !found || !strings.HasPrefix(key, keyPrefix) || row.RevokedAt != nil || row.ExpiresAt != nil && !row.ExpiresAt.After(s.store.Now()):
 		c.err = errUnauthorized
 	default:
 		c.caller = forebay.Caller{KeyID: row.ID, Tenant: row.Tenant, Scopes: row.Scopes, Budgeted: row.Budget != nil}
-		if row.ExpiresAt != nil && row.ExpiresAt.Before(c.expires) {
-			c.expires = *row.ExpiresAt
+		if row.ExpiresAt != nil {
+			if ends := s.store.Here(*row.ExpiresAt); ends.Before(c.expires) {
+				c.expires = ends
+			}
 		}
 	}
 	return c, nil

@@ -58,7 +58,7 @@ func (s *Service) Queue(ctx context.Context, tenant, name string) (forebay.Queue
 		Paused: slices.ContainsFunc(rows, func(r store.QueueRow) bool { return r.No == q.no && r.Paused }),
 	}
 	if counts.OldestVisible > 0 {
-		age := time.Since(time.UnixMilli(counts.OldestVisible)).Seconds()
+		age := max(0, s.store.Now().Sub(time.UnixMilli(counts.OldestVisible)).Seconds())
 		info.OldestAgeSeconds = &age
 	}
 	return info, nil

@@ -234,8 +234,18 @@ func (s *Service) PurgeSetAside(ctx context.Context, tenant, queue string, where
 	})
 }
 
-// RetryReport answers how retries went for attempts that finished in [since, until).
+// reportSpan is what a report covers when its beginning is not given.
+const reportSpan = 24 * time.Hour
+
+// RetryReport answers how retries went for attempts that finished in [since, until). Zero times are a day
+// before until, and now.
 func (s *Service) RetryReport(ctx context.Context, tenant string, since, until time.Time) (forebay.RetryReport, error) {
+	if until.IsZero() {
+		until = s.store.Now()
+	}
+	if since.IsZero() {
+		since = until.Add(-reportSpan)
+	}
 	if !since.Before(until) {
 		return forebay.RetryReport{}, forebay.Invalid("since", "must be before until")
 	}

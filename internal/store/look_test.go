@@ -142,3 +142,14 @@ func TestReadyDuringALook(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Times of a database whose clock is another are told by this process's clock.
+func TestTimesOfTheDatabase(t *testing.T) {
+	c := &clockSchema{server: newClockServer(t), name: "elsewhen"}
+	s := c.open(t)
+	t.Cleanup(func() { s.Close() })
+	const little = time.Minute
+	if off := time.Until(s.Here(fromMillis(c.now()))).Abs(); off > little || time.Until(s.Now()).Abs() < little {
+		t.Errorf("what is now there is %s away here", off)
+	}
+}

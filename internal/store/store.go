@@ -167,6 +167,9 @@ func (s *Store) Check(ctx context.Context) error {
 // Now is the database's time, about.
 func (s *Store) Now() time.Time { return fromMillis(s.writer.conn.now()) }
 
+// Here is a time of the database as this process's clock will show it, about.
+func (s *Store) Here(at time.Time) time.Time { return at.Add(time.Since(s.Now())) }
+
 // Shared reports whether other processes may deliver from the database at the same time.
 func (s *Store) Shared() bool { return s.writer.share != nil }
 

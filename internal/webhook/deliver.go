@@ -79,7 +79,7 @@ func (f *fleet) adjust(ctx context.Context) error {
 			f.start(ctx, w)
 			continue
 		}
-		r.Update(endpointOf(w))
+		r.Update(f.service.endpointOf(w))
 	}
 	for queue := range f.runners {
 		if !wanted[queue] {
@@ -92,7 +92,7 @@ func (f *fleet) adjust(ctx context.Context) error {
 func (f *fleet) start(ctx context.Context, w store.Webhook) {
 	ctx, stop := context.WithCancel(ctx)
 	source := subscription{service: f.service, queue: store.MessageQueue{No: w.Queue, Tenant: w.Tenant, Lock: MinLock, MaxDeliveries: MaxTries}}
-	r := &running{Runner: NewRunner(endpointOf(w), source, f.service.sender, f.service.log, f.service.grace), concurrency: w.Concurrency, stop: stop, done: make(chan struct{})}
+	r := &running{Runner: NewRunner(f.service.endpointOf(w), source, f.service.sender, f.service.log, f.service.grace), concurrency: w.Concurrency, stop: stop, done: make(chan struct{})}
 	f.runners[w.Queue] = r
 	f.all.Go(func() {
 		defer close(r.done)
@@ -115,12 +115,12 @@ func (f *fleet) stop(queue int64) {
 	delete(f.runners, queue)
 }
 
-func endpointOf(w store.Webhook) Endpoint {
+func (s *Service) endpointOf(w store.Webhook) Endpoint {
 	e := Endpoint{ID: w.Queue, Tenant: w.TenantName, Name: w.Name, URL: w.URL, Concurrency: w.Concurrency}
 	for _, stored := range w.Secrets {
 		secret := SigningSecret{Secret: forebay.Secret(stored.Secret)}
 		if stored.Until != nil {
-			secret.Until = *stored.Until
+			secret.Until = s.store.Here(*stored.Until)
 		}
 		e.Secrets = append(e.Secrets, secret)
 	}

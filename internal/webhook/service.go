@@ -229,7 +229,7 @@ func (s *Service) view(ctx context.Context, w store.Webhook) (forebay.Webhook, e
 	if v.EventTypes == nil {
 		v.EventTypes = []forebay.EventType{}
 	}
-	now := time.Now()
+	now := s.store.Now()
 	for _, secret := range w.Secrets {
 		if secret.Until == nil || secret.Until.After(now) {
 			v.Secrets++
@@ -337,7 +337,7 @@ func (s *Service) Test(ctx context.Context, tenant, name string) (forebay.Webhoo
 	if err != nil {
 		return forebay.WebhookTry{}, err
 	}
-	attempt := s.sender.Send(ctx, endpointOf(w), m)
+	attempt := s.sender.Send(ctx, s.endpointOf(w), m)
 	outcome := Outcome{Verb: Complete, Attempt: attempt}
 	if attempt.Failure != "" {
 		outcome.Verb = GiveUp
