@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,22 +20,24 @@ import (
 // news is what the processes that share a database tell each other after a commit. It only saves
 // waiting: whoever misses it finds out by looking, a little later.
 type news struct {
-	ready     map[int64]int64   // lane → earliest time at which a message of it became ready
-	lines     map[int64][]int64 // lane → lines of it in which one became ready
-	changed   []int64           // jobs
-	cancelled []int64           // tokens of locks that a cancel voided
-	queues    bool              // a queue was made, changed, paused, resumed or dropped
-	webhooks  bool              // a webhook was made, changed, disabled or deleted
-	missed    bool              // some was lost: anything may have happened
+	ready     map[int64]int64          // lane → earliest time at which a message of it became ready
+	lines     map[int64]map[int64]bool // lane → lines of it in which one became ready; nil: too many to be named
+	changed   []int64                  // jobs
+	cancelled []int64                  // tokens of locks that a cancel voided
+	queues    bool                     // a queue was made, changed, paused, resumed or dropped
+	webhooks  bool                     // a webhook was made, changed, disabled or deleted
+	missed    bool                     // some was lost: anything may have happened
 }
 
 func (n *news) empty() bool {
 	return len(n.ready) == 0 && len(n.changed) == 0 && len(n.cancelled) == 0 && !n.queues && !n.webhooks && !n.missed
 }
 
-// Bounds of what is told at once; whatever is over is told as missed.
+// Bounds of what is told at once; whatever is over is told as missed, or of a lane as lines to be found.
 const (
 	maxNewsChanged = 2000
+	maxNewsReady   = 2000
+	maxNewsLines   = 1000 // of a lane
 	maxNewsBytes   = 7900 // a notification's payload has less than 8,000 bytes
 )
 
@@ -49,9 +50,15 @@ func (n *news) add(other *news) {
 			n.ready[lane] = at
 		}
 	}
+	if len(n.ready) > maxNewsReady {
+		n.ready, n.lines, n.missed = map[int64]int64{}, nil, true
+	}
 	for lane, numbers := range other.lines {
-		for _, no := range numbers {
+		for no := range numbers {
 			n.addLine(lane, no)
+		}
+		if numbers == nil {
+			n.manyLines(lane)
 		}
 	}
 	n.cancelled = append(n.cancelled, other.cancelled...)
@@ -65,12 +72,27 @@ func (n *news) add(other *news) {
 
 // addLine adds a line in which a message became ready.
 func (n *news) addLine(lane, no int64) {
+	numbers, some := n.lines[lane]
+	switch {
+	case !some:
+		if n.lines == nil {
+			n.lines = map[int64]map[int64]bool{}
+		}
+		n.lines[lane] = map[int64]bool{no: true}
+	case numbers == nil || numbers[no]:
+	case len(numbers) == maxNewsLines:
+		n.manyLines(lane)
+	default:
+		numbers[no] = true
+	}
+}
+
+// manyLines notes that messages became ready in more lines of a lane than can be named.
+func (n *news) manyLines(lane int64) {
 	if n.lines == nil {
-		n.lines = map[int64][]int64{}
+		n.lines = map[int64]map[int64]bool{}
 	}
-	if !slices.Contains(n.lines[lane], no) {
-		n.lines[lane] = append(n.lines[lane], no)
-	}
+	n.lines[lane] = nil
 }
 
 // encode writes the news as words, in as many payloads as needed.
@@ -101,8 +123,11 @@ func (n *news) encode() (payloads []string) {
 	}
 	// Lines before the lanes: whoever looks when it has heard of a lane knows them, though these are several payloads.
 	for lane, numbers := range n.lines {
-		for _, no := range numbers {
+		for no := range numbers {
 			word('l', lane, no)
+		}
+		if numbers == nil {
+			word('m', lane)
 		}
 	}
 	for lane, at := range n.ready {
@@ -146,6 +171,8 @@ func decodeNews(payload string) *news {
 				continue
 			}
 			n.addLine(v, no)
+		case kind == 'm' && err == nil:
+			n.manyLines(v)
 		case kind == 'x' && err == nil:
 			n.cancelled = append(n.cancelled, v)
 		case kind == 'c' && err == nil:

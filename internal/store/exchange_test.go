@@ -15,7 +15,7 @@ import (
 )
 
 func TestNewsAsWords(t *testing.T) {
-	n := &news{ready: map[int64]int64{4: 1000, -7: 2000}, lines: map[int64][]int64{4: {85, 101}}, changed: []int64{1, 2}, cancelled: []int64{99}, queues: true, webhooks: true, missed: true}
+	n := &news{ready: map[int64]int64{4: 1000, -7: 2000}, lines: map[int64]map[int64]bool{4: {85: true, 101: true}, 8: nil}, changed: []int64{1, 2}, cancelled: []int64{99}, queues: true, webhooks: true, missed: true}
 	if got := decodeNews(strings.Join(n.encode(), "")); !reflect.DeepEqual(got, n) {
 		t.Errorf("read %+v, told %+v", got, n)
 	}
@@ -26,20 +26,45 @@ func TestNewsAsWords(t *testing.T) {
 
 // Lines of more tenants than one payload has room for are all known when the lane is looked at.
 func TestNewsOfManyLines(t *testing.T) {
-	const lane, count = 4, 3000
-	n := &news{ready: map[int64]int64{lane: 1e12}}
+	const lane, count = 4, maxNewsLines
+	n := &news{}
 	for no := range int64(count) {
-		n.addLine(lane, 1<<40+no)
+		part := &news{ready: map[int64]int64{lane: 1e12}}
+		part.addLine(lane, 1<<40+no)
+		n.add(part)
 	}
 	w := &writer{lines: map[int64]*lines{lane: newLines()}, dueAt: map[int64]int64{}}
+	w.lines[lane].known = true
 	for _, payload := range n.encode() {
 		if known := len(w.lines[lane].of); w.dueAt[lane] > 0 && known < count {
 			t.Errorf("the lane is due when %d lines are known", known)
 		}
 		w.hear(decodeNews(payload))
 	}
-	if known := len(w.lines[lane].of); known != count || w.dueAt[lane] != 1e12 {
+	if known := len(w.lines[lane].of); known != count || w.dueAt[lane] != 1e12 || !w.lines[lane].known {
 		t.Errorf("%d lines are known, the lane is due at %d", known, w.dueAt[lane])
+	}
+	// Of still more it is told that there are, so that they are looked for.
+	n.addLine(lane, 1<<41)
+	more := n.encode()
+	if len(more) != 1 {
+		t.Errorf("%d payloads", len(more))
+	}
+	if w.hear(decodeNews(more[0])); w.lines[lane].known {
+		t.Error("all lines are known, it seems")
+	}
+}
+
+// What is told after a commit is bounded, whatever has happened.
+func TestNewsAreBounded(t *testing.T) {
+	n := &news{}
+	for i := range int64(20_000) {
+		part := &news{ready: map[int64]int64{-i: 1e12}, changed: []int64{i}}
+		part.addLine(i%2, i)
+		n.add(part)
+	}
+	if payloads := n.encode(); len(payloads) > 20 || !n.missed {
+		t.Errorf("%d payloads, missed %t", len(payloads), n.missed)
 	}
 }
 

@@ -343,11 +343,14 @@ func (w *writer) lookAgain(tend bool) {
 // hear takes in what another process has done.
 func (w *writer) hear(n *news) {
 	for lane, numbers := range n.lines {
-		for _, no := range numbers {
-			if known := w.lines[lane]; known != nil {
-				known.note(no, n.ready[lane]) // 0: that is told apart
-			}
+		known := w.lines[lane]
+		if known == nil {
+			continue
 		}
+		for no := range numbers {
+			known.note(no, n.ready[lane]) // 0: that is told apart
+		}
+		known.known = known.known && numbers != nil
 	}
 	for lane, ready := range n.ready {
 		if w.heeds(lane) {
