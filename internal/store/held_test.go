@@ -63,3 +63,47 @@ func TestHeldJobsAreLookedAtWhenTheirDeploymentTells(t *testing.T) {
 		}
 	})
 }
+
+// Behind more jobs than a look tries, whose model may not be called, others of their line still go.
+func TestJobsBehindHeldOnesGo(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		queue, tenant := queueOf(t, s, "q"), tenantOf(t, s, "default")
+		const before, behind = walkPiece + 2*maxLook, 7
+		var jobs []NewJob
+		for i := range before + behind + quota.Backfill {
+			job := NewJob{ID: fmt.Sprint("held-", i), Tenant: tenant, Queue: queue, Task: "held", Class: 1, Priority: 5}
+			if i >= before && i < before+behind {
+				job.ID, job.Task = fmt.Sprint("free-", i-before), "free"
+			}
+			jobs = append(jobs, job)
+		}
+		submitAll(t, s, jobs...)
+		if err := s.PauseDeployment(t.Context(), "paused", true, Audit{Actor: "a", Action: "pause-deployment", Target: "paused"}); err != nil {
+			t.Fatal(err)
+		}
+		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 2, MaxBytes: 1 << 20, Lock: time.Hour, Plan: func(task string, _ []byte, _ int64) []Option {
+			if task == "held" {
+				return []Option{{Deployment: "paused"}}
+			}
+			return []Option{{Deployment: "open"}}
+		}}
+		for n := 0; n < behind; {
+			got, err := s.Claim(t.Context(), request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range got {
+				if want := fmt.Sprint("free-", n); d.ID != want {
+					t.Fatalf("%s was delivered, not %s", d.ID, want)
+				}
+				n++
+			}
+		}
+		if err := s.PauseDeployment(t.Context(), "paused", false, Audit{Actor: "a", Action: "resume-deployment", Target: "paused"}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.Claim(t.Context(), request); err != nil || got[0].ID != "held-0" {
+			t.Errorf("%s goes first: %v", got[0].ID, err)
+		}
+	})
+}

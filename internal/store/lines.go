@@ -64,6 +64,7 @@ type line struct {
 	next  int64 // none of it is ready before this time
 	noted int64 // when the earliest is ready of those that came since the latest look was prepared
 	asked int64 // when that was
+	walk  walk
 }
 
 // never is a time that does not come.

@@ -239,7 +239,10 @@ func (w *writer) lookAt(t *tx, lane int64, looks bool) (*look, error) {
 		l.arrange(fresh, t)
 	}
 	delete(t.fresh, lane)
-	return l, t.admit(l, claims, wanted(claims))
+	if err := t.admit(l, claims, wanted(claims)); err != nil || !l.deep {
+		return l, err
+	}
+	return l, t.lookBehind(l, claims)
 }
 
 // lookedAhead returns what the transaction found in a lane as it began, unless it may not be true any more.
