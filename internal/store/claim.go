@@ -375,7 +375,12 @@ func (t *tx) take(m *candidate, c *claim) error {
 		t.changed(m.Seq)
 		return nil
 	}
-	return t.event(event{seq: m.Seq, number: m.Version, kind: forebay.EventStarted, status: forebay.StatusRunning, generation: m.Generation, attempt: m.Number})
+	started := event{seq: m.Seq, number: m.Version, kind: forebay.EventStarted, status: forebay.StatusRunning, generation: m.Generation, attempt: m.Number}
+	if m.Version == firstStart {
+		t.changed(m.Seq)
+		return t.tell(started)
+	}
+	return t.event(started)
 }
 
 // lock writes the lock that a candidate now has.

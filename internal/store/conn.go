@@ -30,6 +30,7 @@ type needs struct {
 	locks   []int64  // messages whose locks will be settled
 	looks   []*look  // which the driver makes
 	states  []string // deployments whose states are asked for
+	apart   bool     // it need not be alone: it only adds jobs
 }
 
 // start is what a transaction begins with.

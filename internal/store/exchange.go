@@ -23,6 +23,7 @@ type news struct {
 	ready     map[int64]int64          // lane → earliest time at which a message of it became ready
 	lines     map[int64]map[int64]bool // lane → lines of it in which one became ready; nil: too many to be named
 	changed   []int64                  // jobs
+	wake      int64                    // the earliest new deadline, for the same process; 0: none
 	cancelled []int64                  // tokens of locks that a cancel voided
 	queues    bool                     // a queue was made, changed, paused, resumed or dropped
 	webhooks  bool                     // a webhook was made, changed, disabled or deleted
@@ -60,6 +61,9 @@ func (n *news) add(other *news) {
 		if numbers == nil {
 			n.manyLines(lane)
 		}
+	}
+	if other.wake > 0 && (n.wake == 0 || other.wake < n.wake) {
+		n.wake = other.wake
 	}
 	n.cancelled = append(n.cancelled, other.cancelled...)
 	n.queues, n.webhooks, n.missed = n.queues || other.queues, n.webhooks || other.webhooks, n.missed || other.missed

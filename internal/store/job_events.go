@@ -64,6 +64,12 @@ func (t *tx) tell(e event) error {
 	if err != nil || len(f.topics) == 0 {
 		return err
 	}
+	if t.apart {
+		if err := t.exclude(); err != nil {
+			return err
+		}
+		return t.tell(e)
+	}
 	return t.tellFollowers(f, e)
 }
 

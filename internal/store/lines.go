@@ -92,6 +92,7 @@ func (l *lines) note(no, at int64) {
 		l.of[no] = one
 	}
 	one.next, one.noted = min(one.next, at), min(one.noted, at)
+	one.floor = min(one.floor, at) // it was stored beside a transaction that has taken later ones
 }
 
 // sqlLinesOf makes l, the lines of lane ?1, in as many steps as there are. The last is NULL.

@@ -132,7 +132,10 @@ func (c *postgresConn) begin(n needs) (s start, err error) {
 		}
 	}
 	s.tokens = make(map[int64]int64, len(n.locks))
-	questions := []question{{sql: "BEGIN"}, {sql: sqlLockPostgres}}
+	questions := []question{{sql: "BEGIN"}}
+	if !n.apart {
+		questions = append(questions, question{sql: sqlLockPostgres})
+	}
 	for _, l := range n.looks {
 		questions = append(questions, l.questions()...)
 	}

@@ -73,6 +73,13 @@ func openPostgres(ctx context.Context, opts Options) (*Store, error) {
 	}
 	e.start(s.hear)
 	s.release = e.close
+	beside := &postgresConn{config: config, shared: true}
+	if err = beside.connect(ctx); err == nil {
+		err = s.startSubmitter(conn{driver: beside}, e.share)
+	}
+	if err != nil {
+		return nil, errors.Join(unusableOnServer(err), s.Close())
+	}
 	return s, nil
 }
 

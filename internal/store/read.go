@@ -256,10 +256,14 @@ func (s *Store) Attempts(ctx context.Context, seq int64) (attempts []forebay.Att
 }
 
 const sqlEvents = `
+SELECT number, type, at, status, generation, attempt, error_class, error_code, retry_delay FROM events WHERE seq = ?1 AND number > ?2
+UNION ALL
 SELECT 1, 'accepted', created_at, CASE WHEN scheduled_at > created_at THEN 'scheduled' ELSE 'queued' END, 1, 0, NULL, NULL, NULL
 FROM jobs WHERE seq = ?1 AND ?2 < 1
 UNION ALL
-SELECT number, type, at, status, generation, attempt, error_class, error_code, retry_delay FROM events WHERE seq = ?1 AND number > ?2
+SELECT 2, 'started', at, 'running', 1, 1, NULL, NULL, NULL
+FROM (SELECT coalesce((SELECT started_at FROM messages WHERE seq = ?1 AND generation = 1), (SELECT started_at FROM outcomes WHERE seq = ?1 AND generation = 1)) AS at) AS first
+WHERE at IS NOT NULL AND ?2 < 2 AND NOT EXISTS (SELECT 1 FROM events WHERE seq = ?1 AND number = 2)
 UNION ALL
 SELECT version, 'succeeded', completed_at, status, generation,
   (SELECT max(number) FROM attempts a WHERE a.seq = o.seq AND a.generation = o.generation), NULL, NULL, NULL

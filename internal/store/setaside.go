@@ -121,6 +121,12 @@ UPDATE messages SET lane = lane - lane % 4, visible = ?1, generation = generatio
   version = version + 1, started_at = NULL, reason = NULL, last_error = NULL, waiting = NULL
 WHERE seq = ?2 AND lane % 4 >= 2 RETURNING lane, rank, generation, version`
 
+// What tells the start of the first attempt goes with a redrive.
+const sqlKeepFirstStart = `
+INSERT INTO events (seq, number, type, at, status, generation, attempt)
+SELECT seq, 2, 'started', started_at, 'running', 1, 1 FROM messages
+WHERE seq = ?1 AND generation = 1 AND lane % 4 >= 2 AND started_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM events WHERE seq = ?1 AND number = 2)`
+
 // Redrive sends set-aside jobs back to the main lane of their queue and reports which it found still
 // set aside: of several redrives at once each job follows exactly one. The audit row is written in
 // the same transaction.
@@ -143,6 +149,9 @@ func (t *tx) redrive(j Redrive) (bool, error) {
 	e := event{seq: j.Seq, kind: forebay.EventRedriven, status: forebay.StatusQueued}
 	if j.Delay > 0 {
 		e.status = forebay.StatusScheduled
+	}
+	if err := t.prep(sqlKeepFirstStart).int(j.Seq).exec(); err != nil {
+		return false, err
 	}
 	found, err := t.prep(sqlRedrive).int(visible).int(j.Seq).one(func(r row) {
 		t.due(Lane(r.int(0)), r.int(1), visible)

@@ -285,6 +285,10 @@ const sqlEvent = `
 INSERT INTO events (seq, number, type, at, status, generation, attempt, error_class, error_code, retry_delay)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
+// firstStart is the number of the event that a job's first attempt has started. As a rule it has no row: it
+// follows from the message or the outcome.
+const firstStart = 2
+
 func (t *tx) event(e event) error {
 	t.changed(e.seq)
 	if err := t.tell(e); err != nil {

@@ -33,15 +33,16 @@ type Options struct {
 
 // Store is an open database. It is safe for concurrent use.
 type Store struct {
-	connect func(context.Context) (conn, error) // makes a connection for reading
-	writer  *writer
-	readers chan conn // idle read connections; those without a driver are opened on demand
-	watches watches
-	names   names
-	alone   bool   // no other process delivers from this database
-	release func() // of what makes it so; called last
-	closing sync.Once
-	closed  error
+	connect   func(context.Context) (conn, error) // makes a connection for reading
+	writer    *writer
+	submitter submitter
+	readers   chan conn // idle read connections; those without a driver are opened on demand
+	watches   watches
+	names     names
+	alone     bool   // no other process delivers from this database
+	release   func() // of what makes it so; called last
+	closing   sync.Once
+	closed    error
 }
 
 // maxReaders bounds the read connections; on SQLite each holds its own page cache.
@@ -91,7 +92,10 @@ func (s *Store) start(c conn, serving bool, share func(*news)) (err error) {
 // later fail.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
-		s.closed = s.writer.stop()
+		if s.submitter.writer != nil {
+			s.closed = s.submitter.stop()
+		}
+		s.closed = errors.Join(s.closed, s.writer.stop())
 		for range maxReaders {
 			if c := <-s.readers; c.driver != nil {
 				s.closed = errors.Join(s.closed, c.Close())

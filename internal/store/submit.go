@@ -48,7 +48,7 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 	for i := range jobs {
 		size += len(jobs[i].Input) + len(jobs[i].Metadata)
 	}
-	return perform(ctx, s, &request[[]Submitted]{at: stageSubmit, new: len(jobs), size: size, done: make(chan struct{}), run: func(t *tx) ([]Submitted, error) {
+	return performBy(ctx, s.writerFor(jobs), &request[[]Submitted]{at: stageSubmit, new: len(jobs), size: size, done: make(chan struct{}), run: func(t *tx) ([]Submitted, error) {
 		results := make([]Submitted, len(jobs))
 		for i := range jobs {
 			var err error

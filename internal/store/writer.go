@@ -3,8 +3,10 @@ package store
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -95,10 +97,14 @@ func transactSized[T any](ctx context.Context, s *Store, at stage, size int, f f
 
 // perform hands a request to the writer and waits for its outcome.
 func perform[T any](ctx context.Context, s *Store, r *request[T]) (T, error) {
+	return performBy(ctx, s.writer, r)
+}
+
+func performBy[T any](ctx context.Context, w *writer, r *request[T]) (T, error) {
 	var zero T
 	select {
-	case s.writer.ops <- r:
-	case <-s.writer.stopped:
+	case w.ops <- r:
+	case <-w.stopped:
 		return zero, errClosed
 	case <-ctx.Done():
 		return zero, ctx.Err()
@@ -107,14 +113,14 @@ func perform[T any](ctx context.Context, s *Store, r *request[T]) (T, error) {
 	case <-r.done:
 	case <-ctx.Done():
 		return zero, ctx.Err()
-	case <-s.writer.stopped:
+	case <-w.stopped:
 		select {
 		case <-r.done:
 		default:
 			return zero, errClosed // it came too late to be taken
 		}
 	}
-	return r.result, s.writer.conn.domainError(r.err)
+	return r.result, w.conn.domainError(r.err)
 }
 
 var errClosed = forebay.Errorf(forebay.CodeUnavailable, "the server is stopping; try again")
@@ -181,8 +187,11 @@ type writer struct {
 	polled  int64 // when poll last did something
 	tended  int64 // when it last looked for others' deadlines
 	polling time.Duration
-	share   func(*news) // tells other processes; nil: there are none
-	stale   bool        // another process may have changed the queues
+	share   func(*news)                     // tells other processes; nil: there are none
+	mail    mailbox                         // from the writer that stores new jobs
+	wanted  *atomic.Pointer[map[int64]bool] // for that writer; nil: there is none
+	apart   bool                            // it is that writer
+	stale   bool                            // another process may have changed the queues
 
 	nextSeq       int64
 	reservedSeq   int64              // numbers below it are marked on disk as given
@@ -205,7 +214,7 @@ func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writ
 	w := &writer{
 		conn: c, watches: watches, serving: serving, share: share,
 		ops: make(chan operation, maxBatchOps), claims: make(chan *claim, 64),
-		heard: make(chan *news), quit: make(chan struct{}), stopped: make(chan struct{}), polling: alonePolling,
+		heard: make(chan *news), mail: mailbox{kick: make(chan struct{}, 1)}, quit: make(chan struct{}), stopped: make(chan struct{}), polling: alonePolling,
 		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, lines: map[int64]*lines{}, pausedTenants: map[int64]bool{}, blocked: map[int64]blocked{}, paused: map[int64]bool{}, topics: map[int64]*compiledTopic{},
 	}
 	if share != nil {
@@ -294,12 +303,16 @@ func (w *writer) run() {
 	for {
 		timer.Reset(w.untilNextDue())
 		batch, ok := w.collect(timer.C)
+		if n := w.mail.take(); n != nil {
+			w.hear(n)
+		}
 		w.poll()
 		if !ok {
 			w.shutdown()
 			return
 		}
 		w.dismiss(w.commit(batch))
+		w.noteWanted()
 	}
 }
 
@@ -307,6 +320,7 @@ func (w *writer) run() {
 const (
 	alonePolling  = 30 * time.Second
 	sharedPolling = 2 * time.Second // a process that shares a database may miss what others do
+	forever       = math.MaxInt64
 )
 
 // poll makes every lane that is waited for due, if that has not been done for a while.
@@ -357,6 +371,9 @@ func (w *writer) hear(n *news) {
 			w.lookBy(lane, ready)
 		}
 	}
+	if n.wake > 0 && (w.deadline == 0 || n.wake < w.deadline) {
+		w.deadline = n.wake
+	}
 	if n.queues || n.missed {
 		w.lookAgain(true)
 	}
@@ -392,6 +409,7 @@ func (w *writer) collect(timer <-chan time.Time) (batch []operation, ok bool) {
 		w.park(c)
 	case n := <-w.heard:
 		w.hear(n)
+	case <-w.mail.kick:
 	case <-timer:
 	case <-w.quit:
 		return nil, false
@@ -467,6 +485,8 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 	for _, op := range batch {
 		op.needs(&t.needs)
 	}
+	// Subscribers of events get copies, which takes more than adding rows.
+	t.apart = w.apart && w.followed != nil && len(w.followed.topics) == 0
 	if withDue {
 		t.fresh = map[int64][]candidate{}
 		var states []string
@@ -585,7 +605,7 @@ func (w *writer) committed(t *tx, served []*claim) {
 	}
 	w.watches.notify(t.touched)
 	if w.share != nil {
-		t.news.ready, t.news.changed = t.ready, t.touched
+		t.news.ready, t.news.changed, t.news.wake = t.ready, t.touched, t.wake
 		if !t.news.empty() {
 			w.share(&t.news)
 		}

@@ -109,8 +109,8 @@ CREATE TABLE attempts (
   PRIMARY KEY (seq, generation, number)
 ) STRICT, WITHOUT ROWID;
 
--- What happened to a job, but for the two events of every job that goes well: "accepted", number 1, follows
--- from jobs, and "succeeded" from outcomes.
+-- What happened to a job, but for the events of every job that goes well: "accepted", number 1, follows from
+-- jobs, "started" of the first attempt, if its number is 2, from messages or outcomes, and "succeeded" from outcomes.
 CREATE TABLE events (
   seq         INTEGER NOT NULL,
   number      INTEGER NOT NULL,

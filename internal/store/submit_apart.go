@@ -1,0 +1,114 @@
+package store
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Where processes share a database, a second writer stores new jobs beside the first: on a connection of
+// its own, in transactions that need not be alone, for they only add rows. It tells the first writer, as it
+// tells other processes, what has become ready. So submissions do not wait for claims and settlements, nor
+// those for them, and the server has two processors' work. While claims wait for jobs that are not there,
+// the first writer stores them, for it hands them over in the same transaction.
+
+// submitter is that writer.
+type submitter struct {
+	*writer // nil: there is none
+	// wanted is in which lanes claims wait for jobs that are not there.
+	wanted atomic.Pointer[map[int64]bool]
+}
+
+// startSubmitter begins to store new jobs through a connection of its own.
+func (s *Store) startSubmitter(c conn, share func(*news)) (err error) {
+	w, err := newWriter(c, &s.watches, false, func(n *news) {
+		s.writer.mail.put(n)
+		share(n)
+	})
+	if err != nil {
+		c.Close()
+		return c.domainError(err)
+	}
+	w.apart, w.polling = true, forever
+	clear(w.lines) // nobody waits here
+	clear(w.dueAt)
+	s.writer.wanted = &s.submitter.wanted
+	s.submitter.writer = w
+	go w.run()
+	return nil
+}
+
+// writerFor returns who stores these jobs. The turn of a job of a session depends on others.
+func (s *Store) writerFor(jobs []NewJob) *writer {
+	if s.submitter.writer == nil {
+		return s.writer
+	}
+	wanted := s.submitter.wanted.Load()
+	for i := range jobs {
+		if jobs[i].SessionID != "" || wanted != nil && (*wanted)[int64(LaneOf(jobs[i].Queue, LaneMain))] {
+			return s.writer
+		}
+	}
+	return s.submitter.writer
+}
+
+// noteWanted tells in which lanes claims wait for jobs that are not there.
+func (w *writer) noteWanted() {
+	if w.wanted == nil {
+		return
+	}
+	var now map[int64]bool
+	for lane, claims := range w.parked {
+		_, blocked := w.blocked[lane]
+		if lane >= 0 && Lane(lane).Kind() == LaneMain && !blocked && slices.ContainsFunc(claims, func(c *claim) bool { return c.receive == nil && c.waits() }) {
+			if now == nil {
+				now = map[int64]bool{}
+			}
+			now[lane] = true
+		}
+	}
+	if before := w.wanted.Load(); before == nil || !maps.Equal(*before, now) {
+		w.wanted.Store(&now)
+	}
+}
+
+// exclude makes a transaction that was not alone so, from here on. What it has read may have changed.
+func (t *tx) exclude() error {
+	if !t.apart {
+		return nil
+	}
+	t.apart = false
+	t.forgetTopics()
+	_, err := t.prep(sqlLockPostgres).count()
+	return err
+}
+
+// mailbox keeps news for a writer until it takes them.
+type mailbox struct {
+	mu   sync.Mutex
+	news *news
+	kick chan struct{}
+}
+
+func (m *mailbox) put(n *news) {
+	m.mu.Lock()
+	if m.news == nil {
+		m.news = &news{}
+	}
+	m.news.add(n)
+	m.mu.Unlock()
+	select {
+	case m.kick <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what has come; nil: nothing.
+func (m *mailbox) take() *news {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.news
+	m.news = nil
+	return n
+}
