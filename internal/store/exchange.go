@@ -273,6 +273,9 @@ func (e *exchange) always(ctx context.Context, f func(context.Context, *pgconn.P
 	}
 }
 
+// tellPause is between two notifications: each wakes every process, and the server for each.
+const tellPause = 2 * time.Millisecond
+
 func (e *exchange) tell(ctx context.Context, pg *pgconn.PgConn) error {
 	for {
 		select {
@@ -292,6 +295,11 @@ func (e *exchange) tell(ctx context.Context, pg *pgconn.PgConn) error {
 				e.share(&news{missed: true, queues: true, cancelled: pending.cancelled})
 				return result.Err
 			}
+		}
+		select {
+		case <-time.After(tellPause):
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }

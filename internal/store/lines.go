@@ -47,6 +47,7 @@ func sqlLevelOf(line string) string { return fmt.Sprintf("%s %% %d", line, ranks
 // lines is what the writer remembers of a lane.
 type lines struct {
 	known  bool            // of is all there are
+	full   bool            // the latest look found in each line as much as it asked for
 	of     map[int64]*line // by number
 	swept  int64           // when a look from the very beginning was made last
 	called []string        // deployments where those could be called that the last look found

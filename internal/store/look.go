@@ -37,6 +37,7 @@ type look struct {
 	lane    int64
 	lines   *lines
 	asks    []lineAsk
+	brief   bool // it does not ask what is not ready yet, for it expects to find enough
 	limit   int
 	share   Share
 	found   []candidate
@@ -61,6 +62,7 @@ func (w *writer) newLook(lane int64, claims []*claim, now int64) *look {
 	}
 	l.limit = min(max(l.limit, 1), maxLook)
 	l.asks = l.lines.choose(l.limit, now, w.pausedTenants)
+	l.brief = l.lines.full
 	return l
 }
 
@@ -72,15 +74,19 @@ func (l *look) questions() []question {
 		l.asks[i].got, l.asks[i].next = 0, never
 		at[l.asks[i].no] = i
 	}
+	ready := question{sqlReadyShared, func(st statement) statement { return l.asked(st).int(l.lane).int(l.lane / laneKinds) }, func(r row) {
+		c := readCandidate(r, Lane(l.lane))
+		c.rank = r.int(27)
+		l.found = append(l.found, c)
+		l.asks[at[c.rank]].got++
+	}}
+	if l.brief {
+		return []question{ready}
+	}
 	// What is not ready comes first: what becomes ready between the two is then in both, and not in neither.
 	return []question{
 		{sqlNextShared, func(st statement) statement { return l.asked(st).int(l.lane) }, func(r row) { l.asks[at[r.int(0)]].next = r.int(1) }},
-		{sqlReadyShared, func(st statement) statement { return l.asked(st).int(l.lane).int(l.lane / laneKinds) }, func(r row) {
-			c := readCandidate(r, Lane(l.lane))
-			c.rank = r.int(27)
-			l.found = append(l.found, c)
-			l.asks[at[c.rank]].got++
-		}},
+		ready,
 	}
 }
 
@@ -100,6 +106,7 @@ func (l *look) now(t *tx, fresh []candidate) error {
 		}
 	}
 	l.lines.keepFloors(l.taken, l.later)
+	l.brief = false
 	l.again()
 	l.asks = l.lines.choose(l.limit, t.now, t.w.pausedTenants)
 	if t.w.share == nil {
@@ -157,12 +164,15 @@ func (l *look) lineByLine(t *tx) error {
 func (l *look) arrange(fresh []candidate, t *tx) {
 	asked := map[int64]bool{}
 	l.cut = map[int64]bool{}
+	l.lines.full = len(l.asks) > 0
 	for _, a := range l.asks {
 		if asked[a.no] = true; a.got == a.limit {
 			l.cut[a.no] = true
+		} else {
+			l.lines.full = false
 		}
 		if one := l.lines.of[a.no]; one != nil {
-			if one.next = min(a.next, one.noted); l.cut[a.no] {
+			if one.next = min(a.next, one.noted); l.cut[a.no] || l.brief {
 				one.next = 0
 			}
 		}
