@@ -297,7 +297,8 @@ type postgresStatement struct {
 	table    string // that it changes, if it only does that
 	name     string // "": not prepared yet
 	looked   bool
-	merged   *postgresStatement // over arrays of the parameters; nil: there is none
+	template string // of those over arrays of the parameters; "": there are none
+	variants map[columns]*postgresStatement
 	types    []uint32
 	values   [][]byte
 	numbers  [][8]byte // where integers are encoded

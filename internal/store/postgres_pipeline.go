@@ -1,10 +1,13 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -25,7 +28,7 @@ type group struct {
 // maxPending bounds the executions that wait.
 const maxPending = 8192
 
-// mergeable tells how a statement runs over arrays of its parameters, whose rows are x(p1, p2, …).
+// mergeable tells how a statement runs over arrays of its parameters, whose rows are %s with columns p1, p2, ….
 // Nothing may depend on how many rows each execution changes, or on their order.
 var mergeable = map[string]string{
 	sqlLock: `UPDATE messages m SET visible = p1, token = p2, locked_at = p3, deliveries = deliveries + 1, number = p4, version = p5,
@@ -36,11 +39,11 @@ var mergeable = map[string]string{
 
 var plainInsert = regexp.MustCompile(`(?s)^\s*(INSERT INTO \w+ \([^)]*\))\s+VALUES \(([^()]*)\)\s*$`)
 
-// overArrays returns the statement that does for arrays of parameters what sql does for one set;
-// "" if there is none.
-func overArrays(sql string, types []uint32) string {
+// overArrays returns the statement that does for the rows of %s, with columns p1, p2, …, what sql does for
+// one set of so many parameters; "" if there is none.
+func overArrays(sql string, parameters int) string {
 	if merged, ok := mergeable[sql]; ok {
-		return fmt.Sprintf(merged, unnest(types))
+		return merged
 	}
 	parts := plainInsert.FindStringSubmatch(sql)
 	if parts == nil {
@@ -54,31 +57,59 @@ func overArrays(sql string, types []uint32) string {
 			values[i] = fmt.Sprintf("p%d", n)
 		}
 	}
-	if n != len(types) {
+	if n != parameters {
 		return "" // parameters with numbers
 	}
-	return parts[1] + " SELECT " + strings.Join(values, ", ") + " FROM " + unnest(types)
+	return parts[1] + " SELECT " + strings.Join(values, ", ") + " FROM %s"
 }
 
 var arrays = map[uint32]struct {
 	oid  uint32
 	name string
 }{
-	pgtype.Int8OID: {pgtype.Int8ArrayOID, "bigint[]"}, pgtype.TextOID: {pgtype.TextArrayOID, "text[]"}, pgtype.ByteaOID: {pgtype.ByteaArrayOID, "bytea[]"},
+	pgtype.Int8OID: {pgtype.Int8ArrayOID, "bigint"}, pgtype.TextOID: {pgtype.TextArrayOID, "text"}, pgtype.ByteaOID: {pgtype.ByteaArrayOID, "bytea"},
 }
 
-// unnest is the rows of arrays of these types.
-func unnest(types []uint32) string {
-	var parameters, names strings.Builder
-	for i, t := range types {
-		if i > 0 {
-			parameters.WriteString(", ")
-			names.WriteString(", ")
+// columns is a set of parameters.
+type columns uint64
+
+func (c columns) has(i int) bool { return c>>i&1 != 0 }
+
+// varying are the columns in which rows differ. What is long is not compared, but for NULL.
+func varying(rows [][][]byte) (differ columns) {
+	const long = 64
+	for i, first := range rows[0] {
+		for _, row := range rows[1:] {
+			if len(first) > long || (first == nil) != (row[i] == nil) || !bytes.Equal(first, row[i]) {
+				differ |= 1 << i
+				break
+			}
 		}
-		fmt.Fprintf(&parameters, "$%d::%s", i+1, arrays[t].name)
-		fmt.Fprintf(&names, "p%d", i+1)
 	}
-	return fmt.Sprintf("unnest(%s) AS x(%s)", &parameters, &names)
+	return differ
+}
+
+var columnNames = regexp.MustCompile(`\bp[0-9]+\b`)
+
+// with returns a statement over arrays for rows that differ in these columns; of the others there is one
+// value for all, which the server need not unpack.
+func (c columns) with(template string, types []uint32) (sql string, parameters []uint32) {
+	parameters = slices.Clone(types)
+	var values, names []string
+	for i, t := range types {
+		if c.has(i) {
+			parameters[i] = arrays[t].oid
+			values, names = append(values, fmt.Sprintf("$%d::%s[]", i+1, arrays[t].name)), append(names, fmt.Sprintf("p%d", i+1))
+		}
+	}
+	sql = columnNames.ReplaceAllStringFunc(template, func(name string) string {
+		i, _ := strconv.Atoi(name[1:])
+		if c.has(i - 1) {
+			return name
+		}
+		return fmt.Sprintf("$%d::%s", i, arrays[types[i-1]].name)
+	})
+	return fmt.Sprintf(sql, fmt.Sprintf("unnest(%s) AS x(%s)", strings.Join(values, ", "), strings.Join(names, ", "))), parameters
 }
 
 var tableOf = regexp.MustCompile(`(?i)^\s*(?:INSERT INTO|UPDATE|DELETE FROM)\s+(\w+)`)
@@ -133,15 +164,30 @@ func (s *postgresStatement) count() (rows int, err error) {
 // merges reports whether several executions can be one. The types of the parameters are known.
 func (s *postgresStatement) merges() bool {
 	if !s.looked {
-		s.looked = true
-		if sql := overArrays(s.original, s.types); sql != "" {
-			s.merged = &postgresStatement{c: s.c, sql: sql, formats: s.formats}
-			for _, t := range s.types {
-				s.merged.types = append(s.merged.types, arrays[t].oid)
-			}
-		}
+		s.looked, s.template = true, overArrays(s.original, len(s.types))
 	}
-	return s.merged != nil
+	return s.template != ""
+}
+
+// maxVariants bounds the statements that are prepared for one, by which columns differ.
+const maxVariants = 32
+
+// merged is the statement for rows that differ in these columns, and the columns for which it takes arrays.
+func (s *postgresStatement) merged(differ columns) (*postgresStatement, columns) {
+	const all = ^columns(0)
+	if _, known := s.variants[differ]; differ == 0 || !known && len(s.variants) >= maxVariants {
+		differ = all
+	}
+	v := s.variants[differ]
+	if v == nil {
+		if s.variants == nil {
+			s.variants = map[columns]*postgresStatement{}
+		}
+		v = &postgresStatement{c: s.c, formats: s.formats}
+		v.sql, v.types = differ.with(s.template, s.types)
+		s.variants[differ] = v
+	}
+	return v, differ
 }
 
 func (c *postgresConn) flushOver(limit int) error {
@@ -158,7 +204,8 @@ func (c *postgresConn) flush(last *postgresStatement, values [][]byte) error {
 		if len(g.rows) == 1 {
 			sendings = append(sendings, sending{g.s, g.rows[0]})
 		} else {
-			sendings = append(sendings, sending{g.s.merged, g.arrays()})
+			merged, differ := g.s.merged(varying(g.rows))
+			sendings = append(sendings, sending{merged, g.arrays(differ)})
 		}
 	}
 	c.groups, c.pending = nil, 0
@@ -271,12 +318,16 @@ func (c *postgresConn) send(sendings []sending, took func(int, answer)) error {
 	return c.failed(err)
 }
 
-// arrays turns the rows of parameters into one array a parameter, in PostgreSQL's binary format: the
-// number of dimensions, whether there are NULLs, the type, the length, the lower bound, then each
-// element with its length.
-func (g *group) arrays() [][]byte {
+// arrays turns the rows of parameters into one array for each in which they differ, in PostgreSQL's binary
+// format: the number of dimensions, whether there are NULLs, the type, the length, the lower bound, then
+// each element with its length.
+func (g *group) arrays(differ columns) [][]byte {
 	columns := make([][]byte, len(g.s.types))
 	for i, t := range g.s.types {
+		if !differ.has(i) {
+			columns[i] = g.rows[0][i]
+			continue
+		}
 		size, nulls := 20+4*len(g.rows), uint32(0)
 		for _, row := range g.rows {
 			size += len(row[i])
