@@ -238,6 +238,9 @@ func (l *lines) charge(m *candidate, share Share) {
 // Where a line has shown only its beginning nothing is said of what comes after that: those of its class are
 // left out.
 func (l *lines) order(found []candidate, cut map[int64]bool, share Share, now int64) (ordered []candidate, more bool) {
+	if len(found) == 0 || !slices.ContainsFunc(found, func(m candidate) bool { return m.rank != found[0].rank }) {
+		return found, len(found) > 0 && cut[found[0].rank]
+	}
 	heads := map[int64][]candidate{}
 	var numbers []int64
 	for _, m := range found {
@@ -245,9 +248,6 @@ func (l *lines) order(found []candidate, cut map[int64]bool, share Share, now in
 			numbers = append(numbers, m.rank)
 		}
 		heads[m.rank] = append(heads[m.rank], m)
-	}
-	if len(numbers) == 1 {
-		return found, cut[numbers[0]]
 	}
 	slices.Sort(numbers)
 	vtimes := map[int64]float64{}

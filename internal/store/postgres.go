@@ -25,8 +25,9 @@ type postgresConn struct {
 	config     *pgconn.Config
 	pg         *pgconn.PgConn
 	statements map[string]*postgresStatement
-	groups     []*group     // statements of the transaction that are not sent yet
-	pending    int          // executions of these
+	groups     []*group // statements of the transaction that are not sent yet
+	pending    int      // executions of these
+	memory     pendingMemory
 	result     answer       // of the last statement
 	ahead      atomic.Int64 // milliseconds by which the server's clock is before ours; others read it too
 	retry      time.Time    // no new connection is tried before
@@ -72,7 +73,7 @@ func (c *postgresConn) connect(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", errDisconnected, err)
 	}
 	c.pg, c.statements, c.open, c.backoff = pg, map[string]*postgresStatement{}, false, 0
-	c.groups, c.pending = nil, 0
+	c.forgetPending()
 	if c.shared {
 		if err := c.present(sharedPresence); err != nil {
 			c.Close() // until the copy is over
@@ -230,7 +231,8 @@ func (c *postgresConn) rollback() error {
 	if c.pg == nil || c.pg.IsClosed() || c.pg.TxStatus() == 'I' {
 		return nil
 	}
-	c.open, c.groups, c.pending = false, nil, 0
+	c.open = false
+	c.forgetPending()
 	return c.simple("ROLLBACK")
 }
 

@@ -121,7 +121,7 @@ func (s *postgresStatement) exec() error {
 		_, err := s.count()
 		return err
 	}
-	row := s.bound()
+	row := c.memory.copyOf(s)
 	s.reset()
 	c.pending++
 	for i := len(c.groups) - 1; i >= 0; i-- {
@@ -138,18 +138,34 @@ func (s *postgresStatement) exec() error {
 	return c.flushOver(maxPending)
 }
 
-// bound copies the values that are bound: the statement may be bound anew before it is sent.
-func (s *postgresStatement) bound() [][]byte {
-	row := make([][]byte, len(s.values))
-	numbers := make([]byte, 0, 8*len(s.values))
+// pendingMemory holds what waits to be sent, and is used again once that was.
+type pendingMemory struct {
+	values [][]byte
+	bytes  []byte
+}
+
+// copyOf copies the values that are bound: the statement may be bound anew before it is sent.
+func (m *pendingMemory) copyOf(s *postgresStatement) [][]byte {
+	first := len(m.values)
 	for i, v := range s.values {
 		if s.types[i] == pgtype.Int8OID && v != nil {
-			numbers = append(numbers, v...)
-			v = numbers[len(numbers)-8:]
+			m.bytes = append(m.bytes, v...)
+			v = m.bytes[len(m.bytes)-8:]
 		}
-		row[i] = v
+		m.values = append(m.values, v)
 	}
-	return row
+	return m.values[first:len(m.values):len(m.values)]
+}
+
+// maxPendingMemory is how many bytes are kept for the next time.
+const maxPendingMemory = 1 << 20
+
+func (m *pendingMemory) reset() {
+	clear(m.values) // which may be payloads
+	m.values, m.bytes = m.values[:0], m.bytes[:0]
+	if cap(m.bytes) > maxPendingMemory || cap(m.values) > maxPendingMemory/24 {
+		*m = pendingMemory{}
+	}
 }
 
 // count runs the statement, after all that wait.
@@ -205,13 +221,15 @@ func (c *postgresConn) flush(last *postgresStatement, values [][]byte) error {
 			sendings = append(sendings, sending{g.s, g.rows[0]})
 		} else {
 			merged, differ := g.s.merged(varying(g.rows))
-			sendings = append(sendings, sending{merged, g.arrays(differ)})
+			sendings = append(sendings, sending{merged, g.arrays(differ, &c.memory)})
 		}
 	}
-	c.groups, c.pending = nil, 0
+	clear(c.groups)
+	c.groups, c.pending = c.groups[:0], 0
 	if last != nil {
 		sendings = append(sendings, sending{last, values})
 	}
+	defer c.memory.reset()
 	return c.send(sendings, func(_ int, result answer) { c.result = result })
 }
 
@@ -242,8 +260,9 @@ func (c *postgresConn) ask(questions []question) error {
 			return st.err
 		}
 		s := st.s.(*postgresStatement)
-		sendings[i] = sending{s, s.bound()}
+		sendings[i] = sending{s, c.memory.copyOf(s)}
 	}
+	defer c.memory.reset()
 	return c.send(sendings, func(i int, result answer) {
 		s := sendings[i].s
 		for s.rows, s.at = result.rows, 0; s.at < len(s.rows) && questions[i].answer != nil; s.at++ {
@@ -259,15 +278,25 @@ type answer struct {
 	rows [][][]byte
 }
 
-// read copies the rows, each into one piece of memory: they are in the connection's buffer.
+// read copies the rows, several into one piece of memory: they are in the connection's buffer.
 func (a *answer) read(from *pgconn.ResultReader) (err error) {
+	var memory []byte
+	var spare [][]byte
 	for from.NextRow() {
 		values := from.Values()
 		size := 0
 		for _, v := range values {
 			size += len(v)
 		}
-		row, memory := make([][]byte, len(values)), make([]byte, 0, size)
+		const rows, piece = 16, 16 << 10
+		if cap(memory)-len(memory) < size {
+			memory = make([]byte, 0, max(size, min(piece, (1+len(a.rows))*size)))
+		}
+		if len(spare) < len(values) {
+			spare = make([][]byte, min(rows, 1+len(a.rows))*len(values))
+		}
+		row := spare[:len(values):len(values)]
+		spare = spare[len(values):]
 		for i, v := range values {
 			if v != nil {
 				memory = append(memory, v...)
@@ -318,10 +347,16 @@ func (c *postgresConn) send(sendings []sending, took func(int, answer)) error {
 	return c.failed(err)
 }
 
+// forgetPending drops what was not sent.
+func (c *postgresConn) forgetPending() {
+	c.groups, c.pending = nil, 0
+	c.memory.reset()
+}
+
 // arrays turns the rows of parameters into one array for each in which they differ, in PostgreSQL's binary
 // format: the number of dimensions, whether there are NULLs, the type, the length, the lower bound, then
 // each element with its length.
-func (g *group) arrays(differ columns) [][]byte {
+func (g *group) arrays(differ columns, m *pendingMemory) [][]byte {
 	columns := make([][]byte, len(g.s.types))
 	for i, t := range g.s.types {
 		if !differ.has(i) {
@@ -335,7 +370,7 @@ func (g *group) arrays(differ columns) [][]byte {
 				nulls = 1
 			}
 		}
-		b := make([]byte, 0, size)
+		first, b := len(m.bytes), slices.Grow(m.bytes, size)
 		for _, v := range []uint32{1, nulls, t, uint32(len(g.rows)), 1} {
 			b = binary.BigEndian.AppendUint32(b, v)
 		}
@@ -347,7 +382,7 @@ func (g *group) arrays(differ columns) [][]byte {
 			b = binary.BigEndian.AppendUint32(b, uint32(len(row[i])))
 			b = append(b, row[i]...)
 		}
-		columns[i] = b
+		m.bytes, columns[i] = b, b[first:]
 	}
 	return columns
 }
