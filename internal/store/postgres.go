@@ -28,6 +28,7 @@ type postgresConn struct {
 	groups     []*group // statements of the transaction that are not sent yet
 	pending    int      // executions of these
 	memory     pendingMemory
+	out        []byte       // messages to send
 	result     answer       // of the last statement
 	ahead      atomic.Int64 // milliseconds by which the server's clock is before ours; others read it too
 	retry      time.Time    // no new connection is tried before
@@ -384,12 +385,8 @@ func (s *postgresStatement) run() error {
 			return err
 		}
 	} else {
-		if err := s.ensure(); err != nil {
+		if err := c.send([]sending{{s, s.values}}, func(_ int, result answer) { c.result = result }); err != nil {
 			return err
-		}
-		c.result = answer{}
-		if err := c.result.read(c.pg.ExecPrepared(context.Background(), s.name, s.values, s.formats, binaryResults)); err != nil {
-			return c.failed(err)
 		}
 	}
 	s.ran, s.rows, s.at = true, c.result.rows, -1

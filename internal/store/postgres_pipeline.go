@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -276,37 +277,33 @@ func (c *postgresConn) ask(questions []question) error {
 type answer struct {
 	tag  pgconn.CommandTag
 	rows [][][]byte
+
+	memory []byte // for values of the next rows
+	spare  [][]byte
 }
 
-// read copies the rows, several into one piece of memory: they are in the connection's buffer.
-func (a *answer) read(from *pgconn.ResultReader) (err error) {
-	var memory []byte
-	var spare [][]byte
-	for from.NextRow() {
-		values := from.Values()
-		size := 0
-		for _, v := range values {
-			size += len(v)
-		}
-		const rows, piece = 16, 16 << 10
-		if cap(memory)-len(memory) < size {
-			memory = make([]byte, 0, max(size, min(piece, (1+len(a.rows))*size)))
-		}
-		if len(spare) < len(values) {
-			spare = make([][]byte, min(rows, 1+len(a.rows))*len(values))
-		}
-		row := spare[:len(values):len(values)]
-		spare = spare[len(values):]
-		for i, v := range values {
-			if v != nil {
-				memory = append(memory, v...)
-				row[i] = memory[len(memory)-len(v) : len(memory) : len(memory)]
-			}
-		}
-		a.rows = append(a.rows, row)
+// add copies a row, several into one piece of memory: it is in the connection's buffer.
+func (a *answer) add(values [][]byte) {
+	const rows, piece = 16, 16 << 10
+	size := 0
+	for _, v := range values {
+		size += len(v)
 	}
-	a.tag, err = from.Close()
-	return err
+	if cap(a.memory)-len(a.memory) < size {
+		a.memory = make([]byte, 0, max(size, min(piece, (1+len(a.rows))*size)))
+	}
+	if len(a.spare) < len(values) {
+		a.spare = make([][]byte, min(rows, 1+len(a.rows))*len(values))
+	}
+	row := a.spare[:len(values):len(values)]
+	a.spare = a.spare[len(values):]
+	for i, v := range values {
+		if v != nil {
+			a.memory = append(a.memory, v...)
+			row[i] = a.memory[len(a.memory)-len(v) : len(a.memory) : len(a.memory)]
+		}
+	}
+	a.rows = append(a.rows, row)
 }
 
 // sending is one execution of a prepared statement.
@@ -315,35 +312,67 @@ type sending struct {
 	values [][]byte
 }
 
-// send executes statements in one round trip and hands over what each returns.
+// send executes statements in one round trip and hands over what each returns. It writes the messages
+// itself, for pgconn also asks of each what its columns are (PostgreSQL's manual, section 55.2.3 "Extended
+// Query"). All are written before anything is read, which does not block: of those that wait for others
+// none returns more than a few bytes.
 func (c *postgresConn) send(sendings []sending, took func(int, answer)) error {
 	for _, x := range sendings {
 		if err := x.s.ensure(); err != nil {
 			return err
 		}
 	}
-	p := c.pg.StartPipeline(context.Background())
+	out, err := c.out[:0], error(nil)
 	for _, x := range sendings {
-		p.SendQueryPrepared(x.s.name, x.values, x.s.formats, binaryResults)
+		bind := pgproto3.Bind{PreparedStatement: x.s.name, ParameterFormatCodes: x.s.formats, Parameters: x.values, ResultFormatCodes: binaryResults}
+		if out, err = bind.Encode(out); err == nil {
+			out, err = (&pgproto3.Execute{}).Encode(out)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	err := p.Sync()
-	for i := 0; err == nil; i++ {
-		var results any
-		if results, err = p.GetResults(); err != nil {
-			break
+	if out, err = (&pgproto3.Sync{}).Encode(out); err != nil {
+		return err
+	}
+	if c.out = out; cap(out) > maxPendingMemory {
+		c.out = nil
+	}
+	if _, err = c.pg.Conn().Write(out); err != nil {
+		return c.broken(err)
+	}
+	return c.receive(took)
+}
+
+// receive reads what the statements that were sent return.
+func (c *postgresConn) receive(took func(int, answer)) (refused error) {
+	var result answer
+	for i := 0; ; {
+		message, err := c.pg.ReceiveMessage(context.Background())
+		if err != nil {
+			return c.broken(err)
 		}
-		reader, ok := results.(*pgconn.ResultReader)
-		if !ok {
-			break // the end of the pipeline
-		}
-		result := answer{}
-		if err = result.read(reader); err == nil {
+		switch m := message.(type) {
+		case *pgproto3.DataRow:
+			result.add(m.Values)
+		case *pgproto3.CommandComplete:
+			result.tag = pgconn.NewCommandTag(string(m.CommandTag))
 			took(i, result)
+			result = answer{}
+			i++
+		case *pgproto3.ErrorResponse:
+			refused = pgconn.ErrorResponseToPgError(m)
+		case *pgproto3.ReadyForQuery:
+			return refused
 		}
 	}
-	if closing := p.Close(); err == nil {
-		err = closing
-	}
+}
+
+// broken closes a connection of which nobody knows what comes next on it.
+func (c *postgresConn) broken(err error) error {
+	closed, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = c.pg.Close(closed)
 	return c.failed(err)
 }
 
