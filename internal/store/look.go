@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/forebayhq/forebay"
@@ -20,8 +21,7 @@ FROM (SELECT first.* FROM ` + linesFrom + `,
       ORDER BY visible, seq LIMIT r.most) AS first
     WHERE NOT EXISTS (SELECT 1 FROM queues WHERE no = ? AND paused <> 0)
       AND NOT EXISTS (SELECT 1 FROM tenants WHERE no = ` + sqlTenantOf("r.line") + ` AND paused <> 0)) AS m
-  JOIN jobs j ON j.seq = m.seq
-ORDER BY m.rank, m.visible, m.seq`
+  JOIN jobs j ON j.seq = m.seq`
 
 // The earliest of each line that is not ready yet.
 const sqlNextShared = `
@@ -160,8 +160,16 @@ func (l *look) lineByLine(t *tx) error {
 	return nil
 }
 
+// inLine compares by line and, within it, by whose turn it is.
+func inLine(a, b candidate) int {
+	return cmp.Or(cmp.Compare(a.rank, b.rank), a.ScheduledAt.Compare(b.ScheduledAt), cmp.Compare(a.Seq, b.Seq))
+}
+
 // arrange puts what was found, and new jobs, in order.
 func (l *look) arrange(fresh []candidate, t *tx) {
+	if !slices.IsSortedFunc(l.found, inLine) {
+		slices.SortFunc(l.found, inLine)
+	}
 	asked := map[int64]bool{}
 	l.cut = map[int64]bool{}
 	l.lines.full = len(l.asks) > 0

@@ -48,6 +48,9 @@ const (
 	maxReconnectWait = 2 * time.Second
 )
 
+// sqlSettings are those that not every version has: a cache of rows that are looked up once each is waste.
+const sqlSettings = "SELECT set_config(name, 'off', false) FROM pg_settings WHERE name = 'enable_memoize';"
+
 const (
 	sqlNow          = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 	sqlLockPostgres = "SELECT pg_advisory_xact_lock(1180844409)" // applicationID: one transaction at a time
@@ -80,6 +83,9 @@ func (c *postgresConn) connect(ctx context.Context) error {
 			c.Close() // until the copy is over
 			return err
 		}
+	}
+	if _, err := c.millis(sqlSettings + sqlNow); err != nil {
+		return err
 	}
 	return c.measureClock()
 }
