@@ -28,6 +28,7 @@ type driver interface {
 type needs struct {
 	numbers int      // new sequence numbers
 	locks   []int64  // messages whose locks will be settled
+	ends    []Lock   // that end with their messages
 	looks   []*look  // which the driver makes
 	states  []string // deployments whose states are asked for
 	apart   bool     // it need not be alone: it only adds jobs
@@ -41,6 +42,7 @@ type start struct {
 	somePaused  bool                   // a queue is paused, and it may be that nobody here was told
 	deployments map[string]*deployment // the states of some
 	tokens      map[int64]int64        // message → token of its lock, 0: none; nil: ask when you need it
+	released    map[int64]bool         // message that was to go → whether it has gone, for the lock held it; nil: do it when you need it
 }
 
 // prepared is a statement of a driver. Parameters count from 1 and are NULL until they are bound,

@@ -274,7 +274,7 @@ func (e *exchange) always(ctx context.Context, f func(context.Context, *pgconn.P
 }
 
 // tellPause is between two notifications: each wakes every process, and the server for each.
-const tellPause = 2 * time.Millisecond
+const tellPause = 4 * time.Millisecond
 
 func (e *exchange) tell(ctx context.Context, pg *pgconn.PgConn) error {
 	for {

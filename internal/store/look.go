@@ -271,7 +271,7 @@ func (t *tx) lookedAhead(lane int64) *look {
 	for _, l := range t.looks {
 		if l.lane == lane {
 			l.found = slices.DeleteFunc(l.found, func(c candidate) bool {
-				settled := slices.Contains(t.locks, c.Seq)
+				settled := slices.Contains(t.locks, c.Seq) || slices.ContainsFunc(t.ends, func(l Lock) bool { return l.Seq == c.Seq })
 				if settled { // or not: it may be that its lock was lost
 					l.later = append(l.later, c)
 					l.lines.note(c.rank, t.now)

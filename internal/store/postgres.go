@@ -31,6 +31,7 @@ type postgresConn struct {
 	out        []byte       // messages to send
 	result     answer       // of the last statement
 	ahead      atomic.Int64 // milliseconds by which the server's clock is before ours; others read it too
+	measured   time.Time    // when that was
 	retry      time.Time    // no new connection is tried before
 	backoff    time.Duration
 	allowed    time.Duration // what a transaction or a read may take
@@ -56,6 +57,7 @@ const (
 	sqlLockPostgres = "SELECT pg_advisory_xact_lock(1180844409)" // applicationID: one transaction at a time
 	sqlStart        = sqlNow + ", coalesce((SELECT value FROM counters WHERE name = '" + topicsCounter + "'), 0), EXISTS (SELECT 1 FROM queues WHERE paused <> 0 UNION ALL SELECT 1 FROM tenants WHERE paused <> 0)"
 	sqlNumbers      = "SELECT nextval('seqs') FROM generate_series(1, ?)"
+	sqlReleaseAll   = "DELETE FROM messages m USING unnest(CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(seq, token) WHERE m.seq = x.seq AND m.token = x.token RETURNING m.seq"
 	sqlTokens       = "SELECT m.seq, coalesce(m.token, 0) FROM unnest(CAST(? AS bigint[])) AS x(seq), LATERAL (SELECT seq, token FROM messages WHERE seq = x.seq) AS m"
 )
 
@@ -103,6 +105,7 @@ func (c *postgresConn) measureClock() error {
 func (c *postgresConn) noteClock(server int64, before time.Time) {
 	middle := before.Add(time.Since(before) / 2)
 	c.ahead.Store(server - middle.UnixMilli())
+	c.measured = time.Now()
 }
 
 // millis runs statements by the simple protocol and returns the number that the last one yields.
@@ -166,6 +169,15 @@ func (c *postgresConn) begin(n needs) (s start, err error) {
 		}
 		questions = append(questions, question{sqlTokens, func(st statement) statement { return st.text(arrayOf(n.locks)) },
 			func(r row) { s.tokens[r.int(0)] = r.int(1) }})
+	}
+	if len(n.ends) > 0 {
+		s.released = make(map[int64]bool, len(n.ends))
+		seqs, tokens := make([]int64, len(n.ends)), make([]int64, len(n.ends))
+		for i, l := range n.ends {
+			seqs[i], tokens[i], s.released[l.Seq] = l.Seq, l.Token, false
+		}
+		questions = append(questions, question{sqlReleaseAll, func(st statement) statement { return st.text(arrayOf(seqs)).text(arrayOf(tokens)) },
+			func(r row) { s.released[r.int(0)] = true }})
 	}
 	c.patience()
 	before := time.Now()
@@ -254,11 +266,11 @@ func (c *postgresConn) simple(sql string) error {
 	return nil
 }
 
-// now asks the server on a connection for reading, which decides by it what a status is.
+// now is measured again and again on a connection for reading, which decides by it what a status is.
 func (c *postgresConn) now() int64 {
-	if c.reader {
-		if server, err := c.millis(sqlNow); err == nil {
-			return server
+	if c.reader && time.Since(c.measured) > time.Second {
+		if err := c.measureClock(); err != nil {
+			c.measured = time.Time{} // the next use tells what is wrong
 		}
 	}
 	return time.Now().UnixMilli() + c.ahead.Load()

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -38,7 +39,7 @@ type Output struct {
 // Succeed records the attempt and the result and ends the job. Like all settlements it returns
 // forebay.ErrLockLost, and changes nothing, when the lock no longer holds the message.
 func (s *Store) Succeed(ctx context.Context, d *Delivery, a AttemptRecord, out Output) error {
-	return s.settle(ctx, d, a, len(out.Inline), func(t *tx) error {
+	r := settlement(d, a, len(out.Inline), func(t *tx) error {
 		if err := t.release(d); err != nil {
 			return err
 		}
@@ -50,6 +51,8 @@ func (s *Store) Succeed(ctx context.Context, d *Delivery, a AttemptRecord, out O
 			started: d.StartedAt.UnixMilli(), out: out, number: d.Number, alone: d.SessionID == "",
 		}, forebay.EventSucceeded)
 	})
+	r.token = d.Token
+	return s.perform(ctx, d, r)
 }
 
 const sqlRetry = `
@@ -167,11 +170,16 @@ func (s *Store) Expire(ctx context.Context, d *Delivery, a AttemptRecord) error 
 }
 
 func (s *Store) settle(ctx context.Context, d *Delivery, a AttemptRecord, size int, f func(*tx) error) error {
+	return s.perform(ctx, d, settlement(d, a, size, f))
+}
+
+// settlement is what f does with a delivery, and what follows from the attempt.
+func settlement(d *Delivery, a AttemptRecord, size int, f func(*tx) error) *request[struct{}] {
 	told := ""
 	if d.Admission != nil {
 		told = d.Admission.Deployment
 	}
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, seq: d.Seq, size: size, told: told, done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
+	return &request[struct{}]{at: stageSettle, seq: d.Seq, size: size, told: told, done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
 		if d.Admission != nil { // whoever has the job now
 			if err := t.told(d.Admission); err != nil {
 				return struct{}{}, err
@@ -186,7 +194,11 @@ func (s *Store) settle(ctx context.Context, d *Delivery, a AttemptRecord, size i
 			t.changed(d.Seq)
 		}
 		return struct{}{}, err
-	}})
+	}}
+}
+
+func (s *Store) perform(ctx context.Context, d *Delivery, r *request[struct{}]) error {
+	_, err := perform(ctx, s, r)
 	if err == nil || errors.Is(err, forebay.ErrLockLost) { // it is told once
 		d.Admission = nil
 	}
@@ -197,6 +209,12 @@ const sqlDeleteMessage = "DELETE FROM messages WHERE seq = ?"
 
 // release deletes the message if the lock still holds it.
 func (t *tx) release(d *Delivery) error {
+	if gone, known := t.released[d.Seq]; known {
+		if delete(t.released, d.Seq); !gone {
+			return forebay.ErrLockLost
+		}
+		return nil
+	}
 	if token, known := t.tokens[d.Seq]; known {
 		if delete(t.tokens, d.Seq); token != d.Token {
 			return forebay.ErrLockLost
@@ -204,6 +222,16 @@ func (t *tx) release(d *Delivery) error {
 		return t.prep(sqlDeleteMessage).int(d.Seq).exec()
 	}
 	return t.prep(sqlDeleteMessage + " AND token = ?").int(d.Seq).int(d.Token).fenced()
+}
+
+// allReleased makes sure that whoever had a message removed has done the rest.
+func (t *tx) allReleased() error {
+	for seq, gone := range t.released {
+		if gone {
+			return fmt.Errorf("message %d was removed, and its job was not ended", seq)
+		}
+	}
+	return nil
 }
 
 func (t *tx) holds(d *Delivery) (held bool, err error) {

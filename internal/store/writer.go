@@ -43,6 +43,7 @@ type operation interface {
 type request[T any] struct {
 	at     stage
 	seq    int64  // the message whose lock it settles; 0: none
+	token  int64  // of that lock, if the message goes with it; 0: it may stay
 	new    int    // messages that it stores
 	told   string // the deployment that it tells of what came of a call
 	size   int
@@ -56,7 +57,10 @@ func (r *request[T]) stage() stage { return r.at }
 
 func (r *request[T]) needs(n *needs) {
 	n.numbers += r.new
-	if r.seq != 0 {
+	switch {
+	case r.token != 0:
+		n.ends = append(n.ends, Lock{Seq: r.seq, Token: r.token})
+	case r.seq != 0:
 		n.locks = append(n.locks, r.seq)
 	}
 	if r.told != "" {
@@ -515,6 +519,9 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 	}
 	if err == nil {
 		err = t.storeSpending()
+	}
+	if err == nil {
+		err = t.allReleased()
 	}
 	if err == nil {
 		err = t.commit()
