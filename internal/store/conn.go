@@ -17,6 +17,8 @@ type driver interface {
 	commit() error
 	rollback() error // of the transaction under way, if there is one
 	now() int64      // the database's time, about: for what nothing depends on
+	// askNow reads the database's time, and then what the question asks.
+	askNow(at *int64, q question) error
 	// explain turns an error of the database into one that says what a caller can do; others are
 	// returned as they are.
 	explain(err error) error
@@ -26,23 +28,25 @@ type driver interface {
 // needs is what the operations of a transaction are known to need from the beginning. A driver for
 // which a question is expensive answers them all with the first.
 type needs struct {
-	numbers int      // new sequence numbers
-	locks   []int64  // messages whose locks will be settled
-	ends    []Lock   // that end with their messages
-	looks   []*look  // which the driver makes
-	states  []string // deployments whose states are asked for
-	apart   bool     // it need not be alone: it only adds jobs
+	numbers int              // new sequence numbers
+	keys    []idempotencyKey // of new jobs
+	locks   []int64          // messages whose locks will be settled
+	ends    []Lock           // that end with their messages
+	looks   []*look          // which the driver makes
+	states  []string         // deployments whose states are asked for
+	apart   bool             // it need not be alone: it only adds jobs
 }
 
 // start is what a transaction begins with.
 type start struct {
 	now         int64
 	seqs        []int64
-	topics      *int64                 // the counter of that name; nil: ask when you need it
-	somePaused  bool                   // a queue is paused, and it may be that nobody here was told
-	deployments map[string]*deployment // the states of some
-	tokens      map[int64]int64        // message → token of its lock, 0: none; nil: ask when you need it
-	released    map[int64]bool         // message that was to go → whether it has gone, for the lock held it; nil: do it when you need it
+	topics      *int64                        // the counter of that name; nil: ask when you need it
+	somePaused  bool                          // a queue is paused, and it may be that nobody here was told
+	deployments map[string]*deployment        // the states of some
+	made        map[idempotencyKey]madeBefore // what the keys have made; nil: ask when you need it
+	tokens      map[int64]int64               // message → token of its lock, 0: none; nil: ask when you need it
+	released    map[int64]bool                // message that was to go → whether it has gone, for the lock held it; nil: do it when you need it
 }
 
 // prepared is a statement of a driver. Parameters count from 1 and are NULL until they are bound,

@@ -31,7 +31,6 @@ type postgresConn struct {
 	out        []byte       // messages to send
 	result     answer       // of the last statement
 	ahead      atomic.Int64 // milliseconds by which the server's clock is before ours; others read it too
-	measured   time.Time    // when that was
 	retry      time.Time    // no new connection is tried before
 	backoff    time.Duration
 	allowed    time.Duration // what a transaction or a read may take
@@ -40,6 +39,12 @@ type postgresConn struct {
 	shared     bool          // its presence is shared: see present
 	reader     bool          // for reading only
 }
+
+const sqlMadeBeforeShared = `
+SELECT i.body_hash, j.id, j.created_at, x.no
+FROM unnest(CAST(? AS bigint[]), CAST(? AS text[])) WITH ORDINALITY AS x(tenant, key, no),
+  LATERAL (SELECT body_hash, seq FROM idempotency WHERE tenant = x.tenant AND key = x.key) AS i
+  LEFT JOIN jobs j ON j.seq = i.seq`
 
 // What one transaction or one read may take before its connection is given up: the server, or the
 // network to it, has gone. It is longer than the server lets a transaction wait for its client.
@@ -105,7 +110,6 @@ func (c *postgresConn) measureClock() error {
 func (c *postgresConn) noteClock(server int64, before time.Time) {
 	middle := before.Add(time.Since(before) / 2)
 	c.ahead.Store(server - middle.UnixMilli())
-	c.measured = time.Now()
 }
 
 // millis runs statements by the simple protocol and returns the number that the last one yields.
@@ -169,6 +173,15 @@ func (c *postgresConn) begin(n needs) (s start, err error) {
 		}
 		questions = append(questions, question{sqlTokens, func(st statement) statement { return st.text(arrayOf(n.locks)) },
 			func(r row) { s.tokens[r.int(0)] = r.int(1) }})
+	}
+	if len(n.keys) > 0 {
+		s.made = make(map[idempotencyKey]madeBefore, len(n.keys))
+		tenants, keys := make([]int64, len(n.keys)), make([]string, len(n.keys))
+		for i, k := range n.keys {
+			tenants[i], keys[i] = k.tenant, k.key
+		}
+		questions = append(questions, question{sqlMadeBeforeShared, func(st statement) statement { return st.text(arrayOf(tenants)).text(arrayOfTexts(keys)) },
+			func(r row) { s.made[n.keys[r.int(3)-1]] = readMadeBefore(r) }})
 	}
 	if len(n.ends) > 0 {
 		s.released = make(map[int64]bool, len(n.ends))
@@ -266,11 +279,11 @@ func (c *postgresConn) simple(sql string) error {
 	return nil
 }
 
-// now is measured again and again on a connection for reading, which decides by it what a status is.
+// now asks the server on a connection for reading, which decides by it what a status is.
 func (c *postgresConn) now() int64 {
-	if c.reader && time.Since(c.measured) > time.Second {
-		if err := c.measureClock(); err != nil {
-			c.measured = time.Time{} // the next use tells what is wrong
+	if c.reader {
+		if server, err := c.millis(sqlNow); err == nil {
+			return server
 		}
 	}
 	return time.Now().UnixMilli() + c.ahead.Load()

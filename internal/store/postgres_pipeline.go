@@ -249,6 +249,12 @@ func (q question) askOf(c conn) error {
 	})
 }
 
+// askNow asks the time, then the question.
+func (c *postgresConn) askNow(at *int64, q question) error {
+	c.patience()
+	return c.ask([]question{{sql: sqlNow, answer: func(r row) { *at = r.int(0) }}, q})
+}
+
 // ask sends all questions in one round trip.
 func (c *postgresConn) ask(questions []question) error {
 	sendings := make([]sending, len(questions))

@@ -62,8 +62,9 @@ const jobTables = "FROM jobs j LEFT JOIN messages m ON m.seq = j.seq LEFT JOIN o
 // Job returns the job with that id if it is the tenant's, or forebay.ErrNotFound.
 func (s *Store) Job(ctx context.Context, tenant int64, id string) (job JobRow, err error) {
 	err = s.read(ctx, func(c conn) error {
-		at := c.now()
-		found, err := c.prep(sqlJob).text(id).int(tenant).one(func(r row) { job = readJob(r, at) })
+		var at int64
+		found := false
+		err := c.askNow(&at, question{sqlJob, func(st statement) statement { return st.text(id).int(tenant) }, func(r row) { job, found = readJob(r, at), true }})
 		if err == nil && !found {
 			return forebay.ErrNotFound
 		}

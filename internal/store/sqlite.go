@@ -58,6 +58,11 @@ func (c *sqliteConn) rollback() error {
 
 func (c *sqliteConn) run(sql string) error { return conn{driver: c}.prep(sql).exec() }
 
+func (c *sqliteConn) askNow(at *int64, q question) error {
+	*at = c.now()
+	return q.askOf(conn{driver: c})
+}
+
 func (c *sqliteConn) now() int64 { return time.Now().UnixMilli() }
 
 func (c *sqliteConn) explain(err error) error {

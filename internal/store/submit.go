@@ -45,10 +45,14 @@ type Submitted struct {
 // them in line. Each job's Err is its own: a key used with another body refuses that job alone.
 func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) {
 	size := 0
+	var keys []idempotencyKey
 	for i := range jobs {
 		size += len(jobs[i].Input) + len(jobs[i].Metadata)
+		if jobs[i].IdempotencyKey != "" {
+			keys = append(keys, idempotencyKey{jobs[i].Tenant, jobs[i].IdempotencyKey})
+		}
 	}
-	return performBy(ctx, s.writerFor(jobs), &request[[]Submitted]{at: stageSubmit, new: len(jobs), size: size, done: make(chan struct{}), run: func(t *tx) ([]Submitted, error) {
+	return performBy(ctx, s.writerFor(jobs), &request[[]Submitted]{at: stageSubmit, new: len(jobs), keys: keys, size: size, done: make(chan struct{}), run: func(t *tx) ([]Submitted, error) {
 		results := make([]Submitted, len(jobs))
 		for i := range jobs {
 			var err error
@@ -122,6 +126,9 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 		if err != nil {
 			return Submitted{}, err
 		}
+		if t.made != nil {
+			t.made[idempotencyKey{j.Tenant, j.IdempotencyKey}] = madeBefore{hash: bytes.Clone(j.BodyHash), id: j.ID, createdAt: t.now}
+		}
 	}
 	t.deadlineAt(millis(j.Deadline))
 	accepted := event{seq: seq, number: 1, kind: forebay.EventAccepted, status: forebay.StatusQueued, generation: 1}
@@ -155,22 +162,39 @@ func (t *tx) sharedSeq() (seq int64, err error) {
 	return seq, err
 }
 
+// idempotencyKey is one of a tenant's.
+type idempotencyKey struct {
+	tenant int64
+	key    string
+}
+
+// madeBefore is the job that an idempotency key has made.
+type madeBefore struct {
+	hash      []byte
+	id        string // "": it was purged
+	createdAt int64
+}
+
+const sqlMadeBefore = "SELECT i.body_hash, j.id, j.created_at FROM idempotency i LEFT JOIN jobs j ON j.seq = i.seq WHERE i.tenant = ? AND i.key = ?"
+
+func readMadeBefore(r row) madeBefore { return madeBefore{r.blob(0), r.text(1), r.int(2)} }
+
 // madeBefore looks the idempotency key up: the job it made, or a refusal if that was another request.
 func (t *tx) madeBefore(j *NewJob) (made Submitted, found bool, err error) {
-	var hash []byte
-	found, err = t.prep("SELECT i.body_hash, j.id, j.created_at FROM idempotency i LEFT JOIN jobs j ON j.seq = i.seq WHERE i.tenant = ? AND i.key = ?").
-		int(j.Tenant).text(j.IdempotencyKey).one(func(r row) {
-		hash = r.blob(0)
-		made = Submitted{ID: r.text(1), CreatedAt: fromMillis(r.int(2)), Existing: true}
-	})
+	before, found := t.made[idempotencyKey{j.Tenant, j.IdempotencyKey}]
+	if t.made == nil {
+		found, err = t.prep(sqlMadeBefore).int(j.Tenant).text(j.IdempotencyKey).one(func(r row) { before = readMadeBefore(r) })
+	}
 	switch {
 	case err != nil || !found:
-	case made.ID == "":
+	case before.id == "":
 		made = Submitted{Err: errJobPurged}
-	case !bytes.Equal(hash, j.BodyHash):
+	case !bytes.Equal(before.hash, j.BodyHash):
 		refusal := forebay.Errorf(forebay.CodeIdempotencyMismatch, "this idempotency key was used with another request")
-		refusal.JobID = made.ID
+		refusal.JobID = before.id
 		made = Submitted{Err: refusal}
+	default:
+		made = Submitted{ID: before.id, CreatedAt: fromMillis(before.createdAt), Existing: true}
 	}
 	return made, found, err
 }

@@ -42,10 +42,11 @@ type operation interface {
 // request is an operation that gives its caller a T.
 type request[T any] struct {
 	at     stage
-	seq    int64  // the message whose lock it settles; 0: none
-	token  int64  // of that lock, if the message goes with it; 0: it may stay
-	new    int    // messages that it stores
-	told   string // the deployment that it tells of what came of a call
+	seq    int64            // the message whose lock it settles; 0: none
+	token  int64            // of that lock, if the message goes with it; 0: it may stay
+	new    int              // messages that it stores
+	keys   []idempotencyKey // that may have made these before
+	told   string           // the deployment that it tells of what came of a call
 	size   int
 	run    func(*tx) (T, error)
 	result T
@@ -57,6 +58,7 @@ func (r *request[T]) stage() stage { return r.at }
 
 func (r *request[T]) needs(n *needs) {
 	n.numbers += r.new
+	n.keys = append(n.keys, r.keys...)
 	switch {
 	case r.token != 0:
 		n.ends = append(n.ends, Lock{Seq: r.seq, Token: r.token})
