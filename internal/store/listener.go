@@ -17,8 +17,8 @@ func (l *listener[T]) tell(v T) {
 	}
 }
 
-// OnCommit makes f hear of every transaction of this process. It runs on the writer's goroutine, so it
-// must be quick.
+// OnCommit makes f hear of every transaction of this process. It runs on the goroutine that made it, of which
+// there are two on PostgreSQL, so it must be quick.
 func (s *Store) OnCommit(f func(Commit)) { s.watches.commits.set(f) }
 
 // OnDeploymentChange makes f hear of what happens to deployments in transactions of this process. It runs on

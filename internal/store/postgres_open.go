@@ -73,8 +73,11 @@ func openPostgres(ctx context.Context, opts Options) (*Store, error) {
 	}
 	e.start(s.hear)
 	s.release = e.close
-	beside := &postgresConn{config: config, shared: true}
-	if err = beside.connect(ctx); err == nil {
+	beside, err := connectPostgres(ctx, config)
+	if err == nil {
+		err = beside.present(sharedPresence)
+	}
+	if err == nil {
 		err = s.startSubmitter(conn{driver: beside}, e.share)
 	}
 	if err != nil {

@@ -35,7 +35,7 @@ type Options struct {
 type Store struct {
 	connect   func(context.Context) (conn, error) // makes a connection for reading
 	writer    *writer
-	submitter submitter
+	submitter *writer   // stores new jobs beside the writer; nil: the writer does
 	readers   chan conn // idle read connections; those without a driver are opened on demand
 	watches   watches
 	names     names
@@ -92,7 +92,7 @@ func (s *Store) start(c conn, serving bool, share func(*news)) (err error) {
 // later fail.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
-		if s.submitter.writer != nil {
+		if s.submitter != nil {
 			s.closed = s.submitter.stop()
 		}
 		s.closed = errors.Join(s.closed, s.writer.stop())

@@ -1,10 +1,12 @@
 package store
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Where processes share a database, a second writer stores new jobs beside the first: on a connection of
@@ -12,13 +14,6 @@ import (
 // tells other processes, what has become ready. So submissions do not wait for claims and settlements, nor
 // those for them, and the server has two processors' work. While claims wait for jobs that are not there,
 // the first writer stores them, for it hands them over in the same transaction.
-
-// submitter is that writer.
-type submitter struct {
-	*writer // nil: there is none
-	// wanted is in which lanes claims wait for jobs that are not there.
-	wanted atomic.Pointer[map[int64]bool]
-}
 
 // startSubmitter begins to store new jobs through a connection of its own.
 func (s *Store) startSubmitter(c conn, share func(*news)) (err error) {
@@ -33,29 +28,28 @@ func (s *Store) startSubmitter(c conn, share func(*news)) (err error) {
 	w.apart, w.polling = true, forever
 	clear(w.lines) // nobody waits here
 	clear(w.dueAt)
-	s.writer.wanted = &s.submitter.wanted
-	s.submitter.writer = w
+	s.submitter = w
 	go w.run()
 	return nil
 }
 
 // writerFor returns who stores these jobs. The turn of a job of a session depends on others.
 func (s *Store) writerFor(jobs []NewJob) *writer {
-	if s.submitter.writer == nil {
+	if s.submitter == nil {
 		return s.writer
 	}
-	wanted := s.submitter.wanted.Load()
+	wanted := s.writer.wanted.Load()
 	for i := range jobs {
 		if jobs[i].SessionID != "" || wanted != nil && (*wanted)[int64(LaneOf(jobs[i].Queue, LaneMain))] {
 			return s.writer
 		}
 	}
-	return s.submitter.writer
+	return s.submitter
 }
 
 // noteWanted tells in which lanes claims wait for jobs that are not there.
 func (w *writer) noteWanted() {
-	if w.wanted == nil {
+	if w.share == nil {
 		return
 	}
 	var now map[int64]bool
@@ -82,6 +76,14 @@ func (t *tx) exclude() error {
 	t.forgetTopics()
 	_, err := t.prep(sqlLockPostgres).count()
 	return err
+}
+
+// raced reports whether a transaction failed because another, beside it, has stored a row under the same key,
+// an idempotency key for one, or wants to: the next try finds it (PostgreSQL's manual, appendix A).
+func raced(err error) bool {
+	const uniqueViolation, deadlockDetected = "23505", "40P01"
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && (refused.Code == uniqueViolation || refused.Code == deadlockDetected)
 }
 
 // mailbox keeps news for a writer until it takes them.

@@ -193,11 +193,11 @@ type writer struct {
 	polled  int64 // when poll last did something
 	tended  int64 // when it last looked for others' deadlines
 	polling time.Duration
-	share   func(*news)                     // tells other processes; nil: there are none
-	mail    mailbox                         // from the writer that stores new jobs
-	wanted  *atomic.Pointer[map[int64]bool] // for that writer; nil: there is none
-	apart   bool                            // it is that writer
-	stale   bool                            // another process may have changed the queues
+	share   func(*news)                    // tells other processes; nil: there are none
+	mail    mailbox                        // from the writer that stores new jobs
+	wanted  atomic.Pointer[map[int64]bool] // in which lanes claims wait for jobs that are not there
+	apart   bool                           // it is that writer
+	stale   bool                           // another process may have changed the queues
 
 	nextSeq       int64
 	reservedSeq   int64              // numbers below it are marked on disk as given
@@ -443,7 +443,7 @@ func (w *writer) collect(timer <-chan time.Time) (batch []operation, ok bool) {
 // was what is due, the claims that waited for it are refused, so that their callers know. It returns
 // how the last transaction ended.
 func (w *writer) commit(batch []operation) error {
-	background, err := w.transaction(batch, true)
+	background, err := w.transactionOrAgain(batch, true)
 	switch {
 	case err == nil || !w.isolates(err) || len(batch) == 1 && !background:
 		for _, op := range batch {
@@ -451,7 +451,7 @@ func (w *writer) commit(batch []operation) error {
 		}
 	default:
 		for _, op := range batch {
-			_, opErr := w.transaction([]operation{op}, false)
+			_, opErr := w.transactionOrAgain([]operation{op}, false)
 			op.finish(opErr)
 		}
 	}
@@ -478,6 +478,16 @@ func (w *writer) refuseDue(err error) {
 func (w *writer) isolates(err error) bool {
 	var refused *forebay.Error
 	return !errors.As(w.conn.domainError(err), &refused)
+}
+
+// transactionOrAgain is transaction, again if another that ran beside it came first.
+func (w *writer) transactionOrAgain(batch []operation, withDue bool) (background bool, err error) {
+	const tries = 4
+	for n := 1; ; n++ {
+		if background, err = w.transaction(batch, withDue); !raced(err) || n == tries {
+			return background, err
+		}
+	}
 }
 
 // transaction runs the operations, then, if withDue, ends overdue jobs and serves the claims that
