@@ -156,6 +156,7 @@ func TestErrorsNameTheKey(t *testing.T) {
 	}{
 		{name: "unknown key", yaml: "lisen: x", want: `lisen: unknown key "lisen"; did you mean listen?`},
 		{name: "unknown, nothing near", yaml: "colour: x", want: `colour: unknown key "colour"`},
+		{name: "unknown, few there are", yaml: "metrics: {address: x}", want: `metrics.address: unknown key "address"; there is listen`},
 		{name: "nested unknown", yaml: "queues: {default: {retry: {atempts: 3}}}", want: `queues.default.retry.atempts: unknown key "atempts"; did you mean attempts?`},
 		{name: "unknown in list", yaml: "deployments: [{name: a, provider: sim, tpm: 3}]", want: `deployments[0].tpm: unknown key`},
 		{name: "duplicate key", yaml: "listen: a\nlisten: b", want: `mapping key "listen" already defined`},

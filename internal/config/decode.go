@@ -227,11 +227,17 @@ func (d *decoder) structure(v reflect.Value, key string, tree map[string]any) {
 
 func (d *decoder) unknown(at, name string, known map[string]int) {
 	shown := fmt.Sprintf("%.64q", name)
-	if near := nearest(name, slices.Sorted(maps.Keys(known))); near != "" {
+	const few = 12
+	names := slices.Sorted(maps.Keys(known))
+	near := nearest(name, names)
+	switch {
+	case near != "":
 		d.bad(at, "unknown key %s; did you mean %s?", shown, near)
-		return
+	case len(names) <= few:
+		d.bad(at, "unknown key %s; there is %s", shown, strings.Join(names, ", "))
+	default:
+		d.bad(at, "unknown key %s", shown)
 	}
-	d.bad(at, "unknown key %s", shown)
 }
 
 // fields maps the koanf names of a struct to field indexes.
