@@ -89,15 +89,35 @@ type KeyBudget struct {
 
 // Tenant is a tenant with its budget and those of its keys.
 type Tenant struct {
-	Name   string `json:"name"`
-	Paused bool   `json:"paused" doc:"none of its jobs starts"`
+	Name        string `json:"name"`
+	Paused      bool   `json:"paused" doc:"none of its jobs starts"`
+	Concurrency int    `json:"concurrency" doc:"how many of its jobs run at once; 0: as many as there are workers"`
+	Running     *int64 `json:"running,omitempty" doc:"how many do; only where that is limited"`
 	BudgetState
 	Keys []KeyBudget `json:"keys" doc:"its API keys that have a budget"`
 }
 
-// TenantSettings is what can be set of a tenant.
+// MaxTenantConcurrency bounds what a tenant's concurrency is limited to.
+const MaxTenantConcurrency = 1_000_000
+
+// TenantSettings is what can be set of a tenant. What is nil stays as it is.
 type TenantSettings struct {
-	Budget Budget `json:"budget"`
+	Budget      *Budget `json:"budget,omitempty" doc:"it replaces the one before: a limit that is left out is none"`
+	Concurrency *int    `json:"concurrency,omitempty" doc:"how many of its jobs run at once, over all queues and processes; 0: as many as there are workers"`
+}
+
+// Check reports what is wrong with the settings, or nil.
+func (s TenantSettings) Check() error {
+	if s.Budget == nil && s.Concurrency == nil {
+		return Invalid("", "say what to set: budget or concurrency")
+	}
+	if n := s.Concurrency; n != nil && (*n < 0 || *n > MaxTenantConcurrency) {
+		return Invalid("concurrency", "goes from 0, which is no limit, to %d", MaxTenantConcurrency)
+	}
+	if s.Budget == nil {
+		return nil
+	}
+	return s.Budget.Check("budget.")
 }
 
 // BudgetEvent tells once in a period that most of a budget is used, and once that a job does not fit into

@@ -20,13 +20,14 @@ type Deployment struct {
 	TokensPerMinute       int   `json:"tokens_per_minute" doc:"as configured; 0: unknown"`
 	OutputTokensPerMinute int   `json:"output_tokens_per_minute" doc:"where output counts apart"`
 	RequestsPerMinute     int   `json:"requests_per_minute" doc:"as configured; 0: unknown"`
+	Concurrency           int   `json:"concurrency" doc:"calls at once, as configured; 0: any number"`
 	Price                 Price `json:"price" doc:"US dollars per million tokens"`
 
 	Quota       QuotaAmount  `json:"quota" doc:"per minute, as configured and as the provider says; 0: unknown"`
 	Limit       QuotaAmount  `json:"limit" doc:"what is used of it at most, as learned from refusals; 0: unknown"`
 	Used        QuotaAmount  `json:"used" doc:"reserved in the last minute"`
 	PacePercent int64        `json:"pace_percent" doc:"of the limit: how fast tokens are used while there is room"`
-	InFlight    int64        `json:"in_flight" doc:"calls that began in the last minute and are not over, of all processes"`
+	InFlight    int64        `json:"in_flight" doc:"calls that are not over, of all processes; where concurrency is not limited only those that began in the last minute"`
 	Paused      bool         `json:"paused" doc:"by an operator"`
 	PausedUntil *time.Time   `json:"paused_until" doc:"as the provider asked"`
 	Breaker     BreakerState `json:"breaker" doc:"closed, open, half-open"`

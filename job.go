@@ -49,13 +49,15 @@ func (s Status) Valid() bool {
 type WaitReason string
 
 const (
-	WaitQuota    WaitReason = "quota"    // the provider throttled; waits for its quota
-	WaitBreaker  WaitReason = "breaker"  // the deployment's circuit breaker is open
-	WaitBudget   WaitReason = "budget"   // the budget of its tenant or API key has no room for it
-	WaitPaused   WaitReason = "paused"   // the queue is paused
-	WaitSession  WaitReason = "session"  // another job of its session runs
-	WaitSchedule WaitReason = "schedule" // its time has not come: scheduled start or retry delay
-	WaitWorker   WaitReason = "worker"   // no running worker knows its task
+	WaitQuota   WaitReason = "quota"   // the provider throttled; waits for its quota
+	WaitBreaker WaitReason = "breaker" // the deployment's circuit breaker is open
+	WaitBudget  WaitReason = "budget"  // the budget of its tenant or API key has no room for it
+	WaitPaused  WaitReason = "paused"  // the queue is paused
+	// WaitConcurrency: as many calls are under way as its tenant, or the deployment, may have at once.
+	WaitConcurrency WaitReason = "concurrency"
+	WaitSession     WaitReason = "session"  // another job of its session runs
+	WaitSchedule    WaitReason = "schedule" // its time has not come: scheduled start or retry delay
+	WaitWorker      WaitReason = "worker"   // no running worker knows its task
 )
 
 // Job is a unit of AI work as clients see it.

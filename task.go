@@ -22,9 +22,10 @@ type Task struct {
 	// the deployment gives. It is asked while jobs are claimed, so it must be quick.
 	Estimate func(input json.RawMessage, size int64) CallEstimate
 	// Endpoint names what Run calls when that is no model: it gets a circuit breaker of its own, and no
-	// more than RequestsPerMinute calls from all processes together; 0: as many as come.
+	// more than RequestsPerMinute calls, and Concurrency at once, from all processes together; 0: as many as come.
 	Endpoint          string
 	RequestsPerMinute int
+	Concurrency       int
 	// Check reports at submit why the input cannot be worked on, or nil. It gets valid JSON.
 	Check func(input json.RawMessage) error
 	// Run does the work once. It must honour ctx: it is cancelled when the job is cancelled, its

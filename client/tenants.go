@@ -28,7 +28,18 @@ func (c *Client) SetBudget(ctx context.Context, tenant string, budget forebay.Bu
 	if err := checkID("tenant", tenant); err != nil {
 		return set, err
 	}
-	err := c.call(ctx, request{method: http.MethodPut, path: path("tenants", tenant), body: forebay.TenantSettings{Budget: budget}}, &set)
+	err := c.call(ctx, request{method: http.MethodPut, path: path("tenants", tenant), body: forebay.TenantSettings{Budget: &budget}}, &set)
+	return set, err
+}
+
+// SetConcurrency limits how many of a tenant's jobs run at once, over all queues and processes; 0: as many
+// as there are workers. Calls in flight finish.
+func (c *Client) SetConcurrency(ctx context.Context, tenant string, most int) (forebay.Tenant, error) {
+	var set forebay.Tenant
+	if err := checkID("tenant", tenant); err != nil {
+		return set, err
+	}
+	err := c.call(ctx, request{method: http.MethodPut, path: path("tenants", tenant), body: forebay.TenantSettings{Concurrency: &most}}, &set)
 	return set, err
 }
 

@@ -38,14 +38,15 @@ func (d *deployments) configured() []configured {
 		_, simulated := d.sims[served.Name]
 		list = append(list, configured{forebay.Deployment{
 			Name: served.Name, Kind: forebay.DeploymentModel, Provider: served.Kind, Models: served.Models, Simulated: simulated,
-			TokensPerMinute: o.TokensPerMinute, OutputTokensPerMinute: o.OutputTokensPerMinute, RequestsPerMinute: o.RequestsPerMinute, Price: o.Price,
+			TokensPerMinute: o.TokensPerMinute, OutputTokensPerMinute: o.OutputTokensPerMinute, RequestsPerMinute: o.RequestsPerMinute, Concurrency: o.Concurrency, Price: o.Price,
 		}, served.Limits()})
 	}
 	functions := len(list)
 	for _, task := range d.tasks {
 		if task.Endpoint != "" {
 			list = append(list, configured{forebay.Deployment{
-				Name: task.Endpoint, Kind: forebay.DeploymentHTTPFunction, Provider: "http", Models: []string{}, RequestsPerMinute: task.RequestsPerMinute,
+				Name: task.Endpoint, Kind: forebay.DeploymentHTTPFunction, Provider: "http", Models: []string{},
+				RequestsPerMinute: task.RequestsPerMinute, Concurrency: task.Concurrency,
 			}, jobs.EndpointLimits(task)})
 		}
 	}
@@ -55,17 +56,21 @@ func (d *deployments) configured() []configured {
 
 // List returns the deployments with what all processes know of them.
 func (d *deployments) List(ctx context.Context) ([]forebay.Deployment, error) {
-	states, now, err := d.store.Deployments(ctx)
+	holding, err := d.store.Holding(ctx)
 	if err != nil {
 		return nil, err
 	}
 	list := []forebay.Deployment{}
 	for _, c := range d.configured() {
-		state := states[c.Name]
+		state := holding.Deployments[c.Name]
 		if state == nil {
 			state = &quota.State{}
 		}
-		list = append(list, withStatus(c.Deployment, state.Status(now, c.limits)))
+		deployment := withStatus(c.Deployment, state.Status(holding.Now, c.limits))
+		if c.Concurrency > 0 {
+			deployment.InFlight = holding.Slots.OfDeployment(c.Name)
+		}
+		list = append(list, deployment)
 	}
 	return list, nil
 }

@@ -42,7 +42,7 @@ func newModels(o Options, watch *telemetry.Telemetry) (*models, error) {
 		provider = watch.Provider(provider, telemetry.Deployment{Name: d.Name, Provider: d.Provider, Model: d.modelName()})
 		byName[d.Name] = &model.Deployment{Name: d.Name, Kind: d.Provider, Provider: provider, Price: d.Price,
 			Accounting: accounting(d), TokensPerMinute: d.TokensPerMinute, OutputTokensPerMinute: d.OutputTokensPerMinute,
-			RequestsPerMinute: d.RequestsPerMinute, MaxOutputTokens: d.MaxOutputTokens}
+			RequestsPerMinute: d.RequestsPerMinute, Concurrency: d.Concurrency, MaxOutputTokens: d.MaxOutputTokens}
 	}
 	byModel := map[string]model.Model{}
 	for name, options := range o.Models {
@@ -79,7 +79,7 @@ func (m *models) admission(name string, need forebay.CallEstimate) []store.Optio
 	deployments := m.router.Options(name, need)
 	options := make([]store.Option, len(deployments))
 	for i, d := range deployments {
-		options[i] = store.Option{Deployment: d.Name, Limits: d.Limits(), Price: d.Price,
+		options[i] = store.Option{Deployment: d.Name, Limits: d.Limits(), Price: d.Price, Concurrency: int64(d.Concurrency),
 			Request: quota.Request{PromptTokens: need.PromptTokens, MaxOutputTokens: need.MaxOutputTokens}}
 	}
 	return options
@@ -135,7 +135,7 @@ func (m *models) tasks(o Options) (map[string]forebay.Task, error) {
 			Temperature: t.Temperature, Labels: t.Labels, Queue: t.Queue, MaxAttempts: t.MaxAttempts, Timeout: t.Timeout,
 		}
 		if t.HTTP != nil {
-			option.HTTP = &tasks.HTTPFunction{URL: t.HTTP.URL, Headers: t.HTTP.Headers, RequestsPerMinute: t.HTTP.RequestsPerMinute}
+			option.HTTP = &tasks.HTTPFunction{URL: t.HTTP.URL, Headers: t.HTTP.Headers, RequestsPerMinute: t.HTTP.RequestsPerMinute, Concurrency: t.HTTP.Concurrency}
 		}
 		config.Tasks[name] = option
 	}

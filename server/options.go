@@ -99,6 +99,7 @@ type Deployment struct {
 	OutputTokensPerMinute int            `koanf:"output_tokens_per_minute"` // only for anthropic
 	MaxOutputTokens       int            `koanf:"max_output_tokens"`        // of calls that ask for no limit; 0: the provider's own
 	RequestsPerMinute     int            `koanf:"requests_per_minute"`
+	Concurrency           int            `koanf:"concurrency"` // calls at once from all processes together; 0: any number
 	Price                 forebay.Price  `koanf:"price"`
 	IdleTimeout           time.Duration  `koanf:"idle_timeout"` // longest silence of a streamed answer; default 30 s
 	Sim                   Sim            `koanf:"sim"`          // only for provider sim
@@ -158,7 +159,10 @@ type TaskOption struct {
 // Tenant is what holds for one tenant.
 type Tenant struct {
 	Weight float64 `koanf:"weight"` // its share of what a queue delivers, beside others with jobs in it; default 1
-	Budget Budget  `koanf:"budget"`
+	// Concurrency is how many of its jobs run at once, over all queues and processes; 0: as many as there
+	// are workers. Like a budget that is set while the server runs, another holds until this is changed.
+	Concurrency int    `koanf:"concurrency"`
+	Budget      Budget `koanf:"budget"`
 }
 
 // weights are the tenants' shares that are not 1.
@@ -186,6 +190,7 @@ type HTTPTask struct {
 	URL               string                    `koanf:"url"`
 	Headers           map[string]forebay.Secret `koanf:"headers"`
 	RequestsPerMinute int                       `koanf:"requests_per_minute"` // from all processes together; 0: as many as come
+	Concurrency       int                       `koanf:"concurrency"`         // calls at once, likewise
 }
 
 // Queue configures one queue and its retry lane.

@@ -39,6 +39,7 @@ type childOptions struct {
 	Functions   []string // names in childFunctions
 	Intake      map[string]server.Intake
 	Tenants     map[string]server.Tenant
+	Tasks       map[string]server.TaskOption
 	Price       forebay.Price // of the model behind Endpoint
 	MaxOutput   int           // tokens of its answers; 0: no limit
 	// Clock is by how much the process's clock is ahead of ours; it needs executable.
@@ -94,7 +95,7 @@ func runChild(raw string) int {
 	signal.Ignore(syscall.SIGXFSZ)
 	go obey()
 	opts := server.Options{
-		Database: o.Database, Blob: o.Blob, Role: o.Role, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown, Intake: o.Intake, Tenants: o.Tenants,
+		Database: o.Database, Blob: o.Blob, Role: o.Role, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown, Intake: o.Intake, Tenants: o.Tenants, Tasks: o.Tasks,
 		Log: server.Log{Level: "warn", Format: "json"}, Queues: map[string]server.Queue{forebay.DefaultQueue: o.Queue},
 	}
 	if !strings.Contains(o.Database, "://") {

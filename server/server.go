@@ -106,7 +106,7 @@ func (s *Server) open(known map[string]forebay.Task) error {
 	if err := s.watchStore(); err != nil {
 		return err
 	}
-	if err := s.watchBudgets(ctx); err != nil {
+	if err := s.watchTenants(ctx); err != nil {
 		return err
 	}
 	s.bus = bus.New(bus.Options{

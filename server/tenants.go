@@ -32,8 +32,8 @@ func (b Budget) stated() forebay.Budget {
 	return forebay.Budget{DailyUSD: usd(b.DailyUSD), MonthlyUSD: usd(b.MonthlyUSD), DailyTokens: b.DailyTokens, MonthlyTokens: b.MonthlyTokens}
 }
 
-// watchBudgets logs what is told of budgets, and takes in those that are configured.
-func (s *Server) watchBudgets(ctx context.Context) error {
+// watchTenants logs what is told of budgets, and takes in what is configured of tenants.
+func (s *Server) watchTenants(ctx context.Context) error {
 	s.store.OnBudgetEvent(func(e forebay.BudgetEvent) {
 		about := []any{slog.String("tenant", e.Tenant), slog.String("key_id", e.KeyID), slog.String("period", string(e.Period)),
 			slog.Time("ends_at", e.EndsAt), slog.Int64("tokens", e.Tokens), slog.String("cost_usd", e.CostUSD.String())}
@@ -43,13 +43,16 @@ func (s *Server) watchBudgets(ctx context.Context) error {
 		}
 		s.log.Warn("most of a budget is used", about...)
 	})
-	budgets := map[string]forebay.Budget{}
+	budgets, concurrency := map[string]forebay.Budget{}, map[string]int{}
 	for name, t := range s.options.Tenants {
 		if b := t.Budget.stated(); !b.Empty() {
 			budgets[name] = b
 		}
+		if t.Concurrency > 0 {
+			concurrency[name] = t.Concurrency
+		}
 	}
-	return s.jobs.ConfigureBudgets(ctx, budgets)
+	return s.jobs.ConfigureTenants(ctx, budgets, concurrency)
 }
 
 const (

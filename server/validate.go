@@ -109,6 +109,8 @@ func (o Options) validateTenants() (errs []error) {
 			errs = append(errs, forebay.Invalid("tenants", "%.80q is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'", name))
 		} else if w := o.Tenants[name].Weight; !(w == 0 || w >= minTenantWeight && w <= maxWeight) {
 			errs = append(errs, forebay.Invalid("tenants."+name+".weight", "goes from %v to %d", minTenantWeight, maxWeight))
+		} else if n := o.Tenants[name].Concurrency; n < 0 || n > forebay.MaxTenantConcurrency {
+			errs = append(errs, forebay.Invalid("tenants."+name+".concurrency", "goes from 0, which is no limit, to %d", forebay.MaxTenantConcurrency))
 		} else if err := o.Tenants[name].Budget.check("tenants." + name + ".budget."); err != nil {
 			errs = append(errs, err)
 		}
@@ -130,8 +132,8 @@ func (o Options) validateModels(bad func(field, format string, args ...any)) {
 		if !slices.Contains([]string{ProviderOpenAI, ProviderAzure, ProviderAnthropic, ProviderSim}, d.Provider) {
 			bad(at+".provider", "%.40q is none of openai, azure-openai, anthropic, sim", d.Provider)
 		}
-		if d.Price.Input < 0 || d.Price.Output < 0 || d.TokensPerMinute < 0 || d.OutputTokensPerMinute < 0 || d.RequestsPerMinute < 0 || d.MaxOutputTokens < 0 || d.IdleTimeout < 0 {
-			bad(at, "prices, quotas and timeouts must not be negative")
+		if d.Price.Input < 0 || d.Price.Output < 0 || d.TokensPerMinute < 0 || d.OutputTokensPerMinute < 0 || d.RequestsPerMinute < 0 || d.Concurrency < 0 || d.MaxOutputTokens < 0 || d.IdleTimeout < 0 {
+			bad(at, "prices, quotas, limits and timeouts must not be negative")
 		}
 		if d.Provisioned && d.Provider != ProviderAzure {
 			bad(at+".provisioned", "only for azure-openai")

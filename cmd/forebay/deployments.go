@@ -33,7 +33,7 @@ func (a *app) deployments() *cobra.Command {
 				{"STATE", a.deploymentState},
 				{"TPM USED", func(d forebay.Deployment) string { return usedOf(d.Used.Tokens, d.Limit.Tokens) }},
 				{"RPM USED", func(d forebay.Deployment) string { return usedOf(d.Used.Requests, d.Limit.Requests) }},
-				{"IN FLIGHT", func(d forebay.Deployment) string { return count(d.InFlight) }},
+				{"IN FLIGHT", func(d forebay.Deployment) string { return usedOf(d.InFlight, int64(d.Concurrency)) }},
 				{"PRICE IN/OUT", func(d forebay.Deployment) string { return fmt.Sprintf("$%g/$%g", d.Price.Input, d.Price.Output) }},
 			})
 		},
@@ -128,7 +128,7 @@ func (a *app) printDeployment(d forebay.Deployment) error {
 		{"output tokens a minute", quotaLine(d.Used.OutputTokens, d.Limit.OutputTokens, d.Quota.OutputTokens)},
 		{"requests a minute", quotaLine(d.Used.Requests, d.Limit.Requests, d.Quota.Requests)},
 		{"pace", fmt.Sprintf("%d%%", d.PacePercent)},
-		{"in flight", count(d.InFlight)},
+		{"in flight", usedOf(d.InFlight, int64(d.Concurrency))},
 		{"calls", fmt.Sprintf("%d, throttled %d, failed %d", d.Calls, d.Throttled, d.Failed)},
 		{"prompt tokens", fmt.Sprintf("%.2f times the estimate, ± %.0f%%", d.PromptFactor, 100*d.PromptSpread)},
 		{"price in/out", fmt.Sprintf("$%g/$%g", d.Price.Input, d.Price.Output)},

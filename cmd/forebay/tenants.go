@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,6 +27,7 @@ func (a *app) tenants() *cobra.Command {
 			}
 			return printList(a, all(tenants), 0, []column[forebay.Tenant]{
 				{"TENANT", func(t forebay.Tenant) string { return t.Name }},
+				{"RUNNING", runningText},
 				{"BUDGET", func(t forebay.Tenant) string { return budgetText(t.Budget) }},
 				{"TODAY", func(t forebay.Tenant) string { return useText(t.Usage[0]) }},
 				{"MONTH", func(t forebay.Tenant) string { return useText(t.Usage[1]) }},
@@ -47,7 +49,7 @@ func (a *app) tenants() *cobra.Command {
 			return a.printTenant(tenant)
 		},
 	}
-	return a.group("tenants", "Look at tenants, pause and resume them, and set their budgets", "", list, show, a.tenantsSetBudget(),
+	return a.group("tenants", "Look at tenants, pause and resume them, set their budgets and concurrency", "", list, show, a.tenantsSetBudget(), a.tenantsSetConcurrency(),
 		a.tenantCommand("pause", "Let no further job of a tenant start; calls in flight finish", (*client.Client).PauseTenant),
 		a.tenantCommand("resume", "Let a paused tenant's jobs start again", (*client.Client).ResumeTenant))
 }
@@ -96,10 +98,45 @@ a limit that is not given is none. Jobs that wait for it go on if there is room 
 	return c
 }
 
+func (a *app) tenantsSetConcurrency() *cobra.Command {
+	return &cobra.Command{
+		Use: "set-concurrency TENANT NUMBER", Short: "Set how many of a tenant's jobs run at once", Args: arguments(2, "TENANT", "NUMBER"),
+		Long: `Set how many of a tenant's jobs run at once, over all queues and processes; 0 is no limit. Jobs beyond it wait;
+calls in flight finish.`,
+		Example: "  forebay tenants set-concurrency acme 8",
+		RunE: func(c *cobra.Command, args []string) error {
+			most, err := strconv.Atoi(args[1])
+			if err != nil || most < 0 || most > forebay.MaxTenantConcurrency {
+				return usagef("NUMBER goes from 0, which is no limit, to %d; %.40q does not", forebay.MaxTenantConcurrency, args[1])
+			}
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			tenant, err := api.SetConcurrency(c.Context(), args[0], most)
+			if err != nil {
+				return err
+			}
+			return a.printTenant(tenant)
+		},
+	}
+}
+
+// runningText is how many of a tenant's jobs run, and how many may, where that is limited.
+func runningText(t forebay.Tenant) string {
+	if t.Running == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d", *t.Running, t.Concurrency)
+}
+
 func (a *app) printTenant(t forebay.Tenant) error {
 	rows := [][2]string{{"tenant", t.Name}}
 	if t.Paused {
 		rows = append(rows, [2]string{"state", "paused"})
+	}
+	if t.Running != nil {
+		rows = append(rows, [2]string{"running", runningText(t)})
 	}
 	rows = append(rows, budgetRows("", t.BudgetState)...)
 	if t.SetBy != "" {

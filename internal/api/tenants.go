@@ -28,8 +28,8 @@ func (a *API) routeTenants() {
 		return tenantAnswer(a.service.Tenant(ctx, in.Tenant))
 	})
 	routeBody(a, forebay.ScopeAdmin, huma.Operation{
-		OperationID: "set-tenant", Method: http.MethodPut, Path: "/v1/tenants/{tenant}", Tags: tags, Summary: "Set the budget of a tenant",
-		Description: "It replaces the one before: a limit that is left out is none. Jobs that wait for a budget which has room now go on.",
+		OperationID: "set-tenant", Method: http.MethodPut, Path: "/v1/tenants/{tenant}", Tags: tags, Summary: "Set the budget of a tenant, or its concurrency",
+		Description: "What is left out stays as it is. A budget replaces the one before: a limit that is left out is none. Jobs that wait for what has room now go on.",
 	}, smallBody, func(ctx context.Context, c *call, in *tenantPath, req forebay.TenantSettings) (*answer[forebay.Tenant], error) {
 		return tenantAnswer(a.service.SetTenant(ctx, in.Tenant, req, c.actor()))
 	})

@@ -17,7 +17,18 @@ func TestTenants(t *testing.T) {
 	if set.Budget.DailyUSD == nil || *set.Budget.DailyUSD != forebay.Dollar/2 || *set.Budget.MonthlyTokens != 1000 || set.Budget.MonthlyUSD != nil {
 		t.Errorf("set %+v", set.Budget)
 	}
+	capped := into[forebay.Tenant](t, f.do("PUT", "/v1/tenants/acme", `{"concurrency":3}`), http.StatusOK)
+	if capped.Concurrency != 3 || capped.Running == nil || *capped.Running != 0 || *capped.Budget.DailyUSD != *set.Budget.DailyUSD {
+		t.Errorf("capped %+v", capped)
+	}
+	if free := into[forebay.Tenant](t, f.do("PUT", "/v1/tenants/acme", `{"concurrency":0}`), http.StatusOK); free.Concurrency != 0 || free.Running != nil {
+		t.Errorf("not capped any more: %+v", free)
+	}
 	for body, field := range map[string]string{
+		`{}`:                                              "",
+		`{"concurrency":-1}`:                              "concurrency",
+		`{"concurrency":1000001}`:                         "concurrency",
+		`{"concurrency":"3"}`:                             "concurrency",
 		`{"budget":{"daily_usd":-1}}`:                     "budget.daily_usd",
 		`{"budget":{"monthly_tokens":-1}}`:                "budget.monthly_tokens",
 		`{"budget":{"weekly_usd":1}}`:                     "budget.weekly_usd",
@@ -49,6 +60,10 @@ func TestTenants(t *testing.T) {
 	}
 	acts := into[forebay.Page[forebay.AuditEntry]](t, f.do("GET", "/v1/audit?action=set-budget", ""), http.StatusOK).Items
 	if len(acts) != 2 || acts[0].Tenant != "acme" || acts[1].Detail != `{"daily_usd":0.5,"monthly_tokens":1000}` {
+		t.Errorf("acts %+v", acts)
+	}
+	acts = into[forebay.Page[forebay.AuditEntry]](t, f.do("GET", "/v1/audit?action=set-concurrency", ""), http.StatusOK).Items
+	if len(acts) != 2 || acts[1].Target != "tenant acme" || acts[1].Detail != "3" {
 		t.Errorf("acts %+v", acts)
 	}
 	f.key = f.newKey("acme", forebay.ScopeOperate)

@@ -20,7 +20,7 @@ func (s *Service) plan(task string, input []byte, size int64) []store.Option {
 	case !known || s.deployments == nil:
 		return nil
 	case t.Endpoint != "":
-		return []store.Option{{Deployment: t.Endpoint, Limits: EndpointLimits(t), Request: quota.Request{MaxOutputTokens: -1}}}
+		return []store.Option{{Deployment: t.Endpoint, Limits: EndpointLimits(t), Concurrency: int64(t.Concurrency), Request: quota.Request{MaxOutputTokens: -1}}}
 	case t.Model == "":
 		return nil
 	}

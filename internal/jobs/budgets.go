@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/store"
@@ -10,11 +11,31 @@ import (
 
 // Tenants returns all tenants by name, each with its budget and those of its keys.
 func (s *Service) Tenants(ctx context.Context) ([]forebay.Tenant, error) {
-	names, err := s.store.Tenants(ctx)
+	return s.tenantsNamed(ctx, "")
+}
+
+// Tenant returns one; CodeNotFound if nothing was ever done in its name.
+func (s *Service) Tenant(ctx context.Context, name string) (forebay.Tenant, error) {
+	if name == "" {
+		return forebay.Tenant{}, forebay.ErrNotFound
+	}
+	list, err := s.tenantsNamed(ctx, name)
+	if err == nil && len(list) == 0 {
+		err = forebay.ErrNotFound
+	}
+	if err != nil {
+		return forebay.Tenant{}, err
+	}
+	return list[0], nil
+}
+
+// tenantsNamed returns the tenant of that name, or all ("").
+func (s *Service) tenantsNamed(ctx context.Context, name string) ([]forebay.Tenant, error) {
+	known, err := s.store.Tenants(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	rows, now, err := s.store.BudgetRows(ctx, "", true)
+	rows, now, err := s.store.BudgetRows(ctx, name, true)
 	if err != nil {
 		return nil, err
 	}
@@ -22,30 +43,20 @@ func (s *Service) Tenants(ctx context.Context) ([]forebay.Tenant, error) {
 	for _, row := range rows {
 		byTenant[row.Tenant] = append(byTenant[row.Tenant], row)
 	}
-	list := make([]forebay.Tenant, len(names))
-	for i, t := range names {
-		list[i] = tenantOf(t.Name, byTenant[t.Name], now)
-		list[i].Paused = t.Paused
+	holding, err := s.store.Holding(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]forebay.Tenant, len(known))
+	for i, row := range known {
+		t := tenantOf(row.Name, byTenant[row.Name], now)
+		if t.Paused, t.Concurrency = row.Paused, int(row.Concurrency); row.Concurrency > 0 {
+			running := holding.Slots.OfTenant(row.No)
+			t.Running = &running
+		}
+		list[i] = t
 	}
 	return list, nil
-}
-
-// Tenant returns one; CodeNotFound if nothing was ever done in its name.
-func (s *Service) Tenant(ctx context.Context, name string) (forebay.Tenant, error) {
-	known, err := s.store.HasTenant(ctx, name)
-	if err == nil && !known {
-		err = forebay.ErrNotFound
-	}
-	if err != nil {
-		return forebay.Tenant{}, err
-	}
-	rows, now, err := s.store.BudgetRows(ctx, name, true)
-	if err != nil {
-		return forebay.Tenant{}, err
-	}
-	t := tenantOf(name, rows, now)
-	t.Paused, err = s.store.TenantPaused(ctx, name)
-	return t, err
 }
 
 // PauseTenant lets no further job of a tenant start, or lets them start again.
@@ -81,20 +92,26 @@ func tenantOf(name string, rows []store.BudgetRow, now int64) forebay.Tenant {
 	return t
 }
 
-// SetTenant replaces what can be set of a tenant, which need not exist before.
+// SetTenant sets what settings says of a tenant, which need not exist before.
 func (s *Service) SetTenant(ctx context.Context, name string, settings forebay.TenantSettings, actor string) (forebay.Tenant, error) {
 	if !forebay.ValidName(name) {
 		return forebay.Tenant{}, forebay.Invalid("tenant", "is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'")
 	}
-	if err := settings.Budget.Check("budget."); err != nil {
+	if err := settings.Check(); err != nil {
 		return forebay.Tenant{}, err
 	}
 	no, err := s.store.EnsureTenant(ctx, name)
 	if err != nil {
 		return forebay.Tenant{}, err
 	}
-	audit := store.Audit{Tenant: name, Actor: actor, Action: "set-budget", Target: "tenant " + name, Detail: budgetDetail(settings.Budget)}
-	if err := s.store.SetBudget(ctx, no, "", settings.Budget, audit); err != nil {
+	var entries []store.Audit
+	if settings.Budget != nil {
+		entries = append(entries, store.Audit{Tenant: name, Actor: actor, Action: "set-budget", Target: "tenant " + name, Detail: budgetDetail(*settings.Budget)})
+	}
+	if settings.Concurrency != nil {
+		entries = append(entries, store.Audit{Tenant: name, Actor: actor, Action: "set-concurrency", Target: "tenant " + name, Detail: strconv.Itoa(*settings.Concurrency)})
+	}
+	if err := s.store.SetTenant(ctx, no, settings, entries...); err != nil {
 		return forebay.Tenant{}, err
 	}
 	return s.Tenant(ctx, name)
@@ -118,9 +135,9 @@ func budgetDetail(b forebay.Budget) string {
 	return string(text)
 }
 
-// ConfigureBudgets takes in what the configuration says of tenants' budgets.
-func (s *Service) ConfigureBudgets(ctx context.Context, budgets map[string]forebay.Budget) error {
-	byNo := map[int64]forebay.Budget{}
+// ConfigureTenants takes in what the configuration says of tenants' budgets and concurrency.
+func (s *Service) ConfigureTenants(ctx context.Context, budgets map[string]forebay.Budget, concurrency map[string]int) error {
+	byNo, most := map[int64]forebay.Budget{}, map[int64]int64{}
 	for name, b := range budgets {
 		no, err := s.store.EnsureTenant(ctx, name)
 		if err != nil {
@@ -128,7 +145,17 @@ func (s *Service) ConfigureBudgets(ctx context.Context, budgets map[string]foreb
 		}
 		byNo[no] = b
 	}
-	return s.store.ConfigureBudgets(ctx, byNo)
+	for name, n := range concurrency {
+		no, err := s.store.EnsureTenant(ctx, name)
+		if err != nil {
+			return err
+		}
+		most[no] = int64(n)
+	}
+	if err := s.store.ConfigureBudgets(ctx, byNo); err != nil {
+		return err
+	}
+	return s.store.ConfigureConcurrency(ctx, most)
 }
 
 // TidyBudgets forgets what nobody asks for any more.

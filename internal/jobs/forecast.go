@@ -27,10 +27,7 @@ const (
 )
 
 // forecast is what can be said of jobs that are ready.
-type forecast struct {
-	states map[string]*quota.State
-	now    int64
-}
+type forecast struct{ store.Holding }
 
 // option is a deployment that a job could go to, with a copy of what is known of it.
 type option struct {
@@ -43,10 +40,10 @@ func (f forecast) options(list []store.Option) []option {
 	options := make([]option, len(list))
 	for i, o := range list {
 		state := &quota.State{}
-		if known := f.states[o.Deployment]; known != nil {
+		if known := f.Deployments[o.Deployment]; known != nil {
 			state = known.Clone()
 		}
-		options[i] = option{Option: o, state: state, status: state.Status(f.now, o.Limits)}
+		options[i] = option{Option: o, state: state, status: state.Status(f.Now, o.Limits)}
 	}
 	return options
 }
@@ -55,11 +52,14 @@ func (f forecast) options(list []store.Option) []option {
 // the job needs none. Of several reasons it is the one that is over soonest, as a rule.
 func (f forecast) holds(options []option) (reason forebay.WaitReason) {
 	for _, o := range options {
-		_, v := o.state.Clone().Reserve(f.now, o.Limits, o.Request)
+		_, v := o.state.Clone().Reserve(f.Now, o.Limits, o.Request)
+		if v.Admitted() && o.Concurrency > 0 && f.Slots.OfDeployment(o.Deployment) >= o.Concurrency {
+			v.Reason = forebay.WaitConcurrency
+		}
 		switch {
 		case v.Admitted():
 			return ""
-		case reason == "" || v.Reason == forebay.WaitQuota || reason == forebay.WaitPaused:
+		case reason == "" || v.Reason == forebay.WaitConcurrency || v.Reason == forebay.WaitQuota || reason == forebay.WaitPaused:
 			reason = v.Reason
 		}
 	}
@@ -75,7 +75,7 @@ func (f forecast) start(options []option, ahead int64) (in time.Duration, held, 
 	// the rate of late says nothing.
 	limited, free, blocked := false, false, true
 	for _, o := range options {
-		n, from := o.state.Starts(f.now, rateSpan)
+		n, from := o.state.Starts(f.Now, rateSpan)
 		starts += n
 		if from > 0 && (since == 0 || from < since) {
 			since = from
@@ -85,15 +85,15 @@ func (f forecast) start(options []option, ahead int64) (in time.Duration, held, 
 		}
 		able = append(able, o)
 		limited = limited || o.limited()
-		free = free || !o.tight(f.now, ahead)
+		free = free || !o.tight(f.Now, ahead)
 		blocked = blocked && (o.status.PausedUntil > 0 || o.status.Breaker != quota.Closed)
 	}
 	if len(able) == 0 {
 		return 0, false, false
 	}
 	in = f.drain(able, ahead+1)
-	if starts >= rateStarts && since < f.now && !blocked {
-		rate := float64(starts) / float64(f.now-since) // a millisecond
+	if starts >= rateStarts && since < f.Now && !blocked {
+		rate := float64(starts) / float64(f.Now-since) // a millisecond
 		return max(in, time.Duration(float64(ahead)/rate)*time.Millisecond), limited && !free, true
 	}
 	return in, limited && !free, limited && (!free || starts > 0 || in > 0)
@@ -108,7 +108,7 @@ func (f forecast) drain(options []option, jobs int64) (in time.Duration) {
 		best, at := 0, time.Duration(-1)
 		for i, o := range options {
 			n := given[i] + portion
-			if d := o.state.Drain(f.now, o.Limits, n*o.size(), n); at < 0 || d < at {
+			if d := o.state.Drain(f.Now, o.Limits, n*o.size(), n); at < 0 || d < at {
 				best, at = i, d
 			}
 		}
@@ -163,9 +163,12 @@ func (s *Service) whole(ctx context.Context, tenant string, row store.JobRow) (f
 	if err != nil {
 		return forebay.Job{}, err
 	}
-	f := forecast{at.Deployments, at.Now}
+	f := forecast{at.Holding}
 	options := f.options(s.planOf(&row))
-	if row.Waiting == "" {
+	capped := f.Slots.Full(row.Tenant)
+	if row.Waiting == "" && capped {
+		row.Waiting = forebay.WaitConcurrency
+	} else if row.Waiting == "" {
 		row.Waiting = f.holds(options)
 	}
 	in, held, known := f.start(options, at.Ahead)
@@ -179,7 +182,7 @@ func (s *Service) whole(ctx context.Context, tenant string, row store.JobRow) (f
 		return job, nil
 	}
 	job.QueuePosition = &position
-	if known && row.Waiting != forebay.WaitPaused && row.Status == forebay.StatusQueued {
+	if known && !capped && row.Waiting != forebay.WaitPaused && row.Status == forebay.StatusQueued {
 		start := time.UnixMilli(at.Now).Add(in).UTC().Truncate(time.Millisecond)
 		job.ExpectedStartAt = &start
 	}
@@ -193,14 +196,16 @@ func (s *Service) views(ctx context.Context, tenant string, rows []store.JobRow)
 	for i := range rows {
 		row := &rows[i]
 		if row.Ready && row.Waiting == "" {
-			if plan := s.planOf(row); len(plan) > 0 {
-				if f.states == nil {
-					var err error
-					if f.states, f.now, err = s.store.Deployments(ctx); err != nil {
-						return nil, err
-					}
+			if f.Deployments == nil {
+				var err error
+				if f.Holding, err = s.store.Holding(ctx); err != nil {
+					return nil, err
 				}
-				row.Waiting = f.holds(f.options(plan))
+			}
+			if f.Slots.Full(row.Tenant) {
+				row.Waiting = forebay.WaitConcurrency
+			} else {
+				row.Waiting = f.holds(f.options(s.planOf(row)))
 			}
 		}
 		list[i] = s.view(tenant, *row)

@@ -93,5 +93,6 @@ type Deployment struct {
 	TokensPerMinute       int // 0: unknown; where output counts apart, of input
 	OutputTokensPerMinute int // where output counts apart; 0: unknown
 	RequestsPerMinute     int // 0: unknown
+	Concurrency           int // calls at once; 0: any number
 	MaxOutputTokens       int // for requests that set none; 0: the provider's own
 }

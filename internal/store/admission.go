@@ -20,6 +20,8 @@ type Option struct {
 	Limits     quota.Limits
 	Request    quota.Request
 	Price      forebay.Price
+	// Concurrency is how many calls there may be at once; 0: any number.
+	Concurrency int64
 
 	hold Amount // what the call may use at most
 }
@@ -139,84 +141,6 @@ func (t *tx) storeDeployments() error {
 	return nil
 }
 
-// admit decides which of the jobs that a look found are called now: at most as many as the claims
-// want. The others stay as they are; the look knows when it is worth asking again.
-func (t *tx) admit(l *look, claims []*claim, slots int) error {
-	plan := claims[0].Plan
-	if plan == nil || len(l.found) == 0 {
-		return nil
-	}
-	options := make([][]Option, len(l.found))
-	for i := range l.found {
-		m := &l.found[i]
-		options[i] = plan(m.Task, m.Input, m.InputSize)
-	}
-	if err := t.learn(l.callable(options)); err != nil {
-		return err
-	}
-	options, err := t.afford(l, options)
-	if err != nil {
-		return err
-	}
-	refused := make([]bool, len(l.found))
-	most, pending := slots, 0
-	for i := range l.found {
-		if len(options[i]) > 0 {
-			pending++
-		} else if i < most {
-			slots--
-		}
-	}
-	for choice := 0; pending > 0; choice++ {
-		lines := map[string][]int{}
-		var names []string
-		for i := range l.found {
-			if l.found[i].Admission != nil || len(options[i]) <= choice {
-				continue
-			}
-			name := options[i][choice].Deployment
-			if lines[name] == nil {
-				names = append(names, name)
-			}
-			lines[name] = append(lines[name], i)
-		}
-		if len(names) == 0 {
-			break
-		}
-		for _, name := range names {
-			admitted, err := t.admitAt(l, name, lines[name], options, refused, choice, slots)
-			if err != nil {
-				return err
-			}
-			slots -= admitted
-			pending -= admitted
-		}
-	}
-	if pending == 0 {
-		return nil
-	}
-	going := make([]candidate, 0, len(l.found)-pending)
-	for i, m := range l.found {
-		switch {
-		case len(options[i]) == 0 || m.Admission != nil:
-			going = append(going, m)
-		case refused[i]:
-			l.held = append(l.held, m)
-		default: // it was not asked about
-			l.later, l.more = append(l.later, m), true
-		}
-	}
-	l.found = going
-	if len(l.held) == 0 {
-		return nil
-	}
-	t.block(l)
-	if told := claims[0].Held; told != nil && l.why != "" {
-		told(l.why)
-	}
-	return nil
-}
-
 // callable returns the deployments where those that were found could be called. The next look at the lane asks
 // for the same as it begins.
 func (l *look) callable(options [][]Option) []string {
@@ -252,33 +176,6 @@ const (
 	blockedPause = 100
 	heldPause    = 10
 )
-
-// admitAt lets the candidates of a line, which are indexes into the look's, try one deployment.
-func (t *tx) admitAt(l *look, name string, line []int, options [][]Option, refused []bool, choice, slots int) (admitted int, err error) {
-	d, err := t.deployment(name)
-	if err != nil {
-		return 0, err
-	}
-	candidates := make([]quota.Candidate, len(line))
-	for n, i := range line {
-		candidates[n] = quota.Candidate{ID: l.found[i].Seq, Request: options[i][choice].Request}
-	}
-	for n, decision := range d.Admit(t.now, options[line[0]][choice].Limits, candidates, slots) {
-		switch {
-		case !decision.Verdict.Admitted():
-			if refused[line[n]] = true; !slices.Contains(l.heldBy, name) {
-				l.heldBy = append(l.heldBy, name)
-			}
-			l.askAgain(decision.Verdict.RetryAt)
-			l.why = decision.Verdict.Reason
-		case decision.Reservation.Seq == 0: // there was no slot
-		default:
-			l.found[line[n]].Admission = &Admission{Option: options[line[n]][choice], Reservation: decision.Reservation}
-			admitted++
-		}
-	}
-	return admitted, nil
-}
 
 // askAgain notes when a job that was held may be called; 0: not before somebody does something.
 func (l *look) askAgain(at int64) {
@@ -326,6 +223,13 @@ func (t *tx) told(a *Admission) error {
 		}
 	}
 	return nil
+}
+
+// unblock has all lanes looked at again in which jobs are held.
+func (w *writer) unblock(at int64) {
+	for lane, b := range w.blocked {
+		w.lookBy(lane, max(at, b.since+heldPause))
+	}
 }
 
 // Tell takes in what a call told before it is over, its first headers. It does not wait for that, and

@@ -39,11 +39,11 @@ func TestCallToldOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		states, now, err := s.Deployments(t.Context())
+		holding, err := s.Holding(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if st := states["d"].Status(now, quota.Limits{TokensPerMinute: 1e6}); st.Counts.Failed != 1 {
+		if st := holding.Deployments["d"].Status(holding.Now, quota.Limits{TokensPerMinute: 1e6}); st.Counts.Failed != 1 {
 			t.Errorf("%d failures", st.Counts.Failed)
 		}
 	})

@@ -4,16 +4,13 @@ import (
 	"context"
 	"fmt"
 	"math"
-
-	"github.com/forebayhq/forebay/internal/quota"
 )
 
 // Standing is where a job that is ready stands, and what holds jobs back.
 type Standing struct {
-	Ahead       int64 // jobs of its lane that call the same and are claimed before it, at least
-	More        bool  // there may be more than that
-	Deployments map[string]*quota.State
-	Now         int64 // by the database's clock
+	Ahead int64 // jobs of its lane that call the same and are claimed before it, at least
+	More  bool  // there may be more than that
+	Holding
 }
 
 // maxAheadLines is how many other lines of a lane are counted.
@@ -45,7 +42,10 @@ func (s *Store) Standing(ctx context.Context, job *JobRow, share Share, limit in
 		return 1
 	}
 	err = s.read(ctx, func(c conn) error {
-		at = Standing{Deployments: map[string]*quota.State{}, Now: c.now()}
+		at = Standing{}
+		if at.Holding, err = c.holding(); err != nil {
+			return err
+		}
 		_, err := c.prep(sqlAheadInLine).int(job.lane).int(job.line).int(job.visible).int(job.visible).int(job.Seq).int(limit).
 			one(func(r row) { at.Ahead = r.int(0) })
 		if err != nil {
@@ -76,7 +76,7 @@ func (s *Store) Standing(ctx context.Context, job *JobRow, share Share, limit in
 		if at.Ahead >= limit || lines == maxAheadLines {
 			at.Ahead, at.More = min(at.Ahead, limit), true
 		}
-		return c.readDeployments(at.Deployments)
+		return nil
 	})
 	return at, err
 }

@@ -10,14 +10,25 @@ import (
 // configurationActor is who has set a budget that the configuration says.
 const configurationActor = "configuration"
 
-// SetBudget sets the budget of a tenant, or of one of its keys; a key of "" is none. It takes effect at
-// once in this process, and within two seconds in others.
-func (s *Store) SetBudget(ctx context.Context, tenant int64, key string, limits forebay.Budget, audit Audit) error {
+// SetTenant sets what settings says of a tenant, with its entries for the audit log. It takes effect at once.
+func (s *Store) SetTenant(ctx context.Context, tenant int64, settings forebay.TenantSettings, entries ...Audit) error {
 	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
-		if err := t.setBudget(tenant, key, limits, audit.Actor, nil); err != nil {
-			return struct{}{}, err
+		if settings.Budget != nil {
+			if err := t.setBudget(tenant, "", *settings.Budget, entries[0].Actor, nil); err != nil {
+				return struct{}{}, err
+			}
 		}
-		return struct{}{}, t.audit(audit)
+		if settings.Concurrency != nil {
+			if err := t.setConcurrency(tenant, int64(*settings.Concurrency)); err != nil {
+				return struct{}{}, err
+			}
+		}
+		for _, entry := range entries {
+			if err := t.audit(entry); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, nil
 	})
 	return err
 }
@@ -142,29 +153,22 @@ func (s *Store) BudgetRows(ctx context.Context, tenant string, keys bool) (list 
 
 // TenantRow is a tenant.
 type TenantRow struct {
-	Name   string
-	Paused bool // none of its jobs is delivered
+	No          int64
+	Name        string
+	Paused      bool  // none of its jobs is delivered
+	Concurrency int64 // how many of its jobs may run at once; 0: any number
 }
 
-// Tenants returns all tenants by name.
-func (s *Store) Tenants(ctx context.Context) (tenants []TenantRow, err error) {
+// Tenants returns the tenant of a name, if there is one, or all ("") by name.
+func (s *Store) Tenants(ctx context.Context, name string) (tenants []TenantRow, err error) {
 	err = s.read(ctx, func(c conn) error {
 		tenants = nil
-		return c.prep("SELECT name, paused FROM tenants ORDER BY name LIMIT ? + 0").int(maxBudgetRows).each(func(r row) error {
-			tenants = append(tenants, TenantRow{r.text(0), r.int(1) != 0})
+		return c.prep("SELECT no, name, paused, concurrency FROM tenants WHERE name = ?1 OR ?1 = '' ORDER BY name LIMIT ?2 + 0").text(name).int(maxBudgetRows).each(func(r row) error {
+			tenants = append(tenants, TenantRow{r.int(0), r.text(1), r.int(2) != 0, r.int(3)})
 			return nil
 		})
 	})
 	return tenants, err
-}
-
-// HasTenant reports whether there is a tenant of that name.
-func (s *Store) HasTenant(ctx context.Context, name string) (found bool, err error) {
-	err = s.read(ctx, func(c conn) error {
-		found, err = c.prep("SELECT 1 FROM tenants WHERE name = ?").text(name).one(func(row) {})
-		return err
-	})
-	return found, err
 }
 
 // NoUse is what was used of a budget that there is not.

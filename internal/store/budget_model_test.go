@@ -30,6 +30,17 @@ type treasury struct {
 	serials int
 }
 
+// setBudget sets the budget of a tenant, or of one of its keys.
+func setBudget(s *Store, tenant int64, key string, limits forebay.Budget, entry Audit) error {
+	_, err := transact(context.Background(), s, stageChange, func(t *tx) (struct{}, error) {
+		if err := t.setBudget(tenant, key, limits, entry.Actor, nil); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, t.audit(entry)
+	})
+	return err
+}
+
 // purse names a budget.
 type purse struct {
 	tenant int64
@@ -367,7 +378,7 @@ func (m *treasury) setBudget(t *rapid.T) {
 	if rapid.Bool().Draw(t, "a month") {
 		limits.MonthlyUSD = new(forebay.Money(rapid.Int64Range(0, 30_000_000).Draw(t, "cost")))
 	}
-	if err := m.s.SetBudget(context.Background(), p.tenant, p.key, limits, Audit{Actor: "a", Action: "set-budget", Target: "x"}); err != nil {
+	if err := setBudget(m.s, p.tenant, p.key, limits, Audit{Actor: "a", Action: "set-budget", Target: "x"}); err != nil {
 		t.Fatal(err)
 	}
 	b := m.budgets[p]
@@ -440,7 +451,7 @@ func (m *treasury) check(t *rapid.T) {
 // finish takes all limits away: then every job can be carried out, and nothing is held in the end.
 func (m *treasury) finish(t *rapid.T) {
 	for p, b := range m.budgets {
-		if err := m.s.SetBudget(context.Background(), p.tenant, p.key, forebay.Budget{}, Audit{}); err != nil {
+		if err := setBudget(m.s, p.tenant, p.key, forebay.Budget{}, Audit{}); err != nil {
 			t.Fatal(err)
 		}
 		b.Budget = forebay.Budget{}

@@ -74,7 +74,7 @@ func (p *purseful) succeed(d *Delivery, used int64) {
 
 func (p *purseful) dailyTokens(limit int64) {
 	p.Helper()
-	if err := p.SetBudget(p.Context(), p.tenant, "", forebay.Budget{DailyTokens: &limit}, Audit{Tenant: "acme", Actor: "key_1", Action: "set-budget"}); err != nil {
+	if err := setBudget(p.Store, p.tenant, "", forebay.Budget{DailyTokens: &limit}, Audit{Tenant: "acme", Actor: "key_1", Action: "set-budget"}); err != nil {
 		p.Fatal(err)
 	}
 }

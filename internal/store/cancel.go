@@ -18,17 +18,18 @@ func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
 	return transact(ctx, s, stageChange, func(t *tx) (c Cancellation, err error) {
 		var m struct {
 			setAside           bool
-			visible            int64
+			tenant, visible    int64
 			lockedAt, started  int64
 			generation, number int
 			attempt            int
 			version            int64
 		}
-		found, err := t.prep("SELECT token, visible, locked_at, lane, generation, attempt, number, version, started_at FROM messages WHERE seq = ?").
+		found, err := t.prep("SELECT token, visible, locked_at, lane, generation, attempt, number, version, started_at, tenant FROM messages WHERE seq = ?").
 			int(seq).one(func(r row) {
 			c.Token, m.visible, m.lockedAt = r.int(0), r.int(1), r.int(2)
 			m.setAside = Lane(r.int(3)).Kind() >= LaneDeadLetter
 			m.generation, m.attempt, m.number, m.version, m.started = int(r.int(4)), int(r.int(5)), int(r.int(6)), r.int(7), r.int(8)
+			m.tenant = r.int(9)
 		})
 		if err != nil {
 			return c, err
@@ -57,6 +58,8 @@ func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
 			if err := t.attempt(seq, m.generation, m.number, m.lockedAt, AttemptRecord{Outcome: outcome, Cost: cost}); err != nil {
 				return c, err
 			}
+			t.slotFreed(m.tenant)
+			t.w.unblock(t.now)
 		}
 		c.Cancelled = true
 		return c, t.end(ending{

@@ -63,6 +63,7 @@ type Delivery struct {
 	LastError     []byte
 	Admission     *Admission // nil: nothing was reserved for it
 	Held          bool       // a budget holds what it may use
+	Slotted       bool       // it is one of a limited number of calls at once
 }
 
 // Claim waits until at least one message of the lane is ready and returns up to Max under new locks.
@@ -368,6 +369,9 @@ func (t *tx) take(m *candidate, c *claim) error {
 		return err
 	}
 	if err := t.hold(m); err != nil {
+		return err
+	}
+	if err := t.takeSlots(m); err != nil {
 		return err
 	}
 	c.deliveries = append(c.deliveries, m.Delivery)

@@ -43,6 +43,7 @@ type start struct {
 	seqs        []int64
 	topics      *int64                        // the counter of that name; nil: ask when you need it
 	somePaused  bool                          // a queue is paused, and it may be that nobody here was told
+	someCapped  bool                          // a tenant is, likewise
 	deployments map[string]*deployment        // the states of some
 	made        map[idempotencyKey]madeBefore // what the keys have made; nil: ask when you need it
 	tokens      map[int64]int64               // message → token of its lock, 0: none; nil: ask when you need it

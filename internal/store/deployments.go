@@ -10,19 +10,29 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// Deployments returns what is known of the deployments that anything is known of, by name, and the
-// database's time.
-func (s *Store) Deployments(ctx context.Context) (states map[string]*quota.State, now int64, err error) {
-	err = s.read(ctx, func(c conn) error {
-		states, now = map[string]*quota.State{}, c.now()
-		return c.readDeployments(states)
-	})
-	return states, now, err
+// Holding is what may hold calls back.
+type Holding struct {
+	Deployments map[string]*quota.State // by name: those of which anything is known
+	Slots       Slots
+	Now         int64 // by the database's clock
 }
 
-func (c conn) readDeployments(states map[string]*quota.State) error {
-	return c.prep(sqlDeployments).each(func(r row) error {
-		states[r.text(0)] = &readDeployment(r.blob(1)).State
+// Holding returns what may hold calls back now.
+func (s *Store) Holding(ctx context.Context) (h Holding, err error) {
+	err = s.read(ctx, func(c conn) error {
+		h, err = c.holding()
+		return err
+	})
+	return h, err
+}
+
+func (c conn) holding() (h Holding, err error) {
+	h = Holding{Deployments: map[string]*quota.State{}, Now: c.now()}
+	if h.Slots.use, _, err = c.readSlots(h.Now); err != nil {
+		return h, err
+	}
+	return h, c.prep(sqlDeployments).each(func(r row) error {
+		h.Deployments[r.text(0)] = &readDeployment(r.blob(1)).State
 		return nil
 	})
 }

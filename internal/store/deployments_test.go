@@ -162,14 +162,14 @@ func TestDeploymentChangesAreTold(t *testing.T) {
 		if changes, err := s.DeploymentChanges(ctx, "", change.Number+1, 10); err != nil || len(changes) != 1 || changes[0].Deployment != "east" {
 			t.Errorf("below the newest: %+v (%v)", changes, err)
 		}
-		states, now, err := s.Deployments(ctx)
-		if err != nil || states["east"].Status(now, quota.Limits{}).Breaker != quota.Open {
-			t.Errorf("east is %+v (%v)", states["east"], err)
+		holding, err := s.Holding(ctx)
+		if err != nil || holding.Deployments["east"].Status(holding.Now, quota.Limits{}).Breaker != quota.Open {
+			t.Errorf("east is %+v (%v)", holding.Deployments["east"], err)
 		}
 		if err := s.PauseDeployment(ctx, "west", true, Audit{Actor: "a", Action: "pause-deployment", Target: "west"}); err != nil {
 			t.Fatal(err)
 		}
-		if states, now, err = s.Deployments(ctx); err != nil || !states["west"].Status(now, quota.Limits{}).Operator {
+		if holding, err = s.Holding(ctx); err != nil || !holding.Deployments["west"].Status(holding.Now, quota.Limits{}).Operator {
 			t.Errorf("west is not paused: %v", err)
 		}
 		if len(heard) > 0 {

@@ -26,12 +26,13 @@ type news struct {
 	wake      int64                    // the earliest new deadline, for the same process; 0: none
 	cancelled []int64                  // tokens of locks that a cancel voided
 	queues    bool                     // a queue was made, changed, paused, resumed or dropped
+	slots     bool                     // a call is over that was one of a limited number
 	webhooks  bool                     // a webhook was made, changed, disabled or deleted
 	missed    bool                     // some was lost: anything may have happened
 }
 
 func (n *news) empty() bool {
-	return len(n.ready) == 0 && len(n.changed) == 0 && len(n.cancelled) == 0 && !n.queues && !n.webhooks && !n.missed
+	return len(n.ready) == 0 && len(n.changed) == 0 && len(n.cancelled) == 0 && !n.queues && !n.slots && !n.webhooks && !n.missed
 }
 
 // Bounds of what is told at once; whatever is over is told as missed, or of a lane as lines to be found.
@@ -66,7 +67,8 @@ func (n *news) add(other *news) {
 		n.wake = other.wake
 	}
 	n.cancelled = append(n.cancelled, other.cancelled...)
-	n.queues, n.webhooks, n.missed = n.queues || other.queues, n.webhooks || other.webhooks, n.missed || other.missed
+	n.queues, n.slots = n.queues || other.queues, n.slots || other.slots
+	n.webhooks, n.missed = n.webhooks || other.webhooks, n.missed || other.missed
 	if len(n.changed)+len(other.changed) > maxNewsChanged {
 		n.changed, n.missed = nil, true
 		return
@@ -122,6 +124,9 @@ func (n *news) encode() (payloads []string) {
 	if n.queues {
 		word('q')
 	}
+	if n.slots {
+		word('s')
+	}
 	if n.webhooks {
 		word('w')
 	}
@@ -159,6 +164,8 @@ func decodeNews(payload string) *news {
 		switch kind := word[0]; {
 		case kind == 'q':
 			n.queues = true
+		case kind == 's':
+			n.slots = true
 		case kind == 'w':
 			n.webhooks = true
 		case kind == 'r' && err == nil:

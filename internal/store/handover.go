@@ -13,7 +13,7 @@ func (t *tx) handsOver(lane Lane, j *NewJob) bool {
 	if _, blocked := t.w.blocked[int64(lane)]; blocked && j.Class != 0 {
 		return false
 	}
-	return t.fresh != nil && !t.somePaused && len(waiting) > 0 && waiting[0].receive == nil && !t.w.paused[lane.Queue()] && !t.w.pausedTenants[j.Tenant]
+	return t.fresh != nil && !t.somePaused && len(waiting) > 0 && waiting[0].receive == nil && !t.w.paused[lane.Queue()] && t.w.restsUntil(j.Tenant) <= t.now
 }
 
 func freshCandidate(j *NewJob, seq int64, lane Lane, now int64) candidate {

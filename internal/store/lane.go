@@ -155,15 +155,6 @@ func (s *Store) SetTenantPaused(ctx context.Context, tenant int64, paused bool, 
 	return err
 }
 
-// TenantPaused reports whether none of a tenant's jobs is delivered.
-func (s *Store) TenantPaused(ctx context.Context, tenant string) (paused bool, err error) {
-	err = s.read(ctx, func(c conn) error {
-		_, err := c.prep("SELECT paused FROM tenants WHERE name = ?").text(tenant).one(func(r row) { paused = r.int(0) != 0 })
-		return err
-	})
-	return paused, err
-}
-
 // QueueCounts is what stands in a queue's lanes.
 type QueueCounts struct {
 	Active, Scheduled, Locked, Retrying, DeadLetter, Quarantine int64

@@ -143,7 +143,7 @@ type lineAsk struct {
 }
 
 // choose says what to ask so that so many can be served.
-func (l *lines) choose(limit int, now int64, paused map[int64]bool) []lineAsk {
+func (l *lines) choose(limit int, now int64, restsUntil func(tenant int64) int64) []lineAsk {
 	if since := now - l.swept; since < 0 || since >= sweeping {
 		l.swept = now
 		for _, one := range l.of {
@@ -159,7 +159,7 @@ func (l *lines) choose(limit int, now int64, paused map[int64]bool) []lineAsk {
 	}
 	entries := make([]entry, 0, len(l.of))
 	for no, one := range l.of {
-		if tenant := no / ranksOfTenant; !paused[tenant] {
+		if tenant := no / ranksOfTenant; restsUntil(tenant) <= now {
 			entries = append(entries, entry{no, no % ranksOfClass, one.next > now, l.vtime(tenant), one})
 		}
 	}
@@ -217,11 +217,11 @@ func cost(m *candidate, share Share) float64 {
 }
 
 // nextDue returns when a line may have a ready message, but for those in except; never: none will.
-func (l *lines) nextDue(paused map[int64]bool, except func(no int64) bool) int64 {
+func (l *lines) nextDue(restsUntil func(tenant int64) int64, except func(no int64) bool) int64 {
 	next := int64(never)
 	for no, one := range l.of {
-		if one.next < next && !paused[no/ranksOfTenant] && !except(no) {
-			next = one.next
+		if one.next < next && !except(no) {
+			next = min(next, max(one.next, restsUntil(no/ranksOfTenant)))
 		}
 	}
 	return next

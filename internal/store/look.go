@@ -61,7 +61,7 @@ func (w *writer) newLook(lane int64, claims []*claim, now int64) *look {
 		l.limit += quota.Backfill
 	}
 	l.limit = min(max(l.limit, 1), maxLook)
-	l.asks = l.lines.choose(l.limit, now, w.pausedTenants)
+	l.asks = l.lines.choose(l.limit, now, w.restsUntil)
 	l.brief = l.lines.full
 	return l
 }
@@ -108,7 +108,7 @@ func (l *look) now(t *tx, fresh []candidate) error {
 	l.lines.keepFloors(l.taken, l.later)
 	l.brief = false
 	l.again()
-	l.asks = l.lines.choose(l.limit, t.now, t.w.pausedTenants)
+	l.asks = l.lines.choose(l.limit, t.now, t.w.restsUntil)
 	if t.w.share == nil {
 		if err := l.lineByLine(t); err != nil {
 			return err
@@ -185,7 +185,7 @@ func (l *look) arrange(fresh []candidate, t *tx) {
 			}
 		}
 	}
-	unasked := len(l.asks) == maxLines && l.lines.nextDue(t.w.pausedTenants, func(no int64) bool { return asked[no] }) <= t.now
+	unasked := len(l.asks) == maxLines && l.lines.nextDue(t.w.restsUntil, func(no int64) bool { return asked[no] }) <= t.now
 	for i := range fresh {
 		no := fresh[i].rank
 		if one := l.lines.of[no]; l.cut[no] || !asked[no] && one != nil && one.next <= t.now { // others of its line come before it
@@ -257,6 +257,9 @@ func (w *writer) lookAt(t *tx, lane int64, looks bool) (*look, error) {
 		l.arrange(fresh, t)
 	}
 	delete(t.fresh, lane)
+	for _, u := range t.slots { // what the looks before have let go is locked by now, or stays
+		u.going = 0
+	}
 	if err := t.admit(l, claims, wanted(claims)); err != nil || !l.deep {
 		return l, err
 	}
@@ -290,7 +293,7 @@ func (l *look) noteDue(w *writer, now int64) {
 	for i := range l.held {
 		held[l.held[i].rank] = true
 	}
-	next := l.lines.nextDue(w.pausedTenants, func(no int64) bool { return held[no] && l.lines.of[no].next <= now })
+	next := l.lines.nextDue(w.restsUntil, func(no int64) bool { return held[no] && l.lines.of[no].next <= now })
 	switch {
 	case len(l.found) > 0, l.more && (len(l.held) == 0 || !l.deep), l.passes():
 		next = now

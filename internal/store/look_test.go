@@ -131,7 +131,7 @@ func TestReadyDuringALook(t *testing.T) {
 			if err := l.now(tx, nil); err != nil {
 				return struct{}{}, err
 			}
-			next := l.lines.nextDue(nil, func(int64) bool { return false })
+			next := l.lines.nextDue(tx.w.restsUntil, func(int64) bool { return false })
 			if left := first.UnixMilli() + int64(len(l.found)); len(l.found) < jobs && next > left {
 				t.Errorf("the next is noted for %d, and is ready at %d", next, left)
 			}

@@ -60,7 +60,7 @@ const sqlSettings = "SELECT set_config(name, 'off', false) FROM pg_settings WHER
 const (
 	sqlNow          = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 	sqlLockPostgres = "SELECT pg_advisory_xact_lock(1180844409)" // applicationID: one transaction at a time
-	sqlStart        = sqlNow + ", coalesce((SELECT value FROM counters WHERE name = '" + topicsCounter + "'), 0), EXISTS (SELECT 1 FROM queues WHERE paused <> 0 UNION ALL SELECT 1 FROM tenants WHERE paused <> 0)"
+	sqlStart        = sqlNow + ", coalesce((SELECT value FROM counters WHERE name = '" + topicsCounter + "'), 0), EXISTS (SELECT 1 FROM queues WHERE paused <> 0 UNION ALL SELECT 1 FROM tenants WHERE paused <> 0), EXISTS (SELECT 1 FROM tenants WHERE concurrency IS NOT NULL)"
 	sqlNumbers      = "SELECT nextval('seqs') FROM generate_series(1, ?)"
 	sqlReleaseAll   = "DELETE FROM messages m USING unnest(CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(seq, token) WHERE m.seq = x.seq AND m.token = x.token RETURNING m.seq"
 	sqlTokens       = "SELECT m.seq, coalesce(m.token, 0) FROM unnest(CAST(? AS bigint[])) AS x(seq), LATERAL (SELECT seq, token FROM messages WHERE seq = x.seq) AS m"
@@ -157,7 +157,7 @@ func (c *postgresConn) begin(n needs) (s start, err error) {
 	// The time after the looks, so that whatever they found is ready by then.
 	questions = append(questions, question{sql: sqlStart, answer: func(r row) {
 		topics := r.int(1)
-		s.now, s.topics, s.somePaused = r.int(0), &topics, r.int(2) != 0
+		s.now, s.topics, s.somePaused, s.someCapped = r.int(0), &topics, r.int(2) != 0, r.int(3) != 0
 	}})
 	if len(n.states) > 0 {
 		s.deployments = map[string]*deployment{}

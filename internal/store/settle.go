@@ -191,6 +191,9 @@ func settlement(d *Delivery, a AttemptRecord, size int, f func(*tx) error) *requ
 			err = t.settleHolds(d, a)
 		}
 		if err == nil {
+			err = t.leaveSlots(d)
+		}
+		if err == nil {
 			t.changed(d.Seq)
 		}
 		return struct{}{}, err

@@ -148,6 +148,7 @@ type tx struct {
 
 	sessions sessionMemory
 	budgets  budgetMemory
+	slots    map[string]*slotUse // by holder; nil: not read yet
 	tally    Tally
 }
 
@@ -207,6 +208,8 @@ type writer struct {
 	lines         map[int64]*lines   // of lanes that somebody has waited for, but for sessions'
 	paused        map[int64]bool     // queue numbers
 	pausedTenants map[int64]bool
+	caps          map[int64]int64        // tenant → how many calls its jobs may have at once
+	full          map[int64]int64        // tenant with as many as it may have → until when at least one lock holds
 	blocked       map[int64]blocked      // lanes in which jobs are held
 	deployments   map[string]*deployment // their states, if this process alone writes them; nil: to be read
 	deadline      int64                  // the next deadline, 0: none
@@ -221,7 +224,7 @@ func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writ
 		conn: c, watches: watches, serving: serving, share: share,
 		ops: make(chan operation, maxBatchOps), claims: make(chan *claim, 64),
 		heard: make(chan *news), mail: mailbox{kick: make(chan struct{}, 1)}, quit: make(chan struct{}), stopped: make(chan struct{}), polling: alonePolling,
-		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, lines: map[int64]*lines{}, pausedTenants: map[int64]bool{}, blocked: map[int64]blocked{}, paused: map[int64]bool{}, topics: map[int64]*compiledTopic{},
+		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, lines: map[int64]*lines{}, pausedTenants: map[int64]bool{}, caps: map[int64]int64{}, full: map[int64]int64{}, blocked: map[int64]blocked{}, paused: map[int64]bool{}, topics: map[int64]*compiledTopic{},
 	}
 	if share != nil {
 		w.polling = sharedPolling
@@ -251,6 +254,7 @@ func (w *writer) load() error {
 func (w *writer) loadPaused() error {
 	clear(w.paused)
 	clear(w.pausedTenants)
+	clear(w.caps)
 	err := w.conn.prep("SELECT no FROM queues WHERE paused <> 0").each(func(r row) error {
 		w.paused[r.int(0)] = true
 		return nil
@@ -258,8 +262,13 @@ func (w *writer) loadPaused() error {
 	if err != nil {
 		return err
 	}
-	return w.conn.prep("SELECT no FROM tenants WHERE paused <> 0").each(func(r row) error {
-		w.pausedTenants[r.int(0)] = true
+	return w.conn.prep("SELECT no, paused, concurrency FROM tenants WHERE paused <> 0 OR concurrency IS NOT NULL").each(func(r row) error {
+		if r.int(1) != 0 {
+			w.pausedTenants[r.int(0)] = true
+		}
+		if most := r.int(2); most > 0 {
+			w.caps[r.int(0)] = most
+		}
 		return nil
 	})
 }
@@ -346,6 +355,7 @@ const tending = 10 * time.Second
 // lookAgain makes every lane due, and what has a deadline if tend is set.
 func (w *writer) lookAgain(tend bool) {
 	w.budgets, w.sweeps = nil, true
+	clear(w.full)
 	for lane := range w.parked {
 		w.dueAt[lane] = 0
 	}
@@ -379,6 +389,9 @@ func (w *writer) hear(n *news) {
 	}
 	if n.wake > 0 && (w.deadline == 0 || n.wake < w.deadline) {
 		w.deadline = n.wake
+	}
+	if n.slots {
+		w.heardOfSlots()
 	}
 	if n.queues || n.missed {
 		w.lookAgain(true)
@@ -638,6 +651,7 @@ func (w *writer) distrust(now int64) {
 	w.reservedSeq = 0
 	w.deployments, w.budgets, w.sweeps = nil, nil, true
 	clear(w.blocked)
+	clear(w.full)
 	for lane := range w.lines {
 		w.lines[lane] = newLines()
 		w.dueAt[lane] = now + distrustPause.Milliseconds()

@@ -57,6 +57,8 @@ func newFunction(name string, o Option, c Config) (*function, error) {
 		return bad("url", "must hold no user or password; use headers")
 	case o.HTTP.RequestsPerMinute < 0:
 		return bad("requests_per_minute", "must not be negative")
+	case o.HTTP.Concurrency < 0:
+		return bad("concurrency", "must not be negative")
 	}
 	f := &function{name: name, url: u.String(), headers: http.Header{}, timeout: o.Timeout, maxOutput: c.MaxOutputBytes}
 	for key, value := range o.HTTP.Headers {

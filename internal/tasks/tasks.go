@@ -73,6 +73,7 @@ type HTTPFunction struct {
 	URL               string
 	Headers           map[string]forebay.Secret
 	RequestsPerMinute int // from all processes together; 0: as many as come
+	Concurrency       int // calls at once, likewise
 }
 
 // New returns the tasks, by name. An error is a *forebay.Error whose field is the option at fault,
@@ -135,7 +136,8 @@ func (c Config) build(name string, o Option) (forebay.Task, error) {
 			return forebay.Task{}, err
 		}
 		task.Description = "HTTP function"
-		task.Check, task.Run, task.Endpoint, task.RequestsPerMinute = f.check, f.run, "http:"+name, o.HTTP.RequestsPerMinute
+		task.Check, task.Run, task.Endpoint = f.check, f.run, "http:"+name
+		task.RequestsPerMinute, task.Concurrency = o.HTTP.RequestsPerMinute, o.HTTP.Concurrency
 		return task, nil
 	}
 	base := o.Extends

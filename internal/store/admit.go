@@ -1,0 +1,227 @@
+package store
+
+import (
+	"slices"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/quota"
+)
+
+// admit decides which of the jobs that a look found are called now: at most as many as the claims
+// want. The others stay as they are; the look knows when it is worth asking again.
+func (t *tx) admit(l *look, claims []*claim, slots int) error {
+	plan := claims[0].Plan
+	if len(l.found) == 0 || plan == nil && !t.anyCapped() {
+		return nil
+	}
+	options := make([][]Option, len(l.found))
+	if plan != nil {
+		for i := range l.found {
+			m := &l.found[i]
+			options[i] = plan(m.Task, m.Input, m.InputSize)
+		}
+		if err := t.learn(l.callable(options)); err != nil {
+			return err
+		}
+		var err error
+		if options, err = t.afford(l, options); err != nil {
+			return err
+		}
+	}
+	a := &admitting{t: t, l: l, options: options, fates: make([]fate, len(l.found)), slots: slots}
+	for i := range l.found {
+		if len(options[i]) == 0 && i < slots { // it needs nothing but a place
+			a.slots--
+		}
+	}
+	if err := a.decide(); err != nil {
+		return err
+	}
+	if err := a.part(); err != nil {
+		return err
+	}
+	if told := claims[0].Held; told != nil && l.why != "" {
+		told(l.why)
+	}
+	return nil
+}
+
+// admitting is the decision about the candidates of a look.
+type admitting struct {
+	t       *tx
+	l       *look
+	options [][]Option
+	fates   []fate
+	slots   int // how many more the claims want
+}
+
+// fate is what becomes of a candidate.
+type fate uint8
+
+const (
+	unasked fate = iota // there was no slot for it
+	refused             // no deployment takes it now
+	goes
+)
+
+// decide asks in turns, for each tenant about as many candidates as it has slots: a slot that one of them
+// does not need, because no deployment takes it, is for the next.
+func (a *admitting) decide() error {
+	for {
+		turn, err := a.turn()
+		if err != nil || len(turn) == 0 {
+			return err
+		}
+		for choice := 0; ; choice++ {
+			lines := map[string][]int{}
+			var names []string
+			for _, i := range turn {
+				if len(a.options[i]) == 0 && a.fates[i] == unasked {
+					if err := a.goes(i); err != nil {
+						return err
+					}
+				}
+				if a.fates[i] == goes || len(a.options[i]) <= choice {
+					continue
+				}
+				name := a.options[i][choice].Deployment
+				if lines[name] == nil {
+					names = append(names, name)
+				}
+				lines[name] = append(lines[name], i)
+			}
+			if len(names) == 0 {
+				break
+			}
+			for _, name := range names {
+				if err := a.ask(name, lines[name], choice); err != nil {
+					return err
+				}
+			}
+		}
+		for _, i := range turn {
+			if a.fates[i] == unasked { // the claims want no more
+				return nil
+			}
+		}
+	}
+}
+
+// turn returns the candidates, as indexes into the look's, that were not asked about and have a slot of
+// their tenant.
+func (a *admitting) turn() (turn []int, err error) {
+	var picked map[int64]int64
+	for i, f := range a.fates {
+		if f != unasked {
+			continue
+		}
+		tenant := a.l.found[i].Tenant
+		u, err := a.t.slotsOfTenant(tenant)
+		if err != nil {
+			return nil, err
+		}
+		if u != nil {
+			if picked[tenant] >= u.free() {
+				continue
+			}
+			if picked == nil {
+				picked = map[int64]int64{}
+			}
+			picked[tenant]++
+		}
+		turn = append(turn, i)
+	}
+	return turn, nil
+}
+
+// goes lets a candidate be called.
+func (a *admitting) goes(i int) error {
+	a.fates[i] = goes
+	u, err := a.t.slotsOfTenant(a.l.found[i].Tenant)
+	if u != nil {
+		u.going++
+	}
+	return err
+}
+
+// ask lets candidates try one deployment.
+func (a *admitting) ask(name string, line []int, choice int) error {
+	d, err := a.t.deployment(name)
+	if err != nil {
+		return err
+	}
+	first := a.options[line[0]][choice]
+	room, use := a.slots, &slotUse{}
+	if first.Concurrency > 0 {
+		if use, err = a.t.slotsOf(deploymentHolder(name)); err != nil {
+			return err
+		}
+		room = int(min(int64(room), max(first.Concurrency-use.n-use.going, 0)))
+	}
+	candidates := make([]quota.Candidate, len(line))
+	for n, i := range line {
+		candidates[n] = quota.Candidate{ID: a.l.found[i].Seq, Request: a.options[i][choice].Request}
+	}
+	full := room < a.slots
+	for n, decision := range d.Admit(a.t.now, first.Limits, candidates, room) {
+		i := line[n]
+		switch {
+		case !decision.Verdict.Admitted():
+			a.refuse(i, name, decision.Verdict.Reason, decision.Verdict.RetryAt)
+		case decision.Reservation.Seq != 0:
+			a.l.found[i].Admission = &Admission{Option: a.options[i][choice], Reservation: decision.Reservation}
+			if err := a.goes(i); err != nil {
+				return err
+			}
+			a.slots--
+			use.going++
+		case full:
+			a.refuse(i, name, forebay.WaitConcurrency, use.until)
+		}
+	}
+	return nil
+}
+
+func (a *admitting) refuse(i int, by string, why forebay.WaitReason, retryAt int64) {
+	if a.fates[i] = refused; !slices.Contains(a.l.heldBy, by) {
+		a.l.heldBy = append(a.l.heldBy, by)
+	}
+	a.l.askAgain(retryAt)
+	a.l.why = why
+}
+
+// part leaves to the look what goes, and puts the others where they wait.
+func (a *admitting) part() error {
+	if !slices.ContainsFunc(a.fates, func(f fate) bool { return f != goes }) {
+		return nil
+	}
+	l, going := a.l, make([]candidate, 0, len(a.l.found))
+	for i, m := range l.found {
+		switch a.fates[i] {
+		case goes:
+			going = append(going, m)
+			continue
+		case refused:
+			l.held = append(l.held, m)
+			continue
+		}
+		l.later = append(l.later, m)
+		u, err := a.t.slotsOfTenant(m.Tenant)
+		switch {
+		case err != nil:
+			return err
+		case u == nil || u.free() > 0:
+			l.more = true
+			continue
+		}
+		a.t.rest(m.Tenant, u)
+		l.why = forebay.WaitConcurrency
+		if one := l.lines.of[m.rank]; one != nil && !m.fresh {
+			one.next = 0
+		}
+	}
+	if l.found = going; len(l.held) > 0 {
+		a.t.block(l)
+	}
+	return nil
+}

@@ -1,0 +1,395 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/quota"
+)
+
+func capTenant(t rapid.TB, s *Store, tenant int64, most int) {
+	if err := s.SetTenant(context.Background(), tenant, forebay.TenantSettings{Concurrency: &most}, Audit{Actor: "a", Action: "set-concurrency", Target: "x"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A tenant has no more calls under way than it may; its other jobs hold nobody up, and each slot that is
+// freed, by a settlement or because a worker was not heard of again, is for the next.
+func TestTenantConcurrency(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		capped, other, queue := tenantOf(t, s, "default"), tenantOf(t, s, "other"), queueOf(t, s, "q")
+		capTenant(t, s, capped, 2)
+		var jobs []NewJob
+		for i := range 40 {
+			jobs = append(jobs, NewJob{ID: fmt.Sprint("capped-", i), Tenant: capped, Queue: queue, Task: "t", Priority: 9})
+		}
+		for i := range 3 {
+			jobs = append(jobs, NewJob{ID: fmt.Sprint("other-", i), Tenant: other, Queue: queue, Task: "t", Priority: 0})
+		}
+		submitAll(t, s, jobs...)
+		lock := time.Minute
+		claim := func(limit int) (deliveries []Delivery, ids string) {
+			t.Helper()
+			got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: limit, MaxBytes: 1 << 20, Lock: lock, MaxDeliveries: 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range got {
+				ids += d.ID + " "
+			}
+			return got, ids
+		}
+		got, ids := claim(10)
+		if ids != "capped-0 capped-1 other-0 other-1 other-2 " {
+			t.Fatalf("claimed %s", ids)
+		}
+		holding, err := s.Holding(t.Context())
+		if err != nil || !holding.Slots.Full(capped) || holding.Slots.OfTenant(capped) != 2 || holding.Slots.Full(other) {
+			t.Errorf("%+v %v", holding.Slots, err)
+		}
+		waiting := make(chan string)
+		go func() {
+			_, ids := claim(10)
+			waiting <- ids
+		}()
+		if err := s.Succeed(t.Context(), &got[0], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if ids := <-waiting; ids != "capped-2 " {
+			t.Errorf("after a settlement %s were claimed", ids)
+		}
+		if _, err := s.Cancel(t.Context(), got[1].Seq); err != nil {
+			t.Fatal(err)
+		}
+		lock = 300 * time.Millisecond
+		died, ids := claim(10)
+		if ids != "capped-3 " {
+			t.Errorf("after a cancel %s were claimed", ids)
+		}
+		// Nobody hears of its worker again: the slot is free once the lock has ended.
+		again, ids := claim(10)
+		if ids != "capped-4 " || again[0].LockedAt.Before(died[0].LockedUntil) {
+			t.Errorf("after a lock had ended %s were claimed: %+v", ids, again[0])
+		}
+		capTenant(t, s, capped, 0)
+		if _, ids = claim(100); len(ids) < 36*len("capped-9") {
+			t.Errorf("without a limit %s were claimed", ids)
+		}
+	})
+}
+
+// A limit that is set counts the calls that are under way already.
+func TestConcurrencySetWhileRunning(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Store, queue int64) {
+		tenant := tenantOf(t, s, "a")
+		for i := range 5 {
+			submitAll(t, s, NewJob{ID: fmt.Sprint(i), Tenant: tenant, Queue: queue, Task: "t", Priority: 5})
+		}
+		req := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 3, MaxBytes: 1 << 20, Lock: time.Hour}
+		got, err := s.Claim(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		capTenant(t, s, tenant, 2)
+		done := make(chan error)
+		began := time.Now()
+		go func() {
+			_, err := s.Claim(t.Context(), req)
+			done <- err
+		}()
+		for i := range got[:2] { // the first leaves as many as there may be
+			<-time.After(time.Second)
+			if err := s.Succeed(t.Context(), &got[i], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := <-done; err != nil || time.Since(began) != 2*time.Second {
+			t.Errorf("claimed after %s: %v", time.Since(began), err)
+		}
+	})
+}
+
+// A deployment that is full lets calls go to the next one, and jobs that only it could take wait.
+func TestDeploymentConcurrency(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		tenant, queue := tenantOf(t, s, "default"), queueOf(t, s, "q")
+		plan := func(task string, _ []byte, _ int64) (options []Option) {
+			options = []Option{{Deployment: "narrow", Concurrency: 2, Request: quota.Request{MaxOutputTokens: -1}}}
+			if task == "either" {
+				options = append(options, Option{Deployment: "wide", Request: quota.Request{MaxOutputTokens: -1}})
+			}
+			return options
+		}
+		for i, task := range []string{"narrow", "either", "narrow", "either"} {
+			submitAll(t, s, NewJob{ID: fmt.Sprint(i), Tenant: tenant, Queue: queue, Task: task, Priority: 5})
+		}
+		req := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 10, MaxBytes: 1 << 20, Lock: time.Minute, Plan: plan}
+		got, err := s.Claim(t.Context(), req)
+		if err != nil || len(got) != 3 || got[2].Admission.Deployment != "wide" {
+			t.Fatalf("claimed %+v %v", got, err)
+		}
+		done := make(chan []Delivery)
+		go func() {
+			got, err := s.Claim(t.Context(), req)
+			if err != nil {
+				t.Error(err)
+			}
+			done <- got
+		}()
+		got[0].Admission.Outcome = &quota.Outcome{Kind: quota.Transient}
+		if err := s.Retry(t.Context(), &got[0], AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		if next := <-done; len(next) != 1 || next[0].ID != "2" {
+			t.Errorf("claimed %+v", next)
+		}
+	})
+}
+
+// counter is the plain model of slots: which locks hold.
+type counter struct {
+	engine  engine
+	stores  []*Store // processes
+	queue   int64
+	tenants [2]int64
+	most    [2]int // 0: any number
+	running map[int64]*Delivery
+	latest  *Store // the process that did something last
+	jobs    int
+}
+
+const narrow = 3 // calls at once at the deployment of that name
+
+func narrowPlan(task string, _ []byte, _ int64) []Option {
+	if task == "none" {
+		return nil
+	}
+	options := []Option{{Deployment: "narrow", Concurrency: narrow, Request: quota.Request{MaxOutputTokens: -1}}}
+	if task == "either" {
+		options = append(options, Option{Deployment: "wide", Request: quota.Request{MaxOutputTokens: -1}})
+	}
+	return options
+}
+
+// underWay counts the calls whose locks hold.
+func (m *counter) underWay(which func(*Delivery) bool) (n int) {
+	for _, d := range m.running {
+		if d.LockedUntil.UnixMilli() > m.engine.now() && which(d) {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *counter) of(tenant int) func(*Delivery) bool {
+	return func(d *Delivery) bool { return d.Tenant == m.tenants[tenant] }
+}
+
+func atNarrow(d *Delivery) bool { return d.Admission != nil && d.Admission.Deployment == "narrow" }
+
+// store picks the process that does something.
+func (m *counter) store(t *rapid.T) *Store {
+	s := rapid.SampledFrom(m.stores).Draw(t, "process")
+	if m.latest != nil && s != m.latest { // what the other one has done may not have been heard of yet
+		s.hear(&news{missed: true})
+	}
+	m.latest = s
+	return s
+}
+
+func (m *counter) submit(t *rapid.T) {
+	jobs := make([]NewJob, rapid.IntRange(1, 8).Draw(t, "jobs"))
+	for i := range jobs {
+		m.jobs++
+		task := rapid.SampledFrom([]string{"none", "narrow", "either"}).Draw(t, "task")
+		jobs[i] = NewJob{ID: fmt.Sprint(m.jobs), Tenant: m.tenants[rapid.IntRange(0, 1).Draw(t, "tenant")], Queue: m.queue, Task: task, Class: len(task) % 3,
+			Priority: rapid.IntRange(4, 6).Draw(t, "priority"), MaxAttempts: 100, Input: []byte("1"), InputSize: 1}
+	}
+	if _, err := m.store(t).Submit(context.Background(), jobs); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// claim takes what a process may have, and leaves nothing lying that it may.
+func (m *counter) claim(t *rapid.T) {
+	s, limit := m.store(t), rapid.IntRange(1, 12).Draw(t, "most")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	done := make(chan struct{})
+	var got []Delivery
+	var err error
+	go func() {
+		defer close(done)
+		got, err = s.Claim(ctx, ClaimRequest{Lane: LaneOf(m.queue, LaneMain), Max: limit, MaxBytes: 1 << 20, Lock: testLock, Plan: narrowPlan})
+	}()
+	m.engine.settle(s, done)
+	cancel()
+	<-done
+	if err != nil && !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	before := [...]int{m.underWay(m.of(0)), m.underWay(m.of(1)), m.underWay(atNarrow)}
+	for i := range got {
+		if d := m.running[got[i].Seq]; d != nil && d.LockedUntil.UnixMilli() > m.engine.now() {
+			t.Fatalf("job %s was claimed twice", d.ID)
+		}
+		m.running[got[i].Seq] = &got[i]
+	}
+	for i, which := range []func(*Delivery) bool{m.of(0), m.of(1), atNarrow} {
+		most := narrow
+		if i < 2 {
+			most = m.most[i]
+		}
+		if n := m.underWay(which); most > 0 && n > most && n > before[i] {
+			t.Fatalf("%d calls are under way, and %d were; %d may be", n, before[i], most)
+		}
+	}
+	if len(got) == 0 {
+		m.checkNothingLies(t, s)
+	}
+}
+
+// checkNothingLies finds that whatever is ready has no slot.
+func (m *counter) checkNothingLies(t *rapid.T, s *Store) {
+	var text string
+	err := s.read(context.Background(), func(c conn) error {
+		return c.prep("SELECT m.tenant, j.task, j.id FROM messages m JOIN jobs j ON j.seq = m.seq WHERE m.visible <= ? AND m.lane = ?").int(m.engine.now()).int(int64(LaneOf(m.queue, LaneMain))).each(func(r row) error {
+			i := 0
+			if r.int(0) == m.tenants[1] {
+				i = 1
+			}
+			full := m.most[i] > 0 && m.underWay(m.of(i)) >= m.most[i]
+			if !full && (r.text(1) != "narrow" || m.underWay(atNarrow) < narrow) {
+				text = fmt.Sprintf("job %s of tenant %d, task %s, is ready and was not claimed; %d of %d are under way, %d at narrow", r.text(2), i, r.text(1), m.underWay(m.of(i)), m.most[i], m.underWay(atNarrow))
+			}
+			return nil
+		})
+	})
+	if err != nil || text != "" {
+		t.Fatal(text, err)
+	}
+}
+
+func (m *counter) pick(t *rapid.T) *Delivery {
+	var list []*Delivery
+	for seq := range int64(1000) {
+		if d := m.running[seq]; d != nil {
+			list = append(list, d)
+		}
+	}
+	if len(list) == 0 {
+		t.Skip("nothing runs")
+	}
+	return rapid.SampledFrom(list).Draw(t, "job")
+}
+
+func (m *counter) settle(t *rapid.T) {
+	d, s := m.pick(t), m.store(t)
+	var err error
+	switch rapid.SampledFrom([]string{"succeed", "release", "throttle", "cancel", "renew"}).Draw(t, "how") {
+	case "succeed":
+		err = s.Succeed(context.Background(), d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1})
+	case "release":
+		err = s.Release(context.Background(), d, 0, "")
+	case "throttle":
+		err = s.Throttle(context.Background(), d, AttemptRecord{Outcome: forebay.OutcomeThrottled, RetryDelay: time.Second}, forebay.WaitQuota)
+	case "cancel":
+		_, err = s.Cancel(context.Background(), d.Seq)
+	case "renew":
+		if d.LockedUntil.UnixMilli() > m.engine.now() {
+			if held, err := s.Renew(context.Background(), []Lock{d.Lock}, testLock); err != nil || !held[0] {
+				t.Fatal(held, err)
+			}
+			d.LockedUntil = fromMillis(m.engine.now()).Add(testLock)
+			return
+		}
+		t.Skip("its lock has ended")
+	}
+	if err != nil && !errors.Is(err, forebay.ErrLockLost) {
+		t.Fatal(err)
+	}
+	delete(m.running, d.Seq)
+}
+
+func (m *counter) limit(t *rapid.T) {
+	i := rapid.IntRange(0, 1).Draw(t, "tenant")
+	m.most[i] = rapid.IntRange(0, 4).Draw(t, "limit")
+	capTenant(t, m.store(t), m.tenants[i], m.most[i])
+}
+
+func (m *counter) pass(t *rapid.T) {
+	d := time.Duration(rapid.IntRange(1, 60_000).Draw(t, "milliseconds")) * time.Millisecond
+	for i, s := range m.stores {
+		if i == 0 {
+			m.engine.pass(s, d)
+		} else {
+			m.engine.pass(s, 0)
+		}
+	}
+}
+
+func TestSlotsAgainstModel(t *testing.T) {
+	onEveryEngine(t, func(t *rapid.T, e engine) {
+		m := &counter{engine: e, stores: []*Store{e.open(t)}, running: map[int64]*Delivery{}}
+		if _, shared := e.(*clockSchema); shared {
+			m.stores = append(m.stores, e.reopen(t))
+		}
+		defer func() {
+			for _, s := range m.stores {
+				s.Close()
+			}
+		}()
+		var err error
+		if m.queue, err = m.stores[0].EnsureQueue(context.Background(), "default"); err != nil {
+			t.Fatal(err)
+		}
+		for i, name := range []string{"acme", "other"} {
+			if m.tenants[i], err = m.stores[0].EnsureTenant(context.Background(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"submit": m.submit, "claim": m.claim, "claim more": m.claim, "claim again": m.claim, "settle": m.settle, "settle more": m.settle, "limit": m.limit, "pass": m.pass,
+		})
+	})
+}
+
+// A process whose jobs wait for a slot looks again when another one tells that there may be one.
+func TestSlotFreedElsewhere(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Store, queue int64) {
+		tenant := tenantOf(t, s, "a")
+		capTenant(t, s, tenant, 1)
+		submitAll(t, s, NewJob{ID: "1", Tenant: tenant, Queue: queue, Task: "t", Priority: 5}, NewJob{ID: "2", Tenant: tenant, Queue: queue, Task: "t", Priority: 5})
+		req := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour}
+		got, err := s.Claim(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan time.Time)
+		go func() {
+			if _, err := s.Claim(t.Context(), req); err != nil {
+				t.Error(err)
+			}
+			done <- time.Now()
+		}()
+		<-time.After(time.Second)
+		// As another process would.
+		_, err = transact(t.Context(), s, stageSettle, func(t *tx) (struct{}, error) {
+			return struct{}{}, t.prep("UPDATE messages SET token = NULL WHERE seq = ?").int(got[0].Seq).exec()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := time.Now()
+		s.hear(decodeNews((&news{slots: true}).encode()[0]))
+		if at := <-done; at != told {
+			t.Errorf("claimed %s later", at.Sub(told))
+		}
+	})
+}
