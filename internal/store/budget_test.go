@@ -228,6 +228,9 @@ func TestOthersPassWhoWaits(t *testing.T) {
 		if got := p.claim(paidPlan); len(got) != 1 || got[0].ID != id {
 			p.Fatalf("claimed %+v", got)
 		}
+		if got := p.claim(paidPlan); len(got) != 0 { // it looks at all the others
+			p.Fatalf("claimed %+v", got)
+		}
 		rows, _, err := p.BudgetRows(p.Context(), "acme", false)
 		if err != nil || rows[0].Waiting != int64(len(jobs)) {
 			p.Errorf("%+v wait, %v", rows, err)

@@ -12,12 +12,19 @@ import (
 // A lane for jobs is made of lines, one for each tenant, priority and class of what its jobs call that has
 // messages in it. A line is first come, first served, and none has to wait for jobs of another class that
 // may not be called now. Between lines the higher priority goes first, where a job gains a level for
-// each half minute that it waits, so that no priority starves; and among equals the tenant that was
+// each half minute that it waits; and among equals the tenant that was
 // served least, by what its jobs are thought to cost and by its weight (start-time fair queueing: Goyal,
 // Vin, Cheng 1996). So a tenant with ten jobs does not wait behind another's ten thousand.
 //
+// One job in eight is not of the first level that has any, but of those behind it: however many come with
+// a higher priority, the others have that share. It is reserved in the lane, and in each class too, for
+// what those of one class call may be all that is scarce.
+//
 // Each process shares what it delivers; nothing of that is stored. What has rows in the database is
 // found there; the memory of it is a hint.
+
+// reserved is in how many jobs one is reserved for those behind the first level.
+const reserved = 8
 
 // ageing is how long, in milliseconds, a job waits for one level of priority.
 const ageing = 30_000
@@ -53,6 +60,24 @@ type lines struct {
 	called []string        // deployments where those could be called that the last look found
 	served map[int64]float64
 	clock  float64 // the virtual time of the fair share: that of the tenant served last
+	turns  turns
+}
+
+// turns counts the jobs that were served, in all and by class.
+type turns struct {
+	all     int
+	classes [Classes]int
+}
+
+// behind tells from which classes the next job, whose turn it were as one of that class, may be if it is
+// one from behind the first level.
+func (t *turns) behind(class int64) (any, same bool) {
+	return t.all%reserved == reserved-1, t.classes[class]%reserved == reserved-1
+}
+
+func (t *turns) count(class int64) {
+	t.all++
+	t.classes[class]++
 }
 
 // line is one of them.
@@ -171,8 +196,9 @@ func (l *lines) choose(limit int, now int64, restsUntil func(tenant int64) int64
 		slices.SortFunc(rest, func(a, b entry) int { return cmp.Or(cmp.Compare(a.one.asked, b.one.asked), cmp.Compare(a.no, b.no)) })
 		entries = entries[:maxLines]
 	}
-	// Those that go first share the whole limit; of the others the first few show whether they have aged.
-	const few = 4
+	// Those that go first share the whole limit; of the others the first few have the reserved share, and show
+	// whether they have aged.
+	few := int64(max(4, limit/reserved+1))
 	first := 0
 	for first < len(entries) && !entries[first].waits && entries[first].level == entries[0].level {
 		first++
@@ -232,6 +258,7 @@ func (l *lines) charge(m *candidate, share Share) {
 	start := l.vtime(m.Tenant)
 	l.clock = start
 	l.served[m.Tenant] = start + cost(m, share)
+	l.turns.count(classOf(m.rank))
 }
 
 // order puts candidates into the order in which they are served. Each line's are in their order already.
@@ -255,16 +282,31 @@ func (l *lines) order(found []candidate, cut map[int64]bool, share Share, now in
 		vtimes[no/ranksOfTenant] = l.vtime(no / ranksOfTenant)
 	}
 	ordered = make([]candidate, 0, len(found))
-	for {
+	turns := l.turns
+	first := func(goesBefore func(a, b *candidate) bool, of func(*candidate) bool) int64 {
 		best := int64(-1)
 		for _, no := range numbers {
-			if len(heads[no]) > 0 && (best < 0 || goesBefore(&heads[no][0], &heads[best][0], vtimes, now)) {
+			if len(heads[no]) > 0 && of(&heads[no][0]) && (best < 0 || goesBefore(&heads[no][0], &heads[best][0])) {
 				best = no
 			}
 		}
+		return best
+	}
+	for {
+		best := first(func(a, b *candidate) bool { return goesBefore(a, b, vtimes, now) }, func(*candidate) bool { return true })
 		if best < 0 {
 			break
 		}
+		if all, same := turns.behind(classOf(best)); all || same {
+			level := heads[best][0].level(now)
+			other := first(func(a, b *candidate) bool { return servedBefore(a, b, vtimes) }, func(m *candidate) bool {
+				return m.level(now) > level && (all || classOf(m.rank) == classOf(best))
+			})
+			if other >= 0 {
+				best = other
+			}
+		}
+		turns.count(classOf(best))
 		m := heads[best][0]
 		heads[best] = heads[best][1:]
 		ordered = append(ordered, m)
@@ -284,8 +326,16 @@ func (l *lines) order(found []candidate, cut map[int64]bool, share Share, now in
 }
 
 func goesBefore(a, b *candidate, vtimes map[int64]float64, now int64) bool {
-	c := cmp.Compare(a.level(now), b.level(now))
-	if c == 0 && a.Tenant != b.Tenant {
+	if c := cmp.Compare(a.level(now), b.level(now)); c != 0 {
+		return c < 0
+	}
+	return servedBefore(a, b, vtimes)
+}
+
+// servedBefore is goesBefore whatever the levels.
+func servedBefore(a, b *candidate, vtimes map[int64]float64) bool {
+	c := 0
+	if a.Tenant != b.Tenant {
 		c = cmp.Compare(vtimes[a.Tenant], vtimes[b.Tenant])
 	}
 	return cmp.Or(c, a.ScheduledAt.Compare(b.ScheduledAt), cmp.Compare(a.Seq, b.Seq)) < 0

@@ -170,3 +170,77 @@ func TestPausedByAnother(t *testing.T) {
 		}
 	})
 }
+
+// However many jobs of the highest priority keep coming, those behind them have their share of what is
+// delivered, long before they have aged, and each line is first come, first served.
+func TestReservedShare(t *testing.T) {
+	tests := map[string]struct {
+		low   []int // priorities
+		class int   // of those of the low priorities; of the others 1
+		max   int   // jobs that a claim wants
+	}{
+		"one at a time":      {low: []int{0}, class: 1, max: 1},
+		"many at a time":     {low: []int{0}, class: 1, max: 40},
+		"of another class":   {low: []int{2}, class: 2, max: 5},
+		"of several levels":  {low: []int{0, 3, 5}, class: 1, max: 8},
+		"of several classes": {low: []int{0, 5}, class: 3, max: 16},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *Store, queue int64) {
+				const total, waiting = 400, 200
+				tenant, serial := tenantOf(t, s, "a"), 0
+				submit := func(n, priority, class int) {
+					jobs := make([]NewJob, n)
+					for i := range jobs {
+						serial++
+						jobs[i] = NewJob{ID: fmt.Sprintf("%d-%06d", priority, serial), Tenant: tenant, Queue: queue, Task: "t", Priority: priority, Class: class}
+					}
+					submitAll(t, s, jobs...)
+				}
+				for _, priority := range test.low {
+					submit(waiting, priority, test.class)
+					<-time.After(time.Millisecond)
+				}
+				submit(waiting, forebay.MaxPriority, 1)
+				last, got := map[byte]string{}, map[byte]int{}
+				for n := 0; n < total; {
+					deliveries, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: test.max, MaxBytes: 1 << 20, Lock: time.Hour})
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, d := range deliveries {
+						n++
+						priority := d.ID[0]
+						if got[priority]++; d.ID <= last[priority] {
+							t.Fatalf("%s was claimed after %s", d.ID, last[priority])
+						}
+						last[priority] = d.ID
+					}
+					submit(len(deliveries), forebay.MaxPriority, 1)
+				}
+				low := 0
+				for _, priority := range test.low {
+					low += got['0'+byte(priority)]
+				}
+				if low < total/reserved-test.max || low > total/reserved+test.max {
+					t.Errorf("of %d jobs %v had each priority", total, got)
+				}
+			})
+		})
+	}
+}
+
+// What one class calls may be all that is scarce: then its own jobs behind the first level have the share.
+func TestReservedShareOfAClass(t *testing.T) {
+	at := time.UnixMilli(1e12)
+	job := func(seq int64, class, priority int) candidate {
+		return candidate{Delivery: Delivery{Tenant: 1, ScheduledAt: at, Lock: Lock{Seq: seq}}, rank: lineOf(1, class, priority)}
+	}
+	l := newLines()
+	l.turns.classes[1] = reserved - 1
+	ordered, _ := l.order([]candidate{job(1, 1, 9), job(2, 1, 3), job(3, 2, 3)}, nil, nil, 1e12)
+	if ordered[0].Seq != 2 || ordered[1].Seq != 1 {
+		t.Errorf("in this order: %+v", ordered)
+	}
+}
