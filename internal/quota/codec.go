@@ -7,11 +7,11 @@ import (
 
 // stateVersion is the first byte of a stored state. A state of another version is read as a fresh one
 // would be: what it knew is learned again within a minute.
-const stateVersion = 1
+const stateVersion = 2
 
 const (
 	maxScalar = 1 << 61
-	scalars   = 75 // stored fields that are single numbers
+	scalars   = 77 // stored fields that are single numbers
 )
 
 // ErrCorruptState is returned for bytes that are not a state.
@@ -101,13 +101,13 @@ func (s *State) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// scalars are the fields that are stored as they are, in their order in version 1.
+// scalars are the fields that are stored as they are, in their order in version 2.
 func (s *State) scalars() [scalars]*int64 {
 	e, b := &s.estimate, &s.breaker
 	t, r, o := &s.meters[Tokens], &s.meters[Requests], &s.meters[OutputTokens]
 	return [...]*int64{
 		&s.clock, &s.seq, &s.prompts, &s.fixed, &s.pauseUntil, &s.throttledAt, &s.adjustedAt, &s.throttleRun,
-		&s.grewAt, &s.step, &s.pace, &s.pacedAt, &s.paceQuiet, &s.burstCutUntil,
+		&s.grewAt, &s.step, &s.pace, &s.pacedAt, &s.paceQuiet, &s.burstCutUntil, &s.unseen, &s.unseenUntil,
 		&s.counts.Calls, &s.counts.Throttled, &s.counts.Oversize, &s.counts.Failed,
 		&e.told.charged, &e.told.guessed, &e.told.samples, &e.used.charged, &e.used.guessed, &e.used.samples,
 		&e.strange, &e.sigma, &e.produced, &e.asked, &e.squares, &e.sizes,
@@ -129,7 +129,7 @@ func (s *State) plausible() bool {
 			return false
 		}
 	}
-	for _, at := range []int64{s.pauseUntil, s.throttledAt, s.adjustedAt, s.grewAt, s.pacedAt, s.burstCutUntil,
+	for _, at := range []int64{s.pauseUntil, s.throttledAt, s.adjustedAt, s.grewAt, s.pacedAt, s.burstCutUntil, s.unseenUntil,
 		s.breaker.until, s.breaker.since, s.breaker.closedAt, s.breaker.probeAt, s.estimate.at, s.estimate.resetAt} {
 		if at > ahead {
 			return false
@@ -139,7 +139,7 @@ func (s *State) plausible() bool {
 		return false
 	}
 	e := &s.estimate
-	return s.clock <= maxTime && s.breaker.state <= HalfOpen && s.pace <= maxPace && (s.pace == 0 || s.pace >= minPace) && s.paceQuiet <= paceForever &&
+	return s.clock <= maxTime && s.unseen <= maxAmount && s.breaker.state <= HalfOpen && s.pace <= maxPace && (s.pace == 0 || s.pace >= minPace) && s.paceQuiet <= paceForever &&
 		s.step <= 2*growMost && e.strange <= 1000 && e.sigma <= 100_000 && e.told.charged <= maxAmount && e.used.charged <= maxAmount &&
 		e.told.guessed <= maxAmount && e.used.guessed <= maxAmount
 }

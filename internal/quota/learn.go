@@ -159,7 +159,23 @@ func (s *State) read(l Limits, r Reservation, o Outcome) {
 			continue
 		}
 		m.remaining, m.mark, m.markAt, m.resetAt = remaining, r.Spent[d], r.At, resetAt
+		if Dimension(d) == Tokens && l.Accounting == AccountAzureOpenAI {
+			s.compare()
+		}
 	}
+}
+
+// compare notes by how much the provider has counted more, since it began its minute, than the window holds
+// for longer: calls that were made before κ was known, or those of other programs. The word on what is left is
+// not believed for long, for elsewhere it may be more by then; that much is certain until the minute is over.
+func (s *State) compare() {
+	m := &s.meters[Tokens]
+	s.unseen, s.unseenUntil = 0, 0
+	if m.headerLimit == 0 || m.resetAt == 0 {
+		return
+	}
+	ours := max(s.sum[Tokens]-(m.spent-m.mark), 0)
+	s.unseen, s.unseenUntil = max(m.headerLimit-m.remaining-ours, 0), min(m.resetAt, m.markAt+minute)
 }
 
 // alone reports whether no other call was made about when r was.

@@ -388,3 +388,26 @@ func TestDrain(t *testing.T) {
 		t.Errorf("while paused: %v", got)
 	}
 }
+
+// What the provider counted and the window does not know of is not sent again in its minute, also once the
+// word on what is left has become old; and it is forgotten when the provider begins anew.
+func TestUnseenCharges(t *testing.T) {
+	const reset = 20 * time.Second
+	ask := quota.Request{PromptTokens: 500, MaxOutputTokens: 500}
+	var s quota.State
+	first := call(t, &s, epoch, azureLimits, ask)
+	s.Feedback(epoch+1000, azureLimits, first, quota.Outcome{Kind: quota.HeadersArrived, Headers: quota.Headers{
+		Limit: quota.Amount{tpm}, Remaining: quota.Amount{10_000}, Reset: [3]time.Duration{reset}}}, half)
+	sent, at := int64(0), int64(0)
+	for at = epoch + 1000; at < epoch+1000+reset.Milliseconds(); at += 100 {
+		if _, v := s.Reserve(at, azureLimits, ask); v.Admitted() {
+			sent += 1000
+		} else if v.RetryAt > epoch+1000+reset.Milliseconds()+100 {
+			t.Fatalf("at %d ms: %+v", at-epoch, v)
+		}
+	}
+	if sent < 5000 || sent > 10_000 {
+		t.Errorf("%d tokens were sent where 10,000 were left", sent)
+	}
+	call(t, &s, at+100, azureLimits, quota.Request{PromptTokens: 500, MaxOutputTokens: 20_000})
+}

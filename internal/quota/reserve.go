@@ -126,7 +126,7 @@ func (s *State) fits(need Amount) Verdict {
 // room is what may be reserved now; unbounded when nothing is known.
 func (s *State) room(d Dimension) (room int64, bounded bool) {
 	m := &s.meters[d]
-	window := m.limit - s.sum[d] - s.doubt(d)
+	window := m.limit - s.sum[d] - s.doubt(d) - s.unseenOf(d)
 	if !s.headerIsFresh(d) {
 		return window, m.limit > 0
 	}
@@ -142,6 +142,14 @@ func (s *State) room(d Dimension) (room int64, bounded bool) {
 		}
 	}
 	return said, true
+}
+
+// unseenOf is what the provider counts that the window does not.
+func (s *State) unseenOf(d Dimension) int64 {
+	if d != Tokens || s.clock >= s.unseenUntil {
+		return 0
+	}
+	return s.unseen
 }
 
 // doubt is what the window may be wrong by. Where headers will tell soon, it is better to wait for them
@@ -181,8 +189,18 @@ func (s *State) roomAt(d Dimension, need int64) int64 {
 	if m.limit == 0 {
 		return at
 	}
-	// Nothing in the window: a call larger than the limit would never find more room than now.
-	left, limit := s.sum[d], m.limit-s.doubt(d)
+	limit, unseen := m.limit-s.doubt(d), s.unseenOf(d)
+	at = max(at, s.leftAt(d, need, limit-unseen))
+	if unseen > 0 {
+		at = min(at, max(s.unseenUntil, s.leftAt(d, need, limit)))
+	}
+	return at
+}
+
+// leftAt is when so much has left the window that need is within the limit. When nothing is in it a call
+// larger than the limit would never find more room than then.
+func (s *State) leftAt(d Dimension, need, limit int64) int64 {
+	at, left := s.clock, s.sum[d]
 	for i := range s.slices {
 		if left == 0 || left+need <= limit {
 			break

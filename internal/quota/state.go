@@ -39,6 +39,8 @@ type State struct {
 	pacedAt       int64 // the latest change of pace
 	paceQuiet     int64 // doublings of the time after which pace recovers
 	burstCutUntil int64 // until when requests go one by one
+	unseen        int64 // tokens that the provider has counted and the window has not
+	unseenUntil   int64 // when it begins to count anew
 	operator      bool  // paused by an operator
 
 	estimate estimate
@@ -115,7 +117,7 @@ func (s *State) rewind(by int64) {
 			*t = max(*t-by, 0)
 		}
 	}
-	back(&s.pauseUntil, &s.throttledAt, &s.adjustedAt, &s.grewAt, &s.pacedAt, &s.burstCutUntil,
+	back(&s.pauseUntil, &s.throttledAt, &s.adjustedAt, &s.grewAt, &s.pacedAt, &s.burstCutUntil, &s.unseenUntil,
 		&s.estimate.at, &s.estimate.resetAt, &s.breaker.until, &s.breaker.since, &s.breaker.closedAt, &s.breaker.probeAt)
 	for d := range s.meters {
 		m := &s.meters[d]

@@ -224,3 +224,23 @@ func TestOutage(t *testing.T) {
 		}
 	}
 }
+
+// TestFirstMinutes: a deployment so large that its first minute's quota is spent before much is known of how it
+// counts is not called beyond it.
+func TestFirstMinutes(t *testing.T) {
+	const large = 1_200_000
+	calls, refused := 0, 0
+	for seed := range uint64(20) {
+		s := newSimulation(seed, 2*large*10_000/admissionTokens, &server{quota: large})
+		s.server.phase = -epoch % 60_000 // its minute begins with the first call
+		for _, j := range s.jobs {
+			j.guess = max(j.prompt*17/20, 1)
+		}
+		runWorkers(s, quota.Limits{Accounting: quota.AccountAzureOpenAI, TokensPerMinute: large, RequestsPerMinute: 7200}, 2, 256)
+		s.run()
+		calls, refused = calls+s.calls, refused+s.throttled
+	}
+	if share := float64(refused) / float64(calls); share > 0.001 {
+		t.Errorf("%d of %d calls were refused, %.2f %%", refused, calls, 100*share)
+	}
+}
