@@ -77,6 +77,9 @@ func (a *app) deployments() *cobra.Command {
 	}
 	limit := changes.Flags().Int("limit", 50, "at most so many; 0: all")
 	changes.RunE = func(c *cobra.Command, args []string) error {
+		if err := checkLimit(*limit); err != nil {
+			return err
+		}
 		api, err := a.client()
 		if err != nil {
 			return err
@@ -127,7 +130,7 @@ func (a *app) printDeployment(d forebay.Deployment) error {
 		{"tokens a minute", quotaLine(d.Used.Tokens, d.Limit.Tokens, d.Quota.Tokens)},
 		{"output tokens a minute", quotaLine(d.Used.OutputTokens, d.Limit.OutputTokens, d.Quota.OutputTokens)},
 		{"requests a minute", quotaLine(d.Used.Requests, d.Limit.Requests, d.Quota.Requests)},
-		{"pace", fmt.Sprintf("%d%%", d.PacePercent)},
+		{"pace", fmt.Sprintf("%d%% of the limit", d.PacePercent)},
 		{"in flight", usedOf(d.InFlight, int64(d.Concurrency))},
 		{"calls", fmt.Sprintf("%d, throttled %d, failed %d", d.Calls, d.Throttled, d.Failed)},
 		{"prompt tokens", fmt.Sprintf("%.2f times the estimate, ± %.0f%%", d.PromptFactor, 100*d.PromptSpread)},

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/config"
@@ -35,7 +37,7 @@ func exitCodes() *cobra.Command {
     0  it worked
     1  the job, or a job of the batch, failed; or something unforeseen happened
     2  the command line or the input is invalid
-    3  there is no such job, queue or key
+    3  there is no such job, queue, tenant, deployment or key
     4  the API key is missing, wrong or not allowed to do this
     5  the state does not allow it: a conflict
     6  the server cannot be reached, is busy or broken; or its port is taken
@@ -134,6 +136,33 @@ func exitCodeOf(code forebay.Code) int {
 		return exitStorage
 	}
 	return exitUsage
+}
+
+// named says what was not found, where a command is about one thing.
+func named(c *cobra.Command, err error) error {
+	var e *forebay.Error
+	if errors.As(err, &e) && e.Code == forebay.CodeNotFound && e.Message == forebay.ErrNotFound.Message && c.Flags().NArg() == 1 {
+		return &failure{exitNotFound, fmt.Sprintf("%.80q: not found", c.Flags().Arg(0))}
+	}
+	return err
+}
+
+// flagError says of a flag's value what it takes, without the parser's own words.
+func flagError(err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && unicode.IsDigit([]rune(unknown.GetSpecifiedName())[0]) {
+		return usagef("unexpected %q: no negative number is taken here", "-"+unknown.GetSpecifiedShortnames())
+	}
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	takes := map[string]string{"int": "a whole number", "int64": "a whole number", "float64": "a number", "duration": "a duration such as 90s or 24h", "bool": "true or false"}
+	what, known := takes[invalid.GetFlag().Value.Type()]
+	if !known {
+		return err
+	}
+	return usagef("--%s takes %s, not %.40q", invalid.GetFlag().Name, what, invalid.GetValue())
 }
 
 // ofQueue makes a queue that the command is about, and that does not exist, a thing not found.

@@ -157,7 +157,7 @@ func (a *app) keysSetBudget(source *config.Source) *cobra.Command {
 the budget before: a limit that is not given is none. It counts jobs submitted from then on.`,
 		Example: "  forebay keys set-budget key_01h… --daily-usd 5 --monthly-tokens 10000000",
 		RunE: func(c *cobra.Command, args []string) error {
-			limits, err := budget.read(c.Flags())
+			limits, err := budget.replace(c.Flags())
 			if err != nil {
 				return err
 			}
@@ -170,6 +170,6 @@ the budget before: a limit that is not given is none. It counts jobs submitted f
 			})
 		},
 	}
-	budget.register(c.Flags())
+	budget.registerReplacing(c.Flags())
 	return c
 }

@@ -45,7 +45,8 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	return a.report(ctx, root.ExecuteContext(ctx))
+	c, err := root.ExecuteContextC(ctx)
+	return a.report(ctx, named(c, err))
 }
 
 func (a *app) root() *cobra.Command {
@@ -63,6 +64,7 @@ Start a server, submit a job and see its result:
 		a.migrate(), a.copy(), a.sim(), a.version(), exitCodes(),
 	)
 	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return a.checkGlobals() }
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.url, "url", "", "address of the server (FOREBAY_URL; default http://127.0.0.1:8080)")

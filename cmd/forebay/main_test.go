@@ -119,7 +119,19 @@ func TestUsageErrors(t *testing.T) {
 		{"jobs get", "JOB_ID is missing; see forebay jobs get --help"},
 		{"jobs get a b", `unexpected argument "b"`},
 		{"jobs list --bogus", "unknown flag: --bogus"},
-		{"jobs list --limit many", "invalid argument"},
+		{"jobs list --limit many", `--limit takes a whole number, not "many"`},
+		{"deployments changes east --limit -1", "--limit must not be negative"},
+		{"deployments pause", "DEPLOYMENT is missing; see forebay deployments pause --help"},
+		{"tenants set-budget acme", "say what the budget is, such as --daily-usd 50, or --none"},
+		{"tenants set-budget acme --none --daily-usd 5", "--none goes with no limit"},
+		{"tenants set-budget acme --daily-usd fifty", `--daily-usd takes a number, not "fifty"`},
+		{"tenants set-budget acme --daily-usd -5", "--daily-usd goes from 0"},
+		{"tenants set-budget acme --daily-tokens -1", "--daily-tokens goes from 0 to"},
+		{"tenants set-budget acme 50", `unexpected argument "50"`},
+		{"keys set-budget key_1", "say what the budget is, such as --daily-usd 50, or --none"},
+		{"tenants set-concurrency acme", "NUMBER is missing"},
+		{"tenants set-concurrency acme many", `NUMBER goes from 0, which is no limit, to 1000000; "many" does not`},
+		{"tenants set-concurrency acme -1", `unexpected "-1": no negative number is taken here`},
 		{"jobs list --limit -1", "--limit must not be negative"},
 		{"jobs list --status done", `--status knows no "done"`},
 		{"jobs list -o yaml", "--output must be table, json or jsonl"},
@@ -177,6 +189,22 @@ func TestExitCodesOfAnswers(t *testing.T) {
 			t.Errorf("%s: exit code %d, output %q, error %q; want %d", code, got.code, got.out, got.err, want)
 		}
 		server.Close()
+	}
+}
+
+// What was not found is named.
+func TestNamesWhatIsNotFound(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusNotFound)
+		json.NewEncoder(w).Encode(map[string]any{"code": forebay.CodeNotFound, "detail": forebay.ErrNotFound.Message})
+	}))
+	defer server.Close()
+	for _, args := range []string{"jobs get nope", "tenants show nope", "tenants pause nope", "deployments show nope", "deployments changes nope"} {
+		got := command{url: server.URL}.run(t.Context(), strings.Fields(args)...)
+		if got.code != exitNotFound || got.err != "forebay: \"nope\": not found\n" {
+			t.Errorf("%s: exit code %d, error %q", args, got.code, got.err)
+		}
 	}
 }
 

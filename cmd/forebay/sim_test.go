@@ -124,7 +124,7 @@ func TestSimErrors(t *testing.T) {
 		{"--kind rollin", exitUsage, `--kind must be one of [azure-openai rolling`},
 		{"--tokens-per-minute -5", exitUsage, "--tokens-per-minute must be 0 to"},
 		{"--headers some", exitUsage, "--headers must be one of [full"},
-		{"--first-token soon", exitUsage, "invalid argument"},
+		{"--first-token soon", exitUsage, `--first-token takes a duration such as 90s or 24h, not "soon"`},
 		{"--faults nope", exitUsage, `--faults: there is no script "nope"; there are none, reference`},
 		{"--faults " + filepath.Join(dir, "absent.yaml"), exitConfiguration, "no such file"},
 		{"--faults " + write("f.yaml", "- from: 1s\n  hangs: 1"), exitConfiguration, `f.yaml: line 2: unknown key "hangs"`},

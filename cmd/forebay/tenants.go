@@ -27,11 +27,12 @@ func (a *app) tenants() *cobra.Command {
 			}
 			return printList(a, all(tenants), 0, []column[forebay.Tenant]{
 				{"TENANT", func(t forebay.Tenant) string { return t.Name }},
+				{"STATE", tenantState},
 				{"RUNNING", runningText},
 				{"BUDGET", func(t forebay.Tenant) string { return budgetText(t.Budget) }},
 				{"TODAY", func(t forebay.Tenant) string { return useText(t.Usage[0]) }},
 				{"MONTH", func(t forebay.Tenant) string { return useText(t.Usage[1]) }},
-				{"WAITING", func(t forebay.Tenant) string { return count(t.Waiting) }},
+				{"WAIT FOR BUDGET", func(t forebay.Tenant) string { return count(t.Waiting) }},
 			})
 		},
 	}
@@ -79,7 +80,7 @@ func (a *app) tenantsSetBudget() *cobra.Command {
 a limit that is not given is none. Jobs that wait for it go on if there is room now.`,
 		Example: "  forebay tenants set-budget acme --daily-usd 50 --monthly-usd 1000",
 		RunE: func(c *cobra.Command, args []string) error {
-			limits, err := budget.read(c.Flags())
+			limits, err := budget.replace(c.Flags())
 			if err != nil {
 				return err
 			}
@@ -94,7 +95,7 @@ a limit that is not given is none. Jobs that wait for it go on if there is room 
 			return a.printTenant(tenant)
 		},
 	}
-	budget.register(c.Flags())
+	budget.registerReplacing(c.Flags())
 	return c
 }
 
@@ -122,6 +123,13 @@ calls in flight finish.`,
 	}
 }
 
+func tenantState(t forebay.Tenant) string {
+	if t.Paused {
+		return "paused"
+	}
+	return "active"
+}
+
 // runningText is how many of a tenant's jobs run, and how many may, where that is limited.
 func runningText(t forebay.Tenant) string {
 	if t.Running == nil {
@@ -131,16 +139,13 @@ func runningText(t forebay.Tenant) string {
 }
 
 func (a *app) printTenant(t forebay.Tenant) error {
-	rows := [][2]string{{"tenant", t.Name}}
-	if t.Paused {
-		rows = append(rows, [2]string{"state", "paused"})
-	}
+	rows := [][2]string{{"tenant", t.Name}, {"state", tenantState(t)}}
 	if t.Running != nil {
 		rows = append(rows, [2]string{"running", runningText(t)})
 	}
 	rows = append(rows, budgetRows("", t.BudgetState)...)
 	if t.SetBy != "" {
-		rows = append(rows, [2]string{"set by", t.SetBy + ", " + a.agePtr(t.UpdatedAt)})
+		rows = append(rows, [2]string{"budget set by", t.SetBy + ", " + a.agePtr(t.UpdatedAt)})
 	}
 	for _, k := range t.Keys {
 		rows = append(rows, budgetRows(k.KeyID+" ", k.BudgetState)...)
@@ -153,7 +158,7 @@ func budgetRows(prefix string, s forebay.BudgetState) [][2]string {
 		{prefix + "budget", budgetText(s.Budget)},
 		{prefix + "today", useText(s.Usage[0])},
 		{prefix + "month", useText(s.Usage[1])},
-		{prefix + "waiting", count(s.Waiting)},
+		{prefix + "waiting for it", count(s.Waiting)},
 	}
 }
 
@@ -202,6 +207,7 @@ func keyBudget(k forebay.APIKey) string {
 type budgetFlags struct {
 	dailyUSD, monthlyUSD       float64
 	dailyTokens, monthlyTokens int64
+	none                       bool
 }
 
 func (b *budgetFlags) register(flags *pflag.FlagSet) {
@@ -209,6 +215,26 @@ func (b *budgetFlags) register(flags *pflag.FlagSet) {
 	flags.Float64Var(&b.monthlyUSD, "monthly-usd", 0, "US dollars a month (default: no limit)")
 	flags.Int64Var(&b.dailyTokens, "daily-tokens", 0, "tokens a day, input and output together (default: no limit)")
 	flags.Int64Var(&b.monthlyTokens, "monthly-tokens", 0, "tokens a month (default: no limit)")
+}
+
+// registerReplacing is register for a command that replaces a budget: an empty one must be meant.
+func (b *budgetFlags) registerReplacing(flags *pflag.FlagSet) {
+	b.register(flags)
+	flags.BoolVar(&b.none, "none", false, "no limit at all")
+}
+
+// replace returns the limits that were given, or none if that was said.
+func (b *budgetFlags) replace(flags *pflag.FlagSet) (limits forebay.Budget, err error) {
+	limits, err = b.read(flags)
+	switch {
+	case err != nil:
+		return limits, err
+	case limits.Empty() && !b.none:
+		return limits, usagef("say what the budget is, such as --daily-usd 50, or --none for no limit")
+	case !limits.Empty() && b.none:
+		return limits, usagef("--none goes with no limit")
+	}
+	return limits, nil
 }
 
 // read returns the limits that were given: 0 is one.
@@ -227,11 +253,18 @@ func (b *budgetFlags) read(flags *pflag.FlagSet) (limits forebay.Budget, err err
 		m := forebay.USD(usd.given)
 		*usd.limit = &m
 	}
-	if flags.Changed("daily-tokens") {
-		limits.DailyTokens = &b.dailyTokens
+	for name, tokens := range map[string]struct {
+		given int64
+		limit **int64
+	}{"daily-tokens": {b.dailyTokens, &limits.DailyTokens}, "monthly-tokens": {b.monthlyTokens, &limits.MonthlyTokens}} {
+		if !flags.Changed(name) {
+			continue
+		}
+		if tokens.given < 0 || tokens.given > forebay.MaxBudgetTokens {
+			return limits, usagef("--%s goes from 0 to %d", name, int64(forebay.MaxBudgetTokens))
+		}
+		given := tokens.given
+		*tokens.limit = &given
 	}
-	if flags.Changed("monthly-tokens") {
-		limits.MonthlyTokens = &b.monthlyTokens
-	}
-	return limits, limits.Check("")
+	return limits, nil
 }
