@@ -73,7 +73,7 @@ func (a *admitting) decide() error {
 			return err
 		}
 		for choice := 0; ; choice++ {
-			lines := map[string][]int{}
+			var lines map[string][]int
 			var names []string
 			for _, i := range turn {
 				if len(a.options[i]) == 0 && a.fates[i] == unasked {
@@ -85,6 +85,9 @@ func (a *admitting) decide() error {
 					continue
 				}
 				name := a.options[i][choice].Deployment
+				if lines == nil {
+					lines = map[string][]int{}
+				}
 				if lines[name] == nil {
 					names = append(names, name)
 				}
@@ -111,6 +114,7 @@ func (a *admitting) decide() error {
 // their tenant.
 func (a *admitting) turn() (turn []int, err error) {
 	var picked map[int64]int64
+	turn = make([]int, 0, len(a.fates))
 	for i, f := range a.fates {
 		if f != unasked {
 			continue
