@@ -47,6 +47,11 @@ func answers() map[string]any {
 		CreatedAt: earlier(50 * time.Hour), Pending: 2, DeadLetters: 3, DeliveredAt: pointer(earlier(2 * time.Minute)), FailingSince: pointer(earlier(time.Minute)),
 		LastTry: &forebay.WebhookTry{MessageID: "evt_2", EventType: "succeeded", At: earlier(time.Minute), Number: 2, Outcome: forebay.WebhookRetry, Status: 503, Failure: "status",
 			Detail: "status 503", DurationSeconds: 1.25, NextTryAt: pointer(testNow.Add(4 * time.Minute))}}
+	use := func(tokens int64) []forebay.BudgetUse {
+		return []forebay.BudgetUse{{Period: forebay.BudgetDay, Tokens: tokens, CostUSD: forebay.USD(1.5), HeldTokens: 900, HeldUSD: forebay.USD(0.02)}, {Period: forebay.BudgetMonth, Tokens: 10 * tokens, CostUSD: forebay.USD(15)}}
+	}
+	acme := forebay.Tenant{Name: "acme", Concurrency: 8, Running: pointer(int64(3)), BudgetState: forebay.BudgetState{Usage: use(120_000), Waiting: 7, UpdatedAt: pointer(earlier(time.Hour)), SetBy: "local",
+		Budget: forebay.Budget{DailyUSD: pointer(forebay.USD(50)), MonthlyTokens: pointer(int64(5_000_000))}}, Keys: []forebay.KeyBudget{{KeyID: "key_1", BudgetState: forebay.BudgetState{Usage: use(500)}}}}
 	return map[string]any{
 		"/v1/jobs":       forebay.Page[forebay.Job]{Items: []forebay.Job{waiting, failed}},
 		"/v1/jobs/job_2": failed, "/v1/jobs/job_3": ready,
@@ -78,8 +83,10 @@ func answers() map[string]any {
 			{Number: 7, At: earlier(2 * time.Hour), Tenant: "acme", Actor: "key_1", Action: "purge", Target: "slow/dead-letters", Detail: `{"task":"classify"}`}}},
 		"/v1/audit/verify":     forebay.AuditVerification{Intact: true, Done: true, Checked: 8, Head: "8:" + strings.Repeat("ab", 32)},
 		"/v1/tasks":            forebay.Page[client.Task]{Items: []client.Task{{Name: "chat", Description: "Answers.", Queue: "default"}}},
-		"/v1/deployments":      forebay.Page[forebay.Deployment]{Items: []forebay.Deployment{east, {Name: "http:score", Kind: forebay.DeploymentHTTPFunction, Provider: "http", Paused: true, Breaker: forebay.BreakerClosed}}},
+		"/v1/deployments":      forebay.Page[forebay.Deployment]{Items: []forebay.Deployment{east, {Name: "http:score", Kind: forebay.DeploymentHTTPFunction, Provider: "http", Concurrency: 8, InFlight: 5, Paused: true, Breaker: forebay.BreakerClosed}}},
 		"/v1/deployments/east": east,
+		"/v1/tenants":          forebay.Page[forebay.Tenant]{Items: []forebay.Tenant{acme, {Name: "other", Paused: true, BudgetState: forebay.BudgetState{Usage: make([]forebay.BudgetUse, 2)}}}},
+		"/v1/tenants/acme":     acme,
 		"/v1/deployments/east/changes": forebay.Page[forebay.DeploymentChange]{Items: []forebay.DeploymentChange{
 			{Number: 2, Deployment: "east", Type: "breaker_opened", At: earlier(time.Minute), Until: pointer(testNow)}, {Number: 1, Deployment: "east", Type: "limit_lowered", At: earlier(time.Hour), TokensPerMinute: 168000}}},
 		"/v1/reports/retries": forebay.RetryReport{Since: earlier(24 * time.Hour), Until: testNow, Attempts: 10, Succeeded: 6, Retried: 3, Failed: 1, JobsRetried: 3, JobsRetriedSucceeded: 2, JobsRetriedFailed: 1,
@@ -106,7 +113,7 @@ func TestTables(t *testing.T) {
 	var all strings.Builder
 	for _, args := range []string{
 		"jobs list", "jobs get job_2", "jobs get job_3", "jobs attempts job_2", "queues list", "queues get default", "queues get mail", "messages peek mail", "dlq list --queue slow", "dlq peek job_2 --queue slow",
-		"quarantine redrive --queue slow --all", "quarantine purge --queue slow --before 30d", "tasks", "deployments list", "deployments show east", "deployments changes east", "report retries",
+		"quarantine redrive --queue slow --all", "quarantine purge --queue slow --before 30d", "tasks", "deployments list", "deployments show east", "deployments changes east", "tenants list", "tenants show acme", "report retries",
 		"webhooks list", "webhooks show billing", "webhooks tries billing", "webhooks dead-letters billing", "webhooks redeliver billing --all",
 		"webhooks test billing", "webhooks update billing --events failed", "audit list", "audit verify",
 		"queues get default -o jsonl", "tasks -o json", "tasks -o jsonl",

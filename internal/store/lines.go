@@ -71,7 +71,7 @@ type turns struct {
 
 // behind tells from which classes the next job, whose turn it were as one of that class, may be if it is
 // one from behind the first level.
-func (t *turns) behind(class int64) (any, same bool) {
+func (t *turns) behind(class int64) (all, same bool) {
 	return t.all%reserved == reserved-1, t.classes[class]%reserved == reserved-1
 }
 

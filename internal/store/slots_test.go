@@ -393,3 +393,38 @@ func TestSlotFreedElsewhere(t *testing.T) {
 		}
 	})
 }
+
+// Of what is configured and what is set while the server runs the latest change counts.
+func TestConfiguredConcurrency(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		tenant := tenantOf(t, s, "default")
+		configure := func(most int64) {
+			t.Helper()
+			wanted := map[int64]int64{tenant: most}
+			if most == 0 {
+				wanted = nil
+			}
+			if err := s.ConfigureConcurrency(t.Context(), wanted); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := func(when string, most int64) {
+			t.Helper()
+			if tenants, err := s.Tenants(t.Context(), "default"); err != nil || len(tenants) != 1 || tenants[0].Concurrency != most {
+				t.Errorf("%s: %+v, want %d (%v)", when, tenants, most, err)
+			}
+		}
+		configure(3)
+		want("configured", 3)
+		capTenant(t, s, tenant, 5)
+		configure(3)
+		want("set since, and configured as before", 5)
+		configure(4)
+		want("configured otherwise", 4)
+		configure(0)
+		want("not configured any more", 0)
+		capTenant(t, s, tenant, 7)
+		configure(0)
+		want("only set", 7)
+	})
+}

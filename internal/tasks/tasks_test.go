@@ -232,6 +232,7 @@ func TestConfigurationErrorsNameTheOption(t *testing.T) {
 		"tasks.h.http.url":          {"h": {HTTP: &HTTPFunction{}}},
 		"tasks.i.http.headers":      {"i": {HTTP: &HTTPFunction{URL: "http://h/", Headers: map[string]forebay.Secret{"a b": "x"}}}},
 		"tasks.j.http.headers":      {"j": {HTTP: &HTTPFunction{URL: "http://h/", Headers: map[string]forebay.Secret{"a": "x\n"}}}},
+		"tasks.l.http.concurrency":  {"l": {HTTP: &HTTPFunction{URL: "http://h/", Concurrency: -1}}},
 		"tasks.k.prompt":            {"k": {Prompt: "x", HTTP: &HTTPFunction{URL: "http://h/"}}},
 		"tasks":                     {"a b": {}},
 	} {
