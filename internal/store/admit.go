@@ -59,7 +59,7 @@ type admitting struct {
 type fate uint8
 
 const (
-	unasked fate = iota // there was no slot for it
+	unasked fate = iota // the claims want no more, or its tenant has no slot for it
 	refused             // no deployment takes it now
 	goes
 )
@@ -181,6 +181,8 @@ func (a *admitting) ask(name string, line []int, choice int) error {
 			use.going++
 		case full:
 			a.refuse(i, name, forebay.WaitConcurrency, use.until)
+		default: // whatever others said, this one was not asked
+			a.fates[i] = unasked
 		}
 	}
 	return nil
@@ -215,7 +217,7 @@ func (a *admitting) part() error {
 		case err != nil:
 			return err
 		case u == nil || u.free() > 0:
-			l.more = true
+			l.more, l.unasked = true, true
 			continue
 		}
 		a.t.rest(m.Tenant, u)

@@ -50,6 +50,7 @@ type look struct {
 	why     forebay.WaitReason // the last of them is held
 	called  []string           // deployments where those that were found could be called
 	heldBy  []string           // those of them that refused some
+	unasked bool               // some may go as soon as another claim wants them
 	deep    bool               // it looked at those behind that may go in their place
 }
 
@@ -295,7 +296,7 @@ func (l *look) noteDue(w *writer, now int64) {
 	}
 	next := l.lines.nextDue(w.restsUntil, func(no int64) bool { return held[no] && l.lines.of[no].next <= now })
 	switch {
-	case len(l.found) > 0, l.more && (len(l.held) == 0 || !l.deep), l.passes():
+	case len(l.found) > 0, l.unasked, l.more && (len(l.held) == 0 || !l.deep), l.passes():
 		next = now
 	case len(l.held) == 0:
 	case next <= now: // in lines that were not asked
