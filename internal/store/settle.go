@@ -62,7 +62,7 @@ UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, attem
 // Retry records the failed attempt and moves the message to its queue's retry lane for the delay
 // a.RetryDelay. The delivery count starts anew: it counts deliveries without an outcome.
 func (s *Store) Retry(ctx context.Context, d *Delivery, a AttemptRecord) error {
-	return s.settle(ctx, d, a, 0, func(t *tx) error {
+	return s.settle(ctx, d, a, func(t *tx) error {
 		lane := LaneOf(d.Lane.Queue(), LaneRetry)
 		visible := t.now + a.RetryDelay.Milliseconds()
 		if err := t.prep(sqlRetry).int(int64(lane)).int(visible).blob(lastError(a)).int(d.Seq).int(d.Token).fenced(); err != nil {
@@ -90,7 +90,7 @@ UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = de
 // Throttle records a call that the provider turned away and puts the message back into its lane for
 // the delay a.RetryDelay. It charges neither an attempt nor a delivery.
 func (s *Store) Throttle(ctx context.Context, d *Delivery, a AttemptRecord, waiting forebay.WaitReason) error {
-	return s.settle(ctx, d, a, 0, func(t *tx) error {
+	return s.settle(ctx, d, a, func(t *tx) error {
 		visible := t.now + a.RetryDelay.Milliseconds()
 		if err := t.prep(sqlThrottle).int(visible).text(string(waiting)).blob(lastError(a)).int(d.Seq).int(d.Token).fenced(); err != nil {
 			return err
@@ -113,7 +113,7 @@ UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = de
 // Release puts the message back into its lane as if it had not been delivered: nothing was called,
 // or the call was interrupted by a stop. waiting may be "".
 func (s *Store) Release(ctx context.Context, d *Delivery, delay time.Duration, waiting forebay.WaitReason) error {
-	return s.settle(ctx, d, AttemptRecord{}, 0, func(t *tx) error {
+	return s.settle(ctx, d, AttemptRecord{}, func(t *tx) error {
 		visible := t.now + delay.Milliseconds()
 		if err := t.prep(sqlRelease).int(visible).textOrNull(string(waiting)).int(d.Seq).int(d.Token).fenced(); err != nil {
 			return err
@@ -124,7 +124,7 @@ func (s *Store) Release(ctx context.Context, d *Delivery, delay time.Duration, w
 
 // Interrupt is Release for a call that a stop cut off: its attempt is recorded, but not charged.
 func (s *Store) Interrupt(ctx context.Context, d *Delivery, a AttemptRecord) error {
-	return s.settle(ctx, d, a, 0, func(t *tx) error {
+	return s.settle(ctx, d, a, func(t *tx) error {
 		err := t.prep("UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, waiting = NULL WHERE seq = ? AND token = ?").
 			int(t.now).int(d.Seq).int(d.Token).fenced()
 		if err != nil {
@@ -140,7 +140,7 @@ func (s *Store) Interrupt(ctx context.Context, d *Delivery, a AttemptRecord) err
 // SetAside records the failed attempt, ends the job as failed and moves its message to the
 // dead-letter or quarantine lane, where it waits for a redrive or a purge.
 func (s *Store) SetAside(ctx context.Context, d *Delivery, a AttemptRecord, to LaneKind, reason string) error {
-	return s.settle(ctx, d, a, 0, func(t *tx) error {
+	return s.settle(ctx, d, a, func(t *tx) error {
 		held, err := t.holds(d)
 		if err != nil || !held {
 			return lost(err)
@@ -157,7 +157,7 @@ func (s *Store) SetAside(ctx context.Context, d *Delivery, a AttemptRecord, to L
 
 // Expire records the attempt that the job's deadline cut off and ends the job as expired.
 func (s *Store) Expire(ctx context.Context, d *Delivery, a AttemptRecord) error {
-	return s.settle(ctx, d, a, 0, func(t *tx) error {
+	return s.settle(ctx, d, a, func(t *tx) error {
 		held, err := t.holds(d)
 		if err != nil || !held {
 			return lost(err)
@@ -169,8 +169,8 @@ func (s *Store) Expire(ctx context.Context, d *Delivery, a AttemptRecord) error 
 	})
 }
 
-func (s *Store) settle(ctx context.Context, d *Delivery, a AttemptRecord, size int, f func(*tx) error) error {
-	return s.perform(ctx, d, settlement(d, a, size, f))
+func (s *Store) settle(ctx context.Context, d *Delivery, a AttemptRecord, f func(*tx) error) error {
+	return s.perform(ctx, d, settlement(d, a, 0, f))
 }
 
 // settlement is what f does with a delivery, and what follows from the attempt.
