@@ -88,6 +88,7 @@ func (t *tx) walk(l *look, no int64, w *walk, held []candidate, claims []*claim,
 	if err != nil {
 		return err
 	}
+	limit := l.limit // admit may ask for more next time
 	l.found = slices.Clone(found)
 	if err := t.admit(l, claims, slots); err != nil {
 		return err
@@ -97,7 +98,7 @@ func (t *tx) walk(l *look, no int64, w *walk, held []candidate, claims []*claim,
 		return nil
 	}
 	w.others = w.others && w.more || len(found) > 0
-	if len(found) == l.limit {
+	if len(found) == limit {
 		last := &found[len(found)-1]
 		w.visible, w.seq, w.more = last.ScheduledAt.UnixMilli(), last.Seq, true
 	} else if w.more, err = piece(sqlPieceEnd).int(walkPiece - 1).one(func(r row) { w.visible, w.seq = r.int(0), r.int(1) }); err != nil {

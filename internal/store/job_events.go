@@ -65,10 +65,7 @@ func (t *tx) tell(e event) error {
 		return err
 	}
 	if t.apart {
-		if err := t.exclude(); err != nil {
-			return err
-		}
-		return t.tell(e)
+		return errNotAlone
 	}
 	return t.tellFollowers(f, e)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"regexp"
 	"strings"
 	"time"
@@ -81,6 +82,9 @@ func openPostgres(ctx context.Context, opts Options) (*Store, error) {
 		err = s.startSubmitter(conn{driver: beside}, e.share)
 	}
 	if err != nil {
+		if beside != nil && s.submitter == nil {
+			beside.Close()
+		}
 		return nil, errors.Join(unusableOnServer(err), s.Close())
 	}
 	return s, nil
@@ -95,6 +99,9 @@ func reachPostgres(ctx context.Context, address string) (*postgresConn, error) {
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = postgresDial
 	}
+	// A server that has gone without a word is noticed while nobody asks it anything.
+	alive := net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}
+	config.DialFunc = (&net.Dialer{Timeout: config.ConnectTimeout, KeepAliveConfig: alive}).DialContext
 	if config.ValidateConnect == nil {
 		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}

@@ -295,7 +295,7 @@ func (a *answer) add(values [][]byte) {
 	for _, v := range values {
 		size += len(v)
 	}
-	if cap(a.memory)-len(a.memory) < size {
+	if a.memory == nil || cap(a.memory)-len(a.memory) < size { // what is empty is not NULL
 		a.memory = make([]byte, 0, max(size, min(piece, (1+len(a.rows))*size)))
 	}
 	if len(a.spare) < len(values) {
@@ -320,8 +320,7 @@ type sending struct {
 
 // send executes statements in one round trip and hands over what each returns. It writes the messages
 // itself, for pgconn also asks of each what its columns are (PostgreSQL's manual, section 55.2.3 "Extended
-// Query"). All are written before anything is read, which does not block: of those that wait for others
-// none returns more than a few bytes.
+// Query").
 func (c *postgresConn) send(sendings []sending, took func(int, answer)) error {
 	for _, x := range sendings {
 		if err := x.s.ensure(); err != nil {
@@ -344,10 +343,27 @@ func (c *postgresConn) send(sendings []sending, took func(int, answer)) error {
 	if c.out = out; cap(out) > maxPendingMemory {
 		c.out = nil
 	}
-	if _, err = c.pg.Conn().Write(out); err != nil {
-		return c.broken(err)
+	// What is long is written while the answers are read: the server stops reading when nobody takes those.
+	const short = 16 << 10
+	if len(out) <= short {
+		if _, err = c.pg.Conn().Write(out); err != nil {
+			return c.broken(err)
+		}
+		return c.receive(took)
 	}
-	return c.receive(took)
+	written := make(chan error, 1)
+	go func() {
+		_, err := c.pg.Conn().Write(out)
+		if err != nil {
+			c.pg.Conn().Close() // which ends the reading
+		}
+		written <- err
+	}()
+	err = c.receive(took) // closes the connection unless all is written and answered, which ends the writing
+	if failed := <-written; failed != nil {
+		return c.broken(failed)
+	}
+	return err
 }
 
 // receive reads what the statements that were sent return.

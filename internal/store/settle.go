@@ -212,8 +212,8 @@ const sqlDeleteMessage = "DELETE FROM messages WHERE seq = ?"
 
 // release deletes the message if the lock still holds it.
 func (t *tx) release(d *Delivery) error {
-	if gone, known := t.released[d.Seq]; known {
-		if delete(t.released, d.Seq); !gone {
+	if gone, known := t.released[d.Lock]; known {
+		if delete(t.released, d.Lock); !gone {
 			return forebay.ErrLockLost
 		}
 		return nil
@@ -229,9 +229,9 @@ func (t *tx) release(d *Delivery) error {
 
 // allReleased makes sure that whoever had a message removed has done the rest.
 func (t *tx) allReleased() error {
-	for seq, gone := range t.released {
+	for lock, gone := range t.released {
 		if gone {
-			return fmt.Errorf("message %d was removed, and its job was not ended", seq)
+			return fmt.Errorf("message %d was removed, and its job was not ended", lock.Seq)
 		}
 	}
 	return nil

@@ -41,13 +41,16 @@ type Submitted struct {
 	Err       error
 }
 
+// rowBytes is what the rows of a job take, about, beside what it brings.
+const rowBytes = 512
+
 // Submit stores the jobs, each with its message, its idempotency key and its first event, and puts
 // them in line. Each job's Err is its own: a key used with another body refuses that job alone.
 func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) {
 	size := 0
 	var keys []idempotencyKey
 	for i := range jobs {
-		size += len(jobs[i].Input) + len(jobs[i].Metadata)
+		size += len(jobs[i].Input) + len(jobs[i].Metadata) + len(jobs[i].IdempotencyKey) + len(jobs[i].SessionID) + rowBytes
 		if jobs[i].IdempotencyKey != "" {
 			keys = append(keys, idempotencyKey{jobs[i].Tenant, jobs[i].IdempotencyKey})
 		}

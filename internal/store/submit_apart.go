@@ -67,23 +67,19 @@ func (w *writer) noteWanted() {
 	}
 }
 
-// exclude makes a transaction that was not alone so, from here on. What it has read may have changed.
-func (t *tx) exclude() error {
-	if !t.apart {
-		return nil
-	}
-	t.apart = false
-	t.forgetTopics()
-	_, err := t.prep(sqlLockPostgres).count()
-	return err
-}
+// errNotAlone ends a transaction that turns out to need more than to add rows: it is made again, alone.
+var errNotAlone = errors.New("the transaction must be alone")
 
-// raced reports whether a transaction failed because another, beside it, has stored a row under the same key,
-// an idempotency key for one, or wants to: the next try finds it (PostgreSQL's manual, appendix A).
-func raced(err error) bool {
+// takesAnother reports whether the next try of a transaction that failed may be a success: it is to be alone,
+// or another, beside it, has stored the same idempotency key, or wants to, which the next finds (PostgreSQL's
+// manual, appendix A).
+func takesAnother(err error) bool {
 	const uniqueViolation, deadlockDetected = "23505", "40P01"
 	var refused *pgconn.PgError
-	return errors.As(err, &refused) && (refused.Code == uniqueViolation || refused.Code == deadlockDetected)
+	if !errors.As(err, &refused) {
+		return errors.Is(err, errNotAlone)
+	}
+	return refused.Code == deadlockDetected || refused.Code == uniqueViolation && refused.TableName == "idempotency"
 }
 
 // mailbox keeps news for a writer until it takes them.

@@ -12,8 +12,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Jobs are submitted while others are claimed and settled, several times under the same key, and followed in
-// the middle: each is made once, delivered once, in order of time for each producer, and told of once.
+// Jobs are submitted while others are claimed and settled, several times under the same key: each is made once
+// and delivered once.
 func TestSubmitBesideClaims(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		const producers, each = 16, 60
@@ -82,8 +82,8 @@ func TestSubmitBesideClaims(t *testing.T) {
 	})
 }
 
-// A subscription that is made while jobs are submitted gets the events of all that are submitted after it.
-func TestFollowWhileSubmitting(t *testing.T) {
+// A subscription that is made between submissions gets the events of all that are submitted after it.
+func TestFollowBetweenSubmissions(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		tenant, queue := tenantOf(t, s, "acme"), queueOf(t, s, "q")
 		submit := func(id string) {
@@ -116,6 +116,45 @@ func TestFollowWhileSubmitting(t *testing.T) {
 			if want := fmt.Sprintf("job_%d-1", n); m.MessageID != want {
 				t.Errorf("event %d is %s instead of %s", n, m.MessageID, want)
 			}
+		}
+	})
+}
+
+// The old holder of a lock that has expired and the new one settle in the same transaction: the old one is told
+// that it has lost, and no transaction fails.
+func TestTwoHoldersInOneTransaction(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		tenant, queue := tenantOf(t, s, "acme"), queueOf(t, s, "q")
+		put(t, s, tenant, queue, 1, nil)
+		old := take(t, s, LaneOf(queue, LaneMain), 1, time.Millisecond)[0]
+		current := take(t, s, LaneOf(queue, LaneMain), 1, time.Minute)[0]
+		s.OnCommit(func(c Commit) {
+			if c.Err != nil {
+				t.Error(c.Err)
+			}
+		})
+		begun, gate := make(chan struct{}), make(chan struct{})
+		var callers sync.WaitGroup
+		callers.Go(func() {
+			_, err := transact(t.Context(), s, stageChange, func(*tx) (int, error) { close(begun); <-gate; return 0, nil })
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		<-begun
+		ends := []error{nil, nil}
+		for i, d := range []Delivery{old, current} {
+			callers.Go(func() {
+				ends[i] = s.Succeed(t.Context(), &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte(fmt.Sprint(i)), Size: 1})
+			})
+			for len(s.writer.ops) <= i {
+				<-time.After(time.Millisecond)
+			}
+		}
+		close(gate)
+		callers.Wait()
+		if !errors.Is(ends[0], forebay.ErrLockLost) || ends[1] != nil {
+			t.Errorf("the old holder got %v, the new one %v", ends[0], ends[1])
 		}
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,6 +36,7 @@ type operation interface {
 	stage() stage
 	needs(*needs)
 	plain() bool // it only stores new jobs, or settles what needs tells
+	key() string // the first idempotency key of what it stores; "": there is none
 	bytes() int
 	apply(*tx) error // an error that is not a *forebay.Error rolls the whole transaction back
 	finish(error)    // the commit's outcome; called once
@@ -71,6 +74,13 @@ func (r *request[T]) needs(n *needs) {
 }
 func (r *request[T]) plain() bool { return r.new > 0 || r.seq != 0 || r.told != "" }
 func (r *request[T]) bytes() int  { return r.size }
+
+func (r *request[T]) key() string {
+	if len(r.keys) == 0 {
+		return ""
+	}
+	return r.keys[0].key
+}
 
 func (r *request[T]) apply(t *tx) error {
 	r.result, r.err = r.run(t)
@@ -180,25 +190,26 @@ func (t *tx) wakes(lane, at int64) {
 
 // writer owns the connection that writes.
 type writer struct {
-	conn    conn
-	watches *watches
-	ops     chan operation
-	claims  chan *claim
-	heard   chan *news // from other processes
-	quit    chan struct{}
-	once    sync.Once
-	stopped chan struct{}
-	err     error // of closing; read after stopped
-	serving bool  // this process delivers: it ends overdue jobs
-	latest  int64 // the time of the latest transaction
-	polled  int64 // when poll last did something
-	tended  int64 // when it last looked for others' deadlines
-	polling time.Duration
-	share   func(*news)                    // tells other processes; nil: there are none
-	mail    mailbox                        // from the writer that stores new jobs
-	wanted  atomic.Pointer[map[int64]bool] // in which lanes claims wait for jobs that are not there
-	apart   bool                           // it is that writer
-	stale   bool                           // another process may have changed the queues
+	conn      conn
+	watches   *watches
+	ops       chan operation
+	claims    chan *claim
+	heard     chan *news // from other processes
+	quit      chan struct{}
+	once      sync.Once
+	stopped   chan struct{}
+	err       error // of closing; read after stopped
+	serving   bool  // this process delivers: it ends overdue jobs
+	latest    int64 // the time of the latest transaction
+	polled    int64 // when poll last did something
+	tended    int64 // when it last looked for others' deadlines
+	polling   time.Duration
+	share     func(*news)                    // tells other processes; nil: there are none
+	mail      mailbox                        // from the writer that stores new jobs
+	wanted    atomic.Pointer[map[int64]bool] // in which lanes claims wait for jobs that are not there
+	apart     bool                           // it is that writer
+	exclusive bool                           // its next transaction must be alone nevertheless
+	stale     bool                           // another process may have changed the queues
 
 	nextSeq       int64
 	reservedSeq   int64              // numbers below it are marked on disk as given
@@ -360,7 +371,7 @@ func (w *writer) lookAgain(tend bool) {
 		w.dueAt[lane] = 0
 	}
 	for lane, l := range w.lines { // also for whoever comes to wait
-		l.known, w.dueAt[lane] = false, 0
+		l.known, l.swept, w.dueAt[lane] = false, 0, 0
 	}
 	if w.share != nil {
 		w.stale = true
@@ -380,11 +391,13 @@ func (w *writer) hear(n *news) {
 		for no := range numbers {
 			known.note(no, n.ready[lane]) // 0: that is told apart
 		}
-		known.known = known.known && numbers != nil
+		if numbers == nil { // nor is it known from when on
+			known.known, known.swept = false, 0
+		}
 	}
 	for lane, ready := range n.ready {
 		if w.heeds(lane) {
-			w.lookBy(lane, ready)
+			w.lookBy(lane, max(ready, w.blocked[lane].until))
 		}
 	}
 	if n.wake > 0 && (w.deadline == 0 || n.wake < w.deadline) {
@@ -493,13 +506,15 @@ func (w *writer) isolates(err error) bool {
 	return !errors.As(w.conn.domainError(err), &refused)
 }
 
-// transactionOrAgain is transaction, again if another that ran beside it came first.
+// transactionOrAgain is transaction, again if another that ran beside it came first, or if it must be alone.
 func (w *writer) transactionOrAgain(batch []operation, withDue bool) (background bool, err error) {
 	const tries = 4
+	defer func() { w.exclusive = false }()
 	for n := 1; ; n++ {
-		if background, err = w.transaction(batch, withDue); !raced(err) || n == tries {
+		if background, err = w.transaction(batch, withDue); !takesAnother(err) || n == tries {
 			return background, err
 		}
+		w.exclusive = errors.Is(err, errNotAlone)
 	}
 }
 
@@ -515,7 +530,10 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 		op.needs(&t.needs)
 	}
 	// Subscribers of events get copies, which takes more than adding rows.
-	t.apart = w.apart && w.followed != nil && len(w.followed.topics) == 0
+	t.apart = w.apart && !w.exclusive && w.followed != nil && len(w.followed.topics) == 0
+	if w.apart { // those of other processes store keys in the same order: none waits for one that waits for it
+		slices.SortStableFunc(batch, func(a, b operation) int { return strings.Compare(a.key(), b.key()) })
+	}
 	if withDue {
 		t.fresh = map[int64][]candidate{}
 		var states []string
@@ -523,7 +541,7 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 		t.states = append(t.states, states...)
 	}
 	if t.start, err = t.begin(t.needs); err != nil {
-		w.distrust(w.clock())
+		w.distrust(w.clock(), distrustPause)
 		w.observed(t, began, len(batch), 0, err)
 		return false, errors.Join(err, t.rollback())
 	}
@@ -557,7 +575,11 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 		for _, c := range served {
 			c.unserve()
 		}
-		w.distrust(t.now)
+		pause := distrustPause
+		if takesAnother(err) {
+			pause = 0
+		}
+		w.distrust(t.now, pause)
 		w.observed(t, began, len(batch), 0, err)
 		return background, err
 	}
@@ -596,6 +618,9 @@ func (w *writer) apply(t *tx, batch []operation) error {
 				return err
 			}
 		}
+	}
+	if w.apart { // which must leave alone what others change
+		return nil
 	}
 	return t.resumeWaiting()
 }
@@ -647,19 +672,20 @@ func (w *writer) committed(t *tx, served []*claim) {
 // distrust forgets what a failed transaction may have made of the writer's memory: every lane gets
 // another look, but after a pause. So a failing disk is not tried in a tight loop, and once it works
 // again, workers that wait to settle come before claims that would take their expired locks.
-func (w *writer) distrust(now int64) {
+func (w *writer) distrust(now int64, pause time.Duration) {
+	at := now + pause.Milliseconds()
 	w.reservedSeq = 0
 	w.deployments, w.budgets, w.sweeps = nil, nil, true
 	clear(w.blocked)
 	clear(w.full)
 	for lane := range w.lines {
 		w.lines[lane] = newLines()
-		w.dueAt[lane] = now + distrustPause.Milliseconds()
+		w.dueAt[lane] = at
 	}
 	for lane := range w.parked {
-		w.dueAt[lane] = now + distrustPause.Milliseconds()
+		w.dueAt[lane] = at
 	}
-	w.deadline = now + distrustPause.Milliseconds()
+	w.deadline = at
 }
 
 // distrustPause is longer than any worker waits between two tries to settle.
