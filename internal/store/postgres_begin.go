@@ -25,7 +25,8 @@ FROM unnest(CAST(? AS bigint[]), CAST(? AS text[])) WITH ORDINALITY AS x(tenant,
 // has happened then, and another is made.
 func (c *postgresConn) begin(n needs) (s start, err error) {
 	if c.pg != nil && !c.pg.IsClosed() {
-		if s, err = c.beginHere(n); !errors.Is(err, errDisconnected) || errors.Is(err, os.ErrDeadlineExceeded) {
+		// A copy must not go on without the lock that keeps others away, which is its connection's.
+		if s, err = c.beginHere(n); !errors.Is(err, errDisconnected) || errors.Is(err, os.ErrDeadlineExceeded) || !c.shared {
 			return s, err
 		}
 	}
