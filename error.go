@@ -10,11 +10,12 @@ import (
 type Code string
 
 const (
-	CodeInvalidRequest      Code = "invalid_request"   // malformed or out of range; Field says what
-	CodeInvalidJSON         Code = "invalid_json"      // not JSON, too deep, or not UTF-8
-	CodeUnknownField        Code = "unknown_field"     //
-	CodeUnknownTask         Code = "unknown_task"      //
-	CodeUnknownQueue        Code = "unknown_queue"     //
+	CodeInvalidRequest      Code = "invalid_request" // malformed or out of range; Field says what
+	CodeInvalidJSON         Code = "invalid_json"    // not JSON, too deep, or not UTF-8
+	CodeUnknownField        Code = "unknown_field"   //
+	CodeUnknownTask         Code = "unknown_task"    //
+	CodeUnknownQueue        Code = "unknown_queue"   //
+	CodeUnknownOrchestrator Code = "unknown_orchestrator"
 	CodeInvalidCursor       Code = "invalid_cursor"    //
 	CodePayloadTooLarge     Code = "payload_too_large" //
 	CodeUnsupportedMedia    Code = "unsupported_media_type"

@@ -25,6 +25,7 @@ type news struct {
 	changed   []int64                  // jobs
 	wake      int64                    // the earliest new deadline, for the same process; 0: none
 	cancelled []int64                  // tokens of locks that a cancel voided
+	work      map[int64]int64          // pool → earliest time at which work of it became ready
 	queues    bool                     // a queue was made, changed, paused, resumed or dropped
 	slots     bool                     // a call is over that was one of a limited number
 	webhooks  bool                     // a webhook was made, changed, disabled or deleted
@@ -32,7 +33,7 @@ type news struct {
 }
 
 func (n *news) empty() bool {
-	return len(n.ready) == 0 && len(n.changed) == 0 && len(n.cancelled) == 0 && !n.queues && !n.slots && !n.webhooks && !n.missed
+	return len(n.ready) == 0 && len(n.changed) == 0 && len(n.cancelled) == 0 && len(n.work) == 0 && !n.queues && !n.slots && !n.webhooks && !n.missed
 }
 
 // Bounds of what is told at once; whatever is over is told as missed, or of a lane as lines to be found.
@@ -65,6 +66,9 @@ func (n *news) add(other *news) {
 	}
 	if other.wake > 0 && (n.wake == 0 || other.wake < n.wake) {
 		n.wake = other.wake
+	}
+	for pool, at := range other.work {
+		n.addWork(pool, at)
 	}
 	n.cancelled = append(n.cancelled, other.cancelled...)
 	n.queues, n.slots = n.queues || other.queues, n.slots || other.slots
@@ -99,6 +103,16 @@ func (n *news) manyLines(lane int64) {
 		n.lines = map[int64]map[int64]bool{}
 	}
 	n.lines[lane] = nil
+}
+
+// addWork adds a pool in which work became ready.
+func (n *news) addWork(pool, at int64) {
+	if n.work == nil {
+		n.work = map[int64]int64{}
+	}
+	if earliest, ok := n.work[pool]; !ok || at < earliest {
+		n.work[pool] = at
+	}
 }
 
 // encode writes the news as words, in as many payloads as needed.
@@ -142,6 +156,9 @@ func (n *news) encode() (payloads []string) {
 	for lane, at := range n.ready {
 		word('r', lane, at)
 	}
+	for pool, at := range n.work {
+		word('o', pool, at)
+	}
 	for _, token := range n.cancelled {
 		word('x', token)
 	}
@@ -184,6 +201,13 @@ func decodeNews(payload string) *news {
 			n.addLine(v, no)
 		case kind == 'm' && err == nil:
 			n.manyLines(v)
+		case kind == 'o' && err == nil:
+			at, err := strconv.ParseInt(second, 36, 64)
+			if err != nil {
+				n.missed = true
+				continue
+			}
+			n.addWork(v, at)
 		case kind == 'x' && err == nil:
 			n.cancelled = append(n.cancelled, v)
 		case kind == 'c' && err == nil:

@@ -155,6 +155,9 @@ type tx struct {
 	ended  bool // jobs whose deadline had passed were
 	start       // what was asked at the beginning and was not used yet
 	topics topicMemory
+	served []*workClaim   // claims of work that this transaction serves
+	woken  map[int64]bool // orchestrations that it has made ready
+	pools  map[Pool]int64 // of work, that it has looked up or made
 
 	sessions sessionMemory
 	budgets  budgetMemory
@@ -228,6 +231,7 @@ type writer struct {
 	followed      *followedTenants
 	budgets       *budgetSet // whose there are; nil: to be read
 	sweeps        bool       // all budgets that jobs wait for are to be looked at
+	work          workload
 }
 
 func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writer, error) {
@@ -254,7 +258,7 @@ func (w *writer) load() error {
 			return err
 		}
 	}
-	if err := errors.Join(w.loadPaused(), w.loadBudgets()); err != nil {
+	if err := errors.Join(w.loadPaused(), w.loadBudgets(), w.loadPools()); err != nil {
 		return err
 	}
 	var err error
@@ -367,6 +371,8 @@ const tending = 10 * time.Second
 func (w *writer) lookAgain(tend bool) {
 	w.budgets, w.sweeps = nil, true
 	clear(w.full)
+	w.work.distrust(0)
+	w.work.stale = w.share != nil
 	for lane := range w.parked {
 		w.dueAt[lane] = 0
 	}
@@ -406,6 +412,9 @@ func (w *writer) hear(n *news) {
 	if n.slots {
 		w.heardOfSlots()
 	}
+	for pool, at := range n.work {
+		w.work.heardOf(pool, at)
+	}
 	if n.queues || n.missed {
 		w.lookAgain(true)
 	}
@@ -423,6 +432,7 @@ func (w *writer) untilNextDue() time.Duration {
 	if w.serving && w.deadline > 0 {
 		next = min(next, w.deadline)
 	}
+	next = min(next, w.work.nextDue())
 	return max(0, time.Duration(next-at)*time.Millisecond)
 }
 
@@ -498,6 +508,10 @@ func (w *writer) refuseDue(err error) {
 		}
 		w.leave(lane)
 	}
+	for _, c := range w.work.parked {
+		c.refuse(err)
+	}
+	w.work.parked = nil
 }
 
 // isolates reports whether trying the operations one by one can help: not when the disk fails.
@@ -575,6 +589,9 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 		for _, c := range served {
 			c.unserve()
 		}
+		for _, c := range t.served {
+			c.unserve()
+		}
 		pause := distrustPause
 		if takesAnother(err) {
 			pause = 0
@@ -646,7 +663,10 @@ func (w *writer) serveDue(t *tx) (served []*claim, err error) {
 	if err := w.expireDue(t); err != nil {
 		return nil, err
 	}
-	return w.serveClaims(t)
+	if served, err = w.serveClaims(t); err == nil {
+		err = w.serveWork(t)
+	}
+	return served, err
 }
 
 // committed tells everybody what is now on disk.
@@ -660,6 +680,7 @@ func (w *writer) committed(t *tx, served []*claim) {
 	for _, c := range served {
 		c.deliver()
 	}
+	w.deliverWork(t)
 	w.watches.notify(t.touched)
 	if w.share != nil {
 		t.news.ready, t.news.changed, t.news.wake = t.ready, t.touched, t.wake
@@ -676,6 +697,7 @@ func (w *writer) distrust(now int64, pause time.Duration) {
 	at := now + pause.Milliseconds()
 	w.reservedSeq = 0
 	w.deployments, w.budgets, w.sweeps = nil, nil, true
+	w.work.distrust(at)
 	clear(w.blocked)
 	clear(w.full)
 	for lane := range w.lines {
@@ -693,7 +715,7 @@ const distrustPause = time.Second
 
 func (w *writer) anythingDue() bool {
 	at := w.clock()
-	if w.stale || w.serving && w.deadline > 0 && w.deadline <= at {
+	if w.stale || w.serving && w.deadline > 0 && w.deadline <= at || w.work.nextDue() <= at {
 		return true
 	}
 	for lane, claims := range w.parked {
@@ -722,6 +744,9 @@ func (w *writer) shutdown() {
 		for _, c := range claims {
 			c.refuse(errClosed)
 		}
+	}
+	for _, c := range w.work.parked {
+		c.refuse(errClosed)
 	}
 	w.err = w.conn.Close()
 }

@@ -1,0 +1,105 @@
+package orchestrate
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/dapr/durabletask-go/api"
+	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/dapr/durabletask-go/backend"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+func (h *hub) NextActivityWorkItem(ctx context.Context) (*backend.ActivityWorkItem, error) {
+	for {
+		select {
+		case a := <-h.activities:
+			e, err := decodeEvent(a.Event)
+			if err != nil || e.GetTaskScheduled() == nil {
+				h.refuse(ctx, a)
+				continue
+			}
+			h.carried.Store(e, a)
+			return &backend.ActivityWorkItem{SequenceNumber: a.Token, InstanceID: api.InstanceID(a.ID), NewEvent: e, Properties: map[string]any{turnKey: a}}, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// refuse fails an activity that cannot be read.
+func (h *hub) refuse(ctx context.Context, a *store.Activity) {
+	defer h.release(a.Token)
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	outcome, err := h.outcome(a, failedEvent(int32(a.EventID), "", &protos.TaskFailureDetails{ErrorType: "Unreadable", ErrorMessage: "the activity cannot be read", IsNonRetriable: true}))
+	if err == nil {
+		err = unlessLost(h.store.SettleActivity(ctx, a, outcome))
+	}
+	if err != nil {
+		h.log.Error("cannot fail an activity that cannot be read", slog.Any("error", err))
+	}
+}
+
+// maxLost is how often an activity may take its process with it.
+const maxLost = 10
+
+// CompleteActivityWorkItem stores what came of an attempt: the instance hears of it, or the activity is tried again.
+func (h *hub) CompleteActivityWorkItem(ctx context.Context, wi *backend.ActivityWorkItem) error {
+	a := wi.Properties[turnKey].(*store.Activity)
+	if h.cutOff(a.Token) {
+		return errStopping // which gives it back
+	}
+	outcome, err := h.outcome(a, wi.Result)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	if err := unlessLost(h.store.SettleActivity(ctx, a, outcome)); err != nil {
+		return err
+	}
+	h.carried.Delete(wi.NewEvent)
+	h.release(a.Token)
+	return nil
+}
+
+func (h *hub) outcome(a *store.Activity, result *protos.HistoryEvent) (o store.ActivityOutcome, err error) {
+	o.Outcome = store.ActivitySucceeded
+	if failed := result.GetTaskFailed(); failed != nil {
+		why := failureOf(failed.GetFailureDetails())
+		if why == nil {
+			why = &forebay.OrchestrationFailure{Type: "Unknown", Message: "the activity failed"}
+		}
+		o.Outcome, o.ErrorType, o.Error = store.ActivityFailed, why.Type, why.Message
+		if delay, again := decodePolicy(a.Policy).next(a.Failures+1, why, a.ScheduledAt, h.store.Now()); again {
+			o.Outcome, o.Delay = store.ActivityRetried, delay
+			return o, nil
+		}
+	}
+	o.Event, err = proto.Marshal(result)
+	return o, err
+}
+
+// cutOff reports whether the attempt was ended because the server stops.
+func (s *Service) cutOff(token int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.held[token]
+	return h != nil && errors.Is(context.Cause(h.ctx), errStopping)
+}
+
+// AbandonActivityWorkItem is for an attempt that came to nothing, such as one whose process has left.
+func (h *hub) AbandonActivityWorkItem(ctx context.Context, wi *backend.ActivityWorkItem) error {
+	a := wi.Properties[turnKey].(*store.Activity)
+	h.carried.Delete(wi.NewEvent)
+	defer h.release(a.Token)
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	stopping := h.stopping()
+	return unlessLost(h.store.AbandonActivity(ctx, a, h.pause(a.Lost+1), !stopping))
+}

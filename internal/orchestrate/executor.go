@@ -1,0 +1,125 @@
+package orchestrate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dapr/durabletask-go/api"
+	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/dapr/durabletask-go/backend"
+	"github.com/dapr/durabletask-go/task"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// executor carries turns and activities out: here if the code is known here, else in a process that is connected.
+type executor struct{ *hub }
+
+// remoteTurn bounds how long a connected process may take for a turn: its code only decides, and waits for nothing.
+const remoteTurn = time.Minute
+
+var errNobody = errors.New("no process that is connected can carry it out")
+
+func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (*protos.WorkflowResponse, error) {
+	if x.registry.hasOrchestrator(started(old, arrived).GetName()) {
+		return replay(ctx, task.NewTaskExecutorWithLogger(x.registry.engine, engineLog{x.log}), id, old, arrived)
+	}
+	if !x.connected(x.tenant) {
+		return nil, errNobody
+	}
+	ctx, cancel := context.WithTimeout(ctx, remoteTurn)
+	defer cancel()
+	return x.remote.ExecuteWorkflow(ctx, id, old, arrived, opts)
+}
+
+func started(old, arrived []*protos.HistoryEvent) *protos.ExecutionStartedEvent {
+	for _, events := range [2][]*protos.HistoryEvent{old, arrived} {
+		for _, e := range events {
+			if s := e.GetExecutionStarted(); s != nil {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+func (x executor) ExecuteActivity(ctx context.Context, id api.InstanceID, e *protos.HistoryEvent, opts backend.ExecuteOptions) (*protos.HistoryEvent, error) {
+	carried, ok := x.carried.Load(e)
+	if !ok {
+		return nil, errNobody
+	}
+	a := carried.(*store.Activity)
+	scheduled := e.GetTaskScheduled()
+	if a.Lost >= maxLost {
+		return failedEvent(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: "ActivityLost", IsNonRetriable: true,
+			ErrorMessage: fmt.Sprintf("%d attempts were lost with the process that carried them out", a.Lost)}), nil
+	}
+	ctx, cancel := x.bound(ctx, a.Token)
+	defer cancel(nil)
+	if f := x.registry.activity(a.Name); f != nil {
+		return x.call(ctx, f, a, e), nil
+	}
+	if !x.connected(x.tenant) {
+		return nil, errNobody
+	}
+	return x.remote.ExecuteActivity(ctx, id, e, opts)
+}
+
+// bound returns a context that ends when the activity is not to be carried out here any more, and not just because no new ones are taken.
+func (s *Service) bound(ctx context.Context, token int64) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	s.mu.Lock()
+	h := s.held[token]
+	s.mu.Unlock()
+	if h == nil {
+		cancel(forebay.ErrLockLost)
+		return ctx, cancel
+	}
+	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
+	return ctx, func(cause error) {
+		stop()
+		cancel(cause)
+	}
+}
+
+// call calls a Go function.
+func (x executor) call(ctx context.Context, f ActivityFunc, a *store.Activity, e *protos.HistoryEvent) (result *protos.HistoryEvent) {
+	scheduled := e.GetTaskScheduled()
+	fail := func(kind, message string, final bool) *protos.HistoryEvent {
+		return failedEvent(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: kind, ErrorMessage: message, IsNonRetriable: final})
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			result = fail("Panic", fmt.Sprint("the activity panicked: ", v), false)
+		}
+	}()
+	ctx = context.WithValue(ctx, callKey{}, Call{InstanceID: a.ID, EventID: a.EventID, Attempt: a.Number})
+	v, err := f(ctx, json.RawMessage(scheduled.GetInput().GetValue()))
+	if err != nil {
+		var final *NonRetryable
+		if errors.As(err, &final) {
+			return fail(errorType(final.Err), err.Error(), true)
+		}
+		return fail(errorType(err), err.Error(), false)
+	}
+	var output *wrapperspb.StringValue
+	if v != nil {
+		encoded, err := json.Marshal(v)
+		if err != nil {
+			return fail("InvalidResult", "the result is no JSON: "+err.Error(), true)
+		}
+		if int64(len(encoded)) > x.opts.MaxBytes {
+			return fail(string(forebay.CodePayloadTooLarge), fmt.Sprintf("the result has %d bytes; the limit is %d", len(encoded), x.opts.MaxBytes), true)
+		}
+		output = wrapperspb.String(string(encoded))
+	}
+	return completedEvent(e.EventId, scheduled.TaskExecutionId, output)
+}
+
+// Shutdown is the engine's; nothing here has to be shut down.
+func (x executor) Shutdown(context.Context) error { return nil }

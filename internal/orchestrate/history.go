@@ -1,0 +1,70 @@
+package orchestrate
+
+import (
+	"strings"
+	"time"
+
+	"github.com/dapr/durabletask-go/api/protos"
+
+	"github.com/forebayhq/forebay"
+)
+
+// describe returns an event of a history as users see it.
+func describe(e *protos.HistoryEvent) forebay.OrchestrationEvent {
+	d := forebay.OrchestrationEvent{Type: eventType(e), Timestamp: e.GetTimestamp().AsTime(), EventID: int(e.GetEventId())}
+	scheduled := func(id int32) { n := int(id); d.ScheduledID = &n }
+	switch v := e.GetEventType().(type) {
+	case *protos.HistoryEvent_ExecutionStarted:
+		d.Name, d.Input = v.ExecutionStarted.Name, asJSON(v.ExecutionStarted.Input)
+	case *protos.HistoryEvent_ExecutionCompleted:
+		d.Status, d.Result = statuses[v.ExecutionCompleted.WorkflowStatus], asJSON(v.ExecutionCompleted.Result)
+		d.Failure = failureOf(v.ExecutionCompleted.FailureDetails)
+	case *protos.HistoryEvent_ExecutionTerminated:
+		d.Reason = v.ExecutionTerminated.Input.GetValue()
+	case *protos.HistoryEvent_ExecutionSuspended:
+		d.Reason = v.ExecutionSuspended.Input.GetValue()
+	case *protos.HistoryEvent_ExecutionResumed:
+		d.Reason = v.ExecutionResumed.Input.GetValue()
+	case *protos.HistoryEvent_TaskScheduled:
+		d.Name, d.Input = v.TaskScheduled.Name, asJSON(v.TaskScheduled.Input)
+	case *protos.HistoryEvent_TaskCompleted:
+		scheduled(v.TaskCompleted.TaskScheduledId)
+		d.Result = asJSON(v.TaskCompleted.Result)
+	case *protos.HistoryEvent_TaskFailed:
+		scheduled(v.TaskFailed.TaskScheduledId)
+		d.Failure = failureOf(v.TaskFailed.FailureDetails)
+	case *protos.HistoryEvent_ChildWorkflowInstanceCreated:
+		d.Name, d.InstanceID, d.Input = v.ChildWorkflowInstanceCreated.Name, v.ChildWorkflowInstanceCreated.InstanceId, asJSON(v.ChildWorkflowInstanceCreated.Input)
+	case *protos.HistoryEvent_ChildWorkflowInstanceCompleted:
+		scheduled(v.ChildWorkflowInstanceCompleted.TaskScheduledId)
+		d.Result = asJSON(v.ChildWorkflowInstanceCompleted.Result)
+	case *protos.HistoryEvent_ChildWorkflowInstanceFailed:
+		scheduled(v.ChildWorkflowInstanceFailed.TaskScheduledId)
+		d.Failure = failureOf(v.ChildWorkflowInstanceFailed.FailureDetails)
+	case *protos.HistoryEvent_TimerCreated:
+		d.Name, d.FireAt = v.TimerCreated.GetName(), timeOf(v.TimerCreated.FireAt.AsTime())
+	case *protos.HistoryEvent_TimerFired:
+		scheduled(v.TimerFired.TimerId)
+		d.FireAt = timeOf(v.TimerFired.FireAt.AsTime())
+	case *protos.HistoryEvent_EventRaised:
+		d.Name, d.Input = v.EventRaised.Name, asJSON(v.EventRaised.Input)
+	case *protos.HistoryEvent_EventSent:
+		d.Name, d.InstanceID, d.Input = v.EventSent.Name, v.EventSent.InstanceId, asJSON(v.EventSent.Input)
+	}
+	return d
+}
+
+func timeOf(t time.Time) *time.Time { return &t }
+
+// eventType names the kind of an event: "TaskScheduled". The words of the protocol for sub-orchestrations and turns are the
+// engine's; these are the ones that users of Durable Functions know.
+func eventType(e *protos.HistoryEvent) string {
+	which := e.ProtoReflect().WhichOneof(e.ProtoReflect().Descriptor().Oneofs().ByName("eventType"))
+	if which == nil {
+		return "Unknown"
+	}
+	name := string(which.Message().Name())
+	name = strings.TrimSuffix(name, "Event")
+	name = strings.Replace(name, "ChildWorkflow", "SubOrchestration", 1)
+	return strings.Replace(name, "Workflow", "Orchestrator", 1)
+}

@@ -1,0 +1,301 @@
+package orchestrate
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/dapr/durabletask-go/api"
+	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/dapr/durabletask-go/backend"
+	"github.com/dapr/durabletask-go/backend/local"
+	"github.com/dapr/durabletask-go/backend/runtimestate"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// hub is the engine's backend for one tenant: an instance id means something only within one. What the service has taken
+// for the tenant waits in its channels for the engine's workers.
+type hub struct {
+	*local.TasksBackend
+	*Service
+	tenant     int64
+	turns      chan *store.Turn
+	activities chan *store.Activity
+	carried    sync.Map         // *protos.HistoryEvent → *store.Activity: what is carried out
+	remote     backend.Executor // hands work to processes that are connected by gRPC
+	register   func(grpc.ServiceRegistrar)
+	streams    int // of these
+	started    bool
+	workers    []interface{ StopAndDrain() }
+}
+
+var _ backend.Backend = (*hub)(nil)
+
+func newHub(s *Service, tenant int64) *hub {
+	h := &hub{TasksBackend: local.NewTasksBackend(), Service: s, tenant: tenant,
+		turns: make(chan *store.Turn, s.opts.Turns), activities: make(chan *store.Activity, s.opts.Activities)}
+	h.remote, h.register = backend.NewGrpcExecutor(h, engineLog{s.log},
+		backend.WithOnGetWorkItemsConnectionCallback(h.workerConnected), backend.WithOnGetWorkItemsDisconnectCallback(h.workerLeft))
+	return h
+}
+
+// start has the engine carry out what the channels hold.
+func (h *hub) start(ctx context.Context) {
+	h.started = true
+	logger := engineLog{h.log}
+	turns := backend.NewWorkflowWorker(backend.WorkflowWorkerOptions{Backend: h, Executor: executor{h}, Logger: logger})
+	activities := backend.NewActivityTaskWorker(h, executor{h}, logger)
+	turns.Start(ctx)
+	activities.Start(ctx)
+	h.workers = []interface{ StopAndDrain() }{turns, activities}
+}
+
+func (h *hub) stop() {
+	for _, w := range h.workers {
+		w.StopAndDrain()
+	}
+}
+
+// workerConnected and workerLeft follow how many processes wait for work.
+func (h *hub) workerConnected(ctx context.Context) error { return h.countStreams(ctx, 1) }
+func (h *hub) workerLeft(ctx context.Context) error      { return h.countStreams(ctx, -1) }
+
+func (h *hub) countStreams(ctx context.Context, change int) error {
+	h.mu.Lock()
+	h.streams += change
+	h.mu.Unlock()
+	return h.store.Reconsider(context.WithoutCancel(ctx))
+}
+
+// turnKey is the property of a work item that holds its turn or activity.
+const turnKey = "forebay"
+
+// settleTime bounds how long storing an outcome may take.
+const settleTime = 30 * time.Second
+
+// settling returns a context for storing an outcome, also while the server stops.
+func settling(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+}
+
+func (h *hub) NextWorkflowWorkItem(ctx context.Context) (*backend.WorkflowWorkItem, error) {
+	select {
+	case turn := <-h.turns:
+		return &backend.WorkflowWorkItem{InstanceID: api.InstanceID(turn.ID), RetryCount: int32(turn.Deliveries - 1), Properties: map[string]any{turnKey: turn}}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// GetWorkflowRuntimeState returns the history. For a turn it also reads what has arrived, which the engine asks for afterwards.
+func (h *hub) GetWorkflowRuntimeState(ctx context.Context, wi *backend.WorkflowWorkItem) (*backend.WorkflowRuntimeState, error) {
+	turn, ok := wi.Properties[turnKey].(*store.Turn)
+	if !ok {
+		return h.stateOf(ctx, string(wi.InstanceID))
+	}
+	for _, a := range turn.Arrived {
+		e, err := decodeEvent(a.Event)
+		if err != nil {
+			return nil, err
+		}
+		wi.NewEvents = append(wi.NewEvents, e)
+	}
+	events, ok := h.memory.get(turn.Instance, turn.Number)
+	if !ok {
+		var err error
+		if events, err = h.history(ctx, turn.Instance); err != nil {
+			return nil, err
+		}
+		if int64(len(events)) != turn.Events {
+			return nil, forebay.ErrLockLost // another had a turn since
+		}
+	}
+	return runtimestate.NewWorkflowRuntimeState(turn.ID, value(turn.Custom), events), nil
+}
+
+func (s *Service) history(ctx context.Context, instance int64) (events []*protos.HistoryEvent, err error) {
+	err = s.store.OrchestrationHistory(ctx, instance, func(b []byte) (err error) {
+		events, err = decodeEvents(events, b)
+		return err
+	})
+	return events, err
+}
+
+// stateOf is for the engine's recursive purge, which reads of it which instances this one has called.
+func (h *hub) stateOf(ctx context.Context, id string) (*backend.WorkflowRuntimeState, error) {
+	row, err := h.store.Orchestration(ctx, h.tenant, id)
+	if err != nil {
+		return nil, engineError(err)
+	}
+	events, err := h.history(ctx, row.No)
+	if err != nil {
+		return nil, err
+	}
+	return runtimestate.NewWorkflowRuntimeState(id, value(row.CustomStatus), events), nil
+}
+
+func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.WorkflowWorkItem) error {
+	turn := wi.Properties[turnKey].(*store.Turn)
+	result, err := h.turnResult(turn, wi.State)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	if err := h.store.CompleteTurn(ctx, turn, result); err != nil {
+		h.memory.forget(turn.Instance)
+		return engineError(err)
+	}
+	if result.Status.Terminal() {
+		h.memory.forget(turn.Instance)
+	} else {
+		h.memory.put(turn.Instance, turn.Number+1, append(wi.State.OldEvents, wi.State.NewEvents...))
+	}
+	h.release(turn.Token)
+	return nil
+}
+
+// AbandonWorkflowWorkItem is for a turn that came to nothing: its process could not be reached, or code of it panicked.
+func (h *hub) AbandonWorkflowWorkItem(ctx context.Context, wi *backend.WorkflowWorkItem) error {
+	turn := wi.Properties[turnKey].(*store.Turn)
+	defer h.release(turn.Token)
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	return unlessLost(h.store.AbandonTurn(ctx, turn, h.pause(turn.Deliveries)))
+}
+
+// pause is how long what came to nothing rests, by how often it did.
+func (h *hub) pause(times int) time.Duration {
+	if h.stopping() {
+		return 0
+	}
+	return min(100*time.Millisecond<<min(times, 12), time.Minute)
+}
+
+func (s *Service) stopping() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopped
+}
+
+// unlessLost is for giving back what another may have by now.
+func unlessLost(err error) error {
+	if errors.Is(err, forebay.ErrLockLost) {
+		return nil
+	}
+	return err
+}
+
+// engineError says what the engine understands.
+func engineError(err error) error {
+	switch {
+	case errors.Is(err, forebay.ErrLockLost):
+		return backend.ErrWorkItemLockLost
+	case forebay.CodeOf(err) == forebay.CodeNotFound:
+		return api.ErrInstanceNotFound
+	}
+	return err
+}
+
+func (h *hub) CreateWorkflowInstance(ctx context.Context, req *backend.CreateWorkflowInstanceRequest) error {
+	started := req.GetStartEvent().GetExecutionStarted()
+	if started == nil {
+		return errors.New("an instance starts with an ExecutionStarted event")
+	}
+	err := h.create(ctx, h.tenant, req.GetStartEvent(), false)
+	if forebay.CodeOf(err) == forebay.CodeConflict {
+		return api.ErrDuplicateInstance
+	}
+	return err
+}
+
+func (h *hub) AddNewWorkflowEvent(ctx context.Context, id api.InstanceID, e *backend.HistoryEvent) error {
+	return h.send(ctx, h.tenant, string(id), e)
+}
+
+// watchPause is how long a watch goes without looking: it may have missed what another process did.
+const watchPause = 5 * time.Second
+
+func (h *hub) WatchWorkflowRuntimeStatus(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter, condition func(*backend.WorkflowMetadata) bool) error {
+	return h.watch(ctx, h.tenant, string(id), func(row store.OrchestrationRow) bool { return condition(metadata(row)) })
+}
+
+func (h *hub) GetWorkflowMetadata(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter) (*backend.WorkflowMetadata, error) {
+	row, err := h.store.Orchestration(ctx, h.tenant, string(id))
+	if err != nil {
+		return nil, engineError(err)
+	}
+	return metadata(row), nil
+}
+
+func metadata(o store.OrchestrationRow) *backend.WorkflowMetadata {
+	m := &backend.WorkflowMetadata{
+		InstanceId: o.ID, Name: o.Name, RuntimeStatus: statusNumbers[o.Status], CreatedAt: timestamp(&o.CreatedAt), LastUpdatedAt: timestamp(&o.UpdatedAt),
+		Input: value(o.Input), Output: value(o.Output), CustomStatus: value(o.CustomStatus), FailureDetails: detailsOf(o.Failure),
+		CompletedAt: timestamp(o.CompletedAt), StartedAt: timestamp(o.StartedAt), ParentInstanceId: o.ParentID,
+	}
+	if o.Version != "" {
+		m.Version = wrapperspb.String(o.Version)
+	}
+	return m
+}
+
+func (h *hub) PurgeWorkflowState(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter, _ bool, force bool) (int, error) {
+	err := h.store.PurgeOrchestration(ctx, h.tenant, string(id), force)
+	switch {
+	case forebay.CodeOf(err) == forebay.CodeConflict:
+		return 0, api.ErrNotCompleted
+	case err != nil:
+		return 0, engineError(err)
+	}
+	return 1, nil
+}
+
+// defaultPage is how many instance ids are listed at once.
+const defaultPage = 100
+
+func (h *hub) ListInstanceIDs(ctx context.Context, req *protos.ListInstanceIDsRequest) (*protos.ListInstanceIDsResponse, error) {
+	limit := int(req.GetPageSize())
+	if limit <= 0 || limit > forebay.MaxPageSize {
+		limit = defaultPage
+	}
+	page, next, err := h.list(ctx, store.OrchestrationQuery{Tenant: h.tenant, Limit: limit}, req.GetContinuationToken())
+	if err != nil {
+		return nil, err
+	}
+	resp := &protos.ListInstanceIDsResponse{}
+	for _, o := range page {
+		resp.InstanceIds = append(resp.InstanceIds, o.ID)
+	}
+	if next != "" {
+		resp.ContinuationToken = &next
+	}
+	return resp, nil
+}
+
+func (h *hub) GetInstanceHistory(ctx context.Context, req *protos.GetInstanceHistoryRequest) (*protos.GetInstanceHistoryResponse, error) {
+	row, err := h.store.Orchestration(ctx, h.tenant, req.GetInstanceId())
+	if err != nil {
+		return nil, engineError(err)
+	}
+	events, err := h.history(ctx, row.No)
+	return &protos.GetInstanceHistoryResponse{Events: events}, err
+}
+
+// RerunWorkflowFromEvent is not offered: RewindOrchestration and restart are.
+func (h *hub) RerunWorkflowFromEvent(context.Context, *protos.RerunWorkflowFromEventRequest) (api.InstanceID, error) {
+	return "", forebay.Errorf(forebay.CodeNotSupported, "an instance cannot be run again from the middle; rewind or restart it")
+}
+
+// The store is opened and closed by its owner.
+func (h *hub) CreateTaskHub(context.Context) error { return nil }
+func (h *hub) DeleteTaskHub(context.Context) error {
+	return forebay.Errorf(forebay.CodeNotSupported, "the database is not deleted from here")
+}
+func (h *hub) Start(context.Context) error { return nil }
+func (h *hub) Stop(context.Context) error  { return nil }

@@ -1,0 +1,322 @@
+package orchestrate
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// What is done to instances from outside. Tenants are named; nobody sees another's instances.
+
+// StartRequest asks for a new instance.
+type StartRequest struct {
+	Name    string
+	ID      string // "": one is made
+	Version string // of the code; "": the latest
+	Input   json.RawMessage
+	StartAt *time.Time // nil: now
+	// Replace replaces an instance with that id that is over.
+	Replace bool
+}
+
+// maxInstanceID bounds instance ids, in bytes.
+const maxInstanceID = 256
+
+func (s *Service) check(req *StartRequest) error {
+	if !forebay.ValidText(req.Name, maxFunctionName) {
+		return forebay.Invalid("name", "is required: the name of an orchestrator")
+	}
+	if !s.opts.Remote && !s.registry.hasOrchestrator(req.Name) {
+		return &forebay.Error{Code: forebay.CodeUnknownOrchestrator, Field: "name", Message: "there is no orchestrator " + req.Name}
+	}
+	if req.ID != "" && !forebay.ValidText(req.ID, maxInstanceID) {
+		return forebay.Invalid("instance_id", "must have 1 to %d bytes without control characters", maxInstanceID)
+	}
+	return s.checkPayload("input", req.Input)
+}
+
+func (s *Service) checkPayload(field string, v json.RawMessage) error {
+	if int64(len(v)) > s.opts.MaxBytes {
+		return &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: field, Message: "is too large"}
+	}
+	if len(v) == 0 {
+		return nil
+	}
+	return forebay.CheckJSON(field, v)
+}
+
+// Start makes an instance and returns its id. It is on disk then.
+func (s *Service) Start(ctx context.Context, tenant string, req StartRequest) (id string, err error) {
+	if err := s.check(&req); err != nil {
+		return "", err
+	}
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return "", err
+	}
+	if req.ID == "" {
+		req.ID = uuid.NewString()
+	}
+	e := newEvent()
+	started := &protos.ExecutionStartedEvent{Name: req.Name, Input: value(req.Input),
+		WorkflowInstance: &protos.WorkflowInstance{InstanceId: req.ID, ExecutionId: wrapperspb.String(uuid.NewString())}}
+	if req.Version != "" {
+		started.Version = wrapperspb.String(req.Version)
+	}
+	if req.StartAt != nil {
+		started.ScheduledStartTimestamp = timestamppb.New(*req.StartAt)
+	}
+	e.EventType = &protos.HistoryEvent_ExecutionStarted{ExecutionStarted: started}
+	return req.ID, s.create(ctx, no, e, req.Replace)
+}
+
+func (s *Service) create(ctx context.Context, tenant int64, e *protos.HistoryEvent, replace bool) error {
+	o, err := newOrchestration(tenant, e)
+	if err != nil {
+		return err
+	}
+	return s.store.CreateOrchestration(ctx, o, replace)
+}
+
+// Get returns an instance.
+func (s *Service) Get(ctx context.Context, tenant, id string) (forebay.Orchestration, error) {
+	row, err := s.row(ctx, tenant, id)
+	return row.Orchestration, err
+}
+
+func (s *Service) row(ctx context.Context, tenant, id string) (store.OrchestrationRow, error) {
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return store.OrchestrationRow{}, err
+	}
+	return s.store.Orchestration(ctx, no, id)
+}
+
+// Wait returns an instance once it is over, or as it stands when ctx or the timeout ends first.
+func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Orchestration, error) {
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return forebay.Orchestration{}, err
+	}
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var latest forebay.Orchestration
+	err = s.watch(limited, no, id, func(row store.OrchestrationRow) bool {
+		latest = row.Orchestration
+		return row.Status.Terminal()
+	})
+	if limited.Err() != nil && latest.ID != "" {
+		err = nil
+	}
+	return latest, err
+}
+
+// watch looks at an instance at once and after each change, until done.
+func (s *Service) watch(ctx context.Context, tenant int64, id string, done func(store.OrchestrationRow) bool) error {
+	var changes <-chan struct{}
+	var following int64
+	stop := func() {}
+	defer func() { stop() }()
+	for {
+		row, err := s.store.Orchestration(ctx, tenant, id)
+		if err != nil {
+			return engineError(err)
+		}
+		if row.No != following { // a restart gives the id to another instance
+			stop()
+			changes, stop = s.store.Watch(row.No)
+			following = row.No
+			continue // it may have changed before that
+		}
+		if done(row) {
+			return nil
+		}
+		timer := time.NewTimer(watchPause)
+		select {
+		case <-changes:
+			timer.Stop()
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+// ListRequest selects instances.
+type ListRequest struct {
+	Prefix      string // of their ids
+	Name        string
+	Statuses    []forebay.OrchestrationStatus // none: all
+	From, Until time.Time                     // when they were made; zero: no bound
+	Limit       int                           // default 50, at most 500
+	Cursor      string
+}
+
+// List returns instances, the newest first, and where to go on; "": there are no more.
+func (s *Service) List(ctx context.Context, tenant string, req ListRequest) (page []forebay.Orchestration, cursor string, err error) {
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return nil, "", err
+	}
+	if req.Limit <= 0 || req.Limit > forebay.MaxPageSize {
+		req.Limit = forebay.DefaultPageSize
+	}
+	return s.list(ctx, store.OrchestrationQuery{Tenant: no, Prefix: req.Prefix, Name: req.Name, Statuses: req.Statuses, From: req.From, Until: req.Until, Limit: req.Limit}, req.Cursor)
+}
+
+func (s *Service) list(ctx context.Context, q store.OrchestrationQuery, cursor string) (page []forebay.Orchestration, next string, err error) {
+	if cursor != "" {
+		if q.Below, err = strconv.ParseInt(cursor, 36, 64); err != nil || q.Below <= 0 {
+			return nil, "", forebay.Errorf(forebay.CodeInvalidCursor, "the cursor is not one that a list returned")
+		}
+	}
+	rows, more, err := s.store.Orchestrations(ctx, q)
+	for _, row := range rows {
+		page = append(page, row.Orchestration)
+	}
+	if more {
+		next = strconv.FormatInt(rows[len(rows)-1].No, 36)
+	}
+	return page, next, err
+}
+
+// History returns the events of an instance's current execution.
+func (s *Service) History(ctx context.Context, tenant, id string) ([]forebay.OrchestrationEvent, error) {
+	row, err := s.row(ctx, tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	events, err := s.history(ctx, row.No)
+	described := make([]forebay.OrchestrationEvent, len(events))
+	for i, e := range events {
+		described[i] = describe(e)
+	}
+	return described, err
+}
+
+// Attempts returns the attempts of the activities of an instance's current execution.
+func (s *Service) Attempts(ctx context.Context, tenant, id string) ([]forebay.ActivityAttempt, error) {
+	row, err := s.row(ctx, tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.store.ActivityAttempts(ctx, row.No)
+}
+
+// Raise sends an instance an event. One that nobody waits for yet is kept until somebody does.
+func (s *Service) Raise(ctx context.Context, tenant, id, name string, data json.RawMessage) error {
+	if !forebay.ValidText(name, maxFunctionName) {
+		return forebay.Invalid("event", "must have 1 to %d bytes without control characters", maxFunctionName)
+	}
+	if err := s.checkPayload("data", data); err != nil {
+		return err
+	}
+	e := newEvent()
+	e.EventType = &protos.HistoryEvent_EventRaised{EventRaised: &protos.EventRaisedEvent{Name: name, Input: value(data)}}
+	return s.tell(ctx, tenant, id, e)
+}
+
+// Suspend keeps an instance from going on until it is resumed.
+func (s *Service) Suspend(ctx context.Context, tenant, id, reason string) error {
+	e := newEvent()
+	e.EventType = &protos.HistoryEvent_ExecutionSuspended{ExecutionSuspended: &protos.ExecutionSuspendedEvent{Input: textOf(reason)}}
+	return s.tell(ctx, tenant, id, e)
+}
+
+// Resume lets a suspended instance go on.
+func (s *Service) Resume(ctx context.Context, tenant, id, reason string) error {
+	e := newEvent()
+	e.EventType = &protos.HistoryEvent_ExecutionResumed{ExecutionResumed: &protos.ExecutionResumedEvent{Input: textOf(reason)}}
+	return s.tell(ctx, tenant, id, e)
+}
+
+// Terminate ends an instance and those that it has called. The reason becomes its output.
+func (s *Service) Terminate(ctx context.Context, tenant, id, reason string) error {
+	e := newEvent()
+	e.EventType = &protos.HistoryEvent_ExecutionTerminated{ExecutionTerminated: &protos.ExecutionTerminatedEvent{Input: textOf(reason), Recurse: true}}
+	return s.tell(ctx, tenant, id, e)
+}
+
+func textOf(reason string) *wrapperspb.StringValue {
+	if reason == "" {
+		return nil
+	}
+	return wrapperspb.String(reason)
+}
+
+func (s *Service) tell(ctx context.Context, tenant, id string, e *protos.HistoryEvent) error {
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	return s.send(ctx, no, id, e)
+}
+
+func (s *Service) send(ctx context.Context, tenant int64, id string, e *protos.HistoryEvent) error {
+	event, err := proto.Marshal(e)
+	if err != nil {
+		return err
+	}
+	return s.store.SendOrchestration(ctx, tenant, id, event)
+}
+
+// Restart starts an instance anew with its input: under its own id, which it has to be over for, or under a new one. It returns the id.
+func (s *Service) Restart(ctx context.Context, tenant, id string, newID bool) (string, error) {
+	row, err := s.row(ctx, tenant, id)
+	if err != nil {
+		return "", err
+	}
+	req := StartRequest{Name: row.Name, Input: row.Input}
+	if !newID {
+		if !row.Status.Terminal() {
+			return "", forebay.Errorf(forebay.CodeConflict, "the instance %s is not over", id)
+		}
+		req.ID, req.Replace = id, true
+	}
+	return s.Start(ctx, tenant, req)
+}
+
+// Purge deletes an instance that is over, with its history.
+func (s *Service) Purge(ctx context.Context, tenant, id string) error {
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	return s.store.PurgeOrchestration(ctx, no, id, false)
+}
+
+// PurgeMany deletes the instances of a list that are over, page by page, and returns how many those were.
+func (s *Service) PurgeMany(ctx context.Context, tenant string, req ListRequest) (purged int, err error) {
+	req.Limit = forebay.MaxPageSize
+	for {
+		page, next, err := s.List(ctx, tenant, req)
+		if err != nil {
+			return purged, err
+		}
+		for _, o := range page {
+			if !o.Status.Terminal() {
+				continue
+			}
+			switch err := s.Purge(ctx, tenant, o.ID); {
+			case err == nil:
+				purged++
+			case forebay.CodeOf(err) != forebay.CodeNotFound && forebay.CodeOf(err) != forebay.CodeConflict:
+				return purged, err
+			}
+		}
+		if req.Cursor = next; next == "" {
+			return purged, nil
+		}
+	}
+}

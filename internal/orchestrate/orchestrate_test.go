@@ -1,0 +1,268 @@
+package orchestrate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dapr/durabletask-go/task"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+const tenant = "default"
+
+// onBoth runs a test on SQLite and on PostgreSQL.
+func onBoth(t *testing.T, test func(*testing.T, store.Options)) {
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		test(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})
+	})
+	t.Run("postgresql", func(t *testing.T) {
+		t.Parallel()
+		test(t, store.Options{URL: pgtest.Database(t), Serve: true})
+	})
+}
+
+// process is a service over its own connection, as in a process of its own.
+type process struct {
+	*Service
+	store *store.Store
+	stop  func()
+}
+
+func run(t *testing.T, where store.Options, opts Options) *process {
+	t.Helper()
+	s, err := store.Open(t.Context(), where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Store = s
+	p := &process{Service: New(opts), store: s}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.Run(ctx)
+	}()
+	stopped := false
+	p.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		<-done
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(p.stop)
+	return p
+}
+
+func (p *process) start(t *testing.T, req StartRequest) string {
+	t.Helper()
+	id, err := p.Start(t.Context(), tenant, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func (p *process) ends(t *testing.T, id string, want forebay.OrchestrationStatus) forebay.Orchestration {
+	t.Helper()
+	o, err := p.Wait(t.Context(), tenant, id, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Status != want {
+		history, _ := p.History(t.Context(), tenant, id)
+		for _, e := range history {
+			t.Logf("%+v", e)
+		}
+		t.Fatalf("%s is %s (%+v), not %s", id, o.Status, o.Failure, want)
+	}
+	return o
+}
+
+func add[T any](t testing.TB, r *Registry, name string, f func(context.Context, T) (any, error)) {
+	t.Helper()
+	err := r.AddActivity(name, func(ctx context.Context, input json.RawMessage) (any, error) {
+		var in T
+		if len(input) > 0 {
+			if err := json.Unmarshal(input, &in); err != nil {
+				return nil, err
+			}
+		}
+		return f(ctx, in)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func addOrchestrator(t testing.TB, r *Registry, name string, f task.Workflow) {
+	t.Helper()
+	if err := r.AddOrchestrator(name, "", f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func activity(ctx *task.WorkflowContext, name string, input any, p forebay.RetryPolicy) task.Task {
+	return ctx.CallActivity(name, task.WithRawActivityInput(ActivityInput(input, p)))
+}
+
+func TestFanOut(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r := NewRegistry()
+		add(t, r, "square", func(_ context.Context, n int) (any, error) { return n * n, nil })
+		addOrchestrator(t, r, "sum", func(ctx *task.WorkflowContext) (any, error) {
+			var n int
+			if err := ctx.GetInput(&n); err != nil {
+				return nil, err
+			}
+			var tasks []task.Task
+			for i := range n {
+				tasks = append(tasks, activity(ctx, "square", i, forebay.RetryPolicy{}))
+			}
+			sum := 0
+			for _, task := range tasks {
+				var square int
+				if err := task.Await(&square); err != nil {
+					return nil, err
+				}
+				sum += square
+			}
+			ctx.SetCustomStatus(`"summed"`)
+			return sum, nil
+		})
+		p := run(t, where, Options{Registry: r})
+		var ids []string
+		for range 20 {
+			ids = append(ids, p.start(t, StartRequest{Name: "sum", Input: json.RawMessage("50")}))
+		}
+		for _, id := range ids {
+			o := p.ends(t, id, forebay.OrchestrationCompleted)
+			if string(o.Output) != "40425" || string(o.CustomStatus) != `"summed"` || o.StartedAt == nil || o.CompletedAt == nil {
+				t.Errorf("%+v", o)
+			}
+			attempts, err := p.Attempts(t.Context(), tenant, id)
+			if err != nil || len(attempts) != 50 {
+				t.Errorf("%d attempts: %v", len(attempts), err)
+			}
+		}
+	})
+}
+
+// Ten activities that each fail twice with half a second between the tries take about a second together: the instance
+// is not needed for a repeat, and so they do not wait for each other.
+func TestRetriesRunSideBySide(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r := NewRegistry()
+		add(t, r, "flaky", func(ctx context.Context, n int) (any, error) {
+			if c, _ := CallOf(ctx); c.Attempt < 3 {
+				return nil, fmt.Errorf("try %d of %d", c.Attempt, n)
+			}
+			return n, nil
+		})
+		turns := atomic.Int32{}
+		addOrchestrator(t, r, "all", func(ctx *task.WorkflowContext) (any, error) {
+			turns.Add(1)
+			var tasks []task.Task
+			for i := range 10 {
+				tasks = append(tasks, activity(ctx, "flaky", i, forebay.RetryPolicy{MaxAttempts: 3, First: 500 * time.Millisecond, Coefficient: 1}))
+			}
+			for _, task := range tasks {
+				if err := task.Await(nil); err != nil {
+					return nil, err
+				}
+			}
+			return nil, nil
+		})
+		p := run(t, where, Options{Registry: r})
+		id := p.start(t, StartRequest{Name: "all"})
+		o := p.ends(t, id, forebay.OrchestrationCompleted)
+		attempts, err := p.Attempts(t.Context(), tenant, id)
+		if err != nil || len(attempts) != 30 {
+			t.Fatalf("%d attempts: %v", len(attempts), err)
+		}
+		var firstRepeat, lastRepeat time.Time
+		for _, a := range attempts {
+			switch {
+			case a.Number < 3 && (a.Outcome != store.ActivityRetried || a.RetryDelaySeconds == nil || *a.RetryDelaySeconds != 0.5 || a.ErrorMessage == ""),
+				a.Number == 3 && a.Outcome != store.ActivitySucceeded:
+				t.Errorf("%+v", a)
+			}
+			if a.Number == 3 && (firstRepeat.IsZero() || a.StartedAt.Before(firstRepeat)) {
+				firstRepeat = a.StartedAt
+			}
+			if a.Number == 1 && a.FinishedAt.After(lastRepeat) {
+				lastRepeat = a.FinishedAt
+			}
+		}
+		// Each third attempt was due 1 s after the first: all overlap if the first of those begins before any could have been
+		// waited for in turn.
+		if took := o.CompletedAt.Sub(o.CreatedAt); took < time.Second || firstRepeat.Sub(lastRepeat) > 2*time.Second {
+			t.Errorf("took %s, the first last attempt %s after the last first one", took, firstRepeat.Sub(lastRepeat))
+		}
+		if n := turns.Load(); n > 12 {
+			t.Errorf("%d turns: the instance heard of failures that were tried again", n)
+		}
+	})
+}
+
+func TestFailures(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r := NewRegistry()
+		var calls atomic.Int32
+		add(t, r, "fail", func(_ context.Context, how string) (any, error) {
+			calls.Add(1)
+			switch how {
+			case "final":
+				return nil, &NonRetryable{errors.New("never")}
+			case "typed":
+				return nil, forebay.Errorf(forebay.CodeForbidden, "no")
+			case "panic":
+				panic("oh")
+			}
+			return nil, errors.New("boom")
+		})
+		addOrchestrator(t, r, "one", func(ctx *task.WorkflowContext) (any, error) {
+			var how string
+			if err := ctx.GetInput(&how); err != nil {
+				return nil, err
+			}
+			return nil, activity(ctx, "fail", how, forebay.RetryPolicy{MaxAttempts: 3, First: time.Millisecond, NonRetryable: []string{"forbidden"}}).Await(nil)
+		})
+		addOrchestrator(t, r, "panics", func(*task.WorkflowContext) (any, error) { panic("here") })
+		p := run(t, where, Options{Registry: r})
+		for how, want := range map[string]struct {
+			calls int32
+			kind  string
+		}{"final": {1, "*errors.errorString"}, "typed": {1, "forbidden"}, "panic": {3, "Panic"}, "": {3, "*errors.errorString"}} {
+			calls.Store(0)
+			input, _ := json.Marshal(how)
+			id := p.start(t, StartRequest{Name: "one", Input: input})
+			o := p.ends(t, id, forebay.OrchestrationFailed)
+			attempts, err := p.Attempts(t.Context(), tenant, id)
+			if err != nil || len(attempts) != int(want.calls) || calls.Load() != want.calls || o.Failure == nil {
+				t.Errorf("%q: %d calls, %d attempts, %+v: %v", how, calls.Load(), len(attempts), o.Failure, err)
+				continue
+			}
+			if last := attempts[len(attempts)-1]; last.Outcome != store.ActivityFailed || last.ErrorType != want.kind {
+				t.Errorf("%q: %+v", how, last)
+			}
+		}
+		if o := p.ends(t, p.start(t, StartRequest{Name: "panics"}), forebay.OrchestrationFailed); o.Failure.Type != "Panic" {
+			t.Errorf("%+v", o.Failure)
+		}
+	})
+}

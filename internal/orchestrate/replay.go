@@ -1,0 +1,188 @@
+package orchestrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/dapr/durabletask-go/api"
+	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/dapr/durabletask-go/backend"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/forebayhq/forebay"
+)
+
+// The engine compares what the code does, when it is replayed, with the history by number and kind, but not by
+// name: an orchestrator that was changed under a running instance may so get one activity's result for that of
+// another. Therefore the history is replayed here without the events that say what was scheduled. The engine then
+// returns everything that the code asks for, the old and the new, and the comparison is ours.
+
+// step is something an orchestrator has asked for.
+type step struct{ kind, name string }
+
+func (s step) String() string {
+	if s.name == "" {
+		return s.kind
+	}
+	return fmt.Sprintf("%s %q", s.kind, s.name)
+}
+
+const (
+	stepActivity = "the activity"
+	stepTimer    = "a timer"
+	stepChild    = "the sub-orchestration"
+	stepDetached = "the new orchestration"
+)
+
+// stepOf returns what an event of the history says was asked for.
+func stepOf(e *protos.HistoryEvent) (step, bool) {
+	switch v := e.GetEventType().(type) {
+	case *protos.HistoryEvent_TaskScheduled:
+		return step{stepActivity, v.TaskScheduled.Name}, true
+	case *protos.HistoryEvent_TimerCreated:
+		return step{stepTimer, v.TimerCreated.GetName()}, true
+	case *protos.HistoryEvent_ChildWorkflowInstanceCreated:
+		return step{stepChild, v.ChildWorkflowInstanceCreated.Name}, true
+	case *protos.HistoryEvent_DetachedWorkflowInstanceCreated:
+		return step{stepDetached, v.DetachedWorkflowInstanceCreated.InstanceId}, true
+	}
+	return step{}, false
+}
+
+// stepOfAction returns what the code asks for now.
+func stepOfAction(a *protos.WorkflowAction) (step, bool) {
+	switch v := a.GetWorkflowActionType().(type) {
+	case *protos.WorkflowAction_ScheduleTask:
+		return step{stepActivity, v.ScheduleTask.Name}, true
+	case *protos.WorkflowAction_CreateTimer:
+		return step{stepTimer, v.CreateTimer.GetName()}, true
+	case *protos.WorkflowAction_CreateChildWorkflow:
+		return step{stepChild, v.CreateChildWorkflow.Name}, true
+	case *protos.WorkflowAction_CreateDetachedWorkflow:
+		return step{stepDetached, v.CreateDetachedWorkflow.InstanceId}, true
+	}
+	return step{}, false
+}
+
+// past is a history taken apart.
+type past struct {
+	steps     map[int32]step
+	last      int32 // the highest number of a step
+	suspended bool
+	ended     bool // it was told to terminate
+}
+
+// without returns the events that say nothing of what was scheduled, and notes the others.
+func (p *past) without(events []*protos.HistoryEvent) []*protos.HistoryEvent {
+	kept := make([]*protos.HistoryEvent, 0, len(events))
+	for _, e := range events {
+		if s, ok := stepOf(e); ok {
+			p.steps[e.EventId] = s
+			p.last = max(p.last, e.EventId)
+			continue
+		}
+		switch {
+		case e.GetExecutionSuspended() != nil:
+			p.suspended = true
+		case e.GetExecutionResumed() != nil:
+			p.suspended = false
+		case e.GetExecutionTerminated() != nil:
+			p.ended = true
+		}
+		kept = append(kept, e)
+	}
+	return kept
+}
+
+var errVersion = errors.New("the version of the orchestrator that the instance began with is not registered here")
+
+// replay lets the code of an orchestrator see its history and returns what it newly asks for.
+func replay(ctx context.Context, code backend.Executor, id api.InstanceID, old, arrived []*protos.HistoryEvent) (resp *protos.WorkflowResponse, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			resp, err = failed(id, 0, "Panic", fmt.Sprint("the orchestrator panicked: ", v)), nil
+		}
+	}()
+	pin(old, arrived)
+	p := past{steps: map[int32]step{}, last: -1}
+	resp, err = code.ExecuteWorkflow(ctx, id, p.without(old), p.without(arrived), backend.ExecuteOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(resp.Actions, func(a *protos.WorkflowAction) bool { return a.GetWorkflowVersionNotAvailable() != nil }) {
+		return nil, errVersion
+	}
+	if p.ended || p.suspended { // what the code asks for is not told then
+		return resp, nil
+	}
+	if why := p.compare(resp.Actions); why != "" {
+		return failed(id, p.last+1, forebay.FailureNonDeterministic, why), nil
+	}
+	resp.Actions = slices.DeleteFunc(resp.Actions, func(a *protos.WorkflowAction) bool {
+		_, known := p.steps[a.Id]
+		return known
+	})
+	return resp, nil
+}
+
+// pin has an instance run the version that it was started with, if its caller named one.
+func pin(old, arrived []*protos.HistoryEvent) {
+	version := started(old, arrived).GetVersion()
+	if version == nil {
+		return
+	}
+	for _, events := range [2][]*protos.HistoryEvent{old, arrived} {
+		for _, e := range events {
+			if first := e.GetWorkflowStarted(); first != nil {
+				if first.Version == nil {
+					first.Version = &protos.WorkflowVersion{Name: &version.Value}
+				}
+				return
+			}
+		}
+	}
+}
+
+// compare returns how what the code asks for differs from the history; "": it does not.
+func (p *past) compare(actions []*protos.WorkflowAction) string {
+	found := 0
+	for _, a := range actions {
+		now, isStep := stepOfAction(a)
+		then, was := p.steps[a.Id]
+		switch {
+		case was && (!isStep || now != then):
+			what := now.String()
+			if !isStep {
+				what = "an end"
+			}
+			return fmt.Sprintf("event %d of the history is %s, but the code now asks for %s there: it has changed in a way that this instance cannot follow", a.Id, then, what)
+		case was:
+			found++
+		case isStep && a.Id < p.last:
+			return fmt.Sprintf("the code now asks for %s as event %d, which the history does not have: it has changed in a way that this instance cannot follow", now, a.Id)
+		}
+	}
+	if found == len(p.steps) {
+		return ""
+	}
+	missing := p.last
+	for id := range p.steps {
+		if !slices.ContainsFunc(actions, func(a *protos.WorkflowAction) bool { return a.Id == id }) {
+			missing = min(missing, id)
+		}
+	}
+	return fmt.Sprintf("event %d of the history is %s, for which the code does not ask any more: it has changed in a way that this instance cannot follow", missing, p.steps[missing])
+}
+
+// failed is the response of code that fails its instance.
+func failed(id api.InstanceID, number int32, kind, message string) *protos.WorkflowResponse {
+	return &protos.WorkflowResponse{InstanceId: string(id), CustomStatus: wrapperspb.String(""), Actions: []*protos.WorkflowAction{{
+		Id: number,
+		WorkflowActionType: &protos.WorkflowAction_CompleteWorkflow{CompleteWorkflow: &protos.CompleteWorkflowAction{
+			WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_FAILED,
+			FailureDetails: &protos.TaskFailureDetails{ErrorType: kind, ErrorMessage: message, IsNonRetriable: true},
+		}},
+	}}}
+}

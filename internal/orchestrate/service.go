@@ -1,0 +1,332 @@
+// Package orchestrate runs durable orchestrations: functions whose steps are recorded, so that they
+// survive crashes and may take months.
+//
+// An orchestrator is replayed from its history whenever something has arrived for it. The engine that does so is
+// dapr/durabletask-go; this package is its backend over our store. It hands out turns of orchestrations
+// and activities under locks that it renews, keeps the history of each, and repeats activities that fail:
+// an orchestrator hears only of the final outcome. Go functions run here, those of other languages in processes
+// that connect by gRPC.
+package orchestrate
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// Options configures a Service.
+type Options struct {
+	Store    *store.Store
+	Registry *Registry // the Go functions; nil: none
+	Logger   *slog.Logger
+	// Turns and Activities bound what is carried out here at once; default 64 and 256.
+	Turns, Activities int
+	// Lock is how long a turn or an activity is locked for; it is renewed. Default 60 s.
+	Lock time.Duration
+	// Retries are the policies of activities by name, for calls that come with none.
+	Retries map[string]forebay.RetryPolicy
+	// MaxBytes bounds an input, an event's payload, or a result. Default 10 MiB.
+	MaxBytes int64
+	// Grace is how long a stop lets activities finish. Default 30 s.
+	Grace time.Duration
+	// Remote says that orchestrators may be in processes that are not known yet.
+	Remote bool
+}
+
+// Service runs orchestrations, and manages those of all processes.
+type Service struct {
+	store    *store.Store
+	registry *Registry
+	log      *slog.Logger
+	opts     Options
+	memory   memory
+	turns    chan struct{} // a value for each that may still be taken
+	tasks    chan struct{} // the same of activities
+
+	mu      sync.Mutex
+	hubs    map[int64]*hub // by tenant
+	held    map[int64]*held
+	running context.Context
+	stopped bool // nothing is taken any more
+	idle    chan struct{}
+}
+
+// held is a turn or an activity that is being carried out here.
+type held struct {
+	turn     *store.Turn
+	activity *store.Activity
+	cancel   context.CancelCauseFunc
+	ctx      context.Context
+}
+
+// New returns a service. Run carries orchestrations out; managing them needs no Run.
+func New(opts Options) *Service {
+	opts.Turns, opts.Activities = cmp.Or(opts.Turns, 64), cmp.Or(opts.Activities, 256)
+	opts.Lock, opts.Grace = cmp.Or(opts.Lock, time.Minute), cmp.Or(opts.Grace, 30*time.Second)
+	opts.MaxBytes = cmp.Or(opts.MaxBytes, forebay.DefaultMaxInputBytes)
+	if opts.Registry == nil {
+		opts.Registry = NewRegistry()
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Service{store: opts.Store, registry: opts.Registry, log: opts.Logger, opts: opts,
+		turns: make(chan struct{}, opts.Turns), tasks: make(chan struct{}, opts.Activities),
+		hubs: map[int64]*hub{}, held: map[int64]*held{}}
+	for range opts.Turns {
+		s.turns <- struct{}{}
+	}
+	for range opts.Activities {
+		s.tasks <- struct{}{}
+	}
+	return s
+}
+
+// Run takes turns and activities until ctx ends, then lets those under way finish for a while.
+func (s *Service) Run(ctx context.Context) {
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	s.mu.Lock()
+	s.running = work
+	s.mu.Unlock()
+	var loops sync.WaitGroup
+	loops.Go(func() { s.takeTurns(ctx) })
+	loops.Go(func() { s.takeActivities(ctx) })
+	renewing, stopRenewing := context.WithCancel(work)
+	var renewal sync.WaitGroup
+	renewal.Go(func() { s.renew(renewing) })
+	<-ctx.Done()
+	loops.Wait()
+	s.drain()
+	stop()
+	for _, h := range s.allHubs() {
+		h.stop()
+	}
+	stopRenewing()
+	renewal.Wait()
+}
+
+var errStopping = forebay.Errorf(forebay.CodeUnavailable, "the server is stopping")
+
+// drain waits for what is being carried out. After the grace period it is cut off.
+func (s *Service) drain() {
+	s.mu.Lock()
+	s.stopped = true
+	idle := make(chan struct{})
+	s.idle = idle
+	if len(s.held) == 0 {
+		close(idle)
+		s.idle = nil
+	}
+	s.mu.Unlock()
+	timer := time.NewTimer(s.opts.Grace)
+	defer timer.Stop()
+	select {
+	case <-idle:
+		return
+	case <-timer.C:
+	}
+	s.mu.Lock()
+	for _, h := range s.held {
+		h.cancel(errStopping)
+	}
+	s.mu.Unlock()
+}
+
+// hold notes that something is carried out here from now on.
+func (s *Service) hold(token int64, h *held) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.ctx, h.cancel = context.WithCancelCause(s.running)
+	s.held[token] = h
+}
+
+// release is for what is not carried out any more; its place is free.
+func (s *Service) release(token int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.held[token]
+	if h == nil {
+		return
+	}
+	h.cancel(nil)
+	delete(s.held, token)
+	if h.turn != nil {
+		s.turns <- struct{}{}
+	} else {
+		s.tasks <- struct{}{}
+	}
+	if len(s.held) == 0 && s.idle != nil {
+		close(s.idle)
+		s.idle = nil
+	}
+}
+
+// room waits for a place and takes all there are.
+func room(ctx context.Context, places chan struct{}) (n int) {
+	select {
+	case <-places:
+		n = 1
+	case <-ctx.Done():
+		return 0
+	}
+	for {
+		select {
+		case <-places:
+			n++
+		default:
+			return n
+		}
+	}
+}
+
+func giveBack(places chan struct{}, n int) {
+	for range n {
+		places <- struct{}{}
+	}
+}
+
+// unavailablePause is between two tries to take work while the database cannot be used.
+const unavailablePause = time.Second
+
+func (s *Service) takeTurns(ctx context.Context) {
+	for {
+		n := room(ctx, s.turns)
+		if n == 0 {
+			return
+		}
+		turns, err := s.store.ClaimTurns(ctx, store.WorkRequest{Max: n, Lock: s.opts.Lock, Takes: s.takesTurns})
+		giveBack(s.turns, n-len(turns))
+		for i := range turns {
+			s.hold(turns[i].Token, &held{turn: &turns[i]})
+			s.hub(turns[i].Tenant).turns <- &turns[i]
+		}
+		if !s.carryOn(ctx, err) {
+			return
+		}
+	}
+}
+
+func (s *Service) takeActivities(ctx context.Context) {
+	for {
+		n := room(ctx, s.tasks)
+		if n == 0 {
+			return
+		}
+		activities, err := s.store.ClaimActivities(ctx, store.WorkRequest{Max: n, Lock: s.opts.Lock, Takes: s.takesActivities})
+		giveBack(s.tasks, n-len(activities))
+		for i := range activities {
+			s.hold(activities[i].Token, &held{activity: &activities[i]})
+			s.hub(activities[i].Tenant).activities <- &activities[i]
+		}
+		if !s.carryOn(ctx, err) {
+			return
+		}
+	}
+}
+
+// carryOn reports whether to take more; after an error, not at once.
+func (s *Service) carryOn(ctx context.Context, err error) bool {
+	if err == nil || ctx.Err() != nil {
+		return ctx.Err() == nil
+	}
+	s.log.Warn("cannot take orchestrations", slog.Any("error", err))
+	select {
+	case <-time.After(unavailablePause):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (s *Service) takesTurns(tenant int64, name string) bool {
+	return s.registry.hasOrchestrator(name) || s.connected(tenant)
+}
+
+func (s *Service) takesActivities(tenant int64, name string) bool {
+	return s.registry.hasActivity(name) || s.connected(tenant)
+}
+
+// connected reports whether a process of the tenant waits for work by gRPC.
+func (s *Service) connected(tenant int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.hubs[tenant]
+	return h != nil && h.streams > 0
+}
+
+// renew extends the locks of all that is carried out here. What was lost is cut off.
+func (s *Service) renew(ctx context.Context) {
+	ticker := time.NewTicker(s.opts.Lock / 3)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			s.renewOnce(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Service) renewOnce(ctx context.Context) {
+	var turns []*store.Turn
+	var activities []*store.Activity
+	s.mu.Lock()
+	for _, h := range s.held {
+		if h.turn != nil {
+			turns = append(turns, h.turn)
+		} else {
+			activities = append(activities, h.activity)
+		}
+	}
+	s.mu.Unlock()
+	if len(turns)+len(activities) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Lock/3)
+	defer cancel()
+	lost, err := s.store.RenewWork(ctx, turns, activities, s.opts.Lock)
+	if err != nil {
+		s.log.Warn("cannot renew the locks of orchestrations", slog.Any("error", err))
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for token := range lost {
+		if h := s.held[token]; h != nil {
+			h.cancel(forebay.ErrLockLost)
+		}
+	}
+}
+
+// hub returns the hub of a tenant, making it if there is none.
+func (s *Service) hub(tenant int64) *hub {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.hubs[tenant]
+	if h == nil {
+		h = newHub(s, tenant)
+		s.hubs[tenant] = h
+	}
+	if s.running != nil && !h.started && !s.stopped {
+		h.start(s.running)
+	}
+	return h
+}
+
+func (s *Service) allHubs() (hubs []*hub) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.hubs {
+		if h.started {
+			hubs = append(hubs, h)
+		}
+	}
+	return hubs
+}

@@ -1,0 +1,149 @@
+package orchestrate
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/dapr/durabletask-go/backend"
+	"github.com/dapr/durabletask-go/backend/runtimestate"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// maxHistoryEvents bounds the history of one execution. What needs more continues as new.
+const maxHistoryEvents = 100_000
+
+// turnResult is what the engine has made of a turn, as it is stored.
+func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState) (*store.TurnResult, error) {
+	status, ok := statuses[runtimestate.RuntimeStatus(state)]
+	if !ok {
+		return nil, fmt.Errorf("unknown status of %s", turn.ID)
+	}
+	r := &store.TurnResult{Status: status, CustomStatus: asJSON(state.CustomStatus), Events: len(state.NewEvents)}
+	if len(state.OldEvents)+len(state.NewEvents) > maxHistoryEvents {
+		return tooLong(state)
+	}
+	if state.ContinuedAsNew {
+		r.Reset = &store.Reset{Execution: state.StartEvent.GetWorkflowInstance().GetExecutionId().GetValue(), Input: asJSON(state.StartEvent.GetInput())}
+	}
+	for _, e := range state.PendingTasks {
+		scheduled := e.GetTaskScheduled()
+		a := store.NewActivity{EventID: int(e.EventId), Name: scheduled.GetName(), Policy: detachPolicy(scheduled.GetInput())}
+		if p, ok := h.opts.Retries[a.Name]; ok && a.Policy == nil {
+			a.Policy = encodePolicy(p)
+		}
+		var err error
+		if a.Event, err = proto.Marshal(e); err != nil {
+			return nil, err
+		}
+		r.Activities = append(r.Activities, a)
+	}
+	var err error
+	for _, e := range state.NewEvents {
+		if version := e.GetWorkflowStarted().GetVersion(); version != nil {
+			r.Version = version.GetName()
+		}
+		if r.History, err = appendEvent(r.History, e); err != nil {
+			return nil, err
+		}
+	}
+	if done := state.CompletedEvent; done != nil {
+		r.Output, r.Failure = asJSON(done.Result), failureOf(done.FailureDetails)
+	}
+	if err := addTimers(r, state.PendingTimers); err != nil {
+		return nil, err
+	}
+	return r, h.addMessages(r, turn, state)
+}
+
+// neverFires is the year of the timer by which the engine waits for an event without a limit.
+const neverFires = 9999
+
+func addTimers(r *store.TurnResult, timers []*protos.HistoryEvent) error {
+	for _, e := range timers {
+		at := e.GetTimerFired().GetFireAt().AsTime()
+		if at.Year() >= neverFires {
+			continue
+		}
+		event, err := proto.Marshal(e)
+		if err != nil {
+			return err
+		}
+		r.Timers = append(r.Timers, store.Timer{At: at.Add(time.Millisecond - 1).UnixMilli(), Event: event})
+	}
+	return nil
+}
+
+func (h *hub) addMessages(r *store.TurnResult, turn *store.Turn, state *backend.WorkflowRuntimeState) error {
+	for _, m := range state.PendingMessages {
+		if m.TargetInstanceId == "" { // that it stalls: the version of its code is not here
+			continue
+		}
+		message := store.OrchestrationMessage{To: m.TargetInstanceId}
+		e := m.HistoryEvent
+		switch started := e.GetExecutionStarted(); {
+		case started != nil:
+			if err := h.addStart(&message, turn, state, e); err != nil {
+				return err
+			}
+		case e.GetChildWorkflowInstanceCompleted() != nil || e.GetChildWorkflowInstanceFailed() != nil:
+			message.Execution = state.StartEvent.GetParentInstance().GetWorkflowInstance().GetExecutionId().GetValue()
+		}
+		var err error
+		if message.Event, err = proto.Marshal(e); err != nil {
+			return err
+		}
+		r.Messages = append(r.Messages, message)
+	}
+	return nil
+}
+
+// addStart makes the message start an instance. If another has its id and is not over, the caller hears that the call failed.
+func (h *hub) addStart(m *store.OrchestrationMessage, turn *store.Turn, state *backend.WorkflowRuntimeState, e *protos.HistoryEvent) error {
+	started := e.GetExecutionStarted()
+	if parent := started.ParentInstance; parent != nil {
+		for _, created := range state.NewEvents {
+			if c := created.GetChildWorkflowInstanceCreated(); c != nil && created.EventId == parent.TaskScheduledId {
+				started.Version = c.Version
+			}
+		}
+		refusal := newEvent()
+		refusal.EventType = &protos.HistoryEvent_ChildWorkflowInstanceFailed{ChildWorkflowInstanceFailed: &protos.ChildWorkflowInstanceFailedEvent{
+			TaskScheduledId: parent.TaskScheduledId,
+			FailureDetails: &protos.TaskFailureDetails{ErrorType: string(forebay.CodeConflict),
+				ErrorMessage: fmt.Sprintf("there is an instance %s already that is not over", m.To), IsNonRetriable: true},
+		}}
+		var err error
+		if m.Refusal, err = proto.Marshal(refusal); err != nil {
+			return err
+		}
+	}
+	start, err := newOrchestration(turn.Tenant, e)
+	m.Start = &start
+	return err
+}
+
+func newOrchestration(tenant int64, e *protos.HistoryEvent) (store.NewOrchestration, error) {
+	started := e.GetExecutionStarted()
+	event, err := proto.Marshal(e)
+	o := store.NewOrchestration{Tenant: tenant, ID: started.GetWorkflowInstance().GetInstanceId(), Execution: started.GetWorkflowInstance().GetExecutionId().GetValue(),
+		Name: started.Name, Version: started.GetVersion().GetValue(), Input: asJSON(started.Input), Event: event}
+	if at := started.ScheduledStartTimestamp; at != nil {
+		o.StartAt = at.AsTime().UnixMilli()
+	}
+	return o, err
+}
+
+// tooLong ends an instance whose history has grown beyond the limit.
+func tooLong(state *backend.WorkflowRuntimeState) (*store.TurnResult, error) {
+	failure := &forebay.OrchestrationFailure{Type: "HistoryTooLong",
+		Message: fmt.Sprintf("the history has more than %d events; an orchestrator that goes on for long continues as new", maxHistoryEvents)}
+	e := newEvent()
+	e.EventType = &protos.HistoryEvent_ExecutionCompleted{ExecutionCompleted: &protos.ExecutionCompletedEvent{
+		WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_FAILED, FailureDetails: detailsOf(failure)}}
+	history, err := appendEvent(nil, e)
+	return &store.TurnResult{Status: forebay.OrchestrationFailed, CustomStatus: asJSON(state.CustomStatus), Events: 1, History: history, Failure: failure}, err
+}

@@ -1,0 +1,244 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/forebayhq/forebay"
+)
+
+// An orchestration is a function whose steps are kept as a history of events, from which it is replayed.
+// The store knows nothing of what the events say: it keeps the history, the events that have arrived
+// since (the inbox), the activities that are under way, and whose turn it is.
+
+// NewOrchestration is an instance to store.
+type NewOrchestration struct {
+	Tenant    int64
+	ID        string
+	Execution string
+	Name      string
+	Version   string
+	Input     []byte
+	Event     []byte // that starts it
+	StartAt   int64  // milliseconds; 0: now
+	parent    int64
+}
+
+// CreateOrchestration stores an instance. If there is one with its id already it is refused, unless
+// replace is set and that one is over: then it is purged.
+func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, replace bool) error {
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 2, size: len(o.Input) + len(o.Event), done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
+		made, err := t.createOrchestration(o, replace)
+		if err == nil && !made {
+			err = forebay.Errorf(forebay.CodeConflict, "there is an instance %s already", o.ID)
+		}
+		return struct{}{}, err
+	}})
+	return err
+}
+
+const sqlInsertOrchestration = `
+INSERT INTO orchestrations (no, tenant, id, execution, name, version, parent, created_at, input) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+const sqlInsertTurn = `
+INSERT INTO orchestration_turns (instance, pool, visible, status, updated_at) VALUES (?, ?, ?, ?, ?)`
+
+// createOrchestration reports whether it could: there was no instance with that id, or one that is over and may be replaced.
+func (t *tx) createOrchestration(o NewOrchestration, replace bool) (bool, error) {
+	old, err := t.orchestrationOf(o.Tenant, o.ID)
+	if err != nil || old.no != 0 && (!replace || !old.over) {
+		return false, err
+	}
+	if old.no != 0 {
+		if err := t.purgeOrchestration(old.no); err != nil {
+			return false, err
+		}
+	}
+	pool, err := t.poolOf(o.Tenant, WorkTurn, o.Name)
+	if err != nil {
+		return false, err
+	}
+	no, err := t.newSeq()
+	if err != nil {
+		return false, err
+	}
+	err = t.prep(sqlInsertOrchestration).int(no).int(o.Tenant).text(o.ID).text(o.Execution).text(o.Name).textOrNull(o.Version).intOrNull(o.parent).
+		int(t.now).blob(o.Input).exec()
+	if err != nil {
+		return false, err
+	}
+	at := max(t.now, o.StartAt)
+	if err := t.prep(sqlInsertTurn).int(no).int(pool).int(at).text(string(forebay.OrchestrationPending)).int(t.now).exec(); err != nil {
+		return false, err
+	}
+	t.workReady(pool, at)
+	return true, t.addEvent(no, at, false, o.Event)
+}
+
+// orchestrationRef is what most transitions need to know of an instance.
+type orchestrationRef struct {
+	no        int64
+	execution string
+	over      bool
+	pool      int64 // of its turns, unless it is over
+}
+
+func (t *tx) orchestrationOf(tenant int64, id string) (o orchestrationRef, err error) {
+	_, err = t.prep(`SELECT o.no, o.execution, CASE WHEN o.status IS NULL THEN 0 ELSE 1 END, coalesce(t.pool, 0)
+		FROM orchestrations o LEFT JOIN orchestration_turns t ON t.instance = o.no WHERE o.tenant = ? AND o.id = ?`).
+		int(tenant).text(id).one(func(r row) { o = orchestrationRef{r.int(0), r.text(1), r.int(2) != 0, r.int(3)} })
+	return o, err
+}
+
+// addEvent puts an event into an instance's inbox. answer says that its execution has asked for it.
+func (t *tx) addEvent(instance, at int64, answer bool, event []byte) error {
+	no, err := t.newSeq()
+	if err != nil {
+		return err
+	}
+	return t.prep("INSERT INTO orchestration_inbox (instance, no, visible, answer, event) VALUES (?, ?, ?, ?, ?)").
+		int(instance).int(no).int(at).int(asInt(answer)).blob(event).exec()
+}
+
+// wakeInstance makes an instance ready for a turn, unless it is having one: that looks again when it ends.
+func (t *tx) wakeInstance(instance, pool int64) error {
+	if t.woken[instance] {
+		return nil
+	}
+	if t.woken == nil {
+		t.woken = map[int64]bool{}
+	}
+	t.woken[instance] = true
+	t.workReady(pool, t.now)
+	return t.prep("UPDATE orchestration_turns SET visible = ? WHERE instance = ? AND token IS NULL AND visible > ?").
+		int(t.now).int(instance).int(t.now).exec()
+}
+
+// SendOrchestration puts an event into the inbox of an instance that is not over.
+func (s *Store) SendOrchestration(ctx context.Context, tenant int64, id string, event []byte) error {
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 1, size: len(event), done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
+		o, err := t.orchestrationOf(tenant, id)
+		switch {
+		case err != nil:
+			return struct{}{}, err
+		case o.no == 0:
+			return struct{}{}, noOrchestration(id)
+		case o.over:
+			return struct{}{}, forebay.Errorf(forebay.CodeGone, "the instance %s is over", id)
+		}
+		if err := t.addEvent(o.no, t.now, false, event); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, t.wakeInstance(o.no, o.pool)
+	}})
+	return err
+}
+
+func noOrchestration(id string) error {
+	return forebay.Errorf(forebay.CodeNotFound, "there is no instance %s", id)
+}
+
+// OrchestrationRow is an instance as stored.
+type OrchestrationRow struct {
+	forebay.Orchestration
+	No        int64
+	Execution string
+	Turns     int64 // that are over
+}
+
+const orchestrationColumns = `
+SELECT o.no, o.id, o.execution, o.name, coalesce(o.version, ''), coalesce(p.id, ''), coalesce(t.status, o.status), o.input, o.output,
+  CASE WHEN t.instance IS NULL THEN o.custom ELSE t.custom END, o.failure, o.created_at, coalesce(t.started_at, o.started_at), coalesce(t.updated_at, o.completed_at), o.completed_at, coalesce(t.number, 0)
+FROM orchestrations o LEFT JOIN orchestration_turns t ON t.instance = o.no LEFT JOIN orchestrations p ON p.no = o.parent `
+
+func readOrchestration(r row) (OrchestrationRow, error) {
+	o := OrchestrationRow{No: r.int(0), Execution: r.text(2), Turns: r.int(15), Orchestration: forebay.Orchestration{
+		ID: r.text(1), Name: r.text(3), Version: r.text(4), ParentID: r.text(5), Status: forebay.OrchestrationStatus(r.text(6)),
+		Input: r.blob(7), Output: r.blob(8), CustomStatus: r.blob(9), CreatedAt: fromMillis(r.int(11)),
+		StartedAt: fromMillisOrNil(r, 12), UpdatedAt: fromMillis(r.int(13)), CompletedAt: fromMillisOrNil(r, 14),
+	}}
+	if failure := r.blob(10); failure != nil {
+		return o, json.Unmarshal(failure, &o.Failure)
+	}
+	return o, nil
+}
+
+// Orchestration returns an instance.
+func (s *Store) Orchestration(ctx context.Context, tenant int64, id string) (o OrchestrationRow, err error) {
+	err = s.read(ctx, func(c conn) (err error) {
+		var failed error
+		found, err := c.prep(orchestrationColumns + "WHERE o.tenant = ? AND o.id = ?").int(tenant).text(id).
+			one(func(r row) { o, failed = readOrchestration(r) })
+		if err == nil && !found {
+			return noOrchestration(id)
+		}
+		if err == nil {
+			err = failed
+		}
+		return err
+	})
+	return o, err
+}
+
+// OrchestrationQuery selects instances.
+type OrchestrationQuery struct {
+	Tenant      int64
+	Prefix      string // of their ids
+	Name        string
+	Statuses    []forebay.OrchestrationStatus // none: all
+	From, Until time.Time                     // when they were made; zero: no bound
+	Below       int64                         // the number of the last one on the page before; 0: none
+	Limit       int
+}
+
+// orchestrationPage is how many instances are read at once.
+const orchestrationPage = 100
+
+const sqlOrchestrations = orchestrationColumns + `
+WHERE o.tenant = ? AND o.no < ? AND o.created_at >= ? AND o.created_at <= ?
+  AND (? = '' OR o.name = ?) AND (? = '' OR substr(o.id, 1, CAST(? AS INTEGER)) = ?) ORDER BY o.no DESC LIMIT ? + 0`
+
+// Orchestrations returns instances, the newest first, and whether there are more.
+func (s *Store) Orchestrations(ctx context.Context, q OrchestrationQuery) (found []OrchestrationRow, more bool, err error) {
+	until := int64(asleep)
+	if !q.Until.IsZero() {
+		until = q.Until.UnixMilli()
+	}
+	err = s.read(ctx, func(c conn) error {
+		found, more = nil, false
+		below, seen := q.Below, orchestrationPage
+		if below == 0 {
+			below = asleep
+		}
+		for seen == orchestrationPage {
+			seen = 0
+			st := c.prep(sqlOrchestrations).int(q.Tenant).int(below).int(endedBefore(q.From)).int(until).text(q.Name).text(q.Name).
+				text(q.Prefix).int(int64(utf8.RuneCountInString(q.Prefix))).text(q.Prefix).int(orchestrationPage)
+			err := st.each(func(r row) error {
+				seen++
+				below = r.int(0)
+				if len(q.Statuses) > 0 && !slices.Contains(q.Statuses, forebay.OrchestrationStatus(r.text(6))) {
+					return nil
+				}
+				if len(found) == q.Limit {
+					more = true
+					return errStop
+				}
+				o, err := readOrchestration(r)
+				found = append(found, o)
+				return err
+			})
+			if err != nil {
+				return unlessStopped(err)
+			}
+			if c.limit != nil && c.limit() != nil {
+				return c.limit()
+			}
+		}
+		return nil
+	})
+	return found, more, err
+}

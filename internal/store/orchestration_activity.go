@@ -1,0 +1,241 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// NewActivity is an activity that a turn has scheduled.
+type NewActivity struct {
+	EventID int
+	Name    string
+	Event   []byte
+	Policy  []byte // how it is retried; nil: it is not
+}
+
+// Activity is the right to carry an activity out.
+type Activity struct {
+	Instance    int64
+	Tenant      int64
+	ID          string // of the instance
+	EventID     int
+	Name        string
+	Event       []byte
+	Policy      []byte
+	Number      int // of this attempt
+	Failures    int // before it
+	Lost        int // attempts before it that nobody heard of again
+	ScheduledAt time.Time
+	StartedAt   time.Time
+	LockedUntil time.Time
+	Token       int64
+	turns       int64 // the pool of the instance
+	run         int64
+	pool        int64
+}
+
+// ClaimActivities waits until an activity is ready and returns up to Max.
+func (s *Store) ClaimActivities(ctx context.Context, req WorkRequest) ([]Activity, error) {
+	c, err := s.claimWork(ctx, WorkActivity, req)
+	if err != nil {
+		return nil, err
+	}
+	return c.activities, nil
+}
+
+const sqlInsertActivity = `
+INSERT INTO orchestration_activities (instance, event_id, run, pool, turns, visible, token, number, scheduled_at, started_at, policy, event)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+// newActivity stores an activity, under a lock if a claim waits for it.
+func (t *tx) newActivity(turn *Turn, a *NewActivity) error {
+	pool, err := t.poolOf(turn.Tenant, WorkActivity, a.Name)
+	if err != nil {
+		return err
+	}
+	visible, token, number := t.now, int64(0), int64(0)
+	if c := t.handOver(pool); c != nil {
+		visible, token, number = t.now+c.Lock.Milliseconds(), newToken(), 1
+		c.activities = append(c.activities, Activity{Instance: turn.Instance, Tenant: turn.Tenant, ID: turn.ID, EventID: a.EventID, Name: a.Name,
+			Event: a.Event, Policy: a.Policy, Number: 1, ScheduledAt: fromMillis(t.now), StartedAt: fromMillis(t.now), LockedUntil: fromMillis(visible),
+			Token: token, turns: turn.Pool, pool: pool, run: turn.run})
+		p := t.w.work.pools[pool]
+		p.due = min(p.due, visible)
+	} else {
+		t.workReady(pool, visible)
+	}
+	st := t.prep(sqlInsertActivity).int(turn.Instance).int(int64(a.EventID)).int(turn.run).int(pool).int(turn.Pool).int(visible).intOrNull(token).int(number).int(t.now)
+	if token != 0 {
+		st = st.int(t.now)
+	} else {
+		st = st.intOrNull(0)
+	}
+	return st.blob(a.Policy).blob(a.Event).exec()
+}
+
+const sqlReadyActivities = `
+SELECT a.instance, o.tenant, o.id, a.event_id, a.event, a.policy, a.number, a.failures, a.lost, a.scheduled_at, coalesce(a.token, 0), coalesce(a.started_at, 0), a.turns, a.run
+FROM (SELECT * FROM orchestration_activities WHERE pool = ? AND visible <= ? ORDER BY visible LIMIT ? + 0) a
+  CROSS JOIN orchestrations o ON o.no = a.instance`
+
+const sqlLockActivity = `
+UPDATE orchestration_activities SET visible = ?, token = ?, number = ?, lost = ?, started_at = ? WHERE instance = ? AND event_id = ?`
+
+func (t *tx) takeActivities(p *workPool, c *workClaim, most int) (taken int, err error) {
+	first, until := len(c.activities), t.now+c.Lock.Milliseconds()
+	var lost []Activity // attempts
+	err = t.prep(sqlReadyActivities).int(p.No).int(t.now).int(int64(most)).each(func(r row) error {
+		a := Activity{Instance: r.int(0), Tenant: r.int(1), ID: r.text(2), EventID: int(r.int(3)), Name: p.Name, Event: r.blob(4), Policy: r.blob(5),
+			Number: int(r.int(6)), Failures: int(r.int(7)), Lost: int(r.int(8)), ScheduledAt: fromMillis(r.int(9)), Token: r.int(10), turns: r.int(12), run: r.int(13), pool: p.No}
+		if a.Token != 0 {
+			a.StartedAt = fromMillis(r.int(11))
+			lost = append(lost, a)
+			a.Lost++
+		}
+		a.Number++
+		a.StartedAt, a.LockedUntil, a.Token = fromMillis(t.now), fromMillis(until), newToken()
+		c.activities = append(c.activities, a)
+		taken++
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	for i := range lost {
+		if err := t.activityAttempt(&lost[i], ActivityOutcome{Outcome: ActivityLost}); err != nil {
+			return 0, err
+		}
+	}
+	for _, a := range c.activities[first:] {
+		err := t.prep(sqlLockActivity).int(until).int(a.Token).int(int64(a.Number)).int(int64(a.Lost)).int(t.now).int(a.Instance).int(int64(a.EventID)).exec()
+		if err != nil {
+			return 0, err
+		}
+	}
+	return taken, nil
+}
+
+// The outcomes of an attempt of an activity.
+const (
+	ActivitySucceeded = "succeeded"
+	ActivityFailed    = "failed"  // for good
+	ActivityRetried   = "retried" // it failed, and is tried again
+	ActivityLost      = "lost"    // nobody heard of it again
+)
+
+// ActivityOutcome is how an attempt ended.
+type ActivityOutcome struct {
+	Outcome   string
+	ErrorType string
+	Error     string
+	Event     []byte        // the final outcome, for the instance
+	Delay     time.Duration // before the next attempt, if it is retried
+}
+
+// SettleActivity records an attempt. If it was the last one its instance gets the event, else it is ready again after the delay.
+// It returns forebay.ErrLockLost, and changes nothing, when another has the activity or nobody waits for it any more.
+func (s *Store) SettleActivity(ctx context.Context, a *Activity, o ActivityOutcome) error {
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 1, size: len(o.Event), done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
+		return struct{}{}, t.settleActivity(a, o)
+	}})
+	return err
+}
+
+func (t *tx) settleActivity(a *Activity, o ActivityOutcome) error {
+	if o.Outcome == ActivityRetried {
+		at := t.now + o.Delay.Milliseconds()
+		err := t.prep("UPDATE orchestration_activities SET visible = ?, token = NULL, failures = failures + 1 WHERE instance = ? AND event_id = ? AND token = ?").
+			int(at).int(a.Instance).int(int64(a.EventID)).int(a.Token).fenced()
+		if err != nil {
+			return err
+		}
+		t.workReady(a.pool, at)
+		return t.activityAttempt(a, o)
+	}
+	err := t.prep("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND token = ?").
+		int(a.Instance).int(int64(a.EventID)).int(a.Token).fenced()
+	if err != nil {
+		return err
+	}
+	if err := t.activityAttempt(a, o); err != nil {
+		return err
+	}
+	if err := t.addEvent(a.Instance, t.now, true, o.Event); err != nil {
+		return err
+	}
+	return t.wakeInstance(a.Instance, a.turns)
+}
+
+const sqlActivityAttempt = `
+INSERT INTO orchestration_attempts (instance, event_id, run, number, started_at, finished_at, outcome, error_type, error, retry_delay)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+func (t *tx) activityAttempt(a *Activity, o ActivityOutcome) error {
+	started := a.StartedAt.UnixMilli()
+	st := t.prep(sqlActivityAttempt).int(a.Instance).int(int64(a.EventID)).int(a.run).int(int64(a.Number)).int(started).int(max(started, t.now)).
+		text(o.Outcome).textOrNull(bounded(o.ErrorType))
+	if o.Error == "" {
+		st = st.null(kindBytes)
+	} else {
+		st = st.blob([]byte(o.Error)[:min(len(o.Error), forebay.MaxErrorMessageBytes)])
+	}
+	if o.Outcome == ActivityRetried {
+		st = st.int(o.Delay.Milliseconds())
+	} else {
+		st = st.intOrNull(0)
+	}
+	return st.exec()
+}
+
+// AbandonActivity puts an activity back whose attempt came to nothing; it is ready again after the delay. The attempt counts as
+// lost if it may have begun, and otherwise leaves no trace.
+func (s *Store) AbandonActivity(ctx context.Context, a *Activity, delay time.Duration, begun bool) error {
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 1, done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
+		number, lost := a.Number-1, a.Lost
+		if begun {
+			number, lost = a.Number, a.Lost+1
+		}
+		at := t.now + delay.Milliseconds()
+		err := t.prep("UPDATE orchestration_activities SET visible = ?, token = NULL, number = ?, lost = ? WHERE instance = ? AND event_id = ? AND token = ?").
+			int(at).int(int64(number)).int(int64(lost)).int(a.Instance).int(int64(a.EventID)).int(a.Token).fenced()
+		if err != nil {
+			return struct{}{}, err
+		}
+		t.workReady(a.pool, at)
+		if begun {
+			err = t.activityAttempt(a, ActivityOutcome{Outcome: ActivityLost})
+		}
+		return struct{}{}, err
+	}})
+	return err
+}
+
+// RenewWork extends the locks of turns and activities to now + lock and returns the tokens of those that were lost.
+func (s *Store) RenewWork(ctx context.Context, turns []*Turn, activities []*Activity, lock time.Duration) (lost map[int64]bool, err error) {
+	return perform(ctx, s, &request[map[int64]bool]{at: stageSettle, new: 1, done: make(chan struct{}), run: func(t *tx) (map[int64]bool, error) {
+		lost, until := map[int64]bool{}, t.now+lock.Milliseconds()
+		renew := func(token int64, st statement) error {
+			rows, err := st.count()
+			if rows == 0 {
+				lost[token] = true
+			}
+			return err
+		}
+		for _, turn := range turns {
+			err := renew(turn.Token, t.prep("UPDATE orchestration_turns SET visible = ? WHERE instance = ? AND token = ?").int(until).int(turn.Instance).int(turn.Token))
+			if err != nil {
+				return nil, err
+			}
+		}
+		for _, a := range activities {
+			err := renew(a.Token, t.prep("UPDATE orchestration_activities SET visible = ? WHERE instance = ? AND event_id = ? AND token = ?").
+				int(until).int(a.Instance).int(int64(a.EventID)).int(a.Token))
+			if err != nil {
+				return nil, err
+			}
+		}
+		return lost, nil
+	}})
+}

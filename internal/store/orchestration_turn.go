@@ -1,0 +1,341 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Turn is the right to carry an orchestration on: to let its code see the events that have arrived, and
+// to store what it then wants.
+type Turn struct {
+	Instance    int64
+	Tenant      int64
+	ID          string
+	Name        string
+	Execution   string
+	Number      int64  // how many are over: a memory of the history is true if it is as old
+	Events      int64  // in the history
+	Deliveries  int    // of this turn, this one included
+	run         int64  // how often it was rewound
+	Custom      []byte // status, as the latest turn left it
+	Token       int64
+	Pool        int64
+	Arrived     []Arrived
+	LockedUntil time.Time
+	now         int64 // when it was taken
+	last        int64 // number of the latest event that it sees
+}
+
+// Arrived is an event that an instance has not seen. Instead of an event it may be that a job has ended.
+type Arrived struct {
+	Event   []byte
+	EventID int    // what the job answers
+	Job     string // "": there is an event
+}
+
+// Bounds of what one turn sees; the rest is the next one's.
+const (
+	maxTurnEvents = 1000
+	maxTurnBytes  = 16 << 20
+)
+
+// ClaimTurns waits until an instance is ready and returns up to Max turns.
+func (s *Store) ClaimTurns(ctx context.Context, req WorkRequest) ([]Turn, error) {
+	c, err := s.claimWork(ctx, WorkTurn, req)
+	if err != nil {
+		return nil, err
+	}
+	return c.turns, nil
+}
+
+const sqlReadyTurns = `
+SELECT t.instance, o.tenant, o.id, o.name, o.execution, t.number, t.events, t.deliveries, t.custom, t.run
+FROM (SELECT instance, number, events, deliveries, custom, run FROM orchestration_turns WHERE pool = ? AND visible <= ? ORDER BY visible LIMIT ? + 0) t
+  CROSS JOIN orchestrations o ON o.no = t.instance`
+
+const sqlArrived = `
+SELECT no, event, event_id, job FROM orchestration_inbox WHERE instance = ? AND visible <= ? ORDER BY no LIMIT ? + 0`
+
+func (t *tx) takeTurns(p *workPool, c *workClaim, most int) (taken int, err error) {
+	first := len(c.turns)
+	err = t.prep(sqlReadyTurns).int(p.No).int(t.now).int(int64(most)).each(func(r row) error {
+		c.turns = append(c.turns, Turn{Instance: r.int(0), Tenant: r.int(1), ID: r.text(2), Name: r.text(3), Execution: r.text(4),
+			Number: r.int(5), Events: r.int(6), Deliveries: int(r.int(7)) + 1, Custom: r.blob(8), run: r.int(9), Pool: p.No, now: t.now})
+		taken++
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	kept := c.turns[:first]
+	for _, turn := range c.turns[first:] {
+		delete(t.woken, turn.Instance)
+		if err := t.arrived(&turn); err != nil {
+			return 0, err
+		}
+		if len(turn.Arrived) == 0 { // what made it ready was seen by a turn before
+			if err := t.endTurn(&turn); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		turn.Token = newToken()
+		until := t.now + c.Lock.Milliseconds()
+		turn.LockedUntil = fromMillis(until)
+		err := t.prep("UPDATE orchestration_turns SET visible = ?, token = ?, deliveries = deliveries + 1 WHERE instance = ?").
+			int(until).int(turn.Token).int(turn.Instance).exec()
+		if err != nil {
+			return 0, err
+		}
+		kept = append(kept, turn)
+	}
+	c.turns = kept
+	return taken, nil
+}
+
+// arrived reads what the instance has not seen.
+func (t *tx) arrived(turn *Turn) error {
+	size := 0
+	return unlessStopped(t.prep(sqlArrived).int(turn.Instance).int(t.now).int(maxTurnEvents).each(func(r row) error {
+		a := Arrived{Event: r.blob(1), EventID: int(r.int(2)), Job: r.text(3)}
+		if size += len(a.Event); size > maxTurnBytes && len(turn.Arrived) > 0 {
+			return errStop
+		}
+		turn.Arrived = append(turn.Arrived, a)
+		turn.last = r.int(0)
+		return nil
+	}))
+}
+
+// endTurn unlocks the instance: it is ready again once another event is.
+func (t *tx) endTurn(turn *Turn) error {
+	next := int64(asleep)
+	_, err := t.prep("SELECT coalesce(min(visible), ?) FROM orchestration_inbox WHERE instance = ?").int(asleep).int(turn.Instance).
+		one(func(r row) { next = r.int(0) })
+	if err != nil {
+		return err
+	}
+	if next < asleep {
+		t.workReady(turn.Pool, max(next, t.now))
+	}
+	return t.prep("UPDATE orchestration_turns SET visible = ?, token = NULL WHERE instance = ?").int(next).int(turn.Instance).exec()
+}
+
+// TurnResult is what became of a turn.
+type TurnResult struct {
+	Status       forebay.OrchestrationStatus
+	CustomStatus []byte
+	Version      string // of the code, once it is known
+	Events       int    // that the history grew by
+	History      []byte // these
+	Reset        *Reset // it continues as new: its history begins with these
+	Output       []byte // when the status is terminal
+	Failure      *forebay.OrchestrationFailure
+	Activities   []NewActivity
+	Timers       []Timer
+	Messages     []OrchestrationMessage
+}
+
+// Reset is the new beginning of an instance that continues as new.
+type Reset struct {
+	Execution string
+	Input     []byte
+}
+
+// Timer is an event that arrives later.
+type Timer struct {
+	At    int64 // milliseconds
+	Event []byte
+}
+
+// OrchestrationMessage is an event for another instance of the tenant.
+type OrchestrationMessage struct {
+	To        string
+	Execution string // of the one that asked for it; "": it goes to whichever there is
+	Event     []byte
+	// Start makes the instance. If that cannot be, for there is one with its id that is not over, Refusal
+	// goes back to the sender.
+	Start   *NewOrchestration
+	Refusal []byte
+}
+
+func (r *TurnResult) bytes() int {
+	n := len(r.History) + len(r.Output)
+	for i := range r.Activities {
+		n += len(r.Activities[i].Event)
+	}
+	for i := range r.Messages {
+		n += len(r.Messages[i].Event)
+	}
+	return n
+}
+
+func (r *TurnResult) numbers() int { return len(r.Timers) + 2*len(r.Messages) + 1 }
+
+const sqlCompleteTurn = `
+UPDATE orchestration_turns SET token = NULL, visible = ?, deliveries = 0, number = number + 1, events = ?, status = ?, custom = ?,
+  started_at = coalesce(started_at, ?), updated_at = ?, pool = pool WHERE instance = ? AND token = ?`
+
+// CompleteTurn stores what a turn led to: the history grows, activities and timers are set up, messages are sent, and what it
+// saw is gone from the inbox, all or nothing. It returns forebay.ErrLockLost, and changes nothing, when another has the turn.
+func (s *Store) CompleteTurn(ctx context.Context, turn *Turn, r *TurnResult) error {
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: r.numbers(), size: r.bytes(), done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
+		return struct{}{}, t.completeTurn(turn, r)
+	}})
+	return err
+}
+
+func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
+	events := turn.Events + int64(r.Events)
+	if r.Reset != nil {
+		events = int64(r.Events)
+	}
+	err := t.prep(sqlCompleteTurn).int(asleep).int(events).text(string(r.Status)).blob(r.CustomStatus).int(t.now).int(t.now).
+		int(turn.Instance).int(turn.Token).fenced()
+	if err != nil {
+		return err
+	}
+	t.changed(turn.Instance)
+	delete(t.woken, turn.Instance)
+	if r.Reset != nil {
+		if err := t.resetOrchestration(turn, r.Reset); err != nil {
+			return err
+		}
+	}
+	if err := t.prep("DELETE FROM orchestration_inbox WHERE instance = ? AND no <= ? AND visible <= ?").int(turn.Instance).int(turn.last).int(turn.now).exec(); err != nil {
+		return err
+	}
+	if r.Events > 0 {
+		err := t.prep("INSERT INTO orchestration_history (instance, turn, count, events) VALUES (?, ?, ?, ?)").
+			int(turn.Instance).int(turn.Number).int(int64(r.Events)).blob(r.History).exec()
+		if err != nil {
+			return err
+		}
+	}
+	if r.Version != "" {
+		if err := t.prep("UPDATE orchestrations SET version = ? WHERE no = ? AND version IS NULL").text(r.Version).int(turn.Instance).exec(); err != nil {
+			return err
+		}
+	}
+	if r.Status.Terminal() {
+		if err := t.endOrchestration(turn, r); err != nil {
+			return err
+		}
+		return t.sendMessages(turn, r.Messages)
+	}
+	for i := range r.Activities {
+		if err := t.newActivity(turn, &r.Activities[i]); err != nil {
+			return err
+		}
+	}
+	for _, timer := range r.Timers {
+		if err := t.addEvent(turn.Instance, max(timer.At, 1), true, timer.Event); err != nil {
+			return err
+		}
+	}
+	if err := t.sendMessages(turn, r.Messages); err != nil {
+		return err
+	}
+	return t.endTurn(turn)
+}
+
+// resetOrchestration forgets the execution so far: its history, and whatever would still answer it.
+func (t *tx) resetOrchestration(turn *Turn, r *Reset) error {
+	if err := t.forgetExecution(turn.Instance); err != nil {
+		return err
+	}
+	for _, sql := range []string{"DELETE FROM orchestration_history WHERE instance = ?", "DELETE FROM orchestration_attempts WHERE instance = ?"} {
+		if err := t.prep(sql).int(turn.Instance).exec(); err != nil {
+			return err
+		}
+	}
+	return t.prep("UPDATE orchestrations SET execution = ?, input = ?, version = NULL WHERE no = ?").text(r.Execution).blob(r.Input).int(turn.Instance).exec()
+}
+
+// forgetExecution removes what an execution waits for. Whoever carries out an activity of it learns that the lock is lost.
+func (t *tx) forgetExecution(instance int64) error {
+	if err := t.prep("DELETE FROM orchestration_activities WHERE instance = ?").int(instance).exec(); err != nil {
+		return err
+	}
+	return t.prep("DELETE FROM orchestration_inbox WHERE instance = ? AND answer = 1").int(instance).exec()
+}
+
+const sqlEndOrchestration = `
+UPDATE orchestrations SET status = ?, completed_at = ?, output = ?, failure = ?, custom = ?,
+  started_at = (SELECT started_at FROM orchestration_turns WHERE instance = orchestrations.no) WHERE no = ?`
+
+// endOrchestration writes how it ended and removes everything that was still to happen.
+func (t *tx) endOrchestration(turn *Turn, r *TurnResult) error {
+	var failure []byte
+	if r.Failure != nil {
+		var err error
+		if failure, err = json.Marshal(r.Failure); err != nil {
+			return err
+		}
+	}
+	err := t.prep(sqlEndOrchestration).text(string(r.Status)).int(t.now).blob(r.Output).blob(failure).blob(r.CustomStatus).int(turn.Instance).exec()
+	if err != nil {
+		return err
+	}
+	for _, sql := range []string{
+		"DELETE FROM orchestration_turns WHERE instance = ?",
+		"DELETE FROM orchestration_activities WHERE instance = ?",
+		"DELETE FROM orchestration_inbox WHERE instance = ?",
+	} {
+		if err := t.prep(sql).int(turn.Instance).exec(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sendMessages delivers what a turn wants to tell other instances. What cannot be delivered is dropped: whom it was for is over.
+func (t *tx) sendMessages(turn *Turn, messages []OrchestrationMessage) error {
+	for i := range messages {
+		m := &messages[i]
+		if m.Start != nil {
+			m.Start.parent = turn.Instance
+			if m.Refusal == nil { // nobody waits for it
+				m.Start.parent = 0
+			}
+			made, err := t.createOrchestration(*m.Start, true)
+			if err != nil {
+				return err
+			}
+			if !made && m.Refusal != nil {
+				if err := t.addEvent(turn.Instance, t.now, true, m.Refusal); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		o, err := t.orchestrationOf(turn.Tenant, m.To)
+		if err != nil {
+			return err
+		}
+		if o.no == 0 || o.over || m.Execution != "" && m.Execution != o.execution {
+			continue
+		}
+		if err := t.addEvent(o.no, t.now, m.Execution != "", m.Event); err != nil {
+			return err
+		}
+		if err := t.wakeInstance(o.no, o.pool); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AbandonTurn puts a turn back that came to nothing; it is taken again after the delay.
+func (s *Store) AbandonTurn(ctx context.Context, turn *Turn, delay time.Duration) error {
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 1, done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
+		at := t.now + delay.Milliseconds()
+		t.workReady(turn.Pool, at)
+		return struct{}{}, t.prep("UPDATE orchestration_turns SET visible = ?, token = NULL WHERE instance = ? AND token = ?").
+			int(at).int(turn.Instance).int(turn.Token).fenced()
+	}})
+	return err
+}

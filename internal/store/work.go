@@ -1,0 +1,363 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Work is what orchestrations leave to be done: their turns and their activities. It waits in pools, and
+// claims of it wait in the writer as those of messages do: who makes work ready wakes them in the same
+// transaction, and a new activity goes straight to a claim that waits.
+
+// WorkKind is a kind of work.
+type WorkKind int
+
+const (
+	WorkTurn WorkKind = iota
+	WorkActivity
+)
+
+// Pool is where work of one kind and name waits, of one tenant.
+type Pool struct {
+	No     int64
+	Tenant int64
+	Kind   WorkKind
+	Name   string
+}
+
+// WorkRequest asks for work.
+type WorkRequest struct {
+	Max  int           // at least 1
+	Lock time.Duration //
+	// Takes says whose work is wanted. It is asked within transactions and must be quick. Its answers may
+	// change; then somebody has to call Reconsider.
+	Takes func(tenant int64, name string) bool
+}
+
+// asleep is the "visible" of a turn for which nothing is known to happen, and of an activity that waits for a job.
+const asleep = 1 << 62
+
+// workload is what the writer knows of work.
+type workload struct {
+	pools  map[int64]*workPool
+	named  map[Pool]*workPool // by what they are, without a number
+	parked []*workClaim
+	last   int64 // the pool that was served last
+	stale  bool  // others may have made pools
+}
+
+type workPool struct {
+	Pool
+	due int64 // when something of it may be ready
+}
+
+// workClaim is an operation that parks itself. It belongs to its caller while it waits, to the writer while it is served.
+type workClaim struct {
+	WorkRequest
+	kind       WorkKind
+	parked     bool
+	state      atomic.Int32 // as a claim's
+	turns      []Turn
+	activities []Activity
+	err        error
+	answer     chan struct{}
+}
+
+func (c *workClaim) stage() stage { return stageSubmit }
+func (c *workClaim) needs(*needs) {}
+func (c *workClaim) plain() bool  { return true }
+func (c *workClaim) bytes() int   { return 0 }
+func (c *workClaim) key() string  { return "" }
+
+func (c *workClaim) apply(t *tx) error {
+	if !c.parked {
+		c.parked = true
+		t.w.work.parked = append(t.w.work.parked, c)
+	}
+	return nil
+}
+
+func (c *workClaim) finish(err error) {
+	if err != nil && !c.parked {
+		c.refuse(err)
+	}
+}
+
+func (c *workClaim) refuse(err error) {
+	if c.state.CompareAndSwap(claimWaiting, claimServing) {
+		c.err = err
+		close(c.answer)
+	}
+}
+
+// room is how much more it takes.
+func (c *workClaim) room() int { return c.Max - len(c.turns) - len(c.activities) }
+
+// begin reports whether the claim still waits, and if so has the transaction serve it.
+func (c *workClaim) begin(t *tx) bool {
+	if slices.Contains(t.served, c) {
+		return true
+	}
+	if !c.state.CompareAndSwap(claimWaiting, claimServing) {
+		return false
+	}
+	t.served = append(t.served, c)
+	return true
+}
+
+// unserve puts a claim back that found nothing, or whose transaction failed.
+func (c *workClaim) unserve() {
+	c.turns, c.activities = nil, nil
+	c.state.Store(claimWaiting)
+}
+
+// claimWork waits for work of a kind.
+func (s *Store) claimWork(ctx context.Context, kind WorkKind, req WorkRequest) (*workClaim, error) {
+	c := &workClaim{WorkRequest: req, kind: kind, answer: make(chan struct{})}
+	select {
+	case s.writer.ops <- c:
+	case <-s.writer.stopped:
+		return nil, errClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	select {
+	case <-c.answer:
+		return c, c.err
+	case <-s.writer.stopped:
+		select {
+		case <-c.answer:
+			return c, c.err
+		default:
+			return nil, errClosed
+		}
+	case <-ctx.Done():
+	}
+	for !c.state.CompareAndSwap(claimWaiting, claimGone) { // what is being taken must not be lost
+		select {
+		case <-c.answer:
+			return c, c.err
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil, ctx.Err()
+}
+
+// Reconsider has the claims that wait asked again whose work they take.
+func (s *Store) Reconsider(ctx context.Context) error {
+	_, err := transact(ctx, s, stageChange, func(*tx) (struct{}, error) { return struct{}{}, nil })
+	return err
+}
+
+// loadPools reads the pools there are. Each may have something ready until a look says otherwise.
+func (w *writer) loadPools() error {
+	w.work.stale = false
+	return w.conn.prep("SELECT no, tenant, kind, name FROM orchestration_pools").each(func(r row) error {
+		w.work.add(Pool{r.int(0), r.int(1), WorkKind(r.int(2)), r.text(3)})
+		return nil
+	})
+}
+
+func (l *workload) add(p Pool) {
+	if l.pools == nil {
+		l.pools, l.named = map[int64]*workPool{}, map[Pool]*workPool{}
+	}
+	if l.pools[p.No] == nil {
+		known := &workPool{Pool: p}
+		l.pools[p.No] = known
+		p.No = 0
+		l.named[p] = known
+	}
+}
+
+// poolOf returns the pool of that name, making it if there is none.
+func (t *tx) poolOf(tenant int64, kind WorkKind, name string) (no int64, err error) {
+	what := Pool{0, tenant, kind, name}
+	if p := t.w.work.named[what]; p != nil {
+		return p.No, nil
+	}
+	if no, ok := t.pools[what]; ok {
+		return no, nil
+	}
+	found, err := t.prep("SELECT no FROM orchestration_pools WHERE tenant = ? AND kind = ? AND name = ?").
+		int(tenant).int(int64(kind)).text(name).one(func(r row) { no = r.int(0) })
+	if err == nil && !found {
+		_, err = t.prep("INSERT INTO orchestration_pools (tenant, kind, name) VALUES (?, ?, ?) RETURNING no").
+			int(tenant).int(int64(kind)).text(name).one(func(r row) { no = r.int(0) })
+	}
+	if err != nil {
+		return 0, err
+	}
+	if t.pools == nil {
+		t.pools = map[Pool]int64{}
+	}
+	t.pools[what] = no
+	t.after = append(t.after, func() { t.w.work.add(Pool{no, tenant, kind, name}) })
+	return no, nil
+}
+
+// workReady notes that work of the pool can be taken from that time on.
+func (t *tx) workReady(pool, at int64) {
+	if at >= asleep {
+		return
+	}
+	if p := t.w.work.pools[pool]; p != nil {
+		p.due = min(p.due, at)
+	} // a new one is looked at once it is known
+	if t.w.share != nil {
+		t.news.addWork(pool, at)
+	}
+}
+
+// heardOf takes in that another process has made work ready.
+func (l *workload) heardOf(pool, at int64) {
+	if p := l.pools[pool]; p != nil {
+		p.due = min(p.due, at)
+	} else {
+		l.stale = true
+	}
+}
+
+// distrust has every pool looked at, but not before that time.
+func (l *workload) distrust(at int64) {
+	for _, p := range l.pools {
+		p.due = at
+	}
+}
+
+// nextDue is when a claim that waits may be served.
+func (l *workload) nextDue() int64 {
+	next := int64(asleep)
+	if len(l.parked) == 0 {
+		return next
+	}
+	if l.stale {
+		return 0
+	}
+	for _, p := range l.pools {
+		if p.due < next && slices.ContainsFunc(l.parked, func(c *workClaim) bool { return c.wants(p) }) {
+			next = p.due
+		}
+	}
+	return next
+}
+
+func (c *workClaim) wants(p *workPool) bool {
+	return c.kind == p.Kind && c.state.Load() == claimWaiting && c.Takes(p.Tenant, p.Name)
+}
+
+// serveWork gives the claims that wait what is ready.
+func (w *writer) serveWork(t *tx) error {
+	if w.work.stale {
+		if err := w.loadPools(); err != nil {
+			return err
+		}
+	}
+	w.work.parked = slices.DeleteFunc(w.work.parked, func(c *workClaim) bool { return c.state.Load() == claimGone })
+	for _, c := range w.work.parked {
+		if err := w.serveWorkTo(t, c); err != nil {
+			return err
+		}
+	}
+	t.served = slices.DeleteFunc(t.served, func(c *workClaim) bool {
+		nothing := len(c.turns)+len(c.activities) == 0
+		if nothing {
+			c.unserve()
+		}
+		return nothing
+	})
+	return nil
+}
+
+// serveWorkTo serves one claim from the pools that are due, in turns: first each as much as would be its share.
+func (w *writer) serveWorkTo(t *tx, c *workClaim) error {
+	var due []*workPool
+	for _, p := range w.work.pools {
+		if p.due <= t.now && p.Kind == c.kind && c.Takes(p.Tenant, p.Name) {
+			due = append(due, p)
+		}
+	}
+	if len(due) == 0 || !c.begin(t) {
+		return nil
+	}
+	slices.SortFunc(due, func(a, b *workPool) int {
+		if (a.No > w.work.last) != (b.No > w.work.last) {
+			return cmp.Compare(b.No, a.No) // those after the last one first
+		}
+		return cmp.Compare(a.No, b.No)
+	})
+	for share := (c.room() + len(due) - 1) / len(due); c.room() > 0 && len(due) > 0; share = c.room() {
+		for i, p := range due {
+			most := min(share, c.room())
+			if most == 0 {
+				return nil
+			}
+			taken, err := t.takeWork(p, c, most)
+			if err != nil {
+				return err
+			}
+			w.work.last = p.No
+			if taken < most {
+				due[i] = nil
+				if err := t.restPool(p); err != nil {
+					return err
+				}
+			}
+		}
+		due = slices.DeleteFunc(due, func(p *workPool) bool { return p == nil })
+	}
+	return nil
+}
+
+func (t *tx) takeWork(p *workPool, c *workClaim, most int) (taken int, err error) {
+	if c.kind == WorkTurn {
+		return t.takeTurns(p, c, most)
+	}
+	return t.takeActivities(p, c, most)
+}
+
+// restPool notes when a pool in which nothing is ready any more is to be looked at next.
+func (t *tx) restPool(p *workPool) error {
+	table := "orchestration_turns"
+	if p.Kind == WorkActivity {
+		table = "orchestration_activities"
+	}
+	p.due = asleep
+	_, err := t.prep("SELECT visible FROM " + table + " WHERE pool = ? AND visible > ? ORDER BY visible LIMIT 1").int(p.No).int(t.now).
+		one(func(r row) { p.due = r.int(0) })
+	return err
+}
+
+// handOver returns a claim that takes a new activity of the pool at once, nil if there is none: nothing
+// else of the pool may be ready.
+func (t *tx) handOver(pool int64) *workClaim {
+	p := t.w.work.pools[pool]
+	if t.fresh == nil || p == nil || p.due <= t.now {
+		return nil
+	}
+	for _, c := range t.w.work.parked {
+		if c.kind == p.Kind && c.room() > 0 && c.Takes(p.Tenant, p.Name) && c.begin(t) {
+			return c
+		}
+	}
+	return nil
+}
+
+// deliverWork answers the claims that were served, once that is on disk.
+func (w *writer) deliverWork(t *tx) {
+	for _, c := range t.served {
+		close(c.answer)
+	}
+	w.work.parked = slices.DeleteFunc(w.work.parked, func(c *workClaim) bool { return slices.Contains(t.served, c) })
+}
+
+// releaseOrphanedWork makes ready at once what processes held that are dead. Only for a process that is alone.
+func (t *tx) releaseOrphanedWork() error {
+	return errors.Join(
+		t.prep("UPDATE orchestration_turns SET visible = ? WHERE token IS NOT NULL AND visible > ?").int(t.now).int(t.now).exec(),
+		t.prep("UPDATE orchestration_activities SET visible = ? WHERE token IS NOT NULL AND visible > ?").int(t.now).int(t.now).exec())
+}
