@@ -31,6 +31,9 @@ func (o Options) WithDefaults() Options {
 		o.Intake[name] = in
 	}
 	o.Retention = o.Retention.withDefaults()
+	o.Orchestrations.ConcurrentTurns = or(o.Orchestrations.ConcurrentTurns, 64)
+	o.Orchestrations.ConcurrentActivities = or(o.Orchestrations.ConcurrentActivities, 256)
+	o.Orchestrations.LockDuration = or(o.Orchestrations.LockDuration, time.Minute)
 	o.ShutdownTimeout = or(o.ShutdownTimeout, 30*time.Second)
 	o.Version = or(o.Version, "devel")
 	o.defaultModels()

@@ -25,18 +25,21 @@ type Options struct {
 	Tenants     map[string]Tenant     `koanf:"tenants"`     //
 	Queues      map[string]Queue      `koanf:"queues"`      //
 	// MessageQueues are queues of plain messages, made at start-up; what is not declared is left alone.
-	MessageQueues map[string]MessageQueue `koanf:"message_queues"`
-	Topics        map[string]Topic        `koanf:"topics"`    // made at start-up; what is not declared is left alone
-	Intake        map[string]Intake       `koanf:"intake"`    // messages that become jobs
-	Webhooks      Webhooks                `koanf:"webhooks"`  //
-	Metrics       Metrics                 `koanf:"metrics"`   //
-	Telemetry     Telemetry               `koanf:"telemetry"` //
+	MessageQueues  map[string]MessageQueue `koanf:"message_queues"`
+	Topics         map[string]Topic        `koanf:"topics"`         // made at start-up; what is not declared is left alone
+	Intake         map[string]Intake       `koanf:"intake"`         // messages that become jobs
+	Webhooks       Webhooks                `koanf:"webhooks"`       //
+	Orchestrations Orchestrations          `koanf:"orchestrations"` //
+	Metrics        Metrics                 `koanf:"metrics"`        //
+	Telemetry      Telemetry               `koanf:"telemetry"`      //
 	// ShutdownTimeout is how long a graceful stop lets calls in flight finish; then they are
 	// cancelled and returned to the queue without charging an attempt. Default 30 s.
 	ShutdownTimeout time.Duration `koanf:"shutdown_timeout"`
 
 	// Functions are tasks of the embedding program, beside the configured ones.
 	Functions []forebay.Task `koanf:"-"`
+	// Durable are orchestrators and activities of the embedding program, made by [NewOrchestrator] and [NewActivity].
+	Durable []DurableFunction `koanf:"-"`
 	// Logger replaces the one that Log describes.
 	Logger *slog.Logger `koanf:"-"`
 	// Version is shown to clients.
@@ -69,6 +72,30 @@ type Webhooks struct {
 	AllowHTTP      bool     `koanf:"allow_http"`      // plain http as well
 	AllowAddresses []string `koanf:"allow_addresses"` // addresses or CIDR ranges that are not public and may be reached all the same
 	DenyAddresses  []string `koanf:"deny_addresses"`  // public ones that may not; wins over AllowAddresses
+}
+
+// Orchestrations says how durable orchestrations are carried out.
+type Orchestrations struct {
+	ConcurrentTurns      int                       `koanf:"concurrent_turns"`      // in this process at once; default 64
+	ConcurrentActivities int                       `koanf:"concurrent_activities"` // in this process at once; default 256
+	LockDuration         time.Duration             `koanf:"lock_duration"`         // 1 s to 5 min; default 60 s
+	Activities           map[string]ActivityOption `koanf:"activities"`            // by name
+}
+
+// ActivityOption is what holds for an activity, in whatever language it is written.
+type ActivityOption struct {
+	Retry ActivityRetry `koanf:"retry"` // for calls that do not say
+}
+
+// ActivityRetry is how an activity is repeated when it fails.
+type ActivityRetry struct {
+	Attempts     int           `koanf:"attempts"`      // in all, the first included; default 1
+	First        time.Duration `koanf:"first"`         // before the first repeat; default 1 s
+	Coefficient  float64       `koanf:"coefficient"`   // growth of the delay; default 2
+	Max          time.Duration `koanf:"max"`           // longest delay; default 1 min
+	Jitter       float64       `koanf:"jitter"`        // share of each delay that is drawn at random, 0 to 1
+	Timeout      time.Duration `koanf:"timeout"`       // no repeat begins later than this after the activity was scheduled; 0: no limit
+	NonRetryable []string      `koanf:"non_retryable"` // types of errors that end it at once
 }
 
 // Metrics is where Prometheus may scrape.

@@ -21,6 +21,7 @@ import (
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/dispatch"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/store"
 	"github.com/forebayhq/forebay/internal/telemetry"
@@ -30,23 +31,24 @@ import (
 // Server is an opened Forebay: its database is taken and its tasks are known. Jobs can be submitted
 // at once; they run while Run does.
 type Server struct {
-	options     Options
-	log         *slog.Logger
-	store       *store.Store
-	blobs       *blob.Store
-	jobs        *jobs.Service
-	bus         *bus.Service
-	webhooks    *webhook.Service
-	models      *models
-	deployments *deployments
-	certificate *tls.Certificate // nil: plain HTTP
-	dispatch    *dispatch.Dispatcher
-	telemetry   *telemetry.Telemetry // nil: none
-	ready       chan struct{}        // closed once the addresses are set
-	addr        net.Addr
-	metricsAddr net.Addr
-	once        sync.Once
-	ran         atomic.Bool
+	options        Options
+	log            *slog.Logger
+	store          *store.Store
+	blobs          *blob.Store
+	jobs           *jobs.Service
+	bus            *bus.Service
+	webhooks       *webhook.Service
+	orchestrations *orchestrate.Service
+	models         *models
+	deployments    *deployments
+	certificate    *tls.Certificate // nil: plain HTTP
+	dispatch       *dispatch.Dispatcher
+	telemetry      *telemetry.Telemetry // nil: none
+	ready          chan struct{}        // closed once the addresses are set
+	addr           net.Addr
+	metricsAddr    net.Addr
+	once           sync.Once
+	ran            atomic.Bool
 }
 
 // New opens the database and everything else the options name. Close or Run releases it.
@@ -121,6 +123,9 @@ func (s *Server) open(known map[string]forebay.Task) error {
 		return err
 	}
 	s.webhooks = webhook.New(webhook.Options{Store: s.store, Sender: webhook.SenderOptions{Policy: policy, Observe: s.telemetry.Webhooks()}, Logger: s.log, Grace: s.options.ShutdownTimeout})
+	if err := s.openOrchestrations(); err != nil {
+		return err
+	}
 	s.dispatch = dispatch.New(dispatch.Options{
 		Jobs: s.jobs, Lanes: s.options.lanes(), Logger: s.log, MemoryBytes: s.options.Limits.MemoryBytes, ShutdownTimeout: s.options.ShutdownTimeout,
 	})
@@ -225,6 +230,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	running.Go(func() { s.maintain(ctx) })
 	if s.options.works() {
 		running.Go(func() { s.webhooks.Run(ctx) })
+		running.Go(func() { s.orchestrations.Run(ctx) })
 		for _, in := range s.intakes() {
 			running.Go(func() { in.Run(ctx) })
 		}

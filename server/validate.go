@@ -41,6 +41,7 @@ func (o Options) Validate() error {
 		errs = append(errs, err)
 	}
 	o.validateRole(bad)
+	o.Orchestrations.validate(bad)
 	if _, _, err := net.SplitHostPort(o.Listen); err != nil {
 		bad("listen", "%.80q is not host:port", o.Listen)
 	}

@@ -132,7 +132,7 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 		ID: newID(jobPrefix), Tenant: tenantNo, Queue: queue.no, Task: req.Task, Class: class(&task),
 		Priority: orDefault(req.Priority, forebay.DefaultPriority), MaxAttempts: orDefault(req.MaxAttempts, queue.attempts(&task)),
 		MaxCost: req.MaxCostUSD, ScheduledAt: scheduled, Deadline: deadline, CorrelationID: orDefault(req.CorrelationID, ""), SessionID: orDefault(req.SessionID, ""),
-		KeyID:    forebay.BudgetKeyOf(ctx),
+		KeyID: forebay.BudgetKeyOf(ctx), Caller: callerOf(ctx),
 		Metadata: metadata, Input: req.Input, InputSize: int64(len(req.Input)), IdempotencyKey: req.IdempotencyKey,
 	}
 	if validTraceparent(req.Traceparent) {

@@ -99,7 +99,7 @@ func (h *hub) GetWorkflowRuntimeState(ctx context.Context, wi *backend.WorkflowW
 		return h.stateOf(ctx, string(wi.InstanceID))
 	}
 	for _, a := range turn.Arrived {
-		e, err := decodeEvent(a.Event)
+		e, err := h.arrived(ctx, a)
 		if err != nil {
 			return nil, err
 		}
@@ -147,10 +147,12 @@ func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Workflow
 	}
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	if err := h.store.CompleteTurn(ctx, turn, result); err != nil {
+	orphans, err := h.store.CompleteTurn(ctx, turn, result)
+	if err != nil {
 		h.memory.forget(turn.Instance)
 		return engineError(err)
 	}
+	h.cancelJobs(ctx, orphans)
 	if result.Status.Terminal() {
 		h.memory.forget(turn.Instance)
 	} else {

@@ -34,6 +34,8 @@ type Options struct {
 	MaxBytes int64
 	// Grace is how long a stop lets activities finish. Default 30 s.
 	Grace time.Duration
+	// Jobs carries out the activity [TaskActivity]; nil: there is none.
+	Jobs Jobs
 	// Remote says that orchestrators may be in processes that are not known yet.
 	Remote bool
 }
@@ -222,7 +224,11 @@ func (s *Service) takeActivities(ctx context.Context) {
 		giveBack(s.tasks, n-len(activities))
 		for i := range activities {
 			s.hold(activities[i].Token, &held{activity: &activities[i]})
-			s.hub(activities[i].Tenant).activities <- &activities[i]
+			if h := s.hub(activities[i].Tenant); activities[i].Name == TaskActivity {
+				go h.callTask(ctx, &activities[i]) // drain waits for it
+			} else {
+				h.activities <- &activities[i]
+			}
 		}
 		if !s.carryOn(ctx, err) {
 			return
@@ -249,6 +255,9 @@ func (s *Service) takesTurns(tenant int64, name string) bool {
 }
 
 func (s *Service) takesActivities(tenant int64, name string) bool {
+	if name == TaskActivity {
+		return s.opts.Jobs != nil
+	}
 	return s.registry.hasActivity(name) || s.connected(tenant)
 }
 

@@ -180,12 +180,17 @@ UPDATE orchestration_turns SET token = NULL, visible = ?, deliveries = 0, number
   started_at = coalesce(started_at, ?), updated_at = ?, pool = pool WHERE instance = ? AND token = ?`
 
 // CompleteTurn stores what a turn led to: the history grows, activities and timers are set up, messages are sent, and what it
-// saw is gone from the inbox, all or nothing. It returns forebay.ErrLockLost, and changes nothing, when another has the turn.
-func (s *Store) CompleteTurn(ctx context.Context, turn *Turn, r *TurnResult) error {
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: r.numbers(), size: r.bytes(), done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
-		return struct{}{}, t.completeTurn(turn, r)
+// saw is gone from the inbox, all or nothing. It returns forebay.ErrLockLost, and changes nothing, when another has the turn. If the instance
+// ends otherwise than well, the jobs that it still waits for are returned: nobody needs them any more.
+func (s *Store) CompleteTurn(ctx context.Context, turn *Turn, r *TurnResult) (orphans []string, err error) {
+	return perform(ctx, s, &request[[]string]{at: stageSettle, new: r.numbers(), size: r.bytes(), done: make(chan struct{}), run: func(t *tx) (orphans []string, err error) {
+		if r.Status.Terminal() && r.Status != forebay.OrchestrationCompleted {
+			if orphans, err = t.jobsOf(turn.Instance); err != nil {
+				return nil, err
+			}
+		}
+		return orphans, t.completeTurn(turn, r)
 	}})
-	return err
 }
 
 func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {

@@ -48,7 +48,7 @@ func (s *Store) Succeed(ctx context.Context, d *Delivery, a AttemptRecord, out O
 		}
 		return t.end(ending{
 			seq: d.Seq, status: forebay.StatusSucceeded, generation: d.Generation, attempt: d.Attempt + 1, version: d.Version + 1,
-			started: d.StartedAt.UnixMilli(), out: out, number: d.Number, alone: d.SessionID == "",
+			started: d.StartedAt.UnixMilli(), out: out, number: d.Number, alone: d.SessionID == "", uncalled: !mayBeCalled(d.CorrelationID),
 		}, forebay.EventSucceeded)
 	})
 	r.token = d.Token
@@ -341,6 +341,7 @@ type ending struct {
 	out        Output
 	failure    Failure
 	alone      bool // it is known to belong to no session
+	uncalled   bool // it is known to be no activity of an orchestration
 	held       bool // it was not its turn in its session
 }
 
@@ -359,6 +360,9 @@ func (t *tx) end(e ending, kind forebay.EventType) error {
 	t.tally.count(e.status)
 	if err == nil && !e.alone {
 		err = t.leaveSession(e.seq, e.held)
+	}
+	if err == nil && !e.uncalled {
+		err = t.answerCaller(&e)
 	}
 	if err != nil {
 		return err

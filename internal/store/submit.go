@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -26,10 +27,11 @@ type NewJob struct {
 	Input          []byte // nil when InputBlob is set
 	InputBlob      string
 	InputSize      int64
-	SessionID      string // "": none
-	KeyID          string // the API key whose budget pays as well; "": none
-	IdempotencyKey string // "": none
-	BodyHash       []byte // of the request, to compare repeats of the key
+	SessionID      string    // "": none
+	KeyID          string    // the API key whose budget pays as well; "": none
+	IdempotencyKey string    // "": none
+	BodyHash       []byte    // of the request, to compare repeats of the key
+	Caller         *Activity // that this job is; nil: it is not one
 }
 
 // Submitted says what became of a NewJob.
@@ -89,6 +91,13 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 	seq, err := t.jobSeq()
 	if err != nil {
 		return Submitted{}, err
+	}
+	if j.Caller != nil {
+		if err := t.awaitJob(j.Caller, seq); errors.Is(err, forebay.ErrLockLost) {
+			return Submitted{Err: forebay.ErrLockLost}, nil
+		} else if err != nil {
+			return Submitted{}, err
+		}
 	}
 	insert := t.prep(sqlInsertJob).int(seq).text(j.ID).int(j.Tenant).int(j.Queue).text(j.Task).
 		int(int64(j.Priority)).int(int64(j.MaxAttempts))

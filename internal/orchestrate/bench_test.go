@@ -1,0 +1,66 @@
+package orchestrate
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/dapr/durabletask-go/task"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// BenchmarkFanOut runs 100 instances of 100 activities that do nothing.
+func BenchmarkFanOut(b *testing.B) {
+	const instances, activities = 100, 100
+	r := NewRegistry()
+	add(b, r, "nothing", func(context.Context, any) (any, error) { return nil, nil })
+	err := r.AddOrchestrator("fan", "", func(ctx *task.WorkflowContext) (any, error) {
+		tasks := make([]task.Task, activities)
+		for i := range tasks {
+			tasks[i] = activity(ctx, "nothing", i, forebay.RetryPolicy{})
+		}
+		for _, t := range tasks {
+			if err := t.Await(nil); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := store.Open(b.Context(), store.Options{Path: filepath.Join(b.TempDir(), "forebay.db"), Serve: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	service := New(Options{Store: s, Registry: r})
+	ctx, stop := context.WithCancel(b.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		service.Run(ctx)
+	}()
+	b.ReportAllocs()
+	begun := time.Now()
+	b.ResetTimer()
+	for n := range b.N {
+		for i := range instances {
+			if _, err := service.Start(ctx, tenant, StartRequest{Name: "fan", ID: fmt.Sprintf("%d-%d", n, i)}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for i := range instances {
+			if o, err := service.Wait(ctx, tenant, fmt.Sprintf("%d-%d", n, i), time.Minute); err != nil || o.Status != forebay.OrchestrationCompleted {
+				b.Fatalf("%+v: %v", o, err)
+			}
+		}
+	}
+	b.ReportMetric(float64(b.N*instances*activities)/time.Since(begun).Seconds(), "activities/s")
+	stop()
+	<-done
+}

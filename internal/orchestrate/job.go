@@ -1,0 +1,110 @@
+package orchestrate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+
+	"github.com/dapr/durabletask-go/api/protos"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// TaskActivity is the activity that is a job. Its input says which task is called; the instance sleeps while the job waits for
+// quota, budget and breaker, and is retried.
+const TaskActivity = "forebay.task"
+
+// TaskRequest is the input of TaskActivity: what a client would submit.
+type TaskRequest struct {
+	Task        string            `json:"task"`
+	Input       json.RawMessage   `json:"input"`
+	Queue       string            `json:"queue,omitempty"`
+	Priority    *int              `json:"priority,omitempty"`
+	SessionID   *string           `json:"session_id,omitempty"`
+	MaxAttempts *int              `json:"max_attempts,omitempty"`
+	MaxCostUSD  *forebay.Money    `json:"max_cost_usd,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
+}
+
+// Jobs submits jobs that are activities, and knows how they ended.
+type Jobs interface {
+	// Submit stores the job and puts the activity to rest, in one transaction.
+	Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, caller *store.Activity) error
+	// Outcome returns the result of a job that has ended, or why it has none.
+	Outcome(ctx context.Context, tenant int64, job string) (json.RawMessage, *forebay.OrchestrationFailure, error)
+	Cancel(ctx context.Context, tenant int64, job string) error
+}
+
+// callTask makes a job of an activity.
+func (h *hub) callTask(ctx context.Context, a *store.Activity) {
+	defer h.release(a.Token)
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	err := h.submit(ctx, a)
+	var refused *forebay.Error
+	switch {
+	case err == nil, errors.Is(err, forebay.ErrLockLost):
+		return
+	case errors.As(err, &refused) && refused.Code != forebay.CodeUnavailable && refused.Code != forebay.CodeStorageFull && refused.Code != forebay.CodeInternal:
+		var outcome store.ActivityOutcome
+		outcome, err = h.outcome(a, failedEvent(int32(a.EventID), "", &protos.TaskFailureDetails{
+			ErrorType: string(refused.Code), ErrorMessage: refused.Error(), IsNonRetriable: true}))
+		if err == nil {
+			err = h.store.SettleActivity(ctx, a, outcome)
+		}
+	default:
+		err = errors.Join(err, h.store.AbandonActivity(ctx, a, h.pause(a.Lost+4), false))
+	}
+	if unlessLost(err) != nil {
+		h.log.Warn("cannot submit the job of an orchestration", slog.String("instance", a.ID), slog.Any("error", err))
+	}
+}
+
+func (h *hub) submit(ctx context.Context, a *store.Activity) error {
+	e, err := decodeEvent(a.Event)
+	if err != nil {
+		return forebay.Errorf(forebay.CodeInvalidRequest, "the activity cannot be read")
+	}
+	var req TaskRequest
+	decoder := json.NewDecoder(bytes.NewReader([]byte(e.GetTaskScheduled().GetInput().GetValue())))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&req); err != nil {
+		return forebay.Errorf(forebay.CodeInvalidJSON, "the input of %s is not {task, input, …}", TaskActivity)
+	}
+	return h.opts.Jobs.Submit(ctx, h.tenant, forebay.SubmitRequest{Task: req.Task, Input: req.Input, Queue: req.Queue, Priority: req.Priority,
+		SessionID: req.SessionID, MaxAttempts: req.MaxAttempts, MaxCostUSD: req.MaxCostUSD, Metadata: req.Metadata}, a)
+}
+
+// arrived returns an event that has arrived. That a job has ended becomes the outcome of its activity.
+func (h *hub) arrived(ctx context.Context, a store.Arrived) (*protos.HistoryEvent, error) {
+	if a.Job == "" {
+		return decodeEvent(a.Event)
+	}
+	if h.opts.Jobs == nil {
+		return nil, errNobody
+	}
+	result, failure, err := h.opts.Jobs.Outcome(ctx, h.tenant, a.Job)
+	switch {
+	case err != nil:
+		return nil, err
+	case failure != nil:
+		return failedEvent(int32(a.EventID), "", detailsOf(failure)), nil
+	}
+	return completedEvent(int32(a.EventID), "", wrapperspb.String(string(result))), nil
+}
+
+// cancelJobs ends jobs that nobody waits for any more. One that is missed goes on, and its result is only its own.
+func (h *hub) cancelJobs(ctx context.Context, jobs []string) {
+	if h.opts.Jobs == nil {
+		return
+	}
+	for _, id := range jobs {
+		if err := h.opts.Jobs.Cancel(ctx, h.tenant, id); err != nil && forebay.CodeOf(err) != forebay.CodeConflict {
+			h.log.Warn("cannot cancel the job of an orchestration that is over", slog.String("job_id", id), slog.Any("error", err))
+		}
+	}
+}

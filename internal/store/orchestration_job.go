@@ -1,0 +1,66 @@
+package store
+
+import (
+	"strings"
+
+	"github.com/forebayhq/forebay"
+)
+
+// An activity can be a job: while that goes its way, through quota, budget, breaker and retries, the activity rests
+// without a lock and names it. The transaction that submits the job puts the activity to rest, and the one in which it ends
+// tells the instance, so that neither can happen without the other.
+
+// callerCorrelation begins the correlation ids of such jobs. When a job succeeds, that it has none says that nobody called it.
+const callerCorrelation = "orchestration/"
+
+// CallerCorrelation is the correlation id of the jobs that an instance calls.
+func CallerCorrelation(instanceID string) string {
+	return callerCorrelation + instanceID[:min(len(instanceID), forebay.MaxCorrelationBytes-len(callerCorrelation))]
+}
+
+func mayBeCalled(correlation string) bool { return strings.HasPrefix(correlation, callerCorrelation) }
+
+// awaitJob puts an activity to rest until its job has ended.
+func (t *tx) awaitJob(a *Activity, seq int64) error {
+	return t.prep("UPDATE orchestration_activities SET visible = ?, token = NULL, job = ? WHERE instance = ? AND event_id = ? AND token = ?").
+		int(asleep).int(seq).int(a.Instance).int(int64(a.EventID)).int(a.Token).fenced()
+}
+
+// answerCaller tells the instance that called a job that it has ended.
+func (t *tx) answerCaller(e *ending) error {
+	var a Activity
+	found, err := t.prep("DELETE FROM orchestration_activities WHERE job = ? RETURNING instance, event_id, run, number, started_at, turns").int(e.seq).
+		one(func(r row) {
+			a = Activity{Instance: r.int(0), EventID: int(r.int(1)), run: r.int(2), Number: int(r.int(3)), StartedAt: fromMillis(r.int(4)), turns: r.int(5)}
+		})
+	if err != nil || !found {
+		return err
+	}
+	outcome := ActivityOutcome{Outcome: ActivitySucceeded}
+	if e.status != forebay.StatusSucceeded {
+		outcome = ActivityOutcome{Outcome: ActivityFailed, ErrorType: e.failure.Code, Error: string(e.failure.Message)}
+	}
+	if err := t.activityAttempt(&a, outcome); err != nil {
+		return err
+	}
+	no, err := t.newSeq()
+	if err != nil {
+		return err
+	}
+	err = t.prep("INSERT INTO orchestration_inbox (instance, no, visible, answer, event_id, job) SELECT ?, ?, ?, 1, ?, id FROM jobs WHERE seq = ?").
+		int(a.Instance).int(no).int(t.now).int(int64(a.EventID)).int(e.seq).exec()
+	if err != nil {
+		return err
+	}
+	return t.wakeInstance(a.Instance, a.turns)
+}
+
+// jobsOf returns the ids of the jobs that an instance waits for.
+func (t *tx) jobsOf(instance int64) (ids []string, err error) {
+	err = t.prep("SELECT j.id FROM orchestration_activities a CROSS JOIN jobs j ON j.seq = a.job WHERE a.instance = ? AND a.job IS NOT NULL").int(instance).
+		each(func(r row) error {
+			ids = append(ids, r.text(0))
+			return nil
+		})
+	return ids, err
+}

@@ -1,0 +1,115 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/server"
+)
+
+// A job that an orchestration calls is submitted once, whatever happens to the processes, and its end reaches the instance.
+func TestCalledJobs(t *testing.T) {
+	for kind, database := range map[string]func(t *testing.T) string{
+		"sqlite":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "forebay.db") },
+		"postgresql": func(t *testing.T) string { return pgtest.Database(t) },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			testCalledJobs(t, database(t))
+		})
+	}
+}
+
+func testCalledJobs(t *testing.T, database string) {
+	var runs atomic.Int32
+	begun, open := make(chan struct{}, 10), make(chan struct{})
+	task := forebay.Task{Name: "work", MaxAttempts: 1, Run: func(ctx context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
+		var how string
+		if err := json.Unmarshal(call.Input, &how); err != nil {
+			return forebay.TaskResult{}, err
+		}
+		runs.Add(1)
+		switch how {
+		case "fail":
+			return forebay.TaskResult{}, &forebay.TaskError{Class: forebay.ClassPermanent, Code: "refused", Message: "it was refused"}
+		case "wait":
+			begun <- struct{}{}
+			select {
+			case <-open:
+			case <-ctx.Done():
+				return forebay.TaskResult{}, ctx.Err()
+			}
+		}
+		return forebay.TaskResult{Output: json.RawMessage(`{"how": "` + how + `"}`)}, nil
+	}}
+	call := server.NewOrchestrator("call", func(o *server.Orchestration, in [2]string) (json.RawMessage, error) {
+		return server.CallTask[json.RawMessage](o, in[0], in[1], server.TaskOptions{})
+	})
+	run := func() (*server.Server, func()) {
+		s, err := server.New(server.Options{
+			Database: database, Listen: "127.0.0.1:0", Blob: "file://" + t.TempDir(), Logger: slog.New(slog.DiscardHandler),
+			Functions: []forebay.Task{task}, Durable: []server.DurableFunction{call}, ShutdownTimeout: 50 * time.Millisecond,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		return s, func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	s, stop := run()
+	defer func() { stop() }()
+	begin := func(task, how string) string {
+		t.Helper()
+		id, err := s.StartOrchestration(t.Context(), forebay.DefaultTenant, "call", "", [2]string{task, how})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	ends := func(id string, status forebay.OrchestrationStatus, words string) {
+		t.Helper()
+		o, err := s.WaitOrchestration(t.Context(), forebay.DefaultTenant, id, time.Minute)
+		said := string(o.Output)
+		if o.Failure != nil {
+			said = o.Failure.Message
+		}
+		if err != nil || o.Status != status || !strings.Contains(said, words) {
+			t.Errorf("%s: %s %q (%+v): %v", id, o.Status, said, o.Failure, err)
+		}
+	}
+	ends(begin("work", "well"), forebay.OrchestrationCompleted, `{"how":"well"}`)
+	ends(begin("work", "fail"), forebay.OrchestrationFailed, "it was refused")
+	ends(begin("unknown", ""), forebay.OrchestrationFailed, "there is no task unknown")
+
+	// A server that stops while a job runs: the job goes on in the next one, and is not submitted again.
+	runs.Store(0)
+	id := begin("work", "wait")
+	<-begun
+	stop()
+	s, stop = run()
+	<-begun
+	close(open)
+	ends(id, forebay.OrchestrationCompleted, `{"how":"wait"}`)
+	if n := runs.Load(); n != 2 {
+		t.Errorf("%d runs", n)
+	}
+	attempts, err := s.ActivityAttempts(t.Context(), forebay.DefaultTenant, id)
+	if err != nil || len(attempts) != 1 || attempts[0].Outcome != "succeeded" {
+		t.Errorf("%+v: %v", attempts, err)
+	}
+}

@@ -1,0 +1,168 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/orchestrate"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// DurableFunction is an orchestrator or an activity.
+type DurableFunction interface {
+	register(*orchestrate.Registry) error
+}
+
+func (s *Server) openOrchestrations() error {
+	o := s.options.Orchestrations
+	registry := orchestrate.NewRegistry()
+	for _, f := range s.options.Durable {
+		if err := f.register(registry); err != nil {
+			return err
+		}
+	}
+	retries := map[string]forebay.RetryPolicy{}
+	for name, a := range o.Activities {
+		retries[name] = a.Retry.policy()
+	}
+	s.orchestrations = orchestrate.New(orchestrate.Options{
+		Store: s.store, Registry: registry, Logger: s.log, Turns: o.ConcurrentTurns, Activities: o.ConcurrentActivities, Lock: o.LockDuration,
+		Retries: retries, MaxBytes: s.options.Limits.MaxInputBytes, Grace: s.options.ShutdownTimeout,
+		Jobs: calledJobs{s.jobs, s.store, s.options.Limits.MaxInputBytes},
+	})
+	return nil
+}
+
+func (r ActivityRetry) policy() forebay.RetryPolicy {
+	return forebay.RetryPolicy{MaxAttempts: r.Attempts, First: r.First, Coefficient: r.Coefficient, Max: r.Max, Jitter: r.Jitter, Timeout: r.Timeout, NonRetryable: r.NonRetryable}
+}
+
+func (o Orchestrations) validate(bad func(field, format string, args ...any)) {
+	if o.ConcurrentTurns < 1 || o.ConcurrentTurns > 10_000 {
+		bad("orchestrations.concurrent_turns", "goes from 1 to 10000")
+	}
+	if o.ConcurrentActivities < 1 || o.ConcurrentActivities > 10_000 {
+		bad("orchestrations.concurrent_activities", "goes from 1 to 10000")
+	}
+	if o.LockDuration < time.Second || o.LockDuration > 5*time.Minute {
+		bad("orchestrations.lock_duration", "goes from 1s to 5m")
+	}
+	for name, a := range o.Activities {
+		field, r := fmt.Sprintf("orchestrations.activities.%.64s.retry.", name), a.Retry
+		if r.Attempts < 0 || r.Attempts > forebay.MaxAttemptsLimit {
+			bad(field+"attempts", "goes from 1 to %d", forebay.MaxAttemptsLimit)
+		}
+		if r.First < 0 || r.Max < 0 || r.Timeout < 0 {
+			bad(field+"first", "is not negative, nor are max and timeout")
+		}
+		if r.Coefficient != 0 && r.Coefficient < 1 {
+			bad(field+"coefficient", "is at least 1")
+		}
+		if r.Jitter < 0 || r.Jitter > 1 {
+			bad(field+"jitter", "goes from 0 to 1")
+		}
+	}
+}
+
+// calledJobs are the jobs that are activities of orchestrations.
+type calledJobs struct {
+	jobs  *jobs.Service
+	store *store.Store
+	limit int64 // bytes of a result
+}
+
+func (c calledJobs) Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, caller *store.Activity) error {
+	name, err := c.store.TenantName(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	return c.jobs.SubmitCalled(ctx, name, req, caller)
+}
+
+func (c calledJobs) Cancel(ctx context.Context, tenant int64, job string) error {
+	name, err := c.store.TenantName(ctx, tenant)
+	if err == nil {
+		_, err = c.jobs.Cancel(ctx, name, job)
+	}
+	return err
+}
+
+func (c calledJobs) Outcome(ctx context.Context, tenant int64, id string) (json.RawMessage, *forebay.OrchestrationFailure, error) {
+	name, err := c.store.TenantName(ctx, tenant)
+	if err != nil {
+		return nil, nil, err
+	}
+	job, err := c.jobs.Get(ctx, name, id)
+	switch {
+	case forebay.CodeOf(err) == forebay.CodeNotFound:
+		return nil, &forebay.OrchestrationFailure{Type: string(forebay.CodeGone), Message: "the job was purged"}, nil
+	case err != nil:
+		return nil, nil, err
+	case job.Error != nil:
+		return nil, &forebay.OrchestrationFailure{Type: job.Error.Code, Message: job.Error.Message}, nil
+	case job.Status != forebay.StatusSucceeded: // cancelled, or redriven since it failed
+		return nil, &forebay.OrchestrationFailure{Type: string(job.Status), Message: "the job is " + string(job.Status)}, nil
+	case job.Result != nil:
+		return job.Result, nil, nil
+	}
+	r, size, err := c.jobs.Result(ctx, name, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer r.Close()
+	if size > c.limit {
+		return nil, &forebay.OrchestrationFailure{Type: string(forebay.CodePayloadTooLarge),
+			Message: fmt.Sprintf("the result has %d bytes; an orchestration takes up to %d", size, c.limit)}, nil
+	}
+	result, err := io.ReadAll(r)
+	return result, nil, err
+}
+
+// StartOrchestration starts an instance of an orchestrator; it is on disk when StartOrchestration returns its id. An empty id has one made.
+func (s *Server) StartOrchestration(ctx context.Context, tenant, name, id string, input any) (string, error) {
+	encoded, err := encodeInput(input)
+	if err != nil {
+		return "", err
+	}
+	return s.orchestrations.Start(ctx, tenant, orchestrate.StartRequest{Name: name, ID: id, Input: encoded})
+}
+
+// Orchestration returns an instance as it stands.
+func (s *Server) Orchestration(ctx context.Context, tenant, id string) (forebay.Orchestration, error) {
+	return s.orchestrations.Get(ctx, tenant, id)
+}
+
+// WaitOrchestration returns an instance once it is over, or as it stands when ctx or the timeout ends first.
+func (s *Server) WaitOrchestration(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Orchestration, error) {
+	return s.orchestrations.Wait(ctx, tenant, id, timeout)
+}
+
+// RaiseEvent sends an instance an event. One that it does not wait for yet is kept until it does.
+func (s *Server) RaiseEvent(ctx context.Context, tenant, id, event string, data any) error {
+	encoded, err := encodeInput(data)
+	if err != nil {
+		return err
+	}
+	return s.orchestrations.Raise(ctx, tenant, id, event, encoded)
+}
+
+// ActivityAttempts returns the attempts of an instance's activities.
+func (s *Server) ActivityAttempts(ctx context.Context, tenant, id string) ([]forebay.ActivityAttempt, error) {
+	return s.orchestrations.Attempts(ctx, tenant, id)
+}
+
+func encodeInput(v any) (json.RawMessage, error) {
+	if v == nil {
+		return nil, nil
+	}
+	encoded, err := json.Marshal(v)
+	if err != nil {
+		return nil, forebay.Invalid("input", "is no JSON: %s", err)
+	}
+	return encoded, nil
+}
