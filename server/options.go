@@ -80,6 +80,12 @@ type Orchestrations struct {
 	ConcurrentActivities int                       `koanf:"concurrent_activities"` // in this process at once; default 256
 	LockDuration         time.Duration             `koanf:"lock_duration"`         // 1 s to 5 min; default 60 s
 	Activities           map[string]ActivityOption `koanf:"activities"`            // by name
+	GRPC                 OrchestrationsGRPC        `koanf:"grpc"`
+}
+
+// OrchestrationsGRPC is the endpoint of the Durable Task protocol, for clients and workers in other languages.
+type OrchestrationsGRPC struct {
+	Address string `koanf:"address"` // host:port; default: it is not served
 }
 
 // ActivityOption is what holds for an activity, in whatever language it is written.

@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -33,9 +35,29 @@ func (s *Server) openOrchestrations() error {
 	s.orchestrations = orchestrate.New(orchestrate.Options{
 		Store: s.store, Registry: registry, Logger: s.log, Turns: o.ConcurrentTurns, Activities: o.ConcurrentActivities, Lock: o.LockDuration,
 		Retries: retries, MaxBytes: s.options.Limits.MaxInputBytes, Grace: s.options.ShutdownTimeout,
-		Jobs: calledJobs{s.jobs, s.store, s.options.Limits.MaxInputBytes},
+		Remote: o.GRPC.Address != "",
+		Jobs:   calledJobs{s.jobs, s.store, s.options.Limits.MaxInputBytes},
 	})
 	return nil
+}
+
+// serveDurableTask answers the Durable Task protocol until ctx ends.
+func (s *Server) serveDurableTask(ctx context.Context, listener net.Listener) error {
+	g := orchestrate.GRPC{Authenticate: s.jobs.Authenticate, Grace: max(time.Second, s.options.ShutdownTimeout)}
+	if s.certificate != nil {
+		g.TLS = &tls.Config{Certificates: []tls.Certificate{*s.certificate}, MinVersion: tls.VersionTLS12}
+	}
+	return s.orchestrations.Serve(ctx, listener, g)
+}
+
+// GRPCAddr waits until Run listens and returns the address of the Durable Task protocol; nil when that is not served, or ctx ends first.
+func (s *Server) GRPCAddr(ctx context.Context) net.Addr {
+	select {
+	case <-s.ready:
+		return s.grpcAddr
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 func (r ActivityRetry) policy() forebay.RetryPolicy {

@@ -47,6 +47,7 @@ type Server struct {
 	ready          chan struct{}        // closed once the addresses are set
 	addr           net.Addr
 	metricsAddr    net.Addr
+	grpcAddr       net.Addr
 	once           sync.Once
 	ran            atomic.Bool
 }
@@ -204,15 +205,22 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	defer running.Wait()
 	defer stop()
 
-	var serveErr, metricsErr error
+	var serveErr, metricsErr, grpcErr error
 	metrics, err := s.listenMetrics()
 	if err != nil {
 		return err
 	}
+	var durable net.Listener
+	if address := s.options.Orchestrations.GRPC.Address; address != "" && s.options.works() {
+		if durable, err = listen(address); err != nil {
+			return errors.Join(err, closeIf(metrics))
+		}
+		s.grpcAddr = durable.Addr()
+	}
 	if s.options.servesHTTP() {
 		listener, err := listen(s.options.Listen)
 		if err != nil {
-			return errors.Join(err, closeIf(metrics))
+			return errors.Join(err, closeIf(metrics), closeIf(durable))
 		}
 		s.addr = listener.Addr()
 		running.Go(func() {
@@ -221,6 +229,12 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		})
 	}
 	close(s.ready)
+	if durable != nil {
+		running.Go(func() {
+			defer stop()
+			grpcErr = s.serveDurableTask(ctx, durable)
+		})
+	}
 	if metrics != nil {
 		running.Go(func() {
 			defer stop()
@@ -240,7 +254,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	s.dispatch.Run(ctx)
 	running.Wait()
 	s.log.Info("forebay has stopped")
-	return errors.Join(serveErr, metricsErr)
+	return errors.Join(serveErr, metricsErr, grpcErr)
 }
 
 func (s *Server) listening() string {

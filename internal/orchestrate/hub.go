@@ -11,7 +11,6 @@ import (
 	"github.com/dapr/durabletask-go/backend"
 	"github.com/dapr/durabletask-go/backend/local"
 	"github.com/dapr/durabletask-go/backend/runtimestate"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
@@ -28,8 +27,7 @@ type hub struct {
 	activities chan *store.Activity
 	carried    sync.Map         // *protos.HistoryEvent → *store.Activity: what is carried out
 	remote     backend.Executor // hands work to processes that are connected by gRPC
-	register   func(grpc.ServiceRegistrar)
-	streams    int // of these
+	streams    int              // of these
 	started    bool
 	workers    []interface{ StopAndDrain() }
 }
@@ -39,7 +37,8 @@ var _ backend.Backend = (*hub)(nil)
 func newHub(s *Service, tenant int64) *hub {
 	h := &hub{TasksBackend: local.NewTasksBackend(), Service: s, tenant: tenant,
 		turns: make(chan *store.Turn, s.opts.Turns), activities: make(chan *store.Activity, s.opts.Activities)}
-	h.remote, h.register = backend.NewGrpcExecutor(h, engineLog{s.log},
+	h.remote, _ = backend.NewGrpcExecutor(h, engineLog{s.log},
+		backend.WithSkipWaitForInstanceStart(), backend.WithStreamShutdownChannel(s.closing),
 		backend.WithOnGetWorkItemsConnectionCallback(h.workerConnected), backend.WithOnGetWorkItemsDisconnectCallback(h.workerLeft))
 	return h
 }
@@ -206,8 +205,12 @@ func engineError(err error) error {
 
 func (h *hub) CreateWorkflowInstance(ctx context.Context, req *backend.CreateWorkflowInstanceRequest) error {
 	started := req.GetStartEvent().GetExecutionStarted()
-	if started == nil {
-		return errors.New("an instance starts with an ExecutionStarted event")
+	check := StartRequest{Name: started.GetName(), ID: started.GetWorkflowInstance().GetInstanceId(), Input: asJSON(started.GetInput())}
+	if check.ID == "" {
+		return forebay.Invalid("instance_id", "is required")
+	}
+	if err := h.check(&check); err != nil {
+		return err
 	}
 	err := h.create(ctx, h.tenant, req.GetStartEvent(), false)
 	if forebay.CodeOf(err) == forebay.CodeConflict {
@@ -217,6 +220,9 @@ func (h *hub) CreateWorkflowInstance(ctx context.Context, req *backend.CreateWor
 }
 
 func (h *hub) AddNewWorkflowEvent(ctx context.Context, id api.InstanceID, e *backend.HistoryEvent) error {
+	if err := h.checkPayload("data", asJSON(e.GetEventRaised().GetInput())); err != nil {
+		return err
+	}
 	return h.send(ctx, h.tenant, string(id), e)
 }
 
@@ -224,7 +230,7 @@ func (h *hub) AddNewWorkflowEvent(ctx context.Context, id api.InstanceID, e *bac
 const watchPause = 5 * time.Second
 
 func (h *hub) WatchWorkflowRuntimeStatus(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter, condition func(*backend.WorkflowMetadata) bool) error {
-	return h.watch(ctx, h.tenant, string(id), func(row store.OrchestrationRow) bool { return condition(metadata(row)) })
+	return h.watch(ctx, h.tenant, string(id), func(row store.OrchestrationRow) bool { return condition(metadataOf(row)) })
 }
 
 func (h *hub) GetWorkflowMetadata(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter) (*backend.WorkflowMetadata, error) {
@@ -232,10 +238,10 @@ func (h *hub) GetWorkflowMetadata(ctx context.Context, id api.InstanceID, _ *pro
 	if err != nil {
 		return nil, engineError(err)
 	}
-	return metadata(row), nil
+	return metadataOf(row), nil
 }
 
-func metadata(o store.OrchestrationRow) *backend.WorkflowMetadata {
+func metadataOf(o store.OrchestrationRow) *backend.WorkflowMetadata {
 	m := &backend.WorkflowMetadata{
 		InstanceId: o.ID, Name: o.Name, RuntimeStatus: statusNumbers[o.Status], CreatedAt: timestamp(&o.CreatedAt), LastUpdatedAt: timestamp(&o.UpdatedAt),
 		Input: value(o.Input), Output: value(o.Output), CustomStatus: value(o.CustomStatus), FailureDetails: detailsOf(o.Failure),

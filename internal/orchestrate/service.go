@@ -56,6 +56,7 @@ type Service struct {
 	running context.Context
 	stopped bool // nothing is taken any more
 	idle    chan struct{}
+	closing chan any // ends the streams of workers that are connected
 }
 
 // held is a turn or an activity that is being carried out here.
@@ -79,7 +80,7 @@ func New(opts Options) *Service {
 	}
 	s := &Service{store: opts.Store, registry: opts.Registry, log: opts.Logger, opts: opts,
 		turns: make(chan struct{}, opts.Turns), tasks: make(chan struct{}, opts.Activities),
-		hubs: map[int64]*hub{}, held: map[int64]*held{}}
+		hubs: map[int64]*hub{}, held: map[int64]*held{}, closing: make(chan any)}
 	for range opts.Turns {
 		s.turns <- struct{}{}
 	}
@@ -105,6 +106,7 @@ func (s *Service) Run(ctx context.Context) {
 	<-ctx.Done()
 	loops.Wait()
 	s.drain()
+	close(s.closing)
 	stop()
 	for _, h := range s.allHubs() {
 		h.stop()

@@ -1,0 +1,153 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/server"
+)
+
+// nodeModules installs the Durable Task SDK of npm, once for all runs, and returns the folder. What it needs and does not find, node or the network, fails
+// the test and says so.
+func nodeModules(t *testing.T) string {
+	t.Helper()
+	for _, program := range []string{"node", "npm"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Fatalf("this test needs %s, which is not installed", program)
+		}
+	}
+	const source = "testdata/durabletask"
+	lock, err := os.ReadFile(filepath.Join(source, "package-lock.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	hash := sha256.Sum256(lock)
+	dir := filepath.Join(cache, "forebay-test", "durabletask-"+hex.EncodeToString(hash[:6]))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mutex := flock.New(dir + ".lock")
+	if err := mutex.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	defer mutex.Unlock()
+	if _, err := os.Stat(filepath.Join(dir, "installed")); err == nil {
+		return dir
+	}
+	for _, name := range []string{"package.json", "package-lock.json"} {
+		content, err := os.ReadFile(filepath.Join(source, name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), content, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	install := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	install.Dir = dir
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("the SDK could not be installed with npm, which needs its registry: %v\n%s", err, out)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "installed"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// A worker and client in another language, with the SDK that npm has, do what Go functions do.
+func TestDurableTaskSDK(t *testing.T) {
+	modules := nodeModules(t)
+	shout := forebay.Task{Name: "shout", Run: func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
+		return forebay.TaskResult{Output: []byte(strings.ToUpper(string(call.Input)))}, nil
+	}}
+	database := "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
+	keys, err := server.OpenKeys(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := keys.Create(t.Context(), "acme", []forebay.Scope{forebay.ScopeAdmin}, nil, forebay.Budget{})
+	if err := errors.Join(err, keys.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.New(server.Options{
+		Database: database, Listen: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Functions: []forebay.Task{shout}, ShutdownTimeout: time.Second,
+		Orchestrations: server.Orchestrations{
+			GRPC:       server.OrchestrationsGRPC{Address: "127.0.0.1:0"},
+			Activities: map[string]server.ActivityOption{"served": {Retry: server.ActivityRetry{Attempts: 3, First: 10 * time.Millisecond}}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	address := s.GRPCAddr(t.Context()).String()
+	node := func(key string) (stdout, stderr string, err error) {
+		limited, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		script, err := filepath.Abs("testdata/durabletask/scenarios.js")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out, errs bytes.Buffer
+		command := exec.CommandContext(limited, "node", script, address, key)
+		command.Env = append(os.Environ(), "NODE_PATH="+filepath.Join(modules, "node_modules"))
+		command.Stdout, command.Stderr = &out, &errs
+		err = command.Run()
+		return out.String(), errs.String(), err
+	}
+	out, errs, err := node(made.Key)
+	if err != nil {
+		t.Fatalf("%v\n%s%s", err, out, errs)
+	}
+	var results map[string]any
+	if err := json.Unmarshal([]byte(out), &results); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	want := map[string]any{
+		"fanOut": "8555", "timer": "true", "retrySDK": `"mended"`, "retryServer": `"mended"`, "parent": "30", "task": `"HELLO"`, "event": `"yes"`,
+		"attempts": map[string]any{"sdk": 3.0, "server": 3.0}, "suspended": `{"waiting":true}`, "resumed": "42", "terminated": `"enough"`, "purged": 1.0, "gone": true,
+	}
+	for name, v := range want {
+		got, _ := json.Marshal(results[name])
+		expected, _ := json.Marshal(v)
+		if !bytes.Equal(got, expected) {
+			t.Errorf("%s is %s, not %s", name, got, expected)
+		}
+		delete(results, name)
+	}
+	for name := range results {
+		t.Errorf("%s was not expected", name)
+	}
+	if _, errs, err := node("fb_wrong"); !errors.As(err, new(*exec.ExitError)) || !strings.Contains(errs, "UNAUTHENTICATED") {
+		t.Errorf("with a wrong key: %v, %s", err, errs)
+	}
+}
