@@ -8,11 +8,12 @@ import (
 	"github.com/forebayhq/forebay/internal/jobs"
 )
 
-// Retention says how long jobs are kept once they are over. 0 is for ever, nil the default.
+// Retention says how long jobs and orchestrations are kept once they are over. 0 is for ever, nil the default.
 type Retention struct {
-	Succeeded *time.Duration `koanf:"succeeded"` // default 2160h, 90 days
-	Failed    *time.Duration `koanf:"failed"`    // also cancelled and expired jobs; default 2160h
-	SetAside  *time.Duration `koanf:"set_aside"` // jobs in dead-letter and quarantine subqueues; default 0
+	Succeeded      *time.Duration `koanf:"succeeded"`      // default 2160h, 90 days
+	Failed         *time.Duration `koanf:"failed"`         // also cancelled and expired jobs; default 2160h
+	SetAside       *time.Duration `koanf:"set_aside"`      // jobs in dead-letter and quarantine subqueues; default 0
+	Orchestrations *time.Duration `koanf:"orchestrations"` // instances that are over; default 2160h
 }
 
 // defaultRetention keeps a database from growing without end, and jobs for as long as people ask for them.
@@ -21,6 +22,7 @@ const defaultRetention = 90 * 24 * time.Hour
 func (r Retention) withDefaults() Retention {
 	return Retention{
 		Succeeded: or(r.Succeeded, new(defaultRetention)), Failed: or(r.Failed, new(defaultRetention)), SetAside: or(r.SetAside, new(time.Duration(0))),
+		Orchestrations: or(r.Orchestrations, new(defaultRetention)),
 	}
 }
 
@@ -28,7 +30,7 @@ func (r Retention) validate(bad func(field, format string, args ...any)) {
 	for _, keep := range []struct {
 		name string
 		time time.Duration
-	}{{"succeeded", *r.Succeeded}, {"failed", *r.Failed}, {"set_aside", *r.SetAside}} {
+	}{{"succeeded", *r.Succeeded}, {"failed", *r.Failed}, {"set_aside", *r.SetAside}, {"orchestrations", *r.Orchestrations}} {
 		if keep.time != 0 && keep.time < time.Minute {
 			bad("retention."+keep.name, "must be at least 1m, or 0 for ever")
 		}
@@ -39,8 +41,15 @@ func (r Retention) jobs() jobs.Retention {
 	return jobs.Retention{Succeeded: *r.Succeeded, Failed: *r.Failed, SetAside: *r.SetAside}
 }
 
-// purge deletes the jobs that are kept no longer.
+// purge deletes the jobs and orchestrations that are kept no longer.
 func (s *Server) purge(ctx context.Context, every time.Duration) {
+	if keep := *s.options.Retention.Orchestrations; keep > 0 {
+		purged, err := s.orchestrations.PurgeExpired(ctx, keep, every)
+		if err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot purge old orchestrations", slog.Any("error", err))
+		}
+		s.log.Debug("purged old orchestrations", slog.Int("count", purged))
+	}
 	purged, err := s.jobs.PurgeExpired(ctx, s.options.Retention.jobs(), every)
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("cannot purge old jobs", slog.Any("error", err))

@@ -27,14 +27,35 @@ var errNobody = errors.New("no process that is connected can carry it out")
 
 func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (*protos.WorkflowResponse, error) {
 	if x.registry.hasOrchestrator(started(old, arrived).GetName()) {
-		return replay(ctx, task.NewTaskExecutorWithLogger(x.registry.engine, engineLog{x.log}), id, old, arrived)
+		resp, err := replay(ctx, task.NewTaskExecutorWithLogger(x.registry.engine, engineLog{x.log}), id, old, arrived)
+		return x.limitAnew(resp), err
 	}
 	if !x.connected(x.tenant) {
 		return nil, errNobody
 	}
 	ctx, cancel := context.WithTimeout(ctx, remoteTurn)
 	defer cancel()
-	return x.remote.ExecuteWorkflow(ctx, id, old, arrived, opts)
+	resp, err := x.remote.ExecuteWorkflow(ctx, id, old, arrived, opts)
+	return x.limitAnew(resp), err
+}
+
+// maxAnew is how often an instance may continue as new in one turn, waiting for nothing. The engine would try for ever.
+const maxAnew = 20
+
+// limitAnew fails an instance that does so more often.
+func (x executor) limitAnew(resp *protos.WorkflowResponse) *protos.WorkflowResponse {
+	for _, a := range resp.GetActions() {
+		if a.GetCompleteWorkflow().GetWorkflowStatus() != protos.OrchestrationStatus_ORCHESTRATION_STATUS_CONTINUED_AS_NEW {
+			continue
+		}
+		times, _ := x.anew.LoadOrStore(resp.InstanceId, new(int))
+		if n := times.(*int); *n < maxAnew { // a turn is carried out by one goroutine at a time
+			*n++
+			continue
+		}
+		return failed(api.InstanceID(resp.InstanceId), a.Id, "ContinuesForEver", fmt.Sprintf("it continued as new more than %d times without waiting for anything", maxAnew))
+	}
+	return resp
 }
 
 func started(old, arrived []*protos.HistoryEvent) *protos.ExecutionStartedEvent {

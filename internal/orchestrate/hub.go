@@ -26,6 +26,7 @@ type hub struct {
 	turns      chan *store.Turn
 	activities chan *store.Activity
 	carried    sync.Map         // *protos.HistoryEvent → *store.Activity: what is carried out
+	anew       sync.Map         // instance id → *int: how often it has continued as new in its turn
 	remote     backend.Executor // hands work to processes that are connected by gRPC
 	streams    int              // of these
 	started    bool
@@ -140,6 +141,7 @@ func (h *hub) stateOf(ctx context.Context, id string) (*backend.WorkflowRuntimeS
 
 func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.WorkflowWorkItem) error {
 	turn := wi.Properties[turnKey].(*store.Turn)
+	h.anew.Delete(turn.ID)
 	result, err := h.turnResult(turn, wi.State)
 	if err != nil {
 		return err
@@ -164,6 +166,7 @@ func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Workflow
 // AbandonWorkflowWorkItem is for a turn that came to nothing: its process could not be reached, or code of it panicked.
 func (h *hub) AbandonWorkflowWorkItem(ctx context.Context, wi *backend.WorkflowWorkItem) error {
 	turn := wi.Properties[turnKey].(*store.Turn)
+	h.anew.Delete(turn.ID)
 	defer h.release(turn.Token)
 	ctx, cancel := settling(ctx)
 	defer cancel()

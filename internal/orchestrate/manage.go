@@ -320,3 +320,27 @@ func (s *Service) PurgeMany(ctx context.Context, tenant string, req ListRequest)
 		}
 	}
 }
+
+// PurgeExpired deletes the instances of all tenants that ended before so long, if this process has the turn to do so, and returns how many
+// it deleted. Between two steps it leaves the database to others.
+func (s *Service) PurgeExpired(ctx context.Context, keep, every time.Duration) (purged int, err error) {
+	mine, err := s.store.TakeTurn(ctx, "purge-orchestrations", every*9/10)
+	if err != nil || !mine {
+		return 0, err
+	}
+	before := s.store.Now().Add(-keep)
+	for last := int64(0); ; {
+		begun := time.Now()
+		n, reached, err := s.store.PurgeOrchestrations(ctx, before, last)
+		purged += n
+		if err != nil || reached == last {
+			return purged, err
+		}
+		last = reached
+		select {
+		case <-time.After(3 * time.Since(begun)):
+		case <-ctx.Done():
+			return purged, ctx.Err()
+		}
+	}
+}

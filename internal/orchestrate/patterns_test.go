@@ -202,7 +202,14 @@ func TestTimersChildrenAndContinuing(t *testing.T) {
 			timedOut := ctx.WaitForSingleEvent("never", 20*time.Millisecond).Await(nil)
 			return fmt.Sprint(round, failed, timedOut), nil
 		})
+		addOrchestrator(t, r, "restless", func(ctx *task.WorkflowContext) (any, error) {
+			ctx.ContinueAsNew(nil)
+			return nil, nil
+		})
 		p := run(t, where, Options{Registry: r})
+		if o := p.ends(t, p.start(t, StartRequest{Name: "restless"}), forebay.OrchestrationFailed); o.Failure.Type != "ContinuesForEver" {
+			t.Errorf("%+v", o.Failure)
+		}
 		id := p.start(t, StartRequest{Name: "parent", ID: "p", Input: json.RawMessage("0")})
 		o := p.ends(t, id, forebay.OrchestrationCompleted)
 		if want := `"3 task failed with an error: negative the task was canceled"`; string(o.Output) != want {
