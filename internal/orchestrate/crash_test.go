@@ -1,0 +1,262 @@
+//go:build unix
+
+package orchestrate
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dapr/durabletask-go/task"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// childVariable makes this test binary a process that carries orchestrations out: it holds a child as JSON.
+const childVariable = "FOREBAY_TEST_ORCHESTRATE"
+
+type child struct {
+	Where             store.Options
+	Instances, FanOut int
+	Log               string // a file that gets a line for each call of an activity
+}
+
+func TestMain(m *testing.M) {
+	if raw, ok := os.LookupEnv(childVariable); ok {
+		if err := runChild(raw); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// runChild starts the instances that there are not yet, carries them out and says "done" once all are over. It ends with its standard input.
+func runChild(raw string) error {
+	var c child
+	if err := json.Unmarshal([]byte(raw), &c); err != nil {
+		return err
+	}
+	calls, err := os.OpenFile(c.Log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	r := NewRegistry()
+	if err := errors.Join(r.AddActivity("count", c.countCalls(calls)), r.AddOrchestrator("fan", "", c.fan)); err != nil {
+		return err
+	}
+	s, err := store.Open(context.Background(), c.Where)
+	if err != nil {
+		return err
+	}
+	service := New(Options{Store: s, Registry: r, Lock: time.Second, Grace: time.Second})
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		service.Run(ctx)
+	}()
+	for i := range c.Instances {
+		_, err := service.Start(ctx, tenant, StartRequest{Name: "fan", ID: fmt.Sprint(i)})
+		if err != nil && forebay.CodeOf(err) != forebay.CodeConflict {
+			return err
+		}
+	}
+	for i := range c.Instances {
+		for o := (forebay.Orchestration{}); !o.Status.Terminal(); {
+			if o, err = service.Wait(ctx, tenant, fmt.Sprint(i), time.Minute); err != nil {
+				return err
+			}
+		}
+	}
+	fmt.Println("done")
+	<-done
+	return s.Close()
+}
+
+// countCalls notes each call. One activity in five fails at its first attempt.
+func (c child) countCalls(calls *os.File) ActivityFunc {
+	return func(ctx context.Context, input json.RawMessage) (any, error) {
+		call, _ := CallOf(ctx)
+		if _, err := fmt.Fprintf(calls, "%s/%d/%d\n", call.InstanceID, call.EventID, call.Attempt); err != nil {
+			return nil, err
+		}
+		if call.EventID%5 == 0 && call.Attempt == 1 {
+			return nil, errors.New("the first time")
+		}
+		return input, nil
+	}
+}
+
+func (c child) fan(ctx *task.WorkflowContext) (any, error) {
+	tasks := make([]task.Task, c.FanOut)
+	for i := range tasks {
+		tasks[i] = activity(ctx, "count", i, forebay.RetryPolicy{MaxAttempts: 3, First: 20 * time.Millisecond})
+	}
+	sum := 0
+	for _, t := range tasks {
+		var n int
+		if err := t.Await(&n); err != nil {
+			return nil, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// childProcess is one under way.
+type childProcess struct {
+	command *exec.Cmd
+	stdin   io.Closer
+	done    chan bool // true: it said so, false: it ended before
+}
+
+func startChild(t *testing.T, c child) *childProcess {
+	t.Helper()
+	raw, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &childProcess{command: exec.Command(os.Args[0]), done: make(chan bool, 1)}
+	p.command.Env = append(os.Environ(), childVariable+"="+string(raw))
+	p.command.Stderr = t.Output()
+	stdin, err := p.command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.stdin = stdin
+	stdout, err := p.command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		line, _ := bufio.NewReader(stdout).ReadString('\n')
+		p.done <- line == "done\n"
+	}()
+	return p
+}
+
+func (p *childProcess) kill() {
+	_ = p.command.Process.Kill() // it may have ended by itself
+	_ = p.command.Wait()
+}
+
+// TestSurvivesKills kills processes at random moments while instances fan out over activities of which some fail. Each instance
+// completes, and each activity has one result in its history.
+func TestSurvivesKills(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		c := child{Where: where, Instances: 200, FanOut: 50, Log: filepath.Join(t.TempDir(), "calls")}
+		kills, processes := 10, 1
+		if testing.Short() {
+			c.Instances, kills = 40, 4
+		}
+		if where.URL != "" {
+			c.Instances, processes = c.Instances/2, 2
+		}
+		running := make([]*childProcess, processes)
+		for i := range running {
+			running[i] = startChild(t, c)
+		}
+		for range kills {
+			victim := rand.IntN(processes)
+			select {
+			case <-time.After(time.Duration(100+rand.IntN(400)) * time.Millisecond):
+			case ok := <-running[victim].done:
+				if !ok {
+					t.Fatal("a process ended by itself")
+				}
+			}
+			running[victim].kill()
+			running[victim] = startChild(t, c)
+		}
+		for _, p := range running {
+			select {
+			case ok := <-p.done:
+				if !ok {
+					t.Fatal("a process ended by itself")
+				}
+			case <-time.After(3 * time.Minute):
+				t.Fatal("instances do not end")
+			}
+			p.stdin.Close()
+			if err := p.command.Wait(); err != nil {
+				t.Error(err)
+			}
+		}
+		checkKilled(t, c, kills)
+	})
+}
+
+func checkKilled(t *testing.T, c child, kills int) {
+	s, err := store.Open(t.Context(), c.Where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	service := New(Options{Store: s})
+	recorded, lost := 0, 0
+	for i := range c.Instances {
+		id := fmt.Sprint(i)
+		o, err := service.Get(t.Context(), tenant, id)
+		if err != nil || o.Status != forebay.OrchestrationCompleted || string(o.Output) != fmt.Sprint(c.FanOut*(c.FanOut-1)/2) {
+			t.Fatalf("%+v: %v", o, err)
+		}
+		history, err := service.History(t.Context(), tenant, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		results := map[int]int{}
+		for _, e := range history {
+			switch e.Type {
+			case "TaskCompleted":
+				results[*e.ScheduledID]++
+			case "TaskFailed":
+				t.Errorf("%s heard of a failure that was tried again: %+v", id, e)
+			}
+		}
+		for event := range c.FanOut {
+			if results[event] != 1 {
+				t.Errorf("activity %d of %s has %d results", event, id, results[event])
+			}
+		}
+		attempts, err := service.Attempts(t.Context(), tenant, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range attempts {
+			if a.Outcome == store.ActivityLost {
+				lost++
+			} else {
+				recorded++
+			}
+		}
+	}
+	calls, err := os.ReadFile(c.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repeated := strings.Count(string(calls), "\n") - recorded
+	t.Logf("%d instances of %d activities, %d kills: %d attempts recorded, %d lost, %d calls repeated", c.Instances, c.FanOut, kills, recorded, lost, repeated)
+	if most := kills * 256; repeated < 0 || repeated > most {
+		t.Errorf("%d calls were repeated; those under way at %d kills are at most %d", repeated, kills, most)
+	}
+}
