@@ -33,6 +33,8 @@ func runChild(encoded string) error {
 		return nil
 	case "bare":
 		return serveBare(ctx, spec.Model)
+	case "orchestrations":
+		return serveOrchestrations(ctx, spec)
 	case "standin":
 		return serveStandin(ctx, spec.Standin)
 	default:

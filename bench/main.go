@@ -48,6 +48,7 @@ var experiments = []experiment{
 	{"outage", outage},
 	{"fairness", fairness},
 	{"admission", admission},
+	{"orchestrations", orchestrations},
 }
 
 // experimentTimeout ends an experiment that got stuck.

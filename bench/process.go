@@ -86,7 +86,7 @@ const childVariable = "FOREBAY_BENCH_CHILD"
 
 // childSpec says what a child process is.
 type childSpec struct {
-	Role     string // "forebay", "bare", "idle" or "standin"
+	Role     string // "forebay", "bare", "idle", "orchestrations" or "standin"
 	Database string // forebay: as in server.Options
 	Blobs    string // forebay: its folder
 	Model    string // base URL of the model

@@ -1,0 +1,389 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dapr/durabletask-go/api"
+	"github.com/dapr/durabletask-go/backend"
+	"github.com/dapr/durabletask-go/backend/sqlite"
+	"github.com/dapr/durabletask-go/task"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/server"
+)
+
+// What is orchestrated: "fan" calls so many activities that do nothing, "single" one that notes when it began, "flaky" ten that
+// fail twice each and are tried again after half a second.
+const (
+	fanInstances, fanActivities = 100, 100
+	flakyActivities             = 10
+	flakyDelay                  = 500 * time.Millisecond
+	singlePace                  = 20 // instances a second
+)
+
+// orchestrator runs instances.
+type orchestrator interface {
+	start(ctx context.Context, name, id string, input int) error
+	wait(ctx context.Context, id string) error
+	stop() error
+}
+
+// began notes when the activities of single instances began.
+type began struct{ at sync.Map }
+
+func (g *began) note(i int) { g.at.Store(i, time.Now()) }
+
+// orchestrations measures durable orchestrations.
+func orchestrations(ctx context.Context, b *bench) (table, error) {
+	t := table{
+		title: "Orchestrations",
+		text: fmt.Sprintf(`In process. Fan-out: %d instances of %d activities that do nothing, started one after the other; one by one: a fifth
+of them, each when the one before has ended, so that nothing else waits in the tables. Single: instances of one activity, from 32
+callers that each wait for theirs. Start to activity: instances of one activity, %d a second, from before the start until the activity begins. Flaky: %d activities side by side, each of which fails
+twice and is tried again after %v. Idle: processor time of the process over 5 s afterwards. The yardstick is dapr/durabletask-go v0.14.0 with its own SQLite backend, as it comes.`,
+			fanInstances, fanActivities, singlePace, flakyActivities, flakyDelay),
+		columns: []string{"activities/s", "CPU µs/activity", "one by one/s", "single/s", "start to activity p50 ms", "p99 ms", "flaky s", "idle CPU ms/s"},
+	}
+	pg, err := b.postgres(ctx)
+	if err != nil {
+		return t, err
+	}
+	const ours, theirs = "Forebay on SQLite", "durabletask-go on SQLite"
+	contenders := []contender{
+		{ours, func(ctx context.Context) (sample, error) { return forebayOrchestrations(ctx, b, b.sqlite(), 0) }},
+		{"Forebay on PostgreSQL", func(ctx context.Context) (sample, error) { return forebayOrchestrations(ctx, b, pg, 0) }},
+		{"… with a second process", func(ctx context.Context) (sample, error) { return forebayOrchestrations(ctx, b, pg, 1) }},
+	}
+	if b.peers {
+		contenders = append(contenders, contender{theirs, func(ctx context.Context) (sample, error) { return stockOrchestrations(ctx, b) }})
+	}
+	if err := t.takeTurns(ctx, b.rounds, contenders...); err != nil {
+		return t, err
+	}
+	t.expect("activities/s on SQLite, as a multiple of the yardstick's", t.median(ours, "activities/s")/t.median(theirs, "activities/s"), "≥", 4)
+	t.expect("… as a multiple of what the yardstick reaches one by one", t.median(ours, "activities/s")/t.median(theirs, "one by one/s"), "≥", 4)
+	t.expect("start to activity on SQLite, p99 in ms", t.median(ours, "p99 ms"), "<", 10)
+	t.expect("flaky activities on SQLite, s", t.median(ours, "flaky s"), "<", 1.5)
+	t.expect("idle processor time on SQLite, ms/s", t.median(ours, "idle CPU ms/s"), "<", 2)
+	return t, nil
+}
+
+// measureOrchestrations is a round.
+func measureOrchestrations(ctx context.Context, b *bench, o orchestrator, g *began) (s sample, err error) {
+	defer func() { err = errors.Join(err, o.stop()) }()
+	s = sample{}
+	instances := b.size(fanInstances, fanInstances/2)
+	cpu, begun := cpuTime(), time.Now()
+	if err := runAll(ctx, o, "fan", "fan", instances, 1, fanActivities); err != nil {
+		return nil, err
+	}
+	n := float64(instances * fanActivities)
+	s["activities/s"], s["CPU µs/activity"] = n/time.Since(begun).Seconds(), float64((cpuTime()-cpu).Microseconds())/n
+	few := instances / 5
+	begun = time.Now()
+	for i := range few {
+		if err := runAll(ctx, o, "fan", fmt.Sprintf("alone-%d", i), 1, 1, fanActivities); err != nil {
+			return nil, err
+		}
+	}
+	s["one by one/s"] = float64(few*fanActivities) / time.Since(begun).Seconds()
+	singles := b.size(1000, 300)
+	begun = time.Now()
+	if err := runAll(ctx, o, "single", "single", singles, 32, -1); err != nil {
+		return nil, err
+	}
+	s["single/s"] = float64(singles) / time.Since(begun).Seconds()
+	if err := measureStarts(ctx, b, o, g, s); err != nil {
+		return nil, err
+	}
+	begun = time.Now()
+	if err := runAll(ctx, o, "flaky", "flaky", 1, 1, 0); err != nil {
+		return nil, err
+	}
+	s["flaky s"] = time.Since(begun).Seconds()
+	const span = 5 * time.Second
+	cpu = cpuTime()
+	select {
+	case <-time.After(span):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	s["idle CPU ms/s"] = float64((cpuTime() - cpu).Milliseconds()) / span.Seconds()
+	return s, nil
+}
+
+// runAll starts so many instances and waits for all. One caller starts them all first; several wait for each of theirs.
+func runAll(ctx context.Context, o orchestrator, name, prefix string, instances, callers, input int) error {
+	id := func(i int) string { return fmt.Sprintf("%s-%d", prefix, i) }
+	if callers == 1 {
+		for i := range instances {
+			if err := o.start(ctx, name, id(i), input); err != nil {
+				return err
+			}
+		}
+		for i := range instances {
+			if err := o.wait(ctx, id(i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var next atomic.Int64
+	errs := make(chan error, callers)
+	for range callers {
+		go func() {
+			var err error
+			for i := int(next.Add(1)) - 1; i < instances && err == nil; i = int(next.Add(1)) - 1 {
+				if err = o.start(ctx, name, id(i), input); err == nil {
+					err = o.wait(ctx, id(i))
+				}
+			}
+			errs <- err
+		}()
+	}
+	var err error
+	for range callers {
+		err = errors.Join(err, <-errs)
+	}
+	return err
+}
+
+func measureStarts(ctx context.Context, b *bench, o orchestrator, g *began, s sample) error {
+	n := b.size(100, 40)
+	var waited []time.Duration
+	begun := make([]time.Time, n)
+	err := paced(ctx, singlePace, n, func(i int, _ time.Time) error {
+		id := fmt.Sprintf("start-%d", i)
+		begun[i] = time.Now()
+		if err := o.start(ctx, "single", id, i); err != nil {
+			return err
+		}
+		return o.wait(ctx, id)
+	})
+	if err != nil {
+		return err
+	}
+	for i := n / 10; i < n; i++ { // the first find nothing prepared
+		if at, ok := g.at.Load(i); ok { // else it ran in another process
+			waited = append(waited, at.(time.Time).Sub(begun[i]))
+		}
+	}
+	if len(waited) == n-n/10 {
+		w := waits(waited)
+		s["start to activity p50 ms"], s["p99 ms"] = w["p50 ms"], w["p99 ms"]
+	}
+	return nil
+}
+
+// durableFunctions are the orchestrators and activities of a Forebay.
+func durableFunctions(g *began) []server.DurableFunction {
+	nothing := server.NewActivity("nothing", func(context.Context, int) (int, error) { return 0, nil })
+	note := server.NewActivity("note", func(_ context.Context, i int) (int, error) {
+		g.note(i)
+		return i, nil
+	})
+	failing := server.NewActivity("failing", func(ctx context.Context, _ int) (int, error) {
+		if server.ActivityCallOf(ctx).Attempt < 3 {
+			return 0, errors.New("not yet")
+		}
+		return 0, nil
+	}).WithRetry(forebay.RetryPolicy{MaxAttempts: 3, First: flakyDelay, Coefficient: 1})
+	all := func(o *server.Orchestration, a server.Activity[int, int], n int) (int, error) {
+		futures := make([]server.Future[int], n)
+		for i := range futures {
+			futures[i] = a.Start(o, i)
+		}
+		_, err := server.AwaitAll(futures)
+		return n, err
+	}
+	return []server.DurableFunction{
+		nothing, note, failing,
+		server.NewOrchestrator("fan", func(o *server.Orchestration, n int) (int, error) { return all(o, nothing, n) }),
+		server.NewOrchestrator("single", func(o *server.Orchestration, i int) (int, error) { return note.Call(o, i) }),
+		server.NewOrchestrator("flaky", func(o *server.Orchestration, _ int) (int, error) { return all(o, failing, flakyActivities) }),
+	}
+}
+
+// forebayOrchestrator is a server in this process.
+type forebayOrchestrator struct {
+	*embedded
+	others []*child
+}
+
+func forebayOrchestrations(ctx context.Context, b *bench, on engine, others int) (sample, error) {
+	var g began
+	e, err := startEmbeddedAs(ctx, b, on, func(o *server.Options) { o.Durable = durableFunctions(&g) })
+	if err != nil {
+		return nil, err
+	}
+	o := forebayOrchestrator{embedded: e}
+	for range others {
+		c, err := startChild(ctx, childSpec{Role: "orchestrations", Database: e.place.database, Blobs: filepath.Join(e.place.dir, "blobs")})
+		if err != nil {
+			return nil, errors.Join(err, o.stop())
+		}
+		o.others = append(o.others, c)
+	}
+	s, err := measureOrchestrations(ctx, b, o, &g)
+	if others > 0 && err == nil {
+		for _, column := range []string{"CPU µs/activity", "idle CPU ms/s"} { // of this process alone
+			delete(s, column)
+		}
+	}
+	return s, err
+}
+
+func (o forebayOrchestrator) start(ctx context.Context, name, id string, input int) error {
+	_, err := o.StartOrchestration(ctx, forebay.DefaultTenant, name, id, input)
+	return err
+}
+
+func (o forebayOrchestrator) wait(ctx context.Context, id string) error {
+	instance, err := o.WaitOrchestration(ctx, forebay.DefaultTenant, id, time.Minute)
+	if err == nil && instance.Status != forebay.OrchestrationCompleted {
+		err = fmt.Errorf("instance %s is %s", id, instance.Status)
+	}
+	return err
+}
+
+func (o forebayOrchestrator) stop() error {
+	var err error
+	for _, c := range o.others {
+		err = errors.Join(err, c.stop())
+	}
+	return errors.Join(err, o.embedded.stop())
+}
+
+// serveOrchestrations is a process beside another.
+func serveOrchestrations(ctx context.Context, spec childSpec) error {
+	s, err := server.New(server.Options{Database: spec.Database, Blob: spec.Blobs, Role: server.RoleWorker, Log: server.Log{Level: "error"},
+		ShutdownTimeout: time.Second, Durable: durableFunctions(&began{})})
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	return s.Run(ctx)
+}
+
+// stockOrchestrator is the engine over its own backend.
+type stockOrchestrator struct {
+	client backend.TaskHubClient
+	worker backend.TaskHubWorker
+	dir    string
+}
+
+func stockOrchestrations(ctx context.Context, b *bench) (sample, error) {
+	dir, err := os.MkdirTemp(b.dir, "stock-")
+	if err != nil {
+		return nil, err
+	}
+	var g began
+	registry, err := stockFunctions(&g)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	log.SetOutput(io.Discard) // what its default logger writes to
+	logger := quietLogger{backend.DefaultLogger()}
+	be := sqlite.NewSqliteBackend(sqlite.NewSqliteOptions(filepath.Join(dir, "stock.db")), logger)
+	executor := task.NewTaskExecutorWithLogger(registry, logger)
+	worker := backend.NewTaskHubWorker(be, backend.NewWorkflowWorker(backend.WorkflowWorkerOptions{Backend: be, Executor: executor, Logger: logger}),
+		backend.NewActivityTaskWorker(be, executor, logger), logger)
+	if err := worker.Start(context.WithoutCancel(ctx)); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return measureOrchestrations(ctx, b, stockOrchestrator{backend.NewTaskHubClient(be), worker, dir}, &g)
+}
+
+// quietLogger leaves out what it would write for each instance.
+type quietLogger struct{ backend.Logger }
+
+func (quietLogger) Debug(...any)          {}
+func (quietLogger) Debugf(string, ...any) {}
+func (quietLogger) Info(...any)           {}
+func (quietLogger) Infof(string, ...any)  {}
+func (quietLogger) Warn(...any)           {}
+func (quietLogger) Warnf(string, ...any)  {}
+
+func stockFunctions(g *began) (*task.TaskRegistry, error) {
+	r := task.NewTaskRegistry()
+	var failures sync.Map // input → *atomic.Int32
+	all := func(ctx *task.WorkflowContext, name string, n int, options ...task.CallActivityOption) (any, error) {
+		tasks := make([]task.Task, n)
+		for i := range tasks {
+			tasks[i] = ctx.CallActivity(name, append(options, task.WithActivityInput(i))...)
+		}
+		for _, t := range tasks {
+			if err := t.Await(nil); err != nil {
+				return nil, err
+			}
+		}
+		return n, nil
+	}
+	return r, errors.Join(
+		r.AddActivityN("nothing", func(task.ActivityContext) (any, error) { return 0, nil }),
+		r.AddActivityN("note", func(ctx task.ActivityContext) (any, error) {
+			var i int
+			if err := ctx.GetInput(&i); err != nil {
+				return nil, err
+			}
+			g.note(i)
+			return i, nil
+		}),
+		r.AddActivityN("failing", func(ctx task.ActivityContext) (any, error) {
+			var i int
+			if err := ctx.GetInput(&i); err != nil {
+				return nil, err
+			}
+			n, _ := failures.LoadOrStore(i, new(atomic.Int32))
+			if n.(*atomic.Int32).Add(1) < 3 {
+				return nil, errors.New("not yet")
+			}
+			return 0, nil
+		}),
+		r.AddWorkflowN("fan", func(ctx *task.WorkflowContext) (any, error) {
+			var n int
+			if err := ctx.GetInput(&n); err != nil {
+				return nil, err
+			}
+			return all(ctx, "nothing", n)
+		}),
+		r.AddWorkflowN("single", func(ctx *task.WorkflowContext) (any, error) {
+			var i int
+			if err := ctx.GetInput(&i); err != nil {
+				return nil, err
+			}
+			return i, ctx.CallActivity("note", task.WithActivityInput(i)).Await(nil)
+		}),
+		r.AddWorkflowN("flaky", func(ctx *task.WorkflowContext) (any, error) {
+			return all(ctx, "failing", flakyActivities, task.WithActivityRetryPolicy(&task.RetryPolicy{MaxAttempts: 3, InitialRetryInterval: flakyDelay, BackoffCoefficient: 1}))
+		}),
+	)
+}
+
+func (o stockOrchestrator) start(ctx context.Context, name, id string, input int) error {
+	_, err := o.client.ScheduleNewWorkflow(ctx, name, api.WithInstanceID(api.InstanceID(id)), api.WithInput(input))
+	return err
+}
+
+func (o stockOrchestrator) wait(ctx context.Context, id string) error {
+	instance, err := o.client.WaitForWorkflowCompletion(ctx, api.InstanceID(id))
+	if err == nil && instance.RuntimeStatus != api.RUNTIME_STATUS_COMPLETED {
+		err = fmt.Errorf("instance %s ended as %s", id, instance.RuntimeStatus)
+	}
+	return err
+}
+
+func (o stockOrchestrator) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	return errors.Join(o.worker.Shutdown(ctx), os.RemoveAll(o.dir))
+}
