@@ -3,6 +3,7 @@ package orchestrate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/dapr/durabletask-go/api"
@@ -69,6 +70,10 @@ func (h *hub) CompleteActivityWorkItem(ctx context.Context, wi *backend.Activity
 }
 
 func (h *hub) outcome(a *store.Activity, result *protos.HistoryEvent) (o store.ActivityOutcome, err error) {
+	if size := len(result.GetTaskCompleted().GetResult().GetValue()); int64(size) > h.opts.MaxBytes {
+		result = failedEvent(int32(a.EventID), result.GetTaskCompleted().GetTaskExecutionId(), &protos.TaskFailureDetails{
+			ErrorType: string(forebay.CodePayloadTooLarge), ErrorMessage: fmt.Sprintf("the result has %d bytes; the limit is %d", size, h.opts.MaxBytes), IsNonRetriable: true})
+	}
 	o.Outcome = store.ActivitySucceeded
 	if failed := result.GetTaskFailed(); failed != nil {
 		why := failureOf(failed.GetFailureDetails())

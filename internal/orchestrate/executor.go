@@ -134,9 +134,6 @@ func (x executor) call(ctx context.Context, f ActivityFunc, a *store.Activity, e
 		if err != nil {
 			return fail("InvalidResult", "the result is no JSON: "+err.Error(), true)
 		}
-		if int64(len(encoded)) > x.opts.MaxBytes {
-			return fail(string(forebay.CodePayloadTooLarge), fmt.Sprintf("the result has %d bytes; the limit is %d", len(encoded), x.opts.MaxBytes), true)
-		}
 		output = wrapperspb.String(string(encoded))
 	}
 	return completedEvent(e.EventId, scheduled.TaskExecutionId, output)

@@ -198,6 +198,8 @@ func unlessLost(err error) error {
 // engineError says what the engine understands.
 func engineError(err error) error {
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, forebay.ErrLockLost):
 		return backend.ErrWorkItemLockLost
 	case forebay.CodeOf(err) == forebay.CodeNotFound:
@@ -233,7 +235,7 @@ func (h *hub) AddNewWorkflowEvent(ctx context.Context, id api.InstanceID, e *bac
 const watchPause = 5 * time.Second
 
 func (h *hub) WatchWorkflowRuntimeStatus(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter, condition func(*backend.WorkflowMetadata) bool) error {
-	return h.watch(ctx, h.tenant, string(id), func(row store.OrchestrationRow) bool { return condition(metadataOf(row)) })
+	return engineError(h.watch(ctx, h.tenant, string(id), func(row store.OrchestrationRow) bool { return condition(metadataOf(row)) }))
 }
 
 func (h *hub) GetWorkflowMetadata(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter) (*backend.WorkflowMetadata, error) {

@@ -130,7 +130,7 @@ func (s *Service) watch(ctx context.Context, tenant int64, id string, done func(
 	for {
 		row, err := s.store.Orchestration(ctx, tenant, id)
 		if err != nil {
-			return engineError(err)
+			return err
 		}
 		if row.No != following { // a restart gives the id to another instance
 			stop()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -234,6 +235,8 @@ func TestFailures(t *testing.T) {
 				return nil, forebay.Errorf(forebay.CodeForbidden, "no")
 			case "panic":
 				panic("oh")
+			case "large":
+				return strings.Repeat("x", 2000), nil
 			}
 			return nil, errors.New("boom")
 		})
@@ -245,11 +248,13 @@ func TestFailures(t *testing.T) {
 			return nil, activity(ctx, "fail", how, forebay.RetryPolicy{MaxAttempts: 3, First: time.Millisecond, NonRetryable: []string{"forbidden"}}).Await(nil)
 		})
 		addOrchestrator(t, r, "panics", func(*task.WorkflowContext) (any, error) { panic("here") })
-		p := run(t, where, Options{Registry: r})
+		addOrchestrator(t, r, "large", func(*task.WorkflowContext) (any, error) { return strings.Repeat("x", 2000), nil })
+		addOrchestrator(t, r, "above", func(ctx *task.WorkflowContext) (any, error) { return nil, ctx.CallChildWorkflow("large").Await(nil) })
+		p := run(t, where, Options{Registry: r, MaxBytes: 1000})
 		for how, want := range map[string]struct {
 			calls int32
 			kind  string
-		}{"final": {1, "*errors.errorString"}, "typed": {1, "forbidden"}, "panic": {3, "Panic"}, "": {3, "*errors.errorString"}} {
+		}{"final": {1, "*errors.errorString"}, "typed": {1, "forbidden"}, "panic": {3, "Panic"}, "large": {1, "payload_too_large"}, "": {3, "*errors.errorString"}} {
 			calls.Store(0)
 			input, _ := json.Marshal(how)
 			id := p.start(t, StartRequest{Name: "one", Input: input})
@@ -263,8 +268,16 @@ func TestFailures(t *testing.T) {
 				t.Errorf("%q: %+v", how, last)
 			}
 		}
-		if o := p.ends(t, p.start(t, StartRequest{Name: "panics"}), forebay.OrchestrationFailed); o.Failure.Type != "Panic" {
-			t.Errorf("%+v", o.Failure)
+		for name, kind := range map[string]string{"panics": "Panic", "large": "payload_too_large", "above": "*errors.errorString"} {
+			if o := p.ends(t, p.start(t, StartRequest{Name: name}), forebay.OrchestrationFailed); o.Failure.Type != kind {
+				t.Errorf("%+v", o.Failure)
+			}
+		}
+		if _, err := p.Start(t.Context(), tenant, StartRequest{Name: "large", Input: json.RawMessage(`"` + strings.Repeat("x", 2000) + `"`)}); forebay.CodeOf(err) != forebay.CodePayloadTooLarge {
+			t.Errorf("a large input: %v", err)
+		}
+		if _, err := p.Wait(t.Context(), tenant, "nobody", time.Second); forebay.CodeOf(err) != forebay.CodeNotFound {
+			t.Errorf("waiting for nobody: %v", err)
 		}
 	})
 }

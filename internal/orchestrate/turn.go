@@ -24,7 +24,10 @@ func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState) 
 	}
 	r := &store.TurnResult{Status: status, CustomStatus: asJSON(state.CustomStatus), Events: len(state.NewEvents)}
 	if len(state.OldEvents)+len(state.NewEvents) > maxHistoryEvents {
-		return tooLong(state)
+		return endAs(state, "HistoryTooLong", fmt.Sprintf("the history has more than %d events; an orchestrator that goes on for long continues as new", maxHistoryEvents))
+	}
+	if size := proto.Size(state.CompletedEvent.GetResult()); int64(size) > h.opts.MaxBytes+16 {
+		return endAs(state, string(forebay.CodePayloadTooLarge), fmt.Sprintf("the output has %d bytes; the limit is %d", size, h.opts.MaxBytes))
 	}
 	if state.ContinuedAsNew {
 		r.Reset = &store.Reset{Execution: state.StartEvent.GetWorkflowInstance().GetExecutionId().GetValue(), Input: asJSON(state.StartEvent.GetInput())}
@@ -137,13 +140,26 @@ func newOrchestration(tenant int64, e *protos.HistoryEvent) (store.NewOrchestrat
 	return o, err
 }
 
-// tooLong ends an instance whose history has grown beyond the limit.
-func tooLong(state *backend.WorkflowRuntimeState) (*store.TurnResult, error) {
-	failure := &forebay.OrchestrationFailure{Type: "HistoryTooLong",
-		Message: fmt.Sprintf("the history has more than %d events; an orchestrator that goes on for long continues as new", maxHistoryEvents)}
+// endAs fails an instance whose turn cannot be stored, and tells whoever has called it.
+func endAs(state *backend.WorkflowRuntimeState, kind, message string) (*store.TurnResult, error) {
+	failure := &forebay.OrchestrationFailure{Type: kind, Message: message}
 	e := newEvent()
 	e.EventType = &protos.HistoryEvent_ExecutionCompleted{ExecutionCompleted: &protos.ExecutionCompletedEvent{
 		WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_FAILED, FailureDetails: detailsOf(failure)}}
 	history, err := appendEvent(nil, e)
-	return &store.TurnResult{Status: forebay.OrchestrationFailed, CustomStatus: asJSON(state.CustomStatus), Events: 1, History: history, Failure: failure}, err
+	if err != nil {
+		return nil, err
+	}
+	r := &store.TurnResult{Status: forebay.OrchestrationFailed, CustomStatus: asJSON(state.CustomStatus), Events: 1, History: history, Failure: failure}
+	parent := state.StartEvent.GetParentInstance()
+	if parent == nil {
+		return r, nil
+	}
+	answer := newEvent()
+	answer.EventType = &protos.HistoryEvent_ChildWorkflowInstanceFailed{ChildWorkflowInstanceFailed: &protos.ChildWorkflowInstanceFailedEvent{
+		TaskScheduledId: parent.TaskScheduledId, FailureDetails: detailsOf(failure)}}
+	m := store.OrchestrationMessage{To: parent.GetWorkflowInstance().GetInstanceId(), Execution: parent.GetWorkflowInstance().GetExecutionId().GetValue()}
+	m.Event, err = proto.Marshal(answer)
+	r.Messages = append(r.Messages, m)
+	return r, err
 }
