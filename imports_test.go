@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"internal/loopback":    {"."},
 	"internal/model":       {".", "internal/quota"},
 	"internal/model/sim":   {".", "internal/model", "internal/sleep"},
-	"internal/orchestrate": {".", "internal/store"},
+	"internal/orchestrate": {".", "internal/sleep", "internal/store"},
 	"internal/pgtest":      {},
 	"internal/quota":       {"."},
 	"internal/sleep":       {},

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -337,10 +338,8 @@ func (s *Service) PurgeExpired(ctx context.Context, keep, every time.Duration) (
 			return purged, err
 		}
 		last = reached
-		select {
-		case <-time.After(3 * time.Since(begun)):
-		case <-ctx.Done():
-			return purged, ctx.Err()
+		if err := sleep.For(ctx, 3*time.Since(begun)); err != nil {
+			return purged, err
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -244,12 +245,7 @@ func (s *Service) carryOn(ctx context.Context, err error) bool {
 		return ctx.Err() == nil
 	}
 	s.log.Warn("cannot take orchestrations", slog.Any("error", err))
-	select {
-	case <-time.After(unavailablePause):
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return sleep.For(ctx, unavailablePause) == nil
 }
 
 func (s *Service) takesTurns(tenant int64, name string) bool {

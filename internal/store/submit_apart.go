@@ -33,14 +33,14 @@ func (s *Store) startSubmitter(c conn, share func(*news)) (err error) {
 	return nil
 }
 
-// writerFor returns who stores these jobs. The turn of a job of a session depends on others.
+// writerFor returns who stores these jobs. The turn of a job of a session depends on others, and one that an orchestration calls changes rows.
 func (s *Store) writerFor(jobs []NewJob) *writer {
 	if s.submitter == nil {
 		return s.writer
 	}
 	wanted := s.writer.wanted.Load()
 	for i := range jobs {
-		if jobs[i].SessionID != "" || wanted != nil && (*wanted)[int64(LaneOf(jobs[i].Queue, LaneMain))] {
+		if jobs[i].SessionID != "" || jobs[i].Caller != nil || wanted != nil && (*wanted)[int64(LaneOf(jobs[i].Queue, LaneMain))] {
 			return s.writer
 		}
 	}
