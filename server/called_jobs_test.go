@@ -30,7 +30,7 @@ func TestCalledJobs(t *testing.T) {
 
 func testCalledJobs(t *testing.T, database string) {
 	var runs atomic.Int32
-	begun, open := make(chan struct{}, 10), make(chan struct{})
+	begun, open, cut := make(chan struct{}, 10), make(chan struct{}), make(chan struct{})
 	task := forebay.Task{Name: "work", MaxAttempts: 1, Run: func(ctx context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
 		var how string
 		if err := json.Unmarshal(call.Input, &how); err != nil {
@@ -40,6 +40,11 @@ func testCalledJobs(t *testing.T, database string) {
 		switch how {
 		case "fail":
 			return forebay.TaskResult{}, &forebay.TaskError{Class: forebay.ClassPermanent, Code: "refused", Message: "it was refused"}
+		case "hang":
+			begun <- struct{}{}
+			<-ctx.Done()
+			close(cut)
+			return forebay.TaskResult{}, ctx.Err()
 		case "wait":
 			begun <- struct{}{}
 			select {
@@ -111,5 +116,18 @@ func testCalledJobs(t *testing.T, database string) {
 	attempts, err := s.ActivityAttempts(t.Context(), forebay.DefaultTenant, id)
 	if err != nil || len(attempts) != 1 || attempts[0].Outcome != "succeeded" {
 		t.Errorf("%+v: %v", attempts, err)
+	}
+
+	// Nobody needs the job of an instance that was terminated.
+	id = begin("work", "hang")
+	<-begun
+	if err := s.TerminateOrchestration(t.Context(), forebay.DefaultTenant, id, "enough"); err != nil {
+		t.Fatal(err)
+	}
+	ends(id, forebay.OrchestrationTerminated, "enough")
+	select {
+	case <-cut:
+	case <-time.After(time.Minute):
+		t.Error("the job goes on")
 	}
 }

@@ -173,6 +173,11 @@ func (s *Server) RaiseEvent(ctx context.Context, tenant, id, event string, data 
 	return s.orchestrations.Raise(ctx, tenant, id, event, encoded)
 }
 
+// TerminateOrchestration ends an instance, those that it has called and the jobs that it waits for.
+func (s *Server) TerminateOrchestration(ctx context.Context, tenant, id, reason string) error {
+	return s.orchestrations.Terminate(ctx, tenant, id, reason)
+}
+
 // ActivityAttempts returns the attempts of an instance's activities.
 func (s *Server) ActivityAttempts(ctx context.Context, tenant, id string) ([]forebay.ActivityAttempt, error) {
 	return s.orchestrations.Attempts(ctx, tenant, id)

@@ -146,6 +146,7 @@ func TestList(t *testing.T) {
 			"[a6 b5 a4 b3 a2 b1 a0]": {Limit: 2},
 			"[a6 a4 a2 a0]":          {Prefix: "a", Limit: 3},
 			"[a2 b1 a0]":             {Statuses: []forebay.OrchestrationStatus{forebay.OrchestrationTerminated}, Limit: 1},
+			"[a6 b5 a4 b3]":          {Statuses: []forebay.OrchestrationStatus{forebay.OrchestrationRunning, forebay.OrchestrationPending}, Limit: 3},
 			"[]":                     {Name: "other"},
 		} {
 			if got := fmt.Sprint(ids(req)); got != want {

@@ -199,7 +199,18 @@ const orchestrationPage = 100
 
 const sqlOrchestrations = orchestrationColumns + `
 WHERE o.tenant = ? AND o.no < ? AND o.created_at >= ? AND o.created_at <= ?
-  AND (? = '' OR o.name = ?) AND (? = '' OR substr(o.id, 1, CAST(? AS INTEGER)) = ?) ORDER BY o.no DESC LIMIT ? + 0`
+  AND (? = '' OR o.name = ?) AND (? = '' OR substr(o.id, 1, CAST(? AS INTEGER)) = ?)`
+
+// among narrows a list by an index, where there is one for the statuses: for those that are not over, and for one that is not Completed.
+func (q *OrchestrationQuery) among() (sql, status string) {
+	switch {
+	case len(q.Statuses) > 0 && !slices.ContainsFunc(q.Statuses, forebay.OrchestrationStatus.Terminal):
+		return " AND o.status IS NULL", ""
+	case len(q.Statuses) == 1 && q.Statuses[0] != forebay.OrchestrationCompleted:
+		return " AND o.status <> 'Completed' AND o.status = ?", string(q.Statuses[0])
+	}
+	return "", ""
+}
 
 // Orchestrations returns instances, the newest first, and whether there are more.
 func (s *Store) Orchestrations(ctx context.Context, q OrchestrationQuery) (found []OrchestrationRow, more bool, err error) {
@@ -215,9 +226,13 @@ func (s *Store) Orchestrations(ctx context.Context, q OrchestrationQuery) (found
 		}
 		for seen == orchestrationPage {
 			seen = 0
-			st := c.prep(sqlOrchestrations).int(q.Tenant).int(below).int(endedBefore(q.From)).int(until).text(q.Name).text(q.Name).
-				text(q.Prefix).int(int64(utf8.RuneCountInString(q.Prefix))).text(q.Prefix).int(orchestrationPage)
-			err := st.each(func(r row) error {
+			among, status := q.among()
+			st := c.prep(sqlOrchestrations + among + " ORDER BY o.no DESC LIMIT ? + 0").int(q.Tenant).int(below).int(endedBefore(q.From)).int(until).text(q.Name).text(q.Name).
+				text(q.Prefix).int(int64(utf8.RuneCountInString(q.Prefix))).text(q.Prefix)
+			if status != "" {
+				st = st.text(status)
+			}
+			err := st.int(orchestrationPage).each(func(r row) error {
 				seen++
 				below = r.int(0)
 				if len(q.Statuses) > 0 && !slices.Contains(q.Statuses, forebay.OrchestrationStatus(r.text(6))) {

@@ -30,9 +30,11 @@ CREATE TABLE orchestrations (
 -- sqlite:
 CREATE INDEX orchestrations_tenant ON orchestrations (tenant);
 CREATE INDEX orchestrations_unhappy ON orchestrations (tenant, status) WHERE status <> 'Completed';
+CREATE INDEX orchestrations_open ON orchestrations (tenant) WHERE status IS NULL;
 -- postgresql:
 CREATE INDEX orchestrations_tenant ON orchestrations (tenant, no);
 CREATE INDEX orchestrations_unhappy ON orchestrations (tenant, status, no) WHERE status <> 'Completed';
+CREATE INDEX orchestrations_open ON orchestrations (tenant, no) WHERE status IS NULL;
 -- all:
 CREATE INDEX orchestrations_parent ON orchestrations (parent) WHERE parent IS NOT NULL;
 
