@@ -26,6 +26,7 @@ var statuses = map[forebay.Code]int{
 	forebay.CodeInvalidRequest:      http.StatusUnprocessableEntity,
 	forebay.CodeUnknownField:        http.StatusUnprocessableEntity,
 	forebay.CodeUnknownTask:         http.StatusUnprocessableEntity,
+	forebay.CodeUnknownOrchestrator: http.StatusNotFound,
 	forebay.CodeUnknownQueue:        http.StatusUnprocessableEntity,
 	forebay.CodeInvalidCursor:       http.StatusUnprocessableEntity,
 	forebay.CodeIdempotencyMismatch: http.StatusUnprocessableEntity,
