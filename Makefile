@@ -1,5 +1,5 @@
 # Everything a newcomer needs: `make demo` shows the main job, `make test` passes the tests.
-# Only Go, git and make are needed; the rest is fetched as Go modules.
+# Only Go, git and make are needed, and node with npm for the tests; the rest is fetched as Go and npm modules.
 
 GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
@@ -38,7 +38,7 @@ fuzz: ## fuzz every parser of outside input for $(FUZZTIME) each
 lint: ## run the linters of .golangci.yml
 	$(GO) run $(GOLANGCI) run ./...
 
-bench: ## measure beside River, bare HTTP, other clients and the disk; about 55 minutes, on a quiet machine
+bench: ## measure beside River, bare HTTP, other clients and the disk; about an hour, on a quiet machine
 	cd bench && $(GO) run .
 
 clean: ## remove what was built

@@ -146,16 +146,15 @@ type OrchestrationRow struct {
 	forebay.Orchestration
 	No        int64
 	Execution string
-	Turns     int64 // that are over
 }
 
 const orchestrationColumns = `
 SELECT o.no, o.id, o.execution, o.name, coalesce(o.version, ''), coalesce(p.id, ''), coalesce(t.status, o.status), o.input, o.output,
-  CASE WHEN t.instance IS NULL THEN o.custom ELSE t.custom END, o.failure, o.created_at, coalesce(t.started_at, o.started_at), coalesce(t.updated_at, o.completed_at), o.completed_at, coalesce(t.number, 0)
+  CASE WHEN t.instance IS NULL THEN o.custom ELSE t.custom END, o.failure, o.created_at, coalesce(t.started_at, o.started_at), coalesce(t.updated_at, o.completed_at), o.completed_at
 FROM orchestrations o LEFT JOIN orchestration_turns t ON t.instance = o.no LEFT JOIN orchestrations p ON p.no = o.parent `
 
 func readOrchestration(r row) (OrchestrationRow, error) {
-	o := OrchestrationRow{No: r.int(0), Execution: r.text(2), Turns: r.int(15), Orchestration: forebay.Orchestration{
+	o := OrchestrationRow{No: r.int(0), Execution: r.text(2), Orchestration: forebay.Orchestration{
 		ID: r.text(1), Name: r.text(3), Version: r.text(4), ParentID: r.text(5), Status: forebay.OrchestrationStatus(r.text(6)),
 		Input: r.blob(7), Output: r.blob(8), CustomStatus: r.blob(9), CreatedAt: fromMillis(r.int(11)),
 		StartedAt: fromMillisOrNil(r, 12), UpdatedAt: fromMillis(r.int(13)), CompletedAt: fromMillisOrNil(r, 14),

@@ -29,7 +29,6 @@ type Activity struct {
 	Lost        int // attempts before it that nobody heard of again
 	ScheduledAt time.Time
 	StartedAt   time.Time
-	LockedUntil time.Time
 	Token       int64
 	turns       int64 // the pool of the instance
 	run         int64
@@ -59,7 +58,7 @@ func (t *tx) newActivity(turn *Turn, a *NewActivity) error {
 	if c := t.handOver(pool); c != nil {
 		visible, token, number = t.now+c.Lock.Milliseconds(), newToken(), 1
 		c.activities = append(c.activities, Activity{Instance: turn.Instance, Tenant: turn.Tenant, ID: turn.ID, EventID: a.EventID, Name: a.Name,
-			Event: a.Event, Policy: a.Policy, Number: 1, ScheduledAt: fromMillis(t.now), StartedAt: fromMillis(t.now), LockedUntil: fromMillis(visible),
+			Event: a.Event, Policy: a.Policy, Number: 1, ScheduledAt: fromMillis(t.now), StartedAt: fromMillis(t.now),
 			Token: token, turns: turn.Pool, pool: pool, run: turn.run})
 		p := t.w.work.pools[pool]
 		p.due = min(p.due, visible)
@@ -95,7 +94,7 @@ func (t *tx) takeActivities(p *workPool, c *workClaim, most int) (taken int, err
 			a.Lost++
 		}
 		a.Number++
-		a.StartedAt, a.LockedUntil, a.Token = fromMillis(t.now), fromMillis(until), newToken()
+		a.StartedAt, a.Token = fromMillis(t.now), newToken()
 		c.activities = append(c.activities, a)
 		taken++
 		return nil

@@ -108,7 +108,6 @@ type Rewound struct {
 	No        int64
 	Name      string
 	Execution string
-	Turns     int64 // rows of its history when that was read
 	Events    int
 	History   []byte
 	Event     []byte // that makes it go on

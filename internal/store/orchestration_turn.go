@@ -11,22 +11,21 @@ import (
 // Turn is the right to carry an orchestration on: to let its code see the events that have arrived, and
 // to store what it then wants.
 type Turn struct {
-	Instance    int64
-	Tenant      int64
-	ID          string
-	Name        string
-	Execution   string
-	Number      int64  // how many are over: a memory of the history is true if it is as old
-	Events      int64  // in the history
-	Deliveries  int    // of this turn, this one included
-	run         int64  // how often it was rewound
-	Custom      []byte // status, as the latest turn left it
-	Token       int64
-	Pool        int64
-	Arrived     []Arrived
-	LockedUntil time.Time
-	now         int64 // when it was taken
-	last        int64 // number of the latest event that it sees
+	Instance   int64
+	Tenant     int64
+	ID         string
+	Name       string
+	Execution  string
+	Number     int64  // how many are over: a memory of the history is true if it is as old
+	Events     int64  // in the history
+	Deliveries int    // of this turn, this one included
+	run        int64  // how often it was rewound
+	Custom     []byte // status, as the latest turn left it
+	Token      int64
+	Pool       int64
+	Arrived    []Arrived
+	now        int64 // when it was taken
+	last       int64 // number of the latest event that it sees
 }
 
 // Arrived is an event that an instance has not seen. Instead of an event it may be that a job has ended.
@@ -84,7 +83,6 @@ func (t *tx) takeTurns(p *workPool, c *workClaim, most int) (taken int, err erro
 		}
 		turn.Token = newToken()
 		until := t.now + c.Lock.Milliseconds()
-		turn.LockedUntil = fromMillis(until)
 		err := t.prep("UPDATE orchestration_turns SET visible = ?, token = ?, deliveries = deliveries + 1 WHERE instance = ?").
 			int(until).int(turn.Token).int(turn.Instance).exec()
 		if err != nil {
@@ -177,7 +175,7 @@ func (r *TurnResult) numbers() int { return len(r.Timers) + 2*len(r.Messages) + 
 
 const sqlCompleteTurn = `
 UPDATE orchestration_turns SET token = NULL, visible = ?, deliveries = 0, number = number + 1, events = ?, status = ?, custom = ?,
-  started_at = coalesce(started_at, ?), updated_at = ?, pool = pool WHERE instance = ? AND token = ?`
+  started_at = coalesce(started_at, ?), updated_at = ? WHERE instance = ? AND token = ?`
 
 // CompleteTurn stores what a turn led to: the history grows, activities and timers are set up, messages are sent, and what it
 // saw is gone from the inbox, all or nothing. It returns forebay.ErrLockLost, and changes nothing, when another has the turn. If the instance
