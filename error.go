@@ -35,6 +35,14 @@ const (
 	CodeUnavailable         Code = "unavailable"          // try again later
 	CodeDatabaseUnusable    Code = "database_unusable"    // not a database, not ours, newer, read-only, or in use
 	CodeInternal            Code = "internal"             //
+
+	// What is wrong with a document, or with its index.
+	CodeDocumentEmpty     Code = "document_empty"     // it has no text
+	CodeDocumentEncrypted Code = "document_encrypted" //
+	CodeDocumentBroken    Code = "document_broken"    // it is not what it says it is, or is damaged
+	CodeDocumentEncoding  Code = "document_encoding"  // its bytes are no text in its charset
+	CodeDocumentTooLarge  Code = "document_too_large" // pages, text or chunks
+	CodeDimensionsChanged Code = "dimensions_changed" // the vectors are not of the index's dimension
 )
 
 // Error is an error a caller may see: its words hold no stack, SQL, path or secret. Everything that

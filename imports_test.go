@@ -30,6 +30,7 @@ var mayImport = map[string][]string{
 	"internal/bus":         {".", "internal/filter", "internal/store"},
 	"internal/config":      {".", "server"},
 	"internal/dispatch":    {".", "internal/jobs", "internal/sleep"},
+	"internal/extract":     {"."},
 	"internal/filter":      {"."},
 	"internal/intake":      {".", "internal/bus", "internal/sleep"},
 	"internal/jobs":        {".", "internal/blob", "internal/quota", "internal/sleep", "internal/store"},

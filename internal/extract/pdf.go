@@ -1,0 +1,101 @@
+package extract
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// A PDF is read by a process of its own, this program again: what a broken or hostile file makes its
+// parser do, endlessly or with all memory there is, ends there.
+
+// Limits on one PDF.
+const (
+	MaxPages    = 5000
+	pdfTimeout  = time.Minute
+	pdfMemory   = 2 << 30 // bytes of address space
+	maxAnswer   = 2*MaxTextBytes + 1<<20
+	maxPDFBytes = 256 << 20
+)
+
+// pdfVariable makes this program such a process.
+const pdfVariable = "FOREBAY_READ_PDF"
+
+func init() {
+	if os.Getenv(pdfVariable) != "" {
+		os.Exit(servePDF(os.Stdin, os.Stdout)) //nolint:forbidigo // it is a main function of its own
+	}
+}
+
+// pdfAnswer is what the process says.
+type pdfAnswer struct {
+	Text
+	Code    forebay.Code `json:",omitempty"` // of the error; "": none
+	Message string       `json:",omitempty"`
+}
+
+func readPDF(ctx context.Context, data []byte) (Text, error) {
+	if len(data) > maxPDFBytes {
+		return Text{}, forebay.Errorf(forebay.CodeDocumentTooLarge, "a PDF may have at most %d bytes", maxPDFBytes)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return Text{}, unreadable(err)
+	}
+	const self = "/proc/self/exe" // also when the file was replaced meanwhile
+	if _, err := os.Stat(self); err == nil {
+		program = self
+	}
+	within, cancel := context.WithTimeout(ctx, pdfTimeout)
+	defer cancel()
+	var answer limitedBuffer
+	cmd := exec.CommandContext(within, program)
+	cmd.Env = []string{pdfVariable + "=1", "GOMAXPROCS=1"}
+	cmd.Stdin, cmd.Stdout = bytes.NewReader(data), &answer
+	cmd.WaitDelay = time.Second
+	err = cmd.Run()
+	var ended *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return Text{}, ctx.Err()
+	case within.Err() != nil:
+		return Text{}, broken("the PDF cannot be read within %s", pdfTimeout)
+	case answer.full:
+		return Text{}, errLong
+	case errors.As(err, &ended):
+		return Text{}, broken("the PDF is damaged, or needs more memory than there is for one")
+	case err != nil:
+		return Text{}, unreadable(err)
+	}
+	var said pdfAnswer
+	if err := json.Unmarshal(answer.Bytes(), &said); err != nil {
+		return Text{}, unreadable(err)
+	}
+	if said.Code != "" {
+		return Text{}, forebay.Errorf(said.Code, "%s", said.Message)
+	}
+	return said.Text, nil
+}
+
+func unreadable(err error) error {
+	return forebay.Errorf(forebay.CodeUnavailable, "the process that reads PDF cannot be started").Caused(err)
+}
+
+// limitedBuffer keeps what is written to it up to maxAnswer bytes.
+type limitedBuffer struct {
+	bytes.Buffer
+	full bool
+}
+
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	if b.full = b.full || b.Len()+len(p) > maxAnswer; b.full {
+		return 0, errLong
+	}
+	return b.Buffer.Write(p)
+}

@@ -1,0 +1,130 @@
+package extract
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/ledongthuc/pdf"
+
+	"github.com/forebayhq/forebay"
+)
+
+// servePDF reads a PDF from in and writes a pdfAnswer to out. It returns the exit code.
+func servePDF(in io.Reader, out io.Writer) int {
+	time.AfterFunc(pdfTimeout, func() { os.Exit(3) }) //nolint:forbidigo // nobody may be there any more to end it
+	if err := limitMemory(pdfMemory); err != nil {
+		return 4
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxPDFBytes+1))
+	if err != nil {
+		return 2
+	}
+	var answer pdfAnswer
+	if answer.Text, err = parsePDF(data); err != nil {
+		var known *forebay.Error
+		if !errors.As(err, &known) {
+			known = broken("the PDF is damaged")
+		}
+		answer.Code, answer.Message = known.Code, known.Message
+	}
+	if json.NewEncoder(out).Encode(answer) != nil {
+		return 2
+	}
+	return 0
+}
+
+var errEncrypted = forebay.Errorf(forebay.CodeDocumentEncrypted, "the PDF is encrypted; it cannot be read without its password")
+
+func parsePDF(data []byte) (t Text, err error) {
+	defer func() { // how the parser reports much of what it meets
+		if v := recover(); v != nil {
+			t, err = Text{}, fmt.Errorf("read PDF: %v", v)
+		}
+	}()
+	data, err = pdfFile(data)
+	if err != nil {
+		return t, err
+	}
+	r, err := pdf.NewReader(bytes.NewReader(data), int64(len(data)))
+	switch {
+	case errors.Is(err, pdf.ErrInvalidPassword), err != nil && strings.Contains(err.Error(), "encryption"):
+		return t, errEncrypted
+	case err != nil:
+		return t, err
+	}
+	pages := r.NumPage()
+	switch {
+	case pages < 1:
+		return t, broken("the PDF has no pages")
+	case pages > MaxPages:
+		return t, forebay.Errorf(forebay.CodeDocumentTooLarge, "the PDF has %d pages; the limit is %d", pages, MaxPages)
+	}
+	root := r.Trailer().Key("Root")
+	t.Title, t.Language = r.Trailer().Key("Info").Key("Title").Text(), tagOf(root.Key("Lang").Text())
+	var b strings.Builder
+	for n := 1; n <= pages && b.Len() <= MaxTextBytes; n++ {
+		t.Pages = append(t.Pages, b.Len())
+		if said := strings.TrimSpace(pageText(r.Page(n).Content().Text)); said != "" {
+			b.WriteString(said + "\n\n")
+		}
+	}
+	if t.Body, err = clean(strings.ToValidUTF8(strings.TrimRight(b.String(), "\n"), "\uFFFD")); err != nil {
+		return Text{}, err
+	}
+	if t.Body == "" {
+		return Text{}, forebay.Errorf(forebay.CodeDocumentEmpty, "the PDF has no text; pages that are pictures would need text recognition")
+	}
+	return t, nil
+}
+
+// pdfFile returns the PDF in a file that may begin with something else and end with more, its header as
+// the parser wants it: the version says nothing that it needs.
+func pdfFile(data []byte) ([]byte, error) {
+	const nearEnds = 1024 // where readers look (ISO 32000-1, annex H.3)
+	begin := bytes.Index(data[:min(len(data), nearEnds)], []byte("%PDF-"))
+	if begin < 0 || len(data)-begin < 100 {
+		return nil, broken("the file is no PDF")
+	}
+	data = data[begin:]
+	const eof = "%%EOF"
+	end := bytes.LastIndex(data, []byte(eof))
+	if end < 0 || end < len(data)-nearEnds {
+		return nil, broken("the PDF has no end: it was cut off")
+	}
+	data = bytes.Clone(data[:end+len(eof)])
+	copy(data, "%PDF-1.7\n")
+	return data, nil
+}
+
+// pageText puts the glyphs of a page, in the order in which they are drawn, into lines and paragraphs.
+func pageText(glyphs []pdf.Text) string {
+	var b strings.Builder
+	var last pdf.Text
+	for _, g := range glyphs {
+		if g.S == "\n" || g.S == "" {
+			continue
+		}
+		size := math.Max(math.Abs(g.FontSize), 1)
+		if b.Len() > 0 {
+			down, right := last.Y-g.Y, g.X-(last.X+last.W)
+			switch {
+			case down > 1.8*size || down < -1.8*size: // another paragraph, or column
+				b.WriteString("\n\n")
+			case math.Abs(down) > 0.5*size:
+				b.WriteByte('\n')
+			case right > 0.18*size && last.S != " " && g.S != " ":
+				b.WriteByte(' ')
+			}
+		}
+		b.WriteString(g.S)
+		last = g
+	}
+	return b.String()
+}

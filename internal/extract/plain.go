@@ -1,0 +1,70 @@
+package extract
+
+import (
+	"bytes"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/htmlindex"
+	"golang.org/x/text/encoding/unicode"
+
+	"github.com/forebayhq/forebay"
+)
+
+// decode turns the bytes of a text into UTF-8: by its byte order mark, else by the charset that was
+// declared, else they must be UTF-8 already. Nothing is guessed: a wrong guess would be indexed as if the
+// document said that.
+func decode(data []byte, charset string) (string, error) {
+	var from encoding.Encoding
+	switch {
+	case bytes.HasPrefix(data, []byte("\xef\xbb\xbf")):
+		data = data[3:]
+	case bytes.HasPrefix(data, []byte("\xff\xfe")), bytes.HasPrefix(data, []byte("\xfe\xff")):
+		from = unicode.UTF16(unicode.BigEndian, unicode.ExpectBOM)
+	case charset != "" && !strings.EqualFold(charset, "utf-8"):
+		declared, err := htmlindex.Get(charset)
+		if err != nil {
+			return "", forebay.Errorf(forebay.CodeDocumentEncoding, "there is no charset %.40q", charset)
+		}
+		from = declared
+	}
+	if from != nil {
+		decoded, err := from.NewDecoder().Bytes(data)
+		if err != nil {
+			return "", forebay.Errorf(forebay.CodeDocumentEncoding, "the document is not in the charset that it declares")
+		}
+		data = decoded
+	}
+	if !utf8.Valid(data) {
+		return "", forebay.Errorf(forebay.CodeDocumentEncoding, "the document is not UTF-8; declare its charset in the content type")
+	}
+	return clean(string(data))
+}
+
+// maxControls is the share of control characters from which on something is no text, one in so many.
+const maxControls = 100
+
+// clean ends lines with a line feed alone and drops control characters. Something full of them is no text.
+func clean(s string) (string, error) {
+	if len(s) > MaxTextBytes {
+		return "", errLong
+	}
+	controls := 0
+	cleaned := strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r >= ' ' && r != 0x7f && r != '\uFEFF':
+			return r
+		case r == '\v' || r == '\f' || r == '\r':
+			return '\n'
+		case r == '\uFEFF' || r == '\u007f':
+			return -1
+		}
+		controls++
+		return -1
+	}, strings.ReplaceAll(s, "\r\n", "\n"))
+	if controls > 0 && controls*maxControls > len(s) {
+		return "", forebay.Errorf(forebay.CodeDocumentEncoding, "the document holds bytes that are no text")
+	}
+	return cleaned, nil
+}
