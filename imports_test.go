@@ -25,11 +25,12 @@ var mayImport = map[string][]string{
 	"server":               {".", "internal/..."},
 	"cmd/forebay":          {"..."},
 	"examples/*":           {".", "client", "server"},
-	"internal/api":         {".", "internal/bus", "internal/jobs", "internal/webhook"},
+	"internal/api":         {".", "internal/bus", "internal/documents", "internal/jobs", "internal/webhook"},
 	"internal/blob":        {"."},
 	"internal/bus":         {".", "internal/filter", "internal/store"},
 	"internal/config":      {".", "server"},
 	"internal/dispatch":    {".", "internal/jobs", "internal/sleep"},
+	"internal/documents":   {".", "internal/blob", "internal/extract", "internal/jobs", "internal/model", "internal/store", "internal/vector"},
 	"internal/extract":     {"."},
 	"internal/filter":      {"."},
 	"internal/intake":      {".", "internal/bus", "internal/sleep"},
@@ -45,6 +46,7 @@ var mayImport = map[string][]string{
 	"internal/store":       {".", "internal/filter", "internal/quota", "internal/sleep"},
 	"internal/tasks":       {".", "internal/model"},
 	"internal/telemetry":   {".", "internal/jobs", "internal/model", "internal/store", "internal/webhook"},
+	"internal/vector":      {},
 	"internal/webhook":     {".", "internal/sleep", "internal/store"},
 }
 

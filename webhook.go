@@ -2,11 +2,11 @@ package forebay
 
 import "time"
 
-// EventTypes lists every type of event of a job, and of a budget.
+// EventTypes lists every type of event of a job, of a budget and of a document.
 var EventTypes = []EventType{
 	EventAccepted, EventStarted, EventAttemptFailed, EventThrottled, EventRetryScheduled, EventSucceeded, EventFailed,
 	EventDeadLettered, EventQuarantined, EventCancelled, EventExpired, EventRedriven,
-	EventBudgetWarning, EventBudgetExhausted,
+	EventBudgetWarning, EventBudgetExhausted, EventDocumentReady, EventDocumentFailed,
 }
 
 // EventWebhookTest is the type of what the test of a webhook sends.

@@ -30,6 +30,7 @@ func (o Options) WithDefaults() Options {
 		in.From, in.Tenant = or(in.From, name), or(in.Tenant, forebay.DefaultTenant)
 		o.Intake[name] = in
 	}
+	o.Documents = o.Documents.withDefaults()
 	o.Retention = o.Retention.withDefaults()
 	o.Orchestrations.ConcurrentTurns = or(o.Orchestrations.ConcurrentTurns, 64)
 	o.Orchestrations.ConcurrentActivities = or(o.Orchestrations.ConcurrentActivities, 256)

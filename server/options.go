@@ -28,6 +28,7 @@ type Options struct {
 	MessageQueues  map[string]MessageQueue `koanf:"message_queues"`
 	Topics         map[string]Topic        `koanf:"topics"`         // made at start-up; what is not declared is left alone
 	Intake         map[string]Intake       `koanf:"intake"`         // messages that become jobs
+	Documents      Documents               `koanf:"documents"`      //
 	Webhooks       Webhooks                `koanf:"webhooks"`       //
 	Orchestrations Orchestrations          `koanf:"orchestrations"` //
 	Metrics        Metrics                 `koanf:"metrics"`        //

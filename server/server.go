@@ -20,6 +20,7 @@ import (
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/dispatch"
+	"github.com/forebayhq/forebay/internal/documents"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/sleep"
@@ -39,6 +40,8 @@ type Server struct {
 	bus            *bus.Service
 	webhooks       *webhook.Service
 	orchestrations *orchestrate.Service
+	documents      *documents.Service
+	sources        []*blob.Source // of documents
 	models         *models
 	deployments    *deployments
 	certificate    *tls.Certificate // nil: plain HTTP
@@ -96,6 +99,9 @@ func (s *Server) open(known map[string]forebay.Task) error {
 	if s.blobs, err = blob.Open(ctx, blobURL(s.options.Blob, database)); err != nil {
 		return err
 	}
+	if err := s.openDocuments(ctx, known); err != nil {
+		return err
+	}
 	s.jobs, err = jobs.New(ctx, jobs.Options{
 		Store: s.store, Blobs: s.blobs, Tasks: known, Queues: s.options.jobsQueues(), MaxInputBytes: s.options.Limits.MaxInputBytes,
 		Deployments: s.models.admission,
@@ -104,6 +110,7 @@ func (s *Server) open(known map[string]forebay.Task) error {
 	if err != nil {
 		return err
 	}
+	s.documents.Use(s.jobs)
 	s.deployments = &deployments{models: s.models, store: s.store, jobs: s.jobs, tasks: known}
 	s.store.OnDeploymentChange(s.changed)
 	if err := s.watchStore(); err != nil {
@@ -167,6 +174,7 @@ func (s *Server) Close() (err error) {
 		if s.blobs != nil {
 			err = errors.Join(err, s.blobs.Close())
 		}
+		err = errors.Join(err, s.closeSources())
 	})
 	return err
 }
@@ -242,6 +250,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		})
 	}
 	running.Go(func() { s.maintain(ctx) })
+	running.Go(func() { s.documents.Run(ctx) })
 	if s.options.works() {
 		running.Go(func() { s.webhooks.Run(ctx) })
 		running.Go(func() { s.orchestrations.Run(ctx) })

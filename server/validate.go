@@ -99,6 +99,7 @@ func (o Options) Validate() error {
 			errs = append(errs, err)
 		} else {
 			o.validateIntake(known, bad)
+			o.validateDocuments(known, bad)
 		}
 	}
 	return errors.Join(errs...)

@@ -29,10 +29,12 @@ type Options struct {
 	Service       Service
 	Messages      *bus.Service     // nil: no queues of plain messages
 	Webhooks      *webhook.Service // nil: none
+	Documents     Documents        // nil: none
 	Deployments   Deployments      // nil: none
 	Logger        *slog.Logger     // nil: slog.Default
 	Version       string           // shown at / and in the OpenAPI document
 	MaxInputBytes int64            // of one job; 0: forebay.DefaultMaxInputBytes
+	MaxDocument   int64            // bytes; 0: forebay.DefaultMaxDocumentBytes
 	MemoryBytes   int64            // large request bodies held at once; 0: 64 MiB
 }
 
@@ -41,15 +43,17 @@ type API struct {
 	service     Service
 	messages    *bus.Service
 	webhooks    *webhook.Service
+	documents   Documents
 	deployments Deployments
 	log         *slog.Logger
 	version     string
 
-	maxInput int64 // bytes of one job's input
-	maxBody  int64 // bytes of one submit: the input and everything around it
-	memory   *semaphore.Weighted
-	capacity int64 // of memory
-	waiters  waiters
+	maxInput    int64 // bytes of one job's input
+	maxDocument int64
+	maxBody     int64 // bytes of one submit: the input and everything around it
+	memory      *semaphore.Weighted
+	capacity    int64 // of memory
+	waiters     waiters
 
 	mux  *http.ServeMux
 	huma huma.API
@@ -68,6 +72,7 @@ func New(o Options) *API {
 		service:     o.Service,
 		messages:    o.Messages,
 		webhooks:    o.Webhooks,
+		documents:   o.Documents,
 		deployments: o.Deployments,
 		log:         o.Logger,
 		version:     o.Version,
@@ -87,6 +92,9 @@ func New(o Options) *API {
 	if a.maxInput <= 0 {
 		a.maxInput = forebay.DefaultMaxInputBytes
 	}
+	if a.maxDocument = o.MaxDocument; a.maxDocument <= 0 {
+		a.maxDocument = forebay.DefaultMaxDocumentBytes
+	}
 	if a.capacity <= 0 {
 		a.capacity = 64 << 20
 	}
@@ -103,6 +111,7 @@ func New(o Options) *API {
 	a.routeMessages()
 	a.routeTopics()
 	a.routeWebhooks()
+	a.routeDocuments()
 	a.routeSetAside()
 	a.routeReports()
 	a.routeDeployments()

@@ -36,7 +36,7 @@ var (
 // that does not say is believed to send the right thing.
 func checkContentType(h http.Header, types []string) error {
 	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return forebay.Errorf(forebay.CodeUnsupportedMedia, "the body must not be compressed (Content-Encoding)")
+		return errCompressed
 	}
 	sent := h.Get("Content-Type")
 	if sent == "" {
@@ -54,13 +54,23 @@ func checkContentType(h http.Header, types []string) error {
 	return forebay.Errorf(forebay.CodeUnsupportedMedia, "the Content-Type must be %s", types[0])
 }
 
+var errCompressed = forebay.Errorf(forebay.CodeUnsupportedMedia, "the body must not be compressed (Content-Encoding)")
+
 // readBody reads a JSON body of at most limit bytes. A large one takes part of the API's memory,
 // which release gives back; until then the body must not be kept. What the client announces earns it
 // neither memory nor time: both begin with what has arrived.
 func (a *API) readBody(c *call, limit int64) (data []byte, release func(), err error) {
-	r := c.r
-	if err := checkContentType(r.Header, jsonTypes); err != nil {
+	if err := checkContentType(c.r.Header, jsonTypes); err != nil {
 		return nil, nil, err
+	}
+	return a.readUpload(c, limit)
+}
+
+// readUpload is readBody for a body of whatever type.
+func (a *API) readUpload(c *call, limit int64) (data []byte, release func(), err error) {
+	r := c.r
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return nil, nil, errCompressed
 	}
 	if r.ContentLength > limit {
 		return nil, nil, tooLarge("body", limit)

@@ -57,7 +57,7 @@ func (s *splitting) next(i int) int {
 	tokens, end, border := 0, i, -1
 	for ; end < len(s.units); end++ {
 		u := s.units[end]
-		if end > i && tokens+u.tokens > s.MaxTokens {
+		if end > i && (tokens+u.tokens > s.MaxTokens || u.end-s.units[i].start > maxChunkBytes*s.MaxTokens) {
 			break
 		}
 		if end > i && u.heading > 0 && s.units[end-1].heading == 0 && tokens >= s.MaxTokens/4 {
@@ -191,6 +191,9 @@ func (c Chunker) appendSentences(units []unit, body string, begin, end int, para
 	}
 	return c.appendUnits(units, body, from, end, paragraph && from == begin)
 }
+
+// maxChunkBytes bounds a chunk by so many bytes for each token that it may have: white space may be long.
+const maxChunkBytes = 16
 
 // bytesPerToken bounds what is counted at once: a text of so many bytes a token is taken apart first.
 const bytesPerToken = 8

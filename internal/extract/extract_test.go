@@ -247,7 +247,7 @@ func check(t testing.TB, body string, chunks []Chunk, most int) {
 }
 
 func TestLongSentences(t *testing.T) {
-	for _, body := range []string{strings.Repeat("x", 10_000), strings.Repeat("word ", 3000), strings.Repeat("語", 5000), strings.Repeat("終。", 3000)} {
+	for _, body := range []string{strings.Repeat("x", 10_000), strings.Repeat("word ", 3000), strings.Repeat("語", 5000), strings.Repeat("終。", 3000), "a" + strings.Repeat(" ", 10_000) + "b."} {
 		chunks := Chunker{MaxTokens: 100, Overlap: 10, Count: func(s string) int { return (len(s) + 3) / 4 }}.Split(Text{Body: body})
 		check(t, body, chunks, 100)
 	}

@@ -122,7 +122,7 @@ func (p *page) tag(name atom.Atom, kind html.TokenType, attributes bool) {
 		p.inTitle = begins && p.title.Len() == 0
 		return
 	case name == atom.Html && begins && attributes:
-		p.said.Language = tagOf(p.attribute("lang"))
+		p.said.Language = Language(p.attribute("lang"))
 	case name == atom.Td || name == atom.Th:
 		p.space = true
 	case name == atom.Pre && begins:
@@ -154,8 +154,8 @@ func (p *page) attribute(wanted string) string {
 	}
 }
 
-// tagOf returns a language's tag in its usual form; "" for what is none.
-func tagOf(s string) string {
+// Language returns a language's BCP 47 tag in its usual form; "" for what is none.
+func Language(s string) string {
 	tag, err := language.Parse(strings.TrimSpace(s))
 	if err != nil || tag == language.Und {
 		return ""

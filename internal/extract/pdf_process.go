@@ -67,7 +67,7 @@ func parsePDF(data []byte) (t Text, err error) {
 		return t, forebay.Errorf(forebay.CodeDocumentTooLarge, "the PDF has %d pages; the limit is %d", pages, MaxPages)
 	}
 	root := r.Trailer().Key("Root")
-	t.Title, t.Language = r.Trailer().Key("Info").Key("Title").Text(), tagOf(root.Key("Lang").Text())
+	t.Title, t.Language = r.Trailer().Key("Info").Key("Title").Text(), Language(root.Key("Lang").Text())
 	var b strings.Builder
 	for n := 1; n <= pages && b.Len() <= MaxTextBytes; n++ {
 		t.Pages = append(t.Pages, b.Len())

@@ -15,58 +15,60 @@ type Cancellation struct {
 // Cancel ends the job as cancelled if it is not terminal yet. The lock of a worker is void from then
 // on; its attempt is recorded, to which Amend can add what the worker knows.
 func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
-	return transact(ctx, s, stageChange, func(t *tx) (c Cancellation, err error) {
-		var m struct {
-			setAside           bool
-			tenant, visible    int64
-			lockedAt, started  int64
-			generation, number int
-			attempt            int
-			version            int64
+	return transact(ctx, s, stageChange, func(t *tx) (Cancellation, error) { return t.cancel(seq) })
+}
+
+func (t *tx) cancel(seq int64) (c Cancellation, err error) {
+	var m struct {
+		setAside           bool
+		tenant, visible    int64
+		lockedAt, started  int64
+		generation, number int
+		attempt            int
+		version            int64
+	}
+	found, err := t.prep("SELECT token, visible, locked_at, lane, generation, attempt, number, version, started_at, tenant FROM messages WHERE seq = ?").
+		int(seq).one(func(r row) {
+		c.Token, m.visible, m.lockedAt = r.int(0), r.int(1), r.int(2)
+		m.setAside = Lane(r.int(3)).Kind() >= LaneDeadLetter
+		m.generation, m.attempt, m.number, m.version, m.started = int(r.int(4)), int(r.int(5)), int(r.int(6)), r.int(7), r.int(8)
+		m.tenant = r.int(9)
+	})
+	if err != nil {
+		return c, err
+	}
+	if !found || m.setAside {
+		_, err := t.prep("SELECT CASE WHEN status = 'cancelled' THEN 1 ELSE 0 END FROM outcomes WHERE seq = ?").int(seq).one(func(r row) { c.Cancelled = r.int(0) != 0 })
+		return c, err
+	}
+	if err := t.prep("DELETE FROM messages WHERE seq = ?").int(seq).exec(); err != nil {
+		return c, err
+	}
+	number := 0
+	if c.Token != 0 {
+		number = m.number
+		t.news.cancelled = append(t.news.cancelled, c.Token)
+		outcome := forebay.OutcomeCancelled
+		if m.visible <= t.now {
+			outcome = forebay.OutcomeLost // its worker had gone before
+		} else if err := t.holdSession(seq, c.Token, m.visible); err != nil {
+			return c, err
 		}
-		found, err := t.prep("SELECT token, visible, locked_at, lane, generation, attempt, number, version, started_at, tenant FROM messages WHERE seq = ?").
-			int(seq).one(func(r row) {
-			c.Token, m.visible, m.lockedAt = r.int(0), r.int(1), r.int(2)
-			m.setAside = Lane(r.int(3)).Kind() >= LaneDeadLetter
-			m.generation, m.attempt, m.number, m.version, m.started = int(r.int(4)), int(r.int(5)), int(r.int(6)), r.int(7), r.int(8)
-			m.tenant = r.int(9)
-		})
+		cost, err := t.loseHolds(seq)
 		if err != nil {
 			return c, err
 		}
-		if !found || m.setAside {
-			_, err := t.prep("SELECT CASE WHEN status = 'cancelled' THEN 1 ELSE 0 END FROM outcomes WHERE seq = ?").int(seq).one(func(r row) { c.Cancelled = r.int(0) != 0 })
+		if err := t.attempt(seq, m.generation, m.number, m.lockedAt, AttemptRecord{Outcome: outcome, Cost: cost}); err != nil {
 			return c, err
 		}
-		if err := t.prep("DELETE FROM messages WHERE seq = ?").int(seq).exec(); err != nil {
-			return c, err
-		}
-		number := 0
-		if c.Token != 0 {
-			number = m.number
-			t.news.cancelled = append(t.news.cancelled, c.Token)
-			outcome := forebay.OutcomeCancelled
-			if m.visible <= t.now {
-				outcome = forebay.OutcomeLost // its worker had gone before
-			} else if err := t.holdSession(seq, c.Token, m.visible); err != nil {
-				return c, err
-			}
-			cost, err := t.loseHolds(seq)
-			if err != nil {
-				return c, err
-			}
-			if err := t.attempt(seq, m.generation, m.number, m.lockedAt, AttemptRecord{Outcome: outcome, Cost: cost}); err != nil {
-				return c, err
-			}
-			t.slotFreed(m.tenant)
-			t.w.unblock(t.now)
-		}
-		c.Cancelled = true
-		return c, t.end(ending{
-			seq: seq, status: forebay.StatusCancelled, generation: m.generation, attempt: m.attempt, number: number,
-			version: m.version + 1, started: m.started, held: m.visible == heldUntil,
-		}, forebay.EventCancelled)
-	})
+		t.slotFreed(m.tenant)
+		t.w.unblock(t.now)
+	}
+	c.Cancelled = true
+	return c, t.end(ending{
+		seq: seq, status: forebay.StatusCancelled, generation: m.generation, attempt: m.attempt, number: number,
+		version: m.version + 1, started: m.started, held: m.visible == heldUntil,
+	}, forebay.EventCancelled)
 }
 
 // Amend is for a worker whose call is over and whose lock was lost: it adds to an attempt that ended

@@ -60,14 +60,7 @@ func openPostgres(ctx context.Context, opts Options) (*Store, error) {
 		return nil, unusableOnServer(err)
 	}
 	config := c.config
-	s := &Store{release: func() {}, connect: func(ctx context.Context) (conn, error) {
-		reader, err := connectPostgres(ctx, config)
-		if err != nil {
-			return conn{}, reader.explain(err)
-		}
-		reader.reader = true
-		return conn{driver: reader}, nil
-	}}
+	s := &Store{release: func() {}, connect: postgresReader(config), connectSearch: postgresReader(searchConfig(config))}
 	e := newExchange(config)
 	if err := s.start(conn{driver: c}, opts.Serve, e.share); err != nil {
 		return nil, err
@@ -88,6 +81,17 @@ func openPostgres(ctx context.Context, opts Options) (*Store, error) {
 		return nil, errors.Join(unusableOnServer(err), s.Close())
 	}
 	return s, nil
+}
+
+func postgresReader(config *pgconn.Config) func(context.Context) (conn, error) {
+	return func(ctx context.Context) (conn, error) {
+		reader, err := connectPostgres(ctx, config)
+		if err != nil {
+			return conn{}, reader.explain(err)
+		}
+		reader.reader = true
+		return conn{driver: reader}, nil
+	}
 }
 
 // reachPostgres connects to a server, and to the schema that the URL names.

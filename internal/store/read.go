@@ -310,13 +310,14 @@ func (s *Store) Spent(ctx context.Context, seq int64) (cost forebay.Money, err e
 	return cost, err
 }
 
-// BlobsInUse tells which of these blob keys a job refers to.
+// BlobsInUse tells which of these blob keys a job or a document refers to.
 func (s *Store) BlobsInUse(ctx context.Context, ids map[string]string) (used map[string]bool, err error) {
 	used = map[string]bool{}
 	err = s.read(ctx, func(c conn) error {
 		for key, id := range ids {
 			_, err := c.prep(`SELECT 1 FROM jobs j LEFT JOIN outcomes o ON o.seq = j.seq
-				WHERE j.id = ?1 AND (j.input_blob = ?2 OR o.result_blob = ?2 OR o.seq IS NULL)`).text(id).text(key).one(func(row) { used[key] = true })
+				WHERE j.id = ?1 AND (j.input_blob = ?2 OR o.result_blob = ?2 OR o.seq IS NULL)
+				UNION ALL SELECT 1 FROM document_revisions WHERE id = ?1 AND content_blob = ?2`).text(id).text(key).one(func(row) { used[key] = true })
 			if err != nil {
 				return err
 			}

@@ -169,6 +169,9 @@ func (t *tx) redrive(j Redrive) (bool, error) {
 	if err := t.rejoinSession(j.Seq, visible); err != nil {
 		return false, err
 	}
+	if err := t.prep(sqlDocumentJobAgain).int(j.Seq).exec(); err != nil {
+		return false, err
+	}
 	return true, t.event(e)
 }
 

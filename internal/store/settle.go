@@ -372,6 +372,9 @@ func (t *tx) end(e ending, kind forebay.EventType) error {
 	if e.status == forebay.StatusSucceeded { // its row follows from the outcome
 		return t.tell(ended)
 	}
+	if err := t.documentJobFailed(e); err != nil {
+		return err
+	}
 	return t.event(ended)
 }
 

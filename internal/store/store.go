@@ -37,12 +37,15 @@ type Store struct {
 	writer    *writer
 	submitter *writer   // stores new jobs beside the writer; nil: the writer does
 	readers   chan conn // idle read connections; those without a driver are opened on demand
-	watches   watches
-	names     names
-	alone     bool   // no other process delivers from this database
-	release   func() // of what makes it so; called last
-	closing   sync.Once
-	closed    error
+	// searchers are those for searches, which PostgreSQL plans as it thinks best; nil: readers do.
+	searchers     chan conn
+	connectSearch func(context.Context) (conn, error)
+	watches       watches
+	names         names
+	alone         bool   // no other process delivers from this database
+	release       func() // of what makes it so; called last
+	closing       sync.Once
+	closed        error
 }
 
 // maxReaders bounds the read connections; on SQLite each holds its own page cache.
@@ -81,6 +84,12 @@ func (s *Store) start(c conn, serving bool, share func(*news)) (err error) {
 	for range maxReaders {
 		s.readers <- conn{}
 	}
+	if s.connectSearch != nil {
+		s.searchers = make(chan conn, maxReaders)
+		for range maxReaders {
+			s.searchers <- conn{}
+		}
+	}
 	if s.writer, err = newWriter(c, &s.watches, serving, share); err != nil {
 		c.Close()
 		s.release()
@@ -98,9 +107,11 @@ func (s *Store) Close() error {
 			s.closed = s.submitter.stop()
 		}
 		s.closed = errors.Join(s.closed, s.writer.stop())
-		for range maxReaders {
-			if c := <-s.readers; c.driver != nil {
-				s.closed = errors.Join(s.closed, c.Close())
+		for _, idle := range []chan conn{s.readers, s.searchers} {
+			for range cap(idle) {
+				if c := <-idle; c.driver != nil {
+					s.closed = errors.Join(s.closed, c.Close())
+				}
 			}
 		}
 		s.release()
@@ -111,19 +122,31 @@ func (s *Store) Close() error {
 // read runs f on a read connection. f must be short, for on SQLite an open read keeps the WAL from
 // shrinking, and may run twice.
 func (s *Store) read(ctx context.Context, f func(conn) error) error {
+	return s.readBy(ctx, s.readers, s.connect, f)
+}
+
+// search is read for what is no look along an index.
+func (s *Store) search(ctx context.Context, f func(conn) error) error {
+	if s.searchers == nil {
+		return s.read(ctx, f)
+	}
+	return s.readBy(ctx, s.searchers, s.connectSearch, f)
+}
+
+func (s *Store) readBy(ctx context.Context, idle chan conn, connect func(context.Context) (conn, error), f func(conn) error) error {
 	var c conn
 	select {
-	case c = <-s.readers:
+	case c = <-idle:
 	case <-s.writer.stopped:
 		return errClosed
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { s.readers <- c }()
+	defer func() { idle <- c }()
 	for {
 		used := c.driver != nil
 		if !used {
-			opened, err := s.connect(ctx)
+			opened, err := connect(ctx)
 			if err != nil {
 				return err
 			}

@@ -36,6 +36,7 @@ type NewJob struct {
 
 // Submitted says what became of a NewJob.
 type Submitted struct {
+	Seq       int64 // 0: of a job that existed
 	ID        string
 	CreatedAt time.Time
 	Existing  bool // the idempotency key had made the job with this ID already
@@ -113,7 +114,7 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 	}
 	visible := max(t.now, millis(j.ScheduledAt))
 	lane := LaneOf(j.Queue, LaneMain)
-	made := Submitted{ID: j.ID, CreatedAt: fromMillis(t.now)}
+	made := Submitted{Seq: seq, ID: j.ID, CreatedAt: fromMillis(t.now)}
 	waiting := ""
 	if j.SessionID != "" {
 		if visible, waiting, err = t.joinSession(jobSession{j.Tenant, j.Queue, j.SessionID}, seq, visible, 0); err != nil {

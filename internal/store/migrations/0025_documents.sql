@@ -8,6 +8,11 @@ CREATE TABLE documents (
   created_at INTEGER NOT NULL,
   UNIQUE (tenant, id)
 ) STRICT;
+-- sqlite:
+CREATE INDEX documents_tenant ON documents (tenant);
+-- postgresql:
+CREATE INDEX documents_tenant ON documents (tenant, no);
+-- all:
 
 CREATE TABLE document_revisions (
   no           INTEGER PRIMARY KEY,
@@ -21,7 +26,6 @@ CREATE TABLE document_revisions (
   size         INTEGER NOT NULL,
   content_blob TEXT NOT NULL,
   metadata     BLOB,                    -- the client's
-  correlation  TEXT NOT NULL,
   key_id       TEXT,                    -- the API key whose budget pays as well
   uploaded_at  INTEGER NOT NULL,
   title        TEXT NOT NULL DEFAULT '',
@@ -32,7 +36,6 @@ CREATE TABLE document_revisions (
   tokens       INTEGER NOT NULL DEFAULT 0,
   chunks       INTEGER NOT NULL DEFAULT 0,
   embedded     INTEGER NOT NULL DEFAULT 0, -- chunks that have a vector
-  dimensions   INTEGER NOT NULL DEFAULT 0,
   splitter     INTEGER NOT NULL DEFAULT 0, -- who stores its chunks now: the latest who began
   split_at     INTEGER,                 -- all chunks are there
   described_at INTEGER,                 -- the metadata is there

@@ -1,0 +1,252 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/documents"
+)
+
+// Documents is what the API needs of [documents.Service].
+type Documents interface {
+	Add(ctx context.Context, tenant string, n forebay.NewDocument, content []byte) (d forebay.Document, existing bool, err error)
+	AddURL(ctx context.Context, tenant string, n forebay.DocumentByURL) (d forebay.Document, existing bool, err error)
+	DocumentReader
+	DocumentOperator
+}
+
+// DocumentReader reads and searches a tenant's documents.
+type DocumentReader interface {
+	Document(ctx context.Context, tenant, id string) (forebay.Document, error)
+	Documents(ctx context.Context, tenant string, limit int, cursor string) (forebay.Page[forebay.Document], error)
+	Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Document, error)
+	Search(ctx context.Context, tenant string, req forebay.SearchRequest) (forebay.SearchResults, error)
+}
+
+// DocumentOperator changes what is there.
+type DocumentOperator interface {
+	Delete(ctx context.Context, tenant, id string) error
+	Retry(ctx context.Context, tenant, id string) (forebay.Document, error)
+}
+
+var _ Documents = (*documents.Service)(nil)
+
+// DocumentPath names a document.
+type DocumentPath struct {
+	Document string `path:"document" doc:"id of the document"`
+}
+
+type addDocumentInput struct {
+	ID       string   `query:"id" maxLength:"128" doc:"default: made from the content"`
+	Name     string   `query:"name" maxLength:"255" doc:"of the file; its extension says what it is if the content type does not"`
+	Metadata []string `query:"metadata" doc:"key=value, once for each entry"`
+}
+
+type addDocumentOutput struct {
+	Status   int
+	Location string `header:"Location"`
+	Body     forebay.Document
+}
+
+type getDocumentInput struct {
+	DocumentPath
+	Wait string `query:"wait" doc:"how long to wait for the end of its pipeline, such as 30s; at most 60s"`
+}
+
+func documentOperation(id, method, path, summary string) huma.Operation {
+	return huma.Operation{OperationID: id, Method: method, Path: path, Tags: []string{"documents"}, Summary: summary}
+}
+
+// routeDocuments registers documents and the search over them.
+func (a *API) routeDocuments() {
+	if a.documents == nil {
+		return
+	}
+	a.routeAddDocument()
+	route(a, forebay.ScopeRead, documentOperation("list-documents", http.MethodGet, "/v1/documents", "List documents, newest first"),
+		func(ctx context.Context, c *call, in *PageInput) (*answer[forebay.Page[forebay.Document]], error) {
+			return pageAnswer(a.documents.Documents(ctx, c.caller.Tenant, in.Limit, in.Cursor))
+		})
+	route(a, forebay.ScopeRead, documentOperation("get-document", http.MethodGet, "/v1/documents/{document}", "Get a document"),
+		func(ctx context.Context, c *call, in *getDocumentInput) (*answer[forebay.Document], error) {
+			wait, err := parseWait(in.Wait)
+			if err != nil {
+				return nil, err
+			}
+			if wait == 0 {
+				return documentAnswer(a.documents.Document(ctx, c.caller.Tenant, in.Document))
+			}
+			leave, full := a.waiters.enter(c.caller.Tenant)
+			if full != nil {
+				return nil, full
+			}
+			defer leave()
+			ctx, cancel := a.untilDrain(ctx)
+			defer cancel()
+			return documentAnswer(a.documents.Wait(ctx, c.caller.Tenant, in.Document, wait))
+		})
+	remove := documentOperation("delete-document", http.MethodDelete, "/v1/documents/{document}", "Delete a document, with all that was made of it")
+	remove.DefaultStatus = http.StatusNoContent
+	route(a, forebay.ScopeSubmit, remove, func(ctx context.Context, c *call, in *DocumentPath) (*none, error) {
+		return &none{}, a.documents.Delete(ctx, c.caller.Tenant, in.Document)
+	})
+	retry := documentOperation("retry-document", http.MethodPost, "/v1/documents/{document}/retry", "Do again what failed of a document's pipeline")
+	retry.DefaultStatus = http.StatusAccepted
+	routeNoBody(a, forebay.ScopeSubmit, retry, func(ctx context.Context, c *call, in *DocumentPath) (*answer[forebay.Document], error) {
+		return documentAnswer(a.documents.Retry(ctx, c.caller.Tenant, in.Document))
+	})
+	search := documentOperation("search", http.MethodPost, "/v1/search", "Search the documents that are ready")
+	search.Description = "A search by meaning embeds the query, which is a job of its own and needs the scope `submit` as well, unless it brings a vector."
+	routeBody(a, forebay.ScopeRead, search, smallBody, func(ctx context.Context, c *call, _ *none, req forebay.SearchRequest) (*answer[forebay.SearchResults], error) {
+		if req.Mode != forebay.SearchKeyword && len(req.Vector) == 0 && !c.caller.May(forebay.ScopeSubmit) {
+			return nil, forebay.Errorf(forebay.CodeForbidden, "embedding the query needs a key with the scope %q", forebay.ScopeSubmit)
+		}
+		results, err := a.documents.Search(ctx, c.caller.Tenant, req)
+		if err != nil {
+			return nil, err
+		}
+		return &answer[forebay.SearchResults]{results}, nil
+	})
+}
+
+func documentAnswer(d forebay.Document, err error) (*answer[forebay.Document], error) {
+	if err != nil {
+		return nil, err
+	}
+	return &answer[forebay.Document]{d}, nil
+}
+
+func (a *API) routeAddDocument() {
+	op := documentOperation("add-document", http.MethodPost, "/v1/documents", "Add a document, or give it other content")
+	op.Description = "The body is the document itself; or a multipart/form-data with a part `file` and, before it, fields `id`, `name` and `metadata` (JSON); " +
+		"or JSON with the `url` of an object in a configured blob storage. The same content under the same id is stored once. " +
+		"Other content under an id replaces what is there as soon as it is ready."
+	op.DefaultStatus = http.StatusAccepted
+	route(a, forebay.ScopeSubmit, op, func(ctx context.Context, c *call, in *addDocumentInput) (*addDocumentOutput, error) {
+		d, existing, err := a.addDocument(ctx, c, in)
+		if err != nil {
+			return nil, err
+		}
+		out := &addDocumentOutput{Status: http.StatusAccepted, Location: d.Links.Self, Body: d}
+		if existing {
+			out.Status = http.StatusOK
+		}
+		return out, nil
+	})
+	a.documentBody(op, "application/json", a.schema(reflect.TypeFor[forebay.DocumentByURL]()))
+	content := a.huma.OpenAPI().Paths[op.Path].Post.RequestBody.Content
+	for _, mediaType := range []string{"text/plain", "text/markdown", "text/html", "application/pdf", "multipart/form-data"} {
+		content[mediaType] = &huma.MediaType{Schema: &huma.Schema{Type: "string", Format: "binary"}}
+	}
+}
+
+func (a *API) addDocument(ctx context.Context, c *call, in *addDocumentInput) (d forebay.Document, existing bool, err error) {
+	n := forebay.NewDocument{ID: in.ID, Name: in.Name, ContentType: c.r.Header.Get("Content-Type")}
+	if n.Metadata, err = pairs(in.Metadata); err != nil {
+		return d, false, err
+	}
+	mediaType, params, _ := mime.ParseMediaType(n.ContentType)
+	switch mediaType {
+	case "application/json":
+		data, release, err := a.readBody(c, smallBody)
+		if err != nil {
+			return d, false, err
+		}
+		defer release()
+		byURL, err := decode[forebay.DocumentByURL](data)
+		if err != nil {
+			return d, false, err
+		}
+		if in.ID != "" || in.Name != "" || in.Metadata != nil {
+			return d, false, forebay.Invalid("query", "takes nothing beside a JSON body")
+		}
+		return a.documents.AddURL(ctx, c.caller.Tenant, byURL)
+	case "multipart/form-data":
+		data, release, err := a.readUpload(c, a.maxDocument+smallBody)
+		if err != nil {
+			return d, false, err
+		}
+		defer release()
+		content, err := readForm(data, params["boundary"], &n)
+		if err != nil {
+			return d, false, err
+		}
+		return a.documents.Add(ctx, c.caller.Tenant, n, content)
+	}
+	data, release, err := a.readUpload(c, a.maxDocument)
+	if err != nil {
+		return d, false, err
+	}
+	defer release()
+	return a.documents.Add(ctx, c.caller.Tenant, n, data)
+}
+
+// pairs reads metadata from a query.
+func pairs(list []string) (map[string]string, error) {
+	var metadata map[string]string
+	for _, entry := range list {
+		key, value, ok := strings.Cut(entry, "=")
+		if !ok {
+			return nil, forebay.Invalid("metadata", "must be key=value")
+		}
+		if metadata == nil {
+			metadata = map[string]string{}
+		}
+		metadata[key] = value
+	}
+	return metadata, nil
+}
+
+// readForm reads a form: small fields and then the file.
+func readForm(data []byte, boundary string, n *forebay.NewDocument) (content []byte, err error) {
+	if boundary == "" {
+		return nil, forebay.Invalid("body", "is a form without a boundary in its content type")
+	}
+	form := multipart.NewReader(bytes.NewReader(data), boundary)
+	for {
+		part, err := form.NextPart()
+		if errors.Is(err, io.EOF) {
+			return nil, forebay.Invalid("file", "is required: a part with the document")
+		}
+		if err != nil {
+			return nil, forebay.Invalid("body", "is no form that can be read")
+		}
+		value, err := io.ReadAll(part)
+		if err != nil {
+			return nil, forebay.Invalid("body", "is no form that can be read")
+		}
+		switch name := part.FormName(); name {
+		case "file":
+			if n.Name == "" {
+				n.Name = part.FileName()
+			}
+			n.ContentType = part.Header.Get("Content-Type")
+			return value, nil
+		case "id":
+			n.ID = string(value)
+		case "name":
+			n.Name = string(value)
+		case "metadata":
+			metadata, err := decode[struct {
+				Metadata map[string]string `json:"metadata"`
+			}](append(append([]byte(`{"metadata":`), value...), '}'))
+			if err != nil {
+				return nil, err
+			}
+			n.Metadata = metadata.Metadata
+		default:
+			return nil, &forebay.Error{Code: forebay.CodeUnknownField, Field: shorten(name), Message: "is not a known field"}
+		}
+	}
+}

@@ -1,0 +1,388 @@
+// Package documents makes documents searchable: an upload becomes text, chunks, vectors and words, and
+// searches find the chunks by meaning, by words or by both.
+//
+// The pipeline is made of jobs. The first splits the content into chunks, in so many transactions, and
+// submits the others with the last one: some that embed a batch of chunks each, one that describes the
+// document. What a job has made is on disk before it succeeds, so that one that is delivered again, because
+// its process died, finds that and makes only what is missing. The transaction that records the last thing
+// missing takes the document's former content out of searches, puts this one in and tells it. The store has
+// these transitions; this package decides what they hold.
+package documents
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/hex"
+	"encoding/json"
+	"log/slog"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/extract"
+	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// Options makes a Service. Zero numbers are the defaults.
+type Options struct {
+	Store   *store.Store
+	Blobs   *blob.Store
+	Embed   *forebay.Task // turns texts into vectors, as the built-in embed does; nil: documents cannot be added
+	Extract *forebay.Task // fills a schema from a text, as the built-in extract does; nil: nothing is found out by a model
+	Queue   string        // of the pipeline's jobs; "": the default
+
+	MaxBytes      int64 // of one document
+	ChunkTokens   int
+	OverlapTokens int // that a chunk has in common with the one before, at most
+	BatchInputs   int // chunks that one call embeds, at most
+	BatchTokens   int
+	IndexBytes    int64 // memory for the indexes of tenants, all together
+	Sources       []Source
+	Logger        *slog.Logger
+}
+
+// The defaults and the limits of the options.
+const (
+	DefaultChunkTokens   = 400
+	DefaultOverlapTokens = 60
+	DefaultBatchInputs   = 128
+	DefaultBatchTokens   = 60_000
+	DefaultIndexBytes    = 512 << 20
+	MinChunkTokens       = 16
+	MaxChunkTokens       = 8000
+	MaxBatchInputs       = 2048
+	MaxChunks            = 15_000 // of one document
+)
+
+// Service answers everything about documents. All methods are safe for concurrent use, return
+// *forebay.Error values for what a caller did wrong, and see only the given tenant's documents.
+type Service struct {
+	Options
+	jobs       *jobs.Service
+	indexes    indexes
+	extracting *semaphore.Weighted // texts that are taken apart at once
+	purge      chan struct{}       // holds a token when there may be something to purge
+}
+
+// New returns the service. It can be used once it knows the jobs, which its own tasks are among.
+func New(o Options) *Service {
+	o.MaxBytes = cmp.Or(o.MaxBytes, forebay.DefaultMaxDocumentBytes)
+	o.ChunkTokens = cmp.Or(o.ChunkTokens, DefaultChunkTokens)
+	o.OverlapTokens = cmp.Or(o.OverlapTokens, min(DefaultOverlapTokens, o.ChunkTokens/4))
+	o.BatchInputs = cmp.Or(o.BatchInputs, DefaultBatchInputs)
+	o.BatchTokens = cmp.Or(o.BatchTokens, DefaultBatchTokens)
+	o.IndexBytes = cmp.Or(o.IndexBytes, DefaultIndexBytes)
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return &Service{Options: o, indexes: indexes{limit: o.IndexBytes, byTenant: map[int64]*tenantIndex{}},
+		extracting: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))), purge: make(chan struct{}, 1)}
+}
+
+// Use tells the service of the jobs.
+func (s *Service) Use(j *jobs.Service) { s.jobs = j }
+
+var idEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+
+// documentID is the id of a document that is known by its content alone.
+func documentID(hash []byte) string { return "doc_" + idEncoding.EncodeToString(hash)[:26] }
+
+// Add stores a document; its pipeline goes on by itself. existing says that the document had this very
+// content already.
+func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument, content []byte) (d forebay.Document, existing bool, err error) {
+	if s.Embed == nil {
+		return d, false, forebay.Errorf(forebay.CodeNotSupported, "documents need a task that embeds texts, and no model is configured for one")
+	}
+	rev, err := s.revision(&n, content)
+	if err != nil {
+		return d, false, err
+	}
+	if rev.Tenant, err = s.Store.EnsureTenant(ctx, tenant); err != nil {
+		return d, false, err
+	}
+	rev.KeyID = forebay.BudgetKeyOf(ctx)
+	split, err := s.newJobs(ctx, tenant, []taskInput{{Revision: rev.ID}}, taskSplit)
+	if err != nil {
+		return d, false, err
+	}
+	if before, err := s.Store.Document(ctx, rev.Tenant, n.ID); err == nil && string(before.Latest.Hash) == string(rev.Hash) {
+		return view(before), true, nil
+	}
+	rev.Blob = blob.Key(rev.Tenant, rev.ID, "content")
+	if err := s.Blobs.Put(ctx, rev.Blob, strings.NewReader(string(content)), rev.Size); err != nil {
+		return d, false, err
+	}
+	added, err := s.Store.AddRevision(ctx, store.NewRevision{Revision: rev, DocumentID: n.ID, Split: split[0]})
+	if err != nil {
+		return d, false, err // what was stored of it the sweep finds
+	}
+	if added.Existing {
+		_ = s.Blobs.Delete(context.WithoutCancel(ctx), rev.Blob) // the sweep would find it too
+	}
+	s.dropped(added.Voided)
+	row, err := s.Store.Document(ctx, rev.Tenant, n.ID)
+	if err != nil {
+		return d, false, err
+	}
+	return view(row), added.Existing, nil
+}
+
+// revision checks an upload and fills in what it leaves out.
+func (s *Service) revision(n *forebay.NewDocument, content []byte) (rev store.Revision, err error) {
+	switch {
+	case int64(len(content)) > s.MaxBytes:
+		return rev, forebay.Errorf(forebay.CodePayloadTooLarge, "a document may have at most %d bytes", s.MaxBytes)
+	case len(content) == 0:
+		return rev, forebay.Errorf(forebay.CodeDocumentEmpty, "the document is empty")
+	case n.ID != "" && !forebay.ValidDocumentID(n.ID):
+		return rev, forebay.Invalid("id", "must be 1 to %d letters, digits, dots, underscores, colons and hyphens, beginning with a letter or digit", forebay.MaxDocumentIDBytes)
+	case n.Name != "" && !forebay.ValidText(n.Name, forebay.MaxDocumentNameBytes):
+		return rev, forebay.Invalid("name", "must be 1 to %d bytes of text without control characters", forebay.MaxDocumentNameBytes)
+	}
+	kind, charset, err := extract.KindOf(n.ContentType, n.Name, content)
+	if err != nil {
+		return rev, err
+	}
+	if len(charset) > forebay.MaxNameBytes {
+		return rev, forebay.Invalid("content_type", "has no charset that is known")
+	}
+	metadata, err := jobs.EncodeMetadata(n.Metadata)
+	if err != nil {
+		return rev, err
+	}
+	hash := sha256.Sum256(content)
+	if n.ID == "" {
+		n.ID = documentID(hash[:])
+	}
+	return store.Revision{ID: jobs.NewID("rev_"), Hash: hash[:], MediaType: string(kind), Charset: charset, Name: n.Name, Size: int64(len(content)), Metadata: metadata}, nil
+}
+
+// AddURL is Add for a document that stands in a blob storage.
+func (s *Service) AddURL(ctx context.Context, tenant string, n forebay.DocumentByURL) (d forebay.Document, existing bool, err error) {
+	content, contentType, name, err := s.fetch(ctx, tenant, n.URL)
+	if err != nil {
+		return d, false, err
+	}
+	n.Name = cmp.Or(n.Name, name)
+	n.ContentType = cmp.Or(n.ContentType, contentType)
+	return s.Add(ctx, tenant, n.NewDocument, content)
+}
+
+// dropped aborts the calls whose locks a transition has voided, and has what it dropped removed.
+func (s *Service) dropped(voided []int64) {
+	s.jobs.Abort(voided)
+	select {
+	case s.purge <- struct{}{}:
+	default:
+	}
+}
+
+// Document returns a document as it stands.
+func (s *Service) Document(ctx context.Context, tenant, id string) (forebay.Document, error) {
+	row, err := s.row(ctx, tenant, id)
+	if err != nil {
+		return forebay.Document{}, err
+	}
+	return view(row), nil
+}
+
+func (s *Service) row(ctx context.Context, tenant, id string) (store.DocumentRow, error) {
+	if !forebay.ValidDocumentID(id) {
+		return store.DocumentRow{}, forebay.ErrNotFound
+	}
+	no, err := s.Store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return store.DocumentRow{}, err
+	}
+	return s.Store.Document(ctx, no, id)
+}
+
+// lookAgain is how often a wait looks: not everything that a document shows is told.
+const lookAgain = time.Second
+
+// Wait returns a document once it is no longer being processed, or as it stands when ctx or the timeout ends
+// first.
+func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Document, error) {
+	row, err := s.row(ctx, tenant, id)
+	if err != nil {
+		return forebay.Document{}, err
+	}
+	changes, stop := s.Store.WatchDocument(row.No)
+	defer stop()
+	over := time.NewTimer(timeout)
+	defer over.Stop()
+	look := time.NewTicker(lookAgain)
+	defer look.Stop()
+	for {
+		row, err := s.row(context.WithoutCancel(ctx), tenant, id)
+		if err != nil {
+			return forebay.Document{}, err
+		}
+		d := view(row)
+		if d.Status != forebay.DocumentProcessing {
+			return d, nil
+		}
+		select {
+		case <-changes:
+		case <-look.C:
+		case <-over.C:
+			return d, nil
+		case <-ctx.Done():
+			return d, nil
+		}
+	}
+}
+
+// Documents returns a page of a tenant's documents, newest first.
+func (s *Service) Documents(ctx context.Context, tenant string, limit int, cursor string) (page forebay.Page[forebay.Document], err error) {
+	limit = cmp.Or(limit, forebay.DefaultPageSize)
+	below, err := jobs.DecodeCursor(cursor)
+	if err != nil {
+		return page, err
+	}
+	if limit < 1 || limit > forebay.MaxPageSize {
+		return page, forebay.Invalid("limit", "goes from 1 to %d", forebay.MaxPageSize)
+	}
+	no, err := s.Store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return page, err
+	}
+	rows, next, err := s.Store.Documents(ctx, no, below, limit)
+	page.Items = make([]forebay.Document, len(rows))
+	for i, row := range rows {
+		page.Items[i] = view(row)
+	}
+	page.NextCursor = jobs.EncodeCursor(next)
+	return page, err
+}
+
+// Delete removes a document with all that was made of it. Searches find it no more when it returns.
+func (s *Service) Delete(ctx context.Context, tenant, id string) error {
+	row, err := s.row(ctx, tenant, id)
+	if err != nil {
+		return err
+	}
+	voided, err := s.Store.DeleteDocument(ctx, row.Latest.Tenant, id)
+	if err == nil {
+		s.dropped(voided)
+	}
+	return err
+}
+
+// Retry has what failed of a document's pipeline done again. It is CodeConflict if nothing has failed.
+func (s *Service) Retry(ctx context.Context, tenant, id string) (forebay.Document, error) {
+	row, err := s.row(ctx, tenant, id)
+	if err != nil {
+		return forebay.Document{}, err
+	}
+	again := make([]store.NewJob, len(row.Failed))
+	for i, f := range row.Failed {
+		made, err := s.newJobs(ctx, tenant, []taskInput{{Revision: row.Latest.ID, First: f.First, Last: f.Last, Tokens: s.tokensOf(f)}}, tasksOf[f.Branch])
+		if err != nil {
+			return forebay.Document{}, err
+		}
+		again[i] = made[0]
+	}
+	retried := 0
+	if len(again) > 0 {
+		retried, err = s.Store.RetryDocument(ctx, row.Latest.Tenant, row.Latest.ID, row.Failed, again)
+	}
+	switch {
+	case err != nil:
+		return forebay.Document{}, err
+	case retried == 0:
+		return forebay.Document{}, forebay.Errorf(forebay.CodeConflict, "nothing of the document has failed")
+	}
+	return s.Document(ctx, tenant, id)
+}
+
+// Run removes what is left of documents that were deleted or replaced, until ctx ends.
+func (s *Service) Run(ctx context.Context) {
+	const every = time.Minute // another process may have dropped some and died
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if err := s.Purge(ctx); err != nil && ctx.Err() == nil {
+			s.Logger.Warn("cannot remove what is left of documents", slog.Any("error", err))
+		}
+		select {
+		case <-s.purge:
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Purge removes all that is left of dropped contents, in small transactions.
+func (s *Service) Purge(ctx context.Context) error {
+	for ctx.Err() == nil {
+		key, more, err := s.Store.PurgeDocuments(ctx)
+		if err != nil || !more {
+			return err
+		}
+		if key != "" {
+			_ = s.Blobs.Delete(ctx, key) // the sweep would find it too
+		}
+	}
+	return ctx.Err()
+}
+
+// view is a document as its tenant sees it.
+func view(row store.DocumentRow) forebay.Document {
+	rev := row.Latest
+	d := forebay.Document{
+		ID: row.ID, Status: forebay.DocumentProcessing, Searchable: row.Searchable, Revision: rev.ID, ContentHash: "sha256:" + hex.EncodeToString(rev.Hash),
+		ContentType: rev.MediaType, Name: rev.Name, SizeBytes: rev.Size, Metadata: map[string]string{}, CreatedAt: row.CreatedAt, UploadedAt: rev.UploadedAt,
+		ReadyAt: rev.ReadyAt, Title: rev.Title, Language: rev.Language, Entities: []forebay.DocumentEntity{}, TextBytes: rev.TextBytes, Pages: rev.Pages,
+		Tokens: rev.Tokens, Chunks: rev.Chunks,
+		Links: forebay.DocumentLinks{Self: "/v1/documents/" + row.ID, Retry: "/v1/documents/" + row.ID + "/retry"},
+	}
+	decodeInto(rev.Metadata, &d.Metadata)
+	decodeInto(rev.Entities, &d.Entities)
+	switch {
+	case rev.Live:
+		d.Status = forebay.DocumentReady
+	case len(row.Failed) > 0:
+		d.Status = forebay.DocumentFailed
+	}
+	d.Branches.Split = branch(rev.Split, true, 1, row.Failed, store.BranchSplit)
+	d.Branches.Embedding = branch(rev.Split && rev.Embedded >= rev.Chunks, rev.Split, rev.Chunks, row.Failed, store.BranchEmbedding)
+	d.Branches.Embedding.Done = rev.Embedded
+	d.Branches.Metadata = branch(rev.Described, rev.Split, 1, row.Failed, store.BranchMetadata)
+	return d
+}
+
+// decodeInto reads JSON of our own making; nothing changes what is there already.
+func decodeInto(b []byte, into any) {
+	if len(b) > 0 {
+		_ = json.Unmarshal(b, into)
+	}
+}
+
+const maxShownFailures = 10
+
+func branch(done, begun bool, total int64, failed []store.FailedJob, name string) forebay.DocumentBranch {
+	b := forebay.DocumentBranch{Status: forebay.BranchWaiting, Total: total, Errors: []forebay.DocumentFailure{}}
+	for _, f := range failed {
+		if f.Branch == name && len(b.Errors) < maxShownFailures {
+			b.Errors = append(b.Errors, forebay.DocumentFailure{JobID: f.ID, Code: f.Code, Message: string(f.Message)})
+		}
+	}
+	switch {
+	case done:
+		b.Status, b.Done = forebay.BranchDone, total
+	case len(b.Errors) > 0:
+		b.Status = forebay.BranchFailed
+	case begun:
+		b.Status = forebay.BranchRunning
+	}
+	return b
+}

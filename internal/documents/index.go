@@ -1,0 +1,108 @@
+package documents
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/vector"
+)
+
+// indexes are the codes of tenants' vectors in memory. They are a hint: before each search what went live
+// since is read from the store, and what is not live any more is found out by whoever looks for it there.
+type indexes struct {
+	limit int64 // bytes
+
+	mu       sync.Mutex
+	byTenant map[int64]*tenantIndex
+}
+
+type tenantIndex struct {
+	mu    sync.RWMutex
+	index *vector.Index // nil: nothing was read
+	after int64         // the number up to which it has what went live
+	used  time.Time     // guarded by indexes.mu
+	bytes int64         // the same
+}
+
+// of returns a tenant's index. The ones that were not used for longest go when there are too many.
+func (x *indexes) of(tenant int64) *tenantIndex {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	t := x.byTenant[tenant]
+	if t == nil {
+		t = &tenantIndex{}
+		x.byTenant[tenant] = t
+	}
+	t.used = time.Now()
+	for {
+		total, oldest := int64(0), int64(0)
+		for no, other := range x.byTenant {
+			total += other.bytes
+			if other != t && (oldest == 0 || other.used.Before(x.byTenant[oldest].used)) {
+				oldest = no
+			}
+		}
+		if total <= x.limit || oldest == 0 {
+			return t
+		}
+		delete(x.byTenant, oldest)
+	}
+}
+
+// nearest returns chunks that are thought to be nearest to a unit vector.
+func (t *tenantIndex) nearest(ctx context.Context, s *Service, tenant int64, unit []float32, n int) ([]int64, error) {
+	if err := t.refresh(ctx, s, tenant, len(unit)); err != nil {
+		return nil, err
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	found, err := t.index.Nearest(unit, n)
+	if errors.Is(err, vector.ErrLength) { // somebody has begun with vectors of another dimension
+		return nil, nil
+	}
+	return found, err
+}
+
+// refresh reads what went live since the last time.
+func (t *tenantIndex) refresh(ctx context.Context, s *Service, tenant int64, dimensions int) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.index == nil || t.index.Dimension() != dimensions {
+		t.index, t.after = vector.NewIndex(dimensions), 0
+	}
+	for {
+		codes, err := s.Store.Codes(ctx, tenant, t.after)
+		if err != nil || len(codes) == 0 {
+			return err
+		}
+		t.add(codes)
+		s.indexes.mu.Lock()
+		t.bytes = t.index.Bytes()
+		s.indexes.mu.Unlock()
+	}
+}
+
+func (t *tenantIndex) add(codes []store.LiveCode) {
+	for _, c := range codes {
+		_ = t.index.Add(c.Chunk, c.Code) // one of another dimension belongs to what is being removed
+		t.after = c.Live
+	}
+}
+
+// forget takes those of the chunks out that have no vectors any more.
+func (t *tenantIndex) forget(chunks []int64, vectors map[int64][]byte) {
+	gone := map[int64]bool{}
+	for _, no := range chunks {
+		if _, there := vectors[no]; !there {
+			gone[no] = true
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.index != nil {
+		t.index.Remove(gone)
+	}
+}

@@ -1,0 +1,237 @@
+package documents
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/vector"
+)
+
+// How a search goes.
+const (
+	minCandidates   = 400 // codes choose so many chunks at least, which their vectors then put in order
+	candidatesEach  = 20  // for each result that is wanted
+	minDepth        = 50  // results of each kind that a hybrid search puts together, at least
+	depthEach       = 4
+	reciprocalRanks = 60 // k of reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009)
+	embedFor        = 30 * time.Second
+	maxAnswerBytes  = 4 << 20 // of the vector of a query
+)
+
+// found is a chunk that a search has found.
+type found struct {
+	chunk           int64
+	score           float64
+	cosine, keyword *float64
+}
+
+// Search returns the chunks that fit best, of documents that are ready. Without a vector of the caller's it
+// embeds the query, by a job of the tenant's.
+func (s *Service) Search(ctx context.Context, tenant string, req forebay.SearchRequest) (results forebay.SearchResults, err error) {
+	results.Items = []forebay.SearchResult{}
+	if err := check(&req); err != nil {
+		return results, err
+	}
+	results.Mode = req.Mode
+	no, err := s.Store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return results, err
+	}
+	depth := req.Limit
+	if req.Mode == forebay.SearchHybrid {
+		depth = max(minDepth, depthEach*req.Limit)
+	}
+	var near, said []found
+	if req.Mode != forebay.SearchKeyword {
+		if near, err = s.near(ctx, tenant, no, req, depth); err != nil {
+			return results, err
+		}
+	}
+	if req.Mode != forebay.SearchVector {
+		matches, err := s.Store.Words(ctx, no, req.Query, depth)
+		if err != nil {
+			return results, err
+		}
+		for _, m := range matches {
+			said = append(said, found{chunk: m.Chunk, score: m.Score, keyword: &m.Score})
+		}
+	}
+	best := near
+	switch req.Mode {
+	case forebay.SearchKeyword:
+		best = said
+	case forebay.SearchHybrid:
+		best = fuse(near, said)
+	}
+	results.Items, err = s.results(ctx, no, best[:min(len(best), req.Limit)])
+	return results, err
+}
+
+func check(req *forebay.SearchRequest) error {
+	req.Mode = cmp.Or(req.Mode, forebay.SearchHybrid)
+	req.Limit = cmp.Or(req.Limit, forebay.DefaultSearchResults)
+	switch {
+	case !slices.Contains([]forebay.SearchMode{forebay.SearchHybrid, forebay.SearchVector, forebay.SearchKeyword}, req.Mode):
+		return forebay.Invalid("mode", "is hybrid, vector or keyword, not %.40q", string(req.Mode))
+	case req.Limit < 1 || req.Limit > forebay.MaxSearchResults:
+		return forebay.Invalid("limit", "goes from 1 to %d", forebay.MaxSearchResults)
+	case len(req.Query) > forebay.MaxSearchQueryBytes:
+		return forebay.Invalid("query", "may have at most %d bytes", forebay.MaxSearchQueryBytes)
+	case short(req.Query, len(req.Query)) == "" && (req.Mode != forebay.SearchVector || len(req.Vector) == 0):
+		return forebay.Invalid("query", "is required: what to look for")
+	case len(req.Vector) > vector.MaxDimensions:
+		return forebay.Invalid("vector", "may have at most %d numbers", vector.MaxDimensions)
+	}
+	return nil
+}
+
+// fuse puts two orders together by what rank a chunk has in each.
+func fuse(lists ...[]found) []found {
+	at := map[int64]int{}
+	var all []found
+	for _, list := range lists {
+		for rank, f := range list {
+			i, known := at[f.chunk]
+			if !known {
+				i = len(all)
+				at[f.chunk] = i
+				all = append(all, found{chunk: f.chunk})
+			}
+			all[i].score += 1 / float64(reciprocalRanks+rank+1)
+			all[i].cosine, all[i].keyword = cmp.Or(all[i].cosine, f.cosine), cmp.Or(all[i].keyword, f.keyword)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b found) int { return cmp.Compare(b.score, a.score) })
+	return all
+}
+
+// near returns the chunks nearest to the query, by the cosine of their vectors.
+func (s *Service) near(ctx context.Context, tenant string, no int64, req forebay.SearchRequest, n int) ([]found, error) {
+	dimensions, err := s.Store.Dimensions(ctx, no)
+	if err != nil || dimensions == 0 {
+		return nil, err
+	}
+	query := req.Vector
+	if len(query) == 0 {
+		if query, err = s.embedQuery(ctx, tenant, req.Query); err != nil {
+			return nil, err
+		}
+	}
+	if len(query) != dimensions {
+		return nil, forebay.Errorf(forebay.CodeDimensionsChanged, "the query's vector has %d dimensions, those of the documents have %d", len(query), dimensions)
+	}
+	unit, ok := vector.Unit(query)
+	if !ok {
+		return nil, forebay.Invalid("vector", "has no direction: it is all zeros, or not finite")
+	}
+	const rounds = 4 // candidates that are gone make room for others
+	for range rounds {
+		candidates, err := s.indexes.of(no).nearest(ctx, s, no, unit, max(minCandidates, candidatesEach*n))
+		if err != nil {
+			return nil, err
+		}
+		vectors, err := s.Store.Vectors(ctx, no, candidates)
+		if err != nil {
+			return nil, err
+		}
+		if len(vectors) < len(candidates) {
+			s.indexes.of(no).forget(candidates, vectors)
+			if len(vectors) < n {
+				continue
+			}
+		}
+		return order(unit, vectors, n), nil
+	}
+	return nil, forebay.Errorf(forebay.CodeUnavailable, "the index changes faster than it can be read; try again")
+}
+
+// order returns the n vectors nearest to the query.
+func order(unit []float32, vectors map[int64][]byte, n int) []found {
+	list := make([]found, 0, len(vectors))
+	for chunk, b := range vectors {
+		if len(b) == 4*len(unit) {
+			cosine := vector.Dot(unit, vector.FromBytes(b))
+			list = append(list, found{chunk: chunk, score: cosine, cosine: &cosine})
+		}
+	}
+	slices.SortFunc(list, func(a, b found) int { return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.chunk, b.chunk)) })
+	return list[:min(n, len(list))]
+}
+
+// embedQuery has a job of the tenant's embed the query, so that its quota, its budget and its breaker hold
+// for it as for any other call.
+func (s *Service) embedQuery(ctx context.Context, tenant, query string) ([]float32, error) {
+	if s.Embed == nil {
+		return nil, forebay.Errorf(forebay.CodeNotSupported, "no model is configured that embeds the query; search by keyword")
+	}
+	input, err := json.Marshal(query)
+	if err != nil {
+		return nil, err
+	}
+	first, deadline := forebay.MaxPriority, s.Store.Now().Add(embedFor)
+	job, _, err := s.jobs.Submit(ctx, tenant, forebay.SubmitRequest{Task: s.Embed.Name, Input: input, Priority: &first, Deadline: &deadline})
+	if err != nil {
+		return nil, err
+	}
+	if job, err = s.jobs.Wait(ctx, tenant, job.ID, embedFor); err != nil {
+		return nil, err
+	}
+	switch {
+	case job.Status == forebay.StatusSucceeded:
+	case job.Error != nil:
+		return nil, forebay.Errorf(forebay.CodeUnavailable, "the query could not be embedded: %s (job %s)", job.Error.Code, job.ID)
+	default:
+		return nil, forebay.Errorf(forebay.CodeUnavailable, "the query was not embedded in time (job %s)", job.ID)
+	}
+	r, _, err := s.jobs.Result(ctx, tenant, job.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	var made struct {
+		Embeddings [][]float32 `json:"embeddings"`
+	}
+	if err := json.NewDecoder(io.LimitReader(r, maxAnswerBytes)).Decode(&made); err != nil || len(made.Embeddings) != 1 {
+		return nil, forebay.Errorf(forebay.CodeUnavailable, "the query was embedded into something that is no vector (job %s)", job.ID)
+	}
+	return made.Embeddings[0], nil
+}
+
+// results reads what a search shows of its chunks.
+func (s *Service) results(ctx context.Context, tenant int64, best []found) ([]forebay.SearchResult, error) {
+	chunks := make([]int64, len(best))
+	for i, f := range best {
+		chunks[i] = f.chunk
+	}
+	passages, err := s.Store.Passages(ctx, tenant, chunks)
+	if err != nil {
+		return nil, err
+	}
+	items := make([]forebay.SearchResult, 0, len(best))
+	for _, f := range best {
+		p, still := passages[f.chunk]
+		if !still {
+			continue // it went meanwhile
+		}
+		items = append(items, result(f, p))
+	}
+	return items, nil
+}
+
+func result(f found, p store.Passage) forebay.SearchResult {
+	r := forebay.SearchResult{
+		DocumentID: p.Document, Revision: p.Revision.ID, Title: p.Revision.Title, Name: p.Revision.Name, Metadata: map[string]string{},
+		Score: f.score, Cosine: f.cosine, Keyword: f.keyword, Text: p.Chunk.Text,
+		Position: forebay.ChunkPosition{Chunk: p.Chunk.Number, StartByte: int64(p.Chunk.StartByte), EndByte: int64(p.Chunk.EndByte),
+			StartCharacter: int64(p.Chunk.StartChar), EndCharacter: int64(p.Chunk.EndChar), Page: p.Chunk.Page, Headings: []string{}},
+	}
+	decodeInto(p.Revision.Metadata, &r.Metadata)
+	decodeInto(p.Chunk.Headings, &r.Position.Headings)
+	return r
+}

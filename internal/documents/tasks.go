@@ -1,0 +1,317 @@
+package documents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/extract"
+	"github.com/forebayhq/forebay/internal/model"
+	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/vector"
+)
+
+// The pipeline's tasks.
+const (
+	taskSplit    = "document-split"
+	taskEmbed    = "document-embed"
+	taskMetadata = "document-metadata"
+)
+
+// tasksOf are the tasks of the branches.
+var tasksOf = map[string]string{store.BranchSplit: taskSplit, store.BranchEmbedding: taskEmbed, store.BranchMetadata: taskMetadata}
+
+// taskInput is the input of all of them.
+type taskInput struct {
+	Revision string `json:"revision"`
+	First    int64  `json:"first,omitempty"` // chunk
+	Last     int64  `json:"last,omitempty"`
+	Tokens   int    `json:"tokens,omitempty"` // of what is sent to a model, about
+}
+
+// describeTokens is how much of a document is read to describe it, from its beginning.
+const describeTokens = 1500
+
+// Tasks returns the tasks that the pipeline's jobs ask for.
+func (s *Service) Tasks() []forebay.Task {
+	split := forebay.Task{Name: taskSplit, Description: "Splits a document into chunks.", Run: s.runSplit}
+	embed := forebay.Task{Name: taskEmbed, Description: "Embeds chunks of a document.", Run: s.runEmbed}
+	metadata := forebay.Task{Name: taskMetadata, Description: "Finds out what a document is about.", Run: s.runMetadata}
+	calling(&embed, s.Embed)
+	calling(&metadata, s.Extract)
+	tasks := []forebay.Task{split, embed, metadata}
+	for i := range tasks {
+		tasks[i].Check, tasks[i].Queue = checkInput, s.Queue
+	}
+	return tasks
+}
+
+// calling makes a task go where another one goes.
+func calling(task, inner *forebay.Task) {
+	if inner == nil {
+		return
+	}
+	task.Model, task.Endpoint, task.RequestsPerMinute, task.MaxAttempts = inner.Model, inner.Endpoint, inner.RequestsPerMinute, inner.MaxAttempts
+	if inner.Estimate != nil {
+		task.Estimate = func(input json.RawMessage, _ int64) forebay.CallEstimate {
+			var in taskInput
+			_ = json.Unmarshal(input, &in) // checked
+			return inner.Estimate(nil, int64(in.Tokens)*forebay.BytesPerToken)
+		}
+	}
+}
+
+func checkInput(input json.RawMessage) error {
+	var in taskInput
+	if json.Unmarshal(input, &in) != nil || !forebay.ValidName(in.Revision) || in.First < 0 || in.Last < in.First || in.Tokens < 0 {
+		return forebay.Invalid("input", "is not what a document's pipeline submits")
+	}
+	return nil
+}
+
+// newJobs makes jobs of one task. They carry the revision as their correlation id.
+func (s *Service) newJobs(ctx context.Context, tenant string, inputs []taskInput, task string) ([]store.NewJob, error) {
+	reqs := make([]forebay.SubmitRequest, len(inputs))
+	for i, in := range inputs {
+		input, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		reqs[i] = forebay.SubmitRequest{Task: task, Input: input, CorrelationID: &inputs[i].Revision}
+	}
+	return s.jobs.NewJobs(ctx, tenant, reqs)
+}
+
+// tokensOf is about what a job sends to a model.
+func (s *Service) tokensOf(f store.FailedJob) int {
+	switch f.Branch {
+	case store.BranchEmbedding:
+		return min(int(f.Last-f.First+1)*s.ChunkTokens, s.BatchTokens)
+	case store.BranchMetadata:
+		return describeTokens
+	}
+	return 0
+}
+
+// recordFor bounds what follows a call that is paid for.
+const recordFor = 30 * time.Second
+
+// work is a delivery of one of the pipeline's jobs.
+type work struct {
+	in     taskInput
+	tenant int64
+	rev    store.Revision
+}
+
+// begin finds what a job is about. gone: nothing, any more.
+func (s *Service) begin(ctx context.Context, call forebay.TaskCall) (w work, gone bool, err error) {
+	if err := json.Unmarshal(call.Input, &w.in); err != nil {
+		return w, false, forebay.Permanent("invalid_input", "the input is not what a document's pipeline submits")
+	}
+	if w.tenant, err = s.Store.EnsureTenant(ctx, call.Tenant); err != nil {
+		return w, false, err
+	}
+	w.rev, err = s.Store.RevisionOf(ctx, w.tenant, w.in.Revision)
+	if forebay.CodeOf(err) == forebay.CodeGone {
+		return w, true, nil
+	}
+	return w, false, err
+}
+
+// said is the output of a job.
+func said(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // numbers and booleans
+	}
+	return b
+}
+
+var outputGone = said(map[string]bool{"replaced_or_deleted": true})
+
+// failure sorts an error: what is wrong with a document stays wrong.
+func failure(err error) error {
+	var known *forebay.Error
+	if !errors.As(err, &known) {
+		return err
+	}
+	switch known.Code {
+	case forebay.CodeDocumentEmpty, forebay.CodeDocumentEncrypted, forebay.CodeDocumentBroken, forebay.CodeDocumentEncoding,
+		forebay.CodeDocumentTooLarge, forebay.CodeDimensionsChanged:
+		return forebay.Permanent(string(known.Code), known.Message)
+	}
+	return &forebay.TaskError{Class: forebay.ClassTransient, Code: string(known.Code), Message: known.Message, Err: err}
+}
+
+// storeChunks is how many chunks one transaction stores.
+const storeChunks = 100
+
+func (s *Service) runSplit(ctx context.Context, call forebay.TaskCall) (res forebay.TaskResult, err error) {
+	w, gone, err := s.begin(ctx, call)
+	if err != nil || gone || w.rev.Split {
+		return forebay.TaskResult{Output: outputGone}, err
+	}
+	text, chunks, err := s.chunks(ctx, w.rev)
+	if err != nil {
+		return res, failure(err)
+	}
+	result := store.SplitResult{Title: text.Title, Language: text.Language, TextBytes: len(text.Body), Pages: len(text.Pages), Chunks: len(chunks)}
+	for _, c := range chunks {
+		result.Tokens += c.Tokens
+	}
+	if result.Jobs, err = s.followers(ctx, call.Tenant, w.rev, chunks); err != nil {
+		return res, failure(err)
+	}
+	splitter := rand.Int64()
+	if err = s.Store.BeginSplit(ctx, w.rev.No, splitter); err == nil {
+		result.Rest = newChunks(text, chunks)
+		for len(result.Rest) > storeChunks && err == nil {
+			err = s.Store.AddChunks(ctx, w.tenant, w.rev.No, splitter, result.Rest[:storeChunks])
+			result.Rest = result.Rest[storeChunks:]
+		}
+	}
+	if err == nil {
+		err = s.Store.EndSplit(ctx, w.tenant, w.rev.No, splitter, call.JobID, result)
+	}
+	if forebay.CodeOf(err) == forebay.CodeGone {
+		return forebay.TaskResult{Output: outputGone}, nil
+	}
+	if err != nil {
+		return res, failure(err)
+	}
+	return forebay.TaskResult{Output: said(map[string]int{"chunks": len(chunks), "tokens": result.Tokens})}, nil
+}
+
+// chunks reads a document and cuts it. Only so many at a time: it takes memory and a processor.
+func (s *Service) chunks(ctx context.Context, rev store.Revision) (extract.Text, []extract.Chunk, error) {
+	if err := s.extracting.Acquire(ctx, 1); err != nil {
+		return extract.Text{}, nil, err
+	}
+	defer s.extracting.Release(1)
+	content, err := s.Blobs.ReadAll(ctx, rev.Blob, rev.Size)
+	if err != nil {
+		return extract.Text{}, nil, err
+	}
+	text, err := extract.Read(ctx, extract.Source{Kind: extract.Kind(rev.MediaType), Charset: rev.Charset, Data: content})
+	if err != nil {
+		return text, nil, err
+	}
+	chunks := extract.Chunker{MaxTokens: s.ChunkTokens, Overlap: s.OverlapTokens, Count: model.EstimateTokens}.Split(text)
+	if len(chunks) > MaxChunks {
+		return text, nil, forebay.Errorf(forebay.CodeDocumentTooLarge, "the document makes %d chunks; the limit is %d", len(chunks), MaxChunks)
+	}
+	return text, chunks, nil
+}
+
+func newChunks(text extract.Text, chunks []extract.Chunk) []store.NewChunk {
+	list := make([]store.NewChunk, len(chunks))
+	for i, c := range chunks {
+		list[i] = store.NewChunk{Number: i, StartByte: c.Start, EndByte: c.End, StartChar: c.StartRune, EndChar: c.EndRune, Page: c.Page, Tokens: c.Tokens, Text: text.Body[c.Start:c.End]}
+		if len(c.Headings) > 0 {
+			list[i].Headings = said(c.Headings)
+		}
+	}
+	return list
+}
+
+// followers are the jobs that go on with the chunks.
+func (s *Service) followers(ctx context.Context, tenant string, rev store.Revision, chunks []extract.Chunk) (list []store.DocumentJob, err error) {
+	if rev.KeyID != "" {
+		ctx = forebay.WithBudgetKey(ctx, rev.KeyID)
+	}
+	var batches []taskInput
+	for i, c := range chunks {
+		last := len(batches) - 1
+		if last < 0 || batches[last].Tokens+c.Tokens > s.BatchTokens || i-int(batches[last].First) >= s.BatchInputs {
+			batches = append(batches, taskInput{Revision: rev.ID, First: int64(i)})
+			last++
+		}
+		batches[last].Last = int64(i)
+		batches[last].Tokens += c.Tokens
+	}
+	embed, err := s.newJobs(ctx, tenant, batches, taskEmbed)
+	if err != nil {
+		return nil, err
+	}
+	for i, b := range batches {
+		list = append(list, store.DocumentJob{Branch: store.BranchEmbedding, First: b.First, Last: b.Last, Job: embed[i]})
+	}
+	metadata, err := s.newJobs(ctx, tenant, []taskInput{{Revision: rev.ID, Tokens: describeTokens}}, taskMetadata)
+	if err != nil {
+		return nil, err
+	}
+	return append(list, store.DocumentJob{Branch: store.BranchMetadata, Job: metadata[0]}), nil
+}
+
+func (s *Service) runEmbed(ctx context.Context, call forebay.TaskCall) (res forebay.TaskResult, err error) {
+	w, gone, err := s.begin(ctx, call)
+	if err != nil || gone {
+		return forebay.TaskResult{Output: outputGone}, err
+	}
+	chunks, err := s.Store.Unembedded(ctx, w.rev.No, w.in.First, w.in.Last)
+	if err != nil {
+		return res, failure(err)
+	}
+	var vectors []store.ChunkVector
+	dimensions := 0
+	if len(chunks) > 0 {
+		if s.Embed == nil {
+			return res, forebay.Permanent("no_model", "no model embeds texts any more")
+		}
+		texts := make([]string, len(chunks))
+		for i, c := range chunks {
+			texts[i] = c.Text
+		}
+		if call.Input, err = json.Marshal(map[string]any{"input": texts}); err != nil {
+			return res, err
+		}
+		if res, err = s.Embed.Run(ctx, call); err != nil {
+			return res, err
+		}
+		if vectors, dimensions, err = vectorsOf(res.Output, chunks); err != nil {
+			return res, err
+		}
+	}
+	// It is paid for: also when the lock was lost meanwhile it is recorded, once.
+	recording, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)
+	defer cancel()
+	err = s.Store.RecordVectors(recording, w.tenant, w.rev.ID, call.JobID, dimensions, vectors)
+	switch {
+	case forebay.CodeOf(err) == forebay.CodeGone:
+		res.Output = outputGone
+		return res, nil
+	case err != nil:
+		return res, failure(err)
+	}
+	res.Output = said(map[string]int{"embedded": len(vectors)})
+	return res, nil
+}
+
+// vectorsOf reads what the task that embeds made of chunks.
+func vectorsOf(output json.RawMessage, chunks []store.ChunkText) ([]store.ChunkVector, int, error) {
+	var made struct {
+		Embeddings [][]float32 `json:"embeddings"`
+	}
+	malformed := func(message string) ([]store.ChunkVector, int, error) {
+		return nil, 0, &forebay.TaskError{Class: forebay.ClassTransient, Code: model.CodeMalformedResponse, Message: message}
+	}
+	if json.Unmarshal(output, &made) != nil || len(made.Embeddings) != len(chunks) {
+		return malformed("the answer has not one vector for each text")
+	}
+	dimensions := len(made.Embeddings[0])
+	if dimensions == 0 || dimensions > vector.MaxDimensions {
+		return malformed("the answer's vectors are too long, or empty")
+	}
+	vectors := make([]store.ChunkVector, len(chunks))
+	for i, v := range made.Embeddings {
+		unit, ok := vector.Unit(v)
+		if !ok || len(v) != dimensions {
+			return malformed("the answer has a vector of another dimension, or without direction")
+		}
+		vectors[i] = store.ChunkVector{Chunk: chunks[i].No, Vector: vector.Bytes(unit), Code: vector.Code(unit)}
+	}
+	return vectors, dimensions, nil
+}

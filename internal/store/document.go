@@ -1,0 +1,240 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// A document's pipeline is driven by its jobs: one cuts the content into chunks, others embed these, one
+// describes the document. What a job has made is recorded in one transaction before the job succeeds, and
+// each of these looks whether that was the last thing missing: then the revision goes live in it. A job
+// that is delivered again finds what was recorded and does not do it twice.
+
+// Revision is one content of a document.
+type Revision struct {
+	No         int64
+	ID         string
+	Tenant     int64
+	Document   int64
+	Hash       []byte
+	MediaType  string
+	Charset    string
+	Name       string
+	Size       int64
+	Blob       string
+	Metadata   []byte
+	KeyID      string
+	UploadedAt time.Time
+	Title      string
+	Language   string
+	Entities   []byte
+	TextBytes  int64
+	Pages      int64
+	Tokens     int64
+	Chunks     int64
+	Embedded   int64
+	Split      bool
+	Described  bool
+	ReadyAt    *time.Time
+	Live       bool
+	Dropped    bool
+}
+
+const revisionColumns = `r.no, r.id, r.tenant, r.document, r.hash, r.media_type, r.charset, r.name, r.size, r.content_blob, r.metadata,
+  r.key_id, r.uploaded_at, r.title, r.language, r.entities, r.text_bytes, r.pages, r.tokens, r.chunks, r.embedded, r.split_at, r.described_at,
+  r.ready_at, r.live, r.dropped`
+
+func readRevision(r row) Revision {
+	return Revision{
+		No: r.int(0), ID: r.text(1), Tenant: r.int(2), Document: r.int(3), Hash: r.blob(4), MediaType: r.text(5), Charset: r.text(6), Name: r.text(7),
+		Size: r.int(8), Blob: r.text(9), Metadata: r.blob(10), KeyID: r.text(11), UploadedAt: fromMillis(r.int(12)),
+		Title: r.text(13), Language: r.text(14), Entities: r.blob(15), TextBytes: r.int(16), Pages: r.int(17), Tokens: r.int(18), Chunks: r.int(19),
+		Embedded: r.int(20), Split: !r.isNull(21), Described: !r.isNull(22), ReadyAt: fromMillisOrNil(r, 23), Live: !r.isNull(24), Dropped: r.int(25) != 0,
+	}
+}
+
+const revisionNumbers = 26 // of columns
+
+// The branches of a pipeline.
+const (
+	BranchSplit     = "split"
+	BranchEmbedding = "embedding"
+	BranchMetadata  = "metadata"
+)
+
+// NewRevision is an upload. Its content is in blob storage already.
+type NewRevision struct {
+	Revision
+	DocumentID string
+	Split      NewJob // that begins its pipeline
+}
+
+// AddedRevision says what became of an upload.
+type AddedRevision struct {
+	Existing bool    // the document has this content already: nothing was stored
+	Voided   []int64 // tokens of locks of calls for content that was replaced before it was ready
+}
+
+// AddRevision stores an upload and its first job. The document's content before stays live until this one
+// is ready; one that was still on its way is dropped.
+func (s *Store) AddRevision(ctx context.Context, n NewRevision) (AddedRevision, error) {
+	return transact(ctx, s, stageSubmit, func(t *tx) (a AddedRevision, err error) {
+		var document, latest int64
+		var hash []byte
+		var live bool
+		found, err := t.prep("SELECT d.no, r.no, r.hash, r.live FROM documents d JOIN document_revisions r ON r.no = d.latest WHERE d.tenant = ? AND d.id = ?").
+			int(n.Tenant).text(n.DocumentID).one(func(r row) { document, latest, hash, live = r.int(0), r.int(1), r.blob(2), !r.isNull(3) })
+		if err != nil || found && bytes.Equal(hash, n.Hash) {
+			return AddedRevision{Existing: err == nil}, err
+		}
+		if found && !live {
+			if a.Voided, err = t.dropRevision(latest, nil); err != nil {
+				return a, err
+			}
+		}
+		if !found {
+			if _, err := t.prep("INSERT INTO documents (tenant, id, latest, created_at) VALUES (?, ?, 0, ?) RETURNING no").
+				int(n.Tenant).text(n.DocumentID).int(t.now).one(func(r row) { document = r.int(0) }); err != nil {
+				return a, err
+			}
+		}
+		var no int64
+		_, err = t.prep(`INSERT INTO document_revisions (id, tenant, document, hash, media_type, charset, name, size, content_blob, metadata, key_id, uploaded_at)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no`).text(n.ID).int(n.Tenant).int(document).blob(n.Hash).text(n.MediaType).text(n.Charset).
+			text(n.Name).int(n.Size).text(n.Blob).blob(n.Metadata).textOrNull(n.KeyID).int(t.now).one(func(r row) { no = r.int(0) })
+		if err != nil {
+			return a, err
+		}
+		if err := t.prep("UPDATE documents SET latest = ? WHERE no = ?").int(no).int(document).exec(); err != nil {
+			return a, err
+		}
+		t.changed(documentWatch(document))
+		return a, t.submitDocumentJob(no, DocumentJob{Branch: BranchSplit, Job: n.Split})
+	})
+}
+
+// DocumentJob is a job of a revision's pipeline.
+type DocumentJob struct {
+	Branch      string
+	First, Last int64 // chunks
+	Job         NewJob
+}
+
+func (t *tx) submitDocumentJob(revision int64, j DocumentJob) error {
+	made, err := t.submit(&j.Job)
+	if err == nil {
+		err = made.Err
+	}
+	if err != nil {
+		return err
+	}
+	return t.prep("INSERT INTO document_jobs (seq, revision, branch, first, last) VALUES (?, ?, ?, ?, ?)").
+		int(made.Seq).int(revision).text(j.Branch).int(j.First).int(j.Last).exec()
+}
+
+// dropRevision takes a revision out of searches and out of its pipeline. What is left of it goes with
+// PurgeDocuments. voided are the tokens of locks so far.
+func (t *tx) dropRevision(no int64, voided []int64) ([]int64, error) {
+	if err := t.prep("UPDATE document_revisions SET dropped = 1, live = NULL WHERE no = ?").int(no).exec(); err != nil {
+		return voided, err
+	}
+	var seqs []int64
+	err := t.prep("SELECT d.seq FROM document_jobs d JOIN messages m ON m.seq = d.seq WHERE d.revision = ?").int(no).
+		each(func(r row) error { seqs = append(seqs, r.int(0)); return nil })
+	if err != nil {
+		return voided, err
+	}
+	if err := t.prep("DELETE FROM document_jobs WHERE revision = ?").int(no).exec(); err != nil {
+		return voided, err
+	}
+	for _, seq := range seqs {
+		if err := t.prep("DELETE FROM messages WHERE seq = ? AND lane % 4 >= 2").int(seq).exec(); err != nil {
+			return voided, err
+		}
+		c, err := t.cancel(seq)
+		if err != nil {
+			return voided, err
+		}
+		if c.Token != 0 {
+			voided = append(voided, c.Token)
+		}
+	}
+	return voided, nil
+}
+
+// DeleteDocument takes a document out of searches at once; its rows and contents go with PurgeDocuments. It
+// returns the tokens of locks that it voided, or forebay.ErrNotFound.
+func (s *Store) DeleteDocument(ctx context.Context, tenant int64, id string) (voided []int64, err error) {
+	return transact(ctx, s, stageChange, func(t *tx) (voided []int64, err error) {
+		var document int64
+		found, err := t.prep("DELETE FROM documents WHERE tenant = ? AND id = ? RETURNING no").int(tenant).text(id).one(func(r row) { document = r.int(0) })
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			return nil, forebay.ErrNotFound
+		}
+		t.changed(documentWatch(document))
+		var revisions []int64
+		err = t.prep("SELECT no FROM document_revisions WHERE document = ? AND dropped = 0").int(document).
+			each(func(r row) error { revisions = append(revisions, r.int(0)); return nil })
+		for _, no := range revisions {
+			if err == nil {
+				voided, err = t.dropRevision(no, voided)
+			}
+		}
+		return voided, err
+	})
+}
+
+// purgeChunks is how many chunks go in one transaction.
+const purgeChunks = 100
+
+// PurgeDocuments removes a part of what is left of dropped revisions, oldest first, and returns whether
+// there may be more, and the content of a revision that is gone now: the caller deletes it.
+func (s *Store) PurgeDocuments(ctx context.Context) (blob string, more bool, err error) {
+	type purged struct {
+		blob string
+		more bool
+	}
+	p, err := transact(ctx, s, stageChange, func(t *tx) (p purged, err error) {
+		var no, tenant int64
+		p.more, err = t.prep("SELECT no, tenant, content_blob FROM document_revisions WHERE dropped = 1 ORDER BY no LIMIT 1").
+			one(func(r row) { no, tenant, p.blob = r.int(0), r.int(1), r.text(2) })
+		if err != nil || !p.more {
+			return purged{}, err
+		}
+		var chunks []int64
+		err = t.prep("SELECT no FROM chunks WHERE revision = ? ORDER BY number LIMIT ? + 0").int(no).int(purgeChunks).
+			each(func(r row) error { chunks = append(chunks, r.int(0)); return nil })
+		if err != nil {
+			return p, err
+		}
+		if len(chunks) > 0 {
+			return purged{more: true}, t.removeChunks(no, chunks)
+		}
+		if err := t.prep("DELETE FROM document_revisions WHERE no = ?").int(no).exec(); err != nil {
+			return p, err
+		}
+		return p, t.prep("DELETE FROM document_indexes WHERE tenant = ?1 AND NOT EXISTS (SELECT 1 FROM document_revisions WHERE tenant = ?1)").int(tenant).exec()
+	})
+	return p.blob, p.more, err
+}
+
+func (t *tx) removeChunks(revision int64, chunks []int64) error {
+	for _, no := range chunks {
+		if err := t.prep("DELETE FROM chunk_vectors WHERE chunk = ?").int(no).exec(); err != nil {
+			return err
+		}
+		if err := t.prep("DELETE FROM chunk_codes WHERE revision = ? AND chunk = ?").int(revision).int(no).exec(); err != nil {
+			return err
+		}
+		if err := t.prep("DELETE FROM chunks WHERE no = ?").int(no).exec(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,368 @@
+package store
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+
+	"github.com/forebayhq/forebay"
+)
+
+// errRevisionGone is for whoever works on a revision that was replaced, or deleted, meanwhile.
+var errRevisionGone = forebay.Errorf(forebay.CodeGone, "this content of the document was replaced or deleted")
+
+// errTakenOver is for whoever stores chunks while another one does: the latest who began goes on.
+var errTakenOver = forebay.Errorf(forebay.CodeConflict, "another process has begun to split this document")
+
+// RevisionOf returns the revision with that id if it is the tenant's, or errRevisionGone.
+func (s *Store) RevisionOf(ctx context.Context, tenant int64, id string) (rev Revision, err error) {
+	err = s.read(ctx, func(c conn) error {
+		rev, err = c.revision(tenant, id)
+		return err
+	})
+	return rev, err
+}
+
+func (c conn) revision(tenant int64, id string) (rev Revision, err error) {
+	found, err := c.prep("SELECT " + revisionColumns + " FROM document_revisions r WHERE r.id = ? AND r.tenant = ?").text(id).int(tenant).
+		one(func(r row) { rev = readRevision(r) })
+	if err == nil && (!found || rev.Dropped) {
+		err = errRevisionGone
+	}
+	return rev, err
+}
+
+// BeginSplit makes the caller the one who stores a revision's chunks, by a number that nobody else has, and
+// removes those that another one may have left, in several transactions.
+func (s *Store) BeginSplit(ctx context.Context, revision, splitter int64) error {
+	for {
+		more, err := transact(ctx, s, stageChange, func(t *tx) (bool, error) {
+			n, err := t.prep("UPDATE document_revisions SET splitter = ? WHERE no = ? AND dropped = 0 AND split_at IS NULL").int(splitter).int(revision).count()
+			if err != nil {
+				return false, err
+			}
+			if n == 0 {
+				return false, errRevisionGone
+			}
+			var left []int64
+			err = t.prep("SELECT no FROM chunks WHERE revision = ? ORDER BY number LIMIT ? + 0").int(revision).int(purgeChunks).
+				each(func(r row) error { left = append(left, r.int(0)); return nil })
+			if err != nil {
+				return false, err
+			}
+			return len(left) == purgeChunks, t.removeChunks(revision, left)
+		})
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// NewChunk is a chunk to store.
+type NewChunk struct {
+	Number             int
+	StartByte, EndByte int
+	StartChar, EndChar int
+	Page, Tokens       int
+	Headings           []byte // JSON
+	Text               string
+}
+
+// splitBy refuses whoever is not, or no longer, the one who stores the revision's chunks.
+func (t *tx) splitBy(revision, splitter int64) error {
+	mine := false
+	_, err := t.prep("SELECT splitter FROM document_revisions WHERE no = ? AND dropped = 0 AND split_at IS NULL").int(revision).
+		one(func(r row) { mine = r.int(0) == splitter })
+	if err == nil && !mine {
+		err = errTakenOver
+	}
+	return err
+}
+
+// AddChunks stores some of a revision's chunks.
+func (s *Store) AddChunks(ctx context.Context, tenant, revision, splitter int64, chunks []NewChunk) error {
+	size := 0
+	for i := range chunks {
+		size += len(chunks[i].Text) + len(chunks[i].Headings)
+	}
+	_, err := transactSized(ctx, s, stageChange, size, func(t *tx) (struct{}, error) {
+		if err := t.splitBy(revision, splitter); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, t.addChunks(tenant, revision, chunks)
+	})
+	return err
+}
+
+func (t *tx) addChunks(tenant, revision int64, chunks []NewChunk) error {
+	for _, c := range chunks {
+		err := t.prep(`INSERT INTO chunks (tenant, revision, number, start_byte, end_byte, start_char, end_char, page, tokens, headings, text)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`).int(tenant).int(revision).int(int64(c.Number)).int(int64(c.StartByte)).int(int64(c.EndByte)).
+			int(int64(c.StartChar)).int(int64(c.EndChar)).int(int64(c.Page)).int(int64(c.Tokens)).blob(c.Headings).text(c.Text).exec()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SplitResult is what splitting has found of a document.
+type SplitResult struct {
+	Title, Language string
+	TextBytes       int
+	Pages           int
+	Tokens          int
+	Chunks          int
+	Rest            []NewChunk    // that are not stored yet
+	Jobs            []DocumentJob // that go on with it
+}
+
+// EndSplit stores the rest of the chunks and submits the jobs that go on with them.
+func (s *Store) EndSplit(ctx context.Context, tenant, revision, splitter int64, jobID string, r SplitResult) error {
+	size := 0
+	for i := range r.Rest {
+		size += len(r.Rest[i].Text)
+	}
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSubmit, size: size, done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
+		if err := t.splitBy(revision, splitter); err != nil {
+			return struct{}{}, err
+		}
+		if err := t.addChunks(tenant, revision, r.Rest); err != nil {
+			return struct{}{}, err
+		}
+		err := t.prep(`UPDATE document_revisions SET title = ?, language = ?, text_bytes = ?, pages = ?, tokens = ?, chunks = ?, split_at = ? WHERE no = ?`).
+			text(r.Title).text(r.Language).int(int64(r.TextBytes)).int(int64(r.Pages)).int(int64(r.Tokens)).int(int64(r.Chunks)).int(t.now).int(revision).exec()
+		if err != nil {
+			return struct{}{}, err
+		}
+		for i := range r.Jobs {
+			if err := t.submitDocumentJob(revision, r.Jobs[i]); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, t.documentJobDone(revision, jobID)
+	}})
+	return err
+}
+
+// documentJobDone notes that a job has recorded what it was for, and lets the revision go live if that was
+// the last.
+func (t *tx) documentJobDone(revision int64, jobID string) error {
+	err := t.prep("UPDATE document_jobs SET done = 1, error_code = NULL, error_message = NULL WHERE seq = (SELECT seq FROM jobs WHERE id = ?) AND revision = ?").
+		text(jobID).int(revision).exec()
+	if err != nil {
+		return err
+	}
+	return t.advance(revision)
+}
+
+// ChunkText is a chunk that has no vector yet.
+type ChunkText struct {
+	No   int64
+	Text string
+}
+
+// Unembedded returns those chunks of a range that have no vector yet.
+func (s *Store) Unembedded(ctx context.Context, revision, first, last int64) (chunks []ChunkText, err error) {
+	err = s.read(ctx, func(c conn) error {
+		chunks = nil
+		return c.prep(`SELECT c.no, c.text FROM chunks c LEFT JOIN chunk_codes v ON v.revision = c.revision AND v.chunk = c.no
+			WHERE c.revision = ? AND c.number >= ? AND c.number <= ? AND v.chunk IS NULL ORDER BY c.number`).int(revision).int(first).int(last).
+			each(func(r row) error { chunks = append(chunks, ChunkText{r.int(0), r.text(1)}); return nil })
+	})
+	return chunks, err
+}
+
+// Texts returns the texts of the first chunks of a revision.
+func (s *Store) Texts(ctx context.Context, revision int64, limit int) (texts []string, err error) {
+	err = s.read(ctx, func(c conn) error {
+		texts = nil
+		return c.prep("SELECT text FROM chunks WHERE revision = ? ORDER BY number LIMIT ? + 0").int(revision).int(int64(limit)).
+			each(func(r row) error { texts = append(texts, r.text(0)); return nil })
+	})
+	return texts, err
+}
+
+// ChunkVector is a chunk's vector and its code.
+type ChunkVector struct {
+	Chunk        int64
+	Vector, Code []byte
+}
+
+// RecordVectors stores the vectors of chunks, each once, for the job with that id, which has none left to
+// make then. Vectors of another dimension than the tenant's others are CodeDimensionsChanged.
+func (s *Store) RecordVectors(ctx context.Context, tenant int64, revisionID, jobID string, dimensions int, vectors []ChunkVector) error {
+	size := 0
+	for i := range vectors {
+		size += len(vectors[i].Vector) + len(vectors[i].Code)
+	}
+	_, err := transactSized(ctx, s, stageChange, size, func(t *tx) (struct{}, error) {
+		rev, err := t.revision(tenant, revisionID)
+		if err != nil {
+			return struct{}{}, err
+		}
+		if len(vectors) > 0 {
+			if err := t.checkDimensions(tenant, dimensions); err != nil {
+				return struct{}{}, err
+			}
+		}
+		recorded := map[int64]bool{}
+		for _, v := range vectors {
+			_, err := t.prep("SELECT 1 FROM chunk_codes WHERE revision = ? AND chunk = ?").int(rev.No).int(v.Chunk).one(func(row) { recorded[v.Chunk] = true })
+			if err != nil {
+				return struct{}{}, err
+			}
+		}
+		added := int64(0)
+		for _, v := range vectors {
+			if recorded[v.Chunk] {
+				continue
+			}
+			added++
+			if err := t.prep("INSERT INTO chunk_vectors (chunk, vector) VALUES (?, ?)").int(v.Chunk).blob(v.Vector).exec(); err != nil {
+				return struct{}{}, err
+			}
+			if err := t.prep("INSERT INTO chunk_codes (revision, chunk, code) VALUES (?, ?, ?)").int(rev.No).int(v.Chunk).blob(v.Code).exec(); err != nil {
+				return struct{}{}, err
+			}
+		}
+		err = t.prep("UPDATE document_revisions SET embedded = embedded + ? WHERE no = ?").int(added).int(rev.No).exec()
+		if err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, t.documentJobDone(rev.No, jobID)
+	})
+	return err
+}
+
+func (t *tx) checkDimensions(tenant int64, dimensions int) error {
+	known := int64(0)
+	if _, err := t.prep("SELECT dimensions FROM document_indexes WHERE tenant = ?").int(tenant).one(func(r row) { known = r.int(0) }); err != nil {
+		return err
+	}
+	switch known {
+	case int64(dimensions):
+		return nil
+	case 0:
+		return t.prep("INSERT INTO document_indexes (tenant, dimensions) VALUES (?, ?)").int(tenant).int(int64(dimensions)).exec()
+	}
+	return errDimensions(known, int64(dimensions))
+}
+
+func errDimensions(index, given int64) error {
+	return forebay.Errorf(forebay.CodeDimensionsChanged,
+		"the model makes vectors of %d dimensions, and the index has %d: use the model that made it, or delete all documents and add them again", given, index)
+}
+
+// Described is what the metadata branch has found. Empty values change nothing.
+type Described struct {
+	Title, Language string
+	Entities        []byte // JSON
+}
+
+// RecordMetadata stores it for the job with that id.
+func (s *Store) RecordMetadata(ctx context.Context, tenant int64, revisionID, jobID string, d Described) error {
+	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+		rev, err := t.revision(tenant, revisionID)
+		if err != nil {
+			return struct{}{}, err
+		}
+		if !rev.Described {
+			err := t.prep(`UPDATE document_revisions SET described_at = ?, entities = ?, title = CASE WHEN ?3 = '' THEN title ELSE ?3 END,
+				language = CASE WHEN ?4 = '' THEN language ELSE ?4 END WHERE no = ?5`).int(t.now).blob(d.Entities).text(d.Title).text(d.Language).int(rev.No).exec()
+			if err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, t.documentJobDone(rev.No, jobID)
+	})
+	return err
+}
+
+// liveCounter counts the revisions that went live.
+const liveCounter = "live"
+
+// advance lets a revision go live if nothing of it is missing: in the same transaction what was live
+// before is not any more.
+func (t *tx) advance(no int64) error {
+	var rev Revision
+	var id string
+	var latest int64
+	_, err := t.prep("SELECT " + revisionColumns + ", d.id, d.latest FROM document_revisions r JOIN documents d ON d.no = r.document WHERE r.no = ?").int(no).
+		one(func(r row) { rev, id, latest = readRevision(r), r.text(revisionNumbers), r.int(revisionNumbers+1) })
+	if err != nil {
+		return err
+	}
+	t.changed(documentWatch(rev.Document))
+	if rev.Live || rev.Dropped || latest != no || !rev.Split || !rev.Described || rev.Embedded < rev.Chunks {
+		return nil
+	}
+	var before []int64
+	err = t.prep("SELECT no FROM document_revisions WHERE document = ? AND live IS NOT NULL").int(rev.Document).
+		each(func(r row) error { before = append(before, r.int(0)); return nil })
+	if err != nil {
+		return err
+	}
+	for _, old := range before {
+		if _, err := t.dropRevision(old, nil); err != nil {
+			return err
+		}
+	}
+	if err := t.prep("INSERT INTO counters (name, value) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = counters.value + 1").text(liveCounter).exec(); err != nil {
+		return err
+	}
+	err = t.prep("UPDATE document_revisions SET ready_at = ?, live = (SELECT value FROM counters WHERE name = ?) WHERE no = ?").
+		int(t.now).text(liveCounter).int(no).exec()
+	if err != nil {
+		return err
+	}
+	return t.tellDocument(rev, forebay.DocumentEvent{Type: forebay.EventDocumentReady, DocumentID: id})
+}
+
+// tellDocument publishes what became of a document.
+func (t *tx) tellDocument(rev Revision, e forebay.DocumentEvent) error {
+	f, err := t.followed()
+	if err != nil || f.topics[rev.Tenant] == "" {
+		return err
+	}
+	e.Revision, e.ContentHash, e.Title, e.Chunks, e.Timestamp = rev.ID, "sha256:"+hex.EncodeToString(rev.Hash), rev.Title, rev.Chunks, fromMillis(t.now)
+	return t.publish(f.topics[rev.Tenant], func() (m MessageContent, err error) {
+		kind := map[forebay.EventType]string{forebay.EventDocumentReady: "ready", forebay.EventDocumentFailed: "failed"}[e.Type]
+		m = MessageContent{MessageID: rev.ID + "-" + kind, CorrelationID: rev.ID, Subject: string(e.Type), ContentType: "application/json", Text: true}
+		if m.Body, err = json.Marshal(e); err != nil {
+			return m, err
+		}
+		m.Properties, err = json.Marshal(forebay.Properties{"document_id": e.DocumentID, "revision": rev.ID})
+		return m, err
+	})
+}
+
+// sqlDocumentJobAgain is for a job that is sent back.
+const sqlDocumentJobAgain = "UPDATE document_jobs SET error_code = NULL, error_message = NULL WHERE seq = ?"
+
+// documentJobFailed shows on its document, if it belongs to one, that a job has ended without success. Of
+// other jobs it only finds out where somebody subscribes to what is told.
+func (t *tx) documentJobFailed(e ending) error {
+	code, message := e.failure.Code, e.failure.Message
+	if code == "" {
+		code, message = string(e.status), []byte("the job was "+string(e.status))
+	}
+	err := t.prep("UPDATE document_jobs SET error_code = ?, error_message = ? WHERE seq = ? AND done = 0").text(bounded(code)).blob(message).int(e.seq).exec()
+	if err != nil {
+		return err
+	}
+	f, err := t.followed()
+	if err != nil || len(f.topics) == 0 {
+		return err
+	}
+	var rev Revision
+	var id string
+	first := false
+	found, err := t.prep("SELECT " + revisionColumns + `, d.id, (SELECT count(*) FROM document_jobs o WHERE o.revision = r.no AND o.error_code IS NOT NULL)
+		FROM document_jobs j JOIN document_revisions r ON r.no = j.revision JOIN documents d ON d.no = r.document WHERE j.seq = ? AND j.done = 0`).int(e.seq).
+		one(func(r row) { rev, id, first = readRevision(r), r.text(revisionNumbers), r.int(revisionNumbers+1) == 1 })
+	if err != nil || !found || !first {
+		return err
+	}
+	return t.tellDocument(rev, forebay.DocumentEvent{Type: forebay.EventDocumentFailed, DocumentID: id, ErrorCode: bounded(code)})
+}

@@ -1,0 +1,139 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// documentWatch is what a document is watched by: jobs have numbers above 0.
+func documentWatch(no int64) int64 { return -no }
+
+// DocumentRow is a document, with its latest revision and what failed of that.
+type DocumentRow struct {
+	No         int64
+	ID         string
+	CreatedAt  time.Time
+	Searchable bool
+	Latest     Revision
+	Failed     []FailedJob
+}
+
+// FailedJob is a job of a revision that has failed.
+type FailedJob struct {
+	Seq         int64
+	ID          string // "": it was purged
+	Branch      string
+	First, Last int64
+	Code        string
+	Message     []byte
+}
+
+const sqlDocuments = "SELECT " + revisionColumns + `, d.no, d.id, d.created_at,
+  CASE WHEN EXISTS (SELECT 1 FROM document_revisions l WHERE l.document = d.no AND l.live IS NOT NULL) THEN 1 ELSE 0 END
+FROM documents d JOIN document_revisions r ON r.no = d.latest `
+
+func readDocument(r row) DocumentRow {
+	return DocumentRow{Latest: readRevision(r), No: r.int(revisionNumbers), ID: r.text(revisionNumbers + 1), CreatedAt: fromMillis(r.int(revisionNumbers + 2)),
+		Searchable: r.int(revisionNumbers+3) != 0}
+}
+
+// Document returns a document of the tenant, or forebay.ErrNotFound.
+func (s *Store) Document(ctx context.Context, tenant int64, id string) (d DocumentRow, err error) {
+	err = s.read(ctx, func(c conn) error {
+		found, err := c.prep(sqlDocuments + "WHERE d.tenant = ? AND d.id = ?").int(tenant).text(id).one(func(r row) { d = readDocument(r) })
+		if err == nil && !found {
+			err = forebay.ErrNotFound
+		}
+		if err == nil {
+			d.Failed, err = c.failedJobs(d.Latest, maxFailed)
+		}
+		return err
+	})
+	return d, err
+}
+
+// maxFailed is how many failed jobs of a document are read.
+const maxFailed = 1000
+
+// Documents returns up to limit documents of the tenant, newest first, and where the next page starts: the
+// number to go below, 0 when there is no more.
+func (s *Store) Documents(ctx context.Context, tenant, below int64, limit int) (list []DocumentRow, next int64, err error) {
+	if below == 0 {
+		below = 1 << 62
+	}
+	err = s.read(ctx, func(c conn) error {
+		list, next = nil, 0
+		err := c.prep(sqlDocuments + "WHERE d.tenant = ? AND d.no < ? ORDER BY d.no DESC LIMIT ? + 0").int(tenant).int(below).int(int64(limit) + 1).
+			each(func(r row) error { list = append(list, readDocument(r)); return nil })
+		if err != nil {
+			return err
+		}
+		if len(list) > limit {
+			list, next = list[:limit], list[limit-1].No
+		}
+		for i := range list {
+			if list[i].Failed, err = c.failedJobs(list[i].Latest, 10); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return list, next, err
+}
+
+func (c conn) failedJobs(rev Revision, limit int) (failed []FailedJob, err error) {
+	if rev.Live {
+		return nil, nil
+	}
+	err = c.prep(`SELECT d.seq, j.id, d.branch, d.first, d.last, d.error_code, d.error_message FROM document_jobs d LEFT JOIN jobs j ON j.seq = d.seq
+		WHERE d.revision = ? AND d.error_code IS NOT NULL AND d.done = 0 ORDER BY d.seq LIMIT ? + 0`).int(rev.No).int(int64(limit)).each(func(r row) error {
+		failed = append(failed, FailedJob{Seq: r.int(0), ID: r.text(1), Branch: r.text(2), First: r.int(3), Last: r.int(4), Code: r.text(5), Message: r.blob(6)})
+		return nil
+	})
+	return failed, err
+}
+
+// RetryDocument sends failed jobs of a document's revision back, or submits those anew that cannot be. again
+// are as many as failed. It returns how many of them had failed still.
+func (s *Store) RetryDocument(ctx context.Context, tenant int64, revisionID string, failed []FailedJob, again []NewJob) (retried int, err error) {
+	return perform(ctx, s, &request[int]{at: stageSubmit, done: make(chan struct{}), run: func(t *tx) (retried int, err error) {
+		rev, err := t.revision(tenant, revisionID)
+		if err != nil {
+			return 0, err
+		}
+		for i, f := range failed {
+			still := false
+			_, err := t.prep("SELECT 1 FROM document_jobs WHERE seq = ? AND revision = ? AND error_code IS NOT NULL AND done = 0").int(f.Seq).int(rev.No).
+				one(func(row) { still = true })
+			if err != nil {
+				return retried, err
+			}
+			if !still {
+				continue
+			}
+			retried++
+			redriven, err := t.redrive(Redrive{Seq: f.Seq})
+			if err != nil {
+				return retried, err
+			}
+			if redriven {
+				continue
+			}
+			if err := t.prep("DELETE FROM document_jobs WHERE seq = ?").int(f.Seq).exec(); err != nil {
+				return retried, err
+			}
+			if err := t.submitDocumentJob(rev.No, DocumentJob{Branch: f.Branch, First: f.First, Last: f.Last, Job: again[i]}); err != nil {
+				return retried, err
+			}
+		}
+		t.changed(documentWatch(rev.Document))
+		return retried, nil
+	}})
+}
+
+// WatchDocument is Watch for what happens to a document.
+func (s *Store) WatchDocument(no int64) (changes <-chan struct{}, stop func()) {
+	return s.Watch(documentWatch(no))
+}

@@ -1,0 +1,125 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/url"
+	"slices"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/documents"
+)
+
+// Documents says how documents are made searchable. Zero numbers are the defaults.
+type Documents struct {
+	MaxBytes      int64                     `koanf:"max_bytes"`      // of one document; default 32 MiB
+	ChunkTokens   int                       `koanf:"chunk_tokens"`   // of one chunk at most; default 400
+	OverlapTokens int                       `koanf:"overlap_tokens"` // that chunks have in common at most; default 60
+	BatchInputs   int                       `koanf:"batch_inputs"`   // chunks that one call embeds at most; default 128
+	BatchTokens   int                       `koanf:"batch_tokens"`   // the same in tokens; default 60,000
+	EmbedTask     string                    `koanf:"embed_task"`     // turns texts into vectors; default embed
+	ExtractTask   string                    `koanf:"extract_task"`   // fills a schema from a text; default extract, none: nothing is asked about documents
+	Queue         string                    `koanf:"queue"`          // of the pipeline's jobs; default: the default queue
+	IndexBytes    int64                     `koanf:"index_bytes"`    // memory for the indexes of all tenants; default 512 MiB
+	Sources       map[string]DocumentSource `koanf:"sources"`        // blob storages that documents may be added from by URL
+}
+
+// DocumentSource is a blob storage that is only read. In the file its URL stands for it.
+type DocumentSource struct {
+	URL     string   `koanf:"url" short:"true"` // s3://bucket, azblob://container, file:///folder
+	Tenants []string `koanf:"tenants"`          // if set, only these may add documents from it
+}
+
+// noTask switches a task of the pipeline off.
+const noTask = "none"
+
+func (d Documents) withDefaults() Documents {
+	d.EmbedTask, d.ExtractTask = or(d.EmbedTask, "embed"), or(d.ExtractTask, "extract")
+	d.MaxBytes = or(d.MaxBytes, forebay.DefaultMaxDocumentBytes)
+	d.ChunkTokens = or(d.ChunkTokens, documents.DefaultChunkTokens)
+	d.OverlapTokens = or(d.OverlapTokens, min(documents.DefaultOverlapTokens, d.ChunkTokens/4))
+	d.BatchInputs = or(d.BatchInputs, documents.DefaultBatchInputs)
+	d.BatchTokens = or(d.BatchTokens, documents.DefaultBatchTokens)
+	d.IndexBytes = or(d.IndexBytes, documents.DefaultIndexBytes)
+	return d
+}
+
+func (o Options) validateDocuments(known map[string]forebay.Task, bad func(field, format string, args ...any)) {
+	d := o.Documents
+	switch {
+	case d.MaxBytes < 1 || d.MaxBytes > 256<<20:
+		bad("documents.max_bytes", "goes from 1 to %d", 256<<20)
+	case d.ChunkTokens < documents.MinChunkTokens || d.ChunkTokens > documents.MaxChunkTokens:
+		bad("documents.chunk_tokens", "goes from %d to %d", documents.MinChunkTokens, documents.MaxChunkTokens)
+	case d.OverlapTokens < 0 || d.OverlapTokens > d.ChunkTokens/2:
+		bad("documents.overlap_tokens", "goes from 0 to half of chunk_tokens")
+	case d.BatchInputs < 1 || d.BatchInputs > documents.MaxBatchInputs:
+		bad("documents.batch_inputs", "goes from 1 to %d", documents.MaxBatchInputs)
+	case d.BatchTokens < d.ChunkTokens || d.BatchTokens > 1_000_000:
+		bad("documents.batch_tokens", "goes from chunk_tokens to 1000000")
+	case d.IndexBytes < 1<<20:
+		bad("documents.index_bytes", "must be at least %d", 1<<20)
+	}
+	if _, ok := o.Queues[d.Queue]; d.Queue != "" && !ok {
+		bad("documents.queue", "there is no queue %.80q", d.Queue)
+	}
+	for field, name := range map[string]string{"embed_task": d.EmbedTask, "extract_task": d.ExtractTask} {
+		builtin := name == "embed" || name == "extract" // which there are if a model is there for them
+		if _, ok := known[name]; !ok && !builtin && name != noTask {
+			bad("documents."+field, "there is no task %.80q", name)
+		}
+	}
+	for _, task := range documents.New(documents.Options{}).Tasks() {
+		if _, taken := known[task.Name]; taken {
+			bad("tasks."+task.Name, "is a name that the document pipeline has")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Sources)) {
+		if u, err := url.Parse(d.Sources[name].URL); err != nil || u.Scheme == "" || !forebay.ValidName(name) {
+			bad("documents.sources."+name, "needs a name of letters and digits, and a URL such as s3://bucket")
+		}
+	}
+}
+
+// openDocuments makes the service of documents and adds its tasks to the others.
+func (s *Server) openDocuments(ctx context.Context, known map[string]forebay.Task) error {
+	o := s.options.Documents
+	options := documents.Options{
+		Store: s.store, Blobs: s.blobs, Queue: o.Queue, MaxBytes: o.MaxBytes, ChunkTokens: o.ChunkTokens, OverlapTokens: o.OverlapTokens,
+		BatchInputs: o.BatchInputs, BatchTokens: o.BatchTokens, IndexBytes: o.IndexBytes, Logger: s.log,
+	}
+	if task, ok := known[o.EmbedTask]; ok {
+		options.Embed = &task
+	}
+	if task, ok := known[o.ExtractTask]; ok {
+		options.Extract = &task
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Sources)) {
+		source := o.Sources[name]
+		bucket, err := blob.OpenSource(ctx, source.URL)
+		if err != nil {
+			return fieldError("documents.sources."+name, err)
+		}
+		s.sources = append(s.sources, bucket)
+		u, err := url.Parse(source.URL)
+		if err != nil {
+			return fieldError("documents.sources."+name, err)
+		}
+		u.RawQuery = ""
+		options.Sources = append(options.Sources, documents.Source{URL: u.String(), Bucket: bucket, Tenants: source.Tenants})
+	}
+	s.documents = documents.New(options)
+	for _, task := range s.documents.Tasks() {
+		known[task.Name] = task
+	}
+	return nil
+}
+
+func (s *Server) closeSources() (err error) {
+	for _, source := range s.sources {
+		err = errors.Join(err, source.Close())
+	}
+	return err
+}
