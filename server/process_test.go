@@ -40,6 +40,7 @@ type childOptions struct {
 	Intake      map[string]server.Intake
 	Tenants     map[string]server.Tenant
 	Tasks       map[string]server.TaskOption
+	Documents   server.Documents
 	Price       forebay.Price // of the model behind Endpoint
 	MaxOutput   int           // tokens of its answers; 0: no limit
 	// Clock is by how much the process's clock is ahead of ours; it needs executable.
@@ -95,7 +96,7 @@ func runChild(raw string) int {
 	signal.Ignore(syscall.SIGXFSZ)
 	go obey()
 	opts := server.Options{
-		Database: o.Database, Blob: o.Blob, Role: o.Role, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown, Intake: o.Intake, Tenants: o.Tenants, Tasks: o.Tasks,
+		Database: o.Database, Blob: o.Blob, Role: o.Role, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown, Intake: o.Intake, Tenants: o.Tenants, Tasks: o.Tasks, Documents: o.Documents,
 		Log: server.Log{Level: "warn", Format: "json"}, Queues: map[string]server.Queue{forebay.DefaultQueue: o.Queue},
 	}
 	if !strings.Contains(o.Database, "://") {

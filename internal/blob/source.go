@@ -54,7 +54,7 @@ func OpenSource(ctx context.Context, address string) (*Source, error) {
 func (s *Source) Read(ctx context.Context, key string, limit int64) (content []byte, contentType string, err error) {
 	r, contentType, err := s.open(ctx, key)
 	if errors.Is(err, fs.ErrNotExist) || gcerrors.Code(err) == gcerrors.NotFound {
-		return nil, "", forebay.Errorf(forebay.CodeNotFound, "there is no such object in the storage")
+		return nil, "", forebay.Errorf(forebay.CodeNotFound, "there is no such object in the storage").Caused(err)
 	}
 	if err != nil {
 		return nil, "", coded(ctx, "open object", err)
@@ -79,8 +79,8 @@ func (s *Source) open(ctx context.Context, key string) (io.ReadCloser, string, e
 		return r, strings.TrimSuffix(r.ContentType(), "application/octet-stream"), nil
 	}
 	f, err := s.root.Open(key)
-	if err != nil {
-		return nil, "", err
+	if err != nil { // also of a link that leads outside
+		return nil, "", fmt.Errorf("%w: %w", fs.ErrNotExist, err)
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {

@@ -26,9 +26,10 @@ const maxRequestBytes = 128 << 20
 
 // Call is one request as the script sees it.
 type Call struct {
-	Marker string // what the prompt's first [[…]] holds; "" when it has none
-	Prompt string // the last message's content, or the first input of an embedding
-	Number int    // of this call among the marker's, from 1
+	Marker string   // what the prompt's first [[…]] holds; "" when it has none
+	Prompt string   // the last message's content, or the first input of an embedding
+	Number int      // of this call among the marker's, from 1
+	Inputs []string // of an embedding
 	Embed  bool
 	Stream bool
 }
@@ -175,7 +176,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, embed bool) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	call := Call{Prompt: req.prompt(embed), Embed: embed, Stream: req.Stream}
+	call := Call{Prompt: req.prompt(embed), Inputs: req.Input, Embed: embed, Stream: req.Stream}
 	call.Marker = marker(call.Prompt)
 	reply := s.begin(&call)(call)
 	a := answer{w: w, ctx: r.Context(), call: call, request: req, reply: reply}

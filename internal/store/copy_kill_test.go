@@ -73,7 +73,7 @@ func TestKilledCopyGoesOn(t *testing.T) {
 			from, to := engines[kinds[0]](t), engines[kinds[1]](t)
 			fill(t, from, 14*maxChunkRows)
 			var before int64
-			for _, chunks := range []int{4, 5, 6} {
+			for _, chunks := range []int{6, 7, 8} {
 				killedCopy(t, from, to, chunks)
 				rows := copiedRows(t, to)
 				if rows <= before {

@@ -71,7 +71,7 @@ func (c *sqliteConn) continueFrom(nextSeq int64, _ []copyTable) error {
 }
 
 func (c *sqliteConn) drop(tables []string) error {
-	for _, name := range tables {
+	for _, name := range append(tables, wordsTable) {
 		if err := c.run("DROP TABLE " + name); err != nil {
 			return err
 		}

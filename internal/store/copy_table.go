@@ -27,6 +27,9 @@ type copyColumn struct {
 // notCopied are the tables that hold nothing. The index of words is made anew, by what is copied.
 var notCopied = map[string]bool{"probes": true}
 
+// wordsTable is SQLite's index of the words of chunks.
+const wordsTable = "chunk_words"
+
 // schemaTables returns the tables to copy. It makes them in memory and looks, so that whatever a
 // migration adds is copied too.
 func schemaTables() (tables []copyTable, err error) {
@@ -42,7 +45,7 @@ func schemaTables() (tables []copyTable, err error) {
 	kinds := map[string]kind{"INTEGER": kindInt, "TEXT": kindText, "BLOB": kindBytes}
 	keys := map[int64]int{}
 	err = conn{driver: c}.prep(`SELECT t.name, c.name, c.type, c.pk, c.cid FROM sqlite_schema t JOIN pragma_table_info(t.name) c
-		WHERE t.type = 'table' AND t.name NOT GLOB 'chunk_words*' ORDER BY t.name, c.cid`).each(func(r row) error {
+		WHERE t.type = 'table' AND t.name NOT GLOB '` + wordsTable + `*' ORDER BY t.name, c.cid`).each(func(r row) error {
 		name := r.text(0)
 		if notCopied[name] {
 			return nil

@@ -1,0 +1,214 @@
+//go:build unix
+
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/server"
+)
+
+// TestDocumentsSurviveCrashes kills a server again and again while documents go through its pipeline. A
+// chunk whose vector is on disk is never embedded again, no document is found before it is whole, and all
+// get there.
+func TestDocumentsSurviveCrashes(t *testing.T) {
+	t.Parallel()
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		path := database(t)
+		newDocumentCrash(t, path, func() map[string]bool { return chunksInSQLite(t, path) }).run()
+	})
+	t.Run("postgresql", func(t *testing.T) {
+		t.Parallel()
+		address := pgtest.Database(t)
+		newDocumentCrash(t, address, func() map[string]bool { return chunksInPostgres(t, address) }).run()
+	})
+}
+
+// documentCrash is one run.
+type documentCrash struct {
+	*testing.T
+	options  childOptions
+	recorded func() map[string]bool // texts of chunks whose vectors are on disk
+	model    *loopback.Server
+
+	mu       sync.Mutex
+	known    map[string]bool // texts that were on disk when a server died
+	embedded map[string]int
+}
+
+const documentsSentences = 40
+
+func newDocumentCrash(t *testing.T, at string, recorded func() map[string]bool) *documentCrash {
+	c := &documentCrash{T: t, recorded: recorded, known: map[string]bool{}, embedded: map[string]int{}}
+	c.model = loopback.Start(c.answer)
+	t.Cleanup(c.model.Close)
+	c.options = childOptions{
+		Database: at, Blob: "file://" + t.TempDir(), Endpoint: c.model.URL(), Shutdown: 100 * time.Millisecond,
+		Documents: server.Documents{ChunkTokens: 40, OverlapTokens: 8, BatchInputs: 4},
+		Queue: server.Queue{Concurrency: 8, LockDuration: time.Second, MaxDeliveryCount: 1000,
+			Retry: server.Retry{First: 20 * time.Millisecond, Max: 50 * time.Millisecond, Attempts: 100, Budget: 0.5}},
+	}
+	return c
+}
+
+// answer is the model: slow, and now and then unable.
+func (c *documentCrash) answer(call loopback.Call) loopback.Reply {
+	delay := time.Duration(5+rand.IntN(40)) * time.Millisecond
+	if rand.IntN(20) == 0 {
+		return loopback.Reply{Delay: delay, Status: http.StatusInternalServerError}
+	}
+	if !call.Embed {
+		return loopback.Reply{Delay: delay, Text: describedAs}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, text := range call.Inputs {
+		c.embedded[text]++
+		if c.known[text] {
+			c.Errorf("a chunk that was recorded is embedded again: %.60q", text)
+		}
+	}
+	return loopback.Reply{Delay: delay}
+}
+
+func (c *documentCrash) id(n int) string { return fmt.Sprintf("doc-%d", n) }
+
+// word is one that only that document has.
+func (c *documentCrash) word(n int) string { return fmt.Sprintf("unmistakable%d", n) }
+
+func (c *documentCrash) content(n int) string {
+	var b strings.Builder
+	for i := range documentsSentences {
+		fmt.Fprintf(&b, "Sentence %d of %d is about the %s in all its detail. ", i, n, c.word(n))
+	}
+	return b.String()
+}
+
+func (c *documentCrash) run() {
+	documents, kills := size(40, 12), size(10, 4)
+	sent := 0
+	p := launch(c.T, c.options)
+	for round := range kills {
+		s := &library{remote: remote{p.mustListen(c.T)}, t: c.T, model: c.model}
+		for ; sent < documents*(round+1)/kills; sent++ {
+			if _, _, err := s.upload("?id="+c.id(sent), "text/plain", c.content(sent)); err != nil {
+				c.Fatal(err)
+			}
+		}
+		calls := c.model.Stats().Calls + 2 + rand.IntN(12)
+		within, cancel := context.WithTimeout(c.Context(), 3*time.Second)
+		_ = c.model.Await(within, func(st loopback.Stats) bool { return st.Calls >= calls }) // the last round may have too little left
+		cancel()
+		c.whole(s, rand.IntN(sent))
+		p.kill()
+		c.learn()
+		p = launch(c.T, c.options)
+	}
+	s := &library{remote: remote{p.mustListen(c.T)}, t: c.T, model: c.model}
+	for n := range documents {
+		var d forebay.Document
+		eventually(c, time.Minute, func() error {
+			d = s.await(c.id(n))
+			if d.Status == forebay.DocumentProcessing {
+				return errNotYet
+			}
+			return nil
+		})
+		if d.Status != forebay.DocumentReady || d.Branches.Embedding.Done != d.Chunks || d.Chunks < 10 {
+			c.Errorf("%s: %+v", d.ID, d)
+		}
+		if found := s.search(forebay.SearchKeyword, c.word(n)); len(found) != forebay.DefaultSearchResults || found[0].DocumentID != d.ID {
+			c.Errorf("%s is found %d times", d.ID, len(found))
+		}
+	}
+	p.stop(c)
+	c.learn()
+	repeated := 0
+	for text := range c.known {
+		if c.embedded[text] > 1 {
+			repeated++
+		}
+	}
+	c.Logf("%d chunks, %d of them embedded more than once", len(c.known), repeated)
+	if len(c.known) != len(c.embedded) {
+		c.Errorf("%d chunks were embedded, %d are recorded", len(c.embedded), len(c.known))
+	}
+}
+
+// whole looks whether what is found of a document is found because all of it is there.
+func (c *documentCrash) whole(s *library, n int) {
+	found := s.search(forebay.SearchKeyword, c.word(n))
+	var d forebay.Document
+	if err := s.get(c.Context(), "/v1/documents/"+c.id(n), &d); err != nil {
+		c.Fatal(err)
+	}
+	if len(found) > 0 && d.Status != forebay.DocumentReady {
+		c.Errorf("%s is found and %s", d.ID, d.Status)
+	}
+}
+
+// learn reads, when no server runs, what is on disk.
+func (c *documentCrash) learn() {
+	recorded := c.recorded()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for text := range c.known {
+		if !recorded[text] {
+			c.Errorf("a chunk is not there any more: %.60q", text)
+		}
+	}
+	c.known = recorded
+}
+
+const sqlRecordedChunks = "SELECT c.text FROM chunks c JOIN chunk_codes k ON k.chunk = c.no JOIN chunk_vectors v ON v.chunk = c.no"
+
+func chunksInSQLite(t *testing.T, path string) map[string]bool {
+	t.Helper()
+	texts := map[string]bool{}
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	if err == nil {
+		err = sqlitex.Execute(conn, sqlRecordedChunks, &sqlitex.ExecOptions{ResultFunc: func(row *sqlite.Stmt) error {
+			texts[row.ColumnText(0)] = true
+			return nil
+		}})
+		err = errors.Join(err, conn.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return texts
+}
+
+func chunksInPostgres(t *testing.T, address string) map[string]bool {
+	t.Helper()
+	texts := map[string]bool{}
+	pg, err := pgconn.Connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pg.Close(context.WithoutCancel(t.Context()))
+	results, err := pg.Exec(t.Context(), "SET search_path = forebay; "+sqlRecordedChunks).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range results[len(results)-1].Rows {
+		texts[string(row[0])] = true
+	}
+	return texts
+}

@@ -1,0 +1,446 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/server"
+)
+
+// documentEngines are the databases that documents are tested on.
+var documentEngines = map[string]func(testing.TB) string{
+	"sqlite":     func(t testing.TB) string { return "sqlite:" + database(t) },
+	"postgresql": pgtest.Database,
+}
+
+// library is a server with documents, and what its model was asked.
+type library struct {
+	remote
+	t     *testing.T
+	model *loopback.Server
+	// embed, if set, decides about calls that embed.
+	embed atomic.Pointer[func(loopback.Call) loopback.Reply]
+}
+
+// described is a model's answer about a document.
+const describedAs = `{"title":"Of its model","language":"en","entities":[{"type":"person","text":"Ada"},{"type":"person","text":"Ada"}]}`
+
+func openLibrary(t *testing.T, o server.Options) *library {
+	t.Helper()
+	l := &library{t: t}
+	l.model = loopback.Start(func(c loopback.Call) loopback.Reply {
+		if f := l.embed.Load(); f != nil && c.Embed {
+			return (*f)(c)
+		}
+		return loopback.Reply{Text: describedAs}
+	})
+	t.Cleanup(l.model.Close)
+	o.Listen, o.Blob = "127.0.0.1:0", "file://"+t.TempDir()
+	o.Log = server.Log{Level: "error"}
+	o.Deployments = []server.Deployment{loopbackDeployment(l.model)}
+	o.Queues = map[string]server.Queue{forebay.DefaultQueue: {Retry: server.Retry{First: 10 * time.Millisecond, Max: 20 * time.Millisecond, Attempts: 2}}}
+	s := start(t, o)
+	l.remote = over(t, s)
+	return l
+}
+
+// upload sends a document and returns the answer's status.
+func (l *library) upload(query, contentType, content string, header ...string) (d forebay.Document, status int, err error) {
+	req, err := http.NewRequestWithContext(l.t.Context(), http.MethodPost, l.url+"/v1/documents"+query, strings.NewReader(content))
+	if err != nil {
+		return d, 0, err
+	}
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	if len(header) > 0 {
+		req.Header.Set("Authorization", "Bearer "+header[0])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return d, 0, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode > 299 {
+		p := &problem{Status: resp.StatusCode}
+		if err = json.Unmarshal(b, p); err == nil {
+			err = p
+		}
+		return d, resp.StatusCode, err
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &d)
+	}
+	return d, resp.StatusCode, err
+}
+
+// add uploads a text and waits for the end of its pipeline.
+func (l *library) add(id, content string) forebay.Document {
+	l.t.Helper()
+	if _, _, err := l.upload("?id="+id, "text/plain", content); err != nil {
+		l.t.Fatal(err)
+	}
+	return l.await(id)
+}
+
+func (l *library) await(id string) (d forebay.Document) {
+	l.t.Helper()
+	if err := l.get(l.t.Context(), "/v1/documents/"+id+"?wait=30s", &d); err != nil {
+		l.t.Fatal(err)
+	}
+	return d
+}
+
+func (l *library) search(mode forebay.SearchMode, query string) []forebay.SearchResult {
+	l.t.Helper()
+	var found forebay.SearchResults
+	if _, err := l.do(l.t.Context(), http.MethodPost, "/v1/search", nil, forebay.SearchRequest{Query: query, Mode: mode}, &found); err != nil {
+		l.t.Fatal(err)
+	}
+	return found.Items
+}
+
+// documentsOf names the documents that a search found.
+func documentsOf(found []forebay.SearchResult) (ids []string) {
+	for _, r := range found {
+		if !slices.Contains(ids, r.DocumentID) {
+			ids = append(ids, r.DocumentID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func TestDocuments(t *testing.T) {
+	t.Parallel()
+	for engine, address := range documentEngines {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			l := openLibrary(t, server.Options{Database: address(t), Documents: server.Documents{ChunkTokens: 20, OverlapTokens: 5, BatchInputs: 3,
+				Sources: map[string]server.DocumentSource{"inbox": {URL: "file://" + folder}}}})
+			t.Run("pipeline", l.pipeline)
+			t.Run("replace", l.replace)
+			t.Run("failures", l.failures)
+			t.Run("sources", func(t *testing.T) { l.fromSource(t, folder) })
+			t.Run("bad requests", l.badRequests)
+			t.Run("delete", l.deleteAll)
+		})
+	}
+}
+
+func (l *library) pipeline(t *testing.T) {
+	before := l.model.Stats().Calls
+	content := "# The heron\n\n" + strings.Repeat("Herons stand in shallow water and wait. ", 20) + "\n\n## Nests\n\nThey build platforms of sticks in tall trees.\n"
+	d, status, err := l.upload("?id=heron&name=heron.md&metadata=shelf=3", "", content)
+	if err != nil || status != http.StatusAccepted || d.Status != forebay.DocumentProcessing {
+		t.Fatalf("%d %+v %v", status, d, err)
+	}
+	d = l.await("heron")
+	if d.Status != forebay.DocumentReady || !d.Searchable || d.Title != "The heron" || d.Language != "en" || d.Chunks < 5 || d.ContentType != "text/markdown" ||
+		d.Metadata["shelf"] != "3" || len(d.Entities) != 1 || d.TextBytes != int64(len(content)) {
+		t.Errorf("%+v", d)
+	}
+	batches := (int(d.Chunks) + 2) / 3
+	if calls := l.model.Stats().Calls - before; calls != batches+1 {
+		t.Errorf("%d calls for %d chunks in batches of three and one about it", calls, d.Chunks)
+	}
+	for _, mode := range []forebay.SearchMode{forebay.SearchKeyword, forebay.SearchVector, forebay.SearchHybrid} {
+		found := l.search(mode, "platforms of sticks")
+		if len(found) == 0 || found[0].DocumentID != "heron" {
+			t.Errorf("%s found %+v", mode, found)
+			continue
+		}
+		if mode == forebay.SearchVector {
+			continue
+		}
+		p := found[0].Position
+		if content[p.StartByte:p.EndByte] != found[0].Text || !slices.Equal(p.Headings, []string{"The heron", "Nests"}) || !strings.Contains(found[0].Text, "platforms") {
+			t.Errorf("%s: %+v", mode, found[0])
+		}
+	}
+	if found := l.search(forebay.SearchKeyword, "platforms penguins"); len(found) != 1 {
+		t.Errorf("with a word that no chunk has: %+v", found)
+	}
+	if _, status, err := l.upload("?id=heron", "text/markdown", content); err != nil || status != http.StatusOK {
+		t.Errorf("the same once more: %d, %v", status, err)
+	}
+	same, _, err := l.upload("", "text/plain", "Known by what it says.")
+	again, status, err2 := l.upload("", "text/plain", "Known by what it says.")
+	if err != nil || err2 != nil || same.ID != again.ID || status != http.StatusOK || !strings.HasPrefix(same.ID, "doc_") {
+		t.Errorf("%s, %s: %d, %v, %v", same.ID, again.ID, status, err, err2)
+	}
+	l.await(same.ID)
+	var page forebay.Page[forebay.Document]
+	if err := l.get(t.Context(), "/v1/documents?limit=1", &page); err != nil || len(page.Items) != 1 || page.Items[0].ID != same.ID || page.NextCursor == "" {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if err := l.get(t.Context(), "/v1/documents?limit=1&cursor="+page.NextCursor, &page); err != nil || len(page.Items) != 1 || page.Items[0].ID != "heron" {
+		t.Errorf("%+v, %v", page, err)
+	}
+}
+
+// While a document's new content is on its way, and if it never gets there, searches find the old.
+func (l *library) replace(t *testing.T) {
+	l.add("changing", "The first edition mentions zeppelins.")
+	entered, proceed := make(chan struct{}), make(chan struct{})
+	slow := func(loopback.Call) loopback.Reply {
+		close(entered)
+		<-proceed
+		return loopback.Reply{}
+	}
+	l.embed.Store(&slow)
+	if _, _, err := l.upload("?id=changing", "text/plain", "The second edition mentions submarines."); err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	l.embed.Store(nil)
+	var d forebay.Document
+	if err := l.get(t.Context(), "/v1/documents/changing", &d); err != nil || d.Status != forebay.DocumentProcessing || !d.Searchable {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if old, made := l.search(forebay.SearchKeyword, "zeppelins"), l.search(forebay.SearchKeyword, "submarines"); len(old) != 1 || len(made) != 0 {
+		t.Errorf("meanwhile the old one is found %d times, the new one %d times", len(old), len(made))
+	}
+	close(proceed)
+	if d := l.await("changing"); d.Status != forebay.DocumentReady {
+		t.Fatalf("%+v", d)
+	}
+	for _, mode := range []forebay.SearchMode{forebay.SearchKeyword, forebay.SearchHybrid, forebay.SearchVector} {
+		for _, r := range l.search(mode, "zeppelins submarines") {
+			if r.DocumentID == "changing" && !strings.Contains(r.Text, "submarines") {
+				t.Errorf("%s still finds %q", mode, r.Text)
+			}
+		}
+	}
+}
+
+func (l *library) failures(t *testing.T) {
+	for what, c := range map[string][3]string{
+		"empty":  {"text/plain", " \n ", string(forebay.CodeDocumentEmpty)},
+		"broken": {"application/pdf", "%PDF-1.4\nno more", string(forebay.CodeDocumentBroken)},
+		"binary": {"text/plain", "\x00\x01\x02", string(forebay.CodeDocumentEncoding)},
+		"latin1": {"text/plain", "caf\xe9", string(forebay.CodeDocumentEncoding)},
+	} {
+		if _, _, err := l.upload("?id="+what, c[0], c[1]); err != nil {
+			t.Fatal(err)
+		}
+		d := l.await(what)
+		b := d.Branches.Split
+		if d.Status != forebay.DocumentFailed || d.Searchable || b.Status != forebay.BranchFailed || len(b.Errors) != 1 || b.Errors[0].Code != c[2] {
+			t.Errorf("%s: %+v", what, d)
+		}
+	}
+	refuse := func(loopback.Call) loopback.Reply { return loopback.Reply{Status: http.StatusBadRequest} }
+	l.embed.Store(&refuse)
+	d := l.add("unlucky", "Quokkas smile.")
+	if b := d.Branches; d.Status != forebay.DocumentFailed || b.Split.Status != forebay.BranchDone || b.Embedding.Status != forebay.BranchFailed {
+		t.Errorf("%+v", d)
+	}
+	if found := l.search(forebay.SearchKeyword, "quokkas"); len(found) != 0 {
+		t.Errorf("what is not whole is found: %+v", found)
+	}
+	longer := func(loopback.Call) loopback.Reply {
+		return loopback.Reply{Body: []byte(`{"data":[{"index":0,"embedding":[1,2,3,4]}],"model":"other"}`)}
+	}
+	l.embed.Store(&longer)
+	l.retry(t, "unlucky")
+	d = l.await("unlucky")
+	if b := d.Branches.Embedding; len(b.Errors) != 1 || b.Errors[0].Code != string(forebay.CodeDimensionsChanged) {
+		t.Errorf("with longer vectors: %+v", d)
+	}
+	l.embed.Store(nil)
+	l.retry(t, "unlucky")
+	if d = l.await("unlucky"); d.Status != forebay.DocumentReady || len(l.search(forebay.SearchKeyword, "quokkas")) != 1 {
+		t.Errorf("retried: %+v", d)
+	}
+	var p *problem
+	if _, err := l.do(t.Context(), http.MethodPost, "/v1/documents/unlucky/retry", nil, nil, nil); !asProblem(err, &p) || p.Code != forebay.CodeConflict {
+		t.Errorf("a retry of what is ready: %v", err)
+	}
+}
+
+func (l *library) retry(t *testing.T, id string) {
+	t.Helper()
+	if _, err := l.do(t.Context(), http.MethodPost, "/v1/documents/"+id+"/retry", nil, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (l *library) fromSource(t *testing.T, folder string) {
+	outside := filepath.Join(t.TempDir(), "secret.txt")
+	for name, content := range map[string]string{filepath.Join(folder, "in the box.txt"): "Narwhals have a tusk.", outside: "secret"} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(outside, filepath.Join(folder, "link.txt")); err != nil {
+		t.Fatal(err)
+	}
+	d, status, err := l.upload("", "application/json", `{"url":"file://`+folder+`/in%20the%20box.txt","id":"boxed"}`)
+	if err != nil || status != http.StatusAccepted || d.Name != "in the box.txt" {
+		t.Fatalf("%d %+v %v", status, d, err)
+	}
+	if l.await("boxed"); len(l.search(forebay.SearchKeyword, "narwhals")) != 1 {
+		t.Error("it is not found")
+	}
+	for _, url := range []string{"file://" + outside, "file://" + folder + "/../x", "file://" + folder + "/%2e%2e/x", "file://" + folder + "/link.txt",
+		"file://" + folder + "/", "file://" + folder + "2/x", "s3://other/x"} {
+		if _, status, err := l.upload("", "application/json", `{"url":"`+url+`"}`); err == nil || status < 400 || status >= 500 {
+			t.Errorf("%s: %d, %v", url, status, err)
+		}
+	}
+}
+
+func (l *library) badRequests(t *testing.T) {
+	for _, c := range []struct {
+		query, contentType, content string
+		want                        forebay.Code
+	}{
+		{"?id=a%2Fb", "text/plain", "x", forebay.CodeInvalidRequest},
+		{"", "image/png", "x", forebay.CodeUnsupportedMedia},
+		{"", "text/plain", "", forebay.CodeDocumentEmpty},
+		{"?metadata=x", "text/plain", "x", forebay.CodeInvalidRequest},
+		{"?what=x", "text/plain", "x", forebay.CodeUnknownField},
+		{"", "multipart/form-data", "x", forebay.CodeInvalidRequest},
+		{"", "application/json", `{"url":"x","what":1}`, forebay.CodeUnknownField},
+	} {
+		var p *problem
+		if _, _, err := l.upload(c.query, c.contentType, c.content); !asProblem(err, &p) || p.Code != c.want {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	for body, want := range map[string]forebay.Code{
+		`{}`: forebay.CodeInvalidRequest, `{"query":"x","mode":"y"}`: forebay.CodeInvalidRequest, `{"query":"x","limit":101}`: forebay.CodeInvalidRequest,
+		`{"mode":"vector","vector":[1,2]}`: forebay.CodeDimensionsChanged, `{"mode":"vector","vector":[0,0,0]}`: forebay.CodeInvalidRequest,
+	} {
+		var p *problem
+		if _, err := l.do(t.Context(), http.MethodPost, "/v1/search", nil, json.RawMessage(body), nil); !asProblem(err, &p) || p.Code != want {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+	for _, query := range []string{`" OR tenant:t1 *`, "'; DROP TABLE chunks", "\\ & | !", "語"} {
+		l.search(forebay.SearchKeyword, query)
+	}
+	form := "--b\r\nContent-Disposition: form-data; name=\"id\"\r\n\r\nformed\r\n--b\r\nContent-Disposition: form-data; name=\"metadata\"\r\n\r\n{\"k\":\"v\"}\r\n" +
+		"--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\nContent-Type: text/plain\r\n\r\nOkapis hide.\r\n--b--\r\n"
+	if _, _, err := l.upload("", "multipart/form-data; boundary=b", form); err != nil {
+		t.Fatal(err)
+	}
+	if d := l.await("formed"); d.Status != forebay.DocumentReady || d.Name != "a.txt" || d.Metadata["k"] != "v" {
+		t.Errorf("%+v", d)
+	}
+}
+
+// Of what is deleted nothing is found, and with the last document the dimension of the index goes.
+func (l *library) deleteAll(t *testing.T) {
+	var page forebay.Page[forebay.Document]
+	if err := l.get(t.Context(), "/v1/documents?limit=500", &page); err != nil || len(page.Items) < 6 {
+		t.Fatalf("%d documents, %v", len(page.Items), err)
+	}
+	for _, d := range page.Items {
+		if _, err := l.do(t.Context(), http.MethodDelete, "/v1/documents/"+d.ID, nil, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found := l.search(forebay.SearchKeyword, "herons quokkas submarines narwhals"); len(found) != 0 {
+		t.Errorf("%v is found", documentsOf(found))
+	}
+	var p *problem
+	if err := l.get(t.Context(), "/v1/documents/heron", nil); !asProblem(err, &p) || p.Code != forebay.CodeNotFound {
+		t.Errorf("%v", err)
+	}
+	longer := func(loopback.Call) loopback.Reply {
+		return loopback.Reply{Body: []byte(`{"data":[{"index":0,"embedding":[1,2,3,4]}],"model":"other"}`)}
+	}
+	l.embed.Store(&longer)
+	defer l.embed.Store(nil)
+	eventually(t, 20*time.Second, func() error {
+		d := l.add("anew", "Another model's.")
+		if d.Status == forebay.DocumentReady {
+			return nil
+		}
+		_, _ = l.do(t.Context(), http.MethodDelete, "/v1/documents/anew", nil, nil, nil)
+		return fmt.Errorf("%+v", d.Branches.Embedding)
+	})
+	if found := l.search(forebay.SearchVector, "x"); !slices.Equal(documentsOf(found), []string{"anew"}) {
+		t.Errorf("%v is found", documentsOf(found))
+	}
+}
+
+func asProblem(err error, p **problem) bool {
+	known, ok := err.(*problem)
+	*p = known
+	return ok
+}
+
+// No tenant finds, reads or deletes another's documents.
+func TestDocumentsOfTenants(t *testing.T) {
+	t.Parallel()
+	for engine, address := range documentEngines {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			l := openLibrary(t, server.Options{Database: address(t)})
+			keys := map[string]string{}
+			admin := l.key(t, "boss", nil, forebay.ScopeAdmin)
+			for _, tenant := range []string{"red", "blue"} {
+				keys[tenant] = l.key(t, tenant, map[string]string{"Authorization": "Bearer " + admin}, forebay.ScopeSubmit, forebay.ScopeRead)
+			}
+			for tenant, key := range keys {
+				if _, _, err := l.upload("?id=shared", "text/plain", "A common word, and the colour "+tenant+".", key); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for tenant, key := range keys {
+				as := map[string]string{"Authorization": "Bearer " + key}
+				eventually(t, 20*time.Second, func() error {
+					var d forebay.Document
+					_, err := l.do(t.Context(), http.MethodGet, "/v1/documents/shared", as, nil, &d)
+					if err == nil && d.Status != forebay.DocumentReady {
+						err = errNotYet
+					}
+					return err
+				})
+				for _, mode := range []forebay.SearchMode{forebay.SearchKeyword, forebay.SearchVector, forebay.SearchHybrid} {
+					var found forebay.SearchResults
+					_, err := l.do(t.Context(), http.MethodPost, "/v1/search", as, forebay.SearchRequest{Query: "common word red blue", Mode: mode}, &found)
+					if err != nil || len(found.Items) != 1 || !strings.Contains(found.Items[0].Text, tenant) {
+						t.Errorf("%s by %s: %+v, %v", tenant, mode, found.Items, err)
+					}
+				}
+			}
+			as := map[string]string{"Authorization": "Bearer " + keys["red"]}
+			if _, err := l.do(t.Context(), http.MethodDelete, "/v1/documents/shared", as, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			var d forebay.Document
+			if _, err := l.do(t.Context(), http.MethodGet, "/v1/documents/shared", map[string]string{"Authorization": "Bearer " + keys["blue"]}, nil, &d); err != nil || !d.Searchable {
+				t.Errorf("%+v, %v", d, err)
+			}
+		})
+	}
+}
+
+// key makes an API key of a tenant.
+func (l *library) key(t *testing.T, tenant string, as map[string]string, scopes ...forebay.Scope) string {
+	t.Helper()
+	var key forebay.APIKey
+	if _, err := l.do(context.WithoutCancel(t.Context()), http.MethodPost, "/v1/keys", as, map[string]any{"tenant": tenant, "scopes": scopes}, &key); err != nil {
+		t.Fatal(err)
+	}
+	return key.Key
+}
