@@ -31,7 +31,8 @@ type request struct {
 	path   string
 	query  url.Values
 	header http.Header
-	body   any // marshalled as JSON unless nil
+	body   any    // marshalled as JSON unless nil
+	raw    []byte // sent as it is, instead of body
 	// once is for what must not be done twice: it is not repeated when its answer was lost.
 	once bool
 }
@@ -66,7 +67,7 @@ var errNotForebay = forebay.Errorf(forebay.CodeUnavailable, "the answer is not a
 
 // send does the operation, repeating it where that is safe. The caller closes the answer's body.
 func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
-	var body []byte
+	body := r.raw
 	if r.body != nil {
 		var err error
 		if body, err = json.Marshal(r.body); err != nil {

@@ -52,7 +52,15 @@ func answers() map[string]any {
 	}
 	acme := forebay.Tenant{Name: "acme", Concurrency: 8, Running: pointer(int64(3)), BudgetState: forebay.BudgetState{Usage: use(120_000), Waiting: 7, UpdatedAt: pointer(earlier(time.Hour)), SetBy: "local",
 		Budget: forebay.Budget{DailyUSD: pointer(forebay.USD(50)), MonthlyTokens: pointer(int64(5_000_000))}}, Keys: []forebay.KeyBudget{{KeyID: "key_1", BudgetState: forebay.BudgetState{Usage: use(500)}}}}
+	report := forebay.Document{ID: "report", Status: forebay.DocumentFailed, Searchable: true, ContentHash: "sha256:00", ContentType: "application/pdf", Name: "report.pdf", SizeBytes: 12345,
+		UploadedAt: earlier(time.Hour), Title: "Quarterly \x1b[1mreport", Language: "en", Entities: []forebay.DocumentEntity{{Type: "person", Text: "Ada"}}, Tokens: 2000, Chunks: 6,
+		Branches: forebay.DocumentBranches{Split: forebay.DocumentBranch{Status: forebay.BranchDone, Done: 1, Total: 1}, Metadata: forebay.DocumentBranch{Status: forebay.BranchRunning, Total: 1},
+			Embedding: forebay.DocumentBranch{Status: forebay.BranchFailed, Done: 3, Total: 6, Errors: []forebay.DocumentFailure{{Code: "timeout", Message: "the call took too long"}}}}}
 	return map[string]any{
+		"/v1/documents":        forebay.Page[forebay.Document]{Items: []forebay.Document{report}},
+		"/v1/documents/report": report, "/v1/documents/report/retry": report,
+		"/v1/search": forebay.SearchResults{Mode: forebay.SearchHybrid, Items: []forebay.SearchResult{{DocumentID: "report", Score: 0.0328, Text: strings.Repeat("many words ", 20),
+			Position: forebay.ChunkPosition{Chunk: 3, StartByte: 1200, EndByte: 1420}}}},
 		"/v1/jobs":       forebay.Page[forebay.Job]{Items: []forebay.Job{waiting, failed}},
 		"/v1/jobs/job_2": failed, "/v1/jobs/job_3": ready,
 		"/v1/jobs/job_2/attempts": forebay.Page[forebay.Attempt]{Items: []forebay.Attempt{
@@ -116,7 +124,7 @@ func TestTables(t *testing.T) {
 		"quarantine redrive --queue slow --all", "quarantine purge --queue slow --before 30d", "tasks", "deployments list", "deployments show east", "deployments changes east", "tenants list", "tenants show acme", "report retries",
 		"webhooks list", "webhooks show billing", "webhooks tries billing", "webhooks dead-letters billing", "webhooks redeliver billing --all",
 		"webhooks test billing", "webhooks update billing --events failed", "audit list", "audit verify",
-		"queues get default -o jsonl", "tasks -o json", "tasks -o jsonl",
+		"documents list", "documents get report", "documents retry report", "search repairs", "queues get default -o jsonl", "tasks -o json", "tasks -o jsonl",
 	} {
 		got := command{url: server.URL}.run(t.Context(), strings.Fields(args)...)
 		if got.code != exitOK || got.err != "" {

@@ -50,7 +50,7 @@ type DocumentPath struct {
 type addDocumentInput struct {
 	ID       string   `query:"id" maxLength:"128" doc:"default: made from the content"`
 	Name     string   `query:"name" maxLength:"255" doc:"of the file; its extension says what it is if the content type does not"`
-	Metadata []string `query:"metadata" doc:"key=value, once for each entry"`
+	Metadata []string `query:"metadata,explode" doc:"key=value, once for each entry"`
 }
 
 type addDocumentOutput struct {

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/client"
+)
+
+// watchable are the extensions of the files that are documents.
+var watchable = []string{".txt", ".text", ".log", ".md", ".markdown", ".html", ".htm", ".xhtml", ".pdf"}
+
+func (a *app) watch() *cobra.Command {
+	w := &watcher{app: a, files: map[string]*watchedFile{}}
+	var every time.Duration
+	var once bool
+	c := &cobra.Command{
+		Use: "watch DIR", Short: "Add the documents of a folder, and what changes in it", Args: arguments(1, "DIR"),
+		Long: `Add each text, Markdown, HTML and PDF file below a folder as a document, and again when its content
+changes. A file is taken once it has not changed for a while. What the server has already is known by its
+content, so the command can be stopped and started at any time. Hidden files and links are left out, and a
+file that is deleted leaves its document.`,
+		Example: "  forebay watch ./inbox\n  forebay watch ./inbox --once",
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			if every <= 0 || w.settle < 0 {
+				return usagef("--every must be more than 0, and --settle not less")
+			}
+			if w.api, err = a.client(); err != nil {
+				return err
+			}
+			if info, err := os.Stat(args[0]); err != nil || !info.IsDir() {
+				return usagef("%s is no folder", args[0])
+			}
+			w.dir = args[0]
+			return w.run(c.Context(), every, once)
+		},
+	}
+	flags := c.Flags()
+	flags.DurationVar(&every, "every", 2*time.Second, "how often to look")
+	flags.DurationVar(&w.settle, "settle", 2*time.Second, "how long a file must not have changed")
+	flags.BoolVar(&once, "once", false, "end when every file has been taken, or refused")
+	return c
+}
+
+// watcher knows what it has seen of a folder. What was taken the server knows.
+type watcher struct {
+	app     *app
+	api     *client.Client
+	dir     string
+	settle  time.Duration
+	files   map[string]*watchedFile
+	refused int
+}
+
+// watchedFile is a file as it was seen last.
+type watchedFile struct {
+	size    int64
+	changed time.Time // by its own clock
+	since   time.Time // it has looked like this
+	done    bool      // taken, or refused
+	trouble string    // that was told
+}
+
+// run looks again and again until ctx ends, or, if once, until there is nothing to be done.
+func (w *watcher) run(ctx context.Context, every time.Duration, once bool) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if err := w.look(ctx); err != nil {
+			return err
+		}
+		if once && !slices.ContainsFunc(slices.Collect(maps.Values(w.files)), func(f *watchedFile) bool { return !f.done }) {
+			if w.refused > 0 {
+				return failf("%d files were refused", w.refused)
+			}
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// look takes each file that has settled since the last time.
+func (w *watcher) look(ctx context.Context) error {
+	there := map[string]bool{}
+	err := filepath.WalkDir(w.dir, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			if name == w.dir {
+				return usagef("cannot read %s: %s", name, cause(err))
+			}
+			return nil // it went, or is not for us
+		}
+		if name != w.dir && strings.HasPrefix(entry.Name(), ".") {
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !entry.Type().IsRegular() || !slices.Contains(watchable, strings.ToLower(filepath.Ext(name))) {
+			return nil
+		}
+		there[name] = true
+		info, err := entry.Info()
+		if err != nil {
+			return nil
+		}
+		if w.settled(name, info) {
+			return w.take(ctx, name)
+		}
+		return nil
+	})
+	maps.DeleteFunc(w.files, func(name string, _ *watchedFile) bool { return !there[name] })
+	return err
+}
+
+// settled reports whether a file is to be taken: it has looked the same for long enough.
+func (w *watcher) settled(name string, info fs.FileInfo) bool {
+	now := w.app.now()
+	f := w.files[name]
+	if f == nil || f.size != info.Size() || !f.changed.Equal(info.ModTime()) {
+		f = &watchedFile{size: info.Size(), changed: info.ModTime(), since: now}
+		if quiet := now.Sub(info.ModTime()); quiet > 0 { // also before we came
+			f.since = info.ModTime()
+		}
+		w.files[name] = f
+	}
+	return !f.done && now.Sub(f.since) >= w.settle
+}
+
+// take has the server add a file, unless it has that content already. An error ends the command.
+func (w *watcher) take(ctx context.Context, name string) error {
+	relative, err := filepath.Rel(w.dir, name)
+	if err != nil {
+		return err
+	}
+	relative = filepath.ToSlash(relative)
+	content, err := w.app.readFile(ctx, name, maxDocumentBytes)
+	if err != nil {
+		return w.refuse(ctx, name, err)
+	}
+	hash := sha256.Sum256(content)
+	n := forebay.NewDocument{ID: watchedID(relative), Name: filepath.Base(name), Metadata: map[string]string{"path": relative}}
+	before, err := w.api.Document(ctx, n.ID)
+	known := err == nil && before.ContentHash == "sha256:"+hex.EncodeToString(hash[:])
+	if err != nil && !errors.Is(err, forebay.ErrNotFound) {
+		return w.refuse(ctx, name, err)
+	}
+	if !known {
+		d, _, err := w.api.AddDocument(ctx, n, content)
+		if err != nil {
+			return w.refuse(ctx, name, err)
+		}
+		if err := w.told(relative, d); err != nil {
+			return err
+		}
+	}
+	w.files[name].done = true
+	return nil
+}
+
+func (w *watcher) told(relative string, d forebay.Document) error {
+	if w.app.output != outputTable {
+		return writeJSON(w.app.out, d, "")
+	}
+	_, err := fmt.Fprintf(w.app.out, "%s  %s\n", clean(relative), d.ID)
+	return err
+}
+
+// refuse tells why a file was not taken. What may pass is tried again at the next look; who may not add
+// documents at all need not go on.
+func (w *watcher) refuse(ctx context.Context, name string, err error) error {
+	code := forebay.CodeOf(err)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case code == forebay.CodeUnauthorized || code == forebay.CodeForbidden || code == forebay.CodeNotSupported:
+		return err
+	}
+	f := w.files[name]
+	if code != forebay.CodeUnavailable && code != forebay.CodeTooManyRequests && code != forebay.CodeStorageFull && code != forebay.CodeInternal {
+		f.done = true
+		w.refused++
+	}
+	if said := name + ": " + err.Error(); said != f.trouble {
+		f.trouble = said
+		fmt.Fprintln(w.app.err, "forebay: "+clean(said))
+	}
+	return nil
+}
+
+// watchedID is the id of the document that a file is: told by its path below the folder.
+func watchedID(relative string) string {
+	const words = 80
+	slug := strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '.', r == '_', r == '-':
+			return r
+		}
+		return '-'
+	}, relative)
+	hash := sha256.Sum256([]byte(relative))
+	return "file:" + slug[:min(len(slug), words)] + "-" + hex.EncodeToString(hash[:6])
+}
