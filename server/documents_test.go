@@ -24,6 +24,7 @@ import (
 var documentEngines = map[string]func(testing.TB) string{
 	"sqlite":     func(t testing.TB) string { return "sqlite:" + database(t) },
 	"postgresql": pgtest.Database,
+	"pgvector":   pgtest.VectorDatabase,
 }
 
 // library is a server with documents, and what its model was asked.

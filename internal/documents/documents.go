@@ -68,7 +68,7 @@ type Service struct {
 	jobs       *jobs.Service
 	indexes    indexes
 	extracting *semaphore.Weighted // texts that are taken apart at once
-	purge      chan struct{}       // holds a token when there may be something to purge
+	changed    chan struct{}       // holds a token when there may be something for Run to do
 }
 
 // New returns the service. It can be used once it knows the jobs, which its own tasks are among.
@@ -83,7 +83,7 @@ func New(o Options) *Service {
 		o.Logger = slog.Default()
 	}
 	return &Service{Options: o, indexes: indexes{limit: o.IndexBytes, byTenant: map[int64]*tenantIndex{}},
-		extracting: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))), purge: make(chan struct{}, 1)}
+		extracting: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))), changed: make(chan struct{}, 1)}
 }
 
 // Use tells the service of the jobs.
@@ -178,8 +178,13 @@ func (s *Service) AddURL(ctx context.Context, tenant string, n forebay.DocumentB
 // dropped aborts the calls whose locks a transition has voided, and has what it dropped removed.
 func (s *Service) dropped(voided []int64) {
 	s.jobs.Abort(voided)
+	s.poke()
+}
+
+// poke has Run look at once.
+func (s *Service) poke() {
 	select {
-	case s.purge <- struct{}{}:
+	case s.changed <- struct{}{}:
 	default:
 	}
 }
@@ -303,22 +308,51 @@ func (s *Service) Retry(ctx context.Context, tenant, id string) (forebay.Documen
 	return s.Document(ctx, tenant, id)
 }
 
-// Run removes what is left of documents that were deleted or replaced, until ctx ends.
+// Run removes what is left of documents that were deleted or replaced, and keeps the database's own index of
+// vectors if it has one, until ctx ends.
 func (s *Service) Run(ctx context.Context) {
-	const every = time.Minute // another process may have dropped some and died
+	const every = 30 * time.Second // it may be another process that dropped some, or let some go live
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	s.prepare(ctx)
 	for {
 		if err := s.Purge(ctx); err != nil && ctx.Err() == nil {
 			s.Logger.Warn("cannot remove what is left of documents", slog.Any("error", err))
 		}
+		if err := s.Index(ctx); err != nil && ctx.Err() == nil {
+			s.Logger.Warn("cannot index the vectors of documents", slog.Any("error", err))
+		}
 		select {
-		case <-s.purge:
+		case <-s.changed:
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// prepare finds out how the database searches for vectors.
+func (s *Service) prepare(ctx context.Context) {
+	found, err := s.Store.PrepareVectors(ctx)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		s.Logger.Warn("cannot find out whether the database has pgvector; searches do without", slog.Any("error", err))
+	case found.Missing != "":
+		s.Logger.Info("searches by meaning look through all vectors, in memory", slog.String("reason", found.Missing))
+	case found.Pgvector != "":
+		s.Logger.Info("searches by meaning use pgvector", slog.String("pgvector_version", found.Pgvector))
+	}
+}
+
+// Index brings the database's own index of vectors up to date, if it has one.
+func (s *Service) Index(ctx context.Context) error {
+	for more := true; more && ctx.Err() == nil; {
+		var err error
+		if more, err = s.Store.IndexVectors(ctx); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
 }
 
 // Purge removes all that is left of dropped contents, in small transactions.

@@ -3,6 +3,7 @@ package documents
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,7 +23,8 @@ type indexes struct {
 type tenantIndex struct {
 	mu    sync.RWMutex
 	index *vector.Index // nil: nothing was read
-	after int64         // the number up to which it has what went live
+	begin int64         // it has what went live after this number
+	after int64         // up to this one
 	used  time.Time     // guarded by indexes.mu
 	bytes int64         // the same
 }
@@ -52,9 +54,14 @@ func (x *indexes) of(tenant int64) *tenantIndex {
 	}
 }
 
-// nearest returns chunks that are thought to be nearest to a unit vector.
+// nearest returns chunks that are thought to be nearest to a unit vector: up to n of what the database's own
+// index has, if it has one, and up to n of what that has not.
 func (t *tenantIndex) nearest(ctx context.Context, s *Service, tenant int64, unit []float32, n int) ([]int64, error) {
-	if err := t.refresh(ctx, s, tenant, len(unit)); err != nil {
+	indexed, until, err := s.Store.IndexedNearest(ctx, tenant, unit, n)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.refresh(ctx, s, tenant, len(unit), until); err != nil {
 		return nil, err
 	}
 	t.mu.RLock()
@@ -63,15 +70,23 @@ func (t *tenantIndex) nearest(ctx context.Context, s *Service, tenant int64, uni
 	if errors.Is(err, vector.ErrLength) { // somebody has begun with vectors of another dimension
 		return nil, nil
 	}
+	for _, chunk := range indexed {
+		if !slices.Contains(found, chunk) {
+			found = append(found, chunk)
+		}
+	}
 	return found, err
 }
 
-// refresh reads what went live since the last time.
-func (t *tenantIndex) refresh(ctx context.Context, s *Service, tenant int64, dimensions int) error {
+// maxOverlap is how many codes are kept at most of what the database's index has as well.
+const maxOverlap = 50_000
+
+// refresh reads what went live since the last time, and after that number at the earliest.
+func (t *tenantIndex) refresh(ctx context.Context, s *Service, tenant int64, dimensions int, until int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.index == nil || t.index.Dimension() != dimensions {
-		t.index, t.after = vector.NewIndex(dimensions), 0
+	if t.index == nil || t.index.Dimension() != dimensions || until > t.after || t.index.Len() > maxOverlap && until > t.begin {
+		t.index, t.begin, t.after = vector.NewIndex(dimensions), until, until
 	}
 	for {
 		codes, err := s.Store.Codes(ctx, tenant, t.after)

@@ -286,6 +286,7 @@ func (s *Service) runEmbed(ctx context.Context, call forebay.TaskCall) (res fore
 	case err != nil:
 		return res, failure(err)
 	}
+	s.poke() // it may be ready
 	res.Output = said(map[string]int{"embedded": len(vectors)})
 	return res, nil
 }

@@ -27,6 +27,8 @@ type Options struct {
 	Dir string
 	// Settings are PostgreSQL's, such as "fsync": "off", on top of the package's own.
 	Settings map[string]string
+
+	binaries string // the folder of the server's programs; "": the machine's
 }
 
 // small are the settings of every server: modest in memory, durable as in production.
@@ -89,7 +91,7 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := create(ctx, f.path, o.Settings)
+	c, err := create(ctx, f.path, o.binaries, o.Settings)
 	if err != nil {
 		return nil, errors.Join(err, f.close())
 	}
@@ -101,12 +103,14 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 func (c *Cluster) Close() error { return errors.Join(c.Stop(Immediate), c.folder.close()) }
 
 // create makes a cluster in the folder and starts it.
-func create(ctx context.Context, dir string, settings map[string]string) (*Cluster, error) {
+func create(ctx context.Context, dir, programs string, settings map[string]string) (*Cluster, error) {
 	c := &Cluster{dir: dir, password: rand.Text(), settings: maps.Clone(small)}
 	maps.Copy(c.settings, settings)
 	var err error
-	if c.binaries, err = binaries(ctx); err != nil {
-		return nil, err
+	if c.binaries = programs; programs == "" {
+		if c.binaries, err = binaries(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if c.account, err = unprivileged(); err != nil {
 		return nil, err

@@ -78,7 +78,7 @@ func (d duty) carryOut() error {
 		return err
 	}
 	if d.Serve {
-		c, err := create(context.Background(), d.Path, nil)
+		c, err := create(context.Background(), d.Path, "", nil)
 		if err != nil {
 			return errors.Join(err, os.RemoveAll(d.Path))
 		}

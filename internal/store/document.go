@@ -196,6 +196,13 @@ const purgeChunks = 100
 // PurgeDocuments removes a part of what is left of dropped revisions, oldest first, and returns whether
 // there may be more, and the content of a revision that is gone now: the caller deletes it.
 func (s *Store) PurgeDocuments(ctx context.Context) (blob string, more bool, err error) {
+	err = s.read(ctx, func(c conn) error {
+		more, err = c.prep("SELECT 1 FROM document_revisions WHERE dropped = 1 LIMIT 1").one(func(row) {})
+		return err
+	})
+	if err != nil || !more {
+		return "", false, err
+	}
 	type purged struct {
 		blob string
 		more bool

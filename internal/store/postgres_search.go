@@ -20,6 +20,7 @@ func searchConfig(config *pgconn.Config) *pgconn.Config {
 		delete(searching.RuntimeParams, name)
 	}
 	searching.RuntimeParams["plan_cache_mode"] = "force_custom_plan"
+	maps.Copy(searching.RuntimeParams, vectorSettings)
 	return searching
 }
 

@@ -40,6 +40,7 @@ type Store struct {
 	// searchers are those for searches, which PostgreSQL plans as it thinks best; nil: readers do.
 	searchers     chan conn
 	connectSearch func(context.Context) (conn, error)
+	vectors       atomic.Pointer[VectorSupport] // nil: not looked for yet
 	watches       watches
 	names         names
 	alone         bool   // no other process delivers from this database

@@ -44,6 +44,7 @@ CREATE TABLE document_revisions (
   dropped      INTEGER NOT NULL DEFAULT 0  -- 1: to be removed
 ) STRICT;
 CREATE INDEX document_revisions_live ON document_revisions (tenant, live) WHERE live IS NOT NULL;
+CREATE INDEX document_revisions_order ON document_revisions (live) WHERE live IS NOT NULL;
 CREATE INDEX document_revisions_document ON document_revisions (document);
 CREATE INDEX document_revisions_dropped ON document_revisions (no) WHERE dropped = 1;
 

@@ -1,0 +1,213 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/forebayhq/forebay/internal/vector"
+)
+
+// With pgvector PostgreSQL keeps the vectors of what is live in HNSW indexes, one for each dimension. A row
+// in one costs milliseconds, far too much for a transaction that holds up all others: so one process copies
+// them there afterwards, revision by revision, and a counter says how far it is. A search asks the index for
+// what is in it and looks at the codes of what is not. Without pgvector the counter does not exist and a
+// search looks at all codes.
+
+const (
+	// indexedCounter is the number of the last revision that went live whose vectors are in the indexes.
+	indexedCounter = "live_indexed"
+	// minPgvector has halfvec, whose indexes take up to maxHalfvec dimensions.
+	minPgvector = "0.7"
+	maxHalfvec  = 4000
+	// indexingLock is held by the process that copies.
+	indexingLock = 1180844410
+	// indexedAtOnce is how many vectors one statement copies.
+	indexedAtOnce = 100
+)
+
+// vectorSettings are for connections that search: how many candidates an index looks at, and that it goes on
+// if too few are the tenant's.
+var vectorSettings = map[string]string{"hnsw.ef_search": "400", "hnsw.iterative_scan": "relaxed_order"}
+
+// VectorSupport says how searches for vectors go on a database.
+type VectorSupport struct {
+	Pgvector string // version that is used; "": none
+	Missing  string // why there is none, on PostgreSQL
+	schema   string
+}
+
+// PrepareVectors makes use of pgvector where it is, and reports whether that is so.
+func (s *Store) PrepareVectors(ctx context.Context) (v VectorSupport, err error) {
+	if s.searchers == nil {
+		return v, nil
+	}
+	err = s.search(ctx, func(c conn) error {
+		if v, err = c.pgvector(); err != nil || v.Pgvector == "" {
+			return err
+		}
+		if err := c.prep(fmt.Sprintf(`CREATE TABLE IF NOT EXISTS chunk_halfvecs (chunk BIGINT PRIMARY KEY REFERENCES chunk_vectors (chunk) ON DELETE CASCADE,
+			tenant BIGINT NOT NULL, dimensions BIGINT NOT NULL, embedding %s.halfvec NOT NULL)`, v.schema)).exec(); err != nil {
+			return err
+		}
+		if err := c.prep("CREATE INDEX IF NOT EXISTS chunk_halfvecs_tenant ON chunk_halfvecs (tenant, dimensions)").exec(); err != nil {
+			return err
+		}
+		return c.prep("INSERT INTO counters (name, value) VALUES (?, 0) ON CONFLICT (name) DO NOTHING").text(indexedCounter).exec()
+	})
+	if err == nil {
+		s.vectors.Store(&v)
+	}
+	return v, err
+}
+
+// pgvector finds the extension, or makes it in the database if the server has it.
+func (c conn) pgvector() (v VectorSupport, err error) {
+	const installed = "SELECT e.extversion, quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
+	look := func() (bool, error) {
+		return c.prep(installed).one(func(r row) { v.Pgvector, v.schema = r.text(0), r.text(1) })
+	}
+	found, err := look()
+	if err == nil && !found {
+		if found, err = c.prep("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").one(func(row) {}); err != nil || !found {
+			v.Missing = "the database server does not have the extension pgvector"
+			return v, err
+		}
+		if err := c.prep("CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public").exec(); err != nil {
+			v.Missing = "this database user may not create the extension vector; have an administrator do it: CREATE EXTENSION vector"
+			var refused *pgconn.PgError
+			if errors.As(err, &refused) && (refused.Code == "42501" || refused.Code == "3F000") {
+				return v, nil
+			}
+			return v, err
+		}
+		_, err = look()
+	}
+	if err == nil && olderThan(v.Pgvector, minPgvector) {
+		v.Missing = "the database has pgvector " + v.Pgvector + ", and " + minPgvector + " or newer is needed"
+		v.Pgvector = ""
+	}
+	return v, err
+}
+
+// olderThan compares versions by their first two numbers.
+func olderThan(version, other string) bool {
+	numbers := func(s string) (major, minor int) {
+		first, rest, _ := strings.Cut(s, ".")
+		second, _, _ := strings.Cut(rest, ".")
+		major, _ = strconv.Atoi(first)
+		minor, _ = strconv.Atoi(second)
+		return major, minor
+	}
+	major, minor := numbers(version)
+	otherMajor, otherMinor := numbers(other)
+	return major < otherMajor || major == otherMajor && minor < otherMinor
+}
+
+// IndexVectors copies the vectors of revisions that are live into pgvector's indexes, some at a time, and
+// returns whether there may be more. Another process may be doing so.
+func (s *Store) IndexVectors(ctx context.Context) (more bool, err error) {
+	v := s.vectors.Load()
+	if v == nil || v.Pgvector == "" {
+		return false, nil
+	}
+	err = s.search(ctx, func(c conn) (err error) {
+		more = false
+		mine := false
+		if _, err := c.prep("SELECT pg_try_advisory_lock(" + strconv.Itoa(indexingLock) + ")").one(func(r row) { mine = r.int(0) != 0 }); err != nil || !mine {
+			return err
+		}
+		defer func() {
+			_, unlockErr := c.prep("SELECT pg_advisory_unlock(" + strconv.Itoa(indexingLock) + ")").one(func(row) {})
+			err = errors.Join(err, unlockErr)
+		}()
+		more, err = c.indexNext(v)
+		return err
+	})
+	return more, err
+}
+
+// indexNext copies the vectors of the next revision.
+func (c conn) indexNext(v *VectorSupport) (bool, error) {
+	var no, live, tenant int64
+	found, err := c.prep("SELECT no, live, tenant FROM document_revisions WHERE live > (SELECT value FROM counters WHERE name = ?) ORDER BY live LIMIT 1").
+		text(indexedCounter).one(func(r row) { no, live, tenant = r.int(0), r.int(1), r.int(2) })
+	if err != nil || !found {
+		return false, err
+	}
+	for after := int64(0); ; {
+		var chunks []int64
+		var vectors []string
+		dimensions := 0
+		err := c.prep(`SELECT k.chunk, v.vector FROM chunk_codes k JOIN chunk_vectors v ON v.chunk = k.chunk
+			WHERE k.revision = ? AND k.chunk > ? ORDER BY k.chunk LIMIT ? + 0`).int(no).int(after).int(indexedAtOnce).each(func(r row) error {
+			numbers := vector.FromBytes(r.blob(1))
+			chunks, vectors, dimensions, after = append(chunks, r.int(0)), append(vectors, vectorText(numbers)), len(numbers), r.int(0)
+			return nil
+		})
+		if err != nil {
+			return false, err
+		}
+		if len(chunks) == 0 {
+			break
+		}
+		if err := c.indexVectors(v, tenant, dimensions, chunks, vectors); err != nil {
+			return false, err
+		}
+	}
+	return true, c.prep("UPDATE counters SET value = ? WHERE name = ?").int(live).text(indexedCounter).exec()
+}
+
+func (c conn) indexVectors(v *VectorSupport, tenant int64, dimensions int, chunks []int64, vectors []string) error {
+	if dimensions <= maxHalfvec {
+		if err := c.prep(fmt.Sprintf("CREATE INDEX IF NOT EXISTS chunk_halfvecs_%[2]d ON chunk_halfvecs USING hnsw ((embedding::%[1]s.halfvec(%[2]d)) %[1]s.halfvec_cosine_ops) WHERE dimensions = %[2]d",
+			v.schema, dimensions)).exec(); err != nil {
+			return err
+		}
+	}
+	// Of what was deleted meanwhile there is nothing to refer to.
+	return c.prep(fmt.Sprintf(`INSERT INTO chunk_halfvecs (chunk, tenant, dimensions, embedding)
+		SELECT x.chunk, ?, ?, CAST(x.v AS %s.halfvec) FROM unnest(CAST(? AS bigint[]), CAST(? AS text[])) AS x(chunk, v)
+		WHERE EXISTS (SELECT 1 FROM chunk_vectors o WHERE o.chunk = x.chunk FOR KEY SHARE) ON CONFLICT (chunk) DO NOTHING`, v.schema)).
+		int(tenant).int(int64(dimensions)).text(arrayOf(chunks)).text(`{"` + strings.Join(vectors, `","`) + `"}`).exec()
+}
+
+func vectorText(v []float32) string {
+	b := make([]byte, 0, 2+12*len(v))
+	b = append(b, '[')
+	for i, x := range v {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendFloat(b, float64(x), 'g', -1, 32)
+	}
+	return string(append(b, ']'))
+}
+
+// IndexedNearest returns up to n chunks of the tenant that pgvector's index thinks nearest to a vector, and
+// the number of the last revision that is in it; 0: there is no index.
+func (s *Store) IndexedNearest(ctx context.Context, tenant int64, unit []float32, n int) (chunks []int64, indexed int64, err error) {
+	v := s.vectors.Load()
+	if v == nil || v.Pgvector == "" {
+		return nil, 0, nil
+	}
+	err = s.search(ctx, func(c conn) error {
+		chunks, indexed = nil, 0
+		// The number first: what is copied after that is looked for twice, not never.
+		if _, err := c.prep("SELECT value FROM counters WHERE name = ?").text(indexedCounter).one(func(r row) { indexed = r.int(0) }); err != nil || indexed == 0 {
+			return err
+		}
+		column := "embedding"
+		if len(unit) <= maxHalfvec { // as the index has it
+			column = fmt.Sprintf("(embedding::%s.halfvec(%d))", v.schema, len(unit))
+		}
+		return c.prep(fmt.Sprintf("SELECT chunk FROM chunk_halfvecs WHERE tenant = ? AND dimensions = %d ORDER BY %s OPERATOR(%s.<=>) CAST(? AS %s.halfvec) LIMIT ? + 0",
+			len(unit), column, v.schema, v.schema)).int(tenant).text(vectorText(unit)).int(int64(n)).
+			each(func(r row) error { chunks = append(chunks, r.int(0)); return nil })
+	})
+	return chunks, indexed, err
+}
