@@ -20,7 +20,6 @@ const module = "github.com/forebayhq/forebay"
 // "internal/..." is everything below internal, and "..." is everything. A row whose name ends in
 // "/*" is for each package below a folder. docs/architecture.md explains the arrows.
 var mayImport = map[string][]string{
-<<<<<<< HEAD
 	".":                    {},
 	"client":               {".", "internal/sleep"},
 	"server":               {".", "internal/..."},
@@ -44,40 +43,11 @@ var mayImport = map[string][]string{
 	"internal/quota":       {"."},
 	"internal/sleep":       {},
 	"internal/standin":     {".", "internal/model", "internal/model/sim", "internal/sleep"},
-	"internal/store":       {".", "internal/filter", "internal/quota", "internal/sleep"},
+	"internal/store":       {".", "internal/filter", "internal/quota", "internal/sleep", "internal/vector"},
 	"internal/tasks":       {".", "internal/model"},
 	"internal/telemetry":   {".", "internal/jobs", "internal/model", "internal/store", "internal/webhook"},
 	"internal/vector":      {},
 	"internal/webhook":     {".", "internal/sleep", "internal/store"},
-=======
-	".":                  {},
-	"client":             {".", "internal/sleep"},
-	"server":             {".", "internal/..."},
-	"cmd/forebay":        {"..."},
-	"examples/*":         {".", "client", "server"},
-	"internal/api":       {".", "internal/bus", "internal/documents", "internal/jobs", "internal/webhook"},
-	"internal/blob":      {"."},
-	"internal/bus":       {".", "internal/filter", "internal/store"},
-	"internal/config":    {".", "server"},
-	"internal/dispatch":  {".", "internal/jobs", "internal/sleep"},
-	"internal/documents": {".", "internal/blob", "internal/extract", "internal/jobs", "internal/model", "internal/store", "internal/vector"},
-	"internal/extract":   {"."},
-	"internal/filter":    {"."},
-	"internal/intake":    {".", "internal/bus", "internal/sleep"},
-	"internal/jobs":      {".", "internal/blob", "internal/quota", "internal/sleep", "internal/store"},
-	"internal/loopback":  {"."},
-	"internal/model":     {".", "internal/quota"},
-	"internal/model/sim": {".", "internal/model", "internal/sleep"},
-	"internal/pgtest":    {},
-	"internal/quota":     {"."},
-	"internal/sleep":     {},
-	"internal/standin":   {".", "internal/model", "internal/model/sim", "internal/sleep"},
-	"internal/store":     {".", "internal/filter", "internal/quota", "internal/sleep", "internal/vector"},
-	"internal/tasks":     {".", "internal/model"},
-	"internal/telemetry": {".", "internal/jobs", "internal/model", "internal/store", "internal/webhook"},
-	"internal/vector":    {},
-	"internal/webhook":   {".", "internal/sleep", "internal/store"},
->>>>>>> b22d145 (PostgreSQL's searches for vectors use pgvector where it is)
 }
 
 // inOutStandard are the parts of the standard library that do input or output; the root package

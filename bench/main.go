@@ -49,6 +49,8 @@ var experiments = []experiment{
 	{"fairness", fairness},
 	{"admission", admission},
 	{"orchestrations", orchestrations},
+	{"documents", pipelines},
+	{"search", searches},
 }
 
 // experimentTimeout ends an experiment that got stuck.

@@ -16,7 +16,7 @@ import (
 // How a search goes.
 const (
 	minCandidates   = 400 // codes choose so many chunks at least, which their vectors then put in order
-	candidatesEach  = 20  // for each result that is wanted
+	candidatesEach  = 8   // for each result that is wanted
 	minDepth        = 50  // results of each kind that a hybrid search puts together, at least
 	depthEach       = 4
 	reciprocalRanks = 60 // k of reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009)

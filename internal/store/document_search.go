@@ -1,7 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -112,8 +114,12 @@ const maxQueryWords = 32
 // rankScale makes a whole number of a rank.
 const rankScale = 1e6
 
+// maxSomeWords is how many words are looked for of which a chunk need not hold all: ranking reads every chunk
+// with one of them, so they are the longest, which are seldom the most frequent.
+const maxSomeWords = 6
+
 // Words returns the chunks that hold all the words of a query, best first, and if these are fewer than limit
-// those that hold some of them after.
+// those that hold some of its longest words after.
 func (s *Store) Words(ctx context.Context, tenant int64, query string, limit int) (matches []Match, err error) {
 	words := strings.Fields(query)
 	words = words[:min(len(words), maxQueryWords)]
@@ -121,6 +127,8 @@ func (s *Store) Words(ctx context.Context, tenant int64, query string, limit int
 		if matches, err = c.words(tenant, words, false, limit); err != nil || len(matches) >= limit || len(words) == 1 {
 			return err
 		}
+		slices.SortStableFunc(words, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+		words := words[:min(len(words), maxSomeWords)]
 		all := map[int64]bool{}
 		for _, m := range matches {
 			all[m.Chunk] = true
