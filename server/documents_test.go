@@ -134,13 +134,57 @@ func TestDocuments(t *testing.T) {
 			folder := t.TempDir()
 			l := openLibrary(t, server.Options{Database: address(t), Documents: server.Documents{ChunkTokens: 20, OverlapTokens: 5, BatchInputs: 3,
 				Sources: map[string]server.DocumentSource{"inbox": {URL: "file://" + folder}}}})
+			l.subscribe(t)
 			t.Run("pipeline", l.pipeline)
 			t.Run("replace", l.replace)
 			t.Run("failures", l.failures)
 			t.Run("sources", func(t *testing.T) { l.fromSource(t, folder) })
 			t.Run("bad requests", l.badRequests)
+			t.Run("events", l.told)
 			t.Run("delete", l.deleteAll)
 		})
+	}
+}
+
+const documentEvents = "/v1/topics/" + forebay.TopicJobEvents + "/subscriptions/documents"
+
+// subscribe has what is told of documents kept.
+func (l *library) subscribe(t *testing.T) {
+	t.Helper()
+	for _, step := range []struct {
+		method, path string
+		body         any
+	}{
+		{http.MethodPut, "/v1/topics/" + forebay.TopicJobEvents, struct{}{}},
+		{http.MethodPut, documentEvents, struct{}{}},
+		{http.MethodPut, documentEvents + "/rules/$Default", forebay.RuleSettings{SQLFilter: "sys.Label LIKE 'document.%'"}},
+	} {
+		if _, err := l.do(t.Context(), step.method, step.path, nil, step.body, nil); err != nil {
+			t.Fatalf("%s: %s", step.path, err)
+		}
+	}
+}
+
+// Whatever became of a content is told once.
+func (l *library) told(t *testing.T) {
+	var page forebay.Page[forebay.Message]
+	if err := l.get(t.Context(), documentEvents+"/messages?limit=100", &page); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for _, m := range page.Items {
+		var e forebay.DocumentEvent
+		if m.Body == nil || json.Unmarshal([]byte(*m.Body), &e) != nil || m.Subject != string(e.Type) || e.Revision == "" || e.ContentHash == "" || e.Timestamp.IsZero() {
+			t.Errorf("%+v", m)
+		}
+		seen[string(e.Type)+" "+e.DocumentID+" "+e.ErrorCode]++
+	}
+	for what, want := range map[string]int{
+		"document.ready heron ": 1, "document.ready changing ": 2, "document.failed empty document_empty": 1, "document.failed unlucky dimensions_changed": 1, "document.ready unlucky ": 1,
+	} {
+		if seen[what] != want {
+			t.Errorf("%s was told %d times, want %d: %v", what, seen[what], want, seen)
+		}
 	}
 }
 

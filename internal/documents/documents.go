@@ -314,8 +314,8 @@ func (s *Service) Run(ctx context.Context) {
 	const every = 30 * time.Second // it may be another process that dropped some, or let some go live
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	s.prepare(ctx)
-	for {
+	for prepared := false; ; {
+		prepared = prepared || s.prepare(ctx)
 		if err := s.Purge(ctx); err != nil && ctx.Err() == nil {
 			s.Logger.Warn("cannot remove what is left of documents", slog.Any("error", err))
 		}
@@ -331,17 +331,19 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// prepare finds out how the database searches for vectors.
-func (s *Service) prepare(ctx context.Context) {
+// prepare finds out how the database searches for vectors, and reports whether it has.
+func (s *Service) prepare(ctx context.Context) bool {
 	found, err := s.Store.PrepareVectors(ctx)
 	switch {
-	case err != nil && ctx.Err() == nil:
-		s.Logger.Warn("cannot find out whether the database has pgvector; searches do without", slog.Any("error", err))
+	case ctx.Err() != nil:
+	case err != nil:
+		s.Logger.Warn("cannot find out whether the database has pgvector; searches do without for now", slog.Any("error", err))
 	case found.Missing != "":
 		s.Logger.Info("searches by meaning look through all vectors, in memory", slog.String("reason", found.Missing))
 	case found.Pgvector != "":
 		s.Logger.Info("searches by meaning use pgvector", slog.String("pgvector_version", found.Pgvector))
 	}
+	return err == nil
 }
 
 // Index brings the database's own index of vectors up to date, if it has one.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 
 	"github.com/forebayhq/forebay"
 )
@@ -316,19 +317,18 @@ func (t *tx) advance(no int64) error {
 	if err != nil {
 		return err
 	}
-	return t.tellDocument(rev, forebay.DocumentEvent{Type: forebay.EventDocumentReady, DocumentID: id})
+	return t.tellDocument(rev, rev.ID+"-ready", forebay.DocumentEvent{Type: forebay.EventDocumentReady, DocumentID: id})
 }
 
-// tellDocument publishes what became of a document.
-func (t *tx) tellDocument(rev Revision, e forebay.DocumentEvent) error {
+// tellDocument publishes what became of a document, under an id that is that event's alone.
+func (t *tx) tellDocument(rev Revision, messageID string, e forebay.DocumentEvent) error {
 	f, err := t.followed()
 	if err != nil || f.topics[rev.Tenant] == "" {
 		return err
 	}
 	e.Revision, e.ContentHash, e.Title, e.Chunks, e.Timestamp = rev.ID, "sha256:"+hex.EncodeToString(rev.Hash), rev.Title, rev.Chunks, fromMillis(t.now)
 	return t.publish(f.topics[rev.Tenant], func() (m MessageContent, err error) {
-		kind := map[forebay.EventType]string{forebay.EventDocumentReady: "ready", forebay.EventDocumentFailed: "failed"}[e.Type]
-		m = MessageContent{MessageID: rev.ID + "-" + kind, CorrelationID: rev.ID, Subject: string(e.Type), ContentType: "application/json", Text: true}
+		m = MessageContent{MessageID: messageID, CorrelationID: rev.ID, Subject: string(e.Type), ContentType: "application/json", Text: true}
 		if m.Body, err = json.Marshal(e); err != nil {
 			return m, err
 		}
@@ -364,5 +364,6 @@ func (t *tx) documentJobFailed(e ending) error {
 	if err != nil || !found || !first {
 		return err
 	}
-	return t.tellDocument(rev, forebay.DocumentEvent{Type: forebay.EventDocumentFailed, DocumentID: id, ErrorCode: bounded(code)})
+	return t.tellDocument(rev, fmt.Sprintf("%s-failed-%d-%d", rev.ID, e.seq, e.generation),
+		forebay.DocumentEvent{Type: forebay.EventDocumentFailed, DocumentID: id, ErrorCode: bounded(code)})
 }

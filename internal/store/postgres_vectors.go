@@ -50,19 +50,27 @@ func (s *Store) PrepareVectors(ctx context.Context) (v VectorSupport, err error)
 		if v, err = c.pgvector(); err != nil || v.Pgvector == "" {
 			return err
 		}
-		if err := c.prep(fmt.Sprintf(`CREATE TABLE IF NOT EXISTS chunk_halfvecs (chunk BIGINT PRIMARY KEY REFERENCES chunk_vectors (chunk) ON DELETE CASCADE,
-			tenant BIGINT NOT NULL, dimensions BIGINT NOT NULL, embedding %s.halfvec NOT NULL)`, v.schema)).exec(); err != nil {
+		if there, err := c.prep("SELECT 1 FROM pg_class WHERE oid = to_regclass('chunk_halfvecs')").one(func(row) {}); err != nil || there {
 			return err
 		}
-		if err := c.prep("CREATE INDEX IF NOT EXISTS chunk_halfvecs_tenant ON chunk_halfvecs (tenant, dimensions)").exec(); err != nil {
-			return err
-		}
-		return c.prep("INSERT INTO counters (name, value) VALUES (?, 0) ON CONFLICT (name) DO NOTHING").text(indexedCounter).exec()
+		return c.createVectors(v)
 	})
 	if err == nil {
 		s.vectors.Store(&v)
 	}
 	return v, err
+}
+
+// createVectors makes the table; nothing is in it, whatever another one, before a copy, had.
+func (c conn) createVectors(v VectorSupport) error {
+	if err := c.prep("INSERT INTO counters (name, value) VALUES (?, 0) ON CONFLICT (name) DO UPDATE SET value = 0").text(indexedCounter).exec(); err != nil {
+		return err
+	}
+	if err := c.prep(fmt.Sprintf(`CREATE TABLE IF NOT EXISTS chunk_halfvecs (chunk BIGINT PRIMARY KEY REFERENCES chunk_vectors (chunk) ON DELETE CASCADE,
+		tenant BIGINT NOT NULL, dimensions BIGINT NOT NULL, embedding %s.halfvec NOT NULL)`, v.schema)).exec(); err != nil {
+		return err
+	}
+	return c.prep("CREATE INDEX IF NOT EXISTS chunk_halfvecs_tenant ON chunk_halfvecs (tenant, dimensions)").exec()
 }
 
 // pgvector finds the extension, or makes it in the database if the server has it.
