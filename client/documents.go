@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 // AddDocument stores a document, or gives it other content; its pipeline goes on by itself. existing tells
@@ -61,7 +62,7 @@ func (c *Client) WaitDocument(ctx context.Context, id string) (forebay.Document,
 		if last = d; d.Status != forebay.DocumentProcessing {
 			return d, nil
 		}
-		if time.Since(start) < time.Second && !pause(ctx, time.Second) { // as in Wait
+		if time.Since(start) < time.Second && sleep.For(ctx, time.Second) != nil { // as in Wait
 			return last, ctx.Err()
 		}
 	}
