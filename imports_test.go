@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"server":               {".", "internal/..."},
 	"cmd/forebay":          {"..."},
 	"examples/*":           {".", "client", "server"},
-	"internal/api":         {".", "internal/bus", "internal/documents", "internal/jobs", "internal/webhook"},
+	"internal/api":         {".", "internal/bus", "internal/documents", "internal/jobs", "internal/orchestrate", "internal/webhook"},
 	"internal/blob":        {"."},
 	"internal/bus":         {".", "internal/filter", "internal/store"},
 	"internal/config":      {".", "server"},

@@ -19,6 +19,10 @@ const (
 	OrchestrationCanceled   OrchestrationStatus = "Canceled"
 )
 
+// OrchestrationStatuses lists all of them.
+var OrchestrationStatuses = []OrchestrationStatus{OrchestrationPending, OrchestrationRunning, OrchestrationSuspended,
+	OrchestrationCompleted, OrchestrationFailed, OrchestrationTerminated, OrchestrationCanceled}
+
 // Terminal reports whether the orchestration is over. It never changes again then, but by a restart or
 // a rewind.
 func (s OrchestrationStatus) Terminal() bool {
@@ -29,28 +33,28 @@ func (s OrchestrationStatus) Terminal() bool {
 	return false
 }
 
-// Orchestration is an instance of an orchestrator.
+// Orchestration is an instance of an orchestrator. In JSON it has the names that Durable Functions gives its parts.
 type Orchestration struct {
-	ID           string                `json:"id"`
+	ID           string                `json:"instanceId"`
 	Name         string                `json:"name"`    // of the orchestrator
 	Version      string                `json:"version"` // of its code; "": it has none
-	ParentID     string                `json:"parent_id,omitempty"`
-	Status       OrchestrationStatus   `json:"status"`
+	ParentID     string                `json:"parentInstanceId,omitempty"`
+	Status       OrchestrationStatus   `json:"runtimeStatus"`
 	Input        json.RawMessage       `json:"input"`
 	Output       json.RawMessage       `json:"output"`
-	CustomStatus json.RawMessage       `json:"custom_status"`
+	CustomStatus json.RawMessage       `json:"customStatus"`
 	Failure      *OrchestrationFailure `json:"failure"`
-	CreatedAt    time.Time             `json:"created_at"`
-	StartedAt    *time.Time            `json:"started_at"`
-	UpdatedAt    time.Time             `json:"updated_at"`
-	CompletedAt  *time.Time            `json:"completed_at"`
+	CreatedAt    time.Time             `json:"createdTime"`
+	StartedAt    *time.Time            `json:"startedTime"`
+	UpdatedAt    time.Time             `json:"lastUpdatedTime"`
+	CompletedAt  *time.Time            `json:"completedTime"`
 }
 
 // OrchestrationFailure is why an orchestration or an activity failed.
 type OrchestrationFailure struct {
 	Type         string                `json:"type"`
 	Message      string                `json:"message"`
-	NonRetryable bool                  `json:"non_retryable,omitempty"`
+	NonRetryable bool                  `json:"nonRetryable,omitempty"`
 	Inner        *OrchestrationFailure `json:"inner,omitempty"`
 }
 
@@ -59,32 +63,34 @@ type OrchestrationFailure struct {
 const FailureNonDeterministic = "NonDeterministic"
 
 // OrchestrationEvent is an event of an orchestration's history. Which fields are set depends on its
-// type: "TaskScheduled", "TaskCompleted", "TimerFired", "EventRaised" and so on.
+// type: "TaskScheduled", "TaskCompleted", "TimerFired", "EventRaised" and so on. In JSON, too, it is what Durable Functions shows.
 type OrchestrationEvent struct {
-	Type        string                `json:"type"`
-	Timestamp   time.Time             `json:"timestamp"`
-	EventID     int                   `json:"event_id"` // -1: nothing refers to it
-	Name        string                `json:"name,omitempty"`
-	InstanceID  string                `json:"instance_id,omitempty"`  // of a sub-orchestration
-	ScheduledID *int                  `json:"scheduled_id,omitempty"` // the event that this one answers
-	FireAt      *time.Time            `json:"fire_at,omitempty"`
-	Status      OrchestrationStatus   `json:"status,omitempty"` // how it completed
-	Input       json.RawMessage       `json:"input,omitempty"`
-	Result      json.RawMessage       `json:"result,omitempty"`
-	Reason      string                `json:"reason,omitempty"`
-	Failure     *OrchestrationFailure `json:"failure,omitempty"`
+	Type        string                `json:"EventType"`
+	Timestamp   time.Time             `json:"Timestamp"`
+	EventID     int                   `json:"EventId"` // -1: nothing refers to it
+	Name        string                `json:"Name,omitempty"`
+	Function    string                `json:"FunctionName,omitempty"`    // that was called, where the history is a summary
+	ScheduledAt *time.Time            `json:"ScheduledTime,omitempty"`   // of what ended, where the history is a summary
+	InstanceID  string                `json:"InstanceId,omitempty"`      // of a sub-orchestration
+	ScheduledID *int                  `json:"TaskScheduledId,omitempty"` // the event that this one answers
+	FireAt      *time.Time            `json:"FireAt,omitempty"`
+	Status      OrchestrationStatus   `json:"OrchestrationStatus,omitempty"` // how it completed
+	Input       json.RawMessage       `json:"Input,omitempty"`
+	Result      json.RawMessage       `json:"Result,omitempty"`
+	Reason      string                `json:"Reason,omitempty"`
+	Failure     *OrchestrationFailure `json:"FailureDetails,omitempty"`
 }
 
 // ActivityAttempt is one call of an activity.
 type ActivityAttempt struct {
-	EventID           int       `json:"event_id"` // of the event that scheduled the activity
+	EventID           int       `json:"eventId"` // of the event that scheduled the activity
 	Number            int       `json:"number"`
-	StartedAt         time.Time `json:"started_at"`
-	FinishedAt        time.Time `json:"finished_at"`
+	StartedAt         time.Time `json:"startedTime"`
+	FinishedAt        time.Time `json:"finishedTime"`
 	Outcome           string    `json:"outcome"` // succeeded, retried, failed, lost
-	ErrorType         string    `json:"error_type,omitempty"`
-	ErrorMessage      string    `json:"error_message,omitempty"`
-	RetryDelaySeconds *float64  `json:"retry_delay_seconds"`
+	ErrorType         string    `json:"errorType,omitempty"`
+	ErrorMessage      string    `json:"errorMessage,omitempty"`
+	RetryDelaySeconds *float64  `json:"retryDelaySeconds"`
 }
 
 // RetryPolicy says how an activity is repeated when it fails. The zero value does not repeat.

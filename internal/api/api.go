@@ -21,32 +21,35 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/webhook"
 )
 
 // Options configures an API. Only Service is needed.
 type Options struct {
-	Service       Service
-	Messages      *bus.Service     // nil: no queues of plain messages
-	Webhooks      *webhook.Service // nil: none
-	Documents     Documents        // nil: none
-	Deployments   Deployments      // nil: none
-	Logger        *slog.Logger     // nil: slog.Default
-	Version       string           // shown at / and in the OpenAPI document
-	MaxInputBytes int64            // of one job; 0: forebay.DefaultMaxInputBytes
-	MaxDocument   int64            // bytes; 0: forebay.DefaultMaxDocumentBytes
-	MemoryBytes   int64            // large request bodies held at once; 0: 64 MiB
+	Service        Service
+	Messages       *bus.Service         // nil: no queues of plain messages
+	Webhooks       *webhook.Service     // nil: none
+	Documents      Documents            // nil: none
+	Deployments    Deployments          // nil: none
+	Orchestrations *orchestrate.Service // nil: none
+	Logger         *slog.Logger         // nil: slog.Default
+	Version        string               // shown at / and in the OpenAPI document
+	MaxInputBytes  int64                // of one job; 0: forebay.DefaultMaxInputBytes
+	MaxDocument    int64                // bytes; 0: forebay.DefaultMaxDocumentBytes
+	MemoryBytes    int64                // large request bodies held at once; 0: 64 MiB
 }
 
 // API is the HTTP interface of one server.
 type API struct {
-	service     Service
-	messages    *bus.Service
-	webhooks    *webhook.Service
-	documents   Documents
-	deployments Deployments
-	log         *slog.Logger
-	version     string
+	service        Service
+	messages       *bus.Service
+	webhooks       *webhook.Service
+	documents      Documents
+	deployments    Deployments
+	orchestrations *orchestrate.Service
+	log            *slog.Logger
+	version        string
 
 	maxInput    int64 // bytes of one job's input
 	maxDocument int64
@@ -69,16 +72,17 @@ const envelopeBytes = 128 << 10
 // New returns the API with all its routes.
 func New(o Options) *API {
 	a := &API{
-		service:     o.Service,
-		messages:    o.Messages,
-		webhooks:    o.Webhooks,
-		documents:   o.Documents,
-		deployments: o.Deployments,
-		log:         o.Logger,
-		version:     o.Version,
-		maxInput:    o.MaxInputBytes,
-		capacity:    o.MemoryBytes,
-		mux:         http.NewServeMux(),
+		service:        o.Service,
+		messages:       o.Messages,
+		webhooks:       o.Webhooks,
+		documents:      o.Documents,
+		deployments:    o.Deployments,
+		orchestrations: o.Orchestrations,
+		log:            o.Logger,
+		version:        o.Version,
+		maxInput:       o.MaxInputBytes,
+		capacity:       o.MemoryBytes,
+		mux:            http.NewServeMux(),
 	}
 	if a.deployments == nil {
 		a.deployments = noDeployments{}
@@ -115,6 +119,7 @@ func New(o Options) *API {
 	a.routeSetAside()
 	a.routeReports()
 	a.routeDeployments()
+	a.routeOrchestrations()
 	a.routeKeys()
 	a.routeTenants()
 	a.routeAudit()

@@ -218,12 +218,12 @@ func (a *API) receive(ctx context.Context, c *call, entity string, req forebay.R
 	return notNil(messages), err
 }
 
-// notNil makes no messages an empty list, as after a wait that the server's stop cut short.
-func notNil(messages []forebay.Message) []forebay.Message {
-	if messages == nil {
-		return []forebay.Message{}
+// notNil makes a list of nothing an empty array in JSON.
+func notNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
 	}
-	return messages
+	return list
 }
 
 // patiently runs a call that may wait so long as one of the tenant's waiting requests. When the server

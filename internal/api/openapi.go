@@ -25,6 +25,9 @@ func (a *API) publish() {
 	for _, name := range []string{"APIKey", "CreateKeyRequest"} {
 		enumerate(schemas[name].Properties["scopes"].Items, forebay.Scopes)
 	}
+	if a.orchestrations != nil {
+		enumerate(schemas["Instance"].Properties["runtimeStatus"], forebay.OrchestrationStatuses)
+	}
 	// A reference cannot say by itself that null may stand in its place.
 	job := schemas["Job"]
 	job.Properties["error"] = &huma.Schema{AnyOf: []*huma.Schema{job.Properties["error"], {Type: "null"}}}

@@ -36,12 +36,16 @@ var paths = map[string][]string{
 	"/v1/webhooks": {"get", "post"}, "/v1/webhooks/{webhook}": {"get", "put", "delete"}, "/v1/webhooks/{webhook}/test": {"post"},
 	"/v1/webhooks/{webhook}/rotate-secret": {"post"}, "/v1/webhooks/{webhook}/tries": {"get"}, "/v1/webhooks/{webhook}/dead-letters": {"get"},
 	"/v1/webhooks/{webhook}/redeliver": {"post"},
+	durable + "/orchestrators/{name}":  {"post"}, durable + "/orchestrators/{name}/{instanceId}": {"post"}, durable + "/instances": {"get", "delete"},
+	durable + "/instances/{instanceId}": {"get", "delete"}, durable + "/instances/{instanceId}/attempts": {"get"}, durable + "/instances/{instanceId}/raiseEvent/{eventName}": {"post"},
+	durable + "/instances/{instanceId}/terminate": {"post"}, durable + "/instances/{instanceId}/suspend": {"post"}, durable + "/instances/{instanceId}/resume": {"post"},
+	durable + "/instances/{instanceId}/rewind": {"post"}, durable + "/instances/{instanceId}/restart": {"post"},
 }
 
 type object = map[string]any
 
 func TestOpenAPI(t *testing.T) {
-	f := newFixture(t)
+	f := newFixture(t, withOrchestrations(t))
 	doc := into[object](t, f.do("GET", "/openapi.json", ""), 200)
 	if doc["openapi"] != "3.1.0" || doc["info"].(object)["title"] != "Forebay" || doc["info"].(object)["version"] != "test" {
 		t.Errorf("head: %v %v", doc["openapi"], doc["info"])
@@ -130,7 +134,7 @@ func checkOperation(t *testing.T, method, path string, op object) {
 	if op["summary"] == nil {
 		t.Errorf("%s %s has no summary", method, path)
 	}
-	if secured := op["security"] != nil; secured != strings.HasPrefix(path, "/v1/") {
+	if secured := op["security"] != nil; secured != (path != "/healthz" && path != "/readyz") {
 		t.Errorf("%s %s: security %v", method, path, op["security"])
 	}
 }

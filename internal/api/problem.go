@@ -85,8 +85,16 @@ func (p *problem) GetStatus() int          { return p.Status }
 func (p *problem) GetHeaders() http.Header { return p.header }
 func (*problem) ContentType(string) string { return problemType }
 
+// status is what a refusal has as its status on the route: below durablePath all that is wrong with a request is 400.
+func (c *call) status(status int) int {
+	if (status == http.StatusUnprocessableEntity || status == http.StatusUnsupportedMediaType) && strings.Contains(c.route, durablePath) {
+		return http.StatusBadRequest
+	}
+	return status
+}
+
 func newProblem(c *call, code forebay.Code, detail string) *problem {
-	status := statuses[code]
+	status := c.status(statuses[code])
 	p := &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Code: code, RequestID: c.id}
 	switch status {
 	case http.StatusUnauthorized:

@@ -201,8 +201,8 @@ func (w *responseWriter) WriteHeader(status int) {
 		return
 	}
 	w.extend()
-	w.status = status
-	w.ResponseWriter.WriteHeader(status)
+	w.status = w.call.status(status) // huma sends its own, whatever the problem says
+	w.ResponseWriter.WriteHeader(w.status)
 }
 
 // unrouted answers a request for which there is no route, and drops what the mux has to say.

@@ -49,6 +49,13 @@ type answer[T any] struct {
 	Body T
 }
 
+func answerOf[T any](v T, err error) (*answer[T], error) {
+	if err != nil {
+		return nil, err
+	}
+	return &answer[T]{v}, nil
+}
+
 // stream is an output that writes itself.
 type stream struct {
 	Body func(huma.Context)

@@ -52,12 +52,12 @@ func (a *API) routeWebhooks() {
 	})
 	route(a, forebay.ScopeOperate, webhookOperation("get-webhook", http.MethodGet, "/{webhook}", "Get a webhook"),
 		func(ctx context.Context, c *call, in *WebhookPath) (*answer[forebay.Webhook], error) {
-			return webhookAnswer(a.webhooks.Webhook(ctx, c.caller.Tenant, in.Webhook))
+			return answerOf(a.webhooks.Webhook(ctx, c.caller.Tenant, in.Webhook))
 		})
 	update := webhookOperation("update-webhook", http.MethodPut, "/{webhook}", "Change a webhook's settings, enable or disable it")
 	update.Description = "What is left out gets its default. A webhook that was disabled is enabled again, unless the body says disabled: true."
 	routeBody(a, forebay.ScopeOperate, update, smallBody, func(ctx context.Context, c *call, in *WebhookPath, settings forebay.WebhookSettings) (*answer[forebay.Webhook], error) {
-		return webhookAnswer(a.webhooks.Update(ctx, c.caller.Tenant, in.Webhook, settings, c.actor()))
+		return answerOf(a.webhooks.Update(ctx, c.caller.Tenant, in.Webhook, settings, c.actor()))
 	})
 	remove := webhookOperation("delete-webhook", http.MethodDelete, "/{webhook}", "Delete a webhook, with every event that waits for it")
 	remove.DefaultStatus = http.StatusNoContent
@@ -71,12 +71,12 @@ func (a *API) routeWebhookDeliveries() {
 	test := webhookOperation("test-webhook", http.MethodPost, "/{webhook}/test", "Send a webhook a test event")
 	test.Description = "Once, at once, with the type webhook.test. The answer says how it went."
 	routeNoBody(a, forebay.ScopeOperate, test, func(ctx context.Context, c *call, in *WebhookPath) (*answer[forebay.WebhookTry], error) {
-		return webhookAnswer(a.webhooks.Test(ctx, c.caller.Tenant, in.Webhook))
+		return answerOf(a.webhooks.Test(ctx, c.caller.Tenant, in.Webhook))
 	})
 	rotate := webhookOperation("rotate-webhook-secret", http.MethodPost, "/{webhook}/rotate-secret", "Give a webhook another secret")
 	rotate.Description = "The answer shows it, once. The one before goes on signing beside it for the overlap."
 	routeOptionalBody(a, forebay.ScopeOperate, rotate, smallBody, func(ctx context.Context, c *call, in *WebhookPath, req forebay.RotateSecretRequest) (*answer[forebay.Webhook], error) {
-		return webhookAnswer(a.webhooks.RotateSecret(ctx, c.caller.Tenant, in.Webhook, req, c.actor()))
+		return answerOf(a.webhooks.RotateSecret(ctx, c.caller.Tenant, in.Webhook, req, c.actor()))
 	})
 	route(a, forebay.ScopeOperate, webhookOperation("list-webhook-tries", http.MethodGet, "/{webhook}/tries", "List the latest hundred tries to deliver, newest first"),
 		func(ctx context.Context, c *call, in *WebhookPath) (*answer[forebay.Page[forebay.WebhookTry]], error) {
@@ -89,13 +89,6 @@ func (a *API) routeWebhookDeliveries() {
 		})
 	routeBody(a, forebay.ScopeOperate, webhookOperation("redeliver-webhook", http.MethodPost, "/{webhook}/redeliver", "Try events again that were given up"), smallBody,
 		func(ctx context.Context, c *call, in *WebhookPath, req forebay.RedeliverRequest) (*answer[forebay.RedeliverReport], error) {
-			return webhookAnswer(a.webhooks.Redeliver(ctx, c.caller.Tenant, in.Webhook, req, c.actor()))
+			return answerOf(a.webhooks.Redeliver(ctx, c.caller.Tenant, in.Webhook, req, c.actor()))
 		})
-}
-
-func webhookAnswer[T any](v T, err error) (*answer[T], error) {
-	if err != nil {
-		return nil, err
-	}
-	return &answer[T]{v}, nil
 }

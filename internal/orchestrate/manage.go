@@ -38,7 +38,7 @@ func (s *Service) check(req *StartRequest) error {
 		return forebay.Invalid("name", "is required: the name of an orchestrator")
 	}
 	if !s.opts.Remote && !s.registry.hasOrchestrator(req.Name) {
-		return &forebay.Error{Code: forebay.CodeUnknownOrchestrator, Field: "name", Message: "there is no orchestrator " + req.Name}
+		return s.registry.unknown(req.Name)
 	}
 	if req.ID != "" && !forebay.ValidText(req.ID, maxInstanceID) {
 		return forebay.Invalid("instance_id", "must have 1 to %d bytes without control characters", maxInstanceID)

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/dapr/durabletask-go/task"
@@ -63,6 +66,24 @@ func (r *Registry) hasOrchestrator(name string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.orchestrators[name]
+}
+
+// shownNames is how many of the orchestrators there are an error names.
+const shownNames = 10
+
+// unknown is the error of an orchestrator that there is not.
+func (r *Registry) unknown(name string) error {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	names := slices.Sorted(maps.Keys(r.orchestrators))
+	there := "; there are: " + strings.Join(names[:min(len(names), shownNames)], ", ")
+	if len(names) > shownNames {
+		there += ", …"
+	}
+	if len(names) == 0 {
+		there = ", nor any other: they are Go functions of a program that embeds the server, or of workers that connect to orchestrations.grpc.address"
+	}
+	return forebay.Errorf(forebay.CodeUnknownOrchestrator, "there is no orchestrator %s%s", name, there)
 }
 
 func (r *Registry) hasActivity(name string) bool { return r.activity(name) != nil }

@@ -196,6 +196,9 @@ type OrchestrationQuery struct {
 // orchestrationPage is how many instances are read at once.
 const orchestrationPage = 100
 
+// orchestrationPageBytes is where a page ends for the size of its instances.
+const orchestrationPageBytes = 16 << 20
+
 const sqlOrchestrations = orchestrationColumns + `
 WHERE o.tenant = ? AND o.no < ? AND o.created_at >= ? AND o.created_at <= ?
   AND (? = '' OR o.name = ?) AND (? = '' OR substr(o.id, 1, CAST(? AS INTEGER)) = ?)`
@@ -219,7 +222,7 @@ func (s *Store) Orchestrations(ctx context.Context, q OrchestrationQuery) (found
 	}
 	err = s.read(ctx, func(c conn) error {
 		found, more = nil, false
-		below, seen := q.Below, orchestrationPage
+		below, seen, size := q.Below, orchestrationPage, 0
 		if below == 0 {
 			below = asleep
 		}
@@ -237,12 +240,13 @@ func (s *Store) Orchestrations(ctx context.Context, q OrchestrationQuery) (found
 				if len(q.Statuses) > 0 && !slices.Contains(q.Statuses, forebay.OrchestrationStatus(r.text(6))) {
 					return nil
 				}
-				if len(found) == q.Limit {
+				if len(found) == q.Limit || size >= orchestrationPageBytes {
 					more = true
 					return errStop
 				}
 				o, err := readOrchestration(r)
 				found = append(found, o)
+				size += len(o.Input) + len(o.Output) + len(o.CustomStatus)
 				return err
 			})
 			if err != nil {

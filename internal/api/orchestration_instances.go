@@ -1,0 +1,189 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/orchestrate"
+)
+
+type getInstanceInput struct {
+	InstancePath
+	ShowHistory       bool    `query:"showHistory" doc:"with what happened so far"`
+	ShowHistoryOutput bool    `query:"showHistoryOutput" doc:"with the inputs and results in the history"`
+	ShowInput         bool    `query:"showInput" default:"true"`
+	FailAs500         bool    `query:"returnInternalServerErrorOnFailure" doc:"answer with status 500 when the instance has failed"`
+	Timeout           float64 `query:"timeout" doc:"seconds to wait for the instance to be over, up to 60"`
+}
+
+type listInstancesInput struct {
+	InstanceFilter
+	Name         string `query:"name" doc:"only of this orchestrator"`
+	ShowInput    bool   `query:"showInput" default:"true"`
+	Top          int    `query:"top" minimum:"1" maximum:"500" doc:"at most this many; default 50"`
+	Continuation string `header:"x-ms-continuation-token" maxLength:"1024" doc:"as the page before had it"`
+}
+
+type listInstancesOutput struct {
+	Continuation string `header:"x-ms-continuation-token" doc:"there are more: send it with the next request"`
+	Body         []instance
+}
+
+// InstanceFilter selects instances.
+type InstanceFilter struct {
+	CreatedFrom string   `query:"createdTimeFrom" doc:"not made before; RFC 3339"`
+	CreatedTo   string   `query:"createdTimeTo" doc:"not made after; RFC 3339"`
+	Status      []string `query:"runtimeStatus,explode" doc:"only these, repeated or separated by commas"`
+	Prefix      string   `query:"instanceIdPrefix" maxLength:"256"`
+}
+
+// continuedAsNew is a status that Durable Functions knows, and that no instance of ours is ever seen in.
+const continuedAsNew = "ContinuedAsNew"
+
+func (f InstanceFilter) request() (req orchestrate.ListRequest, err error) {
+	req.Prefix = f.Prefix
+	if req.From, err = parseTime("createdTimeFrom", f.CreatedFrom); err != nil {
+		return req, err
+	}
+	if req.Until, err = parseTime("createdTimeTo", f.CreatedTo); err != nil {
+		return req, err
+	}
+	if !req.Until.IsZero() && req.Until.Before(req.From) {
+		return req, forebay.Invalid("createdTimeTo", "is before createdTimeFrom")
+	}
+	for _, s := range splitList(f.Status) {
+		status, err := parseStatus(s)
+		if err != nil {
+			return req, err
+		}
+		req.Statuses = append(req.Statuses, status)
+	}
+	return req, nil
+}
+
+func parseTime(field, s string) (t time.Time, err error) {
+	if s == "" {
+		return t, nil
+	}
+	if t, err = time.Parse(time.RFC3339, s); err != nil {
+		return t, forebay.Invalid(field, "must be %s", wantTime)
+	}
+	return t, nil
+}
+
+func parseStatus(s string) (forebay.OrchestrationStatus, error) {
+	for _, status := range append(forebay.OrchestrationStatuses, continuedAsNew) {
+		if strings.EqualFold(s, string(status)) {
+			return status, nil
+		}
+	}
+	return "", forebay.Invalid("runtimeStatus", "%q is none of %s", shorten(s), joined(forebay.OrchestrationStatuses))
+}
+
+func (a *API) routeInstances() {
+	get := durableOperation("get-instance", http.MethodGet, "/instances/{instanceId}", "Get an instance")
+	get.Description = "The status is 202 until the instance is over, then 200."
+	route(a, forebay.ScopeRead, get, a.instance)
+	list := durableOperation("list-instances", http.MethodGet, "/instances", "List instances, newest first")
+	list.Description = "A page may be shorter than top, when its instances are large; x-ms-continuation-token says whether there are more."
+	route(a, forebay.ScopeRead, list, a.instances)
+	attempts := durableOperation("list-activity-attempts", http.MethodGet, "/instances/{instanceId}/attempts", "List the attempts of an instance's activities")
+	attempts.Description = "With when each ran, how it ended and the delay after it. eventId is that of the activity in the history."
+	route(a, forebay.ScopeRead, attempts, func(ctx context.Context, c *call, in *InstancePath) (*answer[[]forebay.ActivityAttempt], error) {
+		attempts, err := a.orchestrations.Attempts(ctx, c.caller.Tenant, in.ID)
+		return answerOf(notNil(attempts), err)
+	})
+}
+
+func (a *API) instance(ctx context.Context, c *call, in *getInstanceInput) (*durableOutput[instance], error) {
+	wait, err := Patience{Timeout: in.Timeout}.wait()
+	if err != nil {
+		return nil, err
+	}
+	var o forebay.Orchestration
+	if wait == 0 {
+		o, err = a.orchestrations.Get(ctx, c.caller.Tenant, in.ID)
+	} else {
+		o, err = a.await(ctx, c, in.ID, wait)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := &durableOutput[instance]{Status: http.StatusOK, Body: shown(o, in.ShowInput)}
+	if in.ShowHistory {
+		events, err := a.orchestrations.History(ctx, c.caller.Tenant, in.ID)
+		if err != nil {
+			return nil, err
+		}
+		out.Body.HistoryEvents = summarized(events, in.ShowHistoryOutput)
+	}
+	switch {
+	case !o.Status.Terminal():
+		out.Status, out.Location, out.RetryAfter = http.StatusAccepted, urisOf(c, in.ID).StatusQueryGetURI, retryAfterStatus
+	case o.Status == forebay.OrchestrationFailed && in.FailAs500:
+		out.Status = http.StatusInternalServerError
+	}
+	return out, nil
+}
+
+func (a *API) instances(ctx context.Context, c *call, in *listInstancesInput) (*listInstancesOutput, error) {
+	req, err := in.request()
+	if err != nil {
+		return nil, err
+	}
+	req.Name, req.Limit, req.Cursor = in.Name, in.Top, in.Continuation
+	found, next, err := a.orchestrations.List(ctx, c.caller.Tenant, req)
+	if err != nil {
+		return nil, err
+	}
+	out := &listInstancesOutput{Continuation: next, Body: make([]instance, len(found))}
+	for i, o := range found {
+		out.Body[i] = shown(o, in.ShowInput)
+	}
+	return out, nil
+}
+
+// summarized is a history as Durable Functions shows it: without turns, and with what was called told by the event that ended
+// it, once there is one. Inputs and results are large, and are left out unless they are asked for.
+func summarized(events []forebay.OrchestrationEvent, payloads bool) []forebay.OrchestrationEvent {
+	scheduled := map[int]forebay.OrchestrationEvent{}
+	answered := map[int]bool{}
+	for _, e := range events {
+		if e.ScheduledID != nil {
+			answered[*e.ScheduledID] = true
+		}
+	}
+	summary := make([]forebay.OrchestrationEvent, 0, len(events))
+	for _, e := range events {
+		switch e.Type {
+		case "OrchestratorStarted", "OrchestratorCompleted":
+			continue
+		case "ExecutionStarted":
+			e.Function, e.Name = e.Name, ""
+		case "TaskScheduled", "SubOrchestrationInstanceCreated", "TimerCreated":
+			if e.Type != "TimerCreated" {
+				e.Function, e.Name = e.Name, ""
+			}
+			if scheduled[e.EventID] = e; answered[e.EventID] {
+				continue
+			}
+		}
+		if e.ScheduledID != nil {
+			if of, ok := scheduled[*e.ScheduledID]; ok {
+				at := of.Timestamp
+				e.EventID, e.Function, e.Name, e.InstanceID, e.ScheduledAt, e.ScheduledID = of.EventID, of.Function, of.Name, of.InstanceID, &at, nil
+			}
+		}
+		if e.Failure != nil && e.Reason == "" {
+			e.Reason = e.Failure.Message
+		}
+		if !payloads {
+			e.Input, e.Result = nil, nil
+		}
+		summary = append(summary, e)
+	}
+	return summary
+}

@@ -1,0 +1,234 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/orchestrate"
+)
+
+// durablePath is below what orchestrations are managed, with the addresses, parameters, statuses and bodies of the HTTP
+// API of Durable Functions (durable-functions-http-api). What Forebay adds is said in the descriptions.
+const durablePath = "/runtime/webhooks/durabletask"
+
+const (
+	retryAfterStart  = "10" // seconds, after a start
+	retryAfterStatus = "5"  // of an instance that is not over
+)
+
+// InstancePath names an instance.
+type InstancePath struct {
+	ID string `path:"instanceId" doc:"id of the instance"`
+}
+
+// instance is a caller's instance as the routes below show it.
+type instance struct {
+	forebay.Orchestration
+	HistoryEvents []forebay.OrchestrationEvent `json:"historyEvents"`
+}
+
+// managementURIs are the addresses at which an instance is managed.
+type managementURIs struct {
+	ID                    string `json:"id"`
+	StatusQueryGetURI     string `json:"statusQueryGetUri"`
+	SendEventPostURI      string `json:"sendEventPostUri"`
+	TerminatePostURI      string `json:"terminatePostUri"`
+	SuspendPostURI        string `json:"suspendPostUri"`
+	ResumePostURI         string `json:"resumePostUri"`
+	RewindPostURI         string `json:"rewindPostUri"`
+	RestartPostURI        string `json:"restartPostUri"`
+	PurgeHistoryDeleteURI string `json:"purgeHistoryDeleteUri"`
+}
+
+// durableOutput is an answer with a status that depends on the instance.
+type durableOutput[T any] struct {
+	Status     int
+	Location   string `header:"Location"`
+	RetryAfter string `header:"Retry-After"`
+	Body       T
+}
+
+func durableOperation(id, method, path, summary string) huma.Operation {
+	return huma.Operation{OperationID: id, Method: method, Path: durablePath + path, Tags: []string{"orchestrations"}, Summary: summary}
+}
+
+func (a *API) routeOrchestrations() {
+	if a.orchestrations == nil {
+		return
+	}
+	a.routeStarts()
+	a.routeInstances()
+	a.routeInstanceVerbs()
+	a.routeInstancePurges()
+}
+
+// StartInput names an orchestrator.
+type StartInput struct {
+	Name string `path:"name" doc:"name of the orchestrator"`
+	Patience
+}
+
+type startWithIDInput struct {
+	StartInput
+	InstancePath
+}
+
+// Patience is how long an answer may wait for an instance to be over.
+type Patience struct {
+	Timeout         float64 `query:"timeout" doc:"seconds to wait for the instance to be over, up to 60"`
+	PollingInterval float64 `query:"pollingInterval" doc:"taken for the sake of clients that send it beside timeout; the answer comes at once when the instance is over"`
+}
+
+func (p Patience) wait() (time.Duration, error) {
+	for name, seconds := range map[string]float64{"timeout": p.Timeout, "pollingInterval": p.PollingInterval} {
+		if math.IsNaN(seconds) || seconds < 0 || seconds > maxWait.Seconds() {
+			return 0, forebay.Invalid(name, "must be a number of seconds from 0 to %g", maxWait.Seconds())
+		}
+	}
+	if p.PollingInterval > 0 && p.Timeout == 0 {
+		return 0, forebay.Invalid("pollingInterval", "needs timeout beside it")
+	}
+	return time.Duration(p.Timeout * float64(time.Second)), nil
+}
+
+func (a *API) routeStarts() {
+	start := durableOperation("start-orchestration", http.MethodPost, "/orchestrators/{name}", "Start an instance")
+	start.Description = "The body is the input: any JSON, or nothing. The instance is on disk when the answer comes. With timeout the answer " +
+		"is its output with status 200 if it completes in time, its status if it ends otherwise, and else the same as without.\n\n" +
+		"An instance that has the id already is 409, an orchestrator that there is not 404."
+	routeStart(a, start, func(ctx context.Context, c *call, in *StartInput) (*durableOutput[any], error) {
+		return a.start(ctx, c, in, "")
+	})
+	withID := durableOperation("start-orchestration-with-id", http.MethodPost, "/orchestrators/{name}/{instanceId}", "Start an instance with an id of one's own")
+	withID.Description = start.Description
+	routeStart(a, withID, func(ctx context.Context, c *call, in *startWithIDInput) (*durableOutput[any], error) {
+		return a.start(ctx, c, &in.StartInput, in.ID)
+	})
+}
+
+func routeStart[I any](a *API, op huma.Operation, start func(context.Context, *call, *I) (*durableOutput[any], error)) {
+	op.DefaultStatus = http.StatusAccepted
+	op.Responses = a.startedResponse()
+	route(a, forebay.ScopeSubmit, op, start)
+	a.documentValue(op, "the input")
+}
+
+func (a *API) startedResponse() map[string]*huma.Response {
+	return streamed("202", "Where the instance is managed", "application/json", a.schema(reflect.TypeFor[managementURIs]()))
+}
+
+// documentValue describes a body that is any JSON value, or nothing.
+func (a *API) documentValue(op huma.Operation, what string) {
+	a.documentBody(op, jsonTypes[0], &huma.Schema{Description: what})
+	a.huma.OpenAPI().Paths[op.Path].Post.RequestBody.Required = false
+}
+
+func (a *API) start(ctx context.Context, c *call, in *StartInput, id string) (*durableOutput[any], error) {
+	wait, err := in.wait()
+	if err != nil {
+		return nil, err
+	}
+	input, release, err := a.readJSON(c)
+	if err != nil {
+		return nil, err
+	}
+	id, err = a.orchestrations.Start(ctx, c.caller.Tenant, orchestrate.StartRequest{Name: in.Name, ID: id, Input: input})
+	release()
+	if err != nil {
+		return nil, err
+	}
+	if wait == 0 {
+		return started(c, id), nil
+	}
+	o, err := a.await(ctx, c, id, wait)
+	switch {
+	case err != nil:
+		return nil, err
+	case o.Status == forebay.OrchestrationCompleted:
+		return &durableOutput[any]{Status: http.StatusOK, Body: o.Output}, nil
+	case o.Status.Terminal():
+		return &durableOutput[any]{Status: http.StatusOK, Body: shown(o, true)}, nil
+	}
+	return started(c, id), nil
+}
+
+func started(c *call, id string) *durableOutput[any] {
+	uris := urisOf(c, id)
+	return &durableOutput[any]{Status: http.StatusAccepted, Location: uris.StatusQueryGetURI, RetryAfter: retryAfterStart, Body: uris}
+}
+
+func urisOf(c *call, id string) managementURIs {
+	at := c.origin() + durablePath + "/instances/" + url.PathEscape(id)
+	return managementURIs{
+		ID:                    id,
+		StatusQueryGetURI:     at,
+		SendEventPostURI:      at + "/raiseEvent/{eventName}",
+		TerminatePostURI:      at + "/terminate?reason={text}",
+		SuspendPostURI:        at + "/suspend?reason={text}",
+		ResumePostURI:         at + "/resume?reason={text}",
+		RewindPostURI:         at + "/rewind?reason={text}",
+		RestartPostURI:        at + "/restart",
+		PurgeHistoryDeleteURI: at,
+	}
+}
+
+// origin is how the client addresses the server. A proxy that ends TLS says so in X-Forwarded-Proto; the answer goes to
+// nobody but the caller.
+func (c *call) origin() string {
+	switch {
+	case c.r.Host == "":
+		return ""
+	case c.r.TLS != nil || strings.EqualFold(c.r.Header.Get("X-Forwarded-Proto"), "https"):
+		return "https://" + c.r.Host
+	}
+	return "http://" + c.r.Host
+}
+
+// readJSON reads a body that is any JSON value, or nothing: nil.
+func (a *API) readJSON(c *call) (value json.RawMessage, release func(), err error) {
+	data, release, err := a.readBody(c, a.maxInput)
+	if err != nil {
+		return nil, nil, err
+	}
+	if skipSpace(data, 0) == len(data) {
+		release()
+		return nil, func() {}, nil
+	}
+	if err := forebay.CheckJSON("body", data); err != nil {
+		release()
+		return nil, nil, err
+	}
+	return data, release, nil
+}
+
+// await returns an instance once it is over, or as it stands when the time has passed.
+func (a *API) await(ctx context.Context, c *call, id string, timeout time.Duration) (o forebay.Orchestration, err error) {
+	leave, err := a.waiters.enter(c.caller.Tenant)
+	if err != nil {
+		return o, err
+	}
+	defer leave()
+	waiting, cancel := a.untilDrain(ctx)
+	defer cancel()
+	return a.orchestrations.Wait(waiting, c.caller.Tenant, id, timeout)
+}
+
+// shown is an instance as callers see it. The output of one that failed is the message.
+func shown(o forebay.Orchestration, withInput bool) instance {
+	if !withInput {
+		o.Input = nil
+	}
+	if o.Failure != nil && o.Output == nil {
+		o.Output, _ = json.Marshal(o.Failure.Message) // a string
+	}
+	return instance{Orchestration: o}
+}
