@@ -52,15 +52,22 @@ func (c *Client) Poll(ctx context.Context, id string, wait time.Duration) (foreb
 // Wait returns the job once its status is terminal. It waits for as long as ctx lives; when that ends
 // it returns the job as last seen and the context's error.
 func (c *Client) Wait(ctx context.Context, id string) (forebay.Job, error) {
-	var last forebay.Job
+	return waitUntil(ctx, func() (forebay.Job, bool, error) {
+		job, err := c.Poll(ctx, id, longPoll)
+		return job, job.Status.Terminal(), err
+	})
+}
+
+// waitUntil polls until what it gets is over, and returns it as last seen.
+func waitUntil[T any](ctx context.Context, poll func() (v T, over bool, err error)) (last T, err error) {
 	for {
 		start := time.Now()
-		job, err := c.Poll(ctx, id, longPoll)
+		v, over, err := poll()
 		if err != nil {
 			return last, err
 		}
-		if last = job; job.Status.Terminal() {
-			return job, nil
+		if last = v; over {
+			return last, nil
 		}
 		// A server that stops ends long polls early; it must not be asked in a tight loop.
 		if time.Since(start) < time.Second && sleep.For(ctx, time.Second) != nil {

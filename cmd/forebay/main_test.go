@@ -159,6 +159,17 @@ func TestUsageErrors(t *testing.T) {
 		{"report retries --since yesterday", "--since must be a duration"},
 		{"batch run x", "--output is required"},
 		{"batch run " + filepath.Join(dir, "none") + " -o " + filepath.Join(dir, "out"), "no such file"},
+		{"orchestrations start", "ORCHESTRATOR is missing"},
+		{"orchestrations start order --input {", "that is not valid JSON; say --text"},
+		{"orchestrations start order --input 1 --file x", "give it once"},
+		{"orchestrations start order --text", "--text says that there is a text"},
+		{"orchestrations raise order-1", "EVENT is missing"},
+		{"orchestrations list --status done", `--status takes no "done" here; there are Pending, Running`},
+		{"orchestrations purge", "name an instance, select some by flags, or say --all"},
+		{"orchestrations purge order-1 --all", "exclude each other"},
+		{"orchestrations purge --all --prefix x", "exclude each other"},
+		{"orchestrations purge --status running", `--status takes no "running" here; there are Completed`},
+		{"orchestrations get ..", "must not be"},
 		{"keys create --expires never", "--expires must be a duration"},
 	} {
 		got := command{url: server.URL}.run(t.Context(), strings.Fields(c.args)...)

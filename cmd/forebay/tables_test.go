@@ -15,6 +15,8 @@ import (
 
 func pointer[T any](v T) *T { return &v }
 
+const durable = "/runtime/webhooks/durabletask/instances"
+
 // answers is what a fake server says at each address.
 func answers() map[string]any {
 	east := forebay.Deployment{Name: "east", Kind: forebay.DeploymentModel, Provider: "azure-openai", Models: []string{"chat"}, TokensPerMinute: 240000, Price: forebay.Price{Input: 2.5, Output: 10},
@@ -42,6 +44,18 @@ func answers() map[string]any {
 		EnqueuedTime: earlier(time.Minute), DeliveryCount: 1, State: forebay.MessageScheduled}
 	whole := set
 	whole.Input = json.RawMessage(`"a difficult text"`)
+	order := forebay.Orchestration{ID: "order-4711", Name: "order", Status: forebay.OrchestrationFailed, Input: json.RawMessage(`{"number":4711}`), CustomStatus: json.RawMessage(`"charging \u001b[1m"`),
+		Failure: &forebay.OrchestrationFailure{Type: "*errors.errorString", Message: "the bank is closed"}, Output: json.RawMessage(`"the bank is closed"`),
+		CreatedAt: earlier(time.Hour), StartedAt: pointer(earlier(time.Hour)), UpdatedAt: earlier(time.Minute), CompletedAt: pointer(earlier(time.Minute))}
+	history := []forebay.OrchestrationEvent{
+		{Type: "ExecutionStarted", Timestamp: earlier(time.Hour), EventID: -1, Function: "order", Input: json.RawMessage(`{"number":4711}`)},
+		{Type: "TaskCompleted", Timestamp: earlier(50 * time.Minute), ScheduledAt: pointer(earlier(51 * time.Minute)), EventID: 0, Function: "check", Result: json.RawMessage(`true`)},
+		{Type: "TimerCreated", Timestamp: earlier(50 * time.Minute), EventID: 1, Name: "approved", FireAt: pointer(testNow.Add(time.Hour))},
+		{Type: "EventRaised", Timestamp: earlier(2 * time.Minute), EventID: -1, Name: "approved\x1b[2J", Input: json.RawMessage(`true`)},
+		{Type: "TaskFailed", Timestamp: earlier(time.Minute), ScheduledAt: pointer(earlier(2 * time.Minute)), EventID: 2, Function: "charge", Reason: "the bank is closed",
+			Failure: &forebay.OrchestrationFailure{Type: "BankError", Message: "the bank is closed"}},
+		{Type: "ExecutionCompleted", Timestamp: earlier(time.Minute), EventID: 3, Status: forebay.OrchestrationFailed, Reason: "the bank is closed"},
+	}
 	class := forebay.ClassTransient
 	hook := forebay.Webhook{Name: "billing", URL: "https://billing.example.com/forebay", EventTypes: []forebay.EventType{forebay.EventSucceeded, forebay.EventFailed}, Concurrency: 4, Secrets: 1,
 		CreatedAt: earlier(50 * time.Hour), Pending: 2, DeadLetters: 3, DeliveredAt: pointer(earlier(2 * time.Minute)), FailingSince: pointer(earlier(time.Minute)),
@@ -86,6 +100,16 @@ func answers() map[string]any {
 			EnqueuedAt: earlier(80 * time.Hour), Tries: 10, Reason: forebay.ReasonMaxDeliveries, Description: "tried 10 times; the last: no answer in time"}}},
 		"/v1/webhooks/billing/redeliver": forebay.RedeliverReport{Redelivered: 3},
 		"/v1/webhooks/billing/test":      forebay.WebhookTry{MessageID: "test_1", EventType: forebay.EventWebhookTest, At: testNow, Number: 1, Outcome: forebay.WebhookDelivered, Status: 200, DurationSeconds: 0.2},
+		durable:                          []forebay.Orchestration{order, {ID: "a954be11", Name: "greet", Status: forebay.OrchestrationRunning, CreatedAt: earlier(time.Minute), UpdatedAt: earlier(time.Second)}},
+		durable + "/order-4711": struct {
+			forebay.Orchestration
+			HistoryEvents []forebay.OrchestrationEvent `json:"historyEvents"`
+		}{order, history},
+		durable + "/order-4711/attempts": []forebay.ActivityAttempt{
+			{EventID: 2, Number: 1, StartedAt: earlier(2 * time.Minute), FinishedAt: earlier(2*time.Minute - 250*time.Millisecond), Outcome: "retried", ErrorType: "BankError", ErrorMessage: "the bank is closed", RetryDelaySeconds: pointer(5.0)},
+			{EventID: 2, Number: 2, StartedAt: earlier(61 * time.Second), FinishedAt: earlier(time.Minute), Outcome: "failed", ErrorType: "*errors.errorString", ErrorMessage: "the bank is closed"}},
+		durable + "/order-4711/suspend": struct{}{}, durable + "/order-4711/raiseEvent/approved": struct{}{},
+		durable + "/order-4711/restart": map[string]string{"id": "order-4712"},
 		"/v1/audit": forebay.Page[forebay.AuditEntry]{Items: []forebay.AuditEntry{
 			{Number: 8, At: earlier(time.Hour), Actor: forebay.LocalActor, Action: "pause", Target: "slow"},
 			{Number: 7, At: earlier(2 * time.Hour), Tenant: "acme", Actor: "key_1", Action: "purge", Target: "slow/dead-letters", Detail: `{"task":"classify"}`}}},
@@ -124,7 +148,10 @@ func TestTables(t *testing.T) {
 		"quarantine redrive --queue slow --all", "quarantine purge --queue slow --before 30d", "tasks", "deployments list", "deployments show east", "deployments changes east", "tenants list", "tenants show acme", "report retries",
 		"webhooks list", "webhooks show billing", "webhooks tries billing", "webhooks dead-letters billing", "webhooks redeliver billing --all",
 		"webhooks test billing", "webhooks update billing --events failed", "audit list", "audit verify",
-		"documents list", "documents get report", "documents retry report", "search repairs", "queues get default -o jsonl", "tasks -o json", "tasks -o jsonl",
+		"documents list", "documents get report", "documents retry report", "search repairs",
+		"orchestrations list", "orchestrations get order-4711", "orchestrations history order-4711", "orchestrations attempts order-4711", "orchestrations suspend order-4711",
+		"orchestrations raise order-4711 approved --input true", "orchestrations restart order-4711", "orchestrations purge order-4711",
+		"queues get default -o jsonl", "tasks -o json", "tasks -o jsonl",
 	} {
 		got := command{url: server.URL}.run(t.Context(), strings.Fields(args)...)
 		if got.code != exitOK || got.err != "" {
