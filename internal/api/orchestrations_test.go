@@ -281,6 +281,22 @@ func TestInstances(t *testing.T) {
 	wantProblem(t, f.do("GET", durable+"/instances?status=Failed", ""), 400, forebay.CodeUnknownField)
 }
 
+// A page of large instances ends before it takes up the server's memory.
+func TestInstancesThatAreLarge(t *testing.T) {
+	f := newFixture(t, withOrchestrations(t))
+	large := `"` + strings.Repeat("x", maxInput-2) + `"`
+	const n = 10 // with 2 MiB each: input and output
+	for range n {
+		f.wantStatus(f.do("POST", durable+"/orchestrators/echo?timeout=60", large), 200)
+	}
+	r := f.do("GET", durable+"/instances?showInput=false", "")
+	first, next := into[[]instance](t, r, 200), r.Header.Get("x-ms-continuation-token")
+	rest := into[[]instance](t, f.do("GET", durable+"/instances?showInput=false", "", "x-ms-continuation-token", next), 200)
+	if len(first) != 8 || next == "" || len(first)+len(rest) != n {
+		t.Errorf("pages of %d and %d, %q between them", len(first), len(rest), next)
+	}
+}
+
 func TestInstanceVerbs(t *testing.T) {
 	f := newFixture(t, withOrchestrations(t))
 	at := durable + "/instances/w"

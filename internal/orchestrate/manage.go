@@ -41,7 +41,7 @@ func (s *Service) check(req *StartRequest) error {
 		return s.registry.unknown(req.Name)
 	}
 	if req.ID != "" && !forebay.ValidText(req.ID, maxInstanceID) {
-		return forebay.Invalid("instance_id", "must have 1 to %d bytes without control characters", maxInstanceID)
+		return forebay.Invalid("instanceId", "must have 1 to %d bytes without control characters", maxInstanceID)
 	}
 	return s.checkPayload("input", req.Input)
 }
