@@ -71,6 +71,7 @@ type past struct {
 	steps     map[int32]step
 	last      int32 // the highest number of a step
 	suspended bool
+	rewound   bool // what had failed is missing from its steps, and is asked for again
 	ended     bool // it was told to terminate
 }
 
@@ -87,6 +88,7 @@ func (p *past) without(events []*protos.HistoryEvent) []*protos.HistoryEvent {
 		case e.GetExecutionSuspended() != nil:
 			p.suspended = true
 		case e.GetExecutionResumed() != nil:
+			p.rewound = p.rewound || !p.suspended // as Rewind leaves it
 			p.suspended = false
 		case e.GetExecutionTerminated() != nil:
 			p.ended = true
@@ -160,7 +162,7 @@ func (p *past) compare(actions []*protos.WorkflowAction) string {
 			return fmt.Sprintf("event %d of the history is %s, but the code now asks for %s there: it has changed in a way that this instance cannot follow", a.Id, then, what)
 		case was:
 			found++
-		case isStep && a.Id < p.last:
+		case isStep && a.Id < p.last && !p.rewound:
 			return fmt.Sprintf("the code now asks for %s as event %d, which the history does not have: it has changed in a way that this instance cannot follow", now, a.Id)
 		}
 	}
