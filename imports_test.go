@@ -48,6 +48,7 @@ var mayImport = map[string][]string{
 	"internal/telemetry":   {".", "internal/jobs", "internal/model", "internal/store", "internal/webhook"},
 	"internal/vector":      {},
 	"internal/webhook":     {".", "internal/sleep", "internal/store"},
+	"internal/workflow":    {"."},
 }
 
 // inOutStandard are the parts of the standard library that do input or output; the root package

@@ -1,0 +1,99 @@
+// Package workflow reads declared workflows, checks them and plans what they do.
+//
+// A workflow is a YAML file of steps. Each step calls a task once, or once for every item of a list; which steps wait for which others
+// follows from the results that their expressions use. Parse gives a Definition or every problem of the text with its line and
+// column, Check compares it with the tasks there are, and a Run carries an instance's state: told in which order calls have ended it says which
+// begin next, always the same for the same order. Nothing here does input or output, tells the time or
+// draws at random, so an orchestrator can be built on it.
+package workflow
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/forebayhq/forebay"
+)
+
+// The limits of a workflow.
+const (
+	MaxBytes       = 64 << 10 // of its text
+	MaxSteps       = 100
+	MaxItems       = 1000 // of a list that a step goes through
+	MaxParallel    = 100
+	maxDepth       = 20    // of lists and objects in an input or output
+	maxValues      = 2000  // in one input or output
+	maxExpression  = 4_000 // bytes
+	maxNodes       = 200   // of an expression
+	maxTimeout     = 30 * 24 * time.Hour
+	maxDescription = 500 // bytes
+
+	defaultParallel = 10
+)
+
+// Definition is a workflow that has been read.
+type Definition struct {
+	Name        string
+	Description string
+	Steps       []*Step // as they stand in the text
+	Version     string  // of the text: the same text has the same
+	Text        string
+
+	file   string
+	output *template // nil: the results by step
+}
+
+// Step is one step of a workflow.
+type Step struct {
+	Name            string
+	Task            string
+	Options         Options
+	ContinueOnError bool  // its failure is no failure of the workflow
+	After           []int // numbers of the steps that it waits for
+
+	at, taskAt, queueAt Position
+	after               []*yaml.Node // named by after
+	condition           *expression  // nil: always
+	each                *template    // nil: the task is called once
+	parallel            int
+	input               *template // nil: the item, or the workflow's input
+}
+
+// ForEach reports whether the step goes through a list.
+func (s *Step) ForEach() bool { return s.each != nil }
+
+// Options are what the jobs of a step may say besides their input.
+type Options struct {
+	Queue       string
+	Priority    *int
+	MaxAttempts *int
+	MaxCostUSD  *forebay.Money
+	Timeout     time.Duration // of each call, from when its job is made to its end; 0: none
+}
+
+// Position is a place in a text, both from 1.
+type Position struct{ Line, Column int }
+
+// Problem is something wrong with a text.
+type Problem struct {
+	File string
+	Position
+	Message string
+}
+
+func (p Problem) Error() string {
+	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
+}
+
+// Problems is everything that is wrong with a text, one a line.
+type Problems []Problem
+
+func (p Problems) Error() string {
+	lines := make([]string, len(p))
+	for i, problem := range p {
+		lines[i] = problem.Error()
+	}
+	return strings.Join(lines, "\n")
+}
