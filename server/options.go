@@ -31,6 +31,7 @@ type Options struct {
 	Documents      Documents               `koanf:"documents"`      //
 	Webhooks       Webhooks                `koanf:"webhooks"`       //
 	Orchestrations Orchestrations          `koanf:"orchestrations"` //
+	Workflows      []string                `koanf:"workflows"`      // their files
 	Metrics        Metrics                 `koanf:"metrics"`        //
 	Telemetry      Telemetry               `koanf:"telemetry"`      //
 	// ShutdownTimeout is how long a graceful stop lets calls in flight finish; then they are

@@ -28,6 +28,13 @@ func (s *Server) openOrchestrations() error {
 			return err
 		}
 	}
+	declared, err := s.options.workflows()
+	if err != nil {
+		return err
+	}
+	if err := (&workflows{limit: s.options.Limits.MaxInputBytes}).register(registry, declared); err != nil {
+		return err
+	}
 	retries := map[string]forebay.RetryPolicy{}
 	for name, a := range o.Activities {
 		retries[name] = a.Retry.policy()

@@ -100,6 +100,7 @@ func (o Options) Validate() error {
 		} else {
 			o.validateIntake(known, bad)
 			o.validateDocuments(known, bad)
+			errs = append(errs, o.validateWorkflows()...)
 		}
 	}
 	return errors.Join(errs...)

@@ -26,7 +26,10 @@ const remoteTurn = time.Minute
 var errNobody = errors.New("no process that is connected can carry it out")
 
 func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (*protos.WorkflowResponse, error) {
-	if x.registry.hasOrchestrator(started(old, arrived).GetName()) {
+	if name := started(old, arrived).GetName(); x.registry.hasOrchestrator(name) {
+		if f := x.registry.orderedFunc(name); f != nil {
+			return x.executeOrdered(ctx, f, id, name, old, arrived)
+		}
 		resp, err := replay(ctx, task.NewTaskExecutorWithLogger(x.registry.engine, engineLog{x.log}), id, old, arrived)
 		return x.limitAnew(resp), err
 	}

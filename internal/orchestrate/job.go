@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -27,6 +28,7 @@ type TaskRequest struct {
 	SessionID   *string           `json:"session_id,omitempty"`
 	MaxAttempts *int              `json:"max_attempts,omitempty"`
 	MaxCostUSD  *forebay.Money    `json:"max_cost_usd,omitempty"`
+	Deadline    *time.Time        `json:"deadline,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
 }
 
@@ -76,7 +78,7 @@ func (h *hub) submit(ctx context.Context, a *store.Activity) error {
 		return forebay.Errorf(forebay.CodeInvalidJSON, "the input of %s is not {task, input, …}", TaskActivity)
 	}
 	return h.opts.Jobs.Submit(ctx, h.tenant, forebay.SubmitRequest{Task: req.Task, Input: req.Input, Queue: req.Queue, Priority: req.Priority,
-		SessionID: req.SessionID, MaxAttempts: req.MaxAttempts, MaxCostUSD: req.MaxCostUSD, Metadata: req.Metadata}, a)
+		SessionID: req.SessionID, MaxAttempts: req.MaxAttempts, MaxCostUSD: req.MaxCostUSD, Deadline: req.Deadline, Metadata: req.Metadata}, a)
 }
 
 // arrived returns an event that has arrived. That a job has ended becomes the outcome of its activity.

@@ -22,12 +22,13 @@ type Registry struct {
 	mu            sync.RWMutex
 	engine        *task.TaskRegistry
 	orchestrators map[string]bool
+	ordered       map[string]OrderedFunc // those of orchestrators that are told the order of ends
 	activities    map[string]ActivityFunc
 }
 
 // NewRegistry returns an empty registry.
 func NewRegistry() *Registry {
-	return &Registry{engine: task.NewTaskRegistry(), orchestrators: map[string]bool{}, activities: map[string]ActivityFunc{}}
+	return &Registry{engine: task.NewTaskRegistry(), orchestrators: map[string]bool{}, ordered: map[string]OrderedFunc{}, activities: map[string]ActivityFunc{}}
 }
 
 // maxFunctionName bounds the names of orchestrators and activities: those of other languages are often long.
@@ -41,7 +42,7 @@ func (r *Registry) AddOrchestrator(name, version string, f task.Workflow) error 
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.engine.AddVersionedWorkflowN(name, version, true, f); err != nil {
+	if err := r.engine.AddVersionedWorkflowN(name, version, true, f); err != nil || r.ordered[name] != nil {
 		return forebay.Invalid("orchestrator", "%s, version %q, is registered twice", name, version)
 	}
 	r.orchestrators[name] = true

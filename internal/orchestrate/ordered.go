@@ -1,0 +1,81 @@
+package orchestrate
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dapr/durabletask-go/api"
+	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/dapr/durabletask-go/task"
+
+	"github.com/forebayhq/forebay"
+)
+
+// OrderedFunc is an orchestrator that is told in which order the activities have ended, as far as they have. The engine lets code wait for one
+// of its tasks after the other but not for whichever ends first; with the order from the history it can, and does the same in each replay.
+type OrderedFunc func(ctx *task.WorkflowContext, ended []Ended) (any, error)
+
+// Ended is an activity that has ended, for good.
+type Ended struct {
+	ID      int32  // its number among what the orchestrator asked for, from 0
+	Failure string // the type of its failure; "": it succeeded
+}
+
+// AddOrdered registers an orchestrator. There is one version of it.
+func (r *Registry) AddOrdered(name string, f OrderedFunc) error {
+	if !forebay.ValidText(name, maxFunctionName) {
+		return forebay.Invalid("orchestrator", "%q cannot be a name", name)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.orchestrators[name] {
+		return forebay.Invalid("orchestrator", "%s is registered twice", name)
+	}
+	r.orchestrators[name], r.ordered[name] = true, f
+	return nil
+}
+
+func (r *Registry) orderedFunc(name string) OrderedFunc {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.ordered[name]
+}
+
+// executeOrdered replays an ordered orchestrator. An error with a FailureType fails the instance with it.
+func (x executor) executeOrdered(ctx context.Context, f OrderedFunc, id api.InstanceID, name string, old, arrived []*protos.HistoryEvent) (*protos.WorkflowResponse, error) {
+	order := endedOf(old, arrived)
+	var outcome error
+	registry := task.NewTaskRegistry()
+	if err := registry.AddVersionedWorkflowN(name, "", true, func(ctx *task.WorkflowContext) (v any, err error) {
+		v, outcome = f(ctx, order)
+		return v, outcome
+	}); err != nil {
+		return nil, err
+	}
+	resp, err := replay(ctx, task.NewTaskExecutorWithLogger(registry, engineLog{x.log}), id, old, arrived)
+	var typed interface {
+		error
+		FailureType() string
+	}
+	if errors.As(outcome, &typed) {
+		for _, a := range resp.GetActions() {
+			if details := a.GetCompleteWorkflow().GetFailureDetails(); details != nil && details.ErrorMessage == outcome.Error() {
+				details.ErrorType = typed.FailureType()
+			}
+		}
+	}
+	return resp, err
+}
+
+func endedOf(old, arrived []*protos.HistoryEvent) (order []Ended) {
+	for _, events := range [2][]*protos.HistoryEvent{old, arrived} {
+		for _, e := range events {
+			if done := e.GetTaskCompleted(); done != nil {
+				order = append(order, Ended{ID: done.TaskScheduledId})
+			} else if f := e.GetTaskFailed(); f != nil {
+				order = append(order, Ended{ID: f.TaskScheduledId, Failure: f.GetFailureDetails().GetErrorType()})
+			}
+		}
+	}
+	return order
+}
