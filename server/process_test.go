@@ -39,10 +39,13 @@ type childOptions struct {
 	Functions   []string // names in childFunctions
 	Intake      map[string]server.Intake
 	Tenants     map[string]server.Tenant
-	Tasks       map[string]server.TaskOption
 	Documents   server.Documents
-	Price       forebay.Price // of the model behind Endpoint
-	MaxOutput   int           // tokens of its answers; 0: no limit
+	Workflows   []string // their files
+	// Orchestrations say how these are carried out.
+	Orchestrations server.Orchestrations
+	Tasks          map[string]server.TaskOption
+	Price          forebay.Price // of the model behind Endpoint
+	MaxOutput      int           // tokens of its answers; 0: no limit
 	// Clock is by how much the process's clock is ahead of ours; it needs executable.
 	Clock      time.Duration
 	executable string // from skewable; "": this test binary
@@ -95,25 +98,7 @@ func runChild(raw string) int {
 	// Beyond RLIMIT_FSIZE a write then fails, as it does on a full disk, instead of ending the process.
 	signal.Ignore(syscall.SIGXFSZ)
 	go obey()
-	opts := server.Options{
-		Database: o.Database, Blob: o.Blob, Role: o.Role, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown, Intake: o.Intake, Tenants: o.Tenants, Tasks: o.Tasks, Documents: o.Documents,
-		Log: server.Log{Level: "warn", Format: "json"}, Queues: map[string]server.Queue{forebay.DefaultQueue: o.Queue},
-	}
-	if !strings.Contains(o.Database, "://") {
-		opts.Database = "sqlite:" + o.Database
-	}
-	if o.Endpoint != "" {
-		opts.Deployments = []server.Deployment{{Name: "loopback", Provider: server.ProviderOpenAI, Endpoint: o.Endpoint, Model: "test",
-			Price: o.Price, MaxOutputTokens: o.MaxOutput}}
-	}
-	for _, d := range o.Deployments {
-		d.APIKey = "any"
-		opts.Deployments = append(opts.Deployments, d)
-	}
-	for _, name := range o.Functions {
-		opts.Functions = append(opts.Functions, forebay.Task{Name: name, Run: childFunctions[name]})
-	}
-	s, err := server.New(opts)
+	s, err := server.New(o.options())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -133,6 +118,30 @@ func runChild(raw string) int {
 		return 1
 	}
 	return 0
+}
+
+// options are what the process's server is made with.
+func (o childOptions) options() server.Options {
+	opts := server.Options{
+		Database: o.Database, Blob: o.Blob, Role: o.Role, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown, Intake: o.Intake, Tenants: o.Tenants, Tasks: o.Tasks, Documents: o.Documents,
+		Workflows: o.Workflows, Orchestrations: o.Orchestrations,
+		Log: server.Log{Level: "warn", Format: "json"}, Queues: map[string]server.Queue{forebay.DefaultQueue: o.Queue},
+	}
+	if !strings.Contains(o.Database, "://") {
+		opts.Database = "sqlite:" + o.Database
+	}
+	if o.Endpoint != "" {
+		opts.Deployments = []server.Deployment{{Name: "loopback", Provider: server.ProviderOpenAI, Endpoint: o.Endpoint, Model: "test",
+			Price: o.Price, MaxOutputTokens: o.MaxOutput}}
+	}
+	for _, d := range o.Deployments {
+		d.APIKey = "any"
+		opts.Deployments = append(opts.Deployments, d)
+	}
+	for _, name := range o.Functions {
+		opts.Functions = append(opts.Functions, forebay.Task{Name: name, Run: childFunctions[name]})
+	}
+	return opts
 }
 
 // obey sets the size that files may grow to: "limit BYTES", or "limit off".

@@ -38,6 +38,12 @@ func workflowServer(t *testing.T, o server.Options, workflows ...string) (s *ser
 	for _, text := range workflows {
 		o.Workflows = append(o.Workflows, writeWorkflow(t, text))
 	}
+	return runServer(t, o)
+}
+
+// runServer runs a server until stop is called.
+func runServer(t *testing.T, o server.Options) (s *server.Server, stop func()) {
+	t.Helper()
 	s, err := server.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -239,6 +245,23 @@ output: {status: "${steps.wait.status}", type: "${steps.wait.error.type}"}
 	o := endOfWorkflow(t, s, startWorkflow(t, s, "slow", nil), forebay.OrchestrationCompleted)
 	if string(o.Output) != `{"status":"failed","type":"deadline_exceeded"}` {
 		t.Errorf("output %s", o.Output)
+	}
+}
+
+// The example runs as it stands, on the simulated deployment.
+func TestExampleWorkflow(t *testing.T) {
+	s, stop := workflowServer(t, server.Options{Database: "sqlite:" + filepath.Join(t.TempDir(), "forebay.db"), Workflows: []string{"../examples/workflows/review.yaml"}})
+	defer stop()
+	input := map[string]any{"product": "a kettle", "reviews": []string{"I love it, it is quick.", "It broke after a week. Awful, terrible.", "Too expensive."}}
+	o := endOfWorkflow(t, s, startWorkflow(t, s, "review", input), forebay.OrchestrationCompleted)
+	var output struct {
+		Product          string
+		Reviews, Unhappy int
+		Topics           [][]string
+		Summary          string
+	}
+	if err := json.Unmarshal(o.Output, &output); err != nil || output.Product != "a kettle" || output.Reviews != 3 || output.Unhappy < 1 || len(output.Topics) != 3 || output.Summary == "" {
+		t.Errorf("%s: %v", o.Output, err)
 	}
 }
 

@@ -40,6 +40,9 @@ func (s *Service) check(req *StartRequest) error {
 	if !s.opts.Remote && !s.registry.hasOrchestrator(req.Name) {
 		return s.registry.unknown(req.Name)
 	}
+	if req.Version != "" && s.registry.orderedFunc(req.Name) != nil {
+		return forebay.Invalid("version", "%s has no versions to choose from", req.Name)
+	}
 	if req.ID != "" && !forebay.ValidText(req.ID, maxInstanceID) {
 		return forebay.Invalid("instanceId", "must have 1 to %d bytes without control characters", maxInstanceID)
 	}

@@ -54,6 +54,9 @@ func TestOrdered(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := run(t, where, Options{Registry: r})
+		if _, err := p.Start(t.Context(), tenant, StartRequest{Name: "ordered", Version: "2"}); forebay.CodeOf(err) != forebay.CodeInvalidRequest {
+			t.Errorf("another version: %v", err)
+		}
 		id := p.start(t, StartRequest{Name: "ordered"})
 		for _, n := range []int{2, 0, 1} {
 			close(gates[n])
