@@ -68,10 +68,9 @@ func (p *parser) refuseCycle(d *Definition) {
 		case clear:
 			return true
 		case visiting:
-			cycle := append(path[slices.Index(path, n):], n)
-			names := make([]string, len(cycle))
-			for i, n := range cycle {
-				names[i] = d.Steps[n].Name
+			var names []string
+			for _, n := range append(path[slices.Index(path, n):], n) {
+				names = append(names, d.Steps[n].Name)
 			}
 			p.bad(d.Steps[n].at, "these steps wait for each other: %s", strings.Join(names, " → "))
 			return false
