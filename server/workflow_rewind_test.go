@@ -22,10 +22,20 @@ steps:
   both: {task: work, input: "${steps.first.result} ${join(steps.list.result, \"\")}"}
 output: ${steps.both.result}
 `
+	// It went on after a failure: without that failure its history makes no sense.
+	const tolerant = `
+workflow: tolerant
+steps:
+  first: {task: work, input: bad, continue_on_error: true}
+  next: {task: work, after: first, input: good}
+  last: {task: work, after: next, input: bad}
+`
 	dir := t.TempDir()
-	file := filepath.Join(dir, "rewound.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+	files := []string{filepath.Join(dir, "rewound.yaml"), filepath.Join(dir, "tolerant.yaml")}
+	for i, text := range []string{text, tolerant} {
+		if err := os.WriteFile(files[i], []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var mended atomic.Bool
 	var calls atomic.Int32
@@ -37,7 +47,7 @@ output: ${steps.both.result}
 		return forebay.TaskResult{Output: call.Input}, nil
 	}}
 	s, err := New(Options{Database: "sqlite:" + filepath.Join(dir, "forebay.db"), Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
-		Functions: []forebay.Task{work}, Workflows: []string{file}})
+		Functions: []forebay.Task{work}, Workflows: files})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,9 +60,18 @@ output: ${steps.both.result}
 			t.Error(err)
 		}
 	}()
-	id, err := s.StartOrchestration(ctx, forebay.DefaultTenant, "rewound", "", nil)
-	if err != nil {
-		t.Fatal(err)
+	var id string
+	start := func(name string) {
+		t.Helper()
+		if id, err = s.StartOrchestration(ctx, forebay.DefaultTenant, name, "", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rewind := func() {
+		t.Helper()
+		if err := s.orchestrations.Rewind(ctx, forebay.DefaultTenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
 	}
 	ends := func(status forebay.OrchestrationStatus) forebay.Orchestration {
 		t.Helper()
@@ -62,23 +81,28 @@ output: ${steps.both.result}
 		}
 		return o
 	}
+	start("rewound")
 	for range 2 { // the second time it fails again
 		if o := ends(forebay.OrchestrationFailed); o.Failure.Type != "refused" {
 			t.Fatalf("%+v", o.Failure)
 		}
-		if err := s.orchestrations.Rewind(ctx, forebay.DefaultTenant, id, ""); err != nil {
-			t.Fatal(err)
-		}
+		rewind()
 	}
 	ends(forebay.OrchestrationFailed)
 	mended.Store(true)
-	if err := s.orchestrations.Rewind(ctx, forebay.DefaultTenant, id, ""); err != nil {
-		t.Fatal(err)
-	}
+	rewind()
 	if o := ends(forebay.OrchestrationCompleted); string(o.Output) != `"bad abcd"` {
 		t.Errorf("output %s", o.Output)
 	}
 	if n := calls.Load(); n != 4+4+1 {
 		t.Errorf("%d calls", n)
+	}
+
+	mended.Store(false)
+	start("tolerant")
+	ends(forebay.OrchestrationFailed)
+	rewind()
+	if o := ends(forebay.OrchestrationFailed); o.Failure.Type != forebay.FailureNonDeterministic {
+		t.Errorf("%+v", o.Failure)
 	}
 }

@@ -36,14 +36,18 @@ var errText = errors.New("makes a text that is too large")
 
 // join joins the texts of a list by a separator.
 func join(arguments ...any) (any, error) {
-	list, _ := arguments[0].([]any)
+	texts, ok := arguments[0].([]string)
+	list, isList := arguments[0].([]any)
+	for _, v := range list {
+		s, isText := v.(string)
+		texts, isList = append(texts, s), isList && isText
+	}
+	if !ok && !isList {
+		return nil, errors.New("join takes a list of texts")
+	}
 	separator := arguments[1].(string)
 	var b strings.Builder
-	for i, v := range list {
-		s, ok := v.(string)
-		if !ok {
-			return nil, errors.New("join takes a list of texts")
-		}
+	for i, s := range texts {
 		if i > 0 {
 			b.WriteString(separator)
 		}
@@ -70,7 +74,7 @@ func toJSON(arguments ...any) (any, error) {
 }
 
 var ownFunctions = []expr.Option{
-	expr.Function("join", join, new(func([]any, string) string)),
+	expr.Function("join", join, new(func(any, string) string)),
 	expr.Function("replace", replace, new(func(string, string, string) string)),
 	expr.Function("toJSON", toJSON, new(func(any) string)),
 }

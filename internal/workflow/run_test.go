@@ -45,6 +45,7 @@ func echo(c Call) (string, *Failure) {
 	return string(c.Input), nil
 }
 
+// The orders of calls are what the histories of running instances hold: a change of them needs to leave those alone.
 func TestRun(t *testing.T) {
 	for _, c := range []struct{ name, text, input, output, calls string }{
 		{"one step", "steps: {a: {task: t}}", `{"b":1}`, `{"a":{"b":1}}`, `a {"b":1}`},
@@ -76,6 +77,9 @@ func TestRun(t *testing.T) {
 		{"output fails", "steps: {a: {task: t}}\noutput: ${steps.a.result.x.y}", `{}`, "output: w:3:11: cannot fetch y from <nil>", `a {}`},
 		{"functions", "steps: {a: {task: t, input: \"${join(map(input, upper(#)), '-')} ${replace('aXbX', 'X', '')} ${toJSON(input)} ${len(filter(input, # matches '^y'))}\"}}\noutput: ${steps.a.result}",
 			`["x","y"]`, `"X-Y ab [\"x\",\"y\"] 1"`, `a "X-Y ab [\"x\",\"y\"] 1"`},
+		{"lists of all kinds", "steps: {a: {task: t, input: \"${[join(['a', 'b'], '-'), join(split(input, ','), '+'), join([], 'x')]}\"}}\noutput: ${steps.a.result}", `"x,y"`,
+			`["a-b","x+y",""]`, `a ["a-b","x+y",""]`},
+		{"no list to join", "steps: {a: {task: t, input: \"${join(input, '-')}\"}}", `{}`, "step a: w:2:32: the expression cannot be evaluated with these values", ``},
 		{"join", "steps: {a: {task: t, input: \"${join(input, '-')}\"}}", `[1]`, "step a: w:2:32: the expression cannot be evaluated with these values", ``},
 	} {
 		t.Run(c.name, func(t *testing.T) {
