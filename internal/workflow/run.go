@@ -45,10 +45,9 @@ func (f *Failure) FailureType() string { return f.Type }
 
 // Call is a call of a task that may begin.
 type Call struct {
-	Number  int // from 0, in the order in which calls begin
-	Step    *Step
-	Input   json.RawMessage
-	Options Options
+	Number int // from 0, in the order in which calls begin
+	Step   *Step
+	Input  json.RawMessage
 }
 
 // Run is how far an instance has come. It must be told of its calls' ends in the order in which they happened.
@@ -194,7 +193,7 @@ func (r *Run) call(n, item int) (Call, bool) {
 	}
 	r.calls = append(r.calls, callOf{n, item})
 	r.open++
-	return Call{Number: len(r.calls) - 1, Step: s, Input: input, Options: s.Options}, true
+	return Call{Number: len(r.calls) - 1, Step: s, Input: input}, true
 }
 
 func (r *Run) inputOf(n, item int) (json.RawMessage, error) {

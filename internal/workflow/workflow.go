@@ -61,9 +61,6 @@ type Step struct {
 	input               *template // nil: the item, or the workflow's input
 }
 
-// ForEach reports whether the step goes through a list.
-func (s *Step) ForEach() bool { return s.each != nil }
-
 // Options are what the jobs of a step may say besides their input.
 type Options struct {
 	Queue       string
