@@ -25,6 +25,7 @@ type world struct {
 	jobs    []*modelJob
 	held    []Delivery // every delivery ever made, current or stale
 	keys    map[string]int
+	turns   map[LaneKind]int // jobs that were served
 	serials int
 }
 
@@ -119,6 +120,23 @@ func (w *world) submit(t *rapid.T) {
 	w.jobs = append(w.jobs, m)
 }
 
+// behindFirst returns who goes before the first: of those of other priorities that are first among theirs, and
+// behind it, the one that waits longest; the first itself if there is none.
+func behindFirst(ready []*modelJob, level func(*modelJob) int) int {
+	best := 0
+	seen := map[int]bool{ready[0].rank: true}
+	for i, j := range ready {
+		if seen[j.rank] { // ready is in the order of levels, and so is each priority's in that of time
+			continue
+		}
+		seen[j.rank] = true
+		if level(j) > level(ready[0]) && (best == 0 || cmp.Or(cmp.Compare(j.visible, ready[best].visible), cmp.Compare(j.seq, ready[best].seq)) < 0) {
+			best = i
+		}
+	}
+	return best
+}
+
 // expectClaim does to the model what a claim should do and returns whom it should deliver.
 func (w *world) expectClaim(lane LaneKind, limit int) (expected []*modelJob) {
 	now := w.now()
@@ -128,14 +146,18 @@ func (w *world) expectClaim(lane LaneKind, limit int) (expected []*modelJob) {
 			ready = append(ready, j)
 		}
 	}
+	level := func(j *modelJob) int { return max(0, j.rank-int(now-j.visible)/30_000) } // it goes up with waiting
 	slices.SortFunc(ready, func(a, b *modelJob) int {
-		level := func(j *modelJob) int { return max(0, j.rank-int(now-j.visible)/30_000) } // it goes up with waiting
 		return cmp.Or(cmp.Compare(level(a), level(b)), cmp.Compare(a.visible, b.visible), cmp.Compare(a.seq, b.seq))
 	})
-	for _, j := range ready {
-		if len(expected) == limit {
-			break
+	for len(expected) < limit && len(ready) > 0 {
+		next := 0
+		if w.turns[lane]%reserved == reserved-1 { // the turn of those behind
+			next = behindFirst(ready, level)
 		}
+		w.turns[lane]++
+		j := ready[next]
+		ready = slices.Delete(ready, next, next+1)
 		if j.token != 0 {
 			j.rows++ // the lost attempt
 			j.token = 0
@@ -379,7 +401,7 @@ func TestStoreAgainstModel(t *testing.T) {
 	onEveryEngine(t, func(t *rapid.T, e engine) {
 		s := e.open(t)
 		defer s.Close()
-		w := &world{t: t, s: s, engine: e, keys: map[string]int{}}
+		w := &world{t: t, s: s, engine: e, keys: map[string]int{}, turns: map[LaneKind]int{}}
 		var err error
 		if w.tenant, err = s.EnsureTenant(context.Background(), "t"); err != nil {
 			t.Fatal(err)
