@@ -20,8 +20,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/forebayhq/forebay/server"
 )
 
 // experiment is one question, answered by one table.
@@ -111,7 +109,6 @@ func run() (err error) {
 	case b.rounds == 0:
 		b.rounds = b.size(5, 2)
 	}
-	server.TuneRuntime(server.Options{}) // as the program forebay does; whoever is measured in this process has it
 	if err := os.MkdirAll(*results, 0o755); err != nil {
 		return err
 	}
