@@ -114,7 +114,7 @@ func TestOrchestrationsAgainstAServer(t *testing.T) {
 			t.Errorf("printed %q and %q; want %q and %q", got.out, got.err, out, err)
 		}
 	}
-	says(run(exitUsage, "start", "ordr"), "", "there is no orchestrator ordr; there are: greet, order")
+	says(run(exitUsage, "start", "ordr"), "", "there is no orchestrator ordr; there are: analyze-document, greet, order")
 	says(run(0, "start", "greet", "--text", "--input", "you", "--wait"), `"hello you"`+"\n", "")
 	says(run(0, "start", "greet", "--file", "-", "--wait"), `"hello from standard input"`, "")
 	says(run(exitFailed, "start", "greet", "--input", "1", "--wait"), "", "Failed: input: is not what the orchestrator takes")
@@ -160,11 +160,11 @@ func TestOrchestrationsAgainstAServer(t *testing.T) {
 	}
 }
 
-// A server of the command alone has no orchestrators, and says so.
-func TestNoOrchestrators(t *testing.T) {
+// A server of the command alone has the built-in workflows.
+func TestUnknownOrchestrator(t *testing.T) {
 	url, _, _ := startServer(t)
 	got := command{url: url}.run(t.Context(), "orchestrations", "start", "order")
-	if got.code != exitUsage || !strings.Contains(got.err, "there is no orchestrator order, nor any other") {
+	if got.code != exitUsage || !strings.Contains(got.err, "there is no orchestrator order; there are: analyze-document") {
 		t.Errorf("exit code %d, %s", got.code, got.err)
 	}
 }
