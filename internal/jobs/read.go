@@ -35,7 +35,8 @@ func (s *Service) Get(ctx context.Context, tenant, id string) (forebay.Job, erro
 
 // Wait returns the job once it is terminal, or as it stands when ctx or the timeout ends first.
 func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Job, error) {
-	row, err := s.row(ctx, tenant, id)
+	// Also when ctx has ended already: whoever may not wait is told how the job stands.
+	row, err := s.row(context.WithoutCancel(ctx), tenant, id)
 	if err != nil || row.Status.Terminal() {
 		return s.view(tenant, row), err
 	}
