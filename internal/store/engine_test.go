@@ -30,7 +30,7 @@ type engine interface {
 const postgresRuns = 10
 
 // shortRuns is how many runs SQLite gets of rapid's 100 where tests are to be short.
-const shortRuns = 30
+const shortRuns = 12
 
 // onEveryEngine runs random operations many times on SQLite and on PostgreSQL.
 func onEveryEngine(t *testing.T, run func(*rapid.T, engine)) {
