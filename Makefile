@@ -7,7 +7,7 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
 FUZZTIME ?= 3s
 # Tests that kill processes of their own, or make one random operation after the other: slow, and of one goroutine.
-UNRACED  := Survive|Killed|AcrossARestart|DurableTaskSDK|Pgvector|Model|FullDisk|PurgeMany|ThatAreLarge
+UNRACED  := Survive|Killed|AcrossARestart|DurableTaskSDK|Pgvector|Model|FullDisk|PurgeMany|ThatAreLarge|ManyProcesses|ClocksThatDiffer|UnderKills|ThroughCrashes|JobsOutlive|KnowsEveryTable
 
 export CGO_ENABLED ?= 0
 
