@@ -111,6 +111,9 @@ func WithActor(ctx context.Context, actor string) context.Context {
 	return context.WithValue(ctx, actorKey{}, actor)
 }
 
+// HasActor reports whether somebody acts in the context: otherwise it is the program itself.
+func HasActor(ctx context.Context) bool { return ctx.Value(actorKey{}) != nil }
+
 // ActorOf returns who acts in the context: LocalActor, unless it says otherwise.
 func ActorOf(ctx context.Context) string {
 	if actor, ok := ctx.Value(actorKey{}).(string); ok && actor != "" {

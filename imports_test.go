@@ -45,7 +45,7 @@ var mayImport = map[string][]string{
 	"internal/standin":     {".", "internal/model", "internal/model/sim", "internal/sleep"},
 	"internal/store":       {".", "internal/filter", "internal/quota", "internal/sleep", "internal/vector"},
 	"internal/tasks":       {".", "internal/model"},
-	"internal/telemetry":   {".", "internal/jobs", "internal/model", "internal/store", "internal/webhook"},
+	"internal/telemetry":   {".", "internal/jobs", "internal/model", "internal/orchestrate", "internal/store", "internal/webhook"},
 	"internal/vector":      {},
 	"internal/webhook":     {".", "internal/sleep", "internal/store"},
 	"internal/workflow":    {"."},

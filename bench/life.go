@@ -35,7 +35,7 @@ WAL mode with synchronous=FULL. Disk: one writer appends 4 KiB and fsyncs, again
 		columns: []string{jobRate, "enqueue p50 ms", "enqueue p99 ms", "CPU µs/job", "allocations/job", "disk flushes/job", "fsyncs/s"},
 	}
 	contenders := []contender{{"Forebay", func(ctx context.Context) (sample, error) {
-		return forebayLife(ctx, b, b.sqlite(), b.size(40_000, 20_000))
+		return forebayLife(ctx, b, b.sqlite(), b.size(40_000, 20_000), workers)
 	}}}
 	if b.peers {
 		contenders = append(contenders,
@@ -55,11 +55,13 @@ const (
 	engineShare = "of it PostgreSQL"
 )
 
-func forebayLife(ctx context.Context, b *bench, on engine, jobs int) (sample, error) {
-	e, err := startEmbedded(ctx, b, on, nil)
+// forebayLife is one round with so many jobs, from so many goroutines to as many.
+func forebayLife(ctx context.Context, b *bench, on engine, jobs, goroutines int) (sample, error) {
+	e, err := startEmbedded(ctx, b, on, map[string]server.Queue{forebay.DefaultQueue: {Concurrency: goroutines}})
 	if err != nil {
 		return nil, err
 	}
+	e.producers = goroutines
 	s, err := e.live(ctx, jobs)
 	if stopErr := e.stop(); err == nil {
 		err = stopErr
@@ -70,13 +72,14 @@ func forebayLife(ctx context.Context, b *bench, on engine, jobs int) (sample, er
 // embedded is a server in this process on a database of its own.
 type embedded struct {
 	*server.Server
-	b       *bench
-	on      engine
-	place   place
-	gate    gate                  // that the task "life" has to pass
-	current atomic.Pointer[lives] // what it counts for
-	cancel  context.CancelFunc
-	done    chan error
+	b         *bench
+	on        engine
+	place     place
+	producers int
+	gate      gate                  // that the task "life" has to pass
+	current   atomic.Pointer[lives] // what it counts for
+	cancel    context.CancelFunc
+	done      chan error
 }
 
 // startEmbedded starts a server with the task "life" and those given, on a fresh database.
@@ -95,7 +98,7 @@ func startEmbeddedAs(ctx context.Context, b *bench, on engine, adjust func(*serv
 	if err != nil {
 		return nil, err
 	}
-	e := &embedded{b: b, on: on, place: place, done: make(chan error, 1)}
+	e := &embedded{b: b, on: on, place: place, producers: workers, done: make(chan error, 1)}
 	options := server.Options{
 		Database: place.database, Blob: filepath.Join(place.dir, "blobs"), Role: server.RoleWorker,
 		Log: server.Log{Level: "warn"}, ShutdownTimeout: time.Second,
@@ -198,7 +201,7 @@ func (e *embedded) live(ctx context.Context, jobs int) (sample, error) {
 	e.current.Store(l)
 	m := startMeter(e.b.dir, e.on)
 	e.gate.open(jobs)
-	enqueue, err := produce(jobs, func() error {
+	enqueue, err := produceFrom(e.producers, jobs, func() error {
 		_, err := e.Submit(ctx, forebay.DefaultTenant, forebay.SubmitRequest{Task: "life", Input: payload})
 		return err
 	})
@@ -211,7 +214,7 @@ func (e *embedded) live(ctx context.Context, jobs int) (sample, error) {
 		return nil, fmt.Errorf("%d jobs of %d did not run: %w", l.left.Load(), jobs, ctx.Err())
 	}
 	// All functions have run; of the last ones the results may still be on their way to the disk.
-	last := l.ids[max(0, jobs-4*workers):]
+	last := l.ids[max(0, jobs-8*workers):]
 	if err := e.succeeded(ctx, last, time.Time{}); err != nil {
 		return nil, err
 	}
@@ -284,8 +287,12 @@ func allocations() uint64 {
 
 // produce calls f so many times, spread over the producers, and returns how long each call took.
 func produce(calls int, f func() error) ([]time.Duration, error) {
+	return produceFrom(workers, calls, f)
+}
+
+func produceFrom(goroutines, calls int, f func() error) ([]time.Duration, error) {
 	took := make([]time.Duration, calls)
-	err := inParallel(workers, calls, func(i int) error {
+	err := inParallel(goroutines, calls, func(i int) error {
 		begun := time.Now()
 		err := f()
 		took[i] = time.Since(begun)

@@ -45,12 +45,13 @@ func (w *riverWorker) Work(ctx context.Context, job *river.Job[riverArgs]) error
 
 // riverDatabase is a database with River's tables. T is its driver's transaction.
 type riverDatabase[T any] struct {
-	driver  riverdriver.Driver[T]
-	on      engine
-	address string // of PostgreSQL
-	workers int
-	poll    time.Duration // how often River looks for jobs unasked
-	release func() error
+	driver    riverdriver.Driver[T]
+	on        engine
+	address   string // of PostgreSQL
+	producers int
+	workers   int
+	poll      time.Duration // how often River looks for jobs unasked
+	release   func() error
 }
 
 // migrated adds River's tables.
@@ -82,7 +83,7 @@ func (b *bench) riverSQLite(ctx context.Context) (d riverDatabase[*sql.Tx], err 
 		return d, err
 	}
 	return riverDatabase[*sql.Tx]{
-		driver: riversqlite.New(db), on: b.sqlite(), workers: workers, poll: 50 * time.Millisecond,
+		driver: riversqlite.New(db), on: b.sqlite(), producers: workers, workers: workers, poll: 50 * time.Millisecond,
 		release: func() error { return errors.Join(db.Close(), os.RemoveAll(dir)) },
 	}.migrated(ctx)
 }
@@ -105,9 +106,9 @@ func checkDurable(db *sql.DB) error {
 
 // riverTuning is what River's users can choose on PostgreSQL.
 type riverTuning struct {
-	workers int
-	conns   int32 // in the pool
-	poll    time.Duration
+	producers, workers int
+	conns              int32 // in the pool
+	poll               time.Duration
 }
 
 // riverPostgres opens a database on the engine's server.
@@ -126,7 +127,7 @@ func (e *postgresEngine) riverPostgres(ctx context.Context, tuning riverTuning) 
 		return d, err
 	}
 	return riverDatabase[pgx.Tx]{
-		driver: riverpgxv5.New(pool), on: e, address: place.database, workers: tuning.workers, poll: tuning.poll,
+		driver: riverpgxv5.New(pool), on: e, address: place.database, producers: tuning.producers, workers: tuning.workers, poll: tuning.poll,
 		release: func() error {
 			pool.Close()
 			return place.release()
@@ -185,7 +186,7 @@ func (d riverDatabase[T]) live(ctx context.Context, b *bench, jobs int) (s sampl
 	defer unsubscribe()
 	m := startMeter(b.dir, d.on)
 	g.open(jobs)
-	enqueue, err := produce(jobs, func() error {
+	enqueue, err := produceFrom(d.producers, jobs, func() error {
 		_, err := c.Insert(ctx, riverArgs{Payload: riverText}, nil)
 		return err
 	})

@@ -5,10 +5,8 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 // AddDocument stores a document, or gives it other content; its pipeline goes on by itself. existing tells
@@ -52,20 +50,10 @@ func (c *Client) Document(ctx context.Context, id string) (forebay.Document, err
 // WaitDocument returns the document once it is no longer being processed. It waits for as long as ctx lives;
 // when that ends it returns the document as last seen and the context's error.
 func (c *Client) WaitDocument(ctx context.Context, id string) (forebay.Document, error) {
-	var last forebay.Document
-	for {
-		start := time.Now()
+	return waitUntil(ctx, func() (forebay.Document, bool, error) {
 		d, err := c.document(ctx, http.MethodGet, id, "", url.Values{"wait": {longPoll.String()}})
-		if err != nil {
-			return last, err
-		}
-		if last = d; d.Status != forebay.DocumentProcessing {
-			return d, nil
-		}
-		if time.Since(start) < time.Second && sleep.For(ctx, time.Second) != nil { // as in Wait
-			return last, ctx.Err()
-		}
-	}
+		return d, d.Status != forebay.DocumentProcessing, err
+	})
 }
 
 // RetryDocument has what failed of a document's pipeline done again. One of which nothing has failed is

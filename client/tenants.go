@@ -14,51 +14,36 @@ func (c *Client) Tenants(ctx context.Context) ([]forebay.Tenant, error) {
 
 // Tenant returns one tenant: its budget, what is used of it and how many jobs wait for it.
 func (c *Client) Tenant(ctx context.Context, name string) (forebay.Tenant, error) {
-	var tenant forebay.Tenant
-	if err := checkID("tenant", name); err != nil {
-		return tenant, err
-	}
-	err := c.call(ctx, request{method: http.MethodGet, path: path("tenants", name)}, &tenant)
-	return tenant, err
+	return c.tenant(ctx, http.MethodGet, name, nil)
 }
 
 // SetBudget replaces the budget of a tenant; a limit that is nil is none.
 func (c *Client) SetBudget(ctx context.Context, tenant string, budget forebay.Budget) (forebay.Tenant, error) {
-	var set forebay.Tenant
-	if err := checkID("tenant", tenant); err != nil {
-		return set, err
-	}
-	err := c.call(ctx, request{method: http.MethodPut, path: path("tenants", tenant), body: forebay.TenantSettings{Budget: &budget}}, &set)
-	return set, err
+	return c.tenant(ctx, http.MethodPut, tenant, forebay.TenantSettings{Budget: &budget})
 }
 
 // SetConcurrency limits how many of a tenant's jobs run at once, over all queues and processes; 0: as many
 // as there are workers. Calls in flight finish.
 func (c *Client) SetConcurrency(ctx context.Context, tenant string, most int) (forebay.Tenant, error) {
-	var set forebay.Tenant
-	if err := checkID("tenant", tenant); err != nil {
-		return set, err
-	}
-	err := c.call(ctx, request{method: http.MethodPut, path: path("tenants", tenant), body: forebay.TenantSettings{Concurrency: &most}}, &set)
-	return set, err
+	return c.tenant(ctx, http.MethodPut, tenant, forebay.TenantSettings{Concurrency: &most})
 }
 
 // PauseTenant lets no further job of a tenant start; calls in flight finish.
 func (c *Client) PauseTenant(ctx context.Context, name string) (forebay.Tenant, error) {
-	return c.tenantAct(ctx, name, "pause")
+	return c.tenant(ctx, http.MethodPost, name, nil, "pause")
 }
 
 // ResumeTenant lets the jobs of a paused tenant start again.
 func (c *Client) ResumeTenant(ctx context.Context, name string) (forebay.Tenant, error) {
-	return c.tenantAct(ctx, name, "resume")
+	return c.tenant(ctx, http.MethodPost, name, nil, "resume")
 }
 
-func (c *Client) tenantAct(ctx context.Context, name, act string) (forebay.Tenant, error) {
+func (c *Client) tenant(ctx context.Context, method, name string, body any, verb ...string) (forebay.Tenant, error) {
 	var tenant forebay.Tenant
 	if err := checkID("tenant", name); err != nil {
 		return tenant, err
 	}
-	err := c.call(ctx, request{method: http.MethodPost, path: path("tenants", name, act)}, &tenant)
+	err := c.call(ctx, request{method: method, path: path(append([]string{"tenants", name}, verb...)...), body: body}, &tenant)
 	return tenant, err
 }
 

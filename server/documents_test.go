@@ -381,10 +381,14 @@ func (l *library) badRequests(t *testing.T) {
 	for _, query := range []string{`" OR tenant:t1 *`, "'; DROP TABLE chunks", "\\ & | !", "語"} {
 		l.search(forebay.SearchKeyword, query)
 	}
-	form := "--b\r\nContent-Disposition: form-data; name=\"id\"\r\n\r\nformed\r\n--b\r\nContent-Disposition: form-data; name=\"metadata\"\r\n\r\n{\"k\":\"v\"}\r\n" +
-		"--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\nContent-Type: text/plain\r\n\r\nOkapis hide.\r\n--b--\r\n"
+	const file = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\nContent-Type: text/plain\r\n\r\nOkapis hide.\r\n"
+	form := "--b\r\nContent-Disposition: form-data; name=\"metadata\"\r\n\r\n{\"k\":\"v\"}\r\n" + file + "--b\r\nContent-Disposition: form-data; name=\"id\"\r\n\r\nformed\r\n--b--\r\n"
 	if _, _, err := l.upload("", "multipart/form-data; boundary=b", form); err != nil {
 		t.Fatal(err)
+	}
+	var p *problem
+	if _, _, err := l.upload("", "multipart/form-data; boundary=b", file+file+"--b--\r\n"); !asProblem(err, &p) || !strings.Contains(p.Detail, "twice") {
+		t.Errorf("two documents: %v", err)
 	}
 	if d := l.await("formed"); d.Status != forebay.DocumentReady || d.Name != "a.txt" || d.Metadata["k"] != "v" {
 		t.Errorf("%+v", d)

@@ -2,9 +2,12 @@ package server_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -107,6 +110,52 @@ func ExampleNewOrchestrator_fanOut() {
 	defer stop()
 	result(s, "total", []string{"one two three", "four", "five six"})
 	// Output: Completed 6
+}
+
+// Async HTTP: a client starts an instance, is told at once where to ask, and asks there until it is over.
+func ExampleNewOrchestrator_asyncHTTP() {
+	report := server.NewOrchestrator("report", func(o *server.Orchestration, month string) (string, error) {
+		o.SetStatus("waits for the figures")
+		figures, err := server.WaitForEvent[int](o, "figures", time.Hour)
+		return fmt.Sprintf("%d in %s", figures, month), err
+	})
+
+	dir, remove := temp()
+	defer remove()
+	s, stop := durable(dir, report)
+	defer stop()
+	send := func(method, url, body string) (*http.Response, map[string]any) {
+		req, err := http.NewRequest(method, url, strings.NewReader(body))
+		if err != nil {
+			panic(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			panic(err)
+		}
+		defer resp.Body.Close()
+		var answer map[string]any
+		if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil && !errors.Is(err, io.EOF) {
+			panic(err)
+		}
+		return resp, answer
+	}
+	url := "http://" + s.Addr(context.Background()).String() + "/runtime/webhooks/durabletask/orchestrators/report"
+	started, manage := send("POST", url, `"August"`)
+	fmt.Println(started.StatusCode, "ask again in", started.Header.Get("Retry-After"), "seconds")
+	status := started.Header.Get("Location")
+	resp, o := send("GET", status, "")
+	fmt.Println(resp.StatusCode, o["output"])
+
+	send("POST", strings.Replace(manage["sendEventPostUri"].(string), "{eventName}", "figures", 1), "42")
+	for resp.StatusCode == http.StatusAccepted {
+		resp, o = send("GET", status+"?timeout=10", "") // with timeout, the answer comes as soon as the instance is over
+	}
+	fmt.Println(resp.StatusCode, o["runtimeStatus"], o["output"])
+	// Output:
+	// 202 ask again in 10 seconds
+	// 202 <nil>
+	// 200 Completed 42 in August
 }
 
 // Monitor: look again and again until something is so. Each look begins with an empty history.

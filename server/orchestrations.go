@@ -42,8 +42,8 @@ func (s *Server) openOrchestrations() error {
 	s.orchestrations = orchestrate.New(orchestrate.Options{
 		Store: s.store, Registry: registry, Logger: s.log, Turns: o.ConcurrentTurns, Activities: o.ConcurrentActivities, Lock: o.LockDuration,
 		Retries: retries, MaxBytes: s.options.Limits.MaxInputBytes, Grace: s.options.ShutdownTimeout,
-		Remote: o.GRPC.Address != "",
-		Jobs:   calledJobs{s.jobs, s.store, s.options.Limits.MaxInputBytes},
+		Remote: o.GRPC.Address != "", Observe: s.telemetry.Orchestrations(),
+		Jobs: calledJobs{s.jobs, s.store, s.options.Limits.MaxInputBytes},
 	})
 	return nil
 }

@@ -80,7 +80,10 @@ func (s *Server) watchStore() error {
 	if err := s.telemetry.Queues(s.store.Depths); err != nil {
 		return err
 	}
-	if err := s.budgetGauges(); err != nil {
+	if err := s.telemetry.Budgets(s.budgetUse); err != nil {
+		return err
+	}
+	if err := s.telemetry.OpenOrchestrations(s.store.OpenOrchestrations, s.store.OldestTurns); err != nil {
 		return err
 	}
 	return s.telemetry.Deployments(func() map[string]int64 {

@@ -40,7 +40,14 @@ func everyMetric(t *testing.T) scrape {
 		}
 		return forebay.TaskResult{}, nil
 	}}
-	s := startWatched(t, nil, server.Options{Deployments: []server.Deployment{deployment}, Queues: quick, Functions: []forebay.Task{shy},
+	once := server.NewActivity("once", func(ctx context.Context, in string) (string, error) {
+		if server.ActivityCallOf(ctx).Attempt == 1 {
+			return "", errors.New("not yet")
+		}
+		return in, nil
+	}).WithRetry(forebay.RetryPolicy{MaxAttempts: 2, First: time.Millisecond})
+	calls := server.NewOrchestrator("calls", once.Call)
+	s := startWatched(t, nil, server.Options{Deployments: []server.Deployment{deployment}, Queues: quick, Functions: []forebay.Task{shy}, Durable: []server.DurableFunction{once, calls},
 		Tenants:  map[string]server.Tenant{"acme": {Budget: server.Budget{DailyUSD: new(50.0)}}},
 		Webhooks: server.Webhooks{AllowHTTP: true, AllowAddresses: []string{"127.0.0.0/8"}}})
 	for name, url := range map[string]string{"hook": receiver.URL, "gone": gone.URL} {
@@ -63,9 +70,25 @@ func everyMetric(t *testing.T) scrape {
 	if _, _, err := s.submit(t.Context(), "", map[string]any{"task": "nonsense", "input": 1}); err == nil {
 		t.Fatal("an unknown task was accepted")
 	}
+	id, err := s.StartOrchestration(t.Context(), "default", "calls", "", "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, err := s.WaitOrchestration(t.Context(), "default", id, time.Minute); err != nil || o.Status != forebay.OrchestrationCompleted {
+		t.Fatalf("%+v: %v", o, err)
+	}
 	var got scrape
 	eventually(t, time.Minute, func() error {
 		got = scrapeOf(t, s.Server)
+		for name, labels := range map[string][]string{
+			"forebay_orchestration_ended_total":      {"forebay_orchestrator", "calls", "forebay_status", "completed"},
+			"forebay_orchestration_turns_total":      {"forebay_orchestrator", "calls", "forebay_outcome", "stored"},
+			"forebay_orchestration_activities_total": {"forebay_activity", "once", "forebay_outcome", "retried"},
+		} {
+			if got.sum(name, labels...) == 0 {
+				return fmt.Errorf("no %s with %v", name, labels)
+			}
+		}
 		for _, labels := range [][2]string{{"forebay_outcome", "delivered"}, {"error_type", "status"}} {
 			if got.sum("forebay_webhook_deliveries_total", labels[:]...) == 0 {
 				return fmt.Errorf("no delivery with the %s %s", labels[0], labels[1])

@@ -3,8 +3,6 @@ package server
 import (
 	"context"
 	"log/slog"
-	"sync"
-	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/telemetry"
@@ -55,54 +53,16 @@ func (s *Server) watchTenants(ctx context.Context) error {
 	return s.jobs.ConfigureTenants(ctx, budgets, concurrency)
 }
 
-const (
-	budgetsAge     = 5 * time.Second // for which what was read of budgets is measured again
-	budgetsTimeout = 2 * time.Second
-)
-
-// budgetGauges measures tenants' own budgets. They are read when somebody asks, once for all gauges.
-func (s *Server) budgetGauges() error {
-	var mu sync.Mutex
-	var at time.Time
-	var known []telemetryBudget
-	read := func() []telemetryBudget {
-		mu.Lock()
-		defer mu.Unlock()
-		if !at.IsZero() && time.Since(at) < budgetsAge {
-			return known
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), budgetsTimeout)
-		defer cancel()
-		rows, _, err := s.store.BudgetRows(ctx, "", false)
-		if err != nil {
-			s.log.Warn("cannot read budgets to measure them", slog.Any("error", err))
-		}
-		known, at = nil, time.Now()
-		for _, row := range rows {
-			for i, limit := range []*forebay.Money{row.Budget.DailyUSD, row.Budget.MonthlyUSD} {
-				if limit != nil {
-					use := row.Usage[i]
-					known = append(known, telemetryBudget{row.Tenant, string(use.Period), limit.Dollars(), (use.CostUSD + use.HeldUSD).Dollars()})
-				}
+// budgetUse is what is measured of tenants' own budgets.
+func (s *Server) budgetUse(ctx context.Context) (all []telemetry.BudgetUse, err error) {
+	rows, _, err := s.store.BudgetRows(ctx, "", false)
+	for _, row := range rows {
+		for i, limit := range []*forebay.Money{row.Budget.DailyUSD, row.Budget.MonthlyUSD} {
+			if limit != nil {
+				use := row.Usage[i]
+				all = append(all, telemetry.BudgetUse{Tenant: row.Tenant, Period: string(use.Period), Limit: limit.Dollars(), Used: (use.CostUSD + use.HeldUSD).Dollars()})
 			}
 		}
-		return known
 	}
-	gauge := func(g telemetry.Gauge, value func(telemetryBudget) float64) error {
-		return s.telemetry.Gauge(g, func(observe func(float64, ...string)) {
-			for _, b := range read() {
-				observe(value(b), b.tenant, b.period)
-			}
-		})
-	}
-	if err := gauge(telemetry.BudgetLimit, func(b telemetryBudget) float64 { return b.limit }); err != nil {
-		return err
-	}
-	return gauge(telemetry.BudgetUsed, func(b telemetryBudget) float64 { return b.used })
-}
-
-// telemetryBudget is what is measured of a budget, in US dollars.
-type telemetryBudget struct {
-	tenant, period string
-	limit, used    float64
+	return all, err
 }

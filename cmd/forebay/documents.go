@@ -18,7 +18,7 @@ const maxDocumentBytes = 256 << 20
 
 func (a *app) documents() *cobra.Command {
 	var limit int
-	list := a.topicCommand("list", "List documents, newest first", nil, func(ctx context.Context, api *client.Client, _ []string) error {
+	list := a.apiCommand("list", "List documents, newest first", nil, func(ctx context.Context, api *client.Client, _ []string) error {
 		return printList(a, api.Documents(ctx), limit, []column[forebay.Document]{
 			{"DOCUMENT", func(d forebay.Document) string { return d.ID }},
 			{"STATUS", func(d forebay.Document) string { return string(d.Status) }},
@@ -28,17 +28,17 @@ func (a *app) documents() *cobra.Command {
 		})
 	})
 	list.Flags().IntVar(&limit, "limit", 0, "how many at most (default: all)")
-	get := a.topicCommand("get", "Show a document", []string{"DOCUMENT"}, func(ctx context.Context, api *client.Client, args []string) error {
+	get := a.apiCommand("get", "Show a document", []string{"DOCUMENT"}, func(ctx context.Context, api *client.Client, args []string) error {
 		d, err := api.Document(ctx, args[0])
 		if err != nil {
 			return err
 		}
 		return a.printDocument(d)
 	})
-	remove := a.topicCommand("delete", "Delete a document with all that was made of it", []string{"DOCUMENT"}, func(ctx context.Context, api *client.Client, args []string) error {
+	remove := a.apiCommand("delete", "Delete a document with all that was made of it", []string{"DOCUMENT"}, func(ctx context.Context, api *client.Client, args []string) error {
 		return api.DeleteDocument(ctx, args[0])
 	})
-	retry := a.topicCommand("retry", "Do again what failed of a document", []string{"DOCUMENT"}, func(ctx context.Context, api *client.Client, args []string) error {
+	retry := a.apiCommand("retry", "Do again what failed of a document", []string{"DOCUMENT"}, func(ctx context.Context, api *client.Client, args []string) error {
 		d, err := api.RetryDocument(ctx, args[0])
 		if err != nil {
 			return err

@@ -151,10 +151,29 @@ func TestWatch(t *testing.T) {
 		t.Errorf("said %q", again.errors.String())
 	}
 
+	// While there is no server that is told once, and nothing is lost.
+	again.write("c.txt", "three")
+	again.write("d.txt", "four")
+	again.errors.Reset()
+	reachable := again.api
+	unreachable, err := client.New(client.Options{BaseURL: "http://127.0.0.1:1", RetryTime: time.Nanosecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.api = unreachable
+	again.after(time.Minute)
+	again.after(time.Minute)
+	if said := again.errors.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "cannot reach the server") {
+		t.Errorf("said %q", said)
+	}
+	again.api = reachable
+	again.after(time.Minute)
+	want("path=sub folder/b.md", "path=a.txt", "path=a.txt", "path=c.txt", "path=d.txt")
+
 	again.write("empty.txt", "")
 	again.after(time.Minute)
 	again.after(time.Minute)
-	if again.refused != 1 || len(s.documents) != 2 {
+	if again.refused != 1 || len(s.documents) != 4 {
 		t.Errorf("%d refused, %d documents", again.refused, len(s.documents))
 	}
 }

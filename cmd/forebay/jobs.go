@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -73,27 +74,13 @@ func (a *app) jobColumns() []column[forebay.Job] {
 	}
 }
 
-// jobCommand is a command about one job.
-func (a *app) jobCommand(use, short, example string, do func(c *cobra.Command, api *client.Client, id string) error) *cobra.Command {
-	return &cobra.Command{
-		Use: use + " JOB_ID", Short: short, Example: example, Args: arguments(1, "JOB_ID"),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			return do(c, api, args[0])
-		},
-	}
-}
-
 func (a *app) jobsGet() *cobra.Command {
 	wait := false
-	c := a.jobCommand("get", "Show a job", "  forebay jobs get job_0123456789abcdefghjkmnpqrs --wait", func(c *cobra.Command, api *client.Client, id string) error {
-		job, err := api.Get(c.Context(), id)
+	c := a.about("JOB_ID", "get", "Show a job", "  forebay jobs get job_0123456789abcdefghjkmnpqrs --wait", func(ctx context.Context, api *client.Client, id string) error {
+		job, err := api.Get(ctx, id)
 		if err == nil && wait && !job.Status.Terminal() {
 			if api, err = a.patient(); err == nil {
-				job, err = api.Wait(c.Context(), id)
+				job, err = api.Wait(ctx, id)
 			}
 		}
 		if err != nil {
@@ -149,16 +136,16 @@ func (a *app) printJob(j forebay.Job) error {
 
 func (a *app) jobsWatch() *cobra.Command {
 	var after int64
-	c := a.jobCommand("watch", "Follow a job's events until it has ended",
-		"  forebay jobs watch job_0123456789abcdefghjkmnpqrs", func(c *cobra.Command, api *client.Client, id string) error {
-			if _, err := api.Get(c.Context(), id); err != nil {
+	c := a.about("JOB_ID", "watch", "Follow a job's events until it has ended",
+		"  forebay jobs watch job_0123456789abcdefghjkmnpqrs", func(ctx context.Context, api *client.Client, id string) error {
+			if _, err := api.Get(ctx, id); err != nil {
 				return err
 			}
 			patient, err := a.patient()
 			if err != nil {
 				return err
 			}
-			for e, err := range patient.Events(c.Context(), id, after) {
+			for e, err := range patient.Events(ctx, id, after) {
 				if err != nil {
 					return err
 				}
@@ -166,7 +153,7 @@ func (a *app) jobsWatch() *cobra.Command {
 					return err
 				}
 			}
-			job, err := api.Get(c.Context(), id)
+			job, err := api.Get(ctx, id)
 			if err != nil {
 				return err
 			}
@@ -196,8 +183,8 @@ func (a *app) printEvent(e forebay.Event) error {
 }
 
 func (a *app) jobsAttempts() *cobra.Command {
-	return a.jobCommand("attempts", "List the calls made for a job, oldest first", "", func(c *cobra.Command, api *client.Client, id string) error {
-		attempts, err := api.Attempts(c.Context(), id)
+	return a.about("JOB_ID", "attempts", "List the calls made for a job, oldest first", "", func(ctx context.Context, api *client.Client, id string) error {
+		attempts, err := api.Attempts(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -222,14 +209,14 @@ func (a *app) jobsAttempts() *cobra.Command {
 }
 
 func (a *app) jobsResult() *cobra.Command {
-	c := a.jobCommand("result", "Print a job's result, of whatever size, as JSON", "  forebay jobs result job_0123456789abcdefghjkmnpqrs | jq -r .summary",
-		func(c *cobra.Command, api *client.Client, id string) error { return a.copyResult(c.Context(), api, id) })
+	c := a.about("JOB_ID", "result", "Print a job's result, of whatever size, as JSON", "  forebay jobs result job_0123456789abcdefghjkmnpqrs | jq -r .summary",
+		func(ctx context.Context, api *client.Client, id string) error { return a.copyResult(ctx, api, id) })
 	return c
 }
 
 func (a *app) jobsCancel() *cobra.Command {
-	return a.jobCommand("cancel", "Cancel a job and abort its call", "", func(c *cobra.Command, api *client.Client, id string) error {
-		job, err := api.Cancel(c.Context(), id)
+	return a.about("JOB_ID", "cancel", "Cancel a job and abort its call", "", func(ctx context.Context, api *client.Client, id string) error {
+		job, err := api.Cancel(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -238,8 +225,8 @@ func (a *app) jobsCancel() *cobra.Command {
 }
 
 func (a *app) jobsRedrive() *cobra.Command {
-	return a.jobCommand("redrive", "Start the next generation of a failed job", "", func(c *cobra.Command, api *client.Client, id string) error {
-		job, err := api.Redrive(c.Context(), id)
+	return a.about("JOB_ID", "redrive", "Start the next generation of a failed job", "", func(ctx context.Context, api *client.Client, id string) error {
+		job, err := api.Redrive(ctx, id)
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/forebayhq/forebay/client"
 )
 
 func main() {
@@ -125,6 +127,30 @@ func arguments(needed int, names ...string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// apiCommand is a command about what its arguments name.
+func (a *app) apiCommand(use, short string, names []string, do func(context.Context, *client.Client, []string) error) *cobra.Command {
+	for _, name := range names {
+		use += " " + name
+	}
+	return &cobra.Command{
+		Use: use, Short: short, Args: arguments(len(names), names...),
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			return do(c.Context(), api, args)
+		},
+	}
+}
+
+// about is a command about one thing, which its argument names.
+func (a *app) about(thing, use, short, example string, do func(ctx context.Context, api *client.Client, name string) error) *cobra.Command {
+	c := a.apiCommand(use, short, []string{thing}, func(ctx context.Context, api *client.Client, args []string) error { return do(ctx, api, args[0]) })
+	c.Example = example
+	return c
 }
 
 func (a *app) checkGlobals() error {

@@ -259,26 +259,12 @@ func failureText(f *forebay.OrchestrationFailure) string {
 	return f.Type + ": " + f.Message
 }
 
-// instanceCommand is a command about one instance.
-func (a *app) instanceCommand(use, short, example string, do func(c *cobra.Command, api *client.Client, id string) error) *cobra.Command {
-	return &cobra.Command{
-		Use: use + " INSTANCE", Short: short, Example: example, Args: arguments(1, "INSTANCE"),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			return do(c, api, args[0])
-		},
-	}
-}
-
 func (a *app) orchestrationsGet() *cobra.Command {
 	wait := false
-	c := a.instanceCommand("get", "Show an instance", "  forebay orchestrations get order-4711 --wait", func(c *cobra.Command, api *client.Client, id string) error {
-		o, err := api.Orchestration(c.Context(), id)
+	c := a.about("INSTANCE", "get", "Show an instance", "  forebay orchestrations get order-4711 --wait", func(ctx context.Context, api *client.Client, id string) error {
+		o, err := api.Orchestration(ctx, id)
 		if err == nil && wait && !o.Status.Terminal() {
-			o, err = a.awaitInstance(c.Context(), id)
+			o, err = a.awaitInstance(ctx, id)
 		}
 		if err != nil {
 			return err
@@ -312,8 +298,8 @@ func (a *app) printInstance(o forebay.Orchestration) error {
 }
 
 func (a *app) orchestrationsHistory() *cobra.Command {
-	c := a.instanceCommand("history", "Show what has happened in an instance", "  forebay orchestrations history order-4711", func(c *cobra.Command, api *client.Client, id string) error {
-		events, err := api.OrchestrationHistory(c.Context(), id)
+	c := a.about("INSTANCE", "history", "Show what has happened in an instance", "  forebay orchestrations history order-4711", func(ctx context.Context, api *client.Client, id string) error {
+		events, err := api.OrchestrationHistory(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -362,8 +348,8 @@ func (a *app) eventDetail(e forebay.OrchestrationEvent) string {
 }
 
 func (a *app) orchestrationsAttempts() *cobra.Command {
-	c := a.instanceCommand("attempts", "List the attempts of an instance's activities", "", func(c *cobra.Command, api *client.Client, id string) error {
-		attempts, err := api.ActivityAttempts(c.Context(), id)
+	c := a.about("INSTANCE", "attempts", "List the attempts of an instance's activities", "", func(ctx context.Context, api *client.Client, id string) error {
+		attempts, err := api.ActivityAttempts(ctx, id)
 		if err != nil {
 			return err
 		}

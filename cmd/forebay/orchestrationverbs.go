@@ -49,8 +49,8 @@ func ofInstance(err error) error {
 // instanceVerb is a command that asks for something that is done soon after.
 func (a *app) instanceVerb(verb, short, done string, do func(*client.Client, context.Context, string, string) error) *cobra.Command {
 	var reason string
-	c := a.instanceCommand(verb, short, "  forebay orchestrations "+verb+` order-4711 --reason "as the customer wishes"`, func(c *cobra.Command, api *client.Client, id string) error {
-		if err := do(api, c.Context(), id, reason); err != nil || a.output != outputTable {
+	c := a.about("INSTANCE", verb, short, "  forebay orchestrations "+verb+` order-4711 --reason "as the customer wishes"`, func(ctx context.Context, api *client.Client, id string) error {
+		if err := do(api, ctx, id, reason); err != nil || a.output != outputTable {
 			return ofInstance(err)
 		}
 		_, err := fmt.Fprintf(a.out, "%s will be %s\n", clean(id), done)
@@ -62,12 +62,12 @@ func (a *app) instanceVerb(verb, short, done string, do func(*client.Client, con
 
 func (a *app) orchestrationsRestart() *cobra.Command {
 	var sameID, wait bool
-	c := a.instanceCommand("restart", "Start an instance anew, with its input", "  forebay orchestrations restart order-4711 --same-id", func(c *cobra.Command, api *client.Client, id string) error {
-		started, err := api.RestartOrchestration(c.Context(), id, !sameID)
+	c := a.about("INSTANCE", "restart", "Start an instance anew, with its input", "  forebay orchestrations restart order-4711 --same-id", func(ctx context.Context, api *client.Client, id string) error {
+		started, err := api.RestartOrchestration(ctx, id, !sameID)
 		if err != nil {
 			return err
 		}
-		return a.printStarted(c.Context(), api, started, wait)
+		return a.printStarted(ctx, api, started, wait)
 	})
 	c.Long = "Start an instance anew, with its input, and print the id: a new one, unless --same-id is given."
 	c.Flags().BoolVar(&sameID, "same-id", false, "under its own id: it has to be over, and its history is deleted")

@@ -48,16 +48,9 @@ func (a *app) queues() *cobra.Command {
 }
 
 func (a *app) queueCommand(verb, short string, do func(context.Context, *client.Client, string) error) *cobra.Command {
-	return &cobra.Command{
-		Use: verb + " QUEUE", Short: short, Example: "  forebay queues " + verb + " default", Args: arguments(1, "QUEUE"),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			return ofQueue(do(c.Context(), api, args[0]))
-		},
-	}
+	return a.about("QUEUE", verb, short, "  forebay queues "+verb+" default", func(ctx context.Context, api *client.Client, name string) error {
+		return ofQueue(do(ctx, api, name))
+	})
 }
 
 func (a *app) queueGet(ctx context.Context, api *client.Client, name string) error {

@@ -47,7 +47,7 @@ func (f *ruleFlags) settings() (s forebay.RuleSettings, given bool, err error) {
 }
 
 func (a *app) rules() *cobra.Command {
-	list := a.topicCommand("list", "List a subscription's rules", ofSubscription, func(ctx context.Context, api *client.Client, args []string) error {
+	list := a.apiCommand("list", "List a subscription's rules", ofSubscription, func(ctx context.Context, api *client.Client, args []string) error {
 		rules, err := api.Rules(ctx, args[0], args[1])
 		if err != nil {
 			return err
@@ -58,7 +58,7 @@ func (a *app) rules() *cobra.Command {
 			{"ACTION", func(r forebay.Rule) string { return r.SQLAction }},
 		})
 	})
-	remove := a.topicCommand("delete", "Delete a rule", ofRule, func(ctx context.Context, api *client.Client, args []string) error {
+	remove := a.apiCommand("delete", "Delete a rule", ofRule, func(ctx context.Context, api *client.Client, args []string) error {
 		return api.DeleteRule(ctx, args[0], args[1], args[2])
 	})
 	return a.group("rules", "Say what a subscription selects", `Rules without an action make one copy together of each message that one of them selects. Each rule
@@ -80,7 +80,7 @@ func describeFilter(s forebay.RuleSettings) string {
 
 func (a *app) rulesAdd() *cobra.Command {
 	var f ruleFlags
-	c := a.topicCommand("add", "Add a rule to a subscription, or replace it", ofRule, func(ctx context.Context, api *client.Client, args []string) error {
+	c := a.apiCommand("add", "Add a rule to a subscription, or replace it", ofRule, func(ctx context.Context, api *client.Client, args []string) error {
 		settings, _, err := f.settings()
 		if err != nil {
 			return err

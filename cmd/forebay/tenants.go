@@ -36,40 +36,20 @@ func (a *app) tenants() *cobra.Command {
 			})
 		},
 	}
-	show := &cobra.Command{
-		Use: "show TENANT", Short: "Show a tenant's budget, those of its keys, and what is used of them", Args: arguments(1, "TENANT"),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			tenant, err := api.Tenant(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return a.printTenant(tenant)
-		},
-	}
-	return a.group("tenants", "Look at tenants, pause and resume them, set their budgets and concurrency", "", list, show, a.tenantsSetBudget(), a.tenantsSetConcurrency(),
+	return a.group("tenants", "Look at tenants, pause and resume them, set their budgets and concurrency", "", list,
+		a.tenantCommand("show", "Show a tenant's budget, those of its keys, and what is used of them", (*client.Client).Tenant), a.tenantsSetBudget(), a.tenantsSetConcurrency(),
 		a.tenantCommand("pause", "Let no further job of a tenant start; calls in flight finish", (*client.Client).PauseTenant),
 		a.tenantCommand("resume", "Let a paused tenant's jobs start again", (*client.Client).ResumeTenant))
 }
 
 func (a *app) tenantCommand(verb, short string, do func(*client.Client, context.Context, string) (forebay.Tenant, error)) *cobra.Command {
-	return &cobra.Command{
-		Use: verb + " TENANT", Short: short, Example: "  forebay tenants " + verb + " acme", Args: arguments(1, "TENANT"),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			tenant, err := do(api, c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return a.printTenant(tenant)
-		},
-	}
+	return a.about("TENANT", verb, short, "  forebay tenants "+verb+" acme", func(ctx context.Context, api *client.Client, name string) error {
+		tenant, err := do(api, ctx, name)
+		if err != nil {
+			return err
+		}
+		return a.printTenant(tenant)
+	})
 }
 
 func (a *app) tenantsSetBudget() *cobra.Command {

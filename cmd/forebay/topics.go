@@ -11,23 +11,6 @@ import (
 	"github.com/forebayhq/forebay/client"
 )
 
-// topicCommand is a command about one thing, which the arguments name.
-func (a *app) topicCommand(use, short string, names []string, do func(context.Context, *client.Client, []string) error) *cobra.Command {
-	for _, name := range names {
-		use += " " + name
-	}
-	return &cobra.Command{
-		Use: use, Short: short, Args: arguments(len(names), names...),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			return do(c.Context(), api, args)
-		},
-	}
-}
-
 var (
 	ofTopic        = []string{"TOPIC"}
 	ofSubscription = []string{"TOPIC", "SUBSCRIPTION"}
@@ -35,7 +18,7 @@ var (
 )
 
 func (a *app) topics() *cobra.Command {
-	list := a.topicCommand("list", "List topics", nil, func(ctx context.Context, api *client.Client, _ []string) error {
+	list := a.apiCommand("list", "List topics", nil, func(ctx context.Context, api *client.Client, _ []string) error {
 		topics, err := api.Topics(ctx)
 		if err != nil {
 			return err
@@ -47,14 +30,14 @@ func (a *app) topics() *cobra.Command {
 			{"CREATED", func(t forebay.Topic) string { return a.when(t.CreatedAt) }},
 		})
 	})
-	show := a.topicCommand("show", "Show a topic", ofTopic, func(ctx context.Context, api *client.Client, args []string) error {
+	show := a.apiCommand("show", "Show a topic", ofTopic, func(ctx context.Context, api *client.Client, args []string) error {
 		topic, err := api.Topic(ctx, args[0])
 		if err != nil {
 			return err
 		}
 		return a.printTopic(topic)
 	})
-	remove := a.topicCommand("delete", "Delete a topic with its subscriptions and their messages", ofTopic, func(ctx context.Context, api *client.Client, args []string) error {
+	remove := a.apiCommand("delete", "Delete a topic with its subscriptions and their messages", ofTopic, func(ctx context.Context, api *client.Client, args []string) error {
 		return api.DeleteTopic(ctx, args[0])
 	})
 	return a.group("topics", "Make topics and send to them", `A topic gives every message that is sent to it to its subscriptions, each of which keeps the copies
@@ -127,7 +110,7 @@ func (a *app) topicsSend() *cobra.Command {
 }
 
 func (a *app) subscriptions() *cobra.Command {
-	list := a.topicCommand("list", "List a topic's subscriptions with what stands in them", ofTopic, func(ctx context.Context, api *client.Client, args []string) error {
+	list := a.apiCommand("list", "List a topic's subscriptions with what stands in them", ofTopic, func(ctx context.Context, api *client.Client, args []string) error {
 		subs, err := api.Subscriptions(ctx, args[0])
 		if err != nil {
 			return err
@@ -141,14 +124,14 @@ func (a *app) subscriptions() *cobra.Command {
 			{"OLDEST", func(s forebay.Subscription) string { return seconds(s.OldestAgeSeconds) }},
 		})
 	})
-	show := a.topicCommand("show", "Show a subscription", ofSubscription, func(ctx context.Context, api *client.Client, args []string) error {
+	show := a.apiCommand("show", "Show a subscription", ofSubscription, func(ctx context.Context, api *client.Client, args []string) error {
 		sub, err := api.Subscription(ctx, args[0], args[1])
 		if err != nil {
 			return err
 		}
 		return a.printSubscription(sub)
 	})
-	remove := a.topicCommand("delete", "Delete a subscription with its messages", ofSubscription, func(ctx context.Context, api *client.Client, args []string) error {
+	remove := a.apiCommand("delete", "Delete a subscription with its messages", ofSubscription, func(ctx context.Context, api *client.Client, args []string) error {
 		return api.DeleteSubscription(ctx, args[0], args[1])
 	})
 	return a.group("subscriptions", "Make subscriptions of topics", `A subscription is a queue that its topic fills. It is received from as the queue

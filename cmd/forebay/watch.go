@@ -63,6 +63,7 @@ type watcher struct {
 	settle  time.Duration
 	files   map[string]*watchedFile
 	refused int
+	away    string // why the server takes nothing just now, as it was told; "": it does
 }
 
 // watchedFile is a file as it was seen last.
@@ -84,7 +85,7 @@ func (w *watcher) run(ctx context.Context, every time.Duration, once bool) error
 		}
 		if once && !slices.ContainsFunc(slices.Collect(maps.Values(w.files)), func(f *watchedFile) bool { return !f.done }) {
 			if w.refused > 0 {
-				return failf("%d files were refused", w.refused)
+				return failf("files that were refused: %d", w.refused)
 			}
 			return nil
 		}
@@ -99,6 +100,8 @@ func (w *watcher) run(ctx context.Context, every time.Duration, once bool) error
 // look takes each file that has settled since the last time.
 func (w *watcher) look(ctx context.Context) error {
 	there := map[string]bool{}
+	before := w.away
+	w.away = ""
 	err := filepath.WalkDir(w.dir, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			if name == w.dir {
@@ -120,11 +123,14 @@ func (w *watcher) look(ctx context.Context) error {
 		if err != nil {
 			return nil
 		}
-		if w.settled(name, info) {
+		if w.settled(name, info) && w.away == "" {
 			return w.take(ctx, name)
 		}
 		return nil
 	})
+	if w.away != "" && w.away != before {
+		fmt.Fprintln(w.app.err, "forebay: "+clean(w.away)+"; trying again")
+	}
 	maps.DeleteFunc(w.files, func(name string, _ *watchedFile) bool { return !there[name] })
 	return err
 }
@@ -191,9 +197,12 @@ func (w *watcher) refuse(ctx context.Context, name string, err error) error {
 		return ctx.Err()
 	case code == forebay.CodeUnauthorized || code == forebay.CodeForbidden || code == forebay.CodeNotSupported:
 		return err
+	case code == forebay.CodeUnavailable || code == forebay.CodeTooManyRequests:
+		w.away = err.Error() // the rest waits for the next look
+		return nil
 	}
 	f := w.files[name]
-	if code != forebay.CodeUnavailable && code != forebay.CodeTooManyRequests && code != forebay.CodeStorageFull && code != forebay.CodeInternal {
+	if code != forebay.CodeStorageFull && code != forebay.CodeInternal {
 		f.done = true
 		w.refused++
 	}

@@ -25,16 +25,7 @@ dead_lettered, quarantined, cancelled, expired, redriven.`,
 
 // webhookCommand is a command about one webhook.
 func (a *app) webhookCommand(verb, short string, do func(context.Context, *client.Client, string) error) *cobra.Command {
-	return &cobra.Command{
-		Use: verb + " WEBHOOK", Short: short, Args: arguments(1, "WEBHOOK"), Example: "  forebay webhooks " + verb + " billing",
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			return do(c.Context(), api, args[0])
-		},
-	}
+	return a.about("WEBHOOK", verb, short, "  forebay webhooks "+verb+" billing", do)
 }
 
 // webhookFlags are the settings of a webhook.

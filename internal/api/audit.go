@@ -36,10 +36,6 @@ func (a *API) routeAudit() {
 		Description: "Each entry's hash covers the entry and the hash before it. Go on from head until done. A head that was kept elsewhere " +
 			"proves that nothing before it was changed or removed since, not even by who can write to the database.",
 	}, func(ctx context.Context, _ *call, in *verifyAuditQuery) (*answer[forebay.AuditVerification], error) {
-		found, err := a.service.VerifyAudit(ctx, in.From, in.Limit)
-		if err != nil {
-			return nil, err
-		}
-		return &answer[forebay.AuditVerification]{found}, nil
+		return answerOf(a.service.VerifyAudit(ctx, in.From, in.Limit))
 	})
 }

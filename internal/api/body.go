@@ -35,8 +35,8 @@ var (
 // checkContentType reports a body that is not one of the media types, or is compressed. A client
 // that does not say is believed to send the right thing.
 func checkContentType(h http.Header, types []string) error {
-	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return errCompressed
+	if err := checkEncoding(h); err != nil {
+		return err
 	}
 	sent := h.Get("Content-Type")
 	if sent == "" {
@@ -54,7 +54,12 @@ func checkContentType(h http.Header, types []string) error {
 	return forebay.Errorf(forebay.CodeUnsupportedMedia, "the Content-Type must be %s", types[0])
 }
 
-var errCompressed = forebay.Errorf(forebay.CodeUnsupportedMedia, "the body must not be compressed (Content-Encoding)")
+func checkEncoding(h http.Header) error {
+	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return forebay.Errorf(forebay.CodeUnsupportedMedia, "the body must not be compressed (Content-Encoding)")
+	}
+	return nil
+}
 
 // readBody reads a JSON body of at most limit bytes. A large one takes part of the API's memory,
 // which release gives back; until then the body must not be kept. What the client announces earns it
@@ -69,8 +74,8 @@ func (a *API) readBody(c *call, limit int64) (data []byte, release func(), err e
 // readUpload is readBody for a body of whatever type.
 func (a *API) readUpload(c *call, limit int64) (data []byte, release func(), err error) {
 	r := c.r
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return nil, nil, errCompressed
+	if err := checkEncoding(r.Header); err != nil {
+		return nil, nil, err
 	}
 	if r.ContentLength > limit {
 		return nil, nil, tooLarge("body", limit)

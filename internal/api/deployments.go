@@ -90,11 +90,7 @@ type changesInput struct {
 }
 
 func (a *API) deployment(ctx context.Context, name string) (*answer[forebay.Deployment], error) {
-	d, err := a.deployments.Get(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return &answer[forebay.Deployment]{d}, nil
+	return answerOf(a.deployments.Get(ctx, name))
 }
 
 // setSimFaults sets faults that are then in the audit log, or none.
@@ -117,9 +113,5 @@ func (a *API) setSimFaults(ctx context.Context, name string, data json.RawMessag
 }
 
 func (a *API) simFaults(name string) (*answer[json.RawMessage], error) {
-	faults, err := a.deployments.SimFaults(name)
-	if err != nil {
-		return nil, err
-	}
-	return &answer[json.RawMessage]{faults}, nil
+	return answerOf(a.deployments.SimFaults(name))
 }

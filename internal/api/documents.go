@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -85,16 +86,14 @@ func (a *API) routeDocuments() {
 				return nil, err
 			}
 			if wait == 0 {
-				return documentAnswer(a.documents.Document(ctx, c.caller.Tenant, in.Document))
+				return answerOf(a.documents.Document(ctx, c.caller.Tenant, in.Document))
 			}
-			leave, full := a.waiters.enter(c.caller.Tenant)
-			if full != nil {
-				return nil, full
+			waiting, leave, err := a.waiting(ctx, c)
+			if err != nil {
+				return nil, err
 			}
 			defer leave()
-			ctx, cancel := a.untilDrain(ctx)
-			defer cancel()
-			return documentAnswer(a.documents.Wait(ctx, c.caller.Tenant, in.Document, wait))
+			return answerOf(a.documents.Wait(waiting, c.caller.Tenant, in.Document, wait))
 		})
 	remove := documentOperation("delete-document", http.MethodDelete, "/v1/documents/{document}", "Delete a document, with all that was made of it")
 	remove.DefaultStatus = http.StatusNoContent
@@ -104,7 +103,7 @@ func (a *API) routeDocuments() {
 	retry := documentOperation("retry-document", http.MethodPost, "/v1/documents/{document}/retry", "Do again what failed of a document's pipeline")
 	retry.DefaultStatus = http.StatusAccepted
 	routeNoBody(a, forebay.ScopeSubmit, retry, func(ctx context.Context, c *call, in *DocumentPath) (*answer[forebay.Document], error) {
-		return documentAnswer(a.documents.Retry(ctx, c.caller.Tenant, in.Document))
+		return answerOf(a.documents.Retry(ctx, c.caller.Tenant, in.Document))
 	})
 	search := documentOperation("search", http.MethodPost, "/v1/search", "Search the documents that are ready")
 	search.Description = "A search by meaning embeds the query, which is a job of its own and needs the scope `submit` as well, unless it brings a vector."
@@ -112,24 +111,13 @@ func (a *API) routeDocuments() {
 		if req.Mode != forebay.SearchKeyword && len(req.Vector) == 0 && !c.caller.May(forebay.ScopeSubmit) {
 			return nil, forebay.Errorf(forebay.CodeForbidden, "embedding the query needs a key with the scope %q", forebay.ScopeSubmit)
 		}
-		results, err := a.documents.Search(ctx, c.caller.Tenant, req)
-		if err != nil {
-			return nil, err
-		}
-		return &answer[forebay.SearchResults]{results}, nil
+		return answerOf(a.documents.Search(ctx, c.caller.Tenant, req))
 	})
-}
-
-func documentAnswer(d forebay.Document, err error) (*answer[forebay.Document], error) {
-	if err != nil {
-		return nil, err
-	}
-	return &answer[forebay.Document]{d}, nil
 }
 
 func (a *API) routeAddDocument() {
 	op := documentOperation("add-document", http.MethodPost, "/v1/documents", "Add a document, or give it other content")
-	op.Description = "The body is the document itself; or a multipart/form-data with a part `file` and, before it, fields `id`, `name` and `metadata` (JSON); " +
+	op.Description = "The body is the document itself; or a multipart/form-data with a part `file` and fields `id`, `name` and `metadata` (JSON); " +
 		"or JSON with the `url` of an object in a configured blob storage. The same content under the same id is stored once. " +
 		"Other content under an id replaces what is there as soon as it is ready."
 	op.DefaultStatus = http.StatusAccepted
@@ -208,16 +196,21 @@ func pairs(list []string) (map[string]string, error) {
 	return metadata, nil
 }
 
-// readForm reads a form: small fields and then the file.
+// readForm reads a form: the file, and fields in whatever order.
 func readForm(data []byte, boundary string, n *forebay.NewDocument) (content []byte, err error) {
 	if boundary == "" {
 		return nil, forebay.Invalid("body", "is a form without a boundary in its content type")
 	}
 	form := multipart.NewReader(bytes.NewReader(data), boundary)
+	there, fileName := false, ""
 	for {
 		part, err := form.NextPart()
 		if errors.Is(err, io.EOF) {
-			return nil, forebay.Invalid("file", "is required: a part with the document")
+			if !there {
+				return nil, forebay.Invalid("file", "is required: a part with the document")
+			}
+			n.Name = cmp.Or(n.Name, fileName)
+			return content, nil
 		}
 		if err != nil {
 			return nil, forebay.Invalid("body", "is no form that can be read")
@@ -228,11 +221,10 @@ func readForm(data []byte, boundary string, n *forebay.NewDocument) (content []b
 		}
 		switch name := part.FormName(); name {
 		case "file":
-			if n.Name == "" {
-				n.Name = part.FileName()
+			if there {
+				return nil, forebay.Invalid("file", "is there twice; a form holds one document")
 			}
-			n.ContentType = part.Header.Get("Content-Type")
-			return value, nil
+			there, content, fileName, n.ContentType = true, value, part.FileName(), part.Header.Get("Content-Type")
 		case "id":
 			n.ID = string(value)
 		case "name":

@@ -90,11 +90,7 @@ func (a *API) routeJobs() {
 		OperationID: "purge-jobs", Method: http.MethodPost, Path: "/v1/jobs/purge", Tags: []string{"jobs"}, Summary: "Delete jobs that are over for good",
 		Description: "With their results, attempts and events. One call does a part of it: go on with next_cursor until there is none.",
 	}, smallBody, func(ctx context.Context, c *call, _ *none, req forebay.PurgeJobsRequest) (*answer[forebay.PurgeJobsReport], error) {
-		report, err := a.service.PurgeJobs(ctx, c.caller.Tenant, req, c.actor())
-		if err != nil {
-			return nil, err
-		}
-		return &answer[forebay.PurgeJobsReport]{report}, nil
+		return answerOf(a.service.PurgeJobs(ctx, c.caller.Tenant, req, c.actor()))
 	})
 }
 
@@ -152,13 +148,11 @@ func (a *API) get(ctx context.Context, c *call, in *getInput) (*answer[forebay.J
 	if wait == 0 {
 		job, err = a.service.Get(ctx, c.caller.Tenant, in.ID)
 	} else {
-		leave, full := a.waiters.enter(c.caller.Tenant)
+		waiting, leave, full := a.waiting(ctx, c)
 		if full != nil {
 			return nil, full
 		}
 		defer leave()
-		waiting, cancel := a.untilDrain(ctx)
-		defer cancel()
 		job, err = a.service.Wait(waiting, c.caller.Tenant, in.ID, wait)
 	}
 	return jobAnswer(c, job, err)

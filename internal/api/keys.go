@@ -51,10 +51,6 @@ func (a *API) routeKeys() {
 		OperationID: "revoke-key", Method: http.MethodDelete, Path: "/v1/keys/{id}", Tags: tags,
 		Summary: "Revoke an API key", Description: "Revoking it again changes nothing.",
 	}, func(ctx context.Context, c *call, in *keyPath) (*answer[forebay.APIKey], error) {
-		key, err := a.service.RevokeKey(ctx, in.ID, c.actor())
-		if err != nil {
-			return nil, err
-		}
-		return &answer[forebay.APIKey]{key}, nil
+		return answerOf(a.service.RevokeKey(ctx, in.ID, c.actor()))
 	})
 }

@@ -233,13 +233,11 @@ func patiently[T any](ctx context.Context, a *API, c *call, seconds float64, rec
 	if !(seconds > 0) {
 		return receive(ctx)
 	}
-	leave, err := a.waiters.enter(c.caller.Tenant)
+	waiting, leave, err := a.waiting(ctx, c)
 	if err != nil {
 		return nothing, err
 	}
 	defer leave()
-	waiting, cancel := a.untilDrain(ctx)
-	defer cancel()
 	got, err := receive(waiting)
 	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
 		return nothing, nil

@@ -31,7 +31,7 @@ type purged struct {
 func (a *API) routeInstanceVerbs() {
 	raise := instanceVerb("raise-event", "raiseEvent/{eventName}", "Send an instance an event")
 	raise.Description = "The body is what the event brings: any JSON, or nothing. One that the instance does not wait for yet is kept until it does. " +
-		"An instance that is over is 410."
+		"An instance that is over, or about to be, is 410."
 	route(a, forebay.ScopeSubmit, raise, func(ctx context.Context, c *call, in *raiseInput) (*none, error) {
 		data, release, err := a.readJSON(c)
 		if err != nil {
@@ -51,7 +51,7 @@ func (a *API) routeInstanceVerbs() {
 		{"resume", "Let a suspended instance go on", a.orchestrations.Resume},
 	} {
 		op := instanceVerb(verb.name+"-instance", verb.name, verb.summary)
-		op.Description = "An instance that is over is 410."
+		op.Description = "An instance that is over, or about to be, is 410."
 		routeNoBody(a, forebay.ScopeOperate, op, func(ctx context.Context, c *call, in *reasonInput) (*none, error) {
 			return &none{}, verb.do(ctx, c.caller.Tenant, in.ID, in.Reason)
 		})

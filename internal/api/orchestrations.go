@@ -212,13 +212,11 @@ func (a *API) readJSON(c *call) (value json.RawMessage, release func(), err erro
 
 // await returns an instance once it is over, or as it stands when the time has passed.
 func (a *API) await(ctx context.Context, c *call, id string, timeout time.Duration) (o forebay.Orchestration, err error) {
-	leave, err := a.waiters.enter(c.caller.Tenant)
+	waiting, leave, err := a.waiting(ctx, c)
 	if err != nil {
 		return o, err
 	}
 	defer leave()
-	waiting, cancel := a.untilDrain(ctx)
-	defer cancel()
 	return a.orchestrations.Wait(waiting, c.caller.Tenant, id, timeout)
 }
 

@@ -38,7 +38,8 @@ func withOrchestrations(t *testing.T) func(*api.Options) {
 	for _, err := range []error{
 		r.AddOrchestrator("echo", "", func(o *task.WorkflowContext) (any, error) {
 			var in json.RawMessage
-			return in, errors.Join(o.GetInput(&in), nil)
+			err := o.GetInput(&in)
+			return in, err
 		}),
 		r.AddOrchestrator("wait", "", func(o *task.WorkflowContext) (any, error) {
 			o.SetCustomStatus(`{"for":"go"}`)

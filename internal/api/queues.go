@@ -45,9 +45,5 @@ func (a *API) routeQueues() {
 }
 
 func (a *API) queue(ctx context.Context, c *call, name string) (*answer[forebay.QueueInfo], error) {
-	queue, err := a.service.Queue(ctx, c.caller.Tenant, name)
-	if err != nil {
-		return nil, err
-	}
-	return &answer[forebay.QueueInfo]{queue}, nil
+	return answerOf(a.service.Queue(ctx, c.caller.Tenant, name))
 }

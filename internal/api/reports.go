@@ -29,11 +29,7 @@ func (a *API) routeReports() {
 		OperationID: "report-retries", Method: http.MethodGet, Path: "/v1/reports/retries", Tags: []string{"reports"},
 		Summary: "Report how retries went", Description: "Of attempts that finished from since until before until.",
 	}, func(ctx context.Context, c *call, in *reportInput) (*answer[forebay.RetryReport], error) {
-		report, err := a.service.RetryReport(ctx, c.caller.Tenant, in.Since, in.Until)
-		if err != nil {
-			return nil, err
-		}
-		return &answer[forebay.RetryReport]{report}, nil
+		return answerOf(a.service.RetryReport(ctx, c.caller.Tenant, in.Since, in.Until))
 	})
 	route(a, forebay.ScopeRead, huma.Operation{
 		OperationID: "list-tasks", Method: http.MethodGet, Path: "/v1/tasks", Tags: []string{"tasks"}, Summary: "List the tasks jobs may ask for",

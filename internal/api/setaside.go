@@ -84,11 +84,7 @@ func (a *API) routeSubqueue(segment, name string, where forebay.SetAside) {
 		if err := checkFilter(req.Filter); err != nil {
 			return nil, err
 		}
-		report, err := a.service.RedriveSetAside(ctx, c.caller.Tenant, in.Queue, where, req, c.actor())
-		if err != nil {
-			return nil, err
-		}
-		return &answer[forebay.RedriveReport]{report}, nil
+		return answerOf(a.service.RedriveSetAside(ctx, c.caller.Tenant, in.Queue, where, req, c.actor()))
 	})
 	routeBody(a, forebay.ScopeOperate, huma.Operation{
 		OperationID: "purge-" + segment, Method: http.MethodPost, Path: base + "/purge", Tags: tags,
@@ -99,11 +95,7 @@ func (a *API) routeSubqueue(segment, name string, where forebay.SetAside) {
 		if err != nil {
 			return nil, err
 		}
-		report, err := a.service.PurgeSetAside(ctx, c.caller.Tenant, in.Queue, where, filter, c.actor())
-		if err != nil {
-			return nil, err
-		}
-		return &answer[forebay.PurgeReport]{report}, nil
+		return answerOf(a.service.PurgeSetAside(ctx, c.caller.Tenant, in.Queue, where, filter, c.actor()))
 	})
 }
 

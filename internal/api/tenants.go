@@ -25,40 +25,29 @@ func (a *API) routeTenants() {
 		OperationID: "get-tenant", Method: http.MethodGet, Path: "/v1/tenants/{tenant}", Tags: tags,
 		Summary: "Get a tenant: its budget, and what is used of it",
 	}, func(ctx context.Context, _ *call, in *tenantPath) (*answer[forebay.Tenant], error) {
-		return tenantAnswer(a.service.Tenant(ctx, in.Tenant))
+		return answerOf(a.service.Tenant(ctx, in.Tenant))
 	})
 	routeBody(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "set-tenant", Method: http.MethodPut, Path: "/v1/tenants/{tenant}", Tags: tags, Summary: "Set the budget of a tenant, or its concurrency",
 		Description: "What is left out stays as it is. A budget replaces the one before: a limit that is left out is none. Jobs that wait for what has room now go on.",
 	}, smallBody, func(ctx context.Context, c *call, in *tenantPath, req forebay.TenantSettings) (*answer[forebay.Tenant], error) {
-		return tenantAnswer(a.service.SetTenant(ctx, in.Tenant, req, c.actor()))
+		return answerOf(a.service.SetTenant(ctx, in.Tenant, req, c.actor()))
 	})
 	routeNoBody(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "pause-tenant", Method: http.MethodPost, Path: "/v1/tenants/{tenant}/pause", Tags: tags, Summary: "Pause a tenant",
 		Description: "None of its jobs starts in any queue; calls in flight finish, and jobs are still taken in. A pause outlives a restart.",
 	}, func(ctx context.Context, c *call, in *tenantPath) (*answer[forebay.Tenant], error) {
-		return tenantAnswer(a.service.PauseTenant(ctx, in.Tenant, true, c.actor()))
+		return answerOf(a.service.PauseTenant(ctx, in.Tenant, true, c.actor()))
 	})
 	routeNoBody(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "resume-tenant", Method: http.MethodPost, Path: "/v1/tenants/{tenant}/resume", Tags: tags, Summary: "Resume a tenant",
 	}, func(ctx context.Context, c *call, in *tenantPath) (*answer[forebay.Tenant], error) {
-		return tenantAnswer(a.service.PauseTenant(ctx, in.Tenant, false, c.actor()))
+		return answerOf(a.service.PauseTenant(ctx, in.Tenant, false, c.actor()))
 	})
 	routeBody(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "set-key-budget", Method: http.MethodPut, Path: "/v1/keys/{id}/budget", Tags: []string{"keys"}, Summary: "Set the budget of an API key",
 		Description: "It replaces the one before, and counts jobs that are submitted with the key from then on.",
 	}, smallBody, func(ctx context.Context, c *call, in *keyPath, req forebay.Budget) (*answer[forebay.APIKey], error) {
-		key, err := a.service.SetKeyBudget(ctx, in.ID, req, c.actor())
-		if err != nil {
-			return nil, err
-		}
-		return &answer[forebay.APIKey]{key}, nil
+		return answerOf(a.service.SetKeyBudget(ctx, in.ID, req, c.actor()))
 	})
-}
-
-func tenantAnswer(t forebay.Tenant, err error) (*answer[forebay.Tenant], error) {
-	if err != nil {
-		return nil, err
-	}
-	return &answer[forebay.Tenant]{t}, nil
 }

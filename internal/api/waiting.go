@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"sync"
 
 	"github.com/forebayhq/forebay"
@@ -42,4 +43,15 @@ func (w *waiters) leave(tenant string) {
 	if w.tenants[tenant]--; w.tenants[tenant] == 0 {
 		delete(w.tenants, tenant)
 	}
+}
+
+// waiting admits a call as one of its tenant's that wait, until leave, and returns a context that also ends when
+// the API drains.
+func (a *API) waiting(ctx context.Context, c *call) (waiting context.Context, leave func(), err error) {
+	left, err := a.waiters.enter(c.caller.Tenant)
+	if err != nil {
+		return nil, nil, err
+	}
+	waiting, cancel := a.untilDrain(ctx)
+	return waiting, func() { cancel(); left() }, nil
 }

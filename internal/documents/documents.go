@@ -13,7 +13,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/base32"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -87,10 +86,8 @@ func New(o Options) *Service {
 // Use tells the service of the jobs.
 func (s *Service) Use(j *jobs.Service) { s.jobs = j }
 
-var idEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
-
 // documentID is the id of a document that is known by its content alone.
-func documentID(hash []byte) string { return "doc_" + idEncoding.EncodeToString(hash)[:26] }
+func documentID(hash []byte) string { return "doc_" + jobs.IDEncoding.EncodeToString(hash)[:26] }
 
 // Add stores a document; its pipeline goes on by itself. existing says that the document had this very
 // content already.
@@ -245,13 +242,12 @@ func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Dura
 
 // Documents returns a page of a tenant's documents, newest first.
 func (s *Service) Documents(ctx context.Context, tenant string, limit int, cursor string) (page forebay.Page[forebay.Document], err error) {
-	limit = cmp.Or(limit, forebay.DefaultPageSize)
+	if limit, err = jobs.PageSize(limit); err != nil {
+		return page, err
+	}
 	below, err := jobs.DecodeCursor(cursor)
 	if err != nil {
 		return page, err
-	}
-	if limit < 1 || limit > forebay.MaxPageSize {
-		return page, forebay.Invalid("limit", "goes from 1 to %d", forebay.MaxPageSize)
 	}
 	no, err := s.Store.EnsureTenant(ctx, tenant)
 	if err != nil {

@@ -38,8 +38,8 @@ func TestFuse(t *testing.T) {
 
 func TestOrderPassesOverOtherDimensions(t *testing.T) {
 	unit := []float32{1, 0}
-	got := order(unit, map[int64][]byte{1: vector.Bytes([]float32{0, 1}), 2: vector.Bytes([]float32{1, 0}), 3: vector.Bytes([]float32{1, 0, 0}), 4: vector.Bytes([]float32{1, 0})}, 2)
-	if len(got) != 2 || got[0].chunk != 2 || got[1].chunk != 4 || *got[0].cosine != 1 {
+	got := order(unit, map[int64][]byte{1: vector.Bytes([]float32{0, 1}), 2: vector.Bytes([]float32{1, 0}), 3: vector.Bytes([]float32{1, 0, 0}), 4: vector.Bytes([]float32{1, 0})})
+	if len(got) != 3 || got[0].chunk != 2 || got[1].chunk != 4 || *got[0].cosine != 1 {
 		t.Errorf("%+v", got)
 	}
 }

@@ -107,14 +107,8 @@ func (t *tenantIndex) add(codes []store.LiveCode) {
 	}
 }
 
-// forget takes those of the chunks out that have no vectors any more.
-func (t *tenantIndex) forget(chunks []int64, vectors map[int64][]byte) {
-	gone := map[int64]bool{}
-	for _, no := range chunks {
-		if _, there := vectors[no]; !there {
-			gone[no] = true
-		}
-	}
+// forget takes chunks out that no search finds any more.
+func (t *tenantIndex) forget(gone map[int64]bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.index != nil {

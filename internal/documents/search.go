@@ -61,6 +61,9 @@ func (s *Service) Search(ctx context.Context, tenant string, req forebay.SearchR
 		for _, m := range matches {
 			said = append(said, found{chunk: m.Chunk, score: m.Score, keyword: &m.Score})
 		}
+		if said, _, err = s.live(ctx, no, said, depth); err != nil {
+			return results, err
+		}
 	}
 	best := near
 	switch req.Mode {
@@ -131,28 +134,64 @@ func (s *Service) near(ctx context.Context, tenant string, no int64, req forebay
 		return nil, forebay.Invalid("vector", "has no direction: it is all zeros, or not finite")
 	}
 	const rounds = 4 // candidates that are gone make room for others
-	for range rounds {
+	for round := 1; ; round++ {
 		candidates, err := s.indexes.of(no).nearest(ctx, s, no, unit, max(minCandidates, candidatesEach*n))
 		if err != nil {
 			return nil, err
 		}
-		vectors, err := s.Store.Vectors(ctx, no, candidates)
+		vectors, err := s.Store.Vectors(ctx, candidates)
 		if err != nil {
 			return nil, err
 		}
-		if len(vectors) < len(candidates) {
-			s.indexes.of(no).forget(candidates, vectors)
-			if len(vectors) < n {
-				continue
+		best, gone, err := s.live(ctx, no, order(unit, vectors), n)
+		if err != nil {
+			return nil, err
+		}
+		for _, chunk := range candidates {
+			if vectors[chunk] == nil {
+				gone[chunk] = true
 			}
 		}
-		return order(unit, vectors, n), nil
+		if len(gone) > 0 {
+			s.indexes.of(no).forget(gone)
+		}
+		if len(gone) == 0 || len(best) == n || round == rounds {
+			return best, nil
+		}
 	}
-	return nil, forebay.Errorf(forebay.CodeUnavailable, "the index changes faster than it can be read; try again")
 }
 
-// order returns the n vectors nearest to the query.
-func order(unit []float32, vectors map[int64][]byte, n int) []found {
+// live returns the first n of a list that searches find, and what is before them and is not found any more.
+func (s *Service) live(ctx context.Context, tenant int64, list []found, n int) (best []found, gone map[int64]bool, err error) {
+	gone = map[int64]bool{}
+	for len(list) > 0 && len(best) < n {
+		part := list[:min(n, len(list))]
+		list = list[len(part):]
+		there, err := s.Store.Live(ctx, tenant, chunksOf(part))
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, f := range part {
+			if there[f.chunk] {
+				best = append(best, f)
+			} else {
+				gone[f.chunk] = true
+			}
+		}
+	}
+	return best[:min(n, len(best))], gone, nil
+}
+
+func chunksOf(list []found) []int64 {
+	chunks := make([]int64, len(list))
+	for i, f := range list {
+		chunks[i] = f.chunk
+	}
+	return chunks
+}
+
+// order returns chunks by how near their vectors are to the query.
+func order(unit []float32, vectors map[int64][]byte) []found {
 	list := make([]found, 0, len(vectors))
 	for chunk, b := range vectors {
 		if len(b) == 4*len(unit) {
@@ -161,7 +200,7 @@ func order(unit []float32, vectors map[int64][]byte, n int) []found {
 		}
 	}
 	slices.SortFunc(list, func(a, b found) int { return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.chunk, b.chunk)) })
-	return list[:min(n, len(list))]
+	return list
 }
 
 // embedQuery has a job of the tenant's embed the query, so that its quota, its budget and its breaker hold
@@ -205,11 +244,7 @@ func (s *Service) embedQuery(ctx context.Context, tenant, query string) ([]float
 
 // results reads what a search shows of its chunks.
 func (s *Service) results(ctx context.Context, tenant int64, best []found) ([]forebay.SearchResult, error) {
-	chunks := make([]int64, len(best))
-	for i, f := range best {
-		chunks[i] = f.chunk
-	}
-	passages, err := s.Store.Passages(ctx, tenant, chunks)
+	passages, err := s.Store.Passages(ctx, tenant, chunksOf(best))
 	if err != nil {
 		return nil, err
 	}

@@ -61,11 +61,11 @@ func (s *Service) CreateKey(ctx context.Context, tenant string, scopes []forebay
 	}
 	var secret [20]byte
 	rand.Read(secret[:])
-	key := forebay.APIKey{ID: newID("key_"), Tenant: tenant, Scopes: scopes, CreatedAt: now.Truncate(time.Millisecond), ExpiresAt: stored(expires)}
+	key := forebay.APIKey{ID: NewID("key_"), Tenant: tenant, Scopes: scopes, CreatedAt: now.Truncate(time.Millisecond), ExpiresAt: stored(expires)}
 	if !budget.Empty() {
 		key.Budget = &budget
 	}
-	plain := keyPrefix + idEncoding.EncodeToString(secret[:])
+	plain := keyPrefix + IDEncoding.EncodeToString(secret[:])
 	hash := sha256.Sum256([]byte(plain))
 	audit := store.Audit{Tenant: tenant, Actor: actor, Action: "create-key", Target: key.ID, Detail: keyDetail(key)}
 	if err := s.store.InsertKey(ctx, key, no, hash[:], audit); err != nil {

@@ -25,7 +25,7 @@ func (s *Service) checkIn(ctx context.Context, tenant int64, id, kind string, pa
 		return payload, "", nil
 	}
 	// A new key each time: a late writer can never change what another one recorded.
-	key = blob.Key(tenant, id, kind+"-"+newID(""))
+	key = blob.Key(tenant, id, kind+"-"+NewID(""))
 	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
 	defer cancel()
 	if err := s.blobs.Put(ctx, key, bytes.NewReader(payload), int64(len(payload))); err != nil {

@@ -52,12 +52,12 @@ func TestFullJitterIsUniform(t *testing.T) {
 
 func FuzzDecodeCursor(f *testing.F) {
 	f.Add("")
-	f.Add(encodeCursor(1))
-	f.Add(encodeCursor(1 << 40))
+	f.Add(EncodeCursor(1))
+	f.Add(EncodeCursor(1 << 40))
 	f.Add("AQAAAAAAAAAA")
 	f.Fuzz(func(t *testing.T, cursor string) {
-		seq, err := decodeCursor(cursor)
-		if err == nil && cursor != "" && (seq <= 0 || encodeCursor(seq) != cursor) {
+		seq, err := DecodeCursor(cursor)
+		if err == nil && cursor != "" && (seq <= 0 || EncodeCursor(seq) != cursor) {
 			t.Errorf("%q was read as %d", cursor, seq)
 		}
 	})

@@ -29,15 +29,3 @@ func (s *Service) Abort(tokens []int64) {
 		s.abort(token)
 	}
 }
-
-// NewID returns an id that nobody can guess, with that prefix.
-func NewID(prefix string) string { return newID(prefix) }
-
-// EncodeCursor is the cursor of a list that goes on below a number; "" for 0.
-func EncodeCursor(no int64) string { return encodeCursor(no) }
-
-// DecodeCursor is the opposite. An error is CodeInvalidCursor.
-func DecodeCursor(cursor string) (int64, error) { return decodeCursor(cursor) }
-
-// EncodeMetadata checks a client's metadata and makes what is stored of it; nil for none.
-func EncodeMetadata(metadata map[string]string) ([]byte, error) { return encodeMetadata(metadata) }

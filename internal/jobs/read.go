@@ -123,10 +123,10 @@ func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) 
 		}
 		q.Queue = queue.no
 	}
-	if q.Limit, err = pageSize(f.Limit); err != nil {
+	if q.Limit, err = PageSize(f.Limit); err != nil {
 		return page, err
 	}
-	if q.Below, err = decodeCursor(f.Cursor); err != nil {
+	if q.Below, err = DecodeCursor(f.Cursor); err != nil {
 		return page, err
 	}
 	rows, next, err := s.store.Jobs(ctx, q)
@@ -134,30 +134,31 @@ func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) 
 		return page, err
 	}
 	page.Items, err = s.views(ctx, tenant, rows)
-	page.NextCursor = encodeCursor(next)
+	page.NextCursor = EncodeCursor(next)
 	return page, err
 }
 
 // numberedPage returns a page of a list that is read below a number (0: from the newest on), newest first.
 func numberedPage[T any](limit int, cursor string, read func(below int64, limit int) ([]T, error), number func(*T) int64) (forebay.Page[T], error) {
 	page := forebay.Page[T]{Items: []T{}}
-	limit, err := pageSize(limit)
+	limit, err := PageSize(limit)
 	if err != nil {
 		return page, err
 	}
-	below, err := decodeCursor(cursor)
+	below, err := DecodeCursor(cursor)
 	if err != nil {
 		return page, err
 	}
 	items, err := read(below, limit)
 	page.Items = append(page.Items, items...)
 	if len(items) == limit {
-		page.NextCursor = encodeCursor(number(&items[limit-1]))
+		page.NextCursor = EncodeCursor(number(&items[limit-1]))
 	}
 	return page, err
 }
 
-func pageSize(limit int) (int, error) {
+// PageSize checks how many items a list is asked for; 0 is the default.
+func PageSize(limit int) (int, error) {
 	switch {
 	case limit == 0:
 		return forebay.DefaultPageSize, nil
@@ -167,24 +168,26 @@ func pageSize(limit int) (int, error) {
 	return limit, nil
 }
 
-// A cursor is the sequence number to go below. The leading byte tells its version.
+// cursorVersion is a cursor's leading byte; the sequence number to go below follows.
 const cursorVersion = 1
 
-func encodeCursor(seq int64) string {
+// EncodeCursor is the cursor of a list that goes on below a number; "" for 0.
+func EncodeCursor(seq int64) string {
 	if seq == 0 {
 		return ""
 	}
 	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64([]byte{cursorVersion}, uint64(seq)))
 }
 
-func decodeCursor(cursor string) (int64, error) {
+// DecodeCursor is the opposite. An error is CodeInvalidCursor.
+func DecodeCursor(cursor string) (int64, error) {
 	if cursor == "" {
 		return 0, nil
 	}
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err == nil && len(b) == 9 && b[0] == cursorVersion {
 		seq := int64(binary.BigEndian.Uint64(b[1:]))
-		if seq > 0 && encodeCursor(seq) == cursor {
+		if seq > 0 && EncodeCursor(seq) == cursor {
 			return seq, nil
 		}
 	}

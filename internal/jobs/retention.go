@@ -103,7 +103,7 @@ func (s *Service) PurgeJobs(ctx context.Context, tenant string, req forebay.Purg
 		}
 		q.Ended[status] = req.Before
 	}
-	above, err := decodeCursor(req.Cursor)
+	above, err := DecodeCursor(req.Cursor)
 	if err != nil {
 		return report, err
 	}
@@ -127,7 +127,7 @@ func (s *Service) PurgeJobs(ctx context.Context, tenant string, req forebay.Purg
 		}
 	}
 	if step.More {
-		report.NextCursor = encodeCursor(step.Last)
+		report.NextCursor = EncodeCursor(step.Last)
 	}
 	return report, nil
 }

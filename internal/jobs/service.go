@@ -116,15 +116,16 @@ func (s *Service) Ready(ctx context.Context) error {
 	return err
 }
 
-var idEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+// IDEncoding writes what tells things apart in ids: without letters that are taken for others.
+var IDEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
-// newID returns a prefix and 26 characters: 48 bits of time in milliseconds, so that ids made
+// NewID returns a prefix and 26 characters: 48 bits of time in milliseconds, so that ids made
 // together stand together in an index, then 80 random bits, so that none can be guessed.
-func newID(prefix string) string {
+func NewID(prefix string) string {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:8], uint64(time.Now().UnixMilli())<<16)
 	rand.Read(b[6:])
-	return prefix + idEncoding.EncodeToString(b[:])
+	return prefix + IDEncoding.EncodeToString(b[:])
 }
 
 const jobPrefix = "job_"

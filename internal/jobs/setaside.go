@@ -42,10 +42,10 @@ func (s *Service) SetAside(ctx context.Context, tenant, queue string, where fore
 	if err != nil {
 		return page, err
 	}
-	if q.Limit, err = pageSize(limit); err != nil {
+	if q.Limit, err = PageSize(limit); err != nil {
 		return page, err
 	}
-	if q.Below, err = decodeCursor(cursor); err != nil {
+	if q.Below, err = DecodeCursor(cursor); err != nil {
 		return page, err
 	}
 	rows, err := s.store.SetAsideRows(ctx, q)
@@ -53,7 +53,7 @@ func (s *Service) SetAside(ctx context.Context, tenant, queue string, where fore
 		page.Items = append(page.Items, setAsideView(tenant, queue, row))
 	}
 	if len(rows) == q.Limit {
-		page.NextCursor = encodeCursor(rows[len(rows)-1].Seq)
+		page.NextCursor = EncodeCursor(rows[len(rows)-1].Seq)
 	}
 	return page, err
 }

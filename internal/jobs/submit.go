@@ -123,13 +123,13 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 	if err := checkTimes(req, s.store.Now()); err != nil {
 		return store.NewJob{}, err
 	}
-	metadata, err := encodeMetadata(req.Metadata)
+	metadata, err := EncodeMetadata(req.Metadata)
 	if err != nil {
 		return store.NewJob{}, err
 	}
 	scheduled, deadline := stored(req.ScheduledAt), stored(req.Deadline)
 	job := store.NewJob{
-		ID: newID(jobPrefix), Tenant: tenantNo, Queue: queue.no, Task: req.Task, Class: class(&task),
+		ID: NewID(jobPrefix), Tenant: tenantNo, Queue: queue.no, Task: req.Task, Class: class(&task),
 		Priority: orDefault(req.Priority, forebay.DefaultPriority), MaxAttempts: orDefault(req.MaxAttempts, queue.attempts(&task)),
 		MaxCost: req.MaxCostUSD, ScheduledAt: scheduled, Deadline: deadline, CorrelationID: orDefault(req.CorrelationID, ""), SessionID: orDefault(req.SessionID, ""),
 		KeyID: forebay.BudgetKeyOf(ctx), Caller: callerOf(ctx),
@@ -263,7 +263,8 @@ func checkTimes(req *forebay.SubmitRequest, now time.Time) error {
 	return nil
 }
 
-func encodeMetadata(metadata map[string]string) ([]byte, error) {
+// EncodeMetadata checks a client's metadata and makes what is stored of it; nil for none.
+func EncodeMetadata(metadata map[string]string) ([]byte, error) {
 	if len(metadata) == 0 {
 		return nil, nil
 	}

@@ -105,7 +105,7 @@ func (p *anthropic) Chat(ctx context.Context, req ChatRequest) (ChatResponse, er
 		body.OutputConfig.Format.Type = "json_schema"
 		body.OutputConfig.Format.Schema = req.JSONSchema
 	}
-	encoded, err := encode(body)
+	encoded, err := forebay.EncodeJSON(body)
 	if err != nil {
 		return ChatResponse{}, forebay.Permanent(CodeBadRequest, "the request cannot be written as JSON")
 	}
@@ -304,7 +304,7 @@ func (c *messagesAnswer) response(req ChatRequest, ok bool) ChatResponse {
 	}
 	if req.WantRaw {
 		if resp.Raw = c.raw; resp.Raw == nil {
-			resp.Raw, _ = encode(map[string]any{
+			resp.Raw, _ = forebay.EncodeJSON(map[string]any{
 				"id": c.id, "type": "message", "role": RoleAssistant, "model": c.model, "stop_reason": c.stop,
 				"content": []any{map[string]any{"type": "text", "text": resp.Text}}, "usage": u,
 			})

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/forebayhq/forebay"
 )
 
 const upstreamEnv = "FOREBAY_BENCH_UPSTREAM"
@@ -97,7 +99,7 @@ func BenchmarkChat(b *testing.B) {
 	request := say("Say hello to the whole world, at length.")
 	for _, kind := range []string{"plain", "stream"} {
 		b.Run(kind+"/bare", func(b *testing.B) {
-			body, err := encode(chatBody{Model: "small", Messages: request.Messages, Stream: true})
+			body, err := forebay.EncodeJSON(chatBody{Model: "small", Messages: request.Messages, Stream: true})
 			if err != nil {
 				b.Fatal(err)
 			}

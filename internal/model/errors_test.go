@@ -90,7 +90,7 @@ func TestErrorMessages(t *testing.T) {
 	} {
 		url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(400)
-			b, _ := encode(map[string]any{"error": map[string]any{"message": tt.message, "type": "some_error"}})
+			b, _ := forebay.EncodeJSON(map[string]any{"error": map[string]any{"message": tt.message, "type": "some_error"}})
 			_, _ = w.Write(b)
 		})
 		_, err := openAIAt(t, url, HTTPConfig{}).Chat(t.Context(), say(prompt))

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -135,7 +134,7 @@ func (p *openAI) Chat(ctx context.Context, req ChatRequest) (ChatResponse, error
 		body.ResponseFormat = &chatFormat{Type: "json_schema", JSONSchema: chatSchema{
 			Name: name, Schema: req.JSONSchema, Strict: strictSchema(req.JSONSchema)}}
 	}
-	encoded, err := encode(body)
+	encoded, err := forebay.EncodeJSON(body)
 	if err != nil {
 		return ChatResponse{}, forebay.Permanent(CodeBadRequest, "the request cannot be written as JSON")
 	}
@@ -199,7 +198,7 @@ func firstWordWith(s string, prefixes ...string) string {
 
 // Embed implements Provider.
 func (p *openAI) Embed(ctx context.Context, req EmbedRequest) (EmbedResponse, error) {
-	body, err := encode(struct {
+	body, err := forebay.EncodeJSON(struct {
 		Model      string   `json:"model"`
 		Input      []string `json:"input"`
 		Dimensions int      `json:"dimensions,omitempty"`
@@ -261,17 +260,6 @@ func (p *openAI) parseEmbeddings(b []byte, req EmbedRequest) (EmbedResponse, err
 		resp.Usage = forebay.TokenUsage{InputTokens: req.promptTokens()}
 	}
 	return resp, nil
-}
-
-// encode writes v as JSON without the escapes that only HTML needs.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'}), nil
 }
 
 // present reports whether a JSON member was there and not null.

@@ -200,7 +200,7 @@ func (c *chatAnswer) assemble(resp ChatResponse) json.RawMessage {
 	if c.usage != "" {
 		object["usage"] = json.RawMessage(c.usage)
 	}
-	raw, err := encode(object)
+	raw, err := forebay.EncodeJSON(object)
 	if err != nil { // the only foreign part is usage, which was parsed
 		return nil
 	}

@@ -37,10 +37,7 @@ func (h *hub) refuse(ctx context.Context, a *store.Activity) {
 	defer h.release(a.Token)
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	outcome, err := h.outcome(a, failedEvent(int32(a.EventID), "", &protos.TaskFailureDetails{ErrorType: "Unreadable", ErrorMessage: "the activity cannot be read", IsNonRetriable: true}))
-	if err == nil {
-		err = unlessLost(h.store.SettleActivity(ctx, a, outcome))
-	}
+	err := h.settle(ctx, a, failedEvent(int32(a.EventID), "", &protos.TaskFailureDetails{ErrorType: "Unreadable", ErrorMessage: "the activity cannot be read", IsNonRetriable: true}))
 	if err != nil {
 		h.log.Error("cannot fail an activity that cannot be read", slog.Any("error", err))
 	}
@@ -55,17 +52,26 @@ func (h *hub) CompleteActivityWorkItem(ctx context.Context, wi *backend.Activity
 	if h.cutOff(a.Token) {
 		return errStopping // which gives it back
 	}
-	outcome, err := h.outcome(a, wi.Result)
-	if err != nil {
-		return err
-	}
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	if err := unlessLost(h.store.SettleActivity(ctx, a, outcome)); err != nil {
+	if err := h.settle(ctx, a, wi.Result); err != nil {
 		return err
 	}
 	h.carried.Delete(wi.NewEvent)
 	h.release(a.Token)
+	return nil
+}
+
+// settle stores the outcome of an attempt, unless another has the activity by now.
+func (h *hub) settle(ctx context.Context, a *store.Activity, result *protos.HistoryEvent) error {
+	outcome, err := h.outcome(a, result)
+	if err != nil {
+		return err
+	}
+	if err := h.store.SettleActivity(ctx, a, outcome); err != nil {
+		return unlessLost(err)
+	}
+	h.opts.Observe(Taken{Kind: store.WorkActivity, Name: a.Name, Outcome: outcome.Outcome})
 	return nil
 }
 

@@ -26,6 +26,9 @@ const remoteTurn = time.Minute
 var errNobody = errors.New("no process that is connected can carry it out")
 
 func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (*protos.WorkflowResponse, error) {
+	if turn, ok := x.halted.LoadAndDelete(string(id)); ok {
+		return takeIn(turn.(*store.Turn), old, arrived), nil
+	}
 	if name := started(old, arrived).GetName(); x.registry.hasOrchestrator(name) {
 		if f := x.registry.orderedFunc(name); f != nil {
 			return x.executeOrdered(ctx, f, id, name, old, arrived)

@@ -144,7 +144,7 @@ func (s *Service) admit(ctx context.Context, g GRPC, method string) (context.Con
 		return nil, forebay.Errorf(forebay.CodeForbidden, "the API key lacks the scope %s", scope)
 	}
 	tenant, err := s.store.EnsureTenant(ctx, caller.Tenant)
-	return context.WithValue(ctx, tenantKey{}, tenant), err
+	return context.WithValue(forebay.WithActor(ctx, caller.KeyID), tenantKey{}, tenant), err
 }
 
 func fromHere(ctx context.Context) bool {

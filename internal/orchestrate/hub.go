@@ -27,6 +27,7 @@ type hub struct {
 	activities chan *store.Activity
 	carried    sync.Map         // *protos.HistoryEvent → *store.Activity: what is carried out
 	anew       sync.Map         // instance id → *int: how often it has continued as new in its turn
+	halted     sync.Map         // instance id → *store.Turn: that its code need not see
 	remote     backend.Executor // hands work to processes that are connected by gRPC
 	streams    int              // of these
 	started    bool
@@ -115,6 +116,9 @@ func (h *hub) GetWorkflowRuntimeState(ctx context.Context, wi *backend.WorkflowW
 			return nil, forebay.ErrLockLost // another had a turn since
 		}
 	}
+	if turn.Halted {
+		h.halted.Store(turn.ID, turn)
+	}
 	return runtimestate.NewWorkflowRuntimeState(turn.ID, value(turn.Custom), events), nil
 }
 
@@ -141,7 +145,7 @@ func (h *hub) stateOf(ctx context.Context, id string) (*backend.WorkflowRuntimeS
 
 func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.WorkflowWorkItem) error {
 	turn := wi.Properties[turnKey].(*store.Turn)
-	h.anew.Delete(turn.ID)
+	h.over(turn)
 	result, err := h.turnResult(turn, wi.State)
 	if err != nil {
 		return err
@@ -153,12 +157,15 @@ func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Workflow
 		h.memory.forget(turn.Instance)
 		return engineError(err)
 	}
+	taken := Taken{Kind: store.WorkTurn, Name: turn.Name, Outcome: TurnStored}
 	h.cancelJobs(ctx, orphans)
 	if result.Status.Terminal() {
+		taken.Ended = result.Status
 		h.memory.forget(turn.Instance)
 	} else {
 		h.memory.put(turn.Instance, turn.Number+1, append(wi.State.OldEvents, wi.State.NewEvents...))
 	}
+	h.opts.Observe(taken)
 	h.release(turn.Token)
 	return nil
 }
@@ -166,11 +173,23 @@ func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Workflow
 // AbandonWorkflowWorkItem is for a turn that came to nothing: its process could not be reached, or code of it panicked.
 func (h *hub) AbandonWorkflowWorkItem(ctx context.Context, wi *backend.WorkflowWorkItem) error {
 	turn := wi.Properties[turnKey].(*store.Turn)
-	h.anew.Delete(turn.ID)
+	h.over(turn)
 	defer h.release(turn.Token)
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	return unlessLost(h.store.AbandonTurn(ctx, turn, h.pause(turn.Deliveries)))
+	taken := Taken{Kind: store.WorkTurn, Name: turn.Name, Outcome: TurnAbandoned}
+	err := h.store.AbandonTurn(ctx, turn, h.pause(turn.Deliveries))
+	if errors.Is(err, forebay.ErrLockLost) {
+		taken.Outcome, err = TurnLost, nil
+	}
+	h.opts.Observe(taken)
+	return err
+}
+
+// over forgets what is known of a turn.
+func (h *hub) over(turn *store.Turn) {
+	h.anew.Delete(turn.ID)
+	h.halted.CompareAndDelete(turn.ID, turn)
 }
 
 // pause is how long what came to nothing rests, by how often it did.
@@ -217,18 +236,36 @@ func (h *hub) CreateWorkflowInstance(ctx context.Context, req *backend.CreateWor
 	if err := h.check(&check); err != nil {
 		return err
 	}
-	err := h.create(ctx, h.tenant, req.GetStartEvent(), false)
+	err := h.create(ctx, h.tenant, req.GetStartEvent(), false, store.Audit{})
 	if forebay.CodeOf(err) == forebay.CodeConflict {
 		return api.ErrDuplicateInstance
 	}
 	return err
 }
 
+// maxReasonBytes bounds why an instance is suspended, resumed or terminated, as the HTTP API does.
+const maxReasonBytes = 4096
+
 func (h *hub) AddNewWorkflowEvent(ctx context.Context, id api.InstanceID, e *backend.HistoryEvent) error {
 	if err := h.checkPayload("data", asJSON(e.GetEventRaised().GetInput())); err != nil {
 		return err
 	}
-	return h.send(ctx, h.tenant, string(id), e)
+	for _, reason := range []*wrapperspb.StringValue{e.GetExecutionSuspended().GetInput(), e.GetExecutionResumed().GetInput(), e.GetExecutionTerminated().GetInput()} {
+		if len(reason.GetValue()) > maxReasonBytes {
+			return forebay.Invalid("reason", "is longer than 4,096 bytes")
+		}
+	}
+	tenant, err := h.store.TenantName(ctx, h.tenant)
+	if err != nil {
+		return err
+	}
+	return h.send(ctx, tenant, h.tenant, string(id), e)
+}
+
+// act is the audit row of what somebody does who is connected by gRPC.
+func (h *hub) act(ctx context.Context, action, instance string, detail any) (store.Audit, error) {
+	tenant, err := h.store.TenantName(ctx, h.tenant)
+	return act(ctx, tenant, action, instance, detail), err
 }
 
 // watchPause is how long a watch goes without looking: it may have missed what another process did.
@@ -259,7 +296,10 @@ func metadataOf(o store.OrchestrationRow) *backend.WorkflowMetadata {
 }
 
 func (h *hub) PurgeWorkflowState(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter, _ bool, force bool) (int, error) {
-	err := h.store.PurgeOrchestration(ctx, h.tenant, string(id), force)
+	audit, err := h.act(ctx, "purge-orchestration", string(id), nil)
+	if err == nil {
+		err = h.store.PurgeOrchestration(ctx, h.tenant, string(id), force, audit)
+	}
 	switch {
 	case forebay.CodeOf(err) == forebay.CodeConflict:
 		return 0, api.ErrNotCompleted

@@ -52,12 +52,8 @@ func (h *hub) callTask(ctx context.Context, a *store.Activity) {
 	case err == nil, errors.Is(err, forebay.ErrLockLost):
 		return
 	case errors.As(err, &refused) && refused.Code != forebay.CodeUnavailable && refused.Code != forebay.CodeStorageFull && refused.Code != forebay.CodeInternal:
-		var outcome store.ActivityOutcome
-		outcome, err = h.outcome(a, failedEvent(int32(a.EventID), "", &protos.TaskFailureDetails{
+		err = h.settle(ctx, a, failedEvent(int32(a.EventID), "", &protos.TaskFailureDetails{
 			ErrorType: string(refused.Code), ErrorMessage: refused.Error(), IsNonRetriable: true}))
-		if err == nil {
-			err = h.store.SettleActivity(ctx, a, outcome)
-		}
 	default:
 		err = errors.Join(err, h.store.AbandonActivity(ctx, a, h.pause(a.Lost+4), false))
 	}

@@ -61,6 +61,10 @@ func (s *Service) checkPayload(field string, v json.RawMessage) error {
 
 // Start makes an instance and returns its id. It is on disk then.
 func (s *Service) Start(ctx context.Context, tenant string, req StartRequest) (id string, err error) {
+	return s.start(ctx, tenant, req, func(string) store.Audit { return store.Audit{} })
+}
+
+func (s *Service) start(ctx context.Context, tenant string, req StartRequest, audit func(id string) store.Audit) (id string, err error) {
 	if err := s.check(&req); err != nil {
 		return "", err
 	}
@@ -81,14 +85,15 @@ func (s *Service) Start(ctx context.Context, tenant string, req StartRequest) (i
 		started.ScheduledStartTimestamp = timestamppb.New(*req.StartAt)
 	}
 	e.EventType = &protos.HistoryEvent_ExecutionStarted{ExecutionStarted: started}
-	return req.ID, s.create(ctx, no, e, req.Replace)
+	return req.ID, s.create(ctx, no, e, req.Replace, audit(req.ID))
 }
 
-func (s *Service) create(ctx context.Context, tenant int64, e *protos.HistoryEvent, replace bool) error {
+func (s *Service) create(ctx context.Context, tenant int64, e *protos.HistoryEvent, replace bool, audit store.Audit) error {
 	o, err := newOrchestration(tenant, e)
 	if err != nil {
 		return err
 	}
+	o.Audit = audit
 	return s.store.CreateOrchestration(ctx, o, replace)
 }
 
@@ -231,21 +236,21 @@ func (s *Service) Raise(ctx context.Context, tenant, id, name string, data json.
 	return s.tell(ctx, tenant, id, e)
 }
 
-// Suspend keeps an instance from going on until it is resumed.
+// Suspend keeps an instance from going on until it is resumed. That, too, needs no process that knows its orchestrator.
 func (s *Service) Suspend(ctx context.Context, tenant, id, reason string) error {
 	e := newEvent()
 	e.EventType = &protos.HistoryEvent_ExecutionSuspended{ExecutionSuspended: &protos.ExecutionSuspendedEvent{Input: textOf(reason)}}
 	return s.tell(ctx, tenant, id, e)
 }
 
-// Resume lets a suspended instance go on.
+// Resume lets a suspended instance go on, with a process that knows its orchestrator.
 func (s *Service) Resume(ctx context.Context, tenant, id, reason string) error {
 	e := newEvent()
 	e.EventType = &protos.HistoryEvent_ExecutionResumed{ExecutionResumed: &protos.ExecutionResumedEvent{Input: textOf(reason)}}
 	return s.tell(ctx, tenant, id, e)
 }
 
-// Terminate ends an instance and those that it has called. The reason becomes its output.
+// Terminate ends an instance and those that it has called. The reason becomes its output. No process need know the orchestrators.
 func (s *Service) Terminate(ctx context.Context, tenant, id, reason string) error {
 	e := newEvent()
 	e.EventType = &protos.HistoryEvent_ExecutionTerminated{ExecutionTerminated: &protos.ExecutionTerminatedEvent{Input: textOf(reason), Recurse: true}}
@@ -264,15 +269,15 @@ func (s *Service) tell(ctx context.Context, tenant, id string, e *protos.History
 	if err != nil {
 		return err
 	}
-	return s.send(ctx, no, id, e)
+	return s.send(ctx, tenant, no, id, e)
 }
 
-func (s *Service) send(ctx context.Context, tenant int64, id string, e *protos.HistoryEvent) error {
+func (s *Service) send(ctx context.Context, tenant string, no int64, id string, e *protos.HistoryEvent) error {
 	event, err := proto.Marshal(e)
 	if err != nil {
 		return err
 	}
-	return s.store.SendOrchestration(ctx, tenant, id, event)
+	return s.store.SendOrchestration(ctx, store.Signal{Tenant: no, ID: id, Event: event, Effect: effectOf(e), Audit: actOf(ctx, tenant, id, e)})
 }
 
 // Restart starts an instance anew with its input: under its own id, which it has to be over for, or under a new one. It returns the id.
@@ -281,14 +286,19 @@ func (s *Service) Restart(ctx context.Context, tenant, id string, newID bool) (s
 	if err != nil {
 		return "", err
 	}
-	req := StartRequest{Name: row.Name, Input: row.Input}
+	req, detail := StartRequest{Name: row.Name, Input: row.Input}, restartDetail{Orchestrator: row.Name}
 	if !newID {
 		if !row.Status.Terminal() {
 			return "", forebay.Errorf(forebay.CodeConflict, "the instance %s is not over", id)
 		}
 		req.ID, req.Replace = id, true
 	}
-	return s.Start(ctx, tenant, req)
+	return s.start(ctx, tenant, req, func(started string) store.Audit {
+		if newID {
+			detail.NewID = started
+		}
+		return act(ctx, tenant, "restart-orchestration", id, detail)
+	})
 }
 
 // Purge deletes an instance that is over, with its history.
@@ -297,27 +307,37 @@ func (s *Service) Purge(ctx context.Context, tenant, id string) error {
 	if err != nil {
 		return err
 	}
-	return s.store.PurgeOrchestration(ctx, no, id, false)
+	return s.store.PurgeOrchestration(ctx, no, id, false, act(ctx, tenant, "purge-orchestration", id, nil))
 }
+
+// purgedAtOnce bounds how many instances one transaction deletes.
+const purgedAtOnce = 200
 
 // PurgeMany deletes the instances of a list that are over, page by page, and returns how many those were.
 func (s *Service) PurgeMany(ctx context.Context, tenant string, req ListRequest) (purged int, err error) {
-	req.Limit = forebay.MaxPageSize
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return 0, err
+	}
+	audit := act(ctx, tenant, "purge-orchestrations", tenant, purgeDetail{req.Prefix, req.Statuses, req.From, req.Until})
+	req.Limit = purgedAtOnce
 	for {
 		page, next, err := s.List(ctx, tenant, req)
 		if err != nil {
 			return purged, err
 		}
+		var ids []string
 		for _, o := range page {
-			if !o.Status.Terminal() {
-				continue
+			if o.Status.Terminal() {
+				ids = append(ids, o.ID)
 			}
-			switch err := s.Purge(ctx, tenant, o.ID); {
-			case err == nil:
-				purged++
-			case forebay.CodeOf(err) != forebay.CodeNotFound && forebay.CodeOf(err) != forebay.CodeConflict:
+		}
+		if len(ids) > 0 {
+			n, err := s.store.PurgeOver(ctx, no, ids, audit)
+			if err != nil {
 				return purged, err
 			}
+			purged += n
 		}
 		if req.Cursor = next; next == "" {
 			return purged, nil

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,7 +23,8 @@ func waiting(ctx *task.WorkflowContext) (any, error) {
 	return got, err
 }
 
-func (p *process) until(t *testing.T, id string, want forebay.OrchestrationStatus) {
+// sees returns once the instance is as it should be.
+func (p *process) sees(t *testing.T, id, what string, done func(store.OrchestrationRow) bool) {
 	t.Helper()
 	no, err := p.store.EnsureTenant(t.Context(), tenant)
 	if err != nil {
@@ -31,9 +32,26 @@ func (p *process) until(t *testing.T, id string, want forebay.OrchestrationStatu
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := p.watch(ctx, no, id, func(row store.OrchestrationRow) bool { return row.Status == want }); err != nil {
-		t.Fatalf("%s does not become %s: %v", id, want, err)
+	if err := p.watch(ctx, no, id, done); err != nil {
+		t.Fatalf("%s of %s is not seen: %v", what, id, err)
 	}
+}
+
+func (p *process) until(t *testing.T, id string, want forebay.OrchestrationStatus) {
+	t.Helper()
+	p.sees(t, id, string(want), func(row store.OrchestrationRow) bool { return row.Status == want })
+}
+
+// waitsFor returns once the history has an event of that type.
+func (p *process) waitsFor(t *testing.T, id, event string) {
+	t.Helper()
+	p.sees(t, id, event, func(store.OrchestrationRow) bool {
+		history, err := p.History(t.Context(), tenant, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(history, func(e forebay.OrchestrationEvent) bool { return e.Type == event })
+	})
 }
 
 func TestManagement(t *testing.T) {
@@ -226,18 +244,8 @@ func TestTimersChildrenAndContinuing(t *testing.T) {
 				t.Errorf("%+v", c)
 			}
 		}
-		history, err := p.History(t.Context(), tenant, id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var types []string
-		for _, e := range history {
-			if e.Type != "OrchestratorStarted" {
-				types = append(types, e.Type)
-			}
-		}
 		want := "ExecutionStarted SubOrchestrationInstanceCreated SubOrchestrationInstanceCompleted SubOrchestrationInstanceCreated SubOrchestrationInstanceFailed TimerCreated TimerFired ExecutionCompleted"
-		if got := strings.Join(types, " "); got != want {
+		if got := p.types(t, id); got != want {
 			t.Errorf("the history is %s", got)
 		}
 	})
@@ -313,32 +321,6 @@ func TestChangedCode(t *testing.T) {
 	})
 }
 
-// waitsFor returns once the history has an event of that type.
-func (p *process) waitsFor(t *testing.T, id, event string) {
-	t.Helper()
-	no, err := p.store.EnsureTenant(t.Context(), tenant)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	err = p.watch(ctx, no, id, func(row store.OrchestrationRow) bool {
-		history, err := p.History(t.Context(), tenant, id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range history {
-			if e.Type == event {
-				return true
-			}
-		}
-		return false
-	})
-	if err != nil {
-		t.Fatalf("no %s of %s: %v", event, id, err)
-	}
-}
-
 func TestVersions(t *testing.T) {
 	onBoth(t, func(t *testing.T, where store.Options) {
 		code := func(version string) task.Workflow {
@@ -375,56 +357,6 @@ func TestVersions(t *testing.T) {
 		}
 		if o, err := p.Get(t.Context(), tenant, chosen); err != nil || o.Version != "2" {
 			t.Errorf("%+v: %v", o, err)
-		}
-	})
-}
-
-// An instance whose activities failed for good is visible, and a rewind calls only what failed again.
-func TestRewind(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
-		r := NewRegistry()
-		var works, good, bad atomic.Int32
-		add(t, r, "good", func(context.Context, any) (any, error) { good.Add(1); return "good", nil })
-		add(t, r, "bad", func(context.Context, any) (any, error) {
-			bad.Add(1)
-			if works.Load() == 0 {
-				return nil, errors.New("not yet")
-			}
-			return "mended", nil
-		})
-		body := func(ctx *task.WorkflowContext) (any, error) {
-			var first, second string
-			a, b := activity(ctx, "good", nil, forebay.RetryPolicy{}), activity(ctx, "bad", nil, forebay.RetryPolicy{MaxAttempts: 2, First: time.Millisecond})
-			if err := errors.Join(a.Await(&first), b.Await(&second)); err != nil {
-				return nil, err
-			}
-			return first + " " + second, nil
-		}
-		addOrchestrator(t, r, "one", body)
-		addOrchestrator(t, r, "above", func(ctx *task.WorkflowContext) (any, error) {
-			var s string
-			err := ctx.CallChildWorkflow("one").Await(&s)
-			return s, err
-		})
-		p := run(t, where, Options{Registry: r})
-		for _, name := range []string{"one", "above"} {
-			works.Store(0)
-			good.Store(0)
-			bad.Store(0)
-			id := p.start(t, StartRequest{Name: name})
-			p.ends(t, id, forebay.OrchestrationFailed)
-			failed, _, err := p.List(t.Context(), tenant, ListRequest{Statuses: []forebay.OrchestrationStatus{forebay.OrchestrationFailed}})
-			if err != nil || len(failed) == 0 || failed[0].Failure == nil {
-				t.Fatalf("%+v: %v", failed, err)
-			}
-			works.Store(1)
-			if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
-				t.Fatal(err)
-			}
-			o := p.ends(t, id, forebay.OrchestrationCompleted)
-			if string(o.Output) != `"good mended"` || good.Load() != 1 || bad.Load() != 3 {
-				t.Errorf("%s: %s after %d and %d calls", name, o.Output, good.Load(), bad.Load())
-			}
 		}
 	})
 }

@@ -72,8 +72,9 @@ type past struct {
 	last      int32 // the highest number of a step
 	suspended bool
 	rewound   bool // what had failed is missing from its steps, and is asked for again
-	ended     bool // it was told to terminate
 }
+
+func newPast() past { return past{steps: map[int32]step{}, last: -1} }
 
 // without returns the events that say nothing of what was scheduled, and notes the others.
 func (p *past) without(events []*protos.HistoryEvent) []*protos.HistoryEvent {
@@ -90,8 +91,6 @@ func (p *past) without(events []*protos.HistoryEvent) []*protos.HistoryEvent {
 		case e.GetExecutionResumed() != nil:
 			p.rewound = p.rewound || !p.suspended // as Rewind leaves it
 			p.suspended = false
-		case e.GetExecutionTerminated() != nil:
-			p.ended = true
 		}
 		kept = append(kept, e)
 	}
@@ -108,7 +107,7 @@ func replay(ctx context.Context, code backend.Executor, id api.InstanceID, old, 
 		}
 	}()
 	pin(old, arrived)
-	p := past{steps: map[int32]step{}, last: -1}
+	p := newPast()
 	resp, err = code.ExecuteWorkflow(ctx, id, p.without(old), p.without(arrived), backend.ExecuteOptions{})
 	if err != nil {
 		return nil, err
@@ -116,7 +115,7 @@ func replay(ctx context.Context, code backend.Executor, id api.InstanceID, old, 
 	if slices.ContainsFunc(resp.Actions, func(a *protos.WorkflowAction) bool { return a.GetWorkflowVersionNotAvailable() != nil }) {
 		return nil, errVersion
 	}
-	if p.ended || p.suspended { // what the code asks for is not told then
+	if p.suspended { // what the code asks for is not told then
 		return resp, nil
 	}
 	if why := p.compare(resp.Actions); why != "" {
@@ -129,18 +128,25 @@ func replay(ctx context.Context, code backend.Executor, id api.InstanceID, old, 
 	return resp, nil
 }
 
-// pin has an instance run the version that it was started with, if its caller named one.
+// pin has an instance run the version that it was started with, if its caller named one, or else the one that it ran first: its code
+// need not have run in the first turn.
 func pin(old, arrived []*protos.HistoryEvent) {
-	version := started(old, arrived).GetVersion()
-	if version == nil {
-		return
-	}
+	var first *protos.WorkflowStartedEvent
 	for _, events := range [2][]*protos.HistoryEvent{old, arrived} {
 		for _, e := range events {
-			if first := e.GetWorkflowStarted(); first != nil {
-				if first.Version == nil {
-					first.Version = &protos.WorkflowVersion{Name: &version.Value}
+			turn := e.GetWorkflowStarted()
+			switch {
+			case turn == nil:
+				continue
+			case first == nil:
+				if named := started(old, arrived).GetVersion(); named != nil && turn.Version == nil {
+					turn.Version = &protos.WorkflowVersion{Name: &named.Value}
 				}
+				first = turn
+			case turn.Version != nil:
+				first.Version = turn.Version
+			}
+			if first.Version != nil {
 				return
 			}
 		}

@@ -2,6 +2,7 @@ package orchestrate
 
 import (
 	"context"
+	"errors"
 
 	"github.com/dapr/durabletask-go/api/protos"
 	"google.golang.org/protobuf/proto"
@@ -10,100 +11,132 @@ import (
 	"github.com/forebayhq/forebay/internal/store"
 )
 
-// Rewind lets an instance that failed go on: the activities that failed are called again, the sub-orchestrations
+// maxRewinds is how often a rewind is planned anew when instances have changed under it.
+const maxRewinds = 10
+
+// Rewind lets an instance that failed go on: the activities that failed, or that its end cut off, are called again, the sub-orchestrations
 // that failed are rewound as well, and what had succeeded is not done again.
 func (s *Service) Rewind(ctx context.Context, tenant, id, reason string) error {
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return err
 	}
-	return s.rewind(ctx, no, id, reason)
-}
-
-func (s *Service) rewind(ctx context.Context, tenant int64, id, reason string) error {
-	row, err := s.store.Orchestration(ctx, tenant, id)
+	again := newEvent() // does nothing but make a turn
+	again.EventType = &protos.HistoryEvent_ExecutionResumed{ExecutionResumed: &protos.ExecutionResumedEvent{Input: textOf(reason)}}
+	event, err := proto.Marshal(again)
 	if err != nil {
 		return err
 	}
-	if row.Status != forebay.OrchestrationFailed {
-		return forebay.Errorf(forebay.CodeConflict, "only an instance that has failed can be rewound; %s is %s", id, row.Status)
-	}
-	events, err := s.history(ctx, row.No)
-	if err != nil {
-		return err
-	}
-	for _, child := range failedChildren(events) {
-		err := s.rewind(ctx, tenant, child, reason)
-		// One that is gone is made again; one that goes on already will answer.
-		if code := forebay.CodeOf(err); err != nil && code != forebay.CodeNotFound && code != forebay.CodeConflict {
+	for range maxRewinds {
+		plan := rewind{Service: s, tenant: tenant, no: no, event: event}
+		row, err := s.store.Orchestration(ctx, no, id)
+		if err != nil {
+			return err
+		}
+		if row.Status != forebay.OrchestrationFailed {
+			return forebay.Errorf(forebay.CodeConflict, "only an instance that has failed can be rewound; %s is %s", id, row.Status)
+		}
+		if err := plan.add(ctx, row); err != nil {
+			return err
+		}
+		if err := s.store.RewindOrchestrations(ctx, plan.all); !errors.Is(err, store.ErrChanged) {
 			return err
 		}
 	}
-	kept, err := s.beforeFailure(ctx, tenant, events)
+	return store.ErrChanged
+}
+
+// rewind plans which instances go on from where.
+type rewind struct {
+	*Service
+	tenant string
+	no     int64
+	event  []byte
+	all    []store.Rewound
+}
+
+// add plans for an instance that failed, and for those that it has called.
+func (w *rewind) add(ctx context.Context, row store.OrchestrationRow) error {
+	events, err := w.history(ctx, row.No)
 	if err != nil {
 		return err
 	}
-	r := store.Rewound{Tenant: tenant, No: row.No, Name: row.Name, Execution: row.Execution, Events: len(kept)}
-	for _, e := range kept {
+	r := store.Rewound{Tenant: w.no, ID: row.ID, No: row.No, Name: row.Name, Execution: row.Execution, Event: w.event,
+		Audit: act(ctx, w.tenant, "rewind-orchestration", row.ID, nil)}
+	done, undone := succeeded(events), map[int32]bool{}
+	latest := map[string]int32{} // of those that were called with one id it is the last one that there is
+	for _, e := range events {
+		if c := e.GetChildWorkflowInstanceCreated(); c != nil {
+			latest[c.InstanceId] = e.EventId
+		}
+	}
+	for _, e := range events {
+		if _, isStep := stepOf(e); !isStep || done[e.EventId] || e.GetDetachedWorkflowInstanceCreated() != nil {
+			continue
+		}
+		undone[e.EventId] = true
+		if c := e.GetChildWorkflowInstanceCreated(); c != nil && latest[c.InstanceId] == e.EventId {
+			answer, stays, err := w.child(ctx, &r, row.ID, c.InstanceId)
+			if err != nil {
+				return err
+			}
+			undone[e.EventId] = !stays
+			if answer != nil {
+				answer.GetChildWorkflowInstanceCompleted().TaskScheduledId = e.EventId
+				events = append(events, answer)
+			}
+		}
+	}
+	for _, e := range events {
+		_, isStep := stepOf(e)
+		if isStep && undone[e.EventId] || e.GetExecutionCompleted() != nil || e.GetTaskFailed() != nil || e.GetChildWorkflowInstanceFailed() != nil {
+			continue
+		}
 		if r.History, err = appendEvent(r.History, e); err != nil {
 			return err
 		}
+		r.Events++
 	}
-	again := newEvent() // does nothing but make a turn
-	again.EventType = &protos.HistoryEvent_ExecutionResumed{ExecutionResumed: &protos.ExecutionResumedEvent{Input: textOf(reason)}}
-	if r.Event, err = proto.Marshal(again); err != nil {
-		return err
-	}
-	return s.store.RewindOrchestration(ctx, r)
+	w.all = append(w.all, r)
+	return nil
 }
 
-// failedChildren returns the ids of the sub-orchestrations that failed.
-func failedChildren(events []*protos.HistoryEvent) (ids []string) {
-	created := map[int32]string{}
+// succeeded are the steps that have had a result.
+func succeeded(events []*protos.HistoryEvent) map[int32]bool {
+	done := map[int32]bool{}
 	for _, e := range events {
-		if c := e.GetChildWorkflowInstanceCreated(); c != nil {
-			created[e.EventId] = c.InstanceId
-		} else if f := e.GetChildWorkflowInstanceFailed(); f != nil {
-			ids = append(ids, created[f.TaskScheduledId])
+		switch v := e.GetEventType().(type) {
+		case *protos.HistoryEvent_TaskCompleted:
+			done[v.TaskCompleted.TaskScheduledId] = true
+		case *protos.HistoryEvent_ChildWorkflowInstanceCompleted:
+			done[v.ChildWorkflowInstanceCompleted.TaskScheduledId] = true
+		case *protos.HistoryEvent_TimerFired:
+			done[v.TimerFired.TimerId] = true
 		}
 	}
-	return ids
+	return done
 }
 
-// beforeFailure returns the history without its end and without the failures: failed activities as if they had not been scheduled,
-// failed sub-orchestrations as if they had not answered yet.
-func (s *Service) beforeFailure(ctx context.Context, tenant int64, events []*protos.HistoryEvent) (kept []*protos.HistoryEvent, err error) {
-	undone := map[int32]bool{}
-	for _, e := range events {
-		if f := e.GetTaskFailed(); f != nil {
-			undone[f.TaskScheduledId] = true
-		}
+// child sees to a sub-orchestration that has not answered well. It stays in the history if it is rewound, too, goes on already, or has completed since: then
+// its answer, which found nobody, is returned. Otherwise it is called again.
+func (w *rewind) child(ctx context.Context, parent *store.Rewound, parentID, id string) (answer *protos.HistoryEvent, stays bool, err error) {
+	row, err := w.store.Orchestration(ctx, w.no, id)
+	switch {
+	case err != nil && forebay.CodeOf(err) == forebay.CodeNotFound:
+		return nil, false, nil
+	case err != nil:
+		return nil, false, err
+	case row.ParentID != parentID: // another has its id by now
+		return nil, false, nil
+	case row.Status == forebay.OrchestrationFailed:
+		return nil, true, w.add(ctx, row)
+	case row.Status == forebay.OrchestrationCompleted:
+		answer = newEvent()
+		answer.EventType = &protos.HistoryEvent_ChildWorkflowInstanceCompleted{ChildWorkflowInstanceCompleted: &protos.ChildWorkflowInstanceCompletedEvent{Result: value(row.Output)}}
+		return answer, true, nil
+	case row.Status.Terminal():
+		return nil, false, nil
 	}
-	for _, e := range events {
-		if c := e.GetChildWorkflowInstanceCreated(); c != nil {
-			_, err := s.store.Orchestration(ctx, tenant, c.InstanceId)
-			if forebay.CodeOf(err) == forebay.CodeNotFound && err != nil {
-				undone[e.EventId] = !answered(events, e.EventId)
-			} else if err != nil {
-				return nil, err
-			}
-		}
-		switch {
-		case e.GetExecutionCompleted() != nil, e.GetTaskFailed() != nil, e.GetChildWorkflowInstanceFailed() != nil:
-		case (e.GetTaskScheduled() != nil || e.GetChildWorkflowInstanceCreated() != nil) && undone[e.EventId]:
-		default:
-			kept = append(kept, e)
-		}
-	}
-	return kept, nil
-}
-
-// answered reports whether a sub-orchestration has completed.
-func answered(events []*protos.HistoryEvent, id int32) bool {
-	for _, e := range events {
-		if c := e.GetChildWorkflowInstanceCompleted(); c != nil && c.TaskScheduledId == id {
-			return true
-		}
-	}
-	return false
+	parent.Awaits = append(parent.Awaits, id)
+	return nil, true, nil
 }

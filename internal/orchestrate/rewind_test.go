@@ -2,9 +2,11 @@ package orchestrate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/dapr/durabletask-go/task"
 
@@ -12,19 +14,67 @@ import (
 	"github.com/forebayhq/forebay/internal/store"
 )
 
+// breakable has the activities "good", and "bad", which fails until it works; both count their calls.
+func breakable(t *testing.T, works, good, bad *atomic.Int32) *Registry {
+	r := NewRegistry()
+	add(t, r, "good", func(context.Context, any) (any, error) { good.Add(1); return "good", nil })
+	add(t, r, "bad", func(context.Context, any) (any, error) {
+		bad.Add(1)
+		if works.Load() == 0 {
+			return nil, errors.New("not yet")
+		}
+		return "mended", nil
+	})
+	return r
+}
+
+// An instance whose activities failed for good is visible, and a rewind calls only what failed again.
+func TestRewind(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		var works, good, bad atomic.Int32
+		r := breakable(t, &works, &good, &bad)
+		body := func(ctx *task.WorkflowContext) (any, error) {
+			var first, second string
+			a, b := activity(ctx, "good", nil, forebay.RetryPolicy{}), activity(ctx, "bad", nil, forebay.RetryPolicy{MaxAttempts: 2, First: time.Millisecond})
+			if err := errors.Join(a.Await(&first), b.Await(&second)); err != nil {
+				return nil, err
+			}
+			return first + " " + second, nil
+		}
+		addOrchestrator(t, r, "one", body)
+		addOrchestrator(t, r, "above", func(ctx *task.WorkflowContext) (any, error) {
+			var s string
+			err := ctx.CallChildWorkflow("one").Await(&s)
+			return s, err
+		})
+		p := run(t, where, Options{Registry: r})
+		for _, name := range []string{"one", "above"} {
+			works.Store(0)
+			good.Store(0)
+			bad.Store(0)
+			id := p.start(t, StartRequest{Name: name})
+			p.ends(t, id, forebay.OrchestrationFailed)
+			failed, _, err := p.List(t.Context(), tenant, ListRequest{Statuses: []forebay.OrchestrationStatus{forebay.OrchestrationFailed}})
+			if err != nil || len(failed) == 0 || failed[0].Failure == nil {
+				t.Fatalf("%+v: %v", failed, err)
+			}
+			works.Store(1)
+			if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
+				t.Fatal(err)
+			}
+			o := p.ends(t, id, forebay.OrchestrationCompleted)
+			if string(o.Output) != `"good mended"` || good.Load() != 1 || bad.Load() != 3 {
+				t.Errorf("%s: %s after %d and %d calls", name, o.Output, good.Load(), bad.Load())
+			}
+		}
+	})
+}
+
 // What failed may have been asked for before what succeeded.
 func TestRewindOfAnEarlierActivity(t *testing.T) {
 	onBoth(t, func(t *testing.T, where store.Options) {
-		r := NewRegistry()
 		var works, good, bad atomic.Int32
-		add(t, r, "good", func(context.Context, any) (any, error) { good.Add(1); return "good", nil })
-		add(t, r, "bad", func(context.Context, any) (any, error) {
-			bad.Add(1)
-			if works.Load() == 0 {
-				return nil, errors.New("not yet")
-			}
-			return "mended", nil
-		})
+		r := breakable(t, &works, &good, &bad)
 		addOrchestrator(t, r, "one", func(ctx *task.WorkflowContext) (any, error) {
 			var first, second, third string
 			b, a := activity(ctx, "bad", nil, forebay.RetryPolicy{}), activity(ctx, "good", nil, forebay.RetryPolicy{})
@@ -50,6 +100,83 @@ func TestRewindOfAnEarlierActivity(t *testing.T) {
 		o := p.ends(t, id, forebay.OrchestrationCompleted)
 		if string(o.Output) != `"mended good good"` || good.Load() != 2 || bad.Load() != 3 {
 			t.Errorf("%s after %d and %d calls", o.Output, good.Load(), bad.Load())
+		}
+	})
+}
+
+// What was under way when an instance failed is done again, but for sub-orchestrations that go on, or have completed since: those are not
+// called twice.
+func TestRewindOfWhatWasUnderWay(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		var works, good, bad, children atomic.Int32
+		r := breakable(t, &works, &good, &bad)
+		add(t, r, "slow", func(ctx context.Context, _ any) (any, error) {
+			if works.Load() == 0 {
+				<-ctx.Done()
+			}
+			return "slow", ctx.Err()
+		})
+		addOrchestrator(t, r, "waiting", func(ctx *task.WorkflowContext) (any, error) {
+			if !ctx.IsReplaying {
+				children.Add(1)
+			}
+			return waiting(ctx)
+		})
+		addOrchestrator(t, r, "one", func(ctx *task.WorkflowContext) (any, error) {
+			var child, mended, slow string
+			called := ctx.CallChildWorkflow("waiting", task.WithChildWorkflowInstanceID(string(ctx.ID)+" child"))
+			timer, long := ctx.CreateTimer(100*time.Millisecond), activity(ctx, "slow", nil, forebay.RetryPolicy{})
+			if err := activity(ctx, "bad", nil, forebay.RetryPolicy{}).Await(&mended); err != nil {
+				return nil, err
+			}
+			err := errors.Join(timer.Await(nil), long.Await(&slow), called.Await(&child))
+			return mended + " " + slow + " " + child, err
+		})
+		p := run(t, where, Options{Registry: r, Lock: 300 * time.Millisecond})
+		for _, c := range []struct {
+			id       string
+			before   func(child string) error // the rewind
+			after    func(child string) error
+			children int32
+		}{
+			{"goes on", nil, func(child string) error { return p.Raise(t.Context(), tenant, child, "go", json.RawMessage(`"heard"`)) }, 1},
+			{"completed", func(child string) error {
+				err := p.Raise(t.Context(), tenant, child, "go", json.RawMessage(`"heard"`))
+				p.ends(t, child, forebay.OrchestrationCompleted)
+				return err
+			}, nil, 1},
+			{"terminated", func(child string) error {
+				err := p.Terminate(t.Context(), tenant, child, "")
+				p.ends(t, child, forebay.OrchestrationTerminated)
+				return err
+			}, func(child string) error {
+				p.until(t, child, forebay.OrchestrationRunning)
+				return p.Raise(t.Context(), tenant, child, "go", json.RawMessage(`"heard"`))
+			}, 2},
+		} {
+			works.Store(0)
+			children.Store(0)
+			id := p.start(t, StartRequest{Name: "one", ID: c.id})
+			child := id + " child"
+			p.ends(t, id, forebay.OrchestrationFailed)
+			p.until(t, child, forebay.OrchestrationRunning)
+			if c.before != nil {
+				if err := c.before(child); err != nil {
+					t.Fatal(err)
+				}
+			}
+			works.Store(1)
+			if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
+				t.Fatal(err)
+			}
+			if c.after != nil {
+				if err := c.after(child); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if o := p.ends(t, id, forebay.OrchestrationCompleted); string(o.Output) != `"mended slow heard"` || children.Load() != c.children {
+				t.Errorf("%s: %s with %d children", id, o.Output, children.Load())
+			}
 		}
 	})
 }

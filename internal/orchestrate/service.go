@@ -37,9 +37,26 @@ type Options struct {
 	Grace time.Duration
 	// Jobs carries out the activity [TaskActivity]; nil: there is none.
 	Jobs Jobs
+	// Observe hears of what was taken here, once it is over; nil: nobody. It must be quick.
+	Observe func(Taken)
 	// Remote says that orchestrators may be in processes that are not known yet.
 	Remote bool
 }
+
+// Taken is a turn or an attempt of an activity that this process took. Attempts that were lost are not told: see [store.Tally].
+type Taken struct {
+	Kind    store.WorkKind
+	Name    string                      // of the orchestrator or of the activity
+	Outcome string                      // of an activity as the store has it
+	Ended   forebay.OrchestrationStatus // with which the turn ended its instance; "": it goes on
+}
+
+// The outcomes of turns.
+const (
+	TurnStored    = "stored"
+	TurnAbandoned = "abandoned" // it came to nothing, and is taken again
+	TurnLost      = "lost"      // another has it by now
+)
 
 // Service runs orchestrations, and manages those of all processes.
 type Service struct {
@@ -76,6 +93,9 @@ func New(opts Options) *Service {
 	if opts.Registry == nil {
 		opts.Registry = NewRegistry()
 	}
+	if opts.Observe == nil {
+		opts.Observe = func(Taken) {}
+	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -99,8 +119,8 @@ func (s *Service) Run(ctx context.Context) {
 	s.running = work
 	s.mu.Unlock()
 	var loops sync.WaitGroup
-	loops.Go(func() { s.takeTurns(ctx) })
-	loops.Go(func() { s.takeActivities(ctx) })
+	loops.Go(func() { s.take(ctx, s.turns, s.takeTurns) })
+	loops.Go(func() { s.take(ctx, s.tasks, s.takeActivities) })
 	renewing, stopRenewing := context.WithCancel(work)
 	var renewal sync.WaitGroup
 	renewal.Go(func() { s.renew(renewing) })
@@ -199,53 +219,45 @@ func giveBack(places chan struct{}, n int) {
 // unavailablePause is between two tries to take work while the database cannot be used.
 const unavailablePause = time.Second
 
-func (s *Service) takeTurns(ctx context.Context) {
+// take takes as much as there is room for, again and again until ctx ends.
+func (s *Service) take(ctx context.Context, places chan struct{}, some func(ctx context.Context, most int) (taken int, err error)) {
 	for {
-		n := room(ctx, s.turns)
+		n := room(ctx, places)
 		if n == 0 {
 			return
 		}
-		turns, err := s.store.ClaimTurns(ctx, store.WorkRequest{Max: n, Lock: s.opts.Lock, Takes: s.takesTurns})
-		giveBack(s.turns, n-len(turns))
-		for i := range turns {
-			s.hold(turns[i].Token, &held{turn: &turns[i]})
-			s.hub(turns[i].Tenant).turns <- &turns[i]
+		taken, err := some(ctx, n)
+		giveBack(places, n-taken)
+		if err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot take orchestrations", slog.Any("error", err))
+			_ = sleep.For(ctx, unavailablePause) // or until ctx ends
 		}
-		if !s.carryOn(ctx, err) {
+		if ctx.Err() != nil {
 			return
 		}
 	}
 }
 
-func (s *Service) takeActivities(ctx context.Context) {
-	for {
-		n := room(ctx, s.tasks)
-		if n == 0 {
-			return
-		}
-		activities, err := s.store.ClaimActivities(ctx, store.WorkRequest{Max: n, Lock: s.opts.Lock, Takes: s.takesActivities})
-		giveBack(s.tasks, n-len(activities))
-		for i := range activities {
-			s.hold(activities[i].Token, &held{activity: &activities[i]})
-			if h := s.hub(activities[i].Tenant); activities[i].Name == TaskActivity {
-				go h.callTask(ctx, &activities[i]) // drain waits for it
-			} else {
-				h.activities <- &activities[i]
-			}
-		}
-		if !s.carryOn(ctx, err) {
-			return
-		}
+func (s *Service) takeTurns(ctx context.Context, most int) (int, error) {
+	turns, err := s.store.ClaimTurns(ctx, store.WorkRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesTurns})
+	for i := range turns {
+		s.hold(turns[i].Token, &held{turn: &turns[i]})
+		s.hub(turns[i].Tenant).turns <- &turns[i]
 	}
+	return len(turns), err
 }
 
-// carryOn reports whether to take more; after an error, not at once.
-func (s *Service) carryOn(ctx context.Context, err error) bool {
-	if err == nil || ctx.Err() != nil {
-		return ctx.Err() == nil
+func (s *Service) takeActivities(ctx context.Context, most int) (int, error) {
+	activities, err := s.store.ClaimActivities(ctx, store.WorkRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesActivities})
+	for i := range activities {
+		s.hold(activities[i].Token, &held{activity: &activities[i]})
+		if h := s.hub(activities[i].Tenant); activities[i].Name == TaskActivity {
+			go h.callTask(ctx, &activities[i]) // drain waits for it
+		} else {
+			h.activities <- &activities[i]
+		}
 	}
-	s.log.Warn("cannot take orchestrations", slog.Any("error", err))
-	return sleep.For(ctx, unavailablePause) == nil
+	return len(activities), err
 }
 
 func (s *Service) takesTurns(tenant int64, name string) bool {

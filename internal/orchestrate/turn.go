@@ -85,8 +85,8 @@ func (h *hub) addMessages(r *store.TurnResult, turn *store.Turn, state *backend.
 		if m.TargetInstanceId == "" { // that it stalls: the version of its code is not here
 			continue
 		}
-		message := store.OrchestrationMessage{To: m.TargetInstanceId}
 		e := m.HistoryEvent
+		message := store.OrchestrationMessage{To: m.TargetInstanceId, Effect: effectOf(e)}
 		switch started := e.GetExecutionStarted(); {
 		case started != nil:
 			if err := h.addStart(&message, turn, state, e); err != nil {
@@ -94,6 +94,10 @@ func (h *hub) addMessages(r *store.TurnResult, turn *store.Turn, state *backend.
 			}
 		case e.GetChildWorkflowInstanceCompleted() != nil || e.GetChildWorkflowInstanceFailed() != nil:
 			message.Execution = state.StartEvent.GetParentInstance().GetWorkflowInstance().GetExecutionId().GetValue()
+			// The engine answers for one that was terminated without a failure, which its caller takes for a success.
+			if failed := e.GetChildWorkflowInstanceFailed(); failed != nil && failed.FailureDetails == nil {
+				failed.FailureDetails = &protos.TaskFailureDetails{ErrorType: "Terminated", ErrorMessage: "the sub-orchestration was terminated", IsNonRetriable: true}
+			}
 		}
 		var err error
 		if message.Event, err = proto.Marshal(e); err != nil {

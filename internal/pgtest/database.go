@@ -64,7 +64,12 @@ func sweepDatabases(ctx context.Context, server string) {
 // Database makes an empty database for one test and returns its URL; it is dropped when the test ends.
 func Database(t testing.TB) string {
 	t.Helper()
-	address, drop, err := CreateDatabase(t.Context(), Server(t))
+	return databaseOn(t, Server(t))
+}
+
+func databaseOn(t testing.TB, server string) string {
+	t.Helper()
+	address, drop, err := CreateDatabase(t.Context(), server)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,16 +39,7 @@ func VectorDatabase(t testing.TB) string {
 		t.Fatalf("this test needs PostgreSQL with pgvector: install its package (Debian: postgresql-17-pgvector), or set %s to the URL of a server "+
 			"that has it and on which databases may be created (%s)", VectorVariable, err)
 	}
-	address, drop, err := CreateDatabase(t.Context(), server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := drop(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
-	return address
+	return databaseOn(t, server)
 }
 
 func vectorServer(t testing.TB) (string, error) {

@@ -10,6 +10,10 @@ const (
 	outcomeSeconds = 20 // the breaker's window
 	breakerCalls   = 10 // fewer calls than this do not open it
 	breakerFirst   = 5 * second
+	// By so many must failures outnumber the others among the latest calls. Where 70 % fail it takes 15 calls, where 30 % do
+	// it happens once in 1,000, where 20 % do once in 20,000.
+	breakerLead = 6
+	latestCalls = 60
 	// A breaker stays open for at most breakerSoon while the outage is young, so that a short one costs
 	// no more than a few seconds when it is over, and for at most breakerLate when it is not.
 	breakerSoon   = 10 * second
@@ -38,6 +42,9 @@ type breaker struct {
 	state    BreakerState
 	outcomes []outcomes // of the last 20 seconds while closed, oldest first
 	failures int64      // in a row while closed, however slowly they came
+	newest   int64      // Seq of the last of the latest calls
+	failed   int64      // which of the latestCalls up to it have failed: a bit for each, newest has the lowest
+	silent   int64      // which of them said nothing about the deployment
 
 	until    int64 // when an open breaker lets a probe through
 	since    int64 // when the outage began
@@ -86,7 +93,7 @@ func (s *State) healthy(r Reservation) {
 		b.probe = 0
 		if b.passed++; b.passed >= probesToClose {
 			b.state, b.closedAt = Closed, s.clock
-			b.outcomes, b.failures, b.passed = b.outcomes[:0], 0, 0
+			b.outcomes, b.failures, b.failed, b.silent, b.passed = b.outcomes[:0], 0, 0, 0, 0
 			s.note(Change{Kind: BreakerClosed})
 		}
 	}
@@ -96,9 +103,21 @@ func (s *State) failing(r Reservation, rnd Random) {
 	b := &s.breaker
 	switch b.state {
 	case Closed:
+		if r.At < b.closedAt {
+			return // it tells of what was before
+		}
 		b.failures++
 		b.count(s.clock, false)
-		if b.broken() {
+		var opens bool
+		switch late := s.clock-r.At > outcomeSeconds*second; {
+		case late:
+			opens = b.broken()
+		case r.Seq > s.seq || !b.fail(r.Seq): // of before this state began anew; or too many others have begun since
+			opens = b.mostFailed() && s.clock/second-b.outcomes[0].no >= outcomeSeconds/2 || b.failures >= latestCalls
+		default:
+			opens = b.turned()
+		}
+		if opens {
 			if s.clock-b.closedAt > breakerMemory || b.openings == 0 {
 				b.openings, b.since = 0, s.clock
 			}
@@ -112,10 +131,14 @@ func (s *State) failing(r Reservation, rnd Random) {
 	}
 }
 
-// inconclusive frees the probe's place when its call said nothing about health.
+// inconclusive takes in that a call said nothing about health: the probe's place is free, and it counts for nothing.
 func (s *State) inconclusive(r Reservation) {
-	if r.Probe && r.Seq == s.breaker.probe {
-		s.breaker.probe = 0
+	b := &s.breaker
+	if r.Probe && r.Seq == b.probe {
+		b.probe = 0
+	}
+	if b.failed != 0 && r.Seq <= s.seq {
+		b.silent |= b.place(r.Seq)
 	}
 }
 
@@ -133,7 +156,7 @@ func (s *State) openBreaker(rnd Random) {
 	b.state, b.until, b.probe, b.passed = Open, s.clock+int64(d), 0, 0
 	b.openings = min(b.openings+1, 1<<20)
 	b.outcomes = b.outcomes[:0]
-	b.failures = 0
+	b.failures, b.failed, b.silent = 0, 0, 0
 	s.note(Change{Kind: BreakerOpened, Until: b.until})
 }
 
@@ -155,15 +178,80 @@ func (b *breaker) count(now int64, ok bool) {
 	}
 }
 
-// broken is a window of at least ten calls of which less than half went well, or ten failures in a row
-// where calls are too rare for a window to hold ten.
-func (b *breaker) broken() bool {
+// place returns the bit that a call has among the latest; 0: it is none of them.
+func (b *breaker) place(seq int64) (bit int64) {
+	later := seq - b.newest
+	if later > 0 {
+		const all = 1<<latestCalls - 1
+		b.newest, b.failed, b.silent = seq, b.failed<<later&all, b.silent<<later&all
+		later = 0
+	}
+	if later <= -latestCalls {
+		return 0
+	}
+	return 1 << -later
+}
+
+// fail notes that a call has failed, if it is one of the latest.
+func (b *breaker) fail(seq int64) bool {
+	bit := b.place(seq)
+	b.failed |= bit
+	return bit != 0
+}
+
+// turned is for failures that are heard of soon: a row of at least ten among the latest calls in which those that
+// failed outnumber the others by breakerLead. Calls stand in the order in which they began, and those not heard of
+// are among the others. So it does not matter how many went well before, or still do that began before, nor that
+// failures are heard of sooner than successes; and it takes some ten failures, unless more than latestCalls begin until one is heard of.
+func (b *breaker) turned() bool {
+	most, _ := b.leads()
+	return most >= breakerLead
+}
+
+// suspected reports whether the failures outnumber the others up to the latest call of all: the deployment may have broken.
+func (s *State) suspected() bool {
+	since := s.seq - s.breaker.newest
+	if s.breaker.failed == 0 || since >= latestCalls {
+		return false
+	}
+	_, last := s.breaker.leads()
+	return last > int(since)
+}
+
+// leads returns by how many the failures outnumber the others in the latest row of calls, and by how many at most
+// in any row of at least breakerCalls.
+func (b *breaker) leads() (most, last int) {
+	calls := 0
+	for bit := int64(1) << (latestCalls - 1); bit > 0; bit >>= 1 {
+		switch {
+		case b.failed&bit != 0:
+			calls, last = calls+1, last+1
+			if calls >= breakerCalls {
+				most = max(most, last)
+			}
+		case b.silent&bit != 0:
+		case last <= 1:
+			calls, last = 0, 0
+		default:
+			calls, last = calls+1, last-1
+		}
+	}
+	return most, last
+}
+
+// broken is for failures that were long in coming, as timeouts are: most in the window failed, or ten in a row where
+// calls are too rare for a window to hold ten.
+func (b *breaker) broken() bool { return b.mostFailed() || b.failures >= breakerCalls }
+
+// mostFailed reports whether of at least ten calls that were heard of in the window less than half went well. Failures
+// may be heard of sooner: where that matters, the window must be long enough for the others.
+func (b *breaker) mostFailed() bool {
 	var ok, failed int64
 	for _, o := range b.outcomes {
 		ok += o.ok
 		failed += o.failed
 	}
-	return ok+failed >= breakerCalls && ok < failed || b.failures >= breakerCalls
+	return ok+failed >= breakerCalls && ok < failed
 }
 
 // RetryDelay is how long a job whose call failed waits before it is tried again: U(0, min(60 s, 2·2ⁿ s))

@@ -22,6 +22,14 @@ type workers struct {
 	changes  []quota.Change
 	attempts int // after which a job has failed
 	longest  int // bytes that the state had
+	losses   []loss
+}
+
+// loss is a call that was charged and gave no result.
+type loss struct {
+	began, known int64 // when it was made, and when its client heard that it had failed
+	tokens       int64
+	probe        bool
 }
 
 type process struct {
@@ -96,6 +104,7 @@ func (f *workers) claim(p *process) {
 func (f *workers) start(p *process, j *job, r quota.Reservation) {
 	p.free--
 	p.running[j] = true
+	began := f.s.now
 	feedback := func(o quota.Outcome) {
 		f.with(func(s *quota.State) { s.Feedback(f.s.now, f.limits, r, o, f.s.rng.Float64) })
 	}
@@ -129,6 +138,9 @@ func (f *workers) start(p *process, j *job, r quota.Reservation) {
 			}
 			delay = 0
 		default:
+			if a.charged > 0 {
+				f.losses = append(f.losses, loss{began: began, known: f.s.now, tokens: a.charged, probe: r.Probe})
+			}
 			o.Kind = quota.Transient
 			if !r.Probe { // whoever tries for all is not charged for it
 				j.attempts++

@@ -7,11 +7,11 @@ import (
 
 // stateVersion is the first byte of a stored state. A state of another version is read as a fresh one
 // would be: what it knew is learned again within a minute.
-const stateVersion = 2
+const stateVersion = 3
 
 const (
 	maxScalar = 1 << 61
-	scalars   = 77 // stored fields that are single numbers
+	scalars   = 80 // stored fields that are single numbers
 )
 
 // ErrCorruptState is returned for bytes that are not a state.
@@ -101,7 +101,7 @@ func (s *State) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// scalars are the fields that are stored as they are, in their order in version 2.
+// scalars are the fields that are stored as they are, in their order in version 3.
 func (s *State) scalars() [scalars]*int64 {
 	e, b := &s.estimate, &s.breaker
 	t, r, o := &s.meters[Tokens], &s.meters[Requests], &s.meters[OutputTokens]
@@ -112,7 +112,7 @@ func (s *State) scalars() [scalars]*int64 {
 		&e.told.charged, &e.told.guessed, &e.told.samples, &e.used.charged, &e.used.guessed, &e.used.samples,
 		&e.strange, &e.sigma, &e.produced, &e.asked, &e.squares, &e.sizes,
 		&e.seq, &e.at, &e.remaining, &e.prompts, &e.fixed, &e.resetAt, &e.alone,
-		&b.failures, &b.until, &b.since, &b.openings, &b.closedAt, &b.probe, &b.probeAt, &b.passed,
+		&b.failures, &b.newest, &b.failed, &b.silent, &b.until, &b.since, &b.openings, &b.closedAt, &b.probe, &b.probeAt, &b.passed,
 		&t.cap, &t.limit, &t.tat, &t.spent, &t.headerLimit, &t.limitAt, &t.remaining, &t.mark, &t.markAt, &t.resetAt,
 		&r.cap, &r.limit, &r.tat, &r.spent, &r.headerLimit, &r.limitAt, &r.remaining, &r.mark, &r.markAt, &r.resetAt,
 		&o.cap, &o.limit, &o.tat, &o.spent, &o.headerLimit, &o.limitAt, &o.remaining, &o.mark, &o.markAt, &o.resetAt,
@@ -138,8 +138,9 @@ func (s *State) plausible() bool {
 	if n := len(s.slices); n > 0 && s.slices[n-1].no > s.clock/sliceMillis+1 {
 		return false
 	}
-	e := &s.estimate
-	return s.clock <= maxTime && s.unseen <= maxAmount && s.breaker.state <= HalfOpen && s.pace <= maxPace && (s.pace == 0 || s.pace >= minPace) && s.paceQuiet <= paceForever &&
+	e, b := &s.estimate, &s.breaker
+	return s.clock <= maxTime && s.unseen <= maxAmount && b.state <= HalfOpen && b.newest <= s.seq && b.failed|b.silent < 1<<latestCalls &&
+		s.pace <= maxPace && (s.pace == 0 || s.pace >= minPace) && s.paceQuiet <= paceForever &&
 		s.step <= 2*growMost && e.strange <= 1000 && e.sigma <= 100_000 && e.told.charged <= maxAmount && e.used.charged <= maxAmount &&
 		e.told.guessed <= maxAmount && e.used.guessed <= maxAmount
 }

@@ -1,5 +1,10 @@
 package quota
 
+import (
+	"cmp"
+	"slices"
+)
+
 const (
 	// Backfill is how many candidates behind one that does not fit are tried in its place.
 	Backfill = 64
@@ -31,7 +36,7 @@ type passed struct{ id, since, seen int64 }
 // Admit decides for the candidates in their order, at most slots of which may go, and answers for each.
 // One that does not fit lets the next [Backfill] try. Nobody is passed over for more than 45 seconds:
 // then what frees up is kept for it. When the deployment has been failing, the cheapest candidate is
-// the one that tries whether it works again.
+// the one that tries whether it works again; when it may have begun to, the cheapest go first.
 func (s *State) Admit(now int64, l Limits, line []Candidate, slots int) []Decision {
 	s.advance(now, l)
 	r := round{s: s, l: l, line: line, slots: slots, decisions: make([]Decision, len(line))}
@@ -113,7 +118,11 @@ func (r *round) overdue() Verdict {
 func (r *round) backfill() Verdict {
 	var stop Verdict
 	blocked, last, tried := -1, -1, 0 // the first that does not fit, the last that does, how many were tried since blocked
+	order := r.order()
 	for i := range r.line {
+		if order != nil {
+			i = order[i]
+		}
 		if r.decisions[i].Admitted() {
 			continue
 		}
@@ -123,7 +132,7 @@ func (r *round) backfill() Verdict {
 		v := r.try(i)
 		switch {
 		case v.Admitted():
-			last = i
+			last = max(last, i)
 		case !v.Smaller:
 			stop = v
 		case blocked < 0:
@@ -142,6 +151,22 @@ func (r *round) backfill() Verdict {
 		stop = r.decisions[blocked].Verdict
 	}
 	return stop
+}
+
+// order is nil, for the line's; or while the deployment may have broken, the cheapest first: if it has, finding out
+// costs little.
+func (r *round) order() []int {
+	if !r.s.suspected() {
+		return nil
+	}
+	order := make([]int, len(r.line))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Compare(r.s.Estimate(r.l, r.line[a].Request), r.s.Estimate(r.l, r.line[b].Request))
+	})
+	return order
 }
 
 func indexOf(line []Candidate, id int64) int {

@@ -36,6 +36,7 @@ type server struct {
 	countsRefused   bool
 	silent          bool // no headers, no retry-after
 	settles         bool // corrects the charge at completion
+	swift           bool // answers at 400 tokens a second, and with errors at once
 	faults          faults
 	rng             *rand.Rand
 	phase           int64
@@ -108,6 +109,9 @@ func (v *server) admit(now int64, j *job) answer {
 		v.add(now, cost)
 		if v.rng.Float64() < f.errors {
 			a = answer{status: 503, charged: cost, takes: 100 + v.rng.Int64N(400)}
+			if v.swift {
+				a.takes = 0
+			}
 		}
 	}
 	if v.silent {
@@ -235,6 +239,7 @@ type faults struct {
 type fault struct {
 	from, to int64   // seconds from the start
 	down     bool    // nothing is admitted, and what runs is cut
+	spares   bool    // but not what runs
 	refuses  bool    // connections are refused
 	errors   float64 // share of admitted calls that end in a 503
 	speed    float64
@@ -275,7 +280,7 @@ func (f *faults) play(from, work int64) (end int64, cut bool) {
 			work -= begin - at
 			at = begin
 		}
-		if p.down {
+		if p.down && !p.spares {
 			return at, true
 		}
 		takes := int64(float64(work) / p.speed)

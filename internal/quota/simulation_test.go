@@ -148,7 +148,11 @@ func (s *simulation) call(j *job, onHeaders func(headers), onEnd func(answer)) {
 			return
 		}
 		first := int64(float64(300+j.prompt/20) * math.Exp(s.rng.NormFloat64()*0.3))
-		tokens := int64(float64(j.produced) * 1000 / 70 * math.Exp(s.rng.NormFloat64()*0.2))
+		speed := 70.0
+		if s.server.swift {
+			first, speed = 300, 400
+		}
+		tokens := int64(float64(j.produced) * 1000 / speed * math.Exp(s.rng.NormFloat64()*0.2))
 		s.streams(j, a, first, tokens, back, onHeaders, onEnd)
 	})
 }

@@ -187,7 +187,7 @@ func (l *look) askAgain(at int64) {
 // wanted is how many messages the claims that wait want together.
 func wanted(claims []*claim) (n int) {
 	for _, c := range claims {
-		if c.state.Load() == claimWaiting {
+		if c.waits() {
 			n += c.Max
 		}
 	}
@@ -235,16 +235,18 @@ func (w *writer) unblock(at int64) {
 // Tell takes in what a call told before it is over, its first headers. It does not wait for that, and
 // may come to nothing when the writer has much to do.
 func (s *Store) Tell(a Admission) {
-	r := &request[struct{}]{at: stageSettle, told: a.Deployment, done: make(chan struct{}), run: func(t *tx) (struct{}, error) { return struct{}{}, t.told(&a) }}
 	select {
-	case s.writer.ops <- r:
+	case s.writer.ops <- a.telling():
 	default:
 	}
 }
 
 // Tells is Tell for what must not be lost: how a call ended whose delivery somebody else has settled.
 func (s *Store) Tells(ctx context.Context, a Admission) error {
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, told: a.Deployment, done: make(chan struct{}),
-		run: func(t *tx) (struct{}, error) { return struct{}{}, t.told(&a) }})
+	_, err := perform(ctx, s, a.telling())
 	return err
+}
+
+func (a Admission) telling() *request[struct{}] {
+	return &request[struct{}]{at: stageSettle, told: a.Deployment, done: make(chan struct{}), run: func(t *tx) (struct{}, error) { return struct{}{}, t.told(&a) }}
 }

@@ -21,29 +21,50 @@ func (s *Store) RecordAct(ctx context.Context, a Audit) error {
 	return err
 }
 
-// audit appends to the log, in the transaction of the act itself.
-func (t *tx) audit(a Audit) error { return t.appendAudit(t.now, a) }
+// audit appends to the log, in the transaction of the act itself. Without an action there is nothing to tell.
+func (t *tx) audit(a Audit) (err error) {
+	if a.Action == "" {
+		return nil
+	}
+	if t.auditEnd == nil {
+		if t.auditEnd, err = t.readAuditEnd(); err != nil {
+			return err
+		}
+	}
+	return t.appendAudit(t.auditEnd, t.now, a)
+}
 
-// appendAudit chains a row to the last one, which is read each time: another process may have
-// written it. What is hashed is what a database can hold and gives back: text without NUL.
-func (c conn) appendAudit(at int64, a Audit) error {
+// auditEnd is the last row of the log.
+type auditEnd struct {
+	number int64
+	hash   string
+}
+
+// readAuditEnd is for each transaction: another process may have written since the one before.
+func (c conn) readAuditEnd() (*auditEnd, error) {
+	end := &auditEnd{hash: forebay.NoAuditHash}
+	_, err := c.prep("SELECT no, hash FROM audit ORDER BY no DESC LIMIT 1").one(func(r row) {
+		end.number, end.hash = r.int(0), hex.EncodeToString(r.blob(1))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read end of audit log: %w", err)
+	}
+	return end, nil
+}
+
+// appendAudit chains a row to the last one. What is hashed is what a database can hold and gives back: text without NUL.
+func (c conn) appendAudit(end *auditEnd, at int64, a Audit) error {
 	for _, field := range []*string{&a.Tenant, &a.Actor, &a.Action, &a.Target, &a.Detail} {
 		*field = strings.ToValidUTF8(strings.ReplaceAll(*field, "\x00", "\uFFFD"), "\uFFFD")
 	}
-	e := forebay.AuditEntry{PreviousHash: forebay.NoAuditHash, At: fromMillis(at),
+	e := forebay.AuditEntry{Number: end.number + 1, PreviousHash: end.hash, At: fromMillis(at),
 		Tenant: a.Tenant, Actor: a.Actor, Action: a.Action, Target: a.Target, Detail: a.Detail}
-	_, err := c.prep("SELECT no, hash FROM audit ORDER BY no DESC LIMIT 1").one(func(r row) {
-		e.Number, e.PreviousHash = r.int(0), hex.EncodeToString(r.blob(1))
-	})
-	if err != nil {
-		return fmt.Errorf("read end of audit log: %w", err)
-	}
-	e.Number++
+	end.number, end.hash = e.Number, e.ComputeHash()
 	previous, err := hex.DecodeString(e.PreviousHash)
 	if err != nil {
 		return err
 	}
-	hash, err := hex.DecodeString(e.ComputeHash())
+	hash, err := hex.DecodeString(end.hash)
 	if err != nil {
 		return err
 	}
@@ -92,8 +113,12 @@ func sameSettings(before, after MessageQueue) bool {
 
 // chainAudit moves the rows of a log that was not a chain yet into the new one.
 func chainAudit(c conn) error {
-	err := c.prep("SELECT at, tenant, actor, action, target, detail FROM audit_unchained ORDER BY no").each(func(r row) error {
-		return c.appendAudit(r.int(0), Audit{Tenant: r.text(1), Actor: r.text(2), Action: r.text(3), Target: r.text(4), Detail: r.text(5)})
+	end, err := c.readAuditEnd()
+	if err != nil {
+		return err
+	}
+	err = c.prep("SELECT at, tenant, actor, action, target, detail FROM audit_unchained ORDER BY no").each(func(r row) error {
+		return c.appendAudit(end, r.int(0), Audit{Tenant: r.text(1), Actor: r.text(2), Action: r.text(3), Target: r.text(4), Detail: r.text(5)})
 	})
 	if err != nil {
 		return fmt.Errorf("chain the audit log: %w", err)

@@ -167,19 +167,30 @@ func (t *tx) budgetNo(no int64) (*budget, error) {
 func (t *tx) day() int64   { return periodStart(0, t.now) }
 func (t *tx) month() int64 { return periodStart(1, t.now) }
 
-const sqlBudget = `
-SELECT b.no, b.tenant, b.key_id, coalesce(b.daily_tokens, -1), coalesce(b.daily_cost, -1), coalesce(b.monthly_tokens, -1), coalesce(b.monthly_cost, -1),
-  d.tokens, d.cost, d.held_tokens, d.held_cost, d.told, m.tokens, m.cost, m.held_tokens, m.held_cost, m.told
-FROM budgets b LEFT JOIN spending d ON d.budget = b.no AND d.period = 0 AND d.starts_at = ?
-  LEFT JOIN spending m ON m.budget = b.no AND m.period = 1 AND m.starts_at = ?
-WHERE `
+const (
+	limitColumns  = "coalesce(b.daily_tokens, -1), coalesce(b.daily_cost, -1), coalesce(b.monthly_tokens, -1), coalesce(b.monthly_cost, -1)"
+	budgetColumns = "b.no, b.tenant, b.key_id, " + limitColumns + `,
+  d.tokens, d.cost, d.held_tokens, d.held_cost, d.told, m.tokens, m.cost, m.held_tokens, m.held_cost, m.told`
+	// ?1 and ?2 are the beginnings of the day and the month.
+	budgetSpending = `
+  LEFT JOIN spending d ON d.budget = b.no AND d.period = 0 AND d.starts_at = ?1
+  LEFT JOIN spending m ON m.budget = b.no AND m.period = 1 AND m.starts_at = ?2
+`
+	sqlBudget = "SELECT " + budgetColumns + " FROM budgets b" + budgetSpending + "WHERE "
+)
+
+func readLimits(r row, i int) (limits [budgetKinds]limit) {
+	for kind := range limits {
+		limits[kind] = limit{r.int(i + 2*kind), r.int(i + 2*kind + 1)}
+	}
+	return limits
+}
 
 // readBudget returns the budget that a statement finds, if any, and remembers it.
 func (t *tx) readBudget(st statement) (b *budget, err error) {
 	_, err = st.one(func(r row) {
-		b = &budget{no: r.int(0), tenant: r.int(1), key: r.text(2)}
+		b = &budget{no: r.int(0), tenant: r.int(1), key: r.text(2), limits: readLimits(r, 3)}
 		for kind := range budgetKinds {
-			b.limits[kind] = limit{r.int(3 + 2*kind), r.int(4 + 2*kind)}
 			b.current[kind] = readSpending(r, 7+5*kind, kind, periodStart(kind, t.now))
 		}
 	})

@@ -118,13 +118,9 @@ type BudgetRow struct {
 	forebay.BudgetState
 }
 
-const sqlBudgetRows = `
-SELECT b.no, b.tenant, b.key_id, coalesce(b.daily_tokens, -1), coalesce(b.daily_cost, -1), coalesce(b.monthly_tokens, -1), coalesce(b.monthly_cost, -1),
-  d.tokens, d.cost, d.held_tokens, d.held_cost, d.told, m.tokens, m.cost, m.held_tokens, m.held_cost, m.told, b.updated_at, b.set_by, t.name,
+const sqlBudgetRows = "SELECT " + budgetColumns + `, b.updated_at, b.set_by, t.name,
   (SELECT count(*) FROM budget_waits w JOIN messages g ON g.seq = w.seq WHERE w.budget = b.no AND g.waiting = 'budget' AND g.token IS NULL AND g.visible > ?3)
-FROM budgets b JOIN tenants t ON t.no = b.tenant LEFT JOIN spending d ON d.budget = b.no AND d.period = 0 AND d.starts_at = ?1
-  LEFT JOIN spending m ON m.budget = b.no AND m.period = 1 AND m.starts_at = ?2
-WHERE (?4 = '' OR t.name = ?4) AND (?5 = 1 OR b.key_id = '') ORDER BY t.name, b.key_id LIMIT ?6 + 0`
+FROM budgets b JOIN tenants t ON t.no = b.tenant` + budgetSpending + `WHERE (?4 = '' OR t.name = ?4) AND (?5 = 1 OR b.key_id = '') ORDER BY t.name, b.key_id LIMIT ?6 + 0`
 
 // maxBudgetRows bounds what is shown at once.
 const maxBudgetRows = 10_000
@@ -138,7 +134,7 @@ func (s *Store) BudgetRows(ctx context.Context, tenant string, keys bool) (list 
 	err = s.read(ctx, func(c conn) error {
 		list, now = nil, c.now()
 		return c.prep(sqlBudgetRows).int(periodStart(0, now)).int(periodStart(1, now)).int(now).text(tenant).int(withKeys).int(maxBudgetRows).each(func(r row) error {
-			b := budget{limits: [budgetKinds]limit{{r.int(3), r.int(4)}, {r.int(5), r.int(6)}}}
+			b := budget{limits: readLimits(r, 3)}
 			row := BudgetRow{Tenant: r.text(19), KeyID: r.text(2), BudgetState: forebay.BudgetState{
 				Budget: b.stated(), Waiting: r.int(20), UpdatedAt: fromMillisOrNil(r, 17), SetBy: r.text(18)}}
 			for kind := range budgetKinds {

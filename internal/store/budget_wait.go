@@ -50,7 +50,7 @@ func (t *tx) park(l *look, m *candidate, need Amount) error {
 	l.limit = maxLook
 	if t.budgets.parked++; t.budgets.parked >= maxParked && l.more {
 		l.more = false
-		l.lines.note(m.rank, t.now)
+		l.lines.note(m.rank, t.now, t.now)
 	}
 	return t.prep(sqlWait).int(m.Seq).int(short.no).int(m.rank).text(m.KeyID).int(until).int(need.Tokens).int(need.Cost).exec()
 }

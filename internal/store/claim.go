@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"math"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -69,7 +67,7 @@ type Delivery struct {
 // Claim waits until at least one message of the lane is ready and returns up to Max under new locks.
 // Each delivery counts; a lock that had expired becomes an attempt with outcome "lost".
 func (s *Store) Claim(ctx context.Context, req ClaimRequest) ([]Delivery, error) {
-	c := &claim{ClaimRequest: req, answer: make(chan struct{})}
+	c := &claim{ClaimRequest: req, waiter: newWaiter()}
 	if err := s.await(ctx, c); err != nil {
 		return nil, err
 	}
@@ -78,31 +76,51 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest) ([]Delivery, error)
 
 // await hands the claim to the writer and waits for its answer.
 func (s *Store) await(ctx context.Context, c *claim) error {
+	return await(ctx, s.writer, s.writer.claims, c, &c.waiter)
+}
+
+func await[C any](ctx context.Context, w *writer, to chan<- C, c C, its *waiter) error {
 	select {
-	case s.writer.claims <- c:
-	case <-s.writer.stopped:
+	case to <- c:
+	case <-w.stopped:
 		return errClosed
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	select {
-	case <-c.answer:
-		return c.err
-	case <-s.writer.stopped:
+	case <-its.answer:
+		return its.err
+	case <-w.stopped:
 		select {
-		case <-c.answer:
-			return c.err
+		case <-its.answer:
+			return its.err
 		default:
 			return errClosed
 		}
 	case <-ctx.Done():
-		return c.abandon(ctx.Err())
+		return its.abandon(ctx.Err())
 	}
 }
 
+// waiter is what all claims have, of messages and of work. It belongs to its caller while it waits, to the
+// writer while it is served.
+type waiter struct {
+	state  atomic.Int32
+	err    error
+	answer chan struct{}
+}
+
+func newWaiter() waiter { return waiter{answer: make(chan struct{})} }
+
+const (
+	claimWaiting int32 = iota
+	claimServing
+	claimGone
+)
+
 // abandon gives up waiting, unless the writer is serving the claim right now: what it takes must
 // not be lost.
-func (c *claim) abandon(why error) error {
+func (c *waiter) abandon(why error) error {
 	for !c.state.CompareAndSwap(claimWaiting, claimGone) {
 		select {
 		case <-c.answer:
@@ -113,36 +131,31 @@ func (c *claim) abandon(why error) error {
 	return why
 }
 
-// A claim belongs to its caller while it waits, to the writer while it is served.
-const (
-	claimWaiting int32 = iota
-	claimServing
-	claimGone
-)
+func (c *waiter) waits() bool { return c.state.Load() == claimWaiting }
+func (c *waiter) gone() bool  { return c.state.Load() == claimGone }
+
+// begin reports whether the claim still waits, and if so begins to serve it.
+func (c *waiter) begin() bool { return c.state.CompareAndSwap(claimWaiting, claimServing) }
+
+func (c *waiter) deliver() { close(c.answer) }
+
+func (c *waiter) refuse(err error) {
+	if c.begin() {
+		c.err = err
+		c.deliver()
+	}
+}
 
 type claim struct {
 	ClaimRequest
-	state      atomic.Int32
+	waiter
 	deliveries []Delivery
 	receive    *receive // set: plain messages are wanted, not jobs
-	err        error
-	answer     chan struct{}
 }
 
 // empty reports whether the claim has nothing to answer yet.
 func (c *claim) empty() bool {
 	return len(c.deliveries) == 0 && (c.receive == nil || c.receive.empty()) && c.err == nil
-}
-
-func (c *claim) waits() bool { return c.state.Load() == claimWaiting }
-
-func (c *claim) deliver() { close(c.answer) }
-
-func (c *claim) refuse(err error) {
-	if c.state.CompareAndSwap(claimWaiting, claimServing) {
-		c.err = err
-		close(c.answer)
-	}
 }
 
 // unserve puts a claim back that found nothing, or whose transaction failed.
@@ -202,7 +215,7 @@ func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
 		rest := waiting
 		for len(rest) > 0 {
 			c := rest[0]
-			if !c.state.CompareAndSwap(claimWaiting, claimServing) {
+			if !c.begin() {
 				rest = rest[1:] // its caller has gone
 				continue
 			}
@@ -351,7 +364,7 @@ func (t *tx) take(m *candidate, c *claim) error {
 	if c.MaxDeliveries > 0 && m.Deliveries >= c.MaxDeliveries {
 		return t.exceedDeliveries(m, c.SetAside)
 	}
-	m.Token = 1 + rand.Int64N(math.MaxInt64)
+	m.Token = newToken()
 	m.LockedAt = fromMillis(t.now)
 	m.LockedUntil = m.LockedAt.Add(c.Lock)
 	m.Deliveries++
@@ -424,9 +437,7 @@ func (t *tx) exceedDeliveries(m *candidate, kind LaneKind) error {
 
 // releaseOrphans makes every locked job ready at once: the process that held the locks is dead. The
 // next claim records the lost attempts. Plain messages are left to their receivers, which live on.
-func (s *Store) releaseOrphans(ctx context.Context) error {
-	_, err := transact(ctx, s, stageSettle, func(t *tx) (struct{}, error) {
-		return struct{}{}, t.prep("UPDATE messages SET visible = ? WHERE token IS NOT NULL AND visible > ? AND lane / 4 NOT IN (SELECT no FROM queues WHERE kind = 'messages')").int(t.now).int(t.now).exec()
-	})
-	return err
+func (t *tx) releaseOrphans() error {
+	return t.prep("UPDATE messages SET visible = ? WHERE token IS NOT NULL AND visible > ? AND lane / 4 NOT IN (SELECT no FROM queues WHERE kind = 'messages')").
+		int(t.now).int(t.now).exec()
 }

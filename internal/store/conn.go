@@ -32,6 +32,7 @@ type needs struct {
 	keys    []idempotencyKey // of new jobs
 	locks   []int64          // messages whose locks will be settled
 	ends    []Lock           // that end with their messages
+	answers []activityLock   // that end with their activities
 	looks   []*look          // which the driver makes
 	states  []string         // deployments whose states are asked for
 	apart   bool             // it need not be alone: it only adds jobs
@@ -48,6 +49,7 @@ type start struct {
 	made        map[idempotencyKey]madeBefore // what the keys have made; nil: ask when you need it
 	tokens      map[int64]int64               // message → token of its lock, 0: none; nil: ask when you need it
 	released    map[Lock]bool                 // of a message that was to go → whether it has gone, for the lock held it; nil: do it when you need it
+	answered    map[activityLock]bool         // the same of activities
 }
 
 // prepared is a statement of a driver. Parameters count from 1 and are NULL until they are bound,

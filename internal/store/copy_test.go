@@ -68,8 +68,12 @@ func fill(t testing.TB, where Options, events int) {
 				}
 			}
 		}
+		end, err := c.readAuditEnd()
+		if err != nil {
+			return err
+		}
 		for n := range 7 {
-			if err := c.appendAudit(int64(n), Audit{Actor: "local", Action: "pause", Target: fmt.Sprint("q", n)}); err != nil {
+			if err := c.appendAudit(end, int64(n), Audit{Actor: "local", Action: "pause", Target: fmt.Sprint("q", n)}); err != nil {
 				return err
 			}
 		}

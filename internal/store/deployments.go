@@ -49,7 +49,7 @@ func (s *Store) PauseDeployment(ctx context.Context, name string, paused bool, a
 		} else {
 			d.Resume()
 		}
-		t.w.lookAgain(false)
+		t.w.lookAgain(false, true)
 		t.news.queues = true
 		return struct{}{}, t.audit(audit)
 	})

@@ -214,14 +214,8 @@ func (s *Store) PurgeDocuments(ctx context.Context) (blob string, more bool, err
 		if err != nil || !p.more {
 			return purged{}, err
 		}
-		var chunks []int64
-		err = t.prep("SELECT no FROM chunks WHERE revision = ? ORDER BY number LIMIT ? + 0").int(no).int(purgeChunks).
-			each(func(r row) error { chunks = append(chunks, r.int(0)); return nil })
-		if err != nil {
-			return p, err
-		}
-		if len(chunks) > 0 {
-			return purged{more: true}, t.removeChunks(no, chunks)
+		if removed, err := t.removeChunks(no); err != nil || removed > 0 {
+			return purged{more: true}, err
 		}
 		if err := t.prep("DELETE FROM document_revisions WHERE no = ?").int(no).exec(); err != nil {
 			return p, err
@@ -231,17 +225,13 @@ func (s *Store) PurgeDocuments(ctx context.Context) (blob string, more bool, err
 	return p.blob, p.more, err
 }
 
-func (t *tx) removeChunks(revision int64, chunks []int64) error {
-	for _, no := range chunks {
-		if err := t.prep("DELETE FROM chunk_vectors WHERE chunk = ?").int(no).exec(); err != nil {
-			return err
-		}
-		if err := t.prep("DELETE FROM chunk_codes WHERE revision = ? AND chunk = ?").int(revision).int(no).exec(); err != nil {
-			return err
-		}
-		if err := t.prep("DELETE FROM chunks WHERE no = ?").int(no).exec(); err != nil {
-			return err
+// removeChunks removes the first purgeChunks chunks of a revision and returns how many there were.
+func (t *tx) removeChunks(revision int64) (removed int, err error) {
+	const first = "(SELECT no FROM chunks WHERE revision = ?1 ORDER BY number LIMIT ?2 + 0)"
+	for _, of := range []string{"chunk_vectors WHERE ", "chunk_codes WHERE revision = ?1 AND "} {
+		if err := t.prep("DELETE FROM " + of + "chunk IN " + first).int(revision).int(purgeChunks).exec(); err != nil {
+			return 0, err
 		}
 	}
-	return nil
+	return t.prep("DELETE FROM chunks WHERE no IN " + first).int(revision).int(purgeChunks).count()
 }

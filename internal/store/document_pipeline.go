@@ -45,13 +45,8 @@ func (s *Store) BeginSplit(ctx context.Context, revision, splitter int64) error 
 			if n == 0 {
 				return false, errRevisionGone
 			}
-			var left []int64
-			err = t.prep("SELECT no FROM chunks WHERE revision = ? ORDER BY number LIMIT ? + 0").int(revision).int(purgeChunks).
-				each(func(r row) error { left = append(left, r.int(0)); return nil })
-			if err != nil {
-				return false, err
-			}
-			return len(left) == purgeChunks, t.removeChunks(revision, left)
+			removed, err := t.removeChunks(revision)
+			return removed == purgeChunks, err
 		})
 		if err != nil || !more {
 			return err
@@ -124,7 +119,7 @@ func (s *Store) EndSplit(ctx context.Context, tenant, revision, splitter int64, 
 	for i := range r.Rest {
 		size += len(r.Rest[i].Text)
 	}
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSubmit, size: size, done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
+	_, err := transactSized(ctx, s, stageSubmit, size, func(t *tx) (struct{}, error) {
 		if err := t.splitBy(revision, splitter); err != nil {
 			return struct{}{}, err
 		}
@@ -136,13 +131,16 @@ func (s *Store) EndSplit(ctx context.Context, tenant, revision, splitter int64, 
 		if err != nil {
 			return struct{}{}, err
 		}
+		if err := t.reserveSeqs(len(r.Jobs)); err != nil {
+			return struct{}{}, err
+		}
 		for i := range r.Jobs {
 			if err := t.submitDocumentJob(revision, r.Jobs[i]); err != nil {
 				return struct{}{}, err
 			}
 		}
 		return struct{}{}, t.documentJobDone(revision, jobID)
-	}})
+	})
 	return err
 }
 
@@ -207,12 +205,14 @@ func (s *Store) RecordVectors(ctx context.Context, tenant int64, revisionID, job
 				return struct{}{}, err
 			}
 		}
-		recorded := map[int64]bool{}
+		recorded, first, last := map[int64]bool{}, int64(never), int64(0)
 		for _, v := range vectors {
-			_, err := t.prep("SELECT 1 FROM chunk_codes WHERE revision = ? AND chunk = ?").int(rev.No).int(v.Chunk).one(func(row) { recorded[v.Chunk] = true })
-			if err != nil {
-				return struct{}{}, err
-			}
+			first, last = min(first, v.Chunk), max(last, v.Chunk)
+		}
+		err = t.prep("SELECT chunk FROM chunk_codes WHERE revision = ? AND chunk >= ? AND chunk <= ?").int(rev.No).int(first).int(last).
+			each(func(r row) error { recorded[r.int(0)] = true; return nil })
+		if err != nil {
+			return struct{}{}, err
 		}
 		added := int64(0)
 		for _, v := range vectors {

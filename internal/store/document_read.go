@@ -98,7 +98,7 @@ func (c conn) failedJobs(rev Revision, limit int) (failed []FailedJob, err error
 // RetryDocument sends failed jobs of a document's revision back, or submits those anew that cannot be. again
 // are as many as failed. It returns how many of them had failed still.
 func (s *Store) RetryDocument(ctx context.Context, tenant int64, revisionID string, failed []FailedJob, again []NewJob) (retried int, err error) {
-	return perform(ctx, s, &request[int]{at: stageSubmit, done: make(chan struct{}), run: func(t *tx) (retried int, err error) {
+	return transact(ctx, s, stageSubmit, func(t *tx) (retried int, err error) {
 		rev, err := t.revision(tenant, revisionID)
 		if err != nil {
 			return 0, err
@@ -130,7 +130,7 @@ func (s *Store) RetryDocument(ctx context.Context, tenant int64, revisionID stri
 		}
 		t.changed(documentWatch(rev.Document))
 		return retried, nil
-	}})
+	})
 }
 
 // WatchDocument is Watch for what happens to a document.

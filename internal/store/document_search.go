@@ -1,39 +1,50 @@
 package store
 
-import (
-	"cmp"
-	"context"
-	"slices"
-	"strconv"
-	"strings"
-	"unicode"
-)
+import "context"
 
-// eachOf runs a statement for each of these numbers: on SQLite one after the other, on PostgreSQL at once.
-func (c conn) eachOf(sqlite, postgres string, numbers []int64, tenant int64, f func(row) error) error {
+// eachOf runs a statement for each of these numbers, with the rest as its other parameters: on SQLite one after
+// the other, on PostgreSQL at once.
+func (c conn) eachOf(columns, joins string, numbers []int64, f func(row) error, rest ...int64) error {
+	bound := func(st statement) statement {
+		for _, n := range rest {
+			st = st.int(n)
+		}
+		return st
+	}
 	if _, is := c.driver.(*postgresConn); is {
-		return c.prep(postgres).text(arrayOf(numbers)).int(tenant).each(f)
+		return bound(c.prep(columns + " FROM unnest(CAST(?1 AS bigint[])) AS x(no)" + joins).text(arrayOf(numbers))).each(f)
 	}
 	for _, n := range numbers {
-		if err := c.prep(sqlite).int(n).int(tenant).each(f); err != nil {
+		if err := bound(c.prep(columns + " FROM (SELECT ?1 AS no) x" + joins).int(n)).each(f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-const (
-	ofLive      = " JOIN chunks c ON c.no = x.no JOIN document_revisions r ON r.no = c.revision WHERE r.tenant = ?2 AND r.live IS NOT NULL"
-	fromOne     = " FROM (SELECT ?1 AS no) x"
-	fromNumbers = " FROM unnest(CAST(?1 AS bigint[])) AS x(no)"
-)
+// ofLive is for chunks that searches of a tenant find.
+const ofLive = " JOIN chunks c ON c.no = x.no JOIN document_revisions r ON r.no = c.revision WHERE r.tenant = ?2 AND r.live IS NOT NULL"
 
-// Vectors returns the vectors of those of the chunks that searches of the tenant find.
-func (s *Store) Vectors(ctx context.Context, tenant int64, chunks []int64) (vectors map[int64][]byte, err error) {
-	vectors = make(map[int64][]byte, len(chunks))
-	const columns, rest = "SELECT v.chunk, v.vector", " JOIN chunk_vectors v ON v.chunk = x.no" + ofLive
+// Live returns those of the chunks that searches of the tenant find.
+func (s *Store) Live(ctx context.Context, tenant int64, chunks []int64) (live map[int64]bool, err error) {
 	err = s.search(ctx, func(c conn) error {
-		return c.eachOf(columns+fromOne+rest, columns+fromNumbers+rest, chunks, tenant, func(r row) error { vectors[r.int(0)] = r.blob(1); return nil })
+		live, err = c.live(tenant, chunks)
+		return err
+	})
+	return live, err
+}
+
+func (c conn) live(tenant int64, chunks []int64) (map[int64]bool, error) {
+	live := make(map[int64]bool, len(chunks))
+	return live, c.eachOf("SELECT x.no", ofLive, chunks, func(r row) error { live[r.int(0)] = true; return nil }, tenant)
+}
+
+// Vectors returns the vectors of chunks, whether they are live or not.
+func (s *Store) Vectors(ctx context.Context, chunks []int64) (vectors map[int64][]byte, err error) {
+	err = s.search(ctx, func(c conn) error {
+		vectors = make(map[int64][]byte, len(chunks))
+		return c.eachOf("SELECT v.chunk, v.vector", " JOIN chunk_vectors v ON v.chunk = x.no", chunks,
+			func(r row) error { vectors[r.int(0)] = r.blob(1); return nil })
 	})
 	return vectors, err
 }
@@ -47,18 +58,18 @@ type Passage struct {
 
 // Passages returns those of the chunks that searches of the tenant find.
 func (s *Store) Passages(ctx context.Context, tenant int64, chunks []int64) (passages map[int64]Passage, err error) {
-	passages = make(map[int64]Passage, len(chunks))
 	const columns = `SELECT c.no, c.number, c.start_byte, c.end_byte, c.start_char, c.end_char, c.page, c.tokens, c.headings, c.text,
 		r.id, r.title, r.name, r.metadata, (SELECT d.id FROM documents d WHERE d.no = r.document)`
 	err = s.search(ctx, func(c conn) error {
-		return c.eachOf(columns+fromOne+ofLive, columns+fromNumbers+ofLive, chunks, tenant, func(r row) error {
+		passages = make(map[int64]Passage, len(chunks))
+		return c.eachOf(columns, ofLive, chunks, func(r row) error {
 			passages[r.int(0)] = Passage{
 				Chunk: NewChunk{Number: int(r.int(1)), StartByte: int(r.int(2)), EndByte: int(r.int(3)), StartChar: int(r.int(4)), EndChar: int(r.int(5)),
 					Page: int(r.int(6)), Tokens: int(r.int(7)), Headings: r.blob(8), Text: r.text(9)},
 				Revision: Revision{ID: r.text(10), Title: r.text(11), Name: r.text(12), Metadata: r.blob(13)}, Document: r.text(14),
 			}
 			return nil
-		})
+		}, tenant)
 	})
 	return passages, err
 }
@@ -100,93 +111,4 @@ func (s *Store) Dimensions(ctx context.Context, tenant int64) (dimensions int, e
 		return err
 	})
 	return dimensions, err
-}
-
-// Match is a chunk that holds the words, and how well.
-type Match struct {
-	Chunk int64
-	Score float64 // higher is better
-}
-
-// maxQueryWords bounds what a search by words looks for.
-const maxQueryWords = 32
-
-// rankScale makes a whole number of a rank.
-const rankScale = 1e6
-
-// maxSomeWords is how many words are looked for of which a chunk need not hold all: ranking reads every chunk
-// with one of them, so they are the longest, which are seldom the most frequent.
-const maxSomeWords = 6
-
-// Words returns the chunks that hold all the words of a query, best first, and if these are fewer than limit
-// those that hold some of its longest words after.
-func (s *Store) Words(ctx context.Context, tenant int64, query string, limit int) (matches []Match, err error) {
-	words := strings.Fields(query)
-	words = words[:min(len(words), maxQueryWords)]
-	err = s.search(ctx, func(c conn) error {
-		if matches, err = c.words(tenant, words, false, limit); err != nil || len(matches) >= limit || len(words) == 1 {
-			return err
-		}
-		slices.SortStableFunc(words, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
-		words := words[:min(len(words), maxSomeWords)]
-		all := map[int64]bool{}
-		for _, m := range matches {
-			all[m.Chunk] = true
-		}
-		some, err := c.words(tenant, words, true, limit)
-		for _, m := range some {
-			if !all[m.Chunk] && len(matches) < limit {
-				matches = append(matches, m)
-			}
-		}
-		return err
-	})
-	return matches, err
-}
-
-const sqlWordsSQLite = `
-SELECT w.no, CAST(-w.score * 1000000 AS INTEGER) FROM (
-  SELECT rowid AS no, bm25(chunk_words, 0.0, 1.0) AS score FROM chunk_words WHERE chunk_words MATCH ?1 ORDER BY score LIMIT ?2 + 0) w
-JOIN chunks c ON c.no = w.no JOIN document_revisions r ON r.no = c.revision WHERE r.live IS NOT NULL AND r.tenant = ?3 ORDER BY w.score LIMIT ?4 + 0`
-
-// words looks for chunks that hold all the words, or any.
-func (c conn) words(tenant int64, words []string, some bool, limit int) (matches []Match, err error) {
-	collect := func(r row) error {
-		matches = append(matches, Match{r.int(0), float64(r.int(1)) / rankScale})
-		return nil
-	}
-	if _, is := c.driver.(*postgresConn); is {
-		return matches, c.prep(sqlWordsPostgres(some)).text(strings.Join(words, " ")).text("'#" + strconv.FormatInt(tenant, 10) + "'").int(tenant).int(int64(limit)).each(collect)
-	}
-	match := matchOf(tenant, words, some)
-	if match == "" {
-		return nil, nil
-	}
-	for look := 4*limit + 100; ; look *= 8 { // among the best there may be some of contents that are not live
-		matches = matches[:0]
-		if err := c.prep(sqlWordsSQLite).text(match).int(int64(look)).int(tenant).int(int64(limit)).each(collect); err != nil {
-			return nil, err
-		}
-		if len(matches) >= limit || look > 1<<20 {
-			return matches, nil
-		}
-	}
-}
-
-// matchOf writes what FTS5 matches: the words as the tokenizer of chunk_words sees them; "" if there are none.
-func matchOf(tenant int64, words []string, some bool) string {
-	var quoted []string
-	for _, word := range words {
-		for _, w := range strings.FieldsFunc(word, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsNumber(r) && !unicode.IsMark(r) }) {
-			quoted = append(quoted, `"`+w+`"`)
-		}
-	}
-	if len(quoted) == 0 {
-		return ""
-	}
-	operator := " AND "
-	if some {
-		operator = " OR "
-	}
-	return "tenant : t" + strconv.FormatInt(tenant, 10) + " AND text : (" + strings.Join(quoted, operator) + ")"
 }

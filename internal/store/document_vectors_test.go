@@ -14,6 +14,15 @@ import (
 // liveDocument puts a document with these vectors straight among what is live, and returns its chunks.
 func liveDocument(t testing.TB, s *Store, tenant int64, id string, vectors [][]float32) (chunks []int64) {
 	t.Helper()
+	texts := make([]string, len(vectors))
+	for n := range texts {
+		texts[n] = fmt.Sprintf("chunk %d of %s", n, id)
+	}
+	return liveTexts(t, s, tenant, id, texts, vectors)
+}
+
+func liveTexts(t testing.TB, s *Store, tenant int64, id string, said []string, vectors [][]float32) (chunks []int64) {
+	t.Helper()
 	ctx := t.Context()
 	split, err := s.EnsureQueue(ctx, "default")
 	if err != nil {
@@ -31,8 +40,8 @@ func liveDocument(t testing.TB, s *Store, tenant int64, id string, vectors [][]f
 		t.Fatal(err)
 	}
 	result := SplitResult{Chunks: len(vectors), Jobs: []DocumentJob{{Branch: BranchEmbedding, Job: job("embed")}, {Branch: BranchMetadata, Job: job("metadata")}}}
-	for n := range vectors {
-		result.Rest = append(result.Rest, NewChunk{Number: n, Text: fmt.Sprintf("chunk %d of %s", n, id)})
+	for n, text := range said {
+		result.Rest = append(result.Rest, NewChunk{Number: n, Text: text})
 	}
 	if err := s.BeginSplit(ctx, made.No, 7); err != nil {
 		t.Fatal(err)
@@ -54,13 +63,13 @@ func liveDocument(t testing.TB, s *Store, tenant int64, id string, vectors [][]f
 			t.Fatal(err)
 		}
 	}
-	if found, err := s.Vectors(ctx, tenant, chunks); err != nil || len(found) != 0 {
+	if found, err := s.Live(ctx, tenant, chunks); err != nil || len(found) != 0 {
 		t.Fatalf("what is not ready is found: %d, %v", len(found), err)
 	}
 	if err := s.RecordMetadata(ctx, tenant, rev.ID, "job_"+id+"metadata", Described{}); err != nil {
 		t.Fatal(err)
 	}
-	if found, err := s.Vectors(ctx, tenant, chunks); err != nil || len(found) != len(chunks) {
+	if found, err := s.Live(ctx, tenant, chunks); err != nil || len(found) != len(chunks) {
 		t.Fatalf("what is ready is not found: %d, %v", len(found), err)
 	}
 	return chunks
@@ -159,5 +168,69 @@ func TestPgvectorMissing(t *testing.T) {
 	}
 	if more, err := s.IndexVectors(context.WithoutCancel(t.Context())); err != nil || more {
 		t.Errorf("%t, %v", more, err)
+	}
+}
+
+// From so many vectors on there is an index, made of all at once, and again if its making was cut off; what
+// comes later is added to it.
+func TestPgvectorMakesIndexes(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.Context(), Options{URL: pgtest.VectorDatabase(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.PrepareVectors(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tenant := tenantOf(t, s, "one")
+	draw := rand.New(rand.NewPCG(3, 3))
+	index := func() (valid bool) {
+		t.Helper()
+		for more := true; more; {
+			if more, err = s.IndexVectors(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := s.search(t.Context(), func(c conn) error {
+			return c.prep("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('chunk_halfvecs_16')").each(func(r row) error { valid = r.int(0) != 0; return nil })
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return valid
+	}
+	vectors := randomVectors(draw, indexFrom-1, 16)
+	chunks := liveDocument(t, s, tenant, "many", vectors)
+	if index() {
+		t.Error("there is an index for few vectors")
+	}
+	for n, wanted := range []string{"made", "made again", "added to"} {
+		more := randomVectors(draw, 5, 16)
+		vectors, chunks = append(vectors, more...), append(chunks, liveDocument(t, s, tenant, fmt.Sprintf("more%d", n), more)...)
+		if !index() {
+			t.Errorf("the index is not %s", wanted)
+		}
+		for i := len(chunks) - 1; i >= 0; i -= 97 {
+			if found, _, err := s.IndexedNearest(t.Context(), tenant, vectors[i], 5); err != nil || len(found) != 5 || found[0] != chunks[i] {
+				t.Errorf("%s: chunk %d: %v, %v", wanted, chunks[i], found, err)
+			}
+		}
+		if n == 0 { // as one that was interrupted
+			err := s.search(t.Context(), func(c conn) error {
+				return c.prep("UPDATE pg_index SET indisvalid = false WHERE indexrelid = to_regclass('chunk_halfvecs_16')").exec()
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var settings string
+	err = s.search(t.Context(), func(c conn) error {
+		_, err := c.prep("SELECT current_setting('statement_timeout')").one(func(r row) { settings = r.text(0) })
+		return err
+	})
+	if err != nil || settings != postgresSettings["statement_timeout"] {
+		t.Errorf("the connection is left with a limit of %s, %v", settings, err)
 	}
 }

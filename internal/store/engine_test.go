@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,6 +73,30 @@ func withStore(t *testing.T, test func(*testing.T, *Store)) {
 			test(t, s)
 		})
 	}
+}
+
+// inOneTransaction has the writer take these calls together, in their order, and returns what each came to.
+func inOneTransaction(t *testing.T, s *Store, calls ...func() error) []error {
+	t.Helper()
+	begun, gate := make(chan struct{}), make(chan struct{})
+	var callers sync.WaitGroup
+	callers.Go(func() {
+		_, err := transact(t.Context(), s, stageChange, func(*tx) (int, error) { close(begun); <-gate; return 0, nil })
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	<-begun
+	ends := make([]error, len(calls))
+	for i, call := range calls {
+		callers.Go(func() { ends[i] = call() })
+		for len(s.writer.ops) <= i {
+			<-time.After(time.Millisecond)
+		}
+	}
+	close(gate)
+	callers.Wait()
+	return ends
 }
 
 func tenantOf(t *testing.T, s *Store, name string) int64 {

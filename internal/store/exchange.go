@@ -21,6 +21,7 @@ import (
 // waiting: whoever misses it finds out by looking, a little later.
 type news struct {
 	ready     map[int64]int64          // lane → earliest time at which a message of it became ready
+	later     map[int64]int64          // lane → of those that were not ready yet when that was told, the earliest such time
 	lines     map[int64]map[int64]bool // lane → lines of it in which one became ready; nil: too many to be named
 	changed   []int64                  // jobs
 	wake      int64                    // the earliest new deadline, for the same process; 0: none
@@ -49,12 +50,13 @@ func (n *news) add(other *news) {
 		n.ready = map[int64]int64{}
 	}
 	for lane, at := range other.ready {
-		if earliest, ok := n.ready[lane]; !ok || at < earliest {
-			n.ready[lane] = at
-		}
+		n.ready = earliest(n.ready, lane, at)
 	}
 	if len(n.ready) > maxNewsReady {
-		n.ready, n.lines, n.missed = map[int64]int64{}, nil, true
+		n.ready, n.later, n.lines, n.missed = map[int64]int64{}, nil, nil, true
+	}
+	for lane, at := range other.later {
+		n.later = earliest(n.later, lane, at)
 	}
 	for lane, numbers := range other.lines {
 		for no := range numbers {
@@ -106,13 +108,17 @@ func (n *news) manyLines(lane int64) {
 }
 
 // addWork adds a pool in which work became ready.
-func (n *news) addWork(pool, at int64) {
-	if n.work == nil {
-		n.work = map[int64]int64{}
+func (n *news) addWork(pool, at int64) { n.work = earliest(n.work, pool, at) }
+
+// earliest notes a time for a key, unless an earlier one is known.
+func earliest(times map[int64]int64, key, at int64) map[int64]int64 {
+	if times == nil {
+		times = map[int64]int64{}
 	}
-	if earliest, ok := n.work[pool]; !ok || at < earliest {
-		n.work[pool] = at
+	if known, ok := times[key]; !ok || at < known {
+		times[key] = at
 	}
+	return times
 }
 
 // encode writes the news as words, in as many payloads as needed.
@@ -154,7 +160,11 @@ func (n *news) encode() (payloads []string) {
 		}
 	}
 	for lane, at := range n.ready {
-		word('r', lane, at)
+		if later, ok := n.later[lane]; ok {
+			word('r', lane, at, later)
+		} else {
+			word('r', lane, at)
+		}
 	}
 	for pool, at := range n.work {
 		word('o', pool, at)
@@ -186,12 +196,16 @@ func decodeNews(payload string) *news {
 		case kind == 'w':
 			n.webhooks = true
 		case kind == 'r' && err == nil:
+			second, third, some := strings.Cut(second, ":")
 			at, err := strconv.ParseInt(second, 36, 64)
-			if err != nil {
+			later, laterErr := strconv.ParseInt(third, 36, 64)
+			if err != nil || some && laterErr != nil {
 				n.missed = true
 				continue
 			}
-			n.ready[v] = at
+			if n.ready[v] = at; some {
+				n.later = earliest(n.later, v, later)
+			}
 		case kind == 'l' && err == nil:
 			no, err := strconv.ParseInt(second, 36, 64)
 			if err != nil {

@@ -20,7 +20,7 @@ func TestManyLanesAtOnce(t *testing.T) {
 		const queues, each = 3, 400
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		var held sync.Map // job → true while a worker has it
+		var held sync.Map // job → true from its delivery on, unless it is retried
 		var ended atomic.Int64
 		var workers, producers sync.WaitGroup
 		for q := range queues {
@@ -39,14 +39,14 @@ func TestManyLanesAtOnce(t *testing.T) {
 							for i := range got {
 								d := &got[i]
 								if _, taken := held.LoadOrStore(d.ID, true); taken {
-									t.Errorf("%s is delivered twice at once", d.ID)
+									t.Errorf("%s is delivered twice", d.ID)
 								}
 								if d.Lane != LaneOf(queue, kind) || d.Task != fmt.Sprint(queue) {
 									t.Errorf("%s of queue %s came to lane %d", d.ID, d.Task, d.Lane)
 								}
-								held.Delete(d.ID)
 								record := AttemptRecord{Deployment: "sim", Outcome: forebay.OutcomeRetried, ErrorClass: forebay.ClassTransient, ErrorCode: "503"}
 								if d.Seq%3 == 0 && kind == LaneMain {
+									held.Delete(d.ID)
 									err = s.Retry(ctx, d, record)
 								} else {
 									err = s.Succeed(ctx, d, AttemptRecord{Deployment: "sim", Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1})
@@ -101,7 +101,7 @@ func TestHandedOverAsStored(t *testing.T) {
 			clear(input) // its caller uses it again
 		}
 		for _, id := range []string{"first", "second"} {
-			waits := &claim{ClaimRequest: request, answer: make(chan struct{})}
+			waits := &claim{ClaimRequest: request, waiter: newWaiter()}
 			s.writer.claims <- waits
 			for range 2 { // transactions, of which the later one comes after a look that found nothing
 				if _, err := transact(t.Context(), s, stageChange, func(*tx) (struct{}, error) { return struct{}{}, nil }); err != nil {

@@ -34,13 +34,12 @@ func (s *Store) InsertKey(ctx context.Context, key forebay.APIKey, tenant int64,
 }
 
 const keyColumns = `
-SELECT k.id, k.tenant, k.scopes, k.created_at, k.expires_at, k.revoked_at,
-  coalesce(b.daily_tokens, -1), coalesce(b.daily_cost, -1), coalesce(b.monthly_tokens, -1), coalesce(b.monthly_cost, -1)
+SELECT k.id, k.tenant, k.scopes, k.created_at, k.expires_at, k.revoked_at, ` + limitColumns + `
 FROM api_keys k LEFT JOIN budgets b ON b.key_id = k.id `
 
 func readKey(r row) forebay.APIKey {
 	key := forebay.APIKey{ID: r.text(0), Tenant: r.text(1), CreatedAt: fromMillis(r.int(3)), ExpiresAt: fromMillisOrNil(r, 4), RevokedAt: fromMillisOrNil(r, 5)}
-	b := budget{limits: [budgetKinds]limit{{r.int(6), r.int(7)}, {r.int(8), r.int(9)}}}
+	b := budget{limits: readLimits(r, 6)}
 	if !b.limitless() {
 		stated := b.stated()
 		key.Budget = &stated

@@ -147,7 +147,7 @@ func (s *Store) SetTenantPaused(ctx context.Context, tenant int64, paused bool, 
 			if delete(t.w.pausedTenants, tenant); paused {
 				t.w.pausedTenants[tenant] = true
 			}
-			t.w.lookAgain(false)
+			t.w.lookAgain(false, true)
 		})
 		t.news.queues = true
 		return struct{}{}, t.audit(audit)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/forebayhq/forebay"
 )
@@ -87,6 +88,12 @@ type line struct {
 	// keeps from being removed. Should the clock be set back, a look from the very beginning, once in a
 	// while, finds what is before it.
 	floor int64
+	// Of what was not ready, locked ones included, when the latest look was prepared, nothing becomes ready before
+	// waits; of what has come since, what was not ready yet is so at far or later, and the rest at near or before. So a
+	// look for what is not ready need not pass what is left of jobs that have ended whose locks would still hold. Of the
+	// locks that other processes take nothing is told: those of one that dies are seen by a look from the very beginning.
+	waits, far, near int64
+
 	next  int64 // none of it is ready before this time
 	noted int64 // when the earliest is ready of those that came since the latest look was prepared
 	asked int64 // when that was
@@ -96,7 +103,33 @@ type line struct {
 // never is a time that does not come.
 const never = math.MaxInt64
 
-const sweeping = 1000 // milliseconds between looks from the very beginning
+const sweeping = time.Second // between looks from the very beginning, at least
+
+// pace keeps rare what passes all that was ever removed from a lane. That takes no time, as a rule; but where
+// somebody keeps an old snapshot it takes the longer the more jobs have ended since.
+type pace struct {
+	usual  time.Duration    // of a transaction, about
+	excess [2]time.Duration // for each such look, of the latest two transactions that made some
+}
+
+// note takes in how long a transaction took, and how many such looks were a part of it.
+func (p *pace) note(took time.Duration, looks int) {
+	switch {
+	case looks > 0:
+		p.excess = [2]time.Duration{max(0, took-p.usual) / time.Duration(looks), p.excess[0]}
+	case p.usual == 0:
+		p.usual = took
+	default:
+		p.usual += (took - p.usual) / 16
+	}
+}
+
+// every is how long the pause between two is, so that they take less than one part in 300 of the time. One that was slow alone
+// was so for another reason.
+func (p *pace) every(least time.Duration) time.Duration {
+	const share, most = 300, 30 * time.Second
+	return max(least, min(share*min(p.excess[0], p.excess[1]), most))
+}
 
 func newLines() *lines { return &lines{of: map[int64]*line{}, served: map[int64]float64{}} }
 
@@ -111,13 +144,18 @@ func (w *writer) linesOf(lane int64) *lines {
 }
 
 // note remembers that a line may have a message that is ready at that time.
-func (l *lines) note(no, at int64) {
+func (l *lines) note(no, at, now int64) {
 	one := l.of[no]
 	if one == nil {
-		one = &line{next: never, noted: never}
+		one = &line{next: never, noted: never, waits: never, far: never}
 		l.of[no] = one
 	}
 	one.next, one.noted = min(one.next, at), min(one.noted, at)
+	if at > now {
+		one.far = min(one.far, at)
+	} else {
+		one.near = max(one.near, at)
+	}
 	one.floor = min(one.floor, at) // it was stored beside a transaction that has taken later ones
 }
 
@@ -136,7 +174,7 @@ func (l *lines) find(t *tx, lane int64) error {
 		if of[no] = l.of[no]; of[no] == nil {
 			of[no] = &line{}
 		}
-		of[no].next = 0
+		of[no].next, of[no].waits = 0, 0
 		return nil
 	})
 	if err != nil {
@@ -164,17 +202,24 @@ const (
 // lineAsk is how much a look asks of a line.
 type lineAsk struct {
 	no, floor, limit int64
+	waits, near      int64 // see line
 	got, next        int64 // how many are ready, and when the earliest is that is not; never: there is none
+}
+
+// sweep has the next look begin from the very beginning, if the last that did is long ago.
+func (l *lines) sweep(now int64, every time.Duration) (sweeps bool) {
+	if since := now - l.swept; since >= 0 && since < every.Milliseconds() {
+		return false
+	}
+	l.swept = now
+	for _, one := range l.of {
+		one.floor, one.waits = 0, 0
+	}
+	return true
 }
 
 // choose says what to ask so that so many can be served.
 func (l *lines) choose(limit int, now int64, restsUntil func(tenant int64) int64) []lineAsk {
-	if since := now - l.swept; since < 0 || since >= sweeping {
-		l.swept = now
-		for _, one := range l.of {
-			one.floor = 0
-		}
-	}
 	// There may be thousands: what they are compared by is looked up once.
 	type entry struct {
 		no, level int64
@@ -205,7 +250,8 @@ func (l *lines) choose(limit int, now int64, restsUntil func(tenant int64) int64
 	}
 	asks := make([]lineAsk, len(entries))
 	for i, e := range entries {
-		asks[i] = lineAsk{no: e.no, floor: e.one.floor, limit: min(few, int64(limit))}
+		e.one.waits, e.one.far = min(e.one.waits, e.one.far), never
+		asks[i] = lineAsk{no: e.no, floor: e.one.floor, waits: e.one.waits, near: e.one.near, limit: min(few, int64(limit))}
 		if i < first {
 			asks[i].limit = int64(min(limit, (3*limit/2+first-1)/first+1))
 		}

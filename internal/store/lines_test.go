@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -242,5 +243,89 @@ func TestReservedShareOfAClass(t *testing.T) {
 	ordered, _ := l.order([]candidate{job(1, 1, 9), job(2, 1, 3), job(3, 2, 3)}, nil, nil, 1e12)
 	if ordered[0].Seq != 2 || ordered[1].Seq != 1 {
 		t.Errorf("in this order: %+v", ordered)
+	}
+}
+
+// What waits in a line is looked for from where the last look found the earliest, or from what has come since.
+func TestLooksForWhatWaitsFromWhereItWas(t *testing.T) {
+	const lane, no, now = 4, 85, 1_000
+	w := &writer{lines: map[int64]*lines{}, dueAt: map[int64]int64{}, blocked: map[int64]blocked{}, share: func(*news) {}}
+	l := w.linesOf(lane)
+	l.known, l.of[no] = true, &line{}
+	claims := []*claim{{ClaimRequest: ClaimRequest{Lane: lane, Max: 1}}}
+	for i, step := range []struct {
+		at, before, within int64 // when it looks, and what is noted before that, and before its end
+		from, near, finds  int64
+	}{
+		{at: now, from: 0, finds: 50_000},
+		{at: now + 1, from: 50_000, finds: 60_000},
+		{at: now + 2, before: 55_000, from: 55_000, finds: 55_000},
+		{at: now + 3, before: now + 3, from: 55_000, near: now + 3, finds: 70_000}, // what is ready is no reason
+		{at: now + 4, within: 65_000, from: 70_000, near: now + 3, finds: never},
+		{at: now + 5, from: 65_000, near: now + 3, finds: 65_000},
+		{at: now + sweeping.Milliseconds(), from: 0, near: now + 3, finds: 65_000}, // from the very beginning, once in a while
+	} {
+		if step.before > 0 {
+			l.note(no, step.before, step.at)
+		}
+		x := w.newLook(lane, claims, step.at)
+		if a := x.asks[0]; a.waits != step.from || a.near != step.near {
+			t.Errorf("look %d begins at %d instead of %d, after %d instead of %d", i, a.waits, step.from, a.near, step.near)
+		}
+		if step.within > 0 {
+			l.note(no, step.within, step.at)
+		}
+		x.asks[0].next = step.finds
+		x.arrange(nil, &tx{w: w, start: start{now: step.at}})
+	}
+}
+
+// Looks that pass much keep their distance, and one that is slow alone is no reason to.
+func TestPace(t *testing.T) {
+	var p pace
+	for range 100 {
+		p.note(2*time.Millisecond, 0)
+	}
+	for i, step := range []struct {
+		took, want time.Duration
+		looks      int
+	}{
+		{time.Millisecond, time.Second, 1}, {time.Minute, time.Second, 1}, {3 * time.Millisecond, time.Second, 1},
+		{22 * time.Millisecond, time.Second, 1}, {22 * time.Millisecond, 6 * time.Second, 1},
+		{time.Minute, 6 * time.Second, 1}, {time.Minute, 30 * time.Second, 1},
+		{202 * time.Millisecond, time.Second, 200},
+	} {
+		if p.note(step.took, step.looks); p.every(time.Second) != step.want {
+			t.Errorf("after %d it is %v instead of %v", i, p.every(time.Second), step.want)
+		}
+	}
+}
+
+// Of what others store, what is not ready yet is looked for too, though it is told together with what is.
+func TestHeardOfWhatWaits(t *testing.T) {
+	const lane, no, other = 4, 85, 101
+	for name, split := range map[string]bool{"in one piece": false, "lines before times": true} {
+		w := &writer{lines: map[int64]*lines{}, dueAt: map[int64]int64{}, blocked: map[int64]blocked{}, share: func(*news) {}, conn: conn{driver: &postgresConn{}}}
+		now := w.clock()
+		l := w.linesOf(lane)
+		l.known, l.of[no] = true, &line{waits: now + 300_000, far: never, next: now + 300_000, noted: never}
+		l.swept = now
+		told := &news{}
+		for line, at := range map[int64]int64{no: now - 1, other: now + 1500} { // by two transactions
+			x := &tx{w: &writer{lines: map[int64]*lines{}, share: func(*news) {}}, ready: map[int64]int64{}, start: start{now: now - 1}}
+			x.due(lane, line, at)
+			x.news.ready = x.ready
+			told.add(&x.news)
+		}
+		if split {
+			w.hear(decodeNews(strings.Join(told.encode(), "")[:strings.Index(told.encode()[0], "r")]))
+		} else {
+			w.hear(decodeNews(told.encode()[0]))
+		}
+		for _, a := range w.newLook(lane, []*claim{{ClaimRequest: ClaimRequest{Lane: lane, Max: 1}}}, now).asks {
+			if a.waits > now+1500 {
+				t.Errorf("%s: of line %d what waits is looked for from %d ms on", name, a.no, a.waits-now)
+			}
+		}
 	}
 }

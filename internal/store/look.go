@@ -23,10 +23,11 @@ FROM (SELECT first.* FROM ` + linesFrom + `,
       AND NOT EXISTS (SELECT 1 FROM tenants WHERE no = ` + sqlTenantOf("r.line") + ` AND paused <> 0)) AS m
   JOIN jobs j ON j.seq = m.seq`
 
-// The earliest of each line that is not ready yet.
+// The earliest of each line that is not ready yet, from waits on if near has passed.
 const sqlNextShared = `
-SELECT r.line, first.visible FROM ` + linesFrom + `,
-  LATERAL (SELECT visible FROM messages WHERE lane = ? AND rank = r.line AND visible >= r.floor AND visible > (` + sqlNow + `)
+SELECT r.line, first.visible FROM unnest(CAST(? AS bigint[]), CAST(? AS bigint[]), CAST(? AS bigint[])) AS r(line, waits, near),
+  LATERAL (SELECT visible FROM messages WHERE lane = ? AND rank = r.line AND visible > (` + sqlNow + `)
+      AND visible >= CASE WHEN r.near <= (` + sqlNow + `) THEN r.waits ELSE 0 END
     ORDER BY visible LIMIT 1) AS first`
 
 // maxLook bounds what one look reads, inputs included.
@@ -37,6 +38,7 @@ type look struct {
 	lane    int64
 	lines   *lines
 	asks    []lineAsk
+	anew    bool // it begins from the very beginning, or finds the lines
 	brief   bool // it does not ask what is not ready yet, for it expects to find enough
 	limit   int
 	share   Share
@@ -62,6 +64,7 @@ func (w *writer) newLook(lane int64, claims []*claim, now int64) *look {
 		l.limit += quota.Backfill
 	}
 	l.limit = min(max(l.limit, 1), maxLook)
+	l.anew = l.lines.sweep(now, w.pace.every(sweeping))
 	l.asks = l.lines.choose(l.limit, now, w.restsUntil)
 	l.brief = l.lines.full
 	return l
@@ -75,7 +78,9 @@ func (l *look) questions() []question {
 		l.asks[i].got, l.asks[i].next = 0, never
 		at[l.asks[i].no] = i
 	}
-	ready := question{sqlReadyShared, func(st statement) statement { return l.asked(st).int(l.lane).int(l.lane / laneKinds) }, func(r row) {
+	ready := question{sqlReadyShared, func(st statement) statement {
+		return l.asked(st, func(a *lineAsk) (int64, int64) { return a.floor, a.limit }).int(l.lane).int(l.lane / laneKinds)
+	}, func(r row) {
 		c := readCandidate(r, Lane(l.lane))
 		c.rank = r.int(27)
 		l.found = append(l.found, c)
@@ -86,22 +91,27 @@ func (l *look) questions() []question {
 	}
 	// What is not ready comes first: what becomes ready between the two is then in both, and not in neither.
 	return []question{
-		{sqlNextShared, func(st statement) statement { return l.asked(st).int(l.lane) }, func(r row) { l.asks[at[r.int(0)]].next = r.int(1) }},
+		{sqlNextShared, func(st statement) statement {
+			return l.asked(st, func(a *lineAsk) (int64, int64) { return a.waits, a.near }).int(l.lane)
+		}, func(r row) { l.asks[at[r.int(0)]].next = r.int(1) }},
 		ready,
 	}
 }
 
-func (l *look) asked(st statement) statement {
-	var numbers, floors, limits []int64
-	for _, a := range l.asks {
-		numbers, floors, limits = append(numbers, a.no), append(floors, a.floor), append(limits, a.limit)
+// asked binds the numbers of the lines and what else is asked of each.
+func (l *look) asked(st statement, of func(*lineAsk) (int64, int64)) statement {
+	var numbers, firsts, seconds []int64
+	for i := range l.asks {
+		first, second := of(&l.asks[i])
+		numbers, firsts, seconds = append(numbers, l.asks[i].no), append(firsts, first), append(seconds, second)
 	}
-	return st.text(arrayOf(numbers)).text(arrayOf(floors)).text(arrayOf(limits))
+	return st.text(arrayOf(numbers)).text(arrayOf(firsts)).text(arrayOf(seconds))
 }
 
 // now looks in the middle of a transaction.
 func (l *look) now(t *tx, fresh []candidate) error {
 	if !l.lines.known {
+		l.anew = true
 		if err := l.lines.find(t, l.lane); err != nil {
 			return err
 		}
@@ -181,6 +191,9 @@ func (l *look) arrange(fresh []candidate, t *tx) {
 			l.lines.full = false
 		}
 		if one := l.lines.of[a.no]; one != nil {
+			if !l.brief {
+				one.waits = a.next
+			}
 			if one.next = min(a.next, one.noted); l.cut[a.no] || l.brief {
 				one.next = 0
 			}
@@ -257,6 +270,9 @@ func (w *writer) lookAt(t *tx, lane int64, looks bool) (*look, error) {
 		l = &look{lane: lane, lines: w.linesOf(lane), share: claims[0].Share, taken: map[int64]int64{}}
 		l.arrange(fresh, t)
 	}
+	if l.anew {
+		t.anew++
+	}
 	delete(t.fresh, lane)
 	for _, u := range t.slots { // what the looks before have let go is locked by now, or stays
 		u.going = 0
@@ -278,7 +294,7 @@ func (t *tx) lookedAhead(lane int64) *look {
 				settled := slices.Contains(t.locks, c.Seq) || slices.ContainsFunc(t.ends, func(l Lock) bool { return l.Seq == c.Seq })
 				if settled { // or not: it may be that its lock was lost
 					l.later = append(l.later, c)
-					l.lines.note(c.rank, t.now)
+					l.lines.note(c.rank, t.now, t.now)
 				}
 				return settled
 			})
@@ -356,7 +372,7 @@ func (w *writer) serveFrom(t *tx, l *look, c *claim) error {
 			l.taken[m.rank] = m.ScheduledAt.UnixMilli()
 		}
 		l.lines.charge(m, l.share)
-		l.lines.note(m.rank, t.now+c.Lock.Milliseconds())
+		l.lines.note(m.rank, t.now+c.Lock.Milliseconds(), t.now)
 		before := len(c.deliveries)
 		if err := t.take(m, c); err != nil {
 			return err

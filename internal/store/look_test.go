@@ -85,7 +85,7 @@ func TestNewJobKeepsItsPlace(t *testing.T) {
 		busy := make(chan struct{})
 		go transact(t.Context(), s, stageChange, func(*tx) (struct{}, error) { <-busy; return struct{}{}, nil })
 		synctest.Wait()
-		c := &claim{ClaimRequest: ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 20, MaxBytes: 1 << 20, Lock: time.Hour}, answer: make(chan struct{})}
+		c := &claim{ClaimRequest: ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 20, MaxBytes: 1 << 20, Lock: time.Hour}, waiter: newWaiter()}
 		s.writer.claims <- c
 		submitted := make(chan struct{})
 		go func() {

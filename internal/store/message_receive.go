@@ -47,7 +47,7 @@ func (req ReceiveRequest) claim() *claim {
 	return &claim{
 		ClaimRequest: ClaimRequest{Lane: lane, Max: req.Max, MaxBytes: req.MaxBytes, Lock: req.Queue.Lock, MaxDeliveries: req.Queue.MaxDeliveries},
 		receive:      &receive{queue: req.Queue, wait: req.Wait, delete: req.Delete, session: req.Session},
-		answer:       make(chan struct{}),
+		waiter:       newWaiter(),
 	}
 }
 
@@ -72,7 +72,7 @@ func (w *writer) dismiss(err error) {
 		return
 	}
 	for _, c := range w.impatient {
-		if !c.state.CompareAndSwap(claimWaiting, claimServing) {
+		if !c.begin() {
 			continue // served, or gone
 		}
 		c.err = w.conn.domainError(err)
@@ -90,7 +90,7 @@ func (w *writer) dismiss(err error) {
 // dropGone returns the claims whose callers have not given up. Receivers that wait in vain come and
 // go for as long as their queue is empty.
 func dropGone(claims []*claim) []*claim {
-	return slices.DeleteFunc(claims, func(c *claim) bool { return c.state.Load() == claimGone })
+	return slices.DeleteFunc(claims, (*claim).gone)
 }
 
 const sqlReadyMessages = messageColumns + `

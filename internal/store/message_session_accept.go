@@ -203,7 +203,7 @@ func (s *Store) AcceptNextSession(ctx context.Context, q MessageQueue, wait bool
 	c := &claim{
 		ClaimRequest: ClaimRequest{Lane: LaneOf(q.No, laneSessions)},
 		receive:      &receive{queue: q, wait: wait, accept: true},
-		answer:       make(chan struct{}),
+		waiter:       newWaiter(),
 	}
 	if err := s.await(ctx, c); err != nil {
 		return nil, err

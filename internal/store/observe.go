@@ -15,11 +15,12 @@ type Commit struct {
 	Tally
 }
 
-// Tally counts what a transaction made of jobs.
+// Tally counts what a transaction made of jobs and activities.
 type Tally struct {
 	Succeeded, Failed, Cancelled, Expired int // jobs that ended
 	// Attempts that ended without their worker: lost with it, or to a stop; or cut off by a cancel.
 	AttemptsLost, AttemptsCancelled int
+	ActivitiesLost                  int // attempts of activities of which nobody heard again
 }
 
 // count adds a job that ended.

@@ -40,6 +40,7 @@ type request[T any] struct {
 	at     stage
 	seq    int64            // the message whose lock it settles; 0: none
 	token  int64            // of that lock, if the message goes with it; 0: it may stay
+	answer activityLock     // that ends with its activity; zero: none does
 	new    int              // messages that it stores
 	keys   []idempotencyKey // that may have made these before
 	told   string           // the deployment that it tells of what came of a call
@@ -60,6 +61,9 @@ func (r *request[T]) needs(n *needs) {
 		n.ends = append(n.ends, Lock{Seq: r.seq, Token: r.token})
 	case r.seq != 0:
 		n.locks = append(n.locks, r.seq)
+	}
+	if r.answer != (activityLock{}) {
+		n.answers = append(n.answers, r.answer)
 	}
 	if r.told != "" {
 		n.states = append(n.states, r.told)
@@ -101,7 +105,7 @@ func transact[T any](ctx context.Context, s *Store, at stage, f func(*tx) (T, er
 
 // transactSized is transact for an operation that carries so many bytes of payload.
 func transactSized[T any](ctx context.Context, s *Store, at stage, size int, f func(*tx) (T, error)) (T, error) {
-	return perform(ctx, s, &request[T]{at: at, size: size, run: f, done: make(chan struct{})})
+	return perform(ctx, s, &request[T]{at: at, size: size, run: f})
 }
 
 // perform hands a request to the writer and waits for its outcome.
@@ -111,6 +115,7 @@ func perform[T any](ctx context.Context, s *Store, r *request[T]) (T, error) {
 
 func performBy[T any](ctx context.Context, w *writer, r *request[T]) (T, error) {
 	var zero T
+	r.done = make(chan struct{})
 	select {
 	case w.ops <- r:
 	case <-w.stopped:

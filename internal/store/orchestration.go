@@ -24,16 +24,20 @@ type NewOrchestration struct {
 	Input     []byte
 	Event     []byte // that starts it
 	StartAt   int64  // milliseconds; 0: now
+	Audit     Audit  // of who starts it
 	parent    int64
 }
 
 // CreateOrchestration stores an instance. If there is one with its id already it is refused, unless
 // replace is set and that one is over: then it is purged.
 func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, replace bool) error {
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 2, size: len(o.Input) + len(o.Event), done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 2, size: len(o.Input) + len(o.Event), run: func(t *tx) (struct{}, error) {
 		made, err := t.createOrchestration(o, replace)
 		if err == nil && !made {
 			err = forebay.Errorf(forebay.CodeConflict, "there is an instance %s already", o.ID)
+		}
+		if err == nil {
+			err = t.audit(o.Audit)
 		}
 		return struct{}{}, err
 	}})
@@ -82,14 +86,30 @@ func (t *tx) createOrchestration(o NewOrchestration, replace bool) (bool, error)
 type orchestrationRef struct {
 	no        int64
 	execution string
+	name      string
 	over      bool
 	pool      int64 // of its turns, unless it is over
+	begins    int64 // when it may have its first turn; 0: it has had it, or has it now
+	ending    bool  // it is to be terminated
 }
 
 func (t *tx) orchestrationOf(tenant int64, id string) (o orchestrationRef, err error) {
-	_, err = t.prep(`SELECT o.no, o.execution, CASE WHEN o.status IS NULL THEN 0 ELSE 1 END, coalesce(t.pool, 0)
+	_, err = t.prep(`SELECT o.no, o.execution, o.name, CASE WHEN o.status IS NULL THEN 0 ELSE 1 END, coalesce(t.pool, 0),
+		CASE WHEN t.status = 'Pending' AND t.token IS NULL THEN t.visible ELSE 0 END,
+		CASE WHEN EXISTS (SELECT 1 FROM orchestration_pools p WHERE p.no = t.pool AND p.kind = ? AND p.name = ?) THEN 1 ELSE 0 END
 		FROM orchestrations o LEFT JOIN orchestration_turns t ON t.instance = o.no WHERE o.tenant = ? AND o.id = ?`).
-		int(tenant).text(id).one(func(r row) { o = orchestrationRef{r.int(0), r.text(1), r.int(2) != 0, r.int(3)} })
+		int(int64(workHalt)).text(terminatePool).int(tenant).text(id).one(func(r row) {
+		o = orchestrationRef{r.int(0), r.text(1), r.text(2), r.int(3) != 0, r.int(4), r.int(5), r.int(6) != 0}
+	})
+	return o, err
+}
+
+// existing is orchestrationOf for an instance that there must be.
+func (t *tx) existing(tenant int64, id string) (orchestrationRef, error) {
+	o, err := t.orchestrationOf(tenant, id)
+	if err == nil && o.no == 0 {
+		err = noOrchestration(id)
+	}
 	return o, err
 }
 
@@ -117,22 +137,78 @@ func (t *tx) wakeInstance(instance, pool int64) error {
 		int(t.now).int(instance).int(t.now).exec()
 }
 
-// SendOrchestration puts an event into the inbox of an instance that is not over.
-func (s *Store) SendOrchestration(ctx context.Context, tenant int64, id string, event []byte) error {
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 1, size: len(event), done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
-		o, err := t.orchestrationOf(tenant, id)
+// Effect is what an event does to an instance besides what the code makes of it.
+type Effect int
+
+const (
+	NoEffect Effect = iota
+	Suspends
+	Resumes
+	Terminates
+)
+
+// signal puts an event into an instance's inbox and has its next turn taken by whoever can: by any process if the event
+// keeps it from going on. Nothing comes before its start, which an end does not wait for.
+func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event []byte, does Effect) (err error) {
+	at, pool := max(t.now, o.begins), o.pool
+	switch does {
+	case Suspends:
+		pool, err = t.poolOf(tenant, workHalt, suspendPool)
+	case Resumes:
+		pool, err = t.poolOf(tenant, WorkTurn, o.name)
+	case Terminates:
+		if at > t.now {
+			at = t.now
+			err = t.prep("UPDATE orchestration_inbox SET visible = ? WHERE instance = ? AND visible > ?").int(at).int(o.no).int(at).exec()
+		}
+		if err == nil {
+			pool, err = t.poolOf(tenant, workHalt, terminatePool)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := t.addEvent(o.no, at, answer, event); err != nil {
+		return err
+	}
+	switch {
+	case pool != o.pool:
+		t.workReady(pool, at)
+		return t.prep("UPDATE orchestration_turns SET pool = ?, visible = CASE WHEN token IS NULL AND visible > ? THEN ? ELSE visible END WHERE instance = ?").
+			int(pool).int(at).int(at).int(o.no).exec()
+	case at > t.now: // it has its first turn then
+		return nil
+	}
+	return t.wakeInstance(o.no, o.pool)
+}
+
+// Signal is an event that somebody sends an instance.
+type Signal struct {
+	Tenant int64
+	ID     string
+	Event  []byte
+	Effect Effect
+	Audit  Audit // of who sends it
+}
+
+// SendOrchestration puts an event into the inbox of an instance that is not over, nor about to be.
+func (s *Store) SendOrchestration(ctx context.Context, g Signal) error {
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 1, size: len(g.Event), run: func(t *tx) (struct{}, error) {
+		o, err := t.existing(g.Tenant, g.ID)
 		switch {
 		case err != nil:
 			return struct{}{}, err
-		case o.no == 0:
-			return struct{}{}, noOrchestration(id)
 		case o.over:
-			return struct{}{}, forebay.Errorf(forebay.CodeGone, "the instance %s is over", id)
+			return struct{}{}, forebay.Errorf(forebay.CodeGone, "the instance %s is over", g.ID)
+		case o.ending && g.Effect == Terminates:
+			return struct{}{}, nil
+		case o.ending:
+			return struct{}{}, forebay.Errorf(forebay.CodeGone, "the instance %s is being terminated", g.ID)
 		}
-		if err := t.addEvent(o.no, t.now, false, event); err != nil {
+		if err := t.signal(g.Tenant, o, false, g.Event, g.Effect); err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, t.wakeInstance(o.no, o.pool)
+		return struct{}{}, t.audit(g.Audit)
 	}})
 	return err
 }

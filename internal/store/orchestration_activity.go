@@ -102,6 +102,7 @@ func (t *tx) takeActivities(p *workPool, c *workClaim, most int) (taken int, err
 	if err != nil {
 		return 0, err
 	}
+	t.tally.ActivitiesLost += len(lost)
 	for i := range lost {
 		if err := t.activityAttempt(&lost[i], ActivityOutcome{Outcome: ActivityLost}); err != nil {
 			return 0, err
@@ -136,9 +137,13 @@ type ActivityOutcome struct {
 // SettleActivity records an attempt. If it was the last one its instance gets the event, else it is ready again after the delay.
 // It returns forebay.ErrLockLost, and changes nothing, when another has the activity or nobody waits for it any more.
 func (s *Store) SettleActivity(ctx context.Context, a *Activity, o ActivityOutcome) error {
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 1, size: len(o.Event), done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
+	r := &request[struct{}]{at: stageSettle, new: 1, size: len(o.Event), run: func(t *tx) (struct{}, error) {
 		return struct{}{}, t.settleActivity(a, o)
-	}})
+	}}
+	if o.Outcome != ActivityRetried {
+		r.answer = a.lock()
+	}
+	_, err := perform(ctx, s, r)
 	return err
 }
 
@@ -153,9 +158,7 @@ func (t *tx) settleActivity(a *Activity, o ActivityOutcome) error {
 		t.workReady(a.pool, at)
 		return t.activityAttempt(a, o)
 	}
-	err := t.prep("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND token = ?").
-		int(a.Instance).int(int64(a.EventID)).int(a.Token).fenced()
-	if err != nil {
+	if err := t.endActivity(a); err != nil {
 		return err
 	}
 	if err := t.activityAttempt(a, o); err != nil {
@@ -165,6 +168,19 @@ func (t *tx) settleActivity(a *Activity, o ActivityOutcome) error {
 		return err
 	}
 	return t.wakeInstance(a.Instance, a.turns)
+}
+
+// endActivity removes an activity if its lock still holds it.
+func (t *tx) endActivity(a *Activity) error {
+	l := a.lock()
+	if gone, known := t.answered[l]; known {
+		if delete(t.answered, l); !gone { // and who comes with the same lock again finds nothing
+			return forebay.ErrLockLost
+		}
+		return nil
+	}
+	return t.prep("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND token = ?").
+		int(l.instance).int(l.event).int(l.token).fenced()
 }
 
 const sqlActivityAttempt = `
@@ -191,7 +207,7 @@ func (t *tx) activityAttempt(a *Activity, o ActivityOutcome) error {
 // AbandonActivity puts an activity back whose attempt came to nothing; it is ready again after the delay. The attempt counts as
 // lost if it may have begun, and otherwise leaves no trace.
 func (s *Store) AbandonActivity(ctx context.Context, a *Activity, delay time.Duration, begun bool) error {
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 1, done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 1, run: func(t *tx) (struct{}, error) {
 		number, lost := a.Number-1, a.Lost
 		if begun {
 			number, lost = a.Number, a.Lost+1
@@ -204,6 +220,7 @@ func (s *Store) AbandonActivity(ctx context.Context, a *Activity, delay time.Dur
 		}
 		t.workReady(a.pool, at)
 		if begun {
+			t.tally.ActivitiesLost++
 			err = t.activityAttempt(a, ActivityOutcome{Outcome: ActivityLost})
 		}
 		return struct{}{}, err
@@ -213,28 +230,43 @@ func (s *Store) AbandonActivity(ctx context.Context, a *Activity, delay time.Dur
 
 // RenewWork extends the locks of turns and activities to now + lock and returns the tokens of those that were lost.
 func (s *Store) RenewWork(ctx context.Context, turns []*Turn, activities []*Activity, lock time.Duration) (lost map[int64]bool, err error) {
-	return perform(ctx, s, &request[map[int64]bool]{at: stageSettle, new: 1, done: make(chan struct{}), run: func(t *tx) (map[int64]bool, error) {
-		lost, until := map[int64]bool{}, t.now+lock.Milliseconds()
-		renew := func(token int64, st statement) error {
-			rows, err := st.count()
-			if rows == 0 {
-				lost[token] = true
-			}
-			return err
-		}
+	return perform(ctx, s, &request[map[int64]bool]{at: stageSettle, new: 1, run: func(t *tx) (map[int64]bool, error) {
+		lost := map[int64]bool{}
 		for _, turn := range turns {
-			err := renew(turn.Token, t.prep("UPDATE orchestration_turns SET visible = ? WHERE instance = ? AND token = ?").int(until).int(turn.Instance).int(turn.Token))
-			if err != nil {
-				return nil, err
-			}
+			lost[turn.Token] = true
 		}
 		for _, a := range activities {
-			err := renew(a.Token, t.prep("UPDATE orchestration_activities SET visible = ? WHERE instance = ? AND event_id = ? AND token = ?").
-				int(until).int(a.Instance).int(int64(a.EventID)).int(a.Token))
-			if err != nil {
-				return nil, err
-			}
+			lost[a.Token] = true
 		}
-		return lost, nil
+		renew := t.renewWork
+		if t.w.share != nil {
+			renew = t.renewWorkShared
+		}
+		return lost, renew(turns, activities, t.now+lock.Milliseconds(), func(token int64) { delete(lost, token) })
 	}})
+}
+
+// renewWork calls held with the token of each lock that still holds.
+func (t *tx) renewWork(turns []*Turn, activities []*Activity, until int64, held func(token int64)) error {
+	renew := func(token int64, st statement) error {
+		rows, err := st.count()
+		if rows > 0 {
+			held(token)
+		}
+		return err
+	}
+	for _, turn := range turns {
+		err := renew(turn.Token, t.prep("UPDATE orchestration_turns SET visible = ? WHERE instance = ? AND token = ?").int(until).int(turn.Instance).int(turn.Token))
+		if err != nil {
+			return err
+		}
+	}
+	for _, a := range activities {
+		err := renew(a.Token, t.prep("UPDATE orchestration_activities SET visible = ? WHERE instance = ? AND event_id = ? AND token = ?").
+			int(until).int(a.Instance).int(int64(a.EventID)).int(a.Token))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

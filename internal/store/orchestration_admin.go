@@ -35,33 +35,59 @@ func (s *Store) ActivityAttempts(ctx context.Context, no int64) (attempts []fore
 }
 
 // PurgeOrchestration deletes an instance with its history. One that is not over is deleted only by force.
-func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force bool) error {
+func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force bool, audit Audit) error {
 	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
-		o, err := t.orchestrationOf(tenant, id)
-		switch {
-		case err != nil:
+		o, err := t.existing(tenant, id)
+		if err == nil && !o.over && !force {
+			err = forebay.Errorf(forebay.CodeConflict, "the instance %s is not over", id)
+		}
+		if err != nil {
 			return struct{}{}, err
-		case o.no == 0:
-			return struct{}{}, noOrchestration(id)
-		case !o.over && !force:
-			return struct{}{}, forebay.Errorf(forebay.CodeConflict, "the instance %s is not over", id)
 		}
 		t.changed(o.no)
-		return struct{}{}, t.purgeOrchestration(o.no)
+		if err := t.purgeOrchestration(o.no); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, t.audit(audit)
 	})
 	return err
 }
 
+// PurgeOver deletes those of the instances that are over, in one transaction, and returns how many those were.
+func (s *Store) PurgeOver(ctx context.Context, tenant int64, ids []string, audit Audit) (purged int, err error) {
+	return transact(ctx, s, stageChange, func(t *tx) (purged int, err error) {
+		for _, id := range ids {
+			o, err := t.orchestrationOf(tenant, id)
+			if err != nil {
+				return 0, err
+			}
+			if !o.over { // it was restarted since
+				continue
+			}
+			t.changed(o.no)
+			if err := t.purgeOrchestration(o.no); err != nil {
+				return 0, err
+			}
+			purged++
+		}
+		if purged == 0 {
+			return 0, nil
+		}
+		return purged, t.audit(audit)
+	})
+}
+
 func (t *tx) purgeOrchestration(no int64) error {
-	for _, sql := range []string{
-		"DELETE FROM orchestrations WHERE no = ?",
-		"DELETE FROM orchestration_turns WHERE instance = ?",
-		"DELETE FROM orchestration_history WHERE instance = ?",
-		"DELETE FROM orchestration_inbox WHERE instance = ?",
-		"DELETE FROM orchestration_activities WHERE instance = ?",
-		"DELETE FROM orchestration_attempts WHERE instance = ?",
-	} {
-		if err := t.prep(sql).int(no).exec(); err != nil {
+	if err := t.prep("DELETE FROM orchestrations WHERE no = ?").int(no).exec(); err != nil {
+		return err
+	}
+	return t.removeRows(no, "orchestration_turns", "orchestration_history", "orchestration_inbox", "orchestration_activities", "orchestration_attempts")
+}
+
+// removeRows removes what tables have of an instance.
+func (t *tx) removeRows(instance int64, tables ...string) error {
+	for _, table := range tables {
+		if err := t.prep("DELETE FROM " + table + " WHERE instance = ?").int(instance).exec(); err != nil {
 			return err
 		}
 	}
@@ -105,41 +131,75 @@ func (s *Store) PurgeOrchestrations(ctx context.Context, before time.Time, above
 // Rewound is an instance that goes on from before it failed.
 type Rewound struct {
 	Tenant    int64
+	ID        string
 	No        int64
 	Name      string
 	Execution string
 	Events    int
 	History   []byte
-	Event     []byte // that makes it go on
+	Event     []byte   // that makes it go on
+	Audit     Audit    // of who asked for it
+	Awaits    []string // instances whose answers it will get, for they are not over
 }
 
-// RewindOrchestration replaces the history of an instance that failed and makes it ready. It is refused if the instance has
-// changed since its history was read.
-func (s *Store) RewindOrchestration(ctx context.Context, r Rewound) error {
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 1, size: len(r.History), done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
-		return struct{}{}, t.rewind(r)
+// ErrChanged is that an instance is not any more as it was read.
+var ErrChanged = forebay.Errorf(forebay.CodeConflict, "the instance has changed in the meantime")
+
+// RewindOrchestrations replaces the histories of instances that failed and makes them ready, all in one transaction: one that answers
+// another must not do so before that one can be answered. It returns ErrChanged if one of them has changed since its history was
+// read, or does not await any more what it is said to.
+func (s *Store) RewindOrchestrations(ctx context.Context, all []Rewound) error {
+	size := 0
+	for i := range all {
+		size += len(all[i].History)
+	}
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: len(all), size: size, run: func(t *tx) (struct{}, error) {
+		for i := range all {
+			if err := t.rewindable(&all[i]); err != nil {
+				return struct{}{}, err
+			}
+		}
+		for i := range all {
+			if err := t.rewind(&all[i]); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, nil
 	}})
 	return err
 }
 
-func (t *tx) rewind(r Rewound) error {
-	rows, err := t.prep("UPDATE orchestrations SET status = NULL, completed_at = NULL, output = NULL, failure = NULL WHERE no = ? AND status = ? AND execution = ?").
-		int(r.No).text(string(forebay.OrchestrationFailed)).text(r.Execution).count()
+func (t *tx) rewindable(r *Rewound) error {
+	found, err := t.prep("SELECT no FROM orchestrations WHERE no = ? AND status = ? AND execution = ?").
+		int(r.No).text(string(forebay.OrchestrationFailed)).text(r.Execution).one(func(row) {})
+	if err == nil && !found {
+		return ErrChanged
+	}
+	for _, id := range r.Awaits {
+		o, err := t.orchestrationOf(r.Tenant, id)
+		if err != nil {
+			return err
+		}
+		if o.no == 0 || o.over {
+			return ErrChanged
+		}
+	}
+	return err
+}
+
+func (t *tx) rewind(r *Rewound) error {
+	err := t.prep("UPDATE orchestrations SET status = NULL, completed_at = NULL, output = NULL, failure = NULL WHERE no = ?").int(r.No).exec()
 	if err != nil {
 		return err
-	}
-	if rows == 0 {
-		return forebay.Errorf(forebay.CodeConflict, "only an instance that has failed can be rewound")
 	}
 	pool, err := t.poolOf(r.Tenant, WorkTurn, r.Name)
 	if err != nil {
 		return err
 	}
-	if err := t.prep("DELETE FROM orchestration_history WHERE instance = ?").int(r.No).exec(); err != nil {
+	if err := t.removeRows(r.No, "orchestration_history"); err != nil {
 		return err
 	}
-	err = t.prep("INSERT INTO orchestration_history (instance, turn, count, events) VALUES (?, ?, ?, ?)").int(r.No).int(0).int(int64(r.Events)).blob(r.History).exec()
-	if err != nil {
+	if err := t.addHistory(r.No, 0, r.Events, r.History); err != nil {
 		return err
 	}
 	// The number of turns goes on far above those before, so that no memory of them is taken for true.
@@ -151,5 +211,8 @@ func (t *tx) rewind(r Rewound) error {
 	}
 	t.workReady(pool, t.now)
 	t.changed(r.No)
-	return t.addEvent(r.No, t.now, false, r.Event)
+	if err := t.addEvent(r.No, t.now, false, r.Event); err != nil {
+		return err
+	}
+	return t.audit(r.Audit)
 }

@@ -23,6 +23,7 @@ type Turn struct {
 	Custom     []byte // status, as the latest turn left it
 	Token      int64
 	Pool       int64
+	Halted     bool // once all that has arrived is seen, the instance is suspended or over: its code need not run
 	Arrived    []Arrived
 	now        int64 // when it was taken
 	last       int64 // number of the latest event that it sees
@@ -62,7 +63,7 @@ func (t *tx) takeTurns(p *workPool, c *workClaim, most int) (taken int, err erro
 	first := len(c.turns)
 	err = t.prep(sqlReadyTurns).int(p.No).int(t.now).int(int64(most)).each(func(r row) error {
 		c.turns = append(c.turns, Turn{Instance: r.int(0), Tenant: r.int(1), ID: r.text(2), Name: r.text(3), Execution: r.text(4),
-			Number: r.int(5), Events: r.int(6), Deliveries: int(r.int(7)) + 1, Custom: r.blob(8), run: r.int(9), Pool: p.No, now: t.now})
+			Number: r.int(5), Events: r.int(6), Deliveries: int(r.int(7)) + 1, Custom: r.blob(8), run: r.int(9), Pool: p.No, Halted: p.Kind == workHalt, now: t.now})
 		taken++
 		return nil
 	})
@@ -76,7 +77,7 @@ func (t *tx) takeTurns(p *workPool, c *workClaim, most int) (taken int, err erro
 			return 0, err
 		}
 		if len(turn.Arrived) == 0 { // what made it ready was seen by a turn before
-			if err := t.endTurn(&turn); err != nil {
+			if err := t.endTurn(&turn, p.No); err != nil {
 				return 0, err
 			}
 			continue
@@ -108,18 +109,14 @@ func (t *tx) arrived(turn *Turn) error {
 	}))
 }
 
-// endTurn unlocks the instance: it is ready again once another event is.
-func (t *tx) endTurn(turn *Turn) error {
-	next := int64(asleep)
-	_, err := t.prep("SELECT coalesce(min(visible), ?) FROM orchestration_inbox WHERE instance = ?").int(asleep).int(turn.Instance).
-		one(func(r row) { next = r.int(0) })
-	if err != nil {
-		return err
-	}
-	if next < asleep {
-		t.workReady(turn.Pool, max(next, t.now))
-	}
-	return t.prep("UPDATE orchestration_turns SET visible = ?, token = NULL WHERE instance = ?").int(next).int(turn.Instance).exec()
+const sqlEndTurn = `
+UPDATE orchestration_turns SET visible = coalesce((SELECT min(visible) FROM orchestration_inbox WHERE instance = ?1), ?2), token = NULL
+WHERE instance = ?1 RETURNING visible`
+
+// endTurn unlocks the instance: it is ready again once another event is, in the pool in which it is now.
+func (t *tx) endTurn(turn *Turn, pool int64) error {
+	_, err := t.prep(sqlEndTurn).int(turn.Instance).int(asleep).one(func(r row) { t.workReady(pool, max(r.int(0), t.now)) })
+	return err
 }
 
 // TurnResult is what became of a turn.
@@ -154,6 +151,7 @@ type OrchestrationMessage struct {
 	To        string
 	Execution string // of the one that asked for it; "": it goes to whichever there is
 	Event     []byte
+	Effect    Effect
 	// Start makes the instance. If that cannot be, for there is one with its id that is not over, Refusal
 	// goes back to the sender.
 	Start   *NewOrchestration
@@ -175,13 +173,15 @@ func (r *TurnResult) numbers() int { return len(r.Timers) + 2*len(r.Messages) + 
 
 const sqlCompleteTurn = `
 UPDATE orchestration_turns SET token = NULL, visible = ?, deliveries = 0, number = number + 1, events = ?, status = ?, custom = ?,
-  started_at = coalesce(started_at, ?), updated_at = ? WHERE instance = ? AND token = ?`
+  started_at = coalesce(started_at, ?), updated_at = ? WHERE instance = ? AND token = ? RETURNING pool`
 
 // CompleteTurn stores what a turn led to: the history grows, activities and timers are set up, messages are sent, and what it
 // saw is gone from the inbox, all or nothing. It returns forebay.ErrLockLost, and changes nothing, when another has the turn. If the instance
 // ends otherwise than well, the jobs that it still waits for are returned: nobody needs them any more.
+//
+// It comes after the activities that are settled in the same transaction: what it forgets must not be answered.
 func (s *Store) CompleteTurn(ctx context.Context, turn *Turn, r *TurnResult) (orphans []string, err error) {
-	return perform(ctx, s, &request[[]string]{at: stageSettle, new: r.numbers(), size: r.bytes(), done: make(chan struct{}), run: func(t *tx) (orphans []string, err error) {
+	return perform(ctx, s, &request[[]string]{at: stageChange, new: r.numbers(), size: r.bytes(), run: func(t *tx) (orphans []string, err error) {
 		if r.Status.Terminal() && r.Status != forebay.OrchestrationCompleted {
 			if orphans, err = t.jobsOf(turn.Instance); err != nil {
 				return nil, err
@@ -196,8 +196,8 @@ func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
 	if r.Reset != nil {
 		events = int64(r.Events)
 	}
-	err := t.prep(sqlCompleteTurn).int(asleep).int(events).text(string(r.Status)).blob(r.CustomStatus).int(t.now).int(t.now).
-		int(turn.Instance).int(turn.Token).fenced()
+	pool, err := t.prep(sqlCompleteTurn).int(asleep).int(events).text(string(r.Status)).blob(r.CustomStatus).int(t.now).int(t.now).
+		int(turn.Instance).int(turn.Token).fencedPool()
 	if err != nil {
 		return err
 	}
@@ -212,9 +212,7 @@ func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
 		return err
 	}
 	if r.Events > 0 {
-		err := t.prep("INSERT INTO orchestration_history (instance, turn, count, events) VALUES (?, ?, ?, ?)").
-			int(turn.Instance).int(turn.Number).int(int64(r.Events)).blob(r.History).exec()
-		if err != nil {
+		if err := t.addHistory(turn.Instance, turn.Number, r.Events, r.History); err != nil {
 			return err
 		}
 	}
@@ -242,7 +240,21 @@ func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
 	if err := t.sendMessages(turn, r.Messages); err != nil {
 		return err
 	}
-	return t.endTurn(turn)
+	return t.endTurn(turn, pool)
+}
+
+// fencedPool runs a statement about the turn that holds a lock, and returns the pool in which the instance is by now.
+func (st statement) fencedPool() (pool int64, err error) {
+	found, err := st.one(func(r row) { pool = r.int(0) })
+	if err == nil && !found {
+		err = forebay.ErrLockLost
+	}
+	return pool, err
+}
+
+func (t *tx) addHistory(instance, turn int64, count int, events []byte) error {
+	return t.prep("INSERT INTO orchestration_history (instance, turn, count, events) VALUES (?, ?, ?, ?)").
+		int(instance).int(turn).int(int64(count)).blob(events).exec()
 }
 
 // resetOrchestration forgets the execution so far: its history, and whatever would still answer it.
@@ -250,17 +262,15 @@ func (t *tx) resetOrchestration(turn *Turn, r *Reset) error {
 	if err := t.forgetExecution(turn.Instance); err != nil {
 		return err
 	}
-	for _, sql := range []string{"DELETE FROM orchestration_history WHERE instance = ?", "DELETE FROM orchestration_attempts WHERE instance = ?"} {
-		if err := t.prep(sql).int(turn.Instance).exec(); err != nil {
-			return err
-		}
+	if err := t.removeRows(turn.Instance, "orchestration_history", "orchestration_attempts"); err != nil {
+		return err
 	}
 	return t.prep("UPDATE orchestrations SET execution = ?, input = ?, version = NULL WHERE no = ?").text(r.Execution).blob(r.Input).int(turn.Instance).exec()
 }
 
 // forgetExecution removes what an execution waits for. Whoever carries out an activity of it learns that the lock is lost.
 func (t *tx) forgetExecution(instance int64) error {
-	if err := t.prep("DELETE FROM orchestration_activities WHERE instance = ?").int(instance).exec(); err != nil {
+	if err := t.removeRows(instance, "orchestration_activities"); err != nil {
 		return err
 	}
 	return t.prep("DELETE FROM orchestration_inbox WHERE instance = ? AND answer = 1").int(instance).exec()
@@ -283,16 +293,7 @@ func (t *tx) endOrchestration(turn *Turn, r *TurnResult) error {
 	if err != nil {
 		return err
 	}
-	for _, sql := range []string{
-		"DELETE FROM orchestration_turns WHERE instance = ?",
-		"DELETE FROM orchestration_activities WHERE instance = ?",
-		"DELETE FROM orchestration_inbox WHERE instance = ?",
-	} {
-		if err := t.prep(sql).int(turn.Instance).exec(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t.removeRows(turn.Instance, "orchestration_turns", "orchestration_activities", "orchestration_inbox")
 }
 
 // sendMessages delivers what a turn wants to tell other instances. What cannot be delivered is dropped: whom it was for is over.
@@ -319,13 +320,10 @@ func (t *tx) sendMessages(turn *Turn, messages []OrchestrationMessage) error {
 		if err != nil {
 			return err
 		}
-		if o.no == 0 || o.over || m.Execution != "" && m.Execution != o.execution {
+		if o.no == 0 || o.over || o.ending || m.Execution != "" && m.Execution != o.execution {
 			continue
 		}
-		if err := t.addEvent(o.no, t.now, m.Execution != "", m.Event); err != nil {
-			return err
-		}
-		if err := t.wakeInstance(o.no, o.pool); err != nil {
+		if err := t.signal(turn.Tenant, o, m.Execution != "", m.Event, m.Effect); err != nil {
 			return err
 		}
 	}
@@ -334,11 +332,14 @@ func (t *tx) sendMessages(turn *Turn, messages []OrchestrationMessage) error {
 
 // AbandonTurn puts a turn back that came to nothing; it is taken again after the delay.
 func (s *Store) AbandonTurn(ctx context.Context, turn *Turn, delay time.Duration) error {
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 1, done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 1, run: func(t *tx) (struct{}, error) {
 		at := t.now + delay.Milliseconds()
-		t.workReady(turn.Pool, at)
-		return struct{}{}, t.prep("UPDATE orchestration_turns SET visible = ?, token = NULL WHERE instance = ? AND token = ?").
-			int(at).int(turn.Instance).int(turn.Token).fenced()
+		pool, err := t.prep("UPDATE orchestration_turns SET visible = ?, token = NULL WHERE instance = ? AND token = ? RETURNING pool").
+			int(at).int(turn.Instance).int(turn.Token).fencedPool()
+		if err == nil {
+			t.workReady(pool, at)
+		}
+		return struct{}{}, err
 	}})
 	return err
 }

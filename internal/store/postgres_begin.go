@@ -84,6 +84,10 @@ func (c *postgresConn) beginHere(n needs) (s start, err error) {
 		questions = append(questions, question{sqlReleaseAll, func(st statement) statement { return st.text(arrayOf(seqs)).text(arrayOf(tokens)) },
 			func(r row) { s.released[Lock{Seq: r.int(0), Token: r.int(1)}] = true }})
 	}
+	if len(n.answers) > 0 {
+		s.answered = make(map[activityLock]bool, len(n.answers))
+		questions = append(questions, endActivities(n.answers, s.answered))
+	}
 	c.patience()
 	before := time.Now()
 	if err := c.ask(questions); err != nil {

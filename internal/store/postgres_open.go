@@ -222,9 +222,19 @@ func (c *postgresConn) version() (version int64, err error) {
 // rewritten.
 const migrationPatience = 24 * time.Hour
 
-// migrate brings the schema up to date in one transaction, during which nobody else writes. When ctx ends it
-// is given up.
+// migrate brings the schema up to date in one transaction, during which nobody else writes.
 func (c *postgresConn) migrate(ctx context.Context) error {
+	return c.unhurried(ctx, func() error {
+		// Not as other transactions begin, which ask what no table can answer yet.
+		if err := c.simple("BEGIN; SET LOCAL statement_timeout = 0; " + sqlLockPostgres); err != nil {
+			return err
+		}
+		return finish(c, c.applyMigrations())
+	})
+}
+
+// unhurried runs f, which may take long. When ctx ends it is given up.
+func (c *postgresConn) unhurried(ctx context.Context, f func() error) error {
 	usual := c.allowed
 	c.allowed = migrationPatience
 	c.patience()
@@ -235,11 +245,7 @@ func (c *postgresConn) migrate(ctx context.Context) error {
 		c.allowed = usual
 		c.patience()
 	}()
-	// Not as other transactions begin, which ask what no table can answer yet.
-	if err := c.simple("BEGIN; SET LOCAL statement_timeout = 0; " + sqlLockPostgres); err != nil {
-		return err
-	}
-	return finish(c, c.applyMigrations())
+	return f()
 }
 
 func (c *postgresConn) applyMigrations() error {

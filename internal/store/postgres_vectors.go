@@ -14,9 +14,10 @@ import (
 
 // With pgvector PostgreSQL keeps the vectors of what is live in HNSW indexes, one for each dimension. A row
 // in one costs milliseconds, far too much for a transaction that holds up all others: so one process copies
-// them there afterwards, revision by revision, and a counter says how far it is. A search asks the index for
-// what is in it and looks at the codes of what is not. Without pgvector the counter does not exist and a
-// search looks at all codes.
+// them there afterwards, revision by revision, and a counter says how far it is. An index is made once there
+// is enough for one and all has been copied, for it takes in many vectors at a fraction of what they cost
+// singly. A search asks the table for what is in it and looks at the codes of what is not. Without pgvector
+// the counter does not exist and a search looks at all codes.
 
 const (
 	// indexedCounter is the number of the last revision that went live whose vectors are in the indexes.
@@ -28,6 +29,10 @@ const (
 	indexingLock = 1180844410
 	// indexedAtOnce is how many vectors one statement copies.
 	indexedAtOnce = 100
+	// indexFrom is how many vectors of a tenant make an index worth while: fewer are compared one by one.
+	indexFrom = 1000
+	// indexMemory is what an index is made in at least: a graph that does not fit is made many times slower.
+	indexMemory = "256MB"
 )
 
 // vectorSettings are for connections that search: how many candidates an index looks at, and that it goes on
@@ -133,8 +138,10 @@ func (s *Store) IndexVectors(ctx context.Context) (more bool, err error) {
 			_, unlockErr := c.prep("SELECT pg_advisory_unlock(" + strconv.Itoa(indexingLock) + ")").one(func(row) {})
 			err = errors.Join(err, unlockErr)
 		}()
-		more, err = c.indexNext(v)
-		return err
+		if more, err = c.indexNext(v); err != nil || more {
+			return err
+		}
+		return c.makeIndexes(ctx, v)
 	})
 	return more, err
 }
@@ -171,17 +178,41 @@ func (c conn) indexNext(v *VectorSupport) (bool, error) {
 }
 
 func (c conn) indexVectors(v *VectorSupport, tenant int64, dimensions int, chunks []int64, vectors []string) error {
-	if dimensions <= maxHalfvec {
-		if err := c.prep(fmt.Sprintf("CREATE INDEX IF NOT EXISTS chunk_halfvecs_%[2]d ON chunk_halfvecs USING hnsw ((embedding::%[1]s.halfvec(%[2]d)) %[1]s.halfvec_cosine_ops) WHERE dimensions = %[2]d",
-			v.schema, dimensions)).exec(); err != nil {
-			return err
-		}
-	}
 	// Of what was deleted meanwhile there is nothing to refer to.
 	return c.prep(fmt.Sprintf(`INSERT INTO chunk_halfvecs (chunk, tenant, dimensions, embedding)
 		SELECT x.chunk, ?, ?, CAST(x.v AS %s.halfvec) FROM unnest(CAST(? AS bigint[]), CAST(? AS text[])) AS x(chunk, v)
 		WHERE EXISTS (SELECT 1 FROM chunk_vectors o WHERE o.chunk = x.chunk FOR KEY SHARE) ON CONFLICT (chunk) DO NOTHING`, v.schema)).
-		int(tenant).int(int64(dimensions)).text(arrayOf(chunks)).text(`{"` + strings.Join(vectors, `","`) + `"}`).exec()
+		int(tenant).int(int64(dimensions)).text(arrayOf(chunks)).text(arrayOfTexts(vectors)).exec()
+}
+
+// sqlUnindexed finds the dimensions that need an index and have none, or one whose making was interrupted.
+const sqlUnindexed = `
+SELECT DISTINCT i.dimensions FROM document_indexes i WHERE i.dimensions <= ?1
+AND NOT EXISTS (SELECT 1 FROM pg_index x WHERE x.indexrelid = to_regclass('chunk_halfvecs_' || CAST(i.dimensions AS TEXT)) AND x.indisvalid)
+AND (SELECT count(*) FROM (SELECT 1 FROM chunk_halfvecs h WHERE h.tenant = i.tenant AND h.dimensions = i.dimensions LIMIT ?2 + 0) AS few) = ?2`
+
+// makeIndexes makes the indexes that are due. Nobody is held up meanwhile.
+func (c conn) makeIndexes(ctx context.Context, v *VectorSupport) error {
+	var due []int64
+	err := c.prep(sqlUnindexed).int(maxHalfvec).int(indexFrom).each(func(r row) error { due = append(due, r.int(0)); return nil })
+	if err != nil || len(due) == 0 {
+		return err
+	}
+	pg := c.driver.(*postgresConn)
+	return pg.unhurried(ctx, func() (err error) {
+		const less = "pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('" + indexMemory + "')"
+		statements := []string{"SET statement_timeout = 0", "SELECT set_config('maintenance_work_mem', '" + indexMemory + "', false) WHERE " + less}
+		for _, dimensions := range due {
+			statements = append(statements, fmt.Sprintf("DROP INDEX CONCURRENTLY IF EXISTS chunk_halfvecs_%d", dimensions),
+				fmt.Sprintf("CREATE INDEX CONCURRENTLY chunk_halfvecs_%[2]d ON chunk_halfvecs USING hnsw ((embedding::%[1]s.halfvec(%[2]d)) %[1]s.halfvec_cosine_ops) WHERE dimensions = %[2]d", v.schema, dimensions))
+		}
+		for _, sql := range statements {
+			if err = pg.simple(sql); err != nil {
+				break
+			}
+		}
+		return errors.Join(err, pg.simple("RESET maintenance_work_mem; RESET statement_timeout"))
+	})
 }
 
 func vectorText(v []float32) string {

@@ -179,7 +179,7 @@ func settlement(d *Delivery, a AttemptRecord, size int, f func(*tx) error) *requ
 	if d.Admission != nil {
 		told = d.Admission.Deployment
 	}
-	return &request[struct{}]{at: stageSettle, seq: d.Seq, size: size, told: told, done: make(chan struct{}), run: func(t *tx) (struct{}, error) {
+	return &request[struct{}]{at: stageSettle, seq: d.Seq, size: size, told: told, run: func(t *tx) (struct{}, error) {
 		if d.Admission != nil { // whoever has the job now
 			if err := t.told(d.Admission); err != nil {
 				return struct{}{}, err
@@ -232,6 +232,11 @@ func (t *tx) allReleased() error {
 	for lock, gone := range t.released {
 		if gone {
 			return fmt.Errorf("message %d was removed, and its job was not ended", lock.Seq)
+		}
+	}
+	for lock, gone := range t.answered {
+		if gone {
+			return fmt.Errorf("activity %d of instance %d was removed, and its instance has no answer", lock.event, lock.instance)
 		}
 	}
 	return nil

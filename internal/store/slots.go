@@ -198,7 +198,7 @@ func (t *tx) setConcurrency(tenant, most int64) error {
 		if delete(t.w.caps, tenant); most > 0 {
 			t.w.caps[tenant] = most
 		}
-		t.w.lookAgain(false)
+		t.w.lookAgain(false, true)
 	})
 	return nil
 }

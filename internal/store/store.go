@@ -65,11 +65,9 @@ func Open(ctx context.Context, opts Options) (s *Store, err error) {
 	}
 	if s.alone {
 		// Nobody else can hold these locks: their process is dead, for the file was free.
-		if err = s.releaseOrphans(ctx); err == nil {
-			_, err = transact(ctx, s, stageSettle, func(t *tx) (struct{}, error) {
-				return struct{}{}, errors.Join(t.endHolds(), t.releaseOrphanedWork())
-			})
-		}
+		_, err = transact(ctx, s, stageSettle, func(t *tx) (struct{}, error) {
+			return struct{}{}, errors.Join(t.releaseOrphans(), t.endHolds(), t.releaseOrphanedWork())
+		})
 	}
 	if opts.Serve && err == nil {
 		err = s.PurgeDropped(ctx)

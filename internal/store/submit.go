@@ -58,7 +58,7 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 			keys = append(keys, idempotencyKey{jobs[i].Tenant, jobs[i].IdempotencyKey})
 		}
 	}
-	return performBy(ctx, s.writerFor(jobs), &request[[]Submitted]{at: stageSubmit, new: len(jobs), keys: keys, size: size, done: make(chan struct{}), run: func(t *tx) ([]Submitted, error) {
+	return performBy(ctx, s.writerFor(jobs), &request[[]Submitted]{at: stageSubmit, new: len(jobs), keys: keys, size: size, run: func(t *tx) ([]Submitted, error) {
 		results := make([]Submitted, len(jobs))
 		for i := range jobs {
 			var err error
@@ -173,6 +173,17 @@ func (t *tx) sharedSeq() (seq int64, err error) {
 	}
 	_, err = t.prep("SELECT nextval('seqs')").one(func(r row) { seq = r.int(0) })
 	return seq, err
+}
+
+// reserveSeqs takes so many numbers more at once, where the next ones would take a round trip each.
+func (t *tx) reserveSeqs(n int) error {
+	if t.w.share == nil {
+		return nil
+	}
+	return t.prep(sqlNumbers).int(int64(n)).each(func(r row) error {
+		t.seqs = append(t.seqs, r.int(0))
+		return nil
+	})
 }
 
 // idempotencyKey is one of a tenant's.

@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
 // Jobs are submitted while others are claimed and settled, several times under the same key: each is made once
@@ -133,28 +136,188 @@ func TestTwoHoldersInOneTransaction(t *testing.T) {
 				t.Error(c.Err)
 			}
 		})
-		begun, gate := make(chan struct{}), make(chan struct{})
-		var callers sync.WaitGroup
-		callers.Go(func() {
-			_, err := transact(t.Context(), s, stageChange, func(*tx) (int, error) { close(begun); <-gate; return 0, nil })
-			if err != nil {
-				t.Error(err)
-			}
+		ends := inOneTransaction(t, s, func() error {
+			return s.Succeed(t.Context(), &old, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("0"), Size: 1})
+		}, func() error {
+			return s.Succeed(t.Context(), &current, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1})
 		})
-		<-begun
-		ends := []error{nil, nil}
-		for i, d := range []Delivery{old, current} {
-			callers.Go(func() {
-				ends[i] = s.Succeed(t.Context(), &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte(fmt.Sprint(i)), Size: 1})
-			})
-			for len(s.writer.ops) <= i {
-				<-time.After(time.Millisecond)
-			}
-		}
-		close(gate)
-		callers.Wait()
 		if !errors.Is(ends[0], forebay.ErrLockLost) || ends[1] != nil {
 			t.Errorf("the old holder got %v, the new one %v", ends[0], ends[1])
 		}
 	})
+}
+
+// A writer for new jobs whose transaction has failed looks, unlike the other, at no budget: it would change what it
+// has no right to.
+func TestSubmitterLeavesBudgetsAlone(t *testing.T) {
+	url := pgtest.Database(t)
+	s, err := Open(t.Context(), Options{URL: url, Serve: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	tenant, queue, other := tenantOf(t, s, "acme"), queueOf(t, s, "q"), queueOf(t, s, "other")
+	nothing := int64(0)
+	if err := setBudget(s, tenant, "", forebay.Budget{DailyTokens: &nothing}, Audit{Tenant: "acme", Actor: "key_1", Action: "set-budget"}); err != nil {
+		t.Fatal(err)
+	}
+	waiting := NewJob{ID: "job_waiting", Tenant: tenant, Queue: queue, Task: "t0", MaxAttempts: 5}
+	made, err := s.Submit(t.Context(), []NewJob{waiting})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes, stop := s.Watch(made[0].Seq)
+	defer stop()
+	waits := func() bool {
+		job, err := s.Job(t.Context(), tenant, waiting.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return job.Waiting == forebay.WaitBudget
+	}
+	until := func(want bool) {
+		for waits() != want {
+			<-changes
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	claimed := make(chan struct{})
+	go func() {
+		defer close(claimed)
+		if got, err := s.Claim(ctx, ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1, Lock: time.Minute, Plan: paidPlan}); !errors.Is(err, context.Canceled) {
+			t.Errorf("a claim beyond the budget got %+v, %v", got, err)
+		}
+	}()
+	until(true)
+	cancel()
+	<-claimed
+
+	// Whatever is not apart waits from now on; and there is room again, of which nobody was told.
+	admin, err := pgconn.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close(context.WithoutCancel(t.Context()))
+	run := func(sql string) {
+		t.Helper()
+		if _, err := admin.Exec(t.Context(), sql).ReadAll(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(fmt.Sprintf("SELECT pg_advisory_lock(%d); UPDATE forebay.budgets SET daily_tokens = 1000000", applicationID))
+	if _, err := s.Submit(t.Context(), []NewJob{{ID: waiting.ID, Tenant: tenant, Queue: other, Task: "t0", MaxAttempts: 5}}); err == nil {
+		t.Error("two jobs have one id")
+	}
+	put(t, s, tenant, other, 1, nil)
+	if !waits() {
+		t.Error("the transaction has made a job ready that waited")
+	}
+	run(fmt.Sprintf("SELECT pg_advisory_unlock(%d)", applicationID))
+	s.hear(&news{missed: true})
+	until(false) // as soon as the other writer looks
+}
+
+// Two processes store jobs with the same key at once: there is one job, both are told of it, and the one whose
+// transaction has failed serves the claims that wait for it in the next one.
+func TestSameKeyAtOnce(t *testing.T) {
+	for name, claims := range map[string]bool{"by the writers for new jobs": false, "by a writer that serves claims": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testSameKeyAtOnce(t, claims)
+		})
+	}
+}
+
+func testSameKeyAtOnce(t *testing.T, claims bool) {
+	url := pgtest.Database(t)
+	var processes [2]*Store
+	for i := range processes {
+		s, err := Open(t.Context(), Options{URL: url, Serve: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		put(t, s, tenantOf(t, s, "acme"), queueOf(t, s, "before"), 1, nil) // the first of a process is stored alone
+		processes[i] = s
+	}
+	first, second := processes[0], processes[1]
+	tenant, queue := tenantOf(t, first, "acme"), queueOf(t, first, "q")
+
+	// With a lock an administrator keeps a transaction that has stored a key from being committed.
+	const key = 42
+	admin, err := pgconn.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close(context.WithoutCancel(t.Context()))
+	ask := func(sql string) (rows int) {
+		t.Helper()
+		results, err := admin.Exec(t.Context(), sql).ReadAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(results[len(results)-1].Rows)
+	}
+	until := func(sql string) {
+		for ask(sql) == 0 {
+			<-time.After(time.Millisecond)
+		}
+	}
+	ask(fmt.Sprintf(`CREATE FUNCTION forebay.held() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock_shared(%[1]d); RETURN NULL; END';
+		CREATE CONSTRAINT TRIGGER held AFTER INSERT ON forebay.idempotency DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION forebay.held();
+		SELECT pg_advisory_lock(%[1]d)`, key))
+
+	c := &claim{ClaimRequest: ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1, Lock: time.Minute, MaxDeliveries: 3}, waiter: newWaiter()}
+	jobOf := func(id string) []NewJob {
+		return []NewJob{{ID: id, Tenant: tenant, Queue: queue, Task: "echo", MaxAttempts: 5, IdempotencyKey: "once", BodyHash: []byte("same")}}
+	}
+	writer := second.submitter
+	if claims {
+		writer = second.writer
+		writer.claims <- c
+		for second.writerFor(jobOf("")) != writer {
+			<-time.After(time.Millisecond)
+		}
+	}
+	if first.writerFor(jobOf("")) != first.submitter || second.writerFor(jobOf("")) != writer {
+		t.Fatal("the wrong writer would store the job")
+	}
+	var failed atomic.Int32
+	second.OnCommit(func(c Commit) {
+		if c.Err != nil {
+			failed.Add(1)
+		}
+	})
+	var callers sync.WaitGroup
+	submit := func(s *Store, id string, existing bool) {
+		callers.Go(func() {
+			made, err := s.Submit(t.Context(), jobOf(id))
+			if err != nil || made[0].Err != nil || made[0].ID != "job_1" || made[0].Existing != existing {
+				t.Errorf("%s became %+v: %v", id, made, err)
+			}
+			if !existing || !claims {
+				return
+			}
+			select {
+			case <-c.answer:
+				if len(c.deliveries) != 1 || c.deliveries[0].ID != "job_1" {
+					t.Errorf("the claim was given %+v: %v", c.deliveries, c.err)
+				}
+			default:
+				t.Error("the claim was not served")
+			}
+		})
+	}
+	submit(first, "job_1", false)
+	until(fmt.Sprintf("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = %d AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())", key))
+	submit(second, "job_2", true)
+	until("SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'transactionid'")
+	ask(fmt.Sprintf("SELECT pg_advisory_unlock(%d)", key))
+	callers.Wait()
+	if n := failed.Load(); n != 1 {
+		t.Errorf("%d transactions failed", n)
+	}
+	if n := ask("SELECT 1 FROM forebay.jobs WHERE id IN ('job_1', 'job_2')"); n != 1 {
+		t.Errorf("there are %d jobs", n)
+	}
 }

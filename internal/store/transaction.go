@@ -20,6 +20,7 @@ type tx struct {
 	fresh   map[int64][]candidate // lane → new jobs whose messages are not stored yet; nil: store them at once
 	news    news                  // for the other processes, beside what follows from the above
 	needs
+	anew   int  // how many of its looks were
 	ended  bool // jobs whose deadline had passed were
 	start       // what was asked at the beginning and was not used yet
 	topics topicMemory
@@ -31,6 +32,7 @@ type tx struct {
 	budgets  budgetMemory
 	slots    map[string]*slotUse // by holder; nil: not read yet
 	tally    Tally
+	auditEnd *auditEnd // nil: not read yet
 }
 
 // changed notes that a job changed.
@@ -41,10 +43,12 @@ func (t *tx) changed(seq int64) { t.touched = append(t.touched, seq) }
 func (t *tx) due(lane Lane, line, at int64) {
 	l := int64(lane)
 	if known := t.w.lines[l]; known != nil && line > 0 {
-		known.note(line, at)
+		known.note(line, at, t.now)
 	}
 	if line > 0 && t.w.share != nil {
-		t.news.addLine(l, line)
+		if t.news.addLine(l, line); at > t.now {
+			t.news.later = earliest(t.news.later, l, at)
+		}
 	}
 	t.wakes(l, at)
 }
@@ -185,6 +189,7 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 		w.observed(t, began, len(batch), 0, err)
 		return background, err
 	}
+	w.pace.note(time.Since(began), t.anew)
 	w.committed(t, served)
 	w.observed(t, began, len(batch), len(served), nil)
 	return false, nil

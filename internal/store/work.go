@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 	"time"
 )
 
@@ -19,6 +18,14 @@ type WorkKind int
 const (
 	WorkTurn WorkKind = iota
 	WorkActivity
+	// workHalt are turns that whoever takes turns can take: what has arrived keeps the instance from going on, so its code need not see it.
+	workHalt
+)
+
+// The pools of a tenant's halts.
+const (
+	suspendPool   = "suspend"
+	terminatePool = "terminate"
 )
 
 // Pool is where work of one kind and name waits, of one tenant.
@@ -33,7 +40,7 @@ type Pool struct {
 type WorkRequest struct {
 	Max  int           // at least 1
 	Lock time.Duration //
-	// Takes says whose work is wanted. It is asked within transactions and must be quick. Its answers may
+	// Takes says whose work is wanted, but for what needs nobody's code. It is asked within transactions and must be quick. Its answers may
 	// change; then somebody has to call Reconsider.
 	Takes func(tenant int64, name string) bool
 }
@@ -55,16 +62,14 @@ type workPool struct {
 	due int64 // when something of it may be ready
 }
 
-// workClaim is an operation that parks itself. It belongs to its caller while it waits, to the writer while it is served.
+// workClaim is an operation that parks itself.
 type workClaim struct {
 	WorkRequest
+	waiter
 	kind       WorkKind
 	parked     bool
-	state      atomic.Int32 // as a claim's
 	turns      []Turn
 	activities []Activity
-	err        error
-	answer     chan struct{}
 }
 
 func (c *workClaim) stage() stage { return stageSubmit }
@@ -87,22 +92,15 @@ func (c *workClaim) finish(err error) {
 	}
 }
 
-func (c *workClaim) refuse(err error) {
-	if c.state.CompareAndSwap(claimWaiting, claimServing) {
-		c.err = err
-		close(c.answer)
-	}
-}
-
 // room is how much more it takes.
 func (c *workClaim) room() int { return c.Max - len(c.turns) - len(c.activities) }
 
-// begin reports whether the claim still waits, and if so has the transaction serve it.
-func (c *workClaim) begin(t *tx) bool {
+// serves reports whether the transaction serves the claim: it does already, or the claim still waits.
+func (t *tx) serves(c *workClaim) bool {
 	if slices.Contains(t.served, c) {
 		return true
 	}
-	if !c.state.CompareAndSwap(claimWaiting, claimServing) {
+	if !c.begin() {
 		return false
 	}
 	t.served = append(t.served, c)
@@ -117,34 +115,8 @@ func (c *workClaim) unserve() {
 
 // claimWork waits for work of a kind.
 func (s *Store) claimWork(ctx context.Context, kind WorkKind, req WorkRequest) (*workClaim, error) {
-	c := &workClaim{WorkRequest: req, kind: kind, answer: make(chan struct{})}
-	select {
-	case s.writer.ops <- c:
-	case <-s.writer.stopped:
-		return nil, errClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	select {
-	case <-c.answer:
-		return c, c.err
-	case <-s.writer.stopped:
-		select {
-		case <-c.answer:
-			return c, c.err
-		default:
-			return nil, errClosed
-		}
-	case <-ctx.Done():
-	}
-	for !c.state.CompareAndSwap(claimWaiting, claimGone) { // what is being taken must not be lost
-		select {
-		case <-c.answer:
-			return c, c.err
-		case <-time.After(time.Millisecond):
-		}
-	}
-	return nil, ctx.Err()
+	c := &workClaim{WorkRequest: req, waiter: newWaiter(), kind: kind}
+	return c, await(ctx, s.writer, s.writer.ops, operation(c), &c.waiter)
 }
 
 // Reconsider has the claims that wait asked again whose work they take.
@@ -247,7 +219,18 @@ func (l *workload) nextDue() int64 {
 }
 
 func (c *workClaim) wants(p *workPool) bool {
-	return c.kind == p.Kind && c.state.Load() == claimWaiting && c.Takes(p.Tenant, p.Name)
+	return c.waits() && c.takes(p)
+}
+
+// takes reports whether the claim is for work of the pool.
+func (c *workClaim) takes(p *workPool) bool {
+	switch p.Kind {
+	case c.kind:
+		return c.Takes(p.Tenant, p.Name)
+	case workHalt:
+		return c.kind == WorkTurn
+	}
+	return false
 }
 
 // serveWork gives the claims that wait what is ready.
@@ -257,7 +240,7 @@ func (w *writer) serveWork(t *tx) error {
 			return err
 		}
 	}
-	w.work.parked = slices.DeleteFunc(w.work.parked, func(c *workClaim) bool { return c.state.Load() == claimGone })
+	w.work.parked = slices.DeleteFunc(w.work.parked, (*workClaim).gone)
 	for _, c := range w.work.parked {
 		if err := w.serveWorkTo(t, c); err != nil {
 			return err
@@ -277,11 +260,11 @@ func (w *writer) serveWork(t *tx) error {
 func (w *writer) serveWorkTo(t *tx, c *workClaim) error {
 	var due []*workPool
 	for _, p := range w.work.pools {
-		if p.due <= t.now && p.Kind == c.kind && c.Takes(p.Tenant, p.Name) {
+		if p.due <= t.now && c.takes(p) {
 			due = append(due, p)
 		}
 	}
-	if len(due) == 0 || !c.begin(t) {
+	if len(due) == 0 || !t.serves(c) {
 		return nil
 	}
 	slices.SortFunc(due, func(a, b *workPool) int {
@@ -340,7 +323,7 @@ func (t *tx) handOver(pool int64) *workClaim {
 		return nil
 	}
 	for _, c := range t.w.work.parked {
-		if c.kind == p.Kind && c.room() > 0 && c.Takes(p.Tenant, p.Name) && c.begin(t) {
+		if c.room() > 0 && c.takes(p) && t.serves(c) {
 			return c
 		}
 	}
@@ -350,7 +333,7 @@ func (t *tx) handOver(pool int64) *workClaim {
 // deliverWork answers the claims that were served, once that is on disk.
 func (w *writer) deliverWork(t *tx) {
 	for _, c := range t.served {
-		close(c.answer)
+		c.deliver()
 	}
 	w.work.parked = slices.DeleteFunc(w.work.parked, func(c *workClaim) bool { return slices.Contains(t.served, c) })
 }

@@ -24,6 +24,8 @@ type writer struct {
 	latest    int64 // the time of the latest transaction
 	polled    int64 // when poll last did something
 	tended    int64 // when it last looked for others' deadlines
+	searched  int64 // when it last made the lines of all lanes unknown
+	pace      pace
 	polling   time.Duration
 	share     func(*news)                    // tells other processes; nil: there are none
 	mail      mailbox                        // from the writer that stores new jobs
@@ -178,15 +180,16 @@ func (w *writer) poll() {
 		return
 	}
 	w.polled = at
-	w.lookAgain(at-w.tended >= tending.Milliseconds())
+	since := at - w.searched // or the clock was set back
+	w.lookAgain(at-w.tended >= tending.Milliseconds(), since < 0 || since >= w.pace.every(w.polling).Milliseconds())
 }
 
 // tending is how often a process that shares a database looks for deadlines that another has stored,
 // and has not seen to itself: that one has died.
 const tending = 10 * time.Second
 
-// lookAgain makes every lane due, and what has a deadline if tend is set.
-func (w *writer) lookAgain(tend bool) {
+// lookAgain makes every lane due, what has a deadline if tend is set, and unknown what lines there are if search is.
+func (w *writer) lookAgain(tend, search bool) {
 	w.budgets, w.sweeps = nil, true
 	clear(w.full)
 	w.work.distrust(0)
@@ -194,8 +197,13 @@ func (w *writer) lookAgain(tend bool) {
 	for lane := range w.parked {
 		w.dueAt[lane] = 0
 	}
+	if search {
+		w.searched = w.clock()
+	}
 	for lane, l := range w.lines { // also for whoever comes to wait
-		l.known, l.swept, w.dueAt[lane] = false, 0, 0
+		if w.dueAt[lane] = 0; search {
+			l.known, l.swept = false, 0
+		}
 	}
 	if w.share != nil {
 		w.stale = true
@@ -212,8 +220,16 @@ func (w *writer) hear(n *news) {
 		if known == nil {
 			continue
 		}
+		at, told := n.ready[lane] // if it is not, that comes apart
+		later, some := n.later[lane]
 		for no := range numbers {
-			known.note(no, n.ready[lane]) // 0: that is told apart
+			known.note(no, at, w.clock())
+			switch one := known.of[no]; {
+			case !told:
+				one.waits = 0
+			case some:
+				one.far = min(one.far, later)
+			}
 		}
 		if numbers == nil { // nor is it known from when on
 			known.known, known.swept = false, 0
@@ -234,7 +250,7 @@ func (w *writer) hear(n *news) {
 		w.work.heardOf(pool, at)
 	}
 	if n.queues || n.missed {
-		w.lookAgain(true)
+		w.lookAgain(true, true)
 	}
 }
 

@@ -235,7 +235,7 @@ func objectSchema(properties map[string]any) json.RawMessage {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	b, err := encode(map[string]any{"type": "object", "properties": properties, "required": names, "additionalProperties": false})
+	b, err := forebay.EncodeJSON(map[string]any{"type": "object", "properties": properties, "required": names, "additionalProperties": false})
 	if err != nil {
 		panic(err) // strings, lists and maps always marshal
 	}

@@ -87,7 +87,7 @@ func (e embedder) run(ctx context.Context, call forebay.TaskCall) (forebay.TaskR
 			return result, malformed("the vectors of the answer are not of one length")
 		}
 	}
-	result.Output, err = encode(struct {
+	result.Output, err = forebay.EncodeJSON(struct {
 		Embeddings [][]float32 `json:"embeddings"`
 		Dimensions int         `json:"dimensions"`
 		Model      string      `json:"model"`

@@ -102,7 +102,7 @@ func (f *function) run(ctx context.Context, call forebay.TaskCall) (forebay.Task
 }
 
 func (f *function) post(ctx context.Context, call forebay.TaskCall) (json.RawMessage, error) {
-	body, err := encode(struct {
+	body, err := forebay.EncodeJSON(struct {
 		JobID         string            `json:"job_id"`
 		Task          string            `json:"task"`
 		Tenant        string            `json:"tenant"`
@@ -172,7 +172,7 @@ func output(contentType string, answer []byte) (json.RawMessage, error) {
 	if declared {
 		return nil, malformed("the function's answer is not the JSON it says it is")
 	}
-	return encode(string(answer))
+	return forebay.EncodeJSON(string(answer))
 }
 
 // unreachable sorts the errors of http.Client. Their words hold the URL, which callers do not see.

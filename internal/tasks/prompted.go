@@ -133,7 +133,7 @@ func (p *prompted) run(ctx context.Context, call forebay.TaskCall) (forebay.Task
 		}
 		return result, err
 	}
-	if result.Output, err = encode(output); err != nil {
+	if result.Output, err = forebay.EncodeJSON(output); err != nil {
 		return result, malformed("the answer cannot be written as JSON")
 	}
 	return result, nil

@@ -11,7 +11,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"net/http"
@@ -250,17 +249,6 @@ func invalidInput(err error) error {
 
 func malformed(message string) error {
 	return &forebay.TaskError{Class: forebay.ClassTransient, Code: model.CodeMalformedResponse, Message: message}
-}
-
-// encode writes JSON as it is meant to be read; invalid UTF-8 becomes U+FFFD.
-func encode(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 func blank(s string) bool { return strings.TrimSpace(s) == "" }

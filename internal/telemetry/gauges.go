@@ -14,28 +14,26 @@ import (
 	"github.com/forebayhq/forebay/internal/store"
 )
 
-// Gauge is a number that is read when somebody asks for metrics.
-type Gauge struct {
-	Name, Unit, Description string
-	Labels                  []attribute.Key
+// gauge is a number that is read when somebody asks for metrics.
+type gauge struct {
+	name, unit, description string
+	labels                  []attribute.Key
 }
 
-// Gauge registers how a gauge is read: read is called at each collection, with a function that takes one
-// value and its labels, in the gauge's order. It must not wait for anything.
-func (t *Telemetry) Gauge(g Gauge, read func(observe func(value float64, labels ...string))) error {
-	if t == nil || t.meter == nil {
-		return nil
-	}
-	tenants := newKnown(maxTenants, other)
-	_, err := t.meter.Float64ObservableGauge(g.Name, metric.WithUnit(g.Unit), metric.WithDescription(g.Description),
+// gauge registers how a gauge is read: read is called at each collection, with a function that takes one
+// value and its labels, in the gauge's order.
+func (t *Telemetry) gauge(g gauge, read func(observe func(value float64, labels ...string))) error {
+	bounded := map[attribute.Key]*known{keyTenant: newKnown(maxTenants, other), keyOrchestrator: newKnown(maxFunctions, other)}
+	_, err := t.meter.Float64ObservableGauge(g.name, metric.WithUnit(g.unit), metric.WithDescription(g.description),
 		metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
 			read(func(value float64, labels ...string) {
-				attrs := make([]attribute.KeyValue, 0, len(g.Labels))
-				for i, key := range g.Labels[:min(len(labels), len(g.Labels))] {
-					if key == keyTenant {
-						labels[i] = tenants.admit(labels[i])
+				attrs := make([]attribute.KeyValue, 0, len(g.labels))
+				for i, key := range g.labels {
+					value := labels[i]
+					if known := bounded[key]; known != nil {
+						value = known.admit(value)
 					}
-					attrs = append(attrs, key.String(labels[i]))
+					attrs = append(attrs, key.String(value))
 				}
 				o.Observe(value, metric.WithAttributes(attrs...))
 			})
@@ -50,15 +48,15 @@ func (t *Telemetry) Deployments(inFlight func() map[string]int64, list func(cont
 	if t == nil || t.meter == nil {
 		return nil
 	}
-	err := t.Gauge(Gauge{deploymentInFlight, "{call}", "Calls of the deployment under way in this process.", []attribute.Key{keyDeployment}},
+	err := t.gauge(gauge{deploymentInFlight, "{call}", "Calls of the deployment under way in this process.", []attribute.Key{keyDeployment}},
 		func(observe func(float64, ...string)) {
 			for name, n := range inFlight() {
 				observe(float64(n), name)
 			}
 		})
 	known := &remembered[forebay.Deployment]{log: t.log, what: "deployments", read: list}
-	each := func(g Gauge, tell func(d *forebay.Deployment, observe func(float64, ...string))) error {
-		return t.Gauge(g, func(observe func(float64, ...string)) {
+	each := func(g gauge, tell func(d *forebay.Deployment, observe func(float64, ...string))) error {
+		return t.gauge(g, func(observe func(float64, ...string)) {
 			for _, d := range known.get(context.Background()) {
 				tell(&d, observe)
 			}
@@ -75,7 +73,7 @@ func (t *Telemetry) Deployments(inFlight func() map[string]int64, list func(cont
 		}
 	}
 	return errors.Join(err,
-		each(Gauge{deploymentPaused, "", "1 while nothing calls the deployment, on an operator's word or as its provider asked.", []attribute.Key{keyDeployment}},
+		each(gauge{deploymentPaused, "", "1 while nothing calls the deployment, on an operator's word or as its provider asked.", []attribute.Key{keyDeployment}},
 			func(d *forebay.Deployment, observe func(float64, ...string)) {
 				paused := 0.0
 				if d.Paused || d.PausedUntil != nil {
@@ -83,15 +81,40 @@ func (t *Telemetry) Deployments(inFlight func() map[string]int64, list func(cont
 				}
 				observe(paused, d.Name)
 			}),
-		each(BreakerState, func(d *forebay.Deployment, observe func(float64, ...string)) {
+		each(gauge{breakerState, "", "State of the circuit breaker: 0 closed, 1 half-open, 2 open.", []attribute.Key{keyDeployment}}, func(d *forebay.Deployment, observe func(float64, ...string)) {
 			observe(map[forebay.BreakerState]float64{forebay.BreakerHalfOpen: 1, forebay.BreakerOpen: 2}[d.Breaker], d.Name)
 		}),
-		each(QuotaLimit, func(d *forebay.Deployment, observe func(float64, ...string)) {
+		each(gauge{quotaLimit, "", "What the deployment is held to a minute, as configured or learned.", []attribute.Key{keyDeployment, keyDimension}}, func(d *forebay.Deployment, observe func(float64, ...string)) {
 			amounts(d.Limit, d.Limit, d.Name, observe)
 		}),
-		each(QuotaUsed, func(d *forebay.Deployment, observe func(float64, ...string)) {
+		each(gauge{quotaUsed, "", "What was reserved of it in the last minute.", []attribute.Key{keyDeployment, keyDimension}}, func(d *forebay.Deployment, observe func(float64, ...string)) {
 			amounts(d.Used, d.Limit, d.Name, observe)
 		}))
+}
+
+// BudgetUse is what a tenant may spend in a period (day, month), and what it has spent or holds, in US dollars.
+type BudgetUse struct {
+	Tenant, Period string
+	Limit, Used    float64
+}
+
+// Budgets registers the gauges of tenants' budgets, which are read when somebody asks.
+func (t *Telemetry) Budgets(list func(context.Context) ([]BudgetUse, error)) error {
+	if t == nil || t.meter == nil {
+		return nil
+	}
+	known := &remembered[BudgetUse]{log: t.log, what: "budgets", read: list}
+	each := func(g gauge, value func(BudgetUse) float64) error {
+		return t.gauge(g, func(observe func(float64, ...string)) {
+			for _, b := range known.get(context.Background()) {
+				observe(value(b), b.Tenant, b.Period)
+			}
+		})
+	}
+	labels := []attribute.Key{keyTenant, keyPeriod}
+	return errors.Join(
+		each(gauge{budgetLimit, "{USD}", "What the tenant may spend in the period.", labels}, func(b BudgetUse) float64 { return b.Limit }),
+		each(gauge{budgetUsed, "{USD}", "What the tenant has spent and holds in the period.", labels}, func(b BudgetUse) float64 { return b.Used }))
 }
 
 // DeploymentChanged counts what happened to a deployment in a transaction of this process.

@@ -8,10 +8,11 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// Bounds of what a label may be. Queues, tasks and deployments come from the configuration; tenants,
-// error codes and the combinations of all may grow, so whatever comes after so many is "other".
+// Bounds of what a label may be. Queues, tasks and deployments come from the configuration; tenants, the functions of
+// workers, error codes and the combinations of all may grow, so whatever comes after so many is "other".
 const (
 	maxTenants    = 200
+	maxFunctions  = 200 // orchestrators, and as many activities
 	maxErrorTypes = 100
 	maxSeries     = 5000 // of one metric
 	other         = "other"

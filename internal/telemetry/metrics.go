@@ -22,6 +22,7 @@ type metrics struct {
 	waits                                            *vector[waitLabels]
 	deliveries, webhookDuration                      *vector[webhookLabels]
 	changes                                          *vector[changeLabels]
+	turns, activities, orchestrationsEnded           *vector[functionLabels]
 	commitDuration, commitOperations, commitFailures *series
 }
 
@@ -34,6 +35,7 @@ type (
 	waitLabels      struct{ queue, reason string }
 	webhookLabels   struct{ tenant, outcome, failure string }
 	changeLabels    struct{ deployment, change string }
+	functionLabels  struct{ name, result string }
 )
 
 func seconds(name, description string, buckets []float64) spec {
@@ -54,6 +56,7 @@ func newMetrics(r *recorder) *metrics {
 	m.ofJobs(r)
 	m.ofModels(r)
 	m.ofWebhooks(r)
+	m.ofOrchestrations(r)
 	m.changes = newVector(r, counter(deploymentChanges, "{change}", "What happened to deployments, counted by the process whose transaction it was."), labelling[changeLabels]{
 		rest: changeLabels{deployment: other},
 		attrs: func(l changeLabels) []attribute.KeyValue {

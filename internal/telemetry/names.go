@@ -27,27 +27,23 @@ const (
 	deploymentInFlight   = "forebay.deployment.in_flight"
 	deploymentPaused     = "forebay.deployment.paused"
 	deploymentChanges    = "forebay.deployment.changes"
+	breakerState         = "forebay.breaker.state"
+	quotaLimit           = "forebay.quota.limit"
+	quotaUsed            = "forebay.quota.used"
+	budgetLimit          = "forebay.budget.limit.usd"
+	budgetUsed           = "forebay.budget.used.usd"
 	admissionWaits       = "forebay.admission.waits"
 	commitDuration       = "forebay.store.commit.duration"
 	commitOperations     = "forebay.store.commit.operations"
 	commitFailures       = "forebay.store.commit.failures"
 	webhookDeliveries    = "forebay.webhook.deliveries"
 	webhookSendDurations = "forebay.webhook.duration"
-)
 
-// Gauges of others, which [Telemetry.Gauge] registers.
-var (
-	// BreakerState is 0 while closed, 1 half-open, 2 open; by deployment.
-	BreakerState = Gauge{"forebay.breaker.state", "", "State of the circuit breaker: 0 closed, 1 half-open, 2 open.", []attribute.Key{keyDeployment}}
-	// QuotaLimit is what a deployment may use a minute, as configured or learned; by deployment and dimension (tokens,
-	// output_tokens, requests).
-	QuotaLimit = Gauge{"forebay.quota.limit", "", "What the deployment is held to a minute, as configured or learned.", []attribute.Key{keyDeployment, keyDimension}}
-	// QuotaUsed is how much of it was reserved in the last minute.
-	QuotaUsed = Gauge{"forebay.quota.used", "", "What was reserved of it in the last minute.", []attribute.Key{keyDeployment, keyDimension}}
-	// BudgetLimit is what a tenant may spend in a period (day, month), in US dollars.
-	BudgetLimit = Gauge{"forebay.budget.limit.usd", "{USD}", "What the tenant may spend in the period.", []attribute.Key{keyTenant, keyPeriod}}
-	// BudgetUsed is what it has spent and holds.
-	BudgetUsed = Gauge{"forebay.budget.used.usd", "{USD}", "What the tenant has spent and holds in the period.", []attribute.Key{keyTenant, keyPeriod}}
+	orchestrationInstances  = "forebay.orchestration.instances"
+	orchestrationOldestAge  = "forebay.orchestration.oldest.age"
+	orchestrationTurns      = "forebay.orchestration.turns"
+	orchestrationActivities = "forebay.orchestration.activities"
+	orchestrationsEnded     = "forebay.orchestration.ended"
 )
 
 // Attributes beside those of the conventions.
@@ -68,6 +64,9 @@ const (
 	keyExisting   = attribute.Key("forebay.existing")
 	keyChange     = attribute.Key("forebay.change")
 	keyWebhook    = attribute.Key("forebay.webhook")
+
+	keyOrchestrator = attribute.Key("forebay.orchestrator")
+	keyActivity     = attribute.Key("forebay.activity")
 )
 
 // Bucket boundaries; those of the conventions are as these recommend.

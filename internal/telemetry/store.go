@@ -33,4 +33,7 @@ func (t *Telemetry) Committed(c store.Commit) {
 	}
 	attempts(forebay.OutcomeLost, c.AttemptsLost)
 	attempts(forebay.OutcomeCancelled, c.AttemptsCancelled)
+	if c.ActivitiesLost > 0 {
+		m.activities.of(functionLabels{result: store.ActivityLost}).add(float64(c.ActivitiesLost))
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -300,37 +301,58 @@ func TestQueuesAreCountedWhenAsked(t *testing.T) {
 	})
 }
 
-// What others measure appears under the names that are kept for it.
+// Gauges show what is read, under the first so many tenants' and orchestrators' names; of the others together the oldest turn.
 func TestGauges(t *testing.T) {
+	const all = maxTenants + 50
+	var deployments []forebay.Deployment
+	var budgets []BudgetUse
+	var turns []store.OldestTurn
+	for i := range all {
+		name := fmt.Sprint("name-", i)
+		limit := forebay.QuotaAmount{Tokens: 100}
+		deployments = append(deployments, forebay.Deployment{Name: name, Breaker: forebay.BreakerOpen, Limit: limit, Used: limit})
+		budgets = append(budgets, BudgetUse{Tenant: name, Period: "day", Limit: 2, Used: 1})
+		turns = append(turns, store.OldestTurn{Orchestrator: name, Age: time.Duration(i) * time.Second})
+	}
+	slices.Reverse(turns[maxFunctions:])
+	register := func(m *Telemetry) error {
+		return errors.Join(
+			m.Deployments(func() map[string]int64 { return nil }, func(context.Context) ([]forebay.Deployment, error) { return deployments, nil }),
+			m.Budgets(func(context.Context) ([]BudgetUse, error) { return budgets, nil }),
+			m.OpenOrchestrations(func(context.Context, int64) ([]store.OpenCount, error) {
+				return []store.OpenCount{{Status: forebay.OrchestrationRunning, Instances: 7}}, nil
+			}, func(context.Context) ([]store.OldestTurn, error) { return turns, nil }))
+	}
 	m := measuring(t)
-	for _, g := range []Gauge{BreakerState, QuotaLimit, QuotaUsed, BudgetLimit, BudgetUsed} {
-		if err := m.Gauge(g, func(observe func(float64, ...string)) {
-			for i := range maxTenants + 50 {
-				observe(float64(i), fmt.Sprint("name-", i), "tokens")
-			}
-		}); err != nil {
-			t.Fatal(err)
-		}
+	if err := errors.Join(register(m), register(nil)); err != nil {
+		t.Fatal(err)
 	}
 	families, err := m.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := map[string]int{}
+	got, others := map[string]int{}, map[string]float64{}
 	for _, f := range families {
 		got[f.GetName()] = len(f.GetMetric())
+		for _, metric := range f.GetMetric() {
+			for _, l := range metric.GetLabel() {
+				if l.GetValue() == other {
+					others[f.GetName()] = metric.GetGauge().GetValue()
+				}
+			}
+		}
 	}
 	for name, series := range map[string]int{
-		"forebay_breaker_state": maxTenants + 50, "forebay_quota_limit": maxTenants + 50, "forebay_quota_used": maxTenants + 50,
+		"forebay_breaker_state": all, "forebay_quota_limit": all, "forebay_quota_used": all, "forebay_deployment_paused": all,
 		"forebay_budget_limit_usd": maxTenants + 1, "forebay_budget_used_usd": maxTenants + 1,
+		"forebay_orchestration_instances": 1, "forebay_orchestration_oldest_age_seconds": maxFunctions + 1,
 	} {
 		if got[name] != series {
 			t.Errorf("%s has %d series, want %d", name, got[name], series)
 		}
 	}
-	var off *Telemetry
-	if err := off.Gauge(BreakerState, nil); err != nil {
-		t.Error(err)
+	if oldest := others["forebay_orchestration_oldest_age_seconds"]; oldest != all-1 {
+		t.Errorf("the oldest turn of the others is %v s old", oldest)
 	}
 }
 

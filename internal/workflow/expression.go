@@ -11,6 +11,8 @@ import (
 	"github.com/expr-lang/expr/file"
 	"github.com/expr-lang/expr/types"
 	"github.com/expr-lang/expr/vm"
+
+	"github.com/forebayhq/forebay"
 )
 
 // The names that an expression may use.
@@ -69,7 +71,7 @@ func replace(arguments ...any) (any, error) {
 
 // toJSON writes a value as JSON in one line.
 func toJSON(arguments ...any) (any, error) {
-	raw, err := encodeValue(arguments[0])
+	raw, err := forebay.EncodeJSON(arguments[0])
 	return string(raw), err
 }
 

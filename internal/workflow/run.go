@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/forebayhq/forebay"
 )
 
 // Status is where a step stands.
@@ -200,7 +202,7 @@ func (r *Run) inputOf(n, item int) (json.RawMessage, error) {
 	s, p := r.definition.Steps[n], &r.steps[n]
 	switch {
 	case s.input == nil && item >= 0:
-		return encodeValue(p.items[item])
+		return forebay.EncodeJSON(p.items[item])
 	case s.input == nil && len(r.input) == 0:
 		return json.RawMessage("null"), nil
 	case s.input == nil:
@@ -253,7 +255,7 @@ func (r *Run) finishList(n int) {
 	if p.status = Succeeded; p.failure != nil {
 		p.status = Failed
 	}
-	p.result, _ = encodeValue(p.results) // is JSON already
+	p.result, _ = forebay.EncodeJSON(p.results) // is JSON already
 	p.items, p.results = nil, nil
 }
 
@@ -300,7 +302,7 @@ func (r *Run) Output() (json.RawMessage, *Failure) {
 		for i, s := range r.definition.Steps {
 			results[s.Name] = r.steps[i].result
 		}
-		raw, _ := encodeValue(results) // is JSON already
+		raw, _ := forebay.EncodeJSON(results) // is JSON already
 		return raw, nil
 	}
 	raw, err := t.json(r.env(t.expressions()...), r.limit)

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/forebayhq/forebay"
 )
 
 // template is a value with expressions in it: one of literal, list, object and parts.
@@ -207,7 +209,7 @@ func (e *expression) value(env map[string]any, bytes *int64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := encodeValue(v)
+	raw, err := forebay.EncodeJSON(v)
 	if err != nil {
 		return nil, &evaluationError{e.at, "is no JSON"}
 	}
@@ -227,7 +229,7 @@ func (t *template) json(env map[string]any, limit int64) (json.RawMessage, error
 	if raw, ok := v.(json.RawMessage); ok {
 		return raw, nil
 	}
-	raw, err := encodeValue(v)
+	raw, err := forebay.EncodeJSON(v)
 	if err == nil && int64(len(raw)) > limit {
 		err = &evaluationError{t.at, fmt.Sprintf("becomes too large: %d bytes of %d", len(raw), limit)}
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+
+	"github.com/forebayhq/forebay"
 )
 
 // decodeValue reads JSON as expressions see it: whole numbers that fit are ints.
@@ -40,22 +42,11 @@ func numbers(v any) any {
 	return v
 }
 
-// encodeValue writes a value as JSON.
-func encodeValue(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
-}
-
 // textOf is a value inside a text.
 func textOf(v any) (string, error) {
 	if s, ok := v.(string); ok {
 		return s, nil
 	}
-	raw, err := encodeValue(v)
+	raw, err := forebay.EncodeJSON(v)
 	return strings.TrimSpace(string(raw)), err
 }

@@ -1,9 +1,10 @@
 -- What waits is kept in pools: the turns of all orchestrations with one name, and all activities with
--- one name, of a tenant. A process takes from the pools whose code it has.
+-- one name, of a tenant. A process takes from the pools whose code it has. What suspends or terminates an
+-- instance moves it to a pool from which every process takes.
 CREATE TABLE orchestration_pools (
   no     INTEGER PRIMARY KEY,
   tenant INTEGER NOT NULL,
-  kind   INTEGER NOT NULL,            -- 0: turns, 1: activities
+  kind   INTEGER NOT NULL,            -- 0: turns, 1: activities, 2: turns that need no code
   name   TEXT NOT NULL,
   UNIQUE (tenant, kind, name)
 ) STRICT;

@@ -1,0 +1,166 @@
+package quota_test
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+
+	"github.com/forebayhq/forebay/internal/quota"
+)
+
+// manyRequests are limits that never hold a call of these tests back.
+var manyRequests = quota.Limits{RequestsPerMinute: 60_000}
+
+// begin makes n calls, ten milliseconds after each other from now on.
+func begin(t *testing.T, s *quota.State, now int64, n int) (calls []quota.Reservation) {
+	t.Helper()
+	for i := range n {
+		calls = append(calls, call(t, s, now+int64(i)*10, manyRequests, quota.Request{}))
+	}
+	return calls
+}
+
+// end tells at a time how calls ended, by a letter for each: f failed, + went well, anything else is not told.
+// It returns how many were told when the breaker was open; 0: it is not.
+func end(s *quota.State, now int64, calls []quota.Reservation, how string) (told int) {
+	for i, r := range calls {
+		switch how[i%len(how)] {
+		case 'f':
+			s.Feedback(now, manyRequests, r, quota.Outcome{Kind: quota.Transient}, half)
+		case '+':
+			s.Feedback(now, manyRequests, r, quota.Outcome{Kind: quota.Succeeded}, half)
+		}
+		if s.Status(now, manyRequests).Breaker == quota.Open {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// TestBreakerSeesTheLatestCalls: where most calls begin to fail after hundreds that went well, and while those go
+// well that were under way, it takes some ten failures, whatever the order in which they are heard of.
+func TestBreakerSeesTheLatestCalls(t *testing.T) {
+	for _, c := range []struct {
+		name, how string
+		most      int // calls that it may take; 0: it stays closed
+	}{
+		{"all fail", "f", 10},
+		{"seven of ten fail", "ffffff+f++", 18},
+		{"seven of ten fail, and the others are not heard of yet", "ff-f-ff-ff", 18},
+		{"half fail", "f+", 0},
+		{"one of three fails", "f++", 0},
+		{"nine fail in a row", "fffffffff+++++++++++", 0},
+	} {
+		for _, backwards := range []bool{false, true} {
+			s := new(quota.State)
+			if end(s, epoch+4000, begin(t, s, epoch, 300), "+") != 0 {
+				t.Fatal("opened while all went well")
+			}
+			underWay := begin(t, s, epoch+5000, 60)
+			calls := begin(t, s, epoch+6000, 40)
+			told := 0
+			for i := 0; i < len(calls) && told == 0; i += 20 { // twenty are under way at a time
+				group, how := calls[i:i+20], []byte(c.how)
+				for len(how) < 20 {
+					how = append(how, how[:min(len(c.how), 20-len(how))]...)
+				}
+				if backwards {
+					slices.Reverse(group)
+					slices.Reverse(how)
+				}
+				end(s, epoch+6500, underWay[i:i+20], "+")
+				if n := end(s, epoch+6500, group, string(how)); n > 0 {
+					told = i + n
+				}
+				s = reload(t, s)
+			}
+			if told > c.most || c.most > 0 && told == 0 {
+				t.Errorf("%s, backwards %t: open after %d calls; the most is %d", c.name, backwards, told, c.most)
+			}
+		}
+	}
+}
+
+// TestBreakerAtAHighRate: a hundred calls a second fail, each after another time of up to five seconds: among the latest
+// few are heard of yet, and still it opens.
+func TestBreakerAtAHighRate(t *testing.T) {
+	s := new(quota.State)
+	end(s, epoch+4000, begin(t, s, epoch, 300), "+")
+	type failure struct {
+		at int64
+		quota.Reservation
+	}
+	var failures []failure
+	for i, r := range begin(t, s, epoch+5000, 500) {
+		failures = append(failures, failure{epoch + 5000 + int64(i)*10 + int64(i*1237%5000), r})
+	}
+	slices.SortFunc(failures, func(a, b failure) int { return cmp.Compare(a.at, b.at) })
+	for i, f := range failures {
+		if end(s, f.at, []quota.Reservation{f.Reservation}, "f") != 0 {
+			if i > 350 { // most of what went well is not older than the window yet
+				t.Errorf("open only after %d failures", i)
+			}
+			return
+		}
+	}
+	t.Error("it never opened")
+}
+
+// TestBreakerForgets: calls that began long ago, or before the breaker closed, tell nothing of now.
+func TestBreakerForgets(t *testing.T) {
+	var s quota.State
+	end(&s, epoch, begin(t, &s, epoch-4000, 300), "+")
+	slow := begin(t, &s, epoch, 12)
+	end(&s, epoch+11_000, begin(t, &s, epoch+10_000, 30), "+")
+	if end(&s, epoch+20_200, slow, "fffff+ffffff") != 0 {
+		t.Error("those that took twenty seconds to fail, and since which others have gone well, opened it")
+	}
+
+	s = quota.State{}
+	before := begin(t, &s, epoch, 40)
+	if end(&s, epoch+1000, before[:20], "f") != 10 {
+		t.Fatal("not open after ten failures")
+	}
+	now := s.Status(epoch+1000, manyRequests).BreakerUntil
+	for range 3 {
+		end(&s, now+10, begin(t, &s, now, 1), "+")
+		now += 100
+	}
+	if end(&s, now, before[20:], "f") != 0 || s.Status(now, manyRequests).Breaker != quota.Closed {
+		t.Error("calls from before it closed opened it again")
+	}
+	if end(&s, now+500, begin(t, &s, now+100, 10), "f") != 10 {
+		t.Error("ten calls from after it closed did not open it again")
+	}
+}
+
+// TestCheapestGoesAfterFailures: while it may be that the deployment has broken, the cheapest candidate is next; it
+// is in order again when calls have begun since that have not failed.
+func TestCheapestGoesAfterFailures(t *testing.T) {
+	s := new(quota.State)
+	limits := quota.Limits{Accounting: quota.AccountAzureOpenAI, RequestsPerMinute: 60_000}
+	line := []quota.Candidate{
+		{ID: 1, Request: quota.Request{PromptTokens: 1000}}, {ID: 2, Request: quota.Request{PromptTokens: 10}}, {ID: 3, Request: quota.Request{PromptTokens: 500}},
+	}
+	end(s, epoch+1000, begin(t, s, epoch, 20), "+")
+	now := int64(epoch + 2000)
+	for step, c := range []struct {
+		fails bool // the call before
+		goes  int  // the candidate that does
+	}{{false, 0}, {true, 1}, {true, 1}, {false, 1}, {false, 0}, {true, 1}, {false, 0}} {
+		if step > 0 {
+			kind := quota.HeadersArrived
+			if c.fails {
+				kind = quota.Transient
+			}
+			last := call(t, s, now, limits, quota.Request{PromptTokens: 100})
+			s.Feedback(now+10, limits, last, quota.Outcome{Kind: kind}, half)
+		}
+		now += 1000
+		decisions := s.Clone().Admit(now, limits, line, 1)
+		if !decisions[c.goes].Admitted() {
+			t.Errorf("step %d: %+v", step, decisions)
+		}
+		s = reload(t, s)
+	}
+}

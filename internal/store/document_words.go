@@ -1,0 +1,221 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// A search by words finds the chunks that hold all the words of a query, and after them those that hold some.
+// Ranking reads something of each chunk, and most words of a sentence stand in a large part of all chunks. So
+// the rarest words choose what is ranked, as many of them as mostRanked chunks hold together. What the others
+// would add to a rank is little: BM25 weighs a word by how rare it is.
+
+const (
+	// maxQueryWords bounds what a search by words looks for.
+	maxQueryWords = 32
+	// mostRanked is how many chunks one search ranks at most.
+	mostRanked = 8192
+	// rankScale makes a whole number of a rank.
+	rankScale = 1e6
+)
+
+// Match is a chunk that holds words of a query, and how well.
+type Match struct {
+	Chunk int64
+	Score float64 // higher is better
+}
+
+// queryWord is a word of a query.
+type queryWord struct {
+	text   string
+	chunks int // that hold it, or so many of them that it is too frequent to be ranked by
+}
+
+// wordIndex is an engine's index of the words of a tenant's chunks, live or not.
+type wordIndex interface {
+	// words takes a query apart into different words. One that is in more than most chunks may be said to be in
+	// any larger number.
+	words(query string, most int) ([]queryWord, error)
+	// whole returns up to limit of the chunks that hold all the words.
+	whole(words []queryWord, limit int) ([]int64, error)
+	// ranked returns up to limit of the chunks that hold all the words, or any of them, with their ranks.
+	ranked(words []queryWord, all bool, limit int) ([]Match, error)
+}
+
+// Words returns the chunks that hold all the words of a query, best first, and if these are fewer than limit
+// those that hold some of the rarer ones after. There may be more than limit, and some that are not live.
+func (s *Store) Words(ctx context.Context, tenant int64, query string, limit int) (matches []Match, err error) {
+	err = s.search(ctx, func(c conn) error {
+		index, err := c.wordIndex(tenant)
+		if err == nil {
+			matches, err = c.matching(index, tenant, query, limit, mostRanked)
+		}
+		return err
+	})
+	return matches, err
+}
+
+// wordIndex finds out whether other tenants have documents: where they have none the word that stands for the
+// tenant says nothing, and is the one that costs most.
+func (c conn) wordIndex(tenant int64) (wordIndex, error) {
+	others, err := c.prep("SELECT 1 FROM document_indexes WHERE tenant <> ? LIMIT 1").int(tenant).one(func(row) {})
+	if _, is := c.driver.(*postgresConn); is {
+		return postgresWords{c, tenant, others}, err
+	}
+	return sqliteWords{c, tenant, others}, err
+}
+
+func (c conn) matching(index wordIndex, tenant int64, query string, limit, most int) ([]Match, error) {
+	words, err := index.words(query, most)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(words, func(a, b queryWord) int { return cmp.Compare(a.chunks, b.chunks) })
+	held := words
+	for len(held) > 0 && held[0].chunks == 0 {
+		held = held[1:]
+	}
+	if len(held) == 0 {
+		return nil, nil
+	}
+	var whole []int64
+	if len(held) > 1 && len(held) == len(words) {
+		if whole, err = index.whole(held, most); err != nil {
+			return nil, err
+		}
+	}
+	all, err := c.liveAmong(tenant, whole, limit) // then nothing else is asked for
+	if err != nil {
+		return nil, err
+	}
+	ranked := telling(held, most)
+	if all && ranked[0].chunks > most {
+		ranked = held
+	}
+	best, err := index.ranked(ranked, all, most)
+	return inOrder(best, whole), err
+}
+
+// liveAmong reports whether at least n of the chunks are live.
+func (c conn) liveAmong(tenant int64, chunks []int64, n int) (bool, error) {
+	for part := range slices.Chunk(chunks, n) {
+		live, err := c.live(tenant, part)
+		if n -= len(live); err != nil || n <= 0 {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// telling returns the rarest of the words: as many as most chunks hold together, and one at least.
+func telling(words []queryWord, most int) []queryWord {
+	chunks := words[0].chunks
+	for i, w := range words[1:] {
+		if chunks += w.chunks; chunks > most {
+			return words[:i+1]
+		}
+	}
+	return words
+}
+
+// inOrder puts matches in the order of their ranks, but before them the chunks that hold all the words.
+func inOrder(matches []Match, whole []int64) []Match {
+	before := make(map[int64]int, len(whole))
+	for _, chunk := range whole {
+		before[chunk] = 1
+	}
+	ranked := make(map[int64]bool, len(matches))
+	for _, m := range matches {
+		ranked[m.Chunk] = true
+	}
+	for _, chunk := range whole {
+		if !ranked[chunk] { // there was more than is ranked
+			matches = append(matches, Match{Chunk: chunk})
+		}
+	}
+	slices.SortFunc(matches, func(a, b Match) int {
+		return cmp.Or(cmp.Compare(before[b.Chunk], before[a.Chunk]), cmp.Compare(b.Score, a.Score), cmp.Compare(a.Chunk, b.Chunk))
+	})
+	return matches
+}
+
+// sqliteWords asks FTS5.
+type sqliteWords struct {
+	conn
+	tenant int64
+	others bool // have documents too
+}
+
+// words splits a query where the tokenizer of chunk_words does.
+func (x sqliteWords) words(query string, most int) (words []queryWord, err error) {
+	seen := map[string]bool{}
+	for text := range strings.FieldsFuncSeq(strings.ToLower(query), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsNumber(r) && !unicode.IsMark(r) }) {
+		if seen[text] || len(words) == maxQueryWords {
+			continue
+		}
+		seen[text] = true
+		words = append(words, queryWord{text: text})
+	}
+	// Counting takes as long as the number is high: it ends when no further word can be among the rarest.
+	for before, limit := 0, max(1, most/16); ; before, limit = limit, min(4*limit, most+1) {
+		room, unknown := most, false
+		for i := range words {
+			if words[i].chunks == before {
+				if words[i].chunks, err = x.count(words[i], limit); err != nil {
+					return nil, err
+				}
+			}
+			if words[i].chunks < limit {
+				room -= words[i].chunks
+			} else {
+				unknown = true
+			}
+		}
+		if !unknown || room < limit || limit > most {
+			return words, nil
+		}
+	}
+}
+
+// count returns in how many chunks a word is, up to limit.
+func (x sqliteWords) count(w queryWord, limit int) (n int, err error) {
+	_, err = x.prep("SELECT count(*) FROM (SELECT 1 FROM chunk_words WHERE chunk_words MATCH ? LIMIT ? + 0)").text(x.match([]queryWord{w}, "")).int(int64(limit)).
+		one(func(r row) { n = int(r.int(0)) })
+	return n, err
+}
+
+// match is what FTS5 takes: words between which an operator stands, in the tenant's chunks.
+func (x sqliteWords) match(words []queryWord, operator string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = `"` + w.text + `"`
+	}
+	match := "text : (" + strings.Join(quoted, operator) + ")"
+	if x.others {
+		match += " AND tenant : t" + strconv.FormatInt(x.tenant, 10)
+	}
+	return match
+}
+
+func (x sqliteWords) whole(words []queryWord, limit int) (chunks []int64, err error) {
+	err = x.prep("SELECT rowid FROM chunk_words WHERE chunk_words MATCH ? LIMIT ? + 0").text(x.match(words, " AND ")).int(int64(limit)).
+		each(func(r row) error { chunks = append(chunks, r.int(0)); return nil })
+	return chunks, err
+}
+
+func (x sqliteWords) ranked(words []queryWord, all bool, limit int) (matches []Match, err error) {
+	operator := " OR "
+	if all {
+		operator = " AND "
+	}
+	err = x.prep("SELECT rowid, CAST(-bm25(chunk_words, 0.0, 1.0) * 1000000 AS INTEGER) FROM chunk_words WHERE chunk_words MATCH ? LIMIT ? + 0").
+		text(x.match(words, operator)).int(int64(limit)).
+		each(func(r row) error { matches = append(matches, matchOf(r)); return nil })
+	return matches, err
+}
+
+func matchOf(r row) Match { return Match{r.int(0), float64(r.int(1)) / rankScale} }

@@ -1,0 +1,122 @@
+package store
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// lexicon makes texts of words as languages have them: a few that most texts have, some that many have, and
+// very many rare ones.
+type lexicon struct{ *rand.Rand }
+
+func (l lexicon) some(kind string, of, n int) (words []string) {
+	for range n {
+		words = append(words, fmt.Sprintf("%s%d", kind, l.IntN(of)))
+	}
+	return words
+}
+
+func (l lexicon) text() []string {
+	return slices.Concat(l.some("stop", 8, 10), l.some("usual", 40, 6), l.some("uncommon", 1500, 6))
+}
+
+// wordsTenant has texts to be searched for, and beside it stands another tenant with the same words.
+func wordsTenant(t *testing.T, s *Store) (tenant int64, texts [][]string, chunks []int64) {
+	t.Helper()
+	l := lexicon{rand.New(rand.NewPCG(5, 5))}
+	tenant = tenantOf(t, s, "one")
+	other := tenantOf(t, s, "two")
+	for n := range 6 {
+		var said []string
+		for range 100 {
+			text := l.text()
+			texts, said = append(texts, text), append(said, strings.Join(text, " "))
+		}
+		vectors := randomVectors(l.Rand, len(said), 8)
+		chunks = append(chunks, liveTexts(t, s, tenant, fmt.Sprintf("d%d", n), said, vectors)...)
+		liveTexts(t, s, other, fmt.Sprintf("o%d", n), said, vectors)
+	}
+	return tenant, texts, chunks
+}
+
+// A search that ranks few chunks finds the text that the words are from, however frequent most of them are.
+func TestWordsFindWhatTheyAreFrom(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		tenant, texts, chunks := wordsTenant(t, s)
+		find := func(query string, most int) []Match {
+			t.Helper()
+			var found []Match
+			err := s.search(t.Context(), func(c conn) (err error) {
+				index, err := c.wordIndex(tenant)
+				if err == nil {
+					found, err = c.matching(index, tenant, query, 10, most)
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range found {
+				if !slices.Contains(chunks, m.Chunk) {
+					t.Fatalf("%q: chunk %d is another tenant's", query, m.Chunk)
+				}
+			}
+			return found
+		}
+		for _, analysed := range []bool{false, true} {
+			if analysed && s.searchers != nil {
+				if err := s.search(t.Context(), func(c conn) error { return c.prep("ANALYZE chunks").exec() }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			const most = 60
+			l := lexicon{rand.New(rand.NewPCG(6, 6))}
+			lost := 0
+			for range 60 {
+				n := l.IntN(len(texts))
+				text := texts[n]
+				query := slices.Concat(text[:5], text[10:12], text[16:18], []string{"absent"})
+				l.Shuffle(len(query), func(i, j int) { query[i], query[j] = query[j], query[i] })
+				found := find(strings.Join(query, " "), most)
+				if !slices.ContainsFunc(found[:min(10, len(found))], func(m Match) bool { return m.Chunk == chunks[n] }) {
+					lost++
+				}
+			}
+			if lost > 3 && (analysed || s.searchers == nil) { // PostgreSQL knows the frequent words by then
+				t.Errorf("%d of 60 texts are not found by their words", lost)
+			}
+			// Chunks that hold all the words come first, also when these are frequent.
+			for _, query := range []string{"stop1 stop2", "STOP1, stop2 usual3", "uncommon7 stop3", "usual1"} {
+				found := find(query, most)
+				words := strings.FieldsFunc(strings.ToLower(query), func(r rune) bool { return r == ' ' || r == ',' })
+				holds := func(m Match) bool {
+					text := texts[slices.Index(chunks, m.Chunk)]
+					return !slices.ContainsFunc(words, func(w string) bool { return !slices.Contains(text, w) })
+				}
+				all := 0
+				for _, text := range texts {
+					if !slices.ContainsFunc(words, func(w string) bool { return !slices.Contains(text, w) }) {
+						all++
+					}
+				}
+				for i, m := range found[:min(10, len(found))] {
+					if holds(m) != (i < all) {
+						t.Errorf("%q, of which there are %d: result %d holds all of them: %t", query, all, i, holds(m))
+					}
+				}
+				if len(found) < min(10, all) {
+					t.Errorf("%q: %d of %d", query, len(found), all)
+				}
+			}
+		}
+		if found := find("absent", 60); len(found) != 0 {
+			t.Errorf("%v", found)
+		}
+		if found := find(" .,!' \" ( ", 60); len(found) != 0 {
+			t.Errorf("of no words: %v", found)
+		}
+	})
+}

@@ -1,0 +1,180 @@
+package store
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// anyWork asks for work of whatever name.
+func anyWork(n int) WorkRequest {
+	return WorkRequest{Max: n, Lock: time.Minute, Takes: func(int64, string) bool { return true }}
+}
+
+func takeTurn(t *testing.T, s *Store) *Turn {
+	t.Helper()
+	turns, err := s.ClaimTurns(t.Context(), anyWork(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &turns[0]
+}
+
+// underWay makes an instance with so many activities, all of them taken.
+func underWay(t *testing.T, s *Store, n int) (o OrchestrationRow, activities []Activity) {
+	t.Helper()
+	tenant := tenantOf(t, s, "acme")
+	err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: []byte("start")}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: []byte("start")}
+	for i := range n {
+		result.Activities = append(result.Activities, NewActivity{EventID: i, Name: "step", Event: []byte("do")})
+	}
+	if _, err := s.CompleteTurn(t.Context(), takeTurn(t, s), &result); err != nil {
+		t.Fatal(err)
+	}
+	for len(activities) < n {
+		some, err := s.ClaimActivities(t.Context(), anyWork(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		activities = append(activities, some...)
+	}
+	if o, err = s.Orchestration(t.Context(), tenant, "one"); err != nil {
+		t.Fatal(err)
+	}
+	return o, activities
+}
+
+func countOf(t *testing.T, s *Store, sql string, instance int64) (n int64) {
+	t.Helper()
+	err := s.read(t.Context(), func(c conn) error {
+		_, err := c.prep(sql).int(instance).one(func(r row) { n = r.int(0) })
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+const (
+	sqlAnswers  = "SELECT count(*) FROM orchestration_inbox WHERE instance = ? AND answer = 1"
+	sqlUnderWay = "SELECT count(*) FROM orchestration_activities WHERE instance = ?"
+)
+
+var succeeded = ActivityOutcome{Outcome: ActivitySucceeded, Event: []byte("done")}
+
+// Of activities that are settled in one transaction those that are held end, each once; whoever has lost its lock,
+// or settles for the second time, is told so and changes nothing.
+func TestSettleActivitiesTogether(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		const n = 12
+		o, activities := underWay(t, s, n)
+		var calls []func() error
+		settle := func(a Activity, outcome ActivityOutcome) {
+			calls = append(calls, func() error { return s.SettleActivity(t.Context(), &a, outcome) })
+		}
+		var held []bool
+		for i, a := range activities {
+			stale := a
+			stale.Token++
+			switch i % 4 {
+			case 0:
+				settle(a, succeeded)
+				settle(a, succeeded)
+				held = append(held, true, false)
+			case 1:
+				settle(stale, succeeded)
+				settle(a, ActivityOutcome{Outcome: ActivityFailed, ErrorType: "broken", Event: []byte("failed")})
+				held = append(held, false, true)
+			case 2:
+				settle(stale, succeeded)
+				settle(a, ActivityOutcome{Outcome: ActivityRetried, Delay: time.Hour})
+				held = append(held, false, true)
+			default:
+				settle(stale, succeeded)
+				held = append(held, false)
+			}
+		}
+		for i, err := range inOneTransaction(t, s, calls...) {
+			if lost := errors.Is(err, forebay.ErrLockLost); lost == held[i] || err != nil && !lost {
+				t.Errorf("settlement %d, held %t: %v", i, held[i], err)
+			}
+		}
+		for sql, want := range map[string]int64{
+			sqlAnswers:  n / 2,
+			sqlUnderWay: n / 2,
+			"SELECT count(*) FROM orchestration_attempts WHERE instance = ?":                                                                                3 * n / 4,
+			"SELECT count(*) FROM orchestration_activities WHERE instance = ? AND token IS NOT NULL":                                                        n / 4,
+			"SELECT count(*) FROM orchestration_turns t WHERE instance = ? AND token IS NULL AND visible <= (SELECT max(visible) FROM orchestration_inbox)": 1,
+		} {
+			if got := countOf(t, s, sql, o.No); got != want {
+				t.Errorf("%s: %d, want %d", sql, got, want)
+			}
+		}
+		if turn := takeTurn(t, s); len(turn.Arrived) != n/2 {
+			t.Errorf("the next turn sees %d answers", len(turn.Arrived))
+		}
+	})
+}
+
+// An instance that begins anew gets no answer to what it asked for before, though an activity ends in the same
+// transaction.
+func TestSettleBesideReset(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		o, activities := underWay(t, s, 1)
+		if err := s.SendOrchestration(t.Context(), Signal{Tenant: tenantOf(t, s, "acme"), ID: o.ID, Event: []byte("again")}); err != nil {
+			t.Fatal(err)
+		}
+		turn := takeTurn(t, s)
+		ends := inOneTransaction(t, s, func() error {
+			_, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: []byte("start"), Reset: &Reset{Execution: "second"}})
+			return err
+		}, func() error { return s.SettleActivity(t.Context(), &activities[0], succeeded) })
+		if err := errors.Join(ends...); err != nil {
+			t.Error(err)
+		}
+		for _, sql := range []string{sqlAnswers, sqlUnderWay} {
+			if n := countOf(t, s, sql, o.No); n != 0 {
+				t.Errorf("%s: %d", sql, n)
+			}
+		}
+	})
+}
+
+// Of the locks of turns and activities those that hold are renewed, and the others are told apart.
+func TestRenewWork(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		const n = 6
+		o, activities := underWay(t, s, n)
+		if err := s.SettleActivity(t.Context(), &activities[0], succeeded); err != nil {
+			t.Fatal(err)
+		}
+		turn := takeTurn(t, s)
+		stale := *turn
+		stale.Token++
+		activities[1].Token++
+		var all []*Activity
+		for i := range activities {
+			all = append(all, &activities[i])
+		}
+		lost, err := s.RenewWork(t.Context(), []*Turn{&stale, turn}, all, time.Hour)
+		if err != nil || len(lost) != 3 || !lost[stale.Token] || !lost[activities[0].Token] || !lost[activities[1].Token] {
+			t.Errorf("%d locks were lost: %v", len(lost), err)
+		}
+		for table, want := range map[string]int64{"orchestration_turns": 1, "orchestration_activities": n - 2} {
+			sql := "SELECT count(*) FROM " + table + " WHERE instance = ? AND visible - 1800000 > (SELECT min(visible) FROM orchestration_inbox)"
+			if got := countOf(t, s, sql, o.No); got != want {
+				t.Errorf("%d of %s were renewed, want %d", got, table, want)
+			}
+		}
+		if lost, err := s.RenewWork(t.Context(), nil, nil, time.Hour); err != nil || len(lost) != 0 {
+			t.Errorf("no locks: %v, %v", lost, err)
+		}
+	})
+}

@@ -1,0 +1,82 @@
+package telemetry
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/orchestrate"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+func (m *metrics) ofOrchestrations(r *recorder) {
+	labels := func(key, result attribute.Key) labelling[functionLabels] {
+		names := newKnown(maxFunctions, other)
+		return labelling[functionLabels]{
+			bound: func(l functionLabels) functionLabels {
+				l.name = names.admit(l.name)
+				return l
+			},
+			rest: functionLabels{name: other},
+			attrs: func(l functionLabels) []attribute.KeyValue {
+				return []attribute.KeyValue{key.String(l.name), result.String(l.result)}
+			},
+		}
+	}
+	m.turns = newVector(r, counter(orchestrationTurns, "{turn}", "Turns of orchestrations that this process took."), labels(keyOrchestrator, keyOutcome))
+	m.activities = newVector(r, counter(orchestrationActivities, "{attempt}", "Attempts of activities that ended. Of those that were lost only that is known."), labels(keyActivity, keyOutcome))
+	m.orchestrationsEnded = newVector(r, counter(orchestrationsEnded, "{instance}", "Orchestrations that ended with a turn of this process."), labels(keyOrchestrator, keyStatus))
+	m.activities.of(functionLabels{result: store.ActivityLost}) // from the beginning, so that the first is an increase
+}
+
+// Orchestrations is the observer of turns and activities; nil if there is no telemetry.
+func (t *Telemetry) Orchestrations() func(orchestrate.Taken) {
+	if t == nil || t.metrics == nil {
+		return nil
+	}
+	m := t.metrics
+	return func(taken orchestrate.Taken) {
+		if taken.Kind == store.WorkActivity {
+			m.activities.of(functionLabels{taken.Name, taken.Outcome}).add(1)
+			return
+		}
+		m.turns.of(functionLabels{taken.Name, taken.Outcome}).add(1)
+		if taken.Ended != "" {
+			m.orchestrationsEnded.of(functionLabels{taken.Name, statusLabel(taken.Ended)}).add(1)
+		}
+	}
+}
+
+func statusLabel(s forebay.OrchestrationStatus) string { return strings.ToLower(string(s)) }
+
+// openLimit is how many instances are counted that are not over.
+const openLimit = 100_000
+
+// OpenOrchestrations registers the gauges of instances that are not over, which are read when somebody asks.
+func (t *Telemetry) OpenOrchestrations(count func(ctx context.Context, limit int64) ([]store.OpenCount, error), oldest func(context.Context) ([]store.OldestTurn, error)) error {
+	if t == nil || t.meter == nil {
+		return nil
+	}
+	counts := &remembered[store.OpenCount]{log: t.log, what: "orchestrations", read: func(ctx context.Context) ([]store.OpenCount, error) { return count(ctx, openLimit) }}
+	turns := &remembered[store.OldestTurn]{log: t.log, what: "turns of orchestrations", read: oldest}
+	return errors.Join(
+		t.gauge(gauge{orchestrationInstances, "{instance}", "Orchestrations that are not over by status, of all tenants, counted up to 100,000.", []attribute.Key{keyStatus}},
+			func(observe func(float64, ...string)) {
+				for _, c := range counts.get(context.Background()) {
+					observe(float64(c.Instances), statusLabel(c.Status))
+				}
+			}),
+		t.gauge(gauge{orchestrationOldestAge, "s", "Since when the turn of the orchestrator has been ready that has been so longest; 0: none is.", []attribute.Key{keyOrchestrator}},
+			func(observe func(float64, ...string)) {
+				// Of those that share a label the last one counts: the oldest.
+				byAge := slices.SortedFunc(slices.Values(turns.get(context.Background())), func(a, b store.OldestTurn) int { return cmp.Compare(a.Age, b.Age) })
+				for _, o := range byAge {
+					observe(o.Age.Seconds(), o.Orchestrator)
+				}
+			}))
+}
