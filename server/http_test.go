@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
@@ -92,6 +94,30 @@ func (r remote) submit(ctx context.Context, key string, req map[string]any) (job
 	}
 	h, err := r.do(ctx, http.MethodPost, "/v1/jobs", header, req, &job)
 	return job, h.Get("Idempotency-Replayed") == "true", err
+}
+
+// submitMany submits one request so many times at once, and returns the jobs' IDs.
+func (r remote) submitMany(t *testing.T, n int, req map[string]any) (ids []string) {
+	t.Helper()
+	line, err := json.Marshal(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(client.Options{BaseURL: r.url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var one forebay.SubmitRequest
+	if err := json.Unmarshal(line, &one); err != nil {
+		t.Fatal(err)
+	}
+	for result, err := range c.SubmitBulk(t.Context(), slices.Values(slices.Repeat([]forebay.SubmitRequest{one}, n))) {
+		if err != nil || result.Error != nil {
+			t.Fatal(err, result.Error)
+		}
+		ids = append(ids, result.Job.ID)
+	}
+	return ids
 }
 
 func (r remote) job(ctx context.Context, id string) (job forebay.Job, err error) {
