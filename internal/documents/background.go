@@ -3,6 +3,7 @@ package documents
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 )
 
@@ -10,21 +11,40 @@ import (
 // vectors if it has one, until ctx ends.
 func (s *Service) Run(ctx context.Context) {
 	const every = 30 * time.Second // it may be another process that dropped some, or let some go live
+	live := make(chan struct{}, 1)
+	var indexing sync.WaitGroup
+	indexing.Go(func() { s.keepIndex(ctx, live) }) // to make an index may take minutes
+	defer indexing.Wait()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for prepared := false; ; {
-		prepared = prepared || s.prepare(ctx)
+	for {
+		select {
+		case live <- struct{}{}:
+		default:
+		}
 		if err := s.Purge(ctx); err != nil && ctx.Err() == nil {
 			s.Logger.Warn("cannot remove what is left of documents", slog.Any("error", err))
-		}
-		if err := s.Index(ctx); err != nil && ctx.Err() == nil {
-			s.Logger.Warn("cannot index the vectors of documents", slog.Any("error", err))
 		}
 		select {
 		case <-s.changed:
 		case <-tick.C:
 		case <-ctx.Done():
 			return
+		}
+	}
+}
+
+// keepIndex brings the database's own index of vectors up to date whenever some may have gone live, until ctx ends.
+func (s *Service) keepIndex(ctx context.Context, live <-chan struct{}) {
+	for prepared := false; ; {
+		select {
+		case <-live:
+		case <-ctx.Done():
+			return
+		}
+		prepared = prepared || s.prepare(ctx)
+		if err := s.Index(ctx); err != nil && ctx.Err() == nil {
+			s.Logger.Warn("cannot index the vectors of documents", slog.Any("error", err))
 		}
 	}
 }

@@ -123,10 +123,12 @@ func (h *hub) GetWorkflowRuntimeState(ctx context.Context, wi *backend.WorkflowW
 }
 
 func (s *Service) history(ctx context.Context, instance int64) (events []*protos.HistoryEvent, err error) {
-	err = s.store.OrchestrationHistory(ctx, instance, func(b []byte) (err error) {
-		events, err = decodeEvents(events, b)
-		return err
-	})
+	turns, err := s.store.OrchestrationHistory(ctx, instance)
+	for _, b := range turns {
+		if err == nil {
+			events, err = decodeEvents(events, b)
+		}
+	}
 	return events, err
 }
 

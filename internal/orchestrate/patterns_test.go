@@ -361,6 +361,40 @@ func TestVersions(t *testing.T) {
 	})
 }
 
+// What an instance called in vain, for another's has that id, is not ended with it.
+func TestTerminateSparesOthersChildren(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r := NewRegistry()
+		addOrchestrator(t, r, "waiting", waiting)
+		addOrchestrator(t, r, "parent", func(ctx *task.WorkflowContext) (any, error) {
+			var got string
+			err := ctx.CallChildWorkflow("waiting", task.WithChildWorkflowInstanceID("c")).Await(&got)
+			return got, err
+		})
+		addOrchestrator(t, r, "in vain", func(ctx *task.WorkflowContext) (any, error) {
+			if err := ctx.CallChildWorkflow("waiting", task.WithChildWorkflowInstanceID("c")).Await(nil); err == nil {
+				return nil, errors.New("there were two")
+			}
+			return waiting(ctx)
+		})
+		p := run(t, where, Options{Registry: r})
+		id := p.start(t, StartRequest{Name: "parent"})
+		p.waitsFor(t, id, "SubOrchestrationInstanceCreated")
+		other := p.start(t, StartRequest{Name: "in vain"})
+		p.waitsFor(t, other, "SubOrchestrationInstanceFailed")
+		if err := p.Terminate(t.Context(), tenant, other, ""); err != nil {
+			t.Fatal(err)
+		}
+		p.ends(t, other, forebay.OrchestrationTerminated)
+		if err := p.Raise(t.Context(), tenant, "c", "go", json.RawMessage(`"well"`)); err != nil {
+			t.Fatal(err)
+		}
+		if o := p.ends(t, id, forebay.OrchestrationCompleted); string(o.Output) != `"well"` {
+			t.Errorf("%s", o.Output)
+		}
+	})
+}
+
 // A terminate ends what an instance has called as well, and activities under way are cut off.
 func TestTerminateReachesChildren(t *testing.T) {
 	onBoth(t, func(t *testing.T, where store.Options) {

@@ -3,6 +3,7 @@ package orchestrate
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/dapr/durabletask-go/api/protos"
 	"google.golang.org/protobuf/proto"
@@ -64,19 +65,13 @@ func (w *rewind) add(ctx context.Context, row store.OrchestrationRow) error {
 	r := store.Rewound{Tenant: w.no, ID: row.ID, No: row.No, Name: row.Name, Execution: row.Execution, Event: w.event,
 		Audit: act(ctx, w.tenant, "rewind-orchestration", row.ID, nil)}
 	done, undone := succeeded(events), map[int32]bool{}
-	latest := map[string]int32{} // of those that were called with one id it is the last one that there is
-	for _, e := range events {
-		if c := e.GetChildWorkflowInstanceCreated(); c != nil {
-			latest[c.InstanceId] = e.EventId
-		}
-	}
 	for _, e := range events {
 		if _, isStep := stepOf(e); !isStep || done[e.EventId] || e.GetDetachedWorkflowInstanceCreated() != nil {
 			continue
 		}
 		undone[e.EventId] = true
-		if c := e.GetChildWorkflowInstanceCreated(); c != nil && latest[c.InstanceId] == e.EventId {
-			answer, stays, err := w.child(ctx, &r, row.ID, c.InstanceId)
+		if c := e.GetChildWorkflowInstanceCreated(); c != nil {
+			answer, stays, err := w.child(ctx, &r, row.ID, e.EventId, c.InstanceId)
 			if err != nil {
 				return err
 			}
@@ -119,7 +114,7 @@ func succeeded(events []*protos.HistoryEvent) map[int32]bool {
 
 // child sees to a sub-orchestration that has not answered well. It stays in the history if it is rewound, too, goes on already, or has completed since: then
 // its answer, which found nobody, is returned. Otherwise it is called again.
-func (w *rewind) child(ctx context.Context, parent *store.Rewound, parentID, id string) (answer *protos.HistoryEvent, stays bool, err error) {
+func (w *rewind) child(ctx context.Context, parent *store.Rewound, parentID string, call int32, id string) (answer *protos.HistoryEvent, stays bool, err error) {
 	row, err := w.store.Orchestration(ctx, w.no, id)
 	switch {
 	case err != nil && forebay.CodeOf(err) == forebay.CodeNotFound:
@@ -128,6 +123,11 @@ func (w *rewind) child(ctx context.Context, parent *store.Rewound, parentID, id 
 		return nil, false, err
 	case row.ParentID != parentID: // another has its id by now
 		return nil, false, nil
+	}
+	if its, err := w.calledBy(ctx, row, parent.Execution, call); err != nil || !its {
+		return nil, false, err
+	}
+	switch {
 	case row.Status == forebay.OrchestrationFailed:
 		return nil, true, w.add(ctx, row)
 	case row.Status == forebay.OrchestrationCompleted:
@@ -139,4 +139,29 @@ func (w *rewind) child(ctx context.Context, parent *store.Rewound, parentID, id 
 	}
 	parent.Awaits = append(parent.Awaits, id)
 	return nil, true, nil
+}
+
+// calledBy reports whether it was this call that made an instance: its parent may have called the same id again, in this execution or one before.
+func (w *rewind) calledBy(ctx context.Context, row store.OrchestrationRow, execution string, call int32) (bool, error) {
+	start, err := w.startOf(ctx, row.No)
+	parent := start.GetParentInstance()
+	return parent.GetTaskScheduledId() == call && parent.GetWorkflowInstance().GetExecutionId().GetValue() == execution, err
+}
+
+// startOf returns how an instance began: that stands in its history, or still waits for its first turn.
+func (w *rewind) startOf(ctx context.Context, instance int64) (*protos.ExecutionStartedEvent, error) {
+	turn, waiting, err := w.store.OrchestrationStart(ctx, instance)
+	if err != nil {
+		return nil, err
+	}
+	if turn == nil {
+		e, err := decodeEvent(waiting)
+		return e.GetExecutionStarted(), err
+	}
+	events, err := decodeEvents(nil, turn)
+	i := slices.IndexFunc(events, func(e *protos.HistoryEvent) bool { return e.GetExecutionStarted() != nil })
+	if i < 0 {
+		return nil, err
+	}
+	return events[i].GetExecutionStarted(), err
 }

@@ -180,3 +180,40 @@ func TestRewindOfWhatWasUnderWay(t *testing.T) {
 		}
 	})
 }
+
+// Where one id was called twice, each call has the result of the instance that it made.
+func TestRewindOfOneIDCalledTwice(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r := NewRegistry()
+		addOrchestrator(t, r, "waiting", waiting)
+		addOrchestrator(t, r, "one", func(ctx *task.WorkflowContext) (any, error) {
+			var first, second string
+			a := ctx.CallChildWorkflow("waiting", task.WithChildWorkflowInstanceID("child"))
+			b := ctx.CallChildWorkflow("waiting", task.WithChildWorkflowInstanceID("child")) // there is one already
+			if err := b.Await(&second); err != nil {
+				return nil, err
+			}
+			err := a.Await(&first)
+			return first + " " + second, err
+		})
+		p := run(t, where, Options{Registry: r})
+		id := p.start(t, StartRequest{Name: "one"})
+		p.ends(t, id, forebay.OrchestrationFailed)
+		answer := func(text string) {
+			t.Helper()
+			if err := p.Raise(t.Context(), tenant, "child", "go", json.RawMessage(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		answer(`"first"`)
+		p.ends(t, "child", forebay.OrchestrationCompleted)
+		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		p.until(t, "child", forebay.OrchestrationRunning)
+		answer(`"second"`)
+		if o := p.ends(t, id, forebay.OrchestrationCompleted); string(o.Output) != `"first second"` {
+			t.Errorf("%s", o.Output)
+		}
+	})
+}

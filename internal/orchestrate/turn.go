@@ -23,7 +23,7 @@ func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState) 
 		return nil, fmt.Errorf("unknown status of %s", turn.ID)
 	}
 	r := &store.TurnResult{Status: status, CustomStatus: asJSON(state.CustomStatus), Events: len(state.NewEvents)}
-	if len(state.OldEvents)+len(state.NewEvents) > maxHistoryEvents {
+	if len(state.OldEvents)+len(state.NewEvents) > maxHistoryEvents && status != forebay.OrchestrationTerminated {
 		return endAs(state, "HistoryTooLong", fmt.Sprintf("the history has more than %d events; an orchestrator that goes on for long continues as new", maxHistoryEvents))
 	}
 	if size := proto.Size(state.CompletedEvent.GetResult()); int64(size) > h.opts.MaxBytes+16 {

@@ -91,15 +91,16 @@ type orchestrationRef struct {
 	pool      int64 // of its turns, unless it is over
 	begins    int64 // when it may have its first turn; 0: it has had it, or has it now
 	ending    bool  // it is to be terminated
+	parent    int64 // the instance that called it and hears how it ends; 0: none does
 }
 
 func (t *tx) orchestrationOf(tenant int64, id string) (o orchestrationRef, err error) {
 	_, err = t.prep(`SELECT o.no, o.execution, o.name, CASE WHEN o.status IS NULL THEN 0 ELSE 1 END, coalesce(t.pool, 0),
 		CASE WHEN t.status = 'Pending' AND t.token IS NULL THEN t.visible ELSE 0 END,
-		CASE WHEN EXISTS (SELECT 1 FROM orchestration_pools p WHERE p.no = t.pool AND p.kind = ? AND p.name = ?) THEN 1 ELSE 0 END
+		CASE WHEN EXISTS (SELECT 1 FROM orchestration_pools p WHERE p.no = t.pool AND p.kind = ? AND p.name = ?) THEN 1 ELSE 0 END, coalesce(o.parent, 0)
 		FROM orchestrations o LEFT JOIN orchestration_turns t ON t.instance = o.no WHERE o.tenant = ? AND o.id = ?`).
 		int(int64(workHalt)).text(terminatePool).int(tenant).text(id).one(func(r row) {
-		o = orchestrationRef{r.int(0), r.text(1), r.text(2), r.int(3) != 0, r.int(4), r.int(5), r.int(6) != 0}
+		o = orchestrationRef{r.int(0), r.text(1), r.text(2), r.int(3) != 0, r.int(4), r.int(5), r.int(6) != 0, r.int(7)}
 	})
 	return o, err
 }

@@ -7,12 +7,34 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// OrchestrationHistory calls f for the events of each turn, in order.
-func (s *Store) OrchestrationHistory(ctx context.Context, no int64, f func(events []byte) error) error {
-	return s.read(ctx, func(c conn) error {
+// OrchestrationHistory returns the events of each turn, in order.
+func (s *Store) OrchestrationHistory(ctx context.Context, no int64) (turns [][]byte, err error) {
+	err = s.read(ctx, func(c conn) error {
+		turns = nil
 		return c.prep("SELECT events FROM orchestration_history WHERE instance = ? ORDER BY turn").int(no).
-			each(func(r row) error { return f(r.blob(0)) })
+			each(func(r row) error { turns = append(turns, r.blob(0)); return nil })
 	})
+	return turns, err
+}
+
+const sqlOrchestrationStart = `
+SELECT 1, events FROM (SELECT events FROM orchestration_history WHERE instance = ?1 ORDER BY turn LIMIT 1) h
+UNION ALL SELECT 0, event FROM (SELECT event FROM orchestration_inbox WHERE instance = ?1 ORDER BY no LIMIT 1) i`
+
+// OrchestrationStart returns the events of an instance's first turn, or the event that waits for it.
+func (s *Store) OrchestrationStart(ctx context.Context, no int64) (turn, waiting []byte, err error) {
+	err = s.read(ctx, func(c conn) error {
+		turn, waiting = nil, nil
+		return c.prep(sqlOrchestrationStart).int(no).each(func(r row) error {
+			if r.int(0) != 0 {
+				turn = r.blob(1)
+			} else {
+				waiting = r.blob(1)
+			}
+			return nil
+		})
+	})
+	return turn, waiting, err
 }
 
 // ActivityAttempts returns the attempts of the activities of an instance's current execution.

@@ -323,6 +323,9 @@ func (t *tx) sendMessages(turn *Turn, messages []OrchestrationMessage) error {
 		if o.no == 0 || o.over || o.ending || m.Execution != "" && m.Execution != o.execution {
 			continue
 		}
+		if m.Effect == Terminates && o.parent != turn.Instance { // another's, which has an id that this one called in vain
+			continue
+		}
 		if err := t.signal(turn.Tenant, o, m.Execution != "", m.Event, m.Effect); err != nil {
 			return err
 		}

@@ -201,18 +201,29 @@ func (c conn) makeIndexes(ctx context.Context, v *VectorSupport) error {
 	pg := c.driver.(*postgresConn)
 	return pg.unhurried(ctx, func() (err error) {
 		const less = "pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('" + indexMemory + "')"
-		statements := []string{"SET statement_timeout = 0", "SELECT set_config('maintenance_work_mem', '" + indexMemory + "', false) WHERE " + less}
-		for _, dimensions := range due {
-			statements = append(statements, fmt.Sprintf("DROP INDEX CONCURRENTLY IF EXISTS chunk_halfvecs_%d", dimensions),
-				fmt.Sprintf("CREATE INDEX CONCURRENTLY chunk_halfvecs_%[2]d ON chunk_halfvecs USING hnsw ((embedding::%[1]s.halfvec(%[2]d)) %[1]s.halfvec_cosine_ops) WHERE dimensions = %[2]d", v.schema, dimensions))
-		}
-		for _, sql := range statements {
-			if err = pg.simple(sql); err != nil {
-				break
+		err = pg.simple("SET statement_timeout = 0; SELECT set_config('maintenance_work_mem', '" + indexMemory + "', false) WHERE " + less)
+		for i := 0; i < len(due) && err == nil; i++ {
+			err = pg.makeIndex(v, due[i])
+			// Several processes make it in shared memory, of which a container has 64 MB as a rule; one has its own.
+			if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == noSpace {
+				if err = pg.simple("SET max_parallel_maintenance_workers = 0"); err == nil {
+					err = pg.makeIndex(v, due[i])
+				}
 			}
 		}
-		return errors.Join(err, pg.simple("RESET maintenance_work_mem; RESET statement_timeout"))
+		return errors.Join(err, pg.simple("RESET max_parallel_maintenance_workers; RESET maintenance_work_mem; RESET statement_timeout"))
 	})
+}
+
+// noSpace is PostgreSQL's code for a disk that is full, or a file system of shared memory.
+const noSpace = "53100"
+
+func (pg *postgresConn) makeIndex(v *VectorSupport, dimensions int64) error {
+	if err := pg.simple(fmt.Sprintf("DROP INDEX CONCURRENTLY IF EXISTS chunk_halfvecs_%d", dimensions)); err != nil {
+		return err
+	}
+	return pg.simple(fmt.Sprintf("CREATE INDEX CONCURRENTLY chunk_halfvecs_%[2]d ON chunk_halfvecs USING hnsw ((embedding::%[1]s.halfvec(%[2]d)) %[1]s.halfvec_cosine_ops) WHERE dimensions = %[2]d",
+		v.schema, dimensions))
 }
 
 func vectorText(v []float32) string {
