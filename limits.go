@@ -1,7 +1,6 @@
 package forebay
 
 import (
-	"encoding/json"
 	"unicode"
 	"unicode/utf8"
 )
@@ -62,40 +61,4 @@ func ValidText(s string, max int) bool {
 		}
 	}
 	return true
-}
-
-// CheckJSON reports why b is not one JSON value of valid UTF-8 within MaxJSONDepth, or nil. An
-// escaped NUL inside a string is allowed: payloads are bytes to Forebay.
-func CheckJSON(field string, b []byte) error {
-	if !utf8.Valid(b) {
-		return &Error{Code: CodeInvalidJSON, Field: field, Message: "is not valid UTF-8"}
-	}
-	if depth := JSONDepth(b); depth > MaxJSONDepth {
-		return &Error{Code: CodeInvalidJSON, Field: field, Message: "is nested deeper than 64 levels"}
-	}
-	if !json.Valid(b) {
-		return &Error{Code: CodeInvalidJSON, Field: field, Message: "is not valid JSON"}
-	}
-	return nil
-}
-
-// JSONDepth returns the deepest nesting of arrays and objects, without recursion, so that a hostile
-// document costs no stack.
-func JSONDepth(b []byte) int {
-	depth, deepest, inString := 0, 0, false
-	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '[' || c == '{':
-			depth++
-			deepest = max(deepest, depth)
-		case c == ']' || c == '}':
-			depth--
-		}
-	}
-	return deepest
 }

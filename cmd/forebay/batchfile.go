@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jsoncheck"
 )
 
 // maxLineBytes limits a line of a batch or a results file: an input or a result, and what surrounds it.
@@ -91,7 +92,7 @@ func (b *batchFile) wrong(number int, format string, args ...any) error {
 // request reads one line, strictly.
 func (b *batchFile) request(number int, line []byte) (forebay.SubmitRequest, error) {
 	var req forebay.SubmitRequest
-	if err := forebay.CheckJSON("line", line); err != nil {
+	if err := jsoncheck.Check("line", line); err != nil {
 		return req, b.wrong(number, "%s", err)
 	}
 	d := json.NewDecoder(bytes.NewReader(line))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/jsoncheck"
 )
 
 func (a *app) deployments() *cobra.Command {
@@ -52,7 +53,7 @@ func (a *app) deployments() *cobra.Command {
 				return err
 			}
 			if len(args) == 2 {
-				if err := forebay.CheckJSON("faults", []byte(args[1])); err != nil {
+				if err := jsoncheck.Check("faults", []byte(args[1])); err != nil {
 					return err
 				}
 				if err := api.SetSimFaults(c.Context(), args[0], json.RawMessage(args[1])); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/jsoncheck"
 )
 
 // maxInputBytes is the most a server can be configured to take.
@@ -97,7 +98,7 @@ func cause(err error) error {
 // asInput makes a job's input: JSON as it is, or text as a JSON string.
 func asInput(data []byte, isJSON bool) (json.RawMessage, error) {
 	if isJSON {
-		if err := forebay.CheckJSON("input", data); err != nil {
+		if err := jsoncheck.Check("input", data); err != nil {
 			return nil, err
 		}
 		return bytes.TrimSpace(data), nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jsoncheck"
 )
 
 // decodeSubmit reads one submit request. Input shares memory with data. Only a line of a bulk submit
@@ -95,7 +96,7 @@ func checkBody(data []byte) error {
 	if skipSpace(data, 0) == len(data) {
 		return &forebay.Error{Code: forebay.CodeInvalidJSON, Field: "body", Message: "is empty; a JSON object is needed"}
 	}
-	return forebay.CheckJSON("body", data)
+	return jsoncheck.Check("body", data)
 }
 
 // bodyField names a member of the body as the service does too; the whole body is "body".

@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 )
 
@@ -203,7 +204,7 @@ func (a *API) readJSON(c *call) (value json.RawMessage, release func(), err erro
 		release()
 		return nil, func() {}, nil
 	}
-	if err := forebay.CheckJSON("body", data); err != nil {
+	if err := jsoncheck.Check("body", data); err != nil {
 		release()
 		return nil, nil, err
 	}

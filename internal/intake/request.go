@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jsoncheck"
 )
 
 // maxDeadline is how far ahead a message's end of life counts as its job's deadline. A job's deadline can
@@ -77,7 +78,7 @@ func input(m *forebay.Message) (json.RawMessage, error) {
 		body = []byte(*m.Body)
 	}
 	if isJSON(m.ContentType) {
-		return body, forebay.CheckJSON("body", body)
+		return body, jsoncheck.Check("body", body)
 	}
 	if !utf8.Valid(body) {
 		return nil, forebay.Invalid("body", "is neither text nor, by its content type, JSON")

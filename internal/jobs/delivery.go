@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -224,12 +225,12 @@ func (s *Service) succeed(ctx context.Context, d *Delivery, record store.Attempt
 	if len(output) == 0 {
 		output = null
 	}
-	if !json.Valid(output) {
+	if !jsoncheck.Valid(output) {
 		record.ErrorClass, record.ErrorCode = forebay.ClassPermanent, "invalid_result"
 		record.ErrorMessage = []byte("the task's function returned a result that is not JSON")
 		return s.fail(ctx, d, record, "invalid_result")
 	}
-	if !utf8.Valid(output) { // json.Valid lets that pass, and no client could read it
+	if !utf8.Valid(output) { // that is let pass, and no client could read it
 		output = json.RawMessage(text(output))
 	}
 	inline, key, err := s.checkIn(ctx, d.Delivery.Tenant, d.ID, "result", output)

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -185,7 +186,7 @@ func (s *Service) checkInput(task *forebay.Task, input json.RawMessage) error {
 		return &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "input",
 			Message: fmt.Sprintf("is %d bytes; the limit is %d", len(input), s.maxInput)}
 	}
-	if err := forebay.CheckJSON("input", input); err != nil {
+	if err := jsoncheck.Check("input", input); err != nil {
 		return err
 	}
 	if task.Check == nil {

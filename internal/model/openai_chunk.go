@@ -7,6 +7,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jsoncheck"
 )
 
 // chatHead is what every event of a stream repeats.
@@ -32,7 +33,7 @@ type chatChunk struct {
 // parseChunk reads a chunk; ok is false when data is not JSON of the shape that it should have. A
 // stream has one chunk a token, and reflection would be half the cost of a call.
 func parseChunk(data []byte) (c chatChunk, ok bool) {
-	if forebay.JSONDepth(data) > forebay.MaxJSONDepth || !gjson.ValidBytes(data) {
+	if jsoncheck.Depth(data) > forebay.MaxJSONDepth || !gjson.ValidBytes(data) {
 		return c, false
 	}
 	object := gjson.ParseBytes(data)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/store"
 )
@@ -56,7 +57,7 @@ func (s *Service) checkPayload(field string, v json.RawMessage) error {
 	if len(v) == 0 {
 		return nil
 	}
-	return forebay.CheckJSON(field, v)
+	return jsoncheck.Check(field, v)
 }
 
 // Start makes an instance and returns its id. It is on disk then.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/model"
 )
 
@@ -228,7 +229,7 @@ func (r *request) asked(max int) model.ChatRequest {
 
 // parseRequest reads a body. The error's words hold nothing of it.
 func parseRequest(body []byte) (*request, error) {
-	if forebay.JSONDepth(body) > forebay.MaxJSONDepth {
+	if jsoncheck.Depth(body) > forebay.MaxJSONDepth {
 		return nil, errors.New("the JSON is nested too deeply")
 	}
 	r := &request{}

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/model"
 )
 
@@ -85,7 +85,7 @@ func named(resp model.ChatResponse) (any, error) {
 // matching returns the JSON object an answer is, if it has the schema's shape.
 func matching(text string, schema json.RawMessage) (any, error) {
 	raw := jsonPart(text)
-	if kindOf(raw) != "an object" || forebay.CheckJSON("answer", raw) != nil {
+	if kindOf(raw) != "an object" || jsoncheck.Check("answer", raw) != nil {
 		return nil, malformed("the answer is no JSON object")
 	}
 	var value any

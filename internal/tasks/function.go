@@ -19,6 +19,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/model"
 )
 
@@ -166,7 +167,7 @@ func output(contentType string, answer []byte) (json.RawMessage, error) {
 	}
 	media, _, _ := mime.ParseMediaType(contentType)
 	declared := media == "application/json" || strings.HasSuffix(media, "+json")
-	if (declared || media == "") && forebay.CheckJSON("answer", answer) == nil {
+	if (declared || media == "") && jsoncheck.Check("answer", answer) == nil {
 		return json.RawMessage(bytes.TrimSpace(answer)), nil
 	}
 	if declared {

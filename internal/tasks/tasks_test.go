@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/model"
 	"github.com/forebayhq/forebay/internal/model/sim"
 )
@@ -326,7 +327,7 @@ func FuzzCheck(f *testing.F) {
 	}
 	all := build(f, Config{Models: simulated(f, sim.Faults{}), Tasks: map[string]Option{"free": {Prompt: "{{.Input}} {{with index . \"a\"}}{{.}}{{end}}"}}})
 	f.Fuzz(func(t *testing.T, input string) {
-		if len(input) > 32<<10 || forebay.CheckJSON("input", []byte(input)) != nil {
+		if len(input) > 32<<10 || jsoncheck.Check("input", []byte(input)) != nil {
 			t.Skip("refused before a task sees it")
 		}
 		for name, task := range all {
