@@ -47,7 +47,7 @@ type deployment struct {
 
 const (
 	sqlDeployments = "SELECT name, state FROM deployments"
-	sqlStates      = "SELECT d.name, d.state FROM unnest(CAST(? AS text[])) AS x(name), LATERAL (SELECT name, state FROM deployments WHERE name = x.name) AS d"
+	sqlStates      = "SELECT d.name, d.state FROM unnest(CAST(? AS text[])) AS x(name), LATERAL (SELECT name, state FROM deployments WHERE name = ANY (ARRAY[x.name])) AS d"
 )
 
 // statesOf asks a server for the states of some deployments, and puts them beside those that are known.

@@ -291,12 +291,28 @@ func TestPace(t *testing.T) {
 		looks      int
 	}{
 		{time.Millisecond, time.Second, 1}, {time.Minute, time.Second, 1}, {3 * time.Millisecond, time.Second, 1},
-		{22 * time.Millisecond, time.Second, 1}, {22 * time.Millisecond, 6 * time.Second, 1},
-		{time.Minute, 6 * time.Second, 1}, {time.Minute, 30 * time.Second, 1},
+		{22 * time.Millisecond, time.Second, 1}, {22 * time.Millisecond, 20 * time.Second, 1},
+		{time.Minute, 20 * time.Second, 1}, {time.Minute, 30 * time.Second, 1},
 		{202 * time.Millisecond, time.Second, 200},
 	} {
 		if p.note(step.took, step.looks); p.every(time.Second) != step.want {
 			t.Errorf("after %d it is %v instead of %v", i, p.every(time.Second), step.want)
+		}
+	}
+}
+
+// What another process has made ready is not taken for something that becomes so, though the clock be a little behind.
+func TestHeardOfWhatIsReady(t *testing.T) {
+	const lane, no = 4, 85
+	for ahead, later := range map[int64]bool{-1: false, 0: false, inexact: false, 1000 * inexact: true} {
+		w := &writer{lines: map[int64]*lines{}, dueAt: map[int64]int64{}, blocked: map[int64]blocked{}, share: func(*news) {}, conn: conn{driver: &postgresConn{}}}
+		now := w.clock()
+		l := w.linesOf(lane)
+		l.known, l.swept, l.of[no] = true, now, &line{waits: now + 300_000, far: never, noted: never}
+		w.hear(&news{ready: map[int64]int64{lane: now + ahead}, lines: map[int64]map[int64]bool{lane: {no: true}}})
+		asks := w.newLook(lane, []*claim{{ClaimRequest: ClaimRequest{Lane: lane, Max: 1}}}, now).asks
+		if found := asks[0].waits == now+ahead; found != later || !found && asks[0].near != now+ahead {
+			t.Errorf("told of %d ms ahead, the next look begins %d ms ahead, unless it is before %d ms", ahead, asks[0].waits-now, asks[0].near-now)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -383,7 +384,24 @@ func (s *postgresStatement) nullAt(i int) bool   { return s.rows[s.at][i] == nil
 
 func (s *postgresStatement) bytesAt(i int) []byte { return s.rows[s.at][i] }
 
-// translate turns ? and ?N into $N and leaves out SQLite's hints to its planner. It returns how many
+// lookup is a join to a table that is looked up for each row.
+var lookup = regexp.MustCompile(`\b(JOIN \w+ (\w+) ON (\w+)\.\w+ =) (\w+\.\w+)`)
+
+// lookups has the planner look up what is joined, see [postgresSettings].
+func lookups(sql string) string {
+	return lookup.ReplaceAllStringFunc(sql, func(join string) string {
+		parts := lookup.FindStringSubmatch(join)
+		if parts[2] != parts[3] {
+			return join
+		}
+		return parts[1] + " ANY (ARRAY[" + parts[4] + "])"
+	})
+}
+
+// messageOrder is the order of messages; in SQLite's indexes the number of a row stands at the end by itself.
+var messageOrder = regexp.MustCompile(`\bvisible, ((?:m\.)?seq)\b`)
+
+// translate turns ? and ?N into $N, leaves out SQLite's hints to its planner and puts in what PostgreSQL's needs. It returns how many
 // parameters there are.
 func translate(sql string) (translated string, parameters int) {
 	var b strings.Builder
@@ -417,5 +435,5 @@ func translate(sql string) (translated string, parameters int) {
 			b.WriteByte(sql[i])
 		}
 	}
-	return b.String(), parameters
+	return messageOrder.ReplaceAllString(lookups(b.String()), "visible, ($1 + 0)"), parameters
 }

@@ -11,14 +11,14 @@ const (
 	sqlLockPostgres = "SELECT pg_advisory_xact_lock(1180844409)" // applicationID: one transaction at a time
 	sqlStart        = sqlNow + ", coalesce((SELECT value FROM counters WHERE name = '" + topicsCounter + "'), 0), EXISTS (SELECT 1 FROM queues WHERE paused <> 0 UNION ALL SELECT 1 FROM tenants WHERE paused <> 0), EXISTS (SELECT 1 FROM tenants WHERE concurrency IS NOT NULL)"
 	sqlNumbers      = "SELECT nextval('seqs') FROM generate_series(1, ?)"
-	sqlReleaseAll   = "DELETE FROM messages m USING unnest(CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(seq, token) WHERE m.seq = x.seq AND m.token = x.token RETURNING m.seq, x.token"
-	sqlTokens       = "SELECT m.seq, coalesce(m.token, 0) FROM unnest(CAST(? AS bigint[])) AS x(seq), LATERAL (SELECT seq, token FROM messages WHERE seq = x.seq) AS m"
+	sqlReleaseAll   = "DELETE FROM messages m USING unnest(CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(seq, token) WHERE m.seq = ANY (ARRAY[x.seq]) AND m.token = x.token RETURNING m.seq, x.token"
+	sqlTokens       = "SELECT m.seq, coalesce(m.token, 0) FROM unnest(CAST(? AS bigint[])) AS x(seq), LATERAL (SELECT seq, token FROM messages WHERE seq = ANY (ARRAY[x.seq])) AS m"
 )
 
 const sqlMadeBeforeShared = `
 SELECT i.body_hash, j.id, j.created_at, x.no
 FROM unnest(CAST(? AS bigint[]), CAST(? AS text[])) WITH ORDINALITY AS x(tenant, key, no),
-  LATERAL (SELECT body_hash, seq FROM idempotency WHERE tenant = x.tenant AND key = x.key) AS i
+  LATERAL (SELECT body_hash, seq FROM idempotency WHERE tenant = ANY (ARRAY[x.tenant]) AND key = x.key) AS i
   LEFT JOIN jobs j ON j.seq = i.seq`
 
 // begin asks everything in one round trip. A connection that was lost while nobody used it shows now: nothing

@@ -33,9 +33,9 @@ const maxPending = 8192
 // Nothing may depend on how many rows each execution changes, or on their order.
 var mergeable = map[string]string{
 	sqlLock: `UPDATE messages m SET visible = p1, token = p2, locked_at = p3, deliveries = deliveries + 1, number = p4, version = p5,
-  started_at = coalesce(started_at, p6), announced = p7, waiting = NULL FROM %s WHERE m.seq = p8`,
-	sqlPark:          `UPDATE messages m SET visible = p1, waiting = 'budget' FROM %s WHERE m.seq = p2`,
-	sqlDeleteMessage: `DELETE FROM messages m USING %s WHERE m.seq = p1`,
+  started_at = coalesce(started_at, p6), announced = p7, waiting = NULL FROM %s WHERE m.seq = ANY (ARRAY[p8])`,
+	sqlPark:          `UPDATE messages m SET visible = p1, waiting = 'budget' FROM %s WHERE m.seq = ANY (ARRAY[p2])`,
+	sqlDeleteMessage: `DELETE FROM messages m USING %s WHERE m.seq = ANY (ARRAY[p1])`,
 }
 
 var plainInsert = regexp.MustCompile(`(?s)^\s*(INSERT INTO \w+ \([^)]*\))\s+VALUES \(([^()]*)\)\s*$`)

@@ -70,7 +70,7 @@ func (t *tx) checkRuleLimits(sub MessageQueue, r Rule, limits RuleLimits) error 
 	if r.Settings.SQLFilter == "" {
 		return nil
 	}
-	_, err := t.prep("SELECT count(*) FROM rules r JOIN queues q ON q.no = r.queue WHERE q.topic = ? AND r.is_sql = 1 AND (r.queue <> ? OR r.name <> ?)").
+	_, err := t.prep("SELECT count(*) FROM queues q JOIN rules r ON r.queue = q.no WHERE q.topic = ? AND r.is_sql = 1 AND (r.queue <> ? OR r.name <> ?)").
 		int(sub.Topic).int(sub.No).text(r.Name).one(func(row row) { sql = row.int(0) })
 	if err == nil && sql >= int64(limits.SQLPerTopic) {
 		return forebay.Errorf(forebay.CodeConflict, "the subscriptions of a topic may have at most %d rules with SQL filters", limits.SQLPerTopic)

@@ -213,6 +213,10 @@ func (w *writer) lookAgain(tend, search bool) {
 	}
 }
 
+// inexact is by how many milliseconds the clock may be behind the server's: what seems to become ready within them is taken to be so
+// already. Taken for later it would have the next look begin at this very moment, before all locks there are and were.
+const inexact = 100
+
 // hear takes in what another process has done.
 func (w *writer) hear(n *news) {
 	for lane, numbers := range n.lines {
@@ -223,7 +227,7 @@ func (w *writer) hear(n *news) {
 		at, told := n.ready[lane] // if it is not, that comes apart
 		later, some := n.later[lane]
 		for no := range numbers {
-			known.note(no, at, w.clock())
+			known.note(no, at, w.clock()+inexact)
 			switch one := known.of[no]; {
 			case !told:
 				one.waits = 0

@@ -1,0 +1,74 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/forebayhq/forebay/internal/pgtest"
+)
+
+// Whatever is done for many rows at once looks each up, also while the tables are believed to be empty: what was walked
+// then would be walked for as long as the plan is kept, and while somebody keeps an old snapshot nothing ever leaves a table.
+func TestPlansOfEmptyTables(t *testing.T) {
+	s, err := Open(t.Context(), Options{URL: pgtest.Database(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	statements := []string{sqlReleaseAll, sqlTokens, sqlRenewShared, sqlEndActivities, sqlRenewActivities, sqlRenewTurns, sqlReadyTurns, sqlReadyActivities,
+		sqlMadeBeforeShared, sqlStates, sqlReadyShared, sqlNextShared, sqlJob}
+	for single, merged := range mergeable {
+		_, parameters := translate(single)
+		types := make([]uint32, parameters)
+		for i := range types {
+			types[i] = pgtype.Int8OID
+		}
+		sql, _ := (^columns(0)).with(merged, types)
+		statements = append(statements, sql)
+	}
+	err = s.read(t.Context(), func(c conn) error {
+		pg := c.driver.(*postgresConn)
+		if err := pg.simple("VACUUM ANALYZE"); err != nil {
+			return err
+		}
+		for i, sql := range statements {
+			sql, _ = translate(sql)
+			name := fmt.Sprint("plan", i)
+			description, err := pg.pg.Prepare(t.Context(), name, sql, nil)
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, sql)
+			}
+			values := make([]string, len(description.ParamOIDs))
+			for i := range values {
+				values[i] = "NULL"
+			}
+			explain := "EXPLAIN (COSTS OFF) EXECUTE " + name
+			if len(values) > 0 {
+				explain += "(" + strings.Join(values, ", ") + ")"
+			}
+			results, err := pg.pg.Exec(t.Context(), explain).ReadAll()
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, sql)
+			}
+			var plan []string
+			for _, row := range results[0].Rows {
+				plan = append(plan, string(row[0]))
+			}
+			for i, step := range plan {
+				walks := strings.Contains(step, "Index") && strings.Contains(step, " Scan using ") && (i+1 == len(plan) || !strings.Contains(plan[i+1], "Index Cond:"))
+				byNumber := i+1 < len(plan) && strings.Contains(plan[i+1], "Index Cond: (seq = ") // on an index that begins with something else
+				if strings.Contains(step, "Seq Scan") || walks || byNumber && strings.Contains(step, "messages") && !strings.Contains(step, "messages_pkey") {
+					t.Errorf("%s\n%s", sql, strings.Join(plan, "\n"))
+					break
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
