@@ -92,6 +92,9 @@ func (w *rewind) add(ctx context.Context, row store.OrchestrationRow) error {
 		}
 		r.Events++
 	}
+	if r.Events == 0 {
+		return forebay.Errorf(forebay.CodeConflict, "%s failed in its first turn, of which nothing is on record; restart it", row.ID)
+	}
 	w.all = append(w.all, r)
 	return nil
 }

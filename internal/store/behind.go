@@ -28,8 +28,8 @@ const (
 	sqlPiece = `
 FROM messages WHERE lane = ?1 AND rank = ?2 AND visible <= ?3 AND (visible, seq) > (?4, ?5) ORDER BY visible, seq LIMIT `
 	sqlBehind = "SELECT " + readyColumns + `
-FROM (SELECT *` + sqlPiece + `?6 + 0) m JOIN jobs j ON j.seq = m.seq
-WHERE j.task NOT IN (?7, ?8, ?9, ?10) ORDER BY m.visible, m.seq LIMIT ?11 + 0`
+FROM (SELECT *, seq + 0 AS place` + sqlPiece + `?6 + 0) m JOIN jobs j ON j.seq = m.seq
+WHERE j.task NOT IN (?7, ?8, ?9, ?10) ORDER BY m.visible, m.place LIMIT ?11 + 0`
 	sqlPieceEnd = "SELECT visible, seq" + sqlPiece + "1 OFFSET ?6"
 )
 

@@ -119,8 +119,8 @@ type BudgetRow struct {
 }
 
 const sqlBudgetRows = "SELECT " + budgetColumns + `, b.updated_at, b.set_by, t.name,
-  (SELECT count(*) FROM budget_waits w JOIN messages g ON g.seq = w.seq WHERE w.budget = b.no AND g.waiting = 'budget' AND g.token IS NULL AND g.visible > ?3)
-FROM budgets b JOIN tenants t ON t.no = b.tenant` + budgetSpending + `WHERE (?4 = '' OR t.name = ?4) AND (?5 = 1 OR b.key_id = '') ORDER BY t.name, b.key_id LIMIT ?6 + 0`
+  (SELECT count(*) FROM budget_waits w JOIN messages g ON g.seq = w.seq WHERE w.budget = b.no AND g.waiting = 'budget' AND g.token IS NULL AND g.visible + 0 > ?3)
+FROM tenants t JOIN budgets b ON b.tenant = t.no` + budgetSpending + `WHERE (?4 = '' OR t.name = ?4) AND (?5 = 1 OR b.key_id = '') ORDER BY t.name, b.key_id LIMIT ?6 + 0`
 
 // maxBudgetRows bounds what is shown at once.
 const maxBudgetRows = 10_000

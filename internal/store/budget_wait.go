@@ -65,7 +65,7 @@ type wait struct {
 
 const sqlWaits = `
 SELECT w.seq, w.key_id, m.lane, m.rank, w.tokens, w.cost FROM budget_waits w JOIN messages m ON m.seq = w.seq
-WHERE w.budget = ? AND m.waiting = 'budget' AND m.token IS NULL AND m.visible > ? ORDER BY w.rank, w.seq LIMIT ? + 0`
+WHERE w.budget = ? AND m.waiting = 'budget' AND m.token IS NULL AND m.visible + 0 > ? ORDER BY w.rank, w.seq LIMIT ? + 0`
 
 // resumeWaiting makes jobs visible for which there is room now.
 func (t *tx) resumeWaiting() error {

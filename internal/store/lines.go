@@ -127,7 +127,7 @@ func (p *pace) note(took time.Duration, looks int) {
 // every is how long the pause between two is, so that they take less than one part in 1,000 of the time. One that was slow alone
 // was so for another reason.
 func (p *pace) every(least time.Duration) time.Duration {
-	const share, most = 1000, 30 * time.Second
+	const share, most = 1000, 15 * time.Second
 	return max(least, min(share*min(p.excess[0], p.excess[1]), most))
 }
 

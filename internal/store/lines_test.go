@@ -291,8 +291,8 @@ func TestPace(t *testing.T) {
 		looks      int
 	}{
 		{time.Millisecond, time.Second, 1}, {time.Minute, time.Second, 1}, {3 * time.Millisecond, time.Second, 1},
-		{22 * time.Millisecond, time.Second, 1}, {22 * time.Millisecond, 20 * time.Second, 1},
-		{time.Minute, 20 * time.Second, 1}, {time.Minute, 30 * time.Second, 1},
+		{22 * time.Millisecond, time.Second, 1}, {12 * time.Millisecond, 10 * time.Second, 1},
+		{time.Minute, 10 * time.Second, 1}, {time.Minute, 15 * time.Second, 1},
 		{202 * time.Millisecond, time.Second, 200},
 	} {
 		if p.note(step.took, step.looks); p.every(time.Second) != step.want {

@@ -50,13 +50,14 @@ type Message struct {
 }
 
 // The lock of a session's message lasts as long as that of its session.
-const messageColumns = `
+const messageSelect = `
 SELECT m.seq, m.lane, CASE WHEN m.rank < 16 THEN m.visible ELSE (SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16) END,
   m.token, m.deliveries, m.size, b.message_id, b.correlation_id, b.subject, b.to_, b.reply_to, b.content_type, b.properties, b.is_text, b.body,
   b.enqueued_at, b.dead_letter_reason, b.dead_letter_description, m.rank, b.session_id, b.reply_to_session_id, b.partition_key, b.ttl,
   b.scheduled_at, b.expires_at, b.enqueued_seq, b.hops, b.dead_letter_source
-FROM messages m JOIN bodies b ON b.seq = m.seq
 `
+
+const messageColumns = messageSelect + "FROM messages m JOIN bodies b ON b.seq = m.seq\n"
 
 // The columns that a reader of rows asks for before it reads the whole.
 const (

@@ -2,7 +2,7 @@ package store
 
 import "context"
 
-const sqlPeek = messageColumns + `WHERE b.lane = ? AND b.seq >= ? ORDER BY b.seq LIMIT ? + 0`
+const sqlPeek = messageSelect + `FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.lane = ? AND b.seq >= ? ORDER BY b.seq LIMIT ? + 0`
 
 // Peek returns messages of the lane, whatever their state, from a sequence number on and in its
 // order, and the sequence number to go on from, 0 when there is no more. It returns at least one

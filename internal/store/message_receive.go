@@ -236,7 +236,7 @@ func exceeded(deliveries int) DeadLettering {
 		Description: fmt.Sprintf("delivered %d times, which is all its queue allows, and never completed", deliveries)}
 }
 
-const sqlDeferredMessage = messageColumns + "WHERE m.seq = ? AND m.lane = ?"
+const sqlDeferredMessage = messageColumns + "WHERE m.seq = ? AND m.lane + 0 = ?"
 
 // ReceiveDeferred takes those of the messages that are deferred in the lane and not locked, in the
 // order given. Only the receiver of their session gets those of a session.

@@ -11,8 +11,8 @@ import (
 // lane) and the lock of that delivery. It returns forebay.ErrLockLost and changes nothing once the
 // lock has ended, even if nobody else has received the message since.
 
-// sqlHeldWhere finds what a lock holds; a session's message only while its session is held too.
-const sqlHeldWhere = `seq = ?1 AND token = ?2 AND visible > ?3 AND lane IN (?4, ?5)
+// sqlHeldWhere finds what a lock holds, by its number and not along its lane; a session's message only while its session is held too.
+const sqlHeldWhere = `seq = ?1 AND token = ?2 AND visible + 0 > ?3 AND lane + 0 IN (?4, ?5)
   AND (rank < 16 OR EXISTS (SELECT 1 FROM sessions s WHERE s.no = rank - 16 AND s.locked_until > ?3))`
 
 // bindHeld binds the parameters of sqlHeldWhere.

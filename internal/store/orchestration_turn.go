@@ -225,7 +225,7 @@ func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
 		if err := t.endOrchestration(turn, r); err != nil {
 			return err
 		}
-		return t.sendMessages(turn, r.Messages)
+		return t.sendMessages(turn, r)
 	}
 	for i := range r.Activities {
 		if err := t.newActivity(turn, &r.Activities[i]); err != nil {
@@ -237,7 +237,7 @@ func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
 			return err
 		}
 	}
-	if err := t.sendMessages(turn, r.Messages); err != nil {
+	if err := t.sendMessages(turn, r); err != nil {
 		return err
 	}
 	return t.endTurn(turn, pool)
@@ -297,9 +297,9 @@ func (t *tx) endOrchestration(turn *Turn, r *TurnResult) error {
 }
 
 // sendMessages delivers what a turn wants to tell other instances. What cannot be delivered is dropped: whom it was for is over.
-func (t *tx) sendMessages(turn *Turn, messages []OrchestrationMessage) error {
-	for i := range messages {
-		m := &messages[i]
+func (t *tx) sendMessages(turn *Turn, r *TurnResult) error {
+	for i := range r.Messages {
+		m := &r.Messages[i]
 		if m.Start != nil {
 			m.Start.parent = turn.Instance
 			if m.Refusal == nil { // nobody waits for it
@@ -323,7 +323,7 @@ func (t *tx) sendMessages(turn *Turn, messages []OrchestrationMessage) error {
 		if o.no == 0 || o.over || o.ending || m.Execution != "" && m.Execution != o.execution {
 			continue
 		}
-		if m.Effect == Terminates && o.parent != turn.Instance { // another's, which has an id that this one called in vain
+		if m.Effect == Terminates && r.Status == forebay.OrchestrationTerminated && o.parent != turn.Instance { // another's, which has an id that this one called in vain
 			continue
 		}
 		if err := t.signal(turn.Tenant, o, m.Execution != "", m.Event, m.Effect); err != nil {

@@ -229,7 +229,7 @@ func (c *postgresConn) explain(err error) error {
 		return forebay.Errorf(forebay.CodeUnavailable, "the database cannot be reached right now; try again").Caused(err)
 	}
 	switch {
-	case errors.As(err, &refused) && refused.Code == "53100":
+	case errors.As(err, &refused) && refused.Code == noSpace:
 		return forebay.Errorf(forebay.CodeStorageFull, "the database's disk is full; nothing was stored").Caused(err)
 	case errors.As(err, &refused):
 		switch refused.Code[:2] {
@@ -387,7 +387,7 @@ func (s *postgresStatement) bytesAt(i int) []byte { return s.rows[s.at][i] }
 // lookup is a join to a table that is looked up for each row.
 var lookup = regexp.MustCompile(`\b(JOIN \w+ (\w+) ON (\w+)\.\w+ =) (\w+\.\w+)`)
 
-// lookups has the planner look up what is joined, see [postgresSettings].
+// lookups has the planner look up what is joined, see [postgresSettings]. So what a statement walks stands first in it.
 func lookups(sql string) string {
 	return lookup.ReplaceAllStringFunc(sql, func(join string) string {
 		parts := lookup.FindStringSubmatch(join)
@@ -398,8 +398,9 @@ func lookups(sql string) string {
 	})
 }
 
-// messageOrder is the order of messages; in SQLite's indexes the number of a row stands at the end by itself.
-var messageOrder = regexp.MustCompile(`\bvisible, ((?:m\.)?seq)\b`)
+// messageOrder is the order of messages that are ready, and of those of a queue; in SQLite's indexes the number of a row stands at the
+// end by itself.
+var messageOrder = regexp.MustCompile(`\b(visible, )((?:m\.)?seq)\b|\b(ORDER BY )(b\.seq)\b|\b(b\.lane = \S+ AND )(b\.seq)( >=? )`)
 
 // translate turns ? and ?N into $N, leaves out SQLite's hints to its planner and puts in what PostgreSQL's needs. It returns how many
 // parameters there are.
@@ -435,5 +436,5 @@ func translate(sql string) (translated string, parameters int) {
 			b.WriteByte(sql[i])
 		}
 	}
-	return messageOrder.ReplaceAllString(lookups(b.String()), "visible, ($1 + 0)"), parameters
+	return messageOrder.ReplaceAllString(lookups(b.String()), "$1$3$5($2$4$6 + 0)$7"), parameters
 }

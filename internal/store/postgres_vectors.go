@@ -178,10 +178,10 @@ func (c conn) indexNext(v *VectorSupport) (bool, error) {
 }
 
 func (c conn) indexVectors(v *VectorSupport, tenant int64, dimensions int, chunks []int64, vectors []string) error {
-	// Of what was deleted meanwhile there is nothing to refer to.
+	// Of what was deleted meanwhile there is nothing to refer to; nor is what is being deleted waited for, in whatever order that goes.
 	return c.prep(fmt.Sprintf(`INSERT INTO chunk_halfvecs (chunk, tenant, dimensions, embedding)
 		SELECT x.chunk, ?, ?, CAST(x.v AS %s.halfvec) FROM unnest(CAST(? AS bigint[]), CAST(? AS text[])) AS x(chunk, v)
-		WHERE EXISTS (SELECT 1 FROM chunk_vectors o WHERE o.chunk = x.chunk FOR KEY SHARE) ON CONFLICT (chunk) DO NOTHING`, v.schema)).
+		WHERE EXISTS (SELECT 1 FROM chunk_vectors o WHERE o.chunk = x.chunk FOR KEY SHARE SKIP LOCKED) ON CONFLICT (chunk) DO NOTHING`, v.schema)).
 		int(tenant).int(int64(dimensions)).text(arrayOf(chunks)).text(arrayOfTexts(vectors)).exec()
 }
 

@@ -15,7 +15,7 @@ const reportChunk = 50_000
 const sqlReportAttempts = `
 SELECT a.outcome, a.number, a.deployment, coalesce(a.error_class, ''), coalesce(a.error_code, ''), j.task, a.finished_at / 3600000, count(*)
 FROM attempts a JOIN jobs j ON j.seq = a.seq
-WHERE a.seq > ?1 AND a.seq <= ?2 AND j.tenant = ?3 AND a.finished_at >= ?4 AND a.finished_at < ?5
+WHERE a.seq > ?1 AND a.seq <= ?2 AND j.tenant + 0 = ?3 AND a.finished_at >= ?4 AND a.finished_at < ?5
 GROUP BY 1, 2, 3, 4, 5, 6, 7`
 
 // Generation by generation: what a redrive achieved is not the retries' merit.
@@ -24,7 +24,7 @@ SELECT count(*),
   count(*) FILTER (WHERE EXISTS (SELECT 1 FROM attempts e WHERE e.seq = x.seq AND e.generation = x.generation AND e.outcome = 'succeeded')),
   count(*) FILTER (WHERE EXISTS (SELECT 1 FROM attempts e WHERE e.seq = x.seq AND e.generation = x.generation AND e.outcome = 'failed'))
 FROM (SELECT DISTINCT a.seq, a.generation FROM attempts a JOIN jobs j ON j.seq = a.seq
-  WHERE a.seq > ?1 AND a.seq <= ?2 AND j.tenant = ?3 AND a.outcome = 'retried' AND a.finished_at >= ?4 AND a.finished_at < ?5) x`
+  WHERE a.seq > ?1 AND a.seq <= ?2 AND j.tenant + 0 = ?3 AND a.outcome = 'retried' AND a.finished_at >= ?4 AND a.finished_at < ?5) x`
 
 // RetryReport counts the tenant's attempts that finished in [since, until).
 func (s *Store) RetryReport(ctx context.Context, tenant int64, since, until time.Time) (forebay.RetryReport, error) {

@@ -128,7 +128,7 @@ WHERE queue = ? ORDER BY no DESC LIMIT ? + 0`).int(queue).int(int64(limit)).each
 
 const sqlRedeliver = `
 UPDATE messages SET lane = ?1, visible = ?2, deliveries = 0, token = NULL, locked_at = NULL
-WHERE seq = ?3 AND lane = ?4 AND (token IS NULL OR visible <= ?2)`
+WHERE seq = ?3 AND lane + 0 = ?4 AND (token IS NULL OR visible <= ?2)`
 
 // Redeliver sends dead letters of a webhook back to be tried anew: those with these numbers, or,
 // without any, the oldest up to limit. It returns how many it found there and not locked.

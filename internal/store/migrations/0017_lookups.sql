@@ -3,6 +3,8 @@
 -- postgresql:
 DROP INDEX messages_ready;
 CREATE INDEX messages_ready ON messages (lane, rank, visible, (seq + 0));
+DROP INDEX bodies_lane;
+CREATE INDEX bodies_lane ON bodies (lane, (seq + 0));
 DROP INDEX orchestration_turns_ready;
 CREATE INDEX orchestration_turns_ready ON orchestration_turns (pool, visible);
 DROP INDEX orchestration_activities_ready;
