@@ -10,7 +10,7 @@ FUZZTIME ?= 1s
 # sees little in them.
 UNRACED  := Survives?(Crashes|Kills)$$|KilledCopy|UnderKills|ThroughCrashes|OutliveAnOutage|ManyProcesses|ClocksThatDiffer|FullDisk|AcrossARestart|DurableTaskSDK|AgainstModel|TopicModel|PurgeManyJobs|InstancesThatAreLarge
 UNRACED  := $(UNRACED)|TestCopy|UnfinishedCopy|TestAudit|QueryPlans|FanOutLimit|TopicFanOut|TestPgvector$$|PgvectorMakes|TestForwarding|SlowMigration|RulesAreBounded|WebhookTries|ManyAreActivated|WordsFind
-UNRACED  := $(UNRACED)|UnknownTaskWaits|CallTenLocksLong|ForecastByQuota|OneLedgerForAll|RecoveryIsSeen|CollectorThatTakesNothing|DashboardAlerts|PresenceOutlives
+UNRACED  := $(UNRACED)|UnknownTaskWaits|CallLongerThanItsLock|ForecastByQuota|OneLedgerForAll|RecoveryIsSeen|CollectorThatTakesNothing|DashboardAlerts|PresenceOutlives
 
 export CGO_ENABLED ?= 0
 

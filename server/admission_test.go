@@ -34,7 +34,7 @@ const (
 	// The pace of calls is 1.25 times the limit, and they may be five seconds ahead of it.
 	meteredRate  = 1.25 * meteredTokens / 60 / meteredCost // a second
 	meteredBurst = 12                                      // jobs
-	meteredSlack = time.Second
+	meteredSlack = 4 * time.Second
 )
 
 func startMetered(t *testing.T, names ...string) *metered {
@@ -91,7 +91,8 @@ func (m *metered) await(t *testing.T, calls int) {
 }
 
 // checkPace makes sure that in no span of time more calls came than one ledger for everybody lets go. Calls are
-// under way for different times, so the span may seem shorter than it was by meteredSlack.
+// under way for different times, on a busy machine for seconds, so the span may seem shorter than it was by
+// meteredSlack. That allows ten calls more, so a run shows something only if it has many more than the burst.
 func (m *metered) checkPace(t *testing.T) {
 	t.Helper()
 	m.mu.Lock()
@@ -141,7 +142,7 @@ func TestJobsWaitForTheQuota(t *testing.T) {
 		var q forebay.QueueInfo
 		err := r.get(t.Context(), "/v1/queues/default", &q)
 		// The longer the answer took, the fewer are left to wait.
-		gone := meteredBurst + 1 + int(math.Ceil((time.Since(begun)+meteredSlack).Seconds()*meteredRate))
+		gone := meteredBurst + 1 + int(math.Ceil((time.Since(begun)+time.Second).Seconds()*meteredRate))
 		if err != nil || q.Active < int64(jobs-gone) {
 			t.Errorf("fewer than %d wait unlocked: %+v, %v", jobs-gone, q, err)
 		}
@@ -215,7 +216,7 @@ func TestOneLedgerForAllProcesses(t *testing.T) {
 		}
 		ids[i] = job.ID
 	}
-	model.await(t, meteredBurst+jobs/4)
+	model.await(t, meteredBurst+jobs/2) // so many that two ledgers' pace would be seen
 	first.kill()
 	lost := 0
 	for _, id := range ids {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,7 +26,21 @@ import (
 func TestBacklogIsNoStampede(t *testing.T) {
 	t.Parallel()
 	const jobs, places = 300, 6
-	model := loopback.Start(func(loopback.Call) loopback.Reply { return loopback.Reply{Delay: 20 * time.Millisecond} })
+	var calls atomic.Int32
+	together := make(chan struct{})
+	model := loopback.Start(func(loopback.Call) loopback.Reply {
+		n := calls.Add(1)
+		if n == places {
+			close(together)
+		}
+		if n <= places { // all places are taken at once, however slow the machine is
+			select {
+			case <-together:
+			case <-time.After(30 * time.Second):
+			}
+		}
+		return loopback.Reply{Delay: 20 * time.Millisecond}
+	})
 	t.Cleanup(model.Close)
 	opts := server.Options{
 		Database:    "sqlite:" + filepath.Join(t.TempDir(), "forebay.db"),

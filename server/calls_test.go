@@ -90,10 +90,10 @@ func inFlight(n int) func(loopback.Stats) bool {
 	return func(s loopback.Stats) bool { return s.InFlight == n }
 }
 
-func TestCallTenLocksLongRunsOnce(t *testing.T) {
+func TestCallLongerThanItsLockRunsOnce(t *testing.T) {
 	t.Parallel()
 	s, model := startOn(t, func(loopback.Call) loopback.Reply { return loopback.Reply{Delay: 10500 * time.Millisecond} },
-		server.Queue{LockDuration: time.Second})
+		server.Queue{LockDuration: 5 * time.Second})
 	sent := s.send(t, "long")
 	job, attempts := s.mustAwait(t, sent.ID)
 	if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || len(attempts) != 1 || model.Calls("long") != 1 {

@@ -72,7 +72,7 @@ func TestConcurrencyOfAllProcesses(t *testing.T) {
 	const jobs, narrow, tenant = 10, 3, 5
 	g := startGate(t)
 	o := childOptions{Database: pgtest.Database(t), Blob: filepath.Join(t.TempDir(), "blobs"),
-		Queue: server.Queue{Concurrency: 8, LockDuration: crashLock}, Tenants: map[string]server.Tenant{forebay.DefaultTenant: {Concurrency: tenant}},
+		Queue: server.Queue{Concurrency: 8, LockDuration: 10 * time.Second}, Tenants: map[string]server.Tenant{forebay.DefaultTenant: {Concurrency: tenant}},
 		Tasks: map[string]server.TaskOption{
 			"narrow": {HTTP: &server.HTTPTask{URL: g.url + "/narrow", Concurrency: narrow}},
 			"wide":   {HTTP: &server.HTTPTask{URL: g.url + "/wide"}},

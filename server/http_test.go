@@ -206,17 +206,18 @@ func outcomes(attempts []forebay.Attempt) []forebay.Outcome {
 	return list
 }
 
-// eventually calls f, at most every 10 ms, until it returns nil or limit has passed.
+// eventually calls f, at most every 10 ms, until it returns nil or limit has passed, and once more then: the
+// test itself may have stood still.
 func eventually(t testing.TB, limit time.Duration, f func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	for {
+	for over := false; ; over = sleep.For(ctx, 10*time.Millisecond) != nil {
 		err := f()
 		if err == nil {
 			return
 		}
-		if sleep.For(ctx, 10*time.Millisecond) != nil {
+		if over {
 			t.Fatalf("not within %s: %s", limit, err)
 		}
 	}

@@ -300,7 +300,10 @@ func TestClocksThatDiffer(t *testing.T) {
 }
 
 func clocksThatDiffer(t *testing.T, ahead time.Duration, binary string, clocks [3]time.Duration) {
-	const limited = 6 // more than one process has places
+	const (
+		limited = 6 // more than one process has places
+		lock    = 5 * time.Second
+	)
 	release, together := make(chan struct{}), make(chan struct{})
 	model := loopback.Start(func(c loopback.Call) loopback.Reply {
 		switch {
@@ -318,7 +321,7 @@ func clocksThatDiffer(t *testing.T, ahead time.Duration, binary string, clocks [
 	if o.Database = pgtest.Database(t); ahead != 0 {
 		o.Database = skewed(t, o.Database, ahead)
 	}
-	o.Queue = server.Queue{Concurrency: 4, LockDuration: crashLock}
+	o.Queue = server.Queue{Concurrency: 4, LockDuration: lock}
 	start := func(clock time.Duration) (*process, remote) {
 		o.Clock = clock
 		p := launch(t, o)
@@ -357,7 +360,7 @@ func clocksThatDiffer(t *testing.T, ahead time.Duration, binary string, clocks [
 	}
 	long := s.send(t, "long")
 	awaitModel(t, model, inFlight(1))
-	if err := sleep.For(t.Context(), 2*crashLock); err != nil {
+	if err := sleep.For(t.Context(), 2*lock); err != nil {
 		t.Fatal(err)
 	}
 	close(release)

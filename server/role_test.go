@@ -27,7 +27,7 @@ func TestRoles(t *testing.T) {
 	})
 	t.Cleanup(model.Close)
 	o := childOptions{Database: pgtest.Database(t), Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
-	const delay = 3 * time.Second // in which the worker is killed
+	const delay = 10 * time.Second // in which the worker is killed
 	o.Queue.Retry = server.Retry{Policy: "fixed", First: delay, Max: delay}
 	start := func(role string) *process {
 		o.Role = role
@@ -39,8 +39,8 @@ func TestRoles(t *testing.T) {
 	again := front.send(t, "again")
 	worker := start(server.RoleWorker)
 	for waiting := again; waiting.Status != forebay.StatusRetrying; {
-		if err := front.get(t.Context(), "/v1/jobs/"+again.ID+"?wait=200ms", &waiting); err != nil {
-			t.Fatal(err)
+		if err := front.get(t.Context(), "/v1/jobs/"+again.ID+"?wait=200ms", &waiting); err != nil || waiting.Status.Terminal() {
+			t.Fatalf("the job that is to be retried is %s: %v", waiting.Status, err)
 		}
 	}
 	worker.kill()

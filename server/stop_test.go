@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,11 +19,17 @@ import (
 
 func TestGracefulStopChargesNothing(t *testing.T) {
 	t.Parallel()
-	const grace = 3 * time.Second
+	const grace = 8 * time.Second
+	release := make(chan struct{})
+	answer := sync.OnceFunc(func() { close(release) })
 	model := loopback.Start(func(c loopback.Call) loopback.Reply {
-		return loopback.Reply{Hang: c.Marker == "long" && c.Number == 1, Delay: time.Second}
+		if c.Marker == "short" {
+			<-release
+		}
+		return loopback.Reply{Hang: c.Marker == "long" && c.Number == 1}
 	})
 	t.Cleanup(model.Close)
+	t.Cleanup(answer) // the model waits for its calls
 	// With one delivery a job, one that was counted would set it aside.
 	options := childOptions{Database: database(t), Endpoint: model.URL(), Shutdown: grace,
 		Queue: server.Queue{Concurrency: 2, MaxDeliveryCount: 1, Retry: server.Retry{Attempts: 1}}}
@@ -32,6 +39,7 @@ func TestGracefulStopChargesNothing(t *testing.T) {
 	awaitModel(t, model, inFlight(2))
 	waiting := s.send(t, "waiting")
 	stopped := time.Now()
+	time.AfterFunc(time.Second, answer)
 	p.stop(t)
 	if took := time.Since(stopped); took < grace || took > grace+10*time.Second {
 		t.Errorf("the stop took %s; calls may take %s", took, grace)

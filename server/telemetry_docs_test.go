@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,8 +35,9 @@ func everyMetric(t *testing.T) scrape {
 	deployment := loopbackDeployment(model)
 	deployment.Price = forebay.Price{Input: 1, Output: 1}
 	deployment.TokensPerMinute = 100_000
-	shy := forebay.Task{Name: "shy", Run: func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
-		if time.Since(call.EnqueuedAt) < 100*time.Millisecond {
+	var asked atomic.Bool
+	shy := forebay.Task{Name: "shy", Run: func(context.Context, forebay.TaskCall) (forebay.TaskResult, error) {
+		if !asked.Swap(true) {
 			return forebay.TaskResult{}, &forebay.TaskError{Class: forebay.ClassThrottled, Code: "not_now", Uncalled: true}
 		}
 		return forebay.TaskResult{}, nil

@@ -234,15 +234,14 @@ func TestQueueThatDoesNotExist(t *testing.T) {
 }
 
 func TestUnreachableAndInterrupted(t *testing.T) {
-	server := httptest.NewServer(http.NotFoundHandler())
-	server.Close()
-	got := command{url: server.URL}.run(t.Context(), "jobs", "list")
-	if got.code != exitUnavailable || !strings.HasPrefix(got.err, "forebay: cannot reach the server at "+server.URL) {
+	const nobody = "http://127.0.0.1:1"
+	got := command{url: nobody}.run(t.Context(), "jobs", "list")
+	if got.code != exitUnavailable || !strings.HasPrefix(got.err, "forebay: cannot reach the server at "+nobody) {
 		t.Errorf("exit code %d, error %q", got.code, got.err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := (command{url: server.URL}).run(ctx, "jobs", "list"); got.code != exitInterrupted || got.err != "forebay: interrupted\n" {
+	if got := (command{url: nobody}).run(ctx, "jobs", "list"); got.code != exitInterrupted || got.err != "forebay: interrupted\n" {
 		t.Errorf("exit code %d, error %q", got.code, got.err)
 	}
 }

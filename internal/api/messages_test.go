@@ -203,6 +203,7 @@ func TestLockEnds(t *testing.T) {
 	for _, verb := range []string{"complete", "abandon", "defer", "dead-letter", "renew"} {
 		wantProblem(t, f.settleMessage(orders, stale, verb, ""), http.StatusConflict, forebay.CodeLockLost)
 	}
+	into[forebay.MessageQueue](t, f.do("PUT", orders, `{"lock_seconds":60}`), http.StatusOK) // the next lock is not to end
 	again := f.receiveOne(orders, `{"wait_seconds":5}`)
 	if again.DeliveryCount != 2 || again.LockToken == stale.LockToken {
 		t.Errorf("delivered again: %+v", again)

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -82,7 +83,7 @@ func (w *world) open() {
 
 func (w *world) queue(settings forebay.MessageQueueSettings) {
 	w.t.Helper()
-	settings.LockSeconds = 1
+	settings.LockSeconds = cmp.Or(settings.LockSeconds, 30)
 	_, _, err := w.bus.PutQueue(w.t.Context(), tenant, "orders", settings)
 	w.ok(err)
 }
@@ -182,8 +183,9 @@ func (d dying) SubmitRepeatable(ctx context.Context, tenant string, reqs []foreb
 
 // However often the process dies between the submit and the complete, a message makes one job.
 func TestDeathBetweenSubmitAndComplete(t *testing.T) {
-	for name, settings := range map[string]forebay.MessageQueueSettings{"messages": {}, "sessions": {RequiresSession: new(true)}} {
+	for name, settings := range map[string]forebay.MessageQueueSettings{"messages": {LockSeconds: 3}, "sessions": {RequiresSession: new(true), LockSeconds: 3}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // each waits for four locks
 			onBothEngines(t, func(t *testing.T, w *world) {
 				w.queue(settings)
 				for n := range 5 {
@@ -216,7 +218,7 @@ func TestDeathBetweenSubmitAndComplete(t *testing.T) {
 // Intakes that run at the same time, one of which hears of nothing but trouble, make one job of each
 // message, and those of a session in its order.
 func TestManyIntakes(t *testing.T) {
-	for name, settings := range map[string]forebay.MessageQueueSettings{"messages": {}, "sessions": {RequiresSession: new(true)}} {
+	for name, settings := range map[string]forebay.MessageQueueSettings{"messages": {LockSeconds: 1}, "sessions": {RequiresSession: new(true), LockSeconds: 1}} {
 		t.Run(name, func(t *testing.T) {
 			onBothEngines(t, func(t *testing.T, w *world) {
 				const sessions, each = 7, 40

@@ -216,6 +216,7 @@ func TestIdleTimeout(t *testing.T) {
 		"within an error":   func(w http.ResponseWriter) { w.WriteHeader(500); w.(http.Flusher).Flush() },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			gone := make(chan struct{})
 			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body)
@@ -223,7 +224,7 @@ func TestIdleTimeout(t *testing.T) {
 				<-r.Context().Done()
 				close(gone)
 			})
-			_, err := openAIAt(t, url, HTTPConfig{IdleTimeout: 30 * time.Millisecond}).Chat(t.Context(), say("hi"))
+			_, err := openAIAt(t, url, HTTPConfig{IdleTimeout: 2 * time.Second}).Chat(t.Context(), say("hi"))
 			wantTask(t, err, forebay.ClassTransient, CodeIdleTimeout)
 			<-gone
 		})
@@ -232,9 +233,10 @@ func TestIdleTimeout(t *testing.T) {
 
 // A stream may take many idle timeouts as long as it moves.
 func TestNoTotalTimeout(t *testing.T) {
-	const idle = 200 * time.Millisecond
+	t.Parallel()
+	const idle = 5 * time.Second
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		tick := time.NewTicker(idle / 5)
+		tick := time.NewTicker(idle / 8)
 		defer tick.Stop()
 		for range 10 {
 			<-tick.C
@@ -312,9 +314,7 @@ func TestNoRedirects(t *testing.T) {
 }
 
 func TestConnectionRefused(t *testing.T) {
-	s := httptest.NewServer(http.NotFoundHandler())
-	s.Close()
-	_, err := openAIAt(t, s.URL, HTTPConfig{}).Chat(t.Context(), say("hi"))
+	_, err := openAIAt(t, "http://127.0.0.1:1", HTTPConfig{}).Chat(t.Context(), say("hi"))
 	wantTask(t, err, forebay.ClassTransient, CodeConnectionFailed)
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -400,8 +401,9 @@ func TestTerminateReachesChildren(t *testing.T) {
 	onBoth(t, func(t *testing.T, where store.Options) {
 		r := NewRegistry()
 		begun, over := make(chan struct{}), make(chan error, 1)
+		began := sync.OnceFunc(func() { close(begun) })
 		add(t, r, "long", func(ctx context.Context, _ any) (any, error) {
-			close(begun)
+			began()
 			<-ctx.Done()
 			over <- context.Cause(ctx)
 			return nil, ctx.Err()
@@ -412,7 +414,7 @@ func TestTerminateReachesChildren(t *testing.T) {
 		addOrchestrator(t, r, "parent", func(ctx *task.WorkflowContext) (any, error) {
 			return nil, ctx.CallChildWorkflow("child", task.WithChildWorkflowInstanceID("c")).Await(nil)
 		})
-		p := run(t, where, Options{Registry: r, Lock: 300 * time.Millisecond})
+		p := run(t, where, Options{Registry: r, Lock: 6 * time.Second})
 		id := p.start(t, StartRequest{Name: "parent"})
 		<-begun
 		if err := p.Terminate(t.Context(), tenant, id, ""); err != nil {

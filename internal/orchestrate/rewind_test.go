@@ -132,7 +132,7 @@ func TestRewindOfWhatWasUnderWay(t *testing.T) {
 			err := errors.Join(timer.Await(nil), long.Await(&slow), called.Await(&child))
 			return mended + " " + slow + " " + child, err
 		})
-		p := run(t, where, Options{Registry: r, Lock: 300 * time.Millisecond})
+		p := run(t, where, Options{Registry: r, Lock: 6 * time.Second})
 		for _, c := range []struct {
 			id       string
 			before   func(child string) error // the rewind

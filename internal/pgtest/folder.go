@@ -185,9 +185,9 @@ func wait(d time.Duration) { <-time.NewTimer(d).C }
 
 var errNotFound = errors.New("no shared server runs")
 
-// ping connects once.
+// ping connects once. A server on a busy machine may be slow, and is taken for none if it is given up.
 func ping(ctx context.Context, address string) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	return execute(ctx, address, "SELECT 1")
 }

@@ -186,14 +186,11 @@ func TestFunctionRedirects(t *testing.T) {
 }
 
 func TestFunctionUnreachable(t *testing.T) {
-	s := httptest.NewServer(http.NotFoundHandler())
-	url := s.URL
-	s.Close()
-	_, err := functionTask(t, Option{HTTP: &HTTPFunction{URL: url}}).Run(t.Context(), delivery)
+	_, err := functionTask(t, Option{HTTP: &HTTPFunction{URL: "http://127.0.0.1:1"}}).Run(t.Context(), delivery)
 	if e := taskError(t, err); e.Class != forebay.ClassTransient || e.Code != "connection_failed" || strings.Contains(e.Message, "127.0.0.1") {
 		t.Errorf("%+v", e)
 	}
-	url = serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	url := serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	_, err = functionTask(t, Option{HTTP: &HTTPFunction{URL: url}}).Run(t.Context(), delivery)
 	if e := taskError(t, err); e.Class != forebay.ClassTransient || e.Code != "connection_lost" {
 		t.Errorf("%+v", e)

@@ -201,7 +201,7 @@ func TestNewRefusesBadOptions(t *testing.T) {
 }
 
 // Hostile texts cost time in proportion to their length: eight times the text may take no thirty
-// times as long. The bound is wide, since the machine may be busy.
+// times as long. The bound is wide and measured again before it counts as broken, since the machine may be busy.
 func TestTimeIsLinear(t *testing.T) {
 	p := newProvider(t, Options{})
 	for _, unit := range []string{"a", " ", "\n", "\n ", ". ", "A ", "A. ", "\" ", "a\u00a0", "a:\n", "1-", "$1,", "<document>", "a@b.", "Labels: a,\n", "-", "\x00", "\xff", "字", "not good "} {
@@ -214,9 +214,15 @@ func TestTimeIsLinear(t *testing.T) {
 				}
 				return time.Since(start)
 			}
-			short, long := spent(3<<10), spent(24<<10)
-			if long > 30*short && long > 300*time.Millisecond {
-				t.Errorf("%s of %q: %s for 3 KiB, %s for 24 KiB", system, unit, short, long)
+			for tries := 5; ; tries-- {
+				short, long := spent(3<<10), spent(24<<10)
+				if long <= 30*short || long <= 300*time.Millisecond {
+					break
+				}
+				if tries == 1 {
+					t.Errorf("%s of %q: %s for 3 KiB, %s for 24 KiB", system, unit, short, long)
+					break
+				}
 			}
 		}
 	}
