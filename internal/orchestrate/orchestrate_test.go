@@ -267,8 +267,15 @@ func TestFailures(t *testing.T) {
 			}
 		}
 		for name, kind := range map[string]string{"panics": "Panic", "large": "payload_too_large", "above": "*errors.errorString"} {
-			if o := p.ends(t, p.start(t, StartRequest{Name: name}), forebay.OrchestrationFailed); o.Failure.Type != kind {
+			id := p.start(t, StartRequest{Name: name})
+			if o := p.ends(t, id, forebay.OrchestrationFailed); o.Failure.Type != kind {
 				t.Errorf("%+v", o.Failure)
+			}
+			if name != "large" {
+				continue
+			}
+			if err := p.Rewind(t.Context(), tenant, id, ""); forebay.CodeOf(err) != forebay.CodeConflict || !strings.Contains(err.Error(), "restart it") {
+				t.Errorf("rewound to before its first turn: %v", err)
 			}
 		}
 		if _, err := p.Start(t.Context(), tenant, StartRequest{Name: "large", Input: json.RawMessage(`"` + strings.Repeat("x", 2000) + `"`)}); forebay.CodeOf(err) != forebay.CodePayloadTooLarge {

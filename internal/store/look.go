@@ -12,11 +12,11 @@ import (
 // that is one round trip to the server, and as a rule none of its own.
 
 // What is asked of lines is given as arrays in PostgreSQL's notation.
-const linesFrom = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[]), CAST(? AS bigint[])) AS r(line, floor, most)"
+const linesFrom = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[]), CAST(? AS bigint[])) AS r"
 
 var sqlReadyShared = `
 SELECT ` + readyColumns + `, m.rank
-FROM (SELECT first.* FROM ` + linesFrom + `,
+FROM (SELECT first.* FROM ` + linesFrom + `(line, floor, most),
     LATERAL (SELECT * FROM messages WHERE lane = ? AND rank = r.line AND visible >= r.floor AND visible <= (` + sqlNow + `)
       ORDER BY visible, seq LIMIT r.most) AS first
     WHERE NOT EXISTS (SELECT 1 FROM queues WHERE no = ? AND paused <> 0)
@@ -25,7 +25,7 @@ FROM (SELECT first.* FROM ` + linesFrom + `,
 
 // The earliest of each line that is not ready yet, from waits on if near has passed.
 const sqlNextShared = `
-SELECT r.line, first.visible FROM unnest(CAST(? AS bigint[]), CAST(? AS bigint[]), CAST(? AS bigint[])) AS r(line, waits, near),
+SELECT r.line, first.visible FROM ` + linesFrom + `(line, waits, near),
   LATERAL (SELECT visible FROM messages WHERE lane = ? AND rank = r.line AND visible > (` + sqlNow + `)
       AND visible >= CASE WHEN r.near <= (` + sqlNow + `) THEN r.waits ELSE 0 END
     ORDER BY visible LIMIT 1) AS first`
