@@ -60,7 +60,6 @@ type API struct {
 
 	mux  *http.ServeMux
 	huma huma.API
-	spec struct{ json, yaml []byte }
 
 	draining context.Context // done when streams shall end
 	drain    context.CancelFunc

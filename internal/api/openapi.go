@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -32,10 +33,9 @@ func (a *API) publish() {
 	job := schemas["Job"]
 	job.Properties["error"] = &huma.Schema{AnyOf: []*huma.Schema{job.Properties["error"], {Type: "null"}}}
 
-	a.spec.json = must(json.Marshal(a.huma.OpenAPI()))
-	a.spec.yaml = must(a.huma.OpenAPI().YAML())
-	a.serve("/openapi.json", "application/openapi+json", a.spec.json)
-	a.serve("/openapi.yaml", "application/openapi+yaml", a.spec.yaml)
+	// Written when first asked for: it takes longer than all else that a start does here.
+	a.serve("/openapi.json", "application/openapi+json", func() ([]byte, error) { return json.Marshal(a.huma.OpenAPI()) })
+	a.serve("/openapi.yaml", "application/openapi+yaml", a.huma.OpenAPI().YAML)
 }
 
 func enumerate[S ~string](schema *huma.Schema, values []S) {
@@ -44,20 +44,20 @@ func enumerate[S ~string](schema *huma.Schema, values []S) {
 	}
 }
 
-// must is for what depends on nothing but the code.
-func must(b []byte, err error) []byte {
-	if err != nil {
-		panic(fmt.Errorf("describe the API: %w", err))
-	}
-	return b
-}
-
-// serve registers a document that is open to everybody and not part of the API's description.
-func (a *API) serve(path, mediaType string, document []byte) {
+// serve registers a document that is open to everybody and not part of the API's description. It depends on nothing but the code, and is
+// written once.
+func (a *API) serve(path, mediaType string, write func() ([]byte, error)) {
+	document := sync.OnceValue(func() []byte {
+		b, err := write()
+		if err != nil {
+			panic(fmt.Errorf("describe the API: %w", err))
+		}
+		return b
+	})
 	a.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 		c := callFrom(r.Context())
 		c.route = "GET " + path
 		w.Header().Set("Content-Type", mediaType)
-		w.Write(document)
+		w.Write(document())
 	})
 }
