@@ -61,7 +61,7 @@ func ReportOutcome(ctx context.Context, l RateLimits, used forebay.TokenUsage, e
 	var failure *forebay.TaskError
 	switch {
 	case err == nil:
-	case errors.Is(ctx.Err(), context.Canceled): // whoever called gave up
+	case gaveUp(ctx):
 		o.Kind = quota.Permanent
 	case !errors.As(err, &failure):
 		o.Kind = quota.Transient
@@ -69,6 +69,13 @@ func ReportOutcome(ctx context.Context, l RateLimits, used forebay.TokenUsage, e
 		o.Kind, o.RetryAfter = outcomeKind(failure, l), failure.RetryAfter
 	}
 	call.Outcome = &o
+}
+
+// gaveUp reports whether nobody waits for a call's answer any more: its job was cancelled, its deadline passed, or
+// the process stops. That a task's own time limit is over, which ends a context with a failure, tells of what it called.
+func gaveUp(ctx context.Context) bool {
+	var failure *forebay.TaskError
+	return ctx.Err() != nil && !errors.As(context.Cause(ctx), &failure)
 }
 
 func outcomeKind(failure *forebay.TaskError, l RateLimits) quota.OutcomeKind {

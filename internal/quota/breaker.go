@@ -21,8 +21,8 @@ const (
 	breakerYoung  = 5 * minute
 	breakerMemory = minute // opening again so soon after closing counts as the same outage
 	probesToClose = 3
-	// probeTimeout is when a probe that was not heard of is given up: its process died. A process that
-	// lives hears a first token or gives the call up before that.
+	// probeTimeout is when a probe that was not heard of is given up: its process died, or the answer takes so long
+	// and has no headers to tell of it before.
 	probeTimeout = minute
 )
 
@@ -89,8 +89,11 @@ func (s *State) healthy(r Reservation) {
 	case b.state == Closed:
 		b.failures = 0
 		b.count(s.clock, true)
-	case b.state == HalfOpen && r.Probe && r.Seq == b.probe:
-		b.probe = 0
+	case b.state == HalfOpen && r.Probe && (r.Seq == b.probe || r.At >= b.until && s.clock-r.At >= probeTimeout):
+		// One that was given up for it took so long, and another went after it, was well all the same.
+		if r.Seq == b.probe {
+			b.probe = 0
+		}
 		if b.passed++; b.passed >= probesToClose {
 			b.state, b.closedAt = Closed, s.clock
 			b.outcomes, b.failures, b.failed, b.silent, b.passed = b.outcomes[:0], 0, 0, 0, 0

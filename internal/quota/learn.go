@@ -131,12 +131,19 @@ func (s *State) grow(now int64) {
 	}
 }
 
+// sliced reports whether a limit of requests is what Azure admits in 1 or 10 seconds, of which its headers
+// have been seen to tell, and not what it admits in a minute. Where no limit is configured nobody knows which, and refusals
+// tell of too many requests sooner than a limit that is a sixtieth of the real one is found out.
+func (l Limits) sliced(limit int64) bool {
+	return l.Accounting == AccountAzureOpenAI && limit > 0 && (l.RequestsPerMinute == 0 || limit <= l.RequestsPerMinute/5)
+}
+
 // read takes in rate-limit headers. Those of a call made before the one last read say nothing new.
 func (s *State) read(l Limits, r Reservation, o Outcome) {
 	for d := range s.meters {
 		m := &s.meters[d]
 		limit, remaining := o.Headers.Limit[d], o.Headers.Remaining[d]
-		if r.At < m.markAt-second {
+		if r.At < m.markAt-second || Dimension(d) == Requests && l.sliced(limit) {
 			continue
 		}
 		if limit > 0 && limit < maxAmount {

@@ -31,6 +31,7 @@ type server struct {
 	output          int64 // output tokens per minute, where they count apart
 	requests        int64 // per minute
 	requestSlice    int64 // ms over which requests are counted
+	tellsOfSlice    bool  // the headers say what is admitted in a slice
 	charging        charging
 	counting        counting
 	countsRefused   bool
@@ -121,6 +122,9 @@ func (v *server) admit(now int64, j *job) answer {
 	// The headers tell of the nominal quota even while less is given.
 	a.headers = headers{limit: v.quota, remaining: max(v.quota-int64(math.Ceil(v.used)), 0),
 		limitRequests: v.requests, reset: v.reset(now)}
+	if v.tellsOfSlice {
+		a.headers.limitRequests, a.headers.remainingRequests = perSlice, max(perSlice-v.slices, 0)
+	}
 	if v.counting == tenSeconds {
 		a.headers.remaining = max(v.quota/6-int64(v.used), 0)
 	}

@@ -156,6 +156,8 @@ func TestServerKinds(t *testing.T) {
 	anthropic.OutputTokensPerMinute = 80_000
 	fewRequests := azureLimits
 	fewRequests.RequestsPerMinute = 120
+	someRequests, noRequests := azureLimits, azureLimits
+	someRequests.RequestsPerMinute, noRequests.RequestsPerMinute = 240, 0
 	bar := result{ratio: 1.10, throttled: 0.03}
 	for _, kind := range []struct {
 		name   string
@@ -171,6 +173,9 @@ func TestServerKinds(t *testing.T) {
 		// Nothing tells that a bucket is full, and single jobs need half of one.
 		{"no headers, 10-second bucket", server{counting: tenSeconds, silent: true}, azureLimits, result{ratio: 1.2, throttled: 0.03}},
 		{"two requests in each second", server{requests: 120}, fewRequests, bar},
+		{"headers of a second's requests", server{requests: 1440, tellsOfSlice: true}, azureLimits, bar},
+		{"headers of ten seconds' requests", server{requests: 240, requestSlice: 10_000, tellsOfSlice: true}, someRequests, bar},
+		{"headers of requests, no limit configured", server{requests: 1440, tellsOfSlice: true}, noRequests, bar},
 		{"PTU, leaky bucket", server{counting: leakyBucket, settles: true}, limits(quota.AccountAzurePTU), bar},
 		{"OpenAI, continuous bucket", server{counting: refilled, charging: chargeLarger}, limits(quota.AccountOpenAI), bar},
 		{"Anthropic, continuous buckets", server{output: 80_000, counting: refilled, charging: chargePrompt}, anthropic, bar},

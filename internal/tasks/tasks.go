@@ -223,7 +223,7 @@ func newTemplate(text string, sample map[string]any) (*template.Template, error)
 // underTimeout runs call and makes the task's own timeout an error that says so.
 func underTimeout(ctx context.Context, limit time.Duration, call func(context.Context) error) error {
 	timeout := &forebay.TaskError{Class: forebay.ClassTransient, Code: "timeout",
-		Message: "the call took longer than " + limit.String(), Err: context.DeadlineExceeded}
+		Message: "the call took longer than " + limit.String(), Unmeasured: true, Err: context.DeadlineExceeded}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, timeout)
 	defer cancel()
 	err := call(ctx)
