@@ -2,6 +2,7 @@ package model
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -260,3 +261,50 @@ type panicking struct{}
 
 func (panicking) Chat(context.Context, ChatRequest) (ChatResponse, error)    { panic("in mid-call") }
 func (panicking) Embed(context.Context, EmbedRequest) (EmbedResponse, error) { panic("in mid-call") }
+
+// That nobody waits for an answer any more says nothing about the deployment; that a task's own time limit is over does.
+func TestWhoGivesUp(t *testing.T) {
+	limit := &forebay.TaskError{Class: forebay.ClassTransient, Code: "timeout"}
+	for name, c := range map[string]struct {
+		cause error
+		kind  quota.OutcomeKind
+	}{
+		"the job's deadline": {errors.New("the job's deadline passed"), quota.Permanent}, "cancelled": {context.Canceled, quota.Permanent},
+		"the task's limit": {limit, quota.Transient},
+	} {
+		for _, cut := range []func(context.Context) (context.Context, context.CancelFunc){
+			func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return context.WithDeadlineCause(ctx, time.Now().Add(-time.Second), c.cause)
+			},
+			func(ctx context.Context) (context.Context, context.CancelFunc) {
+				ctx, cancel := context.WithCancelCause(ctx)
+				cancel(c.cause)
+				return ctx, func() {}
+			},
+		} {
+			admitted := &quota.Call{Deployment: "east"}
+			ctx, cancel := cut(quota.WithCall(t.Context(), admitted))
+			r, err := NewRouter(map[string]Model{"chat": {Deployments: []*Deployment{{Name: "east", Provider: hanging{}}}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := r.Chat(ctx, "chat", say("hi")); err == nil || admitted.Outcome == nil || admitted.Outcome.Kind != c.kind {
+				t.Errorf("%s: %v, %+v", name, err, admitted.Outcome)
+			}
+			cancel()
+		}
+	}
+}
+
+// hanging answers when nobody waits any more.
+type hanging struct{}
+
+func (hanging) Chat(ctx context.Context, _ ChatRequest) (ChatResponse, error) {
+	<-ctx.Done()
+	return ChatResponse{}, ctx.Err()
+}
+
+func (hanging) Embed(ctx context.Context, _ EmbedRequest) (EmbedResponse, error) {
+	<-ctx.Done()
+	return EmbedResponse{}, ctx.Err()
+}

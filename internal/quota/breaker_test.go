@@ -164,3 +164,29 @@ func TestCheapestGoesAfterFailures(t *testing.T) {
 		s = reload(t, s)
 	}
 }
+
+// TestSlowProbes: where an answer takes longer than the time after which a probe is given up, what went well late closes the
+// breaker all the same, and what is of before it opened does not.
+func TestSlowProbes(t *testing.T) {
+	var s quota.State
+	before := begin(t, &s, epoch, 40)
+	if end(&s, epoch+1000, before[:20], "f") != 10 {
+		t.Fatal("not open after ten failures")
+	}
+	now := s.Status(epoch+1000, manyRequests).BreakerUntil
+	var probes []quota.Reservation
+	for range 3 {
+		probes = append(probes, begin(t, &s, now, 1)...)
+		now += 61_000
+	}
+	end(&s, now+30_000, before[20:], "+")
+	if st := s.Status(now+30_000, manyRequests); st.Breaker != quota.HalfOpen {
+		t.Fatalf("calls from before it opened: %v", st.Breaker)
+	}
+	for i, want := range []quota.BreakerState{quota.HalfOpen, quota.HalfOpen, quota.Closed} {
+		end(&s, now+30_000, probes[i:i+1], "+")
+		if st := s.Status(now+30_000, manyRequests); st.Breaker != want {
+			t.Errorf("after %d slow probes: %v", i+1, st.Breaker)
+		}
+	}
+}

@@ -25,6 +25,19 @@ func (s *State) Reserve(now int64, l Limits, r Request) (Reservation, Verdict) {
 	return s.take(l, r, cost, probe), Verdict{}
 }
 
+// Holds reports whether a call is no larger than what the deployment admits in a minute. One that is larger goes when
+// nothing went for a minute, for estimates can be wrong; where it can go elsewhere it need not try.
+func (s *State) Holds(now int64, l Limits, r Request) bool {
+	s.advance(now, l)
+	cost, _ := s.cost(l, l.fill(r))
+	for d := range s.meters {
+		if limit := s.meters[d].cap; limit > 0 && cost[d] > limit {
+			return false
+		}
+	}
+	return true
+}
+
 // open says whether any call may go, and whether it would be a probe.
 func (s *State) open() (v Verdict, probe bool) {
 	if s.operator {

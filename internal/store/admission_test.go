@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -96,6 +97,37 @@ func TestNoSlotIsNotHeld(t *testing.T) {
 		}
 		if took := time.Since(began); took > 0 || asked > 3*3*each {
 			t.Errorf("%d candidates for %d jobs, %s", asked, 3*each, took)
+		}
+	})
+}
+
+// A job that is larger than all of a deployment's quota is called where it fits, and where it fits nowhere, at the first that is idle.
+func TestLargeJobGoesWhereItFits(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Store, queue int64) {
+		tenant := tenantOf(t, s, "a")
+		small := quota.Limits{Accounting: quota.AccountAzureOpenAI, TokensPerMinute: 1_000}
+		large := quota.Limits{Accounting: quota.AccountAzureOpenAI, TokensPerMinute: 100_000}
+		plan := func(_ string, _ []byte, size int64) []Option {
+			r := quota.Request{PromptTokens: size, MaxOutputTokens: 1}
+			return []Option{{Deployment: "small", Limits: small, Request: r}, {Deployment: "large", Limits: large, Request: r}}
+		}
+		for i, c := range []struct {
+			tokens int64
+			at     string
+		}{{5_000, "large"}, {500, "small"}, {5_000, "large"}, {500_000, ""}, {5_000, "large"}} {
+			submitAll(t, s, NewJob{ID: fmt.Sprint(i), Tenant: tenant, Queue: queue, Task: "t", Priority: 5, InputSize: c.tokens})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			got, err := s.Claim(ctx, ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour, Plan: plan})
+			cancel()
+			at := ""
+			if len(got) == 1 {
+				at = got[0].Admission.Deployment
+			} else if !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(len(got), err)
+			}
+			if at != c.at {
+				t.Errorf("job %d, %d tokens: called at %q, want %q", i, c.tokens, at, c.at)
+			}
 		}
 	})
 }

@@ -154,6 +154,21 @@ func (a *admitting) ask(name string, line []int, choice int) error {
 	if err != nil {
 		return err
 	}
+	fitting := line[:0]
+	for _, i := range line {
+		large, err := a.tooLarge(i, choice, d)
+		switch {
+		case err != nil:
+			return err
+		case large:
+			a.refuse(i, name, forebay.WaitQuota, 0)
+		default:
+			fitting = append(fitting, i)
+		}
+	}
+	if line = fitting; len(line) == 0 {
+		return nil
+	}
 	first := a.options[line[0]][choice]
 	room, use := a.slots, &slotUse{}
 	if first.Concurrency > 0 {
@@ -186,6 +201,25 @@ func (a *admitting) ask(name string, line []int, choice int) error {
 		}
 	}
 	return nil
+}
+
+// tooLarge reports whether a candidate's call is larger than the deployment's quota and another that may take it has room
+// for such a call.
+func (a *admitting) tooLarge(i, choice int, d *deployment) (bool, error) {
+	options := a.options[i]
+	if len(options) < 2 || d.Holds(a.t.now, options[choice].Limits, options[choice].Request) {
+		return false, nil
+	}
+	for n, o := range options {
+		if n == choice {
+			continue
+		}
+		other, err := a.t.deployment(o.Deployment)
+		if err != nil || other.Holds(a.t.now, o.Limits, o.Request) {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 func (a *admitting) refuse(i int, by string, why forebay.WaitReason, retryAt int64) {
