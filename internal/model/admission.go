@@ -50,14 +50,15 @@ func ReportSent(ctx context.Context) {
 	}
 }
 
-// ReportOutcome tells whoever admitted a call how it ended.
-func ReportOutcome(ctx context.Context, l RateLimits, used forebay.TokenUsage, err error) {
+// ReportOutcome tells whoever admitted a call how it ended. cached are those of the input tokens that the provider
+// had in its cache.
+func ReportOutcome(ctx context.Context, l RateLimits, used forebay.TokenUsage, cached int64, err error) {
 	call := quota.CallOf(ctx)
 	if call == nil {
 		return
 	}
 	o := quota.Outcome{Kind: quota.Succeeded, Headers: l.headers(), RetryAfter: l.RetryAfter,
-		Usage: quota.Usage{PromptTokens: used.InputTokens, OutputTokens: used.OutputTokens}}
+		Usage: quota.Usage{PromptTokens: used.InputTokens, CachedTokens: within(cached, used.InputTokens), OutputTokens: used.OutputTokens}}
 	var failure *forebay.TaskError
 	switch {
 	case err == nil:
@@ -77,6 +78,9 @@ func gaveUp(ctx context.Context) bool {
 	var failure *forebay.TaskError
 	return ctx.Err() != nil && !errors.As(context.Cause(ctx), &failure)
 }
+
+// within is how many of an input's tokens were cached: what endpoints say of it is believed as far as it can be.
+func within(cached, input int64) int64 { return min(max(cached, 0), max(input, 0)) }
 
 func outcomeKind(failure *forebay.TaskError, l RateLimits) quota.OutcomeKind {
 	switch failure.Class {

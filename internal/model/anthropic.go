@@ -296,6 +296,7 @@ func (c *messagesAnswer) response(req ChatRequest, ok bool) ChatResponse {
 			InputTokens:  max(u.InputTokens+u.CacheCreationTokens+u.CacheReadTokens, 0),
 			OutputTokens: max(u.OutputTokens, 0),
 		}}
+	resp.CachedTokens = within(u.CacheReadTokens, resp.Usage.InputTokens) // what was written to the cache counts as the rest does
 	if !ok {
 		return resp
 	}

@@ -55,6 +55,7 @@ type ChatResponse struct {
 	FinishReason string // stop, length, content_filter, tool_calls
 	Model        string // as the provider names it
 	Usage        forebay.TokenUsage
+	CachedTokens int64      // those of Usage.InputTokens that the provider had in its cache, which some quotas do not count
 	Limits       RateLimits // also of an answer that is an error
 	Raw          json.RawMessage
 }

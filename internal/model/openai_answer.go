@@ -173,7 +173,7 @@ func (c *chatAnswer) judge() error {
 func (c *chatAnswer) response(req ChatRequest, ok bool) ChatResponse {
 	resp := ChatResponse{Text: c.text.String(), FinishReason: c.finish, Model: c.head.model}
 	if usage := parseUsage(c.usage); usage != (chatUsage{}) {
-		resp.Usage = usage.tokens()
+		resp.Usage, resp.CachedTokens = usage.tokens(), usage.CachedTokens
 	} else if ok {
 		resp.Usage = forebay.TokenUsage{InputTokens: req.promptTokens(), OutputTokens: int64(EstimateTokens(resp.Text))}
 	}

@@ -107,6 +107,7 @@ func (m *members) text(value gjson.Result) string {
 type chatUsage struct {
 	PromptTokens     int64 `json:"prompt_tokens"`
 	CompletionTokens int64 `json:"completion_tokens"`
+	CachedTokens     int64 `json:"-"` // of the prompt's
 }
 
 func (u chatUsage) tokens() forebay.TokenUsage {
@@ -115,7 +116,9 @@ func (u chatUsage) tokens() forebay.TokenUsage {
 
 // parseUsage reads what parseChunk found.
 func parseUsage(usage string) chatUsage {
-	return chatUsage{PromptTokens: gjson.Get(usage, "prompt_tokens").Int(), CompletionTokens: gjson.Get(usage, "completion_tokens").Int()}
+	u := chatUsage{PromptTokens: gjson.Get(usage, "prompt_tokens").Int(), CompletionTokens: gjson.Get(usage, "completion_tokens").Int()}
+	u.CachedTokens = within(gjson.Get(usage, "prompt_tokens_details.cached_tokens").Int(), u.PromptTokens)
+	return u
 }
 
 // textFrame is what stands around the text in the events of one stream. Most differ in their text

@@ -115,7 +115,7 @@ func (r *Router) Chat(ctx context.Context, model string, req ChatRequest) (ChatR
 		resp, err = l.Provider.Chat(ctx, req)
 		return resp.Usage.OutputTokens, err
 	})
-	ReportOutcome(ctx, resp.Limits, resp.Usage, err)
+	ReportOutcome(ctx, resp.Limits, resp.Usage, resp.CachedTokens, err)
 	return resp, l.Deployment, err
 }
 
@@ -135,7 +135,7 @@ func (r *Router) Embed(ctx context.Context, model string, req EmbedRequest) (Emb
 		resp, err = l.Provider.Embed(ctx, req)
 		return 0, err
 	})
-	ReportOutcome(ctx, resp.Limits, resp.Usage, err)
+	ReportOutcome(ctx, resp.Limits, resp.Usage, 0, err) // of embeddings nothing is cached
 	return resp, l.Deployment, err
 }
 

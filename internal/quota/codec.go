@@ -18,7 +18,7 @@ const (
 var ErrCorruptState = errors.New("quota: not a stored state, or one of another version")
 
 // MarshalBinary encodes the state: about 200 bytes for a quiet deployment, 2 KB for one with calls in
-// every quarter of a second.
+// every quarter of a second, and 1 KB more where others go ahead of as many as may be.
 func (s *State) MarshalBinary() ([]byte, error) { return s.AppendBinary(make([]byte, 0, 512)) }
 
 // AppendBinary appends what MarshalBinary returns.

@@ -60,6 +60,51 @@ func TestNobodyIsPassedOverForLong(t *testing.T) {
 	t.Fatal("never went")
 }
 
+// TestNoneOfManyIsPassedOverForLong has as many large jobs at the head of the line as others may go ahead of at once:
+// the last of them waits no longer than the first until that ends.
+func TestNoneOfManyIsPassedOverForLong(t *testing.T) {
+	s, next := new(quota.State), int64(1000)
+	var line []quota.Candidate
+	for id := range int64(quota.Backfill) {
+		line = append(line, quota.Candidate{ID: 1 + id, Request: quota.Request{PromptTokens: 30_000, MaxOutputTokens: 500}})
+	}
+	firstAhead := int64(0)
+	for now := int64(epoch); now < epoch+1_200_000; now += 100 {
+		for len(line) < 100 {
+			next++
+			line = append(line, quota.Candidate{ID: next, Request: quota.Request{PromptTokens: 1000, MaxOutputTokens: 500}})
+		}
+		var left []quota.Candidate
+		larges, ahead := 0, false
+		for i, d := range s.Admit(now, azureLimits, line, 8) {
+			switch large := line[i].ID < 1000; {
+			case d.Reservation.Seq == 0:
+				left = append(left, line[i])
+				if large {
+					larges++
+				}
+			case !large:
+				ahead = true
+			}
+		}
+		if larges == 0 {
+			if firstAhead == 0 {
+				t.Fatal("they were never passed over: the test shows nothing")
+			}
+			return
+		}
+		if ahead && firstAhead == 0 {
+			firstAhead = now
+		}
+		if ahead && now-firstAhead > 46_000 {
+			t.Fatalf("%d are still passed over after %d ms", larges, now-firstAhead)
+		}
+		line = left
+		s = reload(t, s)
+	}
+	t.Fatal("some never went")
+}
+
 func TestBackfill(t *testing.T) {
 	var s quota.State
 	r := call(t, &s, epoch, azureLimits, quota.Request{PromptTokens: 100})

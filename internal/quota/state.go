@@ -12,9 +12,9 @@ const (
 
 	maxSlices   = minute/sliceMillis + 2
 	maxOutcomes = outcomeSeconds + 1
-	maxPassed   = 16
-	maxAmount   = 1 << 45 // no single quantity is larger; sums stay far from overflow
-	maxTime     = 1 << 50 // the year 37648
+	maxPassed   = Backfill // those that one round lets others go ahead of, at most
+	maxAmount   = 1 << 45  // no single quantity is larger; sums stay far from overflow
+	maxTime     = 1 << 50  // the year 37648
 )
 
 // State is all that is known of one deployment. The zero value is one of which nothing is known. It

@@ -94,11 +94,28 @@ func (s *State) Drain(now int64, l Limits, tokens, requests int64) time.Duration
 	return time.Duration(blocked)*time.Millisecond + time.Duration(min(seconds, 1e8)*float64(time.Second))
 }
 
-// Estimate is what a call is thought to be charged, in tokens of all kinds: the size of a job to fair
-// share and to Drain.
+// Estimate is what a call is thought to be charged, in tokens of all kinds: the size of a job to Drain.
 func (s *State) Estimate(l Limits, r Request) int64 {
 	cost, _ := s.cost(l, l.fill(r))
 	return cost[Tokens] + cost[OutputTokens]
+}
+
+// Size is what a call is thought to take, in tokens of all kinds: the size of a job to fair share. Where tokens are not
+// charged it is the prompt and all of the max output; 0: nothing is known.
+func (s *State) Size(l Limits, r Request) int64 {
+	r = l.fill(r)
+	cost, _ := s.cost(l, r)
+	return size(cost, r)
+}
+
+// Size is what [State.Size] said of the call when this was reserved.
+func (r *Reservation) Size() int64 { return size(r.Amount, r.Request) }
+
+func size(cost Amount, r Request) int64 {
+	if tokens := cost[Tokens] + cost[OutputTokens]; tokens > 0 {
+		return tokens
+	}
+	return r.PromptTokens + r.MaxOutputTokens
 }
 
 // Bound is what a call will hardly exceed: its prompt as the provider counts, with a margin for how far

@@ -36,6 +36,7 @@ type call struct {
 	deployment *Service
 	request    *request
 	prompt     int // tokens, as the usage says
+	cached     int // of them
 	key        uint64
 	admission  Admission
 	status     int    // sent
@@ -130,6 +131,7 @@ func (c *call) run() {
 	began := time.Now()
 	cost := Cost{Prompt: c.deployment.Estimate(c.prompt, c.key)}
 	if !c.embed {
+		c.cached, cost.Cached = c.deployment.cached(c.prompt), c.deployment.cached(cost.Prompt)
 		cost.Output = c.request.maxOutput(c.deployment.MaxOutputTokens) * c.request.choices()
 	}
 	c.admission = c.deployment.Begin(began, cost)
@@ -137,7 +139,7 @@ func (c *call) run() {
 		c.server.changed()
 		defer c.server.changed()
 	}
-	e := ending{c.admission.Outcome, Used{Prompt: c.prompt}}
+	e := ending{c.admission.Outcome, Used{Prompt: c.prompt, Cached: c.cached}}
 	err := c.meet(&e)
 	if errors.Is(err, errGone) {
 		e.outcome = Gone

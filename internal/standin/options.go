@@ -39,6 +39,8 @@ type Deployment struct {
 	// tokens it reports in the end: a factor for all, and a standard deviation among prompts.
 	EstimateFactor float64 `yaml:"estimate_factor"`
 	EstimateSpread float64 `yaml:"estimate_spread"`
+	// CachedShare is the share of each prompt that the service had in its cache.
+	CachedShare float64 `yaml:"cached_share"`
 
 	FirstToken      Duration `yaml:"first_token"`
 	TokensPerSecond float64  `yaml:"tokens_per_second"` // of each answer; 0: all at once
@@ -170,6 +172,7 @@ func (d Deployment) validate(at string) error {
 		{"requests_per_minute", float64(d.RequestsPerMinute), -1, maxPerMinute},
 		{"estimate_factor", d.EstimateFactor, 0.01, 100},
 		{"estimate_spread", d.EstimateSpread, 0, 10},
+		{"cached_share", d.CachedShare, 0, 1},
 		{"tokens_per_second", d.TokensPerSecond, 0, maxPerMinute},
 		{"output_tokens", float64(d.OutputTokens), 1, maxOutput},
 		{"output_spread", d.OutputSpread, 0, 10},

@@ -182,6 +182,9 @@ func (d *Service) Estimate(prompt int, key uint64) int {
 	return max(int(float64(prompt)*f+0.5), 1)
 }
 
+// cached is how many of so many tokens of a prompt are in the cache.
+func (d *Service) cached(prompt int) int { return int(d.CachedShare * float64(prompt)) }
+
 // hash is FNV-1a, so that the same text draws the same numbers in every process.
 func hash(texts ...string) uint64 {
 	h := uint64(14695981039346656037)

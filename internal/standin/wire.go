@@ -55,12 +55,12 @@ func (c *call) id(prefix string) string { return fmt.Sprintf("%s%016x%08x", pref
 
 func (c *call) usage(a answer) string {
 	if c.api == anthropic {
-		return fmt.Sprintf(`{"input_tokens":%d,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":%d,"service_tier":"standard"}`, c.prompt, a.tokens)
+		return fmt.Sprintf(`{"input_tokens":%d,"cache_creation_input_tokens":0,"cache_read_input_tokens":%d,"output_tokens":%d,"service_tier":"standard"}`, c.prompt-c.cached, c.cached, a.tokens)
 	}
 	output := a.tokens * c.request.choices()
-	return fmt.Sprintf(`{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":0,"audio_tokens":0},`+
+	return fmt.Sprintf(`{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d,"audio_tokens":0},`+
 		`"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}`,
-		c.prompt, output, c.prompt+output)
+		c.prompt, output, c.prompt+output, c.cached)
 }
 
 // stopReason is how Anthropic says what finished the answer.

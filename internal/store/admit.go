@@ -17,8 +17,7 @@ func (t *tx) admit(l *look, claims []*claim, slots int) error {
 	options := make([][]Option, len(l.found))
 	if plan != nil {
 		for i := range l.found {
-			m := &l.found[i]
-			options[i] = plan(m.Task, m.Input, m.InputSize)
+			options[i] = l.found[i].planned(plan)
 		}
 		if err := t.learn(l.callable(options)); err != nil {
 			return err

@@ -315,6 +315,16 @@ type candidate struct {
 	fresh     bool  // its message is not stored yet
 	announced int   // the latest attempt number whose start an event tells
 	budgets   []*budget
+	options   []Option // where it could be called, once that was asked
+	asked     bool
+}
+
+// planned asks once where a candidate could be called: that may read its input.
+func (m *candidate) planned(plan Plan) []Option {
+	if !m.asked && plan != nil {
+		m.options, m.asked = plan(m.Task, m.Input, m.InputSize), true
+	}
+	return m.options
 }
 
 // serve takes ready messages for one claim: of those found, or those of a queue of messages.

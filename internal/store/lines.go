@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/quota"
 )
 
 // A lane for jobs is made of lines, one for each tenant, priority and class of what its jobs call that has
 // messages in it. A line is first come, first served, and none has to wait for jobs of another class that
 // may not be called now. Between lines the higher priority goes first, where a job gains a level for
 // each half minute that it waits; and among equals the tenant that was
-// served least, by what its jobs are thought to cost and by its weight (start-time fair queueing: Goyal,
-// Vin, Cheng 1996). So a tenant with ten jobs does not wait behind another's ten thousand.
+// served least, by the tokens that its jobs are thought to take, answers included, and by its weight (start-time
+// fair queueing: Goyal, Vin, Cheng 1996). So a tenant with ten jobs does not wait behind another's ten thousand.
 //
 // One job in eight is not of the first level that has any, but of those behind it: however many come with
 // a higher priority, the others have that share. It is reserved in the lane, and in each class too, for
@@ -276,16 +277,55 @@ func (l *lines) vtime(tenant int64) float64 { return max(l.served[tenant], l.clo
 // Share is a tenant's weight among those who wait; 1 is everybody's.
 type Share func(tenant int64) (weight float64)
 
-// cost is what serving a job counts for: about its tokens.
-func cost(m *candidate, share Share) float64 {
-	const base = 250 // of the prompt around an input, and of the answer
-	weight := 1.0
+// cost is what so many tokens of a tenant count for.
+func (share Share) cost(tenant int64, tokens float64) float64 {
 	if share != nil {
-		if weight = share(m.Tenant); weight <= 0 {
-			weight = 1
+		if weight := share(tenant); weight > 0 {
+			return tokens / weight
 		}
 	}
-	return (base + float64(m.InputSize)/forebay.BytesPerToken) / weight
+	return tokens
+}
+
+// roughly is about the tokens of a job of which nothing better is known.
+func (m *candidate) roughly() float64 {
+	const base = 250 // of the prompt around an input, and of the answer
+	return base + float64(m.InputSize)/forebay.BytesPerToken
+}
+
+// expected is the tokens that will be reserved for a job, if that is where its call is tried first. It is what
+// order goes by: did that count otherwise than charge does, a tenant would be served ahead of its turn, and those
+// whose turn it was would lose it, for nobody is served at a time before the clock.
+func (t *tx) expected(m *candidate, plan Plan) float64 {
+	if options := m.planned(plan); len(options) > 0 {
+		if size := t.stateSoFar(options[0].Deployment).Size(options[0].Limits, options[0].Request); size > 0 {
+			return float64(size)
+		}
+	}
+	return m.roughly()
+}
+
+// stateSoFar is what is known of a deployment without a statement.
+func (t *tx) stateSoFar(name string) *quota.State {
+	if d := t.deployments[name]; d != nil {
+		return &d.State
+	}
+	if d := t.w.deployments[name]; d != nil { // where one process writes, they are kept, but not at hand before the first is asked for
+		return &d.State
+	}
+	return &unknown
+}
+
+var unknown quota.State // for reading only
+
+// tokens is what was reserved for a job's call.
+func (m *candidate) tokens() float64 {
+	if m.Admission != nil {
+		if size := m.Admission.Reservation.Size(); size > 0 {
+			return float64(size)
+		}
+	}
+	return m.roughly()
 }
 
 // nextDue returns when a line may have a ready message, but for those in except; never: none will.
@@ -303,14 +343,14 @@ func (l *lines) nextDue(restsUntil func(tenant int64) int64, except func(no int6
 func (l *lines) charge(m *candidate, share Share) {
 	start := l.vtime(m.Tenant)
 	l.clock = start
-	l.served[m.Tenant] = start + cost(m, share)
+	l.served[m.Tenant] = start + share.cost(m.Tenant, m.tokens())
 	l.turns.count(classOf(m.rank))
 }
 
 // order puts candidates into the order in which they are served. Each line's are in their order already.
 // Where a line has shown only its beginning nothing is said of what comes after that: those of its class are
-// left out.
-func (l *lines) order(found []candidate, cut map[int64]bool, share Share, now int64) (ordered []candidate, more bool) {
+// left out. cost is what serving one counts for.
+func (l *lines) order(found []candidate, cut map[int64]bool, cost func(*candidate) float64, now int64) (ordered []candidate, more bool) {
 	if len(found) == 0 || !slices.ContainsFunc(found, func(m candidate) bool { return m.rank != found[0].rank }) {
 		return found, len(found) > 0 && cut[found[0].rank]
 	}
@@ -353,10 +393,10 @@ func (l *lines) order(found []candidate, cut map[int64]bool, share Share, now in
 			}
 		}
 		turns.count(classOf(best))
-		m := heads[best][0]
+		m := &heads[best][0]
 		heads[best] = heads[best][1:]
-		ordered = append(ordered, m)
-		vtimes[m.Tenant] += cost(&m, share)
+		vtimes[m.Tenant] += cost(m)
+		ordered = append(ordered, *m)
 		if len(heads[best]) == 0 && cut[best] {
 			for _, no := range numbers {
 				if classOf(no) == classOf(best) {

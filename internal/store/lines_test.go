@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/quota"
 )
 
 // Two tenants share a lane: one that has much to do and one that comes later with a little.
@@ -66,6 +67,97 @@ func TestTenantsShareALane(t *testing.T) {
 	})
 }
 
+// Tenants whose jobs differ in nothing but how much they may answer share the tokens, however a provider counts.
+func TestTenantsShareTokens(t *testing.T) {
+	const prompt, brief, long = 100, 150, 2400
+	tests := map[string]struct {
+		accounting quota.Accounting
+		weight     float64 // of the tenant with long answers
+		max        int     // jobs that a claim wants
+		want       int     // of its jobs among the first 110
+	}{
+		"Azure":              {quota.AccountAzureOpenAI, 1, 5, 10},
+		"many at once":       {quota.AccountAzureOpenAI, 1, 40, 10},
+		"one at a time":      {quota.AccountAzurePTU, 1, 1, 10},
+		"OpenAI":             {quota.AccountOpenAI, 1, 5, 6},
+		"Anthropic":          {quota.AccountAnthropic, 1, 5, 10},
+		"no limit of tokens": {quota.AccountNone, 1, 5, 10},
+		"five times as much": {quota.AccountAzureOpenAI, 5, 5, 37},
+	}
+	withStore(t, func(t *testing.T, s *Store) {
+		verbose, terse := tenantOf(t, s, "default"), tenantOf(t, s, "terse")
+		for name, test := range tests {
+			queue := queueOf(t, s, "q"+strings.ReplaceAll(name, " ", ""))
+			var jobs []NewJob
+			for i := range 120 {
+				for tenant, task := range map[int64]string{verbose: "long", terse: "brief"} {
+					jobs = append(jobs, NewJob{ID: fmt.Sprint(name, tenant, i), Tenant: tenant, Queue: queue, Task: task, Priority: 5, MaxAttempts: 1,
+						Input: make([]byte, 4*prompt), InputSize: 4 * prompt})
+				}
+			}
+			if _, err := s.Submit(t.Context(), jobs); err != nil {
+				t.Fatal(err)
+			}
+			request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: test.max, MaxBytes: 1 << 30, Lock: time.Minute,
+				Share: func(tenant int64) float64 {
+					if tenant == verbose {
+						return test.weight
+					}
+					return 1
+				},
+				Plan: func(task string, _ []byte, size int64) []Option {
+					most := map[string]int64{"brief": brief, "long": long}[task]
+					return []Option{{Deployment: name, Limits: quota.Limits{Accounting: test.accounting},
+						Request: quota.Request{PromptTokens: size / 4, MaxOutputTokens: most}}}
+				}}
+			got := 0
+			for n := 0; n < 110; {
+				deliveries, err := s.Claim(t.Context(), request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, d := range deliveries {
+					if n++; n <= 110 && d.Tenant == verbose {
+						got++
+					}
+				}
+			}
+			if got < test.want-2 || got > test.want+2 {
+				t.Errorf("%s: of the first 110 jobs %d may answer much, want about %d", name, got, test.want)
+			}
+		}
+	})
+}
+
+// What was reserved for a job that is not delivered after all, its tenant does not pay for.
+func TestGivenBackIsNotCharged(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Store, queue int64) {
+		tenant := tenantOf(t, s, "a")
+		submitAll(t, s, NewJob{ID: "1", Tenant: tenant, Queue: queue, Task: "t", Priority: 5})
+		served := func() (tokens float64) {
+			tokens, err := transact(t.Context(), s, stageChange, func(t *tx) (float64, error) {
+				return t.w.linesOf(int64(LaneOf(queue, LaneMain))).served[tenant], nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return tokens
+		}
+		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Second, MaxDeliveries: 1, SetAside: LaneDeadLetter,
+			Plan: func(string, []byte, int64) []Option {
+				return []Option{{Deployment: "d", Limits: quota.Limits{Accounting: quota.AccountAzureOpenAI}, Request: quota.Request{MaxOutputTokens: 16_000}}}
+			}}
+		if _, err := s.Claim(t.Context(), request); err != nil || served() != 16_000 {
+			t.Fatalf("%g tokens are charged for a delivery (%v)", served(), err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if got, err := s.Claim(ctx, request); err == nil || served() >= 17_000 { // it was delivered as often as it may be
+			t.Errorf("%g tokens are charged after %d deliveries more", served(), len(got))
+		}
+	})
+}
+
 // While jobs of the highest priority keep coming, one of the lowest still has its turn, once it has waited
 // half a minute for each level.
 func TestNoPriorityStarves(t *testing.T) {
@@ -75,7 +167,7 @@ func TestNoPriorityStarves(t *testing.T) {
 	}
 	l := newLines()
 	for waited, first := range map[time.Duration]int{time.Minute: forebay.MaxPriority, 9*30*time.Second + time.Second: 0} {
-		ordered, _ := l.order([]candidate{open(forebay.MaxPriority, time.Second), open(0, waited)}, nil, nil, 1e12)
+		ordered, _ := l.order([]candidate{open(forebay.MaxPriority, time.Second), open(0, waited)}, nil, (*candidate).roughly, 1e12)
 		if got := ordered[0].Seq; got != int64(first) {
 			t.Errorf("after %s priority %d goes first", waited, got)
 		}
@@ -240,7 +332,7 @@ func TestReservedShareOfAClass(t *testing.T) {
 	}
 	l := newLines()
 	l.turns.classes[1] = reserved - 1
-	ordered, _ := l.order([]candidate{job(1, 1, 9), job(2, 1, 3), job(3, 2, 3)}, nil, nil, 1e12)
+	ordered, _ := l.order([]candidate{job(1, 1, 9), job(2, 1, 3), job(3, 2, 3)}, nil, (*candidate).roughly, 1e12)
 	if ordered[0].Seq != 2 || ordered[1].Seq != 1 {
 		t.Errorf("in this order: %+v", ordered)
 	}

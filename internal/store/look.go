@@ -42,6 +42,7 @@ type look struct {
 	brief   bool // it does not ask what is not ready yet, for it expects to find enough
 	limit   int
 	share   Share
+	plan    Plan
 	found   []candidate
 	more    bool               // may be ready than was found
 	cut     map[int64]bool     // lines of which only the beginning was found
@@ -58,7 +59,7 @@ type look struct {
 
 // newLook looks for as much as the claims want together, from where the last look at the lane ended.
 func (w *writer) newLook(lane int64, claims []*claim, now int64) *look {
-	l := &look{lane: lane, lines: w.linesOf(lane), share: claims[0].Share, taken: map[int64]int64{}}
+	l := &look{lane: lane, lines: w.linesOf(lane), share: claims[0].Share, plan: claims[0].Plan, taken: map[int64]int64{}}
 	l.limit = wanted(claims)
 	if _, l.deep = w.blocked[lane]; l.deep { // a smaller one may fit
 		l.limit += quota.Backfill
@@ -209,7 +210,7 @@ func (l *look) arrange(fresh []candidate, t *tx) {
 		}
 	}
 	all := l.found
-	l.found, l.more = l.lines.order(all, l.cut, l.share, t.now)
+	l.found, l.more = l.lines.order(all, l.cut, func(m *candidate) float64 { return l.share.cost(m.Tenant, t.expected(m, l.plan)) }, t.now)
 	l.more = l.more || unasked
 	if len(l.found) < len(all) {
 		kept := map[int64]bool{}
@@ -267,7 +268,7 @@ func (w *writer) lookAt(t *tx, lane int64, looks bool) (*look, error) {
 	case len(fresh) == 0:
 		return nil, nil
 	default: // nothing else is ready
-		l = &look{lane: lane, lines: w.linesOf(lane), share: claims[0].Share, taken: map[int64]int64{}}
+		l = &look{lane: lane, lines: w.linesOf(lane), share: claims[0].Share, plan: claims[0].Plan, taken: map[int64]int64{}}
 		l.arrange(fresh, t)
 	}
 	if l.anew {
@@ -371,7 +372,6 @@ func (w *writer) serveFrom(t *tx, l *look, c *claim) error {
 		if !m.fresh {
 			l.taken[m.rank] = m.ScheduledAt.UnixMilli()
 		}
-		l.lines.charge(m, l.share)
 		l.lines.note(m.rank, t.now+c.Lock.Milliseconds(), t.now)
 		before := len(c.deliveries)
 		if err := t.take(m, c); err != nil {
@@ -381,7 +381,9 @@ func (w *writer) serveFrom(t *tx, l *look, c *claim) error {
 			if err := t.withdraw(l.found[:1]); err != nil {
 				return err
 			}
+			m.Admission = nil // its tenant does not pay for what it gave back
 		}
+		l.lines.charge(m, l.share)
 		l.found = l.found[1:]
 	}
 	return nil

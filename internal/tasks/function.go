@@ -98,7 +98,7 @@ func (f *function) run(ctx context.Context, call forebay.TaskCall) (forebay.Task
 		}
 		return err
 	})
-	model.ReportOutcome(ctx, model.RateLimits{}, forebay.TokenUsage{}, err)
+	model.ReportOutcome(ctx, model.RateLimits{}, forebay.TokenUsage{}, 0, err)
 	return result, err
 }
 
