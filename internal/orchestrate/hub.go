@@ -30,6 +30,9 @@ type hub struct {
 	halted     sync.Map         // instance id → *store.Turn: that its code need not see
 	remote     backend.Executor // hands work to processes that are connected by gRPC
 	streams    int              // of these
+	present    context.Context  // ends when they have been away for awayTime
+	leave      context.CancelCauseFunc
+	away       *time.Timer // since the last one left
 	started    bool
 	workers    []interface{ StopAndDrain() }
 }
@@ -60,17 +63,6 @@ func (h *hub) stop() {
 	for _, w := range h.workers {
 		w.StopAndDrain()
 	}
-}
-
-// workerConnected and workerLeft follow how many processes wait for work.
-func (h *hub) workerConnected(ctx context.Context) error { return h.countStreams(ctx, 1) }
-func (h *hub) workerLeft(ctx context.Context) error      { return h.countStreams(ctx, -1) }
-
-func (h *hub) countStreams(ctx context.Context, change int) error {
-	h.mu.Lock()
-	h.streams += change
-	h.mu.Unlock()
-	return h.store.Reconsider(context.WithoutCancel(ctx))
 }
 
 // turnKey is the property of a work item that holds its turn or activity.
