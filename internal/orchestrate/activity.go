@@ -43,7 +43,7 @@ func (h *hub) refuse(ctx context.Context, a *store.Activity) {
 	}
 }
 
-// maxLost is how often an activity may take its process with it.
+// maxLost is how often an activity or a turn may take its process with it.
 const maxLost = 10
 
 // CompleteActivityWorkItem stores what came of an attempt: the instance hears of it, or the activity is tried again.

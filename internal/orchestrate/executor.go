@@ -26,6 +26,17 @@ const remoteTurn = time.Minute
 var errNobody = errors.New("no process that is connected can carry it out")
 
 func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (*protos.WorkflowResponse, error) {
+	resp, err := x.executeWorkflow(ctx, id, old, arrived, opts)
+	if err == nil || errors.Is(err, errCutShort) {
+		x.tried.Store(string(id), struct{}{})
+	}
+	return resp, err
+}
+
+// errCutShort is that a connected process has left in the middle of a turn.
+var errCutShort = errors.New("the process that carried it out is gone")
+
+func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (*protos.WorkflowResponse, error) {
 	if turn, ok := x.halted.LoadAndDelete(string(id)); ok {
 		return takeIn(turn.(*store.Turn), old, arrived), nil
 	}
@@ -41,6 +52,9 @@ func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, a
 	resp, err := handOut(ctx, x.hub, func(ctx context.Context) (*protos.WorkflowResponse, error) {
 		return x.remote.ExecuteWorkflow(ctx, id, old, arrived, opts)
 	})
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errNobody) {
+		err = errCutShort
+	}
 	return x.limitAnew(resp), err
 }
 

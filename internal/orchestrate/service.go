@@ -244,7 +244,11 @@ func (s *Service) takeTurns(ctx context.Context, most int) (int, error) {
 	turns, err := s.store.ClaimTurns(ctx, store.WorkRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesTurns})
 	for i := range turns {
 		s.hold(turns[i].Token, &held{turn: &turns[i]})
-		s.hub(turns[i].Tenant).turns <- &turns[i]
+		if h := s.hub(turns[i].Tenant); turns[i].Lost >= maxLost {
+			go h.giveUp(ctx, &turns[i]) // drain waits for it
+		} else {
+			h.turns <- &turns[i]
+		}
 	}
 	return len(turns), err
 }
