@@ -70,7 +70,8 @@ FROM (SELECT instance, number, events, deliveries, custom, run, token FROM orche
   CROSS JOIN orchestrations o ON o.no = t.instance`
 
 const sqlArrived = `
-SELECT no, event, event_id, job FROM orchestration_inbox WHERE instance = ? AND visible <= ? ORDER BY no LIMIT ? + 0`
+SELECT i.no, i.event, i.event_id, i.job, coalesce((SELECT o.result_size FROM jobs j JOIN outcomes o ON o.seq = j.seq WHERE j.id = i.job), 0)
+FROM orchestration_inbox i WHERE i.instance = ? AND i.visible <= ? ORDER BY i.no LIMIT ? + 0`
 
 func (t *tx) takeTurns(p *workPool, c *workClaim, most int) (taken int, err error) {
 	first := len(c.turns)
@@ -125,7 +126,7 @@ func (t *tx) arrived(turn *Turn) error {
 	size := 0
 	return unlessStopped(t.prep(sqlArrived).int(turn.Instance).int(t.now).int(maxTurnEvents).each(func(r row) error {
 		a := Arrived{Event: r.blob(1), EventID: int(r.int(2)), Job: r.text(3)}
-		if size += len(a.Event); size > maxTurnBytes && len(turn.Arrived) > 0 {
+		if size += len(a.Event) + int(r.int(4)); size > maxTurnBytes && len(turn.Arrived) > 0 {
 			return errStop
 		}
 		turn.Arrived = append(turn.Arrived, a)
