@@ -2,7 +2,6 @@ package orchestrate
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -145,6 +144,6 @@ func TestWorkOfAWorkerThatIsGone(t *testing.T) {
 		outcomes[a.Outcome]++
 	}
 	if outcomes[store.ActivitySucceeded] != many || outcomes[store.ActivityLost] == 0 || outcomes[store.ActivityLost] > many/2 || len(outcomes) != 2 {
-		t.Error(fmt.Sprint("attempts: ", outcomes))
+		t.Errorf("attempts: %v", outcomes)
 	}
 }
