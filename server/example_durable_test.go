@@ -218,7 +218,8 @@ func ExampleWaitForEvent_approval() {
 }
 
 // An activity that fails is tried again, also across a restart of the server: here the first attempt fails, the server stops,
-// and another one goes on.
+// and another one goes on. The half second between attempts is for the example, which shall end soon; with First at five seconds they are five
+// seconds apart.
 func ExampleActivity_WithRetry() {
 	attempts := make(chan int, 10)
 	flaky := server.NewActivity("flaky", func(ctx context.Context, _ struct{}) (string, error) {

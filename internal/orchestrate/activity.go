@@ -43,7 +43,7 @@ func (h *hub) refuse(ctx context.Context, a *store.Activity) {
 	}
 }
 
-// maxLost is how often an activity may take its process with it.
+// maxLost is how often an activity or a turn may take its process with it.
 const maxLost = 10
 
 // CompleteActivityWorkItem stores what came of an attempt: the instance hears of it, or the activity is tried again.
@@ -111,6 +111,13 @@ func (h *hub) AbandonActivityWorkItem(ctx context.Context, wi *backend.ActivityW
 	defer h.release(a.Token)
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	stopping := h.stopping()
-	return unlessLost(h.store.AbandonActivity(ctx, a, h.pause(a.Lost+1), !stopping))
+	return unlessLost(h.store.AbandonActivity(ctx, a, h.pause(a.Lost+1), h.mayHaveBegun(a.Token)))
+}
+
+// mayHaveBegun reports whether an attempt that came to nothing counts as one.
+func (s *Service) mayHaveBegun(token int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.held[token]
+	return !s.stopped && (h == nil || !h.idle)
 }

@@ -26,6 +26,17 @@ const remoteTurn = time.Minute
 var errNobody = errors.New("no process that is connected can carry it out")
 
 func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (*protos.WorkflowResponse, error) {
+	resp, err := x.executeWorkflow(ctx, id, old, arrived, opts)
+	if err == nil || errors.Is(err, errCutShort) {
+		x.tried.Store(string(id), struct{}{})
+	}
+	return resp, err
+}
+
+// errCutShort is that a connected process has left in the middle of a turn.
+var errCutShort = errors.New("the process that carried it out is gone")
+
+func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (*protos.WorkflowResponse, error) {
 	if turn, ok := x.halted.LoadAndDelete(string(id)); ok {
 		return takeIn(turn.(*store.Turn), old, arrived), nil
 	}
@@ -36,12 +47,14 @@ func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, a
 		resp, err := replay(ctx, task.NewTaskExecutorWithLogger(x.registry.engine, engineLog{x.log}), id, old, arrived)
 		return x.limitAnew(resp), err
 	}
-	if !x.connected(x.tenant) {
-		return nil, errNobody
-	}
 	ctx, cancel := context.WithTimeout(ctx, remoteTurn)
 	defer cancel()
-	resp, err := x.remote.ExecuteWorkflow(ctx, id, old, arrived, opts)
+	resp, err := handOut(ctx, x.hub, func(ctx context.Context) (*protos.WorkflowResponse, error) {
+		return x.remote.ExecuteWorkflow(ctx, id, old, arrived, opts)
+	})
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errNobody) {
+		err = errCutShort
+	}
 	return x.limitAnew(resp), err
 }
 
@@ -91,10 +104,22 @@ func (x executor) ExecuteActivity(ctx context.Context, id api.InstanceID, e *pro
 	if f := x.registry.activity(a.Name); f != nil {
 		return x.call(ctx, f, a, e), nil
 	}
-	if !x.connected(x.tenant) {
-		return nil, errNobody
+	result, err := handOut(ctx, x.hub, func(ctx context.Context) (*protos.HistoryEvent, error) {
+		return x.remote.ExecuteActivity(ctx, id, e, opts)
+	})
+	if errors.Is(err, errNobody) {
+		x.notBegun(a.Token)
 	}
-	return x.remote.ExecuteActivity(ctx, id, e, opts)
+	return result, err
+}
+
+// notBegun notes of an attempt that it was handed to nobody.
+func (s *Service) notBegun(token int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.held[token]; h != nil {
+		h.idle = true
+	}
 }
 
 // bound returns a context that ends when the activity is not to be carried out here any more, and not just because no new ones are taken.

@@ -28,8 +28,12 @@ type hub struct {
 	carried    sync.Map         // *protos.HistoryEvent → *store.Activity: what is carried out
 	anew       sync.Map         // instance id → *int: how often it has continued as new in its turn
 	halted     sync.Map         // instance id → *store.Turn: that its code need not see
+	tried      sync.Map         // instance id → struct{}: if its turn comes to nothing now, the turn is to blame
 	remote     backend.Executor // hands work to processes that are connected by gRPC
 	streams    int              // of these
+	present    context.Context  // ends when they have been away for awayTime
+	leave      context.CancelCauseFunc
+	away       *time.Timer // since the last one left
 	started    bool
 	workers    []interface{ StopAndDrain() }
 }
@@ -62,17 +66,6 @@ func (h *hub) stop() {
 	}
 }
 
-// workerConnected and workerLeft follow how many processes wait for work.
-func (h *hub) workerConnected(ctx context.Context) error { return h.countStreams(ctx, 1) }
-func (h *hub) workerLeft(ctx context.Context) error      { return h.countStreams(ctx, -1) }
-
-func (h *hub) countStreams(ctx context.Context, change int) error {
-	h.mu.Lock()
-	h.streams += change
-	h.mu.Unlock()
-	return h.store.Reconsider(context.WithoutCancel(ctx))
-}
-
 // turnKey is the property of a work item that holds its turn or activity.
 const turnKey = "forebay"
 
@@ -102,7 +95,7 @@ func (h *hub) GetWorkflowRuntimeState(ctx context.Context, wi *backend.WorkflowW
 	for _, a := range turn.Arrived {
 		e, err := h.arrived(ctx, a)
 		if err != nil {
-			return nil, err
+			return nil, h.unread(turn, err)
 		}
 		wi.NewEvents = append(wi.NewEvents, e)
 	}
@@ -110,7 +103,7 @@ func (h *hub) GetWorkflowRuntimeState(ctx context.Context, wi *backend.WorkflowW
 	if !ok {
 		var err error
 		if events, err = h.history(ctx, turn.Instance); err != nil {
-			return nil, err
+			return nil, h.unread(turn, err)
 		}
 		if int64(len(events)) != turn.Events {
 			return nil, forebay.ErrLockLost // another had a turn since
@@ -157,8 +150,12 @@ func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Workflow
 	orphans, err := h.store.CompleteTurn(ctx, turn, result)
 	if err != nil {
 		h.memory.forget(turn.Instance)
+		if passing(err) {
+			h.tried.Delete(turn.ID)
+		}
 		return engineError(err)
 	}
+	h.tried.Delete(turn.ID)
 	taken := Taken{Kind: store.WorkTurn, Name: turn.Name, Outcome: TurnStored}
 	h.cancelJobs(ctx, orphans)
 	if result.Status.Terminal() {
@@ -176,11 +173,12 @@ func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Workflow
 func (h *hub) AbandonWorkflowWorkItem(ctx context.Context, wi *backend.WorkflowWorkItem) error {
 	turn := wi.Properties[turnKey].(*store.Turn)
 	h.over(turn)
+	_, lost := h.tried.LoadAndDelete(turn.ID)
 	defer h.release(turn.Token)
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	taken := Taken{Kind: store.WorkTurn, Name: turn.Name, Outcome: TurnAbandoned}
-	err := h.store.AbandonTurn(ctx, turn, h.pause(turn.Deliveries))
+	err := h.store.AbandonTurn(ctx, turn, h.pause(turn.Deliveries), lost && !h.stopping())
 	if errors.Is(err, forebay.ErrLockLost) {
 		taken.Outcome, err = TurnLost, nil
 	}

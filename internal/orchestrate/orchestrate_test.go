@@ -248,7 +248,28 @@ func TestFailures(t *testing.T) {
 		addOrchestrator(t, r, "panics", func(*task.WorkflowContext) (any, error) { panic("here") })
 		addOrchestrator(t, r, "large", func(*task.WorkflowContext) (any, error) { return strings.Repeat("x", 2000), nil })
 		addOrchestrator(t, r, "above", func(ctx *task.WorkflowContext) (any, error) { return nil, ctx.CallChildWorkflow("large").Await(nil) })
+		addOrchestrator(t, r, "large activity", func(ctx *task.WorkflowContext) (any, error) {
+			return nil, activity(ctx, "fail", strings.Repeat("x", 2000), forebay.RetryPolicy{}).Await(nil)
+		})
+		addOrchestrator(t, r, "large child", func(ctx *task.WorkflowContext) (any, error) {
+			return nil, ctx.CallChildWorkflow("panics", task.WithChildWorkflowInput(strings.Repeat("x", 2000))).Await(nil)
+		})
+		addOrchestrator(t, r, "large anew", func(ctx *task.WorkflowContext) (any, error) {
+			ctx.ContinueAsNew(strings.Repeat("x", 2000))
+			return nil, nil
+		})
+		addOrchestrator(t, r, "large status", func(ctx *task.WorkflowContext) (any, error) {
+			ctx.SetCustomStatus(strings.Repeat("x", 2000))
+			return nil, nil
+		})
 		p := run(t, where, Options{Registry: r, MaxBytes: 1000})
+		for name, what := range map[string]string{"large": "the output", "large activity": "the input of the activity fail", "large child": "the input of the orchestration panics",
+			"large anew": "the input with which it continues as new", "large status": "the custom status"} {
+			o := p.ends(t, p.start(t, StartRequest{Name: name}), forebay.OrchestrationFailed)
+			if o.Failure.Type != "payload_too_large" || !strings.HasPrefix(o.Failure.Message, what+" has 200") || len(o.CustomStatus) > 0 {
+				t.Errorf("%s: %+v, status %.20s", name, o.Failure, o.CustomStatus)
+			}
+		}
 		for how, want := range map[string]struct {
 			calls int32
 			kind  string

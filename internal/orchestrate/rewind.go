@@ -152,8 +152,8 @@ func (w *rewind) calledBy(ctx context.Context, row store.OrchestrationRow, execu
 }
 
 // startOf returns how an instance began: that stands in its history, or still waits for its first turn.
-func (w *rewind) startOf(ctx context.Context, instance int64) (*protos.ExecutionStartedEvent, error) {
-	turn, waiting, err := w.store.OrchestrationStart(ctx, instance)
+func (s *Service) startOf(ctx context.Context, instance int64) (*protos.ExecutionStartedEvent, error) {
+	turn, waiting, err := s.store.OrchestrationStart(ctx, instance)
 	if err != nil {
 		return nil, err
 	}

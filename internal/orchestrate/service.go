@@ -67,6 +67,7 @@ type Service struct {
 	memory   memory
 	turns    chan struct{} // a value for each that may still be taken
 	tasks    chan struct{} // the same of activities
+	awayTime time.Duration
 
 	mu      sync.Mutex
 	hubs    map[int64]*hub // by tenant
@@ -83,6 +84,7 @@ type held struct {
 	activity *store.Activity
 	cancel   context.CancelCauseFunc
 	ctx      context.Context
+	idle     bool // the activity was handed to nobody
 }
 
 // New returns a service. Run carries orchestrations out; managing them needs no Run.
@@ -101,7 +103,7 @@ func New(opts Options) *Service {
 	}
 	s := &Service{store: opts.Store, registry: opts.Registry, log: opts.Logger, opts: opts,
 		turns: make(chan struct{}, opts.Turns), tasks: make(chan struct{}, opts.Activities),
-		hubs: map[int64]*hub{}, held: map[int64]*held{}, closing: make(chan any)}
+		awayTime: awayTime, hubs: map[int64]*hub{}, held: map[int64]*held{}, closing: make(chan any)}
 	for range opts.Turns {
 		s.turns <- struct{}{}
 	}
@@ -242,7 +244,11 @@ func (s *Service) takeTurns(ctx context.Context, most int) (int, error) {
 	turns, err := s.store.ClaimTurns(ctx, store.WorkRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesTurns})
 	for i := range turns {
 		s.hold(turns[i].Token, &held{turn: &turns[i]})
-		s.hub(turns[i].Tenant).turns <- &turns[i]
+		if h := s.hub(turns[i].Tenant); turns[i].Lost >= maxLost {
+			go h.giveUp(ctx, &turns[i]) // drain waits for it
+		} else {
+			h.turns <- &turns[i]
+		}
 	}
 	return len(turns), err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/dapr/durabletask-go/backend"
 	"github.com/dapr/durabletask-go/backend/runtimestate"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/store"
@@ -15,6 +16,42 @@ import (
 
 // maxHistoryEvents bounds the history of one execution. What needs more continues as new.
 const maxHistoryEvents = 100_000
+
+// maxHistoryBytes bounds it as well: a history is read, kept in memory and sent to a worker whole.
+const maxHistoryBytes = 256 << 20
+
+func sizeOf(events []*protos.HistoryEvent) (n int) {
+	for _, e := range events {
+		n += proto.Size(e)
+	}
+	return n
+}
+
+// tooLarge names something that the code wants to have stored and that is over the limit; "": nothing is.
+func (h *hub) tooLarge(state *backend.WorkflowRuntimeState) (what string, size int) {
+	check := func(v *wrapperspb.StringValue, name string) {
+		if n := len(v.GetValue()); int64(n) > h.opts.MaxBytes && what == "" {
+			what, size = name, n
+		}
+	}
+	check(state.CompletedEvent.GetResult(), "the output")
+	for _, e := range state.PendingTasks {
+		check(e.GetTaskScheduled().GetInput(), "the input of the activity "+e.GetTaskScheduled().GetName())
+	}
+	for _, m := range state.PendingMessages {
+		if started := m.HistoryEvent.GetExecutionStarted(); started != nil {
+			check(started.GetInput(), "the input of the orchestration "+started.GetName())
+		}
+		if raised := m.HistoryEvent.GetEventRaised(); raised != nil {
+			check(raised.GetInput(), "the event "+raised.GetName())
+		}
+	}
+	if state.ContinuedAsNew {
+		check(state.StartEvent.GetInput(), "the input with which it continues as new")
+	}
+	check(state.CustomStatus, "the custom status")
+	return what, size
+}
 
 // turnResult is what the engine has made of a turn, as it is stored.
 func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState) (*store.TurnResult, error) {
@@ -26,8 +63,16 @@ func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState) 
 	if len(state.OldEvents)+len(state.NewEvents) > maxHistoryEvents && status != forebay.OrchestrationTerminated {
 		return endAs(state, "HistoryTooLong", fmt.Sprintf("the history has more than %d events; an orchestrator that goes on for long continues as new", maxHistoryEvents))
 	}
-	if size := proto.Size(state.CompletedEvent.GetResult()); int64(size) > h.opts.MaxBytes+16 {
-		return endAs(state, string(forebay.CodePayloadTooLarge), fmt.Sprintf("the output has %d bytes; the limit is %d", size, h.opts.MaxBytes))
+	if status != forebay.OrchestrationTerminated {
+		if bytes := sizeOf(state.OldEvents) + sizeOf(state.NewEvents); bytes > maxHistoryBytes {
+			return endAs(state, "HistoryTooLong", fmt.Sprintf("the history has %d bytes; the limit is %d; large values are better passed by reference", bytes, maxHistoryBytes))
+		}
+		if what, size := h.tooLarge(state); what != "" {
+			if int64(len(state.CustomStatus.GetValue())) > h.opts.MaxBytes {
+				state.CustomStatus = value(turn.Custom) // stays as it was: it is stored with the end
+			}
+			return endAs(state, string(forebay.CodePayloadTooLarge), fmt.Sprintf("%s has %d bytes; the limit is %d", what, size, h.opts.MaxBytes))
+		}
 	}
 	if state.ContinuedAsNew {
 		r.Reset = &store.Reset{Execution: state.StartEvent.GetWorkflowInstance().GetExecutionId().GetValue(), Input: asJSON(state.StartEvent.GetInput())}

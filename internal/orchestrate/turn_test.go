@@ -32,3 +32,23 @@ func TestEndOfALongHistory(t *testing.T) {
 		}
 	}
 }
+
+// So does one that has too many bytes, also before it has too many events.
+func TestEndOfALargeHistory(t *testing.T) {
+	h := &hub{Service: &Service{opts: Options{MaxBytes: 16 << 20}}}
+	large := completedEvent(1, "", value(make([]byte, 16<<20)))
+	for n, want := range map[int]forebay.OrchestrationStatus{15: forebay.OrchestrationCompleted, 16: forebay.OrchestrationFailed} {
+		old := make([]*protos.HistoryEvent, n)
+		for i := range old {
+			old[i] = large
+		}
+		result, err := h.turnResult(&store.Turn{ID: "large"}, &backend.WorkflowRuntimeState{StartEvent: &protos.ExecutionStartedEvent{}, OldEvents: old,
+			NewEvents: []*protos.HistoryEvent{newEvent()}, CompletedEvent: &protos.ExecutionCompletedEvent{WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_COMPLETED}})
+		if err != nil || result.Status != want {
+			t.Fatalf("%d events: %+v: %v", n, result, err)
+		}
+		if want == forebay.OrchestrationFailed && result.Failure.Type != "HistoryTooLong" {
+			t.Errorf("%+v", result.Failure)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -19,6 +20,7 @@ type Turn struct {
 	Number     int64  // how many are over: a memory of the history is true if it is as old
 	Events     int64  // in the history
 	Deliveries int    // of this turn, this one included
+	Lost       int    // of these, before this one: their process died, or what they led to could not be stored
 	run        int64  // how often it was rewound
 	Custom     []byte // status, as the latest turn left it
 	Token      int64
@@ -42,6 +44,17 @@ const (
 	maxTurnBytes  = 16 << 20
 )
 
+// lostDelivery is what a delivery that was lost adds to the column of deliveries besides itself: of a turn that came to nothing again
+// and again both are counted in it, how often, which makes the pauses long, and how often it was lost, which ends the instance.
+const lostDelivery = 1 << 24
+
+// Turns that were lost that often are suspected of killing their process and given out one at a time, suspectPause apart: those that only had
+// the bad luck of being under way beside them are stored then, and counted anew.
+const (
+	suspectLost  = 3
+	suspectPause = 1000 // milliseconds
+)
+
 // ClaimTurns waits until an instance is ready and returns up to Max turns.
 func (s *Store) ClaimTurns(ctx context.Context, req WorkRequest) ([]Turn, error) {
 	c, err := s.claimWork(ctx, WorkTurn, req)
@@ -52,18 +65,23 @@ func (s *Store) ClaimTurns(ctx context.Context, req WorkRequest) ([]Turn, error)
 }
 
 const sqlReadyTurns = `
-SELECT t.instance, o.tenant, o.id, o.name, o.execution, t.number, t.events, t.deliveries, t.custom, t.run
-FROM (SELECT instance, number, events, deliveries, custom, run FROM orchestration_turns WHERE pool = ? AND visible <= ? ORDER BY visible LIMIT ? + 0) t
+SELECT t.instance, o.tenant, o.id, o.name, o.execution, t.number, t.events, t.deliveries, t.custom, t.run, coalesce(t.token, 0)
+FROM (SELECT instance, number, events, deliveries, custom, run, token FROM orchestration_turns WHERE pool = ? AND visible <= ? ORDER BY visible LIMIT ? + 0) t
   CROSS JOIN orchestrations o ON o.no = t.instance`
 
 const sqlArrived = `
-SELECT no, event, event_id, job FROM orchestration_inbox WHERE instance = ? AND visible <= ? ORDER BY no LIMIT ? + 0`
+SELECT i.no, i.event, i.event_id, i.job, coalesce((SELECT o.result_size FROM jobs j JOIN outcomes o ON o.seq = j.seq WHERE j.id = i.job), 0)
+FROM orchestration_inbox i WHERE i.instance = ? AND i.visible <= ? ORDER BY i.no LIMIT ? + 0`
 
 func (t *tx) takeTurns(p *workPool, c *workClaim, most int) (taken int, err error) {
 	first := len(c.turns)
 	err = t.prep(sqlReadyTurns).int(p.No).int(t.now).int(int64(most)).each(func(r row) error {
 		c.turns = append(c.turns, Turn{Instance: r.int(0), Tenant: r.int(1), ID: r.text(2), Name: r.text(3), Execution: r.text(4),
-			Number: r.int(5), Events: r.int(6), Deliveries: int(r.int(7)) + 1, Custom: r.blob(8), run: r.int(9), Pool: p.No, Halted: p.Kind == workHalt, now: t.now})
+			Number: r.int(5), Events: r.int(6), Deliveries: int(r.int(7)%lostDelivery) + 1, Lost: int(r.int(7) / lostDelivery), Custom: r.blob(8),
+			run: r.int(9), Pool: p.No, Halted: p.Kind == workHalt, now: t.now})
+		if r.int(10) != 0 { // nobody heard of it again
+			c.turns[len(c.turns)-1].Lost++
+		}
 		taken++
 		return nil
 	})
@@ -82,12 +100,20 @@ func (t *tx) takeTurns(p *workPool, c *workClaim, most int) (taken int, err erro
 			}
 			continue
 		}
-		turn.Token = newToken()
-		until := t.now + c.Lock.Milliseconds()
-		err := t.prep("UPDATE orchestration_turns SET visible = ?, token = ?, deliveries = deliveries + 1 WHERE instance = ?").
-			int(until).int(turn.Token).int(turn.Instance).exec()
+		until, delivered := t.now+c.Lock.Milliseconds(), turn.Lost*lostDelivery+turn.Deliveries
+		if turn.Lost >= suspectLost && slices.ContainsFunc(kept, func(other Turn) bool { return other.Lost >= suspectLost }) {
+			until, delivered = t.now+suspectPause, delivered-1
+			t.workReady(p.No, until)
+		} else {
+			turn.Token = newToken()
+		}
+		err := t.prep("UPDATE orchestration_turns SET visible = ?, token = ?, deliveries = ? WHERE instance = ?").
+			int(until).intOrNull(turn.Token).int(int64(delivered)).int(turn.Instance).exec()
 		if err != nil {
 			return 0, err
+		}
+		if turn.Token == 0 {
+			continue
 		}
 		kept = append(kept, turn)
 	}
@@ -100,7 +126,7 @@ func (t *tx) arrived(turn *Turn) error {
 	size := 0
 	return unlessStopped(t.prep(sqlArrived).int(turn.Instance).int(t.now).int(maxTurnEvents).each(func(r row) error {
 		a := Arrived{Event: r.blob(1), EventID: int(r.int(2)), Job: r.text(3)}
-		if size += len(a.Event); size > maxTurnBytes && len(turn.Arrived) > 0 {
+		if size += len(a.Event) + int(r.int(4)); size > maxTurnBytes && len(turn.Arrived) > 0 {
 			return errStop
 		}
 		turn.Arrived = append(turn.Arrived, a)
@@ -333,12 +359,15 @@ func (t *tx) sendMessages(turn *Turn, r *TurnResult) error {
 	return nil
 }
 
-// AbandonTurn puts a turn back that came to nothing; it is taken again after the delay.
-func (s *Store) AbandonTurn(ctx context.Context, turn *Turn, delay time.Duration) error {
+// AbandonTurn puts a turn back that came to nothing; it is taken again after the delay. It may count as lost.
+func (s *Store) AbandonTurn(ctx context.Context, turn *Turn, delay time.Duration, lost bool) error {
 	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 1, run: func(t *tx) (struct{}, error) {
-		at := t.now + delay.Milliseconds()
-		pool, err := t.prep("UPDATE orchestration_turns SET visible = ?, token = NULL WHERE instance = ? AND token = ? RETURNING pool").
-			int(at).int(turn.Instance).int(turn.Token).fencedPool()
+		at, more := t.now+delay.Milliseconds(), int64(0)
+		if lost {
+			more = lostDelivery
+		}
+		pool, err := t.prep("UPDATE orchestration_turns SET visible = ?, token = NULL, deliveries = deliveries + ? WHERE instance = ? AND token = ? RETURNING pool").
+			int(at).int(more).int(turn.Instance).int(turn.Token).fencedPool()
 		if err == nil {
 			t.workReady(pool, at)
 		}

@@ -1,0 +1,132 @@
+package orchestrate
+
+import (
+	"encoding/json"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dapr/durabletask-go/task"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// claimOne takes a turn of the orchestrator, as a process does.
+func claimOne(t *testing.T, s *store.Store, name string, lock time.Duration) store.Turn {
+	t.Helper()
+	turns, err := s.ClaimTurns(t.Context(), store.WorkRequest{Max: 1, Lock: lock, Takes: func(_ int64, other string) bool { return other == name }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return turns[0]
+}
+
+// A turn that takes its process with it each time fails its instance in the end, without its code, and its caller hears of it. Once the
+// code is mended the instance can be rewound to before that turn, even if it was its first.
+func TestTurnThatIsLost(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r := NewRegistry()
+		addOrchestrator(t, r, "caller", func(ctx *task.WorkflowContext) (any, error) {
+			err := ctx.CallChildWorkflow("deadly", task.WithChildWorkflowInstanceID("child"), task.WithChildWorkflowInput(20)).Await(nil)
+			if err == nil {
+				return "none", nil
+			}
+			return err.Error(), nil
+		})
+		p := run(t, where, Options{Registry: r})
+		id := p.start(t, StartRequest{Name: "caller"})
+		p.waitsFor(t, id, "SubOrchestrationInstanceCreated")
+		for n := range maxLost {
+			if turn := claimOne(t, p.store, "deadly", time.Millisecond); turn.Lost != n { // and nobody hears of it again
+				t.Fatalf("lost %d times, not %d", turn.Lost, n)
+			}
+		}
+		p.stop()
+
+		var calls atomic.Int32
+		addOrchestrator(t, r, "deadly", func(ctx *task.WorkflowContext) (any, error) {
+			calls.Add(1)
+			var n int
+			err := ctx.GetInput(&n)
+			if ctx.CurrentTimeUtc.IsZero() {
+				t.Error("what time it is is not on record")
+			}
+			return n + 1, err
+		})
+		p = run(t, where, Options{Registry: r})
+		if o := p.ends(t, "child", forebay.OrchestrationFailed); o.Failure.Type != failureTurnLost || calls.Load() != 0 {
+			t.Errorf("%+v after %d calls", o.Failure, calls.Load())
+		}
+		if o := p.ends(t, id, forebay.OrchestrationCompleted); !strings.Contains(string(o.Output), "10 times in a row") {
+			t.Errorf("the caller heard %s", o.Output)
+		}
+		if err := p.Rewind(t.Context(), tenant, "child", "it is mended"); err != nil {
+			t.Fatal(err)
+		}
+		if o := p.ends(t, "child", forebay.OrchestrationCompleted); string(o.Output) != "21" {
+			t.Errorf("%+v", o)
+		}
+	})
+}
+
+// twiceAbandoned runs a process until the turn of an instance has come to nothing twice, and returns it as the next process gets it.
+func twiceAbandoned(t *testing.T, where store.Options, r *Registry, name string, begin func(*process)) store.Turn {
+	t.Helper()
+	abandoned := make(chan struct{}, 100)
+	p := run(t, where, Options{Registry: r, Observe: func(taken Taken) {
+		if taken.Outcome == TurnAbandoned {
+			abandoned <- struct{}{}
+		}
+	}})
+	begin(p)
+	<-abandoned
+	<-abandoned
+	p.stop()
+	s, err := store.Open(t.Context(), where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	return claimOne(t, s, name, time.Minute)
+}
+
+// A turn whose outcome can never be stored counts as lost each time.
+func TestTurnThatCannotBeStored(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r := NewRegistry()
+		addOrchestrator(t, r, "odd", func(ctx *task.WorkflowContext) (any, error) { // a history has no text that is not UTF-8
+			return nil, ctx.CallChildWorkflow("odd", task.WithChildWorkflowInstanceID("\xff")).Await(nil)
+		})
+		turn := twiceAbandoned(t, where, r, "odd", func(p *process) { p.start(t, StartRequest{Name: "odd"}) })
+		if turn.Lost < 2 || turn.Deliveries <= turn.Lost {
+			t.Errorf("lost %d times in %d deliveries", turn.Lost, turn.Deliveries)
+		}
+	})
+}
+
+// A turn that waits for a version of its code does not, however long.
+func TestTurnThatWaitsForItsVersion(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		registry := func(version string) *Registry {
+			r := NewRegistry()
+			if err := r.AddOrchestrator("waiting", version, waiting); err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		p := run(t, where, Options{Registry: registry("1")})
+		id := p.start(t, StartRequest{Name: "waiting"})
+		p.waitsFor(t, id, "OrchestratorStarted")
+		p.stop()
+		turn := twiceAbandoned(t, where, registry("2"), "waiting", func(p *process) {
+			if err := p.Raise(t.Context(), tenant, id, "go", json.RawMessage("1")); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if turn.Lost != 0 || turn.Deliveries < 3 {
+			t.Errorf("lost %d times in %d deliveries", turn.Lost, turn.Deliveries)
+		}
+	})
+}

@@ -1,0 +1,59 @@
+package orchestrate
+
+import (
+	"context"
+	"time"
+)
+
+// What is handed to processes that are connected waits in a queue of the engine's for one of their streams. When a stream ends the engine
+// cancels what it had sent by it, but not what is in the queue: that would wait for somebody to connect here again, under locks that are
+// renewed, while processes at another server have nothing to do. So once nobody has been connected for a while it is given back.
+
+// awayTime is how long nobody may be connected: a process that is started anew, or whose connection broke, is back by then.
+const awayTime = 5 * time.Second
+
+// workerConnected and workerLeft follow how many processes wait for work.
+func (h *hub) workerConnected(ctx context.Context) error { return h.countStreams(ctx, 1) }
+func (h *hub) workerLeft(ctx context.Context) error      { return h.countStreams(ctx, -1) }
+
+func (h *hub) countStreams(ctx context.Context, change int) error {
+	h.mu.Lock()
+	h.streams += change
+	if h.away != nil {
+		h.away.Stop()
+	}
+	switch {
+	case h.streams == 0:
+		h.away = time.AfterFunc(h.awayTime, h.giveBackRemote)
+	case h.present == nil || h.present.Err() != nil:
+		h.present, h.leave = context.WithCancelCause(context.Background())
+	}
+	h.mu.Unlock()
+	return h.store.Reconsider(context.WithoutCancel(ctx))
+}
+
+// giveBackRemote ends what is handed out, unless somebody is connected again.
+func (h *hub) giveBackRemote() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.streams == 0 {
+		h.leave(errNobody)
+	}
+}
+
+// handOut lets a process that is connected carry something out. It returns errNobody if none has begun with it and none is there to.
+func handOut[T any](ctx context.Context, h *hub, call func(context.Context) (T, error)) (result T, err error) {
+	h.mu.Lock()
+	present, streams := h.present, h.streams
+	h.mu.Unlock()
+	if streams == 0 {
+		return result, errNobody
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(present, func() { cancel(errNobody) })()
+	if result, err = call(ctx); err != nil && context.Cause(ctx) == errNobody {
+		err = errNobody
+	}
+	return result, err
+}
