@@ -141,6 +141,9 @@ func (s *Store) IndexVectors(ctx context.Context) (more bool, err error) {
 		if more, err = c.indexNext(v); err != nil || more {
 			return err
 		}
+		if err := c.dropIndexes(ctx); err != nil {
+			return err
+		}
 		return c.makeIndexes(ctx, v)
 	})
 	return more, err
@@ -190,6 +193,30 @@ const sqlUnindexed = `
 SELECT DISTINCT i.dimensions FROM document_indexes i WHERE i.dimensions <= ?1
 AND NOT EXISTS (SELECT 1 FROM pg_index x WHERE x.indexrelid = to_regclass('chunk_halfvecs_' || CAST(i.dimensions AS TEXT)) AND x.indisvalid)
 AND (SELECT count(*) FROM (SELECT 1 FROM chunk_halfvecs h WHERE h.tenant = i.tenant AND h.dimensions = i.dimensions LIMIT ?2 + 0) AS few) = ?2`
+
+// sqlUnused finds the indexes of dimensions that no tenant's vectors have any more.
+const sqlUnused = `
+SELECT c.relname FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid
+WHERE x.indrelid = to_regclass('chunk_halfvecs') AND c.relname ~ '^chunk_halfvecs_[0-9]+$'
+AND NOT EXISTS (SELECT 1 FROM document_indexes i WHERE c.relname = 'chunk_halfvecs_' || CAST(i.dimensions AS TEXT))`
+
+// dropIndexes drops the indexes that all tenants have left for another dimension: what is still in them is being removed.
+func (c conn) dropIndexes(ctx context.Context) error {
+	var unused []string
+	if err := c.prep(sqlUnused).each(func(r row) error { unused = append(unused, r.text(0)); return nil }); err != nil || len(unused) == 0 {
+		return err
+	}
+	pg := c.driver.(*postgresConn)
+	return pg.unhurried(ctx, func() (err error) {
+		err = pg.simple("SET statement_timeout = 0")
+		for _, name := range unused {
+			if err == nil {
+				err = pg.simple("DROP INDEX CONCURRENTLY IF EXISTS " + name)
+			}
+		}
+		return errors.Join(err, pg.simple("RESET statement_timeout"))
+	})
+}
 
 // makeIndexes makes the indexes that are due. Nobody is held up meanwhile.
 func (c conn) makeIndexes(ctx context.Context, v *VectorSupport) error {
