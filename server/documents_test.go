@@ -136,6 +136,7 @@ func TestDocuments(t *testing.T) {
 			l.subscribe(t)
 			t.Run("pipeline", l.pipeline)
 			t.Run("replace", l.replace)
+			t.Run("correct", l.correct)
 			t.Run("failures", l.failures)
 			t.Run("sources", func(t *testing.T) { l.fromSource(t, folder) })
 			t.Run("bad requests", l.badRequests)
@@ -270,6 +271,46 @@ func (l *library) replace(t *testing.T) {
 				t.Errorf("%s still finds %q", mode, r.Text)
 			}
 		}
+	}
+}
+
+// The same bytes are another content where they are read in another way; another name costs nothing.
+func (l *library) correct(t *testing.T) {
+	const content = "# Gnus\n\nThe gnu of the caf\xe9 wanders."
+	steps := []struct {
+		query, contentType string
+		status             int
+		want               forebay.DocumentStatus
+		made               bool // another revision
+	}{
+		{"", "text/plain", http.StatusAccepted, forebay.DocumentFailed, true},
+		{"", "text/plain; charset=utf-8", http.StatusOK, forebay.DocumentFailed, false},
+		{"", "text/plain; charset=iso-8859-1", http.StatusAccepted, forebay.DocumentReady, true},
+		{"", "text/plain; charset=ISO-8859-1", http.StatusOK, forebay.DocumentReady, false},
+		{"&name=gnu.txt&metadata=shelf=3&metadata=row=1", "text/plain", http.StatusOK, forebay.DocumentReady, false},
+		{"", "", http.StatusOK, forebay.DocumentReady, false},
+		{"&metadata=shelf=4", "text/plain", http.StatusOK, forebay.DocumentReady, false},
+		{"", "text/markdown", http.StatusAccepted, forebay.DocumentReady, true},
+		{"&name=gnu.md", "", http.StatusOK, forebay.DocumentReady, false},
+	}
+	revision := ""
+	for i, step := range steps {
+		before := l.model.Stats().Calls
+		d, status, err := l.upload("?id=gnu"+step.query, step.contentType, content)
+		if err != nil || status != step.status || (d.Revision != revision) != step.made {
+			t.Errorf("step %d: %d, %+v, %v", i, status, d, err)
+		}
+		revision = d.Revision
+		if d = l.await("gnu"); d.Status != step.want || d.Revision != revision {
+			t.Errorf("step %d: %+v", i, d)
+		}
+		if calls := l.model.Stats().Calls - before; (calls > 0) != (step.made && step.want == forebay.DocumentReady) {
+			t.Errorf("step %d: %d calls", i, calls)
+		}
+	}
+	found := l.search(forebay.SearchKeyword, "gnu café")
+	if len(found) != 1 || found[0].Revision != revision || found[0].Name != "gnu.md" || found[0].Metadata["shelf"] != "4" || len(found[0].Metadata) != 1 || found[0].Title != "Gnus" {
+		t.Errorf("%+v", found)
 	}
 }
 
