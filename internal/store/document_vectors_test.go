@@ -344,3 +344,73 @@ func forgetsDimension(t *testing.T, s *Store) {
 		purgeAll(t, s)
 	}
 }
+
+// A tenant with few of the vectors gets as many candidates as it has, though the index gives up before it comes to them.
+func TestPgvectorFindsASmallShare(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.Context(), Options{URL: pgtest.VectorDatabase(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	v, err := s.PrepareVectors(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	draw := rand.New(rand.NewPCG(8, 8))
+	const dimensions, few = 16, 10
+	query := make([]float32, dimensions)
+	query[0] = 1
+	theirs, ours := randomVectors(draw, indexFrom, dimensions), randomVectors(draw, few, dimensions)
+	for _, v := range theirs {
+		v[0] = max(v[0], -v[0])
+	}
+	for _, v := range ours { // farther than all of theirs
+		v[0] = min(v[0], -v[0])
+	}
+	liveDocument(t, s, tenantOf(t, s, "large"), "theirs", theirs)
+	small := tenantOf(t, s, "small")
+	chunks := liveDocument(t, s, small, "ours", ours)
+	indexAll(t, s)
+	err = s.search(t.Context(), func(c conn) error {
+		// As if there were so many that the index gives up, and the planner took it.
+		pg := c.driver.(*postgresConn)
+		if err := pg.simple("SET hnsw.max_scan_tuples = 1; SET hnsw.ef_search = 20; DROP INDEX chunk_halfvecs_tenant; SET enable_seqscan = off; SET enable_sort = off"); err != nil {
+			return err
+		}
+		found, err := c.indexedNearest(&v, small, query, few)
+		slices.Sort(found)
+		if err == nil && !slices.Equal(found, chunks) {
+			t.Errorf("%v are found of %v", found, chunks)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A pgvector that is too old is as none: the server says so, and does without.
+func TestPgvectorTooOld(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.Context(), Options{URL: pgtest.VectorDatabase(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if v, err := s.PrepareVectors(t.Context()); err != nil || v.Pgvector == "" {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	for version, enough := range map[string]bool{"0.7.4": false, "0.8.0": true, "1.0": true} {
+		err := s.search(t.Context(), func(c conn) error {
+			return c.prep("UPDATE pg_extension SET extversion = ? WHERE extname = 'vector'").text(version).exec()
+		})
+		v, err2 := s.PrepareVectors(t.Context())
+		if err != nil || err2 != nil || (v.Pgvector != "") != enough || (v.Missing == "") != enough {
+			t.Errorf("%s: %+v, %v, %v", version, v, err, err2)
+		}
+		if _, indexed, err := s.IndexedNearest(t.Context(), 1, []float32{1}, 1); err != nil || indexed != 0 {
+			t.Errorf("%s: %d, %v", version, indexed, err)
+		}
+	}
+}

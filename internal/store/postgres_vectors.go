@@ -22,8 +22,9 @@ import (
 const (
 	// indexedCounter is the number of the last revision that went live whose vectors are in the indexes.
 	indexedCounter = "live_indexed"
-	// minPgvector has halfvec, whose indexes take up to maxHalfvec dimensions.
-	minPgvector = "0.7"
+	// minPgvector has searches that go on if too few of what an index returns is the tenant's. It has halfvec too, whose
+	// indexes take up to maxHalfvec dimensions.
+	minPgvector = "0.8"
 	maxHalfvec  = 4000
 	// indexingLock is held by the process that copies.
 	indexingLock = 1180844410
@@ -36,7 +37,7 @@ const (
 )
 
 // vectorSettings are for connections that search: how many candidates an index looks at, and that it goes on
-// if too few are the tenant's.
+// if too few are the tenant's. It ends after so many (hnsw.max_scan_tuples), whatever it has.
 var vectorSettings = map[string]string{"hnsw.ef_search": "400", "hnsw.iterative_scan": "relaxed_order"}
 
 // VectorSupport says how searches for vectors go on a database.
@@ -278,13 +279,27 @@ func (s *Store) IndexedNearest(ctx context.Context, tenant int64, unit []float32
 		if _, err := c.prep("SELECT value FROM counters WHERE name = ?").text(indexedCounter).one(func(r row) { indexed = r.int(0) }); err != nil || indexed == 0 {
 			return err
 		}
-		column := "embedding"
-		if len(unit) <= maxHalfvec { // as the index has it
-			column = fmt.Sprintf("(embedding::%s.halfvec(%d))", v.schema, len(unit))
-		}
-		return c.prep(fmt.Sprintf("SELECT chunk FROM chunk_halfvecs WHERE tenant = ? AND dimensions = %d ORDER BY %s OPERATOR(%s.<=>) CAST(? AS %s.halfvec) LIMIT ? + 0",
-			len(unit), column, v.schema, v.schema)).int(tenant).text(vectorText(unit)).int(int64(n)).
-			each(func(r row) error { chunks = append(chunks, r.int(0)); return nil })
+		chunks, err = c.indexedNearest(v, tenant, unit, n)
+		return err
 	})
 	return chunks, indexed, err
+}
+
+// indexedNearest asks the index, and where that gives up before it has n looks at all of the tenant's vectors: of a tenant with a
+// small share of them, for others have the nearer ones, or with fewer than n. Either is soon done.
+func (c conn) indexedNearest(v *VectorSupport, tenant int64, unit []float32, n int) (chunks []int64, err error) {
+	column := "embedding"
+	if len(unit) <= maxHalfvec { // as the index has it
+		column = fmt.Sprintf("(embedding::%s.halfvec(%d))", v.schema, len(unit))
+	}
+	distance := fmt.Sprintf("%s OPERATOR(%s.<=>) CAST(?2 AS %s.halfvec)", column, v.schema, v.schema)
+	for _, order := range []string{distance, "(" + distance + ") + 0"} { // no index has the second
+		chunks = nil
+		err = c.prep(fmt.Sprintf("SELECT chunk FROM chunk_halfvecs WHERE tenant = ?1 AND dimensions = %d ORDER BY %s LIMIT ?3 + 0", len(unit), order)).
+			int(tenant).text(vectorText(unit)).int(int64(n)).each(func(r row) error { chunks = append(chunks, r.int(0)); return nil })
+		if err != nil || len(chunks) == n {
+			break
+		}
+	}
+	return chunks, err
 }
