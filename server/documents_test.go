@@ -3,7 +3,11 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +16,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/loopback"
@@ -29,8 +37,10 @@ var documentEngines = map[string]func(testing.TB) string{
 // library is a server with documents, and what its model was asked.
 type library struct {
 	remote
-	t     *testing.T
-	model *loopback.Server
+	t        *testing.T
+	model    *loopback.Server
+	database string
+	blobs    string // the folder
 	// embed, if set, decides about calls that embed.
 	embed atomic.Pointer[func(loopback.Call) loopback.Reply]
 }
@@ -40,7 +50,7 @@ const describedAs = `{"title":"Of its model","language":"en","entities":[{"type"
 
 func openLibrary(t *testing.T, o server.Options) *library {
 	t.Helper()
-	l := &library{t: t}
+	l := &library{t: t, database: o.Database, blobs: t.TempDir()}
 	l.model = loopback.Start(func(c loopback.Call) loopback.Reply {
 		if f := l.embed.Load(); f != nil && c.Embed {
 			return (*f)(c)
@@ -48,7 +58,7 @@ func openLibrary(t *testing.T, o server.Options) *library {
 		return loopback.Reply{Text: describedAs}
 	})
 	t.Cleanup(l.model.Close)
-	o.Listen, o.Blob = "127.0.0.1:0", "file://"+t.TempDir()
+	o.Listen, o.Blob = "127.0.0.1:0", "file://"+l.blobs
 	o.Log = server.Log{Level: "error"}
 	o.Deployments = []server.Deployment{loopbackDeployment(l.model)}
 	o.Queues = map[string]server.Queue{forebay.DefaultQueue: {Retry: server.Retry{First: 10 * time.Millisecond, Max: 20 * time.Millisecond, Attempts: 2}}}
@@ -435,7 +445,7 @@ func (l *library) badRequests(t *testing.T) {
 	}
 }
 
-// Of what is deleted nothing is found, and the dimension of the index goes with the last document, not when its remains do.
+// Of what is deleted nothing is found, soon nothing is left in the database and the blob storage, and the dimension of the index goes with the last document, not when its remains do.
 func (l *library) deleteAll(t *testing.T) {
 	var page forebay.Page[forebay.Document]
 	if err := l.get(t.Context(), "/v1/documents?limit=500", &page); err != nil || len(page.Items) < 6 {
@@ -453,6 +463,19 @@ func (l *library) deleteAll(t *testing.T) {
 	if err := l.get(t.Context(), "/v1/documents/heron", nil); !asProblem(err, &p) || p.Code != forebay.CodeNotFound {
 		t.Errorf("%v", err)
 	}
+	eventually(t, 20*time.Second, func() error {
+		if left := l.left(t); len(left) > 0 {
+			return fmt.Errorf("there are left: %v", left)
+		}
+		return nil
+	})
+	l.add("last", "Bongos hide.")
+	if left := l.left(t); len(left) < 7 {
+		t.Errorf("of a document there are only %v", left)
+	}
+	if _, err := l.do(t.Context(), http.MethodDelete, "/v1/documents/last", nil, nil, nil); err != nil {
+		t.Fatal(err)
+	}
 	longer := func(loopback.Call) loopback.Reply {
 		return loopback.Reply{Body: []byte(`{"data":[{"index":0,"embedding":[1,2,3,4]}],"model":"other"}`)}
 	}
@@ -464,6 +487,61 @@ func (l *library) deleteAll(t *testing.T) {
 	if found := l.search(forebay.SearchVector, "x"); !slices.Equal(documentsOf(found), []string{"anew"}) {
 		t.Errorf("%v is found", documentsOf(found))
 	}
+}
+
+// left counts what there is of documents, by tables and kinds of blobs.
+func (l *library) left(t *testing.T) map[string]int {
+	t.Helper()
+	left := map[string]int{}
+	tables := []string{"documents", "document_revisions", "document_jobs", "document_indexes", "chunks", "chunk_vectors", "chunk_codes"}
+	if path, is := strings.CutPrefix(l.database, "sqlite:"); is {
+		conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conn.SetBlockOnBusy()
+		for _, table := range append(tables, "chunk_words_docsize") { // a row for each one in the index
+			err := sqlitex.Execute(conn, "SELECT count(*) FROM "+table, &sqlitex.ExecOptions{ResultFunc: func(row *sqlite.Stmt) error {
+				left[table] = row.ColumnInt(0)
+				return nil
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	} else {
+		pg, err := pgx.Connect(t.Context(), l.database)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pg.Close(context.WithoutCancel(t.Context()))
+		copied := false
+		if err := pg.QueryRow(t.Context(), "SELECT to_regclass('forebay.chunk_halfvecs') IS NOT NULL").Scan(&copied); err != nil {
+			t.Fatal(err)
+		}
+		if copied {
+			tables = append(tables, "chunk_halfvecs")
+		}
+		for _, table := range tables { // the index of words is one of chunks
+			n := 0
+			if err := pg.QueryRow(t.Context(), "SELECT count(*) FROM forebay."+table).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			left[table] = n
+		}
+	}
+	err := filepath.WalkDir(l.blobs, func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			left[entry.Name()]++
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	maps.DeleteFunc(left, func(_ string, n int) bool { return n == 0 })
+	return left
 }
 
 func asProblem(err error, p **problem) bool {
