@@ -3,8 +3,11 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +16,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/loopback"
@@ -30,8 +37,10 @@ var documentEngines = map[string]func(testing.TB) string{
 // library is a server with documents, and what its model was asked.
 type library struct {
 	remote
-	t     *testing.T
-	model *loopback.Server
+	t        *testing.T
+	model    *loopback.Server
+	database string
+	blobs    string // the folder
 	// embed, if set, decides about calls that embed.
 	embed atomic.Pointer[func(loopback.Call) loopback.Reply]
 }
@@ -41,7 +50,7 @@ const describedAs = `{"title":"Of its model","language":"en","entities":[{"type"
 
 func openLibrary(t *testing.T, o server.Options) *library {
 	t.Helper()
-	l := &library{t: t}
+	l := &library{t: t, database: o.Database, blobs: t.TempDir()}
 	l.model = loopback.Start(func(c loopback.Call) loopback.Reply {
 		if f := l.embed.Load(); f != nil && c.Embed {
 			return (*f)(c)
@@ -49,7 +58,7 @@ func openLibrary(t *testing.T, o server.Options) *library {
 		return loopback.Reply{Text: describedAs}
 	})
 	t.Cleanup(l.model.Close)
-	o.Listen, o.Blob = "127.0.0.1:0", "file://"+t.TempDir()
+	o.Listen, o.Blob = "127.0.0.1:0", "file://"+l.blobs
 	o.Log = server.Log{Level: "error"}
 	o.Deployments = []server.Deployment{loopbackDeployment(l.model)}
 	o.Queues = map[string]server.Queue{forebay.DefaultQueue: {Retry: server.Retry{First: 10 * time.Millisecond, Max: 20 * time.Millisecond, Attempts: 2}}}
@@ -137,6 +146,7 @@ func TestDocuments(t *testing.T) {
 			l.subscribe(t)
 			t.Run("pipeline", l.pipeline)
 			t.Run("replace", l.replace)
+			t.Run("correct", l.correct)
 			t.Run("failures", l.failures)
 			t.Run("sources", func(t *testing.T) { l.fromSource(t, folder) })
 			t.Run("bad requests", l.badRequests)
@@ -274,6 +284,46 @@ func (l *library) replace(t *testing.T) {
 	}
 }
 
+// The same bytes are another content where they are read in another way; another name costs nothing.
+func (l *library) correct(t *testing.T) {
+	const content = "# Gnus\n\nThe gnu of the caf\xe9 wanders."
+	steps := []struct {
+		query, contentType string
+		status             int
+		want               forebay.DocumentStatus
+		made               bool // another revision
+	}{
+		{"", "text/plain", http.StatusAccepted, forebay.DocumentFailed, true},
+		{"", "text/plain; charset=utf-8", http.StatusOK, forebay.DocumentFailed, false},
+		{"", "text/plain; charset=iso-8859-1", http.StatusAccepted, forebay.DocumentReady, true},
+		{"", "text/plain; charset=ISO-8859-1", http.StatusOK, forebay.DocumentReady, false},
+		{"&name=gnu.txt&metadata=shelf=3&metadata=row=1", "text/plain", http.StatusOK, forebay.DocumentReady, false},
+		{"", "", http.StatusOK, forebay.DocumentReady, false},
+		{"&metadata=shelf=4", "text/plain", http.StatusOK, forebay.DocumentReady, false},
+		{"", "text/markdown", http.StatusAccepted, forebay.DocumentReady, true},
+		{"&name=gnu.md", "", http.StatusOK, forebay.DocumentReady, false},
+	}
+	revision := ""
+	for i, step := range steps {
+		before := l.model.Stats().Calls
+		d, status, err := l.upload("?id=gnu"+step.query, step.contentType, content)
+		if err != nil || status != step.status || (d.Revision != revision) != step.made {
+			t.Errorf("step %d: %d, %+v, %v", i, status, d, err)
+		}
+		revision = d.Revision
+		if d = l.await("gnu"); d.Status != step.want || d.Revision != revision {
+			t.Errorf("step %d: %+v", i, d)
+		}
+		if calls := l.model.Stats().Calls - before; (calls > 0) != (step.made && step.want == forebay.DocumentReady) {
+			t.Errorf("step %d: %d calls", i, calls)
+		}
+	}
+	found := l.search(forebay.SearchKeyword, "gnu café")
+	if len(found) != 1 || found[0].Revision != revision || found[0].Name != "gnu.md" || found[0].Metadata["shelf"] != "4" || len(found[0].Metadata) != 1 || found[0].Title != "Gnus" {
+		t.Errorf("%+v", found)
+	}
+}
+
 func (l *library) failures(t *testing.T) {
 	for what, c := range map[string][3]string{
 		"empty":  {"text/plain", " \n ", string(forebay.CodeDocumentEmpty)},
@@ -395,7 +445,7 @@ func (l *library) badRequests(t *testing.T) {
 	}
 }
 
-// Of what is deleted nothing is found, and with the last document the dimension of the index goes.
+// Of what is deleted nothing is found, soon nothing is left in the database and the blob storage, and the dimension of the index goes with the last document, not when its remains do.
 func (l *library) deleteAll(t *testing.T) {
 	var page forebay.Page[forebay.Document]
 	if err := l.get(t.Context(), "/v1/documents?limit=500", &page); err != nil || len(page.Items) < 6 {
@@ -413,22 +463,85 @@ func (l *library) deleteAll(t *testing.T) {
 	if err := l.get(t.Context(), "/v1/documents/heron", nil); !asProblem(err, &p) || p.Code != forebay.CodeNotFound {
 		t.Errorf("%v", err)
 	}
+	eventually(t, 20*time.Second, func() error {
+		if left := l.left(t); len(left) > 0 {
+			return fmt.Errorf("there are left: %v", left)
+		}
+		return nil
+	})
+	l.add("last", "Bongos hide.")
+	if left := l.left(t); len(left) < 7 {
+		t.Errorf("of a document there are only %v", left)
+	}
+	if _, err := l.do(t.Context(), http.MethodDelete, "/v1/documents/last", nil, nil, nil); err != nil {
+		t.Fatal(err)
+	}
 	longer := func(loopback.Call) loopback.Reply {
 		return loopback.Reply{Body: []byte(`{"data":[{"index":0,"embedding":[1,2,3,4]}],"model":"other"}`)}
 	}
 	l.embed.Store(&longer)
 	defer l.embed.Store(nil)
-	eventually(t, 20*time.Second, func() error {
-		d := l.add("anew", "Another model's.")
-		if d.Status == forebay.DocumentReady {
-			return nil
-		}
-		_, _ = l.do(t.Context(), http.MethodDelete, "/v1/documents/anew", nil, nil, nil)
-		return fmt.Errorf("%+v", d.Branches.Embedding)
-	})
+	if d := l.add("anew", "Another model's."); d.Status != forebay.DocumentReady {
+		t.Errorf("%+v", d.Branches.Embedding)
+	}
 	if found := l.search(forebay.SearchVector, "x"); !slices.Equal(documentsOf(found), []string{"anew"}) {
 		t.Errorf("%v is found", documentsOf(found))
 	}
+}
+
+// left counts what there is of documents, by tables and kinds of blobs.
+func (l *library) left(t *testing.T) map[string]int {
+	t.Helper()
+	left := map[string]int{}
+	tables := []string{"documents", "document_revisions", "document_jobs", "document_indexes", "chunks", "chunk_vectors", "chunk_codes"}
+	if path, is := strings.CutPrefix(l.database, "sqlite:"); is {
+		conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conn.SetBlockOnBusy()
+		for _, table := range append(tables, "chunk_words_docsize") { // a row for each one in the index
+			err := sqlitex.Execute(conn, "SELECT count(*) FROM "+table, &sqlitex.ExecOptions{ResultFunc: func(row *sqlite.Stmt) error {
+				left[table] = row.ColumnInt(0)
+				return nil
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	} else {
+		pg, err := pgx.Connect(t.Context(), l.database)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pg.Close(context.WithoutCancel(t.Context()))
+		copied := false
+		if err := pg.QueryRow(t.Context(), "SELECT to_regclass('forebay.chunk_halfvecs') IS NOT NULL").Scan(&copied); err != nil {
+			t.Fatal(err)
+		}
+		if copied {
+			tables = append(tables, "chunk_halfvecs")
+		}
+		for _, table := range tables { // the index of words is one of chunks
+			n := 0
+			if err := pg.QueryRow(t.Context(), "SELECT count(*) FROM forebay."+table).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			left[table] = n
+		}
+	}
+	err := filepath.WalkDir(l.blobs, func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			left[entry.Name()]++
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	maps.DeleteFunc(left, func(_ string, n int) bool { return n == 0 })
+	return left
 }
 
 func asProblem(err error, p **problem) bool {

@@ -90,73 +90,77 @@ func (s *Service) Use(j *jobs.Service) { s.jobs = j }
 func documentID(hash []byte) string { return "doc_" + jobs.IDEncoding.EncodeToString(hash)[:26] }
 
 // Add stores a document; its pipeline goes on by itself. existing says that the document had this very
-// content already.
+// content already; its name and its metadata are the upload's then, if that has any.
 func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument, content []byte) (d forebay.Document, existing bool, err error) {
 	if s.Embed == nil {
 		return d, false, forebay.Errorf(forebay.CodeNotSupported, "documents need a task that embeds texts, and no model is configured for one")
 	}
-	rev, err := s.revision(&n, content)
+	upload, err := s.upload(n, content)
 	if err != nil {
 		return d, false, err
 	}
-	if rev.Tenant, err = s.Store.EnsureTenant(ctx, tenant); err != nil {
+	if upload.Tenant, err = s.Store.EnsureTenant(ctx, tenant); err != nil {
 		return d, false, err
 	}
-	rev.KeyID = forebay.BudgetKeyOf(ctx)
-	split, err := s.newJobs(ctx, tenant, []taskInput{{Revision: rev.ID}}, taskSplit)
+	upload.KeyID = forebay.BudgetKeyOf(ctx)
+	split, err := s.newJobs(ctx, tenant, []taskInput{{Revision: upload.ID}}, taskSplit)
 	if err != nil {
 		return d, false, err
 	}
-	if before, err := s.Store.Document(ctx, rev.Tenant, n.ID); err == nil && string(before.Latest.Hash) == string(rev.Hash) {
-		return view(before), true, nil
+	upload.Split = split[0]
+	if before, err := s.Store.Document(ctx, upload.Tenant, upload.DocumentID); err == nil {
+		if again := upload.Over(before.Latest); again.SameText(before.Latest) && again.SameLabels(before.Latest) {
+			return view(before), true, nil
+		}
 	}
-	rev.Blob = blob.Key(rev.Tenant, rev.ID, "content")
-	if err := s.Blobs.Put(ctx, rev.Blob, strings.NewReader(string(content)), rev.Size); err != nil {
+	upload.Blob = blob.Key(upload.Tenant, upload.ID, "content")
+	if err := s.Blobs.Put(ctx, upload.Blob, strings.NewReader(string(content)), upload.Size); err != nil {
 		return d, false, err
 	}
-	added, err := s.Store.AddRevision(ctx, store.NewRevision{Revision: rev, DocumentID: n.ID, Split: split[0]})
+	added, err := s.Store.AddRevision(ctx, upload)
 	if err != nil {
 		return d, false, err // what was stored of it the sweep finds
 	}
 	if added.Existing {
-		_ = s.Blobs.Delete(context.WithoutCancel(ctx), rev.Blob) // the sweep would find it too
+		_ = s.Blobs.Delete(context.WithoutCancel(ctx), upload.Blob) // the sweep would find it too
 	}
 	s.dropped(added.Voided)
-	row, err := s.Store.Document(ctx, rev.Tenant, n.ID)
+	row, err := s.Store.Document(ctx, upload.Tenant, upload.DocumentID)
 	if err != nil {
 		return d, false, err
 	}
 	return view(row), added.Existing, nil
 }
 
-// revision checks an upload and fills in what it leaves out.
-func (s *Service) revision(n *forebay.NewDocument, content []byte) (rev store.Revision, err error) {
+// upload checks an upload and fills in what it leaves out.
+func (s *Service) upload(n forebay.NewDocument, content []byte) (upload store.NewRevision, err error) {
 	switch {
 	case int64(len(content)) > s.MaxBytes:
-		return rev, forebay.Errorf(forebay.CodePayloadTooLarge, "a document may have at most %d bytes", s.MaxBytes)
+		return upload, forebay.Errorf(forebay.CodePayloadTooLarge, "a document may have at most %d bytes", s.MaxBytes)
 	case len(content) == 0:
-		return rev, forebay.Errorf(forebay.CodeDocumentEmpty, "the document is empty")
+		return upload, forebay.Errorf(forebay.CodeDocumentEmpty, "the document is empty")
 	case n.ID != "" && !forebay.ValidDocumentID(n.ID):
-		return rev, forebay.Invalid("id", "must be 1 to %d letters, digits, dots, underscores, colons and hyphens, beginning with a letter or digit", forebay.MaxDocumentIDBytes)
+		return upload, forebay.Invalid("id", "must be 1 to %d letters, digits, dots, underscores, colons and hyphens, beginning with a letter or digit", forebay.MaxDocumentIDBytes)
 	case n.Name != "" && !forebay.ValidText(n.Name, forebay.MaxDocumentNameBytes):
-		return rev, forebay.Invalid("name", "must be 1 to %d bytes of text without control characters", forebay.MaxDocumentNameBytes)
+		return upload, forebay.Invalid("name", "must be 1 to %d bytes of text without control characters", forebay.MaxDocumentNameBytes)
 	}
-	kind, charset, err := extract.KindOf(n.ContentType, n.Name, content)
+	kind, charset, guessed, err := extract.KindOf(n.ContentType, n.Name, content)
 	if err != nil {
-		return rev, err
+		return upload, err
 	}
 	if len(charset) > forebay.MaxNameBytes {
-		return rev, forebay.Invalid("content_type", "has no charset that is known")
+		return upload, forebay.Invalid("content_type", "has no charset that is known")
 	}
 	metadata, err := jobs.EncodeMetadata(n.Metadata)
 	if err != nil {
-		return rev, err
+		return upload, err
 	}
 	hash := sha256.Sum256(content)
 	if n.ID == "" {
 		n.ID = documentID(hash[:])
 	}
-	return store.Revision{ID: jobs.NewID("rev_"), Hash: hash[:], MediaType: string(kind), Charset: charset, Name: n.Name, Size: int64(len(content)), Metadata: metadata}, nil
+	rev := store.Revision{ID: jobs.NewID("rev_"), Hash: hash[:], MediaType: string(kind), Charset: charset, Name: n.Name, Size: int64(len(content)), Metadata: metadata}
+	return store.NewRevision{Revision: rev, DocumentID: n.ID, Guessed: guessed}, nil
 }
 
 // AddURL is Add for a document that stands in a blob storage.

@@ -69,18 +69,18 @@ var extensions = map[string]Kind{
 }
 
 // KindOf tells what kind of document this is: by its content type, else by its name, else by how it
-// begins. An error is CodeUnsupportedMedia.
-func KindOf(contentType, name string, data []byte) (k Kind, charset string, err error) {
+// begins, which is guessed. An error is CodeUnsupportedMedia.
+func KindOf(contentType, name string, data []byte) (k Kind, charset string, guessed bool, err error) {
 	mediaType, params, err := mime.ParseMediaType(contentType)
 	if err == nil && mediaType != "application/octet-stream" && mediaType != "" {
 		if k, known := mediaTypes[mediaType]; known {
-			return k, params["charset"], nil
+			return k, params["charset"], false, nil
 		}
-		return "", "", unsupported(mediaType)
+		return "", "", false, unsupported(mediaType)
 	}
 	if extension := strings.ToLower(path.Ext(name)); extension != "" {
 		if k, known := extensions[extension]; known {
-			return k, "", nil
+			return k, "", false, nil
 		}
 	}
 	sniffed, params, _ := mime.ParseMediaType(http.DetectContentType(data[:min(len(data), 512)]))
@@ -89,9 +89,9 @@ func KindOf(contentType, name string, data []byte) (k Kind, charset string, err 
 		if k != Plain || charset == "utf-8" { // what is only thought
 			charset = ""
 		}
-		return k, charset, nil
+		return k, charset, true, nil
 	}
-	return "", "", unsupported(sniffed)
+	return "", "", false, unsupported(sniffed)
 }
 
 func unsupported(what string) error {

@@ -41,13 +41,13 @@ func TestKindOf(t *testing.T) {
 		{"", "", "  <!DOCTYPE html><p>x", HTML, ""},
 		{"", "", "\xfe\xff\x00a", Plain, "utf-16be"},
 	} {
-		k, charset, err := KindOf(c.contentType, c.name, []byte(c.data))
-		if err != nil || k != c.want || charset != c.charset {
-			t.Errorf("%q, %q: %q, %q, %v", c.contentType, c.name, k, charset, err)
+		k, charset, guessed, err := KindOf(c.contentType, c.name, []byte(c.data))
+		if said := c.contentType+c.name != "" && c.name != "folder.v2/notes"; err != nil || k != c.want || charset != c.charset || guessed == said {
+			t.Errorf("%q, %q: %q, %q, guessed: %t, %v", c.contentType, c.name, k, charset, guessed, err)
 		}
 	}
 	for _, c := range [][3]string{{"image/png", "a.txt", "x"}, {"", "", "\x89PNG\r\n\x1a\n"}} {
-		if _, _, err := KindOf(c[0], c[1], []byte(c[2])); forebay.CodeOf(err) != forebay.CodeUnsupportedMedia {
+		if _, _, _, err := KindOf(c[0], c[1], []byte(c[2])); forebay.CodeOf(err) != forebay.CodeUnsupportedMedia {
 			t.Errorf("%q: %v", c, err)
 		}
 	}

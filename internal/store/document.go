@@ -2,7 +2,9 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -69,29 +71,61 @@ const (
 type NewRevision struct {
 	Revision
 	DocumentID string
+	Guessed    bool   // the media type: nobody said it
 	Split      NewJob // that begins its pipeline
 }
 
 // AddedRevision says what became of an upload.
 type AddedRevision struct {
-	Existing bool    // the document has this content already: nothing was stored
+	Existing bool    // the document has this content already: at most its name and its metadata were stored
 	Voided   []int64 // tokens of locks of calls for content that was replaced before it was ready
 }
 
+// Over returns an upload with what it leaves out, if the bytes are the same, as the revision has it; so is what was only
+// guessed of it.
+func (n NewRevision) Over(r Revision) NewRevision {
+	if !bytes.Equal(n.Hash, r.Hash) {
+		return n
+	}
+	if n.Guessed {
+		n.MediaType, n.Charset = r.MediaType, r.Charset
+	}
+	if n.Metadata == nil {
+		n.Metadata = r.Metadata
+	}
+	n.Name, n.Charset = cmp.Or(n.Name, r.Name), cmp.Or(n.Charset, r.Charset)
+	return n
+}
+
+// SameText reports whether two revisions say the same: the same bytes, read in the same way. A text of which no charset
+// is known is read as UTF-8.
+func (r Revision) SameText(o Revision) bool {
+	return bytes.Equal(r.Hash, o.Hash) && r.MediaType == o.MediaType && strings.EqualFold(cmp.Or(r.Charset, "utf-8"), cmp.Or(o.Charset, "utf-8"))
+}
+
+// SameLabels reports whether two revisions are called the same.
+func (r Revision) SameLabels(o Revision) bool {
+	return r.Name == o.Name && bytes.Equal(r.Metadata, o.Metadata)
+}
+
 // AddRevision stores an upload and its first job. The document's content before stays live until this one
-// is ready; one that was still on its way is dropped.
+// is ready; one that was still on its way is dropped. Where only the name or the metadata are others, the document
+// gets these, and nothing is made anew: neither is in what is split or embedded.
 func (s *Store) AddRevision(ctx context.Context, n NewRevision) (AddedRevision, error) {
 	return transact(ctx, s, stageSubmit, func(t *tx) (a AddedRevision, err error) {
-		var document, latest int64
-		var hash []byte
-		var live bool
-		found, err := t.prep("SELECT d.no, r.no, r.hash, r.live FROM documents d JOIN document_revisions r ON r.no = d.latest WHERE d.tenant = ? AND d.id = ?").
-			int(n.Tenant).text(n.DocumentID).one(func(r row) { document, latest, hash, live = r.int(0), r.int(1), r.blob(2), !r.isNull(3) })
-		if err != nil || found && bytes.Equal(hash, n.Hash) {
-			return AddedRevision{Existing: err == nil}, err
+		var document int64
+		var latest Revision
+		found, err := t.prep("SELECT " + revisionColumns + ", d.no FROM documents d JOIN document_revisions r ON r.no = d.latest WHERE d.tenant = ? AND d.id = ?").
+			int(n.Tenant).text(n.DocumentID).one(func(r row) { latest, document = readRevision(r), r.int(revisionNumbers) })
+		if err != nil {
+			return a, err
 		}
-		if found && !live {
-			if a.Voided, err = t.dropRevision(latest, nil); err != nil {
+		n := n.Over(latest)
+		if found && n.SameText(latest) {
+			return AddedRevision{Existing: true}, t.relabel(latest, n.Revision)
+		}
+		if found && !latest.Live {
+			if a.Voided, err = t.dropRevision(latest.No, nil); err != nil {
 				return a, err
 			}
 		}
@@ -114,6 +148,15 @@ func (s *Store) AddRevision(ctx context.Context, n NewRevision) (AddedRevision, 
 		t.changed(documentWatch(document))
 		return a, t.submitDocumentJob(no, DocumentJob{Branch: BranchSplit, Job: n.Split})
 	})
+}
+
+// relabel gives a revision the name and the metadata of an upload.
+func (t *tx) relabel(rev, upload Revision) error {
+	if upload.SameLabels(rev) {
+		return nil
+	}
+	t.changed(documentWatch(rev.Document))
+	return t.prep("UPDATE document_revisions SET name = ?, metadata = ? WHERE no = ?").text(upload.Name).blob(upload.Metadata).int(rev.No).exec()
 }
 
 // DocumentJob is a job of a revision's pipeline.

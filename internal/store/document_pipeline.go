@@ -236,18 +236,27 @@ func (s *Store) RecordVectors(ctx context.Context, tenant int64, revisionID, job
 	return err
 }
 
+// sqlEmbedded finds a vector that a tenant's documents hold. Those of documents that were deleted do not count:
+// removing them takes a while, and the model may be another one meanwhile.
+const sqlEmbedded = `
+SELECT 1 WHERE EXISTS (SELECT 1 FROM document_revisions WHERE tenant = ?1 AND live IS NOT NULL AND embedded > 0)
+  OR EXISTS (SELECT 1 FROM documents d JOIN document_revisions r ON r.no = d.latest WHERE d.tenant = ?1 AND r.embedded > 0)`
+
+// checkDimensions refuses vectors of another dimension than those of the tenant's documents; the first ones decide about it.
 func (t *tx) checkDimensions(tenant int64, dimensions int) error {
 	known := int64(0)
-	if _, err := t.prep("SELECT dimensions FROM document_indexes WHERE tenant = ?").int(tenant).one(func(r row) { known = r.int(0) }); err != nil {
+	if _, err := t.prep("SELECT dimensions FROM document_indexes WHERE tenant = ?").int(tenant).one(func(r row) { known = r.int(0) }); err != nil || known == int64(dimensions) {
 		return err
 	}
-	switch known {
-	case int64(dimensions):
-		return nil
-	case 0:
-		return t.prep("INSERT INTO document_indexes (tenant, dimensions) VALUES (?, ?)").int(tenant).int(int64(dimensions)).exec()
+	if known != 0 {
+		if embedded, err := t.prep(sqlEmbedded).int(tenant).one(func(row) {}); err != nil {
+			return err
+		} else if embedded {
+			return errDimensions(known, int64(dimensions))
+		}
 	}
-	return errDimensions(known, int64(dimensions))
+	return t.prep("INSERT INTO document_indexes (tenant, dimensions) VALUES (?1, ?2) ON CONFLICT (tenant) DO UPDATE SET dimensions = ?2").
+		int(tenant).int(int64(dimensions)).exec()
 }
 
 func errDimensions(index, given int64) error {

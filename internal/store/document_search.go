@@ -104,10 +104,11 @@ func (s *Store) Codes(ctx context.Context, tenant, after int64) (codes []LiveCod
 	return codes, err
 }
 
-// Dimensions returns those of a tenant's vectors; 0: it has none.
+// Dimensions returns those of a tenant's vectors; 0: it has none that searches could find.
 func (s *Store) Dimensions(ctx context.Context, tenant int64) (dimensions int, err error) {
 	err = s.read(ctx, func(c conn) error {
-		_, err := c.prep("SELECT dimensions FROM document_indexes WHERE tenant = ?").int(tenant).one(func(r row) { dimensions = int(r.int(0)) })
+		_, err := c.prep(`SELECT dimensions FROM document_indexes WHERE tenant = ?1
+			AND EXISTS (SELECT 1 FROM document_revisions WHERE tenant = ?1 AND live IS NOT NULL)`).int(tenant).one(func(r row) { dimensions = int(r.int(0)) })
 		return err
 	})
 	return dimensions, err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/vector"
 )
@@ -22,6 +23,30 @@ func liveDocument(t testing.TB, s *Store, tenant int64, id string, vectors [][]f
 }
 
 func liveTexts(t testing.TB, s *Store, tenant int64, id string, said []string, vectors [][]float32) (chunks []int64) {
+	t.Helper()
+	texts := splitTexts(t, s, tenant, id, said)
+	for _, text := range texts {
+		chunks = append(chunks, text.No)
+	}
+	for range 2 { // the second time nothing is left to record
+		if err := embedTexts(t, s, tenant, id, texts, vectors); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found, err := s.Live(t.Context(), tenant, chunks); err != nil || len(found) != 0 {
+		t.Fatalf("what is not ready is found: %d, %v", len(found), err)
+	}
+	if err := s.RecordMetadata(t.Context(), tenant, "rev_"+id, "job_"+id+"metadata", Described{}); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := s.Live(t.Context(), tenant, chunks); err != nil || len(found) != len(chunks) {
+		t.Fatalf("what is ready is not found: %d, %v", len(found), err)
+	}
+	return chunks
+}
+
+// splitTexts adds a document of these chunks, which are to be embedded.
+func splitTexts(t testing.TB, s *Store, tenant int64, id string, said []string) []ChunkText {
 	t.Helper()
 	ctx := t.Context()
 	split, err := s.EnsureQueue(ctx, "default")
@@ -39,7 +64,7 @@ func liveTexts(t testing.TB, s *Store, tenant int64, id string, said []string, v
 	if err != nil {
 		t.Fatal(err)
 	}
-	result := SplitResult{Chunks: len(vectors), Jobs: []DocumentJob{{Branch: BranchEmbedding, Job: job("embed")}, {Branch: BranchMetadata, Job: job("metadata")}}}
+	result := SplitResult{Chunks: len(said), Jobs: []DocumentJob{{Branch: BranchEmbedding, Job: job("embed")}, {Branch: BranchMetadata, Job: job("metadata")}}}
 	for n, text := range said {
 		result.Rest = append(result.Rest, NewChunk{Number: n, Text: text})
 	}
@@ -49,30 +74,41 @@ func liveTexts(t testing.TB, s *Store, tenant int64, id string, said []string, v
 	if err := s.EndSplit(ctx, tenant, made.No, 7, "job_"+id+"split", result); err != nil {
 		t.Fatal(err)
 	}
-	texts, err := s.Unembedded(ctx, made.No, 0, int64(len(vectors)))
-	if err != nil || len(texts) != len(vectors) {
+	texts, err := s.Unembedded(ctx, made.No, 0, int64(len(said)))
+	if err != nil || len(texts) != len(said) {
 		t.Fatalf("%d chunks, %v", len(texts), err)
 	}
+	return texts
+}
+
+// embedTexts records the vectors of a document's chunks.
+func embedTexts(t testing.TB, s *Store, tenant int64, id string, texts []ChunkText, vectors [][]float32) error {
 	var recorded []ChunkVector
 	for i, v := range vectors {
 		recorded = append(recorded, ChunkVector{Chunk: texts[i].No, Vector: vector.Bytes(v), Code: vector.Code(v)})
-		chunks = append(chunks, texts[i].No)
 	}
-	for range 2 { // the second time nothing is left to record
-		if err := s.RecordVectors(ctx, tenant, rev.ID, "job_"+id+"embed", len(vectors[0]), recorded); err != nil {
+	return s.RecordVectors(t.Context(), tenant, "rev_"+id, "job_"+id+"embed", len(vectors[0]), recorded)
+}
+
+// purgeAll removes all that is left of dropped contents.
+func purgeAll(t testing.TB, s *Store) {
+	t.Helper()
+	for more := true; more; {
+		var err error
+		if _, more, err = s.PurgeDocuments(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if found, err := s.Live(ctx, tenant, chunks); err != nil || len(found) != 0 {
-		t.Fatalf("what is not ready is found: %d, %v", len(found), err)
+}
+
+func indexAll(t testing.TB, s *Store) {
+	t.Helper()
+	for more := true; more; {
+		var err error
+		if more, err = s.IndexVectors(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := s.RecordMetadata(ctx, tenant, rev.ID, "job_"+id+"metadata", Described{}); err != nil {
-		t.Fatal(err)
-	}
-	if found, err := s.Live(ctx, tenant, chunks); err != nil || len(found) != len(chunks) {
-		t.Fatalf("what is ready is not found: %d, %v", len(found), err)
-	}
-	return chunks
 }
 
 func randomVectors(draw *rand.Rand, n, dimensions int) [][]float32 {
@@ -116,15 +152,7 @@ func TestPgvector(t *testing.T) {
 	after, other := randomVectors(draw, 30, 24), randomVectors(draw, 20, 50)
 	chunks = append(chunks, liveDocument(t, s, one, "after", after)...)
 	others := liveDocument(t, s, two, "other", other)
-	index := func() {
-		t.Helper()
-		for more := true; more; {
-			if more, err = s.IndexVectors(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	index()
+	indexAll(t, s)
 	for i, unit := range append(before, after...) {
 		found, indexed, err := s.IndexedNearest(t.Context(), one, unit, 5)
 		if err != nil || indexed != 3 || len(found) != 5 || found[0] != chunks[i] {
@@ -137,12 +165,8 @@ func TestPgvector(t *testing.T) {
 	if _, err := s.DeleteDocument(t.Context(), one, "before"); err != nil {
 		t.Fatal(err)
 	}
-	for more := true; more; {
-		if _, more, err = s.PurgeDocuments(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	index()
+	purgeAll(t, s)
+	indexAll(t, s)
 	found, _, err := s.IndexedNearest(t.Context(), one, before[0], 200)
 	if err != nil || len(found) != len(after) || slices.Contains(found, chunks[0]) {
 		t.Errorf("%d are left, %v", len(found), err)
@@ -187,11 +211,7 @@ func TestPgvectorMakesIndexes(t *testing.T) {
 	draw := rand.New(rand.NewPCG(3, 3))
 	index := func() (valid bool) {
 		t.Helper()
-		for more := true; more; {
-			if more, err = s.IndexVectors(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
+		indexAll(t, s)
 		err := s.search(t.Context(), func(c conn) error {
 			return c.prep("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('chunk_halfvecs_16')").each(func(r row) error { valid = r.int(0) != 0; return nil })
 		})
@@ -232,5 +252,165 @@ func TestPgvectorMakesIndexes(t *testing.T) {
 	})
 	if err != nil || settings != postgresSettings["statement_timeout"] {
 		t.Errorf("the connection is left with a limit of %s, %v", settings, err)
+	}
+}
+
+// Vectors of another dimension are taken as soon as no document holds any of the one before, though all of these are there still.
+func TestDimensionIsForgotten(t *testing.T) {
+	t.Parallel()
+	withStore(t, forgetsDimension)
+	t.Run("pgvector", func(t *testing.T) {
+		t.Parallel()
+		s, err := Open(t.Context(), Options{URL: pgtest.VectorDatabase(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if v, err := s.PrepareVectors(t.Context()); err != nil || v.Pgvector == "" {
+			t.Fatalf("%+v, %v", v, err)
+		}
+		forgetsDimension(t, s)
+	})
+}
+
+func forgetsDimension(t *testing.T, s *Store) {
+	const before, after = 8, 16
+	draw := rand.New(rand.NewPCG(4, 4))
+	tenant := tenantOf(t, s, "one")
+	liveDocument(t, s, tenant, "many", randomVectors(draw, indexFrom, before))
+	liveDocument(t, s, tenant, "few", randomVectors(draw, 3, before))
+	indexes := func() (names []string) {
+		t.Helper()
+		indexAll(t, s)
+		if v := s.vectors.Load(); v == nil || v.Pgvector == "" {
+			return nil
+		}
+		err := s.search(t.Context(), func(c conn) error {
+			return c.prep("SELECT relname FROM pg_class WHERE relkind = 'i' AND relname ~ '^chunk_halfvecs_[0-9]+$'").each(func(r row) error { names = append(names, r.text(0)); return nil })
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	dimensions := func(when string, want int) {
+		t.Helper()
+		if found, err := s.Dimensions(t.Context(), tenant); err != nil || found != want {
+			t.Errorf("%s: the vectors have %d dimensions, want %d: %v", when, found, want, err)
+		}
+	}
+	if names := indexes(); names != nil && !slices.Equal(names, []string{"chunk_halfvecs_8"}) {
+		t.Errorf("%v", names)
+	}
+	remove := func(id string) {
+		t.Helper()
+		if _, err := s.DeleteDocument(t.Context(), tenant, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made := randomVectors(draw, 5, after)
+	texts := splitTexts(t, s, tenant, "anew", []string{"a", "b", "c", "d", "e"})
+	remove("many")
+	if err := embedTexts(t, s, tenant, "anew", texts, made); forebay.CodeOf(err) != forebay.CodeDimensionsChanged {
+		t.Errorf("beside a document with other vectors: %v", err)
+	}
+	dimensions("with one document", before)
+	remove("few")
+	dimensions("without documents", 0)
+	for range 2 {
+		if err := embedTexts(t, s, tenant, "anew", texts, made); err != nil {
+			t.Fatalf("after all others were deleted: %v", err)
+		}
+	}
+	late := splitTexts(t, s, tenant, "late", []string{"f"})
+	if err := embedTexts(t, s, tenant, "late", late, randomVectors(draw, 1, before)); forebay.CodeOf(err) != forebay.CodeDimensionsChanged {
+		t.Errorf("the dimension before, beside a document that is not live yet: %v", err)
+	}
+	if err := s.RecordMetadata(t.Context(), tenant, "rev_anew", "job_anewmetadata", Described{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, when := range []string{"before the rest is removed", "after it"} {
+		dimensions(when, after)
+		if names := indexes(); len(names) != 0 {
+			t.Errorf("%s: there are indexes: %v", when, names)
+		}
+		if codes, err := s.Codes(t.Context(), tenant, 0); err != nil || len(codes) != len(made) {
+			t.Errorf("%s: %d codes, %v", when, len(codes), err)
+		}
+		found, indexed, err := s.IndexedNearest(t.Context(), tenant, made[0], 100)
+		if err != nil || indexed != 0 && (len(found) != len(made) || found[0] != texts[0].No) {
+			t.Errorf("%s: %v are nearest, %v", when, found, err)
+		}
+		purgeAll(t, s)
+	}
+}
+
+// A tenant with few of the vectors gets as many candidates as it has, though the index gives up before it comes to them.
+func TestPgvectorFindsASmallShare(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.Context(), Options{URL: pgtest.VectorDatabase(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	v, err := s.PrepareVectors(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	draw := rand.New(rand.NewPCG(8, 8))
+	const dimensions, few = 16, 10
+	query := make([]float32, dimensions)
+	query[0] = 1
+	theirs, ours := randomVectors(draw, indexFrom, dimensions), randomVectors(draw, few, dimensions)
+	for _, v := range theirs {
+		v[0] = max(v[0], -v[0])
+	}
+	for _, v := range ours { // farther than all of theirs
+		v[0] = min(v[0], -v[0])
+	}
+	liveDocument(t, s, tenantOf(t, s, "large"), "theirs", theirs)
+	small := tenantOf(t, s, "small")
+	chunks := liveDocument(t, s, small, "ours", ours)
+	indexAll(t, s)
+	err = s.search(t.Context(), func(c conn) error {
+		// As if there were so many that the index gives up, and the planner took it.
+		pg := c.driver.(*postgresConn)
+		if err := pg.simple("SET hnsw.max_scan_tuples = 1; SET hnsw.ef_search = 20; DROP INDEX chunk_halfvecs_tenant; SET enable_seqscan = off; SET enable_sort = off"); err != nil {
+			return err
+		}
+		found, err := c.indexedNearest(&v, small, query, few)
+		slices.Sort(found)
+		if err == nil && !slices.Equal(found, chunks) {
+			t.Errorf("%v are found of %v", found, chunks)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A pgvector that is too old is as none: the server says so, and does without.
+func TestPgvectorTooOld(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.Context(), Options{URL: pgtest.VectorDatabase(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if v, err := s.PrepareVectors(t.Context()); err != nil || v.Pgvector == "" {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	for version, enough := range map[string]bool{"0.7.4": false, "0.8.0": true, "1.0": true} {
+		err := s.search(t.Context(), func(c conn) error {
+			return c.prep("UPDATE pg_extension SET extversion = ? WHERE extname = 'vector'").text(version).exec()
+		})
+		v, err2 := s.PrepareVectors(t.Context())
+		if err != nil || err2 != nil || (v.Pgvector != "") != enough || (v.Missing == "") != enough {
+			t.Errorf("%s: %+v, %v, %v", version, v, err, err2)
+		}
+		if _, indexed, err := s.IndexedNearest(t.Context(), 1, []float32{1}, 1); err != nil || indexed != 0 {
+			t.Errorf("%s: %d, %v", version, indexed, err)
+		}
 	}
 }

@@ -40,19 +40,19 @@ type wordIndex interface {
 	// words takes a query apart into different words. One that is in more than most chunks may be said to be in
 	// any larger number.
 	words(query string, most int) ([]queryWord, error)
-	// whole returns up to limit of the chunks that hold all the words.
+	// whole returns up to limit of the live chunks that hold all the words.
 	whole(words []queryWord, limit int) ([]int64, error)
-	// ranked returns up to limit of the chunks that hold all the words, or any of them, with their ranks.
+	// ranked returns up to limit of the live chunks that hold all the words, or any of them, with their ranks.
 	ranked(words []queryWord, all bool, limit int) ([]Match, error)
 }
 
 // Words returns the chunks that hold all the words of a query, best first, and if these are fewer than limit
-// those that hold some of the rarer ones after. There may be more than limit, and some that are not live.
+// those that hold some of the rarer ones after. There may be more than limit.
 func (s *Store) Words(ctx context.Context, tenant int64, query string, limit int) (matches []Match, err error) {
 	err = s.search(ctx, func(c conn) error {
 		index, err := c.wordIndex(tenant)
 		if err == nil {
-			matches, err = c.matching(index, tenant, query, limit, mostRanked)
+			matches, err = matching(index, query, limit, mostRanked)
 		}
 		return err
 	})
@@ -69,7 +69,7 @@ func (c conn) wordIndex(tenant int64) (wordIndex, error) {
 	return sqliteWords{c, tenant, others}, err
 }
 
-func (c conn) matching(index wordIndex, tenant int64, query string, limit, most int) ([]Match, error) {
+func matching(index wordIndex, query string, limit, most int) ([]Match, error) {
 	words, err := index.words(query, most)
 	if err != nil {
 		return nil, err
@@ -88,27 +88,13 @@ func (c conn) matching(index wordIndex, tenant int64, query string, limit, most 
 			return nil, err
 		}
 	}
-	all, err := c.liveAmong(tenant, whole, limit) // then nothing else is asked for
-	if err != nil {
-		return nil, err
-	}
+	all := len(whole) >= limit // then nothing else is asked for
 	ranked := telling(held, most)
 	if all && ranked[0].chunks > most {
 		ranked = held
 	}
 	best, err := index.ranked(ranked, all, most)
 	return inOrder(best, whole), err
-}
-
-// liveAmong reports whether at least n of the chunks are live.
-func (c conn) liveAmong(tenant int64, chunks []int64, n int) (bool, error) {
-	for part := range slices.Chunk(chunks, n) {
-		live, err := c.live(tenant, part)
-		if n -= len(live); err != nil || n <= 0 {
-			return err == nil, err
-		}
-	}
-	return false, nil
 }
 
 // telling returns the rarest of the words: as many as most chunks hold together, and one at least.
@@ -201,8 +187,12 @@ func (x sqliteWords) match(words []queryWord, operator string) string {
 	return match
 }
 
+// sqlLiveRow looks each chunk that is found up, for one that is not live must not take the place of one that is. That
+// is little beside ranking it.
+const sqlLiveRow = " AND ?3 = (SELECT r.tenant FROM chunks c CROSS JOIN document_revisions r ON r.no = c.revision WHERE c.no = chunk_words.rowid AND r.live IS NOT NULL)"
+
 func (x sqliteWords) whole(words []queryWord, limit int) (chunks []int64, err error) {
-	err = x.prep("SELECT rowid FROM chunk_words WHERE chunk_words MATCH ? LIMIT ? + 0").text(x.match(words, " AND ")).int(int64(limit)).
+	err = x.prep("SELECT rowid FROM chunk_words WHERE chunk_words MATCH ?1" + sqlLiveRow + " LIMIT ?2 + 0").text(x.match(words, " AND ")).int(int64(limit)).int(x.tenant).
 		each(func(r row) error { chunks = append(chunks, r.int(0)); return nil })
 	return chunks, err
 }
@@ -212,8 +202,8 @@ func (x sqliteWords) ranked(words []queryWord, all bool, limit int) (matches []M
 	if all {
 		operator = " AND "
 	}
-	err = x.prep("SELECT rowid, CAST(-bm25(chunk_words, 0.0, 1.0) * 1000000 AS INTEGER) FROM chunk_words WHERE chunk_words MATCH ? LIMIT ? + 0").
-		text(x.match(words, operator)).int(int64(limit)).
+	err = x.prep("SELECT rowid, CAST(-bm25(chunk_words, 0.0, 1.0) * 1000000 AS INTEGER) FROM chunk_words WHERE chunk_words MATCH ?1" + sqlLiveRow + " LIMIT ?2 + 0").
+		text(x.match(words, operator)).int(int64(limit)).int(x.tenant).
 		each(func(r row) error { matches = append(matches, matchOf(r)); return nil })
 	return matches, err
 }

@@ -52,7 +52,7 @@ func TestWordsFindWhatTheyAreFrom(t *testing.T) {
 			err := s.search(t.Context(), func(c conn) (err error) {
 				index, err := c.wordIndex(tenant)
 				if err == nil {
-					found, err = c.matching(index, tenant, query, 10, most)
+					found, err = matching(index, query, 10, most)
 				}
 				return err
 			})
@@ -117,6 +117,46 @@ func TestWordsFindWhatTheyAreFrom(t *testing.T) {
 		}
 		if found := find(" .,!' \" ( ", 60); len(found) != 0 {
 			t.Errorf("of no words: %v", found)
+		}
+	})
+}
+
+// What is not live takes nothing from what is: of documents on their way and of what is left of deleted ones far more may hold the words.
+func TestWordsPassOverWhatIsNotLive(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		draw := rand.New(rand.NewPCG(7, 7))
+		tenant := tenantOf(t, s, "one")
+		said := make([]string, 50)
+		for i := range said {
+			said[i] = "a heron waits"
+		}
+		liveTexts(t, s, tenant, "deleted", said, randomVectors(draw, len(said), 8))
+		splitTexts(t, s, tenant, "coming", said)
+		splitTexts(t, s, tenant, "gone", said)
+		splitTexts(t, s, tenantOf(t, s, "two"), "theirs", said) // who has no vectors yet
+		for _, id := range []string{"deleted", "gone"} {
+			if _, err := s.DeleteDocument(t.Context(), tenant, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		live := liveTexts(t, s, tenant, "live", []string{"the heron waits here", "no bird", "where the heron waits", "a heron"}, randomVectors(draw, 4, 8))
+		for query, want := range map[string][]int64{"heron": {live[0], live[2], live[3]}, "heron waits": {live[0], live[2], live[3]}, "absent heron": {live[0], live[2], live[3]}, "bird": {live[1]}} {
+			var found []int64
+			err := s.search(t.Context(), func(c conn) error {
+				index, err := c.wordIndex(tenant)
+				if err != nil {
+					return err
+				}
+				matches, err := matching(index, query, 10, 8)
+				for _, m := range matches {
+					found = append(found, m.Chunk)
+				}
+				return err
+			})
+			slices.Sort(found)
+			if err != nil || !slices.Equal(found, want) {
+				t.Errorf("%q: %v, want %v, %v", query, found, want, err)
+			}
 		}
 	})
 }

@@ -93,8 +93,11 @@ func (x postgresWords) of(query string) string {
 	return "'" + x.mark() + "' & (" + query + ")"
 }
 
+// sqlLiveRowPostgres is sqlLiveRow. No join is made of it, which could begin with what is live and read all of that.
+const sqlLiveRowPostgres = " AND ?3 = (SELECT r.tenant FROM document_revisions r WHERE r.no = chunks.revision AND r.live IS NOT NULL)"
+
 func (x postgresWords) whole(words []queryWord, limit int) (chunks []int64, err error) {
-	err = x.prep("SELECT no FROM chunks WHERE words @@ CAST(? AS tsquery) LIMIT ? + 0").text(x.of(x.query(words, " & "))).int(int64(limit)).
+	err = x.prep("SELECT no FROM chunks WHERE words @@ CAST(?1 AS tsquery)" + sqlLiveRowPostgres + " LIMIT ?2 + 0").text(x.of(x.query(words, " & "))).int(int64(limit)).int(x.tenant).
 		each(func(r row) error { chunks = append(chunks, r.int(0)); return nil })
 	return chunks, err
 }
@@ -105,7 +108,7 @@ func (x postgresWords) ranked(words []queryWord, all bool, limit int) (matches [
 		operator = " & "
 	}
 	query := x.query(words, operator)
-	err = x.prep("SELECT no, CAST(ts_rank(words, CAST(? AS tsquery), 1) * 1000000 AS BIGINT) FROM chunks WHERE words @@ CAST(? AS tsquery) LIMIT ? + 0").
-		text(query).text(x.of(query)).int(int64(limit)).each(func(r row) error { matches = append(matches, matchOf(r)); return nil })
+	err = x.prep("SELECT no, CAST(ts_rank(words, CAST(?4 AS tsquery), 1) * 1000000 AS BIGINT) FROM chunks WHERE words @@ CAST(?1 AS tsquery)" + sqlLiveRowPostgres + " LIMIT ?2 + 0").
+		text(x.of(query)).int(int64(limit)).int(x.tenant).text(query).each(func(r row) error { matches = append(matches, matchOf(r)); return nil })
 	return matches, err
 }

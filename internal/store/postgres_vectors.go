@@ -22,8 +22,9 @@ import (
 const (
 	// indexedCounter is the number of the last revision that went live whose vectors are in the indexes.
 	indexedCounter = "live_indexed"
-	// minPgvector has halfvec, whose indexes take up to maxHalfvec dimensions.
-	minPgvector = "0.7"
+	// minPgvector has searches that go on if too few of what an index returns is the tenant's. It has halfvec too, whose
+	// indexes take up to maxHalfvec dimensions.
+	minPgvector = "0.8"
 	maxHalfvec  = 4000
 	// indexingLock is held by the process that copies.
 	indexingLock = 1180844410
@@ -36,7 +37,7 @@ const (
 )
 
 // vectorSettings are for connections that search: how many candidates an index looks at, and that it goes on
-// if too few are the tenant's.
+// if too few are the tenant's. It ends after so many (hnsw.max_scan_tuples), whatever it has.
 var vectorSettings = map[string]string{"hnsw.ef_search": "400", "hnsw.iterative_scan": "relaxed_order"}
 
 // VectorSupport says how searches for vectors go on a database.
@@ -141,6 +142,9 @@ func (s *Store) IndexVectors(ctx context.Context) (more bool, err error) {
 		if more, err = c.indexNext(v); err != nil || more {
 			return err
 		}
+		if err := c.dropIndexes(ctx); err != nil {
+			return err
+		}
 		return c.makeIndexes(ctx, v)
 	})
 	return more, err
@@ -190,6 +194,30 @@ const sqlUnindexed = `
 SELECT DISTINCT i.dimensions FROM document_indexes i WHERE i.dimensions <= ?1
 AND NOT EXISTS (SELECT 1 FROM pg_index x WHERE x.indexrelid = to_regclass('chunk_halfvecs_' || CAST(i.dimensions AS TEXT)) AND x.indisvalid)
 AND (SELECT count(*) FROM (SELECT 1 FROM chunk_halfvecs h WHERE h.tenant = i.tenant AND h.dimensions = i.dimensions LIMIT ?2 + 0) AS few) = ?2`
+
+// sqlUnused finds the indexes of dimensions that no tenant's vectors have any more.
+const sqlUnused = `
+SELECT c.relname FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid
+WHERE x.indrelid = to_regclass('chunk_halfvecs') AND c.relname ~ '^chunk_halfvecs_[0-9]+$'
+AND NOT EXISTS (SELECT 1 FROM document_indexes i WHERE c.relname = 'chunk_halfvecs_' || CAST(i.dimensions AS TEXT))`
+
+// dropIndexes drops the indexes that all tenants have left for another dimension: what is still in them is being removed.
+func (c conn) dropIndexes(ctx context.Context) error {
+	var unused []string
+	if err := c.prep(sqlUnused).each(func(r row) error { unused = append(unused, r.text(0)); return nil }); err != nil || len(unused) == 0 {
+		return err
+	}
+	pg := c.driver.(*postgresConn)
+	return pg.unhurried(ctx, func() (err error) {
+		err = pg.simple("SET statement_timeout = 0")
+		for _, name := range unused {
+			if err == nil {
+				err = pg.simple("DROP INDEX CONCURRENTLY IF EXISTS " + name)
+			}
+		}
+		return errors.Join(err, pg.simple("RESET statement_timeout"))
+	})
+}
 
 // makeIndexes makes the indexes that are due. Nobody is held up meanwhile.
 func (c conn) makeIndexes(ctx context.Context, v *VectorSupport) error {
@@ -251,13 +279,27 @@ func (s *Store) IndexedNearest(ctx context.Context, tenant int64, unit []float32
 		if _, err := c.prep("SELECT value FROM counters WHERE name = ?").text(indexedCounter).one(func(r row) { indexed = r.int(0) }); err != nil || indexed == 0 {
 			return err
 		}
-		column := "embedding"
-		if len(unit) <= maxHalfvec { // as the index has it
-			column = fmt.Sprintf("(embedding::%s.halfvec(%d))", v.schema, len(unit))
-		}
-		return c.prep(fmt.Sprintf("SELECT chunk FROM chunk_halfvecs WHERE tenant = ? AND dimensions = %d ORDER BY %s OPERATOR(%s.<=>) CAST(? AS %s.halfvec) LIMIT ? + 0",
-			len(unit), column, v.schema, v.schema)).int(tenant).text(vectorText(unit)).int(int64(n)).
-			each(func(r row) error { chunks = append(chunks, r.int(0)); return nil })
+		chunks, err = c.indexedNearest(v, tenant, unit, n)
+		return err
 	})
 	return chunks, indexed, err
+}
+
+// indexedNearest asks the index, and where that gives up before it has n looks at all of the tenant's vectors: of a tenant with a
+// small share of them, for others have the nearer ones, or with fewer than n. Either is soon done.
+func (c conn) indexedNearest(v *VectorSupport, tenant int64, unit []float32, n int) (chunks []int64, err error) {
+	column := "embedding"
+	if len(unit) <= maxHalfvec { // as the index has it
+		column = fmt.Sprintf("(embedding::%s.halfvec(%d))", v.schema, len(unit))
+	}
+	distance := fmt.Sprintf("%s OPERATOR(%s.<=>) CAST(?2 AS %s.halfvec)", column, v.schema, v.schema)
+	for _, order := range []string{distance, "(" + distance + ") + 0"} { // no index has the second
+		chunks = nil
+		err = c.prep(fmt.Sprintf("SELECT chunk FROM chunk_halfvecs WHERE tenant = ?1 AND dimensions = %d ORDER BY %s LIMIT ?3 + 0", len(unit), order)).
+			int(tenant).text(vectorText(unit)).int(int64(n)).each(func(r row) error { chunks = append(chunks, r.int(0)); return nil })
+		if err != nil || len(chunks) == n {
+			break
+		}
+	}
+	return chunks, err
 }
