@@ -93,13 +93,10 @@ type clock struct {
 
 func (c *clock) time() time.Time { return time.UnixMilli(c.now()) }
 
-// pass returns once the stores have done what there is to do at the later time.
+// pass returns once the store has done what there is to do at the later time.
 func (c *clock) pass(d time.Duration) {
 	c.t.Helper()
 	c.engine.pass(c.stores[0], d)
-	for _, s := range c.stores[1:] {
-		s.hear(&news{missed: true})
-	}
 	c.quiet()
 }
 
@@ -108,20 +105,39 @@ func (c *clock) quiet() {
 	c.t.Helper()
 	for _, s := range c.stores {
 		c.settle(s, nil)
-		c.until(s, func(t *tx) bool { return t.w.deadline == 0 || t.w.deadline > t.now })
+		if err := rest(s); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// rest returns once a store finds that nothing is left for it to do at this time without being asked.
+func rest(s *Store) error {
+	for {
+		due, err := transact(background, s, stageChange, func(t *tx) (bool, error) { return t.w.deadline > 0 && t.w.deadline <= t.now, nil })
+		if err != nil || !due {
+			return err
+		}
 	}
 }
 
 // parked returns once that many receivers wait in the store.
 func (c *clock) parked(s *Store, receivers int) {
 	c.t.Helper()
-	c.until(s, func(t *tx) bool {
-		n := 0
-		for _, claims := range t.w.parked {
-			n += len(claims)
+	for {
+		waiting, err := transact(background, s, stageChange, func(t *tx) (n int, err error) {
+			for _, claims := range t.w.parked {
+				n += len(claims)
+			}
+			return n, nil
+		})
+		if err != nil {
+			c.t.Fatal(err)
 		}
-		return n >= receivers
-	})
+		if waiting >= receivers {
+			return
+		}
+	}
 }
 
 // waited is what a receiver that has waited got.
@@ -140,20 +156,6 @@ func inBackground[T any](c *clock, s *Store, receivers int, receive func() (T, e
 	}()
 	c.parked(s, receivers)
 	return answers
-}
-
-// until makes transactions until one finds that it is so.
-func (c *clock) until(s *Store, so func(*tx) bool) {
-	c.t.Helper()
-	for {
-		done, err := transact(background, s, stageChange, func(t *tx) (bool, error) { return so(t), nil })
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		if done {
-			return
-		}
-	}
 }
 
 // beside opens the database in what might be another process.
