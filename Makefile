@@ -9,7 +9,7 @@ FUZZTIME ?= 1s
 # Tests of processes of their own, of one operation after the other, of much data, and those that mostly wait: slow, and the detector
 # sees little in them.
 UNRACED  := Survives?(Crashes|Kills)$$|KilledCopy|UnderKills|ThroughCrashes|OutliveAnOutage|ManyProcesses|ClocksThatDiffer|FullDisk|AcrossARestart|DurableTaskSDK|AgainstModel|TopicModel|PurgeManyJobs|InstancesThatAreLarge|LargeJobsTakeTurns
-UNRACED  := $(UNRACED)|TestCopy|UnfinishedCopy|TestAudit|QueryPlans|FanOutLimit|TopicFanOut|TestPgvector$$|PgvectorMakes|TestForwarding|SlowMigration|RulesAreBounded|WebhookTries|ManyAreActivated|WordsFind
+UNRACED  := $(UNRACED)|TestCopy|UnfinishedCopy|TestAudit|QueryPlans|TestPgvector$$|PgvectorMakes|SlowMigration|WebhookTries|WordsFind|TestBus$$/.*/(Fan-out|Topic_fan-out|Forwarding|Subscriptions|Many)
 UNRACED  := $(UNRACED)|UnknownTaskWaits|CallLongerThanItsLock|ForecastByQuota|OneLedgerForAll|RecoveryIsSeen|CollectorThatTakesNothing|DashboardAlerts|PresenceOutlives
 
 export CGO_ENABLED ?= 0

@@ -3,14 +3,71 @@ package bus
 import (
 	"context"
 	"errors"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/store"
 )
+
+// suite is what a service does whatever database its store is in. Each test gets one whose tenant "acme" has
+// the queue "orders", and nothing else.
+var suite = map[string]func(*testing.T, *Service){
+	"Entities":                        testEntities,
+	"Send all or none":                testSendAllOrNone,
+	"Undeliver":                       testUndeliver,
+	"Changed queue is not remembered": testChangedQueueIsNotRemembered,
+	"Deleted queue":                   testDeletedQueue,
+	"Subscription is a queue":         testSubscriptionIsAQueue,
+	"Forwarding by name":              testForwardingByName,
+}
+
+func TestService(t *testing.T) {
+	names := slices.Sorted(maps.Keys(suite))
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		for _, name := range names {
+			t.Run(name, func(t *testing.T) { suite[name](t, newService(t)) })
+		}
+	})
+	t.Run("postgresql", func(t *testing.T) {
+		t.Parallel()
+		s, err := store.Open(t.Context(), store.Options{URL: pgtest.Database(t), Serve: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		for _, name := range names {
+			t.Run(name, func(t *testing.T) {
+				b := serviceOn(t, s)
+				suite[name](t, b)
+				deleteAll(t, b)
+			})
+		}
+	})
+}
+
+// deleteAll deletes what the tenant has, for the next test on the same database.
+func deleteAll(t *testing.T, b *Service) {
+	t.Helper()
+	queues, err := b.Queues(t.Context(), "acme")
+	for _, q := range queues {
+		err = errors.Join(err, b.DeleteQueue(t.Context(), "acme", q.Name))
+	}
+	topics, topicsErr := b.Topics(t.Context(), "acme")
+	err = errors.Join(err, topicsErr)
+	for _, topic := range topics {
+		err = errors.Join(err, b.DeleteTopic(t.Context(), "acme", topic.Name))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 func newService(t *testing.T) *Service {
 	t.Helper()
@@ -19,6 +76,11 @@ func newService(t *testing.T) *Service {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
+	return serviceOn(t, s)
+}
+
+func serviceOn(t *testing.T, s *store.Store) *Service {
+	t.Helper()
 	b := New(Options{Store: s, MaxMessageBytes: 1000})
 	if _, created, err := b.PutQueue(t.Context(), "acme", "orders", forebay.MessageQueueSettings{}); err != nil || !created {
 		t.Fatal(created, err)
@@ -45,8 +107,7 @@ func FuzzParseToken(f *testing.F) {
 	})
 }
 
-func TestEntities(t *testing.T) {
-	b := newService(t)
+func testEntities(t *testing.T, b *Service) {
 	ctx := t.Context()
 	for path, want := range map[string]forebay.Code{
 		"orders": "", "orders/$deadletterqueue": "", "orders/$DeadLetterQueue": "", "orders/": forebay.CodeUnknownQueue, "orders/$retry": forebay.CodeUnknownQueue,
@@ -63,8 +124,7 @@ func TestEntities(t *testing.T) {
 }
 
 // Either all messages of a call are stored or none is, and the limit counts everything in a message.
-func TestSendAllOrNone(t *testing.T) {
-	b := newService(t)
+func testSendAllOrNone(t *testing.T, b *Service) {
 	ctx := t.Context()
 	large := text(strings.Repeat("x", 900))
 	large.Properties = forebay.Properties{"p": strings.Repeat("y", 100)}
@@ -83,8 +143,7 @@ func TestSendAllOrNone(t *testing.T) {
 }
 
 // Messages whose receiver left while it was served are given back as if nothing had happened.
-func TestUndeliver(t *testing.T) {
-	b := newService(t)
+func testUndeliver(t *testing.T, b *Service) {
 	ctx, cancel := context.WithCancel(t.Context())
 	if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{text("1"), text("2")}); err != nil {
 		t.Fatal(err)
@@ -137,8 +196,7 @@ func TestErrorInMessage(t *testing.T) {
 }
 
 // What is read of a queue while it changes is not remembered.
-func TestChangedQueueIsNotRemembered(t *testing.T) {
-	b := newService(t)
+func testChangedQueueIsNotRemembered(t *testing.T, b *Service) {
 	ctx := t.Context()
 	want := func(lock float64) {
 		t.Helper()
@@ -169,8 +227,7 @@ func TestChangedQueueIsNotRemembered(t *testing.T) {
 }
 
 // A queue made again under the name of a deleted one is another queue.
-func TestDeletedQueue(t *testing.T) {
-	b := newService(t)
+func testDeletedQueue(t *testing.T, b *Service) {
 	ctx := t.Context()
 	if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{text("old")}); err != nil {
 		t.Fatal(err)

@@ -33,8 +33,7 @@ func TestCutEntity(t *testing.T) {
 }
 
 // A subscription is found and settled by its path, and forgotten with its topic.
-func TestSubscriptionIsAQueue(t *testing.T) {
-	b := newService(t)
+func testSubscriptionIsAQueue(t *testing.T, b *Service) {
 	ctx := t.Context()
 	if _, created, err := b.PutTopic(ctx, "acme", "news", forebay.TopicSettings{}); err != nil || !created {
 		t.Fatal(created, err)
@@ -80,8 +79,7 @@ func TestSubscriptionIsAQueue(t *testing.T) {
 }
 
 // A queue forwards to a topic, and a subscription to a queue.
-func TestForwardingByName(t *testing.T) {
-	b := newService(t)
+func testForwardingByName(t *testing.T, b *Service) {
 	ctx := t.Context()
 	if _, _, err := b.PutTopic(ctx, "acme", "news", forebay.TopicSettings{}); err != nil {
 		t.Fatal(err)

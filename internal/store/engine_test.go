@@ -20,6 +20,7 @@ import (
 type engine interface {
 	open(t rapid.TB) *Store   // a new, empty database
 	reopen(t rapid.TB) *Store // the same one again, after it was closed
+	where() Options           // of that one
 	now() int64
 	pass(s *Store, d time.Duration)
 	// settle returns once the store has done what it can do at this time, and what waits has either
@@ -117,16 +118,23 @@ func queueOf(t *testing.T, s *Store, name string) int64 {
 	return no
 }
 
-// bubble is SQLite in a synctest bubble, whose clock is the database's.
-type bubble struct{ path string }
-
-func (b bubble) open(t rapid.TB) *Store {
-	s, err := Open(context.Background(), Options{Path: b.path, Serve: true})
+func openServing(t rapid.TB, where Options) *Store {
+	where.Serve = true
+	s, err := Open(context.Background(), where)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
+
+// bubble is SQLite in a synctest bubble, whose clock is the database's.
+type bubble struct{ path string }
+
+func (b bubble) open(t rapid.TB) *Store {
+	return openServing(t, b.where())
+}
+
+func (b bubble) where() Options { return Options{Path: b.path} }
 
 func (b bubble) reopen(t rapid.TB) *Store { return b.open(t) }
 
@@ -177,26 +185,28 @@ func (c *clockSchema) open(t rapid.TB) *Store {
 	return c.reopen(t)
 }
 
-func (c *clockSchema) reopen(t rapid.TB) *Store {
+func (c *clockSchema) reopen(t rapid.TB) *Store { return openServing(t, c.where()) }
+
+func (c *clockSchema) where() Options {
 	u, err := url.Parse(c.server.url)
 	if err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	query := u.Query()
 	query.Set("search_path", c.name+",pg_catalog")
 	u.RawQuery = query.Encode()
-	s, err := Open(context.Background(), Options{URL: u.String(), Serve: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return Options{URL: u.String()}
 }
 
 func (c *clockSchema) now() int64 { return c.at }
 
-func (c *clockSchema) pass(s *Store, d time.Duration) {
+func (c *clockSchema) advance(d time.Duration) {
 	c.at += d.Milliseconds()
 	c.server.run(c.t, fmt.Sprintf("UPDATE %s.clock SET at = %d", c.name, c.at))
+}
+
+func (c *clockSchema) pass(s *Store, d time.Duration) {
+	c.advance(d)
 	s.hear(&news{missed: true}) // nobody's timer runs by this clock
 	c.settle(s, nil)
 }

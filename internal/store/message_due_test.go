@@ -1,207 +1,182 @@
 package store
 
 import (
-	"path/filepath"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebayhq/forebay"
 )
 
 // A message whose time ends while it is locked expires when it is given back, not before.
-func TestExpiryWaitsForTheLock(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f.db")
-	synctest.Test(t, func(t *testing.T) {
-		s, q := openQueue(t, path, MessageQueue{DeadLetterExpired: true, DefaultTTL: time.Second})
-		defer s.Close()
-		for _, how := range []string{"abandon", "undeliver", "lock end"} {
-			sendTo(t, s, q, MessageContent{MessageID: how, TTL: time.Hour}) // capped by the default
-			got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20})
-			if err != nil || len(got) != 1 {
-				t.Fatal(got, err)
-			}
-			<-time.After(5 * time.Second)
-			if c, err := s.MessageCounts(t.Context(), q); err != nil || c.Locked != 1 {
-				t.Fatalf("%s: a locked message expired: %+v, %v", how, c, err)
-			}
-			switch how {
-			case "abandon":
-				err = s.Abandon(t.Context(), q, q.Lane(false), got[0].Lock, nil)
-			case "undeliver":
-				err = s.Undeliver(t.Context(), q.Lane(false), []Lock{got[0].Lock})
-			default:
-				<-time.After(testLock)
-			}
-			synctest.Wait()
-			if err != nil {
-				t.Fatal(err)
-			}
-			dead, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, DeadLetter: true, Max: 1, MaxBytes: 1 << 20, Delete: true})
-			if err != nil || len(dead) != 1 || dead[0].DeadLetterReason != forebay.ReasonExpired || dead[0].MessageID != how {
-				t.Fatalf("%s: dead-lettered %+v, %v", how, dead, err)
-			}
+func testExpiryWaitsForTheLock(t *testing.T, s *Store, c *clock) {
+	q := putQueue(t, s, MessageQueue{DeadLetterExpired: true, DefaultTTL: time.Second})
+	for _, how := range []string{"abandon", "undeliver", "lock end"} {
+		sendTo(t, s, q, MessageContent{MessageID: how, TTL: time.Hour}) // capped by the default
+		got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20})
+		if err != nil || len(got) != 1 {
+			t.Fatal(got, err)
 		}
-	})
-}
-
-// A message becomes active when its time comes, though nobody does anything, and wakes who waits.
-func TestActivationWakes(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f.db")
-	synctest.Test(t, func(t *testing.T) {
-		s, q := openQueue(t, path, MessageQueue{})
-		defer s.Close()
-		at := time.Now().Add(time.Hour)
-		seqs := sendTo(t, s, q, MessageContent{MessageID: "later", ScheduledAt: &at, TTL: time.Minute}, MessageContent{MessageID: "cancelled", ScheduledAt: &at})
-		for _, want := range []bool{true, false} {
-			if cancelled, err := s.CancelScheduled(t.Context(), q, seqs[1]); err != nil || cancelled != want {
-				t.Fatal(cancelled, err)
-			}
+		c.pass(5 * time.Second)
+		if c, err := s.MessageCounts(t.Context(), q); err != nil || c.Locked != 1 {
+			t.Fatalf("%s: a locked message expired: %+v, %v", how, c, err)
 		}
-		got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 5, MaxBytes: 1 << 20, Wait: true})
-		if err != nil || len(got) != 1 || !time.Now().Equal(at) {
-			t.Fatalf("received %+v at %v, %v", got, time.Now(), err)
+		switch how {
+		case "abandon":
+			err = s.Abandon(t.Context(), q, q.Lane(false), got[0].Lock, nil)
+		case "undeliver":
+			err = s.Undeliver(t.Context(), q.Lane(false), []Lock{got[0].Lock})
+		default:
+			c.pass(testLock)
 		}
-		m := got[0]
-		if m.Seq <= seqs[1] || m.EnqueuedSeq != seqs[0] || !m.EnqueuedAt.Equal(at) || !m.ExpiresAt.Equal(at.Add(time.Minute)) || !m.ScheduledAt.Equal(at) {
-			t.Fatalf("activated %+v", m)
-		}
-		if cancelled, err := s.CancelScheduled(t.Context(), q, m.Seq); err != nil || cancelled {
-			t.Fatal("an active message was cancelled", err)
-		}
-	})
-}
-
-// Many messages that are due at once are activated in the order of their numbers, batch by batch.
-func TestManyAreActivated(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f.db")
-	synctest.Test(t, func(t *testing.T) {
-		s, q := openQueue(t, path, MessageQueue{})
-		defer s.Close()
-		at := time.Now().Add(time.Minute)
-		messages := make([]MessageContent, 3*dueBatch)
-		for i := range messages {
-			messages[i] = MessageContent{MessageID: "m", ScheduledAt: &at}
-		}
-		sendTo(t, s, q, messages...)
-		<-time.After(time.Minute)
-		synctest.Wait()
-		got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: len(messages) + 1, MaxBytes: 1 << 20})
-		if err != nil || len(got) != len(messages) {
-			t.Fatal(len(got), err)
-		}
-		for i := 1; i < len(got); i++ {
-			if got[i].EnqueuedSeq != got[i-1].EnqueuedSeq+1 || got[i].Seq != got[i-1].Seq+1 {
-				t.Fatalf("%d (%d) after %d (%d)", got[i].Seq, got[i].EnqueuedSeq, got[i-1].Seq, got[i-1].EnqueuedSeq)
-			}
-		}
-	})
-}
-
-// Ids are forgotten in the background once their window is over.
-func TestMessageIDsAreForgotten(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f.db")
-	synctest.Test(t, func(t *testing.T) {
-		s, q := openQueue(t, path, MessageQueue{DuplicateWindow: time.Minute})
-		defer s.Close()
-		seqs := sendTo(t, s, q, MessageContent{MessageID: "a"}, MessageContent{MessageID: "a"}, MessageContent{MessageID: "b"})
-		if seqs[0] != seqs[1] || seqs[2] == seqs[0] {
-			t.Errorf("numbers %v", seqs)
-		}
-		if c, err := s.MessageCounts(t.Context(), q); err != nil || c.Active != 2 {
-			t.Errorf("%+v, %v", c, err)
-		}
-		<-time.After(time.Minute + forgetEvery*time.Millisecond)
-		synctest.Wait()
-		known, err := transact(t.Context(), s, stageChange, func(t *tx) (bool, error) { return t.any("SELECT 1 FROM message_ids") })
-		if err != nil || known {
-			t.Errorf("ids are still known (%v)", err)
-		}
-	})
-}
-
-// A queue that nobody uses is deleted; one that is used, or that a message was forwarded to, is not.
-func TestIdleQueues(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f.db")
-	synctest.Test(t, func(t *testing.T) {
-		s, q := openQueue(t, path, MessageQueue{Idle: 5 * time.Minute})
-		defer s.Close()
-		exists := func() bool {
-			_, found, err := s.MessageQueue(t.Context(), q.Name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return found
-		}
-		for range 4 {
-			<-time.After(4 * time.Minute)
-			sendTo(t, s, q, MessageContent{MessageID: "m"})
-		}
-		<-time.After(5*time.Minute - time.Second)
-		if !exists() {
-			t.Fatal("a queue in use was deleted")
-		}
-		<-time.After(time.Minute)
-		synctest.Wait()
-		if exists() {
-			t.Fatal("an idle queue was not deleted")
-		}
-		if left, err := transact(t.Context(), s, stageChange, func(t *tx) (bool, error) {
-			return t.any("SELECT 1 FROM bodies UNION ALL SELECT 1 FROM messages UNION ALL SELECT 1 FROM queues")
-		}); err != nil || left {
-			t.Errorf("something is left of it (%v)", err)
-		}
-	})
-}
-
-// What stood in a queue before it began to forward is forwarded too, what is locked once it is free.
-func TestForwardingOfABacklog(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f.db")
-	synctest.Test(t, func(t *testing.T) {
-		s, q := openQueue(t, path, MessageQueue{})
-		defer s.Close()
-		target, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/target", Lock: testLock, MaxDeliveries: 3}, 10)
+		c.quiet()
 		if err != nil {
 			t.Fatal(err)
 		}
-		seqs := sendTo(t, s, q, make([]MessageContent, purgeBatch+10)...)
-		if got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 {
-			t.Fatal(got, err)
+		dead, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, DeadLetter: true, Max: 1, MaxBytes: 1 << 20, Delete: true})
+		if err != nil || len(dead) != 1 || dead[0].DeadLetterReason != forebay.ReasonExpired || dead[0].MessageID != how {
+			t.Fatalf("%s: dead-lettered %+v, %v", how, dead, err)
 		}
-		q.ForwardTo = target.Name
-		if _, _, err := s.PutMessageQueue(t.Context(), q, 10); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		count := func(q MessageQueue) int64 {
-			c, err := s.MessageCounts(t.Context(), q)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return c.Active + c.Locked
-		}
-		if count(target) != int64(len(seqs)-1) || count(q) != 1 {
-			t.Errorf("%d were forwarded, %d stayed", count(target), count(q))
-		}
-		<-time.After(testLock)
-		synctest.Wait()
-		if count(target) != int64(len(seqs)) || count(q) != 0 {
-			t.Errorf("%d were forwarded, %d stayed", count(target), count(q))
-		}
-		if _, err := s.DropMessageQueue(t.Context(), target); err != nil {
-			t.Fatal(err)
-		}
-		sendTo(t, s, q, MessageContent{MessageID: "lost"})
-		dead, _, err := s.Peek(t.Context(), q.Lane(true), 1, 5, 1<<20)
-		if err != nil || len(dead) != 1 || dead[0].DeadLetterReason != forebay.ReasonNoTarget {
-			t.Errorf("without a target: %+v, %v", dead, err)
-		}
-	})
+	}
 }
 
-func TestQueueSettingsThatStay(t *testing.T) {
-	s, q := openQueue(t, filepath.Join(t.TempDir(), "f.db"), MessageQueue{DuplicateWindow: time.Minute})
-	defer s.Close()
+// A message becomes active when its time comes, though nobody does anything, and wakes who waits.
+func testActivationWakes(t *testing.T, s *Store, c *clock) {
+	q := putQueue(t, s, MessageQueue{})
+	at := c.time().Add(time.Hour)
+	seqs := sendTo(t, s, q, MessageContent{MessageID: "later", ScheduledAt: &at, TTL: time.Minute}, MessageContent{MessageID: "cancelled", ScheduledAt: &at})
+	for _, want := range []bool{true, false} {
+		if cancelled, err := s.CancelScheduled(t.Context(), q, seqs[1]); err != nil || cancelled != want {
+			t.Fatal(cancelled, err)
+		}
+	}
+	active := inBackground(c, s, 1, func() ([]Message, error) {
+		return s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 5, MaxBytes: 1 << 20, Wait: true})
+	})
+	c.pass(time.Hour - time.Millisecond)
+	c.parked(s, 1)
+	c.pass(time.Millisecond)
+	a := <-active
+	if a.err != nil || len(a.got) != 1 || !c.time().Equal(at) {
+		t.Fatalf("received %+v at %v, %v", a.got, c.time(), a.err)
+	}
+	m := a.got[0]
+	if m.Seq <= seqs[1] || m.EnqueuedSeq != seqs[0] || !m.EnqueuedAt.Equal(at) || !m.ExpiresAt.Equal(at.Add(time.Minute)) || !m.ScheduledAt.Equal(at) {
+		t.Fatalf("activated %+v", m)
+	}
+	if cancelled, err := s.CancelScheduled(t.Context(), q, m.Seq); err != nil || cancelled {
+		t.Fatal("an active message was cancelled", err)
+	}
+}
+
+// Many messages that are due at once are activated in the order of their numbers, batch by batch.
+func testManyAreActivated(t *testing.T, s *Store, c *clock) {
+	q := putQueue(t, s, MessageQueue{})
+	at := c.time().Add(time.Minute)
+	messages := make([]MessageContent, 3*dueBatch)
+	for i := range messages {
+		messages[i] = MessageContent{MessageID: "m", ScheduledAt: &at}
+	}
+	sendTo(t, s, q, messages...)
+	c.pass(time.Minute)
+	got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: len(messages) + 1, MaxBytes: 1 << 20})
+	if err != nil || len(got) != len(messages) {
+		t.Fatal(len(got), err)
+	}
+	for i := 1; i < len(got); i++ {
+		if got[i].EnqueuedSeq != got[i-1].EnqueuedSeq+1 || got[i].Seq != got[i-1].Seq+1 {
+			t.Fatalf("%d (%d) after %d (%d)", got[i].Seq, got[i].EnqueuedSeq, got[i-1].Seq, got[i-1].EnqueuedSeq)
+		}
+	}
+}
+
+// Ids are forgotten in the background once their window is over.
+func testMessageIDsAreForgotten(t *testing.T, s *Store, c *clock) {
+	q := putQueue(t, s, MessageQueue{DuplicateWindow: time.Minute})
+	seqs := sendTo(t, s, q, MessageContent{MessageID: "a"}, MessageContent{MessageID: "a"}, MessageContent{MessageID: "b"})
+	if seqs[0] != seqs[1] || seqs[2] == seqs[0] {
+		t.Errorf("numbers %v", seqs)
+	}
+	if c, err := s.MessageCounts(t.Context(), q); err != nil || c.Active != 2 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	c.pass(time.Minute + forgetEvery*time.Millisecond)
+	known, err := transact(t.Context(), s, stageChange, func(t *tx) (bool, error) { return t.any("SELECT 1 FROM message_ids") })
+	if err != nil || known {
+		t.Errorf("ids are still known (%v)", err)
+	}
+}
+
+// A queue that nobody uses is deleted; one that is used, or that a message was forwarded to, is not.
+func testIdleQueues(t *testing.T, s *Store, c *clock) {
+	q := putQueue(t, s, MessageQueue{Idle: 5 * time.Minute})
+	exists := func() bool {
+		_, found, err := s.MessageQueue(t.Context(), q.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	for range 4 {
+		c.pass(4 * time.Minute)
+		sendTo(t, s, q, MessageContent{MessageID: "m"})
+	}
+	c.pass(5*time.Minute - time.Second)
+	if !exists() {
+		t.Fatal("a queue in use was deleted")
+	}
+	c.pass(time.Minute)
+	if exists() {
+		t.Fatal("an idle queue was not deleted")
+	}
+	if left, err := transact(t.Context(), s, stageChange, func(t *tx) (bool, error) {
+		return t.any("SELECT 1 FROM bodies UNION ALL SELECT 1 FROM messages UNION ALL SELECT 1 FROM queues")
+	}); err != nil || left {
+		t.Errorf("something is left of it (%v)", err)
+	}
+}
+
+// What stood in a queue before it began to forward is forwarded too, what is locked once it is free.
+func testForwardingOfABacklog(t *testing.T, s *Store, c *clock) {
+	q := putQueue(t, s, MessageQueue{})
+	target, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/target", Lock: testLock, MaxDeliveries: 3}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seqs := sendTo(t, s, q, make([]MessageContent, purgeBatch+10)...)
+	if got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 {
+		t.Fatal(got, err)
+	}
+	q.ForwardTo = target.Name
+	if _, _, err := s.PutMessageQueue(t.Context(), q, 10); err != nil {
+		t.Fatal(err)
+	}
+	c.quiet()
+	count := func(q MessageQueue) int64 {
+		c, err := s.MessageCounts(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Active + c.Locked
+	}
+	if count(target) != int64(len(seqs)-1) || count(q) != 1 {
+		t.Errorf("%d were forwarded, %d stayed", count(target), count(q))
+	}
+	c.pass(testLock)
+	if count(target) != int64(len(seqs)) || count(q) != 0 {
+		t.Errorf("%d were forwarded, %d stayed", count(target), count(q))
+	}
+	if _, err := s.DropMessageQueue(t.Context(), target); err != nil {
+		t.Fatal(err)
+	}
+	sendTo(t, s, q, MessageContent{MessageID: "lost"})
+	dead, _, err := s.Peek(t.Context(), q.Lane(true), 1, 5, 1<<20)
+	if err != nil || len(dead) != 1 || dead[0].DeadLetterReason != forebay.ReasonNoTarget {
+		t.Errorf("without a target: %+v, %v", dead, err)
+	}
+}
+
+func testQueueSettingsThatStay(t *testing.T, s *Store, _ *clock) {
+	q := putQueue(t, s, MessageQueue{DuplicateWindow: time.Minute})
 	for _, c := range []struct {
 		change func(*MessageQueue)
 		code   forebay.Code

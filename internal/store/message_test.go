@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -18,15 +17,7 @@ import (
 
 func openMessages(t testing.TB, path string) (*Store, MessageQueue) {
 	t.Helper()
-	s, err := Open(context.Background(), Options{Path: path, Serve: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	q, _, err := s.PutMessageQueue(context.Background(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1}, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s, q
+	return openQueue(t, path, MessageQueue{MaxDeliveries: 1})
 }
 
 func sendBodies(t testing.TB, s *Store, q MessageQueue, bodies ...string) {
@@ -40,48 +31,35 @@ func sendBodies(t testing.TB, s *Store, q MessageQueue, bodies ...string) {
 
 // Receivers wait in the store: for a send, for the end of a lock, and in the dead-letter subqueue for
 // a message whose deliveries run out while another receiver is served.
-func TestReceiversAreWoken(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f.db")
-	synctest.Test(t, func(t *testing.T) {
-		s, q := openMessages(t, path)
-		defer s.Close()
-		type answer struct {
-			messages []Message
-			at       time.Time
-		}
-		wait := func(deadLetter bool) <-chan answer {
-			c := make(chan answer, 1)
-			go func() {
-				got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, DeadLetter: deadLetter, Max: 5, MaxBytes: 1 << 20, Wait: true})
-				if err != nil {
-					t.Error(err)
-				}
-				c <- answer{got, time.Now()}
-			}()
-			synctest.Wait()
-			return c
-		}
-		first, dead := wait(false), wait(true)
-		<-time.After(time.Minute)
-		sendBodies(t, s, q, "poison")
-		begun := time.Now()
-		if a := <-first; len(a.messages) != 1 || string(a.messages[0].Body) != "poison" || a.at != begun {
-			t.Fatalf("the sent message woke its receiver %v late: %+v", a.at.Sub(begun), a.messages)
-		}
-		second := wait(false) // has nothing to get: the message's one delivery is spent
-		if a := <-dead; len(a.messages) != 1 || a.messages[0].DeadLetterReason != forebay.ReasonMaxDeliveries || a.at.Sub(begun) != testLock {
-			t.Fatalf("the dead-letter receiver got %+v after %v", a.messages, a.at.Sub(begun))
-		}
-		sendBodies(t, s, q, "sweet")
-		if a := <-second; len(a.messages) != 1 || string(a.messages[0].Body) != "sweet" {
-			t.Fatalf("the second receiver got %+v", a.messages)
-		}
-	})
+func testReceiversAreWoken(t *testing.T, s *Store, c *clock) {
+	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
+	wait := func(deadLetter bool, receivers int) <-chan waited[[]Message] {
+		return inBackground(c, s, receivers, func() ([]Message, error) {
+			return s.Receive(t.Context(), ReceiveRequest{Queue: q, DeadLetter: deadLetter, Max: 5, MaxBytes: 1 << 20, Wait: true})
+		})
+	}
+	first, dead := wait(false, 1), wait(true, 2)
+	c.pass(time.Minute)
+	begun := c.time()
+	sendBodies(t, s, q, "poison")
+	if a := <-first; a.err != nil || len(a.got) != 1 || string(a.got[0].Body) != "poison" || c.time() != begun {
+		t.Fatalf("the sent message woke its receiver %v late: %+v, %v", c.time().Sub(begun), a.got, a.err)
+	}
+	second := wait(false, 2) // has nothing to get: the message's one delivery is spent
+	c.pass(testLock - time.Millisecond)
+	c.parked(s, 2)
+	c.pass(time.Millisecond)
+	if a := <-dead; a.err != nil || len(a.got) != 1 || a.got[0].DeadLetterReason != forebay.ReasonMaxDeliveries || c.time().Sub(begun) != testLock {
+		t.Fatalf("the dead-letter receiver got %+v after %v, %v", a.got, c.time().Sub(begun), a.err)
+	}
+	sendBodies(t, s, q, "sweet")
+	if a := <-second; a.err != nil || len(a.got) != 1 || string(a.got[0].Body) != "sweet" {
+		t.Fatalf("the second receiver got %+v, %v", a.got, a.err)
+	}
 }
 
-func TestReceiversThatGiveUpLeaveNothing(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f.db")
-	s, q := openMessages(t, path)
+func testReceiversThatGiveUpLeaveNothing(t *testing.T, s *Store, _ *clock) {
+	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	gone, cancel := context.WithCancel(context.Background())
 	for range 200 {
 		waiting, stop := context.WithTimeout(gone, time.Millisecond)
@@ -107,43 +85,38 @@ func TestReceiversThatGiveUpLeaveNothing(t *testing.T) {
 
 // A receive stops before the message that would make it too large, but always delivers one; messages
 // that are set aside on the way count for nothing.
-func TestReceiveIsBoundedInBytes(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f.db")
-	synctest.Test(t, func(t *testing.T) {
-		s, q := openMessages(t, path)
-		defer s.Close()
-		receive := func() (bodies []string) {
-			got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 10, MaxBytes: 10})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, m := range got {
-				bodies = append(bodies, string(m.Body))
-			}
-			return bodies
+func testReceiveIsBoundedInBytes(t *testing.T, s *Store, c *clock) {
+	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
+	receive := func() (bodies []string) {
+		got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 10, MaxBytes: 10})
+		if err != nil {
+			t.Fatal(err)
 		}
-		sendBodies(t, s, q, "larger than ten bytes")
-		if got := fmt.Sprint(receive()); got != "[larger than ten bytes]" {
-			t.Errorf("received %s", got)
+		for _, m := range got {
+			bodies = append(bodies, string(m.Body))
 		}
-		sendBodies(t, s, q, "1234", "5678", "9") // and a byte of message id each
-		if got := fmt.Sprint(receive()); got != "[1234 5678]" {
-			t.Errorf("received %s", got)
-		}
-		if got := fmt.Sprint(receive()); got != "[9]" {
-			t.Errorf("received %s", got)
-		}
-		<-time.After(testLock) // all are spent now
-		sendBodies(t, s, q, "abcd")
-		if got := fmt.Sprint(receive()); got != "[abcd]" {
-			t.Errorf("received %s", got)
-		}
-	})
+		return bodies
+	}
+	sendBodies(t, s, q, "larger than ten bytes")
+	if got := fmt.Sprint(receive()); got != "[larger than ten bytes]" {
+		t.Errorf("received %s", got)
+	}
+	sendBodies(t, s, q, "1234", "5678", "9") // and a byte of message id each
+	if got := fmt.Sprint(receive()); got != "[1234 5678]" {
+		t.Errorf("received %s", got)
+	}
+	if got := fmt.Sprint(receive()); got != "[9]" {
+		t.Errorf("received %s", got)
+	}
+	c.pass(testLock) // all are spent now
+	sendBodies(t, s, q, "abcd")
+	if got := fmt.Sprint(receive()); got != "[abcd]" {
+		t.Errorf("received %s", got)
+	}
 }
 
-func TestDropMessageQueue(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f.db")
-	s, q := openMessages(t, path)
+func testDropMessageQueue(t *testing.T, s *Store, c *clock) {
+	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	ctx := t.Context()
 	for range 3 {
 		if _, err := s.Send(ctx, q, make([]MessageContent, 400)); err != nil {
@@ -153,19 +126,14 @@ func TestDropMessageQueue(t *testing.T) {
 	if _, err := s.Receive(ctx, ReceiveRequest{Queue: q, Max: 10, MaxBytes: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
-	waited := make(chan error)
-	go func() {
-		_, err := s.Receive(ctx, ReceiveRequest{Queue: q, DeadLetter: true, Max: 1, MaxBytes: 1, Wait: true})
-		waited <- err
-	}()
-	for parked := false; !parked; { // until the writer has the claim
-		parked, _ = transact(ctx, s, stageChange, func(t *tx) (bool, error) { return len(t.w.parked) > 0, nil })
-	}
+	told := inBackground(c, s, 1, func() ([]Message, error) {
+		return s.Receive(ctx, ReceiveRequest{Queue: q, DeadLetter: true, Max: 1, MaxBytes: 1, Wait: true})
+	})
 	if dropped, err := s.DropMessageQueue(ctx, q); err != nil || !dropped {
 		t.Fatal(dropped, err)
 	}
-	if err := <-waited; forebay.CodeOf(err) != forebay.CodeUnknownQueue {
-		t.Errorf("the waiting receiver got %v", err)
+	if a := <-told; forebay.CodeOf(a.err) != forebay.CodeUnknownQueue {
+		t.Errorf("the waiting receiver got %v", a.err)
 	}
 	if dropped, err := s.DropMessageQueue(ctx, q); err != nil || dropped {
 		t.Error("dropped twice", err)
@@ -177,8 +145,11 @@ func TestDropMessageQueue(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s, again := openMessages(t, path)
-	defer s.Close()
+	s = c.reopen(t)
+	t.Cleanup(func() { s.Close() })
+	c.stores[0] = s
+	again := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
+	c.quiet()
 	if again.No <= q.No {
 		t.Errorf("the number %d was given again", again.No)
 	}
@@ -192,9 +163,8 @@ func TestDropMessageQueue(t *testing.T) {
 	}
 }
 
-func TestMessageQueueLimit(t *testing.T) {
-	s, q := openMessages(t, filepath.Join(t.TempDir(), "f.db"))
-	defer s.Close()
+func testMessageQueueLimit(t *testing.T, s *Store, _ *clock) {
+	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	put := func(tenant int64, name string) error {
 		_, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: tenant, Name: name, Lock: time.Second, MaxDeliveries: 2}, 1)
 		return err
@@ -215,10 +185,9 @@ func TestMessageQueueLimit(t *testing.T) {
 }
 
 // Of many receivers each message has exactly one.
-func TestConcurrentReceivers(t *testing.T) {
-	s, q := openMessages(t, filepath.Join(t.TempDir(), "f.db"))
-	defer s.Close()
-	const messages = 2000
+func testConcurrentReceivers(t *testing.T, s *Store, _ *clock) {
+	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
+	const messages = 1000
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var mu sync.Mutex
@@ -323,20 +292,15 @@ func TestMessageQueryPlans(t *testing.T) {
 }
 
 // Removing the oldest messages passes over those that are held, however many.
-func TestDeleteBeyondLocked(t *testing.T) {
-	s, q := openMessages(t, filepath.Join(t.TempDir(), "f.db"))
-	defer s.Close()
+func testDeleteBeyondLocked(t *testing.T, s *Store, c *clock) {
+	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	const held, free = oldestAtOnce + 50, 30
-	bodies := make([]string, held+free)
-	for i := range bodies {
-		bodies[i] = fmt.Sprint(i)
-	}
-	sendBodies(t, s, q, bodies...)
+	sendTo(t, s, q, make([]MessageContent, held+free)...)
 	if got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: held, MaxBytes: 1 << 30}); err != nil || len(got) != held {
 		t.Fatalf("received %d: %v", len(got), err)
 	}
 	for _, want := range []int{20, free - 20, 0} {
-		if n, err := s.DeleteBefore(t.Context(), q.Lane(false), time.Now().Add(time.Hour), 20); err != nil || n != want {
+		if n, err := s.DeleteBefore(t.Context(), q.Lane(false), c.time().Add(time.Hour), 20); err != nil || n != want {
 			t.Errorf("removed %d, expected %d: %v", n, want, err)
 		}
 	}
@@ -372,9 +336,8 @@ func TestSessionQueryPlansOnPostgres(t *testing.T) {
 }
 
 // A queue may be dropped in the very transaction that serves a receiver of it.
-func TestDropWhileReceiving(t *testing.T) {
-	s, q := openMessages(t, filepath.Join(t.TempDir(), "forebay.db"))
-	defer s.Close()
+func testDropWhileReceiving(t *testing.T, s *Store, _ *clock) {
+	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	sendBodies(t, s, q, "a", "b")
 	hold, held := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -98,9 +97,8 @@ func subjects(t testing.TB, s *Store, lane Lane) string {
 	return strings.Join(all, " ")
 }
 
-func TestTopicFanOut(t *testing.T) {
-	s, topic := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
-	defer s.Close()
+func testTopicFanOut(t *testing.T, s *Store, _ *clock) {
+	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 	if seqs := send(t, s, topic, content("lost", 1)); seqs[0] == 0 {
 		t.Error("a message that nobody subscribes to has no number")
 	}
@@ -137,9 +135,8 @@ func TestTopicFanOut(t *testing.T) {
 	}
 }
 
-func TestFilterErrors(t *testing.T) {
-	s, topic := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
-	defer s.Close()
+func testFilterErrors(t *testing.T, s *Store, _ *clock) {
+	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 	strict := subscribe(t, s, topic, "strict", func(q *MessageQueue) { q.DeadLetterFilterErrors = true })
 	lax := subscribe(t, s, topic, "lax")
 	for _, sub := range []MessageQueue{strict, lax} {
@@ -164,43 +161,37 @@ func TestFilterErrors(t *testing.T) {
 }
 
 // What a topic holds back and what it drops, as its own settings say.
-func TestTopicSettings(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f.db")
-	synctest.Test(t, func(t *testing.T) {
-		s, _ := openTopic(t, path)
-		defer s.Close()
-		topic := putTopic(t, s, MessageQueue{Name: "t/set", DefaultTTL: time.Minute, DuplicateWindow: time.Hour})
-		sub := subscribe(t, s, topic, "s", func(q *MessageQueue) { q.DeadLetterExpired = true })
-		later := content("later", 1)
-		at := time.Now().Add(30 * time.Second)
-		later.ScheduledAt = &at
-		first := send(t, s, topic, later, content("now", 1))
-		again := send(t, s, topic, content("now", 2), content("later", 2))
-		if again[0] != first[1] || again[1] != first[0] {
-			t.Errorf("duplicates are %v, of %v", again, first)
-		}
-		if got := subjects(t, s, sub.Lane(false)); got != "now" {
-			t.Errorf("at once: %q", got)
-		}
-		if counts, err := s.TopicCounts(t.Context(), topic); err != nil || counts.Scheduled != 1 {
-			t.Errorf("counts %+v (%v)", counts, err)
-		}
-		late := subscribe(t, s, topic, "late") // in time for what is scheduled
-		<-time.After(31 * time.Second)
-		if got := subjects(t, s, sub.Lane(false)) + "; " + subjects(t, s, late.Lane(false)); got != "now later; later" {
-			t.Errorf("after its time: %q", got)
-		}
-		<-time.After(30 * time.Second)
-		if got := subjects(t, s, sub.Lane(false)) + "; " + subjects(t, s, sub.Lane(true)); got != "later; now" {
-			t.Errorf("after the topic's time to live: %q", got)
-		}
-	})
+func testTopicSettings(t *testing.T, s *Store, c *clock) {
+	topic := putTopic(t, s, MessageQueue{Name: "t/set", DefaultTTL: time.Minute, DuplicateWindow: time.Hour})
+	sub := subscribe(t, s, topic, "s", func(q *MessageQueue) { q.DeadLetterExpired = true })
+	later := content("later", 1)
+	at := c.time().Add(30 * time.Second)
+	later.ScheduledAt = &at
+	first := send(t, s, topic, later, content("now", 1))
+	again := send(t, s, topic, content("now", 2), content("later", 2))
+	if again[0] != first[1] || again[1] != first[0] {
+		t.Errorf("duplicates are %v, of %v", again, first)
+	}
+	if got := subjects(t, s, sub.Lane(false)); got != "now" {
+		t.Errorf("at once: %q", got)
+	}
+	if counts, err := s.TopicCounts(t.Context(), topic); err != nil || counts.Scheduled != 1 {
+		t.Errorf("counts %+v (%v)", counts, err)
+	}
+	late := subscribe(t, s, topic, "late") // in time for what is scheduled
+	c.pass(31 * time.Second)
+	if got := subjects(t, s, sub.Lane(false)) + "; " + subjects(t, s, late.Lane(false)); got != "now later; later" {
+		t.Errorf("after its time: %q", got)
+	}
+	c.pass(30 * time.Second)
+	if got := subjects(t, s, sub.Lane(false)) + "; " + subjects(t, s, sub.Lane(true)); got != "later; now" {
+		t.Errorf("after the topic's time to live: %q", got)
+	}
 }
 
 // Subscriptions forward to queues and topics, and what goes in a circle ends.
-func TestForwardingThroughTopics(t *testing.T) {
-	s, topic := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
-	defer s.Close()
+func testForwardingThroughTopics(t *testing.T, s *Store, _ *clock) {
+	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 	q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1}, 10)
 	if err != nil {
 		t.Fatal(err)
@@ -246,9 +237,8 @@ func TestForwardingThroughTopics(t *testing.T) {
 }
 
 // A send whose copies would be too much is refused before anything is stored.
-func TestFanOutLimit(t *testing.T) {
-	s, topic := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
-	defer s.Close()
+func testFanOutLimit(t *testing.T, s *Store, _ *clock) {
+	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 	for i := range 30 {
 		sub := subscribe(t, s, topic, fmt.Sprint("s", i))
 		if i > 0 {
@@ -267,9 +257,8 @@ func TestFanOutLimit(t *testing.T) {
 	}
 }
 
-func TestSubscriptionsAndRulesAreBounded(t *testing.T) {
-	s, topic := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
-	defer s.Close()
+func testSubscriptionsAndRulesAreBounded(t *testing.T, s *Store, _ *clock) {
+	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 	ctx := t.Context()
 	put := func(name string) error {
 		_, _, err := s.PutSubscription(ctx, topic, MessageQueue{Tenant: 1, Name: SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}, defaultRule, 2)
@@ -312,9 +301,8 @@ func TestSubscriptionsAndRulesAreBounded(t *testing.T) {
 }
 
 // A dropped topic takes its subscriptions and their rules along; a dropped subscription leaves at once.
-func TestDropTopic(t *testing.T) {
-	s, topic := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
-	defer s.Close()
+func testDropTopic(t *testing.T, s *Store, _ *clock) {
+	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 	a, b := subscribe(t, s, topic, "a"), subscribe(t, s, topic, "b")
 	send(t, s, topic, content("1", 1))
 	if dropped, err := s.DropMessageQueue(t.Context(), a); err != nil || !dropped {
@@ -353,32 +341,22 @@ func TestDropTopic(t *testing.T) {
 }
 
 // An idle subscription is deleted, and its topic goes on without it.
-func TestIdleSubscription(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f.db")
-	synctest.Test(t, func(t *testing.T) {
-		s, topic := openTopic(t, path)
-		defer s.Close()
-		sub := subscribe(t, s, topic, "s", func(q *MessageQueue) { q.Idle = 5 * time.Minute })
-		<-time.After(6 * time.Minute)
-		send(t, s, topic, content("m", 1))
-		if _, found, err := s.MessageQueue(t.Context(), sub.Name); err != nil || found {
-			t.Errorf("still there: %t (%v)", found, err)
-		}
-	})
+func testIdleSubscription(t *testing.T, s *Store, c *clock) {
+	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+	sub := subscribe(t, s, topic, "s", func(q *MessageQueue) { q.Idle = 5 * time.Minute })
+	c.pass(6 * time.Minute)
+	send(t, s, topic, content("m", 1))
+	if _, found, err := s.MessageQueue(t.Context(), sub.Name); err != nil || found {
+		t.Errorf("still there: %t (%v)", found, err)
+	}
 }
 
 // Another process changes the rules: the next message is judged by the new ones.
-func TestRulesOfAnotherProcess(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f.db")
-	s, topic := openTopic(t, path)
-	defer s.Close()
+func testRulesOfAnotherProcess(t *testing.T, s *Store, c *clock) {
+	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 	sub := subscribe(t, s, topic, "s")
 	send(t, s, topic, content("1", 1))
-	other, err := Open(t.Context(), Options{Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
+	other := c.beside(false)
 	deleteRule(t, other, sub, "$Default")
 	send(t, s, topic, content("2", 1))
 	putRule(t, other, sub, "r", forebay.RuleSettings{SQLFilter: "n = 1"})
@@ -389,9 +367,8 @@ func TestRulesOfAnotherProcess(t *testing.T) {
 }
 
 // A transition publishes as a part of its own transaction, and reads a topic once however often it does.
-func TestPublish(t *testing.T) {
-	s, topic := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
-	defer s.Close()
+func testPublish(t *testing.T, s *Store, _ *clock) {
+	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 	sub := subscribe(t, s, topic, "s")
 	putTopic(t, s, MessageQueue{Name: "t/quiet"})
 	unasked := func() (MessageContent, error) {
@@ -446,9 +423,8 @@ func TestPublish(t *testing.T) {
 }
 
 // A rule that another version wrote and this one cannot read judges nothing, and nothing else suffers.
-func TestUnreadableRule(t *testing.T) {
-	s, topic := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
-	defer s.Close()
+func testUnreadableRule(t *testing.T, s *Store, _ *clock) {
+	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 	sub := subscribe(t, s, topic, "s", func(q *MessageQueue) { q.DeadLetterFilterErrors = true })
 	other := subscribe(t, s, topic, "t")
 	putRule(t, s, sub, "$Default", forebay.RuleSettings{SQLFilter: "a BETWEEN 1"})
