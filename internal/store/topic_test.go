@@ -245,6 +245,23 @@ func TestForwardingThroughTopics(t *testing.T) {
 	}
 }
 
+// A queue that has forwarded to the topic of job events since that was allowed keeps its messages.
+func TestNothingIsForwardedToJobEvents(t *testing.T) {
+	s, _ := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
+	defer s.Close()
+	events := putTopic(t, s, MessageQueue{Name: "t/" + forebay.TopicJobEvents})
+	sub := subscribe(t, s, events, "s")
+	q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1, ForwardTo: events.Name}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, s, q, content("forged", 1))
+	dead := peekAll(t, s, q.Lane(true))
+	if len(dead) != 1 || dead[0].DeadLetterReason != forebay.ReasonNoTarget || len(peekAll(t, s, sub.Lane(false))) != 0 {
+		t.Errorf("dead-lettered %+v", dead)
+	}
+}
+
 // A send whose copies would be too much is refused before anything is stored.
 func TestFanOutLimit(t *testing.T) {
 	s, topic := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
