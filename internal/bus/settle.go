@@ -73,7 +73,7 @@ func (s *Service) Renew(ctx context.Context, tenant, path, token string) (until 
 	return s.store.RenewMessage(ctx, e.lane(), lock, e.Lock)
 }
 
-// delivery finds what a settlement is about. Changed properties are checked with the message's own,
+// delivery finds what a settlement is about, and notes that its queue is in use. Changed properties are checked with the message's own,
 // but here first, so that nothing large reaches the store.
 func (s *Service) delivery(ctx context.Context, tenant, path, token string, how forebay.Settlement) (e entity, lock store.Lock, err error) {
 	if e, err = s.entity(ctx, tenant, path); err != nil {
@@ -82,7 +82,10 @@ func (s *Service) delivery(ctx context.Context, tenant, path, token string, how 
 	if lock.Seq, lock.Token, err = parseToken("lock_token", token); err != nil {
 		return e, lock, err
 	}
-	return e, lock, how.Properties.Check()
+	if err := how.Properties.Check(); err != nil {
+		return e, lock, err
+	}
+	return e, lock, s.store.Used(ctx, e.MessageQueue)
 }
 
 func unexplained(how forebay.Settlement) error {

@@ -69,6 +69,9 @@ func (t *tx) activate(m dueMessage) error {
 	if !found { // it is being deleted
 		return t.deleteMessage(m.seq)
 	}
+	if err := t.used(q); err != nil { // until now it had something scheduled
+		return err
+	}
 	a, err := t.takeOut(m.seq)
 	if err != nil {
 		return err

@@ -76,8 +76,10 @@ func (t *tx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
 	if seq, err = t.newSeq(); err != nil {
 		return 0, err
 	}
-	if err := t.used(q); err != nil {
-		return 0, err
+	if q.Topic == 0 { // a subscription is kept by its receivers, not by what comes
+		if err := t.used(q); err != nil {
+			return 0, err
+		}
 	}
 	if q.DuplicateWindow > 0 {
 		if first, err := t.remember(q, a.MessageID, seq); err != nil || first != seq {
