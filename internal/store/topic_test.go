@@ -163,6 +163,32 @@ func TestFilterErrors(t *testing.T) {
 	}
 }
 
+// A copy whose properties an action would make too large is dead-lettered as it was sent, whatever the
+// subscription does with what its rules cannot judge; those of other rules are not.
+func TestActionsThatMakeACopyTooLarge(t *testing.T) {
+	s, topic := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
+	defer s.Close()
+	grow := "SET a = '" + strings.Repeat("x", 500) + "';" + strings.Repeat("SET a = a + a;", 6)
+	for i, action := range []string{grow + "SET a = a + a", grow + "SET b = a, c = a"} {
+		for _, strict := range []bool{false, true} {
+			sub := subscribe(t, s, topic, fmt.Sprint("s", i, strict), func(q *MessageQueue) { q.DeadLetterFilterErrors = strict })
+			putRule(t, s, sub, "grow", forebay.RuleSettings{SQLAction: action})
+			send(t, s, topic, content("m", 1))
+			dead := peekAll(t, s, sub.Lane(true))
+			if len(dead) != 1 || dead[0].DeadLetterReason != forebay.ReasonHeaderSize || !strings.HasPrefix(dead[0].DeadLetterDescription, "the action of rule grow: ") ||
+				string(dead[0].Properties) != `{"n":1}` {
+				t.Errorf("%s: dead-lettered %+v", sub.Name, dead)
+			}
+			if got := subjects(t, s, sub.Lane(false)); got != "m" {
+				t.Errorf("%s has %q", sub.Name, got)
+			}
+			if _, err := s.DropMessageQueue(t.Context(), sub); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // What a topic holds back and what it drops, as its own settings say.
 func TestTopicSettings(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f.db")
