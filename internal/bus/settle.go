@@ -35,6 +35,15 @@ func (s *Service) Abandon(ctx context.Context, tenant, path, token string, how f
 	return s.store.Abandon(ctx, e.MessageQueue, e.lane(), lock, how.Properties)
 }
 
+// Release gives a message back at once, as if it had not been delivered.
+func (s *Service) Release(ctx context.Context, tenant, path, token string) error {
+	e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})
+	if err != nil {
+		return err
+	}
+	return s.store.ReleaseMessage(ctx, e.lane(), lock)
+}
+
 // Defer keeps a message in its queue, where it can be received by its sequence number only.
 func (s *Service) Defer(ctx context.Context, tenant, path, token string, how forebay.Settlement) error {
 	e, lock, err := s.delivery(ctx, tenant, path, token, how)
