@@ -45,6 +45,52 @@ func TestExpiryWaitsForTheLock(t *testing.T) {
 	})
 }
 
+// A message whose last delivery ends with its lock is dead-lettered then, though nobody receives: not
+// before, also when the lock is renewed, and not when the delivery does not count.
+func TestTheLastLockEnds(t *testing.T) {
+	onIdleQueues(t, func(d idleQueues) {
+		plain := d.put("t/plain", func(q *MessageQueue) { q.Idle, q.MaxDeliveries = 0, 1 })
+		session := d.put("t/session", func(q *MessageQueue) { q.Idle, q.MaxDeliveries, q.RequiresSession = 0, 1, true })
+		sendTo(d, d.s, plain, MessageContent{MessageID: "m"}, MessageContent{MessageID: "released", TTL: time.Hour})
+		sendTo(d, d.s, session, MessageContent{MessageID: "m", SessionID: "x"})
+		held, released := d.receive(plain, 1)[0], d.receive(plain, 1)[0]
+		lock, err := d.s.AcceptSession(background, session, "x")
+		if err != nil {
+			d.Fatal(err)
+		}
+		if got, err := d.s.Receive(background, ReceiveRequest{Queue: session, Session: &lock.SessionLock, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 {
+			d.Fatal(got, err)
+		}
+		d.minutes(4)
+		if _, err := d.s.RenewMessage(background, plain.Lane(false), held.Lock, 5*time.Minute); err != nil {
+			d.Fatal(err)
+		}
+		if _, err := d.s.RenewSession(background, session, lock.SessionLock); err != nil {
+			d.Fatal(err)
+		}
+		if err := d.s.ReleaseMessage(background, plain.Lane(false), released.Lock); err != nil {
+			d.Fatal(err)
+		}
+		d.minutes(4)
+		for _, want := range []int{0, 1} {
+			for _, q := range []MessageQueue{plain, session} {
+				dead := peekAll(d, d.s, q.Lane(true))
+				if len(dead) != want || want == 1 && (dead[0].MessageID != "m" || dead[0].DeadLetterReason != forebay.ReasonMaxDeliveries) {
+					d.Errorf("%s: dead-lettered %+v, expected %d", q.Name, dead, want)
+				}
+			}
+			d.minutes(2)
+		}
+		if c, err := d.s.MessageCounts(background, plain); err != nil || c.Active != 1 || c.Locked != 0 {
+			d.Errorf("%+v, %v", c, err)
+		}
+		d.minutes(51)
+		if left := peekAll(d, d.s, plain.Lane(false)); len(left) != 0 {
+			d.Errorf("not expired: %+v", left)
+		}
+	})
+}
+
 // A message becomes active when its time comes, though nobody does anything, and wakes who waits.
 func TestActivationWakes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f.db")
