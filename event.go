@@ -25,7 +25,7 @@ const (
 )
 
 // TopicJobEvents is the topic of each tenant to which the events of its jobs are published: the body
-// is the event in JSON, the subject its type.
+// is the event in JSON, the subject its type. Nobody else publishes or forwards to it.
 const TopicJobEvents = "job-events"
 
 // Event is one change in a job's life, written in the transaction that made the change.

@@ -14,7 +14,7 @@ type MessageQueueSettings struct {
 	RequiresSession         *bool   `json:"requires_session,omitempty" doc:"messages have a session_id and are received session by session; settled when the queue is made; default false"`
 	ForwardTo               string  `json:"forward_to,omitempty" doc:"another queue of messages, to which all that arrives goes on"`
 	ForwardDeadLettersTo    string  `json:"forward_dead_lettered_messages_to,omitempty" doc:"another queue of messages, to which dead-lettered messages go instead of the dead-letter subqueue"`
-	AutoDeleteOnIdleSeconds float64 `json:"auto_delete_on_idle_seconds,omitempty" doc:"the queue is deleted once nobody has sent or received for so long: at least 300; default: never"`
+	AutoDeleteOnIdleSeconds float64 `json:"auto_delete_on_idle_seconds,omitempty" doc:"the queue is deleted once it has been idle for so long: no sends, receives, settlements, peeks or changes of it, nothing locked or scheduled in it; a subscription is not kept by the copies it gets. At least 300; default: never"`
 }
 
 // MessageQueue is a queue of plain messages and what stands in it.

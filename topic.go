@@ -50,7 +50,7 @@ type TopicSettings struct {
 	DefaultTTLSeconds       float64 `json:"default_message_ttl_seconds,omitempty" doc:"time to live of messages that ask for none, and the most they may ask for; default: unlimited"`
 	DetectsDuplicates       *bool   `json:"requires_duplicate_detection,omitempty" doc:"a message that repeats a message_id is dropped; settled when the topic is made; default false"`
 	DuplicateWindowSeconds  float64 `json:"duplicate_detection_window_seconds,omitempty" doc:"how long message ids are remembered for that: 20 to 604800; default 600"`
-	AutoDeleteOnIdleSeconds float64 `json:"auto_delete_on_idle_seconds,omitempty" doc:"the topic is deleted, with its subscriptions, once nobody has sent to it for so long: at least 300; default: never"`
+	AutoDeleteOnIdleSeconds float64 `json:"auto_delete_on_idle_seconds,omitempty" doc:"the topic is deleted, with its subscriptions, once nobody has sent to it or used a subscription of it for so long: at least 300; default: never"`
 }
 
 // Topic is a topic as it stands.

@@ -29,7 +29,7 @@ const (
 type WebhookSettings struct {
 	URL         string      `json:"url" doc:"https, at a public address"`
 	EventTypes  []EventType `json:"event_types,omitempty" doc:"default: all"`
-	Concurrency int         `json:"concurrency,omitempty" doc:"deliveries at once: 1 to 32; default 4"`
+	Concurrency int         `json:"concurrency,omitempty" doc:"deliveries at once in each process that delivers: 1 to 32; default 4"`
 	Disabled    bool        `json:"disabled,omitempty" doc:"gets no events; what it has waits, for up to four days"`
 }
 

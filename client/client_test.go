@@ -416,6 +416,7 @@ func TestOperations(t *testing.T) {
 		{"abandon", func(ctx context.Context, c *Client) error {
 			return c.Messages("q").Abandon(ctx, "l", forebay.Settlement{})
 		}, "POST /v1/queues/q/locks/l/abandon {}"},
+		{"release", func(ctx context.Context, c *Client) error { return c.Messages("q").Release(ctx, "l") }, "POST /v1/queues/q/locks/l/release "},
 		{"defer", func(ctx context.Context, c *Client) error {
 			return c.Messages("q").Defer(ctx, "l", forebay.Settlement{})
 		}, "POST /v1/queues/q/locks/l/defer {}"},

@@ -139,9 +139,14 @@ func (m Messages) Complete(ctx context.Context, lockToken string) error {
 	return m.call(ctx, http.MethodPost, nil, nil, "locks", lockToken, "complete")
 }
 
-// Abandon gives a message back at once.
+// Abandon gives a message back at once. The delivery counts.
 func (m Messages) Abandon(ctx context.Context, lockToken string, how forebay.Settlement) error {
 	return m.call(ctx, http.MethodPost, how, nil, "locks", lockToken, "abandon")
+}
+
+// Release gives a message back at once, as if it had not been delivered.
+func (m Messages) Release(ctx context.Context, lockToken string) error {
+	return m.call(ctx, http.MethodPost, nil, nil, "locks", lockToken, "release")
 }
 
 // Defer keeps a message for receiving by its sequence number only.

@@ -26,6 +26,9 @@ in single quotes: 'mail/$deadletterqueue'.`,
 		a.messageSettle("abandon", "Give a message back at once", func(ctx context.Context, m client.Messages, token string, how forebay.Settlement) error {
 			return m.Abandon(ctx, token, how)
 		}),
+		a.messageSettle("release", "Give a message back at once, as if it had not been delivered", func(ctx context.Context, m client.Messages, token string, _ forebay.Settlement) error {
+			return m.Release(ctx, token)
+		}),
 		a.messageSettle("defer", "Keep a message for receiving by its sequence number only", func(ctx context.Context, m client.Messages, token string, how forebay.Settlement) error {
 			return m.Defer(ctx, token, how)
 		}),

@@ -183,6 +183,8 @@ func judge(r forebay.Rule, m forebay.NewMessage) (verdict, error) {
 	switch {
 	case err != nil:
 		v.Result, v.Error = "error", err.Error()
+	case len(copies) > 0 && copies[0].TooLarge != "":
+		v.Result, v.Error = "error", copies[0].TooLarge
 	case len(copies) > 0:
 		v.Result = "selected"
 		if made := copies[0].Message; copies[0].Rule != "" {

@@ -36,7 +36,7 @@ type webhookFlags struct {
 
 func (f *webhookFlags) add(c *cobra.Command) {
 	c.Flags().StringSliceVar(&f.events, "events", nil, "only events of these types (default: all)")
-	c.Flags().IntVar(&f.settings.Concurrency, "concurrency", 0, fmt.Sprintf("deliveries at once (default %d)", forebay.DefaultWebhookConcurrency))
+	c.Flags().IntVar(&f.settings.Concurrency, "concurrency", 0, fmt.Sprintf("deliveries at once in each process (default %d)", forebay.DefaultWebhookConcurrency))
 	c.Flags().BoolVar(&f.settings.Disabled, "disabled", false, "gets no events")
 }
 

@@ -199,6 +199,10 @@ func (a *API) routeSettling(base, infix string, entity func(string) string) {
 		func(ctx context.Context, c *call, in *LockPath, how abandonRequest) (*none, error) {
 			return &none{}, a.messages.Abandon(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken, how.settlement())
 		})
+	routeNoBody(a, forebay.ScopeOperate, settling(base, "release", infix, "Give a message back at once, as if it had not been delivered"),
+		func(ctx context.Context, c *call, in *LockPath) (*none, error) {
+			return &none{}, a.messages.Release(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken)
+		})
 	routeOptionalBody(a, forebay.ScopeOperate, settling(base, "defer", infix, "Keep a message for receiving by its sequence number only"), smallBody,
 		func(ctx context.Context, c *call, in *LockPath, how abandonRequest) (*none, error) {
 			return &none{}, a.messages.Defer(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken, how.settlement())

@@ -192,6 +192,28 @@ func TestAbandonDeferDeadLetter(t *testing.T) {
 	}
 }
 
+// A released message is as if it had not been delivered: it can be received as often as before.
+func TestRelease(t *testing.T) {
+	f := newFixture(t)
+	f.putQueue(orders, `{"max_delivery_count":1}`)
+	f.sendMessage(orders, `{"body":"1"}`)
+	f.sendMessage(orders, `{"body":"2"}`)
+	for range 3 {
+		m := f.receiveOne(orders, ``)
+		if *m.Body != "1" || m.DeliveryCount != 1 {
+			t.Errorf("received %+v", m)
+		}
+		f.wantSettled(orders, m, "release", "")
+		wantProblem(t, f.settleMessage(orders, m, "release", ""), http.StatusConflict, forebay.CodeLockLost)
+	}
+	f.wantSettled(orders, f.receiveOne(orders, ``), "dead-letter", "")
+	dead := f.receiveOne(deadSub, ``)
+	f.wantSettled(deadSub, dead, "release", "")
+	if again := f.receiveOne(deadSub, ``); again.DeliveryCount != dead.DeliveryCount {
+		t.Errorf("in the dead-letter subqueue: %+v after %+v", again, dead)
+	}
+}
+
 // A lock that has ended settles nothing, though nobody else has received the message.
 func TestLockEnds(t *testing.T) {
 	f := newFixture(t)
@@ -200,7 +222,7 @@ func TestLockEnds(t *testing.T) {
 	stale := f.receiveOne(orders, ``)
 	ended := time.NewTimer(time.Until(*stale.LockedUntil) + time.Millisecond)
 	<-ended.C
-	for _, verb := range []string{"complete", "abandon", "defer", "dead-letter", "renew"} {
+	for _, verb := range []string{"complete", "abandon", "release", "defer", "dead-letter", "renew"} {
 		wantProblem(t, f.settleMessage(orders, stale, verb, ""), http.StatusConflict, forebay.CodeLockLost)
 	}
 	into[forebay.MessageQueue](t, f.do("PUT", orders, `{"lock_seconds":60}`), http.StatusOK) // the next lock is not to end

@@ -133,6 +133,9 @@ func (s *Service) Peek(ctx context.Context, tenant, path string, from int64, lim
 	if from < 0 {
 		return nil, 0, forebay.Invalid("from_sequence_number", "must not be negative")
 	}
+	if err := s.store.Used(ctx, e.MessageQueue); err != nil {
+		return nil, 0, err
+	}
 	got, next, err := s.store.Peek(ctx, e.lane(), from, cmp.Or(limit, forebay.DefaultPageSize), maxAnswerBytes)
 	if err != nil {
 		return nil, 0, err
@@ -192,6 +195,9 @@ func (s *Service) DeleteBefore(ctx context.Context, tenant, path string, req for
 	limit := cmp.Or(req.MaxMessages, forebay.MaxBatchDelete)
 	if limit < 1 || limit > forebay.MaxBatchDelete {
 		return 0, forebay.Invalid("max_messages", "goes from 1 to %d", forebay.MaxBatchDelete)
+	}
+	if err := s.store.Used(ctx, e.MessageQueue); err != nil {
+		return 0, err
 	}
 	return s.store.DeleteBefore(ctx, e.lane(), req.Before, limit)
 }

@@ -35,6 +35,15 @@ func (s *Service) Abandon(ctx context.Context, tenant, path, token string, how f
 	return s.store.Abandon(ctx, e.MessageQueue, e.lane(), lock, how.Properties)
 }
 
+// Release gives a message back at once, as if it had not been delivered.
+func (s *Service) Release(ctx context.Context, tenant, path, token string) error {
+	e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})
+	if err != nil {
+		return err
+	}
+	return s.store.ReleaseMessage(ctx, e.lane(), lock)
+}
+
 // Defer keeps a message in its queue, where it can be received by its sequence number only.
 func (s *Service) Defer(ctx context.Context, tenant, path, token string, how forebay.Settlement) error {
 	e, lock, err := s.delivery(ctx, tenant, path, token, how)
@@ -73,7 +82,7 @@ func (s *Service) Renew(ctx context.Context, tenant, path, token string) (until 
 	return s.store.RenewMessage(ctx, e.lane(), lock, e.Lock)
 }
 
-// delivery finds what a settlement is about. Changed properties are checked with the message's own,
+// delivery finds what a settlement is about, and notes that its queue is in use. Changed properties are checked with the message's own,
 // but here first, so that nothing large reaches the store.
 func (s *Service) delivery(ctx context.Context, tenant, path, token string, how forebay.Settlement) (e entity, lock store.Lock, err error) {
 	if e, err = s.entity(ctx, tenant, path); err != nil {
@@ -82,7 +91,10 @@ func (s *Service) delivery(ctx context.Context, tenant, path, token string, how 
 	if lock.Seq, lock.Token, err = parseToken("lock_token", token); err != nil {
 		return e, lock, err
 	}
-	return e, lock, how.Properties.Check()
+	if err := how.Properties.Check(); err != nil {
+		return e, lock, err
+	}
+	return e, lock, s.store.Used(ctx, e.MessageQueue)
 }
 
 func unexplained(how forebay.Settlement) error {

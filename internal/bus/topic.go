@@ -12,6 +12,7 @@ import (
 var (
 	errNoTopic        = &forebay.Error{Code: forebay.CodeNotFound, Field: "topic", Message: "there is no such topic"}
 	errNoSubscription = &forebay.Error{Code: forebay.CodeNotFound, Field: "subscription", Message: "there is no such subscription"}
+	errOurTopic       = &forebay.Error{Code: forebay.CodeNotSupported, Field: "topic", Message: forebay.TopicJobEvents + " cannot be sent to; only Forebay publishes to it"}
 )
 
 // cutEntity splits a path into what is a queue, which may be a subscription, and its subqueue. Like Service
@@ -153,6 +154,9 @@ func (s *Service) drop(ctx context.Context, q store.MessageQueue, missing error)
 // Publish sends messages to a topic, all or none, and returns once the subscriptions' copies are on disk.
 // Each message's number is the enqueued sequence number of its copies.
 func (s *Service) Publish(ctx context.Context, tenant, name string, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
+	if name == forebay.TopicJobEvents { // who follows it, a webhook with our signature too, takes it for the truth
+		return nil, errOurTopic
+	}
 	q, err := s.topic(ctx, tenant, name)
 	if err != nil {
 		return nil, err

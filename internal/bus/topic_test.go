@@ -1,8 +1,10 @@
 package bus
 
 import (
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forebayhq/forebay"
 )
@@ -75,6 +77,39 @@ func testSubscriptionIsAQueue(t *testing.T, b *Service) {
 	}
 	if _, err := b.Rules(ctx, "acme", "news", "s"); forebay.CodeOf(err) != forebay.CodeNotFound {
 		t.Errorf("rules of it: %v", err)
+	}
+}
+
+// What stands in the topic of job events is Forebay's word: nobody else can publish or forward to it, and
+// its subscriptions forward as others do.
+func TestJobEventsAreNotForged(t *testing.T) {
+	b := newService(t)
+	ctx := t.Context()
+	if _, _, err := b.PutTopic(ctx, "acme", forebay.TopicJobEvents, forebay.TopicSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	later := text("later")
+	at := time.Now().Add(time.Hour)
+	later.ScheduledTime = &at
+	for _, m := range []forebay.NewMessage{text("now"), later} {
+		if _, err := b.Publish(ctx, "acme", forebay.TopicJobEvents, []forebay.NewMessage{m}); !errors.Is(err, errOurTopic) {
+			t.Errorf("published: %v", err)
+		}
+	}
+	for field, settings := range map[string]forebay.MessageQueueSettings{
+		"forward_to":                        {ForwardTo: forebay.TopicJobEvents},
+		"forward_dead_lettered_messages_to": {ForwardDeadLettersTo: forebay.TopicJobEvents},
+	} {
+		_, _, queue := b.PutQueue(ctx, "acme", "inlet", settings)
+		_, _, sub := b.PutSubscription(ctx, "acme", forebay.TopicJobEvents, "s", forebay.SubscriptionSettings{MessageQueueSettings: settings})
+		for _, err := range []error{queue, sub, CheckQueue("inlet", settings), CheckSubscription("s", forebay.SubscriptionSettings{MessageQueueSettings: settings})} {
+			if e := (*forebay.Error)(nil); !errors.As(err, &e) || e.Code != forebay.CodeInvalidRequest || e.Field != field {
+				t.Errorf("%s: %v", field, err)
+			}
+		}
+	}
+	if _, _, err := b.PutSubscription(ctx, "acme", forebay.TopicJobEvents, "out", forebay.SubscriptionSettings{MessageQueueSettings: forebay.MessageQueueSettings{ForwardTo: "orders"}}); err != nil {
+		t.Errorf("forwarding from it: %v", err)
 	}
 }
 

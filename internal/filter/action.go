@@ -86,7 +86,7 @@ func (a *Action) Apply(m *Message) (*Message, error) {
 		}
 	}
 	if err := changed.Properties.Check(); err != nil {
-		return nil, evaluationErrorf("the action leaves properties that are not allowed: %v", err)
+		return nil, &EvaluationError{fmt.Sprintf("the action leaves properties that are not allowed: %v", err), forebay.CodeOf(err) == forebay.CodePayloadTooLarge}
 	}
 	return changed, nil
 }

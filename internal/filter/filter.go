@@ -54,12 +54,15 @@ func (e *SyntaxError) Error() string { return fmt.Sprintf("at character %d: %s",
 
 // EvaluationError says why a condition or action cannot be evaluated for a message. It names no value of
 // the message.
-type EvaluationError struct{ Message string }
+type EvaluationError struct {
+	Message  string
+	TooLarge bool // a value, or all properties together, would outgrow what a message may have
+}
 
 func (e *EvaluationError) Error() string { return e.Message }
 
 func evaluationErrorf(format string, args ...any) error {
-	return &EvaluationError{fmt.Sprintf(format, args...)}
+	return &EvaluationError{Message: fmt.Sprintf(format, args...)}
 }
 
 // Condition is a SQL filter. It may be used concurrently.

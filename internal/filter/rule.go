@@ -149,12 +149,13 @@ func within(field string, err error) error {
 
 // Copy is one message that rules make of another.
 type Copy struct {
-	Rule    string   // whose action made it; "": selected as it was sent
-	Message *Message // changed by the action; the message itself otherwise
+	Rule     string   // whose action made it; "": selected as it was sent
+	Message  *Message // changed by the action; the message itself otherwise
+	TooLarge string   // why the action could not change it: its properties would outgrow their limit
 }
 
 // Select applies the rules of one subscription to a message: one copy for all rules without an action that
-// select it, and one for each rule with an action. A rule that cannot be evaluated selects nothing; the
+// select it, and one for each rule with an action, also where the action makes it too large. A rule that cannot be evaluated selects nothing; the
 // error, which does not void the copies, is that of the first such rule.
 func Select(rules []*Rule, m *Message) (copies []Copy, err error) {
 	plain := false
@@ -163,7 +164,10 @@ func Select(rules []*Rule, m *Message) (copies []Copy, err error) {
 			continue
 		}
 		made, ruleErr := r.apply(m)
+		var outgrown *EvaluationError
 		switch {
+		case r.Action != nil && errors.As(ruleErr, &outgrown) && outgrown.TooLarge:
+			copies = append(copies, Copy{r.Name, m, outgrown.Message})
 		case ruleErr != nil:
 			if err == nil {
 				err = ruleErr
@@ -173,7 +177,7 @@ func Select(rules []*Rule, m *Message) (copies []Copy, err error) {
 			plain = true
 			copies = append(copies, Copy{Message: m})
 		default:
-			copies = append(copies, Copy{r.Name, made})
+			copies = append(copies, Copy{Rule: r.Name, Message: made})
 		}
 	}
 	return copies, err
@@ -197,11 +201,18 @@ func (r *Rule) apply(m *Message) (*Message, error) {
 		err = changed.Properties.Check()
 	}
 	if err != nil {
-		return nil, r.failed("action", err)
+		failed := r.failed("action", err)
+		failed.TooLarge = tooLarge(err)
+		return nil, failed
 	}
 	return changed, nil
 }
 
-func (r *Rule) failed(part string, err error) error {
-	return &EvaluationError{fmt.Sprintf("the %s of rule %s: %s", part, r.Name, err)}
+func (r *Rule) failed(part string, err error) *EvaluationError {
+	return &EvaluationError{Message: fmt.Sprintf("the %s of rule %s: %s", part, r.Name, err)}
+}
+
+func tooLarge(err error) bool {
+	var e *EvaluationError
+	return forebay.CodeOf(err) == forebay.CodePayloadTooLarge || errors.As(err, &e) && e.TooLarge
 }

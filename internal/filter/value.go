@@ -3,6 +3,7 @@ package filter
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"math"
 	"time"
 
@@ -150,7 +151,7 @@ func arithmetic(op operator, a, b any) (any, error) {
 	case string:
 		if y, ok := b.(string); ok && op == opAdd {
 			if len(x)+len(y) > forebay.MaxPropertyBytes {
-				return nil, evaluationErrorf("the joined string has more than %d bytes", forebay.MaxPropertyBytes)
+				return nil, &EvaluationError{fmt.Sprintf("the joined string has more than %d bytes", forebay.MaxPropertyBytes), true}
 			}
 			return x + y, nil
 		}

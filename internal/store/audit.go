@@ -107,7 +107,7 @@ func (q MessageQueue) auditDetail() any {
 // sameSettings reports whether a put changed nothing, as when a program makes sure at its start that
 // its queue is there.
 func sameSettings(before, after MessageQueue) bool {
-	before.No, before.CreatedAt, before.Version = after.No, after.CreatedAt, after.Version
+	before.No, before.CreatedAt, before.Version, before.TopicIdle = after.No, after.CreatedAt, after.Version, after.TopicIdle
 	return before == after
 }
 

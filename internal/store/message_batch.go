@@ -59,6 +59,9 @@ func (s *Store) CancelScheduled(ctx context.Context, q MessageQueue, seq int64) 
 		if err != nil || rows == 0 {
 			return false, err
 		}
-		return true, t.prep("DELETE FROM bodies WHERE seq = ?").int(seq).exec()
+		if err := t.prep("DELETE FROM bodies WHERE seq = ?").int(seq).exec(); err != nil {
+			return false, err
+		}
+		return true, t.used(q)
 	})
 }

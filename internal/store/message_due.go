@@ -7,7 +7,7 @@ import (
 // dueBatch is how many messages of a kind one transaction activates or expires.
 const dueBatch = 256
 
-// A message with a due time is one that is scheduled or may expire. One that is locked is looked at
+// A message with a due time is one that is scheduled, may expire or has its last delivery. One that is locked is looked at
 // again when its lock ends: until then it does not expire.
 const (
 	sqlNextDueMessage = "SELECT due_at FROM bodies WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1"
@@ -16,7 +16,8 @@ const (
 
 	sqlDueMessages = `
 SELECT b.seq, m.lane, m.rank, CASE WHEN m.token IS NULL THEN 0 WHEN m.rank < 16 THEN m.visible
-  ELSE coalesce((SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16), 0) END
+  ELSE coalesce((SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16), 0) END,
+  m.deliveries, b.expires_at
 FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.due_at <= ? ORDER BY b.due_at, b.seq LIMIT ? + 0`
 )
 
@@ -24,6 +25,8 @@ FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.due_at <= ? ORDER BY b.du
 type dueMessage struct {
 	seq, rank, lockedUntil int64
 	lane                   Lane
+	deliveries             int
+	expiresAt              int64 // 0: never
 }
 
 // tendMessages does what is due in queues of messages: it activates, expires, forwards and forgets,
@@ -31,7 +34,7 @@ type dueMessage struct {
 func (t *tx) tendMessages() error {
 	var due []dueMessage
 	err := t.prep(sqlDueMessages).int(t.now).int(dueBatch).each(func(r row) error {
-		due = append(due, dueMessage{seq: r.int(0), lane: Lane(r.int(1)), rank: r.int(2), lockedUntil: r.int(3)})
+		due = append(due, dueMessage{seq: r.int(0), lane: Lane(r.int(1)), rank: r.int(2), lockedUntil: r.int(3), deliveries: int(r.int(4)), expiresAt: r.int(5)})
 		return nil
 	})
 	if err != nil {
@@ -56,8 +59,18 @@ func (t *tx) tend(m dueMessage) error {
 		return t.prep("UPDATE bodies SET due_at = NULL WHERE seq = ?").int(m.seq).exec()
 	case m.lockedUntil > t.now:
 		return t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").int(m.lockedUntil).int(m.seq).exec()
+	case m.expiresAt > 0 && m.expiresAt <= t.now:
+		return t.expireMessage(m.seq, m.lane)
 	}
-	return t.expireMessage(m.seq, m.lane)
+	q, found, err := t.messageQueue(m.lane.Queue())
+	switch {
+	case err != nil:
+		return err
+	case found && m.deliveries >= q.MaxDeliveries:
+		return t.deadLetter(m.seq, m.lane, exceeded(q.MaxDeliveries))
+	}
+	// What was its last delivery does not count, or its queue allows more now.
+	return t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").intOrNull(m.expiresAt).int(m.seq).exec()
 }
 
 // activate makes a scheduled message active, under a new number.
@@ -68,6 +81,9 @@ func (t *tx) activate(m dueMessage) error {
 	}
 	if !found { // it is being deleted
 		return t.deleteMessage(m.seq)
+	}
+	if err := t.used(q); err != nil { // until now it had something scheduled
+		return err
 	}
 	a, err := t.takeOut(m.seq)
 	if err != nil {

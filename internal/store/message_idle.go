@@ -1,22 +1,36 @@
 package store
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
-// used notes that a queue that is deleted when idle is in use. The note is renewed only now and then,
-// so such a queue lives up to a sixtieth longer than it must.
+// What keeps a queue that is deleted when idle is in message-expiration, "Idleness": sends, receives, peeks and
+// updates, and what is scheduled in it. A topic is kept by use of its subscriptions too, and a subscription
+// not by the copies that it gets.
+
+// used notes that a queue that is deleted when idle is in use, and its topic with it. The note is renewed
+// only now and then, so such a queue lives up to a sixtieth longer than it must.
 func (t *tx) used(q MessageQueue) error {
-	if q.Idle == 0 {
+	if err := t.keep(q.No, q.Idle); err != nil {
+		return err
+	}
+	return t.keep(q.Topic, q.TopicIdle)
+}
+
+func (t *tx) keep(no int64, after time.Duration) error {
+	if after == 0 {
 		return nil
 	}
-	idle := q.Idle.Milliseconds()
+	idle := after.Milliseconds()
 	at := t.now + idle + idle/60
 	t.deadlineAt(at)
-	return t.prep("UPDATE queues SET delete_at = ? WHERE no = ? AND delete_at < ? AND kind = 'messages'").int(at).int(q.No).int(t.now + idle).exec()
+	return t.prep("UPDATE queues SET delete_at = ? WHERE no = ? AND delete_at < ? AND kind = 'messages'").int(at).int(no).int(t.now + idle).exec()
 }
 
 // Used notes that somebody uses the queue, if that matters to it.
 func (s *Store) Used(ctx context.Context, q MessageQueue) error {
-	if q.Idle == 0 {
+	if q.Idle == 0 && q.TopicIdle == 0 {
 		return nil
 	}
 	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) { return struct{}{}, t.used(q) })
@@ -37,7 +51,11 @@ func (t *tx) tendQueues() error {
 		return err
 	}
 	for _, no := range idle {
-		if _, err := t.dropMessageQueue(no); err != nil {
+		busy, err := t.stillUsed(no)
+		if err == nil && !busy {
+			_, err = t.dropMessageQueue(no)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -61,6 +79,60 @@ func (t *tx) tendQueues() error {
 		}
 	}
 	return nil
+}
+
+const (
+	// The end of the last lock, or of the last wait, in a kind of lanes of a queue, or of a topic and its
+	// subscriptions, and of the last lock of a session. What is free has been visible for a while.
+	sqlHeldUntil = `
+SELECT max((SELECT m.visible FROM messages m WHERE m.lane = q.no * 4 + ?2 AND m.rank = ?3 ORDER BY m.visible DESC LIMIT 1))
+FROM queues q WHERE q.no = ?1 OR q.topic = ?1`
+	sqlSessionHeldUntil = `
+SELECT max((SELECT s.visible FROM sessions s WHERE s.queue = q.no AND s.visible IS NOT NULL ORDER BY s.visible DESC LIMIT 1))
+FROM queues q WHERE q.no = ?1 OR q.topic = ?1`
+
+	// Forwarding is receiving, and so is a webhook.
+	sqlServed = `
+SELECT 1 FROM queues q WHERE (q.no = ?1 OR q.topic = ?1)
+  AND (q.forward_to IS NOT NULL OR EXISTS (SELECT 1 FROM webhooks w WHERE w.queue = q.no)) LIMIT 1`
+)
+
+// stillUsed reports whether a queue that nobody seems to have used is not idle, and then looks again later.
+func (t *tx) stillUsed(no int64) (bool, error) {
+	q, _, err := t.messageQueue(no)
+	if err != nil {
+		return false, err
+	}
+	served, err := t.any(sqlServed, no)
+	if err != nil {
+		return false, err
+	}
+	until, err := t.heldUntil(no)
+	if err != nil {
+		return false, err
+	}
+	if until <= t.now && !served {
+		return false, nil
+	}
+	return true, t.prep("UPDATE queues SET delete_at = ? WHERE no = ?").int(max(until, t.now) + q.Idle.Milliseconds()).int(no).exec()
+}
+
+// heldUntil returns when nothing will be locked or scheduled any more in a queue, or in a topic and its
+// subscriptions.
+func (t *tx) heldUntil(no int64) (until int64, err error) {
+	later := func(r row) { until = max(until, r.int(0)) }
+	if _, err := t.prep(sqlSessionHeldUntil).int(no).one(later); err != nil {
+		return 0, err
+	}
+	if _, err := t.prep(sqlHeldUntil).int(no).int(int64(LaneMain)).int(scheduledRank).one(later); err != nil {
+		return 0, err
+	}
+	for kind := range int64(laneKinds) {
+		if _, err := t.prep(sqlHeldUntil).int(no).int(kind).int(0).one(later); err != nil {
+			return 0, err
+		}
+	}
+	return until, nil
 }
 
 // numbers returns what a statement that takes the time selects.

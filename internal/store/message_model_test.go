@@ -188,7 +188,8 @@ func (p *postOffice) giveBack(m *modelMessage, counted bool) {
 	}
 }
 
-// tend does what time alone does, at each time something is due: activation and expiry.
+// tend does what time alone does, at each time something is due: activation, expiry and the end of a last
+// delivery.
 func (p *postOffice) tend() {
 	for {
 		var next *modelMessage
@@ -211,7 +212,11 @@ func (p *postOffice) tend() {
 			p.enter(next)
 			continue
 		}
-		p.expire(next)
+		if next.expires > 0 && next.expires <= p.now() {
+			p.expire(next)
+		} else {
+			p.setAside(next, forebay.ReasonMaxDeliveries)
+		}
 	}
 }
 
@@ -221,6 +226,11 @@ func (p *postOffice) due(m *modelMessage) int64 {
 		return 0
 	case m.scheduled:
 		return m.scheduledAt
+	case m.token != 0 && m.deliveries >= p.queues[m.queue].MaxDeliveries: // when its last lock ends
+		if s := p.session(m); s != nil {
+			return s.until
+		}
+		return m.visible
 	case m.expires == 0:
 		return 0
 	}

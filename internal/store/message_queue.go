@@ -46,7 +46,8 @@ func (l Lane) deferred() Lane { return l | 1 }
 
 const messageQueueColumns = `
 SELECT no, tenant, name, lock, max_deliveries, created_at, default_ttl, dead_letter_expired, duplicate_window, requires_session,
-  forward_to, forward_dead_letters_to, idle, is_topic, topic, version, dead_letter_filter_errors
+  forward_to, forward_dead_letters_to, idle, is_topic, topic, version, dead_letter_filter_errors,
+  (SELECT t.idle FROM queues t WHERE t.no = queues.topic)
 FROM queues WHERE kind = 'messages' `
 
 const (
@@ -60,7 +61,7 @@ func readMessageQueue(r row) MessageQueue {
 		CreatedAt: fromMillis(r.int(5)), DefaultTTL: fromMillisDuration(r.int(6)), DeadLetterExpired: r.int(7) != 0,
 		DuplicateWindow: fromMillisDuration(r.int(8)), RequiresSession: r.int(9) != 0,
 		ForwardTo: r.text(10), ForwardDeadLettersTo: r.text(11), Idle: fromMillisDuration(r.int(12)),
-		topicPart: topicPart{r.int(13) != 0, r.int(14), r.int(15), r.int(16) != 0}}
+		topicPart: topicPart{r.int(13) != 0, r.int(14), r.int(15), r.int(16) != 0, fromMillisDuration(r.int(17))}}
 }
 
 func fromMillisDuration(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

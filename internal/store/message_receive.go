@@ -204,6 +204,11 @@ func (t *tx) takeMessage(m *Message, from source, c *claim) error {
 	if !inDeadLetter {
 		m.Deliveries++
 	}
+	if !inDeadLetter && !c.receive.delete && m.Deliveries >= c.MaxDeliveries {
+		if err := t.lastDelivery(m.Seq, from.until); err != nil {
+			return err
+		}
+	}
 	if c.receive.delete {
 		if err := t.deleteMessage(m.Seq); err != nil {
 			return err
@@ -214,6 +219,12 @@ func (t *tx) takeMessage(m *Message, from source, c *claim) error {
 	c.receive.messages = append(c.receive.messages, *m)
 	c.receive.bytes += m.Size()
 	return nil
+}
+
+// lastDelivery has a message looked at when its lock ends: nobody may ever receive from its queue again.
+func (t *tx) lastDelivery(seq, until int64) error {
+	t.deadlineAt(until)
+	return t.prep("UPDATE bodies SET due_at = ?1 WHERE seq = ?2 AND (due_at IS NULL OR due_at > ?1)").int(until).int(seq).exec()
 }
 
 func (t *tx) lockMessage(m *Message, from source) error {

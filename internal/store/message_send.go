@@ -2,9 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -76,8 +73,10 @@ func (t *tx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
 	if seq, err = t.newSeq(); err != nil {
 		return 0, err
 	}
-	if err := t.used(q); err != nil {
-		return 0, err
+	if q.Topic == 0 { // a subscription is kept by its receivers, not by what comes
+		if err := t.used(q); err != nil {
+			return 0, err
+		}
 	}
 	if q.DuplicateWindow > 0 {
 		if first, err := t.remember(q, a.MessageID, seq); err != nil || first != seq {
@@ -104,13 +103,6 @@ func (t *tx) enter(q MessageQueue, seq int64, a arrival) error {
 	if q.RequiresSession && a.SessionID == "" {
 		return t.arriveDead(q, seq, a, DeadLettering{Reason: forebay.ReasonNoSession, Description: "a queue that requires sessions takes no message whose session id is null"})
 	}
-	if large, err := a.headerTooLarge(); err != nil || large {
-		if err != nil {
-			return err
-		}
-		return t.arriveDead(q, seq, a, DeadLettering{Reason: forebay.ReasonHeaderSize,
-			Description: fmt.Sprintf("the application properties have more than %d bytes together", forebay.MaxPropertiesBytes)})
-	}
 	st := standing{lane: q.Lane(false), visible: t.now}
 	if q.RequiresSession {
 		no, err := t.messageForSession(q, a.SessionID, made)
@@ -136,19 +128,6 @@ func lifetime(byDefault, own time.Duration) time.Duration {
 		return byDefault
 	}
 	return own
-}
-
-// headerTooLarge reports whether the properties have outgrown their limit on the way: a rule's action
-// may add to them.
-func (a arrival) headerTooLarge() (bool, error) {
-	if len(a.Properties) <= forebay.MaxPropertiesBytes/2 { // they count for less than twice their JSON
-		return false, nil
-	}
-	var p forebay.Properties
-	if err := json.Unmarshal(a.Properties, &p); err != nil {
-		return false, err
-	}
-	return errors.Is(p.Check(), &forebay.Error{Code: forebay.CodePayloadTooLarge}), nil
 }
 
 // standing is where a message stands in its queue.

@@ -60,14 +60,17 @@ func (w *writer) updateSessionDue(t *tx, lane int64, foundEmpty bool) error {
 	return err
 }
 
-// sessionHeld returns when a session's lock ends, or forebay.ErrSessionLockLost.
+// sessionHeld returns when a session's lock ends, or forebay.ErrSessionLockLost. Who asks uses the queue.
 func (t *tx) sessionHeld(q MessageQueue, l SessionLock) (until int64, err error) {
 	found, err := t.prep("SELECT locked_until FROM sessions WHERE no = ? AND queue = ? AND token = ? AND locked_until > ?").
 		int(l.No).int(q.No).int(l.Token).int(t.now).one(func(r row) { until = r.int(0) })
 	if err == nil && !found {
 		err = forebay.ErrSessionLockLost
 	}
-	return until, err
+	if err != nil {
+		return 0, err
+	}
+	return until, t.used(q)
 }
 
 // RenewSession extends a session's lock, and those on its messages, by the queue's lock duration from
@@ -95,6 +98,9 @@ func (s *Store) CloseSession(ctx context.Context, q MessageQueue, l SessionLock)
 		}
 		if !locked {
 			return forebay.ErrSessionLockLost
+		}
+		if err := t.used(q); err != nil {
+			return err
 		}
 		if err := t.giveBackHeld(q, l.No, &has, 1); err != nil {
 			return err

@@ -50,23 +50,29 @@ func (s *Store) Abandon(ctx context.Context, q MessageQueue, lane Lane, l Lock, 
 func (s *Store) Undeliver(ctx context.Context, lane Lane, locks []Lock) error {
 	return s.settleMessage(ctx, func(t *tx) error {
 		for _, l := range locks {
-			m, err := t.held(lane, l, nil)
-			if forebay.CodeOf(err) == forebay.CodeLockLost {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			counted := 0
-			if lane.Kind() == LaneMain {
-				counted = 1
-			}
-			if err := t.giveBack(m, counted); err != nil {
+			if err := t.undeliver(lane, l); err != nil && forebay.CodeOf(err) != forebay.CodeLockLost {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// ReleaseMessage gives a message back at once, in its old place, as if it had not been delivered.
+func (s *Store) ReleaseMessage(ctx context.Context, lane Lane, l Lock) error {
+	return s.settleMessage(ctx, func(t *tx) error { return t.undeliver(lane, l) })
+}
+
+func (t *tx) undeliver(lane Lane, l Lock) error {
+	m, err := t.held(lane, l, nil)
+	if err != nil {
+		return err
+	}
+	counted := 0
+	if lane.Kind() == LaneMain {
+		counted = 1
+	}
+	return t.giveBack(m, counted)
 }
 
 // Defer keeps a message in its queue, where it can be received by its sequence number only.

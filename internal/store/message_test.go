@@ -275,7 +275,7 @@ func BenchmarkMessageLife(b *testing.B) {
 func TestMessageQueryPlans(t *testing.T) {
 	s, _ := openMessages(t, filepath.Join(t.TempDir(), "f.db"))
 	defer s.Close()
-	for _, sql := range []string{sqlReadyMessages, sqlDeferredMessage, sqlPeek, sqlHeld, sqlUnlock, sqlQueueNo, sqlQueueName, sqlTenantQueues, sqlDueMessages, sqlNextDueMessage, sqlNextForget, sqlNextDueQueue, sqlNextIdleQueue, sqlNextSessions, sqlNamedSession, sqlCloseSession, sqlContentsOfSession, sqlReadyInSession, sqlHeldOfSession, sqlNextOfQueue, sqlOldest} {
+	for _, sql := range []string{sqlReadyMessages, sqlDeferredMessage, sqlPeek, sqlHeld, sqlUnlock, sqlQueueNo, sqlQueueName, sqlTenantQueues, sqlDueMessages, sqlNextDueMessage, sqlNextForget, sqlNextDueQueue, sqlNextIdleQueue, sqlHeldUntil, sqlSessionHeldUntil, sqlServed, sqlNextSessions, sqlNamedSession, sqlCloseSession, sqlContentsOfSession, sqlReadyInSession, sqlHeldOfSession, sqlNextOfQueue, sqlOldest} {
 		err := s.read(t.Context(), func(c conn) error {
 			err := c.prep("EXPLAIN QUERY PLAN " + sql).each(func(r row) error {
 				if step := r.text(3); strings.HasPrefix(step, "SCAN ") || strings.HasPrefix(step, "USE TEMP B-TREE") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/forebayhq/forebay"
 )
@@ -14,9 +15,10 @@ import (
 // subscriptions at once. A subscription is a queue that is not sent to.
 type topicPart struct {
 	IsTopic                bool
-	Topic                  int64 // of a subscription: the number of its topic
-	Version                int64 // of a topic: no other state of it, its subscriptions and their rules has had it
-	DeadLetterFilterErrors bool  // of a subscription: what its rules cannot judge is dead-lettered, else left out
+	Topic                  int64         // of a subscription: the number of its topic
+	Version                int64         // of a topic: no other state of it, its subscriptions and their rules has had it
+	DeadLetterFilterErrors bool          // of a subscription: what its rules cannot judge is dead-lettered, else left out
+	TopicIdle              time.Duration // of a subscription: Idle of its topic, which is used where it is
 }
 
 // subscriptionInfix stands between the names of a topic and its subscription.
@@ -125,14 +127,17 @@ const (
 // that exists and leaves its rules alone. A topic may have at most limit of them.
 func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, rules []Rule, limit int) (stored MessageQueue, created bool, err error) {
 	p, err := transact(ctx, s, stageChange, func(t *tx) (p putResult, err error) {
-		known, err := t.prep(sqlTopicNo).int(topic.No).one(func(row) {})
+		known, err := t.prep(sqlTopicNo).int(topic.No).one(func(r row) { topic = readMessageQueue(r) })
 		if err != nil {
 			return p, err
 		}
 		if !known {
 			return p, errNoTopic
 		}
-		sub.Topic = topic.No
+		if err := t.used(topic); err != nil {
+			return p, err
+		}
+		sub.Topic, sub.TopicIdle = topic.No, topic.Idle
 		if p, err = t.putMessageQueue(sub, limit); err != nil || p.same {
 			return p, err
 		}

@@ -214,6 +214,12 @@ func (c *compiledTopic) selectCopies(content *MessageContent, at int64, give fun
 		}
 		copies, ruleErr := filter.Select(sub.rules, view)
 		for _, made := range copies {
+			if made.TooLarge != "" {
+				if err := give(sub.queue, content, &DeadLettering{Reason: forebay.ReasonHeaderSize, Description: made.TooLarge}); err != nil {
+					return err
+				}
+				continue
+			}
 			copied := content
 			if made.Rule != "" {
 				var err error

@@ -38,6 +38,9 @@ func (s *Store) PutRule(ctx context.Context, sub MessageQueue, r Rule, limits Ru
 		if err := t.checkRuleLimits(q, r, limits); err != nil {
 			return p, err
 		}
+		if err := t.used(q); err != nil {
+			return p, err
+		}
 		p.Rule, p.created = r, true
 		_, err = t.prep("DELETE FROM rules WHERE queue = ? AND name = ? RETURNING created_at").int(q.No).text(r.Name).one(func(row row) {
 			p.created, p.CreatedAt = false, fromMillis(row.int(0))

@@ -160,6 +160,32 @@ func testFilterErrors(t *testing.T, s *Store, _ *clock) {
 	}
 }
 
+// A copy whose properties an action would make too large is dead-lettered as it was sent, whatever the
+// subscription does with what its rules cannot judge; those of other rules are not.
+func TestActionsThatMakeACopyTooLarge(t *testing.T) {
+	s, topic := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
+	defer s.Close()
+	grow := "SET a = '" + strings.Repeat("x", 500) + "';" + strings.Repeat("SET a = a + a;", 6)
+	for i, action := range []string{grow + "SET a = a + a", grow + "SET b = a, c = a"} {
+		for _, strict := range []bool{false, true} {
+			sub := subscribe(t, s, topic, fmt.Sprint("s", i, strict), func(q *MessageQueue) { q.DeadLetterFilterErrors = strict })
+			putRule(t, s, sub, "grow", forebay.RuleSettings{SQLAction: action})
+			send(t, s, topic, content("m", 1))
+			dead := peekAll(t, s, sub.Lane(true))
+			if len(dead) != 1 || dead[0].DeadLetterReason != forebay.ReasonHeaderSize || !strings.HasPrefix(dead[0].DeadLetterDescription, "the action of rule grow: ") ||
+				string(dead[0].Properties) != `{"n":1}` {
+				t.Errorf("%s: dead-lettered %+v", sub.Name, dead)
+			}
+			if got := subjects(t, s, sub.Lane(false)); got != "m" {
+				t.Errorf("%s has %q", sub.Name, got)
+			}
+			if _, err := s.DropMessageQueue(t.Context(), sub); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // What a topic holds back and what it drops, as its own settings say.
 func testTopicSettings(t *testing.T, s *Store, c *clock) {
 	topic := putTopic(t, s, MessageQueue{Name: "t/set", DefaultTTL: time.Minute, DuplicateWindow: time.Hour})
@@ -233,6 +259,23 @@ func testForwardingThroughTopics(t *testing.T, s *Store, _ *clock) {
 	})
 	if err != nil || bodies > maxCopies+100 || !slices.Equal(reasons, []string{forebay.ReasonMaxHops, forebay.ReasonFanOut}) {
 		t.Errorf("%d copies, set aside for %v (%v)", bodies, reasons, err)
+	}
+}
+
+// A queue that has forwarded to the topic of job events since that was allowed keeps its messages.
+func TestNothingIsForwardedToJobEvents(t *testing.T) {
+	s, _ := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
+	defer s.Close()
+	events := putTopic(t, s, MessageQueue{Name: "t/" + forebay.TopicJobEvents})
+	sub := subscribe(t, s, events, "s")
+	q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1, ForwardTo: events.Name}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, s, q, content("forged", 1))
+	dead := peekAll(t, s, q.Lane(true))
+	if len(dead) != 1 || dead[0].DeadLetterReason != forebay.ReasonNoTarget || len(peekAll(t, s, sub.Lane(false))) != 0 {
+		t.Errorf("dead-lettered %+v", dead)
 	}
 }
 

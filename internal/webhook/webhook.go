@@ -30,7 +30,7 @@ type Endpoint struct {
 	Name        string // for the log
 	URL         string
 	Secrets     []SigningSecret // the current one first; at least one
-	Concurrency int             // deliveries at once; 0: forebay.DefaultWebhookConcurrency
+	Concurrency int             // deliveries at once in this process; 0: forebay.DefaultWebhookConcurrency
 }
 
 // SigningSecret is one of an endpoint's secrets. During a rotation every delivery is signed with

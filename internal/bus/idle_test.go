@@ -1,0 +1,60 @@
+package bus
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// A queue that is deleted when idle is kept by whatever a receiver does with its messages.
+func TestReceiversKeepAQueue(t *testing.T) {
+	for what, do := range map[string]func(ctx context.Context, b *Service, token string) error{
+		"renew": func(ctx context.Context, b *Service, token string) error {
+			_, err := b.Renew(ctx, "acme", "q", token)
+			return err
+		},
+		"peek": func(ctx context.Context, b *Service, _ string) error {
+			_, _, err := b.Peek(ctx, "acme", "q", 0, 1)
+			return err
+		},
+		"complete": func(ctx context.Context, b *Service, token string) error { return b.Complete(ctx, "acme", "q", token) },
+	} {
+		path := filepath.Join(t.TempDir(), "f.db")
+		synctest.Test(t, func(t *testing.T) {
+			s, err := store.Open(t.Context(), store.Options{Path: path, Serve: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			b := New(Options{Store: s})
+			if _, _, err := b.PutQueue(t.Context(), "acme", "q", forebay.MessageQueueSettings{LockSeconds: 300, AutoDeleteOnIdleSeconds: 300}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.Send(t.Context(), "acme", "q", []forebay.NewMessage{text(strings.Repeat("x", 10))}); err != nil {
+				t.Fatal(err)
+			}
+			got, err := b.Receive(t.Context(), "acme", "q", forebay.ReceiveRequest{})
+			if err != nil || len(got) != 1 {
+				t.Fatal(got, err)
+			}
+			<-time.After(4 * time.Minute)
+			if err := do(t.Context(), b, got[0].LockToken); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(4 * time.Minute)
+			if _, found, err := s.MessageQueue(t.Context(), "acme/q"); err != nil || !found {
+				t.Errorf("%s: the queue is gone (%v)", what, err)
+			}
+			<-time.After(7 * time.Minute)
+			if _, found, err := s.MessageQueue(t.Context(), "acme/q"); err != nil || found {
+				t.Errorf("%s: the queue is still there (%v)", what, err)
+			}
+		})
+	}
+}
