@@ -133,6 +133,9 @@ func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, ru
 			return p, errNoTopic
 		}
 		sub.Topic = topic.No
+		if err := t.checkFirstRules(sub, rules, RuleLimits{forebay.MaxRules, forebay.MaxSQLFilters}); err != nil {
+			return p, err
+		}
 		if p, err = t.putMessageQueue(sub, limit); err != nil || p.same {
 			return p, err
 		}
