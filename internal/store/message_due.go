@@ -38,6 +38,9 @@ func (t *tx) tendMessages() error {
 		return err
 	}
 	for _, m := range due {
+		if !t.takesMore() {
+			break // what is left is still due, and so next
+		}
 		if err := t.tend(m); err != nil {
 			return err
 		}
@@ -46,6 +49,17 @@ func (t *tx) tendMessages() error {
 		return err
 	}
 	return t.tendQueues()
+}
+
+// takesMore reports whether the transaction may do one more thing that is due, which copies of a message may
+// follow from. It may always do one, whatever else it has done: else what is due would wait for as long as
+// callers publish much.
+func (t *tx) takesMore() bool {
+	if t.tended && t.copied.full() {
+		return false
+	}
+	t.tended = true
+	return true
 }
 
 func (t *tx) tend(m dueMessage) error {
@@ -60,6 +74,10 @@ func (t *tx) tend(m dueMessage) error {
 	return t.expireMessage(m.seq, m.lane)
 }
 
+// postponed is after how many milliseconds a scheduled message is looked at again of which its topic would make
+// too much: subscriptions have come since it was sent. Until some go it stays where it can be cancelled.
+const postponed = 60_000
+
 // activate makes a scheduled message active, under a new number.
 func (t *tx) activate(m dueMessage) error {
 	q, found, err := t.messageQueue(m.lane.Queue())
@@ -69,10 +87,23 @@ func (t *tx) activate(m dueMessage) error {
 	if !found { // it is being deleted
 		return t.deleteMessage(m.seq)
 	}
-	a, err := t.takeOut(m.seq)
+	a, err := t.arrivalOf(m.seq)
 	if err != nil {
 		return err
 	}
+	if q.IsTopic {
+		a.spread = &spread{}
+		switch a.picks, err = t.pick(q, a.MessageContent, a.spread); {
+		case err == errFanOut:
+			return t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").int(t.now + postponed).int(m.seq).exec()
+		case err != nil:
+			return err
+		}
+	}
+	if err := t.deleteMessage(m.seq); err != nil {
+		return err
+	}
+	t.copied.add(1, a.Size())
 	seq, err := t.newSeq()
 	if err != nil {
 		return err

@@ -38,8 +38,9 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 				return nil, ErrNoSessionID
 			}
 		}
+		picks := make([][]picked, len(messages))
 		if q.IsTopic {
-			if err := t.checkFanOut(q, messages); err != nil {
+			if picks, err = t.pickAll(q, messages); err != nil {
 				return nil, err
 			}
 		}
@@ -49,7 +50,7 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 		}
 		seqs := make([]int64, len(messages))
 		for i := range messages {
-			if seqs[i], err = t.arrive(q, arrival{MessageContent: &messages[i], session: sessions[messages[i].SessionID]}); err != nil {
+			if seqs[i], err = t.arrive(q, arrival{MessageContent: &messages[i], session: sessions[messages[i].SessionID], picks: picks[i]}); err != nil {
 				return nil, err
 			}
 		}
@@ -67,8 +68,9 @@ type arrival struct {
 	hops    int
 	source  string // the queue it was dead-lettered in
 	why     DeadLettering
-	spread  *spread // what topics have made of it on the way; nil: nothing yet
-	session int64   // the number of its session in the queue it is sent to; 0: not made yet
+	spread  *spread  // what topics have made of it on the way; nil: nothing yet
+	picks   []picked // what the topic it comes to makes of it; nil: not chosen yet
+	session int64    // the number of its session in the queue it is sent to; 0: not made yet
 }
 
 // arrive gives a message that comes to the queue its number.

@@ -24,6 +24,8 @@ type tx struct {
 	ended  bool // jobs whose deadline had passed were
 	start       // what was asked at the beginning and was not used yet
 	topics topicMemory
+	copied spread         // copies that topics and forwarding have made
+	tended bool           // something that was due is done
 	served []*workClaim   // claims of work that this transaction serves
 	woken  map[int64]bool // orchestrations that it has made ready
 	pools  map[Pool]int64 // of work, that it has looked up or made

@@ -1,0 +1,155 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// makeDue makes everything that is scheduled due now.
+func makeDue(t *testing.T, s *Store) {
+	t.Helper()
+	_, err := transact(t.Context(), s, stageChange, func(t *tx) (int, error) {
+		t.deadlineAt(t.now)
+		return 0, t.prep("UPDATE bodies SET due_at = ?1, scheduled_at = ?1 WHERE due_at > ?1").int(t.now).exec()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// untilEmpty has the writer make transactions, each of which does something that is due, until nothing is left of
+// what the statement counts.
+func untilEmpty(t *testing.T, s *Store, sql string) {
+	t.Helper()
+	for range 1000 {
+		left, err := transact(t.Context(), s, stageChange, func(t *tx) (n int64, err error) {
+			_, err = t.prep(sql).one(func(r row) { n = r.int(0) })
+			return n, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left == 0 {
+			return
+		}
+	}
+	t.Fatal("something is still to be done")
+}
+
+// wantOnce checks that each subscription has each message once, and that no transaction has made more than it should.
+func wantOnce(t *testing.T, s *Store, subs []MessageQueue, messages int) {
+	t.Helper()
+	err := s.read(t.Context(), func(c conn) error {
+		for _, sub := range subs {
+			_, err := c.prep("SELECT count(*), count(DISTINCT message_id), coalesce(max(dead_letter_reason), '') FROM bodies WHERE lane BETWEEN ? AND ?").
+				int(int64(sub.Lane(false))).int(int64(sub.Lane(true))).one(func(r row) {
+				if r.int(0) != int64(messages) || r.int(1) != int64(messages) || r.text(2) != "" {
+					t.Errorf("%s has %d copies of %d messages of %d (%s)", sub.Name, r.int(0), r.int(1), messages, r.text(2))
+				}
+			})
+			if err != nil {
+				return err
+			}
+		}
+		most := fullCopies + len(subs)
+		transactions := 0
+		err := c.prep("SELECT enqueued_at, count(*) FROM bodies GROUP BY enqueued_at").each(func(r row) error {
+			if transactions++; r.int(1) > int64(most) {
+				t.Errorf("one transaction has made %d copies", r.int(1))
+			}
+			return nil
+		})
+		if transactions < 2 {
+			t.Errorf("there were only %d transactions", transactions)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func manySubscriptions(t *testing.T, s *Store, topic MessageQueue, n int) (subs []MessageQueue) {
+	for i := range n {
+		subs = append(subs, subscribe(t, s, topic, fmt.Sprint("s", i)))
+	}
+	return subs
+}
+
+// scheduled are so many messages of an hour later.
+func scheduled(n int) (messages []MessageContent) {
+	at := time.Now().Add(time.Hour)
+	for i := range n {
+		m := content(fmt.Sprint("m", i), int64(i))
+		m.ScheduledAt = &at
+		messages = append(messages, m)
+	}
+	return messages
+}
+
+// Messages that are due at once are activated in as many transactions as their copies need, though the subscriptions
+// came after them.
+func TestMassActivation(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		const messages = 200
+		send(t, s, topic, scheduled(messages)...)
+		subs := manySubscriptions(t, s, topic, 50)
+		makeDue(t, s)
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
+		wantOnce(t, s, subs, messages)
+	})
+}
+
+// A scheduled message of which subscriptions that came later would make too much waits until they do not.
+func TestActivationWithinTheLimit(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		messages := scheduled(2)
+		messages[0].Body = make([]byte, 9<<20)
+		send(t, s, topic, messages...)
+		subs := manySubscriptions(t, s, topic, 30)
+		makeDue(t, s)
+		untilEmpty(t, s, "SELECT count(*) - 1 FROM messages WHERE rank = 1")
+		for _, sub := range []MessageQueue{subs[0], subs[29]} {
+			if got := subjects(t, s, sub.Lane(false)); got != "m1" {
+				t.Errorf("%s has %q", sub.Name, got)
+			}
+		}
+		for _, sub := range subs[1:] {
+			if _, err := s.DropMessageQueue(t.Context(), sub); err != nil {
+				t.Fatal(err)
+			}
+		}
+		makeDue(t, s)
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
+		if got := subjects(t, s, subs[0].Lane(false)); got != "m1 m0" {
+			t.Errorf("%s has %q", subs[0].Name, got)
+		}
+	})
+}
+
+// What stands in a queue that begins to forward to a topic goes there in as many transactions as it needs.
+func TestBacklogToTopic(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		subs := manySubscriptions(t, s, topic, 50)
+		q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1}, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const messages = 200
+		var all []MessageContent
+		for i := range messages {
+			all = append(all, content(fmt.Sprint("m", i), int64(i)))
+		}
+		send(t, s, q, all...)
+		q.ForwardTo = topic.Name
+		if _, _, err := s.PutMessageQueue(t.Context(), q, 10); err != nil {
+			t.Fatal(err)
+		}
+		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE lane = ", int64(q.Lane(false))))
+		wantOnce(t, s, subs, messages)
+	})
+}
