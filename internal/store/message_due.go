@@ -1,6 +1,8 @@
 package store
 
 import (
+	"errors"
+
 	"github.com/forebayhq/forebay"
 )
 
@@ -94,7 +96,7 @@ func (t *tx) activate(m dueMessage) error {
 	if q.IsTopic {
 		a.spread = &spread{}
 		switch a.picks, err = t.pick(q, a.MessageContent, a.spread); {
-		case err == errFanOut:
+		case errors.Is(err, errFanOut):
 			return t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").int(t.now + postponed).int(m.seq).exec()
 		case err != nil:
 			return err

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/forebayhq/forebay"
@@ -32,7 +33,7 @@ func (t *tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 			a.spread = &spread{}
 		}
 		switch a.picks, err = t.pick(target, a.MessageContent, a.spread); {
-		case err == errFanOut:
+		case errors.Is(err, errFanOut):
 			a.why = DeadLettering{Reason: forebay.ReasonFanOut, Description: errFanOut.Message}
 			return t.insertDead(q, seq, a)
 		case err != nil:

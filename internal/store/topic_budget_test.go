@@ -37,8 +37,9 @@ func untilEmpty(t *testing.T, s *Store, sql string) {
 	t.Fatal("something is still to be done")
 }
 
-// wantOnce checks that each subscription has each message once, and that no transaction has made more than it should.
-func wantOnce(t *testing.T, s *Store, subs []MessageQueue, messages int) {
+// wantOnce checks that each subscription has each message once, and that no transaction has made more than it should,
+// where one message or call makes atOnce copies.
+func wantOnce(t *testing.T, s *Store, subs []MessageQueue, messages, atOnce int) {
 	t.Helper()
 	err := s.read(t.Context(), func(c conn) error {
 		for _, sub := range subs {
@@ -52,7 +53,7 @@ func wantOnce(t *testing.T, s *Store, subs []MessageQueue, messages int) {
 				return err
 			}
 		}
-		most := fullCopies + len(subs)
+		most := fullCopies + atOnce
 		transactions := 0
 		err := c.prep("SELECT enqueued_at, count(*) FROM bodies GROUP BY enqueued_at").each(func(r row) error {
 			if transactions++; r.int(1) > int64(most) {
@@ -98,7 +99,7 @@ func TestMassActivation(t *testing.T) {
 		subs := manySubscriptions(t, s, topic, 50)
 		makeDue(t, s)
 		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
-		wantOnce(t, s, subs, messages)
+		wantOnce(t, s, subs, messages, len(subs))
 	})
 }
 
@@ -140,16 +141,62 @@ func TestBacklogToTopic(t *testing.T) {
 			t.Fatal(err)
 		}
 		const messages = 200
-		var all []MessageContent
-		for i := range messages {
-			all = append(all, content(fmt.Sprint("m", i), int64(i)))
-		}
-		send(t, s, q, all...)
+		send(t, s, q, numbered(0, messages)...)
 		q.ForwardTo = topic.Name
 		if _, _, err := s.PutMessageQueue(t.Context(), q, 10); err != nil {
 			t.Fatal(err)
 		}
 		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE lane = ", int64(q.Lane(false))))
-		wantOnce(t, s, subs, messages)
+		wantOnce(t, s, subs, messages, len(subs))
+	})
+}
+
+// numbered are so many messages, from that number on.
+func numbered(from, n int) (messages []MessageContent) {
+	for i := range n {
+		messages = append(messages, content(fmt.Sprint("m", from+i), int64(from+i)))
+	}
+	return messages
+}
+
+// Of what is sent to a queue that forwards to a topic the rest waits in the queue where it would be too much for one
+// transaction.
+func TestSendThroughQueue(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		subs := manySubscriptions(t, s, topic, 50)
+		q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1, ForwardTo: topic.Name}, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const messages = 200
+		send(t, s, q, numbered(0, messages)...)
+		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE lane = ", int64(q.Lane(false))))
+		wantOnce(t, s, subs, messages, len(subs))
+	})
+}
+
+// Calls that come together go into as many transactions as their copies need.
+func TestManyPublishTogether(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		subs := manySubscriptions(t, s, topic, 50)
+		const calls, each = 8, 25
+		var publish []func() error
+		for i := range calls {
+			publish = append(publish, func() error {
+				seqs, err := s.Send(t.Context(), topic, numbered(i*each, each))
+				if err == nil && (len(seqs) != each || seqs[0] == 0) {
+					err = fmt.Errorf("numbers %v", seqs)
+				}
+				return err
+			})
+		}
+		for _, err := range inOneTransaction(t, s, publish...) {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		wantOnce(t, s, subs, calls*each, each*len(subs))
 	})
 }

@@ -321,11 +321,10 @@ func (c *MessageContent) changed(m *filter.Message) (*MessageContent, error) {
 }
 
 // pickAll is pick for the messages of one call, all or none of them.
-func (t *tx) pickAll(topic MessageQueue, messages []MessageContent) (picks [][]picked, err error) {
-	var made spread
+func (t *tx) pickAll(topic MessageQueue, messages []MessageContent, made *spread) (picks [][]picked, err error) {
 	picks = make([][]picked, len(messages))
 	for i := range messages {
-		if picks[i], err = t.pick(topic, &messages[i], &made); err != nil {
+		if picks[i], err = t.pick(topic, &messages[i], made); err != nil {
 			return nil, err
 		}
 	}
