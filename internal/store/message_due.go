@@ -76,9 +76,13 @@ func (t *tx) tend(m dueMessage) error {
 	return t.expireMessage(m.seq, m.lane)
 }
 
-// postponed is after how many milliseconds a scheduled message is looked at again of which its topic would make
-// too much: subscriptions have come since it was sent. Until some go it stays where it can be cancelled.
-const postponed = 60_000
+// A scheduled message of which its topic would make too much, for subscriptions have come since it was sent, stays
+// where it can be cancelled. It is looked at again when it has waited for as long once more: within these, in
+// milliseconds, for judging it may be what takes too long.
+const (
+	postponedLeast = 60_000
+	postponedMost  = 3_600_000
+)
 
 // activate makes a scheduled message active, under a new number.
 func (t *tx) activate(m dueMessage) error {
@@ -97,7 +101,7 @@ func (t *tx) activate(m dueMessage) error {
 		a.spread = &spread{}
 		switch a.picks, err = t.pick(q, a.MessageContent, a.spread); {
 		case errors.Is(err, errFanOut):
-			return t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").int(t.now + postponed).int(m.seq).exec()
+			return t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").int(t.now + min(max(postponedLeast, t.now-millis(a.ScheduledAt)), postponedMost)).int(m.seq).exec()
 		case err != nil:
 			return err
 		}

@@ -34,7 +34,9 @@ func (t *tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 		}
 		switch a.picks, err = t.pick(target, a.MessageContent, a.spread); {
 		case errors.Is(err, errFanOut):
-			a.why = DeadLettering{Reason: forebay.ReasonFanOut, Description: errFanOut.Message}
+			refused := errFanOut
+			errors.As(err, &refused)
+			a.why = DeadLettering{Reason: forebay.ReasonFanOut, Description: refused.Message}
 			return t.insertDead(q, seq, a)
 		case err != nil:
 			return err

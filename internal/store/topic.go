@@ -192,5 +192,9 @@ func SubscriptionOf(q MessageQueue) string {
 	return name
 }
 
+// errSteps has the code of errFanOut, so that either is the other to errors.Is: what must not be made at once.
+var errSteps = &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "body",
+	Message: "the rules of the subscriptions take too long to judge this at once; send fewer messages at a time, or ones with shorter properties, or make the rules simpler"}
+
 var errFanOut = &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "body",
 	Message: fmt.Sprintf("the subscriptions would store more than %d copies or %d MiB at once; send fewer messages at a time, or smaller ones", maxCopies, maxCopyBytes>>20)}

@@ -2,8 +2,11 @@ package store
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/forebayhq/forebay"
 )
 
 // makeDue makes everything that is scheduled due now.
@@ -198,5 +201,57 @@ func TestManyPublishTogether(t *testing.T) {
 			}
 		}
 		wantOnce(t, s, subs, calls*each, each*len(subs))
+	})
+}
+
+// Judging messages by rules has its limits too: for a call, which is refused, and for a transaction, which ends.
+func TestJudgingIsBounded(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		all := subscribe(t, s, topic, "all")
+		slow := make([]Rule, 100) // each takes all the steps that one may
+		for i := range slow {
+			slow[i] = Rule{Name: fmt.Sprint("r", i), Settings: forebay.RuleSettings{SQLFilter: "p LIKE '%" + strings.Repeat("a", 900) + "b'"}}
+		}
+		put := func(name string) MessageQueue {
+			sub, _, err := s.PutSubscription(t.Context(), topic, MessageQueue{Tenant: 1, Name: SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}, slow, 2000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sub
+		}
+		put("slow")
+		messages := scheduled(4)
+		for i := range messages {
+			messages[i].Properties = []byte(`{"p":"` + strings.Repeat("a", 30_000) + `"}`)
+		}
+		at := messages[0].ScheduledAt
+		messages[3].ScheduledAt = nil
+		if _, err := s.Send(t.Context(), topic, messages[1:]); forebay.CodeOf(err) != forebay.CodePayloadTooLarge || !strings.Contains(err.Error(), "too long") {
+			t.Errorf("sent what takes too long: %v", err)
+		}
+		for i := range messages {
+			messages[i].ScheduledAt = at
+			send(t, s, topic, messages[i])
+		}
+		makeDue(t, s)
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
+		wantOnce(t, s, []MessageQueue{all}, len(messages), 1)
+		byTime := map[time.Time]int{}
+		for _, m := range peekAll(t, s, all.Lane(false)) {
+			if byTime[m.EnqueuedAt]++; byTime[m.EnqueuedAt] > 1 {
+				t.Error("two messages that took long became active in one transaction")
+			}
+		}
+
+		// One that alone takes too long waits.
+		send(t, s, topic, messages[0])
+		put("slower")
+		put("slowest")
+		makeDue(t, s)
+		untilEmpty(t, s, "SELECT count(*) FROM bodies WHERE due_at <= scheduled_at")
+		if c, err := s.TopicCounts(t.Context(), topic); err != nil || c.Scheduled != 1 {
+			t.Errorf("counts %+v (%v)", c, err)
+		}
 	})
 }

@@ -2,6 +2,8 @@ package store
 
 import (
 	"encoding/json"
+	"errors"
+	"math"
 	"slices"
 	"strings"
 
@@ -14,6 +16,7 @@ import (
 const (
 	maxCopies    = 10_000
 	maxCopyBytes = 256 << 20
+	maxSteps     = 1 << 26 // of judging them by rules: about a second, and many times what rules need that are not made to be slow
 )
 
 // A transaction that has made so much takes on nothing more: the rest goes into the next one. So it takes
@@ -22,18 +25,22 @@ const (
 const (
 	fullCopies    = 4_000
 	fullCopyBytes = 64 << 20
+	fullSteps     = 1 << 24
 )
 
 // spread counts what topics have made of one message, of one call, or in one transaction.
 type spread struct {
 	copies int
 	bytes  int64
+	steps  int
 }
 
 func (s *spread) exhausted() bool { return s.copies > maxCopies || s.bytes > maxCopyBytes }
 
 // full reports whether a transaction that has made that much is to end.
-func (s *spread) full() bool { return s.copies >= fullCopies || s.bytes >= fullCopyBytes }
+func (s *spread) full() bool {
+	return s.copies >= fullCopies || s.bytes >= fullCopyBytes || s.steps >= fullSteps
+}
 
 func (s *spread) add(copies int, size int64) {
 	s.copies += copies
@@ -179,8 +186,8 @@ type picked struct {
 }
 
 // pick chooses the copies that the topic's subscriptions get of a message and adds them to what has been made
-// already. If that would be too much, it adds nothing and returns errFanOut. Nothing is stored yet. Without a
-// spread there is no limit.
+// already. If that would be too much, or choosing them takes too long, it adds nothing and returns errFanOut or
+// errSteps, which is an errFanOut too. Nothing is stored yet. Without a spread there is no limit.
 func (t *tx) pick(topic MessageQueue, message *MessageContent, made *spread) ([]picked, error) {
 	picks := []picked{}
 	c, err := t.compiledTopic(topic)
@@ -190,21 +197,24 @@ func (t *tx) pick(topic MessageQueue, message *MessageContent, made *spread) ([]
 	content := *message
 	content.TTL = lifetime(topic.DefaultTTL, message.TTL)
 	var total spread
+	may := math.MaxInt
 	if made != nil {
 		total = *made
+		may = maxSteps - made.steps
 	}
-	size := content.Size()
-	err = c.selectCopies(&content, t.now, func(sub *MessageQueue, copied *MessageContent, why *DeadLettering) error {
+	size, left := content.Size(), may
+	err = c.selectCopies(&content, t.now, &left, func(sub *MessageQueue, copied *MessageContent, why *DeadLettering) error {
 		if total.add(1, size); made != nil && total.exhausted() {
 			return errFanOut
 		}
 		picks = append(picks, picked{sub, copied, why})
 		return nil
 	})
+	t.copied.steps += may - left
 	if err != nil {
 		return nil, err
 	}
-	if made != nil {
+	if total.steps += may - left; made != nil {
 		*made = total
 	}
 	return picks, nil
@@ -256,8 +266,8 @@ func (t *tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
 }
 
 // selectCopies calls give for each copy that the subscriptions make of a message at that time; with a
-// reason, for one that is to be dead-lettered.
-func (c *compiledTopic) selectCopies(content *MessageContent, at int64, give func(*MessageQueue, *MessageContent, *DeadLettering) error) error {
+// reason, for one that is to be dead-lettered. It takes the steps that judging the message needs off those that are left.
+func (c *compiledTopic) selectCopies(content *MessageContent, at int64, left *int, give func(*MessageQueue, *MessageContent, *DeadLettering) error) error {
 	var view *filter.Message // made once one is needed
 	for i := range c.subscriptions {
 		sub := &c.subscriptions[i]
@@ -272,8 +282,12 @@ func (c *compiledTopic) selectCopies(content *MessageContent, at int64, give fun
 			if view, err = content.view(at); err != nil {
 				return err
 			}
+			view.Steps = left
 		}
 		copies, ruleErr := filter.Select(sub.rules, view)
+		if errors.Is(ruleErr, filter.ErrSteps) {
+			return errSteps
+		}
 		for _, made := range copies {
 			copied := content
 			if made.Rule != "" {
