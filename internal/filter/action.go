@@ -79,7 +79,8 @@ func (p *parser) statement(verb token) (s statement, err error) {
 // *EvaluationError.
 func (a *Action) Apply(m *Message) (*Message, error) {
 	changed := m.clone()
-	e := &evaluation{message: changed, steps: maxLikeSteps}
+	e := newEvaluation(changed)
+	defer e.spent()
 	for _, s := range a.statements {
 		if err := s.apply(e); err != nil {
 			return nil, err

@@ -18,6 +18,24 @@ type expr interface {
 type evaluation struct {
 	message *Message
 	steps   int // LIKE may still take
+	other   int // steps that were taken beside
+}
+
+// newEvaluation begins one, and spent ends it.
+func newEvaluation(m *Message) *evaluation { return &evaluation{message: m, steps: maxLikeSteps} }
+
+func (e *evaluation) spent() { e.message.spend(evaluationSteps + e.other + maxLikeSteps - e.steps) }
+
+// passes counts what going through values takes.
+func (e *evaluation) passes(values ...any) {
+	for _, v := range values {
+		switch v := v.(type) {
+		case string:
+			e.other += len(v) / bytesPerStep
+		case []byte:
+			e.other += len(v) / bytesPerStep
+		}
+	}
 }
 
 // kind says whether an expression is a condition.
@@ -185,6 +203,7 @@ func (x *binary) eval(e *evaluation) (any, error) {
 	if a == nil || b == nil || err != nil {
 		return nil, err
 	}
+	e.passes(a, b)
 	if x.kind() == kindValue {
 		return arithmetic(x.op, a, b)
 	}
@@ -237,6 +256,7 @@ func (x *in) eval(e *evaluation) (any, error) {
 			unknown = true
 			continue
 		}
+		e.passes(w)
 		equal, err := compare(opEqual, v, w)
 		if err != nil {
 			return nil, err

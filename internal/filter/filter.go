@@ -78,7 +78,9 @@ func ParseCondition(source string) (*Condition, error) {
 
 // Evaluate says whether the condition holds for the message; the error is an *EvaluationError.
 func (c *Condition) Evaluate(m *Message) (Truth, error) {
-	v, err := c.root.eval(&evaluation{message: m, steps: maxLikeSteps})
+	e := newEvaluation(m)
+	defer e.spent()
+	v, err := c.root.eval(e)
 	if err != nil {
 		return Unknown, err
 	}

@@ -103,6 +103,9 @@ func (x *like) compile(e *evaluation) (likePattern, error) {
 	if pattern == nil || err != nil {
 		return nil, err
 	}
+	if text, ok := pattern.(string); ok {
+		e.other += len(text)
+	}
 	if x.escape == nil {
 		return compileLike(pattern, nil)
 	}

@@ -25,6 +25,7 @@ type Message struct {
 	ScheduledEnqueueTime time.Time
 	Size                 int64
 	Properties           forebay.Properties
+	Steps                *int // that judging it, and others with the same, may still take; nil: any number
 
 	names map[string]string // the properties' names by their lower-case form, once asked for
 }
@@ -54,6 +55,20 @@ func (m *Message) user(name, folded string) any {
 		return m.Properties[key]
 	}
 	return nil
+}
+
+// Steps that are not LIKE's, each about as long as one of those: of any rule, and of evaluating a text.
+const (
+	ruleSteps       = 16
+	evaluationSteps = 128
+	bytesPerStep    = 64 // of long strings, which are joined and compared
+)
+
+// spend takes steps off those that judging the message may take.
+func (m *Message) spend(steps int) {
+	if m.Steps != nil {
+		*m.Steps -= steps
+	}
 }
 
 // clone returns a copy that may be changed.

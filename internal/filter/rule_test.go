@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"errors"
 	"maps"
 	"strings"
 	"testing"
@@ -217,5 +218,29 @@ func TestSelect(t *testing.T) {
 		if !maps.EqualFunc(m.Properties, sample().Properties, same) {
 			t.Error("the message itself was changed")
 		}
+	}
+}
+
+// The steps of all rules are counted together, and none is asked once they are used up.
+func TestSelectWithinSteps(t *testing.T) {
+	var rules []*Rule
+	for _, text := range []string{"p = 'x'", "p LIKE '%ab'"} {
+		r, err := Compile("r", forebay.RuleSettings{SQLFilter: text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules = append(rules, r)
+	}
+	left := 10_000
+	m := &Message{Properties: forebay.Properties{"p": strings.Repeat("a", 3000)}, Steps: &left}
+	if _, err := Select(rules, m); err != nil || left > 7000-2*evaluationSteps || left < 0 {
+		t.Errorf("%d steps are left (%v)", left, err)
+	}
+	var err error
+	for range 3 {
+		_, err = Select(rules, m)
+	}
+	if !errors.Is(err, ErrSteps) || left >= 0 {
+		t.Errorf("%d steps are left (%v)", left, err)
 	}
 }

@@ -56,7 +56,9 @@ func (t *tx) followed() (*followedTenants, error) {
 }
 
 // forgetTopics is for a transaction that has changed one.
-func (t *tx) forgetTopics() { t.topics.named, t.topics.followed, t.start.topics = nil, nil, nil }
+func (t *tx) forgetTopics() {
+	t.topics.named, t.topics.targets, t.topics.followed, t.start.topics = nil, nil, nil, nil
+}
 
 // tell publishes an event.
 func (t *tx) tell(e event) error {

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"errors"
+
 	"github.com/forebayhq/forebay"
 )
 
@@ -41,6 +43,9 @@ func (t *tx) tendMessages() error {
 		return err
 	}
 	for _, m := range due {
+		if !t.takesMore() {
+			break // what is left is still due, and so next
+		}
 		if err := t.tend(m); err != nil {
 			return err
 		}
@@ -49,6 +54,17 @@ func (t *tx) tendMessages() error {
 		return err
 	}
 	return t.tendQueues()
+}
+
+// takesMore reports whether the transaction may do one more thing that is due, which copies of a message may
+// follow from. It may always do one, whatever else it has done: else what is due would wait for as long as
+// callers publish much.
+func (t *tx) takesMore() bool {
+	if t.tended && t.copied.full() {
+		return false
+	}
+	t.tended = true
+	return true
 }
 
 func (t *tx) tend(m dueMessage) error {
@@ -73,6 +89,14 @@ func (t *tx) tend(m dueMessage) error {
 	return t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").intOrNull(m.expiresAt).int(m.seq).exec()
 }
 
+// A scheduled message of which its topic would make too much, for subscriptions have come since it was sent, stays
+// where it can be cancelled. It is looked at again when it has waited for as long once more: within these, in
+// milliseconds, for judging it may be what takes too long.
+const (
+	postponedLeast = 60_000
+	postponedMost  = 3_600_000
+)
+
 // activate makes a scheduled message active, under a new number.
 func (t *tx) activate(m dueMessage) error {
 	q, found, err := t.messageQueue(m.lane.Queue())
@@ -85,10 +109,23 @@ func (t *tx) activate(m dueMessage) error {
 	if err := t.used(q); err != nil { // until now it had something scheduled
 		return err
 	}
-	a, err := t.takeOut(m.seq)
+	a, err := t.arrivalOf(m.seq)
 	if err != nil {
 		return err
 	}
+	if q.IsTopic {
+		a.spread = &spread{}
+		switch a.picks, err = t.pick(q, a.MessageContent, a.spread); {
+		case errors.Is(err, errFanOut):
+			return t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").int(t.now + min(max(postponedLeast, t.now-millis(a.ScheduledAt)), postponedMost)).int(m.seq).exec()
+		case err != nil:
+			return err
+		}
+	}
+	if err := t.deleteMessage(m.seq); err != nil {
+		return err
+	}
+	t.copied.add(1, a.Size())
 	seq, err := t.newSeq()
 	if err != nil {
 		return err

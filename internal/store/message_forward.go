@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/forebayhq/forebay"
@@ -19,7 +20,7 @@ func (t *tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 		a.why = DeadLettering{Reason: forebay.ReasonMaxHops, Description: fmt.Sprintf("forwarded %d times, which is all that is allowed", maxHops)}
 		return t.insertDead(q, seq, a)
 	}
-	target, found, err := t.messageQueueNamed(to)
+	target, found, err := t.forwardTarget(to)
 	if err != nil {
 		return err
 	}
@@ -31,13 +32,38 @@ func (t *tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 		a.why = DeadLettering{Reason: forebay.ReasonNoTarget, Description: "this queue forwards to a topic that only Forebay publishes to"}
 		return t.insertDead(q, seq, a)
 	}
-	if target.IsTopic && a.spread.exhausted() {
-		a.why = DeadLettering{Reason: forebay.ReasonFanOut, Description: errFanOut.Message}
-		return t.insertDead(q, seq, a)
+	if target.IsTopic {
+		if a.spread == nil {
+			a.spread = &spread{}
+		}
+		switch a.picks, err = t.pick(target, a.MessageContent, a.spread); {
+		case errors.Is(err, errFanOut):
+			refused := errFanOut
+			errors.As(err, &refused)
+			a.why = DeadLettering{Reason: forebay.ReasonFanOut, Description: refused.Message}
+			return t.insertDead(q, seq, a)
+		case err != nil:
+			return err
+		}
 	}
+	t.copied.add(1, a.Size())
 	a.hops++
 	_, err = t.arrive(target, a)
 	return err
+}
+
+// forwardTarget returns the queue of that name, which the transaction reads once however many messages go there.
+func (t *tx) forwardTarget(name string) (q MessageQueue, found bool, err error) {
+	if q, found = t.topics.targets[name]; found {
+		return q, true, nil
+	}
+	if q, found, err = t.messageQueueNamed(name); err == nil && found {
+		if t.topics.targets == nil {
+			t.topics.targets = map[string]MessageQueue{}
+		}
+		t.topics.targets[name] = q
+	}
+	return q, found, err
 }
 
 // arriveDead dead-letters a message that has that number in the queue but never was active in it.
@@ -83,22 +109,28 @@ func (t *tx) deadLetter(seq int64, from Lane, why DeadLettering) error {
 const sqlWholeMessage = messageColumns + "WHERE m.seq = ?"
 
 // takeOut removes a message from its queue so that it can arrive elsewhere.
-func (t *tx) takeOut(seq int64) (a arrival, err error) {
-	_, err = t.prep(sqlWholeMessage).int(seq).one(func(r row) {
-		m := readMessage(r, t.now)
-		a = arrival{MessageContent: &m.MessageContent, first: m.EnqueuedSeq, hops: m.hops, source: m.DeadLetterSource,
-			why: DeadLettering{m.DeadLetterReason, m.DeadLetterDescription}}
-	})
+func (t *tx) takeOut(seq int64) (arrival, error) {
+	a, err := t.arrivalOf(seq)
 	if err != nil {
 		return a, err
 	}
 	return a, t.deleteMessage(seq)
 }
 
+// arrivalOf reads a message as it can arrive elsewhere.
+func (t *tx) arrivalOf(seq int64) (a arrival, err error) {
+	_, err = t.prep(sqlWholeMessage).int(seq).one(func(r row) {
+		m := readMessage(r, t.now)
+		a = arrival{MessageContent: &m.MessageContent, first: m.EnqueuedSeq, hops: m.hops, source: m.DeadLetterSource,
+			why: DeadLettering{m.DeadLetterReason, m.DeadLetterDescription}}
+	})
+	return a, err
+}
+
 const sqlNextOfQueue = "SELECT seq, visible FROM messages WHERE lane = ? AND rank = 0 ORDER BY visible, seq LIMIT ? + 0"
 
-// forwardBacklog sends on what stands in a queue that began to forward only later. It looks again when
-// a lock ends.
+// forwardBacklog sends on what stands in a queue that began to forward only later, as much as the transaction
+// takes. It looks again at once if there is more, else when a lock ends.
 func (t *tx) forwardBacklog(q MessageQueue) error {
 	var seqs []int64
 	next := int64(0)
@@ -113,6 +145,10 @@ func (t *tx) forwardBacklog(q MessageQueue) error {
 		return err
 	}
 	for _, seq := range seqs {
+		if !t.takesMore() {
+			next = t.now
+			break
+		}
 		a, err := t.takeOut(seq)
 		if err != nil {
 			return err

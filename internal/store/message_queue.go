@@ -130,6 +130,7 @@ func (t *tx) putMessageQueue(q MessageQueue, limit int) (p putResult, err error)
 }
 
 func (t *tx) updateMessageQueue(q MessageQueue) error {
+	t.topics.targets = nil
 	var deleteAt, dueAt int64
 	if q.Idle > 0 {
 		deleteAt = t.now + q.Idle.Milliseconds()

@@ -35,8 +35,11 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 				return nil, ErrNoSessionID
 			}
 		}
+		picks := make([][]picked, len(messages))
+		var made *spread
 		if q.IsTopic {
-			if err := t.checkFanOut(q, messages); err != nil {
+			made = &spread{}
+			if picks, err = t.pickAll(q, messages, made); err != nil {
 				return nil, err
 			}
 		}
@@ -45,8 +48,15 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 			return nil, err
 		}
 		seqs := make([]int64, len(messages))
+		waits := false
 		for i := range messages {
-			if seqs[i], err = t.arrive(q, arrival{MessageContent: &messages[i], session: sessions[messages[i].SessionID]}); err != nil {
+			// Of what is sent on to a topic, the rest waits in the queue where this is all that a transaction should make.
+			if !waits && i > 0 && q.ForwardTo != "" && !q.RequiresSession && t.copied.full() {
+				if waits, err = true, t.lookAgain(q.No, t.now); err != nil {
+					return nil, err
+				}
+			}
+			if seqs[i], err = t.arrive(q, arrival{MessageContent: &messages[i], session: sessions[messages[i].SessionID], picks: picks[i], spread: made, waits: waits}); err != nil {
 				return nil, err
 			}
 		}
@@ -64,8 +74,10 @@ type arrival struct {
 	hops    int
 	source  string // the queue it was dead-lettered in
 	why     DeadLettering
-	spread  *spread // what topics have made of it on the way; nil: nothing yet
-	session int64   // the number of its session in the queue it is sent to; 0: not made yet
+	spread  *spread  // what topics have made of it on the way; nil: nothing yet
+	waits   bool     // in the queue that it is sent to, though that forwards
+	picks   []picked // what the topic it comes to makes of it; nil: not chosen yet
+	session int64    // the number of its session in the queue it is sent to; 0: not made yet
 }
 
 // arrive gives a message that comes to the queue its number.
@@ -93,11 +105,12 @@ func (t *tx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
 // enter makes a message of that number active in the queue, or sends it on.
 func (t *tx) enter(q MessageQueue, seq int64, a arrival) error {
 	made := a.session
-	a.session = 0 // it is none of the queues that the message is sent on to
+	waits := a.waits
+	a.session, a.waits = 0, false // which is not so of the queues that the message is sent on to
 	if q.IsTopic {
 		return t.fanOut(q, seq, a)
 	}
-	if q.ForwardTo != "" {
+	if q.ForwardTo != "" && !waits {
 		return t.forward(q, seq, a, q.ForwardTo)
 	}
 	if q.RequiresSession && a.SessionID == "" {

@@ -72,6 +72,12 @@ func (r *request[T]) needs(n *needs) {
 func (r *request[T]) plain() bool { return r.new > 0 || r.seq != 0 || r.told != "" }
 func (r *request[T]) bytes() int  { return r.size }
 
+// postponable reports whether the operation can go into the next transaction: nothing was done for it when this
+// one began.
+func (r *request[T]) postponable() bool {
+	return r.new == 0 && r.seq == 0 && r.token == 0 && r.answer == (activityLock{}) && r.told == "" && len(r.keys) == 0
+}
+
 func (r *request[T]) key() string {
 	if len(r.keys) == 0 {
 		return ""

@@ -138,6 +138,9 @@ func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, ru
 			return p, err
 		}
 		sub.Topic, sub.TopicIdle = topic.No, topic.Idle
+		if err := t.checkFirstRules(sub, rules, RuleLimits{forebay.MaxRules, forebay.MaxSQLFilters}); err != nil {
+			return p, err
+		}
 		if p, err = t.putMessageQueue(sub, limit); err != nil || p.same {
 			return p, err
 		}
@@ -193,6 +196,10 @@ func SubscriptionOf(q MessageQueue) string {
 	_, name, _ := strings.Cut(q.Name, subscriptionInfix)
 	return name
 }
+
+// errSteps has the code of errFanOut, so that either is the other to errors.Is: what must not be made at once.
+var errSteps = &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "body",
+	Message: "the rules of the subscriptions take too long to judge this at once; send fewer messages at a time, or ones with shorter properties, or make the rules simpler"}
 
 var errFanOut = &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "body",
 	Message: fmt.Sprintf("the subscriptions would store more than %d copies or %d MiB at once; send fewer messages at a time, or smaller ones", maxCopies, maxCopyBytes>>20)}

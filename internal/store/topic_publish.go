@@ -2,6 +2,8 @@ package store
 
 import (
 	"encoding/json"
+	"errors"
+	"math"
 	"slices"
 	"strings"
 
@@ -12,18 +14,32 @@ import (
 // What the subscriptions of topics may make of the messages of one call. Forwarding multiplies: a
 // subscription may forward to another topic, and that to more.
 const (
-	maxCopies    = 20_000
+	maxCopies    = 10_000
 	maxCopyBytes = 256 << 20
+	maxSteps     = 1 << 26 // of judging them by rules: about a second, and many times what rules need that are not made to be slow
 )
 
-// spread counts what topics have made of one message.
+// A transaction that has made so much takes on nothing more: the rest goes into the next one. So it takes
+// this and what one call or one message may make at most, which PostgreSQL stores in a fraction of the time
+// after which a transaction is given up, even where each copy costs a round trip.
+const (
+	fullCopies    = 4_000
+	fullCopyBytes = 64 << 20
+	fullSteps     = 1 << 24
+)
+
+// spread counts what topics have made of one message, of one call, or in one transaction.
 type spread struct {
 	copies int
 	bytes  int64
+	steps  int
 }
 
-func (s *spread) exhausted() bool {
-	return s != nil && (s.copies > maxCopies || s.bytes > maxCopyBytes)
+func (s *spread) exhausted() bool { return s.copies > maxCopies || s.bytes > maxCopyBytes }
+
+// full reports whether a transaction that has made that much is to end.
+func (s *spread) full() bool {
+	return s.copies >= fullCopies || s.bytes >= fullCopyBytes || s.steps >= fullSteps
 }
 
 func (s *spread) add(copies int, size int64) {
@@ -35,7 +51,6 @@ func (s *spread) add(copies int, size int64) {
 type compiledTopic struct {
 	version       int64
 	subscriptions []compiledSubscription
-	copies        int // that one message can make at most
 }
 
 type compiledSubscription struct {
@@ -47,6 +62,7 @@ type compiledSubscription struct {
 // topicMemory is what a transaction has read of topics.
 type topicMemory struct {
 	named    map[string]MessageQueue // by their names; a zero queue: there is none
+	targets  map[string]MessageQueue // of forwarding, by their names
 	compiled map[int64]*compiledTopic
 	followed *followedTenants // nil: not looked up yet
 }
@@ -137,7 +153,6 @@ func (t *tx) compileTopic(topic MessageQueue) (*compiledTopic, error) {
 		sub := &c.subscriptions[i]
 		slices.SortFunc(sub.rules, func(a, b *filter.Rule) int { return strings.Compare(a.Name, b.Name) })
 		sub.all = len(sub.rules) == 1 && sub.rules[0].Filter == filter.Constant(true) && sub.rules[0].Action == nil
-		c.copies += 1 + len(sub.rules)
 	}
 	return c, err
 }
@@ -163,45 +178,101 @@ func (u unreadable) Matches(*filter.Message) (bool, error) {
 	return false, &filter.EvaluationError{Message: u.err.Error()}
 }
 
-// fanOut gives the topic's subscriptions their copies of a message that became active in it.
-func (t *tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
+// picked is a copy that a subscription is to get; with a reason, in its dead-letter subqueue.
+type picked struct {
+	sub     *MessageQueue
+	content *MessageContent
+	why     *DeadLettering
+}
+
+// pick chooses the copies that the topic's subscriptions get of a message and adds them to what has been made
+// already. If that would be too much, or choosing them takes too long, it adds nothing and returns errFanOut or
+// errSteps, which is an errFanOut too. Nothing is stored yet. Without a spread there is no limit.
+func (t *tx) pick(topic MessageQueue, message *MessageContent, made *spread) ([]picked, error) {
+	picks := []picked{}
 	c, err := t.compiledTopic(topic)
 	if err != nil || len(c.subscriptions) == 0 {
-		return err
+		return picks, err
 	}
-	content := *a.MessageContent
-	content.TTL = lifetime(topic.DefaultTTL, a.TTL)
-	a.MessageContent = &content
+	content := *message
+	content.TTL = lifetime(topic.DefaultTTL, message.TTL)
+	var total spread
+	may := math.MaxInt
+	if made != nil {
+		total = *made
+		may = maxSteps - made.steps
+	}
+	size, left := content.Size(), may
+	err = c.selectCopies(&content, t.now, &left, func(sub *MessageQueue, copied *MessageContent, why *DeadLettering) error {
+		if total.add(1, size); made != nil && total.exhausted() {
+			return errFanOut
+		}
+		picks = append(picks, picked{sub, copied, why})
+		return nil
+	})
+	t.copied.steps += may - left
+	if err != nil {
+		return nil, err
+	}
+	if total.steps += may - left; made != nil {
+		*made = total
+	}
+	return picks, nil
+}
+
+// fanOut gives the topic's subscriptions their copies of a message that became active in it.
+func (t *tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
+	picks := a.picks
+	a.picks = nil // they are not those of a topic that a copy is forwarded to
+	if picks == nil {
+		var err error
+		if picks, err = t.pick(topic, a.MessageContent, nil); err != nil {
+			return err
+		}
+	}
 	if a.first == 0 {
 		a.first = seq
 	}
 	if a.spread == nil {
-		a.spread = &spread{}
+		a.spread = &spread{copies: len(picks), bytes: int64(len(picks)) * a.Size()}
 	}
-	size := content.Size()
-	return c.selectCopies(&content, t.now, func(sub MessageQueue, copied *MessageContent, why *DeadLettering) error {
-		a.spread.add(1, size)
-		a.MessageContent = copied
-		if why == nil {
-			_, err := t.arrive(sub, a)
+	t.copied.add(len(picks), a.Size())
+	missing := len(picks) - len(t.seqs)
+	for _, p := range picks {
+		missing += int(asInt(p.sub.ForwardTo != "")) // where it goes it gets another
+	}
+	if missing > 1 {
+		if err := t.reserveSeqs(missing); err != nil {
 			return err
+		}
+	}
+	for _, p := range picks {
+		a.MessageContent = p.content
+		if p.why == nil {
+			if _, err := t.arrive(*p.sub, a); err != nil {
+				return err
+			}
+			continue
 		}
 		seq, err := t.newSeq()
 		if err != nil {
 			return err
 		}
-		return t.arriveDead(sub, seq, a, *why)
-	})
+		if err := t.arriveDead(*p.sub, seq, a, *p.why); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // selectCopies calls give for each copy that the subscriptions make of a message at that time; with a
-// reason, for one that is to be dead-lettered.
-func (c *compiledTopic) selectCopies(content *MessageContent, at int64, give func(MessageQueue, *MessageContent, *DeadLettering) error) error {
+// reason, for one that is to be dead-lettered. It takes the steps that judging the message needs off those that are left.
+func (c *compiledTopic) selectCopies(content *MessageContent, at int64, left *int, give func(*MessageQueue, *MessageContent, *DeadLettering) error) error {
 	var view *filter.Message // made once one is needed
 	for i := range c.subscriptions {
 		sub := &c.subscriptions[i]
 		if sub.all {
-			if err := give(sub.queue, content, nil); err != nil {
+			if err := give(&sub.queue, content, nil); err != nil {
 				return err
 			}
 			continue
@@ -211,11 +282,15 @@ func (c *compiledTopic) selectCopies(content *MessageContent, at int64, give fun
 			if view, err = content.view(at); err != nil {
 				return err
 			}
+			view.Steps = left
 		}
 		copies, ruleErr := filter.Select(sub.rules, view)
+		if errors.Is(ruleErr, filter.ErrSteps) {
+			return errSteps
+		}
 		for _, made := range copies {
 			if made.TooLarge != "" {
-				if err := give(sub.queue, content, &DeadLettering{Reason: forebay.ReasonHeaderSize, Description: made.TooLarge}); err != nil {
+				if err := give(&sub.queue, content, &DeadLettering{Reason: forebay.ReasonHeaderSize, Description: made.TooLarge}); err != nil {
 					return err
 				}
 				continue
@@ -227,12 +302,12 @@ func (c *compiledTopic) selectCopies(content *MessageContent, at int64, give fun
 					return err
 				}
 			}
-			if err := give(sub.queue, copied, nil); err != nil {
+			if err := give(&sub.queue, copied, nil); err != nil {
 				return err
 			}
 		}
 		if ruleErr != nil && sub.queue.DeadLetterFilterErrors {
-			if err := give(sub.queue, content, &DeadLettering{Reason: forebay.ReasonFilter, Description: ruleErr.Error()}); err != nil {
+			if err := give(&sub.queue, content, &DeadLettering{Reason: forebay.ReasonFilter, Description: ruleErr.Error()}); err != nil {
 				return err
 			}
 		}
@@ -265,31 +340,13 @@ func (c *MessageContent) changed(m *filter.Message) (*MessageContent, error) {
 	return &d, err
 }
 
-// checkFanOut refuses messages of which a topic would make too much at once. It only counts exactly
-// where that may be so.
-func (t *tx) checkFanOut(topic MessageQueue, messages []MessageContent) error {
-	c, err := t.compiledTopic(topic)
-	if err != nil {
-		return err
-	}
-	var most, total spread
+// pickAll is pick for the messages of one call, all or none of them.
+func (t *tx) pickAll(topic MessageQueue, messages []MessageContent, made *spread) (picks [][]picked, err error) {
+	picks = make([][]picked, len(messages))
 	for i := range messages {
-		most.add(c.copies, messages[i].Size())
-	}
-	if !most.exhausted() {
-		return nil
-	}
-	for i := range messages {
-		size := messages[i].Size()
-		err := c.selectCopies(&messages[i], t.now, func(MessageQueue, *MessageContent, *DeadLettering) error {
-			if total.add(1, size); total.exhausted() {
-				return errFanOut
-			}
-			return nil
-		})
-		if err != nil {
-			return err
+		if picks[i], err = t.pick(topic, &messages[i], made); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return picks, nil
 }

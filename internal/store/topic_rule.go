@@ -68,7 +68,7 @@ func (t *tx) checkRuleLimits(sub MessageQueue, r Rule, limits RuleLimits) error 
 		return err
 	}
 	if others >= int64(limits.PerSubscription) {
-		return forebay.Errorf(forebay.CodeConflict, "a subscription may have at most %d rules", limits.PerSubscription)
+		return limits.errRules()
 	}
 	if r.Settings.SQLFilter == "" {
 		return nil
@@ -76,9 +76,41 @@ func (t *tx) checkRuleLimits(sub MessageQueue, r Rule, limits RuleLimits) error 
 	_, err := t.prep("SELECT count(*) FROM queues q JOIN rules r ON r.queue = q.no WHERE q.topic = ? AND r.is_sql = 1 AND (r.queue <> ? OR r.name <> ?)").
 		int(sub.Topic).int(sub.No).text(r.Name).one(func(row row) { sql = row.int(0) })
 	if err == nil && sql >= int64(limits.SQLPerTopic) {
-		return forebay.Errorf(forebay.CodeConflict, "the subscriptions of a topic may have at most %d rules with SQL filters", limits.SQLPerTopic)
+		return limits.errSQL()
 	}
 	return err
+}
+
+// checkFirstRules is checkRuleLimits for the rules that a subscription is made with. It comes before anything is
+// changed, and has nothing to say of a subscription that exists: that one keeps the rules it has.
+func (t *tx) checkFirstRules(sub MessageQueue, rules []Rule, limits RuleLimits) error {
+	var sql int64
+	for _, r := range rules {
+		sql += asInt(r.Settings.SQLFilter != "")
+	}
+	if sql == 0 && len(rules) <= limits.PerSubscription {
+		return nil
+	}
+	if _, found, err := t.messageQueueNamed(sub.Name); err != nil || found {
+		return err
+	}
+	if len(rules) > limits.PerSubscription {
+		return limits.errRules()
+	}
+	_, err := t.prep("SELECT count(*) FROM queues q JOIN rules r ON r.queue = q.no WHERE q.topic = ? AND r.is_sql = 1").
+		int(sub.Topic).one(func(row row) { sql += row.int(0) })
+	if err == nil && sql > int64(limits.SQLPerTopic) {
+		return limits.errSQL()
+	}
+	return err
+}
+
+func (l RuleLimits) errRules() error {
+	return forebay.Errorf(forebay.CodeConflict, "a subscription may have at most %d rules", l.PerSubscription)
+}
+
+func (l RuleLimits) errSQL() error {
+	return forebay.Errorf(forebay.CodeConflict, "the subscriptions of a topic may have at most %d rules with SQL filters", l.SQLPerTopic)
 }
 
 func (t *tx) insertRule(queue int64, r Rule) error {

@@ -343,6 +343,42 @@ func testSubscriptionsAndRulesAreBounded(t *testing.T, s *Store, _ *clock) {
 	}
 }
 
+// The rules that a subscription is made with count as those that are put later do.
+func TestFirstRulesAreBounded(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		put := func(name string, rules int, settings forebay.RuleSettings) error {
+			first := make([]Rule, rules)
+			for i := range first {
+				first[i] = Rule{Name: fmt.Sprint("r", i), Settings: settings}
+			}
+			_, _, err := s.PutSubscription(t.Context(), topic, MessageQueue{Tenant: 1, Name: SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}, first, 2000)
+			return err
+		}
+		sql := forebay.RuleSettings{SQLFilter: "1 = 1"}
+		if err := put("many", forebay.MaxRules+1, forebay.RuleSettings{}); forebay.CodeOf(err) != forebay.CodeConflict {
+			t.Errorf("a rule too many: %v", err)
+		}
+		for i := range forebay.MaxSQLFilters/forebay.MaxRules - 1 {
+			if err := put(fmt.Sprint("s", i), forebay.MaxRules, sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(put("almost", forebay.MaxRules-1, sql), put("plain", 1, forebay.RuleSettings{})); err != nil {
+			t.Fatal(err)
+		}
+		if err := put("two", 2, sql); forebay.CodeOf(err) != forebay.CodeConflict || !strings.Contains(err.Error(), "SQL filters") {
+			t.Errorf("a SQL filter too many: %v", err)
+		}
+		if err := errors.Join(put("one", 1, sql), put("one", 2, sql)); err != nil { // the second changes no rules
+			t.Errorf("the last SQL filter: %v", err)
+		}
+		if subs, err := s.Subscriptions(t.Context(), topic); err != nil || len(subs) != forebay.MaxSQLFilters/forebay.MaxRules+2 {
+			t.Errorf("%d subscriptions (%v)", len(subs), err)
+		}
+	})
+}
+
 // A dropped topic takes its subscriptions and their rules along; a dropped subscription leaves at once.
 func testDropTopic(t *testing.T, s *Store, _ *clock) {
 	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})

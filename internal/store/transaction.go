@@ -24,6 +24,8 @@ type tx struct {
 	ended  bool // jobs whose deadline had passed were
 	start       // what was asked at the beginning and was not used yet
 	topics topicMemory
+	copied spread         // copies that topics and forwarding have made
+	tended bool           // something that was due is done
 	served []*workClaim   // claims of work that this transaction serves
 	woken  map[int64]bool // orchestrations that it has made ready
 	pools  map[Pool]int64 // of work, that it has looked up or made
@@ -63,6 +65,17 @@ func (t *tx) wakes(lane, at int64) {
 	}
 }
 
+// commitAll runs the batch in as many transactions as what topics make of it needs, and returns how the last ended.
+func (w *writer) commitAll(batch []operation) (err error) {
+	for {
+		w.postponed = nil
+		if err = w.commit(batch); len(w.postponed) == 0 {
+			return err
+		}
+		batch = w.postponed
+	}
+}
+
 // commit runs the batch, and what is due, in one transaction. If that breaks, though the disk works,
 // each operation runs in a transaction of its own, so that only the culprit fails; and if the culprit
 // was what is due, the claims that waited for it are refused, so that their callers know. It returns
@@ -71,10 +84,16 @@ func (w *writer) commit(batch []operation) error {
 	background, err := w.transactionOrAgain(batch, true)
 	switch {
 	case err == nil || !w.isolates(err) || len(batch) == 1 && !background:
+		if err != nil {
+			w.postponed = nil // they end as the others do
+		}
 		for _, op := range batch {
-			op.finish(err)
+			if !slices.Contains(w.postponed, op) {
+				op.finish(err)
+			}
 		}
 	default:
+		w.postponed = nil
 		for _, op := range batch {
 			_, opErr := w.transactionOrAgain([]operation{op}, false)
 			op.finish(opErr)
@@ -195,12 +214,20 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 	return false, nil
 }
 
-// apply runs the operations, stage by stage.
+// apply runs the operations, stage by stage. Once topics have made as much of them as is good for one transaction
+// it leaves for the next one what can wait.
 func (w *writer) apply(t *tx, batch []operation) error {
+	w.postponed = nil
 	for at := range stages {
 		for _, op := range batch {
 			if op.stage() != at {
 				continue
+			}
+			if t.copied.full() {
+				if r, ok := op.(interface{ postponable() bool }); ok && r.postponable() {
+					w.postponed = append(w.postponed, op)
+					continue
+				}
 			}
 			if err := op.apply(t); err != nil {
 				return err

@@ -33,6 +33,7 @@ type writer struct {
 	apart     bool                           // it is that writer
 	exclusive bool                           // its next transaction must be alone nevertheless
 	stale     bool                           // another process may have changed the queues
+	postponed []operation                    // of the latest batch, for the next transaction
 
 	nextSeq       int64
 	reservedSeq   int64              // numbers below it are marked on disk as given
@@ -161,7 +162,7 @@ func (w *writer) run() {
 			w.shutdown()
 			return
 		}
-		w.dismiss(w.commit(batch))
+		w.dismiss(w.commitAll(batch))
 		w.noteWanted()
 	}
 }
