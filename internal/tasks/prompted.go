@@ -106,7 +106,7 @@ func (p *prompted) run(ctx context.Context, call forebay.TaskCall) (forebay.Task
 	if chat.Temperature == nil {
 		chat.Temperature = p.option.Temperature
 	}
-	chat.CostLeft = call.CostLeft
+	chat.CostLeft, chat.TokensLeft = call.CostLeft, call.TokensLeft
 
 	var resp model.ChatResponse
 	var deployment *model.Deployment
