@@ -105,7 +105,12 @@ func (r *Router) Chat(ctx context.Context, model string, req ChatRequest) (ChatR
 	if err != nil {
 		return ChatResponse{}, nil, err
 	}
-	if req.MaxOutputTokens <= 0 {
+	switch {
+	case req.MaxOutputTokens > 0:
+	case req.CostLeft != nil || req.TokensLeft != nil:
+		// What was assumed must hold, or the job's own limit would not.
+		req.MaxOutputTokens = l.outputLimit()
+	default: // for the provider to say: a number of ours could cut off all that a model has to say after it has thought
 		req.MaxOutputTokens = l.MaxOutputTokens
 	}
 	var resp ChatResponse

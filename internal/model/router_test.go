@@ -215,6 +215,20 @@ func TestTokenLimit(t *testing.T) {
 	}
 }
 
+// A call of a job with a limit of its own asks for no more than was counted with; others leave it to the provider.
+func TestAssumedOutputIsAsked(t *testing.T) {
+	r, _, west := twoDeployments(t)
+	tokens, dollars := int64(100_000), forebay.USD(1)
+	for want, req := range map[int][]ChatRequest{0: {{}}, assumedOutputTokens: {{TokensLeft: &tokens}, {CostLeft: &dollars}}, 7: {{MaxOutputTokens: 7, TokensLeft: &tokens}}} {
+		for _, req := range req {
+			req.Messages = say("hi").Messages
+			if _, _, err := r.Chat(t.Context(), "other", req); err != nil || west.last.MaxOutputTokens != want {
+				t.Errorf("asked for %d, want %d: %v", west.last.MaxOutputTokens, want, err)
+			}
+		}
+	}
+}
+
 func TestInFlight(t *testing.T) {
 	r, east, _ := twoDeployments(t)
 	east.enter, east.leave = make(chan struct{}), make(chan struct{})
