@@ -85,6 +85,7 @@ type Job struct {
 	StartedAt            *time.Time        `json:"started_at"`
 	CompletedAt          *time.Time        `json:"completed_at"`
 	MaxCostUSD           *Money            `json:"max_cost_usd"`
+	MaxTotalTokens       *int64            `json:"max_total_tokens"`
 	Result               json.RawMessage   `json:"result" doc:"null until succeeded, and when over the inline limit: then read links.result"`
 	Error                *JobError         `json:"error"`
 	Usage                Usage             `json:"usage" doc:"summed over all attempts"`
@@ -123,17 +124,18 @@ func NewLinks(id string) Links {
 
 // SubmitRequest is what a client sends to have a job done. Only Task and Input are needed.
 type SubmitRequest struct {
-	Task          string            `json:"task" doc:"a built-in or configured task"`
-	Input         json.RawMessage   `json:"input" doc:"text, or any JSON the task defines"`
-	Queue         string            `json:"queue,omitempty" doc:"default: the task's queue, else \"default\""`
-	Priority      *int              `json:"priority,omitempty" minimum:"0" maximum:"9" doc:"0 (last) to 9 (first); default 5"`
-	SessionID     *string           `json:"session_id,omitempty" doc:"jobs of one session, in one queue, run one after the other, in the order they were submitted"`
-	CorrelationID *string           `json:"correlation_id,omitempty"`
-	ScheduledAt   *time.Time        `json:"scheduled_at,omitempty" doc:"do not start before this time"`
-	Deadline      *time.Time        `json:"deadline,omitempty" doc:"if it has not ended by then it expires"`
-	MaxAttempts   *int              `json:"max_attempts,omitempty" minimum:"1" maximum:"100"`
-	MaxCostUSD    *Money            `json:"max_cost_usd,omitempty"`
-	Metadata      map[string]string `json:"metadata,omitempty"`
+	Task           string            `json:"task" doc:"a built-in or configured task"`
+	Input          json.RawMessage   `json:"input" doc:"text, or any JSON the task defines"`
+	Queue          string            `json:"queue,omitempty" doc:"default: the task's queue, else \"default\""`
+	Priority       *int              `json:"priority,omitempty" minimum:"0" maximum:"9" doc:"0 (last) to 9 (first); default 5"`
+	SessionID      *string           `json:"session_id,omitempty" doc:"jobs of one session, in one queue, run one after the other, in the order they were submitted"`
+	CorrelationID  *string           `json:"correlation_id,omitempty"`
+	ScheduledAt    *time.Time        `json:"scheduled_at,omitempty" doc:"do not start before this time"`
+	Deadline       *time.Time        `json:"deadline,omitempty" doc:"if it has not ended by then it expires"`
+	MaxAttempts    *int              `json:"max_attempts,omitempty" minimum:"1" maximum:"100"`
+	MaxCostUSD     *Money            `json:"max_cost_usd,omitempty" doc:"what it may cost, in US dollars, over all attempts"`
+	MaxTotalTokens *int64            `json:"max_total_tokens,omitempty" minimum:"1" maximum:"1000000000000" doc:"tokens it may use, input and output together, over all attempts"`
+	Metadata       map[string]string `json:"metadata,omitempty"`
 
 	// IdempotencyKey and Traceparent travel as the headers Idempotency-Key and traceparent of
 	// POST /v1/jobs, and as fields of a line of POST /v1/jobs/bulk.

@@ -21,6 +21,7 @@ const (
 	MaxErrorMessageBytes   = 4 << 10
 
 	MaxAttemptsLimit = 100
+	MaxTotalTokens   = 1_000_000_000_000 // what a job may limit itself to, input and output of all attempts
 	MinPriority      = 0
 	MaxPriority      = 9
 	DefaultPriority  = 5

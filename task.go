@@ -58,8 +58,9 @@ type TaskCall struct {
 	EnqueuedAt    time.Time // when it was submitted
 	ScheduledAt   time.Time // when this delivery became due
 	LastError     string    // of the attempt before; "": none
-	// CostLeft is what the job may still spend, if it has a limit.
-	CostLeft *Money
+	// CostLeft is what the job may still spend, if it has a limit, and TokensLeft what it may use.
+	CostLeft   *Money
+	TokensLeft *int64
 }
 
 // Properties returns the message's application properties, which carry its retry metadata: attempt,

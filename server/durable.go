@@ -202,12 +202,13 @@ func (d Orchestrator[In, Out]) register(r *orchestrate.Registry) error {
 
 // TaskOptions are what a job that an orchestrator calls may say besides its input.
 type TaskOptions struct {
-	Queue       string
-	Priority    *int
-	SessionID   *string
-	MaxAttempts *int
-	MaxCostUSD  *forebay.Money
-	Metadata    map[string]string
+	Queue          string
+	Priority       *int
+	SessionID      *string
+	MaxAttempts    *int
+	MaxCostUSD     *forebay.Money
+	MaxTotalTokens *int64 // input and output together, over all attempts
+	Metadata       map[string]string
 }
 
 // StartTask calls a task as an activity and goes on. It becomes a job, which waits for quota, budget and breaker and is retried
@@ -218,7 +219,7 @@ func StartTask[Out any](o *Orchestration, name string, input any, options TaskOp
 		panic("the input of a task is no JSON: " + err.Error()) // which fails the instance
 	}
 	req := orchestrate.TaskRequest{Task: name, Input: encoded, Queue: options.Queue, Priority: options.Priority, SessionID: options.SessionID,
-		MaxAttempts: options.MaxAttempts, MaxCostUSD: options.MaxCostUSD, Metadata: options.Metadata}
+		MaxAttempts: options.MaxAttempts, MaxCostUSD: options.MaxCostUSD, MaxTotalTokens: options.MaxTotalTokens, Metadata: options.Metadata}
 	return Future[Out]{o.engine.CallActivity(orchestrate.TaskActivity, task.WithRawActivityInput(orchestrate.ActivityInput(req, forebay.RetryPolicy{})))}
 }
 

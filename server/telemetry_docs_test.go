@@ -50,7 +50,7 @@ func everyMetric(t *testing.T) scrape {
 	}).WithRetry(forebay.RetryPolicy{MaxAttempts: 2, First: time.Millisecond})
 	calls := server.NewOrchestrator("calls", once.Call)
 	s := startWatched(t, nil, server.Options{Deployments: []server.Deployment{deployment}, Queues: quick, Functions: []forebay.Task{shy}, Durable: []server.DurableFunction{once, calls},
-		Tenants:  map[string]server.Tenant{"acme": {Budget: server.Budget{DailyUSD: new(50.0)}}},
+		Tenants:  map[string]server.Tenant{"acme": {Budget: server.Budget{DailyUSD: new(50.0), MonthlyTokens: new(int64(5_000_000))}}},
 		Webhooks: server.Webhooks{AllowHTTP: true, AllowAddresses: []string{"127.0.0.0/8"}}})
 	for name, url := range map[string]string{"hook": receiver.URL, "gone": gone.URL} {
 		if _, err := s.do(t.Context(), http.MethodPost, "/v1/webhooks", nil, map[string]any{"name": name, "url": url}, nil); err != nil {
@@ -79,6 +79,10 @@ func everyMetric(t *testing.T) scrape {
 	if o, err := s.WaitOrchestration(t.Context(), "default", id, time.Minute); err != nil || o.Status != forebay.OrchestrationCompleted {
 		t.Fatalf("%+v: %v", o, err)
 	}
+	// The last request: where there is a key, requests need one.
+	if _, err := s.do(t.Context(), http.MethodPost, "/v1/keys", nil, map[string]any{"tenant": "acme", "scopes": []string{"submit"}, "budget": map[string]any{"daily_tokens": 1000, "monthly_usd": 5}}, nil); err != nil {
+		t.Fatal(err)
+	}
 	var got scrape
 	eventually(t, time.Minute, func() error {
 		got = scrapeOf(t, s.Server)
@@ -94,6 +98,11 @@ func everyMetric(t *testing.T) scrape {
 		for _, labels := range [][2]string{{"forebay_outcome", "delivered"}, {"error_type", "status"}} {
 			if got.sum("forebay_webhook_deliveries_total", labels[:]...) == 0 {
 				return fmt.Errorf("no delivery with the %s %s", labels[0], labels[1])
+			}
+		}
+		for name, limit := range map[string]float64{"forebay_budget_limit_tokens": 5_000_000, "forebay_key_budget_limit_tokens": 1000, "forebay_key_budget_limit_usd": 5} {
+			if n := got.sum(name, "forebay_tenant", "acme"); n != limit {
+				return fmt.Errorf("%s is %v", name, n)
 			}
 		}
 		if got.sum("forebay_admission_waits_total") == 0 {

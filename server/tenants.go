@@ -53,14 +53,20 @@ func (s *Server) watchTenants(ctx context.Context) error {
 	return s.jobs.ConfigureTenants(ctx, budgets, concurrency)
 }
 
-// budgetUse is what is measured of tenants' own budgets.
+// budgetUse is what is measured of the budgets of tenants and of their keys.
 func (s *Server) budgetUse(ctx context.Context) (all []telemetry.BudgetUse, err error) {
-	rows, _, err := s.store.BudgetRows(ctx, "", false)
+	rows, _, err := s.store.BudgetRows(ctx, "", true)
 	for _, row := range rows {
-		for i, limit := range []*forebay.Money{row.Budget.DailyUSD, row.Budget.MonthlyUSD} {
-			if limit != nil {
-				use := row.Usage[i]
-				all = append(all, telemetry.BudgetUse{Tenant: row.Tenant, Period: string(use.Period), Limit: limit.Dollars(), Used: (use.CostUSD + use.HeldUSD).Dollars()})
+		money, tokens := []*forebay.Money{row.Budget.DailyUSD, row.Budget.MonthlyUSD}, []*int64{row.Budget.DailyTokens, row.Budget.MonthlyTokens}
+		for i, use := range row.Usage {
+			one := telemetry.BudgetUse{Tenant: row.Tenant, Key: row.KeyID, Period: string(use.Period)}
+			if limit := money[i]; limit != nil {
+				one.Limit, one.Used = limit.Dollars(), (use.CostUSD + use.HeldUSD).Dollars()
+				all = append(all, one)
+			}
+			if limit := tokens[i]; limit != nil {
+				one.Tokens, one.Limit, one.Used = true, float64(*limit), float64(use.Tokens+use.HeldTokens)
+				all = append(all, one)
 			}
 		}
 	}

@@ -238,7 +238,8 @@ func (w *workflows) run(ctx *task.WorkflowContext, name string, ended []orchestr
 // requestOf is the job that a call becomes.
 func requestOf(ctx *task.WorkflowContext, call workflow.Call) task.CallActivityOption {
 	o := call.Step.Options
-	req := orchestrate.TaskRequest{Task: call.Step.Task, Input: call.Input, Queue: o.Queue, Priority: o.Priority, MaxAttempts: o.MaxAttempts, MaxCostUSD: o.MaxCostUSD}
+	req := orchestrate.TaskRequest{Task: call.Step.Task, Input: call.Input, Queue: o.Queue, Priority: o.Priority, MaxAttempts: o.MaxAttempts,
+		MaxCostUSD: o.MaxCostUSD, MaxTotalTokens: o.MaxTotalTokens}
 	if o.Timeout > 0 {
 		deadline := ctx.CurrentTimeUtc.Add(o.Timeout)
 		req.Deadline = &deadline

@@ -118,6 +118,9 @@ func (a *app) printJob(j forebay.Job) error {
 	if j.MaxCostUSD != nil {
 		rows = append(rows, [2]string{"cost limit", "$" + j.MaxCostUSD.String()})
 	}
+	if j.MaxTotalTokens != nil {
+		rows = append(rows, [2]string{"token limit", strconv.FormatInt(*j.MaxTotalTokens, 10)})
+	}
 	for _, name := range slices.Sorted(maps.Keys(j.Metadata)) {
 		rows = append(rows, [2]string{"metadata " + name, shorten(j.Metadata[name], 200)})
 	}

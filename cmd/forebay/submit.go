@@ -57,6 +57,7 @@ standard input.`,
 	flags.StringVar(&f.deadline, "deadline", "", "expire at this time, or after this long")
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "attempts in all (default: the queue's)")
 	flags.Float64Var(&f.maxCost, "max-cost-usd", 0, "what the job may cost, in US dollars")
+	flags.Int64Var(&f.maxTokens, "max-total-tokens", 0, "tokens that the job may use, input and output of all attempts together")
 	flags.StringArrayVar(&f.metadata, "metadata", nil, "key=value to keep with the job; may be repeated")
 	flags.StringVar(&f.idempotency, "idempotency-key", "", "submitting again with the same key makes no second job")
 	flags.StringVar(&f.traceparent, "traceparent", "", "W3C trace context")
@@ -72,6 +73,7 @@ type submitFlags struct {
 	priority, maxAttempts    int
 	scheduledAt, deadline    string
 	maxCost                  float64
+	maxTokens                int64
 	metadata                 []string
 	idempotency, traceparent string
 }
@@ -111,6 +113,9 @@ func (f *submitFlags) request(a *app, c *cobra.Command, task string) (forebay.Su
 	if changed("max-cost-usd") {
 		limit := forebay.USD(f.maxCost)
 		req.MaxCostUSD = &limit
+	}
+	if changed("max-total-tokens") {
+		req.MaxTotalTokens = &f.maxTokens
 	}
 	if req.ScheduledAt, err = a.parseTime("scheduled-at", f.scheduledAt, false); err != nil {
 		return req, err

@@ -25,7 +25,7 @@ func answers() map[string]any {
 	earlier := func(d time.Duration) time.Time { return testNow.Add(-d) }
 	failed := forebay.Job{ID: "job_2", Status: forebay.StatusFailed, Task: "classify", Queue: "slow", Tenant: "acme", Priority: 9, CorrelationID: "order-7",
 		SessionID: pointer("s"), Generation: 2, Attempt: 5, MaxAttempts: 5, CreatedAt: earlier(3 * time.Hour), StartedAt: pointer(earlier(2 * time.Hour)),
-		CompletedAt: pointer(earlier(30 * time.Minute)), Deadline: pointer(testNow.Add(20 * time.Minute)), MaxCostUSD: pointer(forebay.USD(0.5)),
+		CompletedAt: pointer(earlier(30 * time.Minute)), Deadline: pointer(testNow.Add(20 * time.Minute)), MaxCostUSD: pointer(forebay.USD(0.5)), MaxTotalTokens: pointer(int64(5000)),
 		Usage: forebay.Usage{InputTokens: 1200, OutputTokens: 300, CostUSD: forebay.USD(0.0125)}, Metadata: map[string]string{"b": "2", "a": "1\x1b[2J"},
 		Error: &forebay.JobError{Class: forebay.ClassTransient, Code: "timeout", Message: "the call took\ntoo long"}}
 	waiting := forebay.Job{ID: "job_1", Status: forebay.StatusRetrying, WaitingFor: pointer(forebay.WaitSchedule), Task: "summarize", Queue: "default", Tenant: "acme",

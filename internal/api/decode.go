@@ -55,6 +55,8 @@ func setSubmitField(req *forebay.SubmitRequest, name string, value []byte, line 
 		return decodeField(name, value, &req.MaxAttempts, "an integer")
 	case "max_cost_usd":
 		return decodeField(name, value, &req.MaxCostUSD, "a number of US dollars, up to a billion")
+	case "max_total_tokens":
+		return decodeField(name, value, &req.MaxTotalTokens, "an integer")
 	case "metadata":
 		if value[0] == 'n' {
 			return nil

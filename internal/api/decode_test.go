@@ -46,7 +46,7 @@ func newInstant() *API {
 func FuzzDecodeSubmit(f *testing.F) {
 	for _, seed := range []string{
 		`{"task":"echo","input":{"a":[1,2,{"b":"\"}"}]}}`, `{"t\u0061sk":"e","input":"\\"}`, ` { "task" : "x" , "input" : -1e5 } `,
-		`{}`, `{"input":[]}`, `{"metadata":{"a":"b"},"deadline":"2030-01-02T15:04:05Z","max_cost_usd":0.5,"priority":null}`,
+		`{}`, `{"input":[]}`, `{"metadata":{"a":"b"},"deadline":"2030-01-02T15:04:05Z","max_cost_usd":0.5,"max_total_tokens":7,"priority":null}`,
 		`{"idempotency_key":"k","traceparent":"t"}`, `[`, `{"a"`, `"`, `{"input":true,"task":null}`, "\xff", `{"":1}`, `{"input":1}}`,
 	} {
 		f.Add([]byte(seed))

@@ -13,7 +13,7 @@ import (
 func TestJobLife(t *testing.T) {
 	f := newFixture(t)
 	r := f.do("POST", "/v1/jobs", `{"task":"echo","input":{"a":[1,"é\u0000"]},"queue":"default","priority":7,"session_id":null,
-		"correlation_id":"order-7","scheduled_at":null,"deadline":null,"max_attempts":2,"max_cost_usd":0.25,"metadata":{"k":"v"}}`,
+		"correlation_id":"order-7","scheduled_at":null,"deadline":null,"max_attempts":2,"max_cost_usd":0.25,"max_total_tokens":9000,"metadata":{"k":"v"}}`,
 		"X-Request-Id", "my-request")
 	job := into[forebay.Job](t, r, http.StatusAccepted)
 	if r.Header.Get("Location") != "/v1/jobs/"+job.ID || r.Header.Get("Retry-After") == "" {
@@ -23,7 +23,7 @@ func TestJobLife(t *testing.T) {
 		t.Errorf("request id %q is not the one sent", r.Header.Get("X-Request-Id"))
 	}
 	if job.Status != forebay.StatusQueued || job.Priority != 7 || job.MaxAttempts != 2 || job.CorrelationID != "order-7" ||
-		*job.MaxCostUSD != forebay.USD(0.25) || job.Metadata["k"] != "v" || job.Tenant != forebay.DefaultTenant {
+		*job.MaxCostUSD != forebay.USD(0.25) || *job.MaxTotalTokens != 9000 || job.Metadata["k"] != "v" || job.Tenant != forebay.DefaultTenant {
 		t.Errorf("job %+v", job)
 	}
 	wantProblem(t, f.do("GET", job.Links.Result, ""), http.StatusConflict, forebay.CodeConflict)

@@ -137,13 +137,20 @@ func (s *Service) Call(ctx context.Context, d *Delivery) (forebay.TaskCall, erro
 		Generation: d.Generation, Number: d.Number, Input: input,
 		Metadata: decodeMetadata(d.Metadata), EnqueuedAt: d.CreatedAt, ScheduledAt: d.ScheduledAt, LastError: text(d.LastError),
 	}
+	if d.MaxCost == nil && d.MaxTotalTokens == nil {
+		return call, nil
+	}
+	spent, err := s.store.Spent(ctx, d.Seq)
+	if err != nil {
+		return forebay.TaskCall{}, err
+	}
 	if d.MaxCost != nil {
-		spent, err := s.store.Spent(ctx, d.Seq)
-		if err != nil {
-			return forebay.TaskCall{}, err
-		}
-		left := *d.MaxCost - spent
+		left := *d.MaxCost - forebay.Money(spent.Cost)
 		call.CostLeft = &left
+	}
+	if d.MaxTotalTokens != nil {
+		left := *d.MaxTotalTokens - spent.Tokens
+		call.TokensLeft = &left
 	}
 	return call, nil
 }

@@ -200,7 +200,7 @@ func (s *Service) view(tenant string, row store.JobRow) forebay.Job {
 		ID: row.ID, Status: row.Status, Task: row.Task, Tenant: tenant, Priority: row.Priority,
 		CorrelationID: correlation(row.CorrelationID, row.ID), Generation: row.Generation, Attempt: row.Attempt, MaxAttempts: row.MaxAttempts,
 		CreatedAt: row.CreatedAt, ScheduledAt: row.VisibleAt, Deadline: row.Deadline, StartedAt: row.StartedAt, CompletedAt: row.CompletedAt,
-		MaxCostUSD: row.MaxCost, Usage: row.Usage, Metadata: decodeMetadata(row.Metadata), Links: forebay.NewLinks(row.ID),
+		MaxCostUSD: row.MaxCost, MaxTotalTokens: row.MaxTotalTokens, Usage: row.Usage, Metadata: decodeMetadata(row.Metadata), Links: forebay.NewLinks(row.ID),
 		Result: row.Result,
 	}
 	if row.SessionID != "" {
@@ -228,7 +228,7 @@ func (s *Service) view(tenant string, row store.JobRow) forebay.Job {
 // fresh is the view of a job that was stored just now.
 func (s *Service) fresh(tenant string, j *store.NewJob, made store.Submitted) forebay.Job {
 	row := store.JobRow{
-		ID: j.ID, Queue: j.Queue, Task: j.Task, Priority: j.Priority, MaxAttempts: j.MaxAttempts, MaxCost: j.MaxCost,
+		ID: j.ID, Queue: j.Queue, Task: j.Task, Priority: j.Priority, MaxAttempts: j.MaxAttempts, MaxCost: j.MaxCost, MaxTotalTokens: j.MaxTotalTokens,
 		CreatedAt: made.CreatedAt, Deadline: j.Deadline, CorrelationID: j.CorrelationID, SessionID: j.SessionID, Metadata: j.Metadata,
 		Status: forebay.StatusQueued, Generation: 1,
 	}

@@ -132,7 +132,7 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 	job := store.NewJob{
 		ID: NewID(jobPrefix), Tenant: tenantNo, Queue: queue.no, Task: req.Task, Class: class(&task),
 		Priority: orDefault(req.Priority, forebay.DefaultPriority), MaxAttempts: orDefault(req.MaxAttempts, queue.attempts(&task)),
-		MaxCost: req.MaxCostUSD, ScheduledAt: scheduled, Deadline: deadline, CorrelationID: orDefault(req.CorrelationID, ""), SessionID: orDefault(req.SessionID, ""),
+		MaxCost: req.MaxCostUSD, MaxTotalTokens: req.MaxTotalTokens, ScheduledAt: scheduled, Deadline: deadline, CorrelationID: orDefault(req.CorrelationID, ""), SessionID: orDefault(req.SessionID, ""),
 		KeyID: forebay.BudgetKeyOf(ctx), Caller: callerOf(ctx),
 		Metadata: metadata, Input: req.Input, InputSize: int64(len(req.Input)), IdempotencyKey: req.IdempotencyKey,
 	}
@@ -234,6 +234,8 @@ func checkFields(req *forebay.SubmitRequest) error {
 		return forebay.Invalid("max_attempts", "is %d; it goes from 1 to %d", *req.MaxAttempts, forebay.MaxAttemptsLimit)
 	case req.MaxCostUSD != nil && *req.MaxCostUSD <= 0:
 		return forebay.Invalid("max_cost_usd", "must be more than 0")
+	case req.MaxTotalTokens != nil && (*req.MaxTotalTokens < 1 || *req.MaxTotalTokens > forebay.MaxTotalTokens):
+		return forebay.Invalid("max_total_tokens", "is %d; it goes from 1 to %d", *req.MaxTotalTokens, int64(forebay.MaxTotalTokens))
 	case req.CorrelationID != nil && !forebay.ValidText(*req.CorrelationID, forebay.MaxCorrelationBytes):
 		return forebay.Invalid("correlation_id", "must be 1 to %d bytes of text without control characters", forebay.MaxCorrelationBytes)
 	case req.IdempotencyKey != "" && !forebay.ValidText(req.IdempotencyKey, forebay.MaxIdempotencyKeyBytes):

@@ -55,6 +55,7 @@ const (
 	CodeNotSupported      = "not_supported"
 	CodeUnknownModel      = "unknown_model" // not called
 	CodeCostLimit         = "cost_limit"    // not called
+	CodeTokenLimit        = "token_limit"   // not called
 )
 
 const (

@@ -42,8 +42,10 @@ type ChatRequest struct {
 	// WantRaw asks for the provider's own response in ChatResponse.Raw: as it came, or put together
 	// from the stream.
 	WantRaw bool
-	// CostLeft, if set, is what the call may cost at most. The router looks at it, providers do not.
-	CostLeft *forebay.Money
+	// CostLeft, if set, is what the call may cost at most, TokensLeft the tokens it may use. The router looks
+	// at them, providers do not.
+	CostLeft   *forebay.Money
+	TokensLeft *int64
 	// OnLimits, if set, is called with what the headers of an answer of any status say, as soon as
 	// they are there: before the text. It is not called when no answer came.
 	OnLimits func(RateLimits)
@@ -63,10 +65,10 @@ type ChatResponse struct {
 // EmbedRequest asks for one vector per input.
 type EmbedRequest struct {
 	Inputs     []string
-	Dimensions int // 0: the model's own
-	// CostLeft, if set, is what the call may cost at most. The router looks at it, providers do not.
-	CostLeft *forebay.Money
-	OnLimits func(RateLimits) // as in ChatRequest
+	Dimensions int            // 0: the model's own
+	CostLeft   *forebay.Money // both as in ChatRequest
+	TokensLeft *int64
+	OnLimits   func(RateLimits) // as in ChatRequest
 }
 
 // EmbedResponse holds one vector per input, in order.

@@ -95,17 +95,22 @@ func NewRouter(models map[string]Model) (*Router, error) {
 // Chat makes one chat call. The deployment is nil when nothing was called.
 func (r *Router) Chat(ctx context.Context, model string, req ChatRequest) (ChatResponse, *Deployment, error) {
 	count := sync.OnceValue(req.promptTokens)
-	l, err := r.admit(ctx, model, func(d *lane, left forebay.Money) bool {
+	l, err := r.admit(ctx, model, func(d *lane, left left) string {
 		output := req.MaxOutputTokens
 		if output <= 0 {
 			output = d.outputLimit()
 		}
-		return affordable(d.Price, left, req.maxPromptTokens(), int64(output), count)
-	}, req.CostLeft)
+		return left.refuses(d.Price, req.maxPromptTokens(), int64(output), count)
+	}, left{req.CostLeft, req.TokensLeft})
 	if err != nil {
 		return ChatResponse{}, nil, err
 	}
-	if req.MaxOutputTokens <= 0 {
+	switch {
+	case req.MaxOutputTokens > 0:
+	case req.CostLeft != nil || req.TokensLeft != nil:
+		// What was assumed must hold, or the job's own limit would not.
+		req.MaxOutputTokens = l.outputLimit()
+	default: // for the provider to say: a number of ours could cut off all that a model has to say after it has thought
 		req.MaxOutputTokens = l.MaxOutputTokens
 	}
 	var resp ChatResponse
@@ -122,9 +127,9 @@ func (r *Router) Chat(ctx context.Context, model string, req ChatRequest) (ChatR
 // Embed makes one embedding call. The deployment is nil when nothing was called.
 func (r *Router) Embed(ctx context.Context, model string, req EmbedRequest) (EmbedResponse, *Deployment, error) {
 	count := sync.OnceValue(req.promptTokens)
-	l, err := r.admit(ctx, model, func(d *lane, left forebay.Money) bool {
-		return affordable(d.Price, left, req.maxPromptTokens(), 0, count)
-	}, req.CostLeft)
+	l, err := r.admit(ctx, model, func(d *lane, left left) string {
+		return left.refuses(d.Price, req.maxPromptTokens(), 0, count)
+	}, left{req.CostLeft, req.TokensLeft})
 	if err != nil {
 		return EmbedResponse{}, nil, err
 	}
@@ -139,20 +144,46 @@ func (r *Router) Embed(ctx context.Context, model string, req EmbedRequest) (Emb
 	return resp, l.Deployment, err
 }
 
-// affordable tries the free upper bound of the prompt's tokens before it counts them.
-func affordable(price forebay.Price, left forebay.Money, bound, output int64, count func() int64) bool {
-	if left < 0 {
-		return false
+// left is what its job's own limits leave to a call; nil: there is no such limit.
+type left struct {
+	cost   *forebay.Money
+	tokens *int64
+}
+
+// refuses returns the code of the limit that a call may exceed, or "". It tries the free upper bound of the
+// prompt's tokens before it counts them.
+func (l left) refuses(price forebay.Price, bound, output int64, count func() int64) (code string) {
+	over := func(input int64) string {
+		switch {
+		case l.cost != nil && price.Cost(forebay.TokenUsage{InputTokens: input, OutputTokens: output}) > *l.cost:
+			return CodeCostLimit
+		case l.tokens != nil && input+output > *l.tokens:
+			return CodeTokenLimit
+		}
+		return ""
 	}
-	cost := func(input int64) forebay.Money {
-		return price.Cost(forebay.TokenUsage{InputTokens: input, OutputTokens: output})
+	if over(bound) == "" {
+		return ""
 	}
-	return cost(bound) <= left || cost(0) <= left && cost(count()) <= left
+	if code = over(0); code == "" {
+		code = over(count())
+	}
+	return code
+}
+
+func (l left) refusal(code string) error {
+	t := forebay.Permanent(code, "")
+	if t.Uncalled = true; code == CodeTokenLimit {
+		t.Message = fmt.Sprintf("the call may use more than the %d tokens that the job has left", max(*l.tokens, 0))
+	} else {
+		t.Message = fmt.Sprintf("the call may cost more than the %s USD that the job has left", *l.cost)
+	}
+	return t
 }
 
 // admit answers which deployment may be called now: the one that the call was admitted to, if it was;
-// else the first that is not paused. Either must be within the job's cost limit.
-func (r *Router) admit(ctx context.Context, model string, affords func(*lane, forebay.Money) bool, left *forebay.Money) (*lane, error) {
+// else the first that is not paused. Either must be within the job's own limits.
+func (r *Router) admit(ctx context.Context, model string, refuses func(*lane, left) string, left left) (*lane, error) {
 	m := r.models[model]
 	if m == nil {
 		t := forebay.Permanent(CodeUnknownModel, fmt.Sprintf("no model is named %.100q", model))
@@ -161,12 +192,14 @@ func (r *Router) admit(ctx context.Context, model string, affords func(*lane, fo
 	}
 	now := time.Now()
 	var opens time.Time
+	refused := ""
 	call := quota.CallOf(ctx)
 	for _, l := range m.lanes {
 		if call != nil && l.Name != call.Deployment {
 			continue
 		}
-		if left != nil && !affords(l, *left) {
+		if code := refuses(l, left); code != "" {
+			refused = cmp.Or(refused, code)
 			continue
 		}
 		until := l.paused()
@@ -177,10 +210,8 @@ func (r *Router) admit(ctx context.Context, model string, affords func(*lane, fo
 			opens = until
 		}
 	}
-	if opens.IsZero() && left != nil {
-		t := forebay.Permanent(CodeCostLimit, fmt.Sprintf("the call may cost more than the %s USD that the job has left", *left))
-		t.Uncalled = true
-		return nil, t
+	if opens.IsZero() && refused != "" {
+		return nil, left.refusal(refused)
 	}
 	return nil, &forebay.TaskError{Class: forebay.ClassThrottled, Code: CodeDeploymentPaused, Uncalled: true,
 		Waiting: forebay.WaitQuota, RetryAfter: opens.Sub(now),

@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -186,6 +187,46 @@ func TestCostLimit(t *testing.T) {
 	calls := east.calls + west.calls
 	if _, _, err := r.Embed(t.Context(), "chat", EmbedRequest{Inputs: []string{words}, CostLeft: left(-1)}); err == nil || east.calls+west.calls != calls {
 		t.Errorf("embedding: %v", err)
+	}
+}
+
+func TestTokenLimit(t *testing.T) {
+	r, east, west := twoDeployments(t)
+	call := func(left int64, words int) error {
+		t.Helper()
+		_, _, err := r.Chat(t.Context(), "chat", ChatRequest{Messages: []Message{{Role: RoleUser, Content: strings.Repeat("information ", words)}}, MaxOutputTokens: 50, TokensLeft: &left})
+		return err
+	}
+	// The bound by bytes is above the limit, the count of tokens is not.
+	if err := call(1100, 1000); err != nil {
+		t.Error(err)
+	}
+	calls := east.calls + west.calls
+	for _, left := range []int64{1000, 49, 0, -1} {
+		e := wantTask(t, call(left, 1000), forebay.ClassPermanent, CodeTokenLimit)
+		if want := fmt.Sprintf("the call may use more than the %d tokens that the job has left", max(left, 0)); !e.Uncalled || e.Message != want {
+			t.Errorf("got %+v", e)
+		}
+	}
+	if left := int64(1); east.calls+west.calls == calls {
+		_, _, err := r.Embed(t.Context(), "chat", EmbedRequest{Inputs: []string{"one and two"}, TokensLeft: &left})
+		wantTask(t, err, forebay.ClassPermanent, CodeTokenLimit)
+	} else {
+		t.Error("a call over the limit was made")
+	}
+}
+
+// A call of a job with a limit of its own asks for no more than was counted with; others leave it to the provider.
+func TestAssumedOutputIsAsked(t *testing.T) {
+	r, _, west := twoDeployments(t)
+	tokens, dollars := int64(100_000), forebay.USD(1)
+	for want, req := range map[int][]ChatRequest{0: {{}}, assumedOutputTokens: {{TokensLeft: &tokens}, {CostLeft: &dollars}}, 7: {{MaxOutputTokens: 7, TokensLeft: &tokens}}} {
+		for _, req := range req {
+			req.Messages = say("hi").Messages
+			if _, _, err := r.Chat(t.Context(), "other", req); err != nil || west.last.MaxOutputTokens != want {
+				t.Errorf("asked for %d, want %d: %v", west.last.MaxOutputTokens, want, err)
+			}
+		}
 	}
 }
 

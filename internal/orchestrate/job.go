@@ -21,15 +21,16 @@ const TaskActivity = "forebay.task"
 
 // TaskRequest is the input of TaskActivity: what a client would submit.
 type TaskRequest struct {
-	Task        string            `json:"task"`
-	Input       json.RawMessage   `json:"input"`
-	Queue       string            `json:"queue,omitempty"`
-	Priority    *int              `json:"priority,omitempty"`
-	SessionID   *string           `json:"session_id,omitempty"`
-	MaxAttempts *int              `json:"max_attempts,omitempty"`
-	MaxCostUSD  *forebay.Money    `json:"max_cost_usd,omitempty"`
-	Deadline    *time.Time        `json:"deadline,omitempty"`
-	Metadata    map[string]string `json:"metadata,omitempty"`
+	Task           string            `json:"task"`
+	Input          json.RawMessage   `json:"input"`
+	Queue          string            `json:"queue,omitempty"`
+	Priority       *int              `json:"priority,omitempty"`
+	SessionID      *string           `json:"session_id,omitempty"`
+	MaxAttempts    *int              `json:"max_attempts,omitempty"`
+	MaxCostUSD     *forebay.Money    `json:"max_cost_usd,omitempty"`
+	MaxTotalTokens *int64            `json:"max_total_tokens,omitempty"`
+	Deadline       *time.Time        `json:"deadline,omitempty"`
+	Metadata       map[string]string `json:"metadata,omitempty"`
 }
 
 // Jobs submits jobs that are activities, and knows how they ended.
@@ -74,7 +75,7 @@ func (h *hub) submit(ctx context.Context, a *store.Activity) error {
 		return forebay.Errorf(forebay.CodeInvalidJSON, "the input of %s is not {task, input, …}", TaskActivity)
 	}
 	return h.opts.Jobs.Submit(ctx, h.tenant, forebay.SubmitRequest{Task: req.Task, Input: req.Input, Queue: req.Queue, Priority: req.Priority,
-		SessionID: req.SessionID, MaxAttempts: req.MaxAttempts, MaxCostUSD: req.MaxCostUSD, Deadline: req.Deadline, Metadata: req.Metadata}, a)
+		SessionID: req.SessionID, MaxAttempts: req.MaxAttempts, MaxCostUSD: req.MaxCostUSD, MaxTotalTokens: req.MaxTotalTokens, Deadline: req.Deadline, Metadata: req.Metadata}, a)
 }
 
 // arrived returns an event that has arrived. That a job has ended becomes the outcome of its activity.

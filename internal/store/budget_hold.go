@@ -6,10 +6,10 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// jobLimit stands for a budget where a hold is within the cost limit of its job.
+// jobLimit stands for a budget where a hold is within the limits of its job.
 const jobLimit = 0
 
-// afford leaves to each candidate of a look the options that its budgets, and its job's cost limit, have
+// afford leaves to each candidate of a look the options that its budgets, and its job's own limits, have
 // room for. Candidates without any are taken out: they wait.
 func (t *tx) afford(l *look, options [][]Option) ([][]Option, error) {
 	for _, b := range t.budgets.byNo {
@@ -23,7 +23,7 @@ func (t *tx) afford(l *look, options [][]Option) ([][]Option, error) {
 			return nil, err
 		}
 		going := true
-		if m.budgets = list; len(list) > 0 || m.MaxCost != nil {
+		if m.budgets = list; len(list) > 0 || m.limited() {
 			if options[i], going, err = t.affordable(l, m, options[i]); err != nil {
 				return nil, err
 			}
@@ -37,10 +37,10 @@ func (t *tx) afford(l *look, options [][]Option) ([][]Option, error) {
 	return options[:n], nil
 }
 
-// affordable is afford for one candidate. Of options that all may cost more than the job has left the
+// affordable is afford for one candidate. Of options that all may take more than the job has left the
 // last one stays, for whoever makes the call counts better, and refuses it.
 func (t *tx) affordable(l *look, m *candidate, options []Option) (fit []Option, going bool, err error) {
-	left, err := t.costLeft(m)
+	left, err := t.jobLeft(m)
 	if err != nil {
 		return nil, false, err
 	}
@@ -84,9 +84,9 @@ func (t *tx) affordable(l *look, m *candidate, options []Option) (fit []Option, 
 	return fit, true, nil
 }
 
-// estimate says of each option what a call may use there, and leaves out those that may cost more than
-// the job has left (negative: no limit).
-func (t *tx) estimate(options []Option, left int64) ([]Option, error) {
+// estimate says of each option what a call may use there, and leaves out those that may take more than
+// the job has left.
+func (t *tx) estimate(options []Option, left limit) ([]Option, error) {
 	within := options[:0:0]
 	for i, o := range options {
 		d, err := t.deployment(o.Deployment)
@@ -98,36 +98,53 @@ func (t *tx) estimate(options []Option, left int64) ([]Option, error) {
 			Tokens: bound.PromptTokens + bound.OutputTokens,
 			Cost:   plausible(int64(o.Price.Cost(forebay.TokenUsage{InputTokens: bound.PromptTokens, OutputTokens: bound.OutputTokens})), maxCost),
 		}
-		if left >= 0 && o.hold.Cost > left {
+		if most := left.cut(o.hold); most != o.hold {
 			if i < len(options)-1 || len(within) > 0 {
 				continue
 			}
-			o.hold.Cost = left // the call is refused if it may cost more
+			o.hold = most // the call is refused if it may take more
 		}
 		within = append(within, o)
 	}
 	return within, nil
 }
 
-// noCostLimit is what a job without a limit has left.
-const noCostLimit = -1
+// limited reports whether the job has a limit of its own.
+func (m *candidate) limited() bool { return m.MaxCost != nil || m.MaxTotalTokens != nil }
 
-// costLeft is what a job may still cost.
-func (t *tx) costLeft(m *candidate) (left int64, err error) {
-	if m.MaxCost == nil {
-		return noCostLimit, nil
+// jobLeft is what a job's own limits leave to its calls.
+func (t *tx) jobLeft(m *candidate) (left limit, err error) {
+	left = limit{-1, -1}
+	var spent Amount
+	if m.limited() && (m.Number > 0 || m.Generation > 1) {
+		if _, err = t.prep(sqlSpentAndHeld).int(m.Seq).one(func(r row) { spent = Amount{r.int(0), r.int(1)} }); err != nil {
+			return left, err
+		}
 	}
-	left = int64(*m.MaxCost)
-	if m.Number > 0 || m.Generation > 1 {
-		_, err = t.prep(sqlSpent).int(m.Seq).one(func(r row) { left -= r.int(0) + r.int(1) })
+	if m.MaxTotalTokens != nil {
+		left.tokens = max(*m.MaxTotalTokens-spent.Tokens, 0)
 	}
-	return max(left, 0), err
+	if m.MaxCost != nil {
+		left.cost = max(int64(*m.MaxCost)-spent.Cost, 0)
+	}
+	return left, nil
 }
 
-// What a job has cost, and what its call may that was lost and is not recorded yet.
-const sqlSpent = `
-SELECT coalesce((SELECT CAST(sum(cost) AS BIGINT) FROM attempts WHERE seq = ?1), 0),
-  coalesce((SELECT max(cost) FROM budget_holds WHERE seq = ?1 AND lost = 0), 0)`
+// cut is as much of an amount as the limit leaves.
+func (l limit) cut(a Amount) Amount {
+	if l.tokens >= 0 {
+		a.Tokens = min(a.Tokens, l.tokens)
+	}
+	if l.cost >= 0 {
+		a.Cost = min(a.Cost, l.cost)
+	}
+	return a
+}
+
+// What a job has used, and what its call may that was lost and is not recorded yet.
+const sqlSpentAndHeld = `
+SELECT a.tokens + coalesce(h.tokens, 0), a.cost + coalesce(h.cost, 0) FROM (` + sqlSpent + `) AS a,
+  (SELECT max(tokens) AS tokens, max(cost) AS cost FROM budget_holds WHERE seq = ?1 AND lost = 0) AS h`
 
 // forgetLock records the attempt of a job whose lock has expired and that cannot be claimed again soon.
 func (t *tx) forgetLock(m *candidate) error {
@@ -153,7 +170,7 @@ func (t *tx) hold(m *candidate) error {
 		m.Held = true
 		return t.prep(sqlHold).int(m.Seq).int(m.Token).int(budget).int(t.now).int(a.Tokens).int(a.Cost).exec()
 	}
-	if m.MaxCost != nil && a.Cost > 0 {
+	if m.MaxCost != nil && a.Cost > 0 || m.MaxTotalTokens != nil && a.Tokens > 0 {
 		if err := put(jobLimit); err != nil {
 			return err
 		}
@@ -200,57 +217,47 @@ func (a *AttemptRecord) used() (used Amount, known bool) {
 // settleHolds books what a delivery has used instead of what was held for it; what was held, if nobody
 // knows better.
 func (t *tx) settleHolds(d *Delivery, a AttemptRecord) error {
-	cost, err := t.endHoldsOf(d, &a)
-	if _, known := a.used(); err != nil || known || cost == 0 {
+	held, err := t.endHoldsOf(d, &a)
+	if _, known := a.used(); err != nil || known || held == (Amount{}) {
 		return err
 	}
-	return t.prep("UPDATE attempts SET cost = ? WHERE seq = ? AND generation = ? AND number = ?").
-		int(cost).int(d.Seq).int(int64(d.Generation)).int(int64(d.Number)).exec()
+	return t.prep("UPDATE attempts SET cost = ?, assumed_tokens = ? WHERE seq = ? AND generation = ? AND number = ?").
+		int(held.Cost).intOrNull(held.Tokens).int(d.Seq).int(int64(d.Generation)).int(int64(d.Number)).exec()
 }
 
-// amendHolds corrects what was booked when the delivery was lost, and the attempt's cost where only that
-// is known.
-func (t *tx) amendHolds(d *Delivery, a *AttemptRecord) error {
-	cost, err := t.endHoldsOf(d, a)
-	if _, known := a.used(); err == nil && !known {
-		a.Cost = forebay.Money(cost)
-	}
-	return err
-}
-
-// endHoldsOf ends the holds of a delivery and returns the cost that was held.
-func (t *tx) endHoldsOf(d *Delivery, a *AttemptRecord) (cost int64, err error) {
+// endHoldsOf ends the holds of a delivery, corrects what was booked if it was lost, and returns what was held.
+func (t *tx) endHoldsOf(d *Delivery, a *AttemptRecord) (was Amount, err error) {
 	list, err := readHolds(t.prep(sqlEndHolds).int(d.Seq).int(d.Token))
 	if err != nil {
-		return 0, err
+		return Amount{}, err
 	}
 	used, known := a.used()
 	for _, h := range list {
-		cost = h.Cost
+		was = h.Amount
 		if !known {
 			used = h.Amount
 		}
 		if err := t.book(h, used); err != nil {
-			return 0, err
+			return Amount{}, err
 		}
 	}
-	return cost, nil
+	return was, nil
 }
 
 // loseHolds books what is held for a job's current delivery as used, for nobody will say what it did
-// use, and returns the cost.
-func (t *tx) loseHolds(seq int64) (cost forebay.Money, err error) {
+// use, and returns it.
+func (t *tx) loseHolds(seq int64) (was Amount, err error) {
 	list, err := readHolds(t.prep(sqlLoseHolds).int(seq))
 	if err != nil {
-		return 0, err
+		return Amount{}, err
 	}
 	for _, h := range list {
-		cost, h.lost = forebay.Money(h.Cost), false
+		was, h.lost = h.Amount, false
 		if err := t.book(h, h.Amount); err != nil {
-			return 0, err
+			return Amount{}, err
 		}
 	}
-	return cost, nil
+	return was, nil
 }
 
 // book replaces what was held, or was booked as lost, by what was used, in the periods of the hold.

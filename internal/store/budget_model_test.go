@@ -59,8 +59,10 @@ type paidJob struct {
 	purse   purse // of its key; key "": none
 	task    string
 	session bool
-	later   int64     // when it may be called again
-	call    *paidCall // under way
+	limited bool        // it has a limit of its own, which it does not reach
+	calls   []*paidCall // all that were claimed
+	later   int64       // when it may be called again
+	call    *paidCall   // under way
 	over    bool
 }
 
@@ -166,6 +168,9 @@ func (m *treasury) submit(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "session") == 0 {
 		job.SessionID = "s"
 	}
+	if rapid.Bool().Draw(t, "limited") {
+		job.MaxTotalTokens = new(int64(forebay.MaxTotalTokens))
+	}
 	if _, err := m.s.Submit(context.Background(), []NewJob{job}); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +178,7 @@ func (m *treasury) submit(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.jobs[row.Seq] = &paidJob{id: job.ID, seq: row.Seq, purse: p, task: task, session: job.SessionID != ""}
+	m.jobs[row.Seq] = &paidJob{id: job.ID, seq: row.Seq, purse: p, task: task, session: job.SessionID != "", limited: job.MaxTotalTokens != nil}
 }
 
 // claim takes what is given, checks that there was room for it, and that nothing is left for which there
@@ -253,10 +258,10 @@ func (m *treasury) claimed(t *rapid.T, limit int) int {
 		for _, b := range paying {
 			b.calls = append(b.calls, c)
 		}
-		if d.Held != (len(paying) > 0) {
-			t.Fatalf("job %d of %v: held %v, want %v", d.Seq, j.purse, d.Held, len(paying) > 0)
+		if want := len(paying) > 0 || j.limited; d.Held != want {
+			t.Fatalf("job %d of %v: held %v, want %v", d.Seq, j.purse, d.Held, want)
 		}
-		j.call = c
+		j.call, j.calls = c, append(j.calls, c)
 	}
 	return len(got)
 }
@@ -410,6 +415,20 @@ func (m *treasury) check(t *rapid.T) {
 			}
 			if token != j.call.Token {
 				m.lose(j)
+			}
+		}
+		for _, j := range m.jobs {
+			var want, spent Amount
+			for _, c := range j.calls {
+				if !c.held {
+					want = want.plus(c.used)
+				}
+			}
+			if _, err := x.prep(sqlSpent).int(j.seq).one(func(r row) { spent = Amount{r.int(0), r.int(1)} }); err != nil {
+				return struct{}{}, err
+			}
+			if j.limited && spent != want {
+				return struct{}{}, fmt.Errorf("job %d has used %v, want %v", j.seq, spent, want)
 			}
 		}
 		for p, want := range m.budgets {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/quota"
 )
 
 // purseful is a store with a tenant, in a bubble.
@@ -135,37 +134,117 @@ func TestBudgetIsToldOf(t *testing.T) {
 	})
 }
 
-// The cost limit of a job counts what a call may have cost whose worker was never heard of again, and
-// passes over a deployment that is too dear.
-func TestCostLimitCountsLostCalls(t *testing.T) {
-	inPurse(t, func(p *purseful) {
-		usage := forebay.TokenUsage{InputTokens: 130, OutputTokens: 50}
-		dear, cheap := forebay.Price{Input: 20, Output: 60}, modelPrice
-		plan := func(string, []byte, int64) []Option {
-			request := quota.Request{PromptTokens: 100, MaxOutputTokens: 50}
-			return []Option{{Deployment: "dear", Price: dear, Request: request}, {Deployment: "cheap", Price: cheap, Request: request}}
-		}
-		limit := dear.Cost(usage) + cheap.Cost(usage)
-		id := p.submit(func(j *NewJob) { j.MaxCost = &limit })
-		var names []string
-		for range 3 {
-			got := p.claim(plan)
-			if len(got) != 1 {
-				p.Fatalf("%d were claimed", len(got))
+// The limits of a job count what a call may have used whose worker was never heard of again, and
+// pass over a deployment where it may use more.
+func TestJobLimitsCountLostCalls(t *testing.T) {
+	first, last := needOf(2), needOf(0)
+	both := first.plus(last)
+	cost := forebay.Money(both.Cost)
+	for name, limited := range map[string]func(*NewJob){
+		"cost":   func(j *NewJob) { j.MaxCost = &cost },
+		"tokens": func(j *NewJob) { j.MaxTotalTokens = &both.Tokens },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inPurse(t, func(p *purseful) {
+				id := p.submit(limited)
+				var names []string
+				for range 3 {
+					got := p.claim(largeAndSmall)
+					if len(got) != 1 {
+						p.Fatalf("%d were claimed", len(got))
+					}
+					names = append(names, got[0].Admission.Deployment)
+					<-time.After(testLock + time.Second)
+				}
+				row, err := p.Job(p.Context(), p.tenant, id)
+				if err != nil {
+					p.Fatal(err)
+				}
+				// The third is left to whoever makes the call: there is nothing left, and it is refused.
+				if got := strings.Join(names, " "); got != "large small small" || row.Usage.CostUSD != cost {
+					p.Errorf("called %s for %s, want large and small for %s", got, row.Usage.CostUSD, cost)
+				}
+				if spent, err := p.Spent(p.Context(), row.Seq); err != nil || spent != both {
+					p.Errorf("spent %+v %v, want %+v", spent, err, both)
+				}
+			})
+		})
+	}
+}
+
+// largeAndSmall are deployments of which the first is asked for three times as much.
+func largeAndSmall(string, []byte, int64) []Option {
+	large, small := paidPlan("t2", nil, 0)[0], paidPlan("t0", nil, 0)[0]
+	large.Deployment, small.Deployment = "large", "small"
+	return []Option{large, small}
+}
+
+// Every way in which a call can end counts towards its job's limit in tokens by what it used, else by what was
+// held for it.
+func TestTokenLimitIsExact(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		tenant, queue := tenantOf(t, s, "default"), queueOf(t, s, "q")
+		large, small := needOf(2).Tokens, needOf(0).Tokens
+		// Room for a large one until the last: small ones that are known to have used 7, 11 and 0.
+		limit := large + small + 7 + 11 + small
+		submitAll(t, s, NewJob{ID: "job", Tenant: tenant, Queue: queue, Task: "t", Priority: 5, MaxAttempts: 9, MaxTotalTokens: &limit})
+		claim := func(deployment string, lock time.Duration) *Delivery {
+			t.Helper()
+			got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: lock, Plan: largeAndSmall})
+			if err != nil || len(got) != 1 {
+				t.Fatalf("claimed %v, %v", got, err)
 			}
-			names = append(names, got[0].Admission.Deployment)
-			<-time.After(testLock + time.Second)
+			if d := &got[0]; d.Admission.Deployment != deployment || !d.Held || d.MaxTotalTokens == nil || *d.MaxTotalTokens != limit {
+				t.Fatalf("claimed %+v for %s, want %s", d, d.Admission.Deployment, deployment)
+			}
+			return &got[0]
 		}
-		row, err := p.Job(p.Context(), p.tenant, id)
-		if err != nil {
-			p.Fatal(err)
+		spent := int64(0)
+		counts := func(what string, more int64, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			row, err := s.Job(t.Context(), tenant, "job")
+			if err != nil {
+				t.Fatal(err)
+			}
+			spent += more
+			if got, err := s.Spent(t.Context(), row.Seq); err != nil || got.Tokens != spent {
+				t.Fatalf("%s: %d tokens count %v, want %d", what, got.Tokens, err, spent)
+			}
+			if *row.MaxTotalTokens != limit {
+				t.Fatalf("the limit is %d", *row.MaxTotalTokens)
+			}
 		}
-		// The third is left to whoever makes the call: there is nothing left, and it is refused.
-		if got := strings.Join(names, " "); got != "dear cheap cheap" || row.Usage.CostUSD != limit {
-			p.Errorf("called %s for %s, want dear and cheap for %s", got, row.Usage.CostUSD, limit)
+		record := func(used int64, unmeasured bool) AttemptRecord {
+			return AttemptRecord{Deployment: "d", Outcome: forebay.OutcomeLost, Usage: forebay.TokenUsage{InputTokens: used - used/2, OutputTokens: used / 2}, Unmeasured: unmeasured}
 		}
-		if spent, err := p.Spent(p.Context(), row.Seq); err != nil || spent != limit {
-			p.Errorf("spent %s %v", spent, err)
+		counts("cut off", large, s.Interrupt(t.Context(), claim("large", time.Minute), record(0, true)))
+		counts("cut off, and known", 7, s.Interrupt(t.Context(), claim("small", time.Minute), record(7, true)))
+		counts("turned away", 0, s.Throttle(t.Context(), claim("small", time.Minute), record(0, false), forebay.WaitQuota))
+		counts("not called", 0, s.Release(t.Context(), claim("small", time.Minute), 0, ""))
+		lost := claim("small", 20*time.Millisecond)
+		again := claim("small", 20*time.Millisecond) // once that lock has expired
+		counts("lost", small, nil)
+		counts("lost, and told later", 11-small, s.Amend(t.Context(), lost, record(11, false)))
+		unsent := claim("small", time.Minute)
+		counts("lost", small, nil)
+		counts("lost before it was sent", -small, s.Amend(t.Context(), again, AttemptRecord{}))
+		counts("cut off again", small, s.Interrupt(t.Context(), unsent, record(0, true)))
+		last := claim("small", time.Minute)
+		if last.Admission.hold.Tokens != small {
+			t.Errorf("%d tokens are held for the last call", last.Admission.hold.Tokens)
+		}
+		c, err := s.Cancel(t.Context(), last.Seq)
+		if err != nil || !c.Cancelled {
+			t.Fatalf("cancelled %+v %v", c, err)
+		}
+		counts("cancelled", small, nil)
+		counts("cancelled, and nobody knows", 0, s.Amend(t.Context(), last, record(0, true)))
+		counts("told once", 0, s.Amend(t.Context(), last, record(5, false)))
+		if spent != limit {
+			t.Errorf("%d of %d tokens were used", spent, limit)
 		}
 	})
 }

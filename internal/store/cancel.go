@@ -54,11 +54,11 @@ func (t *tx) cancel(seq int64) (c Cancellation, err error) {
 		} else if err := t.holdSession(seq, c.Token, m.visible); err != nil {
 			return c, err
 		}
-		cost, err := t.loseHolds(seq)
+		held, err := t.loseHolds(seq)
 		if err != nil {
 			return c, err
 		}
-		if err := t.attempt(seq, m.generation, m.number, m.lockedAt, AttemptRecord{Outcome: outcome, Cost: cost}); err != nil {
+		if err := t.attempt(seq, m.generation, m.number, m.lockedAt, AttemptRecord{Outcome: outcome, Cost: forebay.Money(held.Cost), assumed: held.Tokens}); err != nil {
 			return c, err
 		}
 		t.slotFreed(m.tenant)
@@ -82,17 +82,21 @@ func (s *Store) Amend(ctx context.Context, d *Delivery, a AttemptRecord) error {
 			}
 		}
 		if d.Held {
-			if err := t.amendHolds(d, &a); err != nil {
+			if _, err := t.endHoldsOf(d, &a); err != nil {
 				return struct{}{}, err
 			}
-		}
-		if a.Deployment == "" {
+		} else if a.Deployment == "" {
 			return struct{}{}, nil
 		}
-		return struct{}{}, t.prep(`UPDATE attempts SET deployment = ?, input_tokens = ?, output_tokens = ?, cost = ?
-			WHERE seq = ? AND generation = ? AND number = ? AND outcome IN ('cancelled', 'lost') AND deployment = ''`).
-			text(bounded(a.Deployment)).int(plausible(a.Usage.InputTokens, maxTokens)).int(plausible(a.Usage.OutputTokens, maxTokens)).
-			int(plausible(int64(a.Cost), maxCost)).int(d.Seq).int(int64(d.Generation)).int(int64(d.Number)).exec()
+		st := t.prep("UPDATE attempts SET deployment = ?" + sqlLostAttempt).text(bounded(a.Deployment))
+		if _, known := a.used(); known { // else it goes on to count as what was held
+			st = t.prep("UPDATE attempts SET deployment = ?, input_tokens = ?, output_tokens = ?, cost = ?, assumed_tokens = NULL" + sqlLostAttempt).
+				text(bounded(a.Deployment)).int(plausible(a.Usage.InputTokens, maxTokens)).int(plausible(a.Usage.OutputTokens, maxTokens)).
+				int(plausible(int64(a.Cost), maxCost))
+		}
+		return struct{}{}, st.int(d.Seq).int(int64(d.Generation)).int(int64(d.Number)).exec()
 	})
 	return err
 }
+
+const sqlLostAttempt = " WHERE seq = ? AND generation = ? AND number = ? AND outcome IN ('cancelled', 'lost') AND deployment = ''"

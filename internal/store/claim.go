@@ -33,35 +33,36 @@ type Lock struct {
 // Delivery is a job handed to a worker under a lock.
 type Delivery struct {
 	Lock
-	LockedUntil   time.Time
-	LockedAt      time.Time
-	ID            string
-	Tenant        int64
-	Lane          Lane
-	Task          string
-	Generation    int
-	Number        int // of this attempt
-	Attempt       int // charged before this one, in this generation
-	Deliveries    int // this one included
-	Version       int64
-	MaxAttempts   int
-	MaxCost       *forebay.Money
-	CreatedAt     time.Time
-	ScheduledAt   time.Time // when it became ready
-	StartedAt     time.Time // of the generation
-	Deadline      *time.Time
-	CorrelationID string
-	SessionID     string
-	KeyID         string // that pays for it; "": only its tenant does
-	Traceparent   string
-	Metadata      []byte
-	Input         []byte // nil when InputBlob is set
-	InputBlob     string
-	InputSize     int64
-	LastError     []byte
-	Admission     *Admission // nil: nothing was reserved for it
-	Held          bool       // a budget holds what it may use
-	Slotted       bool       // it is one of a limited number of calls at once
+	LockedUntil    time.Time
+	LockedAt       time.Time
+	ID             string
+	Tenant         int64
+	Lane           Lane
+	Task           string
+	Generation     int
+	Number         int // of this attempt
+	Attempt        int // charged before this one, in this generation
+	Deliveries     int // this one included
+	Version        int64
+	MaxAttempts    int
+	MaxCost        *forebay.Money
+	MaxTotalTokens *int64
+	CreatedAt      time.Time
+	ScheduledAt    time.Time // when it became ready
+	StartedAt      time.Time // of the generation
+	Deadline       *time.Time
+	CorrelationID  string
+	SessionID      string
+	KeyID          string // that pays for it; "": only its tenant does
+	Traceparent    string
+	Metadata       []byte
+	Input          []byte // nil when InputBlob is set
+	InputBlob      string
+	InputSize      int64
+	LastError      []byte
+	Admission      *Admission // nil: nothing was reserved for it
+	Held           bool       // a budget holds what it may use
+	Slotted        bool       // it is one of a limited number of calls at once
 }
 
 // Claim waits until at least one message of the lane is ready and returns up to Max under new locks.
@@ -299,7 +300,7 @@ func (w *writer) updateDue(t *tx, lane int64, found *look, foundEmpty bool) erro
 const readyColumns = `m.seq, m.token, m.locked_at, m.deliveries, m.generation, m.attempt, m.number, m.version, m.deadline,
   m.started_at, m.visible, m.last_error, m.size,
   j.id, j.tenant, j.task, j.max_attempts, j.max_cost, j.created_at, j.correlation_id, j.traceparent,
-  j.metadata, j.input, j.input_blob, m.announced, j.session_id, j.key_id`
+  j.metadata, j.input, j.input_blob, m.announced, j.session_id, j.key_id, j.max_total_tokens`
 
 const sqlReady = "SELECT " + readyColumns + `
 FROM messages m JOIN jobs j ON j.seq = m.seq
@@ -354,6 +355,7 @@ func readCandidate(r row, lane Lane) candidate {
 		cost := forebay.Money(r.int(17))
 		c.MaxCost = &cost
 	}
+	c.MaxTotalTokens = intOrNil(r, 27)
 	return c
 }
 
@@ -422,12 +424,12 @@ func (t *tx) lock(m *candidate) error {
 // recordLost writes the attempt whose worker was never heard of again.
 func (t *tx) recordLost(m *candidate) error {
 	class, code := forebay.ClassTransient, "lock_lost"
-	cost, err := t.loseHolds(m.Seq)
+	held, err := t.loseHolds(m.Seq)
 	if err != nil {
 		return err
 	}
 	return t.attempt(m.Seq, m.Generation, m.Number, m.lostAt, AttemptRecord{
-		Outcome: forebay.OutcomeLost, ErrorClass: class, ErrorCode: code, Cost: cost,
+		Outcome: forebay.OutcomeLost, ErrorClass: class, ErrorCode: code, Cost: forebay.Money(held.Cost), assumed: held.Tokens,
 		ErrorMessage: []byte("the worker stopped, or lost its lock, before it could say how the call ended"),
 	})
 }

@@ -35,6 +35,10 @@ func freshCandidate(j *NewJob, seq int64, lane Lane, now int64) candidate {
 		cost := *j.MaxCost
 		m.MaxCost = &cost
 	}
+	if j.MaxTotalTokens != nil {
+		tokens := *j.MaxTotalTokens
+		m.MaxTotalTokens = &tokens
+	}
 	return m
 }
 

@@ -91,9 +91,9 @@ func TestHandedOverAsStored(t *testing.T) {
 		queue := queueOf(t, s, "q")
 		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3}
 		submit := func(id string) {
-			cost, deadline := 3*forebay.Dollar, time.Now().Add(time.Hour)
+			cost, tokens, deadline := 3*forebay.Dollar, int64(5000), time.Now().Add(time.Hour)
 			input := []byte(`{"a":1}`)
-			made, err := s.Submit(t.Context(), []NewJob{{ID: id, Tenant: tenant, Queue: queue, Task: "t", Priority: 7, MaxAttempts: 4, MaxCost: &cost, Deadline: &deadline,
+			made, err := s.Submit(t.Context(), []NewJob{{ID: id, Tenant: tenant, Queue: queue, Task: "t", Priority: 7, MaxAttempts: 4, MaxCost: &cost, MaxTotalTokens: &tokens, Deadline: &deadline,
 				CorrelationID: "c", Traceparent: "00-1", Metadata: []byte(`{"k":"v"}`), Input: input, InputSize: int64(len(input))}})
 			if err != nil || made[0].Err != nil {
 				t.Fatal(err, made)

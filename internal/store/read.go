@@ -12,21 +12,22 @@ import (
 
 // JobRow is a job with all that is known of it, read in one snapshot.
 type JobRow struct {
-	Seq           int64
-	ID            string
-	Tenant        int64
-	Queue         int64
-	Task          string
-	Priority      int
-	MaxAttempts   int
-	MaxCost       *forebay.Money
-	CreatedAt     time.Time
-	Deadline      *time.Time
-	CorrelationID string
-	SessionID     string
-	Metadata      []byte
-	InputBlob     string
-	InputSize     int64
+	Seq            int64
+	ID             string
+	Tenant         int64
+	Queue          int64
+	Task           string
+	Priority       int
+	MaxAttempts    int
+	MaxCost        *forebay.Money
+	MaxTotalTokens *int64
+	CreatedAt      time.Time
+	Deadline       *time.Time
+	CorrelationID  string
+	SessionID      string
+	Metadata       []byte
+	InputBlob      string
+	InputSize      int64
 
 	Status      forebay.Status
 	Waiting     forebay.WaitReason // "": nothing, or not live
@@ -54,7 +55,7 @@ SELECT j.seq, j.id, j.tenant, j.queue, j.task, j.priority, j.max_attempts, j.max
   o.error_class, o.error_code, o.error_message,
   (SELECT CAST(sum(input_tokens) AS BIGINT) FROM attempts a WHERE a.seq = j.seq),
   (SELECT CAST(sum(output_tokens) AS BIGINT) FROM attempts a WHERE a.seq = j.seq),
-  (SELECT CAST(sum(cost) AS BIGINT) FROM attempts a WHERE a.seq = j.seq), j.session_id, m.rank, j.input_size
+  (SELECT CAST(sum(cost) AS BIGINT) FROM attempts a WHERE a.seq = j.seq), j.session_id, m.rank, j.input_size, j.max_total_tokens
 `
 
 const jobTables = "FROM jobs j LEFT JOIN messages m ON m.seq = j.seq LEFT JOIN outcomes o ON o.seq = j.seq JOIN queues q ON q.no = j.queue "
@@ -84,6 +85,7 @@ func readJob(r row, at int64) JobRow {
 		cost := forebay.Money(r.int(7))
 		j.MaxCost = &cost
 	}
+	j.MaxTotalTokens = intOrNil(r, 39)
 	if !r.isNull(22) {
 		j.readOutcome(r)
 	} else {
@@ -299,15 +301,27 @@ func secondsOrNil(r row, i int) *float64 {
 	return &seconds
 }
 
-const sqlCost = "SELECT CAST(coalesce(sum(cost), 0) AS BIGINT) FROM attempts WHERE seq = ?"
+func intOrNil(r row, i int) *int64 {
+	if r.isNull(i) {
+		return nil
+	}
+	n := r.int(i)
+	return &n
+}
 
-// Spent returns what a job's attempts have cost so far.
-func (s *Store) Spent(ctx context.Context, seq int64) (cost forebay.Money, err error) {
+// What a job's attempts have used. What is not known of a call counts as what was held for it.
+const sqlSpent = `
+SELECT coalesce(CAST(sum(input_tokens + output_tokens + coalesce(assumed_tokens, 0)) AS BIGINT), 0) AS tokens,
+  coalesce(CAST(sum(cost) AS BIGINT), 0) AS cost
+FROM attempts WHERE seq = ?1`
+
+// Spent returns what a job's attempts have used so far, as its limits count it.
+func (s *Store) Spent(ctx context.Context, seq int64) (spent Amount, err error) {
 	err = s.read(ctx, func(c conn) error {
-		_, err := c.prep(sqlCost).int(seq).one(func(r row) { cost = forebay.Money(r.int(0)) })
+		_, err := c.prep(sqlSpent).int(seq).one(func(r row) { spent = Amount{r.int(0), r.int(1)} })
 		return err
 	})
-	return cost, err
+	return spent, err
 }
 
 // BlobsInUse tells which of these blob keys a job or a document refers to.

@@ -20,6 +20,8 @@ type AttemptRecord struct {
 	Cost         forebay.Money
 	RetryDelay   time.Duration // before the next attempt, when one follows
 	Unmeasured   bool          // the call was cut off: what it used is known only if Usage or Cost say so
+
+	assumed int64 // tokens that count as used, for nobody knows
 }
 
 // Failure is why a job was set aside or expired.
@@ -279,8 +281,8 @@ func lastError(a AttemptRecord) []byte {
 
 const sqlAttempt = `
 INSERT INTO attempts (seq, generation, number, deployment, started_at, finished_at, outcome,
-  error_class, error_code, error_message, input_tokens, output_tokens, cost, retry_delay)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+  error_class, error_code, error_message, input_tokens, output_tokens, cost, retry_delay, assumed_tokens)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 func (t *tx) attempt(seq int64, generation, number int, started int64, a AttemptRecord) error {
 	t.tally.countAttempt(a.Outcome)
@@ -288,7 +290,7 @@ func (t *tx) attempt(seq int64, generation, number int, started int64, a Attempt
 		int(started).int(max(started, t.now)).text(string(a.Outcome)).
 		textOrNull(string(a.ErrorClass)).textOrNull(bounded(a.ErrorCode)).blob(a.ErrorMessage).
 		int(plausible(a.Usage.InputTokens, maxTokens)).int(plausible(a.Usage.OutputTokens, maxTokens)).
-		int(plausible(int64(a.Cost), maxCost)).intOrNull(a.RetryDelay.Milliseconds()).exec()
+		int(plausible(int64(a.Cost), maxCost)).intOrNull(a.RetryDelay.Milliseconds()).intOrNull(a.assumed).exec()
 }
 
 // What a provider says it used is bounded, so that sums over attempts cannot overflow.

@@ -19,6 +19,7 @@ type NewJob struct {
 	Priority       int
 	MaxAttempts    int
 	MaxCost        *forebay.Money
+	MaxTotalTokens *int64 // input and output of all attempts
 	ScheduledAt    *time.Time
 	Deadline       *time.Time
 	CorrelationID  string // "": none
@@ -71,9 +72,9 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 }
 
 const sqlInsertJob = `
-INSERT INTO jobs (seq, id, tenant, queue, task, priority, max_attempts, max_cost, created_at, scheduled_at, deadline,
+INSERT INTO jobs (seq, id, tenant, queue, task, priority, max_attempts, max_cost, max_total_tokens, created_at, scheduled_at, deadline,
   correlation_id, traceparent, metadata, input, input_blob, input_size, session_id, key_id)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 const sqlInsertMessage = `
 INSERT INTO messages (seq, lane, rank, visible, size, tenant, deadline, waiting) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
@@ -102,12 +103,15 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 	}
 	insert := t.prep(sqlInsertJob).int(seq).text(j.ID).int(j.Tenant).int(j.Queue).text(j.Task).
 		int(int64(j.Priority)).int(int64(j.MaxAttempts))
+	// Neither limit is 0.
+	var maxCost, maxTokens int64
 	if j.MaxCost != nil {
-		insert = insert.int(int64(*j.MaxCost))
-	} else {
-		insert = insert.intOrNull(0)
+		maxCost = int64(*j.MaxCost)
 	}
-	err = insert.int(t.now).intOrNull(millis(j.ScheduledAt)).intOrNull(millis(j.Deadline)).textOrNull(j.CorrelationID).textOrNull(j.Traceparent).
+	if j.MaxTotalTokens != nil {
+		maxTokens = *j.MaxTotalTokens
+	}
+	err = insert.intOrNull(maxCost).intOrNull(maxTokens).int(t.now).intOrNull(millis(j.ScheduledAt)).intOrNull(millis(j.Deadline)).textOrNull(j.CorrelationID).textOrNull(j.Traceparent).
 		blob(j.Metadata).blob(j.Input).textOrNull(j.InputBlob).int(j.InputSize).textOrNull(j.SessionID).textOrNull(j.KeyID).exec()
 	if err != nil {
 		return Submitted{}, err

@@ -67,7 +67,7 @@ func (e embedder) run(ctx context.Context, call forebay.TaskCall) (forebay.TaskR
 	if err != nil {
 		return forebay.TaskResult{}, invalidInput(err)
 	}
-	req.CostLeft = call.CostLeft
+	req.CostLeft, req.TokensLeft = call.CostLeft, call.TokensLeft
 	var resp model.EmbedResponse
 	var deployment *model.Deployment
 	err = underTimeout(ctx, e.timeout, func(ctx context.Context) (err error) {

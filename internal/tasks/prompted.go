@@ -28,8 +28,9 @@ type kind struct {
 	model          string
 	system, prompt string
 	maxTokens      int // of the answer; 0: the deployment's
-	// maxTokensInInput: an input that is an object may say how much it wants itself.
-	maxTokensInInput bool
+	// asks reads from an input that is an object how many tokens of output its call asks for; 0: it does not
+	// say. nil: no input does.
+	asks func(o Option, input json.RawMessage) int64
 	// sample is data as parse makes it, to try templates on; nil: the fields are not known beforehand.
 	sample map[string]any
 	// parse checks an input. Its errors are *forebay.Error values that name the field.
@@ -106,7 +107,7 @@ func (p *prompted) run(ctx context.Context, call forebay.TaskCall) (forebay.Task
 	if chat.Temperature == nil {
 		chat.Temperature = p.option.Temperature
 	}
-	chat.CostLeft = call.CostLeft
+	chat.CostLeft, chat.TokensLeft = call.CostLeft, call.TokensLeft
 
 	var resp model.ChatResponse
 	var deployment *model.Deployment

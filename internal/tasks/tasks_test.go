@@ -144,8 +144,8 @@ func TestBuiltinsDoTheirWork(t *testing.T) {
 func TestChatPassesWhatWasAsked(t *testing.T) {
 	models := simulated(t, sim.Faults{})
 	all := build(t, Config{Models: models})
-	left := forebay.USD(1)
-	_, err := all["chat"].Run(t.Context(), forebay.TaskCall{CostLeft: &left, Input: json.RawMessage(
+	left, tokensLeft := forebay.USD(1), int64(100_000)
+	_, err := all["chat"].Run(t.Context(), forebay.TaskCall{CostLeft: &left, TokensLeft: &tokensLeft, Input: json.RawMessage(
 		`{"messages":[{"role":"developer","content":"S"},{"role":"user","content":"Q"},{"role":"assistant","content":"A"},{"role":"user","content":"Q2"}],
 		"max_completion_tokens":7,"temperature":0.5,"top_p":0.9,"stop":"END","raw":true,
 		"response_format":{"type":"json_schema","json_schema":{"name":"thing","strict":true,"schema":{"type":"object","properties":{}}}}}`)})
@@ -157,7 +157,7 @@ func TestChatPassesWhatWasAsked(t *testing.T) {
 		t.Errorf("messages %+v", got.Messages)
 	}
 	if got.MaxOutputTokens != 7 || *got.Temperature != 0.5 || *got.TopP != 0.9 || !slices.Equal(got.Stop, []string{"END"}) || !got.WantRaw ||
-		got.SchemaName != "thing" || string(got.JSONSchema) != `{"type":"object","properties":{}}` || got.CostLeft != &left {
+		got.SchemaName != "thing" || string(got.JSONSchema) != `{"type":"object","properties":{}}` || got.CostLeft != &left || got.TokensLeft != &tokensLeft {
 		t.Errorf("%+v", got)
 	}
 	result, err := run(t, all["chat"], `{"messages":[{"role":"user","content":"Hi"}],"raw":true}`)

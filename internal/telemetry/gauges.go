@@ -23,7 +23,7 @@ type gauge struct {
 // gauge registers how a gauge is read: read is called at each collection, with a function that takes one
 // value and its labels, in the gauge's order.
 func (t *Telemetry) gauge(g gauge, read func(observe func(value float64, labels ...string))) error {
-	bounded := map[attribute.Key]*known{keyTenant: newKnown(maxTenants, other), keyOrchestrator: newKnown(maxFunctions, other)}
+	bounded := map[attribute.Key]*known{keyTenant: newKnown(maxTenants, other), keyID: newKnown(maxTenants, other), keyOrchestrator: newKnown(maxFunctions, other)}
 	_, err := t.meter.Float64ObservableGauge(g.name, metric.WithUnit(g.unit), metric.WithDescription(g.description),
 		metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
 			read(func(value float64, labels ...string) {
@@ -92,29 +92,49 @@ func (t *Telemetry) Deployments(inFlight func() map[string]int64, list func(cont
 		}))
 }
 
-// BudgetUse is what a tenant may spend in a period (day, month), and what it has spent or holds, in US dollars.
+// BudgetUse is what a tenant, or one of its API keys, may use in a period (day, month), and what it has used or holds: US
+// dollars or tokens.
 type BudgetUse struct {
-	Tenant, Period string
-	Limit, Used    float64
+	Tenant, Key, Period string // Key "": the tenant's own
+	Tokens              bool
+	Limit, Used         float64
 }
 
-// Budgets registers the gauges of tenants' budgets, which are read when somebody asks.
+// Budgets registers the gauges of budgets, which are read when somebody asks. Those of keys have metrics of their own: whoever
+// sums tenants' budgets would count a key's twice.
 func (t *Telemetry) Budgets(list func(context.Context) ([]BudgetUse, error)) error {
 	if t == nil || t.meter == nil {
 		return nil
 	}
 	known := &remembered[BudgetUse]{log: t.log, what: "budgets", read: list}
-	each := func(g gauge, value func(BudgetUse) float64) error {
-		return t.gauge(g, func(observe func(float64, ...string)) {
+	each := func(name, unit, about string, ofKeys bool, value func(BudgetUse) float64) error {
+		labels := []attribute.Key{keyTenant, keyPeriod}
+		if ofKeys {
+			labels = append(labels, keyID)
+		}
+		return t.gauge(gauge{name, unit, about, labels}, func(observe func(float64, ...string)) {
 			for _, b := range known.get(context.Background()) {
-				observe(value(b), b.Tenant, b.Period)
+				switch {
+				case (b.Key != "") != ofKeys || b.Tokens != (unit == "{token}"):
+				case ofKeys:
+					observe(value(b), b.Tenant, b.Period, b.Key)
+				default:
+					observe(value(b), b.Tenant, b.Period)
+				}
 			}
 		})
 	}
-	labels := []attribute.Key{keyTenant, keyPeriod}
+	limit := func(b BudgetUse) float64 { return b.Limit }
+	used := func(b BudgetUse) float64 { return b.Used }
 	return errors.Join(
-		each(gauge{budgetLimit, "{USD}", "What the tenant may spend in the period.", labels}, func(b BudgetUse) float64 { return b.Limit }),
-		each(gauge{budgetUsed, "{USD}", "What the tenant has spent and holds in the period.", labels}, func(b BudgetUse) float64 { return b.Used }))
+		each(budgetLimit, "{USD}", "What the tenant may spend in the period.", false, limit),
+		each(budgetUsed, "{USD}", "What the tenant has spent and holds in the period.", false, used),
+		each(budgetTokenLimit, "{token}", "Tokens that the tenant may use in the period.", false, limit),
+		each(budgetTokensUsed, "{token}", "Tokens that the tenant has used and holds in the period.", false, used),
+		each(budgetLimitOfKey, "{USD}", "What the API key may spend in the period.", true, limit),
+		each(budgetUsedOfKey, "{USD}", "What the API key has spent and holds in the period.", true, used),
+		each(budgetTokenLimitOfKey, "{token}", "Tokens that the API key may use in the period.", true, limit),
+		each(budgetTokensUsedOfKey, "{token}", "Tokens that the API key has used and holds in the period.", true, used))
 }
 
 // DeploymentChanged counts what happened to a deployment in a transaction of this process.

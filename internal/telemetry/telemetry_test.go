@@ -311,7 +311,10 @@ func TestGauges(t *testing.T) {
 		name := fmt.Sprint("name-", i)
 		limit := forebay.QuotaAmount{Tokens: 100}
 		deployments = append(deployments, forebay.Deployment{Name: name, Breaker: forebay.BreakerOpen, Limit: limit, Used: limit})
-		budgets = append(budgets, BudgetUse{Tenant: name, Period: "day", Limit: 2, Used: 1})
+		of := BudgetUse{Tenant: name, Period: "day", Limit: 2, Used: 1}
+		tokens, key, keyTokens := of, of, of
+		tokens.Tokens, key.Key, keyTokens.Tokens, keyTokens.Key = true, "key_"+name, true, "key_"+name
+		budgets = append(budgets, of, tokens, key, keyTokens)
 		turns = append(turns, store.OldestTurn{Orchestrator: name, Age: time.Duration(i) * time.Second})
 	}
 	slices.Reverse(turns[maxFunctions:])
@@ -345,6 +348,9 @@ func TestGauges(t *testing.T) {
 	for name, series := range map[string]int{
 		"forebay_breaker_state": all, "forebay_quota_limit": all, "forebay_quota_used": all, "forebay_deployment_paused": all,
 		"forebay_budget_limit_usd": maxTenants + 1, "forebay_budget_used_usd": maxTenants + 1,
+		"forebay_budget_limit_tokens": maxTenants + 1, "forebay_budget_used_tokens": maxTenants + 1,
+		"forebay_key_budget_limit_usd": maxTenants + 1, "forebay_key_budget_used_usd": maxTenants + 1,
+		"forebay_key_budget_limit_tokens": maxTenants + 1, "forebay_key_budget_used_tokens": maxTenants + 1,
 		"forebay_orchestration_instances": 1, "forebay_orchestration_oldest_age_seconds": maxFunctions + 1,
 	} {
 		if got[name] != series {

@@ -176,7 +176,7 @@ func (p *parser) definition(d *Definition, root *yaml.Node) {
 // stepName is what steps are called, so that expressions can name them.
 var stepName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 
-const stepKeys = "task, for_each, parallel, input, if, after, continue_on_error, timeout, max_attempts, max_cost_usd, priority, queue"
+const stepKeys = "task, for_each, parallel, input, if, after, continue_on_error, timeout, max_attempts, max_cost_usd, max_total_tokens, priority, queue"
 
 func (p *parser) step(key, value *yaml.Node) *Step {
 	s := &Step{Name: key.Value, at: positionOf(key), parallel: defaultParallel}
@@ -219,7 +219,7 @@ func (p *parser) field(s *Step, name string, n *yaml.Node) {
 	case "for_each":
 		s.each = p.list(n)
 	case "parallel":
-		s.parallel = p.integer(n, 1, MaxParallel)
+		s.parallel = int(p.integer(n, 1, MaxParallel))
 	case "input":
 		s.input = (&templates{parser: p, item: s.each != nil}).read(n, 1)
 	case "if":
@@ -238,10 +238,10 @@ func (p *parser) field(s *Step, name string, n *yaml.Node) {
 			p.bad(positionOf(n), "must be a duration like 30s, 10m or 2h, from 1s to %dh", maxTimeout/time.Hour)
 		}
 	case "max_attempts":
-		v := p.integer(n, 1, forebay.MaxAttemptsLimit)
+		v := int(p.integer(n, 1, forebay.MaxAttemptsLimit))
 		o.MaxAttempts = &v
 	case "priority":
-		v := p.integer(n, 0, 9)
+		v := int(p.integer(n, 0, 9))
 		o.Priority = &v
 	case "max_cost_usd":
 		var dollars float64
@@ -254,6 +254,9 @@ func (p *parser) field(s *Step, name string, n *yaml.Node) {
 			p.bad(positionOf(n), "is not an amount of US dollars")
 		}
 		o.MaxCostUSD = &m
+	case "max_total_tokens":
+		v := p.integer(n, 1, forebay.MaxTotalTokens)
+		o.MaxTotalTokens = &v
 	}
 }
 
@@ -281,7 +284,7 @@ func (p *parser) text(n *yaml.Node) string {
 	return n.Value
 }
 
-func (p *parser) integer(n *yaml.Node, from, to int) (v int) {
+func (p *parser) integer(n *yaml.Node, from, to int64) (v int64) {
 	if n.ShortTag() != "!!int" || n.Decode(&v) != nil || v < from || v > to {
 		p.bad(positionOf(n), "must be a whole number from %d to %d", from, to)
 	}

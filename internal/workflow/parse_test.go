@@ -71,6 +71,7 @@ func TestProblemsHavePlaces(t *testing.T) {
 		{"parallel without list", "workflow: w\nsteps:\n  a:\n    task: summarize\n    parallel: 3\n", "w.yaml:5:15: parallel is for steps with for_each"},
 		{"timeout", "workflow: w\nsteps:\n  a:\n    task: summarize\n    timeout: 30\n", "w.yaml:5:14: must be a duration like 30s"},
 		{"cost", "workflow: w\nsteps:\n  a:\n    task: summarize\n    max_cost_usd: -1\n", "w.yaml:5:19: must be a number of US dollars"},
+		{"tokens", "workflow: w\nsteps:\n  a:\n    task: summarize\n    max_total_tokens: 0\n", "w.yaml:5:23: must be a whole number from 1 to 1000000000000"},
 		{"continue", "workflow: w\nsteps:\n  a:\n    task: summarize\n    continue_on_error: maybe\n", "w.yaml:5:24: must be true or false"},
 		{"large", "workflow: w # " + strings.Repeat("x", MaxBytes), "w.yaml:1:1: the workflow has 65550 bytes; the limit is 65536"},
 	} {

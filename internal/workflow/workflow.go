@@ -63,11 +63,12 @@ type Step struct {
 
 // Options are what the jobs of a step may say besides their input.
 type Options struct {
-	Queue       string
-	Priority    *int
-	MaxAttempts *int
-	MaxCostUSD  *forebay.Money
-	Timeout     time.Duration // of each call, from when its job is made to its end; 0: none
+	Queue          string
+	Priority       *int
+	MaxAttempts    *int
+	MaxCostUSD     *forebay.Money
+	MaxTotalTokens *int64
+	Timeout        time.Duration // of each call, from when its job is made to its end; 0: none
 }
 
 // Position is a place in a text, both from 1.
