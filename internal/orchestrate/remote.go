@@ -2,6 +2,7 @@ package orchestrate
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -52,7 +53,7 @@ func handOut[T any](ctx context.Context, h *hub, call func(context.Context) (T, 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(present, func() { cancel(errNobody) })()
-	if result, err = call(ctx); err != nil && context.Cause(ctx) == errNobody {
+	if result, err = call(ctx); err != nil && errors.Is(context.Cause(ctx), errNobody) {
 		err = errNobody
 	}
 	return result, err

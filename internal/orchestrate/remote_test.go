@@ -60,7 +60,7 @@ func worker(t *testing.T, address string) (*grpc.ClientConn, protos.TaskHubSidec
 // until looks again and again until something is so.
 func until(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for begun := time.Now(); !so(); time.Sleep(5 * time.Millisecond) {
+	for begun := time.Now(); !so(); <-time.After(5 * time.Millisecond) {
 		if time.Since(begun) > time.Minute {
 			t.Fatal("not within a minute: ", what)
 		}
