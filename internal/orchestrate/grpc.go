@@ -98,20 +98,21 @@ func (s *Service) perTenant() *grpc.ServiceDesc {
 		desc.Methods[i].Handler = func(_ any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 			// The tenant is known once the interceptor has run, so it goes around the engine's handler, which gets none.
 			return interceptor(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/" + desc.ServiceName + "/" + desc.Methods[i].MethodName},
-				func(ctx context.Context, _ any) (any, error) { return handler(s.served(ctx), ctx, decode, nil) })
+				func(ctx context.Context, _ any) (any, error) { return handler(s.served(ctx).remote, ctx, decode, nil) })
 		}
 	}
 	desc.Streams = append([]grpc.StreamDesc(nil), desc.Streams...)
 	for i := range desc.Streams {
 		handler := desc.Streams[i].Handler
-		desc.Streams[i].Handler = func(_ any, stream grpc.ServerStream) error { return handler(s.served(stream.Context()), stream) }
+		desc.Streams[i].Handler = func(_ any, stream grpc.ServerStream) error {
+			h := s.served(stream.Context())
+			return handler(h.remote, workItems{stream, h})
+		}
 	}
 	return &desc
 }
 
-func (s *Service) served(ctx context.Context) any {
-	return s.hub(ctx.Value(tenantKey{}).(int64)).remote
-}
+func (s *Service) served(ctx context.Context) *hub { return s.hub(ctx.Value(tenantKey{}).(int64)) }
 
 // scopes are what methods need; the others, of workers, need to operate.
 var scopes = map[string]forebay.Scope{

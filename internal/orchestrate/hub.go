@@ -30,6 +30,7 @@ type hub struct {
 	halted     sync.Map         // instance id → *store.Turn: that its code need not see
 	tried      sync.Map         // instance id → struct{}: if its turn comes to nothing now, the turn is to blame
 	remote     backend.Executor // hands work to processes that are connected by gRPC
+	open       sync.Map         // *protos.ActivityRequest → struct{}: those that somebody waits for
 	streams    int              // of these
 	present    context.Context  // ends when they have been away for awayTime
 	leave      context.CancelCauseFunc

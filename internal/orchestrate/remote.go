@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/dapr/durabletask-go/api/protos"
+	"google.golang.org/grpc"
 )
 
 // What is handed to processes that are connected waits in a queue of the engine's for one of their streams. When a stream ends the engine
@@ -57,4 +60,32 @@ func handOut[T any](ctx context.Context, h *hub, call func(context.Context) (T, 
 		err = errNobody
 	}
 	return result, err
+}
+
+// OnActivityCompletion also notes that somebody waits for the activity.
+func (h *hub) OnActivityCompletion(req *protos.ActivityRequest, done func(*protos.ActivityResponse, error)) func() {
+	h.open.Store(req, struct{}{})
+	stop := h.TasksBackend.OnActivityCompletion(req, done)
+	return func() {
+		h.open.Delete(req)
+		stop()
+	}
+}
+
+// workItems is a stream of work that leaves out activities that were given back while they stood in the engine's queue: others
+// carry them out.
+type workItems struct {
+	grpc.ServerStream
+	*hub
+}
+
+func (w workItems) Context() context.Context { return w.ServerStream.Context() }
+
+func (w workItems) SendMsg(m any) error {
+	if item, ok := m.(*protos.WorkItem); ok && item.GetActivityRequest() != nil {
+		if _, open := w.open.Load(item.GetActivityRequest()); !open {
+			return nil
+		}
+	}
+	return w.ServerStream.SendMsg(m)
 }

@@ -36,6 +36,9 @@ func (h *hub) tooLarge(state *backend.WorkflowRuntimeState) (what string, size i
 	}
 	check(state.CompletedEvent.GetResult(), "the output")
 	for _, e := range state.PendingTasks {
+		if e.GetTaskScheduled().GetName() == TaskActivity {
+			continue // it holds more than the job's input, for which jobs have their own limit: only that activity fails
+		}
 		check(e.GetTaskScheduled().GetInput(), "the input of the activity "+e.GetTaskScheduled().GetName())
 	}
 	for _, m := range state.PendingMessages {

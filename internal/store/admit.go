@@ -202,8 +202,8 @@ func (a *admitting) ask(name string, line []int, choice int) error {
 	return nil
 }
 
-// tooLarge reports whether a candidate's call is larger than the deployment's quota and another that may take it has room
-// for such a call.
+// tooLarge reports whether a candidate's call is larger than the deployment's quota and another that takes calls has room
+// for it.
 func (a *admitting) tooLarge(i, choice int, d *deployment) (bool, error) {
 	options := a.options[i]
 	if len(options) < 2 || d.Holds(a.t.now, options[choice].Limits, options[choice].Request) {
@@ -214,8 +214,11 @@ func (a *admitting) tooLarge(i, choice int, d *deployment) (bool, error) {
 			continue
 		}
 		other, err := a.t.deployment(o.Deployment)
-		if err != nil || other.Holds(a.t.now, o.Limits, o.Request) {
-			return err == nil, err
+		if err != nil {
+			return false, err
+		}
+		if other.Holds(a.t.now, o.Limits, o.Request) && !other.Stopped() {
+			return true, nil
 		}
 	}
 	return false, nil

@@ -42,6 +42,7 @@ func (t *tx) tendMessages() error {
 	if err != nil {
 		return err
 	}
+	t.copied, t.tended = spread{}, false // a share of its own: what callers publish must not hold up what is due
 	for _, m := range due {
 		if !t.takesMore() {
 			break // what is left is still due, and so next
@@ -53,6 +54,7 @@ func (t *tx) tendMessages() error {
 	if err := t.forgetMessageIDs(); err != nil {
 		return err
 	}
+	t.copied, t.tended = spread{}, false
 	return t.tendQueues()
 }
 
@@ -117,7 +119,11 @@ func (t *tx) activate(m dueMessage) error {
 		a.spread = &spread{}
 		switch a.picks, err = t.pick(q, a.MessageContent, a.spread); {
 		case errors.Is(err, errFanOut):
-			return t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").int(t.now + min(max(postponedLeast, t.now-millis(a.ScheduledAt)), postponedMost)).int(m.seq).exec()
+			at := t.now + min(max(postponedLeast, t.now-millis(a.ScheduledAt)), postponedMost)
+			if err := t.prep("UPDATE messages SET visible = ? WHERE seq = ?").int(at).int(m.seq).exec(); err != nil { // so that its topic is not idle
+				return err
+			}
+			return t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").int(at).int(m.seq).exec()
 		case err != nil:
 			return err
 		}

@@ -181,6 +181,9 @@ func (t *tx) takeReady(from source, c *claim) error {
 		if !elsewhere || !tooLarge && len(found) < limit {
 			return nil
 		}
+		if !from.session && t.copied.full() { // the next look goes on
+			return nil
+		}
 	}
 }
 

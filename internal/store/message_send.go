@@ -14,6 +14,8 @@ const (
 	firstSessionRank = 16
 )
 
+const sqlWaiting = "SELECT 1 FROM messages WHERE lane = ? AND rank = 0 AND visible <= ? LIMIT 1"
+
 // Send stores the messages, all or none of them. It returns their sequence numbers; a duplicate,
 // which is dropped, has that of the message that came first.
 func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageContent) (seqs []int64, err error) {
@@ -49,6 +51,14 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 		}
 		seqs := make([]int64, len(messages))
 		waits := false
+		if q.ForwardTo != "" && !q.RequiresSession { // behind what waits there already
+			if waits, err = t.any(sqlWaiting, int64(q.Lane(false)), t.now); err == nil && waits {
+				err = t.lookAgain(q.No, t.now)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
 		for i := range messages {
 			// Of what is sent on to a topic, the rest waits in the queue where this is all that a transaction should make.
 			if !waits && i > 0 && q.ForwardTo != "" && !q.RequiresSession && t.copied.full() {

@@ -186,7 +186,7 @@ type picked struct {
 }
 
 // pick chooses the copies that the topic's subscriptions get of a message and adds them to what has been made
-// already. If that would be too much, or choosing them takes too long, it adds nothing and returns errFanOut or
+// already. If that would be too much, or choosing them takes too long, it adds no copies and returns errFanOut or
 // errSteps, which is an errFanOut too. Nothing is stored yet. Without a spread there is no limit.
 func (t *tx) pick(topic MessageQueue, message *MessageContent, made *spread) ([]picked, error) {
 	picks := []picked{}
@@ -211,10 +211,14 @@ func (t *tx) pick(topic MessageQueue, message *MessageContent, made *spread) ([]
 		return nil
 	})
 	t.copied.steps += may - left
+	if made != nil {
+		made.steps += may - left // judging is paid for, whatever came of it
+		total.steps = made.steps
+	}
 	if err != nil {
 		return nil, err
 	}
-	if total.steps += may - left; made != nil {
+	if made != nil {
 		*made = total
 	}
 	return picks, nil

@@ -65,17 +65,6 @@ func (t *tx) wakes(lane, at int64) {
 	}
 }
 
-// commitAll runs the batch in as many transactions as what topics make of it needs, and returns how the last ended.
-func (w *writer) commitAll(batch []operation) (err error) {
-	for {
-		w.postponed = nil
-		if err = w.commit(batch); len(w.postponed) == 0 {
-			return err
-		}
-		batch = w.postponed
-	}
-}
-
 // commit runs the batch, and what is due, in one transaction. If that breaks, though the disk works,
 // each operation runs in a transaction of its own, so that only the culprit fails; and if the culprit
 // was what is due, the claims that waited for it are refused, so that their callers know. It returns

@@ -159,10 +159,14 @@ func (w *writer) run() {
 		}
 		w.poll()
 		if !ok {
+			for len(w.postponed) > 0 {
+				_ = w.commit(w.postponed) // their callers are told
+			}
 			w.shutdown()
 			return
 		}
-		w.dismiss(w.commitAll(batch))
+		batch = append(w.postponed, batch...)
+		w.dismiss(w.commit(batch))
 		w.noteWanted()
 	}
 }
@@ -261,6 +265,9 @@ func (w *writer) hear(n *news) {
 
 // untilNextDue returns how long the writer may sleep when nobody calls.
 func (w *writer) untilNextDue() time.Duration {
+	if len(w.postponed) > 0 {
+		return 0
+	}
 	at := w.clock()
 	next := max(at, w.polled+w.polling.Milliseconds())
 	for lane, claims := range w.parked {
