@@ -255,21 +255,27 @@ func TestPgvectorMakesIndexes(t *testing.T) {
 	}
 }
 
+// withPgvector is a store on an empty PostgreSQL that has pgvector, which the store makes use of.
+func withPgvector(t *testing.T) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), Options{URL: pgtest.VectorDatabase(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	if v, err := s.PrepareVectors(t.Context()); err != nil || v.Pgvector == "" {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	return s
+}
+
 // Vectors of another dimension are taken as soon as no document holds any of the one before, though all of these are there still.
 func TestDimensionIsForgotten(t *testing.T) {
 	t.Parallel()
 	withStore(t, forgetsDimension)
 	t.Run("pgvector", func(t *testing.T) {
 		t.Parallel()
-		s, err := Open(t.Context(), Options{URL: pgtest.VectorDatabase(t)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		if v, err := s.PrepareVectors(t.Context()); err != nil || v.Pgvector == "" {
-			t.Fatalf("%+v, %v", v, err)
-		}
-		forgetsDimension(t, s)
+		forgetsDimension(t, withPgvector(t))
 	})
 }
 
@@ -393,14 +399,7 @@ func TestPgvectorFindsASmallShare(t *testing.T) {
 // A pgvector that is too old is as none: the server says so, and does without.
 func TestPgvectorTooOld(t *testing.T) {
 	t.Parallel()
-	s, err := Open(t.Context(), Options{URL: pgtest.VectorDatabase(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if v, err := s.PrepareVectors(t.Context()); err != nil || v.Pgvector == "" {
-		t.Fatalf("%+v, %v", v, err)
-	}
+	s := withPgvector(t)
 	for version, enough := range map[string]bool{"0.7.4": false, "0.8.0": true, "1.0": true} {
 		err := s.search(t.Context(), func(c conn) error {
 			return c.prep("UPDATE pg_extension SET extversion = ? WHERE extname = 'vector'").text(version).exec()
