@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/url"
 	"slices"
@@ -83,15 +84,35 @@ func (o Options) validateDocuments(known map[string]forebay.Task, bad func(field
 	}
 }
 
+// embeddingBatch is how many texts and tokens one call may embed: a job goes to any deployment of its model, so each of
+// their limits holds.
+func (o Options) embeddingBatch(model string) (inputs, tokens int, err error) {
+	inputs, tokens = o.Documents.BatchInputs, o.Documents.BatchTokens
+	for i, d := range o.Deployments {
+		if !slices.ContainsFunc(o.Models[model].Deployments, func(m ModelDeployment) bool { return m.Name == d.Name }) {
+			continue
+		}
+		if d.EmbeddingTokens > 0 && d.EmbeddingTokens < o.Documents.ChunkTokens {
+			return 0, 0, forebay.Invalid(fmt.Sprintf("deployments[%d].embedding_tokens", i), "is less than one chunk of a document has: lower documents.chunk_tokens (%d)", o.Documents.ChunkTokens)
+		}
+		inputs, tokens = min(inputs, or(d.EmbeddingInputs, inputs)), min(tokens, or(d.EmbeddingTokens, tokens))
+	}
+	return inputs, tokens, nil
+}
+
 // openDocuments makes the service of documents and adds its tasks to the others.
 func (s *Server) openDocuments(ctx context.Context, known map[string]forebay.Task) error {
 	o := s.options.Documents
 	options := documents.Options{
 		Store: s.store, Blobs: s.blobs, Queue: o.Queue, MaxBytes: o.MaxBytes, ChunkTokens: o.ChunkTokens, OverlapTokens: o.OverlapTokens,
-		BatchInputs: o.BatchInputs, BatchTokens: o.BatchTokens, IndexBytes: o.IndexBytes, Logger: s.log,
+		IndexBytes: o.IndexBytes, Logger: s.log,
 	}
 	if task, ok := known[o.EmbedTask]; ok {
 		options.Embed = &task
+		var err error
+		if options.BatchInputs, options.BatchTokens, err = s.options.embeddingBatch(task.Model); err != nil {
+			return err
+		}
 	}
 	if task, ok := known[o.ExtractTask]; ok {
 		options.Extract = &task

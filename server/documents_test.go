@@ -60,7 +60,13 @@ func openLibrary(t *testing.T, o server.Options) *library {
 	t.Cleanup(l.model.Close)
 	o.Listen, o.Blob = "127.0.0.1:0", "file://"+l.blobs
 	o.Log = server.Log{Level: "error"}
-	o.Deployments = []server.Deployment{loopbackDeployment(l.model)}
+	if o.Deployments == nil {
+		o.Deployments = []server.Deployment{{Name: "loopback"}}
+	}
+	for i := range o.Deployments {
+		d := &o.Deployments[i]
+		d.Provider, d.Endpoint, d.Model = server.ProviderOpenAI, l.model.URL(), "test"
+	}
 	o.Queues = map[string]server.Queue{forebay.DefaultQueue: {Retry: server.Retry{First: 10 * time.Millisecond, Max: 20 * time.Millisecond, Attempts: 2}}}
 	s := start(t, o)
 	l.remote = over(t, s)
@@ -246,6 +252,75 @@ func (l *library) pipeline(t *testing.T) {
 	}
 	if err := l.get(t.Context(), "/v1/documents?limit=1&cursor="+page.NextCursor, &page); err != nil || len(page.Items) != 1 || page.Items[0].ID != "heron" {
 		t.Errorf("%+v, %v", page, err)
+	}
+}
+
+// A call embeds no more than each deployment of its route takes; what failed because it was more is done again in such parts.
+func TestEmbeddingOfDeployments(t *testing.T) {
+	t.Parallel()
+	content := strings.Repeat("Herons stand in shallow water and wait for what comes by. ", 20)
+	for _, engine := range []string{"sqlite", "postgresql"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			at, chunks := documentEngines[engine](t), int64(0)
+			few := func(most int, calls *atomic.Int64) *func(loopback.Call) loopback.Reply {
+				reply := func(c loopback.Call) loopback.Reply {
+					calls.Add(1)
+					if len(c.Inputs) > most {
+						return loopback.Reply{Status: http.StatusBadRequest}
+					}
+					return loopback.Reply{}
+				}
+				return &reply
+			}
+			run := func(name string, most int, deployments []server.Deployment, body func(t *testing.T, l *library) (calls int64)) {
+				t.Run(name, func(t *testing.T) {
+					l := openLibrary(t, server.Options{Database: at, Deployments: deployments, Documents: server.Documents{ChunkTokens: 20, OverlapTokens: 1}})
+					var calls atomic.Int64
+					l.embed.Store(few(most, &calls))
+					if want := body(t, l); calls.Load() != want {
+						t.Errorf("%d calls, want %d", calls.Load(), want)
+					}
+				})
+			}
+			run("without a limit", 2, nil, func(t *testing.T, l *library) int64 {
+				d := l.add("old", content)
+				if chunks = d.Chunks; d.Status != forebay.DocumentFailed || chunks < 7 {
+					t.Fatalf("%+v", d)
+				}
+				return 1
+			})
+			limits := []server.Deployment{{Name: "a", EmbeddingInputs: 5}, {Name: "b", EmbeddingInputs: 2}, {Name: "c"}}
+			run("inputs", 2, limits, func(t *testing.T, l *library) int64 {
+				if _, err := l.do(t.Context(), http.MethodPost, "/v1/documents/old/retry", nil, nil, nil); err != nil {
+					t.Fatal(err)
+				}
+				for _, d := range []forebay.Document{l.await("old"), l.add("new", content)} {
+					if d.Status != forebay.DocumentReady {
+						t.Errorf("%+v", d)
+					}
+				}
+				return 2 * ((chunks + 1) / 2)
+			})
+			run("tokens", 1, []server.Deployment{{Name: "a", EmbeddingTokens: 1000}, {Name: "b", EmbeddingTokens: 20}}, func(t *testing.T, l *library) int64 {
+				if d := l.add("newer", content); d.Status != forebay.DocumentReady || d.Chunks != chunks {
+					t.Errorf("%+v", d)
+				}
+				return chunks
+			})
+		})
+	}
+}
+
+func TestEmbeddingTokensHoldAChunk(t *testing.T) {
+	o := server.Options{Database: "sqlite:" + database(t), Deployments: []server.Deployment{{Name: "a", Provider: server.ProviderSim, EmbeddingTokens: 399}}}
+	s, err := server.New(o)
+	if err == nil {
+		err = s.Run(t.Context())
+	}
+	var refused *forebay.Error
+	if !errors.As(err, &refused) || refused.Field != "deployments[0].embedding_tokens" {
+		t.Errorf("%v", err)
 	}
 }
 

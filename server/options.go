@@ -134,7 +134,9 @@ type Deployment struct {
 	OutputTokensPerMinute int            `koanf:"output_tokens_per_minute"` // only for anthropic
 	MaxOutputTokens       int            `koanf:"max_output_tokens"`        // of calls that ask for no limit; 0: the provider's own
 	RequestsPerMinute     int            `koanf:"requests_per_minute"`
-	Concurrency           int            `koanf:"concurrency"` // calls at once from all processes together; 0: any number
+	Concurrency           int            `koanf:"concurrency"`      // calls at once from all processes together; 0: any number
+	EmbeddingInputs       int            `koanf:"embedding_inputs"` // texts that one call of the document pipeline embeds, at most; 0: documents.batch_inputs
+	EmbeddingTokens       int            `koanf:"embedding_tokens"` // the same in tokens; 0: documents.batch_tokens
 	Price                 forebay.Price  `koanf:"price"`
 	IdleTimeout           time.Duration  `koanf:"idle_timeout"` // longest silence of a streamed answer; default 30 s
 	Sim                   Sim            `koanf:"sim"`          // only for provider sim

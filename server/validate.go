@@ -135,7 +135,7 @@ func (o Options) validateModels(bad func(field, format string, args ...any)) {
 		if !slices.Contains([]string{ProviderOpenAI, ProviderAzure, ProviderAnthropic, ProviderSim}, d.Provider) {
 			bad(at+".provider", "%.40q is none of openai, azure-openai, anthropic, sim", d.Provider)
 		}
-		if d.Price.Input < 0 || d.Price.Output < 0 || d.TokensPerMinute < 0 || d.OutputTokensPerMinute < 0 || d.RequestsPerMinute < 0 || d.Concurrency < 0 || d.MaxOutputTokens < 0 || d.IdleTimeout < 0 {
+		if d.Price.Input < 0 || d.Price.Output < 0 || d.TokensPerMinute < 0 || d.OutputTokensPerMinute < 0 || d.RequestsPerMinute < 0 || d.Concurrency < 0 || d.EmbeddingInputs < 0 || d.EmbeddingTokens < 0 || d.MaxOutputTokens < 0 || d.IdleTimeout < 0 {
 			bad(at, "prices, quotas, limits and timeouts must not be negative")
 		}
 		if d.Provisioned && d.Provider != ProviderAzure {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/extract"
 )
 
 // shelf is a server that has documents and counts uploads.
@@ -44,6 +45,12 @@ func newShelf(t *testing.T) *shelf {
 		}
 		hash := sha256.Sum256(content)
 		d := forebay.Document{ID: r.URL.Query().Get("id"), Name: r.URL.Query().Get("name"), ContentHash: "sha256:" + hex.EncodeToString(hash[:])}
+		kind, _, _, err := extract.KindOf(r.Header.Get("Content-Type"), d.Name, content)
+		if err != nil {
+			s.refuse(w, http.StatusUnsupportedMediaType, forebay.CodeUnsupportedMedia)
+			return
+		}
+		d.ContentType = string(kind)
 		s.documents[d.ID] = d
 		s.uploads = append(s.uploads, r.URL.Query().Get("metadata"))
 		w.WriteHeader(http.StatusAccepted)
@@ -151,6 +158,30 @@ func TestWatch(t *testing.T) {
 		t.Errorf("said %q", again.errors.String())
 	}
 
+	// What the server has under another type or name is sent again, and once.
+	for id, d := range s.documents {
+		if d.Name == "b.md" {
+			d.ContentType = "text/plain"
+		} else {
+			d.Name = "b.txt"
+		}
+		s.documents[id] = d
+	}
+	s.uploads = nil
+	again = s.watch(t, w.dir)
+	again.now = w.now.Add(time.Hour)
+	again.after(time.Minute)
+	again.after(time.Minute)
+	want("path=a.txt", "path=sub folder/b.md")
+	for _, d := range s.documents {
+		if d.Name == "b.md" != (d.ContentType == "text/markdown") {
+			t.Errorf("%+v", d)
+		}
+	}
+	s.watch(t, w.dir).after(time.Minute)
+	want("path=a.txt", "path=sub folder/b.md")
+	s.uploads = nil
+
 	// While there is no server that is told once, and nothing is lost.
 	again.write("c.txt", "three")
 	again.write("d.txt", "four")
@@ -168,7 +199,7 @@ func TestWatch(t *testing.T) {
 	}
 	again.api = reachable
 	again.after(time.Minute)
-	want("path=sub folder/b.md", "path=a.txt", "path=a.txt", "path=c.txt", "path=d.txt")
+	want("path=c.txt", "path=d.txt")
 
 	again.write("empty.txt", "")
 	again.after(time.Minute)

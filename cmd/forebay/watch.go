@@ -18,6 +18,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/extract"
 )
 
 // watchable are the extensions of the files that are documents.
@@ -31,7 +32,7 @@ func (a *app) watch() *cobra.Command {
 		Use: "watch DIR", Short: "Add the documents of a folder, and what changes in it", Args: arguments(1, "DIR"),
 		Long: `Add each text, Markdown, HTML and PDF file below a folder as a document, and again when its content
 changes. A file is taken once it has not changed for a while. What the server has already is known by its
-content, so the command can be stopped and started at any time. Hidden files and links are left out, and a
+content, its name and its type, so the command can be stopped and started at any time. Hidden files and links are left out, and a
 file that is deleted leaves its document.`,
 		Example: "  forebay watch ./inbox\n  forebay watch ./inbox --once",
 		RunE: func(c *cobra.Command, args []string) (err error) {
@@ -163,10 +164,11 @@ func (w *watcher) take(ctx context.Context, name string) error {
 	hash := sha256.Sum256(content)
 	n := forebay.NewDocument{ID: watchedID(relative), Name: filepath.Base(name), Metadata: map[string]string{"path": relative}}
 	before, err := w.api.Document(ctx, n.ID)
-	known := err == nil && before.ContentHash == "sha256:"+hex.EncodeToString(hash[:])
 	if err != nil && !errors.Is(err, forebay.ErrNotFound) {
 		return w.refuse(ctx, name, err)
 	}
+	kind, _, _, unknown := extract.KindOf("", n.Name, content)
+	known := err == nil && before.ContentHash == "sha256:"+hex.EncodeToString(hash[:]) && before.Name == n.Name && (unknown != nil || before.ContentType == string(kind))
 	if !known {
 		d, _, err := w.api.AddDocument(ctx, n, content)
 		if err != nil {

@@ -79,7 +79,7 @@ func New(o Options) *Service {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &Service{Options: o, indexes: indexes{limit: o.IndexBytes, byTenant: map[int64]*tenantIndex{}},
+	return &Service{Options: o, indexes: indexes{limit: o.IndexBytes, watch: o.Store.WatchDropped, byTenant: map[int64]*tenantIndex{}},
 		extracting: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))), changed: make(chan struct{}, 1)}
 }
 
@@ -285,13 +285,11 @@ func (s *Service) Retry(ctx context.Context, tenant, id string) (forebay.Documen
 	if err != nil {
 		return forebay.Document{}, err
 	}
-	again := make([]store.NewJob, len(row.Failed))
+	again := make([][]store.DocumentJob, len(row.Failed))
 	for i, f := range row.Failed {
-		made, err := s.newJobs(ctx, tenant, []taskInput{{Revision: row.Latest.ID, First: f.First, Last: f.Last, Tokens: s.tokensOf(f)}}, tasksOf[f.Branch])
-		if err != nil {
+		if again[i], err = s.again(ctx, tenant, row.Latest, f); err != nil {
 			return forebay.Document{}, err
 		}
-		again[i] = made[0]
 	}
 	retried := 0
 	if len(again) > 0 {

@@ -94,13 +94,17 @@ func TestFailuresAreSorted(t *testing.T) {
 
 // The indexes of those who search stay within their memory: who has not searched for longest gives way.
 func TestIndexesAreBounded(t *testing.T) {
-	x := indexes{limit: 100, byTenant: map[int64]*tenantIndex{}}
+	stopped := 0
+	x := indexes{limit: 100, watch: func(int64) (<-chan struct{}, func()) { return nil, func() { stopped++ } }, byTenant: map[int64]*tenantIndex{}}
 	for tenant := range int64(5) {
 		x.of(tenant + 1).bytes = 40
 	}
 	x.of(4)
 	if _, there := x.byTenant[1]; there || len(x.byTenant) > 3 || x.byTenant[5] == nil {
 		t.Errorf("%d are kept", len(x.byTenant))
+	}
+	if stopped != 5-len(x.byTenant) {
+		t.Errorf("%d are watched no more", stopped)
 	}
 }
 

@@ -12,9 +12,11 @@ import (
 )
 
 // indexes are the codes of tenants' vectors in memory. They are a hint: before each search what went live
-// since is read from the store, and what is not live any more is found out by whoever looks for it there.
+// since is read from the store, and what was dropped is taken out when the store tells of it. What another process has
+// dropped just now is found out by whoever looks for it in the store.
 type indexes struct {
 	limit int64 // bytes
+	watch func(tenant int64) (drops <-chan struct{}, stop func())
 
 	mu       sync.Mutex
 	byTenant map[int64]*tenantIndex
@@ -22,11 +24,15 @@ type indexes struct {
 
 type tenantIndex struct {
 	mu    sync.RWMutex
-	index *vector.Index // nil: nothing was read
-	begin int64         // it has what went live after this number
-	after int64         // up to this one
-	used  time.Time     // guarded by indexes.mu
-	bytes int64         // the same
+	index *vector.Index     // nil: nothing was read
+	begin int64             // it has what went live after this number
+	after int64             // up to this one
+	went  map[int64][]int64 // chunks by the number under which their revision went live
+	stale bool              // something was dropped that may be in it
+	drops <-chan struct{}
+	stop  func()    // of drops
+	used  time.Time // guarded by indexes.mu
+	bytes int64     // the same
 }
 
 // of returns a tenant's index. The ones that were not used for longest go when there are too many.
@@ -36,6 +42,7 @@ func (x *indexes) of(tenant int64) *tenantIndex {
 	t := x.byTenant[tenant]
 	if t == nil {
 		t = &tenantIndex{}
+		t.drops, t.stop = x.watch(tenant)
 		x.byTenant[tenant] = t
 	}
 	t.used = time.Now()
@@ -50,6 +57,7 @@ func (x *indexes) of(tenant int64) *tenantIndex {
 		if total <= x.limit || oldest == 0 {
 			return t
 		}
+		x.byTenant[oldest].stop()
 		delete(x.byTenant, oldest)
 	}
 }
@@ -81,12 +89,15 @@ func (t *tenantIndex) nearest(ctx context.Context, s *Service, tenant int64, uni
 // maxOverlap is how many codes are kept at most of what the database's index has as well.
 const maxOverlap = 50_000
 
-// refresh reads what went live since the last time, and after that number at the earliest.
+// refresh takes out what was dropped and reads what went live since the last time, and after that number at the earliest.
 func (t *tenantIndex) refresh(ctx context.Context, s *Service, tenant int64, dimensions int, until int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.index == nil || t.index.Dimension() != dimensions || until > t.after || t.index.Len() > maxOverlap && until > t.begin {
-		t.index, t.begin, t.after = vector.NewIndex(dimensions), until, until
+		t.index, t.begin, t.after, t.went = vector.NewIndex(dimensions), until, until, map[int64][]int64{}
+	}
+	if err := t.drop(ctx, s, tenant); err != nil {
+		return err
 	}
 	for {
 		codes, err := s.Store.Codes(ctx, tenant, t.after)
@@ -95,16 +106,49 @@ func (t *tenantIndex) refresh(ctx context.Context, s *Service, tenant int64, dim
 		}
 		t.add(codes)
 		s.indexes.mu.Lock()
-		t.bytes = t.index.Bytes()
+		t.bytes = t.index.Bytes() + 8*int64(t.index.Len()) // and went
 		s.indexes.mu.Unlock()
 	}
 }
 
 func (t *tenantIndex) add(codes []store.LiveCode) {
 	for _, c := range codes {
-		_ = t.index.Add(c.Chunk, c.Code) // one of another dimension belongs to what is being removed
 		t.after = c.Live
+		if t.index.Add(c.Chunk, c.Code) == nil { // one of another dimension belongs to what is being removed
+			t.went[c.Live] = append(t.went[c.Live], c.Chunk)
+		}
 	}
+}
+
+// drop takes out what is not live any more, if the store has told that something was dropped.
+func (t *tenantIndex) drop(ctx context.Context, s *Service, tenant int64) error {
+	select {
+	case <-t.drops:
+		t.stale = true
+	default:
+	}
+	if !t.stale || t.index.Len() == 0 {
+		return nil
+	}
+	live, err := s.Store.LiveNumbers(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	t.stale = false
+	gone := map[int64]bool{}
+	for number, chunks := range t.went {
+		if live[number] {
+			continue
+		}
+		for _, chunk := range chunks {
+			gone[chunk] = true
+		}
+		delete(t.went, number)
+	}
+	if len(gone) > 0 {
+		t.index.Remove(gone)
+	}
+	return nil
 }
 
 // forget takes chunks out that no search finds any more.

@@ -85,15 +85,51 @@ func (s *Service) newJobs(ctx context.Context, tenant string, inputs []taskInput
 	return s.jobs.NewJobs(ctx, tenant, reqs)
 }
 
-// tokensOf is about what a job sends to a model.
-func (s *Service) tokensOf(f store.FailedJob) int {
+// batches are the inputs of the jobs that embed chunks of these tokens each, from the chunk first on: as many in each as one
+// call takes.
+func (s *Service) batches(revision string, first int64, tokens []int) (list []taskInput) {
+	for i, n := range tokens {
+		number, last := first+int64(i), len(list)-1
+		if last < 0 || list[last].Tokens+n > s.BatchTokens || number-list[last].First >= int64(s.BatchInputs) {
+			list = append(list, taskInput{Revision: revision, First: number})
+			last++
+		}
+		list[last].Last = number
+		list[last].Tokens += n
+	}
+	return list
+}
+
+// embedJobs are the jobs that embed such chunks.
+func (s *Service) embedJobs(ctx context.Context, tenant, revision string, first int64, tokens []int) ([]store.DocumentJob, error) {
+	batches := s.batches(revision, first, tokens)
+	made, err := s.newJobs(ctx, tenant, batches, taskEmbed)
+	list := make([]store.DocumentJob, len(made))
+	for i, job := range made {
+		list[i] = store.DocumentJob{Branch: store.BranchEmbedding, First: batches[i].First, Last: batches[i].Last, Job: job}
+	}
+	return list, err
+}
+
+// again are the jobs that do what a failed one should have done: more than one if one call embeds less than it did when the
+// document was split.
+func (s *Service) again(ctx context.Context, tenant string, rev store.Revision, f store.FailedJob) ([]store.DocumentJob, error) {
+	in := taskInput{Revision: rev.ID}
 	switch f.Branch {
 	case store.BranchEmbedding:
-		return min(int(f.Last-f.First+1)*s.ChunkTokens, s.BatchTokens)
+		tokens, err := s.Store.ChunkTokens(ctx, rev.No, f.First, f.Last)
+		if err != nil {
+			return nil, err
+		}
+		return s.embedJobs(ctx, tenant, rev.ID, f.First, tokens)
 	case store.BranchMetadata:
-		return describeTokens
+		in.Tokens = describeTokens
 	}
-	return 0
+	made, err := s.newJobs(ctx, tenant, []taskInput{in}, tasksOf[f.Branch])
+	if err != nil {
+		return nil, err
+	}
+	return []store.DocumentJob{{Branch: f.Branch, Job: made[0]}}, nil
 }
 
 // recordFor bounds what follows a call that is paid for.
@@ -222,22 +258,12 @@ func (s *Service) followers(ctx context.Context, tenant string, rev store.Revisi
 	if rev.KeyID != "" {
 		ctx = forebay.WithBudgetKey(ctx, rev.KeyID)
 	}
-	var batches []taskInput
+	tokens := make([]int, len(chunks))
 	for i, c := range chunks {
-		last := len(batches) - 1
-		if last < 0 || batches[last].Tokens+c.Tokens > s.BatchTokens || i-int(batches[last].First) >= s.BatchInputs {
-			batches = append(batches, taskInput{Revision: rev.ID, First: int64(i)})
-			last++
-		}
-		batches[last].Last = int64(i)
-		batches[last].Tokens += c.Tokens
+		tokens[i] = c.Tokens
 	}
-	embed, err := s.newJobs(ctx, tenant, batches, taskEmbed)
-	if err != nil {
+	if list, err = s.embedJobs(ctx, tenant, rev.ID, 0, tokens); err != nil {
 		return nil, err
-	}
-	for i, b := range batches {
-		list = append(list, store.DocumentJob{Branch: store.BranchEmbedding, First: b.First, Last: b.Last, Job: embed[i]})
 	}
 	metadata, err := s.newJobs(ctx, tenant, []taskInput{{Revision: rev.ID, Tokens: describeTokens}}, taskMetadata)
 	if err != nil {

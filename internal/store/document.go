@@ -181,11 +181,13 @@ func (t *tx) submitDocumentJob(revision int64, j DocumentJob) error {
 // dropRevision takes a revision out of searches and out of its pipeline. What is left of it goes with
 // PurgeDocuments. voided are the tokens of locks so far.
 func (t *tx) dropRevision(no int64, voided []int64) ([]int64, error) {
-	if err := t.prep("UPDATE document_revisions SET dropped = 1, live = NULL WHERE no = ?").int(no).exec(); err != nil {
+	_, err := t.prep("UPDATE document_revisions SET dropped = 1, live = NULL WHERE no = ? RETURNING tenant").int(no).
+		one(func(r row) { t.changed(droppedWatch(r.int(0))) })
+	if err != nil {
 		return voided, err
 	}
 	var seqs []int64
-	err := t.prep("SELECT d.seq FROM document_jobs d JOIN messages m ON m.seq = d.seq WHERE d.revision = ?").int(no).
+	err = t.prep("SELECT d.seq FROM document_jobs d JOIN messages m ON m.seq = d.seq WHERE d.revision = ?").int(no).
 		each(func(r row) error { seqs = append(seqs, r.int(0)); return nil })
 	if err != nil {
 		return voided, err

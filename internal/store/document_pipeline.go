@@ -172,6 +172,16 @@ func (s *Store) Unembedded(ctx context.Context, revision, first, last int64) (ch
 	return chunks, err
 }
 
+// ChunkTokens returns how many tokens the chunks of a range have each.
+func (s *Store) ChunkTokens(ctx context.Context, revision, first, last int64) (tokens []int, err error) {
+	err = s.read(ctx, func(c conn) error {
+		tokens = nil
+		return c.prep("SELECT tokens FROM chunks WHERE revision = ? AND number >= ? AND number <= ? ORDER BY number").int(revision).int(first).int(last).
+			each(func(r row) error { tokens = append(tokens, int(r.int(0))); return nil })
+	})
+	return tokens, err
+}
+
 // Texts returns the texts of the first chunks of a revision.
 func (s *Store) Texts(ctx context.Context, revision int64, limit int) (texts []string, err error) {
 	err = s.read(ctx, func(c conn) error {

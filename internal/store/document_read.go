@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -9,6 +10,9 @@ import (
 
 // documentWatch is what a document is watched by: jobs have numbers above 0.
 func documentWatch(no int64) int64 { return -no }
+
+// droppedWatch is what the contents that a tenant drops are watched by: no document has such a number.
+func droppedWatch(tenant int64) int64 { return math.MinInt64 + tenant }
 
 // DocumentRow is a document, with its latest revision and what failed of that.
 type DocumentRow struct {
@@ -95,9 +99,9 @@ func (c conn) failedJobs(rev Revision, limit int) (failed []FailedJob, err error
 	return failed, err
 }
 
-// RetryDocument sends failed jobs of a document's revision back, or submits those anew that cannot be. again
-// are as many as failed. It returns how many of them had failed still.
-func (s *Store) RetryDocument(ctx context.Context, tenant int64, revisionID string, failed []FailedJob, again []NewJob) (retried int, err error) {
+// RetryDocument sends failed jobs of a document's revision back. One that cannot be, or that is to be several now, is replaced by
+// what stands for it in again. It returns how many of them had failed still.
+func (s *Store) RetryDocument(ctx context.Context, tenant int64, revisionID string, failed []FailedJob, again [][]DocumentJob) (retried int, err error) {
 	return transact(ctx, s, stageSubmit, func(t *tx) (retried int, err error) {
 		rev, err := t.revision(tenant, revisionID)
 		if err != nil {
@@ -114,18 +118,22 @@ func (s *Store) RetryDocument(ctx context.Context, tenant int64, revisionID stri
 				continue
 			}
 			retried++
-			redriven, err := t.redrive(Redrive{Seq: f.Seq})
-			if err != nil {
-				return retried, err
-			}
-			if redriven {
-				continue
+			if len(again[i]) == 1 {
+				redriven, err := t.redrive(Redrive{Seq: f.Seq})
+				if err != nil {
+					return retried, err
+				}
+				if redriven {
+					continue
+				}
 			}
 			if err := t.prep("DELETE FROM document_jobs WHERE seq = ?").int(f.Seq).exec(); err != nil {
 				return retried, err
 			}
-			if err := t.submitDocumentJob(rev.No, DocumentJob{Branch: f.Branch, First: f.First, Last: f.Last, Job: again[i]}); err != nil {
-				return retried, err
+			for _, j := range again[i] {
+				if err := t.submitDocumentJob(rev.No, j); err != nil {
+					return retried, err
+				}
 			}
 		}
 		t.changed(documentWatch(rev.Document))
@@ -136,4 +144,9 @@ func (s *Store) RetryDocument(ctx context.Context, tenant int64, revisionID stri
 // WatchDocument is Watch for what happens to a document.
 func (s *Store) WatchDocument(no int64) (changes <-chan struct{}, stop func()) {
 	return s.Watch(documentWatch(no))
+}
+
+// WatchDropped is Watch for contents of a tenant's documents that searches find no more.
+func (s *Store) WatchDropped(tenant int64) (drops <-chan struct{}, stop func()) {
+	return s.Watch(droppedWatch(tenant))
 }

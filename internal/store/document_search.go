@@ -104,6 +104,16 @@ func (s *Store) Codes(ctx context.Context, tenant, after int64) (codes []LiveCod
 	return codes, err
 }
 
+// LiveNumbers returns the numbers under which what searches of the tenant find went live.
+func (s *Store) LiveNumbers(ctx context.Context, tenant int64) (live map[int64]bool, err error) {
+	err = s.search(ctx, func(c conn) error {
+		live = map[int64]bool{}
+		return c.prep("SELECT live FROM document_revisions WHERE tenant = ? AND live IS NOT NULL").int(tenant).
+			each(func(r row) error { live[r.int(0)] = true; return nil })
+	})
+	return live, err
+}
+
 // Dimensions returns those of a tenant's vectors; 0: it has none that searches could find.
 func (s *Store) Dimensions(ctx context.Context, tenant int64) (dimensions int, err error) {
 	err = s.read(ctx, func(c conn) error {

@@ -1,0 +1,147 @@
+package documents
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/vector"
+)
+
+// shelf is a store with documents that no pipeline has made.
+type shelf struct {
+	*testing.T
+	*store.Store
+	tenant int64
+}
+
+func openShelf(t *testing.T, o store.Options) shelf {
+	t.Helper()
+	o.Serve = true
+	s, err := store.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	tenant, err := s.EnsureTenant(t.Context(), "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shelf{t, s, tenant}
+}
+
+// add makes a content of a document with so many chunks live, all of that vector.
+func (s shelf) add(document, content string, chunks int, unit []float32) {
+	s.Helper()
+	check := func(err error) {
+		if s.Helper(); err != nil {
+			s.Fatal(err)
+		}
+	}
+	ctx := s.Context()
+	queue, err := s.EnsureQueue(ctx, forebay.DefaultQueue)
+	check(err)
+	job := func(name string) store.NewJob {
+		return store.NewJob{ID: "job_" + content + name, Tenant: s.tenant, Queue: queue, Task: name, MaxAttempts: 1, Input: []byte("{}"), InputSize: 2}
+	}
+	rev := store.Revision{ID: "rev_" + content, Tenant: s.tenant, Hash: []byte(content), MediaType: "text/plain", Blob: "t/1/" + content + "/content"}
+	_, err = s.AddRevision(ctx, store.NewRevision{Revision: rev, DocumentID: document, Split: job("split")})
+	check(err)
+	rev, err = s.RevisionOf(ctx, s.tenant, rev.ID)
+	check(err)
+	result := store.SplitResult{Chunks: chunks, Jobs: []store.DocumentJob{{Branch: store.BranchEmbedding, Job: job("embed")}, {Branch: store.BranchMetadata, Job: job("metadata")}}}
+	for n := range chunks {
+		result.Rest = append(result.Rest, store.NewChunk{Number: n, Text: content})
+	}
+	check(s.BeginSplit(ctx, rev.No, 7))
+	check(s.EndSplit(ctx, s.tenant, rev.No, 7, "job_"+content+"split", result))
+	texts, err := s.Unembedded(ctx, rev.No, 0, int64(chunks))
+	check(err)
+	vectors := make([]store.ChunkVector, chunks)
+	for i, text := range texts {
+		vectors[i] = store.ChunkVector{Chunk: text.No, Vector: vector.Bytes(unit), Code: vector.Code(unit)}
+	}
+	check(s.RecordVectors(ctx, s.tenant, rev.ID, "job_"+content+"embed", len(unit), vectors))
+	check(s.RecordMetadata(ctx, s.tenant, rev.ID, "job_"+content+"metadata", store.Described{}))
+}
+
+// However much that is nearer was deleted or replaced, the first search after that finds what is there: in the process that did it at once, in others once
+// they were told.
+func TestDroppedVectorsLeaveTheIndex(t *testing.T) {
+	t.Parallel()
+	query, other := []float32{1, 0, 0, 0}, []float32{0, 1, 0, 0}
+	const many = 4*minCandidates + 100 // more than the rounds of a search pass over
+	run := func(t *testing.T, ours shelf, searching shelf) {
+		s := New(Options{Store: searching.Store})
+		told, stop := searching.WatchDropped(searching.tenant)
+		defer stop()
+		find := func() string {
+			t.Helper()
+			found, err := s.Search(t.Context(), "default", forebay.SearchRequest{Mode: forebay.SearchVector, Vector: query, Limit: 1})
+			if err != nil || len(found.Items) > 1 {
+				t.Fatalf("found %+v, %v", found.Items, err)
+			}
+			if len(found.Items) == 0 {
+				return "nothing"
+			}
+			return found.Items[0].Text
+		}
+		search := func(want string) {
+			t.Helper()
+			if found := find(); found != want {
+				t.Fatalf("found %s, want %s", found, want)
+			}
+		}
+		// Another process is told a moment later, and may be told to look without a reason.
+		dropped := func(want string) {
+			t.Helper()
+			for found := ""; found != want; {
+				select {
+				case <-told:
+				case <-time.After(20 * time.Second):
+					t.Fatalf("found %s, want %s", found, want)
+				}
+				if found = find(); ours == searching && found != want {
+					t.Fatalf("found %s, want %s", found, want)
+				}
+			}
+		}
+		ours.add("far", "far", 1, other)
+		ours.add("near", "near", many, query)
+		search("near")
+		ours.add("near", "replaced", 1, []float32{0.6, 0.8, 0, 0})
+		dropped("replaced")
+		ours.add("nearer", "nearer", many, query)
+		search("nearer")
+		if _, err := ours.DeleteDocument(t.Context(), ours.tenant, "nearer"); err != nil {
+			t.Fatal(err)
+		}
+		dropped("replaced")
+		if index := s.indexes.of(searching.tenant); index.index.Len() != 2 || len(index.went) != 2 {
+			t.Errorf("%d codes of %d contents are in memory", index.index.Len(), len(index.went))
+		}
+	}
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		s := openShelf(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
+		run(t, s, s)
+	})
+	t.Run("postgresql", func(t *testing.T) {
+		t.Parallel()
+		at := pgtest.Database(t)
+		s := openShelf(t, store.Options{URL: at})
+		run(t, s, s)
+	})
+	t.Run("two processes", func(t *testing.T) {
+		t.Parallel()
+		at := pgtest.Database(t)
+		run(t, openShelf(t, store.Options{URL: at}), openShelf(t, store.Options{URL: at}))
+	})
+}
