@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/orchestrate"
 )
 
 // The logical models that the built-in tasks call.
@@ -35,6 +36,7 @@ func (o Options) WithDefaults() Options {
 	o.Orchestrations.ConcurrentTurns = or(o.Orchestrations.ConcurrentTurns, 64)
 	o.Orchestrations.ConcurrentActivities = or(o.Orchestrations.ConcurrentActivities, 256)
 	o.Orchestrations.LockDuration = or(o.Orchestrations.LockDuration, time.Minute)
+	o.Orchestrations.GRPC.MaxMessageBytes = or(o.Orchestrations.GRPC.MaxMessageBytes, orchestrate.DefaultMaxMessage)
 	o.ShutdownTimeout = or(o.ShutdownTimeout, 30*time.Second)
 	o.Version = or(o.Version, "devel")
 	o.defaultModels()

@@ -87,7 +87,8 @@ type Orchestrations struct {
 
 // OrchestrationsGRPC is the endpoint of the Durable Task protocol, for clients and workers in other languages.
 type OrchestrationsGRPC struct {
-	Address string `koanf:"address"` // host:port; default: it is not served
+	Address         string `koanf:"address"`           // host:port; default: it is not served
+	MaxMessageBytes int    `koanf:"max_message_bytes"` // that a worker is sent at once: a turn with its history, an activity with its input; default 4 MiB
 }
 
 // ActivityOption is what holds for an activity, in whatever language it is written.

@@ -41,7 +41,7 @@ func (s *Server) openOrchestrations() error {
 	}
 	s.orchestrations = orchestrate.New(orchestrate.Options{
 		Store: s.store, Registry: registry, Logger: s.log, Turns: o.ConcurrentTurns, Activities: o.ConcurrentActivities, Lock: o.LockDuration,
-		Retries: retries, MaxBytes: s.options.Limits.MaxInputBytes, Grace: s.options.ShutdownTimeout,
+		Retries: retries, MaxBytes: s.options.Limits.MaxInputBytes, MaxMessage: o.GRPC.MaxMessageBytes, Grace: s.options.ShutdownTimeout,
 		Remote: o.GRPC.Address != "", Observe: s.telemetry.Orchestrations(),
 		Jobs: calledJobs{s.jobs, s.store, s.options.Limits.MaxInputBytes},
 	})
@@ -80,6 +80,9 @@ func (o Orchestrations) validate(bad func(field, format string, args ...any)) {
 	}
 	if o.LockDuration < time.Second || o.LockDuration > 5*time.Minute {
 		bad("orchestrations.lock_duration", "goes from 1s to 5m")
+	}
+	if n := o.GRPC.MaxMessageBytes; n < 64<<10 || n > 512<<20 {
+		bad("orchestrations.grpc.max_message_bytes", "goes from %d to %d", 64<<10, 512<<20)
 	}
 	for name, a := range o.Activities {
 		field, r := fmt.Sprintf("orchestrations.activities.%.64s.retry.", name), a.Retry

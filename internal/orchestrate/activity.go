@@ -82,6 +82,7 @@ func (h *hub) outcome(a *store.Activity, result *protos.HistoryEvent) (o store.A
 	}
 	o.Outcome = store.ActivitySucceeded
 	if failed := result.GetTaskFailed(); failed != nil {
+		boundFailure(failed.GetFailureDetails())
 		why := failureOf(failed.GetFailureDetails())
 		if why == nil {
 			why = &forebay.OrchestrationFailure{Type: "Unknown", Message: "the activity failed"}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
@@ -116,6 +117,27 @@ func failureOf(d *protos.TaskFailureDetails) *forebay.OrchestrationFailure {
 	}
 	return &forebay.OrchestrationFailure{Type: d.ErrorType, Message: d.ErrorMessage, NonRetryable: d.IsNonRetriable, Inner: failureOf(d.InnerFailure)}
 }
+
+// Bounds of what is kept of a failure.
+const (
+	maxFailureText  = 64 << 10 // bytes of a message or a stack
+	maxFailureDepth = 16
+)
+
+// boundFailure cuts off what is too long of a failure, and what is not UTF-8, which cannot be stored.
+func boundFailure(d *protos.TaskFailureDetails) {
+	for depth := 1; d != nil; depth, d = depth+1, d.InnerFailure {
+		d.ErrorType, d.ErrorMessage = cutText(d.ErrorType), cutText(d.ErrorMessage)
+		if d.StackTrace != nil {
+			d.StackTrace.Value = cutText(d.StackTrace.Value)
+		}
+		if depth == maxFailureDepth {
+			d.InnerFailure = nil
+		}
+	}
+}
+
+func cutText(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxFailureText)], "") }
 
 func detailsOf(f *forebay.OrchestrationFailure) *protos.TaskFailureDetails {
 	if f == nil {

@@ -47,6 +47,12 @@ func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, a
 		resp, err := replay(ctx, task.NewTaskExecutorWithLogger(x.registry.engine, engineLog{x.log}), id, old, arrived)
 		return x.limitAnew(resp), err
 	}
+	if why := x.tooLargeToSend(&protos.WorkflowRequest{InstanceId: string(id), PastEvents: old, NewEvents: arrived}, "the history and what has arrived have"); why != "" {
+		p := newPast()
+		p.without(old)
+		p.without(arrived)
+		return failed(id, p.last+1, failureMessageTooLarge, why), nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, remoteTurn)
 	defer cancel()
 	resp, err := handOut(ctx, x.hub, func(ctx context.Context) (*protos.WorkflowResponse, error) {
@@ -103,6 +109,11 @@ func (x executor) ExecuteActivity(ctx context.Context, id api.InstanceID, e *pro
 	defer cancel(nil)
 	if f := x.registry.activity(a.Name); f != nil {
 		return x.call(ctx, f, a, e), nil
+	}
+	request := &protos.ActivityRequest{Name: scheduled.Name, Version: scheduled.Version, Input: scheduled.Input, TaskExecutionId: scheduled.TaskExecutionId,
+		ParentTraceContext: scheduled.ParentTraceContext, WorkflowInstance: &protos.WorkflowInstance{InstanceId: string(id)}}
+	if why := x.tooLargeToSend(request, "the activity and its input have"); why != "" {
+		return failedEvent(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: failureMessageTooLarge, ErrorMessage: why, IsNonRetriable: true}), nil
 	}
 	result, err := handOut(ctx, x.hub, func(ctx context.Context) (*protos.HistoryEvent, error) {
 		return x.remote.ExecuteActivity(ctx, id, e, opts)

@@ -31,13 +31,14 @@ type GRPC struct {
 	Grace        time.Duration
 }
 
-// maxGRPCMessage bounds a message that comes in: an answer of an orchestrator holds the inputs of all that it calls at once.
+// maxGRPCMessage bounds a message that comes in: an answer of an orchestrator holds the inputs of all that it calls at once. Where
+// one payload may be larger than that the bound is twice as large as that.
 const maxGRPCMessage = 64 << 20
 
 // Serve answers on the listener until ctx ends.
 func (s *Service) Serve(ctx context.Context, listener net.Listener, g GRPC) error {
 	options := []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(maxGRPCMessage), grpc.MaxSendMsgSize(1 << 30), grpc.MaxConcurrentStreams(1000),
+		grpc.MaxRecvMsgSize(max(maxGRPCMessage, 2*int(s.opts.MaxBytes))), grpc.MaxSendMsgSize(1 << 30), grpc.MaxConcurrentStreams(1000),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {

@@ -3,10 +3,12 @@ package orchestrate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 )
 
 // What is handed to processes that are connected waits in a queue of the engine's for one of their streams. When a stream ends the engine
@@ -60,6 +62,22 @@ func handOut[T any](ctx context.Context, h *hub, call func(context.Context) (T, 
 		err = errNobody
 	}
 	return result, err
+}
+
+// failureMessageTooLarge is the type of the failure of what cannot be sent to a process that is connected.
+const failureMessageTooLarge = "MessageTooLarge"
+
+// maxEnvelope is more than a work item holds besides its request: tokens and ids.
+const maxEnvelope = 1 << 10
+
+// tooLargeToSend says why a request cannot be sent; "": it can. A process that is sent more than it receives ends its stream, and with
+// it everything that was sent before, as often as that is repeated.
+func (h *hub) tooLargeToSend(request proto.Message, what string) string {
+	size := proto.Size(request) + maxEnvelope
+	if size <= h.opts.MaxMessage {
+		return ""
+	}
+	return fmt.Sprintf("%s %d bytes; a worker is sent up to %d (orchestrations.grpc.max_message_bytes, which the worker has to receive)", what, size, h.opts.MaxMessage)
 }
 
 // OnActivityCompletion also notes that somebody waits for the activity.

@@ -2,7 +2,10 @@ package orchestrate
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +13,10 @@ import (
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/pgtest"
@@ -28,7 +34,7 @@ func (p *process) serve(t *testing.T) string {
 	done := make(chan error)
 	go func() {
 		done <- p.Serve(ctx, listener, GRPC{Authenticate: func(context.Context, string) (forebay.Caller, bool, error) {
-			return forebay.Caller{Tenant: tenant, Scopes: []forebay.Scope{forebay.ScopeOperate}}, true, nil
+			return forebay.Caller{Tenant: tenant, Scopes: []forebay.Scope{forebay.ScopeOperate, forebay.ScopeSubmit}}, true, nil
 		}})
 	}()
 	t.Cleanup(func() {
@@ -41,10 +47,10 @@ func (p *process) serve(t *testing.T) string {
 }
 
 // worker connects a process that waits for work. A connection that is closed is what a server sees of a process that is killed.
-func worker(t *testing.T, address string) (*grpc.ClientConn, protos.TaskHubSidecarServiceClient, grpc.ServerStreamingClient[protos.WorkItem]) {
+func worker(t *testing.T, address string, options ...grpc.DialOption) (*grpc.ClientConn, protos.TaskHubSidecarServiceClient, grpc.ServerStreamingClient[protos.WorkItem]) {
 	t.Helper()
 	// A window of a fixed size, so that what nobody receives stays at the server.
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10))
+	conn, err := grpc.NewClient(address, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,4 +152,159 @@ func TestWorkOfAWorkerThatIsGone(t *testing.T) {
 	if outcomes[store.ActivitySucceeded] != many || outcomes[store.ActivityLost] == 0 || outcomes[store.ActivityLost] > many/2 || len(outcomes) != 2 {
 		t.Errorf("attempts: %v", outcomes)
 	}
+}
+
+// carryOut connects a process that receives messages of so many bytes, and has it carry out whatever it is sent: an orchestrator or an activity returns its
+// input, an orchestrator that waits for events those that are neither. Its stream has to hold until the test ends.
+func carryOut(t *testing.T, address string, receives int) protos.TaskHubSidecarServiceClient {
+	t.Helper()
+	_, client, stream := worker(t, address, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(receives)))
+	go func() {
+		for {
+			item, err := stream.Recv()
+			if err != nil {
+				if t.Context().Err() == nil && status.Code(err) == codes.ResourceExhausted {
+					t.Error("it was sent more than it receives: ", err)
+				}
+				return
+			}
+			if req := item.GetActivityRequest(); req != nil {
+				_, _ = client.CompleteActivityTask(t.Context(), &protos.ActivityResponse{ // if it fails the instance does not end
+					InstanceId: req.GetWorkflowInstance().GetInstanceId(), TaskId: req.GetTaskId(), Result: req.GetInput(), CompletionToken: item.GetCompletionToken()})
+				continue
+			}
+			req := item.GetWorkflowRequest()
+			resp := &protos.WorkflowResponse{InstanceId: req.GetInstanceId(), CompletionToken: item.GetCompletionToken()}
+			start := started(req.GetPastEvents(), req.GetNewEvents())
+			over := start.GetName() != "waits"
+			for _, e := range append(req.GetPastEvents(), req.GetNewEvents()...) {
+				over = over || e.GetEventRaised().GetName() == "last"
+			}
+			if over {
+				resp.Actions = []*protos.WorkflowAction{{Id: 0, WorkflowActionType: &protos.WorkflowAction_CompleteWorkflow{CompleteWorkflow: &protos.CompleteWorkflowAction{
+					WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_COMPLETED, Result: start.GetInput()}}}}
+			}
+			_, _ = client.CompleteWorkflowTask(t.Context(), resp)
+		}
+	}()
+	return client
+}
+
+// What is larger than a worker receives is not sent: the activity or the instance fails, and says why. The worker goes on, and gets all
+// that is not too large; an instance that failed so can be rewound once the worker receives more.
+func TestMessageTooLarge(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		const limit = 64 << 10
+		r := NewRegistry()
+		addOrchestrator(t, r, "calls", func(ctx *task.WorkflowContext) (any, error) {
+			var input, output string
+			if err := ctx.GetInput(&input); err != nil {
+				return nil, err
+			}
+			return output, activity(ctx, "elsewhere", input, forebay.RetryPolicy{MaxAttempts: 3}).Await(&output)
+		})
+		p := run(t, where, Options{Registry: r, Remote: true, MaxMessage: limit})
+		carryOut(t, p.serve(t), limit)
+		ended := map[string]int{}
+		for size := limit - 2500; size < limit+500; size += 250 {
+			input := json.RawMessage(`"` + strings.Repeat("x", size-2) + `"`)
+			for _, name := range []string{"remote", "calls"} {
+				o, err := p.Wait(t.Context(), tenant, p.start(t, StartRequest{Name: name, Input: input}), time.Minute)
+				switch {
+				case err != nil || !o.Status.Terminal():
+					t.Fatalf("%s of %d bytes is %s: %v", name, size, o.Status, err)
+				case o.Status == forebay.OrchestrationCompleted && name == "remote" && string(o.Output) != string(input):
+					t.Errorf("%d bytes came back as %d", len(input), len(o.Output))
+				case o.Status == forebay.OrchestrationFailed && name == "remote" && o.Failure.Type != failureMessageTooLarge,
+					o.Status == forebay.OrchestrationFailed && !strings.Contains(o.Failure.Message, "a worker is sent up to 65536"):
+					t.Errorf("%s of %d bytes: %+v", name, size, o.Failure)
+				}
+				ended[name+" "+string(o.Status)]++
+			}
+		}
+		if len(ended) != 4 {
+			t.Errorf("%v", ended)
+		}
+
+		id := p.start(t, StartRequest{Name: "waits"})
+		for range 3 {
+			if err := p.Raise(t.Context(), tenant, id, "more", json.RawMessage(`"`+strings.Repeat("x", limit/3)+`"`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if o := p.ends(t, id, forebay.OrchestrationFailed); o.Failure.Type != failureMessageTooLarge {
+			t.Errorf("%+v", o.Failure)
+		}
+		p.stop()
+		p = run(t, where, Options{Registry: r, Remote: true})
+		carryOut(t, p.serve(t), DefaultMaxMessage)
+		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Raise(t.Context(), tenant, id, "last", nil); err != nil {
+			t.Fatal(err)
+		}
+		p.ends(t, id, forebay.OrchestrationCompleted)
+	})
+}
+
+// Clients hear which of what they send is too large, and the server receives whatever the limits allow.
+func TestPayloadTooLargeByGRPC(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		const limit = 1000
+		large := wrapperspb.String(`"` + strings.Repeat("x", limit) + `"`)
+		p := run(t, where, Options{Remote: true, MaxBytes: limit})
+		client := carryOut(t, p.serve(t), DefaultMaxMessage)
+		id := p.start(t, StartRequest{Name: "waits"})
+		_, start := client.StartInstance(t.Context(), &protos.CreateInstanceRequest{InstanceId: "large", Name: "waits", Input: large})
+		_, raise := client.RaiseEvent(t.Context(), &protos.RaiseEventRequest{InstanceId: id, Name: "more", Input: large})
+		for what, err := range map[string]error{"input": start, "data": raise} {
+			if s := status.Convert(err); s.Code() != codes.InvalidArgument || !strings.Contains(s.Message(), what) || !strings.Contains(s.Message(), "too large") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if _, err := p.Get(t.Context(), tenant, "large"); forebay.CodeOf(err) != forebay.CodeNotFound {
+			t.Errorf("it was started: %v", err)
+		}
+	})
+	p := run(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{MaxBytes: 70 << 20})
+	_, client, _ := worker(t, p.serve(t))
+	_, err := client.StartInstance(t.Context(), &protos.CreateInstanceRequest{InstanceId: "large", Name: "unknown", Input: wrapperspb.String(`"` + strings.Repeat("x", 69<<20) + `"`)})
+	if status.Code(err) != codes.NotFound {
+		t.Errorf("a payload that the limits allow: %v", err)
+	}
+}
+
+// What a failure says is stored up to a bound, and whatever its bytes are.
+func TestFailureIsBounded(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		why := errors.New("\xff" + strings.Repeat("x", 3*maxFailureText))
+		r := NewRegistry()
+		add(t, r, "fail", func(context.Context, string) (any, error) { return nil, why })
+		addOrchestrator(t, r, "fails", func(*task.WorkflowContext) (any, error) { return nil, why })
+		addOrchestrator(t, r, "child", func(ctx *task.WorkflowContext) (any, error) { return nil, ctx.CallChildWorkflow("fails").Await(nil) })
+		addOrchestrator(t, r, "calls", func(ctx *task.WorkflowContext) (any, error) {
+			return nil, activity(ctx, "fail", "", forebay.RetryPolicy{}).Await(nil)
+		})
+		p := run(t, where, Options{Registry: r})
+		for _, name := range []string{"fails", "child", "calls"} {
+			id := p.start(t, StartRequest{Name: name})
+			o := p.ends(t, id, forebay.OrchestrationFailed)
+			history, err := p.History(t.Context(), tenant, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			failures := []*forebay.OrchestrationFailure{o.Failure}
+			for _, e := range history {
+				if e.Failure != nil {
+					failures = append(failures, e.Failure)
+				}
+			}
+			for _, f := range failures {
+				if n := len(f.Message); f.Type == failureTurnLost || n < maxFailureText-100 || n > maxFailureText {
+					t.Errorf("%s: a failure %.20s of %d bytes: %.40s", name, f.Type, n, f.Message)
+				}
+			}
+		}
+	})
 }

@@ -33,6 +33,9 @@ type Options struct {
 	Retries map[string]forebay.RetryPolicy
 	// MaxBytes bounds an input, an event's payload, or a result. Default 10 MiB.
 	MaxBytes int64
+	// MaxMessage bounds what a process that is connected by gRPC is sent at once, in bytes: a turn with its whole history, or an
+	// activity with its input. Default 4 MiB, which is what clients of gRPC receive unless they are told otherwise.
+	MaxMessage int
 	// Grace is how long a stop lets activities finish. Default 30 s.
 	Grace time.Duration
 	// Jobs carries out the activity [TaskActivity]; nil: there is none.
@@ -42,6 +45,9 @@ type Options struct {
 	// Remote says that orchestrators may be in processes that are not known yet.
 	Remote bool
 }
+
+// DefaultMaxMessage is the default of Options.MaxMessage.
+const DefaultMaxMessage = 4 << 20
 
 // Taken is a turn or an attempt of an activity that this process took. Attempts that were lost are not told: see [store.Tally].
 type Taken struct {
@@ -91,7 +97,7 @@ type held struct {
 func New(opts Options) *Service {
 	opts.Turns, opts.Activities = cmp.Or(opts.Turns, 64), cmp.Or(opts.Activities, 256)
 	opts.Lock, opts.Grace = cmp.Or(opts.Lock, time.Minute), cmp.Or(opts.Grace, 30*time.Second)
-	opts.MaxBytes = cmp.Or(opts.MaxBytes, forebay.DefaultMaxInputBytes)
+	opts.MaxBytes, opts.MaxMessage = cmp.Or(opts.MaxBytes, forebay.DefaultMaxInputBytes), cmp.Or(opts.MaxMessage, DefaultMaxMessage)
 	if opts.Registry == nil {
 		opts.Registry = NewRegistry()
 	}

@@ -56,12 +56,24 @@ func (h *hub) tooLarge(state *backend.WorkflowRuntimeState) (what string, size i
 	return what, size
 }
 
+// boundFailures bounds the failure of an instance wherever a turn has it.
+func boundFailures(state *backend.WorkflowRuntimeState) {
+	boundFailure(state.CompletedEvent.GetFailureDetails())
+	for _, e := range state.NewEvents {
+		boundFailure(e.GetExecutionCompleted().GetFailureDetails())
+	}
+	for _, m := range state.PendingMessages {
+		boundFailure(m.HistoryEvent.GetChildWorkflowInstanceFailed().GetFailureDetails())
+	}
+}
+
 // turnResult is what the engine has made of a turn, as it is stored.
 func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState) (*store.TurnResult, error) {
 	status, ok := statuses[runtimestate.RuntimeStatus(state)]
 	if !ok {
 		return nil, fmt.Errorf("unknown status of %s", turn.ID)
 	}
+	boundFailures(state)
 	r := &store.TurnResult{Status: status, CustomStatus: asJSON(state.CustomStatus), Events: len(state.NewEvents)}
 	if len(state.OldEvents)+len(state.NewEvents) > maxHistoryEvents && status != forebay.OrchestrationTerminated {
 		return endAs(state, "HistoryTooLong", fmt.Sprintf("the history has more than %d events; an orchestrator that goes on for long continues as new", maxHistoryEvents))
