@@ -63,6 +63,11 @@ func (o Options) validateDocuments(known map[string]forebay.Task, bad func(field
 	case d.IndexBytes < 1<<20:
 		bad("documents.index_bytes", "must be at least %d", 1<<20)
 	}
+	for i, at := range o.Deployments {
+		if embed := known[d.EmbedTask]; at.EmbeddingTokens > 0 && at.EmbeddingTokens < d.ChunkTokens && o.serves(at.Name, embed.Model) {
+			bad(fmt.Sprintf("deployments[%d].embedding_tokens", i), "is less than one chunk of a document has: lower documents.chunk_tokens (%d)", d.ChunkTokens)
+		}
+	}
 	if _, ok := o.Queues[d.Queue]; d.Queue != "" && !ok {
 		bad("documents.queue", "there is no queue %.80q", d.Queue)
 	}
@@ -86,18 +91,18 @@ func (o Options) validateDocuments(known map[string]forebay.Task, bad func(field
 
 // embeddingBatch is how many texts and tokens one call may embed: a job goes to any deployment of its model, so each of
 // their limits holds.
-func (o Options) embeddingBatch(model string) (inputs, tokens int, err error) {
+func (o Options) embeddingBatch(model string) (inputs, tokens int) {
 	inputs, tokens = o.Documents.BatchInputs, o.Documents.BatchTokens
-	for i, d := range o.Deployments {
-		if !slices.ContainsFunc(o.Models[model].Deployments, func(m ModelDeployment) bool { return m.Name == d.Name }) {
-			continue
+	for _, d := range o.Deployments {
+		if o.serves(d.Name, model) {
+			inputs, tokens = min(inputs, or(d.EmbeddingInputs, inputs)), min(tokens, or(d.EmbeddingTokens, tokens))
 		}
-		if d.EmbeddingTokens > 0 && d.EmbeddingTokens < o.Documents.ChunkTokens {
-			return 0, 0, forebay.Invalid(fmt.Sprintf("deployments[%d].embedding_tokens", i), "is less than one chunk of a document has: lower documents.chunk_tokens (%d)", o.Documents.ChunkTokens)
-		}
-		inputs, tokens = min(inputs, or(d.EmbeddingInputs, inputs)), min(tokens, or(d.EmbeddingTokens, tokens))
 	}
-	return inputs, tokens, nil
+	return inputs, tokens
+}
+
+func (o Options) serves(deployment, model string) bool {
+	return slices.ContainsFunc(o.Models[model].Deployments, func(d ModelDeployment) bool { return d.Name == deployment })
 }
 
 // openDocuments makes the service of documents and adds its tasks to the others.
@@ -109,10 +114,7 @@ func (s *Server) openDocuments(ctx context.Context, known map[string]forebay.Tas
 	}
 	if task, ok := known[o.EmbedTask]; ok {
 		options.Embed = &task
-		var err error
-		if options.BatchInputs, options.BatchTokens, err = s.options.embeddingBatch(task.Model); err != nil {
-			return err
-		}
+		options.BatchInputs, options.BatchTokens = s.options.embeddingBatch(task.Model)
 	}
 	if task, ok := known[o.ExtractTask]; ok {
 		options.Extract = &task
