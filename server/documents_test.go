@@ -313,12 +313,12 @@ func TestEmbeddingOfDeployments(t *testing.T) {
 }
 
 func TestEmbeddingTokensHoldAChunk(t *testing.T) {
-	o := server.Options{Database: "sqlite:" + database(t), Deployments: []server.Deployment{{Name: "a", Provider: server.ProviderSim, EmbeddingTokens: 399}}}
-	if _, err := server.New(o); err == nil || !strings.Contains(err.Error(), "deployments[0].embedding_tokens") {
+	o := server.Options{Deployments: []server.Deployment{{Name: "a", Provider: server.ProviderSim, EmbeddingTokens: 399}}}
+	if err := o.WithDefaults().Validate(); err == nil || !strings.Contains(err.Error(), "deployments[0].embedding_tokens") {
 		t.Errorf("%v", err)
 	}
 	o.Documents.ChunkTokens = 399
-	if _, err := server.New(o); err != nil {
+	if err := o.WithDefaults().Validate(); err != nil {
 		t.Error(err)
 	}
 }

@@ -163,7 +163,7 @@ func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Workflow
 		taken.Ended = result.Status
 		h.memory.forget(turn.Instance)
 	} else {
-		h.memory.put(turn.Instance, turn.Number+1, append(wi.State.OldEvents, wi.State.NewEvents...))
+		h.memory.put(turn.Instance, turn.Number+1, append(wi.State.OldEvents, wi.State.NewEvents...), h.sizeAfter(turn, wi.State))
 	}
 	h.opts.Observe(taken)
 	h.release(turn.Token)

@@ -13,15 +13,20 @@ type memory struct {
 	mu     sync.Mutex
 	of     map[int64]remembered // by instance
 	events int                  // in all of them
+	bytes  int                  // of these
 }
 
 type remembered struct {
 	turn   int64
 	events []*protos.HistoryEvent
+	bytes  int
 }
 
-// maxRemembered bounds the events that are kept.
-const maxRemembered = 200_000
+// What is kept is bounded, in events and in bytes.
+const (
+	maxRemembered      = 200_000
+	maxRememberedBytes = 128 << 20
+)
 
 func (m *memory) get(instance, turn int64) ([]*protos.HistoryEvent, bool) {
 	m.mu.Lock()
@@ -33,24 +38,36 @@ func (m *memory) get(instance, turn int64) ([]*protos.HistoryEvent, bool) {
 	return r.events, true
 }
 
-func (m *memory) put(instance, turn int64, events []*protos.HistoryEvent) {
+// sizeOf returns how many bytes the history of an instance has, which it was given as events. It counts only what it does not know.
+func (m *memory) sizeOf(instance, turn int64, events []*protos.HistoryEvent) int {
+	m.mu.Lock()
+	r, ok := m.of[instance]
+	m.mu.Unlock()
+	if ok && r.turn == turn && len(r.events) == len(events) {
+		return r.bytes
+	}
+	return sizeOf(events)
+}
+
+func (m *memory) put(instance, turn int64, events []*protos.HistoryEvent, bytes int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.drop(instance)
+	if len(events) > maxRemembered || bytes > maxRememberedBytes {
+		return
+	}
 	for other := range m.of { // any: to read one again costs little
-		if m.events+len(events) <= maxRemembered {
+		if m.events+len(events) <= maxRemembered && m.bytes+bytes <= maxRememberedBytes {
 			break
 		}
 		m.drop(other)
 	}
-	if len(events) > maxRemembered {
-		return
-	}
 	if m.of == nil {
 		m.of = map[int64]remembered{}
 	}
-	m.of[instance] = remembered{turn, events}
+	m.of[instance] = remembered{turn, events, bytes}
 	m.events += len(events)
+	m.bytes += bytes
 }
 
 func (m *memory) forget(instance int64) {
@@ -61,5 +78,6 @@ func (m *memory) forget(instance int64) {
 
 func (m *memory) drop(instance int64) {
 	m.events -= len(m.of[instance].events)
+	m.bytes -= m.of[instance].bytes
 	delete(m.of, instance)
 }

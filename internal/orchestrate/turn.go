@@ -27,6 +27,11 @@ func sizeOf(events []*protos.HistoryEvent) (n int) {
 	return n
 }
 
+// sizeAfter is how many bytes the history has with what a turn adds.
+func (h *hub) sizeAfter(turn *store.Turn, state *backend.WorkflowRuntimeState) int {
+	return h.memory.sizeOf(turn.Instance, turn.Number, state.OldEvents) + sizeOf(state.NewEvents)
+}
+
 // tooLarge names something that the code wants to have stored and that is over the limit; "": nothing is.
 func (h *hub) tooLarge(state *backend.WorkflowRuntimeState) (what string, size int) {
 	check := func(v *wrapperspb.StringValue, name string) {
@@ -79,7 +84,7 @@ func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState) 
 		return endAs(state, "HistoryTooLong", fmt.Sprintf("the history has more than %d events; an orchestrator that goes on for long continues as new", maxHistoryEvents))
 	}
 	if status != forebay.OrchestrationTerminated {
-		if bytes := sizeOf(state.OldEvents) + sizeOf(state.NewEvents); bytes > maxHistoryBytes {
+		if bytes := h.sizeAfter(turn, state); bytes > maxHistoryBytes {
 			return endAs(state, "HistoryTooLong", fmt.Sprintf("the history has %d bytes; the limit is %d; large values are better passed by reference", bytes, maxHistoryBytes))
 		}
 		if what, size := h.tooLarge(state); what != "" {

@@ -1,0 +1,61 @@
+package orchestrate
+
+import (
+	"testing"
+
+	"github.com/dapr/durabletask-go/api/protos"
+)
+
+// Histories are kept up to a number of events and of bytes, and their sizes are known of those that are as old as the turn.
+func TestMemoryIsBounded(t *testing.T) {
+	event := completedEvent(1, "", value(make([]byte, 1000)))
+	several := func(n int) []*protos.HistoryEvent {
+		events := make([]*protos.HistoryEvent, n)
+		for i := range events {
+			events[i] = event
+		}
+		return events
+	}
+	kept := func(m *memory) (n int) {
+		for instance := range int64(10) {
+			if _, ok := m.get(instance, 1); ok {
+				n++
+			}
+		}
+		return n
+	}
+	for what, c := range map[string]struct{ events, bytes, want int }{
+		"events":         {maxRemembered / 3, 1000, 3},
+		"bytes":          {10, maxRememberedBytes / 3, 3},
+		"few":            {10, 1000, 10},
+		"too many":       {maxRemembered + 1, 1000, 0},
+		"too many bytes": {10, maxRememberedBytes + 1, 0},
+	} {
+		var m memory
+		for range 2 {
+			for instance := range int64(10) {
+				m.put(instance, 1, several(c.events), c.bytes)
+			}
+		}
+		if n := kept(&m); n != c.want || m.events != n*c.events || m.bytes != n*c.bytes {
+			t.Errorf("%s: %d histories of %d events and %d bytes are kept", what, n, m.events, m.bytes)
+		}
+	}
+
+	var m memory
+	m.put(1, 5, several(3), 77)
+	m.put(2, 1, several(maxRemembered), maxRememberedBytes) // which makes room first
+	m.put(1, 5, several(3), 77)
+	for _, c := range []struct {
+		instance, turn int64
+		events, want   int
+	}{{1, 5, 3, 77}, {1, 6, 3, sizeOf(several(3))}, {1, 5, 2, sizeOf(several(2))}, {2, 1, 1, sizeOf(several(1))}} {
+		if got := m.sizeOf(c.instance, c.turn, several(c.events)); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+	m.put(1, 6, several(maxRemembered+1), 1)
+	if len(m.of) != 0 || m.events != 0 || m.bytes != 0 {
+		t.Errorf("what is too long left %d histories, %d events, %d bytes", len(m.of), m.events, m.bytes)
+	}
+}
