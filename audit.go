@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// AuditEntry is one act of an operator, as written in the same transaction as the act. Entries form
+// AuditEntry is one act of an operator, or one event of a job or a budget, as written in the same transaction. Entries form
 // a chain: each holds the hash of the one before, and its own hash covers that and all its fields.
 type AuditEntry struct {
 	Number       int64     `json:"number" doc:"1, 2, 3, …, without gaps"`
 	At           time.Time `json:"at"`
 	Tenant       string    `json:"tenant" doc:"empty: no single tenant's"`
-	Actor        string    `json:"actor" doc:"id of the API key, or local for a caller without one"`
-	Action       string    `json:"action"`
+	Actor        string    `json:"actor" doc:"id of the API key, local for a caller without one, or forebay for what happened without anybody: an event of a job or a budget"`
+	Action       string    `json:"action" doc:"such as pause, or the type of the event"`
 	Target       string    `json:"target" doc:"what the act was about"`
 	Detail       string    `json:"detail" doc:"more about it, usually JSON"`
 	PreviousHash string    `json:"previous_hash" doc:"of the entry before, in hexadecimal; zeros before the first"`
@@ -101,8 +101,11 @@ type AuditBreak struct {
 	Reason string `json:"reason"`
 }
 
-// LocalActor is the Actor of a caller without an API key: on a server without keys, or beside it.
-const LocalActor = "local"
+// Actors that are not the id of an API key.
+const (
+	LocalActor  = "local"   // a caller without an API key: on a server without keys, or beside it
+	ServerActor = "forebay" // nobody: what happened to a job, or to a budget
+)
 
 type actorKey struct{}
 

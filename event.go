@@ -24,6 +24,12 @@ const (
 	EventBudgetExhausted EventType = "budget_exhausted" // a job does not fit into what is left
 )
 
+// JobEventTypes lists every type of event of a job.
+var JobEventTypes = []EventType{
+	EventAccepted, EventStarted, EventAttemptFailed, EventThrottled, EventRetryScheduled, EventSucceeded, EventFailed,
+	EventDeadLettered, EventQuarantined, EventCancelled, EventExpired, EventRedriven,
+}
+
 // TopicJobEvents is the topic of each tenant to which the events of its jobs are published: the body
 // is the event in JSON, the subject its type. Nobody else publishes or forwards to it.
 const TopicJobEvents = "job-events"

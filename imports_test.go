@@ -33,6 +33,7 @@ var mayImport = map[string][]string{
 	"internal/documents":   {".", "internal/blob", "internal/extract", "internal/jobs", "internal/model", "internal/store", "internal/vector"},
 	"internal/extract":     {"."},
 	"internal/filter":      {"."},
+	"internal/filtertest":  {"."},
 	"internal/intake":      {".", "internal/bus", "internal/jsoncheck", "internal/sleep"},
 	"internal/jobs":        {".", "internal/blob", "internal/jsoncheck", "internal/quota", "internal/sleep", "internal/store"},
 	"internal/jsoncheck":   {"."},

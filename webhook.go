@@ -1,13 +1,12 @@
 package forebay
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // EventTypes lists every type of event of a job, of a budget and of a document.
-var EventTypes = []EventType{
-	EventAccepted, EventStarted, EventAttemptFailed, EventThrottled, EventRetryScheduled, EventSucceeded, EventFailed,
-	EventDeadLettered, EventQuarantined, EventCancelled, EventExpired, EventRedriven,
-	EventBudgetWarning, EventBudgetExhausted, EventDocumentReady, EventDocumentFailed,
-}
+var EventTypes = slices.Concat(JobEventTypes, []EventType{EventBudgetWarning, EventBudgetExhausted, EventDocumentReady, EventDocumentFailed})
 
 // EventWebhookTest is the type of what the test of a webhook sends.
 const EventWebhookTest = "webhook.test"

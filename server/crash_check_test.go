@@ -15,6 +15,7 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
@@ -141,9 +142,48 @@ func (c *crash) checkAll() {
 	}
 	c.each(func(j *crashJob) error { return c.check(s, j) })
 	c.checkSessions(listed)
+	c.checkAudit(s)
 	q, err := s.queue(c.Context())
 	if err != nil || q.Active+q.Scheduled+q.Locked+q.Retrying+q.DeadLetter+q.Quarantine != 0 {
 		c.Errorf("left in the queue: %+v %v", q, err)
+	}
+}
+
+// checkAudit checks that the audit log is whole and has one entry for each event that it is to have.
+func (c *crash) checkAudit(s remote) {
+	c.Helper()
+	api, err := client.New(client.Options{BaseURL: s.url})
+	if err != nil {
+		c.Fatal(err)
+	}
+	entries := map[string]int{} // by job
+	for e, err := range api.Audit(c.Context(), forebay.AuditFilter{Action: string(crashAudited)}, 0) {
+		if err != nil {
+			c.Fatal(err)
+		}
+		entries[e.Target]++
+	}
+	if len(entries) == 0 {
+		c.Error("the audit log has no events of jobs")
+	}
+	c.each(func(j *crashJob) error {
+		events, err := s.events(c.Context(), j.id)
+		if err != nil {
+			return err
+		}
+		n := 0
+		for _, e := range events {
+			if e.Type == crashAudited {
+				n++
+			}
+		}
+		if n != entries[j.id] {
+			return fmt.Errorf("the audit log has %d of %d events", entries[j.id], n)
+		}
+		return nil
+	})
+	if v, err := api.VerifyAudit(c.Context(), ""); err != nil || !v.Intact {
+		c.Errorf("the audit log: %+v %+v %v", v, v.Broken, err)
 	}
 }
 

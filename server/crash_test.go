@@ -68,6 +68,7 @@ const (
 	crashBacklog    = 60                         // jobs that are submitted and not called yet
 	crashFollowed   = 25                         // one job of so many has a client that follows its events
 	crashSessions   = 20                         // sessions that one job of so many belongs to
+	crashAudited    = forebay.EventAttemptFailed // the events of which the audit log is to have each
 	crashLooks      = 10                         // times that jobs are looked at between two disturbances, at least
 )
 
@@ -137,7 +138,7 @@ func newCrash(t *testing.T, jobs int) *crash {
 	c.model = loopback.Start(c.script)
 	t.Cleanup(c.model.Close)
 	c.options = childOptions{
-		Endpoint: c.model.URL(), Shutdown: 300 * time.Millisecond,
+		Endpoint: c.model.URL(), Shutdown: 300 * time.Millisecond, Audit: server.Audit{JobEvents: []forebay.EventType{crashAudited}},
 		Queue: server.Queue{
 			Concurrency: crashPlaces, LockDuration: crashLock, MaxDeliveryCount: 1000,
 			Retry: server.Retry{First: 50 * time.Millisecond, Max: 400 * time.Millisecond, Attempts: 100, Concurrency: crashRetries, Budget: 0.5},

@@ -33,6 +33,7 @@ func (o Options) WithDefaults() Options {
 	}
 	o.Documents = o.Documents.withDefaults()
 	o.Retention = o.Retention.withDefaults()
+	o.Audit = o.Audit.withDefaults()
 	o.Orchestrations.ConcurrentTurns = or(o.Orchestrations.ConcurrentTurns, 64)
 	o.Orchestrations.ConcurrentActivities = or(o.Orchestrations.ConcurrentActivities, 256)
 	o.Orchestrations.LockDuration = or(o.Orchestrations.LockDuration, time.Minute)

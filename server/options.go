@@ -19,6 +19,7 @@ type Options struct {
 	Log         Log                   `koanf:"log"`         //
 	Limits      Limits                `koanf:"limits"`      //
 	Retention   Retention             `koanf:"retention"`   //
+	Audit       Audit                 `koanf:"audit"`       //
 	Deployments []Deployment          `koanf:"deployments"` //
 	Models      map[string]Model      `koanf:"models"`      // by logical name
 	Tasks       map[string]TaskOption `koanf:"tasks"`       //

@@ -41,6 +41,7 @@ type childOptions struct {
 	Tenants     map[string]server.Tenant
 	Documents   server.Documents
 	Workflows   []string // their files
+	Audit       server.Audit
 	// Orchestrations say how these are carried out.
 	Orchestrations server.Orchestrations
 	Tasks          map[string]server.TaskOption
@@ -124,7 +125,7 @@ func runChild(raw string) int {
 func (o childOptions) options() server.Options {
 	opts := server.Options{
 		Database: o.Database, Blob: o.Blob, Role: o.Role, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown, Intake: o.Intake, Tenants: o.Tenants, Tasks: o.Tasks, Documents: o.Documents,
-		Workflows: o.Workflows, Orchestrations: o.Orchestrations,
+		Workflows: o.Workflows, Audit: o.Audit, Orchestrations: o.Orchestrations,
 		Log: server.Log{Level: "warn", Format: "json"}, Queues: map[string]server.Queue{forebay.DefaultQueue: o.Queue},
 	}
 	if !strings.Contains(o.Database, "://") {

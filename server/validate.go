@@ -78,6 +78,7 @@ func (o Options) Validate() error {
 	}
 	o.validateTelemetry(bad)
 	o.Retention.validate(bad)
+	o.Audit.validate(bad)
 	o.validateModels(bad)
 	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
 		o.Queues[name].validate("queues."+name, name, bad)

@@ -7,9 +7,10 @@ import (
 )
 
 func (a *app) audit() *cobra.Command {
-	return a.group("audit", "See what operators did, and whether that record is whole",
+	return a.group("audit", "See what operators did and which jobs failed, and whether that record is whole",
 		`Every act of an operator is recorded in the same transaction as the act: keys, pauses, redrives, purges,
-changes of queues, topics and webhooks. The record is a chain of hashes and is only ever added to.`,
+changes of queues, topics and webhooks. So is each job that fails for good, or whatever events of jobs audit.job_events in the server's
+configuration names. The record is a chain of hashes and is only ever added to.`,
 		a.auditList(), a.auditVerify())
 }
 
@@ -17,8 +18,8 @@ func (a *app) auditList() *cobra.Command {
 	var f forebay.AuditFilter
 	var limit int
 	c := &cobra.Command{
-		Use: "list", Short: "List what operators did, newest first", Args: arguments(0),
-		Example: "  forebay audit list --action purge --limit 0 -o jsonl",
+		Use: "list", Short: "List what operators did and what happened to jobs, newest first", Args: arguments(0),
+		Example: "  forebay audit list --action purge --limit 0 -o jsonl\n  forebay audit list --action dead_lettered",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := checkLimit(limit); err != nil {
 				return err
@@ -39,8 +40,8 @@ func (a *app) auditList() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&f.Tenant, "tenant", "", "only of this tenant")
-	c.Flags().StringVar(&f.Actor, "actor", "", "only by the API key with this id")
-	c.Flags().StringVar(&f.Action, "action", "", "only acts of this kind, such as purge")
+	c.Flags().StringVar(&f.Actor, "actor", "", "only by the API key with this id; forebay: what happened to jobs and budgets")
+	c.Flags().StringVar(&f.Action, "action", "", "only acts or events of this kind, such as purge or dead_lettered")
 	c.Flags().IntVar(&limit, "limit", forebay.DefaultPageSize, "at most this many; 0: all")
 	return c
 }

@@ -11,8 +11,8 @@ import (
 
 type auditQuery struct {
 	Tenant string `query:"tenant" doc:"only of this tenant"`
-	Actor  string `query:"actor" doc:"only by this API key"`
-	Action string `query:"action" doc:"only acts of this kind, such as pause"`
+	Actor  string `query:"actor" doc:"only by this API key; forebay: events of jobs and budgets"`
+	Action string `query:"action" doc:"only acts or events of this kind, such as pause or dead_lettered"`
 	PageInput
 }
 
@@ -25,7 +25,7 @@ func (a *API) routeAudit() {
 	tags := []string{"audit"}
 	route(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Tags: tags,
-		Summary: "List what operators did, newest first", Description: "Of all tenants. Entries are only ever added.",
+		Summary: "List what operators did and what happened to jobs, newest first", Description: "Of all tenants. Entries are only ever added.",
 	}, func(ctx context.Context, _ *call, in *auditQuery) (*answer[forebay.Page[forebay.AuditEntry]], error) {
 		entries, err := a.service.Audit(ctx, forebay.AuditFilter{Tenant: in.Tenant, Actor: in.Actor, Action: in.Action}, in.Limit, in.Cursor)
 		return pageAnswer(entries, err)

@@ -179,6 +179,9 @@ func TestErrorsNameTheKey(t *testing.T) {
 		{name: "unknown deployment", yaml: "models: {chat: [nowhere]}\ndeployments: [{name: a, provider: sim}]", want: `models.chat.deployments[0]: there is no deployment "nowhere"`},
 		{name: "name twice", yaml: "deployments: [{name: a, provider: sim}, {name: a, provider: sim}]", want: `deployments[1].name: "a" is used twice`},
 		{name: "unknown provider", yaml: "deployments: [{name: a, provider: bard}]", want: "deployments[0].provider"},
+		{name: "no type of event", yaml: "audit: {job_events: [failed, succeded]}", want: `audit.job_events[1]: "succeded" is none of accepted, started,`},
+		{name: "no event of a job", environ: []string{"FOREBAY_AUDIT__JOB_EVENTS=budget_warning"}, want: `audit.job_events[0]: "budget_warning" is none of accepted,`},
+		{name: "type twice", yaml: "audit: {job_events: [failed, expired, failed]}", want: "audit.job_events[2]: names failed twice"},
 		{name: "invalid name", yaml: "queues: {'a b': {}}", want: `queues: "a b" is not a valid name`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -196,6 +199,27 @@ func TestErrorsNameTheKey(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What the audit log is to have of jobs is said, or left out, or nothing; and printed as that.
+func TestAuditedEvents(t *testing.T) {
+	for yaml, want := range map[string]string{
+		"{}": "audit:\n  job_events:\n    - dead_lettered\n    - quarantined\n", "audit: {}": "audit:\n  job_events:\n    - dead_lettered\n    - quarantined\n",
+		"audit: {job_events: []}": "audit:\n  job_events: []\n", "audit: {job_events: [accepted, expired]}": "audit:\n  job_events:\n    - accepted\n    - expired\n",
+	} {
+		got, err := Load(Source{File: writeFile(t, yaml)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		printed, err := Print(got.Options)
+		if err != nil || !strings.Contains(string(printed), want) {
+			t.Errorf("%s is %q and printed as %s (%v)", yaml, got.Options.Audit, printed, err)
+		}
+		again, err := Load(Source{File: writeFile(t, string(printed))})
+		if err != nil || !reflect.DeepEqual(again.Options.Audit, got.Options.Audit) {
+			t.Errorf("%s is read back as %q (%v)", yaml, again.Options.Audit, err)
+		}
 	}
 }
 

@@ -7,6 +7,8 @@
 // part in unknown, and only true selects. Operators bind as in C#: int64 with float64 is float64, and other
 // types do not mix; such a mixture is an [EvaluationError], not false.
 //
+// AND and OR do not evaluate what stands on the right of what decides, nor LIKE and IN what stands on the right of what is unknown.
+//
 // Where the documentation leaves room: strings also compare by <, in the order of their bytes, and + joins
 // two of them; a time or a UUID compares with a string that holds one, since neither has a literal of its
 // own; integer overflow is an error; and TRUE, FALSE or a property that holds a boolean is a condition.

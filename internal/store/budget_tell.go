@@ -16,9 +16,6 @@ const (
 	mostOfIt      = 0.8
 )
 
-// budgetActor is who writes to the audit log that a budget is used up.
-const budgetActor = "forebay"
-
 // warn tells that most of a budget is used.
 func (t *tx) warn(b *budget, s *spending) error {
 	l := b.limits[s.kind]
@@ -61,7 +58,7 @@ func (t *tx) tellBudget(b *budget, s *spending, kind forebay.EventType) error {
 	if b.key != "" {
 		target = b.key
 	}
-	if err := t.audit(Audit{Tenant: e.Tenant, Actor: budgetActor, Action: string(kind), Target: target, Detail: string(body)}); err != nil {
+	if err := t.audit(Audit{Tenant: e.Tenant, Actor: forebay.ServerActor, Action: string(kind), Target: target, Detail: string(body)}); err != nil {
 		return err
 	}
 	f, err := t.followed()

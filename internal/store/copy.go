@@ -37,7 +37,7 @@ type CopiedTable struct {
 // then compares both. Nobody else may use them meanwhile, which locks see to. Until the copy is
 // complete the target serves nobody; after an interruption, whatever it was, Copy goes on where it was.
 func Copy(ctx context.Context, from, to Options, progress func(CopyProgress)) (report CopyReport, err error) {
-	if from == to {
+	if from.Path == to.Path && from.URL == to.URL {
 		return report, forebay.Invalid("to", "is the database to copy from")
 	}
 	source, err := openSource(ctx, from)

@@ -12,7 +12,7 @@ func (c conn) eachOf(columns, joins string, numbers []int64, f func(row) error, 
 		return st
 	}
 	if _, is := c.driver.(*postgresConn); is {
-		return bound(c.prep(columns + " FROM unnest(CAST(?1 AS bigint[])) AS x(no)" + joins).text(arrayOf(numbers))).each(f)
+		return bound(c.prep(columns + ofNumbersShared + joins).text(arrayOf(numbers))).each(f)
 	}
 	for _, n := range numbers {
 		if err := bound(c.prep(columns + " FROM (SELECT ?1 AS no) x" + joins).int(n)).each(f); err != nil {
@@ -21,6 +21,8 @@ func (c conn) eachOf(columns, joins string, numbers []int64, f func(row) error, 
 	}
 	return nil
 }
+
+const ofNumbersShared = " FROM unnest(CAST(?1 AS bigint[])) AS x(no)"
 
 // ofLive is for chunks that searches of a tenant find.
 const ofLive = " JOIN chunks c ON c.no = x.no JOIN document_revisions r ON r.no = c.revision WHERE r.tenant = ?2 AND r.live IS NOT NULL"

@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,8 +61,11 @@ func (t *tx) forgetTopics() {
 	t.topics.named, t.topics.targets, t.topics.followed, t.start.topics = nil, nil, nil, nil
 }
 
-// tell publishes an event.
+// tell publishes an event, and notes it for the audit log if that is to have it.
 func (t *tx) tell(e event) error {
+	if slices.Contains(t.w.audited, e.kind) {
+		t.audited = append(t.audited, e)
+	}
 	f, err := t.followed()
 	if err != nil || len(f.topics) == 0 {
 		return err

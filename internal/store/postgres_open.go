@@ -65,7 +65,7 @@ func openPostgres(ctx context.Context, opts Options) (*Store, error) {
 	config := c.config
 	s := &Store{release: func() {}, connect: postgresReader(config), connectSearch: postgresReader(searchConfig(config))}
 	e := newExchange(config)
-	if err := s.start(conn{driver: c}, opts.Serve, e.share); err != nil {
+	if err := s.start(conn{driver: c}, opts, e.share); err != nil {
 		return nil, err
 	}
 	e.start(s.hear)

@@ -20,6 +20,7 @@ func TestPlansOfEmptyTables(t *testing.T) {
 	defer s.Close()
 	statements := []string{sqlReleaseAll, sqlTokens, sqlRenewShared, sqlEndActivities, sqlRenewActivities, sqlRenewTurns, sqlReadyTurns, sqlReadyActivities,
 		sqlMadeBeforeShared, sqlStates, sqlReadyShared, sqlNextShared,
+		auditedColumns + ofNumbersShared + ofAuditedJobs,
 		sqlReadyMessages, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlBehind, sqlHeld, sqlUnlock, sqlReportAttempts, sqlSetAsideRows, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy}
 	for single, merged := range mergeable {
 		_, parameters := translate(single)

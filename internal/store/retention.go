@@ -138,6 +138,9 @@ type Purged struct {
 // If audit is not nil it is written in the same transaction, unless nothing was there to delete.
 func (s *Store) PurgeStep(ctx context.Context, q PurgeQuery, step PurgeStep, audit *Audit) (Purged, error) {
 	return transact(ctx, s, stageChange, func(t *tx) (p Purged, err error) {
+		if err := t.auditEvents(); err != nil { // of jobs that go
+			return p, err
+		}
 		stretch := func(sql string) statement { return t.prep(sql).int(step.First).int(step.Last) }
 		err = q.bind(stretch(sqlPurgeJobs)).each(func(r row) error {
 			p.Jobs++

@@ -143,7 +143,7 @@ func openSQLite(opts Options) (s *Store, err error) {
 		s.release()
 		return nil, err
 	}
-	return s, s.start(conn{driver: c}, opts.Serve, nil)
+	return s, s.start(conn{driver: c}, opts, nil)
 }
 
 // takeFile takes a database file for this process alone; taken is what to say when another one has it.

@@ -30,6 +30,8 @@ type Options struct {
 	Serve bool
 	// Existing refuses to make a new database.
 	Existing bool
+	// AuditEvents are the types of events of jobs that this process appends to the audit log.
+	AuditEvents []forebay.EventType
 }
 
 // Store is an open database. It is safe for concurrent use.
@@ -79,7 +81,7 @@ func Open(ctx context.Context, opts Options) (s *Store, err error) {
 }
 
 // start begins to write through the connection. share tells other processes; nil: there are none.
-func (s *Store) start(c conn, serving bool, share func(*news)) (err error) {
+func (s *Store) start(c conn, opts Options, share func(*news)) (err error) {
 	s.readers = make(chan conn, maxReaders)
 	for range maxReaders {
 		s.readers <- conn{}
@@ -90,11 +92,12 @@ func (s *Store) start(c conn, serving bool, share func(*news)) (err error) {
 			s.searchers <- conn{}
 		}
 	}
-	if s.writer, err = newWriter(c, &s.watches, serving, share); err != nil {
+	if s.writer, err = newWriter(c, &s.watches, opts.Serve, share); err != nil {
 		c.Close()
 		s.release()
 		return c.domainError(err)
 	}
+	s.writer.audited = opts.AuditEvents
 	go s.writer.run()
 	return nil
 }

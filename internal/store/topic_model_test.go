@@ -3,7 +3,7 @@ package store
 import (
 	"encoding/json"
 	"fmt"
-	"reflect"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/filter"
+	"github.com/forebayhq/forebay/internal/filtertest"
 )
 
 // newsstand is the plain model of two topics and their subscriptions.
@@ -27,7 +27,7 @@ type newsstand struct {
 type modelSubscription struct {
 	queue  MessageQueue
 	strict bool
-	rules  map[string]forebay.RuleSettings
+	rules  map[string]modelRule
 	active []modelCopy
 	dead   []modelCopy
 }
@@ -35,7 +35,7 @@ type modelSubscription struct {
 type modelCopy struct {
 	first   int64
 	subject string
-	props   forebay.Properties
+	props   map[string]any // by names in lower case
 }
 
 type modelScheduled struct {
@@ -45,16 +45,40 @@ type modelScheduled struct {
 	m     MessageContent
 }
 
-var modelRules = []forebay.RuleSettings{
-	{},
-	{BooleanFilter: new(bool)},
-	{SQLFilter: "n > 2"},
-	{SQLFilter: "color = 'red' OR n = 1"},
-	{SQLFilter: "color > n"}, // an error where the message has both
-	{SQLFilter: "sys.Label LIKE 'm%' AND color IS NULL"},
-	{CorrelationFilter: &forebay.CorrelationFilter{Properties: forebay.Properties{"COLOR": "red"}}},
-	{SQLFilter: "n >= 0", SQLAction: "SET n = n + 1; SET sys.Label = 'x' + sys.Label"},
-	{SQLAction: "SET n = 10 / n; REMOVE color"}, // an error where n is 0
+// modelRule is a rule, and what it does by the reference.
+type modelRule struct {
+	settings forebay.RuleSettings
+	selects  func(*filtertest.Message) (bool, error)
+	action   filtertest.Action
+}
+
+func constantRule(selects bool) modelRule {
+	return modelRule{forebay.RuleSettings{BooleanFilter: &selects}, func(*filtertest.Message) (bool, error) { return selects, nil }, nil}
+}
+
+func drawRule(t *rapid.T) (r modelRule) {
+	switch rapid.IntRange(0, 7).Draw(t, "filter") {
+	case 0:
+		r = constantRule(rapid.Bool().Draw(t, "constant"))
+	case 1:
+		r = constantRule(true)
+		r.settings.BooleanFilter = nil
+	case 2:
+		r.settings.CorrelationFilter = &forebay.CorrelationFilter{Properties: forebay.Properties{"COLOR": "red"}}
+		r.selects = func(m *filtertest.Message) (bool, error) { return m.User["color"] == "red", nil }
+	default:
+		condition := filtertest.DrawCondition(t)
+		r.settings.SQLFilter = condition.String()
+		r.selects = func(m *filtertest.Message) (bool, error) {
+			truth, err := condition.Truth(m)
+			return truth == true, err
+		}
+	}
+	if rapid.IntRange(0, 2).Draw(t, "action") == 0 {
+		r.action = filtertest.DrawAction(t)
+		r.settings.SQLAction = r.action.String()
+	}
+	return r
 }
 
 func (w *newsstand) drawSub(t *rapid.T) (topic int, sub *modelSubscription) {
@@ -81,7 +105,7 @@ func (w *newsstand) subscribe(t *rapid.T) {
 		t.Fatalf("created %t: %v", created, err)
 	}
 	if !found {
-		before = &modelSubscription{queue: q, rules: map[string]forebay.RuleSettings{"$Default": {}}}
+		before = &modelSubscription{queue: q, rules: map[string]modelRule{"$Default": constantRule(true)}}
 		w.subs[topic][name] = before
 	}
 	before.strict = strict
@@ -106,26 +130,20 @@ func (w *newsstand) changeRules(t *rapid.T) {
 		delete(sub.rules, name)
 		return
 	}
-	settings := rapid.SampledFrom(modelRules).Draw(t, "settings")
-	if _, created, err := w.s.PutRule(background, sub.queue, Rule{Name: name, Settings: settings}, RuleLimits{10, 100}); err != nil || created == found {
+	r := drawRule(t)
+	if _, created, err := w.s.PutRule(background, sub.queue, Rule{Name: name, Settings: r.settings}, RuleLimits{10, 100}); err != nil || created == found {
 		t.Fatalf("created %t: %v", created, err)
 	}
-	sub.rules[name] = settings
+	sub.rules[name] = r
 }
 
 func (w *newsstand) send(t *rapid.T) {
 	topic := rapid.IntRange(0, 1).Draw(t, "topic")
 	var messages []MessageContent
 	for i := range rapid.IntRange(1, 3).Draw(t, "messages") {
-		props := forebay.Properties{}
-		if rapid.Bool().Draw(t, "has color") {
-			props["color"] = rapid.SampledFrom([]string{"red", "blue"}).Draw(t, "color")
-		}
-		if rapid.Bool().Draw(t, "has n") {
-			props["n"] = rapid.Int64Range(-1, 4).Draw(t, "n")
-		}
-		m := MessageContent{MessageID: fmt.Sprint(i), Subject: rapid.SampledFrom([]string{"m", "k"}).Draw(t, "subject")}
-		if len(props) > 0 {
+		m := MessageContent{MessageID: fmt.Sprint(i), Subject: filtertest.DrawSystem(t), CorrelationID: filtertest.DrawSystem(t),
+			To: filtertest.DrawSystem(t), ContentType: filtertest.DrawSystem(t)}
+		if props := filtertest.DrawProperties(t); len(props) > 0 {
 			var err error
 			if m.Properties, err = json.Marshal(props); err != nil {
 				t.Fatal(err)
@@ -150,32 +168,54 @@ func (w *newsstand) send(t *rapid.T) {
 	}
 }
 
-// publish does to the model what a message that becomes active should do.
+// publish does to the model what a message that becomes active should do: each subscription gets one copy for all rules
+// without an action that select the message, and one for each of the others that does. A rule without an action is not
+// asked once another has selected it.
 func (w *newsstand) publish(t *rapid.T, topic int, seq int64, m MessageContent) {
+	sent := &filtertest.Message{User: propertiesOf(t, m.Properties), System: map[string]string{
+		"MessageId": m.MessageID, "Label": m.Subject, "CorrelationId": m.CorrelationID, "To": m.To, "ContentType": m.ContentType}}
 	for _, sub := range w.subs[topic] {
-		var rules []*filter.Rule
-		for name, settings := range sub.rules {
-			r, err := filter.Compile(name, settings)
-			if err != nil {
-				t.Fatal(err)
+		selected, failed := false, false
+		for _, name := range slices.Sorted(maps.Keys(sub.rules)) {
+			r := sub.rules[name]
+			if r.action == nil && selected {
+				continue
 			}
-			rules = append(rules, r)
-		}
-		slices.SortFunc(rules, func(a, b *filter.Rule) int { return strings.Compare(a.Name, b.Name) })
-		view := &filter.Message{MessageID: m.MessageID, Subject: m.Subject}
-		if m.Properties != nil {
-			if err := json.Unmarshal(m.Properties, &view.Properties); err != nil {
-				t.Fatal(err)
+			copied := sent
+			selects, err := r.selects(sent)
+			if err == nil && selects && r.action != nil {
+				if copied, err = r.action.Apply(sent); err == nil {
+					copied.User["rulename"] = name
+				}
+			}
+			switch {
+			case err != nil:
+				failed = true
+			case selects:
+				selected = selected || r.action == nil
+				sub.active = append(sub.active, modelCopy{seq, copied.System["Label"], copied.User})
 			}
 		}
-		copies, err := filter.Select(rules, view)
-		for _, c := range copies {
-			sub.active = append(sub.active, modelCopy{seq, c.Message.Subject, c.Message.Properties})
-		}
-		if err != nil && sub.strict {
-			sub.dead = append(sub.dead, modelCopy{seq, m.Subject, view.Properties})
+		if failed && sub.strict {
+			sub.dead = append(sub.dead, modelCopy{seq, m.Subject, sent.User})
 		}
 	}
+}
+
+// propertiesOf are stored properties by their names in lower case.
+func propertiesOf(t *rapid.T, stored []byte) map[string]any {
+	by := map[string]any{}
+	if stored == nil {
+		return by
+	}
+	var props forebay.Properties
+	if err := json.Unmarshal(stored, &props); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range props {
+		by[strings.ToLower(name)] = value
+	}
+	return by
 }
 
 func (w *newsstand) receive(t *rapid.T) {
@@ -236,13 +276,8 @@ func compareCopies(t *rapid.T, sub *modelSubscription, got []Message, want []mod
 		t.Fatalf("%s has %d messages, expected %d", sub.queue.Name, len(got), len(want))
 	}
 	for i, g := range got {
-		var props forebay.Properties
-		if g.Properties != nil {
-			if err := json.Unmarshal(g.Properties, &props); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if len(props)+len(want[i].props) > 0 && !reflect.DeepEqual(props, want[i].props) || g.Subject != want[i].subject || g.EnqueuedSeq != want[i].first {
+		props := propertiesOf(t, g.Properties)
+		if !filtertest.SameProperties(props, want[i].props) || g.Subject != want[i].subject || g.EnqueuedSeq != want[i].first {
 			t.Fatalf("%s: message %d is %s %v of %d, expected %+v", sub.queue.Name, i, g.Subject, props, g.EnqueuedSeq, want[i])
 		}
 	}

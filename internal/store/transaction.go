@@ -35,6 +35,7 @@ type tx struct {
 	slots    map[string]*slotUse // by holder; nil: not read yet
 	tally    Tally
 	auditEnd *auditEnd // nil: not read yet
+	audited  []event   // that the audit log does not have yet
 }
 
 // changed notes that a job changed.
@@ -140,8 +141,8 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 	for _, op := range batch {
 		op.needs(&t.needs)
 	}
-	// Subscribers of events get copies, which takes more than adding rows.
-	t.apart = w.apart && !w.exclusive && w.followed != nil && len(w.followed.topics) == 0
+	// Subscribers of events get copies, which takes more than adding rows, and the audit log has one order.
+	t.apart = w.apart && !w.exclusive && w.followed != nil && len(w.followed.topics) == 0 && !slices.Contains(w.audited, forebay.EventAccepted)
 	if w.apart { // those of other processes store keys in the same order: none waits for one that waits for it
 		slices.SortStableFunc(batch, func(a, b operation) int { return strings.Compare(a.key(), b.key()) })
 	}
@@ -222,6 +223,9 @@ func (w *writer) apply(t *tx, batch []operation) error {
 				return err
 			}
 		}
+		if err := t.auditEvents(); err != nil {
+			return err
+		}
 	}
 	if w.apart { // which must leave alone what others change
 		return nil
@@ -236,6 +240,9 @@ func (w *writer) serveDue(t *tx) (served []*claim, err error) {
 	}
 	if served, err = w.serveClaims(t); err == nil {
 		err = w.serveWork(t)
+	}
+	if err == nil {
+		err = t.auditEvents()
 	}
 	return served, err
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/forebayhq/forebay"
 )
 
 // writer owns the connection that writes.
@@ -33,6 +35,7 @@ type writer struct {
 	apart     bool                           // it is that writer
 	exclusive bool                           // its next transaction must be alone nevertheless
 	stale     bool                           // another process may have changed the queues
+	audited   []forebay.EventType            // of jobs, that the audit log is to have
 	postponed []operation                    // of the latest batch, for the next transaction
 
 	nextSeq       int64
