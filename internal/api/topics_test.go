@@ -127,6 +127,8 @@ func TestTopicsOverHTTP(t *testing.T) {
 
 	into[forebay.Topic](t, f.do("PUT", "/v1/topics/job-events", ""), 201)
 	wantProblem(t, f.do("POST", "/v1/topics/job-events/messages", `{"subject": "succeeded"}`), 422, forebay.CodeNotSupported)
+	into[forebay.Topic](t, f.do("PUT", "/v1/topics/operations", ""), 201)
+	wantProblem(t, f.do("POST", "/v1/topics/operations/messages", `{"messages": [{"subject": "breaker_closed"}, {"subject": "paused"}]}`), 422, forebay.CodeNotSupported)
 
 	for _, path := range []string{"/v1/topics/orders/subscriptions/red/rules/none", "/v1/topics/orders/subscriptions/red", "/v1/topics/orders"} {
 		if r := f.do("DELETE", path, ""); r.StatusCode != http.StatusNoContent {

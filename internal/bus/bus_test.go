@@ -25,6 +25,7 @@ var suite = map[string]func(*testing.T, *Service){
 	"Deleted queue":                   testDeletedQueue,
 	"Subscription is a queue":         testSubscriptionIsAQueue,
 	"Forwarding by name":              testForwardingByName,
+	"What Forebay publishes":          testWhatForebayPublishesIsNotForged,
 }
 
 func TestService(t *testing.T) {
@@ -46,23 +47,24 @@ func TestService(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				b := serviceOn(t, s)
 				suite[name](t, b)
-				deleteAll(t, b)
+				deleteAll(t, b, "acme")
+				deleteAll(t, b, forebay.DefaultTenant)
 			})
 		}
 	})
 }
 
-// deleteAll deletes what the tenant has, for the next test on the same database.
-func deleteAll(t *testing.T, b *Service) {
+// deleteAll deletes what a tenant has, for the next test on the same database.
+func deleteAll(t *testing.T, b *Service, tenant string) {
 	t.Helper()
-	queues, err := b.Queues(t.Context(), "acme")
+	queues, err := b.Queues(t.Context(), tenant)
 	for _, q := range queues {
-		err = errors.Join(err, b.DeleteQueue(t.Context(), "acme", q.Name))
+		err = errors.Join(err, b.DeleteQueue(t.Context(), tenant, q.Name))
 	}
-	topics, topicsErr := b.Topics(t.Context(), "acme")
+	topics, topicsErr := b.Topics(t.Context(), tenant)
 	err = errors.Join(err, topicsErr)
 	for _, topic := range topics {
-		err = errors.Join(err, b.DeleteTopic(t.Context(), "acme", topic.Name))
+		err = errors.Join(err, b.DeleteTopic(t.Context(), tenant, topic.Name))
 	}
 	if err != nil {
 		t.Fatal(err)

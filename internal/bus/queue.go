@@ -102,7 +102,7 @@ func target(field, name, tenant string, from *store.MessageQueue) (string, error
 		return "", nil
 	case !forebay.ValidName(name):
 		return "", forebay.Invalid(field, "is not the name of a queue")
-	case name == forebay.TopicJobEvents:
+	case store.OnlyForebayPublishes(storeName(tenant, name)):
 		return "", forebay.Invalid(field, "cannot be %s: only Forebay publishes to that topic", name)
 	case from.RequiresSession:
 		return "", forebay.Invalid(field, "a queue that requires sessions cannot forward")

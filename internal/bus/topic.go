@@ -12,7 +12,7 @@ import (
 var (
 	errNoTopic        = &forebay.Error{Code: forebay.CodeNotFound, Field: "topic", Message: "there is no such topic"}
 	errNoSubscription = &forebay.Error{Code: forebay.CodeNotFound, Field: "subscription", Message: "there is no such subscription"}
-	errOurTopic       = &forebay.Error{Code: forebay.CodeNotSupported, Field: "topic", Message: forebay.TopicJobEvents + " cannot be sent to; only Forebay publishes to it"}
+	errOurTopic       = &forebay.Error{Code: forebay.CodeNotSupported, Field: "topic", Message: "this topic cannot be sent to; only Forebay publishes to it"}
 )
 
 // cutEntity splits a path into what is a queue, which may be a subscription, and its subqueue. Like Service
@@ -154,7 +154,7 @@ func (s *Service) drop(ctx context.Context, q store.MessageQueue, missing error)
 // Publish sends messages to a topic, all or none, and returns once the subscriptions' copies are on disk.
 // Each message's number is the enqueued sequence number of its copies.
 func (s *Service) Publish(ctx context.Context, tenant, name string, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
-	if name == forebay.TopicJobEvents { // who follows it, a webhook with our signature too, takes it for the truth
+	if store.OnlyForebayPublishes(storeName(tenant, name)) {
 		return nil, errOurTopic
 	}
 	q, err := s.topic(ctx, tenant, name)
@@ -276,18 +276,18 @@ func CheckTopic(name string, settings forebay.TopicSettings) error {
 	return apply(queueSettings(settings), "", &store.MessageQueue{})
 }
 
-// CheckQueue does the same for a queue.
-func CheckQueue(name string, settings forebay.MessageQueueSettings) error {
+// CheckQueue does the same for a tenant's queue.
+func CheckQueue(tenant, name string, settings forebay.MessageQueueSettings) error {
 	if err := checkName("queue", name, forebay.MaxNameBytes); err != nil {
 		return err
 	}
-	return apply(settings, "", &store.MessageQueue{})
+	return apply(settings, tenant, &store.MessageQueue{})
 }
 
-// CheckSubscription does the same for a subscription, but for its rules.
-func CheckSubscription(name string, settings forebay.SubscriptionSettings) error {
+// CheckSubscription does the same for a subscription of a tenant's topic, but for its rules.
+func CheckSubscription(tenant, name string, settings forebay.SubscriptionSettings) error {
 	if err := checkSubscription(name, settings); err != nil {
 		return err
 	}
-	return apply(settings.MessageQueueSettings, "", &store.MessageQueue{})
+	return apply(settings.MessageQueueSettings, tenant, &store.MessageQueue{})
 }

@@ -80,36 +80,54 @@ func testSubscriptionIsAQueue(t *testing.T, b *Service) {
 	}
 }
 
-// What stands in the topic of job events is Forebay's word: nobody else can publish or forward to it, and
-// its subscriptions forward as others do.
-func TestJobEventsAreNotForged(t *testing.T) {
-	b := newService(t)
+// What stands in the topics of job events and of operations is Forebay's word: nobody else can publish or forward to
+// them, and their subscriptions forward as others do.
+func testWhatForebayPublishesIsNotForged(t *testing.T, b *Service) {
+	for tenant, topic := range map[string]string{"acme": forebay.TopicJobEvents, forebay.DefaultTenant: forebay.TopicOperations} {
+		testNotForged(t, b, tenant, topic)
+		if _, _, err := b.PutQueue(t.Context(), tenant, "outlet", forebay.MessageQueueSettings{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := b.PutSubscription(t.Context(), tenant, topic, "out", forebay.SubscriptionSettings{MessageQueueSettings: forebay.MessageQueueSettings{ForwardTo: "outlet"}}); err != nil {
+			t.Errorf("forwarding from it: %v", err)
+		}
+	}
+	// Another tenant's topic of that name is its own.
+	if _, _, err := b.PutTopic(t.Context(), "acme", forebay.TopicOperations, forebay.TopicSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Publish(t.Context(), "acme", forebay.TopicOperations, []forebay.NewMessage{text("now")}); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := b.PutQueue(t.Context(), "acme", "inlet", forebay.MessageQueueSettings{ForwardTo: forebay.TopicOperations}); err != nil {
+		t.Error(err)
+	}
+}
+
+func testNotForged(t *testing.T, b *Service, tenant, topic string) {
 	ctx := t.Context()
-	if _, _, err := b.PutTopic(ctx, "acme", forebay.TopicJobEvents, forebay.TopicSettings{}); err != nil {
+	if _, _, err := b.PutTopic(ctx, tenant, topic, forebay.TopicSettings{}); err != nil {
 		t.Fatal(err)
 	}
 	later := text("later")
 	at := time.Now().Add(time.Hour)
 	later.ScheduledTime = &at
 	for _, m := range []forebay.NewMessage{text("now"), later} {
-		if _, err := b.Publish(ctx, "acme", forebay.TopicJobEvents, []forebay.NewMessage{m}); !errors.Is(err, errOurTopic) {
+		if _, err := b.Publish(ctx, tenant, topic, []forebay.NewMessage{m}); !errors.Is(err, errOurTopic) {
 			t.Errorf("published: %v", err)
 		}
 	}
 	for field, settings := range map[string]forebay.MessageQueueSettings{
-		"forward_to":                        {ForwardTo: forebay.TopicJobEvents},
-		"forward_dead_lettered_messages_to": {ForwardDeadLettersTo: forebay.TopicJobEvents},
+		"forward_to":                        {ForwardTo: topic},
+		"forward_dead_lettered_messages_to": {ForwardDeadLettersTo: topic},
 	} {
-		_, _, queue := b.PutQueue(ctx, "acme", "inlet", settings)
-		_, _, sub := b.PutSubscription(ctx, "acme", forebay.TopicJobEvents, "s", forebay.SubscriptionSettings{MessageQueueSettings: settings})
-		for _, err := range []error{queue, sub, CheckQueue("inlet", settings), CheckSubscription("s", forebay.SubscriptionSettings{MessageQueueSettings: settings})} {
+		_, _, queue := b.PutQueue(ctx, tenant, "inlet", settings)
+		_, _, sub := b.PutSubscription(ctx, tenant, topic, "s", forebay.SubscriptionSettings{MessageQueueSettings: settings})
+		for _, err := range []error{queue, sub, CheckQueue(tenant, "inlet", settings), CheckSubscription(tenant, "s", forebay.SubscriptionSettings{MessageQueueSettings: settings})} {
 			if e := (*forebay.Error)(nil); !errors.As(err, &e) || e.Code != forebay.CodeInvalidRequest || e.Field != field {
 				t.Errorf("%s: %v", field, err)
 			}
 		}
-	}
-	if _, _, err := b.PutSubscription(ctx, "acme", forebay.TopicJobEvents, "out", forebay.SubscriptionSettings{MessageQueueSettings: forebay.MessageQueueSettings{ForwardTo: "orders"}}); err != nil {
-		t.Errorf("forwarding from it: %v", err)
 	}
 }
 

@@ -3,7 +3,6 @@ package store
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -40,9 +39,8 @@ func (t *tx) followed() (*followedTenants, error) {
 		t.topics.followed = known
 		return known, nil
 	}
-	const suffix = "/" + forebay.TopicJobEvents
-	err := t.prep(sqlFollowed).text("%" + suffix).each(func(r row) error {
-		if name := r.text(1); strings.HasSuffix(name, suffix) {
+	err := t.prep(sqlFollowed).text("%/" + forebay.TopicJobEvents).each(func(r row) error {
+		if name := r.text(1); entityOf(name) == forebay.TopicJobEvents {
 			f.topics[r.int(0)] = name
 		}
 		return nil

@@ -29,6 +29,12 @@ func SubscriptionName(topic, subscription string) string {
 	return topic + subscriptionInfix + subscription
 }
 
+// OnlyForebayPublishes reports whether the topic that the store knows by that name is closed to everybody else: who
+// follows it, a webhook with our signature too, takes what stands there for the truth.
+func OnlyForebayPublishes(name string) bool {
+	return name == operationsTopicStore || entityOf(name) == forebay.TopicJobEvents
+}
+
 func errOtherKind(q MessageQueue) error {
 	kind := "queue of messages"
 	if q.IsTopic {
