@@ -77,7 +77,7 @@ func TestMessageQueueOptionErrors(t *testing.T) {
 		queue server.MessageQueue
 		want  string
 	}{
-		{"a b", server.MessageQueue{}, "message_queues.a b: must be 1 to 64"},
+		{"a b", server.MessageQueue{}, "message_queues.a b: must be 1 to 260"},
 		{"default", server.MessageQueue{}, "message_queues.default: is the name of a queue for jobs too"},
 		{"news", server.MessageQueue{}, "message_queues.news: is the name of a topic too"},
 		{"q", server.MessageQueue{Tenant: "a/b"}, "message_queues.q.tenant: is not a valid name"},

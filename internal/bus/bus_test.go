@@ -25,6 +25,8 @@ var suite = map[string]func(*testing.T, *Service){
 	"Deleted queue":                   testDeletedQueue,
 	"Subscription is a queue":         testSubscriptionIsAQueue,
 	"Forwarding by name":              testForwardingByName,
+	"Names with slashes":              testNamesWithSlashes,
+	"Correlation ids":                 testCorrelationIDs,
 	"What Forebay publishes":          testWhatForebayPublishesIsNotForged,
 }
 
@@ -122,6 +124,31 @@ func testEntities(t *testing.T, b *Service) {
 	}
 	if _, err := b.Send(ctx, "acme", "orders/$deadletterqueue", []forebay.NewMessage{text("x")}); forebay.CodeOf(err) != forebay.CodeNotSupported {
 		t.Errorf("sending to the dead-letter subqueue: %v", err)
+	}
+}
+
+// A correlation id is any text of 128 characters, whatever bytes they take.
+func testCorrelationIDs(t *testing.T, b *Service) {
+	ctx := t.Context()
+	for _, id := range []string{"order 17, line {3} of \"a/b\"", strings.Repeat("日", forebay.MaxIDCharacters), strings.Repeat("🙂", forebay.MaxIDCharacters)} {
+		m := text("x")
+		m.CorrelationID = id
+		if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{m}); err != nil {
+			t.Errorf("%q: %v", id, err)
+			continue
+		}
+		got, err := b.Receive(ctx, "acme", "orders", forebay.ReceiveRequest{Mode: forebay.ReceiveAndDelete})
+		if err != nil || len(got) != 1 || got[0].CorrelationID != id {
+			t.Errorf("received %+v (%v)", got, err)
+		}
+	}
+	for _, id := range []string{strings.Repeat("é", forebay.MaxIDCharacters+1), "a\nb", "\xff"} {
+		m := text("x")
+		m.CorrelationID = id
+		var e *forebay.Error
+		if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{m}); !errors.As(err, &e) || e.Field != "correlation_id" {
+			t.Errorf("%q: %v", id, err)
+		}
 	}
 }
 

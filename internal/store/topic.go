@@ -199,8 +199,7 @@ func (s *Store) TopicCounts(ctx context.Context, topic MessageQueue) (counts Top
 
 // SubscriptionOf returns the name of a subscription within its topic.
 func SubscriptionOf(q MessageQueue) string {
-	_, name, _ := strings.Cut(q.Name, subscriptionInfix)
-	return name
+	return q.Name[strings.LastIndex(q.Name, subscriptionInfix)+len(subscriptionInfix):]
 }
 
 // errSteps has the code of errFanOut, so that either is the other to errors.Is: what must not be made at once.
