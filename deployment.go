@@ -75,5 +75,5 @@ type DeploymentChange struct {
 }
 
 // TopicOperations is the topic of the tenant DefaultTenant to which what happens to deployments is
-// published: the body is the change in JSON, the subject its type.
+// published: the body is the change in JSON, the subject its type. Nobody else publishes or forwards to it.
 const TopicOperations = "operations"

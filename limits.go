@@ -1,6 +1,7 @@
 package forebay
 
 import (
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -11,7 +12,7 @@ const (
 	DefaultMaxInputBytes = 10 << 20 // one job's input; the configuration may change it
 	InlineBytes          = 64 << 10 // larger inputs and results live in blob storage (claim-check)
 
-	MaxNameBytes           = 64  // tasks, queues, tenants, deployments
+	MaxNameBytes           = 64  // tasks, queues of jobs, tenants, deployments
 	MaxCorrelationBytes    = 128 //
 	MaxIdempotencyKeyBytes = 255 //
 	MaxMetadataEntries     = 64  //
@@ -32,17 +33,39 @@ const (
 	MaxBulkLines = 100_000 // lines of one bulk submit
 )
 
-// ValidName reports whether s may name a task, queue, tenant or deployment: 1 to 64 of
+// ValidName reports whether s may name a task, queue of jobs, tenant or deployment: 1 to 64 of
 // a-z A-Z 0-9 . _ - and starting with a letter or digit.
 func ValidName(s string) bool {
-	if s == "" || len(s) > MaxNameBytes {
+	return len(s) <= MaxNameBytes && validFirst(s) && validCharacters(s)
+}
+
+// ValidEntityName reports whether s may name a queue of messages or a topic: 1 to 260 of a-z A-Z 0-9 . _ - / (service-bus-quotas),
+// starting with a letter or digit. Between slashes stands more than dots, so that no proxy takes a name in a URL for
+// another; and no part after the first is "subscriptions" in any case, which stands between a topic and a subscription.
+func ValidEntityName(s string) bool {
+	if len(s) > MaxEntityBytes {
 		return false
 	}
+	first, rest, more := strings.Cut(s, "/")
+	if !validCharacters(first) || !validFirst(first) {
+		return false
+	}
+	for more {
+		var part string
+		part, rest, more = strings.Cut(rest, "/")
+		if !validCharacters(part) || strings.Trim(part, ".") == "" || strings.EqualFold(part, "subscriptions") {
+			return false
+		}
+	}
+	return true
+}
+
+func validFirst(s string) bool { return s != "" && s[0] != '.' && s[0] != '_' && s[0] != '-' }
+
+func validCharacters(s string) bool {
 	for i := range len(s) {
-		c := s[i]
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		case i > 0 && (c == '.' || c == '_' || c == '-'):
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
 		default:
 			return false
 		}

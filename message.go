@@ -6,6 +6,7 @@ import "time"
 const (
 	DefaultMaxMessageBytes = 1 << 20 // body, properties and fields together; the configuration may change it
 	MaxIDCharacters        = 128     // of message, session and correlation ids, and partition keys
+	MaxEntityBytes         = 260     // of the name of a queue of messages or a topic
 	MaxPropertyBytes       = 32 << 10
 	MaxPropertiesBytes     = 64 << 10 // of one message together
 	MaxMessagesPerCall     = 100      // sent, received or peeked at once

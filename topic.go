@@ -1,6 +1,9 @@
 package forebay
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // RuleSettings are what a rule of a subscription says: which messages it selects and how it changes its
 // copy of them. At most one of the filters is set; without any, the rule selects all messages.
@@ -84,6 +87,29 @@ type Subscription struct {
 	Topic string `json:"topic"`
 	MessageQueue
 	DeadLetterOnFilterError bool `json:"dead_letter_on_filter_error"`
+}
+
+// CutEntityPath splits the path of a queue or, by [SubscriptionPath], of a subscription, or of the subqueue of either:
+// a part that begins with a dollar sign, as no name does. What is not there is "". Like Service Bus it takes
+// "subscriptions" in any case. A path that names nothing comes back as a name that is not valid.
+func CutEntityPath(path string) (name, subscription, subqueue string) {
+	for at := range len(path) {
+		if path[at] != '/' {
+			continue
+		}
+		part, rest, _ := strings.Cut(path[at+1:], "/")
+		switch {
+		case strings.EqualFold(part, "subscriptions"):
+			subscription, subqueue, more := strings.Cut(rest, "/")
+			if subscription == "" || more && subqueue == "" {
+				return path, "", ""
+			}
+			return path[:at], subscription, subqueue
+		case strings.HasPrefix(part, "$"):
+			return path[:at], "", path[at+1:]
+		}
+	}
+	return path, "", ""
 }
 
 // SubscriptionPath is how a subscription is addressed where a queue is.

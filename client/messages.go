@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -68,17 +67,21 @@ type Messages struct {
 // Messages returns the messages of an entity: "<queue>", "<topic>/subscriptions/<subscription>", or either
 // with "/$deadletterqueue" behind it.
 func (c *Client) Messages(entity string) Messages {
-	parts, kind := strings.Split(entity, "/"), "queues"
-	if len(parts) > 2 && strings.EqualFold(parts[1], "subscriptions") {
-		parts[1], kind = "subscriptions", "topics"
+	name, subscription, subqueue := forebay.CutEntityPath(entity)
+	parts := []string{"queues", name}
+	if subscription != "" {
+		parts = []string{"topics", name, "subscriptions", subscription}
 	}
-	return Messages{c: c, parts: append([]string{kind}, parts...)}
+	if subqueue != "" {
+		parts = append(parts, subqueue)
+	}
+	return Messages{c: c, parts: parts}
 }
 
 func (m Messages) call(ctx context.Context, method string, body, out any, segments ...string) error {
 	for _, part := range m.parts {
 		if part == "" {
-			return forebay.Invalid("queue", "is missing or has an empty part")
+			return forebay.Invalid("queue", "is missing")
 		}
 	}
 	for _, segment := range segments {

@@ -51,7 +51,7 @@ func (o Options) validateMessageQueues(bad func(field, format string, args ...an
 			bad(at+".tenant", "is not a valid name")
 		}
 		var e *forebay.Error
-		if errors.As(inOption(at, bus.CheckQueue(name, q.settings())), &e) {
+		if errors.As(inOption(at, bus.CheckQueue(or(q.Tenant, forebay.DefaultTenant), name, q.settings())), &e) {
 			bad(e.Field, "%s", e.Message)
 		}
 	}

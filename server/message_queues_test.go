@@ -77,7 +77,7 @@ func TestMessageQueueOptionErrors(t *testing.T) {
 		queue server.MessageQueue
 		want  string
 	}{
-		{"a b", server.MessageQueue{}, "message_queues.a b: must be 1 to 64"},
+		{"a b", server.MessageQueue{}, "message_queues.a b: must be 1 to 260"},
 		{"default", server.MessageQueue{}, "message_queues.default: is the name of a queue for jobs too"},
 		{"news", server.MessageQueue{}, "message_queues.news: is the name of a topic too"},
 		{"q", server.MessageQueue{Tenant: "a/b"}, "message_queues.q.tenant: is not a valid name"},
@@ -86,6 +86,7 @@ func TestMessageQueueOptionErrors(t *testing.T) {
 		{"q", server.MessageQueue{MaxDeliveryCount: -1}, "message_queues.q.max_delivery_count: goes from 1 to 2000"},
 		{"q", server.MessageQueue{RequiresSession: new(true), ForwardTo: "r"}, "message_queues.q.forward_to: a queue that requires sessions cannot forward"},
 		{"q", server.MessageQueue{ForwardTo: "job-events"}, "message_queues.q.forward_to: cannot be job-events"},
+		{"q", server.MessageQueue{ForwardTo: "operations"}, "message_queues.q.forward_to: cannot be operations"},
 		{"q", server.MessageQueue{AutoDeleteOnIdle: time.Second}, "message_queues.q.auto_delete_on_idle: goes from 300"},
 	} {
 		err := server.Options{MessageQueues: map[string]server.MessageQueue{c.name: c.queue}, Topics: map[string]server.Topic{"news": {}}}.WithDefaults().Validate()

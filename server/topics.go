@@ -120,7 +120,7 @@ func (o Options) validateTopics(bad func(field, format string, args ...any)) {
 			sub, at := topic.Subscriptions[name], at+".subscriptions."+name
 			settings := sub.settings()
 			settings.Rules = nil // one by one, so that the error can name them
-			reject(at, bus.CheckSubscription(name, settings))
+			reject(at, bus.CheckSubscription(or(topic.Tenant, forebay.DefaultTenant), name, settings))
 			for _, name := range slices.Sorted(maps.Keys(sub.Rules)) {
 				reject(at+".rules."+name, bus.CheckRule(name, sub.Rules[name].settings()))
 			}

@@ -74,7 +74,7 @@ func TestTopicOptionErrors(t *testing.T) {
 		topic server.Topic
 		want  string
 	}{
-		{"a b", server.Topic{}, "topics.a b: must be 1 to 64"},
+		{"a b", server.Topic{}, "topics.a b: must be 1 to 260"},
 		{"default", server.Topic{}, "topics.default: is the name of a queue for jobs too"},
 		{"t", server.Topic{Tenant: "a/b"}, "topics.t.tenant: is not a valid name"},
 		{"t", server.Topic{DuplicateDetection: time.Second}, "topics.t.duplicate_detection_window: goes from 20 to 604800"},

@@ -295,9 +295,11 @@ func (a *API) eitherQueue(jobs, messages reflect.Type) map[string]*huma.Response
 
 // anyQueue answers with a queue for jobs, or else with one of messages, which says so in its kind.
 func (a *API) anyQueue(ctx context.Context, c *call, in *QueuePath) (*answer[any], error) {
-	queue, err := a.service.Queue(ctx, c.caller.Tenant, in.Queue)
-	if err == nil || a.messages == nil || forebay.CodeOf(err) != forebay.CodeUnknownQueue {
-		return &answer[any]{queue}, err
+	if a.messages == nil || forebay.ValidName(in.Queue) || !forebay.ValidEntityName(in.Queue) { // else it is no name of a queue of jobs
+		queue, err := a.service.Queue(ctx, c.caller.Tenant, in.Queue)
+		if err == nil || a.messages == nil || forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+			return &answer[any]{queue}, err
+		}
 	}
 	messages, err := a.messages.Queue(ctx, c.caller.Tenant, in.Queue)
 	return &answer[any]{messages}, err

@@ -112,6 +112,36 @@ func TestTopicsOverHTTP(t *testing.T) {
 		t.Errorf("dead letters %+v", got)
 	}
 
+	// In an address a name's slashes are escaped, so that it is one segment.
+	into[forebay.MessageQueue](t, f.do("PUT", "/v1/queues/eu%2Fmail", ""), 201)
+	into[forebay.Topic](t, f.do("PUT", "/v1/topics/eu%2Fnews", ""), 201)
+	into[forebay.Subscription](t, f.do("PUT", "/v1/topics/eu%2Fnews/subscriptions/s", ""), 201)
+	wantProblem(t, f.do("PUT", "/v1/queues/eu%2Fsubscriptions%2Fs", ""), 422, forebay.CodeInvalidRequest)
+	wantProblem(t, f.do("PUT", "/v1/queues/eu%2Fmail%2F$deadletterqueue", ""), 422, forebay.CodeInvalidRequest)
+	wantProblem(t, f.do("PUT", "/v1/topics/eu%2F..%2Fnews", ""), 422, forebay.CodeInvalidRequest)
+	into[map[string]any](t, f.do("POST", "/v1/queues/eu%2Fmail/messages", `{"body": "1"}`), 201)
+	into[map[string]any](t, f.do("POST", "/v1/topics/eu%2Fnews/messages", `{"body": "2"}`), 201)
+	for address, messages := range map[string]int{
+		"/v1/queues/eu%2Fmail": 1, "/v1/queues/eu%2Fmail/$deadletterqueue": 0, "/v1/queues/eu%2Fmail%2F$deadletterqueue": 0,
+		"/v1/topics/eu%2Fnews/subscriptions/s": 1, "/v1/queues/eu%2Fnews%2Fsubscriptions%2Fs": 1,
+		"/v1/topics/eu%2Fnews/subscriptions/s/$deadletterqueue": 0, "/v1/queues/eu%2Fnews%2Fsubscriptions%2Fs/$deadletterqueue": 0,
+	} {
+		if got := into[list[forebay.Message]](t, f.do("GET", address+"/messages", ""), 200); len(got.Items) != messages {
+			t.Errorf("%s has %+v", address, got)
+		}
+	}
+	if q := into[forebay.MessageQueue](t, f.do("GET", "/v1/queues/eu%2Fmail", ""), 200); q.Name != "eu/mail" {
+		t.Errorf("queue %+v", q)
+	}
+	for _, address := range []string{"/v1/queues/eu/mail", "/v1/queues/eu%2Fnone", "/v1/topics/eu%2Fmail", "/v1/topics/x%2Fsubscriptions%2Feu/subscriptions/s"} {
+		if r := f.do("GET", address, ""); r.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: %s", address, r.body)
+		}
+	}
+	if r := f.do("DELETE", "/v1/topics/eu%2Fnews", ""); r.StatusCode != http.StatusNoContent {
+		t.Errorf("delete: %s", r.body)
+	}
+
 	// What is scheduled stays with the topic and can be taken back.
 	later := into[struct {
 		Messages []forebay.SentMessage `json:"messages"`
@@ -127,6 +157,8 @@ func TestTopicsOverHTTP(t *testing.T) {
 
 	into[forebay.Topic](t, f.do("PUT", "/v1/topics/job-events", ""), 201)
 	wantProblem(t, f.do("POST", "/v1/topics/job-events/messages", `{"subject": "succeeded"}`), 422, forebay.CodeNotSupported)
+	into[forebay.Topic](t, f.do("PUT", "/v1/topics/operations", ""), 201)
+	wantProblem(t, f.do("POST", "/v1/topics/operations/messages", `{"messages": [{"subject": "breaker_closed"}, {"subject": "paused"}]}`), 422, forebay.CodeNotSupported)
 
 	for _, path := range []string{"/v1/topics/orders/subscriptions/red/rules/none", "/v1/topics/orders/subscriptions/red", "/v1/topics/orders"} {
 		if r := f.do("DELETE", path, ""); r.StatusCode != http.StatusNoContent {
@@ -168,7 +200,7 @@ func TestTopicErrors(t *testing.T) {
 		{"PUT", "/v1/topics/mail", ``, 409, forebay.CodeConflict, "there is a queue of messages of that name"},
 		{"PUT", "/v1/queues/orders", ``, 409, forebay.CodeConflict, "there is a topic of that name"},
 		{"PUT", "/v1/topics/default", ``, 409, forebay.CodeConflict, "for jobs"},
-		{"PUT", "/v1/topics/a%20b", ``, 422, forebay.CodeInvalidRequest, "1 to 64"},
+		{"PUT", "/v1/topics/a%20b", ``, 422, forebay.CodeInvalidRequest, "1 to 260"},
 		{"POST", "/v1/topics/none/messages", `{}`, 404, forebay.CodeNotFound, "no such topic"},
 		{"POST", "/v1/topics/mail/messages", `{}`, 404, forebay.CodeNotFound, "no such topic"},
 		{"POST", "/v1/queues/orders/messages", `{}`, 404, forebay.CodeUnknownQueue, "no such queue"},

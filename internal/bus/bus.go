@@ -70,12 +70,15 @@ var errNoQueue = &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", 
 
 // entity finds what a path names. Like Service Bus it takes the subqueue's name in any case.
 func (s *Service) entity(ctx context.Context, tenant, path string) (entity, error) {
-	name, sub, hasSub := cutEntity(path)
-	if hasSub && !strings.EqualFold(sub, forebay.SubqueueDeadLetter) {
+	name, subscription, sub := forebay.CutEntityPath(path)
+	if sub != "" && !strings.EqualFold(sub, forebay.SubqueueDeadLetter) {
 		return entity{}, errNoQueue
 	}
+	if subscription != "" {
+		name = forebay.SubscriptionPath(name, subscription)
+	}
 	q, err := s.queue(ctx, tenant, name)
-	return entity{q, hasSub}, err
+	return entity{q, sub != ""}, err
 }
 
 // remembered is a queue as it was read at that time. It does not count for long: another process may

@@ -25,6 +25,9 @@ var suite = map[string]func(*testing.T, *Service){
 	"Deleted queue":                   testDeletedQueue,
 	"Subscription is a queue":         testSubscriptionIsAQueue,
 	"Forwarding by name":              testForwardingByName,
+	"Names with slashes":              testNamesWithSlashes,
+	"Correlation ids":                 testCorrelationIDs,
+	"What Forebay publishes":          testWhatForebayPublishesIsNotForged,
 }
 
 func TestService(t *testing.T) {
@@ -46,23 +49,24 @@ func TestService(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				b := serviceOn(t, s)
 				suite[name](t, b)
-				deleteAll(t, b)
+				deleteAll(t, b, "acme")
+				deleteAll(t, b, forebay.DefaultTenant)
 			})
 		}
 	})
 }
 
-// deleteAll deletes what the tenant has, for the next test on the same database.
-func deleteAll(t *testing.T, b *Service) {
+// deleteAll deletes what a tenant has, for the next test on the same database.
+func deleteAll(t *testing.T, b *Service, tenant string) {
 	t.Helper()
-	queues, err := b.Queues(t.Context(), "acme")
+	queues, err := b.Queues(t.Context(), tenant)
 	for _, q := range queues {
-		err = errors.Join(err, b.DeleteQueue(t.Context(), "acme", q.Name))
+		err = errors.Join(err, b.DeleteQueue(t.Context(), tenant, q.Name))
 	}
-	topics, topicsErr := b.Topics(t.Context(), "acme")
+	topics, topicsErr := b.Topics(t.Context(), tenant)
 	err = errors.Join(err, topicsErr)
 	for _, topic := range topics {
-		err = errors.Join(err, b.DeleteTopic(t.Context(), "acme", topic.Name))
+		err = errors.Join(err, b.DeleteTopic(t.Context(), tenant, topic.Name))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -120,6 +124,31 @@ func testEntities(t *testing.T, b *Service) {
 	}
 	if _, err := b.Send(ctx, "acme", "orders/$deadletterqueue", []forebay.NewMessage{text("x")}); forebay.CodeOf(err) != forebay.CodeNotSupported {
 		t.Errorf("sending to the dead-letter subqueue: %v", err)
+	}
+}
+
+// A correlation id is any text of 128 characters, whatever bytes they take.
+func testCorrelationIDs(t *testing.T, b *Service) {
+	ctx := t.Context()
+	for _, id := range []string{"order 17, line {3} of \"a/b\"", strings.Repeat("日", forebay.MaxIDCharacters), strings.Repeat("🙂", forebay.MaxIDCharacters)} {
+		m := text("x")
+		m.CorrelationID = id
+		if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{m}); err != nil {
+			t.Errorf("%q: %v", id, err)
+			continue
+		}
+		got, err := b.Receive(ctx, "acme", "orders", forebay.ReceiveRequest{Mode: forebay.ReceiveAndDelete})
+		if err != nil || len(got) != 1 || got[0].CorrelationID != id {
+			t.Errorf("received %+v (%v)", got, err)
+		}
+	}
+	for _, id := range []string{strings.Repeat("é", forebay.MaxIDCharacters+1), "a\nb", "\xff"} {
+		m := text("x")
+		m.CorrelationID = id
+		var e *forebay.Error
+		if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{m}); !errors.As(err, &e) || e.Field != "correlation_id" {
+			t.Errorf("%q: %v", id, err)
+		}
 	}
 }
 

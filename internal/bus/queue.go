@@ -13,8 +13,8 @@ import (
 // PutQueue makes a queue of messages, or gives an existing one these settings. They apply to what is
 // sent and received from then on; a receiver already waiting keeps those it began with.
 func (s *Service) PutQueue(ctx context.Context, tenant, name string, settings forebay.MessageQueueSettings) (q forebay.MessageQueue, created bool, err error) {
-	if !forebay.ValidName(name) {
-		return q, false, forebay.Invalid("queue", "must be 1 to %d letters, digits, dots, underscores and hyphens, beginning with a letter or digit", forebay.MaxNameBytes)
+	if err := checkEntity("queue", name); err != nil {
+		return q, false, err
 	}
 	if s.taken(ctx, tenant, name) {
 		return q, false, errJobsQueue
@@ -100,9 +100,9 @@ func target(field, name, tenant string, from *store.MessageQueue) (string, error
 	switch {
 	case name == "":
 		return "", nil
-	case !forebay.ValidName(name):
+	case !forebay.ValidEntityName(name):
 		return "", forebay.Invalid(field, "is not the name of a queue")
-	case name == forebay.TopicJobEvents:
+	case store.OnlyForebayPublishes(storeName(tenant, name)):
 		return "", forebay.Invalid(field, "cannot be %s: only Forebay publishes to that topic", name)
 	case from.RequiresSession:
 		return "", forebay.Invalid(field, "a queue that requires sessions cannot forward")

@@ -12,24 +12,13 @@ import (
 var (
 	errNoTopic        = &forebay.Error{Code: forebay.CodeNotFound, Field: "topic", Message: "there is no such topic"}
 	errNoSubscription = &forebay.Error{Code: forebay.CodeNotFound, Field: "subscription", Message: "there is no such subscription"}
-	errOurTopic       = &forebay.Error{Code: forebay.CodeNotSupported, Field: "topic", Message: forebay.TopicJobEvents + " cannot be sent to; only Forebay publishes to it"}
+	errOurTopic       = &forebay.Error{Code: forebay.CodeNotSupported, Field: "topic", Message: "this topic cannot be sent to; only Forebay publishes to it"}
 )
-
-// cutEntity splits a path into what is a queue, which may be a subscription, and its subqueue. Like Service
-// Bus it takes "subscriptions" in any case.
-func cutEntity(path string) (name, sub string, hasSub bool) {
-	name, rest, more := strings.Cut(path, "/")
-	if infix, inner, ok := strings.Cut(rest, "/"); ok && strings.EqualFold(infix, "subscriptions") {
-		subscription, sub, hasSub := strings.Cut(inner, "/")
-		return forebay.SubscriptionPath(name, subscription), sub, hasSub
-	}
-	return name, rest, more
-}
 
 // ValidEntity reports whether a queue or, by its path, a subscription may have that name.
 func ValidEntity(name string) bool {
-	topic, subscription, ok := strings.Cut(name, "/subscriptions/")
-	return forebay.ValidName(topic) && (!ok || validSubscription(subscription))
+	topic, subscription, some := strings.Cut(name, "/subscriptions/")
+	return forebay.ValidEntityName(topic) && (!some || validSubscription(subscription))
 }
 
 // validSubscription reports whether s may name a subscription.
@@ -44,9 +33,18 @@ func checkName(field, name string, max int) error {
 	return forebay.Invalid(field, "must be 1 to %d letters, digits, dots, underscores and hyphens, beginning with a letter or digit", max)
 }
 
+// checkEntity is checkName for a queue or a topic.
+func checkEntity(field, name string) error {
+	if forebay.ValidEntityName(name) {
+		return nil
+	}
+	return forebay.Invalid(field, "must be 1 to %d letters, digits, dots, underscores, hyphens and slashes, beginning with a letter or digit, "+
+		"with more than dots between slashes, and without /subscriptions", forebay.MaxEntityBytes)
+}
+
 // PutTopic makes a topic, or gives an existing one these settings.
 func (s *Service) PutTopic(ctx context.Context, tenant, name string, settings forebay.TopicSettings) (topic forebay.Topic, created bool, err error) {
-	if err := checkName("topic", name, forebay.MaxNameBytes); err != nil {
+	if err := checkEntity("topic", name); err != nil {
 		return topic, false, err
 	}
 	if s.taken(ctx, tenant, name) {
@@ -74,7 +72,7 @@ func queueSettings(t forebay.TopicSettings) forebay.MessageQueueSettings {
 
 // topic finds a tenant's topic.
 func (s *Service) topic(ctx context.Context, tenant, name string) (store.MessageQueue, error) {
-	if !forebay.ValidName(name) {
+	if !forebay.ValidEntityName(name) {
 		return store.MessageQueue{}, errNoTopic
 	}
 	q, err := s.stored(ctx, storeName(tenant, name))
@@ -154,7 +152,7 @@ func (s *Service) drop(ctx context.Context, q store.MessageQueue, missing error)
 // Publish sends messages to a topic, all or none, and returns once the subscriptions' copies are on disk.
 // Each message's number is the enqueued sequence number of its copies.
 func (s *Service) Publish(ctx context.Context, tenant, name string, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
-	if name == forebay.TopicJobEvents { // who follows it, a webhook with our signature too, takes it for the truth
+	if store.OnlyForebayPublishes(storeName(tenant, name)) {
 		return nil, errOurTopic
 	}
 	q, err := s.topic(ctx, tenant, name)
@@ -216,7 +214,7 @@ func checkSubscription(name string, settings forebay.SubscriptionSettings) error
 
 // subscription finds a subscription of a tenant's topic.
 func (s *Service) subscription(ctx context.Context, tenant, topic, name string) (store.MessageQueue, error) {
-	if !forebay.ValidName(topic) || !validSubscription(name) {
+	if !forebay.ValidEntityName(topic) || !validSubscription(name) {
 		return store.MessageQueue{}, errNoSubscription
 	}
 	q, err := s.stored(ctx, store.SubscriptionName(storeName(tenant, topic), name))
@@ -270,24 +268,24 @@ func (s *Service) DeleteSubscription(ctx context.Context, tenant, topic, name st
 
 // CheckTopic reports what is wrong with the declaration of a topic, without looking at what there is.
 func CheckTopic(name string, settings forebay.TopicSettings) error {
-	if err := checkName("topic", name, forebay.MaxNameBytes); err != nil {
+	if err := checkEntity("topic", name); err != nil {
 		return err
 	}
 	return apply(queueSettings(settings), "", &store.MessageQueue{})
 }
 
-// CheckQueue does the same for a queue.
-func CheckQueue(name string, settings forebay.MessageQueueSettings) error {
-	if err := checkName("queue", name, forebay.MaxNameBytes); err != nil {
+// CheckQueue does the same for a tenant's queue.
+func CheckQueue(tenant, name string, settings forebay.MessageQueueSettings) error {
+	if err := checkEntity("queue", name); err != nil {
 		return err
 	}
-	return apply(settings, "", &store.MessageQueue{})
+	return apply(settings, tenant, &store.MessageQueue{})
 }
 
-// CheckSubscription does the same for a subscription, but for its rules.
-func CheckSubscription(name string, settings forebay.SubscriptionSettings) error {
+// CheckSubscription does the same for a subscription of a tenant's topic, but for its rules.
+func CheckSubscription(tenant, name string, settings forebay.SubscriptionSettings) error {
 	if err := checkSubscription(name, settings); err != nil {
 		return err
 	}
-	return apply(settings.MessageQueueSettings, "", &store.MessageQueue{})
+	return apply(settings.MessageQueueSettings, tenant, &store.MessageQueue{})
 }

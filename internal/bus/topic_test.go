@@ -9,27 +9,80 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-func TestCutEntity(t *testing.T) {
-	for path, want := range map[string][2]string{
-		"q": {"q", "-"}, "q/$deadletterqueue": {"q", "$deadletterqueue"}, "q/": {"q", ""}, "": {"", "-"},
-		"t/subscriptions/s": {"t/subscriptions/s", "-"}, "t/Subscriptions/s/$DeadLetterQueue": {"t/subscriptions/s", "$DeadLetterQueue"},
-		"t/subscriptions": {"t", "subscriptions"}, "t/subscriptions/": {"t/subscriptions/", "-"}, "t/subscriptions/s/a/b": {"t/subscriptions/s", "a/b"},
-		"a/b/c": {"a", "b/c"},
-	} {
-		name, sub, hasSub := cutEntity(path)
-		if !hasSub {
-			sub = "-"
-		}
-		if name != want[0] || sub != want[1] {
-			t.Errorf("%q is %q and %q", path, name, sub)
-		}
-	}
+func TestValidEntity(t *testing.T) {
 	for name, want := range map[string]bool{
-		"q": true, "": false, "a b": false, "t/subscriptions/s": true, "t/subscriptions/": false, "/subscriptions/s": false, "t/s": false,
+		"q": true, "": false, "a b": false, "t/subscriptions/s": true, "t/subscriptions/": false, "/subscriptions/s": false, "t/s": true, "a/b/subscriptions/s": true, "t/subscriptions": false, "t/$deadletterqueue": false,
 		"t/subscriptions/s/x": false, "t/subscriptions/" + strings.Repeat("s", 51): false,
 	} {
 		if ValidEntity(name) != want {
 			t.Errorf("%q is valid: %t", name, !want)
+		}
+	}
+}
+
+// Names have slashes, as in Service Bus, and every path still means one thing.
+func testNamesWithSlashes(t *testing.T, b *Service) {
+	ctx := t.Context()
+	long := strings.Repeat("x/", 129) + "x2"
+	for _, name := range []string{"eu/orders", "eu/orders/more", "EU/orders", long} {
+		if q, created, err := b.PutQueue(ctx, "acme", name, forebay.MessageQueueSettings{MaxDeliveryCount: 1}); err != nil || !created || q.Name != name {
+			t.Fatal(q, created, err)
+		}
+	}
+	if _, err := b.Send(ctx, "acme", "eu/orders", []forebay.NewMessage{text("1")}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := b.Receive(ctx, "acme", "eu/orders", forebay.ReceiveRequest{})
+	if err != nil || len(got) != 1 {
+		t.Fatal(got, err)
+	}
+	if err := b.Abandon(ctx, "acme", "eu/orders", got[0].LockToken, forebay.Settlement{}); err != nil {
+		t.Fatal(err)
+	}
+	if dead, _, err := b.Peek(ctx, "acme", "eu/orders/$DeadLetterQueue", 0, 1); err != nil || len(dead) != 1 {
+		t.Errorf("dead-lettered %+v (%v)", dead, err)
+	}
+	for _, topic := range []string{"eu/news", "subscriptions"} {
+		if _, _, err := b.PutTopic(ctx, "acme", topic, forebay.TopicSettings{}); err != nil {
+			t.Fatal(err)
+		}
+		settings := forebay.SubscriptionSettings{MessageQueueSettings: forebay.MessageQueueSettings{ForwardDeadLettersTo: "eu/orders"}}
+		if sub, _, err := b.PutSubscription(ctx, "acme", topic, "s", settings); err != nil || sub.Name != "s" || sub.Topic != topic || sub.ForwardDeadLettersTo != "eu/orders" {
+			t.Fatal(sub, err)
+		}
+		if _, err := b.Publish(ctx, "acme", topic, []forebay.NewMessage{text("2")}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := b.Receive(ctx, "acme", topic+"/Subscriptions/s", forebay.ReceiveRequest{})
+		if err != nil || len(got) != 1 {
+			t.Fatal(got, err)
+		}
+		if err := b.DeadLetter(ctx, "acme", forebay.SubscriptionPath(topic, "s"), got[0].LockToken, forebay.Settlement{}); err != nil {
+			t.Fatal(err)
+		}
+		subs, err := b.Subscriptions(ctx, "acme", topic)
+		if err != nil || len(subs) != 1 || subs[0].Name != "s" {
+			t.Errorf("subscriptions of %s: %+v (%v)", topic, subs, err)
+		}
+		if rules, err := b.Rules(ctx, "acme", topic, "s"); err != nil || len(rules) != 1 {
+			t.Errorf("rules %+v (%v)", rules, err)
+		}
+	}
+	if q, err := b.Queue(ctx, "acme", "eu/orders"); err != nil || q.Active != 2 || q.DeadLetter != 1 {
+		t.Errorf("dead-lettered %+v (%v)", q, err)
+	}
+	if q, err := b.Queue(ctx, "acme", "EU/orders"); err != nil || q.Active != 0 {
+		t.Errorf("another queue, for names are compared as they are, has %+v (%v)", q, err)
+	}
+	for _, name := range []string{"a/subscriptions/b", "a/Subscriptions", "a/$deadletterqueue", "a//b", "a/../b", "/a", "a/", long + "x"} {
+		_, _, queue := b.PutQueue(ctx, "acme", name, forebay.MessageQueueSettings{})
+		_, _, topic := b.PutTopic(ctx, "acme", name, forebay.TopicSettings{})
+		_, _, sub := b.PutSubscription(ctx, "acme", "eu/news", "a/b", forebay.SubscriptionSettings{})
+		_, _, forward := b.PutQueue(ctx, "acme", "inlet", forebay.MessageQueueSettings{ForwardTo: name})
+		for _, err := range []error{queue, topic, sub, forward} {
+			if forebay.CodeOf(err) != forebay.CodeInvalidRequest {
+				t.Errorf("%q: %v", name, err)
+			}
 		}
 	}
 }
@@ -80,36 +133,54 @@ func testSubscriptionIsAQueue(t *testing.T, b *Service) {
 	}
 }
 
-// What stands in the topic of job events is Forebay's word: nobody else can publish or forward to it, and
-// its subscriptions forward as others do.
-func TestJobEventsAreNotForged(t *testing.T) {
-	b := newService(t)
+// What stands in the topics of job events and of operations is Forebay's word: nobody else can publish or forward to
+// them, and their subscriptions forward as others do.
+func testWhatForebayPublishesIsNotForged(t *testing.T, b *Service) {
+	for tenant, topic := range map[string]string{"acme": forebay.TopicJobEvents, forebay.DefaultTenant: forebay.TopicOperations} {
+		testNotForged(t, b, tenant, topic)
+		if _, _, err := b.PutQueue(t.Context(), tenant, "outlet", forebay.MessageQueueSettings{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := b.PutSubscription(t.Context(), tenant, topic, "out", forebay.SubscriptionSettings{MessageQueueSettings: forebay.MessageQueueSettings{ForwardTo: "outlet"}}); err != nil {
+			t.Errorf("forwarding from it: %v", err)
+		}
+	}
+	// Another tenant's topic of that name is its own.
+	if _, _, err := b.PutTopic(t.Context(), "acme", forebay.TopicOperations, forebay.TopicSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Publish(t.Context(), "acme", forebay.TopicOperations, []forebay.NewMessage{text("now")}); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := b.PutQueue(t.Context(), "acme", "inlet", forebay.MessageQueueSettings{ForwardTo: forebay.TopicOperations}); err != nil {
+		t.Error(err)
+	}
+}
+
+func testNotForged(t *testing.T, b *Service, tenant, topic string) {
 	ctx := t.Context()
-	if _, _, err := b.PutTopic(ctx, "acme", forebay.TopicJobEvents, forebay.TopicSettings{}); err != nil {
+	if _, _, err := b.PutTopic(ctx, tenant, topic, forebay.TopicSettings{}); err != nil {
 		t.Fatal(err)
 	}
 	later := text("later")
 	at := time.Now().Add(time.Hour)
 	later.ScheduledTime = &at
 	for _, m := range []forebay.NewMessage{text("now"), later} {
-		if _, err := b.Publish(ctx, "acme", forebay.TopicJobEvents, []forebay.NewMessage{m}); !errors.Is(err, errOurTopic) {
+		if _, err := b.Publish(ctx, tenant, topic, []forebay.NewMessage{m}); !errors.Is(err, errOurTopic) {
 			t.Errorf("published: %v", err)
 		}
 	}
 	for field, settings := range map[string]forebay.MessageQueueSettings{
-		"forward_to":                        {ForwardTo: forebay.TopicJobEvents},
-		"forward_dead_lettered_messages_to": {ForwardDeadLettersTo: forebay.TopicJobEvents},
+		"forward_to":                        {ForwardTo: topic},
+		"forward_dead_lettered_messages_to": {ForwardDeadLettersTo: topic},
 	} {
-		_, _, queue := b.PutQueue(ctx, "acme", "inlet", settings)
-		_, _, sub := b.PutSubscription(ctx, "acme", forebay.TopicJobEvents, "s", forebay.SubscriptionSettings{MessageQueueSettings: settings})
-		for _, err := range []error{queue, sub, CheckQueue("inlet", settings), CheckSubscription("s", forebay.SubscriptionSettings{MessageQueueSettings: settings})} {
+		_, _, queue := b.PutQueue(ctx, tenant, "inlet", settings)
+		_, _, sub := b.PutSubscription(ctx, tenant, topic, "s", forebay.SubscriptionSettings{MessageQueueSettings: settings})
+		for _, err := range []error{queue, sub, CheckQueue(tenant, "inlet", settings), CheckSubscription(tenant, "s", forebay.SubscriptionSettings{MessageQueueSettings: settings})} {
 			if e := (*forebay.Error)(nil); !errors.As(err, &e) || e.Code != forebay.CodeInvalidRequest || e.Field != field {
 				t.Errorf("%s: %v", field, err)
 			}
 		}
-	}
-	if _, _, err := b.PutSubscription(ctx, "acme", forebay.TopicJobEvents, "out", forebay.SubscriptionSettings{MessageQueueSettings: forebay.MessageQueueSettings{ForwardTo: "orders"}}); err != nil {
-		t.Errorf("forwarding from it: %v", err)
 	}
 }
 

@@ -43,6 +43,7 @@ var busSuite = map[string]func(*testing.T, *Store, *clock){
 	"Filter errors":                       testFilterErrors,
 	"Topic settings":                      testTopicSettings,
 	"Forwarding through topics":           testForwardingThroughTopics,
+	"Forwarding to Forebay's topics":      testNothingIsForwardedToOurTopics,
 	"Fan-out limit":                       testFanOutLimit,
 	"Subscriptions and rules are bounded": testSubscriptionsAndRulesAreBounded,
 	"Drop topic":                          testDropTopic,

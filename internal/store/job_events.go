@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -41,9 +40,8 @@ func (t *tx) followed() (*followedTenants, error) {
 		t.topics.followed = known
 		return known, nil
 	}
-	const suffix = "/" + forebay.TopicJobEvents
-	err := t.prep(sqlFollowed).text("%" + suffix).each(func(r row) error {
-		if name := r.text(1); strings.HasSuffix(name, suffix) {
+	err := t.prep(sqlFollowed).text("%/" + forebay.TopicJobEvents).each(func(r row) error {
+		if name := r.text(1); entityOf(name) == forebay.TopicJobEvents {
 			f.topics[r.int(0)] = name
 		}
 		return nil

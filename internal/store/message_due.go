@@ -70,22 +70,26 @@ func (t *tx) takesMore() bool {
 }
 
 func (t *tx) tend(m dueMessage) error {
+	deferred, lockEnded := m.lane.deferred() == m.lane, m.lockedUntil > 0 && m.lockedUntil <= t.now
 	switch {
 	case m.rank == scheduledRank:
 		return t.activate(m)
-	case m.lane.deferred() == m.lane: // expires when somebody asks for it
-		return t.prep("UPDATE bodies SET due_at = NULL WHERE seq = ?").int(m.seq).exec()
 	case m.lockedUntil > t.now:
 		return t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").int(m.lockedUntil).int(m.seq).exec()
-	case m.expiresAt > 0 && m.expiresAt <= t.now:
+	case deferred && !lockEnded: // expires, or has had its deliveries, when somebody asks for it
+		return t.prep("UPDATE bodies SET due_at = NULL WHERE seq = ?").int(m.seq).exec()
+	case !deferred && m.expiresAt > 0 && m.expiresAt <= t.now:
 		return t.expireMessage(m.seq, m.lane)
 	}
 	q, found, err := t.messageQueue(m.lane.Queue())
+	main := LaneOf(m.lane.Queue(), LaneMain)
 	switch {
 	case err != nil:
 		return err
-	case found && m.deliveries >= q.MaxDeliveries:
-		return t.deadLetter(m.seq, m.lane, exceeded(q.MaxDeliveries))
+	case found && m.deliveries >= q.MaxDeliveries && (m.lane == main || m.lane == main.deferred()):
+		return t.deadLetter(m.seq, main, exceeded(q.MaxDeliveries))
+	case deferred:
+		return t.prep("UPDATE bodies SET due_at = NULL WHERE seq = ?").int(m.seq).exec()
 	}
 	// What was its last delivery does not count, or its queue allows more now.
 	return t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").intOrNull(m.expiresAt).int(m.seq).exec()

@@ -28,7 +28,7 @@ func (t *tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 		a.why = DeadLettering{Reason: forebay.ReasonNoTarget, Description: "the queue that this one forwards to does not exist"}
 		return t.insertDead(q, seq, a)
 	}
-	if target.IsTopic && target.entity() == forebay.TopicJobEvents { // by settings from before that was refused
+	if target.IsTopic && OnlyForebayPublishes(target.Name) { // by settings from before that was refused
 		a.why = DeadLettering{Reason: forebay.ReasonNoTarget, Description: "this queue forwards to a topic that only Forebay publishes to"}
 		return t.insertDead(q, seq, a)
 	}

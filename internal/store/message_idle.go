@@ -33,6 +33,11 @@ func (s *Store) Used(ctx context.Context, q MessageQueue) error {
 	if q.Idle == 0 && q.TopicIdle == 0 {
 		return nil
 	}
+	return s.noteUse(ctx, q)
+}
+
+// noteUse is apart from Used, so that what matters to no queue, with every settlement, costs no memory.
+func (s *Store) noteUse(ctx context.Context, q MessageQueue) error {
 	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) { return struct{}{}, t.used(q) })
 	return err
 }

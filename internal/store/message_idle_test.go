@@ -190,3 +190,15 @@ func testTheLastLockEnds(t *testing.T, s *Store, c *clock) {
 		d.Errorf("not expired: %+v", left)
 	}
 }
+
+// Every settlement asks whether its queue is to be kept, which most queues need not be.
+func TestUseOfAQueueThatStaysCostsNothing(t *testing.T) {
+	s, q := new(Store), MessageQueue{No: 7}
+	if allocs := testing.AllocsPerRun(100, func() {
+		if err := s.Used(background, q); err != nil {
+			t.Fatal(err)
+		}
+	}); allocs != 0 {
+		t.Errorf("%v allocations", allocs)
+	}
+}

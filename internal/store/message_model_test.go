@@ -212,7 +212,7 @@ func (p *postOffice) tend() {
 			p.enter(next)
 			continue
 		}
-		if next.expires > 0 && next.expires <= p.now() {
+		if !next.deferred && next.expires > 0 && next.expires <= p.now() {
 			p.expire(next)
 		} else {
 			p.setAside(next, forebay.ReasonMaxDeliveries)
@@ -222,7 +222,7 @@ func (p *postOffice) tend() {
 
 func (p *postOffice) due(m *modelMessage) int64 {
 	switch {
-	case m.gone || m.deadLetter || m.deferred:
+	case m.gone || m.deadLetter:
 		return 0
 	case m.scheduled:
 		return m.scheduledAt
@@ -231,7 +231,7 @@ func (p *postOffice) due(m *modelMessage) int64 {
 			return s.until
 		}
 		return m.visible
-	case m.expires == 0:
+	case m.deferred || m.expires == 0:
 		return 0
 	}
 	return max(m.expires, p.lockedUntil(m))

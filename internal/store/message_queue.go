@@ -36,9 +36,11 @@ func (q MessageQueue) Lane(deadLetter bool) Lane {
 }
 
 // entity is the queue's name as its tenant knows it.
-func (q MessageQueue) entity() string {
-	_, name, _ := strings.Cut(q.Name, "/")
-	return name
+func (q MessageQueue) entity() string { return entityOf(q.Name) }
+
+func entityOf(name string) string {
+	_, entity, _ := strings.Cut(name, "/")
+	return entity
 }
 
 // deferred returns the lane of the deferred messages of a lane, and of that lane itself.

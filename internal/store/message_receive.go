@@ -171,6 +171,7 @@ func (t *tx) takeReady(from source, c *claim) error {
 		if err := unlessStopped(err); err != nil {
 			return err
 		}
+		c.receive.messages = slices.Grow(c.receive.messages, len(found))
 		for i := range found {
 			if err := t.takeMessage(&found[i], from, c); err != nil {
 				return err

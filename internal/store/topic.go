@@ -29,6 +29,12 @@ func SubscriptionName(topic, subscription string) string {
 	return topic + subscriptionInfix + subscription
 }
 
+// OnlyForebayPublishes reports whether the topic that the store knows by that name is closed to everybody else: who
+// follows it, a webhook with our signature too, takes what stands there for the truth.
+func OnlyForebayPublishes(name string) bool {
+	return name == operationsTopicStore || entityOf(name) == forebay.TopicJobEvents
+}
+
 func errOtherKind(q MessageQueue) error {
 	kind := "queue of messages"
 	if q.IsTopic {
@@ -193,8 +199,7 @@ func (s *Store) TopicCounts(ctx context.Context, topic MessageQueue) (counts Top
 
 // SubscriptionOf returns the name of a subscription within its topic.
 func SubscriptionOf(q MessageQueue) string {
-	_, name, _ := strings.Cut(q.Name, subscriptionInfix)
-	return name
+	return q.Name[strings.LastIndex(q.Name, subscriptionInfix)+len(subscriptionInfix):]
 }
 
 // errSteps has the code of errFanOut, so that either is the other to errors.Is: what must not be made at once.

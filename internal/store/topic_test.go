@@ -262,20 +262,28 @@ func testForwardingThroughTopics(t *testing.T, s *Store, _ *clock) {
 	}
 }
 
-// A queue that has forwarded to the topic of job events since that was allowed keeps its messages.
-func TestNothingIsForwardedToJobEvents(t *testing.T) {
-	s, _ := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
-	defer s.Close()
-	events := putTopic(t, s, MessageQueue{Name: "t/" + forebay.TopicJobEvents})
-	sub := subscribe(t, s, events, "s")
-	q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1, ForwardTo: events.Name}, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	send(t, s, q, content("forged", 1))
-	dead := peekAll(t, s, q.Lane(true))
-	if len(dead) != 1 || dead[0].DeadLetterReason != forebay.ReasonNoTarget || len(peekAll(t, s, sub.Lane(false))) != 0 {
-		t.Errorf("dead-lettered %+v", dead)
+// A queue that has forwarded to a topic of Forebay's since that was allowed keeps its messages.
+func testNothingIsForwardedToOurTopics(t *testing.T, s *Store, _ *clock) {
+	for name, ours := range map[string]bool{
+		"t/" + forebay.TopicJobEvents: true, operationsTopicStore: true, "t/" + forebay.TopicOperations: false, "t/our/" + forebay.TopicJobEvents: false,
+	} {
+		topic := putTopic(t, s, MessageQueue{Name: name})
+		sub := subscribe(t, s, topic, "s")
+		q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1, ForwardTo: topic.Name}, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		send(t, s, q, content("forged", 1))
+		dead, got := peekAll(t, s, q.Lane(true)), peekAll(t, s, sub.Lane(false))
+		switch {
+		case ours && (len(dead) != 1 || dead[0].DeadLetterReason != forebay.ReasonNoTarget || len(got) != 0):
+			t.Errorf("%s got %+v, dead-lettered %+v", name, got, dead)
+		case !ours && (len(dead) != 0 || len(got) != 1):
+			t.Errorf("%s, which is like any other, got %+v, dead-lettered %+v", name, got, dead)
+		}
+		if _, err := s.DropMessageQueue(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
