@@ -49,7 +49,7 @@ ON CONFLICT (queue, seq) DO UPDATE SET token = excluded.token, probe = excluded.
 
 	sqlSweepWebhookDeliveries = `
 DELETE FROM webhook_deliveries WHERE queue = ?
-  AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.seq = webhook_deliveries.seq AND m.token = webhook_deliveries.token)`
+  AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.seq = webhook_deliveries.seq AND m.token = webhook_deliveries.token AND m.visible > ?)`
 )
 
 // maxLeftDeliveries is how many rows of a webhook that count for nothing are left lying.
@@ -69,7 +69,7 @@ func (t *tx) roomOf(queue int64) (*webhookRoom, error) {
 		return nil, err
 	}
 	if r.left > maxLeftDeliveries {
-		if err := t.prep(sqlSweepWebhookDeliveries).int(queue).exec(); err != nil {
+		if err := t.prep(sqlSweepWebhookDeliveries).int(queue).int(t.now).exec(); err != nil {
 			return nil, err
 		}
 	}
