@@ -161,5 +161,16 @@ func TestBreakerReset(t *testing.T) {
 		if stub.count() == before {
 			t.Error("nothing was sent once it was enabled again")
 		}
+		// Tests that fail are no reason to leave it alone.
+		<-time.After(time.Hour)
+		works.Store(false)
+		for range 6 {
+			if try, err := s.Test(t.Context(), "acme", "w"); err != nil || try.Status != 500 {
+				t.Errorf("test %+v (%v)", try, err)
+			}
+		}
+		if w, err = s.Webhook(t.Context(), "acme", "w"); err != nil || w.PausedUntil != nil || w.FailingSince != nil {
+			t.Errorf("after tests %+v (%v)", w, err)
+		}
 	})
 }
