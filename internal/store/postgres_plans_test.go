@@ -20,7 +20,7 @@ func TestPlansOfEmptyTables(t *testing.T) {
 	defer s.Close()
 	statements := []string{sqlReleaseAll, sqlTokens, sqlRenewShared, sqlEndActivities, sqlRenewActivities, sqlRenewTurns, sqlReadyTurns, sqlReadyActivities,
 		sqlMadeBeforeShared, sqlStates, sqlReadyShared, sqlNextShared,
-		sqlReadyMessages, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlBehind, sqlHeld, sqlUnlock, sqlReportAttempts, sqlWebhookRoom, sqlSetAsideRows, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy}
+		sqlReadyMessages, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlBehind, sqlHeld, sqlUnlock, sqlReportAttempts, sqlWebhookRoom, sqlSweepWebhookDeliveries, sqlEndedDelivery, sqlSetAsideRows, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy}
 	for single, merged := range mergeable {
 		_, parameters := translate(single)
 		types := make([]uint32, parameters)

@@ -34,12 +34,13 @@ func (r *webhookRoom) rests(now int64) int64 {
 	return 0
 }
 
+// These find each lock by the messages' key, whatever a planner thinks of the tables' sizes.
 const (
 	sqlWebhookRoom = `
 SELECT w.failures, coalesce(w.paused_until, 0), coalesce(w.disabled_at, 0), w.concurrency,
   count(d.until), coalesce(min(d.until), 0), coalesce(max(d.until * d.probe), 0), count(d.seq) - count(d.until)
 FROM webhooks w LEFT JOIN (
-  SELECT x.queue, x.seq, x.probe, (SELECT m.visible FROM messages m WHERE m.seq = x.seq AND m.token = x.token AND m.visible > ?2) AS until
+  SELECT x.queue, x.seq, x.probe, (SELECT m.visible FROM messages m WHERE m.seq = x.seq AND m.token = x.token AND m.visible + 0 > ?2) AS until
   FROM webhook_deliveries x WHERE x.queue = ?1) d ON d.queue = w.queue
 WHERE w.queue = ?1 GROUP BY w.failures, w.paused_until, w.disabled_at, w.concurrency`
 
@@ -49,7 +50,7 @@ ON CONFLICT (queue, seq) DO UPDATE SET token = excluded.token, probe = excluded.
 
 	sqlSweepWebhookDeliveries = `
 DELETE FROM webhook_deliveries WHERE queue = ?
-  AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.seq = webhook_deliveries.seq AND m.token = webhook_deliveries.token AND m.visible > ?)`
+  AND coalesce((SELECT m.visible FROM messages m WHERE m.seq = webhook_deliveries.seq AND m.token = webhook_deliveries.token), 0) <= ?`
 )
 
 // maxLeftDeliveries is how many rows of a webhook that count for nothing are left lying.
