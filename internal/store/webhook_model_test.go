@@ -113,10 +113,7 @@ func (m *hookModel) settle(t *rapid.T) {
 	if len(m.started) == 0 {
 		t.Skip("nothing was begun")
 	}
-	s, i := m.store(t), rapid.IntRange(0, len(m.started)-1).Draw(t, "delivery")
-	d := m.started[i]
-	m.started = slices.Delete(m.started, i, i+1)
-	o := WebhookOutcome{URL: d.url, Try: forebay.WebhookTry{Outcome: forebay.WebhookRetry}}
+	var o WebhookOutcome
 	switch rapid.SampledFrom([]string{"fail", "fail too", "delivered", "release", "give up"}).Draw(t, "how") {
 	case "delivered":
 		o.Delivered = true
@@ -130,6 +127,25 @@ func (m *hookModel) settle(t *rapid.T) {
 	if !o.Delivered && !o.Release {
 		o.Hold = time.Duration(rapid.SampledFrom([]int{0, 0, 0, 20, 10_000}).Draw(t, "hold")) * time.Second
 	}
+	m.end(t, rapid.IntRange(0, len(m.started)-1).Draw(t, "delivery"), o)
+}
+
+// outage has as many deliveries fail as open the breaker, or as there are.
+func (m *hookModel) outage(t *rapid.T) {
+	for range breakerFailures {
+		began := len(m.started)
+		if m.receive(t); len(m.started) == began {
+			return
+		}
+		m.end(t, began, WebhookOutcome{})
+	}
+}
+
+// end settles one that was begun.
+func (m *hookModel) end(t *rapid.T, i int, o WebhookOutcome) {
+	s, d := m.store(t), m.started[i]
+	m.started = slices.Delete(m.started, i, i+1)
+	o.URL, o.Try.Outcome = d.url, forebay.WebhookRetry
 	_, err := s.SettleWebhook(context.Background(), m.w.Queue, d.lock, o)
 	if lost := d.until <= m.now(); lost != errors.Is(err, forebay.ErrLockLost) || err != nil && !lost {
 		t.Fatalf("settled when its lock ends at %d, now is %d: %v", d.until, m.now(), err)
@@ -237,7 +253,7 @@ func TestWebhookAgainstModel(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"publish": m.publish, "receive": m.receive, "receive more": m.receive, "receive again": m.receive, "receive still": m.receive,
-			"settle": m.settle, "settle more": m.settle, "settle again": m.settle, "update": m.update, "wait": m.wait,
+			"settle": m.settle, "settle more": m.settle, "settle again": m.settle, "outage": m.outage, "outage again": m.outage, "update": m.update, "wait": m.wait, "wait more": m.wait,
 		})
 	})
 }
