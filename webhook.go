@@ -28,7 +28,7 @@ const (
 type WebhookSettings struct {
 	URL         string      `json:"url" doc:"https, at a public address"`
 	EventTypes  []EventType `json:"event_types,omitempty" doc:"default: all"`
-	Concurrency int         `json:"concurrency,omitempty" doc:"deliveries at once in each process that delivers: 1 to 32; default 4"`
+	Concurrency int         `json:"concurrency,omitempty" doc:"deliveries at once, from all processes together: 1 to 32; default 4"`
 	Disabled    bool        `json:"disabled,omitempty" doc:"gets no events; what it has waits, for up to four days"`
 }
 
@@ -55,6 +55,7 @@ type Webhook struct {
 	DeadLetters    int64       `json:"dead_letters" doc:"events that were given up"`
 	DeliveredAt    *time.Time  `json:"delivered_at" doc:"the latest success"`
 	FailingSince   *time.Time  `json:"failing_since" doc:"the first failure after it"`
+	PausedUntil    *time.Time  `json:"paused_until" doc:"nothing is sent before: the endpoint asked for it, or has failed five times in a row"`
 	LastTry        *WebhookTry `json:"last_try"`
 }
 

@@ -58,7 +58,7 @@ func answers() map[string]any {
 	}
 	class := forebay.ClassTransient
 	hook := forebay.Webhook{Name: "billing", URL: "https://billing.example.com/forebay", EventTypes: []forebay.EventType{forebay.EventSucceeded, forebay.EventFailed}, Concurrency: 4, Secrets: 1,
-		CreatedAt: earlier(50 * time.Hour), Pending: 2, DeadLetters: 3, DeliveredAt: pointer(earlier(2 * time.Minute)), FailingSince: pointer(earlier(time.Minute)),
+		CreatedAt: earlier(50 * time.Hour), Pending: 2, DeadLetters: 3, DeliveredAt: pointer(earlier(2 * time.Minute)), FailingSince: pointer(earlier(time.Minute)), PausedUntil: pointer(earlier(-14 * time.Second)),
 		LastTry: &forebay.WebhookTry{MessageID: "evt_2", EventType: "succeeded", At: earlier(time.Minute), Number: 2, Outcome: forebay.WebhookRetry, Status: 503, Failure: "status",
 			Detail: "status 503", DurationSeconds: 1.25, NextTryAt: pointer(testNow.Add(4 * time.Minute))}}
 	use := func(tokens int64) []forebay.BudgetUse {

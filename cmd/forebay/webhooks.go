@@ -36,7 +36,7 @@ type webhookFlags struct {
 
 func (f *webhookFlags) add(c *cobra.Command) {
 	c.Flags().StringSliceVar(&f.events, "events", nil, "only events of these types (default: all)")
-	c.Flags().IntVar(&f.settings.Concurrency, "concurrency", 0, fmt.Sprintf("deliveries at once in each process (default %d)", forebay.DefaultWebhookConcurrency))
+	c.Flags().IntVar(&f.settings.Concurrency, "concurrency", 0, fmt.Sprintf("deliveries at once, from all processes together (default %d)", forebay.DefaultWebhookConcurrency))
 	c.Flags().BoolVar(&f.settings.Disabled, "disabled", false, "gets no events")
 }
 
@@ -93,6 +93,7 @@ func (a *app) printWebhook(w forebay.Webhook) error {
 		{"dead-letter", count(w.DeadLetters)},
 		{"delivered", a.whenPtr(w.DeliveredAt)},
 		{"failing since", a.whenPtr(w.FailingSince)},
+		{"paused until", a.whenPtr(w.PausedUntil)},
 		{"last try", lastTry(w)},
 		{"created", a.when(w.CreatedAt)},
 	})

@@ -31,6 +31,7 @@ var busSuite = map[string]func(*testing.T, *Store, *clock){
 	"Use keeps a queue":                   testUseKeepsAQueue,
 	"Held and scheduled keep their queue": testHeldAndScheduledKeepTheirQueue,
 	"The last lock ends":                  testTheLastLockEnds,
+	"The last lock of a deferred message": testTheLastLockOfADeferredMessageEnds,
 	"Forwarding of a backlog":             testForwardingOfABacklog,
 	"Session receivers are woken":         testSessionReceiversAreWoken,
 	"Session lock ends":                   testSessionLockEnds,

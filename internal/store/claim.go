@@ -279,6 +279,10 @@ func (w *writer) updateDue(t *tx, lane int64, found *look, foundEmpty bool) erro
 		w.dueAt[lane] = t.now
 		return nil
 	}
+	if until, rests := w.resting[lane]; rests {
+		w.dueAt[lane] = until
+		return nil
+	}
 	var earliest int64
 	for rank := range int64(scheduledRank + 1) {
 		_, err := t.prep("SELECT visible FROM messages WHERE lane = ? AND rank = ? ORDER BY visible LIMIT 1").int(lane).int(rank).one(func(r row) {

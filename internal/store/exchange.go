@@ -20,7 +20,7 @@ import (
 // news is what the processes that share a database tell each other after a commit. It only saves
 // waiting: whoever misses it finds out by looking, a little later.
 type news struct {
-	ready     map[int64]int64          // lane → earliest time at which a message of it became ready
+	ready     map[int64]int64          // lane → earliest time at which a message of it became ready, or roomAgain
 	later     map[int64]int64          // lane → of those that were not ready yet when that was told, the earliest such time
 	lines     map[int64]map[int64]bool // lane → lines of it in which one became ready; nil: too many to be named
 	changed   []int64                  // jobs

@@ -55,6 +55,7 @@ func (w *writer) refuseLane(lane int64) {
 	w.leave(lane)
 	delete(w.dueAt, lane)
 	delete(w.lines, lane)
+	delete(w.resting, lane)
 }
 
 var errNoQueue = &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no such queue of messages"}

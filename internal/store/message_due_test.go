@@ -43,65 +43,64 @@ func testExpiryWaitsForTheLock(t *testing.T, s *Store, c *clock) {
 
 // So is a deferred one, of a session too, and one whose time to live ended before the lock; one that was deferred again by
 // who held it stays.
-func TestTheLastLockOfADeferredMessageEnds(t *testing.T) {
-	onIdleQueues(t, func(d idleQueues) {
-		plain := d.put("t/plain", func(q *MessageQueue) { q.Idle, q.MaxDeliveries = 0, 2 })
-		session := d.put("t/session", func(q *MessageQueue) { q.Idle, q.MaxDeliveries, q.RequiresSession = 0, 2, true })
-		deferred := func(q MessageQueue, l *SessionLock, want int) (locks []Message) {
-			d.Helper()
-			got, err := d.s.Receive(background, ReceiveRequest{Queue: q, Session: l, Max: 10, MaxBytes: 1 << 20})
-			if err != nil || len(got) != want {
-				d.Fatal(got, err)
+func testTheLastLockOfADeferredMessageEnds(t *testing.T, s *Store, c *clock) {
+	d := idleQueues{t, c, s}
+	plain := d.put("t/plain", func(q *MessageQueue) { q.Idle, q.MaxDeliveries = 0, 2 })
+	session := d.put("t/session", func(q *MessageQueue) { q.Idle, q.MaxDeliveries, q.RequiresSession = 0, 2, true })
+	deferred := func(q MessageQueue, l *SessionLock, want int) (locks []Message) {
+		d.Helper()
+		got, err := d.s.Receive(background, ReceiveRequest{Queue: q, Session: l, Max: 10, MaxBytes: 1 << 20})
+		if err != nil || len(got) != want {
+			d.Fatal(got, err)
+		}
+		var seqs []int64
+		for _, m := range got {
+			if err := d.s.Defer(background, q.Lane(false), m.Lock, nil); err != nil {
+				d.Fatal(err)
 			}
-			var seqs []int64
-			for _, m := range got {
-				if err := d.s.Defer(background, q.Lane(false), m.Lock, nil); err != nil {
-					d.Fatal(err)
-				}
-				seqs = append(seqs, m.Seq)
-			}
-			locks, err = d.s.ReceiveDeferred(background, ReceiveRequest{Queue: q, Session: l, Max: 10, MaxBytes: 1 << 20}, seqs)
-			if err != nil || len(locks) != want {
-				d.Fatal(locks, err)
-			}
-			return locks
+			seqs = append(seqs, m.Seq)
 		}
-		sendTo(d, d.s, plain, MessageContent{MessageID: "m"}, MessageContent{MessageID: "n", TTL: time.Minute}, MessageContent{MessageID: "stays"})
-		sendTo(d, d.s, session, MessageContent{MessageID: "m", SessionID: "x"})
-		held := deferred(plain, nil, 3)
-		lock, err := d.s.AcceptSession(background, session, "x")
-		if err != nil {
-			d.Fatal(err)
+		locks, err = d.s.ReceiveDeferred(background, ReceiveRequest{Queue: q, Session: l, Max: 10, MaxBytes: 1 << 20}, seqs)
+		if err != nil || len(locks) != want {
+			d.Fatal(locks, err)
 		}
-		deferred(session, &lock.SessionLock, 1)
-		d.minutes(4)
-		if _, err := d.s.RenewMessage(background, plain.Lane(false), held[0].Lock, 5*time.Minute); err != nil {
-			d.Fatal(err)
-		}
-		if err := d.s.Defer(background, plain.Lane(false), held[2].Lock, nil); err != nil {
-			d.Fatal(err)
-		}
-		for _, want := range []struct{ plain, session string }{{"", ""}, {"n", "m"}, {"n", "m"}, {"n m", "m"}} {
-			for q, want := range map[MessageQueue]string{plain: want.plain, session: want.session} {
-				var ids []string
-				for _, m := range peekAll(d, d.s, q.Lane(true)) {
-					if ids = append(ids, m.MessageID); m.DeadLetterReason != forebay.ReasonMaxDeliveries || m.Deliveries != 2 || m.LockedUntil != nil {
-						d.Errorf("%s: dead-lettered %+v", q.Name, m)
-					}
-				}
-				slices.Sort(ids)
-				expected := strings.Fields(want)
-				slices.Sort(expected)
-				if !slices.Equal(ids, expected) {
-					d.Errorf("%s: dead-lettered %v, expected %v", q.Name, ids, expected)
+		return locks
+	}
+	sendTo(d, d.s, plain, MessageContent{MessageID: "m"}, MessageContent{MessageID: "n", TTL: time.Minute}, MessageContent{MessageID: "stays"})
+	sendTo(d, d.s, session, MessageContent{MessageID: "m", SessionID: "x"})
+	held := deferred(plain, nil, 3)
+	lock, err := d.s.AcceptSession(background, session, "x")
+	if err != nil {
+		d.Fatal(err)
+	}
+	deferred(session, &lock.SessionLock, 1)
+	d.minutes(4)
+	if _, err := d.s.RenewMessage(background, plain.Lane(false), held[0].Lock, 5*time.Minute); err != nil {
+		d.Fatal(err)
+	}
+	if err := d.s.Defer(background, plain.Lane(false), held[2].Lock, nil); err != nil {
+		d.Fatal(err)
+	}
+	for _, want := range []struct{ plain, session string }{{"", ""}, {"n", "m"}, {"n", "m"}, {"n m", "m"}} {
+		for q, want := range map[MessageQueue]string{plain: want.plain, session: want.session} {
+			var ids []string
+			for _, m := range peekAll(d, d.s, q.Lane(true)) {
+				if ids = append(ids, m.MessageID); m.DeadLetterReason != forebay.ReasonMaxDeliveries || m.Deliveries != 2 || m.LockedUntil != nil {
+					d.Errorf("%s: dead-lettered %+v", q.Name, m)
 				}
 			}
-			d.minutes(2)
+			slices.Sort(ids)
+			expected := strings.Fields(want)
+			slices.Sort(expected)
+			if !slices.Equal(ids, expected) {
+				d.Errorf("%s: dead-lettered %v, expected %v", q.Name, ids, expected)
+			}
 		}
-		if c, err := d.s.MessageCounts(background, plain); err != nil || c.Deferred != 1 || c.Locked != 0 || c.DeadLetter != 2 {
-			d.Errorf("%+v, %v", c, err)
-		}
-	})
+		d.minutes(2)
+	}
+	if c, err := d.s.MessageCounts(background, plain); err != nil || c.Deferred != 1 || c.Locked != 0 || c.DeadLetter != 2 {
+		d.Errorf("%+v, %v", c, err)
+	}
 }
 
 // A message becomes active when its time comes, though nobody does anything, and wakes who waits.

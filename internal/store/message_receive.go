@@ -20,12 +20,14 @@ type ReceiveRequest struct {
 	MaxBytes   int64        // together; the first message is delivered whatever its size
 	Wait       bool         // for a first message, as long as ctx allows; else the answer may be empty
 	Delete     bool         // each message is gone once it is received; else it is locked
+	Webhook    bool         // one message for the webhook whose subscription it is, once its endpoint may be sent one
 }
 
 // receive is the part of a claim that takes plain messages, or a session, instead of jobs.
 type receive struct {
 	queue        MessageQueue
 	wait, delete bool
+	webhook      bool
 	session      *SessionLock
 	messages     []Message
 	bytes        int64 // of these
@@ -46,7 +48,7 @@ func (req ReceiveRequest) claim() *claim {
 	}
 	return &claim{
 		ClaimRequest: ClaimRequest{Lane: lane, Max: req.Max, MaxBytes: req.MaxBytes, Lock: req.Queue.Lock, MaxDeliveries: req.Queue.MaxDeliveries},
-		receive:      &receive{queue: req.Queue, wait: req.Wait, delete: req.Delete, session: req.Session},
+		receive:      &receive{queue: req.Queue, wait: req.Wait, delete: req.Delete, webhook: req.Webhook, session: req.Session},
 		waiter:       newWaiter(),
 	}
 }
@@ -121,6 +123,9 @@ func (w *writer) serveMessages(t *tx, c *claim) error {
 		return t.acceptNext(c)
 	}
 	from := source{lane: c.Lane, before: t.now, until: t.now + c.Lock.Milliseconds()}
+	if c.receive.webhook {
+		return t.serveWebhook(c, from)
+	}
 	if l := c.receive.session; l != nil {
 		from.lane, from.rank, from.before, from.session = c.receive.queue.Lane(false), firstSessionRank+l.No, sessionFree, true
 		if err := t.takeReady(from, c); err != nil || len(c.receive.messages) > 0 {

@@ -21,7 +21,7 @@ func TestPlansOfEmptyTables(t *testing.T) {
 	statements := []string{sqlReleaseAll, sqlTokens, sqlRenewShared, sqlEndActivities, sqlRenewActivities, sqlRenewTurns, sqlReadyTurns, sqlReadyActivities,
 		sqlMadeBeforeShared, sqlStates, sqlReadyShared, sqlNextShared,
 		auditedColumns + ofNumbersShared + ofAuditedJobs,
-		sqlReadyMessages, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlBehind, sqlHeld, sqlUnlock, sqlReportAttempts, sqlSetAsideRows, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy}
+		sqlReadyMessages, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlBehind, sqlHeld, sqlUnlock, sqlReportAttempts, sqlWebhookRoom, sqlSweepWebhookDeliveries, sqlEndedDelivery, sqlSetAsideRows, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy}
 	for single, merged := range mergeable {
 		_, parameters := translate(single)
 		types := make([]uint32, parameters)

@@ -68,7 +68,7 @@ func Open(ctx context.Context, opts Options) (s *Store, err error) {
 	if s.alone {
 		// Nobody else can hold these locks: their process is dead, for the file was free.
 		_, err = transact(ctx, s, stageSettle, func(t *tx) (struct{}, error) {
-			return struct{}{}, errors.Join(t.releaseOrphans(), t.endHolds(), t.releaseOrphanedWork())
+			return struct{}{}, errors.Join(t.releaseOrphans(), t.endWebhookDeliveries(), t.endHolds(), t.releaseOrphanedWork())
 		})
 	}
 	if opts.Serve && err == nil {

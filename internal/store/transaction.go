@@ -30,12 +30,14 @@ type tx struct {
 	woken  map[int64]bool // orchestrations that it has made ready
 	pools  map[Pool]int64 // of work, that it has looked up or made
 
-	sessions sessionMemory
-	budgets  budgetMemory
-	slots    map[string]*slotUse // by holder; nil: not read yet
-	tally    Tally
-	auditEnd *auditEnd // nil: not read yet
-	audited  []event   // that the audit log does not have yet
+	sessions  sessionMemory
+	budgets   budgetMemory
+	slots     map[string]*slotUse    // by holder; nil: not read yet
+	rooms     map[int64]*webhookRoom // by subscription, as far as read
+	placeOnly map[int64]bool         // lanes of webhooks that have room again; true: only for as many deliveries as ended
+	tally     Tally
+	auditEnd  *auditEnd // nil: not read yet
+	audited   []event   // that the audit log does not have yet
 }
 
 // changed notes that a job changed.
@@ -62,7 +64,7 @@ func (t *tx) wakes(lane, at int64) {
 		t.ready[lane] = at
 	}
 	if t.w.heeds(lane) {
-		t.w.lookBy(lane, max(at, t.w.blocked[lane].until))
+		t.w.lookBy(lane, t.w.notBefore(lane, at))
 	}
 }
 
@@ -278,6 +280,7 @@ func (w *writer) distrust(now int64, pause time.Duration) {
 	w.work.distrust(at)
 	clear(w.blocked)
 	clear(w.full)
+	clear(w.resting)
 	for lane := range w.lines {
 		w.lines[lane] = newLines()
 		w.dueAt[lane] = at

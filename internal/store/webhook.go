@@ -26,6 +26,8 @@ type Webhook struct {
 	DisabledReason string
 	DeliveredAt    *time.Time
 	FailingSince   *time.Time
+	PausedUntil    *time.Time // nothing is sent before; it may have passed
+	breaker        breaker
 }
 
 // WebhookSecret is one of the secrets that sign.
@@ -46,13 +48,14 @@ func WebhookSubscription(name string) string { return webhookSubscriptions + nam
 
 const webhookColumns = `
 SELECT w.tenant, t.name, w.name, w.queue, w.url, w.event_types, w.concurrency, w.secrets, w.created_at, w.updated_at, w.disabled_at,
-  w.disabled_reason, w.delivered_at, w.failing_since, (SELECT count(*) FROM queues q WHERE q.no = w.queue AND q.kind = 'messages')
+  w.disabled_reason, w.delivered_at, w.failing_since, (SELECT count(*) FROM queues q WHERE q.no = w.queue AND q.kind = 'messages'), w.failures, w.openings, w.paused_until
 FROM webhooks w JOIN tenants t ON t.no = w.tenant `
 
 func readWebhook(r row) (w Webhook, err error) {
 	w = Webhook{Tenant: r.int(0), TenantName: r.text(1), Name: r.text(2), Queue: r.int(3), URL: r.text(4), Concurrency: int(r.int(6)),
 		CreatedAt: fromMillis(r.int(8)), UpdatedAt: fromMillis(r.int(9)), DisabledAt: fromMillisOrNil(r, 10), DisabledReason: r.text(11),
-		DeliveredAt: fromMillisOrNil(r, 12), FailingSince: fromMillisOrNil(r, 13), Subscribed: r.int(14) != 0}
+		DeliveredAt: fromMillisOrNil(r, 12), FailingSince: fromMillisOrNil(r, 13), Subscribed: r.int(14) != 0, PausedUntil: fromMillisOrNil(r, 17),
+		breaker: breaker{failures: r.int(15), openings: r.int(16), until: r.int(17)}}
 	for name := range strings.FieldsSeq(r.text(5)) {
 		w.EventTypes = append(w.EventTypes, forebay.EventType(name))
 	}
@@ -234,7 +237,7 @@ func (t *tx) webhookRules(sub MessageQueue, w Webhook) error {
 
 const sqlUpdateWebhook = `
 UPDATE webhooks SET queue = ?, url = ?, event_types = ?, concurrency = ?, updated_at = ?, disabled_at = ?, disabled_reason = ?,
-  failing_since = ?
+  failing_since = ?, failures = ?, openings = ?, paused_until = ?
 WHERE tenant = ? AND name = ?`
 
 // UpdateWebhook gives a webhook other settings. If its subscription was deleted it gets a new one.
@@ -248,27 +251,36 @@ func (s *Store) UpdateWebhook(ctx context.Context, w Webhook, audit Audit) (Webh
 		if w.DisabledAt != nil && before.DisabledAt != nil { // it stays disabled, since when and why it was
 			disabledAt, reason = before.DisabledAt.UnixMilli(), before.DisabledReason
 		}
-		failing := int64(0) // a new address, or a new start, gets its time
-		if before.FailingSince != nil && before.URL == w.URL && before.DisabledAt == nil {
-			failing = before.FailingSince.UnixMilli()
+		failing, known := millis(before.FailingSince), before.breaker
+		if before.URL != w.URL || before.DisabledAt != nil { // a new address, or a new start, gets its time
+			failing, known = 0, breaker{}
 		}
 		w.Queue = before.Queue
 		sub, found, err := t.messageQueue(before.Queue)
 		if err == nil && found {
 			err = t.webhookRules(sub, w)
 		} else if err == nil {
-			w.Queue, err = t.subscribeWebhook(w)
+			if w.Queue, err = t.subscribeWebhook(w); err == nil {
+				err = t.prep(sqlDeleteWebhookDeliveries).int(before.Queue).exec()
+			}
 		}
 		if err != nil {
 			return w, err
 		}
 		if err := t.prep(sqlUpdateWebhook).int(w.Queue).text(w.URL).text(eventTypes(w)).int(int64(w.Concurrency)).int(t.now).
-			intOrNull(disabledAt).textOrNull(reason).intOrNull(failing).int(w.Tenant).text(w.Name).exec(); err != nil {
+			intOrNull(disabledAt).textOrNull(reason).intOrNull(failing).int(known.failures).int(known.openings).intOrNull(known.until).int(w.Tenant).text(w.Name).exec(); err != nil {
 			return w, err
 		}
+		t.roomForWebhook(w.Queue, false)
 		return t.changedWebhook(w, audit)
 	})
 }
+
+const sqlDeleteWebhookDeliveries = "DELETE FROM webhook_deliveries WHERE queue = ?"
+
+// endWebhookDeliveries is for when the process is dead whose deliveries are noted. Their messages stay locked,
+// for what was sent of them is not known.
+func (t *tx) endWebhookDeliveries() error { return t.prep("DELETE FROM webhook_deliveries").exec() }
 
 // DeleteWebhook removes a webhook with its subscription and everything that waits there.
 func (s *Store) DeleteWebhook(ctx context.Context, tenant int64, name string, audit Audit) error {
@@ -280,8 +292,10 @@ func (s *Store) DeleteWebhook(ctx context.Context, tenant int64, name string, au
 		if _, err := t.dropMessageQueue(w.Queue); err != nil {
 			return struct{}{}, err
 		}
-		if err := t.prep("DELETE FROM webhook_tries WHERE queue = ?").int(w.Queue).exec(); err != nil {
-			return struct{}{}, err
+		for _, sql := range []string{"DELETE FROM webhook_tries WHERE queue = ?", sqlDeleteWebhookDeliveries} {
+			if err := t.prep(sql).int(w.Queue).exec(); err != nil {
+				return struct{}{}, err
+			}
 		}
 		if err := t.prep("DELETE FROM webhooks WHERE tenant = ? AND name = ?").int(tenant).text(name).exec(); err != nil {
 			return struct{}{}, err

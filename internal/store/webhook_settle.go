@@ -14,6 +14,8 @@ type WebhookOutcome struct {
 	Delay      time.Duration // else: to be tried again after that
 	DeadLetter DeadLettering // else, if it has a reason: given up
 	Gone       bool          // the endpoint wants to be disabled
+	Hold       time.Duration // it wants to be left alone for that long: ten minutes at most
+	URL        string        // that was sent to; of one that the webhook does not have any more little is told
 	Try        forebay.WebhookTry
 }
 
@@ -25,8 +27,8 @@ const maxWebhookTries = 100
 const webhookPatience = 5 * 24 * time.Hour
 
 // SettleWebhook ends a delivery of the webhook that this subscription belongs to: it settles the
-// message, notes the try, and disables the webhook if that is due, which disabled reports. It
-// returns forebay.ErrLockLost and changes nothing once the lock has ended.
+// message, notes the try, changes the breaker, and disables the webhook if that is due, which disabled
+// reports. It returns forebay.ErrLockLost and changes nothing once the lock has ended.
 func (s *Store) SettleWebhook(ctx context.Context, queue int64, l Lock, o WebhookOutcome) (disabled bool, err error) {
 	return transact(ctx, s, stageSettle, func(t *tx) (bool, error) {
 		lane := LaneOf(queue, LaneMain)
@@ -34,10 +36,10 @@ func (s *Store) SettleWebhook(ctx context.Context, queue int64, l Lock, o Webhoo
 		if err != nil {
 			return false, err
 		}
-		if err := t.settleDelivery(m, o); err != nil || o.Release {
+		if err := t.settleDelivery(m, o); err != nil {
 			return false, err
 		}
-		return t.noteTry(queue, o)
+		return t.endDelivery(queue, l, o)
 	})
 }
 
@@ -58,43 +60,84 @@ func (t *tx) settleDelivery(m heldMessage, o WebhookOutcome) error {
 }
 
 const (
-	sqlNoteDelivered = "UPDATE webhooks SET tries = tries + 1, delivered_at = ?, failing_since = NULL WHERE queue = ? RETURNING tries, failing_since"
-	sqlNoteFailed    = "UPDATE webhooks SET tries = tries + 1, failing_since = coalesce(failing_since, ?) WHERE queue = ? RETURNING tries, failing_since"
-	sqlInsertTry     = `
+	sqlEndedDelivery = `
+SELECT w.url, w.tries, w.failing_since, w.concurrency, w.failures, w.openings, coalesce(w.paused_until, 0),
+  (SELECT count(*) FROM webhook_deliveries d WHERE d.queue = w.queue),
+  (SELECT d.probe FROM webhook_deliveries d WHERE d.queue = w.queue AND d.seq = ? AND d.token = ?)
+FROM webhooks w WHERE w.queue = ?`
+	sqlEndDelivery = "DELETE FROM webhook_deliveries WHERE queue = ? AND seq = ? AND token = ?"
+	sqlNoteTry     = `
+UPDATE webhooks SET tries = ?, delivered_at = coalesce(?, delivered_at), failing_since = ?, failures = ?, openings = ?, paused_until = ?
+WHERE queue = ?`
+	sqlInsertTry = `
 INSERT INTO webhook_tries (queue, no, message_id, event_type, at, number, status, failure, detail, duration, outcome, next_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 )
 
-func (t *tx) noteTry(queue int64, o WebhookOutcome) (disabled bool, err error) {
-	sql := sqlNoteFailed
-	if o.Delivered {
-		sql = sqlNoteDelivered
-	}
-	var no, failingSince int64
-	found, err := t.prep(sql).int(t.now).int(queue).one(func(r row) { no, failingSince = r.int(0), r.int(1) })
+// endDelivery makes room for another delivery, and notes the try if one was made.
+func (t *tx) endDelivery(queue int64, l Lock, o WebhookOutcome) (disabled bool, err error) {
+	var url string
+	var tries, failingSince, concurrency, underWay int64
+	var b breaker
+	var probe bool
+	found, err := t.prep(sqlEndedDelivery).int(l.Seq).int(l.Token).int(queue).one(func(r row) {
+		url, tries, failingSince, concurrency = r.text(0), r.int(1), r.int(2), r.int(3)
+		b, underWay, probe = breaker{r.int(4), r.int(5), r.int(6)}, r.int(7), r.int(8) != 0
+	})
 	if err != nil || !found {
 		return false, err
 	}
-	var next int64
-	if o.Try.Outcome == forebay.WebhookRetry {
-		next = t.now + o.Delay.Milliseconds()
-	}
-	err = t.prep(sqlInsertTry).int(queue).int(no).text(o.Try.MessageID).text(o.Try.EventType).int(o.Try.At.UnixMilli()).int(int64(o.Try.Number)).
-		intOrNull(int64(o.Try.Status)).textOrNull(o.Try.Failure).textOrNull(o.Try.Detail).int(int64(o.Try.DurationSeconds * 1000)).
-		text(o.Try.Outcome).intOrNull(next).exec()
-	if err != nil {
+	if err := t.prep(sqlEndDelivery).int(queue).int(l.Seq).int(l.Token).exec(); err != nil {
 		return false, err
 	}
-	if err := t.prep("DELETE FROM webhook_tries WHERE queue = ? AND no <= ?").int(queue).int(no - maxWebhookTries).exec(); err != nil {
+	before, same := b, o.URL == url
+	if same && !o.Release {
+		b.note(o, probe, t.now)
+		if o.Delivered {
+			failingSince = 0
+		} else if failingSince == 0 {
+			failingSince = t.now
+		}
+	}
+	if changed := probe || b.open() != before.open() || b.until > before.until; changed || underWay >= concurrency {
+		t.roomForWebhook(queue, !changed)
+	}
+	if o.Release {
+		return false, nil
+	}
+	var delivered int64
+	if o.Delivered {
+		delivered = t.now
+	}
+	if err := t.prep(sqlNoteTry).int(tries + 1).intOrNull(delivered).intOrNull(failingSince).
+		int(b.failures).int(b.openings).intOrNull(b.until).int(queue).exec(); err != nil {
+		return false, err
+	}
+	if err := t.noteTry(queue, tries+1, o); err != nil {
 		return false, err
 	}
 	switch {
+	case !same:
 	case o.Gone:
 		return t.disableWebhook(queue, forebay.WebhookGone)
 	case o.DeadLetter.Reason != "" && failingSince <= t.now-webhookPatience.Milliseconds():
 		return t.disableWebhook(queue, forebay.WebhookFailing)
 	}
 	return false, nil
+}
+
+func (t *tx) noteTry(queue, no int64, o WebhookOutcome) error {
+	var next int64
+	if o.Try.Outcome == forebay.WebhookRetry {
+		next = t.now + o.Delay.Milliseconds()
+	}
+	err := t.prep(sqlInsertTry).int(queue).int(no).text(o.Try.MessageID).text(o.Try.EventType).int(o.Try.At.UnixMilli()).int(int64(o.Try.Number)).
+		intOrNull(int64(o.Try.Status)).textOrNull(o.Try.Failure).textOrNull(o.Try.Detail).int(int64(o.Try.DurationSeconds * 1000)).
+		text(o.Try.Outcome).intOrNull(next).exec()
+	if err != nil {
+		return err
+	}
+	return t.prep("DELETE FROM webhook_tries WHERE queue = ? AND no <= ?").int(queue).int(no - maxWebhookTries).exec()
 }
 
 // disableWebhook stops a webhook's deliveries and takes it off the topic, so that nothing more gathers.

@@ -41,7 +41,7 @@ func publishEvents(t *testing.T, s *Store, types ...forebay.EventType) {
 // receiveFor receives one message of a webhook, or none.
 func receiveFor(t *testing.T, s *Store, w Webhook, wait bool) (m Message, found bool) {
 	t.Helper()
-	got, err := s.Receive(t.Context(), ReceiveRequest{Queue: MessageQueue{No: w.Queue, Tenant: w.Tenant, Lock: time.Minute, MaxDeliveries: 10}, Max: 1, MaxBytes: 1, Wait: wait})
+	got, err := s.Receive(t.Context(), ReceiveRequest{Queue: MessageQueue{No: w.Queue, Tenant: w.Tenant, Lock: time.Minute, MaxDeliveries: 10}, Max: 1, MaxBytes: 1, Wait: wait, Webhook: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func receiveFor(t *testing.T, s *Store, w Webhook, wait bool) (m Message, found 
 
 func settleFor(t *testing.T, s *Store, w Webhook, m Message, o WebhookOutcome) (disabled bool) {
 	t.Helper()
-	o.Try.MessageID, o.Try.EventType, o.Try.At, o.Try.Number = m.MessageID, m.Subject, time.Now(), m.Deliveries
+	o.URL, o.Try.MessageID, o.Try.EventType, o.Try.At, o.Try.Number = w.URL, m.MessageID, m.Subject, time.Now(), m.Deliveries
 	disabled, err := s.SettleWebhook(t.Context(), w.Queue, m.Lock, o)
 	if err != nil {
 		t.Fatal(err)

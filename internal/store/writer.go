@@ -49,6 +49,7 @@ type writer struct {
 	caps          map[int64]int64        // tenant → how many calls its jobs may have at once
 	full          map[int64]int64        // tenant with as many as it may have → until when at least one lock holds
 	blocked       map[int64]blocked      // lanes in which jobs are held
+	resting       map[int64]int64        // lanes of webhooks → until when nothing is sent to their endpoints
 	deployments   map[string]*deployment // their states, if this process alone writes them; nil: to be read
 	deadline      int64                  // the next deadline, 0: none
 	topics        map[int64]*compiledTopic
@@ -63,7 +64,7 @@ func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writ
 		conn: c, watches: watches, serving: serving, share: share,
 		ops: make(chan operation, maxBatchOps), claims: make(chan *claim, 64),
 		heard: make(chan *news), mail: mailbox{kick: make(chan struct{}, 1)}, quit: make(chan struct{}), stopped: make(chan struct{}), polling: alonePolling,
-		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, lines: map[int64]*lines{}, pausedTenants: map[int64]bool{}, caps: map[int64]int64{}, full: map[int64]int64{}, blocked: map[int64]blocked{}, paused: map[int64]bool{}, topics: map[int64]*compiledTopic{},
+		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, lines: map[int64]*lines{}, pausedTenants: map[int64]bool{}, caps: map[int64]int64{}, full: map[int64]int64{}, blocked: map[int64]blocked{}, resting: map[int64]int64{}, paused: map[int64]bool{}, topics: map[int64]*compiledTopic{},
 	}
 	if share != nil {
 		w.polling = sharedPolling
@@ -248,8 +249,11 @@ func (w *writer) hear(n *news) {
 		}
 	}
 	for lane, ready := range n.ready {
+		if ready == roomAgain {
+			delete(w.resting, lane)
+		}
 		if w.heeds(lane) {
-			w.lookBy(lane, max(ready, w.blocked[lane].until))
+			w.lookBy(lane, w.notBefore(lane, ready))
 		}
 	}
 	if n.wake > 0 && (w.deadline == 0 || n.wake < w.deadline) {
@@ -349,6 +353,11 @@ func (w *writer) heeds(lane int64) bool {
 		return len(w.parked[lane]) > 0
 	}
 	return w.lines[lane] != nil
+}
+
+// notBefore returns when to look at a lane in which something becomes ready at that time.
+func (w *writer) notBefore(lane, at int64) int64 {
+	return max(at, w.blocked[lane].until, w.resting[lane])
 }
 
 // lookBy notes that a lane is worth another look at that time.

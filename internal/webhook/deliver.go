@@ -136,7 +136,7 @@ type subscription struct {
 // Receive implements Source.
 func (s subscription) Receive(ctx context.Context) (Delivery, error) {
 	for {
-		got, err := s.service.store.Receive(ctx, store.ReceiveRequest{Queue: s.queue, Max: 1, MaxBytes: 1, Wait: true})
+		got, err := s.service.store.Receive(ctx, store.ReceiveRequest{Queue: s.queue, Max: 1, MaxBytes: 1, Wait: true, Webhook: true})
 		if err != nil {
 			return Delivery{}, err
 		}
@@ -150,7 +150,7 @@ func (s subscription) Receive(ctx context.Context) (Delivery, error) {
 
 // Settle implements Source.
 func (s subscription) Settle(ctx context.Context, d Delivery, o Outcome) error {
-	stored := store.WebhookOutcome{Delivered: o.Verb == Complete, Release: o.Verb == Release, Delay: o.Delay, Gone: o.Disable, Try: tryOf(d, o)}
+	stored := store.WebhookOutcome{Delivered: o.Verb == Complete, Release: o.Verb == Release, Delay: o.Delay, Gone: o.Disable, Hold: o.Hold, URL: o.URL, Try: tryOf(d, o)}
 	if o.Verb == GiveUp {
 		stored.DeadLetter = store.DeadLettering{Reason: o.Reason, Description: o.Detail}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,7 +34,6 @@ type Runner struct {
 	sender   *Sender
 	log      *slog.Logger
 	grace    time.Duration
-	breaker  breaker
 }
 
 // NewRunner returns a runner that sends what the source holds to the endpoint. When it is told to stop
@@ -48,12 +46,7 @@ func NewRunner(e Endpoint, source Source, sender *Sender, log *slog.Logger, grac
 
 // Update changes where deliveries go from the next on, and with which secrets. The number of workers
 // stays as it was.
-func (r *Runner) Update(e Endpoint) {
-	before := r.endpoint.Swap(&e)
-	if before.URL != e.URL {
-		r.breaker.reset()
-	}
-}
+func (r *Runner) Update(e Endpoint) { r.endpoint.Store(&e) }
 
 // Run delivers until ctx ends. Deliveries under way then have the grace to end; those that do not are
 // given back uncounted.
@@ -96,51 +89,21 @@ func (r *Runner) work(ctx, sending context.Context) {
 // deliver waits for one message and sends it. Receiving ends with ctx, sending with the other. An error
 // is the source's.
 func (r *Runner) deliver(ctx, sending context.Context) error {
-	p, err := r.breaker.enter(ctx)
-	if err != nil {
-		r.breaker.leave(p, notSent, 0)
-		return err
-	}
 	d, err := r.source.Receive(ctx)
 	if err != nil {
-		r.breaker.leave(p, notSent, 0)
 		return err
 	}
-	if !r.breaker.valid(p) || ctx.Err() != nil {
-		r.breaker.leave(p, notSent, 0)
+	if ctx.Err() != nil {
 		return r.settle(sending, d, Outcome{Verb: Release})
 	}
 	endpoint := *r.endpoint.Load()
-	attempt := r.sender.Send(sending, endpoint, d.Message)
-	r.breaker.leave(p, verdictOf(attempt), holdOf(attempt))
-	outcome := decide(d.Count, attempt)
+	outcome := decide(d.Count, r.sender.Send(sending, endpoint, d.Message))
+	outcome.URL = endpoint.URL
 	r.report(d, outcome)
 	if r.sender.observe != nil {
 		r.sender.observe(endpoint, d, outcome)
 	}
 	return r.settle(sending, d, outcome)
-}
-
-func verdictOf(a Attempt) verdict {
-	switch a.Failure {
-	case "":
-		return sendWorked
-	case FailedStopped:
-		return notSent
-	}
-	return sendFailed
-}
-
-// holdOf is how long all deliveries of an endpoint wait because it is overloaded.
-func holdOf(a Attempt) time.Duration {
-	const tooManyRequests = 5 * time.Second // where the answer does not say
-	switch a.Status {
-	case http.StatusTooManyRequests:
-		return max(a.RetryAfter, tooManyRequests)
-	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return a.RetryAfter
-	}
-	return 0
 }
 
 // settle ends the delivery, also while the runner stops. It does not give up before settleFor: until

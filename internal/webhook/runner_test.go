@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,69 +101,6 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// While an endpoint fails, one delivery after the other probes it, ever more seldom; the rest wait and
-// lose no tries. Once it works, everything goes out.
-func TestBreaker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var ids []string
-		for i := range 200 {
-			ids = append(ids, "evt_"+string(rune('A'+i/26))+string(rune('a'+i%26)))
-		}
-		works := false
-		var mu sync.Mutex
-		stub := &endpointStub{answer: func(int, *http.Request) (int, http.Header) {
-			mu.Lock()
-			defer mu.Unlock()
-			if works {
-				return 200, nil
-			}
-			return 500, nil
-		}}
-		q := newQueue(ids...)
-		_, stop := start(t, q, stub, 4)
-		<-time.After(10 * time.Second)
-		opened := stub.count()
-		if opened < breakerFailures || opened > breakerFailures+3 {
-			t.Errorf("%d calls before the breaker opened", opened)
-		}
-		<-time.After(2 * time.Hour)
-		probes := stub.count() - opened
-		// 15 s, 30 s, … 8 min: six probes in 16 minutes; then one every ten or eleven minutes.
-		if probes < 13 || probes > 18 {
-			t.Errorf("%d probes in two hours", probes)
-		}
-		mu.Lock()
-		works = true
-		mu.Unlock()
-		<-time.After(12 * time.Minute)
-		q.mu.Lock()
-		delivered := 0
-		for _, all := range q.outcomes {
-			if o := all[len(all)-1]; o.Verb == Complete {
-				delivered++
-			}
-		}
-		tried, released := 0, 0
-		for _, all := range q.outcomes {
-			for _, o := range all {
-				if o.Verb == Release {
-					released++
-				} else {
-					tried++
-				}
-			}
-		}
-		q.mu.Unlock()
-		if delivered < 200-opened-probes {
-			t.Errorf("%d delivered once it worked", delivered)
-		}
-		if tried != stub.count() || released > 20 {
-			t.Errorf("%d tries are recorded of %d, %d were given back", tried, stub.count(), released)
-		}
-		stop()
-	})
-}
-
 // An endpoint never gets more at once than it may, and other deliveries do not wait for a slow one.
 func TestConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -190,29 +126,6 @@ func TestConcurrency(t *testing.T) {
 		if o := q.last(stub.ids[0]); o.Attempt.Failure != FailedTimeout || o.Verb != Retry {
 			t.Errorf("the slow one: %+v", o)
 		}
-	})
-}
-
-// An endpoint that says when to come back is left alone until then.
-func TestRetryAfterHoldsAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		stub := &endpointStub{answer: func(call int, _ *http.Request) (int, http.Header) {
-			if call == 0 {
-				return 429, http.Header{"Retry-After": {"60"}}
-			}
-			return 200, nil
-		}}
-		q := newQueue("a", "b", "c")
-		_, stop := start(t, q, stub, 1)
-		<-time.After(59 * time.Second)
-		if stub.count() != 1 {
-			t.Errorf("%d calls in the first minute", stub.count())
-		}
-		<-time.After(6 * time.Second)
-		if stub.count() != 4 || q.last("a").Verb != Complete {
-			t.Errorf("%d calls afterwards, %+v", stub.count(), q.last("a"))
-		}
-		stop()
 	})
 }
 
@@ -339,31 +252,6 @@ func TestSettleLockLost(t *testing.T) {
 		if stub.count() != 2 {
 			t.Errorf("%d calls after the source has gone", stub.count())
 		}
-	})
-}
-
-// A new URL gets a chance at once; a new secret signs the next delivery.
-func TestUpdate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		stub := &endpointStub{answer: func(_ int, r *http.Request) (int, http.Header) {
-			if r.URL.Path == "/fixed" {
-				return 200, nil
-			}
-			return 500, nil
-		}}
-		q := newQueue("a", "b", "c", "d", "e", "f", "g", "h")
-		r, stop := start(t, q, stub, 1)
-		<-time.After(time.Second)
-		if stub.count() != breakerFailures {
-			t.Fatalf("%d calls", stub.count())
-		}
-		e := endpointAt("https://8.8.8.8/fixed")
-		r.Update(e)
-		<-time.After(time.Second)
-		if stub.count() != 8 {
-			t.Errorf("%d calls after the change", stub.count())
-		}
-		stop()
 	})
 }
 

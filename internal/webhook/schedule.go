@@ -28,7 +28,7 @@ const ReasonEndpointGone = "EndpointGone" // the endpoint answered 410
 
 // decide says what becomes of a message after its try.
 func decide(count int, a Attempt) Outcome {
-	o := Outcome{Attempt: a}
+	o := Outcome{Attempt: a, Hold: hold(a)}
 	switch {
 	case a.Failure == "":
 		o.Verb = Complete
@@ -44,6 +44,18 @@ func decide(count int, a Attempt) Outcome {
 		o.Verb, o.Delay = Retry, delay(count, a.RetryAfter)
 	}
 	return o
+}
+
+// hold is how long all deliveries to an endpoint wait because it is overloaded.
+func hold(a Attempt) time.Duration {
+	const tooManyRequests = 5 * time.Second // where the answer does not say
+	switch a.Status {
+	case http.StatusTooManyRequests:
+		return max(a.RetryAfter, tooManyRequests)
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return a.RetryAfter
+	}
+	return 0
 }
 
 // delay is the wait after try number count. An endpoint can make it longer, not shorter: the tries

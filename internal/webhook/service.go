@@ -230,6 +230,9 @@ func (s *Service) view(ctx context.Context, w store.Webhook) (forebay.Webhook, e
 		v.EventTypes = []forebay.EventType{}
 	}
 	now := s.store.Now()
+	if w.PausedUntil != nil && w.PausedUntil.After(now) {
+		v.PausedUntil = w.PausedUntil
+	}
 	for _, secret := range w.Secrets {
 		if secret.Until == nil || secret.Until.After(now) {
 			v.Secrets++

@@ -281,7 +281,7 @@ func TestServiceGivesUpAndRedelivers(t *testing.T) {
 		if err != nil || r.Redelivered != 1 {
 			t.Errorf("redelivered %+v (%v)", r, err)
 		}
-		<-time.After(breakerLongest + breakerLongest/10)
+		<-time.After(11 * time.Minute) // the longest that the breaker stays open
 		w, err = s.Webhook(t.Context(), "acme", "w")
 		if err != nil || w.Pending != 0 || w.DeadLetters != 0 || w.DeliveredAt == nil || w.FailingSince != nil || w.LastTry.Number != 1 || stub.ids[10] != "evt_1" {
 			t.Errorf("after the redelivery: %+v (%v)", w, err)

@@ -8,7 +8,8 @@
 // anything is sent; send; settle. A try that fails goes back with the delay of the published
 // [Schedule]; the last goes to the dead letters. A message can therefore arrive more than once, and
 // out of order; receivers tell repeats by the id. While an endpoint keeps failing, a breaker lets one
-// delivery through now and then, and the others wait without losing tries.
+// delivery through now and then, and the others wait without losing tries. The breaker, and how many
+// deliveries are under way, is the Source's: of a webhook's it stands in the database, for all processes.
 //
 // Whoever may set a webhook chooses where the server sends requests. The [Policy] keeps these off
 // the server's own network: the address is checked when the URL is set and again when it is dialled;
@@ -30,7 +31,7 @@ type Endpoint struct {
 	Name        string // for the log
 	URL         string
 	Secrets     []SigningSecret // the current one first; at least one
-	Concurrency int             // deliveries at once in this process; 0: forebay.DefaultWebhookConcurrency
+	Concurrency int             // deliveries at once; 0: forebay.DefaultWebhookConcurrency
 }
 
 // SigningSecret is one of an endpoint's secrets. During a rotation every delivery is signed with
@@ -52,10 +53,11 @@ const (
 
 // Source is where an endpoint's messages stand.
 type Source interface {
-	// Receive waits for a message and locks it for at least MinLock. The delivery is counted, and
-	// that is on disk, when Receive returns.
+	// Receive waits for a message that the endpoint may be sent now, by its concurrency and its
+	// breaker, and locks it for at least MinLock. The delivery is counted, and that is on disk, when
+	// Receive returns.
 	Receive(ctx context.Context) (Delivery, error)
-	// Settle ends a delivery in one transaction. It returns forebay.ErrLockLost, and has changed
+	// Settle ends a delivery in one transaction, which tells the breaker too. It returns forebay.ErrLockLost, and has changed
 	// nothing, when the lock has ended.
 	Settle(ctx context.Context, d Delivery, o Outcome) error
 }
@@ -82,6 +84,8 @@ type Outcome struct {
 	Reason  string        // of GiveUp
 	Detail  string        // of GiveUp
 	Disable bool          // the endpoint asked never to be called again
+	Hold    time.Duration // the endpoint asked for no deliveries at all for so long
+	URL     string        // where the message was sent
 	Attempt Attempt       // what was tried; its zero value: nothing
 }
 

@@ -1,0 +1,449 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// An endpoint is left alone after five failures in a row, and for as long as it asks.
+func TestBreakerNotes(t *testing.T) {
+	const now = 1_000_000
+	failed := func(hold time.Duration) WebhookOutcome { return WebhookOutcome{Hold: hold} }
+	sent := WebhookOutcome{Delivered: true}
+	for name, c := range map[string]struct {
+		before, want breaker // until of want: since now
+		probe        bool
+		o            WebhookOutcome
+	}{
+		"success":                        {breaker{3, 2, 0}, breaker{}, false, sent},
+		"success during a hold":          {breaker{3, 0, now + 7}, breaker{0, 0, 7}, false, sent},
+		"success after a hold":           {breaker{3, 0, now}, breaker{}, false, sent},
+		"success of a probe":             {breaker{9, 5, now - 1}, breaker{}, true, sent},
+		"success from before it opened":  {breaker{5, 1, now + 7}, breaker{5, 1, 7}, false, sent},
+		"failure":                        {breaker{3, 0, 0}, breaker{4, 0, 0}, false, failed(0)},
+		"fifth failure":                  {breaker{4, 0, 0}, breaker{5, 1, 15_000}, false, failed(0)},
+		"failure of a probe":             {breaker{5, 1, now - 1}, breaker{6, 2, 30_000}, true, failed(0)},
+		"of one after many":              {breaker{50, 40, now - 1}, breaker{51, 41, 600_000}, true, failed(0)},
+		"failure from before it opened":  {breaker{5, 1, now + 7}, breaker{5, 1, 7}, false, failed(0)},
+		"asked for from before":          {breaker{5, 1, now + 7}, breaker{5, 1, 60_000}, false, failed(time.Minute)},
+		"asked for less than there is":   {breaker{4, 0, 0}, breaker{5, 1, 15_000}, false, failed(time.Second)},
+		"asked for":                      {breaker{0, 0, 0}, breaker{1, 0, 60_000}, false, failed(time.Minute)},
+		"asked for ever":                 {breaker{0, 0, 0}, breaker{1, 0, 600_000}, false, failed(24 * time.Hour)},
+		"probe of before it was changed": {breaker{}, breaker{1, 0, 0}, true, failed(0)},
+	} {
+		b := c.before
+		b.note(c.o, c.probe, now)
+		jitter := b.until - now - c.want.until
+		if b.until == 0 {
+			jitter = -c.want.until
+		}
+		most := int64(0)
+		if b.openings > c.before.openings {
+			most = c.want.until / 10
+		}
+		if b.failures != c.want.failures || b.openings != c.want.openings || jitter < 0 || jitter > most {
+			t.Errorf("%s: %+v, now is %d", name, b, now)
+		}
+	}
+}
+
+// deliveries are those of one webhook, by two processes where the engine has more than one.
+type deliveries struct {
+	*testing.T
+	engine
+	stores [2]*Store
+	w      Webhook
+}
+
+func onDeliveries(t *testing.T, concurrency int, events int, test func(*deliveries)) {
+	begin := func(t *testing.T, e engine, beside func() *Store) {
+		d := &deliveries{T: t, engine: e}
+		d.stores[0] = e.open(t)
+		defer d.stores[0].Close()
+		d.stores[1] = d.stores[0]
+		if beside != nil {
+			d.stores[1] = beside()
+			defer d.stores[1].Close()
+		}
+		tenant := tenantOf(t, d.stores[0], "acme")
+		var err error
+		d.w, err = d.stores[0].CreateWebhook(background, Webhook{Tenant: tenant, TenantName: "acme", Name: "w", URL: "https://x/", Concurrency: concurrency,
+			Secrets: []WebhookSecret{{Secret: "s1"}}}, Audit{Action: "create-webhook"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range events {
+			d.publish(i)
+		}
+		test(d)
+	}
+	t.Run("sqlite", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "f.db")
+		synctest.Test(t, func(t *testing.T) { begin(t, bubble{path}, nil) })
+	})
+	t.Run("postgresql", func(t *testing.T) {
+		t.Parallel()
+		e := &clockSchema{server: newClockServer(t), name: "webhooks"}
+		begin(t, e, func() *Store { return e.reopen(t) })
+	})
+}
+
+func (d *deliveries) publish(i int) {
+	d.Helper()
+	topic, _, err := d.stores[0].MessageQueue(background, "acme/"+forebay.TopicJobEvents)
+	if err != nil {
+		d.Fatal(err)
+	}
+	if _, err := d.stores[0].Send(background, topic, []MessageContent{{MessageID: fmt.Sprint("evt_", i), Subject: "succeeded", Body: []byte("{}")}}); err != nil {
+		d.Fatal(err)
+	}
+}
+
+const webhookLock = time.Minute
+
+func (d *deliveries) request(wait bool) ReceiveRequest {
+	return ReceiveRequest{Queue: MessageQueue{No: d.w.Queue, Tenant: d.w.Tenant, Lock: webhookLock, MaxDeliveries: 10}, Max: 1, MaxBytes: 1, Wait: wait, Webhook: true}
+}
+
+// take has a process receive a message, which it must if found, and must not else.
+func (d *deliveries) take(process int, found bool, when string) (m Message) {
+	d.Helper()
+	s := d.stores[process]
+	s.hear(&news{missed: true}) // it may not have heard yet what the other one did
+	got, err := s.Receive(background, d.request(false))
+	if err != nil {
+		d.Fatal(err)
+	}
+	if (len(got) > 0) != found {
+		d.Fatalf("%s process %d received %d messages", when, process, len(got))
+	}
+	if found {
+		m = got[0]
+	}
+	return m
+}
+
+// waiting has a process receive as soon as it may, told by others alone: it does not look by itself.
+func (d *deliveries) waiting(process int) <-chan Message {
+	d.Helper()
+	s := d.stores[process]
+	if _, err := transact(background, s, stageChange, func(t *tx) (int, error) { t.w.polling = 24 * time.Hour; return 0, nil }); err != nil {
+		d.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(background, time.Minute)
+	d.Cleanup(cancel)
+	received := make(chan Message, 1)
+	go func() {
+		defer close(received)
+		if got, err := s.Receive(ctx, d.request(true)); err != nil {
+			d.Error(err)
+		} else {
+			received <- got[0]
+		}
+	}()
+	if _, sqlite := d.engine.(bubble); sqlite {
+		synctest.Wait()
+		return received
+	}
+	for { // until its claim has been looked at
+		n, err := transact(background, s, stageChange, func(t *tx) (int, error) { return len(t.w.parked[int64(LaneOf(d.w.Queue, LaneMain))]), nil })
+		if err != nil {
+			d.Fatal(err)
+		}
+		if n > 0 {
+			return received
+		}
+	}
+}
+
+func (d *deliveries) settle(process int, m Message, o WebhookOutcome) {
+	d.Helper()
+	o.URL, o.Try.Outcome = d.w.URL, forebay.WebhookRetry
+	if !o.Delivered && !o.Release {
+		o.Delay = 100 * 24 * time.Hour
+	}
+	if _, err := d.stores[process].SettleWebhook(background, d.w.Queue, m.Lock, o); err != nil {
+		d.Fatal(err)
+	}
+}
+
+func (d *deliveries) pass(t time.Duration) {
+	d.engine.pass(d.stores[0], t)
+	d.stores[1].hear(&news{missed: true})
+}
+
+// paused returns for how long the webhook says that nothing is sent.
+func (d *deliveries) paused() time.Duration {
+	d.Helper()
+	w, err := d.stores[1].Webhook(background, d.w.Tenant, "w")
+	if err != nil {
+		d.Fatal(err)
+	}
+	if w.PausedUntil == nil {
+		return 0
+	}
+	return time.Duration(w.PausedUntil.UnixMilli()-d.now()) * time.Millisecond
+}
+
+// An endpoint gets as many deliveries at once as it may, whichever processes they are of. Each that ends, by
+// a settlement or because its process has died, lets the next begin, in whichever process waits.
+func TestWebhookConcurrency(t *testing.T) {
+	onDeliveries(t, 2, 9, func(d *deliveries) {
+		first, second := d.take(0, true, "at first"), d.take(1, true, "at first")
+		d.take(0, false, "with two under way")
+		d.take(1, false, "with two under way")
+		for _, o := range []WebhookOutcome{{Delivered: true}, {}, {Release: true}} {
+			next := d.waiting(1)
+			d.publish(100) // which is no reason to send more
+			d.settle(0, first, o)
+			m, ok := <-next
+			if !ok || m.Deliveries != 1 {
+				d.Fatalf("after %+v: %+v, %t", o, m, ok)
+			}
+			first, second = second, m
+			d.take(0, false, "with two under way again")
+		}
+		// Neither is heard of again.
+		d.pass(webhookLock - time.Second)
+		d.take(0, false, "before the locks end")
+		d.pass(2 * time.Second)
+		d.take(0, true, "after the locks")
+		d.take(1, true, "after the locks")
+		d.take(0, false, "with two under way, after others had died")
+		d.take(1, false, "with two under way, after others had died")
+		if _, err := d.stores[0].SettleWebhook(background, d.w.Queue, second.Lock, WebhookOutcome{Delivered: true}); forebay.CodeOf(err) != forebay.CodeLockLost {
+			d.Errorf("settled after its lock: %v", err)
+		}
+		d.take(1, false, "after a settlement that came too late")
+		// A limit that is changed holds at once.
+		w := d.w
+		w.Concurrency = 3
+		next := d.waiting(1)
+		if _, err := d.stores[0].UpdateWebhook(background, w, Audit{Action: "update-webhook"}); err != nil {
+			d.Fatal(err)
+		}
+		if m, ok := <-next; !ok {
+			d.Errorf("with a limit of three: %+v", m)
+		}
+		d.take(0, false, "with three under way")
+	})
+}
+
+// Failures count whichever process met them, and the breaker holds all: one probe at a time, until one works.
+func TestWebhookBreaker(t *testing.T) {
+	onDeliveries(t, 4, 40, func(d *deliveries) {
+		late := []Message{d.take(0, true, "at first"), d.take(1, true, "at first")}
+		for i := range breakerFailures {
+			if d.paused() != 0 {
+				d.Errorf("after %d failures it is open for %v", i, d.paused())
+			}
+			d.settle(i%2, d.take(i%2, true, "while it is closed"), WebhookOutcome{})
+		}
+		if p := d.paused(); p < breakerFirst || p > breakerFirst*11/10 {
+			d.Errorf("open for %v", p)
+		}
+		nothing := func(when string) {
+			d.Helper()
+			for process := range d.stores {
+				d.take(process, false, when)
+			}
+		}
+		nothing("open")
+		// What began before tells nothing of the endpoint, but what it asks for holds.
+		d.settle(1, late[0], WebhookOutcome{Delivered: true})
+		nothing("open, and a success from before")
+		d.settle(1, late[1], WebhookOutcome{Hold: 20 * time.Second})
+		if p := d.paused(); p != 20*time.Second {
+			d.Errorf("open for %v", p)
+		}
+		d.pass(19 * time.Second)
+		nothing("open until the endpoint wants more")
+		d.pass(2 * time.Second)
+		d.take(0, true, "half-open")
+		nothing("with a probe under way")
+		// The prober dies; its probe is over with its lock.
+		d.pass(webhookLock - 2*time.Second)
+		nothing("before the lock of the dead prober ends")
+		d.pass(3 * time.Second)
+		again := d.take(1, true, "after the dead prober's lock")
+		nothing("with a second probe under way")
+		d.settle(1, again, WebhookOutcome{})
+		if p := d.paused(); p < 2*breakerFirst || p > 2*breakerFirst*11/10 {
+			d.Errorf("open for %v after a probe", p)
+		}
+		nothing("open again")
+		d.pass(34 * time.Second)
+		// A probe that was not sent lets another one be, in whichever process waits.
+		probe := d.take(0, true, "half-open again")
+		next := d.waiting(1)
+		d.settle(0, probe, WebhookOutcome{Release: true})
+		m, ok := <-next
+		if !ok || m.Seq != probe.Seq || m.Deliveries != probe.Deliveries {
+			d.Fatalf("after a probe that was not sent: %+v", m)
+		}
+		nothing("with a third probe under way")
+		// One that works closes it for all, and tells them.
+		next = d.waiting(0)
+		d.settle(1, m, WebhookOutcome{Delivered: true})
+		if m, ok = <-next; !ok {
+			d.Fatal("nothing is received once a probe has worked")
+		}
+		d.settle(0, m, WebhookOutcome{})
+		if p := d.paused(); p != 0 {
+			d.Errorf("open for %v after one failure", p)
+		}
+		for i := range 4 {
+			d.take(i%2, true, "closed")
+		}
+		nothing("with four under way")
+	})
+}
+
+// A process that knows only how long a probe may take hears when it has failed, and tries by itself when the
+// pause is over.
+func TestWebhookBreakerIsTold(t *testing.T) {
+	onDeliveries(t, 4, 10, func(d *deliveries) {
+		for range breakerFailures {
+			d.settle(0, d.take(0, true, "closed"), WebhookOutcome{})
+		}
+		d.pass(17 * time.Second)
+		probe := d.take(0, true, "half-open")
+		next := d.waiting(1)
+		rests := func() (until int64) {
+			d.Helper()
+			until, err := transact(background, d.stores[1], stageChange, func(t *tx) (int64, error) {
+				return t.w.resting[int64(LaneOf(d.w.Queue, LaneMain))], nil
+			})
+			if err != nil {
+				d.Fatal(err)
+			}
+			return until
+		}
+		if until := rests(); until != probe.LockedUntil.UnixMilli() {
+			d.Fatalf("it rests until %d, and the probe's lock ends at %v", until, probe.LockedUntil)
+		}
+		d.settle(0, probe, WebhookOutcome{})
+		want := d.now() + d.paused().Milliseconds()
+		for end := time.Now().Add(time.Minute); rests() != want && time.Now().Before(end); { // it takes a while to hear
+		}
+		if until := rests(); until != want {
+			d.Fatalf("it rests until %d, and the pause until %d", until, want)
+		}
+		if e, shared := d.engine.(*clockSchema); shared {
+			e.advance(34 * time.Second)
+			rests() // which learns the time
+		} else {
+			d.pass(34 * time.Second)
+		}
+		if _, ok := <-next; !ok {
+			d.Error("nothing was received when the pause was over")
+		}
+	})
+}
+
+// A disabled webhook gets nothing from that very transaction on; enabled again, or at a new address, it
+// begins anew, and an answer from the old address tells nothing of the new one.
+func TestWebhookBreakerIsReset(t *testing.T) {
+	onDeliveries(t, 4, 40, func(d *deliveries) {
+		update := func(change func(*Webhook)) {
+			d.Helper()
+			w := d.w
+			if change(&w); w.DisabledAt == nil {
+				d.w.URL = w.URL
+			}
+			if _, err := d.stores[0].UpdateWebhook(background, w, Audit{Action: "update-webhook"}); err != nil {
+				d.Fatal(err)
+			}
+		}
+		open := func() {
+			d.Helper()
+			for range breakerFailures {
+				d.settle(0, d.take(1, true, "while it is closed"), WebhookOutcome{})
+			}
+			d.take(1, false, "open")
+		}
+		late := d.take(0, true, "at first")
+		open()
+		update(func(w *Webhook) { w.EventTypes = []forebay.EventType{forebay.EventSucceeded} })
+		d.take(1, false, "after a change of something else")
+		old := d.w.URL
+		update(func(w *Webhook) { w.URL = "https://y/" })
+		if d.paused() != 0 {
+			d.Errorf("at a new address it is open for %v", d.paused())
+		}
+		d.take(1, true, "at a new address")
+		o := WebhookOutcome{Hold: time.Minute, Gone: true, URL: old, Try: forebay.WebhookTry{Outcome: forebay.WebhookRetry}}
+		if disabled, err := d.stores[0].SettleWebhook(background, d.w.Queue, late.Lock, o); disabled || err != nil {
+			d.Errorf("disabled by its old address: %t (%v)", disabled, err)
+		}
+		if w, err := d.stores[0].Webhook(background, d.w.Tenant, "w"); err != nil || w.FailingSince != nil || d.paused() != 0 {
+			d.Errorf("by the old address it fails since %v, and is open for %v (%v)", w.FailingSince, d.paused(), err)
+		}
+		open()
+		update(func(w *Webhook) { w.DisabledAt = &time.Time{} })
+		d.pass(time.Hour)
+		d.take(1, false, "disabled")
+		next := d.waiting(1)
+		update(func(*Webhook) {})
+		if m, ok := <-next; !ok {
+			d.Errorf("enabled again: %+v", m)
+		}
+	})
+}
+
+// Rows of deliveries that nobody settled do not gather.
+func TestLostWebhookDeliveriesAreForgotten(t *testing.T) {
+	onDeliveries(t, 32, 3*maxLeftDeliveries, func(d *deliveries) {
+		for range 3 {
+			for range maxLeftDeliveries {
+				got, err := d.stores[0].Receive(background, ReceiveRequest{
+					Queue: MessageQueue{No: d.w.Queue, Tenant: d.w.Tenant, Lock: webhookLock, MaxDeliveries: 1}, Max: 1, MaxBytes: 1, Webhook: true})
+				if err != nil || len(got) != 1 {
+					d.Fatal(len(got), err)
+				}
+			}
+			d.pass(webhookLock + time.Second)
+		}
+		rows, err := transact(background, d.stores[0], stageChange, func(t *tx) (n int64, err error) {
+			_, err = t.prep("SELECT count(*) FROM webhook_deliveries").one(func(r row) { n = r.int(0) })
+			return n, err
+		})
+		if err != nil || rows > 2*maxLeftDeliveries {
+			d.Errorf("%d rows are left (%v)", rows, err)
+		}
+	})
+}
+
+// Where one process alone has the database, deliveries of the one before it are over.
+func TestWebhookDeliveriesOfDeadProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f.db")
+	synctest.Test(t, func(t *testing.T) {
+		d := &deliveries{T: t, engine: bubble{path}}
+		s := d.open(t)
+		var err error
+		d.w, err = s.CreateWebhook(background, Webhook{Tenant: tenantOf(t, s, "acme"), TenantName: "acme", Name: "w", URL: "https://x/", Concurrency: 1}, Audit{Action: "create-webhook"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.stores = [2]*Store{s, s}
+		d.publish(0)
+		d.publish(1)
+		lost := d.take(0, true, "at first")
+		d.take(0, false, "with one under way")
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = d.reopen(t)
+		defer s.Close()
+		d.stores = [2]*Store{s, s}
+		if m := d.take(0, true, "in a new process"); m.Seq == lost.Seq {
+			t.Errorf("received %+v, which may be on its way", m)
+		}
+	})
+}
