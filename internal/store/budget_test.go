@@ -323,7 +323,7 @@ func TestBudgetsOfManyKeys(t *testing.T) {
 		first, last := tenantOf(t, s, "acme"), tenantOf(t, s, "zeta")
 		_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
 			const insert = "INSERT INTO budgets (tenant, key_id, daily_tokens, updated_at, set_by) "
-			if err := tx.prep(insert+"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i <= ?2) SELECT ?1, 'key_' || i, 5, 1, 'me' FROM n").
+			if err := tx.prep(insert + "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i <= ?2) SELECT ?1, 'key_' || i, 5, 1, 'me' FROM n").
 				int(first).int(maxBudgetRows).exec(); err != nil {
 				return struct{}{}, err
 			}
