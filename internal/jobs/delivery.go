@@ -217,13 +217,13 @@ const (
 // job's: it goes back at once, to another deployment of its model or until this one takes calls. What may be the job's
 // own fault is permanent unless others were turned away too.
 func (s *Service) denied(ctx context.Context, d *Delivery, record store.AttemptRecord, reason string) (setAside string, settled error) {
-	back, uncharged := record, d.Number-1-d.Attempt
+	back := record
 	back.Outcome = forebay.OutcomeRetried
-	switch certain := d.Admission.Outcome.Certain; {
-	case certain && (d.probed() || uncharged < certainDenials):
-		return "", d.settled(back, "", s.store.Throttle(ctx, &d.Delivery, back, ""))
-	case certain, uncharged >= doubtfulDenials:
+	switch is, perhaps := d.atFault(); {
+	case is:
 		return s.fail(ctx, d, record, reason)
+	case !perhaps:
+		return "", d.settled(back, "", s.store.Throttle(ctx, &d.Delivery, back, ""))
 	}
 	record.Outcome = forebay.OutcomeFailed
 	failed, err := s.store.SetAsideUnlessDenied(ctx, &d.Delivery, record, back, d.Queue.setAsideLane(), reason)
@@ -234,6 +234,15 @@ func (s *Service) denied(ctx context.Context, d *Delivery, record store.AttemptR
 		return "", err
 	}
 	return reason, nil
+}
+
+// atFault judges a job whose call was denied: whether that is for the job itself, or may be.
+func (d *Delivery) atFault() (is, perhaps bool) {
+	uncharged := d.Number - 1 - d.Attempt
+	if d.Admission.Outcome.Certain {
+		return !d.probed() && uncharged >= certainDenials, false
+	}
+	return uncharged >= doubtfulDenials, true
 }
 
 // probed reports whether the call was to find out whether its deployment works again. That it does not
