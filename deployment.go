@@ -31,6 +31,8 @@ type Deployment struct {
 	Paused      bool         `json:"paused" doc:"by an operator"`
 	PausedUntil *time.Time   `json:"paused_until" doc:"as the provider asked"`
 	Breaker     BreakerState `json:"breaker" doc:"closed, open, half-open"`
+	// BreakerReason is why the deployment turns every call away: the code of the error; "": its calls fail, or the breaker is closed.
+	BreakerReason string `json:"breaker_reason,omitempty" doc:"why the deployment turns every call away: unauthorized, insufficient_quota, not_found; missing where its calls fail, or the breaker is closed"`
 	// BreakerUntil is when an open breaker lets a call try.
 	BreakerUntil *time.Time `json:"breaker_until" doc:"when an open breaker lets a call try"`
 	Calls        int64      `json:"calls" doc:"in all"`
@@ -70,6 +72,8 @@ type DeploymentChange struct {
 	Type       string     `json:"type" doc:"breaker_opened, breaker_half_open, breaker_closed, limit_lowered, limit_restored, paused"`
 	At         time.Time  `json:"at"`
 	Until      *time.Time `json:"until,omitempty" doc:"of a pause that the provider asked for, or an open breaker"`
+	// Reason is why a breaker was opened that was not by failures.
+	Reason string `json:"reason,omitempty" doc:"of breaker_opened, where calls did not fail but were turned away: unauthorized, insufficient_quota, not_found"`
 	// TokensPerMinute is the limit after a change of it.
 	TokensPerMinute int64 `json:"tokens_per_minute,omitempty" doc:"the limit after a change of it"`
 }

@@ -18,7 +18,8 @@ type Task struct {
 	// may be called. "": the task calls none.
 	Model string
 	// Estimate says what a call will need of the model, from a valid input (nil when it is too large to
-	// be kept in the database) and its size in bytes. nil: a token for four bytes, and as much output as
+	// be kept in the database; what such a one asks for is looked up when it is submitted, and its MaxOutputTokens kept) and its
+	// size in bytes. nil: a token for four bytes, and as much output as
 	// the deployment gives. It is asked while jobs are claimed, so it must be quick.
 	Estimate func(input json.RawMessage, size int64) CallEstimate
 	// Endpoint names what Run calls when that is no model: it gets a circuit breaker of its own, and no

@@ -296,7 +296,7 @@ func TestPermanentFailuresAreCalledOnce(t *testing.T) {
 		{server.OnFailureDeadLetter, "dead-letters", loopback.Reply{Status: 400}, "bad_request"},
 		{server.OnFailureDeadLetter, "dead-letters", loopback.Reply{Status: 400, Code: "content_filter"}, "content_filter"},
 		{server.OnFailureQuarantine, "quarantine", loopback.Reply{Status: 400, Code: "content_filter"}, "content_filter"},
-		{server.OnFailureQuarantine, "quarantine", loopback.Reply{Status: 401}, "unauthorized"},
+		{server.OnFailureQuarantine, "quarantine", loopback.Reply{Status: 403}, "unauthorized"},
 	} {
 		s, model := startOn(t, func(loopback.Call) loopback.Reply { return c.reply },
 			server.Queue{OnFailure: c.onFailure, Retry: server.Retry{First: time.Millisecond}})

@@ -107,7 +107,7 @@ func testCanaries(t *testing.T, database string, disturb func()) {
 		case kind == "bad":
 			return loopback.Reply{Status: http.StatusBadRequest, Code: "nonsense", Message: repeated}
 		case kind == "locked":
-			return loopback.Reply{Status: http.StatusUnauthorized, Message: repeated}
+			return loopback.Reply{Status: http.StatusForbidden, Message: repeated}
 		case kind == "garbled":
 			return loopback.Reply{Body: []byte(`data: {"choices":"` + canaryOutput + `"}` + "\n\n")}
 		case kind == "hang":

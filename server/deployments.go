@@ -20,6 +20,7 @@ type deployments struct {
 	store *store.Store
 	jobs  *jobs.Service
 	tasks map[string]forebay.Task
+	log   *slog.Logger
 }
 
 var _ api.Deployments = (*deployments)(nil)
@@ -88,7 +89,7 @@ func withStatus(d forebay.Deployment, st quota.Status) forebay.Deployment {
 	}
 	d.Quota, d.Limit, d.Used = amount(st.Quota), amount(st.Limit), amount(st.Used)
 	d.PacePercent, d.InFlight, d.Paused, d.PausedUntil = st.PacePercent, st.InFlight, st.Operator, at(st.PausedUntil)
-	d.Breaker, d.BreakerUntil = forebay.BreakerState(st.Breaker.String()), at(st.BreakerUntil)
+	d.Breaker, d.BreakerReason, d.BreakerUntil = forebay.BreakerState(st.Breaker.String()), st.Denied.String(), at(st.BreakerUntil)
 	d.Calls, d.Throttled, d.Failed = st.Counts.Calls, st.Counts.Throttled, st.Counts.Failed
 	d.PromptFactor, d.PromptSpread = st.Kappa, st.Sigma
 	return d
@@ -119,6 +120,17 @@ func (d *deployments) SetPaused(ctx context.Context, name string, paused bool, a
 	return d.store.PauseDeployment(ctx, name, paused, store.Audit{Actor: actor, Action: action, Target: name})
 }
 
+// retryDenied has deployments that turned calls away tried again: whoever starts the server may have given them another key.
+func (d *deployments) retryDenied(ctx context.Context) {
+	var names []string
+	for _, served := range d.router.Deployments() {
+		names = append(names, served.Name)
+	}
+	if err := d.store.RetryDenied(ctx, names); err != nil && ctx.Err() == nil {
+		d.log.Warn("cannot have deployments tried again that turned calls away; they are when it is time", slog.Any("error", err))
+	}
+}
+
 // Changes returns what happened to a deployment, newest first.
 func (d *deployments) Changes(ctx context.Context, name string, limit int, cursor string) (forebay.Page[forebay.DeploymentChange], error) {
 	if !d.has(name) {
@@ -140,6 +152,9 @@ func (s *Server) changed(c forebay.DeploymentChange) {
 	attrs := []slog.Attr{slog.String("deployment", c.Deployment), slog.String("change", c.Type)}
 	if c.Until != nil {
 		attrs = append(attrs, slog.Time("until", *c.Until))
+	}
+	if c.Reason != "" {
+		attrs = append(attrs, slog.String("reason", c.Reason))
 	}
 	if c.TokensPerMinute > 0 {
 		attrs = append(attrs, slog.Int64("tokens_per_minute", c.TokensPerMinute))

@@ -111,7 +111,7 @@ func (s *Server) open(known map[string]forebay.Task) error {
 		return err
 	}
 	s.documents.Use(s.jobs)
-	s.deployments = &deployments{models: s.models, store: s.store, jobs: s.jobs, tasks: known}
+	s.deployments = &deployments{models: s.models, store: s.store, jobs: s.jobs, tasks: known, log: s.log}
 	s.store.OnDeploymentChange(s.changed)
 	if err := s.watchStore(); err != nil {
 		return err
@@ -260,6 +260,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	s.log.Info("forebay is running", slog.String("version", s.options.Version), slog.String("role", s.options.Role),
 		slog.String("database", databaseName(s.options.Database)), slog.String("listen", s.listening()))
+	if s.options.lanes() != dispatch.NoLanes {
+		s.deployments.retryDenied(ctx)
+	}
 	s.dispatch.Run(ctx)
 	running.Wait()
 	s.log.Info("forebay has stopped")

@@ -88,6 +88,7 @@ func (a *app) deployments() *cobra.Command {
 		return printList(a, api.DeploymentChanges(c.Context(), args[0]), *limit, []column[forebay.DeploymentChange]{
 			{"AT", func(d forebay.DeploymentChange) string { return a.when(d.At) }},
 			{"CHANGE", func(d forebay.DeploymentChange) string { return d.Type }},
+			{"REASON", func(d forebay.DeploymentChange) string { return d.Reason }},
 			{"UNTIL", func(d forebay.DeploymentChange) string { return a.whenPtr(d.Until) }},
 			{"TPM", func(d forebay.DeploymentChange) string { return orNone(int(d.TokensPerMinute)) }},
 		})
@@ -115,7 +116,7 @@ func (a *app) deployments() *cobra.Command {
 		verb("pause", "Let no further call go to a deployment; calls in flight finish", func(ctx context.Context, api *client.Client, name string) (forebay.Deployment, error) {
 			return api.PauseDeployment(ctx, name)
 		}),
-		verb("resume", "Let calls go to a paused deployment again", func(ctx context.Context, api *client.Client, name string) (forebay.Deployment, error) {
+		verb("resume", "Let calls go again to a deployment that was paused, or try one that turned calls away", func(ctx context.Context, api *client.Client, name string) (forebay.Deployment, error) {
 			return api.ResumeDeployment(ctx, name)
 		}),
 		changes, sim)
@@ -151,7 +152,11 @@ func (a *app) deploymentState(d forebay.Deployment) string {
 	case d.Paused:
 		return "paused"
 	case d.Breaker != forebay.BreakerClosed:
-		return until("breaker "+string(d.Breaker), d.BreakerUntil)
+		state := "breaker " + string(d.Breaker)
+		if d.BreakerReason != "" {
+			state += " (" + d.BreakerReason + ")"
+		}
+		return until(state, d.BreakerUntil)
 	case d.PausedUntil != nil:
 		return until("throttled", d.PausedUntil)
 	}

@@ -21,7 +21,7 @@ const durable = "/runtime/webhooks/durabletask/instances"
 func answers() map[string]any {
 	east := forebay.Deployment{Name: "east", Kind: forebay.DeploymentModel, Provider: "azure-openai", Models: []string{"chat"}, TokensPerMinute: 240000, Price: forebay.Price{Input: 2.5, Output: 10},
 		Quota: forebay.QuotaAmount{Tokens: 240000, Requests: 1440}, Limit: forebay.QuotaAmount{Tokens: 168000, Requests: 1440}, Used: forebay.QuotaAmount{Tokens: 120000, Requests: 90},
-		PacePercent: 125, InFlight: 14, Breaker: forebay.BreakerOpen, BreakerUntil: pointer(testNow), Calls: 5000, Throttled: 12, Failed: 40, PromptFactor: 1.31, PromptSpread: 0.12}
+		PacePercent: 125, InFlight: 14, Breaker: forebay.BreakerOpen, BreakerReason: "unauthorized", BreakerUntil: pointer(testNow), Calls: 5000, Throttled: 12, Failed: 40, PromptFactor: 1.31, PromptSpread: 0.12}
 	earlier := func(d time.Duration) time.Time { return testNow.Add(-d) }
 	failed := forebay.Job{ID: "job_2", Status: forebay.StatusFailed, Task: "classify", Queue: "slow", Tenant: "acme", Priority: 9, CorrelationID: "order-7",
 		SessionID: pointer("s"), Generation: 2, Attempt: 5, MaxAttempts: 5, CreatedAt: earlier(3 * time.Hour), StartedAt: pointer(earlier(2 * time.Hour)),
@@ -120,7 +120,7 @@ func answers() map[string]any {
 		"/v1/tenants":          forebay.Page[forebay.Tenant]{Items: []forebay.Tenant{acme, {Name: "other", Paused: true, BudgetState: forebay.BudgetState{Usage: make([]forebay.BudgetUse, 2)}}}},
 		"/v1/tenants/acme":     acme,
 		"/v1/deployments/east/changes": forebay.Page[forebay.DeploymentChange]{Items: []forebay.DeploymentChange{
-			{Number: 2, Deployment: "east", Type: "breaker_opened", At: earlier(time.Minute), Until: pointer(testNow)}, {Number: 1, Deployment: "east", Type: "limit_lowered", At: earlier(time.Hour), TokensPerMinute: 168000}}},
+			{Number: 2, Deployment: "east", Type: "breaker_opened", Reason: "unauthorized", At: earlier(time.Minute), Until: pointer(testNow)}, {Number: 1, Deployment: "east", Type: "limit_lowered", At: earlier(time.Hour), TokensPerMinute: 168000}}},
 		"/v1/reports/retries": forebay.RetryReport{Since: earlier(24 * time.Hour), Until: testNow, Attempts: 10, Succeeded: 6, Retried: 3, Failed: 1, JobsRetried: 3, JobsRetriedSucceeded: 2, JobsRetriedFailed: 1,
 			ByAttempt:    []forebay.AttemptCount{{Number: 1, Succeeded: 5, Failed: 3}, {Number: 2, Succeeded: 1, Failed: 1}},
 			ByDeployment: []forebay.ErrorCount{{Name: "east", Class: "transient", Code: "timeout", Count: 4}},

@@ -42,6 +42,16 @@ func estimate(t *forebay.Task, input []byte, size int64) (need forebay.CallEstim
 	return t.Estimate(input, size)
 }
 
+// maxOutput is how much output an input asks for, as the task's estimate says, if that is more or less than of any input of its size;
+// 0: it is not. It is kept with jobs whose input is not.
+func maxOutput(t *forebay.Task, input []byte) int64 {
+	asks := estimate(t, input, int64(len(input))).MaxOutputTokens
+	if asks == estimate(t, nil, int64(len(input))).MaxOutputTokens {
+		return 0
+	}
+	return max(asks, 0)
+}
+
 // EndpointLimits is the quota of a task that calls no model.
 func EndpointLimits(t forebay.Task) quota.Limits {
 	return quota.Limits{RequestsPerMinute: int64(t.RequestsPerMinute)}

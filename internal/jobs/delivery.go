@@ -9,6 +9,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
+	"github.com/forebayhq/forebay/internal/quota"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -184,6 +185,9 @@ func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResul
 		record.Outcome = forebay.OutcomeThrottled
 		return "", d.settled(record, "", s.store.Throttle(ctx, &d.Delivery, record, waitReason(failure)))
 	case forebay.ClassPermanent:
+		if d.Admission != nil && d.Admission.Outcome != nil && d.Admission.Outcome.Kind == quota.Denied {
+			return s.denied(ctx, d, record, failure.Code)
+		}
 		return s.fail(ctx, d, record, failure.Code)
 	}
 	if d.probed() {
@@ -200,6 +204,45 @@ func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResul
 	}
 	record.Outcome, record.RetryDelay = forebay.OutcomeRetried, delay
 	return "", d.settled(record, "", s.store.Retry(ctx, &d.Delivery, record))
+}
+
+// From so many calls on that were not charged, a job that is turned away is thought to be at fault itself: of a certain denial it
+// is when its call was no probe, so that nobody before had found the deployment to deny calls.
+const (
+	certainDenials  = 10
+	doubtfulDenials = 3
+)
+
+// denied settles a delivery whose deployment turned the call away for its key, its account or its name. That is no fault of the
+// job's: it goes back at once, to another deployment of its model or until this one takes calls. What may be the job's
+// own fault is permanent unless others were turned away too.
+func (s *Service) denied(ctx context.Context, d *Delivery, record store.AttemptRecord, reason string) (setAside string, settled error) {
+	back := record
+	back.Outcome = forebay.OutcomeRetried
+	switch is, perhaps := d.atFault(); {
+	case is:
+		return s.fail(ctx, d, record, reason)
+	case !perhaps:
+		return "", d.settled(back, "", s.store.Throttle(ctx, &d.Delivery, back, ""))
+	}
+	record.Outcome = forebay.OutcomeFailed
+	failed, err := s.store.SetAsideUnlessDenied(ctx, &d.Delivery, record, back, d.Queue.setAsideLane(), reason)
+	if !failed {
+		return "", d.settled(back, "", err)
+	}
+	if d.settled(record, forebay.StatusFailed, err) != nil {
+		return "", err
+	}
+	return reason, nil
+}
+
+// atFault judges a job whose call was denied: whether that is for the job itself, or may be.
+func (d *Delivery) atFault() (is, perhaps bool) {
+	uncharged := d.Number - 1 - d.Attempt
+	if d.Admission.Outcome.Certain {
+		return !d.probed() && uncharged >= certainDenials, false
+	}
+	return uncharged >= doubtfulDenials, true
 }
 
 // probed reports whether the call was to find out whether its deployment works again. That it does not

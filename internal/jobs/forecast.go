@@ -151,7 +151,7 @@ func (o option) tight(now, ahead int64) bool {
 
 // planOf is plan for a job whose input is not at hand.
 func (s *Service) planOf(row *store.JobRow) []store.Option {
-	return s.plan(row.Task, nil, row.InputSize)
+	return store.Asking(s.plan(row.Task, nil, row.InputSize), row.MaxOutputTokens)
 }
 
 // whole is the view of one job, with what holds it back and when it may start if it is ready.

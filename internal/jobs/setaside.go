@@ -180,9 +180,15 @@ func (s *Service) prepareEdit(ctx context.Context, q store.SetAsideQuery, req fo
 		return nil, err
 	}
 	edit := &store.RedriveEdit{Task: req.Edit.Task, MaxAttempts: orDefault(req.Edit.MaxAttempts, 0)}
+	if req.Edit.Input == nil && rows[0].InputBlob != "" {
+		edit.MaxOutputTokens = maxOutput(&task, input)
+	}
 	if req.Edit.Input != nil && !req.DryRun {
 		edit.InputSize = int64(len(input))
 		edit.Input, edit.InputBlob, err = s.checkIn(ctx, q.Tenant, rows[0].ID, "input", input)
+		if edit.InputBlob != "" {
+			edit.MaxOutputTokens = maxOutput(&task, input)
+		}
 	}
 	return edit, err
 }

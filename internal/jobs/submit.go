@@ -145,6 +145,9 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 		}
 	}
 	job.Input, job.InputBlob, err = s.checkIn(ctx, tenantNo, job.ID, "input", req.Input)
+	if job.InputBlob != "" {
+		job.MaxOutputTokens = maxOutput(&task, req.Input)
+	}
 	return job, err
 }
 

@@ -59,15 +59,21 @@ func ReportOutcome(ctx context.Context, l RateLimits, used forebay.TokenUsage, c
 	}
 	o := quota.Outcome{Kind: quota.Succeeded, Headers: l.headers(), RetryAfter: l.RetryAfter,
 		Usage: quota.Usage{PromptTokens: used.InputTokens, CachedTokens: within(cached, used.InputTokens), OutputTokens: used.OutputTokens}}
-	var failure *forebay.TaskError
+	var task *forebay.TaskError
 	switch {
 	case err == nil:
 	case gaveUp(ctx):
 		o.Kind = quota.Permanent
-	case !errors.As(err, &failure):
+	case !errors.As(err, &task):
 		o.Kind = quota.Transient
 	default:
-		o.Kind, o.RetryAfter = outcomeKind(failure, l), failure.RetryAfter
+		o.Kind, o.RetryAfter = outcomeKind(task, l), task.RetryAfter
+		var said *failure
+		if errors.As(err, &said) {
+			if o.Denial, o.Certain = said.denial(); o.Denial != quota.NotDenied {
+				o.Kind = quota.Denied
+			}
+		}
 	}
 	call.Outcome = &o
 }

@@ -147,7 +147,7 @@ func credentialError(err error) error {
 	if errors.As(err, &refused) && refused.RawResponse != nil {
 		if s := refused.RawResponse.StatusCode; s == 400 || s == 401 || s == 403 {
 			return &forebay.TaskError{Class: forebay.ClassPermanent, Code: CodeUnauthorized,
-				Message: "Entra ID refused the credential", Err: err}
+				Message: "Entra ID refused the credential", Err: errors.Join(&failure{status: http.StatusUnauthorized}, err)}
 		}
 	}
 	return &forebay.TaskError{Class: forebay.ClassTransient, Code: CodeNoCredential,

@@ -17,6 +17,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/quota"
 )
 
 func TestAzure(t *testing.T) {
@@ -116,6 +117,10 @@ func TestAzureEntraID(t *testing.T) {
 		_, err = p.Chat(t.Context(), say("hi"))
 		if e := wantTask(t, err, tt.class, tt.code); strings.Contains(e.Message, "secret") {
 			t.Errorf("message is %q", e.Message)
+		}
+		told := &quota.Call{}
+		if ReportOutcome(quota.WithCall(t.Context(), told), RateLimits{}, forebay.TokenUsage{}, 0, err); (told.Outcome.Kind == quota.Denied && told.Outcome.Certain) != (tt.code == CodeUnauthorized) {
+			t.Errorf("%s is told as %+v", tt.code, told.Outcome)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/quota"
 )
 
 // The codes of the errors that providers and the router return, by class.
@@ -153,22 +154,16 @@ func (f *failure) Error() string { return "status " + strconv.Itoa(f.status) }
 
 // classify sorts by the provider's own code where it says more than the status does.
 func (f failure) classify() (forebay.ErrorClass, string) {
-	says := func(words ...string) bool {
-		for _, w := range words {
-			if strings.Contains(f.code, w) || strings.Contains(f.kind, w) {
-				return true
-			}
-		}
-		return false
-	}
+	says := f.says
 	switch {
+	case (f.status == 0 || f.status == 400 || f.status == 403) &&
+		(says("content_filter", "content_policy_violation", "moderation") || f.innerCode == "ResponsibleAIPolicyViolation"):
+		return forebay.ClassPermanent, CodeContentFilter
+	case f.status == 402, (f.status == 0 || f.status == 429) && says("insufficient_quota", "billing", "spend", "credit"),
+		(f.status == 400 || f.status == 403) && (says("insufficient_quota", "billing") || strings.HasPrefix(f.message, anthropicNoCredit)):
+		return forebay.ClassPermanent, CodeInsufficientQuota
 	case f.status == 401 || f.status == 403:
 		return forebay.ClassPermanent, CodeUnauthorized
-	case (f.status == 0 || f.status == 400) &&
-		(says("content_filter", "content_policy_violation") || f.innerCode == "ResponsibleAIPolicyViolation"):
-		return forebay.ClassPermanent, CodeContentFilter
-	case f.status == 402, (f.status == 0 || f.status == 429) && says("insufficient_quota", "billing", "spend", "credit"):
-		return forebay.ClassPermanent, CodeInsufficientQuota
 	case f.status == 400 && says("context_length_exceeded"):
 		return forebay.ClassPermanent, CodeContextLength
 	}
@@ -212,6 +207,33 @@ func (f failure) classify() (forebay.ErrorClass, string) {
 		return forebay.ClassTransient, CodeServerError
 	}
 	return forebay.ClassPermanent, CodeBadRequest
+}
+
+// anthropicNoCredit begins the message with which Anthropic answers 400 invalid_request_error when an account has none left.
+const anthropicNoCredit = "Your credit balance is too low"
+
+// says reports whether the provider's code or type contains one of the words.
+func (f *failure) says(words ...string) bool {
+	for _, w := range words {
+		if strings.Contains(f.code, w) || strings.Contains(f.kind, w) {
+			return true
+		}
+	}
+	return false
+}
+
+// denial says why the deployment turned a call away that it would turn away whatever it asked for, if that is so. A 403 may be a
+// firewall's, which dislikes the prompt, and a 404 somebody's in between: unless the provider's own code tells, it is not certain.
+func (f *failure) denial() (why quota.Denial, certain bool) {
+	switch _, code := f.classify(); code {
+	case CodeUnauthorized:
+		return quota.Unauthorized, f.status != 403 || f.says("permission", "Permission", "auth", "Auth", "api_key", "access_denied", "AccessDenied", "account", "country")
+	case CodeInsufficientQuota:
+		return quota.Unpaid, true
+	case CodeNotFound:
+		return quota.NotFound, f.says("model_not_found", "DeploymentNotFound", "not_found_error")
+	}
+	return quota.NotDenied, false
 }
 
 // describe returns the message of an error: the status, the provider's codes, and its words unless

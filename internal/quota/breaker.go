@@ -24,6 +24,11 @@ const (
 	// probeTimeout is when a probe that was not heard of is given up: its process died, or the answer takes so long
 	// and has no headers to tell of it before.
 	probeTimeout = minute
+	// A deployment that turns calls away does so until somebody sees to its key or its account.
+	deniedFirst   = minute
+	deniedLongest = 15 * minute
+	// doubtsToOpen is how many calls in a row must be denied where none of them is certain to say anything about others.
+	doubtsToOpen = 3
 )
 
 // BreakerState is the state of a circuit breaker.
@@ -44,7 +49,12 @@ type breaker struct {
 	failures int64      // in a row while closed, however slowly they came
 	newest   int64      // Seq of the last of the latest calls
 	failed   int64      // which of the latestCalls up to it have failed: a bit for each, newest has the lowest
-	silent   int64      // which of them said nothing about the deployment
+	// silent are those of the latest calls that said nothing about the deployment; while half-open, those probes
+	// that have counted as passed.
+	silent int64
+
+	denied int64 // Denial for which it is open or half-open; 0: it is for failures, or closed
+	doubts int64 // calls in a row that were denied and may have been at fault themselves
 
 	until    int64 // when an open breaker lets a probe through
 	since    int64 // when the outage began
@@ -87,16 +97,25 @@ func (s *State) healthy(r Reservation) {
 	b := &s.breaker
 	switch {
 	case b.state == Closed:
-		b.failures = 0
+		b.failures, b.doubts = 0, 0
 		b.count(s.clock, true)
 	case b.state == HalfOpen && r.Probe && (r.Seq == b.probe || r.At >= b.until && s.clock-r.At >= probeTimeout):
-		// One that was given up for it took so long, and another went after it, was well all the same.
+		// One that was given up for it took so long, and another went after it, was well all the same; but once, though
+		// its headers told so before.
 		if r.Seq == b.probe {
 			b.probe = 0
 		}
-		if b.passed++; b.passed >= probesToClose {
+		if r.Seq > s.seq {
+			return // of before this state began anew
+		}
+		bit := b.place(r.Seq)
+		if bit == 0 || b.silent&bit != 0 {
+			return
+		}
+		b.silent |= bit
+		if b.passed++; b.passed >= probesToClose || b.denied != 0 {
 			b.state, b.closedAt = Closed, s.clock
-			b.outcomes, b.failures, b.failed, b.silent, b.passed = b.outcomes[:0], 0, 0, 0, 0
+			b.outcomes, b.failures, b.failed, b.silent, b.passed, b.denied, b.doubts = b.outcomes[:0], 0, 0, 0, 0, 0, 0
 			s.note(Change{Kind: BreakerClosed})
 		}
 	}
@@ -134,6 +153,38 @@ func (s *State) failing(r Reservation, rnd Random) {
 	}
 }
 
+// turnedAway takes in that a call was denied. What is certain to hold for any call opens the breaker at once, and what is not
+// when it happens time after time and nothing goes well in between.
+func (s *State) turnedAway(r Reservation, o Outcome, rnd Random) {
+	b := &s.breaker
+	switch {
+	case b.state == Open, b.state == Closed && r.At < b.closedAt,
+		b.state == HalfOpen && (!r.Probe || r.At < b.until || b.denied != 0 && r.Seq != b.probe):
+		return // it tells of what was before
+	case !o.Certain && b.denied == 0:
+		if b.doubts++; b.doubts < doubtsToOpen {
+			s.inconclusive(r)
+			return
+		}
+	}
+	if b.denied == 0 {
+		b.openings, b.since = 0, s.clock
+	}
+	b.denied = int64(o.Denial)
+	s.openBreaker(rnd)
+}
+
+// Denied is why the deployment turns calls away, as far as is known.
+func (s *State) Denied() Denial { return Denial(s.breaker.denied) }
+
+// Retry has the next call find out whether a deployment that turned calls away still does, and not only when it is time. If so, the
+// times between tries grow anew.
+func (s *State) Retry(now int64) {
+	if b := &s.breaker; b.denied != 0 {
+		b.state, b.until, b.probe, b.openings = Open, min(b.until, now), 0, 0
+	}
+}
+
 // inconclusive takes in that a call said nothing about health: the probe's place is free, and it counts for nothing.
 func (s *State) inconclusive(r Reservation) {
 	b := &s.breaker
@@ -147,20 +198,22 @@ func (s *State) inconclusive(r Reservation) {
 
 func (s *State) openBreaker(rnd Random) {
 	b := &s.breaker
-	longest := float64(breakerSoon)
-	if s.clock-b.since > breakerYoung {
+	d, growth, longest := float64(breakerFirst), 1.5, float64(breakerSoon)
+	switch {
+	case b.denied != 0:
+		d, growth, longest = deniedFirst, 2, deniedLongest
+	case s.clock-b.since > breakerYoung:
 		longest = breakerLate
 	}
-	d := float64(breakerFirst)
 	for range min(b.openings, 16) {
-		d *= 1.5
+		d *= growth
 	}
 	d = min(d, longest) * (0.8 + 0.4*rnd())
 	b.state, b.until, b.probe, b.passed = Open, s.clock+int64(d), 0, 0
 	b.openings = min(b.openings+1, 1<<20)
 	b.outcomes = b.outcomes[:0]
-	b.failures, b.failed, b.silent = 0, 0, 0
-	s.note(Change{Kind: BreakerOpened, Until: b.until})
+	b.failures, b.failed, b.silent, b.doubts = 0, 0, 0, 0
+	s.note(Change{Kind: BreakerOpened, Until: b.until, Denial: s.Denied()})
 }
 
 func (b *breaker) count(now int64, ok bool) {

@@ -190,3 +190,22 @@ func TestSlowProbes(t *testing.T) {
 		}
 	}
 }
+
+// TestSlowProbesCountOnce: a probe whose headers came soon and whose end came after it was given up is one that went well.
+func TestSlowProbesCountOnce(t *testing.T) {
+	var s quota.State
+	if end(&s, epoch+1000, begin(t, &s, epoch, 20), "f") != 10 {
+		t.Fatal("not open after ten failures")
+	}
+	now := s.Status(epoch+1000, manyRequests).BreakerUntil
+	for i, want := range []quota.BreakerState{quota.HalfOpen, quota.HalfOpen, quota.Closed} {
+		probe := begin(t, &s, now, 1)
+		s.Feedback(now+100, manyRequests, probe[0], quota.Outcome{Kind: quota.HeadersArrived}, half)
+		end(&s, now+61_000, probe, "+")
+		if st := s.Status(now+61_000, manyRequests); st.Breaker != want {
+			t.Fatalf("after %d slow probes: %v; want %v", i+1, st.Breaker, want)
+		}
+		s = *reload(t, &s)
+		now += 62_000
+	}
+}

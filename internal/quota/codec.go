@@ -5,13 +5,18 @@ import (
 	"errors"
 )
 
-// stateVersion is the first byte of a stored state. A state of another version is read as a fresh one
-// would be: what it knew is learned again within a minute.
-const stateVersion = 3
+// The first byte of a stored state is its version. A state of another version is read as a fresh one
+// would be: what it knew is learned again within a minute. Version 3 lacks the last scalars; a state where these are 0 is
+// stored as such, so that processes that know no other can read it.
+const (
+	versionBefore = 3
+	stateVersion  = 4
+)
 
 const (
-	maxScalar = 1 << 61
-	scalars   = 80 // stored fields that are single numbers
+	maxScalar     = 1 << 61
+	scalars       = 82 // stored fields that are single numbers
+	scalarsBefore = 80
 )
 
 // ErrCorruptState is returned for bytes that are not a state.
@@ -23,8 +28,13 @@ func (s *State) MarshalBinary() ([]byte, error) { return s.AppendBinary(make([]b
 
 // AppendBinary appends what MarshalBinary returns.
 func (s *State) AppendBinary(b []byte) ([]byte, error) {
-	b = append(b, stateVersion)
-	for _, v := range s.scalars() {
+	version, stored := byte(versionBefore), scalarsBefore
+	if s.breaker.denied != 0 || s.breaker.doubts != 0 {
+		version, stored = stateVersion, scalars
+	}
+	b = append(b, version)
+	fields := s.scalars()
+	for _, v := range fields[:stored] {
 		b = binary.AppendUvarint(b, uint64(*v))
 	}
 	flags := byte(s.breaker.state) << 1
@@ -67,10 +77,16 @@ func (s *State) UnmarshalBinary(data []byte) error {
 	*s = State{slices: slices}
 	s.breaker.outcomes, s.passed = seconds, line
 	r := reader{data: data}
-	if r.byte() != stateVersion {
+	stored := scalars
+	switch r.byte() {
+	case stateVersion:
+	case versionBefore:
+		stored = scalarsBefore
+	default:
 		r.bad = true
 	}
-	for _, v := range s.scalars() {
+	fields := s.scalars()
+	for _, v := range fields[:stored] {
 		*v = r.value(maxScalar)
 	}
 	flags := r.byte()
@@ -101,7 +117,7 @@ func (s *State) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// scalars are the fields that are stored as they are, in their order in version 3.
+// scalars are the fields that are stored as they are, in their order.
 func (s *State) scalars() [scalars]*int64 {
 	e, b := &s.estimate, &s.breaker
 	t, r, o := &s.meters[Tokens], &s.meters[Requests], &s.meters[OutputTokens]
@@ -116,6 +132,7 @@ func (s *State) scalars() [scalars]*int64 {
 		&t.cap, &t.limit, &t.tat, &t.spent, &t.headerLimit, &t.limitAt, &t.remaining, &t.mark, &t.markAt, &t.resetAt,
 		&r.cap, &r.limit, &r.tat, &r.spent, &r.headerLimit, &r.limitAt, &r.remaining, &r.mark, &r.markAt, &r.resetAt,
 		&o.cap, &o.limit, &o.tat, &o.spent, &o.headerLimit, &o.limitAt, &o.remaining, &o.mark, &o.markAt, &o.resetAt,
+		&b.denied, &b.doubts,
 	}
 }
 
@@ -139,7 +156,8 @@ func (s *State) plausible() bool {
 		return false
 	}
 	e, b := &s.estimate, &s.breaker
-	return s.clock <= maxTime && s.unseen <= maxAmount && b.state <= HalfOpen && b.newest <= s.seq && b.failed|b.silent < 1<<latestCalls &&
+	return s.clock <= maxTime && s.unseen <= maxAmount && b.state <= HalfOpen && b.newest <= s.seq && b.failed|b.silent < 1<<latestCalls && b.denied < int64(denials) && b.doubts < doubtsToOpen &&
+		(b.denied == 0 || b.state != Closed) &&
 		s.pace <= maxPace && (s.pace == 0 || s.pace >= minPace) && s.paceQuiet <= paceForever &&
 		s.step <= 2*growMost && e.strange <= 1000 && e.sigma <= 100_000 && e.told.charged <= maxAmount && e.used.charged <= maxAmount &&
 		e.told.guessed <= maxAmount && e.used.guessed <= maxAmount

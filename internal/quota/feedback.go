@@ -31,7 +31,8 @@ func (s *State) Feedback(now int64, l Limits, r Reservation, o Outcome, rnd Rand
 	switch o.Kind {
 	case HeadersArrived:
 		s.throttleRun = 0
-		if r.Probe {
+		// An answer of any status has headers, so those of a call that may be denied say nothing yet.
+		if r.Probe && s.breaker.denied == 0 {
 			s.healthy(r)
 		}
 	case Succeeded:
@@ -47,6 +48,9 @@ func (s *State) Feedback(now int64, l Limits, r Reservation, o Outcome, rnd Rand
 	case Transient:
 		s.counts.Failed++
 		s.failing(r, rnd)
+	case Denied:
+		s.counts.Failed++
+		s.turnedAway(r, o, rnd)
 	case NotSent:
 		s.giveBack(r)
 		s.inconclusive(r)

@@ -78,15 +78,19 @@ func (r *round) try(i int) Verdict {
 	return d.Verdict
 }
 
-// probe has the cheapest candidate try, and nobody else.
+// probe has the cheapest candidate try, and nobody else. Where calls are turned away, which costs nothing, it is another
+// each time: one that is at fault itself must not keep all others away.
 func (r *round) probe() Verdict {
-	cheapest, least := 0, int64(0)
+	chosen, least := 0, int64(0)
 	for i, c := range r.line {
 		if cost := r.s.Estimate(r.l, c.Request); i == 0 || cost < least {
-			cheapest, least = i, cost
+			chosen, least = i, cost
 		}
 	}
-	v := r.try(cheapest)
+	if b := &r.s.breaker; b.denied != 0 {
+		chosen = int(b.openings % int64(len(r.line)))
+	}
+	v := r.try(chosen)
 	if v.Admitted() {
 		v, _ = r.s.breaker.admits(r.s.clock)
 	}

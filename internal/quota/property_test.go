@@ -104,7 +104,8 @@ func TestNothingIsKeptOutsideTheStore(t *testing.T) {
 				line = left
 			} else {
 				i := rapid.IntRange(0, len(out)-1).Draw(t, "which")
-				o := quota.Outcome{Kind: quota.OutcomeKind(rapid.IntRange(0, 8).Draw(t, "outcome")),
+				o := quota.Outcome{Kind: quota.OutcomeKind(rapid.IntRange(0, 9).Draw(t, "outcome")),
+					Denial: quota.Denial(rapid.IntRange(1, 3).Draw(t, "denial")), Certain: rapid.Bool().Draw(t, "certain"),
 					RetryAfter: time.Duration(rapid.IntRange(0, 4000).Draw(t, "wait")) * time.Millisecond,
 					Usage:      quota.Usage{PromptTokens: rapid.Int64Range(0, 9000).Draw(t, "used"), OutputTokens: rapid.Int64Range(0, 900).Draw(t, "produced")},
 					Headers: quota.Headers{Limit: quota.Amount{rapid.SampledFrom([]int64{-1, 0, 50_000, 200_000}).Draw(t, "limit")},
@@ -158,8 +159,8 @@ func TestOneProbeAtATime(t *testing.T) {
 				}
 			} else {
 				i := rapid.IntRange(0, len(out)-1).Draw(t, "which")
-				kind := rapid.SampledFrom([]quota.OutcomeKind{quota.Succeeded, quota.Transient, quota.Transient, quota.Permanent, quota.NotSent, quota.ThrottledRequests}).Draw(t, "outcome")
-				s.Feedback(now, limits, out[i], quota.Outcome{Kind: kind, RetryAfter: time.Millisecond}, rnd)
+				kind := rapid.SampledFrom([]quota.OutcomeKind{quota.Succeeded, quota.Transient, quota.Transient, quota.Permanent, quota.NotSent, quota.ThrottledRequests, quota.Denied}).Draw(t, "outcome")
+				s.Feedback(now, limits, out[i], quota.Outcome{Kind: kind, Denial: quota.Unpaid, Certain: rapid.Bool().Draw(t, "certain"), RetryAfter: time.Millisecond}, rnd)
 				out = append(out[:i], out[i+1:]...)
 			}
 			s = reload(t, s)
@@ -174,7 +175,7 @@ func FuzzUnmarshalBinary(f *testing.F) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for i := range 40 {
 		res, _ := s.Reserve(epoch+int64(i)*700, azureLimits, quota.Request{PromptTokens: 1000})
-		s.Feedback(epoch+int64(i)*700+300, azureLimits, res, quota.Outcome{Kind: quota.OutcomeKind(i % 9), RetryAfter: time.Second}, rng.Float64)
+		s.Feedback(epoch+int64(i)*700+300, azureLimits, res, quota.Outcome{Kind: quota.OutcomeKind(i % 10), Denial: quota.NotFound, RetryAfter: time.Second}, rng.Float64)
 	}
 	b, _ := s.MarshalBinary()
 	f.Add(b)
@@ -197,7 +198,7 @@ func FuzzUnmarshalBinary(f *testing.F) {
 			res, v := s.Reserve(now, azureLimits, quota.Request{PromptTokens: 500, MaxOutputTokens: 100})
 			if v.Admitted() {
 				h := quota.Headers{Limit: quota.Amount{tpm}, Remaining: quota.Amount{tpm / 2}}
-				s.Feedback(now, azureLimits, res, quota.Outcome{Kind: quota.OutcomeKind(i % 9), Headers: h}, rng.Float64)
+				s.Feedback(now, azureLimits, res, quota.Outcome{Kind: quota.OutcomeKind(i % 10), Denial: quota.NotFound, Certain: true, Headers: h}, rng.Float64)
 			}
 			s.Status(now, azureLimits)
 			s.Drain(now, azureLimits, 1e6, 100)

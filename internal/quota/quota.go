@@ -26,7 +26,8 @@
 //   - The limit falls by a factor and grows by steps, as TCP's congestion window does (RFC 5681), with
 //     steps that become longer while nothing is refused.
 //   - The breaker counts a share of failures in a window, opens for growing times and lets one probe
-//     through at a time (Nygard, "Release It!", ch. 5; the half-open state as in Hystrix).
+//     through at a time (Nygard, "Release It!", ch. 5; the half-open state as in Hystrix). A deployment that turns
+//     calls away for its key, its account or its name opens it at once, and for longer.
 //   - One job that is larger than the whole limit goes when nothing else was sent for 60 seconds: it
 //     would wait for ever otherwise.
 //
@@ -122,13 +123,33 @@ const (
 	ThrottledRequests                    // 429 on requests
 	Oversize                             // 429 because this one request is larger than the deployment: no pause
 	Transient                            // 5xx, 408, 529, no connection, a timeout, a broken stream
+	Denied                               // the deployment turned the call away as it would any other, or perhaps: see [Denial]
 	Permanent                            // the request's own fault, or the caller gave up: says nothing about the deployment
 	NotSent                              // nothing was sent: everything is given back
 )
 
+// Denial is why a deployment turns every call away, whatever it asks for.
+type Denial uint8
+
+const (
+	NotDenied    Denial = iota
+	Unauthorized        // its key was revoked, or is not allowed this
+	Unpaid              // its account is out of credit, or has reached its spending limit
+	NotFound            // there is no such model, deployment or path
+	denials
+)
+
+// String returns the code of the error that tells of it, "" of none.
+func (d Denial) String() string {
+	return [...]string{"", "unauthorized", "insufficient_quota", "not_found"}[d%denials]
+}
+
 // Outcome is what a call told.
 type Outcome struct {
-	Kind       OutcomeKind
+	Kind OutcomeKind
+	// Denial is why a call was denied. Unless it is Certain that any call would have been, it may be this one's own fault.
+	Denial     Denial
+	Certain    bool
 	RetryAfter time.Duration // of a 429; 0: not said
 	Usage      Usage         // of a call that succeeded; zero: unknown
 	Headers    Headers
@@ -165,4 +186,6 @@ type Change struct {
 	Kind  ChangeKind
 	Until int64 // of a pause or an open breaker
 	Limit int64 // tokens per minute, of a change of the limit
+	// Denial is why a breaker was opened that was not by failures.
+	Denial Denial
 }

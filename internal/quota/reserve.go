@@ -38,8 +38,11 @@ func (s *State) Holds(now int64, l Limits, r Request) bool {
 	return true
 }
 
-// Stopped reports whether nothing goes, for who knows how long: an operator has paused the deployment, or it fails.
-func (s *State) Stopped() bool { return s.operator || s.breaker.state == Open }
+// Stopped reports whether nothing goes, for who knows how long: an operator has paused the deployment, it fails, or it
+// turns calls away.
+func (s *State) Stopped() bool {
+	return s.operator || s.breaker.state == Open || s.Denied() != NotDenied
+}
 
 // open says whether any call may go, and whether it would be a probe.
 func (s *State) open() (v Verdict, probe bool) {

@@ -16,6 +16,7 @@ type Status struct {
 	Operator     bool  // paused by an operator
 	Breaker      BreakerState
 	BreakerUntil int64   // of an open one
+	Denied       Denial  // for which it is not closed, if that is not for failures
 	Kappa        float64 // provider's count of a prompt / our estimate
 	Sigma        float64
 	Counts       Counts
@@ -24,7 +25,7 @@ type Status struct {
 // Status returns the state at now.
 func (s *State) Status(now int64, l Limits) Status {
 	s.advance(now, l)
-	st := Status{Used: s.sum, PacePercent: s.currentPace(), Operator: s.operator, Breaker: s.breaker.state,
+	st := Status{Used: s.sum, PacePercent: s.currentPace(), Operator: s.operator, Breaker: s.breaker.state, Denied: s.Denied(),
 		Kappa: s.estimate.kappa(), Sigma: float64(s.estimate.deviation(1e6)) / 2e6, Counts: s.counts}
 	for d := range s.meters {
 		st.Quota[d], st.Limit[d] = s.meters[d].cap, s.meters[d].limit

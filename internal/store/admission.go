@@ -30,6 +30,16 @@ type Option struct {
 // input is nil when it is not inline; size is that of the input in any case.
 type Plan func(task string, input []byte, size int64) []Option
 
+// Asking has the calls ask for so many tokens of output; 0: for what they do.
+func Asking(options []Option, maxOutput int64) []Option {
+	if maxOutput > 0 {
+		for i := range options {
+			options[i].Request.MaxOutputTokens = maxOutput
+		}
+	}
+	return options
+}
+
 // Admission is where a delivery is to be called, and what was set aside for that. Whoever settles the
 // delivery says in Outcome what came of the call; nil: it was not sent.
 type Admission struct {

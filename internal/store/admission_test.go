@@ -131,3 +131,61 @@ func TestLargeJobGoesWhereItFits(t *testing.T) {
 		}
 	})
 }
+
+// What an input asks for that is not inline is known to claims, whichever way its job comes to them, and to whoever looks at it.
+func TestOutputOfInputsElsewhere(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		tenant, queue := tenantOf(t, s, "default"), queueOf(t, s, "q")
+		limits := quota.Limits{Accounting: quota.AccountAzureOpenAI, TokensPerMinute: 1e6}
+		claimed := func() Delivery {
+			t.Helper()
+			got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute, Plan: planOf(limits)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got[0]
+		}
+		asks := func(d Delivery, want int64) {
+			t.Helper()
+			if got := d.Admission.Reservation.Request.MaxOutputTokens; got != want {
+				t.Errorf("job %s was admitted for %d tokens of output; want %d", d.ID, got, want)
+			}
+			row, err := s.Job(t.Context(), tenant, d.ID)
+			if kept := max(row.MaxOutputTokens, 1); err != nil || kept != want {
+				t.Errorf("job %s is seen to ask for %d (%v); want %d", d.ID, kept, err, want)
+			}
+		}
+		job := NewJob{ID: "1", Tenant: tenant, Queue: queue, Task: "d", Priority: 5, MaxAttempts: 1, InputBlob: "a", InputSize: 100_000, MaxOutputTokens: 77}
+		submitAll(t, s, job)
+		first := claimed()
+		asks(first, 77)
+
+		waiting := make(chan Delivery)
+		go func() { waiting <- claimed() }()
+		job.ID = "2"
+		submitAll(t, s, job)
+		asks(<-waiting, 77)
+		job.ID, job.MaxOutputTokens = "3", 0
+		submitAll(t, s, job)
+		asks(claimed(), 1)
+
+		for _, edit := range []struct {
+			RedriveEdit
+			want int64
+		}{
+			{RedriveEdit{MaxAttempts: 2}, 77},
+			{RedriveEdit{Task: "e", MaxOutputTokens: 88}, 88},
+			{RedriveEdit{InputBlob: "b", InputSize: 200_000, MaxOutputTokens: 99}, 99},
+			{RedriveEdit{Input: []byte("1"), InputSize: 1}, 1},
+		} {
+			if err := s.SetAside(t.Context(), &first, AttemptRecord{Outcome: forebay.OutcomeFailed}, LaneDeadLetter, "because"); err != nil {
+				t.Fatal(err)
+			}
+			if moved, err := s.Redrive(t.Context(), []Redrive{{Seq: first.Seq, Edit: &edit.RedriveEdit}}, Audit{Actor: "a", Action: "redrive", Target: "1"}); err != nil || !moved[0] {
+				t.Fatal(moved, err)
+			}
+			first = claimed()
+			asks(first, edit.want)
+		}
+	})
+}

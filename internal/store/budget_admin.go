@@ -120,31 +120,42 @@ type BudgetRow struct {
 
 const sqlBudgetRows = "SELECT " + budgetColumns + `, b.updated_at, b.set_by, t.name,
   (SELECT count(*) FROM budget_waits w JOIN messages g ON g.seq = w.seq WHERE w.budget = b.no AND g.waiting = 'budget' AND g.token IS NULL AND g.visible + 0 > ?3)
-FROM tenants t JOIN budgets b ON b.tenant = t.no` + budgetSpending + `WHERE (?4 = '' OR t.name = ?4) AND (?5 = 1 OR b.key_id = '') ORDER BY t.name, b.key_id LIMIT ?6 + 0`
+FROM tenants t JOIN budgets b ON b.tenant = t.no` + budgetSpending + `WHERE (?4 = '' OR t.name = ?4) AND CASE WHEN b.key_id = '' THEN 0 ELSE 1 END = ?5 ORDER BY t.name, b.key_id LIMIT ?6 + 0`
 
-// maxBudgetRows bounds what is shown at once.
+// maxBudgetRows bounds what is shown at once: so many budgets of tenants, and of keys.
 const maxBudgetRows = 10_000
 
-// BudgetRows returns the budgets of a tenant, or of all (""), with those of their keys if keys is set.
+// BudgetRows returns the budgets of a tenant, or of all (""), and after them those of their keys if keys is set: at most
+// 10,000 of either.
 func (s *Store) BudgetRows(ctx context.Context, tenant string, keys bool) (list []BudgetRow, now int64, err error) {
-	withKeys := int64(0)
-	if keys {
-		withKeys = 1
+	kinds := []int64{0, 1}
+	if !keys {
+		kinds = kinds[:1]
 	}
 	err = s.read(ctx, func(c conn) error {
 		list, now = nil, c.now()
-		return c.prep(sqlBudgetRows).int(periodStart(0, now)).int(periodStart(1, now)).int(now).text(tenant).int(withKeys).int(maxBudgetRows).each(func(r row) error {
-			b := budget{limits: readLimits(r, 3)}
-			row := BudgetRow{Tenant: r.text(19), KeyID: r.text(2), BudgetState: forebay.BudgetState{
-				Budget: b.stated(), Waiting: r.int(20), UpdatedAt: fromMillisOrNil(r, 17), SetBy: r.text(18)}}
-			for kind := range budgetKinds {
-				row.Usage = append(row.Usage, readSpending(r, 7+5*kind, kind, periodStart(kind, now)).use())
+		for _, ofKeys := range kinds {
+			err := c.prep(sqlBudgetRows).int(periodStart(0, now)).int(periodStart(1, now)).int(now).text(tenant).int(ofKeys).int(maxBudgetRows).each(func(r row) error {
+				list = append(list, readBudgetRow(r, now))
+				return nil
+			})
+			if err != nil {
+				return err
 			}
-			list = append(list, row)
-			return nil
-		})
+		}
+		return nil
 	})
 	return list, now, err
+}
+
+func readBudgetRow(r row, now int64) BudgetRow {
+	b := budget{limits: readLimits(r, 3)}
+	row := BudgetRow{Tenant: r.text(19), KeyID: r.text(2), BudgetState: forebay.BudgetState{
+		Budget: b.stated(), Waiting: r.int(20), UpdatedAt: fromMillisOrNil(r, 17), SetBy: r.text(18)}}
+	for kind := range budgetKinds {
+		row.Usage = append(row.Usage, readSpending(r, 7+5*kind, kind, periodStart(kind, now)).use())
+	}
+	return row
 }
 
 // TenantRow is a tenant.

@@ -316,3 +316,36 @@ func TestOthersPassWhoWaits(t *testing.T) {
 		}
 	})
 }
+
+// However many budgets keys have, none of a tenant's is left out for them.
+func TestBudgetsOfManyKeys(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		first, last := tenantOf(t, s, "acme"), tenantOf(t, s, "zeta")
+		_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+			const insert = "INSERT INTO budgets (tenant, key_id, daily_tokens, updated_at, set_by) "
+			if err := tx.prep(insert + "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i <= ?2) SELECT ?1, 'key_' || i, 5, 1, 'me' FROM n").
+				int(first).int(maxBudgetRows).exec(); err != nil {
+				return struct{}{}, err
+			}
+			return struct{}{}, tx.prep(insert + "VALUES (?, '', 7, 1, 'me'), (?, '', 7, 1, 'me')").int(first).int(last).exec()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, _, err := s.BudgetRows(t.Context(), "", true)
+		if err != nil || len(rows) != 2+maxBudgetRows {
+			t.Fatalf("%d budgets, %v", len(rows), err)
+		}
+		for i, tenant := range []string{"acme", "zeta"} {
+			if r := rows[i]; r.Tenant != tenant || r.KeyID != "" || r.Budget.DailyTokens == nil || *r.Budget.DailyTokens != 7 {
+				t.Errorf("%+v instead of the budget of %s", r, tenant)
+			}
+		}
+		if rows, _, err := s.BudgetRows(t.Context(), "zeta", true); err != nil || len(rows) != 1 {
+			t.Errorf("%d budgets of a tenant without keys, %v", len(rows), err)
+		}
+		if rows, _, err := s.BudgetRows(t.Context(), "", false); err != nil || len(rows) != 2 {
+			t.Errorf("%d budgets of tenants, %v", len(rows), err)
+		}
+	})
+}

@@ -304,7 +304,7 @@ func (w *writer) updateDue(t *tx, lane int64, found *look, foundEmpty bool) erro
 const readyColumns = `m.seq, m.token, m.locked_at, m.deliveries, m.generation, m.attempt, m.number, m.version, m.deadline,
   m.started_at, m.visible, m.last_error, m.size,
   j.id, j.tenant, j.task, j.max_attempts, j.max_cost, j.created_at, j.correlation_id, j.traceparent,
-  j.metadata, j.input, j.input_blob, m.announced, j.session_id, j.key_id, j.max_total_tokens`
+  j.metadata, j.input, j.input_blob, m.announced, j.session_id, j.key_id, j.max_total_tokens, j.max_output_tokens`
 
 const sqlReady = "SELECT " + readyColumns + `
 FROM messages m JOIN jobs j ON j.seq = m.seq
@@ -322,12 +322,13 @@ type candidate struct {
 	budgets   []*budget
 	options   []Option // where it could be called, once that was asked
 	asked     bool
+	maxOutput int64 // that its input asks for, which is not inline; 0: not known
 }
 
 // planned asks once where a candidate could be called: that may read its input.
 func (m *candidate) planned(plan Plan) []Option {
 	if !m.asked && plan != nil {
-		m.options, m.asked = plan(m.Task, m.Input, m.InputSize), true
+		m.options, m.asked = Asking(plan(m.Task, m.Input, m.InputSize), m.maxOutput), true
 	}
 	return m.options
 }
@@ -350,7 +351,7 @@ func readCandidate(r row, lane Lane) candidate {
 			CreatedAt: fromMillis(r.int(18)), CorrelationID: r.text(19), Traceparent: r.text(20),
 			Metadata: r.blob(21), Input: r.blob(22), InputBlob: r.text(23), SessionID: r.text(25), KeyID: r.text(26),
 		},
-		lostToken: !r.isNull(1), lostAt: r.int(2), deadline: r.int(8), announced: int(r.int(24)),
+		lostToken: !r.isNull(1), lostAt: r.int(2), deadline: r.int(8), announced: int(r.int(24)), maxOutput: r.int(28),
 	}
 	if !r.isNull(9) {
 		c.StartedAt = fromMillis(r.int(9))

@@ -37,7 +37,8 @@ func (c conn) holding() (h Holding, err error) {
 	})
 }
 
-// PauseDeployment keeps every call away from a deployment, or ends that.
+// PauseDeployment keeps every call away from a deployment, or ends that. Ending it has one that turned calls away tried again
+// at once, whether or not it was paused.
 func (s *Store) PauseDeployment(ctx context.Context, name string, paused bool, audit Audit) error {
 	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
 		d, err := t.deployment(name)
@@ -48,10 +49,33 @@ func (s *Store) PauseDeployment(ctx context.Context, name string, paused bool, a
 			d.Pause()
 		} else {
 			d.Resume()
+			d.Retry(t.now)
 		}
 		t.w.lookAgain(false, true)
 		t.news.queues = true
 		return struct{}{}, t.audit(audit)
+	})
+	return err
+}
+
+// RetryDenied has the next call find out whether the deployments among these that turned calls away still do.
+func (s *Store) RetryDenied(ctx context.Context, names []string) error {
+	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+		if err := t.learn(names); err != nil {
+			return struct{}{}, err
+		}
+		denied := false
+		for _, name := range names {
+			if d := t.deployments[name]; d != nil && d.Denied() != quota.NotDenied {
+				d.Retry(t.now)
+				d.used, denied = true, true
+			}
+		}
+		if denied {
+			t.w.lookAgain(false, true)
+			t.news.queues = true
+		}
+		return struct{}{}, nil
 	})
 	return err
 }
@@ -64,17 +88,17 @@ func (s *Store) DeploymentChanges(ctx context.Context, name string, below int64,
 	}
 	err = s.read(ctx, func(c conn) error {
 		changes = nil
-		return c.prep("SELECT no, deployment, at, kind, until, quota FROM deployment_changes WHERE (deployment = ?1 OR ?1 = '') AND no < ?2 ORDER BY no DESC LIMIT ?3 + 0").
+		return c.prep("SELECT no, deployment, at, kind, until, quota, reason FROM deployment_changes WHERE (deployment = ?1 OR ?1 = '') AND no < ?2 ORDER BY no DESC LIMIT ?3 + 0").
 			text(name).int(below).int(int64(limit)).each(func(r row) error {
-			changes = append(changes, deploymentChange(r.int(0), r.text(1), quota.Change{At: r.int(2), Kind: quota.ChangeKind(r.text(3)), Until: r.int(4), Limit: r.int(5)}))
+			changes = append(changes, deploymentChange(r.int(0), r.text(1), quota.Change{At: r.int(2), Kind: quota.ChangeKind(r.text(3)), Until: r.int(4), Limit: r.int(5)}, r.text(6)))
 			return nil
 		})
 	})
 	return changes, err
 }
 
-func deploymentChange(no int64, name string, c quota.Change) forebay.DeploymentChange {
-	told := forebay.DeploymentChange{Number: no, Deployment: name, Type: string(c.Kind), At: fromMillis(c.At), TokensPerMinute: c.Limit}
+func deploymentChange(no int64, name string, c quota.Change, reason string) forebay.DeploymentChange {
+	told := forebay.DeploymentChange{Number: no, Deployment: name, Type: string(c.Kind), At: fromMillis(c.At), TokensPerMinute: c.Limit, Reason: reason}
 	if c.Until > 0 {
 		until := fromMillis(c.Until)
 		told.Until = &until
@@ -86,7 +110,7 @@ func deploymentChange(no int64, name string, c quota.Change) forebay.DeploymentC
 const keptChanges = 10_000
 
 const (
-	sqlDeploymentChange  = "INSERT INTO deployment_changes (deployment, at, kind, until, quota) VALUES (?, ?, ?, ?, ?) RETURNING no"
+	sqlDeploymentChange  = "INSERT INTO deployment_changes (deployment, at, kind, until, quota, reason) VALUES (?, ?, ?, ?, ?, ?) RETURNING no"
 	sqlForgetOldChanges  = "DELETE FROM deployment_changes WHERE no <= ?"
 	operationsTopicStore = forebay.DefaultTenant + "/" + forebay.TopicOperations
 )
@@ -95,7 +119,7 @@ const (
 // once it is on disk, to whoever listens in this process.
 func (t *tx) changeDeployment(name string, c quota.Change) error {
 	var no int64
-	_, err := t.prep(sqlDeploymentChange).text(name).int(c.At).text(string(c.Kind)).intOrNull(c.Until).intOrNull(c.Limit).
+	_, err := t.prep(sqlDeploymentChange).text(name).int(c.At).text(string(c.Kind)).intOrNull(c.Until).intOrNull(c.Limit).textOrNull(c.Denial.String()).
 		one(func(r row) { no = r.int(0) })
 	if err != nil {
 		return err
@@ -103,7 +127,7 @@ func (t *tx) changeDeployment(name string, c quota.Change) error {
 	if err := t.prep(sqlForgetOldChanges).int(no - keptChanges).exec(); err != nil {
 		return err
 	}
-	change := deploymentChange(no, name, c)
+	change := deploymentChange(no, name, c, c.Denial.String())
 	t.after = append(t.after, func() { t.w.watches.deployments.tell(change) })
 	t.news.queues = true // other processes look again: what they know of when to may be wrong now
 	return t.publish(operationsTopicStore, func() (m MessageContent, err error) {
@@ -111,7 +135,11 @@ func (t *tx) changeDeployment(name string, c quota.Change) error {
 		if m.Body, err = json.Marshal(publishedChange{change, change.At}); err != nil {
 			return m, err
 		}
-		m.Properties, err = json.Marshal(forebay.Properties{"deployment": name, "type": change.Type})
+		properties := forebay.Properties{"deployment": name, "type": change.Type}
+		if change.Reason != "" {
+			properties["reason"] = change.Reason
+		}
+		m.Properties, err = json.Marshal(properties)
 		return m, err
 	})
 }

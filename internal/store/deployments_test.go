@@ -177,3 +177,65 @@ func TestDeploymentChangesAreTold(t *testing.T) {
 		}
 	})
 }
+
+// Of a deployment that turns calls away operators are told why, and they, or a start of the server, have it tried again at
+// once; of others that says nothing.
+func TestDeniedDeployments(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		ctx := t.Context()
+		deny := func(name string, r quota.Reservation) {
+			t.Helper()
+			o := quota.Outcome{Kind: quota.Denied, Denial: quota.Unpaid, Certain: true}
+			if err := s.Tells(ctx, Admission{Option: Option{Deployment: name}, Reservation: r, Outcome: &o}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// tried reports whether a deployment takes a call now, and makes it.
+		tried := func(name string) (r quota.Reservation, takes bool) {
+			t.Helper()
+			_, err := transact(ctx, s, stageChange, func(tx *tx) (struct{}, error) {
+				d, err := tx.deployment(name)
+				if err != nil {
+					return struct{}{}, err
+				}
+				r, _ = d.Reserve(tx.now, quota.Limits{}, quota.Request{})
+				return struct{}{}, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r, r.Seq != 0
+		}
+		for _, name := range []string{"east", "west"} {
+			r, _ := tried(name)
+			deny(name, r)
+			if _, takes := tried(name); takes {
+				t.Fatalf("%s takes calls", name)
+			}
+		}
+		changes, err := s.DeploymentChanges(ctx, "east", 0, 10)
+		if err != nil || len(changes) != 1 || changes[0].Type != string(quota.BreakerOpened) || changes[0].Reason != "insufficient_quota" || changes[0].Until == nil {
+			t.Errorf("%+v (%v)", changes, err)
+		}
+		if err := s.RetryDenied(ctx, []string{"north", "east"}); err != nil {
+			t.Fatal(err)
+		}
+		r, takes := tried("east")
+		if _, more := tried("east"); !takes || !r.Probe || more {
+			t.Errorf("east takes a call: %t; more: %t", takes, more)
+		}
+		if _, takes := tried("west"); takes {
+			t.Error("west takes calls, which another server has")
+		}
+		deny("east", r)
+		if err := s.PauseDeployment(ctx, "east", false, Audit{Actor: "a", Action: "resume-deployment", Target: "east"}); err != nil {
+			t.Fatal(err)
+		}
+		if r, takes := tried("east"); !takes || !r.Probe {
+			t.Error("east takes no call after it was resumed")
+		}
+		if holding, err := s.Holding(ctx); err != nil || holding.Deployments["north"] != nil {
+			t.Errorf("something is known of a deployment that nobody called: %v", err)
+		}
+	})
+}

@@ -25,7 +25,7 @@ func freshCandidate(j *NewJob, seq int64, lane Lane, now int64) candidate {
 			// The caller may use these again once it has its answer.
 			Metadata: bytes.Clone(j.Metadata), Input: bytes.Clone(j.Input), InputBlob: j.InputBlob, InputSize: j.InputSize,
 		},
-		deadline: millis(j.Deadline), rank: lineOf(j.Tenant, j.Class, j.Priority), fresh: true,
+		deadline: millis(j.Deadline), rank: lineOf(j.Tenant, j.Class, j.Priority), fresh: true, maxOutput: j.MaxOutputTokens,
 	}
 	if j.Deadline != nil { // to the millisecond, as it is stored
 		at := fromMillis(m.deadline)

@@ -83,7 +83,7 @@ func (l *look) questions() []question {
 		return l.asked(st, func(a *lineAsk) (int64, int64) { return a.floor, a.limit }).int(l.lane).int(l.lane / laneKinds)
 	}, func(r row) {
 		c := readCandidate(r, Lane(l.lane))
-		c.rank = r.int(28)
+		c.rank = r.int(29)
 		l.found = append(l.found, c)
 		l.asks[at[c.rank]].got++
 	}}

@@ -12,22 +12,23 @@ import (
 
 // JobRow is a job with all that is known of it, read in one snapshot.
 type JobRow struct {
-	Seq            int64
-	ID             string
-	Tenant         int64
-	Queue          int64
-	Task           string
-	Priority       int
-	MaxAttempts    int
-	MaxCost        *forebay.Money
-	MaxTotalTokens *int64
-	CreatedAt      time.Time
-	Deadline       *time.Time
-	CorrelationID  string
-	SessionID      string
-	Metadata       []byte
-	InputBlob      string
-	InputSize      int64
+	Seq             int64
+	ID              string
+	Tenant          int64
+	Queue           int64
+	Task            string
+	Priority        int
+	MaxAttempts     int
+	MaxCost         *forebay.Money
+	MaxTotalTokens  *int64
+	CreatedAt       time.Time
+	Deadline        *time.Time
+	CorrelationID   string
+	SessionID       string
+	Metadata        []byte
+	InputBlob       string
+	InputSize       int64
+	MaxOutputTokens int64 // that an input in blob storage asks for; 0: not known
 
 	Status      forebay.Status
 	Waiting     forebay.WaitReason // "": nothing, or not live
@@ -55,7 +56,7 @@ SELECT j.seq, j.id, j.tenant, j.queue, j.task, j.priority, j.max_attempts, j.max
   o.error_class, o.error_code, o.error_message,
   (SELECT CAST(sum(input_tokens) AS BIGINT) FROM attempts a WHERE a.seq = j.seq),
   (SELECT CAST(sum(output_tokens) AS BIGINT) FROM attempts a WHERE a.seq = j.seq),
-  (SELECT CAST(sum(cost) AS BIGINT) FROM attempts a WHERE a.seq = j.seq), j.session_id, m.rank, j.input_size, j.max_total_tokens
+  (SELECT CAST(sum(cost) AS BIGINT) FROM attempts a WHERE a.seq = j.seq), j.session_id, m.rank, j.input_size, j.max_total_tokens, j.max_output_tokens
 `
 
 const jobTables = "FROM jobs j LEFT JOIN messages m ON m.seq = j.seq LEFT JOIN outcomes o ON o.seq = j.seq JOIN queues q ON q.no = j.queue "
@@ -78,7 +79,7 @@ func readJob(r row, at int64) JobRow {
 	j := JobRow{
 		Seq: r.int(0), ID: r.text(1), Tenant: r.int(2), Queue: r.int(3), Task: r.text(4), Priority: int(r.int(5)),
 		MaxAttempts: int(r.int(6)), CreatedAt: fromMillis(r.int(8)), Deadline: fromMillisOrNil(r, 9),
-		CorrelationID: r.text(10), Metadata: r.blob(11), InputBlob: r.text(12), SessionID: r.text(36), InputSize: r.int(38),
+		CorrelationID: r.text(10), Metadata: r.blob(11), InputBlob: r.text(12), SessionID: r.text(36), InputSize: r.int(38), MaxOutputTokens: r.int(40),
 		Usage: forebay.Usage{InputTokens: r.int(33), OutputTokens: r.int(34), CostUSD: forebay.Money(r.int(35))},
 	}
 	if !r.isNull(7) {

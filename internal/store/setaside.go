@@ -109,11 +109,12 @@ type Redrive struct {
 
 // RedriveEdit replaces parts of the job; zero fields stay as they are.
 type RedriveEdit struct {
-	Task        string
-	MaxAttempts int
-	Input       []byte
-	InputBlob   string
-	InputSize   int64 // 0: the input stays
+	Task            string
+	MaxAttempts     int
+	Input           []byte
+	InputBlob       string
+	InputSize       int64 // 0: the input stays
+	MaxOutputTokens int64 // as in NewJob; of the input that stays, where only the task is another
 }
 
 const sqlRedrive = `
@@ -186,6 +187,11 @@ func (t *tx) edit(seq int64, e *RedriveEdit) error {
 	}
 	if e.MaxAttempts > 0 {
 		if err := t.prep("UPDATE jobs SET max_attempts = ? WHERE seq = ?").int(int64(e.MaxAttempts)).int(seq).exec(); err != nil {
+			return err
+		}
+	}
+	if e.Task != "" || e.InputSize > 0 {
+		if err := t.prep("UPDATE jobs SET max_output_tokens = ? WHERE seq = ?").intOrNull(e.MaxOutputTokens).int(seq).exec(); err != nil {
 			return err
 		}
 	}

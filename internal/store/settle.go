@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/quota"
 )
 
 // AttemptRecord is how a call ended, as its row keeps it.
@@ -92,20 +93,22 @@ UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = de
 // Throttle records a call that the provider turned away and puts the message back into its lane for
 // the delay a.RetryDelay. It charges neither an attempt nor a delivery.
 func (s *Store) Throttle(ctx context.Context, d *Delivery, a AttemptRecord, waiting forebay.WaitReason) error {
-	return s.settle(ctx, d, a, func(t *tx) error {
-		visible := t.now + a.RetryDelay.Milliseconds()
-		if err := t.prep(sqlThrottle).int(visible).text(string(waiting)).blob(lastError(a)).int(d.Seq).int(d.Token).fenced(); err != nil {
-			return err
-		}
-		if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {
-			return err
-		}
-		if err := t.dueOf(d.Seq, d.Lane, visible); err != nil {
-			return err
-		}
-		return t.event(event{seq: d.Seq, number: d.Version + 1, kind: forebay.EventThrottled, status: waitingStatus(d.Lane),
-			generation: d.Generation, attempt: d.Number, class: a.ErrorClass, code: a.ErrorCode, delay: max(1, a.RetryDelay.Milliseconds())})
-	})
+	return s.settle(ctx, d, a, func(t *tx) error { return t.throttle(d, a, waiting) })
+}
+
+func (t *tx) throttle(d *Delivery, a AttemptRecord, waiting forebay.WaitReason) error {
+	visible := t.now + a.RetryDelay.Milliseconds()
+	if err := t.prep(sqlThrottle).int(visible).textOrNull(string(waiting)).blob(lastError(a)).int(d.Seq).int(d.Token).fenced(); err != nil {
+		return err
+	}
+	if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {
+		return err
+	}
+	if err := t.dueOf(d.Seq, d.Lane, visible); err != nil {
+		return err
+	}
+	return t.event(event{seq: d.Seq, number: d.Version + 1, kind: forebay.EventThrottled, status: waitingStatus(d.Lane),
+		generation: d.Generation, attempt: d.Number, class: a.ErrorClass, code: a.ErrorCode, delay: max(1, a.RetryDelay.Milliseconds())})
 }
 
 const sqlRelease = `
@@ -142,18 +145,36 @@ func (s *Store) Interrupt(ctx context.Context, d *Delivery, a AttemptRecord) err
 // SetAside records the failed attempt, ends the job as failed and moves its message to the
 // dead-letter or quarantine lane, where it waits for a redrive or a purge.
 func (s *Store) SetAside(ctx context.Context, d *Delivery, a AttemptRecord, to LaneKind, reason string) error {
-	return s.settle(ctx, d, a, func(t *tx) error {
-		held, err := t.holds(d)
-		if err != nil || !held {
-			return lost(err)
-		}
-		if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {
+	return s.settle(ctx, d, a, func(t *tx) error { return t.fail(d, a, to, reason) })
+}
+
+// SetAsideUnlessDenied is SetAside for a call that was turned away, perhaps for the job's own fault: if its deployment is
+// known by now to turn every call away, it records the attempt as back and is Throttle.
+func (s *Store) SetAsideUnlessDenied(ctx context.Context, d *Delivery, a, back AttemptRecord, to LaneKind, reason string) (setAside bool, err error) {
+	err = s.settle(ctx, d, a, func(t *tx) error {
+		deployment, err := t.deployment(d.Admission.Deployment)
+		if err != nil {
 			return err
 		}
-		return t.setAside(setAside{
-			seq: d.Seq, to: LaneOf(d.Lane.Queue(), to), generation: d.Generation, attempt: d.Attempt + 1, number: d.Number, version: d.Version,
-			started: d.StartedAt.UnixMilli(), failure: Failure{Class: a.ErrorClass, Code: a.ErrorCode, Message: a.ErrorMessage}, reason: reason,
-		})
+		if setAside = deployment.Denied() == quota.NotDenied; !setAside {
+			return t.throttle(d, back, "")
+		}
+		return t.fail(d, a, to, reason)
+	})
+	return setAside, err
+}
+
+func (t *tx) fail(d *Delivery, a AttemptRecord, to LaneKind, reason string) error {
+	held, err := t.holds(d)
+	if err != nil || !held {
+		return lost(err)
+	}
+	if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {
+		return err
+	}
+	return t.setAside(setAside{
+		seq: d.Seq, to: LaneOf(d.Lane.Queue(), to), generation: d.Generation, attempt: d.Attempt + 1, number: d.Number, version: d.Version,
+		started: d.StartedAt.UnixMilli(), failure: Failure{Class: a.ErrorClass, Code: a.ErrorCode, Message: a.ErrorMessage}, reason: reason,
 	})
 }
 

@@ -28,11 +28,13 @@ type NewJob struct {
 	Input          []byte // nil when InputBlob is set
 	InputBlob      string
 	InputSize      int64
-	SessionID      string    // "": none
-	KeyID          string    // the API key whose budget pays as well; "": none
-	IdempotencyKey string    // "": none
-	BodyHash       []byte    // of the request, to compare repeats of the key
-	Caller         *Activity // that this job is; nil: it is not one
+	// MaxOutputTokens is what an input in blob storage asks for, where a claim cannot look; 0: no more is known than of any.
+	MaxOutputTokens int64
+	SessionID       string    // "": none
+	KeyID           string    // the API key whose budget pays as well; "": none
+	IdempotencyKey  string    // "": none
+	BodyHash        []byte    // of the request, to compare repeats of the key
+	Caller          *Activity // that this job is; nil: it is not one
 }
 
 // Submitted says what became of a NewJob.
@@ -73,8 +75,8 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 
 const sqlInsertJob = `
 INSERT INTO jobs (seq, id, tenant, queue, task, priority, max_attempts, max_cost, max_total_tokens, created_at, scheduled_at, deadline,
-  correlation_id, traceparent, metadata, input, input_blob, input_size, session_id, key_id)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+  correlation_id, traceparent, metadata, input, input_blob, input_size, session_id, key_id, max_output_tokens)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 const sqlInsertMessage = `
 INSERT INTO messages (seq, lane, rank, visible, size, tenant, deadline, waiting) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
@@ -112,7 +114,7 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 		maxTokens = *j.MaxTotalTokens
 	}
 	err = insert.intOrNull(maxCost).intOrNull(maxTokens).int(t.now).intOrNull(millis(j.ScheduledAt)).intOrNull(millis(j.Deadline)).textOrNull(j.CorrelationID).textOrNull(j.Traceparent).
-		blob(j.Metadata).blob(j.Input).textOrNull(j.InputBlob).int(j.InputSize).textOrNull(j.SessionID).textOrNull(j.KeyID).exec()
+		blob(j.Metadata).blob(j.Input).textOrNull(j.InputBlob).int(j.InputSize).textOrNull(j.SessionID).textOrNull(j.KeyID).intOrNull(j.MaxOutputTokens).exec()
 	if err != nil {
 		return Submitted{}, err
 	}

@@ -81,6 +81,14 @@ func (t *Telemetry) Deployments(inFlight func() map[string]int64, list func(cont
 				}
 				observe(paused, d.Name)
 			}),
+		each(gauge{deploymentDenied, "", "1 while the deployment turns every call away, for its key, its account or its name.", []attribute.Key{keyDeployment}},
+			func(d *forebay.Deployment, observe func(float64, ...string)) {
+				denied := 0.0
+				if d.BreakerReason != "" {
+					denied = 1
+				}
+				observe(denied, d.Name)
+			}),
 		each(gauge{breakerState, "", "State of the circuit breaker: 0 closed, 1 half-open, 2 open.", []attribute.Key{keyDeployment}}, func(d *forebay.Deployment, observe func(float64, ...string)) {
 			observe(map[forebay.BreakerState]float64{forebay.BreakerHalfOpen: 1, forebay.BreakerOpen: 2}[d.Breaker], d.Name)
 		}),

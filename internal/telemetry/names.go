@@ -26,6 +26,7 @@ const (
 	deploymentThrottled   = "forebay.deployment.throttled"
 	deploymentInFlight    = "forebay.deployment.in_flight"
 	deploymentPaused      = "forebay.deployment.paused"
+	deploymentDenied      = "forebay.deployment.denied"
 	deploymentChanges     = "forebay.deployment.changes"
 	breakerState          = "forebay.breaker.state"
 	quotaLimit            = "forebay.quota.limit"

@@ -346,7 +346,7 @@ func TestGauges(t *testing.T) {
 		}
 	}
 	for name, series := range map[string]int{
-		"forebay_breaker_state": all, "forebay_quota_limit": all, "forebay_quota_used": all, "forebay_deployment_paused": all,
+		"forebay_breaker_state": all, "forebay_quota_limit": all, "forebay_quota_used": all, "forebay_deployment_paused": all, "forebay_deployment_denied": all,
 		"forebay_budget_limit_usd": maxTenants + 1, "forebay_budget_used_usd": maxTenants + 1,
 		"forebay_budget_limit_tokens": maxTenants + 1, "forebay_budget_used_tokens": maxTenants + 1,
 		"forebay_key_budget_limit_usd": maxTenants + 1, "forebay_key_budget_used_usd": maxTenants + 1,

@@ -1,0 +1,76 @@
+package model
+
+import (
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/forebayhq/forebay/internal/quota"
+)
+
+// TestDenials: what is said of a deployment's key, account or name is told of the deployment; what may be said of a
+// request, of its words or of its size, is not, or is in doubt.
+func TestDenials(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		status  int
+		body    string
+		denial  quota.Denial
+		certain bool
+	}{
+		{"OpenAI: wrong key", 401, `{"error":{"message":"Incorrect API key provided.","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}`, quota.Unauthorized, true},
+		{"a gateway: no key", 401, "unauthorized", quota.Unauthorized, true},
+		{"OpenAI: no credit", 429, `{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`, quota.Unpaid, true},
+		{"OpenAI: hard limit", 400, `{"error":{"message":"Billing hard limit has been reached","type":"invalid_request_error","param":null,"code":"billing_hard_limit_reached"}}`, quota.Unpaid, true},
+		{"OpenAI: model", 404, `{"error":{"message":"The model does not exist","type":"invalid_request_error","param":null,"code":"model_not_found"}}`, quota.NotFound, true},
+		{"OpenAI: country", 403, `{"error":{"message":"Country not supported","type":"request_forbidden","param":null,"code":"unsupported_country_region_territory"}}`, quota.Unauthorized, true},
+		{"Azure: wrong key", 401, `{"error":{"code":"401","message":"Access denied due to invalid subscription key"}}`, quota.Unauthorized, true},
+		{"Azure: role", 401, `{"error":{"code":"PermissionDenied","message":"The principal lacks the required data action"}}`, quota.Unauthorized, true},
+		{"Azure: deployment", 404, `{"error":{"code":"DeploymentNotFound","message":"The API deployment for this resource does not exist."}}`, quota.NotFound, true},
+		{"Anthropic: wrong key", 401, `{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}`, quota.Unauthorized, true},
+		{"Anthropic: not allowed", 403, `{"type":"error","error":{"type":"permission_error","message":"no permission"}}`, quota.Unauthorized, true},
+		{"Anthropic: model", 404, `{"type":"error","error":{"type":"not_found_error","message":"model: claude"}}`, quota.NotFound, true},
+		{"Anthropic: no credit", 400, `{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API."}}`, quota.Unpaid, true},
+		{"payment required", 402, "", quota.Unpaid, true},
+
+		{"a firewall's page", 403, "<html>Request blocked</html>", quota.Unauthorized, false},
+		{"Azure: network", 403, `{"error":{"code":"403","message":"Access denied due to Virtual Network/Firewall rules."}}`, quota.Unauthorized, false},
+		{"a proxy's page", 404, "<html>not here</html>", quota.NotFound, false},
+
+		{"content filter", 400, `{"error":{"message":"filtered","code":"content_filter"}}`, quota.NotDenied, false},
+		{"content filter with 403", 403, `{"error":{"message":"filtered","code":"content_filter"}}`, quota.NotDenied, false},
+		{"moderation with 403", 403, `{"error":{"message":"flagged","code":"moderation_blocked"}}`, quota.NotDenied, false},
+		{"a prompt that speaks of credit", 400, `{"error":{"message":"Invalid input: 'Your credit balance is too low'","type":"invalid_request_error"}}`, quota.NotDenied, false},
+		{"bad request", 400, `{"error":{"message":"bad","type":"invalid_request_error"}}`, quota.NotDenied, false},
+		{"too fast", 429, `{"error":{"message":"slow down","type":"tokens","code":"rate_limit_exceeded"}}`, quota.NotDenied, false},
+		{"broken", 500, "", quota.NotDenied, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(c.status)
+				_, _ = io.WriteString(w, c.body)
+			})
+			r, err := NewRouter(map[string]Model{"chat": {Deployments: []*Deployment{{Name: "east", Provider: openAIAt(t, url, HTTPConfig{})}}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, call := range []func(*quota.Call) error{
+				func(c *quota.Call) error {
+					_, _, err := r.Chat(quota.WithCall(t.Context(), c), "chat", say("hi"))
+					return err
+				},
+				func(c *quota.Call) error {
+					_, _, err := r.Embed(quota.WithCall(t.Context(), c), "chat", EmbedRequest{Inputs: []string{"hi"}})
+					return err
+				},
+			} {
+				told := &quota.Call{Deployment: "east"}
+				err := call(told)
+				o := told.Outcome
+				if err == nil || o == nil || o.Denial != c.denial || o.Certain != c.certain || (o.Kind == quota.Denied) != (c.denial != quota.NotDenied) {
+					t.Errorf("%v was told as %+v", err, o)
+				}
+			}
+		})
+	}
+}

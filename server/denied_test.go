@@ -1,0 +1,214 @@
+//go:build unix
+
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/server"
+)
+
+// turnedAway is a script of an endpoint that turns all calls away.
+func turnedAway(status int, code string) func(loopback.Call) loopback.Reply {
+	return func(loopback.Call) loopback.Reply {
+		return loopback.Reply{Status: status, Code: code, Message: "no"}
+	}
+}
+
+// deniedPlaces is how many calls there may be at once.
+const deniedPlaces = 4
+
+// routed is a server whose model is served by these endpoints, in order of their names.
+func routed(database string, endpoints map[string]*loopback.Server) server.Options {
+	o := server.Options{Database: database, Queues: map[string]server.Queue{forebay.DefaultQueue: {Concurrency: deniedPlaces}},
+		Topics: map[string]server.Topic{forebay.TopicOperations: {Subscriptions: map[string]server.Subscription{"all": {}}}}}
+	var route []string
+	for _, name := range []string{"east", "west"} {
+		if e := endpoints[name]; e != nil {
+			o.Deployments = append(o.Deployments, server.Deployment{Name: name, Provider: server.ProviderOpenAI, Endpoint: e.URL(), Model: "test"})
+			route = append(route, name)
+		}
+	}
+	o.Models = map[string]server.Model{"chat": server.InOrder(route...)}
+	return o
+}
+
+// denied waits until a deployment is known to turn every call away.
+func (r remote) denied(t *testing.T, name, why string) {
+	t.Helper()
+	eventually(t, time.Minute, func() error {
+		var d forebay.Deployment
+		if err := r.get(t.Context(), "/v1/deployments/"+name, &d); err != nil {
+			return err
+		}
+		if d.Breaker == forebay.BreakerClosed || d.BreakerReason != why || d.Available() {
+			return fmt.Errorf("%+v", d)
+		}
+		return nil
+	})
+}
+
+// TestRouteOutlivesARevokedKey: the first deployment of a route turns every call away. All jobs go to the second and lose no
+// attempt, the first is hardly called, operators are told, and it is used again when they say so.
+func TestRouteOutlivesARevokedKey(t *testing.T) {
+	t.Parallel()
+	onServers(t, func(t *testing.T, database string) {
+		east, west := loopback.Start(turnedAway(http.StatusUnauthorized, "invalid_api_key")), loopback.Start(nil)
+		t.Cleanup(east.Close)
+		t.Cleanup(west.Close)
+		r := over(t, start(t, routed(database, map[string]*loopback.Server{"east": east, "west": west})))
+		succeed := func(n int) {
+			t.Helper()
+			for _, id := range r.submitMany(t, n, chat("hello")) {
+				job, attempts := r.mustAwait(t, id)
+				if job.Status != forebay.StatusSucceeded || job.Attempt != 1 {
+					t.Errorf("%s after %d attempts that were charged, of %+v", job.Status, job.Attempt, attempts)
+				}
+				for _, a := range attempts {
+					if a.Deployment == "east" && a.Outcome != forebay.OutcomeSucceeded &&
+						(a.Outcome != forebay.OutcomeRetried || a.ErrorCode == nil || *a.ErrorCode != "unauthorized") {
+						t.Errorf("an attempt was recorded as %+v", a)
+					}
+				}
+			}
+		}
+		succeed(40)
+		first := east.Stats().Calls
+		if first == 0 || first > 3*deniedPlaces {
+			t.Errorf("%d calls were made with a key that is no good", first)
+		}
+		r.denied(t, "east", "unauthorized")
+		succeed(20)
+		if more := east.Stats().Calls - first; more > 1 {
+			t.Errorf("%d more calls afterwards; one at most may have been a probe", more)
+		}
+
+		east.Script(nil)
+		if _, err := r.do(t.Context(), http.MethodPost, "/v1/deployments/east/resume", nil, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		succeed(1) // the probe
+		var d forebay.Deployment
+		if err := r.get(t.Context(), "/v1/deployments/east", &d); err != nil || d.Breaker != forebay.BreakerClosed || d.BreakerReason != "" {
+			t.Errorf("after a call that succeeded: %+v, %v", d, err)
+		}
+		before := west.Stats().Calls
+		succeed(10)
+		if n := west.Stats().Calls - before; n != 0 {
+			t.Errorf("%d calls passed over the first deployment after it was resumed", n)
+		}
+
+		var told struct{ Messages []forebay.Message }
+		if _, err := r.do(t.Context(), http.MethodPost, "/v1/topics/operations/subscriptions/all/messages/receive", nil, map[string]any{"max_messages": 10}, &told); err != nil {
+			t.Fatal(err)
+		}
+		opened := false
+		for _, m := range told.Messages {
+			var change forebay.DeploymentChange
+			if m.Body == nil || json.Unmarshal([]byte(*m.Body), &change) != nil {
+				t.Fatalf("%+v", m)
+			}
+			opened = opened || change.Deployment == "east" && change.Type == "breaker_opened" && change.Reason == "unauthorized" && change.Until != nil &&
+				m.Properties["reason"] == "unauthorized"
+		}
+		if !opened {
+			t.Errorf("subscribers were told %+v", told.Messages)
+		}
+	})
+}
+
+// TestJobsWaitForCredit: where no other deployment is left, jobs wait and none is lost; a start of the server, which may have
+// another key, has one call try at once.
+func TestJobsWaitForCredit(t *testing.T) {
+	t.Parallel()
+	onServers(t, func(t *testing.T, database string) {
+		if database == "" {
+			database = "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
+		}
+		const jobs = 30
+		model := loopback.Start(turnedAway(http.StatusTooManyRequests, "insufficient_quota"))
+		t.Cleanup(model.Close)
+		o := routed(database, map[string]*loopback.Server{"east": model})
+		var ids []string
+		t.Run("no credit", func(t *testing.T) {
+			r := over(t, start(t, o))
+			ids = r.submitMany(t, jobs, chat("hello"))
+			r.denied(t, "east", "insufficient_quota")
+			eventually(t, time.Minute, func() error {
+				all, err := r.list(t.Context())
+				if err != nil {
+					return err
+				}
+				for _, job := range all {
+					if job.Status != forebay.StatusQueued || job.WaitingFor == nil || *job.WaitingFor != forebay.WaitBreaker || job.Attempt != 0 {
+						return fmt.Errorf("%+v", job)
+					}
+				}
+				return nil
+			})
+			if n := model.Stats().Calls; n > 3*deniedPlaces {
+				t.Errorf("%d calls of an account without credit", n)
+			}
+		})
+		model.Script(nil)
+		t.Run("credit", func(t *testing.T) {
+			r := over(t, start(t, o))
+			for _, id := range ids {
+				if job, attempts := r.mustAwait(t, id); job.Status != forebay.StatusSucceeded || job.Attempt != 1 {
+					t.Errorf("%s after attempts %v", job.Status, outcomes(attempts))
+				}
+			}
+		})
+	})
+}
+
+// TestDoubtfulRefusals: a 403 that may be about the prompt is permanent and costs its job alone; after three in a row it is
+// the deployment, and the others wait.
+func TestDoubtfulRefusals(t *testing.T) {
+	t.Parallel()
+	onServers(t, func(t *testing.T, database string) {
+		model := loopback.Start(func(c loopback.Call) loopback.Reply {
+			if c.Marker == "bad" {
+				return loopback.Reply{Status: http.StatusForbidden}
+			}
+			return loopback.Reply{}
+		})
+		t.Cleanup(model.Close)
+		o := routed(database, map[string]*loopback.Server{"east": model})
+		o.Queues[forebay.DefaultQueue] = server.Queue{Concurrency: 1}
+		r := over(t, start(t, o))
+		for range 4 {
+			bad, good := r.send(t, "bad"), r.send(t, "good")
+			if job, _ := r.mustAwait(t, bad.ID); job.Status != forebay.StatusFailed || job.Error == nil || job.Error.Code != "unauthorized" {
+				t.Errorf("one that was refused: %+v", job)
+			}
+			if job, _ := r.mustAwait(t, good.ID); job.Status != forebay.StatusSucceeded {
+				t.Errorf("the next: %+v", job)
+			}
+		}
+		const jobs, lost = 10, 2
+		model.Script(turnedAway(http.StatusForbidden, ""))
+		ids := r.submitMany(t, jobs, chat("hello"))
+		r.denied(t, "east", "unauthorized")
+		model.Script(nil)
+		if _, err := r.do(t.Context(), http.MethodPost, "/v1/deployments/east/resume", nil, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		failed := 0
+		for _, id := range ids {
+			if job, _ := r.mustAwait(t, id); job.Status != forebay.StatusSucceeded {
+				failed++
+			}
+		}
+		if failed != lost {
+			t.Errorf("%d jobs failed for good; want %d", failed, lost)
+		}
+	})
+}
