@@ -183,6 +183,82 @@ func TestStandingOfMany(t *testing.T) {
 	})
 }
 
+// Of a tenant with a limit, and of retries, it is told how long calls take; of a job that waits for a budget, whether that can ever pay.
+func TestStandingOfCalls(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		capped, free, queue := tenantOf(t, s, "default"), tenantOf(t, s, "other"), queueOf(t, s, "q")
+		capTenant(t, s, capped, 2)
+		var jobs []NewJob
+		for i := range 6 {
+			jobs = append(jobs, NewJob{ID: fmt.Sprint("capped-", i), Tenant: capped, Queue: queue, Task: "t", Priority: 9, MaxAttempts: 3})
+		}
+		jobs = append(jobs, NewJob{ID: "free-0", Tenant: free, Queue: queue, Task: "t", MaxAttempts: 3})
+		submitAll(t, s, jobs...)
+		standing := func(tenant int64, id string) Standing {
+			t.Helper()
+			row, err := s.Job(t.Context(), tenant, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at, err := s.Standing(t.Context(), &row, noShare, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return at
+		}
+		claim := func(n int) []Delivery {
+			t.Helper()
+			got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: n, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
+			if err != nil || len(got) != n {
+				t.Fatalf("%+v %v", got, err)
+			}
+			return got
+		}
+		if at := standing(free, "free-0"); at.Calls.Most != 0 || at.Calls.Duration != 0 {
+			t.Errorf("of a tenant without a limit: %+v", at.Calls)
+		}
+		got := claim(2)
+		if at := standing(capped, "capped-5"); at.Calls.Most != 2 || len(at.Calls.Running) != 2 || at.Calls.Duration != 0 || at.Ahead.Own != 3 {
+			t.Errorf("before a call has ended: %+v, %+v", at.Calls, at.Ahead)
+		}
+		// As if it had begun half a minute ago, by the record.
+		begun := got[0]
+		begun.LockedAt = begun.LockedAt.Add(-30 * time.Second)
+		if err := s.Succeed(t.Context(), &begun, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if at := standing(capped, "capped-5"); len(at.Calls.Running) != 1 || at.Calls.Duration < 30*time.Second {
+			t.Errorf("after a call: %+v", at.Calls)
+		}
+		if err := s.Retry(t.Context(), &got[1], AttemptRecord{Outcome: forebay.OutcomeRetried, ErrorClass: forebay.ClassTransient, RetryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		if at := standing(capped, "capped-1"); at.Ahead.Jobs != 0 || at.Calls.Duration < 15*time.Second {
+			t.Errorf("of a retry: %+v, %+v", at.Ahead, at.Calls)
+		}
+
+		for limit, never := range map[int64]bool{0: true, 10: true, 11: false} {
+			if err := setBudget(s, free, "", forebay.Budget{DailyTokens: &limit}, Audit{Tenant: "other", Actor: "a", Action: "set-budget"}); err != nil {
+				t.Fatal(err)
+			}
+			_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+				err := tx.prep("UPDATE messages SET visible = ?, waiting = 'budget' WHERE seq IN (SELECT seq FROM jobs WHERE id = 'free-0')").int(periodEnd(0, tx.now)).exec()
+				if err == nil {
+					err = tx.prep(`INSERT INTO budget_waits (seq, budget, rank, key_id, until, tokens, cost)
+						SELECT j.seq, b.no, 0, '', 0, 11, 0 FROM jobs j JOIN budgets b ON b.tenant = j.tenant WHERE j.id = 'free-0' ON CONFLICT (seq) DO NOTHING`).exec()
+				}
+				return struct{}{}, err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at := standing(free, "free-0"); at.Unaffordable != never {
+				t.Errorf("11 tokens of %d a day: never %t", limit, at.Unaffordable)
+			}
+		}
+	})
+}
+
 // What happens to a deployment is kept, told to whoever listens in the process whose transaction it was, once,
 // and to the subscribers of the operators' topic.
 func TestDeploymentChangesAreTold(t *testing.T) {
