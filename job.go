@@ -65,11 +65,11 @@ type Job struct {
 	ID         string      `json:"id"`
 	Status     Status      `json:"status"`
 	WaitingFor *WaitReason `json:"waiting_for"`
-	// Where it stands while it is ready and waits for its turn; only in the answer about one job, and null
-	// where that is not known.
-	QueuePosition        *int64            `json:"queue_position" doc:"1 is next, in its lane of the queue; only in the answer about one job that is ready"`
-	QueuePositionAtLeast *int64            `json:"queue_position_at_least,omitempty" doc:"instead of queue_position where more are ahead than are counted"`
-	ExpectedStartAt      *time.Time        `json:"expected_start_at" doc:"an estimate, where there is something to tell it by"`
+	// Where it stands while it is ready and waits for its turn, and when it is expected to start; only in the answer about
+	// one job, and null where that is not known.
+	QueuePosition        *int64            `json:"queue_position" doc:"1 is next, in its lane of the queue; an estimate with several tenants, and where queue_position_at_least is given; only in the answer about one job that is ready"`
+	QueuePositionAtLeast *int64            `json:"queue_position_at_least,omitempty" doc:"where more are ahead than are counted: queue_position is an estimate then, and this what was counted"`
+	ExpectedStartAt      *time.Time        `json:"expected_start_at" doc:"an estimate for a job that waits, where there is something to tell it by; only in the answer about one job"`
 	Task                 string            `json:"task"`
 	Queue                string            `json:"queue"`
 	Tenant               string            `json:"tenant"`

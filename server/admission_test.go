@@ -35,14 +35,32 @@ const (
 	meteredRate  = 1.25 * meteredTokens / 60 / meteredCost // a second
 	meteredBurst = 12                                      // jobs
 	meteredSlack = 4 * time.Second
+	// A strict model is a bucket that holds so much of its limit. Calls at the pace fill it to 7.5 seconds' worth in ten, and to 11.5
+	// if the first are late by the slack; more jobs than strictHolds are refused if they come at once.
+	strictSeconds = 14
+	strictHolds   = strictSeconds * meteredTokens / 60 / meteredCost
 )
 
 func startMetered(t *testing.T, names ...string) *metered {
+	t.Helper()
+	return startModel(t, func(*standin.Deployment) {}, names...)
+}
+
+// startStrict is startMetered for a model that enforces its quota within seconds, and tells nothing of it but with a refusal.
+func startStrict(t *testing.T, names ...string) *metered {
+	t.Helper()
+	return startModel(t, func(d *standin.Deployment) {
+		d.Kind, d.Burst, d.Headers = standin.KindBucket, standin.Duration(strictSeconds*time.Second), standin.HeadersRetryAfter
+	}, names...)
+}
+
+func startModel(t *testing.T, change func(*standin.Deployment), names ...string) *metered {
 	t.Helper()
 	var o standin.Options
 	for _, name := range names {
 		d := standin.DefaultDeployment()
 		d.Name, d.TokensPerMinute, d.Phase, d.FirstToken, d.TokensPerSecond = name, meteredTokens, 0, standin.Duration(10*time.Millisecond), 0
+		change(&d)
 		o.Deployments = append(o.Deployments, d)
 	}
 	s, err := standin.New(o, nil)
@@ -132,8 +150,8 @@ func onServers(t *testing.T, f func(t *testing.T, database string)) {
 func TestJobsWaitForTheQuota(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, database string) {
-		const jobs = meteredBurst + 15
-		model := startMetered(t, "east")
+		const jobs = strictHolds + 9
+		model := startStrict(t, "east")
 		s := start(t, server.Options{Database: database, Deployments: model.configured(), Models: map[string]server.Model{"chat": server.InOrder("east")}})
 		r := over(t, s)
 		begun := time.Now()
@@ -146,6 +164,7 @@ func TestJobsWaitForTheQuota(t *testing.T) {
 		if err != nil || q.Active < int64(jobs-gone) {
 			t.Errorf("fewer than %d wait unlocked: %+v, %v", jobs-gone, q, err)
 		}
+		r.waitsForQuota(t, ids[jobs-1])
 		for _, id := range ids {
 			job, attempts := r.mustAwait(t, id)
 			if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || len(attempts) != 1 {
@@ -162,6 +181,16 @@ func TestJobsWaitForTheQuota(t *testing.T) {
 			t.Errorf("the model saw %+v", st)
 		}
 	})
+}
+
+// waitsForQuota makes sure that a job is not called yet, and that clients are told why.
+func (r remote) waitsForQuota(t *testing.T, id string) {
+	t.Helper()
+	var job forebay.Job
+	err := r.get(t.Context(), "/v1/jobs/"+id, &job)
+	if err != nil || job.Status != forebay.StatusQueued || job.WaitingFor == nil || *job.WaitingFor != forebay.WaitQuota || job.ExpectedStartAt == nil {
+		t.Errorf("%+v (%v); want one that waits for the quota", job, err)
+	}
 }
 
 // TestHeldJobsHoldUpNobodyElse: jobs that call nothing, or another deployment, pass those that wait for theirs, however many these are:
@@ -201,8 +230,8 @@ func TestHeldJobsHoldUpNobodyElse(t *testing.T) {
 // middle, nothing is lost and the other goes on within the same quota.
 func TestOneLedgerForAllProcesses(t *testing.T) {
 	t.Parallel()
-	const jobs = meteredBurst + 30
-	model := startMetered(t, "east")
+	const jobs = strictHolds + 14 // two ledgers would let go too much as well
+	model := startStrict(t, "east")
 	o := childOptions{Database: pgtest.Database(t), Blob: filepath.Join(t.TempDir(), "blobs"), Deployments: model.configured()}
 	o.Queue = server.Queue{Concurrency: 8, LockDuration: crashLock}
 	first, second := launch(t, o), launch(t, o)
@@ -216,7 +245,9 @@ func TestOneLedgerForAllProcesses(t *testing.T) {
 		}
 		ids[i] = job.ID
 	}
-	model.await(t, meteredBurst+jobs/2) // so many that two ledgers' pace would be seen
+	model.await(t, meteredBurst)
+	front.waitsForQuota(t, ids[jobs-1])
+	model.await(t, jobs/2) // so many that two ledgers' pace would be seen
 	first.kill()
 	lost := 0
 	for _, id := range ids {

@@ -38,11 +38,11 @@ func TestOutageOfAllDeployments(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, database string) {
 		const (
-			jobs   = 60
+			jobs   = 80 // more than the models take at once
 			places = 8
 			opens  = 10 // failures in a row
 		)
-		model := startMetered(t, "east", "west")
+		model := startStrict(t, "east", "west")
 		s := start(t, server.Options{Database: database, Deployments: model.configured(), Models: map[string]server.Model{"chat": server.InOrder("east", "west")},
 			Queues: map[string]server.Queue{forebay.DefaultQueue: {Concurrency: places, Retry: server.Retry{First: 100 * time.Millisecond}}}})
 		r := over(t, s)
@@ -73,6 +73,19 @@ func TestOutageOfAllDeployments(t *testing.T) {
 		}
 		begun := time.Now()
 		model.faults(t, "none")
+		model.await(t, jobs/2)
+		eventually(t, time.Minute, func() error {
+			for _, id := range ids {
+				var job forebay.Job
+				switch err := r.get(t.Context(), "/v1/jobs/"+id, &job); {
+				case err != nil:
+					return err
+				case job.WaitingFor != nil && *job.WaitingFor == forebay.WaitQuota:
+					return nil
+				}
+			}
+			return errNotYet
+		})
 		for _, id := range ids {
 			if job, attempts := r.mustAwait(t, id); job.Status != forebay.StatusSucceeded {
 				t.Errorf("%s after attempts %v", job.Status, outcomes(attempts))

@@ -319,10 +319,10 @@ func joined[S ~string](values []S) string {
 // position is where a job stands among those that are ready.
 func position(j forebay.Job) string {
 	switch {
-	case j.QueuePosition != nil:
-		return count(*j.QueuePosition)
+	case j.QueuePosition == nil:
+		return ""
 	case j.QueuePositionAtLeast != nil:
-		return "at least " + count(*j.QueuePositionAtLeast)
+		return fmt.Sprintf("about %s, at least %s", count(*j.QueuePosition), count(*j.QueuePositionAtLeast))
 	}
-	return ""
+	return count(*j.QueuePosition)
 }

@@ -75,3 +75,13 @@ func (b *budget) succeeded(retry bool) {
 	}
 	b.give(b.perCall)
 }
+
+// pace is how many retries a second the budget allows while it is used up; 0: it is not.
+func (b *budget) pace(now time.Time) float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.tokens+b.rate*now.Sub(b.filled).Seconds() >= 1 || b.filled.IsZero() {
+		return 0
+	}
+	return b.rate
+}

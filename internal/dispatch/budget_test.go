@@ -77,3 +77,19 @@ func TestBucketSaysHowLongToWait(t *testing.T) {
 		t.Fatal("nothing was there after the wait it had asked for")
 	}
 }
+
+// A budget holds retries back at its trickle while it has not a whole token, and not before it was asked.
+func TestBudgetPace(t *testing.T) {
+	start := time.Unix(0, 0)
+	b := newBudget(0.2, 1)
+	if pace := b.pace(start.Add(time.Hour)); pace != 0 {
+		t.Errorf("before any retry: %v a second", pace)
+	}
+	b.take(start, 100)
+	if pace := b.pace(start.Add(500 * time.Millisecond)); pace != trickle {
+		t.Errorf("used up: %v a second", pace)
+	}
+	if pace := b.pace(start.Add(time.Second)); pace != 0 {
+		t.Errorf("with a token: %v a second", pace)
+	}
+}

@@ -61,6 +61,7 @@ func New(opts Options) *Dispatcher {
 			d.lanes = append(d.lanes, newLane(d, q, false, budget))
 		}
 		if opts.Lanes != NoLanes {
+			q.PaceRetries(func() float64 { return budget.pace(time.Now()) })
 			d.lanes = append(d.lanes, newLane(d, q, true, budget))
 		}
 	}

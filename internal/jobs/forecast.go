@@ -13,7 +13,7 @@ import (
 // somebody asks, from what is known of the deployments, on copies of it.
 
 const (
-	// countedAhead is how many jobs are counted that go before another one, in each line.
+	// countedAhead is how many jobs are counted that go before another one, in each line. Of more there is an estimate.
 	countedAhead = 2000
 	// rateSpan is over how long the rate at which jobs start is measured, rateStarts the fewest of them.
 	rateSpan   = 15 * time.Second
@@ -66,37 +66,122 @@ func (f forecast) holds(options []option) (reason forebay.WaitReason) {
 	return reason
 }
 
-// start estimates in how long a job is started that has so many ahead of it. held tells that it is the
-// quotas that it waits for; not known: there is nothing to tell it by.
-func (f forecast) start(options []option, ahead int64) (in time.Duration, held, known bool) {
-	var able []option
+// rate is how many jobs a millisecond the deployments have begun lately, together; 0: nobody knows.
+func (f forecast) rate(options []option) float64 {
 	var starts, since int64
-	// A limit is known; a deployment is not held back by its own; all are left alone for a while, so that
-	// the rate of late says nothing.
-	limited, free, blocked := false, false, true
+	blocked := true // all are left alone for a while, so that what was says nothing
 	for _, o := range options {
 		n, from := o.state.Starts(f.Now, rateSpan)
 		starts += n
 		if from > 0 && (since == 0 || from < since) {
 			since = from
 		}
-		if o.status.Operator {
+		if !o.status.Operator {
+			blocked = blocked && (o.status.PausedUntil > 0 || o.status.Breaker != quota.Closed)
+		}
+	}
+	if starts < rateStarts || since >= f.Now || blocked {
+		return 0
+	}
+	return float64(starts) / float64(f.Now-since)
+}
+
+// outlook is in how long a job is started.
+type outlook struct {
+	in    time.Duration
+	known bool // else there is nothing to tell it by
+	held  bool // it is the quotas that it waits for
+}
+
+// atLeast has the start wait for something else too that takes so long.
+func (e *outlook) atLeast(in time.Duration) { e.in, e.known = max(e.in, in), true }
+
+// start estimates it for a job that has so many ahead of it, by the quotas and the rate at which jobs start.
+func (f forecast) start(options []option, ahead int64, rate float64) outlook {
+	var able []option
+	// A limit is known; a deployment is not held back by its own.
+	limited, free, called := false, false, false
+	for _, o := range options {
+		n, _ := o.state.Starts(f.Now, rateSpan)
+		if called = called || n > 0; o.status.Operator {
 			continue
 		}
 		able = append(able, o)
 		limited = limited || o.limited()
 		free = free || !o.tight(f.Now, ahead)
-		blocked = blocked && (o.status.PausedUntil > 0 || o.status.Breaker != quota.Closed)
 	}
 	if len(able) == 0 {
-		return 0, false, false
+		return outlook{}
 	}
-	in = f.drain(able, ahead+1)
-	if starts >= rateStarts && since < f.Now && !blocked {
-		rate := float64(starts) / float64(f.Now-since) // a millisecond
-		return max(in, time.Duration(float64(ahead)/rate)*time.Millisecond), limited && !free, true
+	in := f.drain(able, ahead+1)
+	e := outlook{in: in, held: limited && !free, known: limited && (!free || called || in > 0)}
+	if rate > 0 {
+		e.atLeast(time.Duration(float64(ahead)/rate) * time.Millisecond)
 	}
-	return in, limited && !free, limited && (!free || starts > 0 || in > 0)
+	return e
+}
+
+// expect estimates when a job is started that has so many ahead of it in its lane.
+func (f forecast) expect(row *store.JobRow, q *Queue, options []option, ahead store.Ahead, calls store.Calls, rate float64) outlook {
+	if row.Retry() {
+		e := f.start(options, ahead.Jobs, 0) // the main lane's jobs start at another rate
+		if q != nil {
+			q.retry(&e, ahead.Jobs, calls.Duration)
+		}
+		return e
+	}
+	if calls.Most == 0 {
+		return f.start(options, ahead.Jobs, rate)
+	}
+	full := int64(len(calls.Running)) >= calls.Most
+	if full { // others' jobs pass it
+		ahead.Jobs = ahead.Own
+	}
+	e := f.start(options, ahead.Jobs, rate)
+	if calls.Duration > 0 {
+		e.atLeast(slotIn(calls, ahead.Own))
+	} else if full {
+		e.known = false
+	}
+	return e
+}
+
+// retry takes in what bounds the starts in the queue's retry lane: its rate, its places, and the retry budget.
+func (q *Queue) retry(e *outlook, ahead int64, duration time.Duration) {
+	places := int64(max(q.Retry.Concurrency, 1))
+	if ahead < places {
+		e.atLeast(0)
+	}
+	if duration > 0 {
+		e.atLeast(times(float64(ahead/places), duration))
+	}
+	if q.Retry.Rate > 0 {
+		e.atLeast(times(float64(ahead)/q.Retry.Rate, time.Second))
+	}
+	if q.pace != nil {
+		if most := q.pace(); most > 0 {
+			e.atLeast(times(float64(ahead+1)/most, time.Second))
+		}
+	}
+}
+
+// slotIn is in how long the tenant has a slot for a job of which so many others have theirs before, if each call takes as long as
+// the latest did.
+func slotIn(calls store.Calls, ahead int64) time.Duration {
+	free := make([]time.Duration, calls.Most) // in how long the slots are free, those first that are soonest
+	running := calls.Running
+	if over := len(running) - len(free); over > 0 { // it may have fewer than it had: the first to end are nobody's
+		running = running[over:]
+	}
+	for i, since := range running {
+		free[len(free)-len(running)+i] = max(calls.Duration-since, 0)
+	}
+	return free[ahead%calls.Most] + times(float64(ahead/calls.Most), calls.Duration)
+}
+
+// times is so many times d, at most some years.
+func times(n float64, d time.Duration) time.Duration {
+	return time.Duration(min(n*float64(d), float64(1e8*time.Second)))
 }
 
 // drain is in how long the deployments have begun so many jobs together, if each portion goes to the one
@@ -154,9 +239,9 @@ func (s *Service) planOf(row *store.JobRow) []store.Option {
 	return store.Asking(s.plan(row.Task, nil, row.InputSize), row.MaxOutputTokens)
 }
 
-// whole is the view of one job, with what holds it back and when it may start if it is ready.
+// whole is the view of one job, with what holds it back and when it may start if it waits.
 func (s *Service) whole(ctx context.Context, tenant string, row store.JobRow) (forebay.Job, error) {
-	if !row.Ready {
+	if !row.Ready && !awaited(&row) {
 		return s.view(tenant, row), nil
 	}
 	at, err := s.store.Standing(ctx, &row, s.share, countedAhead)
@@ -164,29 +249,52 @@ func (s *Service) whole(ctx context.Context, tenant string, row store.JobRow) (f
 		return forebay.Job{}, err
 	}
 	f := forecast{at.Holding}
-	options := f.options(s.planOf(&row))
-	capped := f.Slots.Full(row.Tenant)
-	if row.Waiting == "" && capped {
-		row.Waiting = forebay.WaitConcurrency
-	} else if row.Waiting == "" {
-		row.Waiting = f.holds(options)
-	}
-	in, held, known := f.start(options, at.Ahead)
-	if row.Waiting == "" && held && in > 0 {
-		row.Waiting = forebay.WaitQuota
+	list := s.planOf(&row)
+	options := f.options(list)
+	holds, rate := f.holds(options), f.rate(options)
+	start := f.expect(&row, s.byNo[row.Queue], options, at.Ahead, at.Calls, rate)
+	if row.Ready {
+		if row.Waiting == "" && f.Slots.Full(row.Tenant) {
+			row.Waiting = forebay.WaitConcurrency
+		} else if row.Waiting == "" {
+			row.Waiting = holds
+		}
+		if row.Waiting == "" && start.held && start.in > 0 {
+			row.Waiting = forebay.WaitQuota
+		}
 	}
 	job := s.view(tenant, row)
-	position := at.Ahead + 1
-	if at.More {
-		job.QueuePositionAtLeast = &position
-		return job, nil
+	if row.Ready {
+		position := at.Ahead.Jobs + 1
+		job.QueuePosition = &position
+		if at.Ahead.Counted > 0 {
+			counted := at.Ahead.Counted + 1
+			job.QueuePositionAtLeast = &counted
+		}
 	}
-	job.QueuePosition = &position
-	if known && !capped && row.Waiting != forebay.WaitPaused && row.Status == forebay.StatusQueued {
-		start := time.UnixMilli(at.Now).Add(in).UTC().Truncate(time.Millisecond)
-		job.ExpectedStartAt = &start
+	begins := at.Now
+	if start.known {
+		begins += start.in.Milliseconds()
+	}
+	if !row.Ready {
+		// What is ahead of it now may have gone by then, but for what becomes ready together with it.
+		then := forecast{at.Holding}
+		then.Now = row.VisibleAt.UnixMilli()
+		calls := at.Calls
+		calls.Running = nil
+		last := then.expect(&row, s.byNo[row.Queue], then.options(list), at.With, calls, rate)
+		begins, start.known = max(begins, then.Now+last.in.Milliseconds()), true
+	}
+	if start.known && !row.Paused && holds != forebay.WaitPaused && !at.Unaffordable {
+		at := time.UnixMilli(begins).UTC()
+		job.ExpectedStartAt = &at
 	}
 	return job, nil
+}
+
+// awaited reports whether a job that is not ready waits only for its time.
+func awaited(row *store.JobRow) bool {
+	return row.VisibleAt != nil && row.Waiting != forebay.WaitWorker && !row.Paused
 }
 
 // views are those of a list of jobs, with what would hold those that are ready back if it were their turn.

@@ -31,8 +31,13 @@ type Queue struct {
 	OnFailure        forebay.SetAside
 	Tenants          []string // if not empty, only these may use it
 
-	no int64
+	no   int64
+	pace func() float64 // see PaceRetries
 }
+
+// PaceRetries lets estimates know how many retries a second the queue's retry budget allows in this process just now; 0: it
+// does not hold them back. It is called before anything is asked of the service.
+func (q *Queue) PaceRetries(pace func() float64) { q.pace = pace }
 
 // Options makes a Service.
 type Options struct {

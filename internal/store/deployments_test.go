@@ -59,44 +59,203 @@ func TestStanding(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		standing := func(tenant int64, id string, share Share, limit, want int64, more bool) {
+		estimated := func(tenant int64, id string, share Share, limit, want, counted int64) {
 			t.Helper()
 			row, err := s.Job(t.Context(), tenant, id)
 			if err != nil || !row.Ready {
 				t.Fatalf("%+v (%v)", row, err)
 			}
 			at, err := s.Standing(t.Context(), &row, share, limit)
-			if err != nil || at.Ahead != want || at.More != more {
-				t.Errorf("%s: %d ahead, more %t (%v); want %d, %t", id, at.Ahead, at.More, err, want, more)
+			if err != nil || at.Ahead.Jobs != want || at.Ahead.Counted != counted {
+				t.Errorf("%s: %+v (%v); want %d ahead, %d of them counted", id, at.Ahead, err, want, counted)
 			}
 		}
+		standing := func(tenant int64, id string, share Share, limit, want int64) {
+			t.Helper()
+			estimated(tenant, id, share, limit, want, 0)
+		}
 		submit(tenant, "plain", 5, 100)
-		standing(tenant, "plain-0", noShare, 1000, 0, false)
-		standing(tenant, "plain-70", noShare, 1000, 70, false)
-		standing(tenant, "plain-70", noShare, 50, 50, true)
+		standing(tenant, "plain-0", noShare, 1000, 0)
+		standing(tenant, "plain-70", noShare, 1000, 70)
+		estimated(tenant, "plain-70", noShare, 50, 70, 50)
 
 		submit(tenant, "urgent", 7, 10)
 		submit(tenant, "late", 1, 10)
-		standing(tenant, "plain-0", noShare, 1000, 10, false)
-		standing(tenant, "urgent-5", noShare, 1000, 5, false)
-		standing(tenant, "late-3", noShare, 1000, 113, false)
+		standing(tenant, "plain-0", noShare, 1000, 10)
+		standing(tenant, "urgent-5", noShare, 1000, 5)
+		standing(tenant, "late-3", noShare, 1000, 113)
 
 		// Of another tenant as many go as of this one, if it has as many.
 		submit(other, "theirs", 5, 30)
-		standing(tenant, "plain-0", noShare, 1000, 10+11, false)
-		standing(tenant, "plain-70", noShare, 1000, 10+70+30, false)
-		standing(other, "theirs-9", noShare, 1000, 10+9+20, false)
+		standing(tenant, "plain-0", noShare, 1000, 10+11)
+		standing(tenant, "plain-70", noShare, 1000, 10+70+30)
+		standing(other, "theirs-9", noShare, 1000, 10+9+20)
 		half := func(tenant int64) float64 {
 			if tenant == other {
 				return 0.5
 			}
 			return 1
 		}
-		standing(tenant, "plain-9", half, 1000, 10+9+10, false)
+		standing(tenant, "plain-9", half, 1000, 10+9+10)
 		if err := s.SetTenantPaused(t.Context(), other, true, Audit{Actor: "a", Action: "pause-tenant", Target: "other"}); err != nil {
 			t.Fatal(err)
 		}
-		standing(tenant, "plain-70", noShare, 1000, 10+70, false)
+		standing(tenant, "plain-70", noShare, 1000, 10+70)
+	})
+}
+
+// More jobs than are counted are estimated, also those of other lines; and of those that became ready in the same millisecond, or will, the
+// ones with lower numbers go first. A lock that ends before a job is ready is nobody ahead of it.
+func TestStandingOfMany(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		const jobs, tenants, limit = 20_000, 5, 100
+		queue := queueOf(t, s, "q")
+		lane := int64(LaneOf(queue, LaneMain))
+		var now int64
+		fill := func(rank, visible string) {
+			t.Helper()
+			_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+				if err := tx.prep("DELETE FROM messages").exec(); err != nil {
+					return struct{}{}, err
+				}
+				now = tx.now
+				return struct{}{}, tx.prep("INSERT INTO messages (seq, lane, rank, visible, size) WITH RECURSIVE c(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM c WHERE i < ?3)" +
+					" SELECT i, ?1 + 0, " + rank + ", " + visible + ", 1 FROM c").int(lane).int(now).int(jobs).exec()
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		standing := func(seq, line, visible int64) Standing {
+			t.Helper()
+			at, err := s.Standing(t.Context(), &JobRow{Seq: seq, Tenant: line / ranksOfTenant, lane: lane, line: line, visible: visible}, noShare, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return at
+		}
+		near := func(what string, a Ahead, want, counted int64) {
+			t.Helper()
+			if a.Jobs < want*9/10 || a.Jobs > want*11/10 || a.Counted != counted {
+				t.Errorf("%s: %+v; want about %d, and %d counted", what, a, want, counted)
+			}
+		}
+		const line = ranksOfTenant + 4
+		fill("1024 + 4", "?2 - 60000 + i")
+		if at := standing(limit, line, now-60_000+limit); at.Ahead != (Ahead{Jobs: limit - 1, Own: limit - 1}) {
+			t.Errorf("of one line, few: %+v", at.Ahead)
+		}
+		near("of one line", standing(15_000, line, now-60_000+15_000).Ahead, 15_000, limit)
+		fill("1024 + 4 - i % 2", "?2 - 60000 + i")
+		near("with as many of a higher priority", standing(10_000, line, now-60_000+10_000).Ahead, 15_000, 2*limit)
+		fill("(1 + i % 5) * 1024 + 4", "?2 - 60000 + i")
+		at := standing(10_000, line, now-60_000+10_000).Ahead
+		near("of one of five tenants", at, 10_000, limit+(tenants-1)*(countedBeside*limit/(tenants-1)))
+		if at.Own < 1_800 || at.Own > 2_200 {
+			t.Errorf("%d of them are its tenant's", at.Own)
+		}
+		for name, visible := range map[string]string{"ready in the same millisecond": "?2 - 5", "ready tomorrow": "?2 + 86400000"} {
+			fill("1024 + 4", visible)
+			at := now - 5
+			if name == "ready tomorrow" {
+				at = now + 86_400_000
+			}
+			if got := standing(50, line, at); got.Ahead != (Ahead{Jobs: 49, Own: 49}) || at > now != (got.With == got.Ahead) {
+				t.Errorf("%s: %+v with %+v", name, got.Ahead, got.With)
+			}
+			near(name, standing(15_000, line, at).Ahead, 15_000, limit)
+		}
+		// The first hundred are with workers, the others are ready by then.
+		fill("1024 + 4", "?2 + CASE WHEN i <= 100 THEN 30000 ELSE -i END")
+		if _, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+			return struct{}{}, tx.prep("UPDATE messages SET token = 1 WHERE seq <= 100").exec()
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+			return struct{}{}, tx.prep("DELETE FROM messages WHERE seq > 150").exec()
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if got := standing(jobs+1, line, now+60_000); got.Ahead != (Ahead{Jobs: 50, Own: 50}) || got.With != (Ahead{}) {
+			t.Errorf("behind locks: %+v with %+v", got.Ahead, got.With)
+		}
+	})
+}
+
+// Of a tenant with a limit, and of retries, it is told how long calls take; of a job that waits for a budget, whether that can ever pay.
+func TestStandingOfCalls(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		capped, free, queue := tenantOf(t, s, "default"), tenantOf(t, s, "other"), queueOf(t, s, "q")
+		capTenant(t, s, capped, 2)
+		var jobs []NewJob
+		for i := range 6 {
+			jobs = append(jobs, NewJob{ID: fmt.Sprint("capped-", i), Tenant: capped, Queue: queue, Task: "t", Priority: 9, MaxAttempts: 3})
+		}
+		jobs = append(jobs, NewJob{ID: "free-0", Tenant: free, Queue: queue, Task: "t", MaxAttempts: 3})
+		submitAll(t, s, jobs...)
+		standing := func(tenant int64, id string) Standing {
+			t.Helper()
+			row, err := s.Job(t.Context(), tenant, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at, err := s.Standing(t.Context(), &row, noShare, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return at
+		}
+		claim := func(n int) []Delivery {
+			t.Helper()
+			got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: n, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
+			if err != nil || len(got) != n {
+				t.Fatalf("%+v %v", got, err)
+			}
+			return got
+		}
+		if at := standing(free, "free-0"); at.Calls.Most != 0 || at.Calls.Duration != 0 {
+			t.Errorf("of a tenant without a limit: %+v", at.Calls)
+		}
+		got := claim(2)
+		if at := standing(capped, "capped-5"); at.Calls.Most != 2 || len(at.Calls.Running) != 2 || at.Calls.Duration != 0 || at.Ahead.Own != 3 {
+			t.Errorf("before a call has ended: %+v, %+v", at.Calls, at.Ahead)
+		}
+		// As if it had begun half a minute ago, by the record.
+		begun := got[0]
+		begun.LockedAt = begun.LockedAt.Add(-30 * time.Second)
+		if err := s.Succeed(t.Context(), &begun, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if at := standing(capped, "capped-5"); len(at.Calls.Running) != 1 || at.Calls.Duration < 30*time.Second {
+			t.Errorf("after a call: %+v", at.Calls)
+		}
+		if err := s.Retry(t.Context(), &got[1], AttemptRecord{Outcome: forebay.OutcomeRetried, ErrorClass: forebay.ClassTransient, RetryDelay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		if at := standing(capped, "capped-1"); at.Ahead.Jobs != 0 || at.Calls.Duration < 15*time.Second {
+			t.Errorf("of a retry: %+v, %+v", at.Ahead, at.Calls)
+		}
+
+		for limit, never := range map[int64]bool{0: true, 10: true, 11: false} {
+			if err := setBudget(s, free, "", forebay.Budget{DailyTokens: &limit}, Audit{Tenant: "other", Actor: "a", Action: "set-budget"}); err != nil {
+				t.Fatal(err)
+			}
+			_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+				err := tx.prep("UPDATE messages SET visible = ?, waiting = 'budget' WHERE seq IN (SELECT seq FROM jobs WHERE id = 'free-0')").int(periodEnd(0, tx.now)).exec()
+				if err == nil {
+					err = tx.prep(`INSERT INTO budget_waits (seq, budget, rank, key_id, until, tokens, cost)
+						SELECT j.seq, b.no, 0, '', 0, 11, 0 FROM jobs j JOIN budgets b ON b.tenant = j.tenant WHERE j.id = 'free-0' ON CONFLICT (seq) DO NOTHING`).exec()
+				}
+				return struct{}{}, err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at := standing(free, "free-0"); at.Unaffordable != never {
+				t.Errorf("11 tokens of %d a day: never %t", limit, at.Unaffordable)
+			}
+		}
 	})
 }
 

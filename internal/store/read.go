@@ -36,6 +36,7 @@ type JobRow struct {
 	Attempt     int
 	VisibleAt   *time.Time // when it may start next, if it waits for that
 	Ready       bool       // its turn comes as soon as those ahead of it have gone
+	Paused      bool       // its queue or its tenant is
 	StartedAt   *time.Time
 	CompletedAt *time.Time
 	Result      []byte
@@ -112,7 +113,7 @@ func (j *JobRow) readMessage(r row, at int64) {
 	j.LastError = r.blob(20)
 	waiting, paused := forebay.WaitReason(r.text(19)), r.int(21) != 0
 	later := visible > at
-	j.Ready = !later
+	j.Ready, j.Paused = !later, paused
 	switch {
 	case locked && later:
 		j.Status = forebay.StatusRunning
@@ -135,6 +136,9 @@ func (j *JobRow) readMessage(r row, at int64) {
 		j.Waiting = forebay.WaitPaused
 	}
 }
+
+// Retry reports whether a live job is in the retry lane.
+func (j *JobRow) Retry() bool { return Lane(j.lane).Kind() == LaneRetry }
 
 // JobQuery selects jobs of one tenant, newest first.
 type JobQuery struct {

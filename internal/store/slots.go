@@ -254,3 +254,11 @@ func (s Slots) Full(tenant int64) bool {
 	u := s.use[tenantHolder(tenant)]
 	return u != nil && u.most > 0 && u.n >= u.most
 }
+
+// most is how many a tenant may have; 0: any number.
+func (s Slots) most(tenant int64) int64 {
+	if u := s.use[tenantHolder(tenant)]; u != nil {
+		return u.most
+	}
+	return 0
+}
