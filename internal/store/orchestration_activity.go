@@ -49,7 +49,7 @@ INSERT INTO orchestration_activities (instance, event_id, run, pool, turns, visi
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // newActivity stores an activity, under a lock if a claim waits for it.
-func (t *tx) newActivity(turn *Turn, a *NewActivity) error {
+func (t *tx) newActivity(turn *Turn, run int64, a *NewActivity) error {
 	pool, err := t.poolOf(turn.Tenant, WorkActivity, a.Name)
 	if err != nil {
 		return err
@@ -59,13 +59,13 @@ func (t *tx) newActivity(turn *Turn, a *NewActivity) error {
 		visible, token, number = t.now+c.Lock.Milliseconds(), newToken(), 1
 		c.activities = append(c.activities, Activity{Instance: turn.Instance, Tenant: turn.Tenant, ID: turn.ID, EventID: a.EventID, Name: a.Name,
 			Event: a.Event, Policy: a.Policy, Number: 1, ScheduledAt: fromMillis(t.now), StartedAt: fromMillis(t.now),
-			Token: token, turns: turn.Pool, pool: pool, run: turn.run})
+			Token: token, turns: turn.Pool, pool: pool, run: run})
 		p := t.w.work.pools[pool]
 		p.due = min(p.due, visible)
 	} else {
 		t.workReady(pool, visible)
 	}
-	st := t.prep(sqlInsertActivity).int(turn.Instance).int(int64(a.EventID)).int(turn.run).int(pool).int(turn.Pool).int(visible).intOrNull(token).int(number).int(t.now)
+	st := t.prep(sqlInsertActivity).int(turn.Instance).int(int64(a.EventID)).int(run).int(pool).int(turn.Pool).int(visible).intOrNull(token).int(number).int(t.now)
 	if token != 0 {
 		st = st.int(t.now)
 	} else {
@@ -123,6 +123,7 @@ const (
 	ActivityFailed    = "failed"  // for good
 	ActivityRetried   = "retried" // it failed, and is tried again
 	ActivityLost      = "lost"    // nobody heard of it again
+	ActivityCutOff    = "cut_off" // its instance ended, or continued as new, before it did
 )
 
 // ActivityOutcome is how an attempt ended.
@@ -184,12 +185,12 @@ func (t *tx) endActivity(a *Activity) error {
 }
 
 const sqlActivityAttempt = `
-INSERT INTO orchestration_attempts (instance, event_id, run, number, started_at, finished_at, outcome, error_type, error, retry_delay)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+INSERT INTO orchestration_attempts (instance, event_id, run, number, pool, started_at, finished_at, outcome, error_type, error, retry_delay)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 func (t *tx) activityAttempt(a *Activity, o ActivityOutcome) error {
 	started := a.StartedAt.UnixMilli()
-	st := t.prep(sqlActivityAttempt).int(a.Instance).int(int64(a.EventID)).int(a.run).int(int64(a.Number)).int(started).int(max(started, t.now)).
+	st := t.prep(sqlActivityAttempt).int(a.Instance).int(int64(a.EventID)).int(a.run).int(int64(a.Number)).intOrNull(a.pool).int(started).int(max(started, t.now)).
 		text(o.Outcome).textOrNull(bounded(o.ErrorType))
 	if o.Error == "" {
 		st = st.null(kindBytes)
@@ -203,6 +204,30 @@ func (t *tx) activityAttempt(a *Activity, o ActivityOutcome) error {
 	}
 	return st.exec()
 }
+
+const sqlCutOff = `
+INSERT INTO orchestration_attempts (instance, event_id, run, number, pool, started_at, finished_at, outcome)
+SELECT instance, event_id, run, number, pool, started_at, CASE WHEN started_at > ?1 THEN started_at ELSE ?1 END, ?2
+FROM orchestration_activities WHERE instance = ?3 AND (token IS NOT NULL OR job IS NOT NULL)`
+
+// cutOff removes the activities of an instance. The attempts that are under way, by whoever holds them or as a job, go on record.
+func (t *tx) cutOff(instance int64) error {
+	if err := t.prep(sqlCutOff).int(t.now).text(ActivityCutOff).int(instance).exec(); err != nil {
+		return err
+	}
+	return t.removeRows(instance, "orchestration_activities")
+}
+
+// Attempts of the executions before an instance continued as new: so many are kept, the newest ones. The others are looked for once in so many
+// executions, since it takes reading all.
+const (
+	maxEarlierAttempts = 1000
+	dropAttemptsEvery  = 16
+)
+
+const sqlDropAttempts = `
+DELETE FROM orchestration_attempts WHERE instance = ?1 AND finished_at < (
+  SELECT finished_at FROM orchestration_attempts WHERE instance = ?1 ORDER BY finished_at DESC LIMIT 1 OFFSET ?2 + 0)`
 
 // AbandonActivity puts an activity back whose attempt came to nothing; it is ready again after the delay. The attempt counts as
 // lost if it may have begun, and otherwise leaves no trace.

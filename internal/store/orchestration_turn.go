@@ -21,7 +21,7 @@ type Turn struct {
 	Events     int64  // in the history
 	Deliveries int    // of this turn, this one included
 	Lost       int    // of these, before this one: their process died, or what they led to could not be stored
-	run        int64  // how often it was rewound
+	run        int64  // how often it was rewound or has continued as new
 	Custom     []byte // status, as the latest turn left it
 	Token      int64
 	Pool       int64
@@ -198,7 +198,7 @@ func (r *TurnResult) bytes() int {
 func (r *TurnResult) numbers() int { return len(r.Timers) + 2*len(r.Messages) + 1 }
 
 const sqlCompleteTurn = `
-UPDATE orchestration_turns SET token = NULL, visible = ?, deliveries = 0, number = number + 1, events = ?, status = ?, custom = ?,
+UPDATE orchestration_turns SET token = NULL, visible = ?, deliveries = 0, number = number + 1, events = ?, run = ?, status = ?, custom = ?,
   started_at = coalesce(started_at, ?), updated_at = ? WHERE instance = ? AND token = ? RETURNING pool`
 
 // CompleteTurn stores what a turn led to: the history grows, activities and timers are set up, messages are sent, and what it
@@ -218,11 +218,11 @@ func (s *Store) CompleteTurn(ctx context.Context, turn *Turn, r *TurnResult) (or
 }
 
 func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
-	events := turn.Events + int64(r.Events)
+	events, run := turn.Events+int64(r.Events), turn.run
 	if r.Reset != nil {
-		events = int64(r.Events)
+		events, run = int64(r.Events), run+1
 	}
-	pool, err := t.prep(sqlCompleteTurn).int(asleep).int(events).text(string(r.Status)).blob(r.CustomStatus).int(t.now).int(t.now).
+	pool, err := t.prep(sqlCompleteTurn).int(asleep).int(events).int(run).text(string(r.Status)).blob(r.CustomStatus).int(t.now).int(t.now).
 		int(turn.Instance).int(turn.Token).fencedPool()
 	if err != nil {
 		return err
@@ -230,7 +230,7 @@ func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
 	t.changed(turn.Instance)
 	delete(t.woken, turn.Instance)
 	if r.Reset != nil {
-		if err := t.resetOrchestration(turn, r.Reset); err != nil {
+		if err := t.resetOrchestration(turn, run, r.Reset); err != nil {
 			return err
 		}
 	}
@@ -254,7 +254,7 @@ func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
 		return t.sendMessages(turn, r)
 	}
 	for i := range r.Activities {
-		if err := t.newActivity(turn, &r.Activities[i]); err != nil {
+		if err := t.newActivity(turn, run, &r.Activities[i]); err != nil {
 			return err
 		}
 	}
@@ -283,20 +283,25 @@ func (t *tx) addHistory(instance, turn int64, count int, events []byte) error {
 		int(instance).int(turn).int(int64(count)).blob(events).exec()
 }
 
-// resetOrchestration forgets the execution so far: its history, and whatever would still answer it.
-func (t *tx) resetOrchestration(turn *Turn, r *Reset) error {
+// resetOrchestration forgets the execution so far: its history, and whatever would still answer it. Its attempts stay on record.
+func (t *tx) resetOrchestration(turn *Turn, run int64, r *Reset) error {
 	if err := t.forgetExecution(turn.Instance); err != nil {
 		return err
 	}
-	if err := t.removeRows(turn.Instance, "orchestration_history", "orchestration_attempts"); err != nil {
+	if err := t.removeRows(turn.Instance, "orchestration_history"); err != nil {
 		return err
+	}
+	if run%dropAttemptsEvery == 0 {
+		if err := t.prep(sqlDropAttempts).int(turn.Instance).int(maxEarlierAttempts - 1).exec(); err != nil {
+			return err
+		}
 	}
 	return t.prep("UPDATE orchestrations SET execution = ?, input = ?, version = NULL WHERE no = ?").text(r.Execution).blob(r.Input).int(turn.Instance).exec()
 }
 
 // forgetExecution removes what an execution waits for. Whoever carries out an activity of it learns that the lock is lost.
 func (t *tx) forgetExecution(instance int64) error {
-	if err := t.removeRows(instance, "orchestration_activities"); err != nil {
+	if err := t.cutOff(instance); err != nil {
 		return err
 	}
 	return t.prep("DELETE FROM orchestration_inbox WHERE instance = ? AND answer = 1").int(instance).exec()
@@ -319,7 +324,10 @@ func (t *tx) endOrchestration(turn *Turn, r *TurnResult) error {
 	if err != nil {
 		return err
 	}
-	return t.removeRows(turn.Instance, "orchestration_turns", "orchestration_activities", "orchestration_inbox")
+	if err := t.cutOff(turn.Instance); err != nil {
+		return err
+	}
+	return t.removeRows(turn.Instance, "orchestration_turns", "orchestration_inbox")
 }
 
 // sendMessages delivers what a turn wants to tell other instances. What cannot be delivered is dropped: whom it was for is over.
