@@ -18,39 +18,40 @@ type memory struct {
 type remembered struct {
 	turn   int64
 	events []*protos.HistoryEvent
+	bytes  int // of the events
 }
 
 // maxRemembered bounds the events that are kept.
 const maxRemembered = 200_000
 
-func (m *memory) get(instance, turn int64) ([]*protos.HistoryEvent, bool) {
+func (m *memory) get(instance, turn int64) (remembered, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, ok := m.of[instance]
 	if !ok || r.turn != turn {
-		return nil, false
+		return remembered{}, false
 	}
-	return r.events, true
+	return r, true
 }
 
-func (m *memory) put(instance, turn int64, events []*protos.HistoryEvent) {
+func (m *memory) put(instance int64, r remembered) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.drop(instance)
 	for other := range m.of { // any: to read one again costs little
-		if m.events+len(events) <= maxRemembered {
+		if m.events+len(r.events) <= maxRemembered {
 			break
 		}
 		m.drop(other)
 	}
-	if len(events) > maxRemembered {
+	if len(r.events) > maxRemembered {
 		return
 	}
 	if m.of == nil {
 		m.of = map[int64]remembered{}
 	}
-	m.of[instance] = remembered{turn, events}
-	m.events += len(events)
+	m.of[instance] = r
+	m.events += len(r.events)
 }
 
 func (m *memory) forget(instance int64) {

@@ -56,8 +56,8 @@ func (h *hub) tooLarge(state *backend.WorkflowRuntimeState) (what string, size i
 	return what, size
 }
 
-// turnResult is what the engine has made of a turn, as it is stored.
-func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState) (*store.TurnResult, error) {
+// turnResult is what the engine has made of a turn, as it is stored. The history has so many bytes with it.
+func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState, bytes int) (*store.TurnResult, error) {
 	status, ok := statuses[runtimestate.RuntimeStatus(state)]
 	if !ok {
 		return nil, fmt.Errorf("unknown status of %s", turn.ID)
@@ -67,7 +67,7 @@ func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState) 
 		return endAs(state, "HistoryTooLong", fmt.Sprintf("the history has more than %d events; an orchestrator that goes on for long continues as new", maxHistoryEvents))
 	}
 	if status != forebay.OrchestrationTerminated {
-		if bytes := sizeOf(state.OldEvents) + sizeOf(state.NewEvents); bytes > maxHistoryBytes {
+		if bytes > maxHistoryBytes {
 			return endAs(state, "HistoryTooLong", fmt.Sprintf("the history has %d bytes; the limit is %d; large values are better passed by reference", bytes, maxHistoryBytes))
 		}
 		if what, size := h.tooLarge(state); what != "" {
