@@ -30,7 +30,6 @@ type Activity struct {
 	ScheduledAt time.Time
 	StartedAt   time.Time
 	Token       int64
-	turns       int64 // the pool of the instance
 	run         int64
 	pool        int64
 }
@@ -49,7 +48,7 @@ INSERT INTO orchestration_activities (instance, event_id, run, pool, turns, visi
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // newActivity stores an activity, under a lock if a claim waits for it.
-func (t *tx) newActivity(turn *Turn, run int64, a *NewActivity) error {
+func (t *tx) newActivity(turn *Turn, run, turns int64, a *NewActivity) error {
 	pool, err := t.poolOf(turn.Tenant, WorkActivity, a.Name)
 	if err != nil {
 		return err
@@ -59,13 +58,13 @@ func (t *tx) newActivity(turn *Turn, run int64, a *NewActivity) error {
 		visible, token, number = t.now+c.Lock.Milliseconds(), newToken(), 1
 		c.activities = append(c.activities, Activity{Instance: turn.Instance, Tenant: turn.Tenant, ID: turn.ID, EventID: a.EventID, Name: a.Name,
 			Event: a.Event, Policy: a.Policy, Number: 1, ScheduledAt: fromMillis(t.now), StartedAt: fromMillis(t.now),
-			Token: token, turns: turn.Pool, pool: pool, run: run})
+			Token: token, pool: pool, run: run})
 		p := t.w.work.pools[pool]
 		p.due = min(p.due, visible)
 	} else {
 		t.workReady(pool, visible)
 	}
-	st := t.prep(sqlInsertActivity).int(turn.Instance).int(int64(a.EventID)).int(run).int(pool).int(turn.Pool).int(visible).intOrNull(token).int(number).int(t.now)
+	st := t.prep(sqlInsertActivity).int(turn.Instance).int(int64(a.EventID)).int(run).int(pool).int(turns).int(visible).intOrNull(token).int(number).int(t.now)
 	if token != 0 {
 		st = st.int(t.now)
 	} else {
@@ -75,7 +74,7 @@ func (t *tx) newActivity(turn *Turn, run int64, a *NewActivity) error {
 }
 
 const sqlReadyActivities = `
-SELECT a.instance, o.tenant, o.id, a.event_id, a.event, a.policy, a.number, a.failures, a.lost, a.scheduled_at, coalesce(a.token, 0), coalesce(a.started_at, 0), a.turns, a.run
+SELECT a.instance, o.tenant, o.id, a.event_id, a.event, a.policy, a.number, a.failures, a.lost, a.scheduled_at, coalesce(a.token, 0), coalesce(a.started_at, 0), a.run
 FROM (SELECT * FROM orchestration_activities WHERE pool = ? AND visible <= ? ORDER BY visible LIMIT ? + 0) a
   CROSS JOIN orchestrations o ON o.no = a.instance`
 
@@ -87,7 +86,7 @@ func (t *tx) takeActivities(p *workPool, c *workClaim, most int) (taken int, err
 	var lost []Activity // attempts
 	err = t.prep(sqlReadyActivities).int(p.No).int(t.now).int(int64(most)).each(func(r row) error {
 		a := Activity{Instance: r.int(0), Tenant: r.int(1), ID: r.text(2), EventID: int(r.int(3)), Name: p.Name, Event: r.blob(4), Policy: r.blob(5),
-			Number: int(r.int(6)), Failures: int(r.int(7)), Lost: int(r.int(8)), ScheduledAt: fromMillis(r.int(9)), Token: r.int(10), turns: r.int(12), run: r.int(13), pool: p.No}
+			Number: int(r.int(6)), Failures: int(r.int(7)), Lost: int(r.int(8)), ScheduledAt: fromMillis(r.int(9)), Token: r.int(10), run: r.int(12), pool: p.No}
 		if a.Token != 0 {
 			a.StartedAt = fromMillis(r.int(11))
 			lost = append(lost, a)
@@ -159,7 +158,8 @@ func (t *tx) settleActivity(a *Activity, o ActivityOutcome) error {
 		t.workReady(a.pool, at)
 		return t.activityAttempt(a, o)
 	}
-	if err := t.endActivity(a); err != nil {
+	turns, err := t.endActivity(a)
+	if err != nil {
 		return err
 	}
 	if err := t.activityAttempt(a, o); err != nil {
@@ -168,20 +168,20 @@ func (t *tx) settleActivity(a *Activity, o ActivityOutcome) error {
 	if err := t.addEvent(a.Instance, t.now, true, o.Event); err != nil {
 		return err
 	}
-	return t.wakeInstance(a.Instance, a.turns)
+	return t.wakeInstance(a.Instance, turns)
 }
 
-// endActivity removes an activity if its lock still holds it.
-func (t *tx) endActivity(a *Activity) error {
+// endActivity removes an activity if its lock still holds it, and returns the pool of its instance.
+func (t *tx) endActivity(a *Activity) (turns int64, err error) {
 	l := a.lock()
-	if gone, known := t.answered[l]; known {
-		if delete(t.answered, l); !gone { // and who comes with the same lock again finds nothing
-			return forebay.ErrLockLost
+	if turns, known := t.answered[l]; known {
+		if delete(t.answered, l); turns == 0 { // and who comes with the same lock again finds nothing
+			return 0, forebay.ErrLockLost
 		}
-		return nil
+		return turns, nil
 	}
-	return t.prep("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND token = ?").
-		int(l.instance).int(l.event).int(l.token).fenced()
+	return t.prep("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND token = ? RETURNING turns").
+		int(l.instance).int(l.event).int(l.token).fencedPool()
 }
 
 const sqlActivityAttempt = `

@@ -254,7 +254,7 @@ func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
 		return t.sendMessages(turn, r)
 	}
 	for i := range r.Activities {
-		if err := t.newActivity(turn, run, &r.Activities[i]); err != nil {
+		if err := t.newActivity(turn, run, pool, &r.Activities[i]); err != nil {
 			return err
 		}
 	}
@@ -269,7 +269,7 @@ func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
 	return t.endTurn(turn, pool)
 }
 
-// fencedPool runs a statement about the turn that holds a lock, and returns the pool in which the instance is by now.
+// fencedPool runs a statement about what holds a lock, a turn or an activity, and returns the pool in which the instance is by now.
 func (st statement) fencedPool() (pool int64, err error) {
 	found, err := st.one(func(r row) { pool = r.int(0) })
 	if err == nil && !found {
