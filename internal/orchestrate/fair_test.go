@@ -120,3 +120,39 @@ func TestTasksNeedNoPlace(t *testing.T) {
 		p.ends(t, p.start(t, StartRequest{Name: "task"}), forebay.OrchestrationFailed)
 	})
 }
+
+// payers says who pays for each job, and refuses it.
+type payers struct {
+	refusing
+	keys chan string
+}
+
+func (p payers) Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, a *store.Activity) error {
+	p.keys <- a.KeyID
+	return p.refusing.Submit(ctx, tenant, req, a)
+}
+
+// The budget of the API key that started an instance pays for its jobs, and for those of the instances that it calls.
+func TestWhoPaysForTasks(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r := NewRegistry()
+		addOrchestrator(t, r, "child", func(ctx *task.WorkflowContext) (any, error) {
+			return nil, activity(ctx, TaskActivity, TaskRequest{Task: "none"}, forebay.RetryPolicy{}).Await(nil)
+		})
+		addOrchestrator(t, r, "parent", func(ctx *task.WorkflowContext) (any, error) {
+			return nil, ctx.CallChildWorkflow("child").Await(nil)
+		})
+		keys := make(chan string, 10)
+		p := run(t, where, Options{Registry: r, Jobs: payers{keys: keys}})
+		for name, key := range map[string]string{"child": "key_a", "parent": "key_b"} {
+			id, err := p.Start(forebay.WithBudgetKey(t.Context(), key), tenant, StartRequest{Name: name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.ends(t, id, forebay.OrchestrationFailed)
+			if got := <-keys; got != key {
+				t.Errorf("%q pays for the job of the %s, not %s", got, name, key)
+			}
+		}
+	})
+}

@@ -94,7 +94,7 @@ func (s *Service) create(ctx context.Context, tenant int64, e *protos.HistoryEve
 	if err != nil {
 		return err
 	}
-	o.Audit = audit
+	o.Audit, o.KeyID = audit, forebay.BudgetKeyOf(ctx)
 	return s.store.CreateOrchestration(ctx, o, replace)
 }
 

@@ -24,9 +24,10 @@ type Activity struct {
 	Name        string
 	Event       []byte
 	Policy      []byte
-	Number      int // of this attempt
-	Failures    int // before it
-	Lost        int // attempts before it that nobody heard of again
+	Number      int    // of this attempt
+	Failures    int    // before it
+	Lost        int    // attempts before it that nobody heard of again
+	KeyID       string // the API key whose budget pays for its job as well; "": none
 	ScheduledAt time.Time
 	StartedAt   time.Time
 	Token       int64
@@ -57,7 +58,7 @@ func (t *tx) newActivity(turn *Turn, run, turns int64, a *NewActivity) error {
 	if c := t.handOver(pool); c != nil {
 		visible, token, number = t.now+c.Lock.Milliseconds(), newToken(), 1
 		c.activities = append(c.activities, Activity{Instance: turn.Instance, Tenant: turn.Tenant, ID: turn.ID, EventID: a.EventID, Name: a.Name,
-			Event: a.Event, Policy: a.Policy, Number: 1, ScheduledAt: fromMillis(t.now), StartedAt: fromMillis(t.now),
+			Event: a.Event, Policy: a.Policy, KeyID: turn.keyID, Number: 1, ScheduledAt: fromMillis(t.now), StartedAt: fromMillis(t.now),
 			Token: token, pool: pool, run: run})
 		p := t.w.work.pools[pool]
 		p.due = min(p.due, visible)
@@ -74,7 +75,7 @@ func (t *tx) newActivity(turn *Turn, run, turns int64, a *NewActivity) error {
 }
 
 const sqlReadyActivities = `
-SELECT a.instance, o.tenant, o.id, a.event_id, a.event, a.policy, a.number, a.failures, a.lost, a.scheduled_at, coalesce(a.token, 0), coalesce(a.started_at, 0), a.run
+SELECT a.instance, o.tenant, o.id, a.event_id, a.event, a.policy, a.number, a.failures, a.lost, a.scheduled_at, coalesce(a.token, 0), coalesce(a.started_at, 0), a.run, coalesce(o.key_id, '')
 FROM (SELECT * FROM orchestration_activities WHERE pool = ? AND visible <= ? ORDER BY visible LIMIT ? + 0) a
   CROSS JOIN orchestrations o ON o.no = a.instance`
 
@@ -86,7 +87,7 @@ func (t *tx) takeActivities(p *workPool, c *workClaim, most int) (taken int, err
 	var lost []Activity // attempts
 	err = t.prep(sqlReadyActivities).int(p.No).int(t.now).int(int64(most)).each(func(r row) error {
 		a := Activity{Instance: r.int(0), Tenant: r.int(1), ID: r.text(2), EventID: int(r.int(3)), Name: p.Name, Event: r.blob(4), Policy: r.blob(5),
-			Number: int(r.int(6)), Failures: int(r.int(7)), Lost: int(r.int(8)), ScheduledAt: fromMillis(r.int(9)), Token: r.int(10), run: r.int(12), pool: p.No}
+			Number: int(r.int(6)), Failures: int(r.int(7)), Lost: int(r.int(8)), ScheduledAt: fromMillis(r.int(9)), Token: r.int(10), run: r.int(12), KeyID: r.text(13), pool: p.No}
 		if a.Token != 0 {
 			a.StartedAt = fromMillis(r.int(11))
 			lost = append(lost, a)

@@ -28,6 +28,7 @@ type Turn struct {
 	Halted     bool // once all that has arrived is seen, the instance is suspended or over: its code need not run
 	Arrived    []Arrived
 	now        int64 // when it was taken
+	keyID      string
 	last       int64 // number of the latest event that it sees
 }
 
@@ -65,7 +66,7 @@ func (s *Store) ClaimTurns(ctx context.Context, req WorkRequest) ([]Turn, error)
 }
 
 const sqlReadyTurns = `
-SELECT t.instance, o.tenant, o.id, o.name, o.execution, t.number, t.events, t.deliveries, t.custom, t.run, coalesce(t.token, 0)
+SELECT t.instance, o.tenant, o.id, o.name, o.execution, t.number, t.events, t.deliveries, t.custom, t.run, coalesce(t.token, 0), coalesce(o.key_id, '')
 FROM (SELECT instance, number, events, deliveries, custom, run, token FROM orchestration_turns WHERE pool = ? AND visible <= ? ORDER BY visible LIMIT ? + 0) t
   CROSS JOIN orchestrations o ON o.no = t.instance`
 
@@ -78,7 +79,7 @@ func (t *tx) takeTurns(p *workPool, c *workClaim, most int) (taken int, err erro
 	err = t.prep(sqlReadyTurns).int(p.No).int(t.now).int(int64(most)).each(func(r row) error {
 		c.turns = append(c.turns, Turn{Instance: r.int(0), Tenant: r.int(1), ID: r.text(2), Name: r.text(3), Execution: r.text(4),
 			Number: r.int(5), Events: r.int(6), Deliveries: int(r.int(7)%lostDelivery) + 1, Lost: int(r.int(7) / lostDelivery), Custom: r.blob(8),
-			run: r.int(9), Pool: p.No, Halted: p.Kind == workHalt, now: t.now})
+			run: r.int(9), keyID: r.text(11), Pool: p.No, Halted: p.Kind == workHalt, now: t.now})
 		if r.int(10) != 0 { // nobody heard of it again
 			c.turns[len(c.turns)-1].Lost++
 		}
@@ -335,7 +336,7 @@ func (t *tx) sendMessages(turn *Turn, r *TurnResult) error {
 	for i := range r.Messages {
 		m := &r.Messages[i]
 		if m.Start != nil {
-			m.Start.parent = turn.Instance
+			m.Start.parent, m.Start.KeyID = turn.Instance, turn.keyID
 			if m.Refusal == nil { // nobody waits for it
 				m.Start.parent = 0
 			}

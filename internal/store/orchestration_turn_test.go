@@ -162,3 +162,41 @@ func TestOldestTurnsOfManyPools(t *testing.T) {
 		}
 	})
 }
+
+// The key whose budget pays for an instance pays for its activities, and for the instances that it calls.
+func TestKeyOfAnInstance(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		tenant := tenantOf(t, s, "acme")
+		if err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: []byte("start"), KeyID: "key_payer"}, false); err != nil {
+			t.Fatal(err)
+		}
+		turn := takeTurn(t, s)
+		_, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: []byte("event"), Activities: []NewActivity{{Name: "step", Event: []byte("do")}},
+			Messages: []OrchestrationMessage{{To: "two", Start: &NewOrchestration{Tenant: tenant, ID: "two", Execution: "first", Name: "fan", Event: []byte("start")}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if turn = takeTurn(t, s); turn.ID != "two" {
+			t.Fatalf("the turn of %s", turn.ID)
+		}
+		claims := make(chan []Activity)
+		go func() { // the second comes straight from the turn, if this waits by then
+			for range 2 {
+				activities, err := s.ClaimActivities(t.Context(), anyWork(1))
+				if err != nil {
+					t.Error(err)
+				}
+				claims <- activities
+			}
+		}()
+		first := <-claims
+		if _, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: []byte("event"), Activities: []NewActivity{{Name: "step", Event: []byte("do")}}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range append(first, <-claims...) {
+			if a.KeyID != "key_payer" {
+				t.Errorf("%q pays for the activity of %s", a.KeyID, a.ID)
+			}
+		}
+	})
+}
