@@ -83,11 +83,13 @@ type OrchestrationEvent struct {
 
 // ActivityAttempt is one call of an activity.
 type ActivityAttempt struct {
+	Run               int       `json:"run"`     // from 0; another begins whenever the instance continues as new or is rewound
 	EventID           int       `json:"eventId"` // of the event that scheduled the activity
+	Name              string    `json:"name,omitempty"`
 	Number            int       `json:"number"`
 	StartedAt         time.Time `json:"startedTime"`
 	FinishedAt        time.Time `json:"finishedTime"`
-	Outcome           string    `json:"outcome"` // succeeded, retried, failed, lost
+	Outcome           string    `json:"outcome"` // succeeded, retried, failed, lost, cut_off
 	ErrorType         string    `json:"errorType,omitempty"`
 	ErrorMessage      string    `json:"errorMessage,omitempty"`
 	RetryDelaySeconds *float64  `json:"retryDelaySeconds"`

@@ -80,7 +80,7 @@ func (c *Client) OrchestrationHistory(ctx context.Context, id string) ([]forebay
 	return shown.HistoryEvents, err
 }
 
-// ActivityAttempts returns the attempts of the activities of an instance's current execution.
+// ActivityAttempts returns the attempts of an instance's activities, by run, activity and number.
 func (c *Client) ActivityAttempts(ctx context.Context, id string) ([]forebay.ActivityAttempt, error) {
 	return ofInstance[[]forebay.ActivityAttempt](ctx, c, id, "attempts", nil)
 }

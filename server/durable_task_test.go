@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -74,8 +77,14 @@ func nodeModules(t *testing.T) string {
 	return dir
 }
 
-// A worker and client in another language, with the SDK that npm has, do what Go functions do.
-func TestDurableTaskSDK(t *testing.T) {
+// sdk is a server for clients and workers that the SDK of npm connects, and a key for them.
+type sdk struct {
+	*server.Server
+	address, key, modules string
+}
+
+func startSDK(t *testing.T) *sdk {
+	t.Helper()
 	modules := nodeModules(t)
 	shout := forebay.Task{Name: "shout", Run: func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
 		return forebay.TaskResult{Output: []byte(strings.ToUpper(string(call.Input)))}, nil
@@ -103,28 +112,35 @@ func TestDurableTaskSDK(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	defer func() {
+	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-	}()
-	address := s.GRPCAddr(t.Context()).String()
+	})
+	return &sdk{s, s.GRPCAddr(t.Context()).String(), made.Key, modules}
+}
+
+// node makes a process of a script, which lasts no longer than the context.
+func (s *sdk) node(ctx context.Context, script, key string, args ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, "node", append([]string{filepath.Join("testdata", "durabletask", script), s.address, key}, args...)...)
+	command.Env = append(os.Environ(), "NODE_PATH="+filepath.Join(s.modules, "node_modules"))
+	return command
+}
+
+// A worker and client in another language, with the SDK that npm has, do what Go functions do.
+func TestDurableTaskSDK(t *testing.T) {
+	s := startSDK(t)
 	node := func(key string) (stdout, stderr string, err error) {
 		limited, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
-		script, err := filepath.Abs("testdata/durabletask/scenarios.js")
-		if err != nil {
-			t.Fatal(err)
-		}
 		var out, errs bytes.Buffer
-		command := exec.CommandContext(limited, "node", script, address, key)
-		command.Env = append(os.Environ(), "NODE_PATH="+filepath.Join(modules, "node_modules"))
+		command := s.node(limited, "scenarios.js", key)
 		command.Stdout, command.Stderr = &out, &errs
 		err = command.Run()
 		return out.String(), errs.String(), err
 	}
-	out, errs, err := node(made.Key)
+	out, errs, err := node(s.key)
 	if err != nil {
 		t.Fatalf("%v\n%s%s", err, out, errs)
 	}
@@ -149,5 +165,78 @@ func TestDurableTaskSDK(t *testing.T) {
 	}
 	if _, errs, err := node("fb_wrong"); !errors.As(err, new(*exec.ExitError)) || !strings.Contains(errs, "UNAUTHENTICATED") {
 		t.Errorf("with a wrong key: %v, %s", err, errs)
+	}
+}
+
+// worker starts a worker, and returns it and what it says. It is killed at the end of the test at the latest.
+func (s *sdk) worker(t *testing.T, args ...string) (*exec.Cmd, *bufio.Reader) {
+	t.Helper()
+	command := s.node(t.Context(), "worker.js", s.key, args...)
+	command.Stderr = t.Output()
+	out, err := command.StdoutPipe()
+	if err == nil {
+		err = command.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+	})
+	return command, bufio.NewReader(out)
+}
+
+// What a worker has begun that is killed with SIGKILL is carried out by another, and each result is recorded once.
+func TestDurableTaskWorkerIsKilled(t *testing.T) {
+	const n = 3
+	s := startSDK(t)
+	first, says := s.worker(t, "stall")
+	id, err := s.StartOrchestration(t.Context(), "acme", "squares", "", n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		if line, err := says.ReadString('\n'); err != nil || !strings.HasPrefix(line, "begun ") {
+			t.Fatalf("%q, %v", line, err)
+		}
+	}
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.worker(t)
+	o, err := s.WaitOrchestration(t.Context(), "acme", id, 2*time.Minute)
+	if err != nil || o.Status != forebay.OrchestrationCompleted || string(o.Output) != "[0,1,4]" {
+		t.Fatalf("%s: %s %+v, %v", o.Status, o.Output, o.Failure, err)
+	}
+	api, err := client.New(client.Options{BaseURL: "http://" + s.Addr(t.Context()).String(), Key: forebay.Secret(s.key)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	history, err := api.OrchestrationHistory(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := map[int]int{}
+	for _, e := range history {
+		if e.Type == "TaskCompleted" {
+			results[e.EventID]++
+		}
+	}
+	attempts, err := s.ActivityAttempts(t.Context(), "acme", id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes := map[int][]string{}
+	for _, a := range attempts {
+		outcomes[a.EventID] = append(outcomes[a.EventID], a.Outcome)
+	}
+	if len(results) != n || len(outcomes) != n {
+		t.Errorf("%d activities have results, %d attempts", len(results), len(outcomes))
+	}
+	for activity, times := range results {
+		if got := outcomes[activity]; times != 1 || !slices.Equal(got, []string{"lost", "succeeded"}) {
+			t.Errorf("activity %d: %d results, attempts %q", activity, times, got)
+		}
 	}
 }

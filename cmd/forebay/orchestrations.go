@@ -354,7 +354,9 @@ func (a *app) orchestrationsAttempts() *cobra.Command {
 			return err
 		}
 		return printList(a, all(attempts), 0, []column[forebay.ActivityAttempt]{
+			{"RUN", func(t forebay.ActivityAttempt) string { return strconv.Itoa(t.Run) }},
 			{"ID", func(t forebay.ActivityAttempt) string { return strconv.Itoa(t.EventID) }},
+			{"ACTIVITY", func(t forebay.ActivityAttempt) string { return t.Name }},
 			{"ATTEMPT", func(t forebay.ActivityAttempt) string { return strconv.Itoa(t.Number) }},
 			{"OUTCOME", func(t forebay.ActivityAttempt) string { return t.Outcome }},
 			{"STARTED", func(t forebay.ActivityAttempt) string { return a.age(t.StartedAt) }},
@@ -367,6 +369,8 @@ func (a *app) orchestrationsAttempts() *cobra.Command {
 			}},
 		})
 	})
-	c.Long = "List the attempts of the activities of an instance's current execution. The ID is that of the activity in the history."
+	c.Long = `List the attempts of an instance's activities. The ID is that of the activity in the history of its run:
+another begins whenever the instance continues as new or is rewound. When it continues as new about a
+thousand attempts are kept, the newest. cut_off: the instance ended, or continued as new, before the attempt.`
 	return c
 }

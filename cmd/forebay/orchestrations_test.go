@@ -129,7 +129,7 @@ func TestOrchestrationsAgainstAServer(t *testing.T) {
 	says(run(0, "resume", "o/1"), "o/1 will be resumed", "")
 	says(run(0, "get", "o/1", "--wait"), "the bank is closed", "")
 	says(run(0, "history", "o/1"), "TaskFailed", "")
-	says(run(0, "attempts", "o/1"), "failed", "")
+	says(run(0, "attempts", "o/1"), "charge    1        failed", "")
 	run(0, "rewind", "o/1", "--reason", "it is open")
 	var o forebay.Orchestration
 	got := run(0, "get", "o/1", "--wait", "-o", "json")

@@ -91,7 +91,8 @@ func (a *API) routeInstances() {
 	list.Description = "A page may be shorter than top, when its instances are large; x-ms-continuation-token says whether there are more."
 	route(a, forebay.ScopeRead, list, a.instances)
 	attempts := durableOperation("list-activity-attempts", http.MethodGet, "/instances/{instanceId}/attempts", "List the attempts of an instance's activities")
-	attempts.Description = "With when each ran, how it ended and the delay after it. eventId is that of the activity in the history."
+	attempts.Description = "With when each ran, how it ended and the delay after it. eventId is that of the activity in the history of its run: another begins whenever the instance " +
+		"continues as new or is rewound."
 	route(a, forebay.ScopeRead, attempts, func(ctx context.Context, c *call, in *InstancePath) (*answer[[]forebay.ActivityAttempt], error) {
 		attempts, err := a.orchestrations.Attempts(ctx, c.caller.Tenant, in.ID)
 		return answerOf(notNil(attempts), err)

@@ -19,6 +19,9 @@ func callerOf(ctx context.Context) *store.Activity {
 func (s *Service) SubmitCalled(ctx context.Context, tenant string, req forebay.SubmitRequest, caller *store.Activity) error {
 	correlation := store.CallerCorrelation(caller.ID)
 	req.CorrelationID, req.IdempotencyKey = &correlation, ""
+	if caller.KeyID != "" {
+		ctx = forebay.WithBudgetKey(ctx, caller.KeyID)
+	}
 	_, _, err := s.Submit(context.WithValue(ctx, callerKey{}, caller), tenant, req)
 	return err
 }

@@ -146,6 +146,9 @@ func (s *Service) admit(ctx context.Context, g GRPC, method string) (context.Con
 		return nil, forebay.Errorf(forebay.CodeForbidden, "the API key lacks the scope %s", scope)
 	}
 	tenant, err := s.store.EnsureTenant(ctx, caller.Tenant)
+	if caller.Budgeted {
+		ctx = forebay.WithBudgetKey(ctx, caller.KeyID)
+	}
 	return context.WithValue(forebay.WithActor(ctx, caller.KeyID), tenantKey{}, tenant), err
 }
 

@@ -70,6 +70,9 @@ func (h *hub) stop() {
 // turnKey is the property of a work item that holds its turn or activity.
 const turnKey = "forebay"
 
+// bytesKey is the property that holds how many bytes the history of a turn had before it.
+const bytesKey = "bytes"
+
 // settleTime bounds how long storing an outcome may take.
 const settleTime = 30 * time.Second
 
@@ -100,20 +103,22 @@ func (h *hub) GetWorkflowRuntimeState(ctx context.Context, wi *backend.WorkflowW
 		}
 		wi.NewEvents = append(wi.NewEvents, e)
 	}
-	events, ok := h.memory.get(turn.Instance, turn.Number)
+	past, ok := h.memory.get(turn.Instance, turn.Number)
 	if !ok {
-		var err error
-		if events, err = h.history(ctx, turn.Instance); err != nil {
+		events, err := h.history(ctx, turn.Instance)
+		if err != nil {
 			return nil, h.unread(turn, err)
 		}
 		if int64(len(events)) != turn.Events {
 			return nil, forebay.ErrLockLost // another had a turn since
 		}
+		past = remembered{turn.Number, events, sizeOf(events)}
 	}
+	wi.Properties[bytesKey] = past.bytes
 	if turn.Halted {
 		h.halted.Store(turn.ID, turn)
 	}
-	return runtimestate.NewWorkflowRuntimeState(turn.ID, value(turn.Custom), events), nil
+	return runtimestate.NewWorkflowRuntimeState(turn.ID, value(turn.Custom), past.events), nil
 }
 
 func (s *Service) history(ctx context.Context, instance int64) (events []*protos.HistoryEvent, err error) {
@@ -142,7 +147,12 @@ func (h *hub) stateOf(ctx context.Context, id string) (*backend.WorkflowRuntimeS
 func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.WorkflowWorkItem) error {
 	turn := wi.Properties[turnKey].(*store.Turn)
 	h.over(turn)
-	result, err := h.turnResult(turn, wi.State)
+	boundFailures(wi.State)
+	bytes := sizeOf(wi.State.NewEvents)
+	if !wi.State.ContinuedAsNew {
+		bytes += wi.Properties[bytesKey].(int)
+	}
+	result, err := h.turnResult(turn, wi.State, bytes)
 	if err != nil {
 		return err
 	}
@@ -163,7 +173,7 @@ func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Workflow
 		taken.Ended = result.Status
 		h.memory.forget(turn.Instance)
 	} else {
-		h.memory.put(turn.Instance, turn.Number+1, append(wi.State.OldEvents, wi.State.NewEvents...), h.sizeAfter(turn, wi.State))
+		h.memory.put(turn.Instance, remembered{turn.Number + 1, append(wi.State.OldEvents, wi.State.NewEvents...), bytes})
 	}
 	h.opts.Observe(taken)
 	h.release(turn.Token)

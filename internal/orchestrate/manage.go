@@ -94,7 +94,7 @@ func (s *Service) create(ctx context.Context, tenant int64, e *protos.HistoryEve
 	if err != nil {
 		return err
 	}
-	o.Audit = audit
+	o.Audit, o.KeyID = audit, forebay.BudgetKeyOf(ctx)
 	return s.store.CreateOrchestration(ctx, o, replace)
 }
 
@@ -215,7 +215,7 @@ func (s *Service) History(ctx context.Context, tenant, id string) ([]forebay.Orc
 	return described, err
 }
 
-// Attempts returns the attempts of the activities of an instance's current execution.
+// Attempts returns the attempts of an instance's activities: those of its current execution, and the newest of the ones before.
 func (s *Service) Attempts(ctx context.Context, tenant, id string) ([]forebay.ActivityAttempt, error) {
 	row, err := s.row(ctx, tenant, id)
 	if err != nil {

@@ -13,13 +13,13 @@ type memory struct {
 	mu     sync.Mutex
 	of     map[int64]remembered // by instance
 	events int                  // in all of them
-	bytes  int                  // of these
+	bytes  int
 }
 
 type remembered struct {
 	turn   int64
 	events []*protos.HistoryEvent
-	bytes  int
+	bytes  int // of the events
 }
 
 // What is kept is bounded, in events and in bytes.
@@ -28,36 +28,25 @@ const (
 	maxRememberedBytes = 128 << 20
 )
 
-func (m *memory) get(instance, turn int64) ([]*protos.HistoryEvent, bool) {
+func (m *memory) get(instance, turn int64) (remembered, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, ok := m.of[instance]
 	if !ok || r.turn != turn {
-		return nil, false
+		return remembered{}, false
 	}
-	return r.events, true
+	return r, true
 }
 
-// sizeOf returns how many bytes the history of an instance has, which it was given as events. It counts only what it does not know.
-func (m *memory) sizeOf(instance, turn int64, events []*protos.HistoryEvent) int {
-	m.mu.Lock()
-	r, ok := m.of[instance]
-	m.mu.Unlock()
-	if ok && r.turn == turn && len(r.events) == len(events) {
-		return r.bytes
-	}
-	return sizeOf(events)
-}
-
-func (m *memory) put(instance, turn int64, events []*protos.HistoryEvent, bytes int) {
+func (m *memory) put(instance int64, r remembered) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.drop(instance)
-	if len(events) > maxRemembered || bytes > maxRememberedBytes {
+	if len(r.events) > maxRemembered || r.bytes > maxRememberedBytes {
 		return
 	}
 	for other := range m.of { // any: to read one again costs little
-		if m.events+len(events) <= maxRemembered && m.bytes+bytes <= maxRememberedBytes {
+		if m.events+len(r.events) <= maxRemembered && m.bytes+r.bytes <= maxRememberedBytes {
 			break
 		}
 		m.drop(other)
@@ -65,9 +54,9 @@ func (m *memory) put(instance, turn int64, events []*protos.HistoryEvent, bytes 
 	if m.of == nil {
 		m.of = map[int64]remembered{}
 	}
-	m.of[instance] = remembered{turn, events, bytes}
-	m.events += len(events)
-	m.bytes += bytes
+	m.of[instance] = r
+	m.events += len(r.events)
+	m.bytes += r.bytes
 }
 
 func (m *memory) forget(instance int64) {

@@ -6,7 +6,7 @@ import (
 	"github.com/dapr/durabletask-go/api/protos"
 )
 
-// Histories are kept up to a number of events and of bytes, and their sizes are known of those that are as old as the turn.
+// Histories are kept up to a number of events and of bytes.
 func TestMemoryIsBounded(t *testing.T) {
 	event := completedEvent(1, "", value(make([]byte, 1000)))
 	several := func(n int) []*protos.HistoryEvent {
@@ -34,7 +34,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		var m memory
 		for range 2 {
 			for instance := range int64(10) {
-				m.put(instance, 1, several(c.events), c.bytes)
+				m.put(instance, remembered{1, several(c.events), c.bytes})
 			}
 		}
 		if n := kept(&m); n != c.want || m.events != n*c.events || m.bytes != n*c.bytes {
@@ -43,18 +43,13 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 
 	var m memory
-	m.put(1, 5, several(3), 77)
-	m.put(2, 1, several(maxRemembered), maxRememberedBytes) // which makes room first
-	m.put(1, 5, several(3), 77)
-	for _, c := range []struct {
-		instance, turn int64
-		events, want   int
-	}{{1, 5, 3, 77}, {1, 6, 3, sizeOf(several(3))}, {1, 5, 2, sizeOf(several(2))}, {2, 1, 1, sizeOf(several(1))}} {
-		if got := m.sizeOf(c.instance, c.turn, several(c.events)); got != c.want {
-			t.Errorf("%+v: %d", c, got)
-		}
+	m.put(1, remembered{5, several(3), 77})
+	m.put(2, remembered{1, several(maxRemembered), maxRememberedBytes}) // which makes room first
+	m.put(1, remembered{5, several(3), 77})
+	if _, ok := m.get(2, 1); ok || len(m.of) != 1 || m.events != 3 || m.bytes != 77 {
+		t.Errorf("%d histories, %d events, %d bytes are kept", len(m.of), m.events, m.bytes)
 	}
-	m.put(1, 6, several(maxRemembered+1), 1)
+	m.put(1, remembered{6, several(maxRemembered + 1), 1})
 	if len(m.of) != 0 || m.events != 0 || m.bytes != 0 {
 		t.Errorf("what is too long left %d histories, %d events, %d bytes", len(m.of), m.events, m.bytes)
 	}

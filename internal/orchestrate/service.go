@@ -11,6 +11,7 @@ package orchestrate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -25,7 +26,8 @@ type Options struct {
 	Store    *store.Store
 	Registry *Registry // the Go functions; nil: none
 	Logger   *slog.Logger
-	// Turns and Activities bound what is carried out here at once; default 64 and 256.
+	// Turns and Activities bound what is carried out here at once; default 64 and 256. Where several tenants have activities, none has
+	// more than tenantShare times as many here as there are places left. Activities that are jobs need none of these places.
 	Turns, Activities int
 	// Lock is how long a turn or an activity is locked for; it is renewed. Default 60 s.
 	Lock time.Duration
@@ -73,11 +75,15 @@ type Service struct {
 	memory   memory
 	turns    chan struct{} // a value for each that may still be taken
 	tasks    chan struct{} // the same of activities
+	submits  chan struct{} // the same of activities that are jobs, while these are submitted
 	awayTime time.Duration
 
 	mu      sync.Mutex
 	hubs    map[int64]*hub // by tenant
 	held    map[int64]*held
+	under   int           // activities that are carried out, but for those that are jobs
+	its     map[int64]int // how many of them are a tenant's
+	retake  func()        // has the claim of activities begin anew; nil: that would change nothing
 	running context.Context
 	stopped bool // nothing is taken any more
 	idle    chan struct{}
@@ -92,6 +98,9 @@ type held struct {
 	ctx      context.Context
 	idle     bool // the activity was handed to nobody
 }
+
+// isPlain reports whether it is an activity that is no job.
+func (h *held) isPlain() bool { return h.activity != nil && h.activity.Name != TaskActivity }
 
 // New returns a service. Run carries orchestrations out; managing them needs no Run.
 func New(opts Options) *Service {
@@ -109,12 +118,15 @@ func New(opts Options) *Service {
 	}
 	s := &Service{store: opts.Store, registry: opts.Registry, log: opts.Logger, opts: opts,
 		turns: make(chan struct{}, opts.Turns), tasks: make(chan struct{}, opts.Activities),
-		awayTime: awayTime, hubs: map[int64]*hub{}, held: map[int64]*held{}, closing: make(chan any)}
+		submits: make(chan struct{}, maxSubmits), its: map[int64]int{}, awayTime: awayTime, hubs: map[int64]*hub{}, held: map[int64]*held{}, closing: make(chan any)}
 	for range opts.Turns {
 		s.turns <- struct{}{}
 	}
 	for range opts.Activities {
 		s.tasks <- struct{}{}
+	}
+	for range maxSubmits {
+		s.submits <- struct{}{}
 	}
 	return s
 }
@@ -129,6 +141,9 @@ func (s *Service) Run(ctx context.Context) {
 	var loops sync.WaitGroup
 	loops.Go(func() { s.take(ctx, s.turns, s.takeTurns) })
 	loops.Go(func() { s.take(ctx, s.tasks, s.takeActivities) })
+	if s.opts.Jobs != nil {
+		loops.Go(func() { s.take(ctx, s.submits, s.takeTasks) })
+	}
 	renewing, stopRenewing := context.WithCancel(work)
 	var renewal sync.WaitGroup
 	renewal.Go(func() { s.renew(renewing) })
@@ -177,6 +192,10 @@ func (s *Service) hold(token int64, h *held) {
 	defer s.mu.Unlock()
 	h.ctx, h.cancel = context.WithCancelCause(s.running)
 	s.held[token] = h
+	if h.isPlain() {
+		s.under++
+		s.its[h.activity.Tenant]++
+	}
 }
 
 // release is for what is not carried out any more; its place is free.
@@ -189,10 +208,20 @@ func (s *Service) release(token int64) {
 	}
 	h.cancel(nil)
 	delete(s.held, token)
-	if h.turn != nil {
+	switch {
+	case h.turn != nil:
 		s.turns <- struct{}{}
-	} else {
+	case h.isPlain():
+		s.under--
+		if s.its[h.activity.Tenant]--; s.its[h.activity.Tenant] == 0 {
+			delete(s.its, h.activity.Tenant)
+		}
 		s.tasks <- struct{}{}
+		if s.retake != nil {
+			s.retake()
+		}
+	default:
+		s.submits <- struct{}{}
 	}
 	if len(s.held) == 0 && s.idle != nil {
 		close(s.idle)
@@ -200,8 +229,8 @@ func (s *Service) release(token int64) {
 	}
 }
 
-// room waits for a place and takes all there are.
-func room(ctx context.Context, places chan struct{}) (n int) {
+// waitFor waits for a place and takes all there are.
+func waitFor(ctx context.Context, places chan struct{}) (n int) {
 	select {
 	case <-places:
 		n = 1
@@ -230,7 +259,7 @@ const unavailablePause = time.Second
 // take takes as much as there is room for, again and again until ctx ends.
 func (s *Service) take(ctx context.Context, places chan struct{}, some func(ctx context.Context, most int) (taken int, err error)) {
 	for {
-		n := room(ctx, places)
+		n := waitFor(ctx, places)
 		if n == 0 {
 			return
 		}
@@ -259,15 +288,60 @@ func (s *Service) takeTurns(ctx context.Context, most int) (int, error) {
 	return len(turns), err
 }
 
+// tenantShare bounds the activities of a tenant, by the places that are left beside them: one alone has three quarters of all, each of two has three
+// sevenths, and somebody else's activity finds a place at once.
+const tenantShare = 3
+
+// maxSubmits bounds the jobs of activities that are submitted at once.
+const maxSubmits = 256
+
+var errRetake = errors.New("there is more room")
+
 func (s *Service) takeActivities(ctx context.Context, most int) (int, error) {
-	activities, err := s.store.ClaimActivities(ctx, store.WorkRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesActivities})
+	waiting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	full := func() { // from now on an activity that ends makes room that this claim does not know of
+		if waiting.Err() != nil { // the writer may still look at a claim that is over
+			return
+		}
+		s.retake = func() {
+			cancel(errRetake)
+			s.retake = nil
+		}
+	}
+	activities, err := s.store.ClaimActivities(waiting, store.WorkRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesActivities,
+		Room: func(tenant int64, its, all int) int { return s.room(tenant, its, all, full) }})
 	for i := range activities {
 		s.hold(activities[i].Token, &held{activity: &activities[i]})
-		if h := s.hub(activities[i].Tenant); activities[i].Name == TaskActivity {
-			go h.callTask(ctx, &activities[i]) // drain waits for it
-		} else {
-			h.activities <- &activities[i]
-		}
+		s.hub(activities[i].Tenant).activities <- &activities[i]
+	}
+	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(waiting), errRetake) {
+		err = nil
+	}
+	return len(activities), err
+}
+
+// room is how many more activities of a tenant are taken, beside those that a claim has got already. If there is none, full is called, under s.mu.
+func (s *Service) room(tenant int64, its, all int, full func()) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	its += s.its[tenant]
+	left := s.opts.Activities - s.under - all
+	n := (tenantShare*left - its) / (tenantShare + 1) // the largest for which its+n is no more than its share of what is left then
+	if its == 0 {
+		n = max(n, min(left, 1))
+	}
+	if n <= 0 {
+		full()
+	}
+	return n
+}
+
+func (s *Service) takeTasks(ctx context.Context, most int) (int, error) {
+	activities, err := s.store.ClaimActivities(ctx, store.WorkRequest{Max: most, Lock: s.opts.Lock, Takes: func(_ int64, name string) bool { return name == TaskActivity }})
+	for i := range activities {
+		s.hold(activities[i].Token, &held{activity: &activities[i]})
+		go s.hub(activities[i].Tenant).callTask(ctx, &activities[i]) // drain waits for it
 	}
 	return len(activities), err
 }
@@ -277,10 +351,7 @@ func (s *Service) takesTurns(tenant int64, name string) bool {
 }
 
 func (s *Service) takesActivities(tenant int64, name string) bool {
-	if name == TaskActivity {
-		return s.opts.Jobs != nil
-	}
-	return s.registry.hasActivity(name) || s.connected(tenant)
+	return name != TaskActivity && (s.registry.hasActivity(name) || s.connected(tenant))
 }
 
 // connected reports whether a process of the tenant waits for work by gRPC.

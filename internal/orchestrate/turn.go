@@ -27,11 +27,6 @@ func sizeOf(events []*protos.HistoryEvent) (n int) {
 	return n
 }
 
-// sizeAfter is how many bytes the history has with what a turn adds.
-func (h *hub) sizeAfter(turn *store.Turn, state *backend.WorkflowRuntimeState) int {
-	return h.memory.sizeOf(turn.Instance, turn.Number, state.OldEvents) + sizeOf(state.NewEvents)
-}
-
 // tooLarge names something that the code wants to have stored and that is over the limit; "": nothing is.
 func (h *hub) tooLarge(state *backend.WorkflowRuntimeState) (what string, size int) {
 	check := func(v *wrapperspb.StringValue, name string) {
@@ -72,19 +67,18 @@ func boundFailures(state *backend.WorkflowRuntimeState) {
 	}
 }
 
-// turnResult is what the engine has made of a turn, as it is stored.
-func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState) (*store.TurnResult, error) {
+// turnResult is what the engine has made of a turn, as it is stored. The history has so many bytes with it.
+func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState, bytes int) (*store.TurnResult, error) {
 	status, ok := statuses[runtimestate.RuntimeStatus(state)]
 	if !ok {
 		return nil, fmt.Errorf("unknown status of %s", turn.ID)
 	}
-	boundFailures(state)
 	r := &store.TurnResult{Status: status, CustomStatus: asJSON(state.CustomStatus), Events: len(state.NewEvents)}
 	if len(state.OldEvents)+len(state.NewEvents) > maxHistoryEvents && status != forebay.OrchestrationTerminated {
 		return endAs(state, "HistoryTooLong", fmt.Sprintf("the history has more than %d events; an orchestrator that goes on for long continues as new", maxHistoryEvents))
 	}
 	if status != forebay.OrchestrationTerminated {
-		if bytes := h.sizeAfter(turn, state); bytes > maxHistoryBytes {
+		if bytes > maxHistoryBytes {
 			return endAs(state, "HistoryTooLong", fmt.Sprintf("the history has %d bytes; the limit is %d; large values are better passed by reference", bytes, maxHistoryBytes))
 		}
 		if what, size := h.tooLarge(state); what != "" {

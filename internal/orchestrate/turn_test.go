@@ -1,10 +1,13 @@
 package orchestrate
 
 import (
+	"context"
+	"encoding/json"
 	"testing"
 
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/backend"
+	"github.com/dapr/durabletask-go/task"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/store"
@@ -23,7 +26,7 @@ func TestEndOfALongHistory(t *testing.T) {
 			StartEvent: &protos.ExecutionStartedEvent{}, OldEvents: make([]*protos.HistoryEvent, maxHistoryEvents), NewEvents: []*protos.HistoryEvent{newEvent()},
 			CompletedEvent:  &protos.ExecutionCompletedEvent{WorkflowStatus: status},
 			PendingMessages: []*protos.WorkflowRuntimeStateMessage{{TargetInstanceId: "called", HistoryEvent: ended}},
-		})
+		}, 0)
 		if err != nil || result.Status != want {
 			t.Fatalf("%s: %+v: %v", status, result, err)
 		}
@@ -43,7 +46,7 @@ func TestEndOfALargeHistory(t *testing.T) {
 			old[i] = large
 		}
 		result, err := h.turnResult(&store.Turn{ID: "large"}, &backend.WorkflowRuntimeState{StartEvent: &protos.ExecutionStartedEvent{}, OldEvents: old,
-			NewEvents: []*protos.HistoryEvent{newEvent()}, CompletedEvent: &protos.ExecutionCompletedEvent{WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_COMPLETED}})
+			NewEvents: []*protos.HistoryEvent{newEvent()}, CompletedEvent: &protos.ExecutionCompletedEvent{WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_COMPLETED}}, sizeOf(old))
 		if err != nil || result.Status != want {
 			t.Fatalf("%d events: %+v: %v", n, result, err)
 		}
@@ -51,4 +54,42 @@ func TestEndOfALargeHistory(t *testing.T) {
 			t.Errorf("%+v", result.Failure)
 		}
 	}
+}
+
+// What is kept of a history's size is what it has, however many turns it took, and also once it has begun anew.
+func TestSizesOfHistories(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r := NewRegistry()
+		add(t, r, "step", func(_ context.Context, n int) (any, error) { return n, nil })
+		addOrchestrator(t, r, "rounds", func(ctx *task.WorkflowContext) (any, error) {
+			var round int
+			if err := ctx.GetInput(&round); err != nil {
+				return nil, err
+			}
+			for range 3 {
+				if err := activity(ctx, "step", round, forebay.RetryPolicy{}).Await(nil); err != nil {
+					return nil, err
+				}
+			}
+			if round < 2 {
+				ctx.ContinueAsNew(round + 1)
+				return nil, nil
+			}
+			ctx.SetCustomStatus("here")
+			return nil, ctx.WaitForSingleEvent("go", -1).Await(nil)
+		})
+		p := run(t, where, Options{Registry: r})
+		id := p.start(t, StartRequest{Name: "rounds", Input: json.RawMessage("0")})
+		var no int64
+		p.sees(t, id, "it waits", func(row store.OrchestrationRow) bool {
+			no = row.No
+			return string(row.CustomStatus) == `"here"`
+		})
+		p.memory.mu.Lock()
+		defer p.memory.mu.Unlock()
+		past := p.memory.of[no]
+		if len(past.events) == 0 || past.bytes != sizeOf(past.events) {
+			t.Errorf("%d bytes are kept of %d events, which have %d", past.bytes, len(past.events), sizeOf(past.events))
+		}
+	})
 }

@@ -49,7 +49,7 @@ type start struct {
 	made        map[idempotencyKey]madeBefore // what the keys have made; nil: ask when you need it
 	tokens      map[int64]int64               // message → token of its lock, 0: none; nil: ask when you need it
 	released    map[Lock]bool                 // of a message that was to go → whether it has gone, for the lock held it; nil: do it when you need it
-	answered    map[activityLock]bool         // the same of activities
+	answered    map[activityLock]int64        // the pool of the instance of an activity that was removed so; 0: it was not there
 }
 
 // prepared is a statement of a driver. Parameters count from 1 and are NULL until they are bound,

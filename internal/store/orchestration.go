@@ -24,6 +24,7 @@ type NewOrchestration struct {
 	Input     []byte
 	Event     []byte // that starts it
 	StartAt   int64  // milliseconds; 0: now
+	KeyID     string // the API key whose budget pays for its jobs as well; "": none. Called by another instance, it has that one's
 	Audit     Audit  // of who starts it
 	parent    int64
 }
@@ -45,7 +46,7 @@ func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, rep
 }
 
 const sqlInsertOrchestration = `
-INSERT INTO orchestrations (no, tenant, id, execution, name, version, parent, created_at, input) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
+INSERT INTO orchestrations (no, tenant, id, execution, name, version, parent, created_at, key_id, input) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 const sqlInsertTurn = `
 INSERT INTO orchestration_turns (instance, pool, visible, status, updated_at) VALUES (?, ?, ?, ?, ?)`
@@ -70,7 +71,7 @@ func (t *tx) createOrchestration(o NewOrchestration, replace bool) (bool, error)
 		return false, err
 	}
 	err = t.prep(sqlInsertOrchestration).int(no).int(o.Tenant).text(o.ID).text(o.Execution).text(o.Name).textOrNull(o.Version).intOrNull(o.parent).
-		int(t.now).blob(o.Input).exec()
+		int(t.now).textOrNull(o.KeyID).blob(o.Input).exec()
 	if err != nil {
 		return false, err
 	}
@@ -175,6 +176,9 @@ func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event []byte,
 	switch {
 	case pool != o.pool:
 		t.workReady(pool, at)
+		if err := t.prep("UPDATE orchestration_activities SET turns = ? WHERE instance = ?").int(pool).int(o.no).exec(); err != nil { // where their answers are seen
+			return err
+		}
 		return t.prep("UPDATE orchestration_turns SET pool = ?, visible = CASE WHEN token IS NULL AND visible > ? THEN ? ELSE visible END WHERE instance = ?").
 			int(pool).int(at).int(at).int(o.no).exec()
 	case at > t.now: // it has its first turn then

@@ -24,13 +24,13 @@ type Activity struct {
 	Name        string
 	Event       []byte
 	Policy      []byte
-	Number      int // of this attempt
-	Failures    int // before it
-	Lost        int // attempts before it that nobody heard of again
+	Number      int    // of this attempt
+	Failures    int    // before it
+	Lost        int    // attempts before it that nobody heard of again
+	KeyID       string // the API key whose budget pays for its job as well; "": none
 	ScheduledAt time.Time
 	StartedAt   time.Time
 	Token       int64
-	turns       int64 // the pool of the instance
 	run         int64
 	pool        int64
 }
@@ -49,7 +49,7 @@ INSERT INTO orchestration_activities (instance, event_id, run, pool, turns, visi
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // newActivity stores an activity, under a lock if a claim waits for it.
-func (t *tx) newActivity(turn *Turn, a *NewActivity) error {
+func (t *tx) newActivity(turn *Turn, run, turns int64, a *NewActivity) error {
 	pool, err := t.poolOf(turn.Tenant, WorkActivity, a.Name)
 	if err != nil {
 		return err
@@ -58,14 +58,14 @@ func (t *tx) newActivity(turn *Turn, a *NewActivity) error {
 	if c := t.handOver(pool); c != nil {
 		visible, token, number = t.now+c.Lock.Milliseconds(), newToken(), 1
 		c.activities = append(c.activities, Activity{Instance: turn.Instance, Tenant: turn.Tenant, ID: turn.ID, EventID: a.EventID, Name: a.Name,
-			Event: a.Event, Policy: a.Policy, Number: 1, ScheduledAt: fromMillis(t.now), StartedAt: fromMillis(t.now),
-			Token: token, turns: turn.Pool, pool: pool, run: turn.run})
+			Event: a.Event, Policy: a.Policy, KeyID: turn.keyID, Number: 1, ScheduledAt: fromMillis(t.now), StartedAt: fromMillis(t.now),
+			Token: token, pool: pool, run: run})
 		p := t.w.work.pools[pool]
 		p.due = min(p.due, visible)
 	} else {
 		t.workReady(pool, visible)
 	}
-	st := t.prep(sqlInsertActivity).int(turn.Instance).int(int64(a.EventID)).int(turn.run).int(pool).int(turn.Pool).int(visible).intOrNull(token).int(number).int(t.now)
+	st := t.prep(sqlInsertActivity).int(turn.Instance).int(int64(a.EventID)).int(run).int(pool).int(turns).int(visible).intOrNull(token).int(number).int(t.now)
 	if token != 0 {
 		st = st.int(t.now)
 	} else {
@@ -75,7 +75,7 @@ func (t *tx) newActivity(turn *Turn, a *NewActivity) error {
 }
 
 const sqlReadyActivities = `
-SELECT a.instance, o.tenant, o.id, a.event_id, a.event, a.policy, a.number, a.failures, a.lost, a.scheduled_at, coalesce(a.token, 0), coalesce(a.started_at, 0), a.turns, a.run
+SELECT a.instance, o.tenant, o.id, a.event_id, a.event, a.policy, a.number, a.failures, a.lost, a.scheduled_at, coalesce(a.token, 0), coalesce(a.started_at, 0), a.run, coalesce(o.key_id, '')
 FROM (SELECT * FROM orchestration_activities WHERE pool = ? AND visible <= ? ORDER BY visible LIMIT ? + 0) a
   CROSS JOIN orchestrations o ON o.no = a.instance`
 
@@ -87,7 +87,7 @@ func (t *tx) takeActivities(p *workPool, c *workClaim, most int) (taken int, err
 	var lost []Activity // attempts
 	err = t.prep(sqlReadyActivities).int(p.No).int(t.now).int(int64(most)).each(func(r row) error {
 		a := Activity{Instance: r.int(0), Tenant: r.int(1), ID: r.text(2), EventID: int(r.int(3)), Name: p.Name, Event: r.blob(4), Policy: r.blob(5),
-			Number: int(r.int(6)), Failures: int(r.int(7)), Lost: int(r.int(8)), ScheduledAt: fromMillis(r.int(9)), Token: r.int(10), turns: r.int(12), run: r.int(13), pool: p.No}
+			Number: int(r.int(6)), Failures: int(r.int(7)), Lost: int(r.int(8)), ScheduledAt: fromMillis(r.int(9)), Token: r.int(10), run: r.int(12), KeyID: r.text(13), pool: p.No}
 		if a.Token != 0 {
 			a.StartedAt = fromMillis(r.int(11))
 			lost = append(lost, a)
@@ -123,6 +123,7 @@ const (
 	ActivityFailed    = "failed"  // for good
 	ActivityRetried   = "retried" // it failed, and is tried again
 	ActivityLost      = "lost"    // nobody heard of it again
+	ActivityCutOff    = "cut_off" // its instance ended, or continued as new, before it did
 )
 
 // ActivityOutcome is how an attempt ended.
@@ -158,7 +159,8 @@ func (t *tx) settleActivity(a *Activity, o ActivityOutcome) error {
 		t.workReady(a.pool, at)
 		return t.activityAttempt(a, o)
 	}
-	if err := t.endActivity(a); err != nil {
+	turns, err := t.endActivity(a)
+	if err != nil {
 		return err
 	}
 	if err := t.activityAttempt(a, o); err != nil {
@@ -167,29 +169,29 @@ func (t *tx) settleActivity(a *Activity, o ActivityOutcome) error {
 	if err := t.addEvent(a.Instance, t.now, true, o.Event); err != nil {
 		return err
 	}
-	return t.wakeInstance(a.Instance, a.turns)
+	return t.wakeInstance(a.Instance, turns)
 }
 
-// endActivity removes an activity if its lock still holds it.
-func (t *tx) endActivity(a *Activity) error {
+// endActivity removes an activity if its lock still holds it, and returns the pool of its instance.
+func (t *tx) endActivity(a *Activity) (turns int64, err error) {
 	l := a.lock()
-	if gone, known := t.answered[l]; known {
-		if delete(t.answered, l); !gone { // and who comes with the same lock again finds nothing
-			return forebay.ErrLockLost
+	if turns, known := t.answered[l]; known {
+		if delete(t.answered, l); turns == 0 { // and who comes with the same lock again finds nothing
+			return 0, forebay.ErrLockLost
 		}
-		return nil
+		return turns, nil
 	}
-	return t.prep("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND token = ?").
-		int(l.instance).int(l.event).int(l.token).fenced()
+	return t.prep("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND token = ? RETURNING turns").
+		int(l.instance).int(l.event).int(l.token).fencedPool()
 }
 
 const sqlActivityAttempt = `
-INSERT INTO orchestration_attempts (instance, event_id, run, number, started_at, finished_at, outcome, error_type, error, retry_delay)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+INSERT INTO orchestration_attempts (instance, event_id, run, number, pool, started_at, finished_at, outcome, error_type, error, retry_delay)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 func (t *tx) activityAttempt(a *Activity, o ActivityOutcome) error {
 	started := a.StartedAt.UnixMilli()
-	st := t.prep(sqlActivityAttempt).int(a.Instance).int(int64(a.EventID)).int(a.run).int(int64(a.Number)).int(started).int(max(started, t.now)).
+	st := t.prep(sqlActivityAttempt).int(a.Instance).int(int64(a.EventID)).int(a.run).int(int64(a.Number)).intOrNull(a.pool).int(started).int(max(started, t.now)).
 		text(o.Outcome).textOrNull(bounded(o.ErrorType))
 	if o.Error == "" {
 		st = st.null(kindBytes)
@@ -203,6 +205,30 @@ func (t *tx) activityAttempt(a *Activity, o ActivityOutcome) error {
 	}
 	return st.exec()
 }
+
+const sqlCutOff = `
+INSERT INTO orchestration_attempts (instance, event_id, run, number, pool, started_at, finished_at, outcome)
+SELECT instance, event_id, run, number, pool, started_at, CASE WHEN started_at > ?1 THEN started_at ELSE ?1 END, ?2
+FROM orchestration_activities WHERE instance = ?3 AND (token IS NOT NULL OR job IS NOT NULL)`
+
+// cutOff removes the activities of an instance. The attempts that are under way, by whoever holds them or as a job, go on record.
+func (t *tx) cutOff(instance int64) error {
+	if err := t.prep(sqlCutOff).int(t.now).text(ActivityCutOff).int(instance).exec(); err != nil {
+		return err
+	}
+	return t.removeRows(instance, "orchestration_activities")
+}
+
+// Attempts of the executions before an instance continued as new: so many are kept, the newest ones. The others are looked for once in so many
+// executions, since it takes reading all.
+const (
+	maxEarlierAttempts = 1000
+	dropAttemptsEvery  = 16
+)
+
+const sqlDropAttempts = `
+DELETE FROM orchestration_attempts WHERE instance = ?1 AND finished_at < (
+  SELECT finished_at FROM orchestration_attempts WHERE instance = ?1 ORDER BY finished_at DESC LIMIT 1 OFFSET ?2 + 0)`
 
 // AbandonActivity puts an activity back whose attempt came to nothing; it is ready again after the delay. The attempt counts as
 // lost if it may have begun, and otherwise leaves no trace.

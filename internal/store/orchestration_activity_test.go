@@ -2,6 +2,8 @@ package store
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -175,6 +177,101 @@ func TestRenewWork(t *testing.T) {
 		}
 		if lost, err := s.RenewWork(t.Context(), nil, nil, time.Hour); err != nil || len(lost) != 0 {
 			t.Errorf("no locks: %v, %v", lost, err)
+		}
+	})
+}
+
+// attemptsOf shows what is on record of an instance's attempts.
+func attemptsOf(t *testing.T, s *Store, instance int64) (shown []string) {
+	t.Helper()
+	attempts, err := s.ActivityAttempts(t.Context(), instance)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range attempts {
+		shown = append(shown, fmt.Sprint(a.Run, ".", a.EventID, ".", a.Number, " ", a.Name, " ", a.Outcome))
+	}
+	return shown
+}
+
+// again has an instance continue as new, with an activity, and returns that.
+func again(t *testing.T, s *Store, o OrchestrationRow) Activity {
+	t.Helper()
+	if err := s.SendOrchestration(t.Context(), Signal{Tenant: tenantOf(t, s, "acme"), ID: o.ID, Event: []byte("again")}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.CompleteTurn(t.Context(), takeTurn(t, s), &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: []byte("start"),
+		Reset: &Reset{Execution: "next"}, Activities: []NewActivity{{EventID: 0, Name: "step", Event: []byte("do")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, err := s.ClaimActivities(t.Context(), anyWork(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return taken[0]
+}
+
+// Attempts stay on record when their instance continues as new, and those that this, or its end, cuts off are there as well.
+func TestAttemptsOutliveTheirExecution(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		o, activities := underWay(t, s, 3)
+		retried := ActivityOutcome{Outcome: ActivityRetried, ErrorType: "broken", Delay: time.Hour}
+		if err := errors.Join(s.SettleActivity(t.Context(), &activities[0], succeeded), s.SettleActivity(t.Context(), &activities[1], retried)); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"0.0.1 step succeeded", "0.1.1 step retried", "0.2.1 step cut_off"}
+		second := again(t, s, o)
+		if got := attemptsOf(t, s, o.No); !slices.Equal(got, want) {
+			t.Errorf("then there are %q", got)
+		}
+		if err := s.SettleActivity(t.Context(), &second, succeeded); err != nil {
+			t.Fatal(err)
+		}
+		again(t, s, o)
+		if err := s.SendOrchestration(t.Context(), Signal{Tenant: tenantOf(t, s, "acme"), ID: o.ID, Event: []byte("stop"), Effect: Terminates}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.CompleteTurn(t.Context(), takeTurn(t, s), &TurnResult{Status: forebay.OrchestrationTerminated, Events: 1, History: []byte("end")}); err != nil {
+			t.Fatal(err)
+		}
+		if got := attemptsOf(t, s, o.No); !slices.Equal(got, append(want, "1.0.1 step succeeded", "2.0.1 step cut_off")) {
+			t.Errorf("at the end there are %q", got)
+		}
+		if err := s.PurgeOrchestration(t.Context(), tenantOf(t, s, "acme"), o.ID, false, Audit{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := attemptsOf(t, s, o.No); len(got) != 0 {
+			t.Errorf("of a purged instance there are %q", got)
+		}
+	})
+}
+
+// An instance that continues as new for ever has no more than so many attempts on record, the newest ones.
+func TestAttemptsAreBounded(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		o, activities := underWay(t, s, 1)
+		_, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+			for i := range maxEarlierAttempts + 100 {
+				a := Activity{Instance: o.No, EventID: maxEarlierAttempts + 100 - i, Number: 1, StartedAt: fromMillis(int64(i))}
+				if err := t.activityAttempt(&a, ActivityOutcome{Outcome: ActivityLost}); err != nil {
+					return struct{}{}, err
+				}
+			}
+			return struct{}{}, t.prep("UPDATE orchestration_attempts SET finished_at = started_at WHERE instance = ?").int(o.No).exec()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range dropAttemptsEvery {
+			if err := s.SettleActivity(t.Context(), &activities[0], succeeded); err != nil {
+				t.Fatal(err)
+			}
+			activities[0] = again(t, s, o)
+		}
+		got := attemptsOf(t, s, o.No)
+		if oldest := fmt.Sprint("0.", maxEarlierAttempts-dropAttemptsEvery, ".1  lost"); len(got) != maxEarlierAttempts || !slices.Contains(got, oldest) || !slices.Contains(got, "15.0.1 step succeeded") {
+			t.Errorf("%d attempts are kept: %q", len(got), got)
 		}
 	})
 }

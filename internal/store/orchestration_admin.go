@@ -37,14 +37,17 @@ func (s *Store) OrchestrationStart(ctx context.Context, no int64) (turn, waiting
 	return turn, waiting, err
 }
 
-// ActivityAttempts returns the attempts of the activities of an instance's current execution.
+const sqlActivityAttempts = `
+SELECT a.event_id, a.number, a.started_at, a.finished_at, a.outcome, a.error_type, a.error, a.retry_delay, a.run, coalesce(p.name, '')
+FROM orchestration_attempts a LEFT JOIN orchestration_pools p ON p.no = a.pool WHERE a.instance = ? ORDER BY a.run, a.event_id, a.number`
+
+// ActivityAttempts returns the attempts of an instance's activities: those of its current execution, and the newest of the ones before.
 func (s *Store) ActivityAttempts(ctx context.Context, no int64) (attempts []forebay.ActivityAttempt, err error) {
 	err = s.read(ctx, func(c conn) error {
 		attempts = nil
-		return c.prep(`SELECT event_id, number, started_at, finished_at, outcome, error_type, error, retry_delay
-			FROM orchestration_attempts WHERE instance = ? ORDER BY event_id, run, number`).int(no).each(func(r row) error {
+		return c.prep(sqlActivityAttempts).int(no).each(func(r row) error {
 			a := forebay.ActivityAttempt{EventID: int(r.int(0)), Number: int(r.int(1)), StartedAt: fromMillis(r.int(2)), FinishedAt: fromMillis(r.int(3)),
-				Outcome: r.text(4), ErrorType: r.text(5), ErrorMessage: string(r.blob(6))}
+				Outcome: r.text(4), ErrorType: r.text(5), ErrorMessage: string(r.blob(6)), Run: int(r.int(8)), Name: r.text(9)}
 			if !r.isNull(7) {
 				seconds := (time.Duration(r.int(7)) * time.Millisecond).Seconds()
 				a.RetryDelaySeconds = &seconds

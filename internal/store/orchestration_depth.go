@@ -40,30 +40,36 @@ type OldestTurn struct {
 	Age          time.Duration
 }
 
-// maxTurnPools bounds the orchestrators, those of each tenant by themselves, whose turns are looked at.
-const maxTurnPools = 1000
+// turnPoolsPage is at the turns of how many orchestrators, those of each tenant by themselves, one read looks.
+const turnPoolsPage = 1000
 
 const sqlOldestTurns = `
-SELECT p.name, (SELECT t.visible FROM orchestration_turns t WHERE t.pool = p.no AND t.visible <= ? ORDER BY t.visible LIMIT 1)
-FROM orchestration_pools p WHERE p.kind = ? ORDER BY p.no LIMIT ? + 0`
+SELECT p.no, p.name, (SELECT t.visible FROM orchestration_turns t WHERE t.pool = p.no AND t.visible <= ? ORDER BY t.visible LIMIT 1)
+FROM orchestration_pools p WHERE p.kind = ? AND p.no > ? ORDER BY p.no LIMIT ? + 0`
 
 // OldestTurns looks at the turns of each orchestrator that has had instances, of all tenants.
 func (s *Store) OldestTurns(ctx context.Context) (turns []OldestTurn, err error) {
-	err = s.read(ctx, func(c conn) error {
-		turns = nil
-		at := map[string]int{}
-		now := c.now()
-		return c.prep(sqlOldestTurns).int(now).int(int64(WorkTurn)).int(maxTurnPools).each(func(r row) error {
-			i, known := at[r.text(0)]
-			if !known {
-				i, at[r.text(0)] = len(turns), len(turns)
-				turns = append(turns, OldestTurn{Orchestrator: r.text(0)})
-			}
-			if !r.isNull(1) {
-				turns[i].Age = max(turns[i].Age, time.Duration(now-r.int(1))*time.Millisecond)
-			}
-			return nil
+	at := map[string]int{}
+	for last, seen := int64(0), turnPoolsPage; err == nil && seen == turnPoolsPage; {
+		above := last
+		err = s.read(ctx, func(c conn) error {
+			seen = 0
+			now := c.now()
+			return c.prep(sqlOldestTurns).int(now).int(int64(WorkTurn)).int(above).int(turnPoolsPage).each(func(r row) error {
+				seen++
+				last = r.int(0)
+				name := r.text(1)
+				i, known := at[name]
+				if !known {
+					i, at[name] = len(turns), len(turns)
+					turns = append(turns, OldestTurn{Orchestrator: name})
+				}
+				if !r.isNull(2) {
+					turns[i].Age = max(turns[i].Age, time.Duration(now-r.int(2))*time.Millisecond)
+				}
+				return nil
+			})
 		})
-	})
+	}
 	return turns, err
 }

@@ -29,9 +29,11 @@ func (t *tx) awaitJob(a *Activity, seq int64) error {
 // answerCaller tells the instance that called a job that it has ended.
 func (t *tx) answerCaller(e *ending) error {
 	var a Activity
-	found, err := t.prep("DELETE FROM orchestration_activities WHERE job = ? RETURNING instance, event_id, run, number, started_at, turns").int(e.seq).
+	var turns int64
+	found, err := t.prep("DELETE FROM orchestration_activities WHERE job = ? RETURNING instance, event_id, run, number, started_at, turns, pool").int(e.seq).
 		one(func(r row) {
-			a = Activity{Instance: r.int(0), EventID: int(r.int(1)), run: r.int(2), Number: int(r.int(3)), StartedAt: fromMillis(r.int(4)), turns: r.int(5)}
+			a = Activity{Instance: r.int(0), EventID: int(r.int(1)), run: r.int(2), Number: int(r.int(3)), StartedAt: fromMillis(r.int(4)), pool: r.int(6)}
+			turns = r.int(5)
 		})
 	if err != nil || !found {
 		return err
@@ -52,7 +54,7 @@ func (t *tx) answerCaller(e *ending) error {
 	if err != nil {
 		return err
 	}
-	return t.wakeInstance(a.Instance, a.turns)
+	return t.wakeInstance(a.Instance, turns)
 }
 
 // jobsOf returns the ids of the jobs that an instance waits for.

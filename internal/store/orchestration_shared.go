@@ -11,7 +11,7 @@ const (
 	fromTurnLocks     = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(instance, token) WHERE o.instance = ANY (ARRAY[x.instance]) AND o.token = x.token"
 	fromActivityLocks = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(instance, event_id, token) " +
 		"WHERE o.instance = ANY (ARRAY[x.instance]) AND o.event_id = x.event_id AND o.token = x.token"
-	sqlEndActivities   = "DELETE FROM orchestration_activities o USING " + fromActivityLocks + " RETURNING o.instance, o.event_id, o.token"
+	sqlEndActivities   = "DELETE FROM orchestration_activities o USING " + fromActivityLocks + " RETURNING o.instance, o.event_id, o.token, o.turns"
 	sqlRenewActivities = "UPDATE orchestration_activities o SET visible = ? FROM " + fromActivityLocks + " RETURNING o.token"
 	sqlRenewTurns      = "UPDATE orchestration_turns o SET visible = ? FROM " + fromTurnLocks + " RETURNING o.token"
 )
@@ -24,13 +24,13 @@ func bindActivityLocks(st statement, locks []activityLock) statement {
 	return st.text(arrayOf(instances)).text(arrayOf(events)).text(arrayOf(tokens))
 }
 
-// endActivities has those activities removed that the locks hold, and notes of each lock whether it did.
-func endActivities(locks []activityLock, ended map[activityLock]bool) question {
+// endActivities has those activities removed that the locks hold, and notes for each lock the pool of its instance, or 0 if it held none.
+func endActivities(locks []activityLock, ended map[activityLock]int64) question {
 	for _, l := range locks {
-		ended[l] = false
+		ended[l] = 0
 	}
 	return question{sqlEndActivities, func(st statement) statement { return bindActivityLocks(st, locks) },
-		func(r row) { ended[activityLock{r.int(0), r.int(1), r.int(2)}] = true }}
+		func(r row) { ended[activityLock{r.int(0), r.int(1), r.int(2)}] = r.int(3) }}
 }
 
 // renewWorkShared is renewWork in a round trip each for turns and activities.

@@ -21,13 +21,14 @@ type Turn struct {
 	Events     int64  // in the history
 	Deliveries int    // of this turn, this one included
 	Lost       int    // of these, before this one: their process died, or what they led to could not be stored
-	run        int64  // how often it was rewound
+	run        int64  // how often it was rewound or has continued as new
 	Custom     []byte // status, as the latest turn left it
 	Token      int64
 	Pool       int64
 	Halted     bool // once all that has arrived is seen, the instance is suspended or over: its code need not run
 	Arrived    []Arrived
 	now        int64 // when it was taken
+	keyID      string
 	last       int64 // number of the latest event that it sees
 }
 
@@ -65,7 +66,7 @@ func (s *Store) ClaimTurns(ctx context.Context, req WorkRequest) ([]Turn, error)
 }
 
 const sqlReadyTurns = `
-SELECT t.instance, o.tenant, o.id, o.name, o.execution, t.number, t.events, t.deliveries, t.custom, t.run, coalesce(t.token, 0)
+SELECT t.instance, o.tenant, o.id, o.name, o.execution, t.number, t.events, t.deliveries, t.custom, t.run, coalesce(t.token, 0), coalesce(o.key_id, '')
 FROM (SELECT instance, number, events, deliveries, custom, run, token FROM orchestration_turns WHERE pool = ? AND visible <= ? ORDER BY visible LIMIT ? + 0) t
   CROSS JOIN orchestrations o ON o.no = t.instance`
 
@@ -78,7 +79,7 @@ func (t *tx) takeTurns(p *workPool, c *workClaim, most int) (taken int, err erro
 	err = t.prep(sqlReadyTurns).int(p.No).int(t.now).int(int64(most)).each(func(r row) error {
 		c.turns = append(c.turns, Turn{Instance: r.int(0), Tenant: r.int(1), ID: r.text(2), Name: r.text(3), Execution: r.text(4),
 			Number: r.int(5), Events: r.int(6), Deliveries: int(r.int(7)%lostDelivery) + 1, Lost: int(r.int(7) / lostDelivery), Custom: r.blob(8),
-			run: r.int(9), Pool: p.No, Halted: p.Kind == workHalt, now: t.now})
+			run: r.int(9), keyID: r.text(11), Pool: p.No, Halted: p.Kind == workHalt, now: t.now})
 		if r.int(10) != 0 { // nobody heard of it again
 			c.turns[len(c.turns)-1].Lost++
 		}
@@ -198,7 +199,7 @@ func (r *TurnResult) bytes() int {
 func (r *TurnResult) numbers() int { return len(r.Timers) + 2*len(r.Messages) + 1 }
 
 const sqlCompleteTurn = `
-UPDATE orchestration_turns SET token = NULL, visible = ?, deliveries = 0, number = number + 1, events = ?, status = ?, custom = ?,
+UPDATE orchestration_turns SET token = NULL, visible = ?, deliveries = 0, number = number + 1, events = ?, run = ?, status = ?, custom = ?,
   started_at = coalesce(started_at, ?), updated_at = ? WHERE instance = ? AND token = ? RETURNING pool`
 
 // CompleteTurn stores what a turn led to: the history grows, activities and timers are set up, messages are sent, and what it
@@ -218,11 +219,11 @@ func (s *Store) CompleteTurn(ctx context.Context, turn *Turn, r *TurnResult) (or
 }
 
 func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
-	events := turn.Events + int64(r.Events)
+	events, run := turn.Events+int64(r.Events), turn.run
 	if r.Reset != nil {
-		events = int64(r.Events)
+		events, run = int64(r.Events), run+1
 	}
-	pool, err := t.prep(sqlCompleteTurn).int(asleep).int(events).text(string(r.Status)).blob(r.CustomStatus).int(t.now).int(t.now).
+	pool, err := t.prep(sqlCompleteTurn).int(asleep).int(events).int(run).text(string(r.Status)).blob(r.CustomStatus).int(t.now).int(t.now).
 		int(turn.Instance).int(turn.Token).fencedPool()
 	if err != nil {
 		return err
@@ -230,7 +231,7 @@ func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
 	t.changed(turn.Instance)
 	delete(t.woken, turn.Instance)
 	if r.Reset != nil {
-		if err := t.resetOrchestration(turn, r.Reset); err != nil {
+		if err := t.resetOrchestration(turn, run, r.Reset); err != nil {
 			return err
 		}
 	}
@@ -254,7 +255,7 @@ func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
 		return t.sendMessages(turn, r)
 	}
 	for i := range r.Activities {
-		if err := t.newActivity(turn, &r.Activities[i]); err != nil {
+		if err := t.newActivity(turn, run, pool, &r.Activities[i]); err != nil {
 			return err
 		}
 	}
@@ -269,7 +270,7 @@ func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
 	return t.endTurn(turn, pool)
 }
 
-// fencedPool runs a statement about the turn that holds a lock, and returns the pool in which the instance is by now.
+// fencedPool runs a statement about what holds a lock, a turn or an activity, and returns the pool in which the instance is by now.
 func (st statement) fencedPool() (pool int64, err error) {
 	found, err := st.one(func(r row) { pool = r.int(0) })
 	if err == nil && !found {
@@ -283,20 +284,25 @@ func (t *tx) addHistory(instance, turn int64, count int, events []byte) error {
 		int(instance).int(turn).int(int64(count)).blob(events).exec()
 }
 
-// resetOrchestration forgets the execution so far: its history, and whatever would still answer it.
-func (t *tx) resetOrchestration(turn *Turn, r *Reset) error {
+// resetOrchestration forgets the execution so far: its history, and whatever would still answer it. Its attempts stay on record.
+func (t *tx) resetOrchestration(turn *Turn, run int64, r *Reset) error {
 	if err := t.forgetExecution(turn.Instance); err != nil {
 		return err
 	}
-	if err := t.removeRows(turn.Instance, "orchestration_history", "orchestration_attempts"); err != nil {
+	if err := t.removeRows(turn.Instance, "orchestration_history"); err != nil {
 		return err
+	}
+	if run%dropAttemptsEvery == 0 {
+		if err := t.prep(sqlDropAttempts).int(turn.Instance).int(maxEarlierAttempts - 1).exec(); err != nil {
+			return err
+		}
 	}
 	return t.prep("UPDATE orchestrations SET execution = ?, input = ?, version = NULL WHERE no = ?").text(r.Execution).blob(r.Input).int(turn.Instance).exec()
 }
 
 // forgetExecution removes what an execution waits for. Whoever carries out an activity of it learns that the lock is lost.
 func (t *tx) forgetExecution(instance int64) error {
-	if err := t.removeRows(instance, "orchestration_activities"); err != nil {
+	if err := t.cutOff(instance); err != nil {
 		return err
 	}
 	return t.prep("DELETE FROM orchestration_inbox WHERE instance = ? AND answer = 1").int(instance).exec()
@@ -319,7 +325,10 @@ func (t *tx) endOrchestration(turn *Turn, r *TurnResult) error {
 	if err != nil {
 		return err
 	}
-	return t.removeRows(turn.Instance, "orchestration_turns", "orchestration_activities", "orchestration_inbox")
+	if err := t.cutOff(turn.Instance); err != nil {
+		return err
+	}
+	return t.removeRows(turn.Instance, "orchestration_turns", "orchestration_inbox")
 }
 
 // sendMessages delivers what a turn wants to tell other instances. What cannot be delivered is dropped: whom it was for is over.
@@ -327,7 +336,7 @@ func (t *tx) sendMessages(turn *Turn, r *TurnResult) error {
 	for i := range r.Messages {
 		m := &r.Messages[i]
 		if m.Start != nil {
-			m.Start.parent = turn.Instance
+			m.Start.parent, m.Start.KeyID = turn.Instance, turn.keyID
 			if m.Refusal == nil { // nobody waits for it
 				m.Start.parent = 0
 			}

@@ -1,9 +1,11 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/forebayhq/forebay"
 )
@@ -73,6 +75,128 @@ func TestTurnSeesResultsOfJobsByTheirSize(t *testing.T) {
 		}
 		if turn = takeTurn(t, s); len(turn.Arrived) != 1 {
 			t.Errorf("one turn sees %d results of 8 MiB each", len(turn.Arrived))
+		}
+	})
+}
+
+// What an activity answers while its instance is suspended is taken in at once, also if the suspension came in the middle of the turn that called it:
+// that is, in less time than it takes the writer to look by itself for what it may have missed.
+func TestAnswerWhileSuspended(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		tenant := tenantOf(t, s, "acme")
+		take := func() *Turn {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			turns, err := s.ClaimTurns(ctx, anyWork(2)) // one more than there are: it looks when there is to be another
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &turns[0]
+		}
+		complete := func(turn *Turn, status forebay.OrchestrationStatus, activities ...NewActivity) {
+			t.Helper()
+			if _, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: status, Events: 1, History: []byte("event"), Activities: activities}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for id, amid := range map[string]bool{"before": false, "amid": true} {
+			suspend := func() {
+				if err := s.SendOrchestration(t.Context(), Signal{Tenant: tenant, ID: id, Event: []byte("suspend"), Effect: Suspends}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: id, Execution: "first", Name: "fan", Event: []byte("start")}, false); err != nil {
+				t.Fatal(err)
+			}
+			turn := take()
+			if amid {
+				suspend()
+			}
+			complete(turn, forebay.OrchestrationRunning, NewActivity{Name: "step", Event: []byte("do")})
+			if !amid {
+				suspend()
+			}
+			if turn = take(); !turn.Halted {
+				t.Fatal("the code is to see that it is suspended")
+			}
+			complete(turn, forebay.OrchestrationSuspended)
+			activities, err := s.ClaimActivities(t.Context(), anyWork(1))
+			if err == nil {
+				err = s.SettleActivity(t.Context(), &activities[0], succeeded)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if turn = take(); turn.ID != id || len(turn.Arrived) != 1 {
+				t.Fatalf("%s sees %d events", turn.ID, len(turn.Arrived))
+			}
+			complete(turn, forebay.OrchestrationSuspended)
+		}
+	})
+}
+
+// However many orchestrators there are, the oldest turn of each is known.
+func TestOldestTurnsOfManyPools(t *testing.T) {
+	onBothEngines(t, func(t *testing.T, e auditEngine) {
+		s := e.open()
+		tenant := tenantOf(t, s, "acme")
+		_, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+			for i := range turnPoolsPage {
+				err := t.prep("INSERT INTO orchestration_pools (tenant, kind, name) VALUES (?, ?, ?)").int(tenant).int(int64(WorkTurn)).text(fmt.Sprint("early", i)).exec()
+				if err != nil {
+					return struct{}{}, err
+				}
+			}
+			return struct{}{}, nil
+		})
+		if err == nil {
+			err = s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "late", Event: []byte("start")}, false)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		turns, err := s.OldestTurns(t.Context())
+		if err != nil || len(turns) != turnPoolsPage+1 || turns[turnPoolsPage].Orchestrator != "late" {
+			t.Fatalf("the turns of %d orchestrators are looked at: %v", len(turns), err)
+		}
+	})
+}
+
+// The key whose budget pays for an instance pays for its activities, and for the instances that it calls.
+func TestKeyOfAnInstance(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		tenant := tenantOf(t, s, "acme")
+		if err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: []byte("start"), KeyID: "key_payer"}, false); err != nil {
+			t.Fatal(err)
+		}
+		turn := takeTurn(t, s)
+		_, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: []byte("event"), Activities: []NewActivity{{Name: "step", Event: []byte("do")}},
+			Messages: []OrchestrationMessage{{To: "two", Start: &NewOrchestration{Tenant: tenant, ID: "two", Execution: "first", Name: "fan", Event: []byte("start")}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if turn = takeTurn(t, s); turn.ID != "two" {
+			t.Fatalf("the turn of %s", turn.ID)
+		}
+		claims := make(chan []Activity)
+		go func() { // the second comes straight from the turn, if this waits by then
+			for range 2 {
+				activities, err := s.ClaimActivities(t.Context(), anyWork(1))
+				if err != nil {
+					t.Error(err)
+				}
+				claims <- activities
+			}
+		}()
+		first := <-claims
+		if _, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: []byte("event"), Activities: []NewActivity{{Name: "step", Event: []byte("do")}}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range append(first, <-claims...) {
+			if a.KeyID != "key_payer" {
+				t.Errorf("%q pays for the activity of %s", a.KeyID, a.ID)
+			}
 		}
 	})
 }

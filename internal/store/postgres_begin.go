@@ -85,7 +85,7 @@ func (c *postgresConn) beginHere(n needs) (s start, err error) {
 			func(r row) { s.released[Lock{Seq: r.int(0), Token: r.int(1)}] = true }})
 	}
 	if len(n.answers) > 0 {
-		s.answered = make(map[activityLock]bool, len(n.answers))
+		s.answered = make(map[activityLock]int64, len(n.answers))
 		questions = append(questions, endActivities(n.answers, s.answered))
 	}
 	c.patience()

@@ -257,8 +257,8 @@ func (t *tx) allReleased() error {
 			return fmt.Errorf("message %d was removed, and its job was not ended", lock.Seq)
 		}
 	}
-	for lock, gone := range t.answered {
-		if gone {
+	for lock, turns := range t.answered {
+		if turns != 0 {
 			return fmt.Errorf("activity %d of instance %d was removed, and its instance has no answer", lock.event, lock.instance)
 		}
 	}

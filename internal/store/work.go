@@ -43,6 +43,9 @@ type WorkRequest struct {
 	// Takes says whose work is wanted, but for what needs nobody's code. It is asked within transactions and must be quick. Its answers may
 	// change; then somebody has to call Reconsider.
 	Takes func(tenant int64, name string) bool
+	// Room says how many more activities of a tenant are wanted beside those that the claim has got already: so many of the tenant, and so many in all.
+	// It is asked as Takes is, but only if activities of more than one tenant are known. nil: as many as there are.
+	Room func(tenant int64, its, all int) int
 }
 
 // asleep is the "visible" of a turn for which nothing is known to happen, and of an activity that waits for a job.
@@ -52,6 +55,7 @@ const asleep = 1 << 62
 type workload struct {
 	pools  map[int64]*workPool
 	named  map[Pool]*workPool // by what they are, without a number
+	acting map[int64]bool     // tenants that have had activities
 	parked []*workClaim
 	last   int64 // the pool that was served last
 	stale  bool  // others may have made pools
@@ -95,6 +99,20 @@ func (c *workClaim) finish(err error) {
 // room is how much more it takes.
 func (c *workClaim) room() int { return c.Max - len(c.turns) - len(c.activities) }
 
+// room is how much more of a pool a claim takes.
+func (l *workload) room(c *workClaim, p *workPool) int {
+	if c.Room == nil || len(l.acting) < 2 {
+		return c.room()
+	}
+	its := 0
+	for i := range c.activities {
+		if c.activities[i].Tenant == p.Tenant {
+			its++
+		}
+	}
+	return min(c.room(), c.Room(p.Tenant, its, len(c.activities)))
+}
+
 // serves reports whether the transaction serves the claim: it does already, or the claim still waits.
 func (t *tx) serves(c *workClaim) bool {
 	if slices.Contains(t.served, c) {
@@ -136,7 +154,10 @@ func (w *writer) loadPools() error {
 
 func (l *workload) add(p Pool) {
 	if l.pools == nil {
-		l.pools, l.named = map[int64]*workPool{}, map[Pool]*workPool{}
+		l.pools, l.named, l.acting = map[int64]*workPool{}, map[Pool]*workPool{}, map[int64]bool{}
+	}
+	if p.Kind == WorkActivity {
+		l.acting[p.Tenant] = true
 	}
 	if l.pools[p.No] == nil {
 		known := &workPool{Pool: p}
@@ -211,22 +232,18 @@ func (l *workload) nextDue() int64 {
 		return 0
 	}
 	for _, p := range l.pools {
-		if p.due < next && slices.ContainsFunc(l.parked, func(c *workClaim) bool { return c.wants(p) }) {
+		if p.due < next && slices.ContainsFunc(l.parked, func(c *workClaim) bool { return c.waits() && l.takes(c, p) }) {
 			next = p.due
 		}
 	}
 	return next
 }
 
-func (c *workClaim) wants(p *workPool) bool {
-	return c.waits() && c.takes(p)
-}
-
-// takes reports whether the claim is for work of the pool.
-func (c *workClaim) takes(p *workPool) bool {
+// takes reports whether the claim is for work of the pool, and has room for some.
+func (l *workload) takes(c *workClaim, p *workPool) bool {
 	switch p.Kind {
 	case c.kind:
-		return c.Takes(p.Tenant, p.Name)
+		return c.Takes(p.Tenant, p.Name) && l.room(c, p) > 0
 	case workHalt:
 		return c.kind == WorkTurn
 	}
@@ -260,7 +277,7 @@ func (w *writer) serveWork(t *tx) error {
 func (w *writer) serveWorkTo(t *tx, c *workClaim) error {
 	var due []*workPool
 	for _, p := range w.work.pools {
-		if p.due <= t.now && c.takes(p) {
+		if p.due <= t.now && w.work.takes(c, p) {
 			due = append(due, p)
 		}
 	}
@@ -275,9 +292,13 @@ func (w *writer) serveWorkTo(t *tx, c *workClaim) error {
 	})
 	for share := (c.room() + len(due) - 1) / len(due); c.room() > 0 && len(due) > 0; share = c.room() {
 		for i, p := range due {
-			most := min(share, c.room())
-			if most == 0 {
+			if c.room() == 0 {
 				return nil
+			}
+			most := min(share, w.work.room(c, p))
+			if most <= 0 { // there may be more of it, for when its tenant has less under way
+				due[i] = nil
+				continue
 			}
 			taken, err := t.takeWork(p, c, most)
 			if err != nil {
@@ -323,7 +344,7 @@ func (t *tx) handOver(pool int64) *workClaim {
 		return nil
 	}
 	for _, c := range t.w.work.parked {
-		if c.room() > 0 && c.takes(p) && t.serves(c) {
+		if c.room() > 0 && t.w.work.takes(c, p) && t.serves(c) {
 			return c
 		}
 	}

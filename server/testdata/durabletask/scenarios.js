@@ -1,17 +1,6 @@
 // Runs instances on the server whose address and API key are given, in a worker of its own, and prints what became of them.
-const grpc = require("@grpc/grpc-js");
-const { NoOpLogger, RetryPolicy, TaskHubGrpcClient, TaskHubGrpcWorker, whenAll, whenAny } = require("@microsoft/durabletask-js");
-
-const [hostAddress, key] = process.argv.slice(2);
-const options = {
-  hostAddress,
-  logger: new NoOpLogger(),
-  metadataGenerator: async () => {
-    const metadata = new grpc.Metadata();
-    metadata.set("authorization", "Bearer " + key);
-    return metadata;
-  },
-};
+const { RetryPolicy, TaskHubGrpcClient, TaskHubGrpcWorker, whenAll, whenAny } = require("@microsoft/durabletask-js");
+const { options } = require("./connection.js");
 
 const attempts = {};
 const tries = (name) => (attempts[name] = (attempts[name] || 0) + 1);
