@@ -16,6 +16,7 @@ type workers struct {
 	stored []byte
 	state  quota.State
 	line   []*job // may be called now, oldest first
+	look   [quota.Backfill + 16]quota.Candidate
 	procs  []*process
 	wakeAt int64
 
@@ -73,7 +74,7 @@ func (f *workers) pump() {
 }
 
 func (f *workers) claim(p *process) {
-	line := make([]quota.Candidate, min(len(f.line), quota.Backfill+min(p.free, 16)))
+	line := f.look[:min(len(f.line), quota.Backfill+min(p.free, 16))]
 	for i := range line {
 		j := f.line[i]
 		line[i] = quota.Candidate{ID: int64(j.id) + 1, Request: quota.Request{PromptTokens: j.guess, MaxOutputTokens: j.output}}
