@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -178,6 +179,36 @@ func TestPostponedCallsGoNext(t *testing.T) {
 		}
 		if !slices.Equal(done, []int{0, 1, 2, 3, 4, 5}) {
 			t.Errorf("done in the order %v", done)
+		}
+	})
+}
+
+// Calls that were left for the next transaction are carried out, and answered, by a store that is closed meanwhile.
+func TestPostponedCallsAreDoneAtTheClose(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Store, _ int64) {
+		var closing sync.WaitGroup
+		done := 0
+		var calls []func() error
+		for i := range 3 {
+			calls = append(calls, func() error {
+				_, err := transact(context.Background(), s, stageChange, func(t *tx) (int, error) {
+					if done++; i == 0 {
+						closing.Go(func() { _ = s.Close() })
+						<-s.writer.quit
+					}
+					t.copied.add(fullCopies, 1)
+					return 0, nil
+				})
+				return err
+			})
+		}
+		for _, err := range inOneTransaction(t, s, calls...) {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		if closing.Wait(); done != 3 {
+			t.Errorf("%d of 3 calls were carried out", done)
 		}
 	})
 }
