@@ -246,6 +246,32 @@ func TestEachAttemptIsOneCall(t *testing.T) {
 	}
 }
 
+// A job that keeps failing while many calls of its deployment do has as many attempts left as before; one whose own calls
+// alone fail has not.
+func TestFailuresOfADeploymentChargeNoAttempts(t *testing.T) {
+	t.Parallel()
+	const failing = 10
+	s, _ := startOn(t, func(c loopback.Call) loopback.Reply {
+		first := strings.HasPrefix(c.Marker, "once-") && c.Number == 1
+		if first || strings.HasPrefix(c.Marker, "thrice-") && c.Number <= 3 {
+			return loopback.Reply{Status: http.StatusInternalServerError}
+		}
+		return loopback.Reply{}
+	}, server.Queue{Retry: server.Retry{First: time.Millisecond, Attempts: 2}})
+	if job, attempts := s.mustAwait(t, s.send(t, "thrice-alone").ID); job.Status != forebay.StatusFailed || job.Attempt != 2 || len(attempts) != 2 {
+		t.Fatalf("before others failed: %s, attempt %d, attempts %v", job.Status, job.Attempt, outcomes(attempts))
+	}
+	for i := range failing - 2 {
+		if job, _ := s.mustAwait(t, s.send(t, fmt.Sprint("once-", i)).ID); job.Status != forebay.StatusSucceeded || job.Attempt != 2 {
+			t.Fatalf("%s, attempt %d", job.Status, job.Attempt)
+		}
+	}
+	job, attempts := s.mustAwait(t, s.send(t, "thrice-too").ID)
+	if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || len(attempts) != 4 {
+		t.Errorf("%s, attempt %d, attempts %v", job.Status, job.Attempt, outcomes(attempts))
+	}
+}
+
 // redriveTwice redrives all dead letters several times at once: each of them goes back once.
 func redriveTwice(t *testing.T, s remote, want int) {
 	t.Helper()

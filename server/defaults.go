@@ -6,6 +6,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/orchestrate"
+	"github.com/forebayhq/forebay/internal/retry"
 )
 
 // The logical models that the built-in tasks call.
@@ -72,14 +73,14 @@ func (q Queue) withDefaults() Queue {
 	q.LockDuration = or(q.LockDuration, time.Minute)
 	q.MaxDeliveryCount = or(q.MaxDeliveryCount, 10)
 	q.OnFailure = or(q.OnFailure, OnFailureDeadLetter)
-	r := &q.Retry
-	r.Policy = or(r.Policy, "exponential")
-	r.First = or(r.First, 2*time.Second)
-	r.Coefficient = or(r.Coefficient, 2)
-	r.Max = or(r.Max, time.Minute)
-	r.Attempts = or(r.Attempts, 5)
-	r.Concurrency = or(r.Concurrency, 4)
-	r.Budget = or(r.Budget, 0.2)
+	r, standard := &q.Retry, retry.Default
+	r.Policy = or(r.Policy, string(standard.Backoff))
+	r.First = or(r.First, standard.First)
+	r.Coefficient = or(r.Coefficient, standard.Coefficient)
+	r.Max = or(r.Max, standard.Max)
+	r.Attempts = or(r.Attempts, standard.Attempts)
+	r.Concurrency = or(r.Concurrency, standard.Concurrency)
+	r.Budget = or(r.Budget, standard.Budget)
 	return q
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/model"
+	"github.com/forebayhq/forebay/internal/retry"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -272,8 +273,8 @@ func (o Options) jobsQueues() []jobs.Queue {
 		list = append(list, jobs.Queue{
 			Name: name, Concurrency: q.Concurrency, LockDuration: q.LockDuration, MaxDeliveryCount: q.MaxDeliveryCount,
 			OnFailure: where, Tenants: q.Tenants,
-			Retry: jobs.RetryPolicy{
-				Backoff: jobs.Backoff(r.Policy), First: r.First, Coefficient: r.Coefficient, Max: r.Max, Attempts: r.Attempts,
+			Retry: retry.Policy{
+				Backoff: retry.Backoff(r.Policy), First: r.First, Coefficient: r.Coefficient, Max: r.Max, Attempts: r.Attempts,
 				Timeout: r.Timeout, Concurrency: r.Concurrency, Rate: r.Rate, Budget: r.Budget,
 			},
 		})

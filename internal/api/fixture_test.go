@@ -22,6 +22,7 @@ import (
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/retry"
 	"github.com/forebayhq/forebay/internal/store"
 	"github.com/forebayhq/forebay/internal/webhook"
 )
@@ -82,7 +83,7 @@ func newServices(t *testing.T) (*jobs.Service, *bus.Service, *webhook.Service) {
 		},
 		Queues: []jobs.Queue{{
 			Name: forebay.DefaultQueue, Concurrency: 4, LockDuration: time.Minute, MaxDeliveryCount: 10, OnFailure: forebay.DeadLetters,
-			Retry: jobs.RetryPolicy{Backoff: jobs.Exponential, First: time.Second, Coefficient: 2, Max: time.Minute, Attempts: 5},
+			Retry: retry.Policy{Backoff: retry.Exponential, First: time.Second, Coefficient: 2, Max: time.Minute, Attempts: 5},
 		}},
 	})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/retry"
 )
 
 // Options makes a Dispatcher.
@@ -56,12 +57,12 @@ func New(opts Options) *Dispatcher {
 	}
 	d.renewer = newRenewer(opts.Jobs, opts.Logger)
 	for _, q := range opts.Jobs.Configured() {
-		budget := newBudget(q.Retry.Budget, q.Retry.Concurrency)
+		budget := retry.NewBudget(q.Retry)
 		if opts.Lanes == AllLanes {
 			d.lanes = append(d.lanes, newLane(d, q, false, budget))
 		}
 		if opts.Lanes != NoLanes {
-			q.PaceRetries(func() float64 { return budget.pace(time.Now()) })
+			q.PaceRetries(func() float64 { return budget.Pace(time.Now()) })
 			d.lanes = append(d.lanes, newLane(d, q, true, budget))
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/retry"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -58,7 +59,7 @@ func serve(t *testing.T, queue jobs.Queue, run func(context.Context, forebay.Tas
 func defaults() jobs.Queue {
 	return jobs.Queue{
 		Concurrency: 8, LockDuration: 10 * time.Second, MaxDeliveryCount: 3, OnFailure: forebay.DeadLetters,
-		Retry: jobs.RetryPolicy{Backoff: jobs.Fixed, First: time.Minute, Max: time.Hour, Coefficient: 2, Attempts: 3, Concurrency: 2, Budget: 0.2},
+		Retry: retry.Policy{Backoff: retry.Fixed, First: time.Minute, Max: time.Hour, Coefficient: 2, Attempts: 3, Concurrency: 2, Budget: 0.2},
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/retry"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
@@ -20,8 +21,7 @@ type lane struct {
 	retry  bool
 	slots  chan struct{}       // free places
 	idle   chan *jobs.Delivery // to a goroutine that has none
-	budget *budget             // what the queue's retries may still cost
-	rate   *bucket             // starts a second; nil: no limit
+	budget *retry.Budget       // of the queue's retries
 	// fruitless counts deliveries in a row that went back without a call.
 	fruitless atomic.Int64
 }
@@ -29,14 +29,11 @@ type lane struct {
 // claimBytes bounds the inline inputs that one claim brings into memory.
 const claimBytes = 8 << 20
 
-func newLane(d *Dispatcher, q *jobs.Queue, retry bool, budget *budget) *lane {
+func newLane(d *Dispatcher, q *jobs.Queue, retry bool, budget *retry.Budget) *lane {
 	l := &lane{d: d, queue: q, retry: retry, budget: budget, idle: make(chan *jobs.Delivery)}
 	places := q.Concurrency
 	if retry {
 		places = q.Retry.Concurrency
-		if q.Retry.Rate > 0 {
-			l.rate = newBucket(max(1, q.Retry.Rate), q.Retry.Rate)
-		}
 	}
 	l.slots = make(chan struct{}, places)
 	for range places {
@@ -119,13 +116,7 @@ func (l *lane) admit(ctx context.Context, n int) (int, error) {
 		return n, nil
 	}
 	for {
-		now := time.Now()
-		allowed, wait := l.budget.take(now, n)
-		if allowed > 0 && l.rate != nil {
-			granted, later := l.rate.take(now, allowed)
-			l.budget.give(float64(allowed - granted))
-			allowed, wait = granted, later
-		}
+		allowed, wait := l.budget.Take(time.Now(), n)
 		if allowed > 0 {
 			return allowed, nil
 		}
@@ -137,12 +128,8 @@ func (l *lane) admit(ctx context.Context, n int) (int, error) {
 
 // refund gives back what admit took for starts that found no job.
 func (l *lane) refund(n int) {
-	if !l.retry || n == 0 {
-		return
-	}
-	l.budget.give(float64(n))
-	if l.rate != nil {
-		l.rate.give(float64(n))
+	if l.retry {
+		l.budget.Refund(n)
 	}
 }
 
@@ -154,12 +141,7 @@ func (l *lane) note(err error) {
 		return
 	}
 	l.fruitless.Store(0)
-	switch {
-	case err == nil:
-		l.budget.succeeded(l.retry)
-	case !l.retry:
-		l.budget.called()
-	}
+	l.budget.Ended(l.retry, err == nil)
 }
 
 // takeSlots waits for one free slot and takes all others that are free; 0 means ctx ended.

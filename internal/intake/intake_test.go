@@ -19,6 +19,7 @@ import (
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/retry"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -72,7 +73,7 @@ func (w *world) open() {
 	w.t.Cleanup(func() { blobs.Close() })
 	w.jobs, err = jobs.New(ctx, jobs.Options{
 		Store: w.store, Blobs: blobs, MaxInputBytes: 1 << 20,
-		Queues: []jobs.Queue{{Name: forebay.DefaultQueue, Retry: jobs.RetryPolicy{Attempts: 3}}, {Name: "slow", Retry: jobs.RetryPolicy{Attempts: 3}}},
+		Queues: []jobs.Queue{{Name: forebay.DefaultQueue, Retry: retry.Policy{Attempts: 3}}, {Name: "slow", Retry: retry.Policy{Attempts: 3}}},
 		Tasks: map[string]forebay.Task{"echo": {Name: "echo"}, "picky": {Name: "picky", Check: func(json.RawMessage) error {
 			return errors.New("nothing is good enough")
 		}}},

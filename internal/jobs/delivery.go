@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math/rand/v2"
 	"time"
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/quota"
+	"github.com/forebayhq/forebay/internal/retry"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -166,44 +168,40 @@ func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResul
 		return s.succeed(ctx, d, record, res.Output)
 	}
 	failure := forebay.AsTaskError(err)
-	if failure.Uncalled && failure.Class == forebay.ClassThrottled {
-		return "", s.release(ctx, d, d.Queue.Retry.after(failure.RetryAfter, 1), waitReason(failure))
-	}
 	if failure.Class == "" {
 		failure.Class = forebay.ClassTransient
+	}
+	next := d.Queue.Retry.Next(d.failed(), failure, rand.Float64)
+	if next.Step == retry.Release {
+		return "", s.release(ctx, d, next.Delay, next.Waiting)
 	}
 	record.ErrorClass, record.ErrorCode, record.Unmeasured = failure.Class, failure.Code, failure.Unmeasured
 	record.ErrorMessage = []byte(failure.Message)
 	record.ErrorMessage = record.ErrorMessage[:min(len(record.ErrorMessage), forebay.MaxErrorMessageBytes)]
-	switch failure.Class {
-	case forebay.ClassThrottled:
-		record.RetryDelay = d.Queue.Retry.after(failure.RetryAfter, min(d.Number, 10))
-		if d.tooLate(record.RetryDelay) {
-			record.RetryDelay = 0
-			return s.fail(ctx, d, record, "RetryTimeout")
-		}
-		record.Outcome = forebay.OutcomeThrottled
-		return "", d.settled(record, "", s.store.Throttle(ctx, &d.Delivery, record, waitReason(failure)))
-	case forebay.ClassPermanent:
+	record.Outcome, record.RetryDelay = forebay.OutcomeRetried, next.Delay
+	switch next.Step {
+	case retry.SetAside:
 		if d.Admission != nil && d.Admission.Outcome != nil && d.Admission.Outcome.Kind == quota.Denied {
 			return s.denied(ctx, d, record, failure.Code)
 		}
-		return s.fail(ctx, d, record, failure.Code)
+		return s.fail(ctx, d, record, next.Reason)
+	case retry.Throttle:
+		if failure.Class == forebay.ClassThrottled {
+			record.Outcome = forebay.OutcomeThrottled
+		}
+		return "", d.settled(record, "", s.store.Throttle(ctx, &d.Delivery, record, next.Waiting))
 	}
-	if d.probed() {
-		record.Outcome, record.RetryDelay = forebay.OutcomeRetried, d.Queue.Retry.after(failure.RetryAfter, min(d.Number, 10))
-		return "", d.settled(record, "", s.store.Throttle(ctx, &d.Delivery, record, forebay.WaitBreaker))
-	}
-	charged := d.Attempt + 1
-	if charged >= d.MaxAttempts {
-		return s.fail(ctx, d, record, "MaxAttemptsExceeded")
-	}
-	delay := d.Queue.Retry.after(failure.RetryAfter, charged)
-	if d.tooLate(delay) {
-		return s.fail(ctx, d, record, "RetryTimeout")
-	}
-	record.Outcome, record.RetryDelay = forebay.OutcomeRetried, delay
+	record.Uncharged = !next.Charged
 	return "", d.settled(record, "", s.store.Retry(ctx, &d.Delivery, record))
+}
+
+// failed is the delivery as the retry policy sees it when its call fails now.
+func (d *Delivery) failed() retry.Failed {
+	f := retry.Failed{Number: d.Number, Charged: d.Attempt, MaxAttempts: d.MaxAttempts, Age: time.Since(d.Here(d.StartedAt))}
+	if d.Admission != nil {
+		f.Probe, f.Unwell = d.Admission.Reservation.Probe, d.Admission.Reservation.Unwell
+	}
+	return f
 }
 
 // From so many calls on that were not charged, a job that is turned away is thought to be at fault itself: of a certain denial it
@@ -240,26 +238,9 @@ func (s *Service) denied(ctx context.Context, d *Delivery, record store.AttemptR
 func (d *Delivery) atFault() (is, perhaps bool) {
 	uncharged := d.Number - 1 - d.Attempt
 	if d.Admission.Outcome.Certain {
-		return !d.probed() && uncharged >= certainDenials, false
+		return !d.Admission.Reservation.Probe && uncharged >= certainDenials, false
 	}
 	return uncharged >= doubtfulDenials, true
-}
-
-// probed reports whether the call was to find out whether its deployment works again. That it does not
-// is no fault of the job's. The delay lets another job try next, lest it is one after all.
-func (d *Delivery) probed() bool { return d.Admission != nil && d.Admission.Reservation.Probe }
-
-// tooLate reports whether a start after that delay would be past the queue's retry timeout.
-func (d *Delivery) tooLate(delay time.Duration) bool {
-	limit := d.Queue.Retry.Timeout
-	return limit > 0 && time.Now().Add(delay).After(d.Here(d.StartedAt.Add(limit)))
-}
-
-func waitReason(failure *forebay.TaskError) forebay.WaitReason {
-	if failure.Waiting == "" {
-		return forebay.WaitQuota
-	}
-	return failure.Waiting
 }
 
 func (s *Service) fail(ctx context.Context, d *Delivery, record store.AttemptRecord, reason string) (setAside string, settled error) {

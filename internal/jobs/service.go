@@ -18,6 +18,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/retry"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -27,7 +28,7 @@ type Queue struct {
 	Concurrency      int
 	LockDuration     time.Duration
 	MaxDeliveryCount int
-	Retry            RetryPolicy
+	Retry            retry.Policy
 	OnFailure        forebay.SetAside
 	Tenants          []string // if not empty, only these may use it
 

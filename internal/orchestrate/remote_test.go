@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/dapr/durabletask-go/backend/local"
 	"github.com/dapr/durabletask-go/task"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -307,4 +308,44 @@ func TestFailureIsBounded(t *testing.T) {
 			}
 		}
 	})
+}
+
+// sent is a stream that keeps what is sent on it.
+type sent struct {
+	grpc.ServerStream
+	items []any
+}
+
+func (s *sent) SendMsg(m any) error {
+	s.items = append(s.items, m)
+	return nil
+}
+
+// An activity that was given back while it stood in the engine's queue is not sent; all else is, also one that is asked for anew.
+func TestWorkThatWasGivenBackIsNotSent(t *testing.T) {
+	h := &hub{TasksBackend: local.NewTasksBackend()}
+	stream := &sent{}
+	w := workItems{stream, h}
+	activity := func(id int32) *protos.WorkItem {
+		return &protos.WorkItem{Request: &protos.WorkItem_ActivityRequest{ActivityRequest: &protos.ActivityRequest{
+			TaskId: id, WorkflowInstance: &protos.WorkflowInstance{InstanceId: "i"},
+		}}}
+	}
+	waitFor := func(item *protos.WorkItem) (giveBack func()) {
+		return h.OnActivityCompletion(item.GetActivityRequest(), func(*protos.ActivityResponse, error) {})
+	}
+	stale, again, open := activity(1), activity(1), activity(2)
+	turn := &protos.WorkItem{Request: &protos.WorkItem_WorkflowRequest{WorkflowRequest: &protos.WorkflowRequest{}}}
+	giveBack := waitFor(stale)
+	defer waitFor(open)()
+	giveBack()
+	defer waitFor(again)()
+	for _, item := range []*protos.WorkItem{stale, again, open, turn} {
+		if err := w.SendMsg(item); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(stream.items) != 3 || stream.items[0] != again || stream.items[1] != open || stream.items[2] != turn {
+		t.Errorf("sent %v", stream.items)
+	}
 }

@@ -1,7 +1,7 @@
 package quota
 
 import (
-	"time"
+	"math/bits"
 
 	"github.com/forebayhq/forebay"
 )
@@ -299,6 +299,24 @@ func (b *breaker) leads() (most, last int) {
 // calls are too rare for a window to hold ten.
 func (b *breaker) broken() bool { return b.mostFailed() || b.failures >= breakerCalls }
 
+// unwell reports whether as many calls failed lately as can open the breaker, though others went well between them: of the
+// latest, or where too many begin until a failure is heard of, of those heard of in the window, and there a sixth of them as
+// well. An outage may not be over as soon as the breaker closes.
+func (s *State) unwell() bool {
+	b := &s.breaker
+	const latest = 1<<latestCalls - 1
+	if b.closedAt > 0 && s.clock-b.closedAt < breakerMemory || bits.OnesCount64(uint64(b.failed<<uint64(s.seq-b.newest)&latest)) >= breakerCalls {
+		return true
+	}
+	var all, failed int64
+	for _, o := range b.outcomes {
+		if o.no > s.clock/second-outcomeSeconds {
+			all, failed = all+o.ok+o.failed, failed+o.failed
+		}
+	}
+	return failed >= breakerCalls && failed*latestCalls >= all*breakerCalls
+}
+
 // mostFailed reports whether of at least ten calls that were heard of in the window less than half went well. Failures
 // may be heard of sooner: where that matters, the window must be long enough for the others.
 func (b *breaker) mostFailed() bool {
@@ -308,14 +326,4 @@ func (b *breaker) mostFailed() bool {
 		failed += o.failed
 	}
 	return ok+failed >= breakerCalls && ok < failed
-}
-
-// RetryDelay is how long a job whose call failed waits before it is tried again: U(0, min(60 s, 2·2ⁿ s))
-// after n failures, so that the jobs of one outage do not come back together.
-func RetryDelay(failures int, rnd Random) time.Duration {
-	longest := time.Minute
-	if failures < 5 {
-		longest = min(longest, 2*time.Second<<max(failures, 0))
-	}
-	return time.Duration(rnd() * float64(longest))
 }

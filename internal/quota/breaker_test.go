@@ -209,3 +209,53 @@ func TestSlowProbesCountOnce(t *testing.T) {
 		now += 62_000
 	}
 }
+
+// TestUnwell: a call says so when it is made while many fail though the breaker is closed, and for a minute after it closed;
+// the failures of a few jobs alone do not make it so.
+func TestUnwell(t *testing.T) {
+	unwell := func(s *quota.State, now int64) bool { return begin(t, s, now, 1)[0].Unwell }
+	s := new(quota.State)
+	end(s, epoch+1000, begin(t, s, epoch, 30), "+f++") // seven failures
+	if unwell(s, epoch+2000) {
+		t.Error("seven failures are enough")
+	}
+	end(s, epoch+3000, begin(t, s, epoch+2500, 12), "+f++") // ten
+	if !unwell(s, epoch+3500) {
+		t.Error("ten failures of 42 calls are not enough")
+	}
+	end(s, epoch+10_000, begin(t, s, epoch+4000, 60), "+")
+	if unwell(s, epoch+11_000) {
+		t.Error("sixty calls that went well are not enough")
+	}
+
+	// So many begin until a failure is heard of that it is none of the latest.
+	s = new(quota.State)
+	calls := begin(t, s, epoch, 200)
+	end(s, epoch+3000, calls[:60], "+++++f")
+	if !unwell(s, epoch+4000) {
+		t.Error("ten failures of sixty that were heard of are not enough")
+	}
+	if unwell(s, epoch+3000+20_000) {
+		t.Error("what was heard of twenty seconds ago counts")
+	}
+	end(s, epoch+4000, calls[60:120], "+")
+	if unwell(s, epoch+5000) {
+		t.Error("ten failures of 120 are enough")
+	}
+
+	s = new(quota.State)
+	if end(s, epoch+1000, begin(t, s, epoch, 10), "f") == 0 {
+		t.Fatal("the breaker is closed")
+	}
+	now := epoch + int64(20_000)
+	for s.Status(now, manyRequests).Breaker != quota.Closed {
+		probe := begin(t, s, now, 1)
+		if end(s, now+10, probe, "+"); !probe[0].Probe {
+			t.Fatal("no probe")
+		}
+		now += 100
+	}
+	if !unwell(s, now+50_000) || unwell(s, now+70_000) {
+		t.Error("not unwell for a minute after the breaker closed, or for longer")
+	}
+}

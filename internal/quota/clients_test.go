@@ -1,29 +1,42 @@
 package quota_test
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"time"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/quota"
+	"github.com/forebayhq/forebay/internal/retry"
 )
 
-// workers is the client under test: processes that share nothing but the bytes of one state, which
-// are read before each use of it and written after it.
+// workers is the client under test: processes that share nothing but the line of jobs and the bytes of one state, which
+// are read before each use of it and written after it. What follows a failure is decided by the code that
+// decides it for a queue with the standard policy: each process has a pool for the main and one for the retry lane, and
+// a budget of retries.
 type workers struct {
 	s      *simulation
 	limits quota.Limits
+	policy retry.Policy
 	stored []byte
 	state  quota.State
-	line   []*job // may be called now, oldest first
+	inside bool      // a transaction
+	lines  [2][]*job // of main and retryLane: those that may be called now, oldest first
+	look   [quota.Backfill + 16]quota.Candidate
 	procs  []*process
 	wakeAt int64
 
-	changes  []quota.Change
-	attempts int // after which a job has failed
-	longest  int // bytes that the state had
-	losses   []loss
+	changes []quota.Change
+	longest int // bytes that the state had
+	losses  []loss
+	retries int // calls in the retry lane
 }
+
+const (
+	mainLane = iota
+	retryLane
+)
 
 // loss is a call that was charged and gave no result.
 type loss struct {
@@ -33,22 +46,33 @@ type loss struct {
 }
 
 type process struct {
-	free    int
-	running map[*job]bool
+	free    [2]int
+	budget  *retry.Budget
+	running map[*job]int // and in which lane
 	dead    bool
 }
 
 func runWorkers(s *simulation, limits quota.Limits, processes, slots int) *workers {
-	f := &workers{s: s, limits: limits, line: slices.Clone(s.jobs), attempts: 8}
+	f := &workers{s: s, limits: limits, policy: retry.Default}
+	f.policy.Concurrency = max(f.policy.Concurrency, slots/16) // as many of the places as by default
+	f.lines[mainLane] = slices.Clone(s.jobs)
 	for range processes {
-		f.procs = append(f.procs, &process{free: slots, running: map[*job]bool{}})
+		f.procs = append(f.procs, &process{
+			free: [2]int{slots, f.policy.Concurrency}, budget: retry.NewBudget(f.policy), running: map[*job]int{},
+		})
 	}
 	s.after(0, f.pump)
 	return f
 }
 
-// with runs a transaction on the stored state.
+// with runs a transaction on the stored state, or goes on with that which runs.
 func (f *workers) with(do func(*quota.State)) {
+	if f.inside {
+		do(&f.state)
+		return
+	}
+	f.inside = true
+	defer func() { f.inside = false }()
 	if f.stored != nil {
 		if err := f.state.UnmarshalBinary(f.stored); err != nil {
 			panic(err)
@@ -63,55 +87,85 @@ func (f *workers) with(do func(*quota.State)) {
 	f.longest = max(f.longest, len(f.stored))
 }
 
-// pump lets every process claim what it has room for.
+// pump lets every process claim what it has room for; lanes have no order.
 func (f *workers) pump() {
-	for _, p := range f.procs {
-		if !p.dead && p.free > 0 && len(f.line) > 0 {
-			f.claim(p)
+	f.with(func(s *quota.State) {
+		for _, p := range f.procs {
+			first := mainLane
+			if len(f.lines[retryLane]) > 0 {
+				first = f.s.rng.IntN(2)
+			}
+			f.claim(s, p, first)
+			f.claim(s, p, 1-first)
 		}
-	}
+	})
 }
 
-func (f *workers) claim(p *process) {
-	line := make([]quota.Candidate, min(len(f.line), quota.Backfill+min(p.free, 16)))
+func (f *workers) claim(s *quota.State, p *process, lane int) {
+	waiting, free := f.lines[lane], p.free[lane]
+	if p.dead || free == 0 || len(waiting) == 0 {
+		return
+	}
+	if lane == retryLane {
+		var wait time.Duration
+		if free, wait = p.budget.Take(time.UnixMilli(f.s.now), free); free == 0 {
+			f.wake(f.s.now + wait.Milliseconds() + 1)
+			return
+		}
+	}
+	line := f.look[:min(len(waiting), quota.Backfill+min(free, 16))]
 	for i := range line {
-		j := f.line[i]
+		j := waiting[i]
 		line[i] = quota.Candidate{ID: int64(j.id) + 1, Request: quota.Request{PromptTokens: j.guess, MaxOutputTokens: j.output}}
 	}
-	var decisions []quota.Decision
-	f.with(func(s *quota.State) { decisions = s.Admit(f.s.now, f.limits, line, p.free) })
+	decisions := s.Admit(f.s.now, f.limits, line, free)
 	next := int64(math.MaxInt64)
 	var taken []int
 	for i, d := range decisions {
 		switch {
 		case d.Reservation.Seq != 0:
 			taken = append(taken, i)
-			f.start(p, f.line[i], d.Reservation)
+			f.start(p, waiting[i], lane, d.Reservation)
 		case !d.Verdict.Admitted() && d.Verdict.RetryAt > 0:
 			next = min(next, d.Verdict.RetryAt)
 		}
 	}
-	for _, i := range slices.Backward(taken) { // near the front of a long line
-		copy(f.line[1:i+1], f.line[:i])
-		f.line = f.line[1:]
+	if lane == retryLane {
+		f.retries += len(taken)
+		p.budget.Refund(free - len(taken))
 	}
-	if next < math.MaxInt64 && (f.wakeAt <= f.s.now || next < f.wakeAt) {
-		f.wakeAt = max(next, f.s.now+1)
+	for _, i := range slices.Backward(taken) { // near the front of a long line
+		copy(waiting[1:i+1], waiting[:i])
+		waiting = waiting[1:]
+	}
+	f.lines[lane] = waiting
+	if next < math.MaxInt64 {
+		f.wake(next)
+	}
+}
+
+func (f *workers) wake(at int64) {
+	if f.wakeAt <= f.s.now || at < f.wakeAt {
+		f.wakeAt = max(at, f.s.now+1)
 		f.s.at(f.wakeAt, f.pump)
 	}
 }
 
-func (f *workers) start(p *process, j *job, r quota.Reservation) {
-	p.free--
-	p.running[j] = true
+func (f *workers) start(p *process, j *job, lane int, r quota.Reservation) {
+	p.free[lane]--
+	p.running[j] = lane
+	j.calls++
 	began := f.s.now
+	// feedback tells what a call said, and in the same transaction processes claim.
 	feedback := func(o quota.Outcome) {
-		f.with(func(s *quota.State) { s.Feedback(f.s.now, f.limits, r, o, f.s.rng.Float64) })
+		f.with(func(s *quota.State) {
+			s.Feedback(f.s.now, f.limits, r, o, f.s.rng.Float64)
+			f.pump()
+		})
 	}
 	onHeaders := func(h headers) {
 		if !p.dead {
 			feedback(quota.Outcome{Kind: quota.HeadersArrived, Headers: neutral(h)})
-			f.pump()
 		}
 	}
 	f.s.call(j, onHeaders, func(a answer) {
@@ -119,58 +173,70 @@ func (f *workers) start(p *process, j *job, r quota.Reservation) {
 			f.s.wasted += a.charged
 			return
 		}
-		p.free++
+		p.free[lane]++
 		delete(p.running, j)
+		p.budget.Ended(lane == retryLane, a.status == 200)
 		o := quota.Outcome{Headers: neutral(a.headers)}
-		delay := int64(-1)
+		failure := &forebay.TaskError{RetryAfter: millis(a.retryAfter)}
 		switch a.status {
 		case 200:
 			// The headers of an answer come with its first token; they are not new at the end.
 			o = quota.Outcome{Kind: quota.Succeeded, Usage: quota.Usage{PromptTokens: j.real, OutputTokens: j.produced}}
+			failure = nil
 			f.s.finish(j, true)
 		case 429:
-			o.Kind, o.RetryAfter = quota.ThrottledTokens, millis(a.retryAfter)
+			failure.Class = forebay.ClassThrottled
+			o.Kind, o.RetryAfter = quota.ThrottledTokens, failure.RetryAfter
 			if a.onRequests {
 				o.Kind = quota.ThrottledRequests
 			}
 			if f.s.server.silent {
 				o.Kind = quota.Throttled
 			}
-			delay = 0
 		default:
+			failure.Class, o.Kind = forebay.ClassTransient, quota.Transient
 			if a.charged > 0 {
 				f.losses = append(f.losses, loss{began: began, known: f.s.now, tokens: a.charged, probe: r.Probe})
 			}
-			o.Kind = quota.Transient
-			if !r.Probe { // whoever tries for all is not charged for it
-				j.attempts++
-			}
-			delay = quota.RetryDelay(j.attempts, f.s.rng.Float64).Milliseconds()
-			if j.attempts >= f.attempts {
-				f.s.finish(j, false)
-				delay = -1
-			}
+		}
+		if failure != nil {
+			f.failed(j, lane, r, failure)
 		}
 		feedback(o)
-		if delay >= 0 {
-			f.s.after(delay, func() { f.back(j); f.pump() })
-		}
-		f.pump()
 	})
 }
 
-// back puts a job into the line, where its number says.
-func (f *workers) back(j *job) {
-	i, _ := slices.BinarySearchFunc(f.line, j.id, func(o *job, id int) int { return o.id - id })
-	f.line = slices.Insert(f.line, i, j)
+// failed does with a job whose call failed what its policy says.
+func (f *workers) failed(j *job, lane int, r quota.Reservation, failure *forebay.TaskError) {
+	next := f.policy.Next(retry.Failed{
+		Number: j.calls, Charged: j.attempts, MaxAttempts: f.policy.Attempts, Age: millis(f.s.now - epoch), Probe: r.Probe, Unwell: r.Unwell,
+	}, failure, f.s.rng.Float64)
+	switch next.Step {
+	case retry.SetAside:
+		f.s.finish(j, false)
+		return
+	case retry.Retry:
+		lane = retryLane
+		if next.Charged {
+			j.attempts++
+		}
+	}
+	f.s.after(next.Delay.Milliseconds(), func() { f.back(j, lane); f.pump() })
+}
+
+// back puts a job into a line, where its number says.
+func (f *workers) back(j *job, lane int) {
+	i, _ := slices.BinarySearchFunc(f.lines[lane], j.id, func(o *job, id int) int { return o.id - id })
+	f.lines[lane] = slices.Insert(f.lines[lane], i, j)
 }
 
 // kill ends a process: what it runs is lost, and its jobs come back when their locks end.
 func (f *workers) kill(i int, lock int64) {
 	p := f.procs[i]
 	p.dead = true
-	for j := range p.running {
-		f.s.after(f.s.rng.Int64N(lock), func() { f.back(j); f.pump() })
+	running := slices.SortedFunc(maps.Keys(p.running), func(a, b *job) int { return a.id - b.id })
+	for _, j := range running {
+		f.s.after(f.s.rng.Int64N(lock), func() { f.back(j, p.running[j]); f.pump() })
 	}
 }
 

@@ -94,6 +94,7 @@ type Reservation struct {
 	Amount  Amount
 	Request Request // with the default of MaxOutputTokens filled in
 	Probe   bool    // the call finds out whether the deployment works again
+	Unwell  bool    // so many of its calls failed lately that another that does tells little about its job
 	// Running totals of the deployment, against which headers are read. Spent has this call and those
 	// that are certain to reach the provider before it, the others have all up to this one.
 	Spent   Amount

@@ -71,7 +71,8 @@ type job struct {
 	output   int64 // max output
 	produced int64 // real output
 
-	attempts int
+	calls    int
+	attempts int // of them that were charged to it
 	over     bool
 }
 

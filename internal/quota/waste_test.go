@@ -29,6 +29,7 @@ type lost struct{ calls, tokens float64 }
 // know, which no admission can save; those from then until the breaker opened; probes; and the rest, begun when the
 // breaker had closed again too soon or where it has no reason to open.
 func TestWhereTokensAreLost(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		server func() *server
@@ -118,6 +119,7 @@ func groupsOf(f *workers, p fault) (groups [4]lost) {
 
 // TestSporadicErrors: an endpoint of which some calls fail for no reason is used as if none did.
 func TestSporadicErrors(t *testing.T) {
+	t.Parallel()
 	const jobs = 4000
 	for _, size := range []struct {
 		quota  int64

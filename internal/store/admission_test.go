@@ -189,3 +189,58 @@ func TestOutputOfInputsElsewhere(t *testing.T) {
 		}
 	})
 }
+
+// A deployment that takes no calls, because an operator has paused it or it fails, is not waited for by a job that is
+// larger than the other: that one is called when it is idle.
+func TestLargeJobDoesNotWaitForWhatStands(t *testing.T) {
+	for how, stop := range map[string]func(*testing.T, *Store, ClaimRequest){
+		"paused": func(t *testing.T, s *Store, _ ClaimRequest) {
+			if err := s.PauseDeployment(t.Context(), "large", true, Audit{Actor: "a", Action: "pause-deployment", Target: "large"}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"failing": func(t *testing.T, s *Store, req ClaimRequest) {
+			req.Max = 100
+			got, err := s.Claim(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range got {
+				got[i].Admission.Outcome = &quota.Outcome{Kind: quota.Transient}
+				if err := s.Retry(t.Context(), &got[i], AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: time.Hour}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *Store, queue int64) {
+				tenant := tenantOf(t, s, "a")
+				small := Option{Deployment: "small", Limits: quota.Limits{Accounting: quota.AccountAzureOpenAI, TokensPerMinute: 1_000}}
+				large := Option{Deployment: "large", Limits: quota.Limits{Accounting: quota.AccountAzureOpenAI, TokensPerMinute: 1_000_000}}
+				plan := func(task string, _ []byte, size int64) []Option {
+					at := large
+					at.Request = quota.Request{PromptTokens: size, MaxOutputTokens: 1}
+					if task == "fails" {
+						return []Option{at}
+					}
+					first := small
+					first.Request = at.Request
+					return []Option{first, at}
+				}
+				req := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour, Plan: plan}
+				for i := range 12 {
+					submitAll(t, s, NewJob{ID: fmt.Sprint("fails", i), Tenant: tenant, Queue: queue, Task: "fails", Priority: 5, InputSize: 1})
+				}
+				stop(t, s, req)
+				submitAll(t, s, NewJob{ID: "large", Tenant: tenant, Queue: queue, Task: "either", Priority: 5, InputSize: 5_000})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				got, err := s.Claim(ctx, req)
+				if err != nil || len(got) != 1 || got[0].ID != "large" || got[0].Admission.Deployment != "small" {
+					t.Errorf("claimed %+v, %v", got, err)
+				}
+			})
+		})
+	}
+}

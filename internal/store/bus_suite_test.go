@@ -51,6 +51,7 @@ var busSuite = map[string]func(*testing.T, *Store, *clock){
 	"Idle subscription":                   testIdleSubscription,
 	"Rules of another process":            testRulesOfAnotherProcess,
 	"Publish":                             testPublish,
+	"A postponed message keeps its topic": testPostponedMessageKeepsItsTopic,
 	"Unreadable rule":                     testUnreadableRule,
 }
 

@@ -229,11 +229,13 @@ func (w *world) settle(t *rapid.T) {
 		err = w.s.Succeed(ctx, &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("r"), Size: 1})
 		apply = func() { j.rows++; j.attempt++; j.end(forebay.StatusSucceeded, 1) }
 	case 1:
-		record.Outcome = forebay.OutcomeRetried
+		record.Outcome, record.Uncharged = forebay.OutcomeRetried, rapid.Bool().Draw(t, "uncharged")
 		err = w.s.Retry(ctx, &d, record)
 		apply = func() {
 			j.rows++
-			j.attempt++
+			if !record.Uncharged {
+				j.attempt++
+			}
 			j.deliveries = 0
 			j.events += 2
 			free(LaneRetry, now+delay.Milliseconds())

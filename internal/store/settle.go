@@ -20,6 +20,7 @@ type AttemptRecord struct {
 	Usage        forebay.TokenUsage
 	Cost         forebay.Money
 	RetryDelay   time.Duration // before the next attempt, when one follows
+	Uncharged    bool          // by Retry: the failure is laid to the deployment
 	Unmeasured   bool          // the call was cut off: what it used is known only if Usage or Cost say so
 
 	assumed int64 // tokens that count as used, for nobody knows
@@ -59,16 +60,19 @@ func (s *Store) Succeed(ctx context.Context, d *Delivery, a AttemptRecord, out O
 }
 
 const sqlRetry = `
-UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, attempt = attempt + 1, version = version + 2,
+UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, attempt = attempt + ?, version = version + 2,
   waiting = 'schedule', last_error = ?, deliveries = 0 WHERE seq = ? AND token = ?`
 
-// Retry records the failed attempt and moves the message to its queue's retry lane for the delay
+// Retry records the failed attempt, charges it unless a.Uncharged, and moves the message to its queue's retry lane for the delay
 // a.RetryDelay. The delivery count starts anew: it counts deliveries without an outcome.
 func (s *Store) Retry(ctx context.Context, d *Delivery, a AttemptRecord) error {
 	return s.settle(ctx, d, a, func(t *tx) error {
 		lane := LaneOf(d.Lane.Queue(), LaneRetry)
-		visible := t.now + a.RetryDelay.Milliseconds()
-		if err := t.prep(sqlRetry).int(int64(lane)).int(visible).blob(lastError(a)).int(d.Seq).int(d.Token).fenced(); err != nil {
+		visible, charged := t.now+a.RetryDelay.Milliseconds(), int64(1)
+		if a.Uncharged {
+			charged = 0
+		}
+		if err := t.prep(sqlRetry).int(int64(lane)).int(visible).int(charged).blob(lastError(a)).int(d.Seq).int(d.Token).fenced(); err != nil {
 			return err
 		}
 		if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {

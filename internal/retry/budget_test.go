@@ -1,4 +1,4 @@
-package dispatch
+package retry
 
 import (
 	"testing"
@@ -7,7 +7,7 @@ import (
 
 // outage simulates a minute in which every call fails: fresh calls arrive at a rate, each failure
 // wants a retry, and each retry fails too. It returns the retries that the budget let through.
-func outage(b *budget, freshPerSecond int) (fresh, retries int) {
+func outage(b *Budget, freshPerSecond int) (fresh, retries int) {
 	const tick = 100 * time.Millisecond
 	now := time.Unix(0, 0)
 	waiting := 0
@@ -16,9 +16,9 @@ func outage(b *budget, freshPerSecond int) (fresh, retries int) {
 		for range freshPerSecond / 10 {
 			fresh++
 			waiting++
-			b.called()
+			b.Ended(false, false)
 		}
-		taken, _ := b.take(now, waiting)
+		taken, _ := b.Take(now, waiting)
 		retries += taken // each fails and waits again
 	}
 	return fresh, retries
@@ -26,10 +26,10 @@ func outage(b *budget, freshPerSecond int) (fresh, retries int) {
 
 func TestOutageDoesNotMultiplyLoad(t *testing.T) {
 	for _, rate := range []int{10, 100, 1000} {
-		b := newBudget(0.2, 4)
+		b := NewBudget(Default)
 		fresh, retries := outage(b, rate)
 		// The share, the trickle of one a second, and the stock it starts with.
-		limit := int(0.2*float64(fresh+retries)) + 60 + int(b.capacity) + 1
+		limit := int(0.2*float64(fresh+retries)) + 60 + int(b.stock.capacity) + 1
 		if retries > limit {
 			t.Errorf("at %d calls a second %d of %d calls were retries; at most %d may be", rate, retries, fresh+retries, limit)
 		}
@@ -40,10 +40,10 @@ func TestOutageDoesNotMultiplyLoad(t *testing.T) {
 }
 
 func TestBacklogOfRetriesDrainsAfterRecovery(t *testing.T) {
-	b := newBudget(0.2, 4)
+	b := NewBudget(Default)
 	now := time.Unix(0, 0)
 	for {
-		if taken, _ := b.take(now, 1000); taken == 0 {
+		if taken, _ := b.Take(now, 1000); taken == 0 {
 			break // an outage has used it up
 		}
 	}
@@ -51,10 +51,10 @@ func TestBacklogOfRetriesDrainsAfterRecovery(t *testing.T) {
 	for ; left > 0 && seconds < 600; seconds++ {
 		now = now.Add(time.Second)
 		for range 20 { // calls take 50 ms
-			taken, _ := b.take(now, min(left, 4))
+			taken, _ := b.Take(now, min(left, 4))
 			left -= taken
 			for range taken {
-				b.succeeded(true)
+				b.Ended(true, true)
 			}
 		}
 	}
@@ -81,15 +81,15 @@ func TestBucketSaysHowLongToWait(t *testing.T) {
 // A budget holds retries back at its trickle while it has not a whole token, and not before it was asked.
 func TestBudgetPace(t *testing.T) {
 	start := time.Unix(0, 0)
-	b := newBudget(0.2, 1)
-	if pace := b.pace(start.Add(time.Hour)); pace != 0 {
+	b := NewBudget(Default)
+	if pace := b.Pace(start.Add(time.Hour)); pace != 0 {
 		t.Errorf("before any retry: %v a second", pace)
 	}
-	b.take(start, 100)
-	if pace := b.pace(start.Add(500 * time.Millisecond)); pace != trickle {
+	b.Take(start, 100)
+	if pace := b.Pace(start.Add(500 * time.Millisecond)); pace != trickle {
 		t.Errorf("used up: %v a second", pace)
 	}
-	if pace := b.pace(start.Add(time.Second)); pace != 0 {
+	if pace := b.Pace(start.Add(time.Second)); pace != 0 {
 		t.Errorf("with a token: %v a second", pace)
 	}
 }

@@ -1,0 +1,140 @@
+// Package retry decides what becomes of a job whose call failed: whether it is called again, when, in which
+// lane, and whether the failure counts as an attempt ([Policy.Next]); and how many such calls may begin, so that
+// an outage does not multiply load ([Budget]). It knows neither a store nor a clock.
+package retry
+
+import (
+	"math"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Backoff is how the delay grows from one attempt to the next.
+type Backoff string
+
+const (
+	Exponential Backoff = "exponential" // First·Coefficientⁿ⁻¹, with full jitter
+	Linear      Backoff = "linear"      // First·n
+	Fixed       Backoff = "fixed"       // First
+)
+
+// Policy says when and how often a failed job runs again, and how its queue's retry lane runs.
+type Policy struct {
+	Backoff     Backoff
+	First       time.Duration
+	Coefficient float64
+	Max         time.Duration // longest delay
+	Attempts    int           // in all, the first included
+	Timeout     time.Duration // no retry starts later than this after the generation's start; 0: no limit
+	Concurrency int           // of the retry lane
+	Rate        float64       // starts a second in the retry lane; 0: no limit
+	Budget      float64       // retries as a share of all calls
+}
+
+// Default is the policy of queues that are configured with none.
+var Default = Policy{
+	Backoff: Exponential, First: 2 * time.Second, Coefficient: 2, Max: time.Minute, Attempts: 5, Concurrency: 4, Budget: 0.2,
+}
+
+// Random returns numbers in [0, 1), such as rand.Float64; tests give a seeded one.
+type Random func() float64
+
+// Delay returns the wait after the n-th charged attempt failed, n from 1. Exponential delays are
+// drawn uniformly from zero to the grown value ("full jitter": Brooker, "Exponential Backoff And
+// Jitter", AWS Architecture Blog 2015), which spreads jobs that failed together.
+func (p Policy) Delay(n int, rnd Random) time.Duration {
+	switch p.Backoff {
+	case Fixed:
+		return min(p.First, p.Max)
+	case Linear:
+		return min(time.Duration(n)*p.First, p.Max)
+	}
+	grown := float64(p.First) * math.Pow(p.Coefficient, float64(n-1))
+	ceiling := p.Max
+	if grown < float64(p.Max) {
+		ceiling = time.Duration(grown)
+	}
+	return time.Duration(rnd() * float64(ceiling+1))
+}
+
+// longestRetryAfter bounds what a provider can ask for: some answer "retry after a day" to a request
+// that will never fit (Azure OpenAI, quota documentation).
+const longestRetryAfter = time.Hour
+
+// after returns the delay a provider asked for, else the policy's. The provider's is never undercut;
+// up to a tenth is added, so that those told the same do not all come back at once.
+func (p Policy) after(asked time.Duration, n int, rnd Random) time.Duration {
+	if asked <= 0 {
+		return p.Delay(n, rnd)
+	}
+	asked = min(asked, longestRetryAfter)
+	return asked + time.Duration(rnd()*float64(asked/10+1))
+}
+
+// Step is what follows a call that failed.
+type Step uint8
+
+const (
+	Release  Step = iota // nothing was called: back into its lane as if it had not been delivered
+	Throttle             // back into its lane; no attempt is charged
+	Retry                // to the retry lane
+	SetAside             // it has failed for good
+)
+
+// Failed is a job whose call failed.
+type Failed struct {
+	Number      int           // of this call in the job's generation, from 1; also those count that were not charged
+	Charged     int           // attempts before this one
+	MaxAttempts int           // of the job
+	Age         time.Duration // since its generation began
+	// Probe: the call was to find out whether its deployment works again. That it does not is no fault of the job's.
+	Probe bool
+	// Unwell: so many other calls of its deployment had failed when it was made that this may be no fault of the job's either.
+	Unwell bool
+}
+
+// Next is what becomes of it.
+type Next struct {
+	Step    Step
+	Delay   time.Duration      // before it may be called again
+	Charged bool               // of a Retry: an attempt is
+	Waiting forebay.WaitReason // what for, of a Release or Throttle
+	Reason  string             // why it is set aside
+}
+
+// excused is up to how many times as many calls as it has attempts a job's failures are laid to its deployment. They
+// may be its own fault after all, as those of many jobs may be that ask for the same impossible thing.
+const excused = 2
+
+// Next decides what follows a failure. Without a class it is a transient one.
+func (p Policy) Next(f Failed, failure *forebay.TaskError, rnd Random) Next {
+	const grown = 10 // attempts that are not charged are many at times
+	waiting := failure.Waiting
+	if waiting == "" {
+		waiting = forebay.WaitQuota
+	}
+	switch {
+	case failure.Class == forebay.ClassThrottled && failure.Uncalled:
+		return Next{Step: Release, Delay: p.after(failure.RetryAfter, 1, rnd), Waiting: waiting}
+	case failure.Class == forebay.ClassThrottled:
+		return p.inTime(f, Next{Step: Throttle, Delay: p.after(failure.RetryAfter, min(f.Number, grown), rnd), Waiting: waiting})
+	case failure.Class == forebay.ClassPermanent:
+		return Next{Step: SetAside, Reason: failure.Code}
+	case f.Probe: // the delay lets another job try next, lest it is this one's fault after all
+		return p.inTime(f, Next{Step: Throttle, Delay: p.after(failure.RetryAfter, min(f.Number, grown), rnd), Waiting: forebay.WaitBreaker})
+	case f.Unwell && f.Number < excused*f.MaxAttempts:
+		return p.inTime(f, Next{Step: Retry, Delay: p.after(failure.RetryAfter, min(f.Number, grown), rnd)})
+	case f.Charged+1 >= f.MaxAttempts:
+		return Next{Step: SetAside, Reason: "MaxAttemptsExceeded"}
+	}
+	return p.inTime(f, Next{Step: Retry, Charged: true, Delay: p.after(failure.RetryAfter, f.Charged+1, rnd)})
+}
+
+// inTime sets a job aside whose next start would be past the policy's timeout.
+func (p Policy) inTime(f Failed, next Next) Next {
+	if p.Timeout > 0 && f.Age+next.Delay > p.Timeout {
+		return Next{Step: SetAside, Reason: "RetryTimeout"}
+	}
+	return next
+}
