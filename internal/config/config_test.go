@@ -179,7 +179,7 @@ func TestErrorsNameTheKey(t *testing.T) {
 		{name: "unknown deployment", yaml: "models: {chat: [nowhere]}\ndeployments: [{name: a, provider: sim}]", want: `models.chat.deployments[0]: there is no deployment "nowhere"`},
 		{name: "name twice", yaml: "deployments: [{name: a, provider: sim}, {name: a, provider: sim}]", want: `deployments[1].name: "a" is used twice`},
 		{name: "unknown provider", yaml: "deployments: [{name: a, provider: bard}]", want: "deployments[0].provider"},
-		{name: "no type of event", yaml: "audit: {job_events: [failed, succeded]}", want: `audit.job_events[1]: "succeded" is none of accepted, started,`},
+		{name: "no type of event", yaml: "audit: {job_events: [failed, won]}", want: `audit.job_events[1]: "won" is none of accepted, started,`},
 		{name: "no event of a job", environ: []string{"FOREBAY_AUDIT__JOB_EVENTS=budget_warning"}, want: `audit.job_events[0]: "budget_warning" is none of accepted,`},
 		{name: "type twice", yaml: "audit: {job_events: [failed, expired, failed]}", want: "audit.job_events[2]: names failed twice"},
 		{name: "invalid name", yaml: "queues: {'a b': {}}", want: `queues: "a b" is not a valid name`},

@@ -272,12 +272,12 @@ func covers(pattern, text []rune, escape rune) bool {
 	if len(pattern) == 0 {
 		return len(text) == 0
 	}
-	switch {
-	case pattern[0] == escape:
+	switch pattern[0] {
+	case escape:
 		pattern = pattern[1:]
-	case pattern[0] == '%':
+	case '%':
 		return covers(pattern[1:], text, escape) || len(text) > 0 && covers(pattern, text[1:], escape)
-	case pattern[0] == '_':
+	case '_':
 		return len(text) > 0 && covers(pattern[1:], text[1:], escape)
 	}
 	return len(text) > 0 && pattern[0] == text[0] && covers(pattern[1:], text[1:], escape)

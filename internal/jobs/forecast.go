@@ -265,10 +265,10 @@ func (s *Service) whole(ctx context.Context, tenant string, row store.JobRow) (f
 	}
 	job := s.view(tenant, row)
 	if row.Ready {
-		position := at.Ahead.Jobs + 1
+		position := at.Jobs + 1
 		job.QueuePosition = &position
-		if at.Ahead.Counted > 0 {
-			counted := at.Ahead.Counted + 1
+		if at.Counted > 0 {
+			counted := at.Counted + 1
 			job.QueuePositionAtLeast = &counted
 		}
 	}

@@ -112,7 +112,7 @@ func (h *hub) GetWorkflowRuntimeState(ctx context.Context, wi *backend.WorkflowW
 		if int64(len(events)) != turn.Events {
 			return nil, forebay.ErrLockLost // another had a turn since
 		}
-		past = remembered{turn.Number, events, sizeOf(events)}
+		past = remembered{events: events, bytes: sizeOf(events)}
 	}
 	wi.Properties[bytesKey] = past.bytes
 	if turn.Halted {
