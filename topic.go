@@ -38,6 +38,7 @@ type Rule struct {
 const (
 	MaxTopics            = 1000 // of one tenant
 	MaxSubscriptions     = 2000 // of one topic
+	MaxEventListeners    = 100  // subscriptions of one topic that only Forebay publishes to
 	MaxSubscriptionBytes = 50   // of a subscription's or a rule's name
 	MaxRules             = 100  // of one subscription
 	MaxSQLFilters        = 2000 // of one topic's subscriptions together

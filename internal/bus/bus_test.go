@@ -28,6 +28,7 @@ var suite = map[string]func(*testing.T, *Service){
 	"Names with slashes":              testNamesWithSlashes,
 	"Correlation ids":                 testCorrelationIDs,
 	"What Forebay publishes":          testWhatForebayPublishesIsNotForged,
+	"Event listeners are bounded":     testEventListenersAreBounded,
 }
 
 func TestService(t *testing.T) {

@@ -193,7 +193,11 @@ func (s *Service) PutSubscription(ctx context.Context, tenant, topic, name strin
 		return sub, false, err
 	}
 	wanted.DeadLetterFilterErrors = settings.DeadLetterOnFilterError == nil || *settings.DeadLetterOnFilterError
-	stored, created, err := s.store.PutSubscription(ctx, t, wanted, rules, forebay.MaxSubscriptions)
+	limit := forebay.MaxSubscriptions
+	if store.OnlyForebayPublishes(t.Name) {
+		limit = forebay.MaxEventListeners
+	}
+	stored, created, err := s.store.PutSubscription(ctx, t, wanted, rules, limit)
 	s.changed(wanted.Name)
 	if err != nil {
 		return sub, false, err

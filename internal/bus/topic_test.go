@@ -2,6 +2,7 @@ package bus
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -201,5 +202,19 @@ func testForwardingByName(t *testing.T, b *Service) {
 	}
 	if got, err := b.Receive(ctx, "acme", "orders", forebay.ReceiveRequest{}); err != nil || len(got) != 1 || *got[0].Body != "1" {
 		t.Errorf("received %+v (%v)", got, err)
+	}
+}
+
+// What Forebay publishes goes to fewer subscriptions than what others do.
+func testEventListenersAreBounded(t *testing.T, b *Service) {
+	ctx := t.Context()
+	if _, _, err := b.PutTopic(ctx, "acme", forebay.TopicJobEvents, forebay.TopicSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range forebay.MaxEventListeners + 1 {
+		_, _, err := b.PutSubscription(ctx, "acme", forebay.TopicJobEvents, "s"+strconv.Itoa(i), forebay.SubscriptionSettings{})
+		if refused := forebay.CodeOf(err) == forebay.CodeConflict; refused != (i == forebay.MaxEventListeners) {
+			t.Fatalf("subscription %d: %v", i, err)
+		}
 	}
 }

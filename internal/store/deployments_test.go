@@ -66,7 +66,7 @@ func TestStanding(t *testing.T) {
 				t.Fatalf("%+v (%v)", row, err)
 			}
 			at, err := s.Standing(t.Context(), &row, share, limit)
-			if err != nil || at.Ahead.Jobs != want || at.Ahead.Counted != counted {
+			if err != nil || at.Jobs != want || at.Counted != counted {
 				t.Errorf("%s: %+v (%v); want %d ahead, %d of them counted", id, at.Ahead, err, want, counted)
 			}
 		}
@@ -218,7 +218,7 @@ func TestStandingOfCalls(t *testing.T) {
 			t.Errorf("of a tenant without a limit: %+v", at.Calls)
 		}
 		got := claim(2)
-		if at := standing(capped, "capped-5"); at.Calls.Most != 2 || len(at.Calls.Running) != 2 || at.Calls.Duration != 0 || at.Ahead.Own != 3 {
+		if at := standing(capped, "capped-5"); at.Calls.Most != 2 || len(at.Calls.Running) != 2 || at.Calls.Duration != 0 || at.Own != 3 {
 			t.Errorf("before a call has ended: %+v, %+v", at.Calls, at.Ahead)
 		}
 		// As if it had begun half a minute ago, by the record.
@@ -233,7 +233,7 @@ func TestStandingOfCalls(t *testing.T) {
 		if err := s.Retry(t.Context(), &got[1], AttemptRecord{Outcome: forebay.OutcomeRetried, ErrorClass: forebay.ClassTransient, RetryDelay: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
-		if at := standing(capped, "capped-1"); at.Ahead.Jobs != 0 || at.Calls.Duration < 15*time.Second {
+		if at := standing(capped, "capped-1"); at.Jobs != 0 || at.Calls.Duration < 15*time.Second {
 			t.Errorf("of a retry: %+v, %+v", at.Ahead, at.Calls)
 		}
 

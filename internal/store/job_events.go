@@ -20,11 +20,23 @@ const topicsCounter = "topics"
 type followedTenants struct {
 	version int64 // of all topics
 	topics  map[int64]string
+	most    int64 // subscriptions of one of them
 }
 
 const sqlFollowed = `
-SELECT t.tenant, t.name FROM queues t WHERE t.is_topic = 1 AND t.kind = 'messages' AND t.name LIKE ?
-  AND EXISTS (SELECT 1 FROM queues s WHERE s.topic = t.no AND s.kind = 'messages')`
+SELECT tenant, name, n FROM (
+  SELECT t.tenant, t.name, (SELECT count(*) FROM queues s WHERE s.topic = t.no AND s.kind = 'messages') AS n
+  FROM queues t WHERE t.is_topic = 1 AND t.kind = 'messages' AND t.name LIKE ?) x
+WHERE n > 0`
+
+// mostOps is how many operations one transaction takes. Each may tell two events or so, and what topics make of those
+// cannot be put off as what callers send to them can: it is stored with the change.
+func (f *followedTenants) mostOps() int {
+	if f == nil || f.most == 0 {
+		return maxBatchOps
+	}
+	return min(maxBatchOps, max(maxCopies/int(2*f.most), 1))
+}
 
 func (t *tx) followed() (*followedTenants, error) {
 	if t.topics.followed != nil {
@@ -42,7 +54,7 @@ func (t *tx) followed() (*followedTenants, error) {
 	}
 	err := t.prep(sqlFollowed).text("%/" + forebay.TopicJobEvents).each(func(r row) error {
 		if name := r.text(1); entityOf(name) == forebay.TopicJobEvents {
-			f.topics[r.int(0)] = name
+			f.topics[r.int(0)], f.most = name, max(f.most, r.int(2))
 		}
 		return nil
 	})

@@ -255,3 +255,33 @@ func TestJudgingIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// What subscriptions of the events of jobs make of many changes is stored in several transactions, too.
+func TestManyListeners(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		tenant, queue := tenantOf(t, s, "t"), queueOf(t, s, "q")
+		const jobs = 120
+		for i := range jobs {
+			submitAll(t, s, NewJob{ID: fmt.Sprint("job_", i), Tenant: tenant, Queue: queue, Task: "echo", Priority: 5})
+		}
+		got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: jobs, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3})
+		if err != nil || len(got) != jobs {
+			t.Fatal(len(got), err)
+		}
+		topic := putTopic(t, s, MessageQueue{Name: "t/" + forebay.TopicJobEvents})
+		subs := manySubscriptions(t, s, topic, forebay.MaxEventListeners)
+		var calls []func() error
+		for i := range got {
+			calls = append(calls, func() error { // the first tells the writer how many there are
+				return s.Succeed(t.Context(), &got[i], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1})
+			})
+		}
+		first := calls[0]()
+		for _, err := range append(inOneTransaction(t, s, calls[1:]...), first) {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		wantOnce(t, s, subs, jobs, len(subs))
+	})
+}

@@ -203,7 +203,7 @@ func (t *tx) subscribeWebhook(w Webhook) (int64, error) {
 		topic = made.MessageQueue
 	}
 	settings.Name, settings.Topic, settings.DefaultTTL, settings.DeadLetterExpired = name, topic.No, webhookTTL, true
-	sub, err := t.putMessageQueue(settings, forebay.MaxSubscriptions)
+	sub, err := t.putMessageQueue(settings, forebay.MaxEventListeners)
 	if err != nil {
 		return 0, err
 	}

@@ -310,7 +310,7 @@ func (w *writer) collect(timer <-chan time.Time) (batch []operation, ok bool) {
 		return nil, false
 	}
 	yielded := false
-	for len(batch) < maxBatchOps && size < maxBatchBytes {
+	for most := w.followed.mostOps(); len(batch) < most && size < maxBatchBytes; {
 		select {
 		case op := <-w.ops:
 			add(op)
