@@ -26,7 +26,7 @@ func deploymentHolder(name string) string { return "deployment/" + name }
 // The inner query finds each lock by the messages' key, whatever a planner thinks of the tables' sizes.
 const sqlSlots = `
 SELECT holder, 0, count(until), coalesce(min(until), 0), count(*)
-FROM (SELECT s.holder, (SELECT m.visible FROM messages m WHERE m.seq = s.seq AND m.token = s.token AND m.visible > ?) AS until FROM slots s) x
+FROM (SELECT s.holder, (SELECT m.visible FROM messages m WHERE m.seq = s.seq AND m.token = s.token AND m.visible + 0 > ?) AS until FROM slots s) x
 GROUP BY holder
 UNION ALL
 SELECT 'tenant/' || CAST(no AS TEXT), concurrency, 0, 0, 0 FROM tenants WHERE concurrency IS NOT NULL`
@@ -50,7 +50,7 @@ func (c conn) readSlots(now int64) (use map[string]*slotUse, left int64, err err
 // maxLeftSlots is how many rows that count for nothing are left lying.
 const maxLeftSlots = 256
 
-const sqlSweepSlots = "DELETE FROM slots WHERE NOT EXISTS (SELECT 1 FROM messages m WHERE m.seq = slots.seq AND m.token = slots.token)"
+const sqlSweepSlots = "DELETE FROM slots WHERE coalesce((SELECT m.seq FROM messages m WHERE m.seq = slots.seq AND m.token = slots.token), 0) = 0"
 
 // slotsOf returns what a holder has in use.
 func (t *tx) slotsOf(holder string) (*slotUse, error) {
