@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -71,6 +72,9 @@ func (c *Client) Messages(entity string) Messages {
 	parts := []string{"queues", name}
 	if subscription != "" {
 		parts = []string{"topics", name, "subscriptions", subscription}
+	}
+	if strings.EqualFold(subqueue, forebay.SubqueueDeadLetter) {
+		subqueue = forebay.SubqueueDeadLetter
 	}
 	if subqueue != "" {
 		parts = append(parts, subqueue)

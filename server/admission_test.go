@@ -183,14 +183,18 @@ func TestJobsWaitForTheQuota(t *testing.T) {
 	})
 }
 
-// waitsForQuota makes sure that a job is not called yet, and that clients are told why.
+// waitsForQuota makes sure that a job is not called yet, and that clients are told why. On a machine that stands still for a
+// moment it may be the workers that are scarce just then.
 func (r remote) waitsForQuota(t *testing.T, id string) {
 	t.Helper()
-	var job forebay.Job
-	err := r.get(t.Context(), "/v1/jobs/"+id, &job)
-	if err != nil || job.Status != forebay.StatusQueued || job.WaitingFor == nil || *job.WaitingFor != forebay.WaitQuota || job.ExpectedStartAt == nil {
-		t.Errorf("%+v (%v); want one that waits for the quota", job, err)
-	}
+	eventually(t, 10*time.Second, func() error {
+		var job forebay.Job
+		err := r.get(t.Context(), "/v1/jobs/"+id, &job)
+		if err == nil && (job.Status != forebay.StatusQueued || job.WaitingFor == nil || *job.WaitingFor != forebay.WaitQuota || job.ExpectedStartAt == nil) {
+			err = fmt.Errorf("%+v; want one that waits for the quota", job)
+		}
+		return err
+	})
 }
 
 // TestHeldJobsHoldUpNobodyElse: jobs that call nothing, or another deployment, pass those that wait for theirs, however many these are:

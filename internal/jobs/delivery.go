@@ -171,7 +171,7 @@ func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResul
 	if failure.Class == "" {
 		failure.Class = forebay.ClassTransient
 	}
-	next := d.Queue.Retry.Next(d.failed(), failure, rand.Float64)
+	next := d.Queue.Retry.Next(s.failed(ctx, d), failure, rand.Float64)
 	if next.Step == retry.Release {
 		return "", s.release(ctx, d, next.Delay, next.Waiting)
 	}
@@ -196,15 +196,31 @@ func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResul
 }
 
 // failed is the delivery as the retry policy sees it when its call fails now.
-func (d *Delivery) failed() retry.Failed {
+func (s *Service) failed(ctx context.Context, d *Delivery) retry.Failed {
 	f := retry.Failed{Number: d.Number, Charged: d.Attempt, MaxAttempts: d.MaxAttempts, Age: time.Since(d.Here(d.StartedAt))}
 	if d.Admission != nil {
 		f.Probe, f.Unwell = d.Admission.Reservation.Probe, d.Admission.Reservation.Unwell
 	}
+	if f.Failures = f.Charged; f.Unwell {
+		_, f.Failures = s.comebacks(ctx, d)
+	}
 	return f
 }
 
-// From so many calls on that were not charged, a job that is turned away is thought to be at fault itself: of a certain denial it
+// comebacks returns how many calls before this one turned the job away, and how many failed. What cannot be read is left out: then the
+// job is called once more than it would be.
+func (s *Service) comebacks(ctx context.Context, d *Delivery) (denied, failed int) {
+	if d.Number == 1 {
+		return 0, 0
+	}
+	denied, failed, err := s.store.Comebacks(ctx, d.Seq, d.Generation)
+	if err != nil {
+		return 0, 0
+	}
+	return denied, failed
+}
+
+// After so many calls that turned a job away, it is thought to be at fault itself: of a certain denial it
 // is when its call was no probe, so that nobody before had found the deployment to deny calls.
 const (
 	certainDenials  = 10
@@ -217,7 +233,8 @@ const (
 func (s *Service) denied(ctx context.Context, d *Delivery, record store.AttemptRecord, reason string) (setAside string, settled error) {
 	back := record
 	back.Outcome = forebay.OutcomeRetried
-	switch is, perhaps := d.atFault(); {
+	before, _ := s.comebacks(ctx, d)
+	switch is, perhaps := d.atFault(before); {
 	case is:
 		return s.fail(ctx, d, record, reason)
 	case !perhaps:
@@ -234,13 +251,12 @@ func (s *Service) denied(ctx context.Context, d *Delivery, record store.AttemptR
 	return reason, nil
 }
 
-// atFault judges a job whose call was denied: whether that is for the job itself, or may be.
-func (d *Delivery) atFault() (is, perhaps bool) {
-	uncharged := d.Number - 1 - d.Attempt
+// atFault judges a job whose call was denied, as so many before it: whether that is for the job itself, or may be.
+func (d *Delivery) atFault(before int) (is, perhaps bool) {
 	if d.Admission.Outcome.Certain {
-		return !d.Admission.Reservation.Probe && uncharged >= certainDenials, false
+		return !d.Admission.Reservation.Probe && before >= certainDenials, false
 	}
-	return uncharged >= doubtfulDenials, true
+	return before >= doubtfulDenials, true
 }
 
 func (s *Service) fail(ctx context.Context, d *Delivery, record store.AttemptRecord, reason string) (setAside string, settled error) {

@@ -99,11 +99,11 @@ func (e *outlook) atLeast(in time.Duration) { e.in, e.known = max(e.in, in), tru
 // start estimates it for a job that has so many ahead of it, by the quotas and the rate at which jobs start.
 func (f forecast) start(options []option, ahead int64, rate float64) outlook {
 	var able []option
-	// A limit is known; a deployment is not held back by its own.
+	// A limit is known; a deployment is not held back by its own. How long one is paused, or turns calls away, nobody knows.
 	limited, free, called := false, false, false
 	for _, o := range options {
 		n, _ := o.state.Starts(f.Now, rateSpan)
-		if called = called || n > 0; o.status.Operator {
+		if called = called || n > 0; o.status.Operator || o.status.Denied != quota.NotDenied {
 			continue
 		}
 		able = append(able, o)

@@ -209,8 +209,11 @@ func (f *workers) start(p *process, j *job, lane int, r quota.Reservation) {
 // failed does with a job whose call failed what its policy says.
 func (f *workers) failed(j *job, lane int, r quota.Reservation, failure *forebay.TaskError) {
 	next := f.policy.Next(retry.Failed{
-		Number: j.calls, Charged: j.attempts, MaxAttempts: f.policy.Attempts, Age: millis(f.s.now - epoch), Probe: r.Probe, Unwell: r.Unwell,
+		Number: j.calls, Charged: j.attempts, Failures: j.failures, MaxAttempts: f.policy.Attempts, Age: millis(f.s.now - epoch), Probe: r.Probe, Unwell: r.Unwell,
 	}, failure, f.s.rng.Float64)
+	if failure.Class == forebay.ClassTransient {
+		j.failures++
+	}
 	switch next.Step {
 	case retry.SetAside:
 		f.s.finish(j, false)

@@ -73,6 +73,7 @@ type job struct {
 
 	calls    int
 	attempts int // of them that were charged to it
+	failures int // of them that failed in passing
 	over     bool
 }
 

@@ -1,6 +1,7 @@
 package retry
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -79,11 +80,13 @@ func TestNext(t *testing.T) {
 		"not called":              {Failed{Number: 3, Charged: 2, Age: late}, uncalled, Next{Step: Release, Delay: time.Second, Waiting: forebay.WaitPaused}},
 		"probe":                   {Failed{Number: 4, Charged: 2, Probe: true}, transient, Next{Step: Throttle, Delay: 4 * time.Second, Waiting: forebay.WaitBreaker}},
 		"probe too late":          {Failed{Number: 4, Charged: 2, Probe: true, Age: late}, transient, Next{Step: SetAside, Reason: "RetryTimeout"}},
-		"many others failed":      {Failed{Number: 5, Charged: 2, Unwell: true}, transient, Next{Step: Retry, Delay: 5 * time.Second}},
-		"others, and it too long": {Failed{Number: 6, Charged: 2, Unwell: true}, transient, Next{Step: SetAside, Reason: "MaxAttemptsExceeded"}},
-		"others, and too late":    {Failed{Number: 5, Charged: 2, Unwell: true, Age: late}, transient, Next{Step: SetAside, Reason: "RetryTimeout"}},
+		"many others failed":      {Failed{Number: 5, Failures: 4, Charged: 2, Unwell: true}, transient, Next{Step: Retry, Delay: 5 * time.Second}},
+		"others, after refusals":  {Failed{Number: 8, Failures: 2, Charged: 2, Unwell: true}, transient, Next{Step: Retry, Delay: 8 * time.Second}},
+		"others, and it once":     {Failed{Number: 1, MaxAttempts: 1, Unwell: true}, transient, Next{Step: SetAside, Reason: "MaxAttemptsExceeded"}},
+		"others, and it too long": {Failed{Number: 6, Failures: 5, Charged: 2, Unwell: true}, transient, Next{Step: SetAside, Reason: "MaxAttemptsExceeded"}},
+		"others, and too late":    {Failed{Number: 5, Failures: 4, Charged: 2, Unwell: true, Age: late}, transient, Next{Step: SetAside, Reason: "RetryTimeout"}},
 	} {
-		c.job.MaxAttempts = p.Attempts
+		c.job.MaxAttempts = cmp.Or(c.job.MaxAttempts, p.Attempts)
 		if got := p.Next(c.job, &c.failure, func() float64 { return 0 }); got != c.want {
 			t.Errorf("%s: %+v, expected %+v", name, got, c.want)
 		}

@@ -244,3 +244,51 @@ func TestLargeJobDoesNotWaitForWhatStands(t *testing.T) {
 		})
 	}
 }
+
+// What turned a job away and what failed in passing is counted, of its generation alone; refusals for lack of quota and interruptions
+// are neither.
+func TestComebacks(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		tenant, queue := tenantOf(t, s, "default"), queueOf(t, s, "q")
+		submitAll(t, s, NewJob{ID: "1", Tenant: tenant, Queue: queue, Task: "d", Priority: 5})
+		claimed := func(kind LaneKind) Delivery {
+			t.Helper()
+			got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, kind), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got[0]
+		}
+		lane := LaneMain
+		for i, call := range []struct {
+			outcome        forebay.Outcome
+			class          forebay.ErrorClass
+			settle         func(context.Context, *Delivery, AttemptRecord) error
+			denied, failed int
+		}{
+			{forebay.OutcomeThrottled, forebay.ClassThrottled, func(ctx context.Context, d *Delivery, r AttemptRecord) error {
+				return s.Throttle(ctx, d, r, forebay.WaitQuota)
+			}, 0, 0},
+			{forebay.OutcomeRetried, forebay.ClassPermanent, func(ctx context.Context, d *Delivery, r AttemptRecord) error { return s.Throttle(ctx, d, r, "") }, 1, 0},
+			{forebay.OutcomeLost, forebay.ClassTransient, s.Interrupt, 1, 0},
+			{forebay.OutcomeRetried, forebay.ClassTransient, s.Retry, 1, 1},
+			{forebay.OutcomeFailed, forebay.ClassPermanent, func(ctx context.Context, d *Delivery, r AttemptRecord) error {
+				return s.SetAside(ctx, d, r, LaneDeadLetter, "because")
+			}, 1, 1},
+		} {
+			d := claimed(lane)
+			if err := call.settle(t.Context(), &d, AttemptRecord{Outcome: call.outcome, ErrorClass: call.class}); err != nil {
+				t.Fatal(i, err)
+			}
+			if call.outcome == forebay.OutcomeRetried && call.class == forebay.ClassTransient {
+				lane = LaneRetry
+			}
+			if denied, failed, err := s.Comebacks(t.Context(), d.Seq, d.Generation); err != nil || denied != call.denied || failed != call.failed {
+				t.Errorf("after call %d: %d and %d (%v)", i+1, denied, failed, err)
+			}
+			if denied, failed, err := s.Comebacks(t.Context(), d.Seq, d.Generation+1); err != nil || denied+failed != 0 {
+				t.Errorf("of the next generation: %d and %d (%v)", denied, failed, err)
+			}
+		}
+	})
+}

@@ -180,7 +180,12 @@ func (w *writer) park(c *claim) {
 			w.linesOf(lane)
 		}
 	}
-	w.parked[lane] = append(waiting, c)
+	if plain := slices.IndexFunc(waiting, (*claim).delivers); plain >= 0 && !c.delivers() {
+		w.parked[lane] = slices.Insert(waiting, plain, c) // who delivers to an endpoint that rests holds up nobody else
+		w.dueAt[lane] = 0
+	} else {
+		w.parked[lane] = append(waiting, c)
+	}
 	if c.receive != nil && !c.receive.wait {
 		w.impatient = append(w.impatient, c)
 	}
@@ -279,7 +284,7 @@ func (w *writer) updateDue(t *tx, lane int64, found *look, foundEmpty bool) erro
 		w.dueAt[lane] = t.now
 		return nil
 	}
-	if until, rests := w.resting[lane]; rests {
+	if until := w.rests(lane); until > 0 {
 		w.dueAt[lane] = until
 		return nil
 	}

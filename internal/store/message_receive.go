@@ -123,7 +123,7 @@ func (w *writer) serveMessages(t *tx, c *claim) error {
 		return t.acceptNext(c)
 	}
 	from := source{lane: c.Lane, before: t.now, until: t.now + c.Lock.Milliseconds()}
-	if c.receive.webhook {
+	if c.delivers() {
 		return t.serveWebhook(c, from)
 	}
 	if l := c.receive.session; l != nil {

@@ -329,6 +329,21 @@ func (s *Store) Spent(ctx context.Context, seq int64) (spent Amount, err error) 
 	return spent, err
 }
 
+// sqlComebacks counts the attempts of a generation after which its job went back, by their class of error.
+const sqlComebacks = `
+SELECT count(CASE WHEN error_class = 'permanent' THEN 1 END), count(CASE WHEN error_class = 'transient' THEN 1 END)
+FROM attempts WHERE seq = ? AND generation = ? AND outcome = 'retried'`
+
+// Comebacks returns how many calls of a job's generation turned it away, for which its deployment was held to be at fault, and
+// how many failed in passing. Refusals for lack of quota are neither.
+func (s *Store) Comebacks(ctx context.Context, seq int64, generation int) (denied, failed int, err error) {
+	err = s.read(ctx, func(c conn) error {
+		_, err := c.prep(sqlComebacks).int(seq).int(int64(generation)).one(func(r row) { denied, failed = int(r.int(0)), int(r.int(1)) })
+		return err
+	})
+	return denied, failed, err
+}
+
 // BlobsInUse tells which of these blob keys a job or a document refers to.
 func (s *Store) BlobsInUse(ctx context.Context, ids map[string]string) (used map[string]bool, err error) {
 	used = map[string]bool{}

@@ -305,6 +305,66 @@ func TestWebhookBreaker(t *testing.T) {
 	})
 }
 
+// While an endpoint is left alone, others receive from its subscription as from any, at once and when something comes; and they
+// do not keep what is for the endpoint from it.
+func TestOthersReceiveBesideWebhook(t *testing.T) {
+	onDeliveries(t, 4, breakerFailures+1, func(d *deliveries) {
+		for range breakerFailures {
+			d.settle(0, d.take(0, true, "while it is closed"), WebhookOutcome{})
+		}
+		next := d.waiting(0)
+		s := d.stores[0]
+		receive := func(ctx context.Context, wait bool) int {
+			d.Helper()
+			got, err := s.Receive(ctx, ReceiveRequest{Queue: MessageQueue{No: d.w.Queue, Tenant: d.w.Tenant, Lock: webhookLock, MaxDeliveries: 10}, Max: 1, MaxBytes: 1, Wait: wait, Delete: true})
+			if err != nil {
+				d.Fatal(err)
+			}
+			return len(got)
+		}
+		if n := receive(background, false); n != 1 {
+			d.Errorf("received %d messages beside one who delivers", n)
+		}
+		if n := receive(background, false); n != 0 {
+			d.Errorf("received %d of no messages", n)
+		}
+		ctx, cancel := context.WithTimeout(background, time.Minute)
+		defer cancel()
+		received := make(chan int, 1)
+		go func() { received <- receive(ctx, true) }()
+		d.publish(100)
+		if n := <-received; n != 1 {
+			d.Errorf("received %d messages that came", n)
+		}
+		d.publish(101)
+		d.pass(2 * breakerFirst)
+		if m, ok := <-next; !ok || m.MessageID != "evt_101" {
+			d.Errorf("the endpoint is sent %+v", m)
+		}
+	})
+}
+
+// An endpoint that has failed for five days is not tried any more, though so many events come that none is tried ten times.
+func TestWebhookFailingForDays(t *testing.T) {
+	onDeliveries(t, 4, 0, func(d *deliveries) {
+		for day := range 6 {
+			for i := range breakerFailures {
+				d.publish(10*day + i)
+				if w, err := d.stores[0].Webhook(background, d.w.Tenant, "w"); i == 0 && (err != nil || w.DisabledReason != "") {
+					d.Fatalf("on day %d: %+v (%v)", day, w, err)
+				}
+				if day == 0 || i == 0 {
+					d.settle(0, d.take(0, true, "once it is tried"), WebhookOutcome{})
+				}
+			}
+			d.pass(24*time.Hour + time.Minute)
+		}
+		if w, err := d.stores[0].Webhook(background, d.w.Tenant, "w"); err != nil || w.DisabledReason != forebay.WebhookFailing {
+			d.Errorf("%+v (%v)", w, err)
+		}
+	})
+}
+
 // A process that knows only how long a probe may take hears when it has failed, and tries by itself when the
 // pause is over.
 func TestWebhookBreakerIsTold(t *testing.T) {

@@ -81,6 +81,9 @@ func (t *tx) roomOf(queue int64) (*webhookRoom, error) {
 	return r, nil
 }
 
+// delivers reports whether the claim is of one who delivers to a webhook.
+func (c *claim) delivers() bool { return c.receive != nil && c.receive.webhook }
+
 // serveWebhook takes one message for a receiver that delivers to a webhook, if its endpoint has room.
 func (t *tx) serveWebhook(c *claim, from source) error {
 	queue, lane := c.receive.queue.No, int64(c.Lane)

@@ -120,7 +120,7 @@ func (t *tx) endDelivery(queue int64, l Lock, o WebhookOutcome) (disabled bool, 
 	case !same:
 	case o.Gone:
 		return t.disableWebhook(queue, forebay.WebhookGone)
-	case o.DeadLetter.Reason != "" && failingSince <= t.now-webhookPatience.Milliseconds():
+	case (o.DeadLetter.Reason != "" || probe && !o.Delivered) && failingSince <= t.now-webhookPatience.Milliseconds():
 		return t.disableWebhook(queue, forebay.WebhookFailing)
 	}
 	return false, nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -357,7 +358,17 @@ func (w *writer) heeds(lane int64) bool {
 
 // notBefore returns when to look at a lane in which something becomes ready at that time.
 func (w *writer) notBefore(lane, at int64) int64 {
-	return max(at, w.blocked[lane].until, w.resting[lane])
+	return max(at, w.blocked[lane].until, w.rests(lane))
+}
+
+// rests returns until when a lane need not be looked at, because its webhook's endpoint is left alone and nobody else waits; 0: it is
+// not so.
+func (w *writer) rests(lane int64) int64 {
+	until, ok := w.resting[lane]
+	if !ok || slices.ContainsFunc(w.parked[lane], func(c *claim) bool { return c.waits() && !c.delivers() }) {
+		return 0
+	}
+	return until
 }
 
 // lookBy notes that a lane is worth another look at that time.
