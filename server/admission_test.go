@@ -3,6 +3,7 @@
 package server_test
 
 import (
+	"fmt"
 	"math"
 	"net/http"
 	"net/http/httptest"
