@@ -31,10 +31,14 @@ func TestDenials(t *testing.T) {
 		{"Anthropic: not allowed", 403, `{"type":"error","error":{"type":"permission_error","message":"no permission"}}`, quota.Unauthorized, true},
 		{"Anthropic: model", 404, `{"type":"error","error":{"type":"not_found_error","message":"model: claude"}}`, quota.NotFound, true},
 		{"Anthropic: no credit", 400, `{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API."}}`, quota.Unpaid, true},
-		{"payment required", 402, "", quota.Unpaid, true},
+		{"Anthropic: billing", 402, `{"type":"error","error":{"type":"billing_error","message":"payment required"}}`, quota.Unpaid, true},
+		{"a gateway: no credit", 402, `{"error":{"message":"no credit","code":"insufficient_quota"}}`, quota.Unpaid, true},
+		{"DeepSeek: no credit", 402, `{"error":{"message":"Insufficient Balance","type":"unknown_error","param":null,"code":"invalid_request_error"}}`, quota.Unpaid, true},
 
 		{"a firewall's page", 403, "<html>Request blocked</html>", quota.Unauthorized, false},
 		{"Azure: network", 403, `{"error":{"code":"403","message":"Access denied due to Virtual Network/Firewall rules."}}`, quota.Unauthorized, false},
+		{"payment required", 402, "", quota.Unpaid, false},
+		{"a gateway: too little credit for this request", 402, `{"error":{"message":"This request requires more credits, or fewer max_tokens.","code":402}}`, quota.Unpaid, false},
 		{"a proxy's page", 404, "<html>not here</html>", quota.NotFound, false},
 
 		{"content filter", 400, `{"error":{"message":"filtered","code":"content_filter"}}`, quota.NotDenied, false},

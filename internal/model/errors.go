@@ -212,6 +212,9 @@ func (f failure) classify() (forebay.ErrorClass, string) {
 // anthropicNoCredit begins the message with which Anthropic answers 400 invalid_request_error when an account has none left.
 const anthropicNoCredit = "Your credit balance is too low"
 
+// deepSeekNoCredit is all that DeepSeek's 402 says of it: its code and its type are those of other errors.
+const deepSeekNoCredit = "Insufficient Balance"
+
 // says reports whether the provider's code or type contains one of the words.
 func (f *failure) says(words ...string) bool {
 	for _, w := range words {
@@ -223,13 +226,14 @@ func (f *failure) says(words ...string) bool {
 }
 
 // denial says why the deployment turned a call away that it would turn away whatever it asked for, if that is so. A 403 may be a
-// firewall's, which dislikes the prompt, and a 404 somebody's in between: unless the provider's own code tells, it is not certain.
+// firewall's, which dislikes the prompt, a 404 somebody's in between, and a 402 for the max_tokens of one request that the credit left
+// does not cover: unless the provider's own code tells, it is not certain.
 func (f *failure) denial() (why quota.Denial, certain bool) {
 	switch _, code := f.classify(); code {
 	case CodeUnauthorized:
 		return quota.Unauthorized, f.status != 403 || f.says("permission", "Permission", "auth", "Auth", "api_key", "access_denied", "AccessDenied", "account", "country")
 	case CodeInsufficientQuota:
-		return quota.Unpaid, true
+		return quota.Unpaid, f.status != 402 || f.says("insufficient", "billing", "spend", "credit", "balance") || f.message == deepSeekNoCredit
 	case CodeNotFound:
 		return quota.NotFound, f.says("model_not_found", "DeploymentNotFound", "not_found_error")
 	}

@@ -24,7 +24,8 @@ const (
 	// probeTimeout is when a probe that was not heard of is given up: its process died, or the answer takes so long
 	// and has no headers to tell of it before.
 	probeTimeout = minute
-	// A deployment that turns calls away does so until somebody sees to its key or its account.
+	// A deployment that turns calls away does so until somebody sees to its key or its account. While that is in doubt,
+	// deniedFirst is the time between any two tries: each may be another call that is at fault itself, and others wait.
 	deniedFirst   = minute
 	deniedLongest = 15 * minute
 	// doubtsToOpen is how many calls in a row must be denied where none of them is certain to say anything about others.
@@ -54,7 +55,9 @@ type breaker struct {
 	silent int64
 
 	denied int64 // Denial for which it is open or half-open; 0: it is for failures, or closed
-	doubts int64 // calls in a row that were denied and may have been at fault themselves
+	// doubts are the calls in a row that were denied and may have been at fault themselves; while denied is set, 1 if the latest
+	// that was denied may have been, else 0.
+	doubts int64
 
 	until    int64 // when an open breaker lets a probe through
 	since    int64 // when the outage began
@@ -167,11 +170,20 @@ func (s *State) turnedAway(r Reservation, o Outcome, rnd Random) {
 			return
 		}
 	}
-	if b.denied == 0 {
+	if b.denied == 0 || o.Certain && b.doubts != 0 {
 		b.openings, b.since = 0, s.clock
 	}
-	b.denied = int64(o.Denial)
+	b.denied, b.doubts = int64(o.Denial), 1
+	if o.Certain {
+		b.doubts = 0
+	}
 	s.openBreaker(rnd)
+}
+
+// Blames reports whether a call that was denied, and may have been at fault itself, is taken to be: not while calls are kept
+// away, nor if it began before they last were. What failed then may have turned it away as it would any other.
+func (s *State) Blames(r Reservation) bool {
+	return s.breaker.state == Closed && r.At >= s.breaker.closedAt
 }
 
 // Denied is why the deployment turns calls away, as far as is known.
@@ -200,6 +212,9 @@ func (s *State) openBreaker(rnd Random) {
 	b := &s.breaker
 	d, growth, longest := float64(breakerFirst), 1.5, float64(breakerSoon)
 	switch {
+	case b.denied != 0 && b.doubts != 0:
+		d, growth = deniedFirst, 1
+		longest = d
 	case b.denied != 0:
 		d, growth, longest = deniedFirst, 2, deniedLongest
 	case s.clock-b.since > breakerYoung:
@@ -212,7 +227,10 @@ func (s *State) openBreaker(rnd Random) {
 	b.state, b.until, b.probe, b.passed = Open, s.clock+int64(d), 0, 0
 	b.openings = min(b.openings+1, 1<<20)
 	b.outcomes = b.outcomes[:0]
-	b.failures, b.failed, b.silent, b.doubts = 0, 0, 0, 0
+	b.failures, b.failed, b.silent = 0, 0, 0
+	if b.denied == 0 {
+		b.doubts = 0
+	}
 	s.note(Change{Kind: BreakerOpened, Until: b.until, Denial: s.Denied()})
 }
 

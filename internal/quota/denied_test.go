@@ -126,19 +126,102 @@ func TestDeniedProbes(t *testing.T) {
 		t.Errorf("a probe that was given up says %+v", st)
 	}
 
-	line := []quota.Candidate{{ID: 1, Request: quota.Request{PromptTokens: 9}}, {ID: 2, Request: quota.Request{PromptTokens: 1}}, {ID: 3, Request: quota.Request{PromptTokens: 5}}}
-	tried := map[int]bool{}
-	for range line {
-		now += 20 * minutes
-		for i, d := range s.Admit(now, manyRequests, line, 3) {
-			if d.Admitted() {
-				tried[i] = true
-				deny(s, now+10, d.Reservation, quota.Unpaid, false)
+	line := []quota.Candidate{{ID: 1, Request: quota.Request{PromptTokens: 9}}, {ID: 2, Request: quota.Request{PromptTokens: 1}}, {ID: 3, Request: quota.Request{PromptTokens: 5}},
+		{ID: 4, Request: quota.Request{PromptTokens: 7}}}
+	for _, certain := range []bool{true, false} {
+		tried, others := map[int]bool{}, 0
+		for range 2 * len(line) {
+			now += 20 * minutes
+			for i, d := range s.Admit(now, manyRequests, line, 3) {
+				if d.Admitted() {
+					tried[i] = true
+					if others++; i == 0 {
+						others = 0
+					}
+					deny(s, now+10, d.Reservation, quota.Unpaid, certain)
+				}
+			}
+			if others > 1 {
+				t.Errorf("%d others in a row went before the first", others)
 			}
 		}
+		if len(tried) != len(line) {
+			t.Errorf("only %v tried", tried)
+		}
 	}
-	if len(tried) != len(line) {
+}
+
+// TestDoubtfulDenialsAreTriedSoon: while each call that is turned away may be at fault itself, the next has not to wait for
+// longer than the first; once one is certain, the times between tries grow from where they begin.
+func TestDoubtfulDenialsAreTriedSoon(t *testing.T) {
+	s, now := new(quota.State), int64(epoch)
+	for _, c := range begin(t, s, now, 3) {
+		deny(s, now+10, c, quota.Unauthorized, false)
+	}
+	now += 10
+	for i, c := range []struct {
+		certain bool
+		minutes int64 // until the next try
+	}{{false, 1}, {false, 1}, {false, 1}, {false, 1}, {true, 1}, {true, 2}, {true, 4}, {false, 1}, {false, 1}, {true, 1}, {true, 2}} {
+		s = reload(t, s)
+		until := s.Status(now, manyRequests).BreakerUntil
+		probe := call(t, s, until, manyRequests, quota.Request{})
+		s = reload(t, s)
+		if now = until + 10; i == 2 { // it fails in another way: nobody knows more than before
+			s.Feedback(now, manyRequests, probe, quota.Outcome{Kind: quota.Transient}, half)
+		} else {
+			deny(s, now, probe, quota.Unauthorized, c.certain)
+		}
+		if st := s.Status(now, manyRequests); st.BreakerUntil != now+c.minutes*minutes || st.Denied != quota.Unauthorized {
+			t.Errorf("probe %d: %+v; the next is due %d minutes later", i, st, c.minutes)
+		}
+	}
+}
+
+// TestWhomADoubtfulDenialBlames: no call that was under way when the breaker was open, or before it closed, is blamed for being
+// turned away; and those that try whether the deployment works again are by turns different ones.
+func TestWhomADoubtfulDenialBlames(t *testing.T) {
+	s, now := new(quota.State), int64(epoch)
+	calls := begin(t, s, now, 40)
+	if !s.Blames(calls[0]) {
+		t.Error("nothing failed, and a call is not blamed")
+	}
+	end(s, now+500, calls[:12], "f")
+	early, open := calls[38], s.Status(now+500, manyRequests)
+	if open.Breaker != quota.Open {
+		t.Fatalf("%+v", open)
+	}
+	for _, c := range calls[12:38] {
+		if deny(s, now+600, c, quota.NotFound, false); s.Blames(c) {
+			t.Fatal("a call that was turned away after the breaker had opened is blamed")
+		}
+	}
+	now = open.BreakerUntil
+	line := []quota.Candidate{{ID: 1, Request: quota.Request{PromptTokens: 9}}, {ID: 2, Request: quota.Request{PromptTokens: 1}}, {ID: 3, Request: quota.Request{PromptTokens: 5}}}
+	tried := map[int]bool{}
+	for range 2 {
+		for i, d := range s.Clone().Admit(now, manyRequests, line, 1) {
+			if d.Admitted() {
+				tried[i] = true
+			}
+		}
+		probe := call(t, s, now, manyRequests, quota.Request{})
+		deny(s, now+5, probe, quota.NotFound, false)
+		if st := s.Status(now+5, manyRequests); !probe.Probe || st.Breaker != quota.HalfOpen || s.Blames(probe) || s.Blames(early) {
+			t.Fatalf("a probe that was turned away, or one of before, is blamed: %+v", st)
+		}
+		s, now = reload(t, s), now+10
+	}
+	if len(tried) != 2 {
 		t.Errorf("only %v tried", tried)
+	}
+	for range 3 {
+		now += 10
+		end(s, now, []quota.Reservation{call(t, s, now-5, manyRequests, quota.Request{})}, "+")
+	}
+	late := begin(t, s, now, 1)[0]
+	if st := s.Status(now, manyRequests); st.Breaker != quota.Closed || s.Blames(early) || !s.Blames(late) {
+		t.Errorf("after it closed: %+v; it blames one of before: %t, one of now: %t", st, s.Blames(early), s.Blames(late))
 	}
 }
 
@@ -195,5 +278,33 @@ func TestStatesOfTheVersionBefore(t *testing.T) {
 	st := s.Status(epoch+2000, manyRequests)
 	if st.Breaker != quota.Open || !st.Operator || st.Denied != quota.NotDenied || st.Counts.Calls != 14 || st.Counts.Failed == 0 {
 		t.Errorf("%+v", st)
+	}
+}
+
+// TestStatesThatKnewNoDoubt: a state that was stored before it was remembered whether the latest denial was in doubt is read, and
+// taken to be certain.
+func TestStatesThatKnewNoDoubt(t *testing.T) {
+	// After six doubtful denials, the last 420,040 ms after epoch; the next try is due eight minutes later.
+	stored, err := base64.StdEncoding.DecodeString(`BMjxisOxNAYAAAAAAAAAAAAAAAAAAAYAAAYAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAMiXqMOxNIqg8cKxNAQAAL7xisOxNAAAAAAAAAAAAAAA4NQD4NQDmNSGjfSimQMGAAAAAAAAAAAAAAAAAAAAAAMAAgGQnZ3pGgABAAAAAA==`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for certain, later := range map[bool]int64{true: 15, false: 1} {
+		var s quota.State
+		if err := s.UnmarshalBinary(stored); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := s.MarshalBinary(); err != nil || string(again) != string(stored) {
+			t.Errorf("%v: stored as %x; it was %x", err, again, stored)
+		}
+		st := s.Status(epoch+420_040, manyRequests)
+		if st.Breaker != quota.Open || st.Denied != quota.NotFound || st.BreakerUntil != epoch+420_040+8*minutes {
+			t.Errorf("%+v", st)
+		}
+		now := st.BreakerUntil
+		deny(&s, now, call(t, &s, now, manyRequests, quota.Request{}), quota.NotFound, certain)
+		if st := s.Status(now, manyRequests); st.BreakerUntil != now+later*minutes {
+			t.Errorf("after a denial, certain %t: %+v; the next try is due %d minutes later", certain, st, later)
+		}
 	}
 }

@@ -78,8 +78,9 @@ func (r *round) try(i int) Verdict {
 	return d.Verdict
 }
 
-// probe has the cheapest candidate try, and nobody else. Where calls are turned away, which costs nothing, it is another
-// each time: one that is at fault itself must not keep all others away.
+// probe has the cheapest candidate try, and nobody else. Where calls are turned away, which costs nothing, it is by turns the
+// one that goes first and any other: one that is at fault itself must keep neither those away whose turn it is nor, where the line
+// stays as it is, all others.
 func (r *round) probe() Verdict {
 	chosen, least := 0, int64(0)
 	for i, c := range r.line {
@@ -87,8 +88,14 @@ func (r *round) probe() Verdict {
 			chosen, least = i, cost
 		}
 	}
-	if b := &r.s.breaker; b.denied != 0 {
-		chosen = int(b.openings % int64(len(r.line)))
+	if b := &r.s.breaker; b.denied != 0 || b.doubts != 0 {
+		turn := b.openings
+		if b.denied == 0 {
+			turn = b.doubts
+		}
+		if chosen = 0; turn%2 == 1 {
+			chosen = int((turn + 1) / 2 % int64(len(r.line)))
+		}
 	}
 	v := r.try(chosen)
 	if v.Admitted() {

@@ -398,3 +398,117 @@ func TestDeniedDeployments(t *testing.T) {
 		}
 	})
 }
+
+// turnedAway is what is told of a call that was turned away, perhaps for the job's own fault.
+func turnedAway(d *Delivery, why quota.Denial) (a, back AttemptRecord) {
+	d.Admission.Outcome = &quota.Outcome{Kind: quota.Denied, Denial: why}
+	a = AttemptRecord{Deployment: d.Admission.Deployment, Outcome: forebay.OutcomeFailed, ErrorClass: forebay.ClassPermanent, ErrorCode: why.String()}
+	back = a
+	back.Outcome = forebay.OutcomeRetried
+	return a, back
+}
+
+// An endpoint fails, and turns away the calls that are still under way, as an ingress does while what is behind it goes: no job
+// fails for good.
+func TestRefusalsOfAnOutageCostNoJob(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		const all, failing = 40, 15
+		ctx, tenant, queue := t.Context(), tenantOf(t, s, "a"), queueOf(t, s, "q")
+		for i := range all {
+			submitAll(t, s, NewJob{ID: fmt.Sprint(i), Tenant: tenant, Queue: queue, Task: "east", Priority: 5})
+		}
+		var calls []Delivery
+		for len(calls) < all {
+			got, err := s.Claim(ctx, ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: all, MaxBytes: 1 << 20, Lock: time.Hour, Plan: planOf(quota.Limits{})})
+			if err != nil {
+				t.Fatal(err)
+			}
+			calls = append(calls, got...)
+		}
+		for i := range calls[:failing] {
+			calls[i].Admission.Outcome = &quota.Outcome{Kind: quota.Transient}
+			a := AttemptRecord{Deployment: "east", Outcome: forebay.OutcomeRetried, ErrorClass: forebay.ClassTransient, ErrorCode: "unavailable", RetryDelay: time.Hour}
+			if err := s.Retry(ctx, &calls[i], a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range calls[failing:] {
+			d := &calls[failing+i]
+			a, back := turnedAway(d, quota.NotFound)
+			if failed, err := s.SetAsideUnlessDenied(ctx, d, a, back, LaneDeadLetter, "not_found"); err != nil || failed {
+				t.Errorf("job %s failed for good: %t (%v)", d.ID, failed, err)
+			}
+		}
+		if holding, err := s.Holding(ctx); err != nil || holding.Deployments["east"].Status(holding.Now, quota.Limits{}).Breaker != quota.Open {
+			t.Errorf("east is %+v (%v)", holding.Deployments["east"], err)
+		}
+		jobs, _, err := s.Jobs(ctx, JobQuery{Tenant: tenant, Limit: all})
+		if err != nil || len(jobs) != all {
+			t.Fatal(len(jobs), err)
+		}
+		for _, job := range jobs {
+			if job.Status != forebay.StatusQueued && job.Status != forebay.StatusRetrying {
+				t.Errorf("%s is %s", job.ID, job.Status)
+			}
+		}
+	})
+}
+
+// Calls of a tenant's that are refused one by one, as a firewall refuses prompts, do not keep another tenant's from a deployment that
+// both use: it is tried about once a minute, at least every other time with the job whose turn it is.
+func TestRefusedPromptsKeepNoOtherTenantAway(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Store, queue int64) {
+		const batch, forgiven = 30, 3
+		a, b := tenantOf(t, s, "a"), tenantOf(t, s, "b")
+		for i := range batch {
+			submitAll(t, s, NewJob{ID: fmt.Sprint("bad", i), Tenant: a, Queue: queue, Task: "east", Priority: 5})
+		}
+		var came time.Duration
+		began, good := time.Now(), "good"
+		for ended := 0; ended <= batch; {
+			if time.Since(began) >= 10*time.Minute && came == 0 {
+				came = time.Since(began)
+				if holding, err := s.Holding(t.Context()); err != nil || holding.Deployments["east"].Denied() != quota.Unauthorized {
+					t.Fatalf("it takes calls, with %d jobs ended (%v)", ended, err)
+				}
+				submitAll(t, s, NewJob{ID: good, Tenant: b, Queue: queue, Task: "east", Priority: 5})
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			got, err := s.Claim(ctx, ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 4, MaxBytes: 1 << 20, Lock: time.Hour, Plan: planOf(quota.Limits{})})
+			if cancel(); err != nil && ctx.Err() == nil {
+				t.Fatal(err)
+			}
+			if time.Since(began) > 24*time.Hour {
+				t.Fatalf("after a day %d jobs have ended", ended)
+			}
+			<-time.After(100 * time.Millisecond)
+			for i := range got {
+				d := &got[i]
+				if d.ID == good {
+					if waited := d.LockedAt.Sub(d.CreatedAt); waited > 6*time.Minute {
+						t.Errorf("it waited for %s", waited)
+					}
+					ended++
+					d.Admission.Outcome = &quota.Outcome{Kind: quota.Succeeded}
+					if err := s.Succeed(t.Context(), d, AttemptRecord{Deployment: "east", Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+						t.Fatal(err)
+					}
+					continue
+				}
+				record, back := turnedAway(d, quota.Unauthorized)
+				failed := d.Number-1 >= forgiven
+				if failed {
+					err = s.SetAside(t.Context(), d, record, LaneDeadLetter, "unauthorized")
+				} else {
+					failed, err = s.SetAsideUnlessDenied(t.Context(), d, record, back, LaneDeadLetter, "unauthorized")
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if failed {
+					ended++
+				}
+			}
+		}
+	})
+}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/quota"
 )
 
 // AttemptRecord is how a call ended, as its row keeps it.
@@ -152,15 +151,15 @@ func (s *Store) SetAside(ctx context.Context, d *Delivery, a AttemptRecord, to L
 	return s.settle(ctx, d, a, func(t *tx) error { return t.fail(d, a, to, reason) })
 }
 
-// SetAsideUnlessDenied is SetAside for a call that was turned away, perhaps for the job's own fault: if its deployment is
-// known by now to turn every call away, it records the attempt as back and is Throttle.
+// SetAsideUnlessDenied is SetAside for a call that was turned away, perhaps for the job's own fault: unless its deployment
+// takes calls, and took them when this one began, it records the attempt as back and is Throttle.
 func (s *Store) SetAsideUnlessDenied(ctx context.Context, d *Delivery, a, back AttemptRecord, to LaneKind, reason string) (setAside bool, err error) {
 	err = s.settle(ctx, d, a, func(t *tx) error {
 		deployment, err := t.deployment(d.Admission.Deployment)
 		if err != nil {
 			return err
 		}
-		if setAside = deployment.Denied() == quota.NotDenied; !setAside {
+		if setAside = deployment.Blames(d.Admission.Reservation); !setAside {
 			return t.throttle(d, back, "")
 		}
 		return t.fail(d, a, to, reason)
