@@ -229,7 +229,7 @@ const (
 
 // denied settles a delivery whose deployment turned the call away for its key, its account or its name. That is no fault of the
 // job's: it goes back at once, to another deployment of its model or until this one takes calls. What may be the job's
-// own fault is permanent unless others were turned away too.
+// own fault is permanent unless others were turned away too, or the deployment was failing anyway.
 func (s *Service) denied(ctx context.Context, d *Delivery, record store.AttemptRecord, reason string) (setAside string, settled error) {
 	back := record
 	back.Outcome = forebay.OutcomeRetried
