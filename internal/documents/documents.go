@@ -285,6 +285,7 @@ func (s *Service) Retry(ctx context.Context, tenant, id string) (forebay.Documen
 	if err != nil {
 		return forebay.Document{}, err
 	}
+	ctx = forebay.WithBudgetKey(ctx, row.Latest.KeyID) // whoever asks, the key that uploaded it pays, if it has a budget
 	again := make([][]store.DocumentJob, len(row.Failed))
 	for i, f := range row.Failed {
 		if again[i], err = s.again(ctx, tenant, row.Latest, f); err != nil {

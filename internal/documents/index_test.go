@@ -37,39 +37,47 @@ func openShelf(t *testing.T, o store.Options) shelf {
 	return shelf{t, s, tenant}
 }
 
-// add makes a content of a document with so many chunks live, all of that vector.
-func (s shelf) add(document, content string, chunks int, unit []float32) {
-	s.Helper()
-	check := func(err error) {
-		if s.Helper(); err != nil {
-			s.Fatal(err)
-		}
+func (s shelf) check(err error) {
+	if s.Helper(); err != nil {
+		s.Fatal(err)
 	}
+}
+
+// split makes a content of a document that is to be embedded, in so many chunks. A key pays for it.
+func (s shelf) split(document, content string, chunks int, key string) store.Revision {
+	s.Helper()
 	ctx := s.Context()
 	queue, err := s.EnsureQueue(ctx, forebay.DefaultQueue)
-	check(err)
+	s.check(err)
 	job := func(name string) store.NewJob {
 		return store.NewJob{ID: "job_" + content + name, Tenant: s.tenant, Queue: queue, Task: name, MaxAttempts: 1, Input: []byte("{}"), InputSize: 2}
 	}
-	rev := store.Revision{ID: "rev_" + content, Tenant: s.tenant, Hash: []byte(content), MediaType: "text/plain", Blob: "t/1/" + content + "/content"}
+	rev := store.Revision{ID: "rev_" + content, Tenant: s.tenant, Hash: []byte(content), MediaType: "text/plain", Blob: "t/1/" + content + "/content", KeyID: key}
 	_, err = s.AddRevision(ctx, store.NewRevision{Revision: rev, DocumentID: document, Split: job("split")})
-	check(err)
+	s.check(err)
 	rev, err = s.RevisionOf(ctx, s.tenant, rev.ID)
-	check(err)
-	result := store.SplitResult{Chunks: chunks, Jobs: []store.DocumentJob{{Branch: store.BranchEmbedding, Job: job("embed")}, {Branch: store.BranchMetadata, Job: job("metadata")}}}
+	s.check(err)
+	result := store.SplitResult{Chunks: chunks, Jobs: []store.DocumentJob{{Branch: store.BranchEmbedding, Last: int64(chunks) - 1, Job: job("embed")}, {Branch: store.BranchMetadata, Job: job("metadata")}}}
 	for n := range chunks {
 		result.Rest = append(result.Rest, store.NewChunk{Number: n, Text: content})
 	}
-	check(s.BeginSplit(ctx, rev.No, 7))
-	check(s.EndSplit(ctx, s.tenant, rev.No, 7, "job_"+content+"split", result))
+	s.check(s.BeginSplit(ctx, rev.No, 7))
+	s.check(s.EndSplit(ctx, s.tenant, rev.No, 7, "job_"+content+"split", result))
+	return rev
+}
+
+// add makes a content of a document with so many chunks live, all of that vector.
+func (s shelf) add(document, content string, chunks int, unit []float32) {
+	s.Helper()
+	ctx, rev := s.Context(), s.split(document, content, chunks, "")
 	texts, err := s.Unembedded(ctx, rev.No, 0, int64(chunks))
-	check(err)
+	s.check(err)
 	vectors := make([]store.ChunkVector, chunks)
 	for i, text := range texts {
 		vectors[i] = store.ChunkVector{Chunk: text.No, Vector: vector.Bytes(unit), Code: vector.Code(unit)}
 	}
-	check(s.RecordVectors(ctx, s.tenant, rev.ID, "job_"+content+"embed", len(unit), vectors))
-	check(s.RecordMetadata(ctx, s.tenant, rev.ID, "job_"+content+"metadata", store.Described{}))
+	s.check(s.RecordVectors(ctx, s.tenant, rev.ID, "job_"+content+"embed", len(unit), vectors))
+	s.check(s.RecordMetadata(ctx, s.tenant, rev.ID, "job_"+content+"metadata", store.Described{}))
 }
 
 // However much that is nearer was deleted or replaced, the first search after that finds what is there: in the process that did it at once, in others once
