@@ -79,7 +79,7 @@ func New(o Options) *Service {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &Service{Options: o, indexes: indexes{limit: o.IndexBytes, watch: o.Store.WatchDropped, byTenant: map[int64]*tenantIndex{}},
+	return &Service{Options: o, indexes: indexes{limit: o.IndexBytes, dropEvery: dropEvery, watch: o.Store.WatchDropped, byTenant: map[int64]*tenantIndex{}},
 		extracting: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))), changed: make(chan struct{}, 1)}
 }
 

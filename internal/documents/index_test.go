@@ -153,3 +153,58 @@ func TestDroppedVectorsLeaveTheIndex(t *testing.T) {
 		run(t, openShelf(t, store.Options{URL: at}), openShelf(t, store.Options{URL: at}))
 	})
 }
+
+// While contents are dropped one after the other not every search reads all that is live; what it finds is live nevertheless, and if too many that are nearer
+// are gone it reads what is live all the same.
+func TestDropsOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	query, other := []float32{1, 0, 0, 0}, []float32{0, 1, 0, 0}
+	run := func(t *testing.T, shelf shelf) {
+		s := New(Options{Store: shelf.Store})
+		s.indexes.dropEvery = time.Hour
+		search := func(want string) {
+			t.Helper()
+			found, err := s.Search(t.Context(), "default", forebay.SearchRequest{Mode: forebay.SearchVector, Vector: query, Limit: 1})
+			if err != nil || len(found.Items) != 1 || found.Items[0].Text != want {
+				t.Fatalf("found %+v, want %s: %v", found.Items, want, err)
+			}
+		}
+		drop := func(document string) {
+			t.Helper()
+			_, err := shelf.DeleteDocument(t.Context(), shelf.tenant, document)
+			shelf.check(err)
+		}
+		index := s.indexes.of(shelf.tenant)
+		has := func(contents, chunks int, stale bool) {
+			t.Helper()
+			if len(index.went) != contents || index.index.Len() != chunks || index.stale != stale {
+				t.Errorf("%d codes of %d contents are in memory, stale %t; want %d of %d, %t", index.index.Len(), len(index.went), index.stale, chunks, contents, stale)
+			}
+		}
+		shelf.add("far", "far", 1, other)
+		for _, name := range []string{"first", "second", "third"} {
+			shelf.add(name, name, minCandidates+1, query)
+			search(name)
+			drop(name)
+			search("far")
+			has(1, 1, name != "first") // by itself it reads what is live for the first alone
+		}
+		var gone []store.LiveCode // contents that were dropped, and purged
+		for i := range int64(5 * minCandidates) {
+			gone = append(gone, store.LiveCode{Live: -1 - i, Chunk: -1 - i, Code: vector.Code(query)})
+		}
+		after := index.after
+		index.add(gone)
+		index.after = after
+		search("far")
+		has(1, 1, false)
+	}
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		run(t, openShelf(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}))
+	})
+	t.Run("postgresql", func(t *testing.T) {
+		t.Parallel()
+		run(t, openShelf(t, store.Options{URL: pgtest.Database(t)}))
+	})
+}
