@@ -158,7 +158,7 @@ func TestDroppedVectorsLeaveTheIndex(t *testing.T) {
 // are gone it reads what is live all the same.
 func TestDropsOneAfterTheOther(t *testing.T) {
 	t.Parallel()
-	query, other := []float32{1, 0, 0, 0}, []float32{0, 1, 0, 0}
+	query, other := []float32{1, 0, 0, 0}, []float32{-1, 0, 0, 0} // whose code is the farthest
 	run := func(t *testing.T, shelf shelf) {
 		s := New(Options{Store: shelf.Store})
 		s.indexes.dropEvery = time.Hour
