@@ -79,7 +79,7 @@ func New(o Options) *Service {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &Service{Options: o, indexes: indexes{limit: o.IndexBytes, watch: o.Store.WatchDropped, byTenant: map[int64]*tenantIndex{}},
+	return &Service{Options: o, indexes: indexes{limit: o.IndexBytes, dropEvery: dropEvery, watch: o.Store.WatchDropped, byTenant: map[int64]*tenantIndex{}},
 		extracting: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))), changed: make(chan struct{}, 1)}
 }
 
@@ -285,6 +285,7 @@ func (s *Service) Retry(ctx context.Context, tenant, id string) (forebay.Documen
 	if err != nil {
 		return forebay.Document{}, err
 	}
+	ctx = forebay.WithBudgetKey(ctx, row.Latest.KeyID) // whoever asks, the key that uploaded it pays, if it has a budget
 	again := make([][]store.DocumentJob, len(row.Failed))
 	for i, f := range row.Failed {
 		if again[i], err = s.again(ctx, tenant, row.Latest, f); err != nil {

@@ -37,39 +37,47 @@ func openShelf(t *testing.T, o store.Options) shelf {
 	return shelf{t, s, tenant}
 }
 
-// add makes a content of a document with so many chunks live, all of that vector.
-func (s shelf) add(document, content string, chunks int, unit []float32) {
-	s.Helper()
-	check := func(err error) {
-		if s.Helper(); err != nil {
-			s.Fatal(err)
-		}
+func (s shelf) check(err error) {
+	if s.Helper(); err != nil {
+		s.Fatal(err)
 	}
+}
+
+// split makes a content of a document that is to be embedded, in so many chunks. A key pays for it.
+func (s shelf) split(document, content string, chunks int, key string) store.Revision {
+	s.Helper()
 	ctx := s.Context()
 	queue, err := s.EnsureQueue(ctx, forebay.DefaultQueue)
-	check(err)
+	s.check(err)
 	job := func(name string) store.NewJob {
 		return store.NewJob{ID: "job_" + content + name, Tenant: s.tenant, Queue: queue, Task: name, MaxAttempts: 1, Input: []byte("{}"), InputSize: 2}
 	}
-	rev := store.Revision{ID: "rev_" + content, Tenant: s.tenant, Hash: []byte(content), MediaType: "text/plain", Blob: "t/1/" + content + "/content"}
+	rev := store.Revision{ID: "rev_" + content, Tenant: s.tenant, Hash: []byte(content), MediaType: "text/plain", Blob: "t/1/" + content + "/content", KeyID: key}
 	_, err = s.AddRevision(ctx, store.NewRevision{Revision: rev, DocumentID: document, Split: job("split")})
-	check(err)
+	s.check(err)
 	rev, err = s.RevisionOf(ctx, s.tenant, rev.ID)
-	check(err)
-	result := store.SplitResult{Chunks: chunks, Jobs: []store.DocumentJob{{Branch: store.BranchEmbedding, Job: job("embed")}, {Branch: store.BranchMetadata, Job: job("metadata")}}}
+	s.check(err)
+	result := store.SplitResult{Chunks: chunks, Jobs: []store.DocumentJob{{Branch: store.BranchEmbedding, Last: int64(chunks) - 1, Job: job("embed")}, {Branch: store.BranchMetadata, Job: job("metadata")}}}
 	for n := range chunks {
 		result.Rest = append(result.Rest, store.NewChunk{Number: n, Text: content})
 	}
-	check(s.BeginSplit(ctx, rev.No, 7))
-	check(s.EndSplit(ctx, s.tenant, rev.No, 7, "job_"+content+"split", result))
+	s.check(s.BeginSplit(ctx, rev.No, 7))
+	s.check(s.EndSplit(ctx, s.tenant, rev.No, 7, "job_"+content+"split", result))
+	return rev
+}
+
+// add makes a content of a document with so many chunks live, all of that vector.
+func (s shelf) add(document, content string, chunks int, unit []float32) {
+	s.Helper()
+	ctx, rev := s.Context(), s.split(document, content, chunks, "")
 	texts, err := s.Unembedded(ctx, rev.No, 0, int64(chunks))
-	check(err)
+	s.check(err)
 	vectors := make([]store.ChunkVector, chunks)
 	for i, text := range texts {
 		vectors[i] = store.ChunkVector{Chunk: text.No, Vector: vector.Bytes(unit), Code: vector.Code(unit)}
 	}
-	check(s.RecordVectors(ctx, s.tenant, rev.ID, "job_"+content+"embed", len(unit), vectors))
-	check(s.RecordMetadata(ctx, s.tenant, rev.ID, "job_"+content+"metadata", store.Described{}))
+	s.check(s.RecordVectors(ctx, s.tenant, rev.ID, "job_"+content+"embed", len(unit), vectors))
+	s.check(s.RecordMetadata(ctx, s.tenant, rev.ID, "job_"+content+"metadata", store.Described{}))
 }
 
 // However much that is nearer was deleted or replaced, the first search after that finds what is there: in the process that did it at once, in others once
@@ -143,5 +151,60 @@ func TestDroppedVectorsLeaveTheIndex(t *testing.T) {
 		t.Parallel()
 		at := pgtest.Database(t)
 		run(t, openShelf(t, store.Options{URL: at}), openShelf(t, store.Options{URL: at}))
+	})
+}
+
+// While contents are dropped one after the other not every search reads all that is live; what it finds is live nevertheless, and if too many that are nearer
+// are gone it reads what is live all the same.
+func TestDropsOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	query, other := []float32{1, 0, 0, 0}, []float32{-1, 0, 0, 0} // whose code is the farthest
+	run := func(t *testing.T, shelf shelf) {
+		s := New(Options{Store: shelf.Store})
+		s.indexes.dropEvery = time.Hour
+		search := func(want string) {
+			t.Helper()
+			found, err := s.Search(t.Context(), "default", forebay.SearchRequest{Mode: forebay.SearchVector, Vector: query, Limit: 1})
+			if err != nil || len(found.Items) != 1 || found.Items[0].Text != want {
+				t.Fatalf("found %+v, want %s: %v", found.Items, want, err)
+			}
+		}
+		drop := func(document string) {
+			t.Helper()
+			_, err := shelf.DeleteDocument(t.Context(), shelf.tenant, document)
+			shelf.check(err)
+		}
+		index := s.indexes.of(shelf.tenant)
+		has := func(contents, chunks int, stale bool) {
+			t.Helper()
+			if len(index.went) != contents || index.index.Len() != chunks || index.stale != stale {
+				t.Errorf("%d codes of %d contents are in memory, stale %t; want %d of %d, %t", index.index.Len(), len(index.went), index.stale, chunks, contents, stale)
+			}
+		}
+		shelf.add("far", "far", 1, other)
+		for _, name := range []string{"first", "second", "third"} {
+			shelf.add(name, name, minCandidates+1, query)
+			search(name)
+			drop(name)
+			search("far")
+			has(1, 1, name != "first") // by itself it reads what is live for the first alone
+		}
+		var gone []store.LiveCode // contents that were dropped, and purged
+		for i := range int64(5 * minCandidates) {
+			gone = append(gone, store.LiveCode{Live: -1 - i, Chunk: -1 - i, Code: vector.Code(query)})
+		}
+		after := index.after
+		index.add(gone)
+		index.after = after
+		search("far")
+		has(1, 1, false)
+	}
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		run(t, openShelf(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}))
+	})
+	t.Run("postgresql", func(t *testing.T) {
+		t.Parallel()
+		run(t, openShelf(t, store.Options{URL: pgtest.Database(t)}))
 	})
 }

@@ -133,9 +133,10 @@ func (s *Service) near(ctx context.Context, tenant string, no int64, req forebay
 	if !ok {
 		return nil, forebay.Invalid("vector", "has no direction: it is all zeros, or not finite")
 	}
-	const rounds = 4 // candidates that are gone make room for others
+	const rounds = 4 // candidates that are gone make room for others; when that is not enough what is live is read
 	for round := 1; ; round++ {
-		candidates, err := s.indexes.of(no).nearest(ctx, s, no, unit, max(minCandidates, candidatesEach*n))
+		fresh := round > rounds
+		candidates, stale, err := s.indexes.of(no).nearest(ctx, s, no, unit, max(minCandidates, candidatesEach*n), fresh)
 		if err != nil {
 			return nil, err
 		}
@@ -143,19 +144,25 @@ func (s *Service) near(ctx context.Context, tenant string, no int64, req forebay
 		if err != nil {
 			return nil, err
 		}
-		best, gone, err := s.live(ctx, no, order(unit, vectors), n)
+		list, among := order(unit, vectors), n
+		if stale {
+			among = max(n, len(list)) // the others too: each that is gone stands where a live one should
+		}
+		best, gone, err := s.live(ctx, no, list, among)
 		if err != nil {
 			return nil, err
 		}
+		best = best[:min(n, len(best))]
 		for _, chunk := range candidates {
 			if vectors[chunk] == nil {
 				gone[chunk] = true
 			}
 		}
-		if len(gone) > 0 {
-			s.indexes.of(no).forget(gone)
+		if len(gone) == 0 || fresh {
+			return best, nil
 		}
-		if len(gone) == 0 || len(best) == n || round == rounds {
+		forgotten := s.indexes.of(no).forget(gone)
+		if !(stale && forgotten) && (len(best) == n || round == rounds) {
 			return best, nil
 		}
 	}

@@ -148,6 +148,9 @@ func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Workflow
 	turn := wi.Properties[turnKey].(*store.Turn)
 	h.over(turn)
 	boundFailures(wi.State)
+	if wi.State.CustomStatus == asBefore {
+		wi.State.CustomStatus = value(turn.Custom)
+	}
 	bytes := sizeOf(wi.State.NewEvents)
 	if !wi.State.ContinuedAsNew {
 		bytes += wi.Properties[bytesKey].(int)

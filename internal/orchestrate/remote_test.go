@@ -156,7 +156,7 @@ func TestWorkOfAWorkerThatIsGone(t *testing.T) {
 }
 
 // carryOut connects a process that receives messages of so many bytes, and has it carry out whatever it is sent: an orchestrator or an activity returns its
-// input, an orchestrator that waits for events those that are neither. Its stream has to hold until the test ends.
+// input, but the orchestrator "waits" waits for the event "last", as its custom status says. Its stream has to hold until the test ends.
 func carryOut(t *testing.T, address string, receives int) protos.TaskHubSidecarServiceClient {
 	t.Helper()
 	_, client, stream := worker(t, address, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(receives)))
@@ -178,6 +178,9 @@ func carryOut(t *testing.T, address string, receives int) protos.TaskHubSidecarS
 			resp := &protos.WorkflowResponse{InstanceId: req.GetInstanceId(), CompletionToken: item.GetCompletionToken()}
 			start := started(req.GetPastEvents(), req.GetNewEvents())
 			over := start.GetName() != "waits"
+			if !over {
+				resp.CustomStatus = wrapperspb.String(`"waits"`)
+			}
 			for _, e := range append(req.GetPastEvents(), req.GetNewEvents()...) {
 				over = over || e.GetEventRaised().GetName() == "last"
 			}
@@ -228,13 +231,17 @@ func TestMessageTooLarge(t *testing.T) {
 		}
 
 		id := p.start(t, StartRequest{Name: "waits"})
+		until(t, "it waits", func() bool {
+			o, err := p.Get(t.Context(), tenant, id)
+			return err == nil && len(o.CustomStatus) > 0
+		})
 		for range 3 {
 			if err := p.Raise(t.Context(), tenant, id, "more", json.RawMessage(`"`+strings.Repeat("x", limit/3)+`"`)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if o := p.ends(t, id, forebay.OrchestrationFailed); o.Failure.Type != failureMessageTooLarge {
-			t.Errorf("%+v", o.Failure)
+		if o := p.ends(t, id, forebay.OrchestrationFailed); o.Failure.Type != failureMessageTooLarge || string(o.CustomStatus) != `"waits"` {
+			t.Errorf("%+v, with the custom status %q", o.Failure, o.CustomStatus)
 		}
 		p.stop()
 		p = run(t, where, Options{Registry: r, Remote: true})

@@ -184,9 +184,12 @@ func (p *past) compare(actions []*protos.WorkflowAction) string {
 	return fmt.Sprintf("event %d of the history is %s, for which the code does not ask any more: it has changed in a way that this instance cannot follow", missing, p.steps[missing])
 }
 
+// asBefore is the custom status of a response that leaves the instance's as it is. It is known by its address.
+var asBefore = wrapperspb.String("")
+
 // failed is the response of code that fails its instance.
 func failed(id api.InstanceID, number int32, kind, message string) *protos.WorkflowResponse {
-	return &protos.WorkflowResponse{InstanceId: string(id), CustomStatus: wrapperspb.String(""), Actions: []*protos.WorkflowAction{{
+	return &protos.WorkflowResponse{InstanceId: string(id), CustomStatus: asBefore, Actions: []*protos.WorkflowAction{{
 		Id: number,
 		WorkflowActionType: &protos.WorkflowAction_CompleteWorkflow{CompleteWorkflow: &protos.CompleteWorkflowAction{
 			WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_FAILED,

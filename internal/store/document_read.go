@@ -130,6 +130,9 @@ func (s *Store) RetryDocument(ctx context.Context, tenant int64, revisionID stri
 			if err := t.prep("DELETE FROM document_jobs WHERE seq = ?").int(f.Seq).exec(); err != nil {
 				return retried, err
 			}
+			if _, err := t.purgeSetAside(f.Seq); err != nil { // a redrive would do once more what the others do
+				return retried, err
+			}
 			for _, j := range again[i] {
 				if err := t.submitDocumentJob(rev.No, j); err != nil {
 					return retried, err

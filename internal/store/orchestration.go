@@ -176,9 +176,6 @@ func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event []byte,
 	switch {
 	case pool != o.pool:
 		t.workReady(pool, at)
-		if err := t.prep("UPDATE orchestration_activities SET turns = ? WHERE instance = ?").int(pool).int(o.no).exec(); err != nil { // where their answers are seen
-			return err
-		}
 		return t.prep("UPDATE orchestration_turns SET pool = ?, visible = CASE WHEN token IS NULL AND visible > ? THEN ? ELSE visible END WHERE instance = ?").
 			int(pool).int(at).int(at).int(o.no).exec()
 	case at > t.now: // it has its first turn then

@@ -172,6 +172,10 @@ func (t *tx) settleActivity(a *Activity, o ActivityOutcome) error {
 	return t.wakeInstance(a.Instance, turns)
 }
 
+// poolOfActivity is the pool in which the instance of an activity is now; the one in which it was when it scheduled it is the column turns.
+// An instance has a turn for as long as it has activities.
+const poolOfActivity = "(SELECT t.pool FROM orchestration_turns t WHERE t.instance = orchestration_activities.instance)"
+
 // endActivity removes an activity if its lock still holds it, and returns the pool of its instance.
 func (t *tx) endActivity(a *Activity) (turns int64, err error) {
 	l := a.lock()
@@ -181,7 +185,7 @@ func (t *tx) endActivity(a *Activity) (turns int64, err error) {
 		}
 		return turns, nil
 	}
-	return t.prep("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND token = ? RETURNING turns").
+	return t.prep("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND token = ? RETURNING " + poolOfActivity).
 		int(l.instance).int(l.event).int(l.token).fencedPool()
 }
 

@@ -30,7 +30,7 @@ func (t *tx) awaitJob(a *Activity, seq int64) error {
 func (t *tx) answerCaller(e *ending) error {
 	var a Activity
 	var turns int64
-	found, err := t.prep("DELETE FROM orchestration_activities WHERE job = ? RETURNING instance, event_id, run, number, started_at, turns, pool").int(e.seq).
+	found, err := t.prep("DELETE FROM orchestration_activities WHERE job = ? RETURNING instance, event_id, run, number, started_at, " + poolOfActivity + ", pool").int(e.seq).
 		one(func(r row) {
 			a = Activity{Instance: r.int(0), EventID: int(r.int(1)), run: r.int(2), Number: int(r.int(3)), StartedAt: fromMillis(r.int(4)), pool: r.int(6)}
 			turns = r.int(5)

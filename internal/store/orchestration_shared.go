@@ -11,7 +11,8 @@ const (
 	fromTurnLocks     = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(instance, token) WHERE o.instance = ANY (ARRAY[x.instance]) AND o.token = x.token"
 	fromActivityLocks = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(instance, event_id, token) " +
 		"WHERE o.instance = ANY (ARRAY[x.instance]) AND o.event_id = x.event_id AND o.token = x.token"
-	sqlEndActivities   = "DELETE FROM orchestration_activities o USING " + fromActivityLocks + " RETURNING o.instance, o.event_id, o.token, o.turns"
+	sqlEndActivities = "DELETE FROM orchestration_activities o USING " + fromActivityLocks +
+		" RETURNING o.instance, o.event_id, o.token, (SELECT t.pool FROM orchestration_turns t WHERE t.instance = o.instance)"
 	sqlRenewActivities = "UPDATE orchestration_activities o SET visible = ? FROM " + fromActivityLocks + " RETURNING o.token"
 	sqlRenewTurns      = "UPDATE orchestration_turns o SET visible = ? FROM " + fromTurnLocks + " RETURNING o.token"
 )

@@ -200,3 +200,35 @@ func TestKeyOfAnInstance(t *testing.T) {
 		}
 	})
 }
+
+// What suspends, resumes or terminates an instance writes as much whether it has many activities or none: they, and their inputs, stay as they are.
+func TestHaltingLeavesActivitiesAlone(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		const n, few = 50, 10
+		o, _ := underWay(t, s, n)
+		tenant := tenantOf(t, s, "acme")
+		for _, does := range []Effect{Suspends, Resumes, Terminates} {
+			written, err := transact(t.Context(), s, stageSettle, func(t *tx) (written int64, err error) {
+				count := func() (rows int64) {
+					sql := "SELECT total_changes()"
+					if t.w.share != nil {
+						sql = "SELECT CAST(sum(n_tup_ins + n_tup_upd + n_tup_del) AS bigint) FROM pg_stat_xact_user_tables"
+					}
+					if err == nil {
+						_, err = t.prep(sql).one(func(r row) { rows = r.int(0) })
+					}
+					return rows
+				}
+				before := count()
+				ref, failed := t.existing(tenant, o.ID)
+				if failed == nil {
+					failed = t.signal(tenant, ref, false, []byte("halt"), does)
+				}
+				return count() - before, errors.Join(err, failed)
+			})
+			if err != nil || written < 2 || written > few {
+				t.Errorf("effect %d on %d activities: %d rows were written, %v", does, n, written, err)
+			}
+		}
+	})
+}

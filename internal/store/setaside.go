@@ -211,13 +211,17 @@ func (s *Store) Purge(ctx context.Context, seqs []int64, audit Audit) (purged in
 	return transact(ctx, s, stageChange, func(t *tx) (int, error) {
 		purged := 0
 		for _, seq := range seqs {
-			rows, err := t.prep("DELETE FROM messages WHERE seq = ? AND lane % 4 >= 2").int(seq).count()
+			rows, err := t.purgeSetAside(seq)
 			if err != nil {
 				return 0, err
 			}
 			purged += rows
-			t.changed(seq)
 		}
 		return purged, t.audit(audit)
 	})
+}
+
+func (t *tx) purgeSetAside(seq int64) (purged int, err error) {
+	t.changed(seq)
+	return t.prep("DELETE FROM messages WHERE seq = ? AND lane % 4 >= 2").int(seq).count()
 }

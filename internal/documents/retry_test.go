@@ -1,0 +1,74 @@
+package documents
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/retry"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// Whoever retries a document, the key that uploaded it pays for what is done again, if one does; and the job that others stand in for is gone from the
+// dead letters, from where it could be sent back to do the same once more.
+func TestRetryInParts(t *testing.T) {
+	t.Parallel()
+	run := func(t *testing.T, s shelf) {
+		service := New(Options{Store: s.Store, BatchInputs: 2, Embed: &forebay.Task{Name: "embed"}})
+		tasks := map[string]forebay.Task{}
+		for _, task := range service.Tasks() {
+			tasks[task.Name] = task
+		}
+		made, err := jobs.New(t.Context(), jobs.Options{Store: s.Store, Tasks: tasks, MaxInputBytes: 1 << 20,
+			Queues: []jobs.Queue{{Name: forebay.DefaultQueue, Retry: retry.Policy{Attempts: 1}}}})
+		s.check(err)
+		service.Use(made)
+		queue, err := s.EnsureQueue(t.Context(), forebay.DefaultQueue)
+		s.check(err)
+		claim := func(most int) (jobs []store.Delivery) {
+			t.Helper()
+			for len(jobs) < most {
+				some, err := s.Claim(t.Context(), store.ClaimRequest{Lane: store.LaneOf(queue, store.LaneMain), Max: most - len(jobs), MaxBytes: 1 << 20, Lock: time.Hour,
+					MaxDeliveries: 10, SetAside: store.LaneDeadLetter})
+				s.check(err)
+				jobs = append(jobs, some...)
+			}
+			return jobs
+		}
+		for _, payer := range []string{"key_payer", ""} {
+			document := "d" + payer
+			s.split(document, "content"+payer, 5, payer)
+			for _, job := range claim(3) {
+				if job.Task == "embed" {
+					s.check(s.SetAside(t.Context(), &job, store.AttemptRecord{Outcome: forebay.OutcomeFailed, ErrorClass: forebay.ClassPermanent, ErrorCode: "bad"}, store.LaneDeadLetter, "bad"))
+				}
+			}
+			_, err := service.Retry(forebay.WithBudgetKey(t.Context(), "key_retrier"), "default", document)
+			s.check(err)
+			var again []string
+			for _, job := range claim(3) {
+				again = append(again, fmt.Sprintf("%s for %q", job.Task, job.KeyID))
+			}
+			if want := fmt.Sprintf("document-embed for %q", payer); !slices.Equal(again, []string{want, want, want}) {
+				t.Errorf("done again: %q, want 3 times %q", again, want)
+			}
+		}
+		left, err := s.SetAsideRows(t.Context(), store.SetAsideQuery{Lane: store.LaneOf(queue, store.LaneDeadLetter), Tenant: s.tenant, Limit: 10})
+		if err != nil || len(left) != 0 {
+			t.Errorf("%d jobs are left among the dead letters: %v", len(left), err)
+		}
+	}
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		run(t, openShelf(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}))
+	})
+	t.Run("postgresql", func(t *testing.T) {
+		t.Parallel()
+		run(t, openShelf(t, store.Options{URL: pgtest.Database(t)}))
+	})
+}
