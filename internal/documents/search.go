@@ -162,7 +162,7 @@ func (s *Service) near(ctx context.Context, tenant string, no int64, req forebay
 			return best, nil
 		}
 		forgotten := s.indexes.of(no).forget(gone)
-		if !(stale && forgotten) && (len(best) == n || round == rounds) {
+		if again := stale && forgotten || len(best) < n && round < rounds; !again {
 			return best, nil
 		}
 	}
