@@ -33,12 +33,13 @@ func TestBreaker(t *testing.T) {
 		}
 		defer run(s)()
 		<-time.After(10 * time.Second)
-		opened := stub.count()
+		calls, _ := stub.sent()
+		opened := len(calls)
 		if opened < 5 || opened > 5+forebay.DefaultWebhookConcurrency-1 {
 			t.Errorf("%d calls before the breaker opened", opened)
 		}
 		w, err := s.Webhook(t.Context(), "acme", "w")
-		if err != nil || w.PausedUntil == nil || w.PausedUntil.Before(stub.calls[4].Add(15*time.Second)) || w.PausedUntil.After(stub.calls[opened-1].Add(17*time.Second)) {
+		if err != nil || w.PausedUntil == nil || w.PausedUntil.Before(calls[4].Add(15*time.Second)) || w.PausedUntil.After(calls[opened-1].Add(17*time.Second)) {
 			t.Errorf("open until %v (%v)", w.PausedUntil, err)
 		}
 		<-time.After(2 * time.Hour)
@@ -51,7 +52,8 @@ func TestBreaker(t *testing.T) {
 		<-time.After(12 * time.Minute)
 		// Those that failed are tried again by the schedule, the earliest with the others.
 		failed := map[string]bool{}
-		for _, id := range stub.ids[:opened+probes] {
+		_, ids := stub.sent()
+		for _, id := range ids[:opened+probes] {
 			failed[id] = true
 		}
 		w, err = s.Webhook(t.Context(), "acme", "w")

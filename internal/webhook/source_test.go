@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -147,6 +148,13 @@ func (e *endpointStub) count() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.calls)
+}
+
+// sent returns when and with which ids it was called.
+func (e *endpointStub) sent() (calls []time.Time, ids []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.calls), slices.Clone(e.ids)
 }
 
 func always(status int) func(int, *http.Request) (int, http.Header) {
