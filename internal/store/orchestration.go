@@ -125,10 +125,16 @@ func (t *tx) addEvent(instance, at int64, answer bool, event []byte) error {
 		int(instance).int(no).int(at).int(asInt(answer)).blob(event).exec()
 }
 
-// wakeInstance makes an instance ready for a turn, unless it is having one: that looks again when it ends.
+// wakeInstance makes an instance ready for a turn, unless it is having one: that looks again when it ends. A pool of 0 is looked up.
 func (t *tx) wakeInstance(instance, pool int64) error {
 	if t.woken[instance] {
 		return nil
+	}
+	if pool == 0 {
+		found, err := t.prep("SELECT pool FROM orchestration_turns WHERE instance = ?").int(instance).one(func(r row) { pool = r.int(0) })
+		if err != nil || !found {
+			return err
+		}
 	}
 	if t.woken == nil {
 		t.woken = map[int64]bool{}

@@ -176,7 +176,8 @@ func (t *tx) settleActivity(a *Activity, o ActivityOutcome) error {
 // An instance has a turn for as long as it has activities.
 const poolOfActivity = "(SELECT t.pool FROM orchestration_turns t WHERE t.instance = orchestration_activities.instance)"
 
-// endActivity removes an activity if its lock still holds it, and returns the pool of its instance.
+// endActivity removes an activity if its lock still holds it, and returns the pool of its instance; 0: it was not asked for, since that
+// would take SQLite longer than to look it up once for all that a transaction ends of an instance.
 func (t *tx) endActivity(a *Activity) (turns int64, err error) {
 	l := a.lock()
 	if turns, known := t.answered[l]; known {
@@ -185,8 +186,7 @@ func (t *tx) endActivity(a *Activity) (turns int64, err error) {
 		}
 		return turns, nil
 	}
-	return t.prep("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND token = ? RETURNING " + poolOfActivity).
-		int(l.instance).int(l.event).int(l.token).fencedPool()
+	return 0, t.prep("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND token = ?").int(l.instance).int(l.event).int(l.token).fenced()
 }
 
 const sqlActivityAttempt = `
