@@ -37,6 +37,18 @@ func openShelf(t *testing.T, o store.Options) shelf {
 	return shelf{t, s, tenant}
 }
 
+// onShelves runs a test on either engine.
+func onShelves(t *testing.T, run func(*testing.T, shelf)) {
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		run(t, openShelf(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}))
+	})
+	t.Run("postgresql", func(t *testing.T) {
+		t.Parallel()
+		run(t, openShelf(t, store.Options{URL: pgtest.Database(t)}))
+	})
+}
+
 func (s shelf) check(err error) {
 	if s.Helper(); err != nil {
 		s.Fatal(err)
@@ -199,12 +211,5 @@ func TestDropsOneAfterTheOther(t *testing.T) {
 		search("far")
 		has(1, 1, false)
 	}
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		run(t, openShelf(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}))
-	})
-	t.Run("postgresql", func(t *testing.T) {
-		t.Parallel()
-		run(t, openShelf(t, store.Options{URL: pgtest.Database(t)}))
-	})
+	onShelves(t, run)
 }

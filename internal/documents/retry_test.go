@@ -2,14 +2,12 @@ package documents
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jobs"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/retry"
 	"github.com/forebayhq/forebay/internal/store"
 )
@@ -63,12 +61,5 @@ func TestRetryInParts(t *testing.T) {
 			t.Errorf("%d jobs are left among the dead letters: %v", len(left), err)
 		}
 	}
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		run(t, openShelf(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}))
-	})
-	t.Run("postgresql", func(t *testing.T) {
-		t.Parallel()
-		run(t, openShelf(t, store.Options{URL: pgtest.Database(t)}))
-	})
+	onShelves(t, run)
 }

@@ -201,7 +201,7 @@ func (s *Service) failed(ctx context.Context, d *Delivery) retry.Failed {
 	if d.Admission != nil {
 		f.Probe, f.Unwell = d.Admission.Reservation.Probe, d.Admission.Reservation.Unwell
 	}
-	if f.Failures = f.Charged; f.Unwell {
+	if f.Failures = d.Number - 1; f.Unwell && d.Number >= retry.Excused*d.MaxAttempts { // else it makes no difference what they were
 		_, f.Failures = s.comebacks(ctx, d)
 	}
 	return f
@@ -210,9 +210,6 @@ func (s *Service) failed(ctx context.Context, d *Delivery) retry.Failed {
 // comebacks returns how many calls before this one turned the job away, and how many failed. What cannot be read is left out: then the
 // job is called once more than it would be.
 func (s *Service) comebacks(ctx context.Context, d *Delivery) (denied, failed int) {
-	if d.Number == 1 {
-		return 0, 0
-	}
 	denied, failed, err := s.store.Comebacks(ctx, d.Seq, d.Generation)
 	if err != nil {
 		return 0, 0
@@ -233,7 +230,10 @@ const (
 func (s *Service) denied(ctx context.Context, d *Delivery, record store.AttemptRecord, reason string) (setAside string, settled error) {
 	back := record
 	back.Outcome = forebay.OutcomeRetried
-	before, _ := s.comebacks(ctx, d)
+	before := d.Number - 1
+	if before >= doubtfulDenials { // else it makes no difference what they were
+		before, _ = s.comebacks(ctx, d)
+	}
 	switch is, perhaps := d.atFault(before); {
 	case is:
 		return s.fail(ctx, d, record, reason)

@@ -86,7 +86,7 @@ const (
 type Failed struct {
 	Number      int           // of this call in the job's generation, from 1; also those count that were not charged
 	Charged     int           // attempts before this one
-	Failures    int           // calls before this one that failed, charged or not
+	Failures    int           // calls before this one that failed, charged or not; more do no harm below Excused times MaxAttempts
 	MaxAttempts int           // of the job
 	Age         time.Duration // since its generation began
 	// Probe: the call was to find out whether its deployment works again. That it does not is no fault of the job's.
@@ -104,10 +104,10 @@ type Next struct {
 	Reason  string             // why it is set aside
 }
 
-// excused is up to how many times as many failures as it has attempts are laid to a job's deployment. They
+// Excused is up to how many times as many failures as it has attempts are laid to a job's deployment. They
 // may be its own fault after all, as those of many jobs may be that ask for the same impossible thing. A job with a single attempt
 // is called once.
-const excused = 2
+const Excused = 2
 
 // Next decides what follows a failure. Without a class it is a transient one.
 func (p Policy) Next(f Failed, failure *forebay.TaskError, rnd Random) Next {
@@ -125,7 +125,7 @@ func (p Policy) Next(f Failed, failure *forebay.TaskError, rnd Random) Next {
 		return Next{Step: SetAside, Reason: failure.Code}
 	case f.Probe: // the delay lets another job try next, lest it is this one's fault after all
 		return p.inTime(f, Next{Step: Throttle, Delay: p.after(failure.RetryAfter, min(f.Number, grown), rnd), Waiting: forebay.WaitBreaker})
-	case f.Unwell && f.MaxAttempts > 1 && f.Failures+1 < excused*f.MaxAttempts:
+	case f.Unwell && f.MaxAttempts > 1 && f.Failures+1 < Excused*f.MaxAttempts:
 		return p.inTime(f, Next{Step: Retry, Delay: p.after(failure.RetryAfter, min(f.Number, grown), rnd)})
 	case f.Charged+1 >= f.MaxAttempts:
 		return Next{Step: SetAside, Reason: "MaxAttemptsExceeded"}

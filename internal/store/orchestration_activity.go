@@ -172,10 +172,6 @@ func (t *tx) settleActivity(a *Activity, o ActivityOutcome) error {
 	return t.wakeInstance(a.Instance, turns)
 }
 
-// poolOfActivity is the pool in which the instance of an activity is now; the one in which it was when it scheduled it is the column turns.
-// An instance has a turn for as long as it has activities.
-const poolOfActivity = "(SELECT t.pool FROM orchestration_turns t WHERE t.instance = orchestration_activities.instance)"
-
 // endActivity removes an activity if its lock still holds it, and returns the pool of its instance; 0: it was not asked for, since that
 // would take SQLite longer than to look it up once for all that a transaction ends of an instance.
 func (t *tx) endActivity(a *Activity) (turns int64, err error) {

@@ -26,11 +26,16 @@ func (t *tx) awaitJob(a *Activity, seq int64) error {
 		int(asleep).int(seq).int(a.Instance).int(int64(a.EventID)).int(a.Token).fenced()
 }
 
+// The pool of the instance is the one in which it is now; the one in which it was when it called the job is the column turns.
+const sqlAnswerCaller = `
+DELETE FROM orchestration_activities WHERE job = ? RETURNING instance, event_id, run, number, started_at,
+  (SELECT t.pool FROM orchestration_turns t WHERE t.instance = orchestration_activities.instance), pool`
+
 // answerCaller tells the instance that called a job that it has ended.
 func (t *tx) answerCaller(e *ending) error {
 	var a Activity
 	var turns int64
-	found, err := t.prep("DELETE FROM orchestration_activities WHERE job = ? RETURNING instance, event_id, run, number, started_at, " + poolOfActivity + ", pool").int(e.seq).
+	found, err := t.prep(sqlAnswerCaller).int(e.seq).
 		one(func(r row) {
 			a = Activity{Instance: r.int(0), EventID: int(r.int(1)), run: r.int(2), Number: int(r.int(3)), StartedAt: fromMillis(r.int(4)), pool: r.int(6)}
 			turns = r.int(5)
