@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"internal/loopback":    {"."},
 	"internal/model":       {".", "internal/jsoncheck", "internal/quota"},
 	"internal/model/sim":   {".", "internal/model", "internal/sleep"},
-	"internal/orchestrate": {".", "internal/jsoncheck", "internal/sleep", "internal/store"},
+	"internal/orchestrate": {".", "internal/blob", "internal/jsoncheck", "internal/sleep", "internal/store"},
 	"internal/pgtest":      {},
 	"internal/quota":       {"."},
 	"internal/retry":       {"."},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -58,9 +59,10 @@ func testCalledJobs(t *testing.T, database string) {
 	call := server.NewOrchestrator("call", func(o *server.Orchestration, in [2]string) (json.RawMessage, error) {
 		return server.CallTask[json.RawMessage](o, in[0], in[1], server.TaskOptions{})
 	})
+	blobs := t.TempDir()
 	run := func() (*server.Server, func()) {
 		s, err := server.New(server.Options{
-			Database: database, Listen: "127.0.0.1:0", Blob: "file://" + t.TempDir(), Logger: slog.New(slog.DiscardHandler),
+			Database: database, Listen: "127.0.0.1:0", Blob: "file://" + filepath.ToSlash(blobs), Logger: slog.New(slog.DiscardHandler),
 			Functions: []forebay.Task{task}, Durable: []server.DurableFunction{call}, ShutdownTimeout: 50 * time.Millisecond,
 		})
 		if err != nil {
@@ -101,9 +103,47 @@ func testCalledJobs(t *testing.T, database string) {
 	ends(begin("work", "fail"), forebay.OrchestrationFailed, "it was refused")
 	ends(begin("unknown", ""), forebay.OrchestrationFailed, "there is no task unknown")
 
+	// What is large goes by blob storage. Once the job is over there are the instance's input and output, and what each of its two turns saw; no
+	// sweep takes them, but it takes what nothing refers to.
+	long := "long" + strings.Repeat("g", forebay.InlineBytes)
+	id := begin("work", long)
+	ends(id, forebay.OrchestrationCompleted, `{"how":"`+long+`"}`)
+	const kept = 4
+	stored := func(want int) {
+		t.Helper()
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			names, err := filepath.Glob(filepath.Join(blobs, "t.*.orchestrations.*"))
+			if err == nil && len(names) == want {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%q instead of %d payloads: %v", names, want, err)
+			}
+		}
+	}
+	stored(kept)
+	stop()
+	if err := os.WriteFile(filepath.Join(blobs, "t.1.orchestrations.LEFTBEHIND.70000"), []byte("left by a crash"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(blobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		before := time.Now().Add(-2 * time.Hour)
+		if err := os.Chtimes(filepath.Join(blobs, e.Name()), before, before); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored(kept + 1)
+	s, stop = run()
+	stored(kept)
+	ends(id, forebay.OrchestrationCompleted, `{"how":"`+long+`"}`)
+
 	// A server that stops while a job runs: the job goes on in the next one, and is not submitted again.
 	runs.Store(0)
-	id := begin("work", "wait")
+	id = begin("work", "wait")
 	<-begun
 	stop()
 	s, stop = run()

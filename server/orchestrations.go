@@ -40,7 +40,7 @@ func (s *Server) openOrchestrations() error {
 		retries[name] = a.Retry.policy()
 	}
 	s.orchestrations = orchestrate.New(orchestrate.Options{
-		Store: s.store, Registry: registry, Logger: s.log, Turns: o.ConcurrentTurns, Activities: o.ConcurrentActivities, Lock: o.LockDuration,
+		Store: s.store, Blobs: s.blobs, Registry: registry, Logger: s.log, Turns: o.ConcurrentTurns, Activities: o.ConcurrentActivities, Lock: o.LockDuration,
 		Retries: retries, MaxBytes: s.options.Limits.MaxInputBytes, MaxMessage: o.GRPC.MaxMessageBytes, Grace: s.options.ShutdownTimeout,
 		Remote: o.GRPC.Address != "", Observe: s.telemetry.Orchestrations(),
 		Jobs: calledJobs{s.jobs, s.store, s.options.Limits.MaxInputBytes},

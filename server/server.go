@@ -302,7 +302,7 @@ func (s *Server) maintain(ctx context.Context) {
 		if removed, err := s.jobs.SweepBlobs(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot sweep blob storage", slog.Any("error", err))
 		} else if removed > 0 {
-			s.log.Info("removed blobs that no job refers to", slog.Int("count", removed))
+			s.log.Info("removed blobs that nothing refers to", slog.Int("count", removed))
 		}
 		before := s.store.Now().Add(-time.Duration(s.options.Limits.IdempotencyHours) * time.Hour)
 		if err := s.jobs.ForgetIdempotencyKeys(ctx, before); err != nil && ctx.Err() == nil {

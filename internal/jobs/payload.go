@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/store"
 )
 
 func asForebay(err error, target **forebay.Error) bool { return errors.As(err, target) }
@@ -58,26 +59,25 @@ func (s *Service) Result(ctx context.Context, tenant, id string) (r io.ReadClose
 	return io.NopCloser(bytes.NewReader(row.Result)), int64(len(row.Result)), nil
 }
 
-// SweepBlobs removes blobs that no job refers to, left by a crash between upload and transaction.
+// SweepBlobs removes blobs that nothing in the database refers to, left by a crash between upload and transaction.
 // Only blobs older than an hour are looked at: no upload takes that long to be recorded.
 func (s *Service) SweepBlobs(ctx context.Context) (removed int, err error) {
 	return s.blobs.Sweep(ctx, time.Now().Add(-time.Hour), func(keys []string) (map[string]bool, error) {
 		ids := map[string]string{}
+		var orchestrations []string
+		used := map[string]bool{}
 		for _, key := range keys {
-			if parts := strings.Split(key, "/"); len(parts) == 4 && parts[0] == "t" {
+			switch parts := strings.Split(key, "/"); {
+			case len(parts) == 4 && parts[0] == "t":
 				ids[key] = parts[2]
-			}
-		}
-		used, err := s.store.BlobsInUse(ctx, ids)
-		if err != nil {
-			return nil, err
-		}
-		for _, key := range keys {
-			if _, ours := ids[key]; !ours {
+			case len(parts) == 5 && parts[0] == "t" && parts[2] == store.OrchestrationBlobs:
+				orchestrations = append(orchestrations, key)
+			default:
 				used[key] = true // not of our making: leave it
 			}
 		}
-		return used, nil
+		err := s.store.BlobsInUse(ctx, ids, orchestrations, func(key string) { used[key] = true })
+		return used, err
 	})
 }
 

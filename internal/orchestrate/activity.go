@@ -19,7 +19,7 @@ func (h *hub) NextActivityWorkItem(ctx context.Context) (*backend.ActivityWorkIt
 	for {
 		select {
 		case a := <-h.activities:
-			e, err := decodeEvent(a.Event)
+			e, err := decodeEvent(a.Event.Bytes)
 			if err != nil || e.GetTaskScheduled() == nil {
 				h.refuse(ctx, a)
 				continue
@@ -32,11 +32,27 @@ func (h *hub) NextActivityWorkItem(ctx context.Context) (*backend.ActivityWorkIt
 	}
 }
 
+// fetch reads an activity from blob storage before it is carried out. One that is not there is refused.
+func (h *hub) fetch(ctx context.Context, a *store.Activity) {
+	bound, cancel := h.bound(ctx, a.Token)
+	event, err := h.load(bound, a.Event)
+	cancel(nil)
+	if err == nil || errors.Is(err, errHistory) {
+		a.Event.Bytes = event
+		h.activities <- a
+		return
+	}
+	defer h.release(a.Token)
+	ctx, stop := settling(ctx)
+	defer stop()
+	if err = errors.Join(err, unlessLost(h.store.AbandonActivity(ctx, a, h.pause(a.Lost+4), false))); err != nil {
+		h.log.Warn("cannot read an activity", slog.String("instance", a.ID), slog.Any("error", err))
+	}
+}
+
 // refuse fails an activity that cannot be read.
 func (h *hub) refuse(ctx context.Context, a *store.Activity) {
 	defer h.release(a.Token)
-	ctx, cancel := settling(ctx)
-	defer cancel()
 	err := h.settle(ctx, a, failedEvent(int32(a.EventID), "", &protos.TaskFailureDetails{ErrorType: "Unreadable", ErrorMessage: "the activity cannot be read", IsNonRetriable: true}))
 	if err != nil {
 		h.log.Error("cannot fail an activity that cannot be read", slog.Any("error", err))
@@ -52,8 +68,6 @@ func (h *hub) CompleteActivityWorkItem(ctx context.Context, wi *backend.Activity
 	if h.cutOff(a.Token) {
 		return errStopping // which gives it back
 	}
-	ctx, cancel := settling(ctx)
-	defer cancel()
 	if err := h.settle(ctx, a, wi.Result); err != nil {
 		return err
 	}
@@ -68,7 +82,19 @@ func (h *hub) settle(ctx context.Context, a *store.Activity, result *protos.Hist
 	if err != nil {
 		return err
 	}
-	if err := h.store.SettleActivity(ctx, a, outcome); err != nil {
+	put, err := h.keepHeld(ctx, a.Token, a.Tenant, &outcome.Event)
+	if err != nil {
+		return err
+	}
+	var freed []string
+	if a.Event.Blob != "" && outcome.Outcome != store.ActivityRetried {
+		freed = []string{a.Event.Blob}
+	}
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	err = h.store.SettleActivity(ctx, a, outcome)
+	h.settled(ctx, err, put, freed)
+	if err != nil {
 		return unlessLost(err)
 	}
 	h.opts.Observe(Taken{Kind: store.WorkActivity, Name: a.Name, Outcome: outcome.Outcome})
@@ -93,7 +119,7 @@ func (h *hub) outcome(a *store.Activity, result *protos.HistoryEvent) (o store.A
 			return o, nil
 		}
 	}
-	o.Event, err = proto.Marshal(result)
+	o.Event.Bytes, err = proto.Marshal(result)
 	return o, err
 }
 

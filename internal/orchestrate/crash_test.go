@@ -20,6 +20,7 @@ import (
 	"github.com/dapr/durabletask-go/task"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -30,6 +31,13 @@ type child struct {
 	Where             store.Options
 	Instances, FanOut int
 	Log               string // a file that gets a line for each call of an activity
+	Blobs             string // the folder of large payloads
+}
+
+// counted is the result of an activity. Of one in 25 it is large.
+type counted struct {
+	N   int
+	Pad string
 }
 
 func TestMain(m *testing.M) {
@@ -61,7 +69,12 @@ func runChild(raw string) error {
 	if err != nil {
 		return err
 	}
-	service := New(Options{Store: s, Registry: r, Lock: time.Second, Grace: time.Second})
+	blobs, err := blob.Open(context.Background(), c.Blobs)
+	if err != nil {
+		return err
+	}
+	defer blobs.Close()
+	service := New(Options{Store: s, Blobs: blobs, Registry: r, Lock: time.Second, Grace: time.Second})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		io.Copy(io.Discard, os.Stdin)
@@ -100,7 +113,11 @@ func (c child) countCalls(calls *os.File) ActivityFunc {
 		if call.EventID%5 == 0 && call.Attempt == 1 {
 			return nil, errors.New("the first time")
 		}
-		return input, nil
+		var result counted
+		if call.EventID%25 == 0 {
+			result.Pad = large("r")
+		}
+		return result, json.Unmarshal(input, &result.N)
 	}
 }
 
@@ -111,11 +128,11 @@ func (c child) fan(ctx *task.WorkflowContext) (any, error) {
 	}
 	sum := 0
 	for _, t := range tasks {
-		var n int
-		if err := t.Await(&n); err != nil {
+		var result counted
+		if err := t.Await(&result); err != nil {
 			return nil, err
 		}
-		sum += n
+		sum += result.N
 	}
 	return sum, nil
 }
@@ -161,10 +178,10 @@ func (p *childProcess) kill() {
 }
 
 // TestSurvivesKills kills processes at random moments while instances fan out over activities of which some fail. Each instance
-// completes, and each activity has one result in its history.
+// completes, and each activity has one result in its history. Of large results each that is in use is there, and the sweep finds all others.
 func TestSurvivesKills(t *testing.T) {
 	onBoth(t, func(t *testing.T, where store.Options) {
-		c := child{Where: where, Instances: 200, FanOut: 50, Log: filepath.Join(t.TempDir(), "calls")}
+		c := child{Where: where, Instances: 200, FanOut: 50, Log: filepath.Join(t.TempDir(), "calls"), Blobs: t.TempDir()}
 		kills, processes := 10, 1
 		if testing.Short() {
 			c.Instances, kills = 40, 4
@@ -212,7 +229,8 @@ func checkKilled(t *testing.T, c child, kills int) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	service := New(Options{Store: s})
+	blobs := openFolderAt(t, c.Blobs)
+	service := New(Options{Store: s, Blobs: blobs})
 	recorded, lost := 0, 0
 	for i := range c.Instances {
 		id := fmt.Sprint(i)
@@ -254,8 +272,18 @@ func checkKilled(t *testing.T, c child, kills int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	used := 0
+	orphans, err := blobs.Sweep(t.Context(), time.Now().Add(time.Hour), func(keys []string) (map[string]bool, error) {
+		inUse := map[string]bool{}
+		err := s.BlobsInUse(t.Context(), nil, keys, func(key string) { inUse[key] = true })
+		used += len(inUse)
+		return inUse, err
+	})
+	if err != nil || used < c.Instances {
+		t.Errorf("%d payloads are in use, %d were not: %v", used, orphans, err)
+	}
 	repeated := strings.Count(string(calls), "\n") - recorded
-	t.Logf("%d instances of %d activities, %d kills: %d attempts recorded, %d lost, %d calls repeated", c.Instances, c.FanOut, kills, recorded, lost, repeated)
+	t.Logf("%d instances of %d activities, %d kills: %d attempts recorded, %d lost, %d calls repeated, %d payloads in use and %d that were left", c.Instances, c.FanOut, kills, recorded, lost, repeated, used, orphans)
 	if most := kills * 256; repeated < 0 || repeated > most {
 		t.Errorf("%d calls were repeated; those under way at %d kills are at most %d", repeated, kills, most)
 	}

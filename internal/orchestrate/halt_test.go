@@ -199,7 +199,7 @@ func TestTerminateWaitsForTheTurn(t *testing.T) {
 			if err := p.Terminate(t.Context(), tenant, id, ""); err != nil {
 				t.Fatal(err)
 			}
-			result := &store.TurnResult{Status: forebay.OrchestrationRunning, Timers: []store.Timer{{At: 1, Event: []byte("never read")}}}
+			result := &store.TurnResult{Status: forebay.OrchestrationRunning, Timers: []store.Timer{{At: 1, Event: store.Inline([]byte("never read"))}}}
 			if lost {
 				p.ends(t, id, forebay.OrchestrationTerminated)
 				if _, err := p.store.CompleteTurn(t.Context(), &turns[0], result); !errors.Is(err, forebay.ErrLockLost) {
@@ -221,11 +221,11 @@ func TestTerminateWaitsForTheTurn(t *testing.T) {
 				t.Errorf("%s during the turn: %v", o.Status, err)
 			}
 			result.Timers = nil
-			started, err := decodeEvent(turns[0].Arrived[0].Event)
+			started, err := decodeEvent(turns[0].Arrived[0].Event.Bytes)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if result.History, err = appendEvent(nil, started); err != nil {
+			if result.History.Bytes, err = appendEvent(nil, started); err != nil {
 				t.Fatal(err)
 			}
 			result.Events = 1

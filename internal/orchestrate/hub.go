@@ -122,13 +122,24 @@ func (h *hub) GetWorkflowRuntimeState(ctx context.Context, wi *backend.WorkflowW
 }
 
 func (s *Service) history(ctx context.Context, instance int64) (events []*protos.HistoryEvent, err error) {
-	turns, err := s.store.OrchestrationHistory(ctx, instance)
+	turns, err := s.turnsOf(ctx, instance)
+	if errors.Is(err, errHistory) { // unless it was removed since by what has come instead
+		turns, err = s.turnsOf(ctx, instance)
+	}
 	for _, b := range turns {
 		if err == nil {
 			events, err = decodeEvents(events, b)
 		}
 	}
 	return events, err
+}
+
+func (s *Service) turnsOf(ctx context.Context, instance int64) ([][]byte, error) {
+	turns, err := s.store.OrchestrationHistory(ctx, instance)
+	if err != nil {
+		return nil, err
+	}
+	return s.loadAll(ctx, turns)
 }
 
 // stateOf is for the engine's recursive purge, which reads of it which instances this one has called.
@@ -159,9 +170,14 @@ func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Workflow
 	if err != nil {
 		return err
 	}
+	put, err := h.keepHeld(ctx, turn.Token, turn.Tenant, payloadsOf(result)...)
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	orphans, err := h.store.CompleteTurn(ctx, turn, result)
+	var left store.TurnLeft
+	if err == nil {
+		left, err = h.store.CompleteTurn(ctx, turn, result)
+		h.settled(ctx, err, put, left.Blobs)
+	}
 	if err != nil {
 		h.memory.forget(turn.Instance)
 		if passing(err) {
@@ -171,7 +187,7 @@ func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Workflow
 	}
 	h.tried.Delete(turn.ID)
 	taken := Taken{Kind: store.WorkTurn, Name: turn.Name, Outcome: TurnStored}
-	h.cancelJobs(ctx, orphans)
+	h.cancelJobs(ctx, left.Jobs)
 	if result.Status.Terminal() {
 		taken.Ended = result.Status
 		h.memory.forget(turn.Instance)
@@ -286,11 +302,20 @@ func (h *hub) act(ctx context.Context, action, instance string, detail any) (sto
 const watchPause = 5 * time.Second
 
 func (h *hub) WatchWorkflowRuntimeStatus(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter, condition func(*backend.WorkflowMetadata) bool) error {
-	return engineError(h.watch(ctx, h.tenant, string(id), func(row store.OrchestrationRow) bool { return condition(metadataOf(row)) }))
+	return engineError(h.watch(ctx, h.tenant, string(id), func(row store.OrchestrationRow) (bool, error) {
+		if !condition(metadataOf(row)) {
+			return false, nil
+		}
+		err := h.fill(ctx, &row)
+		return condition(metadataOf(row)), err
+	}))
 }
 
 func (h *hub) GetWorkflowMetadata(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter) (*backend.WorkflowMetadata, error) {
 	row, err := h.store.Orchestration(ctx, h.tenant, string(id))
+	if err == nil {
+		err = h.fill(ctx, &row)
+	}
 	if err != nil {
 		return nil, engineError(err)
 	}
@@ -312,7 +337,7 @@ func metadataOf(o store.OrchestrationRow) *backend.WorkflowMetadata {
 func (h *hub) PurgeWorkflowState(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter, _ bool, force bool) (int, error) {
 	audit, err := h.act(ctx, "purge-orchestration", string(id), nil)
 	if err == nil {
-		err = h.store.PurgeOrchestration(ctx, h.tenant, string(id), force, audit)
+		err = h.purge(ctx, h.tenant, string(id), force, audit)
 	}
 	switch {
 	case forebay.CodeOf(err) == forebay.CodeConflict:
@@ -331,7 +356,7 @@ func (h *hub) ListInstanceIDs(ctx context.Context, req *protos.ListInstanceIDsRe
 	if limit <= 0 || limit > forebay.MaxPageSize {
 		limit = defaultPage
 	}
-	page, next, err := h.list(ctx, store.OrchestrationQuery{Tenant: h.tenant, Limit: limit}, req.GetContinuationToken())
+	page, next, err := h.list(ctx, store.OrchestrationQuery{Tenant: h.tenant, Limit: limit}, req.GetContinuationToken(), false)
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,12 @@ func (h *hub) callTask(ctx context.Context, a *store.Activity) {
 	err := h.submit(ctx, a)
 	var refused *forebay.Error
 	switch {
-	case err == nil, errors.Is(err, forebay.ErrLockLost):
+	case err == nil:
+		if a.Event.Blob != "" {
+			h.remove(ctx, []string{a.Event.Blob})
+		}
+		return
+	case errors.Is(err, forebay.ErrLockLost):
 		return
 	case errors.As(err, &refused) && refused.Code != forebay.CodeUnavailable && refused.Code != forebay.CodeStorageFull && refused.Code != forebay.CodeInternal:
 		err = h.settle(ctx, a, failedEvent(int32(a.EventID), "", &protos.TaskFailureDetails{
@@ -64,7 +69,11 @@ func (h *hub) callTask(ctx context.Context, a *store.Activity) {
 }
 
 func (h *hub) submit(ctx context.Context, a *store.Activity) error {
-	e, err := decodeEvent(a.Event)
+	event, err := h.load(ctx, a.Event)
+	if err != nil && !errors.Is(err, errHistory) {
+		return err
+	}
+	e, err := decodeEvent(event)
 	if err != nil {
 		return forebay.Errorf(forebay.CodeInvalidRequest, "the activity cannot be read")
 	}
@@ -81,7 +90,11 @@ func (h *hub) submit(ctx context.Context, a *store.Activity) error {
 // arrived returns an event that has arrived. That a job has ended becomes the outcome of its activity.
 func (h *hub) arrived(ctx context.Context, a store.Arrived) (*protos.HistoryEvent, error) {
 	if a.Job == "" {
-		return decodeEvent(a.Event)
+		event, err := h.load(ctx, a.Event)
+		if err != nil {
+			return nil, err
+		}
+		return decodeEvent(event)
 	}
 	if h.opts.Jobs == nil {
 		return nil, errNobody

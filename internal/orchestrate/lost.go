@@ -42,14 +42,18 @@ func (h *hub) giveUp(ctx context.Context, turn *store.Turn) {
 	defer h.release(turn.Token)
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	var orphans []string
+	var left store.TurnLeft
 	result, err := h.lostResult(ctx, turn)
 	if err == nil {
-		orphans, err = h.store.CompleteTurn(ctx, turn, result)
+		var put []string
+		if put, err = h.keepHeld(ctx, turn.Token, turn.Tenant, payloadsOf(result)...); err == nil {
+			left, err = h.store.CompleteTurn(ctx, turn, result)
+			h.settled(ctx, err, put, left.Blobs)
+		}
 	}
 	if err == nil {
 		h.memory.forget(turn.Instance)
-		h.cancelJobs(ctx, orphans)
+		h.cancelJobs(ctx, left.Jobs)
 		h.opts.Observe(Taken{Kind: store.WorkTurn, Name: turn.Name, Outcome: TurnStored, Ended: result.Status})
 		return
 	}
@@ -88,6 +92,6 @@ func (h *hub) lostResult(ctx context.Context, turn *store.Turn) (*store.TurnResu
 			return nil, err
 		}
 	}
-	result.History, result.Events = append(history, result.History...), result.Events+len(seen)
+	result.History.Bytes, result.Events = append(history, result.History.Bytes...), result.Events+len(seen)
 	return result, nil
 }

@@ -3,6 +3,7 @@ package orchestrate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"time"
 
@@ -95,12 +96,18 @@ func (s *Service) create(ctx context.Context, tenant int64, e *protos.HistoryEve
 		return err
 	}
 	o.Audit, o.KeyID = audit, forebay.BudgetKeyOf(ctx)
-	return s.store.CreateOrchestration(ctx, o, replace)
+	put, err := s.keep(ctx, tenant, &o.Input, &o.Event)
+	if err != nil {
+		return err
+	}
+	freed, err := s.store.CreateOrchestration(ctx, o, replace)
+	s.settled(ctx, err, put, freed)
+	return err
 }
 
 // Get returns an instance.
 func (s *Service) Get(ctx context.Context, tenant, id string) (forebay.Orchestration, error) {
-	row, err := s.row(ctx, tenant, id)
+	row, err := s.filledRow(ctx, tenant, id)
 	return row.Orchestration, err
 }
 
@@ -112,6 +119,23 @@ func (s *Service) row(ctx context.Context, tenant, id string) (store.Orchestrati
 	return s.store.Orchestration(ctx, no, id)
 }
 
+// filledRow is row with the input and the output, wherever they are.
+func (s *Service) filledRow(ctx context.Context, tenant, id string) (store.OrchestrationRow, error) {
+	row, err := s.row(ctx, tenant, id)
+	if err != nil {
+		return row, err
+	}
+	err = s.fill(ctx, &row)
+	if !errors.Is(err, errHistory) {
+		return row, err
+	}
+	// Unless it was purged or restarted since, or has continued as new, it is missing indeed.
+	if row, err = s.row(ctx, tenant, id); err == nil {
+		err = s.fill(ctx, &row)
+	}
+	return row, err
+}
+
 // Wait returns an instance once it is over, or as it stands when ctx or the timeout ends first.
 func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Orchestration, error) {
 	no, err := s.store.EnsureTenant(ctx, tenant)
@@ -120,19 +144,22 @@ func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Dura
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var latest forebay.Orchestration
-	err = s.watch(limited, no, id, func(row store.OrchestrationRow) bool {
-		latest = row.Orchestration
-		return row.Status.Terminal()
+	var latest store.OrchestrationRow
+	err = s.watch(limited, no, id, func(row store.OrchestrationRow) (bool, error) {
+		latest = row
+		return row.Status.Terminal(), nil
 	})
 	if limited.Err() != nil && latest.ID != "" {
 		err = nil
 	}
-	return latest, err
+	if err == nil {
+		err = s.fill(ctx, &latest)
+	}
+	return latest.Orchestration, err
 }
 
 // watch looks at an instance at once and after each change, until done.
-func (s *Service) watch(ctx context.Context, tenant int64, id string, done func(store.OrchestrationRow) bool) error {
+func (s *Service) watch(ctx context.Context, tenant int64, id string, done func(store.OrchestrationRow) (bool, error)) error {
 	var changes <-chan struct{}
 	var following int64
 	stop := func() {}
@@ -148,8 +175,8 @@ func (s *Service) watch(ctx context.Context, tenant int64, id string, done func(
 			following = row.No
 			continue // it may have changed before that
 		}
-		if done(row) {
-			return nil
+		if over, err := done(row); over || err != nil {
+			return err
 		}
 		timer := time.NewTimer(watchPause)
 		select {
@@ -171,6 +198,7 @@ type ListRequest struct {
 	From, Until time.Time                     // when they were made; zero: no bound
 	Limit       int                           // default 50, at most 500
 	Cursor      string
+	Bare        bool // without what is large of inputs and outputs
 }
 
 // List returns instances, the newest first, and where to go on; "": there are no more.
@@ -182,16 +210,24 @@ func (s *Service) List(ctx context.Context, tenant string, req ListRequest) (pag
 	if req.Limit <= 0 || req.Limit > forebay.MaxPageSize {
 		req.Limit = forebay.DefaultPageSize
 	}
-	return s.list(ctx, store.OrchestrationQuery{Tenant: no, Prefix: req.Prefix, Name: req.Name, Statuses: req.Statuses, From: req.From, Until: req.Until, Limit: req.Limit}, req.Cursor)
+	return s.list(ctx, store.OrchestrationQuery{Tenant: no, Prefix: req.Prefix, Name: req.Name, Statuses: req.Statuses, From: req.From, Until: req.Until, Limit: req.Limit}, req.Cursor, !req.Bare)
 }
 
-func (s *Service) list(ctx context.Context, q store.OrchestrationQuery, cursor string) (page []forebay.Orchestration, next string, err error) {
+func (s *Service) list(ctx context.Context, q store.OrchestrationQuery, cursor string, filled bool) (page []forebay.Orchestration, next string, err error) {
 	if cursor != "" {
 		if q.Below, err = strconv.ParseInt(cursor, 36, 64); err != nil || q.Below <= 0 {
 			return nil, "", forebay.Errorf(forebay.CodeInvalidCursor, "the cursor is not one that a list returned")
 		}
 	}
 	rows, more, err := s.store.Orchestrations(ctx, q)
+	if err == nil && filled {
+		err = each(ctx, len(rows), func(ctx context.Context, i int) error {
+			if err := s.fill(ctx, &rows[i]); !errors.Is(err, errHistory) { // it was purged since
+				return err
+			}
+			return nil
+		})
+	}
 	for _, row := range rows {
 		page = append(page, row.Orchestration)
 	}
@@ -278,12 +314,18 @@ func (s *Service) send(ctx context.Context, tenant string, no int64, id string, 
 	if err != nil {
 		return err
 	}
-	return s.store.SendOrchestration(ctx, store.Signal{Tenant: no, ID: id, Event: event, Effect: effectOf(e), Audit: actOf(ctx, tenant, id, e)})
+	signal := store.Signal{Tenant: no, ID: id, Event: store.Inline(event), Effect: effectOf(e), Audit: actOf(ctx, tenant, id, e)}
+	put, err := s.keep(ctx, no, &signal.Event)
+	if err == nil {
+		err = s.store.SendOrchestration(ctx, signal)
+	}
+	s.settled(ctx, err, put, nil)
+	return err
 }
 
 // Restart starts an instance anew with its input: under its own id, which it has to be over for, or under a new one. It returns the id.
 func (s *Service) Restart(ctx context.Context, tenant, id string, newID bool) (string, error) {
-	row, err := s.row(ctx, tenant, id)
+	row, err := s.filledRow(ctx, tenant, id)
 	if err != nil {
 		return "", err
 	}
@@ -308,7 +350,13 @@ func (s *Service) Purge(ctx context.Context, tenant, id string) error {
 	if err != nil {
 		return err
 	}
-	return s.store.PurgeOrchestration(ctx, no, id, false, act(ctx, tenant, "purge-orchestration", id, nil))
+	return s.purge(ctx, no, id, false, act(ctx, tenant, "purge-orchestration", id, nil))
+}
+
+func (s *Service) purge(ctx context.Context, tenant int64, id string, force bool, audit store.Audit) error {
+	freed, err := s.store.PurgeOrchestration(ctx, tenant, id, force, audit)
+	s.settled(ctx, err, nil, freed)
+	return err
 }
 
 // purgedAtOnce bounds how many instances one transaction deletes.
@@ -321,7 +369,7 @@ func (s *Service) PurgeMany(ctx context.Context, tenant string, req ListRequest)
 		return 0, err
 	}
 	audit := act(ctx, tenant, "purge-orchestrations", tenant, purgeDetail{req.Prefix, req.Statuses, req.From, req.Until})
-	req.Limit = purgedAtOnce
+	req.Limit, req.Bare = purgedAtOnce, true
 	for {
 		page, next, err := s.List(ctx, tenant, req)
 		if err != nil {
@@ -338,7 +386,8 @@ func (s *Service) PurgeMany(ctx context.Context, tenant string, req ListRequest)
 			if err != nil {
 				return purged, err
 			}
-			purged += n
+			purged += n.Count
+			s.remove(ctx, n.Blobs)
 		}
 		if req.Cursor = next; next == "" {
 			return purged, nil
@@ -357,7 +406,8 @@ func (s *Service) PurgeExpired(ctx context.Context, keep, every time.Duration) (
 	for last := int64(0); ; {
 		begun := time.Now()
 		n, reached, err := s.store.PurgeOrchestrations(ctx, before, last)
-		purged += n
+		purged += n.Count
+		s.settled(ctx, err, nil, n.Blobs)
 		if err != nil || reached == last {
 			return purged, err
 		}

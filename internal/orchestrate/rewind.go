@@ -40,7 +40,7 @@ func (s *Service) Rewind(ctx context.Context, tenant, id, reason string) error {
 		if err := plan.add(ctx, row); err != nil {
 			return err
 		}
-		if err := s.store.RewindOrchestrations(ctx, plan.all); !errors.Is(err, store.ErrChanged) {
+		if err := plan.carryOut(ctx); !errors.Is(err, store.ErrChanged) {
 			return err
 		}
 	}
@@ -54,6 +54,23 @@ type rewind struct {
 	no     int64
 	event  []byte
 	all    []store.Rewound
+}
+
+// carryOut stores the plan.
+func (w *rewind) carryOut(ctx context.Context) error {
+	var histories []*store.Payload
+	for i := range w.all {
+		if h := &w.all[i].History; isLarge(h.Bytes) {
+			histories = append(histories, h)
+		}
+	}
+	put, err := w.keep(ctx, w.no, histories...)
+	if err != nil {
+		return err
+	}
+	freed, err := w.store.RewindOrchestrations(ctx, w.all)
+	w.settled(ctx, err, put, freed)
+	return err
 }
 
 // add plans for an instance that failed, and for those that it has called.
@@ -87,7 +104,7 @@ func (w *rewind) add(ctx context.Context, row store.OrchestrationRow) error {
 		if isStep && undone[e.EventId] || e.GetExecutionCompleted() != nil || e.GetTaskFailed() != nil || e.GetChildWorkflowInstanceFailed() != nil {
 			continue
 		}
-		if r.History, err = appendEvent(r.History, e); err != nil {
+		if r.History.Bytes, err = appendEvent(r.History.Bytes, e); err != nil {
 			return err
 		}
 		r.Events++
@@ -134,6 +151,9 @@ func (w *rewind) child(ctx context.Context, parent *store.Rewound, parentID stri
 	case row.Status == forebay.OrchestrationFailed:
 		return nil, true, w.add(ctx, row)
 	case row.Status == forebay.OrchestrationCompleted:
+		if err := w.fill(ctx, &row); err != nil {
+			return nil, false, err
+		}
 		answer = newEvent()
 		answer.EventType = &protos.HistoryEvent_ChildWorkflowInstanceCompleted{ChildWorkflowInstanceCompleted: &protos.ChildWorkflowInstanceCompletedEvent{Result: value(row.Output)}}
 		return answer, true, nil
@@ -158,10 +178,21 @@ func (s *Service) startOf(ctx context.Context, instance int64) (*protos.Executio
 		return nil, err
 	}
 	if turn == nil {
-		e, err := decodeEvent(waiting)
+		if waiting == nil {
+			return nil, errHistory
+		}
+		event, err := s.load(ctx, *waiting)
+		if err != nil {
+			return nil, err
+		}
+		e, err := decodeEvent(event)
 		return e.GetExecutionStarted(), err
 	}
-	events, err := decodeEvents(nil, turn)
+	first, err := s.load(ctx, *turn)
+	if err != nil {
+		return nil, err
+	}
+	events, err := decodeEvents(nil, first)
 	i := slices.IndexFunc(events, func(e *protos.HistoryEvent) bool { return e.GetExecutionStarted() != nil })
 	if i < 0 {
 		return nil, err

@@ -33,6 +33,8 @@ type Options struct {
 	Lock time.Duration
 	// Retries are the policies of activities by name, for calls that come with none.
 	Retries map[string]forebay.RetryPolicy
+	// Blobs holds the payloads over [forebay.InlineBytes]; nil: they stand in the database.
+	Blobs Blobs
 	// MaxBytes bounds an input, an event's payload, or a result. Default 10 MiB.
 	MaxBytes int64
 	// MaxMessage bounds what a process that is connected by gRPC is sent at once, in bytes: a turn with its whole history, or an
@@ -312,8 +314,13 @@ func (s *Service) takeActivities(ctx context.Context, most int) (int, error) {
 	activities, err := s.store.ClaimActivities(waiting, store.WorkRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesActivities,
 		Room: func(tenant int64, its, all int) int { return s.room(tenant, its, all, full) }})
 	for i := range activities {
-		s.hold(activities[i].Token, &held{activity: &activities[i]})
-		s.hub(activities[i].Tenant).activities <- &activities[i]
+		a := &activities[i]
+		s.hold(a.Token, &held{activity: a})
+		if h := s.hub(a.Tenant); a.Event.Blob != "" && len(a.Event.Bytes) == 0 {
+			go h.fetch(ctx, a) // drain waits for it
+		} else {
+			h.activities <- a
+		}
 	}
 	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(waiting), errRetake) {
 		err = nil

@@ -89,7 +89,7 @@ func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState, 
 		}
 	}
 	if state.ContinuedAsNew {
-		r.Reset = &store.Reset{Execution: state.StartEvent.GetWorkflowInstance().GetExecutionId().GetValue(), Input: asJSON(state.StartEvent.GetInput())}
+		r.Reset = &store.Reset{Execution: state.StartEvent.GetWorkflowInstance().GetExecutionId().GetValue(), Input: store.Inline(asJSON(state.StartEvent.GetInput()))}
 	}
 	for _, e := range state.PendingTasks {
 		scheduled := e.GetTaskScheduled()
@@ -98,7 +98,7 @@ func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState, 
 			a.Policy = encodePolicy(p)
 		}
 		var err error
-		if a.Event, err = proto.Marshal(e); err != nil {
+		if a.Event.Bytes, err = proto.Marshal(e); err != nil {
 			return nil, err
 		}
 		r.Activities = append(r.Activities, a)
@@ -108,12 +108,12 @@ func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState, 
 		if version := e.GetWorkflowStarted().GetVersion(); version != nil {
 			r.Version = version.GetName()
 		}
-		if r.History, err = appendEvent(r.History, e); err != nil {
+		if r.History.Bytes, err = appendEvent(r.History.Bytes, e); err != nil {
 			return nil, err
 		}
 	}
 	if done := state.CompletedEvent; done != nil {
-		r.Output, r.Failure = asJSON(done.Result), failureOf(done.FailureDetails)
+		r.Output, r.Failure = store.Inline(asJSON(done.Result)), failureOf(done.FailureDetails)
 	}
 	if err := addTimers(r, state.PendingTimers); err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func addTimers(r *store.TurnResult, timers []*protos.HistoryEvent) error {
 		if err != nil {
 			return err
 		}
-		r.Timers = append(r.Timers, store.Timer{At: at.Add(time.Millisecond - 1).UnixMilli(), Event: event})
+		r.Timers = append(r.Timers, store.Timer{At: at.Add(time.Millisecond - 1).UnixMilli(), Event: store.Inline(event)})
 	}
 	return nil
 }
@@ -158,9 +158,11 @@ func (h *hub) addMessages(r *store.TurnResult, turn *store.Turn, state *backend.
 				failed.FailureDetails = &protos.TaskFailureDetails{ErrorType: "Terminated", ErrorMessage: "the sub-orchestration was terminated", IsNonRetriable: true}
 			}
 		}
-		var err error
-		if message.Event, err = proto.Marshal(e); err != nil {
-			return err
+		if message.Start == nil {
+			var err error
+			if message.Event.Bytes, err = proto.Marshal(e); err != nil {
+				return err
+			}
 		}
 		r.Messages = append(r.Messages, message)
 	}
@@ -196,7 +198,7 @@ func newOrchestration(tenant int64, e *protos.HistoryEvent) (store.NewOrchestrat
 	started := e.GetExecutionStarted()
 	event, err := proto.Marshal(e)
 	o := store.NewOrchestration{Tenant: tenant, ID: started.GetWorkflowInstance().GetInstanceId(), Execution: started.GetWorkflowInstance().GetExecutionId().GetValue(),
-		Name: started.Name, Version: started.GetVersion().GetValue(), Input: asJSON(started.Input), Event: event}
+		Name: started.Name, Version: started.GetVersion().GetValue(), Input: store.Inline(asJSON(started.Input)), Event: store.Inline(event)}
 	if at := started.ScheduledStartTimestamp; at != nil {
 		o.StartAt = at.AsTime().UnixMilli()
 	}
@@ -213,7 +215,7 @@ func endAs(state *backend.WorkflowRuntimeState, kind, message string) (*store.Tu
 	if err != nil {
 		return nil, err
 	}
-	r := &store.TurnResult{Status: forebay.OrchestrationFailed, CustomStatus: asJSON(state.CustomStatus), Events: 1, History: history, Failure: failure}
+	r := &store.TurnResult{Status: forebay.OrchestrationFailed, CustomStatus: asJSON(state.CustomStatus), Events: 1, History: store.Inline(history), Failure: failure}
 	parent := state.StartEvent.GetParentInstance()
 	if parent == nil {
 		return r, nil
@@ -222,7 +224,7 @@ func endAs(state *backend.WorkflowRuntimeState, kind, message string) (*store.Tu
 	answer.EventType = &protos.HistoryEvent_ChildWorkflowInstanceFailed{ChildWorkflowInstanceFailed: &protos.ChildWorkflowInstanceFailedEvent{
 		TaskScheduledId: parent.TaskScheduledId, FailureDetails: detailsOf(failure)}}
 	m := store.OrchestrationMessage{To: parent.GetWorkflowInstance().GetInstanceId(), Execution: parent.GetWorkflowInstance().GetExecutionId().GetValue()}
-	m.Event, err = proto.Marshal(answer)
+	m.Event.Bytes, err = proto.Marshal(answer)
 	r.Messages = append(r.Messages, m)
 	return r, err
 }

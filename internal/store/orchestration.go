@@ -21,18 +21,19 @@ type NewOrchestration struct {
 	Execution string
 	Name      string
 	Version   string
-	Input     []byte
-	Event     []byte // that starts it
-	StartAt   int64  // milliseconds; 0: now
-	KeyID     string // the API key whose budget pays for its jobs as well; "": none. Called by another instance, it has that one's
-	Audit     Audit  // of who starts it
+	Input     Payload
+	Event     Payload // that starts it
+	StartAt   int64   // milliseconds; 0: now
+	KeyID     string  // the API key whose budget pays for its jobs as well; "": none. Called by another instance, it has that one's
+	Audit     Audit   // of who starts it
 	parent    int64
 }
 
 // CreateOrchestration stores an instance. If there is one with its id already it is refused, unless
-// replace is set and that one is over: then it is purged.
-func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, replace bool) error {
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 2, size: len(o.Input) + len(o.Event), run: func(t *tx) (struct{}, error) {
+// replace is set and that one is over: then it is purged, and what it had in blob storage returned.
+func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, replace bool) (freed []string, err error) {
+	return perform(ctx, s, &request[[]string]{at: stageSettle, new: 2, size: len(o.Input.inline()) + len(o.Event.inline()), run: func(t *tx) ([]string, error) {
+		t.freed = nil
 		made, err := t.createOrchestration(o, replace)
 		if err == nil && !made {
 			err = forebay.Errorf(forebay.CodeConflict, "there is an instance %s already", o.ID)
@@ -40,13 +41,12 @@ func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, rep
 		if err == nil {
 			err = t.audit(o.Audit)
 		}
-		return struct{}{}, err
+		return t.takeFreed(), err
 	}})
-	return err
 }
 
 const sqlInsertOrchestration = `
-INSERT INTO orchestrations (no, tenant, id, execution, name, version, parent, created_at, key_id, input) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+INSERT INTO orchestrations (no, tenant, id, execution, name, version, parent, created_at, key_id, input, input_blob) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 const sqlInsertTurn = `
 INSERT INTO orchestration_turns (instance, pool, visible, status, updated_at) VALUES (?, ?, ?, ?, ?)`
@@ -71,7 +71,7 @@ func (t *tx) createOrchestration(o NewOrchestration, replace bool) (bool, error)
 		return false, err
 	}
 	err = t.prep(sqlInsertOrchestration).int(no).int(o.Tenant).text(o.ID).text(o.Execution).text(o.Name).textOrNull(o.Version).intOrNull(o.parent).
-		int(t.now).textOrNull(o.KeyID).blob(o.Input).exec()
+		int(t.now).textOrNull(o.KeyID).blob(o.Input.inline()).textOrNull(o.Input.Blob).exec()
 	if err != nil {
 		return false, err
 	}
@@ -116,13 +116,20 @@ func (t *tx) existing(tenant int64, id string) (orchestrationRef, error) {
 }
 
 // addEvent puts an event into an instance's inbox. answer says that its execution has asked for it.
-func (t *tx) addEvent(instance, at int64, answer bool, event []byte) error {
+func (t *tx) addEvent(instance, at int64, answer bool, event Payload) error {
 	no, err := t.newSeq()
 	if err != nil {
 		return err
 	}
+	if event.Blob != "" {
+		if err := t.noteBlob(instance); err != nil {
+			return err
+		}
+		return t.prep("INSERT INTO orchestration_inbox (instance, no, visible, answer, event_blob) VALUES (?, ?, ?, ?, ?)").
+			int(instance).int(no).int(at).int(asInt(answer)).text(event.Blob).exec()
+	}
 	return t.prep("INSERT INTO orchestration_inbox (instance, no, visible, answer, event) VALUES (?, ?, ?, ?, ?)").
-		int(instance).int(no).int(at).int(asInt(answer)).blob(event).exec()
+		int(instance).int(no).int(at).int(asInt(answer)).blob(event.Bytes).exec()
 }
 
 // wakeInstance makes an instance ready for a turn, unless it is having one: that looks again when it ends. A pool of 0 is looked up.
@@ -157,7 +164,7 @@ const (
 
 // signal puts an event into an instance's inbox and has its next turn taken by whoever can: by any process if the event
 // keeps it from going on. Nothing comes before its start, which an end does not wait for.
-func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event []byte, does Effect) (err error) {
+func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event Payload, does Effect) (err error) {
 	at, pool := max(t.now, o.begins), o.pool
 	switch does {
 	case Suspends:
@@ -194,14 +201,14 @@ func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event []byte,
 type Signal struct {
 	Tenant int64
 	ID     string
-	Event  []byte
+	Event  Payload
 	Effect Effect
 	Audit  Audit // of who sends it
 }
 
 // SendOrchestration puts an event into the inbox of an instance that is not over, nor about to be.
 func (s *Store) SendOrchestration(ctx context.Context, g Signal) error {
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 1, size: len(g.Event), run: func(t *tx) (struct{}, error) {
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 1, size: len(g.Event.inline()), run: func(t *tx) (struct{}, error) {
 		o, err := t.existing(g.Tenant, g.ID)
 		switch {
 		case err != nil:
@@ -228,17 +235,18 @@ func noOrchestration(id string) error {
 // OrchestrationRow is an instance as stored.
 type OrchestrationRow struct {
 	forebay.Orchestration
-	No        int64
-	Execution string
+	No                    int64
+	Execution             string
+	InputBlob, OutputBlob string // keys of the blobs that hold the input and the output, which are nil then
 }
 
 const orchestrationColumns = `
 SELECT o.no, o.id, o.execution, o.name, coalesce(o.version, ''), coalesce(p.id, ''), coalesce(t.status, o.status), o.input, o.output,
-  CASE WHEN t.instance IS NULL THEN o.custom ELSE t.custom END, o.failure, o.created_at, coalesce(t.started_at, o.started_at), coalesce(t.updated_at, o.completed_at), o.completed_at
+  CASE WHEN t.instance IS NULL THEN o.custom ELSE t.custom END, o.failure, o.created_at, coalesce(t.started_at, o.started_at), coalesce(t.updated_at, o.completed_at), o.completed_at, coalesce(o.input_blob, ''), coalesce(o.output_blob, '')
 FROM orchestrations o LEFT JOIN orchestration_turns t ON t.instance = o.no LEFT JOIN orchestrations p ON p.no = o.parent `
 
 func readOrchestration(r row) (OrchestrationRow, error) {
-	o := OrchestrationRow{No: r.int(0), Execution: r.text(2), Orchestration: forebay.Orchestration{
+	o := OrchestrationRow{No: r.int(0), Execution: r.text(2), InputBlob: r.text(15), OutputBlob: r.text(16), Orchestration: forebay.Orchestration{
 		ID: r.text(1), Name: r.text(3), Version: r.text(4), ParentID: r.text(5), Status: forebay.OrchestrationStatus(r.text(6)),
 		Input: r.blob(7), Output: r.blob(8), CustomStatus: r.blob(9), CreatedAt: fromMillis(r.int(11)),
 		StartedAt: fromMillisOrNil(r, 12), UpdatedAt: fromMillis(r.int(13)), CompletedAt: fromMillisOrNil(r, 14),
@@ -247,6 +255,11 @@ func readOrchestration(r row) (OrchestrationRow, error) {
 		return o, json.Unmarshal(failure, &o.Failure)
 	}
 	return o, nil
+}
+
+// size is how many bytes its payloads have, wherever they are.
+func (o *OrchestrationRow) size() int {
+	return Payload{o.Input, o.InputBlob}.Size() + Payload{o.Output, o.OutputBlob}.Size() + len(o.CustomStatus)
 }
 
 // Orchestration returns an instance.
@@ -330,7 +343,7 @@ func (s *Store) Orchestrations(ctx context.Context, q OrchestrationQuery) (found
 				}
 				o, err := readOrchestration(r)
 				found = append(found, o)
-				size += len(o.Input) + len(o.Output) + len(o.CustomStatus)
+				size += o.size()
 				return err
 			})
 			if err != nil {

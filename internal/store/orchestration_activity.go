@@ -11,7 +11,7 @@ import (
 type NewActivity struct {
 	EventID int
 	Name    string
-	Event   []byte
+	Event   Payload
 	Policy  []byte // how it is retried; nil: it is not
 }
 
@@ -22,7 +22,7 @@ type Activity struct {
 	ID          string // of the instance
 	EventID     int
 	Name        string
-	Event       []byte
+	Event       Payload
 	Policy      []byte
 	Number      int    // of this attempt
 	Failures    int    // before it
@@ -71,11 +71,20 @@ func (t *tx) newActivity(turn *Turn, run, turns int64, a *NewActivity) error {
 	} else {
 		st = st.intOrNull(0)
 	}
-	return st.blob(a.Policy).blob(a.Event).exec()
+	if a.Event.Blob == "" {
+		return st.blob(a.Policy).blob(a.Event.Bytes).exec()
+	}
+	if err := st.blob(a.Policy).blob([]byte{}).exec(); err != nil {
+		return err
+	}
+	if err := t.noteBlob(turn.Instance); err != nil {
+		return err
+	}
+	return t.prep("UPDATE orchestration_activities SET event_blob = ? WHERE instance = ? AND event_id = ?").text(a.Event.Blob).int(turn.Instance).int(int64(a.EventID)).exec()
 }
 
 const sqlReadyActivities = `
-SELECT a.instance, o.tenant, o.id, a.event_id, a.event, a.policy, a.number, a.failures, a.lost, a.scheduled_at, coalesce(a.token, 0), coalesce(a.started_at, 0), a.run, coalesce(o.key_id, '')
+SELECT a.instance, o.tenant, o.id, a.event_id, a.event, a.policy, a.number, a.failures, a.lost, a.scheduled_at, coalesce(a.token, 0), coalesce(a.started_at, 0), a.run, coalesce(o.key_id, ''), coalesce(a.event_blob, '')
 FROM (SELECT * FROM orchestration_activities WHERE pool = ? AND visible <= ? ORDER BY visible LIMIT ? + 0) a
   CROSS JOIN orchestrations o ON o.no = a.instance`
 
@@ -86,7 +95,7 @@ func (t *tx) takeActivities(p *workPool, c *workClaim, most int) (taken int, err
 	first, until := len(c.activities), t.now+c.Lock.Milliseconds()
 	var lost []Activity // attempts
 	err = t.prep(sqlReadyActivities).int(p.No).int(t.now).int(int64(most)).each(func(r row) error {
-		a := Activity{Instance: r.int(0), Tenant: r.int(1), ID: r.text(2), EventID: int(r.int(3)), Name: p.Name, Event: r.blob(4), Policy: r.blob(5),
+		a := Activity{Instance: r.int(0), Tenant: r.int(1), ID: r.text(2), EventID: int(r.int(3)), Name: p.Name, Event: r.payload(4, 14), Policy: r.blob(5),
 			Number: int(r.int(6)), Failures: int(r.int(7)), Lost: int(r.int(8)), ScheduledAt: fromMillis(r.int(9)), Token: r.int(10), run: r.int(12), KeyID: r.text(13), pool: p.No}
 		if a.Token != 0 {
 			a.StartedAt = fromMillis(r.int(11))
@@ -131,14 +140,14 @@ type ActivityOutcome struct {
 	Outcome   string
 	ErrorType string
 	Error     string
-	Event     []byte        // the final outcome, for the instance
+	Event     Payload       // the final outcome, for the instance
 	Delay     time.Duration // before the next attempt, if it is retried
 }
 
 // SettleActivity records an attempt. If it was the last one its instance gets the event, else it is ready again after the delay.
 // It returns forebay.ErrLockLost, and changes nothing, when another has the activity or nobody waits for it any more.
 func (s *Store) SettleActivity(ctx context.Context, a *Activity, o ActivityOutcome) error {
-	r := &request[struct{}]{at: stageSettle, new: 1, size: len(o.Event), run: func(t *tx) (struct{}, error) {
+	r := &request[struct{}]{at: stageSettle, new: 1, size: len(o.Event.inline()), run: func(t *tx) (struct{}, error) {
 		return struct{}{}, t.settleActivity(a, o)
 	}}
 	if o.Outcome != ActivityRetried {

@@ -28,13 +28,13 @@ func takeTurn(t *testing.T, s *Store) *Turn {
 func underWay(t *testing.T, s *Store, n int) (o OrchestrationRow, activities []Activity) {
 	t.Helper()
 	tenant := tenantOf(t, s, "acme")
-	err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: []byte("start")}, false)
+	_, err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: Inline([]byte("start"))}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	result := TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: []byte("start")}
+	result := TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("start"))}
 	for i := range n {
-		result.Activities = append(result.Activities, NewActivity{EventID: i, Name: "step", Event: []byte("do")})
+		result.Activities = append(result.Activities, NewActivity{EventID: i, Name: "step", Event: Inline([]byte("do"))})
 	}
 	if _, err := s.CompleteTurn(t.Context(), takeTurn(t, s), &result); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ const (
 	sqlUnderWay = "SELECT count(*) FROM orchestration_activities WHERE instance = ?"
 )
 
-var succeeded = ActivityOutcome{Outcome: ActivitySucceeded, Event: []byte("done")}
+var succeeded = ActivityOutcome{Outcome: ActivitySucceeded, Event: Inline([]byte("done"))}
 
 // Of activities that are settled in one transaction those that are held end, each once; whoever has lost its lock,
 // or settles for the second time, is told so and changes nothing.
@@ -92,7 +92,7 @@ func TestSettleActivitiesTogether(t *testing.T) {
 				held = append(held, true, false)
 			case 1:
 				settle(stale, succeeded)
-				settle(a, ActivityOutcome{Outcome: ActivityFailed, ErrorType: "broken", Event: []byte("failed")})
+				settle(a, ActivityOutcome{Outcome: ActivityFailed, ErrorType: "broken", Event: Inline([]byte("failed"))})
 				held = append(held, false, true)
 			case 2:
 				settle(stale, succeeded)
@@ -130,12 +130,12 @@ func TestSettleActivitiesTogether(t *testing.T) {
 func TestSettleBesideReset(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		o, activities := underWay(t, s, 1)
-		if err := s.SendOrchestration(t.Context(), Signal{Tenant: tenantOf(t, s, "acme"), ID: o.ID, Event: []byte("again")}); err != nil {
+		if err := s.SendOrchestration(t.Context(), Signal{Tenant: tenantOf(t, s, "acme"), ID: o.ID, Event: Inline([]byte("again"))}); err != nil {
 			t.Fatal(err)
 		}
 		turn := takeTurn(t, s)
 		ends := inOneTransaction(t, s, func() error {
-			_, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: []byte("start"), Reset: &Reset{Execution: "second"}})
+			_, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("start")), Reset: &Reset{Execution: "second"}})
 			return err
 		}, func() error { return s.SettleActivity(t.Context(), &activities[0], succeeded) })
 		if err := errors.Join(ends...); err != nil {
@@ -197,11 +197,11 @@ func attemptsOf(t *testing.T, s *Store, instance int64) (shown []string) {
 // again has an instance continue as new, with an activity, and returns that.
 func again(t *testing.T, s *Store, o OrchestrationRow) Activity {
 	t.Helper()
-	if err := s.SendOrchestration(t.Context(), Signal{Tenant: tenantOf(t, s, "acme"), ID: o.ID, Event: []byte("again")}); err != nil {
+	if err := s.SendOrchestration(t.Context(), Signal{Tenant: tenantOf(t, s, "acme"), ID: o.ID, Event: Inline([]byte("again"))}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.CompleteTurn(t.Context(), takeTurn(t, s), &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: []byte("start"),
-		Reset: &Reset{Execution: "next"}, Activities: []NewActivity{{EventID: 0, Name: "step", Event: []byte("do")}}})
+	_, err := s.CompleteTurn(t.Context(), takeTurn(t, s), &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("start")),
+		Reset: &Reset{Execution: "next"}, Activities: []NewActivity{{EventID: 0, Name: "step", Event: Inline([]byte("do"))}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,16 +229,16 @@ func TestAttemptsOutliveTheirExecution(t *testing.T) {
 			t.Fatal(err)
 		}
 		again(t, s, o)
-		if err := s.SendOrchestration(t.Context(), Signal{Tenant: tenantOf(t, s, "acme"), ID: o.ID, Event: []byte("stop"), Effect: Terminates}); err != nil {
+		if err := s.SendOrchestration(t.Context(), Signal{Tenant: tenantOf(t, s, "acme"), ID: o.ID, Event: Inline([]byte("stop")), Effect: Terminates}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.CompleteTurn(t.Context(), takeTurn(t, s), &TurnResult{Status: forebay.OrchestrationTerminated, Events: 1, History: []byte("end")}); err != nil {
+		if _, err := s.CompleteTurn(t.Context(), takeTurn(t, s), &TurnResult{Status: forebay.OrchestrationTerminated, Events: 1, History: Inline([]byte("end"))}); err != nil {
 			t.Fatal(err)
 		}
 		if got := attemptsOf(t, s, o.No); !slices.Equal(got, append(want, "1.0.1 step succeeded", "2.0.1 step cut_off")) {
 			t.Errorf("at the end there are %q", got)
 		}
-		if err := s.PurgeOrchestration(t.Context(), tenantOf(t, s, "acme"), o.ID, false, Audit{}); err != nil {
+		if _, err := s.PurgeOrchestration(t.Context(), tenantOf(t, s, "acme"), o.ID, false, Audit{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := attemptsOf(t, s, o.No); len(got) != 0 {

@@ -8,28 +8,29 @@ import (
 )
 
 // OrchestrationHistory returns the events of each turn, in order.
-func (s *Store) OrchestrationHistory(ctx context.Context, no int64) (turns [][]byte, err error) {
+func (s *Store) OrchestrationHistory(ctx context.Context, no int64) (turns []Payload, err error) {
 	err = s.read(ctx, func(c conn) error {
 		turns = nil
-		return c.prep("SELECT events FROM orchestration_history WHERE instance = ? ORDER BY turn").int(no).
-			each(func(r row) error { turns = append(turns, r.blob(0)); return nil })
+		return c.prep("SELECT events, coalesce(events_blob, '') FROM orchestration_history WHERE instance = ? ORDER BY turn").int(no).
+			each(func(r row) error { turns = append(turns, r.payload(0, 1)); return nil })
 	})
 	return turns, err
 }
 
 const sqlOrchestrationStart = `
-SELECT 1, events FROM (SELECT events FROM orchestration_history WHERE instance = ?1 ORDER BY turn LIMIT 1) h
-UNION ALL SELECT 0, event FROM (SELECT event FROM orchestration_inbox WHERE instance = ?1 ORDER BY no LIMIT 1) i`
+SELECT 1, events, coalesce(events_blob, '') FROM (SELECT events, events_blob FROM orchestration_history WHERE instance = ?1 ORDER BY turn LIMIT 1) h
+UNION ALL SELECT 0, event, coalesce(event_blob, '') FROM (SELECT event, event_blob FROM orchestration_inbox WHERE instance = ?1 ORDER BY no LIMIT 1) i`
 
 // OrchestrationStart returns the events of an instance's first turn, or the event that waits for it.
-func (s *Store) OrchestrationStart(ctx context.Context, no int64) (turn, waiting []byte, err error) {
+func (s *Store) OrchestrationStart(ctx context.Context, no int64) (turn, waiting *Payload, err error) {
 	err = s.read(ctx, func(c conn) error {
 		turn, waiting = nil, nil
 		return c.prep(sqlOrchestrationStart).int(no).each(func(r row) error {
+			p := r.payload(1, 2)
 			if r.int(0) != 0 {
-				turn = r.blob(1)
+				turn = &p
 			} else {
-				waiting = r.blob(1)
+				waiting = &p
 			}
 			return nil
 		})
@@ -59,50 +60,61 @@ func (s *Store) ActivityAttempts(ctx context.Context, no int64) (attempts []fore
 	return attempts, err
 }
 
-// PurgeOrchestration deletes an instance with its history. One that is not over is deleted only by force.
-func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force bool, audit Audit) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+// PurgeOrchestration deletes an instance with its history, and returns what it had in blob storage. One that is not over is deleted only by force.
+func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force bool, audit Audit) (freed []string, err error) {
+	return transact(ctx, s, stageChange, func(t *tx) ([]string, error) {
+		t.freed = nil
 		o, err := t.existing(tenant, id)
 		if err == nil && !o.over && !force {
 			err = forebay.Errorf(forebay.CodeConflict, "the instance %s is not over", id)
 		}
 		if err != nil {
-			return struct{}{}, err
+			return nil, err
 		}
 		t.changed(o.no)
 		if err := t.purgeOrchestration(o.no); err != nil {
-			return struct{}{}, err
+			return nil, err
 		}
-		return struct{}{}, t.audit(audit)
+		return t.takeFreed(), t.audit(audit)
 	})
-	return err
 }
 
-// PurgeOver deletes those of the instances that are over, in one transaction, and returns how many those were.
-func (s *Store) PurgeOver(ctx context.Context, tenant int64, ids []string, audit Audit) (purged int, err error) {
-	return transact(ctx, s, stageChange, func(t *tx) (purged int, err error) {
+// PurgedInstances is how many instances were deleted, and what they had in blob storage.
+type PurgedInstances struct {
+	Count int
+	Blobs []string // keys
+}
+
+// PurgeOver deletes those of the instances that are over, in one transaction.
+func (s *Store) PurgeOver(ctx context.Context, tenant int64, ids []string, audit Audit) (purged PurgedInstances, err error) {
+	return transact(ctx, s, stageChange, func(t *tx) (purged PurgedInstances, err error) {
+		t.freed = nil
 		for _, id := range ids {
 			o, err := t.orchestrationOf(tenant, id)
 			if err != nil {
-				return 0, err
+				return purged, err
 			}
 			if !o.over { // it was restarted since
 				continue
 			}
 			t.changed(o.no)
 			if err := t.purgeOrchestration(o.no); err != nil {
-				return 0, err
+				return purged, err
 			}
-			purged++
+			purged.Count++
 		}
-		if purged == 0 {
-			return 0, nil
+		if purged.Count == 0 {
+			return purged, nil
 		}
+		purged.Blobs = t.takeFreed()
 		return purged, t.audit(audit)
 	})
 }
 
 func (t *tx) purgeOrchestration(no int64) error {
+	if err := t.freeBlobs(no, sqlAllBlobs); err != nil {
+		return err
+	}
 	if err := t.prep("DELETE FROM orchestrations WHERE no = ?").int(no).exec(); err != nil {
 		return err
 	}
@@ -121,12 +133,13 @@ func (t *tx) removeRows(instance int64, tables ...string) error {
 
 // PurgeOrchestrations deletes instances that ended before a time, some at once. It goes on above a number and returns that of the
 // last one that it looked at; there are no more when that is the same.
-func (s *Store) PurgeOrchestrations(ctx context.Context, before time.Time, above int64) (purged int, last int64, err error) {
+func (s *Store) PurgeOrchestrations(ctx context.Context, before time.Time, above int64) (purged PurgedInstances, last int64, err error) {
 	type step struct {
-		purged int
+		purged PurgedInstances
 		last   int64
 	}
 	found, err := transact(ctx, s, stageChange, func(t *tx) (step, error) {
+		t.freed = nil
 		st := step{last: above}
 		var over []int64
 		err := t.prep("SELECT no, created_at, CASE WHEN status IS NOT NULL AND completed_at < ? THEN 1 ELSE 0 END FROM orchestrations WHERE no > ? ORDER BY no LIMIT ? + 0").
@@ -147,7 +160,7 @@ func (s *Store) PurgeOrchestrations(ctx context.Context, before time.Time, above
 				return st, err
 			}
 		}
-		st.purged = len(over)
+		st.purged = PurgedInstances{len(over), t.takeFreed()}
 		return st, nil
 	})
 	return found.purged, found.last, err
@@ -161,7 +174,7 @@ type Rewound struct {
 	Name      string
 	Execution string
 	Events    int
-	History   []byte
+	History   Payload
 	Event     []byte   // that makes it go on
 	Audit     Audit    // of who asked for it
 	Awaits    []string // instances whose answers it will get, for they are not over
@@ -172,26 +185,26 @@ var ErrChanged = forebay.Errorf(forebay.CodeConflict, "the instance has changed 
 
 // RewindOrchestrations replaces the histories of instances that failed and makes them ready, all in one transaction: one that answers
 // another must not do so before that one can be answered. It returns ErrChanged if one of them has changed since its history was
-// read, or does not await any more what it is said to.
-func (s *Store) RewindOrchestrations(ctx context.Context, all []Rewound) error {
+// read, or does not await any more what it is said to. What the old histories and outputs had in blob storage is returned.
+func (s *Store) RewindOrchestrations(ctx context.Context, all []Rewound) (freed []string, err error) {
 	size := 0
 	for i := range all {
-		size += len(all[i].History)
+		size += len(all[i].History.inline())
 	}
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: len(all), size: size, run: func(t *tx) (struct{}, error) {
+	return perform(ctx, s, &request[[]string]{at: stageSettle, new: len(all), size: size, run: func(t *tx) ([]string, error) {
+		t.freed = nil
 		for i := range all {
 			if err := t.rewindable(&all[i]); err != nil {
-				return struct{}{}, err
+				return nil, err
 			}
 		}
 		for i := range all {
 			if err := t.rewind(&all[i]); err != nil {
-				return struct{}{}, err
+				return nil, err
 			}
 		}
-		return struct{}{}, nil
+		return t.takeFreed(), nil
 	}})
-	return err
 }
 
 func (t *tx) rewindable(r *Rewound) error {
@@ -213,7 +226,10 @@ func (t *tx) rewindable(r *Rewound) error {
 }
 
 func (t *tx) rewind(r *Rewound) error {
-	err := t.prep("UPDATE orchestrations SET status = NULL, completed_at = NULL, output = NULL, failure = NULL WHERE no = ?").int(r.No).exec()
+	if err := t.freeBlobs(r.No, sqlOutcomeBlobs); err != nil {
+		return err
+	}
+	err := t.prep("UPDATE orchestrations SET status = NULL, completed_at = NULL, output = NULL, output_blob = NULL, failure = NULL WHERE no = ?").int(r.No).exec()
 	if err != nil {
 		return err
 	}
@@ -224,9 +240,6 @@ func (t *tx) rewind(r *Rewound) error {
 	if err := t.removeRows(r.No, "orchestration_history"); err != nil {
 		return err
 	}
-	if err := t.addHistory(r.No, 0, r.Events, r.History); err != nil {
-		return err
-	}
 	// The number of turns goes on far above those before, so that no memory of them is taken for true.
 	err = t.prep(`INSERT INTO orchestration_turns (instance, pool, visible, number, events, run, status, updated_at)
 		VALUES (?, ?, ?, ?, ?, (SELECT coalesce(max(run), 0) + 1 FROM orchestration_attempts WHERE instance = ?), ?, ?)`).
@@ -234,9 +247,12 @@ func (t *tx) rewind(r *Rewound) error {
 	if err != nil {
 		return err
 	}
+	if err := t.addHistory(r.No, 0, r.Events, r.History); err != nil {
+		return err
+	}
 	t.workReady(pool, t.now)
 	t.changed(r.No)
-	if err := t.addEvent(r.No, t.now, false, r.Event); err != nil {
+	if err := t.addEvent(r.No, t.now, false, Inline(r.Event)); err != nil {
 		return err
 	}
 	return t.audit(r.Audit)

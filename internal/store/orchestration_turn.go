@@ -22,6 +22,7 @@ type Turn struct {
 	Deliveries int    // of this turn, this one included
 	Lost       int    // of these, before this one: their process died, or what they led to could not be stored
 	run        int64  // how often it was rewound or has continued as new
+	blobs      bool   // it has had payloads in blob storage
 	Custom     []byte // status, as the latest turn left it
 	Token      int64
 	Pool       int64
@@ -34,7 +35,7 @@ type Turn struct {
 
 // Arrived is an event that an instance has not seen. Instead of an event it may be that a job has ended.
 type Arrived struct {
-	Event   []byte
+	Event   Payload
 	EventID int    // what the job answers
 	Job     string // "": there is an event
 }
@@ -66,12 +67,12 @@ func (s *Store) ClaimTurns(ctx context.Context, req WorkRequest) ([]Turn, error)
 }
 
 const sqlReadyTurns = `
-SELECT t.instance, o.tenant, o.id, o.name, o.execution, t.number, t.events, t.deliveries, t.custom, t.run, coalesce(t.token, 0), coalesce(o.key_id, '')
-FROM (SELECT instance, number, events, deliveries, custom, run, token FROM orchestration_turns WHERE pool = ? AND visible <= ? ORDER BY visible LIMIT ? + 0) t
+SELECT t.instance, o.tenant, o.id, o.name, o.execution, t.number, t.events, t.deliveries, t.custom, t.run, coalesce(t.token, 0), coalesce(o.key_id, ''), t.blobs
+FROM (SELECT instance, number, events, deliveries, custom, run, token, blobs FROM orchestration_turns WHERE pool = ? AND visible <= ? ORDER BY visible LIMIT ? + 0) t
   CROSS JOIN orchestrations o ON o.no = t.instance`
 
 const sqlArrived = `
-SELECT i.no, i.event, i.event_id, i.job, coalesce((SELECT o.result_size FROM jobs j JOIN outcomes o ON o.seq = j.seq WHERE j.id = i.job), 0)
+SELECT i.no, i.event, i.event_id, i.job, coalesce((SELECT o.result_size FROM jobs j JOIN outcomes o ON o.seq = j.seq WHERE j.id = i.job), 0), coalesce(i.event_blob, '')
 FROM orchestration_inbox i WHERE i.instance = ? AND i.visible <= ? ORDER BY i.no LIMIT ? + 0`
 
 func (t *tx) takeTurns(p *workPool, c *workClaim, most int) (taken int, err error) {
@@ -79,7 +80,7 @@ func (t *tx) takeTurns(p *workPool, c *workClaim, most int) (taken int, err erro
 	err = t.prep(sqlReadyTurns).int(p.No).int(t.now).int(int64(most)).each(func(r row) error {
 		c.turns = append(c.turns, Turn{Instance: r.int(0), Tenant: r.int(1), ID: r.text(2), Name: r.text(3), Execution: r.text(4),
 			Number: r.int(5), Events: r.int(6), Deliveries: int(r.int(7)%lostDelivery) + 1, Lost: int(r.int(7) / lostDelivery), Custom: r.blob(8),
-			run: r.int(9), keyID: r.text(11), Pool: p.No, Halted: p.Kind == workHalt, now: t.now})
+			run: r.int(9), keyID: r.text(11), blobs: r.int(12) != 0, Pool: p.No, Halted: p.Kind == workHalt, now: t.now})
 		if r.int(10) != 0 { // nobody heard of it again
 			c.turns[len(c.turns)-1].Lost++
 		}
@@ -126,8 +127,8 @@ func (t *tx) takeTurns(p *workPool, c *workClaim, most int) (taken int, err erro
 func (t *tx) arrived(turn *Turn) error {
 	size := 0
 	return unlessStopped(t.prep(sqlArrived).int(turn.Instance).int(t.now).int(maxTurnEvents).each(func(r row) error {
-		a := Arrived{Event: r.blob(1), EventID: int(r.int(2)), Job: r.text(3)}
-		if size += len(a.Event) + int(r.int(4)); size > maxTurnBytes && len(turn.Arrived) > 0 {
+		a := Arrived{Event: r.payload(1, 5), EventID: int(r.int(2)), Job: r.text(3)}
+		if size += a.Event.Size() + int(r.int(4)); size > maxTurnBytes && len(turn.Arrived) > 0 {
 			return errStop
 		}
 		turn.Arrived = append(turn.Arrived, a)
@@ -150,11 +151,11 @@ func (t *tx) endTurn(turn *Turn, pool int64) error {
 type TurnResult struct {
 	Status       forebay.OrchestrationStatus
 	CustomStatus []byte
-	Version      string // of the code, once it is known
-	Events       int    // that the history grew by
-	History      []byte // these
-	Reset        *Reset // it continues as new: its history begins with these
-	Output       []byte // when the status is terminal
+	Version      string  // of the code, once it is known
+	Events       int     // that the history grew by
+	History      Payload // these
+	Reset        *Reset  // it continues as new: its history begins with these
+	Output       Payload // when the status is terminal
 	Failure      *forebay.OrchestrationFailure
 	Activities   []NewActivity
 	Timers       []Timer
@@ -164,20 +165,20 @@ type TurnResult struct {
 // Reset is the new beginning of an instance that continues as new.
 type Reset struct {
 	Execution string
-	Input     []byte
+	Input     Payload
 }
 
 // Timer is an event that arrives later.
 type Timer struct {
 	At    int64 // milliseconds
-	Event []byte
+	Event Payload
 }
 
 // OrchestrationMessage is an event for another instance of the tenant.
 type OrchestrationMessage struct {
 	To        string
 	Execution string // of the one that asked for it; "": it goes to whichever there is
-	Event     []byte
+	Event     Payload
 	Effect    Effect
 	// Start makes the instance. If that cannot be, for there is one with its id that is not over, Refusal
 	// goes back to the sender.
@@ -186,12 +187,12 @@ type OrchestrationMessage struct {
 }
 
 func (r *TurnResult) bytes() int {
-	n := len(r.History) + len(r.Output)
+	n := len(r.History.inline()) + len(r.Output.inline())
 	for i := range r.Activities {
-		n += len(r.Activities[i].Event)
+		n += len(r.Activities[i].Event.inline())
 	}
 	for i := range r.Messages {
-		n += len(r.Messages[i].Event)
+		n += len(r.Messages[i].Event.inline())
 	}
 	return n
 }
@@ -203,19 +204,27 @@ UPDATE orchestration_turns SET token = NULL, visible = ?, deliveries = 0, number
   started_at = coalesce(started_at, ?), updated_at = ? WHERE instance = ? AND token = ? RETURNING pool`
 
 // CompleteTurn stores what a turn led to: the history grows, activities and timers are set up, messages are sent, and what it
-// saw is gone from the inbox, all or nothing. It returns forebay.ErrLockLost, and changes nothing, when another has the turn. If the instance
-// ends otherwise than well, the jobs that it still waits for are returned: nobody needs them any more.
+// saw is gone from the inbox, all or nothing. It returns forebay.ErrLockLost, and changes nothing, when another has the turn.
 //
 // It comes after the activities that are settled in the same transaction: what it forgets must not be answered.
-func (s *Store) CompleteTurn(ctx context.Context, turn *Turn, r *TurnResult) (orphans []string, err error) {
-	return perform(ctx, s, &request[[]string]{at: stageChange, new: r.numbers(), size: r.bytes(), run: func(t *tx) (orphans []string, err error) {
+func (s *Store) CompleteTurn(ctx context.Context, turn *Turn, r *TurnResult) (left TurnLeft, err error) {
+	return perform(ctx, s, &request[TurnLeft]{at: stageChange, new: r.numbers(), size: r.bytes(), run: func(t *tx) (left TurnLeft, err error) {
+		t.freed = nil
 		if r.Status.Terminal() && r.Status != forebay.OrchestrationCompleted {
-			if orphans, err = t.jobsOf(turn.Instance); err != nil {
-				return nil, err
+			if left.Jobs, err = t.jobsOf(turn.Instance); err != nil {
+				return left, err
 			}
 		}
-		return orphans, t.completeTurn(turn, r)
+		err = t.completeTurn(turn, r)
+		left.Blobs = t.takeFreed()
+		return left, err
 	}})
+}
+
+// TurnLeft is what nobody needs any more once a turn is stored.
+type TurnLeft struct {
+	Jobs  []string // ids of those that the instance waited for
+	Blobs []string // keys
 }
 
 func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
@@ -230,6 +239,9 @@ func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
 	}
 	t.changed(turn.Instance)
 	delete(t.woken, turn.Instance)
+	for i := range turn.Arrived {
+		t.freePayload(turn.Arrived[i].Event)
+	}
 	if r.Reset != nil {
 		if err := t.resetOrchestration(turn, run, r.Reset); err != nil {
 			return err
@@ -279,13 +291,25 @@ func (st statement) fencedPool() (pool int64, err error) {
 	return pool, err
 }
 
-func (t *tx) addHistory(instance, turn int64, count int, events []byte) error {
+func (t *tx) addHistory(instance, turn int64, count int, events Payload) error {
+	if events.Blob != "" {
+		if err := t.noteBlob(instance); err != nil {
+			return err
+		}
+		return t.prep("INSERT INTO orchestration_history (instance, turn, count, events, events_blob) VALUES (?, ?, ?, ?, ?)").
+			int(instance).int(turn).int(int64(count)).blob([]byte{}).text(events.Blob).exec()
+	}
 	return t.prep("INSERT INTO orchestration_history (instance, turn, count, events) VALUES (?, ?, ?, ?)").
-		int(instance).int(turn).int(int64(count)).blob(events).exec()
+		int(instance).int(turn).int(int64(count)).blob(events.Bytes).exec()
 }
 
 // resetOrchestration forgets the execution so far: its history, and whatever would still answer it. Its attempts stay on record.
 func (t *tx) resetOrchestration(turn *Turn, run int64, r *Reset) error {
+	if turn.blobs {
+		if err := t.freeBlobs(turn.Instance, sqlRunBlobs); err != nil {
+			return err
+		}
+	}
 	if err := t.forgetExecution(turn.Instance); err != nil {
 		return err
 	}
@@ -297,7 +321,8 @@ func (t *tx) resetOrchestration(turn *Turn, run int64, r *Reset) error {
 			return err
 		}
 	}
-	return t.prep("UPDATE orchestrations SET execution = ?, input = ?, version = NULL WHERE no = ?").text(r.Execution).blob(r.Input).int(turn.Instance).exec()
+	return t.prep("UPDATE orchestrations SET execution = ?, input = ?, input_blob = ?, version = NULL WHERE no = ?").
+		text(r.Execution).blob(r.Input.inline()).textOrNull(r.Input.Blob).int(turn.Instance).exec()
 }
 
 // forgetExecution removes what an execution waits for. Whoever carries out an activity of it learns that the lock is lost.
@@ -309,7 +334,7 @@ func (t *tx) forgetExecution(instance int64) error {
 }
 
 const sqlEndOrchestration = `
-UPDATE orchestrations SET status = ?, completed_at = ?, output = ?, failure = ?, custom = ?,
+UPDATE orchestrations SET status = ?, completed_at = ?, output = ?, output_blob = ?, failure = ?, custom = ?,
   started_at = (SELECT started_at FROM orchestration_turns WHERE instance = orchestrations.no) WHERE no = ?`
 
 // endOrchestration writes how it ended and removes everything that was still to happen.
@@ -321,9 +346,14 @@ func (t *tx) endOrchestration(turn *Turn, r *TurnResult) error {
 			return err
 		}
 	}
-	err := t.prep(sqlEndOrchestration).text(string(r.Status)).int(t.now).blob(r.Output).blob(failure).blob(r.CustomStatus).int(turn.Instance).exec()
+	err := t.prep(sqlEndOrchestration).text(string(r.Status)).int(t.now).blob(r.Output.inline()).textOrNull(r.Output.Blob).blob(failure).blob(r.CustomStatus).int(turn.Instance).exec()
 	if err != nil {
 		return err
+	}
+	if turn.blobs {
+		if err := t.freeBlobs(turn.Instance, sqlRestBlobs); err != nil {
+			return err
+		}
 	}
 	if err := t.cutOff(turn.Instance); err != nil {
 		return err
@@ -344,8 +374,12 @@ func (t *tx) sendMessages(turn *Turn, r *TurnResult) error {
 			if err != nil {
 				return err
 			}
+			if !made {
+				t.freePayload(m.Start.Input)
+				t.freePayload(m.Start.Event)
+			}
 			if !made && m.Refusal != nil {
-				if err := t.addEvent(turn.Instance, t.now, true, m.Refusal); err != nil {
+				if err := t.addEvent(turn.Instance, t.now, true, Inline(m.Refusal)); err != nil {
 					return err
 				}
 			}
@@ -355,10 +389,9 @@ func (t *tx) sendMessages(turn *Turn, r *TurnResult) error {
 		if err != nil {
 			return err
 		}
-		if o.no == 0 || o.over || o.ending || m.Execution != "" && m.Execution != o.execution {
-			continue
-		}
-		if m.Effect == Terminates && r.Status == forebay.OrchestrationTerminated && o.parent != turn.Instance { // another's, which has an id that this one called in vain
+		gone := o.no == 0 || o.over || o.ending || m.Execution != "" && m.Execution != o.execution
+		if gone || m.Effect == Terminates && r.Status == forebay.OrchestrationTerminated && o.parent != turn.Instance { // another's, which has an id that this one called in vain
+			t.freePayload(m.Event)
 			continue
 		}
 		if err := t.signal(turn.Tenant, o, m.Execution != "", m.Event, m.Effect); err != nil {

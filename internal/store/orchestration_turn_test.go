@@ -16,7 +16,7 @@ func TestSuspectsComeAlone(t *testing.T) {
 		s := e.open()
 		tenant := tenantOf(t, s, "acme")
 		for i := range 3 {
-			err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: fmt.Sprint(i), Execution: "first", Name: "deadly", Event: []byte("start")}, false)
+			_, err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: fmt.Sprint(i), Execution: "first", Name: "deadly", Event: Inline([]byte("start"))}, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -47,11 +47,11 @@ func TestTurnSeesResultsOfJobsByTheirSize(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, e auditEngine) {
 		s := e.open()
 		tenant := tenantOf(t, s, "acme")
-		if err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: []byte("start")}, false); err != nil {
+		if _, err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: Inline([]byte("start"))}, false); err != nil {
 			t.Fatal(err)
 		}
 		turn := takeTurn(t, s)
-		if _, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: []byte("start")}); err != nil {
+		if _, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("start"))}); err != nil {
 			t.Fatal(err)
 		}
 		_, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
@@ -96,24 +96,24 @@ func TestAnswerWhileSuspended(t *testing.T) {
 		}
 		complete := func(turn *Turn, status forebay.OrchestrationStatus, activities ...NewActivity) {
 			t.Helper()
-			if _, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: status, Events: 1, History: []byte("event"), Activities: activities}); err != nil {
+			if _, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: status, Events: 1, History: Inline([]byte("event")), Activities: activities}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for id, amid := range map[string]bool{"before": false, "amid": true} {
 			suspend := func() {
-				if err := s.SendOrchestration(t.Context(), Signal{Tenant: tenant, ID: id, Event: []byte("suspend"), Effect: Suspends}); err != nil {
+				if err := s.SendOrchestration(t.Context(), Signal{Tenant: tenant, ID: id, Event: Inline([]byte("suspend")), Effect: Suspends}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: id, Execution: "first", Name: "fan", Event: []byte("start")}, false); err != nil {
+			if _, err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: id, Execution: "first", Name: "fan", Event: Inline([]byte("start"))}, false); err != nil {
 				t.Fatal(err)
 			}
 			turn := take()
 			if amid {
 				suspend()
 			}
-			complete(turn, forebay.OrchestrationRunning, NewActivity{Name: "step", Event: []byte("do")})
+			complete(turn, forebay.OrchestrationRunning, NewActivity{Name: "step", Event: Inline([]byte("do"))})
 			if !amid {
 				suspend()
 			}
@@ -151,7 +151,7 @@ func TestOldestTurnsOfManyPools(t *testing.T) {
 			return struct{}{}, nil
 		})
 		if err == nil {
-			err = s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "late", Event: []byte("start")}, false)
+			_, err = s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "late", Event: Inline([]byte("start"))}, false)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -167,12 +167,12 @@ func TestOldestTurnsOfManyPools(t *testing.T) {
 func TestKeyOfAnInstance(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		tenant := tenantOf(t, s, "acme")
-		if err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: []byte("start"), KeyID: "key_payer"}, false); err != nil {
+		if _, err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: Inline([]byte("start")), KeyID: "key_payer"}, false); err != nil {
 			t.Fatal(err)
 		}
 		turn := takeTurn(t, s)
-		_, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: []byte("event"), Activities: []NewActivity{{Name: "step", Event: []byte("do")}},
-			Messages: []OrchestrationMessage{{To: "two", Start: &NewOrchestration{Tenant: tenant, ID: "two", Execution: "first", Name: "fan", Event: []byte("start")}}}})
+		_, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("event")), Activities: []NewActivity{{Name: "step", Event: Inline([]byte("do"))}},
+			Messages: []OrchestrationMessage{{To: "two", Start: &NewOrchestration{Tenant: tenant, ID: "two", Execution: "first", Name: "fan", Event: Inline([]byte("start"))}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +190,7 @@ func TestKeyOfAnInstance(t *testing.T) {
 			}
 		}()
 		first := <-claims
-		if _, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: []byte("event"), Activities: []NewActivity{{Name: "step", Event: []byte("do")}}}); err != nil {
+		if _, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("event")), Activities: []NewActivity{{Name: "step", Event: Inline([]byte("do"))}}}); err != nil {
 			t.Fatal(err)
 		}
 		for _, a := range append(first, <-claims...) {
@@ -222,7 +222,7 @@ func TestHaltingLeavesActivitiesAlone(t *testing.T) {
 				before := count()
 				ref, failed := t.existing(tenant, o.ID)
 				if failed == nil {
-					failed = t.signal(tenant, ref, false, []byte("halt"), does)
+					failed = t.signal(tenant, ref, false, Inline([]byte("halt")), does)
 				}
 				return count() - before, errors.Join(err, failed)
 			})

@@ -344,19 +344,23 @@ func (s *Store) Comebacks(ctx context.Context, seq int64, generation int) (denie
 	return denied, failed, err
 }
 
-// BlobsInUse tells which of these blob keys a job or a document refers to.
-func (s *Store) BlobsInUse(ctx context.Context, ids map[string]string) (used map[string]bool, err error) {
-	used = map[string]bool{}
-	err = s.read(ctx, func(c conn) error {
+// BlobsInUse calls used with those of the keys that something refers to: a job or a document with the id under which the key stands, or an
+// orchestration.
+func (s *Store) BlobsInUse(ctx context.Context, ids map[string]string, orchestrations []string, used func(key string)) error {
+	return s.read(ctx, func(c conn) error {
 		for key, id := range ids {
 			_, err := c.prep(`SELECT 1 FROM jobs j LEFT JOIN outcomes o ON o.seq = j.seq
 				WHERE j.id = ?1 AND (j.input_blob = ?2 OR o.result_blob = ?2 OR o.seq IS NULL)
-				UNION ALL SELECT 1 FROM document_revisions WHERE id = ?1 AND content_blob = ?2`).text(id).text(key).one(func(row) { used[key] = true })
+				UNION ALL SELECT 1 FROM document_revisions WHERE id = ?1 AND content_blob = ?2`).text(id).text(key).one(func(row) { used(key) })
 			if err != nil {
+				return err
+			}
+		}
+		for _, key := range orchestrations {
+			if _, err := c.prep(sqlOrchestrationBlobInUse).text(key).one(func(row) { used(key) }); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	return used, err
 }

@@ -1,0 +1,233 @@
+package orchestrate
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/sleep"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// Large payloads are kept in blob storage (claim-check), so that neither the transactions nor the tables grow with them. Each is written before the
+// transaction that refers to it, and removed after the one that forgets it. What a crash leaves behind in between belongs to nobody, and the
+// sweep removes it. The histories that turns are replayed from stay in memory whole, so blob storage is read only by processes that do not know
+// an instance yet.
+
+// Blobs is a [blob.Store].
+type Blobs interface {
+	Put(ctx context.Context, key string, r io.Reader, size int64) error
+	ReadAll(ctx context.Context, key string, limit int64) ([]byte, error)
+	Delete(ctx context.Context, key string) error
+}
+
+// largeTurn is from where on the events of a turn are one payload though none of them is large: many small ones are no reason to wait for
+// blob storage.
+const largeTurn = 1 << 20
+
+// atOnce bounds the payloads that are written, read or removed at once for one turn or request.
+const atOnce = 8
+
+// keepTime bounds how long the payloads of one turn or request may take; the sweep takes none for forgotten that is younger than an hour.
+const keepTime = 5 * time.Minute
+
+// keep puts the payloads that are large into blob storage, and names them by their keys, which it returns. If it fails it leaves none.
+func (s *Service) keep(ctx context.Context, tenant int64, payloads ...*store.Payload) (keys []string, err error) {
+	if s.opts.Blobs == nil {
+		return nil, nil
+	}
+	var large []*store.Payload
+	for _, p := range payloads {
+		if len(p.Bytes) > forebay.InlineBytes {
+			large = append(large, p)
+		}
+	}
+	if len(large) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, keepTime)
+	defer cancel()
+	keys = make([]string, len(large))
+	for i, p := range large {
+		keys[i] = fmt.Sprint(blob.Key(tenant, store.OrchestrationBlobs, rand.Text()), "/", strconv.Itoa(len(p.Bytes)))
+	}
+	err = each(ctx, len(large), func(ctx context.Context, i int) error {
+		return s.opts.Blobs.Put(ctx, keys[i], bytes.NewReader(large[i].Bytes), int64(len(large[i].Bytes)))
+	})
+	if err != nil {
+		s.remove(context.WithoutCancel(ctx), keys)
+		return nil, err
+	}
+	for i, p := range large {
+		p.Blob = keys[i]
+	}
+	return keys, nil
+}
+
+// Pauses between tries to store what a turn or an activity has come to, while blob storage cannot be used.
+const (
+	firstKeepPause = 100 * time.Millisecond
+	maxKeepPause   = 5 * time.Second
+)
+
+// keepHeld is keep for the outcome of work that is carried out here under a lock. It was paid for, so while blob storage is not available it is
+// not given up, until the work is not to be carried out here any more.
+func (s *Service) keepHeld(ctx context.Context, token, tenant int64, payloads ...*store.Payload) (keys []string, err error) {
+	if !slices.ContainsFunc(payloads, func(p *store.Payload) bool { return len(p.Bytes) > forebay.InlineBytes }) {
+		return nil, nil
+	}
+	ctx, cancel := s.bound(ctx, token)
+	defer cancel(nil)
+	ctx, stop := context.WithTimeout(ctx, keepTime)
+	defer stop()
+	for pause := firstKeepPause; ; pause = min(2*pause, maxKeepPause) {
+		keys, err = s.keep(ctx, tenant, payloads...)
+		if err == nil || !passing(err) || sleep.For(ctx, pause) != nil {
+			return keys, err
+		}
+	}
+}
+
+// load returns a payload from wherever it is. One that is not there any more is an errHistory.
+func (s *Service) load(ctx context.Context, p store.Payload) ([]byte, error) {
+	if p.Blob == "" || len(p.Bytes) > 0 {
+		return p.Bytes, nil
+	}
+	if s.opts.Blobs == nil {
+		return nil, forebay.Errorf(forebay.CodeUnavailable, "there is no blob storage here to read a payload from")
+	}
+	b, err := s.opts.Blobs.ReadAll(ctx, p.Blob, int64(p.Size()))
+	if forebay.CodeOf(err) == forebay.CodeNotFound {
+		err = fmt.Errorf("%w: a payload is missing in blob storage", errHistory)
+	}
+	return b, err
+}
+
+// loadAll is load for many.
+func (s *Service) loadAll(ctx context.Context, payloads []store.Payload) (all [][]byte, err error) {
+	all = make([][]byte, len(payloads))
+	var stored []int
+	for i, p := range payloads {
+		if all[i] = p.Bytes; p.Blob != "" {
+			stored = append(stored, i)
+		}
+	}
+	err = each(ctx, len(stored), func(ctx context.Context, i int) (err error) {
+		all[stored[i]], err = s.load(ctx, payloads[stored[i]])
+		return err
+	})
+	return all, err
+}
+
+// removeTime bounds how long the blobs of one transaction are deleted.
+const removeTime = 30 * time.Second
+
+// remove deletes blobs that nothing refers to any more. What it fails to delete the sweep does.
+func (s *Service) remove(ctx context.Context, keys []string) {
+	if len(keys) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, removeTime)
+	defer cancel()
+	_ = each(ctx, len(keys), func(ctx context.Context, i int) error { return s.opts.Blobs.Delete(ctx, keys[i]) })
+}
+
+// each calls f for 0 to n-1, some at once, until one fails, and returns the first error.
+func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
+	if n == 1 {
+		return f(ctx, 0)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var calls sync.WaitGroup
+	next := make(chan int)
+	for range min(n, atOnce) {
+		calls.Go(func() {
+			for i := range next {
+				if err := f(ctx, i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for i := range n {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	calls.Wait()
+	return context.Cause(ctx)
+}
+
+// settled removes what a transaction leaves of blobs: those that nobody needs any more, or those that were put for it if it was refused. After any
+// other error it may have come about.
+func (s *Service) settled(ctx context.Context, err error, put, freed []string) {
+	ctx = context.WithoutCancel(ctx)
+	if err == nil {
+		s.remove(ctx, freed)
+		return
+	}
+	switch forebay.CodeOf(err) {
+	case forebay.CodeLockLost, forebay.CodeConflict, forebay.CodeGone, forebay.CodeNotFound:
+		s.remove(ctx, put)
+	}
+}
+
+// payloadsOf are those of a turn's result that may be large. The timers' and the refusals never are.
+func payloadsOf(r *store.TurnResult) (all []*store.Payload) {
+	if isLarge(r.History.Bytes) {
+		all = append(all, &r.History)
+	}
+	all = append(all, &r.Output)
+	if r.Reset != nil {
+		all = append(all, &r.Reset.Input)
+	}
+	for i := range r.Activities {
+		all = append(all, &r.Activities[i].Event)
+	}
+	for i := range r.Messages {
+		if start := r.Messages[i].Start; start != nil {
+			all = append(all, &start.Input, &start.Event)
+		} else {
+			all = append(all, &r.Messages[i].Event)
+		}
+	}
+	return all
+}
+
+// isLarge reports whether events of a history, as appendEvent writes them, are to be kept as a payload.
+func isLarge(events []byte) bool {
+	if len(events) > largeTurn {
+		return true
+	}
+	for len(events) > forebay.InlineBytes {
+		size, n := protowire.ConsumeVarint(events)
+		if n < 0 || size > forebay.InlineBytes || size > uint64(len(events)) {
+			return true
+		}
+		events = events[n+int(size):]
+	}
+	return false
+}
+
+// fill reads the input and the output of an instance from blob storage.
+func (s *Service) fill(ctx context.Context, row *store.OrchestrationRow) error {
+	if row.InputBlob == "" && row.OutputBlob == "" {
+		return nil
+	}
+	all, err := s.loadAll(ctx, []store.Payload{{Bytes: row.Input, Blob: row.InputBlob}, {Bytes: row.Output, Blob: row.OutputBlob}})
+	row.Input, row.Output = all[0], all[1]
+	return err
+}

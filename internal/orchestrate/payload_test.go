@@ -1,0 +1,362 @@
+package orchestrate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dapr/durabletask-go/task"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// folder is blob storage of which a test sees what is in it, and which can be out of order.
+type folder struct {
+	*blob.Store
+	path string
+	out  atomic.Bool
+	puts atomic.Int32 // while it was out of order, as well
+}
+
+func newFolder(t *testing.T) *folder { return openFolderAt(t, t.TempDir()) }
+
+func openFolderAt(t *testing.T, path string) *folder {
+	t.Helper()
+	f := &folder{path: path}
+	s, err := blob.Open(t.Context(), f.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	f.Store = s
+	return f
+}
+
+var errOut = forebay.Errorf(forebay.CodeUnavailable, "the payload storage is not available")
+
+func (f *folder) Put(ctx context.Context, key string, r io.Reader, size int64) error {
+	f.puts.Add(1)
+	if f.out.Load() {
+		return errOut
+	}
+	return f.Store.Put(ctx, key, r, size)
+}
+
+func (f *folder) ReadAll(ctx context.Context, key string, limit int64) ([]byte, error) {
+	if f.out.Load() {
+		return nil, errOut
+	}
+	return f.Store.ReadAll(ctx, key, limit)
+}
+
+// keys are those of all that is stored.
+func (f *folder) keys(t *testing.T) (keys []string) {
+	t.Helper()
+	entries, err := os.ReadDir(f.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		keys = append(keys, strings.ReplaceAll(e.Name(), ".", "/"))
+	}
+	return keys
+}
+
+// holds returns once all that is stored is in use, and is so many payloads: what a turn leaves is removed after it is told of.
+func (f *folder) holds(t *testing.T, s *store.Store, want int) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		keys, used := f.keys(t), 0
+		if err := s.BlobsInUse(t.Context(), nil, keys, func(string) { used++ }); err != nil {
+			t.Fatal(err)
+		}
+		if used == len(keys) && used == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d payloads are stored, of which %d are in use; %d were to be: %q", len(keys), used, want, keys)
+		}
+	}
+}
+
+// large returns a JSON string of more than an inline payload.
+func large(mark string) string { return mark + strings.Repeat("x", forebay.InlineBytes) }
+
+func quoted(s string) json.RawMessage {
+	encoded, _ := json.Marshal(s)
+	return encoded
+}
+
+// sinceLarge is what a test's code makes of a large value.
+func sinceLarge(s string) string { return fmt.Sprint(len(s), s[:1]) }
+
+// Payloads of all kinds go by blob storage and come back as they were, to processes that know nothing of the instance yet as well; each is removed
+// once nothing refers to it any more.
+func TestLargePayloads(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r, blobs := NewRegistry(), newFolder(t)
+		add(t, r, "grow", func(_ context.Context, in string) (any, error) { return large("r") + sinceLarge(in), nil })
+		addOrchestrator(t, r, "child", func(ctx *task.WorkflowContext) (any, error) {
+			var in string
+			err := ctx.GetInput(&in)
+			return large("c") + sinceLarge(in), err
+		})
+		addOrchestrator(t, r, "parent", func(ctx *task.WorkflowContext) (any, error) {
+			var in, result, answer, event string
+			err := errors.Join(ctx.GetInput(&in),
+				activity(ctx, "grow", large("a"), forebay.RetryPolicy{}).Await(&result),
+				ctx.CallChildWorkflow("child", task.WithChildWorkflowInstanceID("child"), task.WithChildWorkflowInput(large("i"))).Await(&answer),
+				ctx.WaitForSingleEvent("go", time.Hour).Await(&event))
+			return large("o") + sinceLarge(in) + sinceLarge(result) + sinceLarge(answer) + sinceLarge(event), err
+		})
+		p := run(t, where, Options{Registry: r, Blobs: blobs})
+		id := p.start(t, StartRequest{Name: "parent", ID: "parent", Input: quoted(large("p"))})
+		p.waitsFor(t, id, "SubOrchestrationInstanceCompleted")
+		// The parent's input and its turns so far: it called the activity, heard of it and called the child, heard of that. The child's input, output and
+		// only turn.
+		blobs.holds(t, p.store, 1+3+3)
+		history, err := p.History(t.Context(), tenant, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.stop()
+
+		p = run(t, where, Options{Registry: r, Blobs: blobs}) // which knows nothing
+		if err := p.Raise(t.Context(), tenant, id, "go", quoted(large("e"))); err != nil {
+			t.Fatal(err)
+		}
+		o := p.ends(t, id, forebay.OrchestrationCompleted)
+		first := fmt.Sprint(forebay.InlineBytes + 1)
+		second := fmt.Sprint(forebay.InlineBytes + 1 + len(first) + 1)
+		if want := large("o") + first + "p" + second + "r" + second + "c" + first + "e"; string(o.Output) != string(quoted(want)) || string(o.Input) != string(quoted(large("p"))) {
+			t.Errorf("ended with %d bytes %.10s…%s and %d of input", len(o.Output), o.Output, o.Output[len(o.Output)-30:], len(o.Input))
+		}
+		blobs.holds(t, p.store, 1+4+1+3)
+		again, err := p.History(t.Context(), tenant, id)
+		if err != nil || len(again) <= len(history) {
+			t.Fatalf("%d events, %d before: %v", len(again), len(history), err)
+		}
+		for i, e := range history {
+			if string(e.Input) != string(again[i].Input) || string(e.Result) != string(again[i].Result) {
+				t.Errorf("event %d of the history is not what it was", i)
+			}
+		}
+		page, _, err := p.List(t.Context(), tenant, ListRequest{})
+		if err != nil || len(page) != 2 || len(page[0].Input) < forebay.InlineBytes || len(page[0].Output) < forebay.InlineBytes {
+			t.Errorf("listed without what is large: %v", err)
+		}
+
+		anew, err := p.Restart(t.Context(), tenant, "child", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := p.ends(t, anew, forebay.OrchestrationCompleted); string(o.Output) != string(quoted(large("c")+first+"i")) {
+			t.Errorf("restarted with another input: %d bytes", len(o.Output))
+		}
+		blobs.holds(t, p.store, 1+4+1+3+3)
+		if err := p.Purge(t.Context(), tenant, "child"); err != nil {
+			t.Fatal(err)
+		}
+		blobs.holds(t, p.store, 1+4+1+3)
+		if n, err := p.PurgeMany(t.Context(), tenant, ListRequest{}); n != 2 || err != nil {
+			t.Errorf("%d purged: %v", n, err)
+		}
+		blobs.holds(t, p.store, 0)
+	})
+}
+
+// What an execution had in blob storage goes when its instance continues as new, and what is cut off or comes too late when it ends.
+func TestLargePayloadsOfOneExecution(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r, blobs := NewRegistry(), newFolder(t)
+		add(t, r, "grow", func(context.Context, string) (any, error) { return large("r"), nil })
+		held := make(chan struct{})
+		add(t, r, "hold", func(ctx context.Context, _ string) (any, error) {
+			close(held)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		addOrchestrator(t, r, "again", func(ctx *task.WorkflowContext) (any, error) {
+			var in, result string
+			if err := errors.Join(ctx.GetInput(&in), activity(ctx, "grow", large("a"), forebay.RetryPolicy{}).Await(&result)); err != nil {
+				return nil, err
+			}
+			if len(in) < forebay.InlineBytes+5 {
+				ctx.ContinueAsNew(in + "y")
+				return nil, nil
+			}
+			return nil, activity(ctx, "hold", large("h"), forebay.RetryPolicy{}).Await(nil)
+		})
+		p := run(t, where, Options{Registry: r, Blobs: blobs, Lock: time.Second})
+		id := p.start(t, StartRequest{Name: "again", Input: quoted(large("p"))})
+		<-held
+		// Its input, the turns in which it called grow and then hold, and the input of that.
+		blobs.holds(t, p.store, 1+2+1)
+		if err := p.Terminate(t.Context(), tenant, id, "enough"); err != nil {
+			t.Fatal(err)
+		}
+		p.ends(t, id, forebay.OrchestrationTerminated)
+		blobs.holds(t, p.store, 1+2)
+		_, err := p.Start(t.Context(), tenant, StartRequest{Name: "again", ID: id, Input: quoted(large("p"))})
+		if forebay.CodeOf(err) != forebay.CodeConflict {
+			t.Errorf("%v", err)
+		}
+		if err := p.Raise(t.Context(), tenant, id, "late", quoted(large("e"))); forebay.CodeOf(err) != forebay.CodeGone {
+			t.Errorf("%v", err)
+		}
+		blobs.holds(t, p.store, 1+2)
+	})
+}
+
+// While blob storage cannot be used nothing is lost: clients are told, the result of an activity is stored once it can be again, without another
+// call, and no attempt and no turn counts as lost.
+func TestBlobStorageOutOfOrder(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r, blobs := NewRegistry(), newFolder(t)
+		var calls atomic.Int32
+		add(t, r, "grow", func(context.Context, string) (any, error) {
+			if calls.Add(1) == 1 {
+				blobs.puts.Store(0)
+				blobs.out.Store(true)
+			}
+			return large("r"), nil
+		})
+		addOrchestrator(t, r, "parent", func(ctx *task.WorkflowContext) (any, error) {
+			var result string
+			err := activity(ctx, "grow", large("a"), forebay.RetryPolicy{}).Await(&result)
+			return sinceLarge(result), err
+		})
+		p := run(t, where, Options{Registry: r, Blobs: blobs})
+		id := p.start(t, StartRequest{Name: "parent"})
+		for blobs.puts.Load() < 3 { // tries to store the result
+			time.Sleep(time.Millisecond)
+		}
+		if _, err := p.Start(t.Context(), tenant, StartRequest{Name: "parent", Input: quoted(large("p"))}); forebay.CodeOf(err) != forebay.CodeUnavailable {
+			t.Errorf("started: %v", err)
+		}
+		if _, err := p.History(t.Context(), tenant, id); forebay.CodeOf(err) != forebay.CodeUnavailable {
+			t.Errorf("a history read: %v", err)
+		}
+		blobs.out.Store(false)
+		if o := p.ends(t, id, forebay.OrchestrationCompleted); string(o.Output) != `"65537r"` {
+			t.Errorf("%+v", o)
+		}
+		attempts, err := p.Attempts(t.Context(), tenant, id)
+		if err != nil || len(attempts) != 1 || calls.Load() != 1 {
+			t.Errorf("%d calls, %+v: %v", calls.Load(), attempts, err)
+		}
+		blobs.holds(t, p.store, 2)
+	})
+}
+
+// A process that stops while blob storage cannot be used gives the work back, for others to do once it can be.
+func TestBlobStorageOutOfOrderUntilTheEnd(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r, blobs := NewRegistry(), newFolder(t)
+		add(t, r, "grow", func(context.Context, string) (any, error) { return large("r"), nil })
+		addOrchestrator(t, r, "parent", func(ctx *task.WorkflowContext) (any, error) {
+			var in, result string
+			err := errors.Join(ctx.GetInput(&in), activity(ctx, "grow", large("a"), forebay.RetryPolicy{}).Await(&result))
+			return sinceLarge(in) + sinceLarge(result), err
+		})
+		out := newFolder(t)
+		out.Store, out.path = blobs.Store, blobs.path
+		starter, err := store.Open(t.Context(), where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := New(Options{Store: starter, Registry: r, Blobs: blobs}).Start(t.Context(), tenant, StartRequest{Name: "parent", Input: quoted(large("p"))})
+		if err := errors.Join(err, starter.Close()); err != nil {
+			t.Fatal(err)
+		}
+		out.out.Store(true)
+		abandoned := make(chan struct{}, 1000)
+		p := run(t, where, Options{Registry: r, Blobs: out, Grace: time.Millisecond, Observe: func(taken Taken) {
+			if taken.Outcome == TurnAbandoned {
+				abandoned <- struct{}{}
+			}
+		}})
+		<-abandoned
+		<-abandoned
+		p.stop()
+		s, err := store.Open(t.Context(), where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if turn := claimOne(t, s, "parent", time.Millisecond); turn.Lost != 0 {
+			t.Errorf("lost %d times", turn.Lost)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		p = run(t, where, Options{Registry: r, Blobs: blobs})
+		if o := p.ends(t, id, forebay.OrchestrationCompleted); string(o.Output) != `"65537p65537r"` {
+			t.Errorf("%+v", o)
+		}
+	})
+}
+
+// An instance whose history is gone from blob storage is told to have failed in the end, rather than tried for ever.
+func TestBlobsAreGone(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r, blobs := NewRegistry(), newFolder(t)
+		addOrchestrator(t, r, "waiting", waiting)
+		p := run(t, where, Options{Registry: r, Blobs: blobs})
+		id := p.start(t, StartRequest{Name: "waiting", Input: quoted(large("p"))})
+		p.until(t, id, forebay.OrchestrationRunning)
+		blobs.holds(t, p.store, 2)
+		p.stop()
+		for _, key := range blobs.keys(t) {
+			if err := os.Remove(filepath.Join(blobs.path, strings.ReplaceAll(key, "/", "."))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := store.Open(t.Context(), where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := New(Options{Store: s}).Raise(t.Context(), tenant, id, "go", json.RawMessage("1")); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		abandoned := make(chan struct{}, 100)
+		p = run(t, where, Options{Registry: r, Blobs: blobs, Observe: func(Taken) { abandoned <- struct{}{} }})
+		<-abandoned
+		<-abandoned
+		p.stop()
+		if s, err = store.Open(t.Context(), where); err != nil {
+			t.Fatal(err)
+		}
+		for n := range maxLost - 2 {
+			if turn := claimOne(t, s, "waiting", time.Millisecond); turn.Lost != n+2 { // and nobody hears of it again
+				t.Fatalf("lost %d times, not %d", turn.Lost, n+2)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		p = run(t, where, Options{Registry: r, Blobs: blobs})
+		p.sees(t, id, "its end", func(row store.OrchestrationRow) bool { return row.Status == forebay.OrchestrationFailed })
+		if _, err := p.Get(t.Context(), tenant, id); !errors.Is(err, errHistory) {
+			t.Errorf("its input is missing: %v", err)
+		}
+		if page, _, err := p.List(t.Context(), tenant, ListRequest{}); err != nil || len(page) != 1 || page[0].Failure.Type != failureTurnLost {
+			t.Errorf("listed: %+v, %v", page, err)
+		}
+		if err := p.Purge(t.Context(), tenant, id); err != nil {
+			t.Error(err)
+		}
+	})
+}
