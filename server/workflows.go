@@ -204,7 +204,7 @@ func (w *workflows) run(ctx *task.WorkflowContext, name string, ended []orchestr
 	}
 	const first = 1 // number of the first call in the history, after that for the definition
 	begin()
-	for _, e := range ended {
+	for i, e := range ended {
 		number := int(e.ID) - first
 		if number < 0 || number >= len(begun) || begun[number] == nil {
 			continue // the definition; or what the comparison with the history will complain of
@@ -216,6 +216,7 @@ func (w *workflows) run(ctx *task.WorkflowContext, name string, ended []orchestr
 			run.Ended(number, result, nil)
 		} else {
 			run.Ended(number, nil, &workflow.Failure{Type: e.Failure, Message: err.Error()})
+			ended[i].Tolerated = run.Tolerates(number)
 		}
 		begin()
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dapr/durabletask-go/api"
 	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/dapr/durabletask-go/backend"
 	"github.com/dapr/durabletask-go/task"
 
 	"github.com/forebayhq/forebay"
@@ -19,6 +20,9 @@ type OrderedFunc func(ctx *task.WorkflowContext, ended []Ended) (any, error)
 type Ended struct {
 	ID      int32  // its number among what the orchestrator asked for, from 0
 	Failure string // the type of its failure; "": it succeeded
+	// Tolerated is for the orchestrator to set: the failure is none of its own. Such a failure stays when the instance is rewound; what failed
+	// besides is called again, so after any other failure the orchestrator must ask for nothing.
+	Tolerated bool
 }
 
 // AddOrdered registers an orchestrator. There is one version of it.
@@ -43,16 +47,12 @@ func (r *Registry) orderedFunc(name string) OrderedFunc {
 
 // executeOrdered replays an ordered orchestrator. An error with a FailureType fails the instance with it.
 func (x executor) executeOrdered(ctx context.Context, f OrderedFunc, id api.InstanceID, name string, old, arrived []*protos.HistoryEvent) (*protos.WorkflowResponse, error) {
-	order := endedOf(old, arrived)
 	var outcome error
-	registry := task.NewTaskRegistry()
-	if err := registry.AddVersionedWorkflowN(name, "", true, func(ctx *task.WorkflowContext) (v any, err error) {
-		v, outcome = f(ctx, order)
-		return v, outcome
-	}); err != nil {
+	code, err := orderedCode(f, name, endedOf(old, arrived), &outcome, engineLog{x.log})
+	if err != nil {
 		return nil, err
 	}
-	resp, err := replay(ctx, task.NewTaskExecutorWithLogger(registry, engineLog{x.log}), id, old, arrived)
+	resp, err := replay(ctx, code, id, old, arrived)
 	var typed interface {
 		error
 		FailureType() string
@@ -65,6 +65,16 @@ func (x executor) executeOrdered(ctx context.Context, f OrderedFunc, id api.Inst
 		}
 	}
 	return resp, err
+}
+
+// orderedCode is an ordered orchestrator that is told an order, and tells its outcome.
+func orderedCode(f OrderedFunc, name string, order []Ended, outcome *error, log engineLog) (backend.Executor, error) {
+	registry := task.NewTaskRegistry()
+	err := registry.AddVersionedWorkflowN(name, "", true, func(ctx *task.WorkflowContext) (v any, err error) {
+		v, *outcome = f(ctx, order)
+		return v, *outcome
+	})
+	return task.NewTaskExecutorWithLogger(registry, log), err
 }
 
 func endedOf(old, arrived []*protos.HistoryEvent) (order []Ended) {
