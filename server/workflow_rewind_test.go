@@ -34,7 +34,7 @@ steps:
   list: {task: work, for_each: [a, bad b, c], continue_on_error: true}
   next: {task: work, after: [first, list], input: "${steps.first.error.type}"}
   aside: {task: work, after: next, input: bad aside, continue_on_error: true}
-  one: {task: work, after: next, input: bad one}
+  one: {task: work, after: next, input: bad one, timeout: 1h}
   two: {task: work, after: next, input: bad two}
   beside: {task: work, after: aside, input: beside}
   last: {task: work, after: [one, two, beside], input: last}
@@ -134,6 +134,7 @@ func testWorkflowRewind(t *testing.T, database string, workflows ...string) {
 	}
 	ends(forebay.OrchestrationFailed)
 	mended.Store(true)
+	before := time.Now()
 	rewind()
 	if o := ends(forebay.OrchestrationCompleted); string(o.Output) != `["refused",["a",null,"c"],"bad two","refused","last"]` {
 		t.Errorf("output %s", o.Output)
@@ -142,4 +143,18 @@ func testWorkflowRewind(t *testing.T, database string, workflows ...string) {
 	if !maps.Equal(called(), want) {
 		t.Errorf("called %v, want %v", calls, want)
 	}
+	page, err := s.jobs.List(ctx, forebay.DefaultTenant, forebay.JobFilter{Limit: 10}) // the newest first
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range page.Items {
+		if j.Deadline == nil {
+			continue
+		}
+		if j.Deadline.Before(before.Add(time.Hour).Truncate(time.Millisecond)) {
+			t.Errorf("what was called again at %s has time until %s", before, j.Deadline)
+		}
+		return
+	}
+	t.Error("nothing has a deadline")
 }

@@ -3,6 +3,7 @@ package orchestrate
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/dapr/durabletask-go/api"
 	"github.com/dapr/durabletask-go/api/protos"
@@ -14,7 +15,8 @@ import (
 
 // OrderedFunc is an orchestrator that is told in which order the activities have ended, as far as they have. The engine lets code wait for one
 // of its tasks after the other but not for whichever ends first; with the order from the history it can, and does the same in each replay.
-type OrderedFunc func(ctx *task.WorkflowContext, ended []Ended) (any, error)
+// Now is when this turn began: what is asked for again after a rewind is asked for now, but stands where ctx has the time of long ago.
+type OrderedFunc func(ctx *task.WorkflowContext, ended []Ended, now time.Time) (any, error)
 
 // Ended is an activity that has ended, for good.
 type Ended struct {
@@ -47,8 +49,8 @@ func (r *Registry) orderedFunc(name string) OrderedFunc {
 
 // executeOrdered replays an ordered orchestrator. An error with a FailureType fails the instance with it.
 func (x executor) executeOrdered(ctx context.Context, f OrderedFunc, id api.InstanceID, name string, old, arrived []*protos.HistoryEvent) (*protos.WorkflowResponse, error) {
-	var outcome error
-	code, err := orderedCode(f, name, endedOf(old, arrived), &outcome, engineLog{x.log})
+	run := newOrderedRun(old, arrived)
+	code, err := run.code(name, f, engineLog{x.log})
 	if err != nil {
 		return nil, err
 	}
@@ -57,9 +59,9 @@ func (x executor) executeOrdered(ctx context.Context, f OrderedFunc, id api.Inst
 		error
 		FailureType() string
 	}
-	if errors.As(outcome, &typed) {
+	if errors.As(run.outcome, &typed) {
 		for _, a := range resp.GetActions() {
-			if details := a.GetCompleteWorkflow().GetFailureDetails(); details != nil && details.ErrorMessage == outcome.Error() {
+			if details := a.GetCompleteWorkflow().GetFailureDetails(); details != nil && details.ErrorMessage == run.outcome.Error() {
 				details.ErrorType = typed.FailureType()
 			}
 		}
@@ -67,12 +69,30 @@ func (x executor) executeOrdered(ctx context.Context, f OrderedFunc, id api.Inst
 	return resp, err
 }
 
-// orderedCode is an ordered orchestrator that is told an order, and tells its outcome.
-func orderedCode(f OrderedFunc, name string, order []Ended, outcome *error, log engineLog) (backend.Executor, error) {
+// orderedRun is a replay of an ordered orchestrator: what it is told, and what comes of it.
+type orderedRun struct {
+	ended   []Ended
+	now     time.Time
+	outcome error
+}
+
+func newOrderedRun(old, arrived []*protos.HistoryEvent) *orderedRun {
+	r := &orderedRun{ended: endedOf(old, arrived)}
+	for _, events := range [2][]*protos.HistoryEvent{old, arrived} {
+		for _, e := range events {
+			if e.GetWorkflowStarted() != nil {
+				r.now = e.GetTimestamp().AsTime()
+			}
+		}
+	}
+	return r
+}
+
+func (r *orderedRun) code(name string, f OrderedFunc, log engineLog) (backend.Executor, error) {
 	registry := task.NewTaskRegistry()
 	err := registry.AddVersionedWorkflowN(name, "", true, func(ctx *task.WorkflowContext) (v any, err error) {
-		v, *outcome = f(ctx, order)
-		return v, *outcome
+		v, r.outcome = f(ctx, r.ended, r.now)
+		return v, r.outcome
 	})
 	return task.NewTaskExecutorWithLogger(registry, log), err
 }

@@ -28,13 +28,13 @@ var unlogged = engineLog{slog.New(slog.DiscardHandler)}
 func (w *rewind) tolerated(ctx context.Context, row store.OrchestrationRow, events []*protos.HistoryEvent) (map[int32]bool, error) {
 	id, stays := api.InstanceID(row.ID), map[int32]bool{}
 	if f := w.registry.orderedFunc(row.Name); f != nil { // it says so itself
-		order := endedOf(events, nil)
-		code, err := orderedCode(f, row.Name, order, new(error), unlogged)
+		run := newOrderedRun(events, nil)
+		code, err := run.code(row.Name, f, unlogged)
 		if err != nil {
 			return nil, err
 		}
 		_ = follows(ctx, code, id, events)
-		for _, e := range order {
+		for _, e := range run.ended {
 			stays[e.ID] = e.Tolerated
 		}
 		return stays, nil

@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
+	"pgregory.net/rapid"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/store"
@@ -244,13 +246,112 @@ func TestRewindWithoutTheCode(t *testing.T) {
 	})
 }
 
+// Whatever an orchestrator does and in whatever order its activities end: once it has failed and is rewound its code asks for all that has stayed
+// in the history, as often as it fails and is rewound; and no more failures stay than have to.
+func TestRewindOfAnyCode(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		type op struct {
+			begin     bool
+			of        int // which of the calls begun so far is awaited, modulo their number
+			onFailure int // 0: goes on; 1: calls another instead and awaits it; 2: fails
+		}
+		ops := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) op {
+			return op{rapid.IntRange(0, 3).Draw(t, "begin") == 3, rapid.IntRange(0, 20).Draw(t, "of"), rapid.IntRange(0, 2).Draw(t, "on failure")}
+		}), 6, 20).Draw(t, "code")
+		r := NewRegistry()
+		if err := r.AddOrchestrator("any", "", func(ctx *task.WorkflowContext) (any, error) {
+			calls := []task.Task{work(ctx, "first"), work(ctx, "first"), work(ctx, "first"), work(ctx, "first")}
+			for _, o := range ops {
+				if o.begin {
+					calls = append(calls, work(ctx, "next"))
+					continue
+				}
+				err := calls[o.of%len(calls)].Await(nil)
+				if err != nil && o.onFailure == 1 {
+					err = work(ctx, "instead").Await(nil)
+				}
+				if err != nil && o.onFailure != 0 {
+					return nil, err
+				}
+			}
+			return nil, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		code := task.NewTaskExecutorWithLogger(r.engine, unlogged)
+		again := newEvent()
+		again.EventType = &protos.HistoryEvent_ExecutionResumed{ExecutionResumed: &protos.ExecutionResumedEvent{}}
+		w := &rewind{Service: New(Options{Registry: r}), again: again}
+		row := store.OrchestrationRow{}
+		row.Name = "any"
+
+		first := newEvent()
+		first.EventType = &protos.HistoryEvent_ExecutionStarted{ExecutionStarted: &protos.ExecutionStartedEvent{Name: "any"}}
+		var history []*protos.HistoryEvent
+		arrived, open := []*protos.HistoryEvent{first}, []int32{}
+		for rewinds := 0; ; {
+			turn := newEvent()
+			turn.EventType = &protos.HistoryEvent_WorkflowStarted{WorkflowStarted: &protos.WorkflowStartedEvent{}}
+			arrived = append([]*protos.HistoryEvent{turn}, arrived...)
+			resp, err := replay(t.Context(), code, "id", history, arrived)
+			if err != nil {
+				t.Fatal(err)
+			}
+			history = append(history, arrived...)
+			var end *protos.CompleteWorkflowAction
+			for _, a := range resp.Actions {
+				if end = a.GetCompleteWorkflow(); end != nil {
+					break
+				}
+				e := newEvent()
+				e.EventId, e.EventType = a.Id, &protos.HistoryEvent_TaskScheduled{TaskScheduled: &protos.TaskScheduledEvent{Name: "work"}}
+				history, open = append(history, e), append(open, a.Id)
+			}
+			switch {
+			case end.GetFailureDetails().GetErrorType() == forebay.FailureNonDeterministic:
+				t.Fatalf("after %d rewinds: %s", rewinds, end.FailureDetails.ErrorMessage)
+			case end != nil && (rewinds == 3 || end.FailureDetails == nil):
+				return
+			case end != nil:
+				stays, err := w.tolerated(t.Context(), row, history)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for call := range stays {
+					fewer := maps.Clone(stays)
+					delete(fewer, call)
+					if follows(t.Context(), code, "id", append(rest(history, unanswered(history, fewer), fewer), again)) {
+						t.Fatalf("the failure of call %d stays", call)
+					}
+				}
+				history, arrived, open = rest(history, unanswered(history, stays), stays), []*protos.HistoryEvent{again}, nil
+				rewinds++
+				continue
+			}
+			arrived = nil
+			for range rapid.IntRange(1, 2).Draw(t, "arrive at once") {
+				if len(open) == 0 {
+					break
+				}
+				i := rapid.IntRange(0, len(open)-1).Draw(t, "which ends")
+				if rapid.IntRange(0, 2).Draw(t, "fails") == 0 {
+					arrived = append(arrived, failedEvent(open[i], "", &protos.TaskFailureDetails{ErrorType: "x", ErrorMessage: "y"}))
+				} else {
+					arrived = append(arrived, completedEvent(open[i], "", nil))
+				}
+				open = slices.Delete(open, i, i+1)
+			}
+		}
+	})
+}
+
 // An ordered orchestrator says itself which failures it tolerates: they stay, also if nothing came of them, and all others are called again.
 func TestRewindOfOrdered(t *testing.T) {
 	onBoth(t, func(t *testing.T, where store.Options) {
 		r, w := NewRegistry(), works{calls: map[string]int{}}
 		w.add(t, r)
 		// It calls four at once, and a last one when they have ended. It does not mind the failures of the first two.
-		err := r.AddOrdered("ordered", func(ctx *task.WorkflowContext, ended []Ended) (any, error) {
+		err := r.AddOrdered("ordered", func(ctx *task.WorkflowContext, ended []Ended, now time.Time) (any, error) {
 			names := []string{"first", "tolerated", "cause", "after cause"}
 			var tasks []task.Task
 			for _, what := range names {
