@@ -3,13 +3,17 @@ package server
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
 // A rewind calls the step that failed again, and goes on with those that had not begun.
@@ -22,31 +26,47 @@ steps:
   both: {task: work, input: "${steps.first.result} ${join(steps.list.result, \"\")}"}
 output: ${steps.both.result}
 `
-	// It went on after a failure: without that failure its history makes no sense.
+	// It goes on after failures of first, list and aside; one and two fail side by side.
 	const tolerant = `
 workflow: tolerant
 steps:
-  first: {task: work, input: bad, continue_on_error: true}
-  next: {task: work, after: first, input: good}
-  last: {task: work, after: next, input: bad}
+  first: {task: work, input: bad first, continue_on_error: true}
+  list: {task: work, for_each: [a, bad b, c], continue_on_error: true}
+  next: {task: work, after: [first, list], input: "${steps.first.error.type}"}
+  aside: {task: work, after: next, input: bad aside, continue_on_error: true}
+  one: {task: work, after: next, input: bad one, timeout: 1h}
+  two: {task: work, after: next, input: bad two}
+  beside: {task: work, after: aside, input: beside}
+  last: {task: work, after: [one, two, beside], input: last}
+output: ["${steps.next.result}", "${steps.list.result}", "${steps.two.result}", "${steps.aside.error.type}", "${steps.last.result}"]
 `
+	t.Run("sqlite", func(t *testing.T) {
+		testWorkflowRewind(t, "sqlite:"+filepath.Join(t.TempDir(), "forebay.db"), text, tolerant)
+	})
+	t.Run("postgresql", func(t *testing.T) { testWorkflowRewind(t, pgtest.Database(t), text, tolerant) })
+}
+
+func testWorkflowRewind(t *testing.T, database string, workflows ...string) {
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "rewound.yaml"), filepath.Join(dir, "tolerant.yaml")}
-	for i, text := range []string{text, tolerant} {
+	for i, text := range workflows {
 		if err := os.WriteFile(files[i], []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var mended atomic.Bool
-	var calls atomic.Int32
+	var mu sync.Mutex
+	calls := map[string]int{}
 	work := forebay.Task{Name: "work", MaxAttempts: 1, Run: func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
-		calls.Add(1)
-		if string(call.Input) == `"bad"` && !mended.Load() {
+		mu.Lock()
+		defer mu.Unlock()
+		calls[strings.Trim(string(call.Input), `"`)]++
+		if strings.HasPrefix(string(call.Input), `"bad`) && !mended.Load() {
 			return forebay.TaskResult{}, &forebay.TaskError{Class: forebay.ClassPermanent, Code: "refused", Message: "it was refused"}
 		}
 		return forebay.TaskResult{Output: call.Input}, nil
 	}}
-	s, err := New(Options{Database: "sqlite:" + filepath.Join(dir, "forebay.db"), Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
+	s, err := New(Options{Database: database, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
 		Functions: []forebay.Task{work}, Workflows: files})
 	if err != nil {
 		t.Fatal(err)
@@ -81,6 +101,11 @@ steps:
 		}
 		return o
 	}
+	called := func() map[string]int { // once an instance is over
+		mu.Lock()
+		defer mu.Unlock()
+		return calls
+	}
 	start("rewound")
 	for range 2 { // the second time it fails again
 		if o := ends(forebay.OrchestrationFailed); o.Failure.Type != "refused" {
@@ -94,15 +119,42 @@ steps:
 	if o := ends(forebay.OrchestrationCompleted); string(o.Output) != `"bad abcd"` {
 		t.Errorf("output %s", o.Output)
 	}
-	if n := calls.Load(); n != 4+4+1 {
-		t.Errorf("%d calls", n)
+	if want := (map[string]int{"bad": 4, "a": 1, "b": 1, "c": 1, "d": 1, "bad abcd": 1}); !maps.Equal(called(), want) {
+		t.Errorf("called %v, want %v", calls, want)
 	}
 
 	mended.Store(false)
+	clear(called())
 	start("tolerant")
-	ends(forebay.OrchestrationFailed)
-	rewind()
-	if o := ends(forebay.OrchestrationFailed); o.Failure.Type != forebay.FailureNonDeterministic {
-		t.Errorf("%+v", o.Failure)
+	for range 2 {
+		if o := ends(forebay.OrchestrationFailed); o.Failure.Type != "refused" {
+			t.Fatalf("%+v", o.Failure)
+		}
+		rewind()
 	}
+	ends(forebay.OrchestrationFailed)
+	mended.Store(true)
+	before := time.Now()
+	rewind()
+	if o := ends(forebay.OrchestrationCompleted); string(o.Output) != `["refused",["a",null,"c"],"bad two","refused","last"]` {
+		t.Errorf("output %s", o.Output)
+	}
+	want := map[string]int{"bad first": 1, "a": 1, "bad b": 1, "c": 1, "refused": 1, "bad aside": 1, "bad one": 4, "bad two": 4, "beside": 1, "last": 1}
+	if !maps.Equal(called(), want) {
+		t.Errorf("called %v, want %v", calls, want)
+	}
+	page, err := s.jobs.List(ctx, forebay.DefaultTenant, forebay.JobFilter{Limit: 10}) // the newest first
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range page.Items {
+		if j.Deadline == nil {
+			continue
+		}
+		if j.Deadline.Before(before.Add(time.Hour).Truncate(time.Millisecond)) {
+			t.Errorf("what was called again at %s has time until %s", before, j.Deadline)
+		}
+		return
+	}
+	t.Error("nothing has a deadline")
 }

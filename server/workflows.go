@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/dapr/durabletask-go/task"
 
@@ -156,8 +157,8 @@ type workflows struct {
 
 func (w *workflows) register(r *orchestrate.Registry, all map[string]declared) error {
 	for name, d := range all {
-		err := r.AddOrdered(name, func(ctx *task.WorkflowContext, ended []orchestrate.Ended) (any, error) {
-			return w.run(ctx, name, ended)
+		err := r.AddOrdered(name, func(ctx *task.WorkflowContext, ended []orchestrate.Ended, now time.Time) (any, error) {
+			return w.run(ctx, name, ended, now)
 		})
 		if err == nil {
 			err = r.AddActivity(workflowActivity+name, func(context.Context, json.RawMessage) (any, error) { return begunWith{d.Version, d.Text}, nil })
@@ -182,7 +183,7 @@ func (w *workflows) definition(name, text string) (*workflow.Definition, error) 
 }
 
 // run is the orchestrator of every workflow. It must do the same whenever it is replayed.
-func (w *workflows) run(ctx *task.WorkflowContext, name string, ended []orchestrate.Ended) (any, error) {
+func (w *workflows) run(ctx *task.WorkflowContext, name string, ended []orchestrate.Ended, now time.Time) (any, error) {
 	var began begunWith
 	if err := ctx.CallActivity(workflowActivity + name).Await(&began); err != nil {
 		return nil, awaited(err)
@@ -199,12 +200,12 @@ func (w *workflows) run(ctx *task.WorkflowContext, name string, ended []orchestr
 	begun := []task.Task{}
 	begin := func() {
 		for _, call := range run.Next() {
-			begun = append(begun, ctx.CallActivity(orchestrate.TaskActivity, requestOf(ctx, call)))
+			begun = append(begun, ctx.CallActivity(orchestrate.TaskActivity, requestOf(now, call)))
 		}
 	}
 	const first = 1 // number of the first call in the history, after that for the definition
 	begin()
-	for _, e := range ended {
+	for i, e := range ended {
 		number := int(e.ID) - first
 		if number < 0 || number >= len(begun) || begun[number] == nil {
 			continue // the definition; or what the comparison with the history will complain of
@@ -216,6 +217,7 @@ func (w *workflows) run(ctx *task.WorkflowContext, name string, ended []orchestr
 			run.Ended(number, result, nil)
 		} else {
 			run.Ended(number, nil, &workflow.Failure{Type: e.Failure, Message: err.Error()})
+			ended[i].Tolerated = run.Tolerates(number)
 		}
 		begin()
 	}
@@ -235,13 +237,13 @@ func (w *workflows) run(ctx *task.WorkflowContext, name string, ended []orchestr
 	return nil, forebay.Errorf(forebay.CodeInternal, "the workflow waits for nothing")
 }
 
-// requestOf is the job that a call becomes.
-func requestOf(ctx *task.WorkflowContext, call workflow.Call) task.CallActivityOption {
+// requestOf is the job that a call becomes if it is made now.
+func requestOf(now time.Time, call workflow.Call) task.CallActivityOption {
 	o := call.Step.Options
 	req := orchestrate.TaskRequest{Task: call.Step.Task, Input: call.Input, Queue: o.Queue, Priority: o.Priority, MaxAttempts: o.MaxAttempts,
 		MaxCostUSD: o.MaxCostUSD, MaxTotalTokens: o.MaxTotalTokens}
 	if o.Timeout > 0 {
-		deadline := ctx.CurrentTimeUtc.Add(o.Timeout)
+		deadline := now.Add(o.Timeout)
 		req.Deadline = &deadline
 	}
 	return task.WithRawActivityInput(orchestrate.ActivityInput(req, forebay.RetryPolicy{}))

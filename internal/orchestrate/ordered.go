@@ -3,9 +3,11 @@ package orchestrate
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/dapr/durabletask-go/api"
 	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/dapr/durabletask-go/backend"
 	"github.com/dapr/durabletask-go/task"
 
 	"github.com/forebayhq/forebay"
@@ -13,12 +15,16 @@ import (
 
 // OrderedFunc is an orchestrator that is told in which order the activities have ended, as far as they have. The engine lets code wait for one
 // of its tasks after the other but not for whichever ends first; with the order from the history it can, and does the same in each replay.
-type OrderedFunc func(ctx *task.WorkflowContext, ended []Ended) (any, error)
+// Now is when this turn began: what is asked for again after a rewind is asked for now, but stands where ctx has the time of long ago.
+type OrderedFunc func(ctx *task.WorkflowContext, ended []Ended, now time.Time) (any, error)
 
 // Ended is an activity that has ended, for good.
 type Ended struct {
 	ID      int32  // its number among what the orchestrator asked for, from 0
 	Failure string // the type of its failure; "": it succeeded
+	// Tolerated is for the orchestrator to set: the failure is none of its own. Such a failure stays when the instance is rewound; what failed
+	// besides is called again, so after any other failure the orchestrator must ask for nothing.
+	Tolerated bool
 }
 
 // AddOrdered registers an orchestrator. There is one version of it.
@@ -43,28 +49,52 @@ func (r *Registry) orderedFunc(name string) OrderedFunc {
 
 // executeOrdered replays an ordered orchestrator. An error with a FailureType fails the instance with it.
 func (x executor) executeOrdered(ctx context.Context, f OrderedFunc, id api.InstanceID, name string, old, arrived []*protos.HistoryEvent) (*protos.WorkflowResponse, error) {
-	order := endedOf(old, arrived)
-	var outcome error
-	registry := task.NewTaskRegistry()
-	if err := registry.AddVersionedWorkflowN(name, "", true, func(ctx *task.WorkflowContext) (v any, err error) {
-		v, outcome = f(ctx, order)
-		return v, outcome
-	}); err != nil {
+	run := newOrderedRun(old, arrived)
+	code, err := run.code(name, f, engineLog{x.log})
+	if err != nil {
 		return nil, err
 	}
-	resp, err := replay(ctx, task.NewTaskExecutorWithLogger(registry, engineLog{x.log}), id, old, arrived)
+	resp, err := replay(ctx, code, id, old, arrived)
 	var typed interface {
 		error
 		FailureType() string
 	}
-	if errors.As(outcome, &typed) {
+	if errors.As(run.outcome, &typed) {
 		for _, a := range resp.GetActions() {
-			if details := a.GetCompleteWorkflow().GetFailureDetails(); details != nil && details.ErrorMessage == outcome.Error() {
+			if details := a.GetCompleteWorkflow().GetFailureDetails(); details != nil && details.ErrorMessage == run.outcome.Error() {
 				details.ErrorType = typed.FailureType()
 			}
 		}
 	}
 	return resp, err
+}
+
+// orderedRun is a replay of an ordered orchestrator: what it is told, and what comes of it.
+type orderedRun struct {
+	ended   []Ended
+	now     time.Time
+	outcome error
+}
+
+func newOrderedRun(old, arrived []*protos.HistoryEvent) *orderedRun {
+	r := &orderedRun{ended: endedOf(old, arrived)}
+	for _, events := range [2][]*protos.HistoryEvent{old, arrived} {
+		for _, e := range events {
+			if e.GetWorkflowStarted() != nil {
+				r.now = e.GetTimestamp().AsTime()
+			}
+		}
+	}
+	return r
+}
+
+func (r *orderedRun) code(name string, f OrderedFunc, log engineLog) (backend.Executor, error) {
+	registry := task.NewTaskRegistry()
+	err := registry.AddVersionedWorkflowN(name, "", true, func(ctx *task.WorkflowContext) (v any, err error) {
+		v, r.outcome = f(ctx, r.ended, r.now)
+		return v, r.outcome
+	})
+	return task.NewTaskExecutorWithLogger(registry, log), err
 }
 
 func endedOf(old, arrived []*protos.HistoryEvent) (order []Ended) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/dapr/durabletask-go/task"
 
@@ -27,7 +28,7 @@ func TestOrdered(t *testing.T) {
 			}
 		})
 		add(t, r, "after", func(_ context.Context, n int) (any, error) { taken <- int32(n); return n, nil })
-		err := r.AddOrdered("ordered", func(ctx *task.WorkflowContext, ended []Ended) (any, error) {
+		err := r.AddOrdered("ordered", func(ctx *task.WorkflowContext, ended []Ended, _ time.Time) (any, error) {
 			var tasks []task.Task
 			for n := range 3 {
 				tasks = append(tasks, activity(ctx, "gate", n, forebay.RetryPolicy{}))

@@ -128,6 +128,19 @@ func replay(ctx context.Context, code backend.Executor, id api.InstanceID, old, 
 	return resp, nil
 }
 
+// follows reports whether the code of an orchestrator, replayed, asks for all that a history has.
+func follows(ctx context.Context, code backend.Executor, id api.InstanceID, history []*protos.HistoryEvent) (does bool) {
+	defer func() {
+		if recover() != nil {
+			does = false
+		}
+	}()
+	pin(history, nil)
+	p := newPast()
+	resp, err := code.ExecuteWorkflow(ctx, id, p.without(history), nil, backend.ExecuteOptions{})
+	return err == nil && p.compare(resp.Actions) == ""
+}
+
 // pin has an instance run the version that it was started with, if its caller named one, or else the one that it ran first: its code
 // need not have run in the first turn.
 func pin(old, arrived []*protos.HistoryEvent) {
@@ -175,9 +188,12 @@ func (p *past) compare(actions []*protos.WorkflowAction) string {
 	if found == len(p.steps) {
 		return ""
 	}
-	missing := p.last
+	missing, asked := p.last, map[int32]bool{}
+	for _, a := range actions {
+		asked[a.Id] = true
+	}
 	for id := range p.steps {
-		if !slices.ContainsFunc(actions, func(a *protos.WorkflowAction) bool { return a.Id == id }) {
+		if !asked[id] {
 			missing = min(missing, id)
 		}
 	}

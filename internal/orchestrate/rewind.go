@@ -29,7 +29,7 @@ func (s *Service) Rewind(ctx context.Context, tenant, id, reason string) error {
 		return err
 	}
 	for range maxRewinds {
-		plan := rewind{Service: s, tenant: tenant, no: no, event: event}
+		plan := rewind{Service: s, tenant: tenant, no: no, again: again, event: event}
 		row, err := s.store.Orchestration(ctx, no, id)
 		if err != nil {
 			return err
@@ -52,7 +52,8 @@ type rewind struct {
 	*Service
 	tenant string
 	no     int64
-	event  []byte
+	again  *protos.HistoryEvent
+	event  []byte // the same
 	all    []store.Rewound
 }
 
@@ -79,31 +80,29 @@ func (w *rewind) add(ctx context.Context, row store.OrchestrationRow) error {
 	if err != nil {
 		return err
 	}
+	stays, err := w.tolerated(ctx, row, events)
+	if err != nil {
+		return err
+	}
 	r := store.Rewound{Tenant: w.no, ID: row.ID, No: row.No, Name: row.Name, Execution: row.Execution, Event: w.event,
 		Audit: act(ctx, w.tenant, "rewind-orchestration", row.ID, nil)}
-	done, undone := succeeded(events), map[int32]bool{}
+	done, undone := succeeded(events), unanswered(events, stays)
 	for _, e := range events {
-		if _, isStep := stepOf(e); !isStep || done[e.EventId] || e.GetDetachedWorkflowInstanceCreated() != nil {
+		c := e.GetChildWorkflowInstanceCreated()
+		if c == nil || done[e.EventId] || stays[e.EventId] {
 			continue
 		}
-		undone[e.EventId] = true
-		if c := e.GetChildWorkflowInstanceCreated(); c != nil {
-			answer, stays, err := w.child(ctx, &r, row.ID, e.EventId, c.InstanceId)
-			if err != nil {
-				return err
-			}
-			undone[e.EventId] = !stays
-			if answer != nil {
-				answer.GetChildWorkflowInstanceCompleted().TaskScheduledId = e.EventId
-				events = append(events, answer)
-			}
+		answer, awaited, err := w.child(ctx, &r, row.ID, e.EventId, c.InstanceId)
+		if err != nil {
+			return err
+		}
+		undone[e.EventId] = !awaited
+		if answer != nil {
+			answer.GetChildWorkflowInstanceCompleted().TaskScheduledId = e.EventId
+			events = append(events, answer)
 		}
 	}
-	for _, e := range events {
-		_, isStep := stepOf(e)
-		if isStep && undone[e.EventId] || e.GetExecutionCompleted() != nil || e.GetTaskFailed() != nil || e.GetChildWorkflowInstanceFailed() != nil {
-			continue
-		}
+	for _, e := range rest(events, undone, stays) {
 		if r.History.Bytes, err = appendEvent(r.History.Bytes, e); err != nil {
 			return err
 		}

@@ -222,6 +222,11 @@ func (r *Run) Ended(number int, result json.RawMessage, failure *Failure) {
 	r.end(c.step, c.item, result, failure)
 }
 
+// Tolerates reports whether a failure of a call is none of the workflow.
+func (r *Run) Tolerates(number int) bool {
+	return r.definition.Steps[r.calls[number].step].ContinueOnError
+}
+
 func (r *Run) end(n, item int, result json.RawMessage, failure *Failure) {
 	p := &r.steps[n]
 	if len(result) == 0 {

@@ -3,6 +3,7 @@ package workflow
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,7 +118,8 @@ func TestTextsDoNotMultiply(t *testing.T) {
 }
 
 // However steps depend on each other and in whatever order calls end: each step is called once for each of its items, after
-// all that it waits for, within its bound; and the same order gives the same calls again.
+// all that it waits for, within its bound; the same order gives the same calls again, and so it does without the failures that are
+// not tolerated: then the workflow goes on.
 func TestAnyGraph(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 12).Draw(t, "steps")
@@ -162,6 +164,12 @@ func TestAnyGraph(t *testing.T) {
 		}
 		r, again := NewRun(d, nil, 1000), NewRun(d, nil, 1000)
 		called, ended, open := make([]int, n), make([]int, n), map[int]Call{}
+		type end struct {
+			number int
+			failed bool
+		}
+		var all []string
+		var ends []end
 		stopped := false
 		wanted := func(i int) int { return max(specs[i].items, -specs[i].items) }
 		begin := func() {
@@ -169,6 +177,7 @@ func TestAnyGraph(t *testing.T) {
 			if fmt.Sprint(describe(calls)) != fmt.Sprint(describe(same)) {
 				t.Fatalf("%v, then %v", describe(calls), describe(same))
 			}
+			all = append(all, describe(calls)...)
 			for _, c := range calls {
 				i := number(c.Step)
 				called[i]++
@@ -202,6 +211,7 @@ func TestAnyGraph(t *testing.T) {
 				failure, copied = &Failure{Type: "x", Message: "y"}, &Failure{Type: "x", Message: "y"}
 				stopped = stopped || !specs[i].goesOn
 			}
+			ends = append(ends, end{at, failure != nil})
 			r.Ended(at, json.RawMessage("1"), failure)
 			again.Ended(at, json.RawMessage("1"), copied)
 		}
@@ -215,6 +225,33 @@ func TestAnyGraph(t *testing.T) {
 		}
 		if _, failure := r.Output(); (failure != nil) != stopped {
 			t.Fatalf("stopped %t: %v", stopped, failure)
+		}
+
+		rewound := NewRun(d, nil, 1000)
+		waiting := rewound.Next()
+		was := describe(waiting)
+		finish := func(number int, failure *Failure) {
+			waiting = slices.DeleteFunc(waiting, func(c Call) bool { return c.Number == number })
+			rewound.Ended(number, json.RawMessage("1"), failure)
+			calls := rewound.Next()
+			waiting, was = append(waiting, calls...), append(was, describe(calls)...)
+		}
+		for _, e := range ends {
+			switch {
+			case !e.failed:
+				finish(e.number, nil)
+			case r.Tolerates(e.number):
+				finish(e.number, &Failure{Type: "x", Message: "y"})
+			}
+		}
+		if len(was) < len(all) || !slices.Equal(was[:len(all)], all) {
+			t.Fatalf("%v, rewound %v", all, was)
+		}
+		for len(waiting) > 0 {
+			finish(waiting[0].Number, nil)
+		}
+		if _, failure := rewound.Output(); !rewound.Done() || failure != nil {
+			t.Fatalf("rewound: %v", failure)
 		}
 	})
 }

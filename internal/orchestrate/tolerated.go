@@ -1,0 +1,119 @@
+package orchestrate
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+
+	"github.com/dapr/durabletask-go/api"
+	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/dapr/durabletask-go/task"
+
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// An orchestrator may go on after a failure: it compensates, does something else, or does not mind. Replayed without that failure it would not ask
+// for what it asked for then, and an instance whose history has more than its code asks for cannot go on. So such a failure stays.
+//
+// What failed later is taken away anyway. So in doubt are the failures alone that had arrived when something was asked for that has succeeded.
+// Whether the code had taken notice of them the history does not say: they may be of a fan-out whose results it takes one after the other.
+// The code says it, replayed without them.
+
+// maxReplayed bounds the events of all the replays for one instance; they take about two seconds then. What is in doubt still, stays.
+const maxReplayed = 2_000_000
+
+var unlogged = engineLog{slog.New(slog.DiscardHandler)}
+
+// tolerated returns the steps whose failures stay.
+func (w *rewind) tolerated(ctx context.Context, row store.OrchestrationRow, events []*protos.HistoryEvent) (map[int32]bool, error) {
+	id, stays := api.InstanceID(row.ID), map[int32]bool{}
+	if f := w.registry.orderedFunc(row.Name); f != nil { // it says so itself
+		run := newOrderedRun(events, nil)
+		code, err := run.code(row.Name, f, unlogged)
+		if err != nil {
+			return nil, err
+		}
+		_ = follows(ctx, code, id, events)
+		for _, e := range run.ended {
+			stays[e.ID] = e.Tolerated
+		}
+		return stays, nil
+	}
+	doubtful := inDoubt(events)
+	for _, call := range doubtful {
+		stays[call] = true
+	}
+	if !w.registry.hasOrchestrator(row.Name) { // a failure that stays can still be taken away by a later rewind, but none can be brought back
+		return stays, nil
+	}
+	code, left := task.NewTaskExecutorWithLogger(w.registry.engine, unlogged), maxReplayed
+	var take func(calls []int32)
+	take = func(calls []int32) { // away, as many as go
+		if left -= len(events); len(calls) == 0 || left < 0 || ctx.Err() != nil {
+			return
+		}
+		fewer := maps.Clone(stays)
+		for _, call := range calls {
+			delete(fewer, call)
+		}
+		if follows(ctx, code, id, append(rest(events, unanswered(events, fewer), fewer), w.again)) {
+			stays = fewer
+		} else if half := len(calls) / 2; half > 0 {
+			take(calls[half:])
+			take(calls[:half])
+		}
+	}
+	take(doubtful)
+	return stays, ctx.Err()
+}
+
+// inDoubt returns the calls whose failures had arrived when something was asked for that has succeeded, or that may go on still.
+func inDoubt(events []*protos.HistoryEvent) (calls []int32) {
+	done, settled := succeeded(events), 0
+	for i, e := range events {
+		if _, isStep := stepOf(e); isStep && (done[e.EventId] || e.GetDetachedWorkflowInstanceCreated() != nil || e.GetChildWorkflowInstanceCreated() != nil) {
+			settled = i
+		}
+	}
+	for _, e := range events[:settled] {
+		if call, failed := failedCall(e); failed {
+			calls = append(calls, call)
+		}
+	}
+	return calls
+}
+
+// unanswered returns the activities and timers that are asked for again.
+func unanswered(events []*protos.HistoryEvent, stays map[int32]bool) map[int32]bool {
+	done, again := succeeded(events), map[int32]bool{}
+	for _, e := range events {
+		if e.GetTaskScheduled() != nil || e.GetTimerCreated() != nil {
+			again[e.EventId] = !done[e.EventId] && !stays[e.EventId]
+		}
+	}
+	return again
+}
+
+// rest returns a history without its end, the steps that are asked for again, and the failures that do not stay.
+func rest(events []*protos.HistoryEvent, again, stays map[int32]bool) []*protos.HistoryEvent {
+	kept := make([]*protos.HistoryEvent, 0, len(events)+1)
+	for _, e := range events {
+		_, isStep := stepOf(e)
+		call, failed := failedCall(e)
+		if isStep && again[e.EventId] || failed && !stays[call] || e.GetExecutionCompleted() != nil {
+			continue
+		}
+		kept = append(kept, e)
+	}
+	return kept
+}
+
+func failedCall(e *protos.HistoryEvent) (call int32, failed bool) {
+	switch v := e.GetEventType().(type) {
+	case *protos.HistoryEvent_TaskFailed:
+		return v.TaskFailed.TaskScheduledId, true
+	case *protos.HistoryEvent_ChildWorkflowInstanceFailed:
+		return v.ChildWorkflowInstanceFailed.TaskScheduledId, true
+	}
+	return 0, false
+}
