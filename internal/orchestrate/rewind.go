@@ -178,7 +178,7 @@ func (s *Service) startOf(ctx context.Context, instance int64) (*protos.Executio
 	}
 	if turn == nil {
 		if waiting == nil {
-			return nil, errHistory
+			return nil, nil
 		}
 		event, err := s.load(ctx, *waiting)
 		if err != nil {
