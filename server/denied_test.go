@@ -5,13 +5,16 @@ package server_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/standin"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -166,6 +169,70 @@ func TestJobsWaitForCredit(t *testing.T) {
 				}
 			}
 		})
+	})
+}
+
+// TestTurnedAwayByEveryProvider: the simulated endpoint turns calls away in the words of three providers, each for another
+// reason. Operators are told which, jobs wait without losing an attempt, and when it takes calls again all of them succeed.
+func TestTurnedAwayByEveryProvider(t *testing.T) {
+	t.Parallel()
+	reasons := map[string]standin.Denial{"openai": standin.Unauthorized, "azure": standin.InsufficientQuota, "anthropic": standin.NotFound}
+	onServers(t, func(t *testing.T, database string) {
+		const jobs = 2 * deniedPlaces // of each
+		model := startModel(t, func(d *standin.Deployment) {
+			d.TokensPerMinute, d.RequestsPerMinute = 0, 0
+			d.Faults.Script = standin.Script{{Denied: reasons[d.Name]}}
+		}, slices.Collect(maps.Keys(reasons))...)
+		o := routed(database, nil)
+		o.Deployments = []server.Deployment{
+			{Name: "openai", Provider: server.ProviderOpenAI, Endpoint: model.url + "/v1", Model: "openai", APIKey: "any"},
+			{Name: "azure", Provider: server.ProviderAzure, Endpoint: model.url, Deployment: "azure", APIKey: "any"},
+			{Name: "anthropic", Provider: server.ProviderAnthropic, Endpoint: model.url, Model: "anthropic", APIKey: "any"},
+		}
+		o.Models, o.Tasks = map[string]server.Model{}, map[string]server.TaskOption{}
+		for name := range reasons {
+			o.Models[name], o.Tasks["ask-"+name] = server.InOrder(name), server.TaskOption{Extends: "chat", Model: name}
+		}
+		r := over(t, start(t, o))
+		var ids []string
+		for name := range reasons {
+			ids = append(ids, r.submitMany(t, jobs, map[string]any{"task": "ask-" + name, "input": "hello"})...)
+		}
+		for name, why := range reasons {
+			r.denied(t, name, string(why))
+		}
+		eventually(t, time.Minute, func() error {
+			all, err := r.list(t.Context())
+			if err != nil || len(all) != len(ids) {
+				return fmt.Errorf("%d jobs, %v", len(all), err)
+			}
+			for _, job := range all {
+				if job.Status != forebay.StatusQueued || job.WaitingFor == nil || *job.WaitingFor != forebay.WaitBreaker || job.Attempt != 0 {
+					return fmt.Errorf("%+v", job)
+				}
+			}
+			return nil
+		})
+		for name, st := range model.Stats().Deployments {
+			if st.Calls != st.Denied || st.Calls > 3*deniedPlaces {
+				t.Errorf("%s got %d calls and turned %d of them away", name, st.Calls, st.Denied)
+			}
+		}
+
+		sim := remote{model.url}
+		if _, err := sim.do(t.Context(), http.MethodPut, "/_sim/faults", nil, []any{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		for name := range reasons {
+			if _, err := r.do(t.Context(), http.MethodPost, "/v1/deployments/"+name+"/resume", nil, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, id := range ids {
+			if job, attempts := r.mustAwait(t, id); job.Status != forebay.StatusSucceeded || job.Attempt != 1 {
+				t.Errorf("%s after attempts %v", job.Status, outcomes(attempts))
+			}
+		}
 	})
 }
 

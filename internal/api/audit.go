@@ -25,7 +25,8 @@ func (a *API) routeAudit() {
 	tags := []string{"audit"}
 	route(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Tags: tags,
-		Summary: "List what operators did and what happened to jobs, newest first", Description: "Of all tenants. Entries are only ever added.",
+		Summary: "List what operators did and what happened to jobs, newest first", Description: "Of all tenants. Entries are only ever added. One call looks at 100,000 entries at most: a page may hold few or none and " +
+			"have a next_cursor all the same.",
 	}, func(ctx context.Context, _ *call, in *auditQuery) (*answer[forebay.Page[forebay.AuditEntry]], error) {
 		entries, err := a.service.Audit(ctx, forebay.AuditFilter{Tenant: in.Tenant, Actor: in.Actor, Action: in.Action}, in.Limit, in.Cursor)
 		return pageAnswer(entries, err)

@@ -9,11 +9,11 @@ import (
 	"github.com/forebayhq/forebay/internal/store"
 )
 
-// Audit returns what operators did, newest first.
+// Audit returns what operators did, newest first. With a filter a page may hold fewer than limit, or nothing, and not be the last.
 func (s *Service) Audit(ctx context.Context, f forebay.AuditFilter, limit int, cursor string) (forebay.Page[forebay.AuditEntry], error) {
-	return numberedPage(limit, cursor, func(below int64, limit int) ([]forebay.AuditEntry, error) {
+	return pageBelow(limit, cursor, func(below int64, limit int) ([]forebay.AuditEntry, int64, error) {
 		return s.store.AuditEntries(ctx, f, below, limit)
-	}, func(e *forebay.AuditEntry) int64 { return e.Number })
+	})
 }
 
 // RecordSimFaults notes that the faults of a simulated deployment were set, which the process alone

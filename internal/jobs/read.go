@@ -140,6 +140,16 @@ func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) 
 
 // numberedPage returns a page of a list that is read below a number (0: from the newest on), newest first.
 func numberedPage[T any](limit int, cursor string, read func(below int64, limit int) ([]T, error), number func(*T) int64) (forebay.Page[T], error) {
+	return pageBelow(limit, cursor, func(below int64, limit int) (items []T, next int64, err error) {
+		if items, err = read(below, limit); len(items) == limit {
+			next = number(&items[limit-1])
+		}
+		return items, next, err
+	})
+}
+
+// pageBelow is numberedPage for a list that says itself below which number it goes on; 0: nowhere.
+func pageBelow[T any](limit int, cursor string, read func(below int64, limit int) (items []T, next int64, err error)) (forebay.Page[T], error) {
 	page := forebay.Page[T]{Items: []T{}}
 	limit, err := PageSize(limit)
 	if err != nil {
@@ -149,11 +159,8 @@ func numberedPage[T any](limit int, cursor string, read func(below int64, limit 
 	if err != nil {
 		return page, err
 	}
-	items, err := read(below, limit)
-	page.Items = append(page.Items, items...)
-	if len(items) == limit {
-		page.NextCursor = EncodeCursor(number(&items[limit-1]))
-	}
+	items, next, err := read(below, limit)
+	page.Items, page.NextCursor = append(page.Items, items...), EncodeCursor(next)
 	return page, err
 }
 

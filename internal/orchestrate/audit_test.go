@@ -76,7 +76,7 @@ func TestAudit(t *testing.T) {
 		_, err = p.hub(no).PurgeWorkflowState(by, api.InstanceID(other), nil, false, false)
 		must(err)
 
-		entries, err := p.store.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 100)
+		entries, _, err := p.store.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 100)
 		must(err)
 		slices.Reverse(entries)
 		var got []string

@@ -34,6 +34,7 @@ type call struct {
 	number uint64
 
 	deployment *Service
+	name       string // by which it was called
 	request    *request
 	prompt     int // tokens, as the usage says
 	cached     int // of them
@@ -65,8 +66,8 @@ func (c *call) read() (refusal, bool) {
 	if !c.authorized() {
 		return unauthorized, false
 	}
-	deployment := c.r.PathValue("deployment")
-	if deployment != "" && c.r.URL.Query().Get("api-version") == "" {
+	c.name = c.r.PathValue("deployment")
+	if c.name != "" && c.r.URL.Query().Get("api-version") == "" {
 		return notFound("Resource not found"), false
 	}
 	if c.api == anthropic && c.r.Header.Get("anthropic-version") == "" {
@@ -88,12 +89,12 @@ func (c *call) read() (refusal, bool) {
 	if param, complaint := c.request.invalid(c.api, c.embed); complaint != "" {
 		return badRequest(param, complaint), false
 	}
-	if deployment == "" {
-		deployment = c.request.Model
+	if c.name == "" {
+		c.name = c.request.Model
 	}
 	var ok bool
-	if c.deployment, ok = c.server.byName(deployment); !ok {
-		return unknownModel(deployment), false
+	if c.deployment, ok = c.server.byName(c.name); !ok {
+		return unknownModel(c.name), false
 	}
 	c.prompt, c.key = c.request.promptTokens()
 	return refusal{}, true
@@ -162,6 +163,8 @@ func (c *call) meet(e *ending) error {
 		return errBroken
 	case Throttled:
 		return c.refuse(c.throttled())
+	case Denied:
+		return c.refuse(c.denied())
 	case Failed:
 		return c.refuse(c.failed(c.admission.Status))
 	case Filtered:

@@ -32,6 +32,9 @@ type Trouble struct {
 	Malformed     float64 `yaml:"malformed" json:"malformed,omitempty"`
 	// Outage closes every connection without an answer.
 	Outage bool `yaml:"outage" json:"outage,omitempty"`
+	// Denied turns every call away, before admission and for nothing; "": none. Of parts that overlap the last that
+	// says so counts.
+	Denied Denial `yaml:"denied" json:"denied,omitempty"`
 	// Latency multiplies every delay; 0: 1.
 	Latency float64 `yaml:"latency" json:"latency,omitempty"`
 	// Quota is the part of the quota that is left; 0: all. The headers keep quiet about it unless
@@ -39,6 +42,19 @@ type Trouble struct {
 	Quota      float64 `yaml:"quota" json:"quota,omitempty"`
 	QuotaShown bool    `yaml:"quota_shown" json:"quota_shown,omitempty"`
 }
+
+// Denial is why a deployment turns every call away, whatever it asks for.
+type Denial string
+
+// The denials. Each is answered as the API that was called does; see [call.denied].
+const (
+	Unauthorized      Denial = "unauthorized"       // the key was revoked
+	InsufficientQuota Denial = "insufficient_quota" // no credit is left, and no waiting helps
+	NotFound          Denial = "not_found"          // the model, or Azure's deployment, does not exist
+)
+
+// Denials lists them all.
+var Denials = []Denial{Unauthorized, InsufficientQuota, NotFound}
 
 const (
 	maxTroubles = 1000
@@ -108,6 +124,8 @@ func (t Trouble) validate(at string) error {
 		return forebay.Invalid(at+"latency", "must be a factor of 0 to %d", maxFactor)
 	case !(t.Quota >= 0 && t.Quota <= maxFactor):
 		return forebay.Invalid(at+"quota", "must be a factor of 0 to %d", maxFactor)
+	case t.Denied != "" && !slices.Contains(Denials, t.Denied):
+		return forebay.Invalid(at+"denied", "must be one of %v", Denials)
 	}
 	total := 0.0
 	for status, rate := range t.Errors {
@@ -139,6 +157,7 @@ func isRate(f float64) bool { return f >= 0 && f <= 1 } // NaN is none
 // Conditions are what holds at one moment.
 type Conditions struct {
 	Outage     bool
+	Denied     Denial
 	Latency    float64
 	Quota      float64
 	QuotaShown bool
@@ -160,6 +179,7 @@ const (
 	Cut       Outcome = "cut"
 	Malformed Outcome = "malformed"
 	Outage    Outcome = "outage"
+	Denied    Outcome = "denied"      // turned away by the script, as every call would have been
 	Invalid   Outcome = "invalid"     // the request was refused: 400, 401, 404, 413
 	Gone      Outcome = "client_gone" // before the answer was complete
 )
@@ -178,6 +198,9 @@ func (s Script) At(elapsed time.Duration) Conditions {
 			continue
 		}
 		c.Outage = c.Outage || t.Outage
+		if t.Denied != "" {
+			c.Denied = t.Denied
+		}
 		if t.Latency > 0 {
 			c.Latency *= t.Latency
 		}

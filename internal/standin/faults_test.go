@@ -40,6 +40,12 @@ func TestScriptSaysWhatHoldsWhen(t *testing.T) {
 
 	both := Script{{To: minutes(2), Errors: map[int]float64{500: 0.2, 429: 0.1}, Latency: 2, Quota: 0.5, QuotaShown: true}, {From: minutes(1), Hang: 0.3, Latency: 3, Quota: 0.5}}
 	c := both.At(90 * time.Second)
+	turned := Script{{Denied: NotFound}, {From: minutes(1), To: minutes(2), Denied: Unauthorized}, {Latency: 2}}
+	for minute, want := range []Denial{NotFound, Unauthorized, NotFound} {
+		if c := turned.At(time.Duration(minute) * time.Minute); c.Denied != want {
+			t.Errorf("minute %d: denied for %q, want %q", minute, c.Denied, want)
+		}
+	}
 	if c.Latency != 6 || c.Quota != 0.25 || c.QuotaShown {
 		t.Errorf("together %+v", c)
 	}
@@ -67,6 +73,7 @@ func TestScriptsThatMakeNoSense(t *testing.T) {
 		"latency: must be a factor":        {{Latency: -1}},
 		"quota: must be a factor":          {{Quota: math.Inf(1)}},
 		"retry_after: must be 0 to 168h":   {{RetryAfter: Duration(200 * time.Hour)}},
+		"denied: must be one of [unauth":   {{Denied: "unathorized"}},
 		"has 1001 parts":                   make(Script, 1001),
 	} {
 		if err := s.Validate(); err == nil || !strings.Contains(err.Error(), want) {

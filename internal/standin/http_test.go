@@ -58,7 +58,8 @@ func TestRefusals(t *testing.T) {
 		{"/v1/chat/completions", chat, []string{"Authorization", "Bearer " + key}, 200, `"model":"gpt-4o"`},
 		{"/v1/chat/completions", chat, nil, 401, `"code":"invalid_api_key"`},
 		{"/openai/deployments/east/chat/completions?api-version=1", chat, []string{"api-key", "wrong"}, 401, `{"error":{"code":"401","message":"Access denied`},
-		{"/v1/messages", chat, []string{"x-api-key", "wrong"}, 401, `"type":"authentication_error"`},
+		{"/v1/messages", chat, []string{"x-api-key", "wrong"}, 401, `{"error":{"message":"invalid x-api-key","type":"authentication_error"}`},
+		{"/v1/messages", `{"model":"nix","max_tokens":5,"messages":[{"role":"user","content":"x"}]}`, []string{"x-api-key", key, "anthropic-version", "2023-06-01"}, 404, `{"error":{"message":"model: nix","type":"not_found_error"}`},
 		{"/openai/deployments/east/chat/completions", chat, []string{"api-key", key}, 404, `{"error":{"code":"404","message":"Resource not found"}}`},
 		{"/openai/deployments/north/chat/completions?api-version=1", chat, []string{"api-key", key}, 404, `"code":"DeploymentNotFound"`},
 		{"/v1/chat/completions", `{"model":"nix","messages":[{"role":"user","content":"x"}]}`, []string{"api-key", key}, 404, "The model `nix` does not exist"},
@@ -80,7 +81,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%d %s: %d %s; want %d with %s", i, c.path, status, clip(body, 300), c.status, c.want)
 		}
 	}
-	if r := s.Stats(); r.Invalid != 16 || r.Deployments["east"].Calls != 1 || r.Deployments["west"].Calls != 0 {
+	if r := s.Stats(); r.Invalid != 17 || r.Deployments["east"].Calls != 1 || r.Deployments["west"].Calls != 0 {
 		t.Errorf("stats %+v", r)
 	}
 }

@@ -10,21 +10,23 @@ import (
 
 // refusal is an answer that is an error, before it has the shape of an API.
 type refusal struct {
-	status  int
-	kind    string // OpenAI's and Anthropic's type
-	code    string // OpenAI's and Azure's
-	param   string
-	message string
-	azure   string // its own words, if it has any
-	// verdict is of a 429; its headers say how long to wait.
+	status    int
+	kind      string // OpenAI's type
+	code      string // OpenAI's and Azure's
+	param     string
+	message   string
+	azure     string // its own words, if it has any
+	anthropic string // the same
+	// verdict is of a 429 for the quota; its headers say how long to wait.
 	verdict *Verdict
 	wait    time.Duration // of other errors
 }
 
 var (
 	unauthorized = refusal{status: http.StatusUnauthorized, kind: "invalid_request_error", code: "invalid_api_key",
-		message: "Incorrect API key provided.",
-		azure:   "Access denied due to invalid subscription key or wrong API endpoint. Make sure to provide a valid key for an active subscription and use a correct regional API endpoint for your resource."}
+		message:   "Incorrect API key provided.",
+		azure:     "Access denied due to invalid subscription key or wrong API endpoint. Make sure to provide a valid key for an active subscription and use a correct regional API endpoint for your resource.",
+		anthropic: "invalid x-api-key"}
 	filteredRefusal = refusal{status: http.StatusBadRequest, kind: "invalid_request_error", code: "content_filter", param: "prompt",
 		message: "Output blocked by content filtering policy",
 		azure:   "The response was filtered due to the prompt triggering Azure OpenAI's content management policy. Please modify your prompt and retry."}
@@ -39,9 +41,31 @@ func badRequest(param, message string) refusal {
 }
 
 func unknownModel(name string) refusal {
+	name = clip(name, 200)
 	return refusal{status: http.StatusNotFound, kind: "invalid_request_error", code: "model_not_found", param: "model",
-		message: fmt.Sprintf("The model `%s` does not exist or you do not have access to it.", clip(name, 200)),
-		azure:   "The API deployment for this resource does not exist. If you created the deployment within the last 5 minutes, please wait a moment and try again."}
+		message:   fmt.Sprintf("The model `%s` does not exist or you do not have access to it.", name),
+		azure:     "The API deployment for this resource does not exist. If you created the deployment within the last 5 minutes, please wait a moment and try again.",
+		anthropic: "model: " + name}
+}
+
+// denied is the answer to a call that is turned away as every other is. That no credit is left is a 429 that time does not
+// mend; Anthropic says it with a 400 (Errors, "invalid_request_error"), and Azure, which bills afterwards, documents nothing
+// for it: what stands in for it is OpenAI's.
+func (c *call) denied() refusal {
+	switch c.admission.Conditions.Denied {
+	case Unauthorized:
+		return unauthorized
+	case NotFound:
+		return unknownModel(c.name)
+	}
+	r := refusal{status: http.StatusTooManyRequests, kind: "insufficient_quota", code: "insufficient_quota",
+		message: "You exceeded your current quota, please check your plan and billing details. " +
+			"For more information on this error, read the docs: https://platform.openai.com/docs/guides/error-codes/api-errors.",
+		anthropic: "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade or purchase credits."}
+	if c.api == anthropic {
+		r.status = http.StatusBadRequest
+	}
+	return r
 }
 
 // throttled is the 429 of a call that was not admitted.
@@ -156,7 +180,11 @@ func (c *call) refuse(r refusal) error {
 	var body any
 	switch c.api {
 	case anthropic:
-		body = map[string]any{"type": "error", "error": map[string]any{"type": anthropicType(r), "message": r.message}, "request_id": c.requestID()}
+		message := r.anthropic
+		if message == "" {
+			message = r.message
+		}
+		body = map[string]any{"type": "error", "error": map[string]any{"type": anthropicType(r), "message": message}, "request_id": c.requestID()}
 	case azure:
 		body = map[string]any{"error": azureError(r)}
 	default:
@@ -191,6 +219,8 @@ func azureError(r refusal) map[string]any {
 		return map[string]any{"message": message, "type": r.kind, "param": r.param, "code": nil}
 	case code == "model_not_found":
 		code = "DeploymentNotFound"
+	case code == "insufficient_quota":
+		return map[string]any{"message": message, "type": r.kind, "param": nil, "code": code}
 	case r.status < 500:
 		code = strconv.Itoa(r.status) // as text
 	}

@@ -87,7 +87,7 @@ func (d *Service) notBack(now time.Time) time.Time {
 type Admission struct {
 	Outcome    Outcome // what is to become of it: Answered, or a fault
 	Status     int     // of the fault
-	Verdict    Verdict // the meter's; zero in an outage
+	Verdict    Verdict // the meter's; zero in an outage, and for a call that was denied
 	Conditions Conditions
 	State      State // after the call was counted
 
@@ -116,7 +116,11 @@ func (d *Service) Begin(now time.Time, cost Cost) Admission {
 		d.meter.SetFactor(now, d.conditions.Quota, d.conditions.QuotaShown)
 	}
 	a := Admission{Outcome: Outage, Conditions: d.conditions, now: now, generation: d.generation}
-	if a.Conditions.Outage {
+	switch {
+	case a.Conditions.Outage:
+		return a
+	case a.Conditions.Denied != "":
+		a.Outcome = Denied
 		return a
 	}
 	a.Outcome, a.Status = a.Conditions.Draw(d.rng.Float64())

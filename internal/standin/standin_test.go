@@ -17,6 +17,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/model"
+	"github.com/forebayhq/forebay/internal/quota"
 )
 
 const key = "sk-standin-0123456789"
@@ -111,6 +112,38 @@ func TestOurProvidersUnderstandEveryShape(t *testing.T) {
 		resp, err := p.Embed(t.Context(), model.EmbedRequest{Inputs: []string{"one", "two of them"}, Dimensions: 16})
 		if err != nil || len(resp.Vectors) != 2 || len(resp.Vectors[1]) != 16 || resp.Usage.InputTokens != 4 || resp.Limits.Tokens.Remaining != 239_996 {
 			t.Errorf("%s: %+v, %v", name, resp, err)
+		}
+	}
+}
+
+// Every denial is understood in every shape: it is the deployment's, for certain, and nothing is charged; it ends when the
+// script says so.
+func TestOurProvidersUnderstandEveryDenial(t *testing.T) {
+	s, url := start(t, fast(nil))
+	for name, p := range providers(t, url) {
+		r, err := model.NewRouter(map[string]model.Model{"chat": {Deployments: []*model.Deployment{{Name: "east", Provider: p}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for denial, want := range map[Denial]quota.Denial{Unauthorized: quota.Unauthorized, InsufficientQuota: quota.Unpaid, NotFound: quota.NotFound} {
+			t.Run(name+" "+string(denial), func(t *testing.T) {
+				s.Reset()
+				if status, _, body := send(t, http.MethodPut, url+"/_sim/faults", "- denied: "+string(denial), "api-key", key); status != 200 || !strings.Contains(body, `"denied":"`+string(denial)+`"`) {
+					t.Fatalf("%d %s", status, body)
+				}
+				call := &quota.Call{Deployment: "east"}
+				_, _, err := r.Chat(quota.WithCall(t.Context(), call), "chat", say("hi", 50))
+				if o := call.Outcome; err == nil || o == nil || o.Kind != quota.Denied || o.Denial != want || !o.Certain {
+					t.Errorf("%v was told as %+v", err, o)
+				}
+				if st := s.Stats().Deployments["sim"]; st.Calls != 1 || st.Denied != 1 || st.TokensAdmitted != 0 || st.InFlight != 0 {
+					t.Errorf("stats %+v", st)
+				}
+				send(t, http.MethodPut, url+"/_sim/faults", "none", "api-key", key)
+				if _, err := p.Chat(t.Context(), say("hi", 50)); err != nil {
+					t.Errorf("afterwards: %v", err)
+				}
+			})
 		}
 	}
 }

@@ -17,6 +17,7 @@ type Stats struct {
 	Cut       int64               `json:"cut"`
 	Malformed int64               `json:"malformed"`
 	Outage    int64               `json:"outage"`
+	Denied    int64               `json:"denied"` // of the script, whatever their status
 	Gone      int64               `json:"client_gone"`
 	Invalid   int64               `json:"invalid"` // what could not be answered as it was asked
 
@@ -134,6 +135,8 @@ func (t *tally) ended(now time.Time, a Admission, outcome Outcome, used Used) {
 		t.Malformed++
 	case Outage:
 		t.Outage++
+	case Denied:
+		t.Denied++
 	case Gone:
 		t.Gone++
 	case Invalid:

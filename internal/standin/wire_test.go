@@ -49,6 +49,15 @@ func TestWire(t *testing.T) {
 			{"Anthropic, out of output tokens", "/v1/messages", chatOf("", 400), KindAnthropic, 3, nil},
 			{"Anthropic, a large quota", "/v1/messages", chatOf("", 20), KindAnthropic, 1, Script{{Quota: 57, QuotaShown: true}}},
 			{"Anthropic, overloaded", "/v1/messages", chatOf("", 20), KindAnthropic, 1, Script{{Errors: Rates{529: 1}}}},
+			{"OpenAI, revoked key", "/v1/chat/completions", chatOf("", 20), KindOpenAI, 1, Script{{Denied: Unauthorized}}},
+			{"OpenAI, no credit", "/v1/embeddings", `{"model":"m","input":"x"}`, KindOpenAI, 1, Script{{Denied: InsufficientQuota}}},
+			{"OpenAI, no such model", "/v1/chat/completions", chatOf(`"stream":true,`, 20), KindOpenAI, 1, Script{{Denied: NotFound}}},
+			{"Azure, revoked key", "/openai/v1/chat/completions", chatOf("", 20), KindAzure, 1, Script{{Denied: Unauthorized}}},
+			{"Azure, no credit", "/openai/v1/chat/completions", chatOf("", 20), KindAzure, 1, Script{{Denied: InsufficientQuota}}},
+			{"Azure, no such deployment", "/openai/deployments/east/chat/completions?api-version=2024-10-21", chatOf("", 20), KindAzure, 1, Script{{Denied: NotFound}}},
+			{"Anthropic, revoked key", "/v1/messages", chatOf("", 20), KindAnthropic, 1, Script{{Denied: Unauthorized}}},
+			{"Anthropic, no credit", "/v1/messages", chatOf("", 20), KindAnthropic, 1, Script{{Denied: InsufficientQuota}}},
+			{"Anthropic, no such model", "/v1/messages", chatOf("", 20), KindAnthropic, 1, Script{{Denied: NotFound}}},
 		} {
 			var log strings.Builder
 			s, err := New(Options{AnyModel: true, Deployments: []Deployment{fast(func(d *Deployment) {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/forebayhq/forebay"
@@ -31,7 +32,23 @@ func (t *tx) audit(a Audit) (err error) {
 			return err
 		}
 	}
-	return t.appendAudit(t.auditEnd, t.now, a)
+	a = a.storable()
+	if err := t.appendAudit(t.auditEnd, t.now, a); err != nil || a.Actor == forebay.ServerActor && isJobEvent(a.Action) {
+		return err
+	}
+	return t.addAuditAct(t.auditEnd.number, a)
+}
+
+// sqlAddAuditAct finds the number there only where somebody has cut the end of the log off: acts go on all the same.
+const sqlAddAuditAct = "INSERT INTO audit_acts (no, tenant, actor, action) VALUES (?, ?, ?, ?) ON CONFLICT (no) DO NOTHING"
+
+func (c conn) addAuditAct(number int64, a Audit) error {
+	return c.prep(sqlAddAuditAct).int(number).text(a.Tenant).text(a.Actor).text(a.Action).exec()
+}
+
+// isJobEvent reports whether entries of this action that nobody made are events of jobs. All others stand in audit_acts too.
+func isJobEvent(action string) bool {
+	return slices.Contains(forebay.JobEventTypes, forebay.EventType(action))
 }
 
 // auditEnd is the last row of the log.
@@ -52,11 +69,16 @@ func (c conn) readAuditEnd() (*auditEnd, error) {
 	return end, nil
 }
 
-// appendAudit chains a row to the last one. What is hashed is what a database can hold and gives back: text without NUL.
-func (c conn) appendAudit(end *auditEnd, at int64, a Audit) error {
+// storable is what a database can hold and gives back, and so what is hashed: text without NUL.
+func (a Audit) storable() Audit {
 	for _, field := range []*string{&a.Tenant, &a.Actor, &a.Action, &a.Target, &a.Detail} {
 		*field = strings.ToValidUTF8(strings.ReplaceAll(*field, "\x00", "\uFFFD"), "\uFFFD")
 	}
+	return a
+}
+
+// appendAudit chains a row to the last one.
+func (c conn) appendAudit(end *auditEnd, at int64, a Audit) error {
 	e := forebay.AuditEntry{Number: end.number + 1, PreviousHash: end.hash, At: fromMillis(at),
 		Tenant: a.Tenant, Actor: a.Actor, Action: a.Action, Target: a.Target, Detail: a.Detail}
 	end.number, end.hash = e.Number, e.ComputeHash()
@@ -118,7 +140,7 @@ func chainAudit(c conn) error {
 		return err
 	}
 	err = c.prep("SELECT at, tenant, actor, action, target, detail FROM audit_unchained ORDER BY no").each(func(r row) error {
-		return c.appendAudit(end, r.int(0), Audit{Tenant: r.text(1), Actor: r.text(2), Action: r.text(3), Target: r.text(4), Detail: r.text(5)})
+		return c.appendAudit(end, r.int(0), Audit{Tenant: r.text(1), Actor: r.text(2), Action: r.text(3), Target: r.text(4), Detail: r.text(5)}.storable())
 	})
 	if err != nil {
 		return fmt.Errorf("chain the audit log: %w", err)
@@ -127,26 +149,62 @@ func chainAudit(c conn) error {
 	return err
 }
 
-const auditColumns = "SELECT no, at, tenant, actor, action, target, detail, prev, hash FROM audit "
+const (
+	auditColumns = "SELECT e.no, e.at, e.tenant, e.actor, e.action, e.target, e.detail, e.prev, e.hash FROM "
+	auditFilter  = " AND (?3 = '' OR e.tenant = ?3) AND (?4 = '' OR e.actor = ?4) AND (?5 = '' OR e.action = ?5) "
+
+	sqlVerifyAudit  = auditColumns + "audit e WHERE e.no >= ? ORDER BY e.no LIMIT ? + 0"
+	sqlAuditEntries = auditColumns + "audit e WHERE e.no < ?1 AND e.no >= ?2" + auditFilter + "ORDER BY e.no DESC LIMIT ?6 + 0"
+	sqlAuditAct     = "SELECT no FROM audit_acts WHERE no < ? ORDER BY no DESC LIMIT 1 OFFSET ? + 0"
+)
+
+// sqlAuditActs looks an entry up only once the act fits.
+var sqlAuditActs = auditColumns + "audit_acts a CROSS JOIN audit e ON e.no = a.no WHERE a.no < ?1 AND a.no >= ?2" +
+	strings.ReplaceAll(auditFilter, "e.", "a.") + auditFilter + "ORDER BY a.no DESC LIMIT ?6 + 0"
 
 func readAudit(r row) forebay.AuditEntry {
 	return forebay.AuditEntry{Number: r.int(0), At: fromMillis(r.int(1)), Tenant: r.text(2), Actor: r.text(3), Action: r.text(4),
 		Target: r.text(5), Detail: r.text(6), PreviousHash: hex.EncodeToString(r.blob(7)), Hash: hex.EncodeToString(r.blob(8))}
 }
 
-// AuditEntries returns entries with a number below the given one, newest first.
-func (s *Store) AuditEntries(ctx context.Context, f forebay.AuditFilter, below int64, limit int) (entries []forebay.AuditEntry, err error) {
-	if below <= 0 {
-		below = 1 << 62
-	}
-	const where = "WHERE no < ?1 AND (?2 = '' OR tenant = ?2) AND (?3 = '' OR actor = ?3) AND (?4 = '' OR action = ?4) ORDER BY no DESC LIMIT ?5 + 0"
+// maxAuditLook bounds the entries that one page is selected from.
+const maxAuditLook = 100_000
+
+// AuditEntries returns entries with a number below the given one (0: from the last on), newest first. There may be more below next, also
+// where they are fewer than limit: of entries that a filter leaves out only so many are looked at. A next of 0 is the end.
+func (s *Store) AuditEntries(ctx context.Context, f forebay.AuditFilter, below int64, limit int) (entries []forebay.AuditEntry, next int64, err error) {
+	return s.auditEntries(ctx, f, below, limit, maxAuditLook)
+}
+
+func (s *Store) auditEntries(ctx context.Context, f forebay.AuditFilter, below int64, limit, look int) (entries []forebay.AuditEntry, next int64, err error) {
 	err = s.read(ctx, func(c conn) error {
-		return c.prep(auditColumns + where).int(below).text(f.Tenant).text(f.Actor).text(f.Action).int(int64(limit)).each(func(r row) error {
+		if below <= 0 {
+			end, err := c.readAuditEnd()
+			if err != nil {
+				return err
+			}
+			below = end.number + 1
+		}
+		sql := sqlAuditEntries
+		next = max(below-int64(look), 0) // the numbers have no gaps
+		if f.Actor != "" && f.Actor != forebay.ServerActor || f.Action != "" && !isJobEvent(f.Action) {
+			sql, next = sqlAuditActs, 0
+			if _, err := c.prep(sqlAuditAct).int(below).int(int64(look) - 1).one(func(r row) { next = r.int(0) }); err != nil {
+				return err
+			}
+		}
+		return c.prep(sql).int(below).int(next).text(f.Tenant).text(f.Actor).text(f.Action).int(int64(limit)).each(func(r row) error {
 			entries = append(entries, readAudit(r))
 			return nil
 		})
 	})
-	return entries, err
+	if len(entries) == limit {
+		next = entries[limit-1].Number
+	}
+	if next <= 1 {
+		next = 0
+	}
+	return entries, next, err
 }
 
 // VerifyAudit follows the chain from a head for at most limit entries. The head's own entry is looked
@@ -164,7 +222,7 @@ func (s *Store) VerifyAudit(ctx context.Context, from forebay.AuditHead, limit i
 	rows := 0
 	seen := from.Number == 0 // the head's own entry
 	err := s.read(ctx, func(c conn) error {
-		return unlessStopped(c.prep(auditColumns + "WHERE no >= ? ORDER BY no LIMIT ? + 0").int(from.Number).int(int64(limit) + 1).each(func(r row) error {
+		return unlessStopped(c.prep(sqlVerifyAudit).int(from.Number).int(int64(limit) + 1).each(func(r row) error {
 			e := readAudit(r)
 			if rows++; rows > limit {
 				return errStop

@@ -115,7 +115,7 @@ func testAuditChain(t *testing.T, e auditEngine) {
 		t.Fatal(err)
 	}
 	s := e.audited(t, 25)
-	entries, err := s.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 100)
+	entries, _, err := s.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 100)
 	if err != nil || len(entries) != 25 {
 		t.Fatalf("%d entries (%v)", len(entries), err)
 	}
@@ -136,11 +136,11 @@ func testAuditChain(t *testing.T, e auditEngine) {
 		t.Errorf("from a head: %+v", v)
 	}
 	// What a filter and a page leave out is still there.
-	got, err := s.AuditEntries(t.Context(), forebay.AuditFilter{Actor: "key_1", Action: "pause"}, 5, 2)
+	got, _, err := s.AuditEntries(t.Context(), forebay.AuditFilter{Actor: "key_1", Action: "pause"}, 5, 2)
 	if err != nil || len(got) != 2 || got[0].Number != 4 {
 		t.Errorf("a page: %+v (%v)", got, err)
 	}
-	if got, err := s.AuditEntries(t.Context(), forebay.AuditFilter{Tenant: "acme"}, 0, 2); err != nil || len(got) != 0 {
+	if got, _, err := s.AuditEntries(t.Context(), forebay.AuditFilter{Tenant: "acme"}, 0, 2); err != nil || len(got) != 0 {
 		t.Errorf("of a tenant: %+v (%v)", got, err)
 	}
 }
@@ -169,7 +169,7 @@ func testAuditFollowsTheAct(t *testing.T, engine auditEngine) {
 			t.Fatal(err)
 		}
 	}
-	entries, err := s.AuditEntries(ctx, forebay.AuditFilter{}, 0, 10)
+	entries, _, err := s.AuditEntries(ctx, forebay.AuditFilter{}, 0, 10)
 	if err != nil || len(entries) != 4 || entries[1].Target != "a\uFFFDb" || entries[1].Detail != "c\uFFFDd" {
 		t.Fatalf("%d entries (%v)", len(entries), err)
 	}
@@ -179,6 +179,102 @@ func testAuditFollowsTheAct(t *testing.T, engine auditEngine) {
 	if v := verifyAll(t, s, forebay.AuditHead{}, 10); !v.Intact {
 		t.Errorf("got %+v", v)
 	}
+}
+
+// What a filter selects is found page by page, whoever made it, and no page is of more entries than may be looked at; what operators
+// did is found however many events of jobs there are.
+func TestAuditFilters(t *testing.T) { onBothEngines(t, testAuditFilters) }
+
+func testAuditFilters(t *testing.T, e auditEngine) {
+	const log, look = 120, 10
+	s := e.open()
+	var all []forebay.AuditEntry // newest first
+	for i := range log {
+		a := Audit{Tenant: fmt.Sprint("t", i%3), Actor: forebay.ServerActor, Action: string(forebay.JobEventTypes[i%5]), Target: fmt.Sprint(i)}
+		switch {
+		case i%17 == 5:
+			a.Actor, a.Action = fmt.Sprint("key_", i%2), "purge"
+		case i%29 == 1: // a budget's, and what is called as an event is
+			a.Action = "budget_warning"
+		case i == 60:
+			a.Actor = "key_0"
+		}
+		if err := s.RecordAct(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		all = slices.Insert(all, 0, forebay.AuditEntry{Number: int64(i + 1), Tenant: a.Tenant, Actor: a.Actor, Action: a.Action})
+	}
+	for _, f := range auditFilters() {
+		var want []int64
+		for _, e := range all {
+			if (f.Tenant == "" || f.Tenant == e.Tenant) && (f.Actor == "" || f.Actor == e.Actor) && (f.Action == "" || f.Action == e.Action) {
+				want = append(want, e.Number)
+			}
+		}
+		for _, limit := range []int{1, 4, look + 5} {
+			var got []int64
+			below, pages := int64(0), 0
+			for pages = 1; ; pages++ {
+				entries, next, err := s.auditEntries(t.Context(), f, below, limit, look)
+				if err != nil || len(entries) > min(limit, look) {
+					t.Fatalf("%+v: %d entries (%v)", f, len(entries), err)
+				}
+				for _, e := range entries {
+					got = append(got, e.Number)
+				}
+				if next == 0 {
+					break
+				}
+				if below != 0 && next >= below {
+					t.Fatalf("%+v: from %d to %d", f, below, next)
+				}
+				below = next
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%+v by %d: %v; want %v", f, limit, got, want)
+			}
+			if most := len(want)/limit + log/look + 1; pages > most {
+				t.Errorf("%+v by %d: %d pages; want %d at most", f, limit, pages, most)
+			}
+			if acts := f.Actor == "key_1" || f.Actor == "nobody" || f.Action == "purge"; acts && pages > len(want)/limit+2 {
+				t.Errorf("%+v by %d: %d pages for %d acts", f, limit, pages, len(want))
+			}
+			if f.Actor == "nobody" && pages != 2 { // there are more acts than one looks at, and less than twice as many
+				t.Errorf("%+v by %d: all acts were looked at for %d pages", f, limit, pages)
+			}
+		}
+	}
+}
+
+// auditFilters are all that select by these.
+func auditFilters() (all []forebay.AuditFilter) {
+	for _, tenant := range []string{"", "t0", "nobody"} {
+		for _, actor := range []string{"", forebay.ServerActor, "key_0", "key_1", "nobody"} {
+			for _, action := range []string{"", "purge", "budget_warning", string(forebay.EventAccepted), string(forebay.EventRedriven), "nothing"} {
+				all = append(all, forebay.AuditFilter{Tenant: tenant, Actor: actor, Action: action})
+			}
+		}
+	}
+	return all
+}
+
+// Where the end of the log was cut off operators can go on, and what stood there is not taken for what they do now.
+func TestAuditOfActsAfterACut(t *testing.T) {
+	onBothEngines(t, func(t *testing.T, e auditEngine) {
+		s := e.audited(t, 4)
+		if err := e.tamper(e.dialect.Replace("TRIGGERS OFF; DELETE FROM audit WHERE no > 2")); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.RecordAct(t.Context(), Audit{Actor: "key_2", Action: "purge"}); err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := s.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 10); err != nil || len(got) != 3 || got[0].Actor != "key_2" {
+			t.Errorf("the log is %+v (%v)", got, err)
+		}
+		if got, _, err := s.AuditEntries(t.Context(), forebay.AuditFilter{Actor: "key_1"}, 0, 10); err != nil || len(got) != 2 {
+			t.Errorf("found %+v (%v)", got, err)
+		}
+	})
 }
 
 // The database itself refuses everything but the next entry of the chain.
@@ -200,6 +296,8 @@ func testAuditIsAppendOnly(t *testing.T, e auditEngine) {
 		"before the first":    columns + "VALUES (0, 0, '', '', '', '', '', ZEROS, ZEROS)",
 		"without a link":      columns + "VALUES (4, 0, '', '', '', '', '', ZEROS, ZEROS)",
 		"a new last, renamed": "UPDATE audit SET no = 9 WHERE no = 3",
+		"an act forgotten":    "DELETE FROM audit_acts WHERE no = 2",
+		"an act moved":        "UPDATE audit_acts SET actor = 'key_9' WHERE no = 3",
 	} {
 		if err := e.tamper(e.dialect.Replace(sql)); err == nil || !strings.Contains(err.Error(), "audit log") {
 			t.Errorf("%s: %v", name, err)
@@ -284,18 +382,24 @@ func testAuditOfAnOlderSchema(t *testing.T, e auditEngine) {
 	} else {
 		fmt.Fprintf(&old, "CREATE TABLE schema_version (version BIGINT NOT NULL); INSERT INTO schema_version VALUES (%d);", version)
 	}
-	old.WriteString(`INSERT INTO audit (no, at, tenant, actor, action, target, detail) VALUES (1, 1000, 'acme', 'key_1', 'redrive', 'q', '{}'), (5, 2000, '', 'local', 'pause', 'q', '')`)
+	old.WriteString(`INSERT INTO audit (no, at, tenant, actor, action, target, detail) VALUES (1, 1000, 'acme', 'key_1', 'redrive', 'q', '{}'), (5, 2000, '', 'local', 'pause', 'q', ''),
+ (6, 3000, 'acme', 'forebay', 'dead_lettered', 'job_1', '{}'), (7, 3000, 'acme', 'forebay', 'budget_warning', 'acme', '{}')`)
 	if err := e.tamper(old.String()); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time there is nothing to do
 		s := e.open()
-		entries, err := s.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 10)
-		if err != nil || len(entries) != 2 || entries[1].Tenant != "acme" || entries[1].At.UnixMilli() != 1000 || entries[0].Action != "pause" || entries[0].Number != 2 {
+		entries, _, err := s.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 10)
+		if err != nil || len(entries) != 4 || entries[3].Tenant != "acme" || entries[3].At.UnixMilli() != 1000 || entries[2].Action != "pause" || entries[2].Number != 2 {
 			t.Errorf("got %+v (%v)", entries, err)
 		}
-		if v := verifyAll(t, s, forebay.AuditHead{}, 10); !v.Intact || v.Checked != 2 {
+		if v := verifyAll(t, s, forebay.AuditHead{}, 10); !v.Intact || v.Checked != 4 {
 			t.Errorf("got %+v", v)
+		}
+		for n, f := range map[int64]forebay.AuditFilter{1: {Actor: "key_1"}, 2: {Action: "pause"}, 3: {Action: "dead_lettered"}, 4: {Action: "budget_warning"}} {
+			if found, _, err := s.AuditEntries(t.Context(), f, 0, 10); err != nil || len(found) != 1 || found[0].Number != n {
+				t.Errorf("%+v found %+v (%v)", f, found, err)
+			}
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -347,7 +451,7 @@ func TestAuditOfEntities(t *testing.T) {
 		_, err = s.DropMessageQueue(t.Context(), madeTopic) // by nobody in particular
 		must(err)
 		var acts []string
-		entries, err := s.AuditEntries(ctx, forebay.AuditFilter{Tenant: "acme"}, 0, 100)
+		entries, _, err := s.AuditEntries(ctx, forebay.AuditFilter{Tenant: "acme"}, 0, 100)
 		must(err)
 		slices.Reverse(entries)
 		for _, entry := range entries {

@@ -119,7 +119,7 @@ func TestBudgetIsToldOf(t *testing.T) {
 				p.submit(nil)
 			}
 		}
-		entries, err := p.AuditEntries(p.Context(), forebay.AuditFilter{Actor: forebay.ServerActor}, 0, 10)
+		entries, _, err := p.AuditEntries(p.Context(), forebay.AuditFilter{Actor: forebay.ServerActor}, 0, 10)
 		if err != nil || len(entries) != 4 {
 			p.Fatalf("audit %+v %v", entries, err)
 		}

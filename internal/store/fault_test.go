@@ -204,7 +204,7 @@ func TestExceededDeliveriesKeepTheStart(t *testing.T) {
 func TestQueryPlans(t *testing.T) {
 	s, _, _ := open(t)
 	for _, sql := range []string{sqlJob, sqlJobsOfTenant, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy, sqlSetAsideRows, sqlReady, sqlFreeOverdue, sqlLockedOverdue,
-		sqlNextFreeDeadline, sqlNextLockedDeadline, sqlCounts} {
+		sqlNextFreeDeadline, sqlNextLockedDeadline, sqlCounts, sqlVerifyAudit, sqlAuditEntries, sqlAuditActs, sqlAuditAct} {
 		err := s.read(t.Context(), func(c conn) error {
 			err := c.prep("EXPLAIN QUERY PLAN " + sql).each(func(r row) error {
 				switch step := r.text(3); {

@@ -21,7 +21,7 @@ func TestPlansOfEmptyTables(t *testing.T) {
 	statements := []string{sqlReleaseAll, sqlTokens, sqlRenewShared, sqlEndActivities, sqlRenewActivities, sqlRenewTurns, sqlReadyTurns, sqlReadyActivities,
 		sqlAllBlobs, sqlRunBlobs, sqlRestBlobs, sqlOutcomeBlobs, sqlOrchestrationBlobInUse, sqlOrchestrationStart,
 		sqlMadeBeforeShared, sqlStates, sqlReadyShared, sqlNextShared,
-		auditedColumns + ofNumbersShared + ofAuditedJobs,
+		auditedColumns + ofNumbersShared + ofAuditedJobs, sqlVerifyAudit, sqlAuditEntries, sqlAuditActs, sqlAuditAct,
 		sqlReadyMessages, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlBehind, sqlHeld, sqlUnlock, sqlReportAttempts, sqlWebhookRoom, sqlSweepWebhookDeliveries, sqlEndedDelivery, sqlSetAsideRows, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy}
 	for single, merged := range mergeable {
 		_, parameters := translate(single)

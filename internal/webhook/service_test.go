@@ -133,7 +133,7 @@ func TestServiceDelivers(t *testing.T) {
 	if _, err := s.Webhook(t.Context(), "third", "billing"); forebay.CodeOf(err) != forebay.CodeNotFound {
 		t.Errorf("another tenant's: %v", err)
 	}
-	entries, err := st.AuditEntries(t.Context(), forebay.AuditFilter{Tenant: "acme"}, 0, 100)
+	entries, _, err := st.AuditEntries(t.Context(), forebay.AuditFilter{Tenant: "acme"}, 0, 100)
 	if err != nil || len(entries) != 5 || entries[4].Action != "create-webhook" || entries[0].Action != "rotate-webhook-secret" {
 		t.Errorf("audit %+v (%v)", entries, err)
 	}
