@@ -100,9 +100,14 @@ type workItems struct {
 func (w workItems) Context() context.Context { return w.ServerStream.Context() }
 
 func (w workItems) SendMsg(m any) error {
-	if item, ok := m.(*protos.WorkItem); ok && item.GetActivityRequest() != nil {
-		if _, open := w.open.Load(item.GetActivityRequest()); !open {
-			return nil
+	if item, ok := m.(*protos.WorkItem); ok {
+		if a := item.GetActivityRequest(); a != nil {
+			if _, open := w.open.Load(a); !open {
+				return nil
+			}
+		}
+		if c, ok := w.Context().Value(connectionKey{}).(*connection); ok {
+			c.send(w.hub, item)
 		}
 	}
 	return w.ServerStream.SendMsg(m)

@@ -178,6 +178,7 @@ func (s *Store) AuditEntries(ctx context.Context, f forebay.AuditFilter, below i
 
 func (s *Store) auditEntries(ctx context.Context, f forebay.AuditFilter, below int64, limit, look int) (entries []forebay.AuditEntry, next int64, err error) {
 	err = s.read(ctx, func(c conn) error {
+		entries = nil
 		if below <= 0 {
 			end, err := c.readAuditEnd()
 			if err != nil {
