@@ -59,13 +59,13 @@ func (s *Service) keep(ctx context.Context, tenant int64, payloads ...*store.Pay
 	defer cancel()
 	keys = make([]string, len(large))
 	for i, p := range large {
-		keys[i] = fmt.Sprint(blob.Key(tenant, store.OrchestrationBlobs, rand.Text()), "/", strconv.Itoa(len(p.Bytes)))
+		keys[i] = blob.Key(tenant, store.OrchestrationBlobs, rand.Text()) + "/" + strconv.Itoa(len(p.Bytes))
 	}
 	err = each(ctx, len(large), func(ctx context.Context, i int) error {
 		return s.opts.Blobs.Put(ctx, keys[i], bytes.NewReader(large[i].Bytes), int64(len(large[i].Bytes)))
 	})
 	if err != nil {
-		s.remove(context.WithoutCancel(ctx), keys)
+		s.remove(ctx, keys)
 		return nil, err
 	}
 	for i, p := range large {
@@ -132,19 +132,22 @@ func (s *Service) loadAll(ctx context.Context, payloads []store.Payload) (all []
 // removeTime bounds how long the blobs of one transaction are deleted.
 const removeTime = 30 * time.Second
 
-// remove deletes blobs that nothing refers to any more. What it fails to delete the sweep does.
+// remove deletes blobs that nothing refers to any more, whether ctx has ended or not. What it fails to delete the sweep does.
 func (s *Service) remove(ctx context.Context, keys []string) {
 	if len(keys) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, removeTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
 	defer cancel()
 	_ = each(ctx, len(keys), func(ctx context.Context, i int) error { return s.opts.Blobs.Delete(ctx, keys[i]) })
 }
 
 // each calls f for 0 to n-1, some at once, until one fails, and returns the first error.
 func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
-	if n == 1 {
+	switch n {
+	case 0:
+		return nil
+	case 1:
 		return f(ctx, 0)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -174,7 +177,6 @@ func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) 
 // settled removes what a transaction leaves of blobs: those that nobody needs any more, or those that were put for it if it was refused. After any
 // other error it may have come about.
 func (s *Service) settled(ctx context.Context, err error, put, freed []string) {
-	ctx = context.WithoutCancel(ctx)
 	if err == nil {
 		s.remove(ctx, freed)
 		return
