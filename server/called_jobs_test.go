@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,10 +12,40 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/server"
 )
+
+// execute changes a database that no server uses.
+func execute(t *testing.T, database, sql string) {
+	t.Helper()
+	if path, ok := strings.CutPrefix(database, "sqlite:"); ok {
+		conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+		if err == nil {
+			err = errors.Join(sqlitex.ExecuteTransient(conn, sql, nil), conn.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	conn, err := pgx.Connect(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	if _, err := conn.Exec(t.Context(), "SET search_path = forebay"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), sql); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // A job that an orchestration calls is submitted once, whatever happens to the processes, and its end reaches the instance.
 func TestCalledJobs(t *testing.T) {
@@ -103,12 +134,12 @@ func testCalledJobs(t *testing.T, database string) {
 	ends(begin("work", "fail"), forebay.OrchestrationFailed, "it was refused")
 	ends(begin("unknown", ""), forebay.OrchestrationFailed, "there is no task unknown")
 
-	// What is large goes by blob storage. Once the job is over there are the instance's input and output, and what each of its two turns saw; no
-	// sweep takes them, but it takes what nothing refers to.
+	// What is large goes by blob storage. Once the job is over there are the instance's input and output, and what each of its two turns saw, which no
+	// sweep takes. What nothing refers to is swept; what started the instance, and what was asked of the activity, is freed and goes an hour later.
 	long := "long" + strings.Repeat("g", forebay.InlineBytes)
 	id := begin("work", long)
 	ends(id, forebay.OrchestrationCompleted, `{"how":"`+long+`"}`)
-	const kept = 4
+	const kept, freed = 4, 2
 	stored := func(want int) {
 		t.Helper()
 		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -121,7 +152,7 @@ func testCalledJobs(t *testing.T, database string) {
 			}
 		}
 	}
-	stored(kept)
+	stored(kept + freed)
 	stop()
 	if err := os.WriteFile(filepath.Join(blobs, "t.1.orchestrations.LEFTBEHIND.70000"), []byte("left by a crash"), 0o600); err != nil {
 		t.Fatal(err)
@@ -136,7 +167,11 @@ func testCalledJobs(t *testing.T, database string) {
 			t.Fatal(err)
 		}
 	}
-	stored(kept + 1)
+	stored(kept + freed + 1)
+	s, stop = run()
+	stored(kept + freed)
+	stop()
+	execute(t, database, "UPDATE orchestration_freed_blobs SET freed_at = freed_at - 3600000")
 	s, stop = run()
 	stored(kept)
 	ends(id, forebay.OrchestrationCompleted, `{"how":"`+long+`"}`)

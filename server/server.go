@@ -304,6 +304,9 @@ func (s *Server) maintain(ctx context.Context) {
 		} else if removed > 0 {
 			s.log.Info("removed blobs that nothing refers to", slog.Int("count", removed))
 		}
+		if _, err := s.orchestrations.RemoveFreed(ctx, s.store.Now().Add(-every)); err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot remove payloads of orchestrations that are over", slog.Any("error", err))
+		}
 		before := s.store.Now().Add(-time.Duration(s.options.Limits.IdempotencyHours) * time.Hour)
 		if err := s.jobs.ForgetIdempotencyKeys(ctx, before); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot forget old idempotency keys", slog.Any("error", err))

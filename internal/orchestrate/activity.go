@@ -86,14 +86,10 @@ func (h *hub) settle(ctx context.Context, a *store.Activity, result *protos.Hist
 	if err != nil {
 		return err
 	}
-	var freed []string
-	if a.Event.Blob != "" && outcome.Outcome != store.ActivityRetried {
-		freed = []string{a.Event.Blob}
-	}
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	err = h.store.SettleActivity(ctx, a, outcome)
-	h.settled(ctx, err, put, freed)
+	h.refused(ctx, err, put)
 	if err != nil {
 		return unlessLost(err)
 	}

@@ -272,6 +272,10 @@ func checkKilled(t *testing.T, c child, kills int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	freed, err := service.RemoveFreed(t.Context(), s.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
 	used := 0
 	orphans, err := blobs.Sweep(t.Context(), time.Now().Add(time.Hour), func(keys []string) (map[string]bool, error) {
 		inUse := map[string]bool{}
@@ -279,11 +283,11 @@ func checkKilled(t *testing.T, c child, kills int) {
 		used += len(inUse)
 		return inUse, err
 	})
-	if err != nil || used < c.Instances {
-		t.Errorf("%d payloads are in use, %d were not: %v", used, orphans, err)
+	if left := len(blobs.keys(t)); err != nil || used < c.Instances || left != used {
+		t.Errorf("%d payloads are in use, %d are stored after %d were removed: %v", used, left, orphans, err)
 	}
 	repeated := strings.Count(string(calls), "\n") - recorded
-	t.Logf("%d instances of %d activities, %d kills: %d attempts recorded, %d lost, %d calls repeated, %d payloads in use and %d that were left", c.Instances, c.FanOut, kills, recorded, lost, repeated, used, orphans)
+	t.Logf("%d instances of %d activities, %d kills: %d attempts recorded, %d lost, %d calls repeated, %d payloads in use, %d freed, %d that were left", c.Instances, c.FanOut, kills, recorded, lost, repeated, used, freed, orphans)
 	if most := kills * 256; repeated < 0 || repeated > most {
 		t.Errorf("%d calls were repeated; those under way at %d kills are at most %d", repeated, kills, most)
 	}

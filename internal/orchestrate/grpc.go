@@ -111,7 +111,7 @@ func (s *Service) perTenant() *grpc.ServiceDesc {
 		handler := desc.Streams[i].Handler
 		desc.Streams[i].Handler = func(_ any, stream grpc.ServerStream) error {
 			h := s.served(stream.Context())
-			return handler(h.remote, workItems{stream, h})
+			return handler(h.remote, workItems{stream, h, connectionOf(stream.Context())})
 		}
 	}
 	return &desc

@@ -96,15 +96,15 @@ func (h *hub) GetWorkflowRuntimeState(ctx context.Context, wi *backend.WorkflowW
 	if !ok {
 		return h.stateOf(ctx, string(wi.InstanceID))
 	}
-	for _, a := range turn.Arrived {
-		e, err := h.arrived(ctx, a)
-		if err != nil {
-			return nil, h.unread(turn, err)
-		}
-		wi.NewEvents = append(wi.NewEvents, e)
+	arrived, err := h.arrived(ctx, turn)
+	if err != nil {
+		return nil, h.unread(turn, err)
 	}
+	wi.NewEvents = append(wi.NewEvents, arrived...)
 	past, ok := h.memory.get(turn.Instance, turn.Number)
 	if !ok {
+		ctx, cancel := h.bound(ctx, turn.Token)
+		defer cancel(nil)
 		events, err := h.history(ctx, turn.Instance)
 		if err != nil {
 			return nil, h.unread(turn, err)
@@ -122,24 +122,17 @@ func (h *hub) GetWorkflowRuntimeState(ctx context.Context, wi *backend.WorkflowW
 }
 
 func (s *Service) history(ctx context.Context, instance int64) (events []*protos.HistoryEvent, err error) {
-	turns, err := s.turnsOf(ctx, instance)
-	if errors.Is(err, errHistory) { // unless it was removed since by what has come instead
-		turns, err = s.turnsOf(ctx, instance)
+	payloads, err := s.store.OrchestrationHistory(ctx, instance)
+	if err != nil {
+		return nil, err
 	}
+	turns, err := s.loadAll(ctx, payloads)
 	for _, b := range turns {
 		if err == nil {
 			events, err = decodeEvents(events, b)
 		}
 	}
 	return events, err
-}
-
-func (s *Service) turnsOf(ctx context.Context, instance int64) ([][]byte, error) {
-	turns, err := s.store.OrchestrationHistory(ctx, instance)
-	if err != nil {
-		return nil, err
-	}
-	return s.loadAll(ctx, turns)
 }
 
 // stateOf is for the engine's recursive purge, which reads of it which instances this one has called.
@@ -173,10 +166,10 @@ func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Workflow
 	put, err := h.keepHeld(ctx, turn.Token, turn.Tenant, payloadsOf(result)...)
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	var left store.TurnLeft
+	var orphans []string
 	if err == nil {
-		left, err = h.store.CompleteTurn(ctx, turn, result)
-		h.settled(ctx, err, put, left.Blobs)
+		orphans, err = h.store.CompleteTurn(ctx, turn, result)
+		h.refused(ctx, err, put)
 	}
 	if err != nil {
 		h.memory.forget(turn.Instance)
@@ -187,7 +180,7 @@ func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Workflow
 	}
 	h.tried.Delete(turn.ID)
 	taken := Taken{Kind: store.WorkTurn, Name: turn.Name, Outcome: TurnStored}
-	h.cancelJobs(ctx, left.Jobs)
+	h.cancelJobs(ctx, orphans)
 	if result.Status.Terminal() {
 		taken.Ended = result.Status
 		h.memory.forget(turn.Instance)
@@ -337,7 +330,7 @@ func metadataOf(o store.OrchestrationRow) *backend.WorkflowMetadata {
 func (h *hub) PurgeWorkflowState(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter, _ bool, force bool) (int, error) {
 	audit, err := h.act(ctx, "purge-orchestration", string(id), nil)
 	if err == nil {
-		err = h.purge(ctx, h.tenant, string(id), force, audit)
+		err = h.store.PurgeOrchestration(ctx, h.tenant, string(id), force, audit)
 	}
 	switch {
 	case forebay.CodeOf(err) == forebay.CodeConflict:

@@ -45,17 +45,12 @@ type Jobs interface {
 // callTask makes a job of an activity.
 func (h *hub) callTask(ctx context.Context, a *store.Activity) {
 	defer h.release(a.Token)
+	err := h.submit(ctx, a)
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	err := h.submit(ctx, a)
 	var refused *forebay.Error
 	switch {
-	case err == nil:
-		if a.Event.Blob != "" {
-			h.remove(ctx, []string{a.Event.Blob})
-		}
-		return
-	case errors.Is(err, forebay.ErrLockLost):
+	case err == nil, errors.Is(err, forebay.ErrLockLost):
 		return
 	case errors.As(err, &refused) && refused.Code != forebay.CodeUnavailable && refused.Code != forebay.CodeStorageFull && refused.Code != forebay.CodeInternal:
 		err = h.settle(ctx, a, failedEvent(int32(a.EventID), "", &protos.TaskFailureDetails{
@@ -69,7 +64,9 @@ func (h *hub) callTask(ctx context.Context, a *store.Activity) {
 }
 
 func (h *hub) submit(ctx context.Context, a *store.Activity) error {
-	event, err := h.load(ctx, a.Event)
+	bound, stop := h.bound(ctx, a.Token)
+	event, err := h.load(bound, a.Event)
+	stop(nil)
 	if err != nil && !errors.Is(err, errHistory) {
 		return err
 	}
@@ -83,12 +80,37 @@ func (h *hub) submit(ctx context.Context, a *store.Activity) error {
 	if err := decoder.Decode(&req); err != nil {
 		return forebay.Errorf(forebay.CodeInvalidJSON, "the input of %s is not {task, input, …}", TaskActivity)
 	}
+	ctx, cancel := settling(ctx)
+	defer cancel()
 	return h.opts.Jobs.Submit(ctx, h.tenant, forebay.SubmitRequest{Task: req.Task, Input: req.Input, Queue: req.Queue, Priority: req.Priority,
 		SessionID: req.SessionID, MaxAttempts: req.MaxAttempts, MaxCostUSD: req.MaxCostUSD, MaxTotalTokens: req.MaxTotalTokens, Deadline: req.Deadline, Metadata: req.Metadata}, a)
 }
 
-// arrived returns an event that has arrived. That a job has ended becomes the outcome of its activity.
-func (h *hub) arrived(ctx context.Context, a store.Arrived) (*protos.HistoryEvent, error) {
+// arrived returns the events that have arrived.
+func (h *hub) arrived(ctx context.Context, turn *store.Turn) (events []*protos.HistoryEvent, err error) {
+	events = make([]*protos.HistoryEvent, len(turn.Arrived))
+	var elsewhere []int
+	for i, a := range turn.Arrived {
+		if a.Job != "" || a.Event.Blob != "" {
+			elsewhere = append(elsewhere, i)
+		} else if events[i], err = decodeEvent(a.Event.Bytes); err != nil {
+			return nil, err
+		}
+	}
+	if len(elsewhere) == 0 {
+		return events, nil
+	}
+	ctx, cancel := h.bound(ctx, turn.Token)
+	defer cancel(nil)
+	return events, each(ctx, len(elsewhere), func(ctx context.Context, i int) (err error) {
+		i = elsewhere[i]
+		events[i], err = h.arrivedEvent(ctx, turn.Arrived[i])
+		return err
+	})
+}
+
+// arrivedEvent returns one of them. That a job has ended becomes the outcome of its activity.
+func (h *hub) arrivedEvent(ctx context.Context, a store.Arrived) (*protos.HistoryEvent, error) {
 	if a.Job == "" {
 		event, err := h.load(ctx, a.Event)
 		if err != nil {

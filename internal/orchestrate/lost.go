@@ -40,20 +40,20 @@ func (h *hub) unread(turn *store.Turn, err error) error {
 // giveUp fails an instance whose turn was lost too often.
 func (h *hub) giveUp(ctx context.Context, turn *store.Turn) {
 	defer h.release(turn.Token)
-	ctx, cancel := settling(ctx)
-	defer cancel()
-	var left store.TurnLeft
+	var orphans, put []string
 	result, err := h.lostResult(ctx, turn)
 	if err == nil {
-		var put []string
-		if put, err = h.keepHeld(ctx, turn.Token, turn.Tenant, payloadsOf(result)...); err == nil {
-			left, err = h.store.CompleteTurn(ctx, turn, result)
-			h.settled(ctx, err, put, left.Blobs)
-		}
+		put, err = h.keepHeld(ctx, turn.Token, turn.Tenant, payloadsOf(result)...)
+	}
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	if err == nil {
+		orphans, err = h.store.CompleteTurn(ctx, turn, result)
+		h.refused(ctx, err, put)
 	}
 	if err == nil {
 		h.memory.forget(turn.Instance)
-		h.cancelJobs(ctx, left.Jobs)
+		h.cancelJobs(ctx, orphans)
 		h.opts.Observe(Taken{Kind: store.WorkTurn, Name: turn.Name, Outcome: TurnStored, Ended: result.Status})
 		return
 	}
@@ -64,6 +64,8 @@ func (h *hub) giveUp(ctx context.Context, turn *store.Turn) {
 
 // lostResult is the end of an instance whose turn was lost.
 func (h *hub) lostResult(ctx context.Context, turn *store.Turn) (*store.TurnResult, error) {
+	ctx, cancel := h.bound(ctx, turn.Token)
+	defer cancel(nil)
 	start, err := h.startOf(ctx, turn.Instance)
 	if err != nil && !errors.Is(err, errHistory) { // and if it is that, nobody can be told
 		return nil, err
@@ -72,7 +74,7 @@ func (h *hub) lostResult(ctx context.Context, turn *store.Turn) (*store.TurnResu
 	begun.EventType = &protos.HistoryEvent_WorkflowStarted{WorkflowStarted: &protos.WorkflowStartedEvent{}}
 	seen := []*protos.HistoryEvent{begun}
 	for _, a := range turn.Arrived {
-		e, err := h.arrived(ctx, a)
+		e, err := h.arrivedEvent(ctx, a)
 		switch {
 		case errors.Is(err, errHistory):
 		case err != nil:

@@ -100,8 +100,8 @@ func (s *Service) create(ctx context.Context, tenant int64, e *protos.HistoryEve
 	if err != nil {
 		return err
 	}
-	freed, err := s.store.CreateOrchestration(ctx, o, replace)
-	s.settled(ctx, err, put, freed)
+	err = s.store.CreateOrchestration(ctx, o, replace)
+	s.refused(ctx, err, put)
 	return err
 }
 
@@ -125,18 +125,10 @@ func (s *Service) filledRow(ctx context.Context, tenant, id string) (store.Orche
 	if err != nil {
 		return row, err
 	}
-	err = s.fill(ctx, &row)
-	if !errors.Is(err, errHistory) {
-		return row, err
-	}
-	// Unless it was purged or restarted since, or has continued as new, it is missing indeed.
-	if row, err = s.row(ctx, tenant, id); err == nil {
-		err = s.fill(ctx, &row)
-	}
-	return row, err
+	return row, s.fill(ctx, &row)
 }
 
-// Wait returns an instance once it is over, or as it stands when ctx or the timeout ends first.
+// Wait returns an instance once it is over, or as it stands when ctx or the timeout ends first; if it is ctx, without what is large.
 func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Orchestration, error) {
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
@@ -152,7 +144,7 @@ func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Dura
 	if limited.Err() != nil && latest.ID != "" {
 		err = nil
 	}
-	if err == nil {
+	if err == nil && ctx.Err() == nil {
 		err = s.fill(ctx, &latest)
 	}
 	return latest.Orchestration, err
@@ -222,7 +214,7 @@ func (s *Service) list(ctx context.Context, q store.OrchestrationQuery, cursor s
 	rows, more, err := s.store.Orchestrations(ctx, q)
 	if err == nil && filled {
 		err = each(ctx, len(rows), func(ctx context.Context, i int) error {
-			if err := s.fill(ctx, &rows[i]); !errors.Is(err, errHistory) { // it was purged since
+			if err := s.fill(ctx, &rows[i]); !errors.Is(err, errHistory) { // one whose payloads are lost does not keep the others from being seen
 				return err
 			}
 			return nil
@@ -319,7 +311,7 @@ func (s *Service) send(ctx context.Context, tenant string, no int64, id string, 
 	if err == nil {
 		err = s.store.SendOrchestration(ctx, signal)
 	}
-	s.settled(ctx, err, put, nil)
+	s.refused(ctx, err, put)
 	return err
 }
 
@@ -350,13 +342,7 @@ func (s *Service) Purge(ctx context.Context, tenant, id string) error {
 	if err != nil {
 		return err
 	}
-	return s.purge(ctx, no, id, false, act(ctx, tenant, "purge-orchestration", id, nil))
-}
-
-func (s *Service) purge(ctx context.Context, tenant int64, id string, force bool, audit store.Audit) error {
-	freed, err := s.store.PurgeOrchestration(ctx, tenant, id, force, audit)
-	s.settled(ctx, err, nil, freed)
-	return err
+	return s.store.PurgeOrchestration(ctx, no, id, false, act(ctx, tenant, "purge-orchestration", id, nil))
 }
 
 // purgedAtOnce bounds how many instances one transaction deletes.
@@ -386,8 +372,7 @@ func (s *Service) PurgeMany(ctx context.Context, tenant string, req ListRequest)
 			if err != nil {
 				return purged, err
 			}
-			purged += n.Count
-			s.remove(ctx, n.Blobs)
+			purged += n
 		}
 		if req.Cursor = next; next == "" {
 			return purged, nil
@@ -406,8 +391,7 @@ func (s *Service) PurgeExpired(ctx context.Context, keep, every time.Duration) (
 	for last := int64(0); ; {
 		begun := time.Now()
 		n, reached, err := s.store.PurgeOrchestrations(ctx, before, last)
-		purged += n.Count
-		s.settled(ctx, err, nil, n.Blobs)
+		purged += n
 		if err != nil || reached == last {
 			return purged, err
 		}

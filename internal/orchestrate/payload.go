@@ -20,9 +20,9 @@ import (
 )
 
 // Large payloads are kept in blob storage (claim-check), so that neither the transactions nor the tables grow with them. Each is written before the
-// transaction that refers to it, and removed after the one that forgets it. What a crash leaves behind in between belongs to nobody, and the
-// sweep removes it. The histories that turns are replayed from stay in memory whole, so blob storage is read only by processes that do not know
-// an instance yet.
+// transaction that refers to it, and removed a while after the one that forgets it. What a crash leaves behind in between belongs to nobody, and the
+// sweep removes it. The histories that turns are replayed from stay in memory whole: of those only processes that do not know an instance yet read
+// from blob storage.
 
 // Blobs is a [blob.Store].
 type Blobs interface {
@@ -38,10 +38,13 @@ const largeTurn = 1 << 20
 // atOnce bounds the payloads that are written, read or removed at once for one turn or request.
 const atOnce = 8
 
-// keepTime bounds how long the payloads of one turn or request may take; the sweep takes none for forgotten that is younger than an hour.
-const keepTime = 5 * time.Minute
+// How long the payloads of one turn or request may take, and each of them. The sweep takes none for forgotten that is younger than an hour.
+const (
+	keepTime    = 30 * time.Minute
+	payloadTime = 5 * time.Minute
+)
 
-// keep puts the payloads that are large into blob storage, and names them by their keys, which it returns. If it fails it leaves none.
+// keep puts the payloads that are large into blob storage, and names them by their keys, which it returns.
 func (s *Service) keep(ctx context.Context, tenant int64, payloads ...*store.Payload) (keys []string, err error) {
 	if s.opts.Blobs == nil {
 		return nil, nil
@@ -62,10 +65,12 @@ func (s *Service) keep(ctx context.Context, tenant int64, payloads ...*store.Pay
 		keys[i] = blob.Key(tenant, store.OrchestrationBlobs, rand.Text()) + "/" + strconv.Itoa(len(p.Bytes))
 	}
 	err = each(ctx, len(large), func(ctx context.Context, i int) error {
+		ctx, cancel := context.WithTimeout(ctx, payloadTime)
+		defer cancel()
 		return s.opts.Blobs.Put(ctx, keys[i], bytes.NewReader(large[i].Bytes), int64(len(large[i].Bytes)))
 	})
 	if err != nil {
-		s.remove(ctx, keys)
+		s.remove(ctx, keys) // unless the time is up: then the sweep does
 		return nil, err
 	}
 	for i, p := range large {
@@ -88,8 +93,6 @@ func (s *Service) keepHeld(ctx context.Context, token, tenant int64, payloads ..
 	}
 	ctx, cancel := s.bound(ctx, token)
 	defer cancel(nil)
-	ctx, stop := context.WithTimeout(ctx, keepTime)
-	defer stop()
 	for pause := firstKeepPause; ; pause = min(2*pause, maxKeepPause) {
 		keys, err = s.keep(ctx, tenant, payloads...)
 		if err == nil || !passing(err) || sleep.For(ctx, pause) != nil {
@@ -106,6 +109,8 @@ func (s *Service) load(ctx context.Context, p store.Payload) ([]byte, error) {
 	if s.opts.Blobs == nil {
 		return nil, forebay.Errorf(forebay.CodeUnavailable, "there is no blob storage here to read a payload from")
 	}
+	ctx, cancel := context.WithTimeout(ctx, payloadTime)
+	defer cancel()
 	b, err := s.opts.Blobs.ReadAll(ctx, p.Blob, int64(p.Size()))
 	if forebay.CodeOf(err) == forebay.CodeNotFound {
 		err = fmt.Errorf("%w: a payload is missing in blob storage", errHistory)
@@ -130,14 +135,14 @@ func (s *Service) loadAll(ctx context.Context, payloads []store.Payload) (all []
 }
 
 // removeTime bounds how long the blobs of one transaction are deleted.
-const removeTime = 30 * time.Second
+const removeTime = 5 * time.Second
 
-// remove deletes blobs that nothing refers to any more, whether ctx has ended or not. What it fails to delete the sweep does.
+// remove deletes blobs that nothing refers to. What it fails to delete the sweep does.
 func (s *Service) remove(ctx context.Context, keys []string) {
 	if len(keys) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
+	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()
 	_ = each(ctx, len(keys), func(ctx context.Context, i int) error { return s.opts.Blobs.Delete(ctx, keys[i]) })
 }
@@ -174,16 +179,32 @@ func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) 
 	return context.Cause(ctx)
 }
 
-// settled removes what a transaction leaves of blobs: those that nobody needs any more, or those that were put for it if it was refused. After any
-// other error it may have come about.
-func (s *Service) settled(ctx context.Context, err error, put, freed []string) {
-	if err == nil {
-		s.remove(ctx, freed)
-		return
-	}
+// refused removes the payloads that were put for a transaction, if it was refused. After any other error it may have come about.
+func (s *Service) refused(ctx context.Context, err error, put []string) {
 	switch forebay.CodeOf(err) {
 	case forebay.CodeLockLost, forebay.CodeConflict, forebay.CodeGone, forebay.CodeNotFound:
 		s.remove(ctx, put)
+	}
+}
+
+// freedAtOnce is how many blobs RemoveFreed removes between two looks.
+const freedAtOnce = 500
+
+// RemoveFreed removes the blobs that no instance has had any use for since before that time, and returns how many.
+func (s *Service) RemoveFreed(ctx context.Context, before time.Time) (removed int, err error) {
+	for {
+		keys, err := s.store.FreedBlobs(ctx, before, freedAtOnce)
+		if err != nil || len(keys) == 0 {
+			return removed, err
+		}
+		err = each(ctx, len(keys), func(ctx context.Context, i int) error { return s.opts.Blobs.Delete(ctx, keys[i]) })
+		if err == nil {
+			err = s.store.ForgetFreedBlobs(ctx, keys)
+		}
+		if err != nil {
+			return removed, err
+		}
+		removed += len(keys)
 	}
 }
 
@@ -196,8 +217,10 @@ func payloadsOf(r *store.TurnResult) (all []*store.Payload) {
 	if r.Reset != nil {
 		all = append(all, &r.Reset.Input)
 	}
-	for i := range r.Activities {
-		all = append(all, &r.Activities[i].Event)
+	if !r.Status.Terminal() { // which carries none out
+		for i := range r.Activities {
+			all = append(all, &r.Activities[i].Event)
+		}
 	}
 	for i := range r.Messages {
 		if start := r.Messages[i].Start; start != nil {

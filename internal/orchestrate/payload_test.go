@@ -72,12 +72,15 @@ func (f *folder) keys(t *testing.T) (keys []string) {
 	return keys
 }
 
-// holds returns once all that is stored is in use, and is so many payloads: what a turn leaves is removed after it is told of.
-func (f *folder) holds(t *testing.T, s *store.Store, want int) {
+// holds returns once all that is stored, but for what is freed, is in use, and is so many payloads.
+func (p *process) holds(t *testing.T, f *folder, want int) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := p.RemoveFreed(t.Context(), p.store.Now().Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
 		keys, used := f.keys(t), 0
-		if err := s.BlobsInUse(t.Context(), nil, keys, func(string) { used++ }); err != nil {
+		if err := p.store.BlobsInUse(t.Context(), nil, keys, func(string) { used++ }); err != nil {
 			t.Fatal(err)
 		}
 		if used == len(keys) && used == want {
@@ -124,7 +127,7 @@ func TestLargePayloads(t *testing.T) {
 		p.waitsFor(t, id, "SubOrchestrationInstanceCompleted")
 		// The parent's input and its turns so far: it called the activity, heard of it and called the child, heard of that. The child's input, output and
 		// only turn.
-		blobs.holds(t, p.store, 1+3+3)
+		p.holds(t, blobs, 1+3+3)
 		history, err := p.History(t.Context(), tenant, id)
 		if err != nil {
 			t.Fatal(err)
@@ -141,7 +144,7 @@ func TestLargePayloads(t *testing.T) {
 		if want := large("o") + first + "p" + second + "r" + second + "c" + first + "e"; string(o.Output) != string(quoted(want)) || string(o.Input) != string(quoted(large("p"))) {
 			t.Errorf("ended with %d bytes %.10s…%s and %d of input", len(o.Output), o.Output, o.Output[len(o.Output)-30:], len(o.Input))
 		}
-		blobs.holds(t, p.store, 1+4+1+3)
+		p.holds(t, blobs, 1+4+1+3)
 		again, err := p.History(t.Context(), tenant, id)
 		if err != nil || len(again) <= len(history) {
 			t.Fatalf("%d events, %d before: %v", len(again), len(history), err)
@@ -163,15 +166,15 @@ func TestLargePayloads(t *testing.T) {
 		if o := p.ends(t, anew, forebay.OrchestrationCompleted); string(o.Output) != string(quoted(large("c")+first+"i")) {
 			t.Errorf("restarted with another input: %d bytes", len(o.Output))
 		}
-		blobs.holds(t, p.store, 1+4+1+3+3)
+		p.holds(t, blobs, 1+4+1+3+3)
 		if err := p.Purge(t.Context(), tenant, "child"); err != nil {
 			t.Fatal(err)
 		}
-		blobs.holds(t, p.store, 1+4+1+3)
+		p.holds(t, blobs, 1+4+1+3)
 		if n, err := p.PurgeMany(t.Context(), tenant, ListRequest{}); n != 2 || err != nil {
 			t.Errorf("%d purged: %v", n, err)
 		}
-		blobs.holds(t, p.store, 0)
+		p.holds(t, blobs, 0)
 	})
 }
 
@@ -180,9 +183,9 @@ func TestLargePayloadsOfOneExecution(t *testing.T) {
 	onBoth(t, func(t *testing.T, where store.Options) {
 		r, blobs := NewRegistry(), newFolder(t)
 		add(t, r, "grow", func(context.Context, string) (any, error) { return large("r"), nil })
-		held := make(chan struct{})
+		held := make(chan struct{}, 100)
 		add(t, r, "hold", func(ctx context.Context, _ string) (any, error) {
-			close(held)
+			held <- struct{}{}
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
@@ -201,12 +204,12 @@ func TestLargePayloadsOfOneExecution(t *testing.T) {
 		id := p.start(t, StartRequest{Name: "again", Input: quoted(large("p"))})
 		<-held
 		// Its input, the turns in which it called grow and then hold, and the input of that.
-		blobs.holds(t, p.store, 1+2+1)
+		p.holds(t, blobs, 1+2+1)
 		if err := p.Terminate(t.Context(), tenant, id, "enough"); err != nil {
 			t.Fatal(err)
 		}
 		p.ends(t, id, forebay.OrchestrationTerminated)
-		blobs.holds(t, p.store, 1+2)
+		p.holds(t, blobs, 1+2)
 		_, err := p.Start(t.Context(), tenant, StartRequest{Name: "again", ID: id, Input: quoted(large("p"))})
 		if forebay.CodeOf(err) != forebay.CodeConflict {
 			t.Errorf("%v", err)
@@ -214,7 +217,80 @@ func TestLargePayloadsOfOneExecution(t *testing.T) {
 		if err := p.Raise(t.Context(), tenant, id, "late", quoted(large("e"))); forebay.CodeOf(err) != forebay.CodeGone {
 			t.Errorf("%v", err)
 		}
-		blobs.holds(t, p.store, 1+2)
+		p.holds(t, blobs, 1+2)
+	})
+}
+
+// Of what an instance lets go unheard when it ends nothing is kept, nor what arrives in the middle of its last turn.
+func TestLargePayloadsThatAreNotSeen(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r, blobs := NewRegistry(), newFolder(t)
+		add(t, r, "grow", func(context.Context, string) (any, error) { return large("r"), nil })
+		addOrchestrator(t, r, "hasty", func(ctx *task.WorkflowContext) (any, error) {
+			activity(ctx, "grow", large("a"), forebay.RetryPolicy{})
+			return nil, nil
+		})
+		amid, sent := make(chan struct{}, 100), make(chan struct{})
+		addOrchestrator(t, r, "slow", func(ctx *task.WorkflowContext) (any, error) {
+			amid <- struct{}{}
+			<-sent
+			return nil, nil
+		})
+		p := run(t, where, Options{Registry: r, Blobs: blobs})
+		p.ends(t, p.start(t, StartRequest{Name: "hasty"}), forebay.OrchestrationCompleted)
+		p.holds(t, blobs, 1) // what it had asked for, in its history
+		id := p.start(t, StartRequest{Name: "slow"})
+		<-amid
+		if err := p.Raise(t.Context(), tenant, id, "late", quoted(large("e"))); err != nil {
+			t.Fatal(err)
+		}
+		close(sent)
+		p.ends(t, id, forebay.OrchestrationCompleted)
+		p.holds(t, blobs, 1)
+	})
+}
+
+// A rewind and a restart have all that is large, and leave none of what was.
+func TestLargePayloadsOfASecondTry(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r, blobs := NewRegistry(), newFolder(t)
+		var broken atomic.Bool
+		add(t, r, "grow", func(_ context.Context, in string) (any, error) {
+			if in[0] == 'b' && broken.Load() {
+				return nil, errors.New("it is broken")
+			}
+			return large("r") + sinceLarge(in), nil
+		})
+		addOrchestrator(t, r, "two", func(ctx *task.WorkflowContext) (any, error) {
+			var in, first, second string
+			err := errors.Join(ctx.GetInput(&in), activity(ctx, "grow", large("a"), forebay.RetryPolicy{}).Await(&first))
+			if err := activity(ctx, "grow", large("b"), forebay.RetryPolicy{}).Await(&second); err != nil {
+				return nil, err
+			}
+			return sinceLarge(in) + sinceLarge(first) + sinceLarge(second), err
+		})
+		p := run(t, where, Options{Registry: r, Blobs: blobs})
+		broken.Store(true)
+		id := p.start(t, StartRequest{Name: "two", Input: quoted(large("p"))})
+		p.ends(t, id, forebay.OrchestrationFailed)
+		p.holds(t, blobs, 1+2)
+		broken.Store(false)
+		want := string(quoted("65537p65543r65543r"))
+		for _, again := range []func() error{
+			func() error { return p.Rewind(t.Context(), tenant, id, "it is mended") },
+			func() error {
+				_, err := p.Restart(t.Context(), tenant, id, false)
+				return err
+			},
+		} {
+			if err := again(); err != nil {
+				t.Fatal(err)
+			}
+			if o := p.ends(t, id, forebay.OrchestrationCompleted); string(o.Output) != want {
+				t.Errorf("%s", o.Output)
+			}
+		}
+		p.holds(t, blobs, 1+3)
 	})
 }
 
@@ -238,9 +314,7 @@ func TestBlobStorageOutOfOrder(t *testing.T) {
 		})
 		p := run(t, where, Options{Registry: r, Blobs: blobs})
 		id := p.start(t, StartRequest{Name: "parent"})
-		for blobs.puts.Load() < 3 { // tries to store the result
-			time.Sleep(time.Millisecond)
-		}
+		until(t, "the result is tried to be stored", func() bool { return blobs.puts.Load() >= 3 })
 		if _, err := p.Start(t.Context(), tenant, StartRequest{Name: "parent", Input: quoted(large("p"))}); forebay.CodeOf(err) != forebay.CodeUnavailable {
 			t.Errorf("started: %v", err)
 		}
@@ -255,7 +329,7 @@ func TestBlobStorageOutOfOrder(t *testing.T) {
 		if err != nil || len(attempts) != 1 || calls.Load() != 1 {
 			t.Errorf("%d calls, %+v: %v", calls.Load(), attempts, err)
 		}
-		blobs.holds(t, p.store, 2)
+		p.holds(t, blobs, 2)
 	})
 }
 
@@ -314,7 +388,7 @@ func TestBlobsAreGone(t *testing.T) {
 		p := run(t, where, Options{Registry: r, Blobs: blobs})
 		id := p.start(t, StartRequest{Name: "waiting", Input: quoted(large("p"))})
 		p.until(t, id, forebay.OrchestrationRunning)
-		blobs.holds(t, p.store, 2)
+		p.holds(t, blobs, 2)
 		p.stop()
 		for _, key := range blobs.keys(t) {
 			if err := os.Remove(filepath.Join(blobs.path, strings.ReplaceAll(key, "/", "."))); err != nil {

@@ -122,10 +122,8 @@ func (h *hub) CompleteWorkflowTask(ctx context.Context, resp *protos.WorkflowRes
 }
 
 func (h *hub) answered(ctx context.Context, key itemKey) {
-	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
-		if s, found := c.answer(key); found {
-			s.fail(ctx)
-		}
+	if s, found := connectionOf(ctx).answer(key); found {
+		s.fail(ctx)
 	}
 }
 
@@ -133,6 +131,9 @@ type (
 	connectionKey struct{}
 	callStateKey  struct{}
 )
+
+// connectionOf returns the one by which a call has come.
+func connectionOf(ctx context.Context) *connection { return ctx.Value(connectionKey{}).(*connection) }
 
 // callState is a call by gRPC.
 type callState struct {
@@ -175,7 +176,7 @@ func (w watcher) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	if _, err := w.admit(ctx, w.g, call.method); err != nil {
 		return
 	}
-	answer, found := ctx.Value(connectionKey{}).(*connection).refuse()
+	answer, found := connectionOf(ctx).refuse()
 	w.log.Warn("a worker's answer is larger than what is received", slog.Int("limit", w.maxReceived()), slog.Bool("fails", found))
 	if found {
 		answer.fail(ctx)

@@ -95,6 +95,7 @@ func (h *hub) OnActivityCompletion(req *protos.ActivityRequest, done func(*proto
 type workItems struct {
 	grpc.ServerStream
 	*hub
+	by *connection
 }
 
 func (w workItems) Context() context.Context { return w.ServerStream.Context() }
@@ -106,9 +107,7 @@ func (w workItems) SendMsg(m any) error {
 				return nil
 			}
 		}
-		if c, ok := w.Context().Value(connectionKey{}).(*connection); ok {
-			c.send(w.hub, item)
-		}
+		w.by.send(w.hub, item)
 	}
 	return w.ServerStream.SendMsg(m)
 }

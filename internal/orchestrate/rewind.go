@@ -69,8 +69,8 @@ func (w *rewind) carryOut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	freed, err := w.store.RewindOrchestrations(ctx, w.all)
-	w.settled(ctx, err, put, freed)
+	err = w.store.RewindOrchestrations(ctx, w.all)
+	w.refused(ctx, err, put)
 	return err
 }
 

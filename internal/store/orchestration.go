@@ -30,10 +30,9 @@ type NewOrchestration struct {
 }
 
 // CreateOrchestration stores an instance. If there is one with its id already it is refused, unless
-// replace is set and that one is over: then it is purged, and what it had in blob storage returned.
-func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, replace bool) (freed []string, err error) {
-	return perform(ctx, s, &request[[]string]{at: stageSettle, new: 2, size: len(o.Input.inline()) + len(o.Event.inline()), run: func(t *tx) ([]string, error) {
-		t.freed = nil
+// replace is set and that one is over: then it is purged.
+func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, replace bool) error {
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 2, size: len(o.Input.inline()) + len(o.Event.inline()), run: func(t *tx) (struct{}, error) {
 		made, err := t.createOrchestration(o, replace)
 		if err == nil && !made {
 			err = forebay.Errorf(forebay.CodeConflict, "there is an instance %s already", o.ID)
@@ -41,8 +40,9 @@ func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, rep
 		if err == nil {
 			err = t.audit(o.Audit)
 		}
-		return t.takeFreed(), err
+		return struct{}{}, err
 	}})
+	return err
 }
 
 const sqlInsertOrchestration = `

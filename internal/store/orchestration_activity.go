@@ -48,11 +48,19 @@ const sqlInsertActivity = `
 INSERT INTO orchestration_activities (instance, event_id, run, pool, turns, visible, token, number, scheduled_at, started_at, policy, event)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
+const sqlInsertLargeActivity = `
+INSERT INTO orchestration_activities (instance, event_id, run, pool, turns, visible, token, number, scheduled_at, started_at, policy, event, event_blob)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
 // newActivity stores an activity, under a lock if a claim waits for it.
 func (t *tx) newActivity(turn *Turn, run, turns int64, a *NewActivity) error {
 	pool, err := t.poolOf(turn.Tenant, WorkActivity, a.Name)
 	if err != nil {
 		return err
+	}
+	sql := sqlInsertActivity
+	if a.Event.Blob != "" {
+		sql = sqlInsertLargeActivity
 	}
 	visible, token, number := t.now, int64(0), int64(0)
 	if c := t.handOver(pool); c != nil {
@@ -65,7 +73,7 @@ func (t *tx) newActivity(turn *Turn, run, turns int64, a *NewActivity) error {
 	} else {
 		t.workReady(pool, visible)
 	}
-	st := t.prep(sqlInsertActivity).int(turn.Instance).int(int64(a.EventID)).int(run).int(pool).int(turns).int(visible).intOrNull(token).int(number).int(t.now)
+	st := t.prep(sql).int(turn.Instance).int(int64(a.EventID)).int(run).int(pool).int(turns).int(visible).intOrNull(token).int(number).int(t.now)
 	if token != 0 {
 		st = st.int(t.now)
 	} else {
@@ -74,13 +82,10 @@ func (t *tx) newActivity(turn *Turn, run, turns int64, a *NewActivity) error {
 	if a.Event.Blob == "" {
 		return st.blob(a.Policy).blob(a.Event.Bytes).exec()
 	}
-	if err := st.blob(a.Policy).blob([]byte{}).exec(); err != nil {
+	if err := st.blob(a.Policy).blob([]byte{}).text(a.Event.Blob).exec(); err != nil {
 		return err
 	}
-	if err := t.noteBlob(turn.Instance); err != nil {
-		return err
-	}
-	return t.prep("UPDATE orchestration_activities SET event_blob = ? WHERE instance = ? AND event_id = ?").text(a.Event.Blob).int(turn.Instance).int(int64(a.EventID)).exec()
+	return t.noteBlob(turn.Instance)
 }
 
 const sqlReadyActivities = `
@@ -170,6 +175,9 @@ func (t *tx) settleActivity(a *Activity, o ActivityOutcome) error {
 	}
 	turns, err := t.endActivity(a)
 	if err != nil {
+		return err
+	}
+	if err := t.freePayload(a.Event); err != nil {
 		return err
 	}
 	if err := t.activityAttempt(a, o); err != nil {

@@ -28,7 +28,7 @@ func takeTurn(t *testing.T, s *Store) *Turn {
 func underWay(t *testing.T, s *Store, n int) (o OrchestrationRow, activities []Activity) {
 	t.Helper()
 	tenant := tenantOf(t, s, "acme")
-	_, err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: Inline([]byte("start"))}, false)
+	err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: Inline([]byte("start"))}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func TestAttemptsOutliveTheirExecution(t *testing.T) {
 		if got := attemptsOf(t, s, o.No); !slices.Equal(got, append(want, "1.0.1 step succeeded", "2.0.1 step cut_off")) {
 			t.Errorf("at the end there are %q", got)
 		}
-		if _, err := s.PurgeOrchestration(t.Context(), tenantOf(t, s, "acme"), o.ID, false, Audit{}); err != nil {
+		if err := s.PurgeOrchestration(t.Context(), tenantOf(t, s, "acme"), o.ID, false, Audit{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := attemptsOf(t, s, o.No); len(got) != 0 {

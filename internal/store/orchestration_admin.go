@@ -60,59 +60,51 @@ func (s *Store) ActivityAttempts(ctx context.Context, no int64) (attempts []fore
 	return attempts, err
 }
 
-// PurgeOrchestration deletes an instance with its history, and returns what it had in blob storage. One that is not over is deleted only by force.
-func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force bool, audit Audit) (freed []string, err error) {
-	return transact(ctx, s, stageChange, func(t *tx) ([]string, error) {
-		t.freed = nil
+// PurgeOrchestration deletes an instance with its history. One that is not over is deleted only by force.
+func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force bool, audit Audit) error {
+	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
 		o, err := t.existing(tenant, id)
 		if err == nil && !o.over && !force {
 			err = forebay.Errorf(forebay.CodeConflict, "the instance %s is not over", id)
 		}
 		if err != nil {
-			return nil, err
+			return struct{}{}, err
 		}
 		t.changed(o.no)
 		if err := t.purgeOrchestration(o.no); err != nil {
-			return nil, err
+			return struct{}{}, err
 		}
-		return t.takeFreed(), t.audit(audit)
+		return struct{}{}, t.audit(audit)
 	})
+	return err
 }
 
-// PurgedInstances is how many instances were deleted, and what they had in blob storage.
-type PurgedInstances struct {
-	Count int
-	Blobs []string // keys
-}
-
-// PurgeOver deletes those of the instances that are over, in one transaction.
-func (s *Store) PurgeOver(ctx context.Context, tenant int64, ids []string, audit Audit) (purged PurgedInstances, err error) {
-	return transact(ctx, s, stageChange, func(t *tx) (purged PurgedInstances, err error) {
-		t.freed = nil
+// PurgeOver deletes those of the instances that are over, in one transaction, and returns how many those were.
+func (s *Store) PurgeOver(ctx context.Context, tenant int64, ids []string, audit Audit) (purged int, err error) {
+	return transact(ctx, s, stageChange, func(t *tx) (purged int, err error) {
 		for _, id := range ids {
 			o, err := t.orchestrationOf(tenant, id)
 			if err != nil {
-				return purged, err
+				return 0, err
 			}
 			if !o.over { // it was restarted since
 				continue
 			}
 			t.changed(o.no)
 			if err := t.purgeOrchestration(o.no); err != nil {
-				return purged, err
+				return 0, err
 			}
-			purged.Count++
+			purged++
 		}
-		if purged.Count == 0 {
-			return purged, nil
+		if purged == 0 {
+			return 0, nil
 		}
-		purged.Blobs = t.takeFreed()
 		return purged, t.audit(audit)
 	})
 }
 
 func (t *tx) purgeOrchestration(no int64) error {
-	if err := t.freeBlobs(no, sqlAllBlobs); err != nil {
+	if err := t.freeBlobs(no, sqlFreeAll); err != nil {
 		return err
 	}
 	if err := t.prep("DELETE FROM orchestrations WHERE no = ?").int(no).exec(); err != nil {
@@ -133,13 +125,12 @@ func (t *tx) removeRows(instance int64, tables ...string) error {
 
 // PurgeOrchestrations deletes instances that ended before a time, some at once. It goes on above a number and returns that of the
 // last one that it looked at; there are no more when that is the same.
-func (s *Store) PurgeOrchestrations(ctx context.Context, before time.Time, above int64) (purged PurgedInstances, last int64, err error) {
+func (s *Store) PurgeOrchestrations(ctx context.Context, before time.Time, above int64) (purged int, last int64, err error) {
 	type step struct {
-		purged PurgedInstances
+		purged int
 		last   int64
 	}
 	found, err := transact(ctx, s, stageChange, func(t *tx) (step, error) {
-		t.freed = nil
 		st := step{last: above}
 		var over []int64
 		err := t.prep("SELECT no, created_at, CASE WHEN status IS NOT NULL AND completed_at < ? THEN 1 ELSE 0 END FROM orchestrations WHERE no > ? ORDER BY no LIMIT ? + 0").
@@ -160,7 +151,7 @@ func (s *Store) PurgeOrchestrations(ctx context.Context, before time.Time, above
 				return st, err
 			}
 		}
-		st.purged = PurgedInstances{len(over), t.takeFreed()}
+		st.purged = len(over)
 		return st, nil
 	})
 	return found.purged, found.last, err
@@ -185,26 +176,26 @@ var ErrChanged = forebay.Errorf(forebay.CodeConflict, "the instance has changed 
 
 // RewindOrchestrations replaces the histories of instances that failed and makes them ready, all in one transaction: one that answers
 // another must not do so before that one can be answered. It returns ErrChanged if one of them has changed since its history was
-// read, or does not await any more what it is said to. What the old histories and outputs had in blob storage is returned.
-func (s *Store) RewindOrchestrations(ctx context.Context, all []Rewound) (freed []string, err error) {
+// read, or does not await any more what it is said to.
+func (s *Store) RewindOrchestrations(ctx context.Context, all []Rewound) error {
 	size := 0
 	for i := range all {
 		size += len(all[i].History.inline())
 	}
-	return perform(ctx, s, &request[[]string]{at: stageSettle, new: len(all), size: size, run: func(t *tx) ([]string, error) {
-		t.freed = nil
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: len(all), size: size, run: func(t *tx) (struct{}, error) {
 		for i := range all {
 			if err := t.rewindable(&all[i]); err != nil {
-				return nil, err
+				return struct{}{}, err
 			}
 		}
 		for i := range all {
 			if err := t.rewind(&all[i]); err != nil {
-				return nil, err
+				return struct{}{}, err
 			}
 		}
-		return t.takeFreed(), nil
+		return struct{}{}, nil
 	}})
+	return err
 }
 
 func (t *tx) rewindable(r *Rewound) error {
@@ -226,7 +217,7 @@ func (t *tx) rewindable(r *Rewound) error {
 }
 
 func (t *tx) rewind(r *Rewound) error {
-	if err := t.freeBlobs(r.No, sqlOutcomeBlobs); err != nil {
+	if err := t.freeBlobs(r.No, sqlFreeOutcome); err != nil {
 		return err
 	}
 	err := t.prep("UPDATE orchestrations SET status = NULL, completed_at = NULL, output = NULL, output_blob = NULL, failure = NULL WHERE no = ?").int(r.No).exec()

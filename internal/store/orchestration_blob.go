@@ -1,12 +1,14 @@
 package store
 
 import (
+	"context"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Payload is a value of an orchestration: its bytes, or the key of the blob that holds them. A blob belongs to the one row that names it; it is
-// written before the transaction that stores the row, and removed after the one that removes it. Both are set of a payload that has just been
+// written before the transaction that stores the row, and freed by the one that removes it. Both are set of a payload that has just been
 // written: then the row has the key.
 type Payload struct {
 	Bytes []byte
@@ -46,44 +48,65 @@ func (t *tx) noteBlob(instance int64) error {
 	return t.prep("UPDATE orchestration_turns SET blobs = 1 WHERE instance = ? AND blobs = 0").int(instance).exec()
 }
 
-// The blobs of an instance. They say coalesce so that they are found by the instance, and never by the indexes of all blobs.
+// Blobs of an instance whose rows are about to go. They say coalesce so that they are found by the instance, and never by the indexes of all blobs.
 const (
-	sqlHistoryBlobs  = "SELECT events_blob FROM orchestration_history WHERE instance = ?1 AND coalesce(events_blob, '') <> ''"
-	sqlInboxBlobs    = "SELECT event_blob FROM orchestration_inbox WHERE instance = ?1 AND coalesce(event_blob, '') <> ''"
+	sqlHistoryBlobs  = "SELECT events_blob AS key FROM orchestration_history WHERE instance = ?1 AND coalesce(events_blob, '') <> ''"
+	sqlInboxBlobs    = "SELECT event_blob AS key FROM orchestration_inbox WHERE instance = ?1 AND coalesce(event_blob, '') <> ''"
 	sqlAnswerBlobs   = sqlInboxBlobs + " AND answer = 1"
-	sqlActivityBlobs = "SELECT event_blob FROM orchestration_activities WHERE instance = ?1 AND coalesce(event_blob, '') <> ''"
-	sqlInputBlob     = "SELECT input_blob FROM orchestrations WHERE no = ?1 AND coalesce(input_blob, '') <> ''"
-	sqlOutputBlob    = "SELECT output_blob FROM orchestrations WHERE no = ?1 AND coalesce(output_blob, '') <> ''"
+	sqlActivityBlobs = "SELECT event_blob AS key FROM orchestration_activities WHERE instance = ?1 AND coalesce(event_blob, '') <> ''"
+	sqlInputBlob     = "SELECT input_blob AS key FROM orchestrations WHERE no = ?1 AND coalesce(input_blob, '') <> ''"
+	sqlOutputBlob    = "SELECT output_blob AS key FROM orchestrations WHERE no = ?1 AND coalesce(output_blob, '') <> ''"
 
-	unionAll        = " UNION ALL "
-	sqlAllBlobs     = sqlHistoryBlobs + unionAll + sqlInboxBlobs + unionAll + sqlActivityBlobs + unionAll + sqlInputBlob + unionAll + sqlOutputBlob
-	sqlRunBlobs     = sqlHistoryBlobs + unionAll + sqlAnswerBlobs + unionAll + sqlActivityBlobs + unionAll + sqlInputBlob
-	sqlRestBlobs    = sqlInboxBlobs + unionAll + sqlActivityBlobs
-	sqlOutcomeBlobs = sqlHistoryBlobs + unionAll + sqlOutputBlob
+	unionAll       = " UNION ALL "
+	freeOf         = "INSERT INTO orchestration_freed_blobs (key, freed_at) SELECT b.key, ?2 FROM ("
+	freeEnd        = ") b WHERE 1 = 1 ON CONFLICT (key) DO NOTHING"
+	sqlFreeAll     = freeOf + sqlHistoryBlobs + unionAll + sqlInboxBlobs + unionAll + sqlActivityBlobs + unionAll + sqlInputBlob + unionAll + sqlOutputBlob + freeEnd
+	sqlFreeRun     = freeOf + sqlHistoryBlobs + unionAll + sqlAnswerBlobs + unionAll + sqlActivityBlobs + unionAll + sqlInputBlob + freeEnd
+	sqlFreeRest    = freeOf + sqlInboxBlobs + unionAll + sqlActivityBlobs + freeEnd
+	sqlFreeOutcome = freeOf + sqlHistoryBlobs + unionAll + sqlOutputBlob + freeEnd
 )
 
-// freeBlobs notes which blobs of an instance are to be removed once the transaction has removed their rows, which it is about to.
-func (t *tx) freeBlobs(instance int64, query string) error {
-	return t.prep(query).int(instance).each(func(r row) error {
-		t.freed = append(t.freed, r.text(0))
-		return nil
-	})
+// freeBlobs frees those blobs of an instance that the statement names.
+func (t *tx) freeBlobs(instance int64, sql string) error {
+	return t.prep(sql).int(instance).int(t.now).exec()
 }
 
 // freePayload is freeBlobs for a payload whose row goes, or does not come about.
-func (t *tx) freePayload(p Payload) {
-	if p.Blob != "" {
-		t.freed = append(t.freed, p.Blob)
+func (t *tx) freePayload(p Payload) error {
+	if p.Blob == "" {
+		return nil
 	}
+	return t.prep("INSERT INTO orchestration_freed_blobs (key, freed_at) VALUES (?, ?) ON CONFLICT (key) DO NOTHING").text(p.Blob).int(t.now).exec()
 }
 
-// takeFreed returns what freeBlobs has noted for a request.
-func (t *tx) takeFreed() (keys []string) {
-	keys, t.freed = t.freed, nil
-	return keys
+// FreedBlobs returns keys of blobs that orchestrations have had no use for since before that time.
+func (s *Store) FreedBlobs(ctx context.Context, before time.Time, limit int) (keys []string, err error) {
+	err = s.read(ctx, func(c conn) error {
+		keys = nil
+		return c.prep("SELECT key FROM orchestration_freed_blobs WHERE freed_at < ? ORDER BY freed_at LIMIT ? + 0").int(before.UnixMilli()).int(int64(limit)).each(func(r row) error {
+			keys = append(keys, r.text(0))
+			return nil
+		})
+	})
+	return keys, err
 }
 
+// ForgetFreedBlobs is for those that have been removed.
+func (s *Store) ForgetFreedBlobs(ctx context.Context, keys []string) error {
+	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+		for _, key := range keys {
+			if err := t.prep("DELETE FROM orchestration_freed_blobs WHERE key = ?").text(key).exec(); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// What is freed is in use as well: it is removed as such.
 const sqlOrchestrationBlobInUse = `
 SELECT 1 FROM orchestration_history WHERE events_blob = ?1 UNION ALL SELECT 1 FROM orchestration_inbox WHERE event_blob = ?1
 UNION ALL SELECT 1 FROM orchestration_activities WHERE event_blob = ?1
-UNION ALL SELECT 1 FROM orchestrations WHERE input_blob = ?1 UNION ALL SELECT 1 FROM orchestrations WHERE output_blob = ?1`
+UNION ALL SELECT 1 FROM orchestrations WHERE input_blob = ?1 UNION ALL SELECT 1 FROM orchestrations WHERE output_blob = ?1
+UNION ALL SELECT 1 FROM orchestration_freed_blobs WHERE key = ?1`

@@ -20,11 +20,14 @@ func CallerCorrelation(instanceID string) string {
 
 func mayBeCalled(correlation string) bool { return strings.HasPrefix(correlation, callerCorrelation) }
 
-// awaitJob puts an activity to rest until its job has ended. If its event is a blob it is removed once that is stored.
+// awaitJob puts an activity to rest until its job has ended.
 func (t *tx) awaitJob(a *Activity, seq int64) error {
 	if a.Event.Blob != "" { // which nobody reads any more
 		err := t.prep("UPDATE orchestration_activities SET event_blob = NULL WHERE instance = ? AND event_id = ? AND token = ?").
-			int(a.Instance).int(int64(a.EventID)).int(a.Token).exec()
+			int(a.Instance).int(int64(a.EventID)).int(a.Token).fenced()
+		if err == nil {
+			err = t.freePayload(a.Event)
+		}
 		if err != nil {
 			return err
 		}

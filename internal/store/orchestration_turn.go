@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
@@ -22,7 +23,6 @@ type Turn struct {
 	Deliveries int    // of this turn, this one included
 	Lost       int    // of these, before this one: their process died, or what they led to could not be stored
 	run        int64  // how often it was rewound or has continued as new
-	blobs      bool   // it has had payloads in blob storage
 	Custom     []byte // status, as the latest turn left it
 	Token      int64
 	Pool       int64
@@ -67,8 +67,8 @@ func (s *Store) ClaimTurns(ctx context.Context, req WorkRequest) ([]Turn, error)
 }
 
 const sqlReadyTurns = `
-SELECT t.instance, o.tenant, o.id, o.name, o.execution, t.number, t.events, t.deliveries, t.custom, t.run, coalesce(t.token, 0), coalesce(o.key_id, ''), t.blobs
-FROM (SELECT instance, number, events, deliveries, custom, run, token, blobs FROM orchestration_turns WHERE pool = ? AND visible <= ? ORDER BY visible LIMIT ? + 0) t
+SELECT t.instance, o.tenant, o.id, o.name, o.execution, t.number, t.events, t.deliveries, t.custom, t.run, coalesce(t.token, 0), coalesce(o.key_id, '')
+FROM (SELECT instance, number, events, deliveries, custom, run, token FROM orchestration_turns WHERE pool = ? AND visible <= ? ORDER BY visible LIMIT ? + 0) t
   CROSS JOIN orchestrations o ON o.no = t.instance`
 
 const sqlArrived = `
@@ -80,7 +80,7 @@ func (t *tx) takeTurns(p *workPool, c *workClaim, most int) (taken int, err erro
 	err = t.prep(sqlReadyTurns).int(p.No).int(t.now).int(int64(most)).each(func(r row) error {
 		c.turns = append(c.turns, Turn{Instance: r.int(0), Tenant: r.int(1), ID: r.text(2), Name: r.text(3), Execution: r.text(4),
 			Number: r.int(5), Events: r.int(6), Deliveries: int(r.int(7)%lostDelivery) + 1, Lost: int(r.int(7) / lostDelivery), Custom: r.blob(8),
-			run: r.int(9), keyID: r.text(11), blobs: r.int(12) != 0, Pool: p.No, Halted: p.Kind == workHalt, now: t.now})
+			run: r.int(9), keyID: r.text(11), Pool: p.No, Halted: p.Kind == workHalt, now: t.now})
 		if r.int(10) != 0 { // nobody heard of it again
 			c.turns[len(c.turns)-1].Lost++
 		}
@@ -201,30 +201,22 @@ func (r *TurnResult) numbers() int { return len(r.Timers) + 2*len(r.Messages) + 
 
 const sqlCompleteTurn = `
 UPDATE orchestration_turns SET token = NULL, visible = ?, deliveries = 0, number = number + 1, events = ?, run = ?, status = ?, custom = ?,
-  started_at = coalesce(started_at, ?), updated_at = ? WHERE instance = ? AND token = ? RETURNING pool`
+  started_at = coalesce(started_at, ?), updated_at = ? WHERE instance = ? AND token = ? RETURNING pool, blobs`
 
 // CompleteTurn stores what a turn led to: the history grows, activities and timers are set up, messages are sent, and what it
-// saw is gone from the inbox, all or nothing. It returns forebay.ErrLockLost, and changes nothing, when another has the turn.
+// saw is gone from the inbox, all or nothing. It returns forebay.ErrLockLost, and changes nothing, when another has the turn. If the instance
+// ends otherwise than well, the jobs that it still waits for are returned: nobody needs them any more.
 //
 // It comes after the activities that are settled in the same transaction: what it forgets must not be answered.
-func (s *Store) CompleteTurn(ctx context.Context, turn *Turn, r *TurnResult) (left TurnLeft, err error) {
-	return perform(ctx, s, &request[TurnLeft]{at: stageChange, new: r.numbers(), size: r.bytes(), run: func(t *tx) (left TurnLeft, err error) {
-		t.freed = nil
+func (s *Store) CompleteTurn(ctx context.Context, turn *Turn, r *TurnResult) (orphans []string, err error) {
+	return perform(ctx, s, &request[[]string]{at: stageChange, new: r.numbers(), size: r.bytes(), run: func(t *tx) (orphans []string, err error) {
 		if r.Status.Terminal() && r.Status != forebay.OrchestrationCompleted {
-			if left.Jobs, err = t.jobsOf(turn.Instance); err != nil {
-				return left, err
+			if orphans, err = t.jobsOf(turn.Instance); err != nil {
+				return nil, err
 			}
 		}
-		err = t.completeTurn(turn, r)
-		left.Blobs = t.takeFreed()
-		return left, err
+		return orphans, t.completeTurn(turn, r)
 	}})
-}
-
-// TurnLeft is what nobody needs any more once a turn is stored.
-type TurnLeft struct {
-	Jobs  []string // ids of those that the instance waited for
-	Blobs []string // keys
 }
 
 func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
@@ -232,17 +224,29 @@ func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
 	if r.Reset != nil {
 		events, run = int64(r.Events), run+1
 	}
-	pool, err := t.prep(sqlCompleteTurn).int(asleep).int(events).int(run).text(string(r.Status)).blob(r.CustomStatus).int(t.now).int(t.now).
-		int(turn.Instance).int(turn.Token).fencedPool()
+	var pool int64
+	var blobs bool
+	found, err := t.prep(sqlCompleteTurn).int(asleep).int(events).int(run).text(string(r.Status)).blob(r.CustomStatus).int(t.now).int(t.now).
+		int(turn.Instance).int(turn.Token).one(func(row row) { pool, blobs = row.int(0), row.int(1) != 0 })
+	if err == nil && !found {
+		err = forebay.ErrLockLost
+	}
 	if err != nil {
 		return err
 	}
 	t.changed(turn.Instance)
 	delete(t.woken, turn.Instance)
 	for i := range turn.Arrived {
-		t.freePayload(turn.Arrived[i].Event)
+		if err := t.freePayload(turn.Arrived[i].Event); err != nil {
+			return err
+		}
 	}
 	if r.Reset != nil {
+		if blobs {
+			if err := t.freeBlobs(turn.Instance, sqlFreeRun); err != nil {
+				return err
+			}
+		}
 		if err := t.resetOrchestration(turn, run, r.Reset); err != nil {
 			return err
 		}
@@ -261,6 +265,11 @@ func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
 		}
 	}
 	if r.Status.Terminal() {
+		if blobs {
+			if err := t.freeBlobs(turn.Instance, sqlFreeRest); err != nil {
+				return err
+			}
+		}
 		if err := t.endOrchestration(turn, r); err != nil {
 			return err
 		}
@@ -305,11 +314,6 @@ func (t *tx) addHistory(instance, turn int64, count int, events Payload) error {
 
 // resetOrchestration forgets the execution so far: its history, and whatever would still answer it. Its attempts stay on record.
 func (t *tx) resetOrchestration(turn *Turn, run int64, r *Reset) error {
-	if turn.blobs {
-		if err := t.freeBlobs(turn.Instance, sqlRunBlobs); err != nil {
-			return err
-		}
-	}
 	if err := t.forgetExecution(turn.Instance); err != nil {
 		return err
 	}
@@ -350,11 +354,6 @@ func (t *tx) endOrchestration(turn *Turn, r *TurnResult) error {
 	if err != nil {
 		return err
 	}
-	if turn.blobs {
-		if err := t.freeBlobs(turn.Instance, sqlRestBlobs); err != nil {
-			return err
-		}
-	}
 	if err := t.cutOff(turn.Instance); err != nil {
 		return err
 	}
@@ -375,8 +374,9 @@ func (t *tx) sendMessages(turn *Turn, r *TurnResult) error {
 				return err
 			}
 			if !made {
-				t.freePayload(m.Start.Input)
-				t.freePayload(m.Start.Event)
+				if err := errors.Join(t.freePayload(m.Start.Input), t.freePayload(m.Start.Event)); err != nil {
+					return err
+				}
 			}
 			if !made && m.Refusal != nil {
 				if err := t.addEvent(turn.Instance, t.now, true, Inline(m.Refusal)); err != nil {
@@ -391,7 +391,9 @@ func (t *tx) sendMessages(turn *Turn, r *TurnResult) error {
 		}
 		gone := o.no == 0 || o.over || o.ending || m.Execution != "" && m.Execution != o.execution
 		if gone || m.Effect == Terminates && r.Status == forebay.OrchestrationTerminated && o.parent != turn.Instance { // another's, which has an id that this one called in vain
-			t.freePayload(m.Event)
+			if err := t.freePayload(m.Event); err != nil {
+				return err
+			}
 			continue
 		}
 		if err := t.signal(turn.Tenant, o, m.Execution != "", m.Event, m.Effect); err != nil {

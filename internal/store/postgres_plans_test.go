@@ -19,7 +19,7 @@ func TestPlansOfEmptyTables(t *testing.T) {
 	}
 	defer s.Close()
 	statements := []string{sqlReleaseAll, sqlTokens, sqlRenewShared, sqlEndActivities, sqlRenewActivities, sqlRenewTurns, sqlReadyTurns, sqlReadyActivities,
-		sqlAllBlobs, sqlRunBlobs, sqlRestBlobs, sqlOutcomeBlobs, sqlOrchestrationBlobInUse, sqlOrchestrationStart,
+		sqlFreeAll, sqlFreeRun, sqlFreeRest, sqlFreeOutcome, sqlOrchestrationBlobInUse, sqlOrchestrationStart,
 		sqlMadeBeforeShared, sqlStates, sqlReadyShared, sqlNextShared,
 		auditedColumns + ofNumbersShared + ofAuditedJobs, sqlVerifyAudit, sqlAuditEntries, sqlAuditActs, sqlAuditAct,
 		sqlReadyMessages, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlBehind, sqlHeld, sqlUnlock, sqlReportAttempts, sqlWebhookRoom, sqlSweepWebhookDeliveries, sqlEndedDelivery, sqlSetAsideRows, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy}

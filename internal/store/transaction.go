@@ -28,7 +28,6 @@ type tx struct {
 	tended bool           // something that was due is done
 	served []*workClaim   // claims of work that this transaction serves
 	woken  map[int64]bool // orchestrations that it has made ready
-	freed  []string       // keys of blobs of orchestrations that the request under way has no use for any more
 	pools  map[Pool]int64 // of work, that it has looked up or made
 
 	sessions  sessionMemory
