@@ -75,7 +75,7 @@ func (f *folder) keys(t *testing.T) (keys []string) {
 // holds returns once all that is stored, but for what is freed, is in use, and is so many payloads.
 func (p *process) holds(t *testing.T, f *folder, want int) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; <-time.After(5 * time.Millisecond) {
 		if _, err := p.RemoveFreed(t.Context(), p.store.Now().Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
