@@ -171,7 +171,7 @@ func testCalledJobs(t *testing.T, database string) {
 	s, stop = run()
 	stored(kept + freed)
 	stop()
-	execute(t, database, "UPDATE orchestration_freed_blobs SET freed_at = freed_at - 3600000")
+	execute(t, database, "UPDATE orchestration_blobs SET freed_at = freed_at - 3600000")
 	s, stop = run()
 	stored(kept)
 	ends(id, forebay.OrchestrationCompleted, `{"how":"`+long+`"}`)

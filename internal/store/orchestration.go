@@ -79,6 +79,9 @@ func (t *tx) createOrchestration(o NewOrchestration, replace bool) (bool, error)
 	if err := t.prep(sqlInsertTurn).int(no).int(pool).int(at).text(string(forebay.OrchestrationPending)).int(t.now).exec(); err != nil {
 		return false, err
 	}
+	if err := t.keepBlob(no, o.Input); err != nil {
+		return false, err
+	}
 	t.workReady(pool, at)
 	return true, t.addEvent(no, at, false, o.Event)
 }
@@ -122,7 +125,7 @@ func (t *tx) addEvent(instance, at int64, answer bool, event Payload) error {
 		return err
 	}
 	if event.Blob != "" {
-		if err := t.noteBlob(instance); err != nil {
+		if err := t.keepBlob(instance, event); err != nil {
 			return err
 		}
 		return t.prep("INSERT INTO orchestration_inbox (instance, no, visible, answer, event_blob) VALUES (?, ?, ?, ?, ?)").

@@ -85,7 +85,7 @@ func (t *tx) newActivity(turn *Turn, run, turns int64, a *NewActivity) error {
 	if err := st.blob(a.Policy).blob([]byte{}).text(a.Event.Blob).exec(); err != nil {
 		return err
 	}
-	return t.noteBlob(turn.Instance)
+	return t.keepBlob(turn.Instance, a.Event)
 }
 
 const sqlReadyActivities = `

@@ -43,23 +43,29 @@ func (r row) payload(bytes, blob int) Payload {
 	return Payload{Bytes: r.blob(bytes), Blob: r.text(blob)}
 }
 
-// noteBlob notes of an instance that is not over that it has had a blob.
-func (t *tx) noteBlob(instance int64) error {
+// keepBlob notes a blob whose row is stored, and of its instance, unless that is over, that it has one.
+func (t *tx) keepBlob(instance int64, p Payload) error {
+	if p.Blob == "" {
+		return nil
+	}
+	if err := t.prep("INSERT INTO orchestration_blobs (key) VALUES (?)").text(p.Blob).exec(); err != nil {
+		return err
+	}
 	return t.prep("UPDATE orchestration_turns SET blobs = 1 WHERE instance = ? AND blobs = 0").int(instance).exec()
 }
 
-// Blobs of an instance whose rows are about to go. They say coalesce so that they are found by the instance, and never by the indexes of all blobs.
+// Blobs of an instance whose rows are about to go.
 const (
-	sqlHistoryBlobs  = "SELECT events_blob AS key FROM orchestration_history WHERE instance = ?1 AND coalesce(events_blob, '') <> ''"
-	sqlInboxBlobs    = "SELECT event_blob AS key FROM orchestration_inbox WHERE instance = ?1 AND coalesce(event_blob, '') <> ''"
+	sqlHistoryBlobs  = "SELECT events_blob AS key FROM orchestration_history WHERE instance = ?1 AND events_blob IS NOT NULL"
+	sqlInboxBlobs    = "SELECT event_blob AS key FROM orchestration_inbox WHERE instance = ?1 AND event_blob IS NOT NULL"
 	sqlAnswerBlobs   = sqlInboxBlobs + " AND answer = 1"
-	sqlActivityBlobs = "SELECT event_blob AS key FROM orchestration_activities WHERE instance = ?1 AND coalesce(event_blob, '') <> ''"
-	sqlInputBlob     = "SELECT input_blob AS key FROM orchestrations WHERE no = ?1 AND coalesce(input_blob, '') <> ''"
-	sqlOutputBlob    = "SELECT output_blob AS key FROM orchestrations WHERE no = ?1 AND coalesce(output_blob, '') <> ''"
+	sqlActivityBlobs = "SELECT event_blob AS key FROM orchestration_activities WHERE instance = ?1 AND event_blob IS NOT NULL"
+	sqlInputBlob     = "SELECT input_blob AS key FROM orchestrations WHERE no = ?1 AND input_blob IS NOT NULL"
+	sqlOutputBlob    = "SELECT output_blob AS key FROM orchestrations WHERE no = ?1 AND output_blob IS NOT NULL"
 
 	unionAll       = " UNION ALL "
-	freeOf         = "INSERT INTO orchestration_freed_blobs (key, freed_at) SELECT b.key, ?2 FROM ("
-	freeEnd        = ") b WHERE 1 = 1 ON CONFLICT (key) DO NOTHING"
+	freeOf         = "INSERT INTO orchestration_blobs (key, freed_at) SELECT b.key, ?2 FROM ("
+	freeEnd        = ") b WHERE 1 = 1 ON CONFLICT (key) DO UPDATE SET freed_at = excluded.freed_at"
 	sqlFreeAll     = freeOf + sqlHistoryBlobs + unionAll + sqlInboxBlobs + unionAll + sqlActivityBlobs + unionAll + sqlInputBlob + unionAll + sqlOutputBlob + freeEnd
 	sqlFreeRun     = freeOf + sqlHistoryBlobs + unionAll + sqlAnswerBlobs + unionAll + sqlActivityBlobs + unionAll + sqlInputBlob + freeEnd
 	sqlFreeRest    = freeOf + sqlInboxBlobs + unionAll + sqlActivityBlobs + freeEnd
@@ -76,14 +82,14 @@ func (t *tx) freePayload(p Payload) error {
 	if p.Blob == "" {
 		return nil
 	}
-	return t.prep("INSERT INTO orchestration_freed_blobs (key, freed_at) VALUES (?, ?) ON CONFLICT (key) DO NOTHING").text(p.Blob).int(t.now).exec()
+	return t.prep("INSERT INTO orchestration_blobs (key, freed_at) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET freed_at = excluded.freed_at").text(p.Blob).int(t.now).exec()
 }
 
 // FreedBlobs returns keys of blobs that orchestrations have had no use for since before that time.
 func (s *Store) FreedBlobs(ctx context.Context, before time.Time, limit int) (keys []string, err error) {
 	err = s.read(ctx, func(c conn) error {
 		keys = nil
-		return c.prep("SELECT key FROM orchestration_freed_blobs WHERE freed_at < ? ORDER BY freed_at LIMIT ? + 0").int(before.UnixMilli()).int(int64(limit)).each(func(r row) error {
+		return c.prep("SELECT key FROM orchestration_blobs WHERE freed_at < ? ORDER BY freed_at LIMIT ? + 0").int(before.UnixMilli()).int(int64(limit)).each(func(r row) error {
 			keys = append(keys, r.text(0))
 			return nil
 		})
@@ -95,7 +101,7 @@ func (s *Store) FreedBlobs(ctx context.Context, before time.Time, limit int) (ke
 func (s *Store) ForgetFreedBlobs(ctx context.Context, keys []string) error {
 	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
 		for _, key := range keys {
-			if err := t.prep("DELETE FROM orchestration_freed_blobs WHERE key = ?").text(key).exec(); err != nil {
+			if err := t.prep("DELETE FROM orchestration_blobs WHERE key = ?").text(key).exec(); err != nil {
 				return struct{}{}, err
 			}
 		}
@@ -105,8 +111,4 @@ func (s *Store) ForgetFreedBlobs(ctx context.Context, keys []string) error {
 }
 
 // What is freed is in use as well: it is removed as such.
-const sqlOrchestrationBlobInUse = `
-SELECT 1 FROM orchestration_history WHERE events_blob = ?1 UNION ALL SELECT 1 FROM orchestration_inbox WHERE event_blob = ?1
-UNION ALL SELECT 1 FROM orchestration_activities WHERE event_blob = ?1
-UNION ALL SELECT 1 FROM orchestrations WHERE input_blob = ?1 UNION ALL SELECT 1 FROM orchestrations WHERE output_blob = ?1
-UNION ALL SELECT 1 FROM orchestration_freed_blobs WHERE key = ?1`
+const sqlOrchestrationBlobInUse = "SELECT 1 FROM orchestration_blobs WHERE key = ?"

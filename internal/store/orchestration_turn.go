@@ -302,7 +302,7 @@ func (st statement) fencedPool() (pool int64, err error) {
 
 func (t *tx) addHistory(instance, turn int64, count int, events Payload) error {
 	if events.Blob != "" {
-		if err := t.noteBlob(instance); err != nil {
+		if err := t.keepBlob(instance, events); err != nil {
 			return err
 		}
 		return t.prep("INSERT INTO orchestration_history (instance, turn, count, events, events_blob) VALUES (?, ?, ?, ?, ?)").
@@ -324,6 +324,9 @@ func (t *tx) resetOrchestration(turn *Turn, run int64, r *Reset) error {
 		if err := t.prep(sqlDropAttempts).int(turn.Instance).int(maxEarlierAttempts - 1).exec(); err != nil {
 			return err
 		}
+	}
+	if err := t.keepBlob(turn.Instance, r.Input); err != nil {
+		return err
 	}
 	return t.prep("UPDATE orchestrations SET execution = ?, input = ?, input_blob = ?, version = NULL WHERE no = ?").
 		text(r.Execution).blob(r.Input.inline()).textOrNull(r.Input.Blob).int(turn.Instance).exec()
@@ -352,6 +355,9 @@ func (t *tx) endOrchestration(turn *Turn, r *TurnResult) error {
 	}
 	err := t.prep(sqlEndOrchestration).text(string(r.Status)).int(t.now).blob(r.Output.inline()).textOrNull(r.Output.Blob).blob(failure).blob(r.CustomStatus).int(turn.Instance).exec()
 	if err != nil {
+		return err
+	}
+	if err := t.keepBlob(turn.Instance, r.Output); err != nil {
 		return err
 	}
 	if err := t.cutOff(turn.Instance); err != nil {
