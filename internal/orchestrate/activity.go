@@ -45,7 +45,8 @@ func (h *hub) fetch(ctx context.Context, a *store.Activity) {
 	defer h.release(a.Token)
 	ctx, stop := settling(ctx)
 	defer stop()
-	if err = errors.Join(err, unlessLost(h.store.AbandonActivity(ctx, a, h.pause(a.Lost+4), false))); err != nil {
+	abandoned := h.store.AbandonActivity(ctx, a, h.pause(a.Lost+4), false)
+	if err = errors.Join(err, abandoned); !errors.Is(err, forebay.ErrLockLost) {
 		h.log.Warn("cannot read an activity", slog.String("instance", a.ID), slog.Any("error", err))
 	}
 }
@@ -82,7 +83,7 @@ func (h *hub) settle(ctx context.Context, a *store.Activity, result *protos.Hist
 	if err != nil {
 		return err
 	}
-	put, err := h.keepHeld(ctx, a.Token, a.Tenant, &outcome.Event)
+	put, err := h.keepResult(ctx, a, &outcome.Event)
 	if err != nil {
 		return err
 	}

@@ -35,17 +35,13 @@ type GRPC struct {
 // one payload may be larger than that the bound is twice as large as that.
 const maxGRPCMessage = 64 << 20
 
-func (s *Service) maxReceived() int { return max(maxGRPCMessage, 2*int(s.opts.MaxBytes)) }
-
 // Serve answers on the listener until ctx ends.
 func (s *Service) Serve(ctx context.Context, listener net.Listener, g GRPC) error {
 	options := []grpc.ServerOption{
-		grpc.StatsHandler(watcher{s, g}),
-		grpc.MaxRecvMsgSize(s.maxReceived()), grpc.MaxSendMsgSize(1 << 30), grpc.MaxConcurrentStreams(1000),
+		grpc.MaxRecvMsgSize(max(maxGRPCMessage, 2*int(s.opts.MaxBytes))), grpc.MaxSendMsgSize(1 << 30), grpc.MaxConcurrentStreams(1000),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			ctx.Value(callStateKey{}).(*callState).begun = true
 			ctx, err := s.admit(ctx, g, info.FullMethod)
 			if err != nil {
 				return nil, statusOf(err)
@@ -111,7 +107,7 @@ func (s *Service) perTenant() *grpc.ServiceDesc {
 		handler := desc.Streams[i].Handler
 		desc.Streams[i].Handler = func(_ any, stream grpc.ServerStream) error {
 			h := s.served(stream.Context())
-			return handler(h.remote, workItems{stream, h, connectionOf(stream.Context())})
+			return handler(h.remote, workItems{stream, h})
 		}
 	}
 	return &desc

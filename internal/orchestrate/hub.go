@@ -163,7 +163,7 @@ func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Workflow
 	if err != nil {
 		return err
 	}
-	put, err := h.keepHeld(ctx, turn.Token, turn.Tenant, payloadsOf(result)...)
+	put, err := h.keepTurn(ctx, turn, result)
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	var orphans []string

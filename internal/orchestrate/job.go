@@ -70,7 +70,10 @@ func (h *hub) submit(ctx context.Context, a *store.Activity) error {
 	if err != nil && !errors.Is(err, errHistory) {
 		return err
 	}
-	e, err := decodeEvent(event)
+	var e *protos.HistoryEvent
+	if err == nil {
+		e, err = decodeEvent(event)
+	}
 	if err != nil {
 		return forebay.Errorf(forebay.CodeInvalidRequest, "the activity cannot be read")
 	}

@@ -43,7 +43,7 @@ func (h *hub) giveUp(ctx context.Context, turn *store.Turn) {
 	var orphans, put []string
 	result, err := h.lostResult(ctx, turn)
 	if err == nil {
-		put, err = h.keepHeld(ctx, turn.Token, turn.Tenant, payloadsOf(result)...)
+		put, err = h.keepTurn(ctx, turn, result)
 	}
 	ctx, cancel := settling(ctx)
 	defer cancel()

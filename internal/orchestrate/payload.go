@@ -2,10 +2,12 @@ package orchestrate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -85,17 +87,31 @@ const (
 	maxKeepPause   = 5 * time.Second
 )
 
-// keepHeld is keep for the outcome of work that is carried out here under a lock. It was paid for, so while blob storage is not available it is
-// not given up, until the work is not to be carried out here any more.
-func (s *Service) keepHeld(ctx context.Context, token, tenant int64, payloads ...*store.Payload) (keys []string, err error) {
+// keepTurnTime bounds how long a turn waits for blob storage that is not available. Its code only decides, and others need its place.
+const keepTurnTime = 5 * time.Second
+
+// keepTurn is keep for what a turn has led to.
+func (s *Service) keepTurn(ctx context.Context, turn *store.Turn, r *store.TurnResult) (keys []string, err error) {
+	return s.keepHeld(ctx, turn.Token, turn.Tenant, keepTurnTime, payloadsOf(r)...)
+}
+
+// keepResult is keep for the result of an activity. It was paid for, so while blob storage is not available it is not given up, until the activity
+// is not to be carried out here any more.
+func (s *Service) keepResult(ctx context.Context, a *store.Activity, result *store.Payload) (keys []string, err error) {
+	return s.keepHeld(ctx, a.Token, a.Tenant, math.MaxInt64, result)
+}
+
+// keepHeld is keep for the outcome of what is carried out here under a lock, again and again for that long.
+func (s *Service) keepHeld(ctx context.Context, token, tenant int64, patience time.Duration, payloads ...*store.Payload) (keys []string, err error) {
 	if !slices.ContainsFunc(payloads, func(p *store.Payload) bool { return len(p.Bytes) > forebay.InlineBytes }) {
 		return nil, nil
 	}
 	ctx, cancel := s.bound(ctx, token)
 	defer cancel(nil)
+	begun := time.Now()
 	for pause := firstKeepPause; ; pause = min(2*pause, maxKeepPause) {
 		keys, err = s.keep(ctx, tenant, payloads...)
-		if err == nil || !passing(err) || sleep.For(ctx, pause) != nil {
+		if err == nil || !passing(err) || time.Since(begun) > patience || sleep.For(ctx, pause) != nil {
 			return keys, err
 		}
 	}
@@ -190,21 +206,34 @@ func (s *Service) refused(ctx context.Context, err error, put []string) {
 // freedAtOnce is how many blobs RemoveFreed removes between two looks.
 const freedAtOnce = 500
 
-// RemoveFreed removes the blobs that no instance has had any use for since before that time, and returns how many.
+// RemoveFreed removes the blobs that no instance has had any use for since before that time, and returns how many. Those that cannot be removed
+// keep no others from it; of them one error is returned.
 func (s *Service) RemoveFreed(ctx context.Context, before time.Time) (removed int, err error) {
-	for {
-		keys, err := s.store.FreedBlobs(ctx, before, freedAtOnce)
-		if err != nil || len(keys) == 0 {
-			return removed, err
+	for stuck := 0; ; {
+		keys, failed := s.store.FreedBlobs(ctx, before, stuck, freedAtOnce)
+		if failed != nil || len(keys) == 0 {
+			return removed, cmp.Or(failed, err)
 		}
-		err = each(ctx, len(keys), func(ctx context.Context, i int) error { return s.opts.Blobs.Delete(ctx, keys[i]) })
-		if err == nil {
-			err = s.store.ForgetFreedBlobs(ctx, keys)
+		errs := make([]error, len(keys))
+		if failed := each(ctx, len(keys), func(ctx context.Context, i int) error {
+			errs[i] = s.opts.Blobs.Delete(ctx, keys[i])
+			return ctx.Err()
+		}); failed != nil {
+			return removed, failed
 		}
-		if err != nil {
-			return removed, err
+		var gone []string
+		for i, key := range keys {
+			if errs[i] != nil {
+				err = errs[i]
+				stuck++
+			} else {
+				gone = append(gone, key)
+			}
 		}
-		removed += len(keys)
+		if failed := s.store.ForgetFreedBlobs(ctx, gone); failed != nil {
+			return removed, failed
+		}
+		removed += len(gone)
 	}
 }
 

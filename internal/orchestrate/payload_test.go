@@ -23,9 +23,10 @@ import (
 // folder is blob storage of which a test sees what is in it, and which can be out of order.
 type folder struct {
 	*blob.Store
-	path string
-	out  atomic.Bool
-	puts atomic.Int32 // while it was out of order, as well
+	path  string
+	out   atomic.Bool
+	puts  atomic.Int32           // while it was out of order, as well
+	stays atomic.Pointer[string] // a key that cannot be removed
 }
 
 func newFolder(t *testing.T) *folder { return openFolderAt(t, t.TempDir()) }
@@ -57,6 +58,13 @@ func (f *folder) ReadAll(ctx context.Context, key string, limit int64) ([]byte, 
 		return nil, errOut
 	}
 	return f.Store.ReadAll(ctx, key, limit)
+}
+
+func (f *folder) Delete(ctx context.Context, key string) error {
+	if stays := f.stays.Load(); stays != nil && *stays == key {
+		return errOut
+	}
+	return f.Store.Delete(ctx, key)
 }
 
 // keys are those of all that is stored.
@@ -330,6 +338,66 @@ func TestBlobStorageOutOfOrder(t *testing.T) {
 			t.Errorf("%d calls, %+v: %v", calls.Load(), attempts, err)
 		}
 		p.holds(t, blobs, 2)
+	})
+}
+
+// A process that stops while the result of an activity cannot be stored does not wait for that: the activity is called again by another.
+func TestBlobStorageOutOfOrderAtAResult(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r, blobs := NewRegistry(), newFolder(t)
+		var calls atomic.Int32
+		add(t, r, "grow", func(context.Context, string) (any, error) {
+			if calls.Add(1) == 1 {
+				blobs.puts.Store(0)
+				blobs.out.Store(true)
+			}
+			return large("r"), nil
+		})
+		addOrchestrator(t, r, "parent", func(ctx *task.WorkflowContext) (any, error) {
+			var result string
+			err := activity(ctx, "grow", nil, forebay.RetryPolicy{}).Await(&result)
+			return sinceLarge(result), err
+		})
+		p := run(t, where, Options{Registry: r, Blobs: blobs, Grace: time.Millisecond})
+		id := p.start(t, StartRequest{Name: "parent"})
+		until(t, "the result is tried to be stored", func() bool { return blobs.puts.Load() >= 2 })
+		p.stop()
+		blobs.out.Store(false)
+		p = run(t, where, Options{Registry: r, Blobs: blobs})
+		p.ends(t, id, forebay.OrchestrationCompleted)
+		attempts, err := p.Attempts(t.Context(), tenant, id)
+		if err != nil || len(attempts) != 1 || calls.Load() != 2 {
+			t.Errorf("%d calls, %+v: %v", calls.Load(), attempts, err)
+		}
+	})
+}
+
+// What cannot be removed keeps nothing else from being removed.
+func TestFreedBlobsThatStay(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r, blobs := NewRegistry(), newFolder(t)
+		addOrchestrator(t, r, "waiting", waiting)
+		p := run(t, where, Options{Registry: r, Blobs: blobs})
+		id := p.start(t, StartRequest{Name: "waiting", Input: quoted(large("p"))})
+		p.until(t, id, forebay.OrchestrationRunning)
+		p.holds(t, blobs, 2)
+		if err := p.Terminate(t.Context(), tenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		p.ends(t, id, forebay.OrchestrationTerminated)
+		if err := p.Purge(t.Context(), tenant, id); err != nil {
+			t.Fatal(err)
+		}
+		keys := blobs.keys(t)
+		blobs.stays.Store(&keys[0])
+		later := p.store.Now().Add(time.Hour)
+		if n, err := p.RemoveFreed(t.Context(), later); n != len(keys)-1 || forebay.CodeOf(err) != forebay.CodeUnavailable {
+			t.Errorf("%d of %d removed: %v", n, len(keys), err)
+		}
+		blobs.stays.Store(nil)
+		if n, err := p.RemoveFreed(t.Context(), later); n != 1 || err != nil {
+			t.Errorf("%d removed: %v", n, err)
+		}
 	})
 }
 

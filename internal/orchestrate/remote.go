@@ -95,19 +95,15 @@ func (h *hub) OnActivityCompletion(req *protos.ActivityRequest, done func(*proto
 type workItems struct {
 	grpc.ServerStream
 	*hub
-	by *connection
 }
 
 func (w workItems) Context() context.Context { return w.ServerStream.Context() }
 
 func (w workItems) SendMsg(m any) error {
-	if item, ok := m.(*protos.WorkItem); ok {
-		if a := item.GetActivityRequest(); a != nil {
-			if _, open := w.open.Load(a); !open {
-				return nil
-			}
+	if item, ok := m.(*protos.WorkItem); ok && item.GetActivityRequest() != nil {
+		if _, open := w.open.Load(item.GetActivityRequest()); !open {
+			return nil
 		}
-		w.by.send(w.hub, item)
 	}
 	return w.ServerStream.SendMsg(m)
 }

@@ -332,7 +332,7 @@ func (s *sent) SendMsg(m any) error {
 func TestWorkThatWasGivenBackIsNotSent(t *testing.T) {
 	h := &hub{TasksBackend: local.NewTasksBackend()}
 	stream := &sent{}
-	w := workItems{stream, h, &connection{}}
+	w := workItems{stream, h}
 	activity := func(id int32) *protos.WorkItem {
 		return &protos.WorkItem{Request: &protos.WorkItem_ActivityRequest{ActivityRequest: &protos.ActivityRequest{
 			TaskId: id, WorkflowInstance: &protos.WorkflowInstance{InstanceId: "i"},

@@ -43,7 +43,8 @@ func (w *rewind) tolerated(ctx context.Context, row store.OrchestrationRow, even
 	for _, call := range doubtful {
 		stays[call] = true
 	}
-	if !w.registry.hasOrchestrator(row.Name) { // a failure that stays can still be taken away by a later rewind, but none can be brought back
+	// A failure that stays can still be taken away by a later rewind, but none can be brought back. Code that has killed its process is not run here.
+	if !w.registry.hasOrchestrator(row.Name) || row.Failure != nil && row.Failure.Type == failureTurnLost {
 		return stays, nil
 	}
 	code, left := task.NewTaskExecutorWithLogger(w.registry.engine, unlogged), maxReplayed

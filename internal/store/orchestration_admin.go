@@ -232,8 +232,8 @@ func (t *tx) rewind(r *Rewound) error {
 		return err
 	}
 	// The number of turns goes on far above those before, so that no memory of them is taken for true.
-	err = t.prep(`INSERT INTO orchestration_turns (instance, pool, visible, number, events, run, status, updated_at)
-		VALUES (?, ?, ?, ?, ?, (SELECT coalesce(max(run), 0) + 1 FROM orchestration_attempts WHERE instance = ?), ?, ?)`).
+	err = t.prep(`INSERT INTO orchestration_turns (instance, pool, visible, number, events, run, status, updated_at, blobs)
+		VALUES (?, ?, ?, ?, ?, (SELECT coalesce(max(run), 0) + 1 FROM orchestration_attempts WHERE instance = ?), ?, ?, 1)`).
 		int(r.No).int(pool).int(t.now).int(t.now).int(int64(r.Events)).int(r.No).text(string(forebay.OrchestrationRunning)).int(t.now).exec()
 	if err != nil {
 		return err

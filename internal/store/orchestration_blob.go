@@ -85,11 +85,12 @@ func (t *tx) freePayload(p Payload) error {
 	return t.prep("INSERT INTO orchestration_blobs (key, freed_at) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET freed_at = excluded.freed_at").text(p.Blob).int(t.now).exec()
 }
 
-// FreedBlobs returns keys of blobs that orchestrations have had no use for since before that time.
-func (s *Store) FreedBlobs(ctx context.Context, before time.Time, limit int) (keys []string, err error) {
+// FreedBlobs returns keys of blobs that orchestrations have had no use for since before that time, the oldest first, but for some of these.
+func (s *Store) FreedBlobs(ctx context.Context, before time.Time, skip, limit int) (keys []string, err error) {
 	err = s.read(ctx, func(c conn) error {
 		keys = nil
-		return c.prep("SELECT key FROM orchestration_blobs WHERE freed_at < ? ORDER BY freed_at LIMIT ? + 0").int(before.UnixMilli()).int(int64(limit)).each(func(r row) error {
+		const sql = "SELECT key FROM orchestration_blobs WHERE freed_at < ? ORDER BY freed_at, key LIMIT ? + 0 OFFSET ? + 0"
+		return c.prep(sql).int(before.UnixMilli()).int(int64(limit)).int(int64(skip)).each(func(r row) error {
 			keys = append(keys, r.text(0))
 			return nil
 		})

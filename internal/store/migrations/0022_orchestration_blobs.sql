@@ -14,4 +14,4 @@ CREATE TABLE orchestration_blobs (
   key      TEXT PRIMARY KEY,
   freed_at INTEGER                    -- NULL: its row is there
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX orchestration_blobs_freed ON orchestration_blobs (freed_at) WHERE freed_at IS NOT NULL;
+CREATE INDEX orchestration_blobs_freed ON orchestration_blobs (freed_at, key) WHERE freed_at IS NOT NULL;
