@@ -11,7 +11,7 @@ FUZZTIME ?= 10000x
 # sees little in them.
 UNRACED  := Survives?(Crashes|Kills)$$|KilledCopy|UnderKills|ThroughCrashes|OutliveAnOutage|ManyProcesses|ClocksThatDiffer|FullDisk|AcrossARestart|DurableTaskSDK|AgainstModel|TopicModel|PurgeManyJobs|InstancesThatAreLarge|LargeJobsTakeTurns
 UNRACED  := $(UNRACED)|TestCopy|UnfinishedCopy|TestAudit|QueryPlans|TestPgvector$$|PgvectorMakes|SlowMigration|WebhookTries|WordsFind|TestBus$$/.*/(Fan-out|Topic_fan-out|Forwarding|Subscriptions|Many)
-UNRACED  := $(UNRACED)|UnknownTaskWaits|CallLongerThanItsLock|ForecastByQuota|OneLedgerForAll|RecoveryIsSeen|CollectorThatTakesNothing|DashboardAlerts|PresenceOutlives
+UNRACED  := $(UNRACED)|UnknownTaskWaits|CallLongerThanItsLock|ForecastByQuota|OneLedgerForAll|RecoveryIsSeen|CollectorThatTakesNothing|DashboardAlerts|PresenceOutlives|JudgingIsBounded|OutageOfAllDeployments|JobsWaitForTheQuota
 
 export CGO_ENABLED ?= 0
 # For tests as well as for what is released, so that nothing is compiled twice.
