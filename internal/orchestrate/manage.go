@@ -122,10 +122,10 @@ func (s *Service) row(ctx context.Context, tenant, id string) (store.Orchestrati
 // filledRow is row with the input and the output, wherever they are.
 func (s *Service) filledRow(ctx context.Context, tenant, id string) (store.OrchestrationRow, error) {
 	row, err := s.row(ctx, tenant, id)
-	if err != nil {
-		return row, err
+	if err == nil {
+		err = s.fill(ctx, &row)
 	}
-	return row, s.fill(ctx, &row)
+	return row, err
 }
 
 // Wait returns an instance once it is over, or as it stands when ctx or the timeout ends first; if it is ctx, without what is large.
@@ -190,7 +190,6 @@ type ListRequest struct {
 	From, Until time.Time                     // when they were made; zero: no bound
 	Limit       int                           // default 50, at most 500
 	Cursor      string
-	Bare        bool // without what is large of inputs and outputs
 }
 
 // List returns instances, the newest first, and where to go on; "": there are no more.
@@ -202,9 +201,14 @@ func (s *Service) List(ctx context.Context, tenant string, req ListRequest) (pag
 	if req.Limit <= 0 || req.Limit > forebay.MaxPageSize {
 		req.Limit = forebay.DefaultPageSize
 	}
-	return s.list(ctx, store.OrchestrationQuery{Tenant: no, Prefix: req.Prefix, Name: req.Name, Statuses: req.Statuses, From: req.From, Until: req.Until, Limit: req.Limit}, req.Cursor, !req.Bare)
+	return s.list(ctx, req.query(no), req.Cursor, true)
 }
 
+func (req *ListRequest) query(tenant int64) store.OrchestrationQuery {
+	return store.OrchestrationQuery{Tenant: tenant, Prefix: req.Prefix, Name: req.Name, Statuses: req.Statuses, From: req.From, Until: req.Until, Limit: req.Limit}
+}
+
+// list returns a page. Only if it is filled, it has what is large of inputs and outputs.
 func (s *Service) list(ctx context.Context, q store.OrchestrationQuery, cursor string, filled bool) (page []forebay.Orchestration, next string, err error) {
 	if cursor != "" {
 		if q.Below, err = strconv.ParseInt(cursor, 36, 64); err != nil || q.Below <= 0 {
@@ -355,9 +359,9 @@ func (s *Service) PurgeMany(ctx context.Context, tenant string, req ListRequest)
 		return 0, err
 	}
 	audit := act(ctx, tenant, "purge-orchestrations", tenant, purgeDetail{req.Prefix, req.Statuses, req.From, req.Until})
-	req.Limit, req.Bare = purgedAtOnce, true
+	req.Limit = purgedAtOnce
 	for {
-		page, next, err := s.List(ctx, tenant, req)
+		page, next, err := s.list(ctx, req.query(no), req.Cursor, false)
 		if err != nil {
 			return purged, err
 		}

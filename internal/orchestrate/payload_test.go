@@ -302,27 +302,33 @@ func TestLargePayloadsOfASecondTry(t *testing.T) {
 	})
 }
 
+// breaksAtAResult returns blob storage that is out of order once the activity of the orchestrator "parent" is called for the first time, and
+// how often that was called.
+func breaksAtAResult(t *testing.T) (r *Registry, blobs *folder, calls *atomic.Int32) {
+	r, blobs, calls = NewRegistry(), newFolder(t), &atomic.Int32{}
+	add(t, r, "grow", func(context.Context, string) (any, error) {
+		if calls.Add(1) == 1 {
+			blobs.puts.Store(0)
+			blobs.out.Store(true)
+		}
+		return large("r"), nil
+	})
+	addOrchestrator(t, r, "parent", func(ctx *task.WorkflowContext) (any, error) {
+		var result string
+		err := activity(ctx, "grow", large("a"), forebay.RetryPolicy{}).Await(&result)
+		return sinceLarge(result), err
+	})
+	return r, blobs, calls
+}
+
 // While blob storage cannot be used nothing is lost: clients are told, the result of an activity is stored once it can be again, without another
 // call, and no attempt and no turn counts as lost.
 func TestBlobStorageOutOfOrder(t *testing.T) {
 	onBoth(t, func(t *testing.T, where store.Options) {
-		r, blobs := NewRegistry(), newFolder(t)
-		var calls atomic.Int32
-		add(t, r, "grow", func(context.Context, string) (any, error) {
-			if calls.Add(1) == 1 {
-				blobs.puts.Store(0)
-				blobs.out.Store(true)
-			}
-			return large("r"), nil
-		})
-		addOrchestrator(t, r, "parent", func(ctx *task.WorkflowContext) (any, error) {
-			var result string
-			err := activity(ctx, "grow", large("a"), forebay.RetryPolicy{}).Await(&result)
-			return sinceLarge(result), err
-		})
+		r, blobs, calls := breaksAtAResult(t)
 		p := run(t, where, Options{Registry: r, Blobs: blobs})
 		id := p.start(t, StartRequest{Name: "parent"})
-		until(t, "the result is tried to be stored", func() bool { return blobs.puts.Load() >= 3 })
+		until(t, "the result is tried to be stored", func() bool { return blobs.out.Load() && blobs.puts.Load() >= 3 })
 		if _, err := p.Start(t.Context(), tenant, StartRequest{Name: "parent", Input: quoted(large("p"))}); forebay.CodeOf(err) != forebay.CodeUnavailable {
 			t.Errorf("started: %v", err)
 		}
@@ -344,23 +350,10 @@ func TestBlobStorageOutOfOrder(t *testing.T) {
 // A process that stops while the result of an activity cannot be stored does not wait for that: the activity is called again by another.
 func TestBlobStorageOutOfOrderAtAResult(t *testing.T) {
 	onBoth(t, func(t *testing.T, where store.Options) {
-		r, blobs := NewRegistry(), newFolder(t)
-		var calls atomic.Int32
-		add(t, r, "grow", func(context.Context, string) (any, error) {
-			if calls.Add(1) == 1 {
-				blobs.puts.Store(0)
-				blobs.out.Store(true)
-			}
-			return large("r"), nil
-		})
-		addOrchestrator(t, r, "parent", func(ctx *task.WorkflowContext) (any, error) {
-			var result string
-			err := activity(ctx, "grow", nil, forebay.RetryPolicy{}).Await(&result)
-			return sinceLarge(result), err
-		})
+		r, blobs, calls := breaksAtAResult(t)
 		p := run(t, where, Options{Registry: r, Blobs: blobs, Grace: time.Millisecond})
 		id := p.start(t, StartRequest{Name: "parent"})
-		until(t, "the result is tried to be stored", func() bool { return blobs.puts.Load() >= 2 })
+		until(t, "the result is tried to be stored", func() bool { return blobs.out.Load() && blobs.puts.Load() >= 2 })
 		p.stop()
 		blobs.out.Store(false)
 		p = run(t, where, Options{Registry: r, Blobs: blobs})

@@ -97,7 +97,7 @@ func TestWorkOfAWorkerThatIsGone(t *testing.T) {
 		return r
 	}
 	first, second := run(t, where, Options{Registry: registry()}), run(t, where, Options{Registry: registry()})
-	first.awayTime = time.Millisecond
+	first.awayTime = time.Hour
 	connected := func(p *process) func() bool {
 		return func() bool {
 			p.mu.Lock()
@@ -111,23 +111,34 @@ func TestWorkOfAWorkerThatIsGone(t *testing.T) {
 		}
 	}
 
-	stalled, _, _ := worker(t, first.serve(t))
-	until(t, "the process is connected", connected(first))
-	id := first.start(t, StartRequest{Name: "many"})
-	until(t, "the first server holds all activities", func() bool {
+	holds := func() (n int) {
 		first.mu.Lock()
 		defer first.mu.Unlock()
-		n := 0
 		for _, h := range first.held {
 			if h.activity != nil {
 				n++
 			}
 		}
-		return n == many
-	})
+		return n
+	}
+
+	stalled, _, sent := worker(t, first.serve(t))
+	until(t, "the process is connected", connected(first))
+	id := first.start(t, StartRequest{Name: "many"})
+	until(t, "the first server holds all activities", func() bool { return holds() == many })
+	if _, err := sent.Recv(); err != nil {
+		t.Fatal(err)
+	}
 	if err := stalled.Close(); err != nil {
 		t.Fatal(err)
 	}
+	until(t, "the first server gives back what it had sent", func() bool { return holds() < many })
+	until(t, "the process is gone", func() bool { return !connected(first)() })
+	first.mu.Lock()
+	for _, h := range first.hubs {
+		h.away.Reset(0)
+	}
+	first.mu.Unlock()
 
 	_, client, stream := worker(t, second.serve(t))
 	go func() {

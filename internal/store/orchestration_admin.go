@@ -231,14 +231,14 @@ func (t *tx) rewind(r *Rewound) error {
 	if err := t.removeRows(r.No, "orchestration_history"); err != nil {
 		return err
 	}
+	if err := t.addHistory(r.No, 0, r.Events, r.History); err != nil {
+		return err
+	}
 	// The number of turns goes on far above those before, so that no memory of them is taken for true.
 	err = t.prep(`INSERT INTO orchestration_turns (instance, pool, visible, number, events, run, status, updated_at, blobs)
 		VALUES (?, ?, ?, ?, ?, (SELECT coalesce(max(run), 0) + 1 FROM orchestration_attempts WHERE instance = ?), ?, ?, 1)`).
 		int(r.No).int(pool).int(t.now).int(t.now).int(int64(r.Events)).int(r.No).text(string(forebay.OrchestrationRunning)).int(t.now).exec()
 	if err != nil {
-		return err
-	}
-	if err := t.addHistory(r.No, 0, r.Events, r.History); err != nil {
 		return err
 	}
 	t.workReady(pool, t.now)
