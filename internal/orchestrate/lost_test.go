@@ -71,6 +71,65 @@ func TestTurnThatIsLost(t *testing.T) {
 	})
 }
 
+// A rewind does not run code that took its process with it, not even to learn which failures it tolerates: those in doubt stay.
+func TestRewindOfATurnThatIsLost(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r := NewRegistry()
+		w := &works{}
+		w.add(t, r)
+		w.breaks("a")
+		var runs atomic.Int32
+		addOrchestrator(t, r, "deadly", func(ctx *task.WorkflowContext) (any, error) {
+			runs.Add(1)
+			_ = work(ctx, "a").Await(nil)
+			err := work(ctx, "b").Await(nil)
+			_ = ctx.WaitForSingleEvent("go", time.Hour).Await(nil)
+			return "mended", err
+		})
+		p := run(t, where, Options{Registry: r})
+		id := p.start(t, StartRequest{Name: "deadly"})
+		p.waitsFor(t, id, "TimerCreated")
+		p.stop()
+		s, err := store.Open(t.Context(), where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := New(Options{Store: s, Registry: r}).Raise(t.Context(), tenant, id, "go", nil); err != nil {
+			t.Fatal(err)
+		}
+		for range maxLost {
+			claimOne(t, s, "deadly", time.Millisecond) // and nobody hears of it again
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		p = run(t, where, Options{Registry: r})
+		if o := p.ends(t, id, forebay.OrchestrationFailed); o.Failure.Type != failureTurnLost {
+			t.Fatalf("%+v", o.Failure)
+		}
+		p.stop()
+
+		if s, err = store.Open(t.Context(), where); err != nil {
+			t.Fatal(err)
+		}
+		before := runs.Load()
+		if err := New(Options{Store: s, Registry: r}).Rewind(t.Context(), tenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		if n := runs.Load() - before; n != 0 {
+			t.Errorf("the rewind ran the code %d times", n)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		w.repairs("a")
+		p = run(t, where, Options{Registry: r})
+		if o := p.ends(t, id, forebay.OrchestrationCompleted); string(o.Output) != `"mended"` || w.called() != "a b" {
+			t.Errorf("%s after %s", o.Output, w.called())
+		}
+	})
+}
+
 // twiceAbandoned runs a process until the turn of an instance has come to nothing twice, and returns it as the next process gets it.
 func twiceAbandoned(t *testing.T, where store.Options, r *Registry, name string, begin func(*process)) store.Turn {
 	t.Helper()

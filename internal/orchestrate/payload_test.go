@@ -365,6 +365,36 @@ func TestBlobStorageOutOfOrderAtAResult(t *testing.T) {
 	})
 }
 
+// An instance that was rewound leaves none of what was large in the execution that it goes on from.
+func TestLargePayloadsContinuedAfterARewind(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		var works, good, bad atomic.Int32
+		r, blobs := breakable(t, &works, &good, &bad), newFolder(t)
+		addOrchestrator(t, r, "again", func(ctx *task.WorkflowContext) (any, error) {
+			var in string
+			if err := ctx.GetInput(&in); err != nil || in == "small" {
+				return in, err
+			}
+			err := activity(ctx, "bad", nil, forebay.RetryPolicy{}).Await(nil)
+			if err == nil {
+				ctx.ContinueAsNew("small")
+			}
+			return nil, err
+		})
+		p := run(t, where, Options{Registry: r, Blobs: blobs})
+		id := p.start(t, StartRequest{Name: "again", Input: quoted(large("p"))})
+		p.ends(t, id, forebay.OrchestrationFailed)
+		works.Store(1)
+		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		if o := p.ends(t, id, forebay.OrchestrationCompleted); string(o.Output) != `"small"` {
+			t.Errorf("%s", o.Output)
+		}
+		p.holds(t, blobs, 0)
+	})
+}
+
 // What cannot be removed keeps nothing else from being removed.
 func TestFreedBlobsThatStay(t *testing.T) {
 	onBoth(t, func(t *testing.T, where store.Options) {
