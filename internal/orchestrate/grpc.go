@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
 )
 
 // GRPC is the endpoint of the Durable Task protocol, by which processes in other languages start and manage instances
@@ -99,7 +100,15 @@ func (s *Service) perTenant() *grpc.ServiceDesc {
 		desc.Methods[i].Handler = func(_ any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 			// The tenant is known once the interceptor has run, so it goes around the engine's handler, which gets none.
 			return interceptor(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/" + desc.ServiceName + "/" + desc.Methods[i].MethodName},
-				func(ctx context.Context, _ any) (any, error) { return handler(s.served(ctx).remote, ctx, decode, nil) })
+				func(ctx context.Context, _ any) (any, error) {
+					bare := new(bool)
+					return handler(s.served(ctx).remote, context.WithValue(ctx, bareKey{}, bare), func(req any) error {
+						err := decode(req)
+						get, _ := req.(*protos.GetInstanceRequest)
+						*bare = !get.GetGetInputsAndOutputs()
+						return err
+					}, nil)
+				})
 		}
 	}
 	desc.Streams = append([]grpc.StreamDesc(nil), desc.Streams...)
@@ -111,6 +120,17 @@ func (s *Service) perTenant() *grpc.ServiceDesc {
 		}
 	}
 	return &desc
+}
+
+// bareKey is for whether a call needs no payloads of the instances that it reads, which the engine does not tell its backend.
+type bareKey struct{}
+
+// fillAsked is fill, unless the call needs no payloads.
+func (h *hub) fillAsked(ctx context.Context, row *store.OrchestrationRow) error {
+	if bare, _ := ctx.Value(bareKey{}).(*bool); bare != nil && *bare {
+		return nil
+	}
+	return h.fill(ctx, row)
 }
 
 func (s *Service) served(ctx context.Context) *hub { return s.hub(ctx.Value(tenantKey{}).(int64)) }

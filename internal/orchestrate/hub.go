@@ -299,7 +299,7 @@ func (h *hub) WatchWorkflowRuntimeStatus(ctx context.Context, id api.InstanceID,
 		if !condition(metadataOf(row)) {
 			return false, nil
 		}
-		err := h.fill(ctx, &row)
+		err := h.fillAsked(ctx, &row)
 		return condition(metadataOf(row)), err
 	}))
 }
@@ -307,7 +307,7 @@ func (h *hub) WatchWorkflowRuntimeStatus(ctx context.Context, id api.InstanceID,
 func (h *hub) GetWorkflowMetadata(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter) (*backend.WorkflowMetadata, error) {
 	row, err := h.store.Orchestration(ctx, h.tenant, string(id))
 	if err == nil {
-		err = h.fill(ctx, &row)
+		err = h.fillAsked(ctx, &row)
 	}
 	if err != nil {
 		return nil, engineError(err)

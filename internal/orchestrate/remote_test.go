@@ -35,7 +35,7 @@ func (p *process) serve(t *testing.T) string {
 	done := make(chan error)
 	go func() {
 		done <- p.Serve(ctx, listener, GRPC{Authenticate: func(context.Context, string) (forebay.Caller, bool, error) {
-			return forebay.Caller{Tenant: tenant, Scopes: []forebay.Scope{forebay.ScopeOperate, forebay.ScopeSubmit}}, true, nil
+			return forebay.Caller{Tenant: tenant, Scopes: []forebay.Scope{forebay.ScopeOperate, forebay.ScopeSubmit, forebay.ScopeRead}}, true, nil
 		}})
 	}()
 	t.Cleanup(func() {
