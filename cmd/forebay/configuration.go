@@ -19,7 +19,7 @@ func (a *app) config() *cobra.Command {
 		return config.Load(source)
 	}
 	validate := &cobra.Command{
-		Use: "validate", Short: "Check the configuration and say everything that is wrong with it", Args: arguments(0),
+		Use: "validate", Aliases: []string{"check"}, Short: "Check the configuration and say everything that is wrong with it", Args: arguments(0),
 		Example: "  forebay config validate --config forebay.yaml",
 		RunE: func(*cobra.Command, []string) error {
 			loaded, err := load()

@@ -18,7 +18,7 @@ func (a *app) workflows() *cobra.Command {
 		return loaded.Options, err
 	}
 	check := &cobra.Command{
-		Use: "check FILE...", Short: "Check the files of workflows and say everything that is wrong with them",
+		Use: "check FILE...", Aliases: []string{"validate"}, Short: "Check the files of workflows and say everything that is wrong with them",
 		Long: `Check the files of workflows and say everything that is wrong with them, each with FILE:LINE:COLUMN. The tasks and queues that they may
 name are those of the configuration.`,
 		Example: "  forebay workflows check review.yaml\n  forebay workflows check --config forebay.yaml workflows/*.yaml",

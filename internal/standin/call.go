@@ -148,7 +148,7 @@ func (c *call) run() {
 	now := time.Now()
 	c.deployment.End(now, c.admission, e.outcome, e.used)
 	v := c.admission.Verdict
-	c.server.log.write(now, entry{At: began, Deployment: c.deployment.Name, API: c.api, Embed: c.embed, Stream: c.request.Stream,
+	c.server.log.write(entry{At: began, Deployment: c.deployment.Name, API: c.api, Embed: c.embed, Stream: c.request.Stream,
 		Outcome: e.outcome, Status: c.status, Refused: v.Refused, RetryMS: v.RetryAfter.Milliseconds(),
 		Charged: c.admission.charged(), Prompt: c.prompt, MaxOutput: cost.Output, Output: e.used.Output, MS: float64(now.Sub(began).Microseconds()) / 1000})
 	if errors.Is(err, errBroken) {

@@ -14,7 +14,7 @@ type callLog struct {
 	mu      sync.Mutex
 	to      *bufio.Writer
 	encoder *json.Encoder
-	flushed time.Time
+	waits   bool  // what is buffered is written out soon
 	err     error // the first; nothing is written after it
 }
 
@@ -41,7 +41,10 @@ func newCallLog(to io.Writer) *callLog {
 	return &callLog{to: b, encoder: json.NewEncoder(b)}
 }
 
-func (l *callLog) write(now time.Time, e entry) {
+// flushPause is how long a line may wait for others.
+const flushPause = 200 * time.Millisecond
+
+func (l *callLog) write(e entry) {
 	if l == nil {
 		return
 	}
@@ -50,9 +53,9 @@ func (l *callLog) write(now time.Time, e entry) {
 	if l.err != nil {
 		return
 	}
-	if l.err = l.encoder.Encode(e); l.err == nil && now.Sub(l.flushed) > time.Second {
-		l.flushed = now
-		l.err = l.to.Flush()
+	if l.err = l.encoder.Encode(e); l.err == nil && !l.waits {
+		l.waits = true
+		time.AfterFunc(flushPause, func() { _ = l.flush() })
 	}
 }
 
@@ -63,6 +66,7 @@ func (l *callLog) flush() error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.waits = false
 	if l.err == nil {
 		l.err = l.to.Flush()
 	}
