@@ -301,7 +301,7 @@ func watched(t testing.TB, s *Server) func(func(Stats) bool) Stats {
 	}
 	return func(wanted func(Stats) bool) Stats {
 		t.Helper()
-		for late := time.After(10 * time.Second); ; {
+		for late := time.After(time.Minute); ; {
 			st := s.Stats().Deployments["sim"]
 			if wanted(st) {
 				return st

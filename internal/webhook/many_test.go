@@ -126,11 +126,11 @@ func (g *gate) next(t *testing.T) call {
 	return call{}
 }
 
-// until reads the webhook until it is as it should be.
-func until(t *testing.T, s *Service, ok func(forebay.Webhook) bool) forebay.Webhook {
+// until reads a webhook of acme's until it is as it should be.
+func until(t *testing.T, s *Service, name string, ok func(forebay.Webhook) bool) forebay.Webhook {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; {
-		w, err := s.Webhook(t.Context(), "acme", "w")
+		w, err := s.Webhook(t.Context(), "acme", name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +171,7 @@ func TestConcurrencyOfAllProcesses(t *testing.T) {
 		for _, c := range kept {
 			c.answer <- http.StatusOK
 		}
-		until(t, processes[0].Service, func(w forebay.Webhook) bool { return w.Pending == 0 })
+		until(t, processes[0].Service, "w", func(w forebay.Webhook) bool { return w.Pending == 0 })
 		if g.most != concurrency || g.total() != events || len(g.arrived) != events {
 			t.Errorf("%d at once; %d deliveries of %d events", g.most, g.total(), len(g.arrived))
 		}
@@ -266,15 +266,15 @@ func TestBreakerOfAllProcesses(t *testing.T) {
 	}
 	kept[0].answer <- http.StatusInternalServerError
 	paused := func(w forebay.Webhook) bool { return w.PausedUntil != nil }
-	until(t, processes["one"].Service, paused)
-	until(t, processes["two"].Service, paused)
+	until(t, processes["one"].Service, "w", paused)
+	until(t, processes["two"].Service, "w", paused)
 	for _, c := range kept[1:] {
 		c.answer <- http.StatusInternalServerError
 	}
 	const before = 8
 	recorded := func(p *process, n int) {
 		t.Helper()
-		until(t, p.Service, func(forebay.Webhook) bool {
+		until(t, p.Service, "w", func(forebay.Webhook) bool {
 			tries, err := p.Tries(t.Context(), "acme", "w")
 			if err != nil {
 				t.Fatal(err)
@@ -347,7 +347,7 @@ func TestBreakerOfAllProcesses(t *testing.T) {
 	}()
 	clock.pass(10 * time.Minute)
 	kick(survivor)
-	w := until(t, survivor.Service, func(w forebay.Webhook) bool { return w.Pending == 0 })
+	w := until(t, survivor.Service, "w", func(w forebay.Webhook) bool { return w.Pending == 0 })
 	close(done)
 	<-answered
 	if w.DeadLetters != 0 || w.PausedUntil != nil || w.FailingSince != nil || g.most != forebay.DefaultWebhookConcurrency {
