@@ -5,24 +5,36 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"reflect"
 	"testing"
 )
 
-// copyVariable makes this test binary a process that copies: it holds the two databases as JSON.
+// copyVariable makes this test binary a process that copies: it holds a doomedCopy as JSON.
 const copyVariable = "FOREBAY_TEST_COPY"
+
+// doomedCopy is a copy that waits for its end after so many chunks.
+type doomedCopy struct {
+	From, To Options
+	Chunks   int
+}
 
 func init() {
 	raw, ok := os.LookupEnv(copyVariable)
 	if !ok {
 		return
 	}
-	var sides [2]Options
-	err := json.Unmarshal([]byte(raw), &sides)
+	var c doomedCopy
+	err := json.Unmarshal([]byte(raw), &c)
 	if err == nil {
-		_, err = Copy(context.Background(), sides[0], sides[1], func(p CopyProgress) { fmt.Println(p.Table, p.Rows) })
+		_, err = Copy(context.Background(), c.From, c.To, func(p CopyProgress) {
+			fmt.Println(p.Table, p.Rows)
+			if c.Chunks--; c.Chunks == 0 {
+				_, _ = io.Copy(io.Discard, os.Stdin)
+			}
+		})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -31,10 +43,10 @@ func init() {
 	os.Exit(0)
 }
 
-// killedCopy runs a copy in a process that is killed after it has told of so many chunks.
+// killedCopy runs a copy in a process that is killed after it has told of so many chunks, and before it has of two more.
 func killedCopy(t *testing.T, from, to Options, chunks int) {
 	t.Helper()
-	raw, err := json.Marshal([2]Options{from, to})
+	raw, err := json.Marshal(doomedCopy{from, to, chunks + 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,6 +59,9 @@ func killedCopy(t *testing.T, from, to Options, chunks int) {
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {

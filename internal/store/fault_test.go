@@ -38,7 +38,7 @@ func put(t *testing.T, s *Store, tenant, queue int64, n int, change func(*NewJob
 // take claims n jobs that are there.
 func take(t *testing.T, s *Store, lane Lane, n int, lock time.Duration) []Delivery {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	got, err := s.Claim(ctx, ClaimRequest{Lane: lane, Max: n, MaxBytes: 1 << 20, Lock: lock, MaxDeliveries: 3, SetAside: LaneDeadLetter})
 	if err != nil || len(got) != n {

@@ -46,14 +46,17 @@ func TestHeldJobsAreLookedAtWhenTheirDeploymentTells(t *testing.T) {
 			}
 		}
 		const calls = 200
+		begun := time.Now()
 		planned.Store(0)
 		for range calls {
 			if err := s.Tells(t.Context(), Admission{Option: option("west"), Outcome: &quota.Outcome{Kind: quota.Succeeded}}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if n := planned.Load(); n > calls/10 {
-			t.Errorf("while %d calls of another deployment ended, jobs were tried %d times", calls, n)
+		// A process that shares its database looks by itself, too, once in a while: for both jobs.
+		looks := int64(time.Since(begun)/sharedPolling) + 1
+		if n := planned.Load(); n > calls/10+2*looks {
+			t.Errorf("while %d calls of another deployment ended, jobs were tried %d times, at %d looks by itself", calls, n, looks)
 		}
 		if err := s.Tells(t.Context(), *first[0].Admission); err != nil { // it was not sent
 			t.Fatal(err)
