@@ -78,11 +78,12 @@ type inputs struct {
 	now, peak int64
 }
 
-func (i *inputs) add(n int64) {
+func (i *inputs) add(n int64) (now int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.now += n
 	i.peak = max(i.peak, i.now)
+	return i.now
 }
 
 // Many large jobs under a small memory limit: they take turns, and all of them end.
@@ -90,13 +91,24 @@ func TestLargeJobsTakeTurns(t *testing.T) {
 	t.Parallel()
 	const jobs, size, memory = 40, 5 << 20, 12 << 20
 	var held inputs
+	together := make(chan struct{}) // closed once two run at once, however slow the machine is
+	meet := sync.OnceFunc(func() { close(together) })
 	folder := t.TempDir()
 	s := start(t, server.Options{
 		Database: "sqlite:" + filepath.Join(folder, "forebay.db"),
 		Limits:   server.Limits{MemoryBytes: memory},
 		Functions: []forebay.Task{{Name: "echo", Run: func(ctx context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
-			held.add(int64(len(call.Input)))
+			if held.add(int64(len(call.Input))) > 3*size/2 {
+				meet()
+			}
 			defer held.add(-int64(len(call.Input)))
+			select {
+			case <-together:
+			case <-time.After(30 * time.Second):
+				meet() // they do not
+			case <-ctx.Done():
+				return forebay.TaskResult{}, ctx.Err()
+			}
 			if err := sleep.For(ctx, 30*time.Millisecond); err != nil { // so that they overlap
 				return forebay.TaskResult{}, err
 			}

@@ -120,7 +120,7 @@ func TestCancelAbortsTheCallInFlight(t *testing.T) {
 		t.Fatalf("%s with the result %s and %v", job.Status, job.Result, outcomes(attempts))
 	}
 	// The deployment is known once the aborted call has returned.
-	eventually(t, 10*time.Second, func() error {
+	eventually(t, time.Minute, func() error {
 		_, attempts = s.mustAwait(t, job.ID)
 		if attempts[0].Outcome != forebay.OutcomeCancelled || attempts[0].Deployment != "loopback" {
 			return fmt.Errorf("the attempt is %+v", attempts[0])
@@ -146,7 +146,7 @@ func TestCancelBeforeTheCall(t *testing.T) {
 		return loopback.Reply{Hang: c.Marker == "hangs", Status: map[bool]int{true: 500}[c.Marker == "retries"]}
 	}, server.Queue{Concurrency: 1, Retry: server.Retry{Policy: "fixed", First: time.Hour, Max: time.Hour}})
 	retrying := s.send(t, "retries")
-	eventually(t, 10*time.Second, func() error {
+	eventually(t, time.Minute, func() error {
 		if job, err := s.job(t.Context(), retrying.ID); err != nil || job.Status != forebay.StatusRetrying {
 			return fmt.Errorf("%s %w", job.Status, errNotYet)
 		}

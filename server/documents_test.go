@@ -537,7 +537,7 @@ func (l *library) deleteAll(t *testing.T) {
 	if err := l.get(t.Context(), "/v1/documents/heron", nil); !asProblem(err, &p) || p.Code != forebay.CodeNotFound {
 		t.Errorf("%v", err)
 	}
-	eventually(t, 20*time.Second, func() error {
+	eventually(t, time.Minute, func() error {
 		if left := l.left(t); len(left) > 0 {
 			return fmt.Errorf("there are left: %v", left)
 		}
@@ -643,7 +643,7 @@ func TestDocumentsOfTenants(t *testing.T) {
 			}
 			for tenant, key := range keys {
 				as := map[string]string{"Authorization": "Bearer " + key}
-				eventually(t, 20*time.Second, func() error {
+				eventually(t, time.Minute, func() error {
 					var d forebay.Document
 					_, err := l.do(t.Context(), http.MethodGet, "/v1/documents/shared", as, nil, &d)
 					if err == nil && d.Status != forebay.DocumentReady {

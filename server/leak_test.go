@@ -56,5 +56,5 @@ func TestStopLeavesNoGoroutine(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	model.Close()
 	to.http.Close()
-	eventually(t, 20*time.Second, func() error { return goleak.Find(before) })
+	eventually(t, time.Minute, func() error { return goleak.Find(before) })
 }

@@ -216,7 +216,7 @@ func TestUnknownTaskWaits(t *testing.T) {
 	older.Functions = nil
 	p := launch(t, older)
 	r := remote{p.mustListen(t)}
-	eventually(t, 10*time.Second, func() error {
+	eventually(t, time.Minute, func() error {
 		job, err := r.job(t.Context(), id)
 		if err != nil || job.Status != forebay.StatusQueued || job.WaitingFor == nil || *job.WaitingFor != forebay.WaitWorker {
 			return errNotYet

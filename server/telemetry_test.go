@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -119,14 +120,7 @@ func TestMetricsOfManyJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	const all = good + broken + bad + busy
-	var got scrape
-	eventually(t, time.Minute, func() error { // a job is seen to have ended a moment before it is measured
-		if got = scrapeOf(t, s.Server); got.sum("forebay_job_duration_seconds") < all {
-			return errNotYet
-		}
-		return nil
-	})
-	for _, want := range []struct {
+	wants := []struct {
 		value  float64
 		name   string
 		labels []string
@@ -157,19 +151,27 @@ func TestMetricsOfManyJobs(t *testing.T) {
 		{0, "forebay_queue_messages", []string{"forebay_state", "locked"}},
 		{0, "forebay_deployment_in_flight", []string{"forebay_deployment", "loopback"}},
 		{0, "forebay_store_commit_failures_total", nil},
-	} {
-		if sum := got.sum(want.name, want.labels...); sum != want.value {
-			t.Errorf("%s%v is %v, want %v", want.name, want.labels, sum, want.value)
-		}
 	}
+	var got scrape
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(got.text)
+		}
+	})
+	eventually(t, time.Minute, func() (wrong error) { // a job is seen to have ended a moment before it is measured
+		got = scrapeOf(t, s.Server)
+		for _, want := range wants {
+			if sum := got.sum(want.name, want.labels...); sum != want.value {
+				wrong = errors.Join(wrong, fmt.Errorf("%s%v is %v, want %v", want.name, want.labels, sum, want.value))
+			}
+		}
+		return wrong
+	})
 	if spent := got.sum("forebay_cost_usd_total"); spent < 0.99*float64(cost)/1e9 || spent > 1.01*float64(cost)/1e9 || spent == 0 {
 		t.Errorf("the cost is %v, the jobs' %s", spent, cost)
 	}
 	if commits := got.sum("forebay_store_commit_duration_seconds"); commits < 10 || commits > 10*all {
 		t.Errorf("%v commits", commits)
-	}
-	if t.Failed() {
-		t.Log(got.text)
 	}
 }
 
