@@ -145,7 +145,9 @@ func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Dura
 		err = nil
 	}
 	if err == nil && ctx.Err() == nil {
-		err = s.fill(ctx, &latest)
+		if err = s.fill(ctx, &latest); ctx.Err() != nil {
+			err = nil
+		}
 	}
 	return latest.Orchestration, err
 }

@@ -40,11 +40,20 @@ const largeTurn = 1 << 20
 // atOnce bounds the payloads that are written, read or removed at once for one turn or request.
 const atOnce = 8
 
-// How long the payloads of one turn or request may take, and each of them. The sweep takes none for forgotten that is younger than an hour.
+// keepTime bounds how long the payloads of one turn or request may take. The sweep takes none for forgotten that is younger than an hour.
+const keepTime = 30 * time.Minute
+
+// blobTime bounds how long one payload is written, read or removed, but for slowestRate, in bytes per second, which a large one may take besides: so
+// storage that answers nothing is soon known to be away, and one that is slow is not.
 const (
-	keepTime    = 30 * time.Minute
-	payloadTime = 5 * time.Minute
+	blobTime    = 10 * time.Second
+	slowestRate = 512 << 10
 )
+
+// within returns a context that ends when a payload of that size has taken too long.
+func within(ctx context.Context, size int) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, blobTime+time.Duration(size)*time.Second/slowestRate)
+}
 
 // keep puts the payloads that are large into blob storage, and names them by their keys, which it returns.
 func (s *Service) keep(ctx context.Context, tenant int64, payloads ...*store.Payload) (keys []string, err error) {
@@ -67,7 +76,7 @@ func (s *Service) keep(ctx context.Context, tenant int64, payloads ...*store.Pay
 		keys[i] = blob.Key(tenant, store.OrchestrationBlobs, rand.Text()) + "/" + strconv.Itoa(len(p.Bytes))
 	}
 	err = each(ctx, len(large), func(ctx context.Context, i int) error {
-		ctx, cancel := context.WithTimeout(ctx, payloadTime)
+		ctx, cancel := within(ctx, len(large[i].Bytes))
 		defer cancel()
 		return s.opts.Blobs.Put(ctx, keys[i], bytes.NewReader(large[i].Bytes), int64(len(large[i].Bytes)))
 	})
@@ -125,7 +134,7 @@ func (s *Service) load(ctx context.Context, p store.Payload) ([]byte, error) {
 	if s.opts.Blobs == nil {
 		return nil, forebay.Errorf(forebay.CodeUnavailable, "there is no blob storage here to read a payload from")
 	}
-	ctx, cancel := context.WithTimeout(ctx, payloadTime)
+	ctx, cancel := within(ctx, p.Size())
 	defer cancel()
 	b, err := s.opts.Blobs.ReadAll(ctx, p.Blob, int64(p.Size()))
 	if forebay.CodeOf(err) == forebay.CodeNotFound {
@@ -207,16 +216,22 @@ func (s *Service) refused(ctx context.Context, err error, put []string) {
 const freedAtOnce = 500
 
 // RemoveFreed removes the blobs that no instance has had any use for since before that time, and returns how many. Those that cannot be removed
-// keep no others from it; of them one error is returned.
+// keep no others from it, unless they are all of a page; of them one error is returned.
 func (s *Service) RemoveFreed(ctx context.Context, before time.Time) (removed int, err error) {
+	return s.removeFreed(ctx, before, freedAtOnce)
+}
+
+func (s *Service) removeFreed(ctx context.Context, before time.Time, page int) (removed int, err error) {
 	for stuck := 0; ; {
-		keys, failed := s.store.FreedBlobs(ctx, before, stuck, freedAtOnce)
+		keys, failed := s.store.FreedBlobs(ctx, before, stuck, page)
 		if failed != nil || len(keys) == 0 {
 			return removed, cmp.Or(failed, err)
 		}
 		errs := make([]error, len(keys))
 		if failed := each(ctx, len(keys), func(ctx context.Context, i int) error {
-			errs[i] = s.opts.Blobs.Delete(ctx, keys[i])
+			limited, cancel := within(ctx, 0)
+			defer cancel()
+			errs[i] = s.opts.Blobs.Delete(limited, keys[i])
 			return ctx.Err()
 		}); failed != nil {
 			return removed, failed
@@ -233,7 +248,9 @@ func (s *Service) RemoveFreed(ctx context.Context, before time.Time) (removed in
 		if failed := s.store.ForgetFreedBlobs(ctx, gone); failed != nil {
 			return removed, failed
 		}
-		removed += len(gone)
+		if removed += len(gone); len(gone) == 0 { // it is the storage
+			return removed, err
+		}
 	}
 }
 

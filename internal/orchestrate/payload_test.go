@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
@@ -31,6 +32,7 @@ type folder struct {
 	out   atomic.Bool
 	puts  atomic.Int32           // while it was out of order, as well
 	stays atomic.Pointer[string] // a key that cannot be removed
+	tries atomic.Int32           // to remove one
 }
 
 func newFolder(t *testing.T) *folder { return openFolderAt(t, t.TempDir()) }
@@ -65,6 +67,10 @@ func (f *folder) ReadAll(ctx context.Context, key string, limit int64) ([]byte, 
 }
 
 func (f *folder) Delete(ctx context.Context, key string) error {
+	f.tries.Add(1)
+	if f.out.Load() {
+		return errOut
+	}
 	if stays := f.stays.Load(); stays != nil && *stays == key {
 		return errOut
 	}
@@ -455,6 +461,122 @@ func TestFreedBlobsThatStay(t *testing.T) {
 			t.Errorf("%d removed: %v", n, err)
 		}
 	})
+}
+
+// While blob storage cannot be used not all is tried to be removed, however much there is.
+func TestFreedBlobsOfAnOutage(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r, blobs := NewRegistry(), newFolder(t)
+		add(t, r, "grow", func(context.Context, string) (any, error) { return nil, nil })
+		addOrchestrator(t, r, "many", func(ctx *task.WorkflowContext) (any, error) {
+			for range 10 {
+				if err := activity(ctx, "grow", large("a"), forebay.RetryPolicy{}).Await(nil); err != nil {
+					return nil, err
+				}
+			}
+			return nil, nil
+		})
+		p := run(t, where, Options{Registry: r, Blobs: blobs})
+		id := p.start(t, StartRequest{Name: "many"})
+		p.ends(t, id, forebay.OrchestrationCompleted)
+		if err := p.Purge(t.Context(), tenant, id); err != nil {
+			t.Fatal(err)
+		}
+		const page = 4
+		later, all := p.store.Now().Add(time.Hour), len(blobs.keys(t))
+		blobs.out.Store(true)
+		if n, err := p.removeFreed(t.Context(), later, page); n != 0 || forebay.CodeOf(err) != forebay.CodeUnavailable || blobs.tries.Load() != page {
+			t.Errorf("%d removed in %d tries: %v", n, blobs.tries.Load(), err)
+		}
+		blobs.out.Store(false)
+		if n, err := p.removeFreed(t.Context(), later, page); n != all || all <= page || err != nil {
+			t.Errorf("%d of %d removed: %v", n, all, err)
+		}
+	})
+}
+
+// silent is blob storage that takes calls and never answers them.
+type silent struct{}
+
+func (silent) Put(ctx context.Context, _ string, _ io.Reader, _ int64) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (silent) ReadAll(ctx context.Context, _ string, _ int64) ([]byte, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (silent) Delete(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A turn, and whoever asks, do not wait long for storage that never answers.
+func TestSilentBlobStorage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Options{Blobs: silent{}})
+		s.running = t.Context()
+		turn, result := &store.Turn{Token: 1}, &store.TurnResult{Output: store.Inline([]byte(large("o"))), Status: forebay.OrchestrationCompleted}
+		s.hold(turn.Token, &held{turn: turn})
+		for name, call := range map[string]func() error{
+			"a turn": func() error {
+				_, err := s.keepTurn(t.Context(), turn, result)
+				return err
+			},
+			"a reader": func() error {
+				_, err := s.load(t.Context(), store.Payload{Blob: "t/1/orchestrations/x/70000"})
+				return err
+			},
+		} {
+			begun := time.Now()
+			if err := call(); !passing(err) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if waited := time.Since(begun); waited > 20*time.Second {
+				t.Errorf("%s waited %v", name, waited)
+			}
+		}
+	})
+}
+
+// What is being read from blob storage when a process stops is given back before it ends.
+func TestStopWhileAnActivityIsRead(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r, blobs := NewRegistry(), newFolder(t)
+		var calls atomic.Int32
+		addOrchestrator(t, r, "parent", func(ctx *task.WorkflowContext) (any, error) {
+			return nil, activity(ctx, "grow", large("a"), forebay.RetryPolicy{}).Await(nil)
+		})
+		p := run(t, where, Options{Registry: r, Blobs: blobs})
+		id := p.start(t, StartRequest{Name: "parent"})
+		p.waitsFor(t, id, "TaskScheduled")
+		p.stop()
+		add(t, r, "grow", func(context.Context, string) (any, error) { calls.Add(1); return nil, nil })
+		slow := &slowToGiveUp{Blobs: blobs, reads: make(chan struct{}, 1)}
+		p = run(t, where, Options{Registry: r, Blobs: slow, Grace: time.Millisecond, Lock: time.Hour})
+		<-slow.reads
+		p.stop()
+		p = run(t, where, Options{Registry: r, Blobs: blobs})
+		p.ends(t, id, forebay.OrchestrationCompleted)
+		if n := calls.Load(); n != 1 {
+			t.Errorf("%d calls", n)
+		}
+	})
+}
+
+// slowToGiveUp reads nothing, and takes a while to notice that nobody waits for it.
+type slowToGiveUp struct {
+	Blobs
+	reads chan struct{}
+}
+
+func (s *slowToGiveUp) ReadAll(ctx context.Context, _ string, _ int64) ([]byte, error) {
+	s.reads <- struct{}{}
+	<-ctx.Done()
+	<-time.After(200 * time.Millisecond)
+	return nil, ctx.Err()
 }
 
 // A process that stops while blob storage cannot be used gives the work back, for others to do once it can be.

@@ -163,6 +163,9 @@ func (s *Service) Run(ctx context.Context) {
 
 var errStopping = forebay.Errorf(forebay.CodeUnavailable, "the server is stopping")
 
+// cutOffTime bounds how long what is cut off has to be given back before the engine is stopped.
+const cutOffTime = 5 * time.Second
+
 // drain waits for what is being carried out. After the grace period it is cut off.
 func (s *Service) drain() {
 	s.mu.Lock()
@@ -186,6 +189,11 @@ func (s *Service) drain() {
 		h.cancel(errStopping)
 	}
 	s.mu.Unlock()
+	timer.Reset(cutOffTime)
+	select {
+	case <-idle:
+	case <-timer.C:
+	}
 }
 
 // hold notes that something is carried out here from now on.

@@ -27,25 +27,27 @@ var unlogged = engineLog{slog.New(slog.DiscardHandler)}
 // tolerated returns the steps whose failures stay.
 func (w *rewind) tolerated(ctx context.Context, row store.OrchestrationRow, events []*protos.HistoryEvent) (map[int32]bool, error) {
 	id, stays := api.InstanceID(row.ID), map[int32]bool{}
-	if f := w.registry.orderedFunc(row.Name); f != nil { // it says so itself
+	ordered := w.registry.orderedFunc(row.Name)
+	if ordered != nil { // it says so itself, if it comes as far
 		run := newOrderedRun(events, nil)
-		code, err := run.code(row.Name, f, unlogged)
+		code, err := run.code(row.Name, ordered, unlogged)
 		if err != nil {
 			return nil, err
 		}
-		_ = follows(ctx, code, id, events)
-		for _, e := range run.ended {
-			stays[e.ID] = e.Tolerated
+		if follows(ctx, code, id, events) {
+			for _, e := range run.ended {
+				stays[e.ID] = e.Tolerated
+			}
+			return stays, nil
 		}
-		return stays, nil
 	}
 	doubtful := inDoubt(events)
 	for _, call := range doubtful {
 		stays[call] = true
 	}
 	// A failure that stays can still be taken away by a later rewind, but none can be brought back. Code that has killed its process is not run here.
-	if !w.registry.hasOrchestrator(row.Name) || row.Failure != nil && row.Failure.Type == failureTurnLost {
-		return stays, nil
+	if ordered != nil || !w.registry.hasOrchestrator(row.Name) || row.Failure != nil && row.Failure.Type == failureTurnLost {
+		return stays, ctx.Err()
 	}
 	code, left := task.NewTaskExecutorWithLogger(w.registry.engine, unlogged), maxReplayed
 	var take func(calls []int32)

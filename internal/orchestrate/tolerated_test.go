@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -391,6 +392,53 @@ func TestRewindOfOrdered(t *testing.T) {
 		}
 		p.ends(t, id, forebay.OrchestrationCompleted)
 		if got := w.called(); got != "after cause cause×2 first last tolerated" {
+			t.Errorf("called %s", got)
+		}
+	})
+}
+
+// Failures that an ordered orchestrator went on after stay too when it cannot say so itself: once its code is mended it goes on.
+func TestRewindOfOrderedWithoutItsCode(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r, w := NewRegistry(), works{calls: map[string]int{}}
+		w.add(t, r)
+		var lost atomic.Bool
+		err := r.AddOrdered("ordered", func(ctx *task.WorkflowContext, ended []Ended, _ time.Time) (any, error) {
+			if lost.Load() {
+				return nil, errors.New("it cannot be read")
+			}
+			for i, what := range []string{"tolerated", "last"} {
+				asked := work(ctx, what)
+				if len(ended) <= i {
+					return nil, asked.Await(nil)
+				}
+				err := asked.Await(nil)
+				if ended[i].Tolerated = err != nil && i == 0; err != nil && i > 0 {
+					return nil, err
+				}
+			}
+			return nil, work(ctx, "cause").Await(nil)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := run(t, where, Options{Registry: r})
+		w.p = p
+		w.breaks("tolerated", "cause")
+		id := p.start(t, StartRequest{Name: "ordered"})
+		p.ends(t, id, forebay.OrchestrationFailed)
+		lost.Store(true)
+		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		p.ends(t, id, forebay.OrchestrationFailed)
+		lost.Store(false)
+		w.repairs("tolerated", "cause")
+		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		p.ends(t, id, forebay.OrchestrationCompleted)
+		if got := w.called(); got != "cause×2 last tolerated" {
 			t.Errorf("called %s", got)
 		}
 	})
