@@ -76,7 +76,7 @@ func TestJobThatKillsItsWorkerIsSetAside(t *testing.T) {
 	t.Parallel()
 	const deliveries = 3
 	options := childOptions{Database: database(t), Functions: []string{"die", "count"},
-		Queue: server.Queue{Concurrency: 1, MaxDeliveryCount: deliveries, LockDuration: time.Second}}
+		Queue: server.Queue{Concurrency: 1, MaxDeliveryCount: deliveries, LockDuration: 3 * time.Second}}
 	poison, bystander := submitPoison(t, options)
 	for range deliveries {
 		if code := launch(t, options).wait(); code != exitPoisoned {

@@ -219,7 +219,7 @@ func TestDeathBetweenSubmitAndComplete(t *testing.T) {
 // Intakes that run at the same time, one of which hears of nothing but trouble, make one job of each
 // message, and those of a session in its order.
 func TestManyIntakes(t *testing.T) {
-	for name, settings := range map[string]forebay.MessageQueueSettings{"messages": {LockSeconds: 1}, "sessions": {RequiresSession: new(true), LockSeconds: 1}} {
+	for name, settings := range map[string]forebay.MessageQueueSettings{"messages": {LockSeconds: 3}, "sessions": {RequiresSession: new(true), LockSeconds: 3}} {
 		t.Run(name, func(t *testing.T) {
 			onBothEngines(t, func(t *testing.T, w *world) {
 				const sessions, each = 7, 40
