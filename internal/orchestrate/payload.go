@@ -47,7 +47,7 @@ const keepTime = 30 * time.Minute
 // storage that answers nothing is soon known to be away, and one that is slow is not.
 const (
 	blobTime    = 10 * time.Second
-	slowestRate = 512 << 10
+	slowestRate = 128 << 10 // with others beside it
 )
 
 // within returns a context that ends when a payload of that size has taken too long.
