@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -228,10 +229,14 @@ func (s *Service) removeFreed(ctx context.Context, before time.Time, page int) (
 			return removed, cmp.Or(failed, err)
 		}
 		errs := make([]error, len(keys))
+		var silent atomic.Int32
 		if failed := each(ctx, len(keys), func(ctx context.Context, i int) error {
 			limited, cancel := within(ctx, 0)
 			defer cancel()
 			errs[i] = s.opts.Blobs.Delete(limited, keys[i])
+			if limited.Err() != nil && silent.Add(1) >= atOnce { // it answers nobody
+				return errs[i]
+			}
 			return ctx.Err()
 		}); failed != nil {
 			return removed, failed
@@ -245,12 +250,13 @@ func (s *Service) removeFreed(ctx context.Context, before time.Time, page int) (
 				gone = append(gone, key)
 			}
 		}
+		if len(gone) == 0 { // it is the storage
+			return removed, err
+		}
 		if failed := s.store.ForgetFreedBlobs(ctx, gone); failed != nil {
 			return removed, failed
 		}
-		if removed += len(gone); len(gone) == 0 { // it is the storage
-			return removed, err
-		}
+		removed += len(gone)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -539,6 +540,43 @@ func TestSilentBlobStorage(t *testing.T) {
 			}
 		}
 	})
+}
+
+// neverRemoves is blob storage that does not answer who removes something.
+type neverRemoves struct {
+	silent
+	held sync.Map // key → content
+}
+
+func (n *neverRemoves) Put(_ context.Context, key string, r io.Reader, _ int64) error {
+	b, err := io.ReadAll(r)
+	n.held.Store(key, b)
+	return err
+}
+
+func (n *neverRemoves) ReadAll(_ context.Context, key string, _ int64) ([]byte, error) {
+	b, _ := n.held.Load(key)
+	return b.([]byte), nil
+}
+
+// However much is to be removed from storage that never answers, whoever removes it goes on to other things soon.
+func TestFreedBlobsOfSilentStorage(t *testing.T) {
+	r := NewRegistry()
+	addOrchestrator(t, r, "done", func(*task.WorkflowContext) (any, error) { return nil, nil })
+	inBubble(t, func(t *testing.T, p *process) {
+		for range 10 * atOnce {
+			id := p.start(t, StartRequest{Name: "done", Input: quoted(large("p"))})
+			p.ends(t, id, forebay.OrchestrationCompleted)
+			if err := p.Purge(t.Context(), tenant, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		begun := time.Now()
+		n, err := p.RemoveFreed(t.Context(), p.store.Now().Add(time.Hour))
+		if took := time.Since(begun); n != 0 || !errors.Is(err, context.DeadlineExceeded) || took < blobTime || took > 3*blobTime {
+			t.Errorf("%d removed in %v: %v", n, took, err)
+		}
+	})(r, Options{Blobs: &neverRemoves{}})
 }
 
 // What is being read from blob storage when a process stops is given back before it ends.

@@ -217,3 +217,43 @@ func TestRewindOfOneIDCalledTwice(t *testing.T) {
 		}
 	})
 }
+
+// What was refused in the turn that ended an instance is not told to the call that its rewind makes anew.
+func TestRewindOfACallRefusedAtTheEnd(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		var works, good, bad atomic.Int32
+		r := breakable(t, &works, &good, &bad)
+		addOrchestrator(t, r, "waiting", waiting)
+		addOrchestrator(t, r, "one", func(ctx *task.WorkflowContext) (any, error) {
+			var s string
+			if err := activity(ctx, "good", nil, forebay.RetryPolicy{}).Await(nil); err != nil {
+				return nil, err
+			}
+			child := ctx.CallChildWorkflow("waiting", task.WithChildWorkflowInstanceID("child"))
+			if works.Load() == 0 {
+				return nil, errors.New("it does not wait for the child")
+			}
+			err := child.Await(&s)
+			return s, err
+		})
+		p := run(t, where, Options{Registry: r})
+		p.start(t, StartRequest{Name: "waiting", ID: "child"})
+		id := p.start(t, StartRequest{Name: "one"})
+		p.ends(t, id, forebay.OrchestrationFailed)
+		if err := p.Terminate(t.Context(), tenant, "child", ""); err != nil {
+			t.Fatal(err)
+		}
+		p.ends(t, "child", forebay.OrchestrationTerminated)
+		works.Store(1)
+		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		p.until(t, "child", forebay.OrchestrationRunning)
+		if err := p.Raise(t.Context(), tenant, "child", "go", json.RawMessage(`"heard"`)); err != nil {
+			t.Fatal(err)
+		}
+		if o := p.ends(t, id, forebay.OrchestrationCompleted); string(o.Output) != `"heard"` {
+			t.Errorf("%s", o.Output)
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 
 	"github.com/dapr/durabletask-go/api"
 	"github.com/dapr/durabletask-go/api/protos"
@@ -28,17 +29,19 @@ var unlogged = engineLog{slog.New(slog.DiscardHandler)}
 func (w *rewind) tolerated(ctx context.Context, row store.OrchestrationRow, events []*protos.HistoryEvent) (map[int32]bool, error) {
 	id, stays := api.InstanceID(row.ID), map[int32]bool{}
 	ordered := w.registry.orderedFunc(row.Name)
-	if ordered != nil { // it says so itself, if it comes as far
-		run := newOrderedRun(events, nil)
-		code, err := run.code(row.Name, ordered, unlogged)
-		if err != nil {
-			return nil, err
-		}
-		if follows(ctx, code, id, events) {
-			for _, e := range run.ended {
-				stays[e.ID] = e.Tolerated
+	if ordered != nil { // it says so itself, if it comes as far; where it was suspended, once it is not any more
+		for _, history := range [][]*protos.HistoryEvent{events, append(slices.Clip(events), w.again)} {
+			run := newOrderedRun(history, nil)
+			code, err := run.code(row.Name, ordered, unlogged)
+			if err != nil {
+				return nil, err
 			}
-			return stays, nil
+			if follows(ctx, code, id, history) {
+				for _, e := range run.ended {
+					stays[e.ID] = e.Tolerated
+				}
+				return stays, nil
+			}
 		}
 	}
 	doubtful := inDoubt(events)

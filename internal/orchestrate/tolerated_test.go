@@ -443,3 +443,68 @@ func TestRewindOfOrderedWithoutItsCode(t *testing.T) {
 		}
 	})
 }
+
+// An ordered orchestrator that failed while it was suspended is asked as if it were not any more.
+func TestRewindOfOrderedSuspended(t *testing.T) {
+	onBoth(t, func(t *testing.T, where store.Options) {
+		r, w := NewRegistry(), works{calls: map[string]int{}}
+		w.add(t, r)
+		var works atomic.Bool
+		add(t, r, "hold", func(ctx context.Context, _ any) (any, error) {
+			if !works.Load() {
+				<-ctx.Done()
+			}
+			return nil, ctx.Err()
+		})
+		err := r.AddOrdered("ordered", func(ctx *task.WorkflowContext, ended []Ended, _ time.Time) (any, error) {
+			tasks := []task.Task{work(ctx, "tolerated"), activity(ctx, "hold", nil, forebay.RetryPolicy{})}
+			for i, e := range ended {
+				ended[i].Tolerated = tasks[e.ID].Await(nil) != nil
+			}
+			if len(ended) < len(tasks) {
+				ctx.SetCustomStatus(fmt.Sprint(len(ended)))
+				return nil, tasks[1].Await(nil)
+			}
+			return nil, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := run(t, where, Options{Registry: r, Grace: time.Millisecond})
+		w.p = p
+		w.breaks("tolerated")
+		id := p.start(t, StartRequest{Name: "ordered"})
+		p.waitsFor(t, id, "TaskFailed")
+		if err := p.Suspend(t.Context(), tenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		p.until(t, id, forebay.OrchestrationSuspended)
+		p.stop()
+		s, err := store.Open(t.Context(), where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := New(Options{Store: s, Registry: r}).Raise(t.Context(), tenant, id, "go", nil); err != nil {
+			t.Fatal(err)
+		}
+		for range maxLost {
+			claimOne(t, s, "ordered", time.Millisecond) // and nobody hears of it again
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		p = run(t, where, Options{Registry: r, Lock: 6 * time.Second}) // it learns with a third of that that nobody needs "hold" any more
+		if o := p.ends(t, id, forebay.OrchestrationFailed); o.Failure.Type != failureTurnLost {
+			t.Fatalf("%+v", o.Failure)
+		}
+		works.Store(true)
+		w.repairs("tolerated")
+		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		p.ends(t, id, forebay.OrchestrationCompleted)
+		if got := w.called(); got != "tolerated" {
+			t.Errorf("called %s", got)
+		}
+	})
+}

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// callLog writes a line of JSON for each call. It is written out once a second while calls come, and
-// at the end.
+// callLog writes a line of JSON for each call, some at once, soon and at the end.
 type callLog struct {
 	mu      sync.Mutex
 	to      *bufio.Writer

@@ -384,7 +384,7 @@ func (t *tx) sendMessages(turn *Turn, r *TurnResult) error {
 					return err
 				}
 			}
-			if !made && m.Refusal != nil {
+			if !made && m.Refusal != nil && !r.Status.Terminal() {
 				if err := t.addEvent(turn.Instance, t.now, true, Inline(m.Refusal)); err != nil {
 					return err
 				}
