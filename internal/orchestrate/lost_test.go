@@ -23,6 +23,24 @@ func claimOne(t *testing.T, s *store.Store, name string, lock time.Duration) sto
 	return turns[0]
 }
 
+// loseTurns sends an instance an event, and takes the turn for it as often as it may be lost.
+func loseTurns(t *testing.T, where store.Options, r *Registry, name, id string) {
+	t.Helper()
+	s, err := store.Open(t.Context(), where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := New(Options{Store: s, Registry: r}).Raise(t.Context(), tenant, id, "go", nil); err != nil {
+		t.Fatal(err)
+	}
+	for range maxLost {
+		claimOne(t, s, name, time.Millisecond) // and nobody hears of it again
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A turn that takes its process with it each time fails its instance in the end, without its code, and its caller hears of it. Once the
 // code is mended the instance can be rewound to before that turn, even if it was its first.
 func TestTurnThatIsLost(t *testing.T) {
@@ -90,26 +108,15 @@ func TestRewindOfATurnThatIsLost(t *testing.T) {
 		id := p.start(t, StartRequest{Name: "deadly"})
 		p.waitsFor(t, id, "TimerCreated")
 		p.stop()
-		s, err := store.Open(t.Context(), where)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := New(Options{Store: s, Registry: r}).Raise(t.Context(), tenant, id, "go", nil); err != nil {
-			t.Fatal(err)
-		}
-		for range maxLost {
-			claimOne(t, s, "deadly", time.Millisecond) // and nobody hears of it again
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		loseTurns(t, where, r, "deadly", id)
 		p = run(t, where, Options{Registry: r})
 		if o := p.ends(t, id, forebay.OrchestrationFailed); o.Failure.Type != failureTurnLost {
 			t.Fatalf("%+v", o.Failure)
 		}
 		p.stop()
 
-		if s, err = store.Open(t.Context(), where); err != nil {
+		s, err := store.Open(t.Context(), where)
+		if err != nil {
 			t.Fatal(err)
 		}
 		before := runs.Load()

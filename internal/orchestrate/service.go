@@ -166,7 +166,7 @@ var errStopping = forebay.Errorf(forebay.CodeUnavailable, "the server is stoppin
 // cutOffTime bounds how long what is cut off has to be given back before the engine is stopped.
 const cutOffTime = 5 * time.Second
 
-// drain waits for what is being carried out. After the grace period it is cut off.
+// drain waits for what is being carried out. After the grace period it is cut off, and given back.
 func (s *Service) drain() {
 	s.mu.Lock()
 	s.stopped = true

@@ -449,9 +449,9 @@ func TestRewindOfOrderedSuspended(t *testing.T) {
 	onBoth(t, func(t *testing.T, where store.Options) {
 		r, w := NewRegistry(), works{calls: map[string]int{}}
 		w.add(t, r)
-		var works atomic.Bool
+		var letsGo atomic.Bool
 		add(t, r, "hold", func(ctx context.Context, _ any) (any, error) {
-			if !works.Load() {
+			if !letsGo.Load() {
 				<-ctx.Done()
 			}
 			return nil, ctx.Err()
@@ -462,7 +462,6 @@ func TestRewindOfOrderedSuspended(t *testing.T) {
 				ended[i].Tolerated = tasks[e.ID].Await(nil) != nil
 			}
 			if len(ended) < len(tasks) {
-				ctx.SetCustomStatus(fmt.Sprint(len(ended)))
 				return nil, tasks[1].Await(nil)
 			}
 			return nil, nil
@@ -480,24 +479,12 @@ func TestRewindOfOrderedSuspended(t *testing.T) {
 		}
 		p.until(t, id, forebay.OrchestrationSuspended)
 		p.stop()
-		s, err := store.Open(t.Context(), where)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := New(Options{Store: s, Registry: r}).Raise(t.Context(), tenant, id, "go", nil); err != nil {
-			t.Fatal(err)
-		}
-		for range maxLost {
-			claimOne(t, s, "ordered", time.Millisecond) // and nobody hears of it again
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		loseTurns(t, where, r, "ordered", id)
 		p = run(t, where, Options{Registry: r, Lock: 6 * time.Second}) // it learns with a third of that that nobody needs "hold" any more
 		if o := p.ends(t, id, forebay.OrchestrationFailed); o.Failure.Type != failureTurnLost {
 			t.Fatalf("%+v", o.Failure)
 		}
-		works.Store(true)
+		letsGo.Store(true)
 		w.repairs("tolerated")
 		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
 			t.Fatal(err)
