@@ -39,6 +39,7 @@ type function struct {
 	headers   http.Header
 	timeout   time.Duration
 	maxOutput int64
+	secrets   secrets // of the headers: no answer may show them
 	client    *http.Client
 }
 
@@ -71,6 +72,7 @@ func newFunction(name string, o Option, c Config) (*function, error) {
 		}
 		f.headers.Set(key, value.Reveal())
 	}
+	f.secrets = headerSecrets(f.headers)
 	f.client = &http.Client{Transport: c.Transport, CheckRedirect: stayHome}
 	return f, nil
 }
@@ -140,7 +142,7 @@ func (f *function) post(ctx context.Context, call forebay.TaskCall) (json.RawMes
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return nil, f.clean(refusal(resp))
+		return nil, f.refusal(resp)
 	}
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, f.maxOutput+1))
 	if err != nil {
@@ -149,7 +151,7 @@ func (f *function) post(ctx context.Context, call forebay.TaskCall) (json.RawMes
 	if int64(len(answer)) > f.maxOutput {
 		return nil, forebay.Permanent(model.CodeResponseTooLarge, fmt.Sprintf("the function's answer is over %d bytes", f.maxOutput))
 	}
-	return output(resp.Header.Get("Content-Type"), answer)
+	return f.output(resp.Header.Get("Content-Type"), answer)
 }
 
 // filled makes an absent map an empty one, so that functions always get an object.
@@ -160,20 +162,21 @@ func filled(m map[string]string) map[string]string {
 	return m
 }
 
-// output makes JSON of an answer: JSON stays, text becomes a string, nothing becomes null.
-func output(contentType string, answer []byte) (json.RawMessage, error) {
+// output makes JSON of an answer: JSON stays, text becomes a string, nothing becomes null. Secrets of the
+// headers that the function echoes are masked.
+func (f *function) output(contentType string, answer []byte) (json.RawMessage, error) {
 	if len(bytes.TrimSpace(answer)) == 0 {
 		return json.RawMessage("null"), nil
 	}
 	media, _, _ := mime.ParseMediaType(contentType)
 	declared := media == "application/json" || strings.HasSuffix(media, "+json")
 	if (declared || media == "") && jsoncheck.Check("answer", answer) == nil {
-		return json.RawMessage(bytes.TrimSpace(answer)), nil
+		return f.secrets.maskJSON(bytes.TrimSpace(answer)), nil
 	}
 	if declared {
 		return nil, malformed("the function's answer is not the JSON it says it is")
 	}
-	return forebay.EncodeJSON(string(answer))
+	return forebay.EncodeJSON(f.secrets.mask(string(answer)))
 }
 
 // unreachable sorts the errors of http.Client. Their words hold the URL, which callers do not see.
@@ -187,10 +190,10 @@ func unreachable(err error) error {
 }
 
 // refusal sorts the answers that are no success.
-func refusal(resp *http.Response) error {
+func (f *function) refusal(resp *http.Response) error {
 	status := resp.StatusCode
 	e := &forebay.TaskError{Class: forebay.ClassPermanent, Code: "http_" + strconv.Itoa(status),
-		Message: fmt.Sprintf("the function answered %d%s", status, problem(resp))}
+		Message: fmt.Sprintf("the function answered %d%s", status, f.problem(resp))}
 	switch {
 	case status == http.StatusTooManyRequests:
 		e.Class, e.Code = forebay.ClassThrottled, model.CodeRateLimited
@@ -205,7 +208,8 @@ func refusal(resp *http.Response) error {
 }
 
 // problem returns the code and title of an RFC 9457 body, or nothing: the rest may hold anything.
-func problem(resp *http.Response) string {
+// Secrets are masked before the text is cut, since half a secret is not recognized any more.
+func (f *function) problem(resp *http.Response) string {
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if media != "application/json" && !strings.HasSuffix(media, "+json") {
 		return ""
@@ -221,29 +225,11 @@ func problem(resp *http.Response) string {
 	text := ""
 	for _, part := range []any{p.Code, p.Title} {
 		if s, ok := part.(string); ok && !blank(s) {
-			text += ": " + excerpt(s)
+			text += ": " + excerpt(f.secrets.mask(s))
 		}
 	}
 	return text
 }
-
-// clean takes the values of the configured headers out of an error, should the function echo one.
-func (f *function) clean(err error) error {
-	var refused *forebay.TaskError
-	if errors.As(err, &refused) {
-		for _, values := range f.headers {
-			for _, value := range values {
-				if len(value) >= shortestSecret {
-					refused.Message = strings.ReplaceAll(refused.Message, value, "***")
-				}
-			}
-		}
-	}
-	return err
-}
-
-// shortestSecret is the length below which a header's value is no secret, but may be any word.
-const shortestSecret = 6
 
 // excerpt returns the beginning of s on one line.
 func excerpt(s string) string {

@@ -252,3 +252,47 @@ func TestFunctionIsCalledOnceWhenItsConnectionBreaks(t *testing.T) {
 		t.Errorf("two attempts made %d calls", n)
 	}
 }
+
+func TestFunctionThatEchoesItsHeaders(t *testing.T) {
+	headers := map[string]forebay.Secret{
+		"Authorization": "Bearer tok/en+99", "X-Api-Key": "k3y-\"q", "Cookie": "session=abcdef12", "X-Team": "recommendations",
+		"Proxy-Authorization": "Basic dXNlcjpwYXNzd29yZDE=",
+	}
+	secrets := []string{"tok/en+99", `k3y-"q`, "abcdef12", "dXNlcjpwYXNzd29yZDE", "password1"}
+	said := strings.Repeat("x", maxExcerptBytes-4) + "tok/en+99" // cut in its middle
+	for name, c := range map[string]struct {
+		status            int
+		contentType, body string
+		want              string // of the output or the error's message
+	}{
+		"JSON":            {200, "application/json", `{"n": 12345678901234567890, "seen":"Bearer tok/en+99","tok/en+99":["k3y-\"q","abcdef12"]}`, `{"n": 12345678901234567890, "seen":"***","***":["***","***"]}`},
+		"escaped JSON":    {200, "application/json", `{"seen":"tok\/en\u002b99, \u006b3y-\u0022q"}`, `{"seen":"***, ***"}`},
+		"text":            {200, "text/plain", `saw Basic dXNlcjpwYXNzd29yZDE= of user:password1`, `"saw *** of ***"`},
+		"error":           {400, "application/json", `{"code":"tok/en+99","title":"session=abcdef12"}`, "the function answered 400: ***: ***"},
+		"error cut short": {400, "application/json", `{"title":"` + said + `"}`, strings.Repeat("x", maxExcerptBytes-4) + "***"},
+		"nothing secret":  {200, "application/json", `{"team":"recommendations",  "session":"Bearer"}`, `{"team":"recommendations",  "session":"Bearer"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", c.contentType)
+				w.WriteHeader(c.status)
+				io.WriteString(w, c.body)
+			})
+			result, err := functionTask(t, Option{HTTP: &HTTPFunction{URL: url, Headers: headers}}).Run(t.Context(), delivery)
+			said := string(result.Output)
+			if refused := (*forebay.TaskError)(nil); errors.As(err, &refused) {
+				said = refused.Message
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasSuffix(said, c.want) {
+				t.Errorf("got %s, want %s", said, c.want)
+			}
+			for _, secret := range secrets {
+				if strings.Contains(said, secret) {
+					t.Errorf("%s shows %q", said, secret)
+				}
+			}
+		})
+	}
+}
