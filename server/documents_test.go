@@ -660,8 +660,18 @@ func TestDocumentsOfTenants(t *testing.T) {
 				}
 			}
 			as := map[string]string{"Authorization": "Bearer " + keys["red"]}
-			if _, err := l.do(t.Context(), http.MethodDelete, "/v1/documents/shared", as, nil, nil); err != nil {
+			var p *problem
+			if _, err := l.do(t.Context(), http.MethodDelete, "/v1/documents/shared", as, nil, nil); !asProblem(err, &p) || p.Code != forebay.CodeForbidden {
+				t.Errorf("a key that may only submit deletes a document: %v", err)
+			}
+			operator := map[string]string{"Authorization": "Bearer " + l.key(t, "red", map[string]string{"Authorization": "Bearer " + admin}, forebay.ScopeOperate)}
+			if _, err := l.do(t.Context(), http.MethodDelete, "/v1/documents/shared", operator, nil, nil); err != nil {
 				t.Fatal(err)
+			}
+			var log forebay.Page[forebay.AuditEntry]
+			if _, err := l.do(t.Context(), http.MethodGet, "/v1/audit?action=delete-document", map[string]string{"Authorization": "Bearer " + admin}, nil, &log); err != nil ||
+				len(log.Items) != 1 || log.Items[0].Tenant != "red" || log.Items[0].Target != "shared" || log.Items[0].Actor == "" {
+				t.Errorf("the audit log has %+v, %v", log.Items, err)
 			}
 			var d forebay.Document
 			if _, err := l.do(t.Context(), http.MethodGet, "/v1/documents/shared", map[string]string{"Authorization": "Bearer " + keys["blue"]}, nil, &d); err != nil || !d.Searchable {

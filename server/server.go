@@ -260,6 +260,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	s.log.Info("forebay is running", slog.String("version", s.options.Version), slog.String("role", s.options.Role),
 		slog.String("database", databaseName(s.options.Database)), slog.String("listen", s.listening()))
+	s.warnExposed(context.WithoutCancel(ctx))
 	if s.options.lanes() != dispatch.NoLanes {
 		s.deployments.retryDenied(ctx)
 	}

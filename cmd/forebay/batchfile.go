@@ -274,9 +274,7 @@ func (r *resultsFile) doneLines() map[int]bool {
 func (r *resultsFile) append(result batchResult) error {
 	result.Batch = r.batch
 	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(result); err != nil { // this also puts the result on one line
+	if err := writeJSON(&b, result, ""); err != nil { // this also puts the result on one line
 		return fmt.Errorf("write result of line %d: %w", result.Line, err)
 	}
 	r.mu.Lock()

@@ -39,6 +39,9 @@ func (a *app) withKeys(ctx context.Context, source *config.Source, create bool, 
 	if isNew && !create {
 		return &failure{exitStorage, fmt.Sprintf("there is no database %s; name it by --database or --config", path)}
 	}
+	if isNew && a.getenv("FOREBAY_URL") != "" && source.Database == "" && source.File == "" && a.getenv("FOREBAY_DATABASE") == "" {
+		return usagef("FOREBAY_URL names a server, but keys are made in its database: name that by --database or --config")
+	}
 	keys, done, err := openService(ctx, database)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -67,7 +68,7 @@ Start a server, submit a job and see its result:
 	)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
-	root.PersistentPreRunE = func(*cobra.Command, []string) error { return a.checkGlobals() }
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return a.checkGlobals(c) }
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.url, "url", "", "address of the server (FOREBAY_URL; default http://127.0.0.1:8080)")
 	flags.StringVar(&a.key, "key", "", "API key; better in FOREBAY_API_KEY, where no other user sees it")
@@ -153,8 +154,20 @@ func (a *app) about(thing, use, short, example string, do func(ctx context.Conte
 	return c
 }
 
-func (a *app) checkGlobals() error {
+// local are the commands that talk to no server.
+var local = []string{"serve", "worker", "keys", "migrate", "copy", "config", "sim", "version", "exit-codes"}
+
+func (a *app) checkGlobals(c *cobra.Command) error {
 	a.running = true
+	top := c
+	for top.HasParent() && top.Parent().HasParent() {
+		top = top.Parent()
+	}
+	for _, flag := range []string{"url", "key"} {
+		if slices.Contains(local, top.Name()) && c.Flags().Changed(flag) {
+			return usagef("--%s is for commands that talk to a server; %s does not", flag, c.CommandPath())
+		}
+	}
 	switch a.output {
 	case outputTable, outputJSON, outputJSONL:
 		return nil

@@ -171,6 +171,9 @@ func TestUsageErrors(t *testing.T) {
 		{"orchestrations purge --status running", `--status takes no "running" here; there are Completed`},
 		{"orchestrations get ..", "must not be"},
 		{"keys create --expires never", "--expires must be a duration"},
+		{"keys create --url http://127.0.0.1:1", "--url is for commands that talk to a server; forebay keys create does not"},
+		{"--key fb_x migrate status", "--key is for commands that talk to a server; forebay migrate status does not"},
+		{"keys create", "FOREBAY_URL names a server, but keys are made in its database"},
 	} {
 		got := command{url: server.URL}.run(t.Context(), strings.Fields(c.args)...)
 		if got.code != exitUsage || got.out != "" || !strings.HasPrefix(got.err, "forebay: ") ||

@@ -123,7 +123,7 @@ func (a *app) printStarted(ctx context.Context, api *client.Client, id string, w
 	case a.output != outputTable:
 		err = a.printInstance(o)
 	case o.Status == forebay.OrchestrationCompleted:
-		_, err = fmt.Fprintf(a.out, "%s\n", orNull(o.Output))
+		_, err = fmt.Fprintf(plainJSON(a.out), "%s\n", orNull(o.Output))
 	}
 	if err != nil {
 		return err

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 )
 
 const (
@@ -83,13 +81,6 @@ func (a *app) printOne(v any, rows [][2]string) error {
 	return t.flush()
 }
 
-func writeJSON(w io.Writer, v any, indent string) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", indent)
-	return e.Encode(v)
-}
-
 // table aligns columns two spaces apart.
 type table struct {
 	w *tabwriter.Writer
@@ -115,7 +106,7 @@ func clean(s string) string {
 		switch {
 		case r == '\n' || r == '\t' || r == '\r':
 			return ' '
-		case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
+		case steersTerminal(r):
 			return '\uFFFD'
 		}
 		return r

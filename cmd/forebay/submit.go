@@ -168,7 +168,7 @@ func (a *app) submitOne(ctx context.Context, req forebay.SubmitRequest, wait boo
 // printResult writes a succeeded job's result and a line end.
 func (a *app) printResult(ctx context.Context, api *client.Client, job forebay.Job) error {
 	if job.Result != nil && string(job.Result) != "null" {
-		_, err := fmt.Fprintf(a.out, "%s\n", job.Result)
+		_, err := fmt.Fprintf(plainJSON(a.out), "%s\n", job.Result)
 		return err
 	}
 	return a.copyResult(ctx, api, job.ID)
@@ -180,7 +180,7 @@ func (a *app) copyResult(ctx context.Context, api *client.Client, id string) err
 		return err
 	}
 	defer result.Close()
-	if _, err := io.Copy(a.out, result); err != nil {
+	if _, err := io.Copy(plainJSON(a.out), result); err != nil {
 		return fmt.Errorf("read result: %w", err)
 	}
 	_, err = fmt.Fprintln(a.out)

@@ -97,7 +97,7 @@ func (a *API) routeDocuments() {
 		})
 	remove := documentOperation("delete-document", http.MethodDelete, "/v1/documents/{document}", "Delete a document, with all that was made of it")
 	remove.DefaultStatus = http.StatusNoContent
-	route(a, forebay.ScopeSubmit, remove, func(ctx context.Context, c *call, in *DocumentPath) (*none, error) {
+	route(a, forebay.ScopeOperate, remove, func(ctx context.Context, c *call, in *DocumentPath) (*none, error) {
 		return &none{}, a.documents.Delete(ctx, c.caller.Tenant, in.Document)
 	})
 	retry := documentOperation("retry-document", http.MethodPost, "/v1/documents/{document}/retry", "Do again what failed of a document's pipeline")

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -138,7 +139,13 @@ func (f *folder) syncFolder(dir *os.File) error {
 }
 
 func (f *folder) get(_ context.Context, key string) (io.ReadCloser, int64, error) {
-	file, err := f.root.Open(fileName(key))
+	return openRegular(f.root, fileName(key))
+}
+
+// openRegular opens a regular file. Without O_NONBLOCK the open of a FIFO would wait for a writer, for
+// as long as none comes, and no context could end it.
+func openRegular(root *os.Root, name string) (_ io.ReadCloser, size int64, err error) {
+	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -147,8 +154,7 @@ func (f *folder) get(_ context.Context, key string) (io.ReadCloser, int64, error
 		err = errors.New("not a regular file")
 	}
 	if err != nil {
-		_ = file.Close()
-		return nil, 0, err
+		return nil, 0, errors.Join(err, file.Close())
 	}
 	return file, info.Size(), nil
 }

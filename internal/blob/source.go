@@ -78,16 +78,9 @@ func (s *Source) open(ctx context.Context, key string) (io.ReadCloser, string, e
 		}
 		return r, strings.TrimSuffix(r.ContentType(), "application/octet-stream"), nil
 	}
-	f, err := s.root.Open(key)
+	f, _, err := openRegular(s.root, key)
 	if err != nil { // also of a link that leads outside
 		return nil, "", fmt.Errorf("%w: %w", fs.ErrNotExist, err)
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%w: no regular file", fs.ErrNotExist)
-	}
-	if err != nil {
-		return nil, "", errors.Join(err, f.Close())
 	}
 	return f, "", nil
 }

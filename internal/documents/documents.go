@@ -272,7 +272,8 @@ func (s *Service) Delete(ctx context.Context, tenant, id string) error {
 	if err != nil {
 		return err
 	}
-	voided, err := s.Store.DeleteDocument(ctx, row.Latest.Tenant, id)
+	audit := store.Audit{Tenant: tenant, Actor: forebay.ActorOf(ctx), Action: "delete-document", Target: id}
+	voided, err := s.Store.DeleteDocument(ctx, row.Latest.Tenant, id, audit)
 	if err == nil {
 		s.dropped(voided)
 	}

@@ -140,7 +140,7 @@ func TestDroppedVectorsLeaveTheIndex(t *testing.T) {
 		dropped("replaced")
 		ours.add("nearer", "nearer", many, query)
 		search("nearer")
-		if _, err := ours.DeleteDocument(t.Context(), ours.tenant, "nearer"); err != nil {
+		if _, err := ours.DeleteDocument(t.Context(), ours.tenant, "nearer", store.Audit{}); err != nil {
 			t.Fatal(err)
 		}
 		dropped("replaced")
@@ -183,7 +183,7 @@ func TestDropsOneAfterTheOther(t *testing.T) {
 		}
 		drop := func(document string) {
 			t.Helper()
-			_, err := shelf.DeleteDocument(t.Context(), shelf.tenant, document)
+			_, err := shelf.DeleteDocument(t.Context(), shelf.tenant, document, store.Audit{})
 			shelf.check(err)
 		}
 		index := s.indexes.of(shelf.tenant)

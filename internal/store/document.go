@@ -211,8 +211,8 @@ func (t *tx) dropRevision(no int64, voided []int64) ([]int64, error) {
 }
 
 // DeleteDocument takes a document out of searches at once; its rows and contents go with PurgeDocuments. It
-// returns the tokens of locks that it voided, or forebay.ErrNotFound.
-func (s *Store) DeleteDocument(ctx context.Context, tenant int64, id string) (voided []int64, err error) {
+// returns the tokens of locks that it voided, or forebay.ErrNotFound. The audit row is written with it.
+func (s *Store) DeleteDocument(ctx context.Context, tenant int64, id string, audit Audit) (voided []int64, err error) {
 	return transact(ctx, s, stageChange, func(t *tx) (voided []int64, err error) {
 		var document int64
 		found, err := t.prep("DELETE FROM documents WHERE tenant = ? AND id = ? RETURNING no").int(tenant).text(id).one(func(r row) { document = r.int(0) })
@@ -221,6 +221,9 @@ func (s *Store) DeleteDocument(ctx context.Context, tenant int64, id string) (vo
 		}
 		if !found {
 			return nil, forebay.ErrNotFound
+		}
+		if err := t.audit(audit); err != nil {
+			return nil, err
 		}
 		t.changed(documentWatch(document))
 		var revisions []int64

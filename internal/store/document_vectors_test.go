@@ -162,7 +162,7 @@ func TestPgvector(t *testing.T) {
 	if found, _, err := s.IndexedNearest(t.Context(), two, other[3], 100); err != nil || len(found) != len(others) || found[0] != others[3] {
 		t.Errorf("%v, %v", found, err)
 	}
-	if _, err := s.DeleteDocument(t.Context(), one, "before"); err != nil {
+	if _, err := s.DeleteDocument(t.Context(), one, "before", Audit{}); err != nil {
 		t.Fatal(err)
 	}
 	purgeAll(t, s)
@@ -310,7 +310,7 @@ func forgetsDimension(t *testing.T, s *Store) {
 	}
 	remove := func(id string) {
 		t.Helper()
-		if _, err := s.DeleteDocument(t.Context(), tenant, id); err != nil {
+		if _, err := s.DeleteDocument(t.Context(), tenant, id, Audit{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -135,7 +135,7 @@ func TestWordsPassOverWhatIsNotLive(t *testing.T) {
 		splitTexts(t, s, tenant, "gone", said)
 		splitTexts(t, s, tenantOf(t, s, "two"), "theirs", said) // who has no vectors yet
 		for _, id := range []string{"deleted", "gone"} {
-			if _, err := s.DeleteDocument(t.Context(), tenant, id); err != nil {
+			if _, err := s.DeleteDocument(t.Context(), tenant, id, Audit{}); err != nil {
 				t.Fatal(err)
 			}
 		}

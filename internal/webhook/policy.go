@@ -114,7 +114,10 @@ func (p *Policy) CheckURL(ctx context.Context, raw string) error {
 		return err
 	}
 	if addr, err := netip.ParseAddr(u.Hostname()); err == nil {
-		return p.checkAddress(addr)
+		if !p.permits(addr) {
+			return errNoAddress().Caused(errAddress{addr})
+		}
+		return nil
 	}
 	resolver := p.Resolver
 	if resolver == nil {
@@ -124,21 +127,20 @@ func (p *Policy) CheckURL(ctx context.Context, raw string) error {
 	defer cancel()
 	addrs, err := resolver.LookupNetIP(ctx, "ip", u.Hostname())
 	if err != nil || len(addrs) == 0 {
-		return forebay.Invalid("url", "the host name cannot be resolved").Caused(err)
+		return errNoAddress().Caused(err)
 	}
 	for _, addr := range addrs {
-		if err := p.checkAddress(addr); err != nil {
-			return err
+		if !p.permits(addr) {
+			return errNoAddress().Caused(errAddress{addr})
 		}
 	}
 	return nil
 }
 
-func (p *Policy) checkAddress(addr netip.Addr) error {
-	if p.permits(addr) {
-		return nil
-	}
-	return forebay.Invalid("url", "leads to a private, local or reserved address, to which webhooks are not sent").Caused(errAddress{addr})
+// errNoAddress is the same for a name that does not exist and for one that leads inside: whoever may
+// set a webhook must not learn which names the operator's network has.
+func errNoAddress() *forebay.Error {
+	return forebay.Invalid("url", "the host has no public address; webhooks are not sent to private, local or reserved ones")
 }
 
 // parseURL checks everything but the address.

@@ -89,7 +89,7 @@ func TestCheckURL(t *testing.T) {
 
 		"https://inside.example/": "private", "https://mixed.example/": "private", "https://local6.example/": "private", "https://mapped.example/": "private",
 		"https://127.0.0.1/": "private", "https://[::1]/": "private", "https://[::ffff:a00:1]/": "private", "https://169.254.169.254/latest": "private",
-		"https://[fe80::1%25eth0]/": "private", "https://unknown.example/": "resolved", "https://2130706433/": "resolved", "https://0x7f.1/": "resolved",
+		"https://[fe80::1%25eth0]/": "private", "https://unknown.example/": "private", "https://2130706433/": "private", "https://0x7f.1/": "private",
 	} {
 		err := p.CheckURL(t.Context(), raw)
 		if want == "" {
@@ -104,6 +104,10 @@ func TestCheckURL(t *testing.T) {
 		if err != nil && (strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "10.0.0.1")) {
 			t.Errorf("%q: the error says too much: %v", raw, err)
 		}
+	}
+	inside, missing := p.CheckURL(t.Context(), "https://inside.example/"), p.CheckURL(t.Context(), "https://unknown.example/")
+	if inside.Error() != missing.Error() {
+		t.Errorf("a name inside is told from one that does not exist: %q, %q", inside, missing)
 	}
 	p.AllowHTTP = true
 	if err := p.CheckURL(t.Context(), "http://receiver.example/"); err != nil {

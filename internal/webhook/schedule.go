@@ -76,10 +76,8 @@ func (a Attempt) describe() string {
 		return fmt.Sprintf("status %d", a.Status)
 	case FailedTimeout:
 		return "no answer in time"
-	case FailedResolve:
-		return "the host name cannot be resolved"
 	case FailedAddress:
-		return "the host has an address to which webhooks are not sent"
+		return "the host has no address to which webhooks are sent"
 	case FailedTLS:
 		return "no trusted TLS connection"
 	case FailedConfig:

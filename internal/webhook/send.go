@@ -119,14 +119,12 @@ func classify(ctx context.Context, err error) Failure {
 	var record tls.RecordHeaderError
 	var network net.Error
 	switch {
-	case errors.As(err, &refused):
+	case errors.As(err, &refused), errors.As(err, &resolve):
 		return FailedAddress
 	case errors.Is(context.Cause(ctx), errTimeout):
 		return FailedTimeout
 	case ctx.Err() != nil:
 		return FailedStopped
-	case errors.As(err, &resolve):
-		return FailedResolve
 	case errors.As(err, &certificate), errors.As(err, &alert), errors.As(err, &record):
 		return FailedTLS
 	case errors.As(err, &network) && network.Timeout():

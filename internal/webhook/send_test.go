@@ -186,8 +186,11 @@ func TestRebinding(t *testing.T) {
 		t.Errorf("allowed: got %+v, and %d requests arrived", a, hits.Load())
 	}
 	names.set("receiver.example.")
-	if a := s.Send(t.Context(), endpointAt(url), Message{ID: "e"}); a.Failure != FailedResolve {
-		t.Errorf("without an address: %+v", a)
+	missing := s.Send(t.Context(), endpointAt(url), Message{ID: "e"})
+	names.set("receiver.example.", "10.0.0.1")
+	inside := s.Send(t.Context(), endpointAt(url), Message{ID: "e"})
+	if missing.Failure != FailedAddress || inside.Failure != missing.Failure || inside.String() != missing.String() {
+		t.Errorf("a name inside is told from one that does not exist: %+v, %+v", inside, missing)
 	}
 }
 

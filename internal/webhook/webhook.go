@@ -113,10 +113,11 @@ type Attempt struct {
 type Failure string
 
 const (
-	FailedStatus     Failure = "status"     // an answer other than 2xx
-	FailedTimeout    Failure = "timeout"    // no answer within SendTimeout
-	FailedResolve    Failure = "resolve"    // the host name has no address
-	FailedAddress    Failure = "address"    // an address the Policy refuses
+	FailedStatus  Failure = "status"  // an answer other than 2xx
+	FailedTimeout Failure = "timeout" // no answer within SendTimeout
+	// FailedAddress is both a name without an address and an address that the Policy refuses. A tenant
+	// who could tell them apart would learn the names of the operator's network.
+	FailedAddress    Failure = "address"
 	FailedTLS        Failure = "tls"        // the certificate or the handshake
 	FailedConnection Failure = "connection" // refused, reset, or not HTTP
 	FailedConfig     Failure = "config"     // the URL or the secrets cannot be used
