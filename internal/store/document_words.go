@@ -3,16 +3,21 @@ package store
 import (
 	"cmp"
 	"context"
+	"iter"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // A search by words finds the chunks that hold all the words of a query, and after them those that hold some.
 // Ranking reads something of each chunk, and most words of a sentence stand in a large part of all chunks. So
 // the rarest words choose what is ranked, as many of them as mostRanked chunks hold together. What the others
-// would add to a rank is little: BM25 weighs a word by how rare it is.
+// would add to a rank is little: a word is weighed by how rare it is.
 
 const (
 	// maxQueryWords bounds what a search by words looks for.
@@ -139,7 +144,7 @@ type sqliteWords struct {
 // words splits a query where the tokenizer of chunk_words does.
 func (x sqliteWords) words(query string, most int) (words []queryWord, err error) {
 	seen := map[string]bool{}
-	for text := range strings.FieldsFuncSeq(strings.ToLower(query), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsNumber(r) && !unicode.IsMark(r) }) {
+	for text := range wordsOf(strings.ToLower(query)) {
 		if seen[text] || len(words) == maxQueryWords {
 			continue
 		}
@@ -197,15 +202,106 @@ func (x sqliteWords) whole(words []queryWord, limit int) (chunks []int64, err er
 	return chunks, err
 }
 
+// ranked ranks by the tenant's own chunks alone. FTS5's bm25() would not: it weighs a word by the rows of
+// all tenants that hold it, so a score would tell of other tenants' words. The words of a chunk choose
+// which are ranked; how often the best of these hold them, and their length, then puts these in order.
 func (x sqliteWords) ranked(words []queryWord, all bool, limit int) (matches []Match, err error) {
-	operator := " OR "
-	if all {
-		operator = " AND "
+	scores := map[int64]float64{}
+	lists, operator := make([][]queryWord, len(words)), " OR "
+	for i := range words {
+		lists[i] = words[i : i+1]
 	}
-	err = x.prep("SELECT rowid, CAST(-bm25(chunk_words, 0.0, 1.0) * 1000000 AS INTEGER) FROM chunk_words WHERE chunk_words MATCH ?1" + sqlLiveRow + " LIMIT ?2 + 0").
-		text(x.match(words, operator)).int(int64(limit)).int(x.tenant).
-		each(func(r row) error { matches = append(matches, matchOf(r)); return nil })
-	return matches, err
+	if all {
+		lists, operator = [][]queryWord{words}, " AND "
+	}
+	for _, list := range lists {
+		weight := 0.0
+		for _, w := range list {
+			weight += w.weight()
+		}
+		err := x.prep("SELECT rowid FROM chunk_words WHERE chunk_words MATCH ?1" + sqlLiveRow + " LIMIT ?2 + 0").text(x.match(list, operator)).int(int64(limit)).int(x.tenant).
+			each(func(r row) error { scores[r.int(0)] += weight; return nil })
+		if err != nil {
+			return nil, err
+		}
+	}
+	for chunk, score := range scores {
+		matches = append(matches, Match{chunk, score})
+	}
+	slices.SortFunc(matches, func(a, b Match) int { return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Chunk, b.Chunk)) })
+	matches = matches[:min(len(matches), limit)]
+	return matches, x.weigh(words, matches[:min(len(matches), mostWeighed)])
+}
+
+// weight is a word's inverse document frequency. What it is measured against is a constant: only the
+// differences between words count, and the number of a tenant's chunks is not at hand.
+func (w queryWord) weight() float64 { return math.Log(1 + 16*mostRanked/float64(max(1, w.chunks))) }
+
+// mostWeighed is of how many matches the text is read.
+const mostWeighed = 200
+
+// The parameters of BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009, section 3.4).
+const (
+	bm25K1 = 1.2
+	bm25B  = 0.75
+)
+
+// weigh replaces the scores of matches by BM25 over their texts: the mean length is theirs.
+func (x sqliteWords) weigh(words []queryWord, matches []Match) error {
+	counts, lengths, sum := make([][]int, len(matches)), make([]float64, len(matches)), 0.0
+	for i, m := range matches {
+		_, err := x.prep("SELECT text FROM chunks WHERE no = ?").int(m.Chunk).one(func(r row) {
+			counts[i], lengths[i] = occurrences(r.text(0), words)
+		})
+		if err != nil {
+			return err
+		}
+		sum += lengths[i]
+	}
+	mean := sum / float64(max(1, len(matches)))
+	for i := range matches {
+		score := 0.0
+		for w, count := range counts[i] {
+			frequency := float64(count)
+			score += words[w].weight() * frequency * (bm25K1 + 1) / (frequency + bm25K1*(1-bm25B+bm25B*lengths[i]/max(1, mean)))
+		}
+		matches[i].Score = score
+	}
+	return nil
+}
+
+// occurrences counts in a text each of the words, and all words.
+func occurrences(text string, words []queryWord) (counts []int, length float64) {
+	at := make(map[string]int, len(words))
+	for i, w := range words {
+		at[folded(w.text)] = i
+	}
+	counts = make([]int, len(words))
+	for word := range wordsOf(folded(text)) {
+		length++
+		if i, ok := at[word]; ok {
+			counts[i]++
+		}
+	}
+	return counts, length
+}
+
+// folded is text in lower case without diacritics, as the tokenizer of chunk_words stores it.
+func folded(text string) string {
+	if strings.IndexFunc(text, func(r rune) bool { return r >= utf8.RuneSelf }) < 0 {
+		return strings.ToLower(text)
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Mn, r) {
+			return -1
+		}
+		return r
+	}, norm.NFD.String(strings.ToLower(text)))
+}
+
+// wordsOf splits a text where the tokenizer of chunk_words does.
+func wordsOf(text string) iter.Seq[string] {
+	return strings.FieldsFuncSeq(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsNumber(r) && !unicode.IsMark(r) })
 }
 
 func matchOf(r row) Match { return Match{r.int(0), float64(r.int(1)) / rankScale} }

@@ -160,3 +160,40 @@ func TestWordsPassOverWhatIsNotLive(t *testing.T) {
 		}
 	})
 }
+
+// What other tenants store changes neither what a search by words finds nor its scores.
+func TestScoresOfWordsTellNothingOfOtherTenants(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		draw := rand.New(rand.NewPCG(8, 8))
+		tenant, other := tenantOf(t, s, "one"), tenantOf(t, s, "two")
+		said := []string{"the merger with Zenith", "the merger, the merger and a heron", "a heron waits for the merger with a much longer text around it", "Zénith"}
+		liveTexts(t, s, tenant, "ours", said, randomVectors(draw, len(said), 8))
+		queries := []string{"merger", "zenith", "merger zenith", "heron", "the heron", "absent merger"}
+		search := func() (all [][]Match) {
+			for _, q := range queries {
+				found, err := s.Words(t.Context(), tenant, q, 10)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, found)
+			}
+			return all
+		}
+		before := search()
+		for n, text := range []string{"merger", "zenith and a very long text that goes on about herons and whatever else there may be"} {
+			theirs := slices.Repeat([]string{text}, 40)
+			liveTexts(t, s, other, fmt.Sprint("theirs", n), theirs, randomVectors(draw, len(theirs), 8))
+			for i, after := range search() {
+				if !slices.Equal(after, before[i]) {
+					t.Errorf("%q: %v, but once another tenant has stored %q: %v", queries[i], before[i], text, after)
+				}
+			}
+		}
+		if best := before[0]; len(best) != 3 || best[0].Score <= best[1].Score {
+			t.Errorf("who says it twice is not the first: %v", best)
+		}
+		if s.searchers == nil && len(before[1]) != 2 { // accents count on PostgreSQL
+			t.Errorf("zenith: %v", before[1])
+		}
+	})
+}
