@@ -26,6 +26,7 @@ type MessageQueue struct {
 	Locked                  int64     `json:"locked" doc:"held by receivers"`
 	Deferred                int64     `json:"deferred" doc:"can be received by sequence number"`
 	DeadLetter              int64     `json:"dead_letter" doc:"in the dead-letter subqueue, whatever their state"`
+	CountsCapped            bool      `json:"counts_capped,omitempty" doc:"a count stopped at its limit: there are at least so many"`
 	OldestAgeSeconds        *float64  `json:"oldest_age_seconds" doc:"since the oldest active message became active; null when none is"`
 	LockSeconds             float64   `json:"lock_seconds"`
 	MaxDeliveryCount        int       `json:"max_delivery_count"`

@@ -34,6 +34,7 @@ type QueueInfo struct {
 	Retrying         int64    `json:"retrying" doc:"of all these, how many stand in the retry lane"`
 	DeadLetter       int64    `json:"dead_letter"`
 	Quarantine       int64    `json:"quarantine"`
+	CountsCapped     bool     `json:"counts_capped,omitempty" doc:"a count stopped at its limit: there are at least so many"`
 	OldestAgeSeconds *float64 `json:"oldest_age_seconds" doc:"since the oldest active message became ready; null when none is"`
 	Concurrency      int      `json:"concurrency"`
 	RetryConcurrency int      `json:"retry_concurrency"`

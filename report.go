@@ -2,7 +2,7 @@ package forebay
 
 import "time"
 
-// RetryReport answers, from the attempts table: how often are jobs retried, do retries succeed,
+// RetryReport answers, from sums by the hour: how often are jobs retried, do retries succeed,
 // when and where do failures cluster, and how many calls were throttled.
 type RetryReport struct {
 	Since time.Time `json:"since"`

@@ -62,6 +62,7 @@ type Topic struct {
 	Name                    string    `json:"name"`
 	Subscriptions           int64     `json:"subscriptions"`
 	Scheduled               int64     `json:"scheduled" doc:"messages that wait for their time, and go to the subscriptions then"`
+	CountsCapped            bool      `json:"counts_capped,omitempty" doc:"a count stopped at its limit: there are at least so many"`
 	DefaultTTLSeconds       *float64  `json:"default_message_ttl_seconds" doc:"null: unlimited"`
 	DetectsDuplicates       bool      `json:"requires_duplicate_detection"`
 	DuplicateWindowSeconds  *float64  `json:"duplicate_detection_window_seconds" doc:"null: duplicates are not detected"`

@@ -296,6 +296,9 @@ func rootCause(err error) error {
 	}
 }
 
+// reportsKept is how far back reports go.
+const reportsKept = 90 * 24 * time.Hour
+
 // maintain removes what time makes needless: at start-up, then every hour.
 func (s *Server) maintain(ctx context.Context) {
 	const every = time.Hour
@@ -314,6 +317,9 @@ func (s *Server) maintain(ctx context.Context) {
 		}
 		if err := s.jobs.TidyBudgets(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot forget what is over of budgets", slog.Any("error", err))
+		}
+		if err := s.store.ForgetAttemptHours(ctx, s.store.Now().Add(-reportsKept)); err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot forget old sums of attempts", slog.Any("error", err))
 		}
 		s.purge(ctx, every)
 		if sleep.For(ctx, every) != nil {

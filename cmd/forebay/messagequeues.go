@@ -32,7 +32,7 @@ func (q anyQueue) info() forebay.QueueInfo {
 		return *q.jobs
 	}
 	m := q.messages
-	return forebay.QueueInfo{Name: m.Name, Active: m.Active, Locked: m.Locked, Scheduled: m.Scheduled, DeadLetter: m.DeadLetter, OldestAgeSeconds: m.OldestAgeSeconds}
+	return forebay.QueueInfo{Name: m.Name, Active: m.Active, Locked: m.Locked, Scheduled: m.Scheduled, DeadLetter: m.DeadLetter, CountsCapped: m.CountsCapped, OldestAgeSeconds: m.OldestAgeSeconds}
 }
 
 // allQueues are those for jobs, then those of messages.
@@ -63,11 +63,11 @@ var anyQueueColumns = []column[anyQueue]{
 		return "jobs"
 	}},
 	{"STATE", func(q anyQueue) string { return queueState(q.info()) }},
-	{"ACTIVE", func(q anyQueue) string { return count(q.info().Active) }},
-	{"LOCKED", func(q anyQueue) string { return count(q.info().Locked) }},
-	{"SCHEDULED", func(q anyQueue) string { return count(q.info().Scheduled) }},
+	{"ACTIVE", func(q anyQueue) string { return counted(q.info().Active, q.info().CountsCapped) }},
+	{"LOCKED", func(q anyQueue) string { return counted(q.info().Locked, q.info().CountsCapped) }},
+	{"SCHEDULED", func(q anyQueue) string { return counted(q.info().Scheduled, q.info().CountsCapped) }},
 	{"RETRYING", func(q anyQueue) string { return ofJobs(q, func(j *forebay.QueueInfo) int64 { return j.Retrying }) }},
-	{"DEAD-LETTER", func(q anyQueue) string { return count(q.info().DeadLetter) }},
+	{"DEAD-LETTER", func(q anyQueue) string { return counted(q.info().DeadLetter, q.info().CountsCapped) }},
 	{"QUARANTINE", func(q anyQueue) string { return ofJobs(q, func(j *forebay.QueueInfo) int64 { return j.Quarantine }) }},
 	{"OLDEST", func(q anyQueue) string { return seconds(q.info().OldestAgeSeconds) }},
 }
@@ -76,7 +76,7 @@ func ofJobs(q anyQueue, number func(*forebay.QueueInfo) int64) string {
 	if q.jobs == nil {
 		return ""
 	}
-	return count(number(q.jobs))
+	return counted(number(q.jobs), q.jobs.CountsCapped)
 }
 
 func (a *app) queueCreate() *cobra.Command {
@@ -129,11 +129,11 @@ func (a *app) printMessageQueue(q forebay.MessageQueue) error {
 	return a.printOne(q, [][2]string{
 		{"queue", q.Name},
 		{"kind", q.Kind},
-		{"active", count(q.Active)},
-		{"locked", count(q.Locked)},
-		{"scheduled", count(q.Scheduled)},
-		{"deferred", count(q.Deferred)},
-		{"dead-letter", count(q.DeadLetter)},
+		{"active", counted(q.Active, q.CountsCapped)},
+		{"locked", counted(q.Locked, q.CountsCapped)},
+		{"scheduled", counted(q.Scheduled, q.CountsCapped)},
+		{"deferred", counted(q.Deferred, q.CountsCapped)},
+		{"dead-letter", counted(q.DeadLetter, q.CountsCapped)},
 		{"oldest", seconds(q.OldestAgeSeconds)},
 		{"lock", fmt.Sprintf("%gs", q.LockSeconds)},
 		{"max deliveries", strconv.Itoa(q.MaxDeliveryCount)},

@@ -65,12 +65,12 @@ func (a *app) queueGet(ctx context.Context, api *client.Client, name string) err
 	return a.printOne(q, [][2]string{
 		{"queue", q.Name},
 		{"state", queueState(q)},
-		{"active", count(q.Active)},
-		{"locked", count(q.Locked)},
-		{"scheduled", count(q.Scheduled)},
-		{"retrying", count(q.Retrying)},
-		{"dead-letter", count(q.DeadLetter)},
-		{"quarantine", count(q.Quarantine)},
+		{"active", counted(q.Active, q.CountsCapped)},
+		{"locked", counted(q.Locked, q.CountsCapped)},
+		{"scheduled", counted(q.Scheduled, q.CountsCapped)},
+		{"retrying", counted(q.Retrying, q.CountsCapped)},
+		{"dead-letter", counted(q.DeadLetter, q.CountsCapped)},
+		{"quarantine", counted(q.Quarantine, q.CountsCapped)},
 		{"oldest", seconds(q.OldestAgeSeconds)},
 		{"concurrency", fmt.Sprintf("%d, retries %d", q.Concurrency, q.RetryConcurrency)},
 		{"lock", fmt.Sprintf("%gs", q.LockSeconds)},
@@ -86,6 +86,14 @@ func queueState(q forebay.QueueInfo) string {
 }
 
 func count(n int64) string { return strconv.FormatInt(n, 10) }
+
+// counted is a count that may have stopped at its limit: "10000+".
+func counted(n int64, capped bool) string {
+	if capped && n > 0 {
+		return count(n) + "+"
+	}
+	return count(n)
+}
 
 func (a *app) tasks() *cobra.Command {
 	return &cobra.Command{

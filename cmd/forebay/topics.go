@@ -26,7 +26,7 @@ func (a *app) topics() *cobra.Command {
 		return printList(a, all(topics), 0, []column[forebay.Topic]{
 			{"TOPIC", func(t forebay.Topic) string { return t.Name }},
 			{"SUBSCRIPTIONS", func(t forebay.Topic) string { return count(t.Subscriptions) }},
-			{"SCHEDULED", func(t forebay.Topic) string { return count(t.Scheduled) }},
+			{"SCHEDULED", func(t forebay.Topic) string { return counted(t.Scheduled, t.CountsCapped) }},
 			{"CREATED", func(t forebay.Topic) string { return a.when(t.CreatedAt) }},
 		})
 	})
@@ -78,7 +78,7 @@ func (a *app) printTopic(t forebay.Topic) error {
 	return a.printOne(t, [][2]string{
 		{"topic", t.Name},
 		{"subscriptions", count(t.Subscriptions)},
-		{"scheduled", count(t.Scheduled)},
+		{"scheduled", counted(t.Scheduled, t.CountsCapped)},
 		{"time to live", seconds(t.DefaultTTLSeconds)},
 		{"duplicate window", seconds(t.DuplicateWindowSeconds)},
 		{"deleted when idle", seconds(t.AutoDeleteOnIdleSeconds)},
@@ -117,10 +117,10 @@ func (a *app) subscriptions() *cobra.Command {
 		}
 		return printList(a, all(subs), 0, []column[forebay.Subscription]{
 			{"SUBSCRIPTION", func(s forebay.Subscription) string { return s.Name }},
-			{"ACTIVE", func(s forebay.Subscription) string { return count(s.Active) }},
-			{"LOCKED", func(s forebay.Subscription) string { return count(s.Locked) }},
-			{"DEFERRED", func(s forebay.Subscription) string { return count(s.Deferred) }},
-			{"DEAD-LETTER", func(s forebay.Subscription) string { return count(s.DeadLetter) }},
+			{"ACTIVE", func(s forebay.Subscription) string { return counted(s.Active, s.CountsCapped) }},
+			{"LOCKED", func(s forebay.Subscription) string { return counted(s.Locked, s.CountsCapped) }},
+			{"DEFERRED", func(s forebay.Subscription) string { return counted(s.Deferred, s.CountsCapped) }},
+			{"DEAD-LETTER", func(s forebay.Subscription) string { return counted(s.DeadLetter, s.CountsCapped) }},
 			{"OLDEST", func(s forebay.Subscription) string { return seconds(s.OldestAgeSeconds) }},
 		})
 	})
@@ -193,10 +193,10 @@ func (a *app) printSubscription(s forebay.Subscription) error {
 	return a.printOne(s, [][2]string{
 		{"subscription", s.Name},
 		{"topic", s.Topic},
-		{"active", count(s.Active)},
-		{"locked", count(s.Locked)},
-		{"deferred", count(s.Deferred)},
-		{"dead-letter", count(s.DeadLetter)},
+		{"active", counted(s.Active, s.CountsCapped)},
+		{"locked", counted(s.Locked, s.CountsCapped)},
+		{"deferred", counted(s.Deferred, s.CountsCapped)},
+		{"dead-letter", counted(s.DeadLetter, s.CountsCapped)},
 		{"oldest", seconds(s.OldestAgeSeconds)},
 		{"lock", fmt.Sprintf("%gs", s.LockSeconds)},
 		{"max deliveries", fmt.Sprint(s.MaxDeliveryCount)},

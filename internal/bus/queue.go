@@ -28,7 +28,7 @@ func (s *Service) PutQueue(ctx context.Context, tenant, name string, settings fo
 	if err != nil {
 		return q, false, err
 	}
-	q, err = s.info(ctx, name, stored)
+	q, err = s.info(ctx, name, stored, store.CountLimit)
 	return q, created, err
 }
 
@@ -118,7 +118,7 @@ func (s *Service) Queue(ctx context.Context, tenant, name string) (forebay.Messa
 	if err != nil {
 		return forebay.MessageQueue{}, err
 	}
-	return s.info(ctx, name, q)
+	return s.info(ctx, name, q, store.CountLimit)
 }
 
 // Queues returns the tenant's queues by name.
@@ -133,22 +133,22 @@ func (s *Service) Queues(ctx context.Context, tenant string) ([]forebay.MessageQ
 	}
 	queues := make([]forebay.MessageQueue, len(stored))
 	for i, q := range stored {
-		if queues[i], err = s.info(ctx, strings.TrimPrefix(q.Name, storeName(tenant, "")), q); err != nil {
+		if queues[i], err = s.info(ctx, strings.TrimPrefix(q.Name, storeName(tenant, "")), q, store.CountLimitOf(len(stored))); err != nil {
 			return nil, err
 		}
 	}
 	return queues, nil
 }
 
-func (s *Service) info(ctx context.Context, name string, q store.MessageQueue) (forebay.MessageQueue, error) {
-	counts, err := s.store.MessageCounts(ctx, q)
+func (s *Service) info(ctx context.Context, name string, q store.MessageQueue, limit int64) (forebay.MessageQueue, error) {
+	counts, err := s.store.MessageCounts(ctx, q, limit)
 	info := forebay.MessageQueue{
 		Name: name, Kind: forebay.KindMessages, Active: counts.Active, Scheduled: counts.Scheduled, Locked: counts.Locked,
 		Deferred: counts.Deferred, DeadLetter: counts.DeadLetter,
 		LockSeconds: q.Lock.Seconds(), MaxDeliveryCount: q.MaxDeliveries, DefaultTTLSeconds: secondsOrNil(q.DefaultTTL),
 		DeadLetterOnExpiration: q.DeadLetterExpired, DetectsDuplicates: q.DuplicateWindow > 0, DuplicateWindowSeconds: secondsOrNil(q.DuplicateWindow), RequiresSession: q.RequiresSession,
 		ForwardTo: nameOf(q.ForwardTo), ForwardDeadLettersTo: nameOf(q.ForwardDeadLettersTo), AutoDeleteOnIdleSeconds: secondsOrNil(q.Idle),
-		CreatedAt: q.CreatedAt,
+		CountsCapped: counts.Capped, CreatedAt: q.CreatedAt,
 	}
 	if counts.OldestActive > 0 {
 		age := max(0, s.store.Now().Sub(time.UnixMilli(counts.OldestActive)).Seconds())

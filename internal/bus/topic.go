@@ -60,7 +60,7 @@ func (s *Service) PutTopic(ctx context.Context, tenant, name string, settings fo
 	if err != nil {
 		return topic, false, err
 	}
-	topic, err = s.topicInfo(ctx, name, stored)
+	topic, err = s.topicInfo(ctx, name, stored, store.CountLimit)
 	return topic, created, err
 }
 
@@ -88,7 +88,7 @@ func (s *Service) Topic(ctx context.Context, tenant, name string) (forebay.Topic
 	if err != nil {
 		return forebay.Topic{}, err
 	}
-	return s.topicInfo(ctx, name, q)
+	return s.topicInfo(ctx, name, q, store.CountLimit)
 }
 
 // Topics returns the tenant's topics by name.
@@ -103,17 +103,17 @@ func (s *Service) Topics(ctx context.Context, tenant string) ([]forebay.Topic, e
 	}
 	topics := make([]forebay.Topic, len(stored))
 	for i, q := range stored {
-		if topics[i], err = s.topicInfo(ctx, strings.TrimPrefix(q.Name, storeName(tenant, "")), q); err != nil {
+		if topics[i], err = s.topicInfo(ctx, strings.TrimPrefix(q.Name, storeName(tenant, "")), q, store.CountLimitOf(len(stored))); err != nil {
 			return nil, err
 		}
 	}
 	return topics, nil
 }
 
-func (s *Service) topicInfo(ctx context.Context, name string, q store.MessageQueue) (forebay.Topic, error) {
-	counts, err := s.store.TopicCounts(ctx, q)
+func (s *Service) topicInfo(ctx context.Context, name string, q store.MessageQueue, limit int64) (forebay.Topic, error) {
+	counts, err := s.store.TopicCounts(ctx, q, limit)
 	return forebay.Topic{
-		Name: name, Subscriptions: counts.Subscriptions, Scheduled: counts.Scheduled, CreatedAt: q.CreatedAt,
+		Name: name, Subscriptions: counts.Subscriptions, Scheduled: counts.Scheduled, CountsCapped: counts.Scheduled >= limit, CreatedAt: q.CreatedAt,
 		DefaultTTLSeconds: secondsOrNil(q.DefaultTTL), DetectsDuplicates: q.DuplicateWindow > 0, DuplicateWindowSeconds: secondsOrNil(q.DuplicateWindow), AutoDeleteOnIdleSeconds: secondsOrNil(q.Idle),
 	}, err
 }
@@ -202,7 +202,7 @@ func (s *Service) PutSubscription(ctx context.Context, tenant, topic, name strin
 	if err != nil {
 		return sub, false, err
 	}
-	sub, err = s.subscriptionInfo(ctx, topic, stored)
+	sub, err = s.subscriptionInfo(ctx, topic, stored, store.CountLimit)
 	return sub, created, err
 }
 
@@ -234,7 +234,7 @@ func (s *Service) Subscription(ctx context.Context, tenant, topic, name string) 
 	if err != nil {
 		return forebay.Subscription{}, err
 	}
-	return s.subscriptionInfo(ctx, topic, q)
+	return s.subscriptionInfo(ctx, topic, q, store.CountLimit)
 }
 
 // Subscriptions returns the topic's subscriptions by name.
@@ -249,15 +249,15 @@ func (s *Service) Subscriptions(ctx context.Context, tenant, topic string) ([]fo
 	}
 	subs := make([]forebay.Subscription, len(stored))
 	for i, q := range stored {
-		if subs[i], err = s.subscriptionInfo(ctx, topic, q); err != nil {
+		if subs[i], err = s.subscriptionInfo(ctx, topic, q, store.CountLimitOf(len(stored))); err != nil {
 			return nil, err
 		}
 	}
 	return subs, nil
 }
 
-func (s *Service) subscriptionInfo(ctx context.Context, topic string, q store.MessageQueue) (forebay.Subscription, error) {
-	info, err := s.info(ctx, store.SubscriptionOf(q), q)
+func (s *Service) subscriptionInfo(ctx context.Context, topic string, q store.MessageQueue, limit int64) (forebay.Subscription, error) {
+	info, err := s.info(ctx, store.SubscriptionOf(q), q, limit)
 	return forebay.Subscription{Topic: topic, MessageQueue: info, DeadLetterOnFilterError: q.DeadLetterFilterErrors}, err
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/store"
@@ -17,7 +16,7 @@ func (s *Service) Queues(ctx context.Context, tenant string) ([]forebay.QueueInf
 		if _, err := s.queue(tenant, name); err != nil {
 			continue
 		}
-		info, err := s.Queue(ctx, tenant, name)
+		info, err := s.queueInfo(ctx, tenant, name, store.CountLimitOf(len(s.queues)))
 		if err != nil {
 			return nil, err
 		}
@@ -35,6 +34,10 @@ func (s *Service) Knows(tenant, name string) bool {
 
 // Queue returns one queue, counted over the tenant's messages.
 func (s *Service) Queue(ctx context.Context, tenant, name string) (forebay.QueueInfo, error) {
+	return s.queueInfo(ctx, tenant, name, store.CountLimit)
+}
+
+func (s *Service) queueInfo(ctx context.Context, tenant, name string, limit int64) (forebay.QueueInfo, error) {
 	q, err := s.queue(tenant, name)
 	if err != nil {
 		return forebay.QueueInfo{}, err
@@ -43,7 +46,7 @@ func (s *Service) Queue(ctx context.Context, tenant, name string) (forebay.Queue
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}
-	counts, err := s.store.Counts(ctx, q.no, no)
+	counts, err := s.store.TenantDepth(ctx, q.no, no, limit)
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}
@@ -52,13 +55,13 @@ func (s *Service) Queue(ctx context.Context, tenant, name string) (forebay.Queue
 		return forebay.QueueInfo{}, err
 	}
 	info := forebay.QueueInfo{
-		Name: name, Active: counts.Active, Scheduled: counts.Scheduled, Locked: counts.Locked, Retrying: counts.Retrying,
-		DeadLetter: counts.DeadLetter, Quarantine: counts.Quarantine, Concurrency: q.Concurrency, RetryConcurrency: q.Retry.Concurrency,
+		Name: name, Active: counts.Ready, Scheduled: counts.Scheduled, Locked: counts.Locked, Retrying: counts.Retrying,
+		DeadLetter: counts.DeadLetter, Quarantine: counts.Quarantine, CountsCapped: counts.Capped, Concurrency: q.Concurrency, RetryConcurrency: q.Retry.Concurrency,
 		LockSeconds: q.LockDuration.Seconds(), MaxDeliveryCount: q.MaxDeliveryCount,
 		Paused: slices.ContainsFunc(rows, func(r store.QueueRow) bool { return r.No == q.no && r.Paused }),
 	}
-	if counts.OldestVisible > 0 {
-		age := max(0, s.store.Now().Sub(time.UnixMilli(counts.OldestVisible)).Seconds())
+	if counts.Ready > 0 {
+		age := counts.OldestAge.Seconds()
 		info.OldestAgeSeconds = &age
 	}
 	return info, nil

@@ -243,7 +243,7 @@ func (s *Service) PurgeSetAside(ctx context.Context, tenant, queue string, where
 // reportSpan is what a report covers when its beginning is not given.
 const reportSpan = 24 * time.Hour
 
-// RetryReport answers how retries went for attempts that finished in [since, until). Zero times are a day
+// RetryReport answers how retries went for attempts that finished in the hours of [since, until). Zero times are a day
 // before until, and now.
 func (s *Service) RetryReport(ctx context.Context, tenant string, since, until time.Time) (forebay.RetryReport, error) {
 	if until.IsZero() {

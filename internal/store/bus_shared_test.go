@@ -78,7 +78,7 @@ func TestBusOfSeveralProcesses(t *testing.T) {
 		return rest(s)
 	})
 	for _, q := range []MessageQueue{scheduled, expiring, backlog, sub} {
-		if n, err := first.MessageCounts(t.Context(), q); err != nil || n != (MessageCounts{}) {
+		if n, err := first.MessageCounts(t.Context(), q, CountLimit); err != nil || n != (MessageCounts{}) {
 			t.Errorf("%s still has %+v (%v)", q.Name, n, err)
 		}
 	}
@@ -119,7 +119,7 @@ func TestBusOfSeveralProcesses(t *testing.T) {
 		}
 	}
 	for _, q := range []MessageQueue{plain, end} {
-		if n, err := first.MessageCounts(t.Context(), q); err != nil || n != (MessageCounts{}) {
+		if n, err := first.MessageCounts(t.Context(), q, CountLimit); err != nil || n != (MessageCounts{}) {
 			t.Errorf("%s still has %+v (%v)", q.Name, n, err)
 		}
 	}

@@ -18,19 +18,24 @@ func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
 	return transact(ctx, s, stageChange, func(t *tx) (Cancellation, error) { return t.cancel(seq) })
 }
 
+const sqlCancelled = `SELECT token, visible, locked_at, lane, generation, attempt, number, version, started_at, tenant,
+  (SELECT j.task FROM jobs j WHERE j.seq = messages.seq) FROM messages WHERE seq = ?`
+
 func (t *tx) cancel(seq int64) (c Cancellation, err error) {
 	var m struct {
 		setAside           bool
+		lane               Lane
+		task               string
 		tenant, visible    int64
 		lockedAt, started  int64
 		generation, number int
 		attempt            int
 		version            int64
 	}
-	found, err := t.prep("SELECT token, visible, locked_at, lane, generation, attempt, number, version, started_at, tenant FROM messages WHERE seq = ?").
-		int(seq).one(func(r row) {
+	found, err := t.prep(sqlCancelled).int(seq).one(func(r row) {
 		c.Token, m.visible, m.lockedAt = r.int(0), r.int(1), r.int(2)
-		m.setAside = Lane(r.int(3)).Kind() >= LaneDeadLetter
+		m.lane, m.task = Lane(r.int(3)), r.text(10)
+		m.setAside = m.lane.Kind() >= LaneDeadLetter
 		m.generation, m.attempt, m.number, m.version, m.started = int(r.int(4)), int(r.int(5)), int(r.int(6)), r.int(7), r.int(8)
 		m.tenant = r.int(9)
 	})
@@ -58,7 +63,8 @@ func (t *tx) cancel(seq int64) (c Cancellation, err error) {
 		if err != nil {
 			return c, err
 		}
-		if err := t.attempt(seq, m.generation, m.number, m.lockedAt, AttemptRecord{Outcome: outcome, Cost: forebay.Money(held.Cost), assumed: held.Tokens}); err != nil {
+		call := attempted{seq, m.tenant, m.task, m.lane, m.generation, m.number, m.lockedAt}
+		if err := t.attempt(call, AttemptRecord{Outcome: outcome, Cost: forebay.Money(held.Cost), assumed: held.Tokens}); err != nil {
 			return c, err
 		}
 		t.slotFreed(m.tenant)
@@ -94,9 +100,21 @@ func (s *Store) Amend(ctx context.Context, d *Delivery, a AttemptRecord) error {
 				text(bounded(a.Deployment)).int(plausible(a.Usage.InputTokens, maxTokens)).int(plausible(a.Usage.OutputTokens, maxTokens)).
 				int(plausible(int64(a.Cost), maxCost))
 		}
-		return struct{}{}, st.int(d.Seq).int(int64(d.Generation)).int(int64(d.Number)).exec()
+		ended := AttemptRecord{}
+		var finishedAt int64
+		found, err := st.int(d.Seq).int(int64(d.Generation)).int(int64(d.Number)).one(func(r row) {
+			ended.Outcome, finishedAt = forebay.Outcome(r.text(0)), r.int(1)
+			ended.ErrorClass, ended.ErrorCode = forebay.ErrorClass(r.text(2)), r.text(3)
+		})
+		if found { // reports count it by the deployment that is known now
+			t.countHour(d.attempted(), finishedAt, ended, -1)
+			ended.Deployment = a.Deployment
+			t.countHour(d.attempted(), finishedAt, ended, 1)
+		}
+		return struct{}{}, err
 	})
 	return err
 }
 
-const sqlLostAttempt = " WHERE seq = ? AND generation = ? AND number = ? AND outcome IN ('cancelled', 'lost') AND deployment = ''"
+const sqlLostAttempt = " WHERE seq = ? AND generation = ? AND number = ? AND outcome IN ('cancelled', 'lost') AND deployment = ''" +
+	" RETURNING outcome, finished_at, coalesce(error_class, ''), coalesce(error_code, '')"

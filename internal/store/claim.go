@@ -438,7 +438,9 @@ func (t *tx) recordLost(m *candidate) error {
 	if err != nil {
 		return err
 	}
-	return t.attempt(m.Seq, m.Generation, m.Number, m.lostAt, AttemptRecord{
+	call := m.attempted()
+	call.startedAt = m.lostAt
+	return t.attempt(call, AttemptRecord{
 		Outcome: forebay.OutcomeLost, ErrorClass: class, ErrorCode: code, Cost: forebay.Money(held.Cost), assumed: held.Tokens,
 		ErrorMessage: []byte("the worker stopped, or lost its lock, before it could say how the call ended"),
 	})

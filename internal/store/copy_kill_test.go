@@ -88,7 +88,7 @@ func TestKilledCopyGoesOn(t *testing.T) {
 			from, to := engines[kinds[0]](t), engines[kinds[1]](t)
 			fill(t, from, 14*maxChunkRows)
 			var before int64
-			for _, chunks := range []int{6, 7, 8} {
+			for _, chunks := range []int{7, 8, 9} {
 				killedCopy(t, from, to, chunks)
 				rows := copiedRows(t, to)
 				if rows <= before {

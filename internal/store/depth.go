@@ -2,8 +2,9 @@ package store
 
 import (
 	"context"
-	"errors"
 	"time"
+
+	"github.com/forebayhq/forebay"
 )
 
 // Depth is what stands in the lanes of one queue for jobs, of all tenants. Each number is exact while no
@@ -17,6 +18,7 @@ type Depth struct {
 	DeadLetter int64
 	Quarantine int64
 	OldestAge  time.Duration // of the message that has been ready longest; 0: none is
+	Capped     bool          // a count stopped at its limit: there are at least so many
 }
 
 // longestLock bounds how far ahead the end of a lock can be: an index that does not know what is locked
@@ -53,8 +55,13 @@ func (s *Store) Depths(ctx context.Context, limit int64) (depths []Depth, err er
 		}
 		now := c.now()
 		for i, no := range queues {
-			for _, kind := range []LaneKind{LaneMain, LaneRetry, LaneDeadLetter, LaneQuarantine} {
-				if err := depths[i].count(c, LaneOf(no, kind), now, limit); err != nil {
+			for _, kind := range jobLanes {
+				lane := LaneOf(no, kind)
+				lines, err := c.depthLines(sqlLines, lane)
+				if err == nil {
+					err = depths[i].count(c, lane, lines, now, limit)
+				}
+				if err != nil {
 					return err
 				}
 			}
@@ -64,21 +71,56 @@ func (s *Store) Depths(ctx context.Context, limit int64) (depths []Depth, err er
 	return depths, err
 }
 
-// count adds what stands in a lane.
-func (d *Depth) count(c conn, lane Lane, now, limit int64) error {
-	var lines []int64
-	err := c.prep(sqlLines).int(int64(lane)).each(func(r row) error {
+// TenantDepth counts what stands of one tenant in a queue for jobs: about limit of each kind in each
+// lane at most, shared by the tenant's lines.
+func (s *Store) TenantDepth(ctx context.Context, queue, tenant, limit int64) (depth Depth, err error) {
+	err = s.read(ctx, func(c conn) error {
+		depth = Depth{}
+		now := c.now()
+		for _, kind := range jobLanes {
+			lane := LaneOf(queue, kind)
+			lines, err := c.depthLines(sqlTenantLines, lane, lineOf(tenant, 0, forebay.MaxPriority), lineOf(tenant+1, 0, forebay.MaxPriority))
+			if err == nil {
+				err = depth.count(c, lane, lines, now, max(limit/32, limit/int64(max(1, len(lines)))))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return depth, err
+}
+
+var jobLanes = []LaneKind{LaneMain, LaneRetry, LaneDeadLetter, LaneQuarantine}
+
+// sqlTenantLines is sqlLines for the lines of lane ?1 from ?2 on and below ?3.
+const sqlTenantLines = `
+WITH RECURSIVE l(line) AS (SELECT min(rank) FROM messages WHERE lane = ?1 AND rank >= ?2 AND rank < ?3
+  UNION ALL SELECT (SELECT min(m.rank) FROM messages m WHERE m.lane = ?1 AND m.rank > l.line AND m.rank < ?3) FROM l WHERE l.line IS NOT NULL)
+SELECT line FROM l WHERE line IS NOT NULL`
+
+// depthLines returns the first lines that are to be counted.
+func (c conn) depthLines(sql string, lane Lane, bounds ...int64) (lines []int64, err error) {
+	st := c.prep(sql).int(int64(lane))
+	for _, bound := range bounds {
+		st = st.int(bound)
+	}
+	err = st.each(func(r row) error {
 		if lines = append(lines, r.int(0)); len(lines) == maxDepthLines {
 			return errStop
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, errStop) {
-		return err
-	}
+	return lines, unlessStopped(err)
+}
+
+// count adds what stands in lines of a lane.
+func (d *Depth) count(c conn, lane Lane, lines []int64, now, limit int64) error {
 	for _, line := range lines {
 		_, err := c.prep(sqlDepth).int(int64(lane)).int(line).int(now).int(now + longestLock.Milliseconds()).int(limit).one(func(r row) {
 			ready, oldest, later, locked := r.int(0), r.int(1), r.int(2), r.int(3)
+			d.Capped = d.Capped || ready >= limit || later >= limit
 			switch kind := lane.Kind(); kind {
 			case LaneDeadLetter:
 				d.DeadLetter += ready + later

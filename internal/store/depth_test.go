@@ -143,7 +143,7 @@ func BenchmarkDepths(b *testing.B) {
 		}
 		b.Run("Counts", func(b *testing.B) {
 			for b.Loop() {
-				if _, err := s.Counts(b.Context(), queue, 0); err != nil {
+				if _, err := s.TenantDepth(b.Context(), queue, tenant, CountLimit); err != nil {
 					b.Fatal(err)
 				}
 			}

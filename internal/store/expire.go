@@ -3,7 +3,8 @@ package store
 // A message that is locked past its deadline is left to its worker, which cuts the call off itself;
 // when the lock has expired too, nobody is coming.
 const (
-	overdueColumns   = `SELECT seq, lane, generation, attempt, number, version, token, locked_at FROM messages `
+	overdueColumns = `SELECT seq, lane, generation, attempt, number, version, token, locked_at, tenant,
+  (SELECT j.task FROM jobs j WHERE j.seq = messages.seq) FROM messages `
 	sqlFreeOverdue   = overdueColumns + `WHERE deadline <= ?1 AND token IS NULL ORDER BY deadline LIMIT 256`
 	sqlLockedOverdue = overdueColumns + `WHERE deadline <= ?1 AND token IS NOT NULL AND visible <= ?1 ORDER BY deadline LIMIT 256`
 )
@@ -42,7 +43,7 @@ func (w *writer) expireDue(t *tx) error {
 		err := t.prep(sql).int(t.now).each(func(r row) error {
 			overdue = append(overdue, candidate{
 				Delivery: Delivery{Lock: Lock{Seq: r.int(0)}, Lane: Lane(r.int(1)), Generation: int(r.int(2)), Attempt: int(r.int(3)),
-					Number: int(r.int(4)), Version: r.int(5)},
+					Number: int(r.int(4)), Version: r.int(5), Tenant: r.int(8), Task: r.text(9)},
 				lostToken: !r.isNull(6), lostAt: r.int(7),
 			})
 			return nil

@@ -6,36 +6,57 @@ import "context"
 type MessageCounts struct {
 	Active, Scheduled, Locked, Deferred, DeadLetter int64
 	OldestActive                                    int64 // since when; 0: none is active
+	Capped                                          bool  // a count stopped at its limit: there are at least so many
 }
 
-const sqlMessageCounts = `
-SELECT m.lane % 4, count(*),
-  count(*) FILTER (WHERE m.rank <> 1 AND m.until <= ?2),
-  count(*) FILTER (WHERE m.rank = 1),
-  count(*) FILTER (WHERE m.until > ?2 AND m.rank <> 1),
-  min(CASE WHEN m.rank <> 1 AND m.until <= ?2 THEN m.since END)
-FROM (SELECT m.lane, m.rank, CASE WHEN m.token IS NULL THEN 0 WHEN m.rank < 16 THEN m.visible
-    ELSE coalesce((SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16), 0) END AS until,
-    CASE WHEN m.rank < 16 THEN m.visible ELSE (SELECT b.enqueued_at FROM bodies b WHERE b.seq = m.seq) END AS since
-  FROM messages m WHERE m.lane BETWEEN ?1 AND ?1 + 3) m
-GROUP BY m.lane % 4`
+// CountLimit is how many of a kind are counted of one queue or topic.
+const CountLimit = 10_000
 
-// MessageCounts counts a queue's messages.
-func (s *Store) MessageCounts(ctx context.Context, q MessageQueue) (counts MessageCounts, err error) {
+// CountLimitOf is how many of a kind are counted of each of so many queues or topics that are listed together.
+func CountLimitOf(listed int) int64 {
+	return min(CountLimit, max(100, 4*CountLimit/int64(max(1, listed))))
+}
+
+// What stands in each subqueue, by state. Each part walks the index of hot rows, and stops at the limit
+// ?3: without sessions active and locked messages, and the scheduled ones, then those of sessions.
+const sqlMessageCounts = `
+SELECT lane % 4, count(*),
+  count(*) FILTER (WHERE rank <> 1 AND until <= ?2),
+  count(*) FILTER (WHERE rank = 1),
+  count(*) FILTER (WHERE until > ?2 AND rank <> 1),
+  min(CASE WHEN rank <> 1 AND until <= ?2 THEN since END)
+FROM (SELECT bounded_row.lane, bounded_row.rank, CASE WHEN bounded_row.token IS NULL THEN 0 WHEN bounded_row.rank < 16 THEN bounded_row.visible
+    ELSE coalesce((SELECT s.locked_until FROM sessions s WHERE s.no = bounded_row.rank - 16), 0) END AS until,
+    CASE WHEN bounded_row.rank < 16 THEN bounded_row.visible ELSE (SELECT b.enqueued_at FROM bodies b WHERE b.seq = bounded_row.seq) END AS since
+  FROM (
+    SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 AND rank = 0 AND visible <= ?2 ORDER BY visible LIMIT ?3 + 0) bounded_active
+    UNION ALL SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 AND rank = 0 AND visible > ?2 ORDER BY visible LIMIT ?3 + 0) bounded_locked
+    UNION ALL SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 AND rank = 1 ORDER BY visible LIMIT ?3 + 0) bounded_scheduled
+    UNION ALL SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 AND rank > 1 ORDER BY rank LIMIT ?3 + 0) bounded_of_sessions
+    UNION ALL SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 + 1 ORDER BY rank, visible LIMIT ?3 + 0) bounded_deferred
+    UNION ALL SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 + 2 ORDER BY rank, visible LIMIT ?3 + 0) bounded_dead
+    UNION ALL SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 + 3 ORDER BY rank, visible LIMIT ?3 + 0) bounded_deferred_dead) bounded_row) bounded
+GROUP BY lane % 4`
+
+// MessageCounts counts a queue's messages, up to limit of each kind.
+func (s *Store) MessageCounts(ctx context.Context, q MessageQueue, limit int64) (counts MessageCounts, err error) {
 	err = s.read(ctx, func(c conn) error {
-		err := c.prep(sqlMessageCounts).int(q.No * laneKinds).int(c.now()).each(func(r row) error {
+		counts = MessageCounts{}
+		return c.prep(sqlMessageCounts).int(q.No * laneKinds).int(c.now()).int(limit).each(func(r row) error {
+			rows := r.int(1)
 			switch lane := LaneOf(0, LaneKind(r.int(0))); lane {
 			case LaneOf(0, LaneMain):
 				counts.Active, counts.Scheduled, counts.Locked, counts.OldestActive = r.int(2), r.int(3), counts.Locked+r.int(4), r.int(5)
+				rows = max(counts.Scheduled, r.int(2)+r.int(4))
 			case LaneOf(0, LaneMain).deferred():
-				counts.Deferred = r.int(1) - r.int(4)
+				counts.Deferred = rows - r.int(4)
 				counts.Locked += r.int(4)
 			default:
-				counts.DeadLetter += r.int(1)
+				counts.DeadLetter += rows
 			}
+			counts.Capped = counts.Capped || rows >= limit
 			return nil
 		})
-		return err
 	})
 	return counts, err
 }

@@ -452,7 +452,7 @@ func (d *postDriver) check(t *rapid.T) {
 			d.peek(t, queue.Lane(deadLetter), d.standing(i, deadLetter), highest)
 		}
 		want := d.counts(i)
-		got, err := d.s.MessageCounts(background, queue)
+		got, err := d.s.MessageCounts(background, queue, CountLimit)
 		got.OldestActive = 0
 		if err != nil || got != want {
 			t.Fatalf("%s counts %+v (%v), expected %+v", queue.Name, got, err, want)

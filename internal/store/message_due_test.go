@@ -19,7 +19,7 @@ func testExpiryWaitsForTheLock(t *testing.T, s *Store, c *clock) {
 			t.Fatal(got, err)
 		}
 		c.pass(5 * time.Second)
-		if c, err := s.MessageCounts(t.Context(), q); err != nil || c.Locked != 1 {
+		if c, err := s.MessageCounts(t.Context(), q, CountLimit); err != nil || c.Locked != 1 {
 			t.Fatalf("%s: a locked message expired: %+v, %v", how, c, err)
 		}
 		switch how {
@@ -98,7 +98,7 @@ func testTheLastLockOfADeferredMessageEnds(t *testing.T, s *Store, c *clock) {
 		}
 		d.minutes(2)
 	}
-	if c, err := d.s.MessageCounts(background, plain); err != nil || c.Deferred != 1 || c.Locked != 0 || c.DeadLetter != 2 {
+	if c, err := d.s.MessageCounts(background, plain, CountLimit); err != nil || c.Deferred != 1 || c.Locked != 0 || c.DeadLetter != 2 {
 		d.Errorf("%+v, %v", c, err)
 	}
 }
@@ -160,7 +160,7 @@ func testMessageIDsAreForgotten(t *testing.T, s *Store, c *clock) {
 	if seqs[0] != seqs[1] || seqs[2] == seqs[0] {
 		t.Errorf("numbers %v", seqs)
 	}
-	if c, err := s.MessageCounts(t.Context(), q); err != nil || c.Active != 2 {
+	if c, err := s.MessageCounts(t.Context(), q, CountLimit); err != nil || c.Active != 2 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	c.pass(time.Minute + forgetEvery*time.Millisecond)
@@ -216,7 +216,7 @@ func testForwardingOfABacklog(t *testing.T, s *Store, c *clock) {
 	}
 	c.quiet()
 	count := func(q MessageQueue) int64 {
-		c, err := s.MessageCounts(t.Context(), q)
+		c, err := s.MessageCounts(t.Context(), q, CountLimit)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -182,7 +182,7 @@ func testTheLastLockEnds(t *testing.T, s *Store, c *clock) {
 		}
 		d.minutes(2)
 	}
-	if c, err := d.s.MessageCounts(background, plain); err != nil || c.Active != 1 || c.Locked != 0 {
+	if c, err := d.s.MessageCounts(background, plain, CountLimit); err != nil || c.Active != 1 || c.Locked != 0 {
 		d.Errorf("%+v, %v", c, err)
 	}
 	d.minutes(51)

@@ -380,6 +380,9 @@ func (w *world) check(t *rapid.T) {
 		}
 		w.checkRows(t, j)
 	}
+	if err := hourSumsDiffer(w.s); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (w *world) checkRows(t *rapid.T, j *modelJob) {

@@ -36,6 +36,7 @@ var mergeable = map[string]string{
   started_at = coalesce(started_at, p6), announced = p7, waiting = NULL FROM %s WHERE m.seq = ANY (ARRAY[p8])`,
 	sqlPark:          `UPDATE messages m SET visible = p1, waiting = 'budget' FROM %s WHERE m.seq = ANY (ARRAY[p2])`,
 	sqlAddAuditAct:   `INSERT INTO audit_acts (no, tenant, actor, action) SELECT p1, p2, p3, p4 FROM %s ON CONFLICT (no) DO NOTHING`,
+	sqlAddHour:       sqlAddHours,
 	sqlDeleteMessage: `DELETE FROM messages m USING %s WHERE m.seq = ANY (ARRAY[p1])`,
 }
 

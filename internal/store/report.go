@@ -9,64 +9,127 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// reportChunk is how many jobs one read transaction of a report covers.
-const reportChunk = 50_000
+// Reports are made of sums by the hour, so that what they cost does not grow with the number of attempts.
+// A transaction adds up what it records and writes each sum once.
 
-const sqlReportAttempts = `
-SELECT a.outcome, a.number, a.deployment, coalesce(a.error_class, ''), coalesce(a.error_code, ''), j.task, a.finished_at / 3600000, count(*)
-FROM attempts a JOIN jobs j ON j.seq = a.seq
-WHERE a.seq > ?1 AND a.seq <= ?2 AND j.tenant + 0 = ?3 AND a.finished_at >= ?4 AND a.finished_at < ?5
-GROUP BY 1, 2, 3, 4, 5, 6, 7`
+// hourMillis is the length of the time that one sum is about.
+const hourMillis = int64(time.Hour / time.Millisecond)
 
-// Generation by generation: what a redrive achieved is not the retries' merit.
-const sqlReportJobs = `
-SELECT count(*),
-  count(*) FILTER (WHERE EXISTS (SELECT 1 FROM attempts e WHERE e.seq = x.seq AND e.generation = x.generation AND e.outcome = 'succeeded')),
-  count(*) FILTER (WHERE EXISTS (SELECT 1 FROM attempts e WHERE e.seq = x.seq AND e.generation = x.generation AND e.outcome = 'failed'))
-FROM (SELECT DISTINCT a.seq, a.generation FROM attempts a JOIN jobs j ON j.seq = a.seq
-  WHERE a.seq > ?1 AND a.seq <= ?2 AND j.tenant + 0 = ?3 AND a.outcome = 'retried' AND a.finished_at >= ?4 AND a.finished_at < ?5) x`
+// maxSummedNumber stands for all higher numbers of attempts.
+const maxSummedNumber = 100
 
-// RetryReport counts the tenant's attempts that finished in [since, until).
-func (s *Store) RetryReport(ctx context.Context, tenant int64, since, until time.Time) (forebay.RetryReport, error) {
-	b := reportBuilder{
-		report: forebay.RetryReport{Since: since.UTC(), Until: until.UTC(),
-			ByAttempt: []forebay.AttemptCount{}, ByHour: []forebay.HourCount{}},
-		attempts:    map[int]*forebay.AttemptCount{},
-		deployments: map[failureKey]int64{}, tasks: map[failureKey]int64{}, hours: map[int64]*forebay.HourCount{},
+// hourKey is what attempts have in common that are counted together.
+type hourKey struct {
+	tenant, hour     int64
+	task, deployment string
+	number           int
+	outcome          forebay.Outcome
+	class            forebay.ErrorClass
+	code             string
+}
+
+// hourSum counts attempts, and those among them of jobs that were retried before.
+type hourSum struct{ attempts, retries int64 }
+
+// attempted is the call that an attempt's row is about.
+type attempted struct {
+	seq, tenant        int64
+	task               string
+	lane               Lane
+	generation, number int
+	startedAt          int64
+}
+
+func (d *Delivery) attempted() attempted {
+	return attempted{d.Seq, d.Tenant, d.Task, d.Lane, d.Generation, d.Number, d.LockedAt.UnixMilli()}
+}
+
+// countHour adds an attempt that finished at that time. Only the retry lane has jobs that were retried.
+func (t *tx) countHour(c attempted, finishedAt int64, a AttemptRecord, n int64) {
+	key := hourKey{c.tenant, finishedAt / hourMillis, c.task, bounded(a.Deployment), min(c.number, maxSummedNumber), a.Outcome, a.ErrorClass, bounded(a.ErrorCode)}
+	sum := t.hours[key]
+	sum.attempts += n
+	if c.lane.Kind() == LaneRetry {
+		sum.retries += n
 	}
-	var err error
-	for from, more := int64(0), true; err == nil && more; from += reportChunk {
-		err = s.read(ctx, func(c conn) error {
-			if from, more, err = c.reportFrom(from, until); err != nil || !more {
-				return err
-			}
-			bind := func(sql string) statement {
-				return c.prep(sql).int(from).int(from + reportChunk).int(tenant).int(since.UnixMilli()).int(until.UnixMilli())
-			}
-			if err := bind(sqlReportAttempts).each(b.add); err != nil {
-				return err
-			}
-			_, err := bind(sqlReportJobs).one(func(r row) {
-				b.report.JobsRetried += r.int(0)
-				b.report.JobsRetriedSucceeded += r.int(1)
-				b.report.JobsRetriedFailed += r.int(2)
-			})
+	if t.hours == nil {
+		t.hours = map[hourKey]hourSum{}
+	}
+	t.hours[key] = sum
+}
+
+const (
+	sqlAddHourValues = "INSERT INTO attempt_hours (tenant, hour, task, deployment, number, outcome, error_class, error_code, attempts, retries) "
+	sqlAddHourSums   = ` ON CONFLICT (tenant, hour, task, deployment, number, outcome, error_class, error_code)
+  DO UPDATE SET attempts = attempt_hours.attempts + excluded.attempts, retries = attempt_hours.retries + excluded.retries`
+	sqlAddHour = sqlAddHourValues + "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)" + sqlAddHourSums
+	// A transaction has each key once, as ON CONFLICT asks of the rows of one statement.
+	sqlAddHours = sqlAddHourValues + "SELECT p1, p2, p3, p4, p5, p6, p7, p8, p9, p10 FROM %s" + sqlAddHourSums
+)
+
+// storeHours writes the sums of the transaction.
+func (t *tx) storeHours() error {
+	for key, sum := range t.hours {
+		err := t.prep(sqlAddHour).int(key.tenant).int(key.hour).text(key.task).text(key.deployment).int(int64(key.number)).text(string(key.outcome)).
+			text(string(key.class)).text(key.code).int(sum.attempts).int(sum.retries).exec()
+		if err != nil {
 			return err
-		})
+		}
 	}
+	return nil
+}
+
+// forgetHours is how many hours of a tenant one transaction forgets.
+const forgetHours = 1000
+
+const sqlForgetHours = `DELETE FROM attempt_hours WHERE tenant = ?1 AND hour < ?2
+  AND hour <= (SELECT max(h.hour) FROM (SELECT hour FROM attempt_hours WHERE tenant = ?1 AND hour < ?2 ORDER BY hour LIMIT ?3 + 0) h)`
+
+// ForgetAttemptHours removes the sums of hours that were over before that time.
+func (s *Store) ForgetAttemptHours(ctx context.Context, before time.Time) error {
+	var tenants []int64
+	err := s.read(ctx, func(c conn) error {
+		tenants = nil
+		return c.prep("SELECT no FROM tenants ORDER BY no").each(func(r row) error { tenants = append(tenants, r.int(0)); return nil })
+	})
+	for _, tenant := range tenants {
+		for more := true; err == nil && more; {
+			more, err = s.forgetHours(ctx, tenant, before.UnixMilli()/hourMillis)
+		}
+	}
+	return err
+}
+
+func (s *Store) forgetHours(ctx context.Context, tenant, before int64) (more bool, err error) {
+	err = s.read(ctx, func(c conn) error {
+		more, err = c.prep("SELECT 1 FROM attempt_hours WHERE tenant = ? AND hour < ? LIMIT 1").int(tenant).int(before).one(func(row) {})
+		return err
+	})
+	if err != nil || !more {
+		return false, err
+	}
+	return transact(ctx, s, stageChange, func(t *tx) (bool, error) {
+		return true, t.prep(sqlForgetHours).int(tenant).int(before).int(forgetHours).exec()
+	})
+}
+
+const sqlReportHours = `SELECT hour, task, deployment, number, outcome, error_class, error_code, attempts, retries
+FROM attempt_hours WHERE tenant = ? AND hour >= ? AND hour < ?`
+
+// RetryReport counts the tenant's attempts that finished in the hours from the one of since to the one
+// before until, or to that of until if it is not a whole hour.
+func (s *Store) RetryReport(ctx context.Context, tenant int64, since, until time.Time) (forebay.RetryReport, error) {
+	from, to := since.UnixMilli()/hourMillis, (until.UnixMilli()+hourMillis-1)/hourMillis
+	var b reportBuilder
+	err := s.read(ctx, func(c conn) error {
+		b = newReport(from, to)
+		return c.prep(sqlReportHours).int(tenant).int(from).int(to).each(func(r row) error {
+			b.add(hourKey{tenant, r.int(0), r.text(1), r.text(2), int(r.int(3)), forebay.Outcome(r.text(4)), forebay.ErrorClass(r.text(5)), r.text(6)}, hourSum{r.int(7), r.int(8)})
+			return nil
+		})
+	})
 	return b.finish(), err
 }
-
-// reportFrom returns the number before that of the first job after from, if there is one that can have been
-// attempted by then. Jobs are numbered in the order in which they were made, but for clocks that step back.
-func (c conn) reportFrom(from int64, until time.Time) (before int64, found bool, err error) {
-	var created int64
-	found, err = c.prep("SELECT seq, created_at FROM jobs WHERE seq > ? ORDER BY seq LIMIT 1").int(from).one(func(r row) { before, created = r.int(0)-1, r.int(1) })
-	return before, found && created < until.Add(clockStep).UnixMilli(), err
-}
-
-// clockStep is more than a database's clock is ever set back.
-const clockStep = time.Hour
 
 type failureKey struct {
 	name  string
@@ -82,43 +145,53 @@ type reportBuilder struct {
 	hours       map[int64]*forebay.HourCount
 }
 
-func (b *reportBuilder) add(r row) error {
-	outcome, number, count := forebay.Outcome(r.text(0)), int(r.int(1)), r.int(7)
-	class, code := forebay.ErrorClass(r.text(3)), r.text(4)
+func newReport(from, to int64) reportBuilder {
+	return reportBuilder{
+		report: forebay.RetryReport{Since: fromMillis(from * hourMillis), Until: fromMillis(to * hourMillis),
+			ByAttempt: []forebay.AttemptCount{}, ByHour: []forebay.HourCount{}},
+		attempts:    map[int]*forebay.AttemptCount{},
+		deployments: map[failureKey]int64{}, tasks: map[failureKey]int64{}, hours: map[int64]*forebay.HourCount{},
+	}
+}
+
+func (b *reportBuilder) add(key hourKey, sum hourSum) {
+	count := sum.attempts
 	b.report.Attempts += count
 	failed := true
-	switch outcome {
+	switch key.outcome {
 	case forebay.OutcomeSucceeded:
 		b.report.Succeeded += count
+		b.report.JobsRetriedSucceeded += sum.retries
 		failed = false
 	case forebay.OutcomeCancelled:
 		b.report.Cancelled += count
 		failed = false
 	case forebay.OutcomeRetried:
 		b.report.Retried += count
+		b.report.JobsRetried += count - sum.retries // a generation's first
 	case forebay.OutcomeFailed:
 		b.report.Failed += count
+		b.report.JobsRetriedFailed += sum.retries
 	case forebay.OutcomeThrottled:
 		b.report.Throttled += count
 	case forebay.OutcomeLost:
 		b.report.Lost += count
 	}
-	hour := entry(b.hours, r.int(6))
+	hour := entry(b.hours, key.hour)
 	hour.Attempts += count
-	byNumber := entry(b.attempts, number)
+	byNumber := entry(b.attempts, key.number)
 	switch {
-	case outcome == forebay.OutcomeSucceeded:
+	case key.outcome == forebay.OutcomeSucceeded:
 		byNumber.Succeeded += count
 	case failed:
 		byNumber.Failed += count
 		hour.Failed += count
-		b.deployments[failureKey{r.text(2), class, code}] += count
-		b.tasks[failureKey{r.text(5), class, code}] += count
+		b.deployments[failureKey{key.deployment, key.class, key.code}] += count
+		b.tasks[failureKey{key.task, key.class, key.code}] += count
 	}
-	if outcome == forebay.OutcomeThrottled {
+	if key.outcome == forebay.OutcomeThrottled {
 		hour.Throttled += count
 	}
-	return nil
 }
 
 func entry[K comparable, V any](m map[K]*V, key K) *V {
@@ -137,7 +210,7 @@ func (b *reportBuilder) finish() forebay.RetryReport {
 	}
 	slices.SortFunc(b.report.ByAttempt, func(x, y forebay.AttemptCount) int { return cmp.Compare(x.Number, y.Number) })
 	for hour, count := range b.hours {
-		count.Hour = fromMillis(hour * 3_600_000)
+		count.Hour = fromMillis(hour * hourMillis)
 		b.report.ByHour = append(b.report.ByHour, *count)
 	}
 	slices.SortFunc(b.report.ByHour, func(x, y forebay.HourCount) int { return x.Hour.Compare(y.Hour) })
@@ -149,7 +222,9 @@ func (b *reportBuilder) finish() forebay.RetryReport {
 func ranked(counts map[failureKey]int64) []forebay.ErrorCount {
 	list := []forebay.ErrorCount{}
 	for key, n := range counts {
-		list = append(list, forebay.ErrorCount{Name: key.name, Class: key.class, Code: key.code, Count: n})
+		if n > 0 { // what a worker added later is counted elsewhere
+			list = append(list, forebay.ErrorCount{Name: key.name, Class: key.class, Code: key.code, Count: n})
+		}
 	}
 	slices.SortFunc(list, func(x, y forebay.ErrorCount) int {
 		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Name, y.Name), cmp.Compare(x.Code, y.Code))

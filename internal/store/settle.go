@@ -46,7 +46,7 @@ func (s *Store) Succeed(ctx context.Context, d *Delivery, a AttemptRecord, out O
 		if err := t.release(d); err != nil {
 			return err
 		}
-		if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {
+		if err := t.attempt(d.attempted(), a); err != nil {
 			return err
 		}
 		return t.end(ending{
@@ -74,7 +74,7 @@ func (s *Store) Retry(ctx context.Context, d *Delivery, a AttemptRecord) error {
 		if err := t.prep(sqlRetry).int(int64(lane)).int(visible).int(charged).blob(lastError(a)).int(d.Seq).int(d.Token).fenced(); err != nil {
 			return err
 		}
-		if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {
+		if err := t.attempt(d.attempted(), a); err != nil {
 			return err
 		}
 		if err := t.dueOf(d.Seq, lane, visible); err != nil {
@@ -104,7 +104,7 @@ func (t *tx) throttle(d *Delivery, a AttemptRecord, waiting forebay.WaitReason) 
 	if err := t.prep(sqlThrottle).int(visible).textOrNull(string(waiting)).blob(lastError(a)).int(d.Seq).int(d.Token).fenced(); err != nil {
 		return err
 	}
-	if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {
+	if err := t.attempt(d.attempted(), a); err != nil {
 		return err
 	}
 	if err := t.dueOf(d.Seq, d.Lane, visible); err != nil {
@@ -141,7 +141,7 @@ func (s *Store) Interrupt(ctx context.Context, d *Delivery, a AttemptRecord) err
 		if err := t.dueOf(d.Seq, d.Lane, t.now); err != nil {
 			return err
 		}
-		return t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a)
+		return t.attempt(d.attempted(), a)
 	})
 }
 
@@ -172,7 +172,7 @@ func (t *tx) fail(d *Delivery, a AttemptRecord, to LaneKind, reason string) erro
 	if err != nil || !held {
 		return lost(err)
 	}
-	if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {
+	if err := t.attempt(d.attempted(), a); err != nil {
 		return err
 	}
 	return t.setAside(setAside{
@@ -188,7 +188,7 @@ func (s *Store) Expire(ctx context.Context, d *Delivery, a AttemptRecord) error 
 		if err != nil || !held {
 			return lost(err)
 		}
-		if err := t.attempt(d.Seq, d.Generation, d.Number, d.LockedAt.UnixMilli(), a); err != nil {
+		if err := t.attempt(d.attempted(), a); err != nil {
 			return err
 		}
 		return t.expire(d.Seq, d.Generation, d.Attempt, d.Version)
@@ -308,10 +308,12 @@ INSERT INTO attempts (seq, generation, number, deployment, started_at, finished_
   error_class, error_code, error_message, input_tokens, output_tokens, cost, retry_delay, assumed_tokens)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-func (t *tx) attempt(seq int64, generation, number int, started int64, a AttemptRecord) error {
+func (t *tx) attempt(c attempted, a AttemptRecord) error {
 	t.tally.countAttempt(a.Outcome)
-	return t.prep(sqlAttempt).int(seq).int(int64(generation)).int(int64(number)).text(bounded(a.Deployment)).
-		int(started).int(max(started, t.now)).text(string(a.Outcome)).
+	finishedAt := max(c.startedAt, t.now)
+	t.countHour(c, finishedAt, a, 1)
+	return t.prep(sqlAttempt).int(c.seq).int(int64(c.generation)).int(int64(c.number)).text(bounded(a.Deployment)).
+		int(c.startedAt).int(finishedAt).text(string(a.Outcome)).
 		textOrNull(string(a.ErrorClass)).textOrNull(bounded(a.ErrorCode)).blob(a.ErrorMessage).
 		int(plausible(a.Usage.InputTokens, maxTokens)).int(plausible(a.Usage.OutputTokens, maxTokens)).
 		int(plausible(int64(a.Cost), maxCost)).intOrNull(a.RetryDelay.Milliseconds()).intOrNull(a.assumed).exec()

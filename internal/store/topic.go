@@ -187,11 +187,11 @@ func (s *Store) Subscriptions(ctx context.Context, topic MessageQueue) (subscrip
 // TopicCounts is what a topic has.
 type TopicCounts struct{ Subscriptions, Scheduled int64 }
 
-// TopicCounts counts what a topic has.
-func (s *Store) TopicCounts(ctx context.Context, topic MessageQueue) (counts TopicCounts, err error) {
+// TopicCounts counts what a topic has, up to limit messages.
+func (s *Store) TopicCounts(ctx context.Context, topic MessageQueue, limit int64) (counts TopicCounts, err error) {
 	err = s.read(ctx, func(c conn) error {
-		_, err := c.prep(`SELECT (SELECT count(*) FROM queues WHERE topic = ?1 AND kind = 'messages'), (SELECT count(*) FROM messages WHERE lane = ?2 AND rank = ?3)`).
-			int(topic.No).int(int64(topic.Lane(false))).int(scheduledRank).one(func(r row) { counts = TopicCounts{r.int(0), r.int(1)} })
+		_, err := c.prep(`SELECT (SELECT count(*) FROM queues WHERE topic = ?1 AND kind = 'messages'), (SELECT count(*) FROM (SELECT 1 FROM messages WHERE lane = ?2 AND rank = ?3 LIMIT ?4 + 0) m)`).
+			int(topic.No).int(int64(topic.Lane(false))).int(scheduledRank).int(limit).one(func(r row) { counts = TopicCounts{r.int(0), r.int(1)} })
 		return err
 	})
 	return counts, err

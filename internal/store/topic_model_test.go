@@ -258,7 +258,7 @@ func (w *newsstand) check(t *rapid.T) {
 				compareCopies(t, sub, got, want)
 			}
 		}
-		counts, err := w.s.TopicCounts(background, w.topics[topic])
+		counts, err := w.s.TopicCounts(background, w.topics[topic], CountLimit)
 		waiting := 0
 		for _, m := range w.scheduled {
 			if m.topic == topic {

@@ -130,7 +130,7 @@ func testTopicFanOut(t *testing.T, s *Store, _ *clock) {
 	if got, err := s.Receive(t.Context(), ReceiveRequest{Queue: some, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 || got[0].Subject != "b" {
 		t.Errorf("received %+v (%v)", got, err)
 	}
-	if counts, err := s.TopicCounts(t.Context(), topic); err != nil || counts.Subscriptions != 2 {
+	if counts, err := s.TopicCounts(t.Context(), topic, CountLimit); err != nil || counts.Subscriptions != 2 {
 		t.Errorf("counts %+v (%v)", counts, err)
 	}
 }
@@ -201,7 +201,7 @@ func testTopicSettings(t *testing.T, s *Store, c *clock) {
 	if got := subjects(t, s, sub.Lane(false)); got != "now" {
 		t.Errorf("at once: %q", got)
 	}
-	if counts, err := s.TopicCounts(t.Context(), topic); err != nil || counts.Scheduled != 1 {
+	if counts, err := s.TopicCounts(t.Context(), topic, CountLimit); err != nil || counts.Scheduled != 1 {
 		t.Errorf("counts %+v (%v)", counts, err)
 	}
 	late := subscribe(t, s, topic, "late") // in time for what is scheduled

@@ -36,8 +36,9 @@ type tx struct {
 	rooms     map[int64]*webhookRoom // by subscription, as far as read
 	placeOnly map[int64]bool         // lanes of webhooks that have room again; true: only for as many deliveries as ended
 	tally     Tally
-	auditEnd  *auditEnd // nil: not read yet
-	audited   []event   // that the audit log does not have yet
+	hours     map[hourKey]hourSum // what reports count of the attempts that it records
+	auditEnd  *auditEnd           // nil: not read yet
+	audited   []event             // that the audit log does not have yet
 }
 
 // changed notes that a job changed.
@@ -176,6 +177,9 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 	}
 	if err == nil {
 		err = t.storeSpending()
+	}
+	if err == nil {
+		err = t.storeHours()
 	}
 	if err == nil {
 		err = t.allReleased()

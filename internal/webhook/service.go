@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -242,7 +243,7 @@ func (s *Service) view(ctx context.Context, w store.Webhook) (forebay.Webhook, e
 		v.DisabledReason = forebay.WebhookSubscriptionDeleted
 		return v, nil
 	}
-	counts, err := s.store.MessageCounts(ctx, store.MessageQueue{No: w.Queue})
+	counts, err := s.store.MessageCounts(ctx, store.MessageQueue{No: w.Queue}, store.CountLimitOf(forebay.MaxWebhooks))
 	if err != nil {
 		return v, err
 	}
@@ -313,7 +314,7 @@ func (s *Service) Redeliver(ctx context.Context, tenant, name string, req foreba
 		return report, err
 	}
 	// Those that fail again meanwhile are not taken a second time: there are only so many now.
-	counts, err := s.store.MessageCounts(ctx, store.MessageQueue{No: w.Queue})
+	counts, err := s.store.MessageCounts(ctx, store.MessageQueue{No: w.Queue}, math.MaxInt64>>1)
 	for left := int(counts.DeadLetter); err == nil && left > 0; {
 		var moved int
 		moved, err = s.store.Redeliver(ctx, w.Queue, nil, min(left, redeliverStep), audit)
