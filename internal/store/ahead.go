@@ -39,12 +39,9 @@ type Calls struct {
 
 const (
 	// maxAheadSteps is how many lines of a lane are visited to find those that call the same.
-	maxAheadSteps = 256
+	maxAheadSteps = 128
 	// together is what becomes ready at once, in milliseconds.
 	together = 1000
-	// countedBeside is how many times the limit of the job's own line is counted in the others of its tenant together, and
-	// in those of other tenants.
-	countedBeside = 2
 	// places is how many numbers are looked up for an estimate. The standard deviation is 4 % for a line that has half of the jobs, and
 	// 30 % for one of fifty that have as many.
 	places = 512
@@ -300,7 +297,7 @@ func (w *watcher) countBeside(b *besides, from int64, own bool, turns int64) err
 	if err != nil || count == 0 {
 		return err
 	}
-	most = min(most, max(countedBeside*w.limit/count, 1), w.limit)
+	most = min(most, max(w.limit/count, 1), w.limit)
 	later := w.job.visible > w.now
 	text := map[bool]map[bool]string{true: {true: sqlAheadOfOwnLater, false: sqlAheadOfOwn}, false: {true: sqlAheadOfOthersLater, false: sqlAheadOfOthers}}[own][later]
 	st := w.prep(text).int(w.job.lane).int(w.job.line).int(low).int(high).int(maxAheadSteps).int(w.then()).int(from).int(most)

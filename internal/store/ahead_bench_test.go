@@ -22,10 +22,14 @@ func BenchmarkStanding(b *testing.B) {
 	run := func(b *testing.B, opts Options, line, numbers string) {
 		s, _, queue := openWith(b, opts)
 		lane := int64(LaneOf(queue, LaneMain))
-		_, err := transact(b.Context(), s, stageChange, func(t *tx) (struct{}, error) {
-			return struct{}{}, t.prep("INSERT INTO messages (seq, lane, rank, visible, size, tenant) SELECT n, ?1, " + line + ", ?2 + n / 10, 1000, 1 FROM " + numbers).
-				int(lane).int(t.now - jobs/10).exec()
-		})
+		const piece = 50_000
+		begun, err := s.Now().UnixMilli()-jobs/10, error(nil)
+		for from := 0; from < jobs && err == nil; from += piece {
+			_, err = transact(b.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+				return struct{}{}, t.prep("INSERT INTO messages (seq, lane, rank, visible, size, tenant) SELECT n, ?1, " + line + ", ?2 + n / 10, 1000, 1 FROM (SELECT ?3 + i AS n FROM " + numbers + ") x").
+					int(lane).int(begun).int(int64(from)).exec()
+			})
+		}
 		if err == nil && s.Shared() {
 			_, err = transact(b.Context(), s, stageChange, func(t *tx) (struct{}, error) { return struct{}{}, t.prep("ANALYZE messages").exec() })
 		}
@@ -45,7 +49,7 @@ func BenchmarkStanding(b *testing.B) {
 			}
 			b.Run(fmt.Sprint(place), func(b *testing.B) {
 				for b.Loop() {
-					if _, err := s.Standing(b.Context(), &job, noShare, 2000); err != nil {
+					if _, err := s.Standing(b.Context(), &job, noShare, 1000); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -54,10 +58,10 @@ func BenchmarkStanding(b *testing.B) {
 	}
 	for name, line := range backlogs {
 		b.Run("sqlite/"+name, func(b *testing.B) {
-			run(b, Options{Path: filepath.Join(b.TempDir(), "forebay.db"), Serve: true}, line, "(WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 1000000) SELECT n FROM s) x")
+			run(b, Options{Path: filepath.Join(b.TempDir(), "forebay.db"), Serve: true}, line, "(WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < 50000) SELECT i FROM s) y")
 		})
 		b.Run("postgresql/"+name, func(b *testing.B) {
-			run(b, Options{URL: pgtest.Database(b), Serve: true}, line, "generate_series(1, 1000000) AS n")
+			run(b, Options{URL: pgtest.Database(b), Serve: true}, line, "generate_series(1, 50000) AS i")
 		})
 	}
 }

@@ -150,7 +150,7 @@ func TestStandingOfMany(t *testing.T) {
 		near("with as many of a higher priority", standing(10_000, line, now-60_000+10_000).Ahead, 15_000, 2*limit)
 		fill("(1 + i % 5) * 1024 + 4", "?2 - 60000 + i")
 		at := standing(10_000, line, now-60_000+10_000).Ahead
-		near("of one of five tenants", at, 10_000, limit+(tenants-1)*(countedBeside*limit/(tenants-1)))
+		near("of one of five tenants", at, 10_000, 2*limit)
 		if at.Own < 1_800 || at.Own > 2_200 {
 			t.Errorf("%d of them are its tenant's", at.Own)
 		}
