@@ -14,7 +14,7 @@ import (
 
 const (
 	// countedAhead is how many jobs are counted that go before another one, in each line. Of more there is an estimate.
-	countedAhead = 2000
+	countedAhead = 1000
 	// rateSpan is over how long the rate at which jobs start is measured, rateStarts the fewest of them.
 	rateSpan   = 15 * time.Second
 	rateStarts = 5

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/fairqueue"
 )
 
 // Standing is where a job stands that waits, and what holds jobs back.
@@ -37,12 +38,10 @@ type Calls struct {
 }
 
 const (
-	// maxAheadLines is how many other lines of a lane are counted.
-	maxAheadLines = 64
+	// maxAheadSteps is how many lines of a lane are visited to find those that call the same.
+	maxAheadSteps = 128
 	// together is what becomes ready at once, in milliseconds.
 	together = 1000
-	// countedBeside is how many times the limit of the job's own line is counted in all others together.
-	countedBeside = 2
 	// places is how many numbers are looked up for an estimate. The standard deviation is 4 % for a line that has half of the jobs, and
 	// 30 % for one of fifty that have as many.
 	places = 512
@@ -70,48 +69,58 @@ FROM (SELECT count(*) AS n, min(seq) AS lowest FROM (SELECT m.seq ` + line + "< 
   (SELECT count(*) AS n, min(seq) AS lowest FROM (SELECT m.seq ` + line + "= ?4" + and + ` ORDER BY m.visible LIMIT ?6 + 0) x WHERE seq < ?5) b`
 }
 
-// sqlBeforeIt is the time to which jobs of another line go before one of line ?2 that is ready since ?4, at ?3: those whose level is before the
-// job's, by priority and age; of other tenants at its priority all that is ready.
-func sqlBeforeIt(line string) string {
-	return fmt.Sprintf("CASE WHEN %[1]s = %[2]s THEN ?3 WHEN %[1]s < %[2]s THEN ?4 + (%[2]s - %[1]s) * ?5 ELSE ?4 - (%[1]s - %[2]s) * %[3]d END",
-		sqlLevelOf(line), sqlLevelOf("?2"), ageing)
+// sqlBeforeIt is the time to which jobs of another line of its tenant go before one of line ?2 that is ready since visible, at then: those
+// whose level is before the job's, by priority and age.
+func sqlBeforeIt(line, then, visible, step string) string {
+	return fmt.Sprintf("CASE WHEN %[1]s = %[2]s THEN %[4]s WHEN %[1]s < %[2]s THEN %[5]s + (%[2]s - %[1]s) * %[6]s ELSE %[5]s - (%[1]s - %[2]s) * %[3]d END",
+		sqlLevelOf(line), sqlLevelOf("?2"), fairqueue.Ageing, then, visible, step)
 }
 
-const sqlOfNoPausedTenant = " NOT IN (SELECT no FROM tenants WHERE paused <> 0)"
+const sqlPausedTenants = "(SELECT no FROM tenants WHERE paused <> 0)"
 
-// Of the other lines of its class in its lane.
+// sqlLinesOfClass makes l, the lines of lane ?1 from ?3 to before ?4 that are of the class of line ?2, and some others: each step skips to the
+// class's first line of the same tenant, or of the next one. There are ?5 steps at most.
+var sqlLinesOfClass = fmt.Sprintf(`
+WITH RECURSIVE l(line, n) AS (SELECT min(rank), 1 FROM messages WHERE lane = ?1 AND rank >= ?3 AND rank < ?4
+  UNION ALL SELECT (SELECT min(m.rank) FROM messages m WHERE m.lane = ?1 AND m.rank < ?4 AND m.rank >= CASE
+    WHEN %[1]s < %[2]s THEN l.line - l.line %% %[3]d + %[2]s * %[4]d
+    WHEN %[1]s > %[2]s THEN l.line - l.line %% %[3]d + %[3]d + %[2]s * %[4]d
+    ELSE l.line + 1 END), n + 1
+  FROM l WHERE l.line IS NOT NULL AND n < ?5)`, sqlClassOf("l.line"), sqlClassOf("?2"), ranksOfTenant, ranksOfClass)
+
 var (
-	sqlAheadInLines      = aheadInLines("")
-	sqlAheadInLinesLater = aheadInLines(fmt.Sprintf(sqlNotLocked, 9))
+	sqlListBeside = sqlLinesOfClass + `
+SELECT line, n, CASE WHEN ` + sqlTenantOf("line") + " IN " + sqlPausedTenants + " THEN 1 ELSE 0 END FROM l WHERE line IS NOT NULL"
+	// Of those of the job's tenant what goes before it, of those of others all that is ready then.
+	sqlAheadOfOwn         = aheadInLines("m.visible <= "+sqlBeforeIt("l.line", "?6", "?9", "?10"), "")
+	sqlAheadOfOwnLater    = aheadInLines("m.visible <= "+sqlBeforeIt("l.line", "?6", "?9", "?10"), fmt.Sprintf(sqlNotLocked, 11))
+	sqlAheadOfOthers      = aheadInLines("m.visible <= ?6", "")
+	sqlAheadOfOthersLater = aheadInLines("m.visible <= ?6", fmt.Sprintf(sqlNotLocked, 9))
 )
 
-func aheadInLines(and string) string {
-	within := "FROM messages m WHERE m.lane = ?1 AND m.rank = l.line AND m.visible > ?6 AND m.visible <= ?3 AND m.visible <= " + sqlBeforeIt("l.line") + and
-	return sqlLinesOf + `
-SELECT line, (SELECT count(*) FROM (SELECT m.visible ` + within + ` ORDER BY m.visible LIMIT ?7 + 0) x),
-  (SELECT m.seq ` + within + ` ORDER BY m.visible LIMIT 1)` + sqlBeside + "LIMIT ?8 + 0"
+// aheadInLines counts what became ready after ?7 and until ?6, up to ?8 in each line.
+func aheadInLines(before, and string) string {
+	within := "FROM messages m WHERE m.lane = ?1 AND m.rank = l.line AND m.visible > ?7 AND m.visible <= ?6 AND " + before + and
+	return sqlLinesOfClass + `
+SELECT line, (SELECT count(*) FROM (SELECT m.visible ` + within + ` ORDER BY m.visible LIMIT ?8 + 0) x),
+  (SELECT m.seq ` + within + ` ORDER BY m.visible LIMIT 1)
+FROM l WHERE line IS NOT NULL AND line <> ?2 AND ` + sqlClassOf("line") + " = " + sqlClassOf("?2")
 }
-
-var (
-	sqlBeside = `
-FROM l WHERE line IS NOT NULL AND line <> ?2 AND ` + sqlClassOf("line") + " = " + sqlClassOf("?2") + " AND " + sqlTenantOf("line") + sqlOfNoPausedTenant + "\n"
-	sqlCountBeside = sqlLinesOf + "SELECT count(*) FROM (SELECT line" + sqlBeside + "LIMIT ?3 + 0) x"
-)
 
 // How many of some jobs go before that one, by line: of stretches of numbers ?9 long from ?8 on one each is looked up, not always the same
 // place, for tenants may take turns in submitting.
 var sqlAheadByPlaces = fmt.Sprintf(`
 WITH RECURSIVE s(i) AS (SELECT CAST(0 AS BIGINT) UNION ALL SELECT i + 1 FROM s WHERE i < %d),
 found(rank) AS MATERIALIZED (SELECT (SELECT m.rank FROM messages m WHERE m.seq = ?8 + s.i * ?9 + (s.i * 2654435761) %% ?9 AND m.lane = ?1
-    AND m.visible > ?6 AND m.visible <= ?3 AND m.visible <= %s AND (m.rank <> ?2 OR m.visible < ?4 OR m.visible = ?4 AND m.seq < ?10)
+    AND m.visible > ?6 AND m.visible <= ?3 AND (%s <> %s OR m.visible <= %s) AND (m.rank <> ?2 OR m.visible < ?4 OR m.visible = ?4 AND m.seq < ?10)
     AND %s = %s`+fmt.Sprintf(sqlNotLocked, 7)+`) FROM s)
-SELECT rank, count(*) FROM found WHERE rank IS NOT NULL AND %s%s GROUP BY rank`,
-	places-1, sqlBeforeIt("m.rank"), sqlClassOf("m.rank"), sqlClassOf("?2"), sqlTenantOf("rank"), sqlOfNoPausedTenant)
+SELECT rank, count(*) FROM found WHERE rank IS NOT NULL AND %s NOT IN %s GROUP BY rank`,
+	places-1, sqlTenantOf("m.rank"), sqlTenantOf("?2"), sqlBeforeIt("m.rank", "?3", "?4", "?5"), sqlClassOf("m.rank"), sqlClassOf("?2"), sqlTenantOf("rank"), sqlPausedTenants)
 
 // Standing tells how many jobs go before one that waits, as things are: to one that is ready, now; to one that becomes ready later, then.
-// In its own line up to limit are counted by walking an index, in all others together about as many; what is behind is estimated
-// by looking up some hundred numbers, however many there are. Between tenants it is an estimate: while the job's tenant has its turns, each other one
-// has as many, by their shares.
+// In its own line up to limit are counted by walking an index, and about as many in the others of its tenant, and in those of other
+// tenants. What is behind is estimated by looking up some hundred numbers. So it costs the same however many jobs and lines there
+// are. Between tenants it is an estimate: while the job's tenant has its turns, each other one has as many, by their shares.
 func (s *Store) Standing(ctx context.Context, job *JobRow, share Share, limit int64) (at Standing, err error) {
 	err = s.read(ctx, func(c conn) error {
 		at = Standing{}
@@ -165,10 +174,10 @@ func (w *watcher) then() int64 { return max(w.now, w.job.visible) }
 
 // step is how much later a job of the next higher priority may have come and still go before the job.
 func (w *watcher) step() int64 {
-	if (w.then()-w.job.visible)/ageing >= w.job.line%ranksOfClass { // it has come to the first level, where the oldest goes first
+	if (w.then()-w.job.visible)/fairqueue.Ageing >= w.job.line%ranksOfClass { // it has come to the first level, where the oldest goes first
 		return 0
 	}
-	return ageing
+	return fairqueue.Ageing
 }
 
 // ahead counts what became ready after a time and goes before the job. lowest is the lowest number among the first.
@@ -203,81 +212,114 @@ func (w *watcher) ahead(from int64) (a Ahead, lowest int64, err error) {
 		}
 		a.Own = max(a.Own, of[job.line])
 	}
-	lines, first, most, err := w.inLines(from)
-	if err != nil {
+	b := besides{lines: map[int64]int64{}, first: job.Seq}
+	if err := w.countBeside(&b, from, true, 0); err != nil {
 		return a, lowest, err
 	}
-	exact, some := w.sum(counted, lines), len(lines) == maxAheadLines
-	for _, n := range lines {
-		some = some || n == most
+	if err := w.countBeside(&b, from, false, w.sum(a.Own, b.lines).Jobs+1); err != nil {
+		return a, lowest, err
 	}
-	if some {
+	exact := w.sum(counted, b.lines)
+	if b.more {
 		var last int64
 		if _, err := w.prep("SELECT max(seq) FROM messages").one(func(r row) { last = r.int(0) }); err != nil {
 			return a, lowest, err
 		}
-		of, err := w.byPlaces(from, first, last)
+		of, err := w.byPlaces(from, b.first, last)
 		if err != nil {
 			return a, lowest, err
 		}
 		delete(of, job.line)
 		for line, n := range of {
-			if known, ok := lines[line]; !ok || known == most {
-				lines[line] = max(known, n)
-			}
+			b.lines[line] = max(b.lines[line], n)
 		}
 	}
-	all := w.sum(a.Own, lines)
-	if a.Jobs, a.Own = all.Jobs, all.Own; full || some {
+	all := w.sum(a.Own, b.lines)
+	if a.Jobs, a.Own = all.Jobs, all.Own; full || b.more {
 		a.Counted = exact.Jobs
 	}
 	return a, lowest, nil
 }
 
-// sum puts together what is before the job in its own line and in others.
+// sum puts together what is before the job in its own line and in others. Each other tenant has its turns while these have theirs.
 func (w *watcher) sum(own int64, lines map[int64]int64) Ahead {
-	a := Ahead{Jobs: own, Own: own}
+	tenants := map[int64]int64{}
 	for line, n := range lines {
-		if line%ranksOfTenant != w.job.line%ranksOfTenant {
-			a.Jobs += n
-		}
-		if line/ranksOfTenant == w.job.Tenant {
-			a.Own += n
-		}
+		tenants[tenantOfLine(line)] += n
 	}
-	turns := float64(a.Jobs + 1)
-	for line, n := range lines {
-		if line%ranksOfTenant == w.job.line%ranksOfTenant {
-			a.Jobs += min(n, int64(math.Ceil(turns*w.weight(line/ranksOfTenant)/w.weight(w.job.Tenant))))
+	own += tenants[w.job.Tenant]
+	a := Ahead{Jobs: own, Own: own}
+	for tenant, n := range tenants {
+		if tenant != w.job.Tenant {
+			a.Jobs += min(n, w.turns(tenant, own+1))
 		}
 	}
 	return a
 }
 
-// inLines counts in the other lines, up to most in each. first is the lowest number of those that are first in theirs.
-func (w *watcher) inLines(from int64) (lines map[int64]int64, first, most int64, err error) {
-	lines, first = map[int64]int64{}, w.job.Seq
-	beside := int64(0)
-	_, err = w.prep(sqlCountBeside).int(w.job.lane).int(w.job.line).int(maxAheadLines).one(func(r row) { beside = r.int(0) })
-	if err != nil || beside == 0 {
-		return lines, first, 0, err
+// turns is how many turns another tenant has while the job's has so many.
+func (w *watcher) turns(tenant, own int64) int64 {
+	return int64(min(math.Ceil(float64(own)*w.weight(tenant)/w.weight(w.job.Tenant)), math.MaxInt32))
+}
+
+// besides is what is ahead of a job in the lines beside its own.
+type besides struct {
+	lines map[int64]int64 // line → how many
+	first int64           // the lowest number of those that are first in theirs
+	more  bool            // there are more than were counted
+}
+
+// countBeside counts in the other lines of the job's tenant, or in those of others as far as matters while its tenant has so many turns.
+func (w *watcher) countBeside(b *besides, from int64, own bool, turns int64) error {
+	class := classOf(w.job.line)
+	low, high := class*ranksOfClass, int64(math.MaxInt64)
+	if own {
+		low += w.job.line - w.job.line%ranksOfTenant
+		high = low + ranksOfClass
 	}
-	most = max(min(w.limit, countedBeside*w.limit/beside), 1)
-	later, text := w.job.visible > w.now, sqlAheadInLines
-	if later {
-		text = sqlAheadInLinesLater
-	}
-	st := w.prep(text).int(w.job.lane).int(w.job.line).int(w.then()).int(w.job.visible).int(w.step()).int(from).int(most).int(maxAheadLines)
-	if later {
-		st = st.int(w.now)
-	}
-	err = st.each(func(r row) error {
-		if lines[r.int(0)] = r.int(1); r.int(1) > 0 {
-			first = min(first, r.int(2))
+	count, most := int64(0), int64(1)
+	skipped := map[int64]bool{}
+	err := w.prep(sqlListBeside).int(w.job.lane).int(w.job.line).int(low).int(high).int(maxAheadSteps).each(func(r row) error {
+		line, paused := r.int(0), r.int(2) != 0
+		b.more = b.more || r.int(1) == maxAheadSteps
+		tenant := tenantOfLine(line)
+		switch {
+		case classOf(line) != class || line == w.job.line:
+		case !own && (paused || tenant == w.job.Tenant):
+			skipped[line] = true
+		case own:
+			count, most = count+1, w.limit
+		default:
+			count, most = count+1, max(most, w.turns(tenant, turns))
 		}
 		return nil
 	})
-	return lines, first, most, err
+	if err != nil || count == 0 {
+		return err
+	}
+	most = min(most, max(w.limit/count, 1), w.limit)
+	later := w.job.visible > w.now
+	text := map[bool]map[bool]string{true: {true: sqlAheadOfOwnLater, false: sqlAheadOfOwn}, false: {true: sqlAheadOfOthersLater, false: sqlAheadOfOthers}}[own][later]
+	st := w.prep(text).int(w.job.lane).int(w.job.line).int(low).int(high).int(maxAheadSteps).int(w.then()).int(from).int(most)
+	if own {
+		st = st.int(w.job.visible).int(w.step())
+	}
+	if later {
+		st = st.int(w.now)
+	}
+	tenants, full := map[int64]int64{}, map[int64]bool{}
+	err = st.each(func(r row) error {
+		if line, n := r.int(0), r.int(1); n > 0 && !skipped[line] {
+			b.lines[line], b.first = n, min(b.first, r.int(2))
+			tenant := tenantOfLine(line)
+			tenants[tenant], full[tenant] = tenants[tenant]+n, full[tenant] || n == most
+		}
+		return nil
+	})
+	for tenant, n := range tenants {
+		b.more = b.more || full[tenant] && (own || n < w.turns(tenant, turns))
+	}
+	return err
 }
 
 // byPlaces estimates, by line, how many go before the job of those with numbers from first to last.

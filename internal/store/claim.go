@@ -323,6 +323,7 @@ type candidate struct {
 	deadline  int64
 	rank      int64 // the number of its line
 	fresh     bool  // its message is not stored yet
+	behind    bool  // it goes before a job of its tenant's that is of the first level
 	announced int   // the latest attempt number whose start an event tells
 	budgets   []*budget
 	options   []Option // where it could be called, once that was asked

@@ -1,35 +1,24 @@
 package store
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/fairqueue"
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// A lane for jobs is made of lines, one for each tenant, priority and class of what its jobs call that has
-// messages in it. A line is first come, first served, and none has to wait for jobs of another class that
-// may not be called now. Between lines the higher priority goes first, where a job gains a level for
-// each half minute that it waits; and among equals the tenant that was
-// served least, by the tokens that its jobs are thought to take, answers included, and by its weight (start-time
-// fair queueing: Goyal, Vin, Cheng 1996). So a tenant with ten jobs does not wait behind another's ten thousand.
-//
-// One job in eight is not of the first level that has any, but of those behind it: however many come with
-// a higher priority, the others have that share. It is reserved in the lane, and in each class too, for
-// what those of one class call may be all that is scarce.
+// A lane for jobs is made of lines, one for each tenant, priority and class of what its jobs call that has messages in it.
+// A line is first come, first served, and none has to wait for jobs of another class that may not be called now. Package
+// fairqueue chooses between lines: first the tenant, by its weight and the tokens that its jobs are thought to take, answers
+// included; then, among the tenant's lines, by priority and age. So a tenant with ten jobs does not wait behind another's
+// ten thousand, whatever their priority and age.
 //
 // Each process shares what it delivers; nothing of that is stored. What has rows in the database is
 // found there; the memory of it is a hint.
-
-// reserved is in how many jobs one is reserved for those behind the first level.
-const reserved = 8
-
-// ageing is how long, in milliseconds, a job waits for one level of priority.
-const ageing = 30_000
 
 // The column "rank" of a job's message is the number of its line.
 const (
@@ -38,13 +27,15 @@ const (
 )
 
 // Classes is how many classes there are, by what jobs call. That of those that call nothing is 0.
-const Classes = 64
+const Classes = fairqueue.Classes
 
 func lineOf(tenant int64, class, priority int) int64 {
 	return tenant*ranksOfTenant + int64(class*ranksOfClass+forebay.MaxPriority-priority)
 }
 
-func classOf(line int64) int64 { return line % ranksOfTenant / ranksOfClass }
+func tenantOfLine(line int64) int64 { return line / ranksOfTenant }
+func classOf(line int64) int64      { return line % ranksOfTenant / ranksOfClass }
+func rankOf(line int64) int64       { return line % ranksOfClass }
 
 // The same in SQL.
 func sqlTenantOf(line string) string { return fmt.Sprintf("%s / %d", line, ranksOfTenant) }
@@ -60,26 +51,8 @@ type lines struct {
 	of     map[int64]*line // by number
 	swept  int64           // when a look from the very beginning was made last
 	called []string        // deployments where those could be called that the last look found
-	served map[int64]float64
-	clock  float64 // the virtual time of the fair share: that of the tenant served last
-	turns  turns
-}
-
-// turns counts the jobs that were served, in all and by class.
-type turns struct {
-	all     int
-	classes [Classes]int
-}
-
-// behind tells from which classes the next job, whose turn it were as one of that class, may be if it is
-// one from behind the first level.
-func (t *turns) behind(class int64) (all, same bool) {
-	return t.all%reserved == reserved-1, t.classes[class]%reserved == reserved-1
-}
-
-func (t *turns) count(class int64) {
-	t.all++
-	t.classes[class]++
+	shares fairqueue.Queue
+	held   [Classes]bool // classes in which the latest look found jobs that may not be called
 }
 
 // line is one of them.
@@ -98,6 +71,7 @@ type line struct {
 	next  int64 // none of it is ready before this time
 	noted int64 // when the earliest is ready of those that came since the latest look was prepared
 	asked int64 // when that was
+	head  int64 // its first ready message has been ready since then, or for less long; 0: not known
 	walk  walk
 }
 
@@ -132,7 +106,7 @@ func (p *pace) every(least time.Duration) time.Duration {
 	return max(least, min(share*min(p.excess[0], p.excess[1]), most))
 }
 
-func newLines() *lines { return &lines{of: map[int64]*line{}, served: map[int64]float64{}} }
+func newLines() *lines { return &lines{of: map[int64]*line{}} }
 
 // linesOf returns what is remembered of a lane.
 func (w *writer) linesOf(lane int64) *lines {
@@ -148,7 +122,7 @@ func (w *writer) linesOf(lane int64) *lines {
 func (l *lines) note(no, at, now int64) {
 	one := l.of[no]
 	if one == nil {
-		one = &line{next: never, noted: never, waits: never, far: never}
+		one = &line{next: never, noted: never, waits: never, far: never, head: at}
 		l.of[no] = one
 	}
 	one.next, one.noted = min(one.next, at), min(one.noted, at)
@@ -157,6 +131,7 @@ func (l *lines) note(no, at, now int64) {
 	} else {
 		one.near = max(one.near, at)
 	}
+	one.head = min(one.head, at)
 	one.floor = min(one.floor, at) // it was stored beside a transaction that has taken later ones
 }
 
@@ -183,109 +158,27 @@ func (l *lines) find(t *tx, lane int64) error {
 	}
 	tenants := map[int64]bool{}
 	for no := range of {
-		tenants[no/ranksOfTenant] = true
+		tenants[tenantOfLine(no)] = true
 	}
-	for tenant, served := range l.served { // one that has nothing left keeps no credit, and no debt for ever
-		if !tenants[tenant] && served <= l.clock {
-			delete(l.served, tenant)
-		}
-	}
+	l.shares.Forget(func(tenant int64) bool { return tenants[tenant] })
 	l.known, l.of = true, of
 	return nil
 }
 
-// maxLines is how many lines one look asks; leastRecent of them are those asked longest ago.
-const (
-	maxLines    = 32
-	leastRecent = 8
-)
+// Share is a tenant's weight among those who wait; 1 is everybody's.
+type Share func(tenant int64) (weight float64)
 
-// lineAsk is how much a look asks of a line.
-type lineAsk struct {
-	no, floor, limit int64
-	waits, near      int64 // see line
-	got, next        int64 // how many are ready, and when the earliest is that is not; never: there is none
-}
-
-// sweep has the next look begin from the very beginning, if the last that did is long ago.
-func (l *lines) sweep(now int64, every time.Duration) (sweeps bool) {
-	if since := now - l.swept; since >= 0 && since < every.Milliseconds() {
-		return false
-	}
-	l.swept = now
-	for _, one := range l.of {
-		one.floor, one.waits = 0, 0
-	}
-	return true
-}
-
-// choose says what to ask so that so many can be served.
-func (l *lines) choose(limit int, now int64, restsUntil func(tenant int64) int64) []lineAsk {
-	// There may be thousands: what they are compared by is looked up once.
-	type entry struct {
-		no, level int64
-		waits     bool
-		vtime     float64
-		one       *line
-	}
-	entries := make([]entry, 0, len(l.of))
-	for no, one := range l.of {
-		if tenant := no / ranksOfTenant; restsUntil(tenant) <= now {
-			entries = append(entries, entry{no, no % ranksOfClass, one.next > now, l.vtime(tenant), one})
+func (share Share) weight(tenant int64) float64 {
+	if share != nil {
+		if weight := share(tenant); weight > 0 {
+			return weight
 		}
-	}
-	slices.SortFunc(entries, func(a, b entry) int {
-		return cmp.Or(compareBool(a.waits, b.waits), cmp.Compare(a.level, b.level), cmp.Compare(a.vtime, b.vtime), cmp.Compare(a.no, b.no))
-	})
-	if len(entries) > maxLines {
-		rest := entries[maxLines-leastRecent:]
-		slices.SortFunc(rest, func(a, b entry) int { return cmp.Or(cmp.Compare(a.one.asked, b.one.asked), cmp.Compare(a.no, b.no)) })
-		entries = entries[:maxLines]
-	}
-	// Those that go first share the whole limit; of the others the first few have the reserved share, and show
-	// whether they have aged.
-	few := int64(max(4, limit/reserved+1))
-	first := 0
-	for first < len(entries) && !entries[first].waits && entries[first].level == entries[0].level {
-		first++
-	}
-	asks := make([]lineAsk, len(entries))
-	for i, e := range entries {
-		e.one.waits, e.one.far = min(e.one.waits, e.one.far), never
-		asks[i] = lineAsk{no: e.no, floor: e.one.floor, waits: e.one.waits, near: e.one.near, limit: min(few, int64(limit))}
-		if i < first {
-			asks[i].limit = int64(min(limit, (3*limit/2+first-1)/first+1))
-		}
-		e.one.asked, e.one.noted = now, never
-	}
-	return asks
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
 	}
 	return 1
 }
 
-// vtime is the virtual time at which a tenant is served next: one that comes anew begins with the others.
-func (l *lines) vtime(tenant int64) float64 { return max(l.served[tenant], l.clock) }
-
-// Share is a tenant's weight among those who wait; 1 is everybody's.
-type Share func(tenant int64) (weight float64)
-
 // cost is what so many tokens of a tenant count for.
-func (share Share) cost(tenant int64, tokens float64) float64 {
-	if share != nil {
-		if weight := share(tenant); weight > 0 {
-			return tokens / weight
-		}
-	}
-	return tokens
-}
+func (share Share) cost(tenant int64, tokens float64) float64 { return tokens / share.weight(tenant) }
 
 // roughly is about the tokens of a job of which nothing better is known.
 func (m *candidate) roughly() float64 {
@@ -333,7 +226,7 @@ func (l *lines) nextDue(restsUntil func(tenant int64) int64, except func(no int6
 	next := int64(never)
 	for no, one := range l.of {
 		if one.next < next && !except(no) {
-			next = min(next, max(one.next, restsUntil(no/ranksOfTenant)))
+			next = min(next, max(one.next, restsUntil(tenantOfLine(no))))
 		}
 	}
 	return next
@@ -341,108 +234,50 @@ func (l *lines) nextDue(restsUntil func(tenant int64) int64, except func(no int6
 
 // charge notes that a job was taken.
 func (l *lines) charge(m *candidate, share Share) {
-	start := l.vtime(m.Tenant)
-	l.clock = start
-	l.served[m.Tenant] = start + share.cost(m.Tenant, m.tokens())
-	l.turns.count(classOf(m.rank))
+	l.shares.Charge(m.Tenant, int(classOf(m.rank)), m.behind, share.cost(m.Tenant, m.tokens()))
 }
 
-// order puts candidates into the order in which they are served. Each line's are in their order already.
-// Where a line has shown only its beginning nothing is said of what comes after that: those of its class are
-// left out. cost is what serving one counts for.
-func (l *lines) order(found []candidate, cut map[int64]bool, cost func(*candidate) float64, now int64) (ordered []candidate, more bool) {
-	if len(found) == 0 || !slices.ContainsFunc(found, func(m candidate) bool { return m.rank != found[0].rank }) {
+// order puts candidates into the order in which they are served. Each line's are in their order already, and cut says of which lines
+// there are more. cost is what serving one counts for.
+func (l *lines) order(found []candidate, cut map[int64]bool, horizon *fairqueue.Horizon, cost func(*candidate) float64, now int64) (ordered []candidate, more bool) {
+	if len(found) == 0 || horizon == nil && !slices.ContainsFunc(found, func(m candidate) bool { return m.rank != found[0].rank }) {
 		return found, len(found) > 0 && cut[found[0].rank]
 	}
-	heads := map[int64][]candidate{}
-	var numbers []int64
-	for _, m := range found {
-		if heads[m.rank] == nil {
-			numbers = append(numbers, m.rank)
+	var list []fairqueue.Line
+	at := map[int64]int{}
+	places := make([][]int, 0, 8) // of each line's jobs among those found
+	for i := range found {
+		m := &found[i]
+		n, ok := at[m.rank]
+		if !ok {
+			n, at[m.rank] = len(list), len(list)
+			list = append(list, fairqueue.Line{Flow: m.Tenant, Class: int(classOf(m.rank)), Rank: rankOf(m.rank), Cut: cut[m.rank]})
+			places = append(places, nil)
 		}
-		heads[m.rank] = append(heads[m.rank], m)
+		list[n].Jobs = append(list[n].Jobs, fairqueue.Job{Ready: m.ScheduledAt.UnixMilli(), Seq: m.Seq})
+		places[n] = append(places[n], i)
 	}
-	slices.Sort(numbers)
-	vtimes := map[int64]float64{}
-	for _, no := range numbers {
-		vtimes[no/ranksOfTenant] = l.vtime(no / ranksOfTenant)
-	}
-	ordered = make([]candidate, 0, len(found))
-	turns := l.turns
-	first := func(goesBefore func(a, b *candidate) bool, of func(*candidate) bool) int64 {
-		best := int64(-1)
-		for _, no := range numbers {
-			if len(heads[no]) > 0 && of(&heads[no][0]) && (best < 0 || goesBefore(&heads[no][0], &heads[best][0])) {
-				best = no
-			}
-		}
-		return best
-	}
-	for {
-		best := first(func(a, b *candidate) bool { return goesBefore(a, b, vtimes, now) }, func(*candidate) bool { return true })
-		if best < 0 {
-			break
-		}
-		if all, same := turns.behind(classOf(best)); all || same {
-			level := heads[best][0].level(now)
-			other := first(func(a, b *candidate) bool { return servedBefore(a, b, vtimes) }, func(m *candidate) bool {
-				return m.level(now) > level && (all || classOf(m.rank) == classOf(best))
-			})
-			if other >= 0 {
-				best = other
-			}
-		}
-		turns.count(classOf(best))
-		m := &heads[best][0]
-		heads[best] = heads[best][1:]
-		vtimes[m.Tenant] += cost(m)
-		ordered = append(ordered, *m)
-		if len(heads[best]) == 0 && cut[best] {
-			for _, no := range numbers {
-				if classOf(no) == classOf(best) {
-					delete(heads, no)
-				}
-			}
-		}
-	}
-	for _, no := range numbers {
-		more = more || cut[no]
+	picks, more := l.shares.Order(list, horizon, now, func(line, job int) float64 { return cost(&found[places[line][job]]) })
+	ordered = make([]candidate, len(picks))
+	for i, p := range picks {
+		ordered[i] = found[places[p.Line][p.Job]]
+		ordered[i].behind = p.Behind
 	}
 	return ordered, more
-}
-
-func goesBefore(a, b *candidate, vtimes map[int64]float64, now int64) bool {
-	if c := cmp.Compare(a.level(now), b.level(now)); c != 0 {
-		return c < 0
-	}
-	return servedBefore(a, b, vtimes)
-}
-
-// servedBefore is goesBefore whatever the levels.
-func servedBefore(a, b *candidate, vtimes map[int64]float64) bool {
-	c := 0
-	if a.Tenant != b.Tenant {
-		c = cmp.Compare(vtimes[a.Tenant], vtimes[b.Tenant])
-	}
-	return cmp.Or(c, a.ScheduledAt.Compare(b.ScheduledAt), cmp.Compare(a.Seq, b.Seq)) < 0
-}
-
-// level is a job's place by priority and by how long it has been ready; 0 is the first.
-func (m *candidate) level(now int64) int64 {
-	return max(0, m.rank%ranksOfClass-max(0, now-m.ScheduledAt.UnixMilli())/ageing)
 }
 
 // keepFloors notes up to where each line was served, once a look is over.
 func (l *lines) keepFloors(taken map[int64]int64, left ...[]candidate) {
 	for no, visible := range taken {
 		if one := l.of[no]; one != nil {
-			one.floor = max(one.floor, visible)
+			one.floor, one.head = max(one.floor, visible), max(one.head, visible)
 		}
 	}
 	for _, list := range left {
 		for i := range list {
 			if one := l.of[list[i].rank]; one != nil && !list[i].fresh {
-				one.floor = min(one.floor, list[i].ScheduledAt.UnixMilli())
+				ready := list[i].ScheduledAt.UnixMilli()
+				one.floor, one.head = min(one.floor, ready), min(one.head, ready)
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/fairqueue"
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
@@ -136,7 +137,7 @@ func TestGivenBackIsNotCharged(t *testing.T) {
 		submitAll(t, s, NewJob{ID: "1", Tenant: tenant, Queue: queue, Task: "t", Priority: 5})
 		served := func() (tokens float64) {
 			tokens, err := transact(t.Context(), s, stageChange, func(t *tx) (float64, error) {
-				return t.w.linesOf(int64(LaneOf(queue, LaneMain))).served[tenant], nil
+				return t.w.linesOf(int64(LaneOf(queue, LaneMain))).shares.Start(tenant), nil
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -167,7 +168,7 @@ func TestNoPriorityStarves(t *testing.T) {
 	}
 	l := newLines()
 	for waited, first := range map[time.Duration]int{time.Minute: forebay.MaxPriority, 9*30*time.Second + time.Second: 0} {
-		ordered, _ := l.order([]candidate{open(forebay.MaxPriority, time.Second), open(0, waited)}, nil, (*candidate).roughly, 1e12)
+		ordered, _ := l.order([]candidate{open(forebay.MaxPriority, time.Second), open(0, waited)}, nil, nil, (*candidate).roughly, 1e12)
 		if got := ordered[0].Seq; got != int64(first) {
 			t.Errorf("after %s priority %d goes first", waited, got)
 		}
@@ -316,7 +317,7 @@ func TestReservedShare(t *testing.T) {
 				for _, priority := range test.low {
 					low += got['0'+byte(priority)]
 				}
-				if low < total/reserved-test.max || low > total/reserved+test.max {
+				if low < total/fairqueue.Reserved-test.max || low > total/fairqueue.Reserved+test.max {
 					t.Errorf("of %d jobs %v had each priority", total, got)
 				}
 			})
@@ -331,8 +332,11 @@ func TestReservedShareOfAClass(t *testing.T) {
 		return candidate{Delivery: Delivery{Tenant: 1, ScheduledAt: at, Lock: Lock{Seq: seq}}, rank: lineOf(1, class, priority)}
 	}
 	l := newLines()
-	l.turns.classes[1] = reserved - 1
-	ordered, _ := l.order([]candidate{job(1, 1, 9), job(2, 1, 3), job(3, 2, 3)}, nil, (*candidate).roughly, 1e12)
+	for range fairqueue.Reserved - 1 {
+		l.shares.Charge(1, 1, false, 0)
+		l.shares.Charge(1, 3, true, 0) // the turn of the classes together is over
+	}
+	ordered, _ := l.order([]candidate{job(1, 1, 9), job(2, 1, 3), job(3, 2, 3)}, nil, nil, (*candidate).roughly, 1e12)
 	if ordered[0].Seq != 2 || ordered[1].Seq != 1 {
 		t.Errorf("in this order: %+v", ordered)
 	}

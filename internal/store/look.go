@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/fairqueue"
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
@@ -38,8 +39,9 @@ type look struct {
 	lane    int64
 	lines   *lines
 	asks    []lineAsk
-	anew    bool // it begins from the very beginning, or finds the lines
-	brief   bool // it does not ask what is not ready yet, for it expects to find enough
+	horizon *fairqueue.Horizon // see choose
+	anew    bool               // it begins from the very beginning, or finds the lines
+	brief   bool               // it does not ask what is not ready yet, for it expects to find enough
 	limit   int
 	share   Share
 	plan    Plan
@@ -65,8 +67,8 @@ func (w *writer) newLook(lane int64, claims []*claim, now int64) *look {
 		l.limit += quota.Backfill
 	}
 	l.limit = min(max(l.limit, 1), maxLook)
-	l.anew = l.lines.sweep(now, w.pace.every(sweeping))
-	l.asks = l.lines.choose(l.limit, now, w.restsUntil)
+	l.anew = l.lines.sweep(now, w.pace.every(sweeping).Milliseconds())
+	l.asks, l.horizon = l.lines.choose(l.limit, now, l.share, w.restsUntil)
 	l.brief = l.lines.full
 	return l
 }
@@ -120,7 +122,7 @@ func (l *look) now(t *tx, fresh []candidate) error {
 	l.lines.keepFloors(l.taken, l.later)
 	l.brief = false
 	l.again()
-	l.asks = l.lines.choose(l.limit, t.now, t.w.restsUntil)
+	l.asks, l.horizon = l.lines.choose(l.limit, t.now, l.share, t.w.restsUntil)
 	if t.w.share == nil {
 		if err := l.lineByLine(t); err != nil {
 			return err
@@ -182,7 +184,7 @@ func (l *look) arrange(fresh []candidate, t *tx) {
 	if !slices.IsSortedFunc(l.found, inLine) {
 		slices.SortFunc(l.found, inLine)
 	}
-	asked := map[int64]bool{}
+	asked, informs := map[int64]bool{}, map[int64]bool{}
 	l.cut = map[int64]bool{}
 	l.lines.full = len(l.asks) > 0
 	for _, a := range l.asks {
@@ -191,6 +193,7 @@ func (l *look) arrange(fresh []candidate, t *tx) {
 		} else {
 			l.lines.full = false
 		}
+		informs[a.no] = a.informs
 		if one := l.lines.of[a.no]; one != nil {
 			if !l.brief {
 				one.waits = a.next
@@ -209,8 +212,19 @@ func (l *look) arrange(fresh []candidate, t *tx) {
 			l.found = append(l.found, fresh[i])
 		}
 	}
+	for i := len(l.found) - 1; i >= 0; i-- { // the first of each line comes last
+		if one := l.lines.of[l.found[i].rank]; one != nil {
+			one.head = l.found[i].ScheduledAt.UnixMilli()
+		}
+	}
+	l.found = slices.DeleteFunc(l.found, func(m candidate) bool {
+		if informs[m.rank] {
+			l.later, unasked = append(l.later, m), true
+		}
+		return informs[m.rank]
+	})
 	all := l.found
-	l.found, l.more = l.lines.order(all, l.cut, func(m *candidate) float64 { return l.share.cost(m.Tenant, t.expected(m, l.plan)) }, t.now)
+	l.found, l.more = l.lines.order(all, l.cut, l.horizon, func(m *candidate) float64 { return l.share.cost(m.Tenant, t.expected(m, l.plan)) }, t.now)
 	l.more = l.more || unasked
 	if len(l.found) < len(all) {
 		kept := map[int64]bool{}
@@ -308,8 +322,9 @@ func (t *tx) lookedAhead(lane int64) *look {
 // noteDue notes when the lane is worth another look.
 func (l *look) noteDue(w *writer, now int64) {
 	held := map[int64]bool{}
+	clear(l.lines.held[:])
 	for i := range l.held {
-		held[l.held[i].rank] = true
+		held[l.held[i].rank], l.lines.held[classOf(l.held[i].rank)] = true, true
 	}
 	next := l.lines.nextDue(w.restsUntil, func(no int64) bool { return held[no] && l.lines.of[no].next <= now })
 	switch {

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/fairqueue"
 )
 
 // world is the plain model that the store is compared with: what each job should be after the same
@@ -152,10 +153,12 @@ func (w *world) expectClaim(lane LaneKind, limit int) (expected []*modelJob) {
 	})
 	for len(expected) < limit && len(ready) > 0 {
 		next := 0
-		if w.turns[lane]%reserved == reserved-1 { // the turn of those behind
+		if w.turns[lane] == fairqueue.Reserved-1 { // the turn of those behind
 			next = behindFirst(ready, level)
 		}
-		w.turns[lane]++
+		if w.turns[lane] = min(w.turns[lane]+1, fairqueue.Reserved-1); next > 0 {
+			w.turns[lane] = 0
+		}
 		j := ready[next]
 		ready = slices.Delete(ready, next, next+1)
 		if j.token != 0 {

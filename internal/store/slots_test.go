@@ -46,7 +46,7 @@ func TestTenantConcurrency(t *testing.T) {
 			return got, ids
 		}
 		got, ids := claim(10)
-		if ids != "capped-0 capped-1 other-0 other-1 other-2 " {
+		if ids != "capped-0 other-0 capped-1 other-1 other-2 " {
 			t.Fatalf("claimed %s", ids)
 		}
 		holding, err := s.Holding(t.Context())
@@ -64,7 +64,7 @@ func TestTenantConcurrency(t *testing.T) {
 		if ids := <-waiting; ids != "capped-2 " {
 			t.Errorf("after a settlement %s were claimed", ids)
 		}
-		if _, err := s.Cancel(t.Context(), got[1].Seq); err != nil {
+		if _, err := s.Cancel(t.Context(), got[2].Seq); err != nil {
 			t.Fatal(err)
 		}
 		lock = 300 * time.Millisecond

@@ -1,0 +1,67 @@
+package store
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/forebayhq/forebay/internal/pgtest"
+)
+
+// BenchmarkStanding asks where the job in the middle of a million stands that wait.
+func BenchmarkStanding(b *testing.B) {
+	const jobs = 1_000_000
+	backlogs := map[string]string{ // the number of the line of job n
+		"one tenant":                        "1024 + 16 + 4",
+		"fifty tenants":                     "(1 + n % 50) * 1024 + 16 + 4",
+		"fifty tenants, all priorities":     "(1 + n % 50) * 1024 + 16 + n / 50 % 10",
+		"fifty tenants, all classes":        "(1 + n % 50) * 1024 + (1 + n / 50 % 63) * 16 + n / 3150 % 10",
+		"five thousand tenants":             "(1 + n % 5000) * 1024 + 16 + 4",
+		"five thousand tenants, some other": "(1 + n % 5000) * 1024 + CASE WHEN n % 5000 > 4000 THEN 16 ELSE 32 END + n / 5000 % 10",
+	}
+	run := func(b *testing.B, opts Options, line, numbers string) {
+		s, _, queue := openWith(b, opts)
+		lane := int64(LaneOf(queue, LaneMain))
+		const piece = 50_000
+		begun, err := s.Now().UnixMilli()-jobs/10, error(nil)
+		for from := 0; from < jobs && err == nil; from += piece {
+			_, err = transact(b.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+				return struct{}{}, t.prep("INSERT INTO messages (seq, lane, rank, visible, size, tenant) SELECT n, ?1, " + line + ", ?2 + n / 10, 1000, 1 FROM (SELECT ?3 + i AS n FROM " + numbers + ") x").
+					int(lane).int(begun).int(int64(from)).exec()
+			})
+		}
+		if err == nil && s.Shared() {
+			_, err = transact(b.Context(), s, stageChange, func(t *tx) (struct{}, error) { return struct{}{}, t.prep("ANALYZE messages").exec() })
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, place := range []int64{10, jobs / 2, jobs - 10} {
+			var job JobRow
+			err := s.read(b.Context(), func(c conn) error {
+				_, err := c.prep("SELECT seq, rank, visible FROM messages WHERE seq = ?").int(place).one(func(r row) {
+					job = JobRow{Seq: r.int(0), Tenant: tenantOfLine(r.int(1)), lane: lane, line: r.int(1), visible: r.int(2)}
+				})
+				return err
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Run(fmt.Sprint(place), func(b *testing.B) {
+				for b.Loop() {
+					if _, err := s.Standing(b.Context(), &job, noShare, 1000); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+	for name, line := range backlogs {
+		b.Run("sqlite/"+name, func(b *testing.B) {
+			run(b, Options{Path: filepath.Join(b.TempDir(), "forebay.db"), Serve: true}, line, "(WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < 50000) SELECT i FROM s) y")
+		})
+		b.Run("postgresql/"+name, func(b *testing.B) {
+			run(b, Options{URL: pgtest.Database(b), Serve: true}, line, "generate_series(1, 50000) AS i")
+		})
+	}
+}
