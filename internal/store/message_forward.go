@@ -110,7 +110,7 @@ const sqlWholeMessage = messageColumns + "WHERE m.seq = ?"
 
 // takeOut removes a message from its queue so that it can arrive elsewhere.
 func (t *tx) takeOut(seq int64) (arrival, error) {
-	a, err := t.arrivalOf(seq)
+	a, err := t.arrivalOf(seq, t.now)
 	if err != nil {
 		return a, err
 	}
@@ -118,9 +118,9 @@ func (t *tx) takeOut(seq int64) (arrival, error) {
 }
 
 // arrivalOf reads a message as it can arrive elsewhere.
-func (t *tx) arrivalOf(seq int64) (a arrival, err error) {
-	_, err = t.prep(sqlWholeMessage).int(seq).one(func(r row) {
-		m := readMessage(r, t.now)
+func (c conn) arrivalOf(seq, at int64) (a arrival, err error) {
+	_, err = c.prep(sqlWholeMessage).int(seq).one(func(r row) {
+		m := readMessage(r, at)
 		a = arrival{MessageContent: &m.MessageContent, first: m.EnqueuedSeq, hops: m.hops, source: m.DeadLetterSource,
 			why: DeadLettering{m.DeadLetterReason, m.DeadLetterDescription}}
 	})

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -23,6 +24,22 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 	for i := range messages {
 		size += int(messages[i].Size())
 	}
+	for try := 1; ; try++ {
+		var judged *judgement
+		if q.IsTopic && try <= judgeTries { // else the transaction judges, within narrower limits
+			if judged, err = s.judge(ctx, q.No, messages, try > 1); err != nil {
+				return nil, err
+			}
+		}
+		if seqs, err = s.sendJudged(ctx, q, messages, size, judged); !errors.Is(err, errTopicChanged) || judged == nil {
+			return seqs, err
+		}
+	}
+}
+
+// sendJudged is Send for messages that a topic's rules have judged. It returns errTopicChanged, and stores nothing, if others
+// stand now.
+func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []MessageContent, size int, judged *judgement) ([]int64, error) {
 	return transactSized(ctx, s, stageChange, size, func(t *tx) ([]int64, error) {
 		// As it stands now: the caller may remember older settings.
 		q, found, err := t.messageQueue(q.No)
@@ -40,8 +57,7 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 		picks := make([][]picked, len(messages))
 		var made *spread
 		if q.IsTopic {
-			made = &spread{}
-			if picks, err = t.pickAll(q, messages, made); err != nil {
+			if picks, made, err = t.judged(q, messages, judged); err != nil {
 				return nil, err
 			}
 		}
@@ -72,6 +88,27 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 		}
 		return seqs, nil
 	})
+}
+
+// judged returns what was judged before the transaction if it still holds. What was not is judged now.
+func (t *tx) judged(topic MessageQueue, messages []MessageContent, j *judgement) (picks [][]picked, made *spread, err error) {
+	if j != nil {
+		if j.version != topic.Version {
+			return nil, nil, errTopicChanged
+		}
+		all := j.made // the transaction may be tried again
+		return j.picks, &all, nil
+	}
+	picks, made = make([][]picked, len(messages)), &spread{}
+	for i := range messages {
+		if made.steps > txSteps {
+			return nil, nil, errSteps
+		}
+		if picks[i], err = t.pick(topic, &messages[i], made); err != nil {
+			return nil, nil, err
+		}
+	}
+	return picks, made, nil
 }
 
 // ErrNoSessionID refuses a message for a queue that requires sessions.
