@@ -124,6 +124,7 @@ type arrival struct {
 	spread  *spread  // what topics have made of it on the way; nil: nothing yet
 	waits   bool     // in the queue that it is sent to, though that forwards
 	picks   []picked // what the topic it comes to makes of it; nil: not chosen yet
+	share   *sharing // what it has in common with other copies; nil: nothing
 	session int64    // the number of its session in the queue it is sent to; 0: not made yet
 }
 
@@ -202,15 +203,19 @@ type standing struct {
 const sqlInsertBody = `
 INSERT INTO bodies (seq, lane, enqueued_at, message_id, correlation_id, subject, to_, reply_to, content_type, properties, is_text, body,
   session_id, reply_to_session_id, partition_key, ttl, scheduled_at, expires_at, due_at, enqueued_seq, hops,
-  dead_letter_source, dead_letter_reason, dead_letter_description)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+  dead_letter_source, dead_letter_reason, dead_letter_description, shared)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 func (t *tx) insertArrival(q MessageQueue, seq int64, a arrival, st standing) error {
-	err := t.prep(sqlInsertBody).int(seq).int(int64(st.lane)).int(t.now).text(a.MessageID).textOrNull(a.CorrelationID).textOrNull(a.Subject).
-		textOrNull(a.To).textOrNull(a.ReplyTo).textOrNull(a.ContentType).blob(a.Properties).int(asInt(a.Text)).blob(a.Body).
+	properties, body, shared, err := t.shares(a)
+	if err != nil {
+		return err
+	}
+	err = t.prep(sqlInsertBody).int(seq).int(int64(st.lane)).int(t.now).text(a.MessageID).textOrNull(a.CorrelationID).textOrNull(a.Subject).
+		textOrNull(a.To).textOrNull(a.ReplyTo).textOrNull(a.ContentType).blob(properties).int(asInt(a.Text)).blob(body).
 		textOrNull(a.SessionID).textOrNull(a.ReplyToSessionID).textOrNull(a.PartitionKey).intOrNull(a.TTL.Milliseconds()).
 		intOrNull(millis(a.ScheduledAt)).intOrNull(st.expiresAt).intOrNull(st.dueAt).intOrNull(a.first).int(int64(a.hops)).
-		textOrNull(a.source).textOrNull(a.why.Reason).textOrNull(a.why.Description).exec()
+		textOrNull(a.source).textOrNull(a.why.Reason).textOrNull(a.why.Description).intOrNull(shared).exec()
 	if err != nil {
 		return err
 	}

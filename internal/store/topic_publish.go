@@ -272,7 +272,7 @@ func (t *tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
 	if a.spread == nil {
 		a.spread = &spread{copies: len(picks), bytes: int64(len(picks)) * a.Size()}
 	}
-	t.copied.add(len(picks), a.Size())
+	t.copied.add(len(picks), a.shareAmong(seq, len(picks)))
 	missing := len(picks) - len(t.seqs)
 	for _, p := range picks {
 		missing += int(asInt(p.sub.ForwardTo != "")) // where it goes it gets another
