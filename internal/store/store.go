@@ -212,14 +212,6 @@ func (s *Store) Here(at time.Time) time.Time { return at.Add(time.Since(s.Now())
 // Shared reports whether other processes may deliver from the database at the same time.
 func (s *Store) Shared() bool { return s.writer.share != nil }
 
-// names caches the numbers of tenants and queues, which never change.
-type names struct {
-	mu          sync.RWMutex
-	tenants     map[string]int64
-	queues      map[string]int64
-	tenantNames map[int64]string
-}
-
 func fromMillis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 
 func fromMillisOrNil(r row, i int) *time.Time {
