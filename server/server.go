@@ -250,6 +250,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		})
 	}
 	running.Go(func() { s.maintain(ctx) })
+	running.Go(func() { s.removeDoubtful(ctx) })
 	running.Go(func() { s.documents.Run(ctx) })
 	if s.options.works() {
 		running.Go(func() { s.webhooks.Run(ctx) })
@@ -298,6 +299,16 @@ func rootCause(err error) error {
 
 // reportsKept is how far back reports go.
 const reportsKept = 90 * 24 * time.Hour
+
+// removeDoubtful removes large inputs of requests that failed while the database was away, soon after it is back.
+func (s *Server) removeDoubtful(ctx context.Context) {
+	const every = time.Minute
+	for sleep.For(ctx, every) == nil {
+		if _, err := s.jobs.RemoveDoubtful(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot remove payloads of requests that failed; trying again", slog.Any("error", err))
+		}
+	}
+}
 
 // maintain removes what time makes needless: at start-up, then every hour.
 func (s *Server) maintain(ctx context.Context) {

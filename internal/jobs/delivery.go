@@ -23,6 +23,7 @@ type Delivery struct {
 	Received time.Time // by this process's clock; LockedAt is the same by the database's
 
 	observed ObservedCall // nil: nobody watches
+	upload   upload       // of its result
 }
 
 // Here is a time of the database's clock by this process's.
@@ -280,14 +281,14 @@ func (s *Service) succeed(ctx context.Context, d *Delivery, record store.Attempt
 	if !utf8.Valid(output) { // that is let pass, and no client could read it
 		output = json.RawMessage(text(output))
 	}
-	inline, key, err := s.checkIn(ctx, d.Delivery.Tenant, d.ID, "result", output)
+	inline, key, err := s.checkInOnce(ctx, &d.upload, d.Delivery.Tenant, d.ID, "result", output)
 	if err != nil {
 		return "", err
 	}
 	record.Outcome = forebay.OutcomeSucceeded
 	err = s.store.Succeed(ctx, &d.Delivery, record, store.Output{Inline: inline, Blob: key, Size: int64(len(output))})
 	if key != "" && errors.Is(err, forebay.ErrLockLost) {
-		_ = s.blobs.Delete(ctx, key) // the sweep would find it too
+		s.removeUnrecorded(ctx, d.ID, key) // an earlier try may have been recorded, though it failed
 	}
 	return "", d.settled(record, forebay.StatusSucceeded, err)
 }

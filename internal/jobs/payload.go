@@ -22,17 +22,98 @@ const uploadTimeout = 5 * time.Minute
 // checkIn puts a payload over the inline limit into blob storage (claim-check) and returns what the
 // database keeps: the bytes, or the key.
 func (s *Service) checkIn(ctx context.Context, tenant int64, id, kind string, payload []byte) (inline []byte, key string, err error) {
+	return s.checkInOnce(ctx, &upload{}, tenant, id, kind, payload)
+}
+
+// upload is a payload on its way into blob storage, for what may be tried several times.
+type upload struct {
+	key    string // "": not begun
+	stored bool
+}
+
+// checkInOnce is checkIn for a payload that is checked in again with each try to record it: all tries have the same key, and once it
+// is stored no other stores it again.
+func (s *Service) checkInOnce(ctx context.Context, u *upload, tenant int64, id, kind string, payload []byte) (inline []byte, key string, err error) {
 	if len(payload) <= forebay.InlineBytes {
 		return payload, "", nil
 	}
-	// A new key each time: a late writer can never change what another one recorded.
-	key = blob.Key(tenant, id, kind+"-"+NewID(""))
+	if u.key == "" { // a new one for each upload: a late writer can never change what another one recorded
+		u.key = blob.Key(tenant, id, kind+"-"+NewID(""))
+	}
+	if u.stored {
+		return nil, u.key, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
 	defer cancel()
-	if err := s.blobs.Put(ctx, key, bytes.NewReader(payload), int64(len(payload))); err != nil {
+	if err := s.blobs.Put(ctx, u.key, bytes.NewReader(payload), int64(len(payload))); err != nil {
 		return nil, "", err
 	}
-	return nil, key, nil
+	u.stored = true
+	return nil, u.key, nil
+}
+
+// removeUnrecorded removes a payload of a job unless the database refers to it. No transaction that could store that may be under
+// way any more. What it fails to remove the sweep does.
+func (s *Service) removeUnrecorded(ctx context.Context, id, key string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	defer cancel()
+	if recorded, err := s.store.BlobRecorded(ctx, id, key); err == nil && !recorded {
+		_ = s.blobs.Delete(ctx, key)
+	}
+}
+
+// Payloads of requests whose transaction has failed, so that nobody knows whether it was made.
+const (
+	maxDoubtful   = 10_000           // the sweep has the others
+	doubtfulAfter = time.Minute      // by then the database has made it or not
+	removeTimeout = 10 * time.Second // of one payload
+)
+
+type doubtful struct {
+	id, key string
+	since   time.Time
+}
+
+// doubt notes a payload that the database may refer to or not.
+func (s *Service) doubt(id, key string) {
+	s.doubtfulMu.Lock()
+	defer s.doubtfulMu.Unlock()
+	if len(s.doubtful) < maxDoubtful {
+		s.doubtful = append(s.doubtful, doubtful{id, key, time.Now()})
+	}
+}
+
+// RemoveDoubtful removes the payloads of requests that failed a minute or more before now, if the database does not refer to
+// them. While it cannot be asked they stay.
+func (s *Service) RemoveDoubtful(ctx context.Context, now time.Time) (removed int, err error) {
+	s.doubtfulMu.Lock()
+	all := s.doubtful
+	s.doubtful = nil
+	s.doubtfulMu.Unlock()
+	var stay []doubtful
+	for _, d := range all {
+		if err != nil || now.Sub(d.since) < doubtfulAfter {
+			stay = append(stay, d)
+			continue
+		}
+		var recorded bool
+		if recorded, err = s.store.BlobRecorded(ctx, d.id, d.key); err == nil && !recorded {
+			limited, cancel := context.WithTimeout(ctx, removeTimeout)
+			err = s.blobs.Delete(limited, d.key)
+			cancel()
+		}
+		switch {
+		case err != nil:
+			stay = append(stay, d)
+		case !recorded:
+			removed++
+		}
+	}
+	s.doubtfulMu.Lock()
+	defer s.doubtfulMu.Unlock()
+	s.doubtful = append(stay, s.doubtful...)
+	s.doubtful = s.doubtful[:min(len(s.doubtful), maxDoubtful)]
+	return removed, err
 }
 
 // checkOut returns a payload wherever it is.

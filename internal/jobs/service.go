@@ -67,6 +67,8 @@ type Service struct {
 	weights     map[int64]float64
 	running     sync.Map // lock token → context.CancelCauseFunc of the calls of this process
 	keys        keyCache
+	doubtfulMu  sync.Mutex
+	doubtful    []doubtful
 	ready       atomic.Int64 // Unix milliseconds of the last successful look
 }
 

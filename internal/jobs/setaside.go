@@ -106,7 +106,7 @@ func (s *Service) RedriveSetAside(ctx context.Context, tenant, queue string, whe
 		return report, err
 	}
 	audit := store.Audit{Tenant: tenant, Actor: actor, Action: "redrive", Target: queue + "/" + string(where), Detail: filterDetail(req.Filter)}
-	return report, s.eachSetAside(ctx, q, req.Max, func(rows []store.SetAsideRow) error {
+	err = s.eachSetAside(ctx, q, req.Max, func(rows []store.SetAsideRow) error {
 		batch := make([]store.Redrive, len(rows))
 		for i, row := range rows {
 			if req.RatePerSecond > 0 {
@@ -132,6 +132,10 @@ func (s *Service) RedriveSetAside(ctx context.Context, tenant, queue string, whe
 		}
 		return err
 	})
+	if edit != nil && edit.InputBlob != "" && report.Redriven == 0 {
+		s.removeInput(ctx, req.Filter.JobIDs[0], edit.InputBlob, err == nil, err)
+	}
+	return report, err
 }
 
 func checkRedrive(req forebay.RedriveRequest) error {

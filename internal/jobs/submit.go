@@ -71,10 +71,8 @@ func (s *Service) submitted(ctx context.Context, tenant string, job *store.NewJo
 	if err == nil {
 		err = stored[n].Err
 	}
-	// After an error the outcome may be unknown: the sweep removes what is not in use.
-	known := err == nil || stored != nil
-	if job.InputBlob != "" && known && (err != nil || stored[n].Existing) {
-		_ = s.blobs.Delete(context.WithoutCancel(ctx), job.InputBlob) // the sweep would find it too
+	if job.InputBlob != "" && (err != nil || stored[n].Existing) {
+		s.removeInput(ctx, job.ID, job.InputBlob, stored != nil, err)
 	}
 	if err != nil {
 		result.Error = asError(err)
@@ -92,6 +90,18 @@ func (s *Service) submitted(ctx context.Context, tenant string, job *store.NewJo
 	}
 	view := s.fresh(tenant, job, stored[n])
 	result.Job = &view
+}
+
+// removeInput removes the payload of a job that does not have it, now or when that is certain. answered says that its transaction is on disk.
+func (s *Service) removeInput(ctx context.Context, id, key string, answered bool, err error) {
+	switch code := forebay.CodeOf(err); {
+	case answered, code != "" && code != forebay.CodeUnavailable && code != forebay.CodeInternal:
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+		defer cancel()
+		_ = s.blobs.Delete(limited, key) // the sweep would find it too
+	case ctx.Err() == nil: // else the transaction may be still to come
+		s.doubt(id, key)
+	}
 }
 
 func asError(err error) *forebay.Error {

@@ -3,6 +3,7 @@ package model
 import (
 	"strings"
 	"sync"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/tiktoken-go/tokenizer"
@@ -14,6 +15,13 @@ const (
 	// Longer texts are counted in sampleCount windows of sampleBytes, spread evenly.
 	sampleCount = 8
 	sampleBytes = 4 << 10
+	// The texts of one request are counted one by one while they are at most exactTotal bytes together, and in
+	// totalCount windows above: so a request costs at most about 200 ms.
+	exactTotal = 512 << 10
+	totalCount = 64
+	// pieceBytes is how much the codec is given at once. What it needs for some mixtures of white space grows with
+	// the square of their length.
+	pieceBytes = 512
 	// tokensPerMessage is what a chat format adds around each message, by OpenAI's own account.
 	tokensPerMessage = 4
 )
@@ -21,24 +29,62 @@ const (
 // codec is loaded at the first use: its vocabulary takes 20 ms and some memory.
 var codec = sync.OnceValues(func() (tokenizer.Codec, error) { return tokenizer.Get(tokenizer.O200kBase) })
 
-// EstimateTokens counts the o200k_base tokens of text, exactly up to 64 KiB and by samples above.
-// Other models' tokens differ by some ten per cent. It never exceeds the length of text in bytes and
-// is safe for concurrent use.
+// EstimateTokens counts the o200k_base tokens of text, exactly up to 64 KiB and by samples above. A word, a number or
+// white space of more than 512 bytes is counted in parts, which may be a token more for each. Other models' tokens
+// differ by some ten per cent. It takes time in proportion to the length of text at most, never exceeds that length in
+// bytes, and is safe for concurrent use.
 func EstimateTokens(text string) int {
 	if len(text) <= exactBytes {
 		return countTokens(text)
 	}
-	stride := (len(text) - sampleBytes) / (sampleCount - 1)
-	tokens, sampled := 0, 0
-	for i := range sampleCount {
-		part := text[runeStart(text, i*stride):runeStart(text, i*stride+sampleBytes)]
-		tokens += countTokens(part)
-		sampled += len(part)
-	}
-	return int(float64(tokens) / float64(sampled) * float64(len(text)))
+	return sampleTokens([]string{text}, len(text), sampleCount)
 }
 
-func countTokens(text string) int {
+// estimateAll returns the tokens of all the texts of a request.
+func estimateAll(texts []string) (tokens int) {
+	total := 0
+	for _, text := range texts {
+		total += len(text)
+	}
+	if total > exactTotal {
+		return sampleTokens(texts, total, totalCount)
+	}
+	for _, text := range texts {
+		tokens += EstimateTokens(text)
+	}
+	return tokens
+}
+
+// sampleTokens counts windows that are spread evenly over texts of so many bytes together.
+func sampleTokens(texts []string, total, windows int) int {
+	stride := (total - sampleBytes) / (windows - 1)
+	tokens, sampled, begin, next := 0, 0, 0, 0 // begin: of the text in all of them; next: the window to go on with
+	for _, text := range texts {
+		end := begin + len(text)
+		for w := next; w < windows && w*stride < end; w++ {
+			from, to := runeStart(text, max(0, w*stride-begin)), runeStart(text, min(len(text), w*stride+sampleBytes-begin))
+			tokens += countTokens(text[from:to])
+			sampled += to - from
+			if w*stride+sampleBytes <= end {
+				next = w + 1
+			}
+		}
+		begin = end
+	}
+	return int(float64(tokens) / float64(max(1, sampled)) * float64(total))
+}
+
+// countTokens counts a text piece by piece.
+func countTokens(text string) (tokens int) {
+	for len(text) > pieceBytes {
+		end := pieceEnd(text)
+		tokens += countPiece(text[:end])
+		text = text[end:]
+	}
+	return tokens + countPiece(text)
+}
+
+func countPiece(text string) int {
 	if c, err := codec(); err == nil {
 		if n, err := c.Count(text); err == nil {
 			// The codec passes over DEL, which is a token of its own.
@@ -46,6 +92,33 @@ func countTokens(text string) int {
 		}
 	}
 	return (len(text) + 3) / 4
+}
+
+// pieceEnd returns where the first piece of a text of more than pieceBytes ends: at the last place before at which a token
+// begins in any case, or after pieceBytes if there is none.
+func pieceEnd(text string) int {
+	for i := pieceBytes; i > 0; i-- {
+		if !utf8.RuneStart(text[i]) {
+			continue
+		}
+		before, _ := utf8.DecodeLastRuneInString(text[:i])
+		after, _ := utf8.DecodeRuneInString(text[i:])
+		if parts(before, after) {
+			return i
+		}
+	}
+	return runeStart(text, pieceBytes)
+}
+
+// parts reports whether no token holds these characters one after the other. The vocabulary's pattern takes letters with
+// marks and a contraction behind them, up to three digits, or other characters with line ends behind them. It takes a blank
+// only before these, or among white space.
+func parts(before, after rune) bool {
+	word := unicode.IsLetter(before) || unicode.IsNumber(before)
+	if after == ' ' || after == '\t' {
+		return word || unicode.In(before, unicode.M, unicode.P, unicode.S)
+	}
+	return word && after != '\'' && !unicode.In(after, unicode.L, unicode.M, unicode.N)
 }
 
 // runeStart returns the start of the rune that byte i of s belongs to.
@@ -60,11 +133,7 @@ func runeStart(s string, i int) int {
 
 // promptTokens estimates what a request's messages count as input.
 func (r ChatRequest) promptTokens() int64 {
-	n := len(r.JSONSchema) / 4
-	for _, m := range r.Messages {
-		n += EstimateTokens(m.Content) + tokensPerMessage
-	}
-	return int64(n)
+	return int64(len(r.JSONSchema)/4 + tokensPerMessage*len(r.Messages) + estimateAll(r.texts()))
 }
 
 // maxPromptTokens is a bound that costs nothing: a token is at least one byte.
@@ -85,11 +154,7 @@ func (r ChatRequest) texts() []string {
 }
 
 func (r EmbedRequest) promptTokens() int64 {
-	n := 0
-	for _, in := range r.Inputs {
-		n += EstimateTokens(in)
-	}
-	return int64(n)
+	return int64(estimateAll(r.Inputs))
 }
 
 func (r EmbedRequest) maxPromptTokens() int64 {

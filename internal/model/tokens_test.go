@@ -1,9 +1,11 @@
 package model
 
 import (
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unicode/utf8"
 )
 
@@ -22,6 +24,75 @@ func TestEstimateTokensOfLongTexts(t *testing.T) {
 		want := countTokens(text)
 		if got := EstimateTokens(text); got < want*95/100 || got > want*105/100 {
 			t.Errorf("%.10q…: %d, want %d ± 5 %%", unit, got, want)
+		}
+	}
+}
+
+// costlyUnits are what texts are repetitions of that a tokenizer may need long for.
+var costlyUnits = []string{" ", "\n", " \n", "\n        ", "\t\n\r ", "\u00a0\n", "a", "A", "Aa", "1", "模", "😀", "🇩🇪", "\xff\xfe", "e\u0301",
+	"\u0301", "!", "/", "'", "!\n", "'s", "ʰ", "ǅ", "\u200d", "\x00", "\x7f", "a\n \n", " \n1\n", "ᄀ", "\u2028 \n"}
+
+func TestCountingTokensTakesTimeInProportionToTheText(t *testing.T) {
+	countTokens("") // loads the vocabulary
+	const size = exactBytes / 4
+	least := func(text string) time.Duration { // of some, for other processes run too
+		best := time.Hour
+		for range 3 {
+			began := time.Now()
+			EstimateTokens(text)
+			best = min(best, time.Since(began))
+		}
+		return best
+	}
+	for _, unit := range costlyUnits {
+		long := strings.Repeat(unit, 4*size/len(unit))
+		// Four times as much takes four times as long; by the square it would be sixteen times.
+		if short, all := least(long[:len(long)/4]), least(long); all > 9*short+50*time.Millisecond {
+			t.Errorf("%q: %v for %d bytes, %v for %d", unit, short, len(long)/4, all, len(long))
+		}
+	}
+}
+
+func TestManyTextsOfOneRequestAreSampled(t *testing.T) {
+	unit := "The quick brown fox jumps over the lazy dog. "
+	one := countTokens(unit)
+	for _, size := range []int{1, 100, 10_000, 60_000, 200_000} { // of each text, in bytes
+		for _, total := range []int{400_000, 2_000_000} {
+			texts := make([]string, total/size)
+			for i := range texts {
+				texts[i] = strings.Repeat(unit, size/len(unit)+1)[:size]
+			}
+			want := size * len(texts) * one / len(unit)
+			if size == 1 { // each is a token
+				want = len(texts)
+			}
+			if got := estimateAll(texts); got < want*9/10 || got > want*11/10 {
+				t.Errorf("%d texts of %d bytes: %d, want %d ± 10 %%", len(texts), size, got, want)
+			}
+		}
+	}
+}
+
+func TestPiecesAreCountedLikeTheWhole(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	words := []string{"word", "Word", "WORD", "it's", "don'T", "naïve", "e\u0301a", "模型调用", "。", "，", "12345", "3.14", "(", ")", "{\"k\": [1]}", "...", "!?", "/path/to",
+		"\n", "\r\n", "\n\n", "\t", " ", "    ", "😀", "👩‍👩‍👧", "\u00a0", "\xff", "ʼn", "ﬁ", "Ⅷ", "#", "--", "\n/", "ᄀ", "٣", "\u200b"}
+	for range 300 {
+		var b strings.Builder
+		for b.Len() < 1200 {
+			b.WriteString(words[r.IntN(len(words))])
+			for range r.IntN(3) {
+				b.WriteByte(' ')
+			}
+		}
+		if got, want := countTokens(b.String()), countPiece(b.String()); got != want {
+			t.Errorf("%d tokens, %d in one piece: %q", got, want, b.String())
+		}
+	}
+	for _, unit := range costlyUnits { // where nothing parts them
+		text := strings.Repeat(unit, 4*pieceBytes/len(unit))
+		if got, want := countTokens(text), countPiece(text); got < want || got > want+5 {
+			t.Errorf("%q: %d tokens, %d in one piece", unit, got, want)
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -61,34 +60,53 @@ func (s *Service) keep(ctx context.Context, tenant int64, payloads ...*store.Pay
 	if s.opts.Blobs == nil {
 		return nil, nil
 	}
-	var large []*store.Payload
-	for _, p := range payloads {
-		if len(p.Bytes) > forebay.InlineBytes {
-			large = append(large, p)
-		}
-	}
+	large := largeOf(payloads)
 	if len(large) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, keepTime)
-	defer cancel()
-	keys = make([]string, len(large))
+	keys = keysOf(tenant, large)
+	if err := s.keepAs(ctx, keys, large); err != nil {
+		s.remove(ctx, keys) // unless the time is up: then the sweep does
+		return nil, err
+	}
+	return keys, nil
+}
+
+// keysOf makes new keys for payloads.
+func keysOf(tenant int64, large []*store.Payload) []string {
+	keys := make([]string, len(large))
 	for i, p := range large {
 		keys[i] = blob.Key(tenant, store.OrchestrationBlobs, rand.Text()) + "/" + strconv.Itoa(len(p.Bytes))
 	}
-	err = each(ctx, len(large), func(ctx context.Context, i int) error {
+	return keys
+}
+
+// keepAs puts payloads into blob storage under these keys.
+func (s *Service) keepAs(ctx context.Context, keys []string, large []*store.Payload) error {
+	ctx, cancel := context.WithTimeout(ctx, keepTime)
+	defer cancel()
+	err := each(ctx, len(large), func(ctx context.Context, i int) error {
 		ctx, cancel := within(ctx, len(large[i].Bytes))
 		defer cancel()
 		return s.opts.Blobs.Put(ctx, keys[i], bytes.NewReader(large[i].Bytes), int64(len(large[i].Bytes)))
 	})
 	if err != nil {
-		s.remove(ctx, keys) // unless the time is up: then the sweep does
-		return nil, err
+		return err
 	}
 	for i, p := range large {
 		p.Blob = keys[i]
 	}
-	return keys, nil
+	return nil
+}
+
+// largeOf returns the payloads that are too large for the database.
+func largeOf(payloads []*store.Payload) (large []*store.Payload) {
+	for _, p := range payloads {
+		if len(p.Bytes) > forebay.InlineBytes {
+			large = append(large, p)
+		}
+	}
+	return large
 }
 
 // Pauses between tries to store what a turn or an activity has come to, while blob storage cannot be used.
@@ -113,16 +131,21 @@ func (s *Service) keepResult(ctx context.Context, a *store.Activity, result *sto
 
 // keepHeld is keep for the outcome of what is carried out here under a lock, again and again for that long.
 func (s *Service) keepHeld(ctx context.Context, token, tenant int64, patience time.Duration, payloads ...*store.Payload) (keys []string, err error) {
-	if !slices.ContainsFunc(payloads, func(p *store.Payload) bool { return len(p.Bytes) > forebay.InlineBytes }) {
+	large := largeOf(payloads)
+	if len(large) == 0 || s.opts.Blobs == nil {
 		return nil, nil
 	}
+	keys = keysOf(tenant, large) // the same for all tries: what one has left behind is another's
 	ctx, cancel := s.bound(ctx, token)
 	defer cancel(nil)
 	begun := time.Now()
 	for pause := firstKeepPause; ; pause = min(2*pause, maxKeepPause) {
-		keys, err = s.keep(ctx, tenant, payloads...)
-		if err == nil || !passing(err) || time.Since(begun) > patience || sleep.For(ctx, pause) != nil {
-			return keys, err
+		if err = s.keepAs(ctx, keys, large); err == nil {
+			return keys, nil
+		}
+		if !passing(err) || time.Since(begun) > patience || sleep.For(ctx, pause) != nil {
+			s.remove(context.WithoutCancel(ctx), keys) // or the sweep does
+			return nil, err
 		}
 	}
 }
@@ -208,7 +231,7 @@ func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) 
 // refused removes the payloads that were put for a transaction, if it was refused. After any other error it may have come about.
 func (s *Service) refused(ctx context.Context, err error, put []string) {
 	switch forebay.CodeOf(err) {
-	case forebay.CodeLockLost, forebay.CodeConflict, forebay.CodeGone, forebay.CodeNotFound:
+	case forebay.CodeLockLost, forebay.CodeConflict, forebay.CodeGone, forebay.CodeNotFound, forebay.CodeStorageFull:
 		s.remove(ctx, put)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -17,6 +18,8 @@ type Proxy struct {
 	running  sync.WaitGroup
 	ctx      context.Context // until Close
 	stop     context.CancelFunc
+
+	trips atomic.Int64
 
 	mu    sync.Mutex
 	cut   bool
@@ -133,13 +136,23 @@ func (p *Proxy) serve(client net.Conn) {
 	}
 	defer p.remove(server)
 	var both sync.WaitGroup
-	both.Go(func() { p.pump(server, client) })
-	both.Go(func() { p.pump(client, server) })
+	var asked atomic.Bool // the client spoke last
+	both.Go(func() {
+		p.pump(server, client, func() {
+			if !asked.Swap(true) {
+				p.trips.Add(1)
+			}
+		})
+	})
+	both.Go(func() { p.pump(client, server, func() { asked.Store(false) }) })
 	both.Wait()
 }
 
-// pump copies one direction and passes its end on.
-func (p *Proxy) pump(to, from net.Conn) {
+// RoundTrips returns how often a client has spoken after the server, over all connections.
+func (p *Proxy) RoundTrips() int64 { return p.trips.Load() }
+
+// pump copies one direction and passes its end on. It calls passing before it passes bytes.
+func (p *Proxy) pump(to, from net.Conn, passing func()) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
@@ -147,6 +160,7 @@ func (p *Proxy) pump(to, from net.Conn) {
 			return
 		}
 		if n > 0 {
+			passing()
 			if _, err := to.Write(buffer[:n]); err != nil {
 				from.Close()
 				return

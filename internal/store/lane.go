@@ -36,45 +36,6 @@ type QueueRow struct {
 	Paused bool
 }
 
-// EnsureQueue returns the number of the queue with that name, making it if it does not exist.
-func (s *Store) EnsureQueue(ctx context.Context, name string) (int64, error) {
-	return s.ensureName(ctx, name, &s.names.queues,
-		"SELECT no FROM queues WHERE name = ?", "INSERT INTO queues (no, name, created_at) SELECT max(no), ?, ? FROM "+unusedQueueNo+" RETURNING no")
-}
-
-// EnsureTenant returns the number of the tenant with that name, making it if it does not exist.
-func (s *Store) EnsureTenant(ctx context.Context, name string) (int64, error) {
-	return s.ensureName(ctx, name, &s.names.tenants,
-		"SELECT no FROM tenants WHERE name = ?", "INSERT INTO tenants (name, created_at) VALUES (?, ?) RETURNING no")
-}
-
-func (s *Store) ensureName(ctx context.Context, name string, cache *map[string]int64, find, insert string) (int64, error) {
-	s.names.mu.RLock()
-	no, ok := (*cache)[name]
-	s.names.mu.RUnlock()
-	if ok {
-		return no, nil
-	}
-	no, err := transact(ctx, s, stageSettle, func(t *tx) (no int64, err error) {
-		found, err := t.prep(find).text(name).one(func(r row) { no = r.int(0) })
-		if err != nil || found {
-			return no, err
-		}
-		_, err = t.prep(insert).text(name).int(t.now).one(func(r row) { no = r.int(0) })
-		return no, err
-	})
-	if err != nil {
-		return 0, err
-	}
-	s.names.mu.Lock()
-	defer s.names.mu.Unlock()
-	if *cache == nil {
-		*cache = map[string]int64{}
-	}
-	(*cache)[name] = no
-	return no, nil
-}
-
 // TenantName returns the name of the tenant with that number.
 func (s *Store) TenantName(ctx context.Context, no int64) (name string, err error) {
 	s.names.mu.RLock()

@@ -47,14 +47,17 @@ type Message struct {
 	DeadLetterDescription string
 	hops                  int // how often it was forwarded
 	rank                  int64
+	shared                int64 // the row of shared_bodies that has its body; 0: none
 }
 
 // The lock of a session's message lasts as long as that of its session.
 const messageSelect = `
 SELECT m.seq, m.lane, CASE WHEN m.rank < 16 THEN m.visible ELSE (SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16) END,
-  m.token, m.deliveries, m.size, b.message_id, b.correlation_id, b.subject, b.to_, b.reply_to, b.content_type, b.properties, b.is_text, b.body,
+  m.token, m.deliveries, m.size, b.message_id, b.correlation_id, b.subject, b.to_, b.reply_to, b.content_type,
+  coalesce(b.properties, (SELECT s.properties FROM shared_bodies s WHERE s.no = b.shared)), b.is_text,
+  CASE WHEN b.shared IS NULL THEN b.body ELSE (SELECT s.body FROM shared_bodies s WHERE s.no = b.shared) END,
   b.enqueued_at, b.dead_letter_reason, b.dead_letter_description, m.rank, b.session_id, b.reply_to_session_id, b.partition_key, b.ttl,
-  b.scheduled_at, b.expires_at, b.enqueued_seq, b.hops, b.dead_letter_source
+  b.scheduled_at, b.expires_at, b.enqueued_seq, b.hops, b.dead_letter_source, b.shared
 `
 
 const messageColumns = messageSelect + "FROM messages m JOIN bodies b ON b.seq = m.seq\n"
@@ -74,7 +77,7 @@ func readMessage(r row, at int64) Message {
 			ContentType: r.text(11), Properties: r.blob(12), Text: r.int(13) != 0, Body: r.blob(14), SessionID: r.text(19),
 			ReplyToSessionID: r.text(20), PartitionKey: r.text(21), TTL: fromMillisDuration(r.int(22)), ScheduledAt: fromMillisOrNil(r, 23)},
 		EnqueuedAt: fromMillis(r.int(15)), DeadLetterReason: r.text(16), DeadLetterDescription: r.text(17), rank: r.int(18),
-		ExpiresAt: fromMillisOrNil(r, 24), EnqueuedSeq: r.int(25), hops: int(r.int(26)), DeadLetterSource: r.text(27),
+		ExpiresAt: fromMillisOrNil(r, 24), EnqueuedSeq: r.int(25), hops: int(r.int(26)), DeadLetterSource: r.text(27), shared: r.int(28),
 	}
 	if m.EnqueuedSeq == 0 {
 		m.EnqueuedSeq = m.Seq

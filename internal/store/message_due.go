@@ -115,7 +115,7 @@ func (t *tx) activate(m dueMessage) error {
 	if err := t.used(q); err != nil { // until now it had something scheduled
 		return err
 	}
-	a, err := t.arrivalOf(m.seq)
+	a, err := t.arrivalOf(m.seq, t.now)
 	if err != nil {
 		return err
 	}
@@ -123,6 +123,7 @@ func (t *tx) activate(m dueMessage) error {
 		a.spread = &spread{}
 		switch a.picks, err = t.pick(q, a.MessageContent, a.spread); {
 		case errors.Is(err, errFanOut):
+			t.judgeLater(err, slowMessage{q.No, m.seq})
 			at := t.now + min(max(postponedLeast, t.now-millis(a.ScheduledAt)), postponedMost)
 			if err := t.prep("UPDATE messages SET visible = ? WHERE seq = ?").int(at).int(m.seq).exec(); err != nil { // so that its topic is not idle
 				return err
@@ -132,7 +133,26 @@ func (t *tx) activate(m dueMessage) error {
 			return err
 		}
 	}
-	if err := t.deleteMessage(m.seq); err != nil {
+	return t.makeActive(q, m.seq, a)
+}
+
+// judgeLater has a message judged outside the transaction if judging it within takes too long.
+func (t *tx) judgeLater(why error, m slowMessage) {
+	var refused *forebay.Error
+	if errors.As(why, &refused); refused != errSteps {
+		return
+	}
+	t.after = append(t.after, func() {
+		select {
+		case t.w.slow <- m:
+		default: // it is looked at again after a while
+		}
+	})
+}
+
+// makeActive makes a message of the queue that was scheduled under that number active.
+func (t *tx) makeActive(q MessageQueue, scheduled int64, a arrival) error {
+	if err := t.deleteMessage(scheduled); err != nil {
 		return err
 	}
 	t.copied.add(1, a.Size())

@@ -110,19 +110,30 @@ const sqlWholeMessage = messageColumns + "WHERE m.seq = ?"
 
 // takeOut removes a message from its queue so that it can arrive elsewhere.
 func (t *tx) takeOut(seq int64) (arrival, error) {
-	a, err := t.arrivalOf(seq)
+	a, err := t.arrivalOf(seq, t.now)
 	if err != nil {
 		return a, err
 	}
-	return a, t.deleteMessage(seq)
+	if err := t.deleteMessage(seq); err != nil || a.share == nil {
+		return a, err
+	}
+	// The body went with it if this was the last copy.
+	if kept, err := t.any("SELECT 1 FROM shared_bodies WHERE no = ?", a.share.no); err != nil || !kept {
+		a.share = nil
+		return a, err
+	}
+	return a, nil
 }
 
 // arrivalOf reads a message as it can arrive elsewhere.
-func (t *tx) arrivalOf(seq int64) (a arrival, err error) {
-	_, err = t.prep(sqlWholeMessage).int(seq).one(func(r row) {
-		m := readMessage(r, t.now)
+func (c conn) arrivalOf(seq, at int64) (a arrival, err error) {
+	_, err = c.prep(sqlWholeMessage).int(seq).one(func(r row) {
+		m := readMessage(r, at)
 		a = arrival{MessageContent: &m.MessageContent, first: m.EnqueuedSeq, hops: m.hops, source: m.DeadLetterSource,
 			why: DeadLettering{m.DeadLetterReason, m.DeadLetterDescription}}
+		if m.shared != 0 {
+			a.share = &sharing{no: m.shared, stored: true}
+		}
 	})
 	return a, err
 }

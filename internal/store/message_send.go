@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -23,6 +24,22 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 	for i := range messages {
 		size += int(messages[i].Size())
 	}
+	for try := 1; ; try++ {
+		var judged *judgement
+		if q.IsTopic && try <= judgeTries { // else the transaction judges, within narrower limits
+			if judged, err = s.judge(ctx, q.No, messages, try > 1); err != nil {
+				return nil, err
+			}
+		}
+		if seqs, err = s.sendJudged(ctx, q, messages, size, judged); !errors.Is(err, errTopicChanged) || judged == nil {
+			return seqs, err
+		}
+	}
+}
+
+// sendJudged is Send for messages that a topic's rules have judged. It returns errTopicChanged, and stores nothing, if others
+// stand now.
+func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []MessageContent, size int, judged *judgement) ([]int64, error) {
 	return transactSized(ctx, s, stageChange, size, func(t *tx) ([]int64, error) {
 		// As it stands now: the caller may remember older settings.
 		q, found, err := t.messageQueue(q.No)
@@ -40,8 +57,7 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 		picks := make([][]picked, len(messages))
 		var made *spread
 		if q.IsTopic {
-			made = &spread{}
-			if picks, err = t.pickAll(q, messages, made); err != nil {
+			if picks, made, err = t.judged(q, messages, judged); err != nil {
 				return nil, err
 			}
 		}
@@ -74,6 +90,27 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 	})
 }
 
+// judged returns what was judged before the transaction if it still holds. What was not is judged now.
+func (t *tx) judged(topic MessageQueue, messages []MessageContent, j *judgement) (picks [][]picked, made *spread, err error) {
+	if j != nil {
+		if j.version != topic.Version {
+			return nil, nil, errTopicChanged
+		}
+		all := j.made // the transaction may be tried again
+		return j.picks, &all, nil
+	}
+	picks, made = make([][]picked, len(messages)), &spread{}
+	for i := range messages {
+		if made.steps > txSteps {
+			return nil, nil, errSteps
+		}
+		if picks[i], err = t.pick(topic, &messages[i], made); err != nil {
+			return nil, nil, err
+		}
+	}
+	return picks, made, nil
+}
+
 // ErrNoSessionID refuses a message for a queue that requires sessions.
 var ErrNoSessionID = forebay.Invalid("session_id", "was not set on the message: a queue that requires sessions takes only messages that have one")
 
@@ -87,6 +124,7 @@ type arrival struct {
 	spread  *spread  // what topics have made of it on the way; nil: nothing yet
 	waits   bool     // in the queue that it is sent to, though that forwards
 	picks   []picked // what the topic it comes to makes of it; nil: not chosen yet
+	share   *sharing // what it has in common with other copies; nil: nothing
 	session int64    // the number of its session in the queue it is sent to; 0: not made yet
 }
 
@@ -165,15 +203,19 @@ type standing struct {
 const sqlInsertBody = `
 INSERT INTO bodies (seq, lane, enqueued_at, message_id, correlation_id, subject, to_, reply_to, content_type, properties, is_text, body,
   session_id, reply_to_session_id, partition_key, ttl, scheduled_at, expires_at, due_at, enqueued_seq, hops,
-  dead_letter_source, dead_letter_reason, dead_letter_description)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+  dead_letter_source, dead_letter_reason, dead_letter_description, shared)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 func (t *tx) insertArrival(q MessageQueue, seq int64, a arrival, st standing) error {
-	err := t.prep(sqlInsertBody).int(seq).int(int64(st.lane)).int(t.now).text(a.MessageID).textOrNull(a.CorrelationID).textOrNull(a.Subject).
-		textOrNull(a.To).textOrNull(a.ReplyTo).textOrNull(a.ContentType).blob(a.Properties).int(asInt(a.Text)).blob(a.Body).
+	properties, body, shared, err := t.shares(a)
+	if err != nil {
+		return err
+	}
+	err = t.prep(sqlInsertBody).int(seq).int(int64(st.lane)).int(t.now).text(a.MessageID).textOrNull(a.CorrelationID).textOrNull(a.Subject).
+		textOrNull(a.To).textOrNull(a.ReplyTo).textOrNull(a.ContentType).blob(properties).int(asInt(a.Text)).blob(body).
 		textOrNull(a.SessionID).textOrNull(a.ReplyToSessionID).textOrNull(a.PartitionKey).intOrNull(a.TTL.Milliseconds()).
 		intOrNull(millis(a.ScheduledAt)).intOrNull(st.expiresAt).intOrNull(st.dueAt).intOrNull(a.first).int(int64(a.hops)).
-		textOrNull(a.source).textOrNull(a.why.Reason).textOrNull(a.why.Description).exec()
+		textOrNull(a.source).textOrNull(a.why.Reason).textOrNull(a.why.Description).intOrNull(shared).exec()
 	if err != nil {
 		return err
 	}

@@ -157,9 +157,12 @@ func (t *tx) held(lane Lane, l Lock, changed forebay.Properties) (m heldMessage,
 	return m, t.changeProperties(l.Seq, changed)
 }
 
+const sqlProperties = `
+SELECT coalesce(b.properties, (SELECT s.properties FROM shared_bodies s WHERE s.no = b.shared)) FROM bodies b WHERE b.seq = ?`
+
 func (t *tx) changeProperties(seq int64, changed forebay.Properties) error {
 	var properties []byte
-	if _, err := t.prep("SELECT properties FROM bodies WHERE seq = ?").int(seq).one(func(r row) { properties = r.blob(0) }); err != nil {
+	if _, err := t.prep(sqlProperties).int(seq).one(func(r row) { properties = r.blob(0) }); err != nil {
 		return err
 	}
 	merged, err := mergeProperties(properties, changed)

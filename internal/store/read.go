@@ -364,3 +364,13 @@ func (s *Store) BlobsInUse(ctx context.Context, ids map[string]string, orchestra
 		return nil
 	})
 }
+
+// BlobRecorded reports whether a job of that id, or its outcome, refers to the blob.
+func (s *Store) BlobRecorded(ctx context.Context, id, key string) (recorded bool, err error) {
+	err = s.read(ctx, func(c conn) error {
+		recorded, err = c.prep(`SELECT 1 FROM jobs j LEFT JOIN outcomes o ON o.seq = j.seq
+			WHERE j.id = ?1 AND (j.input_blob = ?2 OR o.result_blob = ?2)`).text(id).text(key).one(func(row) {})
+		return err
+	})
+	return recorded, err
+}

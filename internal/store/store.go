@@ -46,6 +46,8 @@ type Store struct {
 	vectors       atomic.Pointer[VectorSupport] // nil: not looked for yet
 	watches       watches
 	names         names
+	topics        topicRules
+	endSlow       func() // ends the goroutine that judges what takes long; nil: there is none
 	alone         bool   // no other process delivers from this database
 	release       func() // of what makes it so; called last
 	closing       sync.Once
@@ -98,6 +100,8 @@ func (s *Store) start(c conn, opts Options, share func(*news)) (err error) {
 		return c.domainError(err)
 	}
 	s.writer.audited = opts.AuditEvents
+	s.writer.topics = &s.topics
+	s.startJudging()
 	go s.writer.run()
 	return nil
 }
@@ -110,6 +114,9 @@ func (s *Store) Close() error {
 			s.closed = s.submitter.stop()
 		}
 		s.closed = errors.Join(s.closed, s.writer.stop())
+		if s.endSlow != nil {
+			s.endSlow()
+		}
 		for _, idle := range []chan conn{s.readers, s.searchers} {
 			for range cap(idle) {
 				if c := <-idle; c.driver != nil {
@@ -204,14 +211,6 @@ func (s *Store) Here(at time.Time) time.Time { return at.Add(time.Since(s.Now())
 
 // Shared reports whether other processes may deliver from the database at the same time.
 func (s *Store) Shared() bool { return s.writer.share != nil }
-
-// names caches the numbers of tenants and queues, which never change.
-type names struct {
-	mu          sync.RWMutex
-	tenants     map[string]int64
-	queues      map[string]int64
-	tenantNames map[int64]string
-}
 
 func fromMillis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 

@@ -25,7 +25,7 @@ func (s *Store) startSubmitter(c conn, share func(*news)) (err error) {
 		c.Close()
 		return c.domainError(err)
 	}
-	w.apart, w.polling, w.audited = true, forever, s.writer.audited
+	w.apart, w.polling, w.audited, w.topics = true, forever, s.writer.audited, &s.topics
 	clear(w.lines) // nobody waits here
 	clear(w.dueAt)
 	s.submitter = w

@@ -82,6 +82,7 @@ func (t *tx) changeTopic(no int64) error {
 		return err
 	}
 	t.forgetTopics()
+	t.after = append(t.after, func() { t.w.topics.forget(no) })
 	if err := t.prep(sqlCount).text(topicsCounter).int(version).exec(); err != nil {
 		return err
 	}
@@ -115,7 +116,6 @@ func (t *tx) leaveTopic(no int64) error {
 	if err := t.changeTopic(no); err != nil {
 		return err
 	}
-	t.after = append(t.after, func() { delete(t.w.topics, no) })
 	for _, sub := range subscriptions {
 		if _, err := t.dropMessageQueue(sub); err != nil {
 			return err

@@ -3,7 +3,6 @@ package store
 import (
 	"encoding/json"
 	"errors"
-	"math"
 	"slices"
 	"strings"
 
@@ -17,6 +16,11 @@ const (
 	maxCopies    = 10_000
 	maxCopyBytes = 256 << 20
 	maxSteps     = 1 << 26 // of judging them by rules: about a second, and many times what rules need that are not made to be slow
+	// txSteps is what judging may take within a transaction: of one message that is activated or forwarded, and of all events
+	// that are told in one topic. A step takes about 15 ns.
+	txSteps = 1 << 21
+	// eventSteps is what any event may take, however many others the transaction tells: some 50 rules.
+	eventSteps = 1 << 13
 )
 
 // A transaction that has made so much for callers, and as much again of what is due and of what stands in queues that
@@ -26,7 +30,7 @@ const (
 const (
 	fullCopies    = 2_000
 	fullCopyBytes = 64 << 20
-	fullSteps     = 1 << 24
+	fullSteps     = txSteps
 )
 
 // spread counts what topics have made of one message, of one call, or in one transaction.
@@ -50,7 +54,7 @@ func (s *spread) add(copies int, size int64) {
 
 // compiledTopic is a topic with its rules ready to be asked.
 type compiledTopic struct {
-	version       int64
+	topic         MessageQueue // as of its version
 	subscriptions []compiledSubscription
 }
 
@@ -66,6 +70,7 @@ type topicMemory struct {
 	targets  map[string]MessageQueue // of forwarding, by their names
 	compiled map[int64]*compiledTopic
 	followed *followedTenants // nil: not looked up yet
+	judging  map[int64]int    // steps that events have taken, by their topics
 }
 
 // topicNamed returns a topic, from the transaction's memory where possible.
@@ -109,10 +114,10 @@ func (t *tx) publish(name string, message func() (MessageContent, error)) error 
 // compiledTopic returns the topic's subscriptions and rules as of its version: from memory, or else
 // from the database. The writer's memory only takes in what was committed.
 func (t *tx) compiledTopic(topic MessageQueue) (*compiledTopic, error) {
-	if c := t.topics.compiled[topic.No]; c != nil && c.version == topic.Version {
+	if c := t.topics.compiled[topic.No]; c != nil && c.topic.Version == topic.Version {
 		return c, nil
 	}
-	if c := t.w.topics[topic.No]; c != nil && c.version == topic.Version {
+	if c := t.w.topics.get(topic.No); c != nil && c.topic.Version == topic.Version {
 		return c, nil
 	}
 	c, err := t.compileTopic(topic)
@@ -123,16 +128,16 @@ func (t *tx) compiledTopic(topic MessageQueue) (*compiledTopic, error) {
 		t.topics.compiled = map[int64]*compiledTopic{}
 	}
 	t.topics.compiled[topic.No] = c
-	t.after = append(t.after, func() { t.w.topics[topic.No] = c })
+	t.after = append(t.after, func() { t.w.topics.put(c) })
 	return c, nil
 }
 
 const sqlTopicRules = "SELECT r.queue, r.name, r.settings FROM queues q JOIN rules r ON r.queue = q.no WHERE q.topic = ?"
 
-func (t *tx) compileTopic(topic MessageQueue) (*compiledTopic, error) {
-	c := &compiledTopic{version: topic.Version}
+func (db conn) compileTopic(topic MessageQueue) (*compiledTopic, error) {
+	c := &compiledTopic{topic: topic}
 	places := map[int64]int{}
-	err := t.prep(sqlSubscriptions).int(topic.No).each(func(r row) error {
+	err := db.prep(sqlSubscriptions).int(topic.No).each(func(r row) error {
 		q := readMessageQueue(r)
 		places[q.No] = len(c.subscriptions)
 		c.subscriptions = append(c.subscriptions, compiledSubscription{queue: q})
@@ -141,7 +146,7 @@ func (t *tx) compileTopic(topic MessageQueue) (*compiledTopic, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = t.prep(sqlTopicRules).int(topic.No).each(func(r row) error {
+	err = db.prep(sqlTopicRules).int(topic.No).each(func(r row) error {
 		place, known := places[r.int(0)]
 		if !known {
 			return nil
@@ -186,36 +191,62 @@ type picked struct {
 	why     *DeadLettering
 }
 
-// pick chooses the copies that the topic's subscriptions get of a message and adds them to what has been made
-// already. If that would be too much, or choosing them takes too long, it adds no copies and returns errFanOut or
-// errSteps, which is an errFanOut too. Nothing is stored yet. Without a spread there is no limit.
+// pick chooses the copies that the topic's subscriptions get of a message, as [compiledTopic.pick] does, and notes that
+// the transaction has spent time on it.
 func (t *tx) pick(topic MessageQueue, message *MessageContent, made *spread) ([]picked, error) {
-	picks := []picked{}
 	c, err := t.compiledTopic(topic)
-	if err != nil || len(c.subscriptions) == 0 {
-		return picks, err
+	if err != nil {
+		return nil, err
+	}
+	may := min(maxSteps-made.steps, txSteps)
+	left := may
+	picks, err := c.pick(message, t.now, made, &left)
+	t.copied.steps += may - left
+	made.steps += may - left // judging is paid for, whatever came of it
+	return picks, err
+}
+
+// pickEvent is pick for a message that cannot be refused. What takes too long to judge counts as what a rule
+// cannot judge.
+func (t *tx) pickEvent(topic MessageQueue, message *MessageContent) ([]picked, error) {
+	c, err := t.compiledTopic(topic)
+	if err != nil {
+		return nil, err
+	}
+	may := max(txSteps-t.topics.judging[topic.No], eventSteps)
+	left := may
+	picks, err := c.pick(message, t.now, nil, &left)
+	t.copied.steps += may - left
+	if t.topics.judging == nil {
+		t.topics.judging = map[int64]int{}
+	}
+	t.topics.judging[topic.No] += may - left
+	return picks, err
+}
+
+// pick chooses the copies that the topic's subscriptions get of a message at that time and adds them to what has been made
+// already. It takes the steps that judging needs off those that are left. If that would be too much, or choosing them takes too
+// long, it adds no copies and returns errFanOut or errSteps, which is an errFanOut too. Without a spread it makes
+// any number, and a subscription that takes too long counts as one whose rules cannot judge the message.
+func (c *compiledTopic) pick(message *MessageContent, at int64, made *spread, left *int) ([]picked, error) {
+	picks := []picked{}
+	if len(c.subscriptions) == 0 {
+		return picks, nil
 	}
 	content := *message
-	content.TTL = lifetime(topic.DefaultTTL, message.TTL)
+	content.TTL = lifetime(c.topic.DefaultTTL, message.TTL)
 	var total spread
-	may := math.MaxInt
 	if made != nil {
 		total = *made
-		may = maxSteps - made.steps
 	}
-	size, left := content.Size(), may
-	err = c.selectCopies(&content, t.now, &left, func(sub *MessageQueue, copied *MessageContent, why *DeadLettering) error {
+	size := content.Size()
+	err := c.selectCopies(&content, at, left, made == nil, func(sub *MessageQueue, copied *MessageContent, why *DeadLettering) error {
 		if total.add(1, size); made != nil && total.exhausted() {
 			return errFanOut
 		}
 		picks = append(picks, picked{sub, copied, why})
 		return nil
 	})
-	t.copied.steps += may - left
-	if made != nil {
-		made.steps += may - left // judging is paid for, whatever came of it
-		total.steps = made.steps
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +262,7 @@ func (t *tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
 	a.picks = nil // they are not those of a topic that a copy is forwarded to
 	if picks == nil {
 		var err error
-		if picks, err = t.pick(topic, a.MessageContent, nil); err != nil {
+		if picks, err = t.pickEvent(topic, a.MessageContent); err != nil {
 			return err
 		}
 	}
@@ -241,7 +272,7 @@ func (t *tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
 	if a.spread == nil {
 		a.spread = &spread{copies: len(picks), bytes: int64(len(picks)) * a.Size()}
 	}
-	t.copied.add(len(picks), a.Size())
+	t.copied.add(len(picks), a.shareAmong(seq, len(picks)))
 	missing := len(picks) - len(t.seqs)
 	for _, p := range picks {
 		missing += int(asInt(p.sub.ForwardTo != "")) // where it goes it gets another
@@ -271,8 +302,9 @@ func (t *tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
 }
 
 // selectCopies calls give for each copy that the subscriptions make of a message at that time; with a
-// reason, for one that is to be dead-lettered. It takes the steps that judging the message needs off those that are left.
-func (c *compiledTopic) selectCopies(content *MessageContent, at int64, left *int, give func(*MessageQueue, *MessageContent, *DeadLettering) error) error {
+// reason, for one that is to be dead-lettered. It takes the steps that judging the message needs off those that are left; where
+// there are too few it goes on without those whose rules need them, if it may, or returns errSteps.
+func (c *compiledTopic) selectCopies(content *MessageContent, at int64, left *int, goesOn bool, give func(*MessageQueue, *MessageContent, *DeadLettering) error) error {
 	var view *filter.Message // made once one is needed
 	for i := range c.subscriptions {
 		sub := &c.subscriptions[i]
@@ -290,7 +322,7 @@ func (c *compiledTopic) selectCopies(content *MessageContent, at int64, left *in
 			view.Steps = left
 		}
 		copies, ruleErr := filter.Select(sub.rules, view)
-		if errors.Is(ruleErr, filter.ErrSteps) {
+		if errors.Is(ruleErr, filter.ErrSteps) && !goesOn {
 			return errSteps
 		}
 		for _, made := range copies {
@@ -343,15 +375,4 @@ func (c *MessageContent) changed(m *filter.Message) (*MessageContent, error) {
 	var err error
 	d.Properties, err = json.Marshal(m.Properties)
 	return &d, err
-}
-
-// pickAll is pick for the messages of one call, all or none of them.
-func (t *tx) pickAll(topic MessageQueue, messages []MessageContent, made *spread) (picks [][]picked, err error) {
-	picks = make([][]picked, len(messages))
-	for i := range messages {
-		if picks[i], err = t.pick(topic, &messages[i], made); err != nil {
-			return nil, err
-		}
-	}
-	return picks, nil
 }

@@ -53,7 +53,8 @@ type writer struct {
 	resting       map[int64]int64        // lanes of webhooks → until when nothing is sent to their endpoints
 	deployments   map[string]*deployment // their states, if this process alone writes them; nil: to be read
 	deadline      int64                  // the next deadline, 0: none
-	topics        map[int64]*compiledTopic
+	topics        *topicRules
+	slow          chan<- slowMessage // to be judged outside of transactions
 	followed      *followedTenants
 	budgets       *budgetSet // whose there are; nil: to be read
 	sweeps        bool       // all budgets that jobs wait for are to be looked at
@@ -65,7 +66,7 @@ func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writ
 		conn: c, watches: watches, serving: serving, share: share,
 		ops: make(chan operation, maxBatchOps), claims: make(chan *claim, 64),
 		heard: make(chan *news), mail: mailbox{kick: make(chan struct{}, 1)}, quit: make(chan struct{}), stopped: make(chan struct{}), polling: alonePolling,
-		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, lines: map[int64]*lines{}, pausedTenants: map[int64]bool{}, caps: map[int64]int64{}, full: map[int64]int64{}, blocked: map[int64]blocked{}, resting: map[int64]int64{}, paused: map[int64]bool{}, topics: map[int64]*compiledTopic{},
+		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, lines: map[int64]*lines{}, pausedTenants: map[int64]bool{}, caps: map[int64]int64{}, full: map[int64]int64{}, blocked: map[int64]blocked{}, resting: map[int64]int64{}, paused: map[int64]bool{},
 	}
 	if share != nil {
 		w.polling = sharedPolling

@@ -1,0 +1,177 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/retry"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// refusing is a service over a database that can be made to refuse rows.
+type refusing struct {
+	*Service
+	file string
+}
+
+func newRefusing(t *testing.T) refusing {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "forebay.db")
+	st, err := store.Open(t.Context(), store.Options{Path: file, Serve: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	blobs, err := blob.Open(t.Context(), filepath.Join(dir, "blobs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(st.Close(), blobs.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	svc, err := New(t.Context(), Options{Store: st, Blobs: blobs, MaxInputBytes: 1 << 20, Tasks: map[string]forebay.Task{"work": {Name: "work"}},
+		Queues: []Queue{{Name: forebay.DefaultQueue, Concurrency: 8, LockDuration: time.Minute, MaxDeliveryCount: 3, OnFailure: forebay.DeadLetters,
+			Retry: retry.Policy{Backoff: retry.Fixed, First: time.Minute, Max: time.Hour, Coefficient: 2, Attempts: 3}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return refusing{svc, file}
+}
+
+// run runs SQL beside the service.
+func (r refusing) run(t *testing.T, sql string) {
+	t.Helper()
+	c, err := sqlite.OpenConn(r.file, sqlite.OpenReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetBlockOnBusy()
+	if err := sqlitex.ExecuteScript(c, sql, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// keys are those of all blobs.
+func (r refusing) keys(t *testing.T) (keys []string) {
+	t.Helper()
+	_, err := r.blobs.Sweep(t.Context(), time.Now().Add(time.Hour), func(some []string) (map[string]bool, error) {
+		used := map[string]bool{}
+		for _, key := range some {
+			keys, used[key] = append(keys, key), true
+		}
+		return used, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+func large(size int) json.RawMessage { return json.RawMessage(`"` + strings.Repeat("x", size) + `"`) }
+
+func (r refusing) claim(t *testing.T) *Delivery {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	got, err := r.Claim(ctx, r.queues[forebay.DefaultQueue], false, 1, 1<<20)
+	if err != nil || len(got) != 1 {
+		t.Fatalf("claimed %d jobs: %v", len(got), err)
+	}
+	return got[0]
+}
+
+// However often an outcome is tried to be recorded, its result is stored once, and it is what the job has in the end.
+func TestRepeatedSettlementStoresItsResultOnce(t *testing.T) {
+	s := newRefusing(t)
+	job, _, err := s.Submit(t.Context(), forebay.DefaultTenant, forebay.SubmitRequest{Task: "work", Input: json.RawMessage(`1`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := s.claim(t)
+	s.run(t, "CREATE TRIGGER refuse BEFORE INSERT ON outcomes BEGIN SELECT RAISE(ABORT, 'refused'); END")
+	result := forebay.TaskResult{Output: large(200_000)}
+	for range 10 {
+		if _, err := s.Finish(t.Context(), d, result, nil); err == nil {
+			t.Fatal("the database took what it refuses")
+		}
+	}
+	if keys := s.keys(t); len(keys) != 1 {
+		t.Errorf("ten tries left %d blobs", len(keys))
+	}
+	s.run(t, "DROP TRIGGER refuse")
+	for n := range 2 { // the second: as if the answer to the first had been lost
+		if _, err := s.Finish(t.Context(), d, result, nil); (n == 0) != (err == nil) {
+			t.Fatal(err)
+		}
+	}
+	r, size, err := s.Result(t.Context(), forebay.DefaultTenant, job.ID)
+	if err != nil || size != int64(len(result.Output)) {
+		t.Fatalf("a result of %d bytes: %v", size, err)
+	}
+	r.Close()
+	if keys := s.keys(t); len(keys) != 1 {
+		t.Errorf("%d blobs are left", len(keys))
+	}
+}
+
+// A result that comes too late is removed at once.
+func TestResultOfALostLockIsRemoved(t *testing.T) {
+	s := newRefusing(t)
+	job, _, err := s.Submit(t.Context(), forebay.DefaultTenant, forebay.SubmitRequest{Task: "work", Input: json.RawMessage(`1`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := s.claim(t)
+	if _, err := s.Cancel(t.Context(), forebay.DefaultTenant, job.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Finish(t.Context(), d, forebay.TaskResult{Output: large(200_000)}, nil); !errors.Is(err, forebay.ErrLockLost) {
+		t.Errorf("recorded after a cancel: %v", err)
+	}
+	if keys := s.keys(t); len(keys) != 0 {
+		t.Errorf("%d blobs are left", len(keys))
+	}
+}
+
+// The large input of a job that was not stored is removed soon, and that of one that was stays, whatever its client was told.
+func TestInputsOfRefusedJobsAreRemoved(t *testing.T) {
+	s := newRefusing(t)
+	submit := func() (forebay.Job, error) {
+		job, _, err := s.Submit(t.Context(), forebay.DefaultTenant, forebay.SubmitRequest{Task: "work", Input: large(100_000)})
+		return job, err
+	}
+	job, err := submit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := s.keys(t)
+	s.doubt(job.ID, stored[0])
+	s.run(t, "CREATE TRIGGER refuse BEFORE INSERT ON jobs BEGIN SELECT RAISE(ABORT, 'refused'); END")
+	for range 5 {
+		if _, err := submit(); err == nil {
+			t.Fatal("the database took what it refuses")
+		}
+	}
+	if removed, err := s.RemoveDoubtful(t.Context(), time.Now()); err != nil || removed != 0 {
+		t.Errorf("removed %d at once: %v", removed, err)
+	}
+	if removed, err := s.RemoveDoubtful(t.Context(), time.Now().Add(2*doubtfulAfter)); err != nil || removed != 5 {
+		t.Errorf("removed %d, not 5: %v", removed, err)
+	}
+	if keys := s.keys(t); len(keys) != 1 || keys[0] != stored[0] || len(s.doubtful) != 0 {
+		t.Errorf("%d blobs are left, and %d in doubt", len(keys), len(s.doubtful))
+	}
+}

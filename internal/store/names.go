@@ -1,0 +1,170 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"golang.org/x/sync/singleflight"
+)
+
+// names caches the numbers of tenants and queues, which never change. A name that is not in memory is looked for once, however
+// many ask for it, and outside of the transactions that exclude each other. Only one that nobody has is written.
+type names struct {
+	mu          sync.RWMutex
+	tenants     map[string]int64
+	queues      map[string]int64
+	tenantNames map[int64]string
+
+	flights singleflight.Group
+	making  *newTenants // those that the next transaction makes; nil: none
+}
+
+// newTenants are tenants that one transaction makes.
+type newTenants struct {
+	names []string
+	nos   map[string]int64 // once done
+	err   error
+	done  chan struct{}
+}
+
+// maxNewTenants is how many tenants one transaction makes.
+const maxNewTenants = 1000
+
+const (
+	sqlTenantNo     = "SELECT no FROM tenants WHERE name = ?"
+	sqlQueueNoNamed = "SELECT no FROM queues WHERE name = ?"
+	sqlLatest       = "SELECT name, no FROM tenants ORDER BY no DESC LIMIT ? + 0"
+)
+
+// EnsureQueue returns the number of the queue with that name, making it if it does not exist.
+func (s *Store) EnsureQueue(ctx context.Context, name string) (int64, error) {
+	return s.ensureName(ctx, "queue", name, &s.names.queues, sqlQueueNoNamed, s.makeQueue)
+}
+
+// EnsureTenant returns the number of the tenant with that name, making it if it does not exist.
+func (s *Store) EnsureTenant(ctx context.Context, name string) (int64, error) {
+	return s.ensureName(ctx, "tenant", name, &s.names.tenants, sqlTenantNo, s.makeTenant)
+}
+
+// ensureName returns the number of a name. Callers who ask for the same name at once share the answer; each waits for as long as its own
+// context allows.
+func (s *Store) ensureName(ctx context.Context, kind, name string, cache *map[string]int64, find string, make func(context.Context, string) (int64, error)) (int64, error) {
+	s.names.mu.RLock()
+	no, ok := (*cache)[name]
+	s.names.mu.RUnlock()
+	if ok {
+		return no, nil
+	}
+	flight := s.names.flights.DoChan(kind+" "+name, func() (any, error) {
+		ctx := context.WithoutCancel(ctx) // the others wait too
+		no, found, err := s.numberOf(ctx, find, name)
+		if err == nil && !found {
+			no, err = make(ctx, name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.names.mu.Lock()
+		defer s.names.mu.Unlock()
+		if *cache == nil {
+			*cache = map[string]int64{}
+		}
+		(*cache)[name] = no
+		return no, nil
+	})
+	select {
+	case r := <-flight:
+		if r.Err != nil {
+			return 0, r.Err
+		}
+		return r.Val.(int64), nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+func (s *Store) numberOf(ctx context.Context, find, name string) (no int64, found bool, err error) {
+	err = s.read(ctx, func(c conn) error {
+		found, err = c.prep(find).text(name).one(func(r row) { no = r.int(0) })
+		return err
+	})
+	return no, found, err
+}
+
+func (s *Store) makeQueue(ctx context.Context, name string) (int64, error) {
+	return transact(ctx, s, stageSettle, func(t *tx) (no int64, err error) {
+		found, err := t.prep(sqlQueueNoNamed).text(name).one(func(r row) { no = r.int(0) })
+		if err != nil || found {
+			return no, err
+		}
+		_, err = t.prep("INSERT INTO queues (no, name, created_at) SELECT max(no), ?, ? FROM " + unusedQueueNo + " RETURNING no").
+			text(name).int(t.now).one(func(r row) { no = r.int(0) })
+		return no, err
+	})
+}
+
+// makeTenant makes a tenant, together with all others that are asked for until the writer comes to it.
+func (s *Store) makeTenant(ctx context.Context, name string) (int64, error) {
+	n := &s.names
+	n.mu.Lock()
+	batch := n.making
+	first := batch == nil || len(batch.names) == maxNewTenants
+	if first {
+		batch = &newTenants{done: make(chan struct{})}
+		n.making = batch
+	}
+	batch.names = append(batch.names, name)
+	n.mu.Unlock()
+	if first {
+		batch.nos, batch.err = s.makeTenants(ctx, batch)
+		close(batch.done)
+	}
+	<-batch.done
+	if batch.err != nil {
+		return 0, batch.err
+	}
+	if no, ok := batch.nos[name]; ok {
+		return no, nil
+	}
+	no, found, err := s.numberOf(ctx, sqlTenantNo, name) // another process had made it
+	if err == nil && !found {
+		err = errors.New("a tenant that was made is not there")
+	}
+	return no, err
+}
+
+// makeTenants makes tenants in one transaction, which waits for no answer but that of its commit, and returns the numbers of those that
+// are new.
+func (s *Store) makeTenants(ctx context.Context, batch *newTenants) (map[string]int64, error) {
+	defer s.closeBatch(batch) // should the writer never come to it
+	_, err := transact(ctx, s, stageSettle, func(t *tx) (struct{}, error) {
+		for _, name := range s.closeBatch(batch) {
+			if err := t.prep("INSERT INTO tenants (name, created_at) VALUES (?, ?) ON CONFLICT (name) DO NOTHING").text(name).int(t.now).exec(); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	nos := make(map[string]int64, len(batch.names))
+	err = s.read(ctx, func(c conn) error {
+		return c.prep(sqlLatest).int(int64(2 * len(batch.names))).each(func(r row) error {
+			nos[r.text(0)] = r.int(1)
+			return nil
+		})
+	})
+	return nos, err
+}
+
+// closeBatch takes no more tenants into a batch and returns those that are in it.
+func (s *Store) closeBatch(batch *newTenants) []string {
+	s.names.mu.Lock()
+	defer s.names.mu.Unlock()
+	if s.names.making == batch {
+		s.names.making = nil
+	}
+	return batch.names
+}

@@ -1,0 +1,199 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Rules are judged by whoever sends, before the transaction that stores the copies: rules may take long, and that
+// transaction keeps everybody else waiting. The transaction compares the topic's version with that of the rules that were
+// asked, and has them asked again if it is another.
+
+const (
+	// judgeTries is how often a send is judged before its transaction if the topic changes each time.
+	judgeTries = 4
+	// maxKnownTopics is of how many topics a process remembers the rules.
+	maxKnownTopics = 10_000
+	// maxSlow is how many messages may wait for the one goroutine that judges what is due outside transactions.
+	maxSlow = 256
+)
+
+// errTopicChanged ends a transaction whose messages were judged by rules that no longer stand.
+var errTopicChanged = forebay.Errorf(forebay.CodeUnavailable, "the topic is being changed; try again")
+
+// topicRules are the topics whose rules a process has ready. It is safe for concurrent use.
+type topicRules struct {
+	mu sync.RWMutex
+	of map[int64]*compiledTopic
+}
+
+// get returns what is known of the topic, of whatever version; nil: nothing.
+func (r *topicRules) get(no int64) *compiledTopic {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.of[no]
+}
+
+func (r *topicRules) put(c *compiledTopic) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.of == nil || len(r.of) >= maxKnownTopics {
+		r.of = map[int64]*compiledTopic{}
+	}
+	if known := r.of[c.topic.No]; known == nil || known.topic.Version < c.topic.Version {
+		r.of[c.topic.No] = c
+	}
+}
+
+func (r *topicRules) forget(no int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.of, no)
+}
+
+// judgement is what a topic of that version makes of the messages of one call.
+type judgement struct {
+	version int64
+	picks   [][]picked
+	made    spread
+}
+
+// judge asks the rules of a topic, all or none of the messages. With fresh it reads the topic's version first; a refusal holds
+// for the topic as it stands in any case. It returns nil if there is no such topic.
+func (s *Store) judge(ctx context.Context, no int64, messages []MessageContent, fresh bool) (*judgement, error) {
+	c := s.topics.get(no)
+	for {
+		if fresh || c == nil {
+			known, err := s.readTopic(ctx, no)
+			if known == nil || err != nil {
+				return nil, err
+			}
+			c, fresh = known, true
+		}
+		j, err := c.judge(ctx, messages, s.writer.conn.now())
+		var refused *forebay.Error
+		if fresh || !errors.As(err, &refused) {
+			return j, err
+		}
+		now, readErr := s.readTopic(ctx, no)
+		switch {
+		case now == nil || readErr != nil:
+			return nil, readErr
+		case now.topic.Version == c.topic.Version:
+			return nil, err
+		}
+		c, fresh = now, true
+	}
+}
+
+func (c *compiledTopic) judge(ctx context.Context, messages []MessageContent, at int64) (*judgement, error) {
+	j := &judgement{version: c.topic.Version, picks: make([][]picked, len(messages))}
+	for i := range messages {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		left := maxSteps - j.made.steps
+		before := left
+		var err error
+		j.picks[i], err = c.pick(&messages[i], at, &j.made, &left)
+		if j.made.steps += before - left; err != nil {
+			return nil, err
+		}
+	}
+	return j, nil
+}
+
+// readTopic returns the topic with its rules as they stand, nil if there is none.
+func (s *Store) readTopic(ctx context.Context, no int64) (c *compiledTopic, err error) {
+	err = s.read(ctx, func(r conn) error {
+		for {
+			topic, found, err := r.topicNo(no)
+			if c = nil; err != nil || !found {
+				return err
+			}
+			if c = s.topics.get(no); c != nil && c.topic.Version == topic.Version {
+				return nil
+			}
+			if c, err = r.compileTopic(topic); err != nil {
+				return err
+			}
+			// What is read by several statements is of one version if that is the same afterwards.
+			after, found, err := r.topicNo(no)
+			if err != nil || found && after.Version == topic.Version {
+				s.topics.put(c)
+				return err
+			}
+			if err := r.limit(); err != nil {
+				return err
+			}
+		}
+	})
+	return c, err
+}
+
+func (c conn) topicNo(no int64) (topic MessageQueue, found bool, err error) {
+	found, err = c.prep(sqlTopicNo).int(no).one(func(r row) { topic = readMessageQueue(r) })
+	return topic, found, err
+}
+
+// slowMessage is a scheduled message that is due, which takes too long to judge for a transaction.
+type slowMessage struct{ topic, seq int64 }
+
+// startJudging starts the goroutine that judges what takes long. It ends once the writer has.
+func (s *Store) startJudging() {
+	slow, done := make(chan slowMessage, maxSlow), make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	s.writer.slow = slow
+	go func() {
+		defer close(done)
+		s.judgeSlow(ctx, slow)
+	}()
+	s.endSlow = func() {
+		cancel()
+		close(slow) // nobody writes to it any more
+		<-done
+	}
+}
+
+// judgeSlow activates such messages, one after the other, until there are no more to come.
+func (s *Store) judgeSlow(ctx context.Context, slow <-chan slowMessage) {
+	for m := range slow {
+		if ctx.Err() == nil {
+			_ = s.activateSlow(ctx, m) // it is looked at again after a while
+		}
+	}
+}
+
+// activateSlow judges a scheduled message and then activates it, unless it or its topic has changed meanwhile.
+func (s *Store) activateSlow(ctx context.Context, m slowMessage) error {
+	var a arrival
+	err := s.read(ctx, func(c conn) (err error) {
+		a, err = c.arrivalOf(m.seq, c.now())
+		return err
+	})
+	if err != nil || a.MessageContent == nil {
+		return err
+	}
+	j, err := s.judge(ctx, m.topic, []MessageContent{*a.MessageContent}, true)
+	if j == nil || err != nil {
+		return err
+	}
+	_, err = transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+		topic, found, err := t.topicNo(m.topic)
+		if err != nil || !found || topic.Version != j.version {
+			return struct{}{}, err
+		}
+		waits, err := t.any("SELECT 1 FROM messages WHERE seq = ? AND lane + 0 = ? AND rank = ?", m.seq, int64(topic.Lane(false)), scheduledRank)
+		if err != nil || !waits {
+			return struct{}{}, err
+		}
+		a := a // the transaction may be tried again
+		made := j.made
+		a.picks, a.spread = j.picks[0], &made
+		return struct{}{}, t.makeActive(topic, m.seq, a)
+	})
+	return err
+}

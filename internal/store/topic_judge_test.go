@@ -1,0 +1,116 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/forebayhq/forebay"
+)
+
+// subscribeSlowly makes a subscription with so many rules each of which takes all the steps that one may, for the messages of slow.
+func subscribeSlowly(t *testing.T, s *Store, topic MessageQueue, name string, rules int) MessageQueue {
+	t.Helper()
+	sub := MessageQueue{Tenant: 1, Name: SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}
+	sub.DeadLetterFilterErrors = true
+	var all []Rule
+	for i := range rules {
+		all = append(all, Rule{Name: fmt.Sprint("r", i), Settings: forebay.RuleSettings{SQLFilter: "p LIKE '%" + strings.Repeat("a", 900) + "b'"}})
+	}
+	stored, _, err := s.PutSubscription(t.Context(), topic, sub, all, 2000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stored
+}
+
+func slow(subject string) MessageContent {
+	m := content(subject, 0)
+	m.Properties = []byte(`{"p":"` + strings.Repeat("a", 30_000) + `"}`)
+	return m
+}
+
+// Rules are judged before the transaction: what is refused never gets there, and what is not may take longer than
+// a transaction may.
+func TestSendersJudgeBeforeTheirTransaction(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		all := subscribe(t, s, topic, "all")
+		subscribeSlowly(t, s, topic, "slow", 2*txSteps/(1<<18))
+		send(t, s, topic, slow("one"))
+		if got := subjects(t, s, all.Lane(false)); got != "one" {
+			t.Errorf("the subscription has %q", got)
+		}
+		for i := range 3 {
+			subscribeSlowly(t, s, topic, fmt.Sprint("slower", i), 100)
+		}
+		var operations atomic.Int64
+		s.OnCommit(func(c Commit) { operations.Add(int64(c.Operations)) })
+		if _, err := s.Send(t.Context(), topic, []MessageContent{slow("two")}); forebay.CodeOf(err) != forebay.CodePayloadTooLarge {
+			t.Errorf("sent what takes too long: %v", err)
+		}
+		if n := operations.Load(); n != 0 {
+			t.Errorf("a send that was refused went into %d transactions", n)
+		}
+	})
+}
+
+// What was judged by rules that no longer stand is judged again.
+func TestSentByTheRulesThatStand(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		first := subscribe(t, s, topic, "first")
+		messages := []MessageContent{content("one", 1)}
+		judged, err := s.judge(t.Context(), topic.No, messages, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second := subscribe(t, s, topic, "second")
+		if _, err := s.sendJudged(t.Context(), topic, messages, 0, judged); !errors.Is(err, errTopicChanged) {
+			t.Errorf("what older rules have judged was sent: %v", err)
+		}
+		if got := subjects(t, s, first.Lane(false)); got != "" {
+			t.Errorf("the subscription has %q", got)
+		}
+		send(t, s, topic, messages...)
+		for _, sub := range []MessageQueue{first, second} {
+			if got := subjects(t, s, sub.Lane(false)); got != "one" {
+				t.Errorf("%s has %q", sub.Name, got)
+			}
+		}
+		if _, err := s.sendJudged(t.Context(), topic, messages, 0, nil); err != nil { // as when the topic changes each time
+			t.Error(err)
+		}
+		if got := subjects(t, s, second.Lane(false)); got != "one one" {
+			t.Errorf("%s has %q", second.Name, got)
+		}
+	})
+}
+
+// Events of jobs are stored with the change, so they are judged in its transaction; rules that take long do not hold it up.
+func TestJudgingEventsIsBounded(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		all := subscribe(t, s, topic, "all")
+		costly := subscribeSlowly(t, s, topic, "slow", 100)
+		const events = 20
+		steps, err := transact(t.Context(), s, stageChange, func(t *tx) (int, error) {
+			for i := range events {
+				if err := t.publish(topic.Name, func() (MessageContent, error) { return slow(fmt.Sprint("m", i)), nil }); err != nil {
+					return 0, err
+				}
+			}
+			return t.copied.steps, nil
+		})
+		if most := txSteps + events*(eventSteps+1<<19); err != nil || steps > most {
+			t.Errorf("judging took %d steps, not %d (%v)", steps, most, err)
+		}
+		for lane, sub := range map[Lane]string{all.Lane(false): "all", costly.Lane(true): "slow"} {
+			if got := len(peekAll(t, s, lane)); got != events {
+				t.Errorf("%s has %d of %d events", sub, got, events)
+			}
+		}
+	})
+}
