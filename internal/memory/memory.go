@@ -67,6 +67,13 @@ type Claim struct {
 // Claim returns a claim that holds nothing yet.
 func (p *Pool) Claim(tenant string) *Claim { return &Claim{pool: p, tenant: tenant} }
 
+// Held returns how many bytes the claim holds.
+func (c *Claim) Held() int64 {
+	c.pool.mu.Lock()
+	defer c.pool.mu.Unlock()
+	return c.held
+}
+
 // Expect says how much the claim may come to. Younger claims of the tenant leave room for it.
 func (c *Claim) Expect(size int64) {
 	if c == nil {
