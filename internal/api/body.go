@@ -26,7 +26,7 @@ const (
 	readBytesPerSecond  = 64 << 10
 	writeBytesPerSecond = 32 << 10
 	// drainTimeout is how long a transfer may pause when the server stops.
-	drainTimeout = 3 * time.Second
+	drainTimeout = 2 * time.Second
 )
 
 var (

@@ -75,6 +75,7 @@ func isTimeout(err error) bool {
 
 // An answer does not wait for a body that it does not need, and neither does the connection.
 func TestAnswerBeforeTheBody(t *testing.T) {
+	t.Parallel()
 	f := newBounded(t, 100)
 	for _, c := range []struct {
 		name, head string
@@ -184,6 +185,7 @@ func TestFullServerSaysSo(t *testing.T) {
 
 // A stop waits neither for bodies that do not come nor for answers that nobody reads.
 func TestStopDoesNotWaitForSlowClients(t *testing.T) {
+	t.Parallel()
 	f := newBounded(t, 100)
 	for range 5 {
 		f.raw("POST /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + f.key + "\r\nContent-Length: 100000\r\n\r\nabc")

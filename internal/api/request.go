@@ -208,7 +208,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 
 // unreadTimeout is how long the server goes on to read what a client sends of a body that was answered
 // already. Clients that send all of it first can read the answer then.
-const unreadTimeout = 2 * time.Second
+const unreadTimeout = time.Second
 
 // endBody has the connection closed soon if there is more of the body than was read.
 func (c *call) endBody() {
