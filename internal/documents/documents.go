@@ -21,8 +21,6 @@ import (
 	"runtime"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/extract"
@@ -68,8 +66,8 @@ type Service struct {
 	Options
 	jobs       *jobs.Service
 	indexes    indexes
-	extracting *semaphore.Weighted // texts that are taken apart at once
-	changed    chan struct{}       // holds a token when there may be something for Run to do
+	extracting *places
+	changed    chan struct{} // holds a token when there may be something for Run to do
 }
 
 // New returns the service. It can be used once it knows the jobs, which its own tasks are among.
@@ -84,7 +82,7 @@ func New(o Options) *Service {
 		o.Logger = slog.Default()
 	}
 	return &Service{Options: o, indexes: indexes{limit: o.IndexBytes, dropEvery: dropEvery, watch: o.Store.WatchDropped, byTenant: map[int64]*tenantIndex{}},
-		extracting: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))), changed: make(chan struct{}, 1)}
+		extracting: newPlaces(runtime.GOMAXPROCS(0)), changed: make(chan struct{}, 1)}
 }
 
 // Use tells the service of the jobs.
