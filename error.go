@@ -29,6 +29,7 @@ const (
 	CodeLockLost            Code = "lock_lost"            // the lock token is stale
 	CodeSessionLockLost     Code = "session_lock_lost"    // the session's lock token is stale
 	CodeSessionLocked       Code = "session_locked"       // another receiver has the session
+	CodeRequestTimeout      Code = "request_timeout"      // the body came too slowly
 	CodeTooManyRequests     Code = "too_many_requests"    // the server itself is saturated
 	CodeNotSupported        Code = "not_supported"        //
 	CodeStorageFull         Code = "storage_full"         // nothing was stored

@@ -21,9 +21,11 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 		Service: s.jobs, Messages: s.bus, Webhooks: s.webhooks, Documents: s.documents, Deployments: s.deployments, Orchestrations: s.orchestrations,
 		Logger: s.log, Version: s.options.Version,
 		MaxInputBytes: s.options.Limits.MaxInputBytes, MemoryBytes: s.options.Limits.MemoryBytes, MaxDocument: s.options.Documents.MaxBytes,
+		Connections: s.options.Limits.connections(),
 	})
 	server := handler.Server(requests)
 	server.Handler = s.telemetry.Requests(server.Handler)
+	listener = handler.Listener(listener, s.certificate != nil)
 	stopped := make(chan error, 1)
 	go func() {
 		<-ctx.Done()
@@ -46,4 +48,19 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 		return server.Close()
 	}
 	return nil
+}
+
+// maxConnections is how many connections there may be where nothing else limits them.
+const maxConnections = 8192
+
+// connections returns how many HTTP connections may be open at once. By default half of the descriptors
+// are left for the database, calls to models, blob storage and files.
+func (l Limits) connections() int {
+	if l.Connections > 0 {
+		return l.Connections
+	}
+	if descriptors := fileDescriptors(); descriptors > 0 {
+		return int(max(8, min(maxConnections, descriptors/2)))
+	}
+	return maxConnections
 }

@@ -17,10 +17,10 @@ import (
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/webhook"
 )
@@ -37,7 +37,8 @@ type Options struct {
 	Version        string               // shown at / and in the OpenAPI document
 	MaxInputBytes  int64                // of one job; 0: forebay.DefaultMaxInputBytes
 	MaxDocument    int64                // bytes; 0: forebay.DefaultMaxDocumentBytes
-	MemoryBytes    int64                // large request bodies held at once; 0: 64 MiB
+	MemoryBytes    int64                // large bodies and answers held at once; 0: 64 MiB
+	Connections    int                  // open at once; 0: any number
 }
 
 // API is the HTTP interface of one server.
@@ -54,8 +55,8 @@ type API struct {
 	maxInput    int64 // bytes of one job's input
 	maxDocument int64
 	maxBody     int64 // bytes of one submit: the input and everything around it
-	memory      *semaphore.Weighted
-	capacity    int64 // of memory
+	memory      *memory.Pool
+	connections *connections
 	waiters     waiters
 
 	mux  *http.ServeMux
@@ -80,7 +81,6 @@ func New(o Options) *API {
 		log:            o.Logger,
 		version:        o.Version,
 		maxInput:       o.MaxInputBytes,
-		capacity:       o.MemoryBytes,
 		mux:            http.NewServeMux(),
 	}
 	if a.deployments == nil {
@@ -98,11 +98,13 @@ func New(o Options) *API {
 	if a.maxDocument = o.MaxDocument; a.maxDocument <= 0 {
 		a.maxDocument = forebay.DefaultMaxDocumentBytes
 	}
-	if a.capacity <= 0 {
-		a.capacity = 64 << 20
+	if o.MemoryBytes <= 0 {
+		o.MemoryBytes = 64 << 20
 	}
 	a.maxBody = a.maxInput + envelopeBytes
-	a.memory = semaphore.NewWeighted(a.capacity)
+	// The largest body must leave room for others.
+	a.memory = memory.New(max(o.MemoryBytes, 2*a.maxBody))
+	a.connections = newConnections(o.Connections)
 	a.waiters.tenants = map[string]int{}
 	a.draining, a.drain = context.WithCancel(context.Background())
 

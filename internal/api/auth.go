@@ -29,6 +29,11 @@ func (a *API) admit(route string, scope forebay.Scope) func(huma.Context, func(h
 				a.fail(c, err)
 				return
 			}
+			if err := connectionOf(c.r.Context()).belongsTo(c.caller.Tenant); err != nil {
+				c.w.Header().Set("Connection", "close")
+				a.fail(c, err)
+				return
+			}
 			if !c.caller.May(scope) {
 				a.fail(c, forebay.Errorf(forebay.CodeForbidden, "this needs a key with the scope %q", scope))
 				return

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,18 +12,21 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/memory"
 )
 
 const (
 	// freeBytes is the size up to which bodies and lines are read without asking for memory.
 	freeBytes = 64 << 10
-	// memoryWait is how long a larger one waits for its share of memory.
-	memoryWait = 10 * time.Second
 	// smallBody is the limit of bodies that hold no job input.
 	smallBody = 1 << 20
 
-	readTimeout        = 30 * time.Second // how long a body may pause, when it comes no slower than
-	readBytesPerSecond = 64 << 10
+	// transferTimeout is how long a body or an answer may pause, when it moves no slower than the rates below.
+	transferTimeout     = 30 * time.Second
+	readBytesPerSecond  = 64 << 10
+	writeBytesPerSecond = 32 << 10
+	// drainTimeout is how long a transfer may pause when the server stops.
+	drainTimeout = 2 * time.Second
 )
 
 var (
@@ -61,115 +63,139 @@ func checkEncoding(h http.Header) error {
 	return nil
 }
 
-// readBody reads a JSON body of at most limit bytes. A large one takes part of the API's memory,
-// which release gives back; until then the body must not be kept. What the client announces earns it
-// neither memory nor time: both begin with what has arrived.
+// readBody reads a JSON body of at most limit bytes. A large one takes part of the memory that tenants
+// share, which release gives back; until then the body must not be kept. What the client announces
+// earns it neither memory nor time: both come with the bytes.
 func (a *API) readBody(c *call, limit int64) (data []byte, release func(), err error) {
 	if err := checkContentType(c.r.Header, jsonTypes); err != nil {
 		return nil, nil, err
 	}
-	return a.readUpload(c, limit)
-}
-
-// readUpload is readBody for a body of whatever type.
-func (a *API) readUpload(c *call, limit int64) (data []byte, release func(), err error) {
 	r := c.r
-	if err := checkEncoding(r.Header); err != nil {
-		return nil, nil, err
-	}
 	if r.ContentLength > limit {
 		return nil, nil, tooLarge("body", limit)
 	}
-	body := &pacedReader{r: http.MaxBytesReader(c.w.ResponseWriter, r.Body, limit), control: c.w.control, pace: newPace()}
-	// A deadline must not outlive the body: the server goes on reading to notice a client that leaves.
-	defer c.w.control.SetReadDeadline(time.Time{})
-
-	size := r.ContentLength // -1: chunked
-	if size >= 0 && size <= freeBytes {
+	body := a.openBody(c, limit)
+	defer body.done()
+	if size := r.ContentLength; size >= 0 && size <= freeBytes {
 		data = make([]byte, size)
 		if _, err = io.ReadFull(body, data); err != nil {
-			return nil, nil, bodyError(err, limit)
+			return nil, nil, body.problem(err)
 		}
 		return data, func() {}, nil
 	}
-	first, err := io.ReadAll(io.LimitReader(body, freeBytes+1))
-	if err != nil {
-		return nil, nil, bodyError(err, limit)
+	claim := a.memory.Claim(c.caller.Tenant)
+	if data, err = readClaimed(r.Context(), body, claim, r.ContentLength); err != nil {
+		claim.Release()
+		return nil, nil, body.problem(err)
 	}
-	if size < 0 {
-		if len(first) <= freeBytes {
-			return first, func() {}, nil
+	return data, claim.Release, nil
+}
+
+// readClaimed reads a body to its end and claims memory as it arrives. The size is -1 if it is not known.
+func readClaimed(ctx context.Context, body *bodyReader, claim *memory.Claim, size int64) ([]byte, error) {
+	most := body.limit + 1 // at which reading it fails
+	if size >= 0 {
+		most = size
+	}
+	claim.Expect(most)
+	data := make([]byte, 0, min(most, freeBytes+1))
+	for int64(len(data)) != size {
+		if len(data) == cap(data) {
+			bigger := min(most, 2*int64(cap(data)))
+			grown := bigger
+			if cap(data) > freeBytes+1 {
+				grown -= int64(cap(data))
+			}
+			if err := claim.Grow(ctx, grown); err != nil {
+				return nil, err
+			}
+			data = append(make([]byte, 0, bigger), data...)
 		}
-		size = limit
+		n, err := body.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		switch {
+		case errors.Is(err, io.EOF) && size >= 0 && int64(len(data)) < size:
+			return nil, io.ErrUnexpectedEOF
+		case errors.Is(err, io.EOF):
+			return data, nil
+		case err != nil:
+			return nil, err
+		}
 	}
-	if release, err = a.takeMemory(r.Context(), size); err != nil {
-		return nil, nil, err
-	}
-	body.pace = newPace() // waiting for memory was not the client's doing
-	if data, err = readRest(body, first, r.ContentLength); err != nil {
-		release()
-		return nil, nil, bodyError(err, limit)
-	}
-	return data, release, nil
+	return data, nil
 }
 
-// readRest reads what comes after first. The size is of both together, -1 when it is not known.
-func readRest(body io.Reader, first []byte, size int64) ([]byte, error) {
-	if size < 0 {
-		buffer := bytes.NewBuffer(first)
-		_, err := buffer.ReadFrom(body)
-		return buffer.Bytes(), err
-	}
-	if int64(len(first)) > size {
-		return nil, io.ErrUnexpectedEOF // more than announced: cannot happen over HTTP
-	}
-	data := make([]byte, size)
-	_, err := io.ReadFull(body, data[copy(data, first):])
-	return data, err
+// pace is how much time is left for the next part of a transfer. What has arrived gives more of it, but
+// no more than transferTimeout. Time that passes between two parts is not the client's.
+type pace struct {
+	left           time.Duration
+	bytesPerSecond int
 }
 
-// pace is until when the next part of a body must have arrived. Whatever arrives gives time for more,
-// but no more than readTimeout.
-type pace struct{ until time.Time }
+func newPace(bytesPerSecond int) pace { return pace{transferTimeout, bytesPerSecond} }
 
-func newPace() pace { return pace{time.Now().Add(readTimeout)} }
-
-func (p *pace) arrived(n int) {
-	p.until = p.until.Add(time.Duration(n) * time.Second / readBytesPerSecond)
-	if most := time.Now().Add(readTimeout); p.until.After(most) {
-		p.until = most
-	}
+func (p *pace) moved(n int, took time.Duration) {
+	p.left = min(transferTimeout, p.left-took+time.Duration(n)*time.Second/time.Duration(p.bytesPerSecond))
 }
 
-// pacedReader reads a body that must keep its pace.
-type pacedReader struct {
-	r       io.Reader
-	control *http.ResponseController
+// bodyReader reads a body of at most limit bytes that must keep its pace. When the server stops it has
+// little time left.
+type bodyReader struct {
+	r        io.Reader
+	control  *http.ResponseController
+	limit    int64
+	draining context.Context
+	stop     func() bool // of the watch for a stop
 	pace
+	err error // that ended it; nil: none but io.EOF
 }
 
-func (p *pacedReader) Read(b []byte) (int, error) {
-	p.control.SetReadDeadline(p.until)
-	n, err := p.r.Read(b)
-	p.arrived(n)
+// openBody begins to read a body. done ends that.
+func (a *API) openBody(c *call, limit int64) *bodyReader {
+	b := &bodyReader{
+		r: http.MaxBytesReader(c.w.ResponseWriter, c.r.Body, limit), control: c.w.control, limit: limit, draining: a.draining, pace: newPace(readBytesPerSecond),
+	}
+	b.stop = context.AfterFunc(a.draining, func() { b.control.SetReadDeadline(time.Now().Add(drainTimeout)) })
+	return b
+}
+
+// done lifts the deadline: the server goes on reading to notice a client that leaves.
+func (b *bodyReader) done() {
+	b.stop()
+	b.control.SetReadDeadline(time.Time{})
+}
+
+func (b *bodyReader) Read(p []byte) (int, error) {
+	begun := time.Now()
+	b.control.SetReadDeadline(begun.Add(b.left))
+	if b.draining.Err() != nil { // its deadline may just have been overwritten
+		b.left = min(b.left, drainTimeout)
+		b.control.SetReadDeadline(begun.Add(b.left))
+	}
+	n, err := b.r.Read(p)
+	b.moved(n, time.Since(begun))
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.err = err
+	}
 	return n, err
 }
 
-// takeMemory waits for a share of the memory for large bodies.
-func (a *API) takeMemory(ctx context.Context, size int64) (release func(), err error) {
-	size = min(size, a.capacity)
-	waiting, cancel := context.WithTimeout(ctx, memoryWait)
-	defer cancel()
-	if err := a.memory.Acquire(waiting, size); err != nil {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		return nil, errSaturated
+// problem says why a body could not be dealt with: because of itself, or for another reason.
+func (b *bodyReader) problem(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case b.err != nil && b.draining.Err() != nil:
+		return errStopping
+	case b.err != nil:
+		return bodyError(b.err, b.limit)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return bodyError(err, b.limit)
 	}
-	return func() { a.memory.Release(size) }, nil
+	return err
 }
 
-var errSaturated = forebay.Errorf(forebay.CodeTooManyRequests, "the server is busy with other large requests; try again")
+var errStopping = forebay.Errorf(forebay.CodeUnavailable, "the server is stopping")
 
 func tooLarge(field string, limit int64) *forebay.Error {
 	return &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: field, Message: fmt.Sprintf("may have at most %d bytes", limit)}
@@ -181,7 +207,7 @@ func bodyError(err error, limit int64) *forebay.Error {
 	case isTooLarge(err):
 		return tooLarge("body", limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return forebay.Invalid("body", "did not arrive in time")
+		return &forebay.Error{Code: forebay.CodeRequestTimeout, Field: "body", Message: "did not arrive in time"}
 	default:
 		return forebay.Invalid("body", "ended early")
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/memory"
 )
 
 const (
@@ -58,10 +59,13 @@ func (a *API) bulk(c *call) {
 	// HTTP/1 servers otherwise swallow the rest of the body before the first answer. Other versions
 	// are always duplex.
 	c.w.control.EnableFullDuplex()
+	c.w.duplex = true
+	c.w.untilDrain()
 
 	ctx, cancel := a.untilDrain(c.r.Context())
 	lines := make(chan bulkLine, bulkChunk)
-	reader := &lineReader{api: a, call: c, ctx: ctx, out: lines, ahead: semaphore.NewWeighted(bulkBytes)}
+	reader := &lineReader{api: a, call: c, ctx: ctx, out: lines, ahead: semaphore.NewWeighted(bulkBytes), claim: a.memory.Claim(c.caller.Tenant)}
+	reader.readAhead()
 	// A read that waits for the client ends with the context.
 	stop := context.AfterFunc(ctx, func() { c.w.control.SetReadDeadline(time.Unix(1, 0)) })
 	go reader.run()
@@ -70,6 +74,8 @@ func (a *API) bulk(c *call) {
 		for line := range lines {
 			line.release()
 		}
+		reader.claim.Release()
+		c.endBody() // some of it may not have been read
 	}()
 
 	for first := range lines {
@@ -78,7 +84,7 @@ func (a *API) bulk(c *call) {
 		}
 	}
 	if stop() {
-		c.w.control.SetReadDeadline(time.Time{}) // as in readBody
+		c.w.control.SetReadDeadline(time.Time{}) // as in bodyReader.done
 	}
 	if c.w.status == 0 {
 		c.w.WriteHeader(http.StatusOK) // nothing but blank lines
@@ -173,7 +179,15 @@ type lineReader struct {
 	out    chan<- bulkLine
 	ahead  *semaphore.Weighted
 	number int
-	large  *pace // of the large line being read
+	large  *pace         // of the large line being read
+	claim  *memory.Claim // of the memory to read ahead
+}
+
+// readAhead reads ahead as much as there is memory for.
+func (l *lineReader) readAhead() {
+	if !l.claim.TryGrow(bulkBytes) {
+		l.ahead = semaphore.NewWeighted(freeBytes)
+	}
 }
 
 // run reads until the body ends, and closes the channel.
@@ -224,30 +238,42 @@ func (l *lineReader) next(body *bufio.Reader) (line bulkLine, err error) {
 		return line, err
 	}
 
-	limit := l.api.maxBody
-	release, full := l.api.takeMemory(l.ctx, limit)
-	if full != nil {
-		line.err = errSaturated
-		return line, skipLine(body)
-	}
-	line.release = release
-	paced := newPace()
+	return l.nextLarge(body, part)
+}
+
+// nextLarge reads the rest of a line that begins with part, and claims memory as it arrives.
+func (l *lineReader) nextLarge(body *bufio.Reader, part []byte) (line bulkLine, err error) {
+	claim := l.api.memory.Claim(l.call.caller.Tenant)
+	claim.Expect(l.api.maxBody)
+	paced := newPace(readBytesPerSecond)
 	l.large = &paced
 	defer func() { l.large = nil }()
-	for errors.Is(err, bufio.ErrBufferFull) {
-		line.data = append(line.data, part...)
-		part, err = body.ReadSlice('\n')
-		if int64(len(line.data)+len(part)) > limit {
-			release() // before it is skipped, which may take long
-			line = bulkLine{number: l.number, err: tooLarge("body", limit), release: func() {}}
+	line = bulkLine{number: l.number, release: claim.Release}
+	for err = bufio.ErrBufferFull; ; {
+		var refused *forebay.Error
+		if size := len(line.data) + len(part); int64(size) > l.api.maxBody {
+			refused = tooLarge("body", l.api.maxBody)
+		} else if more := min(l.api.maxBody, 2*int64(size)); size > cap(line.data) {
+			if claim.Grow(l.ctx, more-int64(cap(line.data))) != nil {
+				refused = memory.ErrFull
+			} else {
+				line.data = append(make([]byte, 0, more), line.data...)
+			}
+		}
+		if refused != nil {
+			line.release() // before it is skipped, which may take long
+			line = bulkLine{number: l.number, err: refused, release: func() {}}
 			if errors.Is(err, bufio.ErrBufferFull) {
 				err = skipLine(body)
 			}
 			return line, err
 		}
+		line.data = append(line.data, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+		part, err = body.ReadSlice('\n')
 	}
-	line.data = append(line.data, part...)
-	return line, err
 }
 
 // skipLine reads to the end of the line.
@@ -261,17 +287,17 @@ func skipLine(body *bufio.Reader) error {
 
 // Read reads from the body with a deadline.
 func (l *lineReader) Read(p []byte) (int, error) {
-	deadline := time.Now().Add(bulkIdle)
+	begun, patience := time.Now(), bulkIdle
 	if l.large != nil {
-		deadline = l.large.until
+		patience = l.large.left
 	}
-	l.call.w.control.SetReadDeadline(deadline)
+	l.call.w.control.SetReadDeadline(begun.Add(patience))
 	if err := l.ctx.Err(); err != nil {
 		return 0, err // its deadline may just have been overwritten
 	}
 	n, err := l.call.r.Body.Read(p)
 	if l.large != nil {
-		l.large.arrived(n)
+		l.large.moved(n, time.Since(begun))
 	}
 	return n, err
 }

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -21,7 +20,7 @@ import (
 
 // Documents is what the API needs of [documents.Service].
 type Documents interface {
-	Add(ctx context.Context, tenant string, n forebay.NewDocument, content []byte) (d forebay.Document, existing bool, err error)
+	Add(ctx context.Context, tenant string, n forebay.NewDocument, content io.Reader, then func(*forebay.NewDocument) error) (d forebay.Document, existing bool, err error)
 	AddURL(ctx context.Context, tenant string, n forebay.DocumentByURL) (d forebay.Document, existing bool, err error)
 	DocumentReader
 	DocumentOperator
@@ -161,23 +160,56 @@ func (a *API) addDocument(ctx context.Context, c *call, in *addDocumentInput) (d
 		}
 		return a.documents.AddURL(ctx, c.caller.Tenant, byURL)
 	case "multipart/form-data":
-		data, release, err := a.readUpload(c, a.maxDocument+smallBody)
-		if err != nil {
-			return d, false, err
-		}
-		defer release()
-		content, err := readForm(data, params["boundary"], &n)
-		if err != nil {
-			return d, false, err
-		}
-		return a.documents.Add(ctx, c.caller.Tenant, n, content)
+		return a.addForm(ctx, c, n, params["boundary"])
 	}
-	data, release, err := a.readUpload(c, a.maxDocument)
+	body, err := a.openUpload(c, a.maxDocument)
 	if err != nil {
 		return d, false, err
 	}
-	defer release()
-	return a.documents.Add(ctx, c.caller.Tenant, n, data)
+	defer body.done()
+	d, existing, err = a.documents.Add(ctx, c.caller.Tenant, n, body, nil)
+	return d, existing, body.problem(err)
+}
+
+// openUpload begins to read a body of whatever type.
+func (a *API) openUpload(c *call, limit int64) (*bodyReader, error) {
+	if err := checkEncoding(c.r.Header); err != nil {
+		return nil, err
+	}
+	if c.r.ContentLength > limit {
+		return nil, tooLarge("body", limit)
+	}
+	return a.openBody(c, limit), nil
+}
+
+// addForm adds the document of a form: the file, and fields before or after it.
+func (a *API) addForm(ctx context.Context, c *call, n forebay.NewDocument, boundary string) (d forebay.Document, existing bool, err error) {
+	if boundary == "" {
+		return d, false, forebay.Invalid("body", "is a form without a boundary in its content type")
+	}
+	body, err := a.openUpload(c, a.maxDocument+smallBody)
+	if err != nil {
+		return d, false, err
+	}
+	defer body.done()
+	form := multipart.NewReader(body, boundary)
+	file, err := readFields(form, &n)
+	switch {
+	case err != nil:
+		return d, false, body.problem(err)
+	case file == nil:
+		return d, false, forebay.Invalid("file", "is required: a part with the document")
+	}
+	n.ContentType = file.Header.Get("Content-Type")
+	d, existing, err = a.documents.Add(ctx, c.caller.Tenant, n, formPart{file}, func(n *forebay.NewDocument) error {
+		second, err := readFields(form, n)
+		if err == nil && second != nil {
+			err = forebay.Invalid("file", "is there twice; a form holds one document")
+		}
+		n.Name = cmp.Or(n.Name, file.FileName())
+		return err
+	})
+	return d, existing, body.problem(err)
 }
 
 // pairs reads metadata from a query.
@@ -196,35 +228,41 @@ func pairs(list []string) (map[string]string, error) {
 	return metadata, nil
 }
 
-// readForm reads a form: the file, and fields in whatever order.
-func readForm(data []byte, boundary string, n *forebay.NewDocument) (content []byte, err error) {
-	if boundary == "" {
-		return nil, forebay.Invalid("body", "is a form without a boundary in its content type")
+var errForm = forebay.Invalid("body", "is no form that can be read")
+
+// formPart is a part of a form, with an error that callers may see.
+type formPart struct{ r io.Reader }
+
+func (p formPart) Read(b []byte) (int, error) {
+	n, err := p.r.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = errForm
 	}
-	form := multipart.NewReader(bytes.NewReader(data), boundary)
-	there, fileName := false, ""
+	return n, err
+}
+
+// readFields reads fields in whatever order, up to a file or the end of the form.
+func readFields(form *multipart.Reader, n *forebay.NewDocument) (file *multipart.Part, err error) {
 	for {
 		part, err := form.NextPart()
 		if errors.Is(err, io.EOF) {
-			if !there {
-				return nil, forebay.Invalid("file", "is required: a part with the document")
-			}
-			n.Name = cmp.Or(n.Name, fileName)
-			return content, nil
+			return nil, nil
 		}
 		if err != nil {
-			return nil, forebay.Invalid("body", "is no form that can be read")
+			return nil, errForm
 		}
-		value, err := io.ReadAll(part)
-		if err != nil {
-			return nil, forebay.Invalid("body", "is no form that can be read")
+		name := part.FormName()
+		if name == "file" {
+			return part, nil
 		}
-		switch name := part.FormName(); name {
-		case "file":
-			if there {
-				return nil, forebay.Invalid("file", "is there twice; a form holds one document")
-			}
-			there, content, fileName, n.ContentType = true, value, part.FileName(), part.Header.Get("Content-Type")
+		value, err := io.ReadAll(io.LimitReader(part, maxField+1))
+		switch {
+		case err != nil:
+			return nil, errForm
+		case len(value) > maxField:
+			return nil, tooLarge(shorten(name), maxField)
+		}
+		switch name {
 		case "id":
 			n.ID = string(value)
 		case "name":
@@ -242,3 +280,6 @@ func readForm(data []byte, boundary string, n *forebay.NewDocument) (content []b
 		}
 	}
 }
+
+// maxField is the size of a form's field, at most.
+const maxField = 128 << 10

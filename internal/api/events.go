@@ -100,6 +100,7 @@ func (a *API) follow(ctx context.Context, c *call, id string, changes <-chan str
 	defer cancel()
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
+	c.w.untilDrain()
 	if out.hello() != nil {
 		return
 	}

@@ -48,6 +48,7 @@ var statuses = map[forebay.Code]int{
 	forebay.CodeLockLost:            http.StatusConflict,
 	forebay.CodeSessionLockLost:     http.StatusConflict,
 	forebay.CodeSessionLocked:       http.StatusConflict,
+	forebay.CodeRequestTimeout:      http.StatusRequestTimeout,
 	forebay.CodeTooManyRequests:     http.StatusServiceUnavailable,
 	forebay.CodeUnavailable:         http.StatusServiceUnavailable,
 	forebay.CodeDatabaseUnusable:    http.StatusServiceUnavailable,

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -14,10 +15,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/memory"
 )
-
-// writeTimeout is how long one write to a client may block; then the client counts as gone.
-const writeTimeout = 30 * time.Second
 
 // maxRequestIDBytes bounds an X-Request-Id that is taken over from the client.
 const maxRequestIDBytes = 128
@@ -25,6 +24,7 @@ const maxRequestIDBytes = 128
 // call is what the chain knows about one request.
 type call struct {
 	id            string
+	api           *API
 	r             *http.Request
 	w             *responseWriter
 	route         string // the pattern that matched; "" until one has
@@ -32,7 +32,8 @@ type call struct {
 	sentKey       bool   // the client sent a key, right or wrong
 	correlationID string // of the job concerned, once known
 	gone          bool   // the client went away
-	release       func() // of memory held until the answer is written; nil: none
+	body          *requestBody
+	claim         *memory.Claim // of what is read for the answer, and of the answer; nil: none yet
 }
 
 type callKey struct{}
@@ -47,13 +48,23 @@ func (c *call) actor() string {
 	return c.caller.KeyID
 }
 
-// acting returns a context that says who acts, and whose budget pays.
+// acting returns a context that says who acts, whose budget pays, and where the payloads that are read
+// for the answer are counted.
 func (c *call) acting(ctx context.Context) context.Context {
 	ctx = forebay.WithActor(ctx, c.actor())
+	ctx = memory.With(ctx, c.memory())
 	if c.caller.Budgeted {
 		ctx = forebay.WithBudgetKey(ctx, c.caller.KeyID)
 	}
 	return ctx
+}
+
+// memory is the claim of the caller's tenant for this request.
+func (c *call) memory() *memory.Claim {
+	if c.claim == nil {
+		c.claim = c.api.memory.Claim(c.caller.Tenant)
+	}
+	return c.claim
 }
 
 // challenge is the WWW-Authenticate header of a 401 (RFC 6750 section 3).
@@ -84,12 +95,16 @@ func (c *call) attrs() []slog.Attr {
 // ServeHTTP answers one request.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
-	c := &call{id: r.Header.Get("X-Request-Id")}
+	c := &call{id: r.Header.Get("X-Request-Id"), api: a}
 	if !forebay.ValidText(c.id, maxRequestIDBytes) {
 		c.id = rand.Text()
 	}
-	c.w = &responseWriter{ResponseWriter: w, control: http.NewResponseController(w), call: c}
+	c.w = &responseWriter{ResponseWriter: w, control: http.NewResponseController(w), call: c, pace: newPace(writeBytesPerSecond)}
 	c.r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
+	if r.Body != nil && r.ContentLength != 0 {
+		c.body = &requestBody{ReadCloser: r.Body, left: r.ContentLength}
+		c.r.Body = c.body
+	}
 	// The deadline of an earlier request on the same connection may have passed.
 	c.w.extend()
 
@@ -99,9 +114,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cache-Control", "no-store")
 
 	defer func() {
-		if c.release != nil {
-			c.release()
-		}
+		c.w.end()
+		c.claim.Release()
 	}()
 	defer a.logAccess(c, start)
 	defer a.recover(c)
@@ -123,9 +137,10 @@ func (a *API) recover(c *call) {
 	}
 	a.log.LogAttrs(c.r.Context(), slog.LevelError, "request panicked",
 		append(c.attrs(), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))...)
-	if c.w.status != 0 {
+	if c.w.sent {
 		panic(http.ErrAbortHandler)
 	}
+	c.w.status = 0
 	c.w.Header().Del("Content-Length")
 	newProblem(c, forebay.CodeInternal, errInternal(c).Message).write(c.w)
 }
@@ -175,14 +190,49 @@ func cleanText(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r == 0x7f })
 }
 
-// responseWriter notes the status, gives each write its own deadline, and turns the mux's own
-// answers (not found, method not allowed, redirects to a cleaned path) into problems.
+// requestBody notes whether a body was read to its end.
+type requestBody struct {
+	io.ReadCloser
+	left int64 // -1: not known
+	over bool
+}
+
+func (b *requestBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left > 0 {
+		b.left -= int64(n)
+	}
+	b.over = b.over || errors.Is(err, io.EOF) || b.left == 0
+	return n, err
+}
+
+// unreadTimeout is how long the server goes on to read what a client sends of a body that was answered
+// already. Clients that send all of it first can read the answer then.
+const unreadTimeout = time.Second
+
+// endBody has the connection closed soon if there is more of the body than was read.
+func (c *call) endBody() {
+	if c.body == nil || c.body.over || c.r.ProtoMajor != 1 {
+		return // HTTP/2 resets the stream
+	}
+	c.w.control.SetReadDeadline(time.Now().Add(unreadTimeout))
+	connectionOf(c.r.Context()).closeWhenIdle()
+}
+
+// responseWriter notes the status, sends it with the first part of the body, gives the client time by
+// its pace, and turns the mux's own answers (not found, method not allowed, redirects to a cleaned
+// path) into problems.
 type responseWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	call    *call
-	status  int  // 0 until sent
+	status  int  // 0 until known
+	sent    bool // the status is
 	mute    bool // the body was replaced
+	duplex  bool // the body is read while the answer is written
+	written int64
+	stop    func() bool // of the watch for a stop; nil: none
+	pace
 }
 
 // Unwrap is for http.ResponseController.
@@ -190,7 +240,29 @@ func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter 
 
 // extend gives the next write its time. Writers without deadlines, as in tests, have no clients
 // that could be gone.
-func (w *responseWriter) extend() { w.control.SetWriteDeadline(time.Now().Add(writeTimeout)) }
+func (w *responseWriter) extend() {
+	now := time.Now()
+	w.control.SetWriteDeadline(now.Add(w.left))
+	if w.stop != nil && w.call.api.draining.Err() != nil { // its deadline may just have been overwritten
+		w.left = min(w.left, drainTimeout)
+		w.control.SetWriteDeadline(now.Add(w.left))
+	}
+}
+
+// untilDrain leaves the answer little time once the server stops.
+func (w *responseWriter) untilDrain() {
+	if w.stop == nil {
+		w.stop = context.AfterFunc(w.call.api.draining, func() { w.control.SetWriteDeadline(time.Now().Add(drainTimeout)) })
+	}
+}
+
+// end sends a status that has no body, and ends the watch for a stop.
+func (w *responseWriter) end() {
+	w.send()
+	if w.stop != nil {
+		w.stop()
+	}
+}
 
 func (w *responseWriter) WriteHeader(status int) {
 	if w.mute || w.status != 0 {
@@ -200,8 +272,22 @@ func (w *responseWriter) WriteHeader(status int) {
 		w.unrouted(status)
 		return
 	}
-	w.extend()
 	w.status = w.call.status(status) // huma sends its own, whatever the problem says
+}
+
+// send sends the status, once it is known. What comes before the body was read ends the connection:
+// else the server would wait for the rest before it answers.
+func (w *responseWriter) send() {
+	if w.sent || w.status == 0 {
+		return
+	}
+	w.sent = true
+	if body := w.call.body; body != nil && !body.over && !w.duplex && w.call.r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
+		w.control.EnableFullDuplex()
+		w.call.endBody()
+	}
+	w.extend()
 	w.ResponseWriter.WriteHeader(w.status)
 }
 
@@ -217,6 +303,9 @@ func (w *responseWriter) unrouted(status int) {
 	w.mute = true
 }
 
+// writePart is how much is written with one deadline.
+const writePart = 64 << 10
+
 func (w *responseWriter) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
@@ -224,12 +313,67 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 	if w.mute {
 		return len(b), nil
 	}
-	w.extend()
-	return w.ResponseWriter.Write(b)
+	if len(b) > freeBytes {
+		held := w.call.memory().Held()
+		if err := w.claim(int64(len(b))); err != nil {
+			return 0, err
+		}
+		defer w.call.memory().Shrink(held)
+		if w.mute {
+			return len(b), nil
+		}
+	}
+	w.send()
+	total := 0
+	for {
+		part := b[:min(len(b), writePart)]
+		begun := time.Now()
+		w.extend()
+		n, err := w.ResponseWriter.Write(part)
+		w.moved(n, time.Since(begun))
+		total += n
+		if b = b[n:]; err != nil || len(b) == 0 {
+			if w.written += int64(total); w.written > freeBytes {
+				w.untilDrain()
+			}
+			return total, err
+		}
+		w.untilDrain()
+	}
+}
+
+// claim claims memory for a large answer. Where there is none, a read is refused; what has changed
+// something is answered all the same.
+func (w *responseWriter) claim(size int64) error {
+	c := w.call
+	err := c.memory().Grow(c.r.Context(), size)
+	switch {
+	case err == nil:
+		return nil
+	case c.r.Context().Err() != nil:
+		return err
+	case c.r.Method != http.MethodGet:
+		return nil
+	case w.sent:
+		return err
+	}
+	for name := range w.Header() {
+		switch name {
+		case "X-Request-Id", "X-Content-Type-Options", "Cache-Control":
+		default:
+			w.Header().Del(name)
+		}
+	}
+	p := c.api.problem(c.r.Context(), c, err)
+	w.status = 0
+	p.write(w)
+	w.mute = true
+	return nil
 }
 
 // flush sends what was written so far.
 func (w *responseWriter) flush() error {
+	w.send()
 	w.extend()
 	return w.control.Flush()
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"reflect"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -92,22 +91,22 @@ const maxNoBody = 1 << 10
 // asks for something is refused rather than ignored.
 func routeNoBody[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func(context.Context, *call, *I) (*O, error)) {
 	route(a, scope, op, func(ctx context.Context, c *call, in *I) (*O, error) {
-		if err := noBody(c); err != nil {
+		if err := a.noBody(c); err != nil {
 			return nil, err
 		}
 		return handle(ctx, c, in)
 	})
 }
 
-func noBody(c *call) error {
+func (a *API) noBody(c *call) error {
 	if c.r.ContentLength == 0 {
 		return nil
 	}
-	c.w.control.SetReadDeadline(time.Now().Add(readTimeout))
-	defer c.w.control.SetReadDeadline(time.Time{}) // as in readBody
-	data, err := io.ReadAll(io.LimitReader(c.r.Body, maxNoBody+1))
+	body := a.openBody(c, freeBytes)
+	defer body.done()
+	data, err := io.ReadAll(io.LimitReader(body, maxNoBody+1))
 	if err != nil {
-		return bodyError(err, maxNoBody)
+		return body.problem(err)
 	}
 	if len(data) <= maxNoBody {
 		if data = bytes.TrimSpace(data); len(data) == 0 {

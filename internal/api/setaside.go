@@ -63,12 +63,6 @@ func (a *API) routeSubqueue(segment, name string, where forebay.SetAside) {
 		OperationID: "peek-" + segment, Method: http.MethodGet, Path: base + "/{job_id}", Tags: tags,
 		Summary: "Look at one job in the " + name + " subqueue, with its input",
 	}, func(ctx context.Context, c *call, in *setAsidePath) (*answer[forebay.SetAsideJob], error) {
-		// How large the input is shows only when it has been read.
-		release, err := a.takeMemory(ctx, a.maxInput)
-		if err != nil {
-			return nil, err
-		}
-		c.release = release
 		job, err := a.service.PeekSetAside(ctx, c.caller.Tenant, in.Queue, where, in.JobID)
 		if err != nil {
 			return nil, err

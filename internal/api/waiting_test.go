@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/memory"
 )
 
 // silent is a service with jobs that never change, for tenants named by their keys.
@@ -100,38 +102,73 @@ func TestWaitersAreLimited(t *testing.T) {
 	})
 }
 
-func (s *silent) PeekSetAside(_ context.Context, _, _ string, _ forebay.SetAside, id string) (forebay.SetAsideJob, error) {
+func (s *silent) PeekSetAside(ctx context.Context, _, _ string, _ forebay.SetAside, id string) (forebay.SetAsideJob, error) {
 	if id == "none" {
 		return forebay.SetAsideJob{}, forebay.ErrNotFound
 	}
-	return forebay.SetAsideJob{}, nil
+	input := json.RawMessage(`"` + strings.Repeat("x", 900<<10) + `"`)
+	return forebay.SetAsideJob{Input: input}, memory.Grow(ctx, int64(len(input)))
 }
 
-// A set-aside job may be as large as any input; reading it takes memory like one.
-func TestPeekingTakesMemory(t *testing.T) {
+// What is read for an answer, and the answer until it is written, take memory. Where there is none a
+// read is refused.
+func TestAnswersTakeMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := New(Options{Service: &silent{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20, MemoryBytes: 2 << 20})
-		peek := func(id string) int {
-			r := httptest.NewRequestWithContext(t.Context(), "GET", "/v1/queues/q/dead-letters/"+id, nil)
-			r.Header.Set("Authorization", "Bearer t")
-			w := httptest.NewRecorder()
+		get := func(tenant string, w http.ResponseWriter) {
+			r := httptest.NewRequestWithContext(t.Context(), "GET", "/v1/queues/q/dead-letters/j", nil)
+			r.Header.Set("Authorization", "Bearer "+tenant)
 			a.ServeHTTP(w, r)
-			return w.Code
 		}
-		if !a.memory.TryAcquire(1<<20 + 1) {
-			t.Fatal("no memory")
+		gate := make(chan struct{})
+		unread := make([]*slowReader, 8)
+		var wg sync.WaitGroup
+		for i := range unread {
+			unread[i] = &slowReader{ResponseRecorder: httptest.NewRecorder(), gate: gate}
+			wg.Go(func() { get("slow", unread[i]) })
 		}
-		if code := peek("j"); code != http.StatusServiceUnavailable {
-			t.Errorf("without memory: %d", code)
+		<-time.After(memory.Wait + time.Second) // those without memory are refused by now
+		synctest.Wait()
+		if held := a.memory.Held(); held > a.memory.Capacity()*7/8 || held < 1800<<10 {
+			t.Errorf("%d bytes are held for answers that nobody reads", held)
 		}
-		a.memory.Release(1<<20 + 1)
-		if found, missing := peek("j"), peek("none"); found != http.StatusOK || missing != http.StatusNotFound {
-			t.Errorf("with memory: %d, %d", found, missing)
+		close(gate)
+		wg.Wait()
+		answered, refused := 0, 0
+		for _, w := range unread {
+			switch {
+			case w.Code == http.StatusOK && w.Body.Len() > 900<<10:
+				answered++
+			case w.Code == http.StatusServiceUnavailable && w.Header().Get("Retry-After") != "" && strings.Contains(w.Body.String(), string(forebay.CodeTooManyRequests)):
+				refused++
+			default:
+				t.Errorf("answered %d with %d bytes: %.200s", w.Code, w.Body.Len(), w.Body)
+			}
 		}
-		if !a.memory.TryAcquire(a.capacity) {
-			t.Error("memory was not given back")
+		if answered != 1 || refused != 7 {
+			t.Errorf("%d answered, %d refused", answered, refused)
+		}
+		w := httptest.NewRecorder()
+		if get("slow", w); w.Code != http.StatusOK {
+			t.Errorf("when there is room again: %d", w.Code)
+		}
+		if held := a.memory.Held(); held != 0 {
+			t.Errorf("%d bytes of memory were not given back", held)
 		}
 	})
+}
+
+// slowReader is a client that reads nothing of a large answer until the gate opens.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	gate <-chan struct{}
+}
+
+func (s *slowReader) Write(b []byte) (int, error) {
+	if len(b) > 4<<10 {
+		<-s.gate
+	}
+	return s.ResponseRecorder.Write(b)
 }
 
 // A stream does not outlive the key that opened it.

@@ -104,6 +104,28 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader, size int64) er
 	return coded(ctx, "store payload", err)
 }
 
+// PutStream is Put for a payload of unknown size, of which nothing but a small buffer is held in memory. It
+// returns the size. A payload of more than limit bytes is CodePayloadTooLarge, and nothing is stored.
+func (s *Store) PutStream(ctx context.Context, key string, r io.Reader, limit int64) (size int64, err error) {
+	if err := checkKey(key); err != nil {
+		return 0, err
+	}
+	src := &streamReader{ctx: ctx, r: r, limit: limit}
+	err = s.backend.put(ctx, key, src)
+	if src.err != nil {
+		return 0, src.err
+	}
+	return src.size, coded(ctx, "store payload", err)
+}
+
+// StreamBuffer is about how many bytes PutStream holds in memory.
+func (s *Store) StreamBuffer() int64 {
+	if _, ok := s.backend.(*bucket); ok {
+		return partBytes
+	}
+	return 0 // less than any request has
+}
+
 // Get opens a payload and tells its size in bytes. The caller closes it. A missing one is
 // CodeNotFound.
 func (s *Store) Get(ctx context.Context, key string) (io.ReadCloser, int64, error) {
@@ -278,6 +300,33 @@ func (e *exactReader) end() error {
 func (e *exactReader) fail(err error) error {
 	e.err = err
 	return err
+}
+
+// streamReader yields r up to its limit, or fails. It remembers r's failure as exactReader does.
+type streamReader struct {
+	ctx         context.Context
+	r           io.Reader
+	limit, size int64
+	err         error
+}
+
+func (s *streamReader) Read(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	if err := s.ctx.Err(); err != nil {
+		s.err = fmt.Errorf("store payload: %w", err)
+		return 0, s.err
+	}
+	n, err := s.r.Read(p)
+	if s.size += int64(n); s.size > s.limit {
+		s.err = forebay.Errorf(forebay.CodePayloadTooLarge, "the payload has more than %d bytes", s.limit)
+		return 0, s.err
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
 }
 
 // payload gives read errors a code.

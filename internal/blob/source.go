@@ -50,24 +50,16 @@ func OpenSource(ctx context.Context, address string) (*Source, error) {
 	return nil, forebay.Invalid("url", "has the scheme %.20q; known are file, s3 and azblob", u.Scheme)
 }
 
-// Read returns an object of at most limit bytes and its content type, "" if that is not known.
-func (s *Source) Read(ctx context.Context, key string, limit int64) (content []byte, contentType string, err error) {
-	r, contentType, err := s.open(ctx, key)
+// Open opens an object and tells its content type, "" if that is not known. The caller closes it.
+func (s *Source) Open(ctx context.Context, key string) (r io.ReadCloser, contentType string, err error) {
+	r, contentType, err = s.open(ctx, key)
 	if errors.Is(err, fs.ErrNotExist) || gcerrors.Code(err) == gcerrors.NotFound {
 		return nil, "", forebay.Errorf(forebay.CodeNotFound, "there is no such object in the storage").Caused(err)
 	}
 	if err != nil {
 		return nil, "", coded(ctx, "open object", err)
 	}
-	defer r.Close()
-	content, err = io.ReadAll(io.LimitReader(r, limit+1))
-	switch {
-	case err != nil:
-		return nil, "", coded(ctx, "read object", err)
-	case int64(len(content)) > limit:
-		return nil, "", forebay.Errorf(forebay.CodePayloadTooLarge, "the object has more than %d bytes", limit)
-	}
-	return content, contentType, nil
+	return &payload{ctx: ctx, ReadCloser: r}, contentType, nil
 }
 
 func (s *Source) open(ctx context.Context, key string) (io.ReadCloser, string, error) {

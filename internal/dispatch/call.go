@@ -59,11 +59,11 @@ func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery, called f
 // call loads the input, within the memory limit, and runs the task.
 func (d *Dispatcher) call(ctx context.Context, task forebay.Task, job *jobs.Delivery) (result forebay.TaskResult, err error) {
 	if job.InputBlob != "" {
-		weight := min(job.InputSize, d.capacity)
-		if err := d.memory.Acquire(ctx, weight); err != nil {
+		claim := d.memory.Claim(job.Tenant)
+		if err := claim.GrowPatiently(ctx, job.InputSize); err != nil {
 			return result, err
 		}
-		defer d.memory.Release(weight)
+		defer claim.Release()
 	}
 	input, err := d.jobs.Call(ctx, job)
 	if err != nil {

@@ -13,9 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/retry"
 )
 
@@ -24,7 +23,7 @@ type Options struct {
 	Jobs            *jobs.Service
 	Lanes           Lanes
 	Logger          *slog.Logger
-	MemoryBytes     int64         // inputs held by running jobs
+	MemoryBytes     int64         // large inputs held by running jobs, shared by tenants
 	ShutdownTimeout time.Duration // how long a stop lets calls finish
 }
 
@@ -41,8 +40,7 @@ const (
 type Dispatcher struct {
 	jobs     *jobs.Service
 	log      *slog.Logger
-	memory   *semaphore.Weighted
-	capacity int64
+	memory   *memory.Pool
 	grace    time.Duration
 	renewer  *renewer
 	lanes    []*lane
@@ -53,7 +51,7 @@ type Dispatcher struct {
 func New(opts Options) *Dispatcher {
 	d := &Dispatcher{
 		jobs: opts.Jobs, log: opts.Logger, grace: opts.ShutdownTimeout,
-		memory: semaphore.NewWeighted(opts.MemoryBytes), capacity: opts.MemoryBytes,
+		memory: memory.New(opts.MemoryBytes),
 	}
 	d.renewer = newRenewer(opts.Jobs, opts.Logger)
 	for _, q := range opts.Jobs.Configured() {

@@ -10,20 +10,22 @@
 package documents
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"errors"
+	"io"
 	"log/slog"
 	"runtime"
-	"strings"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/extract"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -64,8 +66,8 @@ type Service struct {
 	Options
 	jobs       *jobs.Service
 	indexes    indexes
-	extracting *semaphore.Weighted // texts that are taken apart at once
-	changed    chan struct{}       // holds a token when there may be something for Run to do
+	extracting *places
+	changed    chan struct{} // holds a token when there may be something for Run to do
 }
 
 // New returns the service. It can be used once it knows the jobs, which its own tasks are among.
@@ -80,7 +82,7 @@ func New(o Options) *Service {
 		o.Logger = slog.Default()
 	}
 	return &Service{Options: o, indexes: indexes{limit: o.IndexBytes, dropEvery: dropEvery, watch: o.Store.WatchDropped, byTenant: map[int64]*tenantIndex{}},
-		extracting: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))), changed: make(chan struct{}, 1)}
+		extracting: newPlaces(runtime.GOMAXPROCS(0)), changed: make(chan struct{}, 1)}
 }
 
 // Use tells the service of the jobs.
@@ -91,87 +93,116 @@ func documentID(hash []byte) string { return "doc_" + jobs.IDEncoding.EncodeToSt
 
 // Add stores a document; its pipeline goes on by itself. existing says that the document had this very
 // content already; its name and its metadata are the upload's then, if that has any.
-func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument, content []byte) (d forebay.Document, existing bool, err error) {
+//
+// The content goes to blob storage as it comes. then is called once it has, with what is known of the
+// document so far, and may change that; nil: nothing does.
+func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument, content io.Reader, then func(*forebay.NewDocument) error) (d forebay.Document, existing bool, err error) {
 	if s.Embed == nil {
 		return d, false, forebay.Errorf(forebay.CodeNotSupported, "documents need a task that embeds texts, and no model is configured for one")
 	}
-	upload, err := s.upload(n, content)
+	no, err := s.Store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return d, false, err
 	}
-	if upload.Tenant, err = s.Store.EnsureTenant(ctx, tenant); err != nil {
+	if err := memory.Grow(ctx, s.Blobs.StreamBuffer()); err != nil {
 		return d, false, err
 	}
-	upload.KeyID = forebay.BudgetKeyOf(ctx)
+	head := bufio.NewReaderSize(content, sniffed)
+	begins, err := head.Peek(sniffed)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return d, false, err
+	}
+	upload := store.NewRevision{Revision: store.Revision{ID: jobs.NewID("rev_"), Tenant: no, KeyID: forebay.BudgetKeyOf(ctx)}}
+	if then == nil {
+		if err := describe(&upload, n, begins); err != nil {
+			return d, false, err
+		}
+	}
+	begins = bytes.Clone(begins)
+	upload.Blob = blob.Key(no, upload.ID, "content")
+	hash := sha256.New()
+	upload.Size, err = s.Blobs.PutStream(ctx, upload.Blob, io.TeeReader(head, hash), s.MaxBytes)
+	if forebay.CodeOf(err) == forebay.CodePayloadTooLarge {
+		err = forebay.Errorf(forebay.CodePayloadTooLarge, "a document may have at most %d bytes", s.MaxBytes)
+	}
+	if err != nil {
+		return d, false, err
+	}
+	kept := false
+	defer func() {
+		if !kept {
+			_ = s.Blobs.Delete(context.WithoutCancel(ctx), upload.Blob) // the sweep would find it too
+		}
+	}()
+	if then != nil {
+		if err := then(&n); err != nil {
+			return d, false, err
+		}
+		if err := describe(&upload, n, begins); err != nil {
+			return d, false, err
+		}
+	}
+	upload.Hash = hash.Sum(nil)
+	upload.DocumentID = cmp.Or(n.ID, documentID(upload.Hash))
 	split, err := s.newJobs(ctx, tenant, []taskInput{{Revision: upload.ID}}, taskSplit)
 	if err != nil {
 		return d, false, err
 	}
 	upload.Split = split[0]
-	if before, err := s.Store.Document(ctx, upload.Tenant, upload.DocumentID); err == nil {
+	if before, err := s.Store.Document(ctx, no, upload.DocumentID); err == nil {
 		if again := upload.Over(before.Latest); again.SameText(before.Latest) && again.SameLabels(before.Latest) {
 			return view(before), true, nil
 		}
 	}
-	upload.Blob = blob.Key(upload.Tenant, upload.ID, "content")
-	if err := s.Blobs.Put(ctx, upload.Blob, strings.NewReader(string(content)), upload.Size); err != nil {
-		return d, false, err
-	}
 	added, err := s.Store.AddRevision(ctx, upload)
 	if err != nil {
-		return d, false, err // what was stored of it the sweep finds
+		kept = true // it may have come about; else the sweep finds what was stored
+		return d, false, err
 	}
-	if added.Existing {
-		_ = s.Blobs.Delete(context.WithoutCancel(ctx), upload.Blob) // the sweep would find it too
-	}
+	kept = !added.Existing
 	s.dropped(added.Voided)
-	row, err := s.Store.Document(ctx, upload.Tenant, upload.DocumentID)
+	row, err := s.Store.Document(ctx, no, upload.DocumentID)
 	if err != nil {
 		return d, false, err
 	}
 	return view(row), added.Existing, nil
 }
 
-// upload checks an upload and fills in what it leaves out.
-func (s *Service) upload(n forebay.NewDocument, content []byte) (upload store.NewRevision, err error) {
+// sniffed is how many bytes of a document may tell what it is.
+const sniffed = 512
+
+// describe checks what is said of an upload that begins so, and fills in what is left out.
+func describe(upload *store.NewRevision, n forebay.NewDocument, begins []byte) error {
 	switch {
-	case int64(len(content)) > s.MaxBytes:
-		return upload, forebay.Errorf(forebay.CodePayloadTooLarge, "a document may have at most %d bytes", s.MaxBytes)
-	case len(content) == 0:
-		return upload, forebay.Errorf(forebay.CodeDocumentEmpty, "the document is empty")
+	case len(begins) == 0:
+		return forebay.Errorf(forebay.CodeDocumentEmpty, "the document is empty")
 	case n.ID != "" && !forebay.ValidDocumentID(n.ID):
-		return upload, forebay.Invalid("id", "must be 1 to %d letters, digits, dots, underscores, colons and hyphens, beginning with a letter or digit", forebay.MaxDocumentIDBytes)
+		return forebay.Invalid("id", "must be 1 to %d letters, digits, dots, underscores, colons and hyphens, beginning with a letter or digit", forebay.MaxDocumentIDBytes)
 	case n.Name != "" && !forebay.ValidText(n.Name, forebay.MaxDocumentNameBytes):
-		return upload, forebay.Invalid("name", "must be 1 to %d bytes of text without control characters", forebay.MaxDocumentNameBytes)
+		return forebay.Invalid("name", "must be 1 to %d bytes of text without control characters", forebay.MaxDocumentNameBytes)
 	}
-	kind, charset, guessed, err := extract.KindOf(n.ContentType, n.Name, content)
+	kind, charset, guessed, err := extract.KindOf(n.ContentType, n.Name, begins)
 	if err != nil {
-		return upload, err
+		return err
 	}
 	if len(charset) > forebay.MaxNameBytes {
-		return upload, forebay.Invalid("content_type", "has no charset that is known")
+		return forebay.Invalid("content_type", "has no charset that is known")
 	}
-	metadata, err := jobs.EncodeMetadata(n.Metadata)
-	if err != nil {
-		return upload, err
-	}
-	hash := sha256.Sum256(content)
-	if n.ID == "" {
-		n.ID = documentID(hash[:])
-	}
-	rev := store.Revision{ID: jobs.NewID("rev_"), Hash: hash[:], MediaType: string(kind), Charset: charset, Name: n.Name, Size: int64(len(content)), Metadata: metadata}
-	return store.NewRevision{Revision: rev, DocumentID: n.ID, Guessed: guessed}, nil
+	upload.Metadata, err = jobs.EncodeMetadata(n.Metadata)
+	upload.MediaType, upload.Charset, upload.Name, upload.Guessed = string(kind), charset, n.Name, guessed
+	return err
 }
 
 // AddURL is Add for a document that stands in a blob storage.
 func (s *Service) AddURL(ctx context.Context, tenant string, n forebay.DocumentByURL) (d forebay.Document, existing bool, err error) {
-	content, contentType, name, err := s.fetch(ctx, tenant, n.URL)
+	content, contentType, name, err := s.open(ctx, tenant, n.URL)
 	if err != nil {
 		return d, false, err
 	}
+	defer content.Close()
 	n.Name = cmp.Or(n.Name, name)
 	n.ContentType = cmp.Or(n.ContentType, contentType)
-	return s.Add(ctx, tenant, n.NewDocument, content)
+	return s.Add(ctx, tenant, n.NewDocument, content, nil)
 }
 
 // dropped aborts the calls whose locks a transition has voided, and has what it dropped removed.

@@ -2,6 +2,7 @@ package documents
 
 import (
 	"context"
+	"io"
 	"net/url"
 	"path"
 	"slices"
@@ -18,8 +19,8 @@ type Source struct {
 	Tenants []string // if not empty, only these may
 }
 
-// fetch reads a document from the source that its URL is of.
-func (s *Service) fetch(ctx context.Context, tenant, address string) (content []byte, contentType, name string, err error) {
+// open opens a document in the source that its URL is of. The caller closes it.
+func (s *Service) open(ctx context.Context, tenant, address string) (content io.ReadCloser, contentType, name string, err error) {
 	if !forebay.ValidText(address, forebay.MaxDocumentURLBytes) {
 		return nil, "", "", forebay.Invalid("url", "must be 1 to %d bytes of text without control characters", forebay.MaxDocumentURLBytes)
 	}
@@ -31,7 +32,7 @@ func (s *Service) fetch(ctx context.Context, tenant, address string) (content []
 		if key, err = url.PathUnescape(key); err != nil || key == "" || path.Clean("/"+key) != "/"+key {
 			return nil, "", "", forebay.Invalid("url", "does not name an object")
 		}
-		content, contentType, err = source.Bucket.Read(ctx, key, s.MaxBytes)
+		content, contentType, err = source.Bucket.Open(ctx, key)
 		return content, contentType, path.Base(key), err
 	}
 	return nil, "", "", forebay.Invalid("url", "is not below a source of documents that is configured for this tenant")

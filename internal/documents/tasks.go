@@ -190,6 +190,11 @@ func (s *Service) runSplit(ctx context.Context, call forebay.TaskCall) (res fore
 	if err != nil || gone || w.rev.Split {
 		return forebay.TaskResult{Output: outputGone}, err
 	}
+	leave, err := s.extracting.take(ctx, call.Tenant)
+	if err != nil {
+		return res, err
+	}
+	defer leave() // once nothing of the text is held any more
 	text, chunks, err := s.chunks(ctx, w.rev)
 	if err != nil {
 		return res, failure(err)
@@ -221,12 +226,8 @@ func (s *Service) runSplit(ctx context.Context, call forebay.TaskCall) (res fore
 	return forebay.TaskResult{Output: said(map[string]int{"chunks": len(chunks), "tokens": result.Tokens})}, nil
 }
 
-// chunks reads a document and cuts it. Only so many at a time: it takes memory and a processor.
+// chunks reads a document and cuts it.
 func (s *Service) chunks(ctx context.Context, rev store.Revision) (extract.Text, []extract.Chunk, error) {
-	if err := s.extracting.Acquire(ctx, 1); err != nil {
-		return extract.Text{}, nil, err
-	}
-	defer s.extracting.Release(1)
 	content, err := s.Blobs.ReadAll(ctx, rev.Blob, rev.Size)
 	if err != nil {
 		return extract.Text{}, nil, err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"time"
@@ -18,18 +19,25 @@ import (
 // Limits on one PDF.
 const (
 	MaxPages    = 5000
-	pdfTimeout  = time.Minute
-	pdfMemory   = 2 << 30 // bytes of address space
+	pdfTimeout  = 3 * time.Minute // also where processors are short
+	pdfMemory   = 2 << 30         // bytes of address space
 	maxAnswer   = 2*MaxTextBytes + 1<<20
 	maxPDFBytes = 256 << 20
 )
 
-// pdfVariable makes this program such a process.
+// processorSeconds is how much processor time a PDF of that size may take: what is small is soon read,
+// unless it was made to take long.
+func processorSeconds(size int) uint64 {
+	const least, bytesPerSecond, most = 2, 64 << 10, 60
+	return uint64(min(least+size/bytesPerSecond, most))
+}
+
+// pdfVariable makes this program such a process. Its value is the seconds of processor time that it has.
 const pdfVariable = "FOREBAY_READ_PDF"
 
 func init() {
-	if os.Getenv(pdfVariable) != "" {
-		os.Exit(servePDF(os.Stdin, os.Stdout)) //nolint:forbidigo // it is a main function of its own
+	if seconds := os.Getenv(pdfVariable); seconds != "" {
+		os.Exit(servePDF(os.Stdin, os.Stdout, seconds)) //nolint:forbidigo // it is a main function of its own
 	}
 }
 
@@ -41,6 +49,10 @@ type pdfAnswer struct {
 }
 
 func readPDF(ctx context.Context, data []byte) (Text, error) {
+	return readPDFWithin(ctx, data, processorSeconds(len(data)))
+}
+
+func readPDFWithin(ctx context.Context, data []byte, seconds uint64) (Text, error) {
 	if len(data) > maxPDFBytes {
 		return Text{}, forebay.Errorf(forebay.CodeDocumentTooLarge, "a PDF may have at most %d bytes", maxPDFBytes)
 	}
@@ -52,11 +64,11 @@ func readPDF(ctx context.Context, data []byte) (Text, error) {
 	if _, err := os.Stat(self); err == nil {
 		program = self
 	}
-	within, cancel := context.WithTimeout(ctx, pdfTimeout)
+	within, cancel := context.WithTimeout(ctx, wallTime(seconds))
 	defer cancel()
 	var answer limitedBuffer
 	cmd := exec.CommandContext(within, program)
-	cmd.Env = []string{pdfVariable + "=1", "GOMAXPROCS=1"}
+	cmd.Env = []string{fmt.Sprintf("%s=%d", pdfVariable, seconds), "GOMAXPROCS=1"}
 	cmd.Stdin, cmd.Stdout = bytes.NewReader(data), &answer
 	cmd.WaitDelay = time.Second
 	err = cmd.Run()
@@ -65,9 +77,11 @@ func readPDF(ctx context.Context, data []byte) (Text, error) {
 	case ctx.Err() != nil:
 		return Text{}, ctx.Err()
 	case within.Err() != nil:
-		return Text{}, broken("the PDF cannot be read within %s", pdfTimeout)
+		return Text{}, broken("the PDF cannot be read within %s", wallTime(seconds))
 	case answer.full:
 		return Text{}, errLong
+	case errors.As(err, &ended) && ended.UserTime()+ended.SystemTime() >= time.Duration(seconds)*time.Second:
+		return Text{}, broken("the PDF cannot be read within %d s of processor time", seconds)
 	case errors.As(err, &ended):
 		return Text{}, broken("the PDF is damaged, or needs more memory than there is for one")
 	case err != nil:

@@ -8,6 +8,8 @@ import (
 	"io"
 	"math"
 	"os"
+	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,10 +18,13 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// servePDF reads a PDF from in and writes a pdfAnswer to out. It returns the exit code.
-func servePDF(in io.Reader, out io.Writer) int {
+// servePDF reads a PDF from in, within so many seconds of processor time, and writes a pdfAnswer to out. It
+// returns the exit code.
+func servePDF(in io.Reader, out io.Writer, processorTime string) int {
 	time.AfterFunc(pdfTimeout, func() { os.Exit(3) }) //nolint:forbidigo // nobody may be there any more to end it
-	if err := limitMemory(pdfMemory); err != nil {
+	debug.SetMaxStack(maxStack)
+	seconds, err := strconv.ParseUint(processorTime, 10, 32)
+	if err != nil || limitProcess(pdfMemory, seconds) != nil {
 		return 4
 	}
 	data, err := io.ReadAll(io.LimitReader(in, maxPDFBytes+1))
@@ -52,7 +57,9 @@ func parsePDF(data []byte) (t Text, err error) {
 	if err != nil {
 		return t, err
 	}
-	r, err := pdf.NewReader(bytes.NewReader(data), int64(len(data)))
+	file := &countedReader{r: bytes.NewReader(data), left: tableReads + len(data)/tableBytes}
+	r, err := pdf.NewReader(file, int64(len(data)))
+	file.left = math.MaxInt
 	switch {
 	case errors.Is(err, pdf.ErrInvalidPassword), err != nil && strings.Contains(err.Error(), "encryption"):
 		return t, errEncrypted
@@ -69,11 +76,18 @@ func parsePDF(data []byte) (t Text, err error) {
 	root := r.Trailer().Key("Root")
 	t.Title, t.Language = r.Trailer().Key("Info").Key("Title").Text(), Language(root.Key("Lang").Text())
 	var b strings.Builder
-	for n := 1; n <= pages && b.Len() <= MaxTextBytes; n++ {
+	err = eachPage(root.Key("Pages"), 0, func(p pdf.Page) error {
+		if len(t.Pages) == pages || b.Len() > MaxTextBytes {
+			return errEnough
+		}
 		t.Pages = append(t.Pages, b.Len())
-		if said := strings.TrimSpace(pageText(r.Page(n).Content().Text)); said != "" {
+		if said := strings.TrimSpace(pageText(p.Content().Text)); said != "" {
 			b.WriteString(said + "\n\n")
 		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return Text{}, err
 	}
 	if t.Body, err = clean(strings.ToValidUTF8(strings.TrimRight(b.String(), "\n"), "\uFFFD")); err != nil {
 		return Text{}, err
@@ -82,6 +96,67 @@ func parsePDF(data []byte) (t Text, err error) {
 		return Text{}, forebay.Errorf(forebay.CodeDocumentEmpty, "the PDF has no text; pages that are pictures would need text recognition")
 	}
 	return t, nil
+}
+
+// Tables of a file that refer to each other in a circle are read again and again.
+const (
+	maxStack   = 64 << 20 // bytes; objects that stand in each other take all there is
+	tableReads = 1000     // to begin with
+	tableBytes = 32       // of the file for each further one: no table is shorter
+)
+
+var errCircle = broken("the PDF refers to itself without end")
+
+// countedReader ends the reading of a file that goes on for too long.
+type countedReader struct {
+	r    io.ReaderAt
+	left int
+}
+
+func (c *countedReader) ReadAt(p []byte, at int64) (int, error) {
+	if c.left--; c.left < 0 {
+		panic(errCircle) // the parser takes an error for the end of the file
+	}
+	return c.r.ReadAt(p, at)
+}
+
+// maxPageDepth is how deep the tree of pages may be. Its nodes have dozens of children each, usually.
+const maxPageDepth = 64
+
+var errEnough = errors.New("enough pages")
+
+// eachPage calls f with the pages below a node of the tree, in order, until it fails.
+func eachPage(node pdf.Value, depth int, f func(pdf.Page) error) error {
+	if depth > maxPageDepth {
+		return errCircle
+	}
+	switch node.Key("Type").Name() {
+	case "Pages":
+		kids := node.Key("Kids")
+		for i := range kids.Len() {
+			if err := eachPage(kids.Index(i), depth+1, f); err != nil {
+				return err
+			}
+		}
+	case "Page":
+		if err := checkParents(node); err != nil {
+			return err
+		}
+		return f(pdf.Page{V: node})
+	}
+	return nil
+}
+
+// checkParents makes sure that the parser, which looks for the resources of a page in its parents, comes
+// to an end.
+func checkParents(page pdf.Value) error {
+	for depth := 0; !page.IsNull() && page.Key("Resources").IsNull(); depth++ {
+		if depth > maxPageDepth {
+			return errCircle
+		}
+		page = page.Key("Parent")
+	}
+	return nil
 }
 
 // pdfFile returns the PDF in a file that may begin with something else and end with more, its header as

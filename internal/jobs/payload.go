@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -116,10 +117,13 @@ func (s *Service) RemoveDoubtful(ctx context.Context, now time.Time) (removed in
 	return removed, err
 }
 
-// checkOut returns a payload wherever it is.
+// checkOut returns a payload wherever it is. A large one is counted in the context's claim of memory.
 func (s *Service) checkOut(ctx context.Context, inline []byte, key string, size int64) ([]byte, error) {
 	if key == "" {
 		return inline, nil
+	}
+	if err := memory.Grow(ctx, size); err != nil {
+		return nil, err
 	}
 	return s.blobs.ReadAll(ctx, key, size)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
+	bounded "github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/store"
 )
@@ -150,13 +151,16 @@ func (s *Service) keepHeld(ctx context.Context, token, tenant int64, patience ti
 	}
 }
 
-// load returns a payload from wherever it is. One that is not there any more is an errHistory.
+// load returns a payload from wherever it is. What comes from blob storage is counted in the context's claim of memory. One that is not there any more is an errHistory.
 func (s *Service) load(ctx context.Context, p store.Payload) ([]byte, error) {
 	if p.Blob == "" || len(p.Bytes) > 0 {
 		return p.Bytes, nil
 	}
 	if s.opts.Blobs == nil {
 		return nil, forebay.Errorf(forebay.CodeUnavailable, "there is no blob storage here to read a payload from")
+	}
+	if err := bounded.Grow(ctx, int64(p.Size())); err != nil {
+		return nil, err
 	}
 	ctx, cancel := within(ctx, p.Size())
 	defer cancel()

@@ -1,0 +1,130 @@
+package documents
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// places are where texts are taken apart: each takes memory and a processor. There is one more than
+// there are processors, and one tenant has all but one at most, so that another tenant's document finds
+// one however many of its neighbour's take their time. When none is free the tenant with the fewest is
+// next, and of those the one that waits for longest.
+type places struct {
+	mu      sync.Mutex
+	free    int
+	each    int // that a tenant has, at most
+	tenants map[string]*placesOf
+	waiting []*placed // in the order in which they came
+}
+
+// placesOf is what a tenant has.
+type placesOf struct {
+	taken, waiting int
+	again          time.Time // when the latest document that was sent away is to come again
+}
+
+// placed is a document that waits.
+type placed struct {
+	tenant string
+	ready  chan struct{} // closed when it has its place
+}
+
+const (
+	// maxPlaced is how many documents of a tenant wait here: each holds one of the queue's workers.
+	maxPlaced = 8
+	// Others come again after a while, one after another.
+	sentAway    = 2 * time.Second
+	sentApart   = 100 * time.Millisecond
+	maxSentAway = time.Minute
+)
+
+func newPlaces(processors int) *places {
+	return &places{free: processors + 1, each: processors, tenants: map[string]*placesOf{}}
+}
+
+// take waits for a place, until leave. A document of a tenant of which many wait is sent away.
+func (p *places) take(ctx context.Context, tenant string) (leave func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.tenants[tenant]
+	if t == nil {
+		t = &placesOf{}
+		p.tenants[tenant] = t
+	}
+	if p.free > 0 && t.taken < p.each && t.waiting == 0 {
+		p.give(tenant)
+		return func() { p.leave(tenant) }, nil
+	}
+	if t.waiting >= maxPlaced {
+		return nil, t.sendAway(time.Now())
+	}
+	d := &placed{tenant, make(chan struct{})}
+	p.waiting = append(p.waiting, d)
+	t.waiting++
+	p.mu.Unlock()
+	select {
+	case <-d.ready:
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	if i := slices.Index(p.waiting, d); i >= 0 { // ctx was first
+		p.waiting = slices.Delete(p.waiting, i, i+1)
+		t.waiting--
+		p.forget(tenant)
+		return nil, ctx.Err()
+	}
+	return func() { p.leave(tenant) }, nil
+}
+
+// sendAway says when a document is to come again.
+func (t *placesOf) sendAway(now time.Time) error {
+	earliest := now.Add(sentAway)
+	if t.again = t.again.Add(sentApart); t.again.Before(earliest) {
+		t.again = earliest
+	}
+	return &forebay.TaskError{Class: forebay.ClassThrottled, Code: "documents_busy", Message: "other documents of the tenant are read first",
+		Uncalled: true, Waiting: forebay.WaitWorker, RetryAfter: min(t.again.Sub(now), maxSentAway)}
+}
+
+func (p *places) give(tenant string) {
+	p.free--
+	p.tenants[tenant].taken++
+}
+
+// leave frees a place and gives it, and whatever else is free, to those who wait.
+func (p *places) leave(tenant string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free++
+	p.tenants[tenant].taken--
+	for p.free > 0 {
+		next := -1
+		for i, d := range p.waiting {
+			taken := p.tenants[d.tenant].taken
+			if taken < p.each && (next < 0 || taken < p.tenants[p.waiting[next].tenant].taken) {
+				next = i
+			}
+		}
+		if next < 0 {
+			break
+		}
+		d := p.waiting[next]
+		p.waiting = slices.Delete(p.waiting, next, next+1)
+		p.tenants[d.tenant].waiting--
+		p.give(d.tenant)
+		close(d.ready)
+	}
+	p.forget(tenant)
+}
+
+// forget drops what is kept of a tenant that has and wants nothing. When those that were sent away come
+// again is then asked anew.
+func (p *places) forget(tenant string) {
+	if t := p.tenants[tenant]; t.taken == 0 && t.waiting == 0 {
+		delete(p.tenants, tenant)
+	}
+}

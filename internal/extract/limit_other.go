@@ -1,0 +1,11 @@
+//go:build !linux && !darwin && !freebsd
+
+package extract
+
+import "time"
+
+// limitProcess does nothing: the time alone bounds what a process may use here.
+func limitProcess(uint64, uint64) error { return nil }
+
+// wallTime is how long a process may take that has so many seconds of processor time.
+func wallTime(seconds uint64) time.Duration { return time.Duration(seconds) * time.Second }

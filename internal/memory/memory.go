@@ -1,0 +1,278 @@
+// Package memory shares a bounded amount of memory for large payloads between tenants.
+//
+// A [Pool] has a capacity in bytes. Whoever holds a payload has a [Claim] of its tenant, which grows
+// as bytes arrive and is released as a whole. A tenant may hold as much as it leaves free, so a lone
+// tenant gets half of the pool, and each of n busy tenants about 1/(n+1) (dynamic thresholds,
+// Choudhury and Hahne, IEEE/ACM Transactions on Networking, 1998). There is always room for one more.
+//
+// Claims of one tenant are served by age: a younger one leaves what its elders may still need. The
+// eldest may go beyond the tenant's share, up to seven eighths of the pool together with all others,
+// so that tenants which all hold a part of a payload do not wait for each other.
+package memory
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Wait is how long the eldest claim of a tenant waits for room; others give up after half of it.
+const Wait = 10 * time.Second
+
+// ErrFull is what a claim that found no room in time returns: CodeTooManyRequests.
+var ErrFull = forebay.Errorf(forebay.CodeTooManyRequests, "the server is busy with other large payloads; try again")
+
+// Pool is memory that tenants share. It is safe for concurrent use.
+type Pool struct {
+	capacity int64
+
+	mu      sync.Mutex
+	free    int64
+	tenants map[string]*tenant
+	waiting int64         // bytes that claims wait for
+	freed   chan struct{} // closed and replaced when memory is released
+}
+
+type tenant struct {
+	held   int64
+	claims []*Claim // by age
+}
+
+// New returns a pool of that many bytes.
+func New(capacity int64) *Pool {
+	return &Pool{capacity: capacity, free: capacity, tenants: map[string]*tenant{}, freed: make(chan struct{})}
+}
+
+// Capacity returns the size of the pool in bytes.
+func (p *Pool) Capacity() int64 { return p.capacity }
+
+// Held returns how many bytes are claimed.
+func (p *Pool) Held() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.capacity - p.free
+}
+
+// Claim is what one request or job holds of a pool. A nil claim holds nothing and never waits.
+type Claim struct {
+	pool   *Pool
+	tenant string
+	most   int64 // that it may come to, as far as is known
+	held   int64
+	listed bool
+}
+
+// Claim returns a claim that holds nothing yet.
+func (p *Pool) Claim(tenant string) *Claim { return &Claim{pool: p, tenant: tenant} }
+
+// Held returns how many bytes the claim holds.
+func (c *Claim) Held() int64 {
+	c.pool.mu.Lock()
+	defer c.pool.mu.Unlock()
+	return c.held
+}
+
+// Expect says how much the claim may come to. Younger claims of the tenant leave room for it.
+func (c *Claim) Expect(size int64) {
+	if c == nil {
+		return
+	}
+	c.pool.mu.Lock()
+	defer c.pool.mu.Unlock()
+	c.most = min(size, c.pool.capacity)
+}
+
+// Grow claims n more bytes. It waits for room, not longer than Wait, and returns ErrFull when there
+// is none, or the error of ctx. A claim for more than the pool has is one for all of it.
+func (c *Claim) Grow(ctx context.Context, n int64) error {
+	return c.grow(ctx, n, Wait)
+}
+
+// GrowPatiently is Grow that waits for as long as ctx lets it.
+func (c *Claim) GrowPatiently(ctx context.Context, n int64) error {
+	return c.grow(ctx, n, 0)
+}
+
+// TryGrow claims n more bytes if there is room now.
+func (c *Claim) TryGrow(n int64) bool {
+	if c == nil {
+		return true
+	}
+	c.pool.mu.Lock()
+	defer c.pool.mu.Unlock()
+	if !c.take(n) {
+		c.unlist()
+		return false
+	}
+	return true
+}
+
+func (c *Claim) grow(ctx context.Context, n int64, patience time.Duration) error {
+	if c == nil || n <= 0 {
+		return nil
+	}
+	p := c.pool
+	n = min(n, p.capacity)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.take(n) {
+		return nil
+	}
+	if patience > 0 {
+		// What waits may be in memory already, such as an answer that is to be written.
+		if p.waiting+n > p.capacity {
+			c.unlist()
+			return ErrFull
+		}
+		p.waiting += n
+		defer func() { p.waiting -= n }()
+	}
+	for begun := time.Now(); ; {
+		limit := patience
+		if p.tenants[c.tenant].claims[0] != c {
+			limit /= 2 // the eldest goes on when all are stuck
+		}
+		freed := p.freed
+		p.mu.Unlock()
+		err := await(ctx, freed, patience > 0, limit-time.Since(begun))
+		p.mu.Lock()
+		if c.take(n) {
+			return nil
+		}
+		if err != nil {
+			c.unlist()
+			return err
+		}
+	}
+}
+
+// await waits until memory was freed, or returns why it will not: ErrFull after the limit, if there is one.
+func await(ctx context.Context, freed <-chan struct{}, limited bool, limit time.Duration) error {
+	var over <-chan time.Time
+	if limited {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case <-freed:
+		return nil
+	case <-over:
+		return ErrFull
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// take claims n bytes if the tenant may have them now. A claim that is refused stays in line.
+func (c *Claim) take(n int64) bool {
+	p := c.pool
+	n = min(n, p.capacity-c.held)
+	t := p.tenants[c.tenant]
+	if t == nil {
+		t = &tenant{}
+		p.tenants[c.tenant] = t
+	}
+	if !c.listed {
+		c.listed = true
+		t.claims = append(t.claims, c)
+	}
+	var elders int64 // what they may still need
+	for _, elder := range t.claims {
+		if elder == c {
+			break
+		}
+		elders += max(0, elder.most-elder.held)
+	}
+	left := p.free - n
+	switch {
+	case left < 0:
+		return false
+	case t.held+n+elders <= left-elders: // its share
+	case t.claims[0] == c && (left >= p.capacity/8 || p.free+c.held == p.capacity): // the eldest
+	default:
+		return false
+	}
+	p.free = left
+	t.held += n
+	c.held += n
+	return true
+}
+
+// Release gives everything back. The claim can be used again.
+func (c *Claim) Release() {
+	if c == nil {
+		return
+	}
+	p := c.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !c.listed {
+		return
+	}
+	t := p.tenants[c.tenant]
+	p.free += c.held
+	t.held -= c.held
+	c.held = 0
+	c.leave(t)
+}
+
+// Shrink gives back all but n bytes.
+func (c *Claim) Shrink(n int64) {
+	if c == nil {
+		return
+	}
+	p := c.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if extra := c.held - n; extra > 0 {
+		p.free += extra
+		p.tenants[c.tenant].held -= extra
+		c.held = n
+		c.most = min(c.most, n)
+		p.wake()
+	}
+}
+
+// unlist takes a claim that holds nothing out of the line.
+func (c *Claim) unlist() {
+	if c.listed && c.held == 0 {
+		c.leave(c.pool.tenants[c.tenant])
+	}
+}
+
+// leave takes the claim out of its tenant's line and lets the others look again.
+func (c *Claim) leave(t *tenant) {
+	for i, other := range t.claims {
+		if other == c {
+			t.claims = append(t.claims[:i], t.claims[i+1:]...)
+			break
+		}
+	}
+	c.listed = false
+	if len(t.claims) == 0 {
+		delete(c.pool.tenants, c.tenant)
+	}
+	c.pool.wake()
+}
+
+func (p *Pool) wake() {
+	close(p.freed)
+	p.freed = make(chan struct{})
+}
+
+type claimKey struct{}
+
+// With returns a context whose payloads are counted in the claim.
+func With(ctx context.Context, c *Claim) context.Context {
+	return context.WithValue(ctx, claimKey{}, c)
+}
+
+// Grow counts n bytes of a payload that is about to be read in the claim of ctx, if it has one. They
+// are given back with the rest of the claim.
+func Grow(ctx context.Context, n int64) error {
+	c, _ := ctx.Value(claimKey{}).(*Claim)
+	return c.Grow(ctx, n)
+}

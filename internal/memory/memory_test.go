@@ -1,0 +1,169 @@
+package memory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/memory"
+)
+
+// One tenant's claims, however many and however large, leave room for another's.
+func TestTenantLeavesRoomForOthers(t *testing.T) {
+	p := memory.New(64)
+	for {
+		if !p.Claim("greedy").TryGrow(4) {
+			break
+		}
+	}
+	// The eldest claim is its only one that may go on.
+	if held := p.Held(); held > 32 {
+		t.Errorf("small claims of one tenant hold %d of 64", held)
+	}
+	other := p.Claim("modest")
+	if !other.TryGrow(10) {
+		t.Error("another tenant has no room for 10 of the 32 that are free")
+	}
+}
+
+// A single payload may have nearly all of the pool, and all of it while nobody else holds any.
+func TestLonePayload(t *testing.T) {
+	p := memory.New(64)
+	c := p.Claim("a")
+	if !c.TryGrow(64) {
+		t.Fatal("a lone payload cannot have the whole pool")
+	}
+	c.Release()
+	small := p.Claim("b")
+	if !small.TryGrow(1) || c.TryGrow(60) || !c.TryGrow(55) {
+		t.Errorf("beside another tenant an eldest claim goes up to seven eighths; %d are held", p.Held())
+	}
+	c.Release()
+	small.Release()
+	if p.Held() != 0 {
+		t.Errorf("%d are held at the end", p.Held())
+	}
+}
+
+// What a younger claim takes is not what an elder one still needs.
+func TestElderFirst(t *testing.T) {
+	p := memory.New(64)
+	elder, younger := p.Claim("a"), p.Claim("a")
+	elder.Expect(24)
+	if !elder.TryGrow(1) || younger.TryGrow(12) || !younger.TryGrow(8) || !elder.TryGrow(23) {
+		t.Errorf("%d are held", p.Held())
+	}
+}
+
+// Uploads of many tenants that grow step by step all come to an end.
+func TestNobodyWaitsForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New(64)
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		done, refused := 0, 0
+		for i := range 40 {
+			all.Go(func() {
+				for {
+					c := p.Claim(fmt.Sprint("tenant-", i%8))
+					c.Expect(16)
+					var err error
+					for range 16 {
+						if err = c.Grow(t.Context(), 1); err != nil {
+							break
+						}
+						<-time.After(time.Millisecond) // bytes arrive
+					}
+					c.Release()
+					mu.Lock()
+					if err == nil {
+						done++
+					} else {
+						refused++
+					}
+					mu.Unlock()
+					if err == nil {
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		if done != 40 || p.Held() != 0 {
+			t.Errorf("%d of 40 were done, %d refused, %d bytes are held at the end", done, refused, p.Held())
+		}
+	})
+}
+
+// A claim that waits ends with ErrFull in time, and takes no room with it.
+func TestWaitEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New(64)
+		first := p.Claim("a")
+		if err := first.Grow(t.Context(), 30); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		second := p.Claim("a")
+		if err := second.Grow(t.Context(), 10); !errors.Is(err, memory.ErrFull) {
+			t.Fatalf("claimed beyond the share: %v", err)
+		}
+		if took := time.Since(begun); took != memory.Wait/2 {
+			t.Errorf("waited %v", took)
+		}
+		go func() {
+			<-time.After(time.Second)
+			first.Release()
+		}()
+		if err := second.Grow(t.Context(), 10); err != nil {
+			t.Errorf("after room was made: %v", err)
+		}
+		cancelled, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := p.Claim("a").Grow(cancelled, 30); !errors.Is(err, context.Canceled) {
+			t.Errorf("a cancelled wait ends with %v", err)
+		}
+	})
+}
+
+// What waits is bounded as well: more is refused at once.
+func TestWaitingIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New(64)
+		if err := p.Claim("a").Grow(t.Context(), 30); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiting sync.WaitGroup
+		for range 2 {
+			waiting.Go(func() { _ = p.Claim("a").Grow(ctx, 30) })
+		}
+		synctest.Wait()
+		begun := time.Now()
+		if err := p.Claim("a").Grow(t.Context(), 30); !errors.Is(err, memory.ErrFull) || time.Since(begun) != 0 {
+			t.Errorf("after %v: %v", time.Since(begun), err)
+		}
+		cancel()
+		waiting.Wait()
+	})
+}
+
+func TestContext(t *testing.T) {
+	p := memory.New(64)
+	c := p.Claim("a")
+	ctx := memory.With(t.Context(), c)
+	if err := memory.Grow(ctx, 5); err != nil || p.Held() != 5 {
+		t.Errorf("%v; %d are held", err, p.Held())
+	}
+	if err := memory.Grow(t.Context(), 500); err != nil {
+		t.Errorf("without a claim: %v", err)
+	}
+	c.Shrink(2)
+	if p.Held() != 2 {
+		t.Errorf("%d are held", p.Held())
+	}
+}
