@@ -25,7 +25,7 @@ const failureInvalidAnswer = "InvalidAnswer"
 // checked returns the answer to a turn, or a failure of the instance in its place if it cannot be carried out.
 func (x executor) checked(resp *protos.WorkflowResponse, id api.InstanceID, old, arrived []*protos.HistoryEvent) *protos.WorkflowResponse {
 	for _, a := range resp.GetActions() {
-		withoutRoute(a)
+		plain(a)
 	}
 	why := checkAnswer(resp)
 	if why == "" && x.rehearse(resp, id, old, arrived) != nil {
@@ -40,9 +40,9 @@ func (x executor) checked(resp *protos.WorkflowResponse, id api.InstanceID, old,
 	return failed(id, p.last+1, failureInvalidAnswer, "the orchestrator's answer is not valid: "+why)
 }
 
-// withoutRoute takes out of an action where else it is to be carried out, and which history it is to take along: there is one server, and
-// nobody reads the history, of which each action would hold a copy.
-func withoutRoute(a *protos.WorkflowAction) {
+// plain takes out of an action where else it is to be carried out, and which history it is to take along: there is one server, and
+// nobody reads the history, of which each action would hold a copy. A trace context that cannot be read is left out as well.
+func plain(a *protos.WorkflowAction) {
 	if a == nil {
 		return
 	}
@@ -52,6 +52,9 @@ func withoutRoute(a *protos.WorkflowAction) {
 	}
 	if c := a.GetCreateChildWorkflow(); c != nil {
 		c.HistoryPropagationScope = nil
+	}
+	if d := a.GetCreateDetachedWorkflow(); d != nil && checkTrace(d.ParentTraceContext) != "" {
+		d.ParentTraceContext = nil
 	}
 }
 
@@ -146,8 +149,7 @@ func checkAction(a *protos.WorkflowAction) string {
 			checkText("has as its version", c.GetVersion().GetValue(), maxVersion, true),
 			checkText("has as its instance id", c.GetInstanceId(), maxInstanceID, false),
 			checkText("has as its execution id", c.GetExecutionId().GetValue(), maxInstanceID, true),
-			checkTime("has a start", c.GetScheduledStartTimestamp(), false),
-			checkTrace(c.GetParentTraceContext()))
+			checkTime("has a start", c.GetScheduledStartTimestamp(), false))
 	case *protos.WorkflowAction_SendEvent:
 		return firstOf(
 			present(v.SendEvent.GetInstance() != nil),
@@ -229,9 +231,15 @@ func checkReason(reason *wrapperspb.StringValue) string {
 // checkTrace refuses a trace context that the engine cannot read: it takes the first byte of a traceparent's flags without asking
 // whether there is one.
 func checkTrace(tc *protos.TraceContext) string {
-	parts := strings.Split(tc.GetTraceParent(), "-")
-	if len(parts) == 4 && len(parts[3]) < 2 {
-		return "has a trace context that cannot be read"
+	const unreadable = "has a trace context that cannot be read"
+	if tc == nil {
+		return ""
+	}
+	if parts := strings.Split(tc.TraceParent, "-"); len(parts) == 4 && parts[3] == "" {
+		return unreadable
+	}
+	if _, err := helpers.SpanContextFromTraceContext(tc); err != nil {
+		return unreadable
 	}
 	return ""
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // unknownAction is an action with a field that the protocol does not have, as one of an entity has here.
-func unknownAction(t *testing.T, field protowire.Number) *protos.WorkflowAction {
+func unknownAction(t testing.TB, field protowire.Number) *protos.WorkflowAction {
 	t.Helper()
 	entity := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), []byte("@counter@c1"))
 	action := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 0)
@@ -44,7 +44,7 @@ func schedule(id int32, name string) *protos.WorkflowAction {
 const again = protos.OrchestrationStatus_ORCHESTRATION_STATUS_CONTINUED_AS_NEW
 
 // invalidAnswers are answers to a turn that cannot be carried out.
-func invalidAnswers(t *testing.T) map[string][]*protos.WorkflowAction {
+func invalidAnswers(t testing.TB) map[string][]*protos.WorkflowAction {
 	t.Helper()
 	fires := timestamppb.Now()
 	return map[string][]*protos.WorkflowAction{
@@ -64,8 +64,6 @@ func invalidAnswers(t *testing.T) map[string][]*protos.WorkflowAction {
 		"an end with an unknown status": {end(99)},
 		"an event without a type":       {end(again, &protos.HistoryEvent{})},
 		"a start that is carried over":  {end(again, &protos.HistoryEvent{EventType: &protos.HistoryEvent_ExecutionStarted{ExecutionStarted: &protos.ExecutionStartedEvent{}}})},
-		"a trace context without flags": {{WorkflowActionType: &protos.WorkflowAction_CreateDetachedWorkflow{CreateDetachedWorkflow: &protos.CreateDetachedWorkflowAction{
-			Name: "n", InstanceId: "detached", ParentTraceContext: unreadableTrace()}}}},
 	}
 }
 
@@ -97,6 +95,29 @@ func TestInvalidAnswerFailsItsInstance(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A trace context that the engine cannot read is left out: what is started with it runs.
+func TestUnreadableTraceContextIsLeftOut(t *testing.T) {
+	p := run(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Remote: true})
+	_, client, stream := worker(t, p.serve(t))
+	id := p.start(t, StartRequest{Name: "remote"})
+	detach := &protos.WorkflowAction{WorkflowActionType: &protos.WorkflowAction_CreateDetachedWorkflow{CreateDetachedWorkflow: &protos.CreateDetachedWorkflowAction{
+		Name: "remote", InstanceId: "detached", ParentTraceContext: unreadableTrace()}}}
+	for _, actions := range [][]*protos.WorkflowAction{
+		{detach, end(protos.OrchestrationStatus_ORCHESTRATION_STATUS_COMPLETED)}, {end(protos.OrchestrationStatus_ORCHESTRATION_STATUS_COMPLETED)}} {
+		item, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.CompleteWorkflowTask(t.Context(), &protos.WorkflowResponse{
+			InstanceId: item.GetWorkflowRequest().GetInstanceId(), Actions: actions, CompletionToken: item.GetCompletionToken()})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.ends(t, id, forebay.OrchestrationCompleted)
+	p.ends(t, "detached", forebay.OrchestrationCompleted)
 }
 
 // What the engine cannot carry out though it looked valid fails the instance as well.

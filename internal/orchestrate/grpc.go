@@ -257,8 +257,8 @@ func (e *endpoint) unary(c *call, handler grpc.MethodHandler) error {
 		if err := c.RecvMsg(m); err != nil {
 			return err
 		}
-		if why := checkCall(m); why != "" {
-			return status.Error(codes.InvalidArgument, why)
+		if err := checkCall(m); err != nil {
+			return err
 		}
 		get, _ := m.(*protos.GetInstanceRequest)
 		*bare = !get.GetGetInputsAndOutputs()
@@ -270,16 +270,19 @@ func (e *endpoint) unary(c *call, handler grpc.MethodHandler) error {
 	return c.SendMsg(answer)
 }
 
-// checkCall says why a message cannot be given to the engine; "": it can.
-func checkCall(m any) string {
-	start, ok := m.(*protos.CreateInstanceRequest)
-	if !ok {
-		return ""
+// checkCall says why a message cannot be given to the engine; nil: it can.
+func checkCall(m any) error {
+	switch m := m.(type) {
+	case *protos.CreateInstanceRequest:
+		if why := firstOf(checkTrace(m.GetParentTraceContext()), checkTime("has a start", m.GetScheduledStartTimestamp(), false)); why != "" {
+			return status.Error(codes.InvalidArgument, "the instance "+why)
+		}
+	case *protos.PurgeInstancesRequest:
+		if m.GetPurgeInstanceFilter() != nil {
+			return status.Error(codes.Unimplemented, "instances are purged one by one here; the HTTP API purges many")
+		}
 	}
-	if why := checkTrace(start.GetParentTraceContext()); why != "" {
-		return "the instance " + why
-	}
-	return checkTime("the instance has a start", start.GetScheduledStartTimestamp(), false)
+	return nil
 }
 
 // bareKey is for whether a call needs no payloads of the instances that it reads, which the engine does not tell its backend.
