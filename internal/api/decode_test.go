@@ -25,6 +25,10 @@ func (instant) Authenticate(context.Context, string) (forebay.Caller, bool, erro
 	return forebay.Caller{KeyID: "k", Tenant: "t", Scopes: forebay.Scopes}, false, nil
 }
 
+func (instant) Hold(ctx context.Context, _ forebay.Caller) (context.Context, func()) {
+	return ctx, func() {}
+}
+
 func (instant) Submit(_ context.Context, tenant string, req forebay.SubmitRequest) (forebay.Job, bool, error) {
 	return forebay.Job{ID: "job_1", Tenant: tenant, Task: req.Task, Links: forebay.NewLinks("job_1"), Result: json.RawMessage("null")}, false, nil
 }

@@ -32,6 +32,7 @@ type call struct {
 	sentKey       bool   // the client sent a key, right or wrong
 	correlationID string // of the job concerned, once known
 	gone          bool   // the client went away
+	waited        bool   // it waited for something: what it was told may be of the time after its key had ended
 	release       func() // of memory held until the answer is written; nil: none
 }
 

@@ -67,6 +67,7 @@ type Service struct {
 	weights     map[int64]float64
 	running     sync.Map // lock token → context.CancelCauseFunc of the calls of this process
 	keys        keyCache
+	holds       holds
 	ready       atomic.Int64 // Unix milliseconds of the last successful look
 }
 
@@ -77,6 +78,10 @@ func New(ctx context.Context, opts Options) (*Service, error) {
 		queues: map[string]*Queue{}, byNo: map[int64]*Queue{},
 	}
 	s.store.OnCancelled(s.abortRunning)
+	s.store.OnKeysChanged(func() {
+		s.keys.clear()
+		s.holds.schedule(0, s.pollKeys)
+	})
 	for name, weight := range opts.Weights {
 		no, err := s.store.EnsureTenant(ctx, name)
 		if err != nil {
