@@ -37,6 +37,8 @@ type Caller struct {
 	Tenant   string
 	Scopes   []Scope
 	Budgeted bool // the key has a budget
+	// ExpiresAt is when the key expires, by this process's clock; zero: it does not.
+	ExpiresAt time.Time
 }
 
 type budgetKey struct{}

@@ -50,7 +50,7 @@ func (s *Server) openOrchestrations() error {
 
 // serveDurableTask answers the Durable Task protocol until ctx ends.
 func (s *Server) serveDurableTask(ctx context.Context, listener net.Listener) error {
-	g := orchestrate.GRPC{Authenticate: s.jobs.Authenticate, Grace: max(time.Second, s.options.ShutdownTimeout)}
+	g := orchestrate.GRPC{Authenticate: s.jobs.Authenticate, Hold: s.jobs.Hold, Grace: max(time.Second, s.options.ShutdownTimeout)}
 	if s.certificate != nil {
 		g.TLS = &tls.Config{Certificates: []tls.Certificate{*s.certificate}, MinVersion: tls.VersionTLS12}
 	}

@@ -38,9 +38,21 @@ func (a *API) admit(route string, scope forebay.Scope) func(huma.Context, func(h
 				a.fail(c, forebay.Errorf(forebay.CodeForbidden, "this needs a key with the scope %q", scope))
 				return
 			}
+			held, release := a.service.Hold(ctx.Context(), c.caller)
+			defer release()
+			c.r = c.r.WithContext(held)
+			ctx = huma.WithContext(ctx, held)
 		}
 		next(ctx)
 	}
+}
+
+// keyEnded returns why a request ends because its key has been revoked or has expired meanwhile; nil: it has not.
+func keyEnded(ctx context.Context) error {
+	if cause := context.Cause(ctx); forebay.CodeOf(cause) == forebay.CodeUnauthorized {
+		return cause
+	}
+	return nil
 }
 
 // authenticate finds out who calls. A server without any key serves its own machine only.

@@ -158,6 +158,9 @@ func (a *API) bulkChunk(c *call, chunk []bulkLine) bool {
 
 // lineError is what the caller may see of an error.
 func (a *API) lineError(c *call, err error) *forebay.Error {
+	if ended := keyEnded(c.r.Context()); ended != nil {
+		err = ended
+	}
 	e, ok := errors.AsType[*forebay.Error](err)
 	if ok && e.Code != forebay.CodeInternal {
 		return e
@@ -321,6 +324,9 @@ func (l *lineReader) refuse(err *forebay.Error) {
 func (l *lineReader) readError(err error) *forebay.Error {
 	if l.api.draining.Err() != nil {
 		return forebay.Errorf(forebay.CodeUnavailable, "the server is stopping; this line and what follows was not submitted")
+	}
+	if ended, ok := errors.AsType[*forebay.Error](keyEnded(l.ctx)); ok {
+		return ended
 	}
 	return bodyError(err, l.api.maxBody)
 }

@@ -27,6 +27,10 @@ func (instant) Authenticate(_ context.Context, key string) (forebay.Caller, bool
 	return forebay.Caller{KeyID: "k", Tenant: cmp.Or(key, "t"), Scopes: forebay.Scopes}, false, nil
 }
 
+func (instant) Hold(ctx context.Context, _ forebay.Caller) (context.Context, func()) {
+	return ctx, func() {}
+}
+
 func (instant) Submit(_ context.Context, tenant string, req forebay.SubmitRequest) (forebay.Job, bool, error) {
 	return forebay.Job{ID: "job_1", Tenant: tenant, Task: req.Task, Links: forebay.NewLinks("job_1"), Result: json.RawMessage("null")}, false, nil
 }

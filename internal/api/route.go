@@ -77,6 +77,9 @@ func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		c := callFrom(ctx)
 		out, err := handle(c.acting(ctx), c, in)
+		if ended := keyEnded(ctx); ended != nil && (err != nil || c.waited) {
+			err = ended
+		}
 		if err != nil {
 			return nil, a.problem(ctx, c, err)
 		}

@@ -75,6 +75,8 @@ type Keys interface {
 	Keys(ctx context.Context) ([]forebay.APIKey, error)
 	RevokeKey(ctx context.Context, id, actor string) (forebay.APIKey, error)
 	Authenticate(ctx context.Context, key string) (caller forebay.Caller, open bool, err error)
+	// Hold returns a context that ends when the caller's key does, with a CodeUnauthorized error as its cause.
+	Hold(ctx context.Context, caller forebay.Caller) (held context.Context, release func())
 }
 
 // Tenants shows and pauses tenants, and sets budgets.

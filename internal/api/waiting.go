@@ -52,6 +52,7 @@ func (a *API) waiting(ctx context.Context, c *call) (waiting context.Context, le
 	if err != nil {
 		return nil, nil, err
 	}
+	c.waited = true
 	waiting, cancel := a.untilDrain(ctx)
 	return waiting, func() { cancel(); left() }, nil
 }

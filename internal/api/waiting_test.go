@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,14 +21,14 @@ import (
 // silent is a service with jobs that never change, for tenants named by their keys.
 type silent struct {
 	*jobs.Service
-	revoked atomic.Bool
 }
 
-func (s *silent) Authenticate(_ context.Context, key string) (forebay.Caller, bool, error) {
-	if s.revoked.Load() {
-		return forebay.Caller{}, false, forebay.Errorf(forebay.CodeUnauthorized, "revoked")
-	}
+func (*silent) Authenticate(_ context.Context, key string) (forebay.Caller, bool, error) {
 	return forebay.Caller{KeyID: "k", Tenant: key, Scopes: forebay.Scopes}, false, nil
+}
+
+func (*silent) Hold(ctx context.Context, _ forebay.Caller) (context.Context, func()) {
+	return ctx, func() {}
 }
 
 func (*silent) Watch(context.Context, string, string) (<-chan struct{}, func(), error) {
@@ -169,33 +168,4 @@ func (s *slowReader) Write(b []byte) (int, error) {
 		<-s.gate
 	}
 	return s.ResponseRecorder.Write(b)
-}
-
-// A stream does not outlive the key that opened it.
-func TestRevokedKeyEndsStream(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service := &silent{}
-		a := New(Options{Service: service, Logger: slog.New(slog.DiscardHandler)})
-		w := httptest.NewRecorder()
-		ended := make(chan time.Time, 1)
-		go func() {
-			r := httptest.NewRequestWithContext(t.Context(), "GET", "/v1/jobs/j/events", nil)
-			r.Header.Set("Authorization", "Bearer t")
-			a.ServeHTTP(w, r)
-			ended <- time.Now()
-		}()
-		<-time.After(heartbeat + time.Second)
-		synctest.Wait()
-		if len(ended) > 0 {
-			t.Fatal("the stream of a valid key ended")
-		}
-		service.revoked.Store(true)
-		revoked := time.Now()
-		if after := (<-ended).Sub(revoked); after > heartbeat {
-			t.Errorf("the stream went on for %v", after)
-		}
-		if n := strings.Count(w.Body.String(), ": heartbeat\n\n"); n != 1 {
-			t.Errorf("%d heartbeats: %q", n, w.Body)
-		}
-	})
 }

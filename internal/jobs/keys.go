@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -72,6 +73,7 @@ func (s *Service) CreateKey(ctx context.Context, tenant string, scopes []forebay
 		return forebay.APIKey{}, err
 	}
 	s.keys.clear() // the first key closes the server
+	s.holds.end("")
 	key.Key = plain
 	return key, nil
 }
@@ -96,6 +98,9 @@ func (s *Service) Keys(ctx context.Context) ([]forebay.APIKey, error) { return s
 func (s *Service) RevokeKey(ctx context.Context, id, actor string) (forebay.APIKey, error) {
 	key, err := s.store.RevokeKey(ctx, id, store.Audit{Actor: actor, Action: "revoke-key", Target: id})
 	s.keys.clear()
+	if err == nil {
+		s.holds.end(id)
+	}
 	return key, err
 }
 
@@ -130,8 +135,9 @@ func (s *Service) lookUp(ctx context.Context, key string, hash [32]byte) (cached
 	default:
 		c.caller = forebay.Caller{KeyID: row.ID, Tenant: row.Tenant, Scopes: row.Scopes, Budgeted: row.Budget != nil}
 		if row.ExpiresAt != nil {
-			if ends := s.store.Here(*row.ExpiresAt); ends.Before(c.expires) {
-				c.expires = ends
+			c.caller.ExpiresAt = s.store.Here(*row.ExpiresAt)
+			if c.caller.ExpiresAt.Before(c.expires) {
+				c.expires = c.caller.ExpiresAt
 			}
 		}
 	}
@@ -152,6 +158,13 @@ func (k *keyCache) put(hash [32]byte, c cachedKey) {
 		k.entries = map[[32]byte]cachedKey{}
 	}
 	k.entries[hash] = c
+}
+
+// forget drops a key by its id.
+func (k *keyCache) forget(id string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.DeleteFunc(k.entries, func(_ [32]byte, c cachedKey) bool { return c.caller.KeyID == id })
 }
 
 func (k *keyCache) clear() {

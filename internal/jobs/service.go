@@ -69,6 +69,7 @@ type Service struct {
 	keys        keyCache
 	doubtfulMu  sync.Mutex
 	doubtful    []doubtful
+	holds       holds
 	ready       atomic.Int64 // Unix milliseconds of the last successful look
 }
 
@@ -79,6 +80,10 @@ func New(ctx context.Context, opts Options) (*Service, error) {
 		queues: map[string]*Queue{}, byNo: map[int64]*Queue{},
 	}
 	s.store.OnCancelled(s.abortRunning)
+	s.store.OnKeysChanged(func() {
+		s.keys.clear()
+		s.holds.schedule(0, s.pollKeys)
+	})
 	for name, weight := range opts.Weights {
 		no, err := s.store.EnsureTenant(ctx, name)
 		if err != nil {

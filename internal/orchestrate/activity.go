@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -34,9 +35,13 @@ func (h *hub) NextActivityWorkItem(ctx context.Context) (*backend.ActivityWorkIt
 
 // fetch reads an activity from blob storage before it is carried out. One that is not there is refused.
 func (h *hub) fetch(ctx context.Context, a *store.Activity) {
-	bound, cancel := h.bound(ctx, a.Token)
-	event, err := h.load(bound, a.Event)
-	cancel(nil)
+	var event []byte
+	err := panics.Run(h.log, "reading an activity", func() (err error) {
+		bound, cancel := h.bound(ctx, a.Token)
+		defer cancel(nil)
+		event, err = h.load(bound, a.Event)
+		return err
+	})
 	if err == nil || errors.Is(err, errHistory) {
 		a.Event.Bytes = event
 		h.activities <- a
@@ -64,8 +69,10 @@ func (h *hub) refuse(ctx context.Context, a *store.Activity) {
 const maxLost = 10
 
 // CompleteActivityWorkItem stores what came of an attempt: the instance hears of it, or the activity is tried again.
-func (h *hub) CompleteActivityWorkItem(ctx context.Context, wi *backend.ActivityWorkItem) error {
+func (h *hub) CompleteActivityWorkItem(ctx context.Context, wi *backend.ActivityWorkItem) (err error) {
+	defer panics.Contain(&err, h.log, "storing an activity's result")
 	a := wi.Properties[turnKey].(*store.Activity)
+	defer h.answered(backend.GetActivityExecutionKey(a.ID, int32(a.EventID)))
 	if h.cutOff(a.Token) {
 		return errStopping // which gives it back
 	}
@@ -129,8 +136,10 @@ func (s *Service) cutOff(token int64) bool {
 }
 
 // AbandonActivityWorkItem is for an attempt that came to nothing, such as one whose process has left.
-func (h *hub) AbandonActivityWorkItem(ctx context.Context, wi *backend.ActivityWorkItem) error {
+func (h *hub) AbandonActivityWorkItem(ctx context.Context, wi *backend.ActivityWorkItem) (err error) {
+	defer panics.Contain(&err, h.log, "giving an activity back")
 	a := wi.Properties[turnKey].(*store.Activity)
+	defer h.answered(backend.GetActivityExecutionKey(a.ID, int32(a.EventID)))
 	h.carried.Delete(wi.NewEvent)
 	defer h.release(a.Token)
 	ctx, cancel := settling(ctx)

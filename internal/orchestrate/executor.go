@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -25,9 +26,12 @@ const remoteTurn = time.Minute
 
 var errNobody = errors.New("no process that is connected can carry it out")
 
-func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (*protos.WorkflowResponse, error) {
-	resp, err := x.executeWorkflow(ctx, id, old, arrived, opts)
-	if err == nil || errors.Is(err, errCutShort) {
+func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (resp *protos.WorkflowResponse, err error) {
+	err = panics.Run(x.log, "a turn", func() (err error) {
+		resp, err = x.executeWorkflow(ctx, id, old, arrived, opts)
+		return err
+	})
+	if err == nil || errors.Is(err, errCutShort) || errors.Is(err, panics.ErrPanicked) {
 		x.tried.Store(string(id), struct{}{})
 	}
 	return resp, err
@@ -61,7 +65,10 @@ func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, a
 	if err != nil && ctx.Err() == nil && !errors.Is(err, errNobody) {
 		err = errCutShort
 	}
-	return x.limitAnew(resp), err
+	if err != nil {
+		return nil, err
+	}
+	return x.limitAnew(x.checked(resp, id, old, arrived)), nil
 }
 
 // maxAnew is how often an instance may continue as new in one turn, waiting for nothing. The engine would try for ever.
@@ -158,6 +165,7 @@ func (x executor) call(ctx context.Context, f ActivityFunc, a *store.Activity, e
 	}
 	defer func() {
 		if v := recover(); v != nil {
+			panics.Log(x.log, "the activity "+a.Name, v)
 			result = fail("Panic", fmt.Sprint("the activity panicked: ", v), false)
 		}
 	}()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dapr/durabletask-go/api"
@@ -15,11 +16,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -28,50 +30,76 @@ import (
 type GRPC struct {
 	// Authenticate returns whose key it is; open: there are no keys at all, and calls from this machine need none.
 	Authenticate func(ctx context.Context, key string) (caller forebay.Caller, open bool, err error)
-	TLS          *tls.Config // nil: none
-	Grace        time.Duration
+	// Hold returns a context that ends when the caller's key is revoked or expires, until release; nil: keys do not end.
+	Hold  func(ctx context.Context, caller forebay.Caller) (held context.Context, release func())
+	TLS   *tls.Config // nil: none
+	Grace time.Duration
 }
 
 // maxGRPCMessage bounds a message that comes in: an answer of an orchestrator holds the inputs of all that it calls at once. Where
 // one payload may be larger than that the bound is twice as large as that.
 const maxGRPCMessage = 64 << 20
 
+// Bounds of the calls.
+const (
+	maxConnectionCalls = 500
+	maxTenantCalls     = 1000
+	maxCalls           = 4000
+	maxHeaderBytes     = 16 << 10
+	handshakeTime      = 10 * time.Second
+	idleTime           = 5 * time.Minute
+	// authenticationTime bounds the search for a key: its connection waits for it.
+	authenticationTime = 2 * time.Second
+)
+
+// endpoint is what serves a listener.
+type endpoint struct {
+	*Service
+	GRPC
+	connections *connections
+	room        *room
+	maxMessage  int
+
+	mu      sync.Mutex
+	calls   int
+	tenants map[string]int // their calls
+}
+
+func (s *Service) endpoint(listener net.Listener, g GRPC) *endpoint {
+	if g.Hold == nil {
+		g.Hold = func(ctx context.Context, _ forebay.Caller) (context.Context, func()) { return ctx, func() {} }
+	}
+	most := max(maxGRPCMessage, 2*int(s.opts.MaxBytes))
+	return &endpoint{Service: s, GRPC: g, connections: newConnections(listener), room: newRoom(most), maxMessage: most, tenants: map[string]int{}}
+}
+
 // Serve answers on the listener until ctx ends.
 func (s *Service) Serve(ctx context.Context, listener net.Listener, g GRPC) error {
+	return s.endpoint(listener, g).serve(ctx)
+}
+
+func (e *endpoint) serve(ctx context.Context) error {
 	options := []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(max(maxGRPCMessage, 2*int(s.opts.MaxBytes))), grpc.MaxSendMsgSize(1 << 30), grpc.MaxConcurrentStreams(1000),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}),
+		grpc.InTapHandle(e.admit), grpc.MaxSendMsgSize(1 << 30), grpc.MaxConcurrentStreams(maxConnectionCalls), grpc.MaxHeaderListSize(maxHeaderBytes),
+		// Windows that are given do not grow by themselves.
+		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow), grpc.ConnectionTimeout(handshakeTime),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, Time: 30 * time.Second, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			ctx, err := s.admit(ctx, g, info.FullMethod)
-			if err != nil {
-				return nil, statusOf(err)
-			}
-			resp, err := next(ctx, req)
-			return resp, statusOf(err)
-		}),
-		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			ctx, err := s.admit(stream.Context(), g, info.FullMethod)
-			if err != nil {
-				return statusOf(err)
-			}
-			return statusOf(next(srv, admitted{stream, ctx}))
-		}),
 	}
-	if g.TLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(g.TLS)))
+	if e.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(e.TLS)))
 	}
 	server := grpc.NewServer(options...)
-	server.RegisterService(s.perTenant(), nil)
+	server.RegisterService(e.perTenant(), nil)
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		<-ctx.Done()
-		timer := time.AfterFunc(g.Grace, server.Stop) // the streams of workers never end by themselves
+		timer := time.AfterFunc(e.Grace, server.Stop) // the streams of workers never end by themselves
 		defer timer.Stop()
 		server.GracefulStop()
 	}()
-	err := server.Serve(listener)
+	err := server.Serve(e.connections)
 	if ctx.Err() == nil {
 		server.Stop()
 		return err
@@ -80,46 +108,181 @@ func (s *Service) Serve(ctx context.Context, listener net.Listener, g GRPC) erro
 	return nil
 }
 
-// admitted is a stream whose context says whose it is.
-type admitted struct {
-	grpc.ServerStream
-	ctx context.Context
+type callerKey struct{}
+
+// admit decides by its headers alone whether a call is let in, before anything of its message is taken.
+func (e *endpoint) admit(ctx context.Context, info *tap.Info) (_ context.Context, err error) {
+	defer panics.Contain(&err, e.log, "admitting a call")
+	caller, err := e.caller(ctx, info)
+	if from, ok := peer.FromContext(ctx); ok {
+		e.connections.noteCall(from.Addr.String(), err == nil)
+	}
+	if err != nil {
+		return ctx, statusOf(err)
+	}
+	return context.WithValue(ctx, callerKey{}, caller), nil
 }
 
-func (a admitted) Context() context.Context { return a.ctx }
+// caller finds out whose call it is, by the key in "authorization: Bearer …", and whether it is allowed.
+func (e *endpoint) caller(ctx context.Context, info *tap.Info) (forebay.Caller, error) {
+	key := ""
+	for _, v := range info.Header.Get("authorization") {
+		if scheme, rest, found := strings.Cut(v, " "); found && strings.EqualFold(scheme, "bearer") {
+			key = strings.TrimSpace(rest)
+		}
+	}
+	limited, cancel := context.WithTimeout(ctx, authenticationTime)
+	defer cancel()
+	caller, open, err := e.Authenticate(limited, key)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return caller, forebay.Errorf(forebay.CodeUnavailable, "the API key cannot be checked now; try again")
+	case err != nil:
+		return caller, err
+	case open && !fromHere(ctx):
+		return caller, forebay.Errorf(forebay.CodeUnauthorized, "without API keys only this machine is answered")
+	}
+	scope, ok := scopes[info.FullMethodName[strings.LastIndexByte(info.FullMethodName, '/')+1:]]
+	if !ok {
+		scope = forebay.ScopeOperate
+	}
+	if !caller.May(scope) {
+		return caller, forebay.Errorf(forebay.CodeForbidden, "the API key lacks the scope %s", scope)
+	}
+	return caller, nil
+}
+
+// enter counts a call, until leave.
+func (e *endpoint) enter(tenant string) (leave func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.calls >= maxCalls || e.tenants[tenant] >= maxTenantCalls {
+		return nil, status.Error(codes.ResourceExhausted, "too many calls are open already; try again")
+	}
+	e.calls++
+	e.tenants[tenant]++
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.calls--
+		if e.tenants[tenant]--; e.tenants[tenant] == 0 {
+			delete(e.tenants, tenant)
+		}
+	}, nil
+}
+
+// call is a stream whose context says whose it is, and whose message is received with care.
+type call struct {
+	grpc.ServerStream
+	ctx      context.Context
+	receiver receiver
+}
+
+func (c *call) Context() context.Context { return c.ctx }
+func (c *call) RecvMsg(m any) error      { return c.receiver.receive(c.ctx, m) }
+
+// SendMsg sends nothing once the caller's key has ended.
+func (c *call) SendMsg(m any) error {
+	if err := c.ctx.Err(); err != nil {
+		return err
+	}
+	return c.ServerStream.SendMsg(m)
+}
 
 type tenantKey struct{}
 
-// perTenant describes the engine's service with each call led to the hub of its tenant.
-func (s *Service) perTenant() *grpc.ServiceDesc {
+// serveCall has a call served that was let in.
+func (e *endpoint) serveCall(stream grpc.ServerStream, method string, serve func(*call) error) error {
+	err := panics.Run(e.log, "the call "+method, func() error {
+		caller, ok := stream.Context().Value(callerKey{}).(forebay.Caller)
+		if !ok {
+			return forebay.Errorf(forebay.CodeUnauthorized, "the call was not let in")
+		}
+		leave, err := e.enter(caller.Tenant)
+		if err != nil {
+			return err
+		}
+		defer leave()
+		ctx, release := e.Hold(stream.Context(), caller)
+		defer release()
+		tenant, err := e.store.EnsureTenant(ctx, caller.Tenant)
+		if err != nil {
+			return err
+		}
+		reserved := &reservation{}
+		defer reserved.release()
+		if caller.Budgeted {
+			ctx = forebay.WithBudgetKey(ctx, caller.KeyID)
+		}
+		ctx = context.WithValue(forebay.WithActor(ctx, caller.KeyID), tenantKey{}, tenant)
+		ctx = context.WithValue(ctx, reservationKey{}, reserved)
+		err = serve(&call{stream, ctx, receiver{e.Service, stream, e.room, caller.Tenant, e.maxMessage, reserved}})
+		if cause := context.Cause(ctx); forebay.CodeOf(cause) == forebay.CodeUnauthorized {
+			return cause
+		}
+		return err
+	})
+	return statusOf(err)
+}
+
+// perTenant describes the engine's service with each call led to the hub of its tenant. All methods are streams here, for those are
+// called before their message is received.
+func (e *endpoint) perTenant() *grpc.ServiceDesc {
 	desc := protos.TaskHubSidecarService_ServiceDesc
 	desc.HandlerType = nil
-	desc.Methods = append([]grpc.MethodDesc(nil), desc.Methods...)
-	for i := range desc.Methods {
-		handler := desc.Methods[i].Handler
-		desc.Methods[i].Handler = func(_ any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-			// The tenant is known once the interceptor has run, so it goes around the engine's handler, which gets none.
-			return interceptor(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/" + desc.ServiceName + "/" + desc.Methods[i].MethodName},
-				func(ctx context.Context, _ any) (any, error) {
-					bare := new(bool)
-					return handler(s.served(ctx).remote, context.WithValue(ctx, bareKey{}, bare), func(req any) error {
-						err := decode(req)
-						get, _ := req.(*protos.GetInstanceRequest)
-						*bare = !get.GetGetInputsAndOutputs()
-						return err
-					}, nil)
-				})
-		}
+	methods, streams := desc.Methods, desc.Streams
+	desc.Methods, desc.Streams = nil, nil
+	for _, m := range methods {
+		desc.Streams = append(desc.Streams, grpc.StreamDesc{StreamName: m.MethodName, Handler: func(_ any, stream grpc.ServerStream) error {
+			return e.serveCall(stream, m.MethodName, func(c *call) error { return e.unary(c, m.Handler) })
+		}})
 	}
-	desc.Streams = append([]grpc.StreamDesc(nil), desc.Streams...)
-	for i := range desc.Streams {
-		handler := desc.Streams[i].Handler
-		desc.Streams[i].Handler = func(_ any, stream grpc.ServerStream) error {
-			h := s.served(stream.Context())
-			return handler(h.remote, workItems{stream, h})
+	for _, m := range streams {
+		handler := m.Handler
+		m.Handler = func(_ any, stream grpc.ServerStream) error {
+			return e.serveCall(stream, m.StreamName, func(c *call) error {
+				h := e.served(c.ctx)
+				return handler(h.remote, workItems{c, h})
+			})
 		}
+		desc.Streams = append(desc.Streams, m)
 	}
 	return &desc
+}
+
+// unary serves a call that has one message and one answer.
+func (e *endpoint) unary(c *call, handler grpc.MethodHandler) error {
+	bare := new(bool)
+	answer, err := handler(e.served(c.ctx).remote, context.WithValue(c.ctx, bareKey{}, bare), func(m any) error {
+		if err := c.RecvMsg(m); err != nil {
+			return err
+		}
+		if err := checkCall(m); err != nil {
+			return err
+		}
+		get, _ := m.(*protos.GetInstanceRequest)
+		*bare = !get.GetGetInputsAndOutputs()
+		return nil
+	}, nil)
+	if err != nil {
+		return err
+	}
+	return c.SendMsg(answer)
+}
+
+// checkCall says why a message cannot be given to the engine; nil: it can.
+func checkCall(m any) error {
+	switch m := m.(type) {
+	case *protos.CreateInstanceRequest:
+		if why := firstOf(checkTrace(m.GetParentTraceContext()), checkTime("has a start", m.GetScheduledStartTimestamp(), false)); why != "" {
+			return status.Error(codes.InvalidArgument, "the instance "+why)
+		}
+	case *protos.PurgeInstancesRequest:
+		if m.GetPurgeInstanceFilter() != nil {
+			return status.Error(codes.Unimplemented, "instances are purged one by one here; the HTTP API purges many")
+		}
+	}
+	return nil
 }
 
 // bareKey is for whether a call needs no payloads of the instances that it reads, which the engine does not tell its backend.
@@ -141,37 +304,6 @@ var scopes = map[string]forebay.Scope{
 	"ListInstanceIDs": forebay.ScopeRead, "GetInstanceHistory": forebay.ScopeRead, "StartInstance": forebay.ScopeSubmit, "RaiseEvent": forebay.ScopeSubmit,
 }
 
-// admit finds out whose call it is, by the key in "authorization: Bearer …".
-func (s *Service) admit(ctx context.Context, g GRPC, method string) (context.Context, error) {
-	key := ""
-	if md, ok := metadata.FromIncomingContext(ctx); ok {
-		for _, v := range md.Get("authorization") {
-			if scheme, rest, found := strings.Cut(v, " "); found && strings.EqualFold(scheme, "bearer") {
-				key = strings.TrimSpace(rest)
-			}
-		}
-	}
-	caller, open, err := g.Authenticate(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	if open && !fromHere(ctx) {
-		return nil, forebay.Errorf(forebay.CodeUnauthorized, "without API keys only this machine is answered")
-	}
-	scope, ok := scopes[method[strings.LastIndexByte(method, '/')+1:]]
-	if !ok {
-		scope = forebay.ScopeOperate
-	}
-	if !caller.May(scope) {
-		return nil, forebay.Errorf(forebay.CodeForbidden, "the API key lacks the scope %s", scope)
-	}
-	tenant, err := s.store.EnsureTenant(ctx, caller.Tenant)
-	if caller.Budgeted {
-		ctx = forebay.WithBudgetKey(ctx, caller.KeyID)
-	}
-	return context.WithValue(forebay.WithActor(ctx, caller.KeyID), tenantKey{}, tenant), err
-}
-
 func fromHere(ctx context.Context) bool {
 	from, ok := peer.FromContext(ctx)
 	if !ok {
@@ -185,7 +317,7 @@ var statusCodes = map[forebay.Code]codes.Code{
 	forebay.CodeUnauthorized: codes.Unauthenticated, forebay.CodeForbidden: codes.PermissionDenied, forebay.CodeNotFound: codes.NotFound, forebay.CodeConflict: codes.AlreadyExists,
 	forebay.CodeGone: codes.FailedPrecondition, forebay.CodeInvalidRequest: codes.InvalidArgument, forebay.CodeInvalidJSON: codes.InvalidArgument,
 	forebay.CodePayloadTooLarge: codes.InvalidArgument, forebay.CodeNotSupported: codes.Unimplemented, forebay.CodeUnavailable: codes.Unavailable,
-	forebay.CodeStorageFull: codes.ResourceExhausted, forebay.CodeUnknownOrchestrator: codes.NotFound, forebay.CodeInvalidCursor: codes.InvalidArgument,
+	forebay.CodeStorageFull: codes.ResourceExhausted, forebay.CodeTooManyRequests: codes.ResourceExhausted, forebay.CodeUnknownOrchestrator: codes.NotFound, forebay.CodeInvalidCursor: codes.InvalidArgument,
 }
 
 // statusOf says an error in gRPC's codes. What it does not know it does not tell.
@@ -200,6 +332,8 @@ func statusOf(err error) error {
 			return status.Error(codes.Internal, "something went wrong here")
 		}
 		return status.Error(code, known.Error())
+	case errors.Is(err, panics.ErrPanicked):
+		return status.Error(codes.Internal, "something went wrong here")
 	case errors.Is(err, api.ErrInstanceNotFound):
 		return status.Error(codes.NotFound, "there is no such instance")
 	case errors.Is(err, api.ErrDuplicateInstance):

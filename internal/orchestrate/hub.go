@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -31,6 +32,7 @@ type hub struct {
 	tried      sync.Map         // instance id → struct{}: if its turn comes to nothing now, the turn is to blame
 	remote     backend.Executor // hands work to processes that are connected by gRPC
 	open       sync.Map         // *protos.ActivityRequest → struct{}: those that somebody waits for
+	receipts   sync.Map         // what answers are expected for → *receipt
 	streams    int              // of these
 	present    context.Context  // ends when they have been away for awayTime
 	leave      context.CancelCauseFunc
@@ -91,11 +93,22 @@ func (h *hub) NextWorkflowWorkItem(ctx context.Context) (*backend.WorkflowWorkIt
 }
 
 // GetWorkflowRuntimeState returns the history. For a turn it also reads what has arrived, which the engine asks for afterwards.
-func (h *hub) GetWorkflowRuntimeState(ctx context.Context, wi *backend.WorkflowWorkItem) (*backend.WorkflowRuntimeState, error) {
+func (h *hub) GetWorkflowRuntimeState(ctx context.Context, wi *backend.WorkflowWorkItem) (state *backend.WorkflowRuntimeState, err error) {
 	turn, ok := wi.Properties[turnKey].(*store.Turn)
 	if !ok {
 		return h.stateOf(ctx, string(wi.InstanceID))
 	}
+	err = panics.Run(h.log, "reading an instance", func() (err error) {
+		state, err = h.turnState(ctx, wi, turn)
+		return err
+	})
+	if errors.Is(err, panics.ErrPanicked) {
+		h.tried.Store(turn.ID, struct{}{})
+	}
+	return state, err
+}
+
+func (h *hub) turnState(ctx context.Context, wi *backend.WorkflowWorkItem, turn *store.Turn) (*backend.WorkflowRuntimeState, error) {
 	arrived, err := h.arrived(ctx, turn)
 	if err != nil {
 		return nil, h.unread(turn, err)
@@ -148,8 +161,10 @@ func (h *hub) stateOf(ctx context.Context, id string) (*backend.WorkflowRuntimeS
 	return runtimestate.NewWorkflowRuntimeState(id, value(row.CustomStatus), events), nil
 }
 
-func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.WorkflowWorkItem) error {
+func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.WorkflowWorkItem) (err error) {
+	defer panics.Contain(&err, h.log, "storing a turn")
 	turn := wi.Properties[turnKey].(*store.Turn)
+	defer h.answered(turn.ID)
 	h.over(turn)
 	boundFailures(wi.State)
 	if wi.State.CustomStatus == asBefore {
@@ -193,15 +208,17 @@ func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Workflow
 }
 
 // AbandonWorkflowWorkItem is for a turn that came to nothing: its process could not be reached, or code of it panicked.
-func (h *hub) AbandonWorkflowWorkItem(ctx context.Context, wi *backend.WorkflowWorkItem) error {
+func (h *hub) AbandonWorkflowWorkItem(ctx context.Context, wi *backend.WorkflowWorkItem) (err error) {
+	defer panics.Contain(&err, h.log, "giving a turn back")
 	turn := wi.Properties[turnKey].(*store.Turn)
+	defer h.answered(turn.ID)
 	h.over(turn)
 	_, lost := h.tried.LoadAndDelete(turn.ID)
 	defer h.release(turn.Token)
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	taken := Taken{Kind: store.WorkTurn, Name: turn.Name, Outcome: TurnAbandoned}
-	err := h.store.AbandonTurn(ctx, turn, h.pause(turn.Deliveries), lost && !h.stopping())
+	err = h.store.AbandonTurn(ctx, turn, h.pause(turn.Deliveries), lost && !h.stopping())
 	if errors.Is(err, forebay.ErrLockLost) {
 		taken.Outcome, err = TurnLost, nil
 	}

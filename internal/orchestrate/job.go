@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -45,7 +46,7 @@ type Jobs interface {
 // callTask makes a job of an activity.
 func (h *hub) callTask(ctx context.Context, a *store.Activity) {
 	defer h.release(a.Token)
-	err := h.submit(ctx, a)
+	err := panics.Run(h.log, "submitting the job of an activity", func() error { return h.submit(ctx, a) })
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	var refused *forebay.Error

@@ -10,6 +10,7 @@ import (
 	"github.com/dapr/durabletask-go/backend"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -41,10 +42,13 @@ func (h *hub) unread(turn *store.Turn, err error) error {
 func (h *hub) giveUp(ctx context.Context, turn *store.Turn) {
 	defer h.release(turn.Token)
 	var orphans, put []string
-	result, err := h.lostResult(ctx, turn)
-	if err == nil {
-		put, err = h.keepTurn(ctx, turn, result)
-	}
+	var result *store.TurnResult
+	err := panics.Run(h.log, "failing an instance", func() (err error) {
+		if result, err = h.lostResult(ctx, turn); err == nil {
+			put, err = h.keepTurn(ctx, turn, result)
+		}
+		return err
+	})
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	if err == nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/dapr/durabletask-go/backend"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 )
@@ -83,11 +84,30 @@ func (h *hub) tooLargeToSend(request proto.Message, what string) string {
 // OnActivityCompletion also notes that somebody waits for the activity.
 func (h *hub) OnActivityCompletion(req *protos.ActivityRequest, done func(*protos.ActivityResponse, error)) func() {
 	h.open.Store(req, struct{}{})
+	h.expectAnswer(backend.GetActivityExecutionKey(req.GetWorkflowInstance().GetInstanceId(), req.GetTaskId()))
 	stop := h.TasksBackend.OnActivityCompletion(req, done)
 	return func() {
 		h.open.Delete(req)
 		stop()
 	}
+}
+
+// OnWorkflowTaskCompletion also has the room of the answer kept until the turn is over.
+func (h *hub) OnWorkflowTaskCompletion(req *protos.WorkflowRequest, done func(*protos.WorkflowResponse, error)) func() {
+	h.expectAnswer(req.GetInstanceId())
+	return h.TasksBackend.OnWorkflowTaskCompletion(req, done)
+}
+
+// CompleteWorkflowTask also keeps the room of the answer.
+func (h *hub) CompleteWorkflowTask(ctx context.Context, resp *protos.WorkflowResponse) error {
+	h.keepAnswer(ctx, resp.GetInstanceId())
+	return h.TasksBackend.CompleteWorkflowTask(ctx, resp)
+}
+
+// CompleteActivityTask also keeps the room of the answer.
+func (h *hub) CompleteActivityTask(ctx context.Context, resp *protos.ActivityResponse) error {
+	h.keepAnswer(ctx, backend.GetActivityExecutionKey(resp.GetInstanceId(), resp.GetTaskId()))
+	return h.TasksBackend.CompleteActivityTask(ctx, resp)
 }
 
 // workItems is a stream of work that leaves out activities that were given back while they stood in the engine's queue: others

@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,20 +28,28 @@ import (
 // serve has a process answer by gRPC, to anybody, and returns where.
 func (p *process) serve(t *testing.T) string {
 	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return serveAt(ctx, t, &running, p.Service, GRPC{Authenticate: anybody})
+}
+
+func anybody(context.Context, string) (forebay.Caller, bool, error) {
+	return forebay.Caller{Tenant: tenant, Scopes: []forebay.Scope{forebay.ScopeOperate, forebay.ScopeSubmit, forebay.ScopeRead}}, true, nil
+}
+
+// serveAt has a service answer by gRPC until ctx ends, and returns where.
+func serveAt(ctx context.Context, t testing.TB, running *sync.WaitGroup, s *Service, g GRPC) string {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() {
-		done <- p.Serve(ctx, listener, GRPC{Authenticate: func(context.Context, string) (forebay.Caller, bool, error) {
-			return forebay.Caller{Tenant: tenant, Scopes: []forebay.Scope{forebay.ScopeOperate, forebay.ScopeSubmit, forebay.ScopeRead}}, true, nil
-		}})
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
+	running.Go(func() {
+		if err := s.Serve(ctx, listener, g); err != nil {
 			t.Error(err)
 		}
 	})

@@ -30,11 +30,12 @@ type news struct {
 	queues    bool                     // a queue was made, changed, paused, resumed or dropped
 	slots     bool                     // a call is over that was one of a limited number
 	webhooks  bool                     // a webhook was made, changed, disabled or deleted
+	keys      bool                     // an API key was made or revoked
 	missed    bool                     // some was lost: anything may have happened
 }
 
 func (n *news) empty() bool {
-	return len(n.ready) == 0 && len(n.changed) == 0 && len(n.cancelled) == 0 && len(n.work) == 0 && !n.queues && !n.slots && !n.webhooks && !n.missed
+	return len(n.ready) == 0 && len(n.changed) == 0 && len(n.cancelled) == 0 && len(n.work) == 0 && !n.queues && !n.slots && !n.webhooks && !n.keys && !n.missed
 }
 
 // Bounds of what is told at once; whatever is over is told as missed, or of a lane as lines to be found.
@@ -74,7 +75,7 @@ func (n *news) add(other *news) {
 	}
 	n.cancelled = append(n.cancelled, other.cancelled...)
 	n.queues, n.slots = n.queues || other.queues, n.slots || other.slots
-	n.webhooks, n.missed = n.webhooks || other.webhooks, n.missed || other.missed
+	n.webhooks, n.keys, n.missed = n.webhooks || other.webhooks, n.keys || other.keys, n.missed || other.missed
 	if len(n.changed)+len(other.changed) > maxNewsChanged {
 		n.changed, n.missed = nil, true
 		return
@@ -150,6 +151,9 @@ func (n *news) encode() (payloads []string) {
 	if n.webhooks {
 		word('w')
 	}
+	if n.keys {
+		word('k')
+	}
 	// Lines before the lanes: whoever looks when it has heard of a lane knows them, though these are several payloads.
 	for lane, numbers := range n.lines {
 		for no := range numbers {
@@ -195,6 +199,8 @@ func decodeNews(payload string) *news {
 			n.slots = true
 		case kind == 'w':
 			n.webhooks = true
+		case kind == 'k':
+			n.keys = true
 		case kind == 'r' && err == nil:
 			second, third, some := strings.Cut(second, ":")
 			at, err := strconv.ParseInt(second, 36, 64)

@@ -15,7 +15,7 @@ import (
 )
 
 func TestNewsAsWords(t *testing.T) {
-	n := &news{ready: map[int64]int64{4: 1000, -7: 2000}, later: map[int64]int64{4: 3000}, lines: map[int64]map[int64]bool{4: {85: true, 101: true}, 8: nil}, changed: []int64{1, 2}, cancelled: []int64{99}, queues: true, slots: true, webhooks: true, missed: true}
+	n := &news{ready: map[int64]int64{4: 1000, -7: 2000}, later: map[int64]int64{4: 3000}, lines: map[int64]map[int64]bool{4: {85: true, 101: true}, 8: nil}, changed: []int64{1, 2}, cancelled: []int64{99}, queues: true, slots: true, webhooks: true, keys: true, missed: true}
 	if got := decodeNews(strings.Join(n.encode(), "")); !reflect.DeepEqual(got, n) {
 		t.Errorf("read %+v, told %+v", got, n)
 	}

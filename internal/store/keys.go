@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/forebayhq/forebay"
 )
@@ -23,6 +24,7 @@ func (s *Store) InsertKey(ctx context.Context, key forebay.APIKey, tenant int64,
 		if err != nil {
 			return struct{}{}, err
 		}
+		t.news.keys = true
 		if key.Budget != nil {
 			if err := t.setBudget(tenant, key.ID, *key.Budget, audit.Actor, nil); err != nil {
 				return struct{}{}, err
@@ -62,6 +64,22 @@ func (s *Store) Keys(ctx context.Context) (keys []forebay.APIKey, err error) {
 	return keys, err
 }
 
+// RevokedKeys returns the ids of keys that were revoked since a time, and whether there is any key at all.
+func (s *Store) RevokedKeys(ctx context.Context, since time.Time) (ids []string, anyKey bool, err error) {
+	err = s.read(ctx, func(c conn) error {
+		err := c.prep("SELECT id FROM api_keys WHERE revoked_at >= ?").int(since.UnixMilli()).each(func(r row) error {
+			ids = append(ids, r.text(0))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		anyKey, err = c.prep("SELECT 1 FROM api_keys LIMIT 1").one(func(row) {})
+		return err
+	})
+	return ids, anyKey, err
+}
+
 // KeyByHash returns the key with that hash, whatever its state, and whether any key exists at all.
 func (s *Store) KeyByHash(ctx context.Context, hash []byte) (key forebay.APIKey, found, any bool, err error) {
 	err = s.read(ctx, func(c conn) error {
@@ -90,6 +108,7 @@ func (s *Store) RevokeKey(ctx context.Context, id string, audit Audit) (key fore
 		if err != nil || revoked == 0 {
 			return key, err
 		}
+		t.news.keys = true
 		audit.Tenant = key.Tenant
 		return key, t.audit(audit)
 	})

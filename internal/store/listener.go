@@ -34,3 +34,6 @@ func (s *Store) OnCancelled(f func(token int64)) { s.watches.cancelled.set(f) }
 
 // OnWebhooksChanged makes f hear of it when another process has changed the webhooks, or may have.
 func (s *Store) OnWebhooksChanged(f func()) { s.watches.webhooks.set(func(struct{}) { f() }) }
+
+// OnKeysChanged makes f hear of it when another process has made or revoked an API key. It must be quick.
+func (s *Store) OnKeysChanged(f func()) { s.watches.keys.set(func(struct{}) { f() }) }

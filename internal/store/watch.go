@@ -18,6 +18,7 @@ type watches struct {
 	// Of other processes:
 	cancelled listener[int64] // tokens of locks that a cancel voided
 	webhooks  listener[struct{}]
+	keys      listener[struct{}]
 }
 
 // Watch returns a channel that gets a value after each change of the job, never more than one
@@ -91,6 +92,9 @@ func (s *Store) hear(n *news) {
 	}
 	if n.webhooks || n.missed {
 		s.watches.webhooks.tell(struct{}{})
+	}
+	if n.keys { // one that was missed is found by looking
+		s.watches.keys.tell(struct{}{})
 	}
 	select {
 	case s.writer.heard <- n:

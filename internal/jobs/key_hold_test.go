@@ -1,0 +1,140 @@
+package jobs
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// twoServices are of two processes that share a database, as far as SQLite lets them: there the second is an administrator's.
+func twoServices(t *testing.T, where store.Options) (serving, other *Service) {
+	t.Helper()
+	open := func(o store.Options) *Service {
+		s, err := store.Open(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		service, err := New(t.Context(), Options{Store: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return service
+	}
+	where.Serve = true
+	serving = open(where)
+	where.Serve = where.URL != ""
+	return serving, open(where)
+}
+
+func newTestKey(t *testing.T, s *Service) forebay.APIKey {
+	t.Helper()
+	key, err := s.CreateKey(t.Context(), "t", []forebay.Scope{forebay.ScopeRead}, nil, forebay.Budget{}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// endsUnauthorized waits until a context has ended because of its key.
+func endsUnauthorized(t *testing.T, what string, held context.Context) {
+	t.Helper()
+	select {
+	case <-held.Done():
+	case <-time.After(time.Minute):
+		t.Fatalf("%s is still open after a minute", what)
+	}
+	if cause := context.Cause(held); forebay.CodeOf(cause) != forebay.CodeUnauthorized {
+		t.Errorf("%s ended because of %v", what, cause)
+	}
+}
+
+// What is open under a key ends when another process revokes it, and the key is not taken from memory any more.
+func TestRevocationElsewhereEndsWhatIsOpen(t *testing.T) {
+	for name, where := range map[string]store.Options{
+		"sqlite": {Path: filepath.Join(t.TempDir(), "forebay.db")}, "postgres": {URL: pgtest.Database(t)}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			serving, other := twoServices(t, where)
+			revoked, kept := newTestKey(t, serving), newTestKey(t, serving)
+			open := func(key forebay.APIKey) (context.Context, func()) {
+				caller, _, err := serving.Authenticate(t.Context(), key.Key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return serving.Hold(t.Context(), caller)
+			}
+			first, release := open(revoked)
+			defer release()
+			second, releaseSecond := open(revoked)
+			defer releaseSecond()
+			others, releaseOthers := open(kept)
+			defer releaseOthers()
+			if _, err := other.RevokeKey(t.Context(), revoked.ID, "test"); err != nil {
+				t.Fatal(err)
+			}
+			endsUnauthorized(t, "the first", first)
+			endsUnauthorized(t, "the second", second)
+			if _, _, err := serving.Authenticate(t.Context(), revoked.Key); forebay.CodeOf(err) != forebay.CodeUnauthorized {
+				t.Errorf("the revoked key was answered with %v", err)
+			}
+			if err := others.Err(); err != nil {
+				t.Errorf("what is open under another key ended: %v", context.Cause(others))
+			}
+		})
+	}
+}
+
+// What was opened while there was no key ends with the first key.
+func TestFirstKeyEndsWhatIsOpenWithoutOne(t *testing.T) {
+	serving, other := twoServices(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
+	caller, open, err := serving.Authenticate(t.Context(), "")
+	if err != nil || !open {
+		t.Fatalf("open %t, %v", open, err)
+	}
+	held, release := serving.Hold(t.Context(), caller)
+	defer release()
+	newTestKey(t, other)
+	endsUnauthorized(t, "what needed no key", held)
+}
+
+func TestExpiryEndsWhatIsOpen(t *testing.T) {
+	serving, _ := twoServices(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
+	expires := serving.store.Now().Add(time.Hour)
+	key, err := serving.CreateKey(t.Context(), "t", []forebay.Scope{forebay.ScopeRead}, &expires, forebay.Budget{}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	caller, _, err := serving.Authenticate(t.Context(), key.Key)
+	if err != nil || time.Until(caller.ExpiresAt) < 30*time.Minute || time.Until(caller.ExpiresAt) > time.Hour+time.Minute {
+		t.Fatalf("the key expires at %v, %v", caller.ExpiresAt, err)
+	}
+	caller.ExpiresAt = time.Now().Add(10 * time.Millisecond)
+	held, release := serving.Hold(t.Context(), caller)
+	defer release()
+	endsUnauthorized(t, "what the key has opened", held)
+}
+
+// What was closed is forgotten, and nothing is looked for any more.
+func TestReleasedIsForgotten(t *testing.T) {
+	serving, _ := twoServices(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
+	var releases []func()
+	for range 3 {
+		_, release := serving.Hold(t.Context(), forebay.Caller{KeyID: "k", ExpiresAt: time.Now().Add(time.Hour)})
+		releases = append(releases, release)
+	}
+	for _, release := range releases {
+		release()
+	}
+	serving.pollKeys()
+	serving.holds.mu.Lock()
+	defer serving.holds.mu.Unlock()
+	if len(serving.holds.byKey) != 0 || serving.holds.next != nil {
+		t.Errorf("still open: %v; the next look is taken: %t", serving.holds.byKey, serving.holds.next != nil)
+	}
+}

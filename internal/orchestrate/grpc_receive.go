@@ -1,0 +1,331 @@
+package orchestrate
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/forebayhq/forebay/internal/panics"
+)
+
+// grpc-go receives a whole message before anybody is asked, and so many at once as there are streams. So calls are served here as streams
+// whose messages are read by hand: the length comes first, then there must be room, then the message is read. Until it is asked for, a
+// message takes no more than a stream's window.
+
+// Bounds of what is received.
+const (
+	// streamWindow is what a client may send before it is asked to; it is the least that grpc-go allows.
+	streamWindow = 64 << 10
+	// connectionWindow is the same of all streams of a connection together.
+	connectionWindow = 1 << 20
+	// freeWeight is up to which weight messages are read without asking for room.
+	freeWeight = 64 << 10
+	// fieldWeight is what a field may take in memory beside its bytes.
+	fieldWeight = 128
+	// maxFields bounds the fields of a message, those of its parts included.
+	maxFields = 500_000
+	// maxDepth bounds how deep messages lie in each other.
+	maxDepth = 64
+	// headerTime is how long a message may take to begin, roomTime how long it waits for room.
+	headerTime, roomTime = 10 * time.Second, 10 * time.Second
+	// bytesPerSecond is how fast a message has to come, on the whole.
+	bytesPerSecond = 256 << 10
+)
+
+// room is the memory for messages that are being received or carried out, of all callers.
+type room struct {
+	all   *semaphore.Weighted
+	share int64 // of one tenant
+
+	mu      sync.Mutex
+	tenants map[string]*tenantRoom
+}
+
+type tenantRoom struct {
+	*semaphore.Weighted
+	users int
+}
+
+// roomMessages is how many of the largest messages there is room for; half of it is a tenant's.
+const roomMessages = 4
+
+func newRoom(maxMessage int) *room {
+	size := roomMessages * int64(maxMessage)
+	return &room{all: semaphore.NewWeighted(size), share: size / 2, tenants: map[string]*tenantRoom{}}
+}
+
+var errNoRoom = status.Error(codes.ResourceExhausted, "the server is busy with other large messages; try again")
+
+// take waits for room and returns what gives it back.
+func (r *room) take(ctx context.Context, tenant string, weight int64) (func(), error) {
+	if weight > r.share {
+		return nil, status.Error(codes.ResourceExhausted, "the message has too many parts")
+	}
+	ctx, cancel := context.WithTimeout(ctx, roomTime)
+	defer cancel()
+	mine, leave := r.tenant(tenant)
+	if err := mine.Acquire(ctx, weight); err != nil {
+		leave()
+		return nil, errNoRoom
+	}
+	if err := r.all.Acquire(ctx, weight); err != nil {
+		mine.Release(weight)
+		leave()
+		return nil, errNoRoom
+	}
+	return func() {
+		r.all.Release(weight)
+		mine.Release(weight)
+		leave()
+	}, nil
+}
+
+func (r *room) tenant(name string) (*tenantRoom, func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.tenants[name]
+	if t == nil {
+		t = &tenantRoom{Weighted: semaphore.NewWeighted(r.share)}
+		r.tenants[name] = t
+	}
+	t.users++
+	return t, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if t.users--; t.users == 0 {
+			delete(r.tenants, name)
+		}
+	}
+}
+
+// reservation is the room that a message has. It is given back once, when nobody needs the message any more.
+type reservation struct {
+	mu       sync.Mutex
+	releases []func()
+}
+
+func (v *reservation) add(release func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.releases = append(v.releases, release)
+}
+
+func (v *reservation) release() { giveAllBack(v.taken()) }
+
+// taken returns what is to be given back; the reservation is empty then.
+func (v *reservation) taken() []func() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	releases := v.releases
+	v.releases = nil
+	return releases
+}
+
+func giveAllBack(releases []func()) {
+	for _, release := range releases {
+		release()
+	}
+}
+
+// transportStream is what the stream of grpc-go's transport can do besides.
+type transportStream interface {
+	ReadMessageHeader(header []byte) error
+	Read(n int) (mem.BufferSlice, error)
+}
+
+var errTransport = errors.New("the transport of grpc-go cannot be read from")
+
+// receiver reads the one message of a call.
+type receiver struct {
+	*Service
+	stream     grpc.ServerStream
+	room       *room
+	tenant     string
+	maxMessage int
+	reserved   *reservation
+}
+
+// receive reads the message into m, until ctx ends or it takes too long. What it reserves is for the caller to release.
+func (r *receiver) receive(ctx context.Context, m any) error {
+	message, ok := m.(proto.Message)
+	stream, reads := grpc.ServerTransportStreamFromContext(r.stream.Context()).(transportStream)
+	if !ok || !reads {
+		return errTransport
+	}
+	done, begun := make(chan error, 1), make(chan int, 1)
+	own := &reservation{}
+	go func() {
+		done <- panics.Run(r.log, "reading a message", func() error { return r.read(ctx, stream, message, own, begun) })
+	}()
+	timer := time.NewTimer(headerTime)
+	defer timer.Stop()
+	for {
+		select {
+		case err := <-done:
+			for _, release := range own.taken() {
+				r.reserved.add(release)
+			}
+			return err
+		case n := <-begun:
+			timer.Reset(headerTime + roomTime + time.Duration(n)*time.Second/bytesPerSecond)
+			continue
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		// The read ends with the call.
+		go func() {
+			<-done
+			own.release()
+		}()
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		return status.Error(codes.DeadlineExceeded, "the message did not arrive in time")
+	}
+}
+
+// read reads the message, with room for what it weighs.
+func (r *receiver) read(ctx context.Context, stream transportStream, m proto.Message, own *reservation, begun chan<- int) error {
+	var header [5]byte
+	if err := stream.ReadMessageHeader(header[:]); err != nil {
+		return status.Error(codes.InvalidArgument, "there is no message")
+	}
+	if header[0] != 0 {
+		return status.Error(codes.Unimplemented, "compressed messages are not taken")
+	}
+	n := int64(binary.BigEndian.Uint32(header[1:]))
+	if n > int64(r.maxMessage) {
+		return status.Errorf(codes.ResourceExhausted, "the message has %d bytes; the limit is %d", n, r.maxMessage)
+	}
+	begun <- int(n)
+	reserve := func(weight int64) error {
+		release, err := r.room.take(ctx, r.tenant, weight)
+		if err == nil {
+			own.add(release)
+		}
+		return err
+	}
+	if n > freeWeight {
+		if err := reserve(n); err != nil {
+			return err
+		}
+	}
+	data, err := stream.Read(int(n))
+	if err != nil {
+		return status.Error(codes.InvalidArgument, "the message ended early")
+	}
+	bytes := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	data.Free()
+	defer bytes.Free()
+	fields := maxFields
+	if err := countFields(m.ProtoReflect().Descriptor(), bytes.ReadOnlyData(), &fields, maxDepth); err != nil {
+		return err
+	}
+	weight := n + fieldWeight*int64(maxFields-fields)
+	if n > freeWeight {
+		weight -= n
+	}
+	if n > freeWeight || weight > freeWeight {
+		if err := reserve(weight); err != nil {
+			return err
+		}
+	}
+	if err := proto.Unmarshal(bytes.ReadOnlyData(), m); err != nil {
+		return errMalformed
+	}
+	return nil
+}
+
+var errMalformed = status.Error(codes.InvalidArgument, "the message cannot be read")
+
+// countFields takes the fields of a message from how many are left. Two bytes of a message may become a hundred in memory.
+func countFields(of protoreflect.MessageDescriptor, b []byte, left *int, depth int) error {
+	if depth == 0 {
+		return status.Errorf(codes.InvalidArgument, "the message is more than %d messages deep", maxDepth)
+	}
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return errMalformed
+		}
+		b = b[n:]
+		size := protowire.ConsumeFieldValue(number, kind, b)
+		if size < 0 {
+			return errMalformed
+		}
+		if *left--; *left < 0 {
+			return status.Errorf(codes.InvalidArgument, "the message has more than %d fields", maxFields)
+		}
+		if field := of.Fields().ByNumber(number); field != nil && kind == protowire.BytesType && field.Message() != nil {
+			inner, _ := protowire.ConsumeBytes(b)
+			if err := countFields(field.Message(), inner, left, depth-1); err != nil {
+				return err
+			}
+		} else if field != nil && kind == protowire.BytesType && field.IsList() && field.Kind() != protoreflect.StringKind && field.Kind() != protoreflect.BytesKind {
+			// Packed numbers: one byte each may become eight.
+			if *left -= size / 8; *left < 0 {
+				return status.Errorf(codes.InvalidArgument, "the message has more than %d fields", maxFields)
+			}
+		}
+		b = b[size:]
+	}
+	return nil
+}
+
+// receipt holds the room of the answers to a turn or an activity until it is over: the engine has them for longer than their calls last.
+type receipt struct {
+	mu   sync.Mutex
+	over bool
+	reservation
+}
+
+// keep takes over what a call has reserved, unless all is over.
+func (t *receipt) keep(from *reservation) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		return
+	}
+	for _, release := range from.taken() {
+		t.add(release)
+	}
+}
+
+type reservationKey struct{}
+
+// expectAnswer has the room of answers to something kept until answered is called for it.
+func (h *hub) expectAnswer(key string) { h.receipts.LoadOrStore(key, &receipt{}) }
+
+// keepAnswer keeps the room of the message that a call has brought.
+func (h *hub) keepAnswer(ctx context.Context, key string) {
+	reserved, ok := ctx.Value(reservationKey{}).(*reservation)
+	if !ok {
+		return
+	}
+	if t, expected := h.receipts.Load(key); expected {
+		t.(*receipt).keep(reserved)
+	}
+}
+
+func (h *hub) answered(key string) {
+	t, expected := h.receipts.LoadAndDelete(key)
+	if !expected {
+		return
+	}
+	r := t.(*receipt)
+	r.mu.Lock()
+	r.over = true
+	r.mu.Unlock()
+	r.release()
+}

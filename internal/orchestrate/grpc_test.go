@@ -1,0 +1,356 @@
+package orchestrate
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dapr/durabletask-go/api/protos"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	_ "google.golang.org/grpc/encoding/gzip" // what clients may compress with
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+var errKey = forebay.Errorf(forebay.CodeUnauthorized, "the API key is missing, unknown, expired or revoked")
+
+// serveKeys has a process answer by gRPC to those with the key "good", and returns a connection to it.
+func serveKeys(t *testing.T, hold func(context.Context, forebay.Caller) (context.Context, func())) (*process, *grpc.ClientConn) {
+	t.Helper()
+	p := run(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Remote: true})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	address := serveAt(ctx, t, &running, p.Service, GRPC{Hold: hold, Authenticate: func(_ context.Context, key string) (forebay.Caller, bool, error) {
+		if key != "good" {
+			return forebay.Caller{}, false, errKey
+		}
+		return forebay.Caller{KeyID: "key_1", Tenant: tenant, Scopes: forebay.Scopes}, false, nil
+	}})
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		cancel()
+		running.Wait()
+	})
+	return p, conn
+}
+
+func withKey(ctx context.Context, key string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+key)
+}
+
+// A call without a key is refused by its headers: nothing of its message has been sent.
+func TestCallIsRefusedBeforeItsMessage(t *testing.T) {
+	_, conn := serveKeys(t, nil)
+	for _, m := range protos.TaskHubSidecarService_ServiceDesc.Methods {
+		for _, key := range []string{"", "bad"} {
+			ctx, cancel := context.WithTimeout(withKey(t.Context(), key), time.Minute)
+			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+protos.TaskHubSidecarService_ServiceDesc.ServiceName+"/"+m.MethodName)
+			if err == nil {
+				err = stream.RecvMsg(&protos.CompleteTaskResponse{})
+			}
+			cancel()
+			if status.Code(err) != codes.Unauthenticated {
+				t.Errorf("%s with the key %q: %v", m.MethodName, key, err)
+			}
+		}
+	}
+}
+
+func TestCompressedMessageIsRefused(t *testing.T) {
+	_, conn := serveKeys(t, nil)
+	client := protos.NewTaskHubSidecarServiceClient(conn)
+	ctx := withKey(t.Context(), "good")
+	large := &protos.CreateInstanceRequest{InstanceId: "i", Name: "n", Input: wrapperspb.String(strings.Repeat(" ", 1<<20) + "1")}
+	if _, err := client.StartInstance(ctx, large, grpc.UseCompressor("gzip")); status.Code(err) != codes.Unimplemented {
+		t.Errorf("a compressed message: %v", err)
+	}
+	if _, err := client.StartInstance(ctx, large); err != nil {
+		t.Errorf("the same, not compressed: %v", err)
+	}
+}
+
+// Calls that are open end with their key, and a worker is sent nothing more.
+func TestOpenCallsEndWithTheirKey(t *testing.T) {
+	revoked, revoke := context.WithCancelCause(context.Background())
+	p, conn := serveKeys(t, func(ctx context.Context, _ forebay.Caller) (context.Context, func()) {
+		held, end := context.WithCancelCause(ctx)
+		stop := context.AfterFunc(revoked, func() { end(context.Cause(revoked)) })
+		return held, func() { stop(); end(nil) }
+	})
+	client := protos.NewTaskHubSidecarServiceClient(conn)
+	ctx, cancel := context.WithTimeout(withKey(t.Context(), "good"), time.Minute)
+	defer cancel()
+	stream, err := client.GetWorkItems(ctx, &protos.GetWorkItemsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := p.start(t, StartRequest{Name: "remote"})
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	waits := make(chan error, 1)
+	go func() {
+		_, err := client.WaitForInstanceCompletion(ctx, &protos.GetInstanceRequest{InstanceId: id})
+		waits <- err
+	}()
+	revoke(errKey)
+	p.start(t, StartRequest{Name: "remote", Input: []byte(`"not for the worker"`)})
+	if item, err := stream.Recv(); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("the worker was sent %v, %v", item, err)
+	}
+	if err := <-waits; status.Code(err) != codes.Unauthenticated {
+		t.Errorf("the call that waited ended with %v", err)
+	}
+}
+
+// wire is the transport of a message that has arrived.
+type wire struct{ left []byte }
+
+func (w *wire) ReadMessageHeader(header []byte) error {
+	if len(w.left) < len(header) {
+		return io.EOF
+	}
+	w.left = w.left[copy(header, w.left):]
+	return nil
+}
+
+func (w *wire) Read(n int) (mem.BufferSlice, error) {
+	if len(w.left) < n {
+		return nil, io.ErrUnexpectedEOF
+	}
+	b := mem.SliceBuffer(w.left[:n])
+	w.left = w.left[n:]
+	return mem.BufferSlice{b}, nil
+}
+
+func framed(compressed byte, length int, body []byte) *wire {
+	return &wire{append(binary.BigEndian.AppendUint32([]byte{compressed}, uint32(length)), body...)}
+}
+
+func TestMessagesAreReadWithinBounds(t *testing.T) {
+	const most = 1 << 20
+	many := func(n int) (b []byte) { // actions without anything in them: two bytes here, a hundred in memory
+		for range n {
+			b = protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), nil)
+		}
+		return b
+	}
+	failure := &protos.TaskFailureDetails{}
+	for range maxDepth {
+		failure = &protos.TaskFailureDetails{InnerFailure: failure}
+	}
+	deep, err := proto.Marshal(&protos.ActivityResponse{FailureDetails: failure})
+	if err != nil {
+		t.Fatal(err)
+	}
+	valid, err := proto.Marshal(&protos.WorkflowResponse{InstanceId: "i", CustomStatus: wrapperspb.String(strings.Repeat("x", most/2))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		wire *wire
+		into proto.Message
+		want codes.Code
+	}{
+		"a valid one":            {framed(0, len(valid), valid), &protos.WorkflowResponse{}, codes.OK},
+		"an empty one":           {framed(0, 0, nil), &protos.WorkflowResponse{}, codes.OK},
+		"none":                   {&wire{}, &protos.WorkflowResponse{}, codes.InvalidArgument},
+		"one that ends early":    {framed(0, 100, []byte("x")), &protos.WorkflowResponse{}, codes.InvalidArgument},
+		"one that is too large":  {framed(0, most+1, nil), &protos.WorkflowResponse{}, codes.ResourceExhausted},
+		"one that says too much": {framed(0, 1<<32-1, nil), &protos.WorkflowResponse{}, codes.ResourceExhausted},
+		"a compressed one":       {framed(1, len(valid), valid), &protos.WorkflowResponse{}, codes.Unimplemented},
+		"one of many fields":     {framed(0, 2*maxFields+2, many(maxFields+1)), &protos.WorkflowResponse{}, codes.InvalidArgument},
+		"one of many parts":      {framed(0, 1<<16, many(1<<15)), &protos.WorkflowResponse{}, codes.ResourceExhausted},
+		"one that is deep":       {framed(0, len(deep), deep), &protos.ActivityResponse{}, codes.InvalidArgument},
+		"one that is no message": {framed(0, 3, []byte{0xff, 0xff, 0xff}), &protos.WorkflowResponse{}, codes.InvalidArgument},
+	} {
+		t.Run(name, func(t *testing.T) {
+			limit := most
+			if strings.Contains(name, "many fields") {
+				limit = 4 * most
+			}
+			r := receiver{Service: New(Options{}), room: newRoom(limit), tenant: tenant, maxMessage: limit}
+			own := &reservation{}
+			err := r.read(t.Context(), c.wire, c.into, own, make(chan int, 1))
+			if status.Code(err) != c.want {
+				t.Errorf("%v, expected %v", err, c.want)
+			}
+			own.release()
+			if !r.room.all.TryAcquire(roomMessages*int64(limit)) || len(r.room.tenants) != 0 {
+				t.Errorf("room was not given back; of tenants: %v", r.room.tenants)
+			}
+		})
+	}
+}
+
+// A tenant has half of the room; what is over it waits, and another tenant is served.
+func TestRoomIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(100)
+		giveBack, err := r.take(t.Context(), "greedy", 200)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.take(t.Context(), "greedy", 1); !errors.Is(err, errNoRoom) {
+			t.Errorf("more than its share: %v", err)
+		}
+		other, err := r.take(t.Context(), "other", 200)
+		if err != nil {
+			t.Errorf("another tenant: %v", err)
+		}
+		time.AfterFunc(roomTime/2, giveBack)
+		again, err := r.take(t.Context(), "greedy", 200)
+		if err != nil {
+			t.Errorf("with its share given back: %v", err)
+		}
+		other()
+		again()
+		if len(r.tenants) != 0 {
+			t.Errorf("left behind: %v", r.tenants)
+		}
+	})
+}
+
+// The room of an answer is held until the turn is over: the engine has the answer for longer than the call.
+func TestRoomOfAnAnswerIsHeldUntilItsTurnIsOver(t *testing.T) {
+	h := &hub{}
+	given := 0
+	bring := func(key string) {
+		reserved := &reservation{}
+		reserved.add(func() { given++ })
+		h.keepAnswer(context.WithValue(t.Context(), reservationKey{}, reserved), key)
+		reserved.release() // as the call does
+	}
+	h.expectAnswer("turn")
+	bring("turn")
+	if given != 0 {
+		t.Error("the room was given back with the call")
+	}
+	bring("another")
+	if given != 1 {
+		t.Error("the room of an answer that nobody waits for is kept")
+	}
+	h.answered("turn")
+	if given != 2 {
+		t.Error("the room was not given back with the turn")
+	}
+	bring("turn")
+	if given != 3 {
+		t.Error("the room of a late answer is kept")
+	}
+}
+
+type fakeConn struct {
+	net.Conn
+	remote string
+	closed bool
+}
+
+func (c *fakeConn) RemoteAddr() net.Addr {
+	a, _ := net.ResolveTCPAddr("tcp", c.remote)
+	return a
+}
+
+func (c *fakeConn) Close() error {
+	c.closed = true
+	return nil
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newConnections(nil)
+		port := 1000
+		open := func(address string) *connection {
+			port++
+			return c.admit(&fakeConn{remote: net.JoinHostPort(address, strconv.Itoa(port))})
+		}
+		var first *connection
+		for i := range maxAddressConnections {
+			conn := open("192.0.2.1")
+			if conn == nil {
+				t.Fatalf("connection %d of an address was refused", i)
+			}
+			if i == 0 {
+				first = conn
+			}
+		}
+		if open("192.0.2.1") != nil {
+			t.Error("more connections of an address than there may be")
+		}
+		other := open("2001:db8::1")
+		if other == nil {
+			t.Fatal("another address was refused")
+		}
+		c.noteCall(other.RemoteAddr().String(), true)
+		if err := first.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if open("192.0.2.1") == nil {
+			t.Error("a place that is free was refused")
+		}
+		<-time.After(authenticateTime + time.Second)
+		synctest.Wait()
+		if len(c.open) != 1 || other.Conn.(*fakeConn).closed {
+			t.Errorf("%d connections are open; only the one with a call that was let in should be", len(c.open))
+		}
+		for range maxRefused {
+			c.noteCall(other.RemoteAddr().String(), false)
+		}
+		<-time.After(2 * time.Second)
+		synctest.Wait()
+		if !other.Conn.(*fakeConn).closed || len(c.addresses) != 0 {
+			t.Errorf("a connection whose calls are refused is open; addresses %v", c.addresses)
+		}
+	})
+}
+
+func TestCallsAreBounded(t *testing.T) {
+	e := (&Service{}).endpoint(nil, GRPC{})
+	var leaves []func()
+	enter := func(tenant string) error {
+		leave, err := e.enter(tenant)
+		if err == nil {
+			leaves = append(leaves, leave)
+		}
+		return err
+	}
+	for range maxTenantCalls {
+		if err := enter("greedy"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := enter("greedy"); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one call too many: %v", err)
+	}
+	if err := enter("other"); err != nil {
+		t.Errorf("another tenant: %v", err)
+	}
+	for _, leave := range leaves {
+		leave()
+	}
+	if e.calls != 0 || len(e.tenants) != 0 {
+		t.Errorf("left behind: %d, %v", e.calls, e.tenants)
+	}
+}
