@@ -38,7 +38,7 @@ func (c *postgresConn) begin(n needs) (s start, err error) {
 
 // beginHere begins on a connection that there is.
 func (c *postgresConn) beginHere(n needs) (s start, err error) {
-	s.tokens = make(map[int64]int64, len(n.locks))
+	s.tokens, c.wrote = make(map[int64]int64, len(n.locks)), false
 	questions := []question{{sql: "BEGIN"}}
 	if !n.apart {
 		questions = append(questions, question{sql: sqlLockPostgres})

@@ -49,6 +49,9 @@ func (c *sqliteConn) begin(needs) (start, error) {
 
 func (c *sqliteConn) commit() error { return c.run("COMMIT") }
 
+// assure has nothing to do: what one can read is on disk.
+func (c *sqliteConn) assure() error { return nil }
+
 func (c *sqliteConn) rollback() error {
 	if c.AutocommitEnabled() {
 		return nil
