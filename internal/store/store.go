@@ -32,6 +32,15 @@ type Options struct {
 	Existing bool
 	// AuditEvents are the types of events of jobs that this process appends to the audit log.
 	AuditEvents []forebay.EventType
+	// Warn hears what an operator should know, in a sentence without a path. It is called seldom.
+	Warn func(message string)
+}
+
+func (o Options) warn() func(string) {
+	if o.Warn == nil {
+		return func(string) {}
+	}
+	return o.Warn
 }
 
 // Store is an open database. It is safe for concurrent use.
@@ -46,8 +55,9 @@ type Store struct {
 	vectors       atomic.Pointer[VectorSupport] // nil: not looked for yet
 	watches       watches
 	names         names
-	alone         bool   // no other process delivers from this database
-	release       func() // of what makes it so; called last
+	file          *sqliteFile // the SQLite file that is served; nil: none
+	alone         bool        // no other process delivers from this database
+	release       func()      // of what makes it so; called last
 	closing       sync.Once
 	closed        error
 }
