@@ -93,16 +93,22 @@ func TestFilesRemovedUnderTheServer(t *testing.T) {
 		harm func(t *testing.T, path string)
 		kept bool
 	}{
-		"WAL removed":       {walSuffix, func(t *testing.T, path string) { mustDo(t, os.Remove(path)) }, true},
-		"WAL replaced":      {walSuffix, func(t *testing.T, path string) { mustDo(t, os.Remove(path)); mustDo(t, os.WriteFile(path, nil, 0o600)) }, true},
-		"database moved":    {"", func(t *testing.T, path string) { mustDo(t, os.Rename(path, path+".old")) }, false},
-		"database replaced": {"", func(t *testing.T, path string) { mustDo(t, os.Rename(path, path+".old")); mustDo(t, os.WriteFile(path, nil, 0o600)) }, false},
+		"WAL removed":    {walSuffix, func(t *testing.T, path string) { mustDo(t, os.Remove(path)) }, true},
+		"WAL replaced":   {walSuffix, func(t *testing.T, path string) { mustDo(t, os.Remove(path)); mustDo(t, os.WriteFile(path, nil, 0o600)) }, true},
+		"database moved": {"", func(t *testing.T, path string) { mustDo(t, os.Rename(path, path+".old")) }, false},
+		"database replaced": {"", func(t *testing.T, path string) {
+			mustDo(t, os.Rename(path, path+".old"))
+			mustDo(t, os.WriteFile(path, nil, 0o600))
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path, warned := filepath.Join(t.TempDir(), "forebay.db"), &warnings{}
 			s, tenant, queue := openWith(t, Options{Path: path, Serve: true, Warn: warned.add})
 			put(t, s, tenant, queue, 1, func(j *NewJob) { j.ID = "job_before" })
 			c.harm(t, path+c.end)
+			if wrong, _ := failing(t, s); wrong["files"] != forebay.CodeUnavailable {
+				t.Errorf("what is known to fail is %v", wrong)
+			}
 			for range 3 {
 				_, err := s.Submit(t.Context(), []NewJob{{ID: "job_after", Tenant: tenant, Queue: queue, Task: "echo", MaxAttempts: 1, Input: []byte("1"), InputSize: 1}})
 				if forebay.CodeOf(err) != forebay.CodeUnavailable || !strings.Contains(err.Error(), "restarted") {

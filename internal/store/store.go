@@ -56,8 +56,9 @@ type Store struct {
 	watches       watches
 	names         names
 	file          *sqliteFile // the SQLite file that is served; nil: none
-	alone         bool        // no other process delivers from this database
-	release       func()      // of what makes it so; called last
+	health        health
+	alone         bool   // no other process delivers from this database
+	release       func() // of what makes it so; called last
 	closing       sync.Once
 	closed        error
 }
@@ -108,6 +109,7 @@ func (s *Store) start(c conn, opts Options, share func(*news)) (err error) {
 		return c.domainError(err)
 	}
 	s.writer.audited = opts.AuditEvents
+	s.startHealth()
 	go s.writer.run()
 	return nil
 }
@@ -116,6 +118,7 @@ func (s *Store) start(c conn, opts Options, share func(*news)) (err error) {
 // later fail.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
+		s.stopHealth()
 		if s.submitter != nil {
 			s.closed = s.submitter.stop()
 		}
