@@ -39,6 +39,7 @@ type postgresConn struct {
 	open       bool          // a transaction is
 	shared     bool          // its presence is shared: see present
 	reader     bool          // for reading only
+	backend    int64         // the server's process behind the connection, which must stay the same
 	warning    string        // that the server has sent with what is being answered; "": none
 	wrote      bool          // the transaction has changed rows, by the tags of its statements
 }
@@ -75,7 +76,7 @@ func (c *postgresConn) connect(ctx context.Context) error {
 			c.warning = n.Code + " " + n.Message
 		}
 	}
-	pg, err := pgconn.ConnectConfig(ctx, config)
+	pg, err := dialPostgres(ctx, config)
 	if err != nil {
 		c.backoff = min(max(2*c.backoff, 50*time.Millisecond), maxReconnectWait)
 		c.retry = time.Now().Add(c.backoff)
@@ -89,7 +90,10 @@ func (c *postgresConn) connect(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := c.millis(sqlSettings + sqlNow); err != nil {
+	if _, err := c.millis(applySettings(c.config.RuntimeParams) + sqlSettings + sqlNow); err != nil {
+		return err
+	}
+	if c.backend, err = c.millis(sqlBackend); err != nil {
 		return err
 	}
 	return c.measureClock()
@@ -282,6 +286,8 @@ func (c *postgresConn) explain(err error) error {
 	case errors.Is(err, errUnconfirmed):
 		return forebay.Errorf(forebay.CodeUnavailable,
 			"the database's standby has not confirmed the change, which may be lost or may last; repeat the request").Caused(err)
+	case errors.Is(err, errPooled):
+		return forebay.Errorf(forebay.CodeUnavailable, "%s", pooled).Caused(err)
 	case errors.Is(err, errRolledBack):
 		return forebay.Errorf(forebay.CodeUnavailable, "the database undid the change; try again").Caused(err)
 	case errors.As(err, &refused) && refused.Code == noSpace:

@@ -52,7 +52,10 @@ func openPostgres(ctx context.Context, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = c.present(sharedPresence)
+	err = c.refusePooled(ctx)
+	if err == nil {
+		err = c.present(sharedPresence)
+	}
 	if err == nil {
 		err = c.prepareDatabase(ctx, opts.Existing)
 	}

@@ -134,13 +134,6 @@ func TestFilesRemovedUnderTheServer(t *testing.T) {
 	}
 }
 
-func mustDo(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func modes(t *testing.T, path string) map[string]os.FileMode {
 	t.Helper()
 	found := map[string]os.FileMode{}
