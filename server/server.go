@@ -93,6 +93,7 @@ func (s *Server) open(known map[string]forebay.Task) error {
 		return err
 	}
 	database.Serve, database.AuditEvents = true, s.options.Audit.JobEvents
+	database.Warn = func(message string) { s.log.Warn(message) }
 	if s.store, err = store.Open(ctx, database); err != nil {
 		return err
 	}

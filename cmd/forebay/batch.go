@@ -77,7 +77,7 @@ func (a *app) runBatch(ctx context.Context, o batchOptions) (err error) {
 		return err
 	}
 	defer file.Close()
-	lock := flock.New(o.out + ".lock")
+	lock := flock.New(o.out+".lock", flock.SetPermissions(0o600))
 	if locked, err := lock.TryLock(); err != nil {
 		return usagef("cannot lock %s: %s", o.out, cause(err))
 	} else if !locked {

@@ -195,7 +195,7 @@ type resultsFile struct {
 // openResults opens a results file and reads what it already has. A line that a crash cut off is
 // removed.
 func openResults(name, batch string, lines map[int]bool) (*resultsFile, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600) // it has what models answer
 	if err != nil {
 		return nil, usagef("cannot write %s: %s", name, cause(err))
 	}

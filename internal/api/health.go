@@ -3,18 +3,44 @@ package api
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs"
 )
-
-// readyTimeout is how long the store may take to prove that it works.
-const readyTimeout = 5 * time.Second
 
 type health struct {
 	Status string `json:"status" enum:"ok"`
+}
+
+// readiness is the body of /readyz.
+type readiness struct {
+	Status string `json:"status" enum:"ok"`
+	Parts  []part `json:"parts"`
+}
+
+// part is a part of the server that can fail by itself.
+type part struct {
+	Name   string       `json:"name" doc:"writer, submitter, readers, files or disk"`
+	Status string       `json:"status" enum:"ok,failing"`
+	Code   forebay.Code `json:"code,omitempty" doc:"stable name of what is wrong"`
+	Reason string       `json:"reason,omitempty"`
+}
+
+// ready tells of each part whether it works, and of the first that does not what is wrong.
+func ready(parts []jobs.Part) (told []part, wrong error) {
+	for _, p := range parts {
+		one := part{Name: p.Name, Status: "ok"}
+		if p.Err != nil {
+			one.Status, one.Code, one.Reason = "failing", forebay.CodeOf(p.Err), p.Err.Error()
+			if wrong == nil {
+				wrong = p.Err
+			}
+		}
+		told = append(told, one)
+	}
+	return told, wrong
 }
 
 type welcome struct {
@@ -33,19 +59,17 @@ func (a *API) routeHealth() {
 	}, func(context.Context, *call, *none) (*answer[health], error) { return healthy, nil })
 	route(a, open, huma.Operation{
 		OperationID: "ready", Method: http.MethodGet, Path: "/readyz", Tags: tags, Summary: "Can the server take jobs right now?",
-	}, func(ctx context.Context, c *call, _ *none) (*answer[health], error) {
+	}, func(ctx context.Context, c *call, _ *none) (*answer[readiness], error) {
 		if a.draining.Err() != nil {
 			return nil, forebay.Errorf(forebay.CodeUnavailable, "the server is stopping")
 		}
-		ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-		defer cancel()
-		if err := a.service.Ready(ctx); err != nil {
-			if forebay.CodeOf(err) == forebay.CodeInternal {
-				err = forebay.Errorf(forebay.CodeUnavailable, "the store cannot be written to").Caused(err)
-			}
-			return nil, err
+		parts, wrong := ready(a.service.Health(ctx))
+		if wrong != nil {
+			p := a.problem(ctx, c, wrong)
+			p.Parts = parts
+			return nil, p
 		}
-		return healthy, nil
+		return &answer[readiness]{readiness{"ok", parts}}, nil
 	})
 	root := &answer[welcome]{welcome{"forebay", a.version, "/openapi.json", "/v1/jobs"}}
 	route(a, open, huma.Operation{

@@ -70,6 +70,7 @@ type problem struct {
 	Field     string          `json:"field,omitempty" doc:"the part of the request it is about"`
 	Errors    []problemDetail `json:"errors,omitempty" doc:"when several parts of the request are wrong"`
 	JobID     string          `json:"job_id,omitempty"`
+	Parts     []part          `json:"parts,omitempty" doc:"of a server that is not ready: what of it works"`
 	RequestID string          `json:"request_id"`
 
 	header http.Header

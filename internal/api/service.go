@@ -99,7 +99,7 @@ type AuditLog interface {
 type Reports interface {
 	RetryReport(ctx context.Context, tenant string, since, until time.Time) (forebay.RetryReport, error)
 	Tasks() []forebay.Task
-	Ready(ctx context.Context) error
+	Health(ctx context.Context) []jobs.Part
 }
 
 var _ Service = (*jobs.Service)(nil)

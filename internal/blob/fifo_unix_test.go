@@ -24,7 +24,7 @@ func TestFIFOInASource(t *testing.T) {
 	defer source.Close()
 	read := make(chan error, 1)
 	go func() {
-		_, _, err := source.Read(t.Context(), "pipe.txt", 1000)
+		_, _, err := source.Open(t.Context(), "pipe.txt")
 		read <- err
 	}()
 	select {

@@ -56,7 +56,18 @@ func newFolder(path string) (*folder, error) {
 		return nil, unusable(err)
 	}
 	f.root = root
+	tighten(path, root)
 	return f, nil
+}
+
+// tighten keeps others than its owner out of a folder that an older version made. One of another name may be shared
+// on purpose.
+func tighten(path string, root *os.Root) {
+	const defaultEnd = ".blobs"
+	info, err := root.Stat(".")
+	if err == nil && strings.HasSuffix(filepath.Base(filepath.Clean(path)), defaultEnd) && info.Mode().Perm()&0o077 != 0 {
+		_ = root.Chmod(".", info.Mode().Perm()&0o700) // another's is left as it is; its files are for their owner only anyway
+	}
 }
 
 // unusable tells the operator the reason, without the path that came with it.

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -70,7 +69,6 @@ type Service struct {
 	doubtfulMu  sync.Mutex
 	doubtful    []doubtful
 	holds       holds
-	ready       atomic.Int64 // Unix milliseconds of the last successful look
 }
 
 // New makes the service and the queues it is configured with.
@@ -116,18 +114,11 @@ func (s *Service) Tasks() []forebay.Task {
 	return list
 }
 
-// Ready reports whether the store can be written to right now. A success is remembered for a second,
-// for anybody may ask, and each look costs a write.
-func (s *Service) Ready(ctx context.Context) error {
-	if time.Now().UnixMilli()-s.ready.Load() < 1000 {
-		return nil
-	}
-	err := s.store.Check(ctx)
-	if err == nil {
-		s.ready.Store(time.Now().UnixMilli())
-	}
-	return err
-}
+// Part is a part of the store, and whether it works.
+type Part = store.Part
+
+// Health tells which parts of the store work right now, within seconds and at little cost.
+func (s *Service) Health(ctx context.Context) []Part { return s.store.Health(ctx) }
 
 // IDEncoding writes what tells things apart in ids: without letters that are taken for others.
 var IDEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)

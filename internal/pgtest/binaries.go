@@ -49,7 +49,7 @@ func binaries(ctx context.Context) (string, error) {
 	if dir := installed(ctx); dir != "" {
 		return dir, nil
 	}
-	installErr := install(ctx)
+	installErr := install(ctx, "")
 	if dir := installed(ctx); dir != "" {
 		return dir, nil
 	}
@@ -95,8 +95,9 @@ func majorVersion(dir string) int {
 	return n
 }
 
-// install installs the distribution's package, as root or through a sudo that asks for no password.
-func install(ctx context.Context) error {
+// install installs the distribution's package of PostgreSQL's server, or another one of that name, as root or through
+// a sudo that asks for no password.
+func install(ctx context.Context, other string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	for _, installer := range installers {
@@ -111,6 +112,9 @@ func install(ctx context.Context) error {
 			prefix = []string{"sudo", "-n", "env", unattended} // sudo passes no variables on
 		}
 		for _, command := range installer.commands {
+			if last := len(command) - 1; other != "" && strings.HasPrefix(command[last], "postgresql") {
+				command = append(slices.Clone(command[:last]), other)
+			}
 			if err := run(ctx, append(prefix, command...)); err != nil {
 				return err
 			}

@@ -15,6 +15,7 @@ type driver interface {
 	// one: what a transition reads stays true until it has written.
 	begin(needs) (start, error)
 	commit() error
+	assure() error   // before commit: what the transaction only read is to last as what it writes does
 	rollback() error // of the transaction under way, if there is one
 	now() int64      // the database's time, about: for what nothing depends on
 	// askNow reads the database's time, and then what the question asks.

@@ -185,7 +185,7 @@ func TestCopyRefuses(t *testing.T) {
 func setVersion(t testing.TB, where Options, version int64) {
 	t.Helper()
 	if where.URL == "" {
-		c, err := openReader(where.Path)
+		c, err := openReader(where.Path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

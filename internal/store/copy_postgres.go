@@ -49,7 +49,10 @@ func openPostgresSide(ctx context.Context, address string, target bool) (*side, 
 		}
 		c.Close()
 	}}
-	err = c.presentAlone(ctx)
+	err = c.refusePooled(ctx)
+	if err == nil {
+		err = c.presentAlone(ctx)
+	}
 	if err == nil && target {
 		err = c.prepareDatabase(ctx, false)
 	}

@@ -38,15 +38,17 @@ func openSQLiteSide(path string, open func(path string) (*sqliteConn, error)) (*
 	if err != nil {
 		return nil, err
 	}
-	release, err := takeFile(path, takenFromCopy)
+	file, err := takeFile(path, takenFromCopy, true, func(string) {})
 	if err != nil {
 		return nil, err
 	}
+	release := file.release
 	c, err := open(path)
 	if err != nil {
 		release()
 		return nil, err
 	}
+	tighten(path, func(string) {})
 	return &side{conn: conn{driver: c}, engine: c, release: func() {
 		_ = c.rollback()
 		c.Close()

@@ -308,7 +308,7 @@ const reconnectPause = 500 * time.Millisecond
 // always runs f with a connection, again and again.
 func (e *exchange) always(ctx context.Context, f func(context.Context, *pgconn.PgConn) error) {
 	for ctx.Err() == nil {
-		if pg, err := pgconn.ConnectConfig(ctx, e.config); err == nil {
+		if pg, err := dialPostgres(ctx, e.config); err == nil {
 			e.mu.Lock()
 			e.own[pg.PID()] = true
 			e.mu.Unlock()

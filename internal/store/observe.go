@@ -49,5 +49,6 @@ func (c *Tally) countAttempt(outcome forebay.Outcome) {
 
 // observed tells whoever watches how a transaction went that began at that time.
 func (w *writer) observed(t *tx, began time.Time, operations, claims int, err error) {
+	w.health.noteTransaction(w.conn.domainError(err))
 	w.watches.commits.tell(Commit{Operations: operations, Claims: claims, Duration: time.Since(began), Err: err, Tally: t.tally})
 }

@@ -29,6 +29,7 @@ type operation interface {
 	stage() stage
 	needs(*needs)
 	plain() bool // it only stores new jobs, or settles what needs tells
+	tells() bool // its caller is told what the transaction has found, also if that changed nothing
 	key() string // the first idempotency key of what it stores; "": there is none
 	bytes() int
 	apply(*tx) error // an error that is not a *forebay.Error rolls the whole transaction back
@@ -70,6 +71,7 @@ func (r *request[T]) needs(n *needs) {
 	}
 }
 func (r *request[T]) plain() bool { return r.new > 0 || r.seq != 0 || r.told != "" }
+func (r *request[T]) tells() bool { return true }
 func (r *request[T]) bytes() int  { return r.size }
 
 // postponable reports whether the operation can go into the next transaction: nothing was done for it when this

@@ -39,6 +39,9 @@ type postgresConn struct {
 	open       bool          // a transaction is
 	shared     bool          // its presence is shared: see present
 	reader     bool          // for reading only
+	backend    int64         // the server's process behind the connection, which must stay the same
+	warning    string        // that the server has sent with what is being answered; "": none
+	wrote      bool          // the transaction has changed rows, by the tags of its statements
 }
 
 // What one transaction or one read may take before its connection is given up: the server, or the
@@ -67,7 +70,13 @@ func (c *postgresConn) connect(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, postgresDial)
 	defer cancel()
-	pg, err := pgconn.ConnectConfig(ctx, c.config)
+	config := c.config.Copy()
+	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+		if n.SeverityUnlocalized == "WARNING" {
+			c.warning = n.Code + " " + n.Message
+		}
+	}
+	pg, err := dialPostgres(ctx, config)
 	if err != nil {
 		c.backoff = min(max(2*c.backoff, 50*time.Millisecond), maxReconnectWait)
 		c.retry = time.Now().Add(c.backoff)
@@ -81,7 +90,10 @@ func (c *postgresConn) connect(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := c.millis(sqlSettings + sqlNow); err != nil {
+	if _, err := c.millis(applySettings(c.config.RuntimeParams) + sqlSettings + sqlNow); err != nil {
+		return err
+	}
+	if c.backend, err = c.millis(sqlBackend); err != nil {
 		return err
 	}
 	return c.measureClock()
@@ -158,7 +170,32 @@ func arrayOfTexts(texts []string) string {
 
 var quoteElement = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
-// commit sends what waits with it.
+// sqlAssure has the commit of a transaction that only read wait as one that wrote does, until the standbys
+// have what it saw. It writes a message that nobody reads.
+const sqlAssure = "SELECT pg_logical_emit_message(true, 'forebay', '')"
+
+// assure has the commit say that what the transaction saw is as safe as what it wrote. A repeat of a request
+// whose outcome was unknown finds rows that are committed here and that no standby has yet.
+func (c *postgresConn) assure() error {
+	if c.wrote {
+		return nil
+	}
+	for _, g := range c.groups {
+		if strings.HasPrefix(strings.TrimSpace(g.s.sql), "INSERT INTO ") && !strings.Contains(g.s.sql, "ON CONFLICT") {
+			return nil
+		}
+	}
+	s, err := c.prepare(sqlAssure)
+	if err != nil {
+		return err
+	}
+	c.groups = append(c.groups, &group{s: s.(*postgresStatement), rows: [][][]byte{nil}})
+	c.pending++
+	return nil
+}
+
+// commit sends what waits with it. A commit that the server answers with a warning may be undone by a failover:
+// its wait for a standby has ended early, for the server then warns and says COMMIT all the same.
 func (c *postgresConn) commit() error {
 	if len(c.groups) == 0 {
 		c.open = false
@@ -168,16 +205,32 @@ func (c *postgresConn) commit() error {
 	if err != nil {
 		return err
 	}
+	c.warning = ""
 	err = c.flush(commit.(*postgresStatement), nil)
 	c.open = false
-	if err == nil && c.result.tag.String() != "COMMIT" {
-		return errRolledBack
+	if err != nil {
+		return err
 	}
-	return err
+	return committedBy(c.result.tag, c.result.warning)
 }
 
-// The server answers the COMMIT of a transaction that an error had ended with ROLLBACK.
-var errRolledBack = errors.New("the transaction had failed and was rolled back")
+// committedBy says what the server's answer to a COMMIT means.
+func committedBy(tag pgconn.CommandTag, warning string) error {
+	switch {
+	case tag.String() != "COMMIT":
+		return errRolledBack
+	case warning != "":
+		return fmt.Errorf("%w: %s", errUnconfirmed, warning)
+	}
+	return nil
+}
+
+var (
+	// The server answers the COMMIT of a transaction that an error had ended with ROLLBACK.
+	errRolledBack = errors.New("the transaction had failed and was rolled back")
+	// errUnconfirmed marks a commit of which nobody knows whether it will last.
+	errUnconfirmed = errors.New("the server committed with a warning")
+)
 
 func (c *postgresConn) rollback() error {
 	if c.pg == nil || c.pg.IsClosed() || c.pg.TxStatus() == 'I' {
@@ -189,12 +242,13 @@ func (c *postgresConn) rollback() error {
 }
 
 func (c *postgresConn) simple(sql string) error {
+	c.warning = ""
 	results, err := c.pg.Exec(context.Background(), sql).ReadAll()
 	if err != nil {
 		return c.failed(err)
 	}
-	if sql == "COMMIT" && results[0].CommandTag.String() != "COMMIT" {
-		return errRolledBack
+	if sql == "COMMIT" {
+		return committedBy(results[len(results)-1].CommandTag, c.warning)
 	}
 	return nil
 }
@@ -229,6 +283,13 @@ func (c *postgresConn) explain(err error) error {
 		return forebay.Errorf(forebay.CodeUnavailable, "the database cannot be reached right now; try again").Caused(err)
 	}
 	switch {
+	case errors.Is(err, errUnconfirmed):
+		return forebay.Errorf(forebay.CodeUnavailable,
+			"the database's standby has not confirmed the change, which may be lost or may last; repeat the request").Caused(err)
+	case errors.Is(err, errPooled):
+		return forebay.Errorf(forebay.CodeUnavailable, "%s", pooled).Caused(err)
+	case errors.Is(err, errRolledBack):
+		return forebay.Errorf(forebay.CodeUnavailable, "the database undid the change; try again").Caused(err)
 	case errors.As(err, &refused) && refused.Code == noSpace:
 		return forebay.Errorf(forebay.CodeStorageFull, "the database's disk is full; nothing was stored").Caused(err)
 	case errors.As(err, &refused):

@@ -9,7 +9,7 @@ import (
 
 const (
 	sqlLockPostgres = "SELECT pg_advisory_xact_lock(1180844409)" // applicationID: one transaction at a time
-	sqlStart        = sqlNow + ", coalesce((SELECT value FROM counters WHERE name = '" + topicsCounter + "'), 0), EXISTS (SELECT 1 FROM queues WHERE paused <> 0 UNION ALL SELECT 1 FROM tenants WHERE paused <> 0), EXISTS (SELECT 1 FROM tenants WHERE concurrency IS NOT NULL)"
+	sqlStart        = sqlNow + ", pg_backend_pid(), coalesce((SELECT value FROM counters WHERE name = '" + topicsCounter + "'), 0), EXISTS (SELECT 1 FROM queues WHERE paused <> 0 UNION ALL SELECT 1 FROM tenants WHERE paused <> 0), EXISTS (SELECT 1 FROM tenants WHERE concurrency IS NOT NULL)"
 	sqlNumbers      = "SELECT nextval('seqs') FROM generate_series(1, ?)"
 	sqlReleaseAll   = "DELETE FROM messages m USING unnest(CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(seq, token) WHERE m.seq = ANY (ARRAY[x.seq]) AND m.token = x.token RETURNING m.seq, x.token"
 	sqlTokens       = "SELECT m.seq, coalesce(m.token, 0) FROM unnest(CAST(? AS bigint[])) AS x(seq), LATERAL (SELECT seq, token FROM messages WHERE seq = ANY (ARRAY[x.seq])) AS m"
@@ -38,7 +38,8 @@ func (c *postgresConn) begin(n needs) (s start, err error) {
 
 // beginHere begins on a connection that there is.
 func (c *postgresConn) beginHere(n needs) (s start, err error) {
-	s.tokens = make(map[int64]int64, len(n.locks))
+	s.tokens, c.wrote = make(map[int64]int64, len(n.locks)), false
+	var backend int64
 	questions := []question{{sql: "BEGIN"}}
 	if !n.apart {
 		questions = append(questions, question{sql: sqlLockPostgres})
@@ -48,8 +49,8 @@ func (c *postgresConn) beginHere(n needs) (s start, err error) {
 	}
 	// The time after the looks, so that whatever they found is ready by then.
 	questions = append(questions, question{sql: sqlStart, answer: func(r row) {
-		topics := r.int(1)
-		s.now, s.topics, s.somePaused, s.someCapped = r.int(0), &topics, r.int(2) != 0, r.int(3) != 0
+		topics := r.int(2)
+		backend, s.now, s.topics, s.somePaused, s.someCapped = r.int(1), r.int(0), &topics, r.int(3) != 0, r.int(4) != 0
 	}})
 	if len(n.states) > 0 {
 		s.deployments = map[string]*deployment{}
@@ -94,6 +95,9 @@ func (c *postgresConn) beginHere(n needs) (s start, err error) {
 		return s, err
 	}
 	c.open = true
+	if backend != c.backend {
+		return s, errPooled
+	}
 	c.patience() // anew: the lock may have taken most of it
 	// The wait for the lock is no part of the way: only a quick answer tells the clocks' difference. A
 	// slow one bounds it.

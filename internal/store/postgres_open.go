@@ -43,6 +43,7 @@ var postgresSettings = map[string]string{
 	"client_encoding":                     "UTF8",
 	"TimeZone":                            "UTC",
 	"bytea_output":                        "hex",
+	"client_min_messages":                 "warning", // a commit that is not on the standby is only told by one
 }
 
 // openPostgres opens the database of opts. Any number of processes may.
@@ -51,7 +52,10 @@ func openPostgres(ctx context.Context, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = c.present(sharedPresence)
+	err = c.refusePooled(ctx)
+	if err == nil {
+		err = c.present(sharedPresence)
+	}
 	if err == nil {
 		err = c.prepareDatabase(ctx, opts.Existing)
 	}
@@ -232,7 +236,11 @@ func (c *postgresConn) migrate(ctx context.Context) error {
 		if err := c.simple("BEGIN; SET LOCAL statement_timeout = 0; " + sqlLockPostgres); err != nil {
 			return err
 		}
-		return finish(c, c.applyMigrations())
+		err := finish(c, c.applyMigrations())
+		if errors.Is(err, errUnconfirmed) {
+			return c.explain(err)
+		}
+		return err
 	})
 }
 

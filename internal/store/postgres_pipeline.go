@@ -283,8 +283,9 @@ func (c *postgresConn) ask(questions []question) error {
 
 // answer is what a statement returned.
 type answer struct {
-	tag  pgconn.CommandTag
-	rows [][][]byte
+	tag     pgconn.CommandTag
+	rows    [][][]byte
+	warning string // that came with it; "": none
 
 	memory []byte // for values of the next rows
 	spare  [][]byte
@@ -381,6 +382,8 @@ func (c *postgresConn) receive(took func(int, answer)) (refused error) {
 			result.add(m.Values)
 		case *pgproto3.CommandComplete:
 			result.tag = pgconn.NewCommandTag(string(m.CommandTag))
+			result.warning, c.warning = c.warning, ""
+			c.wrote = c.wrote || result.tag.RowsAffected() > 0 && !result.tag.Select()
 			took(i, result)
 			result = answer{}
 			i++

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/gofrs/flock"
 	"zombiezen.com/go/sqlite"
 
 	"github.com/forebayhq/forebay"
@@ -19,6 +18,7 @@ import (
 type sqliteConn struct {
 	*sqlite.Conn
 	statements map[*sqlite.Stmt]*sqliteStatement // made once: each job takes ten
+	file       *sqliteFile                       // that this process has taken; nil: it has not
 }
 
 func newSQLiteConn(raw *sqlite.Conn) *sqliteConn {
@@ -44,10 +44,22 @@ func (c *sqliteConn) prepare(sql string) (prepared, error) {
 }
 
 func (c *sqliteConn) begin(needs) (start, error) {
+	if err := c.file.check(); err != nil {
+		return start{}, err
+	}
 	return start{now: c.now()}, c.run("BEGIN IMMEDIATE")
 }
 
-func (c *sqliteConn) commit() error { return c.run("COMMIT") }
+// commit fails also when the file that was written is not the database any more.
+func (c *sqliteConn) commit() error {
+	if err := c.run("COMMIT"); err != nil {
+		return err
+	}
+	return c.file.check()
+}
+
+// assure has nothing to do: what one can read is on disk.
+func (c *sqliteConn) assure() error { return nil }
 
 func (c *sqliteConn) rollback() error {
 	if c.AutocommitEnabled() {
@@ -66,6 +78,9 @@ func (c *sqliteConn) askNow(at *int64, q question) error {
 func (c *sqliteConn) now() int64 { return time.Now().UnixMilli() }
 
 func (c *sqliteConn) explain(err error) error {
+	if lost := c.file.check(); lost != nil && err != nil {
+		return lost
+	}
 	switch sqlite.ErrCode(err).ToPrimary() {
 	case sqlite.ResultFull:
 		return forebay.Errorf(forebay.CodeStorageFull, "the disk is full; nothing was stored").Caused(err)
@@ -127,15 +142,26 @@ func openSQLite(opts Options) (s *Store, err error) {
 	if _, err := os.Stat(path); opts.Existing && errors.Is(err, os.ErrNotExist) {
 		return nil, forebay.Errorf(forebay.CodeDatabaseUnusable, "there is no database file of that name")
 	}
-	s = &Store{connect: func(context.Context) (conn, error) { return openReader(path) }, alone: opts.Serve, release: func() {}}
+	warn := opts.warn()
+	var file *sqliteFile
+	release := func() {}
 	if opts.Serve {
-		if s.release, err = takeFile(path, "another Forebay server is using this database; SQLite serves one process at a time"); err != nil {
+		file, err = takeFile(path, "another Forebay server is using this database; SQLite serves one process at a time", !opts.Existing, warn)
+		if err != nil {
 			return nil, err
 		}
+		release = file.release
+	} else if err := makePrivate(path); err != nil {
+		return nil, unusable("the database file cannot be opened", err)
 	}
+	s = &Store{connect: func(context.Context) (conn, error) { return openReader(path, file) }, alone: opts.Serve, release: release, file: file}
 	c, err := openWriter(path, opts.Serve)
 	if err == nil {
-		if err = c.refuseUnfinishedCopy(); err != nil {
+		if err = c.refuseUnfinishedCopy(); err == nil && file != nil {
+			tighten(path, warn)
+			err = file.opened()
+		}
+		if err != nil {
 			c.Close()
 		}
 	}
@@ -143,20 +169,8 @@ func openSQLite(opts Options) (s *Store, err error) {
 		s.release()
 		return nil, err
 	}
+	c.file = file
 	return s, s.start(conn{driver: c}, opts, nil)
-}
-
-// takeFile takes a database file for this process alone; taken is what to say when another one has it.
-func takeFile(path, taken string) (release func(), err error) {
-	lock := flock.New(path + ".lock")
-	held, err := lock.TryLock()
-	if err != nil {
-		return nil, unusable("the database's folder cannot be written to", err)
-	}
-	if !held {
-		return nil, forebay.Errorf(forebay.CodeDatabaseUnusable, "%s", taken)
-	}
-	return func() { lock.Unlock() }, nil
 }
 
 // realPath is the one path of a file, whichever link leads to it: the lock stands beside it.
@@ -270,27 +284,18 @@ func unusableUnlessKnown(err error) error {
 
 // openReader opens a connection for reading. What reads must be short: an open read keeps the WAL
 // from shrinking.
-func openReader(path string) (conn, error) {
+func openReader(path string, file *sqliteFile) (conn, error) {
 	raw, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
 	if err != nil {
-		return conn{}, (&sqliteConn{}).explain(err)
+		return conn{}, (&sqliteConn{file: file}).explain(err)
 	}
 	raw.SetBusyTimeout(10 * time.Second)
 	c := newSQLiteConn(raw)
+	c.file = file
 	for _, pragma := range []string{"PRAGMA query_only = ON", "PRAGMA cache_size = -8192"} {
 		if err := c.run(pragma); err != nil {
 			return conn{}, errors.Join(c.explain(err), raw.Close())
 		}
 	}
 	return conn{driver: c}, nil
-}
-
-// InUse reports whether a serving process holds the database file.
-func InUse(path string) bool {
-	lock := flock.New(path + ".lock")
-	if held, err := lock.TryLock(); err != nil || !held {
-		return err == nil
-	}
-	lock.Unlock()
-	return false
 }

@@ -32,6 +32,15 @@ type Options struct {
 	Existing bool
 	// AuditEvents are the types of events of jobs that this process appends to the audit log.
 	AuditEvents []forebay.EventType
+	// Warn hears what an operator should know, in a sentence without a path. It is called seldom.
+	Warn func(message string)
+}
+
+func (o Options) warn() func(string) {
+	if o.Warn == nil {
+		return func(string) {}
+	}
+	return o.Warn
 }
 
 // Store is an open database. It is safe for concurrent use.
@@ -47,7 +56,9 @@ type Store struct {
 	watches       watches
 	names         names
 	topics        topicRules
-	endSlow       func() // ends the goroutine that judges what takes long; nil: there is none
+	endSlow       func()      // ends the goroutine that judges what takes long; nil: there is none
+	file          *sqliteFile // the SQLite file that is served; nil: none
+	health        health
 	alone         bool   // no other process delivers from this database
 	release       func() // of what makes it so; called last
 	closing       sync.Once
@@ -102,6 +113,7 @@ func (s *Store) start(c conn, opts Options, share func(*news)) (err error) {
 	s.writer.audited = opts.AuditEvents
 	s.writer.topics = &s.topics
 	s.startJudging()
+	s.startHealth()
 	go s.writer.run()
 	return nil
 }
@@ -110,6 +122,7 @@ func (s *Store) start(c conn, opts Options, share func(*news)) (err error) {
 // later fail.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
+		s.stopHealth()
 		if s.submitter != nil {
 			s.closed = s.submitter.stop()
 		}

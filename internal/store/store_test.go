@@ -40,6 +40,13 @@ func openWith(t testing.TB, opts Options) (*Store, int64, int64) {
 	return s, tenant, queue
 }
 
+func mustDo(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // BenchmarkLife is the full life of a 1 KiB job: submit, claim, settle with a 1 KiB result.
 func BenchmarkLife(b *testing.B) {
 	b.Run("sqlite", func(b *testing.B) {

@@ -28,6 +28,8 @@ func (s *Store) startSubmitter(c conn, share func(*news)) (err error) {
 	w.apart, w.polling, w.audited, w.topics = true, forever, s.writer.audited, &s.topics
 	clear(w.lines) // nobody waits here
 	clear(w.dueAt)
+	w.health = &partHealth{name: "submitter", probe: s.checkSubmitter}
+	s.health.parts = append(s.health.parts, w.health)
 	s.submitter = w
 	go w.run()
 	return nil

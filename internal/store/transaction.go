@@ -184,6 +184,9 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 	if err == nil {
 		err = t.allReleased()
 	}
+	if err == nil && slices.ContainsFunc(batch, operation.tells) {
+		err = t.assure()
+	}
 	if err == nil {
 		err = t.commit()
 	}

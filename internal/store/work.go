@@ -79,6 +79,7 @@ type workClaim struct {
 func (c *workClaim) stage() stage { return stageSubmit }
 func (c *workClaim) needs(*needs) {}
 func (c *workClaim) plain() bool  { return true }
+func (c *workClaim) tells() bool  { return false }
 func (c *workClaim) bytes() int   { return 0 }
 func (c *workClaim) key() string  { return "" }
 

@@ -37,6 +37,7 @@ type writer struct {
 	exclusive bool                           // its next transaction must be alone nevertheless
 	stale     bool                           // another process may have changed the queues
 	audited   []forebay.EventType            // of jobs, that the audit log is to have
+	health    *partHealth                    // told how transactions end
 	postponed []operation                    // of the latest batch, for the next transaction
 
 	nextSeq       int64
