@@ -173,3 +173,36 @@ func TestSharesOfAQuota(t *testing.T) {
 		checkShares(t, "a quota", floods, tokens)
 	})
 }
+
+// Where the jobs of more tenants than a look asks may not be called, those of others that call something else go on.
+func TestManyTenantsThatAreHeldLeaveRoom(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Store, queue int64) {
+		floods := make([]flood, 3*maxLines)
+		for i := range floods {
+			floods[i] = flood{weight: 1, priority: 9, class: 1, jobs: 12, age: time.Hour}
+		}
+		const last, jobs = 3*maxLines - 1, 100
+		floods[last] = flood{weight: 0.01, class: 2, jobs: jobs}
+		_, share := fillBacklogs(t, s, queue, floods)
+		if err := s.PauseDeployment(t.Context(), "paused", true, Audit{Actor: "a", Action: "pause-deployment", Target: "paused"}); err != nil {
+			t.Fatal(err)
+		}
+		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 10, MaxBytes: 1 << 20, Lock: time.Hour, Share: share, Plan: func(task string, _ []byte, _ int64) []Option {
+			if task == fmt.Sprint(last) {
+				return []Option{{Deployment: "open"}}
+			}
+			return []Option{{Deployment: "paused"}}
+		}}
+		begun, claims := time.Now(), 0
+		for n := 0; n < jobs; claims++ {
+			got, err := s.Claim(t.Context(), request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += len(got)
+		}
+		if took := time.Since(begun); took > 5*time.Second || claims > jobs/2 {
+			t.Errorf("it took %v and %d claims", took, claims)
+		}
+	})
+}
