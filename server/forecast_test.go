@@ -96,7 +96,7 @@ func TestForecastBehindMany(t *testing.T) {
 		gone := s.job(t, ids[jobs/4]).QueuePosition
 		for i := jobs / 2; i < jobs; i += jobs / 8 {
 			job := s.job(t, ids[i])
-			if job.QueuePosition == nil || job.QueuePositionAtLeast == nil || *job.QueuePositionAtLeast != 2001 || gone == nil {
+			if job.QueuePosition == nil || job.QueuePositionAtLeast == nil || *job.QueuePositionAtLeast != 1001 || gone == nil {
 				t.Fatalf("behind %d: %+v", i, job)
 			}
 			if want := *gone + int64(i-jobs/4); *job.QueuePosition < want*9/10 || *job.QueuePosition > want*11/10 {
@@ -267,7 +267,7 @@ func TestForecastIsHonest(t *testing.T) {
 			t.Errorf("the first of paused deployments: %+v", job)
 		}
 		job = s.job(t, first[2050])
-		if job.QueuePosition == nil || *job.QueuePosition != 2051 || job.QueuePositionAtLeast == nil || *job.QueuePositionAtLeast != 2001 || job.ExpectedStartAt != nil {
+		if job.QueuePosition == nil || *job.QueuePosition != 2051 || job.QueuePositionAtLeast == nil || *job.QueuePositionAtLeast != 1001 || job.ExpectedStartAt != nil {
 			t.Errorf("behind more than are counted: %+v", job)
 		}
 		urgent := 9

@@ -35,7 +35,6 @@ type Queue struct {
 // flow is the state of one flow.
 type flow struct {
 	finish float64 // the virtual time at which its last job ends
-	credit float64 // how far it may start before the others: what its first job costs, if that could not go
 	turns  turns
 }
 
@@ -57,7 +56,7 @@ func (t *turns) count(class int, behind bool) {
 // Start returns the virtual time at which the next job of a flow starts.
 func (q *Queue) Start(id int64) float64 {
 	if f := q.flows[id]; f != nil {
-		return max(f.finish, q.virtual-f.credit)
+		return max(f.finish, q.virtual)
 	}
 	return q.virtual
 }
@@ -80,7 +79,7 @@ func (q *Queue) Charge(id int64, class int, behind bool, cost float64) {
 	f := q.flow(id)
 	start := q.Start(id)
 	q.virtual = max(q.virtual, start)
-	f.finish, f.credit = start+cost, 0
+	f.finish = start + cost
 	f.turns.count(class, behind)
 }
 

@@ -183,6 +183,40 @@ func TestStandingOfMany(t *testing.T) {
 	})
 }
 
+// However many lines a lane has, few of them are visited to tell what is ahead of a job, and what was not counted is told as such.
+func TestStandingVisitsFewLines(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		const tenants, jobs, limit = 700, 14_000, 100
+		lane := int64(LaneOf(queueOf(t, s, "q"), LaneMain))
+		var now int64
+		// Each tenant has two jobs of each of ten priorities, of its own one of 40 classes or of class 1.
+		_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+			now = tx.now
+			return struct{}{}, tx.prep("INSERT INTO messages (seq, lane, rank, visible, size) WITH RECURSIVE c(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM c WHERE i < ?3)" +
+				" SELECT i, ?1 + 0, (1 + i % 700) * 1024 + CASE WHEN i % 2 = 0 THEN 16 ELSE 32 + i % 40 * 16 END + i / 700 % 10, ?2 - 14000 + i, 1 FROM c").int(lane).int(now).int(jobs).exec()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, seq := range []int64{2, jobs / 2, jobs} {
+			line := (1+seq%tenants)*ranksOfTenant + ranksOfClass + seq/tenants%10
+			job := JobRow{Seq: seq, Tenant: tenantOfLine(line), lane: lane, line: line, visible: now - jobs + seq}
+			visited := 0
+			err := s.read(t.Context(), func(c conn) error {
+				visited = 0
+				return c.prep(sqlListBeside).int(lane).int(line).int(ranksOfClass).int(never).int(maxAheadSteps).each(func(row) error { visited++; return nil })
+			})
+			if err != nil || visited != maxAheadSteps {
+				t.Errorf("%d lines are visited (%v)", visited, err)
+			}
+			at, err := s.Standing(t.Context(), &job, noShare, limit)
+			if err != nil || at.Counted == 0 || at.Counted > at.Jobs || at.Own > jobs/tenants || at.Jobs > (at.Own+1)*tenants {
+				t.Errorf("job %d: %+v (%v)", seq, at.Ahead, err)
+			}
+		}
+	})
+}
+
 // Of a tenant with a limit, and of retries, it is told how long calls take; of a job that waits for a budget, whether that can ever pay.
 func TestStandingOfCalls(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {

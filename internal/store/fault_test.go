@@ -205,7 +205,7 @@ func TestExceededDeliveriesKeepTheStart(t *testing.T) {
 func TestQueryPlans(t *testing.T) {
 	s, _, _ := open(t)
 	for _, sql := range []string{sqlJob, sqlJobsOfTenant, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy, sqlSetAsideRows, sqlReady, sqlFreeOverdue, sqlLockedOverdue,
-		sqlNextFreeDeadline, sqlNextLockedDeadline, sqlMessageCounts, sqlReportHours, sqlForgetHours, sqlVerifyAudit, sqlAuditEntries, sqlAuditActs, sqlAuditAct} {
+		sqlNextFreeDeadline, sqlNextLockedDeadline, sqlMessageCounts, sqlReportHours, sqlForgetHours, sqlAheadInLine, sqlAheadInLineLater, sqlListBeside, sqlAheadOfOwn, sqlAheadOfOwnLater, sqlAheadOfOthers, sqlAheadOfOthersLater, sqlVerifyAudit, sqlAuditEntries, sqlAuditActs, sqlAuditAct} {
 		err := s.read(t.Context(), func(c conn) error {
 			err := c.prep("EXPLAIN QUERY PLAN " + sql).each(func(r row) error {
 				switch step := r.text(3); {
@@ -226,7 +226,8 @@ func TestQueryPlans(t *testing.T) {
 func allowedScan(step string) bool {
 	switch step {
 	case "SCAN messages USING INDEX messages_deadline", "SCAN messages USING COVERING INDEX messages_deadline",
-		"SCAN messages USING COVERING INDEX messages_locked_deadline", "SCAN json_each VIRTUAL TABLE INDEX 1:":
+		"SCAN messages USING COVERING INDEX messages_locked_deadline", "SCAN json_each VIRTUAL TABLE INDEX 1:",
+		"SCAN l", "SCAN a", "SCAN b", "SCAN x", "SCAN tenants USING INDEX tenants_paused":
 		return true
 	}
 	return strings.HasPrefix(step, "SCAN bounded") // what a subquery with a limit has found

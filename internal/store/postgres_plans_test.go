@@ -20,7 +20,7 @@ func TestPlansOfEmptyTables(t *testing.T) {
 	defer s.Close()
 	statements := []string{sqlReleaseAll, sqlTokens, sqlRenewShared, sqlEndActivities, sqlRenewActivities, sqlRenewTurns, sqlReadyTurns, sqlReadyActivities,
 		sqlFreeAll, sqlFreeRun, sqlFreeRest, sqlFreeOutcome, sqlOrchestrationBlobInUse, sqlOrchestrationStart,
-		sqlMadeBeforeShared, sqlStates, sqlReadyShared, sqlNextShared,
+		sqlMadeBeforeShared, sqlStates, sqlReadyShared, sqlNextShared, sqlAheadOfOwn, sqlAheadOfOwnLater, sqlAheadOfOthers, sqlAheadOfOthersLater,
 		auditedColumns + ofNumbersShared + ofAuditedJobs, sqlVerifyAudit, sqlAuditEntries, sqlAuditActs, sqlAuditAct,
 		sqlReadyMessages, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlBehind, sqlHeld, sqlUnlock, sqlReportHours, sqlWebhookRoom, sqlSweepWebhookDeliveries, sqlEndedDelivery, sqlSetAsideRows, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy}
 	for single, merged := range mergeable {
