@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"slices"
 	"sort"
 	"strings"
 	"unicode"
@@ -112,6 +113,7 @@ func (s *splitting) add(from, to int) {
 
 // place fills in where the chunks stand: in characters, under headings and on pages.
 func (s *splitting) place() {
+	headings := outlineOf(s.text.Headings)
 	at, runes := 0, 0
 	for i := range s.chunks {
 		c := &s.chunks[i]
@@ -123,23 +125,36 @@ func (s *splitting) place() {
 		c.StartRune = runes
 		runes += utf8.RuneCountInString(s.text.Body[c.Start:c.End])
 		c.EndRune, at = runes, c.End
-		c.Headings = pathAt(s.text.Headings, c.Start)
+		c.Headings = headings.pathAt(c.Start)
 		c.Page = sort.SearchInts(s.text.Pages, c.Start+1)
 	}
 }
 
-// pathAt returns the headings over a place in the text.
-func pathAt(headings []Heading, offset int) (path []string) {
-	last := sort.Search(len(headings), func(i int) bool { return headings[i].Offset > offset }) - 1
-	level := 7
-	for i := last; i >= 0 && level > 1; i-- {
-		if h := headings[i]; h.Level < level {
-			path, level = append(path, h.Title), h.Level
+// outline is a text's headings with the number of the one that each stands under; -1: none.
+type outline struct {
+	headings []Heading
+	above    []int
+}
+
+func outlineOf(headings []Heading) outline {
+	o := outline{headings, make([]int, len(headings))}
+	for i, h := range headings {
+		up := i - 1
+		for up >= 0 && headings[up].Level >= h.Level {
+			up = o.above[up]
 		}
+		o.above[i] = up
 	}
-	for i, j := 0, len(path)-1; i < j; i, j = i+1, j-1 {
-		path[i], path[j] = path[j], path[i]
+	return o
+}
+
+// pathAt returns the headings over a place in the text.
+func (o outline) pathAt(offset int) (path []string) {
+	last := sort.Search(len(o.headings), func(i int) bool { return o.headings[i].Offset > offset }) - 1
+	for i := last; i >= 0; i = o.above[i] {
+		path = append(path, o.headings[i].Title)
 	}
+	slices.Reverse(path)
 	return path
 }
 

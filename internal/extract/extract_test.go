@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/text/encoding/charmap"
 	"golang.org/x/text/encoding/unicode"
@@ -207,7 +208,7 @@ func TestChunks(t *testing.T) {
 		!slices.Equal(first.Headings, []string{"Section 0"}) || !slices.Equal(last.Headings, []string{"Section 2"}) {
 		t.Errorf("first %+v, last %+v", first, last)
 	}
-	middle := pathAt(headings, headings[1].Offset+20)
+	middle := outlineOf(headings).pathAt(headings[1].Offset + 20)
 	if !slices.Equal(middle, []string{"Section 0", "Section 1"}) {
 		t.Errorf("path %q", middle)
 	}
@@ -250,5 +251,19 @@ func TestLongSentences(t *testing.T) {
 	for _, body := range []string{strings.Repeat("x", 10_000), strings.Repeat("word ", 3000), strings.Repeat("語", 5000), strings.Repeat("終。", 3000), "a" + strings.Repeat(" ", 10_000) + "b."} {
 		chunks := Chunker{MaxTokens: 100, Overlap: 10, Count: func(s string) int { return (len(s) + 3) / 4 }}.Split(Text{Body: body})
 		check(t, body, chunks, 100)
+	}
+}
+
+// A chunk finds the headings over it without going through all of them.
+func TestChunksOfManyHeadings(t *testing.T) {
+	const headings = 200_000
+	body := strings.Repeat("## h\n\nsome words\n\n", headings)
+	began := time.Now()
+	chunks := Chunker{MaxTokens: 4, Count: func(s string) int { return len(s) / 4 }}.Split(Text{Body: body, Headings: markdownHeadings(body)})
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("%d chunks took %v", len(chunks), took)
+	}
+	if len(chunks) < headings || len(chunks[headings-1].Headings) != 1 {
+		t.Errorf("%d chunks, under %q", len(chunks), chunks[len(chunks)-1].Headings)
 	}
 }

@@ -35,7 +35,7 @@ func (f *followedTenants) mostOps() int {
 	if f == nil || f.most == 0 {
 		return maxBatchOps
 	}
-	return min(maxBatchOps, max(maxCopies/int(2*f.most), 1))
+	return min(maxBatchOps, max(fullCopies/int(f.most), 1))
 }
 
 func (t *tx) followed() (*followedTenants, error) {

@@ -124,7 +124,11 @@ func (t *tx) activate(m dueMessage) error {
 		switch a.picks, err = t.pick(q, a.MessageContent, a.spread); {
 		case errors.Is(err, errFanOut):
 			t.judgeLater(err, slowMessage{q.No, m.seq})
-			at := t.now + min(max(postponedLeast, t.now-millis(a.ScheduledAt)), postponedMost)
+			waited := int64(0)
+			if a.ScheduledAt != nil {
+				waited = t.now - millis(a.ScheduledAt)
+			}
+			at := t.now + min(max(postponedLeast, waited), postponedMost)
 			if err := t.prep("UPDATE messages SET visible = ? WHERE seq = ?").int(at).int(m.seq).exec(); err != nil { // so that its topic is not idle
 				return err
 			}

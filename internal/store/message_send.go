@@ -31,7 +31,12 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 				return nil, err
 			}
 		}
-		if seqs, err = s.sendJudged(ctx, q, messages, size, judged); !errors.Is(err, errTopicChanged) || judged == nil {
+		if judged.inParts() {
+			seqs, err = s.sendInParts(ctx, q, messages, size, judged)
+		} else {
+			seqs, err = s.sendJudged(ctx, q, messages, size, judged)
+		}
+		if !errors.Is(err, errTopicChanged) || judged == nil {
 			return seqs, err
 		}
 	}
@@ -122,6 +127,7 @@ type arrival struct {
 	source  string // the queue it was dead-lettered in
 	why     DeadLettering
 	spread  *spread  // what topics have made of it on the way; nil: nothing yet
+	inParts bool     // it waits in the topic until its sender hands it out
 	waits   bool     // in the queue that it is sent to, though that forwards
 	picks   []picked // what the topic it comes to makes of it; nil: not chosen yet
 	share   *sharing // what it has in common with other copies; nil: nothing
@@ -144,6 +150,11 @@ func (t *tx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
 		}
 	}
 	if at := millis(a.ScheduledAt); at > t.now {
+		t.deadlineAt(at)
+		return seq, t.insertArrival(q, seq, a, standing{lane: q.Lane(false), rank: scheduledRank, visible: at, dueAt: at})
+	}
+	if a.inParts {
+		at := t.now + handOutTime
 		t.deadlineAt(at)
 		return seq, t.insertArrival(q, seq, a, standing{lane: q.Lane(false), rank: scheduledRank, visible: at, dueAt: at})
 	}

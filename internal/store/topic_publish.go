@@ -28,8 +28,8 @@ const (
 // message may make at most, which PostgreSQL stores in half of the time after which a transaction is given up, even where
 // each copy costs a round trip.
 const (
-	fullCopies    = 2_000
-	fullCopyBytes = 64 << 20
+	fullCopies    = 1_000
+	fullCopyBytes = 16 << 20
 	fullSteps     = txSteps
 )
 
