@@ -5,7 +5,7 @@ import "testing"
 // Descriptors are left for the database, calls and files.
 func TestConnections(t *testing.T) {
 	descriptors := int(min(fileDescriptors(), 1<<30))
-	if got := (Limits{}).connections(); got > maxConnections || descriptors > 0 && got > descriptors/2 || got < 8 {
+	if got := (Limits{}).connections(); got > maxConnections || descriptors > 0 && got > max(8, descriptors/3) || got < 8 {
 		t.Errorf("%d connections by default, with %d descriptors", got, descriptors)
 	}
 	if got := (Limits{Connections: 7}).connections(); got != 7 {
