@@ -53,14 +53,15 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 // maxConnections is how many connections there may be where nothing else limits them.
 const maxConnections = 8192
 
-// connections returns how many HTTP connections may be open at once. By default half of the descriptors
-// are left for the database, calls to models, blob storage and files.
+// connections returns how many HTTP connections may be open at once. By default a third of the descriptors
+// is for them, a third for the payloads that they read and write, and a third for the rest: the database,
+// calls to models, blob storage.
 func (l Limits) connections() int {
 	if l.Connections > 0 {
 		return l.Connections
 	}
 	if descriptors := fileDescriptors(); descriptors > 0 {
-		return int(max(8, min(maxConnections, descriptors/2)))
+		return int(max(8, min(maxConnections, descriptors/3)))
 	}
 	return maxConnections
 }

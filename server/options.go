@@ -67,7 +67,7 @@ type Limits struct {
 	MaxMessageBytes  int64 `koanf:"max_message_bytes"` // of one plain message, with its properties; default 1 MiB
 	MaxOutputBytes   int64 `koanf:"max_output_bytes"`  // of one model response; default 10 MiB
 	MemoryBytes      int64 `koanf:"memory_bytes"`      // payloads held at once by requests and by running jobs, each; default 64 MiB
-	Connections      int   `koanf:"connections"`       // of HTTP clients at once; default half of the file descriptors there may be, at most 8,192
+	Connections      int   `koanf:"connections"`       // of HTTP clients at once; default a third of the file descriptors there may be, at most 8,192
 	IdempotencyHours int   `koanf:"idempotency_hours"` // how long an Idempotency-Key is remembered; default 168
 }
 

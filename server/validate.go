@@ -69,7 +69,7 @@ func (o Options) Validate() error {
 		bad("limits.memory_bytes", "must be at least max_input_bytes")
 	}
 	if o.Limits.Connections < 0 || o.Limits.Connections > 1_000_000 {
-		bad("limits.connections", "goes from 1 to 1000000, or is 0 for half of the file descriptors there may be")
+		bad("limits.connections", "goes from 1 to 1000000, or is 0 for a third of the file descriptors there may be")
 	}
 	if o.Limits.IdempotencyHours < 1 {
 		bad("limits.idempotency_hours", "must be at least 1")

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -145,9 +146,12 @@ type bodyReader struct {
 	control  *http.ResponseController
 	limit    int64
 	draining context.Context
-	stop     func() bool // of the watch for a stop
 	pace
 	err error // that ended it; nil: none but io.EOF
+
+	stop func() bool // of the watch for a stop
+	mu   sync.Mutex
+	over bool // a stop concerns it no more
 }
 
 // openBody begins to read a body. done ends that.
@@ -155,13 +159,22 @@ func (a *API) openBody(c *call, limit int64) *bodyReader {
 	b := &bodyReader{
 		r: http.MaxBytesReader(c.w.ResponseWriter, c.r.Body, limit), control: c.w.control, limit: limit, draining: a.draining, pace: newPace(readBytesPerSecond),
 	}
-	b.stop = context.AfterFunc(a.draining, func() { b.control.SetReadDeadline(time.Now().Add(drainTimeout)) })
+	b.stop = context.AfterFunc(a.draining, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !b.over {
+			b.control.SetReadDeadline(time.Now().Add(drainTimeout))
+		}
+	})
 	return b
 }
 
 // done lifts the deadline: the server goes on reading to notice a client that leaves.
 func (b *bodyReader) done() {
 	b.stop()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
 	b.control.SetReadDeadline(time.Time{})
 }
 

@@ -84,6 +84,9 @@ func TestBodiesKeepPace(t *testing.T) {
 						if !strings.Contains(answer, "did not arrive in time") {
 							t.Errorf("answered %.200s", answer)
 						}
+						if path == "/v1/jobs" && client.Code != http.StatusRequestTimeout {
+							t.Errorf("status %d", client.Code)
+						}
 						// A bulk line may take bulkIdle for each part until it is large.
 						if path == "/v1/jobs" && took > c.atMost {
 							t.Errorf("it was given %v", took)

@@ -67,7 +67,7 @@ func (a *API) bulk(c *call) {
 	reader := &lineReader{api: a, call: c, ctx: ctx, out: lines, ahead: semaphore.NewWeighted(bulkBytes), claim: a.memory.Claim(c.caller.Tenant)}
 	reader.readAhead()
 	// A read that waits for the client ends with the context.
-	stop := context.AfterFunc(ctx, func() { c.w.control.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, c.w.unlessOver(func() { c.w.control.SetReadDeadline(time.Unix(1, 0)) }))
 	go reader.run()
 	defer func() {
 		cancel()

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -234,6 +235,9 @@ type responseWriter struct {
 	written int64
 	stop    func() bool // of the watch for a stop; nil: none
 	pace
+
+	mu   sync.Mutex
+	over bool // the request is
 }
 
 // Unwrap is for http.ResponseController.
@@ -253,7 +257,18 @@ func (w *responseWriter) extend() {
 // untilDrain leaves the answer little time once the server stops.
 func (w *responseWriter) untilDrain() {
 	if w.stop == nil {
-		w.stop = context.AfterFunc(w.call.api.draining, func() { w.control.SetWriteDeadline(time.Now().Add(drainTimeout)) })
+		w.stop = context.AfterFunc(w.call.api.draining, w.unlessOver(func() { w.control.SetWriteDeadline(time.Now().Add(drainTimeout)) }))
+	}
+}
+
+// unlessOver makes f do nothing once the request is over: its connection is not its own any more.
+func (w *responseWriter) unlessOver(f func()) func() {
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !w.over {
+			f()
+		}
 	}
 }
 
@@ -263,6 +278,9 @@ func (w *responseWriter) end() {
 	if w.stop != nil {
 		w.stop()
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
 }
 
 func (w *responseWriter) WriteHeader(status int) {
@@ -283,7 +301,7 @@ func (w *responseWriter) send() {
 		return
 	}
 	w.sent = true
-	if body := w.call.body; body != nil && !body.over && !w.duplex && w.call.r.ProtoMajor == 1 {
+	if body := w.call.body; !w.duplex && body != nil && !body.over && w.call.r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 		w.control.EnableFullDuplex()
 		w.call.endBody()
@@ -375,6 +393,9 @@ func (w *responseWriter) claim(size int64) error {
 // flush sends what was written so far.
 func (w *responseWriter) flush() error {
 	w.send()
+	begun := time.Now()
 	w.extend()
-	return w.control.Flush()
+	err := w.control.Flush()
+	w.moved(0, time.Since(begun)) // what was written has been credited
+	return err
 }

@@ -18,7 +18,7 @@ const (
 // Of HTTP/2, beside what its streams have in common with other requests.
 const (
 	maxStreams      = 100       // of a connection at once
-	connectionBytes = 1 << 20   // that a connection's bodies may send ahead of their readers
+	connectionBytes = 512 << 10 // that a connection's bodies may send ahead of their readers
 	streamBytes     = 256 << 10 // the same of one body
 	pingAfter       = 30 * time.Second
 	pingTimeout     = 15 * time.Second

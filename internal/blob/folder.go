@@ -130,14 +130,26 @@ func (f *folder) put(_ context.Context, key string, r io.Reader) (err error) {
 	return f.syncFolder(dir)
 }
 
+// syncBytes is how much of a payload is written before it is synced. A database on the same disk waits for
+// what is left to sync whenever it commits.
+const syncBytes = 4 << 20
+
 // fill writes r to the file, syncs and closes it. The data must be on disk before the rename: else
 // a power cut could leave the final name with nothing behind it.
 func (f *folder) fill(file *os.File, r io.Reader) error {
-	_, err := io.Copy(file, r)
-	if err == nil {
-		err = f.sync(file)
+	for {
+		_, err := io.CopyN(file, r, syncBytes)
+		over := errors.Is(err, io.EOF)
+		if over {
+			err = nil
+		}
+		if err == nil {
+			err = f.sync(file)
+		}
+		if over || err != nil {
+			return errors.Join(err, file.Close())
+		}
 	}
-	return errors.Join(err, file.Close())
 }
 
 // syncFolder makes the entries of an open folder durable and closes it.

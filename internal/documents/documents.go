@@ -66,7 +66,8 @@ type Service struct {
 	Options
 	jobs       *jobs.Service
 	indexes    indexes
-	extracting *places
+	extracting *places       // where texts are taken apart, which takes memory and processors
+	fetching   *places       // of documents from sources, which takes the disk
 	changed    chan struct{} // holds a token when there may be something for Run to do
 }
 
@@ -81,8 +82,10 @@ func New(o Options) *Service {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	readers := max(1, runtime.GOMAXPROCS(0)/2) // of a tenant: requests need processors too
 	return &Service{Options: o, indexes: indexes{limit: o.IndexBytes, dropEvery: dropEvery, watch: o.Store.WatchDropped, byTenant: map[int64]*tenantIndex{}},
-		extracting: newPlaces(runtime.GOMAXPROCS(0)), changed: make(chan struct{}, 1)}
+		extracting: newPlaces(readers+1, readers, readingLine),
+		fetching:   newPlaces(fetchingAll, fetchingEach, fetchingLine), changed: make(chan struct{}, 1)}
 }
 
 // Use tells the service of the jobs.
@@ -195,6 +198,16 @@ func describe(upload *store.NewRevision, n forebay.NewDocument, begins []byte) e
 
 // AddURL is Add for a document that stands in a blob storage.
 func (s *Service) AddURL(ctx context.Context, tenant string, n forebay.DocumentByURL) (d forebay.Document, existing bool, err error) {
+	waiting, cancel := context.WithTimeout(ctx, fetchingWait)
+	defer cancel()
+	leave, err := s.fetching.take(waiting, tenant)
+	switch {
+	case ctx.Err() != nil:
+		return d, false, ctx.Err()
+	case err != nil:
+		return d, false, forebay.Errorf(forebay.CodeTooManyRequests, "the tenant's other documents are fetched first; try again")
+	}
+	defer leave()
 	content, contentType, name, err := s.open(ctx, tenant, n.URL)
 	if err != nil {
 		return d, false, err

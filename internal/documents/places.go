@@ -9,14 +9,14 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// places are where texts are taken apart: each takes memory and a processor. There is one more than
-// there are processors, and one tenant has all but one at most, so that another tenant's document finds
-// one however many of its neighbour's take their time. When none is free the tenant with the fewest is
-// next, and of those the one that waits for longest.
+// places are shared by tenants. One tenant does not have all of them, so that another's document finds one
+// however many of its neighbour's take their time. When none is free the tenant with the fewest is next,
+// and of those the one that waits for longest.
 type places struct {
 	mu      sync.Mutex
 	free    int
 	each    int // that a tenant has, at most
+	line    int // documents of a tenant that wait, at most
 	tenants map[string]*placesOf
 	waiting []*placed // in the order in which they came
 }
@@ -34,19 +34,25 @@ type placed struct {
 }
 
 const (
-	// maxPlaced is how many documents of a tenant wait here: each holds one of the queue's workers.
-	maxPlaced = 8
-	// Others come again after a while, one after another.
+	// readingLine is how many documents of a tenant wait to be read: each holds one of the queue's workers.
+	readingLine = 8
+	// fetchingLine is how many wait to be fetched from a source, each for fetchingWait at most.
+	fetchingLine = 64
+	fetchingWait = 30 * time.Second
+	fetchingEach = 1 // of a tenant at once: what they write slows the database down
+	fetchingAll  = 3
+	// Documents that are sent away come again after a while, one after another.
 	sentAway    = 2 * time.Second
 	sentApart   = 100 * time.Millisecond
 	maxSentAway = time.Minute
 )
 
-func newPlaces(processors int) *places {
-	return &places{free: processors + 1, each: processors, tenants: map[string]*placesOf{}}
+func newPlaces(all, each, line int) *places {
+	return &places{free: all, each: each, line: line, tenants: map[string]*placesOf{}}
 }
 
-// take waits for a place, until leave. A document of a tenant of which many wait is sent away.
+// take waits for a place, until leave. A document of a tenant of which many wait is sent away: the error is
+// a *forebay.TaskError.
 func (p *places) take(ctx context.Context, tenant string) (leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +65,7 @@ func (p *places) take(ctx context.Context, tenant string) (leave func(), err err
 		p.give(tenant)
 		return func() { p.leave(tenant) }, nil
 	}
-	if t.waiting >= maxPlaced {
+	if t.waiting >= p.line {
 		return nil, t.sendAway(time.Now())
 	}
 	d := &placed{tenant, make(chan struct{})}

@@ -29,6 +29,9 @@ func decode(data []byte, charset string) (string, error) {
 		}
 		from = declared
 	}
+	if most := MaxTextBytes; len(data) > 2*most || from == nil && len(data) > most {
+		return "", errLong // two bytes of another charset are one of UTF-8 at least
+	}
 	if from != nil {
 		decoded, err := from.NewDecoder().Bytes(data)
 		if err != nil {
