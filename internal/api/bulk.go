@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/panics"
 )
 
 const (
@@ -182,6 +183,12 @@ type lineReader struct {
 // run reads until the body ends, and closes the channel.
 func (l *lineReader) run() {
 	defer close(l.out)
+	if panics.Run(l.api.log, "reading a bulk submit", func() error { l.read(); return nil }) != nil {
+		l.refuse(errInternal(l.call))
+	}
+}
+
+func (l *lineReader) read() {
 	body := bufio.NewReaderSize(l, freeBytes)
 	for {
 		l.number++

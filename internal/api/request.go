@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/panics"
 )
 
 // writeTimeout is how long one write to a client may block; then the client counts as gone.
@@ -123,7 +124,7 @@ func (a *API) recover(c *call) {
 		panic(v)
 	}
 	a.log.LogAttrs(c.r.Context(), slog.LevelError, "request panicked",
-		append(c.attrs(), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))...)
+		append(c.attrs(), slog.String("panic", panics.Describe(v)), slog.String("stack", string(debug.Stack())))...)
 	if c.w.status != 0 {
 		panic(http.ErrAbortHandler)
 	}
