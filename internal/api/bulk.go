@@ -16,6 +16,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/memory"
+	"github.com/forebayhq/forebay/internal/panics"
 )
 
 const (
@@ -196,6 +197,12 @@ func (l *lineReader) readAhead() {
 // run reads until the body ends, and closes the channel.
 func (l *lineReader) run() {
 	defer close(l.out)
+	if panics.Run(l.api.log, "reading a bulk submit", func() error { l.read(); return nil }) != nil {
+		l.refuse(errInternal(l.call))
+	}
+}
+
+func (l *lineReader) read() {
 	body := bufio.NewReaderSize(l, freeBytes)
 	for {
 		l.number++

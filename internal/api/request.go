@@ -17,6 +17,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/memory"
+	"github.com/forebayhq/forebay/internal/panics"
 )
 
 // maxRequestIDBytes bounds an X-Request-Id that is taken over from the client.
@@ -138,7 +139,7 @@ func (a *API) recover(c *call) {
 		panic(v)
 	}
 	a.log.LogAttrs(c.r.Context(), slog.LevelError, "request panicked",
-		append(c.attrs(), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))...)
+		append(c.attrs(), slog.String("panic", panics.Describe(v)), slog.String("stack", string(debug.Stack())))...)
 	if c.w.sent {
 		panic(http.ErrAbortHandler)
 	}

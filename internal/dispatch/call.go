@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"runtime"
 	"runtime/debug"
 	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
@@ -72,19 +71,11 @@ func (d *Dispatcher) call(ctx context.Context, task forebay.Task, job *jobs.Deli
 	defer func() {
 		if p := recover(); p != nil {
 			d.log.ErrorContext(ctx, "a task panicked", slog.String("task", job.Task), slog.String("job_id", job.ID),
-				slog.String("panic", panicked(p)), slog.String("stack", string(debug.Stack())))
+				slog.String("panic", panics.Describe(p)), slog.String("stack", string(debug.Stack())))
 			err = &forebay.TaskError{Class: forebay.ClassTransient, Code: "panic", Message: "the task's function panicked", Unmeasured: true}
 		}
 	}()
 	return task.Run(ctx, input)
-}
-
-// panicked says of a panic what may be logged: a function may panic with a part of its input.
-func panicked(p any) string {
-	if e, ok := p.(runtime.Error); ok {
-		return e.Error()
-	}
-	return fmt.Sprintf("a value of type %T", p)
 }
 
 // conclude settles the delivery by what the call returned and why its context ended, if it did.

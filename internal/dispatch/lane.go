@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/retry"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
@@ -96,7 +97,10 @@ func (l *lane) work(ctx, work context.Context, d *jobs.Delivery) {
 			l.d.settle(work, d, forebay.TaskResult{}, func(ctx context.Context) error { return l.d.jobs.Return(ctx, d, 0, "") })
 			l.giveSlots(1)
 		} else {
-			l.note(l.d.carryOut(work, d, func() { l.giveSlots(1) }))
+			free := sync.OnceFunc(func() { l.giveSlots(1) })
+			// Should anything around the call panic, the delivery's lock ends, and it counts.
+			l.note(panics.Run(l.d.log, "the delivery of a job", func() error { return l.d.carryOut(work, d, free) }))
+			free()
 		}
 		timer.Reset(patience)
 		select {

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/forebayhq/forebay/internal/panics"
 )
 
 // Run removes what is left of documents that were deleted or replaced, and keeps the database's own index of
@@ -22,7 +24,7 @@ func (s *Service) Run(ctx context.Context) {
 		case live <- struct{}{}:
 		default:
 		}
-		if err := s.Purge(ctx); err != nil && ctx.Err() == nil {
+		if err := panics.Run(s.Logger, "removing documents", func() error { return s.Purge(ctx) }); err != nil && ctx.Err() == nil {
 			s.Logger.Warn("cannot remove what is left of documents", slog.Any("error", err))
 		}
 		select {
@@ -43,7 +45,7 @@ func (s *Service) keepIndex(ctx context.Context, live <-chan struct{}) {
 			return
 		}
 		prepared = prepared || s.prepare(ctx)
-		if err := s.Index(ctx); err != nil && ctx.Err() == nil {
+		if err := panics.Run(s.Logger, "indexing documents", func() error { return s.Index(ctx) }); err != nil && ctx.Err() == nil {
 			s.Logger.Warn("cannot index the vectors of documents", slog.Any("error", err))
 		}
 	}

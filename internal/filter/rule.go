@@ -3,10 +3,12 @@ package filter
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/panics"
 )
 
 // Filter says which messages a rule selects. The error is an *EvaluationError.
@@ -191,7 +193,13 @@ func Select(rules []*Rule, m *Message) (copies []Copy, err error) {
 }
 
 // apply returns the message as the rule selects it, nil if it does not.
-func (r *Rule) apply(m *Message) (*Message, error) {
+func (r *Rule) apply(m *Message) (changed *Message, err error) {
+	defer func() {
+		if v := recover(); v != nil { // it would end the writer of the store, and the process
+			panics.Log(slog.Default(), "a rule of a subscription", v)
+			changed, err = nil, r.failed("evaluation", panics.ErrPanicked)
+		}
+	}()
 	matches, err := r.Filter.Matches(m)
 	if err != nil {
 		return nil, r.failed("filter", err)
@@ -202,7 +210,7 @@ func (r *Rule) apply(m *Message) (*Message, error) {
 		}
 		return nil, nil
 	}
-	changed, err := r.Action.Apply(m)
+	changed, err = r.Action.Apply(m)
 	if err == nil {
 		changed.set(RuleNameProperty, strings.ToLower(RuleNameProperty), r.Name)
 		err = changed.Properties.Check()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
@@ -58,7 +59,7 @@ const (
 func (i *Intake) Run(ctx context.Context) {
 	log := i.Logger.With(slog.String("intake", i.Tenant+"/"+i.From))
 	for said, pause := "", shortestPause; ctx.Err() == nil; {
-		err := i.pass(ctx)
+		err := panics.Run(log, "an intake", func() error { return i.pass(ctx) })
 		if err == nil {
 			said, pause = "", shortestPause
 			continue
@@ -156,7 +157,12 @@ func (i *Intake) submit(ctx context.Context, messages []forebay.Message) error {
 	var prints [][]byte
 	var places []int // of the requests in messages
 	for n := range messages {
-		req, print, err := i.request(&messages[n])
+		var req forebay.SubmitRequest
+		var print []byte
+		err := panics.Run(i.Logger, "a message of an intake", func() (err error) {
+			req, print, err = i.request(&messages[n])
+			return err
+		})
 		if err != nil {
 			refusals[n] = err
 			continue

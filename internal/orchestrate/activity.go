@@ -20,7 +20,11 @@ func (h *hub) NextActivityWorkItem(ctx context.Context) (*backend.ActivityWorkIt
 	for {
 		select {
 		case a := <-h.activities:
-			e, err := decodeEvent(a.Event.Bytes)
+			var e *protos.HistoryEvent
+			err := panics.Run(h.log, "reading an activity", func() (err error) {
+				e, err = decodeEvent(a.Event.Bytes)
+				return err
+			})
 			if err != nil || e.GetTaskScheduled() == nil {
 				h.refuse(ctx, a)
 				continue

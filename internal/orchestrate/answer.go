@@ -183,9 +183,6 @@ func checkEnd(end *protos.CompleteWorkflowAction) string {
 		if e.GetEventRaised() == nil {
 			return "carries over something else than an event"
 		}
-		if why := checkText("carries over an event with the name", e.GetEventRaised().GetName(), maxFunctionName, false); why != "" {
-			return why
-		}
 	}
 	return ""
 }

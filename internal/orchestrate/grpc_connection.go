@@ -13,7 +13,8 @@ const (
 	maxAddressConnections = 256
 	// authenticateTime is how long a connection may go without a call that was let in.
 	authenticateTime = 20 * time.Second
-	// maxRefused is how many calls of a connection may be refused before it is closed: each leaves something behind as long as it is open.
+	// maxRefused is how many calls of a connection may be refused, one after the other, before it is closed: of each that has a deadline
+	// grpc-go keeps a timer until then.
 	maxRefused = 100
 )
 
@@ -81,6 +82,7 @@ func (c *connections) noteCall(remote string, letIn bool) {
 	case conn == nil:
 	case letIn:
 		conn.timer.Stop()
+		conn.refused.Store(0)
 	case conn.refused.Add(1) == maxRefused:
 		// The call's own goroutine holds the connection, and is to answer first.
 		time.AfterFunc(time.Second, func() { _ = conn.Close() })

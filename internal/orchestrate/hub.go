@@ -287,6 +287,9 @@ func (h *hub) CreateWorkflowInstance(ctx context.Context, req *backend.CreateWor
 const maxReasonBytes = 4096
 
 func (h *hub) AddNewWorkflowEvent(ctx context.Context, id api.InstanceID, e *backend.HistoryEvent) error {
+	if raised := e.GetEventRaised(); raised != nil && !forebay.ValidText(raised.Name, maxFunctionName) {
+		return forebay.Invalid("event", "must have 1 to %d bytes without control characters", maxFunctionName)
+	}
 	if err := h.checkPayload("data", asJSON(e.GetEventRaised().GetInput())); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"strconv"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
 	bounded "github.com/forebayhq/forebay/internal/memory"
+	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/store"
 )
@@ -215,7 +217,7 @@ func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) 
 	for range min(n, atOnce) {
 		calls.Go(func() {
 			for i := range next {
-				if err := f(ctx, i); err != nil {
+				if err := panics.Run(slog.Default(), "one of many payloads", func() error { return f(ctx, i) }); err != nil {
 					cancel(err)
 				}
 			}

@@ -3,8 +3,10 @@ package store
 import (
 	"context"
 	"errors"
+	"log/slog"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/panics"
 )
 
 // A transaction runs what makes messages ready before what takes them: a job submitted in a batch
@@ -88,7 +90,11 @@ func (r *request[T]) key() string {
 }
 
 func (r *request[T]) apply(t *tx) error {
-	r.result, r.err = r.run(t)
+	// One that panics rolls the transaction back; the others are tried without it.
+	r.err = panics.Run(slog.Default(), "an operation of the store", func() (err error) {
+		r.result, err = r.run(t)
+		return err
+	})
 	var refused *forebay.Error
 	if r.err != nil && !errors.As(r.err, &refused) {
 		return r.err

@@ -2,11 +2,13 @@ package store
 
 import (
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/panics"
 )
 
 // tx is the transaction under way. Its bookkeeping takes effect only when it commits.
@@ -169,7 +171,10 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 		err = w.apply(t, batch)
 	}
 	if err == nil && withDue {
-		served, err = w.serveDue(t)
+		err = panics.Run(slog.Default(), "what is due in the store", func() (err error) {
+			served, err = w.serveDue(t)
+			return err
+		})
 		background = err != nil
 	}
 	if err == nil {

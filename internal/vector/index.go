@@ -4,11 +4,15 @@ import (
 	"cmp"
 	"container/heap"
 	"encoding/binary"
+	"errors"
+	"log/slog"
 	"math"
 	"math/bits"
 	"runtime"
 	"slices"
 	"sync"
+
+	"github.com/forebayhq/forebay/internal/panics"
 )
 
 // Code returns the code of a unit vector: its factor as a little-endian float32 and then its bits.
@@ -127,12 +131,20 @@ func (x *Index) Nearest(unit []float32, n int) ([]int64, error) {
 	}
 	q := newQuery(unit)
 	parts := max(1, min(runtime.GOMAXPROCS(0), x.Len()/parallelFrom))
-	found := make([]candidates, parts)
+	found, errs := make([]candidates, parts), make([]error, parts)
 	var running sync.WaitGroup
 	for p := range parts {
-		running.Go(func() { found[p] = x.scan(&q, p*x.Len()/parts, (p+1)*x.Len()/parts, n) })
+		running.Go(func() {
+			errs[p] = panics.Run(slog.Default(), "a search of vectors", func() error {
+				found[p] = x.scan(&q, p*x.Len()/parts, (p+1)*x.Len()/parts, n)
+				return nil
+			})
+		})
 	}
 	running.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
 	all := slices.Concat(found...)
 	slices.SortFunc(all, func(a, b candidate) int { return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.at, b.at)) })
 	ids := make([]int64, min(n, len(all)))

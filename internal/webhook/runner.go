@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
@@ -69,7 +70,9 @@ func (r *Runner) Run(ctx context.Context) {
 // work delivers one message after the other, and pauses while the source cannot be read.
 func (r *Runner) work(ctx, sending context.Context) {
 	for wait := retryFirst; ; {
-		switch err := r.deliver(ctx, sending); {
+		// What panics is tried again when its lock has ended, and counts.
+		err := panics.Run(r.log, "a webhook delivery", func() error { return r.deliver(ctx, sending) })
+		switch {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
