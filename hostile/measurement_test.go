@@ -90,9 +90,14 @@ func row(name string, quietSubmit, submit, quietStart, start time.Duration, memo
 		short(quietSubmit), short(submit), ratio(quietSubmit, submit), short(quietStart), short(start), ratio(quietStart, start), memory, verdict))
 }
 
-// reportTest adds a row for a test that measures no waits of the victim's, or the two given.
-func reportTest(t *testing.T, quiet, attacked time.Duration) {
+// reportTest adds a row for a test that ends with a verdict alone, or with what the victim's work took
+// without an attack and with it.
+func reportTest(t *testing.T, took ...time.Duration) {
 	t.Helper()
+	var quiet, attacked time.Duration
+	if len(took) == 2 {
+		quiet, attacked = took[0], took[1]
+	}
 	t.Cleanup(func() {
 		var faults []string
 		if t.Failed() {
