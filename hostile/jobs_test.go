@@ -101,11 +101,12 @@ func poisoned(t *testing.T, postgres bool, reply func(loopback.Call) loopback.Re
 			}
 			return loopback.Reply{Delay: 30 * time.Millisecond}
 		}})
+	goodLimit, poisonedLimit := size(patience, 20*time.Second), size(5*patience, 30*time.Second)
 	good := func() time.Duration {
 		had, begun := target.finished(target.victim(), forebay.StatusSucceeded), time.Now()
 		target.many(target.victim(), goodJobs, "good", nil)
-		if !within(t.Context(), patience, func() bool { return target.finished(target.victim(), forebay.StatusSucceeded) == had+goodJobs }) {
-			t.Errorf("%d of %d good jobs are done after %s", target.finished(target.victim(), forebay.StatusSucceeded)-had, goodJobs, patience)
+		if !within(t.Context(), goodLimit, func() bool { return target.finished(target.victim(), forebay.StatusSucceeded) == had+goodJobs }) {
+			t.Errorf("%d of %d good jobs are done after %s", target.finished(target.victim(), forebay.StatusSucceeded)-had, goodJobs, goodLimit)
 		}
 		return time.Since(begun)
 	}
@@ -119,14 +120,15 @@ func poisoned(t *testing.T, postgres bool, reply func(loopback.Call) loopback.Re
 	if limit := max(alone*3/2, alone+time.Second); beside > limit {
 		t.Errorf("%d good jobs took %s beside 12 poisoned ones and %s alone; the limit is %s", goodJobs, short(beside), short(alone), short(limit))
 	}
-	if !within(t.Context(), 2*patience, func() bool { return target.finished(target.attacker(), forebay.StatusFailed) == 12 }) {
-		t.Errorf("%d of 12 poisoned jobs have ended after %s", target.finished(target.attacker(), forebay.StatusFailed), 2*patience)
+	if !within(t.Context(), poisonedLimit, func() bool { return target.finished(target.attacker(), forebay.StatusFailed) == 12 }) {
+		t.Errorf("%d of 12 poisoned jobs have ended after %s", target.finished(target.attacker(), forebay.StatusFailed), poisonedLimit)
 	}
 }
 
 // A tenant with the same weight gets its half of the calls, whatever the other has waiting.
 func TestWeights(t *testing.T) {
 	onEngines(t, func(t *testing.T, postgres bool) {
+		reportTest(t)
 		var log callLog
 		target := Start(t, TargetOptions{Postgres: postgres, Config: settings{"queues": settings{"default": settings{"concurrency": 4}}},
 			Model: func(c loopback.Call) loopback.Reply { log.note(c); return loopback.Reply{Delay: 10 * time.Millisecond} }})

@@ -139,7 +139,7 @@ func TestWorkerThatAnswersNonsense(t *testing.T) {
 
 func (s *Target) start(client protos.TaskHubSidecarServiceClient, name string) string {
 	s.Helper()
-	started, err := client.StartInstance(s.Context(), &protos.CreateInstanceRequest{Name: name})
+	started, err := client.StartInstance(s.Context(), &protos.CreateInstanceRequest{Name: name, InstanceId: unique("instance")})
 	if err != nil {
 		s.Fatalf("start %s: %v; process alive: %t", name, err, s.Alive())
 	}
