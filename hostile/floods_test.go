@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/forebayhq/forebay"
 )
@@ -110,17 +111,15 @@ var floods = register(
 		})
 		return nil
 	}},
-	Attack{Name: "inputs of blanks and newlines", Target: TargetOptions{Config: countingTokens}, Run: func(ctx context.Context, s *Scene) error {
+	Attack{Name: "inputs of blanks and newlines", Window: time.Second, Run: func(ctx context.Context, s *Scene) error {
 		p := s.Attacker()
-		s.Flood(ctx, 2, func(ctx context.Context, i int) Answer {
-			limit := int64(1_000_000_000)
-			blank, length := []string{" ", "\n", " \n", "\r\n \t"}[i%4], []int{60 << 10, 1 << 20, 9 << 20}[i%3]
+		s.Flood(ctx, 6, func(ctx context.Context, i int) Answer {
+			blank, length := []string{" \n", "\r\n \t", " ", "\n"}[i%4], []int{120 << 10, 120 << 10, 120 << 10, 1 << 20, 9 << 20}[i%5]
 			blanks := "x" + strings.Repeat(blank, length/2/len(blank)) // a newline is two bytes of JSON
+			// More than the job may use if each byte were a token: so its tokens are counted.
+			limit := int64(len(blanks) / 2)
 			return p.call(ctx, "POST", "/v1/jobs", forebay.SubmitRequest{Task: "chat", Input: text(blanks), MaxTotalTokens: &limit})
 		})
 		return nil
 	}},
 )
-
-// countingTokens gives the attacker a budget, so that the tokens of its jobs are counted before calls.
-var countingTokens = settings{"tenants": settings{attackerTenant: settings{"budget": settings{"daily_tokens": 1_000_000_000_000}}}}

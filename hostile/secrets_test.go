@@ -97,6 +97,9 @@ func TestSearchScores(t *testing.T) {
 			}
 			return scores
 		}
+		for range 12 { // so that the words of the queries are rare among the victim's own
+			add(target.victim(), "Minutes of a meeting about "+unique("w"))
+		}
 		for _, body := range []string{"The merger with zebra is planned for spring.", "Quarterly figures of the zebra.", "Nothing about any merger, but the quarterly figures."} {
 			add(target.victim(), body)
 		}
@@ -104,8 +107,8 @@ func TestSearchScores(t *testing.T) {
 		if len(before) < 5 {
 			t.Fatalf("the searches find %q", before)
 		}
-		for range 8 {
-			add(target.attacker(), "merger zebra quarterly figures "+unique("w"))
+		for i := range 16 {
+			add(target.attacker(), strings.Repeat("merger zebra ", i)+"quarterly "+unique("w"))
 		}
 		if after := search(); !reflect.DeepEqual(after, before) {
 			t.Errorf("scores change with what another tenant stores: %q, before %q", after, before)
