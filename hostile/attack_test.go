@@ -31,6 +31,9 @@ type Attack struct {
 	Run func(ctx context.Context, s *Scene) error
 	// MemoryMiB is what the server may reside in at most; 0: payloadMemory.
 	MemoryMiB int
+	// Floor is a tail that is no fault, however short the quiet one; 0: noticeable. It is longer where
+	// the attack moves so much data that the disk takes as long.
+	Floor time.Duration
 	// Pace and Bytes are of the victim's submits, a second and of one input; 0: 60 and some.
 	Pace, Bytes int
 	// Window is how long one window of the short form is; 0: shortWindow.
@@ -229,7 +232,7 @@ func (a Attack) measure(t *testing.T, postgres bool, rounds int) *Measurement {
 	o := a.Target
 	o.Postgres = postgres
 	quiet, target := Start(t, o), Start(t, o)
-	m := &Measurement{Attack: a.Name, Postgres: postgres, Limit: a.MemoryMiB, Did: map[string]int{}}
+	m := &Measurement{Attack: a.Name, Postgres: postgres, Limit: a.MemoryMiB, Floor: a.Floor, Did: map[string]int{}}
 	if m.Limit == 0 {
 		m.Limit = payloadMemory
 	}
@@ -247,6 +250,7 @@ func (a Attack) measure(t *testing.T, postgres bool, rounds int) *Measurement {
 		given = a.Prepare(target)
 	}
 	for range rounds {
+		m.Busy += contention() / float64(rounds)
 		m.Quiet.add(undisturbed.window(t.Context(), length))
 		attacker := a.begin(target, given)
 		m.Attacked.add(victim.window(t.Context(), length))

@@ -3,17 +3,47 @@
 package hostile
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
 
-// noticeable is a wait below which a tail is no fault, however much longer than the quiet one: a
-// busy machine makes such by itself.
-const noticeable = 250 * time.Millisecond
+const (
+	// noticeable is a wait below which a tail is no fault, however much longer than the quiet one,
+	// on a machine with nothing else to do.
+	noticeable = 250 * time.Millisecond
+	// maxContention bounds by how much a busy machine may raise that.
+	maxContention = 6
+)
+
+// contention is how many times as long the machine takes now for some work as the work's processor
+// time: 1 when nobody else has any. A server that an attack keeps busy waits for the processor that
+// much longer, and one that nobody attacks hardly does.
+func contention() float64 {
+	const work = 40 * time.Millisecond
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	begun, used := time.Now(), threadTime()
+	for threadTime()-used < work {
+	}
+	return min(max(float64(time.Since(begun))/float64(work), 1), maxContention)
+}
+
+// threadTime is the processor time of this thread so far.
+func threadTime() time.Duration {
+	const thread = 1 // RUSAGE_THREAD
+	var u syscall.Rusage
+	if err := syscall.Getrusage(thread, &u); err != nil {
+		panic(err) // cannot fail for the thread itself
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
 
 // Measurement is what others noticed of an attack.
 type Measurement struct {
@@ -21,15 +51,19 @@ type Measurement struct {
 	Postgres bool
 	Quiet    Waits
 	Attacked Waits
-	Peak     int // resident memory of the server in MiB; 0: not measured
-	Limit    int // of Peak
+	Peak     int           // resident memory of the server in MiB; 0: not measured
+	Limit    int           // of Peak
+	Busy     float64       // the machine, by contention
+	Floor    time.Duration // of tails; 0: noticeable
 	Did      map[string]int
 	Faults   []string // what is not as it should be, but for slow
 	Slow     []string // tails over their limit
 }
 
-// tolerated is the longest tail beside a quiet one.
-func tolerated(quiet time.Duration) time.Duration { return max(2*quiet, noticeable) }
+// tolerated is the longest tail beside a quiet one, on a machine that busy.
+func tolerated(quiet, floor time.Duration, busy float64) time.Duration {
+	return max(2*quiet, time.Duration(float64(floor)*max(busy, 1)))
+}
 
 // judge adds the faults that the figures show.
 func (m *Measurement) judge() {
@@ -45,7 +79,7 @@ func (m *Measurement) judge() {
 
 // compare judges one tail.
 func (m *Measurement) compare(what string, quiet, attacked time.Duration) {
-	if limit := tolerated(quiet); attacked > limit {
+	if limit := tolerated(quiet, cmp.Or(m.Floor, noticeable), m.Busy); attacked > limit {
 		m.Slow = append(m.Slow, fmt.Sprintf("p99 of %s is %s under attack and %s without; its limit is %s", what, short(attacked), short(quiet), short(limit)))
 	}
 }
@@ -74,7 +108,7 @@ func (m *Measurement) report(t testing.TB) {
 	if m.Peak > 0 {
 		memory = fmt.Sprintf("%d of %d", m.Peak, m.Limit)
 	}
-	t.Logf("%s: did %v, peak %s MiB", name, m.Did, memory)
+	t.Logf("%s: did %v, peak %s MiB, contention %.1f", name, m.Did, memory, m.Busy)
 	row(name, p99(m.Quiet.Submit), p99(m.Attacked.Submit), p99(m.Quiet.Start), p99(m.Attacked.Start), memory, faults)
 }
 

@@ -33,7 +33,7 @@ var payloads = register(
 		running.Wait()
 		return nil
 	}},
-	Attack{Name: "unread answers", Window: time.Second, Target: TargetOptions{Model: largeAnswers}, Prepare: largePayloads, Run: func(ctx context.Context, s *Scene) error {
+	Attack{Name: "unread answers", Floor: time.Second, Window: time.Second, Target: TargetOptions{Model: largeAnswers}, Prepare: largePayloads, Run: func(ctx context.Context, s *Scene) error {
 		paths := []string{s.Given["result"], s.Given["dead letter"], s.Given["messages"]}
 		var opened sync.WaitGroup
 		for i := range 120 {
@@ -59,7 +59,7 @@ var payloads = register(
 		<-ctx.Done()
 		return nil
 	}},
-	Attack{Name: "large documents by URL", Window: time.Second, Target: TargetOptions{Sources: true}, Prepare: func(t *Target) map[string]string {
+	Attack{Name: "large documents by URL", Floor: time.Second, Window: time.Second, Target: TargetOptions{Sources: true}, Prepare: func(t *Target) map[string]string {
 		for i := range 20 {
 			name := filepath.Join(t.Sources(), fmt.Sprintf("%d.txt", i))
 			if err := os.WriteFile(name, fmt.Appendf(nil, "%d", i), 0o644); err != nil {
