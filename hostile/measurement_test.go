@@ -109,6 +109,9 @@ func (m *Measurement) report(t testing.TB) {
 		memory = fmt.Sprintf("%d of %d", m.Peak, m.Limit)
 	}
 	t.Logf("%s: did %v, peak %s MiB, contention %.1f", name, m.Did, memory, m.Busy)
+	if len(faults) == 0 && t.Failed() {
+		faults = []string{"see " + t.Name()}
+	}
 	row(name, p99(m.Quiet.Submit), p99(m.Attacked.Submit), p99(m.Quiet.Start), p99(m.Attacked.Start), memory, faults)
 }
 

@@ -46,7 +46,7 @@ var publishes = register(
 		s.Ready()
 		var published atomic.Int32
 		s.Flood(ctx, 2, func(ctx context.Context, _ int) Answer {
-			if published.Add(1) > 6 { // each may take 180 MB of the disk
+			if published.Add(1) > 3 { // each may take 180 MB of the disk
 				<-ctx.Done()
 				return Answer{Err: ctx.Err()}
 			}
