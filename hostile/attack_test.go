@@ -43,7 +43,7 @@ type Attack struct {
 }
 
 const (
-	shortWindow = 500 * time.Millisecond
+	shortWindow = 400 * time.Millisecond
 	// baseMemory is what a server without large payloads may take, in MiB.
 	baseMemory = 256
 	// payloadMemory is baseMemory and, as server.TuneRuntime counts, four times limits.memory_bytes

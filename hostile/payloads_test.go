@@ -20,7 +20,7 @@ import (
 
 // One key has the server hold much of what is large.
 var payloads = register(
-	Attack{Name: "slow chunked uploads", Bytes: 1 << 20, Pace: 8, Window: time.Second, Run: func(ctx context.Context, s *Scene) error {
+	Attack{Name: "slow chunked uploads", Bytes: 1 << 20, Pace: 8, Window: 700 * time.Millisecond, Run: func(ctx context.Context, s *Scene) error {
 		var running sync.WaitGroup
 		for range 2 {
 			running.Go(func() {
@@ -33,7 +33,7 @@ var payloads = register(
 		running.Wait()
 		return nil
 	}},
-	Attack{Name: "unread answers", Floor: time.Second, Window: time.Second, Target: TargetOptions{Model: largeAnswers}, Prepare: largePayloads, Run: func(ctx context.Context, s *Scene) error {
+	Attack{Name: "unread answers", Floor: time.Second, Window: 700 * time.Millisecond, Target: TargetOptions{Model: largeAnswers}, Prepare: largePayloads, Run: func(ctx context.Context, s *Scene) error {
 		paths := []string{s.Given["result"], s.Given["dead letter"], s.Given["messages"]}
 		var opened sync.WaitGroup
 		for i := range 120 {
@@ -59,7 +59,7 @@ var payloads = register(
 		<-ctx.Done()
 		return nil
 	}},
-	Attack{Name: "large documents by URL", Floor: time.Second, Window: time.Second, Target: TargetOptions{Sources: true}, Prepare: func(t *Target) map[string]string {
+	Attack{Name: "large documents by URL", Floor: time.Second, Window: 700 * time.Millisecond, Target: TargetOptions{Sources: true}, Prepare: func(t *Target) map[string]string {
 		for i := range 20 {
 			name := filepath.Join(t.Sources(), fmt.Sprintf("%d.txt", i))
 			if err := os.WriteFile(name, fmt.Appendf(nil, "%d", i), 0o644); err != nil {

@@ -12,7 +12,7 @@ import (
 
 // One key publishes what costs the writer much.
 var publishes = register(
-	Attack{Name: "publishes to costly rules", Postgres: true, Window: time.Second, Prepare: func(t *Target) map[string]string {
+	Attack{Name: "publishes to costly rules", Postgres: true, Window: 700 * time.Millisecond, Prepare: func(t *Target) map[string]string {
 		p := t.attacker()
 		p.must(t, "PUT", "/v1/topics/costly", struct{}{}, nil)
 		// Each filter takes about as many steps as one evaluation may; all together take too long.
@@ -33,7 +33,7 @@ var publishes = register(
 		})
 		return nil
 	}},
-	Attack{Name: "large publishes to 200 subscriptions", Postgres: true, Window: time.Second, Prepare: func(t *Target) map[string]string {
+	Attack{Name: "large publishes to 200 subscriptions", Postgres: true, Window: 700 * time.Millisecond, Prepare: func(t *Target) map[string]string {
 		p := t.attacker()
 		p.must(t, "PUT", "/v1/topics/wide", map[string]any{"default_message_ttl_seconds": 1}, nil)
 		for i := range 200 {
