@@ -94,10 +94,9 @@ func (s *Scene) Done(what string) {
 func (s *Scene) answered(a Answer) {
 	what := strconv.Itoa(a.Status)
 	if a.Err != nil {
-		if errors.Is(a.Err, context.Canceled) {
-			return
+		if what = "error"; errors.Is(a.Err, context.Canceled) {
+			what = "still waiting at the end"
 		}
-		what = "error"
 	}
 	s.Done(what)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -96,7 +97,7 @@ var measured struct {
 // report fails the test for each fault and adds a row to the table.
 func (m *Measurement) report(t testing.TB) {
 	t.Helper()
-	faults := append(m.Faults, m.Slow...)
+	faults := slices.Concat(m.Faults, m.Slow)
 	for _, fault := range faults {
 		t.Error(fault)
 	}
