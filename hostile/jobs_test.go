@@ -111,14 +111,14 @@ func poisoned(t *testing.T, postgres bool, reply func(loopback.Call) loopback.Re
 		return time.Since(begun)
 	}
 	// A page has 500 jobs, so this may be measured twice.
-	busy := contention()
 	alone := good()
 	target.many(target.attacker(), 12, "poison", nil)
 	target.until("each poisoned job is called", patience, func() bool { return log.count("poison") >= 6 })
 	beside := good()
 	reportTest(t, alone, beside)
-	// The floor is for machines on which one stall takes as long as half of the jobs.
-	if limit := max(alone*3/2, alone+tolerated(0, 4*noticeable, busy)); beside > limit {
+	// The floor is for machines on which one stall takes as long as half of the jobs. These wait for
+	// the model most of the time, so other work on the machine raises both figures alike.
+	if limit := max(alone*3/2, alone+4*noticeable); beside > limit {
 		t.Errorf("%d good jobs took %s beside 12 poisoned ones and %s alone; the limit is %s", goodJobs, short(beside), short(alone), short(limit))
 	}
 	if !within(t.Context(), poisonedLimit, func() bool { return target.finished(target.attacker(), forebay.StatusFailed) == 12 }) {
