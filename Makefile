@@ -18,10 +18,10 @@ export CGO_ENABLED ?= 0
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install demo test race fuzz lint vet bench clean
+.PHONY: help build install demo test race fuzz lint vet bench hostile hostile-short clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/forebay
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/forebay ./cmd/forebay
@@ -49,6 +49,14 @@ fuzz: ## fuzz every parser of outside input with $(FUZZTIME) inputs each, or for
 # name another folder's files.
 lint: ## run the linters of .golangci.yml
 	GOLANGCI_LINT_CACHE='$(CURDIR)/bin/lint-cache' $(GO) run $(GOLANGCI) run ./...
+
+# One after the other, for they are measured. The table at the end is for docs/benchmarks.md.
+hostile: ## attack a server in every known way and measure what others notice; about half an hour, on a quiet machine
+	$(GO) test -tags hostile -count=1 -vet off -timeout 90m -v ./hostile
+
+hostile-short: ## the same in a small form; about a minute and a half
+	$(GO) vet -tags hostile ./hostile
+	$(GO) test -tags hostile -count=1 -vet off -timeout 10m -short -v ./hostile
 
 bench: ## measure beside River, bare HTTP, other clients and the disk; about an hour, on a quiet machine
 	cd bench && $(GO) run .

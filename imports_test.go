@@ -25,6 +25,7 @@ var mayImport = map[string][]string{
 	"server":               {".", "internal/..."},
 	"cmd/forebay":          {"..."},
 	"examples/*":           {".", "client", "server"},
+	"hostile":              {},
 	"internal/api":         {".", "internal/bus", "internal/documents", "internal/jobs", "internal/jsoncheck", "internal/memory", "internal/orchestrate", "internal/panics", "internal/webhook"},
 	"internal/blob":        {"."},
 	"internal/bus":         {".", "internal/filter", "internal/store"},

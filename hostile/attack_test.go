@@ -1,0 +1,290 @@
+//go:build hostile
+
+package hostile
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Attack is something that one party does while another works.
+type Attack struct {
+	Name   string
+	Target TargetOptions
+	// Postgres has it carried out on PostgreSQL as well, in the full form.
+	Postgres bool
+	// Prepare brings the target into the state that is attacked, and returns what Run has to know.
+	Prepare func(*Target) map[string]string
+	// Run attacks until ctx ends. It runs in a process of its own.
+	Run func(ctx context.Context, s *Scene) error
+	// MemoryMiB is what the server may reside in at most; 0: payloadMemory.
+	MemoryMiB int
+	// Floor is a tail that is no fault, however short the quiet one; 0: noticeable. It is longer where
+	// the attack moves so much data that the disk takes as long.
+	Floor time.Duration
+	// Pace and Bytes are of the victim's submits, a second and of one input; 0: 60 and some.
+	Pace, Bytes int
+	// Window is how long one window of the short form is; 0: shortWindow.
+	Window time.Duration
+	// StopUnderAttack has the server stopped while the attack goes on.
+	StopUnderAttack bool
+}
+
+const (
+	shortWindow = 400 * time.Millisecond
+	// baseMemory is what a server without large payloads may take, in MiB.
+	baseMemory = 256
+	// payloadMemory is baseMemory and, as server.TuneRuntime counts, four times limits.memory_bytes
+	// with its default of 64 MiB, and a quarter more.
+	payloadMemory = (baseMemory + 4*64) * 5 / 4
+)
+
+// Scene is what an attacker's process knows.
+type Scene struct {
+	Attack    string
+	URL, GRPC string
+	Keys      Keys
+	Short     bool
+	Given     map[string]string // by Prepare
+
+	ready sync.Once
+	mu    sync.Mutex
+	did   map[string]int
+}
+
+// attackers are all attacks by their names, for the attacker's process.
+var attackers = map[string]Attack{}
+
+func register(attacks ...Attack) []Attack {
+	for _, a := range attacks {
+		attackers[a.Name] = a
+	}
+	return attacks
+}
+
+// Attacker is the party with the attacker's key, with connections of its own that it keeps.
+func (s *Scene) Attacker() Party {
+	return Party{URL: s.URL, Key: s.Keys.Attacker, HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+}
+
+// Ready says that the attack is under way. Done does so as well.
+func (s *Scene) Ready() { s.ready.Do(func() { fmt.Fprintln(os.Stdout, "ready") }) }
+
+// Done counts something that was done, by what came of it.
+func (s *Scene) Done(what string) {
+	s.mu.Lock()
+	s.did[what]++
+	s.mu.Unlock()
+	s.Ready()
+}
+
+// answered counts an answer by its status.
+func (s *Scene) answered(a Answer) {
+	what := strconv.Itoa(a.Status)
+	if a.Err != nil {
+		if what = "error"; errors.Is(a.Err, context.Canceled) {
+			what = "still waiting at the end"
+		}
+	}
+	s.Done(what)
+}
+
+// Flood has so many goroutines send requests, each one after the other, as fast as they can. After a
+// refusal each waits a moment, as the machine is not only the attacker's.
+func (s *Scene) Flood(ctx context.Context, at int, send func(ctx context.Context, i int) Answer) {
+	var running sync.WaitGroup
+	for i := range at {
+		running.Go(func() {
+			for n := i; ctx.Err() == nil; n += at {
+				a := send(ctx, n)
+				s.answered(a)
+				if a.Err != nil || a.Status == http.StatusServiceUnavailable {
+					pause(ctx, 20*time.Millisecond)
+				}
+			}
+		})
+	}
+	running.Wait()
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// attackerVariable makes this test binary an attacker: it holds a Scene as JSON.
+const attackerVariable = "FOREBAY_HOSTILE_ATTACKER"
+
+// runAttacker attacks until standard input ends, and then says what it did.
+func runAttacker(raw string) int {
+	s := &Scene{did: map[string]int{}}
+	if err := json.Unmarshal([]byte(raw), s); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+	if err := attackers[s.Attack].Run(ctx, s); err != nil && ctx.Err() == nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := json.NewEncoder(os.Stdout).Encode(s.did); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// attackerProcess is a running attack.
+type attackerProcess struct {
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	out   *bufio.Reader
+}
+
+// begin starts the attack in a process at the lowest priority and waits until it is under way.
+func (a Attack) begin(t *Target, given map[string]string) *attackerProcess {
+	t.Helper()
+	raw, err := json.Marshal(&Scene{Attack: a.Name, URL: t.URL, GRPC: t.GRPC, Keys: t.Keys, Short: testing.Short(), Given: given})
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &attackerProcess{cmd: exec.Command("nice", "-n", "19", self)}
+	p.cmd.Env = append(os.Environ(), attackerVariable+"="+string(raw), "GOMAXPROCS=1")
+	p.cmd.Stderr = t.Output()
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err == nil {
+		err = p.cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.out = bufio.NewReader(out)
+	timer := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
+	defer timer.Stop()
+	if line, err := p.out.ReadString('\n'); err != nil || line != "ready\n" {
+		_ = p.cmd.Wait()
+		t.Fatalf("the attack does not begin: %q, %v", line, err)
+	}
+	return p
+}
+
+// end ends the attack and adds what it did to did.
+func (p *attackerProcess) end(t testing.TB, did map[string]int) {
+	t.Helper()
+	timer := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
+	defer timer.Stop()
+	p.stdin.Close()
+	var more map[string]int
+	line, err := p.out.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &more)
+	}
+	if waited := p.cmd.Wait(); err != nil || waited != nil {
+		t.Errorf("the attacker did not end as it should: %v, %v", err, waited)
+	}
+	for what, n := range more {
+		did[what] += n
+	}
+}
+
+// conduct carries the attack out and judges what the victim noticed. When nothing but a tail is over
+// its limit it is carried out once more, with twice as many windows, and that result alone counts.
+func (a Attack) conduct(t *testing.T, postgres bool) {
+	rounds := size(4, 2)
+	m := a.measure(t, postgres, rounds)
+	if m.onlySlow() {
+		t.Logf("repeated once, for the first time gave: %s", m.Slow)
+		m = a.measure(t, postgres, 2*rounds)
+	}
+	m.report(t)
+}
+
+// measure carries the attack out on one target and has a second one beside it that nobody attacks,
+// so that what an attack leaves behind does not pass for usual. Their windows take turns.
+func (a Attack) measure(t *testing.T, postgres bool, rounds int) *Measurement {
+	o := a.Target
+	o.Postgres = postgres
+	quiet, target := Start(t, o), Start(t, o)
+	m := &Measurement{Attack: a.Name, Postgres: postgres, Limit: a.MemoryMiB, Floor: a.Floor, Did: map[string]int{}}
+	if m.Limit == 0 {
+		m.Limit = payloadMemory
+	}
+	pace := a.Pace
+	if pace == 0 {
+		pace = 60
+	}
+	undisturbed, victim := newVictim(quiet, pace, a.Bytes), newVictim(target, pace, a.Bytes)
+	length := size(3*time.Second, max(a.Window, shortWindow))
+	for _, v := range []*Victim{undisturbed, victim} {
+		v.window(t.Context(), length/4) // plans and caches are warm then
+	}
+	var given map[string]string
+	if a.Prepare != nil {
+		given = a.Prepare(target)
+	}
+	for range rounds {
+		m.Busy += contention() / float64(rounds)
+		m.Quiet.add(undisturbed.window(t.Context(), length))
+		attacker := a.begin(target, given)
+		m.Attacked.add(victim.window(t.Context(), length))
+		m.Peak = max(m.Peak, target.PeakMemory())
+		attacker.end(t, m.Did)
+		if !target.Alive() {
+			break
+		}
+	}
+	m.Faults = append(m.Faults, victim.check(t.Context())...)
+	if a.StopUnderAttack && target.Alive() {
+		attacker := a.begin(target, given)
+		t.Logf("SIGTERM took %s under attack", target.Stop(t).Round(time.Millisecond))
+		attacker.end(t, m.Did)
+	}
+	m.judge()
+	target.Stop(t)
+	quiet.Stop(t)
+	return m
+}
+
+// runAttacks carries out attacks one after the other, for they are measured.
+func runAttacks(t *testing.T, attacks []Attack) {
+	for _, a := range attacks {
+		t.Run(a.Name, func(t *testing.T) { a.conduct(t, false) })
+		if a.Postgres && !testing.Short() {
+			t.Run(a.Name+" on PostgreSQL", func(t *testing.T) { a.conduct(t, true) })
+		}
+	}
+}
+
+// TestAttacksAreDistinct keeps two attacks from having one name, by which the process finds them.
+func TestAttacksAreDistinct(t *testing.T) {
+	names := slices.Concat(floods, payloads, connections, publishes, reads)
+	if len(attackers) != len(names) {
+		t.Errorf("%d attacks have %d names", len(names), len(attackers))
+	}
+}
