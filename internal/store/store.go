@@ -57,8 +57,9 @@ type Store struct {
 	names         names
 	file          *sqliteFile // the SQLite file that is served; nil: none
 	health        health
-	alone         bool   // no other process delivers from this database
-	release       func() // of what makes it so; called last
+	clockBack     chan<- struct{} // to be told that the clock went back; nil: nobody listens
+	alone         bool            // no other process delivers from this database
+	release       func()          // of what makes it so; called last
 	closing       sync.Once
 	closed        error
 }
@@ -85,6 +86,12 @@ func Open(ctx context.Context, opts Options) (s *Store, err error) {
 	if opts.Serve && err == nil {
 		err = s.PurgeDropped(ctx)
 	}
+	if opts.Serve && err == nil {
+		var ahead bool
+		if ahead, err = s.madeAhead(ctx); ahead {
+			s.clockBack <- struct{}{}
+		}
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -110,6 +117,11 @@ func (s *Store) start(c conn, opts Options, share func(*news)) (err error) {
 	}
 	s.writer.audited = opts.AuditEvents
 	s.startHealth()
+	if opts.Serve {
+		back := make(chan struct{}, 1)
+		s.writer.clockBack, s.clockBack = back, back
+		s.health.probes.Go(func() { s.keepClock(back, opts.warn()) })
+	}
 	go s.writer.run()
 	return nil
 }
