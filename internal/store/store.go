@@ -33,7 +33,7 @@ type Options struct {
 	// AuditEvents are the types of events of jobs that this process appends to the audit log.
 	AuditEvents []forebay.EventType
 	// Warn hears what an operator should know, in a sentence without a path. It is called seldom.
-	Warn func(message string)
+	Warn func(message string) `json:"-"`
 }
 
 func (o Options) warn() func(string) {
