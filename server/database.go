@@ -67,6 +67,18 @@ func AbandonCopy(ctx context.Context, to string) error {
 	return store.AbandonCopy(ctx, target)
 }
 
+// Compacted is what a compaction has done.
+type Compacted = store.Compacted
+
+// Compact gives the disk back what deleted rows have left in a SQLite file. No server may run on it.
+func Compact(ctx context.Context, database string) (Compacted, error) {
+	where, err := databaseOf(database)
+	if err != nil {
+		return Compacted{}, err
+	}
+	return store.Compact(ctx, where)
+}
+
 func sideOf(side, database string) (store.Options, error) {
 	where, err := databaseOf(database)
 	var refused *forebay.Error

@@ -68,19 +68,28 @@ type PurgeStep struct {
 const (
 	purgeScan    = 5000
 	purgedAtOnce = 200
+	// After so many jobs that are too young, one after the other, all are: one or a few more may have been stored by a
+	// clock that was wrong.
+	youngInARow = 500
 )
 
 // NextPurge finds the next jobs of the query above a number. It only reads.
 func (s *Store) NextPurge(ctx context.Context, q PurgeQuery, above int64) (step PurgeStep, err error) {
 	newest := q.newest()
 	err = s.read(ctx, func(c conn) error {
-		seen := 0
+		seen, young, now := 0, 0, s.Now().UnixMilli()
 		step = PurgeStep{First: above + 1, Last: above}
 		st := q.bind(c.prep(sqlPurgeable).int(above).int(purgeScan))
 		err := unlessStopped(st.each(func(r row) error {
 			seen++
-			if r.int(1) >= newest {
-				return errStop
+			switch at := r.int(1); {
+			case at > now: // by a clock that was ahead: it says nothing of those that come after it
+			case at >= newest:
+				if young++; young >= youngInARow {
+					return errStop
+				}
+			default:
+				young = 0
 			}
 			if step.Last = r.int(0); r.int(2) == 0 {
 				return nil

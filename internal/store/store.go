@@ -33,7 +33,7 @@ type Options struct {
 	// AuditEvents are the types of events of jobs that this process appends to the audit log.
 	AuditEvents []forebay.EventType
 	// Warn hears what an operator should know, in a sentence without a path. It is called seldom.
-	Warn func(message string)
+	Warn func(message string) `json:"-"`
 }
 
 func (o Options) warn() func(string) {
@@ -59,8 +59,9 @@ type Store struct {
 	endSlow       func()      // ends the goroutine that judges what takes long; nil: there is none
 	file          *sqliteFile // the SQLite file that is served; nil: none
 	health        health
-	alone         bool   // no other process delivers from this database
-	release       func() // of what makes it so; called last
+	clockBack     chan<- struct{} // to be told that the clock went back; nil: nobody listens
+	alone         bool            // no other process delivers from this database
+	release       func()          // of what makes it so; called last
 	closing       sync.Once
 	closed        error
 }
@@ -86,6 +87,12 @@ func Open(ctx context.Context, opts Options) (s *Store, err error) {
 	}
 	if opts.Serve && err == nil {
 		err = s.PurgeDropped(ctx)
+	}
+	if opts.Serve && err == nil {
+		var ahead bool
+		if ahead, err = s.madeAhead(ctx); ahead {
+			s.clockBack <- struct{}{}
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -114,6 +121,11 @@ func (s *Store) start(c conn, opts Options, share func(*news)) (err error) {
 	s.writer.topics = &s.topics
 	s.startJudging()
 	s.startHealth()
+	if opts.Serve {
+		back := make(chan struct{}, 1)
+		s.writer.clockBack, s.clockBack = back, back
+		s.health.probes.Go(func() { s.keepClock(back, opts.warn()) })
+	}
 	go s.writer.run()
 	return nil
 }

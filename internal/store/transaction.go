@@ -164,6 +164,8 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 	}
 	if w.share == nil {
 		t.now = w.tick(t.now)
+	} else {
+		w.noticeClock(t.now)
 	}
 	seq := w.nextSeq
 	var served []*claim

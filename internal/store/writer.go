@@ -37,6 +37,7 @@ type writer struct {
 	exclusive bool                           // its next transaction must be alone nevertheless
 	stale     bool                           // another process may have changed the queues
 	audited   []forebay.EventType            // of jobs, that the audit log is to have
+	clockBack chan<- struct{}                // hears when the clock has gone back; nil: nobody does
 	health    *partHealth                    // told how transactions end
 	postponed []operation                    // of the latest batch, for the next transaction
 
@@ -341,11 +342,10 @@ func (w *writer) clock() int64 {
 // tick does not follow a clock that steps back a little, for then what is ready would have to wait
 // again.
 func (w *writer) tick(at int64) int64 {
-	const little = 5 * 60 * 1000
-	if behind := w.latest - at; behind > 0 && behind < little {
+	if behind := w.latest - at; behind > 0 && behind < steppedBack {
 		return w.latest
 	}
-	w.latest = at
+	w.noticeClock(at)
 	return at
 }
 

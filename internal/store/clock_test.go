@@ -1,0 +1,124 @@
+package store
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// ahead is by how much the clock of these tests is wrong for a while.
+const ahead = 2 * time.Hour
+
+// makeAhead stores a job that is ready, one that is scheduled, and one whose worker dies, all by a clock that is ahead.
+func makeAhead(t *testing.T, s *Store, now int64) (lane Lane, scheduled time.Time) {
+	t.Helper()
+	tenant, queue := tenantOf(t, s, "t"), queueOf(t, s, "q")
+	lane, scheduled = LaneOf(queue, LaneMain), time.UnixMilli(now).Add(3*time.Hour)
+	put(t, s, tenant, queue, 1, func(j *NewJob) { j.ID = "job_locked" })
+	take(t, s, lane, 1, time.Minute)
+	put(t, s, tenant, queue, 1, func(j *NewJob) { j.ID = "job_ready" })
+	put(t, s, tenant, queue, 1, func(j *NewJob) { j.ID, j.ScheduledAt = "job_scheduled", &scheduled })
+	return lane, scheduled
+}
+
+func visibles(t *testing.T, s *Store) map[string]int64 {
+	t.Helper()
+	found := map[string]int64{}
+	err := s.read(t.Context(), func(c conn) error {
+		return c.prep("SELECT j.id, m.visible FROM jobs j JOIN messages m ON m.seq = j.seq").each(func(r row) error {
+			found[r.text(0)] = r.int(1)
+			return nil
+		})
+	})
+	mustDo(t, err)
+	return found
+}
+
+// A clock that is right again leaves no job that waits for the time it showed, nor a lock that lasts until then.
+func TestClockThatGoesBack(t *testing.T) {
+	t.Run("postgresql", func(t *testing.T) {
+		t.Parallel()
+		c := &clockSchema{server: newClockServer(t), name: "back"}
+		s := c.open(t)
+		defer s.Close()
+		right := c.at
+		c.advance(ahead)
+		lane, scheduled := makeAhead(t, s, c.at)
+		c.advance(-ahead)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		got, err := s.Claim(ctx, ClaimRequest{Lane: lane, Max: 10, MaxBytes: 1 << 20, Lock: time.Second, MaxDeliveries: 3, SetAside: LaneDeadLetter})
+		if err != nil || len(got) != 1 {
+			t.Fatalf("with the clock right again: %d jobs, %v", len(got), err)
+		}
+		for at := visibles(t, s); at["job_locked"] > right+time.Minute.Milliseconds() || at["job_scheduled"] != scheduled.UnixMilli(); {
+			t.Fatalf("it is %d; visible are %v, scheduled %v", right, at, scheduled)
+		}
+	})
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		path := filepath.Join(t.TempDir(), "forebay.db")
+		s, _, _ := openWith(t, Options{Path: path, Serve: true})
+		right := time.Now().UnixMilli()
+		lane, scheduled := makeAhead(t, s, right)
+		_, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+			d := ahead.Milliseconds()
+			for _, sql := range []string{"UPDATE jobs SET created_at = created_at + ?1", "UPDATE messages SET visible = visible + ?1, locked_at = locked_at + ?1 WHERE visible < ?2"} {
+				st := t.prep(sql).int(d)
+				if sql[7] == 'm' {
+					st = st.int(scheduled.UnixMilli())
+				}
+				if err := st.exec(); err != nil {
+					return struct{}{}, err
+				}
+			}
+			return struct{}{}, nil
+		})
+		mustDo(t, err)
+		mustDo(t, s.Close())
+		if s, err = Open(t.Context(), Options{Path: path, Serve: true}); err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for n := 0; n < 2; {
+			got, err := s.Claim(ctx, ClaimRequest{Lane: lane, Max: 10, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3, SetAside: LaneDeadLetter})
+			if err != nil {
+				t.Fatalf("%d jobs: %v", n, err)
+			}
+			n += len(got)
+		}
+		if at := visibles(t, s); at["job_scheduled"] != scheduled.UnixMilli() {
+			t.Errorf("what was scheduled for %d is visible at %d", scheduled.UnixMilli(), at["job_scheduled"])
+		}
+	})
+}
+
+// Jobs that a wrong clock has made in the future, or late, do not keep older ones behind them from being purged.
+func TestRetentionPassesTheFuture(t *testing.T) {
+	s, tenant, queue := open(t)
+	put(t, s, tenant, queue, 3, nil)
+	for _, d := range take(t, s, LaneOf(queue, LaneMain), 3, time.Minute) {
+		mustDo(t, s.Succeed(t.Context(), &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}))
+	}
+	day := 24 * time.Hour
+	_, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+		for seq, at := range map[int64]int64{1: t.now + day.Milliseconds(), 2: t.now - time.Hour.Milliseconds(), 3: t.now - 2*day.Milliseconds()} {
+			for _, sql := range []string{"UPDATE jobs SET created_at = ? WHERE seq = ?", "UPDATE outcomes SET completed_at = ? WHERE seq = ?"} {
+				if err := t.prep(sql).int(at).int(seq).exec(); err != nil {
+					return struct{}{}, err
+				}
+			}
+		}
+		return struct{}{}, nil
+	})
+	mustDo(t, err)
+	step, err := s.NextPurge(t.Context(), PurgeQuery{Ended: map[forebay.Status]time.Time{forebay.StatusSucceeded: time.Now().Add(-day)}}, 0)
+	if err != nil || step.Count != 1 || step.First != 3 || step.Last != 3 {
+		t.Errorf("%+v %v", step, err)
+	}
+}
