@@ -26,6 +26,15 @@ func (a *API) admit(route string, scope forebay.Scope) func(huma.Context, func(h
 		c.route = route
 		if scope != open {
 			if err := a.authenticate(ctx.Context(), c); err != nil {
+				if forebay.CodeOf(err) == forebay.CodeUnauthorized {
+					if tooMany := a.limits.Stranger(addressOf(c.r)); tooMany != nil {
+						err = tooMany
+					}
+				}
+				a.fail(c, err)
+				return
+			}
+			if err := a.limits.Request(ctx.Context(), c.caller.Tenant, c.caller.KeyID); err != nil {
 				a.fail(c, err)
 				return
 			}
@@ -33,9 +42,21 @@ func (a *API) admit(route string, scope forebay.Scope) func(huma.Context, func(h
 				a.fail(c, forebay.Errorf(forebay.CodeForbidden, "this needs a key with the scope %q", scope))
 				return
 			}
+		} else if err := a.limits.Stranger(addressOf(c.r)); err != nil {
+			a.fail(c, err)
+			return
 		}
 		next(ctx)
 	}
+}
+
+// addressOf is the address that a request comes from.
+func addressOf(r *http.Request) string {
+	remote, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return remote.Addr().Unmap().String()
 }
 
 // authenticate finds out who calls. A server without any key serves its own machine only.

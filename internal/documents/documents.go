@@ -24,6 +24,7 @@ import (
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/extract"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -43,6 +44,7 @@ type Options struct {
 	IndexBytes    int64 // memory for the indexes of tenants, all together
 	Sources       []Source
 	Logger        *slog.Logger
+	Limits        *limits.Meter // judges what is added; nil: nothing does
 }
 
 // The defaults and the limits of the options.
@@ -108,11 +110,23 @@ func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument,
 		return d, false, err
 	}
 	upload.Split = split[0]
+	fresh := int64(1)
 	if before, err := s.Store.Document(ctx, upload.Tenant, upload.DocumentID); err == nil {
+		fresh = 0
 		if again := upload.Over(before.Latest); again.SameText(before.Latest) && again.SameLabels(before.Latest) {
 			return view(before), true, nil
 		}
 	}
+	done, err := s.Limits.Take(ctx, tenant, forebay.LimitDocuments, fresh)
+	if err != nil {
+		return d, false, err
+	}
+	defer done()
+	stored, err := s.Limits.Take(ctx, tenant, forebay.LimitStoredBytes, upload.Size)
+	if err != nil {
+		return d, false, err
+	}
+	defer stored()
 	upload.Blob = blob.Key(upload.Tenant, upload.ID, "content")
 	if err := s.Blobs.Put(ctx, upload.Blob, strings.NewReader(string(content)), upload.Size); err != nil {
 		return d, false, err

@@ -162,6 +162,12 @@ func (s *Service) admit(ctx context.Context, g GRPC, method string) (context.Con
 	if !ok {
 		scope = forebay.ScopeOperate
 	}
+	// What a worker has done is never refused; it was asked to do it.
+	if scope != forebay.ScopeOperate {
+		if err := s.opts.Limits.Request(ctx, caller.Tenant, caller.KeyID); err != nil {
+			return nil, err
+		}
+	}
 	if !caller.May(scope) {
 		return nil, forebay.Errorf(forebay.CodeForbidden, "the API key lacks the scope %s", scope)
 	}
@@ -185,7 +191,7 @@ var statusCodes = map[forebay.Code]codes.Code{
 	forebay.CodeUnauthorized: codes.Unauthenticated, forebay.CodeForbidden: codes.PermissionDenied, forebay.CodeNotFound: codes.NotFound, forebay.CodeConflict: codes.AlreadyExists,
 	forebay.CodeGone: codes.FailedPrecondition, forebay.CodeInvalidRequest: codes.InvalidArgument, forebay.CodeInvalidJSON: codes.InvalidArgument,
 	forebay.CodePayloadTooLarge: codes.InvalidArgument, forebay.CodeNotSupported: codes.Unimplemented, forebay.CodeUnavailable: codes.Unavailable,
-	forebay.CodeStorageFull: codes.ResourceExhausted, forebay.CodeUnknownOrchestrator: codes.NotFound, forebay.CodeInvalidCursor: codes.InvalidArgument,
+	forebay.CodeStorageFull: codes.ResourceExhausted, forebay.CodeTenantLimit: codes.ResourceExhausted, forebay.CodeRateLimited: codes.ResourceExhausted, forebay.CodeUnknownOrchestrator: codes.NotFound, forebay.CodeInvalidCursor: codes.InvalidArgument,
 }
 
 // statusOf says an error in gRPC's codes. What it does not know it does not tell.
