@@ -172,6 +172,7 @@ func NewLogger(w io.Writer, o Log) *slog.Logger {
 func (s *Server) Close() (err error) {
 	s.once.Do(func() {
 		s.telemetry.Shutdown(context.Background()) // which counts what stands in the queues once more
+		s.limits.Close()
 		if s.store != nil {
 			err = s.store.Close()
 		}

@@ -33,15 +33,19 @@ type Source interface {
 type Meter struct {
 	source   Source
 	standard forebay.TenantLimits
+	ctx      context.Context // ends with Close
+	stop     context.CancelFunc
+	running  sync.WaitGroup // counts
 
 	mu        sync.Mutex
 	tenants   map[string]*tenant
 	addresses map[string]*bucket
 }
 
-// New returns a meter. standard holds for a tenant of which nothing else is set.
+// New returns a meter, to be closed before its source. standard holds for a tenant of which nothing else is set.
 func New(source Source, standard forebay.TenantLimits) *Meter {
-	return &Meter{source: source, standard: standard, tenants: map[string]*tenant{}, addresses: map[string]*bucket{}}
+	ctx, stop := context.WithCancel(context.Background())
+	return &Meter{source: source, standard: standard, ctx: ctx, stop: stop, tenants: map[string]*tenant{}, addresses: map[string]*bucket{}}
 }
 
 const (
@@ -55,6 +59,8 @@ const (
 	cheap = 5 * time.Millisecond
 	// shares is by how many processes what is left of a limit is divided.
 	shares = 8
+	// patience is how long a request waits for a count.
+	patience = time.Second
 )
 
 // tenant is what is known of one.
@@ -70,13 +76,14 @@ type tenant struct {
 
 // count is what is known of how much there is.
 type count struct {
-	counting sync.Mutex // held while it is counted
-	mu       sync.Mutex
-	used     int64         // as counted
-	since    int64         // was let through since, and is stored
-	going    int64         // is being stored
-	at       time.Time     // when it was counted; zero: never
-	took     time.Duration // to count
+	mu      sync.Mutex
+	used    int64         // as counted
+	since   int64         // was let through since, and is stored
+	going   int64         // is being stored
+	at      time.Time     // when it was counted; zero: never
+	took    time.Duration // to count
+	pending chan struct{} // closed when the count ends that is under way; nil: none is
+	err     error         // of the latest count
 }
 
 func (c *count) estimate() int64 { return c.used + c.since + c.going }
@@ -161,13 +168,17 @@ func (m *Meter) Take(ctx context.Context, tenant string, name forebay.LimitName,
 			left /= shares
 		}
 		age := time.Since(c.at)
-		known := !c.at.IsZero() && age < max(countFor, countShare*c.took)
+		known := !c.at.IsZero()
+		stale := known && age >= max(countFor, countShare*c.took)
 		within := c.estimate()+n <= most
 		switch {
 		// Right after a count it tells all that can be known.
 		case within && (known && c.since+c.going+n <= left || counted):
 			c.going += n
 			c.mu.Unlock()
+			if stale { // nobody waits for that
+				m.start(t, c, name, most)
+			}
 			return sync.OnceFunc(func() {
 				c.mu.Lock()
 				defer c.mu.Unlock()
@@ -186,30 +197,61 @@ func (m *Meter) Take(ctx context.Context, tenant string, name forebay.LimitName,
 	}
 }
 
-// recount counts, or waits for another who does.
-func (m *Meter) recount(ctx context.Context, t *tenant, c *count, name forebay.LimitName, most int64) error {
-	c.mu.Lock()
-	before := c.at
-	c.mu.Unlock()
-	c.counting.Lock()
-	defer c.counting.Unlock()
-	c.mu.Lock()
-	if c.at.After(before) { // it began after this was asked for, or a moment before
-		c.mu.Unlock()
-		return nil
-	}
-	since := c.since
-	c.mu.Unlock()
-	began := time.Now()
-	used, err := m.source.LimitUsed(ctx, t.no, name, most+1)
-	if err != nil {
-		return err
-	}
+// start begins to count, unless that is under way, and returns what is closed at its end.
+func (m *Meter) start(t *tenant, c *count, name forebay.LimitName, most int64) <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// What was stored meanwhile may be counted already: until the next count it counts twice.
-	c.used, c.since, c.at, c.took = used, c.since-since, time.Now(), time.Since(began)
-	return nil
+	if c.pending != nil {
+		return c.pending
+	}
+	ended := make(chan struct{})
+	if m.ctx.Err() != nil {
+		c.err = m.ctx.Err()
+		close(ended)
+		return ended
+	}
+	c.pending = ended
+	since, began := c.since, time.Now()
+	m.running.Go(func() {
+		defer close(ended)
+		used, err := m.source.LimitUsed(m.ctx, t.no, name, most+1)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.pending, c.err = nil, err; err == nil {
+			// What was stored meanwhile may be counted already: until the next count it counts twice.
+			c.used, c.since, c.at, c.took = used, c.since-since, time.Now(), time.Since(began)
+		}
+	})
+	return ended
+}
+
+// recount counts, or waits for a count that is under way, but not for ever: what is known has to do then.
+func (m *Meter) recount(ctx context.Context, t *tenant, c *count, name forebay.LimitName, most int64) error {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-m.start(t, c, name, most):
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.err
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close ends the counts that are under way.
+func (m *Meter) Close() {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	m.stop()
+	m.mu.Unlock()
+	m.running.Wait()
 }
 
 // CheckSchedule refuses a time that is further ahead than the tenant may schedule. field is what it is.
