@@ -36,28 +36,19 @@ func (b *bucket) fill(rate float64, now time.Time) {
 	b.tokens, b.at = min(b.tokens, most), now
 }
 
-// full reports whether the bucket tells no more than a new one.
-func (b *bucket) full(now time.Time) bool { return now.Sub(b.at) > burstSeconds*time.Second }
-
 // maxBuckets bounds the keys of a tenant, and the addresses, whose requests are remembered.
 const maxBuckets = 10_000
 
-// bucketOf returns the bucket of a key or an address. Where there are too many it drops those that are full, then any.
-func bucketOf(of map[string]*bucket, name string, now time.Time) *bucket {
+// bucketOf returns the bucket of a key or an address. Where there are too many it drops half of them.
+func bucketOf(of map[string]*bucket, name string) *bucket {
 	b := of[name]
 	if b == nil {
 		if len(of) >= maxBuckets {
-			for other, its := range of {
-				if its.full(now) {
-					delete(of, other)
+			for other := range of {
+				if delete(of, other); len(of) <= maxBuckets/2 {
+					break
 				}
 			}
-		}
-		for other := range of {
-			if len(of) < maxBuckets {
-				break
-			}
-			delete(of, other)
 		}
 		b = &bucket{}
 		of[name] = b
@@ -79,7 +70,7 @@ func (m *Meter) Request(ctx context.Context, tenantName, key string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if perKey > 0 {
-		b := bucketOf(t.keys, key, now)
+		b := bucketOf(t.keys, key)
 		if wait := b.take(float64(perKey), now); wait > 0 {
 			return forebay.RateLimited(forebay.LimitKeyRequests, perKey, wait)
 		}
@@ -111,7 +102,7 @@ func (m *Meter) Stranger(address string) error {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if wait := bucketOf(m.addresses, address, now).take(strangerRate, now); wait > 0 {
+	if wait := bucketOf(m.addresses, address).take(strangerRate, now); wait > 0 {
 		e := forebay.Errorf(forebay.CodeRateLimited, "more than %d requests a second came from this address without a key; send fewer, or an API key", strangerRate)
 		e.RetryAfter = wait
 		return e

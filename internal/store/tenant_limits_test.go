@@ -53,7 +53,7 @@ func TestLimitUsedIsTheTruth(t *testing.T) {
 		if fresh, err := s.NewSessions(ctx, q, map[string]bool{"s": true, "x": true}); err != nil || fresh != 1 {
 			t.Errorf("%d new sessions (%v)", fresh, err)
 		}
-		topic, _, err := s.PutMessageQueue(ctx, MessageQueue{Name: "acme/t", Tenant: acme, IsTopic: true}, 10)
+		topic, _, err := s.PutMessageQueue(ctx, MessageQueue{Name: "acme/t", Tenant: acme, topicPart: topicPart{IsTopic: true}}, 10)
 		ok(err)
 		_, _, err = s.PutSubscription(ctx, topic, MessageQueue{Name: SubscriptionName(topic.Name, "sub"), Tenant: acme, Lock: time.Minute, MaxDeliveries: 3}, []Rule{{Name: forebay.DefaultRule}}, 10)
 		ok(err)
