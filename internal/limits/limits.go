@@ -6,8 +6,8 @@
 // what other processes store show in the next count.
 //
 // A process that has the database to itself lets through no more than the limit. Of several, each lets through an
-// eighth of what was left before it counts again, so up to eight exceed a limit by no more than the requests that they
-// judge at the same moment. Only requests of clients are judged. What goes on inside counts but is never refused.
+// sixty-fourth of what was left before it counts again: they exceed a limit by no more than that for each further process,
+// and by the requests that they judge at the same moment. Only requests of clients are judged. What goes on inside counts but is never refused.
 //
 // Rates are token buckets, one for each key and one for each tenant, in each process.
 package limits
@@ -57,8 +57,8 @@ const (
 	countShare = 50
 	// cheap is how long a count takes that may be repeated for each request.
 	cheap = 5 * time.Millisecond
-	// shares is by how many processes what is left of a limit is divided.
-	shares = 8
+	// shares is into how many parts what is left of a limit is divided, where there are several processes.
+	shares = 64
 	// patience is how long a request waits for a count.
 	patience = time.Second
 )
