@@ -94,7 +94,8 @@ type Tenant struct {
 	Concurrency int    `json:"concurrency" doc:"how many of its jobs run at once; 0: as many as there are workers"`
 	Running     *int64 `json:"running,omitempty" doc:"how many do; only where that is limited"`
 	BudgetState
-	Keys []KeyBudget `json:"keys" doc:"its API keys that have a budget"`
+	Keys   []KeyBudget `json:"keys" doc:"its API keys that have a budget"`
+	Limits []LimitUse  `json:"limits,omitempty" doc:"what it may have and do, and what is used; not told in lists"`
 }
 
 // MaxTenantConcurrency bounds what a tenant's concurrency is limited to.
@@ -104,12 +105,19 @@ const MaxTenantConcurrency = 1_000_000
 type TenantSettings struct {
 	Budget      *Budget `json:"budget,omitempty" doc:"it replaces the one before: a limit that is left out is none"`
 	Concurrency *int    `json:"concurrency,omitempty" doc:"how many of its jobs run at once, over all queues and processes; 0: as many as there are workers"`
+	// Limits replace those before.
+	Limits *TenantLimits `json:"limits,omitempty" doc:"they replace those before: a limit that is left out is the default, 0 is none"`
 }
 
 // Check reports what is wrong with the settings, or nil.
 func (s TenantSettings) Check() error {
-	if s.Budget == nil && s.Concurrency == nil {
-		return Invalid("", "say what to set: budget or concurrency")
+	if s.Budget == nil && s.Concurrency == nil && s.Limits == nil {
+		return Invalid("", "say what to set: budget, concurrency or limits")
+	}
+	if s.Limits != nil {
+		if err := s.Limits.Check("limits."); err != nil {
+			return err
+		}
 	}
 	if n := s.Concurrency; n != nil && (*n < 0 || *n > MaxTenantConcurrency) {
 		return Invalid("concurrency", "goes from 0, which is no limit, to %d", MaxTenantConcurrency)

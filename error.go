@@ -3,6 +3,7 @@ package forebay
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Code is a stable, machine-readable name of an error. It is part of the wire contract: a code may
@@ -31,6 +32,8 @@ const (
 	CodeSessionLocked       Code = "session_locked"       // another receiver has the session
 	CodeRequestTimeout      Code = "request_timeout"      // the body came too slowly
 	CodeTooManyRequests     Code = "too_many_requests"    // the server itself is saturated
+	CodeTenantLimit         Code = "tenant_limit_reached" // the tenant has as much as it may have
+	CodeRateLimited         Code = "rate_limited"         // requests come too fast
 	CodeNotSupported        Code = "not_supported"        //
 	CodeStorageFull         Code = "storage_full"         // nothing was stored
 	CodeUnavailable         Code = "unavailable"          // try again later
@@ -54,7 +57,9 @@ type Error struct {
 	Field   string `json:"field,omitempty"` // the part of the request it is about, such as "body.priority"
 	// JobID names the job concerned, such as the one an idempotency key already made.
 	JobID string `json:"job_id,omitempty"`
-	cause error
+	// RetryAfter is how long to wait before trying again, where that is known.
+	RetryAfter time.Duration `json:"-"`
+	cause      error
 }
 
 func (e *Error) Error() string {

@@ -164,7 +164,7 @@ func problem(resp *http.Response) error {
 	}
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		if e.Code != forebay.CodeDatabaseUnusable {
+		if e.Code != forebay.CodeDatabaseUnusable && e.Code != forebay.CodeTenantLimit {
 			return &transportError{err: e, retryAfter: retryAfter(resp.Header, time.Now())}
 		}
 	}

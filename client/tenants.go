@@ -28,6 +28,11 @@ func (c *Client) SetConcurrency(ctx context.Context, tenant string, most int) (f
 	return c.tenant(ctx, http.MethodPut, tenant, forebay.TenantSettings{Concurrency: &most})
 }
 
+// SetLimits replaces the limits that are set for a tenant: one that is nil is the default, 0 is no limit.
+func (c *Client) SetLimits(ctx context.Context, tenant string, limits forebay.TenantLimits) (forebay.Tenant, error) {
+	return c.tenant(ctx, http.MethodPut, tenant, forebay.TenantSettings{Limits: &limits})
+}
+
 // PauseTenant lets no further job of a tenant start; calls in flight finish.
 func (c *Client) PauseTenant(ctx context.Context, name string) (forebay.Tenant, error) {
 	return c.tenant(ctx, http.MethodPost, name, nil, "pause")

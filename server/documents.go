@@ -133,6 +133,7 @@ func (s *Server) openDocuments(ctx context.Context, known map[string]forebay.Tas
 		u.RawQuery = ""
 		options.Sources = append(options.Sources, documents.Source{URL: u.String(), Bucket: bucket, Tenants: source.Tenants})
 	}
+	options.Limits = s.limits
 	s.documents = documents.New(options)
 	for _, task := range s.documents.Tasks() {
 		known[task.Name] = task

@@ -69,6 +69,8 @@ type Limits struct {
 	MemoryBytes      int64 `koanf:"memory_bytes"`      // payloads held at once by requests and by running jobs, each; default 64 MiB
 	Connections      int   `koanf:"connections"`       // of HTTP clients at once; default a third of the file descriptors there may be, at most 8,192
 	IdempotencyHours int   `koanf:"idempotency_hours"` // how long an Idempotency-Key is remembered; default 168
+	// Tenant are the limits on each tenant of which nothing else is said. What is left out has its default; 0 is no limit.
+	Tenant forebay.TenantLimits `koanf:"tenant"`
 }
 
 // Webhooks says where the webhooks of tenants may lead. The zero value: to public addresses, by https.
@@ -203,6 +205,8 @@ type Tenant struct {
 	// are workers. Like a budget that is set while the server runs, another holds until this is changed.
 	Concurrency int    `koanf:"concurrency"`
 	Budget      Budget `koanf:"budget"`
+	// Limits are those that differ from limits.tenant. Others that are set while the server runs hold until this is changed.
+	Limits forebay.TenantLimits `koanf:"limits"`
 }
 
 // weights are the tenants' shares that are not 1.

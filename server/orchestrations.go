@@ -42,7 +42,7 @@ func (s *Server) openOrchestrations() error {
 	s.orchestrations = orchestrate.New(orchestrate.Options{
 		Store: s.store, Blobs: s.blobs, Registry: registry, Logger: s.log, Turns: o.ConcurrentTurns, Activities: o.ConcurrentActivities, Lock: o.LockDuration,
 		Retries: retries, MaxBytes: s.options.Limits.MaxInputBytes, MaxMessage: o.GRPC.MaxMessageBytes, Grace: s.options.ShutdownTimeout,
-		Remote: o.GRPC.Address != "", Observe: s.telemetry.Orchestrations(),
+		Limits: s.limits, Remote: o.GRPC.Address != "", Observe: s.telemetry.Orchestrations(),
 		Jobs: calledJobs{s.jobs, s.store, s.options.Limits.MaxInputBytes},
 	})
 	return nil

@@ -22,6 +22,7 @@ import (
 	"github.com/forebayhq/forebay/internal/dispatch"
 	"github.com/forebayhq/forebay/internal/documents"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/store"
@@ -35,6 +36,7 @@ type Server struct {
 	options        Options
 	log            *slog.Logger
 	store          *store.Store
+	limits         *limits.Meter
 	blobs          *blob.Store
 	jobs           *jobs.Service
 	bus            *bus.Service
@@ -100,13 +102,14 @@ func (s *Server) open(known map[string]forebay.Task) error {
 	if s.blobs, err = blob.Open(ctx, blobURL(s.options.Blob, database)); err != nil {
 		return err
 	}
+	s.limits = limits.New(s.store, s.options.Limits.Tenant)
 	if err := s.openDocuments(ctx, known); err != nil {
 		return err
 	}
 	s.jobs, err = jobs.New(ctx, jobs.Options{
 		Store: s.store, Blobs: s.blobs, Tasks: known, Queues: s.options.jobsQueues(), MaxInputBytes: s.options.Limits.MaxInputBytes,
 		Deployments: s.models.admission,
-		Observer:    s.telemetry.Jobs(), Weights: s.options.weights(),
+		Observer:    s.telemetry.Jobs(), Weights: s.options.weights(), Limits: s.limits,
 	})
 	if err != nil {
 		return err
@@ -122,16 +125,17 @@ func (s *Server) open(known map[string]forebay.Task) error {
 	}
 	s.bus = bus.New(bus.Options{
 		Store: s.store, MaxMessageBytes: s.options.Limits.MaxMessageBytes,
-		Taken: func(_ context.Context, tenant, name string) bool { return s.jobs.Knows(tenant, name) },
+		Taken:  func(_ context.Context, tenant, name string) bool { return s.jobs.Knows(tenant, name) },
+		Limits: s.limits,
 	})
-	if err := s.declare(ctx); err != nil {
+	if err := s.declare(bus.Configuring(ctx)); err != nil {
 		return err
 	}
 	policy, err := s.options.Webhooks.policy()
 	if err != nil {
 		return err
 	}
-	s.webhooks = webhook.New(webhook.Options{Store: s.store, Sender: webhook.SenderOptions{Policy: policy, Observe: s.telemetry.Webhooks()}, Logger: s.log, Grace: s.options.ShutdownTimeout})
+	s.webhooks = webhook.New(webhook.Options{Store: s.store, Limits: s.limits, Sender: webhook.SenderOptions{Policy: policy, Observe: s.telemetry.Webhooks()}, Logger: s.log, Grace: s.options.ShutdownTimeout})
 	if err := s.openOrchestrations(); err != nil {
 		return err
 	}
@@ -169,6 +173,7 @@ func NewLogger(w io.Writer, o Log) *slog.Logger {
 func (s *Server) Close() (err error) {
 	s.once.Do(func() {
 		s.telemetry.Shutdown(context.Background()) // which counts what stands in the queues once more
+		s.limits.Close()
 		if s.store != nil {
 			err = s.store.Close()
 		}

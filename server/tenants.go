@@ -41,7 +41,7 @@ func (s *Server) watchTenants(ctx context.Context) error {
 		}
 		s.log.Warn("most of a budget is used", about...)
 	})
-	budgets, concurrency := map[string]forebay.Budget{}, map[string]int{}
+	budgets, concurrency, limits := map[string]forebay.Budget{}, map[string]int{}, map[string]forebay.TenantLimits{}
 	for name, t := range s.options.Tenants {
 		if b := t.Budget.stated(); !b.Empty() {
 			budgets[name] = b
@@ -49,8 +49,11 @@ func (s *Server) watchTenants(ctx context.Context) error {
 		if t.Concurrency > 0 {
 			concurrency[name] = t.Concurrency
 		}
+		if t.Limits != (forebay.TenantLimits{}) {
+			limits[name] = t.Limits
+		}
 	}
-	return s.jobs.ConfigureTenants(ctx, budgets, concurrency)
+	return s.jobs.ConfigureTenants(ctx, budgets, concurrency, limits)
 }
 
 // budgetUse is what is measured of the budgets of tenants and of their keys.

@@ -121,7 +121,12 @@ func (o Options) validateTenants() (errs []error) {
 			errs = append(errs, forebay.Invalid("tenants."+name+".concurrency", "goes from 0, which is no limit, to %d", forebay.MaxTenantConcurrency))
 		} else if err := o.Tenants[name].Budget.check("tenants." + name + ".budget."); err != nil {
 			errs = append(errs, err)
+		} else if err := o.Tenants[name].Limits.Check("tenants." + name + ".limits."); err != nil {
+			errs = append(errs, err)
 		}
+	}
+	if err := o.Limits.Tenant.Check("limits.tenant."); err != nil {
+		errs = append(errs, err)
 	}
 	return errs
 }

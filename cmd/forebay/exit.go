@@ -130,7 +130,7 @@ func exitCodeOf(code forebay.Code) int {
 		return exitUnauthorized
 	case forebay.CodeConflict, forebay.CodeLockLost, forebay.CodeSessionLockLost, forebay.CodeSessionLocked, forebay.CodeIdempotencyMismatch:
 		return exitConflict
-	case forebay.CodeTooManyRequests, forebay.CodeRequestTimeout, forebay.CodeUnavailable, forebay.CodeInternal:
+	case forebay.CodeTooManyRequests, forebay.CodeRequestTimeout, forebay.CodeTenantLimit, forebay.CodeRateLimited, forebay.CodeUnavailable, forebay.CodeInternal:
 		return exitUnavailable
 	case forebay.CodeStorageFull, forebay.CodeDatabaseUnusable:
 		return exitStorage

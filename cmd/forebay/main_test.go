@@ -190,7 +190,7 @@ func TestExitCodesOfAnswers(t *testing.T) {
 		forebay.CodeNotSupported: 2, forebay.CodeMethodNotAllowed: 2,
 		forebay.CodeNotFound: 3, forebay.CodeUnauthorized: 4, forebay.CodeForbidden: 4,
 		forebay.CodeConflict: 5, forebay.CodeIdempotencyMismatch: 5, forebay.CodeLockLost: 5,
-		forebay.CodeTooManyRequests: 6, forebay.CodeRequestTimeout: 6, forebay.CodeUnavailable: 6, forebay.CodeInternal: 6,
+		forebay.CodeTooManyRequests: 6, forebay.CodeRequestTimeout: 6, forebay.CodeTenantLimit: 6, forebay.CodeRateLimited: 6, forebay.CodeUnavailable: 6, forebay.CodeInternal: 6,
 		forebay.CodeStorageFull: 7, forebay.CodeDatabaseUnusable: 7,
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -36,8 +36,8 @@ func (a *app) tenants() *cobra.Command {
 			})
 		},
 	}
-	return a.group("tenants", "Look at tenants, pause and resume them, set their budgets and concurrency", "", list,
-		a.tenantCommand("show", "Show a tenant's budget, those of its keys, and what is used of them", (*client.Client).Tenant), a.tenantsSetBudget(), a.tenantsSetConcurrency(),
+	return a.group("tenants", "Look at tenants, pause and resume them, set their budgets, concurrency and limits", "", list,
+		a.tenantCommand("show", "Show a tenant's budget, those of its keys, its limits, and what is used of them", (*client.Client).Tenant), a.tenantsSetBudget(), a.tenantsSetConcurrency(), a.tenantsSetLimits(),
 		a.tenantCommand("pause", "Let no further job of a tenant start; calls in flight finish", (*client.Client).PauseTenant),
 		a.tenantCommand("resume", "Let a paused tenant's jobs start again", (*client.Client).ResumeTenant))
 }
@@ -103,6 +103,60 @@ calls in flight finish.`,
 	}
 }
 
+func (a *app) tenantsSetLimits() *cobra.Command {
+	var limits forebay.TenantLimits
+	values := map[forebay.LimitName]*int64{}
+	var standard bool
+	c := &cobra.Command{
+		Use: "set-limits TENANT", Short: "Set what a tenant may have and do", Args: arguments(1, "TENANT"),
+		Long: `Set what a tenant may have and do. It replaces what was set before: a limit that is not given is the default,
+0 is no limit. What is there already stays.`,
+		Example: "  forebay tenants set-limits acme --waiting-jobs 50000 --key-requests-per-second 100",
+		RunE: func(c *cobra.Command, args []string) error {
+			given := false
+			for name, value := range values {
+				if c.Flags().Changed(limitFlag(name)) {
+					*limits.Field(name), given = value, true
+				}
+			}
+			switch err := limits.Check(""); {
+			case err != nil:
+				return usagef("%s", err.Error())
+			case given == standard:
+				return usagef("say which limits to set, such as --waiting-jobs 50000, or --default for the defaults of all")
+			}
+			api, err := a.client()
+			if err != nil {
+				return err
+			}
+			tenant, err := api.SetLimits(c.Context(), args[0], limits)
+			if err != nil {
+				return err
+			}
+			return a.printTenant(tenant)
+		},
+	}
+	for _, name := range forebay.LimitNames() {
+		values[name] = c.Flags().Int64(limitFlag(name), 0, "limit "+string(name)+"; 0: none (default: "+strconv.FormatInt(forebay.TenantLimits{}.Of(name), 10)+", unless configured)")
+	}
+	c.Flags().BoolVar(&standard, "default", false, "the defaults of all limits")
+	return c
+}
+
+func limitFlag(name forebay.LimitName) string { return strings.ReplaceAll(string(name), "_", "-") }
+
+// limitText is what is used of a limit.
+func limitText(l forebay.LimitUse) string {
+	most := "no limit"
+	if l.Limit > 0 {
+		most = strconv.FormatInt(l.Limit, 10)
+	}
+	if l.Used == nil {
+		return most
+	}
+	return fmt.Sprintf("%d of %s", *l.Used, most)
+}
+
 func tenantState(t forebay.Tenant) string {
 	if t.Paused {
 		return "paused"
@@ -129,6 +183,9 @@ func (a *app) printTenant(t forebay.Tenant) error {
 	}
 	for _, k := range t.Keys {
 		rows = append(rows, budgetRows(k.KeyID+" ", k.BudgetState)...)
+	}
+	for _, l := range t.Limits {
+		rows = append(rows, [2]string{strings.ReplaceAll(string(l.Name), "_", " "), limitText(l)})
 	}
 	return a.printOne(t, rows)
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/webhook"
@@ -33,6 +34,7 @@ type Options struct {
 	Documents      Documents            // nil: none
 	Deployments    Deployments          // nil: none
 	Orchestrations *orchestrate.Service // nil: none
+	Limits         *limits.Meter        // judges how often requests come; nil: nothing does
 	Logger         *slog.Logger         // nil: slog.Default
 	Version        string               // shown at / and in the OpenAPI document
 	MaxInputBytes  int64                // of one job; 0: forebay.DefaultMaxInputBytes
@@ -49,6 +51,7 @@ type API struct {
 	documents      Documents
 	deployments    Deployments
 	orchestrations *orchestrate.Service
+	limits         *limits.Meter
 	log            *slog.Logger
 	version        string
 
@@ -78,6 +81,7 @@ func New(o Options) *API {
 		documents:      o.Documents,
 		deployments:    o.Deployments,
 		orchestrations: o.Orchestrations,
+		limits:         o.Limits,
 		log:            o.Logger,
 		version:        o.Version,
 		maxInput:       o.MaxInputBytes,

@@ -26,6 +26,15 @@ func (a *API) admit(route string, scope forebay.Scope) func(huma.Context, func(h
 		c.route = route
 		if scope != open {
 			if err := a.authenticate(ctx.Context(), c); err != nil {
+				if forebay.CodeOf(err) == forebay.CodeUnauthorized {
+					if tooMany := a.limits.Stranger(addressOf(c.r)); tooMany != nil {
+						err = tooMany
+					}
+				}
+				a.fail(c, err)
+				return
+			}
+			if err := a.limits.Request(ctx.Context(), c.caller.Tenant, c.caller.KeyID); err != nil {
 				a.fail(c, err)
 				return
 			}
@@ -42,6 +51,9 @@ func (a *API) admit(route string, scope forebay.Scope) func(huma.Context, func(h
 			defer release()
 			c.r = c.r.WithContext(held)
 			ctx = huma.WithContext(ctx, held)
+		} else if err := a.limits.Stranger(addressOf(c.r)); err != nil {
+			a.fail(c, err)
+			return
 		}
 		next(ctx)
 	}
@@ -53,6 +65,15 @@ func keyEnded(ctx context.Context) error {
 		return cause
 	}
 	return nil
+}
+
+// addressOf is the address that a request comes from.
+func addressOf(r *http.Request) string {
+	remote, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return remote.Addr().Unmap().String()
 }
 
 // authenticate finds out who calls. A server without any key serves its own machine only.

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -50,6 +52,8 @@ var statuses = map[forebay.Code]int{
 	forebay.CodeSessionLocked:       http.StatusConflict,
 	forebay.CodeRequestTimeout:      http.StatusRequestTimeout,
 	forebay.CodeTooManyRequests:     http.StatusServiceUnavailable,
+	forebay.CodeTenantLimit:         http.StatusTooManyRequests,
+	forebay.CodeRateLimited:         http.StatusTooManyRequests,
 	forebay.CodeUnavailable:         http.StatusServiceUnavailable,
 	forebay.CodeDatabaseUnusable:    http.StatusServiceUnavailable,
 	forebay.CodeStorageFull:         http.StatusInsufficientStorage,
@@ -130,6 +134,9 @@ func (a *API) problem(ctx context.Context, c *call, err error) *problem {
 	}
 	p := newProblem(c, e.Code, e.Error())
 	p.Field, p.JobID = e.Field, e.JobID
+	if e.RetryAfter > 0 { // in whole seconds (RFC 9110, section 10.2.3)
+		p.header = http.Header{"Retry-After": {strconv.FormatInt(int64(math.Ceil(e.RetryAfter.Seconds())), 10)}}
+	}
 	if e.Code == forebay.CodeUnknownQueue && c.r.PathValue("queue") != "" {
 		// The queue is the resource itself here, not a part of what was sent.
 		p.Status, p.Title = http.StatusNotFound, http.StatusText(http.StatusNotFound)

@@ -23,12 +23,12 @@ func (a *API) routeTenants() {
 	})
 	route(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "get-tenant", Method: http.MethodGet, Path: "/v1/tenants/{tenant}", Tags: tags,
-		Summary: "Get a tenant: its budget, and what is used of it",
+		Summary: "Get a tenant: its budget, its limits, and what is used of them",
 	}, func(ctx context.Context, _ *call, in *tenantPath) (*answer[forebay.Tenant], error) {
 		return answerOf(a.service.Tenant(ctx, in.Tenant))
 	})
 	routeBody(a, forebay.ScopeAdmin, huma.Operation{
-		OperationID: "set-tenant", Method: http.MethodPut, Path: "/v1/tenants/{tenant}", Tags: tags, Summary: "Set the budget of a tenant, or its concurrency",
+		OperationID: "set-tenant", Method: http.MethodPut, Path: "/v1/tenants/{tenant}", Tags: tags, Summary: "Set the budget of a tenant, its concurrency, or its limits",
 		Description: "What is left out stays as it is. A budget replaces the one before: a limit that is left out is none. Jobs that wait for what has room now go on.",
 	}, smallBody, func(ctx context.Context, c *call, in *tenantPath, req forebay.TenantSettings) (*answer[forebay.Tenant], error) {
 		return answerOf(a.service.SetTenant(ctx, in.Tenant, req, c.actor()))

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -28,6 +29,8 @@ type Options struct {
 	MaxMessageBytes int64 // 0: forebay.DefaultMaxMessageBytes
 	// Taken reports whether the tenant already knows a queue for jobs by that name; nil: never.
 	Taken func(ctx context.Context, tenant, name string) bool
+	// Limits judges what is sent and made; nil: nothing does.
+	Limits *limits.Meter
 }
 
 // Service answers everything about queues of messages. All methods are safe for concurrent use and
@@ -37,6 +40,7 @@ type Service struct {
 	store    *store.Store
 	maxBytes int64
 	taken    func(ctx context.Context, tenant, name string) bool
+	limits   *limits.Meter
 
 	mu      sync.RWMutex
 	queues  map[string]remembered // by their names in the store
@@ -45,7 +49,7 @@ type Service struct {
 
 // New returns the service over the store.
 func New(opts Options) *Service {
-	s := &Service{store: opts.Store, maxBytes: opts.MaxMessageBytes, taken: opts.Taken, queues: map[string]remembered{}}
+	s := &Service{store: opts.Store, maxBytes: opts.MaxMessageBytes, taken: opts.Taken, limits: opts.Limits, queues: map[string]remembered{}}
 	if s.maxBytes <= 0 {
 		s.maxBytes = forebay.DefaultMaxMessageBytes
 	}

@@ -23,6 +23,11 @@ func (s *Service) PutQueue(ctx context.Context, tenant, name string, settings fo
 	if err != nil {
 		return q, false, err
 	}
+	done, err := s.takeNew(ctx, tenant, wanted.Name, want{forebay.LimitMessageQueues, 1})
+	if err != nil {
+		return q, false, err
+	}
+	defer done()
 	stored, created, err := s.store.PutMessageQueue(ctx, wanted, forebay.MaxMessageQueues)
 	s.changed(wanted.Name) // whatever became of it
 	if err != nil {

@@ -57,6 +57,11 @@ func (s *Service) PutRule(ctx context.Context, tenant, topic, subscription, name
 	if err := checkRule(name, settings); err != nil {
 		return rule, false, err
 	}
+	done, err := s.takeRule(ctx, tenant, q, name)
+	if err != nil {
+		return rule, false, err
+	}
+	defer done()
 	stored, created, err := s.store.PutRule(ctx, q, store.Rule{Name: name, Settings: settings},
 		store.RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters})
 	return ruleOf(stored), created, err

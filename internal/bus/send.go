@@ -25,11 +25,11 @@ func (s *Service) Send(ctx context.Context, tenant, path string, messages []fore
 	if e.Topic != 0 {
 		return nil, forebay.Errorf(forebay.CodeNotSupported, "a subscription cannot be sent to; send to its topic")
 	}
-	return s.sendTo(ctx, e.MessageQueue, messages)
+	return s.sendTo(ctx, tenant, e.MessageQueue, messages)
 }
 
 // sendTo sends to a queue or a topic.
-func (s *Service) sendTo(ctx context.Context, q store.MessageQueue, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
+func (s *Service) sendTo(ctx context.Context, tenant string, q store.MessageQueue, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
 	if len(messages) < 1 || len(messages) > forebay.MaxMessagesPerCall {
 		return nil, forebay.Invalid("messages", "must be 1 to %d", forebay.MaxMessagesPerCall)
 	}
@@ -43,6 +43,11 @@ func (s *Service) sendTo(ctx context.Context, q store.MessageQueue, messages []f
 			return nil, inMessage(store.ErrNoSessionID, i, len(messages))
 		}
 	}
+	done, err := s.takeMessages(ctx, tenant, q, contents)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	seqs, err := s.store.Send(ctx, q, contents)
 	if err != nil {
 		if forebay.CodeOf(err) == forebay.CodeUnknownQueue {

@@ -55,6 +55,11 @@ func (s *Service) PutTopic(ctx context.Context, tenant, name string, settings fo
 		return topic, false, err
 	}
 	wanted.IsTopic = true
+	done, err := s.takeNew(ctx, tenant, wanted.Name, want{forebay.LimitTopics, 1})
+	if err != nil {
+		return topic, false, err
+	}
+	defer done()
 	stored, created, err := s.store.PutMessageQueue(ctx, wanted, forebay.MaxTopics)
 	s.changed(wanted.Name)
 	if err != nil {
@@ -159,7 +164,7 @@ func (s *Service) Publish(ctx context.Context, tenant, name string, messages []f
 	if err != nil {
 		return nil, err
 	}
-	return s.sendTo(ctx, q, messages)
+	return s.sendTo(ctx, tenant, q, messages)
 }
 
 // CancelPublished removes a message that was scheduled in a topic under that number and is not active yet.
@@ -197,6 +202,11 @@ func (s *Service) PutSubscription(ctx context.Context, tenant, topic, name strin
 	if store.OnlyForebayPublishes(t.Name) {
 		limit = forebay.MaxEventListeners
 	}
+	done, err := s.takeNew(ctx, tenant, wanted.Name, want{forebay.LimitSubscriptions, 1}, want{forebay.LimitRules, int64(len(rules))})
+	if err != nil {
+		return sub, false, err
+	}
+	defer done()
 	stored, created, err := s.store.PutSubscription(ctx, t, wanted, rules, limit)
 	s.changed(wanted.Name)
 	if err != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/extract"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/store"
 )
@@ -45,6 +46,7 @@ type Options struct {
 	IndexBytes    int64 // memory for the indexes of tenants, all together
 	Sources       []Source
 	Logger        *slog.Logger
+	Limits        *limits.Meter // judges what is added; nil: nothing does
 }
 
 // The defaults and the limits of the options.
@@ -152,11 +154,23 @@ func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument,
 		return d, false, err
 	}
 	upload.Split = split[0]
+	fresh := int64(1)
 	if before, err := s.Store.Document(ctx, no, upload.DocumentID); err == nil {
+		fresh = 0
 		if again := upload.Over(before.Latest); again.SameText(before.Latest) && again.SameLabels(before.Latest) {
 			return view(before), true, nil
 		}
 	}
+	done, err := s.Limits.Take(ctx, tenant, forebay.LimitDocuments, fresh)
+	if err != nil {
+		return d, false, err
+	}
+	defer done()
+	stored, err := s.Limits.Take(ctx, tenant, forebay.LimitStoredBytes, upload.Size)
+	if err != nil {
+		return d, false, err
+	}
+	defer stored()
 	added, err := s.Store.AddRevision(ctx, upload)
 	if err != nil {
 		kept = true // it may have come about; else the sweep finds what was stored

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/store"
 	"github.com/forebayhq/forebay/internal/vector"
 )
@@ -221,7 +222,7 @@ func (s *Service) embedQuery(ctx context.Context, tenant, query string) ([]float
 		return nil, err
 	}
 	first, deadline := forebay.MaxPriority, s.Store.Now().Add(embedFor)
-	job, _, err := s.jobs.Submit(ctx, tenant, forebay.SubmitRequest{Task: s.Embed.Name, Input: input, Priority: &first, Deadline: &deadline})
+	job, _, err := s.jobs.Submit(jobs.Continuing(ctx), tenant, forebay.SubmitRequest{Task: s.Embed.Name, Input: input, Priority: &first, Deadline: &deadline})
 	if err != nil {
 		return nil, err
 	}

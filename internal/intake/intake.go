@@ -202,7 +202,7 @@ func (i *Intake) settle(ctx context.Context, m *forebay.Message, refusal error) 
 	switch why.Code {
 	case forebay.CodeGone: // its job was there, and was purged since
 		return unlessLost(i.Bus.Complete(ctx, i.Tenant, i.From, m.LockToken))
-	case forebay.CodeUnavailable, forebay.CodeStorageFull, forebay.CodeTooManyRequests, forebay.CodeDatabaseUnusable:
+	case forebay.CodeUnavailable, forebay.CodeStorageFull, forebay.CodeTooManyRequests, forebay.CodeTenantLimit, forebay.CodeDatabaseUnusable:
 		return errors.Join(refusal, i.giveBack(ctx, []forebay.Message{*m}))
 	case forebay.CodeInternal: // it counts, lest a message for which this always happens comes for ever
 		return errors.Join(refusal, unlessLost(i.Bus.Abandon(ctx, i.Tenant, i.From, m.LockToken, forebay.Settlement{})))

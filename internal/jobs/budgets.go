@@ -26,7 +26,8 @@ func (s *Service) Tenant(ctx context.Context, name string) (forebay.Tenant, erro
 	if err != nil {
 		return forebay.Tenant{}, err
 	}
-	return list[0], nil
+	list[0].Limits, err = s.limits.Used(ctx, name)
+	return list[0], err
 }
 
 // tenantsNamed returns the tenant of that name, or all ("").
@@ -111,9 +112,17 @@ func (s *Service) SetTenant(ctx context.Context, name string, settings forebay.T
 	if settings.Concurrency != nil {
 		entries = append(entries, store.Audit{Tenant: name, Actor: actor, Action: "set-concurrency", Target: "tenant " + name, Detail: strconv.Itoa(*settings.Concurrency)})
 	}
+	if settings.Limits != nil {
+		detail, err := json.Marshal(settings.Limits)
+		if err != nil {
+			return forebay.Tenant{}, err
+		}
+		entries = append(entries, store.Audit{Tenant: name, Actor: actor, Action: "set-limits", Target: "tenant " + name, Detail: string(detail)})
+	}
 	if err := s.store.SetTenant(ctx, no, settings, entries...); err != nil {
 		return forebay.Tenant{}, err
 	}
+	s.limits.Forget(name)
 	return s.Tenant(ctx, name)
 }
 
@@ -135,9 +144,16 @@ func budgetDetail(b forebay.Budget) string {
 	return string(text)
 }
 
-// ConfigureTenants takes in what the configuration says of tenants' budgets and concurrency.
-func (s *Service) ConfigureTenants(ctx context.Context, budgets map[string]forebay.Budget, concurrency map[string]int) error {
-	byNo, most := map[int64]forebay.Budget{}, map[int64]int64{}
+// ConfigureTenants takes in what the configuration says of tenants' budgets, concurrency and limits.
+func (s *Service) ConfigureTenants(ctx context.Context, budgets map[string]forebay.Budget, concurrency map[string]int, limits map[string]forebay.TenantLimits) error {
+	byNo, most, limited := map[int64]forebay.Budget{}, map[int64]int64{}, map[int64]forebay.TenantLimits{}
+	for name, l := range limits {
+		no, err := s.store.EnsureTenant(ctx, name)
+		if err != nil {
+			return err
+		}
+		limited[no] = l
+	}
 	for name, b := range budgets {
 		no, err := s.store.EnsureTenant(ctx, name)
 		if err != nil {
@@ -155,7 +171,10 @@ func (s *Service) ConfigureTenants(ctx context.Context, budgets map[string]foreb
 	if err := s.store.ConfigureBudgets(ctx, byNo); err != nil {
 		return err
 	}
-	return s.store.ConfigureConcurrency(ctx, most)
+	if err := s.store.ConfigureConcurrency(ctx, most); err != nil {
+		return err
+	}
+	return s.store.ConfigureLimits(ctx, limited)
 }
 
 // TidyBudgets forgets what nobody asks for any more.

@@ -22,6 +22,6 @@ func (s *Service) SubmitCalled(ctx context.Context, tenant string, req forebay.S
 	if caller.KeyID != "" {
 		ctx = forebay.WithBudgetKey(ctx, caller.KeyID)
 	}
-	_, _, err := s.Submit(context.WithValue(ctx, callerKey{}, caller), tenant, req)
+	_, _, err := s.Submit(context.WithValue(Continuing(ctx), callerKey{}, caller), tenant, req)
 	return err
 }

@@ -60,6 +60,11 @@ func (s *Service) CreateKey(ctx context.Context, tenant string, scopes []forebay
 	if err != nil {
 		return forebay.APIKey{}, err
 	}
+	done, err := s.limits.Take(ctx, tenant, forebay.LimitKeys, 1)
+	if err != nil {
+		return forebay.APIKey{}, err
+	}
+	defer done()
 	var secret [20]byte
 	rand.Read(secret[:])
 	key := forebay.APIKey{ID: NewID("key_"), Tenant: tenant, Scopes: scopes, CreatedAt: now.Truncate(time.Millisecond), ExpiresAt: stored(expires)}

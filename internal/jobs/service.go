@@ -17,6 +17,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/retry"
 	"github.com/forebayhq/forebay/internal/store"
 )
@@ -50,6 +51,7 @@ type Options struct {
 	Observer      Observer    // nil: nobody watches
 	// Weights are the tenants' shares of what a queue delivers, by name; others have 1.
 	Weights map[string]float64
+	Limits  *limits.Meter // judges what clients submit; nil: nothing does
 }
 
 // Service answers everything about jobs. All methods are safe for concurrent use, return
@@ -64,6 +66,7 @@ type Service struct {
 	deployments Deployments
 	observer    Observer
 	weights     map[int64]float64
+	limits      *limits.Meter
 	running     sync.Map // lock token → context.CancelCauseFunc of the calls of this process
 	keys        keyCache
 	doubtfulMu  sync.Mutex
@@ -74,7 +77,7 @@ type Service struct {
 // New makes the service and the queues it is configured with.
 func New(ctx context.Context, opts Options) (*Service, error) {
 	s := &Service{
-		store: opts.Store, blobs: opts.Blobs, tasks: opts.Tasks, maxInput: opts.MaxInputBytes, deployments: opts.Deployments, observer: opts.Observer, weights: map[int64]float64{},
+		store: opts.Store, blobs: opts.Blobs, tasks: opts.Tasks, maxInput: opts.MaxInputBytes, deployments: opts.Deployments, observer: opts.Observer, limits: opts.Limits, weights: map[int64]float64{},
 		queues: map[string]*Queue{}, byNo: map[int64]*Queue{},
 	}
 	s.store.OnCancelled(s.abortRunning)

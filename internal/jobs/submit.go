@@ -31,6 +31,13 @@ func (s *Service) SubmitMany(ctx context.Context, tenant string, reqs []forebay.
 	return s.SubmitRepeatable(ctx, tenant, reqs, nil)
 }
 
+type continuingKey struct{}
+
+// Continuing returns a context for what follows from what was acknowledged already: a limit of the tenant does not refuse it.
+func Continuing(ctx context.Context) context.Context {
+	return context.WithValue(ctx, continuingKey{}, true)
+}
+
 // SubmitRepeatable is SubmitMany for requests that are made of something else. Two with the same idempotency
 // key are the same request if their fingerprints are; nil: if all they say is.
 func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []forebay.SubmitRequest, fingerprints [][]byte) []forebay.SubmitResult {
@@ -39,10 +46,17 @@ func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 	places := make([]int, 0, len(reqs)) // of the batch in results
 	observed := s.observeSubmits(len(reqs))
 	defer observed.ended(tenant, results)
+	var taken taken
+	defer taken.done()
 	tenantNo, err := s.store.EnsureTenant(ctx, tenant)
 	for i := range reqs {
 		if err != nil {
 			results[i].Error = asError(err)
+			continue
+		}
+		refusal := taken.job(ctx, s, tenant, &reqs[i])
+		if refusal != nil && reqs[i].IdempotencyKey == "" { // which makes it no repeat
+			results[i].Error = asError(refusal)
 			continue
 		}
 		job, err := s.newJob(ctx, tenant, tenantNo, &reqs[i])
@@ -50,6 +64,7 @@ func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 			results[i].Error = asError(err)
 			continue
 		}
+		job.Refusal = refusal
 		if fingerprints != nil {
 			job.BodyHash = fingerprints[i]
 		}

@@ -149,7 +149,10 @@ func (e *endpoint) caller(ctx context.Context, info *tap.Info) (forebay.Caller, 
 	if !caller.May(scope) {
 		return caller, forebay.Errorf(forebay.CodeForbidden, "the API key lacks the scope %s", scope)
 	}
-	return caller, nil
+	if scope == forebay.ScopeOperate {
+		return caller, nil // what a worker has done is never refused: it was asked to do it
+	}
+	return caller, e.opts.Limits.Request(limited, caller.Tenant, caller.KeyID)
 }
 
 // enter counts a call, until leave.
@@ -317,7 +320,7 @@ var statusCodes = map[forebay.Code]codes.Code{
 	forebay.CodeUnauthorized: codes.Unauthenticated, forebay.CodeForbidden: codes.PermissionDenied, forebay.CodeNotFound: codes.NotFound, forebay.CodeConflict: codes.AlreadyExists,
 	forebay.CodeGone: codes.FailedPrecondition, forebay.CodeInvalidRequest: codes.InvalidArgument, forebay.CodeInvalidJSON: codes.InvalidArgument,
 	forebay.CodePayloadTooLarge: codes.InvalidArgument, forebay.CodeNotSupported: codes.Unimplemented, forebay.CodeUnavailable: codes.Unavailable,
-	forebay.CodeStorageFull: codes.ResourceExhausted, forebay.CodeTooManyRequests: codes.ResourceExhausted, forebay.CodeUnknownOrchestrator: codes.NotFound, forebay.CodeInvalidCursor: codes.InvalidArgument,
+	forebay.CodeStorageFull: codes.ResourceExhausted, forebay.CodeTooManyRequests: codes.ResourceExhausted, forebay.CodeTenantLimit: codes.ResourceExhausted, forebay.CodeRateLimited: codes.ResourceExhausted, forebay.CodeUnknownOrchestrator: codes.NotFound, forebay.CodeInvalidCursor: codes.InvalidArgument,
 }
 
 // statusOf says an error in gRPC's codes. What it does not know it does not tell.

@@ -95,6 +95,11 @@ func (s *Service) create(ctx context.Context, tenant int64, e *protos.HistoryEve
 	if err != nil {
 		return err
 	}
+	done, err := s.takeStart(ctx, tenant, int64(o.Input.Size()))
+	if err != nil {
+		return err
+	}
+	defer done()
 	o.Audit, o.KeyID = audit, forebay.BudgetKeyOf(ctx)
 	put, err := s.keep(ctx, tenant, &o.Input, &o.Event)
 	if err != nil {
@@ -313,6 +318,13 @@ func (s *Service) send(ctx context.Context, tenant string, no int64, id string, 
 		return err
 	}
 	signal := store.Signal{Tenant: no, ID: id, Event: store.Inline(event), Effect: effectOf(e), Audit: actOf(ctx, tenant, id, e)}
+	if raised := e.GetEventRaised(); raised != nil { // what suspends or ends an instance is never refused
+		done, err := s.takeEvent(ctx, tenant, int64(len(event)))
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
 	put, err := s.keep(ctx, no, &signal.Event)
 	if err == nil {
 		err = s.store.SendOrchestration(ctx, signal)

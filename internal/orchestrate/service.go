@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/store"
 )
@@ -48,6 +49,8 @@ type Options struct {
 	Observe func(Taken)
 	// Remote says that orchestrators may be in processes that are not known yet.
 	Remote bool
+	// Limits judges what clients start and send; nil: nothing does.
+	Limits *limits.Meter
 }
 
 // DefaultMaxMessage is the default of Options.MaxMessage.

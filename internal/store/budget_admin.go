@@ -23,6 +23,11 @@ func (s *Store) SetTenant(ctx context.Context, tenant int64, settings forebay.Te
 				return struct{}{}, err
 			}
 		}
+		if settings.Limits != nil {
+			if err := t.setLimits(tenant, *settings.Limits); err != nil {
+				return struct{}{}, err
+			}
+		}
 		for _, entry := range entries {
 			if err := t.audit(entry); err != nil {
 				return struct{}{}, err

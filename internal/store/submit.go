@@ -35,6 +35,7 @@ type NewJob struct {
 	IdempotencyKey  string    // "": none
 	BodyHash        []byte    // of the request, to compare repeats of the key
 	Caller          *Activity // that this job is; nil: it is not one
+	Refusal         error     // of what is not a repeat of a key; nil: it is not refused
 }
 
 // Submitted says what became of a NewJob.
@@ -87,6 +88,9 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 		if err != nil || found {
 			return made, err
 		}
+	}
+	if j.Refusal != nil {
+		return Submitted{Err: j.Refusal}, nil
 	}
 	// Only now: a repeat of a key gets its job though the deadline it names has passed.
 	if at := millis(j.Deadline); at > 0 && at <= t.now {

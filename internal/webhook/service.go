@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -19,6 +20,7 @@ type Options struct {
 	Store  *store.Store
 	Sender SenderOptions
 	Logger *slog.Logger  // nil: slog.Default
+	Limits *limits.Meter // judges what is made; nil: nothing does
 	Grace  time.Duration // how long a stop lets deliveries end; default DefaultGrace, and at most that
 }
 
@@ -30,12 +32,13 @@ type Service struct {
 	sender  *Sender
 	log     *slog.Logger
 	grace   time.Duration
+	limits  *limits.Meter
 	changed chan struct{} // holds a token when the webhooks may have changed
 }
 
 // New returns the service over the store.
 func New(opts Options) *Service {
-	s := &Service{store: opts.Store, sender: NewSender(opts.Sender), log: opts.Logger, changed: make(chan struct{}, 1),
+	s := &Service{store: opts.Store, sender: NewSender(opts.Sender), log: opts.Logger, limits: opts.Limits, changed: make(chan struct{}, 1),
 		grace: min(cmp.Or(opts.Grace, DefaultGrace), DefaultGrace)}
 	if s.log == nil {
 		s.log = slog.Default()
@@ -60,6 +63,11 @@ func (s *Service) Create(ctx context.Context, tenant string, wanted forebay.NewW
 	if w.Tenant, err = s.store.EnsureTenant(ctx, tenant); err != nil {
 		return forebay.Webhook{}, err
 	}
+	done, err := s.limits.Take(ctx, tenant, forebay.LimitWebhooks, 1)
+	if err != nil {
+		return forebay.Webhook{}, err
+	}
+	defer done()
 	w.TenantName, w.Name, w.Secrets = tenant, wanted.Name, []store.WebhookSecret{{Secret: secret.Reveal()}}
 	w, err = s.store.CreateWebhook(ctx, w, act(tenant, actor, "create-webhook", wanted.Name, wanted.WebhookSettings))
 	if err != nil {

@@ -1,0 +1,95 @@
+package bus
+
+import (
+	"context"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// takeMessages takes what messages need of the tenant's limits. What topics and forwarding make of them counts once it is there.
+func (s *Service) takeMessages(ctx context.Context, tenant string, q store.MessageQueue, messages []store.MessageContent) (done func(), err error) {
+	if s.limits == nil {
+		return func() {}, nil
+	}
+	var scheduled, size int64
+	sessions, now := map[string]bool{}, s.store.Now()
+	for i := range messages {
+		m := &messages[i]
+		if err := s.limits.CheckSchedule(ctx, tenant, "scheduled_enqueue_time", m.ScheduledAt, now); err != nil {
+			return nil, inMessage(err, i, len(messages))
+		}
+		if m.ScheduledAt != nil && m.ScheduledAt.After(now) {
+			scheduled++
+		}
+		if q.RequiresSession {
+			sessions[m.SessionID] = true
+		}
+		size += m.Size()
+	}
+	fresh := int64(0)
+	if len(sessions) > 0 {
+		if fresh, err = s.store.NewSessions(ctx, q, sessions); err != nil {
+			return nil, err
+		}
+	}
+	return s.takeAll(ctx, tenant, []want{
+		{forebay.LimitWaitingMessages, int64(len(messages))}, {forebay.LimitScheduled, scheduled}, {forebay.LimitSessions, fresh}, {forebay.LimitStoredBytes, size},
+	})
+}
+
+// want is so much of what a limit is about.
+type want struct {
+	name forebay.LimitName
+	n    int64
+}
+
+// takeAll takes all, or nothing.
+func (s *Service) takeAll(ctx context.Context, tenant string, wants []want) (done func(), err error) {
+	var ends []func()
+	done = func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+	for _, w := range wants {
+		end, err := s.limits.Take(ctx, tenant, w.name, w.n)
+		if err != nil {
+			done()
+			return nil, err
+		}
+		ends = append(ends, end)
+	}
+	return done, nil
+}
+
+// takeNew takes what something new needs that is put under a key of the store, and nothing if it is there already.
+func (s *Service) takeNew(ctx context.Context, tenant, key string, wants ...want) (done func(), err error) {
+	if s.limits == nil || configuring(ctx) {
+		return func() {}, nil
+	}
+	if _, err := s.stored(ctx, key); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+		return func() {}, err
+	}
+	return s.takeAll(ctx, tenant, wants)
+}
+
+// takeRule takes what a rule needs, unless it is there already.
+func (s *Service) takeRule(ctx context.Context, tenant string, q store.MessageQueue, name string) (done func(), err error) {
+	if s.limits == nil || configuring(ctx) {
+		return func() {}, nil
+	}
+	if found, err := s.store.HasRule(ctx, q, name); err != nil || found {
+		return func() {}, err
+	}
+	return s.takeAll(ctx, tenant, []want{{forebay.LimitRules, 1}})
+}
+
+type configuringKey struct{}
+
+// Configuring returns a context for what the configuration declares: a limit of the tenant does not refuse it.
+func Configuring(ctx context.Context) context.Context {
+	return context.WithValue(ctx, configuringKey{}, true)
+}
+
+func configuring(ctx context.Context) bool { return ctx.Value(configuringKey{}) != nil }

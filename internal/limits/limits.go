@@ -1,0 +1,303 @@
+// Package limits judges whether a tenant may have or do more.
+//
+// A [Meter] knows how much of each thing a tenant has by counting it in the database, and adds what it has let
+// through since. It counts again when that says that a limit is reached, when it has let through its share of what was
+// left, and after some seconds. So nothing is written for a limit, and no error grows: what ends, what is purged and
+// what other processes store show in the next count.
+//
+// A process that has the database to itself lets through no more than the limit. Of several, each lets through an
+// sixty-fourth of what was left before it counts again: they exceed a limit by no more than that for each further process,
+// and by the requests that they judge at the same moment. Only requests of clients are judged. What goes on inside counts but is never refused.
+//
+// Rates are token buckets, one for each key and one for each tenant, in each process.
+package limits
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Source is where a Meter counts: a *store.Store.
+type Source interface {
+	EnsureTenant(ctx context.Context, name string) (int64, error)
+	TenantLimits(ctx context.Context, tenant int64) (forebay.TenantLimits, error)
+	// LimitUsed counts what a tenant has, up to most.
+	LimitUsed(ctx context.Context, tenant int64, name forebay.LimitName, most int64) (int64, error)
+	Shared() bool
+}
+
+// Meter judges. The nil Meter lets everything through. It is safe for concurrent use.
+type Meter struct {
+	source   Source
+	standard forebay.TenantLimits
+	ctx      context.Context // ends with Close
+	stop     context.CancelFunc
+	running  sync.WaitGroup // counts
+
+	mu        sync.Mutex
+	tenants   map[string]*tenant
+	addresses map[string]*bucket
+}
+
+// New returns a meter, to be closed before its source. standard holds for a tenant of which nothing else is set.
+func New(source Source, standard forebay.TenantLimits) *Meter {
+	ctx, stop := context.WithCancel(context.Background())
+	return &Meter{source: source, standard: standard, ctx: ctx, stop: stop, tenants: map[string]*tenant{}, addresses: map[string]*bucket{}}
+}
+
+const (
+	// limitsFor is how long a process takes limits for those that are set.
+	limitsFor = 2 * time.Second
+	// countFor is how long a count holds at most, if it took no time.
+	countFor = 5 * time.Second
+	// countShare is how much longer a count holds than it took.
+	countShare = 50
+	// cheap is how long a count takes that may be repeated for each request.
+	cheap = 5 * time.Millisecond
+	// shares is into how many parts what is left of a limit is divided, where there are several processes.
+	shares = 64
+	// patience is how long a request waits for a count.
+	patience = time.Second
+)
+
+// tenant is what is known of one.
+type tenant struct {
+	mu       sync.Mutex
+	no       int64
+	limits   forebay.TenantLimits
+	read     time.Time // when limits were read
+	counts   map[forebay.LimitName]*count
+	requests bucket
+	keys     map[string]*bucket
+}
+
+// count is what is known of how much there is.
+type count struct {
+	mu      sync.Mutex
+	used    int64         // as counted
+	since   int64         // was let through since, and is stored
+	going   int64         // is being stored
+	at      time.Time     // when it was counted; zero: never
+	took    time.Duration // to count
+	pending chan struct{} // closed when the count ends that is under way; nil: none is
+	err     error         // of the latest count
+}
+
+func (c *count) estimate() int64 { return c.used + c.since + c.going }
+
+func (m *Meter) tenant(name string) *tenant {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.tenants[name]
+	if t == nil {
+		t = &tenant{counts: map[forebay.LimitName]*count{}, keys: map[string]*bucket{}}
+		m.tenants[name] = t
+	}
+	return t
+}
+
+// Forget has the limits of a tenant read again, which were set.
+func (m *Meter) Forget(name string) {
+	if m == nil {
+		return
+	}
+	t := m.tenant(name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.read = time.Time{}
+}
+
+// of returns the tenant with its limits. Where they cannot be read those that were known hold.
+func (m *Meter) of(ctx context.Context, name string) (*tenant, forebay.TenantLimits, error) {
+	t := m.tenant(name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if time.Since(t.read) < limitsFor {
+		return t, t.limits, nil
+	}
+	no, err := m.source.EnsureTenant(ctx, name)
+	var limits forebay.TenantLimits
+	if err == nil {
+		limits, err = m.source.TenantLimits(ctx, no)
+	}
+	if err != nil && t.no != 0 {
+		return t, t.limits, nil
+	}
+	if err != nil {
+		return t, t.limits, err
+	}
+	t.no, t.limits, t.read = no, limits.Over(m.standard), time.Now()
+	return t, t.limits, nil
+}
+
+func (t *tenant) count(name forebay.LimitName) *count {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.counts[name]
+	if c == nil {
+		c = &count{}
+		t.counts[name] = c
+	}
+	return c
+}
+
+func nothing() {}
+
+// Take asks for n more of what the limit is about. The caller calls done when they are stored, or are not. The error
+// is a *forebay.Error with CodeTenantLimit, or why it is not known how many there are.
+func (m *Meter) Take(ctx context.Context, tenant string, name forebay.LimitName, n int64) (done func(), err error) {
+	if m == nil || n <= 0 {
+		return nothing, nil
+	}
+	t, limits, err := m.of(ctx, tenant)
+	if err != nil {
+		return nothing, err
+	}
+	most := limits.Of(name)
+	if most == 0 {
+		return nothing, nil
+	}
+	c := t.count(name)
+	for counted := false; ; counted = true {
+		c.mu.Lock()
+		left := most - c.used
+		if m.source.Shared() {
+			left /= shares
+		}
+		age := time.Since(c.at)
+		known := !c.at.IsZero()
+		stale := known && age >= max(countFor, countShare*c.took)
+		within := c.estimate()+n <= most
+		switch {
+		// Right after a count it tells all that can be known.
+		case within && (known && c.since+c.going+n <= left || counted):
+			c.going += n
+			c.mu.Unlock()
+			if stale { // nobody waits for that
+				m.start(t, c, name, most)
+			}
+			return sync.OnceFunc(func() {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.going -= n
+				c.since += n
+			}), nil
+		case counted, !within && known && c.took > cheap && age < countShare*c.took:
+			used := c.estimate()
+			c.mu.Unlock()
+			return nothing, forebay.LimitReached(name, used, most)
+		}
+		c.mu.Unlock()
+		if err := m.recount(ctx, t, c, name, most); err != nil {
+			return nothing, err
+		}
+	}
+}
+
+// start begins to count, unless that is under way, and returns what is closed at its end.
+func (m *Meter) start(t *tenant, c *count, name forebay.LimitName, most int64) <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pending != nil {
+		return c.pending
+	}
+	ended := make(chan struct{})
+	if m.ctx.Err() != nil {
+		c.err = m.ctx.Err()
+		close(ended)
+		return ended
+	}
+	c.pending = ended
+	since, began := c.since, time.Now()
+	m.running.Go(func() {
+		defer close(ended)
+		used, err := m.source.LimitUsed(m.ctx, t.no, name, most+1)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.pending, c.err = nil, err; err == nil {
+			// What was stored meanwhile may be counted already: until the next count it counts twice.
+			c.used, c.since, c.at, c.took = used, c.since-since, time.Now(), time.Since(began)
+		}
+	})
+	return ended
+}
+
+// recount counts, or waits for a count that is under way, but not for ever: what is known has to do then.
+func (m *Meter) recount(ctx context.Context, t *tenant, c *count, name forebay.LimitName, most int64) error {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-m.start(t, c, name, most):
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.err
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close ends the counts that are under way.
+func (m *Meter) Close() {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	m.stop()
+	m.mu.Unlock()
+	m.running.Wait()
+}
+
+// CheckSchedule refuses a time that is further ahead than the tenant may schedule. field is what it is.
+func (m *Meter) CheckSchedule(ctx context.Context, tenant, field string, at *time.Time, now time.Time) error {
+	if m == nil || at == nil {
+		return nil
+	}
+	_, limits, err := m.of(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	days := limits.Of(forebay.LimitScheduleAhead)
+	if days == 0 || days > 200*366 || !at.After(now.Add(time.Duration(days)*24*time.Hour)) {
+		return nil
+	}
+	return forebay.TooFarAhead(field, days)
+}
+
+// Used returns a tenant's limits and what is used of them, counted now.
+func (m *Meter) Used(ctx context.Context, tenant string) (list []forebay.LimitUse, err error) {
+	if m == nil {
+		return nil, nil
+	}
+	t, limits, err := m.of(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range forebay.LimitNames() {
+		use := forebay.LimitUse{Name: name, Limit: limits.Of(name)}
+		switch name {
+		case forebay.LimitKeyRequests, forebay.LimitRequests, forebay.LimitScheduleAhead:
+		default:
+			most := use.Limit
+			if most == 0 {
+				most = mostShown
+			}
+			used, err := m.source.LimitUsed(ctx, t.no, name, most+1)
+			if err != nil {
+				return nil, err
+			}
+			use.Used = &used
+		}
+		list = append(list, use)
+	}
+	return list, nil
+}
+
+// mostShown bounds what is counted to show what is used where there is no limit.
+const mostShown = 10_000_000

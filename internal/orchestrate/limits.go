@@ -1,0 +1,37 @@
+package orchestrate
+
+import (
+	"context"
+
+	"github.com/forebayhq/forebay"
+)
+
+// takeStart takes what an instance that a client starts needs of the tenant's limits.
+func (s *Service) takeStart(ctx context.Context, tenant, size int64) (done func(), err error) {
+	if s.opts.Limits == nil {
+		return func() {}, nil
+	}
+	name, err := s.store.TenantName(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	return s.takeBoth(ctx, name, forebay.LimitOrchestrations, size)
+}
+
+// takeEvent takes what an event that a client sends needs.
+func (s *Service) takeEvent(ctx context.Context, tenant string, size int64) (done func(), err error) {
+	return s.takeBoth(ctx, tenant, forebay.LimitOrchestrationEvents, size)
+}
+
+func (s *Service) takeBoth(ctx context.Context, tenant string, name forebay.LimitName, size int64) (done func(), err error) {
+	one, err := s.opts.Limits.Take(ctx, tenant, name, 1)
+	if err != nil {
+		return nil, err
+	}
+	bytes, err := s.opts.Limits.Take(ctx, tenant, forebay.LimitStoredBytes, size)
+	if err != nil {
+		one()
+		return nil, err
+	}
+	return func() { one(); bytes() }, nil
+}

@@ -1,0 +1,166 @@
+package forebay
+
+import (
+	"fmt"
+	"time"
+)
+
+// LimitName names a limit on what one tenant may have or do.
+type LimitName string
+
+// What is limited. The first two are rates; ScheduleAhead is a time; the others are amounts that are there at once.
+const (
+	LimitKeyRequests         LimitName = "key_requests_per_second"
+	LimitRequests            LimitName = "requests_per_second"
+	LimitScheduleAhead       LimitName = "schedule_ahead_days"
+	LimitWaitingJobs         LimitName = "waiting_jobs"
+	LimitWaitingMessages     LimitName = "waiting_messages"
+	LimitScheduled           LimitName = "scheduled"
+	LimitStoredBytes         LimitName = "stored_bytes"
+	LimitSessions            LimitName = "sessions"
+	LimitDocuments           LimitName = "documents"
+	LimitMessageQueues       LimitName = "message_queues"
+	LimitTopics              LimitName = "topics"
+	LimitSubscriptions       LimitName = "subscriptions"
+	LimitRules               LimitName = "rules"
+	LimitWebhooks            LimitName = "webhooks"
+	LimitOrchestrations      LimitName = "orchestrations"
+	LimitOrchestrationEvents LimitName = "orchestration_events"
+	LimitKeys                LimitName = "api_keys"
+)
+
+// TenantLimits are limits on one tenant. nil: the default; 0: no limit.
+type TenantLimits struct {
+	KeyRequests         *int64 `json:"key_requests_per_second,omitempty" koanf:"key_requests_per_second" doc:"requests a second with one API key"`
+	Requests            *int64 `json:"requests_per_second,omitempty" koanf:"requests_per_second" doc:"requests a second with all keys together"`
+	ScheduleAhead       *int64 `json:"schedule_ahead_days,omitempty" koanf:"schedule_ahead_days" doc:"how many days ahead a job or message may be scheduled"`
+	WaitingJobs         *int64 `json:"waiting_jobs,omitempty" koanf:"waiting_jobs" doc:"jobs that are not over: waiting, scheduled or running"`
+	WaitingMessages     *int64 `json:"waiting_messages,omitempty" koanf:"waiting_messages" doc:"messages in queues and subscriptions, dead letters included"`
+	Scheduled           *int64 `json:"scheduled,omitempty" koanf:"scheduled" doc:"jobs and messages that wait for the time they are scheduled for"`
+	StoredBytes         *int64 `json:"stored_bytes,omitempty" koanf:"stored_bytes" doc:"bytes of payloads, bodies and documents in the database and blob storage"`
+	Sessions            *int64 `json:"sessions,omitempty" koanf:"sessions" doc:"sessions of queues of messages"`
+	Documents           *int64 `json:"documents,omitempty" koanf:"documents"`
+	MessageQueues       *int64 `json:"message_queues,omitempty" koanf:"message_queues"`
+	Topics              *int64 `json:"topics,omitempty" koanf:"topics"`
+	Subscriptions       *int64 `json:"subscriptions,omitempty" koanf:"subscriptions" doc:"of all topics"`
+	Rules               *int64 `json:"rules,omitempty" koanf:"rules" doc:"of all subscriptions"`
+	Webhooks            *int64 `json:"webhooks,omitempty" koanf:"webhooks"`
+	Orchestrations      *int64 `json:"orchestrations,omitempty" koanf:"orchestrations" doc:"instances that are not over"`
+	OrchestrationEvents *int64 `json:"orchestration_events,omitempty" koanf:"orchestration_events" doc:"events that instances have not taken yet"`
+	Keys                *int64 `json:"api_keys,omitempty" koanf:"api_keys" doc:"API keys that are not revoked"`
+}
+
+// MaxTenantLimit bounds every limit.
+const MaxTenantLimit = 1 << 50
+
+// limit is one of a tenant's limits.
+type limit struct {
+	name     LimitName
+	of       func(*TenantLimits) **int64
+	standard int64
+	remedy   string // what to do at it
+}
+
+// operatorRemedy ends every refusal.
+const operatorRemedy = ", or ask an operator to raise it"
+
+var tenantLimits = []limit{
+	{LimitKeyRequests, func(l *TenantLimits) **int64 { return &l.KeyRequests }, 2_000, "send fewer requests, or more in each"},
+	{LimitRequests, func(l *TenantLimits) **int64 { return &l.Requests }, 10_000, "send fewer requests, or more in each"},
+	{LimitScheduleAhead, func(l *TenantLimits) **int64 { return &l.ScheduleAhead }, 3_660, "schedule it earlier"},
+	{LimitWaitingJobs, func(l *TenantLimits) **int64 { return &l.WaitingJobs }, 2_000_000, "wait until jobs are over, or cancel some"},
+	{LimitWaitingMessages, func(l *TenantLimits) **int64 { return &l.WaitingMessages }, 2_000_000, "receive messages, or purge dead letters"},
+	{LimitScheduled, func(l *TenantLimits) **int64 { return &l.Scheduled }, 1_000_000, "wait until their time has come, or cancel some"},
+	{LimitStoredBytes, func(l *TenantLimits) **int64 { return &l.StoredBytes }, 1 << 40, "purge jobs, messages or documents"},
+	{LimitSessions, func(l *TenantLimits) **int64 { return &l.Sessions }, 1_000_000, "receive the messages of sessions and clear their states"},
+	{LimitDocuments, func(l *TenantLimits) **int64 { return &l.Documents }, 1_000_000, "delete documents"},
+	{LimitMessageQueues, func(l *TenantLimits) **int64 { return &l.MessageQueues }, 10_000, "delete queues"},
+	{LimitTopics, func(l *TenantLimits) **int64 { return &l.Topics }, 10_000, "delete topics"},
+	{LimitSubscriptions, func(l *TenantLimits) **int64 { return &l.Subscriptions }, 50_000, "delete subscriptions"},
+	{LimitRules, func(l *TenantLimits) **int64 { return &l.Rules }, 100_000, "delete rules"},
+	{LimitWebhooks, func(l *TenantLimits) **int64 { return &l.Webhooks }, 1_000, "delete webhooks"},
+	{LimitOrchestrations, func(l *TenantLimits) **int64 { return &l.Orchestrations }, 1_000_000, "wait until instances are over, or terminate some"},
+	{LimitOrchestrationEvents, func(l *TenantLimits) **int64 { return &l.OrchestrationEvents }, 1_000_000, "wait until instances have taken theirs"},
+	{LimitKeys, func(l *TenantLimits) **int64 { return &l.Keys }, 1_000, "revoke keys"},
+}
+
+// LimitNames returns the names of all limits, in the order in which they are shown.
+func LimitNames() []LimitName {
+	names := make([]LimitName, len(tenantLimits))
+	for i, l := range tenantLimits {
+		names[i] = l.name
+	}
+	return names
+}
+
+func limitNamed(name LimitName) limit {
+	for _, l := range tenantLimits {
+		if l.name == name {
+			return l
+		}
+	}
+	return limit{}
+}
+
+// Field returns where the limit of that name is; nil: there is none of that name.
+func (l *TenantLimits) Field(name LimitName) **int64 {
+	if of := limitNamed(name).of; of != nil {
+		return of(l)
+	}
+	return nil
+}
+
+// Over returns l with what it leaves out taken from another.
+func (l TenantLimits) Over(other TenantLimits) TenantLimits {
+	for _, one := range tenantLimits {
+		if mine := one.of(&l); *mine == nil {
+			*mine = *one.of(&other)
+		}
+	}
+	return l
+}
+
+// Of returns the limit of that name, by default if l says nothing of it; 0: no limit.
+func (l TenantLimits) Of(name LimitName) int64 {
+	one := limitNamed(name)
+	if v := *one.of(&l); v != nil {
+		return *v
+	}
+	return one.standard
+}
+
+// Check reports what is wrong with the limits, as an error about a part of field, or nil.
+func (l TenantLimits) Check(field string) error {
+	for _, one := range tenantLimits {
+		if v := *one.of(&l); v != nil && (*v < 0 || *v > MaxTenantLimit) {
+			return Invalid(field+string(one.name), "goes from 0, which is no limit, to %d", int64(MaxTenantLimit))
+		}
+	}
+	return nil
+}
+
+// LimitUse is a limit on a tenant and what is used of it.
+type LimitUse struct {
+	Name  LimitName `json:"name"`
+	Used  *int64    `json:"used,omitempty" doc:"how much there is; not told of rates and times"`
+	Limit int64     `json:"limit" doc:"0: no limit"`
+}
+
+// LimitReached returns the refusal of what would exceed a limit on a tenant.
+func LimitReached(name LimitName, used, most int64) *Error {
+	return Errorf(CodeTenantLimit, "the tenant's limit %s is reached: %d of %d are used; %s"+operatorRemedy, name, used, most, limitNamed(name).remedy)
+}
+
+// RateLimited returns the refusal of a request that comes too soon after others; after so long there is room again.
+func RateLimited(name LimitName, most int64, after time.Duration) *Error {
+	e := Errorf(CodeRateLimited, "more than %d requests a second came (%s); %s", most, name, limitNamed(name).remedy+operatorRemedy)
+	e.RetryAfter = after
+	return e
+}
+
+// TooFarAhead returns the refusal of what is scheduled later than a tenant may.
+func TooFarAhead(field string, days int64) *Error {
+	e := Errorf(CodeTenantLimit, "%s", fmt.Sprintf("is more than %d days ahead, the tenant's limit %s; %s", days, LimitScheduleAhead, limitNamed(LimitScheduleAhead).remedy+operatorRemedy))
+	e.Field = field
+	return e
+}
