@@ -76,7 +76,7 @@ var sqlUsed = map[forebay.LimitName][]string{
 		sqlBounded(`SELECT m.seq FROM queues q JOIN messages m
 			ON m.lane IN (q.no * 4, q.no * 4 + 1) AND m.rank >= ?1 * 1024 AND m.rank < (?1 + 1) * 1024 AND m.visible > ?2
 			JOIN jobs j ON j.seq = m.seq WHERE q.kind = 'jobs' AND j.scheduled_at > ?2`),
-		sqlBounded(`SELECT m.seq FROM queues q JOIN messages m ON m.lane = q.no * 4 AND m.rank = 1 WHERE q.tenant = ?1 AND ?2 > 0`),
+		sqlBounded(`SELECT m.seq FROM queues q JOIN messages m ON m.lane IN (q.no * 4) AND m.rank = 1 WHERE q.tenant = ?1 AND ?2 > 0`),
 	},
 	forebay.LimitSessions:      {sqlBounded("SELECT s.no FROM queues q JOIN sessions s ON s.queue = q.no WHERE q.tenant = ?1 AND ?2 > 0")},
 	forebay.LimitDocuments:     {sqlBounded("SELECT d.no FROM documents d WHERE d.tenant = ?1 AND ?2 > 0")},
