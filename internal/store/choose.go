@@ -63,7 +63,6 @@ type flowEntry struct {
 	chosen     bool
 	lines      []int // the ready lines of one that was chosen, but for best and free
 	first      int   // how many of its lines that are asked are of its first level
-	limit      int
 }
 
 // chooser chooses what to ask.
