@@ -20,10 +20,15 @@ const (
 	breakerLate   = 30 * second
 	breakerYoung  = 5 * minute
 	breakerMemory = minute // opening again so soon after closing counts as the same outage
+	// Once a call has gone well since the outage began, some jobs may be at fault and not the deployment. Then a failed
+	// probe keeps the others away for breakerMixed.
+	breakerMixed  = 2 * second
 	probesToClose = 3
+	// firstChance is for how long only jobs that have not failed yet may probe, while any of them wait.
+	firstChance = 2 * second
 	// probeTimeout is when a probe that was not heard of is given up: its process died, or the answer takes so long
 	// and has no headers to tell of it before.
-	probeTimeout = minute
+	probeTimeout = 10 * second
 	// A deployment that turns calls away does so until somebody sees to its key or its account. While that is in doubt,
 	// deniedFirst is the time between any two tries: each may be another call that is at fault itself, and others wait.
 	deniedFirst   = minute
@@ -67,6 +72,12 @@ type breaker struct {
 	probe   int64 // Seq of the reservation that probes; 0: none
 	probeAt int64
 	passed  int64 // probes in a row that went well
+
+	// mixed is when a call went well since the outage began, or when the outage began if only jobs that had failed before
+	// brought it about; 0: neither.
+	mixed   int64
+	firstAt int64 // when a job failed that had not before
+	freshAt int64 // when a job that has not failed yet was last seen to wait, since the breaker opened; 0: none was
 }
 
 type outcomes struct{ no, ok, failed int64 } // of one second
@@ -98,6 +109,9 @@ func (s *State) probing(seq int64) {
 // healthy and failing tell the breaker how a call went.
 func (s *State) healthy(r Reservation) {
 	b := &s.breaker
+	if b.openings > 0 && r.At > b.since && b.denied == 0 && (b.state != Closed || s.clock-b.closedAt < breakerMemory) {
+		b.mixed = s.clock
+	}
 	switch {
 	case b.state == Closed:
 		b.failures, b.doubts = 0, 0
@@ -119,6 +133,7 @@ func (s *State) healthy(r Reservation) {
 		if b.passed++; b.passed >= probesToClose || b.denied != 0 {
 			b.state, b.closedAt = Closed, s.clock
 			b.outcomes, b.failures, b.failed, b.silent, b.passed, b.denied, b.doubts = b.outcomes[:0], 0, 0, 0, 0, 0, 0
+			b.freshAt = 0
 			s.note(Change{Kind: BreakerClosed})
 		}
 	}
@@ -130,6 +145,13 @@ func (s *State) failing(r Reservation, rnd Random) {
 	case Closed:
 		if r.At < b.closedAt {
 			return // it tells of what was before
+		}
+		if r.Again && s.wentWell() {
+			s.repeated(r)
+			return
+		}
+		if !r.Again {
+			b.firstAt = s.clock
 		}
 		b.failures++
 		b.count(s.clock, false)
@@ -144,11 +166,18 @@ func (s *State) failing(r Reservation, rnd Random) {
 		}
 		if opens {
 			if s.clock-b.closedAt > breakerMemory || b.openings == 0 {
-				b.openings, b.since = 0, s.clock
+				b.openings, b.since, b.mixed = 0, s.clock, 0
+				if s.clock-b.firstAt > breakerMemory {
+					b.mixed = s.clock
+				}
 			}
 			s.openBreaker(rnd)
 		}
 	case HalfOpen:
+		if r.Probe && r.Again && b.mixed != 0 {
+			s.inconclusive(r) // the job is to blame: others went well since it failed before
+			return
+		}
 		// A probe that had been well at its first token may fail in the end.
 		if r.Probe && r.At >= b.until {
 			s.openBreaker(rnd)
@@ -171,7 +200,7 @@ func (s *State) turnedAway(r Reservation, o Outcome, rnd Random) {
 		}
 	}
 	if b.denied == 0 || o.Certain && b.doubts != 0 {
-		b.openings, b.since = 0, s.clock
+		b.openings, b.since, b.mixed = 0, s.clock, 0
 	}
 	b.denied, b.doubts = int64(o.Denial), 1
 	if o.Certain {
@@ -217,6 +246,8 @@ func (s *State) openBreaker(rnd Random) {
 		longest = d
 	case b.denied != 0:
 		d, growth, longest = deniedFirst, 2, deniedLongest
+	case b.mixed != 0:
+		d, growth, longest = breakerMixed, 1, breakerMixed
 	case s.clock-b.since > breakerYoung:
 		longest = breakerLate
 	}
@@ -232,6 +263,28 @@ func (s *State) openBreaker(rnd Random) {
 		b.doubts = 0
 	}
 	s.note(Change{Kind: BreakerOpened, Until: b.until, Denial: s.Denied()})
+}
+
+// wentWell reports whether a call went well lately.
+func (s *State) wentWell() bool {
+	for _, o := range s.breaker.outcomes {
+		if o.ok > 0 && o.no > s.clock/second-outcomeSeconds {
+			return true
+		}
+	}
+	return false
+}
+
+// repeated takes in that a job failed which had failed before, while others go well. That says something about the
+// job: among the latest calls it is one that failed and one that says nothing of the deployment.
+func (s *State) repeated(r Reservation) {
+	if r.Seq > s.seq {
+		return
+	}
+	b := &s.breaker
+	bit := b.place(r.Seq)
+	b.failed |= bit
+	b.silent |= bit
 }
 
 func (b *breaker) count(now int64, ok bool) {
@@ -270,6 +323,7 @@ func (b *breaker) place(seq int64) (bit int64) {
 func (b *breaker) fail(seq int64) bool {
 	bit := b.place(seq)
 	b.failed |= bit
+	b.silent &^= bit
 	return bit != 0
 }
 
@@ -298,7 +352,7 @@ func (b *breaker) leads() (most, last int) {
 	calls := 0
 	for bit := int64(1) << (latestCalls - 1); bit > 0; bit >>= 1 {
 		switch {
-		case b.failed&bit != 0:
+		case b.failed&^b.silent&bit != 0:
 			calls, last = calls+1, last+1
 			if calls >= breakerCalls {
 				most = max(most, last)
