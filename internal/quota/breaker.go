@@ -26,6 +26,11 @@ const (
 	probesToClose = 3
 	// firstChance is for how long only jobs that have not failed yet may probe, while any of them wait.
 	firstChance = 2 * second
+	// repeatsApart is when another may follow a probe by a job that has failed before, where others went well: such jobs
+	// are to end soon.
+	repeatsApart = second
+	// jobsToBlame is how many jobs at least have to fail for the first time for the deployment alone to be blamed.
+	jobsToBlame = 3
 	// probeTimeout is when a probe that was not heard of is given up: its process died, or the answer takes so long
 	// and has no headers to tell of it before.
 	probeTimeout = 10 * second
@@ -73,10 +78,11 @@ type breaker struct {
 	probeAt int64
 	passed  int64 // probes in a row that went well
 
-	// mixed is when a call went well since the outage began, or when the outage began if only jobs that had failed before
-	// brought it about; 0: neither.
+	// mixed is when a call went well since the outage began; or when the outage began if only jobs that had failed before
+	// brought it about, or calls that failed after others which began later had gone well. 0: none of these.
 	mixed   int64
-	firstAt int64 // when a job failed that had not before
+	again   int64 // which of those that failed were of jobs that had failed before
+	okAt    int64 // when the latest of the calls that went well began
 	freshAt int64 // when a job that has not failed yet was last seen to wait, since the breaker opened; 0: none was
 }
 
@@ -109,6 +115,7 @@ func (s *State) probing(seq int64) {
 // healthy and failing tell the breaker how a call went.
 func (s *State) healthy(r Reservation) {
 	b := &s.breaker
+	b.okAt = max(b.okAt, r.At)
 	if b.openings > 0 && r.At > b.since && b.denied == 0 && (b.state != Closed || s.clock-b.closedAt < breakerMemory) {
 		b.mixed = s.clock
 	}
@@ -116,7 +123,7 @@ func (s *State) healthy(r Reservation) {
 	case b.state == Closed:
 		b.failures, b.doubts = 0, 0
 		b.count(s.clock, true)
-	case b.state == HalfOpen && r.Probe && (r.Seq == b.probe || r.At >= b.until && s.clock-r.At >= probeTimeout):
+	case b.state == HalfOpen && r.Probe && (r.Seq == b.probe || r.At >= b.until && (r.Again || s.clock-r.At >= probeTimeout)):
 		// One that was given up for it took so long, and another went after it, was well all the same; but once, though
 		// its headers told so before.
 		if r.Seq == b.probe {
@@ -133,7 +140,7 @@ func (s *State) healthy(r Reservation) {
 		if b.passed++; b.passed >= probesToClose || b.denied != 0 {
 			b.state, b.closedAt = Closed, s.clock
 			b.outcomes, b.failures, b.failed, b.silent, b.passed, b.denied, b.doubts = b.outcomes[:0], 0, 0, 0, 0, 0, 0
-			b.freshAt = 0
+			b.freshAt, b.again = 0, 0
 			s.note(Change{Kind: BreakerClosed})
 		}
 	}
@@ -150,16 +157,13 @@ func (s *State) failing(r Reservation, rnd Random) {
 			s.repeated(r)
 			return
 		}
-		if !r.Again {
-			b.firstAt = s.clock
-		}
 		b.failures++
 		b.count(s.clock, false)
 		var opens bool
 		switch late := s.clock-r.At > outcomeSeconds*second; {
 		case late:
 			opens = b.broken()
-		case r.Seq > s.seq || !b.fail(r.Seq): // of before this state began anew; or too many others have begun since
+		case r.Seq > s.seq || !b.fail(r): // of before this state began anew; or too many others have begun since
 			opens = b.mostFailed() && s.clock/second-b.outcomes[0].no >= outcomeSeconds/2 || b.failures >= latestCalls
 		default:
 			opens = b.turned()
@@ -167,7 +171,7 @@ func (s *State) failing(r Reservation, rnd Random) {
 		if opens {
 			if s.clock-b.closedAt > breakerMemory || b.openings == 0 {
 				b.openings, b.since, b.mixed = 0, s.clock, 0
-				if s.clock-b.firstAt > breakerMemory {
+				if r.Again && b.jobs() < jobsToBlame || b.okAt > r.At { // others that began later went well
 					b.mixed = s.clock
 				}
 			}
@@ -258,7 +262,7 @@ func (s *State) openBreaker(rnd Random) {
 	b.state, b.until, b.probe, b.passed = Open, s.clock+int64(d), 0, 0
 	b.openings = min(b.openings+1, 1<<20)
 	b.outcomes = b.outcomes[:0]
-	b.failures, b.failed, b.silent = 0, 0, 0
+	b.failures, b.failed, b.silent, b.again = 0, 0, 0, 0
 	if b.denied == 0 {
 		b.doubts = 0
 	}
@@ -310,7 +314,7 @@ func (b *breaker) place(seq int64) (bit int64) {
 	later := seq - b.newest
 	if later > 0 {
 		const all = 1<<latestCalls - 1
-		b.newest, b.failed, b.silent = seq, b.failed<<later&all, b.silent<<later&all
+		b.newest, b.failed, b.silent, b.again = seq, b.failed<<later&all, b.silent<<later&all, b.again<<later&all
 		later = 0
 	}
 	if later <= -latestCalls {
@@ -320,12 +324,18 @@ func (b *breaker) place(seq int64) (bit int64) {
 }
 
 // fail notes that a call has failed, if it is one of the latest.
-func (b *breaker) fail(seq int64) bool {
-	bit := b.place(seq)
+func (b *breaker) fail(r Reservation) bool {
+	bit := b.place(r.Seq)
 	b.failed |= bit
 	b.silent &^= bit
+	if r.Again {
+		b.again |= bit
+	}
 	return bit != 0
 }
+
+// jobs is how many jobs failed for the first time among the latest calls.
+func (b *breaker) jobs() int { return bits.OnesCount64(uint64(b.failed &^ b.silent &^ b.again)) }
 
 // turned is for failures that are heard of soon: a row of at least ten among the latest calls in which those that
 // failed outnumber the others by breakerLead. Calls stand in the order in which they began, and those not heard of

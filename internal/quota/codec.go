@@ -15,7 +15,7 @@ const (
 
 const (
 	maxScalar = 1 << 61
-	scalars   = 85 // stored fields that are single numbers
+	scalars   = 86 // stored fields that are single numbers
 )
 
 // scalarsOf are how many of them each version has, from oldestVersion on.
@@ -32,7 +32,7 @@ func (s *State) MarshalBinary() ([]byte, error) { return s.AppendBinary(make([]b
 func (s *State) AppendBinary(b []byte) ([]byte, error) {
 	version := byte(oldestVersion)
 	switch bk := &s.breaker; {
-	case bk.mixed != 0 || bk.freshAt != 0 || bk.firstAt != 0:
+	case bk.mixed != 0 || bk.freshAt != 0 || bk.again != 0 || bk.okAt != 0:
 		version = stateVersion
 	case bk.denied != 0 || bk.doubts != 0:
 		version++
@@ -133,7 +133,7 @@ func (s *State) scalars() [scalars]*int64 {
 		&t.cap, &t.limit, &t.tat, &t.spent, &t.headerLimit, &t.limitAt, &t.remaining, &t.mark, &t.markAt, &t.resetAt,
 		&r.cap, &r.limit, &r.tat, &r.spent, &r.headerLimit, &r.limitAt, &r.remaining, &r.mark, &r.markAt, &r.resetAt,
 		&o.cap, &o.limit, &o.tat, &o.spent, &o.headerLimit, &o.limitAt, &o.remaining, &o.mark, &o.markAt, &o.resetAt,
-		&b.denied, &b.doubts, &b.mixed, &b.freshAt, &b.firstAt,
+		&b.denied, &b.doubts, &b.mixed, &b.freshAt, &b.again, &b.okAt,
 	}
 }
 
@@ -148,7 +148,7 @@ func (s *State) plausible() bool {
 		}
 	}
 	for _, at := range []int64{s.pauseUntil, s.throttledAt, s.adjustedAt, s.grewAt, s.pacedAt, s.burstCutUntil, s.unseenUntil,
-		s.breaker.until, s.breaker.since, s.breaker.closedAt, s.breaker.probeAt, s.breaker.mixed, s.breaker.freshAt, s.breaker.firstAt, s.estimate.at, s.estimate.resetAt} {
+		s.breaker.until, s.breaker.since, s.breaker.closedAt, s.breaker.probeAt, s.breaker.mixed, s.breaker.freshAt, s.breaker.okAt, s.estimate.at, s.estimate.resetAt} {
 		if at > ahead {
 			return false
 		}
@@ -157,7 +157,7 @@ func (s *State) plausible() bool {
 		return false
 	}
 	e, b := &s.estimate, &s.breaker
-	return s.clock <= maxTime && s.unseen <= maxAmount && b.state <= HalfOpen && b.newest <= s.seq && b.failed|b.silent < 1<<latestCalls && b.denied < int64(denials) && b.doubts < doubtsToOpen &&
+	return s.clock <= maxTime && s.unseen <= maxAmount && b.state <= HalfOpen && b.newest <= s.seq && b.failed|b.silent|b.again < 1<<latestCalls && b.denied < int64(denials) && b.doubts < doubtsToOpen &&
 		(b.denied == 0 || b.state != Closed) &&
 		s.pace <= maxPace && (s.pace == 0 || s.pace >= minPace) && s.paceQuiet <= paceForever &&
 		s.step <= 2*growMost && e.strange <= 1000 && e.sigma <= 100_000 && e.told.charged <= maxAmount && e.used.charged <= maxAmount &&

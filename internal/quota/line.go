@@ -81,6 +81,9 @@ func (r *round) try(i int) Verdict {
 	d := &r.decisions[i]
 	if d.Reservation, d.Verdict = r.s.Reserve(r.s.clock, r.l, r.line[i].Request); d.Verdict.Admitted() {
 		d.Reservation.Again = r.line[i].Again
+		if b := &r.s.breaker; d.Reservation.Probe && d.Reservation.Again && b.mixed != 0 {
+			b.probeAt -= probeTimeout - repeatsApart
+		}
 		r.slots--
 		r.s.arrived(r.line[i].ID)
 	}

@@ -241,9 +241,9 @@ func TestPoisonedJobs(t *testing.T) {
 				t.Run(fmt.Sprintf("%d deployments, %d of %s", deployments, n, kind), func(t *testing.T) {
 					t.Parallel()
 					for seed := range uint64(4) {
-						alone := newRouted(seed, mixedJobs(seed, kind, 0), deployments, 64, tpm)
+						alone := newRouted(seed, mixedJobs(seed, kind, 0), deployments, 64, 3*tpm)
 						alone.s.run()
-						r := newRouted(seed, mixedJobs(seed, kind, n), deployments, 64, tpm)
+						r := newRouted(seed, mixedJobs(seed, kind, n), deployments, 64, 3*tpm)
 						r.s.run()
 						took, needs := r.goodDone-epoch, alone.goodDone-epoch
 						t.Logf("seed %d: ratio %.2f, %d ms alone; all ended after %d ms, at most %d calls of one job, opened %d times",
