@@ -93,6 +93,9 @@ func (s *State) note(c Change) {
 // Pause keeps every call away until Resume, on an operator's word.
 func (s *State) Pause() { s.operator = true }
 
+// Paused reports whether an operator keeps every call away.
+func (s *State) Paused() bool { return s.operator }
+
 // Resume ends an operator's pause.
 func (s *State) Resume() { s.operator = false }
 

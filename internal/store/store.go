@@ -32,6 +32,8 @@ type Options struct {
 	Existing bool
 	// AuditEvents are the types of events of jobs that this process appends to the audit log.
 	AuditEvents []forebay.EventType
+	// Identities tell what this process calls by the names of deployments.
+	Identities Identities
 }
 
 // Store is an open database. It is safe for concurrent use.
@@ -97,7 +99,7 @@ func (s *Store) start(c conn, opts Options, share func(*news)) (err error) {
 		s.release()
 		return c.domainError(err)
 	}
-	s.writer.audited = opts.AuditEvents
+	s.writer.audited, s.writer.identities = opts.AuditEvents, opts.Identities
 	go s.writer.run()
 	return nil
 }
