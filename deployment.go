@@ -35,6 +35,8 @@ type Deployment struct {
 	BreakerReason string `json:"breaker_reason,omitempty" doc:"why the deployment turns every call away: unauthorized, insufficient_quota, not_found; missing where its calls fail, or the breaker is closed"`
 	// BreakerUntil is when an open breaker lets a call try.
 	BreakerUntil *time.Time `json:"breaker_until" doc:"when an open breaker lets a call try"`
+	// LearnedSince is when all that follows, the limit, the pace and the breaker began to be learned; nil: nobody knows.
+	LearnedSince *time.Time `json:"learned_since,omitempty" doc:"when what is learned began to be: with another endpoint or model it begins anew"`
 	Calls        int64      `json:"calls" doc:"in all"`
 	Throttled    int64      `json:"throttled" doc:"of them, answered with 429"`
 	Failed       int64      `json:"failed" doc:"of them, for a reason that lies with the deployment"`

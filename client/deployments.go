@@ -31,6 +31,12 @@ func (c *Client) ResumeDeployment(ctx context.Context, name string) (forebay.Dep
 	return c.deployment(ctx, http.MethodPost, name, "resume")
 }
 
+// ForgetDeployment begins anew to learn of a deployment, in all processes, and returns it: its limit, its breaker, the
+// pauses that its provider asked for. A pause by an operator stays.
+func (c *Client) ForgetDeployment(ctx context.Context, name string) (forebay.Deployment, error) {
+	return c.deployment(ctx, http.MethodPost, name, "forget")
+}
+
 func (c *Client) deployment(ctx context.Context, method, name string, verb ...string) (forebay.Deployment, error) {
 	var d forebay.Deployment
 	if err := checkID("deployment", name); err != nil {

@@ -68,6 +68,10 @@ func (d *deployments) List(ctx context.Context) ([]forebay.Deployment, error) {
 			state = &quota.State{}
 		}
 		deployment := withStatus(c.Deployment, state.Status(holding.Now, c.limits))
+		if since := holding.Since[c.Name]; since > 0 {
+			at := time.UnixMilli(since).UTC()
+			deployment.LearnedSince = &at
+		}
 		if c.Concurrency > 0 {
 			deployment.InFlight = holding.Slots.OfDeployment(c.Name)
 		}
@@ -118,6 +122,14 @@ func (d *deployments) SetPaused(ctx context.Context, name string, paused bool, a
 		action = "pause-deployment"
 	}
 	return d.store.PauseDeployment(ctx, name, paused, store.Audit{Actor: actor, Action: action, Target: name})
+}
+
+// Forget begins anew to learn of a deployment, in all processes.
+func (d *deployments) Forget(ctx context.Context, name, actor string) error {
+	if !d.has(name) {
+		return forebay.ErrNotFound
+	}
+	return d.store.ForgetDeployment(ctx, name, store.Audit{Actor: actor, Action: "forget-deployment", Target: name})
 }
 
 // retryDenied has deployments that turned calls away tried again: whoever starts the server may have given them another key.

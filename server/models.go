@@ -1,8 +1,12 @@
 package server
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"net/url"
+	"strings"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/model"
@@ -83,6 +87,38 @@ func (m *models) admission(name string, need forebay.CallEstimate) []store.Optio
 			Request: quota.Request{PromptTokens: need.PromptTokens, MaxOutputTokens: need.MaxOutputTokens}}
 	}
 	return options
+}
+
+// identities tell what is called by the names of deployments and HTTP functions.
+func (o Options) identities() store.Identities {
+	ids := store.Identities{}
+	for _, d := range o.Deployments {
+		ids[d.Name] = identity(d.Provider, bare(d.Endpoint), d.modelName(), d.APIVersion)
+	}
+	for name, task := range o.Tasks {
+		if task.HTTP != nil {
+			ids["http:"+name] = identity("http", bare(task.HTTP.URL))
+		}
+	}
+	return ids
+}
+
+// identity is a digest of what is called.
+func identity(parts ...string) string {
+	h := sha256.New()
+	for _, part := range parts {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// bare is an address without what may be a secret in it: a user and a query.
+func bare(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(u.Scheme+"://"+u.Host) + strings.TrimRight(u.Path, "/")
 }
 
 // modelName is what the provider calls the model.

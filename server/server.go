@@ -94,7 +94,7 @@ func (s *Server) open(known map[string]forebay.Task) error {
 	if err != nil {
 		return err
 	}
-	database.Serve, database.AuditEvents = true, s.options.Audit.JobEvents
+	database.Serve, database.AuditEvents, database.Identities = true, s.options.Audit.JobEvents, s.options.identities()
 	database.Warn = func(message string) { s.log.Warn(message) }
 	if s.store, err = store.Open(ctx, database); err != nil {
 		return err

@@ -35,6 +35,7 @@ func (a *app) deployments() *cobra.Command {
 				{"TPM USED", func(d forebay.Deployment) string { return usedOf(d.Used.Tokens, d.Limit.Tokens) }},
 				{"RPM USED", func(d forebay.Deployment) string { return usedOf(d.Used.Requests, d.Limit.Requests) }},
 				{"IN FLIGHT", func(d forebay.Deployment) string { return usedOf(d.InFlight, int64(d.Concurrency)) }},
+				{"LEARNED SINCE", func(d forebay.Deployment) string { return a.whenPtr(d.LearnedSince) }},
 				{"PRICE IN/OUT", func(d forebay.Deployment) string { return fmt.Sprintf("$%g/$%g", d.Price.Input, d.Price.Output) }},
 			})
 		},
@@ -119,6 +120,9 @@ func (a *app) deployments() *cobra.Command {
 		verb("resume", "Let calls go again to a deployment that was paused, or try one that turned calls away", func(ctx context.Context, api *client.Client, name string) (forebay.Deployment, error) {
 			return api.ResumeDeployment(ctx, name)
 		}),
+		verb("forget", "Begin anew to learn of a deployment: its limit, its breaker, pauses that its provider asked for", func(ctx context.Context, api *client.Client, name string) (forebay.Deployment, error) {
+			return api.ForgetDeployment(ctx, name)
+		}),
 		changes, sim)
 }
 
@@ -136,6 +140,7 @@ func (a *app) printDeployment(d forebay.Deployment) error {
 		{"in flight", usedOf(d.InFlight, int64(d.Concurrency))},
 		{"calls", fmt.Sprintf("%d, throttled %d, failed %d", d.Calls, d.Throttled, d.Failed)},
 		{"prompt tokens", fmt.Sprintf("%.2f times the estimate, ± %.0f%%", d.PromptFactor, 100*d.PromptSpread)},
+		{"learned since", a.whenPtr(d.LearnedSince)},
 		{"price in/out", fmt.Sprintf("$%g/$%g", d.Price.Input, d.Price.Output)},
 	})
 }

@@ -48,6 +48,16 @@ func (a *API) routeDeployments() {
 	routeNoBody(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "resume-deployment", Method: http.MethodPost, Path: "/v1/deployments/{name}/resume", Tags: tags, Summary: "Resume a deployment",
 	}, pause(false))
+	routeNoBody(a, forebay.ScopeAdmin, huma.Operation{
+		OperationID: "forget-deployment", Method: http.MethodPost, Path: "/v1/deployments/{name}/forget", Tags: tags, Summary: "Forget what was learned of a deployment",
+		Description: "Its learned limit, its breaker and the pauses that its provider asked for begin anew, in all processes. " +
+			"So does the count of what was sent in the last minute. A pause by an operator stays.",
+	}, func(ctx context.Context, c *call, in *DeploymentPath) (*answer[forebay.Deployment], error) {
+		if err := a.deployments.Forget(ctx, in.Name, c.actor()); err != nil {
+			return nil, err
+		}
+		return a.deployment(ctx, in.Name)
+	})
 	route(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "list-deployment-changes", Method: http.MethodGet, Path: "/v1/deployments/{name}/changes", Tags: tags,
 		Summary: "List what happened to a deployment, newest first", Description: "Its breaker, its learned limit, pauses that its provider asked for. The newest 10,000 of all deployments are kept.",

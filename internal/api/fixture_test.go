@@ -99,9 +99,10 @@ func newServices(t *testing.T) (*jobs.Service, *bus.Service, *webhook.Service) {
 
 // sims is one simulated deployment that remembers its faults.
 type sims struct {
-	faults json.RawMessage
-	paused bool
-	actor  string
+	faults    json.RawMessage
+	paused    bool
+	forgotten bool
+	actor     string
 }
 
 func (s *sims) List(context.Context) ([]forebay.Deployment, error) {
@@ -124,6 +125,14 @@ func (s *sims) SetPaused(_ context.Context, name string, paused bool, actor stri
 		return forebay.ErrNotFound
 	}
 	s.paused, s.actor = paused, actor
+	return nil
+}
+
+func (s *sims) Forget(_ context.Context, name, actor string) error {
+	if name != "sim" {
+		return forebay.ErrNotFound
+	}
+	s.forgotten, s.actor = true, actor
 	return nil
 }
 

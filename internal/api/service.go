@@ -110,6 +110,8 @@ type Deployments interface {
 	List(ctx context.Context) ([]forebay.Deployment, error)
 	Get(ctx context.Context, name string) (forebay.Deployment, error)
 	SetPaused(ctx context.Context, name string, paused bool, actor string) error
+	// Forget begins anew to learn of it.
+	Forget(ctx context.Context, name, actor string) error
 	// Changes returns what happened to it, newest first.
 	Changes(ctx context.Context, name string, limit int, cursor string) (forebay.Page[forebay.DeploymentChange], error)
 	Simulations
@@ -133,6 +135,7 @@ func (noDeployments) Get(context.Context, string) (forebay.Deployment, error) {
 func (noDeployments) SetPaused(context.Context, string, bool, string) error {
 	return forebay.ErrNotFound
 }
+func (noDeployments) Forget(context.Context, string, string) error { return forebay.ErrNotFound }
 func (noDeployments) Changes(context.Context, string, int, string) (forebay.Page[forebay.DeploymentChange], error) {
 	return forebay.Page[forebay.DeploymentChange]{}, forebay.ErrNotFound
 }

@@ -200,9 +200,10 @@ func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResul
 func (s *Service) failed(ctx context.Context, d *Delivery) retry.Failed {
 	f := retry.Failed{Number: d.Number, Charged: d.Attempt, MaxAttempts: d.MaxAttempts, Age: time.Since(d.Here(d.StartedAt))}
 	if d.Admission != nil {
-		f.Probe, f.Unwell = d.Admission.Reservation.Probe, d.Admission.Reservation.Unwell
+		r := d.Admission.Reservation
+		f.Probe, f.Unwell, f.Mixed = r.Probe, r.Unwell, r.Mixed
 	}
-	if f.Failures = d.Number - 1; f.Unwell && d.Number >= retry.Excused*d.MaxAttempts { // else it makes no difference what they were
+	if f.Failures = d.Number - 1; (f.Unwell || f.Probe) && d.Number >= retry.Excused*d.MaxAttempts { // else it makes no difference what they were
 		_, f.Failures = s.comebacks(ctx, d)
 	}
 	return f

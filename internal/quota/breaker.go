@@ -20,10 +20,20 @@ const (
 	breakerLate   = 30 * second
 	breakerYoung  = 5 * minute
 	breakerMemory = minute // opening again so soon after closing counts as the same outage
+	// Once a call has gone well since the outage began, some jobs may be at fault and not the deployment. Then a failed
+	// probe keeps the others away for breakerMixed.
+	breakerMixed  = 2 * second
 	probesToClose = 3
+	// firstChance is for how long only jobs that have not failed yet may probe, while any of them wait.
+	firstChance = 2 * second
+	// repeatsApart is when another may follow a probe by a job that has failed before, where others went well: such jobs
+	// are to end soon.
+	repeatsApart = second
+	// jobsToBlame is how many jobs at least have to fail for the first time for the deployment alone to be blamed.
+	jobsToBlame = 3
 	// probeTimeout is when a probe that was not heard of is given up: its process died, or the answer takes so long
 	// and has no headers to tell of it before.
-	probeTimeout = minute
+	probeTimeout = 10 * second
 	// A deployment that turns calls away does so until somebody sees to its key or its account. While that is in doubt,
 	// deniedFirst is the time between any two tries: each may be another call that is at fault itself, and others wait.
 	deniedFirst   = minute
@@ -67,6 +77,13 @@ type breaker struct {
 	probe   int64 // Seq of the reservation that probes; 0: none
 	probeAt int64
 	passed  int64 // probes in a row that went well
+
+	// mixed is when a call went well since the outage began; or when the outage began if only jobs that had failed before
+	// brought it about, or calls that failed after others which began later had gone well. 0: none of these.
+	mixed   int64
+	again   int64 // which of those that failed were of jobs that had failed before
+	okAt    int64 // when the latest of the calls that went well began
+	freshAt int64 // when a job that has not failed yet was last seen to wait, since the breaker opened; 0: none was
 }
 
 type outcomes struct{ no, ok, failed int64 } // of one second
@@ -98,11 +115,15 @@ func (s *State) probing(seq int64) {
 // healthy and failing tell the breaker how a call went.
 func (s *State) healthy(r Reservation) {
 	b := &s.breaker
+	b.okAt = max(b.okAt, r.At)
+	if b.openings > 0 && r.At > b.since && b.denied == 0 && (b.state != Closed || s.clock-b.closedAt < breakerMemory) {
+		b.mixed = s.clock
+	}
 	switch {
 	case b.state == Closed:
 		b.failures, b.doubts = 0, 0
 		b.count(s.clock, true)
-	case b.state == HalfOpen && r.Probe && (r.Seq == b.probe || r.At >= b.until && s.clock-r.At >= probeTimeout):
+	case b.state == HalfOpen && r.Probe && (r.Seq == b.probe || r.At >= b.until && (r.Again || s.clock-r.At >= probeTimeout)):
 		// One that was given up for it took so long, and another went after it, was well all the same; but once, though
 		// its headers told so before.
 		if r.Seq == b.probe {
@@ -119,6 +140,7 @@ func (s *State) healthy(r Reservation) {
 		if b.passed++; b.passed >= probesToClose || b.denied != 0 {
 			b.state, b.closedAt = Closed, s.clock
 			b.outcomes, b.failures, b.failed, b.silent, b.passed, b.denied, b.doubts = b.outcomes[:0], 0, 0, 0, 0, 0, 0
+			b.freshAt, b.again = 0, 0
 			s.note(Change{Kind: BreakerClosed})
 		}
 	}
@@ -131,24 +153,35 @@ func (s *State) failing(r Reservation, rnd Random) {
 		if r.At < b.closedAt {
 			return // it tells of what was before
 		}
+		if r.Again && s.wentWell() {
+			s.repeated(r)
+			return
+		}
 		b.failures++
 		b.count(s.clock, false)
 		var opens bool
 		switch late := s.clock-r.At > outcomeSeconds*second; {
 		case late:
 			opens = b.broken()
-		case r.Seq > s.seq || !b.fail(r.Seq): // of before this state began anew; or too many others have begun since
+		case r.Seq > s.seq || !b.fail(r): // of before this state began anew; or too many others have begun since
 			opens = b.mostFailed() && s.clock/second-b.outcomes[0].no >= outcomeSeconds/2 || b.failures >= latestCalls
 		default:
 			opens = b.turned()
 		}
 		if opens {
 			if s.clock-b.closedAt > breakerMemory || b.openings == 0 {
-				b.openings, b.since = 0, s.clock
+				b.openings, b.since, b.mixed = 0, s.clock, 0
+				if r.Again && b.jobs() < jobsToBlame || b.okAt > r.At { // others that began later went well
+					b.mixed = s.clock
+				}
 			}
 			s.openBreaker(rnd)
 		}
 	case HalfOpen:
+		if r.Probe && r.Again && b.mixed != 0 {
+			s.inconclusive(r) // the job is to blame: others went well since it failed before
+			return
+		}
 		// A probe that had been well at its first token may fail in the end.
 		if r.Probe && r.At >= b.until {
 			s.openBreaker(rnd)
@@ -171,7 +204,7 @@ func (s *State) turnedAway(r Reservation, o Outcome, rnd Random) {
 		}
 	}
 	if b.denied == 0 || o.Certain && b.doubts != 0 {
-		b.openings, b.since = 0, s.clock
+		b.openings, b.since, b.mixed = 0, s.clock, 0
 	}
 	b.denied, b.doubts = int64(o.Denial), 1
 	if o.Certain {
@@ -217,6 +250,8 @@ func (s *State) openBreaker(rnd Random) {
 		longest = d
 	case b.denied != 0:
 		d, growth, longest = deniedFirst, 2, deniedLongest
+	case b.mixed != 0:
+		d, growth, longest = breakerMixed, 1, breakerMixed
 	case s.clock-b.since > breakerYoung:
 		longest = breakerLate
 	}
@@ -227,11 +262,33 @@ func (s *State) openBreaker(rnd Random) {
 	b.state, b.until, b.probe, b.passed = Open, s.clock+int64(d), 0, 0
 	b.openings = min(b.openings+1, 1<<20)
 	b.outcomes = b.outcomes[:0]
-	b.failures, b.failed, b.silent = 0, 0, 0
+	b.failures, b.failed, b.silent, b.again = 0, 0, 0, 0
 	if b.denied == 0 {
 		b.doubts = 0
 	}
 	s.note(Change{Kind: BreakerOpened, Until: b.until, Denial: s.Denied()})
+}
+
+// wentWell reports whether a call went well lately.
+func (s *State) wentWell() bool {
+	for _, o := range s.breaker.outcomes {
+		if o.ok > 0 && o.no > s.clock/second-outcomeSeconds {
+			return true
+		}
+	}
+	return false
+}
+
+// repeated takes in that a job failed which had failed before, while others go well. That says something about the
+// job: among the latest calls it is one that failed and one that says nothing of the deployment.
+func (s *State) repeated(r Reservation) {
+	if r.Seq > s.seq {
+		return
+	}
+	b := &s.breaker
+	bit := b.place(r.Seq)
+	b.failed |= bit
+	b.silent |= bit
 }
 
 func (b *breaker) count(now int64, ok bool) {
@@ -257,7 +314,7 @@ func (b *breaker) place(seq int64) (bit int64) {
 	later := seq - b.newest
 	if later > 0 {
 		const all = 1<<latestCalls - 1
-		b.newest, b.failed, b.silent = seq, b.failed<<later&all, b.silent<<later&all
+		b.newest, b.failed, b.silent, b.again = seq, b.failed<<later&all, b.silent<<later&all, b.again<<later&all
 		later = 0
 	}
 	if later <= -latestCalls {
@@ -267,11 +324,18 @@ func (b *breaker) place(seq int64) (bit int64) {
 }
 
 // fail notes that a call has failed, if it is one of the latest.
-func (b *breaker) fail(seq int64) bool {
-	bit := b.place(seq)
+func (b *breaker) fail(r Reservation) bool {
+	bit := b.place(r.Seq)
 	b.failed |= bit
+	b.silent &^= bit
+	if r.Again {
+		b.again |= bit
+	}
 	return bit != 0
 }
+
+// jobs is how many jobs failed for the first time among the latest calls.
+func (b *breaker) jobs() int { return bits.OnesCount64(uint64(b.failed &^ b.silent &^ b.again)) }
 
 // turned is for failures that are heard of soon: a row of at least ten among the latest calls in which those that
 // failed outnumber the others by breakerLead. Calls stand in the order in which they began, and those not heard of
@@ -298,7 +362,7 @@ func (b *breaker) leads() (most, last int) {
 	calls := 0
 	for bit := int64(1) << (latestCalls - 1); bit > 0; bit >>= 1 {
 		switch {
-		case b.failed&bit != 0:
+		case b.failed&^b.silent&bit != 0:
 			calls, last = calls+1, last+1
 			if calls >= breakerCalls {
 				most = max(most, last)

@@ -6,18 +6,20 @@ import (
 )
 
 // The first byte of a stored state is its version. A state of another version is read as a fresh one
-// would be: what it knew is learned again within a minute. Version 3 lacks the last scalars; a state where these are 0 is
-// stored as such, so that processes that know no other can read it.
+// would be: what it knew is learned again within a minute. Versions before lack the last scalars; a state where these are 0
+// is stored as such, so that processes that know no other can read it.
 const (
-	versionBefore = 3
-	stateVersion  = 4
+	oldestVersion = 3
+	stateVersion  = 5
 )
 
 const (
-	maxScalar     = 1 << 61
-	scalars       = 82 // stored fields that are single numbers
-	scalarsBefore = 80
+	maxScalar = 1 << 61
+	scalars   = 86 // stored fields that are single numbers
 )
+
+// scalarsOf are how many of them each version has, from oldestVersion on.
+var scalarsOf = [...]int{80, 82, scalars}
 
 // ErrCorruptState is returned for bytes that are not a state.
 var ErrCorruptState = errors.New("quota: not a stored state, or one of another version")
@@ -28,13 +30,16 @@ func (s *State) MarshalBinary() ([]byte, error) { return s.AppendBinary(make([]b
 
 // AppendBinary appends what MarshalBinary returns.
 func (s *State) AppendBinary(b []byte) ([]byte, error) {
-	version, stored := byte(versionBefore), scalarsBefore
-	if s.breaker.denied != 0 || s.breaker.doubts != 0 {
-		version, stored = stateVersion, scalars
+	version := byte(oldestVersion)
+	switch bk := &s.breaker; {
+	case bk.mixed != 0 || bk.freshAt != 0 || bk.again != 0 || bk.okAt != 0:
+		version = stateVersion
+	case bk.denied != 0 || bk.doubts != 0:
+		version++
 	}
 	b = append(b, version)
 	fields := s.scalars()
-	for _, v := range fields[:stored] {
+	for _, v := range fields[:scalarsOf[version-oldestVersion]] {
 		b = binary.AppendUvarint(b, uint64(*v))
 	}
 	flags := byte(s.breaker.state) << 1
@@ -77,17 +82,13 @@ func (s *State) UnmarshalBinary(data []byte) error {
 	*s = State{slices: slices}
 	s.breaker.outcomes, s.passed = seconds, line
 	r := reader{data: data}
-	stored := scalars
-	switch r.byte() {
-	case stateVersion:
-	case versionBefore:
-		stored = scalarsBefore
-	default:
+	if version := r.byte(); version < oldestVersion || version > stateVersion {
 		r.bad = true
-	}
-	fields := s.scalars()
-	for _, v := range fields[:stored] {
-		*v = r.value(maxScalar)
+	} else {
+		fields := s.scalars()
+		for _, v := range fields[:scalarsOf[version-oldestVersion]] {
+			*v = r.value(maxScalar)
+		}
 	}
 	flags := r.byte()
 	s.operator = flags&1 != 0
@@ -132,7 +133,7 @@ func (s *State) scalars() [scalars]*int64 {
 		&t.cap, &t.limit, &t.tat, &t.spent, &t.headerLimit, &t.limitAt, &t.remaining, &t.mark, &t.markAt, &t.resetAt,
 		&r.cap, &r.limit, &r.tat, &r.spent, &r.headerLimit, &r.limitAt, &r.remaining, &r.mark, &r.markAt, &r.resetAt,
 		&o.cap, &o.limit, &o.tat, &o.spent, &o.headerLimit, &o.limitAt, &o.remaining, &o.mark, &o.markAt, &o.resetAt,
-		&b.denied, &b.doubts,
+		&b.denied, &b.doubts, &b.mixed, &b.freshAt, &b.again, &b.okAt,
 	}
 }
 
@@ -147,7 +148,7 @@ func (s *State) plausible() bool {
 		}
 	}
 	for _, at := range []int64{s.pauseUntil, s.throttledAt, s.adjustedAt, s.grewAt, s.pacedAt, s.burstCutUntil, s.unseenUntil,
-		s.breaker.until, s.breaker.since, s.breaker.closedAt, s.breaker.probeAt, s.estimate.at, s.estimate.resetAt} {
+		s.breaker.until, s.breaker.since, s.breaker.closedAt, s.breaker.probeAt, s.breaker.mixed, s.breaker.freshAt, s.breaker.okAt, s.estimate.at, s.estimate.resetAt} {
 		if at > ahead {
 			return false
 		}
@@ -156,7 +157,7 @@ func (s *State) plausible() bool {
 		return false
 	}
 	e, b := &s.estimate, &s.breaker
-	return s.clock <= maxTime && s.unseen <= maxAmount && b.state <= HalfOpen && b.newest <= s.seq && b.failed|b.silent < 1<<latestCalls && b.denied < int64(denials) && b.doubts < doubtsToOpen &&
+	return s.clock <= maxTime && s.unseen <= maxAmount && b.state <= HalfOpen && b.newest <= s.seq && b.failed|b.silent|b.again < 1<<latestCalls && b.denied < int64(denials) && b.doubts < doubtsToOpen &&
 		(b.denied == 0 || b.state != Closed) &&
 		s.pace <= maxPace && (s.pace == 0 || s.pace >= minPace) && s.paceQuiet <= paceForever &&
 		s.step <= 2*growMost && e.strange <= 1000 && e.sigma <= 100_000 && e.told.charged <= maxAmount && e.used.charged <= maxAmount &&

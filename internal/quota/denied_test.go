@@ -106,6 +106,9 @@ func TestDoubtfulDenials(t *testing.T) {
 	}
 }
 
+// probeTimeout is when a probe that was not heard of is given up.
+const probeTimeout = 10_000
+
 // TestDeniedProbes: a probe that fails for its own reasons leaves the place to the next at once, one whose process died
 // after a minute, and each is another candidate, lest one that is at fault itself keeps all others away.
 func TestDeniedProbes(t *testing.T) {
@@ -114,10 +117,10 @@ func TestDeniedProbes(t *testing.T) {
 	now := s.Status(epoch+10, manyRequests).BreakerUntil
 	s.Feedback(now+10, manyRequests, call(t, s, now, manyRequests, quota.Request{}), quota.Outcome{Kind: quota.Permanent}, half)
 	lost := call(t, s, now+20, manyRequests, quota.Request{})
-	if _, v := s.Reserve(now+20+minutes-1, manyRequests, quota.Request{}); v.Admitted() {
+	if _, v := s.Reserve(now+20+probeTimeout-1, manyRequests, quota.Request{}); v.Admitted() {
 		t.Error("a probe that is under way was given up before its time")
 	}
-	now += 20 + minutes
+	now += 20 + probeTimeout
 	if next := call(t, s, now, manyRequests, quota.Request{}); !next.Probe {
 		t.Error("no probe follows one that was lost")
 	}

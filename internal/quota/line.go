@@ -2,7 +2,10 @@ package quota
 
 import (
 	"cmp"
+	"math"
 	"slices"
+
+	"github.com/forebayhq/forebay"
 )
 
 const (
@@ -18,6 +21,10 @@ const (
 type Candidate struct {
 	ID      int64
 	Request Request
+	// Tenant is whose job it is. Those who try whether a deployment works again are drawn from different tenants.
+	Tenant int64
+	// Again: a call of the job has failed before. That it fails again says little about the deployment.
+	Again bool
 }
 
 // Decision is what became of a candidate.
@@ -44,6 +51,7 @@ func (s *State) Admit(now int64, l Limits, line []Candidate, slots int) []Decisi
 		return r.decisions
 	}
 	s.seen(line)
+	s.fresh(line)
 	var v Verdict
 	if _, probe := s.breaker.admits(s.clock); probe {
 		v = r.probe()
@@ -72,20 +80,24 @@ type round struct {
 func (r *round) try(i int) Verdict {
 	d := &r.decisions[i]
 	if d.Reservation, d.Verdict = r.s.Reserve(r.s.clock, r.l, r.line[i].Request); d.Verdict.Admitted() {
+		d.Reservation.Again = r.line[i].Again
+		if b := &r.s.breaker; d.Reservation.Probe && d.Reservation.Again && b.mixed != 0 {
+			b.probeAt -= probeTimeout - repeatsApart
+		}
 		r.slots--
 		r.s.arrived(r.line[i].ID)
 	}
 	return d.Verdict
 }
 
-// probe has the cheapest candidate try, and nobody else. Where calls are turned away, which costs nothing, it is by turns the
-// one that goes first and any other: one that is at fault itself must keep neither those away whose turn it is nor, where the line
-// stays as it is, all others.
+// probe has one candidate try, and nobody else. One that has not failed yet comes first. By turns it is the cheapest and
+// any other, lest jobs that are at fault themselves keep the deployment closed to all; once others went well, any. Where
+// calls are turned away, which costs nothing, it is by turns the one that goes first and any other.
 func (r *round) probe() Verdict {
-	chosen, least := 0, int64(0)
-	for i, c := range r.line {
-		if cost := r.s.Estimate(r.l, c.Request); i == 0 || cost < least {
-			chosen, least = i, cost
+	chosen := r.drawn()
+	if r.line[chosen].Again && r.s.breaker.freshAt > 0 {
+		if at := max(r.s.breaker.until, r.s.breaker.freshAt) + firstChance; r.s.clock < at {
+			return Verdict{Reason: forebay.WaitBreaker, RetryAt: at}
 		}
 	}
 	if b := &r.s.breaker; b.denied != 0 || b.doubts != 0 {
@@ -102,6 +114,54 @@ func (r *round) probe() Verdict {
 		v, _ = r.s.breaker.admits(r.s.clock)
 	}
 	return v
+}
+
+// drawn returns the candidate that probes a deployment that fails.
+func (r *round) drawn() int {
+	again := !slices.ContainsFunc(r.line, func(c Candidate) bool { return !c.Again })
+	var tenants []int64
+	cheapest, least := -1, int64(0)
+	for i, c := range r.line {
+		if c.Again != again {
+			continue
+		}
+		if cost := r.s.Estimate(r.l, c.Request); cheapest < 0 || cost < least {
+			cheapest, least = i, cost
+		}
+		if !slices.Contains(tenants, c.Tenant) {
+			tenants = append(tenants, c.Tenant)
+		}
+	}
+	b := &r.s.breaker
+	if b.mixed == 0 && b.openings%2 == 1 {
+		return cheapest
+	}
+	draw := scattered(uint64(r.s.seq), uint64(b.openings))
+	tenant := tenants[draw%uint64(len(tenants))]
+	chosen, first := cheapest, uint64(math.MaxUint64)
+	for i, c := range r.line {
+		if c.Again == again && c.Tenant == tenant {
+			if at := scattered(draw, uint64(c.ID)); at <= first {
+				chosen, first = i, at
+			}
+		}
+	}
+	return chosen
+}
+
+// scattered is a number that looks as if it were drawn (the finalizer of SplitMix64: Steele, Lea and Flood, 2014).
+func scattered(seed, n uint64) uint64 {
+	x := seed*0x9e3779b97f4a7c15 + n*0xd1342543de82ef95 + 0x2545f4914f6cdd1d
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// fresh notes that a job waits which has not failed yet, while the breaker is not closed.
+func (s *State) fresh(line []Candidate) {
+	if b := &s.breaker; b.state != Closed && slices.ContainsFunc(line, func(c Candidate) bool { return !c.Again }) {
+		b.freshAt = s.clock
+	}
 }
 
 // overdue has those go first that waited for too long; while one does not fit, nobody else goes.
@@ -165,14 +225,24 @@ func (r *round) backfill() Verdict {
 }
 
 // order is nil, for the line's; or while the deployment may have broken, the cheapest first: if it has, finding out
-// costs little.
+// costs little. Shortly after an outage in which some calls went well and others failed, jobs go in no order, so that
+// those that are at fault themselves do not come all at once.
 func (r *round) order() []int {
-	if !r.s.suspected() {
+	b := &r.s.breaker
+	scatter := b.mixed != 0 && r.s.clock-b.closedAt < breakerMemory
+	if !scatter && !r.s.suspected() {
 		return nil
 	}
 	order := make([]int, len(r.line))
 	for i := range order {
 		order[i] = i
+	}
+	if scatter {
+		seed := uint64(b.closedAt)
+		slices.SortFunc(order, func(i, j int) int {
+			return cmp.Compare(scattered(seed, uint64(r.line[i].ID)), scattered(seed, uint64(r.line[j].ID)))
+		})
+		return order
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Compare(r.s.Estimate(r.l, r.line[a].Request), r.s.Estimate(r.l, r.line[b].Request))

@@ -129,7 +129,7 @@ func TestNothingIsKeptOutsideTheStore(t *testing.T) {
 }
 
 // TestOneProbeAtATime: while the breaker is not closed, one call at most is out to find out, and none
-// while it is open; a probe that nobody hears of is given up after a minute.
+// while it is open; a probe that nobody hears of is given up after ten seconds.
 func TestOneProbeAtATime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rnd := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)).Float64
@@ -150,7 +150,7 @@ func TestOneProbeAtATime(t *testing.T) {
 					}
 					if res.Probe {
 						for _, o := range out {
-							if o.Probe && now-o.At < 60_000 {
+							if o.Probe && now-o.At < 10_000 {
 								t.Fatalf("two probes at a time")
 							}
 						}

@@ -95,6 +95,10 @@ type Reservation struct {
 	Request Request // with the default of MaxOutputTokens filled in
 	Probe   bool    // the call finds out whether the deployment works again
 	Unwell  bool    // so many of its calls failed lately that another that does tells little about its job
+	Again   bool    // a call of its job had failed before
+	// Mixed: of the calls made since the outage began, or what looks like one, some have gone well. So a probe that
+	// fails may be its job's own fault.
+	Mixed bool
 	// Running totals of the deployment, against which headers are read. Spent has this call and those
 	// that are certain to reach the provider before it, the others have all up to this one.
 	Spent   Amount

@@ -306,10 +306,10 @@ func TestBreaker(t *testing.T) {
 	}
 	now = st.BreakerUntil
 	probe := call(t, &s, now, l, quota.Request{})
-	if _, v := s.Reserve(now+59_999, l, quota.Request{}); !probe.Probe || v.Reason != forebay.WaitBreaker {
+	if _, v := s.Reserve(now+9_999, l, quota.Request{}); !probe.Probe || v.Reason != forebay.WaitBreaker {
 		t.Fatal("two probes")
 	}
-	now += 60_000 // its process died
+	now += 10_000 // its process died
 	fail(quota.Transient)
 	if st = s.Status(now, l); st.Breaker != quota.Open {
 		t.Fatal("a failed probe did not open it again")

@@ -65,7 +65,7 @@ func (s *State) take(l Limits, r Request, cost Amount, probe bool) Reservation {
 		s.prompts += r.PromptTokens
 		s.fixed += r.MaxOutputTokens
 	}
-	res := Reservation{At: s.clock, Seq: s.seq, Amount: cost, Request: r, Probe: probe, Unwell: s.unwell(), Prompts: s.prompts, Fixed: s.fixed}
+	res := Reservation{At: s.clock, Seq: s.seq, Amount: cost, Request: r, Probe: probe, Unwell: s.unwell(), Mixed: s.breaker.mixed != 0, Prompts: s.prompts, Fixed: s.fixed}
 	underWay := s.justSent()
 	for d := range s.meters {
 		// What was settled upwards is in the window and not in the total.

@@ -71,6 +71,11 @@ type job struct {
 	output   int64 // max output
 	produced int64 // real output
 
+	poison poison // how its calls always fail
+	tenant int64
+	turn   int64 // its place in the line; jobs of the same go by their number
+	from   int64 // ms after the start when it is submitted
+
 	calls    int
 	attempts int // of them that were charged to it
 	failures int // of them that failed in passing
@@ -137,12 +142,21 @@ func (s *simulation) finish(j *job, ok bool) {
 // may be nil.
 func (s *simulation) call(j *job, onHeaders func(headers), onEnd func(answer)) {
 	s.calls++
+	server := s.server
 	there := 20 + int64(s.rng.ExpFloat64()*15)
 	back := 20 + int64(s.rng.ExpFloat64()*15)
 	s.after(there, func() {
-		a := s.server.admit(s.now, j)
+		a := server.admit(s.now, j)
 		if a.status == 429 {
 			s.throttled++
+		}
+		if a.status == 200 {
+			switch j.poison {
+			case alwaysError:
+				a.status, a.takes = 500, 50
+			case alwaysTimeout:
+				a.status, a.takes = 0, callTimeout
+			}
 		}
 		if a.status != 200 {
 			s.wasted += a.charged
@@ -151,18 +165,18 @@ func (s *simulation) call(j *job, onHeaders func(headers), onEnd func(answer)) {
 		}
 		first := int64(float64(300+j.prompt/20) * math.Exp(s.rng.NormFloat64()*0.3))
 		speed := 70.0
-		if s.server.swift {
+		if server.swift {
 			first, speed = 300, 400
 		}
 		tokens := int64(float64(j.produced) * 1000 / speed * math.Exp(s.rng.NormFloat64()*0.2))
-		s.streams(j, a, first, tokens, back, onHeaders, onEnd)
+		s.streams(server, j, a, first, tokens, back, onHeaders, onEnd)
 	})
 }
 
 // streams plays an accepted call: it may be slow, and an outage cuts it.
-func (s *simulation) streams(j *job, a answer, first, tokens, back int64, onHeaders func(headers), onEnd func(answer)) {
-	firstAt, firstCut := s.server.faults.play(s.now, first)
-	endAt, endCut := s.server.faults.play(firstAt, tokens)
+func (s *simulation) streams(server *server, j *job, a answer, first, tokens, back int64, onHeaders func(headers), onEnd func(answer)) {
+	firstAt, firstCut := server.faults.play(s.now, first)
+	endAt, endCut := server.faults.play(firstAt, tokens)
 	if !firstCut && onHeaders != nil {
 		s.at(firstAt+back, func() { onHeaders(a.headers) })
 	}
@@ -170,11 +184,11 @@ func (s *simulation) streams(j *job, a answer, first, tokens, back int64, onHead
 		endAt, endCut = firstAt, true
 	}
 	s.at(endAt, func() {
-		if endCut {
+		if endCut || j.poison == alwaysCut {
 			a.status = 0
 			s.wasted += a.charged
 		} else {
-			s.server.complete(s.now, j)
+			server.complete(s.now, j)
 		}
 		s.after(back, func() { onEnd(a) })
 	})

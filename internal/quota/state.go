@@ -93,6 +93,9 @@ func (s *State) note(c Change) {
 // Pause keeps every call away until Resume, on an operator's word.
 func (s *State) Pause() { s.operator = true }
 
+// Paused reports whether an operator keeps every call away.
+func (s *State) Paused() bool { return s.operator }
+
 // Resume ends an operator's pause.
 func (s *State) Resume() { s.operator = false }
 
@@ -118,7 +121,8 @@ func (s *State) rewind(by int64) {
 		}
 	}
 	back(&s.pauseUntil, &s.throttledAt, &s.adjustedAt, &s.grewAt, &s.pacedAt, &s.burstCutUntil, &s.unseenUntil,
-		&s.estimate.at, &s.estimate.resetAt, &s.breaker.until, &s.breaker.since, &s.breaker.closedAt, &s.breaker.probeAt)
+		&s.estimate.at, &s.estimate.resetAt, &s.breaker.until, &s.breaker.since, &s.breaker.closedAt, &s.breaker.probeAt,
+		&s.breaker.mixed, &s.breaker.freshAt, &s.breaker.okAt)
 	for d := range s.meters {
 		m := &s.meters[d]
 		back(&m.limitAt, &m.markAt, &m.resetAt)

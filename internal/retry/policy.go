@@ -91,6 +91,8 @@ type Failed struct {
 	Age         time.Duration // since its generation began
 	// Probe: the call was to find out whether its deployment works again. That it does not is no fault of the job's.
 	Probe bool
+	// Mixed: other calls of its deployment had gone well since the outage began.
+	Mixed bool
 	// Unwell: so many other calls of its deployment had failed when it was made that this may be no fault of the job's either.
 	Unwell bool
 }
@@ -109,6 +111,11 @@ type Next struct {
 // is called once.
 const Excused = 2
 
+// Probes is up to how many times as many failures as it has attempts are laid to a job's deployment where none of its
+// calls has gone well since it began to fail. A job that is alone with a deployment that is away probes it some
+// thirty times in the first five minutes and twice a minute later.
+const Probes = 40
+
 // Next decides what follows a failure. Without a class it is a transient one.
 func (p Policy) Next(f Failed, failure *forebay.TaskError, rnd Random) Next {
 	const grown = 10 // attempts that are not charged are many at times
@@ -123,9 +130,9 @@ func (p Policy) Next(f Failed, failure *forebay.TaskError, rnd Random) Next {
 		return p.inTime(f, Next{Step: Throttle, Delay: p.after(failure.RetryAfter, min(f.Number, grown), rnd), Waiting: waiting})
 	case failure.Class == forebay.ClassPermanent:
 		return Next{Step: SetAside, Reason: failure.Code}
-	case f.Probe: // the delay lets another job try next, lest it is this one's fault after all
-		return p.inTime(f, Next{Step: Throttle, Delay: p.after(failure.RetryAfter, min(f.Number, grown), rnd), Waiting: forebay.WaitBreaker})
-	case f.Unwell && f.MaxAttempts > 1 && f.Failures+1 < Excused*f.MaxAttempts:
+	case f.Probe && !f.Mixed && f.Failures+1 < Probes*f.MaxAttempts:
+		return p.inTime(f, Next{Step: Retry, Delay: p.after(failure.RetryAfter, min(f.Number, grown), rnd)})
+	case (f.Unwell || f.Probe) && f.MaxAttempts > 1 && f.Failures+1 < Excused*f.MaxAttempts:
 		return p.inTime(f, Next{Step: Retry, Delay: p.after(failure.RetryAfter, min(f.Number, grown), rnd)})
 	case f.Charged+1 >= f.MaxAttempts:
 		return Next{Step: SetAside, Reason: "MaxAttemptsExceeded"}

@@ -53,15 +53,47 @@ type deployment struct {
 	quota.State
 	stored []byte // as it is in the database; nil: it is not
 	used   bool   // it may have changed
+	since  int64  // when it began to be learned; 0: nobody knows
+	own    bool   // it was learned of what this process calls by the name, not of something else
+	heir   bool   // it is that of before identities were kept: of whoever asks first
 }
 
 const (
-	sqlDeployments = "SELECT name, state FROM deployments"
-	sqlStates      = "SELECT d.name, d.state FROM unnest(CAST(? AS text[])) AS x(name), LATERAL (SELECT name, state FROM deployments WHERE name = ANY (ARRAY[x.name])) AS d"
+	sqlDeployments = "SELECT name, identity, since, state FROM deployment_states"
+	sqlStates      = "SELECT d.name, d.identity, d.since, d.state FROM unnest(CAST(? AS text[])) AS x(name), " +
+		"LATERAL (SELECT name, identity, since, state FROM deployment_states WHERE name = ANY (ARRAY[x.name])) AS d"
 )
 
+// Identities are digests of what this process calls by the names of deployments: what was learned of one is not
+// true of another. A name without one has what was learned of it whatever that was.
+type Identities map[string]string
+
+// maxIdentities is of how many things of one name it is kept what was learned.
+const maxIdentities = 8
+
+// read takes in one row of what is known. An operator's pause is of the name, whatever is called by it.
+func (ids Identities) read(r row, known map[string]*deployment) {
+	name, identity := r.text(0), r.text(1)
+	d := known[name]
+	if d == nil {
+		d = &deployment{}
+		known[name] = d
+	}
+	switch of := readDeployment(r.blob(3)); {
+	case identity == ids[name]:
+		of.since, of.own = r.int(2), true
+		*d = *of
+	case d.own:
+	case identity == "":
+		of.since, of.heir, of.stored = r.int(2), true, nil
+		*d = *of
+	case of.Paused() && !d.heir:
+		d.Pause()
+	}
+}
+
 // statesOf asks a server for the states of some deployments, and puts them beside those that are known.
-func statesOf(names []string, known map[string]*deployment) question {
+func (ids Identities) statesOf(names []string, known map[string]*deployment) question {
 	var unknown []string
 	for _, name := range names {
 		if known[name] == nil {
@@ -70,7 +102,7 @@ func statesOf(names []string, known map[string]*deployment) question {
 		}
 	}
 	return question{sqlStates, func(st statement) statement { return st.text(arrayOfTexts(unknown)) },
-		func(r row) { known[r.text(0)] = readDeployment(r.blob(1)) }}
+		func(r row) { ids.read(r, known) }}
 }
 
 // learn reads the states of deployments that are not known yet. Where this process writes alone all of them are,
@@ -84,11 +116,11 @@ func (t *tx) learn(names []string) error {
 		if !slices.ContainsFunc(names, func(name string) bool { return t.deployments[name] == nil }) {
 			return nil
 		}
-		return statesOf(names, t.deployments).askOf(t.conn)
+		return t.w.identities.statesOf(names, t.deployments).askOf(t.conn)
 	case t.w.deployments == nil:
 		t.w.deployments = map[string]*deployment{}
 		err := t.prep(sqlDeployments).each(func(r row) error {
-			t.w.deployments[r.text(0)] = readDeployment(r.blob(1))
+			t.w.identities.read(r, t.w.deployments)
 			return nil
 		})
 		if err != nil {
@@ -143,12 +175,32 @@ func (t *tx) storeDeployments() error {
 			continue
 		}
 		d.stored = state
-		err = t.prep("INSERT INTO deployments (name, state) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET state = excluded.state").text(name).blob(state).exec()
-		if err != nil {
+		if err := t.storeDeployment(name, d); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+const (
+	sqlStoreDeployment = `INSERT INTO deployment_states (name, identity, since, state) VALUES (?, ?, ?, ?)
+ON CONFLICT (name, identity) DO UPDATE SET since = excluded.since, state = excluded.state`
+	sqlForgetOldIdentities = `DELETE FROM deployment_states WHERE name = ?1 AND identity <> ?2 AND identity NOT IN
+  (SELECT identity FROM deployment_states WHERE name = ?1 AND identity <> '' ORDER BY since DESC, identity LIMIT ?3 + 0)`
+)
+
+// storeDeployment writes the state of one. The first time, those of the oldest others of its name make room.
+func (t *tx) storeDeployment(name string, d *deployment) error {
+	first := !d.own
+	if first && !d.heir {
+		d.since = t.now
+	}
+	d.own, d.heir = true, false
+	err := t.prep(sqlStoreDeployment).text(name).text(t.w.identities[name]).int(d.since).blob(d.stored).exec()
+	if err == nil && first {
+		err = t.prep(sqlForgetOldIdentities).text(name).text(t.w.identities[name]).int(maxIdentities).exec()
+	}
+	return err
 }
 
 // callable returns the deployments where those that were found could be called. The next look at the lane asks

@@ -124,7 +124,7 @@ SELECT rank, count(*) FROM found WHERE rank IS NOT NULL AND %s NOT IN %s GROUP B
 func (s *Store) Standing(ctx context.Context, job *JobRow, share Share, limit int64) (at Standing, err error) {
 	err = s.read(ctx, func(c conn) error {
 		at = Standing{}
-		if at.Holding, err = c.holding(); err != nil {
+		if at.Holding, err = s.holding(c); err != nil {
 			return err
 		}
 		w := watcher{c, job, share, limit, at.Now}

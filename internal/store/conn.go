@@ -29,14 +29,15 @@ type driver interface {
 // needs is what the operations of a transaction are known to need from the beginning. A driver for
 // which a question is expensive answers them all with the first.
 type needs struct {
-	numbers int              // new sequence numbers
-	keys    []idempotencyKey // of new jobs
-	locks   []int64          // messages whose locks will be settled
-	ends    []Lock           // that end with their messages
-	answers []activityLock   // that end with their activities
-	looks   []*look          // which the driver makes
-	states  []string         // deployments whose states are asked for
-	apart   bool             // it need not be alone: it only adds jobs
+	numbers    int              // new sequence numbers
+	keys       []idempotencyKey // of new jobs
+	locks      []int64          // messages whose locks will be settled
+	ends       []Lock           // that end with their messages
+	answers    []activityLock   // that end with their activities
+	looks      []*look          // which the driver makes
+	states     []string         // deployments whose states are asked for
+	identities Identities       // of them
+	apart      bool             // it need not be alone: it only adds jobs
 }
 
 // start is what a transaction begins with.

@@ -13,6 +13,7 @@ import (
 // Holding is what may hold calls back.
 type Holding struct {
 	Deployments map[string]*quota.State // by name: those of which anything is known
+	Since       map[string]int64        // when what is known of one began to be learned; 0: nobody knows
 	Slots       Slots
 	Now         int64 // by the database's clock
 }
@@ -20,21 +21,26 @@ type Holding struct {
 // Holding returns what may hold calls back now.
 func (s *Store) Holding(ctx context.Context) (h Holding, err error) {
 	err = s.read(ctx, func(c conn) error {
-		h, err = c.holding()
+		h, err = s.holding(c)
 		return err
 	})
 	return h, err
 }
 
-func (c conn) holding() (h Holding, err error) {
-	h = Holding{Deployments: map[string]*quota.State{}, Now: c.now()}
+func (s *Store) holding(c conn) (h Holding, err error) {
+	h = Holding{Deployments: map[string]*quota.State{}, Since: map[string]int64{}, Now: c.now()}
 	if h.Slots.use, _, err = c.readSlots(h.Now); err != nil {
 		return h, err
 	}
-	return h, c.prep(sqlDeployments).each(func(r row) error {
-		h.Deployments[r.text(0)] = &readDeployment(r.blob(1)).State
+	known := map[string]*deployment{}
+	err = c.prep(sqlDeployments).each(func(r row) error {
+		s.writer.identities.read(r, known)
 		return nil
 	})
+	for name, d := range known {
+		h.Deployments[name], h.Since[name] = &d.State, d.since
+	}
+	return h, err
 }
 
 // PauseDeployment keeps every call away from a deployment, or ends that. Ending it has one that turned calls away tried again
@@ -50,6 +56,56 @@ func (s *Store) PauseDeployment(ctx context.Context, name string, paused bool, a
 		} else {
 			d.Resume()
 			d.Retry(t.now)
+		}
+		if err := t.pauseOthers(name, paused); err != nil {
+			return struct{}{}, err
+		}
+		t.w.lookAgain(false, true)
+		t.news.queues = true
+		return struct{}{}, t.audit(audit)
+	})
+	return err
+}
+
+// pauseOthers is PauseDeployment for what other processes call by the name.
+func (t *tx) pauseOthers(name string, paused bool) error {
+	type other struct {
+		identity string
+		state    *deployment
+	}
+	var others []other
+	err := t.prep("SELECT identity, state FROM deployment_states WHERE name = ? AND identity <> ?").text(name).text(t.w.identities[name]).each(func(r row) error {
+		others = append(others, other{r.text(0), readDeployment(r.blob(1))})
+		return nil
+	})
+	for _, o := range others {
+		if err != nil || o.state.Paused() == paused {
+			continue
+		}
+		if o.state.Resume(); paused {
+			o.state.Pause()
+		}
+		var state []byte
+		if state, err = o.state.MarshalBinary(); err == nil {
+			err = t.prep("UPDATE deployment_states SET state = ? WHERE name = ? AND identity = ?").blob(state).text(name).text(o.identity).exec()
+		}
+	}
+	return err
+}
+
+// ForgetDeployment begins anew to learn of a deployment, whatever is called by its name. An operator's pause stays.
+func (s *Store) ForgetDeployment(ctx context.Context, name string, audit Audit) error {
+	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+		d, err := t.deployment(name)
+		if err != nil {
+			return struct{}{}, err
+		}
+		paused := d.Paused()
+		if *d = (deployment{used: true}); paused {
+			d.Pause()
+		}
+		if err := t.prep("DELETE FROM deployment_states WHERE name = ?").text(name).exec(); err != nil {
+			return struct{}{}, err
 		}
 		t.w.lookAgain(false, true)
 		t.news.queues = true

@@ -54,7 +54,7 @@ func (c *postgresConn) beginHere(n needs) (s start, err error) {
 	}})
 	if len(n.states) > 0 {
 		s.deployments = map[string]*deployment{}
-		questions = append(questions, statesOf(n.states, s.deployments))
+		questions = append(questions, n.identities.statesOf(n.states, s.deployments))
 	}
 	if n.numbers > 0 {
 		questions = append(questions, question{sqlNumbers, func(st statement) statement { return st.int(int64(n.numbers)) },

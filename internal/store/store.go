@@ -32,6 +32,8 @@ type Options struct {
 	Existing bool
 	// AuditEvents are the types of events of jobs that this process appends to the audit log.
 	AuditEvents []forebay.EventType
+	// Identities tell what this process calls by the names of deployments.
+	Identities Identities
 	// Warn hears what an operator should know, in a sentence without a path. It is called seldom.
 	Warn func(message string) `json:"-"`
 }
@@ -117,7 +119,7 @@ func (s *Store) start(c conn, opts Options, share func(*news)) (err error) {
 		s.release()
 		return c.domainError(err)
 	}
-	s.writer.audited = opts.AuditEvents
+	s.writer.audited, s.writer.identities = opts.AuditEvents, opts.Identities
 	s.writer.topics = &s.topics
 	s.startJudging()
 	s.startHealth()

@@ -60,7 +60,7 @@ func TestSendInPartsWithoutItsSender(t *testing.T) {
 			t.Fatal(err)
 		}
 		fresh := subscribe(t, s, topic, "fresh")
-		if count, err := s.TopicCounts(t.Context(), topic); err != nil || count.Scheduled != messages {
+		if count, err := s.TopicCounts(t.Context(), topic, CountLimit); err != nil || count.Scheduled != messages {
 			t.Errorf("%d messages wait (%v)", count.Scheduled, err)
 		}
 		// The sender goes after one of them, for which rules that came meanwhile have their say.

@@ -157,6 +157,7 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 		t.looks, states = w.looksAhead(batch)
 		t.states = append(t.states, states...)
 	}
+	t.identities = w.identities
 	if t.start, err = t.begin(t.needs); err != nil {
 		w.distrust(w.clock(), distrustPause)
 		w.observed(t, began, len(batch), 0, err)

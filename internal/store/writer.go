@@ -49,10 +49,11 @@ type writer struct {
 	lines         map[int64]*lines   // of lanes that somebody has waited for, but for sessions'
 	paused        map[int64]bool     // queue numbers
 	pausedTenants map[int64]bool
-	caps          map[int64]int64        // tenant → how many calls its jobs may have at once
-	full          map[int64]int64        // tenant with as many as it may have → until when at least one lock holds
-	blocked       map[int64]blocked      // lanes in which jobs are held
-	resting       map[int64]int64        // lanes of webhooks → until when nothing is sent to their endpoints
+	caps          map[int64]int64   // tenant → how many calls its jobs may have at once
+	full          map[int64]int64   // tenant with as many as it may have → until when at least one lock holds
+	blocked       map[int64]blocked // lanes in which jobs are held
+	resting       map[int64]int64   // lanes of webhooks → until when nothing is sent to their endpoints
+	identities    Identities
 	deployments   map[string]*deployment // their states, if this process alone writes them; nil: to be read
 	deadline      int64                  // the next deadline, 0: none
 	topics        *topicRules

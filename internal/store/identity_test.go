@@ -1,0 +1,122 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/forebayhq/forebay/internal/quota"
+)
+
+// TestWhatIsLearnedBelongsToTheEndpoint: with another endpoint of the same name, learning begins anew; with the former one it
+// goes on; an operator's pause is of the name; and what was learned can be forgotten.
+func TestWhatIsLearnedBelongsToTheEndpoint(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		do := func(f func(*tx) error) {
+			t.Helper()
+			if _, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) { return struct{}{}, f(tx) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		configure := func(identity string) { // as a process does that is configured otherwise
+			do(func(tx *tx) error {
+				tx.w.identities, tx.w.deployments = Identities{"east": identity}, nil
+				return nil
+			})
+		}
+		call := func() {
+			do(func(tx *tx) error {
+				d, err := tx.deployment("east")
+				if err == nil {
+					d.Reserve(tx.now, quota.Limits{}, quota.Request{})
+				}
+				return err
+			})
+		}
+		check := func(when string, calls int64, paused bool) {
+			t.Helper()
+			h, err := s.Holding(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := h.Deployments["east"]
+			if d == nil {
+				d = &quota.State{}
+			}
+			if st := d.Status(h.Now, quota.Limits{}); st.Counts.Calls != calls || st.Operator != paused {
+				t.Errorf("%s: %d calls are known, paused %t; expected %d and %t", when, st.Counts.Calls, st.Operator, calls, paused)
+			}
+			if known := h.Since["east"] > 0; known != (calls > 0) {
+				t.Errorf("%s: it is known since when: %t", when, known)
+			}
+		}
+		configure("one")
+		call()
+		check("at first", 1, false)
+		configure("two")
+		check("another endpoint", 0, false)
+		call()
+		call()
+		check("another endpoint, called", 2, false)
+		configure("one")
+		check("the former endpoint", 1, false)
+		if err := s.PauseDeployment(t.Context(), "east", true, Audit{}); err != nil {
+			t.Fatal(err)
+		}
+		configure("two")
+		check("paused under another configuration", 2, true)
+		configure("three")
+		do(func(tx *tx) error {
+			d, err := tx.deployment("east")
+			if err == nil && !d.Paused() {
+				t.Error("what is new is not paused")
+			}
+			return err
+		})
+		if err := s.PauseDeployment(t.Context(), "east", false, Audit{}); err != nil {
+			t.Fatal(err)
+		}
+		configure("two")
+		check("resumed under another configuration", 2, false)
+		if err := s.ForgetDeployment(t.Context(), "east", Audit{Actor: "a", Action: "forget-deployment", Target: "east"}); err != nil {
+			t.Fatal(err)
+		}
+		call()
+		check("forgotten", 1, false)
+		configure("one")
+		check("forgotten under another configuration", 0, false)
+		for i := range 2 * maxIdentities {
+			configure(fmt.Sprint("endpoint ", i))
+			call()
+		}
+		do(func(tx *tx) error {
+			rows := 0
+			err := tx.prep("SELECT name FROM deployment_states WHERE name = ?").text("east").each(func(row) error { rows++; return nil })
+			if rows > maxIdentities+1 {
+				t.Errorf("%d endpoints of a name are remembered", rows)
+			}
+			return err
+		})
+	})
+}
+
+// TestWhatWasLearnedBeforeIdentities: what was stored before it was said what is called is taken over by the first that asks.
+func TestWhatWasLearnedBeforeIdentities(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		if err := s.PauseDeployment(t.Context(), "east", true, Audit{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, identity := range []string{"one", "two"} {
+			_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+				tx.w.identities, tx.w.deployments = Identities{"east": identity}, nil
+				return struct{}{}, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, err := s.Holding(t.Context())
+			if err != nil || h.Deployments["east"] == nil || !h.Deployments["east"].Paused() {
+				t.Fatalf("%v: %s is not paused", err, identity)
+			}
+		}
+	})
+}
