@@ -34,6 +34,9 @@ type Attack struct {
 	// Floor is a tail that is no fault, however short the quiet one; 0: noticeable. It is longer where
 	// the attack moves so much data that the disk takes as long.
 	Floor time.Duration
+	// Reconnects has the victim connect anew, up to twice, where it got no answer at all, as package
+	// client does. A server without a file to spare may hang up before it knows whose connection it is.
+	Reconnects bool
 	// Pace and Bytes are of the victim's submits, a second and of one input; 0: 60 and some.
 	Pace, Bytes int
 	// Window is how long one window of the short form is; 0: shortWindow.
@@ -240,6 +243,7 @@ func (a Attack) measure(t *testing.T, postgres bool, rounds int) *Measurement {
 		pace = 60
 	}
 	undisturbed, victim := newVictim(quiet, pace, a.Bytes), newVictim(target, pace, a.Bytes)
+	victim.reconnects = a.Reconnects
 	length := size(3*time.Second, max(a.Window, shortWindow))
 	for _, v := range []*Victim{undisturbed, victim} {
 		v.window(t.Context(), length/4) // plans and caches are warm then

@@ -39,7 +39,7 @@ var connections = register(
 	}},
 	Attack{Name: "gRPC streams without a key", MemoryMiB: baseMemory, Run: holdStreams},
 	// 256 files are fewer than the connections, so the server has to let some go to serve others.
-	Attack{Name: "connections that announce a body", MemoryMiB: baseMemory, Target: TargetOptions{OpenFiles: 256}, StopUnderAttack: true, Run: holdConnections},
+	Attack{Name: "connections that announce a body", MemoryMiB: baseMemory, Target: TargetOptions{OpenFiles: 256}, StopUnderAttack: true, Reconnects: true, Run: holdConnections},
 )
 
 // startInstance is a request of that many bytes to start an instance, in protobuf.

@@ -93,7 +93,11 @@ func (p Party) call(ctx context.Context, method, path string, body any) Answer {
 // must is call for what has to work: with one of 200 to 299. It fills out, unless that is nil.
 func (p Party) must(t testing.TB, method, path string, body, out any) {
 	t.Helper()
-	got := p.call(t.Context(), method, path, body)
+	var got Answer
+	within(t.Context(), patience, func() bool {
+		got = p.call(t.Context(), method, path, body)
+		return got.Status != http.StatusTooManyRequests // a limit of this party's own
+	})
 	if got.Err != nil || got.Status < 200 || got.Status > 299 {
 		t.Fatalf("%s %s: %s", method, path, got)
 	}
@@ -125,7 +129,11 @@ func (p Party) ended(t testing.TB, id string) (job forebay.Job) {
 
 // bulk submits many jobs and returns how many were accepted.
 func (p Party) bulk(ctx context.Context, lines []byte) (accepted int, err error) {
-	got := p.send(ctx, "POST", "/v1/jobs/bulk", "application/x-ndjson", lines)
+	var got Answer
+	within(ctx, patience, func() bool {
+		got = p.send(ctx, "POST", "/v1/jobs/bulk", "application/x-ndjson", lines)
+		return got.Status != http.StatusTooManyRequests
+	})
 	if got.Err != nil || got.Status != http.StatusOK {
 		return 0, fmt.Errorf("bulk submit: %s", got)
 	}

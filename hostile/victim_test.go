@@ -18,9 +18,10 @@ import (
 
 // Victim submits jobs at a steady pace, whatever the answers take, and remembers each.
 type Victim struct {
-	target *Target
-	every  time.Duration // between two submits
-	bytes  int           // of an input
+	target     *Target
+	every      time.Duration // between two submits
+	bytes      int           // of an input
+	reconnects bool
 
 	mu       sync.Mutex
 	accepted map[string]string // job ids by marker
@@ -101,7 +102,17 @@ func (v *Victim) window(ctx context.Context, length time.Duration) (w Waits) {
 }
 
 func (v *Victim) submit(ctx context.Context, marker, filler string) bool {
-	got := v.target.victim().call(ctx, http.MethodPost, "/v1/jobs", forebay.SubmitRequest{Task: "chat", Input: text(loopback.Marked(marker, filler))})
+	var got Answer
+	tries := 1
+	if v.reconnects {
+		tries = 3
+	}
+	for range tries {
+		got = v.target.victim().call(ctx, http.MethodPost, "/v1/jobs", forebay.SubmitRequest{Task: "chat", Input: text(loopback.Marked(marker, filler))})
+		if got.Err == nil {
+			break
+		}
+	}
 	var job forebay.Job
 	if got.Err == nil && got.Status == http.StatusAccepted {
 		got.Err = json.Unmarshal(got.Body, &job)
