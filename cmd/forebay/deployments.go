@@ -110,7 +110,7 @@ func (a *app) deployments() *cobra.Command {
 			},
 		}
 	}
-	return a.group("deployments", "Look at what calls go to, pause and resume it", "", list,
+	return a.group("deployments", "Look at what calls go to, pause and resume it, forget what was learned", "", list,
 		verb("show", "Show a deployment: quota, use, pauses, breaker", func(ctx context.Context, api *client.Client, name string) (forebay.Deployment, error) {
 			return api.Deployment(ctx, name)
 		}),

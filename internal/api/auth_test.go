@@ -45,6 +45,7 @@ func TestScopes(t *testing.T) {
 		{"GET", "/v1/deployments/sim", forebay.ScopeAdmin},
 		{"POST", "/v1/deployments/sim/pause", forebay.ScopeAdmin},
 		{"POST", "/v1/deployments/sim/resume", forebay.ScopeAdmin},
+		{"POST", "/v1/deployments/sim/forget", forebay.ScopeAdmin},
 		{"GET", "/v1/deployments/sim/changes", forebay.ScopeAdmin},
 		{"GET", "/v1/deployments/sim/sim", forebay.ScopeAdmin},
 		{"PUT", "/v1/deployments/sim/sim", forebay.ScopeAdmin},

@@ -258,6 +258,10 @@ func TestDeployments(t *testing.T) {
 	if got := into[forebay.Deployment](t, f.do("POST", "/v1/deployments/sim/pause", ""), http.StatusOK); !got.Paused || f.sims.actor == "" {
 		t.Errorf("paused by %q: %+v", f.sims.actor, got)
 	}
+	into[forebay.Deployment](t, f.do("POST", "/v1/deployments/sim/forget", ""), http.StatusOK)
+	if !f.sims.forgotten {
+		t.Error("nothing was forgotten")
+	}
 	if got := into[forebay.Deployment](t, f.do("POST", "/v1/deployments/sim/resume", ""), http.StatusOK); got.Paused {
 		t.Errorf("resumed: %+v", got)
 	}
@@ -265,7 +269,7 @@ func TestDeployments(t *testing.T) {
 		got.Items[0].TokensPerMinute != 3 || got.NextCursor != "x" {
 		t.Errorf("%+v", got)
 	}
-	for _, request := range []string{"GET /v1/deployments/other", "POST /v1/deployments/other/pause", "POST /v1/deployments/other/resume", "GET /v1/deployments/other/changes"} {
+	for _, request := range []string{"GET /v1/deployments/other", "POST /v1/deployments/other/pause", "POST /v1/deployments/other/resume", "POST /v1/deployments/other/forget", "GET /v1/deployments/other/changes"} {
 		method, path, _ := strings.Cut(request, " ")
 		wantProblem(t, f.do(method, path, ""), http.StatusNotFound, forebay.CodeNotFound)
 	}

@@ -1,0 +1,58 @@
+//go:build unix
+
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/server"
+)
+
+// TestPoisonedJobsEnd: over HTTP, jobs that always get a 500 open the breaker; those submitted after them succeed all
+// the same, and each of the poisoned ends within a bound of calls.
+func TestPoisonedJobsEnd(t *testing.T) {
+	t.Parallel()
+	const poisoned, good, attempts = 12, 40, 2
+	model := loopback.Start(func(c loopback.Call) loopback.Reply {
+		if len(c.Marker) > 3 && c.Marker[:3] == "bad" {
+			return loopback.Reply{Status: http.StatusInternalServerError}
+		}
+		return loopback.Reply{}
+	})
+	t.Cleanup(model.Close)
+	s := start(t, server.Options{Database: "sqlite:" + filepath.Join(t.TempDir(), "forebay.db"),
+		Deployments: []server.Deployment{{Name: "east", Provider: server.ProviderOpenAI, Endpoint: model.URL(), Model: "m", APIKey: "k"}},
+		Models:      map[string]server.Model{"chat": server.InOrder("east")},
+		Queues: map[string]server.Queue{forebay.DefaultQueue: {Concurrency: 16,
+			Retry: server.Retry{Policy: "fixed", First: 50 * time.Millisecond, Max: 50 * time.Millisecond}}}})
+	r := over(t, s)
+	var ids []string
+	for i := range poisoned + good {
+		marker := fmt.Sprintf("[[good%d]]", i)
+		if i < poisoned {
+			marker = fmt.Sprintf("[[bad%d]]", i)
+		}
+		job, _, err := r.submit(t.Context(), "", map[string]any{"task": "chat", "max_attempts": attempts, "input": map[string]any{
+			"messages": []any{map[string]any{"role": "user", "content": marker}}, "max_tokens": 5}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, job.ID)
+	}
+	for i, id := range ids {
+		job, calls := r.mustAwait(t, id)
+		want := forebay.StatusSucceeded
+		if i < poisoned {
+			want = forebay.StatusFailed
+		}
+		if job.Status != want || len(calls) > 3*attempts {
+			t.Errorf("job %d: %s after %d calls; expected %s after at most %d", i, job.Status, len(calls), want, 3*attempts)
+		}
+	}
+}
