@@ -23,7 +23,9 @@ import (
 type metered struct {
 	*standin.Server
 	url     string
-	arrived chan struct{} // a place is taken for each call
+	key     string              // that is sent to it
+	doors   map[string]*metered // others at this address, by their keys
+	arrived chan struct{}       // a place is taken for each call
 
 	mu    sync.Mutex
 	calls []time.Time
@@ -78,20 +80,24 @@ func startModel(t *testing.T, change func(*standin.Deployment), names ...string)
 func (m *metered) open(t *testing.T) {
 	t.Helper()
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		m.mu.Lock()
-		m.calls = append(m.calls, time.Now())
-		m.mu.Unlock()
-		m.arrived <- struct{}{}
+		at := m
+		if door := m.doors[r.Header.Get("Api-Key")]; door != nil {
+			at = door
+		}
+		at.mu.Lock()
+		at.calls = append(at.calls, time.Now())
+		at.mu.Unlock()
+		at.arrived <- struct{}{}
 		m.Handler().ServeHTTP(w, r)
 	}))
 	t.Cleanup(h.Close)
-	m.url = h.URL
+	m.url, m.key = h.URL, "any"
 }
 
 // configured are the endpoint's deployments as a user describes them.
 func (m *metered) configured() (list []server.Deployment) {
 	for name := range m.Stats().Deployments {
-		list = append(list, server.Deployment{Name: name, Provider: server.ProviderAzure, Endpoint: m.url, Deployment: name, APIKey: "any",
+		list = append(list, server.Deployment{Name: name, Provider: server.ProviderAzure, Endpoint: m.url, Deployment: name, APIKey: forebay.Secret(m.key),
 			TokensPerMinute: meteredTokens, RequestsPerMinute: meteredTokens / 1000 * 6})
 	}
 	return list

@@ -110,10 +110,9 @@ func TestRecoveryIsSeenByAllProcesses(t *testing.T) {
 	)
 	model := startMetered(t, "east")
 	database := pgtest.Database(t)
-	var doors [2]*metered // the same model, by another address for each server
+	doors := []*metered{model.door("first"), model.door("second")} // the same model, by another key for each server
 	var r remote
 	for i := range doors {
-		doors[i] = model.door(t)
 		r = over(t, start(t, server.Options{Database: database, Deployments: doors[i].configured(), Models: map[string]server.Model{"chat": server.InOrder("east")},
 			Queues: map[string]server.Queue{forebay.DefaultQueue: {Concurrency: places, Retry: server.Retry{First: 100 * time.Millisecond}}}}))
 	}
@@ -193,11 +192,14 @@ func (r remote) closedAfter(t *testing.T, deployment string, at time.Time) (clos
 	return closed
 }
 
-// door is the same model at another address, with calls of its own.
-func (m *metered) door(t *testing.T) *metered {
-	t.Helper()
-	d := &metered{Server: m.Server, arrived: make(chan struct{}, cap(m.arrived))}
-	d.open(t)
+// door is the same model at the same address, with a key and calls of its own. What calls it has to be
+// started afterwards.
+func (m *metered) door(key string) *metered {
+	d := &metered{Server: m.Server, url: m.url, key: key, arrived: make(chan struct{}, cap(m.arrived))}
+	if m.doors == nil {
+		m.doors = map[string]*metered{}
+	}
+	m.doors[key] = d
 	return d
 }
 

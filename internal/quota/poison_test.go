@@ -224,7 +224,7 @@ func mixedJobs(seed uint64, kind poison, poisoned int) []*job {
 	for _, j := range bad {
 		j.poison, j.prompt, j.guess, j.output = kind, 10, 10, 200 // the cheapest of all
 	}
-	all := append(bad, good...)
+	all := slices.Concat(bad, good)
 	for i, j := range all {
 		j.id = i
 	}
