@@ -9,7 +9,8 @@ import (
 const (
 	outcomeSeconds = 20 // the breaker's window
 	breakerCalls   = 10 // fewer calls than this do not open it
-	breakerFirst   = 5 * second
+	// Jobs at fault can open a breaker too, and then its first pause is all that others notice.
+	breakerFirst = 2 * second
 	// By so many must failures outnumber the others among the latest calls. Where 70 % fail it takes 15 calls, where 30 % do
 	// it happens once in 1,000, where 20 % do once in 20,000.
 	breakerLead = 6
@@ -24,6 +25,7 @@ const (
 	// probe keeps the others away for breakerMixed.
 	breakerMixed  = 2 * second
 	probesToClose = 3
+	closedWell    = 10 * second // so long the probes that closed the breaker count as calls that went well
 	// firstChance is for how long only jobs that have not failed yet may probe, while any of them wait.
 	firstChance = 2 * second
 	// repeatsApart is when another may follow a probe by a job that has failed before, where others went well: such jobs
@@ -269,8 +271,12 @@ func (s *State) openBreaker(rnd Random) {
 	s.note(Change{Kind: BreakerOpened, Until: b.until, Denial: s.Denied()})
 }
 
-// wentWell reports whether a call went well lately.
+// wentWell reports whether a call went well lately. The probes that closed the breaker did: until others are
+// heard of, jobs that failed before shall not open it again.
 func (s *State) wentWell() bool {
+	if b := &s.breaker; b.closedAt != 0 && s.clock-b.closedAt < closedWell {
+		return true
+	}
 	for _, o := range s.breaker.outcomes {
 		if o.ok > 0 && o.no > s.clock/second-outcomeSeconds {
 			return true
