@@ -63,9 +63,10 @@ func (s *Store) keepClock(back <-chan struct{}, warn func(string)) {
 	}
 }
 
-// madeAhead reports whether the latest job or message was made in the future.
+// madeAhead reports whether the latest job or message was made in the future. Another process may have
+// made one since this transaction began, so a little ahead is no sign of a clock that went back.
 func (s *Store) madeAhead(ctx context.Context) (ahead bool, err error) {
-	return transact(ctx, s, stageChange, func(t *tx) (bool, error) { return t.prep(sqlMadeAhead).int(t.now).one(func(row) {}) })
+	return transact(ctx, s, stageChange, func(t *tx) (bool, error) { return t.prep(sqlMadeAhead).int(t.now + steppedBack).one(func(row) {}) })
 }
 
 // mendClock brings all messages to the clock and returns how many were ahead of it.
