@@ -66,7 +66,7 @@ func (s *Service) removeUnrecorded(ctx context.Context, id, key string) {
 // Payloads of requests whose transaction has failed, so that nobody knows whether it was made.
 const (
 	maxDoubtful   = 10_000           // the sweep has the others
-	doubtfulAfter = time.Minute      // by then the database has made it or not
+	doubtfulAfter = time.Hour        // a commit may wait for a standby; until then its rows cannot be seen
 	removeTimeout = 10 * time.Second // of one payload
 )
 

@@ -159,6 +159,9 @@ func (t *tx) makeActive(q MessageQueue, scheduled int64, a arrival) error {
 	if err := t.deleteMessage(scheduled); err != nil {
 		return err
 	}
+	if err := t.keepShare(&a); err != nil {
+		return err
+	}
 	t.copied.add(1, a.Size())
 	seq, err := t.newSeq()
 	if err != nil {

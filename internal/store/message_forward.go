@@ -114,15 +114,23 @@ func (t *tx) takeOut(seq int64) (arrival, error) {
 	if err != nil {
 		return a, err
 	}
-	if err := t.deleteMessage(seq); err != nil || a.share == nil {
+	if err := t.deleteMessage(seq); err != nil {
 		return a, err
 	}
-	// The body went with it if this was the last copy.
-	if kept, err := t.any("SELECT 1 FROM shared_bodies WHERE no = ?", a.share.no); err != nil || !kept {
+	return a, t.keepShare(&a)
+}
+
+// keepShare has a message that was just removed, and arrives anew, share its body as before, unless the body
+// went with it as the last of its copies.
+func (t *tx) keepShare(a *arrival) error {
+	if a.share == nil {
+		return nil
+	}
+	kept, err := t.any("SELECT 1 FROM shared_bodies WHERE no = ?", a.share.no)
+	if !kept {
 		a.share = nil
-		return a, err
 	}
-	return a, nil
+	return err
 }
 
 // arrivalOf reads a message as it can arrive elsewhere.

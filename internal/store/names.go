@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/singleflight"
 )
@@ -117,8 +118,14 @@ func (s *Store) makeTenant(ctx context.Context, name string) (int64, error) {
 	batch.names = append(batch.names, name)
 	n.mu.Unlock()
 	if first {
-		batch.nos, batch.err = s.makeTenants(ctx, batch)
-		close(batch.done)
+		func() {
+			defer close(batch.done)
+			batch.err = errors.New("making tenants was cut off") // by a panic
+			// Others wait for it too, whatever becomes of this caller.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), makeTenantsFor)
+			defer cancel()
+			batch.nos, batch.err = s.makeTenants(ctx, batch)
+		}()
 	}
 	<-batch.done
 	if batch.err != nil {
@@ -133,6 +140,9 @@ func (s *Store) makeTenant(ctx context.Context, name string) (int64, error) {
 	}
 	return no, err
 }
+
+// makeTenantsFor bounds the wait for new tenants.
+const makeTenantsFor = 30 * time.Second
 
 // makeTenants makes tenants in one transaction, which waits for no answer but that of its commit, and returns the numbers of those that
 // are new.

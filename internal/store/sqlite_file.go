@@ -142,7 +142,7 @@ func (f *sqliteFile) lockAgain() error {
 	}
 	lock, err := lockBeside(f.path)
 	if err != nil || lock == nil {
-		return f.lose("lock file")
+		return nil // who holds it for the moment is refused by the lock on the database; it is tried again
 	}
 	old := f.lock
 	f.lock = lock

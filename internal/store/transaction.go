@@ -120,6 +120,9 @@ func (w *writer) refuseDue(err error) {
 // isolates reports whether trying the operations one by one can help: not when the disk fails.
 func (w *writer) isolates(err error) bool {
 	var refused *forebay.Error
+	if errors.Is(err, errRolledBack) { // nothing was made, so the culprit can be found
+		return true
+	}
 	return !errors.As(w.conn.domainError(err), &refused)
 }
 
