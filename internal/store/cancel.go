@@ -70,6 +70,9 @@ func (t *tx) cancel(seq int64) (c Cancellation, err error) {
 		t.slotFreed(m.tenant)
 		t.w.unblock(t.now)
 	}
+	if c.Token == 0 {
+		t.w.sweeps = true // the room in a budget that it was made ready for is others' now
+	}
 	c.Cancelled = true
 	return c, t.end(ending{
 		seq: seq, status: forebay.StatusCancelled, generation: m.generation, attempt: m.attempt, number: number,
