@@ -179,12 +179,16 @@ func (m *Meter) Take(ctx context.Context, tenant string, name forebay.LimitName,
 			if stale { // nobody waits for that
 				m.start(t, c, name, most)
 			}
-			return sync.OnceFunc(func() {
+			ended := false
+			return func() {
 				c.mu.Lock()
 				defer c.mu.Unlock()
-				c.going -= n
-				c.since += n
-			}), nil
+				if !ended {
+					ended = true
+					c.going -= n
+					c.since += n
+				}
+			}, nil
 		case counted, !within && known && c.took > cheap && age < countShare*c.took:
 			used := c.estimate()
 			c.mu.Unlock()

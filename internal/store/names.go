@@ -45,6 +45,12 @@ func (s *Store) EnsureQueue(ctx context.Context, name string) (int64, error) {
 
 // EnsureTenant returns the number of the tenant with that name, making it if it does not exist.
 func (s *Store) EnsureTenant(ctx context.Context, name string) (int64, error) {
+	s.names.mu.RLock()
+	no, ok := s.names.tenants[name]
+	s.names.mu.RUnlock()
+	if ok { // as a rule, and then nothing is allocated
+		return no, nil
+	}
 	return s.ensureName(ctx, "tenant", name, &s.names.tenants, sqlTenantNo, s.makeTenant)
 }
 
