@@ -91,9 +91,9 @@ func (c *connections) noteCall(remote string, letIn bool) {
 
 func (c *connection) Close() error {
 	c.once.Do(func() {
-		c.timer.Stop()
-		c.all.mu.Lock()
+		c.all.mu.Lock() // under which the timer was set
 		defer c.all.mu.Unlock()
+		c.timer.Stop()
 		delete(c.all.open, c.RemoteAddr().String())
 		if c.all.addresses[c.from]--; c.all.addresses[c.from] == 0 {
 			delete(c.all.addresses, c.from)
