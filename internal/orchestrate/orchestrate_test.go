@@ -25,6 +25,7 @@ const tenant = "default"
 
 // onBoth runs a test on SQLite and on PostgreSQL.
 func onBoth(t *testing.T, test func(*testing.T, store.Options)) {
+	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
 		test(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})

@@ -17,6 +17,7 @@ import (
 // Each event of a listed type is one entry of the log, whoever of several processes made it, whatever ran beside it,
 // and no other is one.
 func TestAuditOfJobEvents(t *testing.T) {
+	t.Parallel()
 	for name, listed := range map[string][]forebay.EventType{
 		"all": forebay.JobEventTypes, "some": {forebay.EventDeadLettered, forebay.EventExpired, forebay.EventStarted}, "none": nil,
 	} {
@@ -166,6 +167,7 @@ func testAuditOfJobEvents(t *testing.T, stores []*Store, listed []forebay.EventT
 
 // An entry is of the job as it was: it may be changed, and purged, in the same transaction.
 func TestAuditOfAJobThatGoesOn(t *testing.T) {
+	t.Parallel()
 	for kind, database := range engines {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -276,6 +278,7 @@ func TestAuditedSubmissionsAreAlone(t *testing.T) {
 
 // What a transaction that breaks had for the log goes with it: the one that does the same again appends it, once.
 func TestAuditOfABrokenTransaction(t *testing.T) {
+	t.Parallel()
 	for kind, database := range engines {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

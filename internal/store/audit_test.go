@@ -317,6 +317,7 @@ func testAuditIsAppendOnly(t *testing.T, e auditEngine) {
 
 // Whoever gets round the triggers is found out, and the first broken entry is named.
 func TestAuditTampering(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		sql    string
 		number int64

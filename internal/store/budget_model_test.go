@@ -569,6 +569,7 @@ func overDays(t *testing.T, run func(*rapid.T, engine)) {
 		}
 	})
 	t.Run("postgresql", func(t *testing.T) {
+		t.Parallel()
 		server, serial := newClockServer(t), 0
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
 			if serial++; serial > 3*postgresRuns || testing.Short() && serial > postgresRuns {

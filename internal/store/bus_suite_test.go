@@ -56,6 +56,7 @@ var busSuite = map[string]func(*testing.T, *Store, *clock){
 }
 
 func TestBus(t *testing.T) {
+	t.Parallel()
 	suite := slices.Sorted(maps.Keys(busSuite))
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()

@@ -27,6 +27,7 @@ func interrupted(t testing.TB, from, to Options, chunks int) {
 }
 
 func TestUnfinishedCopy(t *testing.T) {
+	t.Parallel()
 	for kind, database := range engines {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -128,6 +129,7 @@ func TestCopyOfChangedSource(t *testing.T) {
 }
 
 func TestCopyRefuses(t *testing.T) {
+	t.Parallel()
 	for kind, database := range engines {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

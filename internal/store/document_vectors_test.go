@@ -271,7 +271,6 @@ func withPgvector(t *testing.T) *Store {
 
 // Vectors of another dimension are taken as soon as no document holds any of the one before, though all of these are there still.
 func TestDimensionIsForgotten(t *testing.T) {
-	t.Parallel()
 	withStore(t, forgetsDimension)
 	t.Run("pgvector", func(t *testing.T) {
 		t.Parallel()

@@ -36,6 +36,7 @@ const shortRuns = 12
 
 // onEveryEngine runs random operations many times on SQLite and on PostgreSQL.
 func onEveryEngine(t *testing.T, run func(*rapid.T, engine)) {
+	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		dir, serial := t.TempDir(), 0
 		synctest.Test(t, func(t *testing.T) {
@@ -61,6 +62,7 @@ func onEveryEngine(t *testing.T, run func(*rapid.T, engine)) {
 
 // withStore tests a new store on SQLite and one on PostgreSQL, by the real clock.
 func withStore(t *testing.T, test func(*testing.T, *Store)) {
+	t.Parallel()
 	for kind, database := range engines {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

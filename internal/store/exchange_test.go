@@ -95,6 +95,7 @@ func TestChannels(t *testing.T) {
 
 // Another process hears of a changed webhook at once, whatever its tables' schema is called.
 func TestWebhookChangesAreTold(t *testing.T) {
+	t.Parallel()
 	for name, schema := range map[string]string{"plain": "hooks", "long": strings.Repeat("x", 60), "quoted": `"Hooks"`} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

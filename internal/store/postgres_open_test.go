@@ -59,6 +59,7 @@ func TestLostCommitHasNoResults(t *testing.T) {
 
 // A migration may take longer than any transaction, and is given up only when its caller does.
 func TestSlowMigration(t *testing.T) {
+	t.Parallel()
 	const usual = 2 * time.Second
 	slow := func(t *testing.T, takes string) *postgresConn {
 		server := newClockServer(t)

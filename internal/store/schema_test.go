@@ -12,6 +12,7 @@ import (
 )
 
 func TestReadSchema(t *testing.T) {
+	t.Parallel()
 	for kind, database := range engines {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
