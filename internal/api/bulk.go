@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	bulkChunk = 256     // lines stored at once, at most
+	bulkChunk = 128     // lines stored at once, at most: others wait for the transaction
 	bulkBytes = 1 << 20 // of small lines read ahead of the store
 	// bulkIdle is how long a bulk submit may send nothing.
 	bulkIdle = 2 * time.Minute

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 // Rules are judged by whoever sends, before the transaction that stores the copies: rules may take long, and that
@@ -61,6 +62,14 @@ type judgement struct {
 	made    spread
 }
 
+// rows is how many rows so many messages become.
+func (j *judgement) rows(messages int) int {
+	if j == nil {
+		return messages
+	}
+	return messages + j.made.copies
+}
+
 // judge asks the rules of a topic, all or none of the messages. With fresh it reads the topic's version first; a refusal holds
 // for the topic as it stands in any case. It returns nil if there is no such topic.
 func (s *Store) judge(ctx context.Context, no int64, messages []MessageContent, fresh bool) (*judgement, error) {
@@ -91,6 +100,8 @@ func (s *Store) judge(ctx context.Context, no int64, messages []MessageContent, 
 
 func (c *compiledTopic) judge(ctx context.Context, messages []MessageContent, at int64) (*judgement, error) {
 	j := &judgement{version: c.topic.Version, picks: make([][]picked, len(messages))}
+	turn := turns.Begin(ctx)
+	defer turn.End()
 	for i := range messages {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -98,7 +109,7 @@ func (c *compiledTopic) judge(ctx context.Context, messages []MessageContent, at
 		left := maxSteps - j.made.steps
 		before := left
 		var err error
-		j.picks[i], err = c.pick(&messages[i], at, &j.made, &left)
+		j.picks[i], err = c.pick(&messages[i], at, &j.made, &left, turn)
 		if j.made.steps += before - left; err != nil {
 			return nil, err
 		}

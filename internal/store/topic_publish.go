@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/filter"
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 // What the subscriptions of topics may make of the messages of one call. Forwarding multiplies: a
@@ -17,8 +18,8 @@ const (
 	maxCopyBytes = 256 << 20
 	maxSteps     = 1 << 26 // of judging them by rules: about a second, and many times what rules need that are not made to be slow
 	// txSteps is what judging may take within a transaction: of one message that is activated or forwarded, and of all events
-	// that are told in one topic. A step takes about 15 ns.
-	txSteps = 1 << 21
+	// that are told in one topic: some 8 ms. A step takes about 15 ns.
+	txSteps = 1 << 19
 	// eventSteps is what any event may take, however many others the transaction tells: some 50 rules.
 	eventSteps = 1 << 13
 )
@@ -200,7 +201,7 @@ func (t *tx) pick(topic MessageQueue, message *MessageContent, made *spread) ([]
 	}
 	may := min(maxSteps-made.steps, txSteps)
 	left := may
-	picks, err := c.pick(message, t.now, made, &left)
+	picks, err := c.pick(message, t.now, made, &left, nil)
 	t.copied.steps += may - left
 	made.steps += may - left // judging is paid for, whatever came of it
 	return picks, err
@@ -215,7 +216,7 @@ func (t *tx) pickEvent(topic MessageQueue, message *MessageContent) ([]picked, e
 	}
 	may := max(txSteps-t.topics.judging[topic.No], eventSteps)
 	left := may
-	picks, err := c.pick(message, t.now, nil, &left)
+	picks, err := c.pick(message, t.now, nil, &left, nil)
 	t.copied.steps += may - left
 	if t.topics.judging == nil {
 		t.topics.judging = map[int64]int{}
@@ -227,8 +228,9 @@ func (t *tx) pickEvent(topic MessageQueue, message *MessageContent) ([]picked, e
 // pick chooses the copies that the topic's subscriptions get of a message at that time and adds them to what has been made
 // already. It takes the steps that judging needs off those that are left. If that would be too much, or choosing them takes too
 // long, it adds no copies and returns errFanOut or errSteps, which is an errFanOut too. Without a spread it makes
-// any number, and a subscription that takes too long counts as one whose rules cannot judge the message.
-func (c *compiledTopic) pick(message *MessageContent, at int64, made *spread, left *int) ([]picked, error) {
+// any number, and a subscription that takes too long counts as one whose rules cannot judge the message. Outside of
+// transactions it pauses between rules when it is not its turn.
+func (c *compiledTopic) pick(message *MessageContent, at int64, made *spread, left *int, turn *turns.Turn) ([]picked, error) {
 	picks := []picked{}
 	if len(c.subscriptions) == 0 {
 		return picks, nil
@@ -240,7 +242,7 @@ func (c *compiledTopic) pick(message *MessageContent, at int64, made *spread, le
 		total = *made
 	}
 	size := content.Size()
-	err := c.selectCopies(&content, at, left, made == nil, func(sub *MessageQueue, copied *MessageContent, why *DeadLettering) error {
+	err := c.selectCopies(&content, at, left, made == nil, turn, func(sub *MessageQueue, copied *MessageContent, why *DeadLettering) error {
 		if total.add(1, size); made != nil && total.exhausted() {
 			return errFanOut
 		}
@@ -304,7 +306,7 @@ func (t *tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
 // selectCopies calls give for each copy that the subscriptions make of a message at that time; with a
 // reason, for one that is to be dead-lettered. It takes the steps that judging the message needs off those that are left; where
 // there are too few it goes on without those whose rules need them, if it may, or returns errSteps.
-func (c *compiledTopic) selectCopies(content *MessageContent, at int64, left *int, goesOn bool, give func(*MessageQueue, *MessageContent, *DeadLettering) error) error {
+func (c *compiledTopic) selectCopies(content *MessageContent, at int64, left *int, goesOn bool, turn *turns.Turn, give func(*MessageQueue, *MessageContent, *DeadLettering) error) error {
 	var view *filter.Message // made once one is needed
 	for i := range c.subscriptions {
 		sub := &c.subscriptions[i]
@@ -319,11 +321,16 @@ func (c *compiledTopic) selectCopies(content *MessageContent, at int64, left *in
 			if view, err = content.view(at); err != nil {
 				return err
 			}
-			view.Steps = left
+			if view.Steps = left; turn != nil {
+				view.Pause = turn.Pause
+			}
 		}
 		copies, ruleErr := filter.Select(sub.rules, view)
 		if errors.Is(ruleErr, filter.ErrSteps) && !goesOn {
 			return errSteps
+		}
+		if errors.Is(ruleErr, filter.ErrStopped) {
+			return ruleErr
 		}
 		for _, made := range copies {
 			if made.TooLarge != "" {

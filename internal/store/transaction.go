@@ -198,6 +198,7 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 	if err == nil && slices.ContainsFunc(batch, operation.tells) {
 		err = t.assure()
 	}
+	worked := time.Since(began)
 	if err == nil {
 		err = t.commit()
 	}
@@ -218,7 +219,12 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 		w.observed(t, began, len(batch), 0, err)
 		return background, err
 	}
-	w.pace.note(time.Since(began), t.anew)
+	took, rows := time.Since(began), 0
+	for _, op := range batch {
+		rows += op.rows()
+	}
+	w.appetite.note(rows, worked, took-worked)
+	w.pace.note(took, t.anew)
 	w.committed(t, served)
 	w.observed(t, began, len(batch), len(served), nil)
 	return false, nil
