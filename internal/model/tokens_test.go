@@ -1,12 +1,17 @@
 package model
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 func TestEstimateTokens(t *testing.T) {
@@ -135,4 +140,27 @@ func FuzzEstimateTokens(f *testing.F) {
 			t.Errorf("%d tokens for %d bytes", n, len(text))
 		}
 	})
+}
+
+// Whoever waits for a count has it only in one of the places that the process has for long work. A call whose context
+// has ended is not refused for what was counted until then.
+func TestTokensAreCountedInTurns(t *testing.T) {
+	countTokens(nil, "") // loads the vocabulary
+	var holders sync.WaitGroup
+	over := make(chan struct{})
+	defer holders.Wait()
+	defer close(over)
+	for range max(1, runtime.GOMAXPROCS(0)/2) {
+		held := make(chan struct{})
+		holders.Go(func() { _ = turns.Run(t.Context(), func() { close(held); <-over }) })
+		<-held
+	}
+	r, _, _ := twoDeployments(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	left := int64(1000)
+	_, _, err := r.Chat(ctx, "chat", ChatRequest{Messages: []Message{{Role: RoleUser, Content: strings.Repeat("word ", 100_000)}}, MaxOutputTokens: 50, TokensLeft: &left})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the call ended with %v while others had all the places", err)
+	}
 }

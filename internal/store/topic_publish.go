@@ -60,10 +60,14 @@ type compiledTopic struct {
 }
 
 type compiledSubscription struct {
-	queue MessageQueue
-	rules []*filter.Rule
-	all   bool // the rules make one copy of every message, whatever it holds
+	queue  MessageQueue
+	stored []storedRule   // by name
+	rules  []*filter.Rule // made of them
+	all    bool           // the rules make one copy of every message, whatever it holds
 }
+
+// storedRule is a rule as the database has it.
+type storedRule struct{ name, settings string }
 
 // topicMemory is what a transaction has read of topics.
 type topicMemory struct {
@@ -121,8 +125,11 @@ func (t *tx) compiledTopic(topic MessageQueue) (*compiledTopic, error) {
 	if c := t.w.topics.get(topic.No); c != nil && c.topic.Version == topic.Version {
 		return c, nil
 	}
-	c, err := t.compileTopic(topic)
+	c, err := t.readRules(topic)
 	if err != nil {
+		return nil, err
+	}
+	if err := c.compile(t.w.topics.latest(topic.No), nil); err != nil {
 		return nil, err
 	}
 	if t.topics.compiled == nil {
@@ -135,7 +142,8 @@ func (t *tx) compiledTopic(topic MessageQueue) (*compiledTopic, error) {
 
 const sqlTopicRules = "SELECT r.queue, r.name, r.settings FROM queues q JOIN rules r ON r.queue = q.no WHERE q.topic = ?"
 
-func (db conn) compileTopic(topic MessageQueue) (*compiledTopic, error) {
+// readRules reads the topic's subscriptions and their rules, which are to be compiled.
+func (db conn) readRules(topic MessageQueue) (*compiledTopic, error) {
 	c := &compiledTopic{topic: topic}
 	places := map[int64]int{}
 	err := db.prep(sqlSubscriptions).int(topic.No).each(func(r row) error {
@@ -153,15 +161,40 @@ func (db conn) compileTopic(topic MessageQueue) (*compiledTopic, error) {
 			return nil
 		}
 		sub := &c.subscriptions[place]
-		sub.rules = append(sub.rules, compileRule(r.text(1), r.blob(2)))
+		sub.stored = append(sub.stored, storedRule{r.text(1), string(r.blob(2))})
 		return nil
 	})
+	return c, err
+}
+
+// compile makes the rules ready to be asked. It takes over those that an earlier version of the topic has ready: to compile
+// thousands takes long. It pauses when it is not the turn's time, with an error if nobody wants them any more.
+func (c *compiledTopic) compile(before *compiledTopic, turn *turns.Turn) error {
+	ready := map[int64]compiledSubscription{}
+	if before != nil {
+		for _, sub := range before.subscriptions {
+			ready[sub.queue.No] = sub
+		}
+	}
+	byName := func(a, b storedRule) int { return strings.Compare(a.name, b.name) }
 	for i := range c.subscriptions {
 		sub := &c.subscriptions[i]
-		slices.SortFunc(sub.rules, func(a, b *filter.Rule) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(sub.stored, byName)
+		sub.rules = make([]*filter.Rule, len(sub.stored))
+		known := ready[sub.queue.No]
+		for n, rule := range sub.stored {
+			if at, found := slices.BinarySearchFunc(known.stored, rule, byName); found && known.stored[at] == rule {
+				sub.rules[n] = known.rules[at]
+				continue
+			}
+			if err := turn.Pause(); err != nil {
+				return err
+			}
+			sub.rules[n] = compileRule(rule.name, []byte(rule.settings))
+		}
 		sub.all = len(sub.rules) == 1 && sub.rules[0].Filter == filter.Constant(true) && sub.rules[0].Action == nil
 	}
-	return c, err
+	return nil
 }
 
 // compileRule prepares a rule. One that this version cannot read, though another wrote it, judges no
