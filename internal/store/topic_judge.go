@@ -30,7 +30,7 @@ type topicRules struct {
 	mu        sync.RWMutex
 	of        map[int64]*compiledTopic
 	former    map[int64]*compiledTopic // as they were before their latest change
-	compiling map[int64]chan struct{} // closed when whoever compiles one is done
+	compiling map[int64]chan struct{}  // closed when whoever compiles one is done
 }
 
 // enter waits until nobody else compiles the topic's rules.

@@ -82,9 +82,12 @@ func (w *writer) commit(batch []operation) error {
 		if err != nil {
 			w.postponed = nil // they end as the others do
 		}
-		for _, op := range batch {
-			if !slices.Contains(w.postponed, op) {
-				op.finish(err)
+		// Settlements wake many workers at once. Whoever has brought something new need not stand behind them.
+		for _, new := range []bool{true, false} {
+			for _, op := range batch {
+				if (op.party() != 0) == new && !slices.Contains(w.postponed, op) {
+					op.finish(err)
+				}
 			}
 		}
 	default:
