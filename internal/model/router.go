@@ -198,11 +198,10 @@ func (r *Router) admit(ctx context.Context, model string, refuses func(*lane, le
 		if call != nil && l.Name != call.Deployment {
 			continue
 		}
-		code := refuses(l, left)
-		if ctx.Err() != nil { // what was counted until then says nothing
-			return nil, ended(ctx)
-		}
-		if code != "" {
+		if code := refuses(l, left); code != "" {
+			if ctx.Err() != nil { // what was counted until then says nothing
+				return nil, ended(ctx)
+			}
 			refused = cmp.Or(refused, code)
 			continue
 		}

@@ -83,9 +83,9 @@ func (w *writer) commit(batch []operation) error {
 			w.postponed = nil // they end as the others do
 		}
 		// Settlements wake many workers at once. Whoever has brought something new need not stand behind them.
-		for _, new := range []bool{true, false} {
+		for _, brings := range []bool{true, false} {
 			for _, op := range batch {
-				if (op.party() != 0) == new && !slices.Contains(w.postponed, op) {
+				if (op.party() != 0) == brings && !slices.Contains(w.postponed, op) {
 					op.finish(err)
 				}
 			}
