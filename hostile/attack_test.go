@@ -31,8 +31,8 @@ type Attack struct {
 	Run func(ctx context.Context, s *Scene) error
 	// MemoryMiB is what the server may reside in at most; 0: payloadMemory.
 	MemoryMiB int
-	// Floor is a tail that is no fault, however short the quiet one; 0: noticeable. It is longer where
-	// the attack moves so much data that the disk takes as long.
+	// Floor is a tail that is no fault in the short form, however short the usual one; 0: noticeable. It is
+	// longer where the attack moves so much data that the disk takes as long.
 	Floor time.Duration
 	// Reconnects has the victim connect anew, up to twice, where it got no answer at all, as package
 	// client does. A server without a file to spare may hang up before it knows whose connection it is.
@@ -64,8 +64,20 @@ type Scene struct {
 
 	ready sync.Once
 	mu    sync.Mutex
-	did   map[string]int
+	done  attackReport
 }
+
+// attackReport is what an attacker did, by what came of it, and how long the answers were together.
+type attackReport struct {
+	Did   map[string]int
+	Bytes int64
+}
+
+// What came of requests without an answer.
+const (
+	failed     = "error"
+	unanswered = "still waiting at the end"
+)
 
 // attackers are all attacks by their names, for the attacker's process.
 var attackers = map[string]Attack{}
@@ -88,7 +100,7 @@ func (s *Scene) Ready() { s.ready.Do(func() { fmt.Fprintln(os.Stdout, "ready") }
 // Done counts something that was done, by what came of it.
 func (s *Scene) Done(what string) {
 	s.mu.Lock()
-	s.did[what]++
+	s.done.Did[what]++
 	s.mu.Unlock()
 	s.Ready()
 }
@@ -97,10 +109,13 @@ func (s *Scene) Done(what string) {
 func (s *Scene) answered(a Answer) {
 	what := strconv.Itoa(a.Status)
 	if a.Err != nil {
-		if what = "error"; errors.Is(a.Err, context.Canceled) {
-			what = "still waiting at the end"
+		if what = failed; errors.Is(a.Err, context.Canceled) {
+			what = unanswered
 		}
 	}
+	s.mu.Lock()
+	s.done.Bytes += int64(len(a.Body))
+	s.mu.Unlock()
 	s.Done(what)
 }
 
@@ -134,7 +149,7 @@ const attackerVariable = "FOREBAY_HOSTILE_ATTACKER"
 
 // runAttacker attacks until standard input ends, and then says what it did.
 func runAttacker(raw string) int {
-	s := &Scene{did: map[string]int{}}
+	s := &Scene{done: attackReport{Did: map[string]int{}}}
 	if err := json.Unmarshal([]byte(raw), s); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
@@ -150,7 +165,7 @@ func runAttacker(raw string) int {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := json.NewEncoder(os.Stdout).Encode(s.did); err != nil {
+	if err := json.NewEncoder(os.Stdout).Encode(s.done); err != nil {
 		return 1
 	}
 	return 0
@@ -158,15 +173,16 @@ func runAttacker(raw string) int {
 
 // attackerProcess is a running attack.
 type attackerProcess struct {
+	begun time.Time
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	out   *bufio.Reader
 }
 
 // begin starts the attack in a process at the lowest priority and waits until it is under way.
-func (a Attack) begin(t *Target, given map[string]string) *attackerProcess {
+func (a Attack) begin(t testing.TB, s *Scene) *attackerProcess {
 	t.Helper()
-	raw, err := json.Marshal(&Scene{Attack: a.Name, URL: t.URL, GRPC: t.GRPC, Keys: t.Keys, Short: testing.Short(), Given: given})
+	raw, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +190,7 @@ func (a Attack) begin(t *Target, given map[string]string) *attackerProcess {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &attackerProcess{cmd: exec.Command("nice", "-n", "19", self)}
+	p := &attackerProcess{begun: time.Now(), cmd: exec.Command("nice", "-n", "19", self)}
 	p.cmd.Env = append(os.Environ(), attackerVariable+"="+string(raw), "GOMAXPROCS=1")
 	p.cmd.Stderr = t.Output()
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
@@ -197,23 +213,21 @@ func (a Attack) begin(t *Target, given map[string]string) *attackerProcess {
 	return p
 }
 
-// end ends the attack and adds what it did to did.
-func (p *attackerProcess) end(t testing.TB, did map[string]int) {
+// end ends the attack and returns what it did, and in which time.
+func (p *attackerProcess) end(t testing.TB) (did attackReport, took time.Duration) {
 	t.Helper()
 	timer := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
 	defer timer.Stop()
 	p.stdin.Close()
-	var more map[string]int
+	took = time.Since(p.begun)
 	line, err := p.out.ReadBytes('\n')
 	if err == nil {
-		err = json.Unmarshal(line, &more)
+		err = json.Unmarshal(line, &did)
 	}
 	if waited := p.cmd.Wait(); err != nil || waited != nil {
 		t.Errorf("the attacker did not end as it should: %v, %v", err, waited)
 	}
-	for what, n := range more {
-		did[what] += n
-	}
+	return did, took
 }
 
 // conduct carries the attack out and judges what the victim noticed. When nothing but a tail is over
@@ -229,12 +243,13 @@ func (a Attack) conduct(t *testing.T, postgres bool) {
 }
 
 // measure carries the attack out on one target and has a second one beside it that nobody attacks,
-// so that what an attack leaves behind does not pass for usual. Their windows take turns.
+// so that what an attack leaves behind does not pass for usual. Windows take turns: nothing is attacked; the target is;
+// and a sink is, in the same way and as often, while the victim works at the second target.
 func (a Attack) measure(t *testing.T, postgres bool, rounds int) *Measurement {
 	o := a.Target
 	o.Postgres = postgres
 	quiet, target := Start(t, o), Start(t, o)
-	m := &Measurement{Attack: a.Name, Postgres: postgres, Limit: a.MemoryMiB, Floor: a.Floor, Did: map[string]int{}}
+	m := &Measurement{Attack: a.Name, Postgres: postgres, Limit: a.MemoryMiB, Floor: a.Floor, Lax: testing.Short(), Did: map[string]int{}}
 	if m.Limit == 0 {
 		m.Limit = payloadMemory
 	}
@@ -244,7 +259,7 @@ func (a Attack) measure(t *testing.T, postgres bool, rounds int) *Measurement {
 	}
 	undisturbed, victim := newVictim(quiet, pace, a.Bytes), newVictim(target, pace, a.Bytes)
 	victim.reconnects = a.Reconnects
-	length := size(3*time.Second, max(a.Window, shortWindow))
+	length := size(2*time.Second, max(a.Window, shortWindow))
 	for _, v := range []*Victim{undisturbed, victim} {
 		v.window(t.Context(), length/4) // plans and caches are warm then
 	}
@@ -252,27 +267,45 @@ func (a Attack) measure(t *testing.T, postgres bool, rounds int) *Measurement {
 	if a.Prepare != nil {
 		given = a.Prepare(target)
 	}
+	scene := &Scene{Attack: a.Name, URL: target.URL, GRPC: target.GRPC, Keys: target.Keys, Short: testing.Short(), Given: given}
+	var came traffic
 	for range rounds {
 		m.Busy += contention() / float64(rounds)
 		m.Quiet.add(undisturbed.window(t.Context(), length))
-		attacker := a.begin(target, given)
+		attacker := a.begin(t, scene)
 		m.Attacked.add(victim.window(t.Context(), length))
 		m.Peak = max(m.Peak, target.PeakMemory())
-		attacker.end(t, m.Did)
-		if !target.Alive() {
+		did, took := attacker.end(t)
+		for what, n := range did.Did {
+			m.Did[what] += n
+		}
+		if came.add(did, took); !target.Alive() {
 			break
 		}
+		m.Control.add(a.control(t, scene, came, func() Waits { return undisturbed.window(t.Context(), length) }))
 	}
 	m.Faults = append(m.Faults, victim.check(t.Context())...)
 	if a.StopUnderAttack && target.Alive() {
-		attacker := a.begin(target, given)
+		attacker := a.begin(t, scene)
 		t.Logf("SIGTERM took %s under attack", target.Stop(t).Round(time.Millisecond))
-		attacker.end(t, m.Did)
+		attacker.end(t)
 	}
 	m.judge()
 	target.Stop(t)
 	quiet.Stop(t)
 	return m
+}
+
+// control has the attack meet a sink for as long as a window takes.
+func (a Attack) control(t *testing.T, scene *Scene, like traffic, window func() Waits) Waits {
+	t.Helper()
+	bare := &Scene{Attack: scene.Attack, Keys: scene.Keys, Short: scene.Short, Given: scene.Given}
+	var stop func()
+	bare.URL, bare.GRPC, stop = startSink(t, like)
+	defer stop()
+	attacker := a.begin(t, bare)
+	defer attacker.end(t)
+	return window()
 }
 
 // runAttacks carries out attacks one after the other, for they are measured.

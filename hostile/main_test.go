@@ -25,6 +25,9 @@ func run(m *testing.M) int {
 	if raw, ok := os.LookupEnv(attackerVariable); ok {
 		return runAttacker(raw)
 	}
+	if raw, ok := os.LookupEnv(sinkVariable); ok {
+		return runSink(raw)
+	}
 	var err error
 	if shared, err = os.MkdirTemp("", "forebay-hostile-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

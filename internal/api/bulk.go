@@ -3,6 +3,7 @@ package api
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,10 +18,11 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/panics"
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 const (
-	bulkChunk = 256     // lines stored at once, at most
+	bulkChunk = 128     // lines stored at once, at most: others wait for the transaction
 	bulkBytes = 1 << 20 // of small lines read ahead of the store
 	// bulkIdle is how long a bulk submit may send nothing.
 	bulkIdle = 2 * time.Minute
@@ -116,6 +118,7 @@ func (a *API) bulkChunk(c *call, chunk []bulkLine) bool {
 			line.release()
 		}
 	}()
+	ctx := c.acting(c.r.Context())
 	results := make([]forebay.SubmitResult, len(chunk))
 	var reqs []forebay.SubmitRequest
 	var places []int // of the requests' results
@@ -125,15 +128,17 @@ func (a *API) bulkChunk(c *call, chunk []bulkLine) bool {
 			results[i].Error = line.err
 			continue
 		}
-		req, err := decodeSubmit(line.data, true)
-		if err != nil {
+		var req forebay.SubmitRequest
+		var err error
+		stopped := turns.Parse(ctx, len(line.data), func() { req, err = decodeSubmit(line.data, true) })
+		if err = cmp.Or(stopped, err); err != nil {
 			results[i].Error = a.lineError(c, err)
 			continue
 		}
 		reqs, places = append(reqs, req), append(places, i)
 	}
 	if len(reqs) > 0 {
-		for i, result := range a.service.SubmitMany(c.acting(c.r.Context()), c.caller.Tenant, reqs) {
+		for i, result := range a.service.SubmitMany(ctx, c.caller.Tenant, reqs) {
 			result.Line = chunk[places[i]].number
 			if result.Error != nil {
 				result.Error = a.lineError(c, result.Error)

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 // maxWait is the longest long poll.
@@ -122,7 +123,10 @@ func (a *API) submit(ctx context.Context, c *call, in *submitInput) (*submitOutp
 		return nil, err
 	}
 	defer release()
-	req, err := decodeSubmit(data, false)
+	var req forebay.SubmitRequest
+	if stopped := turns.Parse(ctx, len(data), func() { req, err = decodeSubmit(data, false) }); stopped != nil {
+		return nil, stopped
+	}
 	if err != nil {
 		return nil, err
 	}

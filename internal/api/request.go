@@ -18,6 +18,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/panics"
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 // maxRequestIDBytes bounds an X-Request-Id that is taken over from the client.
@@ -52,10 +53,11 @@ func (c *call) actor() string {
 }
 
 // acting returns a context that says who acts, whose budget pays, and where the payloads that are read
-// for the answer are counted.
+// for the answer are counted. What it computes is done in turns of the caller's tenant.
 func (c *call) acting(ctx context.Context) context.Context {
 	ctx = forebay.WithActor(ctx, c.actor())
 	ctx = memory.With(ctx, c.memory())
+	ctx = turns.With(ctx, c.caller.Tenant)
 	if c.caller.Budgeted {
 		ctx = forebay.WithBudgetKey(ctx, c.caller.KeyID)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 // newHuma returns the registrar of routes and of their documentation. huma's own pages are off: its
@@ -130,7 +131,10 @@ func routeBody[I, B, O any](a *API, scope forebay.Scope, op huma.Operation, limi
 			return nil, err
 		}
 		defer release()
-		body, err := decode[B](data)
+		var body B
+		if stopped := turns.Parse(ctx, len(data), func() { body, err = decode[B](data) }); stopped != nil {
+			return nil, stopped
+		}
 		if err != nil {
 			return nil, err
 		}

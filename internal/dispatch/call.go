@@ -12,6 +12,7 @@ import (
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/sleep"
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 // unknownTaskDelay is how long a job waits whose task no process here knows: a newer worker may.
@@ -75,7 +76,7 @@ func (d *Dispatcher) call(ctx context.Context, task forebay.Task, job *jobs.Deli
 			err = &forebay.TaskError{Class: forebay.ClassTransient, Code: "panic", Message: "the task's function panicked", Unmeasured: true}
 		}
 	}()
-	return task.Run(ctx, input)
+	return task.Run(turns.With(ctx, job.Tenant), input)
 }
 
 // conclude settles the delivery by what the call returned and why its context ended, if it did.

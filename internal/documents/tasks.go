@@ -11,6 +11,7 @@ import (
 	"github.com/forebayhq/forebay/internal/extract"
 	"github.com/forebayhq/forebay/internal/model"
 	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/turns"
 	"github.com/forebayhq/forebay/internal/vector"
 )
 
@@ -236,7 +237,13 @@ func (s *Service) chunks(ctx context.Context, rev store.Revision) (extract.Text,
 	if err != nil {
 		return text, nil, err
 	}
-	chunks := extract.Chunker{MaxTokens: s.ChunkTokens, Overlap: s.OverlapTokens, Count: model.EstimateTokens}.Split(text)
+	turn := turns.Begin(ctx)
+	defer turn.End()
+	count := func(text string) int { return model.EstimateTokens(turn, text) }
+	chunks := extract.Chunker{MaxTokens: s.ChunkTokens, Overlap: s.OverlapTokens, Count: count}.Split(text)
+	if err := ctx.Err(); err != nil { // what was counted until then says nothing
+		return text, nil, err
+	}
 	if len(chunks) > MaxChunks {
 		return text, nil, forebay.Errorf(forebay.CodeDocumentTooLarge, "the document makes %d chunks; the limit is %d", len(chunks), MaxChunks)
 	}

@@ -159,15 +159,23 @@ type Copy struct {
 // ErrSteps says that judging messages has taken more steps than it may.
 var ErrSteps = errors.New("judging the messages takes too long")
 
+// ErrStopped says that nobody wants to know any more what rules make of a message. It wraps what Pause returned.
+var ErrStopped = errors.New("judging the messages was stopped")
+
 // Select applies the rules of one subscription to a message: one copy for all rules without an action that
 // select it, and one for each rule with an action, also where the action makes it too large. A rule that cannot be
 // evaluated selects nothing; the error, which does not void the copies, is that of the first such rule. If the
-// message's steps are used up, the error is ErrSteps and there are no copies.
+// message's steps are used up, the error is ErrSteps and there are no copies; nor are there with ErrStopped.
 func Select(rules []*Rule, m *Message) (copies []Copy, err error) {
 	plain := false
 	for _, r := range rules {
 		if m.spend(ruleSteps); m.Steps != nil && *m.Steps < 0 {
 			return nil, ErrSteps
+		}
+		if m.Pause != nil {
+			if err := m.Pause(); err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrStopped, err)
+			}
 		}
 		if r.Action == nil && plain {
 			continue

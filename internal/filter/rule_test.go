@@ -244,3 +244,24 @@ func TestSelectWithinSteps(t *testing.T) {
 		t.Errorf("%d steps are left (%v)", left, err)
 	}
 }
+
+// Whoever judges pauses before each rule, and a pause that fails ends it.
+func TestSelectPausesBetweenRules(t *testing.T) {
+	rules := make([]*Rule, 5)
+	for i := range rules {
+		rules[i] = &Rule{Name: "r", Filter: Constant(false)}
+	}
+	pauses, stop := 0, errors.New("stop")
+	m := &Message{Pause: func() error {
+		if pauses++; pauses == 7 {
+			return stop
+		}
+		return nil
+	}}
+	if _, err := Select(rules, m); err != nil || pauses != 5 {
+		t.Errorf("%d pauses (%v)", pauses, err)
+	}
+	if copies, err := Select(rules, m); !errors.Is(err, ErrStopped) || !errors.Is(err, stop) || copies != nil || pauses != 7 {
+		t.Errorf("%d pauses, %v, %v", pauses, copies, err)
+	}
+}

@@ -180,7 +180,7 @@ func (s *Service) prepareEdit(ctx context.Context, q store.SetAsideQuery, req fo
 			return nil, err
 		}
 	}
-	if err := s.checkInput(&task, input); err != nil {
+	if err := s.checkInput(ctx, &task, input); err != nil {
 		return nil, err
 	}
 	edit := &store.RedriveEdit{Task: req.Edit.Task, MaxAttempts: orDefault(req.Edit.MaxAttempts, 0)}

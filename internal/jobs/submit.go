@@ -13,6 +13,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 // Submit validates and stores one job; when it returns the job is on disk. existing says that the
@@ -136,7 +137,7 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 	if !ok {
 		return store.NewJob{}, unknownTask(req.Task)
 	}
-	if err := s.checkInput(&task, req.Input); err != nil {
+	if err := s.checkInput(ctx, &task, req.Input); err != nil {
 		return store.NewJob{}, err
 	}
 	queue, err := s.queueFor(tenant, &task, req.Queue)
@@ -206,7 +207,14 @@ func stored(at *time.Time) *time.Time {
 	return &t
 }
 
-func (s *Service) checkInput(task *forebay.Task, input json.RawMessage) error {
+func (s *Service) checkInput(ctx context.Context, task *forebay.Task, input json.RawMessage) (err error) {
+	if stopped := turns.Parse(ctx, len(input), func() { err = s.checkInputNow(task, input) }); stopped != nil {
+		return stopped
+	}
+	return err
+}
+
+func (s *Service) checkInputNow(task *forebay.Task, input json.RawMessage) error {
 	if len(input) == 0 {
 		return forebay.Invalid("input", "is required")
 	}

@@ -112,7 +112,7 @@ func (p *anthropic) Chat(ctx context.Context, req ChatRequest) (ChatResponse, er
 	a := messagesAnswer{endpoint: &p.endpoint, texts: req.texts}
 	var limits RateLimits
 	err = p.post(ctx, outgoing{p.url, encoded, req.texts, limits.into(req.OnLimits)}, a.read)
-	resp := a.response(req, err == nil)
+	resp := a.response(ctx, req, err == nil)
 	resp.Limits = limits
 	return resp, err
 }
@@ -289,7 +289,7 @@ func (c *messagesAnswer) finishReason() string {
 	return c.stop
 }
 
-func (c *messagesAnswer) response(req ChatRequest, ok bool) ChatResponse {
+func (c *messagesAnswer) response(ctx context.Context, req ChatRequest, ok bool) ChatResponse {
 	u := c.usage
 	resp := ChatResponse{Text: c.text.String(), FinishReason: c.finishReason(), Model: c.model,
 		Usage: forebay.TokenUsage{
@@ -301,7 +301,7 @@ func (c *messagesAnswer) response(req ChatRequest, ok bool) ChatResponse {
 		return resp
 	}
 	if u == (messagesUsage{}) {
-		resp.Usage = forebay.TokenUsage{InputTokens: req.promptTokens(), OutputTokens: int64(EstimateTokens(resp.Text))}
+		resp.Usage = forebay.TokenUsage{InputTokens: req.promptTokens(ctx), OutputTokens: textTokens(ctx, resp.Text)}
 	}
 	if req.WantRaw {
 		if resp.Raw = c.raw; resp.Raw == nil {

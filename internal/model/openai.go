@@ -141,7 +141,7 @@ func (p *openAI) Chat(ctx context.Context, req ChatRequest) (ChatResponse, error
 	a := chatAnswer{endpoint: &p.endpoint, texts: req.texts, wantRaw: req.WantRaw}
 	var limits RateLimits
 	err = p.post(ctx, outgoing{p.chatURL, encoded, req.texts, limits.into(req.OnLimits)}, a.read)
-	resp := a.response(req, err == nil)
+	resp := a.response(ctx, req, err == nil)
 	resp.Limits = limits
 	if err != nil {
 		return resp, p.learn(err, newName, body.StreamOptions != nil)
@@ -213,14 +213,14 @@ func (p *openAI) Embed(ctx context.Context, req EmbedRequest) (EmbedResponse, er
 		if err != nil {
 			return err
 		}
-		resp, err = p.parseEmbeddings(b, req)
+		resp, err = p.parseEmbeddings(ctx, b, req)
 		return err
 	})
 	resp.Limits = limits
 	return resp, err
 }
 
-func (p *openAI) parseEmbeddings(b []byte, req EmbedRequest) (EmbedResponse, error) {
+func (p *openAI) parseEmbeddings(ctx context.Context, b []byte, req EmbedRequest) (EmbedResponse, error) {
 	var wire struct {
 		Model string `json:"model"`
 		Data  []struct {
@@ -257,7 +257,7 @@ func (p *openAI) parseEmbeddings(b []byte, req EmbedRequest) (EmbedResponse, err
 		resp.Model = p.model
 	}
 	if wire.Usage == nil {
-		resp.Usage = forebay.TokenUsage{InputTokens: req.promptTokens()}
+		resp.Usage = forebay.TokenUsage{InputTokens: req.promptTokens(ctx)}
 	}
 	return resp, nil
 }

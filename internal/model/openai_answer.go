@@ -2,6 +2,7 @@ package model
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -170,12 +171,12 @@ func (c *chatAnswer) judge() error {
 
 // response returns what was collected. Tokens that the provider did not report are estimated when
 // the call succeeded.
-func (c *chatAnswer) response(req ChatRequest, ok bool) ChatResponse {
+func (c *chatAnswer) response(ctx context.Context, req ChatRequest, ok bool) ChatResponse {
 	resp := ChatResponse{Text: c.text.String(), FinishReason: c.finish, Model: c.head.model}
 	if usage := parseUsage(c.usage); usage != (chatUsage{}) {
 		resp.Usage, resp.CachedTokens = usage.tokens(), usage.CachedTokens
 	} else if ok {
-		resp.Usage = forebay.TokenUsage{InputTokens: req.promptTokens(), OutputTokens: int64(EstimateTokens(resp.Text))}
+		resp.Usage = forebay.TokenUsage{InputTokens: req.promptTokens(ctx), OutputTokens: textTokens(ctx, resp.Text)}
 	}
 	if ok && c.wantRaw {
 		if resp.Raw = c.raw; resp.Raw == nil {

@@ -94,7 +94,7 @@ func NewRouter(models map[string]Model) (*Router, error) {
 
 // Chat makes one chat call. The deployment is nil when nothing was called.
 func (r *Router) Chat(ctx context.Context, model string, req ChatRequest) (ChatResponse, *Deployment, error) {
-	count := sync.OnceValue(req.promptTokens)
+	count := sync.OnceValue(func() int64 { return req.promptTokens(ctx) })
 	l, err := r.admit(ctx, model, func(d *lane, left left) string {
 		output := req.MaxOutputTokens
 		if output <= 0 {
@@ -126,7 +126,7 @@ func (r *Router) Chat(ctx context.Context, model string, req ChatRequest) (ChatR
 
 // Embed makes one embedding call. The deployment is nil when nothing was called.
 func (r *Router) Embed(ctx context.Context, model string, req EmbedRequest) (EmbedResponse, *Deployment, error) {
-	count := sync.OnceValue(req.promptTokens)
+	count := sync.OnceValue(func() int64 { return req.promptTokens(ctx) })
 	l, err := r.admit(ctx, model, func(d *lane, left left) string {
 		return left.refuses(d.Price, req.maxPromptTokens(), 0, count)
 	}, left{req.CostLeft, req.TokensLeft})
@@ -199,6 +199,9 @@ func (r *Router) admit(ctx context.Context, model string, refuses func(*lane, le
 			continue
 		}
 		if code := refuses(l, left); code != "" {
+			if ctx.Err() != nil { // what was counted until then says nothing
+				return nil, ended(ctx)
+			}
 			refused = cmp.Or(refused, code)
 			continue
 		}

@@ -88,17 +88,17 @@ func FuzzAnswers(f *testing.F) {
 		for _, kind := range []string{"text/event-stream", "application/json", ""} {
 			chat := chatAnswer{endpoint: e, texts: none, wantRaw: true}
 			err := chat.read(answerOf(body, kind))
-			resp := chat.response(say("hi"), err == nil)
+			resp := chat.response(t.Context(), say("hi"), err == nil)
 			if err == nil && (resp.FinishReason == "" || len(resp.Text) > 4096 || resp.Raw == nil) || resp.Usage.InputTokens < 0 || resp.Usage.OutputTokens < 0 {
 				t.Errorf("chat as %q: %+v", kind, resp)
 			}
 			messages := messagesAnswer{endpoint: e, texts: none}
 			err = messages.read(answerOf(body, kind))
-			resp = messages.response(say("hi"), err == nil)
+			resp = messages.response(t.Context(), say("hi"), err == nil)
 			if err == nil && (resp.FinishReason == "" || len(resp.Text) > 4096) || resp.Usage.InputTokens < 0 || resp.Usage.OutputTokens < 0 {
 				t.Errorf("messages as %q: %+v", kind, resp)
 			}
 		}
-		_, _ = (&openAI{endpoint: *e}).parseEmbeddings(body, EmbedRequest{Inputs: []string{"a"}})
+		_, _ = (&openAI{endpoint: *e}).parseEmbeddings(t.Context(), body, EmbedRequest{Inputs: []string{"a"}})
 	})
 }

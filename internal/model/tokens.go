@@ -1,12 +1,15 @@
 package model
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/tiktoken-go/tokenizer"
+
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 const (
@@ -32,38 +35,46 @@ var codec = sync.OnceValues(func() (tokenizer.Codec, error) { return tokenizer.G
 // EstimateTokens counts the o200k_base tokens of text, exactly up to 64 KiB and by samples above. A word, a number or
 // white space of more than 512 bytes is counted in parts, which may be a token more for each. Other models' tokens
 // differ by some ten per cent. It takes time in proportion to the length of text at most, never exceeds that length in
-// bytes, and is safe for concurrent use.
-func EstimateTokens(text string) int {
+// bytes, and is safe for concurrent use. It pauses when it is not the turn's time; a turn whose context has ended leaves
+// the rest uncounted, at four bytes a token.
+func EstimateTokens(turn *turns.Turn, text string) int {
 	if len(text) <= exactBytes {
-		return countTokens(text)
+		return countTokens(turn, text)
 	}
-	return sampleTokens([]string{text}, len(text), sampleCount)
+	return sampleTokens(turn, []string{text}, len(text), sampleCount)
+}
+
+// textTokens is EstimateTokens in a turn of its own.
+func textTokens(ctx context.Context, text string) int64 {
+	turn := turns.Begin(ctx)
+	defer turn.End()
+	return int64(EstimateTokens(turn, text))
 }
 
 // estimateAll returns the tokens of all the texts of a request.
-func estimateAll(texts []string) (tokens int) {
+func estimateAll(turn *turns.Turn, texts []string) (tokens int) {
 	total := 0
 	for _, text := range texts {
 		total += len(text)
 	}
 	if total > exactTotal {
-		return sampleTokens(texts, total, totalCount)
+		return sampleTokens(turn, texts, total, totalCount)
 	}
 	for _, text := range texts {
-		tokens += EstimateTokens(text)
+		tokens += EstimateTokens(turn, text)
 	}
 	return tokens
 }
 
 // sampleTokens counts windows that are spread evenly over texts of so many bytes together.
-func sampleTokens(texts []string, total, windows int) int {
+func sampleTokens(turn *turns.Turn, texts []string, total, windows int) int {
 	stride := (total - sampleBytes) / (windows - 1)
 	tokens, sampled, begin, next := 0, 0, 0, 0 // begin: of the text in all of them; next: the window to go on with
 	for _, text := range texts {
 		end := begin + len(text)
 		for w := next; w < windows && w*stride < end; w++ {
 			from, to := runeStart(text, max(0, w*stride-begin)), runeStart(text, min(len(text), w*stride+sampleBytes-begin))
-			tokens += countTokens(text[from:to])
+			tokens += countTokens(turn, text[from:to])
 			sampled += to - from
 			if w*stride+sampleBytes <= end {
 				next = w + 1
@@ -75,8 +86,11 @@ func sampleTokens(texts []string, total, windows int) int {
 }
 
 // countTokens counts a text piece by piece.
-func countTokens(text string) (tokens int) {
+func countTokens(turn *turns.Turn, text string) (tokens int) {
 	for len(text) > pieceBytes {
+		if turn.Pause() != nil {
+			return tokens + (len(text)+3)/4
+		}
 		end := pieceEnd(text)
 		tokens += countPiece(text[:end])
 		text = text[end:]
@@ -132,8 +146,10 @@ func runeStart(s string, i int) int {
 }
 
 // promptTokens estimates what a request's messages count as input.
-func (r ChatRequest) promptTokens() int64 {
-	return int64(len(r.JSONSchema)/4 + tokensPerMessage*len(r.Messages) + estimateAll(r.texts()))
+func (r ChatRequest) promptTokens(ctx context.Context) int64 {
+	turn := turns.Begin(ctx)
+	defer turn.End()
+	return int64(len(r.JSONSchema)/4 + tokensPerMessage*len(r.Messages) + estimateAll(turn, r.texts()))
 }
 
 // maxPromptTokens is a bound that costs nothing: a token is at least one byte.
@@ -153,8 +169,10 @@ func (r ChatRequest) texts() []string {
 	return texts
 }
 
-func (r EmbedRequest) promptTokens() int64 {
-	return int64(estimateAll(r.Inputs))
+func (r EmbedRequest) promptTokens(ctx context.Context) int64 {
+	turn := turns.Begin(ctx)
+	defer turn.End()
+	return int64(estimateAll(turn, r.Inputs))
 }
 
 func (r EmbedRequest) maxPromptTokens() int64 {

@@ -1,18 +1,23 @@
 package model
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 func TestEstimateTokens(t *testing.T) {
 	// Counts of the published o200k_base vocabulary.
 	for text, want := range map[string]int{"": 0, "hello world": 2, "The quick brown fox jumps over the lazy dog.": 10} {
-		if got := EstimateTokens(text); got != want {
+		if got := EstimateTokens(nil, text); got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
 	}
@@ -21,8 +26,8 @@ func TestEstimateTokens(t *testing.T) {
 func TestEstimateTokensOfLongTexts(t *testing.T) {
 	for _, unit := range []string{"The quick brown fox jumps over the lazy dog. ", "模型调用很慢。", `{"key": [1, 2.5, null]}, `, "\xff\xfe"} {
 		text := strings.Repeat(unit, 400_000/len(unit))
-		want := countTokens(text)
-		if got := EstimateTokens(text); got < want*95/100 || got > want*105/100 {
+		want := countTokens(nil, text)
+		if got := EstimateTokens(nil, text); got < want*95/100 || got > want*105/100 {
 			t.Errorf("%.10q…: %d, want %d ± 5 %%", unit, got, want)
 		}
 	}
@@ -33,13 +38,13 @@ var costlyUnits = []string{" ", "\n", " \n", "\n        ", "\t\n\r ", "\u00a0\n"
 	"\u0301", "!", "/", "'", "!\n", "'s", "ʰ", "ǅ", "\u200d", "\x00", "\x7f", "a\n \n", " \n1\n", "ᄀ", "\u2028 \n"}
 
 func TestCountingTokensTakesTimeInProportionToTheText(t *testing.T) {
-	countTokens("") // loads the vocabulary
+	countTokens(nil, "") // loads the vocabulary
 	const size = exactBytes / 4
 	least := func(text string) time.Duration { // of some, for other processes run too
 		best := time.Hour
 		for range 3 {
 			began := time.Now()
-			EstimateTokens(text)
+			EstimateTokens(nil, text)
 			best = min(best, time.Since(began))
 		}
 		return best
@@ -55,7 +60,7 @@ func TestCountingTokensTakesTimeInProportionToTheText(t *testing.T) {
 
 func TestManyTextsOfOneRequestAreSampled(t *testing.T) {
 	unit := "The quick brown fox jumps over the lazy dog. "
-	one := countTokens(unit)
+	one := countTokens(nil, unit)
 	for _, size := range []int{1, 100, 10_000, 60_000, 200_000} { // of each text, in bytes
 		for _, total := range []int{400_000, 2_000_000} {
 			texts := make([]string, total/size)
@@ -66,7 +71,7 @@ func TestManyTextsOfOneRequestAreSampled(t *testing.T) {
 			if size == 1 { // each is a token
 				want = len(texts)
 			}
-			if got := estimateAll(texts); got < want*9/10 || got > want*11/10 {
+			if got := estimateAll(nil, texts); got < want*9/10 || got > want*11/10 {
 				t.Errorf("%d texts of %d bytes: %d, want %d ± 10 %%", len(texts), size, got, want)
 			}
 		}
@@ -85,13 +90,13 @@ func TestPiecesAreCountedLikeTheWhole(t *testing.T) {
 				b.WriteByte(' ')
 			}
 		}
-		if got, want := countTokens(b.String()), countPiece(b.String()); got != want {
+		if got, want := countTokens(nil, b.String()), countPiece(b.String()); got != want {
 			t.Errorf("%d tokens, %d in one piece: %q", got, want, b.String())
 		}
 	}
 	for _, unit := range costlyUnits { // where nothing parts them
 		text := strings.Repeat(unit, 4*pieceBytes/len(unit))
-		if got, want := countTokens(text), countPiece(text); got < want || got > want+5 {
+		if got, want := countTokens(nil, text), countPiece(text); got < want || got > want+5 {
 			t.Errorf("%q: %d tokens, %d in one piece", unit, got, want)
 		}
 	}
@@ -101,7 +106,7 @@ func TestEstimateTokensConcurrently(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if n := EstimateTokens("hello world"); n != 2 {
+			if n := EstimateTokens(nil, "hello world"); n != 2 {
 				t.Errorf("%d", n)
 			}
 		})
@@ -131,8 +136,31 @@ func FuzzEstimateTokens(f *testing.F) {
 			return
 		}
 		text := strings.Repeat(unit, times)
-		if n := EstimateTokens(text); n < 0 || n > len(text) || n == 0 && text != "" {
+		if n := EstimateTokens(nil, text); n < 0 || n > len(text) || n == 0 && text != "" {
 			t.Errorf("%d tokens for %d bytes", n, len(text))
 		}
 	})
+}
+
+// Whoever waits for a count has it only in one of the places that the process has for long work. A call whose context
+// has ended is not refused for what was counted until then.
+func TestTokensAreCountedInTurns(t *testing.T) {
+	countTokens(nil, "") // loads the vocabulary
+	var holders sync.WaitGroup
+	over := make(chan struct{})
+	defer holders.Wait()
+	defer close(over)
+	for range max(1, runtime.GOMAXPROCS(0)/2) {
+		held := make(chan struct{})
+		holders.Go(func() { _ = turns.Run(t.Context(), func() { close(held); <-over }) })
+		<-held
+	}
+	r, _, _ := twoDeployments(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	left := int64(1000)
+	_, _, err := r.Chat(ctx, "chat", ChatRequest{Messages: []Message{{Role: RoleUser, Content: strings.Repeat("word ", 100_000)}}, MaxOutputTokens: 50, TokensLeft: &left})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the call ended with %v while others had all the places", err)
+	}
 }

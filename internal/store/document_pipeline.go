@@ -81,7 +81,7 @@ func (s *Store) AddChunks(ctx context.Context, tenant, revision, splitter int64,
 	for i := range chunks {
 		size += len(chunks[i].Text) + len(chunks[i].Headings)
 	}
-	_, err := transactSized(ctx, s, stageChange, size, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, s, stageChange, tenant, len(chunks), size, func(t *tx) (struct{}, error) {
 		if err := t.splitBy(revision, splitter); err != nil {
 			return struct{}{}, err
 		}
@@ -119,7 +119,7 @@ func (s *Store) EndSplit(ctx context.Context, tenant, revision, splitter int64, 
 	for i := range r.Rest {
 		size += len(r.Rest[i].Text)
 	}
-	_, err := transactSized(ctx, s, stageSubmit, size, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, s, stageSubmit, tenant, len(r.Rest)+len(r.Jobs), size, func(t *tx) (struct{}, error) {
 		if err := t.splitBy(revision, splitter); err != nil {
 			return struct{}{}, err
 		}
@@ -205,7 +205,7 @@ func (s *Store) RecordVectors(ctx context.Context, tenant int64, revisionID, job
 	for i := range vectors {
 		size += len(vectors[i].Vector) + len(vectors[i].Code)
 	}
-	_, err := transactSized(ctx, s, stageChange, size, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, s, stageChange, tenant, len(vectors), size, func(t *tx) (struct{}, error) {
 		rev, err := t.revision(tenant, revisionID)
 		if err != nil {
 			return struct{}{}, err

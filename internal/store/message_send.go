@@ -45,7 +45,7 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 // sendJudged is Send for messages that a topic's rules have judged. It returns errTopicChanged, and stores nothing, if others
 // stand now.
 func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []MessageContent, size int, judged *judgement) ([]int64, error) {
-	return transactSized(ctx, s, stageChange, size, func(t *tx) ([]int64, error) {
+	return transactIn(ctx, s, stageChange, q.Tenant, judged.rows(len(messages)), size, func(t *tx) ([]int64, error) {
 		// As it stands now: the caller may remember older settings.
 		q, found, err := t.messageQueue(q.No)
 		if err != nil {

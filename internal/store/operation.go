@@ -34,6 +34,8 @@ type operation interface {
 	tells() bool // its caller is told what the transaction has found, also if that changed nothing
 	key() string // the first idempotency key of what it stores; "": there is none
 	bytes() int
+	rows() int       // that it stores, about
+	party() int64    // the tenant in whose turn it is taken; 0: it is taken at once
 	apply(*tx) error // an error that is not a *forebay.Error rolls the whole transaction back
 	finish(error)    // the commit's outcome; called once
 }
@@ -48,6 +50,8 @@ type request[T any] struct {
 	keys   []idempotencyKey // that may have made these before
 	told   string           // the deployment that it tells of what came of a call
 	size   int
+	many   int   // rows that it stores, if they are more than the messages
+	tenant int64 // that brings something new; 0: it waits for nobody's turn
 	run    func(*tx) (T, error)
 	result T
 	err    error
@@ -72,9 +76,11 @@ func (r *request[T]) needs(n *needs) {
 		n.states = append(n.states, r.told)
 	}
 }
-func (r *request[T]) plain() bool { return r.new > 0 || r.seq != 0 || r.told != "" }
-func (r *request[T]) tells() bool { return true }
-func (r *request[T]) bytes() int  { return r.size }
+func (r *request[T]) plain() bool  { return r.new > 0 || r.seq != 0 || r.told != "" }
+func (r *request[T]) tells() bool  { return true }
+func (r *request[T]) bytes() int   { return r.size }
+func (r *request[T]) rows() int    { return max(r.new, r.many, 1) }
+func (r *request[T]) party() int64 { return r.tenant }
 
 // postponable reports whether the operation can go into the next transaction: nothing was done for it when this
 // one began.
@@ -120,6 +126,11 @@ func transact[T any](ctx context.Context, s *Store, at stage, f func(*tx) (T, er
 // transactSized is transact for an operation that carries so many bytes of payload.
 func transactSized[T any](ctx context.Context, s *Store, at stage, size int, f func(*tx) (T, error)) (T, error) {
 	return perform(ctx, s, &request[T]{at: at, size: size, run: f})
+}
+
+// transactIn is transactSized for an operation that brings so many rows of a tenant.
+func transactIn[T any](ctx context.Context, s *Store, at stage, tenant int64, rows, size int, f func(*tx) (T, error)) (T, error) {
+	return perform(ctx, s, &request[T]{at: at, size: size, many: rows, tenant: tenant, run: f})
 }
 
 // perform hands a request to the writer and waits for its outcome.

@@ -62,7 +62,11 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 			keys = append(keys, idempotencyKey{jobs[i].Tenant, jobs[i].IdempotencyKey})
 		}
 	}
-	return performBy(ctx, s.writerFor(jobs), &request[[]Submitted]{at: stageSubmit, new: len(jobs), keys: keys, size: size, run: func(t *tx) ([]Submitted, error) {
+	var tenant int64
+	if len(jobs) > 0 {
+		tenant = jobs[0].Tenant
+	}
+	return performBy(ctx, s.writerFor(jobs), &request[[]Submitted]{at: stageSubmit, tenant: tenant, new: len(jobs), keys: keys, size: size, run: func(t *tx) ([]Submitted, error) {
 		results := make([]Submitted, len(jobs))
 		for i := range jobs {
 			var err error

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 // Rules are judged by whoever sends, before the transaction that stores the copies: rules may take long, and that
@@ -26,8 +27,38 @@ var errTopicChanged = forebay.Errorf(forebay.CodeUnavailable, "the topic is bein
 
 // topicRules are the topics whose rules a process has ready. It is safe for concurrent use.
 type topicRules struct {
-	mu sync.RWMutex
-	of map[int64]*compiledTopic
+	mu        sync.RWMutex
+	of        map[int64]*compiledTopic
+	former    map[int64]*compiledTopic // as they were before their latest change
+	compiling map[int64]chan struct{}  // closed when whoever compiles one is done
+}
+
+// enter waits until nobody else compiles the topic's rules.
+func (r *topicRules) enter(ctx context.Context, no int64) (leave func(), err error) {
+	for {
+		r.mu.Lock()
+		other := r.compiling[no]
+		if other == nil {
+			if r.compiling == nil {
+				r.compiling = map[int64]chan struct{}{}
+			}
+			done := make(chan struct{})
+			r.compiling[no] = done
+			r.mu.Unlock()
+			return func() {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				delete(r.compiling, no)
+				close(done)
+			}, nil
+		}
+		r.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // get returns what is known of the topic, of whatever version; nil: nothing.
@@ -40,18 +71,32 @@ func (r *topicRules) get(no int64) *compiledTopic {
 func (r *topicRules) put(c *compiledTopic) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.of == nil || len(r.of) >= maxKnownTopics {
-		r.of = map[int64]*compiledTopic{}
+	if r.of == nil || len(r.of)+len(r.former) >= maxKnownTopics {
+		r.of, r.former = map[int64]*compiledTopic{}, map[int64]*compiledTopic{}
 	}
 	if known := r.of[c.topic.No]; known == nil || known.topic.Version < c.topic.Version {
 		r.of[c.topic.No] = c
+		delete(r.former, c.topic.No)
 	}
+}
+
+// latest returns what was known last of the topic, though it may have changed since; nil: nothing.
+func (r *topicRules) latest(no int64) *compiledTopic {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if c := r.of[no]; c != nil {
+		return c
+	}
+	return r.former[no]
 }
 
 func (r *topicRules) forget(no int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.of, no)
+	if c := r.of[no]; c != nil {
+		r.former[no] = c
+		delete(r.of, no)
+	}
 }
 
 // judgement is what a topic of that version makes of the messages of one call.
@@ -59,6 +104,14 @@ type judgement struct {
 	version int64
 	picks   [][]picked
 	made    spread
+}
+
+// rows is how many rows so many messages become.
+func (j *judgement) rows(messages int) int {
+	if j == nil {
+		return messages
+	}
+	return messages + j.made.copies
 }
 
 // judge asks the rules of a topic, all or none of the messages. With fresh it reads the topic's version first; a refusal holds
@@ -91,6 +144,8 @@ func (s *Store) judge(ctx context.Context, no int64, messages []MessageContent, 
 
 func (c *compiledTopic) judge(ctx context.Context, messages []MessageContent, at int64) (*judgement, error) {
 	j := &judgement{version: c.topic.Version, picks: make([][]picked, len(messages))}
+	turn := turns.Begin(ctx)
+	defer turn.End()
 	for i := range messages {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -98,7 +153,7 @@ func (c *compiledTopic) judge(ctx context.Context, messages []MessageContent, at
 		left := maxSteps - j.made.steps
 		before := left
 		var err error
-		j.picks[i], err = c.pick(&messages[i], at, &j.made, &left)
+		j.picks[i], err = c.pick(&messages[i], at, &j.made, &left, turn)
 		if j.made.steps += before - left; err != nil {
 			return nil, err
 		}
@@ -107,7 +162,15 @@ func (c *compiledTopic) judge(ctx context.Context, messages []MessageContent, at
 }
 
 // readTopic returns the topic with its rules as they stand, nil if there is none.
-func (s *Store) readTopic(ctx context.Context, no int64) (c *compiledTopic, err error) {
+func (s *Store) readTopic(ctx context.Context, no int64) (*compiledTopic, error) {
+	// Of several who need them one compiles the rules.
+	leave, err := s.topics.enter(ctx, no)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	var c *compiledTopic
+	known := false
 	err = s.read(ctx, func(r conn) error {
 		for {
 			topic, found, err := r.topicNo(no)
@@ -115,15 +178,15 @@ func (s *Store) readTopic(ctx context.Context, no int64) (c *compiledTopic, err 
 				return err
 			}
 			if c = s.topics.get(no); c != nil && c.topic.Version == topic.Version {
+				known = true
 				return nil
 			}
-			if c, err = r.compileTopic(topic); err != nil {
+			if c, err = r.readRules(topic); err != nil {
 				return err
 			}
 			// What is read by several statements is of one version if that is the same afterwards.
 			after, found, err := r.topicNo(no)
 			if err != nil || found && after.Version == topic.Version {
-				s.topics.put(c)
 				return err
 			}
 			if err := r.limit(); err != nil {
@@ -131,7 +194,17 @@ func (s *Store) readTopic(ctx context.Context, no int64) (c *compiledTopic, err 
 			}
 		}
 	})
-	return c, err
+	if c == nil || known || err != nil {
+		return c, err
+	}
+	// This takes long, so the connection is for others.
+	turn := turns.Begin(ctx)
+	defer turn.End()
+	if err := c.compile(s.topics.latest(no), turn); err != nil {
+		return nil, err
+	}
+	s.topics.put(c)
+	return c, nil
 }
 
 func (c conn) topicNo(no int64) (topic MessageQueue, found bool, err error) {

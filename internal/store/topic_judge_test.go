@@ -1,13 +1,20 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/filter"
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 // subscribeSlowly makes a subscription with so many rules each of which takes all the steps that one may, for the messages of slow.
@@ -111,6 +118,60 @@ func TestJudgingEventsIsBounded(t *testing.T) {
 			if got := len(peekAll(t, s, lane)); got != events {
 				t.Errorf("%s has %d of %d events", sub, got, events)
 			}
+		}
+	})
+}
+
+// Rules that take long are judged only in one of the places that the process has for such work, and by nobody who has gone.
+func TestSendersJudgeInTurns(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		subscribeSlowly(t, s, topic, "slow", 100)
+		var holders sync.WaitGroup
+		over := make(chan struct{})
+		defer holders.Wait()
+		defer close(over)
+		for range max(1, runtime.GOMAXPROCS(0)/2) {
+			held := make(chan struct{})
+			holders.Go(func() { _ = turns.Run(t.Context(), func() { close(held); <-over }) })
+			<-held
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if _, err := s.judge(ctx, topic.No, []MessageContent{slow("one")}, true); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it was judged while others had all the places: %v", err)
+		}
+	})
+}
+
+// A topic that changes costs the rules that are new.
+func TestRulesAreCompiledOnce(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		first := subscribeSlowly(t, s, topic, "first", 3)
+		of := func(c *compiledTopic, sub MessageQueue) []*filter.Rule {
+			at := slices.IndexFunc(c.subscriptions, func(one compiledSubscription) bool { return one.queue.No == sub.No })
+			return c.subscriptions[at].rules
+		}
+		before, err := s.readTopic(t.Context(), topic.No)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second := subscribeSlowly(t, s, topic, "second", 2)
+		if _, _, err := s.PutRule(t.Context(), second, Rule{Name: "r1", Settings: forebay.RuleSettings{SQLFilter: "p = 'new'"}}, RuleLimits{100, 100}); err != nil {
+			t.Fatal(err)
+		}
+		after, err := s.readTopic(t.Context(), topic.No)
+		if err != nil || len(after.subscriptions) != 2 {
+			t.Fatal(len(after.subscriptions), err)
+		}
+		if was, is := of(before, first), of(after, first); len(is) != 3 || !slices.Equal(was, is) {
+			t.Errorf("of %d rules that have not changed some were compiled again: %v, %v", len(is), was, is)
+		}
+		if m := (&filter.Message{Properties: forebay.Properties{"p": "new"}}); len(of(after, second)) != 2 {
+			t.Errorf("the second subscription has %d rules", len(of(after, second)))
+		} else if selects, err := of(after, second)[1].Filter.Matches(m); err != nil || !selects {
+			t.Errorf("the rule that has changed selects as before: %v, %v", selects, err)
 		}
 	})
 }

@@ -33,7 +33,7 @@ type parts struct {
 
 // storeInParts stores messages that are to be handed out.
 func (s *Store) storeInParts(ctx context.Context, topic MessageQueue, messages []MessageContent, size int, version int64) (parts, error) {
-	return transactSized(ctx, s, stageChange, size, func(t *tx) (all parts, err error) {
+	return transactIn(ctx, s, stageChange, topic.Tenant, len(messages), size, func(t *tx) (all parts, err error) {
 		topic, found, err := t.messageQueue(topic.No)
 		switch {
 		case err != nil:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/filter"
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 // What the subscriptions of topics may make of the messages of one call. Forwarding multiplies: a
@@ -17,8 +18,8 @@ const (
 	maxCopyBytes = 256 << 20
 	maxSteps     = 1 << 26 // of judging them by rules: about a second, and many times what rules need that are not made to be slow
 	// txSteps is what judging may take within a transaction: of one message that is activated or forwarded, and of all events
-	// that are told in one topic. A step takes about 15 ns.
-	txSteps = 1 << 21
+	// that are told in one topic: some 8 ms. A step takes about 15 ns.
+	txSteps = 1 << 19
 	// eventSteps is what any event may take, however many others the transaction tells: some 50 rules.
 	eventSteps = 1 << 13
 )
@@ -59,10 +60,14 @@ type compiledTopic struct {
 }
 
 type compiledSubscription struct {
-	queue MessageQueue
-	rules []*filter.Rule
-	all   bool // the rules make one copy of every message, whatever it holds
+	queue  MessageQueue
+	stored []storedRule   // by name
+	rules  []*filter.Rule // made of them
+	all    bool           // the rules make one copy of every message, whatever it holds
 }
+
+// storedRule is a rule as the database has it.
+type storedRule struct{ name, settings string }
 
 // topicMemory is what a transaction has read of topics.
 type topicMemory struct {
@@ -120,8 +125,11 @@ func (t *tx) compiledTopic(topic MessageQueue) (*compiledTopic, error) {
 	if c := t.w.topics.get(topic.No); c != nil && c.topic.Version == topic.Version {
 		return c, nil
 	}
-	c, err := t.compileTopic(topic)
+	c, err := t.readRules(topic)
 	if err != nil {
+		return nil, err
+	}
+	if err := c.compile(t.w.topics.latest(topic.No), nil); err != nil {
 		return nil, err
 	}
 	if t.topics.compiled == nil {
@@ -134,7 +142,8 @@ func (t *tx) compiledTopic(topic MessageQueue) (*compiledTopic, error) {
 
 const sqlTopicRules = "SELECT r.queue, r.name, r.settings FROM queues q JOIN rules r ON r.queue = q.no WHERE q.topic = ?"
 
-func (db conn) compileTopic(topic MessageQueue) (*compiledTopic, error) {
+// readRules reads the topic's subscriptions and their rules, which are to be compiled.
+func (db conn) readRules(topic MessageQueue) (*compiledTopic, error) {
 	c := &compiledTopic{topic: topic}
 	places := map[int64]int{}
 	err := db.prep(sqlSubscriptions).int(topic.No).each(func(r row) error {
@@ -152,15 +161,40 @@ func (db conn) compileTopic(topic MessageQueue) (*compiledTopic, error) {
 			return nil
 		}
 		sub := &c.subscriptions[place]
-		sub.rules = append(sub.rules, compileRule(r.text(1), r.blob(2)))
+		sub.stored = append(sub.stored, storedRule{r.text(1), string(r.blob(2))})
 		return nil
 	})
+	return c, err
+}
+
+// compile makes the rules ready to be asked. It takes over those that an earlier version of the topic has ready: to compile
+// thousands takes long. It pauses when it is not the turn's time, with an error if nobody wants them any more.
+func (c *compiledTopic) compile(before *compiledTopic, turn *turns.Turn) error {
+	ready := map[int64]compiledSubscription{}
+	if before != nil {
+		for _, sub := range before.subscriptions {
+			ready[sub.queue.No] = sub
+		}
+	}
+	byName := func(a, b storedRule) int { return strings.Compare(a.name, b.name) }
 	for i := range c.subscriptions {
 		sub := &c.subscriptions[i]
-		slices.SortFunc(sub.rules, func(a, b *filter.Rule) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(sub.stored, byName)
+		sub.rules = make([]*filter.Rule, len(sub.stored))
+		known := ready[sub.queue.No]
+		for n, rule := range sub.stored {
+			if at, found := slices.BinarySearchFunc(known.stored, rule, byName); found && known.stored[at] == rule {
+				sub.rules[n] = known.rules[at]
+				continue
+			}
+			if err := turn.Pause(); err != nil {
+				return err
+			}
+			sub.rules[n] = compileRule(rule.name, []byte(rule.settings))
+		}
 		sub.all = len(sub.rules) == 1 && sub.rules[0].Filter == filter.Constant(true) && sub.rules[0].Action == nil
 	}
-	return c, err
+	return nil
 }
 
 // compileRule prepares a rule. One that this version cannot read, though another wrote it, judges no
@@ -200,7 +234,7 @@ func (t *tx) pick(topic MessageQueue, message *MessageContent, made *spread) ([]
 	}
 	may := min(maxSteps-made.steps, txSteps)
 	left := may
-	picks, err := c.pick(message, t.now, made, &left)
+	picks, err := c.pick(message, t.now, made, &left, nil)
 	t.copied.steps += may - left
 	made.steps += may - left // judging is paid for, whatever came of it
 	return picks, err
@@ -215,7 +249,7 @@ func (t *tx) pickEvent(topic MessageQueue, message *MessageContent) ([]picked, e
 	}
 	may := max(txSteps-t.topics.judging[topic.No], eventSteps)
 	left := may
-	picks, err := c.pick(message, t.now, nil, &left)
+	picks, err := c.pick(message, t.now, nil, &left, nil)
 	t.copied.steps += may - left
 	if t.topics.judging == nil {
 		t.topics.judging = map[int64]int{}
@@ -227,8 +261,9 @@ func (t *tx) pickEvent(topic MessageQueue, message *MessageContent) ([]picked, e
 // pick chooses the copies that the topic's subscriptions get of a message at that time and adds them to what has been made
 // already. It takes the steps that judging needs off those that are left. If that would be too much, or choosing them takes too
 // long, it adds no copies and returns errFanOut or errSteps, which is an errFanOut too. Without a spread it makes
-// any number, and a subscription that takes too long counts as one whose rules cannot judge the message.
-func (c *compiledTopic) pick(message *MessageContent, at int64, made *spread, left *int) ([]picked, error) {
+// any number, and a subscription that takes too long counts as one whose rules cannot judge the message. Outside of
+// transactions it pauses between rules when it is not its turn.
+func (c *compiledTopic) pick(message *MessageContent, at int64, made *spread, left *int, turn *turns.Turn) ([]picked, error) {
 	picks := []picked{}
 	if len(c.subscriptions) == 0 {
 		return picks, nil
@@ -240,7 +275,7 @@ func (c *compiledTopic) pick(message *MessageContent, at int64, made *spread, le
 		total = *made
 	}
 	size := content.Size()
-	err := c.selectCopies(&content, at, left, made == nil, func(sub *MessageQueue, copied *MessageContent, why *DeadLettering) error {
+	err := c.selectCopies(&content, at, left, made == nil, turn, func(sub *MessageQueue, copied *MessageContent, why *DeadLettering) error {
 		if total.add(1, size); made != nil && total.exhausted() {
 			return errFanOut
 		}
@@ -304,7 +339,7 @@ func (t *tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
 // selectCopies calls give for each copy that the subscriptions make of a message at that time; with a
 // reason, for one that is to be dead-lettered. It takes the steps that judging the message needs off those that are left; where
 // there are too few it goes on without those whose rules need them, if it may, or returns errSteps.
-func (c *compiledTopic) selectCopies(content *MessageContent, at int64, left *int, goesOn bool, give func(*MessageQueue, *MessageContent, *DeadLettering) error) error {
+func (c *compiledTopic) selectCopies(content *MessageContent, at int64, left *int, goesOn bool, turn *turns.Turn, give func(*MessageQueue, *MessageContent, *DeadLettering) error) error {
 	var view *filter.Message // made once one is needed
 	for i := range c.subscriptions {
 		sub := &c.subscriptions[i]
@@ -319,11 +354,16 @@ func (c *compiledTopic) selectCopies(content *MessageContent, at int64, left *in
 			if view, err = content.view(at); err != nil {
 				return err
 			}
-			view.Steps = left
+			if view.Steps = left; turn != nil {
+				view.Pause = turn.Pause
+			}
 		}
 		copies, ruleErr := filter.Select(sub.rules, view)
 		if errors.Is(ruleErr, filter.ErrSteps) && !goesOn {
 			return errSteps
+		}
+		if errors.Is(ruleErr, filter.ErrStopped) {
+			return ruleErr
 		}
 		for _, made := range copies {
 			if made.TooLarge != "" {

@@ -82,9 +82,12 @@ func (w *writer) commit(batch []operation) error {
 		if err != nil {
 			w.postponed = nil // they end as the others do
 		}
-		for _, op := range batch {
-			if !slices.Contains(w.postponed, op) {
-				op.finish(err)
+		// Settlements wake many workers at once. Whoever has brought something new need not stand behind them.
+		for _, brings := range []bool{true, false} {
+			for _, op := range batch {
+				if (op.party() != 0) == brings && !slices.Contains(w.postponed, op) {
+					op.finish(err)
+				}
 			}
 		}
 	default:
@@ -198,6 +201,7 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 	if err == nil && slices.ContainsFunc(batch, operation.tells) {
 		err = t.assure()
 	}
+	worked := time.Since(began)
 	if err == nil {
 		err = t.commit()
 	}
@@ -218,7 +222,12 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 		w.observed(t, began, len(batch), 0, err)
 		return background, err
 	}
-	w.pace.note(time.Since(began), t.anew)
+	took, rows := time.Since(began), 0
+	for _, op := range batch {
+		rows += op.rows()
+	}
+	w.appetite.note(rows, worked, took-worked)
+	w.pace.note(took, t.anew)
 	w.committed(t, served)
 	w.observed(t, began, len(batch), len(served), nil)
 	return false, nil

@@ -40,6 +40,8 @@ type writer struct {
 	clockBack chan<- struct{}                // hears when the clock has gone back; nil: nobody does
 	health    *partHealth                    // told how transactions end
 	postponed []operation                    // of the latest batch, for the next transaction
+	backlog   backlog
+	appetite  appetite
 
 	nextSeq       int64
 	reservedSeq   int64              // numbers below it are marked on disk as given
@@ -277,7 +279,7 @@ func (w *writer) hear(n *news) {
 
 // untilNextDue returns how long the writer may sleep when nobody calls.
 func (w *writer) untilNextDue() time.Duration {
-	if len(w.postponed) > 0 {
+	if len(w.postponed) > 0 || !w.backlog.empty() {
 		return 0
 	}
 	at := w.clock()
@@ -294,13 +296,24 @@ func (w *writer) untilNextDue() time.Duration {
 	return max(0, time.Duration(next-at)*time.Millisecond)
 }
 
-// collect waits for the first operation, claim or due time, then takes what else is there. A short
-// yield lets the callers that the last commit woke add theirs.
+// collect waits for the first operation, claim or due time, then takes what else is there, as much as one
+// transaction should take. A short yield lets the callers that the last commit woke add theirs.
 func (w *writer) collect(timer <-chan time.Time) (batch []operation, ok bool) {
-	size := 0
-	add := func(op operation) {
+	size, rows := 0, 0
+	take := func(op operation) {
 		batch = append(batch, op)
 		size += op.bytes()
+		rows += op.rows()
+	}
+	add := func(op operation) {
+		if party := op.party(); party != 0 {
+			w.backlog.add(party, op)
+		} else {
+			take(op)
+		}
+	}
+	if !w.backlog.empty() {
+		timer = closedTimer
 	}
 	select {
 	case op := <-w.ops:
@@ -315,22 +328,33 @@ func (w *writer) collect(timer <-chan time.Time) (batch []operation, ok bool) {
 		return nil, false
 	}
 	yielded := false
-	for most := w.followed.mostOps(); len(batch) < most && size < maxBatchBytes; {
+	most := w.followed.mostOps()
+	for taking := true; taking && len(batch) < most && size < maxBatchBytes; {
 		select {
 		case op := <-w.ops:
 			add(op)
 		case c := <-w.claims:
 			w.park(c)
 		default:
-			if yielded {
-				return batch, true
+			if taking = !yielded; taking {
+				yielded = true
+				runtime.Gosched()
 			}
-			yielded = true
-			runtime.Gosched()
 		}
 	}
+	// What came at once leaves at least half of the transaction to those who wait.
+	enough := w.appetite.rows()
+	enough = max(enough, rows+enough/2)
+	w.backlog.take(func() bool { return len(batch) < most && rows < enough && size < maxBatchBytes }, take)
 	return batch, true
 }
+
+// closedTimer is one whose time has come.
+var closedTimer = func() <-chan time.Time {
+	c := make(chan time.Time)
+	close(c)
+	return c
+}()
 
 // clock is the database's time, about.
 func (w *writer) clock() int64 {
@@ -396,6 +420,7 @@ func (w *writer) anythingDue() bool {
 
 // shutdown refuses what is still waiting and closes the connection.
 func (w *writer) shutdown() {
+	w.backlog.take(func() bool { return true }, func(op operation) { op.finish(errClosed) })
 	for {
 		select {
 		case op := <-w.ops:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/model"
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 // prompted is a task that asks a model for text.
@@ -90,12 +91,19 @@ func (p *prompted) messages(req request) ([]model.Message, error) {
 }
 
 func (p *prompted) run(ctx context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
-	req, err := p.kind.parse(p.option, call.Input)
-	if err != nil {
-		return forebay.TaskResult{}, invalidInput(err)
+	var req request
+	var chat model.ChatRequest
+	var err error
+	stopped := turns.Parse(ctx, len(call.Input), func() {
+		if req, err = p.kind.parse(p.option, call.Input); err == nil {
+			chat = req.chat
+			chat.Messages, err = p.messages(req)
+		}
+	})
+	if stopped != nil {
+		return forebay.TaskResult{}, stopped
 	}
-	chat := req.chat
-	if chat.Messages, err = p.messages(req); err != nil {
+	if err != nil {
 		return forebay.TaskResult{}, invalidInput(err)
 	}
 	if chat.MaxOutputTokens == 0 {

@@ -1,0 +1,81 @@
+package store
+
+import "time"
+
+// Operations that bring something new wait for the writer in rotation of their tenants, so that one who sends
+// ten thousand at once does not make another wait until they are stored. What settles deliveries, and what
+// belongs to no tenant, goes into the next transaction at once.
+
+// rotation is how many rows of a tenant go into a transaction before the next tenant's.
+const rotation = 16
+
+// backlog holds such operations. Their callers wait for them, so there are no more than callers.
+type backlog struct {
+	of   map[int64][]operation // by tenant, in the order in which they came
+	next []int64               // tenants with some, in rotation
+}
+
+func (b *backlog) empty() bool { return len(b.next) == 0 }
+
+func (b *backlog) add(tenant int64, op operation) {
+	if b.of == nil {
+		b.of = map[int64][]operation{}
+	}
+	if len(b.of[tenant]) == 0 {
+		b.next = append(b.next, tenant)
+	}
+	b.of[tenant] = append(b.of[tenant], op)
+}
+
+// take passes on operations until more says that it is enough. The first is taken in any case.
+func (b *backlog) take(more func() bool, pass func(operation)) {
+	for first := true; len(b.next) > 0 && (first || more()); first = false {
+		tenant, rows := b.next[0], 0
+		b.next = b.next[1:]
+		for rows < rotation && len(b.of[tenant]) > 0 && (rows == 0 || more()) {
+			op := b.of[tenant][0]
+			b.of[tenant][0] = nil
+			b.of[tenant] = b.of[tenant][1:]
+			rows += op.rows()
+			pass(op)
+		}
+		if len(b.of[tenant]) > 0 {
+			b.next = append(b.next, tenant)
+		} else {
+			delete(b.of, tenant)
+		}
+	}
+}
+
+// appetite is how many rows the writer takes into one transaction. Everybody waits for the transaction that is
+// under way, so its work is to take a few milliseconds. Where the disk is slow it takes more, so that the
+// transactions are few.
+type appetite struct{ row, flush time.Duration } // what they take, about; 0: not known
+
+const (
+	shortWork   = 8 * time.Millisecond
+	workByFlush = 4  // the work of a transaction may take so many times what its commit does
+	leastRows   = 64 // so that a slow moment does not make the transactions many
+)
+
+func (a *appetite) rows() int {
+	if a.row == 0 {
+		return maxBatchOps
+	}
+	return min(max(int(max(shortWork, workByFlush*a.flush)/a.row), leastRows), maxBatchOps)
+}
+
+// note takes in how long the work of a transaction with so many rows took, and its commit. Of a few rows
+// most of the work is not theirs.
+func (a *appetite) note(rows int, work, flush time.Duration) {
+	if rows < leastRows/2 {
+		return
+	}
+	row := max(work/time.Duration(rows), 1)
+	if a.row == 0 {
+		a.row, a.flush = row, flush
+		return
+	}
+	a.row += (row - a.row) / 8
+	a.flush += (flush - a.flush) / 8
+}

@@ -1,0 +1,117 @@
+package turns
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// compute takes that many slices and pauses after each.
+func compute(t *Turn, slicesOf int, each func()) error {
+	for range slicesOf {
+		time.Sleep(slice) // the bubble's time: a computation of that length
+		each()
+		if err := t.Pause(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// However many computations one tenant has, another's are every second one.
+func TestTenantsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(1)
+		var order []string
+		var running sync.WaitGroup
+		start := func(tenant string, parts int) {
+			running.Go(func() {
+				turn := l.begin(With(t.Context(), tenant))
+				defer turn.End()
+				if err := l.take(turn); err != nil {
+					t.Error(err)
+				}
+				if err := compute(turn, parts, func() { order = append(order, tenant) }); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		for range 20 {
+			start("busy", 50)
+		}
+		start("other", 5)
+		running.Wait()
+		first, last := slices.Index(order, "other"), len(order)-1
+		for order[last] != "other" {
+			last--
+		}
+		if first > 2 || last-first > 8 {
+			t.Errorf("the other tenant's five slices were numbers %d to %d", first, last)
+		}
+		if len(order) != 20*50+5 || l.free != 1 || len(l.waiting)+len(l.next) != 0 {
+			t.Errorf("%d slices, %d places are free at the end, %v wait", len(order), l.free, l.next)
+		}
+	})
+}
+
+// No more compute at once than there are places, but for the first slice of each.
+func TestOnlySomeComputeAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(2)
+		var running sync.WaitGroup
+		for range 10 {
+			running.Go(func() {
+				turn := l.begin(t.Context())
+				defer turn.End()
+				if err := compute(turn, 11, func() {}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		begun := time.Now()
+		running.Wait()
+		// The first slices run together, and then ten of each in two places.
+		if took := time.Since(begun); took != slice+50*slice {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+func TestWhoGoesAwayLeavesTheLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(1)
+		holder := l.begin(t.Context())
+		if err := l.take(holder); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(With(t.Context(), "gone"))
+		done := make(chan error)
+		go func() {
+			turn := l.begin(ctx)
+			defer turn.End()
+			done <- compute(turn, 3, func() {})
+		}()
+		time.Sleep(10 * slice)
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
+		holder.End()
+		if l.free != 1 || len(l.waiting)+len(l.next) != 0 {
+			t.Errorf("%d places are free, %v wait", l.free, l.next)
+		}
+	})
+}
+
+func TestATurnThatIsNotNeededNeverWaits(t *testing.T) {
+	var none *Turn
+	if err := none.Pause(); err != nil {
+		t.Error(err)
+	}
+	none.End()
+}
