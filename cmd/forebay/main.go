@@ -64,7 +64,7 @@ Start a server, submit a job and see its result:
 		a.serve(), a.worker(), a.submit(), a.jobs(), a.batch(), a.orchestrations(),
 		a.setAside("dlq", "dead-letter"), a.setAside("quarantine", "quarantine"),
 		a.queues(), a.messages(), a.topics(), a.subscriptions(), a.rules(), a.webhooks(), a.documents(), a.search(), a.watch(), a.tasks(), a.deployments(), a.tenants(), a.keys(), a.audit(), a.reports(), a.workflows(), a.config(), a.doctor(),
-		a.migrate(), a.copy(), a.compact(), a.sim(), a.version(), exitCodes(),
+		a.migrate(), a.backup(), a.restore(), a.copy(), a.compact(), a.sim(), a.version(), exitCodes(),
 	)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
