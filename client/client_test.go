@@ -339,6 +339,7 @@ func TestOperations(t *testing.T) {
 		{"pause", func(ctx context.Context, c *Client) error { return c.PauseQueue(ctx, "q") }, "POST /v1/queues/q/pause "},
 		{"resume", func(ctx context.Context, c *Client) error { return c.ResumeQueue(ctx, "q") }, "POST /v1/queues/q/resume "},
 		{"tasks", func(ctx context.Context, c *Client) error { return second(c.Tasks(ctx)) }, "GET /v1/tasks "},
+		{"task", func(ctx context.Context, c *Client) error { return second(c.Task(ctx, "chat")) }, "GET /v1/tasks/chat "},
 		{"deployments", func(ctx context.Context, c *Client) error { return second(c.Deployments(ctx)) }, "GET /v1/deployments "},
 		{"faults", func(ctx context.Context, c *Client) error { return second(c.SimFaults(ctx, "d")) }, "GET /v1/deployments/d/sim "},
 		{"set faults", func(ctx context.Context, c *Client) error {
