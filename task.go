@@ -32,6 +32,9 @@ type Task struct {
 	// Run does the work once. It must honour ctx: it is cancelled when the job is cancelled, its
 	// deadline passes, its lock is lost or the server stops. It does not retry by itself.
 	Run func(ctx context.Context, call TaskCall) (TaskResult, error)
+	// InputSchema and OutputSchema tell callers what the task takes and returns, as JSON schemas (2020-12), and Example
+	// is an input. nil: not described. Check decides what is let in, not they.
+	InputSchema, OutputSchema, Example json.RawMessage
 }
 
 // CallEstimate is what a call is thought to need.

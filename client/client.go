@@ -8,6 +8,8 @@
 package client
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
@@ -38,6 +40,8 @@ type Options struct {
 	// MaxResponseBytes limits what is read into memory of one answer. 0 is 64 MiB. Streams are limited
 	// by line, and Result is not limited.
 	MaxResponseBytes int64
+	// CACertificates are PEM certificates of authorities that are trusted beside the system's. Not with HTTPClient.
+	CACertificates []byte
 }
 
 // Client calls one server. It is safe for concurrent use.
@@ -49,7 +53,7 @@ type Client struct {
 	maxBytes  int64
 }
 
-// New returns a client. The error is a *forebay.Error about the base URL.
+// New returns a client. The error is a *forebay.Error about the base URL or the certificates.
 func New(o Options) (*Client, error) {
 	if o.BaseURL == "" {
 		o.BaseURL = DefaultBaseURL
@@ -61,7 +65,18 @@ func New(o Options) (*Client, error) {
 	base.Path = strings.TrimRight(base.Path, "/")
 	c := &Client{base: base, key: o.Key, http: o.HTTPClient, retryTime: o.RetryTime, maxBytes: o.MaxResponseBytes}
 	if c.http == nil {
-		c.http = &http.Client{Transport: newTransport()}
+		transport := newTransport()
+		if len(o.CACertificates) > 0 {
+			roots, err := x509.SystemCertPool()
+			if err != nil {
+				roots = x509.NewCertPool()
+			}
+			if !roots.AppendCertsFromPEM(o.CACertificates) {
+				return nil, forebay.Invalid("ca_certificates", "holds no certificate in PEM")
+			}
+			transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+		}
+		c.http = &http.Client{Transport: transport}
 	}
 	if c.retryTime == 0 {
 		c.retryTime = defaultRetryTime

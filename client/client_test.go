@@ -3,9 +3,11 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -339,6 +341,7 @@ func TestOperations(t *testing.T) {
 		{"pause", func(ctx context.Context, c *Client) error { return c.PauseQueue(ctx, "q") }, "POST /v1/queues/q/pause "},
 		{"resume", func(ctx context.Context, c *Client) error { return c.ResumeQueue(ctx, "q") }, "POST /v1/queues/q/resume "},
 		{"tasks", func(ctx context.Context, c *Client) error { return second(c.Tasks(ctx)) }, "GET /v1/tasks "},
+		{"task", func(ctx context.Context, c *Client) error { return second(c.Task(ctx, "chat")) }, "GET /v1/tasks/chat "},
 		{"deployments", func(ctx context.Context, c *Client) error { return second(c.Deployments(ctx)) }, "GET /v1/deployments "},
 		{"faults", func(ctx context.Context, c *Client) error { return second(c.SimFaults(ctx, "d")) }, "GET /v1/deployments/d/sim "},
 		{"set faults", func(ctx context.Context, c *Client) error {
@@ -468,5 +471,31 @@ func TestResultIsStreamed(t *testing.T) {
 	defer r.Close()
 	if data, err := io.ReadAll(r); err != nil || len(data) != 5000 {
 		t.Errorf("read %d bytes, %v", len(data), err)
+	}
+}
+
+// A server whose certificate is an own authority's is trusted only by who names it.
+func TestCACertificates(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Write([]byte(`{"items":[]}`))
+	}))
+	defer server.Close()
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	for _, c := range []struct {
+		pem  []byte
+		want bool
+	}{{authority, true}, {nil, false}} {
+		api, err := New(Options{BaseURL: server.URL, CACertificates: c.pem, RetryTime: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := api.Tasks(t.Context()); (err == nil) != c.want {
+			t.Errorf("with %d bytes of certificates: %v", len(c.pem), err)
+		}
+	}
+	if _, err := New(Options{BaseURL: server.URL, CACertificates: []byte("no PEM")}); err == nil {
+		t.Error("what is no certificate was taken")
 	}
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
 	"net/http"
@@ -50,11 +51,26 @@ type Task struct {
 	Description string `json:"description"`
 	Queue       string `json:"queue"`
 	MaxAttempts int    `json:"max_attempts"` // 0: the queue's
+	// What a job of the task takes and returns, as JSON schemas, and an example of an input. Only Task tells them; nil:
+	// the task is not described.
+	InputSchema  json.RawMessage `json:"input_schema,omitempty"`
+	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
+	Example      json.RawMessage `json:"example,omitempty"`
 }
 
 // Tasks returns what jobs may ask for.
 func (c *Client) Tasks(ctx context.Context) ([]Task, error) {
 	return items[Task](ctx, c, path("tasks"))
+}
+
+// Task returns one task, with what it takes and returns.
+func (c *Client) Task(ctx context.Context, name string) (Task, error) {
+	var task Task
+	if err := checkID("task", name); err != nil {
+		return task, err
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: path("tasks", name)}, &task)
+	return task, err
 }
 
 // RetryReport answers how attempts ended between two times. A zero time leaves that end to the server.

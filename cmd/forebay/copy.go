@@ -70,22 +70,30 @@ func (a *app) copyDatabase(ctx context.Context, from, to string) error {
 	})
 }
 
-// copyProgress is one line on terminals, and nothing elsewhere.
+// copyProgress tells where a copy is.
 func (a *app) copyProgress() (report func(server.CopyProgress), finish func()) {
+	line, finish := a.progressLine()
+	return func(p server.CopyProgress) {
+		what := "copying"
+		if p.Verifying {
+			what = "comparing"
+		}
+		line(fmt.Sprintf("%s %s: %d rows", what, p.Table, p.Rows))
+	}, finish
+}
+
+// progressLine is one line on terminals that is written over again and again, and nothing elsewhere.
+func (a *app) progressLine() (show func(string), finish func()) {
 	if !isTerminal(a.err) {
-		return func(server.CopyProgress) {}, func() {}
+		return func(string) {}, func() {}
 	}
 	var last time.Time
-	return func(p server.CopyProgress) {
+	return func(text string) {
 			if time.Since(last) < 100*time.Millisecond {
 				return
 			}
 			last = time.Now()
-			what := "copying"
-			if p.Verifying {
-				what = "comparing"
-			}
-			fmt.Fprintf(a.err, "\r%-60s", fmt.Sprintf("%s %s: %d rows", what, p.Table, p.Rows))
+			fmt.Fprintf(a.err, "\r%-60s", text)
 		}, func() {
 			fmt.Fprint(a.err, "\r", strings.Repeat(" ", 60), "\r")
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,7 +38,17 @@ func (a *app) newClient(retryTime time.Duration) (*client.Client, error) {
 	if o.Key == "" {
 		o.Key = forebay.Secret(a.getenv("FOREBAY_API_KEY"))
 	}
+	if file := cmp.Or(a.caCert, a.getenv("FOREBAY_CA_CERT")); file != "" {
+		pem, err := os.ReadFile(file)
+		if err != nil {
+			return nil, usagef("cannot read the certificates in %s: %s", file, cause(err))
+		}
+		o.CACertificates = pem
+	}
 	c, err := client.New(o)
+	if refused := (*forebay.Error)(nil); errors.As(err, &refused) && refused.Field == "ca_certificates" {
+		return nil, usagef("the file of --ca-cert holds no certificate in PEM")
+	}
 	if err != nil {
 		return nil, usagef("the server's address must be like %s", client.DefaultBaseURL)
 	}

@@ -37,6 +37,7 @@ type app struct {
 	url    string
 	key    string
 	output string
+	caCert string
 
 	running bool // the command line was understood
 }
@@ -64,7 +65,7 @@ Start a server, submit a job and see its result:
 		a.serve(), a.worker(), a.submit(), a.jobs(), a.batch(), a.orchestrations(),
 		a.setAside("dlq", "dead-letter"), a.setAside("quarantine", "quarantine"),
 		a.queues(), a.messages(), a.topics(), a.subscriptions(), a.rules(), a.webhooks(), a.documents(), a.search(), a.watch(), a.tasks(), a.deployments(), a.tenants(), a.keys(), a.audit(), a.reports(), a.workflows(), a.config(), a.doctor(),
-		a.migrate(), a.copy(), a.compact(), a.sim(), a.version(), exitCodes(),
+		a.migrate(), a.backup(), a.restore(), a.copy(), a.compact(), a.sim(), a.version(), exitCodes(),
 	)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
@@ -72,7 +73,10 @@ Start a server, submit a job and see its result:
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.url, "url", "", "address of the server (FOREBAY_URL; default http://127.0.0.1:8080)")
 	flags.StringVar(&a.key, "key", "", "API key; better in FOREBAY_API_KEY, where no other user sees it")
+	flags.StringVar(&a.caCert, "ca-cert", "", "file of certificates (PEM) of an authority to trust, beside the system's (FOREBAY_CA_CERT)")
 	flags.StringVarP(&a.output, "output", "o", "table", "how to print: table, json or jsonl")
+	root.Version = buildVersion()
+	root.SetVersionTemplate("forebay {{.Version}}\n")
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "help" {
@@ -155,7 +159,7 @@ func (a *app) about(thing, use, short, example string, do func(ctx context.Conte
 }
 
 // local are the commands that talk to no server.
-var local = []string{"serve", "worker", "keys", "migrate", "copy", "config", "sim", "version", "exit-codes"}
+var local = []string{"serve", "worker", "keys", "migrate", "copy", "compact", "backup", "restore", "config", "sim", "version", "exit-codes"}
 
 func (a *app) checkGlobals(c *cobra.Command) error {
 	a.running = true
@@ -163,7 +167,7 @@ func (a *app) checkGlobals(c *cobra.Command) error {
 	for top.HasParent() && top.Parent().HasParent() {
 		top = top.Parent()
 	}
-	for _, flag := range []string{"url", "key"} {
+	for _, flag := range []string{"url", "key", "ca-cert"} {
 		if slices.Contains(local, top.Name()) && c.Flags().Changed(flag) {
 			return usagef("--%s is for commands that talk to a server; %s does not", flag, c.CommandPath())
 		}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 
@@ -96,7 +98,7 @@ func counted(n int64, capped bool) string {
 }
 
 func (a *app) tasks() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use: "tasks", Short: "List the tasks jobs may ask for", Args: arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			api, err := a.client()
@@ -114,4 +116,26 @@ func (a *app) tasks() *cobra.Command {
 			})
 		},
 	}
+	show := a.apiCommand("show", "Show what a task takes and returns", []string{"TASK"}, func(ctx context.Context, api *client.Client, args []string) error {
+		task, err := api.Task(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return a.printOne(task, [][2]string{
+			{"task", task.Name}, {"description", task.Description}, {"queue", task.Queue},
+			{"example", string(task.Example)}, {"input", indented(task.InputSchema)}, {"output", indented(task.OutputSchema)},
+		})
+	})
+	show.Example = "  forebay tasks show chat"
+	c.AddCommand(show)
+	return c
+}
+
+// indented is a JSON text for people; what is none stays as it is.
+func indented(text json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Indent(&b, text, "", "  ") != nil {
+		return string(text)
+	}
+	return b.String()
 }

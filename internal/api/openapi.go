@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/tasks"
 )
 
 const description = "Durable jobs for language models. Every error is application/problem+json (RFC 9457) with a " +
@@ -32,6 +33,14 @@ func (a *API) publish() {
 	// A reference cannot say by itself that null may stand in its place.
 	job := schemas["Job"]
 	job.Properties["error"] = &huma.Schema{AnyOf: []*huma.Schema{job.Properties["error"], {Type: "null"}}}
+
+	for name, schema := range tasks.Schemas() {
+		described := &huma.Schema{}
+		if err := json.Unmarshal(schema, &described.Extensions); err != nil {
+			panic(fmt.Errorf("describe %s: %w", name, err))
+		}
+		schemas[name] = described
+	}
 
 	// Written when first asked for: it takes longer than all else that a start does here.
 	a.serve("/openapi.json", "application/openapi+json", func() ([]byte, error) { return json.Marshal(a.huma.OpenAPI()) })

@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -24,6 +25,21 @@ type taskInfo struct {
 	MaxAttempts int    `json:"max_attempts" doc:"0: the queue's"`
 }
 
+type taskDetail struct {
+	taskInfo
+	InputSchema  json.RawMessage `json:"input_schema,omitempty" doc:"JSON schema of the input; absent: the task does not describe it"`
+	OutputSchema json.RawMessage `json:"output_schema,omitempty" doc:"JSON schema of the result"`
+	Example      json.RawMessage `json:"example,omitempty" doc:"an input"`
+}
+
+type taskPath struct {
+	Task string `path:"task" maxLength:"64"`
+}
+
+func infoOf(t forebay.Task) taskInfo {
+	return taskInfo{t.Name, t.Description, cmp.Or(t.Queue, forebay.DefaultQueue), t.MaxAttempts}
+}
+
 func (a *API) routeReports() {
 	route(a, forebay.ScopeRead, huma.Operation{
 		OperationID: "report-retries", Method: http.MethodGet, Path: "/v1/reports/retries", Tags: []string{"reports"},
@@ -34,10 +50,21 @@ func (a *API) routeReports() {
 	route(a, forebay.ScopeRead, huma.Operation{
 		OperationID: "list-tasks", Method: http.MethodGet, Path: "/v1/tasks", Tags: []string{"tasks"}, Summary: "List the tasks jobs may ask for",
 	}, func(context.Context, *call, *none) (*answer[forebay.Page[taskInfo]], error) {
-		var tasks []taskInfo
+		var all []taskInfo
 		for _, t := range a.service.Tasks() {
-			tasks = append(tasks, taskInfo{t.Name, t.Description, cmp.Or(t.Queue, forebay.DefaultQueue), t.MaxAttempts})
+			all = append(all, infoOf(t))
 		}
-		return pageAnswer(page(tasks), nil)
+		return pageAnswer(page(all), nil)
+	})
+	route(a, forebay.ScopeRead, huma.Operation{
+		OperationID: "get-task", Method: http.MethodGet, Path: "/v1/tasks/{task}", Tags: []string{"tasks"},
+		Summary: "Get a task with what it takes and returns",
+	}, func(_ context.Context, _ *call, in *taskPath) (*answer[taskDetail], error) {
+		for _, t := range a.service.Tasks() {
+			if t.Name == in.Task {
+				return answerOf(taskDetail{infoOf(t), t.InputSchema, t.OutputSchema, t.Example}, nil)
+			}
+		}
+		return answerOf(taskDetail{}, error(forebay.ErrNotFound))
 	})
 }

@@ -55,15 +55,23 @@ func Copy(ctx context.Context, from, to Options, progress func(CopyProgress)) (r
 		return report, err
 	}
 	c := &copying{source: source, target: target, tables: tables, progress: progress}
+	return c.run(ctx, func() error { return nil })
+}
+
+// run does the whole copy. before runs when the target is marked: it was empty, or an unfinished copy of the same.
+func (c *copying) run(ctx context.Context, before func() error) (report CopyReport, err error) {
 	if err := c.begin(); err != nil {
 		return report, err
 	}
-	for _, t := range tables {
+	if err := before(); err != nil {
+		return report, err
+	}
+	for _, t := range c.tables {
 		if err := c.copyTable(ctx, t); err != nil {
 			return report, err
 		}
 	}
-	for _, t := range tables {
+	for _, t := range c.tables {
 		if err := c.verify(ctx, t, &report); err != nil {
 			return report, err
 		}
@@ -151,7 +159,8 @@ func refuseUnfinished(e copyEngine) error {
 	unfinished, err := e.hasTable(copyMark)
 	if err == nil && unfinished {
 		err = forebay.Errorf(forebay.CodeDatabaseUnusable,
-			"this database is an unfinished copy of another one; run the same forebay copy again to complete it, or give it up with forebay copy --abandon")
+			"this database is an unfinished copy of another one, or of a backup; run the same forebay copy or restore again to complete it, "+
+				"or give it up with forebay copy --abandon")
 	}
 	return err
 }

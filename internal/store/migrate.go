@@ -19,6 +19,9 @@ var migrationFiles embed.FS
 const applicationID = 0x46624179
 
 // schemaVersion is the newest schema this program knows: the number of its migrations.
+// SchemaVersion is the version of the tables that this program needs.
+func SchemaVersion() int64 { return schemaVersion() }
+
 func schemaVersion() int64 { return int64(len(migrationNames())) }
 
 func migrationNames() []string {

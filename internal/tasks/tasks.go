@@ -170,6 +170,7 @@ func (c Config) build(name string, o Option) (forebay.Task, error) {
 		}
 	}
 	task.Description = k.description
+	describe(&task, base)
 	if base == "embed" {
 		if o.System != "" || o.Prompt != "" || o.Temperature != nil || o.MaxOutputTokens != 0 {
 			return bad("extends", "embed takes no prompt, temperature or max_output_tokens")
@@ -182,6 +183,7 @@ func (c Config) build(name string, o Option) (forebay.Task, error) {
 	if base == "chat" && o.Prompt != "" {
 		p.kind.parse = parseFree
 		task.Description = "prompt"
+		describe(&task, "prompt")
 	}
 	compile := func(given, builtin string) (*template.Template, error) {
 		t, err := newTemplate(cmp.Or(given, builtin), k.sample)
