@@ -7,7 +7,6 @@ const (
 	headerKept    = 10 * minute // how long a limit that the provider said is believed
 	tokenBurst    = 5 * second
 	requestBurst  = second
-	paceSlack     = second // by which those that go ahead of one that is held may delay it
 	defaultOutput = 4096
 )
 
@@ -232,7 +231,7 @@ func (s *State) leftAt(d Dimension, need, limit int64) int64 {
 }
 
 // delays reports whether a call that goes now takes from what is set aside: it is still in the window when that is
-// needed, or the pace has not caught up soon after. Pace that is not used is lost, and costs the one that waits little.
+// needed, or the pace has not caught up by then.
 func (s *State) delays(l Limits, r Request, h hold) bool {
 	cost, _ := s.cost(l, l.fill(r))
 	left := s.sum
@@ -253,7 +252,7 @@ func (s *State) delays(l Limits, r Request, h hold) bool {
 		}
 		if rate := s.rate(d); rate > 0 {
 			tat := max(m.tat, s.clock*1000) + int64(float64(cost[d])/rate*1e6)
-			if (tat+999)/1000-s.burst(d) > h.at+paceSlack {
+			if (tat+999)/1000-s.burst(d) > h.at {
 				return true
 			}
 		}
