@@ -42,8 +42,8 @@ type passed struct{ id, since, seen int64 }
 
 // Admit decides for the candidates in their order, at most slots of which may go, and answers for each.
 // What one that does not fit needs is set aside for when it will be there (EASY backfilling: Lifka, "The ANL/IBM SP
-// scheduling system", 1995). Of the next [Backfill], those go that do not delay it. Nobody is passed over for more
-// than 45 seconds: then nobody goes ahead of it. When the deployment has been failing, the cheapest candidate is
+// scheduling system", 1995). Of the next [Backfill], those go that do not delay it. For one that is larger than the whole
+// limit nothing is set aside. Nobody is passed over for more than 45 seconds: then nobody goes ahead of it. When the deployment has been failing, the cheapest candidate is
 // the one that tries whether it works again; when it may have begun to, the cheapest go first.
 func (s *State) Admit(now int64, l Limits, line []Candidate, slots int) []Decision {
 	s.advance(now, l)
@@ -208,7 +208,7 @@ func (r *round) backfill() Verdict {
 		if r.slots == 0 || tried > Backfill || !stop.Admitted() {
 			break
 		}
-		if blocked >= 0 && r.s.delays(r.l, r.line[i].Request, r.hold) {
+		if r.hold.at > 0 && r.s.delays(r.l, r.line[i].Request, r.hold) {
 			r.decisions[i].Verdict = Verdict{Reason: forebay.WaitQuota, RetryAt: r.hold.at, Smaller: true}
 			tried++
 			continue
@@ -219,9 +219,14 @@ func (r *round) backfill() Verdict {
 			last = max(last, i)
 		case !v.Smaller:
 			stop = v
-		case blocked < 0:
-			_, need := r.s.cost(r.l, r.l.fill(r.line[i].Request))
-			blocked, r.hold = i, hold{need: need, at: v.RetryAt}
+		default:
+			if blocked < 0 {
+				blocked = i
+			}
+			if r.hold.at == 0 && r.s.Holds(r.s.clock, r.l, r.line[i].Request) {
+				_, need := r.s.cost(r.l, r.l.fill(r.line[i].Request))
+				r.hold = hold{need: need, at: v.RetryAt}
+			}
 		}
 		if blocked >= 0 {
 			tried++
