@@ -305,6 +305,17 @@ func TestRoomOfAJobThatEndsIsOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inPurse(t, func(p *purseful) {
 				p.dailyTokens(0)
+				p.submit(nil)
+				p.claim(paidPlan)
+				need, err := waitsFor(p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.dailyTokens(need) // for one call
+				running := p.claim(paidPlan)
+				if len(running) != 1 {
+					t.Fatalf("claimed %+v", running)
+				}
 				deadline := time.Now().Add(4 * time.Second)
 				first := p.submit(func(j *NewJob) {
 					if name != "cancelled" {
@@ -315,11 +326,7 @@ func TestRoomOfAJobThatEndsIsOthers(t *testing.T) {
 				if got := p.claim(paidPlan); len(got) != 0 {
 					t.Fatalf("claimed %+v", got)
 				}
-				need, err := waitsFor(p)
-				if err != nil {
-					t.Fatal(err)
-				}
-				p.dailyTokens(need) // the first is ready now, and nobody claims it
+				p.succeed(&running[0], 0) // the first of those that wait is ready now, and nobody claims it
 				end(p, first)
 				if got := p.claim(paidPlan); len(got) != 1 || got[0].ID != second {
 					t.Errorf("claimed %+v", got)
