@@ -91,17 +91,23 @@ func (l *lane) work(ctx, work context.Context, d *jobs.Delivery) {
 	const patience = 5 * time.Second
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
+	var held atomic.Bool
+	free := func() {
+		if held.CompareAndSwap(true, false) {
+			l.giveSlots(1)
+		}
+	}
+	call := func() error { return l.d.carryOut(work, d, free) }
 	for {
+		held.Store(true)
 		if ctx.Err() != nil {
 			// Claimed while the stop came: nothing was called yet.
 			l.d.settle(work, d, forebay.TaskResult{}, func(ctx context.Context) error { return l.d.jobs.Return(ctx, d, 0, "") })
-			l.giveSlots(1)
 		} else {
-			free := sync.OnceFunc(func() { l.giveSlots(1) })
 			// Should anything around the call panic, the delivery's lock ends, and it counts.
-			l.note(panics.Run(l.d.log, "the delivery of a job", func() error { return l.d.carryOut(work, d, free) }))
-			free()
+			l.note(panics.Run(l.d.log, "the delivery of a job", call))
 		}
+		free()
 		timer.Reset(patience)
 		select {
 		case d = <-l.idle:

@@ -36,6 +36,7 @@ type Queue struct {
 type flow struct {
 	finish float64 // the virtual time at which its last job ends
 	turns  turns
+	waits  bool // see Wait
 }
 
 // turns counts a flow's jobs since one from behind its first level went, in all and by class. They stop when one is due,
@@ -55,10 +56,28 @@ func (t *turns) count(class int, behind bool) {
 
 // Start returns the virtual time at which the next job of a flow starts.
 func (q *Queue) Start(id int64) float64 {
-	if f := q.flows[id]; f != nil {
+	switch f := q.flows[id]; {
+	case f == nil:
+		return q.virtual
+	case f.waits:
+		return f.finish
+	default:
 		return max(f.finish, q.virtual)
 	}
-	return q.virtual
+}
+
+// Wait says which flows have jobs that wait. Until a flow is left out, it keeps its place though others go ahead of it. So a
+// flow whose next job needs more than there is now loses nothing to those whose jobs need less.
+func (q *Queue) Wait(waits map[int64]bool) {
+	for id, f := range q.flows {
+		if f.waits = f.waits && waits[id]; !f.waits && !waits[id] && f.finish <= q.virtual {
+			delete(q.flows, id)
+		}
+	}
+	for id := range waits {
+		f := q.flow(id)
+		f.finish, f.waits = q.Start(id), true
+	}
 }
 
 // BehindDue reports whether one of the next n jobs of a flow comes from behind its first level.

@@ -283,3 +283,20 @@ func TestOrderEndsAtTheHorizon(t *testing.T) {
 		t.Errorf("of each line %v went, more: %t", counts, more)
 	}
 }
+
+// A flow whose job is held keeps its place while others go ahead of it, and one that had no jobs meanwhile gains nothing.
+func TestHeldFlowKeepsItsPlace(t *testing.T) {
+	var q Queue
+	q.Wait(map[int64]bool{1: true, 2: true})
+	for range 10 {
+		q.Charge(2, 0, false, 5) // it goes ahead
+	}
+	q.Wait(map[int64]bool{1: true, 2: true})
+	if held, ahead, fresh := q.Start(1), q.Start(2), q.Start(3); held != 0 || ahead != 50 || fresh != 45 {
+		t.Errorf("they start at %g, %g and %g", held, ahead, fresh)
+	}
+	q.Wait(map[int64]bool{2: true})
+	if idle := q.Start(1); idle != 45 {
+		t.Errorf("one that was idle starts at %g", idle)
+	}
+}

@@ -4,15 +4,16 @@ import (
 	"context"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/limits"
 )
 
 // taken is what requests have taken of a tenant's limits.
-type taken struct{ ends []func() }
+type taken struct{ of []limits.Taken }
 
 // done tells that what was taken is stored, or is not.
 func (k *taken) done() {
-	for _, end := range k.ends {
-		end()
+	for i := range k.of {
+		k.of[i].Done()
 	}
 }
 
@@ -32,15 +33,18 @@ func (k *taken) job(ctx context.Context, s *Service, tenant string, req *forebay
 	for key, value := range req.Metadata {
 		size += int64(len(key) + len(value))
 	}
-	for _, one := range []struct {
+	for _, one := range [...]struct {
 		name forebay.LimitName
 		n    int64
 	}{{forebay.LimitWaitingJobs, 1}, {forebay.LimitScheduled, scheduled}, {forebay.LimitStoredBytes, size}} {
-		end, err := s.limits.Take(ctx, tenant, one.name, one.n)
+		if one.n == 0 {
+			continue
+		}
+		taken, err := s.limits.TakeOne(ctx, tenant, one.name, one.n)
 		if err != nil {
 			return err
 		}
-		k.ends = append(k.ends, end)
+		k.of = append(k.of, taken)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
+	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/store"
 	"github.com/forebayhq/forebay/internal/turns"
 )
@@ -47,7 +48,7 @@ func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 	places := make([]int, 0, len(reqs)) // of the batch in results
 	observed := s.observeSubmits(len(reqs))
 	defer observed.ended(tenant, results)
-	var taken taken
+	taken := taken{make([]limits.Taken, 0, 2*len(reqs))}
 	defer taken.done()
 	tenantNo, err := s.store.EnsureTenant(ctx, tenant)
 	for i := range reqs {

@@ -67,12 +67,26 @@ const (
 type tenant struct {
 	mu       sync.Mutex
 	no       int64
-	limits   forebay.TenantLimits
+	limits   amounts
 	read     time.Time // when limits were read
 	counts   map[forebay.LimitName]*count
 	requests bucket
 	keys     map[string]*bucket
 }
+
+// amounts are a tenant's limits by name, defaults included. They do not change.
+type amounts map[forebay.LimitName]int64
+
+func amountsOf(limits forebay.TenantLimits) amounts {
+	of := amounts{}
+	for _, name := range forebay.LimitNames() {
+		of[name] = limits.Of(name)
+	}
+	return of
+}
+
+// Of returns the limit of that name; 0: no limit.
+func (a amounts) Of(name forebay.LimitName) int64 { return a[name] }
 
 // count is what is known of how much there is.
 type count struct {
@@ -111,7 +125,7 @@ func (m *Meter) Forget(name string) {
 }
 
 // of returns the tenant with its limits. Where they cannot be read those that were known hold.
-func (m *Meter) of(ctx context.Context, name string) (*tenant, forebay.TenantLimits, error) {
+func (m *Meter) of(ctx context.Context, name string) (*tenant, amounts, error) {
 	t := m.tenant(name)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,7 +143,7 @@ func (m *Meter) of(ctx context.Context, name string) (*tenant, forebay.TenantLim
 	if err != nil {
 		return t, t.limits, err
 	}
-	t.no, t.limits, t.read = no, limits.Over(m.standard), time.Now()
+	t.no, t.limits, t.read = no, amountsOf(limits.Over(m.standard)), time.Now()
 	return t, t.limits, nil
 }
 
@@ -149,16 +163,41 @@ func nothing() {}
 // Take asks for n more of what the limit is about. The caller calls done when they are stored, or are not. The error
 // is a *forebay.Error with CodeTenantLimit, or why it is not known how many there are.
 func (m *Meter) Take(ctx context.Context, tenant string, name forebay.LimitName, n int64) (done func(), err error) {
+	taken, err := m.TakeOne(ctx, tenant, name, n)
+	if taken.c == nil {
+		return nothing, err
+	}
+	return taken.Done, nil
+}
+
+// Taken is what Take lets through, without an allocation. The zero value is nothing.
+type Taken struct {
+	c *count
+	n int64
+}
+
+// Done tells that it is stored, or is not. Further calls do nothing.
+func (k *Taken) Done() {
+	if k.c == nil {
+		return
+	}
+	k.c.mu.Lock()
+	defer k.c.mu.Unlock()
+	k.c.going, k.c.since, k.n = k.c.going-k.n, k.c.since+k.n, 0
+}
+
+// TakeOne is Take, whose result belongs to one goroutine.
+func (m *Meter) TakeOne(ctx context.Context, tenant string, name forebay.LimitName, n int64) (taken Taken, err error) {
 	if m == nil || n <= 0 {
-		return nothing, nil
+		return Taken{}, nil
 	}
 	t, limits, err := m.of(ctx, tenant)
 	if err != nil {
-		return nothing, err
+		return Taken{}, err
 	}
 	most := limits.Of(name)
 	if most == 0 {
-		return nothing, nil
+		return Taken{}, nil
 	}
 	c := t.count(name)
 	for counted := false; ; counted = true {
@@ -179,24 +218,15 @@ func (m *Meter) Take(ctx context.Context, tenant string, name forebay.LimitName,
 			if stale { // nobody waits for that
 				m.start(t, c, name, most)
 			}
-			ended := false
-			return func() {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				if !ended {
-					ended = true
-					c.going -= n
-					c.since += n
-				}
-			}, nil
+			return Taken{c, n}, nil
 		case counted, !within && known && c.took > cheap && age < countShare*c.took:
 			used := c.estimate()
 			c.mu.Unlock()
-			return nothing, forebay.LimitReached(name, used, most)
+			return Taken{}, forebay.LimitReached(name, used, most)
 		}
 		c.mu.Unlock()
 		if err := m.recount(ctx, t, c, name, most); err != nil {
-			return nothing, err
+			return Taken{}, err
 		}
 	}
 }

@@ -41,8 +41,9 @@ func (d Decision) Admitted() bool { return d.Reservation.Seq != 0 }
 type passed struct{ id, since, seen int64 }
 
 // Admit decides for the candidates in their order, at most slots of which may go, and answers for each.
-// One that does not fit lets the next [Backfill] try. Nobody is passed over for more than 45 seconds:
-// then what frees up is kept for it. When the deployment has been failing, the cheapest candidate is
+// What one that does not fit needs is set aside for when it will be there (EASY backfilling: Lifka, "The ANL/IBM SP
+// scheduling system", 1995). Of the next [Backfill], those go that do not delay it. For one that is larger than the whole
+// limit nothing is set aside. Nobody is passed over for more than 45 seconds: then nobody goes ahead of it. When the deployment has been failing, the cheapest candidate is
 // the one that tries whether it works again; when it may have begun to, the cheapest go first.
 func (s *State) Admit(now int64, l Limits, line []Candidate, slots int) []Decision {
 	s.advance(now, l)
@@ -75,6 +76,13 @@ type round struct {
 	line      []Candidate
 	slots     int
 	decisions []Decision
+	hold      hold
+}
+
+// hold is what is set aside for the first candidate that does not fit.
+type hold struct {
+	need Amount
+	at   int64 // when it will be there
 }
 
 func (r *round) try(i int) Verdict {
@@ -200,14 +208,25 @@ func (r *round) backfill() Verdict {
 		if r.slots == 0 || tried > Backfill || !stop.Admitted() {
 			break
 		}
+		if r.hold.at > 0 && r.s.delays(r.l, r.line[i].Request, r.hold) {
+			r.decisions[i].Verdict = Verdict{Reason: forebay.WaitQuota, RetryAt: r.hold.at, Smaller: true}
+			tried++
+			continue
+		}
 		v := r.try(i)
 		switch {
 		case v.Admitted():
 			last = max(last, i)
 		case !v.Smaller:
 			stop = v
-		case blocked < 0:
-			blocked = i
+		default:
+			if blocked < 0 {
+				blocked = i
+			}
+			if r.hold.at == 0 && r.s.Holds(r.s.clock, r.l, r.line[i].Request) {
+				_, need := r.s.cost(r.l, r.l.fill(r.line[i].Request))
+				r.hold = hold{need: need, at: v.RetryAt}
+			}
 		}
 		if blocked >= 0 {
 			tried++

@@ -230,6 +230,36 @@ func (s *State) leftAt(d Dimension, need, limit int64) int64 {
 	return at
 }
 
+// delays reports whether a call that goes now takes from what is set aside: it is still in the window when that is
+// needed, or the pace has not caught up by then.
+func (s *State) delays(l Limits, r Request, h hold) bool {
+	cost, _ := s.cost(l, l.fill(r))
+	left := s.sum
+	for i := 0; i < len(s.slices) && s.slices[i].leaves() <= h.at; i++ {
+		left.sub(s.slices[i].amount)
+	}
+	for d := range dimensions {
+		m := &s.meters[d]
+		if h.need[d] == 0 || m.limit == 0 {
+			continue
+		}
+		limit := m.limit - s.doubt(d)
+		if h.at < s.unseenUntil {
+			limit -= s.unseenOf(d)
+		}
+		if left[d]+cost[d]+h.need[d] > limit {
+			return true
+		}
+		if rate := s.rate(d); rate > 0 {
+			tat := max(m.tat, s.clock*1000) + int64(float64(cost[d])/rate*1e6)
+			if (tat+999)/1000-s.burst(d) > h.at {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // paced is when the pace allows the next call, whatever its size: were size looked at, small calls
 // would always be ahead of large ones.
 func (s *State) paced(d Dimension) int64 {

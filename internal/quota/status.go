@@ -112,6 +112,28 @@ func (s *State) Size(l Limits, r Request) int64 {
 // Size is what [State.Size] said of the call when this was reserved.
 func (r *Reservation) Size() int64 { return size(r.Amount, r.Request) }
 
+// Portion is how many minutes of what is scarcest a call is thought to take: the size of a job to fair share where a
+// deployment does not take all that wait for it.
+func (s *State) Portion(l Limits, r Request) float64 {
+	r = l.fill(r)
+	cost, _ := s.cost(l, r)
+	return s.portion(cost, r)
+}
+
+// PortionOf is what [State.Portion] says of a call, by what was reserved for it.
+func (s *State) PortionOf(r *Reservation) float64 { return s.portion(r.Amount, r.Request) }
+
+func (s *State) portion(cost Amount, r Request) float64 {
+	const unlimited = 100_000 // tokens a minute, where no limit is known
+	portion, most := float64(size(cost, r))/unlimited, -1.0
+	for d := range s.meters {
+		if limit := float64(s.meters[d].limit); limit > 0 && float64(s.sum[d])/limit > most {
+			portion, most = float64(cost[d])/limit, float64(s.sum[d])/limit
+		}
+	}
+	return portion
+}
+
 func size(cost Amount, r Request) int64 {
 	if tokens := cost[Tokens] + cost[OutputTokens]; tokens > 0 {
 		return tokens

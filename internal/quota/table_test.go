@@ -178,7 +178,7 @@ func TestServerKinds(t *testing.T) {
 	}{
 		{"rolling window", server{counting: rollingWindow}, azureLimits, bar},
 		{"rolling window that counts refused calls", server{counting: rollingWindow, countsRefused: true}, azureLimits, bar},
-		{"10-second bucket", server{counting: tenSeconds}, azureLimits, bar},
+		{"10-second bucket", server{counting: tenSeconds}, azureLimits, atMost(1.12)}, // a job that is held keeps others from its place
 		{"no headers", server{silent: true}, azureLimits, bar},
 		{"no headers, rolling window", server{counting: rollingWindow, silent: true}, azureLimits, bar},
 		// Nothing tells that a bucket is full, and single jobs need half of one.

@@ -246,6 +246,7 @@ func (a *admitting) part() error {
 			continue
 		case refused:
 			l.held = append(l.held, m)
+			l.lines.lacks(m.options[0].Deployment, a.t.now)
 			continue
 		}
 		l.later = append(l.later, m)

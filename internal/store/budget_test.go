@@ -288,6 +288,63 @@ func TestConfiguredBudgets(t *testing.T) {
 	})
 }
 
+// A job that ends before it is called leaves the room in a budget, for which it was made ready, to the next.
+func TestRoomOfAJobThatEndsIsOthers(t *testing.T) {
+	for name, end := range map[string]func(p *purseful, id string){
+		"cancelled": func(p *purseful, id string) {
+			job, err := p.Job(p.Context(), p.tenant, id)
+			if err != nil {
+				p.Fatal(err)
+			}
+			if c, err := p.Cancel(p.Context(), job.Seq); err != nil || !c.Cancelled {
+				p.Fatalf("%+v %v", c, err)
+			}
+		},
+		"its deadline passes": func(*purseful, string) { <-time.After(5 * time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inPurse(t, func(p *purseful) {
+				p.dailyTokens(0)
+				p.submit(nil)
+				p.claim(paidPlan)
+				need, err := waitsFor(p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.dailyTokens(need) // for one call
+				running := p.claim(paidPlan)
+				if len(running) != 1 {
+					t.Fatalf("claimed %+v", running)
+				}
+				deadline := time.Now().Add(4 * time.Second)
+				first := p.submit(func(j *NewJob) {
+					if name != "cancelled" {
+						j.Deadline = &deadline
+					}
+				})
+				second := p.submit(nil)
+				if got := p.claim(paidPlan); len(got) != 0 {
+					t.Fatalf("claimed %+v", got)
+				}
+				p.succeed(&running[0], 0) // the first of those that wait is ready now, and nobody claims it
+				end(p, first)
+				if got := p.claim(paidPlan); len(got) != 1 || got[0].ID != second {
+					t.Errorf("claimed %+v", got)
+				}
+			})
+		})
+	}
+}
+
+// waitsFor returns the tokens that the first job needs which waits for a budget.
+func waitsFor(p *purseful) (tokens int64, err error) {
+	err = p.read(p.Context(), func(c conn) error {
+		_, err := c.prep("SELECT tokens FROM budget_waits ORDER BY seq LIMIT 1").one(func(r row) { tokens = r.int(0) })
+		return err
+	})
+	return tokens, err
+}
+
 // Other tenants' jobs pass those of a tenant whose budget is spent, however many these are.
 func TestOthersPassWhoWaits(t *testing.T) {
 	inPurse(t, func(p *purseful) {

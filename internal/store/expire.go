@@ -64,6 +64,12 @@ func (w *writer) expireDue(t *tx) error {
 			return err
 		}
 	}
+	if t.ended {
+		t.w.sweeps = true // the room in a budget that some were made ready for is others' now
+		if err := t.resumeWaiting(); err != nil {
+			return err
+		}
+	}
 	if err := t.tendMessages(); err != nil {
 		return err
 	}

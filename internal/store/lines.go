@@ -53,6 +53,7 @@ type lines struct {
 	called []string        // deployments where those could be called that the last look found
 	shares fairqueue.Queue
 	held   [Classes]bool // classes in which the latest look found jobs that may not be called
+	scarce map[string]*scarce
 }
 
 // line is one of them.
@@ -233,13 +234,19 @@ func (l *lines) nextDue(restsUntil func(tenant int64) int64, except func(no int6
 }
 
 // charge notes that a job was taken.
-func (l *lines) charge(m *candidate, share Share) {
+func (t *tx) charge(l *lines, m *candidate, share Share) {
 	l.shares.Charge(m.Tenant, int(classOf(m.rank)), m.behind, share.cost(m.Tenant, m.tokens()))
+	t.chargeScarce(l, m, share)
 }
 
 // order puts candidates into the order in which they are served. Each line's are in their order already, and cut says of which lines
 // there are more. cost is what serving one counts for.
 func (l *lines) order(found []candidate, cut map[int64]bool, horizon *fairqueue.Horizon, cost func(*candidate) float64, now int64) (ordered []candidate, more bool) {
+	return orderBy(&l.shares, found, cut, horizon, cost, now)
+}
+
+// orderBy is order by any shares.
+func orderBy(shares *fairqueue.Queue, found []candidate, cut map[int64]bool, horizon *fairqueue.Horizon, cost func(*candidate) float64, now int64) (ordered []candidate, more bool) {
 	if len(found) == 0 || horizon == nil && !slices.ContainsFunc(found, func(m candidate) bool { return m.rank != found[0].rank }) {
 		return found, len(found) > 0 && cut[found[0].rank]
 	}
@@ -257,7 +264,7 @@ func (l *lines) order(found []candidate, cut map[int64]bool, horizon *fairqueue.
 		list[n].Jobs = append(list[n].Jobs, fairqueue.Job{Ready: m.ScheduledAt.UnixMilli(), Seq: m.Seq})
 		places[n] = append(places[n], i)
 	}
-	picks, more := l.shares.Order(list, horizon, now, func(line, job int) float64 { return cost(&found[places[line][job]]) })
+	picks, more := shares.Order(list, horizon, now, func(line, job int) float64 { return cost(&found[places[line][job]]) })
 	ordered = make([]candidate, len(picks))
 	for i, p := range picks {
 		ordered[i] = found[places[p.Line][p.Job]]

@@ -225,6 +225,7 @@ func (l *look) arrange(fresh []candidate, t *tx) {
 	})
 	all := l.found
 	l.found, l.more = l.lines.order(all, l.cut, l.horizon, func(m *candidate) float64 { return l.share.cost(m.Tenant, t.expected(m, l.plan)) }, t.now)
+	l.found = l.shareScarce(t, all, l.found)
 	l.more = l.more || unasked
 	if len(l.found) < len(all) {
 		kept := map[int64]bool{}
@@ -398,7 +399,7 @@ func (w *writer) serveFrom(t *tx, l *look, c *claim) error {
 			}
 			m.Admission = nil // its tenant does not pay for what it gave back
 		}
-		l.lines.charge(m, l.share)
+		t.charge(l.lines, m, l.share)
 		l.found = l.found[1:]
 	}
 	return nil
