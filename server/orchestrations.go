@@ -41,7 +41,7 @@ func (s *Server) openOrchestrations() error {
 	}
 	s.orchestrations = orchestrate.New(orchestrate.Options{
 		Store: s.store, Blobs: s.blobs, Registry: registry, Logger: s.log, Turns: o.ConcurrentTurns, Activities: o.ConcurrentActivities, Lock: o.LockDuration,
-		Retries: retries, MaxBytes: s.options.Limits.MaxInputBytes, MaxMessage: o.GRPC.MaxMessageBytes, Grace: s.options.ShutdownTimeout,
+		Retries: retries, MaxBytes: s.options.Limits.MaxInputBytes, MaxMessage: o.GRPC.MaxMessageBytes, MemoryBytes: s.options.Limits.MemoryBytes, Grace: s.options.ShutdownTimeout,
 		Limits: s.limits, Remote: o.GRPC.Address != "", Observe: s.telemetry.Orchestrations(),
 		Jobs: calledJobs{s.jobs, s.store, s.options.Limits.MaxInputBytes},
 	})

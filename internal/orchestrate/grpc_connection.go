@@ -1,10 +1,13 @@
 package orchestrate
 
 import (
+	"context"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc/peer"
 )
 
 // Bounds of the connections to the endpoint. Those of a proxy all have its address.
@@ -86,6 +89,20 @@ func (c *connections) noteCall(remote string, letIn bool) {
 	case conn.refused.Add(1) == maxRefused:
 		// The call's own goroutine holds the connection, and is to answer first.
 		time.AfterFunc(time.Second, func() { _ = conn.Close() })
+	}
+}
+
+// hangUp closes the connection of a call.
+func (c *connections) hangUp(ctx context.Context) {
+	from, ok := peer.FromContext(ctx)
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	conn := c.open[from.Addr.String()]
+	c.mu.Unlock()
+	if conn != nil {
+		_ = conn.Close()
 	}
 }
 

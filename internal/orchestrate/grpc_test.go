@@ -3,7 +3,6 @@ package orchestrate
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"io"
 	"net"
 	"path/filepath"
@@ -27,6 +26,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
+	bounded "github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -182,7 +182,6 @@ func TestMessagesAreReadWithinBounds(t *testing.T) {
 		"one that says too much": {framed(0, 1<<32-1, nil), &protos.WorkflowResponse{}, codes.ResourceExhausted},
 		"a compressed one":       {framed(1, len(valid), valid), &protos.WorkflowResponse{}, codes.Unimplemented},
 		"one of many fields":     {framed(0, 2*maxFields+2, many(maxFields+1)), &protos.WorkflowResponse{}, codes.InvalidArgument},
-		"one of many parts":      {framed(0, 1<<16, many(1<<15)), &protos.WorkflowResponse{}, codes.ResourceExhausted},
 		"one that is deep":       {framed(0, len(deep), deep), &protos.ActivityResponse{}, codes.InvalidArgument},
 		"one that is no message": {framed(0, 3, []byte{0xff, 0xff, 0xff}), &protos.WorkflowResponse{}, codes.InvalidArgument},
 	} {
@@ -191,46 +190,18 @@ func TestMessagesAreReadWithinBounds(t *testing.T) {
 			if strings.Contains(name, "many fields") {
 				limit = 4 * most
 			}
-			r := receiver{Service: New(Options{}), room: newRoom(limit), tenant: tenant, maxMessage: limit}
+			r := receiver{Service: New(Options{}), pool: bounded.New(2 * int64(limit)), tenant: tenant, maxMessage: limit}
 			own := &reservation{}
 			err := r.read(t.Context(), c.wire, c.into, own, make(chan int, 1))
 			if status.Code(err) != c.want {
 				t.Errorf("%v, expected %v", err, c.want)
 			}
 			own.release()
-			if !r.room.all.TryAcquire(roomMessages*int64(limit)) || len(r.room.tenants) != 0 {
-				t.Errorf("room was not given back; of tenants: %v", r.room.tenants)
+			if held := r.pool.Held(); held != 0 {
+				t.Errorf("%d bytes were not given back", held)
 			}
 		})
 	}
-}
-
-// A tenant has half of the room; what is over it waits, and another tenant is served.
-func TestRoomIsShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(100)
-		giveBack, err := r.take(t.Context(), "greedy", 200)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.take(t.Context(), "greedy", 1); !errors.Is(err, errNoRoom) {
-			t.Errorf("more than its share: %v", err)
-		}
-		other, err := r.take(t.Context(), "other", 200)
-		if err != nil {
-			t.Errorf("another tenant: %v", err)
-		}
-		time.AfterFunc(roomTime/2, giveBack)
-		again, err := r.take(t.Context(), "greedy", 200)
-		if err != nil {
-			t.Errorf("with its share given back: %v", err)
-		}
-		other()
-		again()
-		if len(r.tenants) != 0 {
-			t.Errorf("left behind: %v", r.tenants)
-		}
-	})
 }
 
 // The room of an answer is held until the turn is over: the engine has the answer for longer than the call.
