@@ -48,9 +48,12 @@ func (s *Server) openOrchestrations() error {
 	return nil
 }
 
+// minGRPCConnections is how many connections there may be by gRPC at least.
+const minGRPCConnections = 16
+
 // serveDurableTask answers the Durable Task protocol until ctx ends.
 func (s *Server) serveDurableTask(ctx context.Context, listener net.Listener) error {
-	g := orchestrate.GRPC{Authenticate: s.jobs.Authenticate, Hold: s.jobs.Hold, Grace: max(time.Second, s.options.ShutdownTimeout)}
+	g := orchestrate.GRPC{Authenticate: s.jobs.Authenticate, Hold: s.jobs.Hold, Grace: max(time.Second, s.options.ShutdownTimeout), Connections: max(minGRPCConnections, s.options.Limits.connections()/4)}
 	if s.certificate != nil {
 		g.TLS = &tls.Config{Certificates: []tls.Certificate{*s.certificate}, MinVersion: tls.VersionTLS12}
 	}

@@ -35,6 +35,8 @@ type GRPC struct {
 	Hold  func(ctx context.Context, caller forebay.Caller) (held context.Context, release func())
 	TLS   *tls.Config // nil: none
 	Grace time.Duration
+	// Connections bounds the connections that are open at once. Default 1,024, which is the most.
+	Connections int
 }
 
 // maxGRPCMessage bounds a message that comes in: an answer of an orchestrator holds the inputs of all that it calls at once. Where
@@ -73,7 +75,7 @@ func (s *Service) endpoint(listener net.Listener, g GRPC) *endpoint {
 		g.Hold = func(ctx context.Context, _ forebay.Caller) (context.Context, func()) { return ctx, func() {} }
 	}
 	most := max(maxGRPCMessage, 2*int(s.opts.MaxBytes))
-	return &endpoint{Service: s, GRPC: g, connections: newConnections(listener), received: bounded.New(max(s.opts.MemoryBytes, poolMessages*int64(most))),
+	return &endpoint{Service: s, GRPC: g, connections: newConnections(listener, g.Connections), received: bounded.New(max(s.opts.MemoryBytes, poolMessages*int64(most))),
 		sent: bounded.New(max(s.opts.MemoryBytes, 4*s.opts.MaxBytes, 2*int64(s.opts.MaxMessage))), maxMessage: most, answerTime: answerTime, tenants: map[string]int{}}
 }
 

@@ -251,7 +251,7 @@ func (c *fakeConn) Close() error {
 
 func TestConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newConnections(nil)
+		c := newConnections(nil, 0)
 		port := 1000
 		open := func(address string) *connection {
 			port++
@@ -267,19 +267,17 @@ func TestConnectionsAreBounded(t *testing.T) {
 				first = conn
 			}
 		}
-		if open("192.0.2.1") != nil {
-			t.Error("more connections of an address than there may be")
+		next := open("192.0.2.1")
+		if next == nil || !first.Conn.(*fakeConn).closed || c.addresses["192.0.2.1"] != maxAddressConnections {
+			t.Error("a new connection did not take the place of the oldest of its address that sends nothing")
 		}
 		other := open("2001:db8::1")
 		if other == nil {
 			t.Fatal("another address was refused")
 		}
 		c.noteCall(other.RemoteAddr().String(), true)
-		if err := first.Close(); err != nil {
+		if err := next.Close(); err != nil {
 			t.Fatal(err)
-		}
-		if open("192.0.2.1") == nil {
-			t.Error("a place that is free was refused")
 		}
 		<-time.After(authenticateTime + time.Second)
 		synctest.Wait()
@@ -295,6 +293,28 @@ func TestConnectionsAreBounded(t *testing.T) {
 			t.Errorf("a connection whose calls are refused is open; addresses %v", c.addresses)
 		}
 	})
+}
+
+// Connections that had a call let in are not closed for new ones.
+func TestKnownConnectionsKeepTheirPlaces(t *testing.T) {
+	c := newConnections(nil, 2)
+	first := c.admit(&fakeConn{remote: "192.0.2.1:1"})
+	silent := c.admit(&fakeConn{remote: "192.0.2.2:1"})
+	c.noteCall("192.0.2.1:1", true)
+	second := c.admit(&fakeConn{remote: "192.0.2.3:1"})
+	if second == nil || first.Conn.(*fakeConn).closed || !silent.Conn.(*fakeConn).closed {
+		t.Fatal("the place was not taken of the connection that sends nothing")
+	}
+	c.noteCall("192.0.2.3:1", true)
+	if c.admit(&fakeConn{remote: "192.0.2.4:1"}) != nil {
+		t.Error("there are more connections than there may be")
+	}
+	for _, conn := range []*connection{silent, first, second} {
+		_ = conn.Close()
+	}
+	if len(c.open)+len(c.addresses)+c.anonymous.Len() != 0 {
+		t.Errorf("left behind: %v, %v, %d", c.open, c.addresses, c.anonymous.Len())
+	}
 }
 
 func TestCallsAreBounded(t *testing.T) {
