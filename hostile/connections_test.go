@@ -40,6 +40,7 @@ var connections = register(
 	Attack{Name: "gRPC streams without a key", MemoryMiB: baseMemory, Run: holdStreams},
 	// 256 files are fewer than the connections, so the server has to let some go to serve others.
 	Attack{Name: "connections that announce a body", MemoryMiB: baseMemory, Target: TargetOptions{OpenFiles: 256}, StopUnderAttack: true, Reconnects: true, Run: holdConnections},
+	Attack{Name: "connections that send nothing", MemoryMiB: baseMemory, Target: TargetOptions{OpenFiles: 256}, StopUnderAttack: true, Reconnects: true, Run: holdSilent},
 )
 
 // startInstance is a request of that many bytes to start an instance, in protobuf.
@@ -191,4 +192,44 @@ func owe(ctx context.Context, s *Scene, path string, answered func()) string {
 	resp.Body.Close()
 	_, _ = io.Copy(io.Discard, conn)
 	return fmt.Sprint(resp.StatusCode)
+}
+
+// holdSilent keeps 300 connections that send nothing: to the API, to the Durable Task protocol, and there with no more than HTTP/2's preface.
+func holdSilent(ctx context.Context, s *Scene) error {
+	api := strings.TrimPrefix(s.URL, "http://")
+	var running, opened sync.WaitGroup
+	for i := range 300 {
+		opened.Add(1)
+		first := sync.OnceFunc(opened.Done)
+		running.Go(func() {
+			for ; ctx.Err() == nil; pause(ctx, 200*time.Millisecond) {
+				s.Done(silent(ctx, []string{api, s.GRPC, s.GRPC}[i%3], []string{"", "", http2Preface}[i%3], first))
+				first()
+			}
+		})
+	}
+	opened.Wait()
+	s.Ready()
+	running.Wait()
+	return nil
+}
+
+// http2Preface is what a client of HTTP/2 begins with, and its empty settings.
+const http2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+
+// silent connects, sends no more than that and waits until the server hangs up.
+func silent(ctx context.Context, address, begin string, connected func()) string {
+	dialer := net.Dialer{Timeout: time.Second}
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return "not connected"
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	connected()
+	if _, err := io.WriteString(conn, begin); err != nil {
+		return "hung up"
+	}
+	_, _ = io.Copy(io.Discard, conn)
+	return "hung up"
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/telemetry"
 )
 
@@ -106,8 +107,11 @@ func (s *Server) listenMetrics() (net.Listener, error) {
 	}
 	s.metricsAddr = listener.Addr()
 	s.log.Info("metrics are served", slog.String("listen", s.metricsAddr.String()))
-	return listener, nil
+	return api.BoundedListener(listener, maxMetricsConnections), nil
 }
+
+// maxMetricsConnections bounds the connections that are open where metrics are served.
+const maxMetricsConnections = 32
 
 func closeIf(l net.Listener) error {
 	if l == nil {

@@ -63,6 +63,12 @@ func (a *API) Listener(l net.Listener, encrypted bool) net.Listener {
 	return &boundedListener{Listener: l, all: a.connections, encrypted: encrypted}
 }
 
+// BoundedListener returns a listener with so many connections at once, a quarter of them for one address.
+// The oldest makes room for a new one. It is for what has no keys.
+func BoundedListener(l net.Listener, limit int) net.Listener {
+	return &boundedListener{Listener: l, all: newConnections(limit)}
+}
+
 type boundedListener struct {
 	net.Listener
 	all       *connections

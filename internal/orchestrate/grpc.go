@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"github.com/forebayhq/forebay"
+	bounded "github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/store"
 )
@@ -34,6 +35,8 @@ type GRPC struct {
 	Hold  func(ctx context.Context, caller forebay.Caller) (held context.Context, release func())
 	TLS   *tls.Config // nil: none
 	Grace time.Duration
+	// Connections bounds the connections that are open at once. Default 1,024, which is the most.
+	Connections int
 }
 
 // maxGRPCMessage bounds a message that comes in: an answer of an orchestrator holds the inputs of all that it calls at once. Where
@@ -57,8 +60,10 @@ type endpoint struct {
 	*Service
 	GRPC
 	connections *connections
-	room        *room
+	received    *bounded.Pool // messages, until what they lead to is over
+	sent        *bounded.Pool // messages, until they have left
 	maxMessage  int
+	answerTime  time.Duration
 
 	mu      sync.Mutex
 	calls   int
@@ -70,7 +75,8 @@ func (s *Service) endpoint(listener net.Listener, g GRPC) *endpoint {
 		g.Hold = func(ctx context.Context, _ forebay.Caller) (context.Context, func()) { return ctx, func() {} }
 	}
 	most := max(maxGRPCMessage, 2*int(s.opts.MaxBytes))
-	return &endpoint{Service: s, GRPC: g, connections: newConnections(listener), room: newRoom(most), maxMessage: most, tenants: map[string]int{}}
+	return &endpoint{Service: s, GRPC: g, connections: newConnections(listener, g.Connections), received: bounded.New(max(s.opts.MemoryBytes, poolMessages*int64(most))),
+		sent: bounded.New(max(s.opts.MemoryBytes, 4*s.opts.MaxBytes, 2*int64(s.opts.MaxMessage))), maxMessage: most, answerTime: answerTime, tenants: map[string]int{}}
 }
 
 // Serve answers on the listener until ctx ends.
@@ -80,7 +86,7 @@ func (s *Service) Serve(ctx context.Context, listener net.Listener, g GRPC) erro
 
 func (e *endpoint) serve(ctx context.Context) error {
 	options := []grpc.ServerOption{
-		grpc.InTapHandle(e.admit), grpc.MaxSendMsgSize(1 << 30), grpc.MaxConcurrentStreams(maxConnectionCalls), grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.InTapHandle(e.admit), grpc.ForceServerCodecV2(newCodec()), grpc.MaxSendMsgSize(1 << 30), grpc.MaxConcurrentStreams(maxConnectionCalls), grpc.MaxHeaderListSize(maxHeaderBytes),
 		// Windows that are given do not grow by themselves.
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow), grpc.ConnectionTimeout(handshakeTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, Time: 30 * time.Second, Timeout: 20 * time.Second}),
@@ -179,6 +185,7 @@ type call struct {
 	grpc.ServerStream
 	ctx      context.Context
 	receiver receiver
+	sender   sender
 }
 
 func (c *call) Context() context.Context { return c.ctx }
@@ -189,7 +196,7 @@ func (c *call) SendMsg(m any) error {
 	if err := c.ctx.Err(); err != nil {
 		return err
 	}
-	return c.ServerStream.SendMsg(m)
+	return c.sender.send(c.ctx, m)
 }
 
 type tenantKey struct{}
@@ -219,7 +226,13 @@ func (e *endpoint) serveCall(stream grpc.ServerStream, method string, serve func
 		}
 		ctx = context.WithValue(forebay.WithActor(ctx, caller.KeyID), tenantKey{}, tenant)
 		ctx = context.WithValue(ctx, reservationKey{}, reserved)
-		err = serve(&call{stream, ctx, receiver{e.Service, stream, e.room, caller.Tenant, e.maxMessage, reserved}})
+		claim := e.sent.Claim(caller.Tenant)
+		defer claim.Release()
+		err = serve(&call{
+			stream, bounded.With(ctx, claim),
+			receiver{e.Service, stream, e.received, caller.Tenant, e.maxMessage, reserved},
+			sender{stream, e.sent, caller.Tenant, claim, func() { e.connections.hangUp(stream.Context()) }, e.answerTime},
+		})
 		if cause := context.Cause(ctx); forebay.CodeOf(cause) == forebay.CodeUnauthorized {
 			return cause
 		}

@@ -1,10 +1,15 @@
 package orchestrate
 
 import (
+	"cmp"
+	"container/list"
+	"context"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc/peer"
 )
 
 // Bounds of the connections to the endpoint. Those of a proxy all have its address.
@@ -18,18 +23,23 @@ const (
 	maxRefused = 100
 )
 
-// connections accepts connections up to the bounds; what is over them is closed at once.
+// connections accepts connections up to the bounds. One that is over them takes the place of the oldest that has had no call let in, so
+// that connections which send nothing keep nobody out. If there is none it is closed at once.
 type connections struct {
 	net.Listener
+	limit            int
 	authenticateTime time.Duration
 
 	mu        sync.Mutex
 	open      map[string]*connection // by the client's address and port
 	addresses map[string]int         // how many an address has
+	anonymous *list.List             // of *connection that had no call let in, oldest first
 }
 
-func newConnections(l net.Listener) *connections {
-	return &connections{Listener: l, authenticateTime: authenticateTime, open: map[string]*connection{}, addresses: map[string]int{}}
+// newConnections returns the bounds of a listener. A limit of 0 is maxConnections.
+func newConnections(l net.Listener, limit int) *connections {
+	return &connections{Listener: l, limit: min(cmp.Or(limit, maxConnections), maxConnections), authenticateTime: authenticateTime,
+		open: map[string]*connection{}, addresses: map[string]int{}, anonymous: list.New()}
 }
 
 // connection is one that may be closed because of what its calls are.
@@ -38,6 +48,7 @@ type connection struct {
 	from    string
 	all     *connections
 	timer   *time.Timer
+	place   *list.Element // in anonymous, guarded by all.mu; nil: a call was let in, or it is closed
 	refused atomic.Int64
 	once    sync.Once
 }
@@ -62,21 +73,45 @@ func (c *connections) admit(conn net.Conn) *connection {
 		from = remote
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.open) >= maxConnections || c.addresses[from] >= maxAddressConnections {
-		return nil
+	var victim *connection
+	defer func() {
+		c.mu.Unlock()
+		if victim != nil {
+			_ = victim.Conn.Close()
+		}
+	}()
+	perAddress := min(maxAddressConnections, max(1, c.limit*3/4))
+	if ofAddress := c.addresses[from] >= perAddress; ofAddress || len(c.open) >= c.limit {
+		if victim = c.oldest(from, ofAddress); victim == nil {
+			return nil
+		}
+		victim.once.Do(victim.forget)
 	}
 	admitted := &connection{Conn: conn, from: from, all: c}
 	admitted.timer = time.AfterFunc(c.authenticateTime, func() { _ = admitted.Close() })
 	c.open[remote] = admitted
 	c.addresses[from]++
+	admitted.place = c.anonymous.PushBack(admitted)
 	return admitted
+}
+
+// oldest returns the oldest connection that had no call let in, of an address or of all; nil: there is none.
+func (c *connections) oldest(from string, ofAddress bool) *connection {
+	for e := c.anonymous.Front(); e != nil; e = e.Next() {
+		if conn := e.Value.(*connection); !ofAddress || conn.from == from {
+			return conn
+		}
+	}
+	return nil
 }
 
 // noteCall notes whether a call of a connection was let in.
 func (c *connections) noteCall(remote string, letIn bool) {
 	c.mu.Lock()
 	conn := c.open[remote]
+	if conn != nil && letIn {
+		conn.known()
+	}
 	c.mu.Unlock()
 	switch {
 	case conn == nil:
@@ -89,15 +124,41 @@ func (c *connections) noteCall(remote string, letIn bool) {
 	}
 }
 
+// hangUp closes the connection of a call.
+func (c *connections) hangUp(ctx context.Context) {
+	from, ok := peer.FromContext(ctx)
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	conn := c.open[from.Addr.String()]
+	c.mu.Unlock()
+	if conn != nil {
+		_ = conn.Close()
+	}
+}
+
+// known takes the connection out of those that make room. all.mu is held.
+func (c *connection) known() {
+	if c.place != nil {
+		c.all.anonymous.Remove(c.place)
+		c.place = nil
+	}
+}
+
+// forget gives up its place. all.mu is held, under which the timer was set.
+func (c *connection) forget() {
+	c.timer.Stop()
+	c.known()
+	delete(c.all.open, c.RemoteAddr().String())
+	if c.all.addresses[c.from]--; c.all.addresses[c.from] == 0 {
+		delete(c.all.addresses, c.from)
+	}
+}
+
 func (c *connection) Close() error {
-	c.once.Do(func() {
-		c.all.mu.Lock() // under which the timer was set
-		defer c.all.mu.Unlock()
-		c.timer.Stop()
-		delete(c.all.open, c.RemoteAddr().String())
-		if c.all.addresses[c.from]--; c.all.addresses[c.from] == 0 {
-			delete(c.all.addresses, c.from)
-		}
-	})
+	c.all.mu.Lock()
+	c.once.Do(c.forget)
+	c.all.mu.Unlock()
 	return c.Conn.Close()
 }

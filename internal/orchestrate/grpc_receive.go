@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
@@ -16,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	bounded "github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
@@ -37,77 +37,14 @@ const (
 	maxFields = 500_000
 	// maxDepth bounds how deep messages lie in each other.
 	maxDepth = 64
-	// headerTime is how long a message may take to begin, roomTime how long it waits for room.
-	headerTime, roomTime = 10 * time.Second, 10 * time.Second
+	// headerTime is how long a message may take to begin.
+	headerTime = 10 * time.Second
 	// bytesPerSecond is how fast a message has to come, on the whole.
 	bytesPerSecond = 256 << 10
 )
 
-// room is the memory for messages that are being received or carried out, of all callers.
-type room struct {
-	all   *semaphore.Weighted
-	share int64 // of one tenant
-
-	mu      sync.Mutex
-	tenants map[string]*tenantRoom
-}
-
-type tenantRoom struct {
-	*semaphore.Weighted
-	users int
-}
-
-// roomMessages is how many of the largest messages there is room for; half of it is a tenant's.
-const roomMessages = 4
-
-func newRoom(maxMessage int) *room {
-	size := roomMessages * int64(maxMessage)
-	return &room{all: semaphore.NewWeighted(size), share: size / 2, tenants: map[string]*tenantRoom{}}
-}
-
-var errNoRoom = status.Error(codes.ResourceExhausted, "the server is busy with other large messages; try again")
-
-// take waits for room and returns what gives it back.
-func (r *room) take(ctx context.Context, tenant string, weight int64) (func(), error) {
-	if weight > r.share {
-		return nil, status.Error(codes.ResourceExhausted, "the message has too many parts")
-	}
-	ctx, cancel := context.WithTimeout(ctx, roomTime)
-	defer cancel()
-	mine, leave := r.tenant(tenant)
-	if err := mine.Acquire(ctx, weight); err != nil {
-		leave()
-		return nil, errNoRoom
-	}
-	if err := r.all.Acquire(ctx, weight); err != nil {
-		mine.Release(weight)
-		leave()
-		return nil, errNoRoom
-	}
-	return func() {
-		r.all.Release(weight)
-		mine.Release(weight)
-		leave()
-	}, nil
-}
-
-func (r *room) tenant(name string) (*tenantRoom, func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	t := r.tenants[name]
-	if t == nil {
-		t = &tenantRoom{Weighted: semaphore.NewWeighted(r.share)}
-		r.tenants[name] = t
-	}
-	t.users++
-	return t, func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if t.users--; t.users == 0 {
-			delete(r.tenants, name)
-		}
-	}
-}
+// poolMessages is how many of the largest messages the memory for what is received has room for, at least.
+const poolMessages = 3
 
 // reservation is the room that a message has. It is given back once, when nobody needs the message any more.
 type reservation struct {
@@ -150,7 +87,7 @@ var errTransport = errors.New("the transport of grpc-go cannot be read from")
 type receiver struct {
 	*Service
 	stream     grpc.ServerStream
-	room       *room
+	pool       *bounded.Pool
 	tenant     string
 	maxMessage int
 	reserved   *reservation
@@ -178,7 +115,7 @@ func (r *receiver) receive(ctx context.Context, m any) error {
 			}
 			return err
 		case n := <-begun:
-			timer.Reset(headerTime + roomTime + time.Duration(n)*time.Second/bytesPerSecond)
+			timer.Reset(headerTime + 2*bounded.Wait + time.Duration(n)*time.Second/bytesPerSecond)
 			continue
 		case <-timer.C:
 		case <-ctx.Done():
@@ -209,15 +146,12 @@ func (r *receiver) read(ctx context.Context, stream transportStream, m proto.Mes
 		return status.Errorf(codes.ResourceExhausted, "the message has %d bytes; the limit is %d", n, r.maxMessage)
 	}
 	begun <- int(n)
-	reserve := func(weight int64) error {
-		release, err := r.room.take(ctx, r.tenant, weight)
-		if err == nil {
-			own.add(release)
-		}
-		return err
-	}
+	// What is received is in memory twice: as it came, and as it is read.
+	claim := r.pool.Claim(r.tenant)
+	own.add(claim.Release)
 	if n > freeWeight {
-		if err := reserve(n); err != nil {
+		claim.Expect(2 * n)
+		if err := claim.Grow(ctx, 2*n); err != nil {
 			return err
 		}
 	}
@@ -232,12 +166,8 @@ func (r *receiver) read(ctx context.Context, stream transportStream, m proto.Mes
 	if err := countFields(m.ProtoReflect().Descriptor(), bytes.ReadOnlyData(), &fields, maxDepth); err != nil {
 		return err
 	}
-	weight := n + fieldWeight*int64(maxFields-fields)
-	if n > freeWeight {
-		weight -= n
-	}
-	if n > freeWeight || weight > freeWeight {
-		if err := reserve(weight); err != nil {
+	if weight := fieldWeight * int64(maxFields-fields); n > freeWeight || weight > freeWeight {
+		if err := claim.Grow(ctx, weight); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,6 @@ package orchestrate
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"io"
 	"net"
 	"path/filepath"
@@ -27,6 +26,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
+	bounded "github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/store"
 )
 
@@ -182,7 +182,6 @@ func TestMessagesAreReadWithinBounds(t *testing.T) {
 		"one that says too much": {framed(0, 1<<32-1, nil), &protos.WorkflowResponse{}, codes.ResourceExhausted},
 		"a compressed one":       {framed(1, len(valid), valid), &protos.WorkflowResponse{}, codes.Unimplemented},
 		"one of many fields":     {framed(0, 2*maxFields+2, many(maxFields+1)), &protos.WorkflowResponse{}, codes.InvalidArgument},
-		"one of many parts":      {framed(0, 1<<16, many(1<<15)), &protos.WorkflowResponse{}, codes.ResourceExhausted},
 		"one that is deep":       {framed(0, len(deep), deep), &protos.ActivityResponse{}, codes.InvalidArgument},
 		"one that is no message": {framed(0, 3, []byte{0xff, 0xff, 0xff}), &protos.WorkflowResponse{}, codes.InvalidArgument},
 	} {
@@ -191,46 +190,18 @@ func TestMessagesAreReadWithinBounds(t *testing.T) {
 			if strings.Contains(name, "many fields") {
 				limit = 4 * most
 			}
-			r := receiver{Service: New(Options{}), room: newRoom(limit), tenant: tenant, maxMessage: limit}
+			r := receiver{Service: New(Options{}), pool: bounded.New(2 * int64(limit)), tenant: tenant, maxMessage: limit}
 			own := &reservation{}
 			err := r.read(t.Context(), c.wire, c.into, own, make(chan int, 1))
 			if status.Code(err) != c.want {
 				t.Errorf("%v, expected %v", err, c.want)
 			}
 			own.release()
-			if !r.room.all.TryAcquire(roomMessages*int64(limit)) || len(r.room.tenants) != 0 {
-				t.Errorf("room was not given back; of tenants: %v", r.room.tenants)
+			if held := r.pool.Held(); held != 0 {
+				t.Errorf("%d bytes were not given back", held)
 			}
 		})
 	}
-}
-
-// A tenant has half of the room; what is over it waits, and another tenant is served.
-func TestRoomIsShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(100)
-		giveBack, err := r.take(t.Context(), "greedy", 200)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.take(t.Context(), "greedy", 1); !errors.Is(err, errNoRoom) {
-			t.Errorf("more than its share: %v", err)
-		}
-		other, err := r.take(t.Context(), "other", 200)
-		if err != nil {
-			t.Errorf("another tenant: %v", err)
-		}
-		time.AfterFunc(roomTime/2, giveBack)
-		again, err := r.take(t.Context(), "greedy", 200)
-		if err != nil {
-			t.Errorf("with its share given back: %v", err)
-		}
-		other()
-		again()
-		if len(r.tenants) != 0 {
-			t.Errorf("left behind: %v", r.tenants)
-		}
-	})
 }
 
 // The room of an answer is held until the turn is over: the engine has the answer for longer than the call.
@@ -280,7 +251,7 @@ func (c *fakeConn) Close() error {
 
 func TestConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newConnections(nil)
+		c := newConnections(nil, 0)
 		port := 1000
 		open := func(address string) *connection {
 			port++
@@ -296,19 +267,17 @@ func TestConnectionsAreBounded(t *testing.T) {
 				first = conn
 			}
 		}
-		if open("192.0.2.1") != nil {
-			t.Error("more connections of an address than there may be")
+		next := open("192.0.2.1")
+		if next == nil || !first.Conn.(*fakeConn).closed || c.addresses["192.0.2.1"] != maxAddressConnections {
+			t.Error("a new connection did not take the place of the oldest of its address that sends nothing")
 		}
 		other := open("2001:db8::1")
 		if other == nil {
 			t.Fatal("another address was refused")
 		}
 		c.noteCall(other.RemoteAddr().String(), true)
-		if err := first.Close(); err != nil {
+		if err := next.Close(); err != nil {
 			t.Fatal(err)
-		}
-		if open("192.0.2.1") == nil {
-			t.Error("a place that is free was refused")
 		}
 		<-time.After(authenticateTime + time.Second)
 		synctest.Wait()
@@ -324,6 +293,28 @@ func TestConnectionsAreBounded(t *testing.T) {
 			t.Errorf("a connection whose calls are refused is open; addresses %v", c.addresses)
 		}
 	})
+}
+
+// Connections that had a call let in are not closed for new ones.
+func TestKnownConnectionsKeepTheirPlaces(t *testing.T) {
+	c := newConnections(nil, 2)
+	first := c.admit(&fakeConn{remote: "192.0.2.1:1"})
+	silent := c.admit(&fakeConn{remote: "192.0.2.2:1"})
+	c.noteCall("192.0.2.1:1", true)
+	second := c.admit(&fakeConn{remote: "192.0.2.3:1"})
+	if second == nil || first.Conn.(*fakeConn).closed || !silent.Conn.(*fakeConn).closed {
+		t.Fatal("the place was not taken of the connection that sends nothing")
+	}
+	c.noteCall("192.0.2.3:1", true)
+	if c.admit(&fakeConn{remote: "192.0.2.4:1"}) != nil {
+		t.Error("there are more connections than there may be")
+	}
+	for _, conn := range []*connection{silent, first, second} {
+		_ = conn.Close()
+	}
+	if len(c.open)+len(c.addresses)+c.anonymous.Len() != 0 {
+		t.Errorf("left behind: %v, %v, %d", c.open, c.addresses, c.anonymous.Len())
+	}
 }
 
 func TestCallsAreBounded(t *testing.T) {

@@ -56,8 +56,8 @@ func newHub(s *Service, tenant int64) *hub {
 func (h *hub) start(ctx context.Context) {
 	h.started = true
 	logger := engineLog{h.log}
-	turns := backend.NewWorkflowWorker(backend.WorkflowWorkerOptions{Backend: h, Executor: executor{h}, Logger: logger})
-	activities := backend.NewActivityTaskWorker(h, executor{h}, logger)
+	turns := backend.NewTaskWorker(newTurnProcessor(h, executor{h}), logger)
+	activities := backend.NewTaskWorker(&activityProcessor{h, executor{h}}, logger)
 	turns.Start(ctx)
 	activities.Start(ctx)
 	h.workers = []interface{ StopAndDrain() }{turns, activities}

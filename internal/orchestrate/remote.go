@@ -10,6 +10,8 @@ import (
 	"github.com/dapr/durabletask-go/backend"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/forebayhq/forebay/internal/panics"
 )
 
 // What is handed to processes that are connected waits in a queue of the engine's for one of their streams. When a stream ends the engine
@@ -119,7 +121,9 @@ type workItems struct {
 
 func (w workItems) Context() context.Context { return w.ServerStream.Context() }
 
-func (w workItems) SendMsg(m any) error {
+// SendMsg is called by a goroutine of the engine's.
+func (w workItems) SendMsg(m any) (err error) {
+	defer panics.Contain(&err, w.log, "sending an item of work")
 	if item, ok := m.(*protos.WorkItem); ok && item.GetActivityRequest() != nil {
 		if _, open := w.open.Load(item.GetActivityRequest()); !open {
 			return nil

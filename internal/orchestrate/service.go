@@ -41,6 +41,9 @@ type Options struct {
 	// MaxMessage bounds what a process that is connected by gRPC is sent at once, in bytes: a turn with its whole history, or an
 	// activity with its input. Default 4 MiB, which is what clients of gRPC receive unless they are told otherwise.
 	MaxMessage int
+	// MemoryBytes bounds the large messages of gRPC that are held at once, of those that come in and of those that go out each. Tenants
+	// share them. The largest message always fits. Default 64 MiB.
+	MemoryBytes int64
 	// Grace is how long a stop lets activities finish. Default 30 s.
 	Grace time.Duration
 	// Jobs carries out the activity [TaskActivity]; nil: there is none.
@@ -82,6 +85,8 @@ type Service struct {
 	tasks    chan struct{} // the same of activities
 	submits  chan struct{} // the same of activities that are jobs, while these are submitted
 	awayTime time.Duration
+	// beforeApply is called in a turn once its code has decided; tests have it panic.
+	beforeApply func(id string)
 
 	mu      sync.Mutex
 	hubs    map[int64]*hub // by tenant
@@ -112,6 +117,7 @@ func New(opts Options) *Service {
 	opts.Turns, opts.Activities = cmp.Or(opts.Turns, 64), cmp.Or(opts.Activities, 256)
 	opts.Lock, opts.Grace = cmp.Or(opts.Lock, time.Minute), cmp.Or(opts.Grace, 30*time.Second)
 	opts.MaxBytes, opts.MaxMessage = cmp.Or(opts.MaxBytes, forebay.DefaultMaxInputBytes), cmp.Or(opts.MaxMessage, DefaultMaxMessage)
+	opts.MemoryBytes = cmp.Or(opts.MemoryBytes, 64<<20)
 	if opts.Registry == nil {
 		opts.Registry = NewRegistry()
 	}

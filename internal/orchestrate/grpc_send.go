@@ -1,0 +1,100 @@
+package orchestrate
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/dapr/durabletask-go/api/protos"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	protocodec "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	bounded "github.com/forebayhq/forebay/internal/memory"
+)
+
+// grpc-go accepts a message that is sent as a whole, however large it is, and keeps it until the client has read it. So a large one is
+// counted in the tenant's share of memory before it is encoded, and its call waits until the last byte has left.
+
+// Bounds of what is sent.
+const (
+	// answerTime is how long a client may take to read an answer, beside what its bytes take at bytesPerSecond.
+	answerTime = time.Minute
+	// workTime is the same of an item of work. Some workers read the next one only after they have carried one out.
+	workTime = 30 * time.Minute
+)
+
+// sender sends the messages of a call.
+type sender struct {
+	stream grpc.ServerStream
+	pool   *bounded.Pool
+	tenant string
+	claim  *bounded.Claim // of what was read for the answer
+	hangUp func()         // closes the connection
+
+	answerTime time.Duration
+}
+
+// send sends a message. A large one has to find room first, and is gone when send returns nil.
+func (s *sender) send(ctx context.Context, m any) error {
+	message, ok := m.(proto.Message)
+	if !ok {
+		return s.stream.SendMsg(m)
+	}
+	size := int64(proto.Size(message))
+	if size <= freeWeight {
+		return s.stream.SendMsg(m)
+	}
+	claim, limit, grow := s.claim, s.answerTime, (*bounded.Claim).Grow
+	if _, isWork := m.(*protos.WorkItem); isWork {
+		// It is not lost for want of room: nobody else has it, and its turn or its activity has a time limit of its own.
+		claim, limit, grow = s.pool.Claim(s.tenant), workTime, (*bounded.Claim).GrowPatiently
+	}
+	defer claim.Release()
+	if err := grow(claim, ctx, size); err != nil {
+		return err
+	}
+	encoded, err := proto.Marshal(message)
+	if err != nil {
+		return err
+	}
+	m, message = nil, nil
+	claim.Shrink(max(size, int64(len(encoded))))
+	// A status would stand behind the message: only the connection's end frees what is not read.
+	overdue := time.AfterFunc(limit+time.Duration(size)*time.Second/bytesPerSecond, s.hangUp)
+	defer overdue.Stop()
+	out := &outgoing{bytes: encoded, gone: make(chan struct{})}
+	if err := s.stream.SendMsg(out); err != nil {
+		return err
+	}
+	select {
+	case <-out.gone:
+		return nil
+	case <-s.stream.Context().Done():
+		return s.stream.Context().Err()
+	}
+}
+
+// outgoing is a message that is encoded already. As its buffer's pool it is told when the transport is done with it.
+type outgoing struct {
+	bytes []byte
+	gone  chan struct{}
+	once  sync.Once
+}
+
+func (o *outgoing) Get(length int) *[]byte { return mem.DefaultBufferPool().Get(length) }
+func (o *outgoing) Put(*[]byte)            { o.once.Do(func() { close(o.gone) }) }
+
+// codec encodes messages, and passes on those that are encoded.
+type codec struct{ encoding.CodecV2 }
+
+func newCodec() codec { return codec{encoding.GetCodecV2(protocodec.Name)} }
+
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	if out, ok := v.(*outgoing); ok {
+		return mem.BufferSlice{mem.NewBuffer(&out.bytes, out)}, nil
+	}
+	return c.CodecV2.Marshal(v)
+}
