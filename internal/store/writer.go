@@ -59,6 +59,7 @@ type writer struct {
 	topics        *topicRules
 	slow          chan<- slowMessage // to be judged outside of transactions
 	followed      *followedTenants
+	hourCodes     map[tenantHour]map[string]bool // codes of errors that reports tell apart; nil: none is read yet
 	budgets       *budgetSet // whose there are; nil: to be read
 	sweeps        bool       // all budgets that jobs wait for are to be looked at
 	work          workload
