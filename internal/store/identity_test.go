@@ -169,7 +169,9 @@ func TestNoIdentityIsOneToo(t *testing.T) {
 		as("", func(tx *tx) error { // as it was stored before there were identities
 			return tx.prep("DELETE FROM deployment_states WHERE name = ? AND identity <> ''").text("east").exec()
 		})
-		as("", func(tx *tx) error { return tx.prep("UPDATE deployment_states SET since = 0 WHERE name = ?").text("east").exec() })
+		as("", func(tx *tx) error {
+			return tx.prep("UPDATE deployment_states SET since = 0 WHERE name = ?").text("east").exec()
+		})
 		call("two")
 		check("two", 3)
 		check("three", 0)

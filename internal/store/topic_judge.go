@@ -17,8 +17,6 @@ const (
 	judgeTries = 4
 	// maxKnownTopics is of how many topics a process remembers the rules.
 	maxKnownTopics = 10_000
-	// maxSlow is how many messages may wait for the one goroutine that judges what is due outside transactions.
-	maxSlow = 256
 )
 
 // errTopicChanged ends a transaction whose messages were judged by rules that no longer stand.
@@ -137,34 +135,6 @@ func (s *Store) readTopic(ctx context.Context, no int64) (c *compiledTopic, err 
 func (c conn) topicNo(no int64) (topic MessageQueue, found bool, err error) {
 	found, err = c.prep(sqlTopicNo).int(no).one(func(r row) { topic = readMessageQueue(r) })
 	return topic, found, err
-}
-
-// slowMessage is a scheduled message that is due, which takes too long to judge for a transaction.
-type slowMessage struct{ topic, seq int64 }
-
-// startJudging starts the goroutine that judges what takes long. It ends once the writer has.
-func (s *Store) startJudging() {
-	slow, done := make(chan slowMessage, maxSlow), make(chan struct{})
-	ctx, cancel := context.WithCancel(context.Background())
-	s.writer.slow = slow
-	go func() {
-		defer close(done)
-		s.judgeSlow(ctx, slow)
-	}()
-	s.endSlow = func() {
-		cancel()
-		close(slow) // nobody writes to it any more
-		<-done
-	}
-}
-
-// judgeSlow activates such messages, one after the other, until there are no more to come.
-func (s *Store) judgeSlow(ctx context.Context, slow <-chan slowMessage) {
-	for m := range slow {
-		if ctx.Err() == nil {
-			_ = s.activateSlow(ctx, m) // it is looked at again after a while
-		}
-	}
 }
 
 // activateSlow judges a scheduled message and then activates it, unless it or its topic has changed meanwhile.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/filter"
@@ -56,6 +57,7 @@ func (s *spread) add(copies int, size int64) {
 type compiledTopic struct {
 	topic         MessageQueue // as of its version
 	subscriptions []compiledSubscription
+	costly        atomic.Bool // a message took too long to judge for a transaction
 }
 
 type compiledSubscription struct {
