@@ -74,6 +74,8 @@ func (t *tx) tend(m dueMessage) error {
 	switch {
 	case m.rank == scheduledRank:
 		return t.activate(m)
+	case m.rank == partRank:
+		return t.tendPart(m)
 	case m.lockedUntil > t.now:
 		return t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").int(m.lockedUntil).int(m.seq).exec()
 	case deferred && !lockEnded: // expires, or has had its deliveries, when somebody asks for it

@@ -140,12 +140,21 @@ func (c conn) topicNo(no int64) (topic MessageQueue, found bool, err error) {
 // activateSlow judges a scheduled message and then activates it, unless it or its topic has changed meanwhile.
 func (s *Store) activateSlow(ctx context.Context, m slowMessage) error {
 	var a arrival
+	var p part
+	waits := false
 	err := s.read(ctx, func(c conn) (err error) {
+		if p, waits, err = c.partNo(m.seq); err != nil || waits {
+			a = p.arrival
+			return err
+		}
 		a, err = c.arrivalOf(m.seq, c.now())
 		return err
 	})
 	if err != nil || a.MessageContent == nil {
 		return err
+	}
+	if waits {
+		return s.handOutSlow(ctx, m, p)
 	}
 	j, err := s.judge(ctx, m.topic, []MessageContent{*a.MessageContent}, true)
 	if j == nil || err != nil {

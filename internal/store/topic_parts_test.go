@@ -44,7 +44,8 @@ func TestSendInParts(t *testing.T) {
 	})
 }
 
-// What a sender does not hand out becomes active by itself, once.
+// What a sender does not hand out becomes active by itself, once, and what comes to the topic meanwhile comes after it, though it
+// makes few copies.
 func TestSendInPartsWithoutItsSender(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		const messages = 40
@@ -52,30 +53,32 @@ func TestSendInPartsWithoutItsSender(t *testing.T) {
 		subs := manySubscriptions(t, s, topic, 50)
 		all := numbered(0, messages)
 		judged, err := s.judge(t.Context(), topic.No, all, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		stored, err := s.storeInParts(t.Context(), topic, all, 0, judged.version)
-		if err != nil {
-			t.Fatal(err)
+		mustDo(t, err)
+		stored, err := s.sendJudged(t.Context(), topic, all, 0, judged)
+		if err != nil || !stored.waits {
+			t.Fatal(stored, err)
 		}
 		fresh := subscribe(t, s, topic, "fresh")
 		if count, err := s.TopicCounts(t.Context(), topic, CountLimit); err != nil || count.Scheduled != messages {
 			t.Errorf("%d messages wait (%v)", count.Scheduled, err)
 		}
-		// The sender goes after one of them, for which rules that came meanwhile have their say.
-		judged.picks = judged.picks[messages-1:]
-		s.handOut(t.Context(), topic, all[messages-1:], parts{stored.seqs[messages-1:], stored.below}, judged)
-		if got := subjects(t, s, fresh.Lane(false)); got != fmt.Sprint("m", messages-1) {
-			t.Errorf("the new subscription has %q", got)
+		if cancelled, err := s.CancelScheduled(t.Context(), topic, stored.seqs[0]); err != nil || cancelled {
+			t.Errorf("a message was cancelled of which there may be copies (%v)", err)
 		}
-		if _, err := transact(t.Context(), s, stageChange, func(t *tx) (int, error) {
-			t.deadlineAt(t.now)
-			return 0, t.prep("UPDATE bodies SET due_at = ?1 WHERE due_at > ?1").int(t.now).exec()
+		if _, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+			return struct{}{}, t.publish(topic.Name, func() (MessageContent, error) { return content("event", 1), nil })
 		}); err != nil {
 			t.Fatal(err)
 		}
-		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
-		wantOnce(t, s, subs, messages, len(subs))
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 2")
+		want := ""
+		for i := range messages {
+			want += fmt.Sprint("m", i, " ")
+		}
+		for _, sub := range append(subs, fresh) {
+			if got := subjects(t, s, sub.Lane(false)); got != want+"event" {
+				t.Fatalf("%s has %s", sub.Name, got)
+			}
+		}
 	})
 }

@@ -45,6 +45,13 @@ func (s *slowMessages) put(m slowMessage) {
 	}
 }
 
+// has reports whether a message waits or is being judged.
+func (s *slowMessages) has(m slowMessage) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known[m]
+}
+
 // room reports whether one more message of the tenant may wait.
 func (s *slowMessages) room(tenant int64) bool {
 	s.mu.Lock()
