@@ -286,6 +286,7 @@ func (t *tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
 
 // copyTo makes copies of the message that became active in a topic under that number.
 func (t *tx) copyTo(picks []picked, seq int64, a arrival) error {
+	t.tally.Copies += len(picks)
 	a.inParts, a.bySender = false, false // which is not so of a topic that a copy is forwarded to
 	t.copied.add(len(picks), a.shareAmong(seq, len(picks)))
 	missing := len(picks) - len(t.seqs)
