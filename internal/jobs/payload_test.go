@@ -204,37 +204,43 @@ func TestInputOfACommitThatWaitsForAStandby(t *testing.T) {
 	standby := func(name string) {
 		t.Helper()
 		for _, sql := range []string{"ALTER SYSTEM SET synchronous_standby_names = '" + name + "'", "SELECT pg_reload_conf()"} {
-			if _, err := admin.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
-				t.Fatal(err)
+			if _, err := admin.Exec(context.WithoutCancel(t.Context()), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+				t.Error(err)
 			}
 		}
 	}
+	submit := func() error {
+		_, _, err := s.Submit(t.Context(), forebay.DefaultTenant, forebay.SubmitRequest{Task: "work", Input: large(100_000)})
+		return err
+	}
+	if err := submit(); err != nil { // what it stores beside the job is there from now on
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { standby("") }) // or the store could not be closed
 	standby("nobody")
 	var before []string
 	submitted := make(chan error, 1)
 	waits := func() bool { // the server takes in its new setting after a while
 		var n int
-		if err := admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'").Scan(&n); err != nil {
+		if err := admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'forebay'").Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n > 0
 	}
-	for began := time.Now(); !waits(); {
+	for began, waiting := time.Now(), false; !waiting; {
 		if time.Since(began) > time.Minute {
 			t.Fatal("no commit waits")
 		}
 		before = s.keys(t)
-		go func() {
-			_, _, err := s.Submit(t.Context(), forebay.DefaultTenant, forebay.SubmitRequest{Task: "work", Input: large(100_000)})
-			submitted <- err
-		}()
-		for done := false; !done && !waits(); {
+		go func() { submitted <- submit() }()
+		for ended := false; !ended && !waiting; {
 			select {
 			case err := <-submitted:
-				if done = true; err != nil {
+				if ended = true; err != nil {
 					t.Fatal(err)
 				}
 			case <-time.After(5 * time.Millisecond):
+				waiting = waits() && len(s.keys(t)) > len(before)
 			}
 		}
 	}
