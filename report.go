@@ -37,7 +37,7 @@ type AttemptCount struct {
 type ErrorCount struct {
 	Name  string     `json:"name"`
 	Class ErrorClass `json:"error_class"`
-	Code  string     `json:"error_code"`
+	Code  string     `json:"error_code" doc:"of each hour 200 codes are told apart; all others are counted as other"`
 	Count int64      `json:"count"`
 }
 

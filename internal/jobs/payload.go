@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,7 +67,7 @@ func (s *Service) removeUnrecorded(ctx context.Context, id, key string) {
 // Payloads of requests whose transaction has failed, so that nobody knows whether it was made.
 const (
 	maxDoubtful   = 10_000           // the sweep has the others
-	doubtfulAfter = time.Hour        // a commit may wait for a standby; until then its rows cannot be seen
+	doubtfulAfter = 5 * time.Minute  // by then the database has begun what it was sent, or never will
 	removeTimeout = 10 * time.Second // of one payload
 )
 
@@ -84,16 +85,20 @@ func (s *Service) doubt(id, key string) {
 	}
 }
 
-// RemoveDoubtful removes the payloads of requests that failed a minute or more before now, if the database does not refer to
-// them. While it cannot be asked they stay.
+// RemoveDoubtful removes the payloads of requests that failed five minutes or more before now, if the database does not refer to
+// them. While it cannot be asked, or a transaction is under way that may yet refer to them, they stay.
 func (s *Service) RemoveDoubtful(ctx context.Context, now time.Time) (removed int, err error) {
 	s.doubtfulMu.Lock()
 	all := s.doubtful
 	s.doubtful = nil
 	s.doubtfulMu.Unlock()
 	var stay []doubtful
+	settled := false
+	if slices.ContainsFunc(all, func(d doubtful) bool { return now.Sub(d.since) >= doubtfulAfter }) {
+		settled, err = s.store.Settled(ctx)
+	}
 	for _, d := range all {
-		if err != nil || now.Sub(d.since) < doubtfulAfter {
+		if err != nil || !settled || now.Sub(d.since) < doubtfulAfter {
 			stay = append(stay, d)
 			continue
 		}
@@ -145,8 +150,15 @@ func (s *Service) Result(ctx context.Context, tenant, id string) (r io.ReadClose
 }
 
 // SweepBlobs removes blobs that nothing in the database refers to, left by a crash between upload and transaction.
-// Only blobs older than an hour are looked at: no upload takes that long to be recorded.
+// Only blobs older than an hour are looked at: by then the transaction that records one has begun. It removes nothing while one is
+// under way that does not end, such as one whose commit waits for a standby.
 func (s *Service) SweepBlobs(ctx context.Context) (removed int, err error) {
+	if settled, err := s.store.Settled(ctx); err != nil || !settled {
+		if err == nil {
+			err = forebay.Errorf(forebay.CodeUnavailable, "a transaction of the database is under way; blobs are swept once it is over")
+		}
+		return 0, err
+	}
 	return s.blobs.Sweep(ctx, time.Now().Add(-time.Hour), func(keys []string) (map[string]bool, error) {
 		ids := map[string]string{}
 		var orchestrations []string

@@ -81,11 +81,11 @@ func (ids Identities) read(r row, known map[string]*deployment) {
 	}
 	switch of := readDeployment(r.blob(3)); {
 	case identity == ids[name]:
-		of.since, of.own = r.int(2), true
+		of.since, of.own = max(r.int(2), 0), true
 		*d = *of
 	case d.own:
-	case identity == "":
-		of.since, of.heir, of.stored = r.int(2), true, nil
+	case identity == "" && r.int(2) == 0:
+		of.heir, of.stored = true, nil
 		*d = *of
 	case of.Paused() && !d.heir:
 		d.Pause()
@@ -185,20 +185,34 @@ func (t *tx) storeDeployments() error {
 const (
 	sqlStoreDeployment = `INSERT INTO deployment_states (name, identity, since, state) VALUES (?, ?, ?, ?)
 ON CONFLICT (name, identity) DO UPDATE SET since = excluded.since, state = excluded.state`
-	sqlForgetOldIdentities = `DELETE FROM deployment_states WHERE name = ?1 AND identity <> ?2 AND identity NOT IN
+	// What no process with an identity inherits any more stays for those that have none.
+	sqlInherited           = "UPDATE deployment_states SET since = ? WHERE name = ? AND identity = '' AND since = 0"
+	sqlForgetOldIdentities = `DELETE FROM deployment_states WHERE name = ?1 AND identity <> ?2 AND identity <> '' AND identity NOT IN
   (SELECT identity FROM deployment_states WHERE name = ?1 AND identity <> '' ORDER BY since DESC, identity LIMIT ?3 + 0)`
 )
 
+// inherited is since when the state without an identity is learned once a process with one has taken it over: nobody
+// knows, but no other process takes it over.
+const inherited = -1
+
 // storeDeployment writes the state of one. The first time, those of the oldest others of its name make room.
 func (t *tx) storeDeployment(name string, d *deployment) error {
-	first := !d.own
-	if first && !d.heir {
+	identity := t.w.identities[name]
+	first, heir := !d.own, d.heir
+	if first && !heir {
 		d.since = t.now
 	}
+	since := d.since
+	if identity == "" && since == 0 { // it is in use
+		since = inherited
+	}
 	d.own, d.heir = true, false
-	err := t.prep(sqlStoreDeployment).text(name).text(t.w.identities[name]).int(d.since).blob(d.stored).exec()
+	err := t.prep(sqlStoreDeployment).text(name).text(identity).int(since).blob(d.stored).exec()
+	if err == nil && heir {
+		err = t.prep(sqlInherited).int(inherited).text(name).exec()
+	}
 	if err == nil && first {
-		err = t.prep(sqlForgetOldIdentities).text(name).text(t.w.identities[name]).int(maxIdentities).exec()
+		err = t.prep(sqlForgetOldIdentities).text(name).text(identity).int(maxIdentities).exec()
 	}
 	return err
 }

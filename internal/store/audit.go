@@ -129,7 +129,7 @@ func (q MessageQueue) auditDetail() any {
 // sameSettings reports whether a put changed nothing, as when a program makes sure at its start that
 // its queue is there.
 func sameSettings(before, after MessageQueue) bool {
-	before.No, before.CreatedAt, before.Version, before.TopicIdle = after.No, after.CreatedAt, after.Version, after.TopicIdle
+	before.No, before.CreatedAt, before.Version, before.TopicIdle, before.HandsOut = after.No, after.CreatedAt, after.Version, after.TopicIdle, after.HandsOut
 	return before == after
 }
 

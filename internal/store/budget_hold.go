@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/forebayhq/forebay"
 )
@@ -288,16 +289,55 @@ func (t *tx) book(h held, used Amount) error {
 	return nil
 }
 
-// TidyBudgets forgets what nobody asks for any more.
+// tidiedAtOnce is how many rows of a table one transaction forgets.
+const tidiedAtOnce = 500
+
+// What nobody asks for any more: how it is found, outside of transactions, and each row removed.
+var tidied = []struct {
+	find, remove string
+	keep         time.Duration
+}{
+	{"SELECT seq, 0, 0 FROM budget_waits WHERE until <= ? LIMIT ? + 0",
+		"DELETE FROM budget_waits WHERE seq = ?2 AND until <= ?1 AND ?3 + ?4 = 0", 0},
+	{"SELECT seq, token, budget FROM budget_holds WHERE lost = 1 AND at <= ? LIMIT ? + 0",
+		"DELETE FROM budget_holds WHERE seq = ?2 AND token = ?3 AND budget = ?4 AND lost = 1 AND at <= ?1", keepLostHolds},
+	{"SELECT budget, period, starts_at FROM spending WHERE starts_at <= ? LIMIT ? + 0",
+		"DELETE FROM spending WHERE budget = ?2 AND period = ?3 AND starts_at = ?4 AND starts_at <= ?1", keepSpending},
+}
+
+// TidyBudgets forgets what nobody asks for any more, in small steps.
 func (s *Store) TidyBudgets(ctx context.Context) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
-		if err := t.prep("DELETE FROM budget_waits WHERE until <= ?").int(t.now).exec(); err != nil {
-			return struct{}{}, err
+	for i := range tidied {
+		for rows := tidiedAtOnce; rows == tidiedAtOnce; {
+			var err error
+			if rows, err = s.tidy(ctx, tidied[i].find, tidied[i].remove, tidied[i].keep); err != nil {
+				return err
+			}
 		}
-		if err := t.prep("DELETE FROM budget_holds WHERE lost = 1 AND at <= ?").int(t.now - keepLostHolds.Milliseconds()).exec(); err != nil {
-			return struct{}{}, err
-		}
-		return struct{}{}, t.prep("DELETE FROM spending WHERE starts_at <= ?").int(t.now - keepSpending.Milliseconds()).exec()
+	}
+	return nil
+}
+
+// tidy removes the first of the rows that a statement finds and returns how many those are.
+func (s *Store) tidy(ctx context.Context, find, remove string, keep time.Duration) (rows int, err error) {
+	var keys [][3]int64
+	before := s.Now().Add(-keep).UnixMilli()
+	err = s.read(ctx, func(c conn) error {
+		keys = keys[:0]
+		return c.prep(find).int(before).int(tidiedAtOnce).each(func(r row) error {
+			keys = append(keys, [3]int64{r.int(0), r.int(1), r.int(2)})
+			return nil
+		})
 	})
-	return err
+	if err != nil || len(keys) == 0 {
+		return 0, err
+	}
+	return transact(ctx, s, stageChange, func(t *tx) (int, error) {
+		for _, key := range keys {
+			if err := t.prep(remove).int(before).int(key[0]).int(key[1]).int(key[2]).exec(); err != nil {
+				return 0, err
+			}
+		}
+		return len(keys), nil
+	})
 }

@@ -120,3 +120,67 @@ func TestWhatWasLearnedBeforeIdentities(t *testing.T) {
 		}
 	})
 }
+
+// TestNoIdentityIsOneToo: a process that has no identity for a name keeps what it learned whatever others call by that name,
+// also what it took over from before there were identities, which one other process takes over as well.
+func TestNoIdentityIsOneToo(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		as := func(identity string, f func(*tx) error) {
+			t.Helper()
+			_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+				tx.w.identities, tx.w.deployments = Identities{"east": identity}, nil
+				return struct{}{}, f(tx)
+			})
+			mustDo(t, err)
+		}
+		call := func(identity string) {
+			t.Helper()
+			as(identity, func(tx *tx) error {
+				d, err := tx.deployment("east")
+				if err == nil {
+					d.Reserve(tx.now, quota.Limits{}, quota.Request{})
+				}
+				return err
+			})
+		}
+		check := func(identity string, calls int64) {
+			t.Helper()
+			as(identity, func(*tx) error { return nil })
+			h, err := s.Holding(t.Context())
+			mustDo(t, err)
+			d := h.Deployments["east"]
+			if d == nil {
+				d = &quota.State{}
+			}
+			if got := d.Status(h.Now, quota.Limits{}).Counts.Calls; got != calls {
+				t.Errorf("%q knows of %d calls, not %d", identity, got, calls)
+			}
+			if h.Since["east"] < 0 {
+				t.Errorf("%q has learned since %d", identity, h.Since["east"])
+			}
+		}
+		call("")
+		check("one", 0)
+		call("one")
+		call("")
+		check("", 2)
+		check("one", 1)
+
+		as("", func(tx *tx) error { // as it was stored before there were identities
+			return tx.prep("DELETE FROM deployment_states WHERE name = ? AND identity <> ''").text("east").exec()
+		})
+		as("", func(tx *tx) error {
+			return tx.prep("UPDATE deployment_states SET since = 0 WHERE name = ?").text("east").exec()
+		})
+		call("two")
+		check("two", 3)
+		check("three", 0)
+		call("three")
+		call("")
+		check("", 3)
+		for i := range 2 * maxIdentities {
+			call(fmt.Sprint("endpoint ", i))
+		}
+		check("", 3)
+	})
+}

@@ -86,7 +86,7 @@ func readMessage(r row, at int64) Message {
 	switch {
 	case lane.deferred() == lane:
 		m.State = forebay.MessageDeferred
-	case m.rank == scheduledRank:
+	case m.rank == scheduledRank, m.rank == partRank:
 		m.State = forebay.MessageScheduled
 	}
 	if later && locked {

@@ -6,7 +6,7 @@ import (
 )
 
 const sqlOldest = `
-SELECT b.seq, b.enqueued_at, CASE WHEN m.rank = 1 OR m.lane <> b.lane THEN 0 WHEN m.token IS NULL THEN 1 WHEN m.rank < 16 AND m.visible <= ?2 THEN 1
+SELECT b.seq, b.enqueued_at, CASE WHEN m.rank IN (1, 2) OR m.lane <> b.lane THEN 0 WHEN m.token IS NULL THEN 1 WHEN m.rank < 16 AND m.visible <= ?2 THEN 1
   WHEN m.rank >= 16 AND (SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16) <= ?2 THEN 1 ELSE 0 END
 FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.lane = ?1 AND b.seq > ?3 ORDER BY b.seq LIMIT ?4 + 0`
 

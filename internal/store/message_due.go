@@ -74,6 +74,8 @@ func (t *tx) tend(m dueMessage) error {
 	switch {
 	case m.rank == scheduledRank:
 		return t.activate(m)
+	case m.rank == partRank:
+		return t.tendPart(m)
 	case m.lockedUntil > t.now:
 		return t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").int(m.lockedUntil).int(m.seq).exec()
 	case deferred && !lockEnded: // expires, or has had its deliveries, when somebody asks for it
@@ -121,9 +123,9 @@ func (t *tx) activate(m dueMessage) error {
 	}
 	if q.IsTopic {
 		a.spread = &spread{}
-		switch a.picks, err = t.pick(q, a.MessageContent, a.spread); {
+		switch a.picks, err = t.pickDue(q, a.MessageContent, a.spread); {
 		case errors.Is(err, errFanOut):
-			t.judgeLater(err, slowMessage{q.No, m.seq})
+			t.judgeLater(err, slowMessage{q.Tenant, q.No, m.seq})
 			waited := int64(0)
 			if a.ScheduledAt != nil {
 				waited = t.now - millis(a.ScheduledAt)
@@ -140,18 +142,31 @@ func (t *tx) activate(m dueMessage) error {
 	return t.makeActive(q, m.seq, a)
 }
 
+// pickDue is pick for a message that can be judged later. Of a topic whose rules took too long for another message it is, as long as
+// there is room: to find out again and again would keep everybody waiting.
+func (t *tx) pickDue(topic MessageQueue, message *MessageContent, made *spread) ([]picked, error) {
+	c, err := t.compiledTopic(topic)
+	if err != nil {
+		return nil, err
+	}
+	if c.costly.Load() && t.w.slow.room(topic.Tenant) {
+		return nil, errSteps
+	}
+	picks, err := t.pick(topic, message, made)
+	var refused *forebay.Error
+	if errors.As(err, &refused) && refused == errSteps {
+		c.costly.Store(true)
+	}
+	return picks, err
+}
+
 // judgeLater has a message judged outside the transaction if judging it within takes too long.
 func (t *tx) judgeLater(why error, m slowMessage) {
 	var refused *forebay.Error
 	if errors.As(why, &refused); refused != errSteps {
 		return
 	}
-	t.after = append(t.after, func() {
-		select {
-		case t.w.slow <- m:
-		default: // it is looked at again after a while
-		}
-	})
+	t.after = append(t.after, func() { t.w.slow.put(m) })
 }
 
 // makeActive makes a message of the queue that was scheduled under that number active.

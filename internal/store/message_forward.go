@@ -48,6 +48,7 @@ func (t *tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 	}
 	t.copied.add(1, a.Size())
 	a.hops++
+	a.inParts, a.bySender = false, false
 	_, err = t.arrive(target, a)
 	return err
 }

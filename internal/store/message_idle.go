@@ -116,7 +116,7 @@ func (t *tx) stillUsed(no int64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if until <= t.now && !served {
+	if until <= t.now && !served && !q.HandsOut {
 		return false, nil
 	}
 	return true, t.prep("UPDATE queues SET delete_at = ? WHERE no = ?").int(max(until, t.now) + q.Idle.Milliseconds()).int(no).exec()

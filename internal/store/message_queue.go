@@ -49,7 +49,8 @@ func (l Lane) deferred() Lane { return l | 1 }
 const messageQueueColumns = `
 SELECT no, tenant, name, lock, max_deliveries, created_at, default_ttl, dead_letter_expired, duplicate_window, requires_session,
   forward_to, forward_dead_letters_to, idle, is_topic, topic, version, dead_letter_filter_errors,
-  (SELECT t.idle FROM queues t WHERE t.no = queues.topic)
+  (SELECT t.idle FROM queues t WHERE t.no = queues.topic),
+  CASE WHEN is_topic = 1 THEN (SELECT 1 FROM messages m WHERE m.lane = queues.no * 4 AND m.rank = 2 LIMIT 1) END
 FROM queues WHERE kind = 'messages' `
 
 const (
@@ -63,7 +64,7 @@ func readMessageQueue(r row) MessageQueue {
 		CreatedAt: fromMillis(r.int(5)), DefaultTTL: fromMillisDuration(r.int(6)), DeadLetterExpired: r.int(7) != 0,
 		DuplicateWindow: fromMillisDuration(r.int(8)), RequiresSession: r.int(9) != 0,
 		ForwardTo: r.text(10), ForwardDeadLettersTo: r.text(11), Idle: fromMillisDuration(r.int(12)),
-		topicPart: topicPart{r.int(13) != 0, r.int(14), r.int(15), r.int(16) != 0, fromMillisDuration(r.int(17))}}
+		topicPart: topicPart{r.int(13) != 0, r.int(14), r.int(15), r.int(16) != 0, fromMillisDuration(r.int(17)), r.int(18) != 0}}
 }
 
 func fromMillisDuration(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

@@ -12,6 +12,7 @@ import (
 // each session has a rank of its own, so that one index finds the next message of a session.
 const (
 	scheduledRank    = 1
+	partRank         = 2 // of what waits in a topic for its copies, or for others to have theirs
 	firstSessionRank = 16
 )
 
@@ -31,11 +32,12 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 				return nil, err
 			}
 		}
-		if judged.inParts() {
-			seqs, err = s.sendInParts(ctx, q, messages, size, judged)
-		} else {
-			seqs, err = s.sendJudged(ctx, q, messages, size, judged)
+		var all sent
+		all, err = s.sendJudged(ctx, q, messages, size, judged)
+		if err == nil && all.waits && len(messages) > 0 {
+			s.handOut(ctx, q, all, judged)
 		}
+		seqs = all.seqs
 		if !errors.Is(err, errTopicChanged) || judged == nil {
 			return seqs, err
 		}
@@ -44,55 +46,68 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 
 // sendJudged is Send for messages that a topic's rules have judged. It returns errTopicChanged, and stores nothing, if others
 // stand now.
-func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []MessageContent, size int, judged *judgement) ([]int64, error) {
-	return transactIn(ctx, s, stageChange, q.Tenant, judged.rows(len(messages)), size, func(t *tx) ([]int64, error) {
+func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []MessageContent, size int, judged *judgement) (sent, error) {
+	return transactIn(ctx, s, stageChange, q.Tenant, judged.rows(len(messages)), size, func(t *tx) (sent, error) {
 		// As it stands now: the caller may remember older settings.
 		q, found, err := t.messageQueue(q.No)
 		if err != nil {
-			return nil, err
+			return sent{}, err
 		}
 		if !found {
-			return nil, errNoQueue
+			return sent{}, errNoQueue
 		}
 		for i := range messages {
 			if q.RequiresSession && messages[i].SessionID == "" {
-				return nil, ErrNoSessionID
+				return sent{}, ErrNoSessionID
 			}
 		}
 		picks := make([][]picked, len(messages))
 		var made *spread
 		if q.IsTopic {
 			if picks, made, err = t.judged(q, messages, judged); err != nil {
-				return nil, err
+				return sent{}, err
 			}
 		}
 		sessions, err := t.makeSessions(q, messages)
 		if err != nil {
-			return nil, err
+			return sent{}, err
 		}
-		seqs := make([]int64, len(messages))
+		all := sent{seqs: make([]int64, len(messages))}
+		if q.IsTopic && q.DuplicateWindow > 0 {
+			if all.below, err = t.newSeq(); err != nil {
+				return sent{}, err
+			}
+		}
 		waits := false
 		if q.ForwardTo != "" && !q.RequiresSession { // behind what waits there already
 			if waits, err = t.any(sqlWaiting, int64(q.Lane(false)), t.now); err == nil && waits {
 				err = t.lookAgain(q.No, t.now)
 			}
 			if err != nil {
-				return nil, err
+				return sent{}, err
 			}
 		}
 		for i := range messages {
 			// Of what is sent on to a topic, the rest waits in the queue where this is all that a transaction should make.
 			if !waits && i > 0 && q.ForwardTo != "" && !q.RequiresSession && t.copied.full() {
 				if waits, err = true, t.lookAgain(q.No, t.now); err != nil {
-					return nil, err
+					return sent{}, err
 				}
 			}
-			if seqs[i], err = t.arrive(q, arrival{MessageContent: &messages[i], session: sessions[messages[i].SessionID], picks: picks[i], spread: made, waits: waits}); err != nil {
-				return nil, err
+			if all.seqs[i], err = t.arrive(q, arrival{MessageContent: &messages[i], session: sessions[messages[i].SessionID], picks: picks[i], spread: made, waits: waits, inParts: judged.inParts(), bySender: q.IsTopic}); err != nil {
+				return sent{}, err
 			}
 		}
-		return seqs, nil
+		all.waits = t.topics.parts[q.No]
+		return all, nil
 	})
+}
+
+// sent is what came of a send.
+type sent struct {
+	seqs  []int64
+	below int64 // those of messages that are no duplicates are higher
+	waits bool  // messages wait in the topic for their copies
 }
 
 // judged returns what was judged before the transaction if it still holds. What was not is judged now.
@@ -122,16 +137,17 @@ var ErrNoSessionID = forebay.Invalid("session_id", "was not set on the message: 
 // arrival is a message on its way into a queue: sent, activated or forwarded.
 type arrival struct {
 	*MessageContent
-	first   int64 // the number it was given first; 0: none yet
-	hops    int
-	source  string // the queue it was dead-lettered in
-	why     DeadLettering
-	spread  *spread  // what topics have made of it on the way; nil: nothing yet
-	inParts bool     // it waits in the topic until its sender hands it out
-	waits   bool     // in the queue that it is sent to, though that forwards
-	picks   []picked // what the topic it comes to makes of it; nil: not chosen yet
-	share   *sharing // what it has in common with other copies; nil: nothing
-	session int64    // the number of its session in the queue it is sent to; 0: not made yet
+	first    int64 // the number it was given first; 0: none yet
+	hops     int
+	source   string // the queue it was dead-lettered in
+	why      DeadLettering
+	spread   *spread  // what topics have made of it on the way; nil: nothing yet
+	inParts  bool     // it waits in the topic for its copies, however few
+	bySender bool     // which its sender makes
+	waits    bool     // in the queue that it is sent to, though that forwards
+	picks    []picked // what the topic it comes to makes of it; nil: not chosen yet
+	share    *sharing // what it has in common with other copies; nil: nothing
+	session  int64    // the number of its session in the queue it is sent to; 0: not made yet
 }
 
 // arrive gives a message that comes to the queue its number.
@@ -150,11 +166,6 @@ func (t *tx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
 		}
 	}
 	if at := millis(a.ScheduledAt); at > t.now {
-		t.deadlineAt(at)
-		return seq, t.insertArrival(q, seq, a, standing{lane: q.Lane(false), rank: scheduledRank, visible: at, dueAt: at})
-	}
-	if a.inParts {
-		at := t.now + handOutTime
 		t.deadlineAt(at)
 		return seq, t.insertArrival(q, seq, a, standing{lane: q.Lane(false), rank: scheduledRank, visible: at, dueAt: at})
 	}
@@ -209,13 +220,15 @@ type standing struct {
 	visible   int64
 	expiresAt int64 // 0: never
 	dueAt     int64 // when the writer looks at it; 0: never
+	handed    int64 // of what waits in a topic: see topic_parts.go
+	copies    int64
 }
 
 const sqlInsertBody = `
 INSERT INTO bodies (seq, lane, enqueued_at, message_id, correlation_id, subject, to_, reply_to, content_type, properties, is_text, body,
   session_id, reply_to_session_id, partition_key, ttl, scheduled_at, expires_at, due_at, enqueued_seq, hops,
-  dead_letter_source, dead_letter_reason, dead_letter_description, shared)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+  dead_letter_source, dead_letter_reason, dead_letter_description, shared, handed, copies)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 func (t *tx) insertArrival(q MessageQueue, seq int64, a arrival, st standing) error {
 	properties, body, shared, err := t.shares(a)
@@ -226,7 +239,8 @@ func (t *tx) insertArrival(q MessageQueue, seq int64, a arrival, st standing) er
 		textOrNull(a.To).textOrNull(a.ReplyTo).textOrNull(a.ContentType).blob(properties).int(asInt(a.Text)).blob(body).
 		textOrNull(a.SessionID).textOrNull(a.ReplyToSessionID).textOrNull(a.PartitionKey).intOrNull(a.TTL.Milliseconds()).
 		intOrNull(millis(a.ScheduledAt)).intOrNull(st.expiresAt).intOrNull(st.dueAt).intOrNull(a.first).int(int64(a.hops)).
-		textOrNull(a.source).textOrNull(a.why.Reason).textOrNull(a.why.Description).intOrNull(shared).exec()
+		textOrNull(a.source).textOrNull(a.why.Reason).textOrNull(a.why.Description).intOrNull(shared).
+		intOrNull(st.handed).intOrNull(st.copies).exec()
 	if err != nil {
 		return err
 	}

@@ -15,12 +15,13 @@ type Commit struct {
 	Tally
 }
 
-// Tally counts what a transaction made of jobs and activities.
+// Tally counts what a transaction made of jobs, activities and messages.
 type Tally struct {
 	Succeeded, Failed, Cancelled, Expired int // jobs that ended
 	// Attempts that ended without their worker: lost with it, or to a stop; or cut off by a cancel.
 	AttemptsLost, AttemptsCancelled int
 	ActivitiesLost                  int // attempts of activities of which nobody heard again
+	Copies                          int // of messages, that topics made for their subscriptions
 }
 
 // count adds a job that ended.

@@ -181,7 +181,7 @@ func (c *postgresConn) assure() error {
 		return nil
 	}
 	for _, g := range c.groups {
-		if strings.HasPrefix(strings.TrimSpace(g.s.sql), "INSERT INTO ") && !strings.Contains(g.s.sql, "ON CONFLICT") {
+		if plainInsert.MatchString(g.s.original) { // it adds a row or fails; one that selects what it adds may add none
 			return nil
 		}
 	}

@@ -156,6 +156,30 @@ func TestCommitThatNoStandbyConfirmed(t *testing.T) {
 	}
 }
 
+// A transaction whose statements turn out to have changed nothing waits for the standby like one that wrote: its caller is told
+// what it found.
+func TestTransactionThatChangedNothingWaits(t *testing.T) {
+	t.Parallel()
+	server := newStandby(t)
+	s, _, queue := openWith(t, Options{URL: server.url, Serve: true})
+	server.names("nobody")
+	for _, sql := range []string{
+		"INSERT INTO queues (no, name, created_at) SELECT no, 'none', 0 FROM queues WHERE no = ?",
+		"INSERT INTO queues (no, name, created_at) VALUES (?, 'default', 0) ON CONFLICT DO NOTHING",
+		"UPDATE queues SET paused = 1 WHERE no = ?",
+		"DELETE FROM queues WHERE no = ?",
+	} {
+		err := server.stopping("pg_cancel_backend", func() error {
+			_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) { return struct{}{}, tx.prep(sql).int(queue + 1000).exec() })
+			return err
+		})
+		if forebay.CodeOf(err) != forebay.CodeUnavailable {
+			t.Errorf("%s was answered with %v", sql, err)
+		}
+	}
+	server.names("")
+}
+
 // What else commits goes by the same answer: migrations, and each chunk of a copy.
 func TestMigrationThatNoStandbyConfirmed(t *testing.T) {
 	t.Parallel()

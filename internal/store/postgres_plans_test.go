@@ -22,7 +22,7 @@ func TestPlansOfEmptyTables(t *testing.T) {
 		sqlFreeAll, sqlFreeRun, sqlFreeRest, sqlFreeOutcome, sqlOrchestrationBlobInUse, sqlOrchestrationStart,
 		sqlMadeBeforeShared, sqlStates, sqlReadyShared, sqlNextShared, sqlAheadOfOwn, sqlAheadOfOwnLater, sqlAheadOfOthers, sqlAheadOfOthersLater,
 		auditedColumns + ofNumbersShared + ofAuditedJobs, sqlVerifyAudit, sqlAuditEntries, sqlAuditActs, sqlAuditAct,
-		sqlReadyMessages, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlBehind, sqlHeld, sqlUnlock, sqlReportHours, sqlWebhookRoom, sqlSweepWebhookDeliveries, sqlEndedDelivery, sqlSetAsideRows, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy}
+		sqlReadyMessages, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlBehind, sqlHeld, sqlUnlock, sqlReportHours, sqlHourCodes, sqlWebhookRoom, sqlSweepWebhookDeliveries, sqlEndedDelivery, sqlSetAsideRows, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy}
 	for single, merged := range mergeable {
 		_, parameters := translate(single)
 		types := make([]uint32, parameters)

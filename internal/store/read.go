@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 // JobRow is a job with all that is known of it, read in one snapshot.
@@ -363,6 +364,40 @@ func (s *Store) BlobsInUse(ctx context.Context, ids map[string]string, orchestra
 		}
 		return nil
 	})
+}
+
+// settlePatience is how long [Store.Settled] waits for transactions that are under way.
+const settlePatience = time.Second
+
+// A transaction counts as under way, though its client has gone, as long as its commit waits for a standby. The bound of a snapshot
+// is one more than the latest that is over, so what was begun before is told by a number of its own, which writes nothing.
+const (
+	sqlOwnTransaction    = "SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint)"
+	sqlOldestTransaction = "SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)"
+)
+
+// Settled reports whether every transaction of the database that had written something when it was called is over: what they have
+// stored can be seen then, and nothing of them is still to come. It waits for a second at most.
+func (s *Store) Settled(ctx context.Context) (settled bool, err error) {
+	if s.writer.share == nil { // there is one writer, which knows how its transactions ended
+		return true, ctx.Err()
+	}
+	number := func(sql string) (n int64, err error) {
+		err = s.read(ctx, func(c conn) error {
+			_, err := c.prep(sql).one(func(r row) { n = r.int(0) })
+			return err
+		})
+		return n, err
+	}
+	until, err := number(sqlOwnTransaction)
+	for began := time.Now(); err == nil && !settled && time.Since(began) < settlePatience; {
+		var oldest int64
+		oldest, err = number(sqlOldestTransaction)
+		if settled = oldest >= until; err == nil && !settled {
+			err = sleep.For(ctx, settlePatience/50)
+		}
+	}
+	return settled && err == nil, err
 }
 
 // BlobRecorded reports whether a job of that id, or its outcome, refers to the blob.

@@ -18,6 +18,13 @@ const hourMillis = int64(time.Hour / time.Millisecond)
 // maxSummedNumber stands for all higher numbers of attempts.
 const maxSummedNumber = 100
 
+// maxHourCodes is how many codes of errors are told apart of a tenant in an hour: what is called may make up any number. All
+// others are counted as otherCode.
+const (
+	maxHourCodes = 200
+	otherCode    = "other"
+)
+
 // hourKey is what attempts have in common that are counted together.
 type hourKey struct {
 	tenant, hour     int64
@@ -69,7 +76,16 @@ const (
 
 // storeHours writes the sums of the transaction.
 func (t *tx) storeHours() error {
+	sums := make(map[hourKey]hourSum, len(t.hours))
 	for key, sum := range t.hours {
+		var err error
+		if key.code, err = t.hourCode(key); err != nil {
+			return err
+		}
+		all := sums[key]
+		sums[key] = hourSum{all.attempts + sum.attempts, all.retries + sum.retries}
+	}
+	for key, sum := range sums {
 		err := t.prep(sqlAddHour).int(key.tenant).int(key.hour).text(key.task).text(key.deployment).int(int64(key.number)).text(string(key.outcome)).
 			text(string(key.class)).text(key.code).int(sum.attempts).int(sum.retries).exec()
 		if err != nil {
@@ -77,6 +93,48 @@ func (t *tx) storeHours() error {
 		}
 	}
 	return nil
+}
+
+// tenantHour is an hour of a tenant.
+type tenantHour struct{ tenant, hour int64 }
+
+// maxKnownHours is of how many hours of tenants a writer remembers the codes.
+const maxKnownHours = 1000
+
+const sqlHourCodes = "SELECT DISTINCT error_code FROM attempt_hours WHERE tenant = ? AND hour = ? AND error_code <> ''"
+
+// hourCode returns the code under which the attempts are counted. What the writer remembers may hold codes of a transaction
+// that failed, and lack those of other processes. Only a code that it lacks has it look.
+func (t *tx) hourCode(key hourKey) (string, error) {
+	of := tenantHour{key.tenant, key.hour}
+	known := t.w.hourCodes[of]
+	if key.code == "" || key.code == otherCode || known[key.code] {
+		return key.code, nil
+	}
+	if len(known) < maxHourCodes && (known == nil || t.w.share != nil) {
+		read := map[string]bool{}
+		err := t.prep(sqlHourCodes).int(key.tenant).int(key.hour).each(func(r row) error {
+			if code := r.text(0); code != otherCode {
+				read[code] = true
+			}
+			return nil
+		})
+		if err != nil {
+			return "", err
+		}
+		for code := range known { // those of this transaction are not stored yet
+			read[code] = true
+		}
+		if known = read; t.w.hourCodes == nil || len(t.w.hourCodes) >= maxKnownHours {
+			t.w.hourCodes = map[tenantHour]map[string]bool{}
+		}
+		t.w.hourCodes[of] = known
+	}
+	if !known[key.code] && len(known) >= maxHourCodes {
+		return otherCode, nil
+	}
+	known[key.code] = true
+	return key.code, nil
 }
 
 // forgetHours is how many hours of a tenant one transaction forgets.

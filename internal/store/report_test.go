@@ -117,6 +117,55 @@ func TestRetryReport(t *testing.T) {
 	})
 }
 
+// However many codes of errors are made up, reports tell a bounded number apart of a tenant in an hour, and count all.
+func TestErrorCodesOfReportsAreBounded(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		tenant, queue := tenantOf(t, s, "acme"), queueOf(t, s, "default")
+		const jobs, failures = 20, 3 * maxHourCodes
+		put(t, s, tenant, queue, jobs, nil)
+		got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: jobs, MaxBytes: 1 << 20, Lock: time.Minute})
+		if err != nil || len(got) != jobs {
+			t.Fatal(len(got), err)
+		}
+		hour := s.Now().UnixMilli() / hourMillis
+		fail := func(from, to int, aside func(*tx)) {
+			t.Helper()
+			_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+				aside(tx)
+				for i := from; i < to; i++ {
+					for range 2 {
+						tx.countHour(got[i%jobs].attempted(), hour*hourMillis, AttemptRecord{Deployment: "east", Outcome: forebay.OutcomeFailed,
+							ErrorClass: forebay.ClassPermanent, ErrorCode: fmt.Sprint("code ", i)}, 1)
+					}
+				}
+				return struct{}{}, nil
+			})
+			mustDo(t, err)
+		}
+		keep := func(*tx) {}
+		fail(0, maxHourCodes/2, keep)
+		fail(maxHourCodes/2, failures/2, func(tx *tx) { tx.w.hourCodes = nil }) // as after a restart
+		fail(failures/2, failures, keep)
+		fail(0, 1, keep)
+		fail(failures, failures+1, func(tx *tx) { tx.w.hourCodes = nil })
+		report, err := s.RetryReport(t.Context(), tenant, fromMillis(hour*hourMillis), fromMillis((hour+1)*hourMillis))
+		mustDo(t, err)
+		if report.Attempts != 2*(failures+2) || report.Failed != report.Attempts {
+			t.Errorf("%d attempts of %d, %d failed", report.Attempts, 2*(failures+2), report.Failed)
+		}
+		if len(report.ByDeployment) != maxHourCodes+1 {
+			t.Fatalf("%d codes are told apart", len(report.ByDeployment))
+		}
+		want := forebay.ErrorCount{Name: "east", Class: forebay.ClassPermanent, Code: otherCode, Count: 2 * (failures + 1 - maxHourCodes)}
+		if first := report.ByDeployment[0]; first != want {
+			t.Errorf("first are %+v, not %+v", first, want)
+		}
+		if second := report.ByDeployment[1]; second.Code != "code 0" || second.Count != 4 {
+			t.Errorf("then come %+v", second)
+		}
+	})
+}
+
 // Counts of a queue stop at a limit and say so.
 func TestTenantDepthIsBounded(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {

@@ -186,12 +186,22 @@ func tighten(path string, warn func(string)) {
 	}
 }
 
-// InUse reports whether a serving process holds the database file.
+// InUse reports whether a serving process holds the database file. Somebody may have removed the lock file under it, so the
+// lock on the file itself is asked for too. Asking makes no file.
 func InUse(path string) bool {
-	lock := flock.New(path+lockSuffix, flock.SetPermissions(privateMode))
-	if held, err := lock.TryLock(); err != nil || !held {
-		return err == nil
+	return lockedBeside(path) || dataLocked(path)
+}
+
+// lockedBeside reports whether a process has the lock on the file beside a database. It asks for a lock that several may
+// have, so that two who ask do not take each other for a server.
+func lockedBeside(path string) bool {
+	if _, err := os.Stat(path + lockSuffix); err != nil {
+		return false
 	}
-	lock.Unlock()
-	return false
+	lock := flock.New(path+lockSuffix, flock.SetFlag(os.O_RDONLY))
+	held, err := lock.TryRLock()
+	if held {
+		lock.Unlock()
+	}
+	return err == nil && !held
 }

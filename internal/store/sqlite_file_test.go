@@ -189,3 +189,63 @@ func TestCopyIsForItsOwner(t *testing.T) {
 		}
 	}
 }
+
+// A server is known to use its database though somebody has removed the lock file. Asking makes none, and leaves the
+// server's locks as they are.
+func TestInUse(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "forebay.db")
+	noLockFile := func(when string) {
+		t.Helper()
+		if _, err := os.Stat(path + lockSuffix); !os.IsNotExist(err) {
+			t.Errorf("%s: asking made a lock file (%v)", when, err)
+		}
+	}
+	if InUse(path) {
+		t.Error("a database that is not there is in use")
+	}
+	noLockFile("before there is a database")
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("asking made a database (%v)", err)
+	}
+	s, tenant, queue := openWith(t, Options{Path: path, Serve: true})
+	if !InUse(path) {
+		t.Error("a database that is served is not in use")
+	}
+	mustDo(t, os.Remove(path+lockSuffix))
+	for range 2 {
+		if !InUse(path) {
+			t.Error("a database whose server has lost its lock file is not in use")
+		}
+	}
+	noLockFile("while it is served")
+	refusedToOthers(t, path)
+	put(t, s, tenant, queue, 1, nil)
+	mustDo(t, s.Close())
+	if InUse(path) {
+		t.Error("a database whose server has stopped is in use")
+	}
+	again, err := Open(t.Context(), Options{Path: path, Serve: true})
+	mustDo(t, err)
+	mustDo(t, again.Close())
+}
+
+// Another process that has the lock file for a while does not stop the server, which takes it when it is free.
+func TestLockFileHeldByAnother(t *testing.T) {
+	path, warned := filepath.Join(t.TempDir(), "forebay.db"), &warnings{}
+	s, tenant, queue := openWith(t, Options{Path: path, Serve: true, Warn: warned.add})
+	mustDo(t, os.Remove(path+lockSuffix))
+	other, err := lockBeside(path) // as a second server has it until the lock on the database refuses it
+	if err != nil || other == nil {
+		t.Fatal(other, err)
+	}
+	put(t, s, tenant, queue, 1, nil)
+	warned.expect(t, 0, "")
+	refusedToOthers(t, path)
+	mustDo(t, other.Unlock())
+	put(t, s, tenant, queue, 1, nil)
+	warned.expect(t, 1, "made anew")
+	if held, err := lockBeside(path); err != nil || held != nil {
+		t.Errorf("the lock file is free: %v", err)
+	}
+	refusedToOthers(t, path)
+}

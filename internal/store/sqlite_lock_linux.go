@@ -30,6 +30,23 @@ func lockData(path string) (f *os.File, held bool, err error) {
 	return nil, false, err
 }
 
+// dataLocked reports whether another has the lock on a database file itself. Like [lockData] it never closes the file.
+func dataLocked(path string) bool {
+	f := keptOpen(path)
+	if f == nil {
+		var err error
+		if f, err = os.OpenFile(path, os.O_RDONLY, 0); err != nil {
+			return false
+		}
+	}
+	defer keepOpen(f)
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); err != nil {
+		return errors.Is(err, syscall.EWOULDBLOCK)
+	}
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+	return false
+}
+
 // unlockData ends the lock. Nobody here has the file open any more.
 func unlockData(f *os.File) { f.Close() }
 
@@ -46,7 +63,7 @@ func keepOpen(f *os.File) {
 	kept.files = append(kept.files, f)
 }
 
-// fromAside returns the file of that name if it was set kept.
+// keptOpen returns the file of that name if one was kept open.
 func keptOpen(path string) *os.File {
 	kept.mu.Lock()
 	defer kept.mu.Unlock()

@@ -19,6 +19,7 @@ type topicPart struct {
 	Version                int64         // of a topic: no other state of it, its subscriptions and their rules has had it
 	DeadLetterFilterErrors bool          // of a subscription: what its rules cannot judge is dead-lettered, else left out
 	TopicIdle              time.Duration // of a subscription: Idle of its topic, which is used where it is
+	HandsOut               bool          // of a topic: messages wait in it for their copies
 }
 
 // subscriptionInfix stands between the names of a topic and its subscription.
@@ -190,8 +191,8 @@ type TopicCounts struct{ Subscriptions, Scheduled int64 }
 // TopicCounts counts what a topic has, up to limit messages.
 func (s *Store) TopicCounts(ctx context.Context, topic MessageQueue, limit int64) (counts TopicCounts, err error) {
 	err = s.read(ctx, func(c conn) error {
-		_, err := c.prep(`SELECT (SELECT count(*) FROM queues WHERE topic = ?1 AND kind = 'messages'), (SELECT count(*) FROM (SELECT 1 FROM messages WHERE lane = ?2 AND rank = ?3 LIMIT ?4 + 0) m)`).
-			int(topic.No).int(int64(topic.Lane(false))).int(scheduledRank).int(limit).one(func(r row) { counts = TopicCounts{r.int(0), r.int(1)} })
+		_, err := c.prep(`SELECT (SELECT count(*) FROM queues WHERE topic = ?1 AND kind = 'messages'), (SELECT count(*) FROM (SELECT 1 FROM messages WHERE lane = ?2 AND rank >= ?3 AND rank <= ?5 LIMIT ?4 + 0) m)`).
+			int(topic.No).int(int64(topic.Lane(false))).int(scheduledRank).int(limit).int(partRank).one(func(r row) { counts = TopicCounts{r.int(0), r.int(1)} })
 		return err
 	})
 	return counts, err

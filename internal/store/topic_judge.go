@@ -18,8 +18,6 @@ const (
 	judgeTries = 4
 	// maxKnownTopics is of how many topics a process remembers the rules.
 	maxKnownTopics = 10_000
-	// maxSlow is how many messages may wait for the one goroutine that judges what is due outside transactions.
-	maxSlow = 256
 )
 
 // errTopicChanged ends a transaction whose messages were judged by rules that no longer stand.
@@ -106,12 +104,17 @@ type judgement struct {
 	made    spread
 }
 
-// rows is how many rows so many messages become.
+// rows is how many rows so many messages become in one transaction: those with many copies wait in the topic.
 func (j *judgement) rows(messages int) int {
-	if j == nil {
+	if j == nil || j.inParts() {
 		return messages
 	}
-	return messages + j.made.copies
+	for _, picks := range j.picks {
+		if len(picks) <= partCopies {
+			messages += len(picks)
+		}
+	}
+	return messages
 }
 
 // judge asks the rules of a topic, all or none of the messages. With fresh it reads the topic's version first; a refusal holds
@@ -212,43 +215,24 @@ func (c conn) topicNo(no int64) (topic MessageQueue, found bool, err error) {
 	return topic, found, err
 }
 
-// slowMessage is a scheduled message that is due, which takes too long to judge for a transaction.
-type slowMessage struct{ topic, seq int64 }
-
-// startJudging starts the goroutine that judges what takes long. It ends once the writer has.
-func (s *Store) startJudging() {
-	slow, done := make(chan slowMessage, maxSlow), make(chan struct{})
-	ctx, cancel := context.WithCancel(context.Background())
-	s.writer.slow = slow
-	go func() {
-		defer close(done)
-		s.judgeSlow(ctx, slow)
-	}()
-	s.endSlow = func() {
-		cancel()
-		close(slow) // nobody writes to it any more
-		<-done
-	}
-}
-
-// judgeSlow activates such messages, one after the other, until there are no more to come.
-func (s *Store) judgeSlow(ctx context.Context, slow <-chan slowMessage) {
-	for m := range slow {
-		if ctx.Err() == nil {
-			_ = s.activateSlow(ctx, m) // it is looked at again after a while
-		}
-	}
-}
-
 // activateSlow judges a scheduled message and then activates it, unless it or its topic has changed meanwhile.
 func (s *Store) activateSlow(ctx context.Context, m slowMessage) error {
 	var a arrival
+	var p part
+	waits := false
 	err := s.read(ctx, func(c conn) (err error) {
+		if p, waits, err = c.partNo(m.seq); err != nil || waits {
+			a = p.arrival
+			return err
+		}
 		a, err = c.arrivalOf(m.seq, c.now())
 		return err
 	})
 	if err != nil || a.MessageContent == nil {
 		return err
+	}
+	if waits {
+		return s.handOutSlow(ctx, m, p)
 	}
 	j, err := s.judge(ctx, m.topic, []MessageContent{*a.MessageContent}, true)
 	if j == nil || err != nil {

@@ -1,113 +1,286 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
+
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
-// A send whose copies are too many for one transaction is stored as it came, all or none of it, as messages that their topic is yet to
-// hand out: they wait in it like scheduled ones. Then the sender hands them out, each with all its copies at once and as many in a transaction
-// as that should make. Should it not come to the end, the writer does the rest as soon as they are due.
+// A message of which a topic would make too many copies for one transaction is stored once, in the topic, and its copies are made in
+// several transactions, a part in each. So is what comes to the topic meanwhile, for no message overtakes another. The sender makes the
+// copies before it has its answer; should it not come to the end, the writer does. The row of the message says which subscriptions have
+// theirs: copies are made in the order of the subscriptions' numbers, all that one gets in one transaction.
 
-// handOutTime is how long a sender has for handing out, in milliseconds.
-const handOutTime = 10_000
+const (
+	// partCopies is how many copies of a message one transaction makes, but for those that one subscription gets more.
+	partCopies = 500
+	// handOutTime is how long a sender has for one transaction, in milliseconds, before the writer helps.
+	handOutTime = 10_000
+	// partPause is how long the writer leaves a message alone whose rules are judged outside of transactions, in milliseconds.
+	partPause = 1_000
+)
 
-// inParts reports whether a topic is to hand out messages that were judged so in several transactions.
+// partMost is how many copies of a message one transaction makes.
+func (a *arrival) partMost() int {
+	size := a.Size()
+	if a.share != nil || len(a.Body)+len(a.Properties) >= sharedLeast {
+		size -= int64(len(a.Body))
+	}
+	return int(min(partCopies, max(1, fullCopyBytes/max(1, size))))
+}
+
+// inParts reports whether messages that were judged so are too much for one transaction.
 func (j *judgement) inParts() bool { return j != nil && len(j.picks) > 1 && j.made.copies > fullCopies }
 
-// sendInParts is sendJudged for messages that are handed out afterwards.
-func (s *Store) sendInParts(ctx context.Context, topic MessageQueue, messages []MessageContent, size int, judged *judgement) (seqs []int64, err error) {
-	all, err := s.storeInParts(ctx, topic, messages, size, judged.version)
-	if err != nil {
-		return nil, err
+// handsOut reports whether messages wait in the topic for their copies.
+func (t *tx) handsOut(topic MessageQueue) bool { return topic.HandsOut || t.topics.parts[topic.No] }
+
+// storePart stores a message in the topic that has many copies to make of it, or others before it.
+func (t *tx) storePart(topic MessageQueue, seq int64, a arrival, picks int) error {
+	at := t.now
+	if a.bySender {
+		at += handOutTime
 	}
-	s.handOut(ctx, topic, messages, all, judged)
-	return all.seqs, nil
+	t.deadlineAt(at)
+	copies := int64(0)
+	if a.spread != nil {
+		copies = int64(max(a.spread.copies-picks, 0))
+	}
+	a.shareAmong(seq, partCopies)
+	if t.topics.parts == nil {
+		t.topics.parts = map[int64]bool{}
+	}
+	t.topics.parts[topic.No] = true
+	return t.insertArrival(topic, seq, a, standing{lane: topic.Lane(false), rank: partRank, dueAt: at, handed: 1, copies: copies})
 }
 
-// parts are the numbers of messages that their topic is to hand out.
-type parts struct {
-	seqs  []int64
-	below int64 // those that were not there before have higher ones
-}
-
-// storeInParts stores messages that are to be handed out.
-func (s *Store) storeInParts(ctx context.Context, topic MessageQueue, messages []MessageContent, size int, version int64) (parts, error) {
-	return transactIn(ctx, s, stageChange, topic.Tenant, len(messages), size, func(t *tx) (all parts, err error) {
-		topic, found, err := t.messageQueue(topic.No)
-		switch {
-		case err != nil:
-			return all, err
-		case !found:
-			return all, errNoQueue
-		case topic.Version != version:
-			return all, errTopicChanged
-		}
-		if all.below, err = t.newSeq(); err != nil {
-			return all, err
-		}
-		all.seqs = make([]int64, len(messages))
-		for i := range messages {
-			if all.seqs[i], err = t.arrive(topic, arrival{MessageContent: &messages[i], inParts: true}); err != nil {
-				return all, err
+// handOut makes the copies of messages that wait in a topic, and of those before them. What it leaves, for the database fails or the
+// caller is gone, the writer does.
+func (s *Store) handOut(ctx context.Context, topic MessageQueue, sent sent, judged *judgement) {
+	picks := map[int64][]picked{}
+	if judged != nil {
+		for i, seq := range sent.seqs {
+			if picks[seq] == nil && seq > sent.below { // else it is a duplicate
+				picks[seq] = bySubscription(judged.picks[i])
 			}
 		}
-		return all, nil
-	})
-}
-
-// handOut makes the messages active that are not scheduled for later. What it leaves, for the database fails or the caller is
-// gone, becomes active by itself.
-func (s *Store) handOut(ctx context.Context, topic MessageQueue, messages []MessageContent, all parts, judged *judgement) {
-	for next := 0; next < len(messages); {
-		n, err := s.handOutSome(ctx, topic, messages[next:], parts{all.seqs[next:], all.below}, judged.version, judged.picks[next:])
-		switch next += n; {
-		case errors.Is(err, errTopicChanged):
-			again, err := s.judge(ctx, topic.No, messages[next:], true)
-			if err != nil || again == nil {
-				return
+	}
+	for last := slices.Max(sent.seqs); ; {
+		next, err := transactIn(ctx, s, stageChange, topic.Tenant, partCopies, 0, func(t *tx) (int64, error) {
+			q, found, err := t.messageQueue(topic.No)
+			if err != nil || !found {
+				return 0, err // they go with it
 			}
-			judged.version = again.version
-			judged.picks = append(judged.picks[:next:next], again.picks...)
-		case err != nil:
+			of := picks
+			if judged == nil || judged.version != q.Version {
+				of = nil
+			}
+			next, err := t.handOutSome(q, of)
+			if errors.Is(err, errSteps) {
+				t.judgeLater(err, slowMessage{q.Tenant, q.No, next})
+				return 0, nil
+			}
+			return next, err
+		})
+		if err != nil || next == 0 || next > last {
 			return
 		}
 	}
 }
 
-// handOutSome hands out the first of the messages, as many as one transaction should, and returns how many. It returns
-// errTopicChanged if they were judged by rules that no longer stand.
-func (s *Store) handOutSome(ctx context.Context, topic MessageQueue, messages []MessageContent, all parts, version int64, picks [][]picked) (int, error) {
-	return transact(ctx, s, stageChange, func(t *tx) (n int, err error) {
-		topic, found, err := t.messageQueue(topic.No)
-		switch {
-		case err != nil:
-			return 0, err
-		case !found:
-			return len(messages), nil // they go with it
-		case topic.Version != version:
-			return 0, errTopicChanged
-		}
-		for ; n < len(messages) && (n == 0 || !t.copied.full()); n++ {
-			if all.seqs[n] <= all.below { // a duplicate of one that was there
-				continue
-			}
-			due := int64(0)
-			waits, err := t.prep(sqlHandOut).int(all.seqs[n]).int(int64(topic.Lane(false))).int(scheduledRank).one(func(r row) { due = r.int(0) })
-			if err != nil {
-				return 0, err
-			}
-			if !waits || due == 0 { // it is handed out already, or scheduled for later
-				continue
-			}
-			if err := t.makeActive(topic, all.seqs[n], arrival{MessageContent: &messages[n], first: all.seqs[n], picks: picks[n]}); err != nil {
-				return 0, err
-			}
-		}
-		return n, nil
-	})
+// bySubscription returns the picks of a message in the order in which the copies are made.
+func bySubscription(picks []picked) []picked {
+	picks = slices.Clone(picks)
+	slices.SortStableFunc(picks, func(a, b picked) int { return cmp.Compare(a.sub.No, b.sub.No) })
+	return picks
 }
 
-const sqlHandOut = `
-SELECT CASE WHEN b.scheduled_at IS NULL OR b.scheduled_at <= b.enqueued_at THEN 1 ELSE 0 END
-FROM messages m JOIN bodies b ON b.seq = m.seq WHERE m.seq = ? AND m.lane + 0 = ? AND m.rank = ?`
+// Visible is 0 for all of these.
+const sqlNextPart = "SELECT seq FROM messages WHERE lane = ? AND rank = ? ORDER BY visible, seq LIMIT 1"
+
+// handOutSome makes some copies of what has waited longest in the topic. picks are what is known of some by their numbers. It returns
+// the number of the next that has copies to make, 0: there is none. If that takes too long to judge it returns errSteps.
+func (t *tx) handOutSome(topic MessageQueue, picks map[int64][]picked) (next int64, err error) {
+	for made := 0; ; {
+		next = 0
+		_, err := t.prep(sqlNextPart).int(int64(topic.Lane(false))).int(partRank).one(func(r row) { next = r.int(0) })
+		if err != nil || next == 0 || made >= partCopies || made > 0 && t.copied.full() {
+			return next, err
+		}
+		n, err := t.handOutPart(topic, next, picks[next])
+		if err != nil {
+			if made > 0 && errors.Is(err, errSteps) {
+				err = nil
+			}
+			return next, err
+		}
+		made += n
+	}
+}
+
+// part is a message that waits in its topic, and how far it has come.
+type part struct {
+	arrival
+	seq, handed, copies, at int64
+}
+
+// partNo reads such a message. It is not found once it has all its copies.
+func (c conn) partNo(seq int64) (p part, found bool, err error) {
+	p.seq = seq
+	found, err = c.prep("SELECT handed, copies, enqueued_at FROM bodies WHERE seq = ? AND handed IS NOT NULL").int(seq).one(func(r row) {
+		p.handed, p.copies, p.at = r.int(0), r.int(1), r.int(2)
+	})
+	if err == nil && found {
+		p.arrival, err = c.arrivalOf(seq, p.at)
+	}
+	return p, found, err
+}
+
+// handOutPart makes as many copies of a message as one transaction should and returns how many, at least 1. What is to be made is judged
+// unless it is known.
+func (t *tx) handOutPart(topic MessageQueue, seq int64, picks []picked) (made int, err error) {
+	p, found, err := t.partNo(seq)
+	if err != nil || !found {
+		return 1, err
+	}
+	more := false
+	if picks == nil {
+		picks, more, err = t.pickPart(topic, &p)
+	} else {
+		picks, more = nextPart(picks, p.handed, p.partMost())
+	}
+	if err != nil {
+		return 0, err
+	}
+	return len(picks) + 1, t.copyPart(seq, p, picks, more)
+}
+
+// copyPart makes these copies of a message; more: it has others to make.
+func (t *tx) copyPart(seq int64, p part, picks []picked, more bool) error {
+	a := p.arrival
+	if a.share != nil && a.share.no == seq {
+		a.share.properties = a.Properties
+	}
+	made := int(p.copies) + len(picks)
+	a.spread = &spread{copies: made, bytes: int64(made) * a.Size()}
+	if err := t.copyTo(picks, seq, a); err != nil {
+		return err
+	}
+	if !more {
+		return t.deleteMessage(seq)
+	}
+	return t.prep("UPDATE bodies SET handed = ?, copies = ? WHERE seq = ?").int(picks[len(picks)-1].sub.No + 1).int(int64(a.spread.copies)).int(seq).exec()
+}
+
+// nextPart returns those of the picks, which stand in their order, that come after some subscriptions, and whether there are more.
+func nextPart(picks []picked, handed int64, most int) (part []picked, more bool) {
+	from, _ := slices.BinarySearchFunc(picks, handed, func(p picked, handed int64) int { return cmp.Compare(p.sub.No, handed) })
+	picks = picks[from:]
+	to := min(most, len(picks))
+	for to < len(picks) && picks[to].sub.No == picks[to-1].sub.No {
+		to++
+	}
+	return picks[:to], to < len(picks)
+}
+
+// pickPart chooses the next copies of a message, as far as judging them is for a transaction.
+func (t *tx) pickPart(topic MessageQueue, p *part) (picks []picked, more bool, err error) {
+	c, err := t.compiledTopic(topic)
+	if err != nil {
+		return nil, false, err
+	}
+	if t.w.slow.has(slowMessage{topic.Tenant, topic.No, p.seq}) {
+		return nil, false, errSteps
+	}
+	left := txSteps
+	picks, more, err = c.pickPart(p, &left, false, nil)
+	t.copied.steps += txSteps - left
+	return picks, more, err
+}
+
+// pickPart chooses the next copies of a message. Where the steps that are left do not do for the rules of a subscription it goes on
+// without that one, if it may, or ends with those before it, or with errSteps if they get nothing.
+func (c *compiledTopic) pickPart(p *part, left *int, goesOn bool, turn *turns.Turn) (picks []picked, more bool, err error) {
+	rest := &compiledTopic{topic: c.topic}
+	for i := range c.subscriptions {
+		if c.subscriptions[i].queue.No >= p.handed {
+			rest.subscriptions = append(rest.subscriptions, c.subscriptions[i])
+		}
+	}
+	slices.SortFunc(rest.subscriptions, func(a, b compiledSubscription) int { return cmp.Compare(a.queue.No, b.queue.No) })
+	content := *p.MessageContent
+	content.TTL = lifetime(c.topic.DefaultTTL, content.TTL)
+	most := p.partMost()
+	err = rest.selectCopies(&content, p.at, left, goesOn, turn, func(sub *MessageQueue, copied *MessageContent, why *DeadLettering) error {
+		if len(picks) >= most && picks[len(picks)-1].sub.No != sub.No {
+			return errStop
+		}
+		picks = append(picks, picked{sub, copied, why})
+		return nil
+	})
+	if errors.Is(err, errStop) || errors.Is(err, errSteps) && len(picks) > 0 {
+		return picks, true, nil
+	}
+	return picks, false, err
+}
+
+// tendPart makes copies in a topic where a message is due that has some to make: first of those before it.
+func (t *tx) tendPart(m dueMessage) error {
+	topic, found, err := t.messageQueue(m.lane.Queue())
+	if err != nil {
+		return err
+	}
+	if !found { // it is being deleted
+		return t.deleteMessage(m.seq)
+	}
+	at := t.now
+	switch next, err := t.handOutSome(topic, nil); {
+	case errors.Is(err, errSteps):
+		t.judgeLater(err, slowMessage{topic.Tenant, topic.No, next})
+		at += partPause
+	case err != nil:
+		return err
+	}
+	t.deadlineAt(at)
+	return t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").int(at).int(m.seq).exec()
+}
+
+// handOutSlow makes the next copies of a message that takes too long to judge for a transaction. What takes too long even so counts as
+// what a rule cannot judge: no message keeps those behind it waiting.
+func (s *Store) handOutSlow(ctx context.Context, m slowMessage, p part) error {
+	c, err := s.readTopic(ctx, m.topic)
+	if c == nil || err != nil {
+		return err
+	}
+	left := maxSteps
+	turn := turns.Begin(ctx)
+	picks, more, err := c.pickPart(&p, &left, true, turn)
+	turn.End()
+	if err != nil {
+		return err
+	}
+	_, err = transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+		topic, found, err := t.topicNo(m.topic)
+		if err != nil || !found || topic.Version != c.topic.Version {
+			return struct{}{}, err
+		}
+		now, found, err := t.partNo(m.seq)
+		if err != nil || !found || now.handed != p.handed {
+			return struct{}{}, err
+		}
+		first := false
+		_, err = t.prep(sqlNextPart).int(int64(topic.Lane(false))).int(partRank).one(func(r row) { first = r.int(0) == m.seq })
+		if err != nil || !first {
+			return struct{}{}, err
+		}
+		t.deadlineAt(t.now)
+		if err := t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").int(t.now).int(m.seq).exec(); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, t.copyPart(m.seq, now, picks, more)
+	})
+	return err
+}

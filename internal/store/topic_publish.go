@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/filter"
@@ -57,6 +58,7 @@ func (s *spread) add(copies int, size int64) {
 type compiledTopic struct {
 	topic         MessageQueue // as of its version
 	subscriptions []compiledSubscription
+	costly        atomic.Bool // a message took too long to judge for a transaction
 }
 
 type compiledSubscription struct {
@@ -76,6 +78,7 @@ type topicMemory struct {
 	compiled map[int64]*compiledTopic
 	followed *followedTenants // nil: not looked up yet
 	judging  map[int64]int    // steps that events have taken, by their topics
+	parts    map[int64]bool   // topics in which it has stored what waits for its copies
 }
 
 // topicNamed returns a topic, from the transaction's memory where possible.
@@ -295,18 +298,31 @@ func (c *compiledTopic) pick(message *MessageContent, at int64, made *spread, le
 func (t *tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
 	picks := a.picks
 	a.picks = nil // they are not those of a topic that a copy is forwarded to
+	if a.first == 0 {
+		a.first = seq
+	}
+	if t.handsOut(topic) || a.inParts {
+		return t.storePart(topic, seq, a, len(picks))
+	}
 	if picks == nil {
 		var err error
 		if picks, err = t.pickEvent(topic, a.MessageContent); err != nil {
 			return err
 		}
 	}
-	if a.first == 0 {
-		a.first = seq
+	if len(picks) > a.partMost() {
+		return t.storePart(topic, seq, a, len(picks))
 	}
 	if a.spread == nil {
 		a.spread = &spread{copies: len(picks), bytes: int64(len(picks)) * a.Size()}
 	}
+	return t.copyTo(picks, seq, a)
+}
+
+// copyTo makes copies of the message that became active in a topic under that number.
+func (t *tx) copyTo(picks []picked, seq int64, a arrival) error {
+	t.tally.Copies += len(picks)
+	a.inParts, a.bySender = false, false // which is not so of a topic that a copy is forwarded to
 	t.copied.add(len(picks), a.shareAmong(seq, len(picks)))
 	missing := len(picks) - len(t.seqs)
 	for _, p := range picks {

@@ -29,7 +29,7 @@ func openTopic(t testing.TB, path string) (*Store, MessageQueue) {
 
 func putTopic(t testing.TB, s *Store, q MessageQueue) MessageQueue {
 	t.Helper()
-	q.Tenant, q.IsTopic = 1, true
+	q.Tenant, q.IsTopic = max(q.Tenant, 1), true
 	stored, _, err := s.PutMessageQueue(context.Background(), q, 10)
 	if err != nil {
 		t.Fatal(err)

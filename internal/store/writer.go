@@ -59,10 +59,11 @@ type writer struct {
 	deployments   map[string]*deployment // their states, if this process alone writes them; nil: to be read
 	deadline      int64                  // the next deadline, 0: none
 	topics        *topicRules
-	slow          chan<- slowMessage // to be judged outside of transactions
+	slow          *slowMessages // to be judged outside of transactions
 	followed      *followedTenants
-	budgets       *budgetSet // whose there are; nil: to be read
-	sweeps        bool       // all budgets that jobs wait for are to be looked at
+	hourCodes     map[tenantHour]map[string]bool // codes of errors that reports tell apart; nil: none is read yet
+	budgets       *budgetSet                     // whose there are; nil: to be read
+	sweeps        bool                           // all budgets that jobs wait for are to be looked at
 	work          workload
 }
 
