@@ -6,26 +6,29 @@ import (
 	"time"
 )
 
-// A clock that was ahead and is right again has left times behind that are too late: jobs that were to run at once wait
-// until the clock gets there, and locks of the dead last that much longer. Once the writer sees the clock go back, or a
-// process starts and finds the latest job made in the future, all that waits is looked through, a stretch at a time.
+// A clock that was ahead and is right again has left times behind that are too late: jobs that
+// were to run at once wait until the clock gets there, and locks of the dead last that much
+// longer. Once the writer sees the clock go back, or a process starts and finds the latest job
+// made in the future, all that waits is looked through, a stretch at a time.
 //
-// A time is brought to the clock where what it was counted from is stored beside it and lies in the future, or where it is
-// further away than such a time can be. To do so twice does no harm. Times that somebody has chosen stay: scheduled starts,
-// deadlines, expiries of keys. Of deployments the state itself follows the clock (internal/quota).
+// A time is brought to the clock where what it was counted from is stored beside it and lies in
+// the future, or where it is further away than such a time can be. To do so twice does no harm.
+// Times that somebody has chosen stay: scheduled starts, deadlines, expiries of keys. Of
+// deployments the state itself follows the clock (internal/quota).
 
 // steppedBack is by how many milliseconds a clock must go back to be noticed. Less is waited out.
 const steppedBack = 5 * 60 * 1000
 
-// A transaction looks through clockStretch rows. Then the writer is left to others for clockRests times as long as that took.
+// A transaction looks through clockStretch rows. Then the writer is left to others for clockRests
+// times as long as that took.
 const (
 	clockStretch = 1000
 	clockRests   = 3
 	leastRest    = 5 * time.Millisecond
 )
 
-// Numbers in the statements below: 300000 is forebay.MaxLockDuration, 4611686018427387904 stands for the end of time,
-// and records are mended that are more than a day, 86400000, ahead.
+// Numbers in the statements below: 300000 is forebay.MaxLockDuration, 4611686018427387904 stands
+// for the end of time, and records are mended that are more than a day, 86400000, ahead.
 const (
 	sqlMadeAhead = `
 SELECT 1 FROM (SELECT created_at AS at FROM jobs ORDER BY seq DESC LIMIT 1) j WHERE j.at > ?1
@@ -39,18 +42,21 @@ UPDATE bodies SET enqueued_at = ?1, expires_at = expires_at - (enqueued_at - ?1)
   due_at = CASE WHEN due_at = expires_at THEN due_at - (enqueued_at - ?1) ELSE due_at END
 WHERE seq > ?2 AND seq <= ?3 AND enqueued_at > ?1`
 
-	// A message that is not scheduled is looked at again when it expires or when its lock ends; whoever looks finds out.
+	// A message that is not scheduled is looked at again when it expires or when its lock ends;
+	// whoever looks finds out.
 	sqlDueAhead = `
 UPDATE bodies SET due_at = ?1 WHERE seq > ?2 AND seq <= ?3 AND due_at > ?1 AND (expires_at IS NULL OR due_at <> expires_at)
   AND EXISTS (SELECT 1 FROM messages m WHERE m.seq = bodies.seq AND m.rank <> 1)`
 
-	// One that its sender was to hand out, or that was put off, is scheduled for no later than that.
+	// One that its sender was to hand out, or that was put off, is scheduled for no later than
+	// that.
 	sqlPutOffAhead = `
 UPDATE bodies SET due_at = CASE WHEN scheduled_at > ?1 THEN scheduled_at ELSE ?1 END
 WHERE seq > ?2 AND seq <= ?3 AND due_at > ?1 + 10000 AND (scheduled_at IS NULL OR due_at > scheduled_at)
   AND EXISTS (SELECT 1 FROM messages m WHERE m.seq = bodies.seq AND m.rank = 1)`
 
-	// Plain messages wait for nothing but their time, which has another rank, and for another try of a webhook.
+	// Plain messages wait for nothing but their time, which has another rank, and for another try
+	// of a webhook.
 	sqlPlainAhead = `
 UPDATE messages SET visible = ?1 WHERE seq > ?2 AND seq <= ?3 AND visible > ?1 AND token IS NULL AND rank = 0
   AND EXISTS (SELECT 1 FROM bodies b WHERE b.seq = messages.seq)
@@ -117,7 +123,8 @@ UPDATE sessions SET visible = CASE WHEN token IS NULL THEN ?1 ELSE ?1 + 300000 E
   locked_until = CASE WHEN token IS NULL THEN NULL ELSE ?1 + 300000 END
 WHERE no > ?2 AND no <= ?3 AND visible > ?1 + CASE WHEN token IS NULL THEN 0 ELSE 300000 END`
 
-	// A timer keeps its length. What is not asked for by the execution itself may be its scheduled start, which stays.
+	// A timer keeps its length. What is not asked for by the execution itself may be its scheduled
+	// start, which stays.
 	sqlInboxAhead = `
 UPDATE orchestration_inbox SET visible = CASE WHEN visible <= set_at THEN ?1 ELSE ?1 + visible - set_at END, set_at = ?1
 WHERE instance > ?2 AND instance <= ?3 AND set_at > ?1 AND visible > ?1 AND (answer = 1 OR visible <= set_at)`
@@ -148,7 +155,8 @@ WHERE no > ?2 AND no <= ?3 AND completed_at > ?1 + 86400000`
 	sqlKeysAhead = "UPDATE idempotency SET created_at = ?1 WHERE no > ?2 AND no <= ?3 AND created_at > ?1 + 86400000"
 )
 
-// clockWalk is a table that is looked through by its number, and what is mended of it and of what belongs to its rows.
+// clockWalk is a table that is looked through by its number, and what is mended of it and of what
+// belongs to its rows.
 type clockWalk struct {
 	table, number string
 	statements    []string
@@ -191,7 +199,8 @@ UPDATE orchestration_blobs SET freed_at = ?1
 WHERE key IN (SELECT key FROM orchestration_blobs WHERE freed_at > ?1 + 86400000 ORDER BY freed_at LIMIT ?2 + 0)`
 )
 
-// noticeClock takes in the database's time at the beginning of a transaction and tells when it went back.
+// noticeClock takes in the database's time at the beginning of a transaction and tells when it
+// went back.
 func (w *writer) noticeClock(at int64) {
 	if w.latest-at >= steppedBack && w.clockBack != nil {
 		select {
@@ -207,7 +216,7 @@ func (s *Store) keepClock(back <-chan struct{}, warn func(string)) {
 	for {
 		select {
 		case <-back:
-			warn("the database's clock has gone back; what was stored meanwhile as ready, and locks, are brought to the time it shows now")
+			warn("the database's clock has gone back; what waits for the time that it showed is brought to the time it shows now")
 			if _, err := s.mendClock(s.health.ctx); err != nil && s.health.ctx.Err() == nil {
 				warn("what a clock that was ahead has left could not be mended; it is at the next start")
 			}
@@ -217,8 +226,9 @@ func (s *Store) keepClock(back <-chan struct{}, warn func(string)) {
 	}
 }
 
-// madeAhead reports whether the latest job or message was made in the future. Another process may have
-// made one since this transaction began, so a little ahead is no sign of a clock that went back.
+// madeAhead reports whether the latest job or message was made in the future. Another process may
+// have made one since this transaction began, so a little ahead is no sign of a clock that went
+// back.
 func (s *Store) madeAhead(ctx context.Context) (ahead bool, err error) {
 	return transact(ctx, s, stageChange, func(t *tx) (bool, error) { return t.prep(sqlMadeAhead).int(t.now + steppedBack).one(func(row) {}) })
 }
@@ -309,7 +319,8 @@ func (t *tx) everybodyLooks() {
 	})
 }
 
-// mendStretch mends the next rows above a number. It returns that of the last one; 0: there are no more.
+// mendStretch mends the next rows above a number. It returns that of the last one; 0: there are no
+// more.
 func (t *tx) mendStretch(walk clockWalk, after int64) (changed int, last int64, err error) {
 	if _, err := t.prep(walk.stretch()).int(after).int(clockStretch).one(func(r row) { last = r.int(0) }); err != nil || last == 0 {
 		return 0, 0, err

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A SQLite file shrinks while it is served. Pages that deleted rows have left are given back a few at a time, in
-// transactions of the writer, once they are a good part of the file. Some are kept, for new rows will need them.
-// The file itself is cut by the checkpoint that follows.
+// A SQLite file shrinks while it is served. Pages that deleted rows have left are given back a few
+// at a time, in transactions of the writer, once they are a good part of the file. Some are kept,
+// for new rows will need them. The file itself is cut by the checkpoint that follows.
 
 const (
 	shrinkFrom  = 64 << 20 // bytes: less free space is left alone
@@ -17,15 +17,19 @@ const (
 
 	// shrinkLook is how often the free space is looked at.
 	shrinkLook = 5 * time.Minute
-	// shrinkRest is how long the writer is left to others after each step, or longer: shrinkRests times as long as
-	// the step took. So no more than 5 MB are given back in a second, in a tenth of the writer's time.
+	// shrinkRest is how long the writer is left to others after each step, or longer: shrinkRests
+	// times as long as the step took. So no more than 5 MB are given back in a second, in a tenth
+	// of the writer's time.
 	shrinkRest  = 100 * time.Millisecond
 	shrinkRests = 9
+	// shrinkWAL is how large the WAL may be, in bytes: it is larger than SQLite leaves it only
+	// while somebody still reads an old state, and then every step makes the files larger.
+	shrinkWAL = 192 << 20
 )
 
 const (
-	// sqlShrinks has SQLite keep for each page which other page refers to it, so that pages can be moved. It only takes
-	// effect on a file that has no tables, or with VACUUM.
+	// sqlShrinks has SQLite keep for each page which other page refers to it, so that pages can be
+	// moved. It only takes effect on a file that has no tables, or with VACUUM.
 	sqlShrinks = "PRAGMA auto_vacuum = INCREMENTAL"
 	// sqlShrinkStep moves the last pages to free ones before them: 64 pages are half a megabyte.
 	sqlShrinkStep = "PRAGMA incremental_vacuum(64)"
@@ -47,7 +51,8 @@ func (s Space) excess() bool { return s.FreeBytes > shrinkFrom && s.FreeBytes > 
 // spare reports whether more is free than is kept.
 func (s Space) spare() bool { return s.FreeBytes > max(shrinkFrom/2, s.Bytes/shrinkKeep) }
 
-// Space tells how much of a SQLite file is free. Of PostgreSQL, which looks after its space itself, it tells nothing.
+// Space tells how much of a SQLite file is free. Of PostgreSQL, which looks after its space
+// itself, it tells nothing.
 func (s *Store) Space(ctx context.Context) (space Space, sqlite bool, err error) {
 	err = s.read(ctx, func(c conn) error {
 		if _, sqlite = c.driver.(*sqliteConn); !sqlite {
@@ -69,8 +74,8 @@ func (c conn) space() (Space, error) {
 	return Space{Bytes: pages * size, FreeBytes: min(free, pages) * size, Shrinks: mode == incrementally}, nil
 }
 
-// startShrinking begins to give free space back until the store ends. A file of an earlier version cannot shrink, which
-// is told once.
+// startShrinking begins to give free space back until the store ends. A file of an earlier version
+// cannot shrink, which is told once.
 func (s *Store) startShrinking(warn func(string)) error {
 	space, _, err := s.Space(s.health.ctx)
 	if err != nil {
@@ -107,6 +112,9 @@ func (s *Store) shrink(ctx context.Context) (steps int, err error) {
 		return 0, err
 	}
 	for more := space.excess(); more; {
+		if wal, err := os.Stat(s.file.path + walSuffix); err != nil || wal.Size() > shrinkWAL {
+			return steps, err
+		}
 		began := time.Now()
 		if more, err = s.shrinkStep(ctx); err != nil {
 			return steps, err
@@ -135,8 +143,8 @@ func (s *Store) shrinkStep(ctx context.Context) (more bool, err error) {
 	})
 }
 
-// cutFile cuts what was given back off the file, by a checkpoint, unless one has done so. It waits for nobody: while
-// somebody still reads what is to be cut off, it is left to the next look.
+// cutFile cuts what was given back off the file, by a checkpoint, unless one has done so. It waits
+// for nobody: while somebody still reads what is to be cut off, it is left to the next look.
 func (s *Store) cutFile(ctx context.Context) error {
 	return s.read(ctx, func(c conn) error {
 		space, err := c.space()

@@ -173,7 +173,10 @@ func openSQLite(opts Options) (s *Store, err error) {
 	if err := s.start(conn{driver: c}, opts, nil); err != nil || !opts.Serve {
 		return s, err
 	}
-	return s, s.startShrinking(warn)
+	if err := s.startShrinking(warn); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
 }
 
 // realPath is the one path of a file, whichever link leads to it: the lock stands beside it.
