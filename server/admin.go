@@ -98,11 +98,26 @@ func CheckDatabase(ctx context.Context, database string) (checks []Check, inUse 
 	if where.URL != "" {
 		return checks, false // any number of processes may run on it
 	}
+	checks = append(checks, checkSpace(ctx, st))
 	running := "no server is running on this database"
 	if inUse {
 		running = "a server is running on this database"
 	}
 	return append(checks, Check{"server", true, running}), inUse
+}
+
+// checkSpace tells the size of a SQLite file. That much of it is free is no fault.
+func checkSpace(ctx context.Context, st *store.Store) Check {
+	space, _, err := st.Space(ctx)
+	if err != nil {
+		return Check{"space", false, err.Error()}
+	}
+	const mebibyte = 1 << 20
+	detail := fmt.Sprintf("the database has %.1f MiB, of which %d %% are free", float64(space.Bytes)/mebibyte, 100*space.FreeBytes/max(space.Bytes, 1))
+	if !space.Shrinks {
+		detail += "; it is of an earlier version and does not shrink while a server runs: stop the server and run forebay compact once"
+	}
+	return Check{"space", true, detail}
 }
 
 func checkFolder(folder string) Check {

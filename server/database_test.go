@@ -152,3 +152,46 @@ func TestDatabaseWithoutRights(t *testing.T) {
 		checkMessage(t, name, strings.TrimSuffix(p.stderr.String(), "\n"), c.want, path)
 	}
 }
+
+// The check of a database tells its size, and of a file that cannot shrink while it is served what to do about that.
+func TestCheckTellsTheSpaceOfAFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "forebay.db")
+	if _, err := server.Migrate(t.Context(), "sqlite:"+path); err != nil {
+		t.Fatal(err)
+	}
+	space := func() string {
+		checks, _ := server.CheckDatabase(t.Context(), "sqlite:"+path)
+		for _, check := range checks {
+			if check.Name == "space" && check.OK {
+				return check.Detail
+			}
+		}
+		t.Fatalf("nothing is told of the space: %+v", checks)
+		return ""
+	}
+	if told := space(); !strings.Contains(told, "MiB") || strings.Contains(told, "forebay compact") {
+		t.Errorf("of a new file: %s", told)
+	}
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{"PRAGMA auto_vacuum = NONE", "VACUUM"} {
+		if err := sqlitex.ExecuteTransient(conn, sql, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if told := space(); !strings.Contains(told, "forebay compact once") {
+		t.Errorf("of an older file: %s", told)
+	}
+	if _, err := server.Compact(t.Context(), "sqlite:"+path); err != nil {
+		t.Fatal(err)
+	}
+	if told := space(); strings.Contains(told, "forebay compact") {
+		t.Errorf("once it was compacted: %s", told)
+	}
+}

@@ -81,6 +81,9 @@ func (s *Server) watchStore() error {
 	if err := s.telemetry.Queues(s.store.Depths); err != nil {
 		return err
 	}
+	if err := s.telemetry.Database(s.store.Space); err != nil {
+		return err
+	}
 	if err := s.telemetry.Budgets(s.budgetUse); err != nil {
 		return err
 	}

@@ -14,7 +14,8 @@ func (a *app) compact() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "compact",
 		Short: "Give the disk back what deleted rows have left in a SQLite file",
-		Long: `Write a SQLite file anew without the space that deleted rows have left. Stop the server first. It needs
+		Long: `Write a SQLite file anew without the space that deleted rows have left, more thoroughly than a server does
+while it runs. A file of an earlier version then also shrinks while it is served. Stop the server first. It needs
 as much free disk as the rows take. Interrupted, the file is as it was.`,
 		Example: "  forebay compact --database sqlite:forebay.db",
 		Args:    arguments(0),

@@ -122,3 +122,52 @@ func TestRetentionPassesTheFuture(t *testing.T) {
 		t.Errorf("%+v %v", step, err)
 	}
 }
+
+// Records of a clock that was years ahead are not kept for years, and keep no others.
+func TestRecordsOfTheFutureAreRemoved(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		tenant, queue := tenantOf(t, s, "t"), queueOf(t, s, "q")
+		put(t, s, tenant, queue, 1, func(j *NewJob) { j.ID, j.IdempotencyKey, j.BodyHash = "job_future", "k", []byte("h") })
+		for _, d := range take(t, s, LaneOf(queue, LaneMain), 1, time.Minute) {
+			mustDo(t, s.Succeed(t.Context(), &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}))
+		}
+		for _, id := range []string{"future", "past"} {
+			mustDo(t, s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: id, Execution: "first", Name: "fan", Event: Inline([]byte("start"))}, false))
+			_, err := s.CompleteTurn(t.Context(), takeTurn(t, s), &TurnResult{Status: forebay.OrchestrationCompleted, Events: 1, History: Inline([]byte("start"))})
+			mustDo(t, err)
+		}
+		_, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+			const years = int64(10 * 365 * 24 * 3600_000)
+			for _, sql := range []string{
+				"UPDATE jobs SET created_at = created_at + ?", "UPDATE outcomes SET completed_at = completed_at + ?, started_at = completed_at + 1",
+				"UPDATE idempotency SET created_at = created_at + ?",
+				"UPDATE orchestrations SET created_at = created_at + ?, completed_at = created_at WHERE id = 'future'",
+			} {
+				if err := t.prep(sql).int(years).exec(); err != nil {
+					return struct{}{}, err
+				}
+			}
+			if err := t.prep("UPDATE orchestrations SET completed_at = completed_at + ? WHERE id = 'future'").int(years).exec(); err != nil {
+				return struct{}{}, err
+			}
+			const old = int64(48 * 3600_000)
+			return struct{}{}, t.prep("UPDATE orchestrations SET created_at = created_at - ?1, completed_at = completed_at - ?1 WHERE id = 'past'").int(old).exec()
+		})
+		mustDo(t, err)
+		if purged, _, err := s.PurgeOrchestrations(t.Context(), s.Now().Add(-24*time.Hour), 0); err != nil || purged != 1 {
+			t.Errorf("%d instances behind one of the future were purged: %v", purged, err)
+		}
+		_, err = s.mendClock(t.Context())
+		mustDo(t, err)
+		soon := s.Now().Add(time.Hour)
+		if step, err := s.NextPurge(t.Context(), PurgeQuery{Ended: map[forebay.Status]time.Time{forebay.StatusSucceeded: soon}}, 0); err != nil || step.Count != 1 {
+			t.Errorf("jobs: %+v %v", step, err)
+		}
+		if dropped, err := s.ForgetIdempotencyKeys(t.Context(), soon, 10); err != nil || dropped != 1 {
+			t.Errorf("%d keys, %v", dropped, err)
+		}
+		if purged, _, err := s.PurgeOrchestrations(t.Context(), soon, 0); err != nil || purged != 1 {
+			t.Errorf("%d instances of the future were purged: %v", purged, err)
+		}
+	})
+}

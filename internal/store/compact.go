@@ -15,7 +15,8 @@ type Compacted struct {
 	After  int64 `json:"after_bytes"`
 }
 
-// Compact writes a SQLite file anew without the space that deleted rows have left. No server may run on it meanwhile.
+// Compact writes a SQLite file anew without the space that deleted rows have left, as one that shrinks while a server
+// runs. No server may run on it meanwhile.
 // It needs as much free disk as the file has rows. Interrupted, the file is as it was.
 func Compact(ctx context.Context, opts Options) (done Compacted, err error) {
 	if opts.URL != "" {
@@ -44,7 +45,7 @@ func Compact(ctx context.Context, opts Options) (done Compacted, err error) {
 		return done, errors.Join(err, c.Close())
 	}
 	c.SetInterrupt(ctx.Done())
-	for _, sql := range []string{"VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"} {
+	for _, sql := range []string{sqlShrinks, "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"} {
 		if err = c.run(sql); err != nil {
 			break
 		}

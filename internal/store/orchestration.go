@@ -128,11 +128,11 @@ func (t *tx) addEvent(instance, at int64, answer bool, event Payload) error {
 		if err := t.keepBlob(instance, event); err != nil {
 			return err
 		}
-		return t.prep("INSERT INTO orchestration_inbox (instance, no, visible, answer, event_blob) VALUES (?, ?, ?, ?, ?)").
-			int(instance).int(no).int(at).int(asInt(answer)).text(event.Blob).exec()
+		return t.prep("INSERT INTO orchestration_inbox (instance, no, visible, answer, set_at, event_blob) VALUES (?, ?, ?, ?, ?, ?)").
+			int(instance).int(no).int(at).int(asInt(answer)).int(t.now).text(event.Blob).exec()
 	}
-	return t.prep("INSERT INTO orchestration_inbox (instance, no, visible, answer, event) VALUES (?, ?, ?, ?, ?)").
-		int(instance).int(no).int(at).int(asInt(answer)).blob(event.Bytes).exec()
+	return t.prep("INSERT INTO orchestration_inbox (instance, no, visible, answer, set_at, event) VALUES (?, ?, ?, ?, ?, ?)").
+		int(instance).int(no).int(at).int(asInt(answer)).int(t.now).blob(event.Bytes).exec()
 }
 
 // wakeInstance makes an instance ready for a turn, unless it is having one: that looks again when it ends. A pool of 0 is looked up.

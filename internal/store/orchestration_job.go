@@ -64,7 +64,7 @@ func (t *tx) answerCaller(e *ending) error {
 	if err != nil {
 		return err
 	}
-	err = t.prep("INSERT INTO orchestration_inbox (instance, no, visible, answer, event_id, job) SELECT ?, ?, ?, 1, ?, id FROM jobs WHERE seq = ?").
+	err = t.prep("INSERT INTO orchestration_inbox (instance, no, visible, answer, set_at, event_id, job) SELECT ?1, ?2, ?3, 1, ?3, ?4, id FROM jobs WHERE seq = ?5").
 		int(a.Instance).int(no).int(t.now).int(int64(a.EventID)).int(e.seq).exec()
 	if err != nil {
 		return err

@@ -170,7 +170,13 @@ func openSQLite(opts Options) (s *Store, err error) {
 		return nil, err
 	}
 	c.file = file
-	return s, s.start(conn{driver: c}, opts, nil)
+	if err := s.start(conn{driver: c}, opts, nil); err != nil || !opts.Serve {
+		return s, err
+	}
+	if err := s.startShrinking(warn); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
 }
 
 // realPath is the one path of a file, whichever link leads to it: the lock stands beside it.
@@ -205,10 +211,15 @@ func openWriter(path string, serve bool) (*sqliteConn, error) {
 }
 
 func (c *sqliteConn) prepareDatabase(path string, serve bool) error {
-	// The page size must be set before the journal mode, and only takes effect on a new file.
+	// The page size and what lets a file shrink must be set before the journal mode, and only take effect on a new file.
 	version, err := c.checkOurs()
 	if err != nil {
 		return unusableUnlessKnown(err)
+	}
+	if version == 0 {
+		if err := c.run(sqlShrinks); err != nil {
+			return unusableUnlessKnown(err)
+		}
 	}
 	for _, pragma := range []string{
 		"PRAGMA page_size = 8192",

@@ -100,6 +100,30 @@ func (t *Telemetry) Deployments(inFlight func() map[string]int64, list func(cont
 		}))
 }
 
+// Database registers the gauges of a SQLite file, which are read when somebody asks. Nothing is told where there is none.
+func (t *Telemetry) Database(space func(context.Context) (space store.Space, sqlite bool, err error)) error {
+	if t == nil || t.meter == nil {
+		return nil
+	}
+	known := &remembered[store.Space]{log: t.log, what: "the database's size", read: func(ctx context.Context) ([]store.Space, error) {
+		now, sqlite, err := space(ctx)
+		if err != nil || !sqlite {
+			return nil, err
+		}
+		return []store.Space{now}, nil
+	}}
+	each := func(name, about string, value func(store.Space) int64) error {
+		return t.gauge(gauge{name: name, unit: "By", description: about}, func(observe func(float64, ...string)) {
+			for _, space := range known.get(context.Background()) {
+				observe(float64(value(space)))
+			}
+		})
+	}
+	return errors.Join(
+		each(databaseSize, "Size of the SQLite file.", func(s store.Space) int64 { return s.Bytes }),
+		each(databaseFree, "Of it, space that deleted rows have left.", func(s store.Space) int64 { return s.FreeBytes }))
+}
+
 // BudgetUse is what a tenant, or one of its API keys, may use in a period (day, month), and what it has used or holds: US
 // dollars or tokens.
 type BudgetUse struct {

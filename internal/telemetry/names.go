@@ -17,6 +17,8 @@ const (
 	queueMessages         = "forebay.queue.messages"
 	queueRetrying         = "forebay.queue.retrying"
 	queueOldestAge        = "forebay.queue.oldest.age"
+	databaseSize          = "forebay.database.size"
+	databaseFree          = "forebay.database.free"
 	jobAttempts           = "forebay.job.attempts"
 	jobsEnded             = "forebay.job.ended"
 	jobWait               = "forebay.job.wait.duration"

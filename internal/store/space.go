@@ -1,0 +1,159 @@
+package store
+
+import (
+	"context"
+	"os"
+	"time"
+)
+
+// A SQLite file shrinks while it is served. Pages that deleted rows have left are given back a few
+// at a time, in transactions of the writer, once they are a good part of the file. Some are kept,
+// for new rows will need them. The file itself is cut by the checkpoint that follows.
+
+const (
+	shrinkFrom  = 64 << 20 // bytes: less free space is left alone
+	shrinkShare = 4        // the free space must be more than one in so many bytes of the file
+	shrinkKeep  = 8        // and is given back until it is one in so many
+
+	// shrinkLook is how often the free space is looked at.
+	shrinkLook = 5 * time.Minute
+	// shrinkRest is how long the writer is left to others after each step, or longer: shrinkRests
+	// times as long as the step took. So no more than 5 MB are given back in a second, in a tenth
+	// of the writer's time.
+	shrinkRest  = 100 * time.Millisecond
+	shrinkRests = 9
+	// shrinkWAL is how large the WAL may be, in bytes: it is larger than SQLite leaves it only
+	// while somebody still reads an old state, and then every step makes the files larger.
+	shrinkWAL = 192 << 20
+)
+
+const (
+	// sqlShrinks has SQLite keep for each page which other page refers to it, so that pages can be
+	// moved. It only takes effect on a file that has no tables, or with VACUUM.
+	sqlShrinks = "PRAGMA auto_vacuum = INCREMENTAL"
+	// sqlShrinkStep moves the last pages to free ones before them: 64 pages are half a megabyte.
+	sqlShrinkStep = "PRAGMA incremental_vacuum(64)"
+	sqlCheckpoint = "PRAGMA wal_checkpoint(PASSIVE)"
+
+	incrementally = 2 // what auto_vacuum is of a file that shrinks
+)
+
+// Space is what a SQLite file takes, and what of that holds nothing.
+type Space struct {
+	Bytes     int64 // of the database, as of its latest transaction
+	FreeBytes int64 // of these, in pages without rows
+	Shrinks   bool  // a server gives free space back to the disk
+}
+
+// excess reports whether so much is free that it should be given back.
+func (s Space) excess() bool { return s.FreeBytes > shrinkFrom && s.FreeBytes > s.Bytes/shrinkShare }
+
+// spare reports whether more is free than is kept.
+func (s Space) spare() bool { return s.FreeBytes > max(shrinkFrom/2, s.Bytes/shrinkKeep) }
+
+// Space tells how much of a SQLite file is free. Of PostgreSQL, which looks after its space
+// itself, it tells nothing.
+func (s *Store) Space(ctx context.Context) (space Space, sqlite bool, err error) {
+	err = s.read(ctx, func(c conn) error {
+		if _, sqlite = c.driver.(*sqliteConn); !sqlite {
+			return nil
+		}
+		space, err = c.space()
+		return err
+	})
+	return space, sqlite, err
+}
+
+func (c conn) space() (Space, error) {
+	var size, pages, free, mode int64
+	for name, value := range map[string]*int64{"page_size": &size, "page_count": &pages, "freelist_count": &free, "auto_vacuum": &mode} {
+		if _, err := c.prep("PRAGMA " + name).one(func(r row) { *value = r.int(0) }); err != nil {
+			return Space{}, err
+		}
+	}
+	return Space{Bytes: pages * size, FreeBytes: min(free, pages) * size, Shrinks: mode == incrementally}, nil
+}
+
+// startShrinking begins to give free space back until the store ends. A file of an earlier version
+// cannot shrink, which is told once.
+func (s *Store) startShrinking(warn func(string)) error {
+	space, _, err := s.Space(s.health.ctx)
+	if err != nil {
+		return err
+	}
+	if !space.Shrinks {
+		warn("the database file is of an earlier version and does not shrink while a server runs; " +
+			"stop the server and run forebay compact once to change that")
+		return nil
+	}
+	s.health.probes.Go(func() { s.keepShrinking(warn) })
+	return nil
+}
+
+func (s *Store) keepShrinking(warn func(string)) {
+	look := time.NewTicker(shrinkLook)
+	defer look.Stop()
+	for {
+		select {
+		case <-look.C:
+			if _, err := s.shrink(s.health.ctx); err != nil && s.health.ctx.Err() == nil {
+				warn("free space of the database could not be given back to the disk; it is tried again later: " + forCaller(err).Error())
+			}
+		case <-s.health.ctx.Done():
+			return
+		}
+	}
+}
+
+// shrink gives free space back if there is much of it, and returns in how many steps.
+func (s *Store) shrink(ctx context.Context) (steps int, err error) {
+	space, _, err := s.Space(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for more := space.excess(); more; {
+		if wal, err := os.Stat(s.file.path + walSuffix); err != nil || wal.Size() > shrinkWAL {
+			return steps, err
+		}
+		began := time.Now()
+		if more, err = s.shrinkStep(ctx); err != nil {
+			return steps, err
+		}
+		if !more {
+			break
+		}
+		steps++
+		select {
+		case <-time.After(max(shrinkRest, shrinkRests*time.Since(began))):
+		case <-ctx.Done():
+			return steps, ctx.Err()
+		}
+	}
+	return steps, s.cutFile(ctx)
+}
+
+// shrinkStep gives some pages back and reports whether there may be more.
+func (s *Store) shrinkStep(ctx context.Context) (more bool, err error) {
+	return transact(ctx, s, stageChange, func(t *tx) (bool, error) {
+		space, err := t.space()
+		if err != nil || !space.spare() {
+			return false, err
+		}
+		return true, t.prep(sqlShrinkStep).exec()
+	})
+}
+
+// cutFile cuts what was given back off the file, by a checkpoint, unless one has done so. It waits
+// for nobody: while somebody still reads what is to be cut off, it is left to the next look.
+func (s *Store) cutFile(ctx context.Context) error {
+	return s.read(ctx, func(c conn) error {
+		space, err := c.space()
+		if err != nil {
+			return err
+		}
+		if file, err := os.Stat(s.file.path); err != nil || file.Size() <= space.Bytes {
+			return err
+		}
+		return c.prep(sqlCheckpoint).each(nil)
+	})
+}
