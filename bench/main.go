@@ -44,6 +44,7 @@ var experiments = []experiment{
 	{"topics", topics},
 	{"quota", quotas},
 	{"outage", outage},
+	{"poison", poison},
 	{"fairness", fairness},
 	{"admission", admission},
 	{"orchestrations", orchestrations},

@@ -3,6 +3,7 @@
 package hostile
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -125,6 +126,58 @@ func poisoned(t *testing.T, postgres bool, reply func(loopback.Call) loopback.Re
 	if !within(t.Context(), poisonedLimit, func() bool { return target.finished(target.attacker(), forebay.StatusFailed) == 12 }) {
 		t.Errorf("%d of 12 poisoned jobs have ended after %s", target.finished(target.attacker(), forebay.StatusFailed), poisonedLimit)
 	}
+}
+
+// A tenant that submits jobs that always fail, 20 a second, keeps a deployment from no other tenant. The breaker may open
+// until a call of the other tenant has gone well, so what counts is the time after that.
+func TestTrickleOfPoison(t *testing.T) {
+	onEngines(t, func(t *testing.T, postgres bool) {
+		var log callLog
+		target := Start(t, TargetOptions{Postgres: postgres, Model: func(c loopback.Call) loopback.Reply {
+			if log.note(c) == "poison" {
+				return loopback.Reply{Status: http.StatusInternalServerError, Message: "no"}
+			}
+			return loopback.Reply{Delay: 100 * time.Millisecond}
+		}})
+		const perSecond = 10
+		length := size(30*time.Second, 5*time.Second)
+		victim := newVictim(target, perSecond, 100)
+		quiet := victim.window(t.Context(), length)
+
+		trickle, stop := context.WithCancel(t.Context())
+		var trickling sync.WaitGroup
+		trickling.Go(func() {
+			pace := time.NewTicker(time.Second / 20)
+			defer pace.Stop()
+			for trickle.Err() == nil {
+				target.attacker().call(trickle, http.MethodPost, "/v1/jobs",
+					forebay.SubmitRequest{Task: "chat", Input: text(loopback.Marked(unique("poison"), "please"))})
+				select {
+				case <-pace.C:
+				case <-trickle.Done():
+				}
+			}
+		})
+		t.Cleanup(func() { stop(); trickling.Wait() })
+		target.until("poisoned jobs are called", patience, func() bool { return log.count("poison") >= 20 })
+		first := victim.window(t.Context(), length)
+		poisoned := log.count("poison")
+		attacked := victim.window(t.Context(), length)
+		called := log.count("poison") - poisoned
+		reportTest(t, p99(quiet.Start), p99(attacked.Start))
+		t.Logf("p99 from submit to call: %s quiet, %s at first, %s attacked; %d calls of poisoned jobs meanwhile",
+			short(p99(quiet.Start)), short(p99(first.Start)), short(p99(attacked.Start)), called)
+		if called < int(length.Seconds()) {
+			t.Errorf("poisoned jobs were called %d times in %s: that is no attack", called, length)
+		}
+		// A breaker pauses for 1.6 s at least: this tells one from a busy machine.
+		if limit := max(2*p99(quiet.Start), 4*noticeable); p99(attacked.Start) > limit {
+			t.Errorf("p99 from submit to call is %s, quiet %s; the limit is %s", short(p99(attacked.Start)), short(p99(quiet.Start)), short(limit))
+		}
+		for _, fault := range victim.check(t.Context()) {
+			t.Error(fault)
+		}
+	})
 }
 
 // A tenant with the same weight gets its half of the calls, whatever the other has waiting.

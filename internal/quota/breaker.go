@@ -86,6 +86,11 @@ type breaker struct {
 	again   int64 // which of those that failed were of jobs that had failed before
 	okAt    int64 // when the latest of the calls that went well began
 	freshAt int64 // when a job that has not failed yet was last seen to wait, since the breaker opened; 0: none was
+
+	blamed    int64 // the tenant whose call failed last; 0: none has
+	blamedAt  int64 // when the first of its failed calls began, with no 20 seconds between two failures
+	blamedNow int64 // when it failed last
+	othersAt  int64 // when the latest call of another tenant began that went well; 0: none since another failed
 }
 
 type outcomes struct{ no, ok, failed int64 } // of one second
@@ -118,6 +123,9 @@ func (s *State) probing(seq int64) {
 func (s *State) healthy(r Reservation) {
 	b := &s.breaker
 	b.okAt = max(b.okAt, r.At)
+	if b.blamed != 0 && r.Tenant != 0 && r.Tenant != b.blamed {
+		b.othersAt = max(b.othersAt, r.At)
+	}
 	if b.openings > 0 && r.At > b.since && b.denied == 0 && (b.state != Closed || s.clock-b.closedAt < breakerMemory) {
 		b.mixed = s.clock
 	}
@@ -150,6 +158,7 @@ func (s *State) healthy(r Reservation) {
 
 func (s *State) failing(r Reservation, rnd Random) {
 	b := &s.breaker
+	s.blame(r)
 	switch b.state {
 	case Closed:
 		if r.At < b.closedAt {
@@ -170,7 +179,7 @@ func (s *State) failing(r Reservation, rnd Random) {
 		default:
 			opens = b.turned()
 		}
-		if opens {
+		if opens && !s.oneTenant() {
 			if s.clock-b.closedAt > breakerMemory || b.openings == 0 {
 				b.openings, b.since, b.mixed = 0, s.clock, 0
 				if r.Again && b.jobs() < jobsToBlame || b.okAt > r.At { // others that began later went well
@@ -180,7 +189,7 @@ func (s *State) failing(r Reservation, rnd Random) {
 			s.openBreaker(rnd)
 		}
 	case HalfOpen:
-		if r.Probe && r.Again && b.mixed != 0 {
+		if r.Probe && (r.Again && b.mixed != 0 || s.oneTenant()) {
 			s.inconclusive(r) // the job is to blame: others went well since it failed before
 			return
 		}
@@ -189,6 +198,32 @@ func (s *State) failing(r Reservation, rnd Random) {
 			s.openBreaker(rnd)
 		}
 	}
+}
+
+// blame notes whose call failed. What one tenant's calls told ends to count once another's fail too, if the others'
+// went well until then: ten more have to fail.
+func (s *State) blame(r Reservation) {
+	b := &s.breaker
+	if r.Tenant == 0 {
+		return
+	}
+	switch {
+	case r.Tenant != b.blamed:
+		if b.state == Closed && s.oneTenant() {
+			b.failures, b.failed, b.silent, b.again = 0, 0, 0, 0
+		}
+		b.blamed, b.blamedAt, b.othersAt = r.Tenant, r.At, 0
+	case s.clock-b.blamedNow > outcomeSeconds*second:
+		b.blamedAt = r.At
+	}
+	b.blamedNow = s.clock
+}
+
+// oneTenant reports whether only one tenant's calls fail: another's that began after they had begun to fail, and
+// not long ago, went well, and none of another's has failed since. Such failures keep nobody else away.
+func (s *State) oneTenant() bool {
+	b := &s.breaker
+	return b.blamed != 0 && b.othersAt > b.blamedAt && s.clock-b.othersAt < outcomeSeconds*second
 }
 
 // turnedAway takes in that a call was denied. What is certain to hold for any call opens the breaker at once, and what is not
@@ -355,7 +390,7 @@ func (b *breaker) turned() bool {
 // suspected reports whether the failures outnumber the others up to the latest call of all: the deployment may have broken.
 func (s *State) suspected() bool {
 	since := s.seq - s.breaker.newest
-	if s.breaker.failed == 0 || since >= latestCalls {
+	if s.breaker.failed == 0 || since >= latestCalls || s.oneTenant() {
 		return false
 	}
 	_, last := s.breaker.leads()

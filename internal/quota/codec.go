@@ -10,16 +10,16 @@ import (
 // is stored as such, so that processes that know no other can read it.
 const (
 	oldestVersion = 3
-	stateVersion  = 5
+	stateVersion  = 6
 )
 
 const (
 	maxScalar = 1 << 61
-	scalars   = 86 // stored fields that are single numbers
+	scalars   = 90 // stored fields that are single numbers
 )
 
 // scalarsOf are how many of them each version has, from oldestVersion on.
-var scalarsOf = [...]int{80, 82, scalars}
+var scalarsOf = [...]int{80, 82, 86, scalars}
 
 // ErrCorruptState is returned for bytes that are not a state.
 var ErrCorruptState = errors.New("quota: not a stored state, or one of another version")
@@ -32,8 +32,10 @@ func (s *State) MarshalBinary() ([]byte, error) { return s.AppendBinary(make([]b
 func (s *State) AppendBinary(b []byte) ([]byte, error) {
 	version := byte(oldestVersion)
 	switch bk := &s.breaker; {
-	case bk.mixed != 0 || bk.freshAt != 0 || bk.again != 0 || bk.okAt != 0:
+	case bk.blamed != 0:
 		version = stateVersion
+	case bk.mixed != 0 || bk.freshAt != 0 || bk.again != 0 || bk.okAt != 0:
+		version = stateVersion - 1
 	case bk.denied != 0 || bk.doubts != 0:
 		version++
 	}
@@ -134,6 +136,7 @@ func (s *State) scalars() [scalars]*int64 {
 		&r.cap, &r.limit, &r.tat, &r.spent, &r.headerLimit, &r.limitAt, &r.remaining, &r.mark, &r.markAt, &r.resetAt,
 		&o.cap, &o.limit, &o.tat, &o.spent, &o.headerLimit, &o.limitAt, &o.remaining, &o.mark, &o.markAt, &o.resetAt,
 		&b.denied, &b.doubts, &b.mixed, &b.freshAt, &b.again, &b.okAt,
+		&b.blamed, &b.blamedAt, &b.blamedNow, &b.othersAt,
 	}
 }
 
@@ -148,7 +151,8 @@ func (s *State) plausible() bool {
 		}
 	}
 	for _, at := range []int64{s.pauseUntil, s.throttledAt, s.adjustedAt, s.grewAt, s.pacedAt, s.burstCutUntil, s.unseenUntil,
-		s.breaker.until, s.breaker.since, s.breaker.closedAt, s.breaker.probeAt, s.breaker.mixed, s.breaker.freshAt, s.breaker.okAt, s.estimate.at, s.estimate.resetAt} {
+		s.breaker.until, s.breaker.since, s.breaker.closedAt, s.breaker.probeAt, s.breaker.mixed, s.breaker.freshAt, s.breaker.okAt, s.breaker.blamedAt, s.breaker.blamedNow,
+		s.breaker.othersAt, s.estimate.at, s.estimate.resetAt} {
 		if at > ahead {
 			return false
 		}

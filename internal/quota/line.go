@@ -88,7 +88,7 @@ type hold struct {
 func (r *round) try(i int) Verdict {
 	d := &r.decisions[i]
 	if d.Reservation, d.Verdict = r.s.Reserve(r.s.clock, r.l, r.line[i].Request); d.Verdict.Admitted() {
-		d.Reservation.Again = r.line[i].Again
+		d.Reservation.Again, d.Reservation.Tenant = r.line[i].Again, r.line[i].Tenant
 		if b := &r.s.breaker; d.Reservation.Probe && d.Reservation.Again && b.mixed != 0 {
 			b.probeAt -= probeTimeout - repeatsApart
 		}
@@ -127,10 +127,16 @@ func (r *round) probe() Verdict {
 // drawn returns the candidate that probes a deployment that fails.
 func (r *round) drawn() int {
 	again := !slices.ContainsFunc(r.line, func(c Candidate) bool { return !c.Again })
+	// Whose calls alone fail does not probe while others can.
+	b := &r.s.breaker
+	blamed := int64(0)
+	if r.s.oneTenant() && slices.ContainsFunc(r.line, func(c Candidate) bool { return c.Again == again && c.Tenant != b.blamed }) {
+		blamed = b.blamed
+	}
 	var tenants []int64
 	cheapest, least := -1, int64(0)
 	for i, c := range r.line {
-		if c.Again != again {
+		if c.Again != again || blamed != 0 && c.Tenant == blamed {
 			continue
 		}
 		if cost := r.s.Estimate(r.l, c.Request); cheapest < 0 || cost < least {
@@ -140,7 +146,6 @@ func (r *round) drawn() int {
 			tenants = append(tenants, c.Tenant)
 		}
 	}
-	b := &r.s.breaker
 	if b.mixed == 0 && b.openings%2 == 1 {
 		return cheapest
 	}

@@ -96,6 +96,7 @@ type Reservation struct {
 	Probe   bool    // the call finds out whether the deployment works again
 	Unwell  bool    // so many of its calls failed lately that another that does tells little about its job
 	Again   bool    // a call of its job had failed before
+	Tenant  int64   // whose job it is; 0: not said
 	// Mixed: of the calls made since the outage began, or what looks like one, some have gone well. So a probe that
 	// fails may be its job's own fault.
 	Mixed bool

@@ -122,7 +122,7 @@ func (s *State) rewind(by int64) {
 	}
 	back(&s.pauseUntil, &s.throttledAt, &s.adjustedAt, &s.grewAt, &s.pacedAt, &s.burstCutUntil, &s.unseenUntil,
 		&s.estimate.at, &s.estimate.resetAt, &s.breaker.until, &s.breaker.since, &s.breaker.closedAt, &s.breaker.probeAt,
-		&s.breaker.mixed, &s.breaker.freshAt, &s.breaker.okAt)
+		&s.breaker.mixed, &s.breaker.freshAt, &s.breaker.okAt, &s.breaker.blamedAt, &s.breaker.blamedNow, &s.breaker.othersAt)
 	for d := range s.meters {
 		m := &s.meters[d]
 		back(&m.limitAt, &m.markAt, &m.resetAt)

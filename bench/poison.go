@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	scripted "github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/sleep"
+	"github.com/forebayhq/forebay/server"
+)
+
+const (
+	poisonGood     = 200
+	poisonPlaces   = 16
+	poisonAttempts = 3
+	poisonWords    = 5 // of a good answer, 200 ms apart
+	poisonPace     = 200 * time.Millisecond
+	poisonSilence  = time.Second // after which a call that hangs is given up
+	poisonPatience = 8 * time.Minute
+	// poisonAtOnce is how many cells run beside each other: their calls mostly wait.
+	poisonAtOnce = 6
+)
+
+// poisonKind is how the calls of a job always fail.
+type poisonKind struct {
+	name  string
+	reply scripted.Reply
+}
+
+var poisonKinds = []poisonKind{
+	{"500", scripted.Reply{Status: http.StatusInternalServerError, Message: "no"}},
+	{"truncated", scripted.Reply{Body: []byte(`data: {"id":"x","object":"chat.completion.chunk","choices":[{"index":0,"del`)}},
+	{"timeout", scripted.Reply{Hang: true}},
+}
+
+// poison measures good jobs alone and beside jobs whose calls always fail.
+func poison(ctx context.Context, b *bench) (table, error) {
+	t := table{
+		title: "Good jobs beside poisoned ones",
+		text: fmt.Sprintf(`A server process on SQLite with %d places, and a model over HTTP whose answers take %v. %d good jobs are
+submitted alone, and once these are done the same number behind poisoned jobs, whose calls always fail: by a 500, by an answer that
+ends too soon, or by silence for %v. All are one tenant's, so no fair share helps. Each row has a server of its own; %d rows
+run at a time. Jobs have %d attempts, 1 s to 10 s apart. Ratio: time to the last good result, beside by alone. Not ended:
+jobs that were still live after %v.`, poisonPlaces, (poisonWords-1)*poisonPace, poisonGood, poisonSilence,
+			poisonAtOnce, poisonAttempts, poisonPatience),
+		columns: []string{"alone s", "beside s", "ratio", "good jobs without result", "not ended", "all ended after s", "most calls of one job"},
+	}
+	counts, deployments := []int{3, 12, 50}, []int{1, 2}
+	if b.quick {
+		counts, deployments = []int{12}, []int{1}
+	}
+	var cells []*poisonCell
+	for _, d := range deployments {
+		for _, kind := range poisonKinds {
+			for _, n := range counts {
+				cells = append(cells, &poisonCell{kind: kind, poisoned: n, deployments: d})
+			}
+		}
+	}
+	places := make(chan struct{}, poisonAtOnce)
+	var running sync.WaitGroup
+	for _, c := range cells {
+		running.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			c.measured, c.err = c.measure(ctx, b)
+		})
+	}
+	running.Wait()
+	worst, failed, open := 0.0, 0.0, 0.0
+	for _, c := range cells {
+		if c.err != nil {
+			return t, fmt.Errorf("%s: %w", c, c.err)
+		}
+		t.rows = append(t.rows, row{c.String(), []sample{c.measured}})
+		worst = max(worst, c.measured["ratio"])
+		failed += c.measured["good jobs without result"]
+		open += c.measured["not ended"]
+	}
+	t.expect("highest ratio", worst, "<", 1.5)
+	t.expect("good jobs without result", failed, "<", 1)
+	t.expect("jobs that have not ended", open, "<", 1)
+	t.note("load average after the run: %s", firstLine("/proc/loadavg"))
+	return t, nil
+}
+
+// poisonCell is one row: a server, its model, and what was measured with them.
+type poisonCell struct {
+	kind        poisonKind
+	poisoned    int
+	deployments int
+
+	measured sample
+	err      error
+
+	mu    sync.Mutex
+	calls map[string]int // by marker
+	good  int            // good jobs that were called
+}
+
+func (c *poisonCell) String() string {
+	if c.deployments == 1 {
+		return fmt.Sprintf("1 deployment, %d × %s", c.poisoned, c.kind.name)
+	}
+	return fmt.Sprintf("%d deployments, %d × %s", c.deployments, c.poisoned, c.kind.name)
+}
+
+func (c *poisonCell) answer(call scripted.Call) scripted.Reply {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls[call.Marker]++
+	if strings.HasPrefix(call.Marker, "bad") {
+		return c.kind.reply
+	}
+	if c.calls[call.Marker] == 1 {
+		c.good++
+	}
+	return scripted.Reply{Text: strings.TrimSpace(strings.Repeat("word ", poisonWords)), Pace: poisonPace}
+}
+
+func (c *poisonCell) measure(ctx context.Context, b *bench) (measured sample, err error) {
+	c.calls = map[string]int{}
+	at, err := b.sqlite().place(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, at.release()) }()
+	var deployments []server.Deployment
+	for i := range c.deployments {
+		model := scripted.Start(c.answer)
+		defer model.Close()
+		deployments = append(deployments, server.Deployment{Name: fmt.Sprintf("d%d", i), Provider: server.ProviderOpenAI,
+			Endpoint: model.URL(), Model: "m", IdleTimeout: poisonSilence})
+	}
+	s := &service{client: newClient(), release: func() error { return nil }}
+	s.child, err = startChild(ctx, childSpec{Role: "forebay", Database: at.database, Blobs: at.dir + "/blobs", Deployments: deployments,
+		Queue: server.Queue{Concurrency: poisonPlaces, Retry: server.Retry{First: time.Second, Max: 10 * time.Second, Attempts: poisonAttempts}}})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+
+	alone, err := c.run(ctx, s, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	beside, err := c.run(ctx, s, 1, c.poisoned)
+	if err != nil {
+		return nil, err
+	}
+	ending, stop := context.WithDeadline(ctx, begun.Add(poisonPatience))
+	defer stop()
+	q, waited := s.drained(ending)
+	ended := time.Since(begun)
+	if waited != nil && (ctx.Err() != nil || ending.Err() == nil) {
+		return nil, waited
+	}
+	succeeded, err := s.count(ctx, forebay.StatusSucceeded)
+	if err != nil {
+		return nil, err
+	}
+	measured = sample{"alone s": alone.Seconds(), "beside s": beside.Seconds(), "ratio": beside.Seconds() / alone.Seconds(),
+		"good jobs without result": float64(2*poisonGood - succeeded), "not ended": float64(q.Active + q.Scheduled + q.Locked), "most calls of one job": float64(c.most())}
+	if waited == nil {
+		measured["all ended after s"] = ended.Seconds()
+	}
+	return measured, nil
+}
+
+// most is how often the poisoned job was called that was called most.
+func (c *poisonCell) most() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for marker, calls := range c.calls {
+		if strings.HasPrefix(marker, "bad") {
+			n = max(n, calls)
+		}
+	}
+	return n
+}
+
+// run submits good jobs behind poisoned ones and returns when the last good one has succeeded, or failed.
+func (c *poisonCell) run(ctx context.Context, s *service, round, poisoned int) (time.Duration, error) {
+	var inputs []json.RawMessage
+	input := func(kind string, i int) {
+		inputs = append(inputs, json.RawMessage(fmt.Sprintf(`{"messages":[{"role":"user","content":"[[%s-%d-%d]] please"}],"max_tokens":20}`, kind, round, i)))
+	}
+	for i := range poisoned {
+		input("bad", i)
+	}
+	for i := range poisonGood {
+		input("good", i)
+	}
+	begun := time.Now()
+	for body := range bulkBodies(inputs) {
+		if _, err := s.post(ctx, s.url+"/v1/jobs/bulk", "application/x-ndjson", body); err != nil {
+			return 0, err
+		}
+	}
+	limited, stop := context.WithTimeout(ctx, poisonPatience)
+	defer stop()
+	for {
+		c.mu.Lock()
+		called := c.good
+		c.mu.Unlock()
+		// Pages of jobs are asked for only near the end, lest they cost what is measured.
+		if called >= poisonGood*(round+1) {
+			done, err := s.count(limited, forebay.StatusSucceeded)
+			if err != nil {
+				return 0, err
+			}
+			if done >= poisonGood*(round+1) {
+				return time.Since(begun), nil
+			}
+		}
+		if err := sleep.For(limited, 50*time.Millisecond); err != nil {
+			if ctx.Err() != nil {
+				return 0, err
+			}
+			return time.Since(begun), nil // the ratio and the jobs that are missing tell
+		}
+	}
+}
+
+// count is how many jobs have the status, up to a page of 500.
+func (s *service) count(ctx context.Context, status forebay.Status) (int, error) {
+	var page forebay.Page[json.RawMessage]
+	err := s.get(ctx, s.url+"/v1/jobs?limit=500&status="+string(status), &page)
+	return len(page.Items), err
+}

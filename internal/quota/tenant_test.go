@@ -1,0 +1,118 @@
+package quota_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/forebayhq/forebay/internal/quota"
+)
+
+// trickle has tenants call a deployment at a steady pace. Each call of a tenant takes a while, and ends as it says.
+type trickle struct {
+	every, takes int64 // milliseconds
+	outcome      func(now int64) quota.OutcomeKind
+}
+
+// trickled runs the tenants, of which the first is tenant 1, for some virtual seconds. It returns how often the breaker
+// opened, when it first did (milliseconds since the start; -1: never), and the longest wait of each tenant's calls.
+func trickled(seconds int64, tenants ...trickle) (opened int, first int64, waits []int64) {
+	type call struct {
+		tenant int
+		since  int64
+		ends   int64
+		res    quota.Reservation
+	}
+	var stored []byte
+	var waiting, running []call
+	first, waits = -1, make([]int64, len(tenants))
+	for t := int64(0); t < seconds*1000; t += 10 {
+		now := int64(epoch) + t
+		var s quota.State
+		if stored != nil {
+			if err := s.UnmarshalBinary(stored); err != nil {
+				panic(err)
+			}
+		}
+		running = slices.DeleteFunc(running, func(c call) bool {
+			if c.ends > now {
+				return false
+			}
+			s.Feedback(now, quota.Limits{}, c.res, quota.Outcome{Kind: tenants[c.tenant].outcome(t)}, func() float64 { return 0.5 })
+			return true
+		})
+		for i, of := range tenants {
+			if t%of.every == 0 {
+				waiting = append(waiting, call{tenant: i, since: now})
+			}
+		}
+		line := make([]quota.Candidate, min(len(waiting), 100))
+		for i := range line {
+			// The first tenant's are the cheapest.
+			line[i] = quota.Candidate{ID: waiting[i].since*8 + int64(waiting[i].tenant), Tenant: int64(waiting[i].tenant) + 1,
+				Request: quota.Request{PromptTokens: 10, MaxOutputTokens: 10 + 100*int64(waiting[i].tenant)}}
+		}
+		decisions := s.Admit(now, quota.Limits{}, line, 64)
+		for i := len(line) - 1; i >= 0; i-- {
+			c := waiting[i]
+			waits[c.tenant] = max(waits[c.tenant], now-c.since)
+			if decisions[i].Admitted() && decisions[i].Reservation.Seq != 0 {
+				c.ends, c.res = now+tenants[c.tenant].takes, decisions[i].Reservation
+				running, waiting = append(running, c), slices.Delete(waiting, i, i+1)
+			}
+		}
+		for _, c := range s.Changes() {
+			if c.Kind == quota.BreakerOpened {
+				if opened++; first < 0 {
+					first = t
+				}
+			}
+		}
+		stored, _ = s.MarshalBinary()
+	}
+	return opened, first, waits
+}
+
+func always(kind quota.OutcomeKind) func(int64) quota.OutcomeKind {
+	return func(int64) quota.OutcomeKind { return kind }
+}
+
+// One tenant's calls that always fail, 20 a second, do not keep a deployment closed to another tenant.
+func TestOneTenantsFailuresDoNotKeepOthersAway(t *testing.T) {
+	t.Parallel()
+	for _, takes := range []int64{10, 500, 2000} {
+		t.Run(fmt.Sprintf("good calls take %d ms", takes), func(t *testing.T) {
+			opened, _, waits := trickled(120, trickle{50, 20, always(quota.Transient)}, trickle{200, takes, always(quota.Succeeded)})
+			t.Logf("opened %d times; the other tenant waited %d ms at most", opened, waits[1])
+			// Until a call of the other's has gone well nobody knows who is at fault.
+			if opened > 2 || waits[1] > 10_000 {
+				t.Errorf("the breaker opened %d times and the other tenant waited up to %d ms", opened, waits[1])
+			}
+		})
+	}
+}
+
+// An outage opens the breaker soon, whatever one tenant's calls did before it, and also where that tenant alone calls.
+func TestOutageOpensBreakerBesideOneTenantsFailures(t *testing.T) {
+	t.Parallel()
+	down := func(now int64) quota.OutcomeKind {
+		if now >= 60_000 {
+			return quota.Transient
+		}
+		return quota.Succeeded
+	}
+	until := func(now int64) quota.OutcomeKind { return down(now) }
+	for name, tenants := range map[string][]trickle{
+		"both call":         {{50, 20, always(quota.Transient)}, {200, 20, until}},
+		"one tenant alone":  {{200, 20, until}},
+		"two that are well": {{200, 20, until}, {200, 20, until}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, _, _ := trickled(60, tenants...)
+			after, _, _ := trickled(65, tenants...)
+			if after <= before {
+				t.Errorf("the breaker did not open within 5 s of the outage; it had opened %d times before", before)
+			}
+		})
+	}
+}
