@@ -168,3 +168,41 @@ func TestStoredBytesAreAll(t *testing.T) {
 		expect("a large queue", orchestrations+documents+500+3*(more+5))
 	})
 }
+
+// A database of before there were limits is counted like any other once it is migrated.
+func TestCountsOfAnOlderSchema(t *testing.T) { onBothEngines(t, testCountsOfAnOlderSchema) }
+
+func testCountsOfAnOlderSchema(t *testing.T, e auditEngine) {
+	err := e.tamper(e.older(t, "tenant_limits") + `
+INSERT INTO tenants (no, name, created_at) VALUES (1, 'acme', 1), (2, 'other', 1);
+INSERT INTO queues (no, name, created_at) VALUES (1, 'q', 1);
+INSERT INTO queues (no, name, created_at, kind, tenant, lock, max_deliveries, is_topic, topic) VALUES
+  (2, 'acme/m', 1, 'messages', 1, 1000, 3, 0, NULL), (3, 'acme/t', 1, 'messages', 1, NULL, NULL, 1, NULL), (4, 'acme/t/subscriptions/s', 1, 'messages', 1, 1000, 3, 0, 3);
+INSERT INTO jobs (seq, id, tenant, queue, task, priority, max_attempts, created_at, scheduled_at, input_size) VALUES
+  (1, 'waits', 1, 1, 't', 5, 1, 1, NULL, 10), (2, 'scheduled', 1, 1, 't', 5, 1, 1, 9000000000000, 20), (3, 'over', 1, 1, 't', 5, 1, 1, NULL, 40),
+  (4, 'dead', 1, 1, 't', 5, 1, 1, NULL, 80), (5, 'other', 2, 1, 't', 5, 1, 1, NULL, 7);
+INSERT INTO outcomes (seq, status, generation, attempt, version, completed_at, result_size) VALUES (3, 'succeeded', 1, 1, 2, 1, 100), (4, 'dead_lettered', 1, 1, 2, 1, 0);
+INSERT INTO messages (seq, lane, rank, visible, size, tenant) VALUES
+  (1, 4, 1028, 1, 10, 1), (2, 4, 1028, 9000000000000, 20, 1), (4, 6, 1028, 1, 80, 1), (5, 4, 2052, 1, 7, 2),
+  (6, 8, 0, 1, 1000, 1), (7, 8, 1, 1, 2000, 1), (8, 10, 0, 1, 4000, 1), (9, 16, 0, 1, 8000, 1);
+INSERT INTO bodies (seq, lane, enqueued_at, message_id, is_text) VALUES (6, 8, 1, 'a', 1), (7, 8, 1, 'scheduled', 1), (8, 10, 1, 'dead', 1), (9, 16, 1, 'copy', 1);
+INSERT INTO sessions (no, queue, id) VALUES (1, 2, 's');
+INSERT INTO orchestrations (no, tenant, id, execution, name, status, created_at, input_blob) VALUES
+  (1, 1, 'goes on', 'x', 'n', NULL, 1, 't/1/orchestrations/AAA/100000'), (2, 1, 'over', 'x', 'n', 'Completed', 1, NULL);`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := e.open()
+	limits, err := s.TenantLimits(t.Context(), 1)
+	if err != nil || limits != (forebay.TenantLimits{}) {
+		t.Errorf("its limits are %+v (%v)", limits, err)
+	}
+	for name, want := range map[forebay.LimitName]int64{
+		forebay.LimitWaitingJobs: 2, forebay.LimitScheduled: 2, forebay.LimitWaitingMessages: 4, forebay.LimitSessions: 1, forebay.LimitMessageQueues: 1,
+		forebay.LimitTopics: 1, forebay.LimitSubscriptions: 1, forebay.LimitOrchestrations: 1, forebay.LimitStoredBytes: 10 + 20 + 40 + 100 + 80 + 15000 + 100000,
+	} {
+		if got, err := s.LimitUsed(t.Context(), 1, name, 1<<40); err != nil || got != want {
+			t.Errorf("%d %s, want %d (%v)", got, name, want, err)
+		}
+	}
+}
