@@ -36,11 +36,11 @@ const (
 type TenantLimits struct {
 	KeyRequests         *int64 `json:"key_requests_per_second,omitempty" koanf:"key_requests_per_second" doc:"requests a second with one API key"`
 	Requests            *int64 `json:"requests_per_second,omitempty" koanf:"requests_per_second" doc:"requests a second with all keys together"`
-	ScheduleAhead       *int64 `json:"schedule_ahead_days,omitempty" koanf:"schedule_ahead_days" doc:"how many days ahead a job, a message or an orchestration may be scheduled"`
+	ScheduleAhead       *int64 `json:"schedule_ahead_days,omitempty" koanf:"schedule_ahead_days" doc:"days ahead that jobs, messages and orchestrations may be scheduled"`
 	WaitingJobs         *int64 `json:"waiting_jobs,omitempty" koanf:"waiting_jobs" doc:"jobs that are not over: waiting, scheduled or running"`
 	WaitingMessages     *int64 `json:"waiting_messages,omitempty" koanf:"waiting_messages" doc:"messages in queues and subscriptions, dead letters included"`
 	Scheduled           *int64 `json:"scheduled,omitempty" koanf:"scheduled" doc:"jobs and messages that wait for the time they are scheduled for"`
-	StoredBytes         *int64 `json:"stored_bytes,omitempty" koanf:"stored_bytes" doc:"bytes of payloads, bodies, states of sessions and documents, in the database and blob storage"`
+	StoredBytes         *int64 `json:"stored_bytes,omitempty" koanf:"stored_bytes" doc:"bytes of payloads, messages, session states and documents"`
 	Sessions            *int64 `json:"sessions,omitempty" koanf:"sessions" doc:"sessions of queues of messages"`
 	Documents           *int64 `json:"documents,omitempty" koanf:"documents"`
 	MessageQueues       *int64 `json:"message_queues,omitempty" koanf:"message_queues"`

@@ -110,7 +110,7 @@ func (a *app) tenantsSetLimits() *cobra.Command {
 	c := &cobra.Command{
 		Use: "set-limits TENANT", Short: "Set what a tenant may have and do", Args: arguments(1, "TENANT"),
 		Long: `Set what a tenant may have and do. It replaces what was set before: a limit that is not given is the default,
-0 is no limit. What is there already stays.`,
+or what limits.tenant in the configuration says. 0 is no limit. What is there already stays.`,
 		Example: "  forebay tenants set-limits acme --waiting-jobs 50000 --key-requests-per-second 100",
 		RunE: func(c *cobra.Command, args []string) error {
 			given := false
@@ -141,7 +141,7 @@ func (a *app) tenantsSetLimits() *cobra.Command {
 		},
 	}
 	for _, name := range forebay.LimitNames() {
-		values[name] = c.Flags().Int64(limitFlag(name), 0, fmt.Sprintf("%s; 0: no limit (default %d, unless configured)", name.About(), forebay.TenantLimits{}.Of(name)))
+		values[name] = c.Flags().Int64(limitFlag(name), 0, fmt.Sprintf("%s (default %d)", name.About(), forebay.TenantLimits{}.Of(name)))
 	}
 	c.Flags().BoolVar(&standard, "default", false, "the defaults of all limits")
 	return c
