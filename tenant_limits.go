@@ -1,7 +1,10 @@
 package forebay
 
 import (
+	"cmp"
 	"fmt"
+	"reflect"
+	"strings"
 	"time"
 )
 
@@ -33,11 +36,11 @@ const (
 type TenantLimits struct {
 	KeyRequests         *int64 `json:"key_requests_per_second,omitempty" koanf:"key_requests_per_second" doc:"requests a second with one API key"`
 	Requests            *int64 `json:"requests_per_second,omitempty" koanf:"requests_per_second" doc:"requests a second with all keys together"`
-	ScheduleAhead       *int64 `json:"schedule_ahead_days,omitempty" koanf:"schedule_ahead_days" doc:"how many days ahead a job or message may be scheduled"`
+	ScheduleAhead       *int64 `json:"schedule_ahead_days,omitempty" koanf:"schedule_ahead_days" doc:"days ahead that jobs, messages and orchestrations may be scheduled"`
 	WaitingJobs         *int64 `json:"waiting_jobs,omitempty" koanf:"waiting_jobs" doc:"jobs that are not over: waiting, scheduled or running"`
 	WaitingMessages     *int64 `json:"waiting_messages,omitempty" koanf:"waiting_messages" doc:"messages in queues and subscriptions, dead letters included"`
 	Scheduled           *int64 `json:"scheduled,omitempty" koanf:"scheduled" doc:"jobs and messages that wait for the time they are scheduled for"`
-	StoredBytes         *int64 `json:"stored_bytes,omitempty" koanf:"stored_bytes" doc:"bytes of payloads, bodies and documents in the database and blob storage"`
+	StoredBytes         *int64 `json:"stored_bytes,omitempty" koanf:"stored_bytes" doc:"bytes of payloads, messages, session states and documents"`
 	Sessions            *int64 `json:"sessions,omitempty" koanf:"sessions" doc:"sessions of queues of messages"`
 	Documents           *int64 `json:"documents,omitempty" koanf:"documents"`
 	MessageQueues       *int64 `json:"message_queues,omitempty" koanf:"message_queues"`
@@ -59,29 +62,30 @@ type limit struct {
 	of       func(*TenantLimits) **int64
 	standard int64
 	remedy   string // what to do at it
+	drains   bool   // there will be room without anybody's doing
 }
 
 // operatorRemedy ends every refusal.
 const operatorRemedy = ", or ask an operator to raise it"
 
 var tenantLimits = []limit{
-	{LimitKeyRequests, func(l *TenantLimits) **int64 { return &l.KeyRequests }, 2_000, "send fewer requests, or more in each"},
-	{LimitRequests, func(l *TenantLimits) **int64 { return &l.Requests }, 10_000, "send fewer requests, or more in each"},
-	{LimitScheduleAhead, func(l *TenantLimits) **int64 { return &l.ScheduleAhead }, 3_660, "schedule it earlier"},
-	{LimitWaitingJobs, func(l *TenantLimits) **int64 { return &l.WaitingJobs }, 2_000_000, "wait until jobs are over, or cancel some"},
-	{LimitWaitingMessages, func(l *TenantLimits) **int64 { return &l.WaitingMessages }, 2_000_000, "receive messages, or purge dead letters"},
-	{LimitScheduled, func(l *TenantLimits) **int64 { return &l.Scheduled }, 1_000_000, "wait until their time has come, or cancel some"},
-	{LimitStoredBytes, func(l *TenantLimits) **int64 { return &l.StoredBytes }, 1 << 40, "purge jobs, messages or documents"},
-	{LimitSessions, func(l *TenantLimits) **int64 { return &l.Sessions }, 1_000_000, "receive the messages of sessions and clear their states"},
-	{LimitDocuments, func(l *TenantLimits) **int64 { return &l.Documents }, 1_000_000, "delete documents"},
-	{LimitMessageQueues, func(l *TenantLimits) **int64 { return &l.MessageQueues }, 10_000, "delete queues"},
-	{LimitTopics, func(l *TenantLimits) **int64 { return &l.Topics }, 10_000, "delete topics"},
-	{LimitSubscriptions, func(l *TenantLimits) **int64 { return &l.Subscriptions }, 50_000, "delete subscriptions"},
-	{LimitRules, func(l *TenantLimits) **int64 { return &l.Rules }, 100_000, "delete rules"},
-	{LimitWebhooks, func(l *TenantLimits) **int64 { return &l.Webhooks }, 1_000, "delete webhooks"},
-	{LimitOrchestrations, func(l *TenantLimits) **int64 { return &l.Orchestrations }, 1_000_000, "wait until instances are over, or terminate some"},
-	{LimitOrchestrationEvents, func(l *TenantLimits) **int64 { return &l.OrchestrationEvents }, 1_000_000, "wait until instances have taken theirs"},
-	{LimitKeys, func(l *TenantLimits) **int64 { return &l.Keys }, 1_000, "revoke keys"},
+	{LimitKeyRequests, func(l *TenantLimits) **int64 { return &l.KeyRequests }, 2_000, "send fewer requests, or more in each", false},
+	{LimitRequests, func(l *TenantLimits) **int64 { return &l.Requests }, 10_000, "send fewer requests, or more in each", false},
+	{LimitScheduleAhead, func(l *TenantLimits) **int64 { return &l.ScheduleAhead }, 3_660, "schedule it earlier", false},
+	{LimitWaitingJobs, func(l *TenantLimits) **int64 { return &l.WaitingJobs }, 2_000_000, "wait until jobs are over, or cancel some", true},
+	{LimitWaitingMessages, func(l *TenantLimits) **int64 { return &l.WaitingMessages }, 2_000_000, "receive messages, or purge dead letters", true},
+	{LimitScheduled, func(l *TenantLimits) **int64 { return &l.Scheduled }, 1_000_000, "wait until their time has come, or cancel some", true},
+	{LimitStoredBytes, func(l *TenantLimits) **int64 { return &l.StoredBytes }, 1 << 40, "purge jobs, messages or documents", false},
+	{LimitSessions, func(l *TenantLimits) **int64 { return &l.Sessions }, 1_000_000, "receive the messages of sessions and clear their states", false},
+	{LimitDocuments, func(l *TenantLimits) **int64 { return &l.Documents }, 1_000_000, "delete documents", false},
+	{LimitMessageQueues, func(l *TenantLimits) **int64 { return &l.MessageQueues }, 10_000, "delete queues", false},
+	{LimitTopics, func(l *TenantLimits) **int64 { return &l.Topics }, 10_000, "delete topics", false},
+	{LimitSubscriptions, func(l *TenantLimits) **int64 { return &l.Subscriptions }, 50_000, "delete subscriptions", false},
+	{LimitRules, func(l *TenantLimits) **int64 { return &l.Rules }, 100_000, "delete rules", false},
+	{LimitWebhooks, func(l *TenantLimits) **int64 { return &l.Webhooks }, 1_000, "delete webhooks", false},
+	{LimitOrchestrations, func(l *TenantLimits) **int64 { return &l.Orchestrations }, 1_000_000, "wait until instances are over, or terminate some", true},
+	{LimitOrchestrationEvents, func(l *TenantLimits) **int64 { return &l.OrchestrationEvents }, 1_000_000, "wait until instances have taken theirs", true},
+	{LimitKeys, func(l *TenantLimits) **int64 { return &l.Keys }, 1_000, "revoke keys", false},
 }
 
 // LimitNames returns the names of all limits, in the order in which they are shown.
@@ -100,6 +104,16 @@ func limitNamed(name LimitName) limit {
 		}
 	}
 	return limit{}
+}
+
+// About says what is limited, in a few words.
+func (name LimitName) About() string {
+	for f := range reflect.TypeFor[TenantLimits]().Fields() {
+		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == string(name) {
+			return cmp.Or(f.Tag.Get("doc"), strings.ReplaceAll(tag, "_", " "))
+		}
+	}
+	return ""
 }
 
 // Field returns where the limit of that name is; nil: there is none of that name.
@@ -146,14 +160,28 @@ type LimitUse struct {
 	Limit int64     `json:"limit" doc:"0: no limit"`
 }
 
-// LimitReached returns the refusal of what would exceed a limit on a tenant.
-func LimitReached(name LimitName, used, most int64) *Error {
-	return Errorf(CodeTenantLimit, "the tenant's limit %s is reached: %d of %d are used; %s"+operatorRemedy, name, used, most, limitNamed(name).remedy)
+// LimitReached returns the refusal of n more of what would exceed a limit on a tenant. It says when to try again where
+// there will be room by itself.
+func LimitReached(name LimitName, used, n, most int64) *Error {
+	l := limitNamed(name)
+	e := Errorf(CodeTenantLimit, "the tenant's limit %s is reached: %d of %d are used and %d more were asked for; %s"+operatorRemedy, name, used, most, n, l.remedy)
+	if l.drains {
+		e.RetryAfter = limitRetry
+	}
+	return e
 }
 
-// RateLimited returns the refusal of a request that comes too soon after others; after so long there is room again.
-func RateLimited(name LimitName, most int64, after time.Duration) *Error {
-	e := Errorf(CodeRateLimited, "more than %d requests a second came (%s); %s", most, name, limitNamed(name).remedy+operatorRemedy)
+// limitRetry is how long a client waits at least that is refused at a limit.
+const limitRetry = 2 * time.Second
+
+// RateLimited returns the refusal of a request that comes too soon after others. Of several processes each has an equal
+// part of the rate. After so long there is room again.
+func RateLimited(name LimitName, most, processes int64, after time.Duration) *Error {
+	shared := ""
+	if processes > 1 {
+		shared = fmt.Sprintf(", shared by %d processes", processes)
+	}
+	e := Errorf(CodeRateLimited, "the tenant's limit %s is reached: %d requests a second%s; %s"+operatorRemedy, name, most, shared, limitNamed(name).remedy)
 	e.RetryAfter = after
 	return e
 }

@@ -43,7 +43,7 @@ func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[f
 				err = &transportError{err: forebay.Errorf(forebay.CodeUnavailable, "the server ended the event stream")}
 			}
 			if e, ok := errors.AsType[*transportError](err); ok {
-				e.retryAfter = max(e.retryAfter, f.reconnect)
+				e.err.RetryAfter = max(e.err.RetryAfter, f.reconnect)
 			}
 			if !retry.wait(ctx, err) {
 				if ctx.Err() != nil {

@@ -137,8 +137,7 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 // transportError marks an error after which the request may be sent again: the connection failed, or
 // the server asked to come back.
 type transportError struct {
-	err        *forebay.Error
-	retryAfter time.Duration
+	err *forebay.Error
 }
 
 func (e *transportError) Error() string { return e.err.Error() }
@@ -162,10 +161,11 @@ func problem(resp *http.Response) error {
 			e.Message = strings.TrimPrefix(p.Detail, p.Field+": ")
 		}
 	}
+	e.RetryAfter = retryAfter(resp.Header, time.Now())
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		if e.Code != forebay.CodeDatabaseUnusable && e.Code != forebay.CodeTenantLimit {
-			return &transportError{err: e, retryAfter: retryAfter(resp.Header, time.Now())}
+			return &transportError{err: e}
 		}
 	}
 	return e
@@ -226,7 +226,7 @@ func (r *retry) wait(ctx context.Context, err error) bool {
 	}
 	delay := r.delay/2 + rand.N(r.delay/2+1)
 	r.delay = min(2*r.delay, maxDelay)
-	delay = max(delay, e.retryAfter)
+	delay = max(delay, e.err.RetryAfter)
 	if time.Now().Add(delay).After(r.until) {
 		return false
 	}

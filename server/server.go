@@ -95,6 +95,7 @@ func (s *Server) open(known map[string]forebay.Task) error {
 		return err
 	}
 	database.Serve, database.AuditEvents, database.Identities = true, s.options.Audit.JobEvents, s.options.identities()
+	database.Answers = s.options.answers()
 	database.Warn = func(message string) { s.log.Warn(message) } //nolint:sloglint // one of a few fixed sentences
 	if s.store, err = store.Open(ctx, database); err != nil {
 		return err

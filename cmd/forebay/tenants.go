@@ -110,19 +110,23 @@ func (a *app) tenantsSetLimits() *cobra.Command {
 	c := &cobra.Command{
 		Use: "set-limits TENANT", Short: "Set what a tenant may have and do", Args: arguments(1, "TENANT"),
 		Long: `Set what a tenant may have and do. It replaces what was set before: a limit that is not given is the default,
-0 is no limit. What is there already stays.`,
+or what limits.tenant in the configuration says. 0 is no limit. What is there already stays.`,
 		Example: "  forebay tenants set-limits acme --waiting-jobs 50000 --key-requests-per-second 100",
 		RunE: func(c *cobra.Command, args []string) error {
 			given := false
-			for name, value := range values {
-				if c.Flags().Changed(limitFlag(name)) {
-					*limits.Field(name), given = value, true
+			for _, name := range forebay.LimitNames() {
+				if !c.Flags().Changed(limitFlag(name)) {
+					continue
 				}
+				if n := *values[name]; n < 0 || n > forebay.MaxTenantLimit {
+					return usagef("--%s goes from 0, which is no limit, to %d", limitFlag(name), int64(forebay.MaxTenantLimit))
+				}
+				*limits.Field(name), given = values[name], true
 			}
-			switch err := limits.Check(""); {
-			case err != nil:
-				return usagef("%s", err.Error())
-			case given == standard:
+			switch {
+			case given && standard:
+				return usagef("--default goes with no limit")
+			case !given && !standard:
 				return usagef("say which limits to set, such as --waiting-jobs 50000, or --default for the defaults of all")
 			}
 			api, err := a.client()
@@ -137,7 +141,7 @@ func (a *app) tenantsSetLimits() *cobra.Command {
 		},
 	}
 	for _, name := range forebay.LimitNames() {
-		values[name] = c.Flags().Int64(limitFlag(name), 0, "limit "+string(name)+"; 0: none (default: "+strconv.FormatInt(forebay.TenantLimits{}.Of(name), 10)+", unless configured)")
+		values[name] = c.Flags().Int64(limitFlag(name), 0, fmt.Sprintf("%s (default %d)", name.About(), forebay.TenantLimits{}.Of(name)))
 	}
 	c.Flags().BoolVar(&standard, "default", false, "the defaults of all limits")
 	return c
@@ -147,14 +151,15 @@ func limitFlag(name forebay.LimitName) string { return strings.ReplaceAll(string
 
 // limitText is what is used of a limit.
 func limitText(l forebay.LimitUse) string {
-	most := "no limit"
-	if l.Limit > 0 {
-		most = strconv.FormatInt(l.Limit, 10)
+	switch {
+	case l.Limit == 0 && l.Used == nil:
+		return "no limit"
+	case l.Limit == 0:
+		return fmt.Sprintf("%d, no limit", *l.Used)
+	case l.Used == nil:
+		return strconv.FormatInt(l.Limit, 10)
 	}
-	if l.Used == nil {
-		return most
-	}
-	return fmt.Sprintf("%d of %s", *l.Used, most)
+	return fmt.Sprintf("%d of %d", *l.Used, l.Limit)
 }
 
 func tenantState(t forebay.Tenant) string {

@@ -199,7 +199,7 @@ func (w *watcher) refuse(ctx context.Context, name string, err error) error {
 		return ctx.Err()
 	case code == forebay.CodeUnauthorized || code == forebay.CodeForbidden || code == forebay.CodeNotSupported:
 		return err
-	case code == forebay.CodeUnavailable || code == forebay.CodeTooManyRequests:
+	case code == forebay.CodeUnavailable || code == forebay.CodeTooManyRequests || code == forebay.CodeRateLimited || code == forebay.CodeTenantLimit:
 		w.away = err.Error() // the rest waits for the next look
 		return nil
 	}

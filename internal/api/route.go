@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -61,14 +62,20 @@ type stream struct {
 	Body func(huma.Context)
 }
 
+const tooManyDescription = "`" + string(forebay.CodeRateLimited) + "`: requests come faster than the tenant's limits allow. `" +
+	string(forebay.CodeTenantLimit) + "`: the tenant has as much as it may have; with Retry-After if there will be room by itself. " +
+	"The detail names the limit. Nothing was changed."
+
 // route registers a handler for callers with the scope. Whatever error it returns becomes a problem.
 func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func(context.Context, *call, *I) (*O, error)) {
 	if op.Responses == nil {
 		op.Responses = map[string]*huma.Response{}
 	}
-	op.Responses["default"] = &huma.Response{
-		Description: "A problem (RFC 9457)",
-		Content:     map[string]*huma.MediaType{problemType: {Schema: a.schema(reflect.TypeFor[problem]())}},
+	content := map[string]*huma.MediaType{problemType: {Schema: a.schema(reflect.TypeFor[problem]())}}
+	op.Responses["default"] = &huma.Response{Description: "A problem (RFC 9457)", Content: content}
+	op.Responses[strconv.Itoa(http.StatusTooManyRequests)] = &huma.Response{
+		Description: tooManyDescription, Content: content,
+		Headers: map[string]*huma.Param{"Retry-After": {Description: "in seconds", Schema: &huma.Schema{Type: huma.TypeInteger}}},
 	}
 	if scope != open {
 		op.Security = []map[string][]string{{"key": {}}}

@@ -38,6 +38,31 @@ func (s *Service) takeMessages(ctx context.Context, tenant string, q store.Messa
 	})
 }
 
+// takeSession takes what a receiver needs that accepts a session by its id, which makes one that is not there.
+func (s *Service) takeSession(ctx context.Context, tenant string, q store.MessageQueue, id string) (done func(), err error) {
+	if s.limits == nil {
+		return func() {}, nil
+	}
+	fresh, err := s.store.NewSessions(ctx, q, map[string]bool{id: true})
+	if err != nil {
+		return nil, err
+	}
+	return s.limits.Take(ctx, tenant, forebay.LimitSessions, fresh)
+}
+
+// takeState takes what the state of a session needs. One that is no larger than the state before is never refused.
+func (s *Service) takeState(ctx context.Context, tenant string, q store.MessageQueue, lock store.SessionLock, size int64) (done func(), err error) {
+	done, refusal := s.limits.Take(ctx, tenant, forebay.LimitStoredBytes, size)
+	if refusal == nil {
+		return done, nil
+	}
+	before, err := s.store.SessionState(ctx, q, lock)
+	if err == nil && size > int64(len(before)) {
+		err = refusal
+	}
+	return done, err
+}
+
 // want is so much of what a limit is about.
 type want struct {
 	name forebay.LimitName

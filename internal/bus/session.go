@@ -28,6 +28,11 @@ func (s *Service) AcceptSession(ctx context.Context, tenant, path string, req fo
 	case !validID(req.SessionID):
 		return session, false, forebay.Invalid("session_id", "must be at most %d characters, none of them a control character", forebay.MaxIDCharacters)
 	}
+	done, err := s.takeSession(ctx, tenant, e.MessageQueue, req.SessionID)
+	if err != nil {
+		return session, false, err
+	}
+	defer done()
 	accepted, err := s.store.AcceptSession(ctx, e.MessageQueue, req.SessionID)
 	if err != nil {
 		return session, false, err
@@ -123,6 +128,11 @@ func (s *Service) SetSessionState(ctx context.Context, tenant, path, token strin
 	if len(state.State) > forebay.MaxSessionStateBytes {
 		return &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "state_base64", Message: "may have at most 256 KiB"}
 	}
+	done, err := s.takeState(ctx, tenant, e.MessageQueue, lock, int64(len(state.State)))
+	if err != nil {
+		return err
+	}
+	defer done()
 	return s.store.SetSessionState(ctx, e.MessageQueue, lock, state.State)
 }
 

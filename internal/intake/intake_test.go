@@ -18,6 +18,7 @@ import (
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/retry"
 	"github.com/forebayhq/forebay/internal/store"
@@ -27,6 +28,7 @@ import (
 type world struct {
 	t       *testing.T
 	options store.Options
+	limits  forebay.TenantLimits
 	folder  string
 	store   *store.Store
 	bus     *bus.Service
@@ -71,8 +73,10 @@ func (w *world) open() {
 	blobs, err := blob.Open(ctx, w.folder)
 	w.ok(err)
 	w.t.Cleanup(func() { blobs.Close() })
+	meter := limits.New(w.store, w.limits)
+	w.t.Cleanup(meter.Close)
 	w.jobs, err = jobs.New(ctx, jobs.Options{
-		Store: w.store, Blobs: blobs, MaxInputBytes: 1 << 20,
+		Store: w.store, Blobs: blobs, MaxInputBytes: 1 << 20, Limits: meter,
 		Queues: []jobs.Queue{{Name: forebay.DefaultQueue, Retry: retry.Policy{Attempts: 3}}, {Name: "slow", Retry: retry.Policy{Attempts: 3}}},
 		Tasks: map[string]forebay.Task{"echo": {Name: "echo"}, "picky": {Name: "picky", Check: func(json.RawMessage) error {
 			return errors.New("nothing is good enough")
@@ -334,4 +338,52 @@ func TestOutage(t *testing.T) {
 			t.Fatalf("%q, %d jobs", why, len(w.all()))
 		}
 	})
+}
+
+// At a limit of the tenant a message waits, uncounted, and none of its session overtakes it, whatever limit that is.
+func TestLimitKeepsTheOrder(t *testing.T) {
+	onBothEngines(t, func(t *testing.T, w *world) {
+		w.ok(w.store.Close())
+		const size = 10_000
+		bytes := int64(size * 3 / 2) // the messages, and a small job, but not the job of the large one
+		w.limits.StoredBytes = &bytes
+		w.open()
+		sessions := true
+		w.queue(forebay.MessageQueueSettings{RequiresSession: &sessions, MaxDeliveryCount: 2})
+		small, large := text("a", "x"), text("b", strings.Repeat("y", size))
+		small.SessionID, large.SessionID = "s", "s"
+		last := small
+		last.MessageID = "c"
+		w.send(small, large, last)
+		for range 3 { // more than it may be delivered
+			if err := w.intake().pass(t.Context()); forebay.CodeOf(err) != forebay.CodeTenantLimit {
+				t.Fatalf("at the limit: %v", err)
+			}
+			if n := len(w.all()); n != 1 {
+				t.Fatalf("%d jobs: only the first message is to become one", n)
+			}
+		}
+		if got := w.counts(); got.DeadLetter != 0 || got.Active < 2 {
+			t.Errorf("the queue has %+v", got)
+		}
+		bytes = 10 * bytes
+		w.ok(w.store.SetTenant(t.Context(), w.tenantNo(), forebay.TenantSettings{Limits: &forebay.TenantLimits{StoredBytes: &bytes}}))
+		w.ok(w.store.Close()) // another process knows at once
+		w.open()
+		w.ok(w.intake().pass(t.Context()))
+		var order []string
+		for _, job := range w.all() {
+			order = append(order, job.Metadata["id"])
+		}
+		if !slices.Equal(order, []string{"a", "b", "c"}) {
+			t.Errorf("jobs of %v", order)
+		}
+	})
+}
+
+func (w *world) tenantNo() int64 {
+	w.t.Helper()
+	no, err := w.store.EnsureTenant(w.t.Context(), tenant)
+	w.ok(err)
+	return no
 }

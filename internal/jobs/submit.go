@@ -40,8 +40,9 @@ func Continuing(ctx context.Context) context.Context {
 	return context.WithValue(ctx, continuingKey{}, true)
 }
 
-// SubmitRepeatable is SubmitMany for requests that are made of something else. Two with the same idempotency
-// key are the same request if their fingerprints are; nil: if all they say is.
+// SubmitRepeatable is SubmitMany for requests that are made of something else, in its order. Two with the same idempotency
+// key are the same request if their fingerprints are; nil: if all they say is. After one that a limit of the tenant refuses
+// no new one is stored, so that none overtakes it.
 func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []forebay.SubmitRequest, fingerprints [][]byte) []forebay.SubmitResult {
 	results := make([]forebay.SubmitResult, len(reqs))
 	batch := make([]store.NewJob, 0, len(reqs))
@@ -50,13 +51,20 @@ func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 	defer observed.ended(tenant, results)
 	taken := taken{make([]limits.Taken, 0, 2*len(reqs))}
 	defer taken.done()
+	var limited error // in a sequence, what a limit has refused
 	tenantNo, err := s.store.EnsureTenant(ctx, tenant)
 	for i := range reqs {
 		if err != nil {
 			results[i].Error = asError(err)
 			continue
 		}
-		refusal := taken.job(ctx, s, tenant, &reqs[i])
+		refusal := limited
+		if refusal == nil {
+			refusal = taken.job(ctx, s, tenant, &reqs[i])
+		}
+		if fingerprints != nil {
+			limited = refusal
+		}
 		if refusal != nil && reqs[i].IdempotencyKey == "" { // which makes it no repeat
 			results[i].Error = asError(refusal)
 			continue

@@ -5,11 +5,12 @@
 // left, and after some seconds. So nothing is written for a limit, and no error grows: what ends, what is purged and
 // what other processes store show in the next count.
 //
-// A process that has the database to itself lets through no more than the limit. Of several, each lets through an
+// A process that has the database to itself lets through no more than the limit. Of several, each lets through a
 // sixty-fourth of what was left before it counts again: they exceed a limit by no more than that for each further process,
 // and by the requests that they judge at the same moment. Only requests of clients are judged. What goes on inside counts but is never refused.
 //
-// Rates are token buckets, one for each key and one for each tenant, in each process.
+// Rates are token buckets, one for each key and one for each tenant, in each process. Of several processes that answer
+// requests each has an equal part of the rate.
 package limits
 
 import (
@@ -26,7 +27,10 @@ type Source interface {
 	TenantLimits(ctx context.Context, tenant int64) (forebay.TenantLimits, error)
 	// LimitUsed counts what a tenant has, up to most.
 	LimitUsed(ctx context.Context, tenant int64, name forebay.LimitName, most int64) (int64, error)
+	// Shared reports whether there may be other processes.
 	Shared() bool
+	// Answering returns how many processes answer requests, this one included.
+	Answering(ctx context.Context) (int64, error)
 }
 
 // Meter judges. The nil Meter lets everything through. It is safe for concurrent use.
@@ -40,6 +44,8 @@ type Meter struct {
 	mu        sync.Mutex
 	tenants   map[string]*tenant
 	addresses map[string]*bucket
+
+	answering answering
 }
 
 // New returns a meter, to be closed before its source. standard holds for a tenant of which nothing else is set.
@@ -97,7 +103,6 @@ type count struct {
 	at      time.Time     // when it was counted; zero: never
 	took    time.Duration // to count
 	pending chan struct{} // closed when the count ends that is under way; nil: none is
-	err     error         // of the latest count
 }
 
 func (c *count) estimate() int64 { return c.used + c.since + c.going }
@@ -161,7 +166,7 @@ func (t *tenant) count(name forebay.LimitName) *count {
 func nothing() {}
 
 // Take asks for n more of what the limit is about. The caller calls done when they are stored, or are not. The error
-// is a *forebay.Error with CodeTenantLimit, or why it is not known how many there are.
+// is a *forebay.Error with CodeTenantLimit, or why the limits are not known.
 func (m *Meter) Take(ctx context.Context, tenant string, name forebay.LimitName, n int64) (done func(), err error) {
 	taken, err := m.TakeOne(ctx, tenant, name, n)
 	if taken.c == nil {
@@ -220,9 +225,12 @@ func (m *Meter) TakeOne(ctx context.Context, tenant string, name forebay.LimitNa
 			}
 			return Taken{c, n}, nil
 		case counted, !within && known && c.took > cheap && age < countShare*c.took:
-			used := c.estimate()
+			refusal := forebay.LimitReached(name, c.estimate(), n, most)
+			if refusal.RetryAfter > 0 && c.took > cheap {
+				refusal.RetryAfter = max(refusal.RetryAfter, countShare*c.took-age)
+			}
 			c.mu.Unlock()
-			return Taken{}, forebay.LimitReached(name, used, most)
+			return Taken{}, refusal
 		}
 		c.mu.Unlock()
 		if err := m.recount(ctx, t, c, name, most); err != nil {
@@ -242,7 +250,6 @@ func (m *Meter) start(t *tenant, c *count, name forebay.LimitName, most int64) <
 	}
 	ended := make(chan struct{})
 	if m.ctx.Err() != nil {
-		c.err = m.ctx.Err()
 		close(ended)
 		return ended
 	}
@@ -253,7 +260,7 @@ func (m *Meter) start(t *tenant, c *count, name forebay.LimitName, most int64) <
 		used, err := m.source.LimitUsed(m.ctx, t.no, name, most+1)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.pending, c.err = nil, err; err == nil {
+		if c.pending = nil; err == nil {
 			// What was stored meanwhile may be counted already: until the next count it counts twice.
 			c.used, c.since, c.at, c.took = used, c.since-since, time.Now(), time.Since(began)
 		}
@@ -261,15 +268,25 @@ func (m *Meter) start(t *tenant, c *count, name forebay.LimitName, most int64) <
 	return ended
 }
 
-// recount counts, or waits for a count that is under way, but not for ever: what is known has to do then.
+// background runs f, unless the meter is closed.
+func (m *Meter) background(f func()) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ctx.Err() != nil {
+		return false
+	}
+	m.running.Go(f)
+	return true
+}
+
+// recount counts, or waits for a count that is under way, but not for ever. Where that takes too long or fails, what is
+// known has to do: a limit does not stop a tenant whose things cannot be counted.
 func (m *Meter) recount(ctx context.Context, t *tenant, c *count, name forebay.LimitName, most int64) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-m.start(t, c, name, most):
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.err
+		return m.ctx.Err()
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():

@@ -3,7 +3,9 @@ package limits
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,10 +22,13 @@ type truth struct {
 	counts int
 	limits forebay.TenantLimits
 	shared bool
+	others atomic.Int64 // processes beside this one
+	fails  error        // of each count
 }
 
 func (s *truth) EnsureTenant(context.Context, string) (int64, error) { return 1, nil }
 func (s *truth) Shared() bool                                        { return s.shared }
+func (s *truth) Answering(context.Context) (int64, error)            { return 1 + s.others.Load(), nil }
 func (s *truth) TenantLimits(context.Context, int64) (forebay.TenantLimits, error) {
 	return s.limits, nil
 }
@@ -31,7 +36,7 @@ func (s *truth) LimitUsed(_ context.Context, _ int64, _ forebay.LimitName, most 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counts++
-	return min(s.n, most), nil
+	return min(s.n, most), s.fails
 }
 
 // Whatever comes and goes, one process never exceeds the limit, two do by a part at most, and neither refuses below it.
@@ -172,4 +177,86 @@ func TestStrangersAreLimitedByAddress(t *testing.T) {
 			t.Errorf("%d addresses are remembered", len(m.addresses))
 		}
 	})
+}
+
+// Of several processes each has an equal part of a rate, as soon as it knows of the others.
+func TestProcessesShareRates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		perKey, none := int64(30), int64(0)
+		s := &truth{limits: forebay.TenantLimits{KeyRequests: &perKey, Requests: &none}, shared: true}
+		s.others.Store(2)
+		m := New(s, forebay.TenantLimits{})
+		defer m.Close()
+		served := func() (count int) {
+			var refusal error
+			for range 100 {
+				if err := m.Request(t.Context(), "acme", "key"); err != nil {
+					refusal = err
+				} else {
+					count++
+				}
+			}
+			e, ok := errors.AsType[*forebay.Error](refusal)
+			if !ok || e.Code != forebay.CodeRateLimited || !strings.Contains(e.Message, "key_requests_per_second is reached: 30 requests a second") || e.RetryAfter <= 0 {
+				t.Errorf("refused with %+v", refusal)
+			}
+			if alone := s.others.Load() == 0; alone == strings.Contains(e.Message, "shared by") {
+				t.Errorf("%d others, and the refusal says %q", s.others.Load(), e.Message)
+			}
+			return count
+		}
+		if n := served(); n != burstSeconds*10 {
+			t.Errorf("one of three processes let %d requests through at once", n)
+		}
+		<-time.After(time.Second)
+		if n := served(); n != 10 {
+			t.Errorf("one of three processes let %d requests through in a second", n)
+		}
+		s.others.Store(0)
+		<-time.After(2 * limitsFor) // the request that looks does not wait for the answer
+		_ = m.Request(t.Context(), "acme", "key")
+		synctest.Wait()
+		_ = served()
+		<-time.After(time.Second)
+		if n := served(); n != 30 {
+			t.Errorf("the only process left let %d requests through in a second", n)
+		}
+	})
+}
+
+// What cannot be counted stops nobody; what was counted before still holds.
+func TestTakeWithoutACount(t *testing.T) {
+	most := int64(10)
+	s := &truth{limits: forebay.TenantLimits{WaitingJobs: &most}, fails: errors.New("the statement took too long")}
+	m := New(s, forebay.TenantLimits{})
+	take := func(n int64) error {
+		done, err := m.Take(t.Context(), "acme", forebay.LimitWaitingJobs, n)
+		done()
+		return err
+	}
+	if err := take(4); err != nil {
+		t.Errorf("before there was any count: %v", err)
+	}
+	s.fails, s.n = nil, 4
+	if err := take(3); err != nil {
+		t.Errorf("once it can be counted: %v", err)
+	}
+	s.fails = errors.New("again")
+	if err := take(4); forebay.CodeOf(err) != forebay.CodeTenantLimit {
+		t.Errorf("beyond the limit, by the count before: %v", err)
+	}
+}
+
+// A refusal names the limit and how much there is, and says when to try again where that helps.
+func TestRefusalsSayWhatIsUsed(t *testing.T) {
+	most := int64(10)
+	s := &truth{n: 9, limits: forebay.TenantLimits{WaitingJobs: &most, Webhooks: &most}}
+	m := New(s, forebay.TenantLimits{})
+	for name, again := range map[forebay.LimitName]bool{forebay.LimitWaitingJobs: true, forebay.LimitWebhooks: false} {
+		_, err := m.Take(t.Context(), "acme", name, 2)
+		e, ok := errors.AsType[*forebay.Error](err)
+		if !ok || e.Code != forebay.CodeTenantLimit || !strings.Contains(e.Message, string(name)+" is reached: 9 of 10 are used and 2 more were asked for") || e.RetryAfter > 0 != again {
+			t.Errorf("%s: %+v", name, err)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package limits
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -66,28 +67,67 @@ func (m *Meter) Request(ctx context.Context, tenantName, key string) error {
 	if err != nil {
 		return err
 	}
-	perKey, all, now := limits.Of(forebay.LimitKeyRequests), limits.Of(forebay.LimitRequests), time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if perKey > 0 {
-		b := bucketOf(t.keys, key)
-		if wait := b.take(float64(perKey), now); wait > 0 {
-			return forebay.RateLimited(forebay.LimitKeyRequests, perKey, wait)
-		}
-		if all > 0 {
-			if wait := t.requests.take(float64(all), now); wait > 0 {
-				b.tokens++ // it was not served
-				return forebay.RateLimited(forebay.LimitRequests, all, wait)
-			}
-		}
+	perKey, all := limits.Of(forebay.LimitKeyRequests), limits.Of(forebay.LimitRequests)
+	if perKey == 0 && all == 0 {
 		return nil
 	}
+	processes, now := m.processes(ctx), time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var ofKey *bucket
+	if perKey > 0 {
+		ofKey = bucketOf(t.keys, key)
+		if wait := ofKey.take(float64(perKey)/float64(processes), now); wait > 0 {
+			return forebay.RateLimited(forebay.LimitKeyRequests, perKey, processes, wait)
+		}
+	}
 	if all > 0 {
-		if wait := t.requests.take(float64(all), now); wait > 0 {
-			return forebay.RateLimited(forebay.LimitRequests, all, wait)
+		if wait := t.requests.take(float64(all)/float64(processes), now); wait > 0 {
+			if ofKey != nil {
+				ofKey.tokens++ // the request is not served
+			}
+			return forebay.RateLimited(forebay.LimitRequests, all, processes, wait)
 		}
 	}
 	return nil
+}
+
+// answering is what is known of how many processes answer requests.
+type answering struct {
+	mu      sync.Mutex
+	n       int64     // 0: not read yet
+	read    time.Time // when the latest read began
+	reading bool
+}
+
+// processes returns how many processes share a rate. Only the first request waits for that.
+func (m *Meter) processes(ctx context.Context) int64 {
+	if !m.source.Shared() {
+		return 1
+	}
+	a := &m.answering
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.n == 0 && time.Since(a.read) >= limitsFor:
+		a.read = time.Now()
+		limited, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		if n, err := m.source.Answering(limited); err == nil {
+			a.n = n
+		}
+	case time.Since(a.read) >= limitsFor && !a.reading:
+		a.read = time.Now()
+		a.reading = m.background(func() {
+			n, err := m.source.Answering(m.ctx)
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if a.reading = false; err == nil {
+				a.n = n
+			}
+		})
+	}
+	return max(a.n, 1)
 }
 
 // strangerRate is how many requests a second one address may send without a key that is known.

@@ -1,6 +1,7 @@
 package orchestrate
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -140,13 +141,16 @@ func (e *endpoint) caller(ctx context.Context, info *tap.Info) (forebay.Caller, 
 	limited, cancel := context.WithTimeout(ctx, authenticationTime)
 	defer cancel()
 	caller, open, err := e.Authenticate(limited, key)
+	if err == nil && open && !fromHere(ctx) {
+		err = forebay.Errorf(forebay.CodeUnauthorized, "without API keys only this machine is answered")
+	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return caller, forebay.Errorf(forebay.CodeUnavailable, "the API key cannot be checked now; try again")
+	case forebay.CodeOf(err) == forebay.CodeUnauthorized:
+		return caller, cmp.Or(e.opts.Limits.Stranger(addressOf(ctx)), err)
 	case err != nil:
 		return caller, err
-	case open && !fromHere(ctx):
-		return caller, forebay.Errorf(forebay.CodeUnauthorized, "without API keys only this machine is answered")
 	}
 	scope, ok := scopes[info.FullMethodName[strings.LastIndexByte(info.FullMethodName, '/')+1:]]
 	if !ok {
@@ -321,12 +325,21 @@ var scopes = map[string]forebay.Scope{
 }
 
 func fromHere(ctx context.Context) bool {
+	addr, err := netip.ParseAddr(addressOf(ctx))
+	return err == nil && addr.IsLoopback()
+}
+
+// addressOf is the address that a call comes from, without its port; "": nobody knows.
+func addressOf(ctx context.Context) string {
 	from, ok := peer.FromContext(ctx)
 	if !ok {
-		return false
+		return ""
 	}
 	addr, err := netip.ParseAddrPort(from.Addr.String())
-	return err == nil && addr.Addr().Unmap().IsLoopback()
+	if err != nil {
+		return from.Addr.String()
+	}
+	return addr.Addr().Unmap().String()
 }
 
 var statusCodes = map[forebay.Code]codes.Code{

@@ -2,18 +2,25 @@ package orchestrate
 
 import (
 	"context"
+	"time"
 
 	"github.com/forebayhq/forebay"
 )
 
-// takeStart takes what an instance that a client starts needs of the tenant's limits.
-func (s *Service) takeStart(ctx context.Context, tenant, size int64) (done func(), err error) {
+// takeStart takes what an instance that a client starts needs of the tenant's limits. at is when it is to start; 0: now.
+func (s *Service) takeStart(ctx context.Context, tenant, at, size int64) (done func(), err error) {
 	if s.opts.Limits == nil {
 		return func() {}, nil
 	}
 	name, err := s.store.TenantName(ctx, tenant)
 	if err != nil {
 		return nil, err
+	}
+	if at > 0 {
+		start := time.UnixMilli(at)
+		if err := s.opts.Limits.CheckSchedule(ctx, name, "scheduledStartTimestamp", &start, s.store.Now()); err != nil {
+			return nil, err
+		}
 	}
 	return s.takeBoth(ctx, name, forebay.LimitOrchestrations, size)
 }

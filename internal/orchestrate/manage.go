@@ -95,7 +95,7 @@ func (s *Service) create(ctx context.Context, tenant int64, e *protos.HistoryEve
 	if err != nil {
 		return err
 	}
-	done, err := s.takeStart(ctx, tenant, int64(o.Input.Size()))
+	done, err := s.takeStart(ctx, tenant, o.StartAt, int64(o.Input.Size()))
 	if err != nil {
 		return err
 	}

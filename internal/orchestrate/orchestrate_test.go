@@ -45,10 +45,17 @@ type process struct {
 
 func run(t *testing.T, where store.Options, opts Options) *process {
 	t.Helper()
+	return runWith(t, where, func(*store.Store) Options { return opts })
+}
+
+// runWith is run with options that need the store.
+func runWith(t *testing.T, where store.Options, with func(*store.Store) Options) *process {
+	t.Helper()
 	s, err := store.Open(t.Context(), where)
 	if err != nil {
 		t.Fatal(err)
 	}
+	opts := with(s)
 	opts.Store = s
 	p := &process{Service: New(opts), store: s}
 	ctx, cancel := context.WithCancel(context.Background())

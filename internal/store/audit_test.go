@@ -357,14 +357,13 @@ func TestAuditTampering(t *testing.T) {
 	}
 }
 
-// A log from before it was a chain is chained when the database is opened, in its order.
-func TestAuditOfAnOlderSchema(t *testing.T) { onBothEngines(t, testAuditOfAnOlderSchema) }
-
-func testAuditOfAnOlderSchema(t *testing.T, e auditEngine) {
+// older is the script of the schema as it was before a migration of that subject.
+func (e auditEngine) older(t *testing.T, subject string) string {
+	t.Helper()
 	var old strings.Builder
 	version := 0
 	for _, name := range migrationNames() {
-		if strings.Contains(name, "audit") {
+		if strings.Contains(name, subject) {
 			break
 		}
 		script, err := migrationFiles.ReadFile(name)
@@ -383,9 +382,16 @@ func testAuditOfAnOlderSchema(t *testing.T, e auditEngine) {
 	} else {
 		fmt.Fprintf(&old, "CREATE TABLE schema_version (version BIGINT NOT NULL); INSERT INTO schema_version VALUES (%d);", version)
 	}
-	old.WriteString(`INSERT INTO audit (no, at, tenant, actor, action, target, detail) VALUES (1, 1000, 'acme', 'key_1', 'redrive', 'q', '{}'), (5, 2000, '', 'local', 'pause', 'q', ''),
+	return old.String()
+}
+
+// A log from before it was a chain is chained when the database is opened, in its order.
+func TestAuditOfAnOlderSchema(t *testing.T) { onBothEngines(t, testAuditOfAnOlderSchema) }
+
+func testAuditOfAnOlderSchema(t *testing.T, e auditEngine) {
+	err := e.tamper(e.older(t, "audit") + `INSERT INTO audit (no, at, tenant, actor, action, target, detail) VALUES (1, 1000, 'acme', 'key_1', 'redrive', 'q', '{}'), (5, 2000, '', 'local', 'pause', 'q', ''),
  (6, 3000, 'acme', 'forebay', 'dead_lettered', 'job_1', '{}'), (7, 3000, 'acme', 'forebay', 'budget_warning', 'acme', '{}')`)
-	if err := e.tamper(old.String()); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time there is nothing to do

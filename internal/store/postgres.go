@@ -38,6 +38,7 @@ type postgresConn struct {
 	serial     int           // of the last statement prepared
 	open       bool          // a transaction is
 	shared     bool          // its presence is shared: see present
+	answers    string        // the requests that the process answers for which it stands: see announce
 	reader     bool          // for reading only
 	backend    int64         // the server's process behind the connection, which must stay the same
 	warning    string        // that the server has sent with what is being answered; "": none
@@ -89,6 +90,9 @@ func (c *postgresConn) connect(ctx context.Context) error {
 			c.Close() // until the copy is over
 			return err
 		}
+	}
+	if err := c.announce(); err != nil {
+		return err
 	}
 	if _, err := c.millis(applySettings(c.config.RuntimeParams) + sqlSettings + sqlNow); err != nil {
 		return err

@@ -62,12 +62,15 @@ func openPostgres(ctx context.Context, opts Options) (*Store, error) {
 	if err == nil {
 		err = c.refuseUnfinishedCopy()
 	}
+	if c.answers = opts.Answers; err == nil {
+		err = c.announce()
+	}
 	if err != nil {
 		c.Close()
 		return nil, unusableOnServer(err)
 	}
 	config := c.config
-	s := &Store{release: func() {}, connect: postgresReader(config), connectSearch: postgresReader(searchConfig(config))}
+	s := &Store{release: func() {}, connect: postgresReader(config), connectSearch: postgresReader(searchConfig(config)), answers: opts.Answers}
 	e := newExchange(config)
 	if err := s.start(conn{driver: c}, opts, e.share); err != nil {
 		return nil, err

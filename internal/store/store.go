@@ -28,6 +28,8 @@ type Options struct {
 	// Serve is for a process that delivers messages. It takes a SQLite file for itself alone. Without
 	// it the store reads and writes beside serving processes, for administration.
 	Serve bool
+	// Answers names what kind of clients' requests the process answers; "": none. Answering counts those of one kind.
+	Answers string
 	// Existing refuses to make a new database.
 	Existing bool
 	// AuditEvents are the types of events of jobs that this process appends to the audit log.
@@ -63,6 +65,7 @@ type Store struct {
 	health        health
 	clockBack     chan<- struct{} // to be told that the clock went back; nil: nobody listens
 	alone         bool            // no other process delivers from this database
+	answers       string          // as in Options
 	release       func()          // of what makes it so; called last
 	closing       sync.Once
 	closed        error

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/forebayhq/forebay"
 )
@@ -114,32 +115,61 @@ func (s *Store) LimitUsed(ctx context.Context, tenant int64, name forebay.LimitN
 	return used, nil
 }
 
-// byteSums are what stored bytes are in, each read in pages along a key: ?1 is the tenant, ?2 the key after which a page
-// begins, ?3 how many rows it has.
+// byteSums are what stored bytes are in but for messages, each read in pages along a key: ?1 is the tenant, ?2 the key after
+// which a page begins, ?3 how many rows it has.
 var byteSums = []string{
 	sqlSum(`SELECT j.seq AS no,
 		j.input_size + coalesce(length(j.metadata), 0) + coalesce((SELECT o.result_size FROM outcomes o WHERE o.seq = j.seq), 0) AS size
 		FROM jobs j WHERE j.tenant = ?1 AND j.seq > ?2 ORDER BY j.seq`),
+	// Chunks are the text again; a vector has 32 bits for each dimension and its code has one.
 	sqlSum(`SELECT d.no,
-		coalesce((SELECT CAST(sum(r.size + r.text_bytes) AS BIGINT) FROM document_revisions r WHERE r.document = d.no), 0) AS size
+		coalesce((SELECT CAST(sum(r.size + r.text_bytes + coalesce(length(r.metadata), 0) + coalesce(length(r.entities), 0)
+			+ r.embedded * (SELECT coalesce(max(x.dimensions), 0) * 33 / 8 FROM document_indexes x WHERE x.tenant = ?1)) AS BIGINT)
+			FROM document_revisions r WHERE r.document = d.no), 0) AS size
 		FROM documents d WHERE d.tenant = ?1 AND d.no > ?2 ORDER BY d.no`),
-	sqlSum(`SELECT o.no, coalesce(length(o.input), 0) + coalesce(length(o.output), 0)
-		+ coalesce((SELECT CAST(sum(length(h.events)) AS BIGINT) FROM orchestration_history h WHERE h.instance = o.no), 0) AS size
+	sqlSum(`SELECT o.no, coalesce(length(o.failure), 0) + coalesce(length(o.custom), 0) + ` +
+		sqlPayloadSize("o.input", "o.input_blob") + " + " + sqlPayloadSize("o.output", "o.output_blob") + " + " +
+		sqlPayloadSizes("h.events", "h.events_blob", "orchestration_history h") + " + " +
+		sqlPayloadSizes("i.event", "i.event_blob", "orchestration_inbox i") + " + " +
+		sqlPayloadSizes("a.event", "a.event_blob", "orchestration_activities a") + ` AS size
 		FROM orchestrations o WHERE o.tenant = ?1 AND o.no > ?2 ORDER BY o.no`),
-	// A row is a queue here. How many messages there are is limited, too.
-	sqlSum(`SELECT q.no,
-		coalesce((SELECT CAST(sum(m.size) AS BIGINT) FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.lane IN (q.no * 4, q.no * 4 + 2)), 0) AS size
-		FROM queues q WHERE q.tenant = ?1 AND q.no > ?2 ORDER BY q.no`),
 }
 
 func sqlSum(of string) string {
 	return "SELECT count(*), coalesce(max(no), 0), CAST(coalesce(sum(size), 0) AS BIGINT) FROM (" + of + " LIMIT ?3 + 0) x"
 }
 
-// bytePage is how many rows are summed in one read.
-const bytePage = 2000
+// sqlPayloadSize is the size of a Payload: of what is in the row, or the number that the blob's key ends in.
+func sqlPayloadSize(bytes, blob string) string {
+	return "coalesce(length(" + bytes + "), 0) + CAST('0' || coalesce(substr(" + blob + ", length(rtrim(" + blob + ", '0123456789')) + 1, 15), '') AS BIGINT)"
+}
 
-// storedBytes sums what a tenant's jobs, messages, documents and orchestrations bring and have as results.
+// sqlPayloadSizes is the size of all payloads that an instance has in a table.
+func sqlPayloadSizes(bytes, blob, from string) string {
+	alias := from[strings.IndexByte(from, ' ')+1:]
+	return "coalesce((SELECT CAST(sum(" + sqlPayloadSize(bytes, blob) + ") AS BIGINT) FROM " + from + " WHERE " + alias + ".instance = o.no), 0)"
+}
+
+// Of messages a read adds up those of some queues, and of a queue that has more than bytePage those of one lane at a time.
+const (
+	sqlQueueBytes = `SELECT q.no,
+  (SELECT count(*) FROM (SELECT b.seq FROM bodies b WHERE b.lane IN (q.no * 4, q.no * 4 + 2) LIMIT ?4 + 0) x),
+  (SELECT CAST(coalesce(sum(x.size), 0) AS BIGINT) FROM (SELECT m.size FROM bodies b JOIN messages m ON m.seq = b.seq
+    WHERE b.lane IN (q.no * 4, q.no * 4 + 2) LIMIT ?4 + 0) x),
+  (SELECT CAST(coalesce(sum(length(s.state)), 0) AS BIGINT) FROM sessions s WHERE s.queue = q.no AND s.state IS NOT NULL)
+FROM queues q WHERE q.tenant = ?1 AND q.no > ?2 ORDER BY q.no LIMIT ?3 + 0`
+	sqlLaneBytes = `SELECT b.seq, (SELECT m.size FROM messages m WHERE m.seq = b.seq) FROM bodies b
+WHERE b.lane = ?1 AND b.seq > ?2 ORDER BY b.seq LIMIT ?3 + 0`
+)
+
+const (
+	// bytePage is how many rows are summed in one read.
+	bytePage = 2000
+	// queuePage is how many queues' messages are.
+	queuePage = 50
+)
+
+// storedBytes sums what a tenant's jobs, messages, documents and orchestrations bring and have as results, wherever it is.
 func (s *Store) storedBytes(ctx context.Context, tenant int64) (total int64, err error) {
 	for _, sql := range byteSums {
 		for after, rows := int64(0), int64(bytePage); rows == bytePage; {
@@ -153,6 +183,58 @@ func (s *Store) storedBytes(ctx context.Context, tenant int64) (total int64, err
 			}
 			total += size
 		}
+	}
+	messages, err := s.messageBytes(ctx, tenant)
+	return total + messages, err
+}
+
+// messageBytes sums what a tenant's messages and the states of its sessions have. A copy that a topic made counts whole.
+func (s *Store) messageBytes(ctx context.Context, tenant int64) (total int64, err error) {
+	for after, rows := int64(0), queuePage; rows == queuePage; {
+		var size, last int64
+		var large []int64
+		err := s.read(ctx, func(c conn) error {
+			rows, size, last, large = 0, 0, after, nil
+			return c.prep(sqlQueueBytes).int(tenant).int(after).int(queuePage).int(bytePage).each(func(r row) error {
+				rows, last, size = rows+1, r.int(0), size+r.int(3)
+				if r.int(1) == bytePage {
+					large = append(large, r.int(0))
+				} else {
+					size += r.int(2)
+				}
+				return nil
+			})
+		})
+		for _, q := range large {
+			for _, kind := range []int64{0, 2} {
+				if err == nil {
+					size, err = s.addLaneBytes(ctx, q*laneKinds+kind, size)
+				}
+			}
+		}
+		if err != nil {
+			return 0, err
+		}
+		after, total = last, total+size
+	}
+	return total, nil
+}
+
+// addLaneBytes adds what a lane's messages have.
+func (s *Store) addLaneBytes(ctx context.Context, lane, total int64) (int64, error) {
+	for after, rows := int64(0), bytePage; rows == bytePage; {
+		var size, last int64
+		err := s.read(ctx, func(c conn) error {
+			rows, size, last = 0, 0, after
+			return c.prep(sqlLaneBytes).int(lane).int(after).int(bytePage).each(func(r row) error {
+				rows, last, size = rows+1, r.int(0), size+r.int(1)
+				return nil
+			})
+		})
+		if err != nil {
+			return 0, err
+		}
+		after, total = last, total+size
 	}
 	return total, nil
 }

@@ -97,3 +97,112 @@ func TestConfiguredLimits(t *testing.T) {
 		configure(nil, standard)
 	})
 }
+
+// Stored bytes are all that a tenant has stored: payloads in blob storage, vectors, states of sessions, and messages of a queue that
+// has more than one read takes in.
+func TestStoredBytesAreAll(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		acme, other := tenantOf(t, s, "acme"), tenantOf(t, s, "other")
+		expect := func(what string, want int64) {
+			t.Helper()
+			if got, err := s.LimitUsed(t.Context(), acme, forebay.LimitStoredBytes, 1); err != nil || got != want {
+				t.Errorf("%s: %d bytes, want %d (%v)", what, got, want, err)
+			}
+		}
+		run := func(sql string, values ...any) { // numbers and bytes
+			t.Helper()
+			_, err := transact(t.Context(), s, stageChange, func(x *tx) (struct{}, error) {
+				st := x.prep(sql)
+				for _, v := range values {
+					switch v := v.(type) {
+					case int64:
+						st = st.int(v)
+					case string:
+						st = st.blob([]byte(v))
+					}
+				}
+				return struct{}{}, st.exec()
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, tenant := range []int64{acme, other} {
+			no := int64(i + 1)
+			run(`INSERT INTO orchestrations (no, tenant, id, execution, name, created_at, input_blob, output, failure)
+				VALUES (?1, ?2, 'i', 'x', 'n', 1, 't/1/orchestrations/ABC7/70000', ?3, ?4)`, no, tenant, "12345", "123")
+			run("INSERT INTO orchestration_history (instance, turn, count, events, events_blob) VALUES (?1, 1, 1, ?2, 't/1/orchestrations/ABC/1000')", no, "")
+			run("INSERT INTO orchestration_history (instance, turn, count, events) VALUES (?1, 2, 1, ?2)", no, "1234")
+			run("INSERT INTO orchestration_inbox (instance, no, visible, answer, event_blob) VALUES (?1, 1, 1, 0, 't/1/orchestrations/A/200')", no)
+			run(`INSERT INTO orchestration_activities (instance, event_id, run, pool, turns, visible, scheduled_at, event, event_blob)
+				VALUES (?1, 1, 0, 1, 1, 1, 1, ?2, 't/1/orchestrations/A/30')`, no, "")
+		}
+		orchestrations := int64(70000 + 5 + 3 + 1000 + 4 + 200 + 30)
+		expect("an instance", orchestrations)
+
+		run("INSERT INTO document_indexes (tenant, dimensions) VALUES (?1, 16)", acme)
+		run("INSERT INTO document_indexes (tenant, dimensions) VALUES (?1, 3000)", other)
+		run("INSERT INTO documents (no, tenant, id, latest, created_at) VALUES (1, ?1, 'd', 2, 1)", acme)
+		for revision := range int64(2) {
+			run(`INSERT INTO document_revisions (no, id, tenant, document, hash, media_type, charset, name, size, content_blob, metadata, uploaded_at, text_bytes, embedded)
+				VALUES (?1 + 1, CAST(?1 AS TEXT), ?2, 1, ?3, 'm', '', '', 1000, 'b', ?4, 1, 300, ?1 * 2)`, revision, acme, "h", "{}")
+		}
+		documents := int64(2*(1000+2+300) + 2*(16*4+2))
+		expect("a document of two revisions, one of them with vectors", orchestrations+documents)
+
+		q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Name: "acme/m", Tenant: acme, Lock: time.Minute, MaxDeliveries: 3, RequiresSession: true}, 10)
+		mustDo(t, err)
+		session, err := s.AcceptSession(t.Context(), q, "s")
+		mustDo(t, err)
+		mustDo(t, s.SetSessionState(t.Context(), q, session.SessionLock, make([]byte, 500)))
+		expect("the state of a session", orchestrations+documents+500)
+
+		large, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Name: "acme/large", Tenant: acme, Lock: time.Minute, MaxDeliveries: 3}, 10)
+		mustDo(t, err)
+		const more = 2*bytePage + 7
+		for lane, n := range map[int64]int64{0: more, 2: 5} {
+			run("INSERT INTO messages (seq, lane, rank, visible, size) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) SELECT ?2 * 100000 + 1000000 + i, ?2, 0, 0, 3 FROM n",
+				n, large.No*4+lane)
+			run("INSERT INTO bodies (seq, lane, enqueued_at, message_id, is_text) SELECT seq, lane, 1, 'x', 0 FROM messages WHERE lane = ?1", large.No*4+lane)
+		}
+		expect("a large queue", orchestrations+documents+500+3*(more+5))
+	})
+}
+
+// A database of before there were limits is counted like any other once it is migrated.
+func TestCountsOfAnOlderSchema(t *testing.T) { onBothEngines(t, testCountsOfAnOlderSchema) }
+
+func testCountsOfAnOlderSchema(t *testing.T, e auditEngine) {
+	err := e.tamper(e.older(t, "tenant_limits") + `
+INSERT INTO tenants (no, name, created_at) VALUES (1, 'acme', 1), (2, 'other', 1);
+INSERT INTO queues (no, name, created_at) VALUES (1, 'q', 1);
+INSERT INTO queues (no, name, created_at, kind, tenant, lock, max_deliveries, is_topic, topic) VALUES
+  (2, 'acme/m', 1, 'messages', 1, 1000, 3, 0, NULL), (3, 'acme/t', 1, 'messages', 1, NULL, NULL, 1, NULL), (4, 'acme/t/subscriptions/s', 1, 'messages', 1, 1000, 3, 0, 3);
+INSERT INTO jobs (seq, id, tenant, queue, task, priority, max_attempts, created_at, scheduled_at, input_size) VALUES
+  (1, 'waits', 1, 1, 't', 5, 1, 1, NULL, 10), (2, 'scheduled', 1, 1, 't', 5, 1, 1, 9000000000000, 20), (3, 'over', 1, 1, 't', 5, 1, 1, NULL, 40),
+  (4, 'dead', 1, 1, 't', 5, 1, 1, NULL, 80), (5, 'other', 2, 1, 't', 5, 1, 1, NULL, 7);
+INSERT INTO outcomes (seq, status, generation, attempt, version, completed_at, result_size) VALUES (3, 'succeeded', 1, 1, 2, 1, 100), (4, 'dead_lettered', 1, 1, 2, 1, 0);
+INSERT INTO messages (seq, lane, rank, visible, size, tenant) VALUES
+  (1, 4, 1028, 1, 10, 1), (2, 4, 1028, 9000000000000, 20, 1), (4, 6, 1028, 1, 80, 1), (5, 4, 2052, 1, 7, 2),
+  (6, 8, 0, 1, 1000, 1), (7, 8, 1, 1, 2000, 1), (8, 10, 0, 1, 4000, 1), (9, 16, 0, 1, 8000, 1);
+INSERT INTO bodies (seq, lane, enqueued_at, message_id, is_text) VALUES (6, 8, 1, 'a', 1), (7, 8, 1, 'scheduled', 1), (8, 10, 1, 'dead', 1), (9, 16, 1, 'copy', 1);
+INSERT INTO sessions (no, queue, id) VALUES (1, 2, 's');
+INSERT INTO orchestrations (no, tenant, id, execution, name, status, created_at, input_blob) VALUES
+  (1, 1, 'goes on', 'x', 'n', NULL, 1, 't/1/orchestrations/AAA/100000'), (2, 1, 'over', 'x', 'n', 'Completed', 1, NULL);`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := e.open()
+	limits, err := s.TenantLimits(t.Context(), 1)
+	if err != nil || limits != (forebay.TenantLimits{}) {
+		t.Errorf("its limits are %+v (%v)", limits, err)
+	}
+	for name, want := range map[forebay.LimitName]int64{
+		forebay.LimitWaitingJobs: 2, forebay.LimitScheduled: 2, forebay.LimitWaitingMessages: 4, forebay.LimitSessions: 1, forebay.LimitMessageQueues: 1,
+		forebay.LimitTopics: 1, forebay.LimitSubscriptions: 1, forebay.LimitOrchestrations: 1, forebay.LimitStoredBytes: 10 + 20 + 40 + 100 + 80 + 15000 + 100000,
+	} {
+		if got, err := s.LimitUsed(t.Context(), 1, name, 1<<40); err != nil || got != want {
+			t.Errorf("%d %s, want %d (%v)", got, name, want, err)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package bus
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/limits"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// limited is a service with a queue of sessions, whose tenants have these limits.
+func limited(t *testing.T, l forebay.TenantLimits) *Service {
+	t.Helper()
+	s, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "f.db"), Serve: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	meter := limits.New(s, l)
+	t.Cleanup(func() { meter.Close(); s.Close() })
+	b, yes := New(Options{Store: s, MaxMessageBytes: 1000, Limits: meter}), true
+	if _, _, err := b.PutQueue(t.Context(), "acme", "orders", forebay.MessageQueueSettings{RequiresSession: &yes}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func accept(t *testing.T, b *Service, id string) (forebay.Session, error) {
+	t.Helper()
+	session, _, err := b.AcceptSession(t.Context(), "acme", "orders", forebay.AcceptSessionRequest{SessionID: id})
+	return session, err
+}
+
+// A session counts however it is made: by a message or by a receiver that asks for it.
+func TestAcceptedSessionsAreLimited(t *testing.T) {
+	most := int64(2)
+	b := limited(t, forebay.TenantLimits{Sessions: &most})
+	sent := text("x")
+	sent.SessionID = "a"
+	if _, err := b.Send(t.Context(), "acme", "orders", []forebay.NewMessage{sent}); err != nil {
+		t.Fatal(err)
+	}
+	session, err := accept(t, b, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := accept(t, b, "c"); forebay.CodeOf(err) != forebay.CodeTenantLimit {
+		t.Errorf("a third session: %v", err)
+	}
+	if _, err := accept(t, b, "a"); err != nil {
+		t.Errorf("a session that is there: %v", err)
+	}
+	if err := b.CloseSession(t.Context(), "acme", "orders", session.SessionToken); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := accept(t, b, "c"); err != nil {
+		t.Errorf("in place of one that has gone: %v", err)
+	}
+}
+
+// States of sessions are stored bytes. One that grows no state is taken at the limit.
+func TestSessionStatesAreLimited(t *testing.T) {
+	most := int64(1000)
+	b := limited(t, forebay.TenantLimits{StoredBytes: &most})
+	session, err := accept(t, b, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		size    int
+		refused bool
+	}{{1001, true}, {900, false}, {950, true}, {900, false}, {10, false}, {0, false}, {900, false}} {
+		err := b.SetSessionState(t.Context(), "acme", "orders", session.SessionToken, forebay.SessionState{State: make([]byte, c.size)})
+		if forebay.CodeOf(err) == forebay.CodeTenantLimit != c.refused || err != nil && !c.refused {
+			t.Errorf("%d bytes: %v", c.size, err)
+		}
+	}
+	if err := b.SetSessionState(t.Context(), "acme", "orders", session.SessionToken[:len(session.SessionToken)-1]+"0", forebay.SessionState{State: make([]byte, 2000)}); !errors.Is(err, forebay.ErrSessionLockLost) && forebay.CodeOf(err) != forebay.CodeInvalidRequest && forebay.CodeOf(err) != forebay.CodeTenantLimit {
+		t.Errorf("without the lock: %v", err)
+	}
+}

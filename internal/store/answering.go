@@ -1,0 +1,35 @@
+package store
+
+import "context"
+
+// Each process that answers requests holds a shared advisory lock, of the schema and of what it answers,
+// on the connection that it writes through. The lock ends with the connection, so those that hold it are
+// those that live.
+const (
+	sqlAnswer    = "SELECT pg_advisory_lock_shared(1180844410, hashtext(current_setting('search_path') || ' ' || ?))"
+	sqlAnswering = `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1180844410 AND objsubid = 2
+  AND objid = CAST(hashtext(current_setting('search_path') || ' ' || ?) AS oid)
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+)
+
+// announce takes the lock, again with each new connection.
+func (c *postgresConn) announce() error {
+	if c.answers == "" {
+		return nil
+	}
+	_, err := conn{driver: c}.prep(sqlAnswer).text(c.answers).one(func(row) {})
+	return err
+}
+
+// Answering returns how many processes answer the same kind of requests on this database; at least 1,
+// which is this one.
+func (s *Store) Answering(ctx context.Context) (n int64, err error) {
+	if !s.Shared() || s.answers == "" {
+		return 1, nil
+	}
+	err = s.read(ctx, func(c conn) error {
+		_, err := c.prep(sqlAnswering).text(s.answers).one(func(r row) { n = r.int(0) })
+		return err
+	})
+	return max(n, 1), err
+}
