@@ -60,7 +60,6 @@ func (s *sender) send(ctx context.Context, m any) error {
 	if err != nil {
 		return err
 	}
-	m, message = nil, nil
 	claim.Shrink(max(size, int64(len(encoded))))
 	// A status would stand behind the message: only the connection's end frees what is not read.
 	overdue := time.AfterFunc(limit+time.Duration(size)*time.Second/bytesPerSecond, s.hangUp)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"strings"
@@ -350,7 +351,7 @@ func (s *sent) SendMsg(m any) error {
 
 // An activity that was given back while it stood in the engine's queue is not sent; all else is, also one that is asked for anew.
 func TestWorkThatWasGivenBackIsNotSent(t *testing.T) {
-	h := &hub{TasksBackend: local.NewTasksBackend()}
+	h := &hub{TasksBackend: local.NewTasksBackend(), Service: &Service{log: slog.New(slog.DiscardHandler)}}
 	stream := &sent{}
 	w := workItems{stream, h}
 	activity := func(id int32) *protos.WorkItem {

@@ -217,7 +217,7 @@ func (s *Store) keepClock(back <-chan struct{}, warn func(string)) {
 		select {
 		case <-back:
 			warn("the database's clock has gone back; what waits for the time that it showed is brought to the time it shows now")
-			if _, err := s.mendClock(s.health.ctx); err != nil && s.health.ctx.Err() == nil {
+			if err := s.mendClock(s.health.ctx); err != nil && s.health.ctx.Err() == nil {
 				warn("what a clock that was ahead has left could not be mended; it is at the next start")
 			}
 		case <-s.health.ctx.Done():
@@ -233,19 +233,17 @@ func (s *Store) madeAhead(ctx context.Context) (ahead bool, err error) {
 	return transact(ctx, s, stageChange, func(t *tx) (bool, error) { return t.prep(sqlMadeAhead).int(t.now + steppedBack).one(func(row) {}) })
 }
 
-// mendClock brings all that waits to the clock and returns how much was ahead of it.
-func (s *Store) mendClock(ctx context.Context) (mended int, err error) {
+// mendClock brings all that waits to the clock.
+func (s *Store) mendClock(ctx context.Context) (err error) {
 	mend := func(f func(*tx) (int, error)) bool {
 		began := time.Now()
-		changed, stepErr := transact(ctx, s, stageChange, f)
-		mended, err = mended+changed, stepErr
-		if err == nil {
+		if _, err = transact(ctx, s, stageChange, f); err == nil {
 			err = s.restAfter(ctx, began)
 		}
 		return err == nil
 	}
 	if !mend((*tx).mendFew) {
-		return mended, err
+		return err
 	}
 	for _, walk := range clockWalks {
 		for last := int64(0); ; {
@@ -254,7 +252,7 @@ func (s *Store) mendClock(ctx context.Context) (mended int, err error) {
 				changed, last, err = t.mendStretch(walk, after)
 				return changed, err
 			}) {
-				return mended, err
+				return err
 			}
 			if last == 0 {
 				break
@@ -282,7 +280,7 @@ func (s *Store) mendClock(ctx context.Context) (mended int, err error) {
 			return changed, err
 		})
 	}
-	return mended, err
+	return err
 }
 
 // restAfter leaves the writer to others after what began then.

@@ -18,10 +18,10 @@ var migrationFiles embed.FS
 // applicationID marks a SQLite file as Forebay's (PRAGMA application_id): "FbAy".
 const applicationID = 0x46624179
 
-// schemaVersion is the newest schema this program knows: the number of its migrations.
-// SchemaVersion is the version of the tables that this program needs.
+// SchemaVersion is the newest schema that this program knows: the one it needs.
 func SchemaVersion() int64 { return schemaVersion() }
 
+// schemaVersion is the number of the migrations.
 func schemaVersion() int64 { return int64(len(migrationNames())) }
 
 func migrationNames() []string {

@@ -140,7 +140,7 @@ func TestShrinkingIsPaced(t *testing.T) {
 		}
 		before := free()
 		const watched = 10 * time.Second
-		time.Sleep(shrinkLook + watched)
+		<-time.After(shrinkLook + watched)
 		synctest.Wait()
 		steps := (before - free()) / (64 * 8192)
 		if most := int64(watched / shrinkRest); steps < most/2 || steps > most+1 {

@@ -123,7 +123,7 @@ func (l *line) rotate(t *Turn) error {
 // breathe lets other goroutines run. A lone processor looks at the network only when nothing else is to be done.
 func breathe() {
 	if runtime.GOMAXPROCS(0) == 1 {
-		time.Sleep(slice / 10)
+		<-time.After(slice / 10)
 		return
 	}
 	runtime.Gosched()

@@ -13,7 +13,7 @@ import (
 // compute takes that many slices and pauses after each.
 func compute(t *Turn, slicesOf int, each func()) error {
 	for range slicesOf {
-		time.Sleep(slice) // the bubble's time: a computation of that length
+		<-time.After(slice) // the bubble's time: a computation of that length
 		each()
 		if err := t.Pause(); err != nil {
 			return err
