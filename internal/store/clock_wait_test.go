@@ -212,6 +212,7 @@ func (c *clockTrial) mend() {
 
 // Of what a clock that was ahead has stored nothing waits longer than it was to, and what somebody has chosen stays.
 func TestNothingWaitsForAClockThatWasAhead(t *testing.T) {
+	t.Parallel()
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
 		c := &clockSchema{server: newClockServer(t), name: "waits"}

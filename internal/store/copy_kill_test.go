@@ -82,6 +82,7 @@ func killedCopy(t *testing.T, from, to Options, chunks int) {
 }
 
 func TestKilledCopyGoesOn(t *testing.T) {
+	t.Parallel()
 	for _, kinds := range [][2]string{{"sqlite", "postgresql"}, {"postgresql", "sqlite"}} {
 		t.Run(kinds[0]+" to "+kinds[1], func(t *testing.T) {
 			t.Parallel()

@@ -132,6 +132,7 @@ func everything(t testing.TB, where Options) map[string][][]cell {
 func quiet(CopyProgress) {}
 
 func TestCopy(t *testing.T) {
+	t.Parallel()
 	for _, kinds := range [][2]string{{"sqlite", "postgresql"}, {"postgresql", "sqlite"}, {"sqlite", "sqlite"}, {"postgresql", "postgresql"}} {
 		t.Run(kinds[0]+" to "+kinds[1], func(t *testing.T) {
 			t.Parallel()

@@ -268,6 +268,7 @@ func TestPausedByAnother(t *testing.T) {
 // However many jobs of the highest priority keep coming, those behind them have their share of what is
 // delivered, long before they have aged, and each line is first come, first served.
 func TestReservedShare(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		low   []int // priorities
 		class int   // of those of the low priorities; of the others 1

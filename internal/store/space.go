@@ -15,8 +15,10 @@ const (
 	shrinkShare = 4        // the free space must be more than one in so many bytes of the file
 	shrinkKeep  = 8        // and is given back until it is one in so many
 
-	// shrinkLook is how often the free space is looked at.
-	shrinkLook = 5 * time.Minute
+	// shrinkLook is how long after the start the free space is looked at, and again after it was given back. Each look
+	// that finds nothing to do doubles the time to the next, up to shrinkLookMost.
+	shrinkLook     = 5 * time.Minute
+	shrinkLookMost = 80 * time.Minute
 	// shrinkRest is how long the writer is left to others after each step, or longer: shrinkRests
 	// times as long as the step took. So no more than 5 MB are given back in a second, in a tenth
 	// of the writer's time.
@@ -91,12 +93,18 @@ func (s *Store) startShrinking(warn func(string)) error {
 }
 
 func (s *Store) keepShrinking(warn func(string)) {
-	look := time.NewTicker(shrinkLook)
+	wait := shrinkLook
+	look := time.NewTimer(wait)
 	defer look.Stop()
 	for {
 		select {
 		case <-look.C:
-			if _, err := s.shrink(s.health.ctx); err != nil && s.health.ctx.Err() == nil {
+			steps, err := s.shrink(s.health.ctx)
+			if wait = min(2*wait, shrinkLookMost); steps > 0 {
+				wait = shrinkLook
+			}
+			look.Reset(wait)
+			if err != nil && s.health.ctx.Err() == nil {
 				warn("free space of the database could not be given back to the disk; it is tried again later: " + forCaller(err).Error())
 			}
 		case <-s.health.ctx.Done():

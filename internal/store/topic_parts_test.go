@@ -226,6 +226,7 @@ func (d doomedSend) run(ctx context.Context) error {
 // A process that is killed while it hands a message out leaves no copy out, and makes none twice, nor does the sender's repeat; and
 // what is sent after it comes after it.
 func TestKilledWhileHandingOut(t *testing.T) {
+	t.Parallel()
 	for kind, database := range engines {
 		for _, commits := range []int64{1, 2, 3, 4} {
 			t.Run(fmt.Sprint(kind, " after ", commits), func(t *testing.T) {
