@@ -177,6 +177,23 @@ func TestFileOfAnEarlierVersion(t *testing.T) {
 	intact(t, path)
 }
 
+// What lets a file shrink leaves its pages as large as they are to be.
+func TestPagesOfANewFile(t *testing.T) {
+	s, err := Open(t.Context(), Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})
+	mustDo(t, err)
+	defer s.Close()
+	pragma := func(name string) (value int64) {
+		mustDo(t, s.read(t.Context(), func(c conn) error {
+			_, err := c.prep("PRAGMA " + name).one(func(r row) { value = r.int(0) })
+			return err
+		}))
+		return value
+	}
+	if size, vacuum := pragma("page_size"), pragma("auto_vacuum"); size != 8192 || vacuum != incrementally {
+		t.Errorf("pages of %d bytes, auto_vacuum %d", size, vacuum)
+	}
+}
+
 // shrinkVariable makes this test binary a process that serves the database of that path and shrinks it.
 const shrinkVariable = "FOREBAY_TEST_SHRINK"
 

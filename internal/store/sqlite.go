@@ -211,18 +211,17 @@ func openWriter(path string, serve bool) (*sqliteConn, error) {
 }
 
 func (c *sqliteConn) prepareDatabase(path string, serve bool) error {
-	// The page size and what lets a file shrink must be set before the journal mode, and only take effect on a new file.
+	// The page size must be set first, then what lets a file shrink, then the journal mode. The first two only take effect
+	// on a new file.
 	version, err := c.checkOurs()
 	if err != nil {
 		return unusableUnlessKnown(err)
 	}
+	pragmas := []string{"PRAGMA page_size = 8192"}
 	if version == 0 {
-		if err := c.run(sqlShrinks); err != nil {
-			return unusableUnlessKnown(err)
-		}
+		pragmas = append(pragmas, sqlShrinks)
 	}
-	for _, pragma := range []string{
-		"PRAGMA page_size = 8192",
+	for _, pragma := range append(pragmas,
 		"PRAGMA journal_mode = WAL",
 		"PRAGMA synchronous = FULL",
 		"PRAGMA fullfsync = ON", // on macOS, where fsync alone does not reach the disk
@@ -232,7 +231,7 @@ func (c *sqliteConn) prepareDatabase(path string, serve bool) error {
 		"PRAGMA cache_size = -65536",
 		"PRAGMA temp_store = MEMORY",
 		"PRAGMA mmap_size = 0",
-	} {
+	) {
 		if err := c.run(pragma); err != nil {
 			return unusableUnlessKnown(err)
 		}
