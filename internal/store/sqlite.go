@@ -44,7 +44,7 @@ func (c *sqliteConn) prepare(sql string) (prepared, error) {
 }
 
 func (c *sqliteConn) begin(needs) (start, error) {
-	if err := c.file.check(); err != nil {
+	if err := c.file.known(); err != nil {
 		return start{}, err
 	}
 	return start{now: c.now()}, c.run("BEGIN IMMEDIATE")

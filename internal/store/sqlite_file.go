@@ -129,6 +129,16 @@ func (f *sqliteFile) check() error {
 	return nil
 }
 
+// known is check without a look: each commit looks.
+func (f *sqliteFile) known() error {
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lost
+}
+
 // isAnother reports whether a look at a name shows that the file is not there. A look that fails shows nothing.
 func isAnother(file, now fs.FileInfo, err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(file, now)
