@@ -159,7 +159,7 @@ func TestTrickleOfPoison(t *testing.T) {
 			}
 		})
 		t.Cleanup(func() { stop(); trickling.Wait() })
-		target.until("poisoned jobs are called", patience, func() bool { return log.count("poison") >= 20 })
+		target.until("poisoned jobs are called", patience, func() bool { return log.count("poison") >= 3 })
 		first := victim.window(t.Context(), length)
 		poisoned := log.count("poison")
 		attacked := victim.window(t.Context(), length)

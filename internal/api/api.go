@@ -133,9 +133,12 @@ func New(o Options) *API {
 	return a
 }
 
-// Drain ends event streams and long polls, so that a graceful shutdown does not wait for them.
-// Other requests go on.
-func (a *API) Drain() { a.drain() }
+// Drain ends event streams, long polls and connections without a request, so that a graceful shutdown does not wait
+// for them. Other requests go on.
+func (a *API) Drain() {
+	a.drain()
+	a.connections.endUnused()
+}
 
 // untilDrain returns a context that also ends when the API drains.
 func (a *API) untilDrain(ctx context.Context) (context.Context, context.CancelFunc) {

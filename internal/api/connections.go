@@ -41,6 +41,7 @@ type connection struct {
 	place  *list.Element // in anonymous or idle; nil: in neither
 	closed bool
 	last   bool // it ends with its request
+	begun  bool // it has had a request
 }
 
 // newConnections returns the bounds for a process. A limit of 0 is none.
@@ -247,6 +248,7 @@ func (c *connection) changed(state http.ConnState) {
 	all := c.all
 	all.mu.Lock()
 	over := c.last && state == http.StateIdle
+	c.begun = true
 	if !c.closed && c.tenant != "" {
 		all.unplace(c)
 		if state == http.StateIdle {
@@ -255,6 +257,21 @@ func (c *connection) changed(state http.ConnState) {
 	}
 	all.mu.Unlock()
 	if over {
+		_ = c.Close()
+	}
+}
+
+// endUnused ends the connections on which no request has begun: for seconds net/http would wait for one.
+func (all *connections) endUnused() {
+	var unused []*connection
+	all.mu.Lock()
+	for e := all.anonymous.Front(); e != nil; e = e.Next() {
+		if c := e.Value.(*connection); !c.begun {
+			unused = append(unused, c)
+		}
+	}
+	all.mu.Unlock()
+	for _, c := range unused {
 		_ = c.Close()
 	}
 }

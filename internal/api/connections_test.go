@@ -181,6 +181,22 @@ func TestStopDoesNotWaitForSlowClients(t *testing.T) {
 	}
 }
 
+// A stop ends connections that have sent nothing. net/http alone gives each five seconds for its first request.
+func TestStopDoesNotWaitForSilentClients(t *testing.T) {
+	t.Parallel()
+	f := newBounded(t, 100)
+	for range 5 {
+		f.raw("")
+		f.raw("POST /v1/jobs HTTP/1.1\r\nHost: x\r\n")
+	}
+	f.submit(jobBody(`1`)) // they were accepted before
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	if err := f.server.Config.Shutdown(ctx); err != nil {
+		t.Errorf("the stop was held up: %v", err)
+	}
+}
+
 // Streams of HTTP/2 whose bodies do not come end as well, and so do those that are over at once.
 func TestHTTP2Bodies(t *testing.T) {
 	f := newFixture(t, func(o *api.Options) { o.Connections = 100 })
