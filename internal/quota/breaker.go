@@ -25,7 +25,14 @@ const (
 	// probe keeps the others away for breakerMixed.
 	breakerMixed  = 2 * second
 	probesToClose = 3
-	closedWell    = 10 * second // so long the probes that closed the breaker count as calls that went well
+	// doubtedProbes is by how many the failed probes must outnumber the others for the breaker to open again, once some
+	// calls have gone well: the jobs may be at fault.
+	doubtedProbes = 1
+	// breakerNew is for how long an outage may yet turn out to be many jobs at fault that came at once.
+	breakerNew = 10 * second
+	// mixedLead takes the place of breakerLead while an outage is new in which some calls went well.
+	mixedLead  = 20
+	closedWell = 10 * second // so long the probes that closed the breaker count as calls that went well
 	// firstChance is for how long only jobs that have not failed yet may probe, while any of them wait.
 	firstChance = 2 * second
 	// repeatsApart is when another may follow a probe by a job that has failed before, where others went well: such jobs
@@ -83,7 +90,7 @@ type breaker struct {
 	// mixed is when a call went well since the outage began; or when the outage began if only jobs that had failed before
 	// brought it about, or calls that failed after others which began later had gone well. 0: none of these.
 	mixed   int64
-	again   int64 // which of those that failed were of jobs that had failed before
+	again   int64 // which of those that failed were of jobs that had failed before; while half-open, the probes
 	okAt    int64 // when the latest of the calls that went well began
 	freshAt int64 // when a job that has not failed yet was last seen to wait, since the breaker opened; 0: none was
 
@@ -102,7 +109,7 @@ func (b *breaker) admits(now int64) (v Verdict, probe bool) {
 		return Verdict{}, false
 	case now < b.until:
 		return Verdict{Reason: forebay.WaitBreaker, RetryAt: b.until}, false
-	case b.probe != 0 && now < b.probeAt+probeTimeout:
+	case (b.probe != 0 || b.atOnce(now) > 1) && b.waitsForProbes(now) && now < b.probeAt+probeTimeout:
 		return Verdict{Reason: forebay.WaitBreaker, RetryAt: b.probeAt + probeTimeout}, false
 	}
 	return Verdict{}, true
@@ -112,6 +119,7 @@ func (b *breaker) admits(now int64) (v Verdict, probe bool) {
 func (s *State) probing(seq int64) {
 	b := &s.breaker
 	b.probe, b.probeAt = seq, s.clock
+	b.again |= b.place(seq)
 	if b.state != HalfOpen {
 		b.state = HalfOpen
 		b.passed = 0
@@ -133,7 +141,7 @@ func (s *State) healthy(r Reservation) {
 	case b.state == Closed:
 		b.failures, b.doubts = 0, 0
 		b.count(s.clock, true)
-	case b.state == HalfOpen && r.Probe && (r.Seq == b.probe || r.At >= b.until && (r.Again || s.clock-r.At >= probeTimeout)):
+	case b.state == HalfOpen && r.Probe && (r.Seq == b.probe || r.At >= b.until && (r.Again || b.atOnce(s.clock) > 1 || s.clock-r.At >= probeTimeout)):
 		// One that was given up for it took so long, and another went after it, was well all the same; but once, though
 		// its headers told so before.
 		if r.Seq == b.probe {
@@ -147,7 +155,7 @@ func (s *State) healthy(r Reservation) {
 			return
 		}
 		b.silent |= bit
-		if b.passed++; b.passed >= probesToClose || b.denied != 0 {
+		if b.passed++; b.passed >= probesToClose && b.passed > b.probesFailed() || b.denied != 0 {
 			b.state, b.closedAt = Closed, s.clock
 			b.outcomes, b.failures, b.failed, b.silent, b.passed, b.denied, b.doubts = b.outcomes[:0], 0, 0, 0, 0, 0, 0
 			b.freshAt, b.again = 0, 0
@@ -177,7 +185,7 @@ func (s *State) failing(r Reservation, rnd Random) {
 		case r.Seq > s.seq || !b.fail(r): // of before this state began anew; or too many others have begun since
 			opens = b.mostFailed() && s.clock/second-b.outcomes[0].no >= outcomeSeconds/2 || b.failures >= latestCalls
 		default:
-			opens = b.turned()
+			opens = b.turned(s.lead())
 		}
 		if opens && !s.oneTenant() {
 			if s.clock-b.closedAt > breakerMemory || b.openings == 0 {
@@ -195,6 +203,15 @@ func (s *State) failing(r Reservation, rnd Random) {
 		}
 		// A probe that had been well at its first token may fail in the end.
 		if r.Probe && r.At >= b.until {
+			if b.atOnce(s.clock) > 1 && r.Seq <= s.seq && b.place(r.Seq) != 0 {
+				b.failed |= b.place(r.Seq)
+				if r.Seq == b.probe {
+					b.probe = 0
+				}
+				if b.underWay() > 0 || b.probesFailed() < doubtedProbes+b.passed || b.mixed == 0 && b.probesFailed() < probesToClose {
+					return
+				}
+			}
 			s.openBreaker(rnd)
 		}
 	}
@@ -273,7 +290,11 @@ func (s *State) inconclusive(r Reservation) {
 	if r.Probe && r.Seq == b.probe {
 		b.probe = 0
 	}
-	if b.failed != 0 && r.Seq <= s.seq {
+	switch {
+	case r.Seq > s.seq:
+	case b.state == HalfOpen && r.Probe:
+		b.again &^= b.place(r.Seq)
+	case b.failed != 0:
 		b.silent |= b.place(r.Seq)
 	}
 }
@@ -375,6 +396,30 @@ func (b *breaker) fail(r Reservation) bool {
 	return bit != 0
 }
 
+// atOnce is how many probes there may be at a time. Several where the jobs may be at fault and not the deployment: one
+// answer then says little, and each may take long.
+func (b *breaker) atOnce(now int64) int {
+	switch {
+	case b.denied != 0 || b.doubts != 0 || now-b.since >= breakerNew:
+	case b.mixed != 0, b.openings == 1:
+		return probesToClose
+	}
+	return 1
+}
+
+// waitsForProbes reports whether enough probes are under way. While more have failed than went well it is all of them, for
+// failures are often heard of sooner.
+func (b *breaker) waitsForProbes(now int64) bool {
+	n := b.underWay()
+	return n >= b.atOnce(now) || n > 0 && b.probesFailed() > b.passed
+}
+
+// underWay is how many probes have not been heard of, while half-open.
+func (b *breaker) underWay() int { return bits.OnesCount64(uint64(b.again &^ b.failed &^ b.silent)) }
+
+// probesFailed is how many probes have failed, while half-open.
+func (b *breaker) probesFailed() int64 { return int64(bits.OnesCount64(uint64(b.failed))) }
+
 // jobs is how many jobs failed for the first time among the latest calls.
 func (b *breaker) jobs() int { return bits.OnesCount64(uint64(b.failed &^ b.silent &^ b.again)) }
 
@@ -382,9 +427,18 @@ func (b *breaker) jobs() int { return bits.OnesCount64(uint64(b.failed &^ b.sile
 // failed outnumber the others by breakerLead. Calls stand in the order in which they began, and those not heard of
 // are among the others. So it does not matter how many went well before, or still do that began before, nor that
 // failures are heard of sooner than successes; and it takes some ten failures, unless more than latestCalls begin until one is heard of.
-func (b *breaker) turned() bool {
+func (b *breaker) turned(lead int) bool {
 	most, _ := b.leads()
-	return most >= breakerLead
+	return most >= lead
+}
+
+// lead is by how many failures must outnumber the others. Right after some calls had gone well and others had failed,
+// the jobs at fault may still be many, and fail so much sooner than others go well that many of them begin in a row.
+func (s *State) lead() int {
+	if b := &s.breaker; b.mixed != 0 && s.clock-b.since < breakerNew {
+		return mixedLead
+	}
+	return breakerLead
 }
 
 // suspected reports whether the failures outnumber the others up to the latest call of all: the deployment may have broken.

@@ -129,8 +129,8 @@ func TestBreakerForgets(t *testing.T) {
 	if end(&s, now, before[20:], "f") != 0 || s.Status(now, manyRequests).Breaker != quota.Closed {
 		t.Error("calls from before it closed opened it again")
 	}
-	if end(&s, now+500, begin(t, &s, now+100, 10), "f") != 10 {
-		t.Error("ten calls from after it closed did not open it again")
+	if end(&s, now+500, begin(t, &s, now+100, 20), "f") != 20 {
+		t.Error("twenty calls from after it closed did not open it again")
 	}
 }
 

@@ -101,7 +101,14 @@ func (r *round) try(i int) Verdict {
 // probe has one candidate try, and nobody else. One that has not failed yet comes first. By turns it is the cheapest and
 // any other, lest jobs that are at fault themselves keep the deployment closed to all; once others went well, any. Where
 // calls are turned away, which costs nothing, it is by turns the one that goes first and any other.
-func (r *round) probe() Verdict {
+func (r *round) probe() (v Verdict) {
+	for v.Admitted() && r.slots > 0 && slices.ContainsFunc(r.decisions, func(d Decision) bool { return !d.Admitted() }) {
+		v = r.probeOne()
+	}
+	return v
+}
+
+func (r *round) probeOne() Verdict {
 	chosen := r.drawn()
 	if r.line[chosen].Again && r.s.breaker.freshAt > 0 {
 		if at := max(r.s.breaker.until, r.s.breaker.freshAt) + firstChance; r.s.clock < at {
@@ -126,17 +133,24 @@ func (r *round) probe() Verdict {
 
 // drawn returns the candidate that probes a deployment that fails.
 func (r *round) drawn() int {
-	again := !slices.ContainsFunc(r.line, func(c Candidate) bool { return !c.Again })
+	again := true
+	for i, c := range r.line {
+		again = again && (c.Again || r.decisions[i].Admitted())
+	}
 	// Whose calls alone fail does not probe while others can.
 	b := &r.s.breaker
 	blamed := int64(0)
-	if r.s.oneTenant() && slices.ContainsFunc(r.line, func(c Candidate) bool { return c.Again == again && c.Tenant != b.blamed }) {
-		blamed = b.blamed
+	if r.s.oneTenant() {
+		for i, c := range r.line {
+			if !r.decisions[i].Admitted() && c.Again == again && c.Tenant != b.blamed {
+				blamed = b.blamed
+			}
+		}
 	}
 	var tenants []int64
 	cheapest, least := -1, int64(0)
 	for i, c := range r.line {
-		if c.Again != again || blamed != 0 && c.Tenant == blamed {
+		if r.decisions[i].Admitted() || c.Again != again || blamed != 0 && c.Tenant == blamed {
 			continue
 		}
 		if cost := r.s.Estimate(r.l, c.Request); cheapest < 0 || cost < least {
@@ -146,14 +160,14 @@ func (r *round) drawn() int {
 			tenants = append(tenants, c.Tenant)
 		}
 	}
-	if b.mixed == 0 && b.openings%2 == 1 {
+	if b.mixed == 0 && b.openings%2 == 1 && b.again == 0 {
 		return cheapest
 	}
 	draw := scattered(uint64(r.s.seq), uint64(b.openings))
 	tenant := tenants[draw%uint64(len(tenants))]
 	chosen, first := cheapest, uint64(math.MaxUint64)
 	for i, c := range r.line {
-		if c.Again == again && c.Tenant == tenant {
+		if !r.decisions[i].Admitted() && c.Again == again && c.Tenant == tenant {
 			if at := scattered(draw, uint64(c.ID)); at <= first {
 				chosen, first = i, at
 			}

@@ -261,3 +261,53 @@ func TestPoisonedJobs(t *testing.T) {
 		}
 	}
 }
+
+// benchLike is a queue with few places and no limit of quota, as most begin with: whether the breaker is open alone decides.
+// Answers take 0.8 s, and the first token comes at once.
+func benchLike(seed uint64, kind poison, poisoned, deployments, places int) *routed {
+	jobs := mixedJobs(seed, kind, poisoned)
+	for _, j := range jobs {
+		j.guess, j.prompt, j.output = 10, 10, 20 // all cost the same
+	}
+	r := newRouted(seed, jobs, deployments, places, 1000*tpm)
+	r.limits = quota.Limits{}
+	r.policy.First, r.policy.Max, r.policy.Attempts = time.Second, 10*time.Second, 3
+	r.budget = retry.NewBudget(r.policy)
+	for _, v := range r.servers {
+		v.lasts = 800
+	}
+	return r
+}
+
+// TestPoisonedJobsAtFewPlaces: where the quota holds nothing back, the breaker alone decides what poisoned jobs cost
+// the good ones. Those need no more than half as long again, or with timeouts, which also take the places, two thirds.
+func TestPoisonedJobsAtFewPlaces(t *testing.T) {
+	t.Parallel()
+	for _, places := range []int{8, 16} {
+		for _, deployments := range []int{1, 2} {
+			for _, kind := range []poison{alwaysError, alwaysCut, alwaysTimeout} {
+				const n, seeds = 50, 3
+				sum := 0.0
+				for seed := range uint64(seeds) {
+					alone := benchLike(seed, kind, 0, deployments, places)
+					alone.s.run()
+					r := benchLike(seed, kind, n, deployments, places)
+					r.s.run()
+					sum += float64(r.goodDone-epoch) / float64(alone.goodDone-epoch) / seeds
+					if r.goodFailed > 0 || r.s.open > 0 || r.s.failed != n {
+						t.Errorf("%d places, %d deployments, %s: %d good jobs failed, %d jobs are open, %d failed",
+							places, deployments, kind, r.goodFailed, r.s.open, r.s.failed)
+					}
+				}
+				most := 1.5
+				if kind == alwaysTimeout {
+					most = 1.67
+				}
+				t.Logf("%d places, %d deployments, %d of %s: ratio %.2f", places, deployments, n, kind, sum)
+				if sum > most {
+					t.Errorf("%d places, %d deployments, %s: ratio %.2f; at most %.2f", places, deployments, kind, sum, most)
+				}
+			}
+		}
+	}
+}

@@ -35,9 +35,10 @@ type server struct {
 	charging        charging
 	counting        counting
 	countsRefused   bool
-	silent          bool // no headers, no retry-after
-	settles         bool // corrects the charge at completion
-	swift           bool // answers at 400 tokens a second, and with errors at once
+	silent          bool  // no headers, no retry-after
+	settles         bool  // corrects the charge at completion
+	swift           bool  // answers at 400 tokens a second, and with errors at once
+	lasts           int64 // ms that each answer takes, told of only at its end, while a hanging call takes 1 s; 0: by its tokens
 	faults          faults
 	rng             *rand.Rand
 	phase           int64

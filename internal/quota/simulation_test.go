@@ -156,6 +156,9 @@ func (s *simulation) call(j *job, onHeaders func(headers), onEnd func(answer)) {
 				a.status, a.takes = 500, 50
 			case alwaysTimeout:
 				a.status, a.takes = 0, callTimeout
+				if server.lasts > 0 {
+					a.takes = 1000
+				}
 			}
 		}
 		if a.status != 200 {
@@ -169,6 +172,12 @@ func (s *simulation) call(j *job, onHeaders func(headers), onEnd func(answer)) {
 			first, speed = 300, 400
 		}
 		tokens := int64(float64(j.produced) * 1000 / speed * math.Exp(s.rng.NormFloat64()*0.2))
+		if server.lasts > 0 {
+			first, tokens = server.lasts, 0
+			if j.poison == alwaysCut {
+				first = 10
+			}
+		}
 		s.streams(server, j, a, first, tokens, back, onHeaders, onEnd)
 	})
 }
