@@ -104,6 +104,7 @@ func (e *endpoint) serve(ctx context.Context) error {
 		<-ctx.Done()
 		timer := time.AfterFunc(e.Grace, server.Stop) // the streams of workers never end by themselves
 		defer timer.Stop()
+		e.connections.drain()
 		server.GracefulStop()
 	}()
 	err := server.Serve(e.connections)

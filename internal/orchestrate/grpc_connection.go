@@ -34,6 +34,7 @@ type connections struct {
 	open      map[string]*connection // by the client's address and port
 	addresses map[string]int         // how many an address has
 	anonymous *list.List             // of *connection that had no call let in, oldest first
+	drained   bool                   // no more are taken
 }
 
 // newConnections returns the bounds of a listener. A limit of 0 is maxConnections.
@@ -80,6 +81,9 @@ func (c *connections) admit(conn net.Conn) *connection {
 			_ = victim.Conn.Close()
 		}
 	}()
+	if c.drained {
+		return nil
+	}
 	perAddress := min(maxAddressConnections, max(1, c.limit*3/4))
 	if ofAddress := c.addresses[from] >= perAddress; ofAddress || len(c.open) >= c.limit {
 		if victim = c.oldest(from, ofAddress); victim == nil {
@@ -103,6 +107,20 @@ func (c *connections) oldest(from string, ofAddress bool) *connection {
 		}
 	}
 	return nil
+}
+
+// drain takes no more connections and ends those that had no call let in: the stop would wait for their handshakes.
+func (c *connections) drain() {
+	var unused []*connection
+	c.mu.Lock()
+	c.drained = true
+	for e := c.anonymous.Front(); e != nil; e = e.Next() {
+		unused = append(unused, e.Value.(*connection))
+	}
+	c.mu.Unlock()
+	for _, conn := range unused {
+		_ = conn.Close()
+	}
 }
 
 // noteCall notes whether a call of a connection was let in.

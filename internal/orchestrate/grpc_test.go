@@ -317,6 +317,21 @@ func TestKnownConnectionsKeepTheirPlaces(t *testing.T) {
 	}
 }
 
+// A stop does not wait for connections that send nothing.
+func TestDrainEndsConnectionsWithoutACall(t *testing.T) {
+	c := newConnections(nil, 10)
+	known, silent := c.admit(&fakeConn{remote: "192.0.2.1:1"}), c.admit(&fakeConn{remote: "192.0.2.2:1"})
+	c.noteCall("192.0.2.1:1", true)
+	c.drain()
+	if known.Conn.(*fakeConn).closed || !silent.Conn.(*fakeConn).closed {
+		t.Error("not those without a call were ended")
+	}
+	if c.admit(&fakeConn{remote: "192.0.2.3:1"}) != nil {
+		t.Error("a connection was taken after that")
+	}
+	_ = known.Close()
+}
+
 func TestCallsAreBounded(t *testing.T) {
 	e := (&Service{}).endpoint(nil, GRPC{})
 	var leaves []func()
