@@ -96,7 +96,7 @@ func TestWhoGoesAwayLeavesTheLine(t *testing.T) {
 			defer turn.End()
 			done <- compute(turn, 3, func() {})
 		}()
-		time.Sleep(10 * slice)
+		<-time.After(10 * slice)
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("error %v", err)
