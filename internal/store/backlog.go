@@ -9,7 +9,8 @@ import "time"
 // rotation is how many rows of a tenant go into a transaction before the next tenant's.
 const rotation = 16
 
-// backlog holds such operations. Their callers wait for them, so there are no more than callers.
+// backlog holds such operations. Those whose callers have left are dropped when they are reached, and take no room in
+// a transaction. So a client that sends and hangs up at once does not make it grow.
 type backlog struct {
 	of   map[int64][]operation // by tenant, in the order in which they came
 	next []int64               // tenants with some, in rotation
@@ -29,15 +30,20 @@ func (b *backlog) add(tenant int64, op operation) {
 
 // take passes on operations until more says that it is enough. The first is taken in any case.
 func (b *backlog) take(more func() bool, pass func(operation)) {
-	for first := true; len(b.next) > 0 && (first || more()); first = false {
+	for passed := false; len(b.next) > 0 && (!passed || more()); {
 		tenant, rows := b.next[0], 0
 		b.next = b.next[1:]
 		for rows < rotation && len(b.of[tenant]) > 0 && (rows == 0 || more()) {
 			op := b.of[tenant][0]
 			b.of[tenant][0] = nil
 			b.of[tenant] = b.of[tenant][1:]
+			if err := op.left(); err != nil {
+				op.finish(err)
+				continue
+			}
 			rows += op.rows()
 			pass(op)
+			passed = true
 		}
 		if len(b.of[tenant]) > 0 {
 			b.next = append(b.next, tenant)

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -70,7 +72,9 @@ func TestATenantsManyJobsDoNotDelayAnothersOne(t *testing.T) {
 
 func TestTheBacklogIsTakenByTenantsInRotation(t *testing.T) {
 	var b backlog
-	put := func(tenant int64, rows int) { b.add(tenant, &request[int]{tenant: tenant, many: rows}) }
+	put := func(tenant int64, rows int) {
+		b.add(tenant, &request[int]{ctx: t.Context(), tenant: tenant, many: rows})
+	}
 	for range 40 {
 		put(1, 4)
 	}
@@ -100,6 +104,91 @@ func TestTheBacklogIsTakenByTenantsInRotation(t *testing.T) {
 	if take(); !slices.Equal(order, []int64{4}) { // or it would never go
 		t.Errorf("without room %v", order)
 	}
+}
+
+func TestTheBacklogDropsWhatNobodyWaitsFor(t *testing.T) {
+	left, leave := context.WithCancel(t.Context())
+	var b backlog
+	var dropped []*request[int]
+	put := func(ctx context.Context, tenant int64) *request[int] {
+		r := &request[int]{ctx: ctx, done: make(chan struct{}), tenant: tenant, many: rotation}
+		b.add(tenant, r)
+		return r
+	}
+	for range 100 {
+		dropped = append(dropped, put(left, 1))
+	}
+	waits := put(t.Context(), 1)
+	dropped = append(dropped, put(left, 2))
+	put(t.Context(), 3)
+	leave()
+	var taken []operation
+	b.take(func() bool { return false }, func(op operation) { taken = append(taken, op) })
+	if !slices.Equal(taken, []operation{waits}) {
+		t.Errorf("%d were taken, not the one that its caller waits for", len(taken))
+	}
+	taken = nil
+	b.take(func() bool { return false }, func(op operation) { taken = append(taken, op) })
+	if len(taken) != 1 || taken[0].party() != 3 || !b.empty() || len(b.of) != 0 {
+		t.Errorf("then %d were taken, and %v are left", len(taken), b.of)
+	}
+	for _, r := range dropped {
+		select {
+		case <-r.done:
+		default:
+			t.Fatal("one was not finished")
+		}
+		if !errors.Is(r.err, context.Canceled) {
+			t.Fatalf("one ended with %v", r.err)
+		}
+	}
+}
+
+// A client that sends and hangs up at once, again and again, leaves nothing to store.
+func TestWhatWaitsForTheWriterEndsWithItsCaller(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		tenant, queue := tenantOf(t, s, "t"), queueOf(t, s, "q")
+		jobs := func(id string) []NewJob {
+			return []NewJob{{ID: id, Tenant: tenant, Queue: queue, Task: "t", Priority: 5, Input: []byte("1"), InputSize: 1}}
+		}
+		w := s.writerFor(jobs("asked"))
+		begun, gate := make(chan struct{}), make(chan struct{})
+		var callers sync.WaitGroup
+		callers.Go(func() {
+			_, err := performBy(t.Context(), w, &request[int]{at: stageSubmit, run: func(*tx) (int, error) { close(begun); <-gate; return 0, nil }})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		<-begun
+		ctx, hangUp := context.WithCancel(t.Context())
+		const many = 20
+		var gone sync.WaitGroup
+		for i := range many {
+			gone.Go(func() {
+				if _, err := s.Submit(ctx, jobs(fmt.Sprint("gone-", i))); !errors.Is(err, context.Canceled) {
+					t.Errorf("the caller that left was told %v", err)
+				}
+			})
+		}
+		for len(w.ops) < many {
+			<-time.After(time.Millisecond)
+		}
+		hangUp()
+		gone.Wait()
+		close(gate)
+		callers.Wait()
+		if _, err := s.Submit(t.Context(), jobs("stays")); err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		err := s.read(t.Context(), func(c conn) error {
+			return c.prep("SELECT id FROM jobs").each(func(r row) error { ids = append(ids, r.text(0)); return nil })
+		})
+		if err != nil || !slices.Equal(ids, []string{"stays"}) {
+			t.Errorf("stored %v; %v", ids, err)
+		}
+	})
 }
 
 func TestATransactionTakesAsManyRowsAsItHasTimeFor(t *testing.T) {

@@ -36,6 +36,7 @@ type operation interface {
 	bytes() int
 	rows() int       // that it stores, about
 	party() int64    // the tenant in whose turn it is taken; 0: it is taken at once
+	left() error     // why its caller waits no more; nil: it waits
 	apply(*tx) error // an error that is not a *forebay.Error rolls the whole transaction back
 	finish(error)    // the commit's outcome; called once
 }
@@ -53,6 +54,7 @@ type request[T any] struct {
 	many   int   // rows that it stores, if they are more than the messages
 	tenant int64 // that brings something new; 0: it waits for nobody's turn
 	run    func(*tx) (T, error)
+	ctx    context.Context // of the caller
 	result T
 	err    error
 	done   chan struct{}
@@ -81,6 +83,7 @@ func (r *request[T]) tells() bool  { return true }
 func (r *request[T]) bytes() int   { return r.size }
 func (r *request[T]) rows() int    { return max(r.new, r.many, 1) }
 func (r *request[T]) party() int64 { return r.tenant }
+func (r *request[T]) left() error  { return r.ctx.Err() }
 
 // postponable reports whether the operation can go into the next transaction: nothing was done for it when this
 // one began.
@@ -140,7 +143,7 @@ func perform[T any](ctx context.Context, s *Store, r *request[T]) (T, error) {
 
 func performBy[T any](ctx context.Context, w *writer, r *request[T]) (T, error) {
 	var zero T
-	r.done = make(chan struct{})
+	r.ctx, r.done = ctx, make(chan struct{})
 	select {
 	case w.ops <- r:
 	case <-w.stopped:
@@ -158,6 +161,9 @@ func performBy[T any](ctx context.Context, w *writer, r *request[T]) (T, error) 
 		default:
 			return zero, errClosed // it came too late to be taken
 		}
+	}
+	if err := ctx.Err(); err != nil && errors.Is(r.err, err) {
+		return zero, err // it was dropped
 	}
 	return r.result, w.conn.domainError(r.err)
 }

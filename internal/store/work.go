@@ -83,6 +83,7 @@ func (c *workClaim) tells() bool  { return false }
 func (c *workClaim) bytes() int   { return 0 }
 func (c *workClaim) rows() int    { return 1 }
 func (c *workClaim) party() int64 { return 0 }
+func (c *workClaim) left() error  { return nil }
 func (c *workClaim) key() string  { return "" }
 
 func (c *workClaim) apply(t *tx) error {
