@@ -155,12 +155,19 @@ func TestTokensAreCountedInTurns(t *testing.T) {
 		holders.Go(func() { _ = turns.Run(t.Context(), func() { close(held); <-over }) })
 		<-held
 	}
-	r, _, _ := twoDeployments(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
+	text := strings.Repeat("word ", 100_000)
+	turn := turns.Begin(ctx)
+	defer turn.End()
+	<-time.After(10 * time.Millisecond) // what is free of a turn is over
+	if EstimateTokens(turn, text); ctx.Err() == nil {
+		t.Error("tokens were counted while others had all the places")
+	}
+	r, _, _ := twoDeployments(t)
 	left := int64(1000)
-	_, _, err := r.Chat(ctx, "chat", ChatRequest{Messages: []Message{{Role: RoleUser, Content: strings.Repeat("word ", 100_000)}}, MaxOutputTokens: 50, TokensLeft: &left})
+	_, _, err := r.Chat(ctx, "chat", ChatRequest{Messages: []Message{{Role: RoleUser, Content: text}}, MaxOutputTokens: 50, TokensLeft: &left})
 	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the call ended with %v while others had all the places", err)
+		t.Errorf("the call whose context has ended came to %v", err)
 	}
 }
