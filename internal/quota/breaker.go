@@ -11,6 +11,8 @@ const (
 	breakerCalls   = 10 // fewer calls than this do not open it
 	// Jobs at fault can open a breaker too, and then its first pause is all that others notice.
 	breakerFirst = 2 * second
+	// The first pause of an outage is breakerDoubt: many jobs at fault may just have come at once, and a few probes tell.
+	breakerDoubt = second / 2
 	// By so many must failures outnumber the others among the latest calls. Where 70 % fail it takes 15 calls, where 30 % do
 	// it happens once in 1,000, where 20 % do once in 20,000.
 	breakerLead = 6
@@ -315,6 +317,9 @@ func (s *State) openBreaker(rnd Random) {
 	}
 	for range min(b.openings, 16) {
 		d *= growth
+	}
+	if b.openings == 0 && b.denied == 0 {
+		d = breakerDoubt
 	}
 	d = min(d, longest) * (0.8 + 0.4*rnd())
 	b.state, b.until, b.probe, b.passed = Open, s.clock+int64(d), 0, 0

@@ -299,13 +299,10 @@ func TestPoisonedJobsAtFewPlaces(t *testing.T) {
 							places, deployments, kind, r.goodFailed, r.s.open, r.s.failed)
 					}
 				}
-				most := 1.5
-				if kind == alwaysTimeout {
-					most = 1.67
-				}
+				const most = 1.5
 				t.Logf("%d places, %d deployments, %d of %s: ratio %.2f", places, deployments, n, kind, sum)
 				if sum > most {
-					t.Errorf("%d places, %d deployments, %s: ratio %.2f; at most %.2f", places, deployments, kind, sum, most)
+					t.Errorf("%d places, %d deployments, %s: ratio %.2f; at most %.1f", places, deployments, kind, sum, most)
 				}
 			}
 		}
