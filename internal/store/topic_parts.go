@@ -257,8 +257,10 @@ func (s *Store) handOutSlow(ctx context.Context, m slowMessage, p part) error {
 	}
 	left := maxSteps
 	turn := turns.Begin(ctx)
-	picks, more, err := c.pickPart(&p, &left, true, turn)
-	turn.End()
+	picks, more, err := func() ([]picked, bool, error) {
+		defer turn.End()
+		return c.pickPart(&p, &left, true, turn)
+	}()
 	if err != nil {
 		return err
 	}
