@@ -301,7 +301,7 @@ func TestBreaker(t *testing.T) {
 	if _, v := s.Reserve(now, l, quota.Request{}); st.Breaker != quota.Open || v.Reason != forebay.WaitBreaker || v.RetryAt != st.BreakerUntil {
 		t.Fatalf("%+v %+v", st, v)
 	}
-	if d := st.BreakerUntil - now; d < 1600 || d > 2400 {
+	if d := st.BreakerUntil - now; d < 300 || d > 600 {
 		t.Errorf("open for %d ms", d)
 	}
 	now = st.BreakerUntil
