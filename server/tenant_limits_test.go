@@ -88,7 +88,8 @@ func testLimitsUnderKills(t *testing.T, o childOptions, processes int) {
 		t.Errorf("%d of 3 lines of a bulk submit were refused", refused)
 	}
 
-	if _, err := clients[0].PutMessageQueue(ctx, "orders", forebay.MessageQueueSettings{LockSeconds: 1, MaxDeliveryCount: 1}); err != nil {
+	// A kill while the intake has a lock costs a delivery, so one delivery would not be enough.
+	if _, err := clients[0].PutMessageQueue(ctx, "orders", forebay.MessageQueueSettings{LockSeconds: 2, MaxDeliveryCount: 10}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range sent {
@@ -119,7 +120,7 @@ func testLimitsUnderKills(t *testing.T, o childOptions, processes int) {
 	if _, err := clients[last].ResumeTenant(ctx, forebay.DefaultTenant); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, func() error {
+	eventually(t, 2*time.Minute, func() error { // the intake pauses for up to 30 s
 		if got := used(); got[forebay.LimitWaitingJobs] != 0 || got[forebay.LimitWaitingMessages] != 0 {
 			return fmt.Errorf("left: %v", got)
 		}
