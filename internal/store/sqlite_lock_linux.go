@@ -47,8 +47,12 @@ func dataLocked(path string) bool {
 	return false
 }
 
-// unlockData ends the lock. Nobody here has the file open any more.
-func unlockData(f *os.File) { f.Close() }
+// unlockData ends the lock. Nobody here has the file open any more, but a process that is being started may have the
+// descriptor until it runs its program. So the lock is ended by itself: closing alone would leave it to that process.
+func unlockData(f *os.File) {
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+	f.Close()
+}
 
 // Closing any descriptor of a file ends all fcntl(2) locks that the process has on it, also those of a store that
 // has the same file open. So a file that could not be locked stays open for the next try.
