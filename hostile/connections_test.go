@@ -159,6 +159,7 @@ func holdConnections(ctx context.Context, s *Scene) error {
 		opened.Add(1)
 		first := sync.OnceFunc(opened.Done)
 		running.Go(func() {
+			defer first() // the attack may end before this connection begins
 			for ; ctx.Err() == nil; pause(ctx, 200*time.Millisecond) {
 				s.Done(owe(ctx, s, []string{"/v1/jobs", "/nowhere"}[i%2], first))
 				first()
@@ -202,6 +203,7 @@ func holdSilent(ctx context.Context, s *Scene) error {
 		opened.Add(1)
 		first := sync.OnceFunc(opened.Done)
 		running.Go(func() {
+			defer first() // the attack may end before this connection begins
 			for ; ctx.Err() == nil; pause(ctx, 200*time.Millisecond) {
 				s.Done(silent(ctx, []string{api, s.GRPC, s.GRPC}[i%3], []string{"", "", http2Preface}[i%3], first))
 				first()
