@@ -60,6 +60,7 @@ var floods = register(
 			opened.Add(1)
 			go func() { // ends with the process
 				first := sync.OnceFunc(opened.Done)
+				defer first() // the attack may end before this one begins
 				for ; ctx.Err() == nil; pause(ctx, shortWindow) {
 					path := "/v1/jobs/" + s.Given["job"] + "/events"
 					if i%2 == 1 {
