@@ -27,9 +27,12 @@ const (
 	// probe keeps the others away for breakerMixed.
 	breakerMixed  = 2 * second
 	probesToClose = 3
-	// doubtedProbes is by how many the failed probes must outnumber the others for the breaker to open again, once some
-	// calls have gone well: the jobs may be at fault.
-	doubtedProbes = 1
+	// breakerDoubts is how often it may open before the deployment alone is blamed.
+	breakerDoubts = 3
+	// probesMore is how many more may probe for each probe that went well, while the jobs may be at fault.
+	probesMore = 1
+	// probesAtOnce is how many probe together then, before any went well.
+	probesAtOnce = 3
 	// breakerNew is for how long an outage may yet turn out to be many jobs at fault that came at once.
 	breakerNew = 10 * second
 	// mixedLead takes the place of breakerLead while an outage is new in which some calls went well.
@@ -111,7 +114,7 @@ func (b *breaker) admits(now int64) (v Verdict, probe bool) {
 		return Verdict{}, false
 	case now < b.until:
 		return Verdict{Reason: forebay.WaitBreaker, RetryAt: b.until}, false
-	case (b.probe != 0 || b.atOnce(now) > 1) && b.waitsForProbes(now) && now < b.probeAt+probeTimeout:
+	case b.waitsForProbes() && now < b.probeAt+probeTimeout:
 		return Verdict{Reason: forebay.WaitBreaker, RetryAt: b.probeAt + probeTimeout}, false
 	}
 	return Verdict{}, true
@@ -120,6 +123,9 @@ func (b *breaker) admits(now int64) (v Verdict, probe bool) {
 // probing notes that a reservation is the probe.
 func (s *State) probing(seq int64) {
 	b := &s.breaker
+	if b.state == HalfOpen && b.doubted() && b.waitsForProbes() {
+		b.failed |= b.again &^ b.silent // they were not heard of for too long
+	}
 	b.probe, b.probeAt = seq, s.clock
 	b.again |= b.place(seq)
 	if b.state != HalfOpen {
@@ -139,11 +145,14 @@ func (s *State) healthy(r Reservation) {
 	if b.openings > 0 && r.At > b.since && b.denied == 0 && (b.state != Closed || s.clock-b.closedAt < breakerMemory) {
 		b.mixed = s.clock
 	}
+	if s.endsPause(r) {
+		return
+	}
 	switch {
 	case b.state == Closed:
 		b.failures, b.doubts = 0, 0
 		b.count(s.clock, true)
-	case b.state == HalfOpen && r.Probe && (r.Seq == b.probe || r.At >= b.until && (r.Again || b.atOnce(s.clock) > 1 || s.clock-r.At >= probeTimeout)):
+	case b.state == HalfOpen && r.Probe && (r.Seq == b.probe || r.At >= b.until && (r.Again || b.doubted() || s.clock-r.At >= probeTimeout)):
 		// One that was given up for it took so long, and another went after it, was well all the same; but once, though
 		// its headers told so before.
 		if r.Seq == b.probe {
@@ -157,12 +166,41 @@ func (s *State) healthy(r Reservation) {
 			return
 		}
 		b.silent |= bit
-		if b.passed++; b.passed >= probesToClose && b.passed > b.probesFailed() || b.denied != 0 {
-			b.state, b.closedAt = Closed, s.clock
-			b.outcomes, b.failures, b.failed, b.silent, b.passed, b.denied, b.doubts = b.outcomes[:0], 0, 0, 0, 0, 0, 0
-			b.freshAt, b.again = 0, 0
-			s.note(Change{Kind: BreakerClosed})
-		}
+		b.failed &^= bit
+		b.passed++
+		s.closeBreaker()
+	}
+}
+
+// endsPause takes in that a call went well which began before the breaker opened. Where calls had gone well and others had failed before,
+// and not long ago, it tells that the jobs are at fault: the pause is over, and it counts as a probe. It reports whether it does.
+func (s *State) endsPause(r Reservation) bool {
+	b := &s.breaker
+	if b.state == Closed || r.Probe || b.denied != 0 || b.mixed == 0 || s.clock-b.since >= breakerNew || r.At < max(b.closedAt, b.since) || r.Seq > s.seq {
+		return false
+	}
+	bit := b.place(r.Seq)
+	if bit == 0 || b.silent&bit != 0 {
+		return false
+	}
+	b.silent |= bit
+	if b.state == Open {
+		b.state, b.until, b.passed = HalfOpen, min(b.until, s.clock), 0
+		s.note(Change{Kind: BreakerHalfOpen})
+	}
+	b.passed++
+	s.closeBreaker()
+	return true
+}
+
+// closeBreaker closes it once enough went well.
+func (s *State) closeBreaker() {
+	b := &s.breaker
+	if b.passed >= probesToClose && b.passed > b.probesFailed() || b.denied != 0 {
+		b.state, b.closedAt = Closed, s.clock
+		b.outcomes, b.failures, b.failed, b.silent, b.passed, b.denied, b.doubts = b.outcomes[:0], 0, 0, 0, 0, 0, 0
+		b.freshAt, b.again = 0, 0
+		s.note(Change{Kind: BreakerClosed})
 	}
 }
 
@@ -205,12 +243,12 @@ func (s *State) failing(r Reservation, rnd Random) {
 		}
 		// A probe that had been well at its first token may fail in the end.
 		if r.Probe && r.At >= b.until {
-			if b.atOnce(s.clock) > 1 && r.Seq <= s.seq && b.place(r.Seq) != 0 {
+			if b.doubted() && r.Seq <= s.seq && b.place(r.Seq) != 0 {
 				b.failed |= b.place(r.Seq)
 				if r.Seq == b.probe {
 					b.probe = 0
 				}
-				if b.underWay() > 0 || b.probesFailed() < doubtedProbes+b.passed || b.mixed == 0 && b.probesFailed() < probesToClose {
+				if b.probesFailed() < b.chances() {
 					return
 				}
 			}
@@ -310,6 +348,8 @@ func (s *State) openBreaker(rnd Random) {
 		longest = d
 	case b.denied != 0:
 		d, growth, longest = deniedFirst, 2, deniedLongest
+	case b.mixed != 0 && s.clock-b.since < breakerNew:
+		d, growth, longest = breakerDoubt, 2, breakerMixed
 	case b.mixed != 0:
 		d, growth, longest = breakerMixed, 1, breakerMixed
 	case s.clock-b.since > breakerYoung:
@@ -318,8 +358,8 @@ func (s *State) openBreaker(rnd Random) {
 	for range min(b.openings, 16) {
 		d *= growth
 	}
-	if b.openings == 0 && b.denied == 0 {
-		d = breakerDoubt
+	if b.openings <= 1 && b.denied == 0 && b.mixed == 0 {
+		d = breakerDoubt * float64(1+b.openings)
 	}
 	d = min(d, longest) * (0.8 + 0.4*rnd())
 	b.state, b.until, b.probe, b.passed = Open, s.clock+int64(d), 0, 0
@@ -401,22 +441,22 @@ func (b *breaker) fail(r Reservation) bool {
 	return bit != 0
 }
 
-// atOnce is how many probes there may be at a time. Several where the jobs may be at fault and not the deployment: one
-// answer then says little, and each may take long.
-func (b *breaker) atOnce(now int64) int {
-	switch {
-	case b.denied != 0 || b.doubts != 0 || now-b.since >= breakerNew:
-	case b.mixed != 0, b.openings == 1:
-		return probesToClose
-	}
-	return 1
+// doubted reports whether the jobs may be at fault and not the deployment, so that one answer says little: several probe then. It stays
+// so until the breaker opens anew, or closes.
+func (b *breaker) doubted() bool {
+	return b.denied == 0 && b.doubts == 0 && b.until-b.since < breakerNew && b.openings <= breakerDoubts
 }
 
-// waitsForProbes reports whether enough probes are under way. While more have failed than went well it is all of them, for
-// failures are often heard of sooner.
-func (b *breaker) waitsForProbes(now int64) bool {
-	n := b.underWay()
-	return n >= b.atOnce(now) || n > 0 && b.probesFailed() > b.passed
+// chances is how many probes may fail, or not be heard of, while the jobs may be at fault. Each that goes well makes room for more, so
+// that many calls are soon under way where only some jobs fail, and few are where all do.
+func (b *breaker) chances() int64 { return probesAtOnce + probesMore*b.passed }
+
+// waitsForProbes reports whether enough probes are under way.
+func (b *breaker) waitsForProbes() bool {
+	if b.doubted() {
+		return int64(b.underWay())+b.probesFailed() >= b.chances()
+	}
+	return b.probe != 0 && b.underWay() > 0
 }
 
 // underWay is how many probes have not been heard of, while half-open.

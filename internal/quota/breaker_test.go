@@ -259,3 +259,69 @@ func TestUnwell(t *testing.T) {
 		t.Error("not unwell for a minute after the breaker closed, or for longer")
 	}
 }
+
+// TestAnswersUnderWayEndThePause: where calls had gone well and others had failed, and jobs at fault come at once again, the answers to
+// calls that were under way close the breaker. Without them it would pause, and then probe.
+func TestAnswersUnderWayEndThePause(t *testing.T) {
+	var s quota.State
+	l := quota.Limits{RequestsPerMinute: 60_000}
+	now := int64(epoch)
+	fail := func(n int) {
+		t.Helper()
+		for range n {
+			now += 10
+			s.Feedback(now, l, call(t, &s, now, l, quota.Request{}), quota.Outcome{Kind: quota.Transient}, half)
+		}
+	}
+	fail(10)
+	now = s.Status(now, l).BreakerUntil
+	for range 3 {
+		s.Feedback(now+100, l, call(t, &s, now, l, quota.Request{}), quota.Outcome{Kind: quota.Succeeded}, half)
+	}
+	if now += 200; s.Status(now, l).Breaker != quota.Closed {
+		t.Fatal("three probes that went well did not close it")
+	}
+	var underWay []quota.Reservation
+	for range 4 {
+		underWay = append(underWay, call(t, &s, now, l, quota.Request{}))
+	}
+	for s.Status(now, l).Breaker == quota.Closed && now < epoch+9000 {
+		fail(1)
+	}
+	if s.Status(now, l).Breaker != quota.Open {
+		t.Fatal("many failures in a row did not open it")
+	}
+	for i, r := range underWay[:3] {
+		now += 10
+		// The headers of an answer and its end count once.
+		s.Feedback(now, l, r, quota.Outcome{Kind: quota.HeadersArrived}, half)
+		s.Feedback(now, l, r, quota.Outcome{Kind: quota.Succeeded}, half)
+		if got, want := s.Status(now, l).Breaker, [3]quota.BreakerState{quota.HalfOpen, quota.HalfOpen, quota.Closed}[i]; got != want {
+			t.Errorf("after %d answers it is %v", i+1, got)
+		}
+	}
+}
+
+// TestProbesAreFarApart: jobs at fault may stand one after the other, so those that probe do not.
+func TestProbesAreFarApart(t *testing.T) {
+	var s quota.State
+	l := quota.Limits{RequestsPerMinute: 60_000}
+	now := int64(epoch)
+	for range 10 {
+		now += 10
+		s.Feedback(now, l, call(t, &s, now, l, quota.Request{}), quota.Outcome{Kind: quota.Transient}, half)
+	}
+	line := make([]quota.Candidate, 80)
+	for i := range line {
+		line[i].ID = int64(i + 1)
+	}
+	var probes []int
+	for i, d := range s.Admit(s.Status(now, l).BreakerUntil, l, line, 16) {
+		if d.Admitted() {
+			probes = append(probes, i)
+		}
+	}
+	if len(probes) != 3 || probes[1]-probes[0] < 10 || probes[2]-probes[1] < 10 {
+		t.Errorf("probes at %v", probes)
+	}
+}

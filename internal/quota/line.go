@@ -160,20 +160,24 @@ func (r *round) drawn() int {
 			tenants = append(tenants, c.Tenant)
 		}
 	}
-	if b.mixed == 0 && b.openings%2 == 1 && b.again == 0 {
+	if b.mixed == 0 && b.openings%2 == 1 && b.again == 0 && !b.doubted() {
 		return cheapest
 	}
-	draw := scattered(uint64(r.s.seq), uint64(b.openings))
-	tenant := tenants[draw%uint64(len(tenants))]
-	chosen, first := cheapest, uint64(math.MaxUint64)
+	tenant := tenants[scattered(uint64(r.s.seq), uint64(b.openings))%uint64(len(tenants))]
+	var own []int
 	for i, c := range r.line {
 		if !r.decisions[i].Admitted() && c.Again == again && c.Tenant == tenant {
-			if at := scattered(draw, uint64(c.ID)); at <= first {
-				chosen, first = i, at
-			}
+			own = append(own, i)
 		}
 	}
-	return chosen
+	return own[spread(r.s.seq, len(own))]
+}
+
+// spread is one of n places, such that those of numbers which follow each other are far from each other: jobs at fault may have been
+// submitted one after the other.
+func spread(number int64, n int) int {
+	_, fraction := math.Modf(float64(number%(1<<20)) * (math.Sqrt(5) - 1) / 2)
+	return int(fraction * float64(n))
 }
 
 // scattered is a number that looks as if it were drawn (the finalizer of SplitMix64: Steele, Lea and Flood, 2014).

@@ -1,6 +1,7 @@
 package quota_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/forebayhq/forebay"
@@ -126,21 +127,36 @@ func TestBackfill(t *testing.T) {
 	}
 }
 
-// TestProbeIsTheCheapest: whatever the order, the cheapest candidate finds out whether it works again.
+// TestProbeIsTheCheapest: whatever the order, one candidate finds out whether it works again, by turns the cheapest and any, once it is
+// no longer in doubt whether the deployment is at fault.
 func TestProbeIsTheCheapest(t *testing.T) {
 	var s quota.State
-	for i := range int64(10) {
-		r := call(t, &s, epoch+i*500, azureLimits, quota.Request{PromptTokens: 100})
-		s.Feedback(epoch+i*500+10, azureLimits, r, quota.Outcome{Kind: quota.Transient}, half)
+	now, until := int64(epoch), int64(0)
+	for until < epoch+16_000 {
+		now = max(now+500, until)
+		r := call(t, &s, now, azureLimits, quota.Request{PromptTokens: 10, MaxOutputTokens: 10})
+		s.Feedback(now+10, azureLimits, r, quota.Outcome{Kind: quota.Transient}, half)
+		until = s.Status(now, azureLimits).BreakerUntil
 	}
 	line := []quota.Candidate{
 		{ID: 1, Request: quota.Request{PromptTokens: 1000}}, {ID: 2, Request: quota.Request{PromptTokens: 10}}, {ID: 3, Request: quota.Request{PromptTokens: 500}},
 	}
-	if d := s.Admit(epoch+5000, azureLimits, line, 3); d[1].Verdict.Reason != forebay.WaitBreaker {
+	if d := s.Admit(until-1, azureLimits, line, 3); d[1].Verdict.Reason != forebay.WaitBreaker {
 		t.Errorf("while open: %+v", d)
 	}
-	d := s.Admit(epoch+15_000, azureLimits, line, 3)
-	if d[1].Reservation.Seq == 0 || !d[1].Reservation.Probe || d[0].Verdict.Reason != forebay.WaitBreaker || d[2].Verdict.Reason != forebay.WaitBreaker {
-		t.Errorf("half-open: %+v", d)
+	var probes []int
+	for range 2 { // by turns it is the cheapest and any
+		now = s.Status(now, azureLimits).BreakerUntil
+		for i, d := range s.Admit(now, azureLimits, line, 3) {
+			if d.Admitted() {
+				probes = append(probes, i)
+				s.Feedback(now+10, azureLimits, d.Reservation, quota.Outcome{Kind: quota.Transient}, half)
+			} else if d.Verdict.Reason != forebay.WaitBreaker {
+				t.Errorf("half-open: %+v", d)
+			}
+		}
+	}
+	if len(probes) != 2 || !slices.Contains(probes, 1) {
+		t.Errorf("probes %v", probes)
 	}
 }
