@@ -143,8 +143,8 @@ func (s *simulation) finish(j *job, ok bool) {
 func (s *simulation) call(j *job, onHeaders func(headers), onEnd func(answer)) {
 	s.calls++
 	server := s.server
-	there := 20 + int64(s.rng.ExpFloat64()*15)
-	back := 20 + int64(s.rng.ExpFloat64()*15)
+	there := 20 + int64(s.rng.ExpFloat64()*15) + server.roundTrip/2
+	back := 20 + int64(s.rng.ExpFloat64()*15) + server.roundTrip/2
 	s.after(there, func() {
 		a := server.admit(s.now, j)
 		if a.status == 429 {
