@@ -6,7 +6,8 @@ import (
 )
 
 const (
-	foreignTokens = 1500 // of a call of the other client
+	foreignTokens = 1500 // of a call of the other client, at most foreignPart of a minute's quota
+	foreignPart   = 20
 	// foreignOften is the least time between two of its calls, on average. Where that is too seldom they are larger.
 	foreignOften = time.Millisecond
 	// foreignBehind bounds how much of the past is made up for when a call comes after a long rest.
@@ -26,7 +27,7 @@ func newForeign(d Deployment, seed uint64, now time.Time) *foreign {
 	if perMinute <= 0 {
 		return nil
 	}
-	f := &foreign{every: time.Duration(foreignTokens / perMinute * float64(time.Minute)), rng: rand.New(rand.NewPCG(seed, 3)), next: now}
+	f := &foreign{every: time.Duration(min(foreignTokens, float64(d.TokensPerMinute)/foreignPart) / perMinute * float64(time.Minute)), rng: rand.New(rand.NewPCG(seed, 3)), next: now}
 	f.every = max(f.every, foreignOften)
 	half := int(perMinute * f.every.Minutes() / 2)
 	f.cost = Cost{Prompt: half, Output: half}

@@ -26,7 +26,7 @@ type Stats struct {
 	TokensAdmitted int64 `json:"tokens_admitted"`
 	TokensWasted   int64 `json:"tokens_wasted"`
 	ForeignTokens  int64 `json:"foreign_tokens"` // admitted of the other client's, until the latest call
-	PromptTokens   int64 `json:"prompt_tokens"` // of complete answers, as reported to the client
+	PromptTokens   int64 `json:"prompt_tokens"`  // of complete answers, as reported to the client
 	OutputTokens   int64 `json:"output_tokens"`
 
 	InFlight     int `json:"in_flight"`
