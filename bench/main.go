@@ -43,6 +43,7 @@ var experiments = []experiment{
 	{"sessions", sessions},
 	{"topics", topics},
 	{"quota", quotas},
+	{"windows", windows},
 	{"outage", outage},
 	{"poison", poison},
 	{"fairness", fairness},

@@ -36,8 +36,11 @@ func serveStandin(ctx context.Context, file string) error {
 	return s.Run(ctx, listener)
 }
 
-// standinQuota is one deployment as Azure counts: windows of a minute.
+// standinQuota is one deployment. It counts as Azure does, in windows of a minute, unless kind or options say otherwise.
 type standinQuota struct {
+	kind            standin.Kind // "": KindAzure
+	requests        int          // a minute; 0: what Azure gives with so many tokens
+	options         string       // further ones of its YAML, each with a comma before it
 	name            string
 	tokensPerMinute int
 	phase           time.Duration // when the first window ends
@@ -45,18 +48,26 @@ type standinQuota struct {
 }
 
 // requestsPerMinute is what Azure gives with so many tokens.
-func (q standinQuota) requestsPerMinute() int { return q.tokensPerMinute / 1000 * 6 }
+func (q standinQuota) requestsPerMinute() int {
+	if q.requests > 0 {
+		return q.requests
+	}
+	return q.tokensPerMinute / 1000 * 6
+}
 
 func startStandin(ctx context.Context, deployments ...standinQuota) (*stand, error) {
 	var file strings.Builder
 	file.WriteString("seed: 1\ndeployments:\n")
 	for _, d := range deployments {
-		estimate := ""
+		estimate, kind := "", d.kind
+		if kind == "" {
+			kind = standin.KindAzure
+		}
 		if d.estimateFactor > 0 {
 			estimate = fmt.Sprintf(", estimate_factor: %g, estimate_spread: 0.1", d.estimateFactor)
 		}
-		fmt.Fprintf(&file, "  - {name: %s, kind: azure-openai, tokens_per_minute: %d, phase: %v, first_token: 300ms, tokens_per_second: 400%s}\n",
-			d.name, d.tokensPerMinute, d.phase, estimate)
+		fmt.Fprintf(&file, "  - {name: %s, kind: %s, tokens_per_minute: %d, requests_per_minute: %d, phase: %v, first_token: 300ms, tokens_per_second: 400%s%s}\n",
+			d.name, kind, d.tokensPerMinute, d.requestsPerMinute(), d.phase, estimate, d.options)
 	}
 	c, err := startChild(ctx, childSpec{Role: "standin", Standin: file.String()})
 	if err != nil {
@@ -72,6 +83,10 @@ func (s *stand) close() error {
 
 // configured is the deployment as a user of Forebay describes it.
 func (s *stand) configured(q standinQuota) server.Deployment {
+	if q.kind == standin.KindOpenAI {
+		return server.Deployment{Name: q.name, Provider: server.ProviderOpenAI, Endpoint: s.url + "/v1", Model: q.name,
+			TokensPerMinute: q.tokensPerMinute, RequestsPerMinute: q.requestsPerMinute()}
+	}
 	return server.Deployment{Name: q.name, Provider: server.ProviderAzure, Endpoint: s.url, Deployment: q.name,
 		TokensPerMinute: q.tokensPerMinute, RequestsPerMinute: q.requestsPerMinute()}
 }

@@ -28,7 +28,7 @@ type simFlags struct {
 	apiKey     string
 	faults     string
 
-	firstToken, slice, phase, burst time.Duration
+	firstToken, slice, tokenSlice, phase, burst, roundTrip time.Duration
 }
 
 // serverFlags are those that also hold with a file; the last three are the root's.
@@ -66,10 +66,14 @@ With --config it runs several deployments; see docs/sim.md for the file.`,
 	flags.IntVar(&f.deployment.TokensPerMinute, "tokens-per-minute", d.TokensPerMinute, "the quota; 0 is none")
 	flags.IntVar(&f.deployment.RequestsPerMinute, "requests-per-minute", d.RequestsPerMinute, "the quota; 0 is none, -1 is 6 for each 1,000 tokens per minute")
 	flags.DurationVar(&f.slice, "request-slice", 0, "over which requests are counted (default 10s for azure-openai, else 1m)")
+	flags.DurationVar(&f.tokenSlice, "token-slice", 0, "over which tokens are counted, by the kinds with windows (default 1m)")
 	flags.DurationVar(&f.burst, "burst", 0, "what a bucket holds, as time (default 10s for bucket, else 1m)")
 	flags.DurationVar(&f.phase, "phase", 0, "when after the start the first window ends (default: by the seed)")
 	flags.StringVar((*string)(&f.deployment.Headers), "headers", string(d.Headers), "what answers say of it: "+join(standin.HeaderKinds))
 	flags.Float64Var(&f.deployment.EstimateFactor, "estimate-factor", d.EstimateFactor, "what prompts are charged, by their tokens in the usage")
+	flags.Float64Var(&f.deployment.ForeignShare, "foreign-share", 0, "share of the tokens per minute that another client asks for")
+	flags.Float64Var(&f.deployment.SpentShare, "spent-share", 0, "share of the quota that was used before the start")
+	flags.DurationVar(&f.roundTrip, "round-trip", 0, "delay of the network")
 	flags.DurationVar(&f.firstToken, "first-token", time.Duration(d.FirstToken), "until an answer begins")
 	flags.Float64Var(&f.deployment.TokensPerSecond, "tokens-per-second", d.TokensPerSecond, "of each answer; 0 is all at once")
 	flags.IntVar(&f.deployment.OutputTokens, "output-tokens", d.OutputTokens, "the median length of answers")
@@ -111,6 +115,7 @@ func (f *simFlags) fromFlags(flags *pflag.FlagSet) (standin.Options, error) {
 	o, d := f.options, f.deployment
 	o.APIKey, o.AnyModel = forebay.Secret(f.apiKey), true
 	d.FirstToken, d.Burst = standin.Duration(f.firstToken), standin.Duration(f.burst)
+	d.TokenSlice, d.RoundTrip = standin.Duration(f.tokenSlice), standin.Duration(f.roundTrip)
 	if flags.Changed("request-slice") {
 		d.RequestSlice = standin.Duration(f.slice)
 	}

@@ -245,7 +245,7 @@ func (f *workers) kill(i int, lock int64) {
 
 func neutral(h headers) quota.Headers {
 	return quota.Headers{
-		Reset:     [...]time.Duration{quota.Tokens: millis(h.reset), quota.Requests: 0, quota.OutputTokens: 0},
+		Reset:     [...]time.Duration{quota.Tokens: millis(h.reset), quota.Requests: millis(h.resetRequests), quota.OutputTokens: 0},
 		Limit:     quota.Amount{quota.Tokens: h.limit, quota.Requests: h.limitRequests, quota.OutputTokens: h.limitOutput},
 		Remaining: quota.Amount{quota.Tokens: h.remaining, quota.Requests: h.remainingRequests, quota.OutputTokens: h.remainingOutput},
 	}

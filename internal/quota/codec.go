@@ -10,16 +10,16 @@ import (
 // is stored as such, so that processes that know no other can read it.
 const (
 	oldestVersion = 3
-	stateVersion  = 6
+	stateVersion  = 7
 )
 
 const (
 	maxScalar = 1 << 61
-	scalars   = 90 // stored fields that are single numbers
+	scalars   = 101 // stored fields that are single numbers
 )
 
 // scalarsOf are how many of them each version has, from oldestVersion on.
-var scalarsOf = [...]int{80, 82, 86, scalars}
+var scalarsOf = [...]int{80, 82, 86, 90, scalars}
 
 // ErrCorruptState is returned for bytes that are not a state.
 var ErrCorruptState = errors.New("quota: not a stored state, or one of another version")
@@ -32,10 +32,12 @@ func (s *State) MarshalBinary() ([]byte, error) { return s.AppendBinary(make([]b
 func (s *State) AppendBinary(b []byte) ([]byte, error) {
 	version := byte(oldestVersion)
 	switch bk := &s.breaker; {
-	case bk.blamed != 0:
+	case s.heardAt|s.askedAt|s.hearAfter|s.resets|s.resetFrom|s.margin|s.requestCut != 0:
 		version = stateVersion
-	case bk.mixed != 0 || bk.freshAt != 0 || bk.again != 0 || bk.okAt != 0:
+	case bk.blamed != 0:
 		version = stateVersion - 1
+	case bk.mixed != 0 || bk.freshAt != 0 || bk.again != 0 || bk.okAt != 0:
+		version = stateVersion - 2
 	case bk.denied != 0 || bk.doubts != 0:
 		version++
 	}
@@ -137,6 +139,8 @@ func (s *State) scalars() [scalars]*int64 {
 		&o.cap, &o.limit, &o.tat, &o.spent, &o.headerLimit, &o.limitAt, &o.remaining, &o.mark, &o.markAt, &o.resetAt,
 		&b.denied, &b.doubts, &b.mixed, &b.freshAt, &b.again, &b.okAt,
 		&b.blamed, &b.blamedAt, &b.blamedNow, &b.othersAt,
+		&s.heardAt, &s.askedAt, &s.hearAfter, &s.resets, &s.resetFrom, &s.resetWas, &s.margin, &s.widenedAt,
+		&s.requestCut, &s.requestStep, &s.slowerAt,
 	}
 }
 
@@ -151,6 +155,7 @@ func (s *State) plausible() bool {
 		}
 	}
 	for _, at := range []int64{s.pauseUntil, s.throttledAt, s.adjustedAt, s.grewAt, s.pacedAt, s.burstCutUntil, s.unseenUntil,
+		s.heardAt, s.askedAt, s.hearAfter, s.resetFrom, s.resetWas, s.widenedAt, s.slowerAt,
 		s.breaker.until, s.breaker.since, s.breaker.closedAt, s.breaker.probeAt, s.breaker.mixed, s.breaker.freshAt, s.breaker.okAt, s.breaker.blamedAt, s.breaker.blamedNow,
 		s.breaker.othersAt, s.estimate.at, s.estimate.resetAt} {
 		if at > ahead {
@@ -161,7 +166,7 @@ func (s *State) plausible() bool {
 		return false
 	}
 	e, b := &s.estimate, &s.breaker
-	return s.clock <= maxTime && s.unseen <= maxAmount && b.state <= HalfOpen && b.newest <= s.seq && b.failed|b.silent|b.again < 1<<latestCalls && b.denied < int64(denials) && b.doubts < doubtsToOpen &&
+	return s.clock <= maxTime && s.unseen <= maxAmount && s.resets <= windowSlides && s.margin <= maxAmount && s.requestCut <= requestMost && s.requestStep <= requestSteps && b.state <= HalfOpen && b.newest <= s.seq && b.failed|b.silent|b.again < 1<<latestCalls && b.denied < int64(denials) && b.doubts < doubtsToOpen &&
 		(b.denied == 0 || b.state != Closed) &&
 		s.pace <= maxPace && (s.pace == 0 || s.pace >= minPace) && s.paceQuiet <= paceForever &&
 		s.step <= 2*growMost && e.strange <= 1000 && e.sigma <= 100_000 && e.told.charged <= maxAmount && e.used.charged <= maxAmount &&

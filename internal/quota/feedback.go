@@ -8,6 +8,15 @@ const (
 	pauseJitter   = 500
 	pauseDefault  = 2 * second // when it named none; doubled while that goes on
 	pauseLongest  = 30 * second
+	marginMost    = 100 // the margin of what headers say is left is at most this part of the quota
+	marginKept    = 5 * minute
+
+	requestStep  = 2 // percent of the pace of requests that a refusal on them takes
+	requestSteps = 12
+	requestMost  = 50
+	requestSoon  = 15 * second
+	// requestCutFor is after how long without a refusal requests come a percent faster again.
+	requestCutFor = 30 * second
 )
 
 // Feedback takes in what a call told. It is called at most once with HeadersArrived and once with how
@@ -28,6 +37,7 @@ func (s *State) Feedback(now int64, l Limits, r Reservation, o Outcome, rnd Rand
 	if o.Kind != NotSent && o.Kind != Transient {
 		s.read(l, r, o)
 	}
+	s.heard(r)
 	switch o.Kind {
 	case HeadersArrived:
 		s.throttleRun = 0
@@ -100,7 +110,7 @@ func (s *State) throttled(l Limits, r Reservation, o Outcome, rnd Random) {
 	if own := min(int64(pauseDefault)<<max(s.throttleRun-1, 0), pauseLongest); said <= 0 || s.throttleRun > 1 && said < own {
 		wait = own
 	}
-	until := s.clock + wait + pauseLeast + int64(rnd()*pauseJitter)
+	until := s.clock + wait + pauseLeast + int64(rnd()*float64(min(pauseJitter, max(wait/4, pauseLeast))))
 	if s.clock >= s.pauseUntil {
 		s.note(Change{Kind: Paused, Until: until})
 	}
@@ -111,13 +121,67 @@ func (s *State) throttled(l Limits, r Reservation, o Outcome, rnd Random) {
 	}
 	switch kind {
 	case ThrottledRequests:
-		s.burstCutUntil = s.clock + burstCutFor
+		s.slower(r)
 	case ThrottledTokens:
-		s.shrink(r.Amount[Tokens], said)
+		if s.explained(r, o) {
+			s.widen(r, o)
+		} else {
+			s.shrink(r.Amount[Tokens], said)
+		}
+		s.unheard(s.pauseUntil)
 	}
 	// Calls go on one by one and not in a burst, so that one refusal is heard before many are earned.
 	m := &s.meters[Tokens]
 	m.tat = max(m.tat, (s.pauseUntil+s.burst(Tokens))*1000)
+}
+
+// explained reports whether a refusal on tokens says no more than its headers: that too little was left, as others have used it. Then
+// the limit is what it was thought to be. It also tells whether the window slides: then there is room again long before the reset.
+func (s *State) explained(r Reservation, o Outcome) bool {
+	h := o.Headers
+	if reset := h.Reset[Tokens]; o.RetryAfter > 0 && reset > 0 {
+		switch early := (reset - o.RetryAfter).Milliseconds(); {
+		case early >= slideLeast:
+			s.resets = windowSlides
+		case s.resets == windowUnknown && early > -slideLeast && reset.Milliseconds() > shortWait:
+			s.resets = windowFixed
+		}
+	}
+	m := &s.meters[Tokens]
+	told := h.Remaining[Tokens] > 0 || h.Remaining[Tokens] == 0 && m.remaining > 0 && s.clock-m.markAt <= minute // 0 may be what is not said
+	return told && h.Limit[Tokens] > 0 && h.Limit[Tokens] < maxAmount && h.Remaining[Tokens] < r.Amount[Tokens]
+}
+
+// widen has calls keep a greater distance from what headers say is left. It was less than they said by so much, for others have
+// used it, or calls took long to arrive.
+func (s *State) widen(r Reservation, o Outcome) {
+	m := &s.meters[Tokens]
+	if s.clock-s.widenedAt < second || r.At < s.widenedAt {
+		return
+	}
+	s.widenedAt = s.clock
+	s.margin = min(s.margin+max(r.Amount[Tokens]-o.Headers.Remaining[Tokens], m.cap/400), m.cap/marginMost)
+}
+
+// slower has requests come more evenly, and the slower the more often they are refused all the same: others make some too, or
+// the network brings some together.
+func (s *State) slower(r Reservation) {
+	if r.At >= s.slowerAt {
+		step := int64(requestStep)
+		others := s.unseen > s.meters[Tokens].cap/50
+		if others {
+			step *= 3
+		}
+		if s.clock >= s.burstCutUntil {
+			step /= 2 // less of a burst will mostly do
+		} else if others && s.clock-s.slowerAt < requestSoon {
+			step = min(2*max(s.requestStep, step), requestSteps)
+		}
+		s.requestStep = step
+		s.requestCut = min(s.requestCut+step, requestMost)
+		s.slowerAt = s.clock
+	}
+	s.burstCutUntil = s.clock + burstCutFor
 }
 
 // guess says what a refusal was on that does not say so: requests when their window is the fuller.

@@ -106,6 +106,14 @@ func (s *State) grow(now int64) {
 			s.pace, s.paceQuiet = 0, 0
 		}
 	}
+	for s.requestCut > 0 && now-s.slowerAt >= requestCutFor {
+		s.slowerAt += requestCutFor
+		s.requestCut--
+	}
+	for s.margin > 0 && now-s.widenedAt >= marginKept {
+		s.widenedAt += marginKept
+		s.margin /= 2
+	}
 	if m.limit == 0 || m.cap > 0 && m.limit >= m.cap || now-s.throttledAt < growAfter {
 		return
 	}
@@ -138,6 +146,13 @@ func (l Limits) sliced(limit int64) bool {
 	return l.Accounting == AccountAzureOpenAI && limit > 0 && (l.RequestsPerMinute == 0 || limit <= l.RequestsPerMinute/5)
 }
 
+// inSlice reports whether what remains of the requests is of a slice of some seconds, though the limit is told of a minute. That
+// is out of date when it is heard of, and the pace sees to slices.
+func inSlice(o Outcome, limit, remaining int64) bool {
+	reset := o.Headers.Reset[Requests].Milliseconds()
+	return reset > 0 && reset <= shortWait && remaining < limit/5
+}
+
 // read takes in rate-limit headers. Those of a call made before the one last read say nothing new.
 func (s *State) read(l Limits, r Reservation, o Outcome) {
 	for d := range s.meters {
@@ -150,12 +165,15 @@ func (s *State) read(l Limits, r Reservation, o Outcome) {
 			m.headerLimit, m.limitAt = limit, s.clock
 			s.follow(Dimension(d), [dimensions]int64{l.TokensPerMinute, l.RequestsPerMinute, l.OutputTokensPerMinute}[d])
 		}
-		if remaining <= 0 || remaining > maxAmount || limit > 0 && remaining > limit {
+		if remaining <= 0 || remaining > maxAmount || limit > 0 && remaining > limit || Dimension(d) == Requests && inSlice(o, limit, remaining) {
 			continue
 		}
 		resetAt := int64(0)
 		if reset := o.Headers.Reset[d].Milliseconds(); reset > 0 && reset < headerKept {
 			resetAt = s.clock + reset + resetLate
+			if Dimension(d) == Tokens && o.Kind != Throttled && o.Kind != ThrottledTokens && o.Kind != ThrottledRequests {
+				s.slides(r, reset)
+			}
 		}
 		if Dimension(d) == Tokens && l.Accounting == AccountAzureOpenAI && o.Kind != Throttled && o.Kind != ThrottledTokens {
 			s.estimate.fell(r, remaining, resetAt, s.alone(r))
@@ -181,7 +199,15 @@ func (s *State) compare() {
 	if m.headerLimit == 0 || m.resetAt == 0 {
 		return
 	}
-	ours := max(s.sum[Tokens]-(m.spent-m.mark), 0)
+	ours := s.sum[Tokens] - (m.spent - m.mark)
+	if s.resets == windowFixed && m.resetAt-s.clock > shortWait { // the provider counts ours since its minute began
+		for _, c := range s.slices {
+			if c.leaves() <= m.resetAt-resetLate {
+				ours -= c.amount[Tokens]
+			}
+		}
+	}
+	ours = max(ours, 0)
 	s.unseen, s.unseenUntil = max(m.headerLimit-m.remaining-ours, 0), min(m.resetAt, m.markAt+minute)
 }
 

@@ -3,10 +3,14 @@ package quota
 import "github.com/forebayhq/forebay"
 
 const (
-	headerFresh   = 5 * second  // how long after a call its headers say what is left
-	headerKept    = 10 * minute // how long a limit that the provider said is believed
-	tokenBurst    = 5 * second
-	requestBurst  = second
+	headerFresh  = 5 * second  // how long after a call its headers say what is left
+	headerSlides = 3 * second  // the same where what was used is forgotten by and by
+	coldFor      = 3 * second  // so long after the first call in a minute others may overtake it
+	headerKept   = 10 * minute // how long a limit that the provider said is believed
+	tokenBurst   = 5 * second
+	requestBurst = second
+	// requestLate is by how much calls may make up for having gone late, where bursts of requests are refused.
+	requestLate   = 20
 	defaultOutput = 4096
 )
 
@@ -22,7 +26,7 @@ func (s *State) Reserve(now int64, l Limits, r Request) (Reservation, Verdict) {
 	if v := s.fits(need); !v.Admitted() {
 		return Reservation{}, v
 	}
-	return s.take(l, r, cost, probe), Verdict{}
+	return s.take(l, r, cost, need, probe), Verdict{}
 }
 
 // Holds reports whether a call is no larger than what the deployment admits in a minute. One that is larger goes when
@@ -56,9 +60,10 @@ func (s *State) open() (v Verdict, probe bool) {
 	return v, probe
 }
 
-func (s *State) take(l Limits, r Request, cost Amount, probe bool) Reservation {
+func (s *State) take(l Limits, r Request, cost, need Amount, probe bool) Reservation {
 	s.seq++
 	s.counts.Calls++
+	s.asked(need[Tokens])
 	s.reserve(cost)
 	s.estimate.sized(r.PromptTokens, cost[Tokens])
 	if l.Accounting == AccountAzureOpenAI {
@@ -80,7 +85,11 @@ func (s *State) take(l Limits, r Request, cost Amount, probe bool) Reservation {
 // justSent is what was reserved so recently that it may reach the provider after a call that is made
 // now: calls overtake each other.
 func (s *State) justSent() (a Amount) {
-	for i := len(s.slices) - 1; i >= 0 && s.slices[i].no >= s.clock/sliceMillis-1; i-- {
+	since := s.clock/sliceMillis - 1
+	if len(s.slices) > 0 && s.slices[0].no >= (s.clock-coldFor)/sliceMillis {
+		since = 0 // connections are new, and some take long
+	}
+	for i := len(s.slices) - 1; i >= 0 && s.slices[i].no >= since; i-- {
 		a.add(s.slices[i].amount)
 	}
 	return a
@@ -125,6 +134,9 @@ func (s *State) cost(l Limits, r Request) (cost, need Amount) {
 // fits says whether every dimension has room for need.
 func (s *State) fits(need Amount) Verdict {
 	v := Verdict{}
+	if at := s.asking(); at > s.clock && need[Tokens] > 0 {
+		return Verdict{Reason: forebay.WaitQuota, RetryAt: at}
+	}
 	for d := range dimensions {
 		if need[d] == 0 {
 			continue
@@ -151,7 +163,7 @@ func (s *State) room(d Dimension) (room int64, bounded bool) {
 	}
 	said := m.remaining - (m.spent - m.mark)
 	if d == Tokens {
-		said -= s.estimate.deviationOf(m.spent - m.mark)
+		said -= s.estimate.deviationOf(m.spent-m.mark) + s.margin
 	}
 	// The provider's own word counts for more than the window, which does not know where the
 	// provider's minute begins. Not so while it refuses less than it says, or has less to give than us.
@@ -168,6 +180,10 @@ func (s *State) unseenOf(d Dimension) int64 {
 	if d != Tokens || s.clock >= s.unseenUntil {
 		return 0
 	}
+	if s.resets == windowSlides {
+		// Those who used it may go on doing so: three quarters of what they do would then be new.
+		return s.unseen - s.unseen*min(max(minute-(s.unseenUntil-s.clock), 0), minute)/(4*minute)
+	}
 	return s.unseen
 }
 
@@ -180,12 +196,16 @@ func (s *State) doubt(d Dimension) int64 {
 	return s.estimate.deviationOf(s.sum[d])
 }
 
-func (s *State) headerIsFresh(d Dimension) bool { return s.clock < s.meters[d].staleAt() }
+func (s *State) headerIsFresh(d Dimension) bool { return s.clock < s.staleAt(d) }
 
 // staleAt is when what the headers said is left is no longer true.
-func (m *meter) staleAt() int64 {
+func (s *State) staleAt(d Dimension) int64 {
+	m := &s.meters[d]
 	if m.remaining == 0 {
 		return 0
+	}
+	if d == Tokens && s.resets == windowSlides { // there is more by and by
+		return m.markAt + headerSlides + 1
 	}
 	at := m.markAt + headerFresh + 1
 	if m.resetAt > 0 && m.resetAt <= at+shortWait {
@@ -200,10 +220,13 @@ func (s *State) roomAt(d Dimension, need int64) int64 {
 	if !bounded || need <= room {
 		return s.clock
 	}
+	if s.mayAsk(d, need) {
+		return s.clock
+	}
 	m := &s.meters[d]
 	at := s.clock
 	if s.headerIsFresh(d) {
-		at = m.staleAt()
+		at = s.staleAt(d)
 	}
 	if m.limit == 0 {
 		return at
@@ -211,7 +234,11 @@ func (s *State) roomAt(d Dimension, need int64) int64 {
 	limit, unseen := m.limit-s.doubt(d), s.unseenOf(d)
 	at = max(at, s.leftAt(d, need, limit-unseen))
 	if unseen > 0 {
-		at = min(at, max(s.unseenUntil, s.leftAt(d, need, limit)))
+		again := max(s.unseenUntil, s.leftAt(d, need, limit))
+		if s.resets != windowFixed && s.unseenUntil-s.clock > shortWait { // less of it is counted soon, or one call may ask
+			again = min(again, s.clock+second/2)
+		}
+		at = min(at, again)
 	}
 	return at
 }
@@ -275,7 +302,7 @@ func (s *State) burst(d Dimension) int64 {
 	case d != Requests:
 		return tokenBurst * (s.currentPace() - minPace + 5) / (maxPace - minPace + 5)
 	case s.clock < s.burstCutUntil:
-		return 0
+		return min(requestLate, 30*second/max(s.meters[d].limit, 1))
 	}
 	return requestBurst
 }
@@ -285,6 +312,12 @@ func (s *State) rate(d Dimension) float64 {
 	rate := float64(s.meters[d].limit) / 60
 	if d != Requests {
 		rate *= float64(s.currentPace()) / 100
+	} else {
+		rate *= float64(100-s.requestCut) / 100
+		// Where bursts are refused, and tokens are used up long before the requests are, requests need not come as fast.
+		if t := s.meters[Tokens].limit; t > 0 && s.clock < s.burstCutUntil && s.sum[Requests] >= breakerCalls && s.sum[Tokens] > 0 {
+			rate = min(rate, max(rate/4, 2*float64(t)/60*float64(s.sum[Requests])/float64(s.sum[Tokens])))
+		}
 	}
 	return rate
 }

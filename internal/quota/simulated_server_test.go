@@ -3,6 +3,8 @@ package quota_test
 import (
 	"math"
 	"math/rand/v2"
+
+	"github.com/forebayhq/forebay/internal/standin"
 )
 
 // charging is what a simulated provider counts at admission.
@@ -40,6 +42,8 @@ type server struct {
 	swift           bool  // answers at 400 tokens a second, and with errors at once
 	lasts           int64 // ms that each answer takes, told of only at its end, while a hanging call takes 1 s; 0: by its tokens
 	faults          faults
+	service         *standin.Service // decides in place of this, if set
+	roundTrip       int64            // ms that each call's network takes, beyond what it does for all
 	rng             *rand.Rand
 	phase           int64
 	used            float64 // in the window or bucket
@@ -55,6 +59,7 @@ type charge struct{ at, tokens int64 }
 
 type headers struct {
 	limit, remaining, reset          int64 // reset in ms
+	resetRequests                    int64
 	limitOutput, remainingOutput     int64
 	limitRequests, remainingRequests int64
 }
@@ -81,6 +86,9 @@ func (v *server) begin(now int64, rng *rand.Rand) {
 
 // admit decides about a call that has arrived.
 func (v *server) admit(now int64, j *job) answer {
+	if v.service != nil {
+		return v.served(now, j)
+	}
 	f := v.faults.at(now)
 	if f.down {
 		if f.refuses {
@@ -226,6 +234,9 @@ func (v *server) add(now, cost int64) {
 
 // complete corrects the charge of a call where the provider does.
 func (v *server) complete(now int64, j *job) {
+	if v.service != nil {
+		return // nothing is settled by the kinds that are served
+	}
 	v.turn(now)
 	if v.output > 0 {
 		v.usedOutput += float64(j.produced)

@@ -16,6 +16,8 @@ type simulation struct {
 	server *server
 	jobs   []*job
 
+	connected int // connections that are open and idle
+
 	open      int // jobs that are neither done nor failed
 	lastDone  int64
 	calls     int
@@ -143,8 +145,17 @@ func (s *simulation) finish(j *job, ok bool) {
 func (s *simulation) call(j *job, onHeaders func(headers), onEnd func(answer)) {
 	s.calls++
 	server := s.server
-	there := 20 + int64(s.rng.ExpFloat64()*15)
-	back := 20 + int64(s.rng.ExpFloat64()*15)
+	there := 20 + int64(s.rng.ExpFloat64()*15) + server.roundTrip/2
+	back := 20 + int64(s.rng.ExpFloat64()*15) + server.roundTrip/2
+	if server.service != nil {
+		if s.connected == 0 { // two round trips for TCP and TLS, and some work
+			there += 2*server.roundTrip + int64(s.rng.ExpFloat64()*60)
+			s.connected++
+		}
+		s.connected--
+		ended := onEnd
+		onEnd = func(a answer) { s.connected++; ended(a) }
+	}
 	s.after(there, func() {
 		a := server.admit(s.now, j)
 		if a.status == 429 {

@@ -41,6 +41,17 @@ type State struct {
 	burstCutUntil int64 // until when requests go one by one
 	unseen        int64 // tokens that the provider has counted and the window has not
 	unseenUntil   int64 // when it begins to count anew
+	heardAt       int64 // when a call was heard of that tells how it is now; 0: none was since the last refusal on tokens
+	askedAt       int64 // when the call was made for the word of which others wait, or waited; 0: none was
+	hearAfter     int64 // calls made before it tell nothing of how it is now
+	resets        int64 // how the resets that headers name behave, as far as is known: windowUnknown and others
+	resetFrom     int64 // when the call was made whose reset others are compared with
+	resetWas      int64 // and that reset
+	margin        int64 // tokens by which what headers say is left has been too much
+	widenedAt     int64 // when that was found, or became less
+	requestCut    int64 // percent by which requests come slower than their limit
+	requestStep   int64 // by how much that was raised last
+	slowerAt      int64 // when it was raised or lowered
 	operator      bool  // paused by an operator
 
 	estimate estimate
@@ -121,7 +132,7 @@ func (s *State) rewind(by int64) {
 		}
 	}
 	back(&s.pauseUntil, &s.throttledAt, &s.adjustedAt, &s.grewAt, &s.pacedAt, &s.burstCutUntil, &s.unseenUntil,
-		&s.estimate.at, &s.estimate.resetAt, &s.breaker.until, &s.breaker.since, &s.breaker.closedAt, &s.breaker.probeAt,
+		&s.heardAt, &s.askedAt, &s.hearAfter, &s.resetFrom, &s.resetWas, &s.widenedAt, &s.slowerAt, &s.estimate.at, &s.estimate.resetAt, &s.breaker.until, &s.breaker.since, &s.breaker.closedAt, &s.breaker.probeAt,
 		&s.breaker.mixed, &s.breaker.freshAt, &s.breaker.okAt, &s.breaker.blamedAt, &s.breaker.blamedNow, &s.breaker.othersAt)
 	for d := range s.meters {
 		m := &s.meters[d]

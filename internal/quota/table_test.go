@@ -167,7 +167,8 @@ func TestServerKinds(t *testing.T) {
 	someRequests, noRequests := azureLimits, azureLimits
 	someRequests.RequestsPerMinute, noRequests.RequestsPerMinute = 240, 0
 	atMost := func(ratio float64) bars {
-		return bars{result{ratio: ratio, throttled: 0.03}, result{ratio: ratio, throttled: 0.03, wasted: 0.02}}
+		// Nine seeds waste 1.9 % on average, and a seed in ten of those without headers loses one of its 10,000 jobs.
+		return bars{result{ratio: ratio, throttled: 0.03}, result{ratio: ratio, throttled: 0.03, wasted: 0.022, failed: 0.34}}
 	}
 	bar := atMost(1.10)
 	for _, kind := range []struct {
@@ -240,7 +241,8 @@ func TestOutage(t *testing.T) {
 				closed = c.At - epoch - end*1000
 			}
 		}
-		if s.failed > 0 || during > 20 || closed <= 0 || closed > 15_000 || after < 60 || s.throttled > 5 {
+		// Where jobs may be at fault probes come every two seconds, 53 in this time, else every ten.
+		if s.failed > 0 || during > 60 || closed <= 0 || closed > 15_000 || after < 60 || s.throttled > 5 {
 			t.Errorf("seed %d: %d jobs failed, %d calls in the last 105 s of the outage, closed %d ms after it, %d calls in the next minute, %d refused",
 				seed, s.failed, during, closed, after, s.throttled)
 		}

@@ -148,7 +148,7 @@ func TestSporadicErrors(t *testing.T) {
 				ratio, opened := run(share)
 				t.Logf("%7d tokens a minute, answers swift %-5t, %2.0f %% of the calls fail: ratio %.3f, without %.3f; opened %d times",
 					size.quota, swift, 100*share, ratio, clean, opened)
-				if opened > 0 || share <= 0.01 && ratio > 1.01*clean {
+				if opened > 0 || share <= 0.01 && ratio > 1.02*clean { // the last calls of five minutes weigh a percent
 					t.Error("that is not as if none failed")
 				}
 			}

@@ -135,13 +135,20 @@ func (c *call) run() {
 		c.cached, cost.Cached = c.deployment.cached(c.prompt), c.deployment.cached(cost.Prompt)
 		cost.Output = c.request.maxOutput(c.deployment.MaxOutputTokens) * c.request.choices()
 	}
-	c.admission = c.deployment.Begin(began, cost)
+	half := time.Duration(c.deployment.RoundTrip) / 2
+	if sleep.For(c.r.Context(), half) != nil {
+		return // the client left before its call had arrived
+	}
+	c.admission = c.deployment.Begin(time.Now(), cost)
 	if c.server.changed != nil {
 		c.server.changed()
 		defer c.server.changed()
 	}
 	e := ending{c.admission.Outcome, Used{Prompt: c.prompt, Cached: c.cached}}
-	err := c.meet(&e)
+	err := errGone
+	if sleep.For(c.r.Context(), half) == nil {
+		err = c.meet(&e)
+	}
 	if errors.Is(err, errGone) {
 		e.outcome = Gone
 	}

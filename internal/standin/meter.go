@@ -56,6 +56,7 @@ type Quota struct {
 	OutputPerMinute    int // tokens, KindAnthropic only
 	RequestsPerMinute  int
 	RequestSlice       time.Duration // over which requests are counted; 0: a minute
+	TokenSlice         time.Duration // over which tokens are counted, by the kinds that have windows; 0: a minute
 	Burst              time.Duration // of the bucket kinds: how much the bucket holds; 0: ten seconds or a minute
 	Phase              time.Duration // of the windows: when after the start the first one ends
 	CountRejectedCalls bool          // any kind; always so with KindRollingRejected
@@ -104,12 +105,25 @@ func NewMeter(q Quota, start time.Time) *Meter {
 		m.requests = q.gauge(start, q.RequestsPerMinute, slice)
 	}
 	if q.TokensPerMinute > 0 {
-		m.tokens = q.gauge(start, q.TokensPerMinute, time.Minute)
+		slice := time.Minute
+		if q.windowed() && q.TokenSlice > 0 {
+			slice = q.TokenSlice
+		}
+		m.tokens = q.gauge(start, q.TokensPerMinute, slice)
 	}
 	if q.Kind == KindAnthropic && q.OutputPerMinute > 0 {
 		m.output = q.gauge(start, q.OutputPerMinute, time.Minute)
 	}
 	return m
+}
+
+// windowed reports whether the kind counts in windows; the others have buckets.
+func (q Quota) windowed() bool {
+	switch q.Kind {
+	case KindAzure, KindRolling, KindRollingRejected:
+		return true
+	}
+	return false
 }
 
 // gauge makes the counter that the kind calls for.
@@ -197,6 +211,24 @@ func (v *Verdict) judge(d Dimension, g *gauge, now time.Time, n float64) {
 func (v *Verdict) refuse(d Dimension, wait time.Duration) {
 	if wait > v.RetryAfter {
 		v.Admitted, v.Refused, v.RetryAfter = false, d, wait
+	}
+}
+
+// Spend counts tokens that other programs have used before now: a share of what is counted over. A rolling window
+// forgets them evenly, as if they had been used at an even rate.
+func (m *Meter) Spend(now time.Time, share float64) {
+	const parts = 600
+	if m.tokens == nil || share <= 0 {
+		return
+	}
+	tokens := m.tokens.holds * share
+	w, rolling := m.tokens.counter.(*rollingWindow)
+	if !rolling {
+		m.tokens.add(now, tokens)
+		return
+	}
+	for i := range parts {
+		w.add(now.Add(-w.length+w.length*time.Duration(i+1)/parts), tokens/parts)
 	}
 }
 

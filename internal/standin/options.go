@@ -30,10 +30,18 @@ type Deployment struct {
 	OutputTokensPerMinute int      `yaml:"output_tokens_per_minute"` // KindAnthropic; -1: a fifth of tokens_per_minute
 	RequestsPerMinute     int      `yaml:"requests_per_minute"`      // 0: no limit; -1: 6 for each 1,000 tokens per minute
 	RequestSlice          Duration `yaml:"request_slice"`            // -1ns: 10s with KindAzure, else a minute
+	TokenSlice            Duration `yaml:"token_slice"`              // over which tokens are counted; of the windows; 0: a minute
 	Burst                 Duration `yaml:"burst"`                    // of the bucket kinds; 0: 10s with KindBucket, else a minute
 	Phase                 Duration `yaml:"phase"`                    // of the windows; below 0: drawn from the seed
 	CountRejectedCalls    bool     `yaml:"count_rejected_calls"`
 	Headers               Headers  `yaml:"headers"`
+
+	// ForeignShare is the share of the tokens per minute that another client asks for, in calls of foreignTokens
+	// at random times. SpentShare is the share of the quota that was used before the start.
+	ForeignShare float64 `yaml:"foreign_share"`
+	SpentShare   float64 `yaml:"spent_share"`
+	// RoundTrip is the delay of the network: half of it before a call is counted, half before its answer.
+	RoundTrip Duration `yaml:"round_trip"`
 
 	// EstimateFactor and EstimateSpread are how the service's estimate of a prompt differs from the
 	// tokens it reports in the end: a factor for all, and a standard deviation among prompts.
@@ -104,7 +112,7 @@ func DefaultDeployment() Deployment {
 // quota is what the deployment's meter counts against. phase is for one that is drawn, 0 to below 1.
 func (d Deployment) quota(phase float64) Quota {
 	q := Quota{Kind: d.Kind, TokensPerMinute: d.TokensPerMinute, OutputPerMinute: d.OutputTokensPerMinute,
-		RequestsPerMinute: d.RequestsPerMinute, RequestSlice: time.Duration(d.RequestSlice), Burst: time.Duration(d.Burst),
+		RequestsPerMinute: d.RequestsPerMinute, RequestSlice: time.Duration(d.RequestSlice), TokenSlice: time.Duration(d.TokenSlice), Burst: time.Duration(d.Burst),
 		Phase: time.Duration(d.Phase), CountRejectedCalls: d.CountRejectedCalls}
 	if q.OutputPerMinute < 0 {
 		q.OutputPerMinute = d.TokensPerMinute / 5
@@ -170,6 +178,8 @@ func (d Deployment) validate(at string) error {
 		{"tokens_per_minute", float64(d.TokensPerMinute), 0, maxPerMinute},
 		{"output_tokens_per_minute", float64(d.OutputTokensPerMinute), -1, maxPerMinute},
 		{"requests_per_minute", float64(d.RequestsPerMinute), -1, maxPerMinute},
+		{"foreign_share", d.ForeignShare, 0, 1},
+		{"spent_share", d.SpentShare, 0, 1},
 		{"estimate_factor", d.EstimateFactor, 0.01, 100},
 		{"estimate_spread", d.EstimateSpread, 0, 10},
 		{"cached_share", d.CachedShare, 0, 1},
@@ -189,15 +199,16 @@ func (d Deployment) validate(at string) error {
 		least time.Duration
 		most  time.Duration
 	}{
-		{"request_slice", d.RequestSlice, -1, time.Minute}, {"burst", d.Burst, 0, time.Minute},
+		{"request_slice", d.RequestSlice, -1, time.Minute}, {"token_slice", d.TokenSlice, 0, time.Minute}, {"round_trip", d.RoundTrip, 0, time.Minute}, {"burst", d.Burst, 0, time.Minute},
 		{"phase", d.Phase, -1, time.Minute}, {"first_token", d.FirstToken, 0, maxDelay},
 	} {
 		if v := time.Duration(t.value); v < t.least || v > t.most {
 			return forebay.Invalid(at+t.name, "must be 0 to %v", t.most)
 		}
 	}
-	if d.Burst != 0 && time.Duration(d.Burst) < time.Second || d.RequestSlice > 0 && time.Duration(d.RequestSlice) < time.Second {
-		return forebay.Invalid(at+"burst", "burst and request_slice must be 1s at least")
+	if d.Burst != 0 && time.Duration(d.Burst) < time.Second || d.RequestSlice > 0 && time.Duration(d.RequestSlice) < time.Second ||
+		d.TokenSlice != 0 && time.Duration(d.TokenSlice) < time.Second {
+		return forebay.Invalid(at+"burst", "burst, request_slice and token_slice must be 1s at least")
 	}
 	if err := d.Faults.Script.Validate(); err != nil {
 		return fmt.Errorf("%s%w", at, err)

@@ -29,6 +29,7 @@ type Service struct {
 	changes    time.Duration // when conditions do, after start; below 0: never
 	rng        *rand.Rand
 	tally      *tally
+	foreign    *foreign // nil: there is no other client
 }
 
 // NewService returns a service whose time begins now. Its options are taken to be valid.
@@ -54,6 +55,8 @@ func (d *Service) Reset(now time.Time) {
 	d.rng = rand.New(rand.NewPCG(d.seed, 1))
 	q := d.quota(d.rng.Float64())
 	d.meter = NewMeter(q, now)
+	d.meter.Spend(now, d.SpentShare)
+	d.foreign = newForeign(d.Deployment, d.seed, now)
 	d.tally = newTally(now, q.Phase)
 	d.changes = 0
 }
@@ -115,6 +118,7 @@ func (d *Service) Begin(now time.Time, cost Cost) Admission {
 		d.schedule(elapsed)
 		d.meter.SetFactor(now, d.conditions.Quota, d.conditions.QuotaShown)
 	}
+	d.tally.ForeignTokens += d.foreign.call(d.meter, now)
 	a := Admission{Outcome: Outage, Conditions: d.conditions, now: now, generation: d.generation}
 	switch {
 	case a.Conditions.Outage:
@@ -143,6 +147,7 @@ func (d *Service) End(now time.Time, a Admission, outcome Outcome, used Used) {
 		return
 	}
 	now = d.notBack(now)
+	d.tally.ForeignTokens += d.foreign.call(d.meter, now)
 	d.meter.Settle(now, a.Verdict, used)
 	d.tally.ended(now, a, outcome, used)
 }

@@ -25,7 +25,8 @@ type Stats struct {
 	// complete answer: they failed, or their client went away.
 	TokensAdmitted int64 `json:"tokens_admitted"`
 	TokensWasted   int64 `json:"tokens_wasted"`
-	PromptTokens   int64 `json:"prompt_tokens"` // of complete answers, as reported to the client
+	ForeignTokens  int64 `json:"foreign_tokens"` // admitted of the other client's, until the latest call
+	PromptTokens   int64 `json:"prompt_tokens"`  // of complete answers, as reported to the client
 	OutputTokens   int64 `json:"output_tokens"`
 
 	InFlight     int `json:"in_flight"`

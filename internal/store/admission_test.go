@@ -201,14 +201,17 @@ func TestLargeJobDoesNotWaitForWhatStands(t *testing.T) {
 		},
 		"failing": func(t *testing.T, s *Store, req ClaimRequest) {
 			req.Max = 100
-			got, err := s.Claim(t.Context(), req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range got {
-				got[i].Admission.Outcome = &quota.Outcome{Kind: quota.Transient}
-				if err := s.Retry(t.Context(), &got[i], AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: time.Hour}); err != nil {
+			for failed := 0; failed < 12; { // the first calls go before the others
+				got, err := s.Claim(t.Context(), req)
+				if err != nil {
 					t.Fatal(err)
+				}
+				failed += len(got)
+				for i := range got {
+					got[i].Admission.Outcome = &quota.Outcome{Kind: quota.Transient}
+					if err := s.Retry(t.Context(), &got[i], AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: time.Hour}); err != nil {
+						t.Fatal(err)
+					}
 				}
 			}
 		},
