@@ -71,7 +71,7 @@ func measure(t *testing.T, newServer func() *server, run func(*simulation)) resu
 				needed += j.charge(v.charging)
 				settled += j.charge(v.charging)
 				if v.settles {
-					settled -= j.output - j.produced
+					settled -= j.most() - j.produced
 				}
 			}
 			ratio := float64(s.lastDone-epoch) / float64(v.faults.bound(settled, v.quota))
