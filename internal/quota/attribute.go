@@ -46,7 +46,7 @@ func (e *estimate) fell(r Reservation, accounting Accounting, limit, remaining, 
 	}
 	if inside := r.Seq >= u.from && r.Seq < u.from+maxRun; inside && len(u.calls) < maxRun &&
 		!slices.ContainsFunc(u.calls, func(c runCall) bool { return c.seq == r.Seq }) {
-		c := runCall{seq: r.Seq, at: r.At, remaining: remaining, resetAt: resetAt, limit: limit, source: r.Request.Source,
+		c := runCall{seq: r.Seq, at: r.At, remaining: remaining, resetAt: resetAt, limit: min(max(limit, 0), maxAmount), source: r.Request.Source,
 			prompt: int64(float64(r.Request.PromptTokens) * e.use(r.Request.Source)), output: r.Request.MaxOutputTokens}
 		if r.Request.Unnamed {
 			c.output = -1

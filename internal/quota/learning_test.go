@@ -141,3 +141,42 @@ func TestLearning(t *testing.T) {
 		mean.atMost(t, c.name, c.bar)
 	}
 }
+
+// What one source's prompts and answers are like changes nothing of what another's calls are thought to be charged.
+func TestWhatIsLearnedOfOneSourceIsNotUsedForAnother(t *testing.T) {
+	t.Parallel()
+	own, odd := quota.SourceOf(1, "chat"), quota.SourceOf(2, "chat")
+	for _, accounting := range []quota.Accounting{quota.AccountAzureOpenAI, quota.AccountOpenAI, quota.AccountAzurePTU} {
+		limits := quota.Limits{Accounting: accounting, TokensPerMinute: 10_000_000}
+		request := quota.Request{PromptTokens: 1000, Source: own}
+		estimate := func(oddCalls int) int64 {
+			var s quota.State
+			now, left := int64(epoch), int64(9_000_000)
+			made := func(source, factor, answer int64) {
+				now += 200
+				r := call(t, &s, now, limits, quota.Request{PromptTokens: 1000, Source: source})
+				left -= 1000*factor + 16
+				o := quota.Outcome{Kind: quota.HeadersArrived}
+				o.Headers.Remaining[quota.Tokens] = left
+				s.Feedback(now+50, limits, r, o, half)
+				o.Kind, o.Usage = quota.Succeeded, quota.Usage{PromptTokens: 1000 * factor, OutputTokens: answer}
+				s.Feedback(now+100, limits, r, o, half)
+				s = *reload(t, &s)
+			}
+			for i := range 60 {
+				made(own, 1, 100)
+				for range oddCalls {
+					made(odd, 3, 4000)
+				}
+				for other := range 2 * oddCalls { // many sources that come and go do not displace one that is in use
+					made(quota.SourceOf(int64(10+2*i+other), "chat"), 3, 4000)
+				}
+			}
+			return s.Estimate(limits, request)
+		}
+		alone, beside := estimate(0), estimate(2)
+		if alone < 1000 || alone > 1150 || beside < alone*95/100 || beside > alone*105/100 {
+			t.Errorf("accounting %d: %d tokens alone, %d beside odd jobs", accounting, alone, beside)
+		}
+	}
+}

@@ -3,13 +3,15 @@ package quota
 import "github.com/forebayhq/forebay"
 
 const (
-	headerFresh   = 5 * second  // how long after a call its headers say what is left
-	headerKept    = 10 * minute // how long a limit that the provider said is believed
-	tokenBurst    = 5 * second
-	requestBurst  = second
-	defaultOutput = 4096
-	fixedReset    = 50 * second // a rolling window is said to be renewed in a minute, whenever
+	headerFresh  = 5 * second  // how long after a call its headers say what is left
+	headerKept   = 10 * minute // how long a limit that the provider said is believed
+	tokenBurst   = 5 * second
+	requestBurst = second
+	fixedReset   = 50 * second // a rolling window is said to be renewed in a minute, whenever
 )
+
+// AssumedOutputTokens stands for a max output that nobody set, until more is known.
+const AssumedOutputTokens = 4096
 
 // Reserve sets aside what a call needs and admits it, or says why not and changes nothing.
 func (s *State) Reserve(now int64, l Limits, r Request) (Reservation, Verdict) {
@@ -88,7 +90,7 @@ func (l Limits) fill(r Request) Request {
 	if r.MaxOutputTokens == 0 {
 		r.MaxOutputTokens = l.DefaultMaxOutputTokens
 		if r.MaxOutputTokens <= 0 {
-			r.MaxOutputTokens, r.Unnamed = defaultOutput, true
+			r.MaxOutputTokens, r.Unnamed = AssumedOutputTokens, true
 		}
 	}
 	r.MaxOutputTokens = min(max(r.MaxOutputTokens, 0), maxAmount/8)

@@ -1,6 +1,10 @@
 package quota
 
-import "slices"
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"slices"
+)
 
 const (
 	maxSamples    = 48
@@ -105,6 +109,14 @@ const (
 	maxSources       = 12
 	maxSourceSamples = 16
 )
+
+// SourceOf is the source of a tenant's jobs of one task. It is a digest (FNV-1a), so that what is stored names neither.
+func SourceOf(tenant int64, task string) int64 {
+	h := fnv.New64a()
+	_, _ = h.Write(binary.AppendVarint(nil, tenant))
+	_, _ = h.Write([]byte(task))
+	return int64(h.Sum64() | 1) // 0 is none
+}
 
 // source is what is learned of the jobs of one tenant and task. What is learned of one is not used for another.
 type source struct {

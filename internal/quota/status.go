@@ -46,7 +46,7 @@ func (s *State) Status(now int64, l Limits) Status {
 
 func (s *State) unnamedOutput(l Limits) int64 {
 	r := l.fill(Request{})
-	if !r.Unnamed || l.Accounting == AccountNone {
+	if !r.Unnamed || l.Accounting == AccountNone || l.Accounting == AccountAnthropic { // Anthropic's calls always name it
 		return 0
 	}
 	cost, _ := s.cost(l, r)
