@@ -29,7 +29,7 @@ var scalarsOf = [...]int{80, 82, 86, 90, scalars}
 var ErrCorruptState = errors.New("quota: not a stored state, or one of another version")
 
 // MarshalBinary encodes the state: about 200 bytes for a quiet deployment, 2 KB for one with calls in
-// every quarter of a second, and 1 KB more where others go ahead of as many as may be.
+// every quarter of a second, 1 KB more where others go ahead of as many as may be, and 1 KB more of samples.
 func (s *State) MarshalBinary() ([]byte, error) { return s.AppendBinary(make([]byte, 0, 512)) }
 
 // AppendBinary appends what MarshalBinary returns.
