@@ -25,7 +25,7 @@ func (s *State) Reserve(now int64, l Limits, r Request) (Reservation, Verdict) {
 	if v := s.fits(need); !v.Admitted() {
 		return Reservation{}, v
 	}
-	return s.take(l, r, cost, probe), Verdict{}
+	return s.take(r, cost, probe), Verdict{}
 }
 
 // Holds reports whether a call is no larger than what the deployment admits in a minute. One that is larger goes when
@@ -59,7 +59,7 @@ func (s *State) open() (v Verdict, probe bool) {
 	return v, probe
 }
 
-func (s *State) take(l Limits, r Request, cost Amount, probe bool) Reservation {
+func (s *State) take(r Request, cost Amount, probe bool) Reservation {
 	s.seq++
 	s.counts.Calls++
 	s.reserve(cost)
