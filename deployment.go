@@ -43,6 +43,8 @@ type Deployment struct {
 	// PromptFactor is κ: how many tokens the provider counts for each that is estimated.
 	PromptFactor float64 `json:"prompt_factor" doc:"tokens that the provider counts for one that is estimated, as learned"`
 	PromptSpread float64 `json:"prompt_spread" doc:"standard deviation of single prompts from that, as a share"`
+	// UnnamedOutputTokens is what is reserved for the output of a call that names no limit of its own; 0: they all name one.
+	UnnamedOutputTokens int64 `json:"unnamed_output_tokens,omitempty" doc:"reserved for the output of a call that names no max output, as learned; missing where calls always name one"`
 }
 
 // QuotaAmount is a quantity of what providers limit.

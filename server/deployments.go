@@ -95,7 +95,7 @@ func withStatus(d forebay.Deployment, st quota.Status) forebay.Deployment {
 	d.PacePercent, d.InFlight, d.Paused, d.PausedUntil = st.PacePercent, st.InFlight, st.Operator, at(st.PausedUntil)
 	d.Breaker, d.BreakerReason, d.BreakerUntil = forebay.BreakerState(st.Breaker.String()), st.Denied.String(), at(st.BreakerUntil)
 	d.Calls, d.Throttled, d.Failed = st.Counts.Calls, st.Counts.Throttled, st.Counts.Failed
-	d.PromptFactor, d.PromptSpread = st.Kappa, st.Sigma
+	d.PromptFactor, d.PromptSpread, d.UnnamedOutputTokens = st.Kappa, st.Sigma, st.UnnamedOutput
 	return d
 }
 

@@ -140,9 +140,17 @@ func (a *app) printDeployment(d forebay.Deployment) error {
 		{"in flight", usedOf(d.InFlight, int64(d.Concurrency))},
 		{"calls", fmt.Sprintf("%d, throttled %d, failed %d", d.Calls, d.Throttled, d.Failed)},
 		{"prompt tokens", fmt.Sprintf("%.2f times the estimate, ± %.0f%%", d.PromptFactor, 100*d.PromptSpread)},
+		{"output if not named", unnamedOutput(d.UnnamedOutputTokens)},
 		{"learned since", a.whenPtr(d.LearnedSince)},
 		{"price in/out", fmt.Sprintf("$%g/$%g", d.Price.Input, d.Price.Output)},
 	})
+}
+
+func unnamedOutput(tokens int64) string {
+	if tokens == 0 {
+		return "every call names it"
+	}
+	return fmt.Sprintf("%d tokens reserved", tokens)
 }
 
 // deploymentState is the one thing that keeps calls away, if anything does.

@@ -20,7 +20,7 @@ const (
 	defaultPause = time.Second
 	maxPause     = time.Minute
 	// assumedOutputTokens stands in a cost estimate for a limit that nobody set.
-	assumedOutputTokens = 4096
+	assumedOutputTokens = quota.AssumedOutputTokens
 )
 
 // Router sends a call to the deployment that it was admitted to. It calls once: what to do about a

@@ -28,7 +28,7 @@ const (
 	breakerMixed  = 2 * second
 	probesToClose = 3
 	// breakerDoubts is how often it may open before the deployment alone is blamed.
-	breakerDoubts = 3
+	breakerDoubts = 2
 	// probesMore is how many more may probe for each probe that went well, while the jobs may be at fault.
 	probesMore = 1
 	// probesAtOnce is how many probe together then, before any went well.
@@ -350,7 +350,7 @@ func (s *State) openBreaker(rnd Random) {
 		d, growth, longest = deniedFirst, 2, deniedLongest
 	case b.mixed != 0 && s.clock-b.since < breakerNew:
 		d, growth, longest = breakerDoubt, 2, breakerMixed
-	case b.mixed != 0:
+	case b.mixed != 0 && s.clock-b.mixed < breakerMemory:
 		d, growth, longest = breakerMixed, 1, breakerMixed
 	case s.clock-b.since > breakerYoung:
 		longest = breakerLate

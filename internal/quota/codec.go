@@ -11,11 +11,15 @@ import (
 const (
 	oldestVersion = 3
 	stateVersion  = 7
+	// learningVersion is the first with what is learned of single calls and sources.
+	learningVersion = 7
 )
 
 const (
 	maxScalar = 1 << 61
-	scalars   = 101 // stored fields that are single numbers
+	scalars   = 108 // stored fields that are single numbers
+	// goneScalars are places among them of what is no longer stored.
+	goneScalars = 13
 )
 
 // scalarsOf are how many of them each version has, from oldestVersion on.
@@ -25,19 +29,19 @@ var scalarsOf = [...]int{80, 82, 86, 90, scalars}
 var ErrCorruptState = errors.New("quota: not a stored state, or one of another version")
 
 // MarshalBinary encodes the state: about 200 bytes for a quiet deployment, 2 KB for one with calls in
-// every quarter of a second, and 1 KB more where others go ahead of as many as may be.
+// every quarter of a second, 1 KB more where others go ahead of as many as may be, and 1 KB more of samples.
 func (s *State) MarshalBinary() ([]byte, error) { return s.AppendBinary(make([]byte, 0, 512)) }
 
 // AppendBinary appends what MarshalBinary returns.
 func (s *State) AppendBinary(b []byte) ([]byte, error) {
 	version := byte(oldestVersion)
 	switch bk := &s.breaker; {
-	case s.heardAt|s.askedAt|s.hearAfter|s.resets|s.resetFrom|s.margin|s.requestCut != 0:
+	case s.estimate.learning() || s.heardAt|s.askedAt|s.hearAfter|s.resets|s.resetFrom|s.margin|s.requestCut != 0:
 		version = stateVersion
 	case bk.blamed != 0:
-		version = stateVersion - 1
+		version = 6
 	case bk.mixed != 0 || bk.freshAt != 0 || bk.again != 0 || bk.okAt != 0:
-		version = stateVersion - 2
+		version = 5
 	case bk.denied != 0 || bk.doubts != 0:
 		version++
 	}
@@ -76,6 +80,9 @@ func (s *State) AppendBinary(b []byte) ([]byte, error) {
 		b = binary.AppendUvarint(b, uint64(p.since))
 		b = binary.AppendUvarint(b, uint64(p.seen))
 	}
+	if version >= learningVersion {
+		b = s.estimate.append(b)
+	}
 	return b, nil
 }
 
@@ -83,16 +90,21 @@ func (s *State) AppendBinary(b []byte) ([]byte, error) {
 // works: the caller may report the error and go on.
 func (s *State) UnmarshalBinary(data []byte) error {
 	slices, seconds, line := s.slices[:0], s.breaker.outcomes[:0], s.passed[:0]
-	*s = State{slices: slices}
+	e := &s.estimate
+	kept := estimate{run: run{calls: e.run.calls[:0]}, sources: e.sources[:0],
+		factors: samples{list: e.factors.list[:0]}, unnamed: samples{list: e.unnamed.list[:0]}}
+	*s = State{slices: slices, estimate: kept}
 	s.breaker.outcomes, s.passed = seconds, line
 	r := reader{data: data}
-	if version := r.byte(); version < oldestVersion || version > stateVersion {
+	version := r.byte()
+	if version < oldestVersion || version > stateVersion {
 		r.bad = true
 	} else {
 		fields := s.scalars()
 		for _, v := range fields[:scalarsOf[version-oldestVersion]] {
 			*v = r.value(maxScalar)
 		}
+		s.gone = [goneScalars]int64{}
 	}
 	flags := r.byte()
 	s.operator = flags&1 != 0
@@ -115,6 +127,9 @@ func (s *State) UnmarshalBinary(data []byte) error {
 	for range r.value(maxPassed) {
 		s.passed = append(s.passed, passed{id: r.id(), since: r.value(maxTime), seen: r.value(maxTime)})
 	}
+	if version >= learningVersion {
+		s.estimate.read(&r)
+	}
 	if r.bad || r.at < len(r.data) || !s.plausible() {
 		*s = State{}
 		return ErrCorruptState
@@ -124,15 +139,15 @@ func (s *State) UnmarshalBinary(data []byte) error {
 
 // scalars are the fields that are stored as they are, in their order.
 func (s *State) scalars() [scalars]*int64 {
-	e, b := &s.estimate, &s.breaker
+	e, b, g := &s.estimate, &s.breaker, &s.gone
 	t, r, o := &s.meters[Tokens], &s.meters[Requests], &s.meters[OutputTokens]
 	return [...]*int64{
-		&s.clock, &s.seq, &s.prompts, &s.fixed, &s.pauseUntil, &s.throttledAt, &s.adjustedAt, &s.throttleRun,
+		&s.clock, &s.seq, &g[0], &g[1], &s.pauseUntil, &s.throttledAt, &s.adjustedAt, &s.throttleRun,
 		&s.grewAt, &s.step, &s.pace, &s.pacedAt, &s.paceQuiet, &s.burstCutUntil, &s.unseen, &s.unseenUntil,
 		&s.counts.Calls, &s.counts.Throttled, &s.counts.Oversize, &s.counts.Failed,
-		&e.told.charged, &e.told.guessed, &e.told.samples, &e.used.charged, &e.used.guessed, &e.used.samples,
-		&e.strange, &e.sigma, &e.produced, &e.asked, &e.squares, &e.sizes,
-		&e.seq, &e.at, &e.remaining, &e.prompts, &e.fixed, &e.resetAt, &e.alone,
+		&g[2], &g[3], &g[4], &e.used.charged, &e.used.guessed, &e.used.samples,
+		&g[5], &e.sigma, &e.produced, &e.asked, &e.squares, &e.sizes,
+		&g[6], &g[7], &g[8], &g[9], &g[10], &g[11], &g[12],
 		&b.failures, &b.newest, &b.failed, &b.silent, &b.until, &b.since, &b.openings, &b.closedAt, &b.probe, &b.probeAt, &b.passed,
 		&t.cap, &t.limit, &t.tat, &t.spent, &t.headerLimit, &t.limitAt, &t.remaining, &t.mark, &t.markAt, &t.resetAt,
 		&r.cap, &r.limit, &r.tat, &r.spent, &r.headerLimit, &r.limitAt, &r.remaining, &r.mark, &r.markAt, &r.resetAt,
@@ -141,6 +156,7 @@ func (s *State) scalars() [scalars]*int64 {
 		&b.blamed, &b.blamedAt, &b.blamedNow, &b.othersAt,
 		&s.heardAt, &s.askedAt, &s.hearAfter, &s.resets, &s.resetFrom, &s.resetWas, &s.margin, &s.widenedAt,
 		&s.requestCut, &s.requestStep, &s.slowerAt,
+		&e.answers.value, &e.answers.samples, &e.silent, &e.run.from, &e.run.since, &e.others, &e.othersIn,
 	}
 }
 
@@ -157,7 +173,7 @@ func (s *State) plausible() bool {
 	for _, at := range []int64{s.pauseUntil, s.throttledAt, s.adjustedAt, s.grewAt, s.pacedAt, s.burstCutUntil, s.unseenUntil,
 		s.heardAt, s.askedAt, s.hearAfter, s.resetFrom, s.resetWas, s.widenedAt, s.slowerAt,
 		s.breaker.until, s.breaker.since, s.breaker.closedAt, s.breaker.probeAt, s.breaker.mixed, s.breaker.freshAt, s.breaker.okAt, s.breaker.blamedAt, s.breaker.blamedNow,
-		s.breaker.othersAt, s.estimate.at, s.estimate.resetAt} {
+		s.breaker.othersAt, s.estimate.run.since} {
 		if at > ahead {
 			return false
 		}
@@ -169,8 +185,58 @@ func (s *State) plausible() bool {
 	return s.clock <= maxTime && s.unseen <= maxAmount && s.resets <= windowSlides && s.margin <= maxAmount && s.requestCut <= requestMost && s.requestStep <= requestSteps && b.state <= HalfOpen && b.newest <= s.seq && b.failed|b.silent|b.again < 1<<latestCalls && b.denied < int64(denials) && b.doubts < doubtsToOpen &&
 		(b.denied == 0 || b.state != Closed) &&
 		s.pace <= maxPace && (s.pace == 0 || s.pace >= minPace) && s.paceQuiet <= paceForever &&
-		s.step <= 2*growMost && e.strange <= 1000 && e.sigma <= 100_000 && e.told.charged <= maxAmount && e.used.charged <= maxAmount &&
-		e.told.guessed <= maxAmount && e.used.guessed <= maxAmount
+		s.step <= 2*growMost && e.sigma <= 100_000 && e.used.charged <= maxAmount && e.used.guessed <= maxAmount && e.answers.value <= maxSample*quantilePart &&
+		e.run.from <= s.seq+1 && e.others <= maxAmount && e.othersIn <= 2*othersKept
+}
+
+// learning reports whether there is anything that version 7 was the first to store.
+func (e *estimate) learning() bool {
+	return len(e.run.calls)+len(e.factors.list)+len(e.unnamed.list)+len(e.sources) > 0 ||
+		e.answers != quantile{} || e.silent != 0 || e.run.from != 0 || e.run.since != 0 || e.others != 0 || e.othersIn != 0
+}
+
+func (e *estimate) append(b []byte) []byte {
+	number := func(values ...int64) {
+		for _, v := range values {
+			b = binary.AppendUvarint(b, uint64(v))
+		}
+	}
+	number(int64(len(e.run.calls)))
+	for _, c := range e.run.calls {
+		number(c.seq-e.run.from, c.at, c.remaining, c.resetAt, c.limit, c.prompt, c.output+1, c.source)
+	}
+	for _, list := range [][]int64{e.factors.list, e.unnamed.list} {
+		number(int64(len(list)))
+		number(list...)
+	}
+	number(int64(len(e.sources)))
+	for _, c := range e.sources {
+		number(c.key, c.at, c.used.charged, c.used.guessed, c.used.samples, c.answers.value, c.answers.samples)
+		number(int64(len(c.factors.list)))
+		number(c.factors.list...)
+	}
+	return b
+}
+
+func (e *estimate) read(r *reader) {
+	for range r.value(maxRun) {
+		e.run.calls = append(e.run.calls, runCall{seq: e.run.from + r.value(maxRun), at: r.value(maxTime), remaining: r.value(maxAmount),
+			resetAt: r.value(maxTime), limit: r.value(maxAmount), prompt: r.value(maxAmount), output: r.value(maxAmount) - 1, source: r.id()})
+	}
+	for _, list := range []*[]int64{&e.factors.list, &e.unnamed.list} {
+		for range r.value(maxSamples) {
+			*list = append(*list, r.value(maxSample))
+		}
+	}
+	for range r.value(maxSources) {
+		c := source{key: r.id(), at: r.value(maxTime),
+			used:    ratio{r.value(maxAmount), r.value(maxAmount), r.value(1 << 30)},
+			answers: quantile{r.value(maxSample * quantilePart), r.value(1 << 30)}}
+		for range r.value(maxSourceSamples) {
+			c.factors.list = append(c.factors.list, r.value(maxSample))
+		}
+		e.sources = append(e.sources, c)
+	}
 }
 
 // reader takes values from the front of data; after the first that is not there it yields zeros.

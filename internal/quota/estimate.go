@@ -3,35 +3,37 @@ package quota
 import "math"
 
 const (
-	estimateSpan  = 3 * second // headers further apart have a refill between them too often
-	firstSigma    = 150        // thousandths, until learned
+	firstSigma    = 150 // thousandths, until learned
 	enoughSamples = 8
-	manyCalls     = 20
-	strangeMost   = 250 // thousandths
-	decayPerMille = 15
 	halfAt        = 1 << 24 // tokens at which sums are halved, so that the newest thousands of calls count
 	ratioHalfAt   = 1 << 21
+	leastPrompt   = 16 // tokens; of smaller prompts a few tokens' difference makes any factor
 )
 
-// estimate corrects what a call is thought to be charged: κ, the factor between our count of a prompt
-// and the provider's; σ, how far single prompts are from it; ω, the share of max output that is
-// produced.
+// estimate corrects what a call is thought to be charged.
 //
-// Where the quota comes back once a minute, κ and σ are learned from how "remaining" falls from call to
-// call. If it was renewed meanwhile the sample cannot be told from a good one, but it is of an
-// impossible size most of the time; when many are, this remaining is not for learning from. Elsewhere
-// they are learned from the use that answers report.
+// κ is the factor between our count of a prompt and the provider's. It has two parts. The use that answers
+// report tells for each source of jobs how large its prompts really are. Headers tell how the charge differs
+// from that use, which is the provider's way of counting and the same for all sources.
+//
+// σ is how far single prompts are from κ. ω is the share of max output that is produced. The output that is
+// counted for a call that names no max output is learned from headers, or else from what answers take.
 type estimate struct {
-	told, used      ratio // of prompts, by headers and by the use that answers reported
-	strange         int64 // share of impossible samples, decaying, in thousandths
+	used            ratio // of prompts, by the use that answers reported
 	sigma           int64 // in thousandths of a prompt, decaying; 0: not known
 	produced, asked int64 // output of calls and their max output, decaying
 	squares, sizes  int64 // of prompts, in 1,024 tokens², and of what they were charged with, decaying
 
-	// The call that the next ones are compared with.
-	seq, at, remaining, prompts, fixed int64
-	resetAt                            int64 // when that remaining is renewed; 0: not said
-	alone                              int64 // 1: no other call was made about then
+	answers quantile // output of calls that named no max output, of all sources
+	silent  int64    // such calls that were answered since headers last said what remains
+
+	run     run
+	factors samples // charge of a prompt / its use as estimated, in thousandths
+	unnamed samples // tokens counted beside the prompt where no max output was named
+	sources []source
+
+	// What others take of the same quota: tokens in so many milliseconds, of the newest minutes.
+	others, othersIn int64
 }
 
 // ratio compares how the provider and how we counted the same prompts.
@@ -46,29 +48,48 @@ func (q *ratio) add(charged, guessed int64) {
 	}
 }
 
-// ratio returns what κ follows from: headers, which say what was charged, if there are enough.
-func (e *estimate) ratio() *ratio {
-	if e.told.samples >= enoughSamples {
-		return &e.told
-	}
-	return &e.used
-}
+func (q *ratio) known() bool { return q.samples >= enoughSamples && q.guessed > 0 }
 
-func (e *estimate) known() bool { return e.ratio().samples >= enoughSamples }
-
-// prompt is κ times an estimate.
-func (e *estimate) prompt(tokens int64) int64 {
-	return int64(float64(tokens) * e.kappa())
-}
-
-// kappa is bounded: an estimate that is further off is not an estimate.
-func (e *estimate) kappa() float64 {
-	q := e.ratio()
-	if q.samples < enoughSamples || q.guessed <= 0 {
+// factor is bounded: an estimate that is further off is not an estimate.
+func (q *ratio) factor() float64 {
+	if !q.known() {
 		return 1
 	}
-	return min(max(float64(q.charged)/float64(q.guessed), 0.25), 4)
+	return bound(float64(q.charged)/float64(q.guessed), 4)
 }
+
+func bound(factor, most float64) float64 { return min(max(factor, 1/most), most) }
+
+// use is the factor between our count of a source's prompts and their real size.
+func (e *estimate) use(of int64) float64 {
+	if s := e.source(of); s != nil && s.used.known() {
+		return s.used.factor()
+	}
+	return e.used.factor()
+}
+
+// counting is the factor between the real size of a source's prompts and what is charged for them.
+func (e *estimate) counting(of int64) float64 {
+	if s := e.source(of); s != nil {
+		if center, _, known := s.factors.center(agreedFactors); known {
+			return float64(center) / 1000
+		}
+	}
+	if center, _, known := e.factors.center(agreedFactors); known {
+		return float64(center) / 1000
+	}
+	return 1
+}
+
+func (e *estimate) known() bool {
+	_, _, known := e.factors.center(agreedFactors)
+	return known || e.used.known()
+}
+
+// prompt is κ times an estimate.
+func (e *estimate) prompt(r Request) int64 { return int64(float64(r.PromptTokens) * e.kappa(r.Source)) }
+
+func (e *estimate) kappa(source int64) float64 { return bound(e.use(source)*e.counting(source), 4) }
 
 // deviation is 2σ of a prompt.
 func (e *estimate) deviation(tokens int64) int64 {
@@ -107,62 +128,57 @@ func (e *estimate) output(most int64) int64 {
 	return min(most, int64(float64(most)*float64(e.produced)/float64(e.asked))+1)
 }
 
-// fell learns from what a call's headers say is left: it fell by the charges of the calls since the
-// call that it is compared with. Which those are is certain only where both were alone at their time,
-// as calls overtake each other; among many calls, the few that are in doubt do not matter.
-func (e *estimate) fell(r Reservation, remaining, resetAt int64, alone bool) {
-	if r.Seq <= e.seq {
-		return
-	}
-	calls := r.Seq - e.seq
-	turned := e.resetAt > 0 && r.At+second > e.resetAt
-	if e.seq > 0 && r.At-e.at <= estimateSpan && !turned {
-		if certain := alone && e.alone != 0; certain || calls >= manyCalls {
-			if guessed := r.Prompts - e.prompts; guessed > 0 {
-				e.sample(&e.told, e.remaining-remaining-(r.Fixed-e.fixed), guessed, calls == 1)
-			}
-		} else if !alone {
-			return
-		}
-	}
-	e.seq, e.at, e.remaining, e.prompts, e.fixed, e.resetAt, e.alone = r.Seq, r.At, remaining, r.Prompts, r.Fixed, resetAt, 0
-	if alone {
-		e.alone = 1
-	}
-}
-
 // counted learns from a prompt whose real size is what the provider charges.
-func (e *estimate) counted(guessed, charged int64) {
-	if guessed > 0 && charged > 0 {
-		e.sample(&e.used, charged, guessed, true)
+func (e *estimate) counted(r Request, real int64, now int64) {
+	guessed := r.PromptTokens
+	if guessed <= 0 || real <= 0 {
+		return
+	}
+	s := e.sourceFor(r.Source, now)
+	if s != nil && plausibleUse(real, guessed, &s.used) {
+		before, known := e.use(r.Source), s.used.known()
+		s.used.add(real, guessed)
+		if !known && s.used.known() {
+			// What headers told was compared with uncorrected estimates so far.
+			s.factors.scale(before / s.used.factor())
+		}
+	}
+	if !plausibleUse(real, guessed, &e.used) {
+		return
+	}
+	before := e.used.factor()
+	known := e.used.known()
+	e.used.add(real, guessed)
+	if !known && e.used.known() {
+		e.factors.scale(before / e.used.factor())
+		for i := range e.sources {
+			if s := &e.sources[i]; !s.used.known() {
+				s.factors.scale(before / e.used.factor())
+			}
+		}
+	}
+	if e.used.known() && !e.factors.enough() && guessed >= leastPrompt {
+		e.deviates(float64(real)/float64(guessed)/e.use(r.Source) - 1)
 	}
 }
 
-func (e *estimate) sample(to *ratio, charged, guessed int64, single bool) {
-	sample := float64(charged) / float64(guessed)
+// plausibleUse reports whether a prompt's size can be right. One source's odd sizes are its own.
+func plausibleUse(real, guessed int64, q *ratio) bool {
 	middle, wide := 1.0, 4.0
-	if e.known() {
-		middle, wide = e.kappa(), 2
+	if q.known() {
+		middle, wide = q.factor(), 2
 	}
-	if sample < middle/wide || sample > middle*wide {
-		if to == &e.told {
-			e.strange += (1000 - e.strange) * decayPerMille / 1000
-		}
-		return
+	sample := float64(real) / float64(guessed)
+	return sample >= middle/wide && sample <= middle*wide
+}
+
+// deviates learns σ from by how much a prompt was off.
+func (e *estimate) deviates(off float64) {
+	if e.sigma == 0 {
+		e.sigma = firstSigma
 	}
-	if to == &e.told {
-		if e.strange -= e.strange * decayPerMille / 1000; e.strange > strangeMost {
-			return
-		}
-	}
-	to.add(charged, guessed)
-	if single && e.known() && to == e.ratio() {
-		off := int64(1250 * max(sample-middle, middle-sample)) // of a normal deviate, σ is 1.25 times the mean
-		if e.sigma == 0 {
-			e.sigma = firstSigma
-		}
-		e.sigma = max(e.sigma+(off-e.sigma)/32, 1)
-	}
+	// Of a normal deviate, σ is 1.25 times the mean.
+	e.sigma = max(e.sigma+(int64(1250*min(math.Abs(off), 1))-e.sigma)/32, 1)
 }
 
 // outputWas learns how much of its max output a call produced.

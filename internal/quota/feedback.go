@@ -87,7 +87,8 @@ func (s *State) settle(l Limits, r Reservation, u Usage) {
 		s.estimate.outputWas(output, r.Request.MaxOutputTokens)
 	}
 	s.correct(r, by)
-	s.estimate.counted(r.Request.PromptTokens, prompt)
+	s.estimate.counted(r.Request, prompt, s.clock)
+	s.estimate.answered(r.Request, output, s.clock)
 }
 
 func bounded(tokens int64) int64 { return min(max(tokens, 0), maxAmount/8) }

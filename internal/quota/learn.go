@@ -175,8 +175,9 @@ func (s *State) read(l Limits, r Reservation, o Outcome) {
 				s.slides(r, reset)
 			}
 		}
-		if Dimension(d) == Tokens && l.Accounting == AccountAzureOpenAI && o.Kind != Throttled && o.Kind != ThrottledTokens {
-			s.estimate.fell(r, remaining, resetAt, s.alone(r))
+		if Dimension(d) == Tokens && (l.Accounting == AccountAzureOpenAI || l.Accounting == AccountOpenAI) &&
+			(o.Kind == HeadersArrived || o.Kind == Succeeded) {
+			s.estimate.fell(r, l.Accounting, limit, remaining, resetAt, s.clock, s.seq+1)
 		}
 		// As calls overtake each other, each header is read as saying less than there is, so of those of about
 		// the same time the one that says most is right.
@@ -209,11 +210,4 @@ func (s *State) compare() {
 	}
 	ours = max(ours, 0)
 	s.unseen, s.unseenUntil = max(m.headerLimit-m.remaining-ours, 0), min(m.resetAt, m.markAt+minute)
-}
-
-// alone reports whether no other call was made about when r was.
-func (s *State) alone(r Reservation) bool {
-	c := s.find(r.At)
-	return c != nil && c.amount[Requests] == 1 && s.find(r.At-sliceMillis) == nil && s.find(r.At+sliceMillis) == nil &&
-		s.clock-r.At >= 2*sliceMillis
 }

@@ -87,7 +87,8 @@ func TestNothingIsKeptOutsideTheStore(t *testing.T) {
 				for len(line) < 6 {
 					id++
 					line = append(line, quota.Candidate{ID: id, Request: quota.Request{
-						PromptTokens: rapid.Int64Range(1, 9000).Draw(t, "prompt"), MaxOutputTokens: rapid.Int64Range(1, 900).Draw(t, "output")}})
+						PromptTokens: rapid.Int64Range(1, 9000).Draw(t, "prompt"), MaxOutputTokens: rapid.Int64Range(0, 900).Draw(t, "output"),
+						Source: quota.SourceOf(rapid.Int64Range(0, 20).Draw(t, "tenant"), "chat")}})
 				}
 				a, b := kept.Admit(now, l, line, 3), stored.Admit(now, l, line, 3)
 				var left []quota.Candidate

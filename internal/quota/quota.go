@@ -64,13 +64,18 @@ type Limits struct {
 	TokensPerMinute        int64 // Anthropic: input tokens
 	OutputTokensPerMinute  int64 // Anthropic only
 	RequestsPerMinute      int64
-	DefaultMaxOutputTokens int64 // for requests that set none; 0: 4,096
+	DefaultMaxOutputTokens int64 // that requests name which set none; 0: they name none, and 4,096 are assumed until it is learned what is counted
 }
 
 // Request is what a call is expected to need.
 type Request struct {
 	PromptTokens    int64 // an estimate: bytes/4 of the prompt with its template
 	MaxOutputTokens int64 // of all completions asked for together; 0: the deployment's default; < 0: has no output, as embeddings
+	// Source is whose calls and of what kind they are, such as a digest of tenant and task: what prompts and answers of
+	// one source are like says nothing of another's. 0: not said.
+	Source int64
+	// Unnamed: the request itself names no max output, so that MaxOutputTokens is an assumption. Reserving sets it.
+	Unnamed bool
 }
 
 // Dimension is one thing that a provider limits.
@@ -100,11 +105,9 @@ type Reservation struct {
 	// Mixed: of the calls made since the outage began, or what looks like one, some have gone well. So a probe that
 	// fails may be its job's own fault.
 	Mixed bool
-	// Running totals of the deployment, against which headers are read. Spent has this call and those
-	// that are certain to reach the provider before it, the others have all up to this one.
-	Spent   Amount
-	Prompts int64 // prompt tokens as estimated; where κ is learned from headers
-	Fixed   int64 // output tokens; there as well
+	// Spent are running totals of the deployment, against which headers are read: this call and those that are
+	// certain to reach the provider before it.
+	Spent Amount
 }
 
 // Verdict says whether a call was admitted, and if not, why and until when.

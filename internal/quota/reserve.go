@@ -10,9 +10,12 @@ const (
 	tokenBurst   = 5 * second
 	requestBurst = second
 	// requestLate is by how much calls may make up for having gone late, where bursts of requests are refused.
-	requestLate   = 20
-	defaultOutput = 4096
+	requestLate = 20
+	fixedReset  = 50 * second // a rolling window is said to be renewed in a minute, whenever
 )
+
+// AssumedOutputTokens stands for a max output that nobody set, until more is known.
+const AssumedOutputTokens = 4096
 
 // Reserve sets aside what a call needs and admits it, or says why not and changes nothing.
 func (s *State) Reserve(now int64, l Limits, r Request) (Reservation, Verdict) {
@@ -26,7 +29,7 @@ func (s *State) Reserve(now int64, l Limits, r Request) (Reservation, Verdict) {
 	if v := s.fits(need); !v.Admitted() {
 		return Reservation{}, v
 	}
-	return s.take(l, r, cost, need, probe), Verdict{}
+	return s.take(r, cost, need, probe), Verdict{}
 }
 
 // Holds reports whether a call is no larger than what the deployment admits in a minute. One that is larger goes when
@@ -60,17 +63,13 @@ func (s *State) open() (v Verdict, probe bool) {
 	return v, probe
 }
 
-func (s *State) take(l Limits, r Request, cost, need Amount, probe bool) Reservation {
+func (s *State) take(r Request, cost, need Amount, probe bool) Reservation {
 	s.seq++
 	s.counts.Calls++
 	s.asked(need[Tokens])
 	s.reserve(cost)
 	s.estimate.sized(r.PromptTokens, cost[Tokens])
-	if l.Accounting == AccountAzureOpenAI {
-		s.prompts += r.PromptTokens
-		s.fixed += r.MaxOutputTokens
-	}
-	res := Reservation{At: s.clock, Seq: s.seq, Amount: cost, Request: r, Probe: probe, Unwell: s.unwell(), Mixed: s.breaker.mixed != 0, Prompts: s.prompts, Fixed: s.fixed}
+	res := Reservation{At: s.clock, Seq: s.seq, Amount: cost, Request: r, Probe: probe, Unwell: s.unwell(), Mixed: s.breaker.mixed != 0}
 	underWay := s.justSent()
 	for d := range s.meters {
 		// What was settled upwards is in the window and not in the total.
@@ -100,7 +99,7 @@ func (l Limits) fill(r Request) Request {
 	if r.MaxOutputTokens == 0 {
 		r.MaxOutputTokens = l.DefaultMaxOutputTokens
 		if r.MaxOutputTokens <= 0 {
-			r.MaxOutputTokens = defaultOutput
+			r.MaxOutputTokens, r.Unnamed = AssumedOutputTokens, true
 		}
 	}
 	r.MaxOutputTokens = min(max(r.MaxOutputTokens, 0), maxAmount/8)
@@ -112,19 +111,25 @@ func (l Limits) fill(r Request) Request {
 // the estimate may be wrong by.
 func (s *State) cost(l Limits, r Request) (cost, need Amount) {
 	cost[Requests] = 1
-	prompt := s.estimate.prompt(r.PromptTokens)
+	prompt, output := s.estimate.prompt(r), s.estimate.countedOutput(r)
 	margin := s.estimate.deviation(r.PromptTokens)
 	switch l.Accounting {
 	case AccountNone:
 		return cost, cost
 	case AccountOpenAI:
-		cost[Tokens] = max(prompt, r.MaxOutputTokens)
-		margin = min(margin, max(prompt+margin-r.MaxOutputTokens, 0))
+		cost[Tokens] = max(prompt, output)
+		margin = min(margin, max(prompt+margin-output, 0))
 	case AccountAnthropic:
 		cost[Tokens] = prompt
 		cost[OutputTokens] = s.estimate.output(r.MaxOutputTokens)
+	case AccountAzurePTU:
+		// It is corrected at completion, so what the answer will take is a better estimate than any default.
+		if r.Unnamed {
+			output = min(s.estimate.answer(r), r.MaxOutputTokens)
+		}
+		cost[Tokens] = prompt + output
 	default:
-		cost[Tokens] = prompt + r.MaxOutputTokens
+		cost[Tokens] = prompt + output
 	}
 	need = cost
 	need[Tokens] += margin + s.meters[Tokens].cap/500
@@ -164,6 +169,7 @@ func (s *State) room(d Dimension) (room int64, bounded bool) {
 	said := m.remaining - (m.spent - m.mark)
 	if d == Tokens {
 		said -= s.estimate.deviationOf(m.spent-m.mark) + s.margin
+		said -= s.estimate.othersWithin(max(s.clock-m.markAt, 0)+underway, m.cap)
 	}
 	// The provider's own word counts for more than the window, which does not know where the
 	// provider's minute begins. Not so while it refuses less than it says, or has less to give than us.
@@ -198,7 +204,8 @@ func (s *State) doubt(d Dimension) int64 {
 
 func (s *State) headerIsFresh(d Dimension) bool { return s.clock < s.staleAt(d) }
 
-// staleAt is when what the headers said is left is no longer true.
+// staleAt is when what the headers said is left is no longer true. Where others take of the same quota, the window
+// does not know how much, so the word holds until the reset, if the provider has shown that its minute has an end.
 func (s *State) staleAt(d Dimension) int64 {
 	m := &s.meters[d]
 	if m.remaining == 0 {
@@ -209,7 +216,10 @@ func (s *State) staleAt(d Dimension) int64 {
 	}
 	at := m.markAt + headerFresh + 1
 	if m.resetAt > 0 && m.resetAt <= at+shortWait {
-		at = m.resetAt
+		return m.resetAt
+	}
+	if d == Tokens && m.resetAt > at && m.resetAt-m.markAt < fixedReset && s.estimate.othersWithin(second, m.cap) > 0 {
+		return m.resetAt
 	}
 	return at
 }

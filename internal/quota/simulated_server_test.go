@@ -242,7 +242,7 @@ func (v *server) complete(now int64, j *job) {
 		v.usedOutput += float64(j.produced)
 	}
 	if v.settles {
-		v.used = max(v.used-float64(j.output-j.produced), 0)
+		v.used = max(v.used-float64(j.most()-j.produced), 0)
 	}
 }
 

@@ -70,7 +70,8 @@ type job struct {
 	guess    int64 // of the prompt, as a client estimates it
 	prompt   int64 // as the provider counts it
 	real     int64 // of the prompt, as its tokenizer counts it
-	output   int64 // max output
+	output   int64 // max output; 0: it names none
+	counted  int64 // what the provider counts in its place then
 	produced int64 // real output
 
 	poison poison // how its calls always fail
@@ -87,11 +88,19 @@ type job struct {
 func (j *job) charge(how charging) int64 {
 	switch how {
 	case chargeLarger:
-		return max(j.prompt, j.output)
+		return max(j.prompt, j.most())
 	case chargePrompt:
 		return j.prompt
 	}
-	return j.prompt + j.output
+	return j.prompt + j.most()
+}
+
+// most is the output that is counted at admission.
+func (j *job) most() int64 {
+	if j.output == 0 {
+		return j.counted
+	}
+	return j.output
 }
 
 const admissionTokens = 29_100_000

@@ -25,9 +25,8 @@ type State struct {
 	sum    Amount  // of slices
 	meters [dimensions]meter
 
-	seq     int64 // reservations ever made
-	prompts int64 // totals, see Reservation
-	fixed   int64
+	seq  int64              // reservations ever made
+	gone [goneScalars]int64 // places of what older versions stored; always 0
 
 	pauseUntil    int64 // asked for by the provider
 	throttledAt   int64 // the latest refusal
@@ -132,12 +131,18 @@ func (s *State) rewind(by int64) {
 		}
 	}
 	back(&s.pauseUntil, &s.throttledAt, &s.adjustedAt, &s.grewAt, &s.pacedAt, &s.burstCutUntil, &s.unseenUntil,
-		&s.heardAt, &s.askedAt, &s.hearAfter, &s.resetFrom, &s.resetWas, &s.widenedAt, &s.slowerAt, &s.estimate.at, &s.estimate.resetAt, &s.breaker.until, &s.breaker.since, &s.breaker.closedAt, &s.breaker.probeAt,
+		&s.heardAt, &s.askedAt, &s.hearAfter, &s.resetFrom, &s.resetWas, &s.widenedAt, &s.slowerAt, &s.estimate.run.since, &s.breaker.until, &s.breaker.since, &s.breaker.closedAt, &s.breaker.probeAt,
 		&s.breaker.mixed, &s.breaker.freshAt, &s.breaker.okAt, &s.breaker.blamedAt, &s.breaker.blamedNow, &s.breaker.othersAt)
 	for d := range s.meters {
 		m := &s.meters[d]
 		back(&m.limitAt, &m.markAt, &m.resetAt)
 		m.tat = max(m.tat-by*1000, 0)
+	}
+	for i := range s.estimate.run.calls {
+		back(&s.estimate.run.calls[i].at, &s.estimate.run.calls[i].resetAt)
+	}
+	for i := range s.estimate.sources {
+		back(&s.estimate.sources[i].at)
 	}
 	// Slices and seconds stay in order and apart, and the last is not in the future.
 	if n := len(s.slices); n > 0 {

@@ -19,14 +19,16 @@ type Status struct {
 	Denied       Denial  // for which it is not closed, if that is not for failures
 	Kappa        float64 // provider's count of a prompt / our estimate
 	Sigma        float64
-	Counts       Counts
+	// UnnamedOutput is what is counted for the output of a call that names no max output, in tokens; 0: they name one.
+	UnnamedOutput int64
+	Counts        Counts
 }
 
 // Status returns the state at now.
 func (s *State) Status(now int64, l Limits) Status {
 	s.advance(now, l)
 	st := Status{Used: s.sum, PacePercent: s.currentPace(), Operator: s.operator, Breaker: s.breaker.state, Denied: s.Denied(),
-		Kappa: s.estimate.kappa(), Sigma: float64(s.estimate.deviation(1e6)) / 2e6, Counts: s.counts}
+		Kappa: s.estimate.kappa(0), UnnamedOutput: s.unnamedOutput(l), Sigma: float64(s.estimate.deviation(1e6)) / 2e6, Counts: s.counts}
 	for d := range s.meters {
 		st.Quota[d], st.Limit[d] = s.meters[d].cap, s.meters[d].limit
 	}
@@ -42,11 +44,26 @@ func (s *State) Status(now int64, l Limits) Status {
 	return st
 }
 
+func (s *State) unnamedOutput(l Limits) int64 {
+	r := l.fill(Request{})
+	if !r.Unnamed || l.Accounting == AccountNone || l.Accounting == AccountAnthropic { // Anthropic's calls always name it
+		return 0
+	}
+	cost, _ := s.cost(l, r)
+	return cost[Tokens] + cost[OutputTokens]
+}
+
 // Clone returns a copy that shares nothing with the state.
 func (s *State) Clone() *State {
 	c := *s
 	c.slices, c.passed, c.changes = slices.Clone(s.slices), slices.Clone(s.passed), nil
 	c.breaker.outcomes = slices.Clone(s.breaker.outcomes)
+	e := &c.estimate
+	e.run.calls, e.sources = slices.Clone(e.run.calls), slices.Clone(e.sources)
+	for i := range e.sources {
+		e.sources[i].factors.list = slices.Clone(e.sources[i].factors.list)
+	}
+	e.factors.list, e.unnamed.list = slices.Clone(e.factors.list), slices.Clone(e.unnamed.list)
 	return &c
 }
 
@@ -145,6 +162,6 @@ func size(cost Amount, r Request) int64 {
 // single ones are off, and all its max output.
 func (s *State) Bound(l Limits, r Request) Usage {
 	r = l.fill(r)
-	prompt := s.estimate.prompt(r.PromptTokens)
+	prompt := s.estimate.prompt(r)
 	return Usage{PromptTokens: prompt + s.estimate.deviation(prompt), OutputTokens: r.MaxOutputTokens}
 }

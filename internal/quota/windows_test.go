@@ -171,7 +171,7 @@ func (w window) bar(c circumstance) result {
 	case d.RequestSlice == standin.Duration(time.Second) && c.foreign > 0:
 		bar.throttled = 0.025
 	case d.RequestSlice == standin.Duration(time.Second):
-		bar.throttled = 0.012 // what it takes to learn of the slices
+		bar.throttled = 0.014 // what it takes to learn of the slices
 	case d.TokenSlice != 0 && c.roundTrip > 0:
 		bar.ratio, bar.throttled = 1.10, 0.02
 	case c.foreign > 0:

@@ -1,12 +1,14 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/quota"
 )
 
 // ClaimRequest asks for messages of one lane.
@@ -335,6 +337,14 @@ type candidate struct {
 func (m *candidate) planned(plan Plan) []Option {
 	if !m.asked && plan != nil {
 		m.options, m.asked = Asking(plan(m.Task, m.Input, m.InputSize), m.maxOutput), true
+		source := quota.SourceOf(m.Tenant, m.Task)
+		for i := range m.options {
+			r := &m.options[i].Request
+			r.Source = source
+			if r.MaxOutputTokens == 0 && m.limited() { // the router names it, so that the job's own limit holds
+				r.MaxOutputTokens = cmp.Or(max(m.options[i].Limits.DefaultMaxOutputTokens, 0), quota.AssumedOutputTokens)
+			}
+		}
 	}
 	return m.options
 }

@@ -1,0 +1,180 @@
+package quota
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+const (
+	maxRun        = 24          // calls
+	firstRun      = 6           // until something is known
+	runPatience   = 10 * second // for headers of a run's calls
+	apartMost     = 5 * second  // between two calls that are compared
+	overtakeMost  = second      // by which a call may be ahead of one made earlier
+	resetsDiffer  = 20 * second // those of two windows
+	silentAnswers = 20
+	othersKept    = 2 * minute
+	underway      = 500 // milliseconds that a call is on its way, about
+)
+
+// run is a number of calls made one after the other, with what their headers said was left. What a call was
+// charged is by how much less was left after it than after the one before it. Calls overtake each other on the
+// way, but what was left says in which order the provider saw them. Others' calls in between add to single
+// differences, and a refill spoils single ones.
+type run struct {
+	from  int64 // number of the first
+	since int64 // when the first headers came; 0: none have
+	calls []runCall
+}
+
+type runCall struct {
+	seq, at, remaining, resetAt int64
+	limit                       int64
+	prompt                      int64 // real size as estimated
+	output                      int64 // max output; -1: none was named
+	source                      int64
+}
+
+// fell takes in what the headers of a call say is left.
+func (e *estimate) fell(r Reservation, accounting Accounting, limit, remaining, resetAt, now, next int64) {
+	e.silent = 0
+	u := &e.run
+	most := int64(maxRun)
+	if !e.factors.enough() && !e.unnamed.enough() {
+		most = firstRun
+	}
+	if inside := r.Seq >= u.from && r.Seq < u.from+maxRun; inside && len(u.calls) < maxRun &&
+		!slices.ContainsFunc(u.calls, func(c runCall) bool { return c.seq == r.Seq }) {
+		c := runCall{seq: r.Seq, at: r.At, remaining: remaining, resetAt: resetAt, limit: min(max(limit, 0), maxAmount), source: r.Request.Source,
+			prompt: int64(float64(r.Request.PromptTokens) * e.use(r.Request.Source)), output: r.Request.MaxOutputTokens}
+		if r.Request.Unnamed {
+			c.output = -1
+		}
+		u.calls = append(u.calls, c)
+		if u.since == 0 {
+			u.since = now
+		}
+	} else if !inside && len(u.calls) == 0 {
+		*u = run{from: next, calls: u.calls[:0]}
+		return
+	}
+	if int64(len(u.calls)) >= most || u.since > 0 && now-u.since > runPatience {
+		e.attribute(accounting)
+		*u = run{from: next, calls: u.calls[:0]}
+	}
+}
+
+// attribute learns from a run.
+func (e *estimate) attribute(accounting Accounting) {
+	calls := e.run.calls
+	refilled := accounting == AccountOpenAI
+	slices.SortFunc(calls, func(a, b runCall) int {
+		if refilled { // what is left also rises, so it says nothing of the order
+			return cmp.Compare(a.seq, b.seq)
+		}
+		return cmp.Or(cmp.Compare(b.remaining, a.remaining), cmp.Compare(a.seq, b.seq))
+	})
+	if !refilled {
+		e.othersTook(calls)
+	}
+	for i := 1; i < len(calls); i++ {
+		a, c := calls[i-1], calls[i]
+		apart := c.at - a.at
+		if apart < -overtakeMost || apart > apartMost {
+			continue
+		}
+		if a.resetAt > 0 && c.resetAt > 0 && !refilled && max(a.resetAt-c.resetAt, c.resetAt-a.resetAt) > resetsDiffer {
+			continue
+		}
+		left := a.remaining
+		if refilled && c.limit > 0 {
+			left = min(left+c.limit*max(apart, 0)/minute, c.limit)
+		}
+		if charged := left - c.remaining; charged > 0 {
+			e.charged(c, charged, refilled)
+		}
+	}
+}
+
+// othersTook learns what others take, from a run of which every call was heard, in the order of the provider.
+func (e *estimate) othersTook(calls []runCall) {
+	if len(calls) < 2 || !e.factors.enough() && !e.unnamed.enough() {
+		return
+	}
+	first, last := calls[0], calls[len(calls)-1]
+	took, low, high := first.remaining-last.remaining, first.seq, first.seq
+	unnamed, _, _ := e.unnamed.center(1000)
+	for _, c := range calls[1:] {
+		low, high = min(low, c.seq), max(high, c.seq)
+		took -= int64(float64(c.prompt) * e.counting(c.source))
+		if c.output < 0 {
+			took -= unnamed
+		} else {
+			took -= c.output
+		}
+	}
+	span := last.at - first.at
+	if high-low+1 != int64(len(calls)) || span < second || first.remaining <= last.remaining ||
+		first.resetAt > 0 && last.resetAt > 0 && max(first.resetAt-last.resetAt, last.resetAt-first.resetAt) > resetsDiffer {
+		return
+	}
+	e.others, e.othersIn = max(e.others+took, 0), e.othersIn+span
+	if e.othersIn > othersKept {
+		e.others, e.othersIn = e.others/2, e.othersIn/2
+	}
+}
+
+// othersWithin is what others may take within so many milliseconds: what they do on average, and 2 σ of that if
+// their calls are as large as ours. It is nothing where it is less than 3 % of the quota, as single errors are.
+func (e *estimate) othersWithin(ms, perMinute int64) int64 {
+	if e.othersIn < 2*second || e.others*minute/e.othersIn < perMinute*3/100 {
+		return 0
+	}
+	mean := float64(e.others) * float64(ms) / float64(e.othersIn)
+	size := 0.0
+	if e.sizes > 0 {
+		size = float64(e.squares) * 1024 / float64(e.sizes)
+	}
+	return int64(mean + 2*math.Sqrt(mean*size))
+}
+
+// charged learns from what one call was charged, and perhaps others with it.
+func (e *estimate) charged(c runCall, charged int64, larger bool) {
+	prompt := int64(float64(c.prompt) * e.counting(c.source))
+	unnamed := c.output < 0
+	switch {
+	case larger && !unnamed:
+		return // of what is the larger of two the prompt is seldom known; its use is
+	case larger:
+		// Of an output that is not above the prompt no more is known than that.
+		if charged <= prompt*5/4+leastPrompt {
+			charged = 0
+		}
+		e.unnamed.add(charged, maxSamples)
+		return
+	case unnamed:
+		output, _, _ := e.unnamed.center(1000)
+		if !e.unnamed.enough() || prompt < 4*max(output, leastPrompt) {
+			e.unnamed.add(charged-prompt, maxSamples)
+			return
+		}
+		charged -= output
+	default:
+		charged -= c.output
+	}
+	if c.prompt < leastPrompt {
+		return
+	}
+	factor := charged * 1000 / c.prompt
+	if factor < 250 || factor > 4000 {
+		return
+	}
+	if center, width, known := e.factors.center(agreedFactors); known && factor >= center-3*width && factor <= center+3*width {
+		e.deviates(float64(factor)/float64(center) - 1)
+	}
+	e.factors.add(factor, maxSamples)
+	if s := e.source(c.source); s != nil {
+		s.factors.add(factor, maxSourceSamples)
+	}
+}
