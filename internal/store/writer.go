@@ -346,7 +346,7 @@ func (w *writer) collect(timer <-chan time.Time) (batch []operation, ok bool) {
 		}
 	}
 	// What came at once leaves at least half of the transaction to those who wait.
-	enough := w.appetite.rows()
+	enough := w.appetite.rows(w.backlog.shared())
 	enough = max(enough, rows+enough/2)
 	w.backlog.take(func() bool { return len(batch) < most && rows < enough && size < maxBatchBytes }, take)
 	return batch, true
