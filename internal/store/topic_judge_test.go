@@ -102,6 +102,9 @@ func TestJudgingEventsIsBounded(t *testing.T) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		all := subscribe(t, s, topic, "all")
 		costly := subscribeSlowly(t, s, topic, "slow", 100)
+		if _, err := s.readTopic(t.Context(), topic.No); err != nil { // so that the rules are ready
+			t.Fatal(err)
+		}
 		const events = 20
 		steps, err := transact(t.Context(), s, stageChange, func(t *tx) (int, error) {
 			for i := range events {
@@ -117,6 +120,44 @@ func TestJudgingEventsIsBounded(t *testing.T) {
 		for lane, sub := range map[Lane]string{all.Lane(false): "all", costly.Lane(true): "slow"} {
 			if got := len(peekAll(t, s, lane)); got != events {
 				t.Errorf("%s has %d of %d events", sub, got, events)
+			}
+		}
+	})
+}
+
+// What comes to a topic with many rules, of which none is ready, waits for them outside of the transaction, in its order.
+func TestTransactionsCompileFewRules(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		all, other := subscribe(t, s, topic, "all"), putTopic(t, s, MessageQueue{Name: "t/other"})
+		of := subscribeSlowly(t, s, topic, "slow", txRules)
+		forwards := putQueue(t, s, MessageQueue{Name: "t/forwards", ForwardTo: "t/topic"})
+		few := subscribe(t, s, other, "few")
+		type compiled struct{ topics, of int }
+		got, err := transact(t.Context(), s, stageChange, func(t *tx) (c compiled, err error) {
+			for i := range 3 {
+				for _, name := range []string{topic.Name, other.Name} {
+					if err := t.publish(name, func() (MessageContent, error) { return content(fmt.Sprint("m", i), 0), nil }); err != nil {
+						return c, err
+					}
+				}
+			}
+			forwarded := content("m3", 0)
+			if _, err := t.arrive(forwards, arrival{MessageContent: &forwarded}); err != nil {
+				return c, err
+			}
+			if c.topics = len(t.topics.compiled); t.topics.compiled[topic.No] != nil {
+				c.of++
+			}
+			return c, nil
+		})
+		if err != nil || got != (compiled{1, 0}) {
+			t.Errorf("the transaction compiled %+v (%v)", got, err)
+		}
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 2")
+		for sub, want := range map[Lane]string{all.Lane(false): "m0 m1 m2 m3", of.Lane(false): "", few.Lane(false): "m0 m1 m2"} {
+			if got := subjects(t, s, sub); got != want {
+				t.Errorf("a subscription has %q, not %q", got, want)
 			}
 		}
 	})

@@ -188,7 +188,10 @@ func nextPart(picks []picked, handed int64, most int) (part []picked, more bool)
 
 // pickPart chooses the next copies of a message, as far as judging them is for a transaction.
 func (t *tx) pickPart(topic MessageQueue, p *part) (picks []picked, more bool, err error) {
-	c, err := t.compiledTopic(topic)
+	c, err := t.readyTopic(topic)
+	if errors.Is(err, errNotReady) {
+		err = errSteps
+	}
 	if err != nil {
 		return nil, false, err
 	}
