@@ -131,6 +131,9 @@ func (t *tx) activate(m dueMessage) error {
 				waited = t.now - millis(a.ScheduledAt)
 			}
 			at := t.now + min(max(postponedLeast, waited), postponedMost)
+			if errors.Is(err, errNotReady) { // which does not last
+				at = t.now + partPause
+			}
 			if err := t.prep("UPDATE messages SET visible = ? WHERE seq = ?").int(at).int(m.seq).exec(); err != nil { // so that its topic is not idle
 				return err
 			}

@@ -163,6 +163,43 @@ func TestTransactionsCompileFewRules(t *testing.T) {
 	})
 }
 
+// A scheduled message whose topic's rules are not ready is soon looked at again, also where no more may wait for a judge.
+func TestWhatFindsNoRulesReadyWaitsShortly(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		all := subscribe(t, s, topic, "all")
+		subscribeSlowly(t, s, topic, "slow", txRules)
+		later := time.Now().Add(time.Hour)
+		m := content("one", 0)
+		m.ScheduledAt = &later
+		seq := send(t, s, topic, m)[0]
+		if _, err := transact(t.Context(), s, stageChange, func(t *tx) (int, error) {
+			t.w.slow = newSlowMessages() // of which nobody takes any
+			return 0, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		s.topics.forget(topic.No)
+		makeDue(t, s)
+		var due, now int64
+		if err := s.read(t.Context(), func(c conn) error {
+			now = c.now()
+			_, err := c.prep("SELECT due_at FROM bodies WHERE seq = ?").int(seq).one(func(r row) { due = r.int(0) })
+			return err
+		}); err != nil || due == 0 || due > now+partPause {
+			t.Errorf("it is due in %d ms (%v)", due-now, err)
+		}
+		if _, err := s.readTopic(t.Context(), topic.No); err != nil {
+			t.Fatal(err)
+		}
+		makeDue(t, s)
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
+		if got := subjects(t, s, all.Lane(false)); got != "one" {
+			t.Errorf("the subscription has %q", got)
+		}
+	})
+}
+
 // Rules that take long are judged only in one of the places that the process has for such work, and by nobody who has gone.
 func TestSendersJudgeInTurns(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {

@@ -19,7 +19,8 @@ const (
 	partCopies = 500
 	// handOutTime is how long a sender has for one transaction, in milliseconds, before the writer helps.
 	handOutTime = 10_000
-	// partPause is how long the writer leaves a message alone whose rules are judged outside of transactions, in milliseconds.
+	// partPause is how long the writer leaves a message alone whose rules are judged, or made ready, outside of transactions, in
+	// milliseconds.
 	partPause = 1_000
 )
 

@@ -18,7 +18,7 @@ const judges = 4
 // maxSlow is how many messages of a tenant may wait to be judged. The others are looked at again after a while.
 const maxSlow = 256
 
-// slowMessage is a scheduled message that is due and takes too long to judge for a transaction.
+// slowMessage is a message that is due, or waits in its topic for its copies, and takes too long to judge for a transaction.
 type slowMessage struct{ tenant, topic, seq int64 }
 
 // slowMessages are those that wait to be judged. It is safe for concurrent use.
