@@ -34,7 +34,7 @@ func FuzzLike(f *testing.F) {
 			return
 		}
 		steps := maxLikeSteps
-		got, err := compiled.match(text, &steps)
+		got, err := compiled.match(text, &steps, nil)
 		if want := naiveLike(compiled, []rune(text)); got != want || err != nil {
 			t.Errorf("%q LIKE %q is %t (%v), expected %t", text, pattern, got, err, want)
 		}

@@ -6,6 +6,9 @@ import "unicode/utf8"
 // not made to be slow.
 const maxLikeSteps = 1 << 18
 
+// pauseSteps take about a tenth of a millisecond.
+const pauseSteps = 1 << 13
+
 // like is x [NOT] LIKE pattern [ESCAPE escape].
 type like struct {
 	x, pattern, escape expr
@@ -93,7 +96,7 @@ func (x *like) eval(e *evaluation) (any, error) {
 	if !ok {
 		return nil, evaluationErrorf("LIKE needs a string, not %s", typeName(v))
 	}
-	matched, err := pattern.match(text, &e.steps)
+	matched, err := pattern.match(text, &e.steps, e.message.Pause)
 	return matched != x.negated, err
 }
 
@@ -117,13 +120,18 @@ func (x *like) compile(e *evaluation) (likePattern, error) {
 }
 
 // match reports whether the pattern covers the whole text. On a mismatch only the latest % has to take one
-// more rune: whatever an earlier one could take, the latest can reach as well.
-func (p likePattern) match(text string, steps *int) (bool, error) {
+// more rune: whatever an earlier one could take, the latest can reach as well. It calls pause now and then.
+func (p likePattern) match(text string, steps *int, pause func() error) (bool, error) {
 	at, next := 0, 0         // in text and pattern
 	retryAt, retry := -1, -1 // where the latest % is tried again
 	for at < len(text) {
 		if *steps--; *steps < 0 {
 			return false, evaluationErrorf("LIKE takes too long for this pattern and string")
+		}
+		if pause != nil && *steps%pauseSteps == 0 {
+			if err := pause(); err != nil {
+				return false, stopped(err)
+			}
 		}
 		r, size := utf8.DecodeRuneInString(text[at:])
 		switch {

@@ -26,7 +26,7 @@ type Message struct {
 	Size                 int64
 	Properties           forebay.Properties
 	Steps                *int // that judging it, and others with the same, may still take; nil: any number
-	// Pause is called between rules while somebody judges the message. If it fails, nobody wants the answer; nil: not called.
+	// Pause is called between rules, and within those that take long, while somebody judges the message. If it fails, nobody wants the answer; nil: not called.
 	Pause func() error
 
 	names map[string]string // the properties' names by their lower-case form, once asked for

@@ -162,6 +162,8 @@ var ErrSteps = errors.New("judging the messages takes too long")
 // ErrStopped says that nobody wants to know any more what rules make of a message. It wraps what Pause returned.
 var ErrStopped = errors.New("judging the messages was stopped")
 
+func stopped(why error) error { return fmt.Errorf("%w: %w", ErrStopped, why) }
+
 // Select applies the rules of one subscription to a message: one copy for all rules without an action that
 // select it, and one for each rule with an action, also where the action makes it too large. A rule that cannot be
 // evaluated selects nothing; the error, which does not void the copies, is that of the first such rule. If the
@@ -174,7 +176,7 @@ func Select(rules []*Rule, m *Message) (copies []Copy, err error) {
 		}
 		if m.Pause != nil {
 			if err := m.Pause(); err != nil {
-				return nil, fmt.Errorf("%w: %w", ErrStopped, err)
+				return nil, stopped(err)
 			}
 		}
 		if r.Action == nil && plain {
@@ -183,6 +185,8 @@ func Select(rules []*Rule, m *Message) (copies []Copy, err error) {
 		made, ruleErr := r.apply(m)
 		var outgrown *EvaluationError
 		switch {
+		case errors.Is(ruleErr, ErrStopped):
+			return nil, ruleErr
 		case r.Action != nil && errors.As(ruleErr, &outgrown) && outgrown.TooLarge:
 			copies = append(copies, Copy{r.Name, m, outgrown.Message})
 		case ruleErr != nil:
@@ -209,6 +213,9 @@ func (r *Rule) apply(m *Message) (changed *Message, err error) {
 		}
 	}()
 	matches, err := r.Filter.Matches(m)
+	if errors.Is(err, ErrStopped) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, r.failed("filter", err)
 	}
@@ -222,6 +229,9 @@ func (r *Rule) apply(m *Message) (changed *Message, err error) {
 	if err == nil {
 		changed.set(RuleNameProperty, strings.ToLower(RuleNameProperty), r.Name)
 		err = changed.Properties.Check()
+	}
+	if errors.Is(err, ErrStopped) {
+		return nil, err
 	}
 	if err != nil {
 		failed := r.failed("action", err)

@@ -246,6 +246,29 @@ func TestSelectWithinSteps(t *testing.T) {
 }
 
 // Whoever judges pauses before each rule, and a pause that fails ends it.
+// A LIKE that takes milliseconds pauses meanwhile, and ends with whoever wants to know.
+func TestLikePauses(t *testing.T) {
+	r, err := Compile("r", forebay.RuleSettings{SQLFilter: "p LIKE '%" + strings.Repeat("a", 900) + "b'"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pauses, last, stop := 0, 0, errors.New("stop")
+	m := &Message{Properties: forebay.Properties{"p": strings.Repeat("a", 30_000)}, Pause: func() error {
+		if pauses++; pauses == last {
+			return stop
+		}
+		return nil
+	}}
+	var refused *EvaluationError
+	if _, err := Select([]*Rule{r}, m); !errors.As(err, &refused) || pauses < maxLikeSteps/pauseSteps {
+		t.Errorf("%d pauses (%v)", pauses, err)
+	}
+	last = pauses + 5
+	if copies, err := Select([]*Rule{r}, m); !errors.Is(err, ErrStopped) || !errors.Is(err, stop) || copies != nil || pauses != last {
+		t.Errorf("%d pauses, %v, %v", pauses, copies, err)
+	}
+}
+
 func TestSelectPausesBetweenRules(t *testing.T) {
 	rules := make([]*Rule, 5)
 	for i := range rules {

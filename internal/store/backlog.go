@@ -14,7 +14,16 @@ const rotation = 16
 type backlog struct {
 	of   map[int64][]operation // by tenant, in the order in which they came
 	next []int64               // tenants with some, in rotation
+
+	latest int64     // the tenant of the latest operation
+	turned time.Time // when that was last another's than the one before it
 }
+
+// sharedFor is for how long tenants count as sharing the writer after two of them have brought something.
+const sharedFor = 10 * time.Second
+
+// shared reports whether several tenants bring something these days.
+func (b *backlog) shared() bool { return !b.turned.IsZero() && time.Since(b.turned) < sharedFor }
 
 func (b *backlog) empty() bool { return len(b.next) == 0 }
 
@@ -24,6 +33,12 @@ func (b *backlog) add(tenant int64, op operation) {
 	}
 	if len(b.of[tenant]) == 0 {
 		b.next = append(b.next, tenant)
+	}
+	if b.latest != tenant {
+		if b.latest != 0 {
+			b.turned = time.Now()
+		}
+		b.latest = tenant
 	}
 	b.of[tenant] = append(b.of[tenant], op)
 }
@@ -55,18 +70,27 @@ func (b *backlog) take(more func() bool, pass func(operation)) {
 
 // appetite is how many rows the writer takes into one transaction. Everybody waits for the transaction that is
 // under way, so its work is to take a few milliseconds. Where the disk is slow it takes more, so that the
-// transactions are few.
+// transactions are few. While tenants share the writer it takes less: one's many rows are what another waits for,
+// and that twice, for the transaction under way and for its own.
 type appetite struct{ row, flush time.Duration } // what they take, about; 0: not known
 
 const (
 	shortWork   = 8 * time.Millisecond
 	workByFlush = 4  // the work of a transaction may take so many times what its commit does
 	leastRows   = 64 // so that a slow moment does not make the transactions many
+
+	sharedWork = 2 * time.Millisecond
+	sharedRows = 32
 )
 
-func (a *appetite) rows() int {
-	if a.row == 0 {
+func (a *appetite) rows(shared bool) int {
+	switch {
+	case a.row == 0 && shared:
+		return 2 * leastRows
+	case a.row == 0:
 		return maxBatchOps
+	case shared:
+		return min(max(int(max(sharedWork, a.flush)/a.row), sharedRows), maxBatchOps)
 	}
 	return min(max(int(max(shortWork, workByFlush*a.flush)/a.row), leastRows), maxBatchOps)
 }

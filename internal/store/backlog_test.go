@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -66,6 +67,70 @@ func TestATenantsManyJobsDoNotDelayAnothersOne(t *testing.T) {
 		}
 		if len(numbers) != calls*each || one == 0 || before > each {
 			t.Errorf("%d of the other tenant's %d jobs were stored before the one that came last", before, len(numbers))
+		}
+	})
+}
+
+// A transaction takes less from those who wait while tenants share the writer: each waits for two of them.
+func TestTransactionsAreShortWhileTenantsShare(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		busy, other, queue := tenantOf(t, s, "busy"), tenantOf(t, s, "other"), queueOf(t, s, "q")
+		const calls, each = 20, 20
+		jobs := func(tenant int64, name string) (all []NewJob) {
+			for i := range each {
+				all = append(all, NewJob{ID: fmt.Sprint(name, "-", i), Tenant: tenant, Queue: queue, Task: "t", Priority: 5, Input: []byte("1"), InputSize: 1})
+			}
+			return all
+		}
+		w := s.writerFor(jobs(busy, "asked"))
+		// next has calls come while a transaction is under way and returns how many went into the one after it.
+		next := func(round string, last int64) int64 {
+			var first atomic.Int64
+			begun, gate := make(chan struct{}), make(chan struct{})
+			var callers sync.WaitGroup
+			callers.Go(func() {
+				_, err := performBy(t.Context(), w, &request[int]{at: stageSubmit, run: func(t *tx) (int, error) {
+					t.w.appetite = appetite{row: 20 * time.Microsecond, flush: time.Millisecond}
+					t.after = append(t.after, func() {
+						s.OnCommit(func(c Commit) {
+							if c.Operations > 1 { // which this one has not
+								first.CompareAndSwap(0, int64(c.Operations))
+							}
+						})
+					})
+					close(begun)
+					<-gate
+					return 0, nil
+				}})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			<-begun
+			for i := range calls {
+				tenant := busy
+				if i == calls-1 {
+					tenant = last
+				}
+				callers.Go(func() {
+					if _, err := s.Submit(t.Context(), jobs(tenant, fmt.Sprint(round, i))); err != nil {
+						t.Error(err)
+					}
+				})
+				for len(w.ops) <= i {
+					<-time.After(time.Millisecond)
+				}
+			}
+			close(gate)
+			callers.Wait()
+			return first.Load()
+		}
+		// 8 ms are 400 rows, and 2 ms are 100.
+		if n := next("alone", busy); n != calls {
+			t.Errorf("of a lone tenant's %d calls %d went into the next transaction", calls, n)
+		}
+		if n := next("shared", other); n > 100/each+1 {
+			t.Errorf("of %d calls of two tenants %d went into the next transaction", calls, n)
 		}
 	})
 }
@@ -193,18 +258,21 @@ func TestWhatWaitsForTheWriterEndsWithItsCaller(t *testing.T) {
 
 func TestATransactionTakesAsManyRowsAsItHasTimeFor(t *testing.T) {
 	for _, c := range []struct {
-		row, flush time.Duration
-		want       int
+		row, flush   time.Duration
+		want, shared int
 	}{
-		{0, 0, maxBatchOps}, // nothing is known
-		{40 * time.Microsecond, 300 * time.Microsecond, 200}, // 8 ms
-		{40 * time.Microsecond, 10 * time.Millisecond, 1000}, // four times what the disk takes
-		{40 * time.Microsecond, 10 * time.Second, maxBatchOps},
-		{time.Second, time.Millisecond, leastRows},
+		{0, 0, maxBatchOps, 2 * leastRows},                        // nothing is known
+		{40 * time.Microsecond, 300 * time.Microsecond, 200, 50},  // 8 ms, or 2
+		{40 * time.Microsecond, 10 * time.Millisecond, 1000, 250}, // four times what the disk takes, or once
+		{40 * time.Microsecond, 10 * time.Second, maxBatchOps, maxBatchOps},
+		{time.Second, time.Millisecond, leastRows, sharedRows},
 	} {
 		a := appetite{c.row, c.flush}
-		if got := a.rows(); got != c.want {
+		if got := a.rows(false); got != c.want {
 			t.Errorf("%v takes %d rows, not %d", a, got, c.want)
+		}
+		if got := a.rows(true); got != c.shared {
+			t.Errorf("%v takes %d rows while tenants share the writer, not %d", a, got, c.shared)
 		}
 	}
 	var a appetite

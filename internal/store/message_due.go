@@ -124,13 +124,16 @@ func (t *tx) activate(m dueMessage) error {
 	if q.IsTopic {
 		a.spread = &spread{}
 		switch a.picks, err = t.pickDue(q, a.MessageContent, a.spread); {
-		case errors.Is(err, errFanOut):
+		case errors.Is(err, errFanOut), errors.Is(err, errNotReady):
 			t.judgeLater(err, slowMessage{q.Tenant, q.No, m.seq})
 			waited := int64(0)
 			if a.ScheduledAt != nil {
 				waited = t.now - millis(a.ScheduledAt)
 			}
 			at := t.now + min(max(postponedLeast, waited), postponedMost)
+			if errors.Is(err, errNotReady) { // which does not last
+				at = t.now + partPause
+			}
 			if err := t.prep("UPDATE messages SET visible = ? WHERE seq = ?").int(at).int(m.seq).exec(); err != nil { // so that its topic is not idle
 				return err
 			}
@@ -145,7 +148,7 @@ func (t *tx) activate(m dueMessage) error {
 // pickDue is pick for a message that can be judged later. Of a topic whose rules took too long for another message it is, as long as
 // there is room: to find out again and again would keep everybody waiting.
 func (t *tx) pickDue(topic MessageQueue, message *MessageContent, made *spread) ([]picked, error) {
-	c, err := t.compiledTopic(topic)
+	c, err := t.readyTopic(topic)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +166,7 @@ func (t *tx) pickDue(topic MessageQueue, message *MessageContent, made *spread) 
 // judgeLater has a message judged outside the transaction if judging it within takes too long.
 func (t *tx) judgeLater(why error, m slowMessage) {
 	var refused *forebay.Error
-	if errors.As(why, &refused); refused != errSteps {
+	if errors.As(why, &refused); refused != errSteps && !errors.Is(why, errNotReady) {
 		return
 	}
 	t.after = append(t.after, func() { t.w.slow.put(m) })

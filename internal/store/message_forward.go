@@ -37,6 +37,8 @@ func (t *tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 			a.spread = &spread{}
 		}
 		switch a.picks, err = t.pick(target, a.MessageContent, a.spread); {
+		case errors.Is(err, errNotReady): // it is judged once they are
+			a.picks = nil
 		case errors.Is(err, errFanOut):
 			refused := errFanOut
 			errors.As(err, &refused)

@@ -124,7 +124,11 @@ func (t *tx) judged(topic MessageQueue, messages []MessageContent, j *judgement)
 		if made.steps > txSteps {
 			return nil, nil, errSteps
 		}
-		if picks[i], err = t.pick(topic, &messages[i], made); err != nil {
+		picks[i], err = t.pick(topic, &messages[i], made)
+		if errors.Is(err, errNotReady) {
+			err = errTopicChanged
+		}
+		if err != nil {
 			return nil, nil, err
 		}
 	}

@@ -54,21 +54,22 @@ type Store struct {
 	submitter *writer   // stores new jobs beside the writer; nil: the writer does
 	readers   chan conn // idle read connections; those without a driver are opened on demand
 	// searchers are those for searches, which PostgreSQL plans as it thinks best; nil: readers do.
-	searchers     chan conn
-	connectSearch func(context.Context) (conn, error)
-	vectors       atomic.Pointer[VectorSupport] // nil: not looked for yet
-	watches       watches
-	names         names
-	topics        topicRules
-	endSlow       func()      // ends the goroutine that judges what takes long; nil: there is none
-	file          *sqliteFile // the SQLite file that is served; nil: none
-	health        health
-	clockBack     chan<- struct{} // to be told that the clock went back; nil: nobody listens
-	alone         bool            // no other process delivers from this database
-	answers       string          // as in Options
-	release       func()          // of what makes it so; called last
-	closing       sync.Once
-	closed        error
+	searchers      chan conn
+	connectSearch  func(context.Context) (conn, error)
+	vectors        atomic.Pointer[VectorSupport] // nil: not looked for yet
+	watches        watches
+	names          names
+	topics         topicRules
+	endCheckpoints func()      // nil: there are none
+	endSlow        func()      // ends the goroutine that judges what takes long; nil: there is none
+	file           *sqliteFile // the SQLite file that is served; nil: none
+	health         health
+	clockBack      chan<- struct{} // to be told that the clock went back; nil: nobody listens
+	alone          bool            // no other process delivers from this database
+	answers        string          // as in Options
+	release        func()          // of what makes it so; called last
+	closing        sync.Once
+	closed         error
 }
 
 // maxReaders bounds the read connections; on SQLite each holds its own page cache.
@@ -124,6 +125,11 @@ func (s *Store) start(c conn, opts Options, share func(*news)) (err error) {
 	}
 	s.writer.audited, s.writer.identities = opts.AuditEvents, opts.Identities
 	s.writer.topics = &s.topics
+	if err := s.startCheckpoints(); err != nil {
+		c.Close()
+		s.release()
+		return err
+	}
 	s.startJudging()
 	s.startHealth()
 	if opts.Serve {
@@ -140,6 +146,9 @@ func (s *Store) start(c conn, opts Options, share func(*news)) (err error) {
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.stopHealth()
+		if s.endCheckpoints != nil {
+			s.endCheckpoints()
+		}
 		if s.submitter != nil {
 			s.closed = s.submitter.stop()
 		}

@@ -102,6 +102,9 @@ func TestJudgingEventsIsBounded(t *testing.T) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		all := subscribe(t, s, topic, "all")
 		costly := subscribeSlowly(t, s, topic, "slow", 100)
+		if _, err := s.readTopic(t.Context(), topic.No); err != nil { // so that the rules are ready
+			t.Fatal(err)
+		}
 		const events = 20
 		steps, err := transact(t.Context(), s, stageChange, func(t *tx) (int, error) {
 			for i := range events {
@@ -118,6 +121,81 @@ func TestJudgingEventsIsBounded(t *testing.T) {
 			if got := len(peekAll(t, s, lane)); got != events {
 				t.Errorf("%s has %d of %d events", sub, got, events)
 			}
+		}
+	})
+}
+
+// What comes to a topic with many rules, of which none is ready, waits for them outside of the transaction, in its order.
+func TestTransactionsCompileFewRules(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		all, other := subscribe(t, s, topic, "all"), putTopic(t, s, MessageQueue{Name: "t/other"})
+		of := subscribeSlowly(t, s, topic, "slow", txRules)
+		forwards := putQueue(t, s, MessageQueue{Name: "t/forwards", ForwardTo: "t/topic"})
+		few := subscribe(t, s, other, "few")
+		type compiled struct{ topics, of int }
+		got, err := transact(t.Context(), s, stageChange, func(t *tx) (c compiled, err error) {
+			for i := range 3 {
+				for _, name := range []string{topic.Name, other.Name} {
+					if err := t.publish(name, func() (MessageContent, error) { return content(fmt.Sprint("m", i), 0), nil }); err != nil {
+						return c, err
+					}
+				}
+			}
+			forwarded := content("m3", 0)
+			if _, err := t.arrive(forwards, arrival{MessageContent: &forwarded}); err != nil {
+				return c, err
+			}
+			if c.topics = len(t.topics.compiled); t.topics.compiled[topic.No] != nil {
+				c.of++
+			}
+			return c, nil
+		})
+		if err != nil || got != (compiled{1, 0}) {
+			t.Errorf("the transaction compiled %+v (%v)", got, err)
+		}
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 2")
+		for sub, want := range map[Lane]string{all.Lane(false): "m0 m1 m2 m3", of.Lane(false): "", few.Lane(false): "m0 m1 m2"} {
+			if got := subjects(t, s, sub); got != want {
+				t.Errorf("a subscription has %q, not %q", got, want)
+			}
+		}
+	})
+}
+
+// A scheduled message whose topic's rules are not ready is soon looked at again, also where no more may wait for a judge.
+func TestWhatFindsNoRulesReadyWaitsShortly(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		all := subscribe(t, s, topic, "all")
+		subscribeSlowly(t, s, topic, "slow", txRules)
+		later := time.Now().Add(time.Hour)
+		m := content("one", 0)
+		m.ScheduledAt = &later
+		seq := send(t, s, topic, m)[0]
+		if _, err := transact(t.Context(), s, stageChange, func(t *tx) (int, error) {
+			t.w.slow = newSlowMessages() // of which nobody takes any
+			return 0, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		s.topics.forget(topic.No)
+		makeDue(t, s)
+		var due, now int64
+		if err := s.read(t.Context(), func(c conn) error {
+			now = c.now()
+			_, err := c.prep("SELECT due_at FROM bodies WHERE seq = ?").int(seq).one(func(r row) { due = r.int(0) })
+			return err
+		}); err != nil || due == 0 || due > now+partPause {
+			t.Errorf("it is due in %d ms (%v)", due-now, err)
+		}
+		if _, err := s.readTopic(t.Context(), topic.No); err != nil {
+			t.Fatal(err)
+		}
+		makeDue(t, s)
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
+		if got := subjects(t, s, all.Lane(false)); got != "one" {
+			t.Errorf("the subscription has %q", got)
 		}
 	})
 }

@@ -19,7 +19,8 @@ const (
 	partCopies = 500
 	// handOutTime is how long a sender has for one transaction, in milliseconds, before the writer helps.
 	handOutTime = 10_000
-	// partPause is how long the writer leaves a message alone whose rules are judged outside of transactions, in milliseconds.
+	// partPause is how long the writer leaves a message alone whose rules are judged, or made ready, outside of transactions, in
+	// milliseconds.
 	partPause = 1_000
 )
 
@@ -188,7 +189,10 @@ func nextPart(picks []picked, handed int64, most int) (part []picked, more bool)
 
 // pickPart chooses the next copies of a message, as far as judging them is for a transaction.
 func (t *tx) pickPart(topic MessageQueue, p *part) (picks []picked, more bool, err error) {
-	c, err := t.compiledTopic(topic)
+	c, err := t.readyTopic(topic)
+	if errors.Is(err, errNotReady) {
+		err = errSteps
+	}
 	if err != nil {
 		return nil, false, err
 	}

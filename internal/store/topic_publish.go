@@ -107,8 +107,8 @@ func (t *tx) publish(name string, message func() (MessageContent, error)) error 
 	if err != nil || !found {
 		return err
 	}
-	c, err := t.compiledTopic(topic)
-	if err != nil || len(c.subscriptions) == 0 {
+	c, err := t.readyTopic(topic)
+	if err == nil && len(c.subscriptions) == 0 || err != nil && !errors.Is(err, errNotReady) {
 		return err
 	}
 	m, err := message()
@@ -119,13 +119,45 @@ func (t *tx) publish(name string, message func() (MessageContent, error)) error 
 	return err
 }
 
+// errNotReady says that rules are to be compiled outside of transactions. It never reaches a caller.
+var errNotReady = errors.New("the rules of the topic are not ready")
+
+// txRules is how many subscriptions and rules a transaction reads and compiles, of a topic of which it does not have them ready.
+const txRules = 64
+
+const sqlManyRules = "SELECT count(*) FROM (SELECT 1 FROM queues q LEFT JOIN rules r ON r.queue = q.no WHERE q.topic = ? LIMIT ? + 0) x"
+
+// readyTopic is compiledTopic for what can wait. Of a topic with many rules that are not ready it returns errNotReady: they
+// are read and compiled outside of transactions.
+func (t *tx) readyTopic(topic MessageQueue) (*compiledTopic, error) {
+	if c := t.knownTopic(topic); c != nil {
+		return c, nil
+	}
+	many := false
+	if _, err := t.prep(sqlManyRules).int(topic.No).int(txRules + 1).one(func(r row) { many = r.int(0) > txRules }); err != nil {
+		return nil, err
+	}
+	if many {
+		return nil, errNotReady
+	}
+	return t.compiledTopic(topic)
+}
+
+// knownTopic returns the topic with its rules if they are in memory; nil: they are not.
+func (t *tx) knownTopic(topic MessageQueue) *compiledTopic {
+	if c := t.topics.compiled[topic.No]; c != nil && c.topic.Version == topic.Version {
+		return c
+	}
+	if c := t.w.topics.get(topic.No); c != nil && c.topic.Version == topic.Version {
+		return c
+	}
+	return nil
+}
+
 // compiledTopic returns the topic's subscriptions and rules as of its version: from memory, or else
 // from the database. The writer's memory only takes in what was committed.
 func (t *tx) compiledTopic(topic MessageQueue) (*compiledTopic, error) {
-	if c := t.topics.compiled[topic.No]; c != nil && c.topic.Version == topic.Version {
-		return c, nil
-	}
-	if c := t.w.topics.get(topic.No); c != nil && c.topic.Version == topic.Version {
+	if c := t.knownTopic(topic); c != nil {
 		return c, nil
 	}
 	c, err := t.readRules(topic)
@@ -229,9 +261,9 @@ type picked struct {
 }
 
 // pick chooses the copies that the topic's subscriptions get of a message, as [compiledTopic.pick] does, and notes that
-// the transaction has spent time on it.
+// the transaction has spent time on it. The error is errNotReady if the rules are to be compiled outside of transactions.
 func (t *tx) pick(topic MessageQueue, message *MessageContent, made *spread) ([]picked, error) {
-	c, err := t.compiledTopic(topic)
+	c, err := t.readyTopic(topic)
 	if err != nil {
 		return nil, err
 	}
@@ -246,7 +278,7 @@ func (t *tx) pick(topic MessageQueue, message *MessageContent, made *spread) ([]
 // pickEvent is pick for a message that cannot be refused. What takes too long to judge counts as what a rule
 // cannot judge.
 func (t *tx) pickEvent(topic MessageQueue, message *MessageContent) ([]picked, error) {
-	c, err := t.compiledTopic(topic)
+	c, err := t.readyTopic(topic)
 	if err != nil {
 		return nil, err
 	}
@@ -306,7 +338,11 @@ func (t *tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
 	}
 	if picks == nil {
 		var err error
-		if picks, err = t.pickEvent(topic, a.MessageContent); err != nil {
+		picks, err = t.pickEvent(topic, a.MessageContent)
+		if errors.Is(err, errNotReady) { // it waits for them, and others behind it
+			return t.storePart(topic, seq, a, 0)
+		}
+		if err != nil {
 			return err
 		}
 	}

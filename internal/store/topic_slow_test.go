@@ -46,6 +46,30 @@ func TestTenantsTakeTurnsInJudging(t *testing.T) {
 	}
 }
 
+// Several are judged at once, but of each tenant one.
+func TestATenantsMessagesAreJudgedOneByOne(t *testing.T) {
+	slow := newSlowMessages()
+	for seq := range int64(3) {
+		slow.put(slowMessage{1, 1, seq})
+	}
+	first, ok := slow.take()
+	if again, more := slow.take(); !ok || more {
+		t.Errorf("%v is judged beside %v", again, first)
+	}
+	slow.put(slowMessage{2, 2, 1})
+	if other, ok := slow.take(); !ok || other.tenant != 2 {
+		t.Errorf("the other tenant's message waits for %v", first)
+	}
+	slow.put(slowMessage{1, 1, 3})
+	if again, more := slow.take(); more {
+		t.Errorf("%v is judged beside %v", again, first)
+	}
+	slow.judged(first)
+	if second, ok := slow.take(); !ok || second.seq != 1 {
+		t.Errorf("after the first came %v", second)
+	}
+}
+
 // Scheduled messages of one tenant whose rules are costly do not delay another's that take long too.
 func TestCostlyRulesDelayTheirTenantAlone(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {

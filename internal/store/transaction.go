@@ -228,6 +228,7 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 	}
 	w.appetite.note(rows, worked, took-worked)
 	w.pace.note(took, t.anew)
+	w.checkpoints.committed()
 	w.committed(t, served)
 	w.observed(t, began, len(batch), len(served), nil)
 	return false, nil

@@ -14,34 +14,35 @@ import (
 
 // writer owns the connection that writes.
 type writer struct {
-	conn      conn
-	watches   *watches
-	ops       chan operation
-	claims    chan *claim
-	heard     chan *news // from other processes
-	quit      chan struct{}
-	once      sync.Once
-	stopped   chan struct{}
-	err       error // of closing; read after stopped
-	serving   bool  // this process delivers: it ends overdue jobs
-	latest    int64 // the time of the latest transaction
-	polled    int64 // when poll last did something
-	tended    int64 // when it last looked for others' deadlines
-	searched  int64 // when it last made the lines of all lanes unknown
-	pace      pace
-	polling   time.Duration
-	share     func(*news)                    // tells other processes; nil: there are none
-	mail      mailbox                        // from the writer that stores new jobs
-	wanted    atomic.Pointer[map[int64]bool] // in which lanes claims wait for jobs that are not there
-	apart     bool                           // it is that writer
-	exclusive bool                           // its next transaction must be alone nevertheless
-	stale     bool                           // another process may have changed the queues
-	audited   []forebay.EventType            // of jobs, that the audit log is to have
-	clockBack chan<- struct{}                // hears when the clock has gone back; nil: nobody does
-	health    *partHealth                    // told how transactions end
-	postponed []operation                    // of the latest batch, for the next transaction
-	backlog   backlog
-	appetite  appetite
+	conn        conn
+	watches     *watches
+	ops         chan operation
+	claims      chan *claim
+	heard       chan *news // from other processes
+	quit        chan struct{}
+	once        sync.Once
+	stopped     chan struct{}
+	err         error // of closing; read after stopped
+	serving     bool  // this process delivers: it ends overdue jobs
+	latest      int64 // the time of the latest transaction
+	polled      int64 // when poll last did something
+	tended      int64 // when it last looked for others' deadlines
+	searched    int64 // when it last made the lines of all lanes unknown
+	pace        pace
+	polling     time.Duration
+	share       func(*news)                    // tells other processes; nil: there are none
+	mail        mailbox                        // from the writer that stores new jobs
+	wanted      atomic.Pointer[map[int64]bool] // in which lanes claims wait for jobs that are not there
+	apart       bool                           // it is that writer
+	exclusive   bool                           // its next transaction must be alone nevertheless
+	stale       bool                           // another process may have changed the queues
+	audited     []forebay.EventType            // of jobs, that the audit log is to have
+	clockBack   chan<- struct{}                // hears when the clock has gone back; nil: nobody does
+	health      *partHealth                    // told how transactions end
+	postponed   []operation                    // of the latest batch, for the next transaction
+	backlog     backlog
+	appetite    appetite
+	checkpoints *checkpoints // nil: none but the database's own
 
 	nextSeq       int64
 	reservedSeq   int64              // numbers below it are marked on disk as given
@@ -179,6 +180,7 @@ func (w *writer) run() {
 		}
 		batch = append(w.postponed, batch...)
 		w.dismiss(w.commit(batch))
+		w.checkpoints.finish(w.conn)
 		w.noteWanted()
 	}
 }
@@ -344,7 +346,7 @@ func (w *writer) collect(timer <-chan time.Time) (batch []operation, ok bool) {
 		}
 	}
 	// What came at once leaves at least half of the transaction to those who wait.
-	enough := w.appetite.rows()
+	enough := w.appetite.rows(w.backlog.shared())
 	enough = max(enough, rows+enough/2)
 	w.backlog.take(func() bool { return len(batch) < most && rows < enough && size < maxBatchBytes }, take)
 	return batch, true
