@@ -22,7 +22,8 @@ func instancePath(segments ...string) string {
 }
 
 // StartOrchestration starts an instance of an orchestrator and returns its id; it is on disk then. An empty id has the
-// server make one. An instance that has the id already is CodeConflict. A nil input is none.
+// server make one. An instance that has the id already and is not over is CodeConflict; one that is over is
+// purged. A nil input is none.
 func (c *Client) StartOrchestration(ctx context.Context, name, id string, input json.RawMessage) (string, error) {
 	if err := checkID("orchestrator", name); err != nil {
 		return "", err

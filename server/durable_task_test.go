@@ -24,17 +24,14 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// nodeModules installs the Durable Task SDK of npm, once for all runs, and returns the folder. What it needs and does not find, node or the network, fails
-// the test and says so.
-func nodeModules(t *testing.T) string {
+// installed installs what a folder of tests lists in a file, once for all runs, and returns where. What it needs and does not find, a program or
+// the network, fails the test and says so.
+func installed(t *testing.T, source, list string, files []string, program string, args ...string) string {
 	t.Helper()
-	for _, program := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Fatalf("this test needs %s, which is not installed", program)
-		}
+	if _, err := exec.LookPath(program); err != nil {
+		t.Fatalf("this test needs %s, which is not installed", program)
 	}
-	const source = "testdata/durabletask"
-	lock, err := os.ReadFile(filepath.Join(source, "package-lock.json"))
+	content, err := os.ReadFile(filepath.Join(source, list))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +39,8 @@ func nodeModules(t *testing.T) string {
 	if err != nil {
 		cache = os.TempDir()
 	}
-	hash := sha256.Sum256(lock)
-	dir := filepath.Join(cache, "forebay-test", "durabletask-"+hex.EncodeToString(hash[:6]))
+	hash := sha256.Sum256(content)
+	dir := filepath.Join(cache, "forebay-test", filepath.Base(source)+"-"+hex.EncodeToString(hash[:6]))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +52,7 @@ func nodeModules(t *testing.T) string {
 	if _, err := os.Stat(filepath.Join(dir, "installed")); err == nil {
 		return dir
 	}
-	for _, name := range []string{"package.json", "package-lock.json"} {
+	for _, name := range files {
 		content, err := os.ReadFile(filepath.Join(source, name))
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), content, 0o644)
@@ -66,15 +63,24 @@ func nodeModules(t *testing.T) string {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	install := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	install := exec.CommandContext(ctx, program, args...)
 	install.Dir = dir
 	if out, err := install.CombinedOutput(); err != nil {
-		t.Fatalf("the SDK could not be installed with npm, which needs its registry: %v\n%s", err, out)
+		t.Fatalf("%s could not be installed with %s, which needs its registry: %v\n%s", source, program, err, out)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "installed"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// nodeModules installs the packages of npm that a folder of tests needs.
+func nodeModules(t *testing.T, source string) string {
+	t.Helper()
+	if _, err := exec.LookPath("node"); err != nil {
+		t.Fatal("this test needs node, which is not installed")
+	}
+	return installed(t, source, "package-lock.json", []string{"package.json", "package-lock.json"}, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 }
 
 // sdk is a server for clients and workers that the SDK of npm connects, and a key for them.
@@ -85,7 +91,7 @@ type sdk struct {
 
 func startSDK(t *testing.T) *sdk {
 	t.Helper()
-	modules := nodeModules(t)
+	modules := nodeModules(t, filepath.Join("testdata", "durabletask"))
 	shout := forebay.Task{Name: "shout", Run: func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
 		return forebay.TaskResult{Output: []byte(strings.ToUpper(string(call.Input)))}, nil
 	}}

@@ -21,7 +21,7 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 		Service: s.jobs, Messages: s.bus, Webhooks: s.webhooks, Documents: s.documents, Deployments: s.deployments, Orchestrations: s.orchestrations, Limits: s.limits,
 		Logger: s.log, Version: s.options.Version,
 		MaxInputBytes: s.options.Limits.MaxInputBytes, MemoryBytes: s.options.Limits.MemoryBytes, MaxDocument: s.options.Documents.MaxBytes,
-		Connections: s.options.Limits.connections(),
+		Connections: s.options.Limits.connections(), CodeInQuery: s.options.Orchestrations.CodeInQuery,
 	})
 	server := handler.Server(requests)
 	server.Handler = s.telemetry.Requests(server.Handler)

@@ -86,6 +86,7 @@ type Orchestrations struct {
 	ConcurrentActivities int                       `koanf:"concurrent_activities"` // in this process at once; default 256
 	LockDuration         time.Duration             `koanf:"lock_duration"`         // 1 s to 5 min; default 60 s
 	Activities           map[string]ActivityOption `koanf:"activities"`            // by name
+	CodeInQuery          bool                      `koanf:"code_in_query"`         // an API key may come as ?code= in addresses, as in Azure Functions
 	GRPC                 OrchestrationsGRPC        `koanf:"grpc"`
 }
 

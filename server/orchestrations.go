@@ -158,7 +158,8 @@ func (c calledJobs) Outcome(ctx context.Context, tenant int64, id string) (json.
 	return result, nil, err
 }
 
-// StartOrchestration starts an instance of an orchestrator; it is on disk when StartOrchestration returns its id. An empty id has one made.
+// StartOrchestration starts an instance of an orchestrator; it is on disk when StartOrchestration returns its id. An empty id has one made. An
+// instance that has the id already and is not over is CodeConflict; one that is over is purged.
 func (s *Server) StartOrchestration(ctx context.Context, tenant, name, id string, input any) (string, error) {
 	encoded, err := encodeInput(input)
 	if err != nil {

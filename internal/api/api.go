@@ -41,6 +41,7 @@ type Options struct {
 	MaxDocument    int64                // bytes; 0: forebay.DefaultMaxDocumentBytes
 	MemoryBytes    int64                // large bodies and answers held at once; 0: 64 MiB
 	Connections    int                  // open at once; 0: any number
+	CodeInQuery    bool                 // an API key may come as ?code= where orchestrations are managed
 }
 
 // API is the HTTP interface of one server.
@@ -51,6 +52,8 @@ type API struct {
 	documents      Documents
 	deployments    Deployments
 	orchestrations *orchestrate.Service
+	durable        durableNames
+	codeInQuery    bool
 	limits         *limits.Meter
 	log            *slog.Logger
 	version        string
@@ -81,6 +84,7 @@ func New(o Options) *API {
 		documents:      o.Documents,
 		deployments:    o.Deployments,
 		orchestrations: o.Orchestrations,
+		codeInQuery:    o.CodeInQuery,
 		limits:         o.Limits,
 		log:            o.Logger,
 		version:        o.Version,

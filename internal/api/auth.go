@@ -79,6 +79,9 @@ func addressOf(r *http.Request) string {
 // authenticate finds out who calls. A server without any key serves its own machine only.
 func (a *API) authenticate(ctx context.Context, c *call) error {
 	key, err := bearer(c.r.Header)
+	if err == nil && key == "" && isDurable(c.r.URL.Path) {
+		key, err = a.functionsKey(c)
+	}
 	c.sentKey = key != "" || err != nil
 	if err != nil {
 		return err

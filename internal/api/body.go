@@ -71,6 +71,11 @@ func (a *API) readBody(c *call, limit int64) (data []byte, release func(), err e
 	if err := checkContentType(c.r.Header, jsonTypes); err != nil {
 		return nil, nil, err
 	}
+	return a.readAll(c, limit)
+}
+
+// readAll is readBody for a body of any type.
+func (a *API) readAll(c *call, limit int64) (data []byte, release func(), err error) {
 	r := c.r
 	if r.ContentLength > limit {
 		return nil, nil, tooLarge("body", limit)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/orchestrate"
@@ -34,8 +33,8 @@ type listInstancesOutput struct {
 
 // InstanceFilter selects instances.
 type InstanceFilter struct {
-	CreatedFrom string   `query:"createdTimeFrom" doc:"not made before; RFC 3339"`
-	CreatedTo   string   `query:"createdTimeTo" doc:"not made after; RFC 3339"`
+	CreatedFrom string   `query:"createdTimeFrom" doc:"not made before; RFC 3339, of which seconds and zone may be left out: UTC then"`
+	CreatedTo   string   `query:"createdTimeTo" doc:"not made after; likewise"`
 	Status      []string `query:"runtimeStatus,explode" doc:"only these, repeated or separated by commas"`
 	Prefix      string   `query:"instanceIdPrefix" maxLength:"256"`
 }
@@ -62,16 +61,6 @@ func (f InstanceFilter) request() (req orchestrate.ListRequest, err error) {
 		req.Statuses = append(req.Statuses, status)
 	}
 	return req, nil
-}
-
-func parseTime(field, s string) (t time.Time, err error) {
-	if s == "" {
-		return t, nil
-	}
-	if t, err = time.Parse(time.RFC3339, s); err != nil {
-		return t, forebay.Invalid(field, "must be %s", wantTime)
-	}
-	return t, nil
 }
 
 func parseStatus(s string) (forebay.OrchestrationStatus, error) {

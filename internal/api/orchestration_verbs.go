@@ -106,7 +106,8 @@ func (a *API) routeInstancePurges() {
 		return answerOf(purged{1}, err)
 	})
 	many := durableOperation("purge-instances", http.MethodDelete, "/instances", "Delete the instances that are over and were made in a time")
-	many.Description = "createdTimeFrom is required. If there are none to delete the answer is 404."
+	many.Description = "createdTimeFrom is required. If there are none to delete the answer is 404. What selects instances only in the list, such as name, is refused."
+	many.RejectUnknownQueryParameters = true // of those that are parameters of other routes: ignored, they would delete more than was meant
 	route(a, forebay.ScopeOperate, many, a.purgeInstances)
 }
 

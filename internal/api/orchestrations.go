@@ -70,11 +70,13 @@ func (a *API) routeOrchestrations() {
 	a.routeInstances()
 	a.routeInstanceVerbs()
 	a.routeInstancePurges()
+	a.durable = durableNamesOf(a.huma.OpenAPI())
 }
 
 // StartInput names an orchestrator.
 type StartInput struct {
-	Name string `path:"name" doc:"name of the orchestrator"`
+	Name    string `path:"name" doc:"name of the orchestrator"`
+	Version string `query:"version" maxLength:"256" doc:"of its code; default: the latest"`
 	Patience
 }
 
@@ -105,7 +107,7 @@ func (a *API) routeStarts() {
 	start := durableOperation("start-orchestration", http.MethodPost, "/orchestrators/{name}", "Start an instance")
 	start.Description = "The body is the input: any JSON, or nothing. The instance is on disk when the answer comes. With timeout the answer " +
 		"is its output with status 200 if it completes in time, its status if it ends otherwise, and else the same as without.\n\n" +
-		"An instance that has the id already is 409, an orchestrator that there is not 404."
+		"An instance that has the id already and is not over is 409; one that is over is purged. An orchestrator that there is not is 404."
 	routeStart(a, start, func(ctx context.Context, c *call, in *StartInput) (*durableOutput[any], error) {
 		return a.start(ctx, c, in, "")
 	})
@@ -142,7 +144,7 @@ func (a *API) start(ctx context.Context, c *call, in *StartInput, id string) (*d
 	if err != nil {
 		return nil, err
 	}
-	id, err = a.orchestrations.Start(ctx, c.caller.Tenant, orchestrate.StartRequest{Name: in.Name, ID: id, Input: input})
+	id, err = a.orchestrations.Start(ctx, c.caller.Tenant, orchestrate.StartRequest{Name: in.Name, ID: id, Version: in.Version, Input: input})
 	release()
 	if err != nil {
 		return nil, err
@@ -194,15 +196,23 @@ func (c *call) origin() string {
 	return "http://" + c.r.Host
 }
 
-// readJSON reads a body that is any JSON value, or nothing: nil.
+// readJSON reads a body that is any JSON value, or nothing: nil. Nothing may be of any type.
 func (a *API) readJSON(c *call) (value json.RawMessage, release func(), err error) {
-	data, release, err := a.readBody(c, a.maxInput)
+	kind := checkContentType(c.r.Header, jsonTypes)
+	if kind != nil && c.r.ContentLength > 0 {
+		return nil, nil, kind
+	}
+	data, release, err := a.readAll(c, a.maxInput)
 	if err != nil {
 		return nil, nil, err
 	}
 	if skipSpace(data, 0) == len(data) {
 		release()
 		return nil, func() {}, nil
+	}
+	if kind != nil {
+		release()
+		return nil, nil, kind
 	}
 	if err := jsoncheck.Check("body", data); err != nil {
 		release()

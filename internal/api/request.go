@@ -32,9 +32,10 @@ type call struct {
 	w             *responseWriter
 	route         string // the pattern that matched; "" until one has
 	caller        forebay.Caller
-	sentKey       bool   // the client sent a key, right or wrong
-	correlationID string // of the job concerned, once known
-	gone          bool   // the client went away
+	sentKey       bool     // the client sent a key, right or wrong
+	codes         []string // keys that stood in the query of a request below durablePath
+	correlationID string   // of the job concerned, once known
+	gone          bool     // the client went away
 	body          *requestBody
 	claim         *memory.Claim // of what is read for the answer, and of the answer; nil: none yet
 	waited        bool          // it waited for something: what it was told may be of the time after its key had ended
@@ -128,6 +129,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.fail(c, err)
 		return
 	}
+	a.readDurable(c)
 	a.mux.ServeHTTP(c.w, c.r)
 }
 

@@ -36,9 +36,8 @@ func newHuma(a *API) huma.API {
 			"application/json": huma.DefaultJSONFormat,
 			"json":             huma.DefaultJSONFormat,
 		},
-		DefaultFormat:                "application/json",
-		RejectUnknownQueryParameters: true,
-		Transformers:                 []huma.Transformer{transform},
+		DefaultFormat: "application/json",
+		Transformers:  []huma.Transformer{transform},
 	})
 }
 
@@ -79,8 +78,12 @@ func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func
 	}
 	if scope != open {
 		op.Security = []map[string][]string{{"key": {}}}
+		if isDurable(op.Path) {
+			a.documentKeys(&op)
+		}
 		op.Description += "\n\nScope: `" + string(scope) + "`."
 	}
+	op.RejectUnknownQueryParameters = op.RejectUnknownQueryParameters || !isDurable(op.Path)
 	op.Middlewares = append(op.Middlewares, a.admit(op.Method+" "+op.Path, scope))
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		c := callFrom(ctx)

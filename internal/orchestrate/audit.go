@@ -47,6 +47,11 @@ type restartDetail struct {
 	NewID        string `json:"new_id,omitempty"`
 }
 
+// replacedDetail is what the audit log says of an instance that was purged because another was started with its id.
+type replacedDetail struct {
+	Replaced bool `json:"replaced"`
+}
+
 // purgeDetail is what the audit log says of which instances were deleted: those of them that were over.
 type purgeDetail struct {
 	Prefix   string                        `json:"prefix,omitempty"`

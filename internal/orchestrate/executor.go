@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dapr/durabletask-go/api"
@@ -51,6 +52,10 @@ func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, a
 		resp, err := replay(ctx, task.NewTaskExecutorWithLogger(x.registry.engine, engineLog{x.log}), id, old, arrived)
 		return x.limitAnew(resp), err
 	}
+	if again, ok := x.anew.Load(string(id)); ok {
+		again.(*beginning).keepVersion(arrived)
+	}
+	old, arrived = effective(old, arrived)
 	if why := x.tooLargeToSend(&protos.WorkflowRequest{InstanceId: string(id), PastEvents: old, NewEvents: arrived}, "the history and what has arrived have"); why != "" {
 		p := newPast()
 		p.without(old)
@@ -68,7 +73,59 @@ func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, a
 	if err != nil {
 		return nil, err
 	}
-	return x.limitAnew(x.checked(resp, id, old, arrived)), nil
+	resp = x.limitAnew(x.checked(resp, id, old, arrived))
+	if again, ok := x.anew.Load(string(id)); ok {
+		again.(*beginning).noteVersion(resp, started(old, arrived))
+	}
+	return resp, nil
+}
+
+// beginning is what is known of an instance that continues as new in its turn.
+type beginning struct {
+	times   int
+	version *wrapperspb.StringValue // of the execution that begins
+}
+
+// noteVersion notes the version that an instance of connected processes continues with: its own, or the one that it asks for.
+func (b *beginning) noteVersion(resp *protos.WorkflowResponse, was *protos.ExecutionStartedEvent) {
+	b.version = was.GetVersion()
+	for _, a := range resp.GetActions() {
+		if version := a.GetCompleteWorkflow().GetNewVersion(); version != nil && forebay.ValidText(version.Value, maxVersion) {
+			b.version = version
+		}
+	}
+}
+
+// keepVersion writes it into the event with which the execution begins. The engine makes that without.
+func (b *beginning) keepVersion(arrived []*protos.HistoryEvent) {
+	if begins := started(nil, arrived); begins != nil && begins.Version == nil {
+		begins.Version = b.version
+	}
+}
+
+// effective returns the events without those that resume what is not suspended, as a rewind does, or suspend what is: there are SDKs
+// that fail on them. What it leaves out of a history it leaves out of each longer one.
+func effective(old, arrived []*protos.HistoryEvent) (past, now []*protos.HistoryEvent) {
+	suspended := false
+	changes := func(events []*protos.HistoryEvent) []*protos.HistoryEvent {
+		kept, all := events, true
+		for i, e := range events {
+			does := effectOf(e)
+			leave := does == store.Suspends && suspended || does == store.Resumes && !suspended
+			if does == store.Suspends || does == store.Resumes {
+				suspended = does == store.Suspends
+			}
+			switch {
+			case leave && all: // the slice is not changed: others have it as well
+				kept, all = slices.Clone(events[:i]), false
+			case !leave && !all:
+				kept = append(kept, e)
+			}
+		}
+		return kept
+	}
+	past = changes(old)
+	return past, changes(arrived)
 }
 
 // maxAnew is how often an instance may continue as new in one turn, waiting for nothing. The engine would try for ever.
@@ -80,9 +137,9 @@ func (x executor) limitAnew(resp *protos.WorkflowResponse) *protos.WorkflowRespo
 		if a.GetCompleteWorkflow().GetWorkflowStatus() != protos.OrchestrationStatus_ORCHESTRATION_STATUS_CONTINUED_AS_NEW {
 			continue
 		}
-		times, _ := x.anew.LoadOrStore(resp.InstanceId, new(int))
-		if n := times.(*int); *n < maxAnew { // a turn is carried out by one goroutine at a time
-			*n++
+		again, _ := x.anew.LoadOrStore(resp.InstanceId, new(beginning))
+		if b := again.(*beginning); b.times < maxAnew { // a turn is carried out by one goroutine at a time
+			b.times++
 			continue
 		}
 		return failed(api.InstanceID(resp.InstanceId), a.Id, "ContinuesForEver", fmt.Sprintf("it continued as new more than %d times without waiting for anything", maxAnew))

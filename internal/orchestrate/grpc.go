@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"math"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +22,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
 	bounded "github.com/forebayhq/forebay/internal/memory"
@@ -273,8 +277,8 @@ func (e *endpoint) perTenant() *grpc.ServiceDesc {
 
 // unary serves a call that has one message and one answer.
 func (e *endpoint) unary(c *call, handler grpc.MethodHandler) error {
-	bare := new(bool)
-	answer, err := handler(e.served(c.ctx).remote, context.WithValue(c.ctx, bareKey{}, bare), func(m any) error {
+	h, bare := e.served(c.ctx), new(bool)
+	answer, err := handler(h.remote, context.WithValue(c.ctx, bareKey{}, bare), func(m any) error {
 		if err := c.RecvMsg(m); err != nil {
 			return err
 		}
@@ -284,7 +288,7 @@ func (e *endpoint) unary(c *call, handler grpc.MethodHandler) error {
 		get, _ := m.(*protos.GetInstanceRequest)
 		*bare = !get.GetGetInputsAndOutputs()
 		return nil
-	}, nil)
+	}, h.beforeEngine)
 	if err != nil {
 		return err
 	}
@@ -299,11 +303,113 @@ func checkCall(m any) error {
 			return status.Error(codes.InvalidArgument, "the instance "+why)
 		}
 	case *protos.PurgeInstancesRequest:
-		if m.GetPurgeInstanceFilter() != nil {
-			return status.Error(codes.Unimplemented, "instances are purged one by one here; the HTTP API purges many")
+		filter := m.GetPurgeInstanceFilter()
+		if why := firstOf(checkTime("purge begins", filter.GetCreatedTimeFrom(), false), checkTime("purge ends", filter.GetCreatedTimeTo(), false)); why != "" {
+			return status.Error(codes.InvalidArgument, "the "+why)
 		}
 	}
 	return nil
+}
+
+// createKey is for how an instance is asked for. The engine hands on neither its version nor whose id may be used again.
+type createKey struct{}
+
+// beforeEngine is called with each message before the engine is. It answers what the engine does not offer.
+func (h *hub) beforeEngine(ctx context.Context, m any, _ *grpc.UnaryServerInfo, engine grpc.UnaryHandler) (any, error) {
+	switch m := m.(type) {
+	case *protos.CreateInstanceRequest:
+		ctx = context.WithValue(ctx, createKey{}, m)
+	case *protos.PurgeInstancesRequest:
+		if filter := m.GetPurgeInstanceFilter(); filter != nil {
+			return h.purgeFiltered(ctx, filter)
+		}
+	}
+	return engine(ctx, m)
+}
+
+// purgeFiltered deletes the instances of a filter that are over.
+func (h *hub) purgeFiltered(ctx context.Context, filter *protos.PurgeInstanceFilter) (*protos.PurgeInstancesResponse, error) {
+	var req ListRequest
+	if from := filter.GetCreatedTimeFrom(); from != nil {
+		req.From = from.AsTime()
+	}
+	if until := filter.GetCreatedTimeTo(); until != nil {
+		req.Until = until.AsTime()
+	}
+	for _, number := range filter.GetRuntimeStatus() {
+		ended, ok := statuses[number]
+		if !ok || !ended.Terminal() {
+			return nil, status.Errorf(codes.InvalidArgument, "only instances that are over are purged, none with the status %d", number)
+		}
+		req.Statuses = append(req.Statuses, ended)
+	}
+	tenant, err := h.store.TenantName(ctx, h.tenant)
+	if err != nil {
+		return nil, err
+	}
+	purged, err := h.PurgeMany(ctx, tenant, req)
+	if err != nil {
+		return nil, err
+	}
+	return &protos.PurgeInstancesResponse{DeletedInstanceCount: int32(min(purged, math.MaxInt32)), IsComplete: wrapperspb.Bool(true)}, nil
+}
+
+// reusePolicy is the field of CreateInstanceRequest that says which instances a new one replaces, in Microsoft's edition of the protocol:
+// a message whose field 1 lists statuses. The engine's edition does not have it.
+const reusePolicy = 6
+
+// replaceable returns the ends of instances that a new one replaces; nil: any.
+func replaceable(m *protos.CreateInstanceRequest) (ends []forebay.OrchestrationStatus) {
+	for b := m.ProtoReflect().GetUnknown(); len(b) > 0; {
+		number, kind, n := protowire.ConsumeTag(b)
+		size := protowire.ConsumeFieldValue(number, kind, b[max(n, 0):])
+		if n < 0 || size < 0 {
+			return ends
+		}
+		if number == reusePolicy && kind == protowire.BytesType {
+			policy, _ := protowire.ConsumeBytes(b[n:])
+			ends = append(ends, endsOf(policy)...)
+			if ends == nil {
+				ends = []forebay.OrchestrationStatus{} // it names none
+			}
+		}
+		b = b[n+size:]
+	}
+	return ends
+}
+
+// endsOf returns the statuses in field 1 of a message, packed or not, that instances end with.
+func endsOf(policy []byte) (ends []forebay.OrchestrationStatus) {
+	add := func(v uint64) {
+		if end, ok := statuses[protos.OrchestrationStatus(v)]; ok && end.Terminal() && !slices.Contains(ends, end) {
+			ends = append(ends, end)
+		}
+	}
+	for b := policy; len(b) > 0; {
+		number, kind, n := protowire.ConsumeTag(b)
+		size := protowire.ConsumeFieldValue(number, kind, b[max(n, 0):])
+		if n < 0 || size < 0 {
+			return ends
+		}
+		value := b[n : n+size]
+		switch {
+		case number == 1 && kind == protowire.VarintType:
+			v, _ := protowire.ConsumeVarint(value)
+			add(v)
+		case number == 1 && kind == protowire.BytesType:
+			packed, _ := protowire.ConsumeBytes(value)
+			for len(packed) > 0 {
+				v, n := protowire.ConsumeVarint(packed)
+				if n < 0 {
+					return ends
+				}
+				add(v)
+				packed = packed[n:]
+			}
+		}
+		b = b[n+size:]
+	}
+	return ends
 }
 
 // bareKey is for whether a call needs no payloads of the instances that it reads, which the engine does not tell its backend.

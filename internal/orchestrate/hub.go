@@ -27,7 +27,7 @@ type hub struct {
 	turns      chan *store.Turn
 	activities chan *store.Activity
 	carried    sync.Map         // *protos.HistoryEvent → *store.Activity: what is carried out
-	anew       sync.Map         // instance id → *int: how often it has continued as new in its turn
+	anew       sync.Map         // instance id → *beginning: that it has continued as new in its turn
 	halted     sync.Map         // instance id → *store.Turn: that its code need not see
 	tried      sync.Map         // instance id → struct{}: if its turn comes to nothing now, the turn is to blame
 	remote     backend.Executor // hands work to processes that are connected by gRPC
@@ -270,13 +270,25 @@ func engineError(err error) error {
 func (h *hub) CreateWorkflowInstance(ctx context.Context, req *backend.CreateWorkflowInstanceRequest) error {
 	started := req.GetStartEvent().GetExecutionStarted()
 	check := StartRequest{Name: started.GetName(), ID: started.GetWorkflowInstance().GetInstanceId(), Input: asJSON(started.GetInput())}
+	if asked, ok := ctx.Value(createKey{}).(*protos.CreateInstanceRequest); ok { // of which the engine hands on neither version nor policy
+		check.Version, check.Replaces = asked.GetVersion().GetValue(), replaceable(asked)
+		if check.Version != "" {
+			started.Version = wrapperspb.String(check.Version)
+		}
+	}
+	if req.EnforceUniqueInstanceId {
+		check.Replaces = []forebay.OrchestrationStatus{}
+	}
 	if check.ID == "" {
 		return forebay.Invalid("instance_id", "is required")
 	}
 	if err := h.check(&check); err != nil {
 		return err
 	}
-	err := h.create(ctx, h.tenant, req.GetStartEvent(), false, store.Audit{})
+	tenant, err := h.store.TenantName(ctx, h.tenant)
+	if err == nil {
+		err = h.create(ctx, tenant, h.tenant, req.GetStartEvent(), check.Replaces, store.Audit{})
+	}
 	if forebay.CodeOf(err) == forebay.CodeConflict {
 		return api.ErrDuplicateInstance
 	}

@@ -28,8 +28,8 @@ type StartRequest struct {
 	Version string // of the code; "": the latest
 	Input   json.RawMessage
 	StartAt *time.Time // nil: now
-	// Replace replaces an instance with that id that is over.
-	Replace bool
+	// Replaces are the ends of instances whose id can be used again: one with this id that ended so is purged. Nil: any end.
+	Replaces []forebay.OrchestrationStatus
 }
 
 // maxInstanceID bounds instance ids, in bytes.
@@ -44,6 +44,12 @@ func (s *Service) check(req *StartRequest) error {
 	}
 	if req.Version != "" && s.registry.orderedFunc(req.Name) != nil {
 		return forebay.Invalid("version", "%s has no versions to choose from", req.Name)
+	}
+	if req.Version != "" && !forebay.ValidText(req.Version, maxVersion) {
+		return forebay.Invalid("version", "must have 1 to %d bytes without control characters", maxVersion)
+	}
+	if req.Replaces == nil {
+		req.Replaces = store.AnyEnd
 	}
 	if req.ID != "" && !forebay.ValidText(req.ID, maxInstanceID) {
 		return forebay.Invalid("instanceId", "must have 1 to %d bytes without control characters", maxInstanceID)
@@ -87,10 +93,10 @@ func (s *Service) start(ctx context.Context, tenant string, req StartRequest, au
 		started.ScheduledStartTimestamp = timestamppb.New(*req.StartAt)
 	}
 	e.EventType = &protos.HistoryEvent_ExecutionStarted{ExecutionStarted: started}
-	return req.ID, s.create(ctx, no, e, req.Replace, audit(req.ID))
+	return req.ID, s.create(ctx, tenant, no, e, req.Replaces, audit(req.ID))
 }
 
-func (s *Service) create(ctx context.Context, tenant int64, e *protos.HistoryEvent, replace bool, audit store.Audit) error {
+func (s *Service) create(ctx context.Context, name string, tenant int64, e *protos.HistoryEvent, replaces []forebay.OrchestrationStatus, audit store.Audit) error {
 	o, err := newOrchestration(tenant, e)
 	if err != nil {
 		return err
@@ -101,11 +107,14 @@ func (s *Service) create(ctx context.Context, tenant int64, e *protos.HistoryEve
 	}
 	defer done()
 	o.Audit, o.KeyID = audit, forebay.BudgetKeyOf(ctx)
+	if audit.Action == "" {
+		o.Replacing = act(ctx, name, "purge-orchestration", o.ID, replacedDetail{true})
+	}
 	put, err := s.keep(ctx, tenant, &o.Input, &o.Event)
 	if err != nil {
 		return err
 	}
-	err = s.store.CreateOrchestration(ctx, o, replace)
+	err = s.store.CreateOrchestration(ctx, o, replaces...)
 	s.refused(ctx, err, put)
 	return err
 }
@@ -344,7 +353,10 @@ func (s *Service) Restart(ctx context.Context, tenant, id string, newID bool) (s
 		if !row.Status.Terminal() {
 			return "", forebay.Errorf(forebay.CodeConflict, "the instance %s is not over", id)
 		}
-		req.ID, req.Replace = id, true
+		req.ID = id
+	}
+	if !s.registry.hasOrchestrator(row.Name) { // a Go function begins with its latest version
+		req.Version = row.Version
 	}
 	return s.start(ctx, tenant, req, func(started string) store.Audit {
 		if newID {

@@ -77,8 +77,6 @@ func TestManagement(t *testing.T) {
 		id := p.start(t, StartRequest{Name: "waiting", ID: "first", Input: json.RawMessage(`{"a": 1}`)})
 		_, err = p.Start(ctx, tenant, StartRequest{Name: "waiting", ID: id})
 		code(err, forebay.CodeConflict)
-		_, err = p.Start(ctx, tenant, StartRequest{Name: "waiting", ID: id, Replace: true})
-		code(err, forebay.CodeConflict)
 		_, err = p.Restart(ctx, tenant, id, false)
 		code(err, forebay.CodeConflict)
 		code(p.Purge(ctx, tenant, id), forebay.CodeConflict)

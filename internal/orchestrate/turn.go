@@ -45,8 +45,8 @@ func (h *hub) tooLarge(state *backend.WorkflowRuntimeState) (what string, size i
 		if started := m.HistoryEvent.GetExecutionStarted(); started != nil {
 			check(started.GetInput(), "the input of the orchestration "+started.GetName())
 		}
-		if raised := m.HistoryEvent.GetEventRaised(); raised != nil {
-			check(raised.GetInput(), "the event "+raised.GetName())
+		if sent := m.HistoryEvent.GetEventSent(); sent != nil {
+			check(sent.GetInput(), "the event "+sent.GetName())
 		}
 	}
 	if state.ContinuedAsNew {
@@ -89,7 +89,8 @@ func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState, 
 		}
 	}
 	if state.ContinuedAsNew {
-		r.Reset = &store.Reset{Execution: state.StartEvent.GetWorkflowInstance().GetExecutionId().GetValue(), Input: store.Inline(asJSON(state.StartEvent.GetInput()))}
+		r.Reset = &store.Reset{Execution: state.StartEvent.GetWorkflowInstance().GetExecutionId().GetValue(), Input: store.Inline(asJSON(state.StartEvent.GetInput())),
+			Version: state.StartEvent.GetVersion().GetValue()}
 	}
 	for _, e := range state.PendingTasks {
 		scheduled := e.GetTaskScheduled()
@@ -144,7 +145,7 @@ func (h *hub) addMessages(r *store.TurnResult, turn *store.Turn, state *backend.
 		if m.TargetInstanceId == "" { // that it stalls: the version of its code is not here
 			continue
 		}
-		e := m.HistoryEvent
+		e := received(m.HistoryEvent)
 		message := store.OrchestrationMessage{To: m.TargetInstanceId, Effect: effectOf(e)}
 		switch started := e.GetExecutionStarted(); {
 		case started != nil:
@@ -167,6 +168,18 @@ func (h *hub) addMessages(r *store.TurnResult, turn *store.Turn, state *backend.
 		r.Messages = append(r.Messages, message)
 	}
 	return nil
+}
+
+// received is a message as the one whom it is for sees it. The engine sends what it notes of the sender: that an event was sent.
+func received(e *protos.HistoryEvent) *protos.HistoryEvent {
+	sent := e.GetEventSent()
+	if sent == nil {
+		return e
+	}
+	raised := newEvent()
+	raised.Timestamp = e.Timestamp
+	raised.EventType = &protos.HistoryEvent_EventRaised{EventRaised: &protos.EventRaisedEvent{Name: sent.Name, Input: sent.Input}}
+	return raised
 }
 
 // addStart makes the message start an instance. If another has its id and is not over, the caller hears that the call failed.

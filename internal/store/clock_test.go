@@ -132,7 +132,7 @@ func TestRecordsOfTheFutureAreRemoved(t *testing.T) {
 			mustDo(t, s.Succeed(t.Context(), &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}))
 		}
 		for _, id := range []string{"future", "past"} {
-			mustDo(t, s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: id, Execution: "first", Name: "fan", Event: Inline([]byte("start"))}, false))
+			mustDo(t, s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: id, Execution: "first", Name: "fan", Event: Inline([]byte("start"))}))
 			_, err := s.CompleteTurn(t.Context(), takeTurn(t, s), &TurnResult{Status: forebay.OrchestrationCompleted, Events: 1, History: Inline([]byte("start"))})
 			mustDo(t, err)
 		}

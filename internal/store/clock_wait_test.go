@@ -119,7 +119,7 @@ func (c *clockTrial) whileAhead() {
 	}
 
 	start := func(id string, at int64) {
-		mustDo(c.T, s.CreateOrchestration(ctx, NewOrchestration{Tenant: c.tenant, ID: id, Execution: "first", Name: "fan", Event: Inline([]byte("start")), StartAt: at}, false))
+		mustDo(c.T, s.CreateOrchestration(ctx, NewOrchestration{Tenant: c.tenant, ID: id, Execution: "first", Name: "fan", Event: Inline([]byte("start")), StartAt: at}))
 	}
 	start("timer", 0)
 	_, err := s.CompleteTurn(ctx, takeTurn(c.T, s), &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("start")),

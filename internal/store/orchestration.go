@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -26,12 +27,16 @@ type NewOrchestration struct {
 	StartAt   int64   // milliseconds; 0: now
 	KeyID     string  // the API key whose budget pays for its jobs as well; "": none. Called by another instance, it has that one's
 	Audit     Audit   // of who starts it
+	Replacing Audit   // of who starts it where another instance had its id
 	parent    int64
 }
 
+// AnyEnd are the statuses of instances that are over.
+var AnyEnd = []forebay.OrchestrationStatus{forebay.OrchestrationCompleted, forebay.OrchestrationFailed, forebay.OrchestrationTerminated, forebay.OrchestrationCanceled}
+
 // CreateOrchestration stores an instance. If there is one with its id already it is refused, unless
-// replace is set and that one is over: then it is purged.
-func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, replace bool) error {
+// that one ended with one of the statuses to replace: then it is purged in the same transaction.
+func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, replace ...forebay.OrchestrationStatus) error {
 	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 2, size: len(o.Input.inline()) + len(o.Event.inline()), run: func(t *tx) (struct{}, error) {
 		made, err := t.createOrchestration(o, replace)
 		if err == nil && !made {
@@ -51,14 +56,15 @@ INSERT INTO orchestrations (no, tenant, id, execution, name, version, parent, cr
 const sqlInsertTurn = `
 INSERT INTO orchestration_turns (instance, pool, visible, status, updated_at) VALUES (?, ?, ?, ?, ?)`
 
-// createOrchestration reports whether it could: there was no instance with that id, or one that is over and may be replaced.
-func (t *tx) createOrchestration(o NewOrchestration, replace bool) (bool, error) {
+// createOrchestration reports whether it could: there was no instance with that id, or one that may be replaced.
+func (t *tx) createOrchestration(o NewOrchestration, replace []forebay.OrchestrationStatus) (bool, error) {
 	old, err := t.orchestrationOf(o.Tenant, o.ID)
-	if err != nil || old.no != 0 && (!replace || !old.over) {
+	if err != nil || old.no != 0 && (!old.over || !slices.Contains(replace, old.end)) {
 		return false, err
 	}
 	if old.no != 0 {
-		if err := t.purgeOrchestration(old.no); err != nil {
+		t.changed(old.no) // whoever watches it has another to watch
+		if err := errors.Join(t.purgeOrchestration(old.no), t.audit(o.Replacing)); err != nil {
 			return false, err
 		}
 	}
@@ -92,19 +98,23 @@ type orchestrationRef struct {
 	execution string
 	name      string
 	over      bool
-	pool      int64 // of its turns, unless it is over
-	begins    int64 // when it may have its first turn; 0: it has had it, or has it now
-	ending    bool  // it is to be terminated
-	parent    int64 // the instance that called it and hears how it ends; 0: none does
+	end       forebay.OrchestrationStatus // how it ended; "": it is not over
+	pool      int64                       // of its turns, unless it is over
+	begins    int64                       // when it may have its first turn; 0: it has had it, or has it now
+	suspended bool                        // it is, or is about to be
+	ending    bool                        // it is to be terminated
+	parent    int64                       // the instance that called it and hears how it ends; 0: none does
 }
 
 func (t *tx) orchestrationOf(tenant int64, id string) (o orchestrationRef, err error) {
-	_, err = t.prep(`SELECT o.no, o.execution, o.name, CASE WHEN o.status IS NULL THEN 0 ELSE 1 END, coalesce(t.pool, 0),
+	_, err = t.prep(`SELECT o.no, o.execution, o.name, coalesce(o.status, ''), coalesce(t.pool, 0),
 		CASE WHEN t.status = 'Pending' AND t.token IS NULL THEN t.visible ELSE 0 END,
-		CASE WHEN EXISTS (SELECT 1 FROM orchestration_pools p WHERE p.no = t.pool AND p.kind = ? AND p.name = ?) THEN 1 ELSE 0 END, coalesce(o.parent, 0)
+		coalesce((SELECT p.name FROM orchestration_pools p WHERE p.no = t.pool AND p.kind = ?), ''), coalesce(o.parent, 0)
 		FROM orchestrations o LEFT JOIN orchestration_turns t ON t.instance = o.no WHERE o.tenant = ? AND o.id = ?`).
-		int(int64(workHalt)).text(terminatePool).int(tenant).text(id).one(func(r row) {
-		o = orchestrationRef{r.int(0), r.text(1), r.text(2), r.int(3) != 0, r.int(4), r.int(5), r.int(6) != 0, r.int(7)}
+		int(int64(workHalt)).int(tenant).text(id).one(func(r row) {
+		end, halt := r.text(3), r.text(6)
+		o = orchestrationRef{no: r.int(0), execution: r.text(1), name: r.text(2), over: end != "", end: forebay.OrchestrationStatus(end), pool: r.int(4),
+			begins: r.int(5), suspended: halt == suspendPool, ending: halt == terminatePool, parent: r.int(7)}
 	})
 	return o, err
 }
@@ -209,7 +219,22 @@ type Signal struct {
 	Audit  Audit // of who sends it
 }
 
-// SendOrchestration puts an event into the inbox of an instance that is not over, nor about to be.
+// changesNothing reports whether an instance is already as the event would have it. Some SDKs fail on being resumed without having been
+// suspended.
+func (o orchestrationRef) changesNothing(does Effect) bool {
+	switch does {
+	case Suspends:
+		return o.suspended
+	case Resumes:
+		return !o.suspended
+	case Terminates:
+		return o.ending
+	}
+	return false
+}
+
+// SendOrchestration puts an event into the inbox of an instance that is not over, nor about to be. One that would change nothing is
+// left out: it resumes what is not suspended, or suspends what is.
 func (s *Store) SendOrchestration(ctx context.Context, g Signal) error {
 	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 1, size: len(g.Event.inline()), run: func(t *tx) (struct{}, error) {
 		o, err := t.existing(g.Tenant, g.ID)
@@ -218,10 +243,10 @@ func (s *Store) SendOrchestration(ctx context.Context, g Signal) error {
 			return struct{}{}, err
 		case o.over:
 			return struct{}{}, forebay.Errorf(forebay.CodeGone, "the instance %s is over", g.ID)
-		case o.ending && g.Effect == Terminates:
-			return struct{}{}, nil
-		case o.ending:
+		case o.ending && g.Effect != Terminates:
 			return struct{}{}, forebay.Errorf(forebay.CodeGone, "the instance %s is being terminated", g.ID)
+		case o.changesNothing(g.Effect):
+			return struct{}{}, t.freePayload(g.Event)
 		}
 		if err := t.signal(g.Tenant, o, false, g.Event, g.Effect); err != nil {
 			return struct{}{}, err

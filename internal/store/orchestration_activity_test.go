@@ -28,7 +28,7 @@ func takeTurn(t *testing.T, s *Store) *Turn {
 func underWay(t *testing.T, s *Store, n int) (o OrchestrationRow, activities []Activity) {
 	t.Helper()
 	tenant := tenantOf(t, s, "acme")
-	err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: Inline([]byte("start"))}, false)
+	err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: Inline([]byte("start"))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -166,6 +166,7 @@ type TurnResult struct {
 type Reset struct {
 	Execution string
 	Input     Payload
+	Version   string // of the code that the instance was started with; "": it is not known yet
 }
 
 // Timer is an event that arrives later.
@@ -328,8 +329,8 @@ func (t *tx) resetOrchestration(turn *Turn, run int64, r *Reset) error {
 	if err := t.keepBlob(turn.Instance, r.Input); err != nil {
 		return err
 	}
-	return t.prep("UPDATE orchestrations SET execution = ?, input = ?, input_blob = ?, version = NULL WHERE no = ?").
-		text(r.Execution).blob(r.Input.inline()).textOrNull(r.Input.Blob).int(turn.Instance).exec()
+	return t.prep("UPDATE orchestrations SET execution = ?, input = ?, input_blob = ?, version = ? WHERE no = ?").
+		text(r.Execution).blob(r.Input.inline()).textOrNull(r.Input.Blob).textOrNull(r.Version).int(turn.Instance).exec()
 }
 
 // forgetExecution removes what an execution waits for. Whoever carries out an activity of it learns that the lock is lost.
@@ -375,7 +376,7 @@ func (t *tx) sendMessages(turn *Turn, r *TurnResult) error {
 			if m.Refusal == nil { // nobody waits for it
 				m.Start.parent = 0
 			}
-			made, err := t.createOrchestration(*m.Start, true)
+			made, err := t.createOrchestration(*m.Start, AnyEnd)
 			if err != nil {
 				return err
 			}
@@ -395,7 +396,7 @@ func (t *tx) sendMessages(turn *Turn, r *TurnResult) error {
 		if err != nil {
 			return err
 		}
-		gone := o.no == 0 || o.over || o.ending || m.Execution != "" && m.Execution != o.execution
+		gone := o.no == 0 || o.over || o.ending || o.changesNothing(m.Effect) || m.Execution != "" && m.Execution != o.execution
 		if gone || m.Effect == Terminates && r.Status == forebay.OrchestrationTerminated && o.parent != turn.Instance { // another's, which has an id that this one called in vain
 			if err := t.freePayload(m.Event); err != nil {
 				return err

@@ -16,7 +16,7 @@ func TestSuspectsComeAlone(t *testing.T) {
 		s := e.open()
 		tenant := tenantOf(t, s, "acme")
 		for i := range 3 {
-			err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: fmt.Sprint(i), Execution: "first", Name: "deadly", Event: Inline([]byte("start"))}, false)
+			err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: fmt.Sprint(i), Execution: "first", Name: "deadly", Event: Inline([]byte("start"))})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -47,7 +47,7 @@ func TestTurnSeesResultsOfJobsByTheirSize(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, e auditEngine) {
 		s := e.open()
 		tenant := tenantOf(t, s, "acme")
-		if err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: Inline([]byte("start"))}, false); err != nil {
+		if err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: Inline([]byte("start"))}); err != nil {
 			t.Fatal(err)
 		}
 		turn := takeTurn(t, s)
@@ -106,7 +106,7 @@ func TestAnswerWhileSuspended(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: id, Execution: "first", Name: "fan", Event: Inline([]byte("start"))}, false); err != nil {
+			if err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: id, Execution: "first", Name: "fan", Event: Inline([]byte("start"))}); err != nil {
 				t.Fatal(err)
 			}
 			turn := take()
@@ -151,7 +151,7 @@ func TestOldestTurnsOfManyPools(t *testing.T) {
 			return struct{}{}, nil
 		})
 		if err == nil {
-			err = s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "late", Event: Inline([]byte("start"))}, false)
+			err = s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "late", Event: Inline([]byte("start"))})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -167,7 +167,7 @@ func TestOldestTurnsOfManyPools(t *testing.T) {
 func TestKeyOfAnInstance(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		tenant := tenantOf(t, s, "acme")
-		if err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: Inline([]byte("start")), KeyID: "key_payer"}, false); err != nil {
+		if err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: Inline([]byte("start")), KeyID: "key_payer"}); err != nil {
 			t.Fatal(err)
 		}
 		turn := takeTurn(t, s)

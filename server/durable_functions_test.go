@@ -1,0 +1,132 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/server"
+)
+
+// managed is a server with orchestrators for clients to manage, and the log of it. With a key it takes that in queries as well; without, it
+// has none.
+func managed(t *testing.T, withKey bool) (base, key string, log *syncBuffer) {
+	t.Helper()
+	database := "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
+	if withKey {
+		keys, err := server.OpenKeys(t.Context(), database)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, err := keys.Create(t.Context(), "acme", []forebay.Scope{forebay.ScopeSubmit, forebay.ScopeRead, forebay.ScopeOperate}, nil, forebay.Budget{})
+		if err := errors.Join(err, keys.Close()); err != nil {
+			t.Fatal(err)
+		}
+		key = made.Key
+	}
+	var calls atomic.Int32
+	fails := server.NewActivity("fails once", func(context.Context, any) (string, error) {
+		if calls.Add(1) == 1 {
+			return "", errors.New("not yet")
+		}
+		return "mended", nil
+	})
+	log = &syncBuffer{}
+	s, err := server.New(server.Options{
+		Database: database, Listen: "127.0.0.1:0", ShutdownTimeout: time.Second,
+		Logger:         slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Orchestrations: server.Orchestrations{CodeInQuery: withKey},
+		Durable: []server.DurableFunction{
+			fails,
+			server.NewOrchestrator("wait", func(o *server.Orchestration, _ any) (any, error) { return server.WaitForEvent[any](o, "go", -1) }),
+			server.NewOrchestrator("flaky", func(o *server.Orchestration, _ any) (string, error) { return fails.Call(o, nil) }),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return "http://" + s.Addr(t.Context()).String() + "/runtime/webhooks/durabletask", key, log
+}
+
+// syncBuffer is a buffer that many write to.
+type syncBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *syncBuffer) text() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.String()
+}
+
+// Microsoft's clients for Durable Functions, of npm and of PyPI, manage instances here as they do in Azure.
+func TestDurableFunctionsClients(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join("testdata", "durablefunctions")
+	python := func(t *testing.T) string {
+		return installed(t, folder, "requirements.txt", []string{"requirements.txt"}, "python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+			"--no-deps", "--only-binary=:all:", "--target", "packages", "--requirement", "requirements.txt")
+	}
+	for _, c := range []struct {
+		name, program, script string
+		key                   bool
+		environment           func(*testing.T) string
+	}{
+		{"npm by base address", "node", "management.js", false, func(t *testing.T) string { return "NODE_PATH=" + filepath.Join(nodeModules(t, folder), "node_modules") }},
+		{"npm by addresses with keys", "node", "management.js", true, func(t *testing.T) string { return "NODE_PATH=" + filepath.Join(nodeModules(t, folder), "node_modules") }},
+		{"PyPI", "python3", "management.py", false, func(t *testing.T) string { return "PYTHONPATH=" + filepath.Join(python(t), "packages") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			base, key, log := managed(t, c.key)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			command := exec.CommandContext(ctx, c.program, filepath.Join(folder, c.script), base, key)
+			command.Env = append(os.Environ(), c.environment(t), "PYTHONDONTWRITEBYTECODE=1")
+			var out, errs bytes.Buffer
+			command.Stdout, command.Stderr = &out, &errs
+			if err := command.Run(); err != nil {
+				t.Fatalf("%v\n%s%s", err, out.String(), errs.String())
+			}
+			var saw map[string]any
+			if err := json.Unmarshal(out.Bytes(), &saw); err != nil {
+				t.Fatalf("%v in %s", err, out.String())
+			}
+			const want = `{"again":"again","all":["a","b","c","d","e"],"ended":1,"left":["e"],"none":0,"one":1,"raised":[{"n":1},{"ok":true}],"rest":2,"rewound":"mended",` +
+				`"some":["a","b","c"],"started":"a","taken":"refused","terminated":"enough"}`
+			if got, _ := json.Marshal(saw); string(got) != want {
+				t.Errorf("the client saw\n%s, not\n%s", got, want)
+			}
+			if logged := log.text(); key != "" && strings.Contains(logged, key) || !strings.Contains(logged, "terminate") {
+				t.Errorf("the log has the key, or nothing:\n%s", logged)
+			}
+		})
+	}
+}
