@@ -86,7 +86,11 @@ func runChild(raw string) error {
 		service.Run(ctx)
 	}()
 	for i := range c.Instances {
-		_, err := service.Start(ctx, tenant, StartRequest{Name: "fan", ID: fmt.Sprint(i)})
+		// The id of an instance that has ended would start another.
+		_, err := service.Get(ctx, tenant, fmt.Sprint(i))
+		if forebay.CodeOf(err) == forebay.CodeNotFound {
+			_, err = service.Start(ctx, tenant, StartRequest{Name: "fan", ID: fmt.Sprint(i)})
+		}
 		if err != nil && forebay.CodeOf(err) != forebay.CodeConflict {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dapr/durabletask-go/api/protos"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
@@ -171,7 +172,11 @@ func (r *receiver) read(ctx context.Context, stream transportStream, m proto.Mes
 			return err
 		}
 	}
-	if err := proto.Unmarshal(bytes.ReadOnlyData(), m); err != nil {
+	raw := bytes.ReadOnlyData()
+	if _, ok := m.(*protos.WorkflowResponse); ok {
+		raw = withoutTraces(raw)
+	}
+	if err := proto.Unmarshal(raw, m); err != nil {
 		return errMalformed
 	}
 	return nil

@@ -282,6 +282,8 @@ func TestManyListeners(t *testing.T) {
 				t.Error(err)
 			}
 		}
+		// With so many subscriptions the events wait in the topic until its rules are compiled.
+		untilEmpty(t, s, "SELECT count(*) FROM bodies WHERE handed IS NOT NULL")
 		wantOnce(t, s, subs, jobs, len(subs))
 	})
 }
