@@ -90,10 +90,6 @@ func (b *syncBuffer) text() string {
 func TestDurableFunctionsClients(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join("testdata", "durablefunctions")
-	python := func(t *testing.T) string {
-		return installed(t, folder, "requirements.txt", []string{"requirements.txt"}, "python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-			"--no-deps", "--only-binary=:all:", "--target", "packages", "--requirement", "requirements.txt")
-	}
 	for _, c := range []struct {
 		name, program, script string
 		key                   bool
@@ -101,7 +97,7 @@ func TestDurableFunctionsClients(t *testing.T) {
 	}{
 		{"npm by base address", "node", "management.js", false, func(t *testing.T) string { return "NODE_PATH=" + filepath.Join(nodeModules(t, folder), "node_modules") }},
 		{"npm by addresses with keys", "node", "management.js", true, func(t *testing.T) string { return "NODE_PATH=" + filepath.Join(nodeModules(t, folder), "node_modules") }},
-		{"PyPI", "python3", "management.py", false, func(t *testing.T) string { return "PYTHONPATH=" + filepath.Join(python(t), "packages") }},
+		{"PyPI", "python3", "management.py", false, func(t *testing.T) string { return "PYTHONPATH=" + pythonPackages(t, folder) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -83,6 +83,13 @@ func nodeModules(t *testing.T, source string) string {
 	return installed(t, source, "package-lock.json", []string{"package.json", "package-lock.json"}, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 }
 
+// pythonPackages installs the packages of PyPI that a folder names, and returns where they are.
+func pythonPackages(t *testing.T, source string) string {
+	t.Helper()
+	return filepath.Join(installed(t, source, "requirements.txt", []string{"requirements.txt"}, "python3", "-m", "pip", "install", "--quiet",
+		"--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--target", "packages", "--requirement", "requirements.txt"), "packages")
+}
+
 // sdk is a server for clients and workers that the SDK of npm connects, and a key for them.
 type sdk struct {
 	*server.Server
@@ -92,6 +99,14 @@ type sdk struct {
 func startSDK(t *testing.T) *sdk {
 	t.Helper()
 	modules := nodeModules(t, filepath.Join("testdata", "durabletask"))
+	s := startDurableTask(t)
+	s.modules = modules
+	return s
+}
+
+// startDurableTask starts a server that speaks the protocol.
+func startDurableTask(t *testing.T) *sdk {
+	t.Helper()
 	shout := forebay.Task{Name: "shout", Run: func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
 		return forebay.TaskResult{Output: []byte(strings.ToUpper(string(call.Input)))}, nil
 	}}
@@ -124,7 +139,33 @@ func startSDK(t *testing.T) *sdk {
 			t.Error(err)
 		}
 	})
-	return &sdk{s, s.GRPCAddr(t.Context()).String(), made.Key, modules}
+	return &sdk{Server: s, address: s.GRPCAddr(t.Context()).String(), key: made.Key}
+}
+
+// The example's program does everything that an ordinary one does, with the version of Microsoft's SDK that it names.
+func TestDurableTaskSDKForPython(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join("..", "examples", "durabletask")
+	packages := pythonPackages(t, folder)
+	s := startDurableTask(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	program := exec.CommandContext(ctx, "python3", filepath.Join(folder, "program.py"), s.address, s.key)
+	program.Env = append(os.Environ(), "PYTHONPATH="+packages, "PYTHONDONTWRITEBYTECODE=1")
+	var said bytes.Buffer
+	program.Stderr = &said
+	got, err := program.Output()
+	const want = `chain COMPLETED "Hello Hello you!!"
+fan_out COMPLETED 30
+retried COMPLETED 3
+timer COMPLETED "later"
+parent COMPLETED 14
+approval COMPLETED "by me"
+terminated TERMINATED "enough"
+`
+	if err != nil || string(got) != want {
+		t.Errorf("%v: got\n%swant\n%s\n%s", err, got, want, said.String())
+	}
 }
 
 // node makes a process of a script, which lasts no longer than the context.

@@ -266,8 +266,12 @@ func (s *Server) Run(ctx context.Context) (err error) {
 			running.Go(func() { in.Run(ctx) })
 		}
 	}
-	s.log.Info("forebay is running", slog.String("version", s.options.Version), slog.String("role", s.options.Role),
-		slog.String("database", databaseName(s.options.Database)), slog.String("listen", s.listening()))
+	attrs := []any{slog.String("version", s.options.Version), slog.String("role", s.options.Role),
+		slog.String("database", databaseName(s.options.Database)), slog.String("listen", s.listening())}
+	if s.grpcAddr != nil {
+		attrs = append(attrs, slog.String("grpc", s.grpcAddr.String()))
+	}
+	s.log.Info("forebay is running", attrs...)
 	s.warnExposed(context.WithoutCancel(ctx))
 	if s.options.lanes() != dispatch.NoLanes {
 		s.deployments.retryDenied(ctx)

@@ -92,8 +92,8 @@ func checkAnswer(resp *protos.WorkflowResponse) string {
 		if _, isStep := stepOfAction(a); !isStep {
 			continue
 		}
-		if a.Id < 0 {
-			return fmt.Sprintf("action %d has the id %d; ids begin with 0", i, a.Id)
+		if a.Id < 0 || a.Id >= numbersApart {
+			return fmt.Sprintf("action %d has the id %d; ids are 0 to %d", i, a.Id, numbersApart-1)
 		}
 		if asked[a.Id] {
 			return fmt.Sprintf("action %d has the id %d, as another has", i, a.Id)

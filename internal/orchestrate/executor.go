@@ -65,7 +65,7 @@ func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, a
 	ctx, cancel := context.WithTimeout(ctx, remoteTurn)
 	defer cancel()
 	resp, err := handOut(ctx, x.hub, func(ctx context.Context) (*protos.WorkflowResponse, error) {
-		return x.remote.ExecuteWorkflow(ctx, id, old, arrived, opts)
+		return x.remote.ExecuteWorkflow(ctx, id, asNumbered(old), asNumbered(arrived), opts)
 	})
 	if err != nil && ctx.Err() == nil && !errors.Is(err, errNobody) {
 		err = errCutShort
@@ -74,6 +74,7 @@ func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, a
 		return nil, err
 	}
 	resp = x.limitAnew(x.checked(resp, id, old, arrived))
+	numberAgain(resp, old, arrived)
 	if again, ok := x.anew.Load(string(id)); ok {
 		again.(*beginning).noteVersion(resp, started(old, arrived))
 	}
