@@ -177,12 +177,29 @@ func (s *sdk) node(ctx context.Context, script, key string, args ...string) *exe
 
 // A worker and client in another language, with the SDK that npm has, do what Go functions do.
 func TestDurableTaskSDK(t *testing.T) {
+	t.Parallel()
+	t.Run("plain", func(t *testing.T) {
+		t.Parallel()
+		testDurableTaskSDK(t)
+	})
+	t.Run("with OpenTelemetry", func(t *testing.T) {
+		t.Parallel()
+		traces, err := filepath.Abs(filepath.Join("testdata", "durabletask", "traces.js"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		testDurableTaskSDK(t, "NODE_OPTIONS=--require "+traces)
+	})
+}
+
+func testDurableTaskSDK(t *testing.T, environment ...string) {
 	s := startSDK(t)
 	node := func(key string) (stdout, stderr string, err error) {
 		limited, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		var out, errs bytes.Buffer
 		command := s.node(limited, "scenarios.js", key)
+		command.Env = append(command.Env, environment...)
 		command.Stdout, command.Stderr = &out, &errs
 		err = command.Run()
 		return out.String(), errs.String(), err
