@@ -35,12 +35,12 @@ demo: build ## run real documents through a server whose model misbehaves, and s
 # Those that take longest come first, so that the others run beside them.
 test: ## run all tests, the crash test included
 	$(GO) vet ./...
-	$(GO) test -vet off -timeout 15m -p 3 -parallel 4 ./server ./internal/store ./internal/orchestrate ./...
+	$(GO) test -vet off -timeout 15m -parallel 4 ./server ./internal/store ./internal/orchestrate ./...
 	cd bench && $(GO) vet ./...
 
 # SQLite is C in Go's clothes: watched as well, it takes most of the time, and its memory holds nothing of ours.
 race: ## run the tests under the race detector (needs a C compiler), but for those that it can see nothing in
-	CGO_ENABLED=1 $(GO) test -race -gcflags='modernc.org/...=-race=false' -vet off -short -timeout 15m -p 3 -parallel 4 -skip '$(UNRACED)' $$($(GO) list ./... | grep -v -E '/internal/(config|extract|filter|quota)$$')
+	CGO_ENABLED=1 $(GO) test -race -gcflags='modernc.org/...=-race=false' -vet off -short -timeout 15m -parallel 4 -skip '$(UNRACED)' $$($(GO) list ./... | grep -v -E '/internal/(config|extract|filter|quota)$$')
 
 fuzz: ## fuzz every parser of outside input with $(FUZZTIME) inputs each, or for a time such as 30s
 	@GO='$(GO)' FUZZTIME='$(FUZZTIME)' sh .ci/fuzz
