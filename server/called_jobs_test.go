@@ -142,7 +142,7 @@ func testCalledJobs(t *testing.T, database string) {
 	const kept, freed = 4, 2
 	stored := func(want int) {
 		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); ; <-time.After(5 * time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Minute); ; <-time.After(5 * time.Millisecond) {
 			names, err := filepath.Glob(filepath.Join(blobs, "t.*.orchestrations.*"))
 			if err == nil && len(names) == want {
 				return

@@ -257,6 +257,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		})
 	}
 	running.Go(func() { s.maintain(ctx) })
+	running.Go(func() { s.sweepBlobs(ctx) })
 	running.Go(func() { s.removeDoubtful(ctx) })
 	running.Go(func() { s.documents.Run(ctx) })
 	if s.options.works() {
@@ -321,15 +322,31 @@ func (s *Server) removeDoubtful(ctx context.Context) {
 	}
 }
 
+// sweepBlobs removes blobs that nothing refers to: at start-up, then every hour. Where it cannot, for a transaction is under way, it
+// tries again soon: on a PostgreSQL server that others use as well there nearly always is one.
+func (s *Server) sweepBlobs(ctx context.Context) {
+	const every, soon = time.Hour, 5 * time.Second
+	for again := soon; ; {
+		next := every
+		switch removed, err := s.jobs.SweepBlobs(ctx); {
+		case err == nil:
+			if again = soon; removed > 0 {
+				s.log.Info("removed blobs that nothing refers to", slog.Int("count", removed))
+			}
+		case ctx.Err() == nil:
+			s.log.Warn("cannot sweep blob storage; trying again", slog.Any("error", err), slog.Duration("retry_in", again))
+			next, again = again, min(2*again, every)
+		}
+		if sleep.For(ctx, next) != nil {
+			return
+		}
+	}
+}
+
 // maintain removes what time makes needless: at start-up, then every hour.
 func (s *Server) maintain(ctx context.Context) {
 	const every = time.Hour
 	for {
-		if removed, err := s.jobs.SweepBlobs(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot sweep blob storage", slog.Any("error", err))
-		} else if removed > 0 {
-			s.log.Info("removed blobs that nothing refers to", slog.Int("count", removed))
-		}
 		if _, err := s.orchestrations.RemoveFreed(ctx, s.store.Now().Add(-every)); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot remove payloads of orchestrations that are over", slog.Any("error", err))
 		}
