@@ -27,7 +27,7 @@ func (x executor) checked(resp *protos.WorkflowResponse, id api.InstanceID, old,
 	for _, a := range resp.GetActions() {
 		plain(a)
 	}
-	why := checkAnswer(resp)
+	why := firstOf(checkAnswer(resp), checkUnderWay(resp, old, arrived))
 	if why == "" && x.rehearse(resp, id, old, arrived) != nil {
 		why = "what it asks for cannot be carried out"
 	}
@@ -108,6 +108,35 @@ func checkAnswer(resp *protos.WorkflowResponse) string {
 			if why := checkText("a patch of its version", patch, maxVersion, true); why != "" {
 				return why
 			}
+		}
+	}
+	return ""
+}
+
+// checkUnderWay refuses an activity with the id of one that has not ended: it could not be stored beside it. Steps are compared by
+// the numbers that the worker gave them, as asNumbered does.
+func checkUnderWay(resp *protos.WorkflowResponse, old, arrived []*protos.HistoryEvent) string {
+	var underWay map[int32]bool // made once an activity is asked for
+	for i, a := range resp.Actions {
+		if a.GetScheduleTask() == nil {
+			continue
+		}
+		if underWay == nil {
+			underWay = map[int32]bool{}
+			for _, events := range [2][]*protos.HistoryEvent{old, arrived} {
+				for _, e := range events {
+					if e.GetTaskScheduled() != nil {
+						underWay[e.EventId%numbersApart] = true
+					} else if e.GetTaskCompleted() != nil {
+						delete(underWay, e.GetTaskCompleted().GetTaskScheduledId()%numbersApart)
+					} else if e.GetTaskFailed() != nil {
+						delete(underWay, e.GetTaskFailed().GetTaskScheduledId()%numbersApart)
+					}
+				}
+			}
+		}
+		if underWay[a.Id] {
+			return fmt.Sprintf("action %d has the id %d of an activity that has not ended", i, a.Id)
 		}
 	}
 	return ""

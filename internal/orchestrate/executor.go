@@ -47,9 +47,12 @@ func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, a
 	}
 	if name := started(old, arrived).GetName(); x.registry.hasOrchestrator(name) {
 		if f := x.registry.orderedFunc(name); f != nil {
-			return x.executeOrdered(ctx, f, id, name, old, arrived)
+			resp, err := x.executeOrdered(ctx, f, id, name, old, arrived)
+			withoutExecutionIDs(resp)
+			return resp, err
 		}
 		resp, err := replay(ctx, task.NewTaskExecutorWithLogger(x.registry.engine, engineLog{x.log}), id, old, arrived)
+		withoutExecutionIDs(resp)
 		return x.limitAnew(resp), err
 	}
 	if again, ok := x.anew.Load(string(id)); ok {
