@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 // open marks routes that need no key.
@@ -34,7 +35,8 @@ func (a *API) admit(route string, scope forebay.Scope) func(huma.Context, func(h
 				a.fail(c, err)
 				return
 			}
-			if err := a.limits.Request(ctx.Context(), c.caller.Tenant, c.caller.KeyID); err != nil {
+			tenant := turns.With(ctx.Context(), c.caller.Tenant)
+			if err := a.limits.Request(tenant, c.caller.Tenant, c.caller.KeyID); err != nil {
 				a.fail(c, err)
 				return
 			}
@@ -47,7 +49,7 @@ func (a *API) admit(route string, scope forebay.Scope) func(huma.Context, func(h
 				a.fail(c, forebay.Errorf(forebay.CodeForbidden, "this needs a key with the scope %q", scope))
 				return
 			}
-			held, release := a.service.Hold(ctx.Context(), c.caller)
+			held, release := a.service.Hold(tenant, c.caller)
 			defer release()
 			c.r = c.r.WithContext(held)
 			ctx = huma.WithContext(ctx, held)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -18,7 +19,6 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/panics"
-	"github.com/forebayhq/forebay/internal/turns"
 )
 
 // maxRequestIDBytes bounds an X-Request-Id that is taken over from the client.
@@ -54,11 +54,10 @@ func (c *call) actor() string {
 }
 
 // acting returns a context that says who acts, whose budget pays, and where the payloads that are read
-// for the answer are counted. What it computes is done in turns of the caller's tenant.
+// for the answer are counted.
 func (c *call) acting(ctx context.Context) context.Context {
 	ctx = forebay.WithActor(ctx, c.actor())
 	ctx = memory.With(ctx, c.memory())
-	ctx = turns.With(ctx, c.caller.Tenant)
 	if c.caller.Budgeted {
 		ctx = forebay.WithBudgetKey(ctx, c.caller.KeyID)
 	}
@@ -233,10 +232,11 @@ type responseWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	call    *call
-	status  int  // 0 until known
-	sent    bool // the status is
-	mute    bool // the body was replaced
-	duplex  bool // the body is read while the answer is written
+	status  int   // 0 until known
+	sent    bool  // the status is
+	mute    bool  // the body was replaced
+	duplex  bool  // the body is read while the answer is written
+	claimed int64 // memory for what is written is
 	written int64
 	stop    func() bool // of the watch for a stop; nil: none
 	pace
@@ -327,8 +327,13 @@ func (w *responseWriter) unrouted(status int) {
 	w.mute = true
 }
 
-// writePart is how much is written with one deadline.
-const writePart = 64 << 10
+const (
+	// writePart is how much is written with one deadline.
+	writePart = 64 << 10
+	// yieldBytes is how much is written before others come first. The kernel takes several megabytes for a
+	// client that reads nothing, and the runtime interrupts who writes them only after 10 ms.
+	yieldBytes = 16 << 10
+)
 
 func (w *responseWriter) Write(b []byte) (int, error) {
 	if w.status == 0 {
@@ -337,9 +342,9 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 	if w.mute {
 		return len(b), nil
 	}
-	if len(b) > freeBytes {
+	if len(b) > freeBytes && int64(len(b)) > w.claimed {
 		held := w.call.memory().Held()
-		if err := w.claim(int64(len(b))); err != nil {
+		if err := w.claim(int64(len(b)) - w.claimed); err != nil {
 			return 0, err
 		}
 		defer w.call.memory().Shrink(held)
@@ -356,6 +361,9 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 		n, err := w.ResponseWriter.Write(part)
 		w.moved(n, time.Since(begun))
 		total += n
+		if n >= yieldBytes {
+			runtime.Gosched()
+		}
 		if b = b[n:]; err != nil || len(b) == 0 {
 			if w.written += int64(total); w.written > freeBytes {
 				w.untilDrain()

@@ -33,8 +33,8 @@ func newHuma(a *API) huma.API {
 			},
 		},
 		Formats: map[string]huma.Format{
-			"application/json": huma.DefaultJSONFormat,
-			"json":             huma.DefaultJSONFormat,
+			"application/json": {Marshal: writeJSON, Unmarshal: huma.DefaultJSONFormat.Unmarshal},
+			"json":             {Marshal: writeJSON, Unmarshal: huma.DefaultJSONFormat.Unmarshal},
 		},
 		DefaultFormat: "application/json",
 		Transformers:  []huma.Transformer{transform},

@@ -16,6 +16,7 @@ import (
 	"io"
 	"io/fs"
 	"net/url"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -153,7 +154,13 @@ func (s *Store) ReadAll(ctx context.Context, key string, limit int64) ([]byte, e
 		return nil, forebay.Errorf(forebay.CodePayloadTooLarge, "the payload has %d bytes; the limit is %d", size, limit)
 	}
 	b := make([]byte, size)
-	if _, err := io.ReadFull(r, b); err != nil {
+	for read := 0; read < len(b) && err == nil; {
+		var n int
+		n, err = io.ReadFull(r, b[read:min(read+readPart, len(b))])
+		read += n
+		runtime.Gosched()
+	}
+	if err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			err = coded(ctx, "read payload", fmt.Errorf("shorter than its %d bytes: %w", size, err))
 		}
@@ -161,6 +168,9 @@ func (s *Store) ReadAll(ctx context.Context, key string, limit int64) ([]byte, e
 	}
 	return b, nil
 }
+
+// readPart is how much ReadAll reads before others come first.
+const readPart = 256 << 10
 
 // Delete removes a payload. Removing what does not exist succeeds, so that it can be repeated. A
 // power cut may bring a deleted payload back as an orphan.

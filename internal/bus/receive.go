@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 const (
@@ -17,7 +19,9 @@ const (
 	maxWait = time.Minute
 	// maxAnswerBytes is where a receive or a peek stops adding messages to the first.
 	maxAnswerBytes = 2 << 20
-	undeliverTime  = 10 * time.Second
+	// freeBytes is how many bytes of messages a peek reads without asking for memory and for a turn.
+	freeBytes     = turns.LargeBytes
+	undeliverTime = 10 * time.Second
 )
 
 // Receive takes up to MaxMessages messages, those that became ready first; fewer when there are
@@ -136,11 +140,27 @@ func (s *Service) Peek(ctx context.Context, tenant, path string, from int64, lim
 	if err := s.store.Used(ctx, e.MessageQueue); err != nil {
 		return nil, 0, err
 	}
-	got, next, err := s.store.Peek(ctx, e.lane(), from, cmp.Or(limit, forebay.DefaultPageSize), maxAnswerBytes)
+	got, next, err := s.peek(ctx, e.lane(), from, cmp.Or(limit, forebay.DefaultPageSize))
 	if err != nil {
 		return nil, 0, err
 	}
 	messages, err = messagesOf(got)
+	return messages, next, err
+}
+
+// peek reads a page. What is larger than freeBytes is read again, where it takes nobody's processor: no more
+// such pages are read at once than there are turns, and than there is memory for.
+func (s *Service) peek(ctx context.Context, lane store.Lane, from int64, limit int) (messages []store.Message, next int64, err error) {
+	messages, next, err = s.store.Peek(ctx, lane, from, limit, freeBytes, 0)
+	if err != nil || next == 0 || len(messages) == limit {
+		return messages, next, err
+	}
+	if err := memory.Grow(ctx, maxAnswerBytes); err != nil {
+		return nil, 0, err
+	}
+	if stopped := turns.Run(ctx, func() { messages, next, err = s.store.Peek(ctx, lane, from, limit, maxAnswerBytes, 1) }); stopped != nil {
+		return nil, 0, stopped
+	}
 	return messages, next, err
 }
 

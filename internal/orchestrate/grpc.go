@@ -29,6 +29,7 @@ import (
 	bounded "github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 // GRPC is the endpoint of the Durable Task protocol, by which processes in other languages start and manage instances
@@ -167,7 +168,7 @@ func (e *endpoint) caller(ctx context.Context, info *tap.Info) (forebay.Caller, 
 	if scope == forebay.ScopeOperate {
 		return caller, nil // what a worker has done is never refused: it was asked to do it
 	}
-	return caller, e.opts.Limits.Request(limited, caller.Tenant, caller.KeyID)
+	return caller, e.opts.Limits.Request(turns.With(limited, caller.Tenant), caller.Tenant, caller.KeyID)
 }
 
 // enter counts a call, until leave.
@@ -222,7 +223,7 @@ func (e *endpoint) serveCall(stream grpc.ServerStream, method string, serve func
 			return err
 		}
 		defer leave()
-		ctx, release := e.Hold(stream.Context(), caller)
+		ctx, release := e.Hold(turns.With(stream.Context(), caller.Tenant), caller)
 		defer release()
 		tenant, err := e.store.EnsureTenant(ctx, caller.Tenant)
 		if err != nil {

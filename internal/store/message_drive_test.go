@@ -465,7 +465,7 @@ func (d *postDriver) check(t *rapid.T) {
 func (d *postDriver) peek(t *rapid.T, lane Lane, expected []*modelMessage, highest int64) {
 	var got []Message
 	for from := int64(1); from > 0; {
-		page, next, err := d.s.Peek(background, lane, from, 3, 1<<20)
+		page, next, err := d.s.Peek(background, lane, from, 3, 1<<20, 1)
 		if err != nil || len(page) > 3 {
 			t.Fatalf("peek: %d messages, %v", len(page), err)
 		}

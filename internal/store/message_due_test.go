@@ -233,7 +233,7 @@ func testForwardingOfABacklog(t *testing.T, s *Store, c *clock) {
 		t.Fatal(err)
 	}
 	sendTo(t, s, q, MessageContent{MessageID: "lost"})
-	dead, _, err := s.Peek(t.Context(), q.Lane(true), 1, 5, 1<<20)
+	dead, _, err := s.Peek(t.Context(), q.Lane(true), 1, 5, 1<<20, 1)
 	if err != nil || len(dead) != 1 || dead[0].DeadLetterReason != forebay.ReasonNoTarget {
 		t.Errorf("without a target: %+v, %v", dead, err)
 	}

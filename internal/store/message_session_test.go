@@ -135,7 +135,7 @@ func testSessionLockEnds(t *testing.T, s *Store, c *clock) {
 	if err := s.CloseSession(t.Context(), q, again.SessionLock); err != nil {
 		t.Fatal(err)
 	}
-	if peeked, _, err := s.Peek(t.Context(), q.Lane(false), 1, 1, 1<<20); err != nil || peeked[0].Deliveries != 1 {
+	if peeked, _, err := s.Peek(t.Context(), q.Lane(false), 1, 1, 1<<20, 1); err != nil || peeked[0].Deliveries != 1 {
 		t.Fatalf("closing does not count: %+v, %v", peeked, err)
 	}
 	if _, err := s.Send(t.Context(), q, []MessageContent{{MessageID: "2"}}); forebay.CodeOf(err) != forebay.CodeInvalidRequest {

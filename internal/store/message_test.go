@@ -304,7 +304,7 @@ func testDeleteBeyondLocked(t *testing.T, s *Store, c *clock) {
 			t.Errorf("removed %d, expected %d: %v", n, want, err)
 		}
 	}
-	if left, _, err := s.Peek(t.Context(), q.Lane(false), 0, held+free, 1<<30); err != nil || len(left) != held {
+	if left, _, err := s.Peek(t.Context(), q.Lane(false), 0, held+free, 1<<30, 1); err != nil || len(left) != held {
 		t.Errorf("%d messages are left: %v", len(left), err)
 	}
 }

@@ -51,10 +51,10 @@ func (o Options) warn() func(string) {
 type Store struct {
 	connect   func(context.Context) (conn, error) // makes a connection for reading
 	writer    *writer
-	submitter *writer   // stores new jobs beside the writer; nil: the writer does
-	readers   chan conn // idle read connections; those without a driver are opened on demand
+	submitter *writer // stores new jobs beside the writer; nil: the writer does
+	readers   *readers
 	// searchers are those for searches, which PostgreSQL plans as it thinks best; nil: readers do.
-	searchers      chan conn
+	searchers      *readers
 	connectSearch  func(context.Context) (conn, error)
 	vectors        atomic.Pointer[VectorSupport] // nil: not looked for yet
 	watches        watches
@@ -71,9 +71,6 @@ type Store struct {
 	closing        sync.Once
 	closed         error
 }
-
-// maxReaders bounds the read connections; on SQLite each holds its own page cache.
-const maxReaders = 4
 
 // Open opens the database, brings its schema up to date and checks that it is durable.
 func Open(ctx context.Context, opts Options) (s *Store, err error) {
@@ -108,15 +105,9 @@ func Open(ctx context.Context, opts Options) (s *Store, err error) {
 
 // start begins to write through the connection. share tells other processes; nil: there are none.
 func (s *Store) start(c conn, opts Options, share func(*news)) (err error) {
-	s.readers = make(chan conn, maxReaders)
-	for range maxReaders {
-		s.readers <- conn{}
-	}
+	s.readers = newReaders(s.connect)
 	if s.connectSearch != nil {
-		s.searchers = make(chan conn, maxReaders)
-		for range maxReaders {
-			s.searchers <- conn{}
-		}
+		s.searchers = newReaders(s.connectSearch)
 	}
 	if s.writer, err = newWriter(c, &s.watches, opts.Serve, share); err != nil {
 		c.Close()
@@ -156,82 +147,10 @@ func (s *Store) Close() error {
 		if s.endSlow != nil {
 			s.endSlow()
 		}
-		for _, idle := range []chan conn{s.readers, s.searchers} {
-			for range cap(idle) {
-				if c := <-idle; c.driver != nil {
-					s.closed = errors.Join(s.closed, c.Close())
-				}
-			}
-		}
+		s.closed = errors.Join(s.closed, s.readers.close(), s.searchers.close())
 		s.release()
 	})
 	return s.closed
-}
-
-// read runs f on a read connection. f must be short, for on SQLite an open read keeps the WAL from
-// shrinking, and may run twice.
-func (s *Store) read(ctx context.Context, f func(conn) error) error {
-	return s.readBy(ctx, s.readers, s.connect, f)
-}
-
-// search is read for what is no look along an index.
-func (s *Store) search(ctx context.Context, f func(conn) error) error {
-	if s.searchers == nil {
-		return s.read(ctx, f)
-	}
-	return s.readBy(ctx, s.searchers, s.connectSearch, f)
-}
-
-func (s *Store) readBy(ctx context.Context, idle chan conn, connect func(context.Context) (conn, error), f func(conn) error) error {
-	var c conn
-	select {
-	case c = <-idle:
-	case <-s.writer.stopped:
-		return errClosed
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { idle <- c }()
-	for {
-		used := c.driver != nil
-		if !used {
-			opened, err := connect(ctx)
-			if err != nil {
-				return err
-			}
-			c = opened
-		}
-		err := c.readFor(ctx, f)
-		if !errors.Is(err, errDisconnected) {
-			return c.domainError(err)
-		}
-		why := c.domainError(err)
-		c.Close() // it is of no use any more
-		c = conn{}
-		if !used {
-			return why
-		}
-	}
-}
-
-// errDisconnected marks an error after which a connection cannot be used any more.
-var errDisconnected = errors.New("the connection to the database is lost")
-
-// maxReadTime bounds a read: while it lasts the WAL cannot be reset.
-const maxReadTime = 10 * time.Second
-
-func (c conn) readFor(ctx context.Context, f func(conn) error) error {
-	start := time.Now()
-	c.limit = func() error {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if time.Since(start) > maxReadTime {
-			return forebay.Errorf(forebay.CodeUnavailable, "reading took too long; narrow the question")
-		}
-		return nil
-	}
-	return f(c)
 }
 
 // Check reports whether the database can be written to right now, by writing to it.

@@ -80,7 +80,7 @@ func send(t testing.TB, s *Store, q MessageQueue, messages ...MessageContent) []
 
 func peekAll(t testing.TB, s *Store, lane Lane) []Message {
 	t.Helper()
-	got, next, err := s.Peek(context.Background(), lane, 0, 1000, 1<<30)
+	got, next, err := s.Peek(context.Background(), lane, 0, 1000, 1<<30, 1)
 	if err != nil || next != 0 {
 		t.Fatalf("peek: next %d, %v", next, err)
 	}

@@ -12,9 +12,8 @@ package turns
 
 import (
 	"context"
+	"math"
 	"runtime"
-	"slices"
-	"sync"
 	"time"
 )
 
@@ -28,9 +27,15 @@ func With(ctx context.Context, tenant string) context.Context {
 	return context.WithValue(ctx, tenantKey{}, tenant)
 }
 
+// Tenant returns the tenant of [With], "" where there is none.
+func Tenant(ctx context.Context) string {
+	tenant, _ := ctx.Value(tenantKey{}).(string)
+	return tenant
+}
+
 // Turn is one computation. A nil Turn never waits. A Turn must not be used concurrently.
 type Turn struct {
-	line   *line
+	line   *Line
 	ctx    context.Context
 	tenant string
 	since  time.Time // of the slice
@@ -38,29 +43,42 @@ type Turn struct {
 }
 
 // shared is the line of this process.
-var shared = newLine(max(1, runtime.GOMAXPROCS(0)/2))
+var shared = NewLine(max(1, runtime.GOMAXPROCS(0)/2), math.MaxInt)
 
 // Begin begins a turn of the context's tenant. It has no place yet. End must be called.
 func Begin(ctx context.Context) *Turn { return shared.begin(ctx) }
 
-// Run begins a turn with a place, calls f and ends it. It is for what takes long and cannot pause. The error
-// is the context's, if that ends before there is a place.
-func Run(ctx context.Context, f func()) error {
+func (l *Line) begin(ctx context.Context) *Turn {
+	return &Turn{line: l, ctx: ctx, tenant: Tenant(ctx), since: time.Now()}
+}
+
+// Take begins a turn with a place. It is for what takes long and cannot pause. The error is the context's,
+// if that ends before there is a place; otherwise End must be called.
+func Take(ctx context.Context) (*Turn, error) {
 	t := Begin(ctx)
-	defer t.End()
-	if err := t.line.take(t); err != nil {
+	if err := t.take(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Run calls f in a turn that [Take] begins.
+func Run(ctx context.Context, f func()) error {
+	t, err := Take(ctx)
+	if err != nil {
 		return err
 	}
+	defer t.End()
 	f()
 	return nil
 }
 
-// largeBytes of JSON take about a millisecond to check.
-const largeBytes = 256 << 10
+// LargeBytes of JSON take about a millisecond to check.
+const LargeBytes = 256 << 10
 
 // Parse calls f, which goes through so many bytes: in a turn as [Run] does if they are many.
 func Parse(ctx context.Context, bytes int, f func()) error {
-	if bytes < largeBytes {
+	if bytes < LargeBytes {
 		f()
 		return nil
 	}
@@ -73,51 +91,35 @@ func (t *Turn) Pause() error {
 	if t == nil || time.Since(t.since) < slice {
 		return nil
 	}
-	return t.line.rotate(t)
+	if !t.placed {
+		return t.take()
+	}
+	waited, err := t.line.rotate(t.ctx, t.tenant)
+	if !waited {
+		breathe()
+		err = t.ctx.Err()
+	} else if err != nil {
+		t.placed = false
+	}
+	t.since = time.Now()
+	return err
 }
 
-// End gives the place back.
+// take waits for a place.
+func (t *Turn) take() error {
+	if err := t.line.Enter(t.ctx, t.tenant); err != nil {
+		return err
+	}
+	t.placed, t.since = true, time.Now()
+	return nil
+}
+
+// End gives the place back. It may be called again.
 func (t *Turn) End() {
 	if t != nil && t.placed {
-		t.line.leave(t)
+		t.placed = false
+		t.line.Leave(t.tenant)
 	}
-}
-
-// line is a number of places and those who wait for one.
-type line struct {
-	mu      sync.Mutex
-	free    int
-	waiting map[string][]*waiter // by tenant, in the order in which they came
-	next    []string             // the tenants that wait, in rotation
-}
-
-type waiter struct{ ready chan struct{} }
-
-func newLine(places int) *line { return &line{free: places, waiting: map[string][]*waiter{}} }
-
-func (l *line) begin(ctx context.Context) *Turn {
-	tenant, _ := ctx.Value(tenantKey{}).(string)
-	return &Turn{line: l, ctx: ctx, tenant: tenant, since: time.Now()}
-}
-
-// rotate ends a slice. Others who wait come first.
-func (l *line) rotate(t *Turn) error {
-	if !t.placed {
-		return l.take(t)
-	}
-	l.mu.Lock()
-	if len(l.next) == 0 {
-		l.mu.Unlock()
-		breathe()
-		t.since = time.Now()
-		return t.ctx.Err()
-	}
-	w := l.enter(t.tenant)
-	t.placed = false
-	l.free++
-	l.serve()
-	l.mu.Unlock()
-	return l.wait(t, w)
 }
 
 // breathe lets other goroutines run. A lone processor looks at the network only when nothing else is to be done.
@@ -127,74 +129,4 @@ func breathe() {
 		return
 	}
 	runtime.Gosched()
-}
-
-// take waits for a place.
-func (l *line) take(t *Turn) error {
-	if err := t.ctx.Err(); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	w := l.enter(t.tenant)
-	l.serve()
-	l.mu.Unlock()
-	return l.wait(t, w)
-}
-
-func (l *line) enter(tenant string) *waiter {
-	w := &waiter{make(chan struct{})}
-	if len(l.waiting[tenant]) == 0 {
-		l.next = append(l.next, tenant)
-	}
-	l.waiting[tenant] = append(l.waiting[tenant], w)
-	return w
-}
-
-// serve gives free places to those who are next.
-func (l *line) serve() {
-	for l.free > 0 && len(l.next) > 0 {
-		tenant := l.next[0]
-		l.next = l.next[1:]
-		w := l.waiting[tenant][0]
-		l.remove(tenant, 0)
-		if len(l.waiting[tenant]) > 0 {
-			l.next = append(l.next, tenant)
-		}
-		l.free--
-		close(w.ready)
-	}
-}
-
-func (l *line) remove(tenant string, i int) {
-	if l.waiting[tenant] = slices.Delete(l.waiting[tenant], i, i+1); len(l.waiting[tenant]) == 0 {
-		delete(l.waiting, tenant)
-	}
-}
-
-func (l *line) wait(t *Turn, w *waiter) error {
-	select {
-	case <-w.ready:
-		t.placed, t.since = true, time.Now()
-		return nil
-	case <-t.ctx.Done():
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if i := slices.Index(l.waiting[t.tenant], w); i >= 0 {
-		if l.remove(t.tenant, i); len(l.waiting[t.tenant]) == 0 {
-			l.next = slices.DeleteFunc(l.next, func(tenant string) bool { return tenant == t.tenant })
-		}
-	} else { // both at once
-		l.free++
-		l.serve()
-	}
-	return t.ctx.Err()
-}
-
-func (l *line) leave(t *Turn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t.placed = false
-	l.free++
-	l.serve()
 }

@@ -25,14 +25,14 @@ func compute(t *Turn, slicesOf int, each func()) error {
 // However many computations one tenant has, another's are every second one.
 func TestTenantsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLine(1)
+		l := NewLine(1, 1)
 		var order []string
 		var running sync.WaitGroup
 		start := func(tenant string, parts int) {
 			running.Go(func() {
 				turn := l.begin(With(t.Context(), tenant))
 				defer turn.End()
-				if err := l.take(turn); err != nil {
+				if err := turn.take(); err != nil {
 					t.Error(err)
 				}
 				if err := compute(turn, parts, func() { order = append(order, tenant) }); err != nil {
@@ -62,7 +62,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 // No more compute at once than there are places, but for the first slice of each.
 func TestOnlySomeComputeAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLine(2)
+		l := NewLine(2, 2)
 		var running sync.WaitGroup
 		for range 10 {
 			running.Go(func() {
@@ -84,9 +84,9 @@ func TestOnlySomeComputeAtOnce(t *testing.T) {
 
 func TestWhoGoesAwayLeavesTheLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLine(1)
+		l := NewLine(1, 1)
 		holder := l.begin(t.Context())
-		if err := l.take(holder); err != nil {
+		if err := holder.take(); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(With(t.Context(), "gone"))
@@ -114,4 +114,57 @@ func TestATurnThatIsNotNeededNeverWaits(t *testing.T) {
 		t.Error(err)
 	}
 	none.End()
+}
+
+// A tenant leaves a place to the others, however many of its calls wait; what is no tenant's takes all.
+func TestATenantLeavesAPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLine(3, 2)
+		entered := map[string]int{}
+		enter := func(ctx context.Context, tenant string) {
+			go func() {
+				if l.Enter(ctx, tenant) == nil {
+					entered[tenant]++
+				}
+			}()
+			synctest.Wait()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 10 {
+			enter(ctx, "busy")
+		}
+		enter(t.Context(), "other")
+		if entered["busy"] != 2 || entered["other"] != 1 {
+			t.Errorf("entered: %v", entered)
+		}
+		enter(t.Context(), "other")
+		l.Leave("busy")
+		synctest.Wait()
+		if entered["busy"] != 3 || entered["other"] != 1 {
+			t.Errorf("in rotation: %v", entered)
+		}
+		l.Leave("busy")
+		synctest.Wait()
+		if entered["busy"] != 3 || entered["other"] != 2 {
+			t.Errorf("in rotation: %v", entered)
+		}
+		cancel()
+		synctest.Wait()
+		for range 2 {
+			l.Leave("other")
+		}
+		l.Leave("busy")
+		for range 4 {
+			enter(t.Context(), "")
+		}
+		if entered[""] != 3 || entered["busy"] != 3 {
+			t.Errorf("what is no tenant's: %v", entered)
+		}
+		for range 4 {
+			l.Leave("")
+		}
+		if l.free != 3 || len(l.held)+len(l.waiting)+len(l.next) != 0 {
+			t.Errorf("at the end %d places are free, %v held, %v wait", l.free, l.held, l.next)
+		}
+	})
 }

@@ -1,0 +1,128 @@
+package turns
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// Line is a number of places and those who wait for one. Tenants are served in rotation, each one's calls in
+// the order in which they came. It is safe for concurrent use.
+type Line struct {
+	most int // places of one tenant
+
+	mu      sync.Mutex
+	free    int
+	held    map[string]int       // by tenant
+	waiting map[string][]*waiter // by tenant, in the order in which they came
+	next    []string             // the tenants that wait, in rotation
+}
+
+type waiter struct{ ready chan struct{} }
+
+// NewLine returns a line with that many places, of which a tenant holds at most so many at once. What belongs
+// to no tenant, "", may have them all.
+func NewLine(places, most int) *Line {
+	return &Line{most: most, free: places, held: map[string]int{}, waiting: map[string][]*waiter{}}
+}
+
+// Enter waits for a place. The error is the context's, if that ends first; otherwise Leave must be called.
+func (l *Line) Enter(ctx context.Context, tenant string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	if l.free > 0 && len(l.next) == 0 && l.may(tenant) {
+		l.hold(tenant)
+		l.mu.Unlock()
+		return nil
+	}
+	w := l.enqueue(tenant)
+	l.serve()
+	l.mu.Unlock()
+	return l.wait(ctx, tenant, w)
+}
+
+// rotate gives a place of the tenant back if anybody waits, and waits for another: those who wait come first.
+func (l *Line) rotate(ctx context.Context, tenant string) (waited bool, err error) {
+	l.mu.Lock()
+	if len(l.next) == 0 {
+		l.mu.Unlock()
+		return false, nil
+	}
+	w := l.enqueue(tenant)
+	l.release(tenant)
+	l.mu.Unlock()
+	return true, l.wait(ctx, tenant, w)
+}
+
+func (l *Line) enqueue(tenant string) *waiter {
+	w := &waiter{make(chan struct{})}
+	if len(l.waiting[tenant]) == 0 {
+		l.next = append(l.next, tenant)
+	}
+	l.waiting[tenant] = append(l.waiting[tenant], w)
+	return w
+}
+
+func (l *Line) wait(ctx context.Context, tenant string, w *waiter) error {
+	select {
+	case <-w.ready:
+		return nil
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.waiting[tenant], w); i < 0 { // both at once
+		l.release(tenant)
+	} else if l.remove(tenant, i); len(l.waiting[tenant]) == 0 {
+		l.next = slices.DeleteFunc(l.next, func(other string) bool { return other == tenant })
+	}
+	return ctx.Err()
+}
+
+// Leave gives a place of the tenant back.
+func (l *Line) Leave(tenant string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.release(tenant)
+}
+
+func (l *Line) may(tenant string) bool { return tenant == "" || l.held[tenant] < l.most }
+
+func (l *Line) hold(tenant string) {
+	l.free--
+	l.held[tenant]++
+}
+
+func (l *Line) release(tenant string) {
+	l.free++
+	if l.held[tenant]--; l.held[tenant] == 0 {
+		delete(l.held, tenant)
+	}
+	l.serve()
+}
+
+// serve gives free places to those who are next.
+func (l *Line) serve() {
+	for i := 0; l.free > 0 && i < len(l.next); {
+		tenant := l.next[i]
+		if !l.may(tenant) {
+			i++
+			continue
+		}
+		l.next = slices.Delete(l.next, i, i+1)
+		w := l.waiting[tenant][0]
+		if l.remove(tenant, 0); len(l.waiting[tenant]) > 0 {
+			l.next = append(l.next, tenant)
+		}
+		l.hold(tenant)
+		close(w.ready)
+	}
+}
+
+func (l *Line) remove(tenant string, i int) {
+	if l.waiting[tenant] = slices.Delete(l.waiting[tenant], i, i+1); len(l.waiting[tenant]) == 0 {
+		delete(l.waiting, tenant)
+	}
+}
