@@ -101,11 +101,43 @@ const (
 // ReceiveRequest asks for messages.
 type ReceiveRequest struct {
 	MaxMessages int         `json:"max_messages,omitempty" doc:"1 to 100; default 1"`
-	WaitSeconds float64     `json:"wait_seconds,omitempty" doc:"0 to 60: how long to wait for a first message; default 0"`
+	Wait        string      `json:"wait,omitempty" doc:"how long to wait for a first message: up to 60s; default 0s" example:"30s"`
+	WaitSeconds float64     `json:"wait_seconds,omitempty" doc:"the same as a number of seconds; not with wait"`
 	Mode        ReceiveMode `json:"mode,omitempty" enum:"peek_lock,receive_and_delete" doc:"default peek_lock"`
 	// DeferredSequenceNumbers are the deferred messages to receive. Those that are not deferred, or
 	// are locked, are left out of the answer.
-	DeferredSequenceNumbers []int64 `json:"deferred_sequence_numbers,omitempty" doc:"receive these deferred messages, up to 100, and no others; without max_messages and wait_seconds"`
+	DeferredSequenceNumbers []int64 `json:"deferred_sequence_numbers,omitempty" doc:"receive these deferred messages, up to 100, and no others; without max_messages and wait"`
+}
+
+// WaitTime is how long to wait for a first message.
+func (r ReceiveRequest) WaitTime() (time.Duration, error) { return waitTime(r.Wait, r.WaitSeconds) }
+
+// maxWait is the longest that a request waits.
+const maxWait = time.Minute
+
+// ParseWait reads how long a request waits, such as 30s: CodeInvalidRequest unless it is a time from 0s to 60s. "" is 0s.
+func ParseWait(s string) (time.Duration, error) {
+	if s == "" {
+		return 0, nil
+	}
+	wait, err := time.ParseDuration(s)
+	if err != nil || wait < 0 || wait > maxWait {
+		return 0, Invalid("wait", "must be a time from 0s to 60s, such as 30s")
+	}
+	return wait, nil
+}
+
+// waitTime reads either spelling of how long to wait.
+func waitTime(wait string, seconds float64) (time.Duration, error) {
+	switch {
+	case wait != "" && seconds != 0:
+		return 0, Invalid("wait_seconds", "does not go with wait, which says the same")
+	case !(seconds >= 0 && seconds <= maxWait.Seconds()):
+		return 0, Invalid("wait_seconds", "goes from 0 to %g", maxWait.Seconds())
+	case seconds > 0:
+		return time.Duration(seconds * float64(time.Second)), nil
+	}
+	return ParseWait(wait)
 }
 
 // Settlement is what may be said when a message is given back or set aside.

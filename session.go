@@ -5,7 +5,13 @@ import "time"
 // AcceptSessionRequest asks for a session of a queue that requires them.
 type AcceptSessionRequest struct {
 	SessionID   string  `json:"session_id,omitempty" doc:"this session, whether it has messages or not; default: the one that has waited longest for a receiver"`
-	WaitSeconds float64 `json:"wait_seconds,omitempty" doc:"0 to 60: how long to wait for a session with messages; default 0; not with session_id"`
+	Wait        string  `json:"wait,omitempty" doc:"how long to wait for a session with messages: up to 60s; default 0s; not with session_id" example:"30s"`
+	WaitSeconds float64 `json:"wait_seconds,omitempty" doc:"the same as a number of seconds; not with wait"`
+}
+
+// WaitTime is how long to wait for a session.
+func (r AcceptSessionRequest) WaitTime() (time.Duration, error) {
+	return waitTime(r.Wait, r.WaitSeconds)
 }
 
 // Session is a session as it was accepted: its messages come to this receiver alone, those that arrive

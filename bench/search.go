@@ -164,7 +164,7 @@ func (l *library) measure(ctx context.Context, on engine) (s sample, err error) 
 	if err := l.fill(ctx, st); err != nil {
 		return nil, err
 	}
-	service := documents.New(documents.Options{Store: st, Embed: &forebay.Task{}})
+	service := documents.New(documents.Options{Store: st, Calls: documents.Calls{Embed: &forebay.Task{}}})
 	begun := time.Now()
 	if err := service.Index(ctx); err != nil {
 		return nil, err

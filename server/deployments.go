@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -16,11 +18,40 @@ import (
 
 // deployments is what operators see of what calls go to, and do with it.
 type deployments struct {
+	store  *store.Store
+	jobs   *jobs.Service
+	log    *slog.Logger
+	called atomic.Pointer[called]
+}
+
+// called is what calls go to. It is never changed, but replaced.
+type called struct {
 	*models
-	store *store.Store
-	jobs  *jobs.Service
 	tasks map[string]forebay.Task
-	log   *slog.Logger
+}
+
+// SimFaults returns the faults of a simulated deployment.
+func (d *deployments) SimFaults(name string) (json.RawMessage, error) {
+	return d.called.Load().simFaults(name)
+}
+
+// SetSimFaults replaces them; it takes effect with the next call.
+func (d *deployments) SetSimFaults(name string, faults json.RawMessage) error {
+	return d.called.Load().setSimFaults(name, faults)
+}
+
+// admission lists where a call of a model may go.
+func (d *deployments) admission(name string, need forebay.CallEstimate) []store.Option {
+	return d.called.Load().admission(name, need)
+}
+
+// inFlight returns the calls under way from this process, by deployment.
+func (d *deployments) inFlight() map[string]int64 {
+	calls := map[string]int64{}
+	for _, served := range d.called.Load().router.Deployments() {
+		calls[served.Name] = served.InFlight
+	}
+	return calls
 }
 
 var _ api.Deployments = (*deployments)(nil)
@@ -32,7 +63,7 @@ type configured struct {
 }
 
 // configured lists the deployments, then the HTTP functions, each by name.
-func (d *deployments) configured() []configured {
+func (d *called) configured() []configured {
 	var list []configured
 	for _, served := range d.router.Deployments() {
 		o := d.options[served.Name]
@@ -62,7 +93,7 @@ func (d *deployments) List(ctx context.Context) ([]forebay.Deployment, error) {
 		return nil, err
 	}
 	list := []forebay.Deployment{}
-	for _, c := range d.configured() {
+	for _, c := range d.called.Load().configured() {
 		state := holding.Deployments[c.Name]
 		if state == nil {
 			state = &quota.State{}
@@ -135,7 +166,7 @@ func (d *deployments) Forget(ctx context.Context, name, actor string) error {
 // retryDenied has deployments that turned calls away tried again: whoever starts the server may have given them another key.
 func (d *deployments) retryDenied(ctx context.Context) {
 	var names []string
-	for _, served := range d.router.Deployments() {
+	for _, served := range d.called.Load().router.Deployments() {
 		names = append(names, served.Name)
 	}
 	if err := d.store.RetryDenied(ctx, names); err != nil && ctx.Err() == nil {
@@ -152,7 +183,7 @@ func (d *deployments) Changes(ctx context.Context, name string, limit int, curso
 }
 
 func (d *deployments) has(name string) bool {
-	return slices.ContainsFunc(d.configured(), func(c configured) bool { return c.Name == name })
+	return slices.ContainsFunc(d.called.Load().configured(), func(c configured) bool { return c.Name == name })
 }
 
 // changed logs what happened to a deployment: the process whose transaction it was does.

@@ -77,7 +77,7 @@ func (o Options) validateDocuments(known map[string]forebay.Task, bad func(field
 			bad("documents."+field, "there is no task %.80q", name)
 		}
 	}
-	for _, task := range documents.New(documents.Options{}).Tasks() {
+	for _, task := range documents.New(documents.Options{}).Tasks(documents.Calls{}) {
 		if _, taken := known[task.Name]; taken {
 			bad("tasks."+task.Name, "is a name that the document pipeline has")
 		}
@@ -110,14 +110,7 @@ func (s *Server) openDocuments(ctx context.Context, known map[string]forebay.Tas
 	o := s.options.Documents
 	options := documents.Options{
 		Store: s.store, Blobs: s.blobs, Queue: o.Queue, MaxBytes: o.MaxBytes, ChunkTokens: o.ChunkTokens, OverlapTokens: o.OverlapTokens,
-		IndexBytes: o.IndexBytes, Logger: s.log,
-	}
-	if task, ok := known[o.EmbedTask]; ok {
-		options.Embed = &task
-		options.BatchInputs, options.BatchTokens = s.options.embeddingBatch(task.Model)
-	}
-	if task, ok := known[o.ExtractTask]; ok {
-		options.Extract = &task
+		IndexBytes: o.IndexBytes, Logger: s.log, Calls: s.options.documentCalls(known),
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Sources)) {
 		source := o.Sources[name]
@@ -135,10 +128,22 @@ func (s *Server) openDocuments(ctx context.Context, known map[string]forebay.Tas
 	}
 	options.Limits = s.limits
 	s.documents = documents.New(options)
-	for _, task := range s.documents.Tasks() {
+	for _, task := range s.documents.Tasks(options.Calls) {
 		known[task.Name] = task
 	}
 	return nil
+}
+
+// documentCalls are what the pipeline of documents calls, among the tasks that are known.
+func (o Options) documentCalls(known map[string]forebay.Task) (calls documents.Calls) {
+	if task, ok := known[o.Documents.EmbedTask]; ok {
+		calls.Embed = &task
+		calls.BatchInputs, calls.BatchTokens = o.embeddingBatch(task.Model)
+	}
+	if task, ok := known[o.Documents.ExtractTask]; ok {
+		calls.Extract = &task
+	}
+	return calls
 }
 
 func (s *Server) closeSources() (err error) {

@@ -17,7 +17,7 @@ func (s *Server) warnExposed(ctx context.Context) {
 			continue
 		}
 		where := []any{slog.String("protocol", at.what), slog.String("listen", at.addr.String())}
-		if s.certificate == nil {
+		if s.certificate.Load() == nil {
 			s.log.Warn("other machines reach this address without TLS: API keys and prompts can be read on the way", where...)
 		}
 		if _, open, err := s.jobs.Authenticate(ctx, ""); err == nil && open {

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -25,7 +24,7 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 	})
 	server := handler.Server(requests)
 	server.Handler = s.telemetry.Requests(server.Handler)
-	listener = handler.Listener(listener, s.certificate != nil)
+	listener = handler.Listener(listener, s.certificate.Load() != nil)
 	stopped := make(chan error, 1)
 	go func() {
 		<-ctx.Done()
@@ -34,8 +33,8 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 		stopped <- server.Shutdown(timeout)
 	}()
 	var err error
-	if s.certificate != nil {
-		server.TLSConfig.Certificates = []tls.Certificate{*s.certificate}
+	if s.certificate.Load() != nil {
+		server.TLSConfig.GetCertificate = s.certificateNow
 		err = server.ServeTLS(listener, "", "")
 	} else {
 		err = server.Serve(listener)

@@ -192,8 +192,7 @@ func (m *models) tasks(o Options) (map[string]forebay.Task, error) {
 	return byName, nil
 }
 
-// SimFaults returns the faults of a simulated deployment.
-func (m *models) SimFaults(name string) (json.RawMessage, error) {
+func (m *models) simFaults(name string) (json.RawMessage, error) {
 	s, ok := m.sims[name]
 	if !ok {
 		return nil, forebay.ErrNotFound
@@ -201,8 +200,7 @@ func (m *models) SimFaults(name string) (json.RawMessage, error) {
 	return json.Marshal(s.Faults())
 }
 
-// SetSimFaults replaces them; it takes effect with the next call.
-func (m *models) SetSimFaults(name string, faults json.RawMessage) error {
+func (m *models) setSimFaults(name string, faults json.RawMessage) error {
 	s, ok := m.sims[name]
 	if !ok {
 		return forebay.ErrNotFound

@@ -54,8 +54,8 @@ const minGRPCConnections = 16
 // serveDurableTask answers the Durable Task protocol until ctx ends.
 func (s *Server) serveDurableTask(ctx context.Context, listener net.Listener) error {
 	g := orchestrate.GRPC{Authenticate: s.jobs.Authenticate, Hold: s.jobs.Hold, Grace: max(time.Second, s.options.ShutdownTimeout), Connections: max(minGRPCConnections, s.options.Limits.connections()/4)}
-	if s.certificate != nil {
-		g.TLS = &tls.Config{Certificates: []tls.Certificate{*s.certificate}, MinVersion: tls.VersionTLS12}
+	if s.certificate.Load() != nil {
+		g.TLS = &tls.Config{GetCertificate: s.certificateNow, MinVersion: tls.VersionTLS12}
 	}
 	return s.orchestrations.Serve(ctx, listener, g)
 }

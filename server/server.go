@@ -44,9 +44,10 @@ type Server struct {
 	orchestrations *orchestrate.Service
 	documents      *documents.Service
 	sources        []*blob.Source // of documents
-	models         *models
 	deployments    *deployments
-	certificate    *tls.Certificate // nil: plain HTTP
+	certificate    atomic.Pointer[tls.Certificate] // nil: plain HTTP
+	reloading      sync.Mutex
+	reloaded       Options // the last ones that were taken in; guarded by reloading
 	dispatch       *dispatch.Dispatcher
 	telemetry      *telemetry.Telemetry // nil: none
 	ready          chan struct{}        // closed once the addresses are set
@@ -63,7 +64,7 @@ func New(opts Options) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{options: o, log: o.Logger, ready: make(chan struct{})}
+	s := &Server{options: o, reloaded: o, log: o.Logger, ready: make(chan struct{})}
 	if s.log == nil {
 		s.log = NewLogger(os.Stderr, o.Log)
 	}
@@ -74,21 +75,18 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	s.models = models
-	if o.TLS.CertFile != "" {
-		certificate, err := tls.LoadX509KeyPair(o.TLS.CertFile, o.TLS.KeyFile)
-		if err != nil {
-			return nil, errors.Join(forebay.Invalid("tls", "the certificate and its key cannot be used: %s", rootCause(err)), s.Close())
-		}
-		s.certificate = &certificate
+	certificate, err := o.TLS.load()
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
-	if err := s.open(known); err != nil {
+	s.certificate.Store(certificate)
+	if err := s.open(models, known); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-func (s *Server) open(known map[string]forebay.Task) error {
+func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	ctx := context.Background()
 	database, err := databaseOf(s.options.Database)
 	if err != nil {
@@ -107,16 +105,18 @@ func (s *Server) open(known map[string]forebay.Task) error {
 	if err := s.openDocuments(ctx, known); err != nil {
 		return err
 	}
+	s.deployments = &deployments{store: s.store, log: s.log}
+	s.deployments.called.Store(&called{models, known})
 	s.jobs, err = jobs.New(ctx, jobs.Options{
-		Store: s.store, Blobs: s.blobs, Tasks: known, Queues: s.options.jobsQueues(), MaxInputBytes: s.options.Limits.MaxInputBytes,
-		Deployments: s.models.admission,
-		Observer:    s.telemetry.Jobs(), Weights: s.options.weights(), Limits: s.limits,
+		Store: s.store, Blobs: s.blobs, Queues: s.options.jobsQueues(), MaxInputBytes: s.options.Limits.MaxInputBytes,
+		Observer: s.telemetry.Jobs(), Limits: s.limits,
+		Settings: jobs.Settings{Tasks: known, Deployments: s.deployments.admission, Weights: s.options.weights()},
 	})
 	if err != nil {
 		return err
 	}
+	s.deployments.jobs = s.jobs
 	s.documents.Use(s.jobs)
-	s.deployments = &deployments{models: s.models, store: s.store, jobs: s.jobs, tasks: known, log: s.log}
 	s.store.OnDeploymentChange(s.changed)
 	if err := s.watchStore(); err != nil {
 		return err

@@ -90,13 +90,7 @@ func (s *Server) watchStore() error {
 	if err := s.telemetry.OpenOrchestrations(s.store.OpenOrchestrations, s.store.OldestTurns); err != nil {
 		return err
 	}
-	return s.telemetry.Deployments(func() map[string]int64 {
-		calls := map[string]int64{}
-		for _, d := range s.models.router.Deployments() {
-			calls[d.Name] = d.InFlight
-		}
-		return calls
-	}, s.deployments.List)
+	return s.telemetry.Deployments(s.deployments.inFlight, s.deployments.List)
 }
 
 // listenMetrics opens the address at which metrics are served; nil if they are not.

@@ -41,8 +41,13 @@ func (s *Server) watchTenants(ctx context.Context) error {
 		}
 		s.log.Warn("most of a budget is used", about...)
 	})
+	return s.configureTenants(ctx, s.options.Tenants)
+}
+
+// configureTenants takes in what is configured of tenants.
+func (s *Server) configureTenants(ctx context.Context, tenants map[string]Tenant) error {
 	budgets, concurrency, limits := map[string]forebay.Budget{}, map[string]int{}, map[string]forebay.TenantLimits{}
-	for name, t := range s.options.Tenants {
+	for name, t := range tenants {
 		if b := t.Budget.stated(); !b.Empty() {
 			budgets[name] = b
 		}

@@ -3,8 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
+	"os/signal"
 	"slices"
+	"strings"
+	"sync"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -22,7 +27,11 @@ func (a *app) serve() *cobra.Command {
 127.0.0.1:8080 to this machine only, and works with a simulated model.
 
 On SIGINT or SIGTERM it takes no more work, lets calls in flight finish for up to shutdown_timeout,
-returns the rest to their queues and exits; a second signal ends it at once. No job is lost either way.`,
+returns the rest to their queues and exits; a second signal ends it at once. No job is lost either way.
+
+On SIGHUP it reads its configuration again and takes in deployments, models, tasks, tenants, the limits of
+tenants and the certificate. A configuration with a mistake is refused, and the one before goes on. The log
+names what else has changed: that needs a restart.`,
 		Example: `  forebay serve
   forebay serve --listen :8080 --database sqlite:/var/lib/forebay/forebay.db
   forebay serve --config forebay.yaml
@@ -81,14 +90,53 @@ func (a *app) runServer(ctx context.Context, source config.Source) error {
 		o.Logger.Warn("all deployments are simulated: no real model is called")
 	}
 	server.TuneRuntime(o)
+	hangUps := make(chan os.Signal, 1)
+	signal.Notify(hangUps, syscall.SIGHUP)
+	defer signal.Stop(hangUps)
 	s, err := server.New(o)
 	if err != nil {
 		return configured(err)
 	}
-	if err := s.Run(ctx); err != nil {
+	ctx, stop := context.WithCancel(ctx)
+	var reloading sync.WaitGroup
+	reloading.Go(func() {
+		for {
+			select {
+			case <-hangUps:
+				reload(ctx, s, source, o.Logger)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	err = s.Run(ctx)
+	stop()
+	reloading.Wait()
+	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil
+}
+
+// reload reads the configuration again and has the server take it in. What is wrong with it is logged, and the
+// server goes on as it was.
+func reload(ctx context.Context, s *server.Server, source config.Source, log *slog.Logger) {
+	loaded, err := config.Load(source)
+	var restart []string
+	if err == nil {
+		restart, err = s.Reload(ctx, loaded.Options)
+	}
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		log.ErrorContext(ctx, "the configuration was read again and is refused; the one before goes on",
+			slog.String("problems", strings.ReplaceAll(configured(err).Error(), "\n", "; ")))
+	case len(restart) > 0:
+		log.WarnContext(ctx, "the configuration was read again and taken in; some of what has changed needs a restart",
+			slog.Any("restart", restart))
+	default:
+		log.InfoContext(ctx, "the configuration was read again and taken in")
+	}
 }
 
 func simulated(o server.Options) bool {

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 func (a *app) submit() *cobra.Command {
@@ -147,7 +150,7 @@ func (a *app) submitOne(ctx context.Context, req forebay.SubmitRequest, wait boo
 		return err
 	}
 	id := job.ID
-	if job, err = api.Wait(ctx, id); err != nil {
+	if job, err = a.awaitJob(ctx, api, id); err != nil {
 		if ctx.Err() != nil {
 			return &failure{exitInterrupted, "interrupted; the job goes on: forebay jobs get " + id}
 		}
@@ -163,6 +166,56 @@ func (a *app) submitOne(ctx context.Context, req forebay.SubmitRequest, wait boo
 		}
 	}
 	return ended(job)
+}
+
+const (
+	// firstLook is how long a job may take before it is said what it waits for, and laterLooks how often that may change.
+	firstLook  = 2 * time.Second
+	laterLooks = 10 * time.Second
+)
+
+// awaitJob waits for the end of a job, and says on standard error what it waits for.
+func (a *app) awaitJob(ctx context.Context, api *client.Client, id string) (forebay.Job, error) {
+	said := ""
+	for patience := firstLook; ; patience = laterLooks {
+		begun := time.Now()
+		job, err := api.Poll(ctx, id, patience)
+		if err != nil || job.Status.Terminal() {
+			return job, err
+		}
+		if why := waitsFor(job); why != said {
+			fmt.Fprintf(a.err, "forebay: %s %s\n", id, why)
+			said = why
+		}
+		// A server that stops ends long polls early; it must not be asked in a tight loop.
+		if time.Since(begun) < time.Second && sleep.For(ctx, time.Second) != nil {
+			return job, ctx.Err()
+		}
+	}
+}
+
+// waitReasons say what a job waits for.
+var waitReasons = map[forebay.WaitReason]string{
+	forebay.WaitQuota:       "waits for the provider's quota",
+	forebay.WaitBreaker:     "waits for its deployment, whose circuit breaker is open (forebay deployments list)",
+	forebay.WaitBudget:      "waits for its budget (forebay tenants show)",
+	forebay.WaitPaused:      "waits, for its queue, tenant or deployment is paused",
+	forebay.WaitConcurrency: "waits until fewer calls are under way",
+	forebay.WaitSession:     "waits for another job of its session",
+	forebay.WaitSchedule:    "waits for its time",
+	forebay.WaitWorker:      "waits for a worker that knows its task",
+}
+
+// waitsFor says what a job that is not over waits for, and what went wrong before.
+func waitsFor(job forebay.Job) string {
+	why := "is " + string(job.Status)
+	if job.WaitingFor != nil {
+		why = cmp.Or(waitReasons[*job.WaitingFor], "waits for "+string(*job.WaitingFor))
+	}
+	if job.Error != nil {
+		why += fmt.Sprintf("; the last attempt: %s: %s", job.Error.Code, job.Error.Message)
+	}
+	return why
 }
 
 // printResult writes a succeeded job's result and a line end.

@@ -80,7 +80,7 @@ func (a *API) routeDocuments() {
 		})
 	route(a, forebay.ScopeRead, documentOperation("get-document", http.MethodGet, "/v1/documents/{document}", "Get a document"),
 		func(ctx context.Context, c *call, in *getDocumentInput) (*answer[forebay.Document], error) {
-			wait, err := parseWait(in.Wait)
+			wait, err := forebay.ParseWait(in.Wait)
 			if err != nil {
 				return nil, err
 			}

@@ -75,12 +75,12 @@ func newServices(t *testing.T) (*jobs.Service, *bus.Service, *webhook.Service) {
 	t.Cleanup(func() { blobs.Close() })
 	service, err := jobs.New(ctx, jobs.Options{
 		Store: s, Blobs: blobs, MaxInputBytes: maxInput,
-		Tasks: map[string]forebay.Task{
+		Settings: jobs.Settings{Tasks: map[string]forebay.Task{
 			"echo": {Name: "echo", Description: "returns its input"},
 			"picky": {Name: "picky", Check: func(json.RawMessage) error {
 				return errors.New("must be something else")
 			}},
-		},
+		}},
 		Queues: []jobs.Queue{{
 			Name: forebay.DefaultQueue, Concurrency: 4, LockDuration: time.Minute, MaxDeliveryCount: 10, OnFailure: forebay.DeadLetters,
 			Retry: retry.Policy{Backoff: retry.Exponential, First: time.Second, Coefficient: 2, Max: time.Minute, Attempts: 5},

@@ -145,7 +145,7 @@ func (a *API) submit(ctx context.Context, c *call, in *submitInput) (*submitOutp
 
 func (a *API) get(ctx context.Context, c *call, in *getInput) (*answer[forebay.Job], error) {
 	var job forebay.Job
-	wait, err := parseWait(in.Wait)
+	wait, err := forebay.ParseWait(in.Wait)
 	if err != nil {
 		return nil, err
 	}
@@ -160,17 +160,6 @@ func (a *API) get(ctx context.Context, c *call, in *getInput) (*answer[forebay.J
 		job, err = a.service.Wait(waiting, c.caller.Tenant, in.ID, wait)
 	}
 	return jobAnswer(c, job, err)
-}
-
-func parseWait(s string) (time.Duration, error) {
-	if s == "" {
-		return 0, nil
-	}
-	wait, err := time.ParseDuration(s)
-	if err != nil || wait < 0 || wait > maxWait {
-		return 0, forebay.Invalid("wait", "must be a time from 0s to 60s, such as 30s")
-	}
-	return wait, nil
 }
 
 func jobAnswer(c *call, job forebay.Job, err error) (*answer[forebay.Job], error) {

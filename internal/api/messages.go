@@ -216,7 +216,7 @@ func (a *API) routeSettling(base, infix string, entity func(string) string) {
 }
 
 func (a *API) receive(ctx context.Context, c *call, entity string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
-	messages, err := patiently(ctx, a, c, req.WaitSeconds, func(ctx context.Context) ([]forebay.Message, error) {
+	messages, err := patiently(ctx, a, c, req.Wait != "" || req.WaitSeconds > 0, func(ctx context.Context) ([]forebay.Message, error) {
 		return a.messages.Receive(ctx, c.caller.Tenant, entity, req)
 	})
 	return notNil(messages), err
@@ -232,9 +232,9 @@ func notNil[T any](list []T) []T {
 
 // patiently runs a call that may wait so long as one of the tenant's waiting requests. When the server
 // stops first, nothing was received, and the answer is that.
-func patiently[T any](ctx context.Context, a *API, c *call, seconds float64, receive func(context.Context) (T, error)) (T, error) {
+func patiently[T any](ctx context.Context, a *API, c *call, waits bool, receive func(context.Context) (T, error)) (T, error) {
 	var nothing T
-	if !(seconds > 0) {
+	if !waits {
 		return receive(ctx)
 	}
 	waiting, leave, err := a.waiting(ctx, c)

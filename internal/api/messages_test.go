@@ -239,7 +239,7 @@ func TestReceiveWaits(t *testing.T) {
 	f.putQueue(orders, ``)
 	answers := make(chan []forebay.Message)
 	wait := func() {
-		r := f.send(f.request("POST", orders+"/messages/receive", strings.NewReader(`{"wait_seconds":60}`)))
+		r := f.send(f.request("POST", orders+"/messages/receive", strings.NewReader(`{"wait":"1m"}`)))
 		var got received
 		if err := json.Unmarshal(r.body, &got); err != nil || r.StatusCode != http.StatusOK {
 			t.Errorf("status %d: %s", r.StatusCode, r.body)
@@ -456,6 +456,9 @@ func TestMessageInput(t *testing.T) {
 		{"POST", orders + "/messages", `{"application_properties":{"":1}}`, 422, forebay.CodeInvalidRequest, "application_properties"},
 		{"POST", orders + "/messages/receive", `{"max_messages":101}`, 422, forebay.CodeInvalidRequest, "max_messages"},
 		{"POST", orders + "/messages/receive", `{"wait_seconds":61}`, 422, forebay.CodeInvalidRequest, "wait_seconds"},
+		{"POST", orders + "/messages/receive", `{"wait":"61s"}`, 422, forebay.CodeInvalidRequest, "wait"},
+		{"POST", orders + "/messages/receive", `{"wait":"20"}`, 422, forebay.CodeInvalidRequest, "wait"},
+		{"POST", orders + "/messages/receive", `{"wait":"20s","wait_seconds":20}`, 422, forebay.CodeInvalidRequest, "wait_seconds"},
 		{"POST", orders + "/messages/receive", `{"wait_seconds":-1}`, 422, forebay.CodeInvalidRequest, "wait_seconds"},
 		{"POST", orders + "/messages/receive", `{"mode":"peek"}`, 422, forebay.CodeInvalidRequest, "mode"},
 		{"POST", orders + "/messages/receive", `{"deferred_sequence_numbers":[]}`, 422, forebay.CodeInvalidRequest, "deferred_sequence_numbers"},

@@ -87,7 +87,8 @@ type startWithIDInput struct {
 
 // Patience is how long an answer may wait for an instance to be over.
 type Patience struct {
-	Timeout         float64 `query:"timeout" doc:"seconds to wait for the instance to be over, up to 60"`
+	Wait            string  `query:"wait" doc:"how long to wait for the instance to be over, up to 60s" example:"30s"`
+	Timeout         float64 `query:"timeout" doc:"the same as a number of seconds, as clients of Durable Functions say it; not with wait"`
 	PollingInterval float64 `query:"pollingInterval" doc:"taken for the sake of clients that send it beside timeout; the answer comes at once when the instance is over"`
 }
 
@@ -96,6 +97,12 @@ func (p Patience) wait() (time.Duration, error) {
 		if math.IsNaN(seconds) || seconds < 0 || seconds > maxWait.Seconds() {
 			return 0, forebay.Invalid(name, "must be a number of seconds from 0 to %g", maxWait.Seconds())
 		}
+	}
+	if p.Wait != "" {
+		if p.Timeout > 0 {
+			return 0, forebay.Invalid("timeout", "does not go with wait, which says the same")
+		}
+		return forebay.ParseWait(p.Wait)
 	}
 	if p.PollingInterval > 0 && p.Timeout == 0 {
 		return 0, forebay.Invalid("pollingInterval", "needs timeout beside it")

@@ -54,7 +54,7 @@ func (a *API) routeSessions() {
 	})
 	routeOptionalBody(a, forebay.ScopeOperate, sessionOperation("receive-session-messages", http.MethodPost, "receive", "Receive the next messages of a session"), smallBody,
 		func(ctx context.Context, c *call, in *SessionPath, req forebay.ReceiveRequest) (*answer[receiveAnswer], error) {
-			messages, err := patiently(ctx, a, c, req.WaitSeconds, func(ctx context.Context) ([]forebay.Message, error) {
+			messages, err := patiently(ctx, a, c, req.Wait != "" || req.WaitSeconds > 0, func(ctx context.Context) ([]forebay.Message, error) {
 				return a.messages.ReceiveSession(ctx, c.caller.Tenant, in.Queue, in.SessionToken, req)
 			})
 			return &answer[receiveAnswer]{receiveAnswer{notNil(messages)}}, err
@@ -89,7 +89,7 @@ func noContent(op huma.Operation) huma.Operation {
 }
 
 func (a *API) acceptSession(ctx context.Context, c *call, in *QueuePath, req forebay.AcceptSessionRequest) (*acceptOutput, error) {
-	session, err := patiently(ctx, a, c, req.WaitSeconds, func(ctx context.Context) (*forebay.Session, error) {
+	session, err := patiently(ctx, a, c, req.Wait != "" || req.WaitSeconds > 0, func(ctx context.Context) (*forebay.Session, error) {
 		session, found, err := a.messages.AcceptSession(ctx, c.caller.Tenant, in.Queue, req)
 		if err != nil || !found {
 			return nil, err

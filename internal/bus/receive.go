@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	// maxWait is the longest that a receive waits for a first message.
-	maxWait = time.Minute
 	// maxAnswerBytes is where a receive or a peek stops adding messages to the first.
 	maxAnswerBytes = 2 << 20
 	// freeBytes is how many bytes of messages a peek reads without asking for memory and for a turn.
@@ -25,7 +23,7 @@ const (
 )
 
 // Receive takes up to MaxMessages messages, those that became ready first; fewer when there are
-// fewer, or when they are large. It waits for a first one for up to WaitSeconds, and returns none
+// fewer, or when they are large. It waits for a first one for up to the time it says, and returns none
 // when there is none. Under peek-lock each message carries the token that settles it.
 func (s *Service) Receive(ctx context.Context, tenant, path string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
 	e, err := s.entity(ctx, tenant, path)
@@ -50,16 +48,20 @@ var (
 )
 
 func (s *Service) receive(ctx context.Context, e entity, session *store.SessionLock, req forebay.ReceiveRequest) (_ []forebay.Message, err error) {
+	wait, err := req.WaitTime()
+	if err != nil {
+		return nil, err
+	}
 	want := store.ReceiveRequest{
 		Queue: e.MessageQueue, DeadLetter: e.deadLetter, Session: session, Max: cmp.Or(req.MaxMessages, 1), MaxBytes: maxAnswerBytes,
-		Wait: req.WaitSeconds > 0, Delete: req.Mode == forebay.ReceiveAndDelete,
+		Wait: wait > 0, Delete: req.Mode == forebay.ReceiveAndDelete,
 	}
 	var got []store.Message
 	switch {
 	case req.DeferredSequenceNumbers != nil:
 		got, err = s.store.ReceiveDeferred(ctx, want, req.DeferredSequenceNumbers)
 	case want.Wait:
-		got, err = s.wait(ctx, want, seconds(req.WaitSeconds))
+		got, err = s.wait(ctx, want, wait)
 	default:
 		got, err = s.store.Receive(ctx, want)
 	}
@@ -82,8 +84,9 @@ func checkReceive(req forebay.ReceiveRequest) error {
 	if req.Mode != "" && req.Mode != forebay.PeekLock && req.Mode != forebay.ReceiveAndDelete {
 		return forebay.Invalid("mode", "must be %s or %s", forebay.PeekLock, forebay.ReceiveAndDelete)
 	}
-	if !(req.WaitSeconds >= 0 && req.WaitSeconds <= maxWait.Seconds()) {
-		return forebay.Invalid("wait_seconds", "goes from 0 to %g", maxWait.Seconds())
+	wait, err := req.WaitTime()
+	if err != nil {
+		return err
 	}
 	if req.MaxMessages < 0 || req.MaxMessages > forebay.MaxMessagesPerCall {
 		return forebay.Invalid("max_messages", "goes from 1 to %d", forebay.MaxMessagesPerCall)
@@ -94,8 +97,8 @@ func checkReceive(req forebay.ReceiveRequest) error {
 	if n := len(req.DeferredSequenceNumbers); n < 1 || n > forebay.MaxMessagesPerCall {
 		return forebay.Invalid("deferred_sequence_numbers", "must be 1 to %d", forebay.MaxMessagesPerCall)
 	}
-	if req.MaxMessages != 0 || req.WaitSeconds != 0 {
-		return forebay.Invalid("deferred_sequence_numbers", "does not go with max_messages or wait_seconds")
+	if req.MaxMessages != 0 || wait != 0 {
+		return forebay.Invalid("deferred_sequence_numbers", "does not go with max_messages or wait")
 	}
 	return nil
 }

@@ -10,21 +10,26 @@ import (
 )
 
 // AcceptSession locks the session asked for, or else the one that has waited longest for a receiver. It
-// waits for one for up to WaitSeconds; found is false when there is none.
+// waits for one for up to the time it says; found is false when there is none.
 func (s *Service) AcceptSession(ctx context.Context, tenant, path string, req forebay.AcceptSessionRequest) (session forebay.Session, found bool, err error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
 		return session, false, err
 	}
+	wait, err := req.WaitTime()
 	switch {
 	case !e.RequiresSession || e.deadLetter:
 		return session, false, errNoSessions
-	case !(req.WaitSeconds >= 0 && req.WaitSeconds <= maxWait.Seconds()):
-		return session, false, forebay.Invalid("wait_seconds", "goes from 0 to %g", maxWait.Seconds())
+	case err != nil:
+		return session, false, err
 	case req.SessionID == "":
-		return s.acceptNext(ctx, e, seconds(req.WaitSeconds))
-	case req.WaitSeconds > 0:
-		return session, false, forebay.Invalid("wait_seconds", "does not go with session_id: a session that is free is accepted at once")
+		return s.acceptNext(ctx, e, wait)
+	case wait > 0:
+		field := "wait"
+		if req.Wait == "" {
+			field = "wait_seconds"
+		}
+		return session, false, forebay.Invalid(field, "does not go with session_id: a session that is free is accepted at once")
 	case !validID(req.SessionID):
 		return session, false, forebay.Invalid("session_id", "must be at most %d characters, none of them a control character", forebay.MaxIDCharacters)
 	}

@@ -32,7 +32,7 @@ func serve(t *testing.T, queue jobs.Queue, run func(context.Context, forebay.Tas
 	}
 	queue.Name = forebay.DefaultQueue
 	svc, err = jobs.New(context.Background(), jobs.Options{Store: st, Blobs: blobs, Queues: []jobs.Queue{queue}, MaxInputBytes: 1 << 20,
-		Tasks: map[string]forebay.Task{"work": {Name: "work", Run: run}}})
+		Settings: jobs.Settings{Tasks: map[string]forebay.Task{"work": {Name: "work", Run: run}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

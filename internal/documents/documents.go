@@ -19,6 +19,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -32,21 +33,27 @@ import (
 
 // Options makes a Service. Zero numbers are the defaults.
 type Options struct {
-	Store   *store.Store
-	Blobs   *blob.Store
-	Embed   *forebay.Task // turns texts into vectors, as the built-in embed does; nil: documents cannot be added
-	Extract *forebay.Task // fills a schema from a text, as the built-in extract does; nil: nothing is found out by a model
-	Queue   string        // of the pipeline's jobs; "": the default
+	Store *store.Store
+	Blobs *blob.Store
+	Queue string // of the pipeline's jobs; "": the default
+	Calls
 
 	MaxBytes      int64 // of one document
 	ChunkTokens   int
-	OverlapTokens int // that a chunk has in common with the one before, at most
-	BatchInputs   int // chunks that one call embeds, at most
-	BatchTokens   int
+	OverlapTokens int   // that a chunk has in common with the one before, at most
 	IndexBytes    int64 // memory for the indexes of tenants, all together
 	Sources       []Source
 	Logger        *slog.Logger
 	Limits        *limits.Meter // judges what is added; nil: nothing does
+}
+
+// Calls are what the pipeline calls. They can be changed while the service is in use.
+type Calls struct {
+	Embed   *forebay.Task // turns texts into vectors, as the built-in embed does; nil: documents cannot be added
+	Extract *forebay.Task // fills a schema from a text, as the built-in extract does; nil: nothing is found out by a model
+
+	BatchInputs int // chunks that one call embeds, at most
+	BatchTokens int
 }
 
 // The defaults and the limits of the options.
@@ -65,7 +72,8 @@ const (
 // Service answers everything about documents. All methods are safe for concurrent use, return
 // *forebay.Error values for what a caller did wrong, and see only the given tenant's documents.
 type Service struct {
-	Options
+	Options    // but for its Calls: those are in calls
+	calls      atomic.Pointer[Calls]
 	jobs       *jobs.Service
 	indexes    indexes
 	extracting *places       // where texts are taken apart, which takes memory and processors
@@ -78,16 +86,23 @@ func New(o Options) *Service {
 	o.MaxBytes = cmp.Or(o.MaxBytes, forebay.DefaultMaxDocumentBytes)
 	o.ChunkTokens = cmp.Or(o.ChunkTokens, DefaultChunkTokens)
 	o.OverlapTokens = cmp.Or(o.OverlapTokens, min(DefaultOverlapTokens, o.ChunkTokens/4))
-	o.BatchInputs = cmp.Or(o.BatchInputs, DefaultBatchInputs)
-	o.BatchTokens = cmp.Or(o.BatchTokens, DefaultBatchTokens)
 	o.IndexBytes = cmp.Or(o.IndexBytes, DefaultIndexBytes)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
 	readers := max(1, runtime.GOMAXPROCS(0)/2) // of a tenant: requests need processors too
-	return &Service{Options: o, indexes: indexes{limit: o.IndexBytes, dropEvery: dropEvery, watch: o.Store.WatchDropped, byTenant: map[int64]*tenantIndex{}},
+	s := &Service{Options: o, indexes: indexes{limit: o.IndexBytes, dropEvery: dropEvery, watch: o.Store.WatchDropped, byTenant: map[int64]*tenantIndex{}},
 		extracting: newPlaces(readers+1, readers, readingLine),
 		fetching:   newPlaces(fetchingAll, fetchingEach, fetchingLine), changed: make(chan struct{}, 1)}
+	s.SetCalls(o.Calls)
+	return s
+}
+
+// SetCalls changes what the pipeline calls. Jobs under way end with what they began with.
+func (s *Service) SetCalls(c Calls) {
+	c.BatchInputs = cmp.Or(c.BatchInputs, DefaultBatchInputs)
+	c.BatchTokens = cmp.Or(c.BatchTokens, DefaultBatchTokens)
+	s.calls.Store(&c)
 }
 
 // Use tells the service of the jobs.
@@ -102,7 +117,7 @@ func documentID(hash []byte) string { return "doc_" + jobs.IDEncoding.EncodeToSt
 // The content goes to blob storage as it comes. then is called once it has, with what is known of the
 // document so far, and may change that; nil: nothing does.
 func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument, content io.Reader, then func(*forebay.NewDocument) error) (d forebay.Document, existing bool, err error) {
-	if s.Embed == nil {
+	if s.calls.Load().Embed == nil {
 		return d, false, forebay.Errorf(forebay.CodeNotSupported, "documents need a task that embeds texts, and no model is configured for one")
 	}
 	no, err := s.Store.EnsureTenant(ctx, tenant)

@@ -30,11 +30,11 @@ func (s *Service) runMetadata(ctx context.Context, call forebay.TaskCall) (res f
 		return forebay.TaskResult{Output: outputGone}, err
 	}
 	var found store.Described
-	if s.Extract != nil && !w.rev.Described {
+	if extract := s.calls.Load().Extract; extract != nil && !w.rev.Described {
 		if call.Input, err = s.describeInput(ctx, w.rev); err != nil {
 			return res, failure(err)
 		}
-		if res, err = s.Extract.Run(ctx, call); err != nil {
+		if res, err = extract.Run(ctx, call); err != nil {
 			return res, err
 		}
 		found = described(res.Output, w.rev)

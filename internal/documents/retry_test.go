@@ -17,12 +17,12 @@ import (
 func TestRetryInParts(t *testing.T) {
 	t.Parallel()
 	run := func(t *testing.T, s shelf) {
-		service := New(Options{Store: s.Store, BatchInputs: 2, Embed: &forebay.Task{Name: "embed"}})
+		service := New(Options{Store: s.Store, Calls: Calls{BatchInputs: 2, Embed: &forebay.Task{Name: "embed"}}})
 		tasks := map[string]forebay.Task{}
-		for _, task := range service.Tasks() {
+		for _, task := range service.Tasks(Calls{}) {
 			tasks[task.Name] = task
 		}
-		made, err := jobs.New(t.Context(), jobs.Options{Store: s.Store, Tasks: tasks, MaxInputBytes: 1 << 20,
+		made, err := jobs.New(t.Context(), jobs.Options{Store: s.Store, Settings: jobs.Settings{Tasks: tasks}, MaxInputBytes: 1 << 20,
 			Queues: []jobs.Queue{{Name: forebay.DefaultQueue, Retry: retry.Policy{Attempts: 1}}}})
 		s.check(err)
 		service.Use(made)

@@ -214,7 +214,8 @@ func order(unit []float32, vectors map[int64][]byte) []found {
 // embedQuery has a job of the tenant's embed the query, so that its quota, its budget and its breaker hold
 // for it as for any other call.
 func (s *Service) embedQuery(ctx context.Context, tenant, query string) ([]float32, error) {
-	if s.Embed == nil {
+	embed := s.calls.Load().Embed
+	if embed == nil {
 		return nil, forebay.Errorf(forebay.CodeNotSupported, "no model is configured that embeds the query; search by keyword")
 	}
 	input, err := json.Marshal(query)
@@ -222,7 +223,7 @@ func (s *Service) embedQuery(ctx context.Context, tenant, query string) ([]float
 		return nil, err
 	}
 	first, deadline := forebay.MaxPriority, s.Store.Now().Add(embedFor)
-	job, _, err := s.jobs.Submit(jobs.Continuing(ctx), tenant, forebay.SubmitRequest{Task: s.Embed.Name, Input: input, Priority: &first, Deadline: &deadline})
+	job, _, err := s.jobs.Submit(jobs.Continuing(ctx), tenant, forebay.SubmitRequest{Task: embed.Name, Input: input, Priority: &first, Deadline: &deadline})
 	if err != nil {
 		return nil, err
 	}

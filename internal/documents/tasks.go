@@ -36,13 +36,13 @@ type taskInput struct {
 // describeTokens is how much of a document is read to describe it, from its beginning.
 const describeTokens = 1500
 
-// Tasks returns the tasks that the pipeline's jobs ask for.
-func (s *Service) Tasks() []forebay.Task {
+// Tasks returns the tasks that the pipeline's jobs ask for, where it calls what is given.
+func (s *Service) Tasks(calls Calls) []forebay.Task {
 	split := forebay.Task{Name: taskSplit, Description: "Splits a document into chunks.", Run: s.runSplit}
 	embed := forebay.Task{Name: taskEmbed, Description: "Embeds chunks of a document.", Run: s.runEmbed}
 	metadata := forebay.Task{Name: taskMetadata, Description: "Finds out what a document is about.", Run: s.runMetadata}
-	calling(&embed, s.Embed)
-	calling(&metadata, s.Extract)
+	calling(&embed, calls.Embed)
+	calling(&metadata, calls.Extract)
 	tasks := []forebay.Task{split, embed, metadata}
 	for i := range tasks {
 		tasks[i].Check, tasks[i].Queue = checkInput, s.Queue
@@ -89,9 +89,10 @@ func (s *Service) newJobs(ctx context.Context, tenant string, inputs []taskInput
 // batches are the inputs of the jobs that embed chunks of these tokens each, from the chunk first on: as many in each as one
 // call takes.
 func (s *Service) batches(revision string, first int64, tokens []int) (list []taskInput) {
+	calls := s.calls.Load()
 	for i, n := range tokens {
 		number, last := first+int64(i), len(list)-1
-		if last < 0 || list[last].Tokens+n > s.BatchTokens || number-list[last].First >= int64(s.BatchInputs) {
+		if last < 0 || list[last].Tokens+n > calls.BatchTokens || number-list[last].First >= int64(calls.BatchInputs) {
 			list = append(list, taskInput{Revision: revision, First: number})
 			last++
 		}
@@ -292,7 +293,8 @@ func (s *Service) runEmbed(ctx context.Context, call forebay.TaskCall) (res fore
 	var vectors []store.ChunkVector
 	dimensions := 0
 	if len(chunks) > 0 {
-		if s.Embed == nil {
+		embed := s.calls.Load().Embed
+		if embed == nil {
 			return res, forebay.Permanent("no_model", "no model embeds texts any more")
 		}
 		texts := make([]string, len(chunks))
@@ -302,7 +304,7 @@ func (s *Service) runEmbed(ctx context.Context, call forebay.TaskCall) (res fore
 		if call.Input, err = json.Marshal(map[string]any{"input": texts}); err != nil {
 			return res, err
 		}
-		if res, err = s.Embed.Run(ctx, call); err != nil {
+		if res, err = embed.Run(ctx, call); err != nil {
 			return res, err
 		}
 		if vectors, dimensions, err = vectorsOf(res.Output, chunks); err != nil {

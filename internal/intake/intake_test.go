@@ -78,9 +78,9 @@ func (w *world) open() {
 	w.jobs, err = jobs.New(ctx, jobs.Options{
 		Store: w.store, Blobs: blobs, MaxInputBytes: 1 << 20, Limits: meter,
 		Queues: []jobs.Queue{{Name: forebay.DefaultQueue, Retry: retry.Policy{Attempts: 3}}, {Name: "slow", Retry: retry.Policy{Attempts: 3}}},
-		Tasks: map[string]forebay.Task{"echo": {Name: "echo"}, "picky": {Name: "picky", Check: func(json.RawMessage) error {
+		Settings: jobs.Settings{Tasks: map[string]forebay.Task{"echo": {Name: "echo"}, "picky": {Name: "picky", Check: func(json.RawMessage) error {
 			return errors.New("nothing is good enough")
-		}}},
+		}}}},
 	})
 	w.ok(err)
 	w.bus = bus.New(bus.Options{Store: w.store})

@@ -15,16 +15,17 @@ type Deployments func(model string, need forebay.CallEstimate) []store.Option
 // plan lists where a job of a task could be called, and what the call would need there. Functions of the
 // embedding program, and tasks that this process does not know, are not held back.
 func (s *Service) plan(task string, input []byte, size int64) []store.Option {
-	t, known := s.tasks[task]
+	now := s.settings.Load()
+	t, known := now.tasks[task]
 	switch {
-	case !known || s.deployments == nil:
+	case !known || now.deployments == nil:
 		return nil
 	case t.Endpoint != "":
 		return []store.Option{{Deployment: t.Endpoint, Limits: EndpointLimits(t), Concurrency: int64(t.Concurrency), Request: quota.Request{MaxOutputTokens: -1}}}
 	case t.Model == "":
 		return nil
 	}
-	return s.deployments(t.Model, estimate(&t, input, size))
+	return now.deployments(t.Model, estimate(&t, input, size))
 }
 
 // estimate is what a call of the task is thought to need. It runs while the store is claiming, so a task's own
@@ -59,7 +60,7 @@ func EndpointLimits(t forebay.Task) quota.Limits {
 
 // share is a tenant's weight.
 func (s *Service) share(tenant int64) float64 {
-	if weight, set := s.weights[tenant]; set {
+	if weight, set := s.settings.Load().weights[tenant]; set {
 		return weight
 	}
 	return 1

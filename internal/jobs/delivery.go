@@ -125,7 +125,7 @@ func (s *Service) abortRunning(token int64) {
 
 // Task returns the task of that name, if this process knows it.
 func (s *Service) Task(name string) (forebay.Task, bool) {
-	task, ok := s.tasks[name]
+	task, ok := s.settings.Load().tasks[name]
 	return task, ok
 }
 

@@ -48,7 +48,7 @@ func newRefusingOn(t *testing.T, file string, st *store.Store) refusing {
 			t.Error(err)
 		}
 	})
-	svc, err := New(t.Context(), Options{Store: st, Blobs: blobs, MaxInputBytes: 1 << 20, Tasks: map[string]forebay.Task{"work": {Name: "work"}},
+	svc, err := New(t.Context(), Options{Store: st, Blobs: blobs, MaxInputBytes: 1 << 20, Settings: Settings{Tasks: map[string]forebay.Task{"work": {Name: "work"}}},
 		Queues: []Queue{{Name: forebay.DefaultQueue, Concurrency: 8, LockDuration: time.Minute, MaxDeliveryCount: 3, OnFailure: forebay.DeadLetters,
 			Retry: retry.Policy{Backoff: retry.Fixed, First: time.Minute, Max: time.Hour, Coefficient: 2, Attempts: 3}}}})
 	if err != nil {

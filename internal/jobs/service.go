@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -44,40 +45,50 @@ func (q *Queue) PaceRetries(pace func() float64) { q.pace = pace }
 type Options struct {
 	Store         *store.Store
 	Blobs         *blob.Store
-	Tasks         map[string]forebay.Task
 	Queues        []Queue // DefaultQueue must be among them
 	MaxInputBytes int64
-	Deployments   Deployments // nil: nothing holds calls back
-	Observer      Observer    // nil: nobody watches
+	Observer      Observer      // nil: nobody watches
+	Limits        *limits.Meter // judges what clients submit; nil: nothing does
+	Settings
+}
+
+// Settings are options that can be changed while the service is in use.
+type Settings struct {
+	Tasks       map[string]forebay.Task
+	Deployments Deployments // nil: nothing holds calls back
 	// Weights are the tenants' shares of what a queue delivers, by name; others have 1.
 	Weights map[string]float64
-	Limits  *limits.Meter // judges what clients submit; nil: nothing does
+}
+
+// settings are Settings with numbers for names. They are never changed, but replaced.
+type settings struct {
+	tasks       map[string]forebay.Task
+	deployments Deployments
+	weights     map[int64]float64
 }
 
 // Service answers everything about jobs. All methods are safe for concurrent use, return
 // *forebay.Error values for what a caller did wrong, and see only the given tenant's jobs.
 type Service struct {
-	store       *store.Store
-	blobs       *blob.Store
-	tasks       map[string]forebay.Task
-	queues      map[string]*Queue
-	byNo        map[int64]*Queue
-	maxInput    int64
-	deployments Deployments
-	observer    Observer
-	weights     map[int64]float64
-	limits      *limits.Meter
-	running     sync.Map // lock token → context.CancelCauseFunc of the calls of this process
-	keys        keyCache
-	doubtfulMu  sync.Mutex
-	doubtful    []doubtful
-	holds       holds
+	store      *store.Store
+	blobs      *blob.Store
+	queues     map[string]*Queue
+	byNo       map[int64]*Queue
+	maxInput   int64
+	observer   Observer
+	settings   atomic.Pointer[settings]
+	limits     *limits.Meter
+	running    sync.Map // lock token → context.CancelCauseFunc of the calls of this process
+	keys       keyCache
+	doubtfulMu sync.Mutex
+	doubtful   []doubtful
+	holds      holds
 }
 
 // New makes the service and the queues it is configured with.
 func New(ctx context.Context, opts Options) (*Service, error) {
 	s := &Service{
-		store: opts.Store, blobs: opts.Blobs, tasks: opts.Tasks, maxInput: opts.MaxInputBytes, deployments: opts.Deployments, observer: opts.Observer, limits: opts.Limits, weights: map[int64]float64{},
+		store: opts.Store, blobs: opts.Blobs, maxInput: opts.MaxInputBytes, observer: opts.Observer, limits: opts.Limits,
 		queues: map[string]*Queue{}, byNo: map[int64]*Queue{},
 	}
 	s.store.OnCancelled(s.abortRunning)
@@ -85,13 +96,11 @@ func New(ctx context.Context, opts Options) (*Service, error) {
 		s.keys.clear()
 		s.holds.schedule(0, s.pollKeys)
 	})
-	for name, weight := range opts.Weights {
-		no, err := s.store.EnsureTenant(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		s.weights[no] = weight
+	apply, err := s.Prepare(ctx, opts.Settings)
+	if err != nil {
+		return nil, err
 	}
+	apply()
 	for _, q := range opts.Queues {
 		no, err := s.store.EnsureQueue(ctx, q.Name)
 		if err != nil {
@@ -104,13 +113,28 @@ func New(ctx context.Context, opts Options) (*Service, error) {
 	return s, nil
 }
 
+// Prepare makes ready to change the settings, which the returned function does. Calls under way end with what they
+// began with.
+func (s *Service) Prepare(ctx context.Context, to Settings) (apply func(), err error) {
+	next := &settings{tasks: to.Tasks, deployments: to.Deployments, weights: map[int64]float64{}}
+	for name, weight := range to.Weights {
+		no, err := s.store.EnsureTenant(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		next.weights[no] = weight
+	}
+	return func() { s.settings.Store(next) }, nil
+}
+
 // Shared reports whether other processes may carry out jobs of the same database.
 func (s *Service) Shared() bool { return s.store.Shared() }
 
 // Tasks returns the tasks this process knows, by name.
 func (s *Service) Tasks() []forebay.Task {
-	list := make([]forebay.Task, 0, len(s.tasks))
-	for _, task := range s.tasks {
+	tasks := s.settings.Load().tasks
+	list := make([]forebay.Task, 0, len(tasks))
+	for _, task := range tasks {
 		list = append(list, task)
 	}
 	slices.SortFunc(list, func(a, b forebay.Task) int { return strings.Compare(a.Name, b.Name) })

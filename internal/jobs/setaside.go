@@ -170,7 +170,7 @@ func (s *Service) prepareEdit(ctx context.Context, q store.SetAsideQuery, req fo
 	if req.Edit.Task != "" {
 		name = req.Edit.Task
 	}
-	task, ok := s.tasks[name]
+	task, ok := s.settings.Load().tasks[name]
 	if !ok {
 		return nil, unknownTask(name)
 	}

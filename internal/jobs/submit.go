@@ -142,7 +142,7 @@ const maxAhead = 10 * 366 * 24 * time.Hour
 
 // newJob checks the request and makes what is stored of it, its large input already in blob storage.
 func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req *forebay.SubmitRequest) (store.NewJob, error) {
-	task, ok := s.tasks[req.Task]
+	task, ok := s.settings.Load().tasks[req.Task]
 	if !ok {
 		return store.NewJob{}, unknownTask(req.Task)
 	}

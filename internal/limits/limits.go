@@ -16,6 +16,7 @@ package limits
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -36,7 +37,7 @@ type Source interface {
 // Meter judges. The nil Meter lets everything through. It is safe for concurrent use.
 type Meter struct {
 	source   Source
-	standard forebay.TenantLimits
+	standard atomic.Pointer[forebay.TenantLimits]
 	ctx      context.Context // ends with Close
 	stop     context.CancelFunc
 	running  sync.WaitGroup // counts
@@ -51,8 +52,13 @@ type Meter struct {
 // New returns a meter, to be closed before its source. standard holds for a tenant of which nothing else is set.
 func New(source Source, standard forebay.TenantLimits) *Meter {
 	ctx, stop := context.WithCancel(context.Background())
-	return &Meter{source: source, standard: standard, ctx: ctx, stop: stop, tenants: map[string]*tenant{}, addresses: map[string]*bucket{}}
+	m := &Meter{source: source, ctx: ctx, stop: stop, tenants: map[string]*tenant{}, addresses: map[string]*bucket{}}
+	m.SetStandard(standard)
+	return m
 }
+
+// SetStandard changes the limits of tenants of which nothing else is set. It takes effect within seconds.
+func (m *Meter) SetStandard(standard forebay.TenantLimits) { m.standard.Store(&standard) }
 
 const (
 	// limitsFor is how long a process takes limits for those that are set.
@@ -148,7 +154,7 @@ func (m *Meter) of(ctx context.Context, name string) (*tenant, amounts, error) {
 	if err != nil {
 		return t, t.limits, err
 	}
-	t.no, t.limits, t.read = no, amountsOf(limits.Over(m.standard)), time.Now()
+	t.no, t.limits, t.read = no, amountsOf(limits.Over(*m.standard.Load())), time.Now()
 	return t, t.limits, nil
 }
 

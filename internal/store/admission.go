@@ -116,11 +116,11 @@ func (t *tx) learn(names []string) error {
 		if !slices.ContainsFunc(names, func(name string) bool { return t.deployments[name] == nil }) {
 			return nil
 		}
-		return t.w.identities.statesOf(names, t.deployments).askOf(t.conn)
+		return t.identities.statesOf(names, t.deployments).askOf(t.conn)
 	case t.w.deployments == nil:
 		t.w.deployments = map[string]*deployment{}
 		err := t.prep(sqlDeployments).each(func(r row) error {
-			t.w.identities.read(r, t.w.deployments)
+			t.identities.read(r, t.w.deployments)
 			return nil
 		})
 		if err != nil {
@@ -197,7 +197,7 @@ const inherited = -1
 
 // storeDeployment writes the state of one. The first time, those of the oldest others of its name make room.
 func (t *tx) storeDeployment(name string, d *deployment) error {
-	identity := t.w.identities[name]
+	identity := t.identities[name]
 	first, heir := !d.own, d.heir
 	if first && !heir {
 		d.since = t.now

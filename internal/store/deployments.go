@@ -34,13 +34,26 @@ func (s *Store) holding(c conn) (h Holding, err error) {
 	}
 	known := map[string]*deployment{}
 	err = c.prep(sqlDeployments).each(func(r row) error {
-		s.writer.identities.read(r, known)
+		s.writer.identities.Load().read(r, known)
 		return nil
 	})
 	for name, d := range known {
 		h.Deployments[name], h.Since[name] = &d.State, d.since
 	}
 	return h, err
+}
+
+// Identify says what this process calls by the names of deployments from the next transaction on.
+func (s *Store) Identify(ids Identities) { s.writer.identities.Store(&ids) }
+
+// ReconsiderCalls has all jobs looked at that wait for a quota or a deployment: what holds them back has changed.
+func (s *Store) ReconsiderCalls(ctx context.Context) error {
+	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+		t.w.lookAgain(false, true)
+		t.news.queues = true
+		return struct{}{}, nil
+	})
+	return err
 }
 
 // PauseDeployment keeps every call away from a deployment, or ends that. Ending it has one that turned calls away tried again
@@ -74,7 +87,7 @@ func (t *tx) pauseOthers(name string, paused bool) error {
 		state    *deployment
 	}
 	var others []other
-	err := t.prep("SELECT identity, state FROM deployment_states WHERE name = ? AND identity <> ?").text(name).text(t.w.identities[name]).each(func(r row) error {
+	err := t.prep("SELECT identity, state FROM deployment_states WHERE name = ? AND identity <> ?").text(name).text(t.identities[name]).each(func(r row) error {
 		others = append(others, other{r.text(0), readDeployment(r.blob(1))})
 		return nil
 	})

@@ -7,6 +7,12 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
+// identify has what else the transaction does be that of a process that calls these things.
+func (t *tx) identify(ids Identities) {
+	t.w.identities.Store(&ids)
+	t.w.known, t.identities, t.w.deployments = &ids, ids, nil
+}
+
 // TestWhatIsLearnedBelongsToTheEndpoint: with another endpoint of the same name, learning begins anew; with the former one it
 // goes on; an operator's pause is of the name; and what was learned can be forgotten.
 func TestWhatIsLearnedBelongsToTheEndpoint(t *testing.T) {
@@ -19,7 +25,7 @@ func TestWhatIsLearnedBelongsToTheEndpoint(t *testing.T) {
 		}
 		configure := func(identity string) { // as a process does that is configured otherwise
 			do(func(tx *tx) error {
-				tx.w.identities, tx.w.deployments = Identities{"east": identity}, nil
+				tx.identify(Identities{"east": identity})
 				return nil
 			})
 		}
@@ -107,7 +113,7 @@ func TestWhatWasLearnedBeforeIdentities(t *testing.T) {
 		}
 		for _, identity := range []string{"one", "two"} {
 			_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
-				tx.w.identities, tx.w.deployments = Identities{"east": identity}, nil
+				tx.identify(Identities{"east": identity})
 				return struct{}{}, nil
 			})
 			if err != nil {
@@ -128,7 +134,7 @@ func TestNoIdentityIsOneToo(t *testing.T) {
 		as := func(identity string, f func(*tx) error) {
 			t.Helper()
 			_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
-				tx.w.identities, tx.w.deployments = Identities{"east": identity}, nil
+				tx.identify(Identities{"east": identity})
 				return struct{}{}, f(tx)
 			})
 			mustDo(t, err)

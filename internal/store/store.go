@@ -114,7 +114,8 @@ func (s *Store) start(c conn, opts Options, share func(*news)) (err error) {
 		s.release()
 		return c.domainError(err)
 	}
-	s.writer.audited, s.writer.identities = opts.AuditEvents, opts.Identities
+	s.writer.audited = opts.AuditEvents
+	s.Identify(opts.Identities)
 	s.writer.topics = &s.topics
 	if err := s.startCheckpoints(); err != nil {
 		c.Close()

@@ -163,7 +163,11 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 		t.looks, states = w.looksAhead(batch)
 		t.states = append(t.states, states...)
 	}
-	t.identities = w.identities
+	identities := w.identities.Load()
+	if w.known != identities {
+		w.known, w.deployments = identities, nil
+	}
+	t.identities = *identities
 	if t.start, err = t.begin(t.needs); err != nil {
 		w.distrust(w.clock(), distrustPause)
 		w.observed(t, began, len(batch), 0, err)

@@ -52,13 +52,14 @@ type writer struct {
 	lines         map[int64]*lines   // of lanes that somebody has waited for, but for sessions'
 	paused        map[int64]bool     // queue numbers
 	pausedTenants map[int64]bool
-	caps          map[int64]int64   // tenant → how many calls its jobs may have at once
-	full          map[int64]int64   // tenant with as many as it may have → until when at least one lock holds
-	blocked       map[int64]blocked // lanes in which jobs are held
-	resting       map[int64]int64   // lanes of webhooks → until when nothing is sent to their endpoints
-	identities    Identities
-	deployments   map[string]*deployment // their states, if this process alone writes them; nil: to be read
-	deadline      int64                  // the next deadline, 0: none
+	caps          map[int64]int64            // tenant → how many calls its jobs may have at once
+	full          map[int64]int64            // tenant with as many as it may have → until when at least one lock holds
+	blocked       map[int64]blocked          // lanes in which jobs are held
+	resting       map[int64]int64            // lanes of webhooks → until when nothing is sent to their endpoints
+	identities    atomic.Pointer[Identities] // see Store.Identify
+	known         *Identities                // those that deployments were read for
+	deployments   map[string]*deployment     // their states, if this process alone writes them; nil: to be read
+	deadline      int64                      // the next deadline, 0: none
 	topics        *topicRules
 	slow          *slowMessages // to be judged outside of transactions
 	followed      *followedTenants
@@ -75,6 +76,7 @@ func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writ
 		heard: make(chan *news), mail: mailbox{kick: make(chan struct{}, 1)}, quit: make(chan struct{}), stopped: make(chan struct{}), polling: alonePolling,
 		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, lines: map[int64]*lines{}, pausedTenants: map[int64]bool{}, caps: map[int64]int64{}, full: map[int64]int64{}, blocked: map[int64]blocked{}, resting: map[int64]int64{}, paused: map[int64]bool{},
 	}
+	w.identities.Store(&Identities{})
 	if share != nil {
 		w.polling = sharedPolling
 	}

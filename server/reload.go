@@ -1,0 +1,95 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"reflect"
+	"slices"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs"
+)
+
+// Reload takes in changed options while the server runs: deployments, models, tasks, tenants, limits.tenant and the
+// TLS files. Calls under way end with what they began with. Either all of it is taken in or nothing: the error is
+// what [New] would say of these options. Other fields that differ need a restart; Reload returns their keys
+// and leaves them as they are.
+func (s *Server) Reload(ctx context.Context, opts Options) (restart []string, err error) {
+	s.reloading.Lock()
+	defer s.reloading.Unlock()
+	wanted := opts.WithDefaults()
+	if err := wanted.Validate(); err != nil {
+		return nil, err
+	}
+	o := s.reloaded
+	o.Deployments, o.Models, o.Tasks, o.Tenants, o.Limits.Tenant = wanted.Deployments, wanted.Models, wanted.Tasks, wanted.Tenants, wanted.Limits.Tenant
+	if (o.TLS.CertFile == "") == (wanted.TLS.CertFile == "") {
+		o.TLS = wanted.TLS
+	}
+	if err := o.Validate(); err != nil { // what needs a restart may name what is not there any more
+		return nil, err
+	}
+	models, known, err := o.models(s.telemetry)
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := o.TLS.load()
+	if err != nil {
+		return nil, err
+	}
+	calls := o.documentCalls(known)
+	for _, task := range s.documents.Tasks(calls) {
+		known[task.Name] = task
+	}
+	apply, err := s.jobs.Prepare(ctx, jobs.Settings{Tasks: known, Deployments: s.deployments.admission, Weights: o.weights()})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.configureTenants(ctx, o.Tenants); err != nil {
+		return nil, err
+	}
+	s.certificate.Store(certificate)
+	s.limits.SetStandard(o.Limits.Tenant)
+	s.store.Identify(o.identities())
+	s.deployments.called.Store(&called{models, known})
+	s.documents.SetCalls(calls)
+	apply()
+	restart = differences(o, wanted)
+	s.reloaded = o
+	s.deployments.retryDenied(ctx)
+	if err := s.store.ReconsiderCalls(ctx); err != nil {
+		s.log.Warn("jobs that wait may notice only later that the configuration has changed", slog.Any("error", err))
+	}
+	return restart, nil
+}
+
+// differences are the keys of what differs between options.
+func differences(a, b Options) (keys []string) {
+	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
+	for i := range x.NumField() {
+		key := x.Type().Field(i).Tag.Get("koanf")
+		if key != "-" && !reflect.DeepEqual(x.Field(i).Interface(), y.Field(i).Interface()) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// load reads the certificate; nil: there is none.
+func (t TLS) load() (*tls.Certificate, error) {
+	if t.CertFile == "" {
+		return nil, nil
+	}
+	certificate, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+	if err != nil {
+		return nil, forebay.Invalid("tls", "the certificate and its key cannot be used: %s", rootCause(err))
+	}
+	return &certificate, nil
+}
+
+// certificateNow is for tls.Config: a new connection gets the certificate that was loaded last.
+func (s *Server) certificateNow(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return s.certificate.Load(), nil
+}
