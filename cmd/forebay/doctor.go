@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/config"
 	"github.com/forebayhq/forebay/server"
@@ -26,23 +28,28 @@ const (
 
 func (a *app) doctor() *cobra.Command {
 	var source config.Source
+	call := false
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check whether a server could run here",
-		Long: `Check whether a server could run here: its configuration, database, disk, port, blob storage, model
-deployments and clock. Each check is a line. The exit code is 0 when all are well, 8 when the
-configuration is not, 7 when the database or storage is not, 6 when the port is taken, else 1.`,
-		Example: "  forebay doctor --config forebay.yaml",
+		Long: `Check whether a server could run here: its configuration, database, disk, ports, blob storage, model
+deployments and clock. Each check is a line. With --call each deployment is called once, with a few tokens.
+Where a server runs already, its clock is compared, and your API key is tried.
+
+The exit code is 0 when all are well, 8 when the configuration or a key is not, 7 when the database or storage is
+not, 6 when a port is taken or a deployment does not answer, else 1.`,
+		Example: "  forebay doctor --config forebay.yaml\n  forebay doctor --config forebay.yaml --call",
 		Args:    arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			source.Environ = a.environ
-			d := &doctor{app: a}
+			d := &doctor{app: a, call: call}
 			d.examine(c.Context(), source)
 			return d.finish()
 		},
 	}
 	sourceFlags(c, &source)
 	c.Flags().StringVar(&source.Listen, "listen", "", "address to answer on")
+	c.Flags().BoolVar(&call, "call", false, "call each deployment once, which may cost a fraction of a cent")
 	return c
 }
 
@@ -56,6 +63,7 @@ type finding struct {
 
 type doctor struct {
 	app      *app
+	call     bool // deployments
 	findings []finding
 }
 
@@ -74,7 +82,7 @@ func (d *doctor) examine(ctx context.Context, source config.Source) {
 	}
 	d.found("configuration", true, 0, "valid")
 	o := loaded.Options
-	d.deployments(o, loaded.Notes)
+	d.deployments(ctx, o, loaded.Notes)
 	checks, running := server.CheckDatabase(ctx, o.Database)
 	for _, check := range checks {
 		d.found(check.Name, check.OK, exitStorage, "%s", check.Detail)
@@ -84,6 +92,7 @@ func (d *doctor) examine(ctx context.Context, source config.Source) {
 	}
 	d.blobs(ctx, o)
 	d.port(ctx, o, running)
+	d.grpc(o, running)
 }
 
 // clock knows no true time; it finds clocks that were never set.
@@ -93,7 +102,7 @@ func (d *doctor) clock() {
 	d.found("clock", ok, exitFailed, "%s", now.In(d.app.zone).Format(time.RFC3339))
 }
 
-func (d *doctor) deployments(o server.Options, notes []string) {
+func (d *doctor) deployments(ctx context.Context, o server.Options, notes []string) {
 	simulated := 0
 	for _, deployment := range o.Deployments {
 		if deployment.Provider == server.ProviderSim {
@@ -103,6 +112,8 @@ func (d *doctor) deployments(o server.Options, notes []string) {
 	detail := fmt.Sprintf("%d configured", len(o.Deployments))
 	if simulated == len(o.Deployments) {
 		detail += ", all simulated: no real model is called"
+	} else if !d.call {
+		detail += "; --call tries each one"
 	}
 	d.found("deployments", true, 0, "%s", detail)
 	for _, deployment := range o.Deployments {
@@ -110,6 +121,15 @@ func (d *doctor) deployments(o server.Options, notes []string) {
 			continue
 		}
 		d.found("deployment "+deployment.Name, false, exitConfiguration, "has no api_key")
+	}
+	if d.call {
+		for _, c := range server.CallDeployments(ctx, o) {
+			code := exitUnavailable
+			if c.Denied {
+				code = exitConfiguration
+			}
+			d.found("deployment "+c.Deployment, c.Err == "", code, "%s", cmp.Or(c.Err, "answered in "+c.Took.Round(time.Millisecond).String()))
+		}
 	}
 	for _, note := range notes {
 		d.found("note", true, 0, "%s", note)
@@ -170,6 +190,44 @@ func (d *doctor) blobs(ctx context.Context, o server.Options) {
 	d.found("blob storage", true, 0, "reachable")
 }
 
+// grpc tries to listen where the Durable Task protocol is to be served.
+func (d *doctor) grpc(o server.Options, running bool) {
+	address := o.Orchestrations.GRPC.Address
+	if address == "" {
+		d.found("gRPC", true, 0, "not served: orchestrations.grpc.address is not set")
+		return
+	}
+	listener, err := net.Listen("tcp", address)
+	switch {
+	case err == nil && running:
+		listener.Close()
+		d.found("gRPC", false, exitUnavailable, "%s is free, though a server is running: it was started with another configuration", address)
+	case err == nil:
+		listener.Close()
+		d.found("gRPC", true, 0, "%s is free", address)
+	case running:
+		d.found("gRPC", true, 0, "%s is taken, as a server is running", address)
+	default:
+		d.found("gRPC", false, exitUnavailable, "%s: %s", address, innermost(err))
+	}
+}
+
+// apiKey tries the caller's key on the server that runs.
+func (d *doctor) apiKey(ctx context.Context) {
+	api, err := d.app.client()
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		_, err = api.Tasks(ctx)
+	}
+	switch forebay.CodeOf(err) {
+	case forebay.CodeUnauthorized, forebay.CodeForbidden:
+		d.found("API key", false, exitConfiguration, "%s", err)
+	case "":
+		d.found("API key", true, 0, "works")
+	}
+}
+
 // port tries to listen. When a server has the database, the port being taken is as it should be, and
 // the server's clock can be compared.
 func (d *doctor) port(ctx context.Context, o server.Options, running bool) {
@@ -184,6 +242,7 @@ func (d *doctor) port(ctx context.Context, o server.Options, running bool) {
 		return
 	}
 	d.found("port", true, 0, "%s is taken, as a server is running", o.Listen)
+	d.apiKey(ctx)
 	scheme := "http"
 	if o.TLS.CertFile != "" {
 		scheme = "https"

@@ -28,12 +28,23 @@ func startServer(t *testing.T) (url, database string, stop func() int) {
 
 func startServerOn(t *testing.T, database string) (url string, stop func() int) {
 	t.Helper()
+	return serveWith(t, "--database", database)
+}
+
+// serveFile runs the serve command with a configuration on a new database.
+func serveFile(t *testing.T, file string) (url string, stop func() int) {
+	t.Helper()
+	return serveWith(t, "--config", file, "--database", "sqlite:"+filepath.Join(t.TempDir(), "forebay.db"))
+}
+
+func serveWith(t *testing.T, arguments ...string) (url string, stop func() int) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	log, stderr := io.Pipe()
 	exited := make(chan int, 1)
 	a := &app{in: strings.NewReader(""), out: io.Discard, err: stderr, now: time.Now, zone: time.UTC}
 	go func() {
-		code := a.run(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--database", database})
+		code := a.run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0"}, arguments...))
 		stderr.Close()
 		exited <- code
 	}()

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// refusing is the address of a provider that knows no key.
+func refusing(t *testing.T) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprint(w, `{"error":{"message":"Incorrect API key provided","type":"invalid_request_error","code":"invalid_api_key"}}`)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL + "/v1"
+}
+
+func configuration(t *testing.T, content string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "forebay.yaml")
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// The doctor calls deployments only when it is asked to, and is not content with one that refuses the key.
+func TestDoctorCallsDeployments(t *testing.T) {
+	content := fmt.Sprintf(`
+listen: 127.0.0.1:0
+database: sqlite:%s
+deployments:
+  - {name: east, provider: openai, endpoint: %q, model: gpt-5, api_key: sk-wrong}
+  - {name: nobody, provider: openai, endpoint: "http://127.0.0.1:1/v1", model: e, api_key: sk-wrong}
+models: {chat: [east], embedding: [nobody]}
+orchestrations: {grpc: {address: "127.0.0.1:0"}}
+`, filepath.Join(t.TempDir(), "forebay.db"), refusing(t))
+	file := configuration(t, content)
+	if out := (command{}).run(t.Context(), "doctor", "--config", file); out.code != exitOK || !strings.Contains(out.out, "--call tries each one") || !strings.Contains(out.out, "gRPC") {
+		t.Errorf("without --call: exit code %d\n%s%s", out.code, out.out, out.err)
+	}
+	out := command{}.run(t.Context(), "doctor", "--config", file, "--call")
+	if out.code != exitConfiguration {
+		t.Errorf("with --call: exit code %d", out.code)
+	}
+	for _, want := range []string{"deployment east    WRONG  unauthorized", "deployment nobody  WRONG  connection_failed"} {
+		if !strings.Contains(out.out, want) {
+			t.Errorf("%q is not in\n%s", want, out.out)
+		}
+	}
+}
+
+// The doctor tries the caller's key on a server that runs.
+func TestDoctorTriesTheKey(t *testing.T) {
+	url, database, _ := startServer(t)
+	file := configuration(t, fmt.Sprintf("listen: %s\ndatabase: %s\n", strings.TrimPrefix(url, "http://"), database))
+	for key, code := range map[string]int{"": exitOK, "fb_wrong": exitConfiguration} {
+		if out := (command{url: url, environ: []string{"FOREBAY_API_KEY=" + key}}).run(t.Context(), "doctor", "--config", file); out.code != code {
+			t.Errorf("key %q: exit code %d, want %d\n%s", key, out.code, code, out.out)
+		}
+	}
+}
+
+// buffer is what a command has written so far.
+type buffer struct {
+	mu    sync.Mutex
+	bytes bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bytes.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bytes.String()
+}
+
+// Who waits for a job is told what it waits for.
+func TestSubmitSaysWhatItWaitsFor(t *testing.T) {
+	file := configuration(t, fmt.Sprintf("deployments: [{name: east, provider: openai, endpoint: %q, model: gpt-5, api_key: sk-wrong}]\nmodels: {chat: [east]}\n", refusing(t)))
+	url, _ := serveFile(t, file)
+	ctx, cancel := context.WithCancel(t.Context())
+	var said buffer
+	done := make(chan int)
+	go func() {
+		a := &app{in: strings.NewReader(""), out: io.Discard, err: &said, environ: []string{"FOREBAY_URL=" + url}, now: time.Now, zone: time.UTC}
+		done <- a.run(ctx, []string{"submit", "chat", "--input", "hello", "--wait"})
+	}()
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(said.String(), "circuit breaker"); <-time.After(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it says %q", said.String())
+		}
+	}
+	if !strings.Contains(said.String(), "unauthorized: HTTP 401") {
+		t.Errorf("it says %q", said.String())
+	}
+	cancel()
+	if code := <-done; code != exitInterrupted {
+		t.Errorf("exit code %d", code)
+	}
+}
