@@ -7,15 +7,14 @@ import (
 )
 
 const (
-	maxRun        = 24          // calls
-	firstRun      = 6           // until something is known
-	runPatience   = 10 * second // for headers of a run's calls
-	apartMost     = 5 * second  // between two calls that are compared
-	overtakeMost  = second      // by which a call may be ahead of one made earlier
-	resetsDiffer  = 20 * second // those of two windows
-	silentAnswers = 20
-	othersKept    = 2 * minute
-	underway      = 500 // milliseconds that a call is on its way, about
+	maxRun       = 24          // calls
+	firstRun     = 6           // until something is known
+	runPatience  = 10 * second // for headers of a run's calls
+	apartMost    = 5 * second  // between two calls that are compared
+	overtakeMost = second      // by which a call may be ahead of one made earlier
+	resetsDiffer = 20 * second // those of two windows
+	othersKept   = 2 * minute
+	underway     = 500 // milliseconds that a call is on its way, about
 )
 
 // run is a number of calls made one after the other, with what their headers said was left. What a call was

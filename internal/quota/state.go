@@ -131,7 +131,7 @@ func (s *State) rewind(by int64) {
 		}
 	}
 	back(&s.pauseUntil, &s.throttledAt, &s.adjustedAt, &s.grewAt, &s.pacedAt, &s.burstCutUntil, &s.unseenUntil,
-		&s.heardAt, &s.askedAt, &s.hearAfter, &s.resetFrom, &s.resetWas, &s.widenedAt, &s.slowerAt, &s.estimate.run.since, &s.breaker.until, &s.breaker.since, &s.breaker.closedAt, &s.breaker.probeAt,
+		&s.heardAt, &s.askedAt, &s.hearAfter, &s.resetFrom, &s.resetWas, &s.widenedAt, &s.slowerAt, &s.estimate.run.since, &s.estimate.guessAt, &s.breaker.until, &s.breaker.since, &s.breaker.closedAt, &s.breaker.probeAt,
 		&s.breaker.mixed, &s.breaker.freshAt, &s.breaker.okAt, &s.breaker.blamedAt, &s.breaker.blamedNow, &s.breaker.othersAt)
 	for d := range s.meters {
 		m := &s.meters[d]
@@ -216,10 +216,14 @@ func (s *State) giveBack(r Reservation) {
 	back := Amount{}
 	back.sub(r.Amount)
 	s.correct(r, back)
+	s.repace(back)
+}
+
+// repace changes what the pace has counted.
+func (s *State) repace(by Amount) {
 	for d := range s.meters {
 		if rate := s.rate(Dimension(d)); rate > 0 {
-			s.meters[d].tat -= int64(float64(r.Amount[d]) / rate * 1e6)
-			s.meters[d].tat = max(s.meters[d].tat, 0)
+			s.meters[d].tat = min(max(s.meters[d].tat+int64(float64(by[d])/rate*1e6), 0), (s.clock+minute)*1000)
 		}
 	}
 }
