@@ -130,7 +130,7 @@ func (s *State) throttled(l Limits, r Reservation, o Outcome, rnd Random) {
 	}
 	switch kind {
 	case ThrottledRequests:
-		s.slower(r)
+		s.slower(r, said)
 	case ThrottledTokens:
 		switch {
 		case s.explained(r, o):
@@ -182,7 +182,13 @@ func (s *State) widen(r Reservation, o Outcome) {
 
 // slower has requests come more evenly, and the slower the more often they are refused all the same: others make some too, or
 // the network brings some together.
-func (s *State) slower(r Reservation) {
+func (s *State) slower(r Reservation, wait int64) {
+	kept := s.shortWindows()
+	s.short.refused(r, s.clock, wait, s.others())
+	if kept {
+		s.burstCutUntil = s.clock + burstCutFor
+		return
+	}
 	if r.At >= s.slowerAt {
 		step := int64(requestStep)
 		others := s.unseen > s.meters[Tokens].cap/50

@@ -111,6 +111,7 @@ func (s *State) grow(now int64) {
 		s.slowerAt += requestCutFor
 		s.requestCut--
 	}
+	s.short.grow(now)
 	for s.margin > 0 && now-s.widenedAt >= marginKept {
 		s.widenedAt += marginKept
 		s.margin /= 2

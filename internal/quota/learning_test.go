@@ -115,7 +115,6 @@ func learningCases() []learningCase {
 	for i := range cases {
 		cases[i].quota, cases[i].bar = large, bar
 	}
-	cases[6].bar.ratio = 1.07 // the calls of the first seconds reserve far too much
 	// Only refusals tell that more than the prompt is counted, here of three guesses, and none says for how long.
 	cases[11].bar.throttled = 0.01
 	return cases

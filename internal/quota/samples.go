@@ -167,13 +167,9 @@ func (e *estimate) answered(r Request, output, now int64, silent bool) {
 		return
 	}
 	e.answers.add(output)
-	if sample := min(output, maxSample) * quantilePart; e.mean == 0 {
-		e.mean = sample
-	} else {
-		e.mean += (sample - e.mean) / min(e.answers.samples, 64)
-	}
 	if silent {
 		e.silent = min(e.silent+1, 1<<30)
+		e.mean += (min(output, maxSample)*quantilePart - e.mean) / min(e.silent, 64)
 	}
 	if s := e.sourceFor(r.Source, now); s != nil {
 		s.answers.add(output)
