@@ -13,7 +13,7 @@ const (
 	apartMost     = 5 * second  // between two calls that are compared
 	overtakeMost  = second      // by which a call may be ahead of one made earlier
 	resetsDiffer  = 20 * second // those of two windows
-	silentAnswers = 20
+	windowsDiffer = 5 * second  // the same of calls made one after the other, where windows may be of ten seconds
 	othersKept    = 2 * minute
 	underway      = 500 // milliseconds that a call is on its way, about
 )
@@ -97,27 +97,58 @@ func (e *estimate) attribute(accounting Accounting) {
 	}
 }
 
-// othersTook learns what others take, from a run of which every call was heard, in the order of the provider.
+// othersTook learns what others take, from those calls of a run that came within one window of the provider, if every call
+// was heard of. The calls are in the order of the provider.
 func (e *estimate) othersTook(calls []runCall) {
-	if len(calls) < 2 || !e.factors.enough() && !e.unnamed.enough() {
+	if !e.factors.enough() && !e.unnamed.enough() {
 		return
 	}
-	first, last := calls[0], calls[len(calls)-1]
-	took, low, high := first.remaining-last.remaining, first.seq, first.seq
-	unnamed, _, _ := e.unnamed.center(1000)
+	made := slices.SortedFunc(slices.Values(calls), func(a, b runCall) int { return cmp.Compare(a.seq, b.seq) })
+	for len(made) > 0 {
+		n := 1
+		for n < len(made) && made[n].seq == made[n-1].seq+1 && sameWindow(made[n-1], made[n]) {
+			n++
+		}
+		e.othersTookOf(made[:n])
+		made = made[n:]
+	}
+}
+
+// sameWindow reports whether a call and the next came within one window: its end is the same, or moves with time.
+func sameWindow(a, b runCall) bool {
+	if a.resetAt == 0 || b.resetAt == 0 {
+		return true
+	}
+	moved, apart := b.resetAt-a.resetAt, max(b.at-a.at, a.at-b.at)
+	return max(moved, -moved) <= apart+windowsDiffer
+}
+
+func (e *estimate) othersTookOf(calls []runCall) {
+	first, last := calls[0], calls[0]
 	for _, c := range calls[1:] {
-		low, high = min(low, c.seq), max(high, c.seq)
-		took -= int64(float64(c.prompt) * e.counting(c.source))
-		if c.output < 0 {
-			took -= unnamed
-		} else {
-			took -= c.output
+		if c.remaining > first.remaining {
+			first = c
+		}
+		if c.remaining < last.remaining {
+			last = c
 		}
 	}
 	span := last.at - first.at
-	if high-low+1 != int64(len(calls)) || span < second || first.remaining <= last.remaining ||
-		first.resetAt > 0 && last.resetAt > 0 && max(first.resetAt-last.resetAt, last.resetAt-first.resetAt) > resetsDiffer {
+	if len(calls) < firstRun || span < second { // of few calls it is their own errors
 		return
+	}
+	took := first.remaining - last.remaining
+	unnamed, _, _ := e.unnamed.center(1000)
+	for _, c := range calls {
+		switch {
+		case c.seq == first.seq:
+			continue
+		case c.output < 0:
+			took -= unnamed
+		default:
+			took -= c.output
+		}
+		took -= int64(float64(c.prompt) * e.counting(c.source))
 	}
 	e.others, e.othersIn = max(e.others+took, 0), e.othersIn+span
 	if e.othersIn > othersKept {
@@ -125,13 +156,13 @@ func (e *estimate) othersTook(calls []runCall) {
 	}
 }
 
-// othersWithin is what others may take within so many milliseconds: what they do on average, and 2 σ of that if
-// their calls are as large as ours. It is nothing where it is less than 3 % of the quota, as single errors are.
-func (e *estimate) othersWithin(ms, perMinute int64) int64 {
-	if e.othersIn < 2*second || e.others*minute/e.othersIn < perMinute*3/100 {
+// atRate is what others may take within so many milliseconds who took so much in a time: as much on average, and 2 σ of that
+// if their calls are as large as ours. It is nothing where it is less than 3 % of the quota, as single errors are.
+func (e *estimate) atRate(took, in, ms, perMinute int64) int64 {
+	if in < 2*second || took*minute/in < perMinute*3/100 {
 		return 0
 	}
-	mean := float64(e.others) * float64(ms) / float64(e.othersIn)
+	mean := float64(took) * float64(ms) / float64(in)
 	size := 0.0
 	if e.sizes > 0 {
 		size = float64(e.squares) * 1024 / float64(e.sizes)

@@ -10,20 +10,20 @@ import (
 // is stored as such, so that processes that know no other can read it.
 const (
 	oldestVersion = 3
-	stateVersion  = 7
+	stateVersion  = 8
 	// learningVersion is the first with what is learned of single calls and sources.
 	learningVersion = 7
 )
 
 const (
 	maxScalar = 1 << 61
-	scalars   = 108 // stored fields that are single numbers
+	scalars   = 119 // stored fields that are single numbers
 	// goneScalars are places among them of what is no longer stored.
 	goneScalars = 13
 )
 
 // scalarsOf are how many of them each version has, from oldestVersion on.
-var scalarsOf = [...]int{80, 82, 86, 90, scalars}
+var scalarsOf = [...]int{80, 82, 86, 90, 108, scalars}
 
 // ErrCorruptState is returned for bytes that are not a state.
 var ErrCorruptState = errors.New("quota: not a stored state, or one of another version")
@@ -36,8 +36,10 @@ func (s *State) MarshalBinary() ([]byte, error) { return s.AppendBinary(make([]b
 func (s *State) AppendBinary(b []byte) ([]byte, error) {
 	version := byte(oldestVersion)
 	switch bk := &s.breaker; {
-	case s.estimate.learning() || s.heardAt|s.askedAt|s.hearAfter|s.resets|s.resetFrom|s.margin|s.requestCut != 0:
+	case s.estimate.mean|s.estimate.guess|s.estimate.guessAt|s.short.length != 0:
 		version = stateVersion
+	case s.estimate.learning() || s.heardAt|s.askedAt|s.hearAfter|s.resets|s.resetFrom|s.margin|s.requestCut != 0:
+		version = learningVersion
 	case bk.blamed != 0:
 		version = 6
 	case bk.mixed != 0 || bk.freshAt != 0 || bk.again != 0 || bk.okAt != 0:
@@ -157,6 +159,7 @@ func (s *State) scalars() [scalars]*int64 {
 		&s.heardAt, &s.askedAt, &s.hearAfter, &s.resets, &s.resetFrom, &s.resetWas, &s.margin, &s.widenedAt,
 		&s.requestCut, &s.requestStep, &s.slowerAt,
 		&e.answers.value, &e.answers.samples, &e.silent, &e.run.from, &e.run.since, &e.others, &e.othersIn,
+		&e.mean, &e.guess, &e.guessAt, &s.short.length, &s.short.at, &s.short.trip, &s.short.cut, &s.short.met, &s.short.cutAt, &s.short.from, &s.short.used,
 	}
 }
 
@@ -173,7 +176,7 @@ func (s *State) plausible() bool {
 	for _, at := range []int64{s.pauseUntil, s.throttledAt, s.adjustedAt, s.grewAt, s.pacedAt, s.burstCutUntil, s.unseenUntil,
 		s.heardAt, s.askedAt, s.hearAfter, s.resetFrom, s.resetWas, s.widenedAt, s.slowerAt,
 		s.breaker.until, s.breaker.since, s.breaker.closedAt, s.breaker.probeAt, s.breaker.mixed, s.breaker.freshAt, s.breaker.okAt, s.breaker.blamedAt, s.breaker.blamedNow,
-		s.breaker.othersAt, s.estimate.run.since} {
+		s.breaker.othersAt, s.estimate.run.since, s.estimate.guessAt, s.short.at, s.short.cutAt, s.short.from} {
 		if at > ahead {
 			return false
 		}
@@ -186,6 +189,7 @@ func (s *State) plausible() bool {
 		(b.denied == 0 || b.state != Closed) &&
 		s.pace <= maxPace && (s.pace == 0 || s.pace >= minPace) && s.paceQuiet <= paceForever &&
 		s.step <= 2*growMost && e.sigma <= 100_000 && e.used.charged <= maxAmount && e.used.guessed <= maxAmount && e.answers.value <= maxSample*quantilePart &&
+		e.mean <= maxSample*quantilePart && e.guess <= longestAnswer && s.short.length <= 10*second && s.short.cut <= maxAmount && s.short.met <= shortMost && s.short.used <= maxAmount &&
 		e.run.from <= s.seq+1 && e.others <= maxAmount && e.othersIn <= 2*othersKept
 }
 

@@ -26,6 +26,9 @@ type estimate struct {
 
 	answers quantile // output of calls that named no max output, of all sources
 	silent  int64    // such calls that were answered since headers last said what remains
+	mean    int64    // of what they took, in sixteenths
+	guess   int64    // what is thought to be counted for them where headers do not tell: promptAlone and others
+	guessAt int64    // when a refusal last raised that, or time lowered it
 
 	run     run
 	factors samples // charge of a prompt / its use as estimated, in thousandths

@@ -79,6 +79,13 @@ func (s *State) settle(l Limits, r Reservation, u Usage) {
 	charged := max(prompt-bounded(u.CachedTokens), 0)
 	by := Amount{}
 	switch l.Accounting {
+	case AccountAzureOpenAI, AccountOpenAI:
+		// What was reserved is better known by now.
+		if r.Request.Unnamed && s.estimate.guesses() {
+			cost, _ := s.cost(l, r.Request)
+			by[Tokens] = cost[Tokens] - r.Amount[Tokens]
+			s.repace(by)
+		}
 	case AccountAzurePTU:
 		by[Tokens] = charged + output - r.Amount[Tokens]
 	case AccountAnthropic:
@@ -88,7 +95,8 @@ func (s *State) settle(l Limits, r Reservation, u Usage) {
 	}
 	s.correct(r, by)
 	s.estimate.counted(r.Request, prompt, s.clock)
-	s.estimate.answered(r.Request, output, s.clock)
+	m := &s.meters[Tokens]
+	s.estimate.answered(r.Request, output, s.clock, m.remaining == 0 || s.clock-m.markAt > headerKept)
 }
 
 func bounded(tokens int64) int64 { return min(max(tokens, 0), maxAmount/8) }
@@ -122,11 +130,13 @@ func (s *State) throttled(l Limits, r Reservation, o Outcome, rnd Random) {
 	}
 	switch kind {
 	case ThrottledRequests:
-		s.slower(r)
+		s.slower(r, said)
 	case ThrottledTokens:
-		if s.explained(r, o) {
+		switch {
+		case s.explained(r, o):
 			s.widen(r, o)
-		} else {
+		case r.Request.Unnamed && s.estimate.guessed(s.clock, s.early(r, said)):
+		default:
 			s.shrink(r.Amount[Tokens], said)
 		}
 		s.unheard(s.pauseUntil)
@@ -134,6 +144,12 @@ func (s *State) throttled(l Limits, r Reservation, o Outcome, rnd Random) {
 	// Calls go on one by one and not in a burst, so that one refusal is heard before many are earned.
 	m := &s.meters[Tokens]
 	m.tat = max(m.tat, (s.pauseUntil+s.burst(Tokens))*1000)
+}
+
+// early reports whether a refusal came long before the provider's minute was over: it did before our window was full, or
+// asks for a long pause, or came again after one.
+func (s *State) early(r Reservation, asked int64) bool {
+	return s.sum[Tokens]+r.Amount[Tokens] < s.meters[Tokens].limit*95/100 || s.throttleRun > 1 || asked > longWait
 }
 
 // explained reports whether a refusal on tokens says no more than its headers: that too little was left, as others have used it. Then
@@ -166,7 +182,13 @@ func (s *State) widen(r Reservation, o Outcome) {
 
 // slower has requests come more evenly, and the slower the more often they are refused all the same: others make some too, or
 // the network brings some together.
-func (s *State) slower(r Reservation) {
+func (s *State) slower(r Reservation, wait int64) {
+	kept := s.shortWindows()
+	s.short.refused(r, s.clock, wait, s.others())
+	if kept {
+		s.burstCutUntil = s.clock + burstCutFor
+		return
+	}
 	if r.At >= s.slowerAt {
 		step := int64(requestStep)
 		others := s.unseen > s.meters[Tokens].cap/50

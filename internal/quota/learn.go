@@ -9,6 +9,7 @@ const (
 	burstCutFor   = 10 * minute
 	resetLate     = 50 // after the reset that headers name, for the clocks' sake
 	shortWait     = 10 * second
+	longWait      = 5 * second // of a refusal that is not one of the last few tokens of a minute
 
 	maxPace     = 125 // percent of the limit
 	evenPace    = 100
@@ -110,9 +111,13 @@ func (s *State) grow(now int64) {
 		s.slowerAt += requestCutFor
 		s.requestCut--
 	}
+	s.short.grow(now)
 	for s.margin > 0 && now-s.widenedAt >= marginKept {
 		s.widenedAt += marginKept
 		s.margin /= 2
+	}
+	if e := &s.estimate; e.guess > promptAlone && now-max(e.guessAt, s.throttledAt) >= guessKept {
+		e.guess, e.guessAt = e.guess-1, now
 	}
 	if m.limit == 0 || m.cap > 0 && m.limit >= m.cap || now-s.throttledAt < growAfter {
 		return

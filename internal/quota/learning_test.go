@@ -108,13 +108,15 @@ func learningCases() []learningCase {
 		{name: "nothing named, OpenAI, the prompt counted", limits: openai, server: server{counting: refilled, charging: chargeLarger}, unnamed: true, counted: 16, jobs: 2000},
 		{name: "nothing named, PTU, settled", limits: ptu, server: server{counting: leakyBucket, settles: true}, unnamed: true, counted: 1000, jobs: 4000},
 		{name: "nothing named, no headers, 16 counted", limits: azure, server: server{silent: true}, unnamed: true, counted: 16, jobs: 2000},
+		{name: "nothing named, no headers, 1,024 counted", limits: azure, server: server{silent: true}, unnamed: true, counted: 1024, jobs: 2000},
+		{name: "nothing named, no headers, what is produced counted", limits: azure, server: server{silent: true}, unnamed: true, counted: -1, jobs: 2000},
+		{name: "named, no headers", limits: azure, server: server{silent: true}, jobs: 2000},
 	}
 	for i := range cases {
 		cases[i].quota, cases[i].bar = large, bar
 	}
-	cases[6].bar.ratio = 1.07 // the calls of the first seconds reserve far too much
-	// Nothing tells how little is counted, so what answers take is reserved, and that is more.
-	cases[len(cases)-1].bar.ratio = 1.65
+	// Only refusals tell that more than the prompt is counted, here of three guesses, and none says for how long.
+	cases[11].bar.throttled = 0.01
 	return cases
 }
 

@@ -9,6 +9,7 @@ const (
 	headerKept   = 10 * minute // how long a limit that the provider said is believed
 	tokenBurst   = 5 * second
 	requestBurst = second
+	requestSlice = second // in which a provider may count requests: half of its worth goes at once
 	// requestLate is by how much calls may make up for having gone late, where bursts of requests are refused.
 	requestLate = 20
 	fixedReset  = 50 * second // a rolling window is said to be renewed in a minute, whenever
@@ -169,7 +170,7 @@ func (s *State) room(d Dimension) (room int64, bounded bool) {
 	said := m.remaining - (m.spent - m.mark)
 	if d == Tokens {
 		said -= s.estimate.deviationOf(m.spent-m.mark) + s.margin
-		said -= s.estimate.othersWithin(max(s.clock-m.markAt, 0)+underway, m.cap)
+		said -= s.othersWithin(max(s.clock-m.markAt, 0) + underway)
 	}
 	// The provider's own word counts for more than the window, which does not know where the
 	// provider's minute begins. Not so while it refuses less than it says, or has less to give than us.
@@ -179,6 +180,16 @@ func (s *State) room(d Dimension) (room int64, bounded bool) {
 		}
 	}
 	return said, true
+}
+
+// othersWithin is what others may take within so many milliseconds. Where what they used is forgotten by and by, what is
+// left says no longer what they take, but they have used of a minute what is not ours.
+func (s *State) othersWithin(ms int64) int64 {
+	perMinute := s.meters[Tokens].cap
+	if s.resets == windowSlides && s.clock < s.unseenUntil {
+		return s.estimate.atRate(s.unseen, minute, ms, perMinute)
+	}
+	return s.estimate.atRate(s.estimate.others, s.estimate.othersIn, ms, perMinute)
 }
 
 // unseenOf is what the provider counts that the window does not.
@@ -218,7 +229,7 @@ func (s *State) staleAt(d Dimension) int64 {
 	if m.resetAt > 0 && m.resetAt <= at+shortWait {
 		return m.resetAt
 	}
-	if d == Tokens && m.resetAt > at && m.resetAt-m.markAt < fixedReset && s.estimate.othersWithin(second, m.cap) > 0 {
+	if d == Tokens && m.resetAt > at && m.resetAt-m.markAt < fixedReset && s.othersWithin(second) > 0 {
 		return m.resetAt
 	}
 	return at
@@ -300,6 +311,9 @@ func (s *State) delays(l Limits, r Request, h hold) bool {
 // paced is when the pace allows the next call, whatever its size: were size looked at, small calls
 // would always be ahead of large ones.
 func (s *State) paced(d Dimension) int64 {
+	if d == Requests && s.shortWindows() {
+		return s.inShortWindow()
+	}
 	if s.rate(d) == 0 {
 		return s.clock
 	}
@@ -313,6 +327,8 @@ func (s *State) burst(d Dimension) int64 {
 		return tokenBurst * (s.currentPace() - minPace + 5) / (maxPace - minPace + 5)
 	case s.clock < s.burstCutUntil:
 		return min(requestLate, 30*second/max(s.meters[d].limit, 1))
+	case s.bySlice:
+		return max(requestSlice/2-minute/max(s.meters[d].limit, 1), requestLate)
 	}
 	return requestBurst
 }
@@ -324,10 +340,19 @@ func (s *State) rate(d Dimension) float64 {
 		rate *= float64(s.currentPace()) / 100
 	} else {
 		rate *= float64(100-s.requestCut) / 100
-		// Where bursts are refused, and tokens are used up long before the requests are, requests need not come as fast.
-		if t := s.meters[Tokens].limit; t > 0 && s.clock < s.burstCutUntil && s.sum[Requests] >= breakerCalls && s.sum[Tokens] > 0 {
-			rate = min(rate, max(rate/4, 2*float64(t)/60*float64(s.sum[Requests])/float64(s.sum[Tokens])))
+		if needed := s.requestsNeeded(); needed > 0 {
+			rate = min(rate, max(rate/4, needed))
 		}
 	}
 	return rate
+}
+
+// requestsNeeded is how many requests a second, at twice the mean rate, use the tokens up, where bursts of requests are
+// refused: they need not come faster. 0: not known.
+func (s *State) requestsNeeded() float64 {
+	t := s.meters[Tokens].limit
+	if t == 0 || s.clock >= s.burstCutUntil || s.sum[Requests] < breakerCalls || s.sum[Tokens] == 0 {
+		return 0
+	}
+	return 2 * float64(t) / 60 * float64(s.sum[Requests]) / float64(s.sum[Tokens])
 }

@@ -162,12 +162,15 @@ func (e *estimate) sourceFor(key, now int64) *source {
 }
 
 // answered learns what the answer of a call took that named no max output.
-func (e *estimate) answered(r Request, output, now int64) {
+func (e *estimate) answered(r Request, output, now int64, silent bool) {
 	if !r.Unnamed || output <= 0 {
 		return
 	}
 	e.answers.add(output)
-	e.silent = min(e.silent+1, 1<<30)
+	if silent {
+		e.silent = min(e.silent+1, 1<<30)
+		e.mean += (min(output, maxSample)*quantilePart - e.mean) / min(e.silent, 64)
+	}
 	if s := e.sourceFor(r.Source, now); s != nil {
 		s.answers.add(output)
 	}
@@ -192,8 +195,50 @@ func (e *estimate) countedOutput(r Request) int64 {
 	if center, width, known := e.unnamed.center(1000); known || e.unnamed.enough() && width < r.MaxOutputTokens {
 		return center
 	}
-	if e.silent >= silentAnswers {
-		return e.answer(r)
+	if !e.guesses() {
+		return r.MaxOutputTokens
 	}
-	return r.MaxOutputTokens
+	switch most := e.answer(r); e.guess {
+	case promptAlone:
+		return defaultOutput
+	case meanAnswer: // of the source, if all sources' answers vary alike
+		return most * e.mean / max(e.answers.value, 1)
+	default:
+		return most
+	}
+}
+
+// What is thought to be counted for the output of a call that names no max output, while headers do not tell. Only a
+// refusal can tell then that it is too little, and nothing tells that it is too much. So the first guess is the least: OpenAI
+// documents it, the larger of the prompt and a max output that is not there.
+const (
+	promptAlone   = iota
+	meanAnswer    // what is produced, as by a provider that settles
+	longestAnswer // what hardly any answer exceeds; where more is counted, the learned limit falls
+)
+
+const (
+	// defaultOutput is the max_tokens of OpenAI's and Azure's older completions that name none.
+	defaultOutput = 16
+	guessFor      = minute      // refusals so soon after a guess was raised are of the same minute of the provider
+	guessKept     = 10 * minute // after so long without a refusal the one before is tried again
+)
+
+// guesses reports whether headers do not tell what is counted, and answers have shown what they take.
+func (e *estimate) guesses() bool { return e.silent >= enoughSamples }
+
+// guessed takes in that a call was refused which named no max output, and whether that came long before a minute's end.
+// It reports whether the refusal is explained by too low a guess.
+func (e *estimate) guessed(now int64, early bool) bool {
+	switch {
+	case !e.guesses() || e.guess == longestAnswer:
+		return false
+	case e.guessAt > 0 && now-e.guessAt < guessFor:
+		return true
+	case !early: // a few tokens may have been too many
+		return false
+	}
+	e.guess++
+	e.guessAt = now
+	return true
 }

@@ -51,7 +51,8 @@ type State struct {
 	requestCut    int64 // percent by which requests come slower than their limit
 	requestStep   int64 // by how much that was raised last
 	slowerAt      int64 // when it was raised or lowered
-	operator      bool  // paused by an operator
+	short         shortWindow
+	operator      bool // paused by an operator
 
 	estimate estimate
 	breaker  breaker
@@ -59,6 +60,7 @@ type State struct {
 	counts   Counts
 
 	changes []Change // not stored
+	bySlice bool     // the provider documents that it counts requests by the second or by ten; of the configuration, not stored
 }
 
 // slice is what was reserved in one sliceMillis.
@@ -116,6 +118,7 @@ func (s *State) advance(now int64, l Limits) {
 		s.rewind(s.clock - now)
 	}
 	s.clock = now
+	s.bySlice = l.Accounting == AccountAzureOpenAI
 	s.expire(now)
 	for d, configured := range [dimensions]int64{l.TokensPerMinute, l.RequestsPerMinute, l.OutputTokensPerMinute} {
 		s.follow(Dimension(d), configured)
@@ -131,7 +134,7 @@ func (s *State) rewind(by int64) {
 		}
 	}
 	back(&s.pauseUntil, &s.throttledAt, &s.adjustedAt, &s.grewAt, &s.pacedAt, &s.burstCutUntil, &s.unseenUntil,
-		&s.heardAt, &s.askedAt, &s.hearAfter, &s.resetFrom, &s.resetWas, &s.widenedAt, &s.slowerAt, &s.estimate.run.since, &s.breaker.until, &s.breaker.since, &s.breaker.closedAt, &s.breaker.probeAt,
+		&s.heardAt, &s.askedAt, &s.hearAfter, &s.resetFrom, &s.resetWas, &s.widenedAt, &s.slowerAt, &s.estimate.run.since, &s.estimate.guessAt, &s.short.at, &s.short.cutAt, &s.short.from, &s.breaker.until, &s.breaker.since, &s.breaker.closedAt, &s.breaker.probeAt,
 		&s.breaker.mixed, &s.breaker.freshAt, &s.breaker.okAt, &s.breaker.blamedAt, &s.breaker.blamedNow, &s.breaker.othersAt)
 	for d := range s.meters {
 		m := &s.meters[d]
@@ -187,6 +190,7 @@ func (s *State) reserve(a Amount) {
 	last.amount.add(a)
 	last.open++
 	s.sum.add(a)
+	s.short.count(s.clock, a[Requests])
 	for d := range s.meters {
 		m := &s.meters[d]
 		m.spent += a[d]
@@ -216,10 +220,14 @@ func (s *State) giveBack(r Reservation) {
 	back := Amount{}
 	back.sub(r.Amount)
 	s.correct(r, back)
+	s.repace(back)
+}
+
+// repace changes what the pace has counted.
+func (s *State) repace(by Amount) {
 	for d := range s.meters {
 		if rate := s.rate(Dimension(d)); rate > 0 {
-			s.meters[d].tat -= int64(float64(r.Amount[d]) / rate * 1e6)
-			s.meters[d].tat = max(s.meters[d].tat, 0)
+			s.meters[d].tat = min(max(s.meters[d].tat+int64(float64(by[d])/rate*1e6), 0), (s.clock+minute)*1000)
 		}
 	}
 }
