@@ -1,6 +1,9 @@
 package forebay
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // EventType names a change in a job's life.
 type EventType string
@@ -47,4 +50,25 @@ type Event struct {
 	ErrorClass        *ErrorClass `json:"error_class,omitempty"`
 	ErrorCode         string      `json:"error_code,omitempty"`
 	RetryDelaySeconds *float64    `json:"retry_delay_seconds,omitempty"`
+
+	Task     string            `json:"task"`
+	Queue    string            `json:"queue"`
+	Metadata map[string]string `json:"metadata" doc:"as given at submit"`
+	Links    EventLinks        `json:"links"`
+	Result   json.RawMessage   `json:"result,omitempty" doc:"of a job that has succeeded, if it has at most 4 KiB; else read links.result"`
+}
+
+// EventLinks are addresses of the job of an event, relative to the server.
+type EventLinks struct {
+	Job    string `json:"job"`
+	Result string `json:"result" doc:"there once the job has succeeded"`
+}
+
+// MaxEventResultBytes is how large a result may be that an event carries.
+const MaxEventResultBytes = 4 << 10
+
+// Describe adds what an event says of its job.
+func (e *Event) Describe(task, queue string, metadata map[string]string) {
+	links := NewLinks(e.JobID)
+	e.Task, e.Queue, e.Metadata, e.Links = task, queue, metadata, EventLinks{Job: links.Self, Result: links.Result}
 }

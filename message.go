@@ -44,7 +44,8 @@ const (
 type MessageState string
 
 const (
-	MessageActive    MessageState = "active"    // can be received, or is locked
+	MessageActive    MessageState = "active"    // can be received
+	MessageLocked    MessageState = "locked"    // a receiver holds it, until locked_until
 	MessageDeferred  MessageState = "deferred"  // can be received by sequence number only
 	MessageScheduled MessageState = "scheduled" // becomes active later
 )
@@ -82,7 +83,7 @@ type Message struct {
 	EnqueuedTime          time.Time    `json:"enqueued_time"`
 	ExpiresAt             *time.Time   `json:"expires_at,omitempty" doc:"when its time to live ends, if it does"`
 	DeliveryCount         int          `json:"delivery_count" doc:"this delivery included"`
-	State                 MessageState `json:"state" enum:"active,deferred,scheduled"`
+	State                 MessageState `json:"state" enum:"active,locked,deferred,scheduled"`
 	LockToken             string       `json:"lock_token,omitempty" doc:"settles this delivery; only under peek-lock"`
 	LockedUntil           *time.Time   `json:"locked_until,omitempty" doc:"when the lock ends, if there is one"`
 	DeadLetterSource      string       `json:"dead_letter_source,omitempty" doc:"the queue it was dead-lettered in, if that forwarded it here"`
@@ -156,4 +157,42 @@ type DeleteMessagesRequest struct {
 // DeletedMessages says how many messages were removed.
 type DeletedMessages struct {
 	Deleted int `json:"deleted"`
+}
+
+// MaxDeadMessagesPerCall is how many dead letters one call redrives or purges.
+const MaxDeadMessagesPerCall = 4000
+
+// DeadMessageFilter selects messages of a dead-letter subqueue: by number, by reason, or all. Locked and deferred ones are left
+// alone.
+type DeadMessageFilter struct {
+	SequenceNumbers []int64 `json:"sequence_numbers,omitempty" doc:"these messages, up to 100, and no others"`
+	Reason          string  `json:"reason,omitempty" doc:"all with this dead_letter_reason"`
+	All             bool    `json:"all,omitempty" doc:"all that there are"`
+	MaxMessages     int     `json:"max_messages,omitempty" doc:"1 to 4,000; default 1,000"`
+	DryRun          bool    `json:"dry_run,omitempty" doc:"only count them"`
+}
+
+// RedriveMessagesRequest sends dead-lettered messages back to their queue or subscription.
+type RedriveMessagesRequest struct {
+	DeadMessageFilter
+	Edit *MessageEdit `json:"edit,omitempty" doc:"what is changed of the message; only with exactly one sequence number"`
+}
+
+// MessageEdit changes what a dead-lettered message holds; what is left out stays.
+type MessageEdit struct {
+	Body       *string    `json:"body,omitempty" doc:"text"`
+	BodyBase64 []byte     `json:"body_base64,omitzero" doc:"bytes; instead of body"`
+	Properties Properties `json:"application_properties,omitempty" doc:"replaces all properties; {} removes them"`
+}
+
+// RedrivenMessages is how many messages were sent back.
+type RedrivenMessages struct {
+	Redriven int  `json:"redriven" doc:"or, with dry_run, would be"`
+	More     bool `json:"more" doc:"there may be more that match: repeat the call"`
+}
+
+// PurgedMessages is how many messages were removed for good.
+type PurgedMessages struct {
+	Purged int  `json:"purged" doc:"or, with dry_run, would be"`
+	More   bool `json:"more" doc:"there may be more that match: repeat the call"`
 }

@@ -118,6 +118,24 @@ func (m Messages) CancelScheduled(ctx context.Context, number int64) error {
 	return m.call(ctx, http.MethodPost, nil, nil, "messages", strconv.FormatInt(number, 10), "cancel")
 }
 
+// Get returns one message by its number, whatever its state, without receiving it.
+func (m Messages) Get(ctx context.Context, number int64) (got forebay.Message, err error) {
+	err = m.call(ctx, http.MethodGet, nil, &got, "messages", strconv.FormatInt(number, 10))
+	return got, err
+}
+
+// Redrive sends messages of a dead-letter subqueue back to their queue or subscription.
+func (m Messages) Redrive(ctx context.Context, req forebay.RedriveMessagesRequest) (report forebay.RedrivenMessages, err error) {
+	err = m.call(ctx, http.MethodPost, req, &report, "messages", "redrive")
+	return report, err
+}
+
+// PurgeDead removes messages of a dead-letter subqueue for good.
+func (m Messages) PurgeDead(ctx context.Context, filter forebay.DeadMessageFilter) (report forebay.PurgedMessages, err error) {
+	err = m.call(ctx, http.MethodPost, filter, &report, "messages", "purge")
+	return report, err
+}
+
 // Receive takes messages.
 func (m Messages) Receive(ctx context.Context, req forebay.ReceiveRequest) ([]forebay.Message, error) {
 	var got messageList

@@ -5,7 +5,15 @@ import (
 	"testing"
 	"time"
 
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
 	"github.com/forebayhq/forebay"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
 )
 
 // The vector that the libraries of the specification are tested with.
@@ -49,5 +57,55 @@ func TestVerifyWebhook(t *testing.T) {
 		if (err == nil) != (c.code == "") || err != nil && forebay.CodeOf(err) != c.code {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// The receiver in Python that the guide shows does what VerifyWebhook does, also with what somebody else sends.
+func TestGuidesPythonVerification(t *testing.T) {
+	guide, err := os.ReadFile("../docs/guide.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(guide), "```python\nimport base64, hashlib, hmac, time\n")
+	program, _, found := strings.Cut(after, "```")
+	if !found {
+		t.Fatal("the guide has no such program")
+	}
+	now := strconv.FormatInt(time.Now().Unix(), 10)
+	key, body := "c2VjcmV0LXNlY3JldC1zZWNyZXQ=", `{"type":"succeeded"}`
+	sign := func(id, at string) string {
+		secret, err := base64.StdEncoding.DecodeString(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mac := hmac.New(sha256.New, secret)
+		mac.Write([]byte(id + "." + at + "." + body))
+		return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	}
+	cases := []struct {
+		headers map[string]string
+		want    bool
+	}{
+		{map[string]string{"webhook-id": "m", "webhook-timestamp": now, "webhook-signature": "v1,AAAA " + sign("m", now)}, true},
+		{map[string]string{"webhook-id": "n", "webhook-timestamp": now, "webhook-signature": sign("m", now)}, false},
+		{map[string]string{"webhook-id": "m", "webhook-timestamp": "1", "webhook-signature": sign("m", "1")}, false},
+		{map[string]string{"webhook-id": "m", "webhook-timestamp": "soon", "webhook-signature": sign("m", "soon")}, false},
+		{map[string]string{"webhook-id": "m", "webhook-timestamp": now}, false},
+		{map[string]string{}, false},
+	}
+	program = "import base64, hashlib, hmac, time, json, sys\n" + program + "\nfor headers in json.loads(sys.argv[1]):\n    print(verify(sys.argv[2], headers, sys.argv[3].encode()))\n"
+	var all []map[string]string
+	want := ""
+	for _, c := range cases {
+		all = append(all, c.headers)
+		want += map[bool]string{true: "True\n", false: "False\n"}[c.want]
+	}
+	headers, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "python3", "-c", program, string(headers), "whsec_"+key, body).CombinedOutput()
+	if err != nil || string(out) != want {
+		t.Errorf("%v: it says\n%swant\n%s", err, out, want)
 	}
 }

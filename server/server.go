@@ -158,11 +158,19 @@ func blobURL(configured string, database store.Options) string {
 	return database.Path + ".blobs"
 }
 
+// withUnits writes durations with their unit, such as 1.2s, in JSON as in text.
+func withUnits(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		return slog.String(a.Key, a.Value.Duration().String())
+	}
+	return a
+}
+
 // NewLogger returns the logger that the options describe, writing to w: text on a terminal, else JSON.
 func NewLogger(w io.Writer, o Log) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(o.Level)) // validated
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: withUnits}
 	file, ok := w.(*os.File)
 	if o.Format == "text" || o.Format == "" && ok && term.IsTerminal(int(file.Fd())) {
 		return slog.New(slog.NewTextHandler(w, options))

@@ -42,7 +42,7 @@ in single quotes: 'mail/$deadletterqueue'.`,
 			}
 			return a.printOne(map[string]time.Time{"locked_until": until}, [][2]string{{"locked until", a.when(until)}})
 		}),
-		a.messagesCancel(), a.messagesDelete(), a.sessionsList(), a.messagesAccept(),
+		a.messagesShow(), a.messagesRedrive(), a.messagesPurge(), a.messagesCancel(), a.messagesDelete(), a.sessionsList(), a.messagesAccept(),
 		a.sessionRenew(), a.sessionState(), a.sessionSetState(), a.sessionClose(),
 	)
 }
@@ -150,7 +150,7 @@ func (a *app) messagesPeek() *cobra.Command {
 func (a *app) messageColumns() []column[forebay.Message] {
 	return []column[forebay.Message]{
 		{"NUMBER", func(m forebay.Message) string { return count(m.SequenceNumber) }},
-		{"STATE", messageState},
+		{"STATE", func(m forebay.Message) string { return string(m.State) }},
 		{"MESSAGE ID", func(m forebay.Message) string { return m.MessageID }},
 		{"SESSION", func(m forebay.Message) string { return m.SessionID }},
 		{"DELIVERIES", func(m forebay.Message) string { return strconv.Itoa(m.DeliveryCount) }},
@@ -163,13 +163,6 @@ func (a *app) messageColumns() []column[forebay.Message] {
 			return shorten(base64.StdEncoding.EncodeToString(m.BodyBase64), 60)
 		}},
 	}
-}
-
-func messageState(m forebay.Message) string {
-	if m.LockedUntil != nil {
-		return "locked"
-	}
-	return string(m.State)
 }
 
 func (a *app) messageSettle(verb, short string, do func(context.Context, client.Messages, string, forebay.Settlement) error) *cobra.Command {

@@ -174,13 +174,41 @@ func (a *API) routeReceiving(base, infix, sub string) {
 		deleted, err := a.messages.DeleteBefore(ctx, c.caller.Tenant, entity(in.Queue), req)
 		return &answer[forebay.DeletedMessages]{forebay.DeletedMessages{Deleted: deleted}}, err
 	})
+	route(a, forebay.ScopeRead, huma.Operation{
+		OperationID: "get" + infix + "-message", Method: http.MethodGet, Path: base + "/messages/{sequence_number}", Tags: messageTags,
+		Summary: "Look at one message in " + where + " without receiving it", Description: "Whatever its state.",
+	}, func(ctx context.Context, c *call, in *messagePath) (*answer[forebay.Message], error) {
+		return answerOf(a.messages.Message(ctx, c.caller.Tenant, entity(in.Queue), in.SequenceNumber))
+	})
 	a.routeSettling(base+"/locks/{lock_token}/", infix, entity)
+	if sub != "" {
+		a.routeDeadMessages(base, infix, entity)
+	}
 	if sub == "" {
 		routeOptionalBody(a, forebay.ScopeOperate, settling(base+"/locks/{lock_token}/", "dead-letter", "", "Move a message to the dead-letter subqueue"), smallBody,
 			func(ctx context.Context, c *call, in *LockPath, how forebay.Settlement) (*none, error) {
 				return &none{}, a.messages.DeadLetter(ctx, c.caller.Tenant, in.Queue, in.LockToken, how)
 			})
 	}
+}
+
+// routeDeadMessages registers what operators do with messages that were dead-lettered.
+func (a *API) routeDeadMessages(base, infix string, entity func(string) string) {
+	routeBody(a, forebay.ScopeOperate, huma.Operation{
+		OperationID: "redrive" + infix + "-messages", Method: http.MethodPost, Path: base + "/messages/redrive", Tags: messageTags,
+		Summary: "Send dead-lettered messages back to where they came from",
+		Description: "Selected by number, by reason, or all. Each gets a new sequence number, is delivered as if never before, and lives as long as a new message. " +
+			"A single one may be edited. Locked and deferred ones stay. Repeat the call while the answer says more.",
+	}, 4*a.messages.MaxMessageBytes()+envelopeBytes, func(ctx context.Context, c *call, in *QueuePath, req forebay.RedriveMessagesRequest) (*answer[forebay.RedrivenMessages], error) {
+		return answerOf(a.messages.Redrive(ctx, c.caller.Tenant, entity(in.Queue), req))
+	})
+	routeBody(a, forebay.ScopeOperate, huma.Operation{
+		OperationID: "purge" + infix + "-messages", Method: http.MethodPost, Path: base + "/messages/purge", Tags: messageTags,
+		Summary:     "Remove dead-lettered messages for good",
+		Description: "Selected by number, by reason, or all. Locked and deferred ones stay. Repeat the call while the answer says more.",
+	}, smallBody, func(ctx context.Context, c *call, in *QueuePath, req forebay.DeadMessageFilter) (*answer[forebay.PurgedMessages], error) {
+		return answerOf(a.messages.PurgeDead(ctx, c.caller.Tenant, entity(in.Queue), req))
+	})
 }
 
 func settling(base, verb, infix, summary string) huma.Operation {

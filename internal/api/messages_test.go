@@ -96,7 +96,7 @@ func TestMessageLife(t *testing.T) {
 	}
 	m := got[0]
 	if m.SequenceNumber != seq || m.MessageID != "m-1" || m.CorrelationID != "c" || m.Subject != "s" || m.To != "t" || m.ReplyTo != "r" ||
-		m.ContentType != "text/plain" || m.DeliveryCount != 1 || m.State != forebay.MessageActive || got[1].MessageID == "" {
+		m.ContentType != "text/plain" || m.DeliveryCount != 1 || m.State != forebay.MessageLocked || got[1].MessageID == "" {
 		t.Errorf("received %+v", m)
 	}
 	if left := time.Until(*m.LockedUntil); left < 50*time.Second || left > 61*time.Second {

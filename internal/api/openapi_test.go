@@ -27,6 +27,8 @@ var paths = map[string][]string{
 	"/v1/queues/{queue}/$deadletterqueue/messages":                   {"get"}, "/v1/queues/{queue}/$deadletterqueue/messages/receive": {"post"},
 	"/v1/queues/{queue}/$deadletterqueue/locks/{lock_token}/complete": {"post"}, "/v1/queues/{queue}/$deadletterqueue/locks/{lock_token}/abandon": {"post"},
 	"/v1/queues/{queue}/$deadletterqueue/locks/{lock_token}/defer": {"post"}, "/v1/queues/{queue}/$deadletterqueue/locks/{lock_token}/renew": {"post"},
+	"/v1/queues/{queue}/messages/{sequence_number}": {"get"}, "/v1/queues/{queue}/$deadletterqueue/messages/{sequence_number}": {"get"},
+	"/v1/queues/{queue}/$deadletterqueue/messages/redrive": {"post"}, "/v1/queues/{queue}/$deadletterqueue/messages/purge": {"post"},
 	"/v1/queues/{queue}/messages/delete": {"post"}, "/v1/queues/{queue}/$deadletterqueue/messages/delete": {"post"},
 	"/v1/queues/{queue}/messages/{sequence_number}/cancel": {"post"}, "/v1/queues/{queue}/sessions/accept": {"post"}, "/v1/queues/{queue}/sessions": {"get"},
 	"/v1/queues/{queue}/sessions/{session_token}/receive": {"post"}, "/v1/queues/{queue}/sessions/{session_token}/renew": {"post"},

@@ -28,6 +28,8 @@ var suite = map[string]func(*testing.T, *Service){
 	"Names with slashes":              testNamesWithSlashes,
 	"Correlation ids":                 testCorrelationIDs,
 	"What Forebay publishes":          testWhatForebayPublishesIsNotForged,
+	"Dead letters are mended":         testDeadLettersAreMended,
+	"Dead letters of subscriptions":   testDeadLettersOfSubscriptions,
 	"Event listeners are bounded":     testEventListenersAreBounded,
 }
 

@@ -187,6 +187,9 @@ func messageOf(s *store.Message) (forebay.Message, error) {
 		EnqueuedTime: s.EnqueuedAt, ExpiresAt: s.ExpiresAt, DeliveryCount: s.Deliveries, State: s.State, LockedUntil: s.LockedUntil,
 		DeadLetterSource: s.DeadLetterSource, DeadLetterReason: s.DeadLetterReason, DeadLetterDescription: s.DeadLetterDescription,
 	}
+	if m.State == forebay.MessageActive && (s.Token != 0 || s.LockedUntil != nil) {
+		m.State = forebay.MessageLocked
+	}
 	if s.Token != 0 {
 		m.LockToken = tokenOf(s.Lock)
 	}

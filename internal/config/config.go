@@ -36,7 +36,7 @@ const (
 )
 
 // clientVariables are read by the commands that talk to a server.
-var clientVariables = []string{"FOREBAY_URL", "FOREBAY_API_KEY"}
+var clientVariables = []string{"FOREBAY_URL", "FOREBAY_API_KEY", "FOREBAY_CA_CERT"}
 
 // Source says where options come from.
 type Source struct {

@@ -124,7 +124,7 @@ deployments: [{name: a, provider: sim}, {name: b, provider: sim}]
 	got, err := Load(Source{File: file, Listen: "127.0.0.1:3", Environ: []string{
 		"FOREBAY_LISTEN=127.0.0.1:2", "FOREBAY_DATABASE=sqlite:env.db", "FOREBAY_LIMITS__MAX_INPUT_BYTES=1500",
 		"FOREBAY_QUEUES__DEFAULT__LOCK_DURATION=20s", "FOREBAY_MODELS__CHAT=b, a", "FOREBAY_MODELS__OTHER=[a]",
-		"FOREBAY_URL=http://other", "FOREBAY_API_KEY=fb_x", "FOREBAY_PORT=tcp://10.0.0.1:8080", "FOREBAY_PORT_8080_TCP_ADDR=10.0.0.1",
+		"FOREBAY_URL=http://other", "FOREBAY_API_KEY=fb_x", "FOREBAY_CA_CERT=ca.pem", "FOREBAY_PORT=tcp://10.0.0.1:8080", "FOREBAY_PORT_8080_TCP_ADDR=10.0.0.1",
 		"FOREBAY_SERVICE_HOST=10.0.0.1", "UNRELATED=1",
 	}})
 	if err != nil {

@@ -86,8 +86,18 @@ func (s *Service) Events(ctx context.Context, tenant, id string, after int64) (e
 		return nil, false, err
 	}
 	events, err = s.store.Events(ctx, row.Seq, after, maxEvents)
+	queue := ""
+	if q, ok := s.byNo[row.Queue]; ok {
+		queue = q.Name
+	}
+	metadata := decodeMetadata(row.Metadata)
 	for i := range events {
-		events[i].JobID, events[i].CorrelationID = row.ID, correlation(row.CorrelationID, row.ID)
+		e := &events[i]
+		e.JobID, e.CorrelationID = row.ID, correlation(row.CorrelationID, row.ID)
+		e.Describe(row.Task, queue, metadata)
+		if e.Type == forebay.EventSucceeded && e.Generation == row.Generation && len(row.Result) <= forebay.MaxEventResultBytes {
+			e.Result = row.Result
+		}
 	}
 	return events, row.Status.Terminal() && len(events) < maxEvents, err
 }

@@ -89,12 +89,16 @@ func (t *tx) tell(e event) error {
 // tellFollowers is apart from tell, so that what nobody follows costs no memory.
 func (t *tx) tellFollowers(f *followedTenants, e event) error {
 	var topic, task, queue string
+	metadata := map[string]string{}
 	var told forebay.Event
-	found, err := t.prep("SELECT j.tenant, j.id, coalesce(j.correlation_id, j.id), j.task, q.name FROM jobs j JOIN queues q ON q.no = j.queue WHERE j.seq = ?").
+	found, err := t.prep("SELECT j.tenant, j.id, coalesce(j.correlation_id, j.id), j.task, q.name, j.metadata FROM jobs j JOIN queues q ON q.no = j.queue WHERE j.seq = ?").
 		int(e.seq).one(func(r row) {
 		topic, task, queue = f.topics[r.int(0)], r.text(3), r.text(4)
 		told = forebay.Event{Number: e.number, Type: e.kind, JobID: r.text(1), CorrelationID: r.text(2), At: fromMillis(t.now), Status: e.status,
 			Generation: e.generation, Attempt: e.attempt, ErrorCode: bounded(e.code)}
+		if encoded := r.blob(5); len(encoded) > 0 {
+			_ = json.Unmarshal(encoded, &metadata) // encoded by ourselves
+		}
 	})
 	if err != nil || !found || topic == "" {
 		return err
@@ -106,7 +110,11 @@ func (t *tx) tellFollowers(f *followedTenants, e event) error {
 		seconds := float64(e.delay) / 1000
 		told.RetryDelaySeconds = &seconds
 	}
-	return t.publish(topic, func() (MessageContent, error) { return eventMessage(told, task, queue) })
+	told.Describe(task, queue, metadata)
+	if len(e.result) <= forebay.MaxEventResultBytes {
+		told.Result = e.result
+	}
+	return t.publish(topic, func() (MessageContent, error) { return eventMessage(told) })
 }
 
 // publishedEvent is an event as subscribers get it. Standard Webhooks wants its time under that name
@@ -118,7 +126,7 @@ type publishedEvent struct {
 
 // eventMessage is the message that tells an event. Its id is the same however often it is delivered,
 // and has no dot, which separates the parts that a webhook signs.
-func eventMessage(e forebay.Event, task, queue string) (m MessageContent, err error) {
+func eventMessage(e forebay.Event) (m MessageContent, err error) {
 	m = MessageContent{
 		MessageID: fmt.Sprintf("%s-%d", e.JobID, e.Number), CorrelationID: e.CorrelationID, Subject: string(e.Type),
 		ContentType: "application/json", Text: true,
@@ -127,7 +135,7 @@ func eventMessage(e forebay.Event, task, queue string) (m MessageContent, err er
 		return m, err
 	}
 	m.Properties, err = json.Marshal(forebay.Properties{
-		"job_id": e.JobID, "task": task, "queue": queue, "status": string(e.Status), "attempt": int64(e.Attempt), "generation": int64(e.Generation),
+		"job_id": e.JobID, "task": e.Task, "queue": e.Queue, "status": string(e.Status), "attempt": int64(e.Attempt), "generation": int64(e.Generation),
 	})
 	return m, err
 }

@@ -342,7 +342,8 @@ type event struct {
 	attempt    int
 	class      forebay.ErrorClass
 	code       string
-	delay      int64 // milliseconds before the next attempt
+	delay      int64  // milliseconds before the next attempt
+	result     []byte // of a job that has succeeded, if it is in the database
 }
 
 const sqlEvent = `
@@ -401,7 +402,7 @@ func (t *tx) end(e ending, kind forebay.EventType) error {
 		return err
 	}
 	ended := event{seq: e.seq, number: e.version, kind: kind, status: e.status, generation: e.generation,
-		attempt: e.number, class: e.failure.Class, code: e.failure.Code}
+		attempt: e.number, class: e.failure.Class, code: e.failure.Code, result: e.out.Inline}
 	if e.status == forebay.StatusSucceeded { // its row follows from the outcome
 		return t.tell(ended)
 	}

@@ -334,18 +334,26 @@ func (s *Service) Redeliver(ctx context.Context, tenant, name string, req foreba
 	return report, err
 }
 
-// Test sends a webhook an event of the type webhook.test, once and at once, also while it is disabled.
+// testJob is the job that a test event tells of: there is none of that id.
+const testJob = "job_00000000000000000000000000"
+
+// Test sends a webhook an event of the type webhook.test, once and at once, also while it is disabled. It has what the event of a
+// job has, and the webhook's name.
 func (s *Service) Test(ctx context.Context, tenant, name string) (forebay.WebhookTry, error) {
 	w, err := s.find(ctx, tenant, name)
 	if err != nil {
 		return forebay.WebhookTry{}, err
 	}
 	m := Message{ID: newTestID(), Type: forebay.EventWebhookTest}
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	event := forebay.Event{Number: 1, Type: forebay.EventType(m.Type), JobID: testJob, CorrelationID: testJob, At: now,
+		Status: forebay.StatusSucceeded, Generation: 1, Attempt: 1, Result: json.RawMessage(`{"text":"This is a test."}`)}
+	event.Describe("chat", forebay.DefaultQueue, map[string]string{"test": "true"})
 	m.Body, err = json.Marshal(struct {
-		Type      string    `json:"type"`
-		Timestamp time.Time `json:"timestamp"`
-		Data      any       `json:"data"`
-	}{m.Type, time.Now().UTC(), map[string]string{"webhook": name, "tenant": tenant}})
+		forebay.Event
+		Timestamp time.Time         `json:"timestamp"`
+		Data      map[string]string `json:"data"`
+	}{event, now, map[string]string{"webhook": name, "tenant": tenant}})
 	if err != nil {
 		return forebay.WebhookTry{}, err
 	}

@@ -1,0 +1,124 @@
+package bus
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/store"
+)
+
+// deadStep is how many dead letters one transaction redrives or purges.
+const deadStep = 200
+
+// Message returns one message of an entity, whatever its state, without receiving it.
+func (s *Service) Message(ctx context.Context, tenant, path string, seq int64) (m forebay.Message, err error) {
+	messages, _, err := s.Peek(ctx, tenant, path, seq, 1)
+	if err == nil && (len(messages) == 0 || messages[0].SequenceNumber != seq) {
+		err = forebay.ErrNotFound
+	}
+	if err != nil {
+		return m, err
+	}
+	return messages[0], nil
+}
+
+// Redrive sends dead letters of a queue or subscription back to it. Each gets a new sequence number and is delivered as if never
+// before. path may name the entity or its dead-letter subqueue.
+func (s *Service) Redrive(ctx context.Context, tenant, path string, req forebay.RedriveMessagesRequest) (report forebay.RedrivenMessages, err error) {
+	edit, err := s.edit(req)
+	if err != nil {
+		return report, err
+	}
+	report.Redriven, report.More, err = s.eachDead(ctx, tenant, path, req.DeadMessageFilter, func(q store.MessageQueue, sel store.DeadMessages) (store.DeadStep, error) {
+		return s.store.RedriveDead(ctx, q, sel, edit)
+	})
+	return report, err
+}
+
+// PurgeDead removes dead letters of a queue or subscription for good.
+func (s *Service) PurgeDead(ctx context.Context, tenant, path string, filter forebay.DeadMessageFilter) (report forebay.PurgedMessages, err error) {
+	report.Purged, report.More, err = s.eachDead(ctx, tenant, path, filter, func(q store.MessageQueue, sel store.DeadMessages) (store.DeadStep, error) {
+		return s.store.PurgeDead(ctx, q, sel)
+	})
+	return report, err
+}
+
+// eachDead takes steps over the selected dead letters until they are done, or as many as the call may take.
+func (s *Service) eachDead(ctx context.Context, tenant, path string, f forebay.DeadMessageFilter, do func(store.MessageQueue, store.DeadMessages) (store.DeadStep, error)) (done int, more bool, err error) {
+	e, err := s.entity(ctx, tenant, path)
+	if err != nil {
+		return 0, false, err
+	}
+	if e.IsTopic {
+		return 0, false, forebay.Errorf(forebay.CodeNotSupported, "a topic has no dead letters; its subscriptions do")
+	}
+	limit := cmp.Or(f.MaxMessages, 1000)
+	ways := 0
+	for _, chosen := range []bool{len(f.SequenceNumbers) > 0, f.Reason != "", f.All} {
+		if chosen {
+			ways++
+		}
+	}
+	switch {
+	case ways != 1:
+		return 0, false, forebay.Invalid("body", "must hold one of sequence_numbers, reason and all: true")
+	case len(f.SequenceNumbers) > forebay.MaxMessagesPerCall:
+		return 0, false, forebay.Invalid("sequence_numbers", "has %d numbers; the limit is %d", len(f.SequenceNumbers), forebay.MaxMessagesPerCall)
+	case limit < 1 || limit > forebay.MaxDeadMessagesPerCall:
+		return 0, false, forebay.Invalid("max_messages", "goes from 1 to %d", forebay.MaxDeadMessagesPerCall)
+	}
+	if f.DryRun {
+		do = func(q store.MessageQueue, sel store.DeadMessages) (store.DeadStep, error) {
+			return s.store.CountDead(ctx, q, sel)
+		}
+	}
+	sel := store.DeadMessages{Numbers: f.SequenceNumbers, Reason: f.Reason}
+	for {
+		sel.Limit = min(deadStep, limit-done)
+		step, err := do(e.MessageQueue, sel)
+		done += step.Done
+		if err != nil || !step.More || done >= limit {
+			return done, step.More, err
+		}
+		sel.After, sel.Until = step.After, step.Until
+	}
+}
+
+// edit returns what changes a message as is asked for; nil: nothing does.
+func (s *Service) edit(req forebay.RedriveMessagesRequest) (func(*store.MessageContent) error, error) {
+	e := req.Edit
+	switch {
+	case e == nil:
+		return nil, nil
+	case len(req.SequenceNumbers) != 1 || req.DryRun:
+		return nil, forebay.Invalid("edit", "goes with exactly one sequence number, and not with dry_run")
+	case e.Body != nil && e.BodyBase64 != nil:
+		return nil, forebay.Invalid("edit.body", "must not be given beside body_base64")
+	case e.Body != nil && !utf8.ValidString(*e.Body):
+		return nil, forebay.Invalid("edit.body", "is not valid UTF-8; send bytes as body_base64")
+	}
+	if err := e.Properties.Check(); err != nil {
+		return nil, err
+	}
+	return func(c *store.MessageContent) error {
+		switch {
+		case e.Body != nil:
+			c.Text, c.Body = true, []byte(*e.Body)
+		case e.BodyBase64 != nil:
+			c.Text, c.Body = false, e.BodyBase64
+		}
+		if e.Properties != nil {
+			if err := c.SetProperties(e.Properties); err != nil {
+				return err
+			}
+		}
+		if c.Size() > s.maxBytes {
+			return &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "edit",
+				Message: fmt.Sprintf("makes the message %d bytes, with its properties; it may have at most %d", c.Size(), s.maxBytes)}
+		}
+		return nil
+	}, nil
+}

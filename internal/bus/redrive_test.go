@@ -1,0 +1,202 @@
+package bus
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/forebayhq/forebay"
+)
+
+// bodies peeks at all messages of an entity.
+func bodies(t *testing.T, b *Service, path string) (list []string) {
+	t.Helper()
+	for from := int64(0); ; {
+		messages, next, err := b.Peek(t.Context(), "acme", path, from, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range messages {
+			list = append(list, *m.Body)
+		}
+		if next == 0 {
+			return list
+		}
+		from = next
+	}
+}
+
+// deadLetterAll receives all that there is and dead-letters it for that reason.
+func deadLetterAll(t *testing.T, b *Service, path, reason string) (numbers []int64) {
+	t.Helper()
+	for {
+		got, err := b.Receive(t.Context(), "acme", path, forebay.ReceiveRequest{MaxMessages: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) == 0 {
+			return numbers
+		}
+		for _, m := range got {
+			if m.State != forebay.MessageLocked {
+				t.Errorf("a received message is %s", m.State)
+			}
+			numbers = append(numbers, m.SequenceNumber)
+			if err := b.DeadLetter(t.Context(), "acme", path, m.LockToken, forebay.Settlement{Reason: reason}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func testDeadLettersAreMended(t *testing.T, b *Service) {
+	ctx := t.Context()
+	var many []forebay.NewMessage
+	for i := range 100 {
+		many = append(many, text(fmt.Sprintf("%03d", i)))
+	}
+	for range 3 { // more than one step takes
+		if _, err := b.Send(ctx, "acme", "orders", many); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deadLetterAll(t, b, "orders", "Bad")
+	if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{{MessageID: "odd", Body: many[0].Body, Properties: forebay.Properties{"n": int64(1)}}}); err != nil {
+		t.Fatal(err)
+	}
+	odd := deadLetterAll(t, b, "orders", "Odd")
+	held, err := b.Receive(ctx, "acme", "orders/$deadletterqueue", forebay.ReceiveRequest{})
+	if err != nil || len(held) != 1 {
+		t.Fatal(held, err)
+	}
+	if m, err := b.Message(ctx, "acme", "orders/$deadletterqueue", held[0].SequenceNumber); err != nil || m.State != forebay.MessageLocked || m.LockedUntil == nil {
+		t.Errorf("a locked dead letter is %+v (%v)", m, err)
+	}
+	redrive := func(filter forebay.DeadMessageFilter, edit *forebay.MessageEdit) forebay.RedrivenMessages {
+		t.Helper()
+		report, err := b.Redrive(ctx, "acme", "orders", forebay.RedriveMessagesRequest{DeadMessageFilter: filter, Edit: edit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report
+	}
+	if r := redrive(forebay.DeadMessageFilter{Reason: "Bad", DryRun: true}, nil); r.Redriven != 299 || r.More {
+		t.Errorf("counted %+v of 299 that are not locked", r)
+	}
+	if r := redrive(forebay.DeadMessageFilter{Reason: "Bad", MaxMessages: 250}, nil); r.Redriven != 250 || !r.More {
+		t.Errorf("redrove %+v of 250", r)
+	}
+	if r := redrive(forebay.DeadMessageFilter{Reason: "Bad"}, nil); r.Redriven != 49 || r.More {
+		t.Errorf("then %+v", r)
+	}
+	want := slices.Concat(bodiesOf(many), bodiesOf(many), bodiesOf(many))[1:]
+	if got := bodies(t, b, "orders"); !slices.Equal(got, want) {
+		t.Errorf("%d messages are back, or not in their order", len(got))
+	}
+	if q, err := b.Queue(ctx, "acme", "orders"); err != nil || q.Active != 299 || q.DeadLetter != 2 {
+		t.Errorf("counts %+v (%v)", q, err)
+	}
+	fixed := "fixed"
+	if r := redrive(forebay.DeadMessageFilter{SequenceNumbers: odd}, &forebay.MessageEdit{Body: &fixed, Properties: forebay.Properties{"region": "eu"}}); r.Redriven != 1 {
+		t.Errorf("redrove %+v", r)
+	}
+	var last forebay.Message
+	for from := int64(1); from != 0 && err == nil; {
+		var back []forebay.Message
+		if back, from, err = b.Peek(ctx, "acme", "orders", from, 100); err == nil {
+			last = back[len(back)-1]
+		}
+	}
+	if err != nil || *last.Body != "fixed" || len(last.Properties) != 1 || last.Properties["region"] != "eu" || last.MessageID != "odd" || last.DeliveryCount != 0 || last.DeadLetterReason != "" {
+		t.Errorf("the mended message is %+v (%v)", last, err)
+	}
+	// A stale token settles nothing of what was dealt with since.
+	if err := b.Abandon(ctx, "acme", "orders/$deadletterqueue", held[0].LockToken, forebay.Settlement{}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := b.PurgeDead(ctx, "acme", "orders/$deadletterqueue", forebay.DeadMessageFilter{All: true}); err != nil || r.Purged != 1 || r.More {
+		t.Errorf("purged %+v (%v)", r, err)
+	}
+	if got := bodies(t, b, "orders/$deadletterqueue"); len(got) != 0 {
+		t.Errorf("%d dead letters are left", len(got))
+	}
+	large := strings.Repeat("x", 2000)
+	for name, c := range map[string]struct {
+		filter forebay.DeadMessageFilter
+		edit   *forebay.MessageEdit
+	}{
+		"nothing selected":   {},
+		"two ways":           {filter: forebay.DeadMessageFilter{All: true, Reason: "Bad"}},
+		"too many":           {filter: forebay.DeadMessageFilter{All: true, MaxMessages: 4001}},
+		"an edit of many":    {filter: forebay.DeadMessageFilter{All: true}, edit: &forebay.MessageEdit{Body: &fixed}},
+		"two bodies":         {filter: forebay.DeadMessageFilter{SequenceNumbers: odd}, edit: &forebay.MessageEdit{Body: &fixed, BodyBase64: []byte("x")}},
+		"too many at a time": {filter: forebay.DeadMessageFilter{SequenceNumbers: make([]int64, 101)}},
+	} {
+		if _, err := b.Redrive(ctx, "acme", "orders", forebay.RedriveMessagesRequest{DeadMessageFilter: c.filter, Edit: c.edit}); forebay.CodeOf(err) != forebay.CodeInvalidRequest {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	again := deadLetterAll(t, b, "orders", "Again")
+	if _, err := b.Redrive(ctx, "acme", "orders", forebay.RedriveMessagesRequest{DeadMessageFilter: forebay.DeadMessageFilter{SequenceNumbers: again[:1]},
+		Edit: &forebay.MessageEdit{Body: &large}}); forebay.CodeOf(err) != forebay.CodePayloadTooLarge {
+		t.Errorf("an edit that is too large: %v", err)
+	}
+	if got := bodies(t, b, "orders/$deadletterqueue"); len(got) != len(again) {
+		t.Errorf("%d of %d dead letters are left by what was refused", len(got), len(again))
+	}
+}
+
+func bodiesOf(messages []forebay.NewMessage) (list []string) {
+	for _, m := range messages {
+		list = append(list, *m.Body)
+	}
+	return list
+}
+
+// What is mended of one subscription's copy is not changed in another's, with which it shares its body.
+func testDeadLettersOfSubscriptions(t *testing.T, b *Service) {
+	ctx := t.Context()
+	if _, _, err := b.PutTopic(ctx, "acme", "news", forebay.TopicSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"eu", "us"} {
+		settings := forebay.SubscriptionSettings{}
+		sessions := name == "us"
+		settings.RequiresSession = &sessions
+		if _, _, err := b.PutSubscription(ctx, "acme", "news", name, settings); err != nil {
+			t.Fatal(err)
+		}
+	}
+	body := strings.Repeat("b", 900)
+	if _, err := b.Publish(ctx, "acme", "news", []forebay.NewMessage{{Body: &body, SessionID: "s"}}); err != nil {
+		t.Fatal(err)
+	}
+	eu, us := "news/subscriptions/eu", "news/subscriptions/us"
+	numbers := deadLetterAll(t, b, eu, "Bad")
+	fixed := "fixed"
+	if r, err := b.Redrive(ctx, "acme", eu, forebay.RedriveMessagesRequest{DeadMessageFilter: forebay.DeadMessageFilter{SequenceNumbers: numbers}, Edit: &forebay.MessageEdit{Body: &fixed}}); err != nil || r.Redriven != 1 {
+		t.Fatal(r, err)
+	}
+	session, found, err := b.AcceptSession(ctx, "acme", us, forebay.AcceptSessionRequest{})
+	if err != nil || !found {
+		t.Fatal(found, err)
+	}
+	got, err := b.ReceiveSession(ctx, "acme", us, session.SessionToken, forebay.ReceiveRequest{})
+	if err != nil || len(got) != 1 || *got[0].Body != body {
+		t.Fatal(got, err)
+	}
+	if err := b.DeadLetter(ctx, "acme", us, got[0].LockToken, forebay.Settlement{Reason: "Bad"}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := b.Redrive(ctx, "acme", us, forebay.RedriveMessagesRequest{DeadMessageFilter: forebay.DeadMessageFilter{All: true}}); err != nil || r.Redriven != 1 {
+		t.Fatal(r, err)
+	}
+	if got := bodies(t, b, eu); !slices.Equal(got, []string{"fixed"}) {
+		t.Errorf("one subscription has %q", got)
+	}
+	// The message is in its session again.
+	if got, err := b.ReceiveSession(ctx, "acme", us, session.SessionToken, forebay.ReceiveRequest{}); err != nil || len(got) != 1 || *got[0].Body != body {
+		t.Errorf("the other has %+v (%v)", got, err)
+	}
+}

@@ -1,0 +1,169 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/forebayhq/forebay"
+)
+
+// DeadMessages select messages of a dead-letter subqueue: those with these numbers or, without any, all that have the
+// reason, or all. Locked and deferred ones are left alone.
+type DeadMessages struct {
+	Numbers []int64
+	Reason  string // "": whatever it is
+	After   int64  // only higher numbers
+	Until   int64  // only numbers up to this one; 0: up to the highest there is
+	Limit   int    // messages of one step
+}
+
+// DeadStep is what one step over dead messages came to.
+type DeadStep struct {
+	Done  int
+	After int64 // where the next step goes on
+	Until int64 // and where the last one ends: what is dead-lettered later is not taken
+	More  bool
+}
+
+const (
+	deadState = `CASE WHEN m.lane = b.lane AND (m.token IS NULL OR m.visible <= ?2) THEN 1 ELSE 0 END`
+
+	sqlDeadMessages = `SELECT b.seq, ` + deadState + `, b.dead_letter_reason FROM bodies b JOIN messages m ON m.seq = b.seq
+WHERE b.lane = ?1 AND b.seq > ?3 AND b.seq <= ?5 ORDER BY b.seq LIMIT ?4 + 0`
+	sqlDeadMessage = `SELECT b.seq, ` + deadState + `, b.dead_letter_reason FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.seq = ?3 AND b.lane + 0 = ?1`
+	sqlLastDead    = `SELECT seq FROM bodies WHERE lane = ? ORDER BY seq DESC LIMIT 1 + 0`
+)
+
+// CountDead counts the selected messages, up to the selection's limit. The step's Done is their number.
+func (s *Store) CountDead(ctx context.Context, q MessageQueue, sel DeadMessages) (step DeadStep, err error) {
+	err = s.read(ctx, func(c conn) error {
+		var seqs []int64
+		seqs, step, err = c.deadMessages(q.Lane(true), sel, c.now())
+		step.Done = len(seqs)
+		return err
+	})
+	return step, err
+}
+
+// PurgeDead removes selected messages of the queue's dead-letter subqueue for good, as many as one step takes.
+func (s *Store) PurgeDead(ctx context.Context, q MessageQueue, sel DeadMessages) (DeadStep, error) {
+	return s.eachDead(ctx, "purge", q, sel, func(t *tx, _ MessageQueue, seq int64) error { return t.deleteMessage(seq) })
+}
+
+// RedriveDead sends selected messages of the queue's dead-letter subqueue back to the queue, as many as one step takes. Each
+// gets a new number, is delivered as if never before, and lives as long as a new one. edit, if it is not nil, changes
+// what it holds.
+func (s *Store) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessages, edit func(*MessageContent) error) (DeadStep, error) {
+	return s.eachDead(ctx, "redrive", q, sel, func(t *tx, q MessageQueue, seq int64) error {
+		a, err := t.arrivalOf(seq, t.now)
+		if err == nil && edit != nil {
+			a.share = nil
+			err = edit(a.MessageContent) // before anything is written: what an operation is refused for does not undo that
+		}
+		if err == nil {
+			err = t.deleteMessage(seq)
+		}
+		if err == nil {
+			err = t.keepShare(&a)
+		}
+		if err != nil {
+			return err
+		}
+		a.why, a.source, a.hops = DeadLettering{}, "", 0
+		number, err := t.newSeq()
+		if err != nil {
+			return err
+		}
+		return t.enter(q, number, a)
+	})
+}
+
+func (s *Store) eachDead(ctx context.Context, verb string, q MessageQueue, sel DeadMessages, do func(*tx, MessageQueue, int64) error) (DeadStep, error) {
+	return transact(ctx, s, stageChange, func(t *tx) (step DeadStep, err error) {
+		now, found, err := t.messageQueue(q.No)
+		if err == nil && !found {
+			err = forebay.ErrNotFound
+		}
+		if err != nil {
+			return step, err
+		}
+		seqs, step, err := t.deadMessages(now.Lane(true), sel, t.now)
+		if err != nil {
+			return step, err
+		}
+		for _, seq := range seqs {
+			if step.Done > 0 && !t.takesMore() {
+				step.More = true
+				break
+			}
+			if err := do(t, now, seq); err != nil {
+				return step, err
+			}
+			step.Done++
+			if len(sel.Numbers) == 0 {
+				step.After = seq
+			}
+		}
+		if step.Done == len(seqs) && len(sel.Numbers) == 0 && !step.More {
+			step.After = step.Until
+		}
+		if step.Done == 0 {
+			return step, nil
+		}
+		detail := map[string]any{"messages": step.Done, "dead_letters": true}
+		if len(sel.Numbers) > 0 {
+			detail["sequence_numbers"] = sel.Numbers
+		}
+		if sel.Reason != "" {
+			detail["reason"] = sel.Reason
+		}
+		return step, t.audit(entityAudit(ctx, verb, now, detail))
+	})
+}
+
+// deadMessages finds what is selected, in the order of numbers. No step looks at more than so many messages.
+func (c conn) deadMessages(lane Lane, sel DeadMessages, at int64) (seqs []int64, step DeadStep, err error) {
+	step.Until = sel.Until
+	take := func(r row) {
+		if r.int(1) != 0 && (sel.Reason == "" || r.text(2) == sel.Reason) {
+			seqs = append(seqs, r.int(0))
+		}
+	}
+	if len(sel.Numbers) > 0 {
+		for _, seq := range slices.Compact(slices.Sorted(slices.Values(sel.Numbers))) {
+			if _, err := c.prep(sqlDeadMessage).int(int64(lane)).int(at).int(seq).one(take); err != nil {
+				return nil, step, err
+			}
+		}
+		return seqs, step, nil
+	}
+	if step.Until == 0 {
+		if _, err := c.prep(sqlLastDead).int(int64(lane)).one(func(r row) { step.Until = r.int(0) }); err != nil || step.Until == 0 {
+			return nil, step, err
+		}
+	}
+	looked := 0
+	step.After = sel.After
+	err = c.prep(sqlDeadMessages).int(int64(lane)).int(at).int(sel.After).int(oldestAtOnce).int(step.Until).each(func(r row) error {
+		if len(seqs) == sel.Limit {
+			step.More = true
+			return errStop
+		}
+		looked++
+		step.After = r.int(0)
+		take(r)
+		return nil
+	})
+	step.More = step.More || looked == oldestAtOnce
+	return seqs, step, unlessStopped(err)
+}
+
+// SetProperties replaces a message's application properties.
+func (m *MessageContent) SetProperties(p forebay.Properties) (err error) {
+	m.Properties = nil
+	if len(p) > 0 {
+		m.Properties, err = json.Marshal(p)
+	}
+	return err
+}
