@@ -98,6 +98,9 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	if s.store, err = store.Open(ctx, database); err != nil {
 		return err
 	}
+	if s.options.Blob == "" && database.URL != "" {
+		s.log.Warn("large payloads are kept in the folder forebay.blobs where this process was started: configure blob, the same for all processes")
+	}
 	if s.blobs, err = blob.Open(ctx, blobURL(s.options.Blob, database)); err != nil {
 		return err
 	}

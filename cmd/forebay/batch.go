@@ -334,7 +334,10 @@ func (b *batchRun) record(r batchResult) error {
 
 // progress is a bar on terminals, and nothing elsewhere. It is about what this run has to do, so that
 // its rate and the time left are true after a resumption.
-type progress struct{ bar *progressbar.ProgressBar }
+type progress struct {
+	bar *progressbar.ProgressBar // nil: none
+	out io.Writer
+}
 
 func (a *app) bar(jobs, done int) *progress {
 	if !isTerminal(a.err) || jobs == done {
@@ -347,7 +350,7 @@ func (a *app) bar(jobs, done int) *progress {
 	bar := progressbar.NewOptions(jobs-done, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription(description),
 		progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("jobs"),
 		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth())
-	return &progress{bar}
+	return &progress{bar, a.err}
 }
 
 func (p *progress) add() {
@@ -359,5 +362,6 @@ func (p *progress) add() {
 func (p *progress) finish() {
 	if p.bar != nil {
 		_ = p.bar.Exit()
+		fmt.Fprintln(p.out) // what comes next stands on a line of its own
 	}
 }

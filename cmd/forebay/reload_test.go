@@ -124,7 +124,7 @@ tasks: {ask: {extends: chat, model: small}}
 	}
 	run("ask")
 
-	if e := hangUp(strings.Replace(fmt.Sprintf(base, "1ms"), "model: small", "modle: small", 1)); !strings.Contains(e.Message, "refused") || !strings.Contains(e.Problems, "modle") {
+	if e := hangUp(strings.Replace(fmt.Sprintf(base, "1ms"), "model: small", "mdl: small", 1)); !strings.Contains(e.Message, "refused") || !strings.Contains(e.Problems, "mdl") {
 		t.Errorf("a broken file: %+v", e)
 	}
 	if e := hangUp(strings.Replace(fmt.Sprintf(base, "1ms"), "[first]", "[nobody]", 1)); !strings.Contains(e.Message, "refused") || !strings.Contains(e.Problems, "nobody") {

@@ -39,6 +39,9 @@ type ChatRequest struct {
 	// JSONSchema, when set, asks for structured output that matches it; SchemaName names it.
 	JSONSchema json.RawMessage
 	SchemaName string
+	// JSONObject asks for a JSON object, whatever is in it. It does not go with JSONSchema. Of a provider without
+	// such a mode nothing is asked.
+	JSONObject bool
 	// WantRaw asks for the provider's own response in ChatResponse.Raw: as it came, or put together
 	// from the stream.
 	WantRaw bool

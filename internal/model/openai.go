@@ -99,8 +99,8 @@ type chatBody struct {
 }
 
 type chatFormat struct {
-	Type       string     `json:"type"`
-	JSONSchema chatSchema `json:"json_schema"`
+	Type       string      `json:"type"`
+	JSONSchema *chatSchema `json:"json_schema,omitempty"`
 }
 
 type chatSchema struct {
@@ -126,12 +126,15 @@ func (p *openAI) Chat(ctx context.Context, req ChatRequest) (ChatResponse, error
 	if !p.noStreamOptions.Load() {
 		body.StreamOptions = &streamOptions{IncludeUsage: true}
 	}
+	if req.JSONObject {
+		body.ResponseFormat = &chatFormat{Type: "json_object"}
+	}
 	if req.JSONSchema != nil {
 		name := req.SchemaName
 		if name == "" {
 			name = "answer"
 		}
-		body.ResponseFormat = &chatFormat{Type: "json_schema", JSONSchema: chatSchema{
+		body.ResponseFormat = &chatFormat{Type: "json_schema", JSONSchema: &chatSchema{
 			Name: name, Schema: req.JSONSchema, Strict: strictSchema(req.JSONSchema)}}
 	}
 	encoded, err := forebay.EncodeJSON(body)

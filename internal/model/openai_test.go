@@ -122,6 +122,21 @@ func TestOpenAIChat(t *testing.T) {
 	}
 }
 
+// A JSON object without a schema is asked for as such.
+func TestOpenAIJSONObject(t *testing.T) {
+	var got map[string]any
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewDecoder(r.Body).Decode(&got)
+		stream(w, chunkRole, chunkHello, chunkStop, chunkUsage, "[DONE]")
+	})
+	if _, err := openAIAt(t, url, HTTPConfig{}).Chat(t.Context(), ChatRequest{Messages: []Message{{RoleUser, "hi"}}, JSONObject: true}); err != nil {
+		t.Fatal(err)
+	}
+	if format, _ := got["response_format"].(map[string]any); len(format) != 1 || format["type"] != "json_object" {
+		t.Errorf("response_format is %v", got["response_format"])
+	}
+}
+
 // Each is an answer with status 200, as some server or other sends it.
 func TestOpenAIAnswers(t *testing.T) {
 	sse := func(data ...string) http.HandlerFunc {

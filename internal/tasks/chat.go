@@ -117,7 +117,7 @@ func parseFormat(in *object, chat *model.ChatRequest) bool {
 	case "text":
 		return false
 	case "json_object":
-		chat.JSONSchema, chat.SchemaName = json.RawMessage(`{"type":"object"}`), defaultSchemaTag
+		chat.JSONObject = true
 		return true
 	case "json_schema":
 		nested, ok := format.has("json_schema")

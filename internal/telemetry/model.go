@@ -112,7 +112,7 @@ func (c *modelCall) request(req model.ChatRequest) {
 	if req.TopP != nil {
 		c.set(semconv.GenAIRequestTopP(*req.TopP))
 	}
-	if req.JSONSchema != nil {
+	if req.JSONSchema != nil || req.JSONObject {
 		c.set(semconv.GenAIOutputTypeJSON)
 	}
 	if c.content() {

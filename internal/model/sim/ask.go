@@ -61,6 +61,9 @@ const (
 // system messages and what stands around the document in the last user message.
 func understand(req model.ChatRequest) (ask, error) {
 	a := ask{maxTokens: req.MaxOutputTokens}
+	if req.JSONObject {
+		req.JSONSchema = json.RawMessage(`{"type":"object"}`)
+	}
 	if len(req.JSONSchema) > 0 {
 		if err := json.Unmarshal(req.JSONSchema, &a.schema); err != nil || a.schema == nil {
 			return ask{}, forebay.Permanent(model.CodeBadRequest, "the response schema is not a JSON object")
