@@ -157,6 +157,8 @@ type JobFilter struct {
 	Queue         string
 	Task          string
 	CorrelationID string
+	CreatedAfter  *time.Time // that time included
+	CreatedBefore *time.Time
 	Limit         int // 1 to MaxPageSize; 0 is DefaultPageSize
 	Cursor        string
 }

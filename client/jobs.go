@@ -132,6 +132,11 @@ func (c *Client) List(ctx context.Context, f forebay.JobFilter) iter.Seq2[foreba
 	set(query, "queue", f.Queue)
 	set(query, "task", f.Task)
 	set(query, "correlation_id", f.CorrelationID)
+	for name, at := range map[string]*time.Time{"created_after": f.CreatedAfter, "created_before": f.CreatedBefore} {
+		if at != nil {
+			query.Set(name, at.UTC().Format(time.RFC3339Nano))
+		}
+	}
 	if f.Limit > 0 {
 		query.Set("limit", strconv.Itoa(f.Limit))
 	}

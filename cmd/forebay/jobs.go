@@ -24,11 +24,13 @@ func (a *app) jobsList() *cobra.Command {
 	var f forebay.JobFilter
 	var statuses []string
 	var limit int
+	var before, after string
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List jobs, newest first",
 		Example: `  forebay jobs list --status queued,retrying
-  forebay jobs list --task summarize --limit 0 -o jsonl`,
+  forebay jobs list --task summarize --limit 0 -o jsonl
+  forebay jobs list --status failed --after 24h`,
 		Args: arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			for _, s := range statuses {
@@ -36,6 +38,13 @@ func (a *app) jobsList() *cobra.Command {
 					return usagef("--status knows no %q; there are %s", s, joined(forebay.Statuses))
 				}
 				f.Status = append(f.Status, forebay.Status(s))
+			}
+			var err error
+			if f.CreatedBefore, err = a.parseTime("before", before, true); err != nil {
+				return err
+			}
+			if f.CreatedAfter, err = a.parseTime("after", after, true); err != nil {
+				return err
 			}
 			if err := checkLimit(limit); err != nil {
 				return err
@@ -52,6 +61,8 @@ func (a *app) jobsList() *cobra.Command {
 	c.Flags().StringVar(&f.Queue, "queue", "", "only of this queue")
 	c.Flags().StringVar(&f.Task, "task", "", "only of this task")
 	c.Flags().StringVar(&f.CorrelationID, "correlation-id", "", "only with this correlation id")
+	c.Flags().StringVar(&before, "before", "", "only created before this time, or longer ago than this")
+	c.Flags().StringVar(&after, "after", "", "only created since this time, or in the last so much time")
 	c.Flags().IntVar(&limit, "limit", forebay.DefaultPageSize, "at most this many; 0: all")
 	return c
 }

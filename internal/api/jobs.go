@@ -48,6 +48,9 @@ type listInput struct {
 	Queue         string   `query:"queue"`
 	Task          string   `query:"task"`
 	CorrelationID string   `query:"correlation_id"`
+
+	CreatedAfter  time.Time `query:"created_after" doc:"created at this time or later"`
+	CreatedBefore time.Time `query:"created_before"`
 	PageInput
 }
 
@@ -173,6 +176,12 @@ func jobAnswer(c *call, job forebay.Job, err error) (*answer[forebay.Job], error
 func (a *API) list(ctx context.Context, c *call, in *listInput) (*answer[forebay.Page[forebay.Job]], error) {
 	filter := forebay.JobFilter{
 		Queue: in.Queue, Task: in.Task, CorrelationID: in.CorrelationID, Limit: in.Limit, Cursor: in.Cursor,
+	}
+	if !in.CreatedAfter.IsZero() {
+		filter.CreatedAfter = &in.CreatedAfter
+	}
+	if !in.CreatedBefore.IsZero() {
+		filter.CreatedBefore = &in.CreatedBefore
 	}
 	for _, s := range splitList(in.Status) {
 		status := forebay.Status(s)

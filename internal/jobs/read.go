@@ -121,6 +121,17 @@ func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) 
 		return page, err
 	}
 	q := store.JobQuery{Tenant: no, Statuses: f.Status, Task: f.Task, CorrelationID: f.CorrelationID}
+	for field, at := range map[string]*time.Time{"created_after": f.CreatedAfter, "created_before": f.CreatedBefore} {
+		if at != nil && (at.Year() < 1970 || at.Year() > 9999) {
+			return page, forebay.Invalid(field, "lies outside the years 1970 to 9999")
+		}
+	}
+	if f.CreatedAfter != nil {
+		q.CreatedAfter = f.CreatedAfter.UnixMilli()
+	}
+	if f.CreatedBefore != nil {
+		q.CreatedBefore = max(f.CreatedBefore.UnixMilli(), 1)
+	}
 	for _, status := range f.Status {
 		if !status.Valid() {
 			return page, forebay.Invalid("status", "%.40q is not a status", string(status))

@@ -148,6 +148,8 @@ type JobQuery struct {
 	Queue         int64 // 0: all
 	Task          string
 	CorrelationID string
+	CreatedAfter  int64 // in milliseconds; 0: since ever
+	CreatedBefore int64 // in milliseconds; 0: no end
 	Below         int64 // only jobs with a lower sequence number; 0: from the newest
 	Limit         int
 }
@@ -181,7 +183,13 @@ func (s *Store) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64
 		below = 1 << 62
 	}
 	err = s.read(ctx, func(c conn) error {
-		at, seen := c.now(), 0
+		at, seen, below := c.now(), 0, below
+		if q.CreatedBefore > 0 && q.Below == 0 {
+			var err error
+			if below, err = c.firstJobSince(q.Tenant, q.CreatedBefore+createdSlack); err != nil {
+				return err
+			}
+		}
 		st := c.prep(q.sql()).int(q.Tenant).int(below).int(int64(q.scan()))
 		if q.CorrelationID != "" {
 			st = st.text(q.CorrelationID)
@@ -189,6 +197,10 @@ func (s *Store) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64
 		err := st.each(func(r row) error {
 			seen++
 			job := readJob(r, at)
+			if job.CreatedAt.UnixMilli() < q.CreatedAfter-createdSlack {
+				next = 0
+				return errStop
+			}
 			next = job.Seq
 			if q.wants(&job) {
 				jobs = append(jobs, job)
@@ -209,9 +221,40 @@ func (s *Store) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64
 	return jobs, next, err
 }
 
+// createdSlack is how far a job may have been created before one with a lower number, in milliseconds: clocks are set.
+const createdSlack = 60_000
+
+const (
+	sqlLastJob  = "SELECT seq FROM jobs WHERE tenant = ? ORDER BY seq DESC LIMIT 1 + 0"
+	sqlJobSince = "SELECT seq, created_at FROM jobs WHERE tenant = ? AND seq >= ? ORDER BY seq LIMIT 1 + 0"
+)
+
+// firstJobSince returns the number below which all jobs of a tenant were created before that time. Numbers are given in the order of
+// time, so a few looks along an index find it among any number of jobs.
+func (c conn) firstJobSince(tenant, at int64) (int64, error) {
+	low, high := int64(0), int64(0)
+	if _, err := c.prep(sqlLastJob).int(tenant).one(func(r row) { high = r.int(0) + 1 }); err != nil {
+		return 0, err
+	}
+	for low < high {
+		middle := low + (high-low)/2
+		var seq, created int64
+		found, err := c.prep(sqlJobSince).int(tenant).int(middle).one(func(r row) { seq, created = r.int(0), r.int(1) })
+		switch {
+		case err != nil:
+			return 0, err
+		case !found || created >= at:
+			high = middle
+		default:
+			low = seq + 1
+		}
+	}
+	return low, nil
+}
+
 // scan is how many jobs to look at for a page: no more than it has if every job is wanted.
 func (q *JobQuery) scan() int {
-	if q.Queue == 0 && q.Task == "" && len(q.Statuses) == 0 {
+	if q.Queue == 0 && q.Task == "" && len(q.Statuses) == 0 && q.CreatedAfter == 0 && q.CreatedBefore == 0 {
 		return q.Limit + 1
 	}
 	return maxScan
@@ -219,6 +262,7 @@ func (q *JobQuery) scan() int {
 
 func (q *JobQuery) wants(job *JobRow) bool {
 	return (q.Queue == 0 || job.Queue == q.Queue) && (q.Task == "" || job.Task == q.Task) &&
+		job.CreatedAt.UnixMilli() >= q.CreatedAfter && (q.CreatedBefore == 0 || job.CreatedAt.UnixMilli() < q.CreatedBefore) &&
 		(len(q.Statuses) == 0 || slices.Contains(q.Statuses, job.Status))
 }
 
