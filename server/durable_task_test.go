@@ -8,10 +8,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -167,6 +169,102 @@ terminated TERMINATED "enough"
 		t.Errorf("%v: got\n%swant\n%s\n%s", err, got, want, said.String())
 	}
 }
+
+// So does the one for JavaScript.
+func TestDurableTaskSDKExampleForJavaScript(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join("..", "examples", "durabletask", "javascript")
+	modules := nodeModules(t, folder)
+	s := startDurableTask(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	program := exec.CommandContext(ctx, "node", filepath.Join(folder, "program.js"), s.address, s.key)
+	program.Env = append(os.Environ(), "NODE_PATH="+filepath.Join(modules, "node_modules"))
+	var said bytes.Buffer
+	program.Stderr = &said
+	got, err := program.Output()
+	if err != nil || string(got) != endedAsPrograms {
+		t.Errorf("%v: got\n%swant\n%s\n%s", err, got, endedAsPrograms, said.String())
+	}
+}
+
+// And the one for Go, with the version of the SDK that go.mod names.
+func TestDurableTaskSDKExampleForGo(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	binary := filepath.Join(t.TempDir(), "program")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "../examples/durabletask/go").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	s := startDurableTask(t)
+	program := exec.CommandContext(ctx, binary, s.address, s.key)
+	var said bytes.Buffer
+	program.Stderr = &said
+	got, err := program.Output()
+	if err != nil || string(got) != endedAsPrograms {
+		t.Errorf("%v: got\n%swant\n%s\n%s", err, got, endedAsPrograms, said.String())
+	}
+}
+
+// And the one for Java, with the version of Microsoft's SDK that its pom.xml names.
+func TestDurableTaskSDKExampleForJava(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []string{"java", "javac", "mvn"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Fatalf("this test needs a JDK and Maven: there is no %s", tool)
+		}
+	}
+	folder := filepath.Join("..", "examples", "durabletask", "java")
+	jars := filepath.Join(installed(t, folder, "pom.xml", []string{"pom.xml"}, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"), "jars", "*")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	classes := t.TempDir()
+	if out, err := exec.CommandContext(ctx, "javac", "-cp", jars, "-d", classes, filepath.Join(folder, "src", "main", "java", "Program.java")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	s := startDurableTask(t)
+	program := exec.CommandContext(ctx, "java", "-cp", classes+string(os.PathListSeparator)+jars, "Program", s.address, s.key)
+	var said bytes.Buffer
+	program.Stderr = &said
+	got, err := program.Output()
+	if err != nil || string(got) != endedAsPrograms {
+		t.Errorf("%v: got\n%swant\n%s\n%s", err, got, endedAsPrograms, said.String())
+	}
+}
+
+// The page names the versions that the tests run.
+func TestDurableTaskPageNamesItsVersions(t *testing.T) {
+	page, err := os.ReadFile("../docs/durable-task.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, c := range map[string]struct{ pattern, named string }{
+		"../examples/durabletask/requirements.txt":        {`durabletask==(\S+)`, "`durabletask` %s "},
+		"../examples/durabletask/javascript/package.json": {`durabletask-js": "([^"]+)"`, "durabletask-js` %s "},
+		"../examples/durabletask/java/pom.xml":            {`durabletask-client</artifactId>\s*<version>([^<]+)`, "durabletask-client` %s "},
+		"../go.mod":                                       {`dapr/durabletask-go (\S+)`, "durabletask-go` %s "},
+	} {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		version := regexp.MustCompile(c.pattern).FindSubmatch(content)
+		if version == nil || !strings.Contains(string(page), fmt.Sprintf(c.named, version[1])) {
+			t.Errorf("the page does not name the version of %s: %q", file, version)
+		}
+	}
+}
+
+// endedAsPrograms is what the programs for JavaScript, Go and Java say.
+const endedAsPrograms = `chain COMPLETED "Hello Hello you!!"
+fanOut COMPLETED 30
+retried COMPLETED 3
+timer COMPLETED "later"
+parent COMPLETED 14
+approval COMPLETED "by me"
+terminated TERMINATED "enough"
+`
 
 // node makes a process of a script, which lasts no longer than the context.
 func (s *sdk) node(ctx context.Context, script, key string, args ...string) *exec.Cmd {
