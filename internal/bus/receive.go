@@ -161,10 +161,7 @@ func (s *Service) peek(ctx context.Context, lane store.Lane, from int64, limit i
 	if err := memory.Grow(ctx, maxAnswerBytes); err != nil {
 		return nil, 0, err
 	}
-	if stopped := turns.Run(ctx, func() { messages, next, err = s.store.Peek(ctx, lane, from, limit, maxAnswerBytes, 1) }); stopped != nil {
-		return nil, 0, stopped
-	}
-	return messages, next, err
+	return s.store.PeekMany(ctx, lane, from, limit, maxAnswerBytes, 1)
 }
 
 func messagesOf(stored []store.Message) ([]forebay.Message, error) {

@@ -83,7 +83,8 @@ const (
 // conn is one connection.
 type conn struct {
 	driver
-	limit func() error // asked between rows: why to stop; nil: never
+	limit  func() error // asked between rows: why to stop; nil: never
+	gotRow *bool        // set once a row came; nil: nobody asks
 }
 
 // statement is a prepared statement whose parameters are bound in order.
@@ -92,6 +93,8 @@ type statement struct {
 	n     int
 	err   error
 	limit func() error
+	// gotRow is that of the connection.
+	gotRow *bool
 }
 
 // prep returns the statement for sql, reset and with nothing bound.
@@ -100,7 +103,7 @@ func (c conn) prep(sql string) statement {
 	if err != nil {
 		return statement{err: fmt.Errorf("prepare %q: %w", firstWords(sql), err)}
 	}
-	return statement{s: s, limit: c.limit}
+	return statement{s: s, limit: c.limit, gotRow: c.gotRow}
 }
 
 func (st statement) int(v int64) statement {
@@ -196,7 +199,9 @@ func (st statement) each(f func(row) error) error {
 		if !more {
 			return nil
 		}
-		rows++
+		if rows++; st.gotRow != nil {
+			*st.gotRow = true
+		}
 		if st.limit != nil && rows%64 == 0 {
 			if err := st.limit(); err != nil {
 				st.s.reset()

@@ -42,7 +42,7 @@ func (r *readers) close() (err error) {
 }
 
 // read runs f on a read connection. f must be short, for on SQLite an open read keeps the WAL from
-// shrinking, and may run twice.
+// shrinking. It runs again on a new connection if the one that it got turns out to be lost before a row came.
 func (s *Store) read(ctx context.Context, f func(conn) error) error {
 	return s.readBy(ctx, s.readers, f)
 }
@@ -77,14 +77,15 @@ func (s *Store) readBy(ctx context.Context, r *readers, f func(conn) error) erro
 			}
 			c = opened
 		}
-		err := c.readFor(ctx, f)
+		gotRow := false
+		err := c.readFor(ctx, &gotRow, f)
 		if !errors.Is(err, errDisconnected) {
 			return c.domainError(err)
 		}
 		why := c.domainError(err)
 		c.Close() // it is of no use any more
 		c = conn{}
-		if !used {
+		if !used || gotRow { // f may have kept what it got
 			return why
 		}
 	}
@@ -96,7 +97,8 @@ var errDisconnected = errors.New("the connection to the database is lost")
 // maxReadTime bounds a read: while it lasts the WAL cannot be reset.
 const maxReadTime = 10 * time.Second
 
-func (c conn) readFor(ctx context.Context, f func(conn) error) error {
+func (c conn) readFor(ctx context.Context, gotRow *bool, f func(conn) error) error {
+	c.gotRow = gotRow
 	start := time.Now()
 	c.limit = func() error {
 		if ctx.Err() != nil {

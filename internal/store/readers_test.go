@@ -52,3 +52,35 @@ func TestReadsOfOneTenantLeaveAConnection(t *testing.T) {
 		})
 	}
 }
+
+// A read begins again where a connection was lost while it stood idle, and not once it has seen rows: it would see them twice.
+func TestReadsBeginAgainOnlyBeforeARow(t *testing.T) {
+	for kind, database := range engines {
+		t.Run(kind, func(t *testing.T) {
+			s, _, _ := openWith(t, database(t))
+			for name, c := range map[string]struct{ rows, runs int }{"idle": {0, 2}, "reading": {1, 1}} {
+				for range maxReaders { // all are in use
+					if err := s.read(t.Context(), func(c conn) error { return c.prep("SELECT 1").each(nil) }); err != nil {
+						t.Fatal(err)
+					}
+				}
+				runs := 0
+				err := s.read(t.Context(), func(on conn) error {
+					runs++
+					for range c.rows {
+						if err := on.prep("SELECT 1").each(nil); err != nil {
+							return err
+						}
+					}
+					if runs == 1 {
+						return errDisconnected
+					}
+					return nil
+				})
+				if runs != c.runs || (err == nil) != (c.runs == 2) {
+					t.Errorf("%s: it ran %d times: %v", name, runs, err)
+				}
+			}
+		})
+	}
+}
