@@ -169,6 +169,7 @@ type DeadMessageFilter struct {
 	Reason          string  `json:"reason,omitempty" doc:"all with this dead_letter_reason"`
 	All             bool    `json:"all,omitempty" doc:"all that there are"`
 	MaxMessages     int     `json:"max_messages,omitempty" doc:"1 to 4,000; default 1,000"`
+	UpTo            int64   `json:"up_to,omitempty" doc:"none with a higher sequence number; 0: up to the highest there is when the call begins"`
 	DryRun          bool    `json:"dry_run,omitempty" doc:"only count them"`
 }
 
@@ -187,12 +188,14 @@ type MessageEdit struct {
 
 // RedrivenMessages is how many messages were sent back.
 type RedrivenMessages struct {
-	Redriven int  `json:"redriven" doc:"or, with dry_run, would be"`
-	More     bool `json:"more" doc:"there may be more that match: repeat the call"`
+	Redriven int   `json:"redriven" doc:"or, with dry_run, would be"`
+	More     bool  `json:"more" doc:"there may be more that match: repeat the call, with this up_to"`
+	UpTo     int64 `json:"up_to,omitempty" doc:"with more: what this call sent back and dies again has a higher sequence number"`
 }
 
 // PurgedMessages is how many messages were removed for good.
 type PurgedMessages struct {
-	Purged int  `json:"purged" doc:"or, with dry_run, would be"`
-	More   bool `json:"more" doc:"there may be more that match: repeat the call"`
+	Purged int   `json:"purged" doc:"or, with dry_run, would be"`
+	More   bool  `json:"more" doc:"there may be more that match: repeat the call, with this up_to"`
+	UpTo   int64 `json:"up_to,omitempty" doc:"with more: the highest sequence number there was when the call began"`
 }

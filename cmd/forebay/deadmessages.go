@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -81,6 +82,7 @@ func (a *app) printMessage(m forebay.Message) error {
 type deadFlags struct {
 	filter forebay.DeadMessageFilter
 	most   int
+	more   bool // a dry run did not count all
 }
 
 func (f *deadFlags) add(c *cobra.Command) {
@@ -116,28 +118,36 @@ func (f *deadFlags) selection(numbers []string) error {
 	return nil
 }
 
-// each repeats a call, which takes only so many messages at once.
-func (f *deadFlags) each(call func(forebay.DeadMessageFilter) (done int, more bool, err error)) (total int, err error) {
+// each repeats a call, which takes only so many messages at once. upTo, if not 0, says that there may be more. What
+// was sent back and died again has a higher number, and is not taken again.
+func (f *deadFlags) each(call func(forebay.DeadMessageFilter) (done int, upTo int64, err error)) (total int, err error) {
+	var upTo int64
 	for {
 		filter := f.filter
+		filter.UpTo = upTo
 		filter.MaxMessages = forebay.MaxDeadMessagesPerCall
 		if f.most > 0 {
 			filter.MaxMessages = min(filter.MaxMessages, f.most-total)
 		}
-		done, more, err := call(filter)
-		total += done
-		if err != nil || !more || done == 0 || filter.DryRun || f.most > 0 && total >= f.most {
+		done, next, err := call(filter)
+		total, upTo = total+done, next
+		f.more = filter.DryRun && upTo > 0 && f.most == 0
+		if err != nil || upTo == 0 || done == 0 || filter.DryRun || f.most > 0 && total >= f.most {
 			return total, err
 		}
 	}
 }
 
-// done says what was counted.
-func (f *deadFlags) done(verb string) string {
-	if f.filter.DryRun {
-		return "would be " + verb
+// done says what was counted, and how many there were.
+func (f *deadFlags) done(verb string, n int) [][2]string {
+	number := strconv.Itoa(n)
+	if f.more {
+		number += " or more"
 	}
-	return verb
+	if f.filter.DryRun {
+		verb = "would be " + verb
+	}
+	return [][2]string{{verb, number}}
 }
 
 // none is the error when messages were named and not one of them was there.
@@ -161,7 +171,7 @@ sequence numbers, select them by --reason, or say --all. With exactly one its bo
 	}
 	f.add(c)
 	c.Flags().StringVar(&body, "set-body", "", "this text instead of the body")
-	c.Flags().StringVar(&bodyFile, "set-body-file", "", "the text of this file instead of the body")
+	c.Flags().StringVar(&bodyFile, "set-body-file", "", "what this file holds instead of the body")
 	c.Flags().StringArrayVar(&properties, "set-property", nil, "name=value; all given ones replace the message's properties")
 	c.MarkFlagsMutuallyExclusive("set-body", "set-body-file")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -179,9 +189,9 @@ sequence numbers, select them by --reason, or say --all. With exactly one its bo
 		if err != nil {
 			return err
 		}
-		redriven, err := f.each(func(filter forebay.DeadMessageFilter) (int, bool, error) {
+		redriven, err := f.each(func(filter forebay.DeadMessageFilter) (int, int64, error) {
 			report, err := queue.Redrive(c.Context(), forebay.RedriveMessagesRequest{DeadMessageFilter: filter, Edit: edit})
-			return report.Redriven, report.More, err
+			return report.Redriven, report.UpTo, err
 		})
 		switch {
 		case err != nil:
@@ -189,7 +199,7 @@ sequence numbers, select them by --reason, or say --all. With exactly one its bo
 		case redriven == 0 && len(args) > 1:
 			return f.none(args[0])
 		}
-		return a.printOne(forebay.RedrivenMessages{Redriven: redriven}, [][2]string{{f.done("redriven"), strconv.Itoa(redriven)}})
+		return a.printOne(forebay.RedrivenMessages{Redriven: redriven, More: f.more}, f.done("redriven", redriven))
 	}
 	return c
 }
@@ -205,8 +215,12 @@ func messageEdit(c *cobra.Command, body, file string, properties []string) (*for
 		if err != nil {
 			return nil, usagef("%s cannot be read: %s", file, cause(err))
 		}
-		text := string(content)
-		edit.Body = &text
+		if utf8.Valid(content) {
+			text := string(content)
+			edit.Body = &text
+		} else {
+			edit.BodyBase64 = content
+		}
 	}
 	for _, p := range properties {
 		name, value, ok := strings.Cut(p, "=")
@@ -218,7 +232,7 @@ func messageEdit(c *cobra.Command, body, file string, properties []string) (*for
 		}
 		edit.Properties[name] = value
 	}
-	if edit.Body == nil && edit.Properties == nil {
+	if edit.Body == nil && edit.BodyBase64 == nil && edit.Properties == nil {
 		return nil, nil
 	}
 	return &edit, nil
@@ -242,9 +256,9 @@ them by --reason, or say --all. --dry-run only counts.`,
 		if err != nil {
 			return err
 		}
-		purged, err := f.each(func(filter forebay.DeadMessageFilter) (int, bool, error) {
+		purged, err := f.each(func(filter forebay.DeadMessageFilter) (int, int64, error) {
 			report, err := queue.PurgeDead(c.Context(), filter)
-			return report.Purged, report.More, err
+			return report.Purged, report.UpTo, err
 		})
 		switch {
 		case err != nil:
@@ -252,7 +266,7 @@ them by --reason, or say --all. --dry-run only counts.`,
 		case purged == 0 && len(args) > 1:
 			return f.none(args[0])
 		}
-		return a.printOne(forebay.PurgedMessages{Purged: purged}, [][2]string{{f.done("purged"), strconv.Itoa(purged)}})
+		return a.printOne(forebay.PurgedMessages{Purged: purged, More: f.more}, f.done("purged", purged))
 	}
 	return c
 }

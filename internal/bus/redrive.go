@@ -32,28 +32,31 @@ func (s *Service) Redrive(ctx context.Context, tenant, path string, req forebay.
 	if err != nil {
 		return report, err
 	}
-	report.Redriven, report.More, err = s.eachDead(ctx, tenant, path, req.DeadMessageFilter, func(q store.MessageQueue, sel store.DeadMessages) (store.DeadStep, error) {
+	report.Redriven, report.UpTo, err = s.eachDead(ctx, tenant, path, req.DeadMessageFilter, func(q store.MessageQueue, sel store.DeadMessages) (store.DeadStep, error) {
 		return s.store.RedriveDead(ctx, q, sel, edit)
 	})
+	report.More = report.UpTo > 0
 	return report, err
 }
 
 // PurgeDead removes dead letters of a queue or subscription for good.
 func (s *Service) PurgeDead(ctx context.Context, tenant, path string, filter forebay.DeadMessageFilter) (report forebay.PurgedMessages, err error) {
-	report.Purged, report.More, err = s.eachDead(ctx, tenant, path, filter, func(q store.MessageQueue, sel store.DeadMessages) (store.DeadStep, error) {
+	report.Purged, report.UpTo, err = s.eachDead(ctx, tenant, path, filter, func(q store.MessageQueue, sel store.DeadMessages) (store.DeadStep, error) {
 		return s.store.PurgeDead(ctx, q, sel)
 	})
+	report.More = report.UpTo > 0
 	return report, err
 }
 
-// eachDead takes steps over the selected dead letters until they are done, or as many as the call may take.
-func (s *Service) eachDead(ctx context.Context, tenant, path string, f forebay.DeadMessageFilter, do func(store.MessageQueue, store.DeadMessages) (store.DeadStep, error)) (done int, more bool, err error) {
+// eachDead takes steps over the selected dead letters until they are done, or as many as the call may take. If there may be
+// more, upTo is the highest number that they can have.
+func (s *Service) eachDead(ctx context.Context, tenant, path string, f forebay.DeadMessageFilter, do func(store.MessageQueue, store.DeadMessages) (store.DeadStep, error)) (done int, upTo int64, err error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
-		return 0, false, err
+		return 0, 0, err
 	}
 	if e.IsTopic {
-		return 0, false, forebay.Errorf(forebay.CodeNotSupported, "a topic has no dead letters; its subscriptions do")
+		return 0, 0, forebay.Errorf(forebay.CodeNotSupported, "a topic has no dead letters; its subscriptions do")
 	}
 	limit := cmp.Or(f.MaxMessages, 1000)
 	ways := 0
@@ -64,24 +67,29 @@ func (s *Service) eachDead(ctx context.Context, tenant, path string, f forebay.D
 	}
 	switch {
 	case ways != 1:
-		return 0, false, forebay.Invalid("body", "must hold one of sequence_numbers, reason and all: true")
+		return 0, 0, forebay.Invalid("body", "must hold one of sequence_numbers, reason and all: true")
 	case len(f.SequenceNumbers) > forebay.MaxMessagesPerCall:
-		return 0, false, forebay.Invalid("sequence_numbers", "has %d numbers; the limit is %d", len(f.SequenceNumbers), forebay.MaxMessagesPerCall)
+		return 0, 0, forebay.Invalid("sequence_numbers", "has %d numbers; the limit is %d", len(f.SequenceNumbers), forebay.MaxMessagesPerCall)
+	case f.UpTo < 0:
+		return 0, 0, forebay.Invalid("up_to", "must not be negative")
 	case limit < 1 || limit > forebay.MaxDeadMessagesPerCall:
-		return 0, false, forebay.Invalid("max_messages", "goes from 1 to %d", forebay.MaxDeadMessagesPerCall)
+		return 0, 0, forebay.Invalid("max_messages", "goes from 1 to %d", forebay.MaxDeadMessagesPerCall)
 	}
 	if f.DryRun {
 		do = func(q store.MessageQueue, sel store.DeadMessages) (store.DeadStep, error) {
 			return s.store.CountDead(ctx, q, sel)
 		}
 	}
-	sel := store.DeadMessages{Numbers: f.SequenceNumbers, Reason: f.Reason}
+	sel := store.DeadMessages{Numbers: f.SequenceNumbers, Reason: f.Reason, Until: f.UpTo}
 	for {
 		sel.Limit = min(deadStep, limit-done)
 		step, err := do(e.MessageQueue, sel)
 		done += step.Done
-		if err != nil || !step.More || done >= limit {
-			return done, step.More, err
+		switch {
+		case err != nil || !step.More:
+			return done, 0, err
+		case done >= limit:
+			return done, step.Until, nil
 		}
 		sel.After, sel.Until = step.After, step.Until
 	}

@@ -128,6 +128,7 @@ func testDeadLettersAreMended(t *testing.T, b *Service) {
 	}{
 		"nothing selected":   {},
 		"two ways":           {filter: forebay.DeadMessageFilter{All: true, Reason: "Bad"}},
+		"a negative up_to":   {filter: forebay.DeadMessageFilter{All: true, UpTo: -1}},
 		"too many":           {filter: forebay.DeadMessageFilter{All: true, MaxMessages: 4001}},
 		"an edit of many":    {filter: forebay.DeadMessageFilter{All: true}, edit: &forebay.MessageEdit{Body: &fixed}},
 		"two bodies":         {filter: forebay.DeadMessageFilter{SequenceNumbers: odd}, edit: &forebay.MessageEdit{Body: &fixed, BodyBase64: []byte("x")}},
@@ -138,6 +139,16 @@ func testDeadLettersAreMended(t *testing.T, b *Service) {
 		}
 	}
 	again := deadLetterAll(t, b, "orders", "Again")
+	// What is sent back and dies again before the next call is not taken again: a repeated redrive ends.
+	r := redrive(forebay.DeadMessageFilter{Reason: "Again", MaxMessages: len(again) - 10}, nil)
+	if r.Redriven != len(again)-10 || !r.More || r.UpTo < again[len(again)-1] {
+		t.Errorf("redrove %+v of %d", r, len(again))
+	}
+	died := deadLetterAll(t, b, "orders", "Again")
+	if next := redrive(forebay.DeadMessageFilter{Reason: "Again", UpTo: r.UpTo}, nil); next.Redriven != 10 || next.More {
+		t.Errorf("then %+v, where 10 were left and %d had died again", next, len(died))
+	}
+	again = append(died, deadLetterAll(t, b, "orders", "Again")...)
 	if _, err := b.Redrive(ctx, "acme", "orders", forebay.RedriveMessagesRequest{DeadMessageFilter: forebay.DeadMessageFilter{SequenceNumbers: again[:1]},
 		Edit: &forebay.MessageEdit{Body: &large}}); forebay.CodeOf(err) != forebay.CodePayloadTooLarge {
 		t.Errorf("an edit that is too large: %v", err)

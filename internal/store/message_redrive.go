@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"github.com/forebayhq/forebay"
@@ -48,14 +49,18 @@ func (s *Store) CountDead(ctx context.Context, q MessageQueue, sel DeadMessages)
 
 // PurgeDead removes selected messages of the queue's dead-letter subqueue for good, as many as one step takes.
 func (s *Store) PurgeDead(ctx context.Context, q MessageQueue, sel DeadMessages) (DeadStep, error) {
-	return s.eachDead(ctx, "purge", q, sel, func(t *tx, _ MessageQueue, seq int64) error { return t.deleteMessage(seq) })
+	return s.eachDead(ctx, "purge", q, sel, nil, func(t *tx, _ MessageQueue, seq int64) error { return t.deleteMessage(seq) })
 }
 
 // RedriveDead sends selected messages of the queue's dead-letter subqueue back to the queue, as many as one step takes. Each
 // gets a new number, is delivered as if never before, and lives as long as a new one. edit, if it is not nil, changes
 // what it holds.
 func (s *Store) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessages, edit func(*MessageContent) error) (DeadStep, error) {
-	return s.eachDead(ctx, "redrive", q, sel, func(t *tx, q MessageQueue, seq int64) error {
+	var changed map[string]any
+	if edit != nil {
+		changed = map[string]any{"edited": true}
+	}
+	return s.eachDead(ctx, "redrive", q, sel, changed, func(t *tx, q MessageQueue, seq int64) error {
 		a, err := t.arrivalOf(seq, t.now)
 		if err == nil && edit != nil {
 			a.share = nil
@@ -71,6 +76,7 @@ func (s *Store) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessage
 			return err
 		}
 		a.why, a.source, a.hops = DeadLettering{}, "", 0
+		t.copied.add(1, int64(a.Size())) // so that a transaction of large messages ends sooner
 		number, err := t.newSeq()
 		if err != nil {
 			return err
@@ -79,7 +85,8 @@ func (s *Store) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessage
 	})
 }
 
-func (s *Store) eachDead(ctx context.Context, verb string, q MessageQueue, sel DeadMessages, do func(*tx, MessageQueue, int64) error) (DeadStep, error) {
+// eachDead does one step; also is what its audit entry tells besides.
+func (s *Store) eachDead(ctx context.Context, verb string, q MessageQueue, sel DeadMessages, also map[string]any, do func(*tx, MessageQueue, int64) error) (DeadStep, error) {
 	return transact(ctx, s, stageChange, func(t *tx) (step DeadStep, err error) {
 		now, found, err := t.messageQueue(q.No)
 		if err == nil && !found {
@@ -112,6 +119,7 @@ func (s *Store) eachDead(ctx context.Context, verb string, q MessageQueue, sel D
 			return step, nil
 		}
 		detail := map[string]any{"messages": step.Done, "dead_letters": true}
+		maps.Copy(detail, also)
 		if len(sel.Numbers) > 0 {
 			detail["sequence_numbers"] = sel.Numbers
 		}
