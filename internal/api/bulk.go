@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	bulkChunk = 128     // lines stored at once, at most: others wait for the transaction
+	bulkAhead = 128     // lines read ahead of the store
 	bulkBytes = 1 << 20 // of small lines read ahead of the store
 	// bulkIdle is how long a bulk submit may send nothing.
 	bulkIdle = 2 * time.Minute
@@ -66,7 +66,7 @@ func (a *API) bulk(c *call) {
 	c.w.untilDrain()
 
 	ctx, cancel := a.untilDrain(c.r.Context())
-	lines := make(chan bulkLine, bulkChunk)
+	lines := make(chan bulkLine, bulkAhead)
 	reader := &lineReader{api: a, call: c, ctx: ctx, out: lines, ahead: semaphore.NewWeighted(bulkBytes), claim: a.memory.Claim(c.caller.Tenant)}
 	reader.readAhead()
 	// A read that waits for the client ends with the context.
@@ -82,7 +82,7 @@ func (a *API) bulk(c *call) {
 	}()
 
 	for first := range lines {
-		if !a.bulkChunk(c, collect(first, lines)) {
+		if !a.bulkChunk(c, collect(first, lines, a.service.AtOnce())) {
 			return
 		}
 	}
@@ -94,10 +94,10 @@ func (a *API) bulk(c *call) {
 	}
 }
 
-// collect returns the line and those that wait behind it.
-func collect(first bulkLine, lines <-chan bulkLine) []bulkLine {
+// collect returns the line and those that wait behind it, so many at most.
+func collect(first bulkLine, lines <-chan bulkLine, most int) []bulkLine {
 	chunk := []bulkLine{first}
-	for len(chunk) < bulkChunk {
+	for len(chunk) < most {
 		select {
 		case line, ok := <-lines:
 			if !ok {

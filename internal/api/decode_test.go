@@ -44,6 +44,8 @@ func (s instant) SubmitMany(ctx context.Context, tenant string, reqs []forebay.S
 	return results
 }
 
+func (instant) AtOnce() int { return 128 }
+
 func newInstant() *API {
 	return New(Options{Service: instant{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20})
 }

@@ -182,6 +182,8 @@ func (f *failing) Get(context.Context, string, string) (forebay.Job, error) {
 	return forebay.Job{}, f.err
 }
 
+func (f *failing) AtOnce() int { return 128 }
+
 func (f *failing) SubmitMany(_ context.Context, _ string, reqs []forebay.SubmitRequest) []forebay.SubmitResult {
 	results := make([]forebay.SubmitResult, len(reqs))
 	for i := range results {

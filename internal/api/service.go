@@ -29,6 +29,8 @@ type Service interface {
 type Submitter interface {
 	Submit(ctx context.Context, tenant string, req forebay.SubmitRequest) (job forebay.Job, existing bool, err error)
 	SubmitMany(ctx context.Context, tenant string, reqs []forebay.SubmitRequest) []forebay.SubmitResult
+	// AtOnce is how many requests SubmitMany had best get now.
+	AtOnce() int
 }
 
 // Reader reads a tenant's jobs.

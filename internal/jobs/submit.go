@@ -33,6 +33,9 @@ func (s *Service) SubmitMany(ctx context.Context, tenant string, reqs []forebay.
 	return s.SubmitRepeatable(ctx, tenant, reqs, nil)
 }
 
+// AtOnce is how many requests SubmitMany had best get now: others wait until all of a call are stored.
+func (s *Service) AtOnce() int { return s.store.AtOnce() }
+
 type continuingKey struct{}
 
 // Continuing returns a context for what follows from what was acknowledged already: a limit of the tenant does not refuse it.

@@ -1,6 +1,9 @@
 package store
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // Operations that bring something new wait for the writer in rotation of their tenants, so that one who sends
 // ten thousand at once does not make another wait until they are stored. What settles deliveries, and what
@@ -14,16 +17,29 @@ const rotation = 16
 type backlog struct {
 	of   map[int64][]operation // by tenant, in the order in which they came
 	next []int64               // tenants with some, in rotation
+}
 
-	latest int64     // the tenant of the latest operation
-	turned time.Time // when that was last another's than the one before it
+// company tells whether tenants share the writers: those of a process that has two count together.
+type company struct {
+	latest atomic.Int64 // the tenant of the latest operation
+	turned atomic.Int64 // when that was last another's than the one before it, in nanoseconds; 0: never
 }
 
 // sharedFor is for how long tenants count as sharing the writer after two of them have brought something.
 const sharedFor = 10 * time.Second
 
-// shared reports whether several tenants bring something these days.
-func (b *backlog) shared() bool { return !b.turned.IsZero() && time.Since(b.turned) < sharedFor }
+// came notes that a tenant brings something.
+func (c *company) came(tenant int64) {
+	if before := c.latest.Swap(tenant); before != tenant && before != 0 {
+		c.turned.Store(time.Now().UnixNano())
+	}
+}
+
+// now reports whether several tenants bring something these days.
+func (c *company) now() bool {
+	at := c.turned.Load()
+	return at != 0 && time.Since(time.Unix(0, at)) < sharedFor
+}
 
 func (b *backlog) empty() bool { return len(b.next) == 0 }
 
@@ -33,12 +49,6 @@ func (b *backlog) add(tenant int64, op operation) {
 	}
 	if len(b.of[tenant]) == 0 {
 		b.next = append(b.next, tenant)
-	}
-	if b.latest != tenant {
-		if b.latest != 0 {
-			b.turned = time.Now()
-		}
-		b.latest = tenant
 	}
 	b.of[tenant] = append(b.of[tenant], op)
 }

@@ -126,10 +126,10 @@ func TestTransactionsAreShortWhileTenantsShare(t *testing.T) {
 			return first.Load()
 		}
 		// 8 ms are 400 rows, and 2 ms are 100.
-		if n := next("alone", busy); n != calls {
+		if n := next("alone", busy); n != calls || s.AtOnce() <= sharedRows {
 			t.Errorf("of a lone tenant's %d calls %d went into the next transaction", calls, n)
 		}
-		if n := next("shared", other); n > 100/each+1 {
+		if n := next("shared", other); n > 100/each+1 || s.AtOnce() > sharedRows {
 			t.Errorf("of %d calls of two tenants %d went into the next transaction", calls, n)
 		}
 	})

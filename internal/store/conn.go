@@ -20,6 +20,8 @@ type driver interface {
 	now() int64      // the database's time, about: for what nothing depends on
 	// askNow reads the database's time, and then what the question asks.
 	askNow(at *int64, q question) error
+	// askAll asks several questions, in their order; where each would take a round trip, in one.
+	askAll(questions []question) error
 	// explain turns an error of the database into one that says what a caller can do; others are
 	// returned as they are.
 	explain(err error) error

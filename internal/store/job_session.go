@@ -26,19 +26,68 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM job_sessions s JOIN messages m ON m.seq =
 // that time at the earliest; notBefore is that time if it is not when the job was submitted for, else 0.
 // It returns when the job becomes visible and what it waits for until then, if that is its session.
 func (t *tx) joinSession(s jobSession, seq, at, notBefore int64) (visible int64, waiting string, err error) {
-	var taken bool
-	var until int64
-	if _, err := t.prep(sqlTurn).int(s.tenant).int(s.queue).text(s.id).int(heldUntil).one(func(r row) { taken, until = r.int(0) != 0, r.int(1) }); err != nil {
+	if err := t.passTurns(); err != nil {
 		return 0, "", err
+	}
+	is, known := t.turns[s]
+	if !known {
+		if err := s.askTurn(&is).askOf(t.conn); err != nil {
+			return 0, "", err
+		}
+	}
+	if t.turns != nil {
+		t.turns[s] = turn{taken: true, until: is.until}
 	}
 	err = t.prep("INSERT INTO job_sessions (tenant, queue, session_id, seq, not_before) VALUES (?, ?, ?, ?, ?)").
 		int(s.tenant).int(s.queue).text(s.id).int(seq).intOrNull(notBefore).exec()
-	if taken {
+	if is.taken {
 		return heldUntil, string(forebay.WaitSession), err
 	}
-	visible, waiting = afterCall(at, until)
+	visible, waiting = afterCall(at, is.until)
 	return visible, waiting, err
 }
+
+// turn is whose turn it is in a session.
+type turn struct {
+	taken bool  // it is a job's
+	until int64 // until when a call may run whose job was cancelled
+}
+
+func (s jobSession) askTurn(is *turn) question {
+	return question{sqlTurn, func(st statement) statement { return st.int(s.tenant).int(s.queue).text(s.id).int(heldUntil) },
+		func(r row) { *is = turn{r.int(0) != 0, r.int(1)} }}
+}
+
+// lookTurns asks about the sessions of all these jobs at once. It holds until forgetTurns: nobody else may change
+// a session meanwhile.
+func (t *tx) lookTurns(jobs []NewJob) error {
+	var questions []question
+	found := map[jobSession]*turn{}
+	for i := range jobs {
+		s := jobSession{jobs[i].Tenant, jobs[i].Queue, jobs[i].SessionID}
+		if s.id != "" && found[s] == nil {
+			found[s] = &turn{}
+			questions = append(questions, s.askTurn(found[s]))
+		}
+	}
+	if len(questions) < 2 {
+		return nil
+	}
+	err := t.passTurns()
+	if err == nil {
+		err = t.askAll(questions)
+	}
+	if err != nil {
+		return err
+	}
+	t.turns = make(map[jobSession]turn, len(found))
+	for s, is := range found {
+		t.turns[s] = *is
+	}
+	return nil
+}
+
+func (t *tx) forgetTurns() { t.turns = nil }
 
 // afterCall is when a job becomes visible that has its turn and may begin at that time, while a call that
 // was cancelled may run until then.
@@ -49,38 +98,83 @@ func afterCall(at, until int64) (visible int64, waiting string) {
 	return at, ""
 }
 
+const sqlLeaveSession = "DELETE FROM job_sessions WHERE seq = ? RETURNING tenant, queue, session_id"
+
 const sqlNextTurn = `
 SELECT m.seq, m.lane, m.rank, coalesce(s.not_before, j.scheduled_at, 0), m.deadline,
   coalesce((SELECT h.ends_at FROM job_session_holds h WHERE h.tenant = s.tenant AND h.queue = s.queue AND h.session_id = s.session_id), 0)
 FROM job_sessions s JOIN messages m ON m.seq = s.seq JOIN jobs j ON j.seq = s.seq
 WHERE s.tenant = ? AND s.queue = ? AND s.session_id = ? ORDER BY s.seq LIMIT 1`
 
-// leaveSession is for a job that has ended. Unless it was held, it was its turn, and the next one's comes.
-func (t *tx) leaveSession(seq int64, held bool) error {
-	var s jobSession
-	found, err := t.prep("DELETE FROM job_sessions WHERE seq = ? RETURNING tenant, queue, session_id").int(seq).
-		one(func(r row) { s = jobSession{r.int(0), r.int(1), r.text(2)} })
-	if err != nil || !found || held {
-		return err
-	}
-	return t.turn(t.prep(sqlNextTurn).int(s.tenant).int(s.queue).text(s.id))
+// leaving is a job that has ended and leaves its session, if it has one.
+type leaving struct {
+	seq  int64
+	held bool
 }
 
-// turn gives the job that the statement finds its turn.
-func (t *tx) turn(find statement) error {
-	var next, rank, at, deadline, until int64
-	var lane Lane
-	found, err := find.one(func(r row) {
-		next, lane, rank, at, deadline, until = r.int(0), Lane(r.int(1)), r.int(2), r.int(3), r.int(4), r.int(5)
-	})
-	if err != nil || !found {
+// leaveSession is for a job that has ended. Unless it was held, it was its turn, and the next one's comes: at the
+// end of the stage, together with those of others, or earlier if anything else is done to a session.
+func (t *tx) leaveSession(seq int64, held bool) error {
+	t.leaving = append(t.leaving, leaving{seq, held})
+	if t.together {
+		return nil
+	}
+	return t.passTurns()
+}
+
+// passTurns has jobs that have ended leave their sessions, and gives the next ones their turns.
+func (t *tx) passTurns() error {
+	if len(t.leaving) == 0 {
+		return nil
+	}
+	leave := make([]question, len(t.leaving))
+	var next []question
+	var turns []*nextTurn
+	for i, l := range t.leaving {
+		leave[i] = question{sqlLeaveSession, func(st statement) statement { return st.int(l.seq) }, func(r row) {
+			s, n := jobSession{r.int(0), r.int(1), r.text(2)}, &nextTurn{}
+			if !l.held {
+				turns = append(turns, n)
+				next = append(next, question{sqlNextTurn, func(st statement) statement { return st.int(s.tenant).int(s.queue).text(s.id) }, n.read})
+			}
+		}}
+	}
+	t.leaving = t.leaving[:0]
+	if err := t.askAll(leave); err != nil || len(next) == 0 {
 		return err
 	}
-	visible, waiting := afterCall(max(t.now, at), until)
-	t.due(lane, rank, visible)
-	t.deadlineAt(deadline)
-	t.changed(next)
-	return t.prep("UPDATE messages SET visible = ?, waiting = ? WHERE seq = ?").int(visible).textOrNull(waiting).int(next).exec()
+	if err := t.askAll(next); err != nil {
+		return err
+	}
+	for _, n := range turns {
+		if err := t.give(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nextTurn is the job whose turn comes.
+type nextTurn struct {
+	seq, rank, at, deadline int64 // seq 0: there is none
+	until                   int64 // as of turn
+	lane                    Lane
+}
+
+func (n *nextTurn) read(r row) {
+	*n = nextTurn{seq: r.int(0), lane: Lane(r.int(1)), rank: r.int(2), at: r.int(3), deadline: r.int(4), until: r.int(5)}
+}
+
+// give gives the job, if there is one, its turn.
+func (t *tx) give(n *nextTurn) error {
+	if n.seq == 0 {
+		return nil
+	}
+	visible, waiting := afterCall(max(t.now, n.at), n.until)
+	t.due(n.lane, n.rank, visible)
+	t.deadlineAt(n.deadline)
+	t.changed(n.seq)
+	return t.prep("UPDATE messages SET visible = ?, waiting = ? WHERE seq = ?").int(visible).textOrNull(waiting).int(n.seq).exec()
 }
 
 // rejoinSession holds a job that was redriven, to begin at that time, while it is another's turn.
@@ -109,6 +203,9 @@ ON CONFLICT (tenant, queue, session_id) DO UPDATE SET token = excluded.token, en
 // holdSession keeps the turn of a job's session, if it has one, until the end of the lock that a cancel
 // voids, or until callOver.
 func (t *tx) holdSession(seq, token, until int64) error {
+	if err := t.passTurns(); err != nil {
+		return err
+	}
 	if err := t.prep(sqlDropHolds).int(t.now).exec(); err != nil {
 		return err
 	}
@@ -127,11 +224,18 @@ WHERE s.tenant = ? AND s.queue = ? AND s.session_id = ? AND m.visible < ? AND m.
 // callOver tells that a call is over whose lock a cancel may have voided: the next job of its session need
 // not wait for the end of that lock.
 func (t *tx) callOver(s jobSession, token int64) error {
+	if err := t.passTurns(); err != nil {
+		return err
+	}
 	rows, err := t.prep(sqlEndHold).int(s.tenant).int(s.queue).text(s.id).int(token).count()
 	if err != nil || rows == 0 {
 		return err
 	}
-	return t.turn(t.prep(sqlWaitsForCall).int(s.tenant).int(s.queue).text(s.id).int(heldUntil))
+	var n nextTurn
+	if _, err := t.prep(sqlWaitsForCall).int(s.tenant).int(s.queue).text(s.id).int(heldUntil).one(n.read); err != nil {
+		return err
+	}
+	return t.give(&n)
 }
 
 // endHolds is for a start after which no call of before can run.

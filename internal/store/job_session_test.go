@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
 // sessionWorld drives jobs of a few sessions and watches that they take turns.
@@ -31,16 +33,19 @@ type sessionJob struct {
 }
 
 func (w *sessionWorld) submit(t *rapid.T) {
-	j := &sessionJob{id: fmt.Sprintf("job_%d", len(w.jobs)), session: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "session")}
-	job := NewJob{ID: j.id, Tenant: w.tenant, Queue: w.queue, Task: "echo", MaxAttempts: 5, Priority: rapid.IntRange(0, 9).Draw(t, "priority"), SessionID: j.session}
-	if rapid.IntRange(0, 5).Draw(t, "limited") == 0 {
-		at := time.UnixMilli(w.engine.now() + rapid.Int64Range(1, 20_000).Draw(t, "deadline"))
-		job.Deadline = &at
+	var jobs []NewJob
+	for range rapid.SampledFrom([]int{1, 1, 1, 4}).Draw(t, "at once") {
+		j := &sessionJob{id: fmt.Sprintf("job_%d", len(w.jobs)), session: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "session")}
+		job := NewJob{ID: j.id, Tenant: w.tenant, Queue: w.queue, Task: "echo", MaxAttempts: 5, Priority: rapid.IntRange(0, 9).Draw(t, "priority"), SessionID: j.session}
+		if rapid.IntRange(0, 5).Draw(t, "limited") == 0 {
+			at := time.UnixMilli(w.engine.now() + rapid.Int64Range(1, 20_000).Draw(t, "deadline"))
+			job.Deadline = &at
+		}
+		jobs, w.jobs = append(jobs, job), append(w.jobs, j)
 	}
-	if _, err := w.s.Submit(background, []NewJob{job}); err != nil {
+	if _, err := w.s.Submit(background, jobs); err != nil {
 		t.Fatal(err)
 	}
-	w.jobs = append(w.jobs, j)
 }
 
 // claim takes what is ready: of each session nothing while one of its jobs runs, and never a job before
@@ -357,4 +362,79 @@ func TestJobsOfASessionComeTogether(t *testing.T) {
 			t.Errorf("%d jobs of one session were delivered together", len(got))
 		}
 	})
+}
+
+// Over a network it counts how often a transaction waits for an answer: others wait for all of it. So jobs of many
+// sessions are stored and settled together.
+func TestJobsOfManySessionsTakeFewRoundTrips(t *testing.T) {
+	t.Parallel()
+	direct := engines["postgresql"](t).URL
+	proxy := pgtest.NewProxy(t, direct)
+	s, err := Open(t.Context(), Options{URL: proxy.URL(direct), Serve: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	tenant, queue := tenantOf(t, s, "t"), queueOf(t, s, "q")
+	const sessions = 64
+	submit := func(round int) []NewJob {
+		jobs := make([]NewJob, sessions)
+		for i := range jobs {
+			jobs[i] = NewJob{ID: fmt.Sprint("job_", round, "_", i), Tenant: tenant, Queue: queue, Task: "t", MaxAttempts: 5, SessionID: fmt.Sprint("s", i)}
+		}
+		return jobs
+	}
+	few := func(what string, do func()) {
+		t.Helper()
+		before := proxy.RoundTrips()
+		do()
+		if trips := proxy.RoundTrips() - before; trips > 40 { // some are the store's own, by time
+			t.Errorf("%s took %d round trips", what, trips)
+		}
+	}
+	store := func(jobs []NewJob) {
+		if _, err := s.Submit(t.Context(), jobs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store(submit(0)) // prepares the statements
+	few("submitting", func() { store(submit(1)) })
+	claim := func() []Delivery {
+		got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: sessions, MaxBytes: 1 << 20, Lock: time.Hour, MaxDeliveries: 10})
+		if err != nil || len(got) == 0 {
+			t.Fatal(len(got), err)
+		}
+		return got
+	}
+	settle := func(all []Delivery) {
+		begun, gate := make(chan struct{}), make(chan struct{})
+		var callers sync.WaitGroup
+		callers.Go(func() {
+			if _, err := transact(t.Context(), s, stageChange, func(*tx) (int, error) { close(begun); <-gate; return 0, nil }); err != nil {
+				t.Error(err)
+			}
+		})
+		<-begun
+		for i := range all {
+			callers.Go(func() {
+				if err := s.Succeed(t.Context(), &all[i], AttemptRecord{}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for len(s.writer.ops) < len(all) {
+			<-time.After(time.Millisecond)
+		}
+		close(gate)
+		callers.Wait()
+	}
+	first := claim()
+	if len(first) != sessions {
+		t.Fatalf("claimed %d", len(first))
+	}
+	settle(first[:2]) // prepares the statements
+	few("settling", func() { settle(first[2:]) })
+	if next := claim(); len(next) != sessions {
+		t.Errorf("then it is the turn of %d jobs of %d sessions", len(next), sessions)
+	}
 }

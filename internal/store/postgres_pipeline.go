@@ -257,6 +257,14 @@ func (c *postgresConn) askNow(at *int64, q question) error {
 	return c.ask([]question{{sql: sqlNow, answer: func(r row) { *at = r.int(0) }}, q})
 }
 
+// askAll has what waits done before the questions are answered.
+func (c *postgresConn) askAll(questions []question) error {
+	if err := c.flushOver(1); err != nil {
+		return err
+	}
+	return c.ask(questions)
+}
+
 // ask sends all questions in one round trip.
 func (c *postgresConn) ask(questions []question) error {
 	sendings := make([]sending, len(questions))

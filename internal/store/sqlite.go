@@ -75,6 +75,15 @@ func (c *sqliteConn) askNow(at *int64, q question) error {
 	return q.askOf(conn{driver: c})
 }
 
+func (c *sqliteConn) askAll(questions []question) error {
+	for _, q := range questions {
+		if err := q.askOf(conn{driver: c}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (c *sqliteConn) now() int64 { return time.Now().UnixMilli() }
 
 func (c *sqliteConn) explain(err error) error {

@@ -67,6 +67,10 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 		tenant = jobs[0].Tenant
 	}
 	return performBy(ctx, s.writerFor(jobs), &request[[]Submitted]{at: stageSubmit, tenant: tenant, new: len(jobs), keys: keys, size: size, run: func(t *tx) ([]Submitted, error) {
+		if err := t.lookTurns(jobs); err != nil {
+			return nil, err
+		}
+		defer t.forgetTurns()
 		results := make([]Submitted, len(jobs))
 		for i := range jobs {
 			var err error
@@ -77,6 +81,16 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 		return results, nil
 	}})
 }
+
+// AtOnce is how many jobs one call of Submit had best store: a transaction takes all of a call, and others wait for it.
+func (s *Store) AtOnce() int {
+	if s.writer.company.now() {
+		return sharedRows
+	}
+	return mostAtOnce
+}
+
+const mostAtOnce = 128
 
 const sqlInsertJob = `
 INSERT INTO jobs (seq, id, tenant, queue, task, priority, max_attempts, max_cost, max_total_tokens, created_at, scheduled_at, deadline,

@@ -25,7 +25,7 @@ func (s *Store) startSubmitter(c conn, share func(*news)) (err error) {
 		c.Close()
 		return c.domainError(err)
 	}
-	w.apart, w.polling, w.audited, w.topics = true, forever, s.writer.audited, &s.topics
+	w.apart, w.polling, w.audited, w.topics, w.company = true, forever, s.writer.audited, &s.topics, s.writer.company
 	clear(w.lines) // nobody waits here
 	clear(w.dueAt)
 	w.health = &partHealth{name: "submitter", probe: s.checkSubmitter}

@@ -39,6 +39,9 @@ type tx struct {
 	placeOnly map[int64]bool         // lanes of webhooks that have room again; true: only for as many deliveries as ended
 	tally     Tally
 	hours     map[hourKey]hourSum // what reports count of the attempts that it records
+	leaving   []leaving           // jobs that have ended and are in their sessions still
+	together  bool                // they leave at the end of the stage
+	turns     map[jobSession]turn // of the jobs that are being submitted; nil: ask
 	auditEnd  *auditEnd           // nil: not read yet
 	audited   []event             // that the audit log does not have yet
 }
@@ -243,6 +246,7 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 func (w *writer) apply(t *tx, batch []operation) error {
 	w.postponed = nil
 	for at := range stages {
+		t.together = at == stageSettle
 		for _, op := range batch {
 			if op.stage() != at {
 				continue
@@ -257,10 +261,15 @@ func (w *writer) apply(t *tx, batch []operation) error {
 				return err
 			}
 		}
-		if err := t.auditEvents(); err != nil {
+		err := t.passTurns()
+		if err == nil {
+			err = t.auditEvents()
+		}
+		if err != nil {
 			return err
 		}
 	}
+	t.together = false
 	if w.apart { // which must leave alone what others change
 		return nil
 	}

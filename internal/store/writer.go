@@ -41,6 +41,7 @@ type writer struct {
 	health      *partHealth                    // told how transactions end
 	postponed   []operation                    // of the latest batch, for the next transaction
 	backlog     backlog
+	company     *company
 	appetite    appetite
 	checkpoints *checkpoints // nil: none but the database's own
 
@@ -73,7 +74,7 @@ func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writ
 	w := &writer{
 		conn: c, watches: watches, serving: serving, share: share,
 		ops: make(chan operation, maxBatchOps), claims: make(chan *claim, 64),
-		heard: make(chan *news), mail: mailbox{kick: make(chan struct{}, 1)}, quit: make(chan struct{}), stopped: make(chan struct{}), polling: alonePolling,
+		heard: make(chan *news), mail: mailbox{kick: make(chan struct{}, 1)}, quit: make(chan struct{}), stopped: make(chan struct{}), polling: alonePolling, company: &company{},
 		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, lines: map[int64]*lines{}, pausedTenants: map[int64]bool{}, caps: map[int64]int64{}, full: map[int64]int64{}, blocked: map[int64]blocked{}, resting: map[int64]int64{}, paused: map[int64]bool{},
 	}
 	w.identities.Store(&Identities{})
@@ -312,6 +313,7 @@ func (w *writer) collect(timer <-chan time.Time) (batch []operation, ok bool) {
 	}
 	add := func(op operation) {
 		if party := op.party(); party != 0 {
+			w.company.came(party)
 			w.backlog.add(party, op)
 		} else {
 			take(op)
@@ -348,7 +350,7 @@ func (w *writer) collect(timer <-chan time.Time) (batch []operation, ok bool) {
 		}
 	}
 	// What came at once leaves at least half of the transaction to those who wait.
-	enough := w.appetite.rows(w.backlog.shared())
+	enough := w.appetite.rows(w.company.now())
 	enough = max(enough, rows+enough/2)
 	w.backlog.take(func() bool { return len(batch) < most && rows < enough && size < maxBatchBytes }, take)
 	return batch, true
