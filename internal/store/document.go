@@ -108,11 +108,14 @@ func (r Revision) SameLabels(o Revision) bool {
 	return r.Name == o.Name && bytes.Equal(r.Metadata, o.Metadata)
 }
 
+// revisionRows is what an upload adds and changes, about: with its job.
+const revisionRows = 8
+
 // AddRevision stores an upload and its first job. The document's content before stays live until this one
 // is ready; one that was still on its way is dropped. Where only the name or the metadata are others, the document
 // gets these, and nothing is made anew: neither is in what is split or embedded.
 func (s *Store) AddRevision(ctx context.Context, n NewRevision) (AddedRevision, error) {
-	return transact(ctx, s, stageSubmit, func(t *tx) (a AddedRevision, err error) {
+	return transactIn(ctx, s, stageSubmit, n.Tenant, revisionRows, len(n.Metadata), func(t *tx) (a AddedRevision, err error) {
 		var document int64
 		var latest Revision
 		found, err := t.prep("SELECT " + revisionColumns + ", d.no FROM documents d JOIN document_revisions r ON r.no = d.latest WHERE d.tenant = ? AND d.id = ?").
@@ -213,7 +216,7 @@ func (t *tx) dropRevision(no int64, voided []int64) ([]int64, error) {
 // DeleteDocument takes a document out of searches at once; its rows and contents go with PurgeDocuments. It
 // returns the tokens of locks that it voided, or forebay.ErrNotFound. The audit row is written with it.
 func (s *Store) DeleteDocument(ctx context.Context, tenant int64, id string, audit Audit) (voided []int64, err error) {
-	return transact(ctx, s, stageChange, func(t *tx) (voided []int64, err error) {
+	return transactIn(ctx, s, stageChange, tenant, revisionRows, 0, func(t *tx) (voided []int64, err error) {
 		var document int64
 		found, err := t.prep("DELETE FROM documents WHERE tenant = ? AND id = ? RETURNING no").int(tenant).text(id).one(func(r row) { document = r.int(0) })
 		if err != nil {

@@ -54,7 +54,7 @@ func (s *Store) DeleteBefore(ctx context.Context, lane Lane, before time.Time, l
 // CancelScheduled removes a message that was scheduled under that number and is not active yet. It
 // reports whether there was one.
 func (s *Store) CancelScheduled(ctx context.Context, q MessageQueue, seq int64) (cancelled bool, err error) {
-	return transact(ctx, s, stageChange, func(t *tx) (bool, error) {
+	return transactIn(ctx, s, stageChange, q.Tenant, 1, 0, func(t *tx) (bool, error) {
 		rows, err := t.prep("DELETE FROM messages WHERE seq = ? AND lane + 0 = ? AND rank = ?").int(seq).int(int64(q.Lane(false))).int(scheduledRank).count()
 		if err != nil || rows == 0 {
 			return false, err

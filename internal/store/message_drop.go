@@ -9,7 +9,7 @@ import (
 // DropMessageQueue makes the queue unknown and turns its receivers away; its messages go with
 // [Store.PurgeDropped]. It reports whether the queue was there.
 func (s *Store) DropMessageQueue(ctx context.Context, q MessageQueue) (dropped bool, err error) {
-	return transact(ctx, s, stageChange, func(t *tx) (bool, error) {
+	return transactIn(ctx, s, stageChange, q.Tenant, entityRows, 0, func(t *tx) (bool, error) {
 		dropped, err := t.dropMessageQueue(q.No)
 		if err != nil || !dropped {
 			return false, err

@@ -7,7 +7,10 @@ import (
 )
 
 // dueBatch is how many messages of a kind one transaction activates or expires.
-const dueBatch = 256
+const (
+	dueBatch       = 256
+	sharedDueBatch = 64 // while tenants share the writer
+)
 
 // A message with a due time is one that is scheduled, may expire or has its last delivery. One that is locked is looked at
 // again when its lock ends: until then it does not expire.
@@ -19,7 +22,7 @@ const (
 	sqlDueMessages = `
 SELECT b.seq, m.lane, m.rank, CASE WHEN m.token IS NULL THEN 0 WHEN m.rank < 16 THEN m.visible
   ELSE coalesce((SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16), 0) END,
-  m.deliveries, b.expires_at
+  m.deliveries, b.expires_at, coalesce((SELECT q.dead_letter_expired FROM queues q WHERE q.no = m.lane / 4), 0)
 FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.due_at <= ? ORDER BY b.due_at, b.seq LIMIT ? + 0`
 )
 
@@ -29,14 +32,19 @@ type dueMessage struct {
 	lane                   Lane
 	deliveries             int
 	expiresAt              int64 // 0: never
+	deadLetters            bool  // its queue does so with what has expired
 }
 
 // tendMessages does what is due in queues of messages: it activates, expires, forwards and forgets,
 // each in batches.
 func (t *tx) tendMessages() error {
 	var due []dueMessage
-	err := t.prep(sqlDueMessages).int(t.now).int(dueBatch).each(func(r row) error {
-		due = append(due, dueMessage{seq: r.int(0), lane: Lane(r.int(1)), rank: r.int(2), lockedUntil: r.int(3), deliveries: int(r.int(4)), expiresAt: r.int(5)})
+	most := int64(dueBatch)
+	if t.w.company.now() {
+		most = sharedDueBatch
+	}
+	err := t.prep(sqlDueMessages).int(t.now).int(most).each(func(r row) error {
+		due = append(due, dueMessage{seq: r.int(0), lane: Lane(r.int(1)), rank: r.int(2), lockedUntil: r.int(3), deliveries: int(r.int(4)), expiresAt: r.int(5), deadLetters: r.int(6) != 0})
 		return nil
 	})
 	if err != nil {
@@ -80,6 +88,8 @@ func (t *tx) tend(m dueMessage) error {
 		return t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").int(m.lockedUntil).int(m.seq).exec()
 	case deferred && !lockEnded: // expires, or has had its deliveries, when somebody asks for it
 		return t.prep("UPDATE bodies SET due_at = NULL WHERE seq = ?").int(m.seq).exec()
+	case !deferred && m.expiresAt > 0 && m.expiresAt <= t.now && !m.deadLetters:
+		return t.deleteMessage(m.seq)
 	case !deferred && m.expiresAt > 0 && m.expiresAt <= t.now:
 		return t.expireMessage(m.seq, m.lane)
 	}

@@ -83,11 +83,14 @@ const sqlUpdateQueue = `
 UPDATE queues SET lock = ?, max_deliveries = ?, default_ttl = ?, dead_letter_expired = ?, duplicate_window = ?, requires_session = ?,
   forward_to = ?, forward_dead_letters_to = ?, idle = ?, delete_at = ?, due_at = ? WHERE no = ?`
 
+// entityRows is what making or changing a queue, a topic or a subscription adds and looks at, about.
+const entityRows = 4
+
 // PutMessageQueue makes the queue of that name and tenant, or gives it new settings. A tenant may
 // have at most limit of them. Whether a queue requires sessions, and whether it detects duplicates,
 // is settled once it is made; what it forwards to must exist.
 func (s *Store) PutMessageQueue(ctx context.Context, q MessageQueue, limit int) (stored MessageQueue, created bool, err error) {
-	p, err := transact(ctx, s, stageChange, func(t *tx) (putResult, error) {
+	p, err := transactIn(ctx, s, stageChange, q.Tenant, entityRows, 0, func(t *tx) (putResult, error) {
 		p, err := t.putMessageQueue(q, limit)
 		if err != nil || p.same {
 			return p, err

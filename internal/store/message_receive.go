@@ -261,7 +261,7 @@ const sqlDeferredMessage = messageColumns + "WHERE m.seq = ? AND m.lane + 0 = ?"
 // ReceiveDeferred takes those of the messages that are deferred in the lane and not locked, in the
 // order given. Only the receiver of their session gets those of a session.
 func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []int64) ([]Message, error) {
-	return transact(ctx, s, stageChange, func(t *tx) ([]Message, error) {
+	return transactIn(ctx, s, stageChange, req.Queue.Tenant, len(seqs), 0, func(t *tx) ([]Message, error) {
 		c, lane := req.claim(), req.Queue.Lane(req.DeadLetter)
 		from := source{lane: lane, until: t.now + c.Lock.Milliseconds()}
 		if req.Session != nil {

@@ -87,7 +87,7 @@ func (s *Store) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessage
 
 // eachDead does one step; also is what its audit entry tells besides.
 func (s *Store) eachDead(ctx context.Context, verb string, q MessageQueue, sel DeadMessages, also map[string]any, do func(*tx, MessageQueue, int64) error) (DeadStep, error) {
-	return transact(ctx, s, stageChange, func(t *tx) (step DeadStep, err error) {
+	return transactIn(ctx, s, stageChange, q.Tenant, sel.Limit, 0, func(t *tx) (step DeadStep, err error) {
 		now, found, err := t.messageQueue(q.No)
 		if err == nil && !found {
 			err = forebay.ErrNotFound

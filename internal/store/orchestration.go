@@ -37,7 +37,7 @@ var AnyEnd = []forebay.OrchestrationStatus{forebay.OrchestrationCompleted, foreb
 // CreateOrchestration stores an instance. If there is one with its id already it is refused, unless
 // that one ended with one of the statuses to replace: then it is purged in the same transaction.
 func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, replace ...forebay.OrchestrationStatus) error {
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 2, size: len(o.Input.inline()) + len(o.Event.inline()), run: func(t *tx) (struct{}, error) {
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, tenant: o.Tenant, new: 2, many: 4, size: len(o.Input.inline()) + len(o.Event.inline()), run: func(t *tx) (struct{}, error) {
 		made, err := t.createOrchestration(o, replace)
 		if err == nil && !made {
 			err = forebay.Errorf(forebay.CodeConflict, "there is an instance %s already", o.ID)
@@ -236,7 +236,7 @@ func (o orchestrationRef) changesNothing(does Effect) bool {
 // SendOrchestration puts an event into the inbox of an instance that is not over, nor about to be. One that would change nothing is
 // left out: it resumes what is not suspended, or suspends what is.
 func (s *Store) SendOrchestration(ctx context.Context, g Signal) error {
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 1, size: len(g.Event.inline()), run: func(t *tx) (struct{}, error) {
+	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, tenant: g.Tenant, new: 1, many: 2, size: len(g.Event.inline()), run: func(t *tx) (struct{}, error) {
 		o, err := t.existing(g.Tenant, g.ID)
 		switch {
 		case err != nil:

@@ -133,7 +133,7 @@ const (
 // PutSubscription makes a subscription of the topic, with these rules, or changes the settings of one
 // that exists and leaves its rules alone. A topic may have at most limit of them.
 func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, rules []Rule, limit int) (stored MessageQueue, created bool, err error) {
-	p, err := transact(ctx, s, stageChange, func(t *tx) (p putResult, err error) {
+	p, err := transactIn(ctx, s, stageChange, topic.Tenant, entityRows, 0, func(t *tx) (p putResult, err error) {
 		known, err := t.prep(sqlTopicNo).int(topic.No).one(func(r row) { topic = readMessageQueue(r) })
 		if err != nil {
 			return p, err

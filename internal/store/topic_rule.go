@@ -27,7 +27,7 @@ func (s *Store) PutRule(ctx context.Context, sub MessageQueue, r Rule, limits Ru
 		Rule
 		created bool
 	}
-	p, err := transact(ctx, s, stageChange, func(t *tx) (p put, err error) {
+	p, err := transactIn(ctx, s, stageChange, sub.Tenant, entityRows, 0, func(t *tx) (p put, err error) {
 		q, found, err := t.messageQueue(sub.No)
 		if err != nil {
 			return p, err
@@ -128,7 +128,7 @@ func (t *tx) insertRule(queue int64, r Rule) error {
 
 // DeleteRule removes a rule and reports whether it was there.
 func (s *Store) DeleteRule(ctx context.Context, sub MessageQueue, name string) (deleted bool, err error) {
-	return transact(ctx, s, stageChange, func(t *tx) (bool, error) {
+	return transactIn(ctx, s, stageChange, sub.Tenant, entityRows, 0, func(t *tx) (bool, error) {
 		q, found, err := t.messageQueue(sub.No)
 		if err != nil {
 			return false, err
