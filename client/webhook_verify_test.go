@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/toolchain"
 	"os"
 	"os/exec"
 	"strconv"
@@ -104,6 +105,7 @@ func TestGuidesPythonVerification(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	toolchain.Need(t, toolchain.Python())
 	out, err := exec.CommandContext(t.Context(), "python3", "-c", program, string(headers), "whsec_"+key, body).CombinedOutput()
 	if err != nil || string(out) != want {
 		t.Errorf("%v: it says\n%swant\n%s", err, out, want)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/toolchain"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -30,19 +31,16 @@ import (
 // the network, fails the test and says so.
 func installed(t *testing.T, source, list string, files []string, program string, args ...string) string {
 	t.Helper()
-	if _, err := exec.LookPath(program); err != nil {
-		t.Fatalf("this test needs %s, which is not installed", program)
-	}
 	content, err := os.ReadFile(filepath.Join(source, list))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cache, err := os.UserCacheDir()
+	cache, err := toolchain.Folder()
 	if err != nil {
-		cache = os.TempDir()
+		t.Fatal(err)
 	}
 	hash := sha256.Sum256(content)
-	dir := filepath.Join(cache, "forebay-test", filepath.Base(source)+"-"+hex.EncodeToString(hash[:6]))
+	dir := filepath.Join(cache, filepath.Base(source)+"-"+hex.EncodeToString(hash[:6]))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -79,17 +77,21 @@ func installed(t *testing.T, source, list string, files []string, program string
 // nodeModules installs the packages of npm that a folder of tests needs.
 func nodeModules(t *testing.T, source string) string {
 	t.Helper()
-	if _, err := exec.LookPath("node"); err != nil {
-		t.Fatal("this test needs node, which is not installed")
-	}
+	toolchain.Need(t, toolchain.Node())
 	return installed(t, source, "package-lock.json", []string{"package.json", "package-lock.json"}, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 }
 
 // pythonPackages installs the packages of PyPI that a folder names, and returns where they are.
 func pythonPackages(t *testing.T, source string) string {
 	t.Helper()
-	return filepath.Join(installed(t, source, "requirements.txt", []string{"requirements.txt"}, "python3", "-m", "pip", "install", "--quiet",
-		"--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--target", "packages", "--requirement", "requirements.txt"), "packages")
+	toolchain.Need(t, toolchain.Python())
+	pip, err := toolchain.Pip(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append(pip[1:], "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--target", "packages",
+		"--requirement", "requirements.txt")
+	return filepath.Join(installed(t, source, "requirements.txt", []string{"requirements.txt"}, pip[0], args...), "packages")
 }
 
 // sdk is a server for clients and workers that the SDK of npm connects, and a key for them.
@@ -210,11 +212,7 @@ func TestDurableTaskSDKExampleForGo(t *testing.T) {
 // And the one for Java, with the version of Microsoft's SDK that its pom.xml names.
 func TestDurableTaskSDKExampleForJava(t *testing.T) {
 	t.Parallel()
-	for _, tool := range []string{"java", "javac", "mvn"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Fatalf("this test needs a JDK and Maven: there is no %s", tool)
-		}
-	}
+	toolchain.Need(t, toolchain.JDK())
 	folder := filepath.Join("..", "examples", "durabletask", "java")
 	jars := filepath.Join(installed(t, folder, "pom.xml", []string{"pom.xml"}, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"), "jars", "*")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

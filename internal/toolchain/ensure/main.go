@@ -1,0 +1,28 @@
+// Command ensure finds or installs the programs that the tests of this module need. If it cannot, it names
+// in one line what is missing, and ends with status 1.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/toolchain"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	err := errors.Join(
+		toolchain.Ensure(ctx, toolchain.Node(), toolchain.Python(), toolchain.JDK()),
+		pgtest.Ensure(ctx),
+	)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "the tests cannot run:", strings.ReplaceAll(err.Error(), "\n", "; "))
+		os.Exit(1) //nolint:gocritic // nothing is left to be undone
+	}
+}
