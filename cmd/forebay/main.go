@@ -102,6 +102,15 @@ func (a *app) group(use, short, long string, commands ...*cobra.Command) *cobra.
 		return usagef("unknown command %q; see %s --help", args[0], c.CommandPath())
 	}
 	c.SuggestionsMinimumDistance = 2
+	for _, one := range commands {
+		// Nobody should have to know which of the two a resource has.
+		switch one.Name() {
+		case "get":
+			one.Aliases = append(one.Aliases, "show")
+		case "show":
+			one.Aliases = append(one.Aliases, "get")
+		}
+	}
 	c.AddCommand(commands...)
 	return c
 }

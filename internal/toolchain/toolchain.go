@@ -1,4 +1,4 @@
-// Package toolchain finds the programs besides Go that tests need: Node.js, Python, a JDK, PostgreSQL.
+// Package toolchain finds the programs besides Go that tests need: Node.js, Python, a JDK, bash, curl, PostgreSQL.
 //
 // What is not on PATH is installed from the distribution's packages, where this user may do so: as root,
 // or through a sudo that asks for no password. Otherwise the error names what is missing and how to get it.
@@ -45,6 +45,11 @@ func Python() Tool {
 	return Tool{"Python 3 with pip", []string{"python3"}, Packages{
 		"apt-get": {"python3", "python3-pip"}, "apk": {"python3", "py3-pip"}, "dnf": {"python3", "python3-pip"},
 	}, func(ctx context.Context) error { _, err := Pip(ctx); return err }}
+}
+
+// Shell runs the commands of the documents.
+func Shell() Tool {
+	return Tool{"bash with curl", []string{"bash", "curl"}, Packages{"apt-get": {"bash", "curl"}, "apk": {"bash", "curl"}, "dnf": {"bash", "curl"}}, nil}
 }
 
 // JDK compiles and runs the Java SDK, which Maven fetches.
