@@ -191,3 +191,11 @@ type ChunkPosition struct {
 	Page           int      `json:"page,omitempty" doc:"on which it begins, from 1"`
 	Headings       []string `json:"headings" doc:"that it stands under, the highest first"`
 }
+
+// DocumentFilter selects documents; zero fields select everything.
+type DocumentFilter struct {
+	CreatedAfter  *time.Time // that time included
+	CreatedBefore *time.Time
+	Limit         int // 1 to MaxPageSize; 0 is DefaultPageSize
+	Cursor        string
+}

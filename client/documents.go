@@ -70,9 +70,12 @@ func (c *Client) DeleteDocument(ctx context.Context, id string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: path("documents", id)}, nil)
 }
 
-// Documents returns the tenant's documents, newest first, reading page after page as they are asked for.
-func (c *Client) Documents(ctx context.Context) iter.Seq2[forebay.Document, error] {
-	return pages[forebay.Document](ctx, c, path("documents"), url.Values{})
+// Documents returns the documents the filter selects, newest first, reading page after page as they are asked for.
+// f.Limit is the size of a page.
+func (c *Client) Documents(ctx context.Context, f forebay.DocumentFilter) iter.Seq2[forebay.Document, error] {
+	query := url.Values{}
+	setPage(query, f.CreatedAfter, f.CreatedBefore, f.Limit, f.Cursor)
+	return pages[forebay.Document](ctx, c, path("documents"), query)
 }
 
 // Search returns the chunks that fit best, of documents that are ready.

@@ -132,16 +132,21 @@ func (c *Client) List(ctx context.Context, f forebay.JobFilter) iter.Seq2[foreba
 	set(query, "queue", f.Queue)
 	set(query, "task", f.Task)
 	set(query, "correlation_id", f.CorrelationID)
-	for name, at := range map[string]*time.Time{"created_after": f.CreatedAfter, "created_before": f.CreatedBefore} {
+	setPage(query, f.CreatedAfter, f.CreatedBefore, f.Limit, f.Cursor)
+	return pages[forebay.Job](ctx, c, path("jobs"), query)
+}
+
+// setPage says which page of what was created when.
+func setPage(query url.Values, after, before *time.Time, limit int, cursor string) {
+	for name, at := range map[string]*time.Time{"created_after": after, "created_before": before} {
 		if at != nil {
 			query.Set(name, at.UTC().Format(time.RFC3339Nano))
 		}
 	}
-	if f.Limit > 0 {
-		query.Set("limit", strconv.Itoa(f.Limit))
+	if limit > 0 {
+		query.Set("limit", strconv.Itoa(limit))
 	}
-	set(query, "cursor", f.Cursor)
-	return pages[forebay.Job](ctx, c, path("jobs"), query)
+	set(query, "cursor", cursor)
 }
 
 // pages yields the items of all pages of a list.

@@ -247,8 +247,12 @@ func (l *library) pipeline(t *testing.T) {
 	}
 	l.await(same.ID)
 	var page forebay.Page[forebay.Document]
+	var old forebay.Page[forebay.Document]
 	if err := l.get(t.Context(), "/v1/documents?limit=1", &page); err != nil || len(page.Items) != 1 || page.Items[0].ID != same.ID || page.NextCursor == "" {
 		t.Errorf("%+v, %v", page, err)
+	}
+	if err := l.get(t.Context(), "/v1/documents?created_before=2020-01-01T00:00:00Z", &old); err != nil || len(old.Items) != 0 {
+		t.Errorf("before there were documents: %v (%v)", old, err)
 	}
 	if err := l.get(t.Context(), "/v1/documents?limit=1&cursor="+page.NextCursor, &page); err != nil || len(page.Items) != 1 || page.Items[0].ID != "heron" {
 		t.Errorf("%+v, %v", page, err)

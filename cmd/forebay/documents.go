@@ -18,8 +18,16 @@ const maxDocumentBytes = 256 << 20
 
 func (a *app) documents() *cobra.Command {
 	var limit int
-	list := a.apiCommand("list", "List documents, newest first", nil, func(ctx context.Context, api *client.Client, _ []string) error {
-		return printList(a, api.Documents(ctx), limit, []column[forebay.Document]{
+	var before, after string
+	list := a.apiCommand("list", "List documents, newest first", nil, func(ctx context.Context, api *client.Client, _ []string) (err error) {
+		var f forebay.DocumentFilter
+		if f.CreatedBefore, err = a.parseTime("before", before, true); err != nil {
+			return err
+		}
+		if f.CreatedAfter, err = a.parseTime("after", after, true); err != nil {
+			return err
+		}
+		return printList(a, api.Documents(ctx, f), limit, []column[forebay.Document]{
 			{"DOCUMENT", func(d forebay.Document) string { return d.ID }},
 			{"STATUS", func(d forebay.Document) string { return string(d.Status) }},
 			{"CHUNKS", func(d forebay.Document) string { return count(d.Chunks) }},
@@ -28,6 +36,8 @@ func (a *app) documents() *cobra.Command {
 		})
 	})
 	list.Flags().IntVar(&limit, "limit", 0, "how many at most (default: all)")
+	list.Flags().StringVar(&before, "before", "", "only added before this time, or longer ago than this")
+	list.Flags().StringVar(&after, "after", "", "only added since this time, or in the last so much time")
 	get := a.apiCommand("get", "Show a document", []string{"DOCUMENT"}, func(ctx context.Context, api *client.Client, args []string) error {
 		d, err := api.Document(ctx, args[0])
 		if err != nil {

@@ -29,7 +29,7 @@ type Documents interface {
 // DocumentReader reads and searches a tenant's documents.
 type DocumentReader interface {
 	Document(ctx context.Context, tenant, id string) (forebay.Document, error)
-	Documents(ctx context.Context, tenant string, limit int, cursor string) (forebay.Page[forebay.Document], error)
+	Documents(ctx context.Context, tenant string, f forebay.DocumentFilter) (forebay.Page[forebay.Document], error)
 	Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Document, error)
 	Search(ctx context.Context, tenant string, req forebay.SearchRequest) (forebay.SearchResults, error)
 }
@@ -64,6 +64,11 @@ type getDocumentInput struct {
 	Wait string `query:"wait" doc:"how long to wait for the end of its pipeline, such as 30s; at most 60s"`
 }
 
+type listDocumentsInput struct {
+	CreatedInput
+	PageInput
+}
+
 func documentOperation(id, method, path, summary string) huma.Operation {
 	return huma.Operation{OperationID: id, Method: method, Path: path, Tags: []string{"documents"}, Summary: summary}
 }
@@ -75,8 +80,10 @@ func (a *API) routeDocuments() {
 	}
 	a.routeAddDocument()
 	route(a, forebay.ScopeRead, documentOperation("list-documents", http.MethodGet, "/v1/documents", "List documents, newest first"),
-		func(ctx context.Context, c *call, in *PageInput) (*answer[forebay.Page[forebay.Document]], error) {
-			return pageAnswer(a.documents.Documents(ctx, c.caller.Tenant, in.Limit, in.Cursor))
+		func(ctx context.Context, c *call, in *listDocumentsInput) (*answer[forebay.Page[forebay.Document]], error) {
+			f := forebay.DocumentFilter{Limit: in.Limit, Cursor: in.Cursor}
+			f.CreatedAfter, f.CreatedBefore = in.bounds()
+			return pageAnswer(a.documents.Documents(ctx, c.caller.Tenant, f))
 		})
 	route(a, forebay.ScopeRead, documentOperation("get-document", http.MethodGet, "/v1/documents/{document}", "Get a document"),
 		func(ctx context.Context, c *call, in *getDocumentInput) (*answer[forebay.Document], error) {

@@ -49,9 +49,25 @@ type listInput struct {
 	Task          string   `query:"task"`
 	CorrelationID string   `query:"correlation_id"`
 
+	CreatedInput
+	PageInput
+}
+
+// CreatedInput bounds when something was created.
+type CreatedInput struct {
 	CreatedAfter  time.Time `query:"created_after" doc:"created at this time or later"`
 	CreatedBefore time.Time `query:"created_before"`
-	PageInput
+}
+
+// bounds returns the times that were given; nil: none was.
+func (in *CreatedInput) bounds() (after, before *time.Time) {
+	if !in.CreatedAfter.IsZero() {
+		after = &in.CreatedAfter
+	}
+	if !in.CreatedBefore.IsZero() {
+		before = &in.CreatedBefore
+	}
+	return after, before
 }
 
 // PageInput says which page of a list.
@@ -177,12 +193,7 @@ func (a *API) list(ctx context.Context, c *call, in *listInput) (*answer[forebay
 	filter := forebay.JobFilter{
 		Queue: in.Queue, Task: in.Task, CorrelationID: in.CorrelationID, Limit: in.Limit, Cursor: in.Cursor,
 	}
-	if !in.CreatedAfter.IsZero() {
-		filter.CreatedAfter = &in.CreatedAfter
-	}
-	if !in.CreatedBefore.IsZero() {
-		filter.CreatedBefore = &in.CreatedBefore
-	}
+	filter.CreatedAfter, filter.CreatedBefore = in.bounds()
 	for _, s := range splitList(in.Status) {
 		status := forebay.Status(s)
 		if !status.Valid() {

@@ -318,19 +318,21 @@ func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Dura
 }
 
 // Documents returns a page of a tenant's documents, newest first.
-func (s *Service) Documents(ctx context.Context, tenant string, limit int, cursor string) (page forebay.Page[forebay.Document], err error) {
-	if limit, err = jobs.PageSize(limit); err != nil {
+func (s *Service) Documents(ctx context.Context, tenant string, f forebay.DocumentFilter) (page forebay.Page[forebay.Document], err error) {
+	var q store.DocumentQuery
+	if q.Limit, err = jobs.PageSize(f.Limit); err != nil {
 		return page, err
 	}
-	below, err := jobs.DecodeCursor(cursor)
-	if err != nil {
+	if q.Below, err = jobs.DecodeCursor(f.Cursor); err != nil {
 		return page, err
 	}
-	no, err := s.Store.EnsureTenant(ctx, tenant)
-	if err != nil {
+	if q.CreatedAfter, q.CreatedBefore, err = jobs.Created(f.CreatedAfter, f.CreatedBefore); err != nil {
 		return page, err
 	}
-	rows, next, err := s.Store.Documents(ctx, no, below, limit)
+	if q.Tenant, err = s.Store.EnsureTenant(ctx, tenant); err != nil {
+		return page, err
+	}
+	rows, next, err := s.Store.Documents(ctx, q)
 	page.Items = make([]forebay.Document, len(rows))
 	for i, row := range rows {
 		page.Items[i] = view(row)

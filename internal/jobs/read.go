@@ -113,6 +113,22 @@ func (s *Service) Watch(ctx context.Context, tenant, id string) (changes <-chan 
 	return changes, stop, nil
 }
 
+// Created returns the bounds of when something was created, in milliseconds; 0: there is none.
+func Created(after, before *time.Time) (from, until int64, err error) {
+	for field, at := range map[string]*time.Time{"created_after": after, "created_before": before} {
+		if at != nil && (at.Year() < 1970 || at.Year() > 9999) {
+			return 0, 0, forebay.Invalid(field, "lies outside the years 1970 to 9999")
+		}
+	}
+	if after != nil {
+		from = after.UnixMilli()
+	}
+	if before != nil {
+		until = max(before.UnixMilli(), 1)
+	}
+	return from, until, nil
+}
+
 // List returns the tenant's jobs, newest first, without their results.
 func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) (forebay.Page[forebay.Job], error) {
 	page := forebay.Page[forebay.Job]{Items: []forebay.Job{}}
@@ -121,16 +137,8 @@ func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) 
 		return page, err
 	}
 	q := store.JobQuery{Tenant: no, Statuses: f.Status, Task: f.Task, CorrelationID: f.CorrelationID}
-	for field, at := range map[string]*time.Time{"created_after": f.CreatedAfter, "created_before": f.CreatedBefore} {
-		if at != nil && (at.Year() < 1970 || at.Year() > 9999) {
-			return page, forebay.Invalid(field, "lies outside the years 1970 to 9999")
-		}
-	}
-	if f.CreatedAfter != nil {
-		q.CreatedAfter = f.CreatedAfter.UnixMilli()
-	}
-	if f.CreatedBefore != nil {
-		q.CreatedBefore = max(f.CreatedBefore.UnixMilli(), 1)
+	if q.CreatedAfter, q.CreatedBefore, err = Created(f.CreatedAfter, f.CreatedBefore); err != nil {
+		return page, err
 	}
 	for _, status := range f.Status {
 		if !status.Valid() {

@@ -80,3 +80,47 @@ func TestJobsByTimeOfCreation(t *testing.T) {
 		})
 	}
 }
+
+// So do lists of documents.
+func TestDocumentsByTimeOfCreation(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		tenant, queue := tenantOf(t, s, "t"), queueOf(t, s, "q")
+		const count = 20
+		for i := range count {
+			id := fmt.Sprint("doc", i)
+			rev := Revision{ID: "rev_" + id, Tenant: tenant, Hash: []byte(id), MediaType: "text/plain", Blob: id}
+			job := NewJob{ID: "job_" + id, Tenant: tenant, Queue: queue, Task: "document-split", MaxAttempts: 1}
+			if _, err := s.AddRevision(t.Context(), NewRevision{Revision: rev, DocumentID: id, Split: job}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+			return struct{}{}, t.prep("UPDATE documents SET created_at = 1000 * CAST(substr(id, 4) AS BIGINT)").exec()
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range [][2]int64{{0, 0}, {5000, 0}, {0, 5000}, {5000, 15000}, {5001, 14999}, {20000, 0}, {0, 1}} {
+			var want, got []string
+			for i := count - 1; i >= 0; i-- {
+				if at := int64(i) * 1000; at >= c[0] && (c[1] == 0 || at < c[1]) {
+					want = append(want, fmt.Sprint("doc", i))
+				}
+			}
+			for q := (DocumentQuery{Tenant: tenant, CreatedAfter: c[0], CreatedBefore: c[1], Limit: 3}); ; {
+				page, next, err := s.Documents(t.Context(), q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, d := range page {
+					got = append(got, d.ID)
+				}
+				if q.Below = next; next == 0 {
+					break
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("between %d and %d are %v, not %v", c[0], c[1], got, want)
+			}
+		}
+	})
+}

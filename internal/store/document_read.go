@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
@@ -61,15 +62,23 @@ func (s *Store) Document(ctx context.Context, tenant int64, id string) (d Docume
 // maxFailed is how many failed jobs of a document are read.
 const maxFailed = 1000
 
-// Documents returns up to limit documents of the tenant, newest first, and where the next page starts: the
-// number to go below, 0 when there is no more.
-func (s *Store) Documents(ctx context.Context, tenant, below int64, limit int) (list []DocumentRow, next int64, err error) {
-	if below == 0 {
-		below = 1 << 62
-	}
+// DocumentQuery selects documents of a tenant.
+type DocumentQuery struct {
+	Tenant        int64
+	Below         int64 // a number: 0 begins with the newest
+	Limit         int
+	CreatedAfter  int64 // in milliseconds; 0: since ever
+	CreatedBefore int64 // 0: until now
+}
+
+// Documents returns documents, newest first, and where the next page starts: the number to go below, 0 when there is no more.
+func (s *Store) Documents(ctx context.Context, q DocumentQuery) (list []DocumentRow, next int64, err error) {
+	const noBound = 1 << 62
+	below, before, limit := cmp.Or(q.Below, noBound), cmp.Or(q.CreatedBefore, noBound), q.Limit
 	err = s.read(ctx, func(c conn) error {
 		list, next = nil, 0
-		err := c.prep(sqlDocuments + "WHERE d.tenant = ? AND d.no < ? ORDER BY d.no DESC LIMIT ? + 0").int(tenant).int(below).int(int64(limit) + 1).
+		err := c.prep(sqlDocuments + "WHERE d.tenant = ? AND d.no < ? AND d.created_at >= ? AND d.created_at < ? ORDER BY d.no DESC LIMIT ? + 0").
+			int(q.Tenant).int(below).int(q.CreatedAfter).int(before).int(int64(limit) + 1).
 			each(func(r row) error { list = append(list, readDocument(r)); return nil })
 		if err != nil {
 			return err
