@@ -18,7 +18,7 @@ export CGO_ENABLED ?= 0
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install demo test race fuzz lint vet bench hostile hostile-short clean
+.PHONY: help build install demo first-hour test race fuzz lint vet bench hostile hostile-short clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ lint: ## run the linters of .golangci.yml
 	GOLANGCI_LINT_CACHE='$(CURDIR)/bin/lint-cache' $(GO) run $(GOLANGCI) run ./...
 
 # One after the other, for they are measured. The table at the end is for docs/benchmarks.md.
+first-hour: build ## time the path of a new user, from the first job to an orchestration in Python
+	@examples/firsthour/path.sh
+
 hostile: ## attack a server in every known way and measure what others notice; about half an hour, on a quiet machine
 	$(GO) test -tags hostile -count=1 -vet off -timeout 90m -v ./hostile
 
