@@ -375,3 +375,16 @@ func FuzzLoad(f *testing.F) {
 		}
 	})
 }
+
+// The page of the configuration names the models that are asked for unless others are configured.
+func TestDefaultModelsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, model := range []string{openAIChat, openAIEmbedding, anthropicChat} {
+		if !strings.Contains(string(page), "`"+model+"`") {
+			t.Errorf("docs/configuration.md does not name %s", model)
+		}
+	}
+}
