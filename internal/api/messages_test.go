@@ -181,6 +181,10 @@ func TestAbandonDeferDeadLetter(t *testing.T) {
 	if got := f.receive(orders, deferred); len(got) != 0 {
 		t.Errorf("a locked deferred message was received: %+v", got)
 	}
+	peeked = into[forebay.Page[forebay.Message]](t, f.do("GET", orders+"/messages?peek", ""), http.StatusOK)
+	if len(peeked.Items) != 1 || peeked.Items[0].State != forebay.MessageLocked || peeked.Items[0].LockedUntil == nil {
+		t.Errorf("peeked at the locked one: %+v", peeked)
+	}
 	f.wantSettled(orders, m, "dead-letter", `{"reason":"bad","description":"very bad","application_properties":{"n":1}}`)
 	counts := into[forebay.MessageQueue](t, f.do("GET", orders, ""), http.StatusOK)
 	if counts.DeadLetter != 2 || counts.Deferred != 0 || counts.Active != 0 {

@@ -184,7 +184,8 @@ func messageOf(s *store.Message) (forebay.Message, error) {
 		EnqueuedTime: s.EnqueuedAt, ExpiresAt: s.ExpiresAt, DeliveryCount: s.Deliveries, State: s.State, LockedUntil: s.LockedUntil,
 		DeadLetterSource: s.DeadLetterSource, DeadLetterReason: s.DeadLetterReason, DeadLetterDescription: s.DeadLetterDescription,
 	}
-	if m.State == forebay.MessageActive && (s.Token != 0 || s.LockedUntil != nil) {
+	// Who looks at a deferred one that is under lock reads so; who has received it reads where it came from, and goes back to.
+	if m.State == forebay.MessageActive && s.Token != 0 || m.State != forebay.MessageScheduled && s.Token == 0 && s.LockedUntil != nil {
 		m.State = forebay.MessageLocked
 	}
 	if s.Token != 0 {
