@@ -305,7 +305,7 @@ func (p *page) stopAll() {
 // eventually repeats a command until what it prints matches, and returns the first group.
 func (p *page) eventually(line, pattern string) string {
 	p.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; <-time.After(50 * time.Millisecond) {
 		said := p.run(line)
 		if m := regexp.MustCompile(pattern).FindStringSubmatch(said); m != nil {
 			return m[len(m)-1]

@@ -89,8 +89,8 @@ func pythonPackages(t *testing.T, source string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append(pip[1:], "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--target", "packages",
-		"--requirement", "requirements.txt")
+	args := slices.Concat(pip[1:], []string{"install", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--target", "packages",
+		"--requirement", "requirements.txt"})
 	return filepath.Join(installed(t, source, "requirements.txt", []string{"requirements.txt"}, pip[0], args...), "packages")
 }
 

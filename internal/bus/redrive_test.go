@@ -148,7 +148,7 @@ func testDeadLettersAreMended(t *testing.T, b *Service) {
 	if next := redrive(forebay.DeadMessageFilter{Reason: "Again", UpTo: r.UpTo}, nil); next.Redriven != 10 || next.More {
 		t.Errorf("then %+v, where 10 were left and %d had died again", next, len(died))
 	}
-	again = append(died, deadLetterAll(t, b, "orders", "Again")...)
+	again = slices.Concat(died, deadLetterAll(t, b, "orders", "Again"))
 	if _, err := b.Redrive(ctx, "acme", "orders", forebay.RedriveMessagesRequest{DeadMessageFilter: forebay.DeadMessageFilter{SequenceNumbers: again[:1]},
 		Edit: &forebay.MessageEdit{Body: &large}}); forebay.CodeOf(err) != forebay.CodePayloadTooLarge {
 		t.Errorf("an edit that is too large: %v", err)

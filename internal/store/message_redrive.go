@@ -76,7 +76,7 @@ func (s *Store) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessage
 			return err
 		}
 		a.why, a.source, a.hops = DeadLettering{}, "", 0
-		t.copied.add(1, int64(a.Size())) // so that a transaction of large messages ends sooner
+		t.copied.add(1, a.Size()) // so that a transaction of large messages ends sooner
 		number, err := t.newSeq()
 		if err != nil {
 			return err

@@ -23,6 +23,6 @@ func main() {
 	)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "the tests cannot run:", strings.ReplaceAll(err.Error(), "\n", "; "))
-		os.Exit(1) //nolint:gocritic // nothing is left to be undone
+		os.Exit(1)
 	}
 }
