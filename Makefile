@@ -41,7 +41,7 @@ test: ## run all tests, the crash test included
 
 # SQLite is C in Go's clothes: watched as well, it takes most of the time, and its memory holds nothing of ours.
 race: ## run the tests under the race detector (needs a C compiler), but for those that it can see nothing in
-	CGO_ENABLED=1 $(GO) test -race -gcflags='modernc.org/...=-race=false' -vet off -short -timeout 15m -parallel 4 -skip '$(UNRACED)' $$($(GO) list ./... | grep -v -E '/internal/(config|extract|filter|quota)$$')
+	CGO_ENABLED=1 $(GO) test -race -gcflags='modernc.org/...=-race=false' -vet off -short -timeout 15m -parallel 4 -skip '$(UNRACED)' $$($(GO) list ./... | grep -v -E '/(internal/(config|extract|filter|quota)|docs)$$')
 
 fuzz: ## fuzz every parser of outside input with $(FUZZTIME) inputs each, or for a time such as 30s
 	@GO='$(GO)' FUZZTIME='$(FUZZTIME)' sh .ci/fuzz
