@@ -34,7 +34,7 @@ type sessionJob struct {
 
 func (w *sessionWorld) submit(t *rapid.T) {
 	var jobs []NewJob
-	for range rapid.SampledFrom([]int{1, 1, 1, 4}).Draw(t, "at once") {
+	for range rapid.SampledFrom([]int{1, 1, 1, 1, 1, 3}).Draw(t, "at once") {
 		j := &sessionJob{id: fmt.Sprintf("job_%d", len(w.jobs)), session: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "session")}
 		job := NewJob{ID: j.id, Tenant: w.tenant, Queue: w.queue, Task: "echo", MaxAttempts: 5, Priority: rapid.IntRange(0, 9).Draw(t, "priority"), SessionID: j.session}
 		if rapid.IntRange(0, 5).Draw(t, "limited") == 0 {
