@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -104,13 +106,22 @@ func newPage(t *testing.T, files map[string]string) *page {
 	return p
 }
 
+// lastPort is the latest that was given to a server. They are below those that the system gives to connections and to
+// listeners that name none (Linux: net.ipv4.ip_local_port_range), so that nobody takes one before its server does.
+var lastPort atomic.Int32
+
+func init() { lastPort.Store(20_000 + rand.Int32N(10_000)) }
+
 func freeAddress(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		address := fmt.Sprint("127.0.0.1:", lastPort.Add(1))
+		if l, err := net.Listen("tcp", address); err == nil {
+			l.Close()
+			return address
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 // commands returns those of a document, one for each that a reader would type.
