@@ -239,3 +239,28 @@ func TestInternalsStayInside(t *testing.T) {
 		}
 	})
 }
+
+// Whoever sees that a job has succeeded sees its result, also if that happens between two looks at the database.
+func TestSuccessIsSeenWithItsResult(t *testing.T) {
+	f := newFixture(t)
+	for range 40 {
+		job := f.submit(jobBody(`1`))
+		var settled sync.WaitGroup
+		settled.Go(func() { f.settle(`"ok"`, nil) })
+		for done := false; !done; {
+			events, over, err := f.service.Events(t.Context(), job.Tenant, job.ID, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range events {
+				if e.Type == forebay.EventSucceeded {
+					if done = true; string(e.Result) != `"ok"` {
+						t.Fatalf("it has the result %q", e.Result)
+					}
+				}
+			}
+			done = done || over
+		}
+		settled.Wait()
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -86,6 +87,14 @@ func (s *Service) Events(ctx context.Context, tenant, id string, after int64) (e
 		return nil, false, err
 	}
 	events, err = s.store.Events(ctx, row.Seq, after, maxEvents)
+	done = row.Status.Terminal() && len(events) < maxEvents
+	// It may have succeeded between the two: the event is to have its result all the same.
+	if err == nil && row.Status != forebay.StatusSucceeded && slices.ContainsFunc(events, func(e forebay.Event) bool { return e.Type == forebay.EventSucceeded }) {
+		row, err = s.row(ctx, tenant, id)
+	}
+	if err != nil {
+		return nil, false, err
+	}
 	queue := ""
 	if q, ok := s.byNo[row.Queue]; ok {
 		queue = q.Name
@@ -99,7 +108,7 @@ func (s *Service) Events(ctx context.Context, tenant, id string, after int64) (e
 			e.Result = row.Result
 		}
 	}
-	return events, row.Status.Terminal() && len(events) < maxEvents, err
+	return events, done, nil
 }
 
 // Watch returns a channel that gets a value (never more than one pending) after each change of the
