@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"server":                    {".", "internal/..."},
 	"cmd/forebay":               {"..."},
 	"examples/*":                {".", "client", "server"},
-	"docs":                      {"internal/toolchain"},
+	"docs":                      {"internal/pgtest", "internal/toolchain"},
 	"hostile":                   {},
 	"internal/api":              {".", "internal/bus", "internal/documents", "internal/jobs", "internal/jsoncheck", "internal/limits", "internal/memory", "internal/orchestrate", "internal/panics", "internal/tasks", "internal/turns", "internal/webhook"},
 	"internal/backup":           {".", "internal/blob", "internal/store"},

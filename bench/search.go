@@ -234,7 +234,7 @@ func (l *library) document(ctx context.Context, st *store.Store, tenant, queue i
 	for i := range chunksEach {
 		result.Rest = append(result.Rest, store.NewChunk{Number: i, Text: l.texts[n*chunksEach+i]})
 	}
-	if err := st.BeginSplit(ctx, made.No, 1); err != nil {
+	if err := st.BeginSplit(ctx, made.Tenant, made.No, 1); err != nil {
 		return err
 	}
 	if err := st.EndSplit(ctx, tenant, made.No, 1, "job_split"+id, result); err != nil {

@@ -412,6 +412,11 @@ func TestOperations(t *testing.T) {
 			}
 			return nil
 		}, "GET /v1/queues/q/messages?cursor=3 "},
+		{"peek dead letters", func(ctx context.Context, c *Client) error {
+			for range c.Messages("q/$deadletterqueue").PeekReason(ctx, "bad", 0) {
+			}
+			return nil
+		}, "GET /v1/queues/q/$deadletterqueue/messages?reason=bad "},
 		{"delete messages", func(ctx context.Context, c *Client) error {
 			return second(c.Messages("q").DeleteBefore(ctx, forebay.DeleteMessagesRequest{Before: after}))
 		}, `POST /v1/queues/q/messages/delete {"enqueued_before":"2030-01-02T03:04:05Z"}`},

@@ -145,7 +145,15 @@ func (m Messages) Receive(ctx context.Context, req forebay.ReceiveRequest) ([]fo
 
 // Peek yields messages from a sequence number on, whatever their state, without receiving them.
 func (m Messages) Peek(ctx context.Context, from int64) iter.Seq2[forebay.Message, error] {
+	return m.PeekReason(ctx, "", from)
+}
+
+// PeekReason yields only those of a dead-letter subqueue's messages that have this reason.
+func (m Messages) PeekReason(ctx context.Context, reason string, from int64) iter.Seq2[forebay.Message, error] {
 	query := url.Values{}
+	if reason != "" {
+		query.Set("reason", reason)
+	}
 	if from > 0 {
 		query.Set("cursor", strconv.FormatInt(from, 10))
 	}

@@ -1,6 +1,7 @@
 //go:build unix
 
-// Package docs_test does what the documents tell their readers to do: every command in them is run, against real processes.
+// Package docs_test does what the documents tell their readers to do: every command in them is run, against real
+// processes.
 package docs_test
 
 import (
@@ -24,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/toolchain"
 )
 
@@ -513,5 +515,31 @@ func TestTasks(t *testing.T) {
 	}
 	if len(jobs) < 7 {
 		p.Errorf("there were %d jobs", len(jobs))
+	}
+}
+
+// TestPostgreSQL runs its command beside an empty database.
+func TestPostgreSQL(t *testing.T) {
+	t.Parallel()
+	p := newPage(t, nil)
+	p.set("postgres://forebay@db.example.com/forebay", "'"+pgtest.Database(t)+"'")
+	p.follow("postgresql.md", rule{begins: "forebay serve", background: true, until: serving})
+	p.run("forebay submit summarize --input 'The pumps are quiet.' --wait")
+}
+
+// A document that gets its first command gets a test.
+func TestEveryDocumentIsFollowed(t *testing.T) {
+	pages, err := filepath.Glob("*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatal(pages, err)
+	}
+	tests, err := os.ReadFile("commands_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "../README.md") {
+		if len(commands(t, page)) > 0 && !strings.Contains(string(tests), fmt.Sprintf("p.follow(%q", page)) {
+			t.Errorf("no test follows %s", page)
+		}
 	}
 }

@@ -86,7 +86,7 @@ type step struct {
 }
 
 func newFleet(t *testing.T) *fleet {
-	f := &fleet{crash: newCrash(t, size(5000, 1000))}
+	f := &fleet{crash: newCrash(t, size(3000, 1000))}
 	f.fronts = make([]atomic.Pointer[process], fleetFronts)
 	f.pg = pgtest.New(t, nil)
 	if f.ahead = fleetSkew; f.random(2).IntN(2) == 0 {

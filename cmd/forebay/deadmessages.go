@@ -118,8 +118,8 @@ func (f *deadFlags) selection(numbers []string) error {
 	return nil
 }
 
-// each repeats a call, which takes only so many messages at once. upTo, if not 0, says that there may be more. What
-// was sent back and died again has a higher number, and is not taken again.
+// each repeats a call, which takes only so many messages at once. upTo, if not 0, says that there may be more.
+// What was sent back and died again has a higher number, and is not taken again.
 func (f *deadFlags) each(call func(forebay.DeadMessageFilter) (done int, upTo int64, err error)) (total int, err error) {
 	var upTo int64
 	for {

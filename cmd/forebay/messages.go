@@ -128,12 +128,15 @@ func (a *app) messagesReceive() *cobra.Command {
 func (a *app) messagesPeek() *cobra.Command {
 	var limit int
 	var from int64
+	var reason string
 	c := &cobra.Command{
 		Use: "peek QUEUE", Short: "Look at messages without receiving them, whatever their state", Args: arguments(1, "QUEUE"),
-		Example: "  forebay messages peek mail --limit 20",
+		Example: `  forebay messages peek mail --limit 20
+  forebay messages peek 'mail/$deadletterqueue' --reason MaxDeliveryCountExceeded`,
 	}
 	c.Flags().IntVar(&limit, "limit", forebay.DefaultPageSize, "at most this many; 0: all")
 	c.Flags().Int64Var(&from, "from", 0, "sequence number to begin with")
+	c.Flags().StringVar(&reason, "reason", "", "only dead letters with this reason")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := checkLimit(limit); err != nil {
 			return err
@@ -142,7 +145,7 @@ func (a *app) messagesPeek() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return ofQueue(printList(a, queue.Peek(c.Context(), from), limit, a.messageColumns()))
+		return ofQueue(printList(a, queue.PeekReason(c.Context(), reason, from), limit, a.messageColumns()))
 	}
 	return c
 }

@@ -39,7 +39,7 @@ A server does the same when it starts.`,
 	status := &cobra.Command{
 		Use: "status", Short: "Show which migrations the database lacks", Args: arguments(0),
 		Long: `Show the version of the database's tables, that of this program, and the migrations between them, without
-making or changing anything. The exit code is 7 when the database is a newer Forebay's.`,
+making or changing anything. The exit code is 7 when this program cannot bring it up to date.`,
 		Example: "  forebay migrate status --config forebay.yaml",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.withDatabase(c.Context(), source, func(ctx context.Context, database string) error {
@@ -53,11 +53,13 @@ making or changing anything. The exit code is 7 when the database is a newer For
 					state = "pending"
 				case schema.Database > schema.Program:
 					state = "newer than this program"
+				case schema.Database != schema.Program:
+					state = "from before the first release; this program cannot use it"
 				}
 				if err := a.printOne(schema, migrationRows(schema.Database, schema.Program, state, schema.Pending)); err != nil {
 					return err
 				}
-				if schema.Database > schema.Program {
+				if schema.Database != schema.Program && len(schema.Pending) == 0 {
 					return &failure{code: exitStorage}
 				}
 				return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus"
 )
 
 // LockPath names one delivery of a message.
@@ -31,7 +32,8 @@ type peekInput struct {
 	// A sequence number too, under the name it has for every other list.
 	Cursor string `query:"cursor" maxLength:"20" doc:"next_cursor of the page before; instead of from_sequence_number"`
 	// As a number of messages, not of a page of jobs.
-	Limit int `query:"limit" minimum:"1" maximum:"100" doc:"default 50"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"100" doc:"default 50"`
+	Reason string `query:"reason" maxLength:"4096" doc:"only dead letters with this dead_letter_reason; a page may have fewer although more follow"`
 }
 
 // from is the sequence number to begin with.
@@ -160,7 +162,7 @@ func (a *API) routeReceiving(base, infix, sub string) {
 		if err != nil {
 			return nil, err
 		}
-		messages, next, err := a.messages.Peek(ctx, c.caller.Tenant, entity(in.Queue), from, in.Limit)
+		messages, next, err := a.messages.Peek(ctx, c.caller.Tenant, entity(in.Queue), bus.PeekFilter{From: from, Reason: in.Reason, Limit: in.Limit})
 		p := page(messages)
 		if next > 0 {
 			p.NextCursor = strconv.FormatInt(next, 10)

@@ -68,7 +68,7 @@ type entity struct {
 	deadLetter bool
 }
 
-func (e entity) lane() store.Lane { return e.Lane(e.deadLetter) }
+func (e entity) lane() store.Subqueue { return e.Subqueue(e.deadLetter) }
 
 var errNoQueue = &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no such queue of messages"}
 

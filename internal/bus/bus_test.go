@@ -29,6 +29,7 @@ var suite = map[string]func(*testing.T, *Service){
 	"Correlation ids":                 testCorrelationIDs,
 	"What Forebay publishes":          testWhatForebayPublishesIsNotForged,
 	"Dead letters are mended":         testDeadLettersAreMended,
+	"Dead letters by reason":          testDeadLettersAreFoundByReason,
 	"Dead letters of subscriptions":   testDeadLettersOfSubscriptions,
 	"Event listeners are bounded":     testEventListenersAreBounded,
 }
@@ -120,7 +121,7 @@ func testEntities(t *testing.T, b *Service) {
 		"orders": "", "orders/$deadletterqueue": "", "orders/$DeadLetterQueue": "", "orders/": forebay.CodeUnknownQueue, "orders/$retry": forebay.CodeUnknownQueue,
 		"": forebay.CodeUnknownQueue, "none": forebay.CodeUnknownQueue, "../acme/orders": forebay.CodeUnknownQueue, "orders/$deadletterqueue/": forebay.CodeUnknownQueue,
 	} {
-		_, _, err := b.Peek(ctx, "acme", path, 0, 1)
+		_, _, err := b.Peek(ctx, "acme", path, PeekFilter{Limit: 1})
 		if (err == nil) != (want == "") || err != nil && forebay.CodeOf(err) != want {
 			t.Errorf("%q: %v", path, err)
 		}

@@ -20,7 +20,7 @@ func TestReceiversKeepAQueue(t *testing.T) {
 			return err
 		},
 		"peek": func(ctx context.Context, b *Service, _ string) error {
-			_, _, err := b.Peek(ctx, "acme", "q", 0, 1)
+			_, _, err := b.Peek(ctx, "acme", "q", PeekFilter{Limit: 1})
 			return err
 		},
 		"complete": func(ctx context.Context, b *Service, token string) error { return b.Complete(ctx, "acme", "q", token) },

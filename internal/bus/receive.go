@@ -124,26 +124,36 @@ func (s *Service) undeliver(ctx context.Context, want store.ReceiveRequest, mess
 	for i, m := range messages {
 		locks[i] = m.Lock
 	}
-	return s.store.Undeliver(ctx, want.Queue.Lane(want.DeadLetter), locks)
+	return s.store.Undeliver(ctx, want.Queue.Subqueue(want.DeadLetter), locks)
 }
 
-// Peek returns up to limit messages without locking them, whatever their state, from a sequence
-// number on, and the number to go on from, 0 when there is no more.
-func (s *Service) Peek(ctx context.Context, tenant, path string, from int64, limit int) (messages []forebay.Message, next int64, err error) {
+// PeekFilter says which messages to look at.
+type PeekFilter struct {
+	From   int64  // the first sequence number
+	Reason string // only dead letters with this dead_letter_reason; "": all messages
+	Limit  int    // 0: DefaultPageSize
+}
+
+// Peek returns messages without locking them, whatever their state, and the number to go on from, 0 when there is no
+// more. A page may be empty although more follow.
+func (s *Service) Peek(ctx context.Context, tenant, path string, f PeekFilter) (messages []forebay.Message, next int64, err error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
 		return nil, 0, err
 	}
-	if limit < 0 || limit > forebay.MaxMessagesPerCall {
+	if f.Limit < 0 || f.Limit > forebay.MaxMessagesPerCall {
 		return nil, 0, forebay.Invalid("limit", "goes from 1 to %d", forebay.MaxMessagesPerCall)
 	}
-	if from < 0 {
+	if f.From < 0 {
 		return nil, 0, forebay.Invalid("from_sequence_number", "must not be negative")
 	}
 	if err := s.store.Used(ctx, e.MessageQueue); err != nil {
 		return nil, 0, err
 	}
-	got, next, err := s.peek(ctx, e.lane(), from, cmp.Or(limit, forebay.DefaultPageSize))
+	if f.Reason != "" && !e.deadLetter {
+		return nil, 0, forebay.Invalid("reason", "is only for dead letters: look at the queue's %s", forebay.SubqueueDeadLetter)
+	}
+	got, next, err := s.peek(ctx, store.PeekQuery{Subqueue: e.lane(), From: f.From, Reason: f.Reason, Limit: cmp.Or(f.Limit, forebay.DefaultPageSize), MaxBytes: freeBytes})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -153,15 +163,17 @@ func (s *Service) Peek(ctx context.Context, tenant, path string, from int64, lim
 
 // peek reads a page. What is larger than freeBytes is read again, where it takes nobody's processor: no more
 // such pages are read at once than there are turns, and than there is memory for.
-func (s *Service) peek(ctx context.Context, lane store.Lane, from int64, limit int) (messages []store.Message, next int64, err error) {
-	messages, next, err = s.store.Peek(ctx, lane, from, limit, freeBytes, 0)
-	if err != nil || next == 0 || len(messages) == limit {
+func (s *Service) peek(ctx context.Context, q store.PeekQuery) (messages []store.Message, next int64, err error) {
+	messages, next, cut, err := s.store.Peek(ctx, q)
+	if err != nil || !cut {
 		return messages, next, err
 	}
 	if err := memory.Grow(ctx, maxAnswerBytes); err != nil {
 		return nil, 0, err
 	}
-	return s.store.PeekMany(ctx, lane, from, limit, maxAnswerBytes, 1)
+	q.MaxBytes, q.AtLeast = maxAnswerBytes, 1
+	messages, next, _, err = s.store.PeekMany(ctx, q)
+	return messages, next, err
 }
 
 func messagesOf(stored []store.Message) ([]forebay.Message, error) {

@@ -15,7 +15,7 @@ const deadStep = 200
 
 // Message returns one message of an entity, whatever its state, without receiving it.
 func (s *Service) Message(ctx context.Context, tenant, path string, seq int64) (m forebay.Message, err error) {
-	messages, _, err := s.Peek(ctx, tenant, path, seq, 1)
+	messages, _, err := s.Peek(ctx, tenant, path, PeekFilter{From: seq, Limit: 1})
 	if err == nil && (len(messages) == 0 || messages[0].SequenceNumber != seq) {
 		err = forebay.ErrNotFound
 	}

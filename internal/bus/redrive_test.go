@@ -13,7 +13,7 @@ import (
 func bodies(t *testing.T, b *Service, path string) (list []string) {
 	t.Helper()
 	for from := int64(0); ; {
-		messages, next, err := b.Peek(t.Context(), "acme", path, from, 100)
+		messages, next, err := b.Peek(t.Context(), "acme", path, PeekFilter{From: from, Limit: 100})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,6 +47,45 @@ func deadLetterAll(t *testing.T, b *Service, path, reason string) (numbers []int
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+func testDeadLettersAreFoundByReason(t *testing.T, b *Service) {
+	ctx := t.Context()
+	const others = 1100 // more than one page looks at
+	for from := 0; from < others; from += 100 {
+		many := make([]forebay.NewMessage, 100)
+		for i := range many {
+			many[i] = text("other")
+		}
+		if _, err := b.Send(ctx, "acme", "orders", many); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deadLetterAll(t, b, "orders", "other")
+	if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{text("1"), text("2"), text("3")}); err != nil {
+		t.Fatal(err)
+	}
+	numbers := deadLetterAll(t, b, "orders", "bad")
+	var found []int64
+	pages := 0
+	for from := int64(0); ; pages++ {
+		messages, next, err := b.Peek(ctx, "acme", "orders/$deadletterqueue", PeekFilter{From: from, Reason: "bad", Limit: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range messages {
+			found = append(found, m.SequenceNumber)
+		}
+		if from = next; next == 0 {
+			break
+		}
+	}
+	if !slices.Equal(found, numbers) || pages != 2 {
+		t.Errorf("found %v of %v on %d pages before the last", found, numbers, pages)
+	}
+	if _, _, err := b.Peek(ctx, "acme", "orders", PeekFilter{Reason: "bad"}); forebay.CodeOf(err) != forebay.CodeInvalidRequest {
+		t.Errorf("a queue by the reason of its dead letters: %v", err)
 	}
 }
 
@@ -104,7 +143,7 @@ func testDeadLettersAreMended(t *testing.T, b *Service) {
 	var last forebay.Message
 	for from := int64(1); from != 0 && err == nil; {
 		var back []forebay.Message
-		if back, from, err = b.Peek(ctx, "acme", "orders", from, 100); err == nil {
+		if back, from, err = b.Peek(ctx, "acme", "orders", PeekFilter{From: from, Limit: 100}); err == nil {
 			last = back[len(back)-1]
 		}
 	}

@@ -107,7 +107,7 @@ func unexplained(how forebay.Settlement) error {
 // Return gives messages back at once, as if they had not been delivered. Those whose lock has ended are
 // left as they are.
 func (s *Service) Return(ctx context.Context, tenant, path string, tokens []string) error {
-	var lane store.Lane
+	var lane store.Subqueue
 	locks := make([]store.Lock, len(tokens))
 	for i, token := range tokens {
 		e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})

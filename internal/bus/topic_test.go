@@ -40,7 +40,7 @@ func testNamesWithSlashes(t *testing.T, b *Service) {
 	if err := b.Abandon(ctx, "acme", "eu/orders", got[0].LockToken, forebay.Settlement{}); err != nil {
 		t.Fatal(err)
 	}
-	if dead, _, err := b.Peek(ctx, "acme", "eu/orders/$DeadLetterQueue", 0, 1); err != nil || len(dead) != 1 {
+	if dead, _, err := b.Peek(ctx, "acme", "eu/orders/$DeadLetterQueue", PeekFilter{Limit: 1}); err != nil || len(dead) != 1 {
 		t.Errorf("dead-lettered %+v (%v)", dead, err)
 	}
 	for _, topic := range []string{"eu/news", "subscriptions"} {
@@ -109,7 +109,7 @@ func testSubscriptionIsAQueue(t *testing.T, b *Service) {
 	if err := b.Abandon(ctx, "acme", path, got[0].LockToken, forebay.Settlement{}); err != nil {
 		t.Fatal(err)
 	}
-	dead, _, err := b.Peek(ctx, "acme", path+"/$deadletterqueue", 0, 1)
+	dead, _, err := b.Peek(ctx, "acme", path+"/$deadletterqueue", PeekFilter{Limit: 1})
 	if err != nil || len(dead) != 1 || dead[0].DeadLetterReason != forebay.ReasonMaxDeliveries {
 		t.Errorf("dead-lettered %+v (%v)", dead, err)
 	}

@@ -73,7 +73,7 @@ func (s shelf) split(document, content string, chunks int, key string) store.Rev
 	for n := range chunks {
 		result.Rest = append(result.Rest, store.NewChunk{Number: n, Text: content})
 	}
-	s.check(s.BeginSplit(ctx, rev.No, 7))
+	s.check(s.BeginSplit(ctx, rev.Tenant, rev.No, 7))
 	s.check(s.EndSplit(ctx, s.tenant, rev.No, 7, "job_"+content+"split", result))
 	return rev
 }

@@ -135,7 +135,7 @@ func (w *world) inputs() map[string]string {
 	w.t.Helper()
 	queue, err := w.store.EnsureQueue(w.t.Context(), forebay.DefaultQueue)
 	w.ok(err)
-	got, err := w.store.Claim(w.t.Context(), store.ClaimRequest{Lane: store.LaneOf(queue, store.LaneMain), Max: 1000, MaxBytes: 1 << 30, Lock: time.Minute, MaxDeliveries: 5})
+	got, err := w.store.Claim(w.t.Context(), store.ClaimRequest{Subqueue: store.SubqueueOf(queue, store.SubqueueMain), Max: 1000, MaxBytes: 1 << 30, Lock: time.Minute, MaxDeliveries: 5})
 	w.ok(err)
 	inputs := map[string]string{}
 	for _, d := range got {
@@ -158,7 +158,7 @@ func (w *world) counts() forebay.MessageQueue {
 
 func (w *world) deadLetters() map[string]string {
 	w.t.Helper()
-	got, _, err := w.bus.Peek(w.t.Context(), tenant, "orders/$deadletterqueue", 0, 100)
+	got, _, err := w.bus.Peek(w.t.Context(), tenant, "orders/$deadletterqueue", bus.PeekFilter{Limit: 100})
 	w.ok(err)
 	reasons := map[string]string{}
 	for _, m := range got {

@@ -49,12 +49,12 @@ func (s *Service) Configured() []*Queue {
 // Claim waits until at least one job of the lane is ready and returns up to limit of them, locked;
 // their inputs are together at most maxBytes, unless the first alone is larger.
 func (s *Service) Claim(ctx context.Context, q *Queue, retryLane bool, limit int, maxBytes int64) ([]*Delivery, error) {
-	kind := store.LaneMain
+	kind := store.SubqueueMain
 	if retryLane {
-		kind = store.LaneRetry
+		kind = store.SubqueueRetry
 	}
 	rows, err := s.store.Claim(ctx, store.ClaimRequest{
-		Lane: store.LaneOf(q.no, kind), Max: limit, MaxBytes: maxBytes,
+		Subqueue: store.SubqueueOf(q.no, kind), Max: limit, MaxBytes: maxBytes,
 		Lock: q.LockDuration, MaxDeliveries: q.MaxDeliveryCount, SetAside: q.setAsideLane(), Share: s.share, Plan: s.plan, Held: s.held(q),
 	})
 	if err != nil {
@@ -80,11 +80,11 @@ func (s *Service) releaseAll(ctx context.Context, rows []store.Delivery) (err er
 	return err
 }
 
-func (q *Queue) setAsideLane() store.LaneKind {
+func (q *Queue) setAsideLane() store.SubqueueKind {
 	if q.OnFailure == forebay.Quarantine {
-		return store.LaneQuarantine
+		return store.SubqueueQuarantine
 	}
-	return store.LaneDeadLetter
+	return store.SubqueueDeadLetter
 }
 
 // Renew extends the locks of deliveries from one queue and reports for each whether it still held.

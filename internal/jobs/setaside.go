@@ -10,11 +10,11 @@ import (
 	"github.com/forebayhq/forebay/internal/store"
 )
 
-func setAsideKind(where forebay.SetAside) store.LaneKind {
+func setAsideKind(where forebay.SetAside) store.SubqueueKind {
 	if where == forebay.Quarantine {
-		return store.LaneQuarantine
+		return store.SubqueueQuarantine
 	}
-	return store.LaneDeadLetter
+	return store.SubqueueDeadLetter
 }
 
 // query resolves the names of a request for set-aside jobs.
@@ -30,7 +30,7 @@ func (s *Service) setAsideQuery(ctx context.Context, tenant, queue string, where
 	if len(f.JobIDs) > maxFilterIDs {
 		return store.SetAsideQuery{}, forebay.Invalid("filter.job_ids", "has %d ids; the limit is %d", len(f.JobIDs), maxFilterIDs)
 	}
-	return store.SetAsideQuery{Lane: store.LaneOf(q.no, setAsideKind(where)), Tenant: no, Filter: f}, nil
+	return store.SetAsideQuery{Subqueue: store.SubqueueOf(q.no, setAsideKind(where)), Tenant: no, Filter: f}, nil
 }
 
 const maxFilterIDs = 1000

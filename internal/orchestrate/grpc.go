@@ -28,6 +28,7 @@ import (
 	"github.com/forebayhq/forebay"
 	bounded "github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/panics"
+	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/store"
 	"github.com/forebayhq/forebay/internal/turns"
 )
@@ -126,9 +127,9 @@ type callerKey struct{}
 // admit decides by its headers alone whether a call is let in, before anything of its message is taken.
 func (e *endpoint) admit(ctx context.Context, info *tap.Info) (_ context.Context, err error) {
 	defer panics.Contain(&err, e.log, "admitting a call")
-	caller, err := e.caller(ctx, info)
-	if from, ok := peer.FromContext(ctx); ok {
-		e.connections.noteCall(from.Addr.String(), err == nil)
+	caller, who, err := e.caller(ctx, info)
+	if from, ok := peer.FromContext(ctx); ok && who != unchecked {
+		_ = sleep.For(ctx, e.connections.noteCall(from.Addr.String(), who == known))
 	}
 	if err != nil {
 		return ctx, statusOf(err)
@@ -136,8 +137,17 @@ func (e *endpoint) admit(ctx context.Context, info *tap.Info) (_ context.Context
 	return context.WithValue(ctx, callerKey{}, caller), nil
 }
 
+// standing is what is known of who makes a call.
+type standing int
+
+const (
+	unchecked standing = iota // the key could not be looked up
+	stranger                  // nobody's key, or none
+	known
+)
+
 // caller finds out whose call it is, by the key in "authorization: Bearer …", and whether it is allowed.
-func (e *endpoint) caller(ctx context.Context, info *tap.Info) (forebay.Caller, error) {
+func (e *endpoint) caller(ctx context.Context, info *tap.Info) (forebay.Caller, standing, error) {
 	key := ""
 	for _, v := range info.Header.Get("authorization") {
 		if scheme, rest, found := strings.Cut(v, " "); found && strings.EqualFold(scheme, "bearer") {
@@ -152,23 +162,23 @@ func (e *endpoint) caller(ctx context.Context, info *tap.Info) (forebay.Caller, 
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return caller, forebay.Errorf(forebay.CodeUnavailable, "the API key cannot be checked now; try again")
+		return caller, unchecked, forebay.Errorf(forebay.CodeUnavailable, "the API key cannot be checked now; try again")
 	case forebay.CodeOf(err) == forebay.CodeUnauthorized:
-		return caller, cmp.Or(e.opts.Limits.Stranger(addressOf(ctx)), err)
+		return caller, stranger, cmp.Or(e.opts.Limits.Stranger(addressOf(ctx)), err)
 	case err != nil:
-		return caller, err
+		return caller, unchecked, err
 	}
 	scope, ok := scopes[info.FullMethodName[strings.LastIndexByte(info.FullMethodName, '/')+1:]]
 	if !ok {
 		scope = forebay.ScopeOperate
 	}
 	if !caller.May(scope) {
-		return caller, forebay.Errorf(forebay.CodeForbidden, "the API key lacks the scope %s", scope)
+		return caller, known, forebay.Errorf(forebay.CodeForbidden, "the API key lacks the scope %s", scope)
 	}
 	if scope == forebay.ScopeOperate {
-		return caller, nil // what a worker has done is never refused: it was asked to do it
+		return caller, known, nil // what a worker has done is never refused: it was asked to do it
 	}
-	return caller, e.opts.Limits.Request(turns.With(limited, caller.Tenant), caller.Tenant, caller.KeyID)
+	return caller, known, e.opts.Limits.Request(turns.With(limited, caller.Tenant), caller.Tenant, caller.KeyID)
 }
 
 // enter counts a call, until leave.

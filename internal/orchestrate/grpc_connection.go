@@ -21,6 +21,10 @@ const (
 	// maxRefused is how many calls of a connection may be refused, one after the other, before it is closed: of each that has a deadline
 	// grpc-go keeps a timer until then.
 	maxRefused = 100
+	// After freeRefused of them each one more holds up its connection for refusalPause: to read headers and to refuse a
+	// call takes the processor longer than to ask for it.
+	freeRefused  = 10
+	refusalPause = 25 * time.Millisecond
 )
 
 // connections accepts connections up to the bounds. One that is over them takes the place of the oldest that has had no call let in, so
@@ -123,23 +127,32 @@ func (c *connections) drain() {
 	}
 }
 
-// noteCall notes whether a call of a connection was let in.
-func (c *connections) noteCall(remote string, letIn bool) {
+// noteCall notes whether a call of a connection had a key that is known. It returns how long to leave the connection
+// alone now. A known key's call that is refused for another reason holds up nothing: others may share the connection.
+func (c *connections) noteCall(remote string, known bool) time.Duration {
 	c.mu.Lock()
 	conn := c.open[remote]
-	if conn != nil && letIn {
+	if conn != nil && known {
 		conn.known()
 	}
 	c.mu.Unlock()
-	switch {
-	case conn == nil:
-	case letIn:
+	if conn == nil {
+		return 0
+	}
+	if known {
 		conn.timer.Stop()
 		conn.refused.Store(0)
-	case conn.refused.Add(1) == maxRefused:
+		return 0
+	}
+	refused := conn.refused.Add(1)
+	if refused == maxRefused {
 		// The call's own goroutine holds the connection, and is to answer first.
 		time.AfterFunc(time.Second, func() { _ = conn.Close() })
 	}
+	if refused <= freeRefused {
+		return 0
+	}
+	return refusalPause
 }
 
 // hangUp closes the connection of a call.

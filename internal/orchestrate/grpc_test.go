@@ -20,12 +20,15 @@ import (
 	_ "google.golang.org/grpc/encoding/gzip" // what clients may compress with
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/limits"
 	bounded "github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/store"
 )
@@ -314,6 +317,61 @@ func TestKnownConnectionsKeepTheirPlaces(t *testing.T) {
 	}
 	if len(c.open)+len(c.addresses)+c.anonymous.Len() != 0 {
 		t.Errorf("left behind: %v, %v, %d", c.open, c.addresses, c.anonymous.Len())
+	}
+}
+
+// Calls that are refused one after the other hold up their connection, and no other.
+func TestRefusedCallsHoldUpTheirConnection(t *testing.T) {
+	const hostile, other = "192.0.2.1:1", "192.0.2.1:2"
+	c := newConnections(nil, 10)
+	for _, remote := range []string{hostile, other} {
+		defer c.admit(&fakeConn{remote: remote}).Close()
+	}
+	for i := range 2 * freeRefused {
+		if pause := c.noteCall(hostile, false); pause > 0 != (i >= freeRefused) {
+			t.Errorf("refused call %d holds up its connection for %v", i+1, pause)
+		}
+	}
+	if pause := c.noteCall(other, false); pause > 0 {
+		t.Errorf("another connection is held up for %v", pause)
+	}
+	if pause := c.noteCall(hostile, true) + c.noteCall(hostile, false); pause > 0 {
+		t.Errorf("after a call that was let in it is held up for %v", pause)
+	}
+}
+
+// Who has a key that is known is refused without holding up those with whom it shares a connection, and so is
+// everybody while keys cannot be looked up.
+func TestOnlyStrangersHoldUpTheirConnection(t *testing.T) {
+	const remote = "192.0.2.1:1"
+	address, err := net.ResolveTCPAddr("tcp", remote)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: address})
+	for name, c := range map[string]struct {
+		err     error
+		refused int64
+		code    codes.Code
+	}{
+		"no such scope":        {nil, 0, codes.PermissionDenied},
+		"keys are not to read": {forebay.Errorf(forebay.CodeUnavailable, "the database is away"), 0, codes.Unavailable},
+		"no such key":          {forebay.Errorf(forebay.CodeUnauthorized, "the API key is not known"), 3, codes.Unauthenticated},
+	} {
+		e := (&Service{}).endpoint(nil, GRPC{Authenticate: func(context.Context, string) (forebay.Caller, bool, error) {
+			return forebay.Caller{KeyID: "key_1"}, false, c.err
+		}})
+		e.opts.Limits = limits.New(nil, forebay.TenantLimits{})
+		conn := e.connections.admit(&fakeConn{remote: remote})
+		for range 3 {
+			if _, err := e.admit(ctx, &tap.Info{FullMethodName: "/service/StartInstance"}); status.Code(err) != c.code {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if got := conn.refused.Load(); got != c.refused {
+			t.Errorf("%s: %d calls count as refused, not %d", name, got, c.refused)
+		}
+		_ = conn.Close()
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -34,20 +33,18 @@ var folders = []string{
 // packages hold PostgreSQL's server.
 var packages = toolchain.Packages{"apt-get": {"postgresql"}, "apk": {"postgresql"}, "dnf": {"postgresql-server"}}
 
-// Ensure finds what the package needs on this machine, or installs it. Its error says in one line what is missing.
+// Ensure finds what the package needs on this machine, or installs it.
 func Ensure(ctx context.Context) error {
 	if os.Getenv(Variable) == "" {
 		if _, err := binaries(ctx); err != nil {
-			return oneLine(err)
+			return err
 		}
 	}
 	if _, err := bouncerProgram(ctx); err != nil {
-		return oneLine(fmt.Errorf("PgBouncer is missing (Debian: apt-get install pgbouncer): %w", err))
+		return fmt.Errorf("PgBouncer is missing (Debian: apt-get install pgbouncer): %w", err)
 	}
 	return nil
 }
-
-func oneLine(err error) error { return errors.New(strings.Join(strings.Fields(err.Error()), " ")) }
 
 // binaries returns the folder of initdb and postgres, installing them when they are missing and that
 // is allowed.

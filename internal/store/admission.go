@@ -217,7 +217,7 @@ func (t *tx) storeDeployment(name string, d *deployment) error {
 	return err
 }
 
-// callable returns the deployments where those that were found could be called. The next look at the lane asks
+// callable returns the deployments where those that were found could be called. The next look at the subqueue asks
 // for the same as it begins.
 func (l *look) callable(options [][]Option) []string {
 	seen := map[string]bool{}
@@ -236,7 +236,7 @@ func (l *look) callable(options [][]Option) []string {
 	return l.called
 }
 
-// blocked is what the latest look at a lane has found of jobs that may not be called now.
+// blocked is what the latest look at a subqueue has found of jobs that may not be called now.
 type blocked struct {
 	since int64    // the time of the look
 	until int64    // new ones alone are no reason to look again before
@@ -244,10 +244,10 @@ type blocked struct {
 }
 
 func (t *tx) block(l *look) {
-	t.w.blocked[l.lane] = blocked{since: t.now, until: t.now + blockedPause, by: l.heldBy}
+	t.w.blocked[l.subqueue] = blocked{since: t.now, until: t.now + blockedPause, by: l.heldBy}
 }
 
-// Milliseconds between looks at a lane in which jobs are held: for new jobs alone, and at all.
+// Milliseconds between looks at a subqueue in which jobs are held: for new jobs alone, and at all.
 const (
 	blockedPause = 100
 	heldPause    = 10
@@ -293,18 +293,18 @@ func (t *tx) told(a *Admission) error {
 		outcome = *a.Outcome
 	}
 	d.Feedback(t.now, a.Limits, a.Reservation, outcome, rand.Float64)
-	for lane, b := range t.w.blocked {
+	for subqueue, b := range t.w.blocked {
 		if slices.Contains(b.by, a.Deployment) {
-			t.w.lookBy(lane, max(t.now, b.since+heldPause))
+			t.w.lookBy(subqueue, max(t.now, b.since+heldPause))
 		}
 	}
 	return nil
 }
 
-// unblock has all lanes looked at again in which jobs are held.
+// unblock has all subqueues looked at again in which jobs are held.
 func (w *writer) unblock(at int64) {
-	for lane, b := range w.blocked {
-		w.lookBy(lane, max(at, b.since+heldPause))
+	for subqueue, b := range w.blocked {
+		w.lookBy(subqueue, max(at, b.since+heldPause))
 	}
 }
 

@@ -23,7 +23,7 @@ func TestCallToldOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Store, queue int64) {
 		tenant := tenantOf(t, s, "a")
 		submitAll(t, s, NewJob{ID: "1", Tenant: tenant, Queue: queue, Task: "d", Priority: 5})
-		req := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute, Plan: planOf(quota.Limits{TokensPerMinute: 1e6})}
+		req := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute, Plan: planOf(quota.Limits{TokensPerMinute: 1e6})}
 		got, err := s.Claim(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
@@ -59,7 +59,7 @@ func TestHeldJobLetsOthersTry(t *testing.T) {
 			submitAll(t, s, NewJob{ID: fmt.Sprint(task, time.Now().UnixNano()), Tenant: tenant, Queue: queue, Task: task, Priority: 5, InputSize: 50_000})
 			<-time.After(time.Millisecond)
 		}
-		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour, Plan: planOf(limits)}
+		request := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour, Plan: planOf(limits)}
 		began := time.Now()
 		for _, want := range []string{"full", "free"} {
 			got, err := s.Claim(t.Context(), request)
@@ -83,7 +83,7 @@ func TestNoSlotIsNotHeld(t *testing.T) {
 		}
 		submitAll(t, s, jobs...)
 		asked, plan := 0, planOf(quota.Limits{})
-		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 5, MaxBytes: 1 << 20, Lock: time.Hour, Plan: func(task string, input []byte, size int64) []Option {
+		request := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 5, MaxBytes: 1 << 20, Lock: time.Hour, Plan: func(task string, input []byte, size int64) []Option {
 			asked++
 			return plan(task, input, size)
 		}}
@@ -117,7 +117,7 @@ func TestLargeJobGoesWhereItFits(t *testing.T) {
 		}{{5_000, "large"}, {500, "small"}, {5_000, "large"}, {500_000, ""}, {5_000, "large"}} {
 			submitAll(t, s, NewJob{ID: fmt.Sprint(i), Tenant: tenant, Queue: queue, Task: "t", Priority: 5, InputSize: c.tokens})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			got, err := s.Claim(ctx, ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour, Plan: plan})
+			got, err := s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour, Plan: plan})
 			cancel()
 			at := ""
 			if len(got) == 1 {
@@ -139,7 +139,7 @@ func TestOutputOfInputsElsewhere(t *testing.T) {
 		limits := quota.Limits{Accounting: quota.AccountAzureOpenAI, TokensPerMinute: 1e6}
 		claimed := func() Delivery {
 			t.Helper()
-			got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute, Plan: planOf(limits)})
+			got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute, Plan: planOf(limits)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -178,7 +178,7 @@ func TestOutputOfInputsElsewhere(t *testing.T) {
 			{RedriveEdit{InputBlob: "b", InputSize: 200_000, MaxOutputTokens: 99}, 99},
 			{RedriveEdit{Input: []byte("1"), InputSize: 1}, 1},
 		} {
-			if err := s.SetAside(t.Context(), &first, AttemptRecord{Outcome: forebay.OutcomeFailed}, LaneDeadLetter, "because"); err != nil {
+			if err := s.SetAside(t.Context(), &first, AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "because"); err != nil {
 				t.Fatal(err)
 			}
 			if moved, err := s.Redrive(t.Context(), []Redrive{{Seq: first.Seq, Edit: &edit.RedriveEdit}}, Audit{Actor: "a", Action: "redrive", Target: "1"}); err != nil || !moved[0] {
@@ -231,7 +231,7 @@ func TestLargeJobDoesNotWaitForWhatStands(t *testing.T) {
 					first.Request = at.Request
 					return []Option{first, at}
 				}
-				req := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour, Plan: plan}
+				req := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour, Plan: plan}
 				for i := range 12 {
 					submitAll(t, s, NewJob{ID: fmt.Sprint("fails", i), Tenant: tenant, Queue: queue, Task: "fails", Priority: 5, InputSize: 1})
 				}
@@ -254,15 +254,15 @@ func TestComebacks(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		tenant, queue := tenantOf(t, s, "default"), queueOf(t, s, "q")
 		submitAll(t, s, NewJob{ID: "1", Tenant: tenant, Queue: queue, Task: "d", Priority: 5})
-		claimed := func(kind LaneKind) Delivery {
+		claimed := func(kind SubqueueKind) Delivery {
 			t.Helper()
-			got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, kind), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute})
+			got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, kind), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return got[0]
 		}
-		lane := LaneMain
+		subqueue := SubqueueMain
 		for i, call := range []struct {
 			outcome        forebay.Outcome
 			class          forebay.ErrorClass
@@ -276,15 +276,15 @@ func TestComebacks(t *testing.T) {
 			{forebay.OutcomeLost, forebay.ClassTransient, s.Interrupt, 1, 0},
 			{forebay.OutcomeRetried, forebay.ClassTransient, s.Retry, 1, 1},
 			{forebay.OutcomeFailed, forebay.ClassPermanent, func(ctx context.Context, d *Delivery, r AttemptRecord) error {
-				return s.SetAside(ctx, d, r, LaneDeadLetter, "because")
+				return s.SetAside(ctx, d, r, SubqueueDeadLetter, "because")
 			}, 1, 1},
 		} {
-			d := claimed(lane)
+			d := claimed(subqueue)
 			if err := call.settle(t.Context(), &d, AttemptRecord{Outcome: call.outcome, ErrorClass: call.class}); err != nil {
 				t.Fatal(i, err)
 			}
 			if call.outcome == forebay.OutcomeRetried && call.class == forebay.ClassTransient {
-				lane = LaneRetry
+				subqueue = SubqueueRetry
 			}
 			if denied, failed, err := s.Comebacks(t.Context(), d.Seq, d.Generation); err != nil || denied != call.denied || failed != call.failed {
 				t.Errorf("after call %d: %d and %d (%v)", i+1, denied, failed, err)

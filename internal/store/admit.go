@@ -179,7 +179,7 @@ func (a *admitting) ask(name string, line []int, choice int) error {
 	candidates := make([]quota.Candidate, len(line))
 	for n, i := range line {
 		candidates[n] = quota.Candidate{ID: a.l.found[i].Seq, Tenant: a.l.found[i].Tenant, Request: a.options[i][choice].Request,
-			Again: Lane(a.l.lane).Kind() == LaneRetry}
+			Again: Subqueue(a.l.subqueue).Kind() == SubqueueRetry}
 	}
 	full := room < a.slots
 	for n, decision := range d.Admit(a.t.now, first.Limits, candidates, room) {

@@ -16,14 +16,14 @@ type Standing struct {
 	// Of those ahead of a job that becomes ready later, the ones that do so within a moment before it: whatever is ready
 	// sooner may have gone by then.
 	With Ahead
-	// Calls is set if the job's tenant may have only so many calls at once, or the job is in the retry lane.
+	// Calls is set if the job's tenant may have only so many calls at once, or the job is in the retry subqueue.
 	Calls Calls
 	// Unaffordable tells that no period of the budget that the job waits for has room for it.
 	Unaffordable bool
 	Holding
 }
 
-// Ahead is how many jobs of its lane that call the same go before one.
+// Ahead is how many jobs of its subqueue that call the same go before one.
 type Ahead struct {
 	Jobs    int64 // an estimate if Counted is set
 	Own     int64 // those of them that are its tenant's
@@ -38,7 +38,7 @@ type Calls struct {
 }
 
 const (
-	// maxAheadSteps is how many lines of a lane are visited to find those that call the same.
+	// maxAheadSteps is how many lines of a subqueue are visited to find those that call the same.
 	maxAheadSteps = 128
 	// together is what becomes ready at once, in milliseconds.
 	together = 1000
@@ -78,7 +78,7 @@ func sqlBeforeIt(line, then, visible, step string) string {
 
 const sqlPausedTenants = "(SELECT no FROM tenants WHERE paused <> 0)"
 
-// sqlLinesOfClass makes l, the lines of lane ?1 from ?3 to before ?4 that are of the class of line ?2, and some others: each step skips to the
+// sqlLinesOfClass makes l, the lines of subqueue ?1 from ?3 to before ?4 that are of the class of line ?2, and some others: each step skips to the
 // class's first line of the same tenant, or of the next one. There are ?5 steps at most.
 var sqlLinesOfClass = fmt.Sprintf(`
 WITH RECURSIVE l(line, n) AS (SELECT min(rank), 1 FROM messages WHERE lane = ?1 AND rank >= ?3 AND rank < ?4
@@ -190,7 +190,7 @@ func (w *watcher) ahead(from int64) (a Ahead, lowest int64, err error) {
 	if later {
 		text = sqlAheadInLineLater
 	}
-	st := w.prep(text).int(job.lane).int(job.line).int(from).int(job.visible).int(job.Seq).int(w.limit)
+	st := w.prep(text).int(job.subqueue).int(job.line).int(from).int(job.visible).int(job.Seq).int(w.limit)
 	if later {
 		st = st.int(w.now)
 	}
@@ -279,7 +279,7 @@ func (w *watcher) countBeside(b *besides, from int64, own bool, turns int64) err
 	}
 	count, most := int64(0), int64(1)
 	skipped := map[int64]bool{}
-	err := w.prep(sqlListBeside).int(w.job.lane).int(w.job.line).int(low).int(high).int(maxAheadSteps).each(func(r row) error {
+	err := w.prep(sqlListBeside).int(w.job.subqueue).int(w.job.line).int(low).int(high).int(maxAheadSteps).each(func(r row) error {
 		line, paused := r.int(0), r.int(2) != 0
 		b.more = b.more || r.int(1) == maxAheadSteps
 		tenant := tenantOfLine(line)
@@ -300,7 +300,7 @@ func (w *watcher) countBeside(b *besides, from int64, own bool, turns int64) err
 	most = min(most, max(w.limit/count, 1), w.limit)
 	later := w.job.visible > w.now
 	text := map[bool]map[bool]string{true: {true: sqlAheadOfOwnLater, false: sqlAheadOfOwn}, false: {true: sqlAheadOfOthersLater, false: sqlAheadOfOthers}}[own][later]
-	st := w.prep(text).int(w.job.lane).int(w.job.line).int(low).int(high).int(maxAheadSteps).int(w.then()).int(from).int(most)
+	st := w.prep(text).int(w.job.subqueue).int(w.job.line).int(low).int(high).int(maxAheadSteps).int(w.then()).int(from).int(most)
 	if own {
 		st = st.int(w.job.visible).int(w.step())
 	}
@@ -326,7 +326,7 @@ func (w *watcher) countBeside(b *besides, from int64, own bool, turns int64) err
 func (w *watcher) byPlaces(from, first, last int64) (lines map[int64]int64, err error) {
 	lines = map[int64]int64{}
 	every := (last-first)/places + 1
-	err = w.prep(sqlAheadByPlaces).int(w.job.lane).int(w.job.line).int(w.then()).int(w.job.visible).int(w.step()).int(from).int(w.now).
+	err = w.prep(sqlAheadByPlaces).int(w.job.subqueue).int(w.job.line).int(w.then()).int(w.job.visible).int(w.step()).int(from).int(w.now).
 		int(first).int(every).int(w.job.Seq).each(func(r row) error {
 		lines[r.int(0)] = r.int(1) * every
 		return nil

@@ -23,13 +23,13 @@ func BenchmarkStanding(b *testing.B) {
 	}
 	run := func(b *testing.B, opts Options, line, numbers string) {
 		s, _, queue := openWith(b, opts)
-		lane := int64(LaneOf(queue, LaneMain))
+		subqueue := int64(SubqueueOf(queue, SubqueueMain))
 		const piece = 50_000
 		begun, err := s.Now().UnixMilli()-jobs/10, error(nil)
 		for from := 0; from < jobs && err == nil; from += piece {
 			_, err = transact(b.Context(), s, stageChange, func(t *tx) (struct{}, error) {
 				return struct{}{}, t.prep("INSERT INTO messages (seq, lane, rank, visible, size, tenant) SELECT n, ?1, " + line + ", ?2 + n / 10, 1000, 1 FROM (SELECT ?3 + i AS n FROM " + numbers + ") x").
-					int(lane).int(begun).int(int64(from)).exec()
+					int(subqueue).int(begun).int(int64(from)).exec()
 			})
 		}
 		if err == nil && s.Shared() {
@@ -42,7 +42,7 @@ func BenchmarkStanding(b *testing.B) {
 			var job JobRow
 			err := s.read(b.Context(), func(c conn) error {
 				_, err := c.prep("SELECT seq, rank, visible FROM messages WHERE seq = ?").int(place).one(func(r row) {
-					job = JobRow{Seq: r.int(0), Tenant: tenantOfLine(r.int(1)), lane: lane, line: r.int(1), visible: r.int(2)}
+					job = JobRow{Seq: r.int(0), Tenant: tenantOfLine(r.int(1)), subqueue: subqueue, line: r.int(1), visible: r.int(2)}
 				})
 				return err
 			})

@@ -133,22 +133,6 @@ func sameSettings(before, after MessageQueue) bool {
 	return before == after
 }
 
-// chainAudit moves the rows of a log that was not a chain yet into the new one.
-func chainAudit(c conn) error {
-	end, err := c.readAuditEnd()
-	if err != nil {
-		return err
-	}
-	err = c.prep("SELECT at, tenant, actor, action, target, detail FROM audit_unchained ORDER BY no").each(func(r row) error {
-		return c.appendAudit(end, r.int(0), Audit{Tenant: r.text(1), Actor: r.text(2), Action: r.text(3), Target: r.text(4), Detail: r.text(5)}.storable())
-	})
-	if err != nil {
-		return fmt.Errorf("chain the audit log: %w", err)
-	}
-	_, err = c.prep("DROP TABLE audit_unchained").count() // now: the next migration may need its name
-	return err
-}
-
 const (
 	auditColumns = "SELECT e.no, e.at, e.tenant, e.actor, e.action, e.target, e.detail, e.prev, e.hash FROM "
 	auditFilter  = " AND (?3 = '' OR e.tenant = ?3) AND (?4 = '' OR e.actor = ?4) AND (?5 = '' OR e.action = ?5) "

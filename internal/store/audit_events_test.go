@@ -79,7 +79,7 @@ func testAuditOfJobEvents(t *testing.T, stores []*Store, listed []forebay.EventT
 	succeed := func(s *Store, d *Delivery) error {
 		return s.Succeed(ctx, d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte(output), Size: int64(len(output))})
 	}
-	deliveries := take(t, s, LaneOf(queue, LaneMain), all, time.Minute)
+	deliveries := take(t, s, SubqueueOf(queue, SubqueueMain), all, time.Minute)
 	together(all, func(i int, s *Store) error {
 		d := &deliveries[i]
 		switch d.Task {
@@ -88,9 +88,9 @@ func testAuditOfJobEvents(t *testing.T, stores []*Store, listed []forebay.EventT
 		case "throttle":
 			return s.Throttle(ctx, d, failed(forebay.OutcomeThrottled), forebay.WaitSchedule)
 		case "dead-letter":
-			return s.SetAside(ctx, d, failed(forebay.OutcomeFailed), LaneDeadLetter, "it failed")
+			return s.SetAside(ctx, d, failed(forebay.OutcomeFailed), SubqueueDeadLetter, "it failed")
 		case "quarantine":
-			return s.SetAside(ctx, d, failed(forebay.OutcomeFailed), LaneQuarantine, "it failed")
+			return s.SetAside(ctx, d, failed(forebay.OutcomeFailed), SubqueueQuarantine, "it failed")
 		case "cancel":
 			_, err := s.Cancel(ctx, d.Seq)
 			return err
@@ -98,14 +98,14 @@ func testAuditOfJobEvents(t *testing.T, stores []*Store, listed []forebay.EventT
 			return s.Expire(ctx, d, failed(forebay.OutcomeFailed))
 		case "lose": // the next claim finds that it was delivered as often as it may
 			_, err := transact(ctx, s, stageChange, func(t *tx) (int, error) {
-				t.wakes(int64(d.Lane), t.now)
+				t.wakes(int64(d.Subqueue), t.now)
 				return t.prep("UPDATE messages SET visible = ?, deliveries = 3 WHERE seq = ?").int(t.now).int(d.Seq).count()
 			})
 			return err
 		}
 		return succeed(s, d)
 	})
-	again := append(take(t, s, LaneOf(queue, LaneRetry), each, time.Minute), take(t, s, LaneOf(queue, LaneMain), each, time.Minute)...)
+	again := append(take(t, s, SubqueueOf(queue, SubqueueRetry), each, time.Minute), take(t, s, SubqueueOf(queue, SubqueueMain), each, time.Minute)...)
 	together(len(again), func(i int, s *Store) error { return succeed(s, &again[i]) })
 	for seq, j := range jobs {
 		if j.Task == "dead-letter" {
@@ -177,9 +177,9 @@ func TestAuditOfAJobThatGoesOn(t *testing.T) {
 			t.Cleanup(func() { s.Close() })
 			tenant, queue := tenantOf(t, s, "acme"), queueOf(t, s, "q")
 			put(t, s, tenant, queue, 2, nil)
-			jobs := take(t, s, LaneOf(queue, LaneMain), 2, time.Minute)
+			jobs := take(t, s, SubqueueOf(queue, SubqueueMain), 2, time.Minute)
 			ends := inOneTransaction(t, s, func() error {
-				return s.SetAside(t.Context(), &jobs[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, LaneDeadLetter, "it failed")
+				return s.SetAside(t.Context(), &jobs[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "it failed")
 			}, func() error {
 				_, err := s.Redrive(t.Context(), []Redrive{{Seq: jobs[0].Seq, Edit: &RedriveEdit{Task: "another"}}}, Audit{Action: "redrive"})
 				return err
@@ -288,10 +288,10 @@ func TestAuditOfABrokenTransaction(t *testing.T) {
 			t.Cleanup(func() { s.Close() })
 			tenant, queue := tenantOf(t, s, "acme"), queueOf(t, s, "q")
 			put(t, s, tenant, queue, 1, nil)
-			d := take(t, s, LaneOf(queue, LaneMain), 1, time.Minute)
+			d := take(t, s, SubqueueOf(queue, SubqueueMain), 1, time.Minute)
 			broken := fmt.Errorf("the transaction breaks")
 			ends := inOneTransaction(t, s, func() error {
-				return s.SetAside(t.Context(), &d[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, LaneDeadLetter, "it failed")
+				return s.SetAside(t.Context(), &d[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "it failed")
 			}, func() error {
 				_, err := transact(context.Background(), s, stageChange, func(*tx) (int, error) { return 0, broken })
 				return err

@@ -357,63 +357,6 @@ func TestAuditTampering(t *testing.T) {
 	}
 }
 
-// older is the script of the schema as it was before a migration of that subject.
-func (e auditEngine) older(t *testing.T, subject string) string {
-	t.Helper()
-	var old strings.Builder
-	version := 0
-	for _, name := range migrationNames() {
-		if strings.Contains(name, subject) {
-			break
-		}
-		script, err := migrationFiles.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		translate := forSQLite
-		if e.name == "postgresql" {
-			translate = forPostgres
-		}
-		old.WriteString(translate(string(script)))
-		version++
-	}
-	if e.name == "sqlite" {
-		fmt.Fprintf(&old, "PRAGMA application_id = %d; PRAGMA user_version = %d;", applicationID, version)
-	} else {
-		fmt.Fprintf(&old, "CREATE TABLE schema_version (version BIGINT NOT NULL); INSERT INTO schema_version VALUES (%d);", version)
-	}
-	return old.String()
-}
-
-// A log from before it was a chain is chained when the database is opened, in its order.
-func TestAuditOfAnOlderSchema(t *testing.T) { onBothEngines(t, testAuditOfAnOlderSchema) }
-
-func testAuditOfAnOlderSchema(t *testing.T, e auditEngine) {
-	err := e.tamper(e.older(t, "audit") + `INSERT INTO audit (no, at, tenant, actor, action, target, detail) VALUES (1, 1000, 'acme', 'key_1', 'redrive', 'q', '{}'), (5, 2000, '', 'local', 'pause', 'q', ''),
- (6, 3000, 'acme', 'forebay', 'dead_lettered', 'job_1', '{}'), (7, 3000, 'acme', 'forebay', 'budget_warning', 'acme', '{}')`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // the second time there is nothing to do
-		s := e.open()
-		entries, _, err := s.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 10)
-		if err != nil || len(entries) != 4 || entries[3].Tenant != "acme" || entries[3].At.UnixMilli() != 1000 || entries[2].Action != "pause" || entries[2].Number != 2 {
-			t.Errorf("got %+v (%v)", entries, err)
-		}
-		if v := verifyAll(t, s, forebay.AuditHead{}, 10); !v.Intact || v.Checked != 4 {
-			t.Errorf("got %+v", v)
-		}
-		for n, f := range map[int64]forebay.AuditFilter{1: {Actor: "key_1"}, 2: {Action: "pause"}, 3: {Action: "dead_lettered"}, 4: {Action: "budget_warning"}} {
-			if found, _, err := s.AuditEntries(t.Context(), f, 0, 10); err != nil || len(found) != 1 || found[0].Number != n {
-				t.Errorf("%+v found %+v (%v)", f, found, err)
-			}
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // Changes of queues, topics, subscriptions and rules are recorded, and what changes nothing is not.
 func TestAuditOfEntities(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, e auditEngine) {
@@ -434,7 +377,7 @@ func TestAuditOfEntities(t *testing.T) {
 		_, err = s.Send(ctx, stored, []MessageContent{{MessageID: "m"}})
 		must(err)
 		for range 2 { // the second finds none
-			_, err = s.DeleteBefore(ctx, stored.Lane(false), time.Now().Add(time.Hour), 10)
+			_, err = s.DeleteBefore(ctx, stored.Subqueue(false), time.Now().Add(time.Hour), 10)
 			must(err)
 		}
 		queue.MaxDeliveries = 3

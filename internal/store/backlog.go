@@ -10,7 +10,7 @@ import (
 // belongs to no tenant, goes into the next transaction at once.
 
 // rotation is how many rows of a tenant go into a transaction before the next tenant's.
-const rotation = 16
+const rotation = 8
 
 // backlog holds such operations. Those whose callers have left are dropped when they are reached, and take no room in
 // a transaction. So a client that sends and hangs up at once does not make it grow.
@@ -21,8 +21,8 @@ type backlog struct {
 
 // company tells whether tenants share the writers: those of a process that has two count together.
 type company struct {
-	latest atomic.Int64 // the tenant of the latest operation
-	turned atomic.Int64 // when that was last another's than the one before it, in nanoseconds; 0: never
+	latest atomic.Int64              // the tenant of the latest operation
+	turned atomic.Pointer[time.Time] // when that was last another's than the one before it; nil: never
 }
 
 // sharedFor is for how long tenants count as sharing the writer after two of them have brought something.
@@ -31,14 +31,15 @@ const sharedFor = 10 * time.Second
 // came notes that a tenant brings something.
 func (c *company) came(tenant int64) {
 	if before := c.latest.Swap(tenant); before != tenant && before != 0 {
-		c.turned.Store(time.Now().UnixNano())
+		now := time.Now()
+		c.turned.Store(&now)
 	}
 }
 
 // now reports whether several tenants bring something these days.
 func (c *company) now() bool {
 	at := c.turned.Load()
-	return at != 0 && time.Since(time.Unix(0, at)) < sharedFor
+	return at != nil && time.Since(*at) < sharedFor
 }
 
 func (b *backlog) empty() bool { return len(b.next) == 0 }
@@ -90,7 +91,7 @@ const (
 	leastRows   = 64 // so that a slow moment does not make the transactions many
 
 	sharedWork = 2 * time.Millisecond
-	sharedRows = 32
+	sharedRows = 16
 )
 
 func (a *appetite) rows(shared bool) int {
@@ -106,9 +107,10 @@ func (a *appetite) rows(shared bool) int {
 }
 
 // note takes in how long the work of a transaction with so many rows took, and its commit. Of a few rows
-// most of the work is not theirs.
+// most of the work is not theirs. The fewest that full transactions have do count: else one slow moment would
+// keep them that small.
 func (a *appetite) note(rows int, work, flush time.Duration) {
-	if rows < leastRows/2 {
+	if rows < sharedRows {
 		return
 	}
 	row := max(work/time.Duration(rows), 1)

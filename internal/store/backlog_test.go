@@ -71,6 +71,34 @@ func TestATenantsManyJobsDoNotDelayAnothersOne(t *testing.T) {
 	})
 }
 
+// A slow moment makes transactions small, and what they take then is learned all the same.
+func TestTransactionsGrowAgainAfterASlowMoment(t *testing.T) {
+	for name, c := range map[string]struct {
+		shared     bool
+		row, flush time.Duration
+		want       int
+	}{
+		"a fast disk":          {false, 20 * time.Microsecond, time.Millisecond, 400},
+		"a slow disk":          {false, 20 * time.Microsecond, 30 * time.Millisecond, maxBatchOps},
+		"shared":               {true, 20 * time.Microsecond, time.Millisecond, 100},
+		"shared, slow disk":    {true, 20 * time.Microsecond, 30 * time.Millisecond, maxBatchOps},
+		"shared, slow rows":    {true, time.Millisecond, time.Millisecond, sharedRows},
+		"a slow disk and rows": {false, time.Millisecond, 30 * time.Millisecond, 120},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var a appetite
+			a.note(40, time.Second, time.Millisecond)
+			for range 100 {
+				rows := a.rows(c.shared)
+				a.note(rows, time.Duration(rows)*c.row, c.flush)
+			}
+			if got := a.rows(c.shared); got < c.want*9/10 || got > c.want*11/10 {
+				t.Errorf("a transaction takes %d rows, want about %d", got, c.want)
+			}
+		})
+	}
+}
+
 // A transaction takes less from those who wait while tenants share the writer: each waits for two of them.
 func TestTransactionsAreShortWhileTenantsShare(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
@@ -141,13 +169,13 @@ func TestTheBacklogIsTakenByTenantsInRotation(t *testing.T) {
 		b.add(tenant, &request[int]{ctx: t.Context(), tenant: tenant, many: rows})
 	}
 	for range 40 {
-		put(1, 4)
+		put(1, rotation/4)
 	}
 	put(2, 100) // which does not fit, and goes alone
 	for range 3 {
 		put(3, 1)
 	}
-	left := 64
+	left := 4 * rotation
 	var order []int64
 	take := func() {
 		order = nil
@@ -156,12 +184,12 @@ func TestTheBacklogIsTakenByTenantsInRotation(t *testing.T) {
 	if take(); !slices.Equal(order, []int64{1, 1, 1, 1, 2}) {
 		t.Errorf("first %v", order)
 	}
-	left = 64
-	if take(); !slices.Equal(order[:7], []int64{3, 3, 3, 1, 1, 1, 1}) || len(order) != 3+16 {
+	left = 4 * rotation
+	if take(); !slices.Equal(order[:7], []int64{3, 3, 3, 1, 1, 1, 1}) || len(order) != 3+15 {
 		t.Errorf("then %v", order)
 	}
 	left = 1000
-	if take(); len(order) != 20 || !b.empty() || len(b.of) != 0 {
+	if take(); len(order) != 21 || !b.empty() || len(b.of) != 0 {
 		t.Errorf("at last %v, and %v are left", order, b.of)
 	}
 	left = 0
@@ -276,7 +304,7 @@ func TestATransactionTakesAsManyRowsAsItHasTimeFor(t *testing.T) {
 		}
 	}
 	var a appetite
-	a.note(leastRows/2-1, time.Second, time.Second)
+	a.note(sharedRows-1, time.Second, time.Second)
 	if a != (appetite{}) {
 		t.Errorf("few rows have taught it %v", a)
 	}

@@ -72,7 +72,7 @@ func (t *tx) walk(l *look, no int64, w *walk, held []candidate, claims []*claim,
 		}
 	}
 	piece := func(sql string) statement {
-		return t.prep(sql).int(l.lane).int(no).int(t.now).int(w.visible).int(w.seq)
+		return t.prep(sql).int(l.subqueue).int(no).int(t.now).int(w.visible).int(w.seq)
 	}
 	st := piece(sqlBehind).int(walkPiece)
 	for i := range maxPassed {
@@ -80,7 +80,7 @@ func (t *tx) walk(l *look, no int64, w *walk, held []candidate, claims []*claim,
 	}
 	var found []candidate
 	err := st.int(int64(l.limit)).each(func(r row) error {
-		c := readCandidate(r, Lane(l.lane))
+		c := readCandidate(r, Subqueue(l.subqueue))
 		c.rank = no
 		found = append(found, c)
 		return nil

@@ -215,7 +215,7 @@ func (m *treasury) drain(t *rapid.T) {
 	}
 }
 
-// dump is what is stored of a job's message, and what the writer knows of its lane.
+// dump is what is stored of a job's message, and what the writer knows of its subqueue.
 func (m *treasury) dump(seq int64) (text string) {
 	_, _ = transact(context.Background(), m.s, stageChange, func(x *tx) (struct{}, error) {
 		text = fmt.Sprintf("at %d: due %v, blocked %v; ", x.now, x.w.dueAt, x.w.blocked)
@@ -234,7 +234,7 @@ func (m *treasury) claimed(t *rapid.T, limit int) int {
 	var err error
 	go func() {
 		defer close(done)
-		got, err = m.s.Claim(ctx, ClaimRequest{Lane: LaneOf(m.queue, LaneMain), Max: limit, MaxBytes: 1 << 20, Lock: testLock, Plan: paidPlan})
+		got, err = m.s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(m.queue, SubqueueMain), Max: limit, MaxBytes: 1 << 20, Lock: testLock, Plan: paidPlan})
 	}()
 	m.engine.settle(m.s, done)
 	cancel()
@@ -313,7 +313,7 @@ func (m *treasury) settle(t *rapid.T) {
 	case "cut off":
 		a, used = AttemptRecord{Deployment: "d", Outcome: forebay.OutcomeLost, Unmeasured: true}, c.used
 		err = m.s.Interrupt(context.Background(), &c.Delivery, a)
-	case "retry": // into the retry lane, where nobody claims it here
+	case "retry": // into the retry subqueue, where nobody claims it here
 		a.Outcome, a.RetryDelay, j.over = forebay.OutcomeRetried, time.Hour, true
 		err = m.s.Retry(context.Background(), &c.Delivery, a)
 	}
@@ -552,7 +552,7 @@ func overDays(t *testing.T, run func(*rapid.T, engine)) {
 			first = seed
 		}
 		defer flag.Set("rapid.seed", given)
-		for serial := range uint64(100) {
+		for serial := range uint64(sqliteRuns * more()) {
 			if err := flag.Set("rapid.seed", strconv.FormatUint(first+serial, 10)); err != nil {
 				t.Fatal(err)
 			}
@@ -572,7 +572,7 @@ func overDays(t *testing.T, run func(*rapid.T, engine)) {
 		t.Parallel()
 		server, serial := newClockServer(t), 0
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
-			if serial++; serial > 3*postgresRuns || testing.Short() && serial > postgresRuns {
+			if serial++; serial > 3*postgresRuns*more() || testing.Short() && serial > postgresRuns {
 				return
 			}
 			run(t, &clockSchema{server: server, name: fmt.Sprintf("s%d", serial)})

@@ -57,7 +57,7 @@ func (p *purseful) claim(plan Plan) []Delivery {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), 200*time.Millisecond)
 	defer cancel()
-	got, err := p.Claim(ctx, ClaimRequest{Lane: LaneOf(p.queue, LaneMain), Max: 8, MaxBytes: 1 << 20, Lock: testLock, Plan: plan})
+	got, err := p.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(p.queue, SubqueueMain), Max: 8, MaxBytes: 1 << 20, Lock: testLock, Plan: plan})
 	if err != nil && ctx.Err() == nil {
 		p.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestTokenLimitIsExact(t *testing.T) {
 		submitAll(t, s, NewJob{ID: "job", Tenant: tenant, Queue: queue, Task: "t", Priority: 5, MaxAttempts: 9, MaxTotalTokens: &limit})
 		claim := func(deployment string, lock time.Duration) *Delivery {
 			t.Helper()
-			got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: lock, Plan: largeAndSmall})
+			got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: lock, Plan: largeAndSmall})
 			if err != nil || len(got) != 1 {
 				t.Fatalf("claimed %v, %v", got, err)
 			}

@@ -2,7 +2,7 @@ package store
 
 import "github.com/forebayhq/forebay"
 
-// Jobs that wait for a budget stay in their lane, invisible until the period ends, so that nobody passes
+// Jobs that wait for a budget stay in their subqueue, invisible until the period ends, so that nobody passes
 // them on the way to other tenants' jobs. When a budget has more room before that, as many of them as fit
 // are made visible, the first ones first.
 
@@ -35,7 +35,7 @@ func (t *tx) park(l *look, m *candidate, need Amount) error {
 		}
 	}
 	if m.fresh {
-		err := t.prep(sqlInsertMessage).int(m.Seq).int(l.lane).int(m.rank).int(until).
+		err := t.prep(sqlInsertMessage).int(m.Seq).int(l.subqueue).int(m.rank).int(until).
 			int(m.InputSize).int(m.Tenant).intOrNull(m.deadline).text(string(forebay.WaitBudget)).exec()
 		if err != nil {
 			return err
@@ -43,7 +43,7 @@ func (t *tx) park(l *look, m *candidate, need Amount) error {
 	} else if err := t.prep(sqlPark).int(until).int(m.Seq).exec(); err != nil {
 		return err
 	}
-	t.due(Lane(l.lane), m.rank, until)
+	t.due(Subqueue(l.subqueue), m.rank, until)
 	t.deadlineAt(m.deadline)
 	t.changed(m.Seq)
 	// Behind it there may be many more; the next look shall find others' jobs, or those.
@@ -57,10 +57,10 @@ func (t *tx) park(l *look, m *candidate, need Amount) error {
 
 // wait is a job that waits for a budget.
 type wait struct {
-	seq        int64
-	key        string
-	lane, rank int64
-	need       Amount
+	seq            int64
+	key            string
+	subqueue, rank int64
+	need           Amount
 }
 
 const sqlWaits = `
@@ -147,7 +147,7 @@ const (
 // resumeAll makes all jobs visible that wait for a budget without limits.
 func (t *tx) resumeAll(b *budget) error {
 	err := t.prep("SELECT DISTINCT m.lane, m.rank" + waitingFor).int(b.no).each(func(r row) error {
-		t.due(Lane(r.int(0)), r.int(1), t.now)
+		t.due(Subqueue(r.int(0)), r.int(1), t.now)
 		return nil
 	})
 	if err != nil {
@@ -177,7 +177,7 @@ func (t *tx) resume(b *budget, w wait) error {
 		if err := t.prep(sqlPark).int(until).int(w.seq).exec(); err != nil {
 			return err
 		}
-		t.due(Lane(w.lane), w.rank, until)
+		t.due(Subqueue(w.subqueue), w.rank, until)
 		return t.prep(sqlWait).int(w.seq).int(other.no).int(w.rank).text(w.key).int(until).int(w.need.Tokens).int(w.need.Cost).exec()
 	}
 	for _, other := range list {
@@ -186,7 +186,7 @@ func (t *tx) resume(b *budget, w wait) error {
 	if err := t.prep("UPDATE messages SET visible = ?, waiting = NULL WHERE seq = ?").int(t.now).int(w.seq).exec(); err != nil {
 		return err
 	}
-	t.due(Lane(w.lane), w.rank, t.now)
+	t.due(Subqueue(w.subqueue), w.rank, t.now)
 	t.changed(w.seq)
 	return t.prep("DELETE FROM budget_waits WHERE seq = ?").int(w.seq).exec()
 }

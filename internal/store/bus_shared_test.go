@@ -100,7 +100,7 @@ func TestBusOfSeveralProcesses(t *testing.T) {
 					received[m.MessageID]++
 					mu.Unlock()
 					if q == plain {
-						err = errors.Join(err, s.Complete(t.Context(), q.Lane(false), m.Lock))
+						err = errors.Join(err, s.Complete(t.Context(), q.Subqueue(false), m.Lock))
 					}
 				}
 				if err != nil {

@@ -24,7 +24,7 @@ const sqlCancelled = `SELECT token, visible, locked_at, lane, generation, attemp
 func (t *tx) cancel(seq int64) (c Cancellation, err error) {
 	var m struct {
 		setAside           bool
-		lane               Lane
+		subqueue           Subqueue
 		task               string
 		tenant, visible    int64
 		lockedAt, started  int64
@@ -34,8 +34,8 @@ func (t *tx) cancel(seq int64) (c Cancellation, err error) {
 	}
 	found, err := t.prep(sqlCancelled).int(seq).one(func(r row) {
 		c.Token, m.visible, m.lockedAt = r.int(0), r.int(1), r.int(2)
-		m.lane, m.task = Lane(r.int(3)), r.text(10)
-		m.setAside = m.lane.Kind() >= LaneDeadLetter
+		m.subqueue, m.task = Subqueue(r.int(3)), r.text(10)
+		m.setAside = m.subqueue.Kind() >= SubqueueDeadLetter
 		m.generation, m.attempt, m.number, m.version, m.started = int(r.int(4)), int(r.int(5)), int(r.int(6)), r.int(7), r.int(8)
 		m.tenant = r.int(9)
 	})
@@ -63,7 +63,7 @@ func (t *tx) cancel(seq int64) (c Cancellation, err error) {
 		if err != nil {
 			return c, err
 		}
-		call := attempted{seq, m.tenant, m.task, m.lane, m.generation, m.number, m.lockedAt}
+		call := attempted{seq, m.tenant, m.task, m.subqueue, m.generation, m.number, m.lockedAt}
 		if err := t.attempt(call, AttemptRecord{Outcome: outcome, Cost: forebay.Money(held.Cost), assumed: held.Tokens}); err != nil {
 			return c, err
 		}
@@ -86,7 +86,7 @@ func (t *tx) cancel(seq int64) (c Cancellation, err error) {
 func (s *Store) Amend(ctx context.Context, d *Delivery, a AttemptRecord) error {
 	_, err := transact(ctx, s, stageSettle, func(t *tx) (struct{}, error) {
 		if d.SessionID != "" {
-			if err := t.callOver(jobSession{d.Tenant, d.Lane.Queue(), d.SessionID}, d.Token); err != nil {
+			if err := t.callOver(jobSession{d.Tenant, d.Subqueue.Queue(), d.SessionID}, d.Token); err != nil {
 				return struct{}{}, err
 			}
 		}

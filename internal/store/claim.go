@@ -11,15 +11,15 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// ClaimRequest asks for messages of one lane.
+// ClaimRequest asks for messages of one subqueue.
 type ClaimRequest struct {
-	Lane     Lane
+	Subqueue Subqueue
 	Max      int           // messages, at least 1
 	MaxBytes int64         // of input together; the first message is delivered whatever its size
 	Lock     time.Duration //
-	// A message delivered this often is not delivered again: it goes to the SetAside lane.
+	// A message delivered this often is not delivered again: it goes to the SetAside subqueue.
 	MaxDeliveries int
-	SetAside      LaneKind
+	SetAside      SubqueueKind
 	Share         Share // nil: all tenants are equal
 	Plan          Plan  // nil: nothing holds calls back
 	// Held, if set, is told why jobs could not be called, once for each look. It must be quick.
@@ -39,7 +39,7 @@ type Delivery struct {
 	LockedAt       time.Time
 	ID             string
 	Tenant         int64
-	Lane           Lane
+	Subqueue       Subqueue
 	Task           string
 	Generation     int
 	Number         int // of this attempt
@@ -67,7 +67,7 @@ type Delivery struct {
 	Slotted        bool       // it is one of a limited number of calls at once
 }
 
-// Claim waits until at least one message of the lane is ready and returns up to Max under new locks.
+// Claim waits until at least one message of the subqueue is ready and returns up to Max under new locks.
 // Each delivery counts; a lock that had expired becomes an attempt with outcome "lost".
 func (s *Store) Claim(ctx context.Context, req ClaimRequest) ([]Delivery, error) {
 	c := &claim{ClaimRequest: req, waiter: newWaiter()}
@@ -171,49 +171,49 @@ func (c *claim) unserve() {
 }
 
 func (w *writer) park(c *claim) {
-	lane := int64(c.Lane)
-	waiting := w.parked[lane]
+	subqueue := int64(c.Subqueue)
+	waiting := w.parked[subqueue]
 	if len(waiting) == cap(waiting) {
 		waiting = dropGone(waiting)
 	}
-	if w.lines[lane] == nil { // what is ready was not noted
-		w.dueAt[lane] = 0
-		if lane >= 0 {
-			w.linesOf(lane)
+	if w.lines[subqueue] == nil { // what is ready was not noted
+		w.dueAt[subqueue] = 0
+		if subqueue >= 0 {
+			w.linesOf(subqueue)
 		}
 	}
 	if plain := slices.IndexFunc(waiting, (*claim).delivers); plain >= 0 && !c.delivers() {
-		w.parked[lane] = slices.Insert(waiting, plain, c) // who delivers to an endpoint that rests holds up nobody else
-		w.dueAt[lane] = 0
+		w.parked[subqueue] = slices.Insert(waiting, plain, c) // who delivers to an endpoint that rests holds up nobody else
+		w.dueAt[subqueue] = 0
 	} else {
-		w.parked[lane] = append(waiting, c)
+		w.parked[subqueue] = append(waiting, c)
 	}
 	if c.receive != nil && !c.receive.wait {
 		w.impatient = append(w.impatient, c)
 	}
 }
 
-// leave forgets who waited for a lane.
-func (w *writer) leave(lane int64) {
-	delete(w.parked, lane)
-	if lane < 0 { // there are as many as sessions
-		delete(w.dueAt, lane)
+// leave forgets who waited for a subqueue.
+func (w *writer) leave(subqueue int64) {
+	delete(w.parked, subqueue)
+	if subqueue < 0 { // there are as many as sessions
+		delete(w.dueAt, subqueue)
 	}
 }
 
 // serveClaims gives ready messages to the claims that wait, oldest first.
 func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
-	for lane, waiting := range w.parked {
-		if w.paused[lane/laneKinds] {
+	for subqueue, waiting := range w.parked {
+		if w.paused[subqueue/subqueueKinds] {
 			continue
 		}
 		if !slices.ContainsFunc(waiting, (*claim).waits) { // a look for nobody would let the next one wait for the one after
-			w.leave(lane)
+			w.leave(subqueue)
 			continue
 		}
-		due, ok := w.dueAt[lane]
+		due, ok := w.dueAt[subqueue]
 		looks := ok && due <= t.now
-		found, err := w.lookAt(t, lane, looks)
+		found, err := w.lookAt(t, subqueue, looks)
 		switch {
 		case err != nil:
 			return served, err
@@ -239,9 +239,9 @@ func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
 			served = append(served, c)
 		}
 		if looks || found.retryAt > 0 {
-			err = w.updateDue(t, lane, found, len(rest) > 0)
+			err = w.updateDue(t, subqueue, found, len(rest) > 0)
 			if ok && !looks {
-				w.lookBy(lane, due)
+				w.lookBy(subqueue, due)
 			}
 		}
 		if err == nil && found != nil {
@@ -251,48 +251,48 @@ func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
 		if err != nil {
 			return served, err
 		}
-		t.after = append(t.after, func() { w.unpark(lane, len(waiting)-len(rest)) })
+		t.after = append(t.after, func() { w.unpark(subqueue, len(waiting)-len(rest)) })
 	}
-	for lane, fresh := range t.fresh { // their queue was paused, or is not waited for any more
-		if err := t.storeFresh(lane, fresh); err != nil {
+	for subqueue, fresh := range t.fresh { // their queue was paused, or is not waited for any more
+		if err := t.storeFresh(subqueue, fresh); err != nil {
 			return served, err
 		}
 	}
 	return served, nil
 }
 
-// unpark forgets the first n claims of a lane, once they were served for good.
-func (w *writer) unpark(lane int64, n int) {
-	waiting, ok := w.parked[lane]
+// unpark forgets the first n claims of a subqueue, once they were served for good.
+func (w *writer) unpark(subqueue int64, n int) {
+	waiting, ok := w.parked[subqueue]
 	if !ok {
 		return // its queue was dropped in the same transaction
 	}
-	if w.parked[lane] = waiting[n:]; len(w.parked[lane]) == 0 {
-		w.leave(lane)
+	if w.parked[subqueue] = waiting[n:]; len(w.parked[subqueue]) == 0 {
+		w.leave(subqueue)
 	}
 }
 
-// updateDue notes when the lane is worth another look: now while it was not found empty, else when
+// updateDue notes when the subqueue is worth another look: now while it was not found empty, else when
 // its earliest message becomes visible.
-func (w *writer) updateDue(t *tx, lane int64, found *look, foundEmpty bool) error {
-	if kind := Lane(lane).Kind(); lane < 0 || foundEmpty && kind == laneSessions && w.parked[lane][0].receive != nil {
-		return w.updateSessionDue(t, lane, foundEmpty)
+func (w *writer) updateDue(t *tx, subqueue int64, found *look, foundEmpty bool) error {
+	if kind := Subqueue(subqueue).Kind(); subqueue < 0 || foundEmpty && kind == subqueueSessions && w.parked[subqueue][0].receive != nil {
+		return w.updateSessionDue(t, subqueue, foundEmpty)
 	}
 	if found != nil {
 		found.noteDue(w, t.now)
 		return nil
 	}
 	if !foundEmpty {
-		w.dueAt[lane] = t.now
+		w.dueAt[subqueue] = t.now
 		return nil
 	}
-	if until := w.rests(lane); until > 0 {
-		w.dueAt[lane] = until
+	if until := w.rests(subqueue); until > 0 {
+		w.dueAt[subqueue] = until
 		return nil
 	}
 	var earliest int64
 	for rank := range int64(scheduledRank + 1) {
-		_, err := t.prep("SELECT visible FROM messages WHERE lane = ? AND rank = ? ORDER BY visible LIMIT 1").int(lane).int(rank).one(func(r row) {
+		_, err := t.prep("SELECT visible FROM messages WHERE lane = ? AND rank = ? ORDER BY visible LIMIT 1").int(subqueue).int(rank).one(func(r row) {
 			if at := r.int(0); earliest == 0 || at < earliest {
 				earliest = at
 			}
@@ -301,9 +301,9 @@ func (w *writer) updateDue(t *tx, lane int64, found *look, foundEmpty bool) erro
 			return err
 		}
 	}
-	delete(w.dueAt, lane)
+	delete(w.dueAt, subqueue)
 	if earliest > 0 {
-		w.dueAt[lane] = earliest
+		w.dueAt[subqueue] = earliest
 	}
 	return nil
 }
@@ -357,10 +357,10 @@ func (w *writer) serve(t *tx, c *claim, found *look) error {
 	return w.serveFrom(t, found, c)
 }
 
-func readCandidate(r row, lane Lane) candidate {
+func readCandidate(r row, subqueue Subqueue) candidate {
 	c := candidate{
 		Delivery: Delivery{
-			Lock: Lock{Seq: r.int(0)}, Lane: lane,
+			Lock: Lock{Seq: r.int(0)}, Subqueue: subqueue,
 			Deliveries: int(r.int(3)), Generation: int(r.int(4)), Attempt: int(r.int(5)), Number: int(r.int(6)), Version: r.int(7),
 			Deadline: fromMillisOrNil(r, 8), ScheduledAt: fromMillis(r.int(10)), LastError: r.blob(11), InputSize: r.int(12),
 			ID: r.text(13), Tenant: r.int(14), Task: r.text(15), MaxAttempts: int(r.int(16)),
@@ -457,13 +457,13 @@ func (t *tx) recordLost(m *candidate) error {
 	})
 }
 
-func (t *tx) exceedDeliveries(m *candidate, kind LaneKind) error {
+func (t *tx) exceedDeliveries(m *candidate, kind SubqueueKind) error {
 	var started int64
 	if !m.StartedAt.IsZero() {
 		started = m.StartedAt.UnixMilli()
 	}
 	return t.setAside(setAside{
-		seq: m.Seq, to: LaneOf(m.Lane.Queue(), kind), generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version, started: started,
+		seq: m.Seq, to: SubqueueOf(m.Subqueue.Queue(), kind), generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version, started: started,
 		failure: Failure{Class: forebay.ClassTransient, Code: "MaxDeliveryCountExceeded",
 			Message: []byte("delivered as often as the queue allows without an outcome: its worker may be dying of it")},
 		reason: "MaxDeliveryCountExceeded",

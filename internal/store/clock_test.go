@@ -13,15 +13,15 @@ import (
 const ahead = 2 * time.Hour
 
 // makeAhead stores a job that is ready, one that is scheduled, and one whose worker dies, all by a clock that is ahead.
-func makeAhead(t *testing.T, s *Store, now int64) (lane Lane, scheduled time.Time) {
+func makeAhead(t *testing.T, s *Store, now int64) (subqueue Subqueue, scheduled time.Time) {
 	t.Helper()
 	tenant, queue := tenantOf(t, s, "t"), queueOf(t, s, "q")
-	lane, scheduled = LaneOf(queue, LaneMain), time.UnixMilli(now).Add(3*time.Hour)
+	subqueue, scheduled = SubqueueOf(queue, SubqueueMain), time.UnixMilli(now).Add(3*time.Hour)
 	put(t, s, tenant, queue, 1, func(j *NewJob) { j.ID = "job_locked" })
-	take(t, s, lane, 1, time.Minute)
+	take(t, s, subqueue, 1, time.Minute)
 	put(t, s, tenant, queue, 1, func(j *NewJob) { j.ID = "job_ready" })
 	put(t, s, tenant, queue, 1, func(j *NewJob) { j.ID, j.ScheduledAt = "job_scheduled", &scheduled })
-	return lane, scheduled
+	return subqueue, scheduled
 }
 
 func visibles(t *testing.T, s *Store) map[string]int64 {
@@ -46,11 +46,11 @@ func TestClockThatGoesBack(t *testing.T) {
 		defer s.Close()
 		right := c.at
 		c.advance(ahead)
-		lane, scheduled := makeAhead(t, s, c.at)
+		subqueue, scheduled := makeAhead(t, s, c.at)
 		c.advance(-ahead)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		got, err := s.Claim(ctx, ClaimRequest{Lane: lane, Max: 10, MaxBytes: 1 << 20, Lock: time.Second, MaxDeliveries: 3, SetAside: LaneDeadLetter})
+		got, err := s.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: 10, MaxBytes: 1 << 20, Lock: time.Second, MaxDeliveries: 3, SetAside: SubqueueDeadLetter})
 		if err != nil || len(got) != 1 {
 			t.Fatalf("with the clock right again: %d jobs, %v", len(got), err)
 		}
@@ -63,7 +63,7 @@ func TestClockThatGoesBack(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "forebay.db")
 		s, _, _ := openWith(t, Options{Path: path, Serve: true})
 		right := time.Now().UnixMilli()
-		lane, scheduled := makeAhead(t, s, right)
+		subqueue, scheduled := makeAhead(t, s, right)
 		_, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
 			d := ahead.Milliseconds()
 			for _, sql := range []string{"UPDATE jobs SET created_at = created_at + ?1", "UPDATE messages SET visible = visible + ?1, locked_at = locked_at + ?1 WHERE visible < ?2"} {
@@ -86,7 +86,7 @@ func TestClockThatGoesBack(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for n := 0; n < 2; {
-			got, err := s.Claim(ctx, ClaimRequest{Lane: lane, Max: 10, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3, SetAside: LaneDeadLetter})
+			got, err := s.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: 10, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3, SetAside: SubqueueDeadLetter})
 			if err != nil {
 				t.Fatalf("%d jobs: %v", n, err)
 			}
@@ -102,7 +102,7 @@ func TestClockThatGoesBack(t *testing.T) {
 func TestRetentionPassesTheFuture(t *testing.T) {
 	s, tenant, queue := open(t)
 	put(t, s, tenant, queue, 3, nil)
-	for _, d := range take(t, s, LaneOf(queue, LaneMain), 3, time.Minute) {
+	for _, d := range take(t, s, SubqueueOf(queue, SubqueueMain), 3, time.Minute) {
 		mustDo(t, s.Succeed(t.Context(), &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}))
 	}
 	day := 24 * time.Hour
@@ -128,7 +128,7 @@ func TestRecordsOfTheFutureAreRemoved(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		tenant, queue := tenantOf(t, s, "t"), queueOf(t, s, "q")
 		put(t, s, tenant, queue, 1, func(j *NewJob) { j.ID, j.IdempotencyKey, j.BodyHash = "job_future", "k", []byte("h") })
-		for _, d := range take(t, s, LaneOf(queue, LaneMain), 1, time.Minute) {
+		for _, d := range take(t, s, SubqueueOf(queue, SubqueueMain), 1, time.Minute) {
 			mustDo(t, s.Succeed(t.Context(), &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}))
 		}
 		for _, id := range []string{"future", "past"} {

@@ -27,7 +27,7 @@ func (c *clockTrial) job(id string) *Delivery {
 	c.Helper()
 	queue := queueOf(c.T, c.s, id)
 	put(c.T, c.s, c.tenant, queue, 1, func(j *NewJob) { j.ID = id })
-	return &take(c.T, c.s, LaneOf(queue, LaneMain), 1, time.Minute)[0]
+	return &take(c.T, c.s, SubqueueOf(queue, SubqueueMain), 1, time.Minute)[0]
 }
 
 func (c *clockTrial) run(statements ...string) {
@@ -73,7 +73,7 @@ func (c *clockTrial) before() {
 		c.heldRetries[id] = c.job(id)
 	}
 	for _, id := range []string{"redriven", "redriven_later"} {
-		mustDo(c.T, s.SetAside(ctx, c.job(id), AttemptRecord{Outcome: forebay.OutcomeFailed}, LaneDeadLetter, "x"))
+		mustDo(c.T, s.SetAside(ctx, c.job(id), AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "x"))
 	}
 	var err error
 	c.plain, _, err = s.PutMessageQueue(ctx, MessageQueue{Tenant: c.tenant, Name: "t/plain", Lock: time.Minute, MaxDeliveries: 5,
@@ -90,7 +90,7 @@ func (c *clockTrial) whileAhead() {
 	mustDo(c.T, s.Retry(ctx, c.heldRetries["retried"], AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: 30 * time.Second}))
 	mustDo(c.T, s.Throttle(ctx, c.heldRetries["throttled"], AttemptRecord{Outcome: forebay.OutcomeThrottled, RetryDelay: 20 * time.Second}, ""))
 	mustDo(c.T, s.Release(ctx, c.heldRetries["released"], 0, ""))
-	mustDo(c.T, s.SetAside(ctx, c.job("set_aside"), AttemptRecord{Outcome: forebay.OutcomeFailed}, LaneDeadLetter, "x"))
+	mustDo(c.T, s.SetAside(ctx, c.job("set_aside"), AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "x"))
 	for id, delay := range map[string]time.Duration{"redriven": 0, "redriven_later": time.Hour} {
 		_, err := s.Redrive(ctx, []Redrive{{Seq: c.number("SELECT seq FROM jobs WHERE id = '" + id + "'"), Delay: delay}}, Audit{Action: "redrive"})
 		mustDo(c.T, err)
@@ -107,8 +107,8 @@ func (c *clockTrial) whileAhead() {
 
 	sendTo(c.T, s, c.plain, MessageContent{MessageID: "dead"})
 	got := c.receive(2)
-	mustDo(c.T, s.Abandon(ctx, c.plain, c.plain.Lane(false), Lock{got[0].Seq, got[0].Token}, nil))
-	mustDo(c.T, s.DeadLetter(ctx, c.plain.Lane(false), Lock{got[1].Seq, got[1].Token}, DeadLettering{Reason: "x"}, nil))
+	mustDo(c.T, s.Abandon(ctx, c.plain, c.plain.Subqueue(false), Lock{got[0].Seq, got[0].Token}, nil))
+	mustDo(c.T, s.DeadLetter(ctx, c.plain.Subqueue(false), Lock{got[1].Seq, got[1].Token}, DeadLettering{Reason: "x"}, nil))
 	c.receive(1)
 	sendTo(c.T, s, c.plain, MessageContent{MessageID: "locked", TTL: 10 * time.Minute})
 	c.held = c.receive(1)
@@ -195,7 +195,7 @@ func (c *clockTrial) check() {
 		}
 	}
 	// Whoever gives a message back by now gives it to others.
-	mustDo(c.T, c.s.Abandon(c.Context(), c.plain, c.plain.Lane(false), Lock{c.held[0].Seq, c.held[0].Token}, nil))
+	mustDo(c.T, c.s.Abandon(c.Context(), c.plain, c.plain.Subqueue(false), Lock{c.held[0].Seq, c.held[0].Token}, nil))
 	if at := c.number(message("m.visible", "locked")) - c.right; at > mending {
 		c.Errorf("a message that is given back then: %d ms", at)
 	}

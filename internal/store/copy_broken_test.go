@@ -174,9 +174,9 @@ func TestCopyRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			setVersion(t, full, schemaVersion()-1)
-			refused(full, database(t), "from", forebay.CodeDatabaseUnusable, "forebay migrate up")
-			refused(from, full, "to", forebay.CodeDatabaseUnusable, "forebay migrate up")
+			setVersion(t, full, oldestSchema-1)
+			refused(full, database(t), "from", forebay.CodeDatabaseUnusable, "before the first release")
+			refused(from, full, "to", forebay.CodeDatabaseUnusable, "before the first release")
 			setVersion(t, full, schemaVersion()+1)
 			refused(full, database(t), "from", forebay.CodeDatabaseUnusable, "newer Forebay")
 			refused(from, full, "to", forebay.CodeDatabaseUnusable, "newer Forebay")

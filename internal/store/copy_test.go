@@ -190,7 +190,7 @@ func TestCopy(t *testing.T) {
 				t.Fatal(err)
 			}
 			put(t, s, tenant, queue, 1, func(j *NewJob) { j.IdempotencyKey, j.BodyHash = "k", []byte("h") })
-			if d := take(t, s, LaneOf(queue, LaneMain), 1, 1e9)[0]; d.Seq < 1_000_000 || d.Seq > 1_000_100 {
+			if d := take(t, s, SubqueueOf(queue, SubqueueMain), 1, 1e9)[0]; d.Seq < 1_000_000 || d.Seq > 1_000_100 {
 				t.Errorf("the next job has the number %d", d.Seq)
 			}
 			if err := s.SetPaused(t.Context(), queue, true, Audit{Actor: "local", Action: "pause", Target: "new"}); err != nil {

@@ -85,7 +85,7 @@ func TestJobsByTimeOfCreation(t *testing.T) {
 func TestDocumentsByTimeOfCreation(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		tenant, queue := tenantOf(t, s, "t"), queueOf(t, s, "q")
-		const count = 20
+		const count, apart = 20, 10 * createdSlack
 		for i := range count {
 			id := fmt.Sprint("doc", i)
 			rev := Revision{ID: "rev_" + id, Tenant: tenant, Hash: []byte(id), MediaType: "text/plain", Blob: id}
@@ -95,14 +95,14 @@ func TestDocumentsByTimeOfCreation(t *testing.T) {
 			}
 		}
 		if _, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
-			return struct{}{}, t.prep("UPDATE documents SET created_at = 1000 * CAST(substr(id, 4) AS BIGINT)").exec()
+			return struct{}{}, t.prep("UPDATE documents SET created_at = ? * CAST(substr(id, 4) AS BIGINT)").int(apart).exec()
 		}); err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range [][2]int64{{0, 0}, {5000, 0}, {0, 5000}, {5000, 15000}, {5001, 14999}, {20000, 0}, {0, 1}} {
+		for _, c := range [][2]int64{{0, 0}, {5 * apart, 0}, {0, 5 * apart}, {5 * apart, 15 * apart}, {5*apart + 1, 15*apart - 1}, {20 * apart, 0}, {0, 1}, {9 * apart, 3 * apart}} {
 			var want, got []string
 			for i := count - 1; i >= 0; i-- {
-				if at := int64(i) * 1000; at >= c[0] && (c[1] == 0 || at < c[1]) {
+				if at := int64(i) * apart; at >= c[0] && (c[1] == 0 || at < c[1]) {
 					want = append(want, fmt.Sprint("doc", i))
 				}
 			}
@@ -121,6 +121,16 @@ func TestDocumentsByTimeOfCreation(t *testing.T) {
 			if !slices.Equal(got, want) {
 				t.Errorf("between %d and %d are %v, not %v", c[0], c[1], got, want)
 			}
+		}
+		// What is out of order by more than clocks are set is not found, which shows that the history is not walked.
+		if _, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+			return struct{}{}, t.prep("UPDATE documents SET created_at = ? WHERE id IN ('doc0', 'doc19')").int(10 * apart).exec()
+		}); err != nil {
+			t.Fatal(err)
+		}
+		page, _, err := s.Documents(t.Context(), DocumentQuery{Tenant: tenant, CreatedAfter: 10 * apart, CreatedBefore: 10*apart + 1, Limit: 9})
+		if err != nil || len(page) != 1 || page[0].ID != "doc10" {
+			t.Errorf("found %d (%v)", len(page), err)
 		}
 	})
 }

@@ -110,7 +110,7 @@ func TestStandingOfMany(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		const jobs, tenants, limit = 20_000, 5, 100
 		queue := queueOf(t, s, "q")
-		lane := int64(LaneOf(queue, LaneMain))
+		subqueue := int64(SubqueueOf(queue, SubqueueMain))
 		var now int64
 		fill := func(rank, visible string) {
 			t.Helper()
@@ -120,7 +120,7 @@ func TestStandingOfMany(t *testing.T) {
 				}
 				now = tx.now
 				return struct{}{}, tx.prep("INSERT INTO messages (seq, lane, rank, visible, size) WITH RECURSIVE c(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM c WHERE i < ?3)" +
-					" SELECT i, ?1 + 0, " + rank + ", " + visible + ", 1 FROM c").int(lane).int(now).int(jobs).exec()
+					" SELECT i, ?1 + 0, " + rank + ", " + visible + ", 1 FROM c").int(subqueue).int(now).int(jobs).exec()
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -128,7 +128,7 @@ func TestStandingOfMany(t *testing.T) {
 		}
 		standing := func(seq, line, visible int64) Standing {
 			t.Helper()
-			at, err := s.Standing(t.Context(), &JobRow{Seq: seq, Tenant: line / ranksOfTenant, lane: lane, line: line, visible: visible}, noShare, limit)
+			at, err := s.Standing(t.Context(), &JobRow{Seq: seq, Tenant: line / ranksOfTenant, subqueue: subqueue, line: line, visible: visible}, noShare, limit)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -183,28 +183,28 @@ func TestStandingOfMany(t *testing.T) {
 	})
 }
 
-// However many lines a lane has, few of them are visited to tell what is ahead of a job, and what was not counted is told as such.
+// However many lines a subqueue has, few of them are visited to tell what is ahead of a job, and what was not counted is told as such.
 func TestStandingVisitsFewLines(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		const tenants, jobs, limit = 700, 14_000, 100
-		lane := int64(LaneOf(queueOf(t, s, "q"), LaneMain))
+		subqueue := int64(SubqueueOf(queueOf(t, s, "q"), SubqueueMain))
 		var now int64
 		// Each tenant has two jobs of each of ten priorities, of its own one of 40 classes or of class 1.
 		_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
 			now = tx.now
 			return struct{}{}, tx.prep("INSERT INTO messages (seq, lane, rank, visible, size) WITH RECURSIVE c(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM c WHERE i < ?3)" +
-				" SELECT i, ?1 + 0, (1 + i % 700) * 1024 + CASE WHEN i % 2 = 0 THEN 16 ELSE 32 + i % 40 * 16 END + i / 700 % 10, ?2 - 14000 + i, 1 FROM c").int(lane).int(now).int(jobs).exec()
+				" SELECT i, ?1 + 0, (1 + i % 700) * 1024 + CASE WHEN i % 2 = 0 THEN 16 ELSE 32 + i % 40 * 16 END + i / 700 % 10, ?2 - 14000 + i, 1 FROM c").int(subqueue).int(now).int(jobs).exec()
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, seq := range []int64{2, jobs / 2, jobs} {
 			line := (1+seq%tenants)*ranksOfTenant + ranksOfClass + seq/tenants%10
-			job := JobRow{Seq: seq, Tenant: tenantOfLine(line), lane: lane, line: line, visible: now - jobs + seq}
+			job := JobRow{Seq: seq, Tenant: tenantOfLine(line), subqueue: subqueue, line: line, visible: now - jobs + seq}
 			visited := 0
 			err := s.read(t.Context(), func(c conn) error {
 				visited = 0
-				return c.prep(sqlListBeside).int(lane).int(line).int(ranksOfClass).int(never).int(maxAheadSteps).each(func(row) error { visited++; return nil })
+				return c.prep(sqlListBeside).int(subqueue).int(line).int(ranksOfClass).int(never).int(maxAheadSteps).each(func(row) error { visited++; return nil })
 			})
 			if err != nil || visited != maxAheadSteps {
 				t.Errorf("%d lines are visited (%v)", visited, err)
@@ -243,7 +243,7 @@ func TestStandingOfCalls(t *testing.T) {
 		}
 		claim := func(n int) []Delivery {
 			t.Helper()
-			got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: n, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
+			got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: n, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
 			if err != nil || len(got) != n {
 				t.Fatalf("%+v %v", got, err)
 			}
@@ -454,7 +454,7 @@ func TestRefusalsOfAnOutageCostNoJob(t *testing.T) {
 		}
 		var calls []Delivery
 		for len(calls) < all {
-			got, err := s.Claim(ctx, ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: all, MaxBytes: 1 << 20, Lock: time.Hour, Plan: planOf(quota.Limits{})})
+			got, err := s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: all, MaxBytes: 1 << 20, Lock: time.Hour, Plan: planOf(quota.Limits{})})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -470,7 +470,7 @@ func TestRefusalsOfAnOutageCostNoJob(t *testing.T) {
 		for i := range calls[failing:] {
 			d := &calls[failing+i]
 			a, back := turnedAway(d, quota.NotFound)
-			if failed, err := s.SetAsideUnlessDenied(ctx, d, a, back, LaneDeadLetter, "not_found"); err != nil || failed {
+			if failed, err := s.SetAsideUnlessDenied(ctx, d, a, back, SubqueueDeadLetter, "not_found"); err != nil || failed {
 				t.Errorf("job %s failed for good: %t (%v)", d.ID, failed, err)
 			}
 		}
@@ -509,7 +509,7 @@ func TestRefusedPromptsKeepNoOtherTenantAway(t *testing.T) {
 				submitAll(t, s, NewJob{ID: good, Tenant: b, Queue: queue, Task: "east", Priority: 5})
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			got, err := s.Claim(ctx, ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 4, MaxBytes: 1 << 20, Lock: time.Hour, Plan: planOf(quota.Limits{})})
+			got, err := s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 4, MaxBytes: 1 << 20, Lock: time.Hour, Plan: planOf(quota.Limits{})})
 			if cancel(); err != nil && ctx.Err() == nil {
 				t.Fatal(err)
 			}
@@ -533,9 +533,9 @@ func TestRefusedPromptsKeepNoOtherTenantAway(t *testing.T) {
 				record, back := turnedAway(d, quota.Unauthorized)
 				failed := d.Number-1 >= forgiven
 				if failed {
-					err = s.SetAside(t.Context(), d, record, LaneDeadLetter, "unauthorized")
+					err = s.SetAside(t.Context(), d, record, SubqueueDeadLetter, "unauthorized")
 				} else {
-					failed, err = s.SetAsideUnlessDenied(t.Context(), d, record, back, LaneDeadLetter, "unauthorized")
+					failed, err = s.SetAsideUnlessDenied(t.Context(), d, record, back, SubqueueDeadLetter, "unauthorized")
 				}
 				if err != nil {
 					t.Fatal(err)

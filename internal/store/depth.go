@@ -7,14 +7,14 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Depth is what stands in the lanes of one queue for jobs, of all tenants. Each number is exact while no
-// lane holds more of a kind at one priority than were counted; else there are at least so many.
+// Depth is what stands in the subqueues of one queue for jobs, of all tenants. Each number is exact while no
+// subqueue holds more of a kind at one priority than were counted; else there are at least so many.
 type Depth struct {
 	Queue      string
-	Ready      int64 // may be delivered now, from either lane
+	Ready      int64 // may be delivered now, from either subqueue
 	Scheduled  int64 // wait for a time: a scheduled start, a retry delay, a pause, their session's turn
 	Locked     int64 // with a worker
-	Retrying   int64 // in the retry lane, whatever they wait for there
+	Retrying   int64 // in the retry subqueue, whatever they wait for there
 	DeadLetter int64
 	Quarantine int64
 	OldestAge  time.Duration // of the message that has been ready longest; 0: none is
@@ -25,7 +25,7 @@ type Depth struct {
 // need not be read further.
 const longestLock = 5 * time.Minute
 
-// What stands in one line of a lane. Each part walks the index and stops at the limit ?5, so that a million
+// What stands in one line of a subqueue. Each part walks the index and stops at the limit ?5, so that a million
 // jobs that wait cost no more than as many as are counted. Rows themselves are looked up only where their
 // time is within a lock's.
 const sqlDepth = `
@@ -38,10 +38,10 @@ SELECT (SELECT count(*) FROM (SELECT m.visible FROM messages m
   (SELECT count(x.token) FROM (SELECT m.token FROM messages m
     WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible > ?3 AND m.visible <= ?4 ORDER BY m.visible LIMIT ?5 + 0) x)`
 
-// maxDepthLines bounds the lines of a lane that are counted: tenants times priorities.
+// maxDepthLines bounds the lines of a subqueue that are counted: tenants times priorities.
 const maxDepthLines = 1000
 
-// Depths counts what stands in every queue for jobs, up to limit in each line of a lane.
+// Depths counts what stands in every queue for jobs, up to limit in each line of a subqueue.
 func (s *Store) Depths(ctx context.Context, limit int64) (depths []Depth, err error) {
 	err = s.read(ctx, func(c conn) error {
 		depths = nil
@@ -55,11 +55,11 @@ func (s *Store) Depths(ctx context.Context, limit int64) (depths []Depth, err er
 		}
 		now := c.now()
 		for i, no := range queues {
-			for _, kind := range jobLanes {
-				lane := LaneOf(no, kind)
-				lines, err := c.depthLines(sqlLines, lane)
+			for _, kind := range jobSubqueues {
+				subqueue := SubqueueOf(no, kind)
+				lines, err := c.depthLines(sqlLines, subqueue)
 				if err == nil {
-					err = depths[i].count(c, lane, lines, now, limit)
+					err = depths[i].count(c, subqueue, lines, now, limit)
 				}
 				if err != nil {
 					return err
@@ -72,16 +72,16 @@ func (s *Store) Depths(ctx context.Context, limit int64) (depths []Depth, err er
 }
 
 // TenantDepth counts what stands of one tenant in a queue for jobs: about limit of each kind in each
-// lane at most, shared by the tenant's lines.
+// subqueue at most, shared by the tenant's lines.
 func (s *Store) TenantDepth(ctx context.Context, queue, tenant, limit int64) (depth Depth, err error) {
 	err = s.read(ctx, func(c conn) error {
 		depth = Depth{}
 		now := c.now()
-		for _, kind := range jobLanes {
-			lane := LaneOf(queue, kind)
-			lines, err := c.depthLines(sqlTenantLines, lane, lineOf(tenant, 0, forebay.MaxPriority), lineOf(tenant+1, 0, forebay.MaxPriority))
+		for _, kind := range jobSubqueues {
+			subqueue := SubqueueOf(queue, kind)
+			lines, err := c.depthLines(sqlTenantLines, subqueue, lineOf(tenant, 0, forebay.MaxPriority), lineOf(tenant+1, 0, forebay.MaxPriority))
 			if err == nil {
-				err = depth.count(c, lane, lines, now, max(limit/32, limit/int64(max(1, len(lines)))))
+				err = depth.count(c, subqueue, lines, now, max(limit/32, limit/int64(max(1, len(lines)))))
 			}
 			if err != nil {
 				return err
@@ -92,17 +92,17 @@ func (s *Store) TenantDepth(ctx context.Context, queue, tenant, limit int64) (de
 	return depth, err
 }
 
-var jobLanes = []LaneKind{LaneMain, LaneRetry, LaneDeadLetter, LaneQuarantine}
+var jobSubqueues = []SubqueueKind{SubqueueMain, SubqueueRetry, SubqueueDeadLetter, SubqueueQuarantine}
 
-// sqlTenantLines is sqlLines for the lines of lane ?1 from ?2 on and below ?3.
+// sqlTenantLines is sqlLines for the lines of subqueue ?1 from ?2 on and below ?3.
 const sqlTenantLines = `
 WITH RECURSIVE l(line) AS (SELECT min(rank) FROM messages WHERE lane = ?1 AND rank >= ?2 AND rank < ?3
   UNION ALL SELECT (SELECT min(m.rank) FROM messages m WHERE m.lane = ?1 AND m.rank > l.line AND m.rank < ?3) FROM l WHERE l.line IS NOT NULL)
 SELECT line FROM l WHERE line IS NOT NULL`
 
 // depthLines returns the first lines that are to be counted.
-func (c conn) depthLines(sql string, lane Lane, bounds ...int64) (lines []int64, err error) {
-	st := c.prep(sql).int(int64(lane))
+func (c conn) depthLines(sql string, subqueue Subqueue, bounds ...int64) (lines []int64, err error) {
+	st := c.prep(sql).int(int64(subqueue))
 	for _, bound := range bounds {
 		st = st.int(bound)
 	}
@@ -115,16 +115,16 @@ func (c conn) depthLines(sql string, lane Lane, bounds ...int64) (lines []int64,
 	return lines, unlessStopped(err)
 }
 
-// count adds what stands in lines of a lane.
-func (d *Depth) count(c conn, lane Lane, lines []int64, now, limit int64) error {
+// count adds what stands in lines of a subqueue.
+func (d *Depth) count(c conn, subqueue Subqueue, lines []int64, now, limit int64) error {
 	for _, line := range lines {
-		_, err := c.prep(sqlDepth).int(int64(lane)).int(line).int(now).int(now + longestLock.Milliseconds()).int(limit).one(func(r row) {
+		_, err := c.prep(sqlDepth).int(int64(subqueue)).int(line).int(now).int(now + longestLock.Milliseconds()).int(limit).one(func(r row) {
 			ready, oldest, later, locked := r.int(0), r.int(1), r.int(2), r.int(3)
 			d.Capped = d.Capped || ready >= limit || later >= limit
-			switch kind := lane.Kind(); kind {
-			case LaneDeadLetter:
+			switch kind := subqueue.Kind(); kind {
+			case SubqueueDeadLetter:
 				d.DeadLetter += ready + later
-			case LaneQuarantine:
+			case SubqueueQuarantine:
 				d.Quarantine += ready + later
 			default:
 				d.Ready += ready
@@ -133,7 +133,7 @@ func (d *Depth) count(c conn, lane Lane, lines []int64, now, limit int64) error 
 				if oldest > 0 {
 					d.OldestAge = max(d.OldestAge, time.Duration(now-oldest)*time.Millisecond)
 				}
-				if kind == LaneRetry {
+				if kind == SubqueueRetry {
 					d.Retrying += ready + later
 				}
 			}

@@ -33,7 +33,7 @@ func testDepths(t *testing.T, opts Options) {
 			t.Fatal(err, made)
 		}
 	}
-	claimed, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 6, MaxBytes: 1 << 20, Lock: longestLock, MaxDeliveries: 10})
+	claimed, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 6, MaxBytes: 1 << 20, Lock: longestLock, MaxDeliveries: 10})
 	if err != nil || len(claimed) != 6 {
 		t.Fatal(err, len(claimed))
 	}
@@ -44,8 +44,8 @@ func testDepths(t *testing.T, opts Options) {
 			t.Fatal(err)
 		}
 	}
-	ok(s.SetAside(t.Context(), &claimed[0], failed, LaneDeadLetter, "x"))
-	ok(s.SetAside(t.Context(), &claimed[1], failed, LaneQuarantine, "x"))
+	ok(s.SetAside(t.Context(), &claimed[0], failed, SubqueueDeadLetter, "x"))
+	ok(s.SetAside(t.Context(), &claimed[1], failed, SubqueueQuarantine, "x"))
 	ok(s.Retry(t.Context(), &claimed[2], AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: time.Hour}))
 	ok(s.Succeed(t.Context(), &claimed[3], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{}))
 
@@ -93,7 +93,7 @@ func TestOnCommit(t *testing.T) {
 				t.Fatal(err, made)
 			}
 		}
-		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 3, MaxBytes: 1 << 20, Lock: time.Second, MaxDeliveries: 10}
+		request := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 3, MaxBytes: 1 << 20, Lock: time.Second, MaxDeliveries: 10}
 		claimed, err := s.Claim(t.Context(), request)
 		if err != nil || len(claimed) != 3 {
 			t.Fatal(err, len(claimed))
@@ -108,7 +108,7 @@ func TestOnCommit(t *testing.T) {
 		request.Max = 1
 		if again, err := s.Claim(t.Context(), request); err != nil || again[0].Seq != claimed[2].Seq {
 			t.Fatal(err, again)
-		} else if err := s.SetAside(t.Context(), &again[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, LaneDeadLetter, "x"); err != nil {
+		} else if err := s.SetAside(t.Context(), &again[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "x"); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(2 * time.Minute) // the fourth was never claimed
@@ -127,7 +127,7 @@ func BenchmarkDepths(b *testing.B) {
 	run := func(b *testing.B, opts Options, fill string) {
 		s, tenant, queue := openWith(b, opts)
 		_, err := transact(b.Context(), s, stageChange, func(t *tx) (struct{}, error) {
-			return struct{}{}, t.prep(fill).int(int64(LaneOf(queue, LaneMain))).int(t.now - 1).int(tenant).exec()
+			return struct{}{}, t.prep(fill).int(int64(SubqueueOf(queue, SubqueueMain))).int(t.now - 1).int(tenant).exec()
 		})
 		if err != nil {
 			b.Fatal(err)

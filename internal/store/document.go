@@ -108,14 +108,16 @@ func (r Revision) SameLabels(o Revision) bool {
 	return r.Name == o.Name && bytes.Equal(r.Metadata, o.Metadata)
 }
 
-// revisionRows is what an upload adds and changes, about: with its job.
+// revisionRows is what a step of a document looks at, adds and changes, about: with its job, without its chunks.
 const revisionRows = 8
 
 // AddRevision stores an upload and its first job. The document's content before stays live until this one
 // is ready; one that was still on its way is dropped. Where only the name or the metadata are others, the document
 // gets these, and nothing is made anew: neither is in what is split or embedded.
 func (s *Store) AddRevision(ctx context.Context, n NewRevision) (AddedRevision, error) {
-	return transactIn(ctx, s, stageSubmit, n.Tenant, revisionRows, len(n.Metadata), func(t *tx) (a AddedRevision, err error) {
+	var left int64 // the revision before, which has jobs left
+	added, err := transactIn(ctx, s, stageSubmit, n.Tenant, revisionRows, len(n.Metadata), func(t *tx) (a AddedRevision, err error) {
+		left = 0 // it may be the second time
 		var document int64
 		var latest Revision
 		found, err := t.prep("SELECT " + revisionColumns + ", d.no FROM documents d JOIN document_revisions r ON r.no = d.latest WHERE d.tenant = ? AND d.id = ?").
@@ -128,8 +130,12 @@ func (s *Store) AddRevision(ctx context.Context, n NewRevision) (AddedRevision, 
 			return AddedRevision{Existing: true}, t.relabel(latest, n.Revision)
 		}
 		if found && !latest.Live {
-			if a.Voided, err = t.dropRevision(latest.No, nil); err != nil {
+			d, err := t.dropRevision(latest.No)
+			if err != nil {
 				return a, err
+			}
+			if a.Voided = d.voided; d.more {
+				left = latest.No
 			}
 		}
 		if !found {
@@ -151,6 +157,10 @@ func (s *Store) AddRevision(ctx context.Context, n NewRevision) (AddedRevision, 
 		t.changed(documentWatch(document))
 		return a, t.submitDocumentJob(no, DocumentJob{Branch: BranchSplit, Job: n.Split})
 	})
+	if left != 0 && err == nil {
+		added.Voided = s.cancelDropped(ctx, n.Tenant, left, added.Voided)
+	}
+	return added, err
 }
 
 // relabel gives a revision the name and the metadata of an upload.
@@ -181,64 +191,109 @@ func (t *tx) submitDocumentJob(revision int64, j DocumentJob) error {
 		int(made.Seq).int(revision).text(j.Branch).int(j.First).int(j.Last).exec()
 }
 
-// dropRevision takes a revision out of searches and out of its pipeline. What is left of it goes with
-// PurgeDocuments. voided are the tokens of locks so far.
-func (t *tx) dropRevision(no int64, voided []int64) ([]int64, error) {
-	_, err := t.prep("UPDATE document_revisions SET dropped = 1, live = NULL WHERE no = ? RETURNING tenant").int(no).
+// dropJobs is how many jobs of a dropped revision are cancelled in one transaction.
+const dropJobs = 16
+
+// dropRevision takes a revision out of searches and out of its pipeline: it cancels the first of its jobs, those that
+// run first. cancelDropped does the rest, and PurgeDocuments removes what is left then. It returns the tokens of locks
+// that it voided, and whether it is to go on.
+func (t *tx) dropRevision(no int64) (d dropped, err error) {
+	_, err = t.prep("UPDATE document_revisions SET dropped = 1, live = NULL WHERE no = ? RETURNING tenant").int(no).
 		one(func(r row) { t.changed(droppedWatch(r.int(0))) })
 	if err != nil {
-		return voided, err
+		return d, err
 	}
+	return t.cancelDropped(no)
+}
+
+// dropped is what came of a part of a revision's jobs.
+type dropped struct {
+	voided []int64 // tokens of locks
+	more   bool    // others are left
+}
+
+// cancelDropped cancels some of the jobs of a dropped revision.
+func (t *tx) cancelDropped(no int64) (d dropped, err error) {
 	var seqs []int64
-	err = t.prep("SELECT d.seq FROM document_jobs d JOIN messages m ON m.seq = d.seq WHERE d.revision = ?").int(no).
-		each(func(r row) error { seqs = append(seqs, r.int(0)); return nil })
+	err = t.prep("SELECT d.seq FROM document_jobs d JOIN messages m ON m.seq = d.seq WHERE d.revision = ? ORDER BY m.token IS NULL, d.seq LIMIT ? + 0").
+		int(no).int(dropJobs).each(func(r row) error { seqs = append(seqs, r.int(0)); return nil })
 	if err != nil {
-		return voided, err
-	}
-	if err := t.prep("DELETE FROM document_jobs WHERE revision = ?").int(no).exec(); err != nil {
-		return voided, err
+		return d, err
 	}
 	for _, seq := range seqs {
+		if err := t.prep("DELETE FROM document_jobs WHERE seq = ?").int(seq).exec(); err != nil {
+			return d, err
+		}
 		if err := t.prep("DELETE FROM messages WHERE seq = ? AND lane % 4 >= 2").int(seq).exec(); err != nil {
-			return voided, err
+			return d, err
 		}
 		c, err := t.cancel(seq)
 		if err != nil {
-			return voided, err
+			return d, err
 		}
 		if c.Token != 0 {
-			voided = append(voided, c.Token)
+			d.voided = append(d.voided, c.Token)
 		}
 	}
-	return voided, nil
+	if d.more = len(seqs) == dropJobs; d.more {
+		return d, nil
+	}
+	return d, t.prep("DELETE FROM document_jobs WHERE revision = ?").int(no).exec()
+}
+
+// cancelDropped cancels, step by step, the jobs of a revision that have not been yet, and adds the tokens of locks.
+// Those that are left when it fails go with PurgeDocuments.
+func (s *Store) cancelDropped(ctx context.Context, tenant, no int64, voided []int64) []int64 {
+	for {
+		d, err := transactIn(ctx, s, stageChange, tenant, revisionRows+dropJobs, 0, func(t *tx) (dropped, error) { return t.cancelDropped(no) })
+		if err != nil {
+			return voided
+		}
+		if voided = append(voided, d.voided...); !d.more {
+			return voided
+		}
+	}
 }
 
 // DeleteDocument takes a document out of searches at once; its rows and contents go with PurgeDocuments. It
 // returns the tokens of locks that it voided, or forebay.ErrNotFound. The audit row is written with it.
 func (s *Store) DeleteDocument(ctx context.Context, tenant int64, id string, audit Audit) (voided []int64, err error) {
-	return transactIn(ctx, s, stageChange, tenant, revisionRows, 0, func(t *tx) (voided []int64, err error) {
+	type deleted struct {
+		voided []int64
+		left   []int64 // revisions with jobs
+	}
+	d, err := transactIn(ctx, s, stageChange, tenant, revisionRows+dropJobs, 0, func(t *tx) (d deleted, err error) {
 		var document int64
 		found, err := t.prep("DELETE FROM documents WHERE tenant = ? AND id = ? RETURNING no").int(tenant).text(id).one(func(r row) { document = r.int(0) })
 		if err != nil {
-			return nil, err
+			return d, err
 		}
 		if !found {
-			return nil, forebay.ErrNotFound
+			return d, forebay.ErrNotFound
 		}
 		if err := t.audit(audit); err != nil {
-			return nil, err
+			return d, err
 		}
 		t.changed(documentWatch(document))
 		var revisions []int64
 		err = t.prep("SELECT no FROM document_revisions WHERE document = ? AND dropped = 0").int(document).
 			each(func(r row) error { revisions = append(revisions, r.int(0)); return nil })
 		for _, no := range revisions {
-			if err == nil {
-				voided, err = t.dropRevision(no, voided)
+			if err != nil {
+				break
+			}
+			var some dropped
+			some, err = t.dropRevision(no)
+			if d.voided = append(d.voided, some.voided...); some.more {
+				d.left = append(d.left, no)
 			}
 		}
-		return voided, err
+		return d, err
 	})
+	for _, no := range d.left {
+		d.voided = s.cancelDropped(ctx, tenant, no, d.voided)
+	}
+	return d.voided, err
 }
 
 // purgeChunks is how many chunks go in one transaction.
@@ -265,7 +320,10 @@ func (s *Store) PurgeDocuments(ctx context.Context) (blob string, more bool, err
 		if err != nil || !p.more {
 			return purged{}, err
 		}
-		if removed, err := t.removeChunks(no); err != nil || removed > 0 {
+		if d, err := t.cancelDropped(no); err != nil || d.more {
+			return purged{more: true}, err
+		}
+		if removed, err := t.removeChunks(no, purgeChunks); err != nil || removed > 0 {
 			return purged{more: true}, err
 		}
 		if err := t.prep("DELETE FROM document_revisions WHERE no = ?").int(no).exec(); err != nil {
@@ -276,13 +334,13 @@ func (s *Store) PurgeDocuments(ctx context.Context) (blob string, more bool, err
 	return p.blob, p.more, err
 }
 
-// removeChunks removes the first purgeChunks chunks of a revision and returns how many there were.
-func (t *tx) removeChunks(revision int64) (removed int, err error) {
+// removeChunks removes the first chunks of a revision, at most so many, and returns how many there were.
+func (t *tx) removeChunks(revision, most int64) (removed int, err error) {
 	const first = "(SELECT no FROM chunks WHERE revision = ?1 ORDER BY number LIMIT ?2 + 0)"
 	for _, of := range []string{"chunk_vectors WHERE ", "chunk_codes WHERE revision = ?1 AND "} {
-		if err := t.prep("DELETE FROM " + of + "chunk IN " + first).int(revision).int(purgeChunks).exec(); err != nil {
+		if err := t.prep("DELETE FROM " + of + "chunk IN " + first).int(revision).int(most).exec(); err != nil {
 			return 0, err
 		}
 	}
-	return t.prep("DELETE FROM chunks WHERE no IN " + first).int(revision).int(purgeChunks).count()
+	return t.prep("DELETE FROM chunks WHERE no IN " + first).int(revision).int(most).count()
 }

@@ -35,9 +35,9 @@ func (c conn) revision(tenant int64, id string) (rev Revision, err error) {
 
 // BeginSplit makes the caller the one who stores a revision's chunks, by a number that nobody else has, and
 // removes those that another one may have left, in several transactions.
-func (s *Store) BeginSplit(ctx context.Context, revision, splitter int64) error {
-	for {
-		more, err := transact(ctx, s, stageChange, func(t *tx) (bool, error) {
+func (s *Store) BeginSplit(ctx context.Context, tenant, revision, splitter int64) error {
+	for step := int64(0); ; step = purgeChunks { // as a rule there are none
+		more, err := transactIn(ctx, s, stageChange, tenant, revisionRows+int(step), 0, func(t *tx) (bool, error) {
 			n, err := t.prep("UPDATE document_revisions SET splitter = ? WHERE no = ? AND dropped = 0 AND split_at IS NULL").int(splitter).int(revision).count()
 			if err != nil {
 				return false, err
@@ -45,8 +45,8 @@ func (s *Store) BeginSplit(ctx context.Context, revision, splitter int64) error 
 			if n == 0 {
 				return false, errRevisionGone
 			}
-			removed, err := t.removeChunks(revision)
-			return removed == purgeChunks, err
+			removed, err := t.removeChunks(revision, max(step, 1))
+			return removed > 0, err
 		})
 		if err != nil || !more {
 			return err
@@ -119,7 +119,7 @@ func (s *Store) EndSplit(ctx context.Context, tenant, revision, splitter int64, 
 	for i := range r.Rest {
 		size += len(r.Rest[i].Text)
 	}
-	_, err := transactIn(ctx, s, stageSubmit, tenant, len(r.Rest)+len(r.Jobs), size, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, s, stageSubmit, tenant, revisionRows+len(r.Rest)+len(r.Jobs), size, func(t *tx) (struct{}, error) {
 		if err := t.splitBy(revision, splitter); err != nil {
 			return struct{}{}, err
 		}
@@ -205,7 +205,7 @@ func (s *Store) RecordVectors(ctx context.Context, tenant int64, revisionID, job
 	for i := range vectors {
 		size += len(vectors[i].Vector) + len(vectors[i].Code)
 	}
-	_, err := transactIn(ctx, s, stageChange, tenant, len(vectors), size, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, s, stageChange, tenant, revisionRows+len(vectors), size, func(t *tx) (struct{}, error) {
 		rev, err := t.revision(tenant, revisionID)
 		if err != nil {
 			return struct{}{}, err
@@ -282,7 +282,7 @@ type Described struct {
 
 // RecordMetadata stores it for the job with that id.
 func (s *Store) RecordMetadata(ctx context.Context, tenant int64, revisionID, jobID string, d Described) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, s, stageChange, tenant, revisionRows, len(d.Entities), func(t *tx) (struct{}, error) {
 		rev, err := t.revision(tenant, revisionID)
 		if err != nil {
 			return struct{}{}, err
@@ -324,7 +324,7 @@ func (t *tx) advance(no int64) error {
 		return err
 	}
 	for _, old := range before {
-		if _, err := t.dropRevision(old, nil); err != nil {
+		if _, err := t.dropRevision(old); err != nil {
 			return err
 		}
 	}

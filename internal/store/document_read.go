@@ -71,14 +71,29 @@ type DocumentQuery struct {
 	CreatedBefore int64 // 0: until now
 }
 
-// Documents returns documents, newest first, and where the next page starts: the number to go below, 0 when there is no more.
+// Documents returns documents, newest first, and where the next page starts: the number to go below, 0 when there
+// is no more. Of a tenant's history it reads what the times leave.
 func (s *Store) Documents(ctx context.Context, q DocumentQuery) (list []DocumentRow, next int64, err error) {
 	const noBound = 1 << 62
-	below, before, limit := cmp.Or(q.Below, noBound), cmp.Or(q.CreatedBefore, noBound), q.Limit
+	limit := q.Limit
 	err = s.read(ctx, func(c conn) error {
 		list, next = nil, 0
-		err := c.prep(sqlDocuments + "WHERE d.tenant = ? AND d.no < ? AND d.created_at >= ? AND d.created_at < ? ORDER BY d.no DESC LIMIT ? + 0").
-			int(q.Tenant).int(below).int(q.CreatedAfter).int(before).int(int64(limit) + 1).
+		from, below, before := int64(0), cmp.Or(q.Below, noBound), cmp.Or(q.CreatedBefore, noBound)
+		var err error
+		if q.CreatedAfter > 0 {
+			if from, err = c.firstSince(documentsInOrder, q.Tenant, q.CreatedAfter-createdSlack); err != nil {
+				return err
+			}
+		}
+		if q.CreatedBefore > 0 {
+			first, err := c.firstSince(documentsInOrder, q.Tenant, before+createdSlack)
+			if err != nil {
+				return err
+			}
+			below = min(below, first)
+		}
+		err = c.prep(sqlDocuments + "WHERE d.tenant = ? AND d.no >= ? AND d.no < ? AND d.created_at >= ? AND d.created_at < ? ORDER BY d.no DESC LIMIT ? + 0").
+			int(q.Tenant).int(from).int(below).int(q.CreatedAfter).int(before).int(int64(limit) + 1).
 			each(func(r row) error { list = append(list, readDocument(r)); return nil })
 		if err != nil {
 			return err
@@ -108,49 +123,64 @@ func (c conn) failedJobs(rev Revision, limit int) (failed []FailedJob, err error
 	return failed, err
 }
 
-// RetryDocument sends failed jobs of a document's revision back. One that cannot be, or that is to be several now, is replaced by
-// what stands for it in again. It returns how many of them had failed still.
+// RetryDocument sends failed jobs of a document's revision back, a few in a transaction. One that cannot be, or that is to be
+// several now, is replaced by what stands for it in again. It returns how many of them had failed still.
 func (s *Store) RetryDocument(ctx context.Context, tenant int64, revisionID string, failed []FailedJob, again [][]DocumentJob) (retried int, err error) {
-	return transact(ctx, s, stageSubmit, func(t *tx) (retried int, err error) {
-		rev, err := t.revision(tenant, revisionID)
-		if err != nil {
-			return 0, err
+	for len(failed) > 0 {
+		n, rows := 0, revisionRows
+		for ; n < len(failed) && (n == 0 || rows+len(again[n]) <= revisionRows+dropJobs); n++ {
+			rows += max(len(again[n]), 1)
 		}
-		for i, f := range failed {
-			still := false
-			_, err := t.prep("SELECT 1 FROM document_jobs WHERE seq = ? AND revision = ? AND error_code IS NOT NULL AND done = 0").int(f.Seq).int(rev.No).
-				one(func(row) { still = true })
+		step, jobs := failed[:n], again[:n]
+		some, err := transactIn(ctx, s, stageSubmit, tenant, rows, 0, func(t *tx) (int, error) { return t.retryDocument(tenant, revisionID, step, jobs) })
+		retried += some
+		if err != nil {
+			return retried, err
+		}
+		failed, again = failed[n:], again[n:]
+	}
+	return retried, nil
+}
+
+func (t *tx) retryDocument(tenant int64, revisionID string, failed []FailedJob, again [][]DocumentJob) (retried int, err error) {
+	rev, err := t.revision(tenant, revisionID)
+	if err != nil {
+		return 0, err
+	}
+	for i, f := range failed {
+		still := false
+		_, err := t.prep("SELECT 1 FROM document_jobs WHERE seq = ? AND revision = ? AND error_code IS NOT NULL AND done = 0").int(f.Seq).int(rev.No).
+			one(func(row) { still = true })
+		if err != nil {
+			return retried, err
+		}
+		if !still {
+			continue
+		}
+		retried++
+		if len(again[i]) == 1 {
+			redriven, err := t.redrive(Redrive{Seq: f.Seq})
 			if err != nil {
 				return retried, err
 			}
-			if !still {
+			if redriven {
 				continue
 			}
-			retried++
-			if len(again[i]) == 1 {
-				redriven, err := t.redrive(Redrive{Seq: f.Seq})
-				if err != nil {
-					return retried, err
-				}
-				if redriven {
-					continue
-				}
-			}
-			if err := t.prep("DELETE FROM document_jobs WHERE seq = ?").int(f.Seq).exec(); err != nil {
+		}
+		if err := t.prep("DELETE FROM document_jobs WHERE seq = ?").int(f.Seq).exec(); err != nil {
+			return retried, err
+		}
+		if _, err := t.purgeSetAside(f.Seq); err != nil { // a redrive would do once more what the others do
+			return retried, err
+		}
+		for _, j := range again[i] {
+			if err := t.submitDocumentJob(rev.No, j); err != nil {
 				return retried, err
-			}
-			if _, err := t.purgeSetAside(f.Seq); err != nil { // a redrive would do once more what the others do
-				return retried, err
-			}
-			for _, j := range again[i] {
-				if err := t.submitDocumentJob(rev.No, j); err != nil {
-					return retried, err
-				}
 			}
 		}
-		t.changed(documentWatch(rev.Document))
-		return retried, nil
-	})
+	}
+	t.changed(documentWatch(rev.Document))
+	return retried, nil
 }
 
 // WatchDocument is Watch for what happens to a document.

@@ -68,7 +68,7 @@ func splitTexts(t testing.TB, s *Store, tenant int64, id string, said []string) 
 	for n, text := range said {
 		result.Rest = append(result.Rest, NewChunk{Number: n, Text: text})
 	}
-	if err := s.BeginSplit(ctx, made.No, 7); err != nil {
+	if err := s.BeginSplit(ctx, made.Tenant, made.No, 7); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.EndSplit(ctx, tenant, made.No, 7, "job_"+id+"split", result); err != nil {

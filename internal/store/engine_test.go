@@ -1,10 +1,13 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -28,11 +31,22 @@ type engine interface {
 	settle(s *Store, done <-chan struct{})
 }
 
-// postgresRuns is how many runs of random operations PostgreSQL gets; rapid makes 100.
-const postgresRuns = 10
+// How many of rapid's 100 runs of random operations each engine gets. Each has another seed, so that what one
+// pass of the tests does not try the next one may. more multiplies them.
+const (
+	sqliteRuns   = 40
+	postgresRuns = 6
+	shortRuns    = 10 // SQLite's where tests are to be short
+)
 
-// shortRuns is how many runs SQLite gets of rapid's 100 where tests are to be short.
-const shortRuns = 12
+// more is FOREBAY_MODEL_RUNS, a whole number; 1 if it is not set.
+var more = sync.OnceValue(func() int {
+	n, err := strconv.Atoi(cmp.Or(os.Getenv("FOREBAY_MODEL_RUNS"), "1"))
+	if err != nil || n < 1 {
+		panic("FOREBAY_MODEL_RUNS is to be a whole number from 1")
+	}
+	return n
+})
 
 // onEveryEngine runs random operations many times on SQLite and on PostgreSQL.
 func onEveryEngine(t *testing.T, run func(*rapid.T, engine)) {
@@ -41,7 +55,7 @@ func onEveryEngine(t *testing.T, run func(*rapid.T, engine)) {
 		dir, serial := t.TempDir(), 0
 		synctest.Test(t, func(t *testing.T) {
 			rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) { // as an interface: rapid asks a *testing.T for its deadline, which a bubble forbids
-				if serial++; testing.Short() && serial > shortRuns {
+				if serial++; serial > sqliteRuns*more() || testing.Short() && serial > shortRuns {
 					return
 				}
 				run(t, bubble{filepath.Join(dir, fmt.Sprintf("%d.db", serial))})
@@ -52,7 +66,7 @@ func onEveryEngine(t *testing.T, run func(*rapid.T, engine)) {
 		t.Parallel()
 		server, serial := newClockServer(t), 0
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
-			if serial++; serial > postgresRuns || testing.Short() && serial > postgresRuns/3 {
+			if serial++; serial > postgresRuns*more() || testing.Short() && serial > postgresRuns/3 {
 				return // each statement is a round trip to the server here
 			}
 			run(t, &clockSchema{server: server, name: fmt.Sprintf("s%d", serial)})

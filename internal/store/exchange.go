@@ -20,9 +20,9 @@ import (
 // news is what the processes that share a database tell each other after a commit. It only saves
 // waiting: whoever misses it finds out by looking, a little later.
 type news struct {
-	ready     map[int64]int64          // lane → earliest time at which a message of it became ready, or roomAgain
-	later     map[int64]int64          // lane → of those that were not ready yet when that was told, the earliest such time
-	lines     map[int64]map[int64]bool // lane → lines of it in which one became ready; nil: too many to be named
+	ready     map[int64]int64          // subqueue → earliest time at which a message of it became ready, or roomAgain
+	later     map[int64]int64          // subqueue → of those that were not ready yet when that was told, the earliest such time
+	lines     map[int64]map[int64]bool // subqueue → lines of it in which one became ready; nil: too many to be named
 	changed   []int64                  // jobs
 	wake      int64                    // the earliest new deadline, for the same process; 0: none
 	cancelled []int64                  // tokens of locks that a cancel voided
@@ -38,11 +38,11 @@ func (n *news) empty() bool {
 	return len(n.ready) == 0 && len(n.changed) == 0 && len(n.cancelled) == 0 && len(n.work) == 0 && !n.queues && !n.slots && !n.webhooks && !n.keys && !n.missed
 }
 
-// Bounds of what is told at once; whatever is over is told as missed, or of a lane as lines to be found.
+// Bounds of what is told at once; whatever is over is told as missed, or of a subqueue as lines to be found.
 const (
 	maxNewsChanged = 2000
 	maxNewsReady   = 2000
-	maxNewsLines   = 1000 // of a lane
+	maxNewsLines   = 1000 // of a subqueue
 	maxNewsBytes   = 7900 // a notification's payload has less than 8,000 bytes
 )
 
@@ -50,21 +50,21 @@ func (n *news) add(other *news) {
 	if n.ready == nil {
 		n.ready = map[int64]int64{}
 	}
-	for lane, at := range other.ready {
-		n.ready = earliest(n.ready, lane, at)
+	for subqueue, at := range other.ready {
+		n.ready = earliest(n.ready, subqueue, at)
 	}
 	if len(n.ready) > maxNewsReady {
 		n.ready, n.later, n.lines, n.missed = map[int64]int64{}, nil, nil, true
 	}
-	for lane, at := range other.later {
-		n.later = earliest(n.later, lane, at)
+	for subqueue, at := range other.later {
+		n.later = earliest(n.later, subqueue, at)
 	}
-	for lane, numbers := range other.lines {
+	for subqueue, numbers := range other.lines {
 		for no := range numbers {
-			n.addLine(lane, no)
+			n.addLine(subqueue, no)
 		}
 		if numbers == nil {
-			n.manyLines(lane)
+			n.manyLines(subqueue)
 		}
 	}
 	if other.wake > 0 && (n.wake == 0 || other.wake < n.wake) {
@@ -84,28 +84,28 @@ func (n *news) add(other *news) {
 }
 
 // addLine adds a line in which a message became ready.
-func (n *news) addLine(lane, no int64) {
-	numbers, some := n.lines[lane]
+func (n *news) addLine(subqueue, no int64) {
+	numbers, some := n.lines[subqueue]
 	switch {
 	case !some:
 		if n.lines == nil {
 			n.lines = map[int64]map[int64]bool{}
 		}
-		n.lines[lane] = map[int64]bool{no: true}
+		n.lines[subqueue] = map[int64]bool{no: true}
 	case numbers == nil || numbers[no]:
 	case len(numbers) == maxNewsLines:
-		n.manyLines(lane)
+		n.manyLines(subqueue)
 	default:
 		numbers[no] = true
 	}
 }
 
-// manyLines notes that messages became ready in more lines of a lane than can be named.
-func (n *news) manyLines(lane int64) {
+// manyLines notes that messages became ready in more lines of a subqueue than can be named.
+func (n *news) manyLines(subqueue int64) {
 	if n.lines == nil {
 		n.lines = map[int64]map[int64]bool{}
 	}
-	n.lines[lane] = nil
+	n.lines[subqueue] = nil
 }
 
 // addWork adds a pool in which work became ready.
@@ -154,20 +154,20 @@ func (n *news) encode() (payloads []string) {
 	if n.keys {
 		word('k')
 	}
-	// Lines before the lanes: whoever looks when it has heard of a lane knows them, though these are several payloads.
-	for lane, numbers := range n.lines {
+	// Lines before the subqueues: whoever looks when it has heard of a subqueue knows them, though these are several payloads.
+	for subqueue, numbers := range n.lines {
 		for no := range numbers {
-			word('l', lane, no)
+			word('l', subqueue, no)
 		}
 		if numbers == nil {
-			word('m', lane)
+			word('m', subqueue)
 		}
 	}
-	for lane, at := range n.ready {
-		if later, ok := n.later[lane]; ok {
-			word('r', lane, at, later)
+	for subqueue, at := range n.ready {
+		if later, ok := n.later[subqueue]; ok {
+			word('r', subqueue, at, later)
 		} else {
-			word('r', lane, at)
+			word('r', subqueue, at)
 		}
 	}
 	for pool, at := range n.work {

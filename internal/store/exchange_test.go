@@ -24,33 +24,33 @@ func TestNewsAsWords(t *testing.T) {
 	}
 }
 
-// Lines of more tenants than one payload has room for are all known when the lane is looked at.
+// Lines of more tenants than one payload has room for are all known when the subqueue is looked at.
 func TestNewsOfManyLines(t *testing.T) {
-	const lane, count = 4, maxNewsLines
+	const subqueue, count = 4, maxNewsLines
 	n := &news{}
 	for no := range int64(count) {
-		part := &news{ready: map[int64]int64{lane: 1e12}}
-		part.addLine(lane, 1<<40+no)
+		part := &news{ready: map[int64]int64{subqueue: 1e12}}
+		part.addLine(subqueue, 1<<40+no)
 		n.add(part)
 	}
-	w := &writer{lines: map[int64]*lines{lane: newLines()}, dueAt: map[int64]int64{}, share: func(*news) {}, conn: conn{driver: &postgresConn{}}}
-	w.lines[lane].known = true
+	w := &writer{lines: map[int64]*lines{subqueue: newLines()}, dueAt: map[int64]int64{}, share: func(*news) {}, conn: conn{driver: &postgresConn{}}}
+	w.lines[subqueue].known = true
 	for _, payload := range n.encode() {
-		if known := len(w.lines[lane].of); w.dueAt[lane] > 0 && known < count {
+		if known := len(w.lines[subqueue].of); w.dueAt[subqueue] > 0 && known < count {
 			t.Errorf("the lane is due when %d lines are known", known)
 		}
 		w.hear(decodeNews(payload))
 	}
-	if known := len(w.lines[lane].of); known != count || w.dueAt[lane] != 1e12 || !w.lines[lane].known {
-		t.Errorf("%d lines are known, the lane is due at %d", known, w.dueAt[lane])
+	if known := len(w.lines[subqueue].of); known != count || w.dueAt[subqueue] != 1e12 || !w.lines[subqueue].known {
+		t.Errorf("%d lines are known, the lane is due at %d", known, w.dueAt[subqueue])
 	}
 	// Of still more it is told that there are, so that they are looked for.
-	n.addLine(lane, 1<<41)
+	n.addLine(subqueue, 1<<41)
 	more := n.encode()
 	if len(more) != 1 {
 		t.Errorf("%d payloads", len(more))
 	}
-	if w.hear(decodeNews(more[0])); w.lines[lane].known {
+	if w.hear(decodeNews(more[0])); w.lines[subqueue].known {
 		t.Error("all lines are known, it seems")
 	}
 }
@@ -155,7 +155,7 @@ func TestRenewMany(t *testing.T) {
 		if _, err := s.Submit(t.Context(), jobs); err != nil {
 			t.Fatal(err)
 		}
-		got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: len(jobs), MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
+		got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: len(jobs), MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
 		if err != nil || len(got) != len(jobs) {
 			t.Fatalf("%d deliveries: %v", len(got), err)
 		}

@@ -42,7 +42,7 @@ func (w *writer) expireDue(t *tx) error {
 	for _, sql := range []string{sqlFreeOverdue, sqlLockedOverdue} {
 		err := t.prep(sql).int(t.now).each(func(r row) error {
 			overdue = append(overdue, candidate{
-				Delivery: Delivery{Lock: Lock{Seq: r.int(0)}, Lane: Lane(r.int(1)), Generation: int(r.int(2)), Attempt: int(r.int(3)),
+				Delivery: Delivery{Lock: Lock{Seq: r.int(0)}, Subqueue: Subqueue(r.int(1)), Generation: int(r.int(2)), Attempt: int(r.int(3)),
 					Number: int(r.int(4)), Version: r.int(5), Tenant: r.int(8), Task: r.text(9)},
 				lostToken: !r.isNull(6), lostAt: r.int(7),
 			})

@@ -37,11 +37,11 @@ func put(t *testing.T, s *Store, tenant, queue int64, n int, change func(*NewJob
 }
 
 // take claims n jobs that are there.
-func take(t *testing.T, s *Store, lane Lane, n int, lock time.Duration) []Delivery {
+func take(t *testing.T, s *Store, subqueue Subqueue, n int, lock time.Duration) []Delivery {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	got, err := s.Claim(ctx, ClaimRequest{Lane: lane, Max: n, MaxBytes: 1 << 20, Lock: lock, MaxDeliveries: 3, SetAside: LaneDeadLetter})
+	got, err := s.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: n, MaxBytes: 1 << 20, Lock: lock, MaxDeliveries: 3, SetAside: SubqueueDeadLetter})
 	if err != nil || len(got) != n {
 		t.Fatalf("claimed %d, expected %d: %v", len(got), n, err)
 	}
@@ -71,7 +71,7 @@ func TestReleasesLeaveOneEvent(t *testing.T) {
 	put(t, s, tenant, queue, 1, nil)
 	var d Delivery
 	for range 20 {
-		d = take(t, s, LaneOf(queue, LaneMain), 1, time.Minute)[0]
+		d = take(t, s, SubqueueOf(queue, SubqueueMain), 1, time.Minute)[0]
 		if err := s.Release(t.Context(), &d, 0, forebay.WaitWorker); err != nil {
 			t.Fatal(err)
 		}
@@ -110,8 +110,8 @@ func TestOneServerAFileWhateverItsName(t *testing.T) {
 func TestAbsurdUsageDoesNotBreakTheList(t *testing.T) {
 	s, tenant, queue := open(t)
 	put(t, s, tenant, queue, 1, nil)
-	for _, kind := range []LaneKind{LaneMain, LaneRetry} {
-		d := take(t, s, LaneOf(queue, kind), 1, time.Minute)
+	for _, kind := range []SubqueueKind{SubqueueMain, SubqueueRetry} {
+		d := take(t, s, SubqueueOf(queue, kind), 1, time.Minute)
 		record := AttemptRecord{Outcome: forebay.OutcomeRetried, Usage: forebay.TokenUsage{InputTokens: 1 << 62, OutputTokens: -5}, Cost: 1 << 62}
 		if err := s.Retry(t.Context(), &d[0], record); err != nil {
 			t.Fatal(err)
@@ -123,14 +123,14 @@ func TestAbsurdUsageDoesNotBreakTheList(t *testing.T) {
 	}
 }
 
-// A message that cannot be claimed, for whatever reason, must not fail those who submit to its lane,
+// A message that cannot be claimed, for whatever reason, must not fail those who submit to its subqueue,
 // and whoever claims must hear of it.
 func TestWhatIsDueCannotFailOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, tenant, queue := open(t)
 		put(t, s, tenant, queue, 1, nil)
-		lane := LaneOf(queue, LaneMain)
-		d := take(t, s, lane, 1, time.Second)[0]
+		subqueue := SubqueueOf(queue, SubqueueMain)
+		d := take(t, s, subqueue, 1, time.Second)[0]
 		// A row in the way of the lost attempt's, as only a damaged database could have it.
 		if _, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
 			return struct{}{}, t.attempt(attempted{seq: d.Seq, generation: d.Generation, number: d.Number, startedAt: 1}, AttemptRecord{Outcome: forebay.OutcomeLost})
@@ -139,7 +139,7 @@ func TestWhatIsDueCannotFailOthers(t *testing.T) {
 		}
 		claimed := make(chan error, 1)
 		go func() {
-			_, err := s.Claim(t.Context(), ClaimRequest{Lane: lane, Max: 1, MaxBytes: 1, Lock: time.Second, MaxDeliveries: 3})
+			_, err := s.Claim(t.Context(), ClaimRequest{Subqueue: subqueue, Max: 1, MaxBytes: 1, Lock: time.Second, MaxDeliveries: 3})
 			claimed <- err
 		}()
 		<-time.After(2 * time.Second)
@@ -169,7 +169,7 @@ func TestFreeDeadlineIsNotHiddenByLockedOnes(t *testing.T) {
 		s, tenant, queue := open(t)
 		soon, later := time.Now().Add(time.Second), time.Now().Add(10*time.Second)
 		put(t, s, tenant, queue, 600, func(j *NewJob) { j.Deadline = &soon })
-		take(t, s, LaneOf(queue, LaneMain), 600, 5*time.Minute)
+		take(t, s, SubqueueOf(queue, SubqueueMain), 600, 5*time.Minute)
 		put(t, s, tenant, queue, 1, func(j *NewJob) { j.Deadline = &later; j.ID = "job_free" })
 		<-time.After(11 * time.Second)
 		synctest.Wait()
@@ -184,14 +184,14 @@ func TestExceededDeliveriesKeepTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, tenant, queue := open(t)
 		put(t, s, tenant, queue, 1, func(j *NewJob) { j.ID = "job_a" })
-		lane := LaneOf(queue, LaneMain)
+		subqueue := SubqueueOf(queue, SubqueueMain)
 		for range 3 {
-			take(t, s, lane, 1, time.Second)
+			take(t, s, subqueue, 1, time.Second)
 			<-time.After(2 * time.Second)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if got, err := s.Claim(ctx, ClaimRequest{Lane: lane, Max: 1, MaxBytes: 1, Lock: time.Second, MaxDeliveries: 3, SetAside: LaneDeadLetter}); err == nil {
+		if got, err := s.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: 1, MaxBytes: 1, Lock: time.Second, MaxDeliveries: 3, SetAside: SubqueueDeadLetter}); err == nil {
 			t.Fatalf("delivered a fourth time: %+v", got)
 		}
 		job, err := s.Job(t.Context(), tenant, "job_a")
@@ -242,7 +242,7 @@ func TestMissedWakeUpIsFoundByPolling(t *testing.T) {
 		delivered := make(chan struct{})
 		go func() {
 			defer close(delivered)
-			if _, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1, Lock: time.Minute, MaxDeliveries: 3}); err != nil {
+			if _, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1, Lock: time.Minute, MaxDeliveries: 3}); err != nil {
 				t.Error(err)
 			}
 		}()

@@ -2,24 +2,24 @@ package store
 
 import "bytes"
 
-// A job that is submitted while somebody waits for its lane, in which nothing else is ready, is handed
+// A job that is submitted while somebody waits for its subqueue, in which nothing else is ready, is handed
 // over: its message is stored as one that is locked already. That saves storing it as ready, finding
 // it, reading the job back and changing the row, which is a third of what a job costs.
 
 // handsOver reports whether a new job that is ready may be kept back for a claim that waits. A batch's
 // submissions come last, so nothing else in the transaction looks for its message.
-func (t *tx) handsOver(lane Lane, j *NewJob) bool {
-	waiting := t.w.parked[int64(lane)]
-	if _, blocked := t.w.blocked[int64(lane)]; blocked && j.Class != 0 {
+func (t *tx) handsOver(subqueue Subqueue, j *NewJob) bool {
+	waiting := t.w.parked[int64(subqueue)]
+	if _, blocked := t.w.blocked[int64(subqueue)]; blocked && j.Class != 0 {
 		return false
 	}
-	return t.fresh != nil && !t.somePaused && len(waiting) > 0 && waiting[0].receive == nil && !t.w.paused[lane.Queue()] && t.w.restsUntil(j.Tenant) <= t.now
+	return t.fresh != nil && !t.somePaused && len(waiting) > 0 && waiting[0].receive == nil && !t.w.paused[subqueue.Queue()] && t.w.restsUntil(j.Tenant) <= t.now
 }
 
-func freshCandidate(j *NewJob, seq int64, lane Lane, now int64) candidate {
+func freshCandidate(j *NewJob, seq int64, subqueue Subqueue, now int64) candidate {
 	m := candidate{
 		Delivery: Delivery{
-			Lock: Lock{Seq: seq}, Lane: lane, Generation: 1, Version: 1,
+			Lock: Lock{Seq: seq}, Subqueue: subqueue, Generation: 1, Version: 1,
 			ID: j.ID, Tenant: j.Tenant, Task: j.Task, MaxAttempts: j.MaxAttempts, Deadline: j.Deadline,
 			CreatedAt: fromMillis(now), ScheduledAt: fromMillis(now), CorrelationID: j.CorrelationID, SessionID: j.SessionID, KeyID: j.KeyID, Traceparent: j.Traceparent,
 			// The caller may use these again once it has its answer.
@@ -45,7 +45,7 @@ func freshCandidate(j *NewJob, seq int64, lane Lane, now int64) candidate {
 // leave is for what a look found and no claim took.
 func (t *tx) leave(l *look) error {
 	for _, jobs := range [][]candidate{l.found, l.later, l.held} {
-		if err := t.storeFresh(l.lane, jobs); err != nil {
+		if err := t.storeFresh(l.subqueue, jobs); err != nil {
 			return err
 		}
 	}
@@ -53,20 +53,20 @@ func (t *tx) leave(l *look) error {
 }
 
 // storeFresh stores the messages of new jobs that were not handed over; the others are stored already.
-func (t *tx) storeFresh(lane int64, jobs []candidate) error {
+func (t *tx) storeFresh(subqueue int64, jobs []candidate) error {
 	for i := range jobs {
 		m := &jobs[i]
 		if !m.fresh {
 			continue
 		}
-		err := t.prep(sqlInsertMessage).int(m.Seq).int(lane).int(m.rank).int(m.ScheduledAt.UnixMilli()).
+		err := t.prep(sqlInsertMessage).int(m.Seq).int(subqueue).int(m.rank).int(m.ScheduledAt.UnixMilli()).
 			int(m.InputSize).int(m.Tenant).intOrNull(m.deadline).null(kindText).exec()
 		if err != nil {
 			return err
 		}
-		t.due(Lane(lane), m.rank, m.ScheduledAt.UnixMilli())
+		t.due(Subqueue(subqueue), m.rank, m.ScheduledAt.UnixMilli())
 	}
-	delete(t.fresh, lane)
+	delete(t.fresh, subqueue)
 	return nil
 }
 
@@ -76,9 +76,9 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 1, 2, ?, 1)`
 
 // storeLocked stores the message of a new job under its first lock.
 func (t *tx) storeLocked(m *candidate, until int64) error {
-	lane := int64(m.Lane)
+	subqueue := int64(m.Subqueue)
 	// Nobody but the writer will remember when the lock ends: whoever is handed a job makes no look.
-	t.w.lookBy(lane, until)
-	return t.prep(sqlInsertLocked).int(m.Seq).int(lane).int(m.rank).int(until).int(m.InputSize).int(m.Tenant).intOrNull(m.deadline).
+	t.w.lookBy(subqueue, until)
+	return t.prep(sqlInsertLocked).int(m.Seq).int(subqueue).int(m.rank).int(until).int(m.InputSize).int(m.Tenant).intOrNull(m.deadline).
 		int(m.Token).int(t.now).int(t.now).exec()
 }

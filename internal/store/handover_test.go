@@ -13,8 +13,8 @@ import (
 )
 
 // Jobs of several queues are submitted, claimed in handfuls, retried and ended, all at once: each is
-// delivered in its own lane, to one worker at a time, and ends.
-func TestManyLanesAtOnce(t *testing.T) {
+// delivered in its own subqueue, to one worker at a time, and ends.
+func TestManySubqueuesAtOnce(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		tenant := tenantOf(t, s, "default")
 		const queues, each = 3, 400
@@ -28,11 +28,11 @@ func TestManyLanesAtOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, kind := range []LaneKind{LaneMain, LaneRetry} {
+			for _, kind := range []SubqueueKind{SubqueueMain, SubqueueRetry} {
 				for range 3 {
 					workers.Go(func() {
 						for {
-							got, err := s.Claim(ctx, ClaimRequest{Lane: LaneOf(queue, kind), Max: 7, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3})
+							got, err := s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, kind), Max: 7, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3})
 							if err != nil {
 								return
 							}
@@ -41,11 +41,11 @@ func TestManyLanesAtOnce(t *testing.T) {
 								if _, taken := held.LoadOrStore(d.ID, true); taken {
 									t.Errorf("%s is delivered twice", d.ID)
 								}
-								if d.Lane != LaneOf(queue, kind) || d.Task != fmt.Sprint(queue) {
-									t.Errorf("%s of queue %s came to lane %d", d.ID, d.Task, d.Lane)
+								if d.Subqueue != SubqueueOf(queue, kind) || d.Task != fmt.Sprint(queue) {
+									t.Errorf("%s of queue %s came to lane %d", d.ID, d.Task, d.Subqueue)
 								}
 								record := AttemptRecord{Deployment: "sim", Outcome: forebay.OutcomeRetried, ErrorClass: forebay.ClassTransient, ErrorCode: "503"}
-								if d.Seq%3 == 0 && kind == LaneMain {
+								if d.Seq%3 == 0 && kind == SubqueueMain {
 									held.Delete(d.ID)
 									err = s.Retry(ctx, d, record)
 								} else {
@@ -89,7 +89,7 @@ func TestHandedOverAsStored(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		tenant := tenantOf(t, s, "default")
 		queue := queueOf(t, s, "q")
-		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3}
+		request := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3}
 		submit := func(id string) {
 			cost, tokens, deadline := 3*forebay.Dollar, int64(5000), time.Now().Add(time.Hour)
 			input := []byte(`{"a":1}`)

@@ -21,7 +21,7 @@ func TestHeldJobsAreLookedAtWhenTheirDeploymentTells(t *testing.T) {
 			return Option{Deployment: name, Limits: quota.Limits{RequestsPerMinute: 1}, Request: quota.Request{MaxOutputTokens: -1}}
 		}
 		var planned atomic.Int64
-		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour, Plan: func(string, []byte, int64) []Option {
+		request := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour, Plan: func(string, []byte, int64) []Option {
 			planned.Add(1)
 			return []Option{option("east")}
 		}}
@@ -84,7 +84,7 @@ func TestJobsBehindHeldOnesGo(t *testing.T) {
 		if err := s.PauseDeployment(t.Context(), "paused", true, Audit{Actor: "a", Action: "pause-deployment", Target: "paused"}); err != nil {
 			t.Fatal(err)
 		}
-		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 2, MaxBytes: 1 << 20, Lock: time.Hour, Plan: func(task string, _ []byte, _ int64) []Option {
+		request := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 2, MaxBytes: 1 << 20, Lock: time.Hour, Plan: func(task string, _ []byte, _ int64) []Option {
 			if task == "held" {
 				return []Option{{Deployment: "paused"}}
 			}

@@ -32,7 +32,7 @@ func TestJobEventsArePublished(t *testing.T) {
 			if _, err := s.Submit(background, []NewJob{{ID: id, Tenant: tenant, Queue: queue, Task: "echo", MaxAttempts: 5, CorrelationID: "c"}}); err != nil {
 				t.Fatal(err)
 			}
-			got, err := s.Claim(background, ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1, Lock: time.Minute, MaxDeliveries: 3})
+			got, err := s.Claim(background, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1, Lock: time.Minute, MaxDeliveries: 3})
 			if err != nil || len(got) != 1 || got[0].ID != id {
 				t.Fatalf("claimed %+v (%v)", got, err)
 			}

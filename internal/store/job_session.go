@@ -58,9 +58,12 @@ func (s jobSession) askTurn(is *turn) question {
 		func(r row) { *is = turn{r.int(0) != 0, r.int(1)} }}
 }
 
-// lookTurns asks about the sessions of all these jobs at once. It holds until forgetTurns: nobody else may change
-// a session meanwhile.
+// lookTurns asks about the sessions of all these jobs, which are about to be stored, at once. Nobody else may change
+// a session before t.turns is nil again.
 func (t *tx) lookTurns(jobs []NewJob) error {
+	if err := t.passTurns(); err != nil {
+		return err
+	}
 	var questions []question
 	found := map[jobSession]*turn{}
 	for i := range jobs {
@@ -73,11 +76,7 @@ func (t *tx) lookTurns(jobs []NewJob) error {
 	if len(questions) < 2 {
 		return nil
 	}
-	err := t.passTurns()
-	if err == nil {
-		err = t.askAll(questions)
-	}
-	if err != nil {
+	if err := t.askAll(questions); err != nil {
 		return err
 	}
 	t.turns = make(map[jobSession]turn, len(found))
@@ -86,8 +85,6 @@ func (t *tx) lookTurns(jobs []NewJob) error {
 	}
 	return nil
 }
-
-func (t *tx) forgetTurns() { t.turns = nil }
 
 // afterCall is when a job becomes visible that has its turn and may begin at that time, while a call that
 // was cancelled may run until then.
@@ -158,11 +155,11 @@ func (t *tx) passTurns() error {
 type nextTurn struct {
 	seq, rank, at, deadline int64 // seq 0: there is none
 	until                   int64 // as of turn
-	lane                    Lane
+	subqueue                Subqueue
 }
 
 func (n *nextTurn) read(r row) {
-	*n = nextTurn{seq: r.int(0), lane: Lane(r.int(1)), rank: r.int(2), at: r.int(3), deadline: r.int(4), until: r.int(5)}
+	*n = nextTurn{seq: r.int(0), subqueue: Subqueue(r.int(1)), rank: r.int(2), at: r.int(3), deadline: r.int(4), until: r.int(5)}
 }
 
 // give gives the job, if there is one, its turn.
@@ -171,7 +168,7 @@ func (t *tx) give(n *nextTurn) error {
 		return nil
 	}
 	visible, waiting := afterCall(max(t.now, n.at), n.until)
-	t.due(n.lane, n.rank, visible)
+	t.due(n.subqueue, n.rank, visible)
 	t.deadlineAt(n.deadline)
 	t.changed(n.seq)
 	return t.prep("UPDATE messages SET visible = ?, waiting = ? WHERE seq = ?").int(visible).textOrNull(waiting).int(n.seq).exec()

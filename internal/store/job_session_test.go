@@ -11,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
 // sessionWorld drives jobs of a few sessions and watches that they take turns.
@@ -51,17 +50,17 @@ func (w *sessionWorld) submit(t *rapid.T) {
 // claim takes what is ready: of each session nothing while one of its jobs runs, and never a job before
 // one that was submitted earlier and has not begun.
 func (w *sessionWorld) claim(t *rapid.T) {
-	w.claimFrom(t, rapid.SampledFrom([]LaneKind{LaneMain, LaneRetry}).Draw(t, "lane"))
+	w.claimFrom(t, rapid.SampledFrom([]SubqueueKind{SubqueueMain, SubqueueRetry}).Draw(t, "lane"))
 }
 
-func (w *sessionWorld) claimFrom(t *rapid.T, lane LaneKind) {
+func (w *sessionWorld) claimFrom(t *rapid.T, subqueue SubqueueKind) {
 	ctx, cancel := context.WithCancel(background)
 	defer cancel()
 	var got []Delivery
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		got, _ = w.s.Claim(ctx, ClaimRequest{Lane: LaneOf(w.queue, lane), Max: 3, MaxBytes: 1 << 20, Lock: time.Hour, MaxDeliveries: 1000})
+		got, _ = w.s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(w.queue, subqueue), Max: 3, MaxBytes: 1 << 20, Lock: time.Hour, MaxDeliveries: 1000})
 	}()
 	w.engine.settle(w.s, done)
 	cancel()
@@ -111,7 +110,7 @@ func (w *sessionWorld) end(t *rapid.T, i, how int) {
 	case 2:
 		err = w.s.Retry(background, &d, AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: time.Second})
 	case 3:
-		err = w.s.SetAside(background, &d, AttemptRecord{Outcome: forebay.OutcomeFailed}, LaneDeadLetter, "r")
+		err = w.s.SetAside(background, &d, AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "r")
 		j.over, j.failed = true, true
 	case 4:
 		err = w.s.Release(background, &d, time.Second, "")
@@ -226,8 +225,8 @@ func TestJobSessions(t *testing.T) {
 			for len(w.aborted) > 0 {
 				w.hangUp(t)
 			}
-			w.claimFrom(t, LaneMain)
-			w.claimFrom(t, LaneRetry)
+			w.claimFrom(t, SubqueueMain)
+			w.claimFrom(t, SubqueueRetry)
 			w.engine.pass(w.s, time.Second)
 			w.look(t)
 		}
@@ -262,7 +261,7 @@ func TestTurnAfterCancelledCall(t *testing.T) {
 			var got []Delivery
 			go func() {
 				defer close(done)
-				got, _ = w.s.Claim(ctx, ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 9, MaxBytes: 1, Lock: lock, MaxDeliveries: 1000})
+				got, _ = w.s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 9, MaxBytes: 1, Lock: lock, MaxDeliveries: 1000})
 			}()
 			e.settle(w.s, done)
 			cancel()
@@ -338,7 +337,7 @@ func TestJobsOfASessionComeTogether(t *testing.T) {
 		queue := queueOf(t, s, "q")
 		claimed := make(chan []Delivery, 1)
 		go func() {
-			got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 10, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
+			got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 10, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
 			if err != nil {
 				t.Error(err)
 			}
@@ -368,13 +367,7 @@ func TestJobsOfASessionComeTogether(t *testing.T) {
 // sessions are stored and settled together.
 func TestJobsOfManySessionsTakeFewRoundTrips(t *testing.T) {
 	t.Parallel()
-	direct := engines["postgresql"](t).URL
-	proxy := pgtest.NewProxy(t, direct)
-	s, err := Open(t.Context(), Options{URL: proxy.URL(direct), Serve: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
+	s, few := overANetwork(t)
 	tenant, queue := tenantOf(t, s, "t"), queueOf(t, s, "q")
 	const sessions = 64
 	submit := func(round int) []NewJob {
@@ -384,23 +377,15 @@ func TestJobsOfManySessionsTakeFewRoundTrips(t *testing.T) {
 		}
 		return jobs
 	}
-	few := func(what string, do func()) {
-		t.Helper()
-		before := proxy.RoundTrips()
-		do()
-		if trips := proxy.RoundTrips() - before; trips > 40 { // some are the store's own, by time
-			t.Errorf("%s took %d round trips", what, trips)
-		}
-	}
 	store := func(jobs []NewJob) {
 		if _, err := s.Submit(t.Context(), jobs); err != nil {
 			t.Fatal(err)
 		}
 	}
 	store(submit(0)) // prepares the statements
-	few("submitting", func() { store(submit(1)) })
+	few(40, "submitting", func() { store(submit(1)) })
 	claim := func() []Delivery {
-		got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: sessions, MaxBytes: 1 << 20, Lock: time.Hour, MaxDeliveries: 10})
+		got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: sessions, MaxBytes: 1 << 20, Lock: time.Hour, MaxDeliveries: 10})
 		if err != nil || len(got) == 0 {
 			t.Fatal(len(got), err)
 		}
@@ -433,7 +418,7 @@ func TestJobsOfManySessionsTakeFewRoundTrips(t *testing.T) {
 		t.Fatalf("claimed %d", len(first))
 	}
 	settle(first[:2]) // prepares the statements
-	few("settling", func() { settle(first[2:]) })
+	few(40, "settling", func() { settle(first[2:]) })
 	if next := claim(); len(next) != sessions {
 		t.Errorf("then it is the turn of %d jobs of %d sessions", len(next), sessions)
 	}

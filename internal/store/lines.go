@@ -11,7 +11,7 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// A lane for jobs is made of lines, one for each tenant, priority and class of what its jobs call that has messages in it.
+// A subqueue for jobs is made of lines, one for each tenant, priority and class of what its jobs call that has messages in it.
 // A line is first come, first served, and none has to wait for jobs of another class that may not be called now. Package
 // fairqueue chooses between lines: first the tenant, by its weight and the tokens that its jobs are thought to take, answers
 // included; then, among the tenant's lines, by priority and age. So a tenant with ten jobs does not wait behind another's
@@ -44,7 +44,7 @@ func sqlClassOf(line string) string {
 }
 func sqlLevelOf(line string) string { return fmt.Sprintf("%s %% %d", line, ranksOfClass) }
 
-// lines is what the writer remembers of a lane.
+// lines is what the writer remembers of a subqueue.
 type lines struct {
 	known  bool            // of is all there are
 	full   bool            // the latest look found in each line as much as it asked for
@@ -81,7 +81,7 @@ const never = math.MaxInt64
 
 const sweeping = time.Second // between looks from the very beginning, at least
 
-// pace keeps rare what passes all that was ever removed from a lane. That takes no time, as a rule; but where
+// pace keeps rare what passes all that was ever removed from a subqueue. That takes no time, as a rule; but where
 // somebody keeps an old snapshot it takes the longer the more jobs have ended since.
 type pace struct {
 	usual  time.Duration    // of a transaction, about
@@ -109,12 +109,12 @@ func (p *pace) every(least time.Duration) time.Duration {
 
 func newLines() *lines { return &lines{of: map[int64]*line{}} }
 
-// linesOf returns what is remembered of a lane.
-func (w *writer) linesOf(lane int64) *lines {
-	l := w.lines[lane]
+// linesOf returns what is remembered of a subqueue.
+func (w *writer) linesOf(subqueue int64) *lines {
+	l := w.lines[subqueue]
 	if l == nil {
 		l = newLines()
-		w.lines[lane] = l
+		w.lines[subqueue] = l
 	}
 	return l
 }
@@ -136,7 +136,7 @@ func (l *lines) note(no, at, now int64) {
 	one.floor = min(one.floor, at) // it was stored beside a transaction that has taken later ones
 }
 
-// sqlLinesOf makes l, the lines of lane ?1, in as many steps as there are. The last is NULL.
+// sqlLinesOf makes l, the lines of subqueue ?1, in as many steps as there are. The last is NULL.
 const sqlLinesOf = `
 WITH RECURSIVE l(line) AS (SELECT min(rank) FROM messages WHERE lane = ?1
   UNION ALL SELECT (SELECT min(m.rank) FROM messages m WHERE m.lane = ?1 AND m.rank > l.line) FROM l WHERE l.line IS NOT NULL)`
@@ -144,9 +144,9 @@ WITH RECURSIVE l(line) AS (SELECT min(rank) FROM messages WHERE lane = ?1
 const sqlLines = sqlLinesOf + " SELECT line FROM l WHERE line IS NOT NULL"
 
 // find asks which lines there are.
-func (l *lines) find(t *tx, lane int64) error {
+func (l *lines) find(t *tx, subqueue int64) error {
 	of := map[int64]*line{}
-	err := t.prep(sqlLines).int(lane).each(func(r row) error {
+	err := t.prep(sqlLines).int(subqueue).each(func(r row) error {
 		no := r.int(0)
 		if of[no] = l.of[no]; of[no] == nil {
 			of[no] = &line{}

@@ -34,7 +34,7 @@ func BenchmarkClaim64(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 64, MaxBytes: 1 << 30, Lock: time.Hour, Share: noShare}
+		request := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 64, MaxBytes: 1 << 30, Lock: time.Hour, Share: noShare}
 		b.ResetTimer()
 		for b.Loop() {
 			if _, err := s.Claim(b.Context(), request); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// Two tenants share a lane: one that has much to do and one that comes later with a little.
-func TestTenantsShareALane(t *testing.T) {
+// Two tenants share a subqueue: one that has much to do and one that comes later with a little.
+func TestTenantsShareASubqueue(t *testing.T) {
 	tests := map[string]struct {
 		size    int64 // bytes of the big tenant's inputs; those of the small one have none
 		weight  float64
@@ -42,7 +42,7 @@ func TestTenantsShareALane(t *testing.T) {
 				}
 				submit(big, 300, test.size)
 				submit(small, 10, 0)
-				request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 5, MaxBytes: 1 << 30, Lock: time.Minute, Share: func(tenant int64) float64 {
+				request := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 5, MaxBytes: 1 << 30, Lock: time.Minute, Share: func(tenant int64) float64 {
 					if tenant == small {
 						return test.weight
 					}
@@ -99,7 +99,7 @@ func TestTenantsShareTokens(t *testing.T) {
 			if _, err := s.Submit(t.Context(), jobs); err != nil {
 				t.Fatal(err)
 			}
-			request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: test.max, MaxBytes: 1 << 30, Lock: time.Minute,
+			request := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: test.max, MaxBytes: 1 << 30, Lock: time.Minute,
 				Share: func(tenant int64) float64 {
 					if tenant == verbose {
 						return test.weight
@@ -137,14 +137,14 @@ func TestGivenBackIsNotCharged(t *testing.T) {
 		submitAll(t, s, NewJob{ID: "1", Tenant: tenant, Queue: queue, Task: "t", Priority: 5})
 		served := func() (tokens float64) {
 			tokens, err := transact(t.Context(), s, stageChange, func(t *tx) (float64, error) {
-				return t.w.linesOf(int64(LaneOf(queue, LaneMain))).shares.Start(tenant), nil
+				return t.w.linesOf(int64(SubqueueOf(queue, SubqueueMain))).shares.Start(tenant), nil
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return tokens
 		}
-		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Second, MaxDeliveries: 1, SetAside: LaneDeadLetter,
+		request := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Second, MaxDeliveries: 1, SetAside: SubqueueDeadLetter,
 			Plan: func(string, []byte, int64) []Option {
 				return []Option{{Deployment: "d", Limits: quota.Limits{Accounting: quota.AccountAzureOpenAI}, Request: quota.Request{MaxOutputTokens: 16_000}}}
 			}}
@@ -188,7 +188,7 @@ func TestPausedTenant(t *testing.T) {
 		}
 		claim := func(want string) {
 			t.Helper()
-			got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute})
+			got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute})
 			if err != nil || got[0].ID != want {
 				t.Fatalf("claimed %v %v, want %s", got, err, want)
 			}
@@ -212,7 +212,7 @@ func TestPausedTenant(t *testing.T) {
 	})
 }
 
-// A tenant is resumed while nobody waits for the lane; whoever comes next gets its job.
+// A tenant is resumed while nobody waits for the subqueue; whoever comes next gets its job.
 func TestResumedWhileNobodyWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Store, queue int64) {
 		tenant := tenantOf(t, s, "a")
@@ -220,7 +220,7 @@ func TestResumedWhileNobodyWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		submitAll(t, s, NewJob{ID: "1", Tenant: tenant, Queue: queue, Task: "t", Priority: 5})
-		req := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute}
+		req := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := s.Claim(ctx, req); err == nil {
@@ -258,7 +258,7 @@ func TestPausedByAnother(t *testing.T) {
 		if err := e.tamper("UPDATE tenants SET paused = 1 WHERE name = 'a'"); err != nil {
 			t.Fatal(err)
 		}
-		got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 2, MaxBytes: 1 << 20, Lock: time.Minute})
+		got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 2, MaxBytes: 1 << 20, Lock: time.Minute})
 		if err != nil || len(got) != 1 || got[0].ID != "free" {
 			t.Errorf("claimed %v %v", got, err)
 		}
@@ -300,7 +300,7 @@ func TestReservedShare(t *testing.T) {
 				submit(waiting, forebay.MaxPriority, 1)
 				last, got := map[byte]string{}, map[byte]int{}
 				for n := 0; n < total; {
-					deliveries, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: test.max, MaxBytes: 1 << 20, Lock: time.Hour})
+					deliveries, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: test.max, MaxBytes: 1 << 20, Lock: time.Hour})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -345,11 +345,11 @@ func TestReservedShareOfAClass(t *testing.T) {
 
 // What waits in a line is looked for from where the last look found the earliest, or from what has come since.
 func TestLooksForWhatWaitsFromWhereItWas(t *testing.T) {
-	const lane, no, now = 4, 85, 1_000
+	const subqueue, no, now = 4, 85, 1_000
 	w := &writer{lines: map[int64]*lines{}, dueAt: map[int64]int64{}, blocked: map[int64]blocked{}, share: func(*news) {}}
-	l := w.linesOf(lane)
+	l := w.linesOf(subqueue)
 	l.known, l.of[no] = true, &line{}
-	claims := []*claim{{ClaimRequest: ClaimRequest{Lane: lane, Max: 1}}}
+	claims := []*claim{{ClaimRequest: ClaimRequest{Subqueue: subqueue, Max: 1}}}
 	for i, step := range []struct {
 		at, before, within int64 // when it looks, and what is noted before that, and before its end
 		from, near, finds  int64
@@ -365,7 +365,7 @@ func TestLooksForWhatWaitsFromWhereItWas(t *testing.T) {
 		if step.before > 0 {
 			l.note(no, step.before, step.at)
 		}
-		x := w.newLook(lane, claims, step.at)
+		x := w.newLook(subqueue, claims, step.at)
 		if a := x.asks[0]; a.waits != step.from || a.near != step.near {
 			t.Errorf("look %d begins at %d instead of %d, after %d instead of %d", i, a.waits, step.from, a.near, step.near)
 		}
@@ -400,14 +400,14 @@ func TestPace(t *testing.T) {
 
 // What another process has made ready is not taken for something that becomes so, though the clock be a little behind.
 func TestHeardOfWhatIsReady(t *testing.T) {
-	const lane, no = 4, 85
+	const subqueue, no = 4, 85
 	for ahead, later := range map[int64]bool{-1: false, 0: false, inexact: false, 1000 * inexact: true} {
 		w := &writer{lines: map[int64]*lines{}, dueAt: map[int64]int64{}, blocked: map[int64]blocked{}, share: func(*news) {}, conn: conn{driver: &postgresConn{}}}
 		now := w.clock()
-		l := w.linesOf(lane)
+		l := w.linesOf(subqueue)
 		l.known, l.swept, l.of[no] = true, now, &line{waits: now + 300_000, far: never, noted: never}
-		w.hear(&news{ready: map[int64]int64{lane: now + ahead}, lines: map[int64]map[int64]bool{lane: {no: true}}})
-		asks := w.newLook(lane, []*claim{{ClaimRequest: ClaimRequest{Lane: lane, Max: 1}}}, now).asks
+		w.hear(&news{ready: map[int64]int64{subqueue: now + ahead}, lines: map[int64]map[int64]bool{subqueue: {no: true}}})
+		asks := w.newLook(subqueue, []*claim{{ClaimRequest: ClaimRequest{Subqueue: subqueue, Max: 1}}}, now).asks
 		if found := asks[0].waits == now+ahead; found != later || !found && asks[0].near != now+ahead {
 			t.Errorf("told of %d ms ahead, the next look begins %d ms ahead, unless it is before %d ms", ahead, asks[0].waits-now, asks[0].near-now)
 		}
@@ -416,17 +416,17 @@ func TestHeardOfWhatIsReady(t *testing.T) {
 
 // Of what others store, what is not ready yet is looked for too, though it is told together with what is.
 func TestHeardOfWhatWaits(t *testing.T) {
-	const lane, no, other = 4, 85, 101
+	const subqueue, no, other = 4, 85, 101
 	for name, split := range map[string]bool{"in one piece": false, "lines before times": true} {
 		w := &writer{lines: map[int64]*lines{}, dueAt: map[int64]int64{}, blocked: map[int64]blocked{}, share: func(*news) {}, conn: conn{driver: &postgresConn{}}}
 		now := w.clock()
-		l := w.linesOf(lane)
+		l := w.linesOf(subqueue)
 		l.known, l.of[no] = true, &line{waits: now + 300_000, far: never, next: now + 300_000, noted: never}
 		l.swept = now
 		told := &news{}
 		for line, at := range map[int64]int64{no: now - 1, other: now + 1500} { // by two transactions
 			x := &tx{w: &writer{lines: map[int64]*lines{}, share: func(*news) {}}, ready: map[int64]int64{}, start: start{now: now - 1}}
-			x.due(lane, line, at)
+			x.due(subqueue, line, at)
 			x.news.ready = x.ready
 			told.add(&x.news)
 		}
@@ -435,7 +435,7 @@ func TestHeardOfWhatWaits(t *testing.T) {
 		} else {
 			w.hear(decodeNews(told.encode()[0]))
 		}
-		for _, a := range w.newLook(lane, []*claim{{ClaimRequest: ClaimRequest{Lane: lane, Max: 1}}}, now).asks {
+		for _, a := range w.newLook(subqueue, []*claim{{ClaimRequest: ClaimRequest{Subqueue: subqueue, Max: 1}}}, now).asks {
 			if a.waits > now+1500 {
 				t.Errorf("%s: of line %d what waits is looked for from %d ms on", name, a.no, a.waits-now)
 			}

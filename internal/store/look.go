@@ -9,7 +9,7 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// All claims that wait for a lane are served from one look at its lines. Where processes share a database
+// All claims that wait for a subqueue are served from one look at its lines. Where processes share a database
 // that is one round trip to the server, and as a rule none of its own.
 
 // What is asked of lines is given as arrays in PostgreSQL's notation.
@@ -34,36 +34,36 @@ SELECT r.line, first.visible FROM ` + linesFrom + `(line, waits, near),
 // maxLook bounds what one look reads, inputs included.
 const maxLook = 256
 
-// look is what is ready in a lane and was not taken yet.
+// look is what is ready in a subqueue and was not taken yet.
 type look struct {
-	lane    int64
-	lines   *lines
-	asks    []lineAsk
-	horizon *fairqueue.Horizon // see choose
-	anew    bool               // it begins from the very beginning, or finds the lines
-	brief   bool               // it does not ask what is not ready yet, for it expects to find enough
-	limit   int
-	share   Share
-	plan    Plan
-	found   []candidate
-	more    bool               // may be ready than was found
-	cut     map[int64]bool     // lines of which only the beginning was found
-	taken   map[int64]int64    // line → "visible" of the latest that was taken
-	later   []candidate        // whose turn is after what was found
-	held    []candidate        // ready, but not to be called now
-	retryAt int64              // when one of those may be called; 0: nobody knows
-	why     forebay.WaitReason // the last of them is held
-	called  []string           // deployments where those that were found could be called
-	heldBy  []string           // those of them that refused some
-	unasked bool               // some may go as soon as another claim wants them
-	deep    bool               // it looked at those behind that may go in their place
+	subqueue int64
+	lines    *lines
+	asks     []lineAsk
+	horizon  *fairqueue.Horizon // see choose
+	anew     bool               // it begins from the very beginning, or finds the lines
+	brief    bool               // it does not ask what is not ready yet, for it expects to find enough
+	limit    int
+	share    Share
+	plan     Plan
+	found    []candidate
+	more     bool               // may be ready than was found
+	cut      map[int64]bool     // lines of which only the beginning was found
+	taken    map[int64]int64    // line → "visible" of the latest that was taken
+	later    []candidate        // whose turn is after what was found
+	held     []candidate        // ready, but not to be called now
+	retryAt  int64              // when one of those may be called; 0: nobody knows
+	why      forebay.WaitReason // the last of them is held
+	called   []string           // deployments where those that were found could be called
+	heldBy   []string           // those of them that refused some
+	unasked  bool               // some may go as soon as another claim wants them
+	deep     bool               // it looked at those behind that may go in their place
 }
 
-// newLook looks for as much as the claims want together, from where the last look at the lane ended.
-func (w *writer) newLook(lane int64, claims []*claim, now int64) *look {
-	l := &look{lane: lane, lines: w.linesOf(lane), share: claims[0].Share, plan: claims[0].Plan, taken: map[int64]int64{}}
+// newLook looks for as much as the claims want together, from where the last look at the subqueue ended.
+func (w *writer) newLook(subqueue int64, claims []*claim, now int64) *look {
+	l := &look{subqueue: subqueue, lines: w.linesOf(subqueue), share: claims[0].Share, plan: claims[0].Plan, taken: map[int64]int64{}}
 	l.limit = wanted(claims)
-	if _, l.deep = w.blocked[lane]; l.deep { // a smaller one may fit
+	if _, l.deep = w.blocked[subqueue]; l.deep { // a smaller one may fit
 		l.limit += quota.Backfill
 	}
 	l.limit = min(max(l.limit, 1), maxLook)
@@ -82,9 +82,9 @@ func (l *look) questions() []question {
 		at[l.asks[i].no] = i
 	}
 	ready := question{sqlReadyShared, func(st statement) statement {
-		return l.asked(st, func(a *lineAsk) (int64, int64) { return a.floor, a.limit }).int(l.lane).int(l.lane / laneKinds)
+		return l.asked(st, func(a *lineAsk) (int64, int64) { return a.floor, a.limit }).int(l.subqueue).int(l.subqueue / subqueueKinds)
 	}, func(r row) {
-		c := readCandidate(r, Lane(l.lane))
+		c := readCandidate(r, Subqueue(l.subqueue))
 		c.rank = r.int(29)
 		l.found = append(l.found, c)
 		l.asks[at[c.rank]].got++
@@ -95,7 +95,7 @@ func (l *look) questions() []question {
 	// What is not ready comes first: what becomes ready between the two is then in both, and not in neither.
 	return []question{
 		{sqlNextShared, func(st statement) statement {
-			return l.asked(st, func(a *lineAsk) (int64, int64) { return a.waits, a.near }).int(l.lane)
+			return l.asked(st, func(a *lineAsk) (int64, int64) { return a.waits, a.near }).int(l.subqueue)
 		}, func(r row) { l.asks[at[r.int(0)]].next = r.int(1) }},
 		ready,
 	}
@@ -115,7 +115,7 @@ func (l *look) asked(st statement, of func(*lineAsk) (int64, int64)) statement {
 func (l *look) now(t *tx, fresh []candidate) error {
 	if !l.lines.known {
 		l.anew = true
-		if err := l.lines.find(t, l.lane); err != nil {
+		if err := l.lines.find(t, l.subqueue); err != nil {
 			return err
 		}
 	}
@@ -149,8 +149,8 @@ func (l *look) lineByLine(t *tx) error {
 	for i := range l.asks {
 		a := &l.asks[i]
 		a.next = never
-		err := t.prep(sqlReady).int(l.lane).int(a.no).int(t.now).int(a.limit).each(func(r row) error {
-			c := readCandidate(r, Lane(l.lane))
+		err := t.prep(sqlReady).int(l.subqueue).int(a.no).int(t.now).int(a.limit).each(func(r row) error {
+			c := readCandidate(r, Subqueue(l.subqueue))
 			c.rank = a.no
 			l.found = append(l.found, c)
 			a.got++
@@ -163,7 +163,7 @@ func (l *look) lineByLine(t *tx) error {
 			continue
 		}
 		next, err := t.prep("SELECT visible FROM messages WHERE lane = ? AND rank = ? AND visible > ? ORDER BY visible LIMIT 1").
-			int(l.lane).int(a.no).int(t.now).one(func(r row) { a.next = r.int(0) })
+			int(l.subqueue).int(a.no).int(t.now).one(func(r row) { a.next = r.int(0) })
 		if err != nil {
 			return err
 		}
@@ -241,7 +241,7 @@ func (l *look) arrange(fresh []candidate, t *tx) {
 }
 
 // looksAhead are those that a transaction can make as it begins, because its operations leave alone
-// what waits in lanes: they store new jobs and settle what they hold locks of.
+// what waits in subqueues: they store new jobs and settle what they hold locks of.
 func (w *writer) looksAhead(batch []operation) (looks []*look, states []string) {
 	if w.share == nil {
 		return nil, nil
@@ -252,44 +252,44 @@ func (w *writer) looksAhead(batch []operation) (looks []*look, states []string) 
 		}
 	}
 	now := w.clock()
-	for lane, claims := range w.parked {
-		due, ok := w.dueAt[lane]
-		if ok && due <= now && lane >= 0 && claims[0].receive == nil && !w.paused[lane/laneKinds] && w.linesOf(lane).known {
-			looks = append(looks, w.newLook(lane, claims, now))
-			states = append(states, w.lines[lane].called...)
+	for subqueue, claims := range w.parked {
+		due, ok := w.dueAt[subqueue]
+		if ok && due <= now && subqueue >= 0 && claims[0].receive == nil && !w.paused[subqueue/subqueueKinds] && w.linesOf(subqueue).known {
+			looks = append(looks, w.newLook(subqueue, claims, now))
+			states = append(states, w.lines[subqueue].called...)
 		}
 	}
 	return looks, states
 }
 
-// lookAt returns what is ready for the claims that wait for a lane and may be called: what is stored,
+// lookAt returns what is ready for the claims that wait for a subqueue and may be called: what is stored,
 // and new jobs. It is nil if that is for each claim to find, or nothing.
-func (w *writer) lookAt(t *tx, lane int64, looks bool) (*look, error) {
+func (w *writer) lookAt(t *tx, subqueue int64, looks bool) (*look, error) {
 	var l *look
-	fresh, claims := t.fresh[lane], w.parked[lane]
+	fresh, claims := t.fresh[subqueue], w.parked[subqueue]
 	switch {
-	case lane < 0 || claims[0].receive != nil:
+	case subqueue < 0 || claims[0].receive != nil:
 		return nil, nil
 	case looks:
-		if l = t.lookedAhead(lane); l == nil {
-			l = w.newLook(lane, claims, t.now)
+		if l = t.lookedAhead(subqueue); l == nil {
+			l = w.newLook(subqueue, claims, t.now)
 			if err := l.now(t, fresh); err != nil {
 				return nil, err
 			}
 		} else {
 			l.arrange(fresh, t)
 		}
-		delete(w.blocked, lane)
+		delete(w.blocked, subqueue)
 	case len(fresh) == 0:
 		return nil, nil
 	default: // nothing else is ready
-		l = &look{lane: lane, lines: w.linesOf(lane), share: claims[0].Share, plan: claims[0].Plan, taken: map[int64]int64{}}
+		l = &look{subqueue: subqueue, lines: w.linesOf(subqueue), share: claims[0].Share, plan: claims[0].Plan, taken: map[int64]int64{}}
 		l.arrange(fresh, t)
 	}
 	if l.anew {
 		t.anew++
 	}
-	delete(t.fresh, lane)
+	delete(t.fresh, subqueue)
 	for _, u := range t.slots { // what the looks before have let go is locked by now, or stays
 		u.going = 0
 	}
@@ -299,13 +299,13 @@ func (w *writer) lookAt(t *tx, lane int64, looks bool) (*look, error) {
 	return l, t.lookBehind(l, claims)
 }
 
-// lookedAhead returns what the transaction found in a lane as it began, unless it may not be true any more.
-func (t *tx) lookedAhead(lane int64) *look {
+// lookedAhead returns what the transaction found in a subqueue as it began, unless it may not be true any more.
+func (t *tx) lookedAhead(subqueue int64) *look {
 	if t.ended { // jobs whose deadline had passed, which may be among them
 		return nil
 	}
 	for _, l := range t.looks {
-		if l.lane == lane {
+		if l.subqueue == subqueue {
 			l.found = slices.DeleteFunc(l.found, func(c candidate) bool {
 				settled := slices.Contains(t.locks, c.Seq) || slices.ContainsFunc(t.ends, func(l Lock) bool { return l.Seq == c.Seq })
 				if settled { // or not: it may be that its lock was lost
@@ -320,7 +320,7 @@ func (t *tx) lookedAhead(lane int64) *look {
 	return nil
 }
 
-// noteDue notes when the lane is worth another look.
+// noteDue notes when the subqueue is worth another look.
 func (l *look) noteDue(w *writer, now int64) {
 	held := map[int64]bool{}
 	clear(l.lines.held[:])
@@ -338,8 +338,8 @@ func (l *look) noteDue(w *writer, now int64) {
 	if len(l.held) > 0 && l.retryAt > 0 {
 		next = min(next, max(l.retryAt, now+heldPause))
 	}
-	if w.dueAt[l.lane] = next; next == never {
-		delete(w.dueAt, l.lane)
+	if w.dueAt[l.subqueue] = next; next == never {
+		delete(w.dueAt, l.subqueue)
 	}
 	for _, left := range [][]candidate{l.found, l.later, l.held} {
 		for i := range left {
@@ -375,7 +375,7 @@ func (w *writer) serveFrom(t *tx, l *look, c *claim) error {
 			if err := l.now(t, nil); err != nil {
 				return err
 			}
-			if err := t.admit(l, []*claim{c}, c.Max-len(c.deliveries)+wanted(w.parked[l.lane])); err != nil {
+			if err := t.admit(l, []*claim{c}, c.Max-len(c.deliveries)+wanted(w.parked[l.subqueue])); err != nil {
 				return err
 			}
 			continue

@@ -48,7 +48,7 @@ func TestMoreLinesThanALookAsks(t *testing.T) {
 			}
 			submitAll(t, s, job)
 		}
-		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 7, MaxBytes: 1 << 20, Lock: time.Hour}
+		request := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 7, MaxBytes: 1 << 20, Lock: time.Hour}
 		for n := 0; n < tenants; {
 			got, err := s.Claim(t.Context(), request)
 			if err != nil {
@@ -85,7 +85,7 @@ func TestNewJobKeepsItsPlace(t *testing.T) {
 		busy := make(chan struct{})
 		go transact(t.Context(), s, stageChange, func(*tx) (struct{}, error) { <-busy; return struct{}{}, nil })
 		synctest.Wait()
-		c := &claim{ClaimRequest: ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 20, MaxBytes: 1 << 20, Lock: time.Hour}, waiter: newWaiter()}
+		c := &claim{ClaimRequest: ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 20, MaxBytes: 1 << 20, Lock: time.Hour}, waiter: newWaiter()}
 		s.writer.claims <- c
 		submitted := make(chan struct{})
 		go func() {
@@ -127,7 +127,7 @@ func TestReadyDuringALook(t *testing.T) {
 	c.server.run(t, fmt.Sprintf("UPDATE ticking.clock SET at = %d; ALTER SEQUENCE ticking.ticks RESTART", first.UnixMilli()))
 	_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
 		for range 10 {
-			l := tx.w.newLook(int64(LaneOf(queue, LaneMain)), []*claim{{ClaimRequest: ClaimRequest{Max: 2 * jobs}}}, tx.now)
+			l := tx.w.newLook(int64(SubqueueOf(queue, SubqueueMain)), []*claim{{ClaimRequest: ClaimRequest{Max: 2 * jobs}}}, tx.now)
 			if err := l.now(tx, nil); err != nil {
 				return struct{}{}, err
 			}

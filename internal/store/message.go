@@ -82,9 +82,9 @@ func readMessage(r row, at int64) Message {
 	if m.EnqueuedSeq == 0 {
 		m.EnqueuedSeq = m.Seq
 	}
-	lane, later, locked := Lane(r.int(1)), r.int(2) > at, !r.isNull(3)
+	subqueue, later, locked := Subqueue(r.int(1)), r.int(2) > at, !r.isNull(3)
 	switch {
-	case lane.deferred() == lane:
+	case subqueue.deferred() == subqueue:
 		m.State = forebay.MessageDeferred
 	case m.rank == scheduledRank, m.rank == partRank:
 		m.State = forebay.MessageScheduled

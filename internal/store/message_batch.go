@@ -13,14 +13,14 @@ FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.lane = ?1 AND b.seq > ?3 
 // oldestAtOnce is how many messages are looked at together.
 const oldestAtOnce = 1000
 
-// DeleteBefore removes up to limit active messages of the lane that were enqueued before that time,
+// DeleteBefore removes up to limit active messages of the subqueue that were enqueued before that time,
 // the oldest first, and returns how many. Locked, deferred and scheduled ones stay.
-func (s *Store) DeleteBefore(ctx context.Context, lane Lane, before time.Time, limit int) (deleted int, err error) {
+func (s *Store) DeleteBefore(ctx context.Context, subqueue Subqueue, before time.Time, limit int) (deleted int, err error) {
 	return transact(ctx, s, stageChange, func(t *tx) (int, error) {
 		var seqs []int64
 		for last, looked := int64(0), oldestAtOnce; looked == oldestAtOnce; {
 			looked = 0
-			err := t.prep(sqlOldest).int(int64(lane)).int(t.now).int(last).int(oldestAtOnce).each(func(r row) error {
+			err := t.prep(sqlOldest).int(int64(subqueue)).int(t.now).int(last).int(oldestAtOnce).each(func(r row) error {
 				// Numbers are given in the order of enqueuing.
 				if r.int(1) >= before.UnixMilli() || len(seqs) == limit {
 					looked = 0
@@ -43,11 +43,11 @@ func (s *Store) DeleteBefore(ctx context.Context, lane Lane, before time.Time, l
 		if len(seqs) == 0 {
 			return 0, nil
 		}
-		q, _, err := t.messageQueue(lane.Queue())
+		q, _, err := t.messageQueue(subqueue.Queue())
 		if err != nil {
 			return 0, err
 		}
-		return len(seqs), t.audit(entityAudit(ctx, "purge", q, map[string]any{"deleted": len(seqs), "enqueued_before": before.UTC(), "dead_letters": lane.Kind() == LaneDeadLetter}))
+		return len(seqs), t.audit(entityAudit(ctx, "purge", q, map[string]any{"deleted": len(seqs), "enqueued_before": before.UTC(), "dead_letters": subqueue.Kind() == SubqueueDeadLetter}))
 	})
 }
 
@@ -55,7 +55,7 @@ func (s *Store) DeleteBefore(ctx context.Context, lane Lane, before time.Time, l
 // reports whether there was one.
 func (s *Store) CancelScheduled(ctx context.Context, q MessageQueue, seq int64) (cancelled bool, err error) {
 	return transactIn(ctx, s, stageChange, q.Tenant, 1, 0, func(t *tx) (bool, error) {
-		rows, err := t.prep("DELETE FROM messages WHERE seq = ? AND lane + 0 = ? AND rank = ?").int(seq).int(int64(q.Lane(false))).int(scheduledRank).count()
+		rows, err := t.prep("DELETE FROM messages WHERE seq = ? AND lane + 0 = ? AND rank = ?").int(seq).int(int64(q.Subqueue(false))).int(scheduledRank).count()
 		if err != nil || rows == 0 {
 			return false, err
 		}

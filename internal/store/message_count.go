@@ -42,13 +42,13 @@ GROUP BY lane % 4`
 func (s *Store) MessageCounts(ctx context.Context, q MessageQueue, limit int64) (counts MessageCounts, err error) {
 	err = s.read(ctx, func(c conn) error {
 		counts = MessageCounts{}
-		return c.prep(sqlMessageCounts).int(q.No * laneKinds).int(c.now()).int(limit).each(func(r row) error {
+		return c.prep(sqlMessageCounts).int(q.No * subqueueKinds).int(c.now()).int(limit).each(func(r row) error {
 			rows := r.int(1)
-			switch lane := LaneOf(0, LaneKind(r.int(0))); lane {
-			case LaneOf(0, LaneMain):
+			switch subqueue := SubqueueOf(0, SubqueueKind(r.int(0))); subqueue {
+			case SubqueueOf(0, SubqueueMain):
 				counts.Active, counts.Scheduled, counts.Locked, counts.OldestActive = r.int(2), r.int(3), counts.Locked+r.int(4), r.int(5)
 				rows = max(counts.Scheduled, r.int(2)+r.int(4))
-			case LaneOf(0, LaneMain).deferred():
+			case SubqueueOf(0, SubqueueMain).deferred():
 				counts.Deferred = rows - r.int(4)
 				counts.Locked += r.int(4)
 			default:

@@ -29,9 +29,9 @@ type postDriver struct {
 }
 
 type heldDelivery struct {
-	m    *modelMessage
-	lane Lane
-	lock Lock
+	m        *modelMessage
+	subqueue Subqueue
+	lock     Lock
 }
 
 type heldSession struct {
@@ -328,7 +328,7 @@ func (d *postDriver) compare(t *rapid.T, got []Message, expected []*modelMessage
 		if s := d.session(m); s != nil {
 			m.epoch = s.epoch
 		}
-		d.held = append(d.held, heldDelivery{m, d.lane(m), g.Lock})
+		d.held = append(d.held, heldDelivery{m, d.subqueue(m), g.Lock})
 	}
 }
 
@@ -338,11 +338,11 @@ func (d *postDriver) settle(t *rapid.T) {
 		t.Skip("nothing held")
 	}
 	h := d.held[rapid.IntRange(0, len(d.held)-1).Draw(t, "delivery")]
-	m, lane := h.m, h.lane
+	m, subqueue := h.m, h.subqueue
 	if rapid.IntRange(0, 9).Draw(t, "wrong") == 0 {
-		lane += laneKinds
+		subqueue += subqueueKinds
 	}
-	current := !m.gone && m.token == h.lock.Token && d.lockedUntil(m) > 0 && lane == d.lane(m)
+	current := !m.gone && m.token == h.lock.Token && d.lockedUntil(m) > 0 && subqueue == d.subqueue(m)
 	changed := forebay.Properties{}
 	if rapid.Bool().Draw(t, "change") {
 		changed[rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name")] = rapid.SampledFrom([]any{"x", int64(1), 2.0, true}).Draw(t, "value")
@@ -353,10 +353,10 @@ func (d *postDriver) settle(t *rapid.T) {
 	change := func() { maps.Copy(m.properties, changed) }
 	switch rapid.IntRange(0, 5).Draw(t, "how") {
 	case 0:
-		err = d.s.Complete(background, lane, h.lock)
+		err = d.s.Complete(background, subqueue, h.lock)
 		apply = func() { m.gone = true }
 	case 1:
-		err = d.s.Abandon(background, queue, lane, h.lock, changed)
+		err = d.s.Abandon(background, queue, subqueue, h.lock, changed)
 		apply = func() {
 			change()
 			expired := !m.deferred && m.expires > 0 && m.expires <= d.now()
@@ -367,13 +367,13 @@ func (d *postDriver) settle(t *rapid.T) {
 			d.giveBack(m, true)
 		}
 	case 2:
-		err = d.s.Defer(background, lane, h.lock, changed)
+		err = d.s.Defer(background, subqueue, h.lock, changed)
 		apply = func() { change(); m.deferred = true; d.giveBack(m, true) }
 	case 3:
-		err = d.s.DeadLetter(background, lane, h.lock, DeadLettering{Reason: "r", Description: "d"}, changed)
+		err = d.s.DeadLetter(background, subqueue, h.lock, DeadLettering{Reason: "r", Description: "d"}, changed)
 		apply = func() { change(); d.setAside(m, "r") }
 	case 4:
-		until, renewErr := d.s.RenewMessage(background, lane, h.lock, testLock)
+		until, renewErr := d.s.RenewMessage(background, subqueue, h.lock, testLock)
 		if err = renewErr; current && d.session(m) != nil {
 			if forebay.CodeOf(err) != forebay.CodeNotSupported {
 				t.Fatalf("renewed a message of a session: %v", err)
@@ -385,7 +385,7 @@ func (d *postDriver) settle(t *rapid.T) {
 		}
 		apply = func() { m.visible = d.now() + testLock.Milliseconds() }
 	case 5:
-		if err := d.s.Undeliver(background, lane, []Lock{h.lock}); err != nil {
+		if err := d.s.Undeliver(background, subqueue, []Lock{h.lock}); err != nil {
 			t.Fatalf("undeliver: %v", err)
 		}
 		if current {
@@ -415,7 +415,7 @@ func (d *postDriver) deleteBefore(t *rapid.T) {
 			want++
 		}
 	}
-	deleted, err := d.s.DeleteBefore(background, d.queues[q].Lane(deadLetter), before, limit)
+	deleted, err := d.s.DeleteBefore(background, d.queues[q].Subqueue(deadLetter), before, limit)
 	if err != nil || deleted != want {
 		t.Fatalf("deleted %d messages (%v), expected %d", deleted, err, want)
 	}
@@ -449,7 +449,7 @@ func (d *postDriver) check(t *rapid.T) {
 	highest := d.highest
 	for i, queue := range d.queues {
 		for _, deadLetter := range []bool{false, true} {
-			d.peek(t, queue.Lane(deadLetter), d.standing(i, deadLetter), highest)
+			d.peek(t, queue.Subqueue(deadLetter), d.standing(i, deadLetter), highest)
 		}
 		want := d.counts(i)
 		got, err := d.s.MessageCounts(background, queue, CountLimit)
@@ -460,19 +460,19 @@ func (d *postDriver) check(t *rapid.T) {
 	}
 }
 
-// peek compares a lane with what should stand there. A number that is not known yet must be higher than
+// peek compares a subqueue with what should stand there. A number that is not known yet must be higher than
 // all that were given before.
-func (d *postDriver) peek(t *rapid.T, lane Lane, expected []*modelMessage, highest int64) {
+func (d *postDriver) peek(t *rapid.T, subqueue Subqueue, expected []*modelMessage, highest int64) {
 	var got []Message
 	for from := int64(1); from > 0; {
-		page, next, err := d.s.Peek(background, lane, from, 3, 1<<20, 1)
+		page, next, _, err := d.s.Peek(background, PeekQuery{Subqueue: subqueue, From: from, Limit: 3, MaxBytes: 1 << 20, AtLeast: 1})
 		if err != nil || len(page) > 3 {
 			t.Fatalf("peek: %d messages, %v", len(page), err)
 		}
 		got, from = append(got, page...), next
 	}
 	if len(got) != len(expected) {
-		t.Fatalf("peeked %d messages in lane %d, expected %d", len(got), lane, len(expected))
+		t.Fatalf("peeked %d messages in lane %d, expected %d", len(got), subqueue, len(expected))
 	}
 	for i, g := range got {
 		m := expected[i]

@@ -35,27 +35,27 @@ func (t *tx) dropMessageQueue(no int64) (dropped bool, err error) {
 	return true, t.leaveTopic(no)
 }
 
-// forgetQueue refuses the claims that wait for a queue and drops what is remembered of its lanes.
+// forgetQueue refuses the claims that wait for a queue and drops what is remembered of its subqueues.
 func (w *writer) forgetQueue(no int64) {
-	for lane := no * laneKinds; lane < (no+1)*laneKinds; lane++ {
-		w.refuseLane(lane)
+	for subqueue := no * subqueueKinds; subqueue < (no+1)*subqueueKinds; subqueue++ {
+		w.refuseSubqueue(subqueue)
 	}
-	for lane, claims := range w.parked {
-		if lane < 0 && claims[0].receive.queue.No == no {
-			w.refuseLane(lane)
+	for subqueue, claims := range w.parked {
+		if subqueue < 0 && claims[0].receive.queue.No == no {
+			w.refuseSubqueue(subqueue)
 		}
 	}
 	delete(w.paused, no)
 }
 
-func (w *writer) refuseLane(lane int64) {
-	for _, c := range w.parked[lane] {
+func (w *writer) refuseSubqueue(subqueue int64) {
+	for _, c := range w.parked[subqueue] {
 		c.refuse(errNoQueue)
 	}
-	w.leave(lane)
-	delete(w.dueAt, lane)
-	delete(w.lines, lane)
-	delete(w.resting, lane)
+	w.leave(subqueue)
+	delete(w.dueAt, subqueue)
+	delete(w.lines, subqueue)
+	delete(w.resting, subqueue)
 }
 
 var errNoQueue = &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no such queue of messages"}
@@ -83,7 +83,7 @@ func (s *Store) PurgeDropped(ctx context.Context) error {
 // purge removes a batch of what is left of a dropped queue and, once nothing is, the queue.
 func (t *tx) purge(no int64) error {
 	var seqs []int64
-	err := t.prep("SELECT seq FROM bodies WHERE lane BETWEEN ?1 AND ?1 + 3 LIMIT ?2 + 0").int(no * laneKinds).int(purgeBatch).each(func(r row) error {
+	err := t.prep("SELECT seq FROM bodies WHERE lane BETWEEN ?1 AND ?1 + 3 LIMIT ?2 + 0").int(no * subqueueKinds).int(purgeBatch).each(func(r row) error {
 		seqs = append(seqs, r.int(0))
 		return nil
 	})

@@ -29,7 +29,7 @@ FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.due_at <= ? ORDER BY b.du
 // dueMessage is a message whose time has come.
 type dueMessage struct {
 	seq, rank, lockedUntil int64
-	lane                   Lane
+	subqueue               Subqueue
 	deliveries             int
 	expiresAt              int64 // 0: never
 	deadLetters            bool  // its queue does so with what has expired
@@ -44,7 +44,7 @@ func (t *tx) tendMessages() error {
 		most = sharedDueBatch
 	}
 	err := t.prep(sqlDueMessages).int(t.now).int(most).each(func(r row) error {
-		due = append(due, dueMessage{seq: r.int(0), lane: Lane(r.int(1)), rank: r.int(2), lockedUntil: r.int(3), deliveries: int(r.int(4)), expiresAt: r.int(5), deadLetters: r.int(6) != 0})
+		due = append(due, dueMessage{seq: r.int(0), subqueue: Subqueue(r.int(1)), rank: r.int(2), lockedUntil: r.int(3), deliveries: int(r.int(4)), expiresAt: r.int(5), deadLetters: r.int(6) != 0})
 		return nil
 	})
 	if err != nil {
@@ -78,7 +78,7 @@ func (t *tx) takesMore() bool {
 }
 
 func (t *tx) tend(m dueMessage) error {
-	deferred, lockEnded := m.lane.deferred() == m.lane, m.lockedUntil > 0 && m.lockedUntil <= t.now
+	deferred, lockEnded := m.subqueue.deferred() == m.subqueue, m.lockedUntil > 0 && m.lockedUntil <= t.now
 	switch {
 	case m.rank == scheduledRank:
 		return t.activate(m)
@@ -91,14 +91,14 @@ func (t *tx) tend(m dueMessage) error {
 	case !deferred && m.expiresAt > 0 && m.expiresAt <= t.now && !m.deadLetters:
 		return t.deleteMessage(m.seq)
 	case !deferred && m.expiresAt > 0 && m.expiresAt <= t.now:
-		return t.expireMessage(m.seq, m.lane)
+		return t.expireMessage(m.seq, m.subqueue)
 	}
-	q, found, err := t.messageQueue(m.lane.Queue())
-	main := LaneOf(m.lane.Queue(), LaneMain)
+	q, found, err := t.messageQueue(m.subqueue.Queue())
+	main := SubqueueOf(m.subqueue.Queue(), SubqueueMain)
 	switch {
 	case err != nil:
 		return err
-	case found && m.deliveries >= q.MaxDeliveries && (m.lane == main || m.lane == main.deferred()):
+	case found && m.deliveries >= q.MaxDeliveries && (m.subqueue == main || m.subqueue == main.deferred()):
 		return t.deadLetter(m.seq, main, exceeded(q.MaxDeliveries))
 	case deferred:
 		return t.prep("UPDATE bodies SET due_at = NULL WHERE seq = ?").int(m.seq).exec()
@@ -117,7 +117,7 @@ const (
 
 // activate makes a scheduled message active, under a new number.
 func (t *tx) activate(m dueMessage) error {
-	q, found, err := t.messageQueue(m.lane.Queue())
+	q, found, err := t.messageQueue(m.subqueue.Queue())
 	if err != nil {
 		return err
 	}
@@ -199,13 +199,13 @@ func (t *tx) makeActive(q MessageQueue, scheduled int64, a arrival) error {
 }
 
 // expireMessage drops or dead-letters a message whose time is over.
-func (t *tx) expireMessage(seq int64, lane Lane) error {
-	q, _, err := t.messageQueue(lane.Queue())
+func (t *tx) expireMessage(seq int64, subqueue Subqueue) error {
+	q, _, err := t.messageQueue(subqueue.Queue())
 	if err != nil {
 		return err
 	}
 	if !q.DeadLetterExpired {
 		return t.deleteMessage(seq)
 	}
-	return t.deadLetter(seq, q.Lane(false), DeadLettering{Reason: forebay.ReasonExpired, Description: "its time to live ended before it was completed"})
+	return t.deadLetter(seq, q.Subqueue(false), DeadLettering{Reason: forebay.ReasonExpired, Description: "its time to live ended before it was completed"})
 }

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,9 +26,9 @@ func testExpiryWaitsForTheLock(t *testing.T, s *Store, c *clock) {
 		}
 		switch how {
 		case "abandon":
-			err = s.Abandon(t.Context(), q, q.Lane(false), got[0].Lock, nil)
+			err = s.Abandon(t.Context(), q, q.Subqueue(false), got[0].Lock, nil)
 		case "undeliver":
-			err = s.Undeliver(t.Context(), q.Lane(false), []Lock{got[0].Lock})
+			err = s.Undeliver(t.Context(), q.Subqueue(false), []Lock{got[0].Lock})
 		default:
 			c.pass(testLock)
 		}
@@ -55,7 +57,7 @@ func testTheLastLockOfADeferredMessageEnds(t *testing.T, s *Store, c *clock) {
 		}
 		var seqs []int64
 		for _, m := range got {
-			if err := d.s.Defer(background, q.Lane(false), m.Lock, nil); err != nil {
+			if err := d.s.Defer(background, q.Subqueue(false), m.Lock, nil); err != nil {
 				d.Fatal(err)
 			}
 			seqs = append(seqs, m.Seq)
@@ -75,16 +77,16 @@ func testTheLastLockOfADeferredMessageEnds(t *testing.T, s *Store, c *clock) {
 	}
 	deferred(session, &lock.SessionLock, 1)
 	d.minutes(4)
-	if _, err := d.s.RenewMessage(background, plain.Lane(false), held[0].Lock, 5*time.Minute); err != nil {
+	if _, err := d.s.RenewMessage(background, plain.Subqueue(false), held[0].Lock, 5*time.Minute); err != nil {
 		d.Fatal(err)
 	}
-	if err := d.s.Defer(background, plain.Lane(false), held[2].Lock, nil); err != nil {
+	if err := d.s.Defer(background, plain.Subqueue(false), held[2].Lock, nil); err != nil {
 		d.Fatal(err)
 	}
 	for _, want := range []struct{ plain, session string }{{"", ""}, {"n", "m"}, {"n", "m"}, {"n m", "m"}} {
 		for q, want := range map[MessageQueue]string{plain: want.plain, session: want.session} {
 			var ids []string
-			for _, m := range peekAll(d, d.s, q.Lane(true)) {
+			for _, m := range peekAll(d, d.s, q.Subqueue(true)) {
 				if ids = append(ids, m.MessageID); m.DeadLetterReason != forebay.ReasonMaxDeliveries || m.Deliveries != 2 || m.LockedUntil != nil {
 					d.Errorf("%s: dead-lettered %+v", q.Name, m)
 				}
@@ -233,7 +235,7 @@ func testForwardingOfABacklog(t *testing.T, s *Store, c *clock) {
 		t.Fatal(err)
 	}
 	sendTo(t, s, q, MessageContent{MessageID: "lost"})
-	dead, _, err := s.Peek(t.Context(), q.Lane(true), 1, 5, 1<<20, 1)
+	dead, _, _, err := s.Peek(t.Context(), PeekQuery{Subqueue: q.Subqueue(true), From: 1, Limit: 5, MaxBytes: 1 << 20, AtLeast: 1})
 	if err != nil || len(dead) != 1 || dead[0].DeadLetterReason != forebay.ReasonNoTarget {
 		t.Errorf("without a target: %+v, %v", dead, err)
 	}
@@ -268,4 +270,49 @@ func testQueueSettingsThatStay(t *testing.T, s *Store, _ *clock) {
 	if got != q {
 		t.Errorf("stored %+v, wanted %+v", got, q)
 	}
+}
+
+// Over a network messages that expire go together, each of another queue's: everybody waits for the transaction.
+func TestExpiredMessagesTakeFewRoundTrips(t *testing.T) {
+	t.Parallel()
+	s, few := overANetwork(t)
+	tenant := tenantOf(t, s, "t")
+	const queues = 100
+	var all []MessageQueue
+	for i := range queues {
+		all = append(all, putQueue(t, s, MessageQueue{Tenant: tenant, Name: fmt.Sprint("t/q", i)}))
+	}
+	begun, gate := make(chan struct{}), make(chan struct{})
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		if _, err := transact(t.Context(), s, stageChange, func(*tx) (int, error) { close(begun); <-gate; return 0, nil }); err != nil {
+			t.Error(err)
+		}
+	})
+	<-begun
+	for _, q := range all { // all in about one transaction, so that they expire together
+		sending.Go(func() { sendTo(t, s, q, MessageContent{TTL: 3 * time.Second}) })
+	}
+	for len(s.writer.ops) < queues {
+		<-time.After(time.Millisecond)
+	}
+	close(gate)
+	sending.Wait()
+	left := func() (n int64) {
+		if err := s.read(t.Context(), func(c conn) error {
+			_, err := c.prep("SELECT count(*) FROM bodies").one(func(r row) { n = r.int(0) })
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := left(); n != queues {
+		t.Fatalf("%d messages wait", n)
+	}
+	few(60, "expiring", func() {
+		for left() > 0 {
+			<-time.After(500 * time.Millisecond)
+		}
+	})
 }

@@ -80,26 +80,26 @@ func (t *tx) arriveDead(q MessageQueue, seq int64, a arrival, why DeadLettering)
 }
 
 func (t *tx) insertDead(q MessageQueue, seq int64, a arrival) error {
-	st := standing{lane: q.Lane(true), visible: t.now}
-	t.due(st.lane, 0, t.now)
+	st := standing{subqueue: q.Subqueue(true), visible: t.now}
+	t.due(st.subqueue, 0, t.now)
 	return t.insertArrival(q, seq, a, st)
 }
 
-// deadLetter moves a message from a queue's lane to its dead-letter lane, or to where the queue
+// deadLetter moves a message from a queue's subqueue to its dead-letter subqueue, or to where the queue
 // forwards its dead letters.
-func (t *tx) deadLetter(seq int64, from Lane, why DeadLettering) error {
+func (t *tx) deadLetter(seq int64, from Subqueue, why DeadLettering) error {
 	q, found, err := t.messageQueue(from.Queue())
 	if err != nil {
 		return err
 	}
-	if found && q.ForwardDeadLettersTo != "" && from.Kind() == LaneMain {
+	if found && q.ForwardDeadLettersTo != "" && from.Kind() == SubqueueMain {
 		a, err := t.takeOut(seq)
 		if err != nil {
 			return err
 		}
 		return t.arriveDead(q, seq, a, why)
 	}
-	to := LaneOf(from.Queue(), LaneDeadLetter)
+	to := SubqueueOf(from.Queue(), SubqueueDeadLetter)
 	if err := t.prep("UPDATE messages SET lane = ?, rank = 0, visible = ?, token = NULL, locked_at = NULL WHERE seq = ?").
 		int(int64(to)).int(t.now).int(seq).exec(); err != nil {
 		return err
@@ -156,7 +156,7 @@ const sqlNextOfQueue = "SELECT seq, visible FROM messages WHERE lane = ? AND ran
 func (t *tx) forwardBacklog(q MessageQueue) error {
 	var seqs []int64
 	next := int64(0)
-	err := t.prep(sqlNextOfQueue).int(int64(q.Lane(false))).int(purgeBatch).each(func(r row) error {
+	err := t.prep(sqlNextOfQueue).int(int64(q.Subqueue(false))).int(purgeBatch).each(func(r row) error {
 		if next = r.int(1); next > t.now {
 			return errStop
 		}

@@ -87,7 +87,7 @@ func (t *tx) tendQueues() error {
 }
 
 const (
-	// The end of the last lock, or of the last wait, in a kind of lanes of a queue, or of a topic and its
+	// The end of the last lock, or of the last wait, in a kind of subqueues of a queue, or of a topic and its
 	// subscriptions, and of the last lock of a session. What is free has been visible for a while.
 	sqlHeldUntil = `
 SELECT max((SELECT m.visible FROM messages m WHERE m.lane = q.no * 4 + ?2 AND m.rank = ?3 ORDER BY m.visible DESC LIMIT 1))
@@ -129,10 +129,10 @@ func (t *tx) heldUntil(no int64) (until int64, err error) {
 	if _, err := t.prep(sqlSessionHeldUntil).int(no).one(later); err != nil {
 		return 0, err
 	}
-	if _, err := t.prep(sqlHeldUntil).int(no).int(int64(LaneMain)).int(scheduledRank).one(later); err != nil {
+	if _, err := t.prep(sqlHeldUntil).int(no).int(int64(SubqueueMain)).int(scheduledRank).one(later); err != nil {
 		return 0, err
 	}
-	for kind := range int64(laneKinds) {
+	for kind := range int64(subqueueKinds) {
 		if _, err := t.prep(sqlHeldUntil).int(no).int(kind).int(0).one(later); err != nil {
 			return 0, err
 		}

@@ -61,7 +61,7 @@ func testHeldAndScheduledKeepTheirQueue(t *testing.T, s *Store, c *clock) {
 	sendTo(d, d.s, locked, MessageContent{MessageID: "m"})
 	d.receive(locked, 1)
 	sendTo(d, d.s, dead, MessageContent{MessageID: "m"})
-	if err := d.s.DeadLetter(background, dead.Lane(false), d.receive(dead, 1)[0].Lock, DeadLettering{}, nil); err != nil {
+	if err := d.s.DeadLetter(background, dead.Subqueue(false), d.receive(dead, 1)[0].Lock, DeadLettering{}, nil); err != nil {
 		d.Fatal(err)
 	}
 	if got, err := d.s.Receive(background, ReceiveRequest{Queue: dead, DeadLetter: true, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 {
@@ -163,19 +163,19 @@ func testTheLastLockEnds(t *testing.T, s *Store, c *clock) {
 		d.Fatal(got, err)
 	}
 	d.minutes(4)
-	if _, err := d.s.RenewMessage(background, plain.Lane(false), held.Lock, 5*time.Minute); err != nil {
+	if _, err := d.s.RenewMessage(background, plain.Subqueue(false), held.Lock, 5*time.Minute); err != nil {
 		d.Fatal(err)
 	}
 	if _, err := d.s.RenewSession(background, session, lock.SessionLock); err != nil {
 		d.Fatal(err)
 	}
-	if err := d.s.ReleaseMessage(background, plain.Lane(false), released.Lock); err != nil {
+	if err := d.s.ReleaseMessage(background, plain.Subqueue(false), released.Lock); err != nil {
 		d.Fatal(err)
 	}
 	d.minutes(4)
 	for _, want := range []int{0, 1} {
 		for _, q := range []MessageQueue{plain, session} {
-			dead := peekAll(d, d.s, q.Lane(true))
+			dead := peekAll(d, d.s, q.Subqueue(true))
 			if len(dead) != want || want == 1 && (dead[0].MessageID != "m" || dead[0].DeadLetterReason != forebay.ReasonMaxDeliveries) {
 				d.Errorf("%s: dead-lettered %+v, expected %d", q.Name, dead, want)
 			}
@@ -186,7 +186,7 @@ func testTheLastLockEnds(t *testing.T, s *Store, c *clock) {
 		d.Errorf("%+v, %v", c, err)
 	}
 	d.minutes(51)
-	if left := peekAll(d, d.s, plain.Lane(false)); len(left) != 0 {
+	if left := peekAll(d, d.s, plain.Subqueue(false)); len(left) != 0 {
 		d.Errorf("not expired: %+v", left)
 	}
 }

@@ -57,7 +57,9 @@ type modelID struct {
 	first *modelMessage
 }
 
-func (p *postOffice) lane(m *modelMessage) Lane { return p.queues[m.queue].Lane(m.deadLetter) }
+func (p *postOffice) subqueue(m *modelMessage) Subqueue {
+	return p.queues[m.queue].Subqueue(m.deadLetter)
+}
 
 func (p *postOffice) session(m *modelMessage) *modelSession {
 	if m.deadLetter || !p.queues[m.queue].RequiresSession {

@@ -6,19 +6,34 @@ import (
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
-const sqlPeek = messageSelect + `FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.lane = ? AND b.seq >= ? ORDER BY b.seq LIMIT ? + 0`
+const (
+	sqlPeek       = messageSelect + `FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.lane = ? AND b.seq >= ? ORDER BY b.seq LIMIT ? + 0`
+	sqlPeekReason = messageSelect + `FROM bodies b JOIN messages m ON m.seq = b.seq
+WHERE b.lane = ?1 AND b.seq >= ?2 AND b.seq < ?4 AND b.dead_letter_reason = ?5 ORDER BY b.seq LIMIT ?3 + 0`
+	sqlNextPeek = `SELECT seq FROM bodies WHERE lane = ? AND seq >= ? ORDER BY seq LIMIT 1 OFFSET ? + 0`
+)
 
-// Peek returns messages of the lane, whatever their state, from a sequence number on and in its
-// order, and the sequence number to go on from, 0 when there is no more. It returns atLeast messages, if
-// there are as many, whatever their size, and otherwise no more than maxBytes. What is left out is not read.
-func (s *Store) Peek(ctx context.Context, lane Lane, from int64, limit int, maxBytes int64, atLeast int) (messages []Message, next int64, err error) {
-	return s.peek(ctx, lane, from, limit, maxBytes, atLeast, func() (*turns.Turn, error) { return nil, nil })
+// PeekQuery says which messages of a subqueue to look at.
+type PeekQuery struct {
+	Subqueue Subqueue
+	From     int64  // the first sequence number
+	Reason   string // only dead letters with this reason; "": all messages
+	Limit    int
+	MaxBytes int64 // of all messages but the first AtLeast
+	AtLeast  int
+}
+
+// Peek returns messages, whatever their state, in the order of their sequence numbers, and the number to go on from,
+// 0 when there is no more. cut says that MaxBytes ended the page. What is left out is not read. With a reason a page may
+// be empty although more follow.
+func (s *Store) Peek(ctx context.Context, q PeekQuery) (messages []Message, next int64, cut bool, err error) {
+	return s.peek(ctx, q, func() (*turns.Turn, error) { return nil, nil })
 }
 
 // PeekMany is Peek of many bytes. On SQLite it computes for as long as it reads them, so it does that in a turn; not before it
 // has its connection, for nobody else could compute while it waits for that.
-func (s *Store) PeekMany(ctx context.Context, lane Lane, from int64, limit int, maxBytes int64, atLeast int) (messages []Message, next int64, err error) {
-	return s.peek(ctx, lane, from, limit, maxBytes, atLeast, func() (*turns.Turn, error) {
+func (s *Store) PeekMany(ctx context.Context, q PeekQuery) (messages []Message, next int64, cut bool, err error) {
+	return s.peek(ctx, q, func() (*turns.Turn, error) {
 		if s.Shared() { // the database is another process, and to wait for it takes no processor
 			return nil, nil
 		}
@@ -26,20 +41,28 @@ func (s *Store) PeekMany(ctx context.Context, lane Lane, from int64, limit int, 
 	})
 }
 
-func (s *Store) peek(ctx context.Context, lane Lane, from int64, limit int, maxBytes int64, atLeast int, take func() (*turns.Turn, error)) (messages []Message, next int64, err error) {
+func (s *Store) peek(ctx context.Context, q PeekQuery, take func() (*turns.Turn, error)) (messages []Message, next int64, cut bool, err error) {
 	err = s.read(ctx, func(c conn) error {
 		turn, err := take()
 		if err != nil {
 			return err
 		}
 		defer turn.End()
-		messages, next = nil, 0 // it may be the second time
+		messages, next, cut = nil, 0, false // it may be the second time
 		at := c.now()
+		found := c.prep(sqlPeek).int(int64(q.Subqueue)).int(q.From).int(int64(q.Limit) + 1)
+		if q.Reason != "" {
+			end := int64(never)
+			if _, err := c.prep(sqlNextPeek).int(int64(q.Subqueue)).int(q.From).int(oldestAtOnce).one(func(r row) { end, next = r.int(0), r.int(0) }); err != nil {
+				return err
+			}
+			found = c.prep(sqlPeekReason).int(int64(q.Subqueue)).int(q.From).int(int64(q.Limit) + 1).int(end).text(q.Reason)
+		}
 		var bytes int64
-		err = c.prep(sqlPeek).int(int64(lane)).int(from).int(int64(limit) + 1).each(func(r row) error {
+		err = found.each(func(r row) error {
 			bytes += r.int(columnSize)
-			if len(messages) == limit || bytes > maxBytes && len(messages) >= atLeast {
-				next = r.int(columnSeq)
+			if len(messages) == q.Limit || bytes > q.MaxBytes && len(messages) >= q.AtLeast {
+				next, cut = r.int(columnSeq), len(messages) < q.Limit
 				return errStop
 			}
 			messages = append(messages, readMessage(r, at))
@@ -47,5 +70,5 @@ func (s *Store) peek(ctx context.Context, lane Lane, from int64, limit int, maxB
 		})
 		return unlessStopped(err)
 	})
-	return messages, next, err
+	return messages, next, cut, err
 }

@@ -27,12 +27,12 @@ type MessageQueue struct {
 	topicPart
 }
 
-// Lane returns the lane of the queue itself or of its dead-letter subqueue.
-func (q MessageQueue) Lane(deadLetter bool) Lane {
+// Subqueue returns the subqueue of the queue itself or of its dead-letter subqueue.
+func (q MessageQueue) Subqueue(deadLetter bool) Subqueue {
 	if deadLetter {
-		return LaneOf(q.No, LaneDeadLetter)
+		return SubqueueOf(q.No, SubqueueDeadLetter)
 	}
-	return LaneOf(q.No, LaneMain)
+	return SubqueueOf(q.No, SubqueueMain)
 }
 
 // entity is the queue's name as its tenant knows it.
@@ -43,8 +43,8 @@ func entityOf(name string) string {
 	return entity
 }
 
-// deferred returns the lane of the deferred messages of a lane, and of that lane itself.
-func (l Lane) deferred() Lane { return l | 1 }
+// deferred returns the subqueue of the deferred messages of a subqueue, and of that subqueue itself.
+func (l Subqueue) deferred() Subqueue { return l | 1 }
 
 const messageQueueColumns = `
 SELECT no, tenant, name, lock, max_deliveries, created_at, default_ttl, dead_letter_expired, duplicate_window, requires_session,

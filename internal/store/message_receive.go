@@ -42,12 +42,12 @@ func (r *receive) reset() { r.messages, r.bytes, r.accepted = nil, 0, nil }
 
 // claim is the request as the writer keeps it.
 func (req ReceiveRequest) claim() *claim {
-	lane := req.Queue.Lane(req.DeadLetter)
+	subqueue := req.Queue.Subqueue(req.DeadLetter)
 	if req.Session != nil {
-		lane = req.Session.lane()
+		subqueue = req.Session.subqueue()
 	}
 	return &claim{
-		ClaimRequest: ClaimRequest{Lane: lane, Max: req.Max, MaxBytes: req.MaxBytes, Lock: req.Queue.Lock, MaxDeliveries: req.Queue.MaxDeliveries},
+		ClaimRequest: ClaimRequest{Subqueue: subqueue, Max: req.Max, MaxBytes: req.MaxBytes, Lock: req.Queue.Lock, MaxDeliveries: req.Queue.MaxDeliveries},
 		receive:      &receive{queue: req.Queue, wait: req.Wait, delete: req.Delete, webhook: req.Webhook, session: req.Session},
 		waiter:       newWaiter(),
 	}
@@ -79,10 +79,10 @@ func (w *writer) dismiss(err error) {
 		}
 		c.err = w.conn.domainError(err)
 		c.deliver()
-		lane := int64(c.Lane)
-		w.parked[lane] = slices.DeleteFunc(w.parked[lane], func(other *claim) bool { return other == c })
-		if len(w.parked[lane]) == 0 {
-			w.leave(lane)
+		subqueue := int64(c.Subqueue)
+		w.parked[subqueue] = slices.DeleteFunc(w.parked[subqueue], func(other *claim) bool { return other == c })
+		if len(w.parked[subqueue]) == 0 {
+			w.leave(subqueue)
 		}
 	}
 	clear(w.impatient)
@@ -110,7 +110,7 @@ func (t *tx) prepReady(from source, c *claim, limit int) statement {
 	if session != nil {
 		sql = sqlReadyInSession
 	}
-	st := t.prep(sql).int(int64(from.lane)).int(from.rank).int(from.before).int(int64(limit))
+	st := t.prep(sql).int(int64(from.subqueue)).int(from.rank).int(from.before).int(int64(limit))
 	if session != nil {
 		st = st.int(c.receive.queue.No).int(session.Token).int(t.now)
 	}
@@ -122,12 +122,12 @@ func (w *writer) serveMessages(t *tx, c *claim) error {
 	if c.receive.accept {
 		return t.acceptNext(c)
 	}
-	from := source{lane: c.Lane, before: t.now, until: t.now + c.Lock.Milliseconds()}
+	from := source{subqueue: c.Subqueue, before: t.now, until: t.now + c.Lock.Milliseconds()}
 	if c.delivers() {
 		return t.serveWebhook(c, from)
 	}
 	if l := c.receive.session; l != nil {
-		from.lane, from.rank, from.before, from.session = c.receive.queue.Lane(false), firstSessionRank+l.No, sessionFree, true
+		from.subqueue, from.rank, from.before, from.session = c.receive.queue.Subqueue(false), firstSessionRank+l.No, sessionFree, true
 		if err := t.takeReady(from, c); err != nil || len(c.receive.messages) > 0 {
 			return err
 		}
@@ -148,11 +148,11 @@ func (w *writer) serveMessages(t *tx, c *claim) error {
 
 // source is where messages are received from.
 type source struct {
-	lane    Lane
-	rank    int64
-	before  int64 // what is visible by then is ready
-	until   int64 // when a lock on them ends
-	session bool
+	subqueue Subqueue
+	rank     int64
+	before   int64 // what is visible by then is ready
+	until    int64 // when a lock on them ends
+	session  bool
 }
 
 // takeReady takes ready messages for one receiver.
@@ -203,12 +203,12 @@ func unlessStopped(err error) error {
 // takeMessage hands a message that nobody holds to the receiver, unless its time or its deliveries
 // have run out.
 func (t *tx) takeMessage(m *Message, from source, c *claim) error {
-	inDeadLetter := from.lane.Kind() == LaneDeadLetter
+	inDeadLetter := from.subqueue.Kind() == SubqueueDeadLetter
 	if !inDeadLetter && (m.expired(t.now) || m.Deliveries >= c.MaxDeliveries) {
 		if m.expired(t.now) {
-			return t.expireMessage(m.Seq, from.lane)
+			return t.expireMessage(m.Seq, from.subqueue)
 		}
-		return t.deadLetter(m.Seq, from.lane, exceeded(c.MaxDeliveries))
+		return t.deadLetter(m.Seq, from.subqueue, exceeded(c.MaxDeliveries))
 	}
 	if !inDeadLetter {
 		m.Deliveries++
@@ -258,18 +258,18 @@ func exceeded(deliveries int) DeadLettering {
 
 const sqlDeferredMessage = messageColumns + "WHERE m.seq = ? AND m.lane + 0 = ?"
 
-// ReceiveDeferred takes those of the messages that are deferred in the lane and not locked, in the
+// ReceiveDeferred takes those of the messages that are deferred in the subqueue and not locked, in the
 // order given. Only the receiver of their session gets those of a session.
 func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []int64) ([]Message, error) {
 	return transactIn(ctx, s, stageChange, req.Queue.Tenant, len(seqs), 0, func(t *tx) ([]Message, error) {
-		c, lane := req.claim(), req.Queue.Lane(req.DeadLetter)
-		from := source{lane: lane, until: t.now + c.Lock.Milliseconds()}
+		c, subqueue := req.claim(), req.Queue.Subqueue(req.DeadLetter)
+		from := source{subqueue: subqueue, until: t.now + c.Lock.Milliseconds()}
 		if req.Session != nil {
 			until, err := t.sessionHeld(req.Queue, *req.Session)
 			if err != nil {
 				return nil, err
 			}
-			from = source{lane: lane, rank: firstSessionRank + req.Session.No, until: until, session: true}
+			from = source{subqueue: subqueue, rank: firstSessionRank + req.Session.No, until: until, session: true}
 		}
 		if err := t.used(req.Queue); err != nil {
 			return nil, err
@@ -277,7 +277,7 @@ func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []
 		var bytes int64
 		for _, seq := range seqs {
 			var m Message
-			_, err := t.prep(sqlDeferredMessage).int(seq).int(int64(lane.deferred())).one(func(r row) {
+			_, err := t.prep(sqlDeferredMessage).int(seq).int(int64(subqueue.deferred())).one(func(r row) {
 				if bytes += r.int(columnSize); bytes <= req.MaxBytes || bytes == r.int(columnSize) {
 					m = readMessage(r, t.now)
 				}

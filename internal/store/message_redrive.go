@@ -40,7 +40,7 @@ WHERE b.lane = ?1 AND b.seq > ?3 AND b.seq <= ?5 ORDER BY b.seq LIMIT ?4 + 0`
 func (s *Store) CountDead(ctx context.Context, q MessageQueue, sel DeadMessages) (step DeadStep, err error) {
 	err = s.read(ctx, func(c conn) error {
 		var seqs []int64
-		seqs, step, err = c.deadMessages(q.Lane(true), sel, c.now())
+		seqs, step, err = c.deadMessages(q.Subqueue(true), sel, c.now())
 		step.Done = len(seqs)
 		return err
 	})
@@ -95,7 +95,7 @@ func (s *Store) eachDead(ctx context.Context, verb string, q MessageQueue, sel D
 		if err != nil {
 			return step, err
 		}
-		seqs, step, err := t.deadMessages(now.Lane(true), sel, t.now)
+		seqs, step, err := t.deadMessages(now.Subqueue(true), sel, t.now)
 		if err != nil {
 			return step, err
 		}
@@ -131,7 +131,7 @@ func (s *Store) eachDead(ctx context.Context, verb string, q MessageQueue, sel D
 }
 
 // deadMessages finds what is selected, in the order of numbers. No step looks at more than so many messages.
-func (c conn) deadMessages(lane Lane, sel DeadMessages, at int64) (seqs []int64, step DeadStep, err error) {
+func (c conn) deadMessages(subqueue Subqueue, sel DeadMessages, at int64) (seqs []int64, step DeadStep, err error) {
 	step.Until = sel.Until
 	take := func(r row) {
 		if r.int(1) != 0 && (sel.Reason == "" || r.text(2) == sel.Reason) {
@@ -140,20 +140,20 @@ func (c conn) deadMessages(lane Lane, sel DeadMessages, at int64) (seqs []int64,
 	}
 	if len(sel.Numbers) > 0 {
 		for _, seq := range slices.Compact(slices.Sorted(slices.Values(sel.Numbers))) {
-			if _, err := c.prep(sqlDeadMessage).int(int64(lane)).int(at).int(seq).one(take); err != nil {
+			if _, err := c.prep(sqlDeadMessage).int(int64(subqueue)).int(at).int(seq).one(take); err != nil {
 				return nil, step, err
 			}
 		}
 		return seqs, step, nil
 	}
 	if step.Until == 0 {
-		if _, err := c.prep(sqlLastDead).int(int64(lane)).one(func(r row) { step.Until = r.int(0) }); err != nil || step.Until == 0 {
+		if _, err := c.prep(sqlLastDead).int(int64(subqueue)).one(func(r row) { step.Until = r.int(0) }); err != nil || step.Until == 0 {
 			return nil, step, err
 		}
 	}
 	looked := 0
 	step.After = sel.After
-	err = c.prep(sqlDeadMessages).int(int64(lane)).int(at).int(sel.After).int(oldestAtOnce).int(step.Until).each(func(r row) error {
+	err = c.prep(sqlDeadMessages).int(int64(subqueue)).int(at).int(sel.After).int(oldestAtOnce).int(step.Until).each(func(r row) error {
 		if len(seqs) == sel.Limit {
 			step.More = true
 			return errStop

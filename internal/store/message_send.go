@@ -80,7 +80,7 @@ func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []Messa
 		}
 		waits := false
 		if q.ForwardTo != "" && !q.RequiresSession { // behind what waits there already
-			if waits, err = t.any(sqlWaiting, int64(q.Lane(false)), t.now); err == nil && waits {
+			if waits, err = t.any(sqlWaiting, int64(q.Subqueue(false)), t.now); err == nil && waits {
 				err = t.lookAgain(q.No, t.now)
 			}
 			if err != nil {
@@ -171,7 +171,7 @@ func (t *tx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
 	}
 	if at := millis(a.ScheduledAt); at > t.now {
 		t.deadlineAt(at)
-		return seq, t.insertArrival(q, seq, a, standing{lane: q.Lane(false), rank: scheduledRank, visible: at, dueAt: at})
+		return seq, t.insertArrival(q, seq, a, standing{subqueue: q.Subqueue(false), rank: scheduledRank, visible: at, dueAt: at})
 	}
 	return seq, t.enter(q, seq, a)
 }
@@ -190,7 +190,7 @@ func (t *tx) enter(q MessageQueue, seq int64, a arrival) error {
 	if q.RequiresSession && a.SessionID == "" {
 		return t.arriveDead(q, seq, a, DeadLettering{Reason: forebay.ReasonNoSession, Description: "a queue that requires sessions takes no message whose session id is null"})
 	}
-	st := standing{lane: q.Lane(false), visible: t.now}
+	st := standing{subqueue: q.Subqueue(false), visible: t.now}
 	if q.RequiresSession {
 		no, err := t.messageForSession(q, a.SessionID, made)
 		if err != nil {
@@ -204,7 +204,7 @@ func (t *tx) enter(q MessageQueue, seq int64, a arrival) error {
 		t.deadlineAt(st.dueAt)
 	}
 	if st.rank == 0 {
-		t.due(st.lane, 0, t.now)
+		t.due(st.subqueue, 0, t.now)
 	}
 	return t.insertArrival(q, seq, a, st)
 }
@@ -219,7 +219,7 @@ func lifetime(byDefault, own time.Duration) time.Duration {
 
 // standing is where a message stands in its queue.
 type standing struct {
-	lane      Lane
+	subqueue  Subqueue
 	rank      int64
 	visible   int64
 	expiresAt int64 // 0: never
@@ -239,7 +239,7 @@ func (t *tx) insertArrival(q MessageQueue, seq int64, a arrival, st standing) er
 	if err != nil {
 		return err
 	}
-	err = t.prep(sqlInsertBody).int(seq).int(int64(st.lane)).int(t.now).text(a.MessageID).textOrNull(a.CorrelationID).textOrNull(a.Subject).
+	err = t.prep(sqlInsertBody).int(seq).int(int64(st.subqueue)).int(t.now).text(a.MessageID).textOrNull(a.CorrelationID).textOrNull(a.Subject).
 		textOrNull(a.To).textOrNull(a.ReplyTo).textOrNull(a.ContentType).blob(properties).int(asInt(a.Text)).blob(body).
 		textOrNull(a.SessionID).textOrNull(a.ReplyToSessionID).textOrNull(a.PartitionKey).intOrNull(a.TTL.Milliseconds()).
 		intOrNull(millis(a.ScheduledAt)).intOrNull(st.expiresAt).intOrNull(st.dueAt).intOrNull(a.first).int(int64(a.hops)).
@@ -249,5 +249,5 @@ func (t *tx) insertArrival(q MessageQueue, seq int64, a arrival, st standing) er
 		return err
 	}
 	return t.prep("INSERT INTO messages (seq, lane, rank, visible, size, tenant) VALUES (?, ?, ?, ?, ?, ?)").
-		int(seq).int(int64(st.lane)).int(st.rank).int(st.visible).int(a.Size()).int(q.Tenant).exec()
+		int(seq).int(int64(st.subqueue)).int(st.rank).int(st.visible).int(a.Size()).int(q.Tenant).exec()
 }

@@ -27,11 +27,11 @@ const (
 	sessionHeld = 1 << 62
 )
 
-// laneSessions is where receivers wait for a session: nobody waits in the lane of deferred messages.
-const laneSessions = LaneRetry
+// laneSessions is where receivers wait for a session: nobody waits in the subqueue of deferred messages.
+const subqueueSessions = SubqueueRetry
 
-// lane is where a receiver waits for messages of its session. The number is no queue's.
-func (l SessionLock) lane() Lane { return Lane(-l.No) }
+// subqueue is where a receiver waits for messages of its session. The number is no queue's.
+func (l SessionLock) subqueue() Subqueue { return Subqueue(-l.No) }
 
 // any reports whether the statement finds a row.
 func (t *tx) any(sql string, args ...int64) (bool, error) {
@@ -43,20 +43,20 @@ func (t *tx) any(sql string, args ...int64) (bool, error) {
 }
 
 // updateSessionDue is updateDue for receivers that wait for a session, or for messages of theirs.
-func (w *writer) updateSessionDue(t *tx, lane int64, foundEmpty bool) error {
-	delete(w.dueAt, lane)
+func (w *writer) updateSessionDue(t *tx, subqueue int64, foundEmpty bool) error {
+	delete(w.dueAt, subqueue)
 	if !foundEmpty {
 		return nil
 	}
-	sql, no := "SELECT visible FROM sessions WHERE queue = ? AND visible IS NOT NULL ORDER BY visible LIMIT 1", Lane(lane).Queue()
-	if lane < 0 { // to be told when the lock ends
-		if until, known := t.sessions.until[-lane]; known {
-			w.dueAt[lane] = until
+	sql, no := "SELECT visible FROM sessions WHERE queue = ? AND visible IS NOT NULL ORDER BY visible LIMIT 1", Subqueue(subqueue).Queue()
+	if subqueue < 0 { // to be told when the lock ends
+		if until, known := t.sessions.until[-subqueue]; known {
+			w.dueAt[subqueue] = until
 			return nil
 		}
-		sql, no = "SELECT locked_until FROM sessions WHERE no = ? AND locked_until IS NOT NULL", -lane
+		sql, no = "SELECT locked_until FROM sessions WHERE no = ? AND locked_until IS NOT NULL", -subqueue
 	}
-	_, err := t.prep(sql).int(no).one(func(r row) { w.dueAt[lane] = r.int(0) })
+	_, err := t.prep(sql).int(no).one(func(r row) { w.dueAt[subqueue] = r.int(0) })
 	return err
 }
 

@@ -13,7 +13,7 @@ type sessionContents struct {
 	deferred bool
 }
 
-// sqlSessionContents are its columns, of sessions s. They take the main lane as ?1 and that of deferred
+// sqlSessionContents are its columns, of sessions s. They take the main subqueue as ?1 and that of deferred
 // messages as ?2.
 const sqlSessionContents = `
   CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.lane = ?1 AND m.rank = s.no + 16 AND m.visible = 4611686018427387904)
@@ -23,8 +23,8 @@ const sqlSessionContents = `
 
 // prepSession begins a statement with sqlSessionContents.
 func (t *tx) prepSession(sql string, q MessageQueue) statement {
-	lane := q.Lane(false)
-	return t.prep(sql).int(int64(lane)).int(int64(lane.deferred()))
+	subqueue := q.Subqueue(false)
+	return t.prep(sql).int(int64(subqueue)).int(int64(subqueue.deferred()))
 }
 
 // readContents reads the columns of sqlSessionContents, which come first.
@@ -65,7 +65,7 @@ func (t *tx) nextSession(c *claim) (next foundSession, found bool, err error) {
 		ahead.queue, ahead.found = q.No, nil
 	}
 	if len(ahead.found) == 0 {
-		waiting := min(len(t.w.parked[int64(c.Lane)]), maxSessionsAhead)
+		waiting := min(len(t.w.parked[int64(c.Subqueue)]), maxSessionsAhead)
 		err := t.prepSession(sqlNextSessions, q).int(q.No).int(t.now).int(int64(waiting)).each(func(r row) error {
 			ahead.found = append(ahead.found, foundSession{Session{SessionLock: SessionLock{No: r.int(3)}, ID: r.text(4), State: r.blob(5)}, readContents(r)})
 			return nil
@@ -125,10 +125,10 @@ func (t *tx) giveBackHeld(q MessageQueue, no int64, has *sessionContents, delive
 	if !has.held {
 		return nil
 	}
-	rank, lane := firstSessionRank+no, q.Lane(false)
+	rank, subqueue := firstSessionRank+no, q.Subqueue(false)
 	var held []heldMessage
-	err := t.prep(sqlHeldOfSession).int(int64(lane)).int(int64(lane.deferred())).int(rank).int(sessionHeld).each(func(r row) error {
-		held = append(held, heldMessage{seq: r.int(0), lane: Lane(r.int(1)), expiresAt: r.int(2), rank: rank})
+	err := t.prep(sqlHeldOfSession).int(int64(subqueue)).int(int64(subqueue.deferred())).int(rank).int(sessionHeld).each(func(r row) error {
+		held = append(held, heldMessage{seq: r.int(0), subqueue: Subqueue(r.int(1)), expiresAt: r.int(2), rank: rank})
 		return nil
 	})
 	if err != nil {
@@ -201,7 +201,7 @@ func (s *Store) AcceptNextSession(ctx context.Context, q MessageQueue, wait bool
 		return nil, err
 	}
 	c := &claim{
-		ClaimRequest: ClaimRequest{Lane: LaneOf(q.No, laneSessions)},
+		ClaimRequest: ClaimRequest{Subqueue: SubqueueOf(q.No, subqueueSessions)},
 		receive:      &receive{queue: q, wait: wait, accept: true},
 		waiter:       newWaiter(),
 	}

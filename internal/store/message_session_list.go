@@ -24,9 +24,9 @@ WHERE s.active + s.deferred + s.state_bytes > 0 OR s.locked_until IS NOT NULL OR
 
 // Sessions returns the sessions of the queue by id, those after one.
 func (s *Store) Sessions(ctx context.Context, q MessageQueue, after string, limit int) (sessions []SessionRow, err error) {
-	lane := q.Lane(false)
+	subqueue := q.Subqueue(false)
 	err = s.read(ctx, func(c conn) error {
-		return c.prep(sqlSessions).int(int64(lane)).int(int64(lane.deferred())).int(q.No).int(c.now()).text(after).int(int64(limit)).each(func(r row) error {
+		return c.prep(sqlSessions).int(int64(subqueue)).int(int64(subqueue.deferred())).int(q.No).int(c.now()).text(after).int(int64(limit)).each(func(r row) error {
 			sessions = append(sessions, SessionRow{ID: r.text(0), HasMessages: r.int(1) != 0, LockedUntil: fromMillisOrNil(r, 2), StateBytes: int(r.int(3))})
 			return nil
 		})

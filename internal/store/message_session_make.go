@@ -48,6 +48,6 @@ func (t *tx) makeSessions(q MessageQueue, messages []MessageContent) (nos map[st
 
 // wakeSession wakes who waits for a session of the queue, and who waits for messages of this one.
 func (t *tx) wakeSession(queue, no int64) {
-	t.wakes(int64(LaneOf(queue, laneSessions)), t.now)
-	t.wakes(int64(SessionLock{No: no}.lane()), t.now)
+	t.wakes(int64(SubqueueOf(queue, subqueueSessions)), t.now)
+	t.wakes(int64(SessionLock{No: no}.subqueue()), t.now)
 }

@@ -91,7 +91,7 @@ func testSessionReceiversAreWoken(t *testing.T, s *Store, c *clock) {
 	// Nothing of a session stays in memory once nobody waits for its messages.
 	_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
 		remembered := slices.Concat(slices.Collect(maps.Keys(tx.w.dueAt)), slices.Collect(maps.Keys(tx.w.lines)), slices.Collect(maps.Keys(tx.w.parked)))
-		if slices.ContainsFunc(remembered, func(lane int64) bool { return lane < 0 }) {
+		if slices.ContainsFunc(remembered, func(subqueue int64) bool { return subqueue < 0 }) {
 			t.Errorf("of the lanes %d something is remembered", remembered)
 		}
 		return struct{}{}, nil
@@ -118,7 +118,7 @@ func testSessionLockEnds(t *testing.T, s *Store, c *clock) {
 	}
 	c.pass(testLock)
 	for name, err := range map[string]error{
-		"complete": s.Complete(t.Context(), q.Lane(false), got[0].Lock), "abandon": s.Abandon(t.Context(), q, q.Lane(false), got[0].Lock, nil),
+		"complete": s.Complete(t.Context(), q.Subqueue(false), got[0].Lock), "abandon": s.Abandon(t.Context(), q, q.Subqueue(false), got[0].Lock, nil),
 	} {
 		if !errors.Is(err, forebay.ErrLockLost) {
 			t.Errorf("%s: %v", name, err)
@@ -135,7 +135,7 @@ func testSessionLockEnds(t *testing.T, s *Store, c *clock) {
 	if err := s.CloseSession(t.Context(), q, again.SessionLock); err != nil {
 		t.Fatal(err)
 	}
-	if peeked, _, err := s.Peek(t.Context(), q.Lane(false), 1, 1, 1<<20, 1); err != nil || peeked[0].Deliveries != 1 {
+	if peeked, _, _, err := s.Peek(t.Context(), PeekQuery{Subqueue: q.Subqueue(false), From: 1, Limit: 1, MaxBytes: 1 << 20, AtLeast: 1}); err != nil || peeked[0].Deliveries != 1 {
 		t.Fatalf("closing does not count: %+v, %v", peeked, err)
 	}
 	if _, err := s.Send(t.Context(), q, []MessageContent{{MessageID: "2"}}); forebay.CodeOf(err) != forebay.CodeInvalidRequest {
@@ -202,7 +202,7 @@ func testSessionsInOrder(t *testing.T, s *Store, _ *clock) {
 				cancel()
 			}
 			mu.Unlock()
-			err = errors.Join(err, s.Complete(background, q.Lane(false), m.Lock))
+			err = errors.Join(err, s.Complete(background, q.Subqueue(false), m.Lock))
 		}
 		mu.Lock()
 		busy[session.ID] = false
@@ -291,7 +291,7 @@ func BenchmarkSessions(b *testing.B) {
 				return
 			}
 			for _, m := range got {
-				if err := s.Complete(background, q.Lane(false), m.Lock); err != nil {
+				if err := s.Complete(background, q.Subqueue(false), m.Lock); err != nil {
 					b.Error(err)
 				}
 			}

@@ -7,23 +7,23 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// A settlement of a plain message takes the lane it was received from (a queue's main or dead-letter
-// lane) and the lock of that delivery. It returns forebay.ErrLockLost and changes nothing once the
+// A settlement of a plain message takes the subqueue it was received from (a queue's main or dead-letter
+// subqueue) and the lock of that delivery. It returns forebay.ErrLockLost and changes nothing once the
 // lock has ended, even if nobody else has received the message since.
 
-// sqlHeldWhere finds what a lock holds, by its number and not along its lane; a session's message only while its session is held too.
+// sqlHeldWhere finds what a lock holds, by its number and not along its subqueue; a session's message only while its session is held too.
 const sqlHeldWhere = `seq = ?1 AND token = ?2 AND visible + 0 > ?3 AND lane + 0 IN (?4, ?5)
   AND (rank < 16 OR EXISTS (SELECT 1 FROM sessions s WHERE s.no = rank - 16 AND s.locked_until > ?3))`
 
 // bindHeld binds the parameters of sqlHeldWhere.
-func (t *tx) bindHeld(sql string, lane Lane, l Lock) statement {
-	return t.prep(sql).int(l.Seq).int(l.Token).int(t.now).int(int64(lane)).int(int64(lane.deferred()))
+func (t *tx) bindHeld(sql string, subqueue Subqueue, l Lock) statement {
+	return t.prep(sql).int(l.Seq).int(l.Token).int(t.now).int(int64(subqueue)).int(int64(subqueue.deferred()))
 }
 
 // Complete removes a message that has been dealt with.
-func (s *Store) Complete(ctx context.Context, lane Lane, l Lock) error {
+func (s *Store) Complete(ctx context.Context, subqueue Subqueue, l Lock) error {
 	return s.settleMessage(ctx, func(t *tx) error {
-		if err := t.bindHeld("DELETE FROM messages WHERE "+sqlHeldWhere, lane, l).fenced(); err != nil {
+		if err := t.bindHeld("DELETE FROM messages WHERE "+sqlHeldWhere, subqueue, l).fenced(); err != nil {
 			return err
 		}
 		return t.prep("DELETE FROM bodies WHERE seq = ?").int(l.Seq).exec()
@@ -32,14 +32,14 @@ func (s *Store) Complete(ctx context.Context, lane Lane, l Lock) error {
 
 // Abandon gives a message back at once, in its old place; the delivery counts. A message that has had
 // all its deliveries goes to the dead-letter subqueue.
-func (s *Store) Abandon(ctx context.Context, q MessageQueue, lane Lane, l Lock, changed forebay.Properties) error {
+func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue Subqueue, l Lock, changed forebay.Properties) error {
 	return s.settleMessage(ctx, func(t *tx) error {
-		m, err := t.held(lane, l, changed)
+		m, err := t.held(subqueue, l, changed)
 		if err != nil {
 			return err
 		}
-		if lane.Kind() == LaneMain && m.deliveries >= q.MaxDeliveries && !m.expired(t.now) {
-			return t.deadLetter(l.Seq, lane, exceeded(m.deliveries))
+		if subqueue.Kind() == SubqueueMain && m.deliveries >= q.MaxDeliveries && !m.expired(t.now) {
+			return t.deadLetter(l.Seq, subqueue, exceeded(m.deliveries))
 		}
 		return t.giveBack(m, 0)
 	})
@@ -47,10 +47,10 @@ func (s *Store) Abandon(ctx context.Context, q MessageQueue, lane Lane, l Lock, 
 
 // Undeliver gives messages back as if they had not been delivered: their receiver never learned of
 // them. A lock that has ended is left as it is.
-func (s *Store) Undeliver(ctx context.Context, lane Lane, locks []Lock) error {
+func (s *Store) Undeliver(ctx context.Context, subqueue Subqueue, locks []Lock) error {
 	return s.settleMessage(ctx, func(t *tx) error {
 		for _, l := range locks {
-			if err := t.undeliver(lane, l); err != nil && forebay.CodeOf(err) != forebay.CodeLockLost {
+			if err := t.undeliver(subqueue, l); err != nil && forebay.CodeOf(err) != forebay.CodeLockLost {
 				return err
 			}
 		}
@@ -59,30 +59,30 @@ func (s *Store) Undeliver(ctx context.Context, lane Lane, locks []Lock) error {
 }
 
 // ReleaseMessage gives a message back at once, in its old place, as if it had not been delivered.
-func (s *Store) ReleaseMessage(ctx context.Context, lane Lane, l Lock) error {
-	return s.settleMessage(ctx, func(t *tx) error { return t.undeliver(lane, l) })
+func (s *Store) ReleaseMessage(ctx context.Context, subqueue Subqueue, l Lock) error {
+	return s.settleMessage(ctx, func(t *tx) error { return t.undeliver(subqueue, l) })
 }
 
-func (t *tx) undeliver(lane Lane, l Lock) error {
-	m, err := t.held(lane, l, nil)
+func (t *tx) undeliver(subqueue Subqueue, l Lock) error {
+	m, err := t.held(subqueue, l, nil)
 	if err != nil {
 		return err
 	}
 	counted := 0
-	if lane.Kind() == LaneMain {
+	if subqueue.Kind() == SubqueueMain {
 		counted = 1
 	}
 	return t.giveBack(m, counted)
 }
 
 // Defer keeps a message in its queue, where it can be received by its sequence number only.
-func (s *Store) Defer(ctx context.Context, lane Lane, l Lock, changed forebay.Properties) error {
+func (s *Store) Defer(ctx context.Context, subqueue Subqueue, l Lock, changed forebay.Properties) error {
 	return s.settleMessage(ctx, func(t *tx) error {
-		m, err := t.held(lane, l, changed)
+		m, err := t.held(subqueue, l, changed)
 		if err != nil {
 			return err
 		}
-		return t.unlock(l.Seq, m.lane.deferred(), 0)
+		return t.unlock(l.Seq, m.subqueue.deferred(), 0)
 	})
 }
 
@@ -93,20 +93,20 @@ type DeadLettering struct {
 
 // DeadLetter moves a message to its queue's dead-letter subqueue. It keeps its sequence number and
 // its delivery count.
-func (s *Store) DeadLetter(ctx context.Context, lane Lane, l Lock, why DeadLettering, changed forebay.Properties) error {
+func (s *Store) DeadLetter(ctx context.Context, subqueue Subqueue, l Lock, why DeadLettering, changed forebay.Properties) error {
 	return s.settleMessage(ctx, func(t *tx) error {
-		if _, err := t.held(lane, l, changed); err != nil {
+		if _, err := t.held(subqueue, l, changed); err != nil {
 			return err
 		}
-		return t.deadLetter(l.Seq, lane, why)
+		return t.deadLetter(l.Seq, subqueue, why)
 	})
 }
 
 // RenewMessage extends a lock to now + lock and returns when it will end. A session's message has the
 // lock of its session.
-func (s *Store) RenewMessage(ctx context.Context, lane Lane, l Lock, lock time.Duration) (until time.Time, err error) {
+func (s *Store) RenewMessage(ctx context.Context, subqueue Subqueue, l Lock, lock time.Duration) (until time.Time, err error) {
 	return transact(ctx, s, stageSettle, func(t *tx) (time.Time, error) {
-		m, err := t.held(lane, l, nil)
+		m, err := t.held(subqueue, l, nil)
 		if err != nil {
 			return until, err
 		}
@@ -128,23 +128,23 @@ func (s *Store) settleMessage(ctx context.Context, f func(*tx) error) error {
 // heldMessage is what a settlement needs to know of a message.
 type heldMessage struct {
 	seq        int64
-	lane       Lane // where it stands: the lane it was received from, or that one's deferred messages
+	subqueue   Subqueue // where it stands: the subqueue it was received from, or that one's deferred messages
 	rank       int64
 	deliveries int
 	expiresAt  int64 // 0: never
 }
 
 func (m heldMessage) expired(at int64) bool {
-	return m.expiresAt > 0 && m.expiresAt <= at && m.lane.Kind() == LaneMain
+	return m.expiresAt > 0 && m.expiresAt <= at && m.subqueue.Kind() == SubqueueMain
 }
 
 const sqlHeld = `
 SELECT lane, deliveries, rank, (SELECT b.expires_at FROM bodies b WHERE b.seq = messages.seq) FROM messages WHERE ` + sqlHeldWhere
 
 // held returns the message that the lock holds, and changes its properties.
-func (t *tx) held(lane Lane, l Lock, changed forebay.Properties) (m heldMessage, err error) {
-	found, err := t.bindHeld(sqlHeld, lane, l).one(func(r row) {
-		m = heldMessage{seq: l.Seq, lane: Lane(r.int(0)), deliveries: int(r.int(1)), rank: r.int(2), expiresAt: r.int(3)}
+func (t *tx) held(subqueue Subqueue, l Lock, changed forebay.Properties) (m heldMessage, err error) {
+	found, err := t.bindHeld(sqlHeld, subqueue, l).one(func(r row) {
+		m = heldMessage{seq: l.Seq, subqueue: Subqueue(r.int(0)), deliveries: int(r.int(1)), rank: r.int(2), expiresAt: r.int(3)}
 	})
 	switch {
 	case err != nil:
@@ -178,17 +178,17 @@ func (t *tx) changeProperties(seq int64, changed forebay.Properties) error {
 // giveBack ends a lock and takes so many deliveries off the count. A message whose time has ended
 // while it was locked expires now.
 func (t *tx) giveBack(m heldMessage, deliveries int) error {
-	if err := t.unlock(m.seq, m.lane, deliveries); err != nil || !m.expired(t.now) {
+	if err := t.unlock(m.seq, m.subqueue, deliveries); err != nil || !m.expired(t.now) {
 		return err
 	}
-	return t.expireMessage(m.seq, m.lane)
+	return t.expireMessage(m.seq, m.subqueue)
 }
 
 const sqlUnlock = `
 UPDATE messages SET visible = CASE WHEN rank >= 16 THEN 0 ELSE (SELECT enqueued_at FROM bodies b WHERE b.seq = messages.seq) END,
   token = NULL, locked_at = NULL, lane = ?, deliveries = deliveries - ? WHERE seq = ? RETURNING rank`
 
-func (t *tx) unlock(seq int64, to Lane, deliveries int) error {
+func (t *tx) unlock(seq int64, to Subqueue, deliveries int) error {
 	var rank int64
 	if _, err := t.prep(sqlUnlock).int(int64(to)).int(int64(deliveries)).int(seq).one(func(r row) { rank = r.int(0) }); err != nil {
 		return err

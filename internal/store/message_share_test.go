@@ -47,9 +47,9 @@ func TestCopiesShareTheirBody(t *testing.T) {
 			}
 		}
 		for _, sub := range append(far, subs...) {
-			whole(sub.Name, peekAll(t, s, sub.Lane(false)))
+			whole(sub.Name, peekAll(t, s, sub.Subqueue(false)))
 		}
-		if got := peekAll(t, s, changes.Lane(false)); len(got) != 1 || !bytes.Equal(got[0].Body, m.Body) || !bytes.Contains(got[0].Properties, []byte(`"n":7`)) {
+		if got := peekAll(t, s, changes.Subqueue(false)); len(got) != 1 || !bytes.Equal(got[0].Body, m.Body) || !bytes.Contains(got[0].Properties, []byte(`"n":7`)) {
 			t.Errorf("the changed copy: %d, or another one", len(got))
 		}
 
@@ -68,18 +68,18 @@ func TestCopiesShareTheirBody(t *testing.T) {
 			}
 		}
 		// Each leaves its subscription in another way.
-		must(s.Complete(t.Context(), subs[0].Lane(false), receive(subs[0], false, false).Lock))
+		must(s.Complete(t.Context(), subs[0].Subqueue(false), receive(subs[0], false, false).Lock))
 		receive(subs[1], false, true)
 		_, err := s.DropMessageQueue(t.Context(), subs[2])
 		must(err)
 		must(s.PurgeDropped(t.Context()))
-		_, err = s.DeleteBefore(t.Context(), subs[3].Lane(false), time.Now().Add(time.Hour), 10)
+		_, err = s.DeleteBefore(t.Context(), subs[3].Subqueue(false), time.Now().Add(time.Hour), 10)
 		must(err)
-		must(s.DeadLetter(t.Context(), subs[4].Lane(false), receive(subs[4], false, false).Lock, DeadLettering{Reason: "r"}, forebay.Properties{"n": int64(2)}))
+		must(s.DeadLetter(t.Context(), subs[4].Subqueue(false), receive(subs[4], false, false).Lock, DeadLettering{Reason: "r"}, forebay.Properties{"n": int64(2)}))
 		if got := receive(subs[4], true, true); !bytes.Contains(got.Properties, []byte(`"n":2`)) || !bytes.Contains(got.Properties, []byte(`"long"`)) {
 			t.Errorf("dead-lettered with properties %.40s", got.Properties)
 		}
-		must(s.Defer(t.Context(), subs[5].Lane(false), receive(subs[5], false, false).Lock, nil))
+		must(s.Defer(t.Context(), subs[5].Subqueue(false), receive(subs[5], false, false).Lock, nil))
 		_, err = s.DropMessageQueue(t.Context(), subs[5])
 		must(err)
 		must(s.PurgeDropped(t.Context()))
@@ -98,7 +98,7 @@ func TestCopiesShareTheirBody(t *testing.T) {
 			_, _, err := s.PutSubscription(t.Context(), topic, sub, nil, 2000)
 			must(err)
 		}
-		untilEmpty(t, s, fmt.Sprint("SELECT count(*) - 2 FROM messages WHERE lane = ", int64(q.Lane(false))))
+		untilEmpty(t, s, fmt.Sprint("SELECT count(*) - 2 FROM messages WHERE lane = ", int64(q.Subqueue(false))))
 		for range 2 {
 			receive(q, false, true)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -75,7 +76,7 @@ func testReceiversThatGiveUpLeaveNothing(t *testing.T, s *Store, _ *clock) {
 	if err := s.Close(); err != nil { // the writer has stopped: its memory can be read
 		t.Fatal(err)
 	}
-	if n := len(s.writer.parked[int64(q.Lane(false))]); n > 20 {
+	if n := len(s.writer.parked[int64(q.Subqueue(false))]); n > 20 {
 		t.Errorf("%d receivers are remembered that have gone", n)
 	}
 	if n := len(s.writer.impatient); n != 0 {
@@ -201,7 +202,7 @@ func testConcurrentReceivers(t *testing.T, s *Store, _ *clock) {
 					return
 				}
 				for _, m := range got {
-					if err := s.Complete(context.Background(), q.Lane(false), m.Lock); err != nil {
+					if err := s.Complete(context.Background(), q.Subqueue(false), m.Lock); err != nil {
 						t.Error(err)
 					}
 					mu.Lock()
@@ -259,7 +260,7 @@ func BenchmarkMessageLife(b *testing.B) {
 					return
 				}
 				for _, m := range got {
-					if err := s.Complete(ctx, q.Lane(false), m.Lock); err != nil {
+					if err := s.Complete(ctx, q.Subqueue(false), m.Lock); err != nil {
 						b.Error(err)
 					}
 					left.Done()
@@ -300,11 +301,11 @@ func testDeleteBeyondLocked(t *testing.T, s *Store, c *clock) {
 		t.Fatalf("received %d: %v", len(got), err)
 	}
 	for _, want := range []int{20, free - 20, 0} {
-		if n, err := s.DeleteBefore(t.Context(), q.Lane(false), c.time().Add(time.Hour), 20); err != nil || n != want {
+		if n, err := s.DeleteBefore(t.Context(), q.Subqueue(false), c.time().Add(time.Hour), 20); err != nil || n != want {
 			t.Errorf("removed %d, expected %d: %v", n, want, err)
 		}
 	}
-	if left, _, err := s.Peek(t.Context(), q.Lane(false), 0, held+free, 1<<30, 1); err != nil || len(left) != held {
+	if left, _, _, err := s.Peek(t.Context(), PeekQuery{Subqueue: q.Subqueue(false), Limit: held + free, MaxBytes: 1 << 30, AtLeast: 1}); err != nil || len(left) != held {
 		t.Errorf("%d messages are left: %v", len(left), err)
 	}
 }
@@ -398,6 +399,29 @@ func TestQueueNumbersAreNotGivenTwice(t *testing.T) {
 				t.Fatalf("the numbers %d and %d, after %v", q.No, no, given)
 			}
 			given[q.No], given[no] = true, true
+		}
+	})
+}
+
+// A page that ended because of its bytes is read again elsewhere; others are as long as they get.
+func TestPeekSaysWhyAPageEnded(t *testing.T) {
+	withStore(t, func(t *testing.T, s *Store) {
+		q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
+		for range 11 {
+			sendTo(t, s, q, slices.Repeat([]MessageContent{{MessageID: "m", Body: make([]byte, 1000)}}, 100)...)
+		}
+		all := PeekQuery{Subqueue: q.Subqueue(false), Limit: 10, MaxBytes: 1 << 30}
+		few, bytes, last, rare := all, all, all, all
+		few.Limit, bytes.MaxBytes, last.Limit, rare.Reason = 3, 5000, 2000, "rare"
+		for name, c := range map[string]struct {
+			q         PeekQuery
+			n         int
+			more, cut bool
+		}{"its limit": {few, 3, true, false}, "its bytes": {bytes, 4, true, true}, "the end": {last, 1100, false, false}, "a look at many": {rare, 0, true, false}} {
+			got, next, cut, err := s.Peek(t.Context(), c.q)
+			if err != nil || len(got) != c.n || next != 0 != c.more || cut != c.cut {
+				t.Errorf("%s: %d messages, next %d, cut %v (%v)", name, len(got), next, cut, err)
+			}
 		}
 	})
 }

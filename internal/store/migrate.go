@@ -5,27 +5,32 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
+	"strings"
 
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/forebayhq/forebay"
 )
 
-//go:embed migrations/*.sql
-var migrationFiles embed.FS
+//go:embed schema
+var schemaFiles embed.FS
 
 // applicationID marks a SQLite file as Forebay's (PRAGMA application_id): "FbAy".
 const applicationID = 0x46624179
 
+// oldestSchema is the oldest version that can be brought up to date. Older ones were of no release.
+const oldestSchema = 29
+
 // SchemaVersion is the newest schema that this program knows: the one it needs.
 func SchemaVersion() int64 { return schemaVersion() }
 
-// schemaVersion is the number of the migrations.
-func schemaVersion() int64 { return int64(len(migrationNames())) }
+func schemaVersion() int64 { return oldestSchema + int64(len(migrations())) }
 
-func migrationNames() []string {
-	names, err := fs.Glob(migrationFiles, "migrations/*.sql")
+// migrations names the scripts that lead from one version to the next, the oldest version's first.
+func migrations() []string {
+	names, err := fs.Glob(schemaFiles, "schema/[0-9]*.sql")
 	if err != nil {
 		panic(err) // the pattern is constant
 	}
@@ -33,12 +38,15 @@ func migrationNames() []string {
 	return names
 }
 
-// migrationStep does what follows a script and SQL alone cannot do, in the same transaction.
-func migrationStep(name string, c conn) error {
-	if name == "migrations/0006_audit.sql" {
-		return chainAudit(c)
+// scriptsFrom names the scripts that a database of that version lacks, in order; version 0 has no tables yet.
+func scriptsFrom(version int64) []string {
+	switch {
+	case version == 0:
+		return []string{"schema/schema.sql"}
+	case version < oldestSchema || version > schemaVersion():
+		return nil
 	}
-	return nil
+	return migrations()[version-oldestSchema:]
 }
 
 // version returns the schema's version, 0 when there is none, and refuses a file that is another
@@ -67,11 +75,16 @@ func (c *sqliteConn) checkOurs() (version int64, err error) {
 	if version, err = c.version(); err != nil {
 		return 0, err
 	}
-	return version, refuseNewer(version)
+	return version, refuseUnknown(version)
 }
 
-func refuseNewer(version int64) error {
-	if version <= schemaVersion() {
+// refuseUnknown refuses a version that this program can neither use nor bring up to date.
+func refuseUnknown(version int64) error {
+	switch {
+	case version > 0 && version < oldestSchema:
+		return forebay.Errorf(forebay.CodeDatabaseUnusable,
+			"the database was written by a Forebay from before the first release (schema %d); this one knows %d and newer", version, oldestSchema)
+	case version <= schemaVersion():
 		return nil
 	}
 	return forebay.Errorf(forebay.CodeDatabaseUnusable,
@@ -97,36 +110,30 @@ func finish(d driver, err error) error {
 	return err
 }
 
-// migrateFrom applies the migrations that come after a version. run executes a script, which leads to the
-// version it is given.
-func migrateFrom(version int64, d driver, run func(script string, version int) error) error {
-	for i, name := range migrationNames() {
-		if int64(i) < version {
-			continue
-		}
-		script, err := migrationFiles.ReadFile(name)
+// migrateFrom runs the scripts that a database of that version lacks.
+func migrateFrom(version int64, run func(script string) error) error {
+	for _, name := range scriptsFrom(version) {
+		script, err := schemaFiles.ReadFile(name)
 		if err == nil {
-			err = run(string(script), i+1)
-		}
-		if err == nil {
-			err = migrationStep(name, conn{driver: d})
+			err = run(string(script))
 		}
 		if err != nil {
-			return fmt.Errorf("migrate to schema %d: %w", i+1, err)
+			return fmt.Errorf("migrate from schema %d, %s: %w", version, scriptName(name), err)
 		}
 	}
 	return nil
 }
+
+// scriptName is what users call a script.
+func scriptName(file string) string { return strings.TrimSuffix(path.Base(file), ".sql") }
 
 func (c *sqliteConn) applyMigrations() error {
 	version, err := c.checkOurs() // again: another process may have been faster
 	if err != nil {
 		return err
 	}
-	return migrateFrom(version, c, func(script string, version int) error {
-		sql := fmt.Sprintf("%s;\nPRAGMA application_id = %d;\nPRAGMA user_version = %d;", forSQLite(script), applicationID, version)
-		return sqlitex.ExecuteScript(c.Conn, sql, nil)
-	})
+	mark := fmt.Sprintf("\nPRAGMA application_id = %d;\nPRAGMA user_version = %d;", applicationID, schemaVersion())
+	return migrateFrom(version, func(script string) error { return sqlitex.ExecuteScript(c.Conn, forSQLite(script)+mark, nil) })
 }
 
 // pragma returns the integer value of a PRAGMA.

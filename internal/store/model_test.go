@@ -26,7 +26,7 @@ type world struct {
 	jobs    []*modelJob
 	held    []Delivery // every delivery ever made, current or stale
 	keys    map[string]int
-	turns   map[LaneKind]int // jobs that were served
+	turns   map[SubqueueKind]int // jobs that were served
 	serials int
 }
 
@@ -34,7 +34,7 @@ type modelJob struct {
 	id         string
 	seq        int64
 	rank       int
-	lane       LaneKind
+	subqueue   SubqueueKind
 	visible    int64
 	token      int64 // 0: free
 	deadline   int64
@@ -64,8 +64,8 @@ func (j *modelJob) end(status forebay.Status, events int64) {
 	j.events += events
 }
 
-func (j *modelJob) setAside(lane LaneKind, now int64) {
-	j.over, j.lane, j.visible, j.token, j.deadline = forebay.StatusFailed, lane, now, 0, 0
+func (j *modelJob) setAside(subqueue SubqueueKind, now int64) {
+	j.over, j.subqueue, j.visible, j.token, j.deadline = forebay.StatusFailed, subqueue, now, 0, 0
 	j.events += 2
 }
 
@@ -139,11 +139,11 @@ func behindFirst(ready []*modelJob, level func(*modelJob) int) int {
 }
 
 // expectClaim does to the model what a claim should do and returns whom it should deliver.
-func (w *world) expectClaim(lane LaneKind, limit int) (expected []*modelJob) {
+func (w *world) expectClaim(subqueue SubqueueKind, limit int) (expected []*modelJob) {
 	now := w.now()
 	var ready []*modelJob
 	for _, j := range w.jobs {
-		if !j.gone && j.over == "" && j.lane == lane && j.visible <= now {
+		if !j.gone && j.over == "" && j.subqueue == subqueue && j.visible <= now {
 			ready = append(ready, j)
 		}
 	}
@@ -153,11 +153,11 @@ func (w *world) expectClaim(lane LaneKind, limit int) (expected []*modelJob) {
 	})
 	for len(expected) < limit && len(ready) > 0 {
 		next := 0
-		if w.turns[lane] == fairqueue.Reserved-1 { // the turn of those behind
+		if w.turns[subqueue] == fairqueue.Reserved-1 { // the turn of those behind
 			next = behindFirst(ready, level)
 		}
-		if w.turns[lane] = min(w.turns[lane]+1, fairqueue.Reserved-1); next > 0 {
-			w.turns[lane] = 0
+		if w.turns[subqueue] = min(w.turns[subqueue]+1, fairqueue.Reserved-1); next > 0 {
+			w.turns[subqueue] = 0
 		}
 		j := ready[next]
 		ready = slices.Delete(ready, next, next+1)
@@ -166,7 +166,7 @@ func (w *world) expectClaim(lane LaneKind, limit int) (expected []*modelJob) {
 			j.token = 0
 		}
 		if j.deliveries >= testMaxDeliveries {
-			j.setAside(LaneDeadLetter, now)
+			j.setAside(SubqueueDeadLetter, now)
 			continue
 		}
 		j.deliveries++
@@ -180,7 +180,7 @@ func (w *world) expectClaim(lane LaneKind, limit int) (expected []*modelJob) {
 }
 
 func (w *world) claim(t *rapid.T) {
-	lane := rapid.SampledFrom([]LaneKind{LaneMain, LaneRetry}).Draw(t, "lane")
+	subqueue := rapid.SampledFrom([]SubqueueKind{SubqueueMain, SubqueueRetry}).Draw(t, "lane")
 	limit := rapid.IntRange(1, 4).Draw(t, "limit")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -189,8 +189,8 @@ func (w *world) claim(t *rapid.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		got, err = w.s.Claim(ctx, ClaimRequest{Lane: LaneOf(w.queue, lane), Max: limit, MaxBytes: 1 << 20, Lock: testLock,
-			MaxDeliveries: testMaxDeliveries, SetAside: LaneDeadLetter})
+		got, err = w.s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(w.queue, subqueue), Max: limit, MaxBytes: 1 << 20, Lock: testLock,
+			MaxDeliveries: testMaxDeliveries, SetAside: SubqueueDeadLetter})
 	}()
 	w.engine.settle(w.s, done)
 	cancel() // whoever still waits now found nothing
@@ -198,7 +198,7 @@ func (w *world) claim(t *rapid.T) {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		t.Fatalf("claim: %v", err)
 	}
-	expected := w.expectClaim(lane, limit)
+	expected := w.expectClaim(subqueue, limit)
 	if len(got) != len(expected) {
 		t.Fatalf("claimed %d, expected %d", len(got), len(expected))
 	}
@@ -224,7 +224,7 @@ func (w *world) settle(t *rapid.T) {
 	ctx := context.Background()
 	delay := time.Duration(rapid.Int64Range(0, 20_000).Draw(t, "delay")) * time.Millisecond
 	record := AttemptRecord{Deployment: "d", ErrorClass: forebay.ClassTransient, ErrorCode: "e", ErrorMessage: []byte("\x00\xff"), RetryDelay: delay}
-	free := func(lane LaneKind, at int64) { j.lane, j.visible, j.token = lane, at, 0 }
+	free := func(subqueue SubqueueKind, at int64) { j.subqueue, j.visible, j.token = subqueue, at, 0 }
 	var err error
 	var apply func()
 	switch kind := rapid.IntRange(0, 6).Draw(t, "how"); kind {
@@ -241,23 +241,23 @@ func (w *world) settle(t *rapid.T) {
 			}
 			j.deliveries = 0
 			j.events += 2
-			free(LaneRetry, now+delay.Milliseconds())
+			free(SubqueueRetry, now+delay.Milliseconds())
 		}
 	case 2:
 		record.Outcome = forebay.OutcomeThrottled
 		err = w.s.Throttle(ctx, &d, record, forebay.WaitQuota)
-		apply = func() { j.rows++; j.deliveries--; j.events++; free(j.lane, now+delay.Milliseconds()) }
+		apply = func() { j.rows++; j.deliveries--; j.events++; free(j.subqueue, now+delay.Milliseconds()) }
 	case 3:
 		err = w.s.Release(ctx, &d, delay, "")
-		apply = func() { j.deliveries--; j.number--; free(j.lane, now+delay.Milliseconds()) }
+		apply = func() { j.deliveries--; j.number--; free(j.subqueue, now+delay.Milliseconds()) }
 	case 4:
 		record.Outcome = forebay.OutcomeFailed
-		err = w.s.SetAside(ctx, &d, record, LaneQuarantine, "reason")
-		apply = func() { j.rows++; j.attempt++; j.setAside(LaneQuarantine, now) }
+		err = w.s.SetAside(ctx, &d, record, SubqueueQuarantine, "reason")
+		apply = func() { j.rows++; j.attempt++; j.setAside(SubqueueQuarantine, now) }
 	case 5:
 		record.Outcome = forebay.OutcomeLost
 		err = w.s.Interrupt(ctx, &d, record)
-		apply = func() { j.rows++; j.deliveries--; free(j.lane, now) }
+		apply = func() { j.rows++; j.deliveries--; free(j.subqueue, now) }
 	case 6:
 		held, renewErr := w.s.Renew(ctx, []Lock{d.Lock}, testLock)
 		if renewErr != nil {
@@ -309,7 +309,7 @@ func (w *world) redrive(t *rapid.T) {
 		t.Fatalf("redriving a %q job twice gave %v", j.over, moved)
 	}
 	if expected {
-		j.over, j.lane, j.visible = "", LaneMain, w.now()
+		j.over, j.subqueue, j.visible = "", SubqueueMain, w.now()
 		j.generation++
 		j.attempt, j.number, j.announced, j.deliveries = 0, 0, 0, 0
 		j.events++
@@ -370,7 +370,7 @@ func (w *world) check(t *rapid.T) {
 		case want != "":
 		case j.token != 0 && j.visible > now:
 			want = forebay.StatusRunning
-		case j.lane == LaneRetry:
+		case j.subqueue == SubqueueRetry:
 			want = forebay.StatusRetrying
 		default:
 			want = row.Status // scheduled or queued: which one depends on how it got its delay
@@ -409,7 +409,7 @@ func TestStoreAgainstModel(t *testing.T) {
 	onEveryEngine(t, func(t *rapid.T, e engine) {
 		s := e.open(t)
 		defer s.Close()
-		w := &world{t: t, s: s, engine: e, keys: map[string]int{}, turns: map[LaneKind]int{}}
+		w := &world{t: t, s: s, engine: e, keys: map[string]int{}, turns: map[SubqueueKind]int{}}
 		var err error
 		if w.tenant, err = s.EnsureTenant(context.Background(), "t"); err != nil {
 			t.Fatal(err)

@@ -170,7 +170,7 @@ func (c *postgresConn) prepareDatabase(ctx context.Context, existing bool) error
 	}
 	version, err := c.version()
 	if err == nil {
-		err = refuseNewer(version)
+		err = refuseUnknown(version)
 	}
 	if err != nil {
 		return err
@@ -271,12 +271,12 @@ func (c *postgresConn) applyMigrations() error {
 	}
 	version, err := c.version() // again: another process may have been faster
 	if err == nil {
-		err = refuseNewer(version)
+		err = refuseUnknown(version)
 	}
 	if err != nil {
 		return err
 	}
-	err = migrateFrom(version, c, func(script string, _ int) error { return c.simple(forPostgres(script)) })
+	err = migrateFrom(version, func(script string) error { return c.simple(forPostgres(script)) })
 	if err != nil {
 		return err
 	}

@@ -86,7 +86,7 @@ func TestLostConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, s, tenant, queue, 1, nil)
-	if got := take(t, s, LaneOf(queue, LaneMain), 2, time.Minute); len(got) != 2 {
+	if got := take(t, s, SubqueueOf(queue, SubqueueMain), 2, time.Minute); len(got) != 2 {
 		t.Errorf("%d jobs", len(got))
 	}
 }

@@ -44,7 +44,7 @@ func TestConnectionPoolers(t *testing.T) {
 			if err == nil {
 				queue, tenant := queueOf(t, s, "q"), tenantOf(t, s, "t")
 				put(t, s, tenant, queue, 3, nil)
-				take(t, s, LaneOf(queue, LaneMain), 3, 1e9)
+				take(t, s, SubqueueOf(queue, SubqueueMain), 3, 1e9)
 				mustDo(t, s.Close())
 			}
 			want := 0

@@ -47,7 +47,7 @@ type JobRow struct {
 	LastError   []byte
 	Usage       forebay.Usage
 
-	lane, line, visible int64 // where it stands, if it is live
+	subqueue, line, visible int64 // where it stands, if it is live
 }
 
 const jobColumns = `
@@ -107,8 +107,8 @@ func (j *JobRow) readOutcome(r row) {
 
 // readMessage derives the status of a live job from its message.
 func (j *JobRow) readMessage(r row, at int64) {
-	lane, visible, locked := Lane(r.int(13)), r.int(14), !r.isNull(15)
-	j.lane, j.line, j.visible = int64(lane), r.int(37), visible
+	subqueue, visible, locked := Subqueue(r.int(13)), r.int(14), !r.isNull(15)
+	j.subqueue, j.line, j.visible = int64(subqueue), r.int(37), visible
 	j.Generation, j.Attempt = int(r.int(16)), int(r.int(17))
 	j.StartedAt = fromMillisOrNil(r, 18)
 	j.LastError = r.blob(20)
@@ -119,7 +119,7 @@ func (j *JobRow) readMessage(r row, at int64) {
 	case locked && later:
 		j.Status = forebay.StatusRunning
 		return
-	case lane.Kind() == LaneRetry:
+	case subqueue.Kind() == SubqueueRetry:
 		j.Status = forebay.StatusRetrying
 	case later && waiting == "":
 		j.Status = forebay.StatusScheduled
@@ -138,8 +138,8 @@ func (j *JobRow) readMessage(r row, at int64) {
 	}
 }
 
-// Retry reports whether a live job is in the retry lane.
-func (j *JobRow) Retry() bool { return Lane(j.lane).Kind() == LaneRetry }
+// Retry reports whether a live job is in the retry subqueue.
+func (j *JobRow) Retry() bool { return Subqueue(j.subqueue).Kind() == SubqueueRetry }
 
 // JobQuery selects jobs of one tenant, newest first.
 type JobQuery struct {
@@ -186,7 +186,7 @@ func (s *Store) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64
 		at, seen, below := c.now(), 0, below
 		if q.CreatedBefore > 0 && q.Below == 0 {
 			var err error
-			if below, err = c.firstJobSince(q.Tenant, q.CreatedBefore+createdSlack); err != nil {
+			if below, err = c.firstSince(jobsInOrder, q.Tenant, q.CreatedBefore+createdSlack); err != nil {
 				return err
 			}
 		}
@@ -221,32 +221,42 @@ func (s *Store) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64
 	return jobs, next, err
 }
 
-// createdSlack is how far a job may have been created before one with a lower number, in milliseconds: clocks are set.
+// createdSlack is how far a row may have been created before one with a lower number, in milliseconds: clocks are set.
 const createdSlack = 60_000
 
-const (
-	sqlLastJob  = "SELECT seq FROM jobs WHERE tenant = ? ORDER BY seq DESC LIMIT 1 + 0"
-	sqlJobSince = "SELECT seq, created_at FROM jobs WHERE tenant = ? AND seq >= ? ORDER BY seq LIMIT 1 + 0"
+// chronology reads a table of a tenant's rows whose numbers were given in the order of time.
+type chronology struct{ last, from string }
+
+func rowsInOrder(table, number string) chronology {
+	return chronology{
+		last: "SELECT " + number + " FROM " + table + " WHERE tenant = ? ORDER BY " + number + " DESC LIMIT 1 + 0",
+		from: "SELECT " + number + ", created_at FROM " + table + " WHERE tenant = ? AND " + number + " >= ? ORDER BY " + number + " LIMIT 1 + 0",
+	}
+}
+
+var (
+	jobsInOrder      = rowsInOrder("jobs", "seq")
+	documentsInOrder = rowsInOrder("documents", "no")
 )
 
-// firstJobSince returns the number below which all jobs of a tenant were created before that time. Numbers are given in the order of
-// time, so a few looks along an index find it among any number of jobs.
-func (c conn) firstJobSince(tenant, at int64) (int64, error) {
+// firstSince returns the number below which all rows of a tenant were created before that time. A few looks along
+// an index find it among any number of rows.
+func (c conn) firstSince(table chronology, tenant, at int64) (int64, error) {
 	low, high := int64(0), int64(0)
-	if _, err := c.prep(sqlLastJob).int(tenant).one(func(r row) { high = r.int(0) + 1 }); err != nil {
+	if _, err := c.prep(table.last).int(tenant).one(func(r row) { high = r.int(0) + 1 }); err != nil {
 		return 0, err
 	}
 	for low < high {
 		middle := low + (high-low)/2
-		var seq, created int64
-		found, err := c.prep(sqlJobSince).int(tenant).int(middle).one(func(r row) { seq, created = r.int(0), r.int(1) })
+		var number, created int64
+		found, err := c.prep(table.from).int(tenant).int(middle).one(func(r row) { number, created = r.int(0), r.int(1) })
 		switch {
 		case err != nil:
 			return 0, err
 		case !found || created >= at:
 			high = middle
 		default:
-			low = seq + 1
+			low = number + 1
 		}
 	}
 	return low, nil

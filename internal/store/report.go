@@ -42,21 +42,21 @@ type hourSum struct{ attempts, retries int64 }
 type attempted struct {
 	seq, tenant        int64
 	task               string
-	lane               Lane
+	subqueue           Subqueue
 	generation, number int
 	startedAt          int64
 }
 
 func (d *Delivery) attempted() attempted {
-	return attempted{d.Seq, d.Tenant, d.Task, d.Lane, d.Generation, d.Number, d.LockedAt.UnixMilli()}
+	return attempted{d.Seq, d.Tenant, d.Task, d.Subqueue, d.Generation, d.Number, d.LockedAt.UnixMilli()}
 }
 
-// countHour adds an attempt that finished at that time. Only the retry lane has jobs that were retried.
+// countHour adds an attempt that finished at that time. Only the retry subqueue has jobs that were retried.
 func (t *tx) countHour(c attempted, finishedAt int64, a AttemptRecord, n int64) {
 	key := hourKey{c.tenant, finishedAt / hourMillis, c.task, bounded(a.Deployment), min(c.number, maxSummedNumber), a.Outcome, a.ErrorClass, bounded(a.ErrorCode)}
 	sum := t.hours[key]
 	sum.attempts += n
-	if c.lane.Kind() == LaneRetry {
+	if c.subqueue.Kind() == SubqueueRetry {
 		sum.retries += n
 	}
 	if t.hours == nil {

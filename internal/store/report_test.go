@@ -51,9 +51,9 @@ func TestRetryReport(t *testing.T) {
 		tenant, queue := tenantOf(t, s, "acme"), queueOf(t, s, "default")
 		put(t, s, tenant, queue, 6, nil)
 		put(t, s, tenantOf(t, s, "other"), queue, 1, nil)
-		claim := func(kind LaneKind, most int) []Delivery {
+		claim := func(kind SubqueueKind, most int) []Delivery {
 			t.Helper()
-			got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, kind), Max: most, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3, SetAside: LaneDeadLetter})
+			got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, kind), Max: most, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3, SetAside: SubqueueDeadLetter})
 			if err != nil || len(got) != most {
 				t.Fatalf("%d deliveries, want %d: %v", len(got), most, err)
 			}
@@ -69,7 +69,7 @@ func TestRetryReport(t *testing.T) {
 		failed := AttemptRecord{Deployment: "east", Outcome: forebay.OutcomeFailed, ErrorClass: forebay.ClassPermanent, ErrorCode: "bad_request"}
 		succeeded := AttemptRecord{Deployment: "east", Outcome: forebay.OutcomeSucceeded}
 		mine := map[string]*Delivery{}
-		for _, d := range claim(LaneMain, 7) {
+		for _, d := range claim(SubqueueMain, 7) {
 			if d.Tenant != tenant {
 				ok(s.Succeed(t.Context(), &d, succeeded, Output{}))
 				continue
@@ -79,12 +79,12 @@ func TestRetryReport(t *testing.T) {
 		for _, name := range []string{"0", "1", "2"} {
 			ok(s.Retry(t.Context(), mine[name], retried))
 		}
-		again := claim(LaneRetry, 3)
+		again := claim(SubqueueRetry, 3)
 		ok(s.Retry(t.Context(), &again[2], retried)) // a second time
 		ok(s.Succeed(t.Context(), &again[0], succeeded, Output{}))
-		ok(s.SetAside(t.Context(), &again[1], failed, LaneDeadLetter, "x"))
+		ok(s.SetAside(t.Context(), &again[1], failed, SubqueueDeadLetter, "x"))
 		ok(s.Succeed(t.Context(), mine["3"], succeeded, Output{}))
-		ok(s.SetAside(t.Context(), mine["4"], failed, LaneDeadLetter, "x"))
+		ok(s.SetAside(t.Context(), mine["4"], failed, SubqueueDeadLetter, "x"))
 		_, err := s.Cancel(t.Context(), mine["5"].Seq)
 		ok(err)
 		ok(s.Amend(t.Context(), mine["5"], AttemptRecord{Deployment: "west"}))
@@ -123,7 +123,7 @@ func TestErrorCodesOfReportsAreBounded(t *testing.T) {
 		tenant, queue := tenantOf(t, s, "acme"), queueOf(t, s, "default")
 		const jobs, failures = 20, 3 * maxHourCodes
 		put(t, s, tenant, queue, jobs, nil)
-		got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: jobs, MaxBytes: 1 << 20, Lock: time.Minute})
+		got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: jobs, MaxBytes: 1 << 20, Lock: time.Minute})
 		if err != nil || len(got) != jobs {
 			t.Fatal(len(got), err)
 		}
@@ -202,7 +202,7 @@ func BenchmarkTenantDepth(b *testing.B) {
 				}
 				s, tenant, queue := openWith(b, e.options)
 				_, err := transact(b.Context(), s, stageChange, func(t *tx) (struct{}, error) {
-					return struct{}{}, t.prep(e.fill).int(int64(LaneOf(queue, LaneMain))).int(t.now - 1).int(tenant).int(tenants).exec()
+					return struct{}{}, t.prep(e.fill).int(int64(SubqueueOf(queue, SubqueueMain))).int(t.now - 1).int(tenant).int(tenants).exec()
 				})
 				if err != nil {
 					b.Fatal(err)

@@ -120,7 +120,7 @@ func (h *historian) live(life string) {
 		h.ok(err)
 		j.status, j.ended = row.Status, row.CompletedAt.UnixMilli()
 	default:
-		h.ok(h.s.SetAside(ctx, h.claim(queue), failed, rapid.SampledFrom([]LaneKind{LaneDeadLetter, LaneQuarantine}).Draw(h.t, "where"), "broken"))
+		h.ok(h.s.SetAside(ctx, h.claim(queue), failed, rapid.SampledFrom([]SubqueueKind{SubqueueDeadLetter, SubqueueQuarantine}).Draw(h.t, "where"), "broken"))
 		j.status, j.setAside = forebay.StatusFailed, true
 		if life == "fails" {
 			_, err := h.s.Purge(ctx, []int64{j.seq}, Audit{})
@@ -137,7 +137,7 @@ func (h *historian) live(life string) {
 
 func (h *historian) claim(queue int64) *Delivery {
 	h.t.Helper()
-	got, err := h.s.Claim(h.t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 100, MaxBytes: 1 << 20, Lock: 10_000 * time.Hour, MaxDeliveries: 10, SetAside: LaneDeadLetter})
+	got, err := h.s.Claim(h.t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 100, MaxBytes: 1 << 20, Lock: 10_000 * time.Hour, MaxDeliveries: 10, SetAside: SubqueueDeadLetter})
 	h.ok(err)
 	if len(got) != 1 {
 		h.t.Fatalf("%d deliveries", len(got))
@@ -267,7 +267,7 @@ func TestPurgeLeavesMessagesAlone(t *testing.T) {
 		}
 		got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1000})
 		h.ok(err)
-		h.ok(s.DeadLetter(t.Context(), q.Lane(false), got[0].Lock, DeadLettering{Reason: "test"}, nil))
+		h.ok(s.DeadLetter(t.Context(), q.Subqueue(false), got[0].Lock, DeadLettering{Reason: "test"}, nil))
 		h.live("is set aside")
 		before, err := s.MessageCounts(t.Context(), q, CountLimit)
 		h.ok(err)

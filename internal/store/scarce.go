@@ -6,10 +6,10 @@ import (
 	"github.com/forebayhq/forebay/internal/fairqueue"
 )
 
-// What a deployment gives is shared among those that wait for it. Within a lane, tenants share what is delivered. That alone
+// What a deployment gives is shared among those that wait for it. Within a subqueue, tenants share what is delivered. That alone
 // would leave a tenant little of a scarce deployment whose other jobs call one that has much to give, and it counts
-// tokens where requests may be what is scarce. So each deployment that lately held jobs of the lane has shares of its own.
-// They order the jobs that are to call it, in the places that these have in the order of the lane.
+// tokens where requests may be what is scarce. So each deployment that lately held jobs of the subqueue has shares of its own.
+// They order the jobs that are to call it, in the places that these have in the order of the subqueue.
 
 // scarceFor is how long a deployment counts as scarce, in milliseconds, after jobs were held for it.
 const scarceFor = 60_000
@@ -71,7 +71,7 @@ type contenders struct {
 }
 
 // shareScarce puts the jobs that are to call scarce deployments into the order of those. ordered is in the order of the
-// lane, found by lines. Where some lines were not asked, only those take part that are in ordered.
+// subqueue, found by lines. Where some lines were not asked, only those take part that are in ordered.
 func (l *look) shareScarce(t *tx, found, ordered []candidate) []candidate {
 	if l.lines.forgetScarce(t.now); len(l.lines.scarce) == 0 {
 		return ordered

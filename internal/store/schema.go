@@ -5,8 +5,6 @@ import (
 	"errors"
 	"net/url"
 	"os"
-	"path"
-	"strings"
 
 	"zombiezen.com/go/sqlite"
 
@@ -17,7 +15,7 @@ import (
 type Schema struct {
 	Database int64    `json:"database"` // version; 0: there is no Forebay database there yet
 	Program  int64    `json:"program"`
-	Pending  []string `json:"pending"` // migrations that the database lacks, in order
+	Pending  []string `json:"pending"` // scripts that the database lacks, in order
 }
 
 // ReadSchema looks at a database without making or changing anything, also while others use it.
@@ -29,10 +27,8 @@ func ReadSchema(ctx context.Context, opts Options) (Schema, error) {
 	} else {
 		s.Database, err = sqliteVersion(opts.Path)
 	}
-	for i, name := range migrationNames() {
-		if int64(i) >= s.Database {
-			s.Pending = append(s.Pending, strings.TrimSuffix(path.Base(name), ".sql"))
-		}
+	for _, name := range scriptsFrom(s.Database) {
+		s.Pending = append(s.Pending, scriptName(name))
 	}
 	return s, err
 }
@@ -85,9 +81,9 @@ func (s Schema) refuseUnlessCurrent() error {
 	switch {
 	case s.Database == 0:
 		return forebay.Errorf(forebay.CodeDatabaseUnusable, "there is no Forebay database there yet")
-	case s.Database < s.Program:
+	case s.Database >= oldestSchema && s.Database < s.Program:
 		return forebay.Errorf(forebay.CodeDatabaseUnusable,
 			"the database has an older schema (%d; this Forebay's is %d); bring it up to date with forebay migrate up", s.Database, s.Program)
 	}
-	return refuseNewer(s.Database)
+	return refuseUnknown(s.Database)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// SetAsideRow is a job in a dead-letter or quarantine lane.
+// SetAsideRow is a job in a dead-letter or quarantine subqueue.
 type SetAsideRow struct {
 	Seq           int64
 	ID            string
@@ -31,7 +31,7 @@ type SetAsideRow struct {
 
 // SetAsideQuery selects set-aside jobs of one tenant, newest first.
 type SetAsideQuery struct {
-	Lane     Lane
+	Subqueue Subqueue
 	Tenant   int64
 	Filter   forebay.SetAsideFilter
 	Below    int64 // only jobs with a lower sequence number; 0: from the newest
@@ -39,7 +39,7 @@ type SetAsideQuery struct {
 	ReadBody bool
 }
 
-// The rows of one lane are few beside the live ones, and are read along the lane's index.
+// The rows of one subqueue are few beside the live ones, and are read along the subqueue's index.
 const sqlSetAsideRows = `
 SELECT m.seq, j.id, j.task, m.reason, o.error_class, o.error_code, o.error_message, m.generation, m.attempt, m.deliveries,
   j.correlation_id, j.created_at, m.visible, CASE WHEN ?8 <> 0 THEN j.input END, j.input_blob, j.input_size, j.metadata, m.last_error
@@ -80,7 +80,7 @@ func (c conn) setAsideRows(q SetAsideQuery) (rows []SetAsideRow, err error) {
 		ids = []string{""} // any
 	}
 	for _, id := range ids {
-		err = c.prep(sqlSetAsideRows).int(int64(q.Lane)).int(q.Tenant).int(below).
+		err = c.prep(sqlSetAsideRows).int(int64(q.Subqueue)).int(q.Tenant).int(below).
 			text(q.Filter.Task).text(q.Filter.Reason).text(q.Filter.CorrelationID).text(id).int(body).int(after).int(before).int(int64(q.Limit)).
 			each(func(r row) error {
 				rows = append(rows, SetAsideRow{
@@ -128,7 +128,7 @@ INSERT INTO events (seq, number, type, at, status, generation, attempt)
 SELECT seq, 2, 'started', started_at, 'running', 1, 1 FROM messages
 WHERE seq = ?1 AND generation = 1 AND lane % 4 >= 2 AND started_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM events WHERE seq = ?1 AND number = 2)`
 
-// Redrive sends set-aside jobs back to the main lane of their queue and reports which it found still
+// Redrive sends set-aside jobs back to the main subqueue of their queue and reports which it found still
 // set aside: of several redrives at once each job follows exactly one. The audit row is written in
 // the same transaction.
 func (s *Store) Redrive(ctx context.Context, jobs []Redrive, audit Audit) (redriven []bool, err error) {
@@ -155,7 +155,7 @@ func (t *tx) redrive(j Redrive) (bool, error) {
 		return false, err
 	}
 	found, err := t.prep(sqlRedrive).int(visible).int(j.Seq).one(func(r row) {
-		t.due(Lane(r.int(0)), r.int(1), visible)
+		t.due(Subqueue(r.int(0)), r.int(1), visible)
 		e.generation, e.number = int(r.int(2)), r.int(3)
 	})
 	if err != nil || !found {
@@ -205,7 +205,7 @@ func (t *tx) edit(seq int64, e *RedriveEdit) error {
 	return t.prep("UPDATE messages SET size = ? WHERE seq = ?").int(e.InputSize).int(seq).exec()
 }
 
-// Purge takes set-aside jobs out of their lane for good and reports how many it found there. The job
+// Purge takes set-aside jobs out of their subqueue for good and reports how many it found there. The job
 // records stay, failed.
 func (s *Store) Purge(ctx context.Context, seqs []int64, audit Audit) (purged int, err error) {
 	return transact(ctx, s, stageChange, func(t *tx) (int, error) {

@@ -62,22 +62,22 @@ const sqlRetry = `
 UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, attempt = attempt + ?, version = version + 2,
   waiting = 'schedule', last_error = ?, deliveries = 0 WHERE seq = ? AND token = ?`
 
-// Retry records the failed attempt, charges it unless a.Uncharged, and moves the message to its queue's retry lane for the delay
+// Retry records the failed attempt, charges it unless a.Uncharged, and moves the message to its queue's retry subqueue for the delay
 // a.RetryDelay. The delivery count starts anew: it counts deliveries without an outcome.
 func (s *Store) Retry(ctx context.Context, d *Delivery, a AttemptRecord) error {
 	return s.settle(ctx, d, a, func(t *tx) error {
-		lane := LaneOf(d.Lane.Queue(), LaneRetry)
+		subqueue := SubqueueOf(d.Subqueue.Queue(), SubqueueRetry)
 		visible, charged := t.now+a.RetryDelay.Milliseconds(), int64(1)
 		if a.Uncharged {
 			charged = 0
 		}
-		if err := t.prep(sqlRetry).int(int64(lane)).int(visible).int(charged).blob(lastError(a)).int(d.Seq).int(d.Token).fenced(); err != nil {
+		if err := t.prep(sqlRetry).int(int64(subqueue)).int(visible).int(charged).blob(lastError(a)).int(d.Seq).int(d.Token).fenced(); err != nil {
 			return err
 		}
 		if err := t.attempt(d.attempted(), a); err != nil {
 			return err
 		}
-		if err := t.dueOf(d.Seq, lane, visible); err != nil {
+		if err := t.dueOf(d.Seq, subqueue, visible); err != nil {
 			return err
 		}
 		if err := t.event(event{seq: d.Seq, number: d.Version + 1, kind: forebay.EventAttemptFailed, status: forebay.StatusRunning,
@@ -93,7 +93,7 @@ const sqlThrottle = `
 UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, version = version + 1,
   waiting = ?, last_error = ? WHERE seq = ? AND token = ?`
 
-// Throttle records a call that the provider turned away and puts the message back into its lane for
+// Throttle records a call that the provider turned away and puts the message back into its subqueue for
 // the delay a.RetryDelay. It charges neither an attempt nor a delivery.
 func (s *Store) Throttle(ctx context.Context, d *Delivery, a AttemptRecord, waiting forebay.WaitReason) error {
 	return s.settle(ctx, d, a, func(t *tx) error { return t.throttle(d, a, waiting) })
@@ -107,10 +107,10 @@ func (t *tx) throttle(d *Delivery, a AttemptRecord, waiting forebay.WaitReason) 
 	if err := t.attempt(d.attempted(), a); err != nil {
 		return err
 	}
-	if err := t.dueOf(d.Seq, d.Lane, visible); err != nil {
+	if err := t.dueOf(d.Seq, d.Subqueue, visible); err != nil {
 		return err
 	}
-	return t.event(event{seq: d.Seq, number: d.Version + 1, kind: forebay.EventThrottled, status: waitingStatus(d.Lane),
+	return t.event(event{seq: d.Seq, number: d.Version + 1, kind: forebay.EventThrottled, status: waitingStatus(d.Subqueue),
 		generation: d.Generation, attempt: d.Number, class: a.ErrorClass, code: a.ErrorCode, delay: max(1, a.RetryDelay.Milliseconds())})
 }
 
@@ -118,7 +118,7 @@ const sqlRelease = `
 UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, number = number - 1,
   waiting = ? WHERE seq = ? AND token = ?`
 
-// Release puts the message back into its lane as if it had not been delivered: nothing was called,
+// Release puts the message back into its subqueue as if it had not been delivered: nothing was called,
 // or the call was interrupted by a stop. waiting may be "".
 func (s *Store) Release(ctx context.Context, d *Delivery, delay time.Duration, waiting forebay.WaitReason) error {
 	return s.settle(ctx, d, AttemptRecord{}, func(t *tx) error {
@@ -126,7 +126,7 @@ func (s *Store) Release(ctx context.Context, d *Delivery, delay time.Duration, w
 		if err := t.prep(sqlRelease).int(visible).textOrNull(string(waiting)).int(d.Seq).int(d.Token).fenced(); err != nil {
 			return err
 		}
-		return t.dueOf(d.Seq, d.Lane, visible)
+		return t.dueOf(d.Seq, d.Subqueue, visible)
 	})
 }
 
@@ -138,7 +138,7 @@ func (s *Store) Interrupt(ctx context.Context, d *Delivery, a AttemptRecord) err
 		if err != nil {
 			return err
 		}
-		if err := t.dueOf(d.Seq, d.Lane, t.now); err != nil {
+		if err := t.dueOf(d.Seq, d.Subqueue, t.now); err != nil {
 			return err
 		}
 		return t.attempt(d.attempted(), a)
@@ -146,14 +146,14 @@ func (s *Store) Interrupt(ctx context.Context, d *Delivery, a AttemptRecord) err
 }
 
 // SetAside records the failed attempt, ends the job as failed and moves its message to the
-// dead-letter or quarantine lane, where it waits for a redrive or a purge.
-func (s *Store) SetAside(ctx context.Context, d *Delivery, a AttemptRecord, to LaneKind, reason string) error {
+// dead-letter or quarantine subqueue, where it waits for a redrive or a purge.
+func (s *Store) SetAside(ctx context.Context, d *Delivery, a AttemptRecord, to SubqueueKind, reason string) error {
 	return s.settle(ctx, d, a, func(t *tx) error { return t.fail(d, a, to, reason) })
 }
 
 // SetAsideUnlessDenied is SetAside for a call that was turned away, perhaps for the job's own fault: unless its deployment
 // takes calls, and took them when this one began, it records the attempt as back and is Throttle.
-func (s *Store) SetAsideUnlessDenied(ctx context.Context, d *Delivery, a, back AttemptRecord, to LaneKind, reason string) (setAside bool, err error) {
+func (s *Store) SetAsideUnlessDenied(ctx context.Context, d *Delivery, a, back AttemptRecord, to SubqueueKind, reason string) (setAside bool, err error) {
 	err = s.settle(ctx, d, a, func(t *tx) error {
 		deployment, err := t.deployment(d.Admission.Deployment)
 		if err != nil {
@@ -167,7 +167,7 @@ func (s *Store) SetAsideUnlessDenied(ctx context.Context, d *Delivery, a, back A
 	return setAside, err
 }
 
-func (t *tx) fail(d *Delivery, a AttemptRecord, to LaneKind, reason string) error {
+func (t *tx) fail(d *Delivery, a AttemptRecord, to SubqueueKind, reason string) error {
 	held, err := t.holds(d)
 	if err != nil || !held {
 		return lost(err)
@@ -176,7 +176,7 @@ func (t *tx) fail(d *Delivery, a AttemptRecord, to LaneKind, reason string) erro
 		return err
 	}
 	return t.setAside(setAside{
-		seq: d.Seq, to: LaneOf(d.Lane.Queue(), to), generation: d.Generation, attempt: d.Attempt + 1, number: d.Number, version: d.Version,
+		seq: d.Seq, to: SubqueueOf(d.Subqueue.Queue(), to), generation: d.Generation, attempt: d.Attempt + 1, number: d.Number, version: d.Version,
 		started: d.StartedAt.UnixMilli(), failure: Failure{Class: a.ErrorClass, Code: a.ErrorCode, Message: a.ErrorMessage}, reason: reason,
 	})
 }
@@ -280,16 +280,16 @@ func lost(err error) error {
 }
 
 // dueOf is due for a message that is free again; its deadline may have passed while it was locked.
-func (t *tx) dueOf(seq int64, lane Lane, visible int64) error {
+func (t *tx) dueOf(seq int64, subqueue Subqueue, visible int64) error {
 	_, err := t.prep("SELECT rank, deadline FROM messages WHERE seq = ?").int(seq).one(func(r row) {
-		t.due(lane, r.int(0), visible)
+		t.due(subqueue, r.int(0), visible)
 		t.deadlineAt(r.int(1))
 	})
 	return err
 }
 
-func waitingStatus(l Lane) forebay.Status {
-	if l.Kind() == LaneRetry {
+func waitingStatus(l Subqueue) forebay.Status {
+	if l.Kind() == SubqueueRetry {
 		return forebay.StatusRetrying
 	}
 	return forebay.StatusQueued
@@ -428,7 +428,7 @@ func (t *tx) expire(seq int64, generation, attempt int, version int64) error {
 // setAside is a job that failed for good.
 type setAside struct {
 	seq        int64
-	to         Lane
+	to         Subqueue
 	generation int
 	attempt    int
 	number     int
@@ -444,7 +444,7 @@ UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, versi
 
 func (t *tx) setAside(s setAside) error {
 	kind := forebay.EventDeadLettered
-	if s.to.Kind() == LaneQuarantine {
+	if s.to.Kind() == SubqueueQuarantine {
 		kind = forebay.EventQuarantined
 	}
 	err := t.prep(sqlSetAside).int(int64(s.to)).int(t.now).int(s.version + 2).int(int64(s.attempt)).text(bounded(s.reason)).int(s.seq).exec()

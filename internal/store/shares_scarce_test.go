@@ -63,7 +63,7 @@ func serveScarce(t *testing.T, claimants []claimant, deployments []quota.Limits,
 		ctx, cancel := context.WithTimeout(t.Context(), span)
 		defer cancel()
 		for {
-			deliveries, err := s.Claim(ctx, ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: most, MaxBytes: 1 << 20, Lock: time.Hour, Share: share, Plan: plan})
+			deliveries, err := s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: most, MaxBytes: 1 << 20, Lock: time.Hour, Share: share, Plan: plan})
 			if errors.Is(err, context.DeadlineExceeded) {
 				break
 			}

@@ -46,7 +46,7 @@ func fillBacklogs(t *testing.T, s *Store, queue int64, floods []flood) (tenants 
 				}
 			}
 			return struct{}{}, tx.prep("UPDATE messages SET visible = visible - ? WHERE lane = ? AND tenant = ?").
-				int(f.age.Milliseconds()).int(int64(LaneOf(queue, LaneMain))).int(no).exec()
+				int(f.age.Milliseconds()).int(int64(SubqueueOf(queue, SubqueueMain))).int(no).exec()
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -90,7 +90,7 @@ func TestSharesWhateverPriorityAndAge(t *testing.T) {
 			}
 			tokens := make([]float64, len(tenants))
 			for n := 0; n < total; {
-				got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 16, MaxBytes: 1 << 20, Lock: time.Hour, Share: share})
+				got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 16, MaxBytes: 1 << 20, Lock: time.Hour, Share: share})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -104,7 +104,7 @@ func TestSharesWhateverPriorityAndAge(t *testing.T) {
 	})
 }
 
-// Several processes that serve one lane share among the tenants as one does.
+// Several processes that serve one subqueue share among the tenants as one does.
 func TestSharesOfSeveralProcesses(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, e auditEngine) {
 		if e.name != "postgresql" {
@@ -124,7 +124,7 @@ func TestSharesOfSeveralProcesses(t *testing.T) {
 			}
 			running.Go(func() {
 				for range 25 {
-					got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 4 + i, MaxBytes: 1 << 20, Lock: time.Hour, Share: share})
+					got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 4 + i, MaxBytes: 1 << 20, Lock: time.Hour, Share: share})
 					if err != nil {
 						t.Error(err)
 						return
@@ -158,7 +158,7 @@ func TestSharesOfAQuota(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		for {
-			got, err := s.Claim(ctx, ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 8, MaxBytes: 1 << 20, Lock: time.Hour, Share: share, Plan: plan})
+			got, err := s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 8, MaxBytes: 1 << 20, Lock: time.Hour, Share: share, Plan: plan})
 			if err != nil {
 				break
 			}
@@ -187,7 +187,7 @@ func TestManyTenantsThatAreHeldLeaveRoom(t *testing.T) {
 		if err := s.PauseDeployment(t.Context(), "paused", true, Audit{Actor: "a", Action: "pause-deployment", Target: "paused"}); err != nil {
 			t.Fatal(err)
 		}
-		request := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 10, MaxBytes: 1 << 20, Lock: time.Hour, Share: share, Plan: func(task string, _ []byte, _ int64) []Option {
+		request := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 10, MaxBytes: 1 << 20, Lock: time.Hour, Share: share, Plan: func(task string, _ []byte, _ int64) []Option {
 			if task == fmt.Sprint(last) {
 				return []Option{{Deployment: "open"}}
 			}

@@ -149,15 +149,15 @@ func (w *writer) heardOfSlots() {
 	clear(w.full)
 }
 
-// wake makes the lanes due in which these tenants have jobs, also for whoever comes to wait.
+// wake makes the subqueues due in which these tenants have jobs, also for whoever comes to wait.
 func (w *writer) wake(tenants map[int64]int64) {
 	if len(tenants) == 0 {
 		return
 	}
-	for lane, l := range w.lines {
+	for subqueue, l := range w.lines {
 		for no := range l.of {
 			if _, ok := tenants[no/ranksOfTenant]; ok {
-				w.dueAt[lane] = 0
+				w.dueAt[subqueue] = 0
 				break
 			}
 		}

@@ -36,7 +36,7 @@ func TestTenantConcurrency(t *testing.T) {
 		lock := time.Minute
 		claim := func(limit int) (deliveries []Delivery, ids string) {
 			t.Helper()
-			got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: limit, MaxBytes: 1 << 20, Lock: lock, MaxDeliveries: 10})
+			got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: limit, MaxBytes: 1 << 20, Lock: lock, MaxDeliveries: 10})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +91,7 @@ func TestConcurrencySetWhileRunning(t *testing.T) {
 		for i := range 5 {
 			submitAll(t, s, NewJob{ID: fmt.Sprint(i), Tenant: tenant, Queue: queue, Task: "t", Priority: 5})
 		}
-		req := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 3, MaxBytes: 1 << 20, Lock: time.Hour}
+		req := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 3, MaxBytes: 1 << 20, Lock: time.Hour}
 		got, err := s.Claim(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
@@ -129,7 +129,7 @@ func TestDeploymentConcurrency(t *testing.T) {
 		for i, task := range []string{"narrow", "either", "narrow", "either"} {
 			submitAll(t, s, NewJob{ID: fmt.Sprint(i), Tenant: tenant, Queue: queue, Task: task, Priority: 5})
 		}
-		req := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 10, MaxBytes: 1 << 20, Lock: time.Minute, Plan: plan}
+		req := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 10, MaxBytes: 1 << 20, Lock: time.Minute, Plan: plan}
 		got, err := s.Claim(t.Context(), req)
 		if err != nil || len(got) != 3 || got[2].Admission.Deployment != "wide" {
 			t.Fatalf("claimed %+v %v", got, err)
@@ -223,7 +223,7 @@ func (m *counter) claim(t *rapid.T) {
 	if m.claimed(t, s, limit) > 0 {
 		return
 	}
-	m.engine.pass(s, 2*blockedPause*time.Millisecond) // for which a lane is left alone where calls are held
+	m.engine.pass(s, 2*blockedPause*time.Millisecond) // for which a subqueue is left alone where calls are held
 	if m.claimed(t, s, limit) == 0 {
 		m.checkNothingLies(t, s)
 	}
@@ -237,7 +237,7 @@ func (m *counter) claimed(t *rapid.T, s *Store, limit int) int {
 	var err error
 	go func() {
 		defer close(done)
-		got, err = s.Claim(ctx, ClaimRequest{Lane: LaneOf(m.queue, LaneMain), Max: limit, MaxBytes: 1 << 20, Lock: testLock, Plan: narrowPlan})
+		got, err = s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(m.queue, SubqueueMain), Max: limit, MaxBytes: 1 << 20, Lock: testLock, Plan: narrowPlan})
 	}()
 	m.engine.settle(s, done)
 	cancel()
@@ -268,7 +268,7 @@ func (m *counter) claimed(t *rapid.T, s *Store, limit int) int {
 func (m *counter) checkNothingLies(t *rapid.T, s *Store) {
 	var text string
 	err := s.read(context.Background(), func(c conn) error {
-		return c.prep("SELECT m.tenant, j.task, j.id FROM messages m JOIN jobs j ON j.seq = m.seq WHERE m.visible <= ? AND m.lane = ?").int(m.engine.now()).int(int64(LaneOf(m.queue, LaneMain))).each(func(r row) error {
+		return c.prep("SELECT m.tenant, j.task, j.id FROM messages m JOIN jobs j ON j.seq = m.seq WHERE m.visible <= ? AND m.lane = ?").int(m.engine.now()).int(int64(SubqueueOf(m.queue, SubqueueMain))).each(func(r row) error {
 			i := 0
 			if r.int(0) == m.tenants[1] {
 				i = 1
@@ -375,7 +375,7 @@ func TestSlotFreedElsewhere(t *testing.T) {
 		tenant := tenantOf(t, s, "a")
 		capTenant(t, s, tenant, 1)
 		submitAll(t, s, NewJob{ID: "1", Tenant: tenant, Queue: queue, Task: "t", Priority: 5}, NewJob{ID: "2", Tenant: tenant, Queue: queue, Task: "t", Priority: 5})
-		req := ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour}
+		req := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour}
 		got, err := s.Claim(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)

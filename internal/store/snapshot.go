@@ -220,5 +220,5 @@ func RefuseSchema(version int64) error {
 	if version <= 0 {
 		return forebay.Errorf(forebay.CodeDatabaseUnusable, "there is no Forebay database there")
 	}
-	return refuseNewer(version)
+	return refuseUnknown(version)
 }

@@ -81,7 +81,7 @@ func benchmarkLife(b *testing.B, opts Options) {
 		})
 		go func() {
 			for {
-				ds, err := s.Claim(ctx, ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
+				ds, err := s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
 				if err != nil {
 					return
 				}

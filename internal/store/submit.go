@@ -70,7 +70,7 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 		if err := t.lookTurns(jobs); err != nil {
 			return nil, err
 		}
-		defer t.forgetTurns()
+		defer func() { t.turns = nil }()
 		results := make([]Submitted, len(jobs))
 		for i := range jobs {
 			var err error
@@ -141,7 +141,7 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 		return Submitted{}, err
 	}
 	visible := max(t.now, millis(j.ScheduledAt))
-	lane := LaneOf(j.Queue, LaneMain)
+	subqueue := SubqueueOf(j.Queue, SubqueueMain)
 	made := Submitted{Seq: seq, ID: j.ID, CreatedAt: fromMillis(t.now)}
 	waiting := ""
 	if j.SessionID != "" {
@@ -151,15 +151,15 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 		made.Held = waiting != ""
 	}
 	// Whether it is the turn of a job of a session shows in the messages that are stored.
-	if visible == t.now && j.SessionID == "" && t.handsOver(lane, j) {
-		t.fresh[int64(lane)] = append(t.fresh[int64(lane)], freshCandidate(j, seq, lane, t.now))
+	if visible == t.now && j.SessionID == "" && t.handsOver(subqueue, j) {
+		t.fresh[int64(subqueue)] = append(t.fresh[int64(subqueue)], freshCandidate(j, seq, subqueue, t.now))
 	} else {
-		err = t.prep(sqlInsertMessage).int(seq).int(int64(lane)).int(lineOf(j.Tenant, j.Class, j.Priority)).int(visible).
+		err = t.prep(sqlInsertMessage).int(seq).int(int64(subqueue)).int(lineOf(j.Tenant, j.Class, j.Priority)).int(visible).
 			int(j.InputSize).int(j.Tenant).intOrNull(millis(j.Deadline)).textOrNull(waiting).exec()
 		if err != nil {
 			return Submitted{}, err
 		}
-		t.due(lane, lineOf(j.Tenant, j.Class, j.Priority), visible)
+		t.due(subqueue, lineOf(j.Tenant, j.Class, j.Priority), visible)
 	}
 	if j.IdempotencyKey != "" {
 		err := t.prep("INSERT INTO idempotency (tenant, key, body_hash, seq, created_at) VALUES (?, ?, ?, ?, ?)").

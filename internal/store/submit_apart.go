@@ -42,26 +42,26 @@ func (s *Store) writerFor(jobs []NewJob) *writer {
 	}
 	wanted := s.writer.wanted.Load()
 	for i := range jobs {
-		if jobs[i].SessionID != "" || jobs[i].Caller != nil || wanted != nil && (*wanted)[int64(LaneOf(jobs[i].Queue, LaneMain))] {
+		if jobs[i].SessionID != "" || jobs[i].Caller != nil || wanted != nil && (*wanted)[int64(SubqueueOf(jobs[i].Queue, SubqueueMain))] {
 			return s.writer
 		}
 	}
 	return s.submitter
 }
 
-// noteWanted tells in which lanes claims wait for jobs that are not there.
+// noteWanted tells in which subqueues claims wait for jobs that are not there.
 func (w *writer) noteWanted() {
 	if w.share == nil {
 		return
 	}
 	var now map[int64]bool
-	for lane, claims := range w.parked {
-		_, blocked := w.blocked[lane]
-		if lane >= 0 && Lane(lane).Kind() == LaneMain && !blocked && slices.ContainsFunc(claims, func(c *claim) bool { return c.receive == nil && c.waits() }) {
+	for subqueue, claims := range w.parked {
+		_, blocked := w.blocked[subqueue]
+		if subqueue >= 0 && Subqueue(subqueue).Kind() == SubqueueMain && !blocked && slices.ContainsFunc(claims, func(c *claim) bool { return c.receive == nil && c.waits() }) {
 			if now == nil {
 				now = map[int64]bool{}
 			}
-			now[lane] = true
+			now[subqueue] = true
 		}
 	}
 	if before := w.wanted.Load(); before == nil || !maps.Equal(*before, now) {

@@ -32,7 +32,7 @@ func TestSubmitBesideClaims(t *testing.T) {
 		for range 2 {
 			workers.Go(func() {
 				for working.Err() == nil {
-					got, err := s.Claim(working, ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 5, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3})
+					got, err := s.Claim(working, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 5, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3})
 					if err != nil {
 						return
 					}
@@ -129,8 +129,8 @@ func TestTwoHoldersInOneTransaction(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		tenant, queue := tenantOf(t, s, "acme"), queueOf(t, s, "q")
 		put(t, s, tenant, queue, 1, nil)
-		old := take(t, s, LaneOf(queue, LaneMain), 1, time.Millisecond)[0]
-		current := take(t, s, LaneOf(queue, LaneMain), 1, time.Minute)[0]
+		old := take(t, s, SubqueueOf(queue, SubqueueMain), 1, time.Millisecond)[0]
+		current := take(t, s, SubqueueOf(queue, SubqueueMain), 1, time.Minute)[0]
 		s.OnCommit(func(c Commit) {
 			if c.Err != nil {
 				t.Error(c.Err)
@@ -184,7 +184,7 @@ func TestSubmitterLeavesBudgetsAlone(t *testing.T) {
 	claimed := make(chan struct{})
 	go func() {
 		defer close(claimed)
-		if got, err := s.Claim(ctx, ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1, Lock: time.Minute, Plan: paidPlan}); !errors.Is(err, context.Canceled) {
+		if got, err := s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1, Lock: time.Minute, Plan: paidPlan}); !errors.Is(err, context.Canceled) {
 			t.Errorf("a claim beyond the budget got %+v, %v", got, err)
 		}
 	}()
@@ -267,7 +267,7 @@ func testSameKeyAtOnce(t *testing.T, claims bool) {
 		CREATE CONSTRAINT TRIGGER held AFTER INSERT ON forebay.idempotency DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION forebay.held();
 		SELECT pg_advisory_lock(%[1]d)`, key))
 
-	c := &claim{ClaimRequest: ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: 1, MaxBytes: 1, Lock: time.Minute, MaxDeliveries: 3}, waiter: newWaiter()}
+	c := &claim{ClaimRequest: ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1, Lock: time.Minute, MaxDeliveries: 3}, waiter: newWaiter()}
 	jobOf := func(id string) []NewJob {
 		return []NewJob{{ID: id, Tenant: tenant, Queue: queue, Task: "echo", MaxAttempts: 5, IdempotencyKey: "once", BodyHash: []byte("same")}}
 	}

@@ -68,7 +68,7 @@ func (s *Store) TenantLimits(ctx context.Context, tenant int64) (limits forebay.
 // What is counted by one statement: ?1 is the tenant's number, ?2 the time, ?3 the most that is counted, so
 // that more costs no more.
 var sqlUsed = map[forebay.LimitName][]string{
-	// The lines of the tenant in the lanes for jobs that are not set aside.
+	// The lines of the tenant in the subqueues for jobs that are not set aside.
 	forebay.LimitWaitingJobs: {sqlBounded(`SELECT m.seq FROM queues q JOIN messages m
 		ON m.lane IN (q.no * 4, q.no * 4 + 1) AND m.rank >= ?1 * 1024 AND m.rank < (?1 + 1) * 1024 WHERE q.kind = 'jobs' AND ?2 > 0`)},
 	forebay.LimitWaitingMessages: {sqlBounded(`SELECT b.seq FROM queues q JOIN bodies b
@@ -150,7 +150,7 @@ func sqlPayloadSizes(bytes, blob, from string) string {
 	return "coalesce((SELECT CAST(sum(" + sqlPayloadSize(bytes, blob) + ") AS BIGINT) FROM " + from + " WHERE " + alias + ".instance = o.no), 0)"
 }
 
-// Of messages a read adds up those of some queues, and of a queue that has more than bytePage those of one lane at a time.
+// Of messages a read adds up those of some queues, and of a queue that has more than bytePage those of one subqueue at a time.
 const (
 	sqlQueueBytes = `SELECT q.no,
   (SELECT count(*) FROM (SELECT b.seq FROM bodies b WHERE b.lane IN (q.no * 4, q.no * 4 + 2) LIMIT ?4 + 0) x),
@@ -158,7 +158,7 @@ const (
     WHERE b.lane IN (q.no * 4, q.no * 4 + 2) LIMIT ?4 + 0) x),
   (SELECT CAST(coalesce(sum(length(s.state)), 0) AS BIGINT) FROM sessions s WHERE s.queue = q.no AND s.state IS NOT NULL)
 FROM queues q WHERE q.tenant = ?1 AND q.no > ?2 ORDER BY q.no LIMIT ?3 + 0`
-	sqlLaneBytes = `SELECT b.seq, (SELECT m.size FROM messages m WHERE m.seq = b.seq) FROM bodies b
+	sqlSubqueueBytes = `SELECT b.seq, (SELECT m.size FROM messages m WHERE m.seq = b.seq) FROM bodies b
 WHERE b.lane = ?1 AND b.seq > ?2 ORDER BY b.seq LIMIT ?3 + 0`
 )
 
@@ -208,7 +208,7 @@ func (s *Store) messageBytes(ctx context.Context, tenant int64) (total int64, er
 		for _, q := range large {
 			for _, kind := range []int64{0, 2} {
 				if err == nil {
-					size, err = s.addLaneBytes(ctx, q*laneKinds+kind, size)
+					size, err = s.addSubqueueBytes(ctx, q*subqueueKinds+kind, size)
 				}
 			}
 		}
@@ -220,13 +220,13 @@ func (s *Store) messageBytes(ctx context.Context, tenant int64) (total int64, er
 	return total, nil
 }
 
-// addLaneBytes adds what a lane's messages have.
-func (s *Store) addLaneBytes(ctx context.Context, lane, total int64) (int64, error) {
+// addLaneBytes adds what a subqueue's messages have.
+func (s *Store) addSubqueueBytes(ctx context.Context, subqueue, total int64) (int64, error) {
 	for after, rows := int64(0), bytePage; rows == bytePage; {
 		var size, last int64
 		err := s.read(ctx, func(c conn) error {
 			rows, size, last = 0, 0, after
-			return c.prep(sqlLaneBytes).int(lane).int(after).int(bytePage).each(func(r row) error {
+			return c.prep(sqlSubqueueBytes).int(subqueue).int(after).int(bytePage).each(func(r row) error {
 				rows, last, size = rows+1, r.int(0), size+r.int(1)
 				return nil
 			})

@@ -192,7 +192,7 @@ type TopicCounts struct{ Subscriptions, Scheduled int64 }
 func (s *Store) TopicCounts(ctx context.Context, topic MessageQueue, limit int64) (counts TopicCounts, err error) {
 	err = s.read(ctx, func(c conn) error {
 		_, err := c.prep(`SELECT (SELECT count(*) FROM queues WHERE topic = ?1 AND kind = 'messages'), (SELECT count(*) FROM (SELECT 1 FROM messages WHERE lane = ?2 AND rank >= ?3 AND rank <= ?5 LIMIT ?4 + 0) m)`).
-			int(topic.No).int(int64(topic.Lane(false))).int(scheduledRank).int(limit).int(partRank).one(func(r row) { counts = TopicCounts{r.int(0), r.int(1)} })
+			int(topic.No).int(int64(topic.Subqueue(false))).int(scheduledRank).int(limit).int(partRank).one(func(r row) { counts = TopicCounts{r.int(0), r.int(1)} })
 		return err
 	})
 	return counts, err

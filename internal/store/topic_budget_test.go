@@ -47,7 +47,7 @@ func wantOnce(t *testing.T, s *Store, subs []MessageQueue, messages, atOnce int)
 	err := s.read(t.Context(), func(c conn) error {
 		for _, sub := range subs {
 			_, err := c.prep("SELECT count(*), count(DISTINCT message_id), coalesce(max(dead_letter_reason), '') FROM bodies WHERE lane BETWEEN ? AND ?").
-				int(int64(sub.Lane(false))).int(int64(sub.Lane(true))).one(func(r row) {
+				int(int64(sub.Subqueue(false))).int(int64(sub.Subqueue(true))).one(func(r row) {
 				if r.int(0) != int64(messages) || r.int(1) != int64(messages) || r.text(2) != "" {
 					t.Errorf("%s has %d copies of %d messages of %d (%s)", sub.Name, r.int(0), r.int(1), messages, r.text(2))
 				}
@@ -117,7 +117,7 @@ func TestActivationWithinTheLimit(t *testing.T) {
 		makeDue(t, s)
 		untilEmpty(t, s, "SELECT count(*) - 1 FROM messages WHERE rank = 1")
 		for _, sub := range []MessageQueue{subs[0], subs[29]} {
-			if got := subjects(t, s, sub.Lane(false)); got != "m1" {
+			if got := subjects(t, s, sub.Subqueue(false)); got != "m1" {
 				t.Errorf("%s has %q", sub.Name, got)
 			}
 		}
@@ -128,7 +128,7 @@ func TestActivationWithinTheLimit(t *testing.T) {
 		}
 		makeDue(t, s)
 		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
-		if got := subjects(t, s, subs[0].Lane(false)); got != "m1 m0" {
+		if got := subjects(t, s, subs[0].Subqueue(false)); got != "m1 m0" {
 			t.Errorf("%s has %q", subs[0].Name, got)
 		}
 	})
@@ -149,7 +149,7 @@ func TestBacklogToTopic(t *testing.T) {
 		if _, _, err := s.PutMessageQueue(t.Context(), q, 10); err != nil {
 			t.Fatal(err)
 		}
-		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE lane = ", int64(q.Lane(false))))
+		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE lane = ", int64(q.Subqueue(false))))
 		wantOnce(t, s, subs, messages, len(subs))
 	})
 }
@@ -174,7 +174,7 @@ func TestSendThroughQueue(t *testing.T) {
 		}
 		const messages = 200
 		send(t, s, q, numbered(0, messages)...)
-		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE lane = ", int64(q.Lane(false))))
+		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE lane = ", int64(q.Subqueue(false))))
 		wantOnce(t, s, subs, messages, len(subs))
 	})
 }
@@ -238,7 +238,7 @@ func TestJudgingIsBounded(t *testing.T) {
 		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
 		wantOnce(t, s, []MessageQueue{all}, len(messages), 1)
 		byTime := map[time.Time]int{}
-		for _, m := range peekAll(t, s, all.Lane(false)) {
+		for _, m := range peekAll(t, s, all.Subqueue(false)) {
 			if byTime[m.EnqueuedAt]++; byTime[m.EnqueuedAt] > 1 {
 				t.Error("two messages that took long became active in one transaction")
 			}
@@ -264,7 +264,7 @@ func TestManyListeners(t *testing.T) {
 		for i := range jobs {
 			submitAll(t, s, NewJob{ID: fmt.Sprint("job_", i), Tenant: tenant, Queue: queue, Task: "echo", Priority: 5})
 		}
-		got, err := s.Claim(t.Context(), ClaimRequest{Lane: LaneOf(queue, LaneMain), Max: jobs, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3})
+		got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: jobs, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3})
 		if err != nil || len(got) != jobs {
 			t.Fatal(len(got), err)
 		}

@@ -243,7 +243,7 @@ func (s *Store) activateSlow(ctx context.Context, m slowMessage) error {
 		if err != nil || !found || topic.Version != j.version {
 			return struct{}{}, err
 		}
-		waits, err := t.any("SELECT 1 FROM messages WHERE seq = ? AND lane + 0 = ? AND rank = ?", m.seq, int64(topic.Lane(false)), scheduledRank)
+		waits, err := t.any("SELECT 1 FROM messages WHERE seq = ? AND lane + 0 = ? AND rank = ?", m.seq, int64(topic.Subqueue(false)), scheduledRank)
 		if err != nil || !waits {
 			return struct{}{}, err
 		}

@@ -47,7 +47,7 @@ func TestSendersJudgeBeforeTheirTransaction(t *testing.T) {
 		all := subscribe(t, s, topic, "all")
 		subscribeSlowly(t, s, topic, "slow", 2*txSteps/(1<<18))
 		send(t, s, topic, slow("one"))
-		if got := subjects(t, s, all.Lane(false)); got != "one" {
+		if got := subjects(t, s, all.Subqueue(false)); got != "one" {
 			t.Errorf("the subscription has %q", got)
 		}
 		for i := range 3 {
@@ -78,19 +78,19 @@ func TestSentByTheRulesThatStand(t *testing.T) {
 		if _, err := s.sendJudged(t.Context(), topic, messages, 0, judged); !errors.Is(err, errTopicChanged) {
 			t.Errorf("what older rules have judged was sent: %v", err)
 		}
-		if got := subjects(t, s, first.Lane(false)); got != "" {
+		if got := subjects(t, s, first.Subqueue(false)); got != "" {
 			t.Errorf("the subscription has %q", got)
 		}
 		send(t, s, topic, messages...)
 		for _, sub := range []MessageQueue{first, second} {
-			if got := subjects(t, s, sub.Lane(false)); got != "one" {
+			if got := subjects(t, s, sub.Subqueue(false)); got != "one" {
 				t.Errorf("%s has %q", sub.Name, got)
 			}
 		}
 		if _, err := s.sendJudged(t.Context(), topic, messages, 0, nil); err != nil { // as when the topic changes each time
 			t.Error(err)
 		}
-		if got := subjects(t, s, second.Lane(false)); got != "one one" {
+		if got := subjects(t, s, second.Subqueue(false)); got != "one one" {
 			t.Errorf("%s has %q", second.Name, got)
 		}
 	})
@@ -117,8 +117,8 @@ func TestJudgingEventsIsBounded(t *testing.T) {
 		if most := txSteps + events*(eventSteps+1<<19); err != nil || steps > most {
 			t.Errorf("judging took %d steps, not %d (%v)", steps, most, err)
 		}
-		for lane, sub := range map[Lane]string{all.Lane(false): "all", costly.Lane(true): "slow"} {
-			if got := len(peekAll(t, s, lane)); got != events {
+		for subqueue, sub := range map[Subqueue]string{all.Subqueue(false): "all", costly.Subqueue(true): "slow"} {
+			if got := len(peekAll(t, s, subqueue)); got != events {
 				t.Errorf("%s has %d of %d events", sub, got, events)
 			}
 		}
@@ -155,7 +155,7 @@ func TestTransactionsCompileFewRules(t *testing.T) {
 			t.Errorf("the transaction compiled %+v (%v)", got, err)
 		}
 		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 2")
-		for sub, want := range map[Lane]string{all.Lane(false): "m0 m1 m2 m3", of.Lane(false): "", few.Lane(false): "m0 m1 m2"} {
+		for sub, want := range map[Subqueue]string{all.Subqueue(false): "m0 m1 m2 m3", of.Subqueue(false): "", few.Subqueue(false): "m0 m1 m2"} {
 			if got := subjects(t, s, sub); got != want {
 				t.Errorf("a subscription has %q, not %q", got, want)
 			}
@@ -194,7 +194,7 @@ func TestWhatFindsNoRulesReadyWaitsShortly(t *testing.T) {
 		}
 		makeDue(t, s)
 		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
-		if got := subjects(t, s, all.Lane(false)); got != "one" {
+		if got := subjects(t, s, all.Subqueue(false)); got != "one" {
 			t.Errorf("the subscription has %q", got)
 		}
 	})

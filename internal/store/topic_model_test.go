@@ -251,7 +251,7 @@ func (w *newsstand) check(t *rapid.T) {
 	for topic, subs := range w.subs {
 		for _, sub := range subs {
 			for deadLetter, want := range map[bool][]modelCopy{false: sub.active, true: sub.dead} {
-				got, _, err := w.s.Peek(background, sub.queue.Lane(deadLetter), 0, 10_000, 1<<30, 1)
+				got, _, _, err := w.s.Peek(background, PeekQuery{Subqueue: sub.queue.Subqueue(deadLetter), Limit: 10_000, MaxBytes: 1 << 30, AtLeast: 1})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -55,7 +55,7 @@ func (t *tx) storePart(topic MessageQueue, seq int64, a arrival, picks int) erro
 		t.topics.parts = map[int64]bool{}
 	}
 	t.topics.parts[topic.No] = true
-	return t.insertArrival(topic, seq, a, standing{lane: topic.Lane(false), rank: partRank, dueAt: at, handed: 1, copies: copies})
+	return t.insertArrival(topic, seq, a, standing{subqueue: topic.Subqueue(false), rank: partRank, dueAt: at, handed: 1, copies: copies})
 }
 
 // handOut makes the copies of messages that wait in a topic, and of those before them. What it leaves, for the database fails or the
@@ -107,7 +107,7 @@ const sqlNextPart = "SELECT seq FROM messages WHERE lane = ? AND rank = ? ORDER 
 func (t *tx) handOutSome(topic MessageQueue, picks map[int64][]picked) (next int64, err error) {
 	for made := 0; ; {
 		next = 0
-		_, err := t.prep(sqlNextPart).int(int64(topic.Lane(false))).int(partRank).one(func(r row) { next = r.int(0) })
+		_, err := t.prep(sqlNextPart).int(int64(topic.Subqueue(false))).int(partRank).one(func(r row) { next = r.int(0) })
 		if err != nil || next == 0 || made >= partCopies || made > 0 && t.copied.full() {
 			return next, err
 		}
@@ -233,7 +233,7 @@ func (c *compiledTopic) pickPart(p *part, left *int, goesOn bool, turn *turns.Tu
 
 // tendPart makes copies in a topic where a message is due that has some to make: first of those before it.
 func (t *tx) tendPart(m dueMessage) error {
-	topic, found, err := t.messageQueue(m.lane.Queue())
+	topic, found, err := t.messageQueue(m.subqueue.Queue())
 	if err != nil {
 		return err
 	}
@@ -278,7 +278,7 @@ func (s *Store) handOutSlow(ctx context.Context, m slowMessage, p part) error {
 			return struct{}{}, err
 		}
 		first := false
-		_, err = t.prep(sqlNextPart).int(int64(topic.Lane(false))).int(partRank).one(func(r row) { first = r.int(0) == m.seq })
+		_, err = t.prep(sqlNextPart).int(int64(topic.Subqueue(false))).int(partRank).one(func(r row) { first = r.int(0) == m.seq })
 		if err != nil || !first {
 			return struct{}{}, err
 		}

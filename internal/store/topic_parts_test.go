@@ -29,7 +29,7 @@ func TestSendInParts(t *testing.T) {
 			t.Errorf("duplicates have the numbers %d and %d, not %d and %d", seqs[0], seqs[messages], known[0], seqs[1])
 		}
 		for _, sub := range subs {
-			got := peekAll(t, s, sub.Lane(false))
+			got := peekAll(t, s, sub.Subqueue(false))
 			if len(got) != messages {
 				t.Fatalf("%s has %d messages", sub.Name, len(got))
 			}
@@ -85,7 +85,7 @@ func TestSendInPartsWithoutItsSender(t *testing.T) {
 			want += fmt.Sprint("m", i, " ")
 		}
 		for _, sub := range append(subs, fresh) {
-			if got := subjects(t, s, sub.Lane(false)); got != want+"event" {
+			if got := subjects(t, s, sub.Subqueue(false)); got != want+"event" {
 				t.Fatalf("%s has %s", sub.Name, got)
 			}
 		}
@@ -113,7 +113,7 @@ func subscribeManifold(t *testing.T, s *Store, topic MessageQueue, n, copies int
 func wantManifold(t *testing.T, s *Store, subs []MessageQueue, copies int, messages ...string) {
 	t.Helper()
 	for _, sub := range subs {
-		got := peekAll(t, s, sub.Lane(false))
+		got := peekAll(t, s, sub.Subqueue(false))
 		if len(got) != copies*len(messages) {
 			t.Fatalf("%s has %d copies, not %d of %d messages", sub.Name, len(got), copies, len(messages))
 		}

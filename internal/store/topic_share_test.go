@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// enqueued are the times at which what stands in these lanes came there: a transaction has one.
-func enqueued(t *testing.T, s *Store, lanes ...Lane) (times []int64) {
+// enqueued are the times at which what stands in these subqueues came there: a transaction has one.
+func enqueued(t *testing.T, s *Store, subqueues ...Subqueue) (times []int64) {
 	t.Helper()
-	for _, lane := range lanes {
-		for _, m := range peekAll(t, s, lane) {
+	for _, subqueue := range subqueues {
+		for _, m := range peekAll(t, s, subqueue) {
 			if at := m.EnqueuedAt.UnixMilli(); len(times) == 0 || times[len(times)-1] != at {
 				times = append(times, at)
 			}
@@ -46,7 +46,7 @@ func TestDueHasAShareOfItsOwn(t *testing.T) {
 			}
 		}
 		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
-		if times := enqueued(t, s, q.Lane(false)); len(times) != 1 {
+		if times := enqueued(t, s, q.Subqueue(false)); len(times) != 1 {
 			t.Errorf("20 messages became active in %d transactions", len(times))
 		}
 	})
@@ -80,8 +80,8 @@ func TestForwardingHasAShareOfItsOwn(t *testing.T) {
 			}
 		}
 		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
-		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE lane = ", int64(q.Lane(false))))
-		active, forwarded := enqueued(t, s, subs[0].Lane(false)), enqueued(t, s, there.Lane(false))
+		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE lane = ", int64(q.Subqueue(false))))
+		active, forwarded := enqueued(t, s, subs[0].Subqueue(false)), enqueued(t, s, there.Subqueue(false))
 		if len(forwarded) != 1 || len(active) == 0 || forwarded[0] != active[0] {
 			t.Errorf("became active at %v, forwarded at %v", active, forwarded)
 		}
@@ -97,7 +97,7 @@ func TestReceivingIsBounded(t *testing.T) {
 		const messages = 2 * fullCopies / 50
 		send(t, s, q, numbered(0, messages)...)
 		_, err := transact(t.Context(), s, stageChange, func(t *tx) (int, error) {
-			return 0, t.prep("UPDATE messages SET deliveries = 1 WHERE lane = ?").int(int64(q.Lane(false))).exec()
+			return 0, t.prep("UPDATE messages SET deliveries = 1 WHERE lane = ?").int(int64(q.Subqueue(false))).exec()
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -107,7 +107,7 @@ func TestReceivingIsBounded(t *testing.T) {
 				t.Fatalf("received %+v, %v", got, err)
 			}
 		}
-		if got := strings.Fields(subjects(t, s, subs[0].Lane(false))); len(got) != messages {
+		if got := strings.Fields(subjects(t, s, subs[0].Subqueue(false))); len(got) != messages {
 			t.Fatalf("%d of %d messages were dead-lettered", len(got), messages)
 		}
 		err = s.read(t.Context(), func(c conn) error {
@@ -142,12 +142,12 @@ func TestSendThroughQueueKeepsTheOrder(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE lane = ", int64(q.Lane(false))))
+		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE lane = ", int64(q.Subqueue(false))))
 		var want []string
 		for _, m := range numbered(0, all) {
 			want = append(want, m.Subject)
 		}
-		if got := subjects(t, s, subs[49].Lane(false)); got != strings.Join(want, " ") {
+		if got := subjects(t, s, subs[49].Subqueue(false)); got != strings.Join(want, " ") {
 			t.Errorf("came as %s", got)
 		}
 	})

@@ -95,8 +95,8 @@ func TestCostlyRulesDelayTheirTenantAlone(t *testing.T) {
 		}
 		var before int
 		for start := time.Now(); ; <-time.After(time.Millisecond) {
-			before = len(peekAll(t, s, listeners[0].Lane(false)))
-			if len(peekAll(t, s, listeners[1].Lane(false))) == 1 {
+			before = len(peekAll(t, s, listeners[0].Subqueue(false)))
+			if len(peekAll(t, s, listeners[1].Subqueue(false))) == 1 {
 				break
 			}
 			if time.Since(start) > time.Minute {
@@ -107,7 +107,7 @@ func TestCostlyRulesDelayTheirTenantAlone(t *testing.T) {
 			t.Errorf("%d of %d messages of the other tenant came first", before, many)
 		}
 		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
-		if got := len(peekAll(t, s, listeners[0].Lane(false))); got != many {
+		if got := len(peekAll(t, s, listeners[0].Subqueue(false))); got != many {
 			t.Errorf("%d of %d messages came", got, many)
 		}
 	})

@@ -78,20 +78,20 @@ func send(t testing.TB, s *Store, q MessageQueue, messages ...MessageContent) []
 	return seqs
 }
 
-func peekAll(t testing.TB, s *Store, lane Lane) []Message {
+func peekAll(t testing.TB, s *Store, subqueue Subqueue) []Message {
 	t.Helper()
-	got, next, err := s.Peek(context.Background(), lane, 0, 1000, 1<<30, 1)
+	got, next, _, err := s.Peek(context.Background(), PeekQuery{Subqueue: subqueue, Limit: 1000, MaxBytes: 1 << 30, AtLeast: 1})
 	if err != nil || next != 0 {
 		t.Fatalf("peek: next %d, %v", next, err)
 	}
 	return got
 }
 
-// subjects are those of the messages in the lane, by their numbers.
-func subjects(t testing.TB, s *Store, lane Lane) string {
+// subjects are those of the messages in the subqueue, by their numbers.
+func subjects(t testing.TB, s *Store, subqueue Subqueue) string {
 	t.Helper()
 	var all []string
-	for _, m := range peekAll(t, s, lane) {
+	for _, m := range peekAll(t, s, subqueue) {
 		all = append(all, m.Subject)
 	}
 	return strings.Join(all, " ")
@@ -108,11 +108,11 @@ func testTopicFanOut(t *testing.T, s *Store, _ *clock) {
 	putRule(t, s, some, "marked", forebay.RuleSettings{SQLFilter: "n > 8", SQLAction: "SET sys.Label = 'very ' + sys.Label; SET n = n * 2"})
 	seqs := send(t, s, topic, content("a", 1), content("b", 6), content("c", 9))
 
-	if got := subjects(t, s, all.Lane(false)); got != "a b c" {
+	if got := subjects(t, s, all.Subqueue(false)); got != "a b c" {
 		t.Errorf("all has %q", got)
 	}
-	got := peekAll(t, s, some.Lane(false))
-	if subjects := subjects(t, s, some.Lane(false)); subjects != "b c very c" {
+	got := peekAll(t, s, some.Subqueue(false))
+	if subjects := subjects(t, s, some.Subqueue(false)); subjects != "b c very c" {
 		t.Fatalf("some has %q", subjects)
 	}
 	var properties forebay.Properties
@@ -146,16 +146,16 @@ func testFilterErrors(t *testing.T, s *Store, _ *clock) {
 	}
 	send(t, s, topic, content("one", 1), content("two", 2), content("three", 3))
 	for _, sub := range []MessageQueue{strict, lax} {
-		if got := subjects(t, s, sub.Lane(false)); got != "two two" {
+		if got := subjects(t, s, sub.Subqueue(false)); got != "two two" {
 			t.Errorf("%s has %q", sub.Name, got)
 		}
 	}
-	dead := peekAll(t, s, strict.Lane(true))
+	dead := peekAll(t, s, strict.Subqueue(true))
 	if len(dead) != 1 || dead[0].Subject != "one" || dead[0].DeadLetterReason != forebay.ReasonFilter ||
 		dead[0].DeadLetterDescription != "the filter of rule bad: an integer is divided by zero" {
 		t.Errorf("dead-lettered %+v", dead)
 	}
-	if got := peekAll(t, s, lax.Lane(true)); len(got) != 0 {
+	if got := peekAll(t, s, lax.Subqueue(true)); len(got) != 0 {
 		t.Errorf("dead-lettered %+v", got)
 	}
 }
@@ -171,12 +171,12 @@ func TestActionsThatMakeACopyTooLarge(t *testing.T) {
 			sub := subscribe(t, s, topic, fmt.Sprint("s", i, strict), func(q *MessageQueue) { q.DeadLetterFilterErrors = strict })
 			putRule(t, s, sub, "grow", forebay.RuleSettings{SQLAction: action})
 			send(t, s, topic, content("m", 1))
-			dead := peekAll(t, s, sub.Lane(true))
+			dead := peekAll(t, s, sub.Subqueue(true))
 			if len(dead) != 1 || dead[0].DeadLetterReason != forebay.ReasonHeaderSize || !strings.HasPrefix(dead[0].DeadLetterDescription, "the action of rule grow: ") ||
 				string(dead[0].Properties) != `{"n":1}` {
 				t.Errorf("%s: dead-lettered %+v", sub.Name, dead)
 			}
-			if got := subjects(t, s, sub.Lane(false)); got != "m" {
+			if got := subjects(t, s, sub.Subqueue(false)); got != "m" {
 				t.Errorf("%s has %q", sub.Name, got)
 			}
 			if _, err := s.DropMessageQueue(t.Context(), sub); err != nil {
@@ -198,7 +198,7 @@ func testTopicSettings(t *testing.T, s *Store, c *clock) {
 	if again[0] != first[1] || again[1] != first[0] {
 		t.Errorf("duplicates are %v, of %v", again, first)
 	}
-	if got := subjects(t, s, sub.Lane(false)); got != "now" {
+	if got := subjects(t, s, sub.Subqueue(false)); got != "now" {
 		t.Errorf("at once: %q", got)
 	}
 	if counts, err := s.TopicCounts(t.Context(), topic, CountLimit); err != nil || counts.Scheduled != 1 {
@@ -206,11 +206,11 @@ func testTopicSettings(t *testing.T, s *Store, c *clock) {
 	}
 	late := subscribe(t, s, topic, "late") // in time for what is scheduled
 	c.pass(31 * time.Second)
-	if got := subjects(t, s, sub.Lane(false)) + "; " + subjects(t, s, late.Lane(false)); got != "now later; later" {
+	if got := subjects(t, s, sub.Subqueue(false)) + "; " + subjects(t, s, late.Subqueue(false)); got != "now later; later" {
 		t.Errorf("after its time: %q", got)
 	}
 	c.pass(30 * time.Second)
-	if got := subjects(t, s, sub.Lane(false)) + "; " + subjects(t, s, sub.Lane(true)); got != "later; now" {
+	if got := subjects(t, s, sub.Subqueue(false)) + "; " + subjects(t, s, sub.Subqueue(true)); got != "later; now" {
 		t.Errorf("after the topic's time to live: %q", got)
 	}
 }
@@ -226,7 +226,7 @@ func testForwardingThroughTopics(t *testing.T, s *Store, _ *clock) {
 	subscribe(t, s, inner, "to-queue", func(sub *MessageQueue) { sub.ForwardTo = q.Name })
 	subscribe(t, s, topic, "to-topic", func(sub *MessageQueue) { sub.ForwardTo = inner.Name })
 	seqs := send(t, s, topic, content("m", 1))
-	got := peekAll(t, s, q.Lane(false))
+	got := peekAll(t, s, q.Subqueue(false))
 	if len(got) != 1 || got[0].hops != 2 || got[0].EnqueuedSeq != seqs[0] {
 		t.Errorf("forwarded %+v", got)
 	}
@@ -238,7 +238,7 @@ func testForwardingThroughTopics(t *testing.T, s *Store, _ *clock) {
 	}
 	send(t, s, circle, content("m", 1))
 	for _, loop := range loops {
-		dead := peekAll(t, s, loop.Lane(true))
+		dead := peekAll(t, s, loop.Subqueue(true))
 		if len(dead) != 1<<maxHops || dead[0].DeadLetterReason != forebay.ReasonMaxHops {
 			t.Errorf("%d messages ended in the circle", len(dead))
 		}
@@ -274,7 +274,7 @@ func testNothingIsForwardedToOurTopics(t *testing.T, s *Store, _ *clock) {
 			t.Fatal(err)
 		}
 		send(t, s, q, content("forged", 1))
-		dead, got := peekAll(t, s, q.Lane(true)), peekAll(t, s, sub.Lane(false))
+		dead, got := peekAll(t, s, q.Subqueue(true)), peekAll(t, s, sub.Subqueue(false))
 		switch {
 		case ours && (len(dead) != 1 || dead[0].DeadLetterReason != forebay.ReasonNoTarget || len(got) != 0):
 			t.Errorf("%s got %+v, dead-lettered %+v", name, got, dead)
@@ -303,7 +303,7 @@ func testFanOutLimit(t *testing.T, s *Store, _ *clock) {
 	if _, err := s.Send(t.Context(), topic, []MessageContent{large}); forebay.CodeOf(err) != forebay.CodePayloadTooLarge {
 		t.Errorf("270 MiB of copies: %v", err)
 	}
-	if got := subjects(t, s, LaneOf(topic.No+1, LaneMain)); got != "one" {
+	if got := subjects(t, s, SubqueueOf(topic.No+1, SubqueueMain)); got != "one" {
 		t.Errorf("stored %q", got)
 	}
 }
@@ -396,7 +396,7 @@ func testDropTopic(t *testing.T, s *Store, _ *clock) {
 		t.Fatal(dropped, err)
 	}
 	send(t, s, topic, content("2", 1))
-	if got := subjects(t, s, b.Lane(false)); got != "1 2" {
+	if got := subjects(t, s, b.Subqueue(false)); got != "1 2" {
 		t.Errorf("b has %q", got)
 	}
 	if dropped, err := s.DropMessageQueue(t.Context(), topic); err != nil || !dropped {
@@ -448,7 +448,7 @@ func testRulesOfAnotherProcess(t *testing.T, s *Store, c *clock) {
 	send(t, s, topic, content("2", 1))
 	putRule(t, other, sub, "r", forebay.RuleSettings{SQLFilter: "n = 1"})
 	send(t, s, topic, content("3", 1), content("4", 2))
-	if got := subjects(t, s, sub.Lane(false)); got != "1 3" {
+	if got := subjects(t, s, sub.Subqueue(false)); got != "1 3" {
 		t.Errorf("selected %q", got)
 	}
 }
@@ -491,7 +491,7 @@ func testPublish(t *testing.T, s *Store, _ *clock) {
 	if err := publish(false, ""); err != nil {
 		t.Fatal(err)
 	}
-	if got := subjects(t, s, sub.Lane(false)); got != "0 1 2" {
+	if got := subjects(t, s, sub.Subqueue(false)); got != "0 1 2" {
 		t.Errorf("published %q", got)
 	}
 	// What a transaction that fails has read of its own change is forgotten with it.
@@ -504,7 +504,7 @@ func testPublish(t *testing.T, s *Store, _ *clock) {
 	if err := publish(false, ""); err != nil {
 		t.Fatal(err)
 	}
-	if got := subjects(t, s, sub.Lane(false)); got != "0 1 2 0 0" {
+	if got := subjects(t, s, sub.Subqueue(false)); got != "0 1 2 0 0" {
 		t.Errorf("published %q", got)
 	}
 }
@@ -516,7 +516,7 @@ func testUnreadableRule(t *testing.T, s *Store, _ *clock) {
 	other := subscribe(t, s, topic, "t")
 	putRule(t, s, sub, "$Default", forebay.RuleSettings{SQLFilter: "a BETWEEN 1"})
 	send(t, s, topic, content("m", 1))
-	if got := subjects(t, s, other.Lane(false)) + "; " + subjects(t, s, sub.Lane(true)); got != "m; m" {
+	if got := subjects(t, s, other.Subqueue(false)) + "; " + subjects(t, s, sub.Subqueue(true)); got != "m; m" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -16,10 +16,10 @@ type tx struct {
 	conn
 	w       *writer
 	touched []int64               // jobs that changed, for watchers
-	ready   map[int64]int64       // lane → earliest time at which a message of it became ready
+	ready   map[int64]int64       // subqueue → earliest time at which a message of it became ready
 	wake    int64                 // the earliest new deadline; 0: none
 	after   []func()              // to run once committed
-	fresh   map[int64][]candidate // lane → new jobs whose messages are not stored yet; nil: store them at once
+	fresh   map[int64][]candidate // subqueue → new jobs whose messages are not stored yet; nil: store them at once
 	news    news                  // for the other processes, beside what follows from the above
 	needs
 	anew   int  // how many of its looks were
@@ -36,7 +36,7 @@ type tx struct {
 	budgets   budgetMemory
 	slots     map[string]*slotUse    // by holder; nil: not read yet
 	rooms     map[int64]*webhookRoom // by subscription, as far as read
-	placeOnly map[int64]bool         // lanes of webhooks that have room again; true: only for as many deliveries as ended
+	placeOnly map[int64]bool         // subqueues of webhooks that have room again; true: only for as many deliveries as ended
 	tally     Tally
 	hours     map[hourKey]hourSum // what reports count of the attempts that it records
 	leaving   []leaving           // jobs that have ended and are in their sessions still
@@ -49,10 +49,10 @@ type tx struct {
 // changed notes that a job changed.
 func (t *tx) changed(seq int64) { t.touched = append(t.touched, seq) }
 
-// due notes that a message of that line of the lane can be delivered from that time on; line 0: of a lane
+// due notes that a message of that line of the subqueue can be delivered from that time on; line 0: of a subqueue
 // that is not for jobs.
-func (t *tx) due(lane Lane, line, at int64) {
-	l := int64(lane)
+func (t *tx) due(subqueue Subqueue, line, at int64) {
+	l := int64(subqueue)
 	if known := t.w.lines[l]; known != nil && line > 0 {
 		known.note(line, at, t.now)
 	}
@@ -64,13 +64,13 @@ func (t *tx) due(lane Lane, line, at int64) {
 	t.wakes(l, at)
 }
 
-// wakes notes that whoever waits for the lane is to look at it from that time on.
-func (t *tx) wakes(lane, at int64) {
-	if earliest, ok := t.ready[lane]; !ok || at < earliest {
-		t.ready[lane] = at
+// wakes notes that whoever waits for the subqueue is to look at it from that time on.
+func (t *tx) wakes(subqueue, at int64) {
+	if earliest, ok := t.ready[subqueue]; !ok || at < earliest {
+		t.ready[subqueue] = at
 	}
-	if t.w.heeds(lane) {
-		t.w.lookBy(lane, t.w.notBefore(lane, at))
+	if t.w.heeds(subqueue) {
+		t.w.lookBy(subqueue, t.w.notBefore(subqueue, at))
 	}
 }
 
@@ -106,16 +106,16 @@ func (w *writer) commit(batch []operation) error {
 	return err
 }
 
-// refuseDue answers the claims of all lanes that are due with an error.
+// refuseDue answers the claims of all subqueues that are due with an error.
 func (w *writer) refuseDue(err error) {
-	for lane, claims := range w.parked {
-		if w.paused[lane/laneKinds] {
+	for subqueue, claims := range w.parked {
+		if w.paused[subqueue/subqueueKinds] {
 			continue
 		}
 		for _, c := range claims {
 			c.refuse(err)
 		}
-		w.leave(lane)
+		w.leave(subqueue)
 	}
 	for _, c := range w.work.parked {
 		c.refuse(err)
@@ -311,7 +311,7 @@ func (w *writer) committed(t *tx, served []*claim) {
 	}
 }
 
-// distrust forgets what a failed transaction may have made of the writer's memory: every lane gets
+// distrust forgets what a failed transaction may have made of the writer's memory: every subqueue gets
 // another look, but after a pause. So a failing disk is not tried in a tight loop, and once it works
 // again, workers that wait to settle come before claims that would take their expired locks.
 func (w *writer) distrust(now int64, pause time.Duration) {
@@ -322,12 +322,12 @@ func (w *writer) distrust(now int64, pause time.Duration) {
 	clear(w.blocked)
 	clear(w.full)
 	clear(w.resting)
-	for lane := range w.lines {
-		w.lines[lane] = newLines()
-		w.dueAt[lane] = at
+	for subqueue := range w.lines {
+		w.lines[subqueue] = newLines()
+		w.dueAt[subqueue] = at
 	}
-	for lane := range w.parked {
-		w.dueAt[lane] = at
+	for subqueue := range w.parked {
+		w.dueAt[subqueue] = at
 	}
 	w.deadline = at
 }

@@ -152,7 +152,7 @@ func (d *deliveries) waiting(process int) <-chan Message {
 		return received
 	}
 	for { // until its claim has been looked at
-		n, err := transact(background, s, stageChange, func(t *tx) (int, error) { return len(t.w.parked[int64(LaneOf(d.w.Queue, LaneMain))]), nil })
+		n, err := transact(background, s, stageChange, func(t *tx) (int, error) { return len(t.w.parked[int64(SubqueueOf(d.w.Queue, SubqueueMain))]), nil })
 		if err != nil {
 			d.Fatal(err)
 		}
@@ -378,7 +378,7 @@ func TestWebhookBreakerIsTold(t *testing.T) {
 		rests := func() (until int64) {
 			d.Helper()
 			until, err := transact(background, d.stores[1], stageChange, func(t *tx) (int64, error) {
-				return t.w.resting[int64(LaneOf(d.w.Queue, LaneMain))], nil
+				return t.w.resting[int64(SubqueueOf(d.w.Queue, SubqueueMain))], nil
 			})
 			if err != nil {
 				d.Fatal(err)

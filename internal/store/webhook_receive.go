@@ -86,7 +86,7 @@ func (c *claim) delivers() bool { return c.receive != nil && c.receive.webhook }
 
 // serveWebhook takes one message for a receiver that delivers to a webhook, if its endpoint has room.
 func (t *tx) serveWebhook(c *claim, from source) error {
-	queue, lane := c.receive.queue.No, int64(c.Lane)
+	queue, subqueue := c.receive.queue.No, int64(c.Subqueue)
 	r, err := t.roomOf(queue)
 	if err != nil {
 		return err
@@ -96,10 +96,10 @@ func (t *tx) serveWebhook(c *claim, from source) error {
 		return nil
 	}
 	if at := r.rests(t.now); at > 0 {
-		t.w.resting[lane] = at
+		t.w.resting[subqueue] = at
 		return nil
 	}
-	delete(t.w.resting, lane)
+	delete(t.w.resting, subqueue)
 	if err := t.takeReady(from, c); err != nil || len(c.receive.messages) == 0 {
 		return err
 	}
@@ -110,8 +110,8 @@ func (t *tx) serveWebhook(c *claim, from source) error {
 	if r.n++; r.n == 1 || from.until < r.ends {
 		r.ends = from.until
 	}
-	if r.n >= r.concurrency && t.placeOnly[lane] {
-		t.ready[lane] = t.now
+	if r.n >= r.concurrency && t.placeOnly[subqueue] {
+		t.ready[subqueue] = t.now
 	}
 	return t.prep(sqlInsertWebhookDelivery).int(queue).int(c.receive.messages[0].Seq).int(c.receive.messages[0].Token).int(probe).exec()
 }
@@ -119,15 +119,15 @@ func (t *tx) serveWebhook(c *claim, from source) error {
 // roomForWebhook has those looked at again that wait to deliver to a webhook, here and in other processes.
 // place: there is only a place more, about which those need not know if it is taken at once.
 func (t *tx) roomForWebhook(queue int64, place bool) {
-	lane := int64(LaneOf(queue, LaneMain))
+	subqueue := int64(SubqueueOf(queue, SubqueueMain))
 	if t.placeOnly == nil {
 		t.placeOnly = map[int64]bool{}
 	}
-	only, before := t.placeOnly[lane]
-	t.placeOnly[lane] = place && (only || !before)
-	delete(t.w.resting, lane)
-	t.wakes(lane, roomAgain)
+	only, before := t.placeOnly[subqueue]
+	t.placeOnly[subqueue] = place && (only || !before)
+	delete(t.w.resting, subqueue)
+	t.wakes(subqueue, roomAgain)
 }
 
-// roomAgain is a time at which a lane is told to be ready: now, however long receivers there were to rest.
+// roomAgain is a time at which a subqueue is told to be ready: now, however long receivers there were to rest.
 const roomAgain = 0

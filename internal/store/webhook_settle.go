@@ -31,8 +31,8 @@ const webhookPatience = 5 * 24 * time.Hour
 // reports. It returns forebay.ErrLockLost and changes nothing once the lock has ended.
 func (s *Store) SettleWebhook(ctx context.Context, queue int64, l Lock, o WebhookOutcome) (disabled bool, err error) {
 	return transact(ctx, s, stageSettle, func(t *tx) (bool, error) {
-		lane := LaneOf(queue, LaneMain)
-		m, err := t.held(lane, l, nil)
+		subqueue := SubqueueOf(queue, SubqueueMain)
+		m, err := t.held(subqueue, l, nil)
 		if err != nil {
 			return false, err
 		}
@@ -50,12 +50,12 @@ func (t *tx) settleDelivery(m heldMessage, o WebhookOutcome) error {
 	case o.Release:
 		return t.giveBack(m, 1)
 	case o.DeadLetter.Reason != "":
-		return t.deadLetter(m.seq, m.lane, o.DeadLetter)
+		return t.deadLetter(m.seq, m.subqueue, o.DeadLetter)
 	case m.expired(t.now):
-		return t.expireMessage(m.seq, m.lane)
+		return t.expireMessage(m.seq, m.subqueue)
 	}
 	at := t.now + o.Delay.Milliseconds()
-	t.due(m.lane, 0, at)
+	t.due(m.subqueue, 0, at)
 	return t.prep("UPDATE messages SET visible = ?, token = NULL, locked_at = NULL WHERE seq = ?").int(at).int(m.seq).exec()
 }
 
@@ -177,7 +177,7 @@ WHERE seq = ?3 AND lane + 0 = ?4 AND (token IS NULL OR visible <= ?2)`
 // without any, the oldest up to limit. It returns how many it found there and not locked.
 func (s *Store) Redeliver(ctx context.Context, queue int64, seqs []int64, limit int, audit Audit) (moved int, err error) {
 	return transact(ctx, s, stageChange, func(t *tx) (int, error) {
-		from, to := LaneOf(queue, LaneDeadLetter), LaneOf(queue, LaneMain)
+		from, to := SubqueueOf(queue, SubqueueDeadLetter), SubqueueOf(queue, SubqueueMain)
 		moving := seqs
 		if len(moving) == 0 {
 			moving = nil

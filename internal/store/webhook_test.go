@@ -91,7 +91,7 @@ func TestWebhookDeliveries(t *testing.T) {
 			t.Errorf("after its delay %+v", m)
 		}
 		settleFor(t, s, w, m, WebhookOutcome{DeadLetter: DeadLettering{Reason: "r", Description: "d"}, Try: forebay.WebhookTry{Outcome: forebay.WebhookDeadLettered}})
-		dead, _, err := s.Peek(t.Context(), LaneOf(w.Queue, LaneDeadLetter), 0, 10, 1<<20, 1)
+		dead, _, _, err := s.Peek(t.Context(), PeekQuery{Subqueue: SubqueueOf(w.Queue, SubqueueDeadLetter), Limit: 10, MaxBytes: 1 << 20, AtLeast: 1})
 		if err != nil || len(dead) != 1 || dead[0].DeadLetterReason != "r" {
 			t.Fatalf("dead letters %+v (%v)", dead, err)
 		}

@@ -26,7 +26,7 @@ func TestWebhookPlacesAreTold(t *testing.T) {
 		share := tx.w.share
 		tx.w.share = func(n *news) {
 			mu.Lock()
-			if at, told := n.ready[int64(LaneOf(d.w.Queue, LaneMain))]; told && at == roomAgain {
+			if at, told := n.ready[int64(SubqueueOf(d.w.Queue, SubqueueMain))]; told && at == roomAgain {
 				places++
 			}
 			mu.Unlock()

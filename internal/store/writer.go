@@ -27,12 +27,12 @@ type writer struct {
 	latest      int64 // the time of the latest transaction
 	polled      int64 // when poll last did something
 	tended      int64 // when it last looked for others' deadlines
-	searched    int64 // when it last made the lines of all lanes unknown
+	searched    int64 // when it last made the lines of all subqueues unknown
 	pace        pace
 	polling     time.Duration
 	share       func(*news)                    // tells other processes; nil: there are none
 	mail        mailbox                        // from the writer that stores new jobs
-	wanted      atomic.Pointer[map[int64]bool] // in which lanes claims wait for jobs that are not there
+	wanted      atomic.Pointer[map[int64]bool] // in which subqueues claims wait for jobs that are not there
 	apart       bool                           // it is that writer
 	exclusive   bool                           // its next transaction must be alone nevertheless
 	stale       bool                           // another process may have changed the queues
@@ -48,15 +48,15 @@ type writer struct {
 	nextSeq       int64
 	reservedSeq   int64              // numbers below it are marked on disk as given
 	impatient     []*claim           // parked ones that want an answer at once
-	parked        map[int64][]*claim // by lane, oldest first
-	dueAt         map[int64]int64    // lane → when a message of it may become ready; absent: none will
-	lines         map[int64]*lines   // of lanes that somebody has waited for, but for sessions'
+	parked        map[int64][]*claim // by subqueue, oldest first
+	dueAt         map[int64]int64    // subqueue → when a message of it may become ready; absent: none will
+	lines         map[int64]*lines   // of subqueues that somebody has waited for, but for sessions'
 	paused        map[int64]bool     // queue numbers
 	pausedTenants map[int64]bool
 	caps          map[int64]int64            // tenant → how many calls its jobs may have at once
 	full          map[int64]int64            // tenant with as many as it may have → until when at least one lock holds
-	blocked       map[int64]blocked          // lanes in which jobs are held
-	resting       map[int64]int64            // lanes of webhooks → until when nothing is sent to their endpoints
+	blocked       map[int64]blocked          // subqueues in which jobs are held
+	resting       map[int64]int64            // subqueues of webhooks → until when nothing is sent to their endpoints
 	identities    atomic.Pointer[Identities] // see Store.Identify
 	known         *Identities                // those that deployments were read for
 	deployments   map[string]*deployment     // their states, if this process alone writes them; nil: to be read
@@ -137,9 +137,9 @@ func (w *writer) refresh() error {
 		return err
 	}
 	gone := map[int64]bool{}
-	for lane := range w.parked {
-		if lane >= 0 { // not a session's, whose lock ends by itself
-			gone[lane/laneKinds] = true
+	for subqueue := range w.parked {
+		if subqueue >= 0 { // not a session's, whose lock ends by itself
+			gone[subqueue/subqueueKinds] = true
 		}
 	}
 	err := w.conn.prep("SELECT no FROM queues WHERE kind <> 'deleting'").each(func(r row) error {
@@ -195,7 +195,7 @@ const (
 	forever       = math.MaxInt64
 )
 
-// poll makes every lane that is waited for due, if that has not been done for a while.
+// poll makes every subqueue that is waited for due, if that has not been done for a while.
 func (w *writer) poll() {
 	at := w.clock()
 	if at-w.polled < w.polling.Milliseconds() && at >= w.polled {
@@ -210,20 +210,20 @@ func (w *writer) poll() {
 // and has not seen to itself: that one has died.
 const tending = 10 * time.Second
 
-// lookAgain makes every lane due, what has a deadline if tend is set, and unknown what lines there are if search is.
+// lookAgain makes every subqueue due, what has a deadline if tend is set, and unknown what lines there are if search is.
 func (w *writer) lookAgain(tend, search bool) {
 	w.budgets, w.sweeps = nil, true
 	clear(w.full)
 	w.work.distrust(0)
 	w.work.stale = w.share != nil
-	for lane := range w.parked {
-		w.dueAt[lane] = 0
+	for subqueue := range w.parked {
+		w.dueAt[subqueue] = 0
 	}
 	if search {
 		w.searched = w.clock()
 	}
-	for lane, l := range w.lines { // also for whoever comes to wait
-		if w.dueAt[lane] = 0; search {
+	for subqueue, l := range w.lines { // also for whoever comes to wait
+		if w.dueAt[subqueue] = 0; search {
 			l.known, l.swept = false, 0
 		}
 	}
@@ -241,13 +241,13 @@ const inexact = 100
 
 // hear takes in what another process has done.
 func (w *writer) hear(n *news) {
-	for lane, numbers := range n.lines {
-		known := w.lines[lane]
+	for subqueue, numbers := range n.lines {
+		known := w.lines[subqueue]
 		if known == nil {
 			continue
 		}
-		at, told := n.ready[lane] // if it is not, that comes apart
-		later, some := n.later[lane]
+		at, told := n.ready[subqueue] // if it is not, that comes apart
+		later, some := n.later[subqueue]
 		for no := range numbers {
 			known.note(no, at, w.clock()+inexact)
 			switch one := known.of[no]; {
@@ -261,12 +261,12 @@ func (w *writer) hear(n *news) {
 			known.known, known.swept = false, 0
 		}
 	}
-	for lane, ready := range n.ready {
+	for subqueue, ready := range n.ready {
 		if ready == roomAgain {
-			delete(w.resting, lane)
+			delete(w.resting, subqueue)
 		}
-		if w.heeds(lane) {
-			w.lookBy(lane, w.notBefore(lane, ready))
+		if w.heeds(subqueue) {
+			w.lookBy(subqueue, w.notBefore(subqueue, ready))
 		}
 	}
 	if n.wake > 0 && (w.deadline == 0 || n.wake < w.deadline) {
@@ -290,8 +290,8 @@ func (w *writer) untilNextDue() time.Duration {
 	}
 	at := w.clock()
 	next := max(at, w.polled+w.polling.Milliseconds())
-	for lane, claims := range w.parked {
-		if due, ok := w.dueAt[lane]; ok && len(claims) > 0 && !w.paused[lane/laneKinds] {
+	for subqueue, claims := range w.parked {
+		if due, ok := w.dueAt[subqueue]; ok && len(claims) > 0 && !w.paused[subqueue/subqueueKinds] {
 			next = min(next, due)
 		}
 	}
@@ -381,34 +381,34 @@ func (w *writer) tick(at int64) int64 {
 	return at
 }
 
-// heeds reports whether it matters when a lane is worth a look: not before somebody has waited for it, for
+// heeds reports whether it matters when a subqueue is worth a look: not before somebody has waited for it, for
 // the first to come looks anyway; and of a session's only while somebody waits for its messages.
-func (w *writer) heeds(lane int64) bool {
-	if lane < 0 {
-		return len(w.parked[lane]) > 0
+func (w *writer) heeds(subqueue int64) bool {
+	if subqueue < 0 {
+		return len(w.parked[subqueue]) > 0
 	}
-	return w.lines[lane] != nil
+	return w.lines[subqueue] != nil
 }
 
-// notBefore returns when to look at a lane in which something becomes ready at that time.
-func (w *writer) notBefore(lane, at int64) int64 {
-	return max(at, w.blocked[lane].until, w.rests(lane))
+// notBefore returns when to look at a subqueue in which something becomes ready at that time.
+func (w *writer) notBefore(subqueue, at int64) int64 {
+	return max(at, w.blocked[subqueue].until, w.rests(subqueue))
 }
 
-// rests returns until when a lane need not be looked at, because its webhook's endpoint is left alone and nobody else waits; 0: it is
+// rests returns until when a subqueue need not be looked at, because its webhook's endpoint is left alone and nobody else waits; 0: it is
 // not so.
-func (w *writer) rests(lane int64) int64 {
-	until, ok := w.resting[lane]
-	if !ok || slices.ContainsFunc(w.parked[lane], func(c *claim) bool { return c.waits() && !c.delivers() }) {
+func (w *writer) rests(subqueue int64) int64 {
+	until, ok := w.resting[subqueue]
+	if !ok || slices.ContainsFunc(w.parked[subqueue], func(c *claim) bool { return c.waits() && !c.delivers() }) {
 		return 0
 	}
 	return until
 }
 
-// lookBy notes that a lane is worth another look at that time.
-func (w *writer) lookBy(lane, at int64) {
-	if due, ok := w.dueAt[lane]; !ok || at < due {
-		w.dueAt[lane] = at
+// lookBy notes that a subqueue is worth another look at that time.
+func (w *writer) lookBy(subqueue, at int64) {
+	if due, ok := w.dueAt[subqueue]; !ok || at < due {
+		w.dueAt[subqueue] = at
 	}
 }
 
@@ -417,8 +417,8 @@ func (w *writer) anythingDue() bool {
 	if w.stale || w.serving && w.deadline > 0 && w.deadline <= at || w.work.nextDue() <= at {
 		return true
 	}
-	for lane, claims := range w.parked {
-		if due, ok := w.dueAt[lane]; ok && due <= at && len(claims) > 0 && !w.paused[lane/laneKinds] {
+	for subqueue, claims := range w.parked {
+		if due, ok := w.dueAt[subqueue]; ok && due <= at && len(claims) > 0 && !w.paused[subqueue/subqueueKinds] {
 			return true
 		}
 	}

@@ -40,11 +40,18 @@ func Node() Tool {
 	}, nil}
 }
 
-// Python runs the Python SDKs; its pip installs them, and a PostgreSQL with pgvector.
+// Python runs the Python SDKs; its pip installs them, and a PostgreSQL with pgvector. The documents' commands
+// make virtual environments, which Debian packs apart.
 func Python() Tool {
-	return Tool{"Python 3 with pip", []string{"python3"}, Packages{
-		"apt-get": {"python3", "python3-pip"}, "apk": {"python3", "py3-pip"}, "dnf": {"python3", "python3-pip"},
-	}, func(ctx context.Context) error { _, err := Pip(ctx); return err }}
+	return Tool{"Python 3 with pip and venv", []string{"python3"}, Packages{
+		"apt-get": {"python3", "python3-pip", "python3-venv"}, "apk": {"python3", "py3-pip"}, "dnf": {"python3", "python3-pip"},
+	}, func(ctx context.Context) error {
+		if err := exec.CommandContext(ctx, "python3", "-c", "import ensurepip, venv").Run(); err != nil {
+			return errors.New("python3 makes no virtual environments")
+		}
+		_, err := Pip(ctx)
+		return err
+	}}
 }
 
 // Shell runs the commands of the documents.

@@ -290,7 +290,7 @@ func (s *Service) DeadLetters(ctx context.Context, tenant, name string, limit in
 		return page, err
 	}
 	limit = min(cmp.Or(limit, forebay.DefaultPageSize), forebay.MaxPageSize)
-	messages, next, err := s.store.Peek(ctx, store.LaneOf(w.Queue, store.LaneDeadLetter), from, limit, maxPeekBytes, 1)
+	messages, next, _, err := s.store.Peek(ctx, store.PeekQuery{Subqueue: store.SubqueueOf(w.Queue, store.SubqueueDeadLetter), From: from, Limit: limit, MaxBytes: maxPeekBytes, AtLeast: 1})
 	for _, m := range messages {
 		page.Items = append(page.Items, forebay.WebhookDeadLetter{SequenceNumber: m.Seq, MessageID: deliveryID(m.MessageID), EventType: m.Subject,
 			CorrelationID: m.CorrelationID, EnqueuedAt: m.EnqueuedAt, Tries: m.Deliveries, Reason: m.DeadLetterReason, Description: m.DeadLetterDescription})

@@ -6,28 +6,30 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Lane is one ordered set of messages: a queue's main lane or one of its subqueues.
-type Lane int64
+// Subqueue is one ordered set of messages: a queue's main subqueue or one of its subqueues.
+type Subqueue int64
 
-// LaneKind says which of a queue's lanes.
-type LaneKind int64
+// SubqueueKind says which of a queue's subqueues.
+type SubqueueKind int64
 
 const (
-	LaneMain LaneKind = iota
-	LaneRetry
-	LaneDeadLetter
-	LaneQuarantine
-	laneKinds = 4
+	SubqueueMain SubqueueKind = iota
+	SubqueueRetry
+	SubqueueDeadLetter
+	SubqueueQuarantine
+	subqueueKinds = 4
 )
 
-// LaneOf returns a queue's lane.
-func LaneOf(queue int64, kind LaneKind) Lane { return Lane(queue*laneKinds + int64(kind)) }
+// SubqueueOf returns a queue's subqueue.
+func SubqueueOf(queue int64, kind SubqueueKind) Subqueue {
+	return Subqueue(queue*subqueueKinds + int64(kind))
+}
 
-// Queue returns the number of the lane's queue.
-func (l Lane) Queue() int64 { return int64(l) / laneKinds }
+// Queue returns the number of the subqueue's queue.
+func (l Subqueue) Queue() int64 { return int64(l) / subqueueKinds }
 
-// Kind returns which of its queue's lanes it is.
-func (l Lane) Kind() LaneKind { return LaneKind(int64(l) % laneKinds) }
+// Kind returns which of its queue's subqueues it is.
+func (l Subqueue) Kind() SubqueueKind { return SubqueueKind(int64(l) % subqueueKinds) }
 
 // QueueRow is a queue as stored.
 type QueueRow struct {
@@ -75,7 +77,7 @@ func (s *Store) QueueRows(ctx context.Context) (queues []QueueRow, err error) {
 	return queues, err
 }
 
-// SetPaused stops or restarts deliveries from a queue's main and retry lanes.
+// SetPaused stops or restarts deliveries from a queue's main and retry subqueues.
 func (s *Store) SetPaused(ctx context.Context, queue int64, paused bool, audit Audit) error {
 	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
 		value := int64(0)
@@ -87,8 +89,8 @@ func (s *Store) SetPaused(ctx context.Context, queue int64, paused bool, audit A
 		}
 		t.after = append(t.after, func() { t.w.paused[queue] = paused })
 		t.news.queues = true
-		t.wakes(int64(LaneOf(queue, LaneMain)), t.now)
-		t.wakes(int64(LaneOf(queue, LaneRetry)), t.now)
+		t.wakes(int64(SubqueueOf(queue, SubqueueMain)), t.now)
+		t.wakes(int64(SubqueueOf(queue, SubqueueRetry)), t.now)
 		return struct{}{}, t.audit(audit)
 	})
 	return err
