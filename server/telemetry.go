@@ -78,6 +78,8 @@ func (s *Server) watchStore() error {
 		return nil
 	}
 	s.store.OnCommit(s.telemetry.Committed)
+	s.store.OnJobsChanged(s.telemetry.JobsChanged)
+	s.store.OnActivitiesLost(s.telemetry.ActivitiesLost)
 	if err := s.telemetry.Queues(s.store.Depths); err != nil {
 		return err
 	}

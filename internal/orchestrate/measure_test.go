@@ -70,7 +70,7 @@ func TestObserve(t *testing.T) {
 		})
 		p := run(t, where, options)
 		lost := 0
-		p.store.OnCommit(func(c store.Commit) { lost += c.ActivitiesLost }) // on the writer's goroutine, which a claim waits for
+		p.store.OnActivitiesLost(func(n int) { lost += n }) // on the writer's goroutine, which a claim waits for
 		id := p.start(t, StartRequest{Name: "one"})
 		for range 2 { // the second finds the first one's lock ended
 			claimed, err := p.store.ClaimActivities(t.Context(), store.WorkRequest{Max: 1, Lock: time.Millisecond, Takes: func(_ int64, name string) bool { return name == "fails" }})

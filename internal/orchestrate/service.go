@@ -59,7 +59,7 @@ type Options struct {
 // DefaultMaxMessage is the default of Options.MaxMessage.
 const DefaultMaxMessage = 4 << 20
 
-// Taken is a turn or an attempt of an activity that this process took. Attempts that were lost are not told: see [store.Tally].
+// Taken is a turn or an attempt of an activity that this process took. Attempts that were lost are not told: see [store.Store.OnActivitiesLost].
 type Taken struct {
 	Kind    store.WorkKind
 	Name    string                      // of the orchestrator or of the activity

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/quota"
@@ -93,30 +92,30 @@ func (ids Identities) read(r row, known map[string]*deployment) {
 }
 
 // statesOf asks a server for the states of some deployments, and puts them beside those that are known.
-func (ids Identities) statesOf(names []string, known map[string]*deployment) question {
+func (t *admissionTx) statesOf(names []string) []question {
 	var unknown []string
 	for _, name := range names {
-		if known[name] == nil {
-			known[name] = &deployment{}
+		if t.deployments[name] == nil {
+			if t.deployments == nil {
+				t.deployments = map[string]*deployment{}
+			}
+			t.deployments[name] = &deployment{}
 			unknown = append(unknown, name)
 		}
 	}
-	return question{sqlStates, func(st statement) statement { return st.text(arrayOfTexts(unknown)) },
-		func(r row) { ids.read(r, known) }}
+	if len(unknown) == 0 {
+		return nil
+	}
+	return []question{{sqlStates, func(st statement) statement { return st.text(arrayOfTexts(unknown)) },
+		func(r row) { t.identities.read(r, t.deployments) }}}
 }
 
 // learn reads the states of deployments that are not known yet. Where this process writes alone all of them are,
 // from one transaction to the next.
-func (t *tx) learn(names []string) error {
+func (t *admissionTx) learn(names []string) error {
 	switch {
-	case t.w.share != nil:
-		if t.deployments == nil {
-			t.deployments = map[string]*deployment{}
-		}
-		if !slices.ContainsFunc(names, func(name string) bool { return t.deployments[name] == nil }) {
-			return nil
-		}
-		return t.identities.statesOf(names, t.deployments).askOf(t.conn)
+	case t.w.shared():
+		return t.askAll(t.statesOf(names))
 	case t.w.deployments == nil:
 		t.w.deployments = map[string]*deployment{}
 		err := t.prep(sqlDeployments).each(func(r row) error {
@@ -132,7 +131,7 @@ func (t *tx) learn(names []string) error {
 }
 
 // deployment returns the state of a deployment.
-func (t *tx) deployment(name string) (*deployment, error) {
+func (t *admissionTx) deployment(name string) (*deployment, error) {
 	if err := t.learn([]string{name}); err != nil {
 		return nil, err
 	}
@@ -156,7 +155,7 @@ func readDeployment(stored []byte) *deployment {
 }
 
 // storeDeployments writes the states that have changed, and what there is to tell of them.
-func (t *tx) storeDeployments() error {
+func (t *admissionTx) storeDeployments() error {
 	for name, d := range t.deployments {
 		if !d.used {
 			continue
@@ -196,7 +195,7 @@ ON CONFLICT (name, identity) DO UPDATE SET since = excluded.since, state = exclu
 const inherited = -1
 
 // storeDeployment writes the state of one. The first time, those of the oldest others of its name make room.
-func (t *tx) storeDeployment(name string, d *deployment) error {
+func (t *admissionTx) storeDeployment(name string, d *deployment) error {
 	identity := t.identities[name]
 	first, heir := !d.own, d.heir
 	if first && !heir {
@@ -217,73 +216,8 @@ func (t *tx) storeDeployment(name string, d *deployment) error {
 	return err
 }
 
-// callable returns the deployments where those that were found could be called. The next look at the subqueue asks
-// for the same as it begins.
-func (l *look) callable(options [][]Option) []string {
-	seen := map[string]bool{}
-	for _, name := range l.called {
-		seen[name] = true
-	}
-	for _, list := range options {
-		for i := range list {
-			if name := list[i].Deployment; !seen[name] {
-				seen[name] = true
-				l.called = append(l.called, name)
-			}
-		}
-	}
-	l.lines.called = l.called
-	return l.called
-}
-
-// blocked is what the latest look at a subqueue has found of jobs that may not be called now.
-type blocked struct {
-	since int64    // the time of the look
-	until int64    // new ones alone are no reason to look again before
-	by    []string // deployments that hold them
-}
-
-func (t *tx) block(l *look) {
-	t.w.blocked[l.subqueue] = blocked{since: t.now, until: t.now + blockedPause, by: l.heldBy}
-}
-
-// Milliseconds between looks at a subqueue in which jobs are held: for new jobs alone, and at all.
-const (
-	blockedPause = 100
-	heldPause    = 10
-)
-
-// askAgain notes when a job that was held may be called; 0: not before somebody does something.
-func (l *look) askAgain(at int64) {
-	if at > 0 && (l.retryAt == 0 || at < l.retryAt) {
-		l.retryAt = at
-	}
-}
-
-// wanted is how many messages the claims that wait want together.
-func wanted(claims []*claim) (n int) {
-	for _, c := range claims {
-		if c.waits() {
-			n += c.Max
-		}
-	}
-	return n
-}
-
-// withdraw gives back what was reserved for candidates that no claim took.
-func (t *tx) withdraw(candidates []candidate) error {
-	for i := range candidates {
-		if a := candidates[i].Admission; a != nil {
-			if err := t.told(a); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // told takes in what came of a call. Jobs that the deployment holds are looked at again.
-func (t *tx) told(a *Admission) error {
+func (t *admissionTx) told(a *Admission) error {
 	d, err := t.deployment(a.Deployment)
 	if err != nil {
 		return err
@@ -293,36 +227,28 @@ func (t *tx) told(a *Admission) error {
 		outcome = *a.Outcome
 	}
 	d.Feedback(t.now, a.Limits, a.Reservation, outcome, rand.Float64)
-	for subqueue, b := range t.w.blocked {
-		if slices.Contains(b.by, a.Deployment) {
-			t.w.lookBy(subqueue, max(t.now, b.since+heldPause))
-		}
-	}
+	t.w.jobs.unblock(a.Deployment, t.now)
 	return nil
-}
-
-// unblock has all subqueues looked at again in which jobs are held.
-func (w *writer) unblock(at int64) {
-	for subqueue, b := range w.blocked {
-		w.lookBy(subqueue, max(at, b.since+heldPause))
-	}
 }
 
 // Tell takes in what a call told before it is over, its first headers. It does not wait for that, and
 // may come to nothing when the writer has much to do.
 func (s *Store) Tell(a Admission) {
+	r := &request[struct{}]{op: a.telling(), ctx: context.Background(), done: make(chan struct{}), run: a.tell}
 	select {
-	case s.writer.ops <- a.telling():
+	case s.writer.ops <- r:
 	default:
 	}
 }
 
 // Tells is Tell for what must not be lost: how a call ended whose delivery somebody else has settled.
 func (s *Store) Tells(ctx context.Context, a Admission) error {
-	_, err := perform(ctx, s, a.telling())
+	_, err := transact(ctx, s.writer, a.telling(), a.tell)
 	return err
 }
 
-func (a Admission) telling() *request[struct{}] {
-	return &request[struct{}]{at: stageSettle, told: a.Deployment, done: make(chan struct{}), run: func(t *tx) (struct{}, error) { return struct{}{}, t.told(&a) }}
+func (a *Admission) telling() op {
+	return op{stage: stageSettle, local: true, hints: deploymentHint(a.Deployment)}
 }
+
+func (a *Admission) tell(t *tx) (struct{}, error) { return struct{}{}, admissionKey.of(t).told(a) }

@@ -9,9 +9,9 @@ import (
 
 // admit decides which of the jobs that a look found are called now: at most as many as the claims
 // want. The others stay as they are; the look knows when it is worth asking again.
-func (t *tx) admit(l *look, claims []*claim, slots int) error {
+func (t *jobsTx) admit(l *look, claims []*claim, slots int) error {
 	plan := claims[0].Plan
-	if len(l.found) == 0 || plan == nil && !t.anyCapped() {
+	if len(l.found) == 0 || plan == nil && !t.admission.anyCapped() {
 		return nil
 	}
 	options := make([][]Option, len(l.found))
@@ -19,7 +19,7 @@ func (t *tx) admit(l *look, claims []*claim, slots int) error {
 		for i := range l.found {
 			options[i] = l.found[i].planned(plan)
 		}
-		if err := t.learn(l.callable(options)); err != nil {
+		if err := t.admission.learn(l.callable(options)); err != nil {
 			return err
 		}
 		var err error
@@ -45,9 +45,74 @@ func (t *tx) admit(l *look, claims []*claim, slots int) error {
 	return nil
 }
 
+// callable returns the deployments where those that were found could be called. The next look at the subqueue asks
+// for the same as it begins.
+func (l *look) callable(options [][]Option) []string {
+	seen := map[string]bool{}
+	for _, name := range l.called {
+		seen[name] = true
+	}
+	for _, list := range options {
+		for i := range list {
+			if name := list[i].Deployment; !seen[name] {
+				seen[name] = true
+				l.called = append(l.called, name)
+			}
+		}
+	}
+	l.lines.called = l.called
+	return l.called
+}
+
+// blocked is what the latest look at a subqueue has found of jobs that may not be called now.
+type blocked struct {
+	since int64    // the time of the look
+	until int64    // new ones alone are no reason to look again before
+	by    []string // deployments that hold them
+}
+
+func (t *jobsTx) block(l *look) {
+	t.w.blocked[l.subqueue] = blocked{since: t.now, until: t.now + blockedPause, by: l.heldBy}
+}
+
+// Milliseconds between looks at a subqueue in which jobs are held: for new jobs alone, and at all.
+const (
+	blockedPause = 100
+	heldPause    = 10
+)
+
+// askAgain notes when a job that was held may be called; 0: not before somebody does something.
+func (l *look) askAgain(at int64) {
+	if at > 0 && (l.retryAt == 0 || at < l.retryAt) {
+		l.retryAt = at
+	}
+}
+
+// wanted is how many messages the claims that wait want together.
+func wanted(claims []*claim) (n int) {
+	for _, c := range claims {
+		if c.waits() {
+			n += c.Max
+		}
+	}
+	return n
+}
+
+// withdraw gives back what was reserved for candidates that no claim took.
+func (t *jobsTx) withdraw(candidates []candidate) error {
+	for i := range candidates {
+		if a := candidates[i].Admission; a != nil {
+			if err := t.admission.told(a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // admitting is the decision about the candidates of a look.
 type admitting struct {
-	t       *tx
+	t       *jobsTx
 	l       *look
 	options [][]Option
 	fates   []fate
@@ -119,7 +184,7 @@ func (a *admitting) turn() (turn []int, err error) {
 			continue
 		}
 		tenant := a.l.found[i].Tenant
-		u, err := a.t.slotsOfTenant(tenant)
+		u, err := a.t.admission.slotsOfTenant(tenant)
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +205,7 @@ func (a *admitting) turn() (turn []int, err error) {
 // goes lets a candidate be called.
 func (a *admitting) goes(i int) error {
 	a.fates[i] = goes
-	u, err := a.t.slotsOfTenant(a.l.found[i].Tenant)
+	u, err := a.t.admission.slotsOfTenant(a.l.found[i].Tenant)
 	if u != nil {
 		u.going++
 	}
@@ -149,7 +214,7 @@ func (a *admitting) goes(i int) error {
 
 // ask lets candidates try one deployment.
 func (a *admitting) ask(name string, line []int, choice int) error {
-	d, err := a.t.deployment(name)
+	d, err := a.t.admission.deployment(name)
 	if err != nil {
 		return err
 	}
@@ -171,7 +236,7 @@ func (a *admitting) ask(name string, line []int, choice int) error {
 	first := a.options[line[0]][choice]
 	room, use := a.slots, &slotUse{}
 	if first.Concurrency > 0 {
-		if use, err = a.t.slotsOf(deploymentHolder(name)); err != nil {
+		if use, err = a.t.admission.slotsOf(deploymentHolder(name)); err != nil {
 			return err
 		}
 		room = int(min(int64(room), max(first.Concurrency-use.n-use.going, 0)))
@@ -179,7 +244,7 @@ func (a *admitting) ask(name string, line []int, choice int) error {
 	candidates := make([]quota.Candidate, len(line))
 	for n, i := range line {
 		candidates[n] = quota.Candidate{ID: a.l.found[i].Seq, Tenant: a.l.found[i].Tenant, Request: a.options[i][choice].Request,
-			Again: Subqueue(a.l.subqueue).Kind() == SubqueueRetry}
+			Again: a.l.subqueue.Kind() == SubqueueRetry}
 	}
 	full := room < a.slots
 	for n, decision := range d.Admit(a.t.now, first.Limits, candidates, room) {
@@ -214,7 +279,7 @@ func (a *admitting) tooLarge(i, choice int, d *deployment) (bool, error) {
 		if n == choice {
 			continue
 		}
-		other, err := a.t.deployment(o.Deployment)
+		other, err := a.t.admission.deployment(o.Deployment)
 		if err != nil {
 			return false, err
 		}
@@ -250,7 +315,7 @@ func (a *admitting) part() error {
 			continue
 		}
 		l.later = append(l.later, m)
-		u, err := a.t.slotsOfTenant(m.Tenant)
+		u, err := a.t.admission.slotsOfTenant(m.Tenant)
 		switch {
 		case err != nil:
 			return err
@@ -258,7 +323,7 @@ func (a *admitting) part() error {
 			l.more, l.unasked = true, true
 			continue
 		}
-		a.t.rest(m.Tenant, u)
+		a.t.admission.rest(m.Tenant, u)
 		l.why = forebay.WaitConcurrency
 		if one := l.lines.of[m.rank]; one != nil && !m.fresh {
 			one.next = 0

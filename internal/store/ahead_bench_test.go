@@ -27,13 +27,13 @@ func BenchmarkStanding(b *testing.B) {
 		const piece = 50_000
 		begun, err := s.Now().UnixMilli()-jobs/10, error(nil)
 		for from := 0; from < jobs && err == nil; from += piece {
-			_, err = transact(b.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+			_, err = transact(b.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 				return struct{}{}, t.prep("INSERT INTO messages (seq, lane, rank, visible, size, tenant) SELECT n, ?1, " + line + ", ?2 + n / 10, 1000, 1 FROM (SELECT ?3 + i AS n FROM " + numbers + ") x").
 					int(subqueue).int(begun).int(int64(from)).exec()
 			})
 		}
 		if err == nil && s.Shared() {
-			_, err = transact(b.Context(), s, stageChange, func(t *tx) (struct{}, error) { return struct{}{}, t.prep("ANALYZE messages").exec() })
+			_, err = transact(b.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) { return struct{}{}, t.prep("ANALYZE messages").exec() })
 		}
 		if err != nil {
 			b.Fatal(err)

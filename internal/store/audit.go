@@ -18,25 +18,27 @@ type Audit struct {
 
 // RecordAct appends an act to the log that changes nothing in the database.
 func (s *Store) RecordAct(ctx context.Context, a Audit) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) { return struct{}{}, t.audit(a) })
+	_, err := transactIn(ctx, auditKey, s.writer, op{stage: stageChange}, func(t *auditTx) (struct{}, error) { return struct{}{}, t.append(a) })
 	return err
 }
 
-// audit appends to the log, in the transaction of the act itself. Without an action there is nothing to tell.
-func (t *tx) audit(a Audit) (err error) {
+// auditIn appends to the log, in the transaction of the act itself. Without an action there is nothing to tell.
+func auditIn(t *tx, a Audit) error { return auditKey.of(t).append(a) }
+
+func (t *auditTx) append(a Audit) (err error) {
 	if a.Action == "" {
 		return nil
 	}
-	if t.auditEnd == nil {
-		if t.auditEnd, err = t.readAuditEnd(); err != nil {
+	if t.end == nil {
+		if t.end, err = t.readAuditEnd(); err != nil {
 			return err
 		}
 	}
 	a = a.storable()
-	if err := t.appendAudit(t.auditEnd, t.now, a); err != nil || a.Actor == forebay.ServerActor && isJobEvent(a.Action) {
+	if err := t.appendAudit(t.end, t.now, a); err != nil || a.Actor == forebay.ServerActor && isJobEvent(a.Action) {
 		return err
 	}
-	return t.addAuditAct(t.auditEnd.number, a)
+	return t.addAuditAct(t.end.number, a)
 }
 
 // sqlAddAuditAct finds the number there only where somebody has cut the end of the log off: acts go on all the same.

@@ -31,7 +31,7 @@ const (
 )
 
 // auditEvents appends the events that happened since it was last called. A job must not be changed or go before.
-func (t *tx) auditEvents() error {
+func (t *jobsTx) auditEvents() error {
 	if len(t.audited) == 0 {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (t *tx) auditEvents() error {
 		if err != nil {
 			return err
 		}
-		if err := t.audit(Audit{Tenant: job.tenant, Actor: forebay.ServerActor, Action: string(e.kind), Target: job.id, Detail: string(detail)}); err != nil {
+		if err := auditIn(t.tx, Audit{Tenant: job.tenant, Actor: forebay.ServerActor, Action: string(e.kind), Target: job.id, Detail: string(detail)}); err != nil {
 			return err
 		}
 	}

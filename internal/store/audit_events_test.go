@@ -97,8 +97,8 @@ func testAuditOfJobEvents(t *testing.T, stores []*Store, listed []forebay.EventT
 		case "expire":
 			return s.Expire(ctx, d, failed(forebay.OutcomeFailed))
 		case "lose": // the next claim finds that it was delivered as often as it may
-			_, err := transact(ctx, s, stageChange, func(t *tx) (int, error) {
-				t.wakes(int64(d.Subqueue), t.now)
+			_, err := transactIn(ctx, queueKey, s.writer, op{stage: stageChange}, func(t *queueTx) (int, error) {
+				t.wakes(d.Subqueue, t.now)
 				return t.prep("UPDATE messages SET visible = ?, deliveries = 3 WHERE seq = ?").int(t.now).int(d.Seq).count()
 			})
 			return err
@@ -226,10 +226,10 @@ func TestAuditEntriesGoTogether(t *testing.T) {
 	defer s.Close()
 	const entries = 256
 	for statements, a := range map[int]Audit{1: {Actor: forebay.ServerActor, Action: string(forebay.EventDeadLettered)}, 2: {Actor: "key_1", Action: "a"}} {
-		_, err := transact(t.Context(), s, stageChange, func(tx *tx) (int, error) {
+		_, err := transactIn(t.Context(), auditKey, s.writer, op{stage: stageChange}, func(tx *auditTx) (int, error) {
 			for i := range entries {
 				a.Target = fmt.Sprint(i)
-				if err := tx.audit(a); err != nil {
+				if err := tx.append(a); err != nil {
 					return 0, err
 				}
 			}
@@ -267,7 +267,7 @@ func TestAuditedSubmissionsAreAlone(t *testing.T) {
 			tenant, queue := tenantOf(t, s, "acme"), queueOf(t, s, "q")
 			put(t, s, tenant, queue, 1, nil) // the first of a process is stored alone
 			apart := false
-			s.submitter.ops <- &request[int]{at: stageSubmit, done: make(chan struct{}), run: func(tx *tx) (int, error) { apart = tx.apart; return 0, nil }}
+			s.submitter.ops <- &request[int]{op: op{stage: stageSubmit}, done: make(chan struct{}), run: func(tx *tx) (int, error) { apart = tx.apart; return 0, nil }}
 			put(t, s, tenant, queue, 1, nil)
 			if apart == listed {
 				t.Errorf("the transaction is alone: %t", !apart)
@@ -293,7 +293,7 @@ func TestAuditOfABrokenTransaction(t *testing.T) {
 			ends := inOneTransaction(t, s, func() error {
 				return s.SetAside(t.Context(), &d[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "it failed")
 			}, func() error {
-				_, err := transact(context.Background(), s, stageChange, func(*tx) (int, error) { return 0, broken })
+				_, err := transact(context.Background(), s.writer, op{stage: stageChange}, func(*tx) (int, error) { return 0, broken })
 				return err
 			})
 			if ends[0] != nil || ends[1] == nil {

@@ -26,7 +26,7 @@ func TestATenantsManyJobsDoNotDelayAnothersOne(t *testing.T) {
 		begun, gate := make(chan struct{}), make(chan struct{})
 		var callers sync.WaitGroup
 		callers.Go(func() {
-			_, err := performBy(t.Context(), w, &request[int]{at: stageSubmit, run: func(*tx) (int, error) { close(begun); <-gate; return 0, nil }})
+			_, err := perform(t.Context(), w, &request[int]{op: op{stage: stageSubmit}, run: func(*tx) (int, error) { close(begun); <-gate; return 0, nil }})
 			if err != nil {
 				t.Error(err)
 			}
@@ -117,7 +117,7 @@ func TestTransactionsAreShortWhileTenantsShare(t *testing.T) {
 			begun, gate := make(chan struct{}), make(chan struct{})
 			var callers sync.WaitGroup
 			callers.Go(func() {
-				_, err := performBy(t.Context(), w, &request[int]{at: stageSubmit, run: func(t *tx) (int, error) {
+				_, err := perform(t.Context(), w, &request[int]{op: op{stage: stageSubmit}, run: func(t *tx) (int, error) {
 					t.w.appetite = appetite{row: 20 * time.Microsecond, flush: time.Millisecond}
 					t.after = append(t.after, func() {
 						s.OnCommit(func(c Commit) {
@@ -166,7 +166,7 @@ func TestTransactionsAreShortWhileTenantsShare(t *testing.T) {
 func TestTheBacklogIsTakenByTenantsInRotation(t *testing.T) {
 	var b backlog
 	put := func(tenant int64, rows int) {
-		b.add(tenant, &request[int]{ctx: t.Context(), tenant: tenant, many: rows})
+		b.add(tenant, &request[int]{ctx: t.Context(), op: op{party: tenant, rows: rows}})
 	}
 	for range 40 {
 		put(1, rotation/4)
@@ -204,7 +204,7 @@ func TestTheBacklogDropsWhatNobodyWaitsFor(t *testing.T) {
 	var b backlog
 	var dropped []*request[int]
 	put := func(ctx context.Context, tenant int64) *request[int] {
-		r := &request[int]{ctx: ctx, done: make(chan struct{}), tenant: tenant, many: rotation}
+		r := &request[int]{ctx: ctx, done: make(chan struct{}), op: op{party: tenant, rows: rotation}}
 		b.add(tenant, r)
 		return r
 	}
@@ -248,7 +248,7 @@ func TestWhatWaitsForTheWriterEndsWithItsCaller(t *testing.T) {
 		begun, gate := make(chan struct{}), make(chan struct{})
 		var callers sync.WaitGroup
 		callers.Go(func() {
-			_, err := performBy(t.Context(), w, &request[int]{at: stageSubmit, run: func(*tx) (int, error) { close(begun); <-gate; return 0, nil }})
+			_, err := perform(t.Context(), w, &request[int]{op: op{stage: stageSubmit}, run: func(*tx) (int, error) { close(begun); <-gate; return 0, nil }})
 			if err != nil {
 				t.Error(err)
 			}

@@ -34,7 +34,7 @@ WHERE j.task NOT IN (?7, ?8, ?9, ?10) ORDER BY m.visible, m.place LIMIT ?11 + 0`
 )
 
 // lookBehind adds what may go from behind the beginnings of lines that are held.
-func (t *tx) lookBehind(l *look, claims []*claim) error {
+func (t *jobsTx) lookBehind(l *look, claims []*claim) error {
 	held := map[int64][]candidate{}
 	for i := range l.held {
 		if no := l.held[i].rank; l.cut[no] && !l.held[i].fresh && l.lines.of[no] != nil {
@@ -60,7 +60,7 @@ func (t *tx) lookBehind(l *look, claims []*claim) error {
 }
 
 // walk takes the next piece of a line. What may go of it is what the look has found then.
-func (t *tx) walk(l *look, no int64, w *walk, held []candidate, claims []*claim, slots int) error {
+func (t *jobsTx) walk(l *look, no int64, w *walk, held []candidate, claims []*claim, slots int) error {
 	last := &held[len(held)-1]
 	if from := last.ScheduledAt.UnixMilli(); !w.more || w.visible < from || w.visible == from && w.seq < last.Seq {
 		w.visible, w.seq = from, last.Seq
@@ -72,7 +72,7 @@ func (t *tx) walk(l *look, no int64, w *walk, held []candidate, claims []*claim,
 		}
 	}
 	piece := func(sql string) statement {
-		return t.prep(sql).int(l.subqueue).int(no).int(t.now).int(w.visible).int(w.seq)
+		return t.prep(sql).int(int64(l.subqueue)).int(no).int(t.now).int(w.visible).int(w.seq)
 	}
 	st := piece(sqlBehind).int(walkPiece)
 	for i := range maxPassed {
@@ -80,7 +80,7 @@ func (t *tx) walk(l *look, no int64, w *walk, held []candidate, claims []*claim,
 	}
 	var found []candidate
 	err := st.int(int64(l.limit)).each(func(r row) error {
-		c := readCandidate(r, Subqueue(l.subqueue))
+		c := readCandidate(r, l.subqueue)
 		c.rank = no
 		found = append(found, c)
 		return nil

@@ -89,7 +89,7 @@ func (s *budgetSet) empty() bool { return len(s.tenants) == 0 && len(s.keys) == 
 
 const someLimit = "(daily_tokens IS NOT NULL OR daily_cost IS NOT NULL OR monthly_tokens IS NOT NULL OR monthly_cost IS NOT NULL)"
 
-func (w *writer) loadBudgets() error {
+func (w *admissionPart) loadBudgets() error {
 	set := &budgetSet{map[int64]bool{}, map[string]bool{}}
 	err := w.conn.prep("SELECT tenant, key_id FROM budgets WHERE " + someLimit).each(func(r row) error {
 		if key := r.text(1); key != "" {
@@ -112,7 +112,7 @@ type budgetMemory struct {
 }
 
 // budgetsFor returns the budgets that a job of the tenant, submitted with that key, is paid from.
-func (t *tx) budgetsFor(tenant int64, key string) (list []*budget, err error) {
+func (t *admissionTx) budgetsFor(tenant int64, key string) (list []*budget, err error) {
 	if t.w.budgets == nil {
 		if err := t.w.loadBudgets(); err != nil {
 			return nil, err
@@ -140,7 +140,7 @@ func (t *tx) budgetsFor(tenant int64, key string) (list []*budget, err error) {
 	return list, nil
 }
 
-func (t *tx) addBudget(list []*budget, tenant int64, key string) ([]*budget, error) {
+func (t *admissionTx) addBudget(list []*budget, tenant int64, key string) ([]*budget, error) {
 	for _, b := range t.budgets.byNo {
 		if b.tenant == tenant && b.key == key {
 			if b.limitless() {
@@ -157,15 +157,15 @@ func (t *tx) addBudget(list []*budget, tenant int64, key string) ([]*budget, err
 }
 
 // budgetNo returns the budget with that number.
-func (t *tx) budgetNo(no int64) (*budget, error) {
+func (t *admissionTx) budgetNo(no int64) (*budget, error) {
 	if b := t.budgets.byNo[no]; b != nil {
 		return b, nil
 	}
 	return t.readBudget(t.prep(sqlBudget + "b.no = ?").int(t.day()).int(t.month()).int(no))
 }
 
-func (t *tx) day() int64   { return periodStart(0, t.now) }
-func (t *tx) month() int64 { return periodStart(1, t.now) }
+func (t *admissionTx) day() int64   { return periodStart(0, t.now) }
+func (t *admissionTx) month() int64 { return periodStart(1, t.now) }
 
 const (
 	limitColumns  = "coalesce(b.daily_tokens, -1), coalesce(b.daily_cost, -1), coalesce(b.monthly_tokens, -1), coalesce(b.monthly_cost, -1)"
@@ -187,7 +187,7 @@ func readLimits(r row, i int) (limits [budgetKinds]limit) {
 }
 
 // readBudget returns the budget that a statement finds, if any, and remembers it.
-func (t *tx) readBudget(st statement) (b *budget, err error) {
+func (t *admissionTx) readBudget(st statement) (b *budget, err error) {
 	_, err = st.one(func(r row) {
 		b = &budget{no: r.int(0), tenant: r.int(1), key: r.text(2), limits: readLimits(r, 3)}
 		for kind := range budgetKinds {
@@ -208,7 +208,7 @@ func readSpending(r row, i, kind int, starts int64) *spending {
 }
 
 // spendingAt returns what was used of a budget in the period of that kind that a time is in.
-func (t *tx) spendingAt(b *budget, kind int, at int64) (*spending, error) {
+func (t *admissionTx) spendingAt(b *budget, kind int, at int64) (*spending, error) {
 	starts := periodStart(kind, at)
 	if s := b.current[kind]; s.starts == starts {
 		return s, nil
@@ -231,7 +231,7 @@ ON CONFLICT (budget, period, starts_at) DO UPDATE SET tokens = excluded.tokens, 
   held_tokens = excluded.held_tokens, held_cost = excluded.held_cost, told = excluded.told`
 
 // storeSpending writes what the transaction has changed.
-func (t *tx) storeSpending() error {
+func (t *admissionTx) storeSpending() error {
 	for _, b := range t.budgets.byNo {
 		for _, s := range append(b.current[:], b.others...) {
 			if !s.changed {

@@ -12,7 +12,7 @@ const configurationActor = "configuration"
 
 // SetTenant sets what settings says of a tenant, with its entries for the audit log. It takes effect at once.
 func (s *Store) SetTenant(ctx context.Context, tenant int64, settings forebay.TenantSettings, entries ...Audit) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, admissionKey, s.writer, op{stage: stageChange}, func(t *admissionTx) (struct{}, error) {
 		if settings.Budget != nil {
 			if err := t.setBudget(tenant, "", *settings.Budget, entries[0].Actor, nil); err != nil {
 				return struct{}{}, err
@@ -29,7 +29,7 @@ func (s *Store) SetTenant(ctx context.Context, tenant int64, settings forebay.Te
 			}
 		}
 		for _, entry := range entries {
-			if err := t.audit(entry); err != nil {
+			if err := auditIn(t.tx, entry); err != nil {
 				return struct{}{}, err
 			}
 		}
@@ -42,7 +42,7 @@ func (s *Store) SetTenant(ctx context.Context, tenant int64, settings forebay.Te
 // set since it was heard last only if it has changed: the latest change counts, whoever made it. A tenant
 // that it says nothing of any more has no limits any more.
 func (s *Store) ConfigureBudgets(ctx context.Context, wanted map[int64]forebay.Budget) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, admissionKey, s.writer, op{stage: stageChange}, func(t *admissionTx) (struct{}, error) {
 		before := map[int64]string{}
 		err := t.prep("SELECT tenant, configured FROM budgets WHERE key_id = '' AND configured IS NOT NULL").each(func(r row) error {
 			before[r.int(0)] = r.text(1)
@@ -81,7 +81,7 @@ RETURNING no`
 
 // setBudget replaces limits. configured is what the configuration says of them: nil, if it is not the
 // configuration that sets them; empty, if it says nothing any more.
-func (t *tx) setBudget(tenant int64, key string, limits forebay.Budget, by string, configured []byte) error {
+func (t *admissionTx) setBudget(tenant int64, key string, limits forebay.Budget, by string, configured []byte) error {
 	if err := t.storeSpending(); err != nil { // what the transaction remembers is read anew
 		return err
 	}
@@ -108,7 +108,8 @@ func (t *tx) setBudget(tenant int64, key string, limits forebay.Budget, by strin
 		return err
 	}
 	delete(t.budgets.byNo, no)
-	t.w.budgets, t.news.queues = nil, true
+	t.w.budgets = nil
+	t.notify(wordSettings, 0, 0, 0)
 	b, err := t.budgetNo(no)
 	if b != nil {
 		b.freed = true

@@ -32,11 +32,11 @@ type treasury struct {
 
 // setBudget sets the budget of a tenant, or of one of its keys.
 func setBudget(s *Store, tenant int64, key string, limits forebay.Budget, entry Audit) error {
-	_, err := transact(context.Background(), s, stageChange, func(t *tx) (struct{}, error) {
+	_, err := transactIn(context.Background(), admissionKey, s.writer, op{stage: stageChange}, func(t *admissionTx) (struct{}, error) {
 		if err := t.setBudget(tenant, key, limits, entry.Actor, nil); err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, t.audit(entry)
+		return struct{}{}, auditIn(t.tx, entry)
 	})
 	return err
 }
@@ -217,7 +217,7 @@ func (m *treasury) drain(t *rapid.T) {
 
 // dump is what is stored of a job's message, and what the writer knows of its subqueue.
 func (m *treasury) dump(seq int64) (text string) {
-	_, _ = transact(context.Background(), m.s, stageChange, func(x *tx) (struct{}, error) {
+	_, _ = transactIn(context.Background(), jobsKey, m.s.writer, op{stage: stageChange}, func(x *jobsTx) (struct{}, error) {
 		text = fmt.Sprintf("at %d: due %v, blocked %v; ", x.now, x.w.dueAt, x.w.blocked)
 		return struct{}{}, x.prep("SELECT lane, rank, visible, coalesce(token, 0), waiting FROM messages WHERE seq = ?").int(seq).each(func(r row) error {
 			text += fmt.Sprintf("lane %d rank %d visible %d token %d waiting %q", r.int(0), r.int(1), r.int(2), r.int(3), r.text(4))
@@ -403,7 +403,7 @@ func (m *treasury) pass(t *rapid.T) {
 func (m *treasury) check(t *rapid.T) {
 	m.engine.settle(m.s, nil)
 	now := m.now()
-	_, err := transact(context.Background(), m.s, stageChange, func(x *tx) (struct{}, error) {
+	_, err := transactIn(context.Background(), admissionKey, m.s.writer, op{stage: stageChange}, func(x *admissionTx) (struct{}, error) {
 		// A lock that has expired is forgotten where there is no room to call the job again.
 		for _, j := range m.jobs {
 			if j.call == nil || j.call.LockedUntil.UnixMilli() > now {

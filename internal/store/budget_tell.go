@@ -17,7 +17,7 @@ const (
 )
 
 // warn tells that most of a budget is used.
-func (t *tx) warn(b *budget, s *spending) error {
+func (t *admissionTx) warn(b *budget, s *spending) error {
 	l := b.limits[s.kind]
 	most := func(limit, used int64) bool { return limit > 0 && float64(used) >= mostOfIt*float64(limit) }
 	if s.told&toldMost != 0 || !most(l.tokens, s.settled.Tokens) && !most(l.cost, s.settled.Cost) {
@@ -28,7 +28,7 @@ func (t *tx) warn(b *budget, s *spending) error {
 }
 
 // warnExhausted tells that there is no room for a job, even if no call in flight used anything.
-func (t *tx) warnExhausted(b *budget, need Amount) error {
+func (t *admissionTx) warnExhausted(b *budget, need Amount) error {
 	for kind, s := range b.current {
 		if s.told&toldExhausted != 0 || b.limits[kind].allows(s.certain(), need) {
 			continue
@@ -42,7 +42,7 @@ func (t *tx) warnExhausted(b *budget, need Amount) error {
 	return nil
 }
 
-func (t *tx) tellBudget(b *budget, s *spending, kind forebay.EventType) error {
+func (t *admissionTx) tellBudget(b *budget, s *spending, kind forebay.EventType) error {
 	use := s.use()
 	e := forebay.BudgetEvent{Type: kind, KeyID: b.key, Period: use.Period, StartsAt: use.StartsAt, EndsAt: use.EndsAt,
 		Timestamp: fromMillis(t.now), Tokens: use.Tokens, CostUSD: use.CostUSD, Budget: b.stated()}
@@ -58,14 +58,15 @@ func (t *tx) tellBudget(b *budget, s *spending, kind forebay.EventType) error {
 	if b.key != "" {
 		target = b.key
 	}
-	if err := t.audit(Audit{Tenant: e.Tenant, Actor: forebay.ServerActor, Action: string(kind), Target: target, Detail: string(body)}); err != nil {
+	if err := auditIn(t.tx, Audit{Tenant: e.Tenant, Actor: forebay.ServerActor, Action: string(kind), Target: target, Detail: string(body)}); err != nil {
 		return err
 	}
-	f, err := t.followed()
+	bus := busKey.of(t.tx)
+	f, err := bus.followed()
 	if err != nil || f.topics[b.tenant] == "" {
 		return err
 	}
-	return t.publish(f.topics[b.tenant], func() (m MessageContent, err error) {
+	return bus.publish(f.topics[b.tenant], func() (m MessageContent, err error) {
 		m = MessageContent{
 			MessageID: fmt.Sprintf("%s-%d-%s-%s", kind, b.no, e.Period, e.StartsAt.Format("2006-01-02")), CorrelationID: e.Tenant, Subject: string(kind),
 			ContentType: "application/json", Text: true, Body: body,

@@ -378,7 +378,7 @@ func TestOthersPassWhoWaits(t *testing.T) {
 func TestBudgetsOfManyKeys(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		first, last := tenantOf(t, s, "acme"), tenantOf(t, s, "zeta")
-		_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+		_, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(tx *tx) (struct{}, error) {
 			const insert = "INSERT INTO budgets (tenant, key_id, daily_tokens, updated_at, set_by) "
 			if err := tx.prep(insert + "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i <= ?2) SELECT ?1, 'key_' || i, 5, 1, 'me' FROM n").
 				int(first).int(maxBudgetRows).exec(); err != nil {

@@ -10,7 +10,7 @@ import (
 func TestTidyBudgetsInSmallSteps(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		const old, young = 2*tidiedAtOnce + 1, 3
-		_, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+		_, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 			for i := range int64(old + young) {
 				at := t.now + time.Hour.Milliseconds()
 				if i >= young {

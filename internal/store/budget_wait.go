@@ -1,7 +1,5 @@
 package store
 
-import "github.com/forebayhq/forebay"
-
 // Jobs that wait for a budget stay in their subqueue, invisible until the period ends, so that nobody passes
 // them on the way to other tenants' jobs. When a budget has more room before that, as many of them as fit
 // are made visible, the first ones first.
@@ -19,48 +17,13 @@ INSERT INTO budget_waits (seq, budget, rank, key_id, until, tokens, cost) VALUES
 ON CONFLICT (seq) DO UPDATE SET budget = excluded.budget, rank = excluded.rank, key_id = excluded.key_id, until = excluded.until,
   tokens = excluded.tokens, cost = excluded.cost`
 
-// park makes a candidate wait until its budgets have room for that much.
-func (t *tx) park(l *look, m *candidate, need Amount) error {
-	if err := t.forgetLock(m); err != nil {
-		return err
-	}
-	var short *budget
-	until := int64(0)
-	for _, b := range m.budgets {
-		if at := b.lacks(t.now, need, (*spending).committed); at > until {
-			short, until = b, at
-		}
-		if err := t.warnExhausted(b, need); err != nil {
-			return err
-		}
-	}
-	if m.fresh {
-		err := t.prep(sqlInsertMessage).int(m.Seq).int(l.subqueue).int(m.rank).int(until).
-			int(m.InputSize).int(m.Tenant).intOrNull(m.deadline).text(string(forebay.WaitBudget)).exec()
-		if err != nil {
-			return err
-		}
-	} else if err := t.prep(sqlPark).int(until).int(m.Seq).exec(); err != nil {
-		return err
-	}
-	t.due(Subqueue(l.subqueue), m.rank, until)
-	t.deadlineAt(m.deadline)
-	t.changed(m.Seq)
-	// Behind it there may be many more; the next look shall find others' jobs, or those.
-	l.limit = maxLook
-	if t.budgets.parked++; t.budgets.parked >= maxParked && l.more {
-		l.more = false
-		l.lines.note(m.rank, t.now, t.now)
-	}
-	return t.prep(sqlWait).int(m.Seq).int(short.no).int(m.rank).text(m.KeyID).int(until).int(need.Tokens).int(need.Cost).exec()
-}
-
 // wait is a job that waits for a budget.
 type wait struct {
-	seq            int64
-	key            string
-	subqueue, rank int64
-	need           Amount
+	seq      int64
+	key      string
+	subqueue Subqueue
+	rank     int64
+	need     Amount
 }
 
 const sqlWaits = `
@@ -68,7 +31,7 @@ SELECT w.seq, w.key_id, m.lane, m.rank, w.tokens, w.cost FROM budget_waits w JOI
 WHERE w.budget = ? AND m.waiting = 'budget' AND m.token IS NULL AND m.visible + 0 > ? ORDER BY w.rank, w.seq LIMIT ? + 0`
 
 // resumeWaiting makes jobs visible for which there is room now.
-func (t *tx) resumeWaiting() error {
+func (t *admissionTx) resumeWaiting() error {
 	if err := t.sweepWaits(); err != nil {
 		return err
 	}
@@ -91,7 +54,7 @@ func (t *tx) resumeWaiting() error {
 		}
 		var waits []wait
 		err := t.prep(sqlWaits).int(b.no).int(t.now).int(maxResumed).each(func(r row) error {
-			waits = append(waits, wait{r.int(0), r.text(1), r.int(2), r.int(3), Amount{r.int(4), r.int(5)}})
+			waits = append(waits, wait{r.int(0), r.text(1), Subqueue(r.int(2)), r.int(3), Amount{r.int(4), r.int(5)}})
 			return nil
 		})
 		if err != nil {
@@ -109,7 +72,7 @@ func (t *tx) resumeWaiting() error {
 // sweepWaits has all budgets looked at that jobs wait for, once in a while: what makes room is told with
 // each settlement, but another process may have changed a budget, and of those that were made visible
 // some may never be called.
-func (t *tx) sweepWaits() error {
+func (t *admissionTx) sweepWaits() error {
 	if !t.w.sweeps {
 		return nil
 	}
@@ -145,9 +108,9 @@ const (
 )
 
 // resumeAll makes all jobs visible that wait for a budget without limits.
-func (t *tx) resumeAll(b *budget) error {
+func (t *admissionTx) resumeAll(b *budget) error {
 	err := t.prep("SELECT DISTINCT m.lane, m.rank" + waitingFor).int(b.no).each(func(r row) error {
-		t.due(Subqueue(r.int(0)), r.int(1), t.now)
+		t.w.jobs.released(t.tx, Subqueue(r.int(0)), r.int(1), t.now)
 		return nil
 	})
 	if err != nil {
@@ -161,7 +124,7 @@ func (t *tx) resumeAll(b *budget) error {
 
 // resume makes one job visible if there is room for it. What only another budget keeps back waits for
 // that one from now on.
-func (t *tx) resume(b *budget, w wait) error {
+func (t *admissionTx) resume(b *budget, w wait) error {
 	list, err := t.budgetsFor(b.tenant, w.key)
 	if err != nil {
 		return err
@@ -177,7 +140,7 @@ func (t *tx) resume(b *budget, w wait) error {
 		if err := t.prep(sqlPark).int(until).int(w.seq).exec(); err != nil {
 			return err
 		}
-		t.due(Subqueue(w.subqueue), w.rank, until)
+		t.w.jobs.released(t.tx, w.subqueue, w.rank, until)
 		return t.prep(sqlWait).int(w.seq).int(other.no).int(w.rank).text(w.key).int(until).int(w.need.Tokens).int(w.need.Cost).exec()
 	}
 	for _, other := range list {
@@ -186,7 +149,6 @@ func (t *tx) resume(b *budget, w wait) error {
 	if err := t.prep("UPDATE messages SET visible = ?, waiting = NULL WHERE seq = ?").int(t.now).int(w.seq).exec(); err != nil {
 		return err
 	}
-	t.due(Subqueue(w.subqueue), w.rank, t.now)
-	t.changed(w.seq)
+	t.w.jobs.released(t.tx, w.subqueue, w.rank, t.now, w.seq)
 	return t.prep("DELETE FROM budget_waits WHERE seq = ?").int(w.seq).exec()
 }

@@ -122,7 +122,7 @@ func (c *clock) quiet() {
 // rest returns once a store finds that nothing is left for it to do at this time without being asked.
 func rest(s *Store) error {
 	for {
-		due, err := transact(background, s, stageChange, func(t *tx) (bool, error) { return t.w.deadline > 0 && t.w.deadline <= t.now, nil })
+		due, err := transactIn(background, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (bool, error) { return t.w.nextTask > 0 && t.w.nextTask <= t.now, nil })
 		if err != nil || !due {
 			return err
 		}
@@ -133,7 +133,7 @@ func rest(s *Store) error {
 func (c *clock) parked(s *Store, receivers int) {
 	c.t.Helper()
 	for {
-		waiting, err := transact(background, s, stageChange, func(t *tx) (n int, err error) {
+		waiting, err := transactIn(background, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (n int, err error) {
 			for _, claims := range t.w.parked {
 				n += len(claims)
 			}

@@ -15,13 +15,13 @@ type Cancellation struct {
 // Cancel ends the job as cancelled if it is not terminal yet. The lock of a worker is void from then
 // on; its attempt is recorded, to which Amend can add what the worker knows.
 func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
-	return transact(ctx, s, stageChange, func(t *tx) (Cancellation, error) { return t.cancel(seq) })
+	return transactIn(ctx, jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (Cancellation, error) { return t.cancel(seq) })
 }
 
 const sqlCancelled = `SELECT token, visible, locked_at, lane, generation, attempt, number, version, started_at, tenant,
   (SELECT j.task FROM jobs j WHERE j.seq = messages.seq) FROM messages WHERE seq = ?`
 
-func (t *tx) cancel(seq int64) (c Cancellation, err error) {
+func (t *jobsTx) cancel(seq int64) (c Cancellation, err error) {
 	var m struct {
 		setAside           bool
 		subqueue           Subqueue
@@ -52,14 +52,14 @@ func (t *tx) cancel(seq int64) (c Cancellation, err error) {
 	number := 0
 	if c.Token != 0 {
 		number = m.number
-		t.news.cancelled = append(t.news.cancelled, c.Token)
+		t.notify(wordCancelled, c.Token, 0, 0)
 		outcome := forebay.OutcomeCancelled
 		if m.visible <= t.now {
 			outcome = forebay.OutcomeLost // its worker had gone before
 		} else if err := t.holdSession(seq, c.Token, m.visible); err != nil {
 			return c, err
 		}
-		held, err := t.loseHolds(seq)
+		held, err := t.admission.loseHolds(seq)
 		if err != nil {
 			return c, err
 		}
@@ -67,11 +67,11 @@ func (t *tx) cancel(seq int64) (c Cancellation, err error) {
 		if err := t.attempt(call, AttemptRecord{Outcome: outcome, Cost: forebay.Money(held.Cost), assumed: held.Tokens}); err != nil {
 			return c, err
 		}
-		t.slotFreed(m.tenant)
-		t.w.unblock(t.now)
+		t.admission.slotFreed(m.tenant)
+		t.w.unblock("", t.now)
 	}
 	if c.Token == 0 {
-		t.w.sweeps = true // the room in a budget that it was made ready for is others' now
+		t.admission.w.sweeps = true // the room in a budget that it was made ready for is others' now
 	}
 	c.Cancelled = true
 	return c, t.end(ending{
@@ -84,7 +84,7 @@ func (t *tx) cancel(seq int64) (c Cancellation, err error) {
 // without it, cancelled or lost, what only it knew, the deployment and what the call had used. It changes
 // no other attempt.
 func (s *Store) Amend(ctx context.Context, d *Delivery, a AttemptRecord) error {
-	_, err := transact(ctx, s, stageSettle, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, jobsKey, s.writer, op{stage: stageSettle}, func(t *jobsTx) (struct{}, error) {
 		if d.SessionID != "" {
 			if err := t.callOver(jobSession{d.Tenant, d.Subqueue.Queue(), d.SessionID}, d.Token); err != nil {
 				return struct{}{}, err

@@ -17,7 +17,7 @@ func TestTheWALIsCopiedBesideTheWriter(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := transact(t.Context(), s, stageChange, func(t *tx) (int, error) {
+	if _, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(t *tx) (int, error) {
 		t.w.checkpoints.pages = 64
 		t.w.checkpoints.every.Store(4)
 		return 0, nil

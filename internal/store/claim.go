@@ -3,8 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -70,145 +68,33 @@ type Delivery struct {
 // Claim waits until at least one message of the subqueue is ready and returns up to Max under new locks.
 // Each delivery counts; a lock that had expired becomes an attempt with outcome "lost".
 func (s *Store) Claim(ctx context.Context, req ClaimRequest) ([]Delivery, error) {
-	c := &claim{ClaimRequest: req, waiter: newWaiter()}
-	if err := s.await(ctx, c); err != nil {
+	c := &claim{ClaimRequest: req, part: jobsKey.in(s.writer), waiter: newWaiter()}
+	if err := await(ctx, s.writer, c, &c.waiter); err != nil {
 		return nil, err
 	}
 	return c.deliveries, nil
 }
 
-// await hands the claim to the writer and waits for its answer.
-func (s *Store) await(ctx context.Context, c *claim) error {
-	return await(ctx, s.writer, s.writer.claims, c, &c.waiter)
-}
-
-func await[C any](ctx context.Context, w *writer, to chan<- C, c C, its *waiter) error {
-	select {
-	case to <- c:
-	case <-w.stopped:
-		return errClosed
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case <-its.answer:
-		return its.err
-	case <-w.stopped:
-		select {
-		case <-its.answer:
-			return its.err
-		default:
-			return errClosed
-		}
-	case <-ctx.Done():
-		return its.abandon(ctx.Err())
-	}
-}
-
-// waiter is what all claims have, of messages and of work. It belongs to its caller while it waits, to the
-// writer while it is served.
-type waiter struct {
-	state  atomic.Int32
-	err    error
-	answer chan struct{}
-}
-
-func newWaiter() waiter { return waiter{answer: make(chan struct{})} }
-
-const (
-	claimWaiting int32 = iota
-	claimServing
-	claimGone
-)
-
-// abandon gives up waiting, unless the writer is serving the claim right now: what it takes must
-// not be lost.
-func (c *waiter) abandon(why error) error {
-	for !c.state.CompareAndSwap(claimWaiting, claimGone) {
-		select {
-		case <-c.answer:
-			return c.err
-		case <-time.After(time.Millisecond): // its transaction may fail, which puts it back to waiting
-		}
-	}
-	return why
-}
-
-func (c *waiter) waits() bool { return c.state.Load() == claimWaiting }
-func (c *waiter) gone() bool  { return c.state.Load() == claimGone }
-
-// begin reports whether the claim still waits, and if so begins to serve it.
-func (c *waiter) begin() bool { return c.state.CompareAndSwap(claimWaiting, claimServing) }
-
-func (c *waiter) deliver() { close(c.answer) }
-
-func (c *waiter) refuse(err error) {
-	if c.begin() {
-		c.err = err
-		c.deliver()
-	}
-}
-
 type claim struct {
 	ClaimRequest
 	waiter
+	part       *jobsPart
 	deliveries []Delivery
-	receive    *receive // set: plain messages are wanted, not jobs
 }
 
-// empty reports whether the claim has nothing to answer yet.
-func (c *claim) empty() bool {
-	return len(c.deliveries) == 0 && (c.receive == nil || c.receive.empty()) && c.err == nil
-}
+func (c *claim) visit() { c.part.park(c.Subqueue, c, nil) }
 
 // unserve puts a claim back that found nothing, or whose transaction failed.
 func (c *claim) unserve() {
-	c.deliveries, c.err = nil, nil
-	if c.receive != nil {
-		c.receive.reset()
-	}
+	c.deliveries = nil
 	c.state.Store(claimWaiting)
 }
 
-func (w *writer) park(c *claim) {
-	subqueue := int64(c.Subqueue)
-	waiting := w.parked[subqueue]
-	if len(waiting) == cap(waiting) {
-		waiting = dropGone(waiting)
-	}
-	if w.lines[subqueue] == nil { // what is ready was not noted
-		w.dueAt[subqueue] = 0
-		if subqueue >= 0 {
-			w.linesOf(subqueue)
-		}
-	}
-	if plain := slices.IndexFunc(waiting, (*claim).delivers); plain >= 0 && !c.delivers() {
-		w.parked[subqueue] = slices.Insert(waiting, plain, c) // who delivers to an endpoint that rests holds up nobody else
-		w.dueAt[subqueue] = 0
-	} else {
-		w.parked[subqueue] = append(waiting, c)
-	}
-	if c.receive != nil && !c.receive.wait {
-		w.impatient = append(w.impatient, c)
-	}
-}
-
-// leave forgets who waited for a subqueue.
-func (w *writer) leave(subqueue int64) {
-	delete(w.parked, subqueue)
-	if subqueue < 0 { // there are as many as sessions
-		delete(w.dueAt, subqueue)
-	}
-}
-
-// serveClaims gives ready messages to the claims that wait, oldest first.
-func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
+// serveClaims gives ready jobs to the claims that wait, oldest first.
+func (w *jobsPart) serveClaims(t *jobsTx) error {
 	for subqueue, waiting := range w.parked {
-		if w.paused[subqueue/subqueueKinds] {
-			continue
-		}
-		if !slices.ContainsFunc(waiting, (*claim).waits) { // a look for nobody would let the next one wait for the one after
-			w.leave(subqueue)
+		// A look for nobody would let the next one wait for the one after.
+		if w.queue.paused[subqueue.Queue()] || !w.anybody(subqueue) {
 			continue
 		}
 		due, ok := w.dueAt[subqueue]
@@ -216,8 +102,8 @@ func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
 		found, err := w.lookAt(t, subqueue, looks)
 		switch {
 		case err != nil:
-			return served, err
-		case found == nil && !looks:
+			return err
+		case found == nil:
 			continue
 		}
 		rest := waiting
@@ -227,83 +113,34 @@ func (w *writer) serveClaims(t *tx) (served []*claim, err error) {
 				rest = rest[1:] // its caller has gone
 				continue
 			}
-			if err := w.serve(t, c, found); err != nil {
+			if err := w.serveFrom(t, found, c); err != nil {
 				c.unserve()
-				return served, err
+				return err
 			}
-			if c.empty() {
+			if len(c.deliveries) == 0 {
 				c.unserve()
 				break
 			}
 			rest = rest[1:]
-			served = append(served, c)
+			t.served = append(t.served, c)
+			t.answered++
 		}
 		if looks || found.retryAt > 0 {
-			err = w.updateDue(t, subqueue, found, len(rest) > 0)
+			found.noteDue(w, t.now)
 			if ok && !looks {
 				w.lookBy(subqueue, due)
 			}
 		}
-		if err == nil && found != nil {
-			err = t.leave(found)
-			found.lines.keepFloors(found.taken, found.found, found.later, found.held)
+		if err := t.leave(found); err != nil {
+			return err
 		}
-		if err != nil {
-			return served, err
-		}
+		found.lines.keepFloors(found.taken, found.found, found.later, found.held)
 		t.after = append(t.after, func() { w.unpark(subqueue, len(waiting)-len(rest)) })
 	}
 	for subqueue, fresh := range t.fresh { // their queue was paused, or is not waited for any more
 		if err := t.storeFresh(subqueue, fresh); err != nil {
-			return served, err
-		}
-	}
-	return served, nil
-}
-
-// unpark forgets the first n claims of a subqueue, once they were served for good.
-func (w *writer) unpark(subqueue int64, n int) {
-	waiting, ok := w.parked[subqueue]
-	if !ok {
-		return // its queue was dropped in the same transaction
-	}
-	if w.parked[subqueue] = waiting[n:]; len(w.parked[subqueue]) == 0 {
-		w.leave(subqueue)
-	}
-}
-
-// updateDue notes when the subqueue is worth another look: now while it was not found empty, else when
-// its earliest message becomes visible.
-func (w *writer) updateDue(t *tx, subqueue int64, found *look, foundEmpty bool) error {
-	if kind := Subqueue(subqueue).Kind(); subqueue < 0 || foundEmpty && kind == subqueueSessions && w.parked[subqueue][0].receive != nil {
-		return w.updateSessionDue(t, subqueue, foundEmpty)
-	}
-	if found != nil {
-		found.noteDue(w, t.now)
-		return nil
-	}
-	if !foundEmpty {
-		w.dueAt[subqueue] = t.now
-		return nil
-	}
-	if until := w.rests(subqueue); until > 0 {
-		w.dueAt[subqueue] = until
-		return nil
-	}
-	var earliest int64
-	for rank := range int64(scheduledRank + 1) {
-		_, err := t.prep("SELECT visible FROM messages WHERE lane = ? AND rank = ? ORDER BY visible LIMIT 1").int(subqueue).int(rank).one(func(r row) {
-			if at := r.int(0); earliest == 0 || at < earliest {
-				earliest = at
-			}
-		})
-		if err != nil {
 			return err
 		}
-	}
-	delete(w.dueAt, subqueue)
-	if earliest > 0 {
-		w.dueAt[subqueue] = earliest
 	}
 	return nil
 }
@@ -349,14 +186,6 @@ func (m *candidate) planned(plan Plan) []Option {
 	return m.options
 }
 
-// serve takes ready messages for one claim: of those found, or those of a queue of messages.
-func (w *writer) serve(t *tx, c *claim, found *look) error {
-	if c.receive != nil {
-		return w.serveMessages(t, c)
-	}
-	return w.serveFrom(t, found, c)
-}
-
 func readCandidate(r row, subqueue Subqueue) candidate {
 	c := candidate{
 		Delivery: Delivery{
@@ -385,7 +214,7 @@ UPDATE messages SET visible = ?, token = ?, locked_at = ?, deliveries = deliveri
   started_at = coalesce(started_at, ?), announced = ?, waiting = NULL WHERE seq = ?`
 
 // take locks a candidate for the claim, unless its time or its deliveries have run out.
-func (t *tx) take(m *candidate, c *claim) error {
+func (t *jobsTx) take(m *candidate, c *claim) error {
 	if m.lostToken {
 		if err := t.recordLost(m); err != nil {
 			return err
@@ -434,7 +263,7 @@ func (t *tx) take(m *candidate, c *claim) error {
 }
 
 // lock writes the lock that a candidate now has.
-func (t *tx) lock(m *candidate) error {
+func (t *jobsTx) lock(m *candidate) error {
 	until := m.LockedUntil.UnixMilli()
 	if m.fresh {
 		return t.storeLocked(m, until)
@@ -443,9 +272,9 @@ func (t *tx) lock(m *candidate) error {
 }
 
 // recordLost writes the attempt whose worker was never heard of again.
-func (t *tx) recordLost(m *candidate) error {
+func (t *jobsTx) recordLost(m *candidate) error {
 	class, code := forebay.ClassTransient, "lock_lost"
-	held, err := t.loseHolds(m.Seq)
+	held, err := t.admission.loseHolds(m.Seq)
 	if err != nil {
 		return err
 	}
@@ -457,7 +286,7 @@ func (t *tx) recordLost(m *candidate) error {
 	})
 }
 
-func (t *tx) exceedDeliveries(m *candidate, kind SubqueueKind) error {
+func (t *jobsTx) exceedDeliveries(m *candidate, kind SubqueueKind) error {
 	var started int64
 	if !m.StartedAt.IsZero() {
 		started = m.StartedAt.UnixMilli()
@@ -472,7 +301,7 @@ func (t *tx) exceedDeliveries(m *candidate, kind SubqueueKind) error {
 
 // releaseOrphans makes every locked job ready at once: the process that held the locks is dead. The
 // next claim records the lost attempts. Plain messages are left to their receivers, which live on.
-func (t *tx) releaseOrphans() error {
+func (t *jobsTx) releaseOrphans() error {
 	return t.prep("UPDATE messages SET visible = ? WHERE token IS NOT NULL AND visible > ? AND lane / 4 NOT IN (SELECT no FROM queues WHERE kind = 'messages')").
 		int(t.now).int(t.now).exec()
 }

@@ -64,7 +64,7 @@ func TestClockThatGoesBack(t *testing.T) {
 		s, _, _ := openWith(t, Options{Path: path, Serve: true})
 		right := time.Now().UnixMilli()
 		subqueue, scheduled := makeAhead(t, s, right)
-		_, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+		_, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 			d := ahead.Milliseconds()
 			for _, sql := range []string{"UPDATE jobs SET created_at = created_at + ?1", "UPDATE messages SET visible = visible + ?1, locked_at = locked_at + ?1 WHERE visible < ?2"} {
 				st := t.prep(sql).int(d)
@@ -106,7 +106,7 @@ func TestRetentionPassesTheFuture(t *testing.T) {
 		mustDo(t, s.Succeed(t.Context(), &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}))
 	}
 	day := 24 * time.Hour
-	_, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+	_, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 		for seq, at := range map[int64]int64{1: t.now + day.Milliseconds(), 2: t.now - time.Hour.Milliseconds(), 3: t.now - 2*day.Milliseconds()} {
 			for _, sql := range []string{"UPDATE jobs SET created_at = ? WHERE seq = ?", "UPDATE outcomes SET completed_at = ? WHERE seq = ?"} {
 				if err := t.prep(sql).int(at).int(seq).exec(); err != nil {
@@ -136,7 +136,7 @@ func TestRecordsOfTheFutureAreRemoved(t *testing.T) {
 			_, err := s.CompleteTurn(t.Context(), takeTurn(t, s), &TurnResult{Status: forebay.OrchestrationCompleted, Events: 1, History: Inline([]byte("start"))})
 			mustDo(t, err)
 		}
-		_, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+		_, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 			const years = int64(10 * 365 * 24 * 3600_000)
 			for _, sql := range []string{
 				"UPDATE jobs SET created_at = created_at + ?", "UPDATE outcomes SET completed_at = completed_at + ?, started_at = completed_at + 1",

@@ -32,7 +32,7 @@ func (c *clockTrial) job(id string) *Delivery {
 
 func (c *clockTrial) run(statements ...string) {
 	c.Helper()
-	_, err := transact(c.Context(), c.s, stageChange, func(t *tx) (struct{}, error) {
+	_, err := transact(c.Context(), c.s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 		for _, sql := range statements {
 			if err := t.prep(sql).exec(); err != nil {
 				return struct{}{}, err

@@ -14,7 +14,7 @@ func TestCompact(t *testing.T) {
 	s, tenant, queue := openWith(t, where)
 	put(t, s, tenant, queue, 200, func(j *NewJob) { j.Input = make([]byte, 50_000) })
 	put(t, s, tenant, queue, 1, func(j *NewJob) { j.ID = "job_kept" })
-	_, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+	_, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 		return struct{}{}, t.prep("DELETE FROM jobs WHERE id <> 'job_kept'").exec()
 	})
 	mustDo(t, err)

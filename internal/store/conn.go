@@ -12,8 +12,10 @@ import (
 type driver interface {
 	prepare(sql string) (prepared, error)
 	// begin starts a transaction and tells the database's time. Until it ends no other process is in
-	// one: what a transition reads stays true until it has written.
-	begin(needs) (start, error)
+	// one, unless both are apart: what a transition reads stays true until it has written.
+	begin(beginning) (now int64, err error)
+	// forget drops what was asked ahead and depends on these rows, for they may have changed; none: all of it.
+	forget(rows ...rowName)
 	commit() error
 	assure() error   // before commit: what the transaction only read is to last as what it writes does
 	rollback() error // of the transaction under way, if there is one
@@ -28,32 +30,49 @@ type driver interface {
 	Close() error
 }
 
-// needs is what the operations of a transaction are known to need from the beginning. A driver for
-// which a question is expensive answers them all with the first.
-type needs struct {
-	numbers    int              // new sequence numbers
-	keys       []idempotencyKey // of new jobs
-	locks      []int64          // messages whose locks will be settled
-	ends       []Lock           // that end with their messages
-	answers    []activityLock   // that end with their activities
-	looks      []*look          // which the driver makes
-	states     []string         // deployments whose states are asked for
-	identities Identities       // of them
-	apart      bool             // it need not be alone: it only adds jobs
+// beginning is what a transaction begins with.
+type beginning struct {
+	apart     bool       // it need not be alone: it only adds rows
+	questions []question // asked before the time is
+	// ahead is what operations will ask, for a driver to which that is expensive one by one. In the
+	// transaction a statement with the same text and parameters is answered from here, once.
+	ahead []query
 }
 
-// start is what a transaction begins with.
-type start struct {
-	now         int64
-	seqs        []int64
-	topics      *int64                        // the counter of that name; nil: ask when you need it
-	somePaused  bool                          // a queue is paused, and it may be that nobody here was told
-	someCapped  bool                          // a tenant is, likewise
-	deployments map[string]*deployment        // the states of some
-	made        map[idempotencyKey]madeBefore // what the keys have made; nil: ask when you need it
-	tokens      map[int64]int64               // message → token of its lock, 0: none; nil: ask when you need it
-	released    map[Lock]bool                 // of a message that was to go → whether it has gone, for the lock held it; nil: do it when you need it
-	answered    map[activityLock]int64        // the pool of the instance of an activity that was removed so; 0: it was not there
+// query is a statement with its parameters.
+type query struct {
+	sql  string
+	args []argument
+	row  rowName // on which its answer depends
+	// write says that it changes the row. Then it has to be asked in the transaction, and only there is what it
+	// says known to others.
+	write bool
+}
+
+// argument is a parameter: an integer or a text.
+type argument struct {
+	kind   kind
+	number int64
+	text   string
+}
+
+// rowName names a row, or what else operations may change: a kind of things, and which of them.
+type rowName struct {
+	of string
+	no int64
+	id string
+}
+
+func ask(sql string, row rowName) query { return query{sql: sql, row: row} }
+
+func (q query) int(v int64) query {
+	q.args = append(q.args, argument{kind: kindInt, number: v})
+	return q
+}
+
+func (q query) text(v string) query {
+	q.args = append(q.args, argument{kind: kindText, text: v})
+	return q
 }
 
 // prepared is a statement of a driver. Parameters count from 1 and are NULL until they are bound,

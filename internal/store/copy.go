@@ -372,7 +372,7 @@ func (c *copying) finish() error {
 
 // transaction runs f in a transaction.
 func (s *side) transaction(f func(conn) error) error {
-	_, err := s.begin(needs{})
+	_, err := s.begin(beginning{})
 	if err == nil {
 		err = f(s.conn)
 	}

@@ -15,7 +15,7 @@ func openSQLiteSource(path string) (*side, error) {
 		}
 		raw.SetBusyTimeout(10 * time.Second)
 		c := newSQLiteConn(raw)
-		_, err = c.begin(needs{})
+		_, err = c.begin(beginning{})
 		if err == nil {
 			err = c.run("PRAGMA query_only = ON")
 		}

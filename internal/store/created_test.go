@@ -36,7 +36,7 @@ func TestJobsByTimeOfCreation(t *testing.T) {
 				t.Fatal(len(seqs), err)
 			}
 			created := map[int64]int64{}
-			_, err = transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+			_, err = transact(t.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 				for i, seq := range seqs {
 					at := int64(1e12) + int64(i)*apart + rand.Int64N(createdSlack/2) // clocks are set a little
 					if i%5 != 0 {
@@ -94,7 +94,7 @@ func TestDocumentsByTimeOfCreation(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+		if _, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 			return struct{}{}, t.prep("UPDATE documents SET created_at = ? * CAST(substr(id, 4) AS BIGINT)").int(apart).exec()
 		}); err != nil {
 			t.Fatal(err)
@@ -123,7 +123,7 @@ func TestDocumentsByTimeOfCreation(t *testing.T) {
 			}
 		}
 		// What is out of order by more than clocks are set is not found, which shows that the history is not walked.
-		if _, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+		if _, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 			return struct{}{}, t.prep("UPDATE documents SET created_at = ? WHERE id IN ('doc0', 'doc19')").int(10 * apart).exec()
 		}); err != nil {
 			t.Fatal(err)

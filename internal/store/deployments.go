@@ -34,7 +34,7 @@ func (s *Store) holding(c conn) (h Holding, err error) {
 	}
 	known := map[string]*deployment{}
 	err = c.prep(sqlDeployments).each(func(r row) error {
-		s.writer.identities.Load().read(r, known)
+		admissionKey.in(s.writer).identities.Load().read(r, known)
 		return nil
 	})
 	for name, d := range known {
@@ -44,13 +44,12 @@ func (s *Store) holding(c conn) (h Holding, err error) {
 }
 
 // Identify says what this process calls by the names of deployments from the next transaction on.
-func (s *Store) Identify(ids Identities) { s.writer.identities.Store(&ids) }
+func (s *Store) Identify(ids Identities) { admissionKey.in(s.writer).identities.Store(&ids) }
 
 // ReconsiderCalls has all jobs looked at that wait for a quota or a deployment: what holds them back has changed.
 func (s *Store) ReconsiderCalls(ctx context.Context) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
-		t.w.lookAgain(false, true)
-		t.news.queues = true
+	_, err := transactIn(ctx, admissionKey, s.writer, op{stage: stageChange}, func(t *admissionTx) (struct{}, error) {
+		t.settingsChanged()
 		return struct{}{}, nil
 	})
 	return err
@@ -59,7 +58,7 @@ func (s *Store) ReconsiderCalls(ctx context.Context) error {
 // PauseDeployment keeps every call away from a deployment, or ends that. Ending it has one that turned calls away tried again
 // at once, whether or not it was paused.
 func (s *Store) PauseDeployment(ctx context.Context, name string, paused bool, audit Audit) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, admissionKey, s.writer, op{stage: stageChange}, func(t *admissionTx) (struct{}, error) {
 		d, err := t.deployment(name)
 		if err != nil {
 			return struct{}{}, err
@@ -73,15 +72,14 @@ func (s *Store) PauseDeployment(ctx context.Context, name string, paused bool, a
 		if err := t.pauseOthers(name, paused); err != nil {
 			return struct{}{}, err
 		}
-		t.w.lookAgain(false, true)
-		t.news.queues = true
-		return struct{}{}, t.audit(audit)
+		t.settingsChanged()
+		return struct{}{}, auditIn(t.tx, audit)
 	})
 	return err
 }
 
 // pauseOthers is PauseDeployment for what other processes call by the name.
-func (t *tx) pauseOthers(name string, paused bool) error {
+func (t *admissionTx) pauseOthers(name string, paused bool) error {
 	type other struct {
 		identity string
 		state    *deployment
@@ -108,7 +106,7 @@ func (t *tx) pauseOthers(name string, paused bool) error {
 
 // ForgetDeployment begins anew to learn of a deployment, whatever is called by its name. An operator's pause stays.
 func (s *Store) ForgetDeployment(ctx context.Context, name string, audit Audit) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, admissionKey, s.writer, op{stage: stageChange}, func(t *admissionTx) (struct{}, error) {
 		d, err := t.deployment(name)
 		if err != nil {
 			return struct{}{}, err
@@ -120,16 +118,15 @@ func (s *Store) ForgetDeployment(ctx context.Context, name string, audit Audit) 
 		if err := t.prep("DELETE FROM deployment_states WHERE name = ?").text(name).exec(); err != nil {
 			return struct{}{}, err
 		}
-		t.w.lookAgain(false, true)
-		t.news.queues = true
-		return struct{}{}, t.audit(audit)
+		t.settingsChanged()
+		return struct{}{}, auditIn(t.tx, audit)
 	})
 	return err
 }
 
 // RetryDenied has the next call find out whether the deployments among these that turned calls away still do.
 func (s *Store) RetryDenied(ctx context.Context, names []string) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, admissionKey, s.writer, op{stage: stageChange}, func(t *admissionTx) (struct{}, error) {
 		if err := t.learn(names); err != nil {
 			return struct{}{}, err
 		}
@@ -141,8 +138,7 @@ func (s *Store) RetryDenied(ctx context.Context, names []string) error {
 			}
 		}
 		if denied {
-			t.w.lookAgain(false, true)
-			t.news.queues = true
+			t.settingsChanged()
 		}
 		return struct{}{}, nil
 	})
@@ -186,7 +182,7 @@ const (
 
 // changeDeployment records what happened to a deployment, and tells it to those who subscribe to that and,
 // once it is on disk, to whoever listens in this process.
-func (t *tx) changeDeployment(name string, c quota.Change) error {
+func (t *admissionTx) changeDeployment(name string, c quota.Change) error {
 	var no int64
 	_, err := t.prep(sqlDeploymentChange).text(name).int(c.At).text(string(c.Kind)).intOrNull(c.Until).intOrNull(c.Limit).textOrNull(c.Denial.String()).
 		one(func(r row) { no = r.int(0) })
@@ -198,8 +194,8 @@ func (t *tx) changeDeployment(name string, c quota.Change) error {
 	}
 	change := deploymentChange(no, name, c, c.Denial.String())
 	t.after = append(t.after, func() { t.w.watches.deployments.tell(change) })
-	t.news.queues = true // other processes look again: what they know of when to may be wrong now
-	return t.publish(operationsTopicStore, func() (m MessageContent, err error) {
+	t.notify(wordSettings, 0, 0, 0) // other processes look again: what they know of when to may be wrong now
+	return busKey.of(t.tx).publish(operationsTopicStore, func() (m MessageContent, err error) {
 		m = MessageContent{MessageID: fmt.Sprintf("deployment-%d", no), CorrelationID: name, Subject: change.Type, ContentType: "application/json", Text: true}
 		if m.Body, err = json.Marshal(publishedChange{change, change.At}); err != nil {
 			return m, err

@@ -23,7 +23,7 @@ func TestStatesThatAreRead(t *testing.T) {
 			}
 		}
 		for _, name := range names {
-			_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+			_, err := transactIn(t.Context(), admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
 				d, err := tx.deployment(name)
 				if err != nil {
 					return struct{}{}, err
@@ -114,7 +114,7 @@ func TestStandingOfMany(t *testing.T) {
 		var now int64
 		fill := func(rank, visible string) {
 			t.Helper()
-			_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+			_, err := transactIn(t.Context(), admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
 				if err := tx.prep("DELETE FROM messages").exec(); err != nil {
 					return struct{}{}, err
 				}
@@ -167,12 +167,12 @@ func TestStandingOfMany(t *testing.T) {
 		}
 		// The first hundred are with workers, the others are ready by then.
 		fill("1024 + 4", "?2 + CASE WHEN i <= 100 THEN 30000 ELSE -i END")
-		if _, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+		if _, err := transactIn(t.Context(), admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
 			return struct{}{}, tx.prep("UPDATE messages SET token = 1 WHERE seq <= 100").exec()
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+		if _, err := transactIn(t.Context(), admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
 			return struct{}{}, tx.prep("DELETE FROM messages WHERE seq > 150").exec()
 		}); err != nil {
 			t.Fatal(err)
@@ -190,7 +190,7 @@ func TestStandingVisitsFewLines(t *testing.T) {
 		subqueue := int64(SubqueueOf(queueOf(t, s, "q"), SubqueueMain))
 		var now int64
 		// Each tenant has two jobs of each of ten priorities, of its own one of 40 classes or of class 1.
-		_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+		_, err := transactIn(t.Context(), admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
 			now = tx.now
 			return struct{}{}, tx.prep("INSERT INTO messages (seq, lane, rank, visible, size) WITH RECURSIVE c(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM c WHERE i < ?3)" +
 				" SELECT i, ?1 + 0, (1 + i % 700) * 1024 + CASE WHEN i % 2 = 0 THEN 16 ELSE 32 + i % 40 * 16 END + i / 700 % 10, ?2 - 14000 + i, 1 FROM c").int(subqueue).int(now).int(jobs).exec()
@@ -276,7 +276,7 @@ func TestStandingOfCalls(t *testing.T) {
 			if err := setBudget(s, free, "", forebay.Budget{DailyTokens: &limit}, Audit{Tenant: "other", Actor: "a", Action: "set-budget"}); err != nil {
 				t.Fatal(err)
 			}
-			_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+			_, err := transactIn(t.Context(), admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
 				err := tx.prep("UPDATE messages SET visible = ?, waiting = 'budget' WHERE seq IN (SELECT seq FROM jobs WHERE id = 'free-0')").int(periodEnd(0, tx.now)).exec()
 				if err == nil {
 					err = tx.prep(`INSERT INTO budget_waits (seq, budget, rank, key_id, until, tokens, cost)
@@ -387,7 +387,7 @@ func TestDeniedDeployments(t *testing.T) {
 		// tried reports whether a deployment takes a call now, and makes it.
 		tried := func(name string) (r quota.Reservation, takes bool) {
 			t.Helper()
-			_, err := transact(ctx, s, stageChange, func(tx *tx) (struct{}, error) {
+			_, err := transactIn(ctx, admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
 				d, err := tx.deployment(name)
 				if err != nil {
 					return struct{}{}, err

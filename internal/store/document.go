@@ -116,7 +116,7 @@ const revisionRows = 8
 // gets these, and nothing is made anew: neither is in what is split or embedded.
 func (s *Store) AddRevision(ctx context.Context, n NewRevision) (AddedRevision, error) {
 	var left int64 // the revision before, which has jobs left
-	added, err := transactIn(ctx, s, stageSubmit, n.Tenant, revisionRows, len(n.Metadata), func(t *tx) (a AddedRevision, err error) {
+	added, err := transactIn(ctx, documentsKey, s.writer, op{stage: stageSubmit, party: n.Tenant, rows: revisionRows, size: len(n.Metadata)}, func(t *documentsTx) (a AddedRevision, err error) {
 		left = 0 // it may be the second time
 		var document int64
 		var latest Revision
@@ -164,7 +164,7 @@ func (s *Store) AddRevision(ctx context.Context, n NewRevision) (AddedRevision, 
 }
 
 // relabel gives a revision the name and the metadata of an upload.
-func (t *tx) relabel(rev, upload Revision) error {
+func (t *documentsTx) relabel(rev, upload Revision) error {
 	if upload.SameLabels(rev) {
 		return nil
 	}
@@ -179,8 +179,8 @@ type DocumentJob struct {
 	Job         NewJob
 }
 
-func (t *tx) submitDocumentJob(revision int64, j DocumentJob) error {
-	made, err := t.submit(&j.Job)
+func (t *documentsTx) submitDocumentJob(revision int64, j DocumentJob) error {
+	made, err := t.jobs.submit(&j.Job)
 	if err == nil {
 		err = made.Err
 	}
@@ -197,7 +197,7 @@ const dropJobs = 16
 // dropRevision takes a revision out of searches and out of its pipeline: it cancels the first of its jobs, those that
 // run first. cancelDropped does the rest, and PurgeDocuments removes what is left then. It returns the tokens of locks
 // that it voided, and whether it is to go on.
-func (t *tx) dropRevision(no int64) (d dropped, err error) {
+func (t *documentsTx) dropRevision(no int64) (d dropped, err error) {
 	_, err = t.prep("UPDATE document_revisions SET dropped = 1, live = NULL WHERE no = ? RETURNING tenant").int(no).
 		one(func(r row) { t.changed(droppedWatch(r.int(0))) })
 	if err != nil {
@@ -213,7 +213,7 @@ type dropped struct {
 }
 
 // cancelDropped cancels some of the jobs of a dropped revision.
-func (t *tx) cancelDropped(no int64) (d dropped, err error) {
+func (t *documentsTx) cancelDropped(no int64) (d dropped, err error) {
 	var seqs []int64
 	err = t.prep("SELECT d.seq FROM document_jobs d JOIN messages m ON m.seq = d.seq WHERE d.revision = ? ORDER BY m.token IS NULL, d.seq LIMIT ? + 0").
 		int(no).int(dropJobs).each(func(r row) error { seqs = append(seqs, r.int(0)); return nil })
@@ -227,7 +227,7 @@ func (t *tx) cancelDropped(no int64) (d dropped, err error) {
 		if err := t.prep("DELETE FROM messages WHERE seq = ? AND lane % 4 >= 2").int(seq).exec(); err != nil {
 			return d, err
 		}
-		c, err := t.cancel(seq)
+		c, err := t.jobs.cancel(seq)
 		if err != nil {
 			return d, err
 		}
@@ -245,7 +245,7 @@ func (t *tx) cancelDropped(no int64) (d dropped, err error) {
 // Those that are left when it fails go with PurgeDocuments.
 func (s *Store) cancelDropped(ctx context.Context, tenant, no int64, voided []int64) []int64 {
 	for {
-		d, err := transactIn(ctx, s, stageChange, tenant, revisionRows+dropJobs, 0, func(t *tx) (dropped, error) { return t.cancelDropped(no) })
+		d, err := transactIn(ctx, documentsKey, s.writer, op{stage: stageChange, party: tenant, rows: revisionRows + dropJobs}, func(t *documentsTx) (dropped, error) { return t.cancelDropped(no) })
 		if err != nil {
 			return voided
 		}
@@ -262,7 +262,7 @@ func (s *Store) DeleteDocument(ctx context.Context, tenant int64, id string, aud
 		voided []int64
 		left   []int64 // revisions with jobs
 	}
-	d, err := transactIn(ctx, s, stageChange, tenant, revisionRows+dropJobs, 0, func(t *tx) (d deleted, err error) {
+	d, err := transactIn(ctx, documentsKey, s.writer, op{stage: stageChange, party: tenant, rows: revisionRows + dropJobs}, func(t *documentsTx) (d deleted, err error) {
 		var document int64
 		found, err := t.prep("DELETE FROM documents WHERE tenant = ? AND id = ? RETURNING no").int(tenant).text(id).one(func(r row) { document = r.int(0) })
 		if err != nil {
@@ -271,7 +271,7 @@ func (s *Store) DeleteDocument(ctx context.Context, tenant int64, id string, aud
 		if !found {
 			return d, forebay.ErrNotFound
 		}
-		if err := t.audit(audit); err != nil {
+		if err := auditIn(t.tx, audit); err != nil {
 			return d, err
 		}
 		t.changed(documentWatch(document))
@@ -313,7 +313,7 @@ func (s *Store) PurgeDocuments(ctx context.Context) (blob string, more bool, err
 		blob string
 		more bool
 	}
-	p, err := transact(ctx, s, stageChange, func(t *tx) (p purged, err error) {
+	p, err := transactIn(ctx, documentsKey, s.writer, op{stage: stageChange}, func(t *documentsTx) (p purged, err error) {
 		var no, tenant int64
 		p.more, err = t.prep("SELECT no, tenant, content_blob FROM document_revisions WHERE dropped = 1 ORDER BY no LIMIT 1").
 			one(func(r row) { no, tenant, p.blob = r.int(0), r.int(1), r.text(2) })
@@ -335,7 +335,7 @@ func (s *Store) PurgeDocuments(ctx context.Context) (blob string, more bool, err
 }
 
 // removeChunks removes the first chunks of a revision, at most so many, and returns how many there were.
-func (t *tx) removeChunks(revision, most int64) (removed int, err error) {
+func (t *documentsTx) removeChunks(revision, most int64) (removed int, err error) {
 	const first = "(SELECT no FROM chunks WHERE revision = ?1 ORDER BY number LIMIT ?2 + 0)"
 	for _, of := range []string{"chunk_vectors WHERE ", "chunk_codes WHERE revision = ?1 AND "} {
 		if err := t.prep("DELETE FROM " + of + "chunk IN " + first).int(revision).int(most).exec(); err != nil {

@@ -37,7 +37,7 @@ func (c conn) revision(tenant int64, id string) (rev Revision, err error) {
 // removes those that another one may have left, in several transactions.
 func (s *Store) BeginSplit(ctx context.Context, tenant, revision, splitter int64) error {
 	for step := int64(0); ; step = purgeChunks { // as a rule there are none
-		more, err := transactIn(ctx, s, stageChange, tenant, revisionRows+int(step), 0, func(t *tx) (bool, error) {
+		more, err := transactIn(ctx, documentsKey, s.writer, op{stage: stageChange, party: tenant, rows: revisionRows + int(step)}, func(t *documentsTx) (bool, error) {
 			n, err := t.prep("UPDATE document_revisions SET splitter = ? WHERE no = ? AND dropped = 0 AND split_at IS NULL").int(splitter).int(revision).count()
 			if err != nil {
 				return false, err
@@ -65,7 +65,7 @@ type NewChunk struct {
 }
 
 // splitBy refuses whoever is not, or no longer, the one who stores the revision's chunks.
-func (t *tx) splitBy(revision, splitter int64) error {
+func (t *documentsTx) splitBy(revision, splitter int64) error {
 	mine := false
 	_, err := t.prep("SELECT splitter FROM document_revisions WHERE no = ? AND dropped = 0 AND split_at IS NULL").int(revision).
 		one(func(r row) { mine = r.int(0) == splitter })
@@ -81,7 +81,7 @@ func (s *Store) AddChunks(ctx context.Context, tenant, revision, splitter int64,
 	for i := range chunks {
 		size += len(chunks[i].Text) + len(chunks[i].Headings)
 	}
-	_, err := transactIn(ctx, s, stageChange, tenant, len(chunks), size, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, documentsKey, s.writer, op{stage: stageChange, party: tenant, rows: len(chunks), size: size}, func(t *documentsTx) (struct{}, error) {
 		if err := t.splitBy(revision, splitter); err != nil {
 			return struct{}{}, err
 		}
@@ -90,7 +90,7 @@ func (s *Store) AddChunks(ctx context.Context, tenant, revision, splitter int64,
 	return err
 }
 
-func (t *tx) addChunks(tenant, revision int64, chunks []NewChunk) error {
+func (t *documentsTx) addChunks(tenant, revision int64, chunks []NewChunk) error {
 	for _, c := range chunks {
 		err := t.prep(`INSERT INTO chunks (tenant, revision, number, start_byte, end_byte, start_char, end_char, page, tokens, headings, text)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`).int(tenant).int(revision).int(int64(c.Number)).int(int64(c.StartByte)).int(int64(c.EndByte)).
@@ -119,7 +119,7 @@ func (s *Store) EndSplit(ctx context.Context, tenant, revision, splitter int64, 
 	for i := range r.Rest {
 		size += len(r.Rest[i].Text)
 	}
-	_, err := transactIn(ctx, s, stageSubmit, tenant, revisionRows+len(r.Rest)+len(r.Jobs), size, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, documentsKey, s.writer, op{stage: stageSubmit, party: tenant, rows: revisionRows + len(r.Rest) + len(r.Jobs), size: size}, func(t *documentsTx) (struct{}, error) {
 		if err := t.splitBy(revision, splitter); err != nil {
 			return struct{}{}, err
 		}
@@ -131,7 +131,7 @@ func (s *Store) EndSplit(ctx context.Context, tenant, revision, splitter int64, 
 		if err != nil {
 			return struct{}{}, err
 		}
-		if err := t.reserveSeqs(len(r.Jobs)); err != nil {
+		if err := t.jobs.queue.reserveSeqs(len(r.Jobs)); err != nil {
 			return struct{}{}, err
 		}
 		for i := range r.Jobs {
@@ -146,7 +146,7 @@ func (s *Store) EndSplit(ctx context.Context, tenant, revision, splitter int64, 
 
 // documentJobDone notes that a job has recorded what it was for, and lets the revision go live if that was
 // the last.
-func (t *tx) documentJobDone(revision int64, jobID string) error {
+func (t *documentsTx) documentJobDone(revision int64, jobID string) error {
 	err := t.prep("UPDATE document_jobs SET done = 1, error_code = NULL, error_message = NULL WHERE seq = (SELECT seq FROM jobs WHERE id = ?) AND revision = ?").
 		text(jobID).int(revision).exec()
 	if err != nil {
@@ -205,7 +205,7 @@ func (s *Store) RecordVectors(ctx context.Context, tenant int64, revisionID, job
 	for i := range vectors {
 		size += len(vectors[i].Vector) + len(vectors[i].Code)
 	}
-	_, err := transactIn(ctx, s, stageChange, tenant, revisionRows+len(vectors), size, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, documentsKey, s.writer, op{stage: stageChange, party: tenant, rows: revisionRows + len(vectors), size: size}, func(t *documentsTx) (struct{}, error) {
 		rev, err := t.revision(tenant, revisionID)
 		if err != nil {
 			return struct{}{}, err
@@ -253,7 +253,7 @@ SELECT 1 WHERE EXISTS (SELECT 1 FROM document_revisions WHERE tenant = ?1 AND li
   OR EXISTS (SELECT 1 FROM documents d JOIN document_revisions r ON r.no = d.latest WHERE d.tenant = ?1 AND r.embedded > 0)`
 
 // checkDimensions refuses vectors of another dimension than those of the tenant's documents; the first ones decide about it.
-func (t *tx) checkDimensions(tenant int64, dimensions int) error {
+func (t *documentsTx) checkDimensions(tenant int64, dimensions int) error {
 	known := int64(0)
 	if _, err := t.prep("SELECT dimensions FROM document_indexes WHERE tenant = ?").int(tenant).one(func(r row) { known = r.int(0) }); err != nil || known == int64(dimensions) {
 		return err
@@ -282,7 +282,7 @@ type Described struct {
 
 // RecordMetadata stores it for the job with that id.
 func (s *Store) RecordMetadata(ctx context.Context, tenant int64, revisionID, jobID string, d Described) error {
-	_, err := transactIn(ctx, s, stageChange, tenant, revisionRows, len(d.Entities), func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, documentsKey, s.writer, op{stage: stageChange, party: tenant, rows: revisionRows, size: len(d.Entities)}, func(t *documentsTx) (struct{}, error) {
 		rev, err := t.revision(tenant, revisionID)
 		if err != nil {
 			return struct{}{}, err
@@ -304,7 +304,7 @@ const liveCounter = "live"
 
 // advance lets a revision go live if nothing of it is missing: in the same transaction what was live
 // before is not any more.
-func (t *tx) advance(no int64) error {
+func (t *documentsTx) advance(no int64) error {
 	var rev Revision
 	var id string
 	var latest int64
@@ -340,13 +340,13 @@ func (t *tx) advance(no int64) error {
 }
 
 // tellDocument publishes what became of a document, under an id that is that event's alone.
-func (t *tx) tellDocument(rev Revision, messageID string, e forebay.DocumentEvent) error {
-	f, err := t.followed()
+func (t *documentsTx) tellDocument(rev Revision, messageID string, e forebay.DocumentEvent) error {
+	f, err := busKey.of(t.tx).followed()
 	if err != nil || f.topics[rev.Tenant] == "" {
 		return err
 	}
 	e.Revision, e.ContentHash, e.Title, e.Chunks, e.Timestamp = rev.ID, "sha256:"+hex.EncodeToString(rev.Hash), rev.Title, rev.Chunks, fromMillis(t.now)
-	return t.publish(f.topics[rev.Tenant], func() (m MessageContent, err error) {
+	return busKey.of(t.tx).publish(f.topics[rev.Tenant], func() (m MessageContent, err error) {
 		m = MessageContent{MessageID: messageID, CorrelationID: rev.ID, Subject: string(e.Type), ContentType: "application/json", Text: true}
 		if m.Body, err = json.Marshal(e); err != nil {
 			return m, err
@@ -361,7 +361,7 @@ const sqlDocumentJobAgain = "UPDATE document_jobs SET error_code = NULL, error_m
 
 // documentJobFailed shows on its document, if it belongs to one, that a job has ended without success. Of
 // other jobs it only finds out where somebody subscribes to what is told.
-func (t *tx) documentJobFailed(e ending) error {
+func (t *documentsTx) documentJobFailed(e ending) error {
 	code, message := e.failure.Code, e.failure.Message
 	if code == "" {
 		code, message = string(e.status), []byte("the job was "+string(e.status))
@@ -370,7 +370,7 @@ func (t *tx) documentJobFailed(e ending) error {
 	if err != nil {
 		return err
 	}
-	f, err := t.followed()
+	f, err := busKey.of(t.tx).followed()
 	if err != nil || len(f.topics) == 0 {
 		return err
 	}

@@ -132,7 +132,7 @@ func (s *Store) RetryDocument(ctx context.Context, tenant int64, revisionID stri
 			rows += max(len(again[n]), 1)
 		}
 		step, jobs := failed[:n], again[:n]
-		some, err := transactIn(ctx, s, stageSubmit, tenant, rows, 0, func(t *tx) (int, error) { return t.retryDocument(tenant, revisionID, step, jobs) })
+		some, err := transactIn(ctx, documentsKey, s.writer, op{stage: stageSubmit, party: tenant, rows: rows}, func(t *documentsTx) (int, error) { return t.retryDocument(tenant, revisionID, step, jobs) })
 		retried += some
 		if err != nil {
 			return retried, err
@@ -142,7 +142,7 @@ func (s *Store) RetryDocument(ctx context.Context, tenant int64, revisionID stri
 	return retried, nil
 }
 
-func (t *tx) retryDocument(tenant int64, revisionID string, failed []FailedJob, again [][]DocumentJob) (retried int, err error) {
+func (t *documentsTx) retryDocument(tenant int64, revisionID string, failed []FailedJob, again [][]DocumentJob) (retried int, err error) {
 	rev, err := t.revision(tenant, revisionID)
 	if err != nil {
 		return 0, err
@@ -159,7 +159,7 @@ func (t *tx) retryDocument(tenant int64, revisionID string, failed []FailedJob, 
 		}
 		retried++
 		if len(again[i]) == 1 {
-			redriven, err := t.redrive(Redrive{Seq: f.Seq})
+			redriven, err := t.jobs.redrive(Redrive{Seq: f.Seq})
 			if err != nil {
 				return retried, err
 			}
@@ -170,7 +170,7 @@ func (t *tx) retryDocument(tenant int64, revisionID string, failed []FailedJob, 
 		if err := t.prep("DELETE FROM document_jobs WHERE seq = ?").int(f.Seq).exec(); err != nil {
 			return retried, err
 		}
-		if _, err := t.purgeSetAside(f.Seq); err != nil { // a redrive would do once more what the others do
+		if _, err := t.jobs.purgeSetAside(f.Seq); err != nil { // a redrive would do once more what the others do
 			return retried, err
 		}
 		for _, j := range again[i] {

@@ -98,7 +98,7 @@ func inOneTransaction(t *testing.T, s *Store, calls ...func() error) []error {
 	begun, gate := make(chan struct{}), make(chan struct{})
 	var callers sync.WaitGroup
 	callers.Go(func() {
-		_, err := transact(t.Context(), s, stageChange, func(*tx) (int, error) { close(begun); <-gate; return 0, nil })
+		_, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(*tx) (int, error) { close(begun); <-gate; return 0, nil })
 		if err != nil {
 			t.Error(err)
 		}
@@ -223,14 +223,16 @@ func (c *clockSchema) advance(d time.Duration) {
 
 func (c *clockSchema) pass(s *Store, d time.Duration) {
 	c.advance(d)
-	s.hear(&news{missed: true}) // nobody's timer runs by this clock
+	s.received(&notification{lost: true}) // nobody's timer runs by this clock
 	c.settle(s, nil)
 }
 
 func (c *clockSchema) settle(s *Store, done <-chan struct{}) {
 	for waiting := done == nil; ; {
 		// What was parked when this ran has been served by its transaction, if it could be.
-		parked, err := transact(context.Background(), s, stageChange, func(t *tx) (int, error) { return len(t.w.parked), nil })
+		parked, err := transact(context.Background(), s.writer, op{stage: stageChange}, func(t *tx) (int, error) {
+			return len(jobsKey.in(t.w).parked) + len(busKey.in(t.w).parked), nil
+		})
 		if err != nil {
 			c.t.Fatal(err)
 		}

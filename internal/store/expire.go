@@ -16,25 +16,29 @@ const (
 	sqlNextLockedDeadline = `SELECT min(CASE WHEN deadline > visible THEN deadline ELSE visible END) FROM messages WHERE deadline IS NOT NULL AND token IS NOT NULL`
 )
 
-// nextDeadline returns when the next deadline, or queue of messages, has to be looked at; 0: there is
-// none.
+// nextDeadline returns when the next deadline has to be looked at; 0: there is none.
 func (c conn) nextDeadline() (next int64, err error) {
-	for _, sql := range []string{sqlNextFreeDeadline, sqlNextLockedDeadline, sqlNextDueMessage, sqlNextForget, sqlNextDueQueue, sqlNextIdleQueue} {
+	return c.earliest(sqlNextFreeDeadline, sqlNextLockedDeadline)
+}
+
+// earliest returns the first of the times that these statements find; 0: they find none.
+func (c conn) earliest(statements ...string) (first int64, err error) {
+	for _, sql := range statements {
 		_, err := c.prep(sql).one(func(r row) {
-			if at := r.int(0); at > 0 && (next == 0 || at < next) {
-				next = at
+			if at := r.int(0); at > 0 && (first == 0 || at < first) {
+				first = at
 			}
 		})
 		if err != nil {
 			return 0, err
 		}
 	}
-	return next, nil
+	return first, nil
 }
 
 // expireDue ends the jobs whose deadline has passed while nobody was working on them, and does what is
 // due in queues of messages.
-func (w *writer) expireDue(t *tx) error {
+func (w *jobsPart) expireDue(t *jobsTx) error {
 	if !w.serving || w.deadline == 0 || w.deadline > t.now {
 		return nil
 	}
@@ -65,13 +69,10 @@ func (w *writer) expireDue(t *tx) error {
 		}
 	}
 	if t.ended {
-		t.w.sweeps = true // the room in a budget that some were made ready for is others' now
-		if err := t.resumeWaiting(); err != nil {
+		w.admission.sweeps = true // the room in a budget that some were made ready for is others' now
+		if err := t.admission.resumeWaiting(); err != nil {
 			return err
 		}
-	}
-	if err := t.tendMessages(); err != nil {
-		return err
 	}
 	next, err := t.nextDeadline()
 	w.deadline = next

@@ -132,7 +132,7 @@ func TestWhatIsDueCannotFailOthers(t *testing.T) {
 		subqueue := SubqueueOf(queue, SubqueueMain)
 		d := take(t, s, subqueue, 1, time.Second)[0]
 		// A row in the way of the lost attempt's, as only a damaged database could have it.
-		if _, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+		if _, err := transactIn(t.Context(), jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (struct{}, error) {
 			return struct{}{}, t.attempt(attempted{seq: d.Seq, generation: d.Generation, number: d.Number, startedAt: 1}, AttemptRecord{Outcome: forebay.OutcomeLost})
 		}); err != nil {
 			t.Fatal(err)
@@ -247,7 +247,7 @@ func TestMissedWakeUpIsFoundByPolling(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		if _, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+		if _, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 			return struct{}{}, t.prep("UPDATE messages SET visible = 1").exec() // as if by another hand
 		}); err != nil {
 			t.Fatal(err)

@@ -8,12 +8,12 @@ import "bytes"
 
 // handsOver reports whether a new job that is ready may be kept back for a claim that waits. A batch's
 // submissions come last, so nothing else in the transaction looks for its message.
-func (t *tx) handsOver(subqueue Subqueue, j *NewJob) bool {
-	waiting := t.w.parked[int64(subqueue)]
-	if _, blocked := t.w.blocked[int64(subqueue)]; blocked && j.Class != 0 {
+func (t *jobsTx) handsOver(subqueue Subqueue, j *NewJob) bool {
+	waiting := t.w.parked[subqueue]
+	if _, blocked := t.w.blocked[subqueue]; blocked && j.Class != 0 {
 		return false
 	}
-	return t.fresh != nil && !t.somePaused && len(waiting) > 0 && waiting[0].receive == nil && !t.w.paused[subqueue.Queue()] && t.w.restsUntil(j.Tenant) <= t.now
+	return t.fresh != nil && !t.queue.paused && len(waiting) > 0 && !t.w.queue.paused[subqueue.Queue()] && t.w.restsUntil(j.Tenant) <= t.now
 }
 
 func freshCandidate(j *NewJob, seq int64, subqueue Subqueue, now int64) candidate {
@@ -43,7 +43,7 @@ func freshCandidate(j *NewJob, seq int64, subqueue Subqueue, now int64) candidat
 }
 
 // leave is for what a look found and no claim took.
-func (t *tx) leave(l *look) error {
+func (t *jobsTx) leave(l *look) error {
 	for _, jobs := range [][]candidate{l.found, l.later, l.held} {
 		if err := t.storeFresh(l.subqueue, jobs); err != nil {
 			return err
@@ -53,18 +53,18 @@ func (t *tx) leave(l *look) error {
 }
 
 // storeFresh stores the messages of new jobs that were not handed over; the others are stored already.
-func (t *tx) storeFresh(subqueue int64, jobs []candidate) error {
+func (t *jobsTx) storeFresh(subqueue Subqueue, jobs []candidate) error {
 	for i := range jobs {
 		m := &jobs[i]
 		if !m.fresh {
 			continue
 		}
-		err := t.prep(sqlInsertMessage).int(m.Seq).int(subqueue).int(m.rank).int(m.ScheduledAt.UnixMilli()).
+		err := t.prep(sqlInsertMessage).int(m.Seq).int(int64(subqueue)).int(m.rank).int(m.ScheduledAt.UnixMilli()).
 			int(m.InputSize).int(m.Tenant).intOrNull(m.deadline).null(kindText).exec()
 		if err != nil {
 			return err
 		}
-		t.due(Subqueue(subqueue), m.rank, m.ScheduledAt.UnixMilli())
+		t.due(subqueue, m.rank, m.ScheduledAt.UnixMilli())
 	}
 	delete(t.fresh, subqueue)
 	return nil
@@ -75,10 +75,9 @@ INSERT INTO messages (seq, lane, rank, visible, size, tenant, deadline, token, l
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 1, 2, ?, 1)`
 
 // storeLocked stores the message of a new job under its first lock.
-func (t *tx) storeLocked(m *candidate, until int64) error {
-	subqueue := int64(m.Subqueue)
+func (t *jobsTx) storeLocked(m *candidate, until int64) error {
 	// Nobody but the writer will remember when the lock ends: whoever is handed a job makes no look.
-	t.w.lookBy(subqueue, until)
-	return t.prep(sqlInsertLocked).int(m.Seq).int(subqueue).int(m.rank).int(until).int(m.InputSize).int(m.Tenant).intOrNull(m.deadline).
+	t.w.lookBy(m.Subqueue, until)
+	return t.prep(sqlInsertLocked).int(m.Seq).int(int64(m.Subqueue)).int(m.rank).int(until).int(m.InputSize).int(m.Tenant).intOrNull(m.deadline).
 		int(m.Token).int(t.now).int(t.now).exec()
 }

@@ -102,9 +102,10 @@ func TestHandedOverAsStored(t *testing.T) {
 		}
 		for _, id := range []string{"first", "second"} {
 			waits := &claim{ClaimRequest: request, waiter: newWaiter()}
-			s.writer.claims <- waits
+			waits.part = jobsKey.in(s.writer)
+			s.writer.visits <- waits
 			for range 2 { // transactions, of which the later one comes after a look that found nothing
-				if _, err := transact(t.Context(), s, stageChange, func(*tx) (struct{}, error) { return struct{}{}, nil }); err != nil {
+				if _, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(*tx) (struct{}, error) { return struct{}{}, nil }); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -89,7 +89,7 @@ func (s *Store) checkReaders(ctx context.Context) error {
 
 // checkSubmitter has the second writer commit.
 func (s *Store) checkSubmitter(ctx context.Context) error {
-	_, err := performBy(ctx, s.submitter, &request[struct{}]{at: stageSubmit, run: func(*tx) (struct{}, error) { return struct{}{}, nil }})
+	_, err := transact(ctx, s.submitter, op{stage: stageSubmit}, func(*tx) (struct{}, error) { return struct{}{}, nil })
 	return err
 }
 

@@ -40,7 +40,7 @@ func TestHeldJobsAreLookedAtWhenTheirDeploymentTells(t *testing.T) {
 			second <- got[0].ID
 		}()
 		for held := false; !held; {
-			held, err = transact(t.Context(), s, stageChange, func(t *tx) (bool, error) { return len(t.w.blocked) > 0, nil })
+			held, err = transactIn(t.Context(), jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (bool, error) { return len(t.w.blocked) > 0, nil })
 			if err != nil {
 				t.Fatal(err)
 			}

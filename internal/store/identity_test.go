@@ -8,7 +8,7 @@ import (
 )
 
 // identify has what else the transaction does be that of a process that calls these things.
-func (t *tx) identify(ids Identities) {
+func (t *admissionTx) identify(ids Identities) {
 	t.w.identities.Store(&ids)
 	t.w.known, t.identities, t.w.deployments = &ids, ids, nil
 }
@@ -17,20 +17,20 @@ func (t *tx) identify(ids Identities) {
 // goes on; an operator's pause is of the name; and what was learned can be forgotten.
 func TestWhatIsLearnedBelongsToTheEndpoint(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
-		do := func(f func(*tx) error) {
+		do := func(f func(*admissionTx) error) {
 			t.Helper()
-			if _, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) { return struct{}{}, f(tx) }); err != nil {
+			if _, err := transactIn(t.Context(), admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) { return struct{}{}, f(tx) }); err != nil {
 				t.Fatal(err)
 			}
 		}
 		configure := func(identity string) { // as a process does that is configured otherwise
-			do(func(tx *tx) error {
+			do(func(tx *admissionTx) error {
 				tx.identify(Identities{"east": identity})
 				return nil
 			})
 		}
 		call := func() {
-			do(func(tx *tx) error {
+			do(func(tx *admissionTx) error {
 				d, err := tx.deployment("east")
 				if err == nil {
 					d.Reserve(tx.now, quota.Limits{}, quota.Request{})
@@ -71,7 +71,7 @@ func TestWhatIsLearnedBelongsToTheEndpoint(t *testing.T) {
 		configure("two")
 		check("paused under another configuration", 2, true)
 		configure("three")
-		do(func(tx *tx) error {
+		do(func(tx *admissionTx) error {
 			d, err := tx.deployment("east")
 			if err == nil && !d.Paused() {
 				t.Error("what is new is not paused")
@@ -94,7 +94,7 @@ func TestWhatIsLearnedBelongsToTheEndpoint(t *testing.T) {
 			configure(fmt.Sprint("endpoint ", i))
 			call()
 		}
-		do(func(tx *tx) error {
+		do(func(tx *admissionTx) error {
 			rows := 0
 			err := tx.prep("SELECT name FROM deployment_states WHERE name = ?").text("east").each(func(row) error { rows++; return nil })
 			if rows > maxIdentities+1 {
@@ -112,7 +112,7 @@ func TestWhatWasLearnedBeforeIdentities(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, identity := range []string{"one", "two"} {
-			_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+			_, err := transactIn(t.Context(), admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
 				tx.identify(Identities{"east": identity})
 				return struct{}{}, nil
 			})
@@ -131,9 +131,9 @@ func TestWhatWasLearnedBeforeIdentities(t *testing.T) {
 // also what it took over from before there were identities, which one other process takes over as well.
 func TestNoIdentityIsOneToo(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
-		as := func(identity string, f func(*tx) error) {
+		as := func(identity string, f func(*admissionTx) error) {
 			t.Helper()
-			_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+			_, err := transactIn(t.Context(), admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
 				tx.identify(Identities{"east": identity})
 				return struct{}{}, f(tx)
 			})
@@ -141,7 +141,7 @@ func TestNoIdentityIsOneToo(t *testing.T) {
 		}
 		call := func(identity string) {
 			t.Helper()
-			as(identity, func(tx *tx) error {
+			as(identity, func(tx *admissionTx) error {
 				d, err := tx.deployment("east")
 				if err == nil {
 					d.Reserve(tx.now, quota.Limits{}, quota.Request{})
@@ -151,7 +151,7 @@ func TestNoIdentityIsOneToo(t *testing.T) {
 		}
 		check := func(identity string, calls int64) {
 			t.Helper()
-			as(identity, func(*tx) error { return nil })
+			as(identity, func(*admissionTx) error { return nil })
 			h, err := s.Holding(t.Context())
 			mustDo(t, err)
 			d := h.Deployments["east"]
@@ -172,10 +172,10 @@ func TestNoIdentityIsOneToo(t *testing.T) {
 		check("", 2)
 		check("one", 1)
 
-		as("", func(tx *tx) error { // as it was stored before there were identities
+		as("", func(tx *admissionTx) error { // as it was stored before there were identities
 			return tx.prep("DELETE FROM deployment_states WHERE name = ? AND identity <> ''").text("east").exec()
 		})
-		as("", func(tx *tx) error {
+		as("", func(tx *admissionTx) error {
 			return tx.prep("UPDATE deployment_states SET since = 0 WHERE name = ?").text("east").exec()
 		})
 		call("two")

@@ -25,7 +25,7 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM job_sessions s JOIN messages m ON m.seq =
 // joinSession makes a job that is about to be stored, or redriven, the session's latest. It may begin at
 // that time at the earliest; notBefore is that time if it is not when the job was submitted for, else 0.
 // It returns when the job becomes visible and what it waits for until then, if that is its session.
-func (t *tx) joinSession(s jobSession, seq, at, notBefore int64) (visible int64, waiting string, err error) {
+func (t *jobsTx) joinSession(s jobSession, seq, at, notBefore int64) (visible int64, waiting string, err error) {
 	if err := t.passTurns(); err != nil {
 		return 0, "", err
 	}
@@ -60,7 +60,7 @@ func (s jobSession) askTurn(is *turn) question {
 
 // lookTurns asks about the sessions of all these jobs, which are about to be stored, at once. Nobody else may change
 // a session before t.turns is nil again.
-func (t *tx) lookTurns(jobs []NewJob) error {
+func (t *jobsTx) lookTurns(jobs []NewJob) error {
 	if err := t.passTurns(); err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ type leaving struct {
 
 // leaveSession is for a job that has ended. Unless it was held, it was its turn, and the next one's comes: at the
 // end of the stage, together with those of others, or earlier if anything else is done to a session.
-func (t *tx) leaveSession(seq int64, held bool) error {
+func (t *jobsTx) leaveSession(seq int64, held bool) error {
 	t.leaving = append(t.leaving, leaving{seq, held})
 	if t.together {
 		return nil
@@ -120,7 +120,7 @@ func (t *tx) leaveSession(seq int64, held bool) error {
 }
 
 // passTurns has jobs that have ended leave their sessions, and gives the next ones their turns.
-func (t *tx) passTurns() error {
+func (t *jobsTx) passTurns() error {
 	if len(t.leaving) == 0 {
 		return nil
 	}
@@ -163,7 +163,7 @@ func (n *nextTurn) read(r row) {
 }
 
 // give gives the job, if there is one, its turn.
-func (t *tx) give(n *nextTurn) error {
+func (t *jobsTx) give(n *nextTurn) error {
 	if n.seq == 0 {
 		return nil
 	}
@@ -175,7 +175,7 @@ func (t *tx) give(n *nextTurn) error {
 }
 
 // rejoinSession holds a job that was redriven, to begin at that time, while it is another's turn.
-func (t *tx) rejoinSession(seq, at int64) error {
+func (t *jobsTx) rejoinSession(seq, at int64) error {
 	var s jobSession
 	found, err := t.prep("SELECT tenant, queue, session_id FROM jobs WHERE seq = ? AND session_id IS NOT NULL").int(seq).
 		one(func(r row) { s = jobSession{r.int(0), r.int(1), r.text(2)} })
@@ -199,7 +199,7 @@ ON CONFLICT (tenant, queue, session_id) DO UPDATE SET token = excluded.token, en
 
 // holdSession keeps the turn of a job's session, if it has one, until the end of the lock that a cancel
 // voids, or until callOver.
-func (t *tx) holdSession(seq, token, until int64) error {
+func (t *jobsTx) holdSession(seq, token, until int64) error {
 	if err := t.passTurns(); err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ WHERE s.tenant = ? AND s.queue = ? AND s.session_id = ? AND m.visible < ? AND m.
 
 // callOver tells that a call is over whose lock a cancel may have voided: the next job of its session need
 // not wait for the end of that lock.
-func (t *tx) callOver(s jobSession, token int64) error {
+func (t *jobsTx) callOver(s jobSession, token int64) error {
 	if err := t.passTurns(); err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func (t *tx) callOver(s jobSession, token int64) error {
 }
 
 // endHolds is for a start after which no call of before can run.
-func (t *tx) endHolds() error {
+func (t *jobsTx) endHolds() error {
 	held := map[jobSession]int64{}
 	err := t.prep("SELECT tenant, queue, session_id, token FROM job_session_holds").each(func(r row) error {
 		held[jobSession{r.int(0), r.int(1), r.text(2)}] = r.int(3)

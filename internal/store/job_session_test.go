@@ -345,7 +345,7 @@ func TestJobsOfASessionComeTogether(t *testing.T) {
 		}()
 		for parked := false; !parked; {
 			var err error
-			if parked, err = transact(t.Context(), s, stageChange, func(t *tx) (bool, error) { return len(t.w.parked) > 0, nil }); err != nil {
+			if parked, err = transactIn(t.Context(), jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (bool, error) { return len(t.w.parked) > 0, nil }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -395,7 +395,7 @@ func TestJobsOfManySessionsTakeFewRoundTrips(t *testing.T) {
 		begun, gate := make(chan struct{}), make(chan struct{})
 		var callers sync.WaitGroup
 		callers.Go(func() {
-			if _, err := transact(t.Context(), s, stageChange, func(*tx) (int, error) { close(begun); <-gate; return 0, nil }); err != nil {
+			if _, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(*tx) (int, error) { close(begun); <-gate; return 0, nil }); err != nil {
 				t.Error(err)
 			}
 		})

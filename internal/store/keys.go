@@ -8,9 +8,12 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
+// wordKeys says that an API key was made or revoked.
+const wordKeys wordKind = 'k'
+
 // InsertKey stores an API key of a tenant by its hash, with its budget if it has one.
 func (s *Store) InsertKey(ctx context.Context, key forebay.APIKey, tenant int64, hash []byte, audit Audit) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, auditKey, s.writer, op{stage: stageChange}, func(t *auditTx) (struct{}, error) {
 		scopes := make([]string, len(key.Scopes))
 		for i, scope := range key.Scopes {
 			scopes[i] = string(scope)
@@ -24,13 +27,13 @@ func (s *Store) InsertKey(ctx context.Context, key forebay.APIKey, tenant int64,
 		if err != nil {
 			return struct{}{}, err
 		}
-		t.news.keys = true
+		t.notify(wordKeys, 0, 0, 0)
 		if key.Budget != nil {
-			if err := t.setBudget(tenant, key.ID, *key.Budget, audit.Actor, nil); err != nil {
+			if err := admissionKey.of(t.tx).setBudget(tenant, key.ID, *key.Budget, audit.Actor, nil); err != nil {
 				return struct{}{}, err
 			}
 		}
-		return struct{}{}, t.audit(audit)
+		return struct{}{}, auditIn(t.tx, audit)
 	})
 	return err
 }
@@ -95,7 +98,7 @@ func (s *Store) KeyByHash(ctx context.Context, hash []byte) (key forebay.APIKey,
 
 // RevokeKey ends a key; one already revoked keeps its time. The audit row gets the key's tenant.
 func (s *Store) RevokeKey(ctx context.Context, id string, audit Audit) (key forebay.APIKey, err error) {
-	return transact(ctx, s, stageChange, func(t *tx) (forebay.APIKey, error) {
+	return transactIn(ctx, auditKey, s.writer, op{stage: stageChange}, func(t *auditTx) (forebay.APIKey, error) {
 		revoked, err := t.prep("UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL").int(t.now).text(id).count()
 		if err != nil {
 			return forebay.APIKey{}, err
@@ -108,15 +111,15 @@ func (s *Store) RevokeKey(ctx context.Context, id string, audit Audit) (key fore
 		if err != nil || revoked == 0 {
 			return key, err
 		}
-		t.news.keys = true
+		t.notify(wordKeys, 0, 0, 0)
 		audit.Tenant = key.Tenant
-		return key, t.audit(audit)
+		return key, auditIn(t.tx, audit)
 	})
 }
 
 // SetKeyBudget sets the budget of a key. The audit row gets the key's tenant.
 func (s *Store) SetKeyBudget(ctx context.Context, id string, limits forebay.Budget, audit Audit) (key forebay.APIKey, err error) {
-	return transact(ctx, s, stageChange, func(t *tx) (forebay.APIKey, error) {
+	return transactIn(ctx, auditKey, s.writer, op{stage: stageChange}, func(t *auditTx) (forebay.APIKey, error) {
 		var tenant int64
 		found, err := t.prep("SELECT t.no FROM api_keys k JOIN tenants t ON t.name = k.tenant WHERE k.id = ?").text(id).one(func(r row) { tenant = r.int(0) })
 		if err == nil && !found {
@@ -125,7 +128,7 @@ func (s *Store) SetKeyBudget(ctx context.Context, id string, limits forebay.Budg
 		if err != nil {
 			return forebay.APIKey{}, err
 		}
-		if err := t.setBudget(tenant, id, limits, audit.Actor, nil); err != nil {
+		if err := admissionKey.of(t.tx).setBudget(tenant, id, limits, audit.Actor, nil); err != nil {
 			return forebay.APIKey{}, err
 		}
 		var key forebay.APIKey
@@ -133,6 +136,6 @@ func (s *Store) SetKeyBudget(ctx context.Context, id string, limits forebay.Budg
 			return key, err
 		}
 		audit.Tenant = key.Tenant
-		return key, t.audit(audit)
+		return key, auditIn(t.tx, audit)
 	})
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -76,9 +75,6 @@ type line struct {
 	walk  walk
 }
 
-// never is a time that does not come.
-const never = math.MaxInt64
-
 const sweeping = time.Second // between looks from the very beginning, at least
 
 // pace keeps rare what passes all that was ever removed from a subqueue. That takes no time, as a rule; but where
@@ -110,7 +106,7 @@ func (p *pace) every(least time.Duration) time.Duration {
 func newLines() *lines { return &lines{of: map[int64]*line{}} }
 
 // linesOf returns what is remembered of a subqueue.
-func (w *writer) linesOf(subqueue int64) *lines {
+func (w *jobsPart) linesOf(subqueue Subqueue) *lines {
 	l := w.lines[subqueue]
 	if l == nil {
 		l = newLines()
@@ -144,9 +140,9 @@ WITH RECURSIVE l(line) AS (SELECT min(rank) FROM messages WHERE lane = ?1
 const sqlLines = sqlLinesOf + " SELECT line FROM l WHERE line IS NOT NULL"
 
 // find asks which lines there are.
-func (l *lines) find(t *tx, subqueue int64) error {
+func (l *lines) find(t *jobsTx, subqueue Subqueue) error {
 	of := map[int64]*line{}
-	err := t.prep(sqlLines).int(subqueue).each(func(r row) error {
+	err := t.prep(sqlLines).int(int64(subqueue)).each(func(r row) error {
 		no := r.int(0)
 		if of[no] = l.of[no]; of[no] == nil {
 			of[no] = &line{}
@@ -190,7 +186,7 @@ func (m *candidate) roughly() float64 {
 // expected is the tokens that will be reserved for a job, if that is where its call is tried first. It is what
 // order goes by: did that count otherwise than charge does, a tenant would be served ahead of its turn, and those
 // whose turn it was would lose it, for nobody is served at a time before the clock.
-func (t *tx) expected(m *candidate, plan Plan) float64 {
+func (t *jobsTx) expected(m *candidate, plan Plan) float64 {
 	if options := m.planned(plan); len(options) > 0 {
 		if size := t.stateSoFar(options[0].Deployment).Size(options[0].Limits, options[0].Request); size > 0 {
 			return float64(size)
@@ -200,11 +196,11 @@ func (t *tx) expected(m *candidate, plan Plan) float64 {
 }
 
 // stateSoFar is what is known of a deployment without a statement.
-func (t *tx) stateSoFar(name string) *quota.State {
-	if d := t.deployments[name]; d != nil {
+func (t *jobsTx) stateSoFar(name string) *quota.State {
+	if d := t.admission.deployments[name]; d != nil {
 		return &d.State
 	}
-	if d := t.w.deployments[name]; d != nil { // where one process writes, they are kept, but not at hand before the first is asked for
+	if d := t.admission.w.deployments[name]; d != nil { // where one process writes, they are kept, but not at hand before the first is asked for
 		return &d.State
 	}
 	return &unknown
@@ -234,7 +230,7 @@ func (l *lines) nextDue(restsUntil func(tenant int64) int64, except func(no int6
 }
 
 // charge notes that a job was taken.
-func (t *tx) charge(l *lines, m *candidate, share Share) {
+func (t *jobsTx) charge(l *lines, m *candidate, share Share) {
 	l.shares.Charge(m.Tenant, int(classOf(m.rank)), m.behind, share.cost(m.Tenant, m.tokens()))
 	t.chargeScarce(l, m, share)
 }

@@ -136,8 +136,8 @@ func TestGivenBackIsNotCharged(t *testing.T) {
 		tenant := tenantOf(t, s, "a")
 		submitAll(t, s, NewJob{ID: "1", Tenant: tenant, Queue: queue, Task: "t", Priority: 5})
 		served := func() (tokens float64) {
-			tokens, err := transact(t.Context(), s, stageChange, func(t *tx) (float64, error) {
-				return t.w.linesOf(int64(SubqueueOf(queue, SubqueueMain))).shares.Start(tenant), nil
+			tokens, err := transactIn(t.Context(), jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (float64, error) {
+				return t.w.linesOf(SubqueueOf(queue, SubqueueMain)).shares.Start(tenant), nil
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -346,7 +346,7 @@ func TestReservedShareOfAClass(t *testing.T) {
 // What waits in a line is looked for from where the last look found the earliest, or from what has come since.
 func TestLooksForWhatWaitsFromWhereItWas(t *testing.T) {
 	const subqueue, no, now = 4, 85, 1_000
-	w := &writer{lines: map[int64]*lines{}, dueAt: map[int64]int64{}, blocked: map[int64]blocked{}, share: func(*news) {}}
+	w := newTestPart()
 	l := w.linesOf(subqueue)
 	l.known, l.of[no] = true, &line{}
 	claims := []*claim{{ClaimRequest: ClaimRequest{Subqueue: subqueue, Max: 1}}}
@@ -373,7 +373,7 @@ func TestLooksForWhatWaitsFromWhereItWas(t *testing.T) {
 			l.note(no, step.within, step.at)
 		}
 		x.asks[0].next = step.finds
-		x.arrange(nil, &tx{w: w, start: start{now: step.at}})
+		x.arrange(nil, &jobsTx{tx: &tx{w: w.writer, now: step.at}, w: w, admission: &admissionTx{w: w.admission}})
 	}
 }
 
@@ -402,11 +402,14 @@ func TestPace(t *testing.T) {
 func TestHeardOfWhatIsReady(t *testing.T) {
 	const subqueue, no = 4, 85
 	for ahead, later := range map[int64]bool{-1: false, 0: false, inexact: false, 1000 * inexact: true} {
-		w := &writer{lines: map[int64]*lines{}, dueAt: map[int64]int64{}, blocked: map[int64]blocked{}, share: func(*news) {}, conn: conn{driver: &postgresConn{}}}
+		w := newTestPart()
 		now := w.clock()
 		l := w.linesOf(subqueue)
 		l.known, l.swept, l.of[no] = true, now, &line{waits: now + 300_000, far: never, noted: never}
-		w.hear(&news{ready: map[int64]int64{subqueue: now + ahead}, lines: map[int64]map[int64]bool{subqueue: {no: true}}})
+		told := &notification{}
+		told.add(wordReady, subqueue, 0, now+ahead)
+		told.add(wordLine, subqueue, no, 0)
+		w.notified(told)
 		asks := w.newLook(subqueue, []*claim{{ClaimRequest: ClaimRequest{Subqueue: subqueue, Max: 1}}}, now).asks
 		if found := asks[0].waits == now+ahead; found != later || !found && asks[0].near != now+ahead {
 			t.Errorf("told of %d ms ahead, the next look begins %d ms ahead, unless it is before %d ms", ahead, asks[0].waits-now, asks[0].near-now)
@@ -418,22 +421,24 @@ func TestHeardOfWhatIsReady(t *testing.T) {
 func TestHeardOfWhatWaits(t *testing.T) {
 	const subqueue, no, other = 4, 85, 101
 	for name, split := range map[string]bool{"in one piece": false, "lines before times": true} {
-		w := &writer{lines: map[int64]*lines{}, dueAt: map[int64]int64{}, blocked: map[int64]blocked{}, share: func(*news) {}, conn: conn{driver: &postgresConn{}}}
+		w := newTestPart()
 		now := w.clock()
 		l := w.linesOf(subqueue)
 		l.known, l.of[no] = true, &line{waits: now + 300_000, far: never, next: now + 300_000, noted: never}
 		l.swept = now
-		told := &news{}
+		told := &notification{}
 		for line, at := range map[int64]int64{no: now - 1, other: now + 1500} { // by two transactions
-			x := &tx{w: &writer{lines: map[int64]*lines{}, share: func(*news) {}}, ready: map[int64]int64{}, start: start{now: now - 1}}
-			x.due(subqueue, line, at)
-			x.news.ready = x.ready
-			told.add(&x.news)
+			other := newTestPart()
+			x := &tx{w: other.writer, now: now - 1}
+			j := &jobsTx{tx: x, w: other, queue: &queueTx{tx: x, w: other.queue}}
+			j.due(subqueue, line, at)
+			told.addAll(&x.notice)
+			told.add(wordReady, subqueue, 0, min(at, now-1))
 		}
 		if split {
-			w.hear(decodeNews(strings.Join(told.encode(), "")[:strings.Index(told.encode()[0], "r")]))
+			w.notified(told.only(wordLine))
 		} else {
-			w.hear(decodeNews(told.encode()[0]))
+			w.notified(told)
 		}
 		for _, a := range w.newLook(subqueue, []*claim{{ClaimRequest: ClaimRequest{Subqueue: subqueue, Max: 1}}}, now).asks {
 			if a.waits > now+1500 {
@@ -441,4 +446,14 @@ func TestHeardOfWhatWaits(t *testing.T) {
 			}
 		}
 	}
+}
+
+// newTestPart is a participant of a writer that shares its database and is not running.
+func newTestPart() *jobsPart {
+	w := newWriter(conn{driver: &postgresConn{}}, &watches{}, false, func(*notification) {})
+	queue := &queuePart{writer: w, paused: map[int64]bool{}}
+	admission := newAdmissionPart(w, queue, w.watches)
+	p := newJobsPart(w, queue, admission, w.watches, nil)
+	admission.jobs = p
+	return p
 }

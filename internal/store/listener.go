@@ -21,6 +21,13 @@ func (l *listener[T]) tell(v T) {
 // there are two on PostgreSQL, so it must be quick.
 func (s *Store) OnCommit(f func(Commit)) { s.watches.commits.set(f) }
 
+// OnJobsChanged makes f hear what each of those transactions made of jobs.
+func (s *Store) OnJobsChanged(f func(JobTally)) { s.watches.jobs.set(f) }
+
+// OnActivitiesLost makes f hear how many attempts of activities such a transaction found lost: of which nobody heard
+// again.
+func (s *Store) OnActivitiesLost(f func(n int)) { s.watches.activities.set(f) }
+
 // OnDeploymentChange makes f hear of what happens to deployments in transactions of this process. It runs on
 // the writer's goroutine, so it must be quick.
 func (s *Store) OnDeploymentChange(f func(forebay.DeploymentChange)) { s.watches.deployments.set(f) }

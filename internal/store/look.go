@@ -36,7 +36,7 @@ const maxLook = 256
 
 // look is what is ready in a subqueue and was not taken yet.
 type look struct {
-	subqueue int64
+	subqueue Subqueue
 	lines    *lines
 	asks     []lineAsk
 	horizon  *fairqueue.Horizon // see choose
@@ -60,7 +60,7 @@ type look struct {
 }
 
 // newLook looks for as much as the claims want together, from where the last look at the subqueue ended.
-func (w *writer) newLook(subqueue int64, claims []*claim, now int64) *look {
+func (w *jobsPart) newLook(subqueue Subqueue, claims []*claim, now int64) *look {
 	l := &look{subqueue: subqueue, lines: w.linesOf(subqueue), share: claims[0].Share, plan: claims[0].Plan, taken: map[int64]int64{}}
 	l.limit = wanted(claims)
 	if _, l.deep = w.blocked[subqueue]; l.deep { // a smaller one may fit
@@ -82,9 +82,9 @@ func (l *look) questions() []question {
 		at[l.asks[i].no] = i
 	}
 	ready := question{sqlReadyShared, func(st statement) statement {
-		return l.asked(st, func(a *lineAsk) (int64, int64) { return a.floor, a.limit }).int(l.subqueue).int(l.subqueue / subqueueKinds)
+		return l.asked(st, func(a *lineAsk) (int64, int64) { return a.floor, a.limit }).int(int64(l.subqueue)).int(l.subqueue.Queue())
 	}, func(r row) {
-		c := readCandidate(r, Subqueue(l.subqueue))
+		c := readCandidate(r, l.subqueue)
 		c.rank = r.int(29)
 		l.found = append(l.found, c)
 		l.asks[at[c.rank]].got++
@@ -95,7 +95,7 @@ func (l *look) questions() []question {
 	// What is not ready comes first: what becomes ready between the two is then in both, and not in neither.
 	return []question{
 		{sqlNextShared, func(st statement) statement {
-			return l.asked(st, func(a *lineAsk) (int64, int64) { return a.waits, a.near }).int(l.subqueue)
+			return l.asked(st, func(a *lineAsk) (int64, int64) { return a.waits, a.near }).int(int64(l.subqueue))
 		}, func(r row) { l.asks[at[r.int(0)]].next = r.int(1) }},
 		ready,
 	}
@@ -112,7 +112,7 @@ func (l *look) asked(st statement, of func(*lineAsk) (int64, int64)) statement {
 }
 
 // now looks in the middle of a transaction.
-func (l *look) now(t *tx, fresh []candidate) error {
+func (l *look) now(t *jobsTx, fresh []candidate) error {
 	if !l.lines.known {
 		l.anew = true
 		if err := l.lines.find(t, l.subqueue); err != nil {
@@ -123,7 +123,7 @@ func (l *look) now(t *tx, fresh []candidate) error {
 	l.brief = false
 	l.again()
 	l.asks, l.horizon = l.lines.choose(l.limit, t.now, l.share, t.w.restsUntil)
-	if t.w.share == nil {
+	if !t.w.shared() {
 		if err := l.lineByLine(t); err != nil {
 			return err
 		}
@@ -144,13 +144,13 @@ func (l *look) again() {
 }
 
 // lineByLine looks where a statement costs little.
-func (l *look) lineByLine(t *tx) error {
+func (l *look) lineByLine(t *jobsTx) error {
 	l.found = l.found[:0]
 	for i := range l.asks {
 		a := &l.asks[i]
 		a.next = never
-		err := t.prep(sqlReady).int(l.subqueue).int(a.no).int(t.now).int(a.limit).each(func(r row) error {
-			c := readCandidate(r, Subqueue(l.subqueue))
+		err := t.prep(sqlReady).int(int64(l.subqueue)).int(a.no).int(t.now).int(a.limit).each(func(r row) error {
+			c := readCandidate(r, l.subqueue)
 			c.rank = a.no
 			l.found = append(l.found, c)
 			a.got++
@@ -163,7 +163,7 @@ func (l *look) lineByLine(t *tx) error {
 			continue
 		}
 		next, err := t.prep("SELECT visible FROM messages WHERE lane = ? AND rank = ? AND visible > ? ORDER BY visible LIMIT 1").
-			int(l.subqueue).int(a.no).int(t.now).one(func(r row) { a.next = r.int(0) })
+			int(int64(l.subqueue)).int(a.no).int(t.now).one(func(r row) { a.next = r.int(0) })
 		if err != nil {
 			return err
 		}
@@ -180,7 +180,7 @@ func inLine(a, b candidate) int {
 }
 
 // arrange puts what was found, and new jobs, in order.
-func (l *look) arrange(fresh []candidate, t *tx) {
+func (l *look) arrange(fresh []candidate, t *jobsTx) {
 	if !slices.IsSortedFunc(l.found, inLine) {
 		slices.SortFunc(l.found, inLine)
 	}
@@ -240,36 +240,12 @@ func (l *look) arrange(fresh []candidate, t *tx) {
 	}
 }
 
-// looksAhead are those that a transaction can make as it begins, because its operations leave alone
-// what waits in subqueues: they store new jobs and settle what they hold locks of.
-func (w *writer) looksAhead(batch []operation) (looks []*look, states []string) {
-	if w.share == nil {
-		return nil, nil
-	}
-	for _, op := range batch {
-		if !op.plain() {
-			return nil, nil
-		}
-	}
-	now := w.clock()
-	for subqueue, claims := range w.parked {
-		due, ok := w.dueAt[subqueue]
-		if ok && due <= now && subqueue >= 0 && claims[0].receive == nil && !w.paused[subqueue/subqueueKinds] && w.linesOf(subqueue).known {
-			looks = append(looks, w.newLook(subqueue, claims, now))
-			states = append(states, w.lines[subqueue].called...)
-		}
-	}
-	return looks, states
-}
-
 // lookAt returns what is ready for the claims that wait for a subqueue and may be called: what is stored,
-// and new jobs. It is nil if that is for each claim to find, or nothing.
-func (w *writer) lookAt(t *tx, subqueue int64, looks bool) (*look, error) {
+// and new jobs. It is nil if there is nothing.
+func (w *jobsPart) lookAt(t *jobsTx, subqueue Subqueue, looks bool) (*look, error) {
 	var l *look
 	fresh, claims := t.fresh[subqueue], w.parked[subqueue]
 	switch {
-	case subqueue < 0 || claims[0].receive != nil:
-		return nil, nil
 	case looks:
 		if l = t.lookedAhead(subqueue); l == nil {
 			l = w.newLook(subqueue, claims, t.now)
@@ -290,7 +266,7 @@ func (w *writer) lookAt(t *tx, subqueue int64, looks bool) (*look, error) {
 		t.anew++
 	}
 	delete(t.fresh, subqueue)
-	for _, u := range t.slots { // what the looks before have let go is locked by now, or stays
+	for _, u := range t.admission.slots { // what the looks before have let go is locked by now, or stays
 		u.going = 0
 	}
 	if err := t.admit(l, claims, wanted(claims)); err != nil || !l.deep {
@@ -300,14 +276,14 @@ func (w *writer) lookAt(t *tx, subqueue int64, looks bool) (*look, error) {
 }
 
 // lookedAhead returns what the transaction found in a subqueue as it began, unless it may not be true any more.
-func (t *tx) lookedAhead(subqueue int64) *look {
+func (t *jobsTx) lookedAhead(subqueue Subqueue) *look {
 	if t.ended { // jobs whose deadline had passed, which may be among them
 		return nil
 	}
 	for _, l := range t.looks {
 		if l.subqueue == subqueue {
 			l.found = slices.DeleteFunc(l.found, func(c candidate) bool {
-				settled := slices.Contains(t.locks, c.Seq) || slices.ContainsFunc(t.ends, func(l Lock) bool { return l.Seq == c.Seq })
+				settled := t.touches(messageRow(c.Seq))
 				if settled { // or not: it may be that its lock was lost
 					l.later = append(l.later, c)
 					l.lines.note(c.rank, t.now, t.now)
@@ -321,7 +297,7 @@ func (t *tx) lookedAhead(subqueue int64) *look {
 }
 
 // noteDue notes when the subqueue is worth another look.
-func (l *look) noteDue(w *writer, now int64) {
+func (l *look) noteDue(w *jobsPart, now int64) {
 	held := map[int64]bool{}
 	clear(l.lines.held[:])
 	for i := range l.held {
@@ -365,7 +341,7 @@ func (l *look) passes() bool {
 }
 
 // serveFrom takes ready messages for one claim.
-func (w *writer) serveFrom(t *tx, l *look, c *claim) error {
+func (w *jobsPart) serveFrom(t *jobsTx, l *look, c *claim) error {
 	var bytes int64
 	for len(c.deliveries) < c.Max {
 		if len(l.found) == 0 {

@@ -83,10 +83,11 @@ func TestNewJobKeepsItsPlace(t *testing.T) {
 		}
 		submitAll(t, s, job("high", 9))
 		busy := make(chan struct{})
-		go transact(t.Context(), s, stageChange, func(*tx) (struct{}, error) { <-busy; return struct{}{}, nil })
+		go transact(t.Context(), s.writer, op{stage: stageChange}, func(*tx) (struct{}, error) { <-busy; return struct{}{}, nil })
 		synctest.Wait()
 		c := &claim{ClaimRequest: ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 20, MaxBytes: 1 << 20, Lock: time.Hour}, waiter: newWaiter()}
-		s.writer.claims <- c
+		c.part = jobsKey.in(s.writer)
+		s.writer.visits <- c
 		submitted := make(chan struct{})
 		go func() {
 			defer close(submitted)
@@ -125,9 +126,9 @@ func TestReadyDuringALook(t *testing.T) {
 		submitAll(t, s, NewJob{ID: fmt.Sprint(i), Tenant: tenant, Queue: queue, Task: "t", Priority: 5, ScheduledAt: &at})
 	}
 	c.server.run(t, fmt.Sprintf("UPDATE ticking.clock SET at = %d; ALTER SEQUENCE ticking.ticks RESTART", first.UnixMilli()))
-	_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+	_, err := transactIn(t.Context(), jobsKey, s.writer, op{stage: stageChange}, func(tx *jobsTx) (struct{}, error) {
 		for range 10 {
-			l := tx.w.newLook(int64(SubqueueOf(queue, SubqueueMain)), []*claim{{ClaimRequest: ClaimRequest{Max: 2 * jobs}}}, tx.now)
+			l := tx.w.newLook(SubqueueOf(queue, SubqueueMain), []*claim{{ClaimRequest: ClaimRequest{Max: 2 * jobs}}}, tx.now)
 			if err := l.now(tx, nil); err != nil {
 				return struct{}{}, err
 			}

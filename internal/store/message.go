@@ -99,7 +99,7 @@ func readMessage(r row, at int64) Message {
 func (m *Message) expired(at int64) bool { return m.ExpiresAt != nil && m.ExpiresAt.UnixMilli() <= at }
 
 // deleteMessage removes a plain message for good.
-func (t *tx) deleteMessage(seq int64) error {
+func (t *busTx) deleteMessage(seq int64) error {
 	if err := t.prep("DELETE FROM messages WHERE seq = ?").int(seq).exec(); err != nil {
 		return err
 	}

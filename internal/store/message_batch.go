@@ -16,7 +16,7 @@ const oldestAtOnce = 1000
 // DeleteBefore removes up to limit active messages of the subqueue that were enqueued before that time,
 // the oldest first, and returns how many. Locked, deferred and scheduled ones stay.
 func (s *Store) DeleteBefore(ctx context.Context, subqueue Subqueue, before time.Time, limit int) (deleted int, err error) {
-	return transact(ctx, s, stageChange, func(t *tx) (int, error) {
+	return transactIn(ctx, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
 		var seqs []int64
 		for last, looked := int64(0), oldestAtOnce; looked == oldestAtOnce; {
 			looked = 0
@@ -47,14 +47,14 @@ func (s *Store) DeleteBefore(ctx context.Context, subqueue Subqueue, before time
 		if err != nil {
 			return 0, err
 		}
-		return len(seqs), t.audit(entityAudit(ctx, "purge", q, map[string]any{"deleted": len(seqs), "enqueued_before": before.UTC(), "dead_letters": subqueue.Kind() == SubqueueDeadLetter}))
+		return len(seqs), auditIn(t.tx, entityAudit(ctx, "purge", q, map[string]any{"deleted": len(seqs), "enqueued_before": before.UTC(), "dead_letters": subqueue.Kind() == SubqueueDeadLetter}))
 	})
 }
 
 // CancelScheduled removes a message that was scheduled under that number and is not active yet. It
 // reports whether there was one.
 func (s *Store) CancelScheduled(ctx context.Context, q MessageQueue, seq int64) (cancelled bool, err error) {
-	return transactIn(ctx, s, stageChange, q.Tenant, 1, 0, func(t *tx) (bool, error) {
+	return transactIn(ctx, busKey, s.writer, op{stage: stageChange, party: q.Tenant, rows: 1}, func(t *busTx) (bool, error) {
 		rows, err := t.prep("DELETE FROM messages WHERE seq = ? AND lane + 0 = ? AND rank = ?").int(seq).int(int64(q.Subqueue(false))).int(scheduledRank).count()
 		if err != nil || rows == 0 {
 			return false, err

@@ -9,25 +9,25 @@ import (
 // DropMessageQueue makes the queue unknown and turns its receivers away; its messages go with
 // [Store.PurgeDropped]. It reports whether the queue was there.
 func (s *Store) DropMessageQueue(ctx context.Context, q MessageQueue) (dropped bool, err error) {
-	return transactIn(ctx, s, stageChange, q.Tenant, entityRows, 0, func(t *tx) (bool, error) {
+	return transactIn(ctx, busKey, s.writer, op{stage: stageChange, party: q.Tenant, rows: entityRows}, func(t *busTx) (bool, error) {
 		dropped, err := t.dropMessageQueue(q.No)
 		if err != nil || !dropped {
 			return false, err
 		}
-		return true, t.audit(entityAudit(ctx, "delete", q, nil))
+		return true, auditIn(t.tx, entityAudit(ctx, "delete", q, nil))
 	})
 }
 
 const sqlDropQueue = `
 UPDATE queues SET kind = 'deleting', name = '/deleting/' || CAST(no AS TEXT), delete_at = NULL, due_at = ? WHERE no = ? AND kind = 'messages'`
 
-func (t *tx) dropMessageQueue(no int64) (dropped bool, err error) {
+func (t *busTx) dropMessageQueue(no int64) (dropped bool, err error) {
 	rows, err := t.prep(sqlDropQueue).int(t.now).int(no).count()
 	if err != nil || rows == 0 {
 		return false, err
 	}
-	t.deadlineAt(t.now)
-	t.news.queues = true
+	t.dueBy(t.now)
+	t.notify(wordSettings, 0, 0, 0)
 	t.after = append(t.after, func() { t.w.forgetQueue(no) })
 	if err := t.prep(sqlCount).text("queue").int(no + 1).exec(); err != nil {
 		return false, err
@@ -35,27 +35,18 @@ func (t *tx) dropMessageQueue(no int64) (dropped bool, err error) {
 	return true, t.leaveTopic(no)
 }
 
-// forgetQueue refuses the claims that wait for a queue and drops what is remembered of its subqueues.
-func (w *writer) forgetQueue(no int64) {
-	for subqueue := no * subqueueKinds; subqueue < (no+1)*subqueueKinds; subqueue++ {
-		w.refuseSubqueue(subqueue)
+// forgetQueue refuses the receivers that wait for a queue and drops what is remembered of its subqueues.
+func (w *busPart) forgetQueue(no int64) {
+	for kind := range SubqueueKind(subqueueKinds) {
+		subqueue := SubqueueOf(no, kind)
+		w.drop(subqueue, errNoQueue)
+		delete(w.resting, subqueue)
 	}
-	for subqueue, claims := range w.parked {
-		if subqueue < 0 && claims[0].receive.queue.No == no {
-			w.refuseSubqueue(subqueue)
+	for subqueue, receivers := range w.parked {
+		if !subqueue.lasts() && receivers[0].Queue.No == no {
+			w.drop(subqueue, errNoQueue)
 		}
 	}
-	delete(w.paused, no)
-}
-
-func (w *writer) refuseSubqueue(subqueue int64) {
-	for _, c := range w.parked[subqueue] {
-		c.refuse(errNoQueue)
-	}
-	w.leave(subqueue)
-	delete(w.dueAt, subqueue)
-	delete(w.lines, subqueue)
-	delete(w.resting, subqueue)
 }
 
 var errNoQueue = &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no such queue of messages"}
@@ -66,7 +57,7 @@ const purgeBatch = 500
 // writer does the same when it finds the time, so that nothing depends on the caller.
 func (s *Store) PurgeDropped(ctx context.Context) error {
 	for {
-		more, err := transact(ctx, s, stageChange, func(t *tx) (bool, error) {
+		more, err := transactIn(ctx, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (bool, error) {
 			var no int64
 			found, err := t.prep("SELECT no FROM queues WHERE kind = 'deleting' LIMIT 1").one(func(r row) { no = r.int(0) })
 			if err != nil || !found {
@@ -81,7 +72,7 @@ func (s *Store) PurgeDropped(ctx context.Context) error {
 }
 
 // purge removes a batch of what is left of a dropped queue and, once nothing is, the queue.
-func (t *tx) purge(no int64) error {
+func (t *busTx) purge(no int64) error {
 	var seqs []int64
 	err := t.prep("SELECT seq FROM bodies WHERE lane BETWEEN ?1 AND ?1 + 3 LIMIT ?2 + 0").int(no * subqueueKinds).int(purgeBatch).each(func(r row) error {
 		seqs = append(seqs, r.int(0))

@@ -26,6 +26,11 @@ SELECT b.seq, m.lane, m.rank, CASE WHEN m.token IS NULL THEN 0 WHEN m.rank < 16 
 FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.due_at <= ? ORDER BY b.due_at, b.seq LIMIT ? + 0`
 )
 
+// nextDueMessages returns when something is to be done about messages or their queues; 0: nothing.
+func (c conn) nextDueMessages() (next int64, err error) {
+	return c.earliest(sqlNextDueMessage, sqlNextForget, sqlNextDueQueue, sqlNextIdleQueue)
+}
+
 // dueMessage is a message whose time has come.
 type dueMessage struct {
 	seq, rank, lockedUntil int64
@@ -37,7 +42,7 @@ type dueMessage struct {
 
 // tendMessages does what is due in queues of messages: it activates, expires, forwards and forgets,
 // each in batches.
-func (t *tx) tendMessages() error {
+func (t *busTx) tendMessages() error {
 	var due []dueMessage
 	most := int64(dueBatch)
 	if t.w.company.now() {
@@ -50,7 +55,7 @@ func (t *tx) tendMessages() error {
 	if err != nil {
 		return err
 	}
-	t.copied, t.tended = spread{}, false // a share of its own: what callers publish must not hold up what is due
+	t.copied, t.dueDone = spread{}, false // a share of its own: what callers publish must not hold up what is due
 	for _, m := range due {
 		if !t.takesMore() {
 			break // what is left is still due, and so next
@@ -62,22 +67,22 @@ func (t *tx) tendMessages() error {
 	if err := t.forgetMessageIDs(); err != nil {
 		return err
 	}
-	t.copied, t.tended = spread{}, false
+	t.copied, t.dueDone = spread{}, false
 	return t.tendQueues()
 }
 
 // takesMore reports whether the transaction may do one more thing that is due, which copies of a message may
 // follow from. It may always do one, whatever else it has done: else what is due would wait for as long as
 // callers publish much.
-func (t *tx) takesMore() bool {
-	if t.tended && t.copied.full() {
+func (t *busTx) takesMore() bool {
+	if t.dueDone && t.copied.full() {
 		return false
 	}
-	t.tended = true
+	t.dueDone = true
 	return true
 }
 
-func (t *tx) tend(m dueMessage) error {
+func (t *busTx) tend(m dueMessage) error {
 	deferred, lockEnded := m.subqueue.deferred() == m.subqueue, m.lockedUntil > 0 && m.lockedUntil <= t.now
 	switch {
 	case m.rank == scheduledRank:
@@ -116,7 +121,7 @@ const (
 )
 
 // activate makes a scheduled message active, under a new number.
-func (t *tx) activate(m dueMessage) error {
+func (t *busTx) activate(m dueMessage) error {
 	q, found, err := t.messageQueue(m.subqueue.Queue())
 	if err != nil {
 		return err
@@ -157,7 +162,7 @@ func (t *tx) activate(m dueMessage) error {
 
 // pickDue is pick for a message that can be judged later. Of a topic whose rules took too long for another message it is, as long as
 // there is room: to find out again and again would keep everybody waiting.
-func (t *tx) pickDue(topic MessageQueue, message *MessageContent, made *spread) ([]picked, error) {
+func (t *busTx) pickDue(topic MessageQueue, message *MessageContent, made *spread) ([]picked, error) {
 	c, err := t.readyTopic(topic)
 	if err != nil {
 		return nil, err
@@ -174,7 +179,7 @@ func (t *tx) pickDue(topic MessageQueue, message *MessageContent, made *spread) 
 }
 
 // judgeLater has a message judged outside the transaction if judging it within takes too long.
-func (t *tx) judgeLater(why error, m slowMessage) {
+func (t *busTx) judgeLater(why error, m slowMessage) {
 	var refused *forebay.Error
 	if errors.As(why, &refused); refused != errSteps && !errors.Is(why, errNotReady) {
 		return
@@ -183,7 +188,7 @@ func (t *tx) judgeLater(why error, m slowMessage) {
 }
 
 // makeActive makes a message of the queue that was scheduled under that number active.
-func (t *tx) makeActive(q MessageQueue, scheduled int64, a arrival) error {
+func (t *busTx) makeActive(q MessageQueue, scheduled int64, a arrival) error {
 	if err := t.deleteMessage(scheduled); err != nil {
 		return err
 	}
@@ -191,7 +196,7 @@ func (t *tx) makeActive(q MessageQueue, scheduled int64, a arrival) error {
 		return err
 	}
 	t.copied.add(1, a.Size())
-	seq, err := t.newSeq()
+	seq, err := t.queue.newSeq()
 	if err != nil {
 		return err
 	}
@@ -199,7 +204,7 @@ func (t *tx) makeActive(q MessageQueue, scheduled int64, a arrival) error {
 }
 
 // expireMessage drops or dead-letters a message whose time is over.
-func (t *tx) expireMessage(seq int64, subqueue Subqueue) error {
+func (t *busTx) expireMessage(seq int64, subqueue Subqueue) error {
 	q, _, err := t.messageQueue(subqueue.Queue())
 	if err != nil {
 		return err

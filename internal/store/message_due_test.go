@@ -166,7 +166,7 @@ func testMessageIDsAreForgotten(t *testing.T, s *Store, c *clock) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	c.pass(time.Minute + forgetEvery*time.Millisecond)
-	known, err := transact(t.Context(), s, stageChange, func(t *tx) (bool, error) { return t.any("SELECT 1 FROM message_ids") })
+	known, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (bool, error) { return t.any("SELECT 1 FROM message_ids") })
 	if err != nil || known {
 		t.Errorf("ids are still known (%v)", err)
 	}
@@ -194,7 +194,7 @@ func testIdleQueues(t *testing.T, s *Store, c *clock) {
 	if exists() {
 		t.Fatal("an idle queue was not deleted")
 	}
-	if left, err := transact(t.Context(), s, stageChange, func(t *tx) (bool, error) {
+	if left, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (bool, error) {
 		return t.any("SELECT 1 FROM bodies UNION ALL SELECT 1 FROM messages UNION ALL SELECT 1 FROM queues")
 	}); err != nil || left {
 		t.Errorf("something is left of it (%v)", err)
@@ -285,7 +285,7 @@ func TestExpiredMessagesTakeFewRoundTrips(t *testing.T) {
 	begun, gate := make(chan struct{}), make(chan struct{})
 	var sending sync.WaitGroup
 	sending.Go(func() {
-		if _, err := transact(t.Context(), s, stageChange, func(*tx) (int, error) { close(begun); <-gate; return 0, nil }); err != nil {
+		if _, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(*tx) (int, error) { close(begun); <-gate; return 0, nil }); err != nil {
 			t.Error(err)
 		}
 	})

@@ -2,13 +2,13 @@ package store
 
 // remember notes that the queue has seen a message id. It returns the number of the message that came
 // first: seq itself, unless another came within the window.
-func (t *tx) remember(q MessageQueue, id string, seq int64) (first int64, err error) {
+func (t *busTx) remember(q MessageQueue, id string, seq int64) (first int64, err error) {
 	until := t.now + q.DuplicateWindow.Milliseconds()
 	isFirst, err := t.prep(`INSERT INTO message_ids (queue, id, seq, forget_at) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (queue, id) DO UPDATE SET seq = excluded.seq, forget_at = excluded.forget_at WHERE message_ids.forget_at <= ?5 RETURNING seq`).
 		int(q.No).text(id).int(seq).int(until).int(t.now).one(func(row) {})
 	if err != nil || isFirst {
-		t.deadlineAt(forgetTime(until))
+		t.dueBy(forgetTime(until))
 		return seq, err
 	}
 	_, err = t.prep("SELECT seq FROM message_ids WHERE queue = ? AND id = ?").int(q.No).text(id).one(func(r row) { first = r.int(0) })
@@ -26,7 +26,7 @@ const (
 )
 
 // forgetMessageIDs drops ids whose window is over.
-func (t *tx) forgetMessageIDs() error {
+func (t *busTx) forgetMessageIDs() error {
 	return t.prep(`DELETE FROM message_ids WHERE (queue, id) IN
 (SELECT queue, id FROM message_ids WHERE forget_at <= ? ORDER BY forget_at LIMIT ? + 0)`).int(t.now).int(forgetBatch).exec()
 }

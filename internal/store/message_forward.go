@@ -12,7 +12,7 @@ const maxHops = 4
 
 // forward sends a message that has that number in the queue on to another. One that cannot go there is
 // dead-lettered where it is.
-func (t *tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
+func (t *busTx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 	if a.first == 0 {
 		a.first = seq
 	}
@@ -56,7 +56,7 @@ func (t *tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 }
 
 // forwardTarget returns the queue of that name, which the transaction reads once however many messages go there.
-func (t *tx) forwardTarget(name string) (q MessageQueue, found bool, err error) {
+func (t *busTx) forwardTarget(name string) (q MessageQueue, found bool, err error) {
 	if q, found = t.topics.targets[name]; found {
 		return q, true, nil
 	}
@@ -70,7 +70,7 @@ func (t *tx) forwardTarget(name string) (q MessageQueue, found bool, err error) 
 }
 
 // arriveDead dead-letters a message that has that number in the queue but never was active in it.
-func (t *tx) arriveDead(q MessageQueue, seq int64, a arrival, why DeadLettering) error {
+func (t *busTx) arriveDead(q MessageQueue, seq int64, a arrival, why DeadLettering) error {
 	a.why = why
 	if q.ForwardDeadLettersTo != "" {
 		a.source = q.entity()
@@ -79,15 +79,15 @@ func (t *tx) arriveDead(q MessageQueue, seq int64, a arrival, why DeadLettering)
 	return t.insertDead(q, seq, a)
 }
 
-func (t *tx) insertDead(q MessageQueue, seq int64, a arrival) error {
+func (t *busTx) insertDead(q MessageQueue, seq int64, a arrival) error {
 	st := standing{subqueue: q.Subqueue(true), visible: t.now}
-	t.due(st.subqueue, 0, t.now)
+	t.queue.wakes(st.subqueue, t.now)
 	return t.insertArrival(q, seq, a, st)
 }
 
 // deadLetter moves a message from a queue's subqueue to its dead-letter subqueue, or to where the queue
 // forwards its dead letters.
-func (t *tx) deadLetter(seq int64, from Subqueue, why DeadLettering) error {
+func (t *busTx) deadLetter(seq int64, from Subqueue, why DeadLettering) error {
 	q, found, err := t.messageQueue(from.Queue())
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (t *tx) deadLetter(seq int64, from Subqueue, why DeadLettering) error {
 		int(int64(to)).int(t.now).int(seq).exec(); err != nil {
 		return err
 	}
-	t.due(to, 0, t.now)
+	t.queue.wakes(to, t.now)
 	return t.prep("UPDATE bodies SET lane = ?, due_at = NULL, dead_letter_reason = ?, dead_letter_description = ? WHERE seq = ?").
 		int(int64(to)).textOrNull(why.Reason).textOrNull(why.Description).int(seq).exec()
 }
@@ -112,7 +112,7 @@ func (t *tx) deadLetter(seq int64, from Subqueue, why DeadLettering) error {
 const sqlWholeMessage = messageColumns + "WHERE m.seq = ?"
 
 // takeOut removes a message from its queue so that it can arrive elsewhere.
-func (t *tx) takeOut(seq int64) (arrival, error) {
+func (t *busTx) takeOut(seq int64) (arrival, error) {
 	a, err := t.arrivalOf(seq, t.now)
 	if err != nil {
 		return a, err
@@ -125,7 +125,7 @@ func (t *tx) takeOut(seq int64) (arrival, error) {
 
 // keepShare has a message that was just removed, and arrives anew, share its body as before, unless the body
 // went with it as the last of its copies.
-func (t *tx) keepShare(a *arrival) error {
+func (t *busTx) keepShare(a *arrival) error {
 	if a.share == nil {
 		return nil
 	}
@@ -153,7 +153,7 @@ const sqlNextOfQueue = "SELECT seq, visible FROM messages WHERE lane = ? AND ran
 
 // forwardBacklog sends on what stands in a queue that began to forward only later, as much as the transaction
 // takes. It looks again at once if there is more, else when a lock ends.
-func (t *tx) forwardBacklog(q MessageQueue) error {
+func (t *busTx) forwardBacklog(q MessageQueue) error {
 	var seqs []int64
 	next := int64(0)
 	err := t.prep(sqlNextOfQueue).int(int64(q.Subqueue(false))).int(purgeBatch).each(func(r row) error {

@@ -11,20 +11,20 @@ import (
 
 // used notes that a queue that is deleted when idle is in use, and its topic with it. The note is renewed
 // only now and then, so such a queue lives up to a sixtieth longer than it must.
-func (t *tx) used(q MessageQueue) error {
+func (t *busTx) used(q MessageQueue) error {
 	if err := t.keep(q.No, q.Idle); err != nil {
 		return err
 	}
 	return t.keep(q.Topic, q.TopicIdle)
 }
 
-func (t *tx) keep(no int64, after time.Duration) error {
+func (t *busTx) keep(no int64, after time.Duration) error {
 	if after == 0 {
 		return nil
 	}
 	idle := after.Milliseconds()
 	at := t.now + idle + idle/60
-	t.deadlineAt(at)
+	t.dueBy(at)
 	return t.prep("UPDATE queues SET delete_at = ? WHERE no = ? AND delete_at < ? AND kind = 'messages'").int(at).int(no).int(t.now + idle).exec()
 }
 
@@ -38,19 +38,19 @@ func (s *Store) Used(ctx context.Context, q MessageQueue) error {
 
 // noteUse is apart from Used, so that what matters to no queue, with every settlement, costs no memory.
 func (s *Store) noteUse(ctx context.Context, q MessageQueue) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) { return struct{}{}, t.used(q) })
+	_, err := transactIn(ctx, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (struct{}, error) { return struct{}{}, t.used(q) })
 	return err
 }
 
 // lookAgain notes when something is to be done about a queue; 0: nothing.
-func (t *tx) lookAgain(no, at int64) error {
-	t.deadlineAt(at)
+func (t *busTx) lookAgain(no, at int64) error {
+	t.dueBy(at)
 	return t.prep("UPDATE queues SET due_at = ? WHERE no = ?").intOrNull(at).int(no).exec()
 }
 
 // tendQueues deletes queues that nobody has used for long, purges dropped ones and forwards from those
 // that began to.
-func (t *tx) tendQueues() error {
+func (t *busTx) tendQueues() error {
 	idle, err := t.numbers("SELECT no FROM queues WHERE delete_at <= ? ORDER BY delete_at LIMIT 16")
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ SELECT 1 FROM queues q WHERE (q.no = ?1 OR q.topic = ?1)
 )
 
 // stillUsed reports whether a queue that nobody seems to have used is not idle, and then looks again later.
-func (t *tx) stillUsed(no int64) (bool, error) {
+func (t *busTx) stillUsed(no int64) (bool, error) {
 	q, _, err := t.messageQueue(no)
 	if err != nil {
 		return false, err
@@ -124,7 +124,7 @@ func (t *tx) stillUsed(no int64) (bool, error) {
 
 // heldUntil returns when nothing will be locked or scheduled any more in a queue, or in a topic and its
 // subscriptions.
-func (t *tx) heldUntil(no int64) (until int64, err error) {
+func (t *busTx) heldUntil(no int64) (until int64, err error) {
 	later := func(r row) { until = max(until, r.int(0)) }
 	if _, err := t.prep(sqlSessionHeldUntil).int(no).one(later); err != nil {
 		return 0, err
@@ -141,7 +141,7 @@ func (t *tx) heldUntil(no int64) (until int64, err error) {
 }
 
 // numbers returns what a statement that takes the time selects.
-func (t *tx) numbers(sql string) (numbers []int64, err error) {
+func (t *busTx) numbers(sql string) (numbers []int64, err error) {
 	err = t.prep(sql).int(t.now).each(func(r row) error {
 		numbers = append(numbers, r.int(0))
 		return nil

@@ -69,12 +69,12 @@ func readMessageQueue(r row) MessageQueue {
 
 func fromMillisDuration(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
-func (t *tx) messageQueue(no int64) (q MessageQueue, found bool, err error) {
+func (t *busTx) messageQueue(no int64) (q MessageQueue, found bool, err error) {
 	found, err = t.prep(sqlQueueNo).int(no).one(func(r row) { q = readMessageQueue(r) })
 	return q, found, err
 }
 
-func (t *tx) messageQueueNamed(name string) (q MessageQueue, found bool, err error) {
+func (t *busTx) messageQueueNamed(name string) (q MessageQueue, found bool, err error) {
 	found, err = t.prep(sqlQueueName).text(name).one(func(r row) { q = readMessageQueue(r) })
 	return q, found, err
 }
@@ -90,12 +90,12 @@ const entityRows = 4
 // have at most limit of them. Whether a queue requires sessions, and whether it detects duplicates,
 // is settled once it is made; what it forwards to must exist.
 func (s *Store) PutMessageQueue(ctx context.Context, q MessageQueue, limit int) (stored MessageQueue, created bool, err error) {
-	p, err := transactIn(ctx, s, stageChange, q.Tenant, entityRows, 0, func(t *tx) (putResult, error) {
+	p, err := transactIn(ctx, busKey, s.writer, op{stage: stageChange, party: q.Tenant, rows: entityRows}, func(t *busTx) (putResult, error) {
 		p, err := t.putMessageQueue(q, limit)
 		if err != nil || p.same {
 			return p, err
 		}
-		return p, t.audit(entityAudit(ctx, "put", p.MessageQueue, p.auditDetail()))
+		return p, auditIn(t.tx, entityAudit(ctx, "put", p.MessageQueue, p.auditDetail()))
 	})
 	return p.MessageQueue, p.created, err
 }
@@ -107,7 +107,7 @@ type putResult struct {
 }
 
 // putMessageQueue makes or changes a queue, a topic or a subscription.
-func (t *tx) putMessageQueue(q MessageQueue, limit int) (p putResult, err error) {
+func (t *busTx) putMessageQueue(q MessageQueue, limit int) (p putResult, err error) {
 	before, found, err := t.messageQueueNamed(q.Name)
 	if err != nil {
 		return p, err
@@ -135,16 +135,16 @@ func (t *tx) putMessageQueue(q MessageQueue, limit int) (p putResult, err error)
 	return p, t.updateTopicPart(p.MessageQueue)
 }
 
-func (t *tx) updateMessageQueue(q MessageQueue) error {
+func (t *busTx) updateMessageQueue(q MessageQueue) error {
 	t.topics.targets = nil
 	var deleteAt, dueAt int64
 	if q.Idle > 0 {
 		deleteAt = t.now + q.Idle.Milliseconds()
-		t.deadlineAt(deleteAt)
+		t.dueBy(deleteAt)
 	}
 	if q.ForwardTo != "" { // what it holds goes there too
 		dueAt = t.now
-		t.deadlineAt(dueAt)
+		t.dueBy(dueAt)
 	}
 	return t.prep(sqlUpdateQueue).int(q.Lock.Milliseconds()).int(int64(q.MaxDeliveries)).intOrNull(q.DefaultTTL.Milliseconds()).
 		int(asInt(q.DeadLetterExpired)).intOrNull(q.DuplicateWindow.Milliseconds()).int(asInt(q.RequiresSession)).
@@ -175,7 +175,7 @@ func unchangeable(before, after MessageQueue) error {
 }
 
 // checkTarget reports why a queue cannot forward to that name.
-func (t *tx) checkTarget(field, target, from string) error {
+func (t *busTx) checkTarget(field, target, from string) error {
 	if target == "" {
 		return nil
 	}
@@ -192,7 +192,7 @@ func (t *tx) checkTarget(field, target, from string) error {
 // unusedQueueNo is what the number of the next queue is the maximum of.
 const unusedQueueNo = "(SELECT coalesce(max(no), 0) + 1 AS no FROM queues UNION ALL SELECT value FROM counters WHERE name = 'queue') AS used"
 
-func (t *tx) insertMessageQueue(q MessageQueue, limit int) (no int64, err error) {
+func (t *busTx) insertMessageQueue(q MessageQueue, limit int) (no int64, err error) {
 	var count int64
 	counting := t.prep("SELECT count(*) FROM queues WHERE tenant = ? AND kind = 'messages' AND is_topic = ? AND topic IS NULL").int(q.Tenant).int(asInt(q.IsTopic))
 	if q.Topic != 0 {

@@ -23,34 +23,45 @@ type ReceiveRequest struct {
 	Webhook    bool         // one message for the webhook whose subscription it is, once its endpoint may be sent one
 }
 
-// receive is the part of a claim that takes plain messages, or a session, instead of jobs.
-type receive struct {
-	queue        MessageQueue
-	wait, delete bool
-	webhook      bool
-	session      *SessionLock
-	messages     []Message
-	bytes        int64 // of these
+// receiver waits for what it asks for, or for a session.
+type receiver struct {
+	ReceiveRequest
+	waiter
+	part     *busPart
+	subqueue Subqueue // where it waits
+	messages []Message
+	bytes    int64 // of these
 
 	accept   bool // a session is wanted, not messages
 	accepted *Session
 }
 
-func (r *receive) empty() bool { return len(r.messages) == 0 && r.accepted == nil }
+// empty reports whether the receiver has nothing to answer yet.
+func (c *receiver) empty() bool { return len(c.messages) == 0 && c.accepted == nil && c.err == nil }
 
-func (r *receive) reset() { r.messages, r.bytes, r.accepted = nil, 0, nil }
+func (c *receiver) visit() {
+	var after func(*receiver) bool
+	if !c.Webhook { // who delivers to an endpoint that rests holds up nobody else
+		after = func(other *receiver) bool { return other.Webhook }
+	}
+	if c.part.park(c.subqueue, c, after); !c.Wait {
+		c.part.impatient = append(c.part.impatient, c)
+	}
+}
 
-// claim is the request as the writer keeps it.
-func (req ReceiveRequest) claim() *claim {
+// unserve puts a receiver back that found nothing, or whose transaction failed.
+func (c *receiver) unserve() {
+	c.messages, c.bytes, c.accepted, c.err = nil, 0, nil, nil
+	c.state.Store(claimWaiting)
+}
+
+// receiver is the request as the writer keeps it.
+func (req ReceiveRequest) receiver(p *busPart) *receiver {
 	subqueue := req.Queue.Subqueue(req.DeadLetter)
 	if req.Session != nil {
 		subqueue = req.Session.subqueue()
 	}
-	return &claim{
-		ClaimRequest: ClaimRequest{Subqueue: subqueue, Max: req.Max, MaxBytes: req.MaxBytes, Lock: req.Queue.Lock, MaxDeliveries: req.Queue.MaxDeliveries},
-		receive:      &receive{queue: req.Queue, wait: req.Wait, delete: req.Delete, webhook: req.Webhook, session: req.Session},
-		waiter:       newWaiter(),
-	}
+	return &receiver{ReceiveRequest: req, part: p, subqueue: subqueue, waiter: newWaiter()}
 }
 
 // Receive takes the messages that became ready first, of a session those with the lowest numbers. Each
@@ -60,39 +71,78 @@ func (s *Store) Receive(ctx context.Context, req ReceiveRequest) ([]Message, err
 	if err := s.Used(ctx, req.Queue); err != nil {
 		return nil, err
 	}
-	c := req.claim()
-	if err := s.await(ctx, c); err != nil {
+	c := req.receiver(busKey.in(s.writer))
+	if err := await(ctx, s.writer, c, &c.waiter); err != nil {
 		return nil, err
 	}
-	return c.receive.messages, nil
+	return c.messages, nil
 }
 
-// dismiss answers the receivers that do not wait and found nothing. err is why the last transaction
-// failed, if it did: when that was an operation's fault, they are served by the next one.
-func (w *writer) dismiss(err error) {
-	if err != nil && w.isolates(err) {
-		return
-	}
-	for _, c := range w.impatient {
-		if !c.begin() {
-			continue // served, or gone
+// serveReceivers gives what is ready to those who wait, oldest first.
+func (w *busPart) serveReceivers(t *tx) error {
+	for subqueue, waiting := range w.parked {
+		// A look for nobody would let the next one wait for the one after.
+		if !w.anybody(subqueue) || !w.due(subqueue, t.now) {
+			continue
 		}
-		c.err = w.conn.domainError(err)
-		c.deliver()
-		subqueue := int64(c.Subqueue)
-		w.parked[subqueue] = slices.DeleteFunc(w.parked[subqueue], func(other *claim) bool { return other == c })
-		if len(w.parked[subqueue]) == 0 {
-			w.leave(subqueue)
+		b := busKey.of(t)
+		rest := waiting
+		for len(rest) > 0 {
+			c := rest[0]
+			if !c.begin() {
+				rest = rest[1:] // its caller has gone
+				continue
+			}
+			if err := w.serveMessages(b, c); err != nil {
+				c.unserve()
+				return err
+			}
+			if c.empty() {
+				c.unserve()
+				break
+			}
+			rest = rest[1:]
+			b.served = append(b.served, c)
+			t.answered++
 		}
+		if err := w.updateDue(b, subqueue, len(rest) > 0); err != nil {
+			return err
+		}
+		t.after = append(t.after, func() { w.unpark(subqueue, len(waiting)-len(rest)) })
 	}
-	clear(w.impatient)
-	w.impatient = w.impatient[:0]
+	return nil
 }
 
-// dropGone returns the claims whose callers have not given up. Receivers that wait in vain come and
-// go for as long as their queue is empty.
-func dropGone(claims []*claim) []*claim {
-	return slices.DeleteFunc(claims, (*claim).gone)
+// updateDue notes when the subqueue is worth another look: now while it was not found empty, else when
+// its earliest message becomes visible.
+func (w *busPart) updateDue(t *busTx, subqueue Subqueue, foundEmpty bool) error {
+	if !subqueue.lasts() || foundEmpty && subqueue.Kind() == subqueueSessions {
+		return w.updateSessionDue(t, subqueue, foundEmpty)
+	}
+	if !foundEmpty {
+		w.dueAt[subqueue] = t.now
+		return nil
+	}
+	if until := w.rests(subqueue); until > 0 {
+		w.dueAt[subqueue] = until
+		return nil
+	}
+	var earliest int64
+	for rank := range int64(scheduledRank + 1) {
+		_, err := t.prep("SELECT visible FROM messages WHERE lane = ? AND rank = ? ORDER BY visible LIMIT 1").int(int64(subqueue)).int(rank).one(func(r row) {
+			if at := r.int(0); earliest == 0 || at < earliest {
+				earliest = at
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	delete(w.dueAt, subqueue)
+	if earliest > 0 {
+		w.dueAt[subqueue] = earliest
+	}
+	return nil
 }
 
 const sqlReadyMessages = messageColumns + `
@@ -105,34 +155,34 @@ WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible <= ?3
 ORDER BY m.visible, m.seq LIMIT ?4 + 0`
 
 // prepReady begins the statement that finds what is ready for a receiver.
-func (t *tx) prepReady(from source, c *claim, limit int) statement {
-	sql, session := sqlReadyMessages, c.receive.session
+func (t *busTx) prepReady(from source, c *receiver, limit int) statement {
+	sql, session := sqlReadyMessages, c.Session
 	if session != nil {
 		sql = sqlReadyInSession
 	}
 	st := t.prep(sql).int(int64(from.subqueue)).int(from.rank).int(from.before).int(int64(limit))
 	if session != nil {
-		st = st.int(c.receive.queue.No).int(session.Token).int(t.now)
+		st = st.int(c.Queue.No).int(session.Token).int(t.now)
 	}
 	return st
 }
 
 // serveMessages takes what one receiver of plain messages waits for.
-func (w *writer) serveMessages(t *tx, c *claim) error {
-	if c.receive.accept {
+func (w *busPart) serveMessages(t *busTx, c *receiver) error {
+	if c.accept {
 		return t.acceptNext(c)
 	}
-	from := source{subqueue: c.Subqueue, before: t.now, until: t.now + c.Lock.Milliseconds()}
-	if c.delivers() {
-		return t.serveWebhook(c, from)
+	from := source{subqueue: c.subqueue, before: t.now, until: t.now + c.Queue.Lock.Milliseconds()}
+	if c.Webhook {
+		return w.webhooks.takeFor(t, c, from)
 	}
-	if l := c.receive.session; l != nil {
-		from.subqueue, from.rank, from.before, from.session = c.receive.queue.Subqueue(false), firstSessionRank+l.No, sessionFree, true
-		if err := t.takeReady(from, c); err != nil || len(c.receive.messages) > 0 {
+	if l := c.Session; l != nil {
+		from.subqueue, from.rank, from.before, from.session = c.Queue.Subqueue(false), firstSessionRank+l.No, sessionFree, true
+		if err := t.takeReady(from, c); err != nil || len(c.messages) > 0 {
 			return err
 		}
 		// There is nothing, or the lock has ended.
-		until, err := t.sessionHeld(c.receive.queue, *l)
+		until, err := t.sessionHeld(c.Queue, *l)
 		if errors.Is(err, forebay.ErrSessionLockLost) {
 			c.err = err // to be told, not to be tried again
 			return nil
@@ -156,10 +206,10 @@ type source struct {
 }
 
 // takeReady takes ready messages for one receiver.
-func (t *tx) takeReady(from source, c *claim) error {
+func (t *busTx) takeReady(from source, c *receiver) error {
 	for {
-		limit, taken, tooLarge := c.Max-len(c.receive.messages), len(c.receive.messages), false
-		bytes := c.receive.bytes
+		limit, taken, tooLarge := c.Max-len(c.messages), len(c.messages), false
+		bytes := c.bytes
 		var found []Message
 		err := t.prepReady(from, c, limit).each(func(r row) error {
 			if from.session {
@@ -176,14 +226,14 @@ func (t *tx) takeReady(from source, c *claim) error {
 		if err := unlessStopped(err); err != nil {
 			return err
 		}
-		c.receive.messages = slices.Grow(c.receive.messages, len(found))
+		c.messages = slices.Grow(c.messages, len(found))
 		for i := range found {
 			if err := t.takeMessage(&found[i], from, c); err != nil {
 				return err
 			}
 		}
 		// What went elsewhere instead frees its place for others.
-		elsewhere := taken+len(found) > len(c.receive.messages)
+		elsewhere := taken+len(found) > len(c.messages)
 		if !elsewhere || !tooLarge && len(found) < limit {
 			return nil
 		}
@@ -202,41 +252,41 @@ func unlessStopped(err error) error {
 
 // takeMessage hands a message that nobody holds to the receiver, unless its time or its deliveries
 // have run out.
-func (t *tx) takeMessage(m *Message, from source, c *claim) error {
+func (t *busTx) takeMessage(m *Message, from source, c *receiver) error {
 	inDeadLetter := from.subqueue.Kind() == SubqueueDeadLetter
-	if !inDeadLetter && (m.expired(t.now) || m.Deliveries >= c.MaxDeliveries) {
+	if !inDeadLetter && (m.expired(t.now) || m.Deliveries >= c.Queue.MaxDeliveries) {
 		if m.expired(t.now) {
 			return t.expireMessage(m.Seq, from.subqueue)
 		}
-		return t.deadLetter(m.Seq, from.subqueue, exceeded(c.MaxDeliveries))
+		return t.deadLetter(m.Seq, from.subqueue, exceeded(c.Queue.MaxDeliveries))
 	}
 	if !inDeadLetter {
 		m.Deliveries++
 	}
-	if !inDeadLetter && !c.receive.delete && m.Deliveries >= c.MaxDeliveries {
+	if !inDeadLetter && !c.Delete && m.Deliveries >= c.Queue.MaxDeliveries {
 		if err := t.lastDelivery(m.Seq, from.until); err != nil {
 			return err
 		}
 	}
-	if c.receive.delete {
+	if c.Delete {
 		if err := t.deleteMessage(m.Seq); err != nil {
 			return err
 		}
 	} else if err := t.lockMessage(m, from); err != nil {
 		return err
 	}
-	c.receive.messages = append(c.receive.messages, *m)
-	c.receive.bytes += m.Size()
+	c.messages = append(c.messages, *m)
+	c.bytes += m.Size()
 	return nil
 }
 
 // lastDelivery has a message looked at when its lock ends: nobody may ever receive from its queue again.
-func (t *tx) lastDelivery(seq, until int64) error {
-	t.deadlineAt(until)
+func (t *busTx) lastDelivery(seq, until int64) error {
+	t.dueBy(until)
 	return t.prep("UPDATE bodies SET due_at = ?1 WHERE seq = ?2 AND (due_at IS NULL OR due_at > ?1)").int(until).int(seq).exec()
 }
 
-func (t *tx) lockMessage(m *Message, from source) error {
+func (t *busTx) lockMessage(m *Message, from source) error {
 	m.Token = newToken()
 	until := fromMillis(from.until)
 	m.LockedUntil = &until
@@ -261,9 +311,9 @@ const sqlDeferredMessage = messageColumns + "WHERE m.seq = ? AND m.lane + 0 = ?"
 // ReceiveDeferred takes those of the messages that are deferred in the subqueue and not locked, in the
 // order given. Only the receiver of their session gets those of a session.
 func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []int64) ([]Message, error) {
-	return transactIn(ctx, s, stageChange, req.Queue.Tenant, len(seqs), 0, func(t *tx) ([]Message, error) {
-		c, subqueue := req.claim(), req.Queue.Subqueue(req.DeadLetter)
-		from := source{subqueue: subqueue, until: t.now + c.Lock.Milliseconds()}
+	return transactIn(ctx, busKey, s.writer, op{stage: stageChange, party: req.Queue.Tenant, rows: len(seqs)}, func(t *busTx) ([]Message, error) {
+		c, subqueue := req.receiver(t.w), req.Queue.Subqueue(req.DeadLetter)
+		from := source{subqueue: subqueue, until: t.now + c.Queue.Lock.Milliseconds()}
 		if req.Session != nil {
 			until, err := t.sessionHeld(req.Queue, *req.Session)
 			if err != nil {
@@ -292,6 +342,6 @@ func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []
 				return nil, err
 			}
 		}
-		return c.receive.messages, nil
+		return c.messages, nil
 	})
 }

@@ -49,7 +49,7 @@ func (s *Store) CountDead(ctx context.Context, q MessageQueue, sel DeadMessages)
 
 // PurgeDead removes selected messages of the queue's dead-letter subqueue for good, as many as one step takes.
 func (s *Store) PurgeDead(ctx context.Context, q MessageQueue, sel DeadMessages) (DeadStep, error) {
-	return s.eachDead(ctx, "purge", q, sel, nil, func(t *tx, _ MessageQueue, seq int64) error { return t.deleteMessage(seq) })
+	return s.eachDead(ctx, "purge", q, sel, nil, func(t *busTx, _ MessageQueue, seq int64) error { return t.deleteMessage(seq) })
 }
 
 // RedriveDead sends selected messages of the queue's dead-letter subqueue back to the queue, as many as one step takes. Each
@@ -60,7 +60,7 @@ func (s *Store) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessage
 	if edit != nil {
 		changed = map[string]any{"edited": true}
 	}
-	return s.eachDead(ctx, "redrive", q, sel, changed, func(t *tx, q MessageQueue, seq int64) error {
+	return s.eachDead(ctx, "redrive", q, sel, changed, func(t *busTx, q MessageQueue, seq int64) error {
 		a, err := t.arrivalOf(seq, t.now)
 		if err == nil && edit != nil {
 			a.share = nil
@@ -77,7 +77,7 @@ func (s *Store) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessage
 		}
 		a.why, a.source, a.hops = DeadLettering{}, "", 0
 		t.copied.add(1, a.Size()) // so that a transaction of large messages ends sooner
-		number, err := t.newSeq()
+		number, err := t.queue.newSeq()
 		if err != nil {
 			return err
 		}
@@ -86,8 +86,8 @@ func (s *Store) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessage
 }
 
 // eachDead does one step; also is what its audit entry tells besides.
-func (s *Store) eachDead(ctx context.Context, verb string, q MessageQueue, sel DeadMessages, also map[string]any, do func(*tx, MessageQueue, int64) error) (DeadStep, error) {
-	return transactIn(ctx, s, stageChange, q.Tenant, sel.Limit, 0, func(t *tx) (step DeadStep, err error) {
+func (s *Store) eachDead(ctx context.Context, verb string, q MessageQueue, sel DeadMessages, also map[string]any, do func(*busTx, MessageQueue, int64) error) (DeadStep, error) {
+	return transactIn(ctx, busKey, s.writer, op{stage: stageChange, party: q.Tenant, rows: sel.Limit}, func(t *busTx) (step DeadStep, err error) {
 		now, found, err := t.messageQueue(q.No)
 		if err == nil && !found {
 			err = forebay.ErrNotFound
@@ -126,7 +126,7 @@ func (s *Store) eachDead(ctx context.Context, verb string, q MessageQueue, sel D
 		if sel.Reason != "" {
 			detail["reason"] = sel.Reason
 		}
-		return step, t.audit(entityAudit(ctx, verb, now, detail))
+		return step, auditIn(t.tx, entityAudit(ctx, verb, now, detail))
 	})
 }
 

@@ -47,7 +47,7 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 // sendJudged is Send for messages that a topic's rules have judged. It returns errTopicChanged, and stores nothing, if others
 // stand now.
 func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []MessageContent, size int, judged *judgement) (sent, error) {
-	return transactIn(ctx, s, stageChange, q.Tenant, judged.rows(len(messages)), size, func(t *tx) (sent, error) {
+	return transactIn(ctx, busKey, s.writer, op{stage: stageChange, party: q.Tenant, rows: judged.rows(len(messages)), size: size}, func(t *busTx) (sent, error) {
 		// As it stands now: the caller may remember older settings.
 		q, found, err := t.messageQueue(q.No)
 		if err != nil {
@@ -74,7 +74,7 @@ func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []Messa
 		}
 		all := sent{seqs: make([]int64, len(messages))}
 		if q.IsTopic && q.DuplicateWindow > 0 {
-			if all.below, err = t.newSeq(); err != nil {
+			if all.below, err = t.queue.newSeq(); err != nil {
 				return sent{}, err
 			}
 		}
@@ -111,7 +111,7 @@ type sent struct {
 }
 
 // judged returns what was judged before the transaction if it still holds. What was not is judged now.
-func (t *tx) judged(topic MessageQueue, messages []MessageContent, j *judgement) (picks [][]picked, made *spread, err error) {
+func (t *busTx) judged(topic MessageQueue, messages []MessageContent, j *judgement) (picks [][]picked, made *spread, err error) {
 	if j != nil {
 		if j.version != topic.Version {
 			return nil, nil, errTopicChanged
@@ -155,8 +155,8 @@ type arrival struct {
 }
 
 // arrive gives a message that comes to the queue its number.
-func (t *tx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
-	if seq, err = t.newSeq(); err != nil {
+func (t *busTx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
+	if seq, err = t.queue.newSeq(); err != nil {
 		return 0, err
 	}
 	if q.Topic == 0 { // a subscription is kept by its receivers, not by what comes
@@ -170,14 +170,14 @@ func (t *tx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
 		}
 	}
 	if at := millis(a.ScheduledAt); at > t.now {
-		t.deadlineAt(at)
+		t.dueBy(at)
 		return seq, t.insertArrival(q, seq, a, standing{subqueue: q.Subqueue(false), rank: scheduledRank, visible: at, dueAt: at})
 	}
 	return seq, t.enter(q, seq, a)
 }
 
 // enter makes a message of that number active in the queue, or sends it on.
-func (t *tx) enter(q MessageQueue, seq int64, a arrival) error {
+func (t *busTx) enter(q MessageQueue, seq int64, a arrival) error {
 	made := a.session
 	waits := a.waits
 	a.session, a.waits = 0, false // which is not so of the queues that the message is sent on to
@@ -201,10 +201,10 @@ func (t *tx) enter(q MessageQueue, seq int64, a arrival) error {
 	if ttl := lifetime(q.DefaultTTL, a.TTL); ttl > 0 {
 		st.expiresAt = t.now + ttl.Milliseconds()
 		st.dueAt = st.expiresAt
-		t.deadlineAt(st.dueAt)
+		t.dueBy(st.dueAt)
 	}
 	if st.rank == 0 {
-		t.due(st.subqueue, 0, t.now)
+		t.queue.wakes(st.subqueue, t.now)
 	}
 	return t.insertArrival(q, seq, a, st)
 }
@@ -234,7 +234,7 @@ INSERT INTO bodies (seq, lane, enqueued_at, message_id, correlation_id, subject,
   dead_letter_source, dead_letter_reason, dead_letter_description, shared, handed, copies)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-func (t *tx) insertArrival(q MessageQueue, seq int64, a arrival, st standing) error {
+func (t *busTx) insertArrival(q MessageQueue, seq int64, a arrival, st standing) error {
 	properties, body, shared, err := t.shares(a)
 	if err != nil {
 		return err

@@ -27,14 +27,14 @@ const (
 	sessionHeld = 1 << 62
 )
 
-// laneSessions is where receivers wait for a session: nobody waits in the subqueue of deferred messages.
+// subqueueSessions is where receivers wait for a session: nobody waits in the subqueue of deferred messages.
 const subqueueSessions = SubqueueRetry
 
 // subqueue is where a receiver waits for messages of its session. The number is no queue's.
 func (l SessionLock) subqueue() Subqueue { return Subqueue(-l.No) }
 
 // any reports whether the statement finds a row.
-func (t *tx) any(sql string, args ...int64) (bool, error) {
+func (t *busTx) any(sql string, args ...int64) (bool, error) {
 	st := t.prep(sql)
 	for _, v := range args {
 		st = st.int(v)
@@ -43,25 +43,25 @@ func (t *tx) any(sql string, args ...int64) (bool, error) {
 }
 
 // updateSessionDue is updateDue for receivers that wait for a session, or for messages of theirs.
-func (w *writer) updateSessionDue(t *tx, subqueue int64, foundEmpty bool) error {
+func (w *busPart) updateSessionDue(t *busTx, subqueue Subqueue, foundEmpty bool) error {
 	delete(w.dueAt, subqueue)
 	if !foundEmpty {
 		return nil
 	}
-	sql, no := "SELECT visible FROM sessions WHERE queue = ? AND visible IS NOT NULL ORDER BY visible LIMIT 1", Subqueue(subqueue).Queue()
-	if subqueue < 0 { // to be told when the lock ends
-		if until, known := t.sessions.until[-subqueue]; known {
+	sql, no := "SELECT visible FROM sessions WHERE queue = ? AND visible IS NOT NULL ORDER BY visible LIMIT 1", subqueue.Queue()
+	if !subqueue.lasts() { // to be told when the lock ends
+		if until, known := t.sessions.until[int64(-subqueue)]; known {
 			w.dueAt[subqueue] = until
 			return nil
 		}
-		sql, no = "SELECT locked_until FROM sessions WHERE no = ? AND locked_until IS NOT NULL", -subqueue
+		sql, no = "SELECT locked_until FROM sessions WHERE no = ? AND locked_until IS NOT NULL", int64(-subqueue)
 	}
 	_, err := t.prep(sql).int(no).one(func(r row) { w.dueAt[subqueue] = r.int(0) })
 	return err
 }
 
 // sessionHeld returns when a session's lock ends, or forebay.ErrSessionLockLost. Who asks uses the queue.
-func (t *tx) sessionHeld(q MessageQueue, l SessionLock) (until int64, err error) {
+func (t *busTx) sessionHeld(q MessageQueue, l SessionLock) (until int64, err error) {
 	found, err := t.prep("SELECT locked_until FROM sessions WHERE no = ? AND queue = ? AND token = ? AND locked_until > ?").
 		int(l.No).int(q.No).int(l.Token).int(t.now).one(func(r row) { until = r.int(0) })
 	if err == nil && !found {
@@ -76,7 +76,7 @@ func (t *tx) sessionHeld(q MessageQueue, l SessionLock) (until int64, err error)
 // RenewSession extends a session's lock, and those on its messages, by the queue's lock duration from
 // now and returns when it will end.
 func (s *Store) RenewSession(ctx context.Context, q MessageQueue, l SessionLock) (until time.Time, err error) {
-	return transact(ctx, s, stageSettle, func(t *tx) (time.Time, error) {
+	return transactIn(ctx, busKey, s.writer, op{stage: stageSettle}, func(t *busTx) (time.Time, error) {
 		if _, err := t.sessionHeld(q, l); err != nil {
 			return until, err
 		}
@@ -90,7 +90,7 @@ const sqlCloseSession = "SELECT " + sqlSessionContents + " FROM sessions s WHERE
 // CloseSession ends a session's lock. What its receiver holds is free again, as if it had not been
 // delivered.
 func (s *Store) CloseSession(ctx context.Context, q MessageQueue, l SessionLock) error {
-	return s.settleMessage(ctx, func(t *tx) error {
+	return s.settleMessage(ctx, func(t *busTx) error {
 		var has sessionContents
 		locked, err := t.prepSession(sqlCloseSession, q).int(l.No).int(q.No).int(l.Token).int(t.now).one(func(r row) { has = readContents(r) })
 		if err != nil {
@@ -112,7 +112,7 @@ func (s *Store) CloseSession(ctx context.Context, q MessageQueue, l SessionLock)
 
 // SessionState returns what the receivers of a session last set, nil if nothing.
 func (s *Store) SessionState(ctx context.Context, q MessageQueue, l SessionLock) (state []byte, err error) {
-	return transact(ctx, s, stageSettle, func(t *tx) (state []byte, err error) {
+	return transactIn(ctx, busKey, s.writer, op{stage: stageSettle}, func(t *busTx) (state []byte, err error) {
 		if _, err := t.sessionHeld(q, l); err != nil {
 			return nil, err
 		}
@@ -123,7 +123,7 @@ func (s *Store) SessionState(ctx context.Context, q MessageQueue, l SessionLock)
 
 // SetSessionState keeps state for the receivers of a session, those that come later too; nil clears it.
 func (s *Store) SetSessionState(ctx context.Context, q MessageQueue, l SessionLock, state []byte) error {
-	return s.settleMessage(ctx, func(t *tx) error {
+	return s.settleMessage(ctx, func(t *busTx) error {
 		if _, err := t.sessionHeld(q, l); err != nil {
 			return err
 		}

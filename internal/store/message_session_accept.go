@@ -22,7 +22,7 @@ const sqlSessionContents = `
   CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.lane = ?2 AND m.rank = s.no + 16) THEN 1 ELSE 0 END`
 
 // prepSession begins a statement with sqlSessionContents.
-func (t *tx) prepSession(sql string, q MessageQueue) statement {
+func (t *busTx) prepSession(sql string, q MessageQueue) statement {
 	subqueue := q.Subqueue(false)
 	return t.prep(sql).int(int64(subqueue)).int(int64(subqueue.deferred()))
 }
@@ -59,13 +59,13 @@ type foundSession struct {
 const maxSessionsAhead = 64
 
 // nextSession returns the session that has waited longest for a receiver. It looks once for all that wait.
-func (t *tx) nextSession(c *claim) (next foundSession, found bool, err error) {
-	q, ahead := c.receive.queue, &t.sessions
+func (t *busTx) nextSession(c *receiver) (next foundSession, found bool, err error) {
+	q, ahead := c.Queue, &t.sessions
 	if ahead.queue != q.No {
 		ahead.queue, ahead.found = q.No, nil
 	}
 	if len(ahead.found) == 0 {
-		waiting := min(len(t.w.parked[int64(c.Subqueue)]), maxSessionsAhead)
+		waiting := min(len(t.w.parked[c.subqueue]), maxSessionsAhead)
 		err := t.prepSession(sqlNextSessions, q).int(q.No).int(t.now).int(int64(waiting)).each(func(r row) error {
 			ahead.found = append(ahead.found, foundSession{Session{SessionLock: SessionLock{No: r.int(3)}, ID: r.text(4), State: r.blob(5)}, readContents(r)})
 			return nil
@@ -79,8 +79,8 @@ func (t *tx) nextSession(c *claim) (next foundSession, found bool, err error) {
 }
 
 // acceptNext locks the session that has waited longest for a receiver.
-func (t *tx) acceptNext(c *claim) error {
-	q := c.receive.queue
+func (t *busTx) acceptNext(c *receiver) error {
+	q := c.Queue
 	for range dueBatch {
 		s, found, err := t.nextSession(c)
 		if err != nil || !found {
@@ -98,7 +98,7 @@ func (t *tx) acceptNext(c *claim) error {
 		if err := t.lockSession(q, &s.Session); err != nil {
 			return err
 		}
-		c.receive.accepted = &s.Session
+		c.accepted = &s.Session
 		return nil
 	}
 	return nil
@@ -106,7 +106,7 @@ func (t *tx) acceptNext(c *claim) error {
 
 const sqlLockSession = "UPDATE sessions SET token = ?, locked_until = ?, visible = ? WHERE no = ?"
 
-func (t *tx) lockSession(q MessageQueue, s *Session) error {
+func (t *busTx) lockSession(q MessageQueue, s *Session) error {
 	s.Token = newToken()
 	s.LockedUntil = fromMillis(t.now).Add(q.Lock)
 	until := s.LockedUntil.UnixMilli()
@@ -121,7 +121,7 @@ SELECT m.seq, m.lane, b.expires_at FROM messages m JOIN bodies b ON b.seq = m.se
 
 // giveBackHeld frees what the receiver of a session held, with so many deliveries less, and looks again
 // what it has.
-func (t *tx) giveBackHeld(q MessageQueue, no int64, has *sessionContents, deliveries int) error {
+func (t *busTx) giveBackHeld(q MessageQueue, no int64, has *sessionContents, deliveries int) error {
 	if !has.held {
 		return nil
 	}
@@ -146,7 +146,7 @@ func (t *tx) giveBackHeld(q MessageQueue, no int64, has *sessionContents, delive
 const sqlReleaseSession = "UPDATE sessions SET token = NULL, locked_until = NULL, visible = ? WHERE no = ?"
 
 // releaseSession ends a session's lock, if there is one. A session that has nothing at all is forgotten.
-func (t *tx) releaseSession(no int64, has sessionContents) error {
+func (t *busTx) releaseSession(no int64, has sessionContents) error {
 	var visible int64 // none
 	if has.active {
 		visible = t.now
@@ -162,7 +162,7 @@ const sqlNamedSession = "SELECT " + sqlSessionContents + ", s.no, s.state, s.loc
 // AcceptSession locks the session of that id, whether it has messages or not. It is
 // forebay.ErrSessionLocked while another receiver has it.
 func (s *Store) AcceptSession(ctx context.Context, q MessageQueue, id string) (Session, error) {
-	return transact(ctx, s, stageChange, func(t *tx) (Session, error) {
+	return transactIn(ctx, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (Session, error) {
 		session, has, locked := Session{ID: id}, sessionContents{}, false
 		found, err := t.prepSession(sqlNamedSession, q).int(q.No).text(id).one(func(r row) {
 			has = readContents(r)
@@ -200,13 +200,10 @@ func (s *Store) AcceptNextSession(ctx context.Context, q MessageQueue, wait bool
 	if err := s.Used(ctx, q); err != nil {
 		return nil, err
 	}
-	c := &claim{
-		ClaimRequest: ClaimRequest{Subqueue: SubqueueOf(q.No, subqueueSessions)},
-		receive:      &receive{queue: q, wait: wait, accept: true},
-		waiter:       newWaiter(),
-	}
-	if err := s.await(ctx, c); err != nil {
+	c := &receiver{ReceiveRequest: ReceiveRequest{Queue: q, Wait: wait}, part: busKey.in(s.writer), subqueue: SubqueueOf(q.No, subqueueSessions),
+		accept: true, waiter: newWaiter()}
+	if err := await(ctx, s.writer, c, &c.waiter); err != nil {
 		return nil, err
 	}
-	return c.receive.accepted, nil
+	return c.accepted, nil
 }

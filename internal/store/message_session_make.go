@@ -11,7 +11,7 @@ var sqlMakeSessions = strings.Replace(sqlMakeSession, "(?, ?, ?)", "(?, ?, ?)"+s
 const sessionsAtOnce = 16
 
 // messageForSession returns the number of the session that gets a message, making it unless it was made.
-func (t *tx) messageForSession(q MessageQueue, id string, made int64) (no int64, err error) {
+func (t *busTx) messageForSession(q MessageQueue, id string, made int64) (no int64, err error) {
 	if no = made; no == 0 {
 		_, err = t.prep(sqlMakeSession).int(q.No).text(id).int(t.now).one(func(r row) { no = r.int(0) })
 	}
@@ -21,7 +21,7 @@ func (t *tx) messageForSession(q MessageQueue, id string, made int64) (no int64,
 
 // makeSessions makes the sessions of messages that are about to enter the queue, as far as that can be
 // done for many at once, and returns their numbers.
-func (t *tx) makeSessions(q MessageQueue, messages []MessageContent) (nos map[string]int64, err error) {
+func (t *busTx) makeSessions(q MessageQueue, messages []MessageContent) (nos map[string]int64, err error) {
 	if !q.RequiresSession || q.IsTopic || q.ForwardTo != "" || q.DuplicateWindow > 0 || len(messages) < sessionsAtOnce {
 		return nil, nil
 	}
@@ -47,7 +47,7 @@ func (t *tx) makeSessions(q MessageQueue, messages []MessageContent) (nos map[st
 }
 
 // wakeSession wakes who waits for a session of the queue, and who waits for messages of this one.
-func (t *tx) wakeSession(queue, no int64) {
-	t.wakes(int64(SubqueueOf(queue, subqueueSessions)), t.now)
-	t.wakes(int64(SessionLock{No: no}.subqueue()), t.now)
+func (t *busTx) wakeSession(queue, no int64) {
+	t.queue.wakes(SubqueueOf(queue, subqueueSessions), t.now)
+	t.queue.wakes(SessionLock{No: no}.subqueue(), t.now)
 }

@@ -89,9 +89,9 @@ func testSessionReceiversAreWoken(t *testing.T, s *Store, c *clock) {
 	}
 	accepted(third, begun.Add(testLock))
 	// Nothing of a session stays in memory once nobody waits for its messages.
-	_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
-		remembered := slices.Concat(slices.Collect(maps.Keys(tx.w.dueAt)), slices.Collect(maps.Keys(tx.w.lines)), slices.Collect(maps.Keys(tx.w.parked)))
-		if slices.ContainsFunc(remembered, func(subqueue int64) bool { return subqueue < 0 }) {
+	_, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(tx *busTx) (struct{}, error) {
+		remembered := slices.Concat(slices.Collect(maps.Keys(tx.w.dueAt)), slices.Collect(maps.Keys(tx.w.seen)), slices.Collect(maps.Keys(tx.w.parked)))
+		if slices.ContainsFunc(remembered, func(subqueue Subqueue) bool { return subqueue < 0 }) {
 			t.Errorf("of the lanes %d something is remembered", remembered)
 		}
 		return struct{}{}, nil
@@ -258,7 +258,7 @@ func testDropQueueWithSessions(t *testing.T, s *Store, c *clock) {
 	if err := s.PurgeDropped(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := transact(t.Context(), s, stageChange, func(t *tx) (bool, error) { return t.any("SELECT 1 FROM sessions") }); err != nil || left {
+	if left, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (bool, error) { return t.any("SELECT 1 FROM sessions") }); err != nil || left {
 		t.Errorf("sessions are left (%v)", err)
 	}
 }

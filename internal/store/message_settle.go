@@ -16,13 +16,13 @@ const sqlHeldWhere = `seq = ?1 AND token = ?2 AND visible + 0 > ?3 AND lane + 0 
   AND (rank < 16 OR EXISTS (SELECT 1 FROM sessions s WHERE s.no = rank - 16 AND s.locked_until > ?3))`
 
 // bindHeld binds the parameters of sqlHeldWhere.
-func (t *tx) bindHeld(sql string, subqueue Subqueue, l Lock) statement {
+func (t *busTx) bindHeld(sql string, subqueue Subqueue, l Lock) statement {
 	return t.prep(sql).int(l.Seq).int(l.Token).int(t.now).int(int64(subqueue)).int(int64(subqueue.deferred()))
 }
 
 // Complete removes a message that has been dealt with.
 func (s *Store) Complete(ctx context.Context, subqueue Subqueue, l Lock) error {
-	return s.settleMessage(ctx, func(t *tx) error {
+	return s.settleMessage(ctx, func(t *busTx) error {
 		if err := t.bindHeld("DELETE FROM messages WHERE "+sqlHeldWhere, subqueue, l).fenced(); err != nil {
 			return err
 		}
@@ -33,7 +33,7 @@ func (s *Store) Complete(ctx context.Context, subqueue Subqueue, l Lock) error {
 // Abandon gives a message back at once, in its old place; the delivery counts. A message that has had
 // all its deliveries goes to the dead-letter subqueue.
 func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue Subqueue, l Lock, changed forebay.Properties) error {
-	return s.settleMessage(ctx, func(t *tx) error {
+	return s.settleMessage(ctx, func(t *busTx) error {
 		m, err := t.held(subqueue, l, changed)
 		if err != nil {
 			return err
@@ -48,7 +48,7 @@ func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue Subqueue, 
 // Undeliver gives messages back as if they had not been delivered: their receiver never learned of
 // them. A lock that has ended is left as it is.
 func (s *Store) Undeliver(ctx context.Context, subqueue Subqueue, locks []Lock) error {
-	return s.settleMessage(ctx, func(t *tx) error {
+	return s.settleMessage(ctx, func(t *busTx) error {
 		for _, l := range locks {
 			if err := t.undeliver(subqueue, l); err != nil && forebay.CodeOf(err) != forebay.CodeLockLost {
 				return err
@@ -60,10 +60,10 @@ func (s *Store) Undeliver(ctx context.Context, subqueue Subqueue, locks []Lock) 
 
 // ReleaseMessage gives a message back at once, in its old place, as if it had not been delivered.
 func (s *Store) ReleaseMessage(ctx context.Context, subqueue Subqueue, l Lock) error {
-	return s.settleMessage(ctx, func(t *tx) error { return t.undeliver(subqueue, l) })
+	return s.settleMessage(ctx, func(t *busTx) error { return t.undeliver(subqueue, l) })
 }
 
-func (t *tx) undeliver(subqueue Subqueue, l Lock) error {
+func (t *busTx) undeliver(subqueue Subqueue, l Lock) error {
 	m, err := t.held(subqueue, l, nil)
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (t *tx) undeliver(subqueue Subqueue, l Lock) error {
 
 // Defer keeps a message in its queue, where it can be received by its sequence number only.
 func (s *Store) Defer(ctx context.Context, subqueue Subqueue, l Lock, changed forebay.Properties) error {
-	return s.settleMessage(ctx, func(t *tx) error {
+	return s.settleMessage(ctx, func(t *busTx) error {
 		m, err := t.held(subqueue, l, changed)
 		if err != nil {
 			return err
@@ -94,7 +94,7 @@ type DeadLettering struct {
 // DeadLetter moves a message to its queue's dead-letter subqueue. It keeps its sequence number and
 // its delivery count.
 func (s *Store) DeadLetter(ctx context.Context, subqueue Subqueue, l Lock, why DeadLettering, changed forebay.Properties) error {
-	return s.settleMessage(ctx, func(t *tx) error {
+	return s.settleMessage(ctx, func(t *busTx) error {
 		if _, err := t.held(subqueue, l, changed); err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (s *Store) DeadLetter(ctx context.Context, subqueue Subqueue, l Lock, why D
 // RenewMessage extends a lock to now + lock and returns when it will end. A session's message has the
 // lock of its session.
 func (s *Store) RenewMessage(ctx context.Context, subqueue Subqueue, l Lock, lock time.Duration) (until time.Time, err error) {
-	return transact(ctx, s, stageSettle, func(t *tx) (time.Time, error) {
+	return transactIn(ctx, busKey, s.writer, op{stage: stageSettle}, func(t *busTx) (time.Time, error) {
 		m, err := t.held(subqueue, l, nil)
 		if err != nil {
 			return until, err
@@ -120,8 +120,8 @@ func (s *Store) RenewMessage(ctx context.Context, subqueue Subqueue, l Lock, loc
 
 var errRenewSession = forebay.Errorf(forebay.CodeNotSupported, "the message is held by its session's lock; renew that")
 
-func (s *Store) settleMessage(ctx context.Context, f func(*tx) error) error {
-	_, err := transact(ctx, s, stageSettle, func(t *tx) (struct{}, error) { return struct{}{}, f(t) })
+func (s *Store) settleMessage(ctx context.Context, f func(*busTx) error) error {
+	_, err := transactIn(ctx, busKey, s.writer, op{stage: stageSettle}, func(t *busTx) (struct{}, error) { return struct{}{}, f(t) })
 	return err
 }
 
@@ -142,7 +142,7 @@ const sqlHeld = `
 SELECT lane, deliveries, rank, (SELECT b.expires_at FROM bodies b WHERE b.seq = messages.seq) FROM messages WHERE ` + sqlHeldWhere
 
 // held returns the message that the lock holds, and changes its properties.
-func (t *tx) held(subqueue Subqueue, l Lock, changed forebay.Properties) (m heldMessage, err error) {
+func (t *busTx) held(subqueue Subqueue, l Lock, changed forebay.Properties) (m heldMessage, err error) {
 	found, err := t.bindHeld(sqlHeld, subqueue, l).one(func(r row) {
 		m = heldMessage{seq: l.Seq, subqueue: Subqueue(r.int(0)), deliveries: int(r.int(1)), rank: r.int(2), expiresAt: r.int(3)}
 	})
@@ -160,7 +160,7 @@ func (t *tx) held(subqueue Subqueue, l Lock, changed forebay.Properties) (m held
 const sqlProperties = `
 SELECT coalesce(b.properties, (SELECT s.properties FROM shared_bodies s WHERE s.no = b.shared)) FROM bodies b WHERE b.seq = ?`
 
-func (t *tx) changeProperties(seq int64, changed forebay.Properties) error {
+func (t *busTx) changeProperties(seq int64, changed forebay.Properties) error {
 	var properties []byte
 	if _, err := t.prep(sqlProperties).int(seq).one(func(r row) { properties = r.blob(0) }); err != nil {
 		return err
@@ -177,7 +177,7 @@ func (t *tx) changeProperties(seq int64, changed forebay.Properties) error {
 
 // giveBack ends a lock and takes so many deliveries off the count. A message whose time has ended
 // while it was locked expires now.
-func (t *tx) giveBack(m heldMessage, deliveries int) error {
+func (t *busTx) giveBack(m heldMessage, deliveries int) error {
 	if err := t.unlock(m.seq, m.subqueue, deliveries); err != nil || !m.expired(t.now) {
 		return err
 	}
@@ -188,7 +188,7 @@ const sqlUnlock = `
 UPDATE messages SET visible = CASE WHEN rank >= 16 THEN 0 ELSE (SELECT enqueued_at FROM bodies b WHERE b.seq = messages.seq) END,
   token = NULL, locked_at = NULL, lane = ?, deliveries = deliveries - ? WHERE seq = ? RETURNING rank`
 
-func (t *tx) unlock(seq int64, to Subqueue, deliveries int) error {
+func (t *busTx) unlock(seq int64, to Subqueue, deliveries int) error {
 	var rank int64
 	if _, err := t.prep(sqlUnlock).int(int64(to)).int(int64(deliveries)).int(seq).one(func(r row) { rank = r.int(0) }); err != nil {
 		return err
@@ -197,6 +197,6 @@ func (t *tx) unlock(seq int64, to Subqueue, deliveries int) error {
 		t.wakeSession(to.Queue(), rank-firstSessionRank)
 		return nil
 	}
-	t.due(to, 0, t.now)
+	t.queue.wakes(to, t.now)
 	return nil
 }

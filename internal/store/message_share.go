@@ -29,7 +29,7 @@ func (a *arrival) shareAmong(no int64, copies int) (size int64) {
 
 // shares returns what the row of a copy is to hold of its properties and body, and the row that it shares; 0: none. The first
 // copy stores that row, so that there is none without a copy.
-func (t *tx) shares(a arrival) (properties, body []byte, no int64, err error) {
+func (t *busTx) shares(a arrival) (properties, body []byte, no int64, err error) {
 	s := a.share
 	if s == nil {
 		return a.Properties, a.Body, 0, nil

@@ -76,10 +76,10 @@ func testReceiversThatGiveUpLeaveNothing(t *testing.T, s *Store, _ *clock) {
 	if err := s.Close(); err != nil { // the writer has stopped: its memory can be read
 		t.Fatal(err)
 	}
-	if n := len(s.writer.parked[int64(q.Subqueue(false))]); n > 20 {
+	if n := len(busKey.in(s.writer).parked[q.Subqueue(false)]); n > 20 {
 		t.Errorf("%d receivers are remembered that have gone", n)
 	}
-	if n := len(s.writer.impatient); n != 0 {
+	if n := len(busKey.in(s.writer).impatient); n != 0 {
 		t.Errorf("%d impatient receivers are remembered", n)
 	}
 }
@@ -342,7 +342,7 @@ func testDropWhileReceiving(t *testing.T, s *Store, _ *clock) {
 	sendBodies(t, s, q, "a", "b")
 	hold, held := make(chan struct{}), make(chan struct{})
 	go func() {
-		_, err := transact(context.Background(), s, stageChange, func(*tx) (struct{}, error) {
+		_, err := transact(context.Background(), s.writer, op{stage: stageChange}, func(*tx) (struct{}, error) {
 			close(held)
 			<-hold
 			return struct{}{}, nil
@@ -361,7 +361,7 @@ func testDropWhileReceiving(t *testing.T, s *Store, _ *clock) {
 		_, err := s.DropMessageQueue(context.Background(), q)
 		done <- err
 	}()
-	for len(s.writer.ops) < 1 || len(s.writer.claims) < 1 {
+	for len(s.writer.ops) < 1 || len(s.writer.visits) < 1 {
 		runtime.Gosched()
 	}
 	close(hold)

@@ -93,7 +93,7 @@ func refuseUnknown(version int64) error {
 
 // migrate brings the schema up to date in one transaction, during which nobody else can.
 func (c *sqliteConn) migrate() error {
-	if _, err := c.begin(needs{}); err != nil {
+	if _, err := c.begin(beginning{}); err != nil {
 		return err
 	}
 	return finish(c, c.applyMigrations())

@@ -100,7 +100,7 @@ func (s *Store) numberOf(ctx context.Context, find, name string) (no int64, foun
 }
 
 func (s *Store) makeQueue(ctx context.Context, name string) (int64, error) {
-	return transact(ctx, s, stageSettle, func(t *tx) (no int64, err error) {
+	return transactIn(ctx, queueKey, s.writer, op{stage: stageSettle}, func(t *queueTx) (no int64, err error) {
 		found, err := t.prep(sqlQueueNoNamed).text(name).one(func(r row) { no = r.int(0) })
 		if err != nil || found {
 			return no, err
@@ -154,7 +154,7 @@ const makeTenantsFor = 30 * time.Second
 // are new.
 func (s *Store) makeTenants(ctx context.Context, batch *newTenants) (map[string]int64, error) {
 	defer s.closeBatch(batch) // should the writer never come to it
-	_, err := transact(ctx, s, stageSettle, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, queueKey, s.writer, op{stage: stageSettle}, func(t *queueTx) (struct{}, error) {
 		for _, name := range s.closeBatch(batch) {
 			if err := t.prep("INSERT INTO tenants (name, created_at) VALUES (?, ?) ON CONFLICT (name) DO NOTHING").text(name).int(t.now).exec(); err != nil {
 				return struct{}{}, err

@@ -68,7 +68,7 @@ func TestManyAskForNames(t *testing.T) {
 		begun, gate := make(chan struct{}), make(chan struct{})
 		var all sync.WaitGroup
 		all.Go(func() {
-			if _, err := transact(t.Context(), s, stageChange, func(*tx) (int, error) { close(begun); <-gate; return 0, nil }); err != nil {
+			if _, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(*tx) (int, error) { close(begun); <-gate; return 0, nil }); err != nil {
 				t.Error(err)
 			}
 		})

@@ -29,30 +29,42 @@ const (
 // operation is one caller's part of a transaction.
 type operation interface {
 	stage() stage
-	needs(*needs)
-	plain() bool // it only stores new jobs, or settles what needs tells
-	tells() bool // its caller is told what the transaction has found, also if that changed nothing
-	key() string // the first idempotency key of what it stores; "": there is none
+	local() bool // it changes only rows that it names, and adds some
+	ahead() []query
+	touches() []rowName
+	numbers() int // of messages and jobs, that it takes
+	hints() any   // for participants, see opener
+	tells() bool  // its caller is told what the transaction has found, also if that changed nothing
+	key() string  // by which operations are sorted in transactions that need not be alone; "": it does not matter
 	bytes() int
-	rows() int       // that it stores, about
-	party() int64    // the tenant in whose turn it is taken; 0: it is taken at once
-	left() error     // why its caller waits no more; nil: it waits
-	apply(*tx) error // an error that is not a *forebay.Error rolls the whole transaction back
-	finish(error)    // the commit's outcome; called once
+	rows() int         // that it stores, about
+	party() int64      // in whose turn it is taken; 0: it is taken at once
+	left() error       // why its caller waits no more; nil: it waits
+	postponable() bool // it may go into the next transaction: nothing was done for it when this one began
+	apply(*tx) error   // an error that is not a *forebay.Error rolls the whole transaction back
+	finish(error)      // the commit's outcome; called once
+}
+
+// op says what is known of an operation before it runs.
+type op struct {
+	stage stage
+	party int64 // whose it is, of those who take turns at the writer; 0: it waits for nobody's turn
+	rows  int   // that it stores, about; 0: one
+	// numbers is how many sequence numbers it takes, at least about.
+	numbers int
+	size    int // bytes of payload
+	// local says that it changes only rows that it names in ahead and touches, and adds some.
+	local bool
+	ahead []query // what it asks first
+	// touches names rows that it may change and does not ask ahead about.
+	touches []rowName
+	hints   any    // for participants that prepare the transaction; nil: none
+	key     string // see operation
 }
 
 // request is an operation that gives its caller a T.
 type request[T any] struct {
-	at     stage
-	seq    int64            // the message whose lock it settles; 0: none
-	token  int64            // of that lock, if the message goes with it; 0: it may stay
-	answer activityLock     // that ends with its activity; zero: none does
-	new    int              // messages that it stores
-	keys   []idempotencyKey // that may have made these before
-	told   string           // the deployment that it tells of what came of a call
-	size   int
-	many   int   // rows that it stores, if they are more than the messages
-	tenant int64 // that brings something new; 0: it waits for nobody's turn
+	op
 	run    func(*tx) (T, error)
 	ctx    context.Context // of the caller
 	result T
@@ -60,43 +72,19 @@ type request[T any] struct {
 	done   chan struct{}
 }
 
-func (r *request[T]) stage() stage { return r.at }
-
-func (r *request[T]) needs(n *needs) {
-	n.numbers += r.new
-	n.keys = append(n.keys, r.keys...)
-	switch {
-	case r.token != 0:
-		n.ends = append(n.ends, Lock{Seq: r.seq, Token: r.token})
-	case r.seq != 0:
-		n.locks = append(n.locks, r.seq)
-	}
-	if r.answer != (activityLock{}) {
-		n.answers = append(n.answers, r.answer)
-	}
-	if r.told != "" {
-		n.states = append(n.states, r.told)
-	}
-}
-func (r *request[T]) plain() bool  { return r.new > 0 || r.seq != 0 || r.told != "" }
-func (r *request[T]) tells() bool  { return true }
-func (r *request[T]) bytes() int   { return r.size }
-func (r *request[T]) rows() int    { return max(r.new, r.many, 1) }
-func (r *request[T]) party() int64 { return r.tenant }
-func (r *request[T]) left() error  { return r.ctx.Err() }
-
-// postponable reports whether the operation can go into the next transaction: nothing was done for it when this
-// one began.
-func (r *request[T]) postponable() bool {
-	return r.new == 0 && r.seq == 0 && r.token == 0 && r.answer == (activityLock{}) && r.told == "" && len(r.keys) == 0
-}
-
-func (r *request[T]) key() string {
-	if len(r.keys) == 0 {
-		return ""
-	}
-	return r.keys[0].key
-}
+func (r *request[T]) stage() stage       { return r.op.stage }
+func (r *request[T]) local() bool        { return r.op.local }
+func (r *request[T]) tells() bool        { return true }
+func (r *request[T]) key() string        { return r.op.key }
+func (r *request[T]) bytes() int         { return r.size }
+func (r *request[T]) rows() int          { return max(r.op.rows, 1) }
+func (r *request[T]) party() int64       { return r.op.party }
+func (r *request[T]) left() error        { return r.ctx.Err() }
+func (r *request[T]) postponable() bool  { return len(r.op.ahead) == 0 && r.op.hints == nil }
+func (r *request[T]) ahead() []query     { return r.op.ahead }
+func (r *request[T]) touches() []rowName { return r.op.touches }
+func (r *request[T]) numbers() int       { return r.op.numbers }
+func (r *request[T]) hints() any         { return r.op.hints }
 
 func (r *request[T]) apply(t *tx) error {
 	// One that panics rolls the transaction back; the others are tried without it.
@@ -122,26 +110,17 @@ func (r *request[T]) finish(err error) {
 // transact runs f in the writer's next transaction and returns once that is on disk. f may run more
 // than once, but takes effect once. A *forebay.Error from f fails this caller alone, and f must not
 // have changed anything by then. When ctx ends first the outcome is unknown to the caller.
-func transact[T any](ctx context.Context, s *Store, at stage, f func(*tx) (T, error)) (T, error) {
-	return transactSized(ctx, s, at, 0, f)
+func transact[T any](ctx context.Context, w *writer, o op, f func(*tx) (T, error)) (T, error) {
+	return perform(ctx, w, &request[T]{op: o, run: f})
 }
 
-// transactSized is transact for an operation that carries so many bytes of payload.
-func transactSized[T any](ctx context.Context, s *Store, at stage, size int, f func(*tx) (T, error)) (T, error) {
-	return perform(ctx, s, &request[T]{at: at, size: size, run: f})
-}
-
-// transactIn is transactSized for an operation that brings so many rows of a tenant.
-func transactIn[T any](ctx context.Context, s *Store, at stage, tenant int64, rows, size int, f func(*tx) (T, error)) (T, error) {
-	return perform(ctx, s, &request[T]{at: at, size: size, many: rows, tenant: tenant, run: f})
+// transactIn is transact with a participant's part of the transaction.
+func transactIn[P participant, X, T any](ctx context.Context, k *partKey[P, X], w *writer, o op, f func(*X) (T, error)) (T, error) {
+	return transact(ctx, w, o, func(t *tx) (T, error) { return f(k.of(t)) })
 }
 
 // perform hands a request to the writer and waits for its outcome.
-func perform[T any](ctx context.Context, s *Store, r *request[T]) (T, error) {
-	return performBy(ctx, s.writer, r)
-}
-
-func performBy[T any](ctx context.Context, w *writer, r *request[T]) (T, error) {
+func perform[T any](ctx context.Context, w *writer, r *request[T]) (T, error) {
 	var zero T
 	r.ctx, r.done = ctx, make(chan struct{})
 	select {

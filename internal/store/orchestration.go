@@ -37,16 +37,16 @@ var AnyEnd = []forebay.OrchestrationStatus{forebay.OrchestrationCompleted, foreb
 // CreateOrchestration stores an instance. If there is one with its id already it is refused, unless
 // that one ended with one of the statuses to replace: then it is purged in the same transaction.
 func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, replace ...forebay.OrchestrationStatus) error {
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, tenant: o.Tenant, new: 2, many: 4, size: len(o.Input.inline()) + len(o.Event.inline()), run: func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, orchestrateKey, s.writer, op{stage: stageSettle, party: o.Tenant, numbers: 2, rows: 4, size: len(o.Input.inline()) + len(o.Event.inline()), local: true}, func(t *orchestrateTx) (struct{}, error) {
 		made, err := t.createOrchestration(o, replace)
 		if err == nil && !made {
 			err = forebay.Errorf(forebay.CodeConflict, "there is an instance %s already", o.ID)
 		}
 		if err == nil {
-			err = t.audit(o.Audit)
+			err = auditIn(t.tx, o.Audit)
 		}
 		return struct{}{}, err
-	}})
+	})
 	return err
 }
 
@@ -57,14 +57,14 @@ const sqlInsertTurn = `
 INSERT INTO orchestration_turns (instance, pool, visible, status, updated_at) VALUES (?, ?, ?, ?, ?)`
 
 // createOrchestration reports whether it could: there was no instance with that id, or one that may be replaced.
-func (t *tx) createOrchestration(o NewOrchestration, replace []forebay.OrchestrationStatus) (bool, error) {
+func (t *orchestrateTx) createOrchestration(o NewOrchestration, replace []forebay.OrchestrationStatus) (bool, error) {
 	old, err := t.orchestrationOf(o.Tenant, o.ID)
 	if err != nil || old.no != 0 && (!old.over || !slices.Contains(replace, old.end)) {
 		return false, err
 	}
 	if old.no != 0 {
 		t.changed(old.no) // whoever watches it has another to watch
-		if err := errors.Join(t.purgeOrchestration(old.no), t.audit(o.Replacing)); err != nil {
+		if err := errors.Join(t.purgeOrchestration(old.no), auditIn(t.tx, o.Replacing)); err != nil {
 			return false, err
 		}
 	}
@@ -72,7 +72,7 @@ func (t *tx) createOrchestration(o NewOrchestration, replace []forebay.Orchestra
 	if err != nil {
 		return false, err
 	}
-	no, err := t.newSeq()
+	no, err := t.queue.newSeq()
 	if err != nil {
 		return false, err
 	}
@@ -106,7 +106,7 @@ type orchestrationRef struct {
 	parent    int64                       // the instance that called it and hears how it ends; 0: none does
 }
 
-func (t *tx) orchestrationOf(tenant int64, id string) (o orchestrationRef, err error) {
+func (t *orchestrateTx) orchestrationOf(tenant int64, id string) (o orchestrationRef, err error) {
 	_, err = t.prep(`SELECT o.no, o.execution, o.name, coalesce(o.status, ''), coalesce(t.pool, 0),
 		CASE WHEN t.status = 'Pending' AND t.token IS NULL THEN t.visible ELSE 0 END,
 		coalesce((SELECT p.name FROM orchestration_pools p WHERE p.no = t.pool AND p.kind = ?), ''), coalesce(o.parent, 0)
@@ -120,7 +120,7 @@ func (t *tx) orchestrationOf(tenant int64, id string) (o orchestrationRef, err e
 }
 
 // existing is orchestrationOf for an instance that there must be.
-func (t *tx) existing(tenant int64, id string) (orchestrationRef, error) {
+func (t *orchestrateTx) existing(tenant int64, id string) (orchestrationRef, error) {
 	o, err := t.orchestrationOf(tenant, id)
 	if err == nil && o.no == 0 {
 		err = noOrchestration(id)
@@ -129,8 +129,8 @@ func (t *tx) existing(tenant int64, id string) (orchestrationRef, error) {
 }
 
 // addEvent puts an event into an instance's inbox. answer says that its execution has asked for it.
-func (t *tx) addEvent(instance, at int64, answer bool, event Payload) error {
-	no, err := t.newSeq()
+func (t *orchestrateTx) addEvent(instance, at int64, answer bool, event Payload) error {
+	no, err := t.queue.newSeq()
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (t *tx) addEvent(instance, at int64, answer bool, event Payload) error {
 }
 
 // wakeInstance makes an instance ready for a turn, unless it is having one: that looks again when it ends. A pool of 0 is looked up.
-func (t *tx) wakeInstance(instance, pool int64) error {
+func (t *orchestrateTx) wakeInstance(instance, pool int64) error {
 	if t.woken[instance] {
 		return nil
 	}
@@ -177,7 +177,7 @@ const (
 
 // signal puts an event into an instance's inbox and has its next turn taken by whoever can: by any process if the event
 // keeps it from going on. Nothing comes before its start, which an end does not wait for.
-func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event Payload, does Effect) (err error) {
+func (t *orchestrateTx) signal(tenant int64, o orchestrationRef, answer bool, event Payload, does Effect) (err error) {
 	at, pool := max(t.now, o.begins), o.pool
 	switch does {
 	case Suspends:
@@ -236,7 +236,7 @@ func (o orchestrationRef) changesNothing(does Effect) bool {
 // SendOrchestration puts an event into the inbox of an instance that is not over, nor about to be. One that would change nothing is
 // left out: it resumes what is not suspended, or suspends what is.
 func (s *Store) SendOrchestration(ctx context.Context, g Signal) error {
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, tenant: g.Tenant, new: 1, many: 2, size: len(g.Event.inline()), run: func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, orchestrateKey, s.writer, op{stage: stageSettle, party: g.Tenant, numbers: 1, rows: 2, size: len(g.Event.inline()), local: true}, func(t *orchestrateTx) (struct{}, error) {
 		o, err := t.existing(g.Tenant, g.ID)
 		switch {
 		case err != nil:
@@ -251,8 +251,8 @@ func (s *Store) SendOrchestration(ctx context.Context, g Signal) error {
 		if err := t.signal(g.Tenant, o, false, g.Event, g.Effect); err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, t.audit(g.Audit)
-	}})
+		return struct{}{}, auditIn(t.tx, g.Audit)
+	})
 	return err
 }
 

@@ -53,7 +53,7 @@ INSERT INTO orchestration_activities (instance, event_id, run, pool, turns, visi
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // newActivity stores an activity, under a lock if a claim waits for it.
-func (t *tx) newActivity(turn *Turn, run, turns int64, a *NewActivity) error {
+func (t *orchestrateTx) newActivity(turn *Turn, run, turns int64, a *NewActivity) error {
 	pool, err := t.poolOf(turn.Tenant, WorkActivity, a.Name)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (t *tx) newActivity(turn *Turn, run, turns int64, a *NewActivity) error {
 		c.activities = append(c.activities, Activity{Instance: turn.Instance, Tenant: turn.Tenant, ID: turn.ID, EventID: a.EventID, Name: a.Name,
 			Event: a.Event, Policy: a.Policy, KeyID: turn.keyID, Number: 1, ScheduledAt: fromMillis(t.now), StartedAt: fromMillis(t.now),
 			Token: token, pool: pool, run: run})
-		p := t.w.work.pools[pool]
+		p := t.w.pools[pool]
 		p.due = min(p.due, visible)
 	} else {
 		t.workReady(pool, visible)
@@ -96,7 +96,7 @@ FROM (SELECT * FROM orchestration_activities WHERE pool = ? AND visible <= ? ORD
 const sqlLockActivity = `
 UPDATE orchestration_activities SET visible = ?, token = ?, number = ?, lost = ?, started_at = ? WHERE instance = ? AND event_id = ?`
 
-func (t *tx) takeActivities(p *workPool, c *workClaim, most int) (taken int, err error) {
+func (t *orchestrateTx) takeActivities(p *workPool, c *workClaim, most int) (taken int, err error) {
 	first, until := len(c.activities), t.now+c.Lock.Milliseconds()
 	var lost []Activity // attempts
 	err = t.prep(sqlReadyActivities).int(p.No).int(t.now).int(int64(most)).each(func(r row) error {
@@ -116,7 +116,7 @@ func (t *tx) takeActivities(p *workPool, c *workClaim, most int) (taken int, err
 	if err != nil {
 		return 0, err
 	}
-	t.tally.ActivitiesLost += len(lost)
+	t.lost += len(lost)
 	for i := range lost {
 		if err := t.activityAttempt(&lost[i], ActivityOutcome{Outcome: ActivityLost}); err != nil {
 			return 0, err
@@ -152,17 +152,17 @@ type ActivityOutcome struct {
 // SettleActivity records an attempt. If it was the last one its instance gets the event, else it is ready again after the delay.
 // It returns forebay.ErrLockLost, and changes nothing, when another has the activity or nobody waits for it any more.
 func (s *Store) SettleActivity(ctx context.Context, a *Activity, o ActivityOutcome) error {
-	r := &request[struct{}]{at: stageSettle, new: 1, size: len(o.Event.inline()), run: func(t *tx) (struct{}, error) {
-		return struct{}{}, t.settleActivity(a, o)
-	}}
+	what := op{stage: stageSettle, numbers: 1, size: len(o.Event.inline()), local: true}
 	if o.Outcome != ActivityRetried {
-		r.answer = a.lock()
+		what.ahead = []query{a.askEnd()}
 	}
-	_, err := perform(ctx, s, r)
+	_, err := transactIn(ctx, orchestrateKey, s.writer, what, func(t *orchestrateTx) (struct{}, error) {
+		return struct{}{}, t.settleActivity(a, o)
+	})
 	return err
 }
 
-func (t *tx) settleActivity(a *Activity, o ActivityOutcome) error {
+func (t *orchestrateTx) settleActivity(a *Activity, o ActivityOutcome) error {
 	if o.Outcome == ActivityRetried {
 		at := t.now + o.Delay.Milliseconds()
 		err := t.prep("UPDATE orchestration_activities SET visible = ?, token = NULL, failures = failures + 1 WHERE instance = ? AND event_id = ? AND token = ?").
@@ -191,22 +191,19 @@ func (t *tx) settleActivity(a *Activity, o ActivityOutcome) error {
 
 // endActivity removes an activity if its lock still holds it, and returns the pool of its instance; 0: it was not asked for, since that
 // would take SQLite longer than to look it up once for all that a transaction ends of an instance.
-func (t *tx) endActivity(a *Activity) (turns int64, err error) {
-	l := a.lock()
-	if turns, known := t.answered[l]; known {
-		if delete(t.answered, l); turns == 0 { // and who comes with the same lock again finds nothing
-			return 0, forebay.ErrLockLost
-		}
-		return turns, nil
+func (t *orchestrateTx) endActivity(a *Activity) (turns int64, err error) {
+	found, err := t.prep(sqlEndActivity).int(a.Instance).int(int64(a.EventID)).int(a.Token).one(func(r row) { turns = r.int(0) })
+	if err == nil && !found {
+		err = forebay.ErrLockLost
 	}
-	return 0, t.prep("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND token = ?").int(l.instance).int(l.event).int(l.token).fenced()
+	return turns, err
 }
 
 const sqlActivityAttempt = `
 INSERT INTO orchestration_attempts (instance, event_id, run, number, pool, started_at, finished_at, outcome, error_type, error, retry_delay)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-func (t *tx) activityAttempt(a *Activity, o ActivityOutcome) error {
+func (t *orchestrateTx) activityAttempt(a *Activity, o ActivityOutcome) error {
 	started := a.StartedAt.UnixMilli()
 	st := t.prep(sqlActivityAttempt).int(a.Instance).int(int64(a.EventID)).int(a.run).int(int64(a.Number)).intOrNull(a.pool).int(started).int(max(started, t.now)).
 		text(o.Outcome).textOrNull(bounded(o.ErrorType))
@@ -229,7 +226,7 @@ SELECT instance, event_id, run, number, pool, started_at, CASE WHEN started_at >
 FROM orchestration_activities WHERE instance = ?3 AND (token IS NOT NULL OR job IS NOT NULL)`
 
 // cutOff removes the activities of an instance. The attempts that are under way, by whoever holds them or as a job, go on record.
-func (t *tx) cutOff(instance int64) error {
+func (t *orchestrateTx) cutOff(instance int64) error {
 	if err := t.prep(sqlCutOff).int(t.now).text(ActivityCutOff).int(instance).exec(); err != nil {
 		return err
 	}
@@ -250,7 +247,7 @@ DELETE FROM orchestration_attempts WHERE instance = ?1 AND finished_at < (
 // AbandonActivity puts an activity back whose attempt came to nothing; it is ready again after the delay. The attempt counts as
 // lost if it may have begun, and otherwise leaves no trace.
 func (s *Store) AbandonActivity(ctx context.Context, a *Activity, delay time.Duration, begun bool) error {
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 1, run: func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, orchestrateKey, s.writer, op{stage: stageSettle, numbers: 1, local: true}, func(t *orchestrateTx) (struct{}, error) {
 		number, lost := a.Number-1, a.Lost
 		if begun {
 			number, lost = a.Number, a.Lost+1
@@ -263,17 +260,17 @@ func (s *Store) AbandonActivity(ctx context.Context, a *Activity, delay time.Dur
 		}
 		t.workReady(a.pool, at)
 		if begun {
-			t.tally.ActivitiesLost++
+			t.lost++
 			err = t.activityAttempt(a, ActivityOutcome{Outcome: ActivityLost})
 		}
 		return struct{}{}, err
-	}})
+	})
 	return err
 }
 
 // RenewWork extends the locks of turns and activities to now + lock and returns the tokens of those that were lost.
 func (s *Store) RenewWork(ctx context.Context, turns []*Turn, activities []*Activity, lock time.Duration) (lost map[int64]bool, err error) {
-	return perform(ctx, s, &request[map[int64]bool]{at: stageSettle, new: 1, run: func(t *tx) (map[int64]bool, error) {
+	return transactIn(ctx, orchestrateKey, s.writer, op{stage: stageSettle, numbers: 1, local: true}, func(t *orchestrateTx) (map[int64]bool, error) {
 		lost := map[int64]bool{}
 		for _, turn := range turns {
 			lost[turn.Token] = true
@@ -282,15 +279,15 @@ func (s *Store) RenewWork(ctx context.Context, turns []*Turn, activities []*Acti
 			lost[a.Token] = true
 		}
 		renew := t.renewWork
-		if t.w.share != nil {
+		if t.w.shared() {
 			renew = t.renewWorkShared
 		}
 		return lost, renew(turns, activities, t.now+lock.Milliseconds(), func(token int64) { delete(lost, token) })
-	}})
+	})
 }
 
 // renewWork calls held with the token of each lock that still holds.
-func (t *tx) renewWork(turns []*Turn, activities []*Activity, until int64, held func(token int64)) error {
+func (t *orchestrateTx) renewWork(turns []*Turn, activities []*Activity, until int64, held func(token int64)) error {
 	renew := func(token int64, st statement) error {
 		rows, err := st.count()
 		if rows > 0 {

@@ -251,7 +251,7 @@ func TestAttemptsOutliveTheirExecution(t *testing.T) {
 func TestAttemptsAreBounded(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		o, activities := underWay(t, s, 1)
-		_, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+		_, err := transactIn(t.Context(), orchestrateKey, s.writer, op{stage: stageChange}, func(t *orchestrateTx) (struct{}, error) {
 			for i := range maxEarlierAttempts + 100 {
 				a := Activity{Instance: o.No, EventID: maxEarlierAttempts + 100 - i, Number: 1, StartedAt: fromMillis(int64(i))}
 				if err := t.activityAttempt(&a, ActivityOutcome{Outcome: ActivityLost}); err != nil {

@@ -62,7 +62,7 @@ func (s *Store) ActivityAttempts(ctx context.Context, no int64) (attempts []fore
 
 // PurgeOrchestration deletes an instance with its history. One that is not over is deleted only by force.
 func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force bool, audit Audit) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, orchestrateKey, s.writer, op{stage: stageChange}, func(t *orchestrateTx) (struct{}, error) {
 		o, err := t.existing(tenant, id)
 		if err == nil && !o.over && !force {
 			err = forebay.Errorf(forebay.CodeConflict, "the instance %s is not over", id)
@@ -74,14 +74,14 @@ func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string,
 		if err := t.purgeOrchestration(o.no); err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, t.audit(audit)
+		return struct{}{}, auditIn(t.tx, audit)
 	})
 	return err
 }
 
 // PurgeOver deletes those of the instances that are over, in one transaction, and returns how many those were.
 func (s *Store) PurgeOver(ctx context.Context, tenant int64, ids []string, audit Audit) (purged int, err error) {
-	return transact(ctx, s, stageChange, func(t *tx) (purged int, err error) {
+	return transactIn(ctx, orchestrateKey, s.writer, op{stage: stageChange}, func(t *orchestrateTx) (purged int, err error) {
 		for _, id := range ids {
 			o, err := t.orchestrationOf(tenant, id)
 			if err != nil {
@@ -99,11 +99,11 @@ func (s *Store) PurgeOver(ctx context.Context, tenant int64, ids []string, audit
 		if purged == 0 {
 			return 0, nil
 		}
-		return purged, t.audit(audit)
+		return purged, auditIn(t.tx, audit)
 	})
 }
 
-func (t *tx) purgeOrchestration(no int64) error {
+func (t *orchestrateTx) purgeOrchestration(no int64) error {
 	if err := t.freeBlobs(no, sqlFreeAll); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (t *tx) purgeOrchestration(no int64) error {
 }
 
 // removeRows removes what tables have of an instance.
-func (t *tx) removeRows(instance int64, tables ...string) error {
+func (t *orchestrateTx) removeRows(instance int64, tables ...string) error {
 	for _, table := range tables {
 		if err := t.prep("DELETE FROM " + table + " WHERE instance = ?").int(instance).exec(); err != nil {
 			return err
@@ -130,7 +130,7 @@ func (s *Store) PurgeOrchestrations(ctx context.Context, before time.Time, above
 		purged int
 		last   int64
 	}
-	found, err := transact(ctx, s, stageChange, func(t *tx) (step, error) {
+	found, err := transactIn(ctx, orchestrateKey, s.writer, op{stage: stageChange}, func(t *orchestrateTx) (step, error) {
 		st := step{last: above}
 		var over []int64
 		err := t.prep("SELECT no, created_at, CASE WHEN status IS NOT NULL AND completed_at < ? THEN 1 ELSE 0 END FROM orchestrations WHERE no > ? ORDER BY no LIMIT ? + 0").
@@ -183,7 +183,7 @@ func (s *Store) RewindOrchestrations(ctx context.Context, all []Rewound) error {
 	for i := range all {
 		size += len(all[i].History.inline())
 	}
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: len(all), size: size, run: func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, orchestrateKey, s.writer, op{stage: stageSettle, numbers: len(all), size: size, local: true}, func(t *orchestrateTx) (struct{}, error) {
 		for i := range all {
 			if err := t.rewindable(&all[i]); err != nil {
 				return struct{}{}, err
@@ -195,11 +195,11 @@ func (s *Store) RewindOrchestrations(ctx context.Context, all []Rewound) error {
 			}
 		}
 		return struct{}{}, nil
-	}})
+	})
 	return err
 }
 
-func (t *tx) rewindable(r *Rewound) error {
+func (t *orchestrateTx) rewindable(r *Rewound) error {
 	found, err := t.prep("SELECT no FROM orchestrations WHERE no = ? AND status = ? AND execution = ?").
 		int(r.No).text(string(forebay.OrchestrationFailed)).text(r.Execution).one(func(row) {})
 	if err == nil && !found {
@@ -217,7 +217,7 @@ func (t *tx) rewindable(r *Rewound) error {
 	return err
 }
 
-func (t *tx) rewind(r *Rewound) error {
+func (t *orchestrateTx) rewind(r *Rewound) error {
 	if err := t.freeBlobs(r.No, sqlFreeOutcome); err != nil {
 		return err
 	}
@@ -247,5 +247,5 @@ func (t *tx) rewind(r *Rewound) error {
 	if err := t.addEvent(r.No, t.now, false, Inline(r.Event)); err != nil {
 		return err
 	}
-	return t.audit(r.Audit)
+	return auditIn(t.tx, r.Audit)
 }

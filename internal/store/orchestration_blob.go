@@ -44,7 +44,7 @@ func (r row) payload(bytes, blob int) Payload {
 }
 
 // keepBlob notes a blob whose row is stored, and of its instance, unless that is over, that it has one.
-func (t *tx) keepBlob(instance int64, p Payload) error {
+func (t *orchestrateTx) keepBlob(instance int64, p Payload) error {
 	if p.Blob == "" {
 		return nil
 	}
@@ -73,12 +73,12 @@ const (
 )
 
 // freeBlobs frees those blobs of an instance that the statement names.
-func (t *tx) freeBlobs(instance int64, sql string) error {
+func (t *orchestrateTx) freeBlobs(instance int64, sql string) error {
 	return t.prep(sql).int(instance).int(t.now).exec()
 }
 
 // freePayload is freeBlobs for a payload whose row goes, or does not come about.
-func (t *tx) freePayload(p Payload) error {
+func (t *orchestrateTx) freePayload(p Payload) error {
 	if p.Blob == "" {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (s *Store) FreedBlobs(ctx context.Context, before time.Time, skip, limit in
 
 // ForgetFreedBlobs is for those that have been removed.
 func (s *Store) ForgetFreedBlobs(ctx context.Context, keys []string) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, orchestrateKey, s.writer, op{stage: stageChange}, func(t *orchestrateTx) (struct{}, error) {
 		for _, key := range keys {
 			if err := t.prep("DELETE FROM orchestration_blobs WHERE key = ?").text(key).exec(); err != nil {
 				return struct{}{}, err

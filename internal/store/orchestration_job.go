@@ -21,7 +21,7 @@ func CallerCorrelation(instanceID string) string {
 func mayBeCalled(correlation string) bool { return strings.HasPrefix(correlation, callerCorrelation) }
 
 // awaitJob puts an activity to rest until its job has ended.
-func (t *tx) awaitJob(a *Activity, seq int64) error {
+func (t *orchestrateTx) awaitJob(a *Activity, seq int64) error {
 	if a.Event.Blob != "" { // which nobody reads any more
 		err := t.prep("UPDATE orchestration_activities SET event_blob = NULL WHERE instance = ? AND event_id = ? AND token = ?").
 			int(a.Instance).int(int64(a.EventID)).int(a.Token).fenced()
@@ -42,7 +42,7 @@ DELETE FROM orchestration_activities WHERE job = ? RETURNING instance, event_id,
   (SELECT t.pool FROM orchestration_turns t WHERE t.instance = orchestration_activities.instance), pool`
 
 // answerCaller tells the instance that called a job that it has ended.
-func (t *tx) answerCaller(e *ending) error {
+func (t *orchestrateTx) answerCaller(e *ending) error {
 	var a Activity
 	var turns int64
 	found, err := t.prep(sqlAnswerCaller).int(e.seq).
@@ -60,7 +60,7 @@ func (t *tx) answerCaller(e *ending) error {
 	if err := t.activityAttempt(&a, outcome); err != nil {
 		return err
 	}
-	no, err := t.newSeq()
+	no, err := t.queue.newSeq()
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (t *tx) answerCaller(e *ending) error {
 }
 
 // jobsOf returns the ids of the jobs that an instance waits for.
-func (t *tx) jobsOf(instance int64) (ids []string, err error) {
+func (t *orchestrateTx) jobsOf(instance int64) (ids []string, err error) {
 	err = t.prep("SELECT j.id FROM orchestration_activities a CROSS JOIN jobs j ON j.seq = a.job WHERE a.instance = ? AND a.job IS NOT NULL").int(instance).
 		each(func(r row) error {
 			ids = append(ids, r.text(0))

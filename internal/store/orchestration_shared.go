@@ -11,8 +11,6 @@ const (
 	fromTurnLocks     = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(instance, token) WHERE o.instance = ANY (ARRAY[x.instance]) AND o.token = x.token"
 	fromActivityLocks = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(instance, event_id, token) " +
 		"WHERE o.instance = ANY (ARRAY[x.instance]) AND o.event_id = x.event_id AND o.token = x.token"
-	sqlEndActivities = "DELETE FROM orchestration_activities o USING " + fromActivityLocks +
-		" RETURNING o.instance, o.event_id, o.token, (SELECT t.pool FROM orchestration_turns t WHERE t.instance = o.instance)"
 	sqlRenewActivities = "UPDATE orchestration_activities o SET visible = ? FROM " + fromActivityLocks + " RETURNING o.token"
 	sqlRenewTurns      = "UPDATE orchestration_turns o SET visible = ? FROM " + fromTurnLocks + " RETURNING o.token"
 )
@@ -25,17 +23,20 @@ func bindActivityLocks(st statement, locks []activityLock) statement {
 	return st.text(arrayOf(instances)).text(arrayOf(events)).text(arrayOf(tokens))
 }
 
-// endActivities has those activities removed that the locks hold, and notes for each lock the pool of its instance, or 0 if it held none.
-func endActivities(locks []activityLock, ended map[activityLock]int64) question {
-	for _, l := range locks {
-		ended[l] = 0
-	}
-	return question{sqlEndActivities, func(st statement) statement { return bindActivityLocks(st, locks) },
-		func(r row) { ended[activityLock{r.int(0), r.int(1), r.int(2)}] = r.int(3) }}
+// sqlEndActivity removes an activity if its lock still holds it, and returns the pool of its instance; 0: that is to be
+// looked up once for all that a transaction ends of an instance.
+var sqlEndActivity = forArrays("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND token = ? RETURNING 0",
+	`DELETE FROM orchestration_activities o USING %s WHERE o.instance = ANY (ARRAY[x.p1]) AND o.event_id = x.p2 AND o.token = x.p3
+RETURNING x.p1, x.p2, x.p3, (SELECT t.pool FROM orchestration_turns t WHERE t.instance = o.instance)`)
+
+func (a *Activity) askEnd() query {
+	q := ask(sqlEndActivity, rowName{of: "orchestration_activities", no: a.Token}).int(a.Instance).int(int64(a.EventID)).int(a.Token)
+	q.write = true
+	return q
 }
 
 // renewWorkShared is renewWork in a round trip each for turns and activities.
-func (t *tx) renewWorkShared(turns []*Turn, activities []*Activity, until int64, held func(token int64)) error {
+func (t *orchestrateTx) renewWorkShared(turns []*Turn, activities []*Activity, until int64, held func(token int64)) error {
 	each := func(r row) error {
 		held(r.int(0))
 		return nil

@@ -75,7 +75,7 @@ const sqlArrived = `
 SELECT i.no, i.event, i.event_id, i.job, coalesce((SELECT o.result_size FROM jobs j JOIN outcomes o ON o.seq = j.seq WHERE j.id = i.job), 0), coalesce(i.event_blob, '')
 FROM orchestration_inbox i WHERE i.instance = ? AND i.visible <= ? ORDER BY i.no LIMIT ? + 0`
 
-func (t *tx) takeTurns(p *workPool, c *workClaim, most int) (taken int, err error) {
+func (t *orchestrateTx) takeTurns(p *workPool, c *workClaim, most int) (taken int, err error) {
 	first := len(c.turns)
 	err = t.prep(sqlReadyTurns).int(p.No).int(t.now).int(int64(most)).each(func(r row) error {
 		c.turns = append(c.turns, Turn{Instance: r.int(0), Tenant: r.int(1), ID: r.text(2), Name: r.text(3), Execution: r.text(4),
@@ -124,7 +124,7 @@ func (t *tx) takeTurns(p *workPool, c *workClaim, most int) (taken int, err erro
 }
 
 // arrived reads what the instance has not seen.
-func (t *tx) arrived(turn *Turn) error {
+func (t *orchestrateTx) arrived(turn *Turn) error {
 	size := 0
 	return unlessStopped(t.prep(sqlArrived).int(turn.Instance).int(t.now).int(maxTurnEvents).each(func(r row) error {
 		a := Arrived{Event: r.payload(1, 5), EventID: int(r.int(2)), Job: r.text(3)}
@@ -142,7 +142,7 @@ UPDATE orchestration_turns SET visible = coalesce((SELECT min(visible) FROM orch
 WHERE instance = ?1 RETURNING visible`
 
 // endTurn unlocks the instance: it is ready again once another event is, in the pool in which it is now.
-func (t *tx) endTurn(turn *Turn, pool int64) error {
+func (t *orchestrateTx) endTurn(turn *Turn, pool int64) error {
 	_, err := t.prep(sqlEndTurn).int(turn.Instance).int(asleep).one(func(r row) { t.workReady(pool, max(r.int(0), t.now)) })
 	return err
 }
@@ -210,17 +210,17 @@ UPDATE orchestration_turns SET token = NULL, visible = ?, deliveries = 0, number
 //
 // It comes after the activities that are settled in the same transaction: what it forgets must not be answered.
 func (s *Store) CompleteTurn(ctx context.Context, turn *Turn, r *TurnResult) (orphans []string, err error) {
-	return perform(ctx, s, &request[[]string]{at: stageChange, new: r.numbers(), size: r.bytes(), run: func(t *tx) (orphans []string, err error) {
+	return transactIn(ctx, orchestrateKey, s.writer, op{stage: stageChange, numbers: r.numbers(), size: r.bytes(), local: true}, func(t *orchestrateTx) (orphans []string, err error) {
 		if r.Status.Terminal() && r.Status != forebay.OrchestrationCompleted {
 			if orphans, err = t.jobsOf(turn.Instance); err != nil {
 				return nil, err
 			}
 		}
 		return orphans, t.completeTurn(turn, r)
-	}})
+	})
 }
 
-func (t *tx) completeTurn(turn *Turn, r *TurnResult) error {
+func (t *orchestrateTx) completeTurn(turn *Turn, r *TurnResult) error {
 	events, run := turn.Events+int64(r.Events), turn.run
 	if r.Reset != nil {
 		events, run = int64(r.Events), run+1
@@ -301,7 +301,7 @@ func (st statement) fencedPool() (pool int64, err error) {
 	return pool, err
 }
 
-func (t *tx) addHistory(instance, turn int64, count int, events Payload) error {
+func (t *orchestrateTx) addHistory(instance, turn int64, count int, events Payload) error {
 	if events.Blob != "" {
 		if err := t.keepBlob(instance, events); err != nil {
 			return err
@@ -314,7 +314,7 @@ func (t *tx) addHistory(instance, turn int64, count int, events Payload) error {
 }
 
 // resetOrchestration forgets the execution so far: its history, and whatever would still answer it. Its attempts stay on record.
-func (t *tx) resetOrchestration(turn *Turn, run int64, r *Reset) error {
+func (t *orchestrateTx) resetOrchestration(turn *Turn, run int64, r *Reset) error {
 	if err := t.forgetExecution(turn.Instance); err != nil {
 		return err
 	}
@@ -334,7 +334,7 @@ func (t *tx) resetOrchestration(turn *Turn, run int64, r *Reset) error {
 }
 
 // forgetExecution removes what an execution waits for. Whoever carries out an activity of it learns that the lock is lost.
-func (t *tx) forgetExecution(instance int64) error {
+func (t *orchestrateTx) forgetExecution(instance int64) error {
 	if err := t.cutOff(instance); err != nil {
 		return err
 	}
@@ -346,7 +346,7 @@ UPDATE orchestrations SET status = ?, completed_at = ?, output = ?, output_blob 
   started_at = (SELECT started_at FROM orchestration_turns WHERE instance = orchestrations.no) WHERE no = ?`
 
 // endOrchestration writes how it ended and removes everything that was still to happen.
-func (t *tx) endOrchestration(turn *Turn, r *TurnResult) error {
+func (t *orchestrateTx) endOrchestration(turn *Turn, r *TurnResult) error {
 	var failure []byte
 	if r.Failure != nil {
 		var err error
@@ -368,7 +368,7 @@ func (t *tx) endOrchestration(turn *Turn, r *TurnResult) error {
 }
 
 // sendMessages delivers what a turn wants to tell other instances. What cannot be delivered is dropped: whom it was for is over.
-func (t *tx) sendMessages(turn *Turn, r *TurnResult) error {
+func (t *orchestrateTx) sendMessages(turn *Turn, r *TurnResult) error {
 	for i := range r.Messages {
 		m := &r.Messages[i]
 		if m.Start != nil {
@@ -412,7 +412,7 @@ func (t *tx) sendMessages(turn *Turn, r *TurnResult) error {
 
 // AbandonTurn puts a turn back that came to nothing; it is taken again after the delay. It may count as lost.
 func (s *Store) AbandonTurn(ctx context.Context, turn *Turn, delay time.Duration, lost bool) error {
-	_, err := perform(ctx, s, &request[struct{}]{at: stageSettle, new: 1, run: func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, orchestrateKey, s.writer, op{stage: stageSettle, numbers: 1, local: true}, func(t *orchestrateTx) (struct{}, error) {
 		at, more := t.now+delay.Milliseconds(), int64(0)
 		if lost {
 			more = lostDelivery
@@ -423,6 +423,6 @@ func (s *Store) AbandonTurn(ctx context.Context, turn *Turn, delay time.Duration
 			t.workReady(pool, at)
 		}
 		return struct{}{}, err
-	}})
+	})
 	return err
 }

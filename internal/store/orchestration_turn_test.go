@@ -54,7 +54,7 @@ func TestTurnSeesResultsOfJobsByTheirSize(t *testing.T) {
 		if _, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("start"))}); err != nil {
 			t.Fatal(err)
 		}
-		_, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+		_, err := transactIn(t.Context(), orchestrateKey, s.writer, op{stage: stageChange}, func(t *orchestrateTx) (struct{}, error) {
 			for i := range int64(3) {
 				id := fmt.Sprint("job_", i)
 				err := errors.Join(
@@ -141,7 +141,7 @@ func TestOldestTurnsOfManyPools(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, e auditEngine) {
 		s := e.open()
 		tenant := tenantOf(t, s, "acme")
-		_, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+		_, err := transactIn(t.Context(), orchestrateKey, s.writer, op{stage: stageChange}, func(t *orchestrateTx) (struct{}, error) {
 			for i := range turnPoolsPage {
 				err := t.prep("INSERT INTO orchestration_pools (tenant, kind, name) VALUES (?, ?, ?)").int(tenant).int(int64(WorkTurn)).text(fmt.Sprint("early", i)).exec()
 				if err != nil {
@@ -208,10 +208,10 @@ func TestHaltingLeavesActivitiesAlone(t *testing.T) {
 		o, _ := underWay(t, s, n)
 		tenant := tenantOf(t, s, "acme")
 		for _, does := range []Effect{Suspends, Resumes, Terminates} {
-			written, err := transact(t.Context(), s, stageSettle, func(t *tx) (written int64, err error) {
+			written, err := transactIn(t.Context(), orchestrateKey, s.writer, op{stage: stageSettle}, func(t *orchestrateTx) (written int64, err error) {
 				count := func() (rows int64) {
 					sql := "SELECT total_changes()"
-					if t.w.share != nil {
+					if t.w.shared() {
 						sql = "SELECT CAST(sum(n_tup_ins + n_tup_upd + n_tup_del) AS bigint) FROM pg_stat_xact_user_tables"
 					}
 					if err == nil {

@@ -20,12 +20,12 @@ func TestAnOperationThatPanicsFailsAlone(t *testing.T) {
 		var running sync.WaitGroup
 		for range 20 {
 			running.Go(func() {
-				if _, err := transact(t.Context(), s, stageChange, func(*tx) (int, error) { panic("a part of the input") }); !errors.Is(err, panics.ErrPanicked) {
+				if _, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(*tx) (int, error) { panic("a part of the input") }); !errors.Is(err, panics.ErrPanicked) {
 					t.Errorf("the operation that panics: %v", err)
 				}
 			})
 			running.Go(func() {
-				if n, err := transact(t.Context(), s, stageChange, func(*tx) (int, error) { return 7, nil }); err != nil || n != 7 {
+				if n, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(*tx) (int, error) { return 7, nil }); err != nil || n != 7 {
 					t.Errorf("another operation: %d, %v", n, err)
 				}
 			})

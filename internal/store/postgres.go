@@ -43,6 +43,7 @@ type postgresConn struct {
 	backend    int64         // the server's process behind the connection, which must stay the same
 	warning    string        // that the server has sent with what is being answered; "": none
 	wrote      bool          // the transaction has changed rows, by the tags of its statements
+	fetched    *prefetched   // what was asked ahead; nil: nothing
 }
 
 // What one transaction or one read may take before its connection is given up: the server, or the
@@ -201,6 +202,10 @@ func (c *postgresConn) assure() error {
 // commit sends what waits with it. A commit that the server answers with a warning may be undone by a failover:
 // its wait for a standby has ended early, for the server then warns and says COMMIT all the same.
 func (c *postgresConn) commit() error {
+	if err := c.unusedAhead(); err != nil {
+		return err
+	}
+	c.fetched = nil
 	if len(c.groups) == 0 {
 		c.open = false
 		return c.simple("COMMIT")
@@ -240,7 +245,7 @@ func (c *postgresConn) rollback() error {
 	if c.pg == nil || c.pg.IsClosed() || c.pg.TxStatus() == 'I' {
 		return nil
 	}
-	c.open = false
+	c.open, c.fetched = false, nil
 	c.forgetPending()
 	return c.simple("ROLLBACK")
 }
@@ -393,6 +398,11 @@ func (s *postgresStatement) step() (bool, error) {
 // run executes the statement and keeps all rows: another may run before they are read.
 func (s *postgresStatement) run() error {
 	c := s.c
+	if a := c.fetched.take(s.original, s.values); a != nil {
+		s.ran, s.rows, s.at = true, a.rows, -1
+		c.result = answer{rows: a.rows, tag: pgconn.NewCommandTag(fmt.Sprintf("AHEAD %d", len(a.rows)))}
+		return nil
+	}
 	if !c.open {
 		c.patience()
 	}

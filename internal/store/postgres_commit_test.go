@@ -170,7 +170,7 @@ func TestTransactionThatChangedNothingWaits(t *testing.T) {
 		"DELETE FROM queues WHERE no = ?",
 	} {
 		err := server.stopping("pg_cancel_backend", func() error {
-			_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) { return struct{}{}, tx.prep(sql).int(queue + 1000).exec() })
+			_, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(tx *tx) (struct{}, error) { return struct{}{}, tx.prep(sql).int(queue + 1000).exec() })
 			return err
 		})
 		if forebay.CodeOf(err) != forebay.CodeUnavailable {

@@ -71,18 +71,19 @@ func openPostgres(ctx context.Context, opts Options) (*Store, error) {
 	}
 	config := c.config
 	s := &Store{release: func() {}, connect: postgresReader(config), connectSearch: postgresReader(searchConfig(config)), answers: opts.Answers}
-	e := newExchange(config)
-	if err := s.start(conn{driver: c}, opts, e.share); err != nil {
+	e := newNotifier(config)
+	e.details, e.kept = string(rune(wordLine)), []wordKind{wordCancelled}
+	if err := s.start(conn{driver: c}, opts, e.publish); err != nil {
 		return nil, err
 	}
-	e.start(s.hear)
+	e.start(s.received)
 	s.release = e.close
 	beside, err := connectPostgres(ctx, config)
 	if err == nil {
 		err = beside.present(sharedPresence)
 	}
 	if err == nil {
-		err = s.startSubmitter(conn{driver: beside}, e.share)
+		err = s.startSubmitter(conn{driver: beside}, opts, e.publish)
 	}
 	if err != nil {
 		if beside != nil && s.submitter == nil {

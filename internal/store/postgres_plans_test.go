@@ -18,9 +18,9 @@ func TestPlansOfEmptyTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	statements := []string{sqlReleaseAll, sqlTokens, sqlRenewShared, sqlEndActivities, sqlRenewActivities, sqlRenewTurns, sqlReadyTurns, sqlReadyActivities,
+	statements := []string{sqlRenewShared, sqlRenewActivities, sqlRenewTurns, sqlReadyTurns, sqlReadyActivities,
 		sqlFreeAll, sqlFreeRun, sqlFreeRest, sqlFreeOutcome, sqlOrchestrationBlobInUse, sqlOrchestrationStart,
-		sqlMadeBeforeShared, sqlStates, sqlReadyShared, sqlNextShared, sqlAheadOfOwn, sqlAheadOfOwnLater, sqlAheadOfOthers, sqlAheadOfOthersLater,
+		sqlStates, sqlReadyShared, sqlNextShared, sqlAheadOfOwn, sqlAheadOfOwnLater, sqlAheadOfOthers, sqlAheadOfOthersLater,
 		auditedColumns + ofNumbersShared + ofAuditedJobs, sqlVerifyAudit, sqlAuditEntries, sqlAuditActs, sqlAuditAct,
 		sqlReadyMessages, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlBehind, sqlHeld, sqlUnlock, sqlReportHours, sqlHourCodes, sqlWebhookRoom, sqlSweepWebhookDeliveries, sqlEndedDelivery, sqlSetAsideRows, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy}
 	for single, merged := range mergeable {
@@ -32,6 +32,15 @@ func TestPlansOfEmptyTables(t *testing.T) {
 		sql, _ := (^columns(0)).with(merged, types)
 		statements = append(statements, sql)
 	}
+	arguments := func(sql string) (args []argument) {
+		_, parameters := translate(sql)
+		return make([]argument, parameters)
+	}
+	for single, form := range arrayForms {
+		statements = append(statements, overParameters(form, arguments(single)))
+	}
+	ofTexts := []argument{{kind: kindInt}, {kind: kindText}}
+	statements = append(statements, overParameters(selectForm(sqlMadeBefore, 2), ofTexts))
 	err = s.read(t.Context(), func(c conn) error {
 		pg := c.driver.(*postgresConn)
 		if err := pg.simple("VACUUM ANALYZE"); err != nil {

@@ -82,7 +82,7 @@ func TestServerProcessThatChanges(t *testing.T) {
 	defer c.Close()
 	mustDo(t, c.prepareDatabase(t.Context(), false))
 	c.backend++
-	if _, err := c.begin(needs{}); forebay.CodeOf(c.explain(err)) != forebay.CodeUnavailable {
+	if _, err := c.begin(beginning{}); forebay.CodeOf(c.explain(err)) != forebay.CodeUnavailable {
 		t.Errorf("%v", err)
 	}
 	mustDo(t, c.rollback())

@@ -433,7 +433,7 @@ const (
 // Settled reports whether every transaction of the database that had written something when it was called is over: what they have
 // stored can be seen then, and nothing of them is still to come. It waits for a second at most.
 func (s *Store) Settled(ctx context.Context) (settled bool, err error) {
-	if s.writer.share == nil { // there is one writer, which knows how its transactions ended
+	if !s.writer.shared() { // there is one writer, which knows how its transactions ended
 		return true, ctx.Err()
 	}
 	number := func(sql string) (n int64, err error) {

@@ -7,16 +7,16 @@ import (
 
 // Renew extends the locks to now + lock and reports for each whether it still held.
 func (s *Store) Renew(ctx context.Context, locks []Lock, lock time.Duration) (held []bool, err error) {
-	return transact(ctx, s, stageSettle, func(t *tx) ([]bool, error) {
+	return transactIn(ctx, jobsKey, s.writer, op{stage: stageSettle}, func(t *jobsTx) ([]bool, error) {
 		until := t.now + lock.Milliseconds()
-		if t.w.share != nil {
+		if t.w.shared() {
 			return t.renewShared(locks, until)
 		}
 		return t.renew(locks, until)
 	})
 }
 
-func (t *tx) renew(locks []Lock, until int64) (held []bool, err error) {
+func (t *jobsTx) renew(locks []Lock, until int64) (held []bool, err error) {
 	held = make([]bool, len(locks))
 	for i, l := range locks {
 		rows, err := t.prep("UPDATE messages SET visible = ? WHERE seq = ? AND token = ?").int(until).int(l.Seq).int(l.Token).count()

@@ -6,7 +6,7 @@ const sqlRenewShared = `
 UPDATE messages m SET visible = ? FROM unnest(CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(seq, token)
 WHERE m.seq = ANY (ARRAY[x.seq]) AND m.token = x.token RETURNING m.seq, m.token`
 
-func (t *tx) renewShared(locks []Lock, until int64) (held []bool, err error) {
+func (t *jobsTx) renewShared(locks []Lock, until int64) (held []bool, err error) {
 	seqs, tokens := make([]int64, len(locks)), make([]int64, len(locks))
 	at := make(map[Lock]int, len(locks))
 	for i, l := range locks {

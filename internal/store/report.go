@@ -52,7 +52,7 @@ func (d *Delivery) attempted() attempted {
 }
 
 // countHour adds an attempt that finished at that time. Only the retry subqueue has jobs that were retried.
-func (t *tx) countHour(c attempted, finishedAt int64, a AttemptRecord, n int64) {
+func (t *jobsTx) countHour(c attempted, finishedAt int64, a AttemptRecord, n int64) {
 	key := hourKey{c.tenant, finishedAt / hourMillis, c.task, bounded(a.Deployment), min(c.number, maxSummedNumber), a.Outcome, a.ErrorClass, bounded(a.ErrorCode)}
 	sum := t.hours[key]
 	sum.attempts += n
@@ -75,7 +75,7 @@ const (
 )
 
 // storeHours writes the sums of the transaction.
-func (t *tx) storeHours() error {
+func (t *jobsTx) storeHours() error {
 	sums := make(map[hourKey]hourSum, len(t.hours))
 	for key, sum := range t.hours {
 		var err error
@@ -105,13 +105,13 @@ const sqlHourCodes = "SELECT DISTINCT error_code FROM attempt_hours WHERE tenant
 
 // hourCode returns the code under which the attempts are counted. What the writer remembers may hold codes of a transaction
 // that failed, and lack those of other processes. Only a code that it lacks has it look.
-func (t *tx) hourCode(key hourKey) (string, error) {
+func (t *jobsTx) hourCode(key hourKey) (string, error) {
 	of := tenantHour{key.tenant, key.hour}
 	known := t.w.hourCodes[of]
 	if key.code == "" || key.code == otherCode || known[key.code] {
 		return key.code, nil
 	}
-	if len(known) < maxHourCodes && (known == nil || t.w.share != nil) {
+	if len(known) < maxHourCodes && (known == nil || t.w.shared()) {
 		read := map[string]bool{}
 		err := t.prep(sqlHourCodes).int(key.tenant).int(key.hour).each(func(r row) error {
 			if code := r.text(0); code != otherCode {
@@ -166,7 +166,7 @@ func (s *Store) forgetHours(ctx context.Context, tenant, before int64) (more boo
 	if err != nil || !more {
 		return false, err
 	}
-	return transact(ctx, s, stageChange, func(t *tx) (bool, error) {
+	return transactIn(ctx, jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (bool, error) {
 		return true, t.prep(sqlForgetHours).int(tenant).int(before).int(forgetHours).exec()
 	})
 }

@@ -128,9 +128,9 @@ func TestErrorCodesOfReportsAreBounded(t *testing.T) {
 			t.Fatal(len(got), err)
 		}
 		hour := s.Now().UnixMilli() / hourMillis
-		fail := func(from, to int, aside func(*tx)) {
+		fail := func(from, to int, aside func(*jobsTx)) {
 			t.Helper()
-			_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+			_, err := transactIn(t.Context(), jobsKey, s.writer, op{stage: stageChange}, func(tx *jobsTx) (struct{}, error) {
 				aside(tx)
 				for i := from; i < to; i++ {
 					for range 2 {
@@ -142,12 +142,12 @@ func TestErrorCodesOfReportsAreBounded(t *testing.T) {
 			})
 			mustDo(t, err)
 		}
-		keep := func(*tx) {}
+		keep := func(*jobsTx) {}
 		fail(0, maxHourCodes/2, keep)
-		fail(maxHourCodes/2, failures/2, func(tx *tx) { tx.w.hourCodes = nil }) // as after a restart
+		fail(maxHourCodes/2, failures/2, func(tx *jobsTx) { tx.w.hourCodes = nil }) // as after a restart
 		fail(failures/2, failures, keep)
 		fail(0, 1, keep)
-		fail(failures, failures+1, func(tx *tx) { tx.w.hourCodes = nil })
+		fail(failures, failures+1, func(tx *jobsTx) { tx.w.hourCodes = nil })
 		report, err := s.RetryReport(t.Context(), tenant, fromMillis(hour*hourMillis), fromMillis((hour+1)*hourMillis))
 		mustDo(t, err)
 		if report.Attempts != 2*(failures+2) || report.Failed != report.Attempts {
@@ -201,7 +201,7 @@ func BenchmarkTenantDepth(b *testing.B) {
 					e.options.URL = pgtest.Database(b)
 				}
 				s, tenant, queue := openWith(b, e.options)
-				_, err := transact(b.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+				_, err := transact(b.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 					return struct{}{}, t.prep(e.fill).int(int64(SubqueueOf(queue, SubqueueMain))).int(t.now - 1).int(tenant).int(tenants).exec()
 				})
 				if err != nil {

@@ -146,7 +146,7 @@ type Purged struct {
 // events. Their idempotency keys stay until they are forgotten, so that no repeat makes the job again.
 // If audit is not nil it is written in the same transaction, unless nothing was there to delete.
 func (s *Store) PurgeStep(ctx context.Context, q PurgeQuery, step PurgeStep, audit *Audit) (Purged, error) {
-	return transact(ctx, s, stageChange, func(t *tx) (p Purged, err error) {
+	return transactIn(ctx, jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (p Purged, err error) {
 		if err := t.auditEvents(); err != nil { // of jobs that go
 			return p, err
 		}
@@ -175,7 +175,7 @@ func (s *Store) PurgeStep(ctx context.Context, q PurgeQuery, step PurgeStep, aud
 				return p, err
 			}
 		}
-		if t.w.share == nil { // a restart counts on from the highest number that it finds
+		if !t.w.shared() { // a restart counts on from the highest number that it finds
 			if err := t.prep(sqlCount).text("seq").int(step.Last + 1).exec(); err != nil {
 				return p, err
 			}
@@ -183,7 +183,7 @@ func (s *Store) PurgeStep(ctx context.Context, q PurgeQuery, step PurgeStep, aud
 		if audit == nil {
 			return p, nil
 		}
-		return p, t.audit(*audit)
+		return p, auditIn(t.tx, *audit)
 	})
 }
 
@@ -200,7 +200,7 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE counters.value <= 
 // TakeTurn reports whether the caller is the one to do a chore that is due every so often: of all
 // processes one is told so each time. A turn further ahead than that is a clock's mistake.
 func (s *Store) TakeTurn(ctx context.Context, chore string, every time.Duration) (bool, error) {
-	return transact(ctx, s, stageChange, func(t *tx) (bool, error) {
+	return transactIn(ctx, jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (bool, error) {
 		rows, err := t.prep(sqlTakeTurn).text("turn/" + chore).int(t.now + every.Milliseconds()).int(t.now).count()
 		return rows == 1, err
 	})

@@ -52,7 +52,7 @@ func (l *lines) scarceOf(m *candidate) (string, *scarce) {
 }
 
 // chargeScarce notes that a job has taken a part of what is scarce.
-func (t *tx) chargeScarce(l *lines, m *candidate, share Share) {
+func (t *jobsTx) chargeScarce(l *lines, m *candidate, share Share) {
 	if m.Admission == nil {
 		return
 	}
@@ -72,7 +72,7 @@ type contenders struct {
 
 // shareScarce puts the jobs that are to call scarce deployments into the order of those. ordered is in the order of the
 // subqueue, found by lines. Where some lines were not asked, only those take part that are in ordered.
-func (l *look) shareScarce(t *tx, found, ordered []candidate) []candidate {
+func (l *look) shareScarce(t *jobsTx, found, ordered []candidate) []candidate {
 	if l.lines.forgetScarce(t.now); len(l.lines.scarce) == 0 {
 		return ordered
 	}
@@ -121,7 +121,7 @@ func (l *look) shareScarce(t *tx, found, ordered []candidate) []candidate {
 }
 
 // order puts the jobs into their order, and reports whether there are more.
-func (g *contenders) order(t *tx, l *look) (more bool) {
+func (g *contenders) order(t *jobsTx, l *look) (more bool) {
 	waits := map[int64]bool{}
 	for i := range g.jobs {
 		waits[g.jobs[i].Tenant] = true

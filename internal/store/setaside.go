@@ -132,7 +132,7 @@ WHERE seq = ?1 AND generation = 1 AND lane % 4 >= 2 AND started_at IS NOT NULL A
 // set aside: of several redrives at once each job follows exactly one. The audit row is written in
 // the same transaction.
 func (s *Store) Redrive(ctx context.Context, jobs []Redrive, audit Audit) (redriven []bool, err error) {
-	return transact(ctx, s, stageChange, func(t *tx) ([]bool, error) {
+	return transactIn(ctx, jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) ([]bool, error) {
 		redriven := make([]bool, len(jobs))
 		for i, j := range jobs {
 			moved, err := t.redrive(j)
@@ -141,11 +141,11 @@ func (s *Store) Redrive(ctx context.Context, jobs []Redrive, audit Audit) (redri
 			}
 			redriven[i] = moved
 		}
-		return redriven, t.audit(audit)
+		return redriven, auditIn(t.tx, audit)
 	})
 }
 
-func (t *tx) redrive(j Redrive) (bool, error) {
+func (t *jobsTx) redrive(j Redrive) (bool, error) {
 	visible := t.now + j.Delay.Milliseconds()
 	e := event{seq: j.Seq, kind: forebay.EventRedriven, status: forebay.StatusQueued}
 	if j.Delay > 0 {
@@ -176,7 +176,7 @@ func (t *tx) redrive(j Redrive) (bool, error) {
 	return true, t.event(e)
 }
 
-func (t *tx) edit(seq int64, e *RedriveEdit) error {
+func (t *jobsTx) edit(seq int64, e *RedriveEdit) error {
 	if e == nil {
 		return nil
 	}
@@ -208,7 +208,7 @@ func (t *tx) edit(seq int64, e *RedriveEdit) error {
 // Purge takes set-aside jobs out of their subqueue for good and reports how many it found there. The job
 // records stay, failed.
 func (s *Store) Purge(ctx context.Context, seqs []int64, audit Audit) (purged int, err error) {
-	return transact(ctx, s, stageChange, func(t *tx) (int, error) {
+	return transactIn(ctx, jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (int, error) {
 		purged := 0
 		for _, seq := range seqs {
 			rows, err := t.purgeSetAside(seq)
@@ -217,11 +217,11 @@ func (s *Store) Purge(ctx context.Context, seqs []int64, audit Audit) (purged in
 			}
 			purged += rows
 		}
-		return purged, t.audit(audit)
+		return purged, auditIn(t.tx, audit)
 	})
 }
 
-func (t *tx) purgeSetAside(seq int64) (purged int, err error) {
+func (t *jobsTx) purgeSetAside(seq int64) (purged int, err error) {
 	t.changed(seq)
 	return t.prep("DELETE FROM messages WHERE seq = ? AND lane % 4 >= 2").int(seq).count()
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -42,7 +41,10 @@ type Output struct {
 // Succeed records the attempt and the result and ends the job. Like all settlements it returns
 // forebay.ErrLockLost, and changes nothing, when the lock no longer holds the message.
 func (s *Store) Succeed(ctx context.Context, d *Delivery, a AttemptRecord, out Output) error {
-	r := settlement(d, a, len(out.Inline), func(t *tx) error {
+	o := settling(d)
+	o.size, o.touches = len(out.Inline), nil
+	o.ahead = []query{d.askRelease()}
+	return s.settled(ctx, d, a, o, func(t *jobsTx) error {
 		if err := t.release(d); err != nil {
 			return err
 		}
@@ -54,8 +56,6 @@ func (s *Store) Succeed(ctx context.Context, d *Delivery, a AttemptRecord, out O
 			started: d.StartedAt.UnixMilli(), out: out, number: d.Number, alone: d.SessionID == "", uncalled: !mayBeCalled(d.CorrelationID),
 		}, forebay.EventSucceeded)
 	})
-	r.token = d.Token
-	return s.perform(ctx, d, r)
 }
 
 const sqlRetry = `
@@ -65,7 +65,7 @@ UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, attem
 // Retry records the failed attempt, charges it unless a.Uncharged, and moves the message to its queue's retry subqueue for the delay
 // a.RetryDelay. The delivery count starts anew: it counts deliveries without an outcome.
 func (s *Store) Retry(ctx context.Context, d *Delivery, a AttemptRecord) error {
-	return s.settle(ctx, d, a, func(t *tx) error {
+	return s.settle(ctx, d, a, func(t *jobsTx) error {
 		subqueue := SubqueueOf(d.Subqueue.Queue(), SubqueueRetry)
 		visible, charged := t.now+a.RetryDelay.Milliseconds(), int64(1)
 		if a.Uncharged {
@@ -96,10 +96,10 @@ UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = de
 // Throttle records a call that the provider turned away and puts the message back into its subqueue for
 // the delay a.RetryDelay. It charges neither an attempt nor a delivery.
 func (s *Store) Throttle(ctx context.Context, d *Delivery, a AttemptRecord, waiting forebay.WaitReason) error {
-	return s.settle(ctx, d, a, func(t *tx) error { return t.throttle(d, a, waiting) })
+	return s.settle(ctx, d, a, func(t *jobsTx) error { return t.throttle(d, a, waiting) })
 }
 
-func (t *tx) throttle(d *Delivery, a AttemptRecord, waiting forebay.WaitReason) error {
+func (t *jobsTx) throttle(d *Delivery, a AttemptRecord, waiting forebay.WaitReason) error {
 	visible := t.now + a.RetryDelay.Milliseconds()
 	if err := t.prep(sqlThrottle).int(visible).textOrNull(string(waiting)).blob(lastError(a)).int(d.Seq).int(d.Token).fenced(); err != nil {
 		return err
@@ -121,7 +121,7 @@ UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = de
 // Release puts the message back into its subqueue as if it had not been delivered: nothing was called,
 // or the call was interrupted by a stop. waiting may be "".
 func (s *Store) Release(ctx context.Context, d *Delivery, delay time.Duration, waiting forebay.WaitReason) error {
-	return s.settle(ctx, d, AttemptRecord{}, func(t *tx) error {
+	return s.settle(ctx, d, AttemptRecord{}, func(t *jobsTx) error {
 		visible := t.now + delay.Milliseconds()
 		if err := t.prep(sqlRelease).int(visible).textOrNull(string(waiting)).int(d.Seq).int(d.Token).fenced(); err != nil {
 			return err
@@ -132,7 +132,7 @@ func (s *Store) Release(ctx context.Context, d *Delivery, delay time.Duration, w
 
 // Interrupt is Release for a call that a stop cut off: its attempt is recorded, but not charged.
 func (s *Store) Interrupt(ctx context.Context, d *Delivery, a AttemptRecord) error {
-	return s.settle(ctx, d, a, func(t *tx) error {
+	return s.settle(ctx, d, a, func(t *jobsTx) error {
 		err := t.prep("UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, waiting = NULL WHERE seq = ? AND token = ?").
 			int(t.now).int(d.Seq).int(d.Token).fenced()
 		if err != nil {
@@ -148,14 +148,14 @@ func (s *Store) Interrupt(ctx context.Context, d *Delivery, a AttemptRecord) err
 // SetAside records the failed attempt, ends the job as failed and moves its message to the
 // dead-letter or quarantine subqueue, where it waits for a redrive or a purge.
 func (s *Store) SetAside(ctx context.Context, d *Delivery, a AttemptRecord, to SubqueueKind, reason string) error {
-	return s.settle(ctx, d, a, func(t *tx) error { return t.fail(d, a, to, reason) })
+	return s.settle(ctx, d, a, func(t *jobsTx) error { return t.fail(d, a, to, reason) })
 }
 
 // SetAsideUnlessDenied is SetAside for a call that was turned away, perhaps for the job's own fault: unless its deployment
 // takes calls, and took them when this one began, it records the attempt as back and is Throttle.
 func (s *Store) SetAsideUnlessDenied(ctx context.Context, d *Delivery, a, back AttemptRecord, to SubqueueKind, reason string) (setAside bool, err error) {
-	err = s.settle(ctx, d, a, func(t *tx) error {
-		deployment, err := t.deployment(d.Admission.Deployment)
+	err = s.settle(ctx, d, a, func(t *jobsTx) error {
+		deployment, err := t.admission.deployment(d.Admission.Deployment)
 		if err != nil {
 			return err
 		}
@@ -167,7 +167,7 @@ func (s *Store) SetAsideUnlessDenied(ctx context.Context, d *Delivery, a, back A
 	return setAside, err
 }
 
-func (t *tx) fail(d *Delivery, a AttemptRecord, to SubqueueKind, reason string) error {
+func (t *jobsTx) fail(d *Delivery, a AttemptRecord, to SubqueueKind, reason string) error {
 	held, err := t.holds(d)
 	if err != nil || !held {
 		return lost(err)
@@ -183,7 +183,7 @@ func (t *tx) fail(d *Delivery, a AttemptRecord, to SubqueueKind, reason string) 
 
 // Expire records the attempt that the job's deadline cut off and ends the job as expired.
 func (s *Store) Expire(ctx context.Context, d *Delivery, a AttemptRecord) error {
-	return s.settle(ctx, d, a, func(t *tx) error {
+	return s.settle(ctx, d, a, func(t *jobsTx) error {
 		held, err := t.holds(d)
 		if err != nil || !held {
 			return lost(err)
@@ -195,24 +195,28 @@ func (s *Store) Expire(ctx context.Context, d *Delivery, a AttemptRecord) error 
 	})
 }
 
-func (s *Store) settle(ctx context.Context, d *Delivery, a AttemptRecord, f func(*tx) error) error {
-	return s.perform(ctx, d, settlement(d, a, 0, f))
+// settle is what f does with a delivery, and what follows from the attempt.
+func (s *Store) settle(ctx context.Context, d *Delivery, a AttemptRecord, f func(*jobsTx) error) error {
+	return s.settled(ctx, d, a, settling(d), f)
 }
 
-// settlement is what f does with a delivery, and what follows from the attempt.
-func settlement(d *Delivery, a AttemptRecord, size int, f func(*tx) error) *request[struct{}] {
-	told := ""
+// settling is what is known of the settlement of a delivery.
+func settling(d *Delivery) op {
+	o := op{stage: stageSettle, local: true, touches: []rowName{messageRow(d.Seq)}}
 	if d.Admission != nil {
-		told = d.Admission.Deployment
+		o.hints = deploymentHint(d.Admission.Deployment)
 	}
-	return &request[struct{}]{at: stageSettle, seq: d.Seq, size: size, told: told, run: func(t *tx) (struct{}, error) {
+	return o
+}
+
+func (s *Store) settled(ctx context.Context, d *Delivery, a AttemptRecord, o op, f func(*jobsTx) error) error {
+	_, err := transactIn(ctx, jobsKey, s.writer, o, func(t *jobsTx) (struct{}, error) {
 		if d.Admission != nil { // whoever has the job now
-			if err := t.told(d.Admission); err != nil {
+			if err := t.admission.told(d.Admission); err != nil {
 				return struct{}{}, err
 			}
 		}
 		err := f(t)
-		delete(t.tokens, d.Seq) // it is not that any more
 		if err == nil && d.Held {
 			err = t.settleHolds(d, a)
 		}
@@ -223,52 +227,34 @@ func settlement(d *Delivery, a AttemptRecord, size int, f func(*tx) error) *requ
 			t.changed(d.Seq)
 		}
 		return struct{}{}, err
-	}}
-}
-
-func (s *Store) perform(ctx context.Context, d *Delivery, r *request[struct{}]) error {
-	_, err := perform(ctx, s, r)
+	})
 	if err == nil || errors.Is(err, forebay.ErrLockLost) { // it is told once
 		d.Admission = nil
 	}
 	return err
 }
 
+// messageRow names the row of a message.
+func messageRow(seq int64) rowName { return rowName{of: "messages", no: seq} }
+
 const sqlDeleteMessage = "DELETE FROM messages WHERE seq = ?"
 
+// sqlReleaseMessage deletes the message if the lock still holds it.
+var sqlReleaseMessage = forArrays(sqlDeleteMessage+" AND token = ?",
+	"DELETE FROM messages m USING %s WHERE m.seq = ANY (ARRAY[x.p1]) AND m.token = x.p2 RETURNING x.p1, x.p2")
+
+func (d *Delivery) askRelease() query {
+	q := ask(sqlReleaseMessage, messageRow(d.Seq)).int(d.Seq).int(d.Token)
+	q.write = true
+	return q
+}
+
 // release deletes the message if the lock still holds it.
-func (t *tx) release(d *Delivery) error {
-	if gone, known := t.released[d.Lock]; known {
-		if delete(t.released, d.Lock); !gone {
-			return forebay.ErrLockLost
-		}
-		return nil
-	}
-	if token, known := t.tokens[d.Seq]; known {
-		if delete(t.tokens, d.Seq); token != d.Token {
-			return forebay.ErrLockLost
-		}
-		return t.prep(sqlDeleteMessage).int(d.Seq).exec()
-	}
-	return t.prep(sqlDeleteMessage + " AND token = ?").int(d.Seq).int(d.Token).fenced()
+func (t *jobsTx) release(d *Delivery) error {
+	return t.prep(sqlReleaseMessage).int(d.Seq).int(d.Token).fenced()
 }
 
-// allReleased makes sure that whoever had a message removed has done the rest.
-func (t *tx) allReleased() error {
-	for lock, gone := range t.released {
-		if gone {
-			return fmt.Errorf("message %d was removed, and its job was not ended", lock.Seq)
-		}
-	}
-	for lock, turns := range t.answered {
-		if turns != 0 {
-			return fmt.Errorf("activity %d of instance %d was removed, and its instance has no answer", lock.event, lock.instance)
-		}
-	}
-	return nil
-}
-
-func (t *tx) holds(d *Delivery) (held bool, err error) {
+func (t *jobsTx) holds(d *Delivery) (held bool, err error) {
 	return t.prep("SELECT 1 FROM messages WHERE seq = ? AND token = ?").int(d.Seq).int(d.Token).one(func(row) {})
 }
 
@@ -280,7 +266,7 @@ func lost(err error) error {
 }
 
 // dueOf is due for a message that is free again; its deadline may have passed while it was locked.
-func (t *tx) dueOf(seq int64, subqueue Subqueue, visible int64) error {
+func (t *jobsTx) dueOf(seq int64, subqueue Subqueue, visible int64) error {
 	_, err := t.prep("SELECT rank, deadline FROM messages WHERE seq = ?").int(seq).one(func(r row) {
 		t.due(subqueue, r.int(0), visible)
 		t.deadlineAt(r.int(1))
@@ -308,7 +294,7 @@ INSERT INTO attempts (seq, generation, number, deployment, started_at, finished_
   error_class, error_code, error_message, input_tokens, output_tokens, cost, retry_delay, assumed_tokens)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-func (t *tx) attempt(c attempted, a AttemptRecord) error {
+func (t *jobsTx) attempt(c attempted, a AttemptRecord) error {
 	t.tally.countAttempt(a.Outcome)
 	finishedAt := max(c.startedAt, t.now)
 	t.countHour(c, finishedAt, a, 1)
@@ -354,7 +340,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 // follows from the message or the outcome.
 const firstStart = 2
 
-func (t *tx) event(e event) error {
+func (t *jobsTx) event(e event) error {
 	t.changed(e.seq)
 	if err := t.tell(e); err != nil {
 		return err
@@ -386,7 +372,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // end records the outcome and its event. The primary key of outcomes is the last guard of "one
 // result a job": a second outcome for a generation cannot be inserted.
-func (t *tx) end(e ending, kind forebay.EventType) error {
+func (t *jobsTx) end(e ending, kind forebay.EventType) error {
 	err := t.prep(sqlOutcome).int(e.seq).text(string(e.status)).int(int64(e.generation)).int(int64(e.attempt)).int(e.version).
 		intOrNull(e.started).int(t.now).blob(e.out.Inline).textOrNull(e.out.Blob).int(e.out.Size).
 		textOrNull(string(e.failure.Class)).textOrNull(bounded(e.failure.Code)).blob(e.failure.Message).exec()
@@ -396,7 +382,7 @@ func (t *tx) end(e ending, kind forebay.EventType) error {
 		err = t.leaveSession(e.seq, e.held)
 	}
 	if err == nil && !e.uncalled {
-		err = t.answerCaller(&e)
+		err = orchestrateKey.of(t.tx).answerCaller(&e)
 	}
 	if err != nil {
 		return err
@@ -406,14 +392,14 @@ func (t *tx) end(e ending, kind forebay.EventType) error {
 	if e.status == forebay.StatusSucceeded { // its row follows from the outcome
 		return t.tell(ended)
 	}
-	if err := t.documentJobFailed(e); err != nil {
+	if err := documentsKey.of(t.tx).documentJobFailed(e); err != nil {
 		return err
 	}
 	return t.event(ended)
 }
 
 // expire ends a job whose deadline has passed.
-func (t *tx) expire(seq int64, generation, attempt int, version int64) error {
+func (t *jobsTx) expire(seq int64, generation, attempt int, version int64) error {
 	var started, visible int64
 	if _, err := t.prep("DELETE FROM messages WHERE seq = ? RETURNING started_at, visible").int(seq).
 		one(func(r row) { started, visible = r.int(0), r.int(1) }); err != nil {
@@ -442,7 +428,7 @@ const sqlSetAside = `
 UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, version = ?, deadline = NULL, waiting = NULL,
   attempt = ?, reason = ? WHERE seq = ?`
 
-func (t *tx) setAside(s setAside) error {
+func (t *jobsTx) setAside(s setAside) error {
 	kind := forebay.EventDeadLettered
 	if s.to.Kind() == SubqueueQuarantine {
 		kind = forebay.EventQuarantined

@@ -37,7 +37,7 @@ func fillBacklogs(t *testing.T, s *Store, queue int64, floods []flood) (tenants 
 			}
 		}
 		submitAll(t, s, jobs...)
-		_, err := transact(t.Context(), s, stageChange, func(tx *tx) (struct{}, error) {
+		_, err := transactIn(t.Context(), jobsKey, s.writer, op{stage: stageChange}, func(tx *jobsTx) (struct{}, error) {
 			for _, l := range tx.w.lines { // as if they had come then
 				for no, one := range l.of {
 					if tenantOfLine(no) == tenants[i] {

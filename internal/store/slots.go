@@ -53,7 +53,7 @@ const maxLeftSlots = 256
 const sqlSweepSlots = "DELETE FROM slots WHERE coalesce((SELECT m.seq FROM messages m WHERE m.seq = slots.seq AND m.token = slots.token), 0) = 0"
 
 // slotsOf returns what a holder has in use.
-func (t *tx) slotsOf(holder string) (*slotUse, error) {
+func (t *admissionTx) slotsOf(holder string) (*slotUse, error) {
 	if t.slots == nil {
 		use, left, err := t.readSlots(t.now)
 		if err == nil && left > maxLeftSlots {
@@ -73,10 +73,10 @@ func (t *tx) slotsOf(holder string) (*slotUse, error) {
 }
 
 // anyCapped reports whether a tenant may be capped.
-func (t *tx) anyCapped() bool { return t.someCapped || len(t.w.caps) > 0 }
+func (t *admissionTx) anyCapped() bool { return t.someCapped || len(t.w.caps) > 0 }
 
 // slotsOfTenant returns nil for a tenant that is not capped.
-func (t *tx) slotsOfTenant(no int64) (*slotUse, error) {
+func (t *admissionTx) slotsOfTenant(no int64) (*slotUse, error) {
 	if !t.anyCapped() {
 		return nil, nil
 	}
@@ -87,89 +87,22 @@ func (t *tx) slotsOfTenant(no int64) (*slotUse, error) {
 	return u, nil
 }
 
-// takeSlots notes that a candidate was locked.
-func (t *tx) takeSlots(m *candidate) error {
-	put := func(holder string, u *slotUse) error {
-		u.going = max(u.going-1, 0)
-		if u.n++; u.until == 0 || m.LockedUntil.UnixMilli() < u.until {
-			u.until = m.LockedUntil.UnixMilli()
-		}
-		m.Slotted = true
-		return t.prep("INSERT INTO slots (seq, token, holder) VALUES (?, ?, ?)").int(m.Seq).int(m.Token).text(holder).exec()
-	}
-	if m.Admission != nil && m.Admission.Concurrency > 0 {
-		holder := deploymentHolder(m.Admission.Deployment)
-		u, err := t.slotsOf(holder)
-		if err == nil {
-			err = put(holder, u)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	u, err := t.slotsOfTenant(m.Tenant)
-	if err != nil || u == nil {
-		return err
-	}
-	err = put(tenantHolder(m.Tenant), u)
-	t.rest(m.Tenant, u)
-	return err
-}
-
 // rest keeps looks away from the jobs of a tenant that has no slot left.
-func (t *tx) rest(tenant int64, u *slotUse) {
+func (t *admissionTx) rest(tenant int64, u *slotUse) {
 	if u.n >= u.most {
 		t.w.full[tenant] = u.until
 	}
 }
 
-// leaveSlots is for a delivery that was settled.
-func (t *tx) leaveSlots(d *Delivery) error {
-	if !d.Slotted && t.w.caps[d.Tenant] == 0 {
-		return nil
-	}
-	t.slotFreed(d.Tenant)
-	return t.prep("DELETE FROM slots WHERE seq = ? AND token = ?").int(d.Seq).int(d.Token).exec()
-}
-
 // slotFreed has those looked at again that wait for a slot of the tenant, and in other processes for one of
 // a deployment.
-func (t *tx) slotFreed(tenant int64) {
-	t.slots, t.news.slots = nil, true
+func (t *admissionTx) slotFreed(tenant int64) {
+	t.slots = nil
+	t.notify(wordSlots, 0, 0, 0)
 	if _, full := t.w.full[tenant]; full {
-		t.w.wake(map[int64]int64{tenant: 0})
+		t.w.jobs.mayGo(map[int64]int64{tenant: 0})
 		delete(t.w.full, tenant)
 	}
-}
-
-// heardOfSlots is slotFreed for what another process has done.
-func (w *writer) heardOfSlots() {
-	w.unblock(w.clock())
-	w.wake(w.full)
-	clear(w.full)
-}
-
-// wake makes the subqueues due in which these tenants have jobs, also for whoever comes to wait.
-func (w *writer) wake(tenants map[int64]int64) {
-	if len(tenants) == 0 {
-		return
-	}
-	for subqueue, l := range w.lines {
-		for no := range l.of {
-			if _, ok := tenants[no/ranksOfTenant]; ok {
-				w.dueAt[subqueue] = 0
-				break
-			}
-		}
-	}
-}
-
-// restsUntil is until when none of a tenant's jobs is delivered; 0: they are.
-func (w *writer) restsUntil(tenant int64) int64 {
-	if w.pausedTenants[tenant] {
-		return never
-	}
-	return w.full[tenant]
 }
 
 // Those that are under way already count from now on.
@@ -180,7 +113,7 @@ WHERE lane IN (SELECT no * 4 FROM queues WHERE kind = 'jobs' UNION ALL SELECT no
 ON CONFLICT (seq, token, holder) DO NOTHING`
 
 // setConcurrency caps how many calls for a tenant's jobs may be under way at once; 0: it is not capped.
-func (t *tx) setConcurrency(tenant, most int64) error {
+func (t *admissionTx) setConcurrency(tenant, most int64) error {
 	if err := t.prep("UPDATE tenants SET concurrency = ? WHERE no = ?").intOrNull(most).int(tenant).exec(); err != nil {
 		return err
 	}
@@ -193,12 +126,12 @@ func (t *tx) setConcurrency(tenant, most int64) error {
 		return err
 	}
 	t.slotFreed(tenant)
-	t.news.queues = true
+	t.notify(wordSettings, 0, 0, 0)
 	t.after = append(t.after, func() {
 		if delete(t.w.caps, tenant); most > 0 {
 			t.w.caps[tenant] = most
 		}
-		t.w.lookAgain(false, true)
+		t.w.everybodyLooks(true)
 	})
 	return nil
 }
@@ -206,7 +139,7 @@ func (t *tx) setConcurrency(tenant, most int64) error {
 // ConfigureConcurrency takes in what the configuration says of tenants' concurrency, by the rule of
 // ConfigureBudgets: the latest change counts, whoever made it.
 func (s *Store) ConfigureConcurrency(ctx context.Context, wanted map[int64]int64) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, admissionKey, s.writer, op{stage: stageChange}, func(t *admissionTx) (struct{}, error) {
 		changed := map[int64]int64{}
 		for tenant, most := range wanted {
 			changed[tenant] = most

@@ -197,7 +197,7 @@ func atNarrow(d *Delivery) bool { return d.Admission != nil && d.Admission.Deplo
 func (m *counter) store(t *rapid.T) *Store {
 	s := rapid.SampledFrom(m.stores).Draw(t, "process")
 	if m.latest != nil && s != m.latest { // what the other one has done may not have been heard of yet
-		s.hear(&news{missed: true})
+		s.received(&notification{lost: true})
 	}
 	m.latest = s
 	return s
@@ -389,14 +389,16 @@ func TestSlotFreedElsewhere(t *testing.T) {
 		}()
 		<-time.After(time.Second)
 		// As another process would.
-		_, err = transact(t.Context(), s, stageSettle, func(t *tx) (struct{}, error) {
+		_, err = transact(t.Context(), s.writer, op{stage: stageSettle}, func(t *tx) (struct{}, error) {
 			return struct{}{}, t.prep("UPDATE messages SET token = NULL WHERE seq = ?").int(got[0].Seq).exec()
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		told := time.Now()
-		s.hear(decodeNews((&news{slots: true}).encode()[0]))
+		slots := &notification{}
+		slots.add(wordSlots, 0, 0, 0)
+		s.received(decodeNotification(slots.encode("")[0]))
 		if at := <-done; at != told {
 			t.Errorf("claimed %s later", at.Sub(told))
 		}

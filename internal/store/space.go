@@ -142,7 +142,7 @@ func (s *Store) shrink(ctx context.Context) (steps int, err error) {
 
 // shrinkStep gives some pages back and reports whether there may be more.
 func (s *Store) shrinkStep(ctx context.Context) (more bool, err error) {
-	return transact(ctx, s, stageChange, func(t *tx) (bool, error) {
+	return transact(ctx, s.writer, op{stage: stageChange}, func(t *tx) (bool, error) {
 		space, err := t.space()
 		if err != nil || !space.spare() {
 			return false, err

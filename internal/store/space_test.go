@@ -23,7 +23,7 @@ func fillAndFree(t *testing.T, where Options) (s *Store, tenant, queue int64) {
 	s, tenant, queue = openWith(t, where)
 	put(t, s, tenant, queue, 10, func(j *NewJob) { j.Input = make([]byte, 10<<20) })
 	put(t, s, tenant, queue, 1, func(j *NewJob) { j.ID, j.Input = "job_kept", make([]byte, 1<<20) })
-	_, err := transact(t.Context(), s, stageChange, func(t *tx) (struct{}, error) {
+	_, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 		return struct{}{}, t.prep("DELETE FROM jobs WHERE id <> 'job_kept'").exec()
 	})
 	mustDo(t, err)

@@ -43,12 +43,19 @@ func (c *sqliteConn) prepare(sql string) (prepared, error) {
 	return s, nil
 }
 
-func (c *sqliteConn) begin(needs) (start, error) {
+func (c *sqliteConn) begin(b beginning) (now int64, err error) {
 	if err := c.file.known(); err != nil {
-		return start{}, err
+		return 0, err
 	}
-	return start{now: c.now()}, c.run("BEGIN IMMEDIATE")
+	now = c.now()
+	if err := c.run("BEGIN IMMEDIATE"); err != nil {
+		return 0, err
+	}
+	return now, c.askAll(b.questions)
 }
+
+// forget has nothing to do: nothing is asked ahead.
+func (c *sqliteConn) forget(...rowName) {}
 
 // commit fails also when the file that was written is not the database any more.
 func (c *sqliteConn) commit() error {

@@ -84,8 +84,13 @@ func Open(ctx context.Context, opts Options) (s *Store, err error) {
 	}
 	if s.alone {
 		// Nobody else can hold these locks: their process is dead, for the file was free.
-		_, err = transact(ctx, s, stageSettle, func(t *tx) (struct{}, error) {
-			return struct{}{}, errors.Join(t.releaseOrphans(), t.endWebhookDeliveries(), t.endHolds(), t.releaseOrphanedWork())
+		_, err = transact(ctx, s.writer, op{stage: stageSettle}, func(t *tx) (_ struct{}, err error) {
+			for _, p := range t.w.parts {
+				if h, ok := p.(heir); ok && err == nil {
+					err = h.takeOver(t)
+				}
+			}
+			return struct{}{}, err
 		})
 	}
 	if opts.Serve && err == nil {
@@ -103,20 +108,20 @@ func Open(ctx context.Context, opts Options) (s *Store, err error) {
 	return s, nil
 }
 
-// start begins to write through the connection. share tells other processes; nil: there are none.
-func (s *Store) start(c conn, opts Options, share func(*news)) (err error) {
+// start begins to write through the connection. publish tells other processes; nil: there are none.
+func (s *Store) start(c conn, opts Options, publish func(*notification)) (err error) {
 	s.readers = newReaders(s.connect)
 	if s.connectSearch != nil {
 		s.searchers = newReaders(s.connectSearch)
 	}
-	if s.writer, err = newWriter(c, &s.watches, opts.Serve, share); err != nil {
+	s.writer = newWriter(c, &s.watches, opts.Serve, publish)
+	joinAll(s.writer, s, opts)
+	if err = s.writer.loadParts(); err != nil {
 		c.Close()
 		s.release()
 		return c.domainError(err)
 	}
-	s.writer.audited = opts.AuditEvents
 	s.Identify(opts.Identities)
-	s.writer.topics = &s.topics
 	if err := s.startCheckpoints(); err != nil {
 		c.Close()
 		s.release()
@@ -156,7 +161,7 @@ func (s *Store) Close() error {
 
 // Check reports whether the database can be written to right now, by writing to it.
 func (s *Store) Check(ctx context.Context) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+	_, err := transact(ctx, s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 		return struct{}{}, t.prep("INSERT INTO probes (no, at) VALUES (1, ?1) ON CONFLICT (no) DO UPDATE SET at = ?1").int(t.now).exec()
 	})
 	return err
@@ -169,7 +174,7 @@ func (s *Store) Now() time.Time { return fromMillis(s.writer.conn.now()) }
 func (s *Store) Here(at time.Time) time.Time { return at.Add(time.Since(s.Now())) }
 
 // Shared reports whether other processes may deliver from the database at the same time.
-func (s *Store) Shared() bool { return s.writer.share != nil }
+func (s *Store) Shared() bool { return s.writer.shared() }
 
 func fromMillis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 

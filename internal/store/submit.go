@@ -55,18 +55,22 @@ const rowBytes = 512
 // them in line. Each job's Err is its own: a key used with another body refuses that job alone.
 func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) {
 	size := 0
-	var keys []idempotencyKey
+	var keys []query
 	for i := range jobs {
 		size += len(jobs[i].Input) + len(jobs[i].Metadata) + len(jobs[i].IdempotencyKey) + len(jobs[i].SessionID) + rowBytes
 		if jobs[i].IdempotencyKey != "" {
-			keys = append(keys, idempotencyKey{jobs[i].Tenant, jobs[i].IdempotencyKey})
+			keys = append(keys, jobs[i].askMadeBefore())
 		}
 	}
 	var tenant int64
 	if len(jobs) > 0 {
 		tenant = jobs[0].Tenant
 	}
-	return performBy(ctx, s.writerFor(jobs), &request[[]Submitted]{at: stageSubmit, tenant: tenant, new: len(jobs), keys: keys, size: size, run: func(t *tx) ([]Submitted, error) {
+	o := op{stage: stageSubmit, party: tenant, rows: len(jobs), numbers: len(jobs), size: size, ahead: keys, local: true}
+	if len(keys) > 0 {
+		o.key = keys[0].args[1].text
+	}
+	return transactIn(ctx, jobsKey, s.writerFor(jobs), o, func(t *jobsTx) ([]Submitted, error) {
 		if err := t.lookTurns(jobs); err != nil {
 			return nil, err
 		}
@@ -79,7 +83,7 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 			}
 		}
 		return results, nil
-	}})
+	})
 }
 
 // AtOnce is how many jobs one call of Submit had best store: a transaction takes all of a call, and others wait for it.
@@ -100,7 +104,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 const sqlInsertMessage = `
 INSERT INTO messages (seq, lane, rank, visible, size, tenant, deadline, waiting) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 
-func (t *tx) submit(j *NewJob) (Submitted, error) {
+func (t *jobsTx) submit(j *NewJob) (Submitted, error) {
 	if j.IdempotencyKey != "" {
 		made, found, err := t.madeBefore(j)
 		if err != nil || found {
@@ -114,12 +118,12 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 	if at := millis(j.Deadline); at > 0 && at <= t.now {
 		return Submitted{Err: forebay.Invalid("deadline", "has passed already")}, nil
 	}
-	seq, err := t.jobSeq()
+	seq, err := t.queue.jobSeq()
 	if err != nil {
 		return Submitted{}, err
 	}
 	if j.Caller != nil {
-		if err := t.awaitJob(j.Caller, seq); errors.Is(err, forebay.ErrLockLost) {
+		if err := orchestrateKey.of(t.tx).awaitJob(j.Caller, seq); errors.Is(err, forebay.ErrLockLost) {
 			return Submitted{Err: forebay.ErrLockLost}, nil
 		} else if err != nil {
 			return Submitted{}, err
@@ -152,7 +156,7 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 	}
 	// Whether it is the turn of a job of a session shows in the messages that are stored.
 	if visible == t.now && j.SessionID == "" && t.handsOver(subqueue, j) {
-		t.fresh[int64(subqueue)] = append(t.fresh[int64(subqueue)], freshCandidate(j, seq, subqueue, t.now))
+		t.fresh[subqueue] = append(t.fresh[subqueue], freshCandidate(j, seq, subqueue, t.now))
 	} else {
 		err = t.prep(sqlInsertMessage).int(seq).int(int64(subqueue)).int(lineOf(j.Tenant, j.Class, j.Priority)).int(visible).
 			int(j.InputSize).int(j.Tenant).intOrNull(millis(j.Deadline)).textOrNull(waiting).exec()
@@ -167,9 +171,6 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 		if err != nil {
 			return Submitted{}, err
 		}
-		if t.made != nil {
-			t.made[idempotencyKey{j.Tenant, j.IdempotencyKey}] = madeBefore{hash: bytes.Clone(j.BodyHash), id: j.ID, createdAt: t.now}
-		}
 	}
 	t.deadlineAt(millis(j.Deadline))
 	accepted := event{seq: seq, number: 1, kind: forebay.EventAccepted, status: forebay.StatusQueued, generation: 1}
@@ -182,44 +183,6 @@ func (t *tx) submit(j *NewJob) (Submitted, error) {
 	return made, nil
 }
 
-// jobSeq gives a job its number. Of a file there is one writer, which counts; rows of jobs tell a
-// restart how far it came.
-func (t *tx) jobSeq() (int64, error) {
-	if t.w.share != nil {
-		return t.sharedSeq()
-	}
-	t.w.nextSeq++
-	return t.w.nextSeq - 1, nil
-}
-
-// sharedSeq takes a number from the sequence that all processes share. Most were taken at the beginning
-// of the transaction; what it does not use of those is never given.
-func (t *tx) sharedSeq() (seq int64, err error) {
-	if len(t.seqs) > 0 {
-		seq, t.seqs = t.seqs[0], t.seqs[1:]
-		return seq, nil
-	}
-	_, err = t.prep("SELECT nextval('seqs')").one(func(r row) { seq = r.int(0) })
-	return seq, err
-}
-
-// reserveSeqs takes so many numbers more at once, where the next ones would take a round trip each.
-func (t *tx) reserveSeqs(n int) error {
-	if t.w.share == nil {
-		return nil
-	}
-	return t.prep(sqlNumbers).int(int64(n)).each(func(r row) error {
-		t.seqs = append(t.seqs, r.int(0))
-		return nil
-	})
-}
-
-// idempotencyKey is one of a tenant's.
-type idempotencyKey struct {
-	tenant int64
-	key    string
-}
-
 // madeBefore is the job that an idempotency key has made.
 type madeBefore struct {
 	hash      []byte
@@ -229,14 +192,17 @@ type madeBefore struct {
 
 const sqlMadeBefore = "SELECT i.body_hash, j.id, j.created_at FROM idempotency i LEFT JOIN jobs j ON j.seq = i.seq WHERE i.tenant = ? AND i.key = ?"
 
+// askMadeBefore asks what the job's idempotency key has made.
+func (j *NewJob) askMadeBefore() query {
+	return ask(sqlMadeBefore, rowName{of: "idempotency", no: j.Tenant, id: j.IdempotencyKey}).int(j.Tenant).text(j.IdempotencyKey)
+}
+
 func readMadeBefore(r row) madeBefore { return madeBefore{r.blob(0), r.text(1), r.int(2)} }
 
 // madeBefore looks the idempotency key up: the job it made, or a refusal if that was another request.
-func (t *tx) madeBefore(j *NewJob) (made Submitted, found bool, err error) {
-	before, found := t.made[idempotencyKey{j.Tenant, j.IdempotencyKey}]
-	if t.made == nil {
-		found, err = t.prep(sqlMadeBefore).int(j.Tenant).text(j.IdempotencyKey).one(func(r row) { before = readMadeBefore(r) })
-	}
+func (t *jobsTx) madeBefore(j *NewJob) (made Submitted, found bool, err error) {
+	var before madeBefore
+	found, err = t.prep(sqlMadeBefore).int(j.Tenant).text(j.IdempotencyKey).one(func(r row) { before = readMadeBefore(r) })
 	switch {
 	case err != nil || !found:
 	case before.id == "":
@@ -254,8 +220,8 @@ func (t *tx) madeBefore(j *NewJob) (made Submitted, found bool, err error) {
 // A key outlives its job, so that within its time it never makes a second one.
 var errJobPurged = forebay.Errorf(forebay.CodeGone, "this idempotency key made a job that was purged since")
 
-// deadlineAt makes the writer look at deadlines at that time; 0: no deadline.
-func (t *tx) deadlineAt(at int64) {
+// deadlineAt has deadlines looked at at that time; 0: there is none.
+func (t *jobsTx) deadlineAt(at int64) {
 	if at > 0 && (t.wake == 0 || at < t.wake) {
 		t.wake = at
 	}
@@ -270,7 +236,7 @@ func millis(at *time.Time) int64 {
 
 // ForgetIdempotencyKeys drops up to limit keys made before that time and returns how many it dropped.
 func (s *Store) ForgetIdempotencyKeys(ctx context.Context, before time.Time, limit int) (int, error) {
-	return transact(ctx, s, stageChange, func(t *tx) (int, error) {
+	return transactIn(ctx, jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (int, error) {
 		return t.prep(`DELETE FROM idempotency WHERE no IN
 			(SELECT no FROM (SELECT no, created_at FROM idempotency ORDER BY no LIMIT ? + 0) AS oldest WHERE created_at < ?)`).
 			int(int64(limit)).int(before.UnixMilli()).count()

@@ -2,8 +2,7 @@ package store
 
 import (
 	"errors"
-	"maps"
-	"slices"
+	"math"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -15,19 +14,21 @@ import (
 // those for them, and the server has two processors' work. While claims wait for jobs that are not there,
 // the first writer stores them, for it hands them over in the same transaction.
 
+// forever is how long a writer that nobody waits at goes without looking again.
+const forever = math.MaxInt64
+
 // startSubmitter begins to store new jobs through a connection of its own.
-func (s *Store) startSubmitter(c conn, share func(*news)) (err error) {
-	w, err := newWriter(c, &s.watches, false, func(n *news) {
+func (s *Store) startSubmitter(c conn, opts Options, publish func(*notification)) error {
+	w := newWriter(c, &s.watches, false, func(n *notification) {
 		s.writer.mail.put(n)
-		share(n)
+		publish(n)
 	})
-	if err != nil {
+	joinAll(w, s, opts)
+	if err := w.loadParts(); err != nil {
 		c.Close()
 		return c.domainError(err)
 	}
-	w.apart, w.polling, w.audited, w.topics, w.company = true, forever, s.writer.audited, &s.topics, s.writer.company
-	clear(w.lines) // nobody waits here
-	clear(w.dueAt)
+	w.apart, w.polling, w.company = true, forever, s.writer.company
 	w.health = &partHealth{name: "submitter", probe: s.checkSubmitter}
 	s.health.parts = append(s.health.parts, w.health)
 	s.submitter = w
@@ -40,33 +41,13 @@ func (s *Store) writerFor(jobs []NewJob) *writer {
 	if s.submitter == nil {
 		return s.writer
 	}
-	wanted := s.writer.wanted.Load()
+	wanted := jobsKey.in(s.writer).wanted.Load()
 	for i := range jobs {
-		if jobs[i].SessionID != "" || jobs[i].Caller != nil || wanted != nil && (*wanted)[int64(SubqueueOf(jobs[i].Queue, SubqueueMain))] {
+		if jobs[i].SessionID != "" || jobs[i].Caller != nil || wanted != nil && (*wanted)[SubqueueOf(jobs[i].Queue, SubqueueMain)] {
 			return s.writer
 		}
 	}
 	return s.submitter
-}
-
-// noteWanted tells in which subqueues claims wait for jobs that are not there.
-func (w *writer) noteWanted() {
-	if w.share == nil {
-		return
-	}
-	var now map[int64]bool
-	for subqueue, claims := range w.parked {
-		_, blocked := w.blocked[subqueue]
-		if subqueue >= 0 && Subqueue(subqueue).Kind() == SubqueueMain && !blocked && slices.ContainsFunc(claims, func(c *claim) bool { return c.receive == nil && c.waits() }) {
-			if now == nil {
-				now = map[int64]bool{}
-			}
-			now[subqueue] = true
-		}
-	}
-	if before := w.wanted.Load(); before == nil || !maps.Equal(*before, now) {
-		w.wanted.Store(&now)
-	}
 }
 
 // errNotAlone ends a transaction that turns out to need more than to add rows: it is made again, alone.
@@ -75,28 +56,28 @@ var errNotAlone = errors.New("the transaction must be alone")
 // takesAnother reports whether the next try of a transaction that failed may be a success: it is to be alone,
 // or another, beside it, has stored the same idempotency key, or wants to, which the next finds (PostgreSQL's
 // manual, appendix A).
-func takesAnother(err error) bool {
+func (w *writer) takesAnother(err error) bool {
 	const uniqueViolation, deadlockDetected = "23505", "40P01"
 	var refused *pgconn.PgError
 	if !errors.As(err, &refused) {
 		return errors.Is(err, errNotAlone)
 	}
-	return refused.Code == deadlockDetected || refused.Code == uniqueViolation && refused.TableName == "idempotency"
+	return refused.Code == deadlockDetected || refused.Code == uniqueViolation && w.racing[refused.TableName]
 }
 
-// mailbox keeps news for a writer until it takes them.
+// mailbox keeps notifications for a writer until it takes them.
 type mailbox struct {
-	mu   sync.Mutex
-	news *news
-	kick chan struct{}
+	mu     sync.Mutex
+	notice *notification
+	kick   chan struct{}
 }
 
-func (m *mailbox) put(n *news) {
+func (m *mailbox) put(n *notification) {
 	m.mu.Lock()
-	if m.news == nil {
-		m.news = &news{}
+	if m.notice == nil {
+		m.notice = &notification{}
 	}
-	m.news.add(n)
+	m.notice.addAll(n)
 	m.mu.Unlock()
 	select {
 	case m.kick <- struct{}{}:
@@ -105,10 +86,10 @@ func (m *mailbox) put(n *news) {
 }
 
 // take returns what has come; nil: nothing.
-func (m *mailbox) take() *news {
+func (m *mailbox) take() *notification {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := m.news
-	m.news = nil
+	n := m.notice
+	m.notice = nil
 	return n
 }

@@ -213,7 +213,7 @@ func TestSubmitterLeavesBudgetsAlone(t *testing.T) {
 		t.Error("the transaction has made a job ready that waited")
 	}
 	run(fmt.Sprintf("SELECT pg_advisory_unlock(%d)", applicationID))
-	s.hear(&news{missed: true})
+	s.received(&notification{lost: true})
 	until(false) // as soon as the other writer looks
 }
 
@@ -274,7 +274,8 @@ func testSameKeyAtOnce(t *testing.T, claims bool) {
 	writer := second.submitter
 	if claims {
 		writer = second.writer
-		writer.claims <- c
+		c.part = jobsKey.in(writer)
+		writer.visits <- c
 		for second.writerFor(jobOf("")) != writer {
 			<-time.After(time.Millisecond)
 		}

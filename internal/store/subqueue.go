@@ -28,6 +28,9 @@ func SubqueueOf(queue int64, kind SubqueueKind) Subqueue {
 // Queue returns the number of the subqueue's queue.
 func (l Subqueue) Queue() int64 { return int64(l) / subqueueKinds }
 
+// lasts reports whether the subqueue is a queue's. Others, with negative numbers, are sessions': they come and go.
+func (l Subqueue) lasts() bool { return l >= 0 }
+
 // Kind returns which of its queue's subqueues it is.
 func (l Subqueue) Kind() SubqueueKind { return SubqueueKind(int64(l) % subqueueKinds) }
 
@@ -79,7 +82,7 @@ func (s *Store) QueueRows(ctx context.Context) (queues []QueueRow, err error) {
 
 // SetPaused stops or restarts deliveries from a queue's main and retry subqueues.
 func (s *Store) SetPaused(ctx context.Context, queue int64, paused bool, audit Audit) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, queueKey, s.writer, op{stage: stageChange}, func(t *queueTx) (struct{}, error) {
 		value := int64(0)
 		if paused {
 			value = 1
@@ -88,32 +91,10 @@ func (s *Store) SetPaused(ctx context.Context, queue int64, paused bool, audit A
 			return struct{}{}, err
 		}
 		t.after = append(t.after, func() { t.w.paused[queue] = paused })
-		t.news.queues = true
-		t.wakes(int64(SubqueueOf(queue, SubqueueMain)), t.now)
-		t.wakes(int64(SubqueueOf(queue, SubqueueRetry)), t.now)
-		return struct{}{}, t.audit(audit)
-	})
-	return err
-}
-
-// SetTenantPaused stops or restarts deliveries of a tenant's jobs from every queue.
-func (s *Store) SetTenantPaused(ctx context.Context, tenant int64, paused bool, audit Audit) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
-		value := int64(0)
-		if paused {
-			value = 1
-		}
-		if err := t.prep("UPDATE tenants SET paused = ? WHERE no = ?").int(value).int(tenant).exec(); err != nil {
-			return struct{}{}, err
-		}
-		t.after = append(t.after, func() {
-			if delete(t.w.pausedTenants, tenant); paused {
-				t.w.pausedTenants[tenant] = true
-			}
-			t.w.lookAgain(false, true)
-		})
-		t.news.queues = true
-		return struct{}{}, t.audit(audit)
+		t.notify(wordSettings, 0, 0, 0)
+		t.wakes(SubqueueOf(queue, SubqueueMain), t.now)
+		t.wakes(SubqueueOf(queue, SubqueueRetry), t.now)
+		return struct{}{}, auditIn(t.tx, audit)
 	})
 	return err
 }

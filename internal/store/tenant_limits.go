@@ -20,7 +20,7 @@ func (t *tx) setLimits(tenant int64, limits forebay.TenantLimits) error {
 // ConfigureLimits takes in what the configuration says of tenants' limits, by the rule of
 // ConfigureBudgets: the latest change counts, whoever made it.
 func (s *Store) ConfigureLimits(ctx context.Context, wanted map[int64]forebay.TenantLimits) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (struct{}, error) {
 		before := map[int64]string{}
 		err := t.prep("SELECT no, configured_limits FROM tenants WHERE configured_limits IS NOT NULL").each(func(r row) error {
 			before[r.int(0)] = r.text(1)

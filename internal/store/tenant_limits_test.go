@@ -111,7 +111,7 @@ func TestStoredBytesAreAll(t *testing.T) {
 		}
 		run := func(sql string, values ...any) { // numbers and bytes
 			t.Helper()
-			_, err := transact(t.Context(), s, stageChange, func(x *tx) (struct{}, error) {
+			_, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(x *tx) (struct{}, error) {
 				st := x.prep(sql)
 				for _, v := range values {
 					switch v := v.(type) {

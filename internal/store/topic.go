@@ -60,7 +60,7 @@ var (
 )
 
 // updateTopicPart writes what updateMessageQueue does not.
-func (t *tx) updateTopicPart(q MessageQueue) error {
+func (t *busTx) updateTopicPart(q MessageQueue) error {
 	if !q.IsTopic && q.Topic == 0 {
 		return nil
 	}
@@ -77,8 +77,8 @@ func (t *tx) updateTopicPart(q MessageQueue) error {
 
 // changeTopic gives the topic a new version, so that everybody reads it anew. Versions are sequence
 // numbers, for those are never given twice.
-func (t *tx) changeTopic(no int64) error {
-	version, err := t.newSeq()
+func (t *busTx) changeTopic(no int64) error {
+	version, err := t.queue.newSeq()
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (t *tx) changeTopic(no int64) error {
 }
 
 // leaveTopic is the part of dropping a queue that only concerns topics and subscriptions.
-func (t *tx) leaveTopic(no int64) error {
+func (t *busTx) leaveTopic(no int64) error {
 	t.forgetTopics()
 	var topic int64
 	if _, err := t.prep("SELECT topic FROM queues WHERE no = ? AND topic IS NOT NULL").int(no).one(func(r row) { topic = r.int(0) }); err != nil {
@@ -133,7 +133,7 @@ const (
 // PutSubscription makes a subscription of the topic, with these rules, or changes the settings of one
 // that exists and leaves its rules alone. A topic may have at most limit of them.
 func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, rules []Rule, limit int) (stored MessageQueue, created bool, err error) {
-	p, err := transactIn(ctx, s, stageChange, topic.Tenant, entityRows, 0, func(t *tx) (p putResult, err error) {
+	p, err := transactIn(ctx, busKey, s.writer, op{stage: stageChange, party: topic.Tenant, rows: entityRows}, func(t *busTx) (p putResult, err error) {
 		known, err := t.prep(sqlTopicNo).int(topic.No).one(func(r row) { topic = readMessageQueue(r) })
 		if err != nil {
 			return p, err
@@ -158,7 +158,7 @@ func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, ru
 				}
 			}
 		}
-		return p, t.audit(entityAudit(ctx, "put", p.MessageQueue, p.auditDetail()))
+		return p, auditIn(t.tx, entityAudit(ctx, "put", p.MessageQueue, p.auditDetail()))
 	})
 	return p.MessageQueue, p.created, err
 }

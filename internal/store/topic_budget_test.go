@@ -12,8 +12,8 @@ import (
 // makeDue makes everything that is scheduled due now.
 func makeDue(t *testing.T, s *Store) {
 	t.Helper()
-	_, err := transact(t.Context(), s, stageChange, func(t *tx) (int, error) {
-		t.deadlineAt(t.now)
+	_, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
+		t.dueBy(t.now)
 		return 0, t.prep("UPDATE bodies SET due_at = ?1, scheduled_at = ?1 WHERE due_at > ?1").int(t.now).exec()
 	})
 	if err != nil {
@@ -26,7 +26,7 @@ func makeDue(t *testing.T, s *Store) {
 func untilEmpty(t *testing.T, s *Store, sql string) {
 	t.Helper()
 	for until := time.Now().Add(time.Minute); time.Now().Before(until); {
-		left, err := transact(t.Context(), s, stageChange, func(t *tx) (n int64, err error) {
+		left, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (n int64, err error) {
 			_, err = t.prep(sql).one(func(r row) { n = r.int(0) })
 			return n, err
 		})

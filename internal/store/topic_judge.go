@@ -238,7 +238,7 @@ func (s *Store) activateSlow(ctx context.Context, m slowMessage) error {
 	if j == nil || err != nil {
 		return err
 	}
-	_, err = transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+	_, err = transactIn(ctx, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (struct{}, error) {
 		topic, found, err := t.topicNo(m.topic)
 		if err != nil || !found || topic.Version != j.version {
 			return struct{}{}, err

@@ -106,7 +106,7 @@ func TestJudgingEventsIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		const events = 20
-		steps, err := transact(t.Context(), s, stageChange, func(t *tx) (int, error) {
+		steps, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
 			for i := range events {
 				if err := t.publish(topic.Name, func() (MessageContent, error) { return slow(fmt.Sprint("m", i)), nil }); err != nil {
 					return 0, err
@@ -134,7 +134,7 @@ func TestTransactionsCompileFewRules(t *testing.T) {
 		forwards := putQueue(t, s, MessageQueue{Name: "t/forwards", ForwardTo: "t/topic"})
 		few := subscribe(t, s, other, "few")
 		type compiled struct{ topics, of int }
-		got, err := transact(t.Context(), s, stageChange, func(t *tx) (c compiled, err error) {
+		got, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (c compiled, err error) {
 			for i := range 3 {
 				for _, name := range []string{topic.Name, other.Name} {
 					if err := t.publish(name, func() (MessageContent, error) { return content(fmt.Sprint("m", i), 0), nil }); err != nil {
@@ -173,7 +173,7 @@ func TestWhatFindsNoRulesReadyWaitsShortly(t *testing.T) {
 		m := content("one", 0)
 		m.ScheduledAt = &later
 		seq := send(t, s, topic, m)[0]
-		if _, err := transact(t.Context(), s, stageChange, func(t *tx) (int, error) {
+		if _, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
 			t.w.slow = newSlowMessages() // of which nobody takes any
 			return 0, nil
 		}); err != nil {

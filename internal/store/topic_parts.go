@@ -37,15 +37,15 @@ func (a *arrival) partMost() int {
 func (j *judgement) inParts() bool { return j != nil && len(j.picks) > 1 && j.made.copies > fullCopies }
 
 // handsOut reports whether messages wait in the topic for their copies.
-func (t *tx) handsOut(topic MessageQueue) bool { return topic.HandsOut || t.topics.parts[topic.No] }
+func (t *busTx) handsOut(topic MessageQueue) bool { return topic.HandsOut || t.topics.parts[topic.No] }
 
 // storePart stores a message in the topic that has many copies to make of it, or others before it.
-func (t *tx) storePart(topic MessageQueue, seq int64, a arrival, picks int) error {
+func (t *busTx) storePart(topic MessageQueue, seq int64, a arrival, picks int) error {
 	at := t.now
 	if a.bySender {
 		at += handOutTime
 	}
-	t.deadlineAt(at)
+	t.dueBy(at)
 	copies := int64(0)
 	if a.spread != nil {
 		copies = int64(max(a.spread.copies-picks, 0))
@@ -70,7 +70,7 @@ func (s *Store) handOut(ctx context.Context, topic MessageQueue, sent sent, judg
 		}
 	}
 	for last := slices.Max(sent.seqs); ; {
-		next, err := transactIn(ctx, s, stageChange, topic.Tenant, partCopies, 0, func(t *tx) (int64, error) {
+		next, err := transactIn(ctx, busKey, s.writer, op{stage: stageChange, party: topic.Tenant, rows: partCopies}, func(t *busTx) (int64, error) {
 			q, found, err := t.messageQueue(topic.No)
 			if err != nil || !found {
 				return 0, err // they go with it
@@ -104,7 +104,7 @@ const sqlNextPart = "SELECT seq FROM messages WHERE lane = ? AND rank = ? ORDER 
 
 // handOutSome makes some copies of what has waited longest in the topic. picks are what is known of some by their numbers. It returns
 // the number of the next that has copies to make, 0: there is none. If that takes too long to judge it returns errSteps.
-func (t *tx) handOutSome(topic MessageQueue, picks map[int64][]picked) (next int64, err error) {
+func (t *busTx) handOutSome(topic MessageQueue, picks map[int64][]picked) (next int64, err error) {
 	for made := 0; ; {
 		next = 0
 		_, err := t.prep(sqlNextPart).int(int64(topic.Subqueue(false))).int(partRank).one(func(r row) { next = r.int(0) })
@@ -142,7 +142,7 @@ func (c conn) partNo(seq int64) (p part, found bool, err error) {
 
 // handOutPart makes as many copies of a message as one transaction should and returns how many, at least 1. What is to be made is judged
 // unless it is known.
-func (t *tx) handOutPart(topic MessageQueue, seq int64, picks []picked) (made int, err error) {
+func (t *busTx) handOutPart(topic MessageQueue, seq int64, picks []picked) (made int, err error) {
 	p, found, err := t.partNo(seq)
 	if err != nil || !found {
 		return 1, err
@@ -160,7 +160,7 @@ func (t *tx) handOutPart(topic MessageQueue, seq int64, picks []picked) (made in
 }
 
 // copyPart makes these copies of a message; more: it has others to make.
-func (t *tx) copyPart(seq int64, p part, picks []picked, more bool) error {
+func (t *busTx) copyPart(seq int64, p part, picks []picked, more bool) error {
 	a := p.arrival
 	if a.share != nil && a.share.no == seq {
 		a.share.properties = a.Properties
@@ -188,7 +188,7 @@ func nextPart(picks []picked, handed int64, most int) (part []picked, more bool)
 }
 
 // pickPart chooses the next copies of a message, as far as judging them is for a transaction.
-func (t *tx) pickPart(topic MessageQueue, p *part) (picks []picked, more bool, err error) {
+func (t *busTx) pickPart(topic MessageQueue, p *part) (picks []picked, more bool, err error) {
 	c, err := t.readyTopic(topic)
 	if errors.Is(err, errNotReady) {
 		err = errSteps
@@ -232,7 +232,7 @@ func (c *compiledTopic) pickPart(p *part, left *int, goesOn bool, turn *turns.Tu
 }
 
 // tendPart makes copies in a topic where a message is due that has some to make: first of those before it.
-func (t *tx) tendPart(m dueMessage) error {
+func (t *busTx) tendPart(m dueMessage) error {
 	topic, found, err := t.messageQueue(m.subqueue.Queue())
 	if err != nil {
 		return err
@@ -248,7 +248,7 @@ func (t *tx) tendPart(m dueMessage) error {
 	case err != nil:
 		return err
 	}
-	t.deadlineAt(at)
+	t.dueBy(at)
 	return t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").int(at).int(m.seq).exec()
 }
 
@@ -268,7 +268,7 @@ func (s *Store) handOutSlow(ctx context.Context, m slowMessage, p part) error {
 	if err != nil {
 		return err
 	}
-	_, err = transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+	_, err = transactIn(ctx, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (struct{}, error) {
 		topic, found, err := t.topicNo(m.topic)
 		if err != nil || !found || topic.Version != c.topic.Version {
 			return struct{}{}, err
@@ -282,7 +282,7 @@ func (s *Store) handOutSlow(ctx context.Context, m slowMessage, p part) error {
 		if err != nil || !first {
 			return struct{}{}, err
 		}
-		t.deadlineAt(t.now)
+		t.dueBy(t.now)
 		if err := t.prep("UPDATE bodies SET due_at = ? WHERE seq = ?").int(t.now).int(m.seq).exec(); err != nil {
 			return struct{}{}, err
 		}

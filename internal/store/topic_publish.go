@@ -82,7 +82,7 @@ type topicMemory struct {
 }
 
 // topicNamed returns a topic, from the transaction's memory where possible.
-func (t *tx) topicNamed(name string) (topic MessageQueue, found bool, err error) {
+func (t *busTx) topicNamed(name string) (topic MessageQueue, found bool, err error) {
 	topic, known := t.topics.named[name]
 	if !known {
 		if topic, found, err = t.messageQueueNamed(name); err != nil {
@@ -102,7 +102,7 @@ func (t *tx) topicNamed(name string) (topic MessageQueue, found bool, err error)
 // publish sends a message to a topic, by its name in the store, as a part of the transaction under way.
 // Where there is no such topic, or nobody subscribes to it, it does nothing and does not ask for the
 // message; it has read the topic once then, however often the transaction publishes.
-func (t *tx) publish(name string, message func() (MessageContent, error)) error {
+func (t *busTx) publish(name string, message func() (MessageContent, error)) error {
 	topic, found, err := t.topicNamed(name)
 	if err != nil || !found {
 		return err
@@ -129,7 +129,7 @@ const sqlManyRules = "SELECT count(*) FROM (SELECT 1 FROM queues q LEFT JOIN rul
 
 // readyTopic is compiledTopic for what can wait. Of a topic with many rules that are not ready it returns errNotReady: they
 // are read and compiled outside of transactions.
-func (t *tx) readyTopic(topic MessageQueue) (*compiledTopic, error) {
+func (t *busTx) readyTopic(topic MessageQueue) (*compiledTopic, error) {
 	if c := t.knownTopic(topic); c != nil {
 		return c, nil
 	}
@@ -144,7 +144,7 @@ func (t *tx) readyTopic(topic MessageQueue) (*compiledTopic, error) {
 }
 
 // knownTopic returns the topic with its rules if they are in memory; nil: they are not.
-func (t *tx) knownTopic(topic MessageQueue) *compiledTopic {
+func (t *busTx) knownTopic(topic MessageQueue) *compiledTopic {
 	if c := t.topics.compiled[topic.No]; c != nil && c.topic.Version == topic.Version {
 		return c
 	}
@@ -156,7 +156,7 @@ func (t *tx) knownTopic(topic MessageQueue) *compiledTopic {
 
 // compiledTopic returns the topic's subscriptions and rules as of its version: from memory, or else
 // from the database. The writer's memory only takes in what was committed.
-func (t *tx) compiledTopic(topic MessageQueue) (*compiledTopic, error) {
+func (t *busTx) compiledTopic(topic MessageQueue) (*compiledTopic, error) {
 	if c := t.knownTopic(topic); c != nil {
 		return c, nil
 	}
@@ -262,7 +262,7 @@ type picked struct {
 
 // pick chooses the copies that the topic's subscriptions get of a message, as [compiledTopic.pick] does, and notes that
 // the transaction has spent time on it. The error is errNotReady if the rules are to be compiled outside of transactions.
-func (t *tx) pick(topic MessageQueue, message *MessageContent, made *spread) ([]picked, error) {
+func (t *busTx) pick(topic MessageQueue, message *MessageContent, made *spread) ([]picked, error) {
 	c, err := t.readyTopic(topic)
 	if err != nil {
 		return nil, err
@@ -277,7 +277,7 @@ func (t *tx) pick(topic MessageQueue, message *MessageContent, made *spread) ([]
 
 // pickEvent is pick for a message that cannot be refused. What takes too long to judge counts as what a rule
 // cannot judge.
-func (t *tx) pickEvent(topic MessageQueue, message *MessageContent) ([]picked, error) {
+func (t *busTx) pickEvent(topic MessageQueue, message *MessageContent) ([]picked, error) {
 	c, err := t.readyTopic(topic)
 	if err != nil {
 		return nil, err
@@ -327,7 +327,7 @@ func (c *compiledTopic) pick(message *MessageContent, at int64, made *spread, le
 }
 
 // fanOut gives the topic's subscriptions their copies of a message that became active in it.
-func (t *tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
+func (t *busTx) fanOut(topic MessageQueue, seq int64, a arrival) error {
 	picks := a.picks
 	a.picks = nil // they are not those of a topic that a copy is forwarded to
 	if a.first == 0 {
@@ -356,16 +356,15 @@ func (t *tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
 }
 
 // copyTo makes copies of the message that became active in a topic under that number.
-func (t *tx) copyTo(picks []picked, seq int64, a arrival) error {
-	t.tally.Copies += len(picks)
+func (t *busTx) copyTo(picks []picked, seq int64, a arrival) error {
 	a.inParts, a.bySender = false, false // which is not so of a topic that a copy is forwarded to
 	t.copied.add(len(picks), a.shareAmong(seq, len(picks)))
-	missing := len(picks) - len(t.seqs)
+	missing := len(picks) - len(t.queue.seqs)
 	for _, p := range picks {
 		missing += int(asInt(p.sub.ForwardTo != "")) // where it goes it gets another
 	}
 	if missing > 1 {
-		if err := t.reserveSeqs(missing); err != nil {
+		if err := t.queue.reserveSeqs(missing); err != nil {
 			return err
 		}
 	}
@@ -377,7 +376,7 @@ func (t *tx) copyTo(picks []picked, seq int64, a arrival) error {
 			}
 			continue
 		}
-		seq, err := t.newSeq()
+		seq, err := t.queue.newSeq()
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func (s *Store) PutRule(ctx context.Context, sub MessageQueue, r Rule, limits Ru
 		Rule
 		created bool
 	}
-	p, err := transactIn(ctx, s, stageChange, sub.Tenant, entityRows, 0, func(t *tx) (p put, err error) {
+	p, err := transactIn(ctx, busKey, s.writer, op{stage: stageChange, party: sub.Tenant, rows: entityRows}, func(t *busTx) (p put, err error) {
 		q, found, err := t.messageQueue(sub.No)
 		if err != nil {
 			return p, err
@@ -57,12 +57,12 @@ func (s *Store) PutRule(ctx context.Context, sub MessageQueue, r Rule, limits Ru
 		if err := t.changeTopic(q.Topic); err != nil {
 			return p, err
 		}
-		return p, t.audit(ruleAudit(ctx, "put", q, r.Name, r.Settings))
+		return p, auditIn(t.tx, ruleAudit(ctx, "put", q, r.Name, r.Settings))
 	})
 	return p.Rule, p.created, err
 }
 
-func (t *tx) checkRuleLimits(sub MessageQueue, r Rule, limits RuleLimits) error {
+func (t *busTx) checkRuleLimits(sub MessageQueue, r Rule, limits RuleLimits) error {
 	var others, sql int64
 	if _, err := t.prep("SELECT count(*) FROM rules WHERE queue = ? AND name <> ?").int(sub.No).text(r.Name).one(func(row row) { others = row.int(0) }); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (t *tx) checkRuleLimits(sub MessageQueue, r Rule, limits RuleLimits) error 
 
 // checkFirstRules is checkRuleLimits for the rules that a subscription is made with. It comes before anything is
 // changed, and has nothing to say of a subscription that exists: that one keeps the rules it has.
-func (t *tx) checkFirstRules(sub MessageQueue, rules []Rule, limits RuleLimits) error {
+func (t *busTx) checkFirstRules(sub MessageQueue, rules []Rule, limits RuleLimits) error {
 	var sql int64
 	for _, r := range rules {
 		sql += asInt(r.Settings.SQLFilter != "")
@@ -113,7 +113,7 @@ func (l RuleLimits) errSQL() error {
 	return forebay.Errorf(forebay.CodeConflict, "the subscriptions of a topic may have at most %d rules with SQL filters", l.SQLPerTopic)
 }
 
-func (t *tx) insertRule(queue int64, r Rule) error {
+func (t *busTx) insertRule(queue int64, r Rule) error {
 	settings, err := json.Marshal(r.Settings)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (t *tx) insertRule(queue int64, r Rule) error {
 
 // DeleteRule removes a rule and reports whether it was there.
 func (s *Store) DeleteRule(ctx context.Context, sub MessageQueue, name string) (deleted bool, err error) {
-	return transactIn(ctx, s, stageChange, sub.Tenant, entityRows, 0, func(t *tx) (bool, error) {
+	return transactIn(ctx, busKey, s.writer, op{stage: stageChange, party: sub.Tenant, rows: entityRows}, func(t *busTx) (bool, error) {
 		q, found, err := t.messageQueue(sub.No)
 		if err != nil {
 			return false, err
@@ -143,7 +143,7 @@ func (s *Store) DeleteRule(ctx context.Context, sub MessageQueue, name string) (
 		if err := t.changeTopic(q.Topic); err != nil {
 			return false, err
 		}
-		return true, t.audit(ruleAudit(ctx, "delete", q, name, nil))
+		return true, auditIn(t.tx, ruleAudit(ctx, "delete", q, name, nil))
 	})
 }
 

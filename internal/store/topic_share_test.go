@@ -29,13 +29,13 @@ func TestDueHasAShareOfItsOwn(t *testing.T) {
 		q := putQueue(t, s, MessageQueue{})
 		send(t, s, q, scheduled(20)...)
 		for _, err := range inOneTransaction(t, s, func() error { // but this ends its batch, and what it makes due is so in the next
-			_, err := transactSized(t.Context(), s, stageChange, maxBatchBytes, func(t *tx) (int, error) {
-				t.deadlineAt(t.now)
+			_, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange, size: maxBatchBytes}, func(t *busTx) (int, error) {
+				t.dueBy(t.now)
 				return 0, t.prep("UPDATE bodies SET due_at = ?1, scheduled_at = ?1 WHERE due_at > ?1").int(t.now).exec()
 			})
 			return err
 		}, func() error {
-			_, err := transact(t.Context(), s, stageChange, func(t *tx) (int, error) {
+			_, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
 				t.copied.add(fullCopies, 1)
 				return 0, nil
 			})
@@ -69,8 +69,8 @@ func TestForwardingHasAShareOfItsOwn(t *testing.T) {
 			_, _, err := s.PutMessageQueue(t.Context(), q, 10)
 			return err
 		}, func() error {
-			_, err := transact(t.Context(), s, stageChange, func(t *tx) (int, error) {
-				t.deadlineAt(t.now)
+			_, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
+				t.dueBy(t.now)
 				return 0, t.prep("UPDATE bodies SET due_at = ?1, scheduled_at = ?1 WHERE due_at > ?1").int(t.now).exec()
 			})
 			return err
@@ -96,7 +96,7 @@ func TestReceivingIsBounded(t *testing.T) {
 		q := putQueue(t, s, MessageQueue{MaxDeliveries: 1, ForwardDeadLettersTo: topic.Name})
 		const messages = 2 * fullCopies / 50
 		send(t, s, q, numbered(0, messages)...)
-		_, err := transact(t.Context(), s, stageChange, func(t *tx) (int, error) {
+		_, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
 			return 0, t.prep("UPDATE messages SET deliveries = 1 WHERE lane = ?").int(int64(q.Subqueue(false))).exec()
 		})
 		if err != nil {
@@ -160,7 +160,7 @@ func TestPostponedCallsGoNext(t *testing.T) {
 		var calls []func() error
 		for i := range 6 {
 			calls = append(calls, func() error { // two of them are all that one batch holds, and one all that a transaction should make
-				_, err := transactSized(context.Background(), s, stageChange, maxBatchBytes/2, func(t *tx) (int, error) {
+				_, err := transactIn(context.Background(), busKey, s.writer, op{stage: stageChange, size: maxBatchBytes / 2}, func(t *busTx) (int, error) {
 					done = append(done, i)
 					t.copied.add(fullCopies, 1)
 					return 0, nil
@@ -191,7 +191,7 @@ func TestPostponedCallsAreDoneAtTheClose(t *testing.T) {
 		var calls []func() error
 		for i := range 3 {
 			calls = append(calls, func() error {
-				_, err := transact(context.Background(), s, stageChange, func(t *tx) (int, error) {
+				_, err := transactIn(context.Background(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
 					if done++; i == 0 {
 						closing.Go(func() { _ = s.Close() })
 						<-s.writer.quit

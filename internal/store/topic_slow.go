@@ -125,7 +125,7 @@ func (s *Store) startJudging() {
 	slow := newSlowMessages()
 	var running sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
-	s.writer.slow = slow
+	busKey.in(s.writer).slow = slow
 	for range judges {
 		running.Go(func() { s.judgeSlow(ctx, slow) })
 	}

@@ -464,7 +464,7 @@ func testPublish(t *testing.T, s *Store, _ *clock) {
 	}
 	failed := errors.New("failed")
 	publish := func(fail bool, rule string) error {
-		_, err := transact(t.Context(), s, stageSettle, func(t *tx) (struct{}, error) {
+		_, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageSettle}, func(t *busTx) (struct{}, error) {
 			if rule != "" {
 				if err := t.prep("DELETE FROM rules WHERE queue = ?").int(sub.No).exec(); err != nil {
 					return struct{}{}, err

@@ -2,82 +2,55 @@ package store
 
 import (
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/panics"
 )
 
 // tx is the transaction under way. Its bookkeeping takes effect only when it commits.
 type tx struct {
 	conn
-	w       *writer
-	touched []int64               // jobs that changed, for watchers
-	ready   map[int64]int64       // subqueue → earliest time at which a message of it became ready
-	wake    int64                 // the earliest new deadline; 0: none
-	after   []func()              // to run once committed
-	fresh   map[int64][]candidate // subqueue → new jobs whose messages are not stored yet; nil: store them at once
-	news    news                  // for the other processes, beside what follows from the above
-	needs
-	anew   int  // how many of its looks were
-	ended  bool // jobs whose deadline had passed were
-	start       // what was asked at the beginning and was not used yet
-	topics topicMemory
-	copied spread         // copies that topics and forwarding have made
-	tended bool           // something that was due is done
-	served []*workClaim   // claims of work that this transaction serves
-	woken  map[int64]bool // orchestrations that it has made ready
-	pools  map[Pool]int64 // of work, that it has looked up or made
-
-	sessions  sessionMemory
-	budgets   budgetMemory
-	slots     map[string]*slotUse    // by holder; nil: not read yet
-	rooms     map[int64]*webhookRoom // by subscription, as far as read
-	placeOnly map[int64]bool         // subqueues of webhooks that have room again; true: only for as many deliveries as ended
-	tally     Tally
-	hours     map[hourKey]hourSum // what reports count of the attempts that it records
-	leaving   []leaving           // jobs that have ended and are in their sessions still
-	together  bool                // they leave at the end of the stage
-	turns     map[jobSession]turn // of the jobs that are being submitted; nil: ask
-	auditEnd  *auditEnd           // nil: not read yet
-	audited   []event             // that the audit log does not have yet
+	w        *writer
+	now      int64 // by the database's clock
+	parts    []any // the participants' parts of it, by the index of their keys
+	batch    []operation
+	apart    bool          // it need not be alone: it only adds rows
+	withDue  bool          // it also does what is due
+	together bool          // the stage that is under way is that of several operations
+	after    []func()      // to run once committed
+	notice   notification  // for the other processes
+	answered int           // how many of those that waited it has served
+	touched  []int64       // what changed that others may watch
+	full     func() bool   // it has made so much that the rest had better wait; nil: it cannot
+	took     time.Duration // from BEGIN to the end of COMMIT; 0: it is not over
 }
 
-// changed notes that a job changed.
-func (t *tx) changed(seq int64) { t.touched = append(t.touched, seq) }
-
-// due notes that a message of that line of the subqueue can be delivered from that time on; line 0: of a subqueue
-// that is not for jobs.
-func (t *tx) due(subqueue Subqueue, line, at int64) {
-	l := int64(subqueue)
-	if known := t.w.lines[l]; known != nil && line > 0 {
-		known.note(line, at, t.now)
+// notify has the other processes hear a word, with a time if it tells one.
+func (t *tx) notify(kind wordKind, a, b, at int64) {
+	if t.w.shared() {
+		t.notice.add(kind, a, b, at)
 	}
-	if line > 0 && t.w.share != nil {
-		if t.news.addLine(l, line); at > t.now {
-			t.news.later = earliest(t.news.later, l, at)
-		}
-	}
-	t.wakes(l, at)
 }
 
-// wakes notes that whoever waits for the subqueue is to look at it from that time on.
-func (t *tx) wakes(subqueue, at int64) {
-	if earliest, ok := t.ready[subqueue]; !ok || at < earliest {
-		t.ready[subqueue] = at
+// changed notes that something changed that others may watch: see Store.Watch.
+func (t *tx) changed(no int64) {
+	if last := len(t.touched) - 1; last < 0 || t.touched[last] != no { // most come in pairs
+		t.touched = append(t.touched, no)
 	}
-	if t.w.heeds(subqueue) {
-		t.w.lookBy(subqueue, t.w.notBefore(subqueue, at))
-	}
+}
+
+// settingsChanged has everybody look again at everything, here and in other processes.
+func (t *tx) settingsChanged() {
+	t.notify(wordSettings, 0, 0, 0)
+	t.w.everybodyLooks(true)
 }
 
 // commit runs the batch, and what is due, in one transaction. If that breaks, though the disk works,
 // each operation runs in a transaction of its own, so that only the culprit fails; and if the culprit
-// was what is due, the claims that waited for it are refused, so that their callers know. It returns
-// how the last transaction ended.
+// was what is due, those that waited for it are refused, so that they know. It returns how the last
+// transaction ended.
 func (w *writer) commit(batch []operation) error {
 	background, err := w.transactionOrAgain(batch, true)
 	switch {
@@ -101,26 +74,9 @@ func (w *writer) commit(batch []operation) error {
 		}
 	}
 	if err != nil && background && w.isolates(err) {
-		w.refuseDue(err)
+		w.refuseAll(err)
 	}
 	return err
-}
-
-// refuseDue answers the claims of all subqueues that are due with an error.
-func (w *writer) refuseDue(err error) {
-	for subqueue, claims := range w.parked {
-		if w.paused[subqueue/subqueueKinds] {
-			continue
-		}
-		for _, c := range claims {
-			c.refuse(err)
-		}
-		w.leave(subqueue)
-	}
-	for _, c := range w.work.parked {
-		c.refuse(err)
-	}
-	w.work.parked = nil
 }
 
 // isolates reports whether trying the operations one by one can help: not when the disk fails.
@@ -137,73 +93,74 @@ func (w *writer) transactionOrAgain(batch []operation, withDue bool) (background
 	const tries = 4
 	defer func() { w.exclusive = false }()
 	for n := 1; ; n++ {
-		if background, err = w.transaction(batch, withDue); !takesAnother(err) || n == tries {
+		if background, err = w.transaction(batch, withDue); !w.takesAnother(err) || n == tries {
 			return background, err
 		}
 		w.exclusive = errors.Is(err, errNotAlone)
 	}
 }
 
-// transaction runs the operations, then, if withDue, ends overdue jobs and serves the claims that
-// wait, and commits. Nobody is told anything before the commit is on disk. background tells that an
-// error came from what was due and not from an operation.
+// begin starts the transaction, and asks with that what is known to be needed.
+func (w *writer) begin(t *tx) error {
+	if w.apart { // those of other processes store keys in the same order: none waits for one that waits for it
+		slices.SortStableFunc(t.batch, func(a, b operation) int { return strings.Compare(a.key(), b.key()) })
+		t.apart = !w.exclusive
+		for _, p := range w.parts {
+			if l, ok := p.(loner); ok {
+				t.apart = t.apart && l.mayStoreBeside()
+			}
+		}
+	}
+	var questions []question
+	if w.shared() {
+		local := t.withDue && !slices.ContainsFunc(t.batch, func(op operation) bool { return !op.local() })
+		for _, p := range w.parts {
+			if o, ok := p.(opener); ok {
+				questions = append(questions, o.opens(t, t.batch, local)...)
+			}
+		}
+	}
+	b := beginning{apart: t.apart, questions: questions}
+	for _, op := range t.batch {
+		b.ahead = append(b.ahead, op.ahead()...)
+	}
+	now, err := w.conn.begin(b)
+	if err != nil {
+		return err
+	}
+	if t.now = now; w.shared() {
+		w.noticeClock(now)
+	} else {
+		t.now = w.tick(now)
+	}
+	return nil
+}
+
+// transaction runs the operations, then, if withDue, does what is due, and commits. Nobody is told anything
+// before the commit is on disk. background tells that an error came from what was due and not from an
+// operation.
 func (w *writer) transaction(batch []operation, withDue bool) (background bool, err error) {
 	if len(batch) == 0 && !w.anythingDue() {
 		return false, nil
 	}
-	t, began := &tx{conn: w.conn, w: w, ready: map[int64]int64{}}, time.Now()
-	for _, op := range batch {
-		op.needs(&t.needs)
+	t, began := &tx{conn: w.conn, w: w, batch: batch, withDue: withDue}, time.Now()
+	if err = w.begin(t); err != nil {
+		err = errors.Join(err, t.rollback())
+		w.undo(t, w.clock(), invalidPause)
+		w.observed(t, began, err)
+		return false, err
 	}
-	// Subscribers of events get copies, which takes more than adding rows, and the audit log has one order.
-	t.apart = w.apart && !w.exclusive && w.followed != nil && len(w.followed.topics) == 0 && !slices.Contains(w.audited, forebay.EventAccepted)
-	if w.apart { // those of other processes store keys in the same order: none waits for one that waits for it
-		slices.SortStableFunc(batch, func(a, b operation) int { return strings.Compare(a.key(), b.key()) })
-	}
-	if withDue {
-		t.fresh = map[int64][]candidate{}
-		var states []string
-		t.looks, states = w.looksAhead(batch)
-		t.states = append(t.states, states...)
-	}
-	identities := w.identities.Load()
-	if w.known != identities {
-		w.known, w.deployments = identities, nil
-	}
-	t.identities = *identities
-	if t.start, err = t.begin(t.needs); err != nil {
-		w.distrust(w.clock(), distrustPause)
-		w.observed(t, began, len(batch), 0, err)
-		return false, errors.Join(err, t.rollback())
-	}
-	if w.share == nil {
-		t.now = w.tick(t.now)
-	} else {
-		w.noticeClock(t.now)
-	}
-	seq := w.nextSeq
-	var served []*claim
-	if err = w.refresh(); err == nil {
-		err = w.apply(t, batch)
+	if err = w.refreshParts(); err == nil {
+		err = w.apply(t)
 	}
 	if err == nil && withDue {
-		err = panics.Run(slog.Default(), "what is due in the store", func() (err error) {
-			served, err = w.serveDue(t)
-			return err
-		})
+		err = w.serveDue(t)
 		background = err != nil
 	}
-	if err == nil {
-		err = t.storeDeployments()
-	}
-	if err == nil {
-		err = t.storeSpending()
-	}
-	if err == nil {
-		err = t.storeHours()
-	}
-	if err == nil {
-		err = t.allReleased()
+	for _, p := range w.parts {
+		if c, ok := p.(closer); ok && err == nil {
+			err = c.closes(t)
+		}
 	}
 	if err == nil && slices.ContainsFunc(batch, operation.tells) {
 		err = t.assure()
@@ -213,20 +170,13 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 		err = t.commit()
 	}
 	if err != nil {
-		w.nextSeq = seq
 		err = errors.Join(err, t.rollback())
-		for _, c := range served {
-			c.unserve()
-		}
-		for _, c := range t.served {
-			c.unserve()
-		}
-		pause := distrustPause
-		if takesAnother(err) {
+		pause := invalidPause
+		if w.takesAnother(err) {
 			pause = 0
 		}
-		w.distrust(t.now, pause)
-		w.observed(t, began, len(batch), 0, err)
+		w.undo(t, t.now, pause)
+		w.observed(t, began, err)
 		return background, err
 	}
 	took, rows := time.Since(began), 0
@@ -234,103 +184,96 @@ func (w *writer) transaction(batch []operation, withDue bool) (background bool, 
 		rows += op.rows()
 	}
 	w.appetite.note(rows, worked, took-worked)
-	w.pace.note(took, t.anew)
 	w.checkpoints.committed()
-	w.committed(t, served)
-	w.observed(t, began, len(batch), len(served), nil)
+	w.tell(t, took)
+	w.observed(t, began, nil)
 	return false, nil
 }
 
-// apply runs the operations, stage by stage. Once topics have made as much of them as is good for one transaction
-// it leaves for the next one what can wait.
-func (w *writer) apply(t *tx, batch []operation) error {
+// apply runs the operations, stage by stage. Once they have made as much as is good for one transaction it
+// leaves for the next one what can wait.
+func (w *writer) apply(t *tx) error {
 	w.postponed = nil
 	for at := range stages {
 		t.together = at == stageSettle
-		for _, op := range batch {
+		for _, op := range t.batch {
 			if op.stage() != at {
 				continue
 			}
-			if t.copied.full() {
-				if r, ok := op.(interface{ postponable() bool }); ok && r.postponable() {
-					w.postponed = append(w.postponed, op)
-					continue
-				}
+			if op.postponable() && t.full != nil && t.full() {
+				w.postponed = append(w.postponed, op)
+				continue
 			}
 			if err := op.apply(t); err != nil {
 				return err
 			}
+			t.applied(op)
 		}
-		err := t.passTurns()
-		if err == nil {
-			err = t.auditEvents()
-		}
-		if err != nil {
-			return err
+		t.together = false
+		for _, p := range w.parts {
+			if s, ok := p.(stager); ok {
+				if err := s.stageEnded(t, at); err != nil {
+					return err
+				}
+			}
 		}
 	}
-	t.together = false
-	if w.apart { // which must leave alone what others change
-		return nil
-	}
-	return t.resumeWaiting()
+	return nil
 }
 
-// serveDue does what is due without anybody asking: it ends overdue jobs and serves waiting claims.
-func (w *writer) serveDue(t *tx) (served []*claim, err error) {
-	if err := w.expireDue(t); err != nil {
-		return nil, err
+// applied has operations ask again what was asked ahead and the one before them may have changed.
+func (t *tx) applied(op operation) {
+	if !op.local() {
+		t.forget()
+		return
 	}
-	if served, err = w.serveClaims(t); err == nil {
-		err = w.serveWork(t)
+	if len(t.batch) == 1 {
+		return
 	}
-	if err == nil {
-		err = t.auditEvents()
+	for _, q := range op.ahead() {
+		t.forget(q.row)
 	}
-	return served, err
+	if touched := op.touches(); len(touched) > 0 {
+		t.forget(touched...)
+	}
 }
 
-// committed tells everybody what is now on disk.
-func (w *writer) committed(t *tx, served []*claim) {
-	if t.wake > 0 && (w.deadline == 0 || t.wake < w.deadline) {
-		w.deadline = t.wake
+// touches reports whether an operation of the transaction has named the row.
+func (t *tx) touches(row rowName) bool {
+	for _, op := range t.batch {
+		if slices.Contains(op.touches(), row) || slices.ContainsFunc(op.ahead(), func(q query) bool { return q.row == row }) {
+			return true
+		}
 	}
+	return false
+}
+
+// tell tells everybody what is now on disk.
+func (w *writer) tell(t *tx, took time.Duration) {
+	t.took = took
 	for _, f := range t.after {
 		f()
 	}
-	for _, c := range served {
-		c.deliver()
+	for _, p := range w.parts {
+		p.committed(t)
 	}
-	w.deliverWork(t)
 	w.watches.notify(t.touched)
-	if w.share != nil {
-		t.news.ready, t.news.changed, t.news.wake = t.ready, t.touched, t.wake
-		if !t.news.empty() {
-			w.share(&t.news)
-		}
+	for _, no := range t.touched {
+		t.notify(wordChanged, no, 0, 0)
+	}
+	if w.shared() && !t.notice.empty() {
+		w.publish(&t.notice)
 	}
 }
 
-// distrust forgets what a failed transaction may have made of the writer's memory: every subqueue gets
-// another look, but after a pause. So a failing disk is not tried in a tight loop, and once it works
-// again, workers that wait to settle come before claims that would take their expired locks.
-func (w *writer) distrust(now int64, pause time.Duration) {
-	at := now + pause.Milliseconds()
-	w.reservedSeq = 0
-	w.deployments, w.budgets, w.sweeps = nil, nil, true
-	w.work.distrust(at)
-	clear(w.blocked)
-	clear(w.full)
-	clear(w.resting)
-	for subqueue := range w.lines {
-		w.lines[subqueue] = newLines()
-		w.dueAt[subqueue] = at
+// undo forgets what a failed transaction may have made of the participants' memory: everything gets
+// another look, but after a pause. So a failing disk is not tried in a tight loop, and once it works again,
+// workers that wait to settle come before claims that would take their expired locks.
+func (w *writer) undo(t *tx, now int64, pause time.Duration) {
+	for _, p := range w.parts {
+		p.rolledBack(t, now+pause.Milliseconds())
 	}
-	for subqueue := range w.parked {
-		w.dueAt[subqueue] = at
-	}
-	w.deadline = at
 }
 
-// distrustPause is longer than any worker waits between two tries to settle.
-const distrustPause = time.Second
+// invalidPause is longer than any worker waits between two tries to settle.
+const invalidPause = time.Second

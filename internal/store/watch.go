@@ -13,6 +13,8 @@ type watches struct {
 
 	// Of transactions of this process:
 	commits     listener[Commit]
+	jobs        listener[JobTally]
+	activities  listener[int]
 	deployments listener[forebay.DeploymentChange]
 	budgets     listener[forebay.BudgetEvent]
 	// Of other processes:
@@ -80,24 +82,22 @@ func (w *watches) wake(seq int64) {
 	}
 }
 
-// hear passes news from another process on to whom it concerns.
-func (s *Store) hear(n *news) {
-	if n.missed {
+// received passes what another process has done on to whom it concerns.
+func (s *Store) received(n *notification) {
+	if n.lost || n.many[wordChanged] {
 		s.watches.notifyAll()
 	} else {
-		s.watches.notify(n.changed)
+		n.each(wordChanged, func(seq, _, _ int64) { s.watches.notify([]int64{seq}) })
 	}
-	for _, token := range n.cancelled {
-		s.watches.cancelled.tell(token)
-	}
-	if n.webhooks || n.missed {
+	n.each(wordCancelled, func(token, _, _ int64) { s.watches.cancelled.tell(token) })
+	if n.lost || n.has(wordWebhooks) {
 		s.watches.webhooks.tell(struct{}{})
 	}
-	if n.keys { // one that was missed is found by looking
+	if n.has(wordKeys) { // one that was missed is found by looking
 		s.watches.keys.tell(struct{}{})
 	}
 	select {
-	case s.writer.heard <- n:
+	case s.writer.received <- n:
 	case <-s.writer.stopped:
 	}
 }

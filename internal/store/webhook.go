@@ -119,7 +119,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 // CreateWebhook makes a webhook and its subscription, and the tenant's topic of job events where that
 // does not exist yet.
 func (s *Store) CreateWebhook(ctx context.Context, w Webhook, audit Audit) (Webhook, error) {
-	return transact(ctx, s, stageChange, func(t *tx) (Webhook, error) {
+	return transactIn(ctx, webhookKey, s.writer, op{stage: stageChange}, func(t *webhookTx) (Webhook, error) {
 		var count, same int64
 		if _, err := t.prep("SELECT count(*), count(*) FILTER (WHERE name = ?) FROM webhooks WHERE tenant = ?").text(w.Name).int(w.Tenant).
 			one(func(r row) { count, same = r.int(0), r.int(1) }); err != nil {
@@ -151,9 +151,9 @@ func (s *Store) CreateWebhook(ctx context.Context, w Webhook, audit Audit) (Webh
 }
 
 // changedWebhook ends a change: it writes the audit row and returns the webhook as it stands.
-func (t *tx) changedWebhook(w Webhook, audit Audit) (Webhook, error) {
-	t.news.webhooks = true
-	if err := t.audit(audit); err != nil {
+func (t *webhookTx) changedWebhook(w Webhook, audit Audit) (Webhook, error) {
+	t.notify(wordWebhooks, 0, 0, 0)
+	if err := auditIn(t.tx, audit); err != nil {
 		return w, err
 	}
 	return t.webhook(w.Tenant, w.Name)
@@ -168,7 +168,7 @@ func eventTypes(w Webhook) string {
 }
 
 // disabling is what a webhook's row says of being disabled on request.
-func (t *tx) disabling(w Webhook) (at int64, reason string) {
+func (t *webhookTx) disabling(w Webhook) (at int64, reason string) {
 	if w.DisabledAt == nil {
 		return 0, ""
 	}
@@ -176,7 +176,7 @@ func (t *tx) disabling(w Webhook) (at int64, reason string) {
 }
 
 // subscribeWebhook makes the subscription of a webhook and returns its number.
-func (t *tx) subscribeWebhook(w Webhook) (int64, error) {
+func (t *webhookTx) subscribeWebhook(w Webhook) (int64, error) {
 	topicName := w.TenantName + "/" + forebay.TopicJobEvents
 	name := SubscriptionName(topicName, WebhookSubscription(w.Name))
 	topic, found, err := t.messageQueueNamed(topicName)
@@ -212,7 +212,7 @@ func (t *tx) subscribeWebhook(w Webhook) (int64, error) {
 
 // webhookRules makes the subscription select the webhook's events: those of its types, else all; none
 // while it is disabled.
-func (t *tx) webhookRules(sub MessageQueue, w Webhook) error {
+func (t *webhookTx) webhookRules(sub MessageQueue, w Webhook) error {
 	if err := t.prep("DELETE FROM rules WHERE queue = ?").int(sub.No).exec(); err != nil {
 		return err
 	}
@@ -242,7 +242,7 @@ WHERE tenant = ? AND name = ?`
 
 // UpdateWebhook gives a webhook other settings. If its subscription was deleted it gets a new one.
 func (s *Store) UpdateWebhook(ctx context.Context, w Webhook, audit Audit) (Webhook, error) {
-	return transact(ctx, s, stageChange, func(t *tx) (Webhook, error) {
+	return transactIn(ctx, webhookKey, s.writer, op{stage: stageChange}, func(t *webhookTx) (Webhook, error) {
 		before, err := t.webhook(w.Tenant, w.Name)
 		if err != nil {
 			return w, err
@@ -280,11 +280,13 @@ const sqlDeleteWebhookDeliveries = "DELETE FROM webhook_deliveries WHERE queue =
 
 // endWebhookDeliveries is for when the process is dead whose deliveries are noted. Their messages stay locked,
 // for what was sent of them is not known.
-func (t *tx) endWebhookDeliveries() error { return t.prep("DELETE FROM webhook_deliveries").exec() }
+func (t *webhookTx) endWebhookDeliveries() error {
+	return t.prep("DELETE FROM webhook_deliveries").exec()
+}
 
 // DeleteWebhook removes a webhook with its subscription and everything that waits there.
 func (s *Store) DeleteWebhook(ctx context.Context, tenant int64, name string, audit Audit) error {
-	_, err := transact(ctx, s, stageChange, func(t *tx) (struct{}, error) {
+	_, err := transactIn(ctx, webhookKey, s.writer, op{stage: stageChange}, func(t *webhookTx) (struct{}, error) {
 		w, err := t.webhook(tenant, name)
 		if err != nil {
 			return struct{}{}, err
@@ -300,8 +302,8 @@ func (s *Store) DeleteWebhook(ctx context.Context, tenant int64, name string, au
 		if err := t.prep("DELETE FROM webhooks WHERE tenant = ? AND name = ?").int(tenant).text(name).exec(); err != nil {
 			return struct{}{}, err
 		}
-		t.news.webhooks = true
-		return struct{}{}, t.audit(audit)
+		t.notify(wordWebhooks, 0, 0, 0)
+		return struct{}{}, auditIn(t.tx, audit)
 	})
 	return err
 }
@@ -309,7 +311,7 @@ func (s *Store) DeleteWebhook(ctx context.Context, tenant int64, name string, au
 // RotateWebhookSecret makes a new secret the current one. The others go on signing for the overlap, at
 // most; those that have ended are forgotten.
 func (s *Store) RotateWebhookSecret(ctx context.Context, tenant int64, name, secret string, overlap time.Duration, audit Audit) (Webhook, error) {
-	return transact(ctx, s, stageChange, func(t *tx) (Webhook, error) {
+	return transactIn(ctx, webhookKey, s.writer, op{stage: stageChange}, func(t *webhookTx) (Webhook, error) {
 		w, err := t.webhook(tenant, name)
 		if err != nil {
 			return w, err

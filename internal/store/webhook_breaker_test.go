@@ -115,7 +115,7 @@ func (d *deliveries) request(wait bool) ReceiveRequest {
 func (d *deliveries) take(process int, found bool, when string) (m Message) {
 	d.Helper()
 	s := d.stores[process]
-	s.hear(&news{missed: true}) // it may not have heard yet what the other one did
+	s.received(&notification{lost: true}) // it may not have heard yet what the other one did
 	got, err := s.Receive(background, d.request(false))
 	if err != nil {
 		d.Fatal(err)
@@ -133,7 +133,7 @@ func (d *deliveries) take(process int, found bool, when string) (m Message) {
 func (d *deliveries) waiting(process int) <-chan Message {
 	d.Helper()
 	s := d.stores[process]
-	if _, err := transact(background, s, stageChange, func(t *tx) (int, error) { t.w.polling = 24 * time.Hour; return 0, nil }); err != nil {
+	if _, err := transactIn(background, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) { t.w.polling = 24 * time.Hour; return 0, nil }); err != nil {
 		d.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(background, time.Minute)
@@ -152,7 +152,7 @@ func (d *deliveries) waiting(process int) <-chan Message {
 		return received
 	}
 	for { // until its claim has been looked at
-		n, err := transact(background, s, stageChange, func(t *tx) (int, error) { return len(t.w.parked[int64(SubqueueOf(d.w.Queue, SubqueueMain))]), nil })
+		n, err := transactIn(background, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) { return len(t.w.parked[SubqueueOf(d.w.Queue, SubqueueMain)]), nil })
 		if err != nil {
 			d.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func (d *deliveries) settle(process int, m Message, o WebhookOutcome) {
 
 func (d *deliveries) pass(t time.Duration) {
 	d.engine.pass(d.stores[0], t)
-	d.stores[1].hear(&news{missed: true})
+	d.stores[1].received(&notification{lost: true})
 }
 
 // paused returns for how long the webhook says that nothing is sent.
@@ -377,8 +377,8 @@ func TestWebhookBreakerIsTold(t *testing.T) {
 		next := d.waiting(1)
 		rests := func() (until int64) {
 			d.Helper()
-			until, err := transact(background, d.stores[1], stageChange, func(t *tx) (int64, error) {
-				return t.w.resting[int64(SubqueueOf(d.w.Queue, SubqueueMain))], nil
+			until, err := transactIn(background, busKey, d.stores[1].writer, op{stage: stageChange}, func(t *busTx) (int64, error) {
+				return t.w.resting[SubqueueOf(d.w.Queue, SubqueueMain)], nil
 			})
 			if err != nil {
 				d.Fatal(err)
@@ -470,7 +470,7 @@ func TestLostWebhookDeliveriesAreForgotten(t *testing.T) {
 			}
 			d.pass(webhookLock + time.Second)
 		}
-		rows, err := transact(background, d.stores[0], stageChange, func(t *tx) (n int64, err error) {
+		rows, err := transactIn(background, busKey, d.stores[0].writer, op{stage: stageChange}, func(t *busTx) (n int64, err error) {
 			_, err = t.prep("SELECT count(*) FROM webhook_deliveries").one(func(r row) { n = r.int(0) })
 			return n, err
 		})

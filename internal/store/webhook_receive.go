@@ -57,7 +57,7 @@ DELETE FROM webhook_deliveries WHERE queue = ?
 const maxLeftDeliveries = 32
 
 // roomOf reads once in a transaction what a webhook's endpoint takes; nil: there is no such webhook.
-func (t *tx) roomOf(queue int64) (*webhookRoom, error) {
+func (t *webhookTx) roomOf(queue int64) (*webhookRoom, error) {
 	if r := t.rooms[queue]; r != nil {
 		return r, nil
 	}
@@ -81,12 +81,33 @@ func (t *tx) roomOf(queue int64) (*webhookRoom, error) {
 	return r, nil
 }
 
-// delivers reports whether the claim is of one who delivers to a webhook.
-func (c *claim) delivers() bool { return c.receive != nil && c.receive.webhook }
+// webhookPart lets receivers that deliver to a webhook have a message if its endpoint has room.
+type webhookPart struct {
+	passive
+	watches *watches
+	bus     *busPart
+}
+
+// webhookTx is its part of a transaction.
+type webhookTx struct {
+	*busTx
+	rooms     map[int64]*webhookRoom // by subscription, as far as read
+	placeOnly map[Subqueue]bool      // subqueues that have room again; true: only for as many deliveries as ended
+	told      bool                   // a webhook was made, changed, disabled or deleted
+}
+
+// wordWebhooks says that a webhook was made, changed, disabled or deleted.
+const wordWebhooks wordKind = 'w'
+
+func (p *webhookPart) takeFor(b *busTx, c *receiver, from source) error {
+	return webhookKey.of(b.tx).serveWebhook(c, from)
+}
+
+func (p *webhookPart) takeOver(t *tx) error { return webhookKey.of(t).endWebhookDeliveries() }
 
 // serveWebhook takes one message for a receiver that delivers to a webhook, if its endpoint has room.
-func (t *tx) serveWebhook(c *claim, from source) error {
-	queue, subqueue := c.receive.queue.No, int64(c.Subqueue)
+func (t *webhookTx) serveWebhook(c *receiver, from source) error {
+	queue, subqueue := c.Queue.No, c.subqueue
 	r, err := t.roomOf(queue)
 	if err != nil {
 		return err
@@ -100,7 +121,7 @@ func (t *tx) serveWebhook(c *claim, from source) error {
 		return nil
 	}
 	delete(t.w.resting, subqueue)
-	if err := t.takeReady(from, c); err != nil || len(c.receive.messages) == 0 {
+	if err := t.takeReady(from, c); err != nil || len(c.messages) == 0 {
 		return err
 	}
 	probe := int64(0)
@@ -111,23 +132,20 @@ func (t *tx) serveWebhook(c *claim, from source) error {
 		r.ends = from.until
 	}
 	if r.n >= r.concurrency && t.placeOnly[subqueue] {
-		t.ready[subqueue] = t.now
+		t.queue.earlier[subqueue] = t.now
 	}
-	return t.prep(sqlInsertWebhookDelivery).int(queue).int(c.receive.messages[0].Seq).int(c.receive.messages[0].Token).int(probe).exec()
+	return t.prep(sqlInsertWebhookDelivery).int(queue).int(c.messages[0].Seq).int(c.messages[0].Token).int(probe).exec()
 }
 
 // roomForWebhook has those looked at again that wait to deliver to a webhook, here and in other processes.
 // place: there is only a place more, about which those need not know if it is taken at once.
-func (t *tx) roomForWebhook(queue int64, place bool) {
-	subqueue := int64(SubqueueOf(queue, SubqueueMain))
+func (t *webhookTx) roomForWebhook(queue int64, place bool) {
+	subqueue := SubqueueOf(queue, SubqueueMain)
 	if t.placeOnly == nil {
-		t.placeOnly = map[int64]bool{}
+		t.placeOnly = map[Subqueue]bool{}
 	}
 	only, before := t.placeOnly[subqueue]
 	t.placeOnly[subqueue] = place && (only || !before)
 	delete(t.w.resting, subqueue)
-	t.wakes(subqueue, roomAgain)
+	t.queue.wakes(subqueue, roomAgain)
 }
-
-// roomAgain is a time at which a subqueue is told to be ready: now, however long receivers there were to rest.
-const roomAgain = 0

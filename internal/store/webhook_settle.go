@@ -30,7 +30,7 @@ const webhookPatience = 5 * 24 * time.Hour
 // message, notes the try, changes the breaker, and disables the webhook if that is due, which disabled
 // reports. It returns forebay.ErrLockLost and changes nothing once the lock has ended.
 func (s *Store) SettleWebhook(ctx context.Context, queue int64, l Lock, o WebhookOutcome) (disabled bool, err error) {
-	return transact(ctx, s, stageSettle, func(t *tx) (bool, error) {
+	return transactIn(ctx, webhookKey, s.writer, op{stage: stageSettle}, func(t *webhookTx) (bool, error) {
 		subqueue := SubqueueOf(queue, SubqueueMain)
 		m, err := t.held(subqueue, l, nil)
 		if err != nil {
@@ -43,7 +43,7 @@ func (s *Store) SettleWebhook(ctx context.Context, queue int64, l Lock, o Webhoo
 	})
 }
 
-func (t *tx) settleDelivery(m heldMessage, o WebhookOutcome) error {
+func (t *webhookTx) settleDelivery(m heldMessage, o WebhookOutcome) error {
 	switch {
 	case o.Delivered:
 		return t.deleteMessage(m.seq)
@@ -55,7 +55,7 @@ func (t *tx) settleDelivery(m heldMessage, o WebhookOutcome) error {
 		return t.expireMessage(m.seq, m.subqueue)
 	}
 	at := t.now + o.Delay.Milliseconds()
-	t.due(m.subqueue, 0, at)
+	t.queue.wakes(m.subqueue, at)
 	return t.prep("UPDATE messages SET visible = ?, token = NULL, locked_at = NULL WHERE seq = ?").int(at).int(m.seq).exec()
 }
 
@@ -75,7 +75,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 )
 
 // endDelivery makes room for another delivery, and notes the try if one was made.
-func (t *tx) endDelivery(queue int64, l Lock, o WebhookOutcome) (disabled bool, err error) {
+func (t *webhookTx) endDelivery(queue int64, l Lock, o WebhookOutcome) (disabled bool, err error) {
 	var url string
 	var tries, failingSince, concurrency, underWay int64
 	var b breaker
@@ -126,7 +126,7 @@ func (t *tx) endDelivery(queue int64, l Lock, o WebhookOutcome) (disabled bool, 
 	return false, nil
 }
 
-func (t *tx) noteTry(queue, no int64, o WebhookOutcome) error {
+func (t *webhookTx) noteTry(queue, no int64, o WebhookOutcome) error {
 	var next int64
 	if o.Try.Outcome == forebay.WebhookRetry {
 		next = t.now + o.Delay.Milliseconds()
@@ -141,12 +141,12 @@ func (t *tx) noteTry(queue, no int64, o WebhookOutcome) error {
 }
 
 // disableWebhook stops a webhook's deliveries and takes it off the topic, so that nothing more gathers.
-func (t *tx) disableWebhook(queue int64, reason string) (disabled bool, err error) {
+func (t *webhookTx) disableWebhook(queue int64, reason string) (disabled bool, err error) {
 	rows, err := t.prep("UPDATE webhooks SET disabled_at = ?, disabled_reason = ? WHERE queue = ? AND disabled_at IS NULL").int(t.now).text(reason).int(queue).count()
 	if err != nil || rows == 0 {
 		return false, err
 	}
-	t.news.webhooks = true
+	t.notify(wordWebhooks, 0, 0, 0)
 	sub, found, err := t.messageQueue(queue)
 	if err != nil || !found {
 		return true, err
@@ -176,7 +176,7 @@ WHERE seq = ?3 AND lane + 0 = ?4 AND (token IS NULL OR visible <= ?2)`
 // Redeliver sends dead letters of a webhook back to be tried anew: those with these numbers, or,
 // without any, the oldest up to limit. It returns how many it found there and not locked.
 func (s *Store) Redeliver(ctx context.Context, queue int64, seqs []int64, limit int, audit Audit) (moved int, err error) {
-	return transact(ctx, s, stageChange, func(t *tx) (int, error) {
+	return transactIn(ctx, webhookKey, s.writer, op{stage: stageChange}, func(t *webhookTx) (int, error) {
 		from, to := SubqueueOf(queue, SubqueueDeadLetter), SubqueueOf(queue, SubqueueMain)
 		moving := seqs
 		if len(moving) == 0 {
@@ -204,8 +204,8 @@ func (s *Store) Redeliver(ctx context.Context, queue int64, seqs []int64, limit 
 		if moved == 0 {
 			return 0, nil
 		}
-		t.due(to, 0, t.now)
-		t.deadlineAt(expires)
-		return moved, t.audit(audit)
+		t.queue.wakes(to, t.now)
+		t.dueBy(expires)
+		return moved, auditIn(t.tx, audit)
 	})
 }

@@ -22,15 +22,15 @@ func TestWebhookPlacesAreTold(t *testing.T) {
 	}
 	var mu sync.Mutex
 	places := 0
-	_, err = transact(background, s, stageChange, func(tx *tx) (int, error) {
-		share := tx.w.share
-		tx.w.share = func(n *news) {
+	_, err = transact(background, s.writer, op{stage: stageChange}, func(tx *tx) (int, error) {
+		publish := tx.w.publish
+		tx.w.publish = func(n *notification) {
 			mu.Lock()
-			if at, told := n.ready[int64(SubqueueOf(d.w.Queue, SubqueueMain))]; told && at == roomAgain {
+			if at, told := n.words[word{wordReady, int64(SubqueueOf(d.w.Queue, SubqueueMain)), 0}]; told && at == roomAgain {
 				places++
 			}
 			mu.Unlock()
-			share(n)
+			publish(n)
 		}
 		return 0, nil
 	})

@@ -51,60 +51,54 @@ type WorkRequest struct {
 // asleep is the "visible" of a turn for which nothing is known to happen, and of an activity that waits for a job.
 const asleep = 1 << 62
 
-// workload is what the writer knows of work.
-type workload struct {
+// orchestratePart hands out work, and knows the pools there are.
+type orchestratePart struct {
+	*writer
 	pools  map[int64]*workPool
 	named  map[Pool]*workPool // by what they are, without a number
 	acting map[int64]bool     // tenants that have had activities
 	parked []*workClaim
 	last   int64 // the pool that was served last
 	stale  bool  // others may have made pools
+	lost   *listener[int]
 }
+
+// orchestrateTx is its part of a transaction.
+type orchestrateTx struct {
+	*tx
+	w      *orchestratePart
+	queue  *queueTx
+	served []*workClaim   // claims of work that this transaction serves
+	woken  map[int64]bool // orchestrations that it has made ready
+	pools  map[Pool]int64 // that it has looked up or made
+	lost   int            // attempts of activities of which nobody heard again
+}
+
+// wordWork tells of a pool from when on work of it is ready.
+const wordWork wordKind = 'o'
 
 type workPool struct {
 	Pool
 	due int64 // when something of it may be ready
 }
 
-// workClaim is an operation that parks itself.
+// workClaim waits for work.
 type workClaim struct {
 	WorkRequest
 	waiter
+	part       *orchestratePart
 	kind       WorkKind
-	parked     bool
 	turns      []Turn
 	activities []Activity
 }
 
-func (c *workClaim) stage() stage { return stageSubmit }
-func (c *workClaim) needs(*needs) {}
-func (c *workClaim) plain() bool  { return true }
-func (c *workClaim) tells() bool  { return false }
-func (c *workClaim) bytes() int   { return 0 }
-func (c *workClaim) rows() int    { return 1 }
-func (c *workClaim) party() int64 { return 0 }
-func (c *workClaim) left() error  { return nil }
-func (c *workClaim) key() string  { return "" }
-
-func (c *workClaim) apply(t *tx) error {
-	if !c.parked {
-		c.parked = true
-		t.w.work.parked = append(t.w.work.parked, c)
-	}
-	return nil
-}
-
-func (c *workClaim) finish(err error) {
-	if err != nil && !c.parked {
-		c.refuse(err)
-	}
-}
+func (c *workClaim) visit() { c.part.parked = append(c.part.parked, c) }
 
 // room is how much more it takes.
 func (c *workClaim) room() int { return c.Max - len(c.turns) - len(c.activities) }
 
 // room is how much more of a pool a claim takes.
-func (l *workload) room(c *workClaim, p *workPool) int {
+func (l *orchestratePart) room(c *workClaim, p *workPool) int {
 	if c.Room == nil || len(l.acting) < 2 {
 		return c.room()
 	}
@@ -118,7 +112,7 @@ func (l *workload) room(c *workClaim, p *workPool) int {
 }
 
 // serves reports whether the transaction serves the claim: it does already, or the claim still waits.
-func (t *tx) serves(c *workClaim) bool {
+func (t *orchestrateTx) serves(c *workClaim) bool {
 	if slices.Contains(t.served, c) {
 		return true
 	}
@@ -137,26 +131,26 @@ func (c *workClaim) unserve() {
 
 // claimWork waits for work of a kind.
 func (s *Store) claimWork(ctx context.Context, kind WorkKind, req WorkRequest) (*workClaim, error) {
-	c := &workClaim{WorkRequest: req, waiter: newWaiter(), kind: kind}
-	return c, await(ctx, s.writer, s.writer.ops, operation(c), &c.waiter)
+	c := &workClaim{WorkRequest: req, part: orchestrateKey.in(s.writer), waiter: newWaiter(), kind: kind}
+	return c, await(ctx, s.writer, c, &c.waiter)
 }
 
 // Reconsider has the claims that wait asked again whose work they take.
 func (s *Store) Reconsider(ctx context.Context) error {
-	_, err := transact(ctx, s, stageChange, func(*tx) (struct{}, error) { return struct{}{}, nil })
+	_, err := transactIn(ctx, orchestrateKey, s.writer, op{stage: stageChange}, func(*orchestrateTx) (struct{}, error) { return struct{}{}, nil })
 	return err
 }
 
-// loadPools reads the pools there are. Each may have something ready until a look says otherwise.
-func (w *writer) loadPools() error {
-	w.work.stale = false
+// load reads the pools there are. Each may have something ready until a look says otherwise.
+func (w *orchestratePart) load() error {
+	w.stale = false
 	return w.conn.prep("SELECT no, tenant, kind, name FROM orchestration_pools").each(func(r row) error {
-		w.work.add(Pool{r.int(0), r.int(1), WorkKind(r.int(2)), r.text(3)})
+		w.add(Pool{r.int(0), r.int(1), WorkKind(r.int(2)), r.text(3)})
 		return nil
 	})
 }
 
-func (l *workload) add(p Pool) {
+func (l *orchestratePart) add(p Pool) {
 	if l.pools == nil {
 		l.pools, l.named, l.acting = map[int64]*workPool{}, map[Pool]*workPool{}, map[int64]bool{}
 	}
@@ -172,9 +166,9 @@ func (l *workload) add(p Pool) {
 }
 
 // poolOf returns the pool of that name, making it if there is none.
-func (t *tx) poolOf(tenant int64, kind WorkKind, name string) (no int64, err error) {
+func (t *orchestrateTx) poolOf(tenant int64, kind WorkKind, name string) (no int64, err error) {
 	what := Pool{0, tenant, kind, name}
-	if p := t.w.work.named[what]; p != nil {
+	if p := t.w.named[what]; p != nil {
 		return p.No, nil
 	}
 	if no, ok := t.pools[what]; ok {
@@ -193,42 +187,48 @@ func (t *tx) poolOf(tenant int64, kind WorkKind, name string) (no int64, err err
 		t.pools = map[Pool]int64{}
 	}
 	t.pools[what] = no
-	t.after = append(t.after, func() { t.w.work.add(Pool{no, tenant, kind, name}) })
+	t.after = append(t.after, func() { t.w.add(Pool{no, tenant, kind, name}) })
 	return no, nil
 }
 
 // workReady notes that work of the pool can be taken from that time on.
-func (t *tx) workReady(pool, at int64) {
+func (t *orchestrateTx) workReady(pool, at int64) {
 	if at >= asleep {
 		return
 	}
-	if p := t.w.work.pools[pool]; p != nil {
+	if p := t.w.pools[pool]; p != nil {
 		p.due = min(p.due, at)
 	} // a new one is looked at once it is known
-	if t.w.share != nil {
-		t.news.addWork(pool, at)
+	if t.w.shared() {
+		t.notify(wordWork, pool, 0, at)
 	}
 }
 
-// heardOf takes in that another process has made work ready.
-func (l *workload) heardOf(pool, at int64) {
-	if p := l.pools[pool]; p != nil {
-		p.due = min(p.due, at)
-	} else {
-		l.stale = true
-	}
+func (l *orchestratePart) notified(n *notification) {
+	n.each(wordWork, func(pool, _, at int64) {
+		if p := l.pools[pool]; p != nil {
+			p.due = min(p.due, at)
+		} else {
+			l.stale = true
+		}
+	})
 }
 
-// distrust has every pool looked at, but not before that time.
-func (l *workload) distrust(at int64) {
+func (l *orchestratePart) lookAgain(bool) {
+	l.allDue(0)
+	l.stale = l.shared()
+}
+
+// allDue has every pool looked at, but not before that time.
+func (l *orchestratePart) allDue(at int64) {
 	for _, p := range l.pools {
 		p.due = at
 	}
 }
 
 // nextDue is when a claim that waits may be served.
-func (l *workload) nextDue() int64 {
-	next := int64(asleep)
+func (l *orchestratePart) nextDue(int64) int64 {
+	next := int64(never)
 	if len(l.parked) == 0 {
 		return next
 	}
@@ -244,7 +244,7 @@ func (l *workload) nextDue() int64 {
 }
 
 // takes reports whether the claim is for work of the pool, and has room for some.
-func (l *workload) takes(c *workClaim, p *workPool) bool {
+func (l *orchestratePart) takes(c *workClaim, p *workPool) bool {
 	switch p.Kind {
 	case c.kind:
 		return c.Takes(p.Tenant, p.Name) && l.room(c, p) > 0
@@ -254,15 +254,16 @@ func (l *workload) takes(c *workClaim, p *workPool) bool {
 	return false
 }
 
-// serveWork gives the claims that wait what is ready.
-func (w *writer) serveWork(t *tx) error {
-	if w.work.stale {
-		if err := w.loadPools(); err != nil {
+// serve gives the claims that wait what is ready.
+func (w *orchestratePart) serve(of *tx) error {
+	t := orchestrateKey.of(of)
+	if w.stale && len(w.parked) > 0 {
+		if err := w.load(); err != nil {
 			return err
 		}
 	}
-	w.work.parked = slices.DeleteFunc(w.work.parked, (*workClaim).gone)
-	for _, c := range w.work.parked {
+	w.parked = slices.DeleteFunc(w.parked, (*workClaim).gone)
+	for _, c := range w.parked {
 		if err := w.serveWorkTo(t, c); err != nil {
 			return err
 		}
@@ -278,10 +279,10 @@ func (w *writer) serveWork(t *tx) error {
 }
 
 // serveWorkTo serves one claim from the pools that are due, in turns: first each as much as would be its share.
-func (w *writer) serveWorkTo(t *tx, c *workClaim) error {
+func (w *orchestratePart) serveWorkTo(t *orchestrateTx, c *workClaim) error {
 	var due []*workPool
-	for _, p := range w.work.pools {
-		if p.due <= t.now && w.work.takes(c, p) {
+	for _, p := range w.pools {
+		if p.due <= t.now && w.takes(c, p) {
 			due = append(due, p)
 		}
 	}
@@ -289,7 +290,7 @@ func (w *writer) serveWorkTo(t *tx, c *workClaim) error {
 		return nil
 	}
 	slices.SortFunc(due, func(a, b *workPool) int {
-		if (a.No > w.work.last) != (b.No > w.work.last) {
+		if (a.No > w.last) != (b.No > w.last) {
 			return cmp.Compare(b.No, a.No) // those after the last one first
 		}
 		return cmp.Compare(a.No, b.No)
@@ -299,7 +300,7 @@ func (w *writer) serveWorkTo(t *tx, c *workClaim) error {
 			if c.room() == 0 {
 				return nil
 			}
-			most := min(share, w.work.room(c, p))
+			most := min(share, w.room(c, p))
 			if most <= 0 { // there may be more of it, for when its tenant has less under way
 				due[i] = nil
 				continue
@@ -308,7 +309,7 @@ func (w *writer) serveWorkTo(t *tx, c *workClaim) error {
 			if err != nil {
 				return err
 			}
-			w.work.last = p.No
+			w.last = p.No
 			if taken < most {
 				due[i] = nil
 				if err := t.restPool(p); err != nil {
@@ -321,7 +322,7 @@ func (w *writer) serveWorkTo(t *tx, c *workClaim) error {
 	return nil
 }
 
-func (t *tx) takeWork(p *workPool, c *workClaim, most int) (taken int, err error) {
+func (t *orchestrateTx) takeWork(p *workPool, c *workClaim, most int) (taken int, err error) {
 	if c.kind == WorkTurn {
 		return t.takeTurns(p, c, most)
 	}
@@ -329,7 +330,7 @@ func (t *tx) takeWork(p *workPool, c *workClaim, most int) (taken int, err error
 }
 
 // restPool notes when a pool in which nothing is ready any more is to be looked at next.
-func (t *tx) restPool(p *workPool) error {
+func (t *orchestrateTx) restPool(p *workPool) error {
 	table := "orchestration_turns"
 	if p.Kind == WorkActivity {
 		table = "orchestration_activities"
@@ -342,29 +343,55 @@ func (t *tx) restPool(p *workPool) error {
 
 // handOver returns a claim that takes a new activity of the pool at once, nil if there is none: nothing
 // else of the pool may be ready.
-func (t *tx) handOver(pool int64) *workClaim {
-	p := t.w.work.pools[pool]
-	if t.fresh == nil || p == nil || p.due <= t.now {
+func (t *orchestrateTx) handOver(pool int64) *workClaim {
+	p := t.w.pools[pool]
+	if !t.withDue || p == nil || p.due <= t.now {
 		return nil
 	}
-	for _, c := range t.w.work.parked {
-		if c.room() > 0 && t.w.work.takes(c, p) && t.serves(c) {
+	for _, c := range t.w.parked {
+		if c.room() > 0 && t.w.takes(c, p) && t.serves(c) {
 			return c
 		}
 	}
 	return nil
 }
 
-// deliverWork answers the claims that were served, once that is on disk.
-func (w *writer) deliverWork(t *tx) {
+// committed answers the claims that were served.
+func (w *orchestratePart) committed(of *tx) {
+	t := orchestrateKey.begun(of)
+	if t == nil {
+		return
+	}
 	for _, c := range t.served {
 		c.deliver()
 	}
-	w.work.parked = slices.DeleteFunc(w.work.parked, func(c *workClaim) bool { return slices.Contains(t.served, c) })
+	w.parked = slices.DeleteFunc(w.parked, func(c *workClaim) bool { return slices.Contains(t.served, c) })
+	if t.lost > 0 {
+		w.lost.tell(t.lost)
+	}
 }
 
+func (w *orchestratePart) rolledBack(of *tx, at int64) {
+	if t := orchestrateKey.begun(of); t != nil {
+		for _, c := range t.served {
+			c.unserve()
+		}
+	}
+	w.allDue(at)
+}
+
+// refuse answers all that wait with an error.
+func (w *orchestratePart) refuse(err error) {
+	for _, c := range w.parked {
+		c.refuse(err)
+	}
+	w.parked = nil
+}
+
+func (w *orchestratePart) takeOver(t *tx) error { return orchestrateKey.of(t).releaseOrphanedWork() }
+
 // releaseOrphanedWork makes ready at once what processes held that are dead. Only for a process that is alone.
-func (t *tx) releaseOrphanedWork() error {
+func (t *orchestrateTx) releaseOrphanedWork() error {
 	return errors.Join(
 		t.prep("UPDATE orchestration_turns SET visible = ? WHERE token IS NOT NULL AND visible > ?").int(t.now).int(t.now).exec(),
 		t.prep("UPDATE orchestration_activities SET visible = ? WHERE token IS NOT NULL AND visible > ?").int(t.now).int(t.now).exec())

@@ -2,159 +2,76 @@ package store
 
 import (
 	"errors"
-	"math"
+	"log/slog"
 	"runtime"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/panics"
 )
 
-// writer owns the connection that writes.
+// writer owns the connection that writes. It knows nothing of what is written: that is for its participants
+// and for the operations of their callers.
 type writer struct {
-	conn        conn
-	watches     *watches
-	ops         chan operation
-	claims      chan *claim
-	heard       chan *news // from other processes
-	quit        chan struct{}
-	once        sync.Once
-	stopped     chan struct{}
-	err         error // of closing; read after stopped
-	serving     bool  // this process delivers: it ends overdue jobs
-	latest      int64 // the time of the latest transaction
-	polled      int64 // when poll last did something
-	tended      int64 // when it last looked for others' deadlines
-	searched    int64 // when it last made the lines of all subqueues unknown
-	pace        pace
-	polling     time.Duration
-	share       func(*news)                    // tells other processes; nil: there are none
-	mail        mailbox                        // from the writer that stores new jobs
-	wanted      atomic.Pointer[map[int64]bool] // in which subqueues claims wait for jobs that are not there
-	apart       bool                           // it is that writer
-	exclusive   bool                           // its next transaction must be alone nevertheless
-	stale       bool                           // another process may have changed the queues
-	audited     []forebay.EventType            // of jobs, that the audit log is to have
-	clockBack   chan<- struct{}                // hears when the clock has gone back; nil: nobody does
-	health      *partHealth                    // told how transactions end
-	postponed   []operation                    // of the latest batch, for the next transaction
+	conn     conn
+	parts    []participant // in the order in which they serve
+	byKey    []participant // by the index of their keys
+	ops      chan operation
+	visits   chan visitor
+	received chan *notification // from other processes
+	quit     chan struct{}
+	once     sync.Once
+	stopped  chan struct{}
+	err      error // of closing; read after stopped
+	serving  bool  // this process delivers: it does what is due without anybody asking
+	latest   int64 // the time of the latest transaction
+	polled   int64 // when poll last did something
+	polling  time.Duration
+	publish  func(*notification) // to other processes; nil: there are none
+	mail     mailbox             // from the writer that stores new rows
+	apart    bool                // it is that writer
+	// racing are tables whose unique keys another process may be about to store as well.
+	racing      map[string]bool
+	exclusive   bool            // its next transaction must be alone nevertheless
+	stale       bool            // another process may have changed settings
+	clockBack   chan<- struct{} // gets a value when the clock has gone back; nil: nobody listens
+	health      *partHealth     // told how transactions end
+	watches     *watches        // of what its transactions change
+	postponed   []operation     // of the latest batch, for the next transaction
 	backlog     backlog
 	company     *company
 	appetite    appetite
 	checkpoints *checkpoints // nil: none but the database's own
-
-	nextSeq       int64
-	reservedSeq   int64              // numbers below it are marked on disk as given
-	impatient     []*claim           // parked ones that want an answer at once
-	parked        map[int64][]*claim // by subqueue, oldest first
-	dueAt         map[int64]int64    // subqueue → when a message of it may become ready; absent: none will
-	lines         map[int64]*lines   // of subqueues that somebody has waited for, but for sessions'
-	paused        map[int64]bool     // queue numbers
-	pausedTenants map[int64]bool
-	caps          map[int64]int64            // tenant → how many calls its jobs may have at once
-	full          map[int64]int64            // tenant with as many as it may have → until when at least one lock holds
-	blocked       map[int64]blocked          // subqueues in which jobs are held
-	resting       map[int64]int64            // subqueues of webhooks → until when nothing is sent to their endpoints
-	identities    atomic.Pointer[Identities] // see Store.Identify
-	known         *Identities                // those that deployments were read for
-	deployments   map[string]*deployment     // their states, if this process alone writes them; nil: to be read
-	deadline      int64                      // the next deadline, 0: none
-	topics        *topicRules
-	slow          *slowMessages // to be judged outside of transactions
-	followed      *followedTenants
-	hourCodes     map[tenantHour]map[string]bool // codes of errors that reports tell apart; nil: none is read yet
-	budgets       *budgetSet                     // whose there are; nil: to be read
-	sweeps        bool                           // all budgets that jobs wait for are to be looked at
-	work          workload
 }
 
-func newWriter(c conn, watches *watches, serving bool, share func(*news)) (*writer, error) {
+// visitor is somebody whom the writer lets in between two transactions, to wait for something.
+type visitor interface{ visit() }
+
+func newWriter(c conn, watches *watches, serving bool, publish func(*notification)) *writer {
 	w := &writer{
-		conn: c, watches: watches, serving: serving, share: share,
-		ops: make(chan operation, maxBatchOps), claims: make(chan *claim, 64),
-		heard: make(chan *news), mail: mailbox{kick: make(chan struct{}, 1)}, quit: make(chan struct{}), stopped: make(chan struct{}), polling: alonePolling, company: &company{},
-		parked: map[int64][]*claim{}, dueAt: map[int64]int64{}, lines: map[int64]*lines{}, pausedTenants: map[int64]bool{}, caps: map[int64]int64{}, full: map[int64]int64{}, blocked: map[int64]blocked{}, resting: map[int64]int64{}, paused: map[int64]bool{},
+		conn: c, watches: watches, serving: serving, publish: publish,
+		ops: make(chan operation, maxBatchOps), visits: make(chan visitor, 64), received: make(chan *notification),
+		mail: mailbox{kick: make(chan struct{}, 1)}, quit: make(chan struct{}), stopped: make(chan struct{}),
+		polling: alonePolling, company: &company{}, racing: map[string]bool{},
 	}
-	w.identities.Store(&Identities{})
-	if share != nil {
+	if w.shared() {
 		w.polling = sharedPolling
 	}
-	return w, w.load()
+	return w
 }
 
-// The first number that no message was ever given.
-const sqlNextSeq = `
-SELECT max(n) FROM (SELECT coalesce(max(seq), 0) + 1 AS n FROM jobs UNION ALL SELECT coalesce(max(value), 0) FROM counters WHERE name = 'seq') x`
-
-// load reads what the writer keeps in memory.
-func (w *writer) load() error {
-	if w.share == nil {
-		if _, err := w.conn.prep(sqlNextSeq).one(func(r row) { w.nextSeq = r.int(0) }); err != nil {
-			return err
+// loadParts has the participants read what they keep in memory.
+func (w *writer) loadParts() (err error) {
+	for _, p := range w.parts {
+		if err == nil {
+			err = p.load()
 		}
 	}
-	if err := errors.Join(w.loadPaused(), w.loadBudgets(), w.loadPools()); err != nil {
-		return err
-	}
-	var err error
-	w.deadline, err = w.conn.nextDeadline()
 	return err
 }
 
-func (w *writer) loadPaused() error {
-	clear(w.paused)
-	clear(w.pausedTenants)
-	clear(w.caps)
-	err := w.conn.prep("SELECT no FROM queues WHERE paused <> 0").each(func(r row) error {
-		w.paused[r.int(0)] = true
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return w.conn.prep("SELECT no, paused, concurrency FROM tenants WHERE paused <> 0 OR concurrency IS NOT NULL").each(func(r row) error {
-		if r.int(1) != 0 {
-			w.pausedTenants[r.int(0)] = true
-		}
-		if most := r.int(2); most > 0 {
-			w.caps[r.int(0)] = most
-		}
-		return nil
-	})
-}
-
-// refresh reads again what other processes may have changed of the queues.
-func (w *writer) refresh() error {
-	if !w.stale {
-		return nil
-	}
-	if err := w.loadPaused(); err != nil {
-		return err
-	}
-	if err := w.loadBudgets(); err != nil {
-		return err
-	}
-	gone := map[int64]bool{}
-	for subqueue := range w.parked {
-		if subqueue >= 0 { // not a session's, whose lock ends by itself
-			gone[subqueue/subqueueKinds] = true
-		}
-	}
-	err := w.conn.prep("SELECT no FROM queues WHERE kind <> 'deleting'").each(func(r row) error {
-		delete(gone, r.int(0))
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for no := range gone {
-		w.forgetQueue(no)
-	}
-	w.stale = false
-	return nil
-}
+// shared reports whether other processes write to the database as well.
+func (w *writer) shared() bool { return w.publish != nil }
 
 func (w *writer) stop() error {
 	w.once.Do(func() { close(w.quit) })
@@ -181,10 +98,13 @@ func (w *writer) run() {
 			w.shutdown()
 			return
 		}
-		batch = append(w.postponed, batch...)
-		w.dismiss(w.commit(batch))
+		err := w.commit(append(w.postponed, batch...))
+		for _, p := range w.parts {
+			if e, ok := p.(ender); ok {
+				e.roundEnded(err)
+			}
+		}
 		w.checkpoints.finish(w.conn)
-		w.noteWanted()
 	}
 }
 
@@ -192,94 +112,39 @@ func (w *writer) run() {
 const (
 	alonePolling  = 30 * time.Second
 	sharedPolling = 2 * time.Second // a process that shares a database may miss what others do
-	forever       = math.MaxInt64
 )
 
-// poll makes every subqueue that is waited for due, if that has not been done for a while.
+// poll makes everything due that is waited for, if that has not been done for a while.
 func (w *writer) poll() {
 	at := w.clock()
 	if at-w.polled < w.polling.Milliseconds() && at >= w.polled {
 		return
 	}
 	w.polled = at
-	since := at - w.searched // or the clock was set back
-	w.lookAgain(at-w.tended >= tending.Milliseconds(), since < 0 || since >= w.pace.every(w.polling).Milliseconds())
+	w.everybodyLooks(false)
 }
 
-// tending is how often a process that shares a database looks for deadlines that another has stored,
-// and has not seen to itself: that one has died.
-const tending = 10 * time.Second
-
-// lookAgain makes every subqueue due, what has a deadline if tend is set, and unknown what lines there are if search is.
-func (w *writer) lookAgain(tend, search bool) {
-	w.budgets, w.sweeps = nil, true
-	clear(w.full)
-	w.work.distrust(0)
-	w.work.stale = w.share != nil
-	for subqueue := range w.parked {
-		w.dueAt[subqueue] = 0
-	}
-	if search {
-		w.searched = w.clock()
-	}
-	for subqueue, l := range w.lines { // also for whoever comes to wait
-		if w.dueAt[subqueue] = 0; search {
-			l.known, l.swept = false, 0
-		}
-	}
-	if w.share != nil {
-		w.stale = true
-		if w.serving && tend {
-			w.deadline, w.tended = 1, w.polled
-		}
+// everybodyLooks makes everything due. all says that something has changed.
+func (w *writer) everybodyLooks(all bool) {
+	w.stale = w.shared()
+	for _, p := range w.parts {
+		p.lookAgain(all)
 	}
 }
 
-// inexact is by how many milliseconds the clock may be behind the server's: what seems to become ready within them is taken to be so
-// already. Taken for later it would have the next look begin at this very moment, before all locks there are and were.
+// inexact is by how many milliseconds the clock may be behind the server's: what seems to become ready within
+// them is taken to be so already.
 const inexact = 100
 
-// hear takes in what another process has done.
-func (w *writer) hear(n *news) {
-	for subqueue, numbers := range n.lines {
-		known := w.lines[subqueue]
-		if known == nil {
-			continue
-		}
-		at, told := n.ready[subqueue] // if it is not, that comes apart
-		later, some := n.later[subqueue]
-		for no := range numbers {
-			known.note(no, at, w.clock()+inexact)
-			switch one := known.of[no]; {
-			case !told:
-				one.waits = 0
-			case some:
-				one.far = min(one.far, later)
-			}
-		}
-		if numbers == nil { // nor is it known from when on
-			known.known, known.swept = false, 0
-		}
+// hear takes in what another process, or the other writer, has done.
+func (w *writer) hear(n *notification) {
+	for _, p := range w.parts {
+		p.notified(n)
 	}
-	for subqueue, ready := range n.ready {
-		if ready == roomAgain {
-			delete(w.resting, subqueue)
-		}
-		if w.heeds(subqueue) {
-			w.lookBy(subqueue, w.notBefore(subqueue, ready))
-		}
-	}
-	if n.wake > 0 && (w.deadline == 0 || n.wake < w.deadline) {
-		w.deadline = n.wake
-	}
-	if n.slots {
-		w.heardOfSlots()
-	}
-	for pool, at := range n.work {
-		w.work.heardOf(pool, at)
-	}
-	if n.queues || n.missed {
-		w.lookAgain(true, true)
+	if n.lost || n.has(wordSettings) {
+		w.everybodyLooks(true)
+	} else if len(n.many) > 0 {
+		w.everybodyLooks(false)
 	}
 }
 
@@ -290,19 +155,37 @@ func (w *writer) untilNextDue() time.Duration {
 	}
 	at := w.clock()
 	next := max(at, w.polled+w.polling.Milliseconds())
-	for subqueue, claims := range w.parked {
-		if due, ok := w.dueAt[subqueue]; ok && len(claims) > 0 && !w.paused[subqueue/subqueueKinds] {
-			next = min(next, due)
-		}
+	for _, p := range w.parts {
+		next = min(next, p.nextDue(at))
 	}
-	if w.serving && w.deadline > 0 {
-		next = min(next, w.deadline)
-	}
-	next = min(next, w.work.nextDue())
 	return max(0, time.Duration(next-at)*time.Millisecond)
 }
 
-// collect waits for the first operation, claim or due time, then takes what else is there, as much as one
+func (w *writer) anythingDue() bool {
+	if w.stale {
+		return true
+	}
+	at := w.clock()
+	for _, p := range w.parts {
+		if p.nextDue(at) <= at {
+			return true
+		}
+	}
+	return false
+}
+
+// batchLimit is how many operations one transaction takes.
+func (w *writer) batchLimit() int {
+	most := maxBatchOps
+	for _, p := range w.parts {
+		if b, ok := p.(bounder); ok {
+			most = min(most, b.mostOps())
+		}
+	}
+	return most
+}
+
+// collect waits for the first operation, visitor or due time, then takes what else is there, as much as one
 // transaction should take. A short yield lets the callers that the last commit woke add theirs.
 func (w *writer) collect(timer <-chan time.Time) (batch []operation, ok bool) {
 	size, rows := 0, 0
@@ -325,9 +208,9 @@ func (w *writer) collect(timer <-chan time.Time) (batch []operation, ok bool) {
 	select {
 	case op := <-w.ops:
 		add(op)
-	case c := <-w.claims:
-		w.park(c)
-	case n := <-w.heard:
+	case v := <-w.visits:
+		v.visit()
+	case n := <-w.received:
 		w.hear(n)
 	case <-w.mail.kick:
 	case <-timer:
@@ -335,13 +218,13 @@ func (w *writer) collect(timer <-chan time.Time) (batch []operation, ok bool) {
 		return nil, false
 	}
 	yielded := false
-	most := w.followed.mostOps()
+	most := w.batchLimit()
 	for taking := true; taking && len(batch) < most && size < maxBatchBytes; {
 		select {
 		case op := <-w.ops:
 			add(op)
-		case c := <-w.claims:
-			w.park(c)
+		case v := <-w.visits:
+			v.visit()
 		default:
 			if taking = !yielded; taking {
 				yielded = true
@@ -365,7 +248,7 @@ var closedTimer = func() <-chan time.Time {
 
 // clock is the database's time, about.
 func (w *writer) clock() int64 {
-	if w.share != nil {
+	if w.shared() {
 		return w.conn.now() // which is corrected by the server's with each transaction
 	}
 	return w.tick(w.conn.now())
@@ -381,48 +264,39 @@ func (w *writer) tick(at int64) int64 {
 	return at
 }
 
-// heeds reports whether it matters when a subqueue is worth a look: not before somebody has waited for it, for
-// the first to come looks anyway; and of a session's only while somebody waits for its messages.
-func (w *writer) heeds(subqueue int64) bool {
-	if subqueue < 0 {
-		return len(w.parked[subqueue]) > 0
+// refreshParts reads again what other processes may have changed of the settings.
+func (w *writer) refreshParts() error {
+	if !w.stale {
+		return nil
 	}
-	return w.lines[subqueue] != nil
-}
-
-// notBefore returns when to look at a subqueue in which something becomes ready at that time.
-func (w *writer) notBefore(subqueue, at int64) int64 {
-	return max(at, w.blocked[subqueue].until, w.rests(subqueue))
-}
-
-// rests returns until when a subqueue need not be looked at, because its webhook's endpoint is left alone and nobody else waits; 0: it is
-// not so.
-func (w *writer) rests(subqueue int64) int64 {
-	until, ok := w.resting[subqueue]
-	if !ok || slices.ContainsFunc(w.parked[subqueue], func(c *claim) bool { return c.waits() && !c.delivers() }) {
-		return 0
-	}
-	return until
-}
-
-// lookBy notes that a subqueue is worth another look at that time.
-func (w *writer) lookBy(subqueue, at int64) {
-	if due, ok := w.dueAt[subqueue]; !ok || at < due {
-		w.dueAt[subqueue] = at
-	}
-}
-
-func (w *writer) anythingDue() bool {
-	at := w.clock()
-	if w.stale || w.serving && w.deadline > 0 && w.deadline <= at || w.work.nextDue() <= at {
-		return true
-	}
-	for subqueue, claims := range w.parked {
-		if due, ok := w.dueAt[subqueue]; ok && due <= at && len(claims) > 0 && !w.paused[subqueue/subqueueKinds] {
-			return true
+	for _, p := range w.parts {
+		if r, ok := p.(refresher); ok {
+			if err := r.refresh(); err != nil {
+				return err
+			}
 		}
 	}
-	return false
+	w.stale = false
+	return nil
+}
+
+// serveDue has the participants do what is due.
+func (w *writer) serveDue(t *tx) error {
+	return panics.Run(slog.Default(), "what is due in the store", func() error {
+		for _, p := range w.parts {
+			if err := p.serve(t); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// refuseAll answers all that wait with an error.
+func (w *writer) refuseAll(err error) {
+	for _, p := range w.parts {
+		p.refuse(err)
+	}
 }
 
 // shutdown refuses what is still waiting and closes the connection.
@@ -433,20 +307,13 @@ func (w *writer) shutdown() {
 		case op := <-w.ops:
 			op.finish(errClosed)
 			continue
-		case c := <-w.claims:
-			w.park(c)
+		case v := <-w.visits:
+			v.visit()
 			continue
 		default:
 		}
 		break
 	}
-	for _, claims := range w.parked {
-		for _, c := range claims {
-			c.refuse(errClosed)
-		}
-	}
-	for _, c := range w.work.parked {
-		c.refuse(errClosed)
-	}
-	w.err = w.conn.Close()
+	w.refuseAll(errClosed)
+	w.err = errors.Join(w.err, w.conn.Close())
 }

@@ -58,7 +58,8 @@ func life(ctx context.Context, o jobs.Observer, p model.Provider, m *Telemetry) 
 	c.Called(err)
 	c.Settled(store.AttemptRecord{Deployment: "east", Outcome: forebay.OutcomeSucceeded, Usage: resp.Usage, Cost: 1000}, forebay.StatusSucceeded)
 	c.Over()
-	m.Committed(store.Commit{Operations: 2, Claims: 1, Duration: time.Millisecond, Tally: store.Tally{Succeeded: 1}})
+	m.Committed(store.Commit{Operations: 3, Duration: time.Millisecond})
+	m.JobsChanged(store.JobTally{Succeeded: 1})
 }
 
 // BenchmarkJob is what telemetry costs a job, all its metrics and spans together.

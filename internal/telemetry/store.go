@@ -16,7 +16,15 @@ func (t *Telemetry) Committed(c store.Commit) {
 		m.commitFailures.add(1)
 		return
 	}
-	m.commitOperations.record(float64(c.Operations + c.Claims))
+	m.commitOperations.record(float64(c.Operations))
+}
+
+// JobsChanged hears of what those transactions made of jobs.
+func (t *Telemetry) JobsChanged(c store.JobTally) {
+	m := t.metrics
+	if m == nil {
+		return
+	}
 	ended := func(status forebay.Status, n int) {
 		if n > 0 {
 			m.ended.of(string(status)).add(float64(n))
@@ -33,7 +41,11 @@ func (t *Telemetry) Committed(c store.Commit) {
 	}
 	attempts(forebay.OutcomeLost, c.AttemptsLost)
 	attempts(forebay.OutcomeCancelled, c.AttemptsCancelled)
-	if c.ActivitiesLost > 0 {
-		m.activities.of(functionLabels{result: store.ActivityLost}).add(float64(c.ActivitiesLost))
+}
+
+// ActivitiesLost hears of attempts of activities of which nobody heard again.
+func (t *Telemetry) ActivitiesLost(n int) {
+	if m := t.metrics; m != nil {
+		m.activities.of(functionLabels{result: store.ActivityLost}).add(float64(n))
 	}
 }

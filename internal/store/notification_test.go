@@ -14,67 +14,90 @@ import (
 	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
-func TestNewsAsWords(t *testing.T) {
-	n := &news{ready: map[int64]int64{4: 1000, -7: 2000}, later: map[int64]int64{4: 3000}, lines: map[int64]map[int64]bool{4: {85: true, 101: true}, 8: nil}, changed: []int64{1, 2}, cancelled: []int64{99}, queues: true, slots: true, webhooks: true, keys: true, missed: true}
-	if got := decodeNews(strings.Join(n.encode(), "")); !reflect.DeepEqual(got, n) {
+func TestNotificationsAsWords(t *testing.T) {
+	n := &notification{lost: true}
+	for _, w := range []word{{wordReady, 4, 0}, {wordLine, 4, 85}, {wordLine, 4, 101}, {wordChanged, 1, 0}, {wordCancelled, 99, 0}, {wordSettings, 0, 0}} {
+		n.add(w.kind, w.a, w.b, 1000+w.a)
+	}
+	n.addMany(wordLater)
+	if got := decodeNotification(strings.Join(n.encode(""), "")); !reflect.DeepEqual(got, n) {
 		t.Errorf("read %+v, told %+v", got, n)
 	}
-	if got := decodeNews("z1 w"); !got.missed || !got.webhooks {
+	if got := decodeNotification("z1 w0:0:0:"); !got.lost || !got.has(wordWebhooks) {
 		t.Errorf("of words that it does not know it made %+v", got)
+	}
+	n.add(wordDeadline, 0, 0, 7)
+	if got := decodeNotification(strings.Join(n.encode(""), "")); got.has(wordDeadline) {
+		t.Error("other processes hear what is for the writers of this one")
+	}
+	n.add(wordReady, 4, 0, 2000)
+	n.add(wordReady, 4, 0, 500)
+	if at := n.words[word{wordReady, 4, 0}]; at != 500 {
+		t.Errorf("the earliest time is %d", at)
 	}
 }
 
 // Lines of more tenants than one payload has room for are all known when the subqueue is looked at.
-func TestNewsOfManyLines(t *testing.T) {
-	const subqueue, count = 4, maxNewsLines
-	n := &news{}
+func TestNotificationsOfManyLines(t *testing.T) {
+	const subqueue, count = 4, maxWordsOfKind
+	n := &notification{}
 	for no := range int64(count) {
-		part := &news{ready: map[int64]int64{subqueue: 1e12}}
-		part.addLine(subqueue, 1<<40+no)
-		n.add(part)
+		n.add(wordReady, subqueue, 0, 1e12)
+		n.add(wordLine, subqueue, 1<<40+no, 0)
 	}
-	w := &writer{lines: map[int64]*lines{subqueue: newLines()}, dueAt: map[int64]int64{}, share: func(*news) {}, conn: conn{driver: &postgresConn{}}}
-	w.lines[subqueue].known = true
-	for _, payload := range n.encode() {
-		if known := len(w.lines[subqueue].of); w.dueAt[subqueue] > 0 && known < count {
-			t.Errorf("the lane is due when %d lines are known", known)
+	p := newTestPart()
+	p.seen[subqueue], p.linesOf(subqueue).known = true, true
+	hear := func(n *notification) {
+		p.queue.notified(n)
+		p.notified(n)
+	}
+	for _, payload := range n.encode(string(rune(wordLine))) {
+		if known := len(p.lines[subqueue].of); p.dueAt[subqueue] > 0 && known < count {
+			t.Errorf("the subqueue is due when %d lines are known", known)
 		}
-		w.hear(decodeNews(payload))
+		hear(decodeNotification(payload))
 	}
-	if known := len(w.lines[subqueue].of); known != count || w.dueAt[subqueue] != 1e12 || !w.lines[subqueue].known {
-		t.Errorf("%d lines are known, the lane is due at %d", known, w.dueAt[subqueue])
+	if known := len(p.lines[subqueue].of); known != count || p.dueAt[subqueue] != 1e12 || !p.lines[subqueue].known {
+		t.Errorf("%d lines are known, the subqueue is due at %d", known, p.dueAt[subqueue])
 	}
 	// Of still more it is told that there are, so that they are looked for.
-	n.addLine(subqueue, 1<<41)
-	more := n.encode()
+	n.add(wordLine, subqueue, 1<<41, 0)
+	more := n.encode("")
 	if len(more) != 1 {
 		t.Errorf("%d payloads", len(more))
 	}
-	if w.hear(decodeNews(more[0])); w.lines[subqueue].known {
+	if hear(decodeNotification(more[0])); p.lines[subqueue].known {
 		t.Error("all lines are known, it seems")
 	}
 }
 
 // What is told after a commit is bounded, whatever has happened.
-func TestNewsAreBounded(t *testing.T) {
-	n := &news{}
+func TestNotificationsAreBounded(t *testing.T) {
+	n := &notification{}
 	for i := range int64(20_000) {
-		part := &news{ready: map[int64]int64{-i: 1e12}, changed: []int64{i}}
-		part.addLine(i%2, i)
-		n.add(part)
+		part := &notification{}
+		part.add(wordReady, -i, 0, 1e12)
+		part.add(wordChanged, i, 0, 0)
+		part.add(wordLine, i%2, i, 0)
+		n.addAll(part)
 	}
-	if payloads := n.encode(); len(payloads) > 20 || !n.missed {
-		t.Errorf("%d payloads, missed %t", len(payloads), n.missed)
+	if payloads := n.encode(""); len(payloads) > 20 || !n.many[wordReady] || !n.many[wordLine] || !n.many[wordChanged] {
+		t.Errorf("%d payloads, too many of %v", len(payloads), n.many)
 	}
 }
 
 // Who waits for messages of a session hears of them; of other sessions nothing is remembered.
-func TestNewsOfSessions(t *testing.T) {
+func TestNotificationsOfSessions(t *testing.T) {
 	const waited, other = -7, -8
-	w := &writer{lines: map[int64]*lines{}, dueAt: map[int64]int64{}, parked: map[int64][]*claim{waited: {{}}}}
-	w.hear(&news{ready: map[int64]int64{waited: 1e12, other: 1e12}})
-	if want := map[int64]int64{waited: 1e12}; !reflect.DeepEqual(w.dueAt, want) || len(w.lines) > 0 {
-		t.Errorf("due is %v, lines of %d lanes are known", w.dueAt, len(w.lines))
+	queue := &queuePart{writer: &writer{}}
+	p := newBusPart(queue.writer, queue, nil)
+	p.parked[waited] = []*receiver{{}}
+	n := &notification{}
+	n.add(wordReady, waited, 0, 1e12)
+	n.add(wordReady, other, 0, 1e12)
+	queue.notified(n)
+	if want := map[Subqueue]int64{waited: 1e12}; !reflect.DeepEqual(p.dueAt, want) || len(p.seen) > 0 {
+		t.Errorf("due is %v, %d subqueues are remembered", p.dueAt, len(p.seen))
 	}
 }
 
