@@ -14,8 +14,10 @@ type driver interface {
 	// begin starts a transaction and tells the database's time. Until it ends no other process is in
 	// one, unless both are apart: what a transition reads stays true until it has written.
 	begin(beginning) (now int64, err error)
-	// forget drops what was asked ahead and depends on these rows, for they may have changed; none: all of it.
-	forget(rows ...rowName)
+	// forget drops what was asked ahead and depends on this row, for it may have changed.
+	forget(rowName)
+	// forgetAll drops whatever was asked ahead.
+	forgetAll()
 	commit() error
 	assure() error   // before commit: what the transaction only read is to last as what it writes does
 	rollback() error // of the transaction under way, if there is one
@@ -42,12 +44,16 @@ type beginning struct {
 // query is a statement with its parameters.
 type query struct {
 	sql  string
-	args []argument
+	args [maxArguments]argument
+	n    int     // of the arguments
 	row  rowName // on which its answer depends
 	// write says that it changes the row. Then it has to be asked in the transaction, and only there is what it
 	// says known to others.
 	write bool
 }
+
+// maxArguments is how many parameters a query has at most.
+const maxArguments = 4
 
 // argument is a parameter: an integer or a text.
 type argument struct {
@@ -66,12 +72,14 @@ type rowName struct {
 func ask(sql string, row rowName) query { return query{sql: sql, row: row} }
 
 func (q query) int(v int64) query {
-	q.args = append(q.args, argument{kind: kindInt, number: v})
+	q.args[q.n] = argument{kind: kindInt, number: v}
+	q.n++
 	return q
 }
 
 func (q query) text(v string) query {
-	q.args = append(q.args, argument{kind: kindText, text: v})
+	q.args[q.n] = argument{kind: kindText, text: v}
+	q.n++
 	return q
 }
 

@@ -29,13 +29,13 @@ const (
 // operation is one caller's part of a transaction.
 type operation interface {
 	stage() stage
-	local() bool // it changes only rows that it names, and adds some
-	ahead() []query
-	touches() []rowName
-	numbers() int // of messages and jobs, that it takes
-	hints() any   // for participants, see opener
-	tells() bool  // its caller is told what the transaction has found, also if that changed nothing
-	key() string  // by which operations are sorted in transactions that need not be alone; "": it does not matter
+	local() bool         // it changes only rows that it names, and adds some
+	askedAhead(*[]query) // adds what it asks first
+	names(func(rowName)) // the rows that it may change
+	numbers() int        // of messages and jobs, that it takes
+	hints() any          // for participants, see opener
+	tells() bool         // its caller is told what the transaction has found, also if that changed nothing
+	key() string         // by which operations are sorted in transactions that need not be alone; "": it does not matter
 	bytes() int
 	rows() int         // that it stores, about
 	party() int64      // in whose turn it is taken; 0: it is taken at once
@@ -55,9 +55,12 @@ type op struct {
 	size    int // bytes of payload
 	// local says that it changes only rows that it names in ahead and touches, and adds some.
 	local bool
-	ahead []query // what it asks first
-	// touches names rows that it may change and does not ask ahead about.
-	touches []rowName
+	// asks is what it asks first, and ahead what it asks first besides. A driver to which that is expensive asks them with
+	// the beginning of the transaction.
+	asks  query
+	ahead []query
+	// touches names a row that it may change and does not ask about.
+	touches rowName
 	hints   any    // for participants that prepare the transaction; nil: none
 	key     string // see operation
 }
@@ -72,19 +75,38 @@ type request[T any] struct {
 	done   chan struct{}
 }
 
-func (r *request[T]) stage() stage       { return r.op.stage }
-func (r *request[T]) local() bool        { return r.op.local }
-func (r *request[T]) tells() bool        { return true }
-func (r *request[T]) key() string        { return r.op.key }
-func (r *request[T]) bytes() int         { return r.size }
-func (r *request[T]) rows() int          { return max(r.op.rows, 1) }
-func (r *request[T]) party() int64       { return r.op.party }
-func (r *request[T]) left() error        { return r.ctx.Err() }
-func (r *request[T]) postponable() bool  { return len(r.op.ahead) == 0 && r.op.hints == nil }
-func (r *request[T]) ahead() []query     { return r.op.ahead }
-func (r *request[T]) touches() []rowName { return r.op.touches }
-func (r *request[T]) numbers() int       { return r.op.numbers }
-func (r *request[T]) hints() any         { return r.op.hints }
+func (r *request[T]) stage() stage { return r.op.stage }
+func (r *request[T]) local() bool  { return r.op.local }
+func (r *request[T]) tells() bool  { return true }
+func (r *request[T]) key() string  { return r.op.key }
+func (r *request[T]) bytes() int   { return r.size }
+func (r *request[T]) rows() int    { return max(r.op.rows, 1) }
+func (r *request[T]) party() int64 { return r.op.party }
+func (r *request[T]) left() error  { return r.ctx.Err() }
+func (r *request[T]) postponable() bool {
+	return r.asks.sql == "" && len(r.ahead) == 0 && r.op.hints == nil
+}
+
+func (r *request[T]) askedAhead(list *[]query) {
+	if r.asks.sql != "" {
+		*list = append(*list, r.asks)
+	}
+	*list = append(*list, r.ahead...)
+}
+
+func (r *request[T]) names(f func(rowName)) {
+	if r.asks.sql != "" {
+		f(r.asks.row)
+	}
+	for i := range r.ahead {
+		f(r.ahead[i].row)
+	}
+	if r.touches != (rowName{}) {
+		f(r.touches)
+	}
+}
+func (r *request[T]) numbers() int { return r.op.numbers }
+func (r *request[T]) hints() any   { return r.op.hints }
 
 func (r *request[T]) apply(t *tx) error {
 	// One that panics rolls the transaction back; the others are tried without it.

@@ -154,7 +154,7 @@ type ActivityOutcome struct {
 func (s *Store) SettleActivity(ctx context.Context, a *Activity, o ActivityOutcome) error {
 	what := op{stage: stageSettle, numbers: 1, size: len(o.Event.inline()), local: true}
 	if o.Outcome != ActivityRetried {
-		what.ahead = []query{a.askEnd()}
+		what.asks = a.askEnd()
 	}
 	_, err := transactIn(ctx, orchestrateKey, s.writer, what, func(t *orchestrateTx) (struct{}, error) {
 		return struct{}{}, t.settleActivity(a, o)

@@ -34,16 +34,17 @@ type postgresConn struct {
 	ahead      atomic.Int64 // milliseconds by which the server's clock is before ours; others read it too
 	retry      time.Time    // no new connection is tried before
 	backoff    time.Duration
-	allowed    time.Duration // what a transaction or a read may take
-	serial     int           // of the last statement prepared
-	open       bool          // a transaction is
-	shared     bool          // its presence is shared: see present
-	answers    string        // the requests that the process answers for which it stands: see announce
-	reader     bool          // for reading only
-	backend    int64         // the server's process behind the connection, which must stay the same
-	warning    string        // that the server has sent with what is being answered; "": none
-	wrote      bool          // the transaction has changed rows, by the tags of its statements
-	fetched    *prefetched   // what was asked ahead; nil: nothing
+	allowed    time.Duration     // what a transaction or a read may take
+	serial     int               // of the last statement prepared
+	open       bool              // a transaction is
+	shared     bool              // its presence is shared: see present
+	answers    string            // the requests that the process answers for which it stands: see announce
+	reader     bool              // for reading only
+	backend    int64             // the server's process behind the connection, which must stay the same
+	warning    string            // that the server has sent with what is being answered; "": none
+	wrote      bool              // the transaction has changed rows, by the tags of its statements
+	fetched    *prefetched       // what was asked ahead; nil: nothing
+	aheadForms map[string]string // statement → that for many sets of parameters
 }
 
 // What one transaction or one read may take before its connection is given up: the server, or the
@@ -398,7 +399,7 @@ func (s *postgresStatement) step() (bool, error) {
 // run executes the statement and keeps all rows: another may run before they are read.
 func (s *postgresStatement) run() error {
 	c := s.c
-	if a := c.fetched.take(s.original, s.values); a != nil {
+	if a := c.fetched.take(s); a != nil {
 		s.ran, s.rows, s.at = true, a.rows, -1
 		c.result = answer{rows: a.rows, tag: pgconn.NewCommandTag(fmt.Sprintf("AHEAD %d", len(a.rows)))}
 		return nil

@@ -4,8 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // What operations ask first is known before their transaction begins. It is asked in the round trip with
@@ -25,21 +26,29 @@ func forArrays(sql, form string) string {
 
 // prefetched is what was asked ahead.
 type prefetched struct {
-	of     map[string]map[string]*aheadAnswer // by statement and parameters
-	byRow  map[rowName][]*aheadAnswer
-	writes int // that nobody has asked for yet
-}
-
-type aheadAnswer struct {
-	rows  [][][]byte
-	write bool
-	gone  bool // it was asked for, or may not be true any more
+	groups []aheadGroup
+	byRow  map[rowName]*aheadAnswer // the latest that depends on the row; the others follow
+	writes int                      // that nobody has asked for yet
 }
 
 // aheadGroup is one statement of those asked ahead.
 type aheadGroup struct {
 	sql     string
 	queries []query
+	answers map[argumentsKey]*aheadAnswer
+}
+
+type aheadAnswer struct {
+	rows  [][][]byte
+	write bool
+	gone  bool         // it was asked for, or may not be true any more
+	next  *aheadAnswer // that depends on the same row
+}
+
+// argumentsKey tells sets of parameters apart.
+type argumentsKey struct {
+	numbers [maxArguments]int64
+	text    string // all of them, each with its length
 }
 
 // askAhead returns the questions for queries, and remembers their answers as they come.
@@ -48,41 +57,57 @@ func (c *postgresConn) askAhead(queries []query) (questions []question) {
 	if len(queries) == 0 {
 		return nil
 	}
-	c.fetched = &prefetched{of: map[string]map[string]*aheadAnswer{}, byRow: map[rowName][]*aheadAnswer{}}
-	var groups []*aheadGroup
-	for _, q := range queries {
-		i := slices.IndexFunc(groups, func(g *aheadGroup) bool { return g.sql == q.sql })
-		if i < 0 {
-			i, groups = len(groups), append(groups, &aheadGroup{sql: q.sql})
-			c.fetched.of[q.sql] = map[string]*aheadAnswer{}
+	p := &prefetched{byRow: make(map[rowName]*aheadAnswer, len(queries))}
+	c.fetched = p
+	room := make([]aheadAnswer, len(queries))
+	for i := range queries {
+		q := &queries[i]
+		g := p.group(q.sql)
+		if g == nil {
+			p.groups = append(p.groups, aheadGroup{sql: q.sql, answers: map[argumentsKey]*aheadAnswer{}})
+			g = &p.groups[len(p.groups)-1]
 		}
-		answers, key := c.fetched.of[q.sql], string(argumentsKey(q.args))
-		a := answers[key]
+		key := q.key()
+		a := g.answers[key]
 		if a == nil {
-			a = &aheadAnswer{write: q.write}
-			answers[key] = a
-			groups[i].queries = append(groups[i].queries, q)
-			if q.write {
-				c.fetched.writes++
+			a = &room[i]
+			g.answers[key], g.queries = a, append(g.queries, *q)
+			a.next, p.byRow[q.row] = p.byRow[q.row], a
+			if a.write = q.write; a.write {
+				p.writes++
 			}
 		}
-		c.fetched.byRow[q.row] = append(c.fetched.byRow[q.row], a)
 	}
-	for _, g := range groups {
-		questions = append(questions, g.question(c))
+	for i := range p.groups {
+		questions = append(questions, p.groups[i].question(c))
 	}
 	return questions
 }
 
-// question asks all queries of a group.
-func (g *aheadGroup) question(c *postgresConn) question {
-	answers, n := c.fetched.of[g.sql], len(g.queries[0].args)
-	sql := g.sql
-	form, write := arrayForms[g.sql]
-	if !write {
-		form = selectForm(g.sql, n)
+func (p *prefetched) group(sql string) *aheadGroup {
+	for i := range p.groups {
+		if p.groups[i].sql == sql {
+			return &p.groups[i]
+		}
 	}
-	sql = overParameters(form, g.queries[0].args)
+	return nil
+}
+
+// question asks all queries of a group. Its text is made once for each connection.
+func (g *aheadGroup) question(c *postgresConn) question {
+	first := &g.queries[0]
+	sql, known := c.aheadForms[g.sql]
+	if !known {
+		form, write := arrayForms[g.sql]
+		if !write {
+			form = selectForm(g.sql, first.n)
+		}
+		if sql = overParameters(form, first.args[:first.n]); c.aheadForms == nil {
+			c.aheadForms = map[string]string{}
+		}
+		c.aheadForms[g.sql] = sql
+	}
+	n, kinds := first.n, first.args
 	return question{sql: sql, bind: func(st statement) statement {
 		for i := range n {
 			st = st.text(arrayParameter(g.queries, i))
@@ -91,7 +116,11 @@ func (g *aheadGroup) question(c *postgresConn) question {
 	}, answer: func(r row) {
 		s := r.s.(*postgresStatement)
 		values := s.rows[s.at]
-		if a := answers[string(valuesKey(values[:n]))]; a != nil {
+		key := argumentsKey{}
+		for i := range n {
+			key.add(i, kinds[i].kind == kindText, values[i])
+		}
+		if a := g.answers[key]; a != nil {
 			a.rows = append(a.rows, values[n:])
 		}
 	}}
@@ -166,36 +195,51 @@ func arrayParameter(queries []query, i int) string {
 	return arrayOfTexts(texts)
 }
 
-// argumentsKey tells sets of parameters apart, as valuesKey does for values in binary format.
-func argumentsKey(args []argument) (key []byte) {
-	for _, a := range args {
-		if a.kind == kindInt {
-			key = binary.BigEndian.AppendUint64(append(key, 0, 0, 0, 8), uint64(a.number))
-			continue
+func (q *query) key() (key argumentsKey) {
+	for i := range q.n {
+		if a := &q.args[i]; a.kind == kindInt {
+			key.numbers[i] = a.number
+		} else {
+			key.addText(postgresText(a.text))
 		}
-		text := postgresText(a.text)
-		key = append(binary.BigEndian.AppendUint32(key, uint32(len(text))), text...)
 	}
 	return key
 }
 
-func valuesKey(values [][]byte) (key []byte) {
-	for _, v := range values {
-		key = append(binary.BigEndian.AppendUint32(key, uint32(len(v))), v...)
+// add adds a value in the database's binary format.
+func (k *argumentsKey) add(i int, text bool, value []byte) {
+	if text {
+		k.addText(string(value))
+	} else {
+		k.numbers[i] = int64(binary.BigEndian.Uint64(value))
 	}
-	return key
+}
+
+func (k *argumentsKey) addText(text string) {
+	if k.text == "" {
+		k.text = text
+		return
+	}
+	k.text = fmt.Sprint(len(k.text), ":", k.text, text)
 }
 
 // take returns the answer to a statement with these parameters if it was asked ahead. It is good once.
-func (p *prefetched) take(sql string, values [][]byte) *aheadAnswer {
+func (p *prefetched) take(s *postgresStatement) *aheadAnswer {
 	if p == nil {
 		return nil
 	}
-	answers := p.of[sql]
-	if answers == nil {
+	g := p.group(s.original)
+	if g == nil {
 		return nil
 	}
-	a := answers[string(valuesKey(values))]
+	key := argumentsKey{}
+	for i, v := range s.values {
+		if v == nil {
+			return nil
+		}
+		key.add(i, s.types[i] == pgtype.TextOID, v)
+	}
+	a := g.answers[key]
 	if a == nil || a.gone {
 		return nil
 	}
@@ -206,34 +250,35 @@ func (p *prefetched) take(sql string, values [][]byte) *aheadAnswer {
 }
 
 // forget drops answers. What a statement has changed it has, whatever else did meanwhile.
-func (c *postgresConn) forget(rows ...rowName) {
-	if c.fetched == nil {
-		return
-	}
-	if len(rows) == 0 {
-		for _, answers := range c.fetched.byRow {
-			drop(answers)
-		}
-	}
-	for _, row := range rows {
-		drop(c.fetched.byRow[row])
+func (c *postgresConn) forget(row rowName) {
+	if c.fetched != nil {
+		c.fetched.byRow[row].drop()
 	}
 }
 
-func drop(answers []*aheadAnswer) {
-	for _, a := range answers {
+func (c *postgresConn) forgetAll() {
+	if c.fetched != nil {
+		for _, a := range c.fetched.byRow {
+			a.drop()
+		}
+	}
+}
+
+func (a *aheadAnswer) drop() {
+	for ; a != nil; a = a.next {
 		a.gone = a.gone || !a.write
 	}
 }
 
 // unusedAhead reports changes that were made ahead and that no operation has asked for.
 func (c *postgresConn) unusedAhead() error {
-	if c.fetched != nil && c.fetched.writes > 0 {
-		for sql, answers := range c.fetched.of {
-			for _, a := range answers {
-				if a.write && !a.gone && len(a.rows) > 0 {
-					return fmt.Errorf("%q was done ahead, and its operation has not seen it", firstWords(sql))
-				}
+	if c.fetched == nil || c.fetched.writes == 0 {
+		return nil
+	}
+	for i := range c.fetched.groups {
+		for _, a := range c.fetched.groups[i].answers {
+			if a.write && !a.gone && len(a.rows) > 0 {
+				return fmt.Errorf("%q was done ahead, and its operation has not seen it", firstWords(c.fetched.groups[i].sql))
 			}
 		}
 	}

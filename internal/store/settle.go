@@ -42,8 +42,7 @@ type Output struct {
 // forebay.ErrLockLost, and changes nothing, when the lock no longer holds the message.
 func (s *Store) Succeed(ctx context.Context, d *Delivery, a AttemptRecord, out Output) error {
 	o := settling(d)
-	o.size, o.touches = len(out.Inline), nil
-	o.ahead = []query{d.askRelease()}
+	o.size, o.asks, o.touches = len(out.Inline), d.askRelease(), rowName{}
 	return s.settled(ctx, d, a, o, func(t *jobsTx) error {
 		if err := t.release(d); err != nil {
 			return err
@@ -202,7 +201,7 @@ func (s *Store) settle(ctx context.Context, d *Delivery, a AttemptRecord, f func
 
 // settling is what is known of the settlement of a delivery.
 func settling(d *Delivery) op {
-	o := op{stage: stageSettle, local: true, touches: []rowName{messageRow(d.Seq)}}
+	o := op{stage: stageSettle, local: true, touches: messageRow(d.Seq)}
 	if d.Admission != nil {
 		o.hints = deploymentHint(d.Admission.Deployment)
 	}

@@ -55,7 +55,8 @@ func (c *sqliteConn) begin(b beginning) (now int64, err error) {
 }
 
 // forget has nothing to do: nothing is asked ahead.
-func (c *sqliteConn) forget(...rowName) {}
+func (c *sqliteConn) forget(rowName) {}
+func (c *sqliteConn) forgetAll()     {}
 
 // commit fails also when the file that was written is not the database any more.
 func (c *sqliteConn) commit() error {

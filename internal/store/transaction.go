@@ -16,15 +16,17 @@ type tx struct {
 	now      int64 // by the database's clock
 	parts    []any // the participants' parts of it, by the index of their keys
 	batch    []operation
-	apart    bool          // it need not be alone: it only adds rows
-	withDue  bool          // it also does what is due
-	together bool          // the stage that is under way is that of several operations
-	after    []func()      // to run once committed
-	notice   notification  // for the other processes
-	answered int           // how many of those that waited it has served
-	touched  []int64       // what changed that others may watch
-	full     func() bool   // it has made so much that the rest had better wait; nil: it cannot
-	took     time.Duration // from BEGIN to the end of COMMIT; 0: it is not over
+	apart    bool             // it need not be alone: it only adds rows
+	withDue  bool             // it also does what is due
+	together bool             // the stage that is under way is that of several operations
+	after    []func()         // to run once committed
+	notice   notification     // for the other processes
+	answered int              // how many of those that waited it has served
+	touched  []int64          // what changed that others may watch
+	drop     func(rowName)    // forget
+	named    map[rowName]bool // by operations; nil: not put together yet
+	full     func() bool      // it has made so much that the rest had better wait; nil: it cannot
+	took     time.Duration    // from BEGIN to the end of COMMIT; 0: it is not over
 }
 
 // notify has the other processes hear a word, with a time if it tells one.
@@ -121,8 +123,10 @@ func (w *writer) begin(t *tx) error {
 		}
 	}
 	b := beginning{apart: t.apart, questions: questions}
-	for _, op := range t.batch {
-		b.ahead = append(b.ahead, op.ahead()...)
+	if w.shared() {
+		for _, op := range t.batch {
+			op.askedAhead(&b.ahead)
+		}
 	}
 	now, err := w.conn.begin(b)
 	if err != nil {
@@ -223,29 +227,27 @@ func (w *writer) apply(t *tx) error {
 
 // applied has operations ask again what was asked ahead and the one before them may have changed.
 func (t *tx) applied(op operation) {
-	if !op.local() {
-		t.forget()
-		return
-	}
-	if len(t.batch) == 1 {
-		return
-	}
-	for _, q := range op.ahead() {
-		t.forget(q.row)
-	}
-	if touched := op.touches(); len(touched) > 0 {
-		t.forget(touched...)
+	switch {
+	case !t.w.shared():
+	case !op.local():
+		t.forgetAll()
+	case len(t.batch) > 1:
+		if t.drop == nil {
+			t.drop = t.forget
+		}
+		op.names(t.drop)
 	}
 }
 
 // touches reports whether an operation of the transaction has named the row.
 func (t *tx) touches(row rowName) bool {
-	for _, op := range t.batch {
-		if slices.Contains(op.touches(), row) || slices.ContainsFunc(op.ahead(), func(q query) bool { return q.row == row }) {
-			return true
+	if t.named == nil {
+		t.named = make(map[rowName]bool, len(t.batch))
+		for _, op := range t.batch {
+			op.names(func(row rowName) { t.named[row] = true })
 		}
 	}
-	return false
+	return t.named[row]
 }
 
 // tell tells everybody what is now on disk.

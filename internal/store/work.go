@@ -256,8 +256,11 @@ func (l *orchestratePart) takes(c *workClaim, p *workPool) bool {
 
 // serve gives the claims that wait what is ready.
 func (w *orchestratePart) serve(of *tx) error {
+	if len(w.parked) == 0 {
+		return nil
+	}
 	t := orchestrateKey.of(of)
-	if w.stale && len(w.parked) > 0 {
+	if w.stale {
 		if err := w.load(); err != nil {
 			return err
 		}
