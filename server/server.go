@@ -92,10 +92,9 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	if err != nil {
 		return err
 	}
-	database.Serve, database.AuditEvents, database.Identities = true, s.options.Audit.JobEvents, s.options.identities()
-	database.Answers = s.options.answers()
+	database.Serve, database.Answers = true, s.options.answers()
 	database.Warn = func(message string) { s.log.Warn(message) } //nolint:sloglint // one of a few fixed sentences
-	if s.store, err = store.Open(ctx, database); err != nil {
+	if s.store, err = store.Open(ctx, database, store.Settings{AuditEvents: s.options.Audit.JobEvents, Identities: s.options.identities()}); err != nil {
 		return err
 	}
 	if s.options.Blob == "" && database.URL != "" {

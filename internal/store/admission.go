@@ -233,7 +233,7 @@ func (t *admissionTx) told(a *Admission) error {
 
 // Tell takes in what a call told before it is over, its first headers. It does not wait for that, and
 // may come to nothing when the writer has much to do.
-func (s *Store) Tell(a Admission) {
+func (s *AdmissionStore) Tell(a Admission) {
 	r := &request[struct{}]{op: a.telling(), ctx: context.Background(), done: make(chan struct{}), run: a.tell}
 	select {
 	case s.writer.ops <- r:
@@ -242,7 +242,7 @@ func (s *Store) Tell(a Admission) {
 }
 
 // Tells is Tell for what must not be lost: how a call ended whose delivery somebody else has settled.
-func (s *Store) Tells(ctx context.Context, a Admission) error {
+func (s *AdmissionStore) Tells(ctx context.Context, a Admission) error {
 	_, err := transact(ctx, s.writer, a.telling(), a.tell)
 	return err
 }

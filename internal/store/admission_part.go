@@ -11,7 +11,7 @@ type admissionPart struct {
 	*writer
 	passive
 	queue       *queuePart
-	watches     *watches
+	store       *AdmissionStore
 	jobs        heldJobs
 	caps        map[int64]int64            // tenant → how many calls its jobs may have at once
 	full        map[int64]int64            // tenant with as many as it may have → until when at least one lock holds
@@ -43,8 +43,8 @@ type admissionTx struct {
 // wordSlots says that a call is over that was one of a limited number.
 const wordSlots wordKind = 's'
 
-func newAdmissionPart(w *writer, queue *queuePart, watches *watches) *admissionPart {
-	p := &admissionPart{writer: w, queue: queue, watches: watches, caps: map[int64]int64{}, full: map[int64]int64{}}
+func newAdmissionPart(w *writer, queue *queuePart, store *AdmissionStore) *admissionPart {
+	p := &admissionPart{writer: w, queue: queue, store: store, caps: map[int64]int64{}, full: map[int64]int64{}}
 	p.identities.Store(&Identities{})
 	return p
 }

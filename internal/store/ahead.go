@@ -121,10 +121,10 @@ SELECT rank, count(*) FROM found WHERE rank IS NOT NULL AND %s NOT IN %s GROUP B
 // In its own line up to limit are counted by walking an index, and about as many in the others of its tenant, and in those of other
 // tenants. What is behind is estimated by looking up some hundred numbers. So it costs the same however many jobs and lines there
 // are. Between tenants it is an estimate: while the job's tenant has its turns, each other one has as many, by their shares.
-func (s *Store) Standing(ctx context.Context, job *JobRow, share Share, limit int64) (at Standing, err error) {
+func (s *JobStore) Standing(ctx context.Context, job *JobRow, share Share, limit int64) (at Standing, err error) {
 	err = s.read(ctx, func(c conn) error {
 		at = Standing{}
-		if at.Holding, err = s.holding(c); err != nil {
+		if at.Holding, err = s.admission.holding(c); err != nil {
 			return err
 		}
 		w := watcher{c, job, share, limit, at.Now}

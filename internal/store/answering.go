@@ -23,7 +23,7 @@ func (c *postgresConn) announce() error {
 
 // Answering returns how many processes answer the same kind of requests on this database; at least 1,
 // which is this one.
-func (s *Store) Answering(ctx context.Context) (n int64, err error) {
+func (s *DB) Answering(ctx context.Context) (n int64, err error) {
 	if !s.Shared() || s.answers == "" {
 		return 1, nil
 	}

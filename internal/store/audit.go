@@ -17,7 +17,7 @@ type Audit struct {
 }
 
 // RecordAct appends an act to the log that changes nothing in the database.
-func (s *Store) RecordAct(ctx context.Context, a Audit) error {
+func (s *AuditStore) RecordAct(ctx context.Context, a Audit) error {
 	_, err := transactIn(ctx, auditKey, s.writer, op{stage: stageChange}, func(t *auditTx) (struct{}, error) { return struct{}{}, t.append(a) })
 	return err
 }
@@ -158,11 +158,11 @@ const maxAuditLook = 100_000
 
 // AuditEntries returns entries with a number below the given one (0: from the last on), newest first. There may be more below next, also
 // where they are fewer than limit: of entries that a filter leaves out only so many are looked at. A next of 0 is the end.
-func (s *Store) AuditEntries(ctx context.Context, f forebay.AuditFilter, below int64, limit int) (entries []forebay.AuditEntry, next int64, err error) {
+func (s *AuditStore) AuditEntries(ctx context.Context, f forebay.AuditFilter, below int64, limit int) (entries []forebay.AuditEntry, next int64, err error) {
 	return s.auditEntries(ctx, f, below, limit, maxAuditLook)
 }
 
-func (s *Store) auditEntries(ctx context.Context, f forebay.AuditFilter, below int64, limit, look int) (entries []forebay.AuditEntry, next int64, err error) {
+func (s *AuditStore) auditEntries(ctx context.Context, f forebay.AuditFilter, below int64, limit, look int) (entries []forebay.AuditEntry, next int64, err error) {
 	err = s.read(ctx, func(c conn) error {
 		entries = nil
 		if below <= 0 {
@@ -196,7 +196,7 @@ func (s *Store) auditEntries(ctx context.Context, f forebay.AuditFilter, below i
 
 // VerifyAudit follows the chain from a head for at most limit entries. The head's own entry is looked
 // at again: it must still be the one that was seen then.
-func (s *Store) VerifyAudit(ctx context.Context, from forebay.AuditHead, limit int) (forebay.AuditVerification, error) {
+func (s *AuditStore) VerifyAudit(ctx context.Context, from forebay.AuditHead, limit int) (forebay.AuditVerification, error) {
 	v := forebay.AuditVerification{Intact: true}
 	at := from
 	if from.Number == 0 {

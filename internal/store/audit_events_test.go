@@ -25,10 +25,9 @@ func TestAuditOfJobEvents(t *testing.T) {
 			t.Run(name+" "+kind, func(t *testing.T) {
 				t.Parallel()
 				where := database(t)
-				where.Serve, where.AuditEvents = true, listed
-				stores := []*Store{openServing(t, where)}
+				stores := []*Store{openAuditing(t, where, listed)}
 				if kind == "postgresql" {
-					stores = append(stores, openServing(t, where))
+					stores = append(stores, openAuditing(t, where, listed))
 				}
 				for _, s := range stores {
 					t.Cleanup(func() { s.Close() })
@@ -172,8 +171,7 @@ func TestAuditOfAJobThatGoesOn(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			where := database(t)
-			where.Serve, where.AuditEvents = true, []forebay.EventType{forebay.EventDeadLettered, forebay.EventCancelled}
-			s := openServing(t, where)
+			s := openAuditing(t, where, []forebay.EventType{forebay.EventDeadLettered, forebay.EventCancelled})
 			t.Cleanup(func() { s.Close() })
 			tenant, queue := tenantOf(t, s, "acme"), queueOf(t, s, "q")
 			put(t, s, tenant, queue, 2, nil)
@@ -259,15 +257,16 @@ func TestAuditedSubmissionsAreAlone(t *testing.T) {
 		t.Run(fmt.Sprint(listed), func(t *testing.T) {
 			t.Parallel()
 			where := Options{URL: pgtest.Database(t)}
-			if where.AuditEvents = []forebay.EventType{forebay.EventDeadLettered}; listed {
-				where.AuditEvents = append(where.AuditEvents, forebay.EventAccepted)
+			events := []forebay.EventType{forebay.EventDeadLettered}
+			if listed {
+				events = append(events, forebay.EventAccepted)
 			}
-			s := openServing(t, where)
+			s := openAuditing(t, where, events)
 			defer s.Close()
 			tenant, queue := tenantOf(t, s, "acme"), queueOf(t, s, "q")
 			put(t, s, tenant, queue, 1, nil) // the first of a process is stored alone
 			apart := false
-			s.submitter.ops <- &request[int]{op: op{stage: stageSubmit}, done: make(chan struct{}), run: func(tx *tx) (int, error) { apart = tx.apart; return 0, nil }}
+			s.beside.ops <- &request[int]{op: op{stage: stageSubmit}, done: make(chan struct{}), run: func(tx *tx) (int, error) { apart = tx.apart; return 0, nil }}
 			put(t, s, tenant, queue, 1, nil)
 			if apart == listed {
 				t.Errorf("the transaction is alone: %t", !apart)
@@ -283,8 +282,7 @@ func TestAuditOfABrokenTransaction(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			where := database(t)
-			where.Serve, where.AuditEvents = true, forebay.JobEventTypes
-			s := openServing(t, where)
+			s := openAuditing(t, where, forebay.JobEventTypes)
 			t.Cleanup(func() { s.Close() })
 			tenant, queue := tenantOf(t, s, "acme"), queueOf(t, s, "q")
 			put(t, s, tenant, queue, 1, nil)
@@ -308,4 +306,14 @@ func TestAuditOfABrokenTransaction(t *testing.T) {
 			}
 		})
 	}
+}
+
+// openAuditing opens a database whose audit log is to have events of these types.
+func openAuditing(t *testing.T, where Options, listed []forebay.EventType) *Store {
+	where.Serve = true
+	s, err := Open(t.Context(), where, Settings{AuditEvents: listed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }

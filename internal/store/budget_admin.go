@@ -11,7 +11,7 @@ import (
 const configurationActor = "configuration"
 
 // SetTenant sets what settings says of a tenant, with its entries for the audit log. It takes effect at once.
-func (s *Store) SetTenant(ctx context.Context, tenant int64, settings forebay.TenantSettings, entries ...Audit) error {
+func (s *AdmissionStore) SetTenant(ctx context.Context, tenant int64, settings forebay.TenantSettings, entries ...Audit) error {
 	_, err := transactIn(ctx, admissionKey, s.writer, op{stage: stageChange}, func(t *admissionTx) (struct{}, error) {
 		if settings.Budget != nil {
 			if err := t.setBudget(tenant, "", *settings.Budget, entries[0].Actor, nil); err != nil {
@@ -41,7 +41,7 @@ func (s *Store) SetTenant(ctx context.Context, tenant int64, settings forebay.Te
 // ConfigureBudgets takes in what the configuration says of tenants' own budgets. It wins over what was
 // set since it was heard last only if it has changed: the latest change counts, whoever made it. A tenant
 // that it says nothing of any more has no limits any more.
-func (s *Store) ConfigureBudgets(ctx context.Context, wanted map[int64]forebay.Budget) error {
+func (s *AdmissionStore) ConfigureBudgets(ctx context.Context, wanted map[int64]forebay.Budget) error {
 	_, err := transactIn(ctx, admissionKey, s.writer, op{stage: stageChange}, func(t *admissionTx) (struct{}, error) {
 		before := map[int64]string{}
 		err := t.prep("SELECT tenant, configured FROM budgets WHERE key_id = '' AND configured IS NOT NULL").each(func(r row) error {
@@ -133,7 +133,7 @@ const maxBudgetRows = 10_000
 
 // BudgetRows returns the budgets of a tenant, or of all (""), and after them those of their keys if keys is set: at most
 // 10,000 of either.
-func (s *Store) BudgetRows(ctx context.Context, tenant string, keys bool) (list []BudgetRow, now int64, err error) {
+func (s *AdmissionStore) BudgetRows(ctx context.Context, tenant string, keys bool) (list []BudgetRow, now int64, err error) {
 	kinds := []int64{0, 1}
 	if !keys {
 		kinds = kinds[:1]
@@ -173,7 +173,7 @@ type TenantRow struct {
 }
 
 // Tenants returns the tenant of a name, if there is one, or all ("") by name.
-func (s *Store) Tenants(ctx context.Context, name string) (tenants []TenantRow, err error) {
+func (s *AdmissionStore) Tenants(ctx context.Context, name string) (tenants []TenantRow, err error) {
 	err = s.read(ctx, func(c conn) error {
 		tenants = nil
 		return c.prep("SELECT no, name, paused, concurrency FROM tenants WHERE name = ?1 OR ?1 = '' ORDER BY name LIMIT ?2 + 0").text(name).int(maxBudgetRows).each(func(r row) error {

@@ -129,7 +129,7 @@ var tidied = []struct {
 }
 
 // TidyBudgets forgets what nobody asks for any more, in small steps.
-func (s *Store) TidyBudgets(ctx context.Context) error {
+func (s *AdmissionStore) TidyBudgets(ctx context.Context) error {
 	for i := range tidied {
 		for rows := tidiedAtOnce; rows == tidiedAtOnce; {
 			var err error
@@ -142,7 +142,7 @@ func (s *Store) TidyBudgets(ctx context.Context) error {
 }
 
 // tidy removes the first of the rows that a statement finds and returns how many those are.
-func (s *Store) tidy(ctx context.Context, find, remove string, keep time.Duration) (rows int, err error) {
+func (s *AdmissionStore) tidy(ctx context.Context, find, remove string, keep time.Duration) (rows int, err error) {
 	var keys [][3]int64
 	before := s.Now().Add(-keep).UnixMilli()
 	err = s.read(ctx, func(c conn) error {

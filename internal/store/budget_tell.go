@@ -53,7 +53,7 @@ func (t *admissionTx) tellBudget(b *budget, s *spending, kind forebay.EventType)
 	if err != nil {
 		return err
 	}
-	t.after = append(t.after, func() { t.w.watches.budgets.tell(e) })
+	t.after = append(t.after, func() { t.w.store.budgets.tell(e) })
 	target := "tenant " + e.Tenant
 	if b.key != "" {
 		target = b.key

@@ -59,7 +59,7 @@ func (p *busPart) clockMend() clockMend {
 }
 
 // mendAllIDs mends the message ids of all queues.
-func mendAllIDs(ctx context.Context, s *Store, step func(func(*tx) (int, error)) error) error {
+func mendAllIDs(ctx context.Context, s *DB, step func(func(*tx) (int, error)) error) error {
 	windows := map[int64]int64{}
 	err := s.read(ctx, func(c conn) error {
 		return c.prep("SELECT no, duplicate_window FROM queues WHERE duplicate_window IS NOT NULL").each(func(r row) error {

@@ -74,7 +74,7 @@ func TestBusOfSeveralProcesses(t *testing.T) {
 		if _, _, err := s.PutMessageQueue(t.Context(), backlog, 10); err != nil {
 			return err
 		}
-		s.received(&notification{lost: true})
+		s.hear(&notification{lost: true})
 		return rest(s)
 	})
 	for _, q := range []MessageQueue{scheduled, expiring, backlog, sub} {

@@ -14,7 +14,7 @@ type Cancellation struct {
 
 // Cancel ends the job as cancelled if it is not terminal yet. The lock of a worker is void from then
 // on; its attempt is recorded, to which Amend can add what the worker knows.
-func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
+func (s *JobStore) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
 	return transactIn(ctx, jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (Cancellation, error) { return t.cancel(seq) })
 }
 
@@ -83,7 +83,7 @@ func (t *jobsTx) cancel(seq int64) (c Cancellation, err error) {
 // Amend is for a worker whose call is over and whose lock was lost: it adds to an attempt that ended
 // without it, cancelled or lost, what only it knew, the deployment and what the call had used. It changes
 // no other attempt.
-func (s *Store) Amend(ctx context.Context, d *Delivery, a AttemptRecord) error {
+func (s *JobStore) Amend(ctx context.Context, d *Delivery, a AttemptRecord) error {
 	_, err := transactIn(ctx, jobsKey, s.writer, op{stage: stageSettle}, func(t *jobsTx) (struct{}, error) {
 		if d.SessionID != "" {
 			if err := t.callOver(jobSession{d.Tenant, d.Subqueue.Queue(), d.SessionID}, d.Token); err != nil {

@@ -40,7 +40,7 @@ func newCheckpoints(connect func(context.Context) (conn, error)) *checkpoints {
 }
 
 // startCheckpoints starts the goroutine.
-func (s *Store) startCheckpoints() error {
+func (s *DB) startCheckpoints() error {
 	if s.file == nil {
 		return nil
 	}
@@ -62,7 +62,7 @@ func (s *Store) startCheckpoints() error {
 }
 
 // openCheckpointer opens a connection whose checkpoints are durable.
-func openCheckpointer(ctx context.Context, s *Store) (conn, error) {
+func openCheckpointer(ctx context.Context, s *DB) (conn, error) {
 	c, err := s.connect(ctx)
 	for _, pragma := range []string{"PRAGMA synchronous = FULL", "PRAGMA checkpoint_fullfsync = ON"} {
 		if err == nil {

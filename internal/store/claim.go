@@ -67,7 +67,7 @@ type Delivery struct {
 
 // Claim waits until at least one message of the subqueue is ready and returns up to Max under new locks.
 // Each delivery counts; a lock that had expired becomes an attempt with outcome "lost".
-func (s *Store) Claim(ctx context.Context, req ClaimRequest) ([]Delivery, error) {
+func (s *JobStore) Claim(ctx context.Context, req ClaimRequest) ([]Delivery, error) {
 	c := &claim{ClaimRequest: req, part: jobsKey.in(s.writer), waiter: newWaiter()}
 	if err := await(ctx, s.writer, c, &c.waiter); err != nil {
 		return nil, err

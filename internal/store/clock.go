@@ -33,7 +33,7 @@ type clockMend struct {
 	few       []string // for tables with few rows: each statement looks at all. ?1 is the time
 	walks     []clockWalk
 	// others mends what has no numbers, step by step: each step returns how many rows it has changed.
-	others func(ctx context.Context, s *Store, step func(func(*tx) (int, error)) error) error
+	others func(ctx context.Context, s *DB, step func(func(*tx) (int, error)) error) error
 }
 
 // clockWalk is a table that is looked through by its number, and what is mended of it and of what
@@ -61,7 +61,7 @@ func (w *writer) noticeClock(at int64) {
 }
 
 // keepClock mends what a clock that went back has left, until the store ends.
-func (s *Store) keepClock(back <-chan struct{}, warn func(string)) {
+func (s *DB) keepClock(back <-chan struct{}, warn func(string)) {
 	for {
 		select {
 		case <-back:
@@ -87,7 +87,7 @@ func (w *writer) clockMends() (mends []clockMend) {
 
 // madeAhead reports whether the latest row of a kind was made in the future. Another process may have made one
 // since this transaction began, so a little ahead is no sign of a clock that went back.
-func (s *Store) madeAhead(ctx context.Context) (ahead bool, err error) {
+func (s *DB) madeAhead(ctx context.Context) (ahead bool, err error) {
 	return transact(ctx, s.writer, op{stage: stageChange}, func(t *tx) (ahead bool, err error) {
 		for _, m := range t.w.clockMends() {
 			if m.madeAhead != "" && err == nil && !ahead {
@@ -99,7 +99,7 @@ func (s *Store) madeAhead(ctx context.Context) (ahead bool, err error) {
 }
 
 // mendClock brings all that waits to the clock.
-func (s *Store) mendClock(ctx context.Context) error {
+func (s *DB) mendClock(ctx context.Context) error {
 	step := func(f func(*tx) (int, error)) error {
 		began := time.Now()
 		_, err := transact(ctx, s.writer, op{stage: stageChange}, func(t *tx) (int, error) {
@@ -147,7 +147,7 @@ func (s *Store) mendClock(ctx context.Context) error {
 }
 
 // restAfter leaves the writer to others after what began then.
-func (s *Store) restAfter(ctx context.Context, began time.Time) error {
+func (s *DB) restAfter(ctx context.Context, began time.Time) error {
 	select {
 	case <-time.After(max(leastRest, clockRests*time.Since(began))):
 		return nil

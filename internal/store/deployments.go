@@ -19,7 +19,7 @@ type Holding struct {
 }
 
 // Holding returns what may hold calls back now.
-func (s *Store) Holding(ctx context.Context) (h Holding, err error) {
+func (s *AdmissionStore) Holding(ctx context.Context) (h Holding, err error) {
 	err = s.read(ctx, func(c conn) error {
 		h, err = s.holding(c)
 		return err
@@ -27,7 +27,7 @@ func (s *Store) Holding(ctx context.Context) (h Holding, err error) {
 	return h, err
 }
 
-func (s *Store) holding(c conn) (h Holding, err error) {
+func (s *AdmissionStore) holding(c conn) (h Holding, err error) {
 	h = Holding{Deployments: map[string]*quota.State{}, Since: map[string]int64{}, Now: c.now()}
 	if h.Slots.use, _, err = c.readSlots(h.Now); err != nil {
 		return h, err
@@ -44,10 +44,10 @@ func (s *Store) holding(c conn) (h Holding, err error) {
 }
 
 // Identify says what this process calls by the names of deployments from the next transaction on.
-func (s *Store) Identify(ids Identities) { admissionKey.in(s.writer).identities.Store(&ids) }
+func (s *AdmissionStore) Identify(ids Identities) { admissionKey.in(s.writer).identities.Store(&ids) }
 
 // ReconsiderCalls has all jobs looked at that wait for a quota or a deployment: what holds them back has changed.
-func (s *Store) ReconsiderCalls(ctx context.Context) error {
+func (s *AdmissionStore) ReconsiderCalls(ctx context.Context) error {
 	_, err := transactIn(ctx, admissionKey, s.writer, op{stage: stageChange}, func(t *admissionTx) (struct{}, error) {
 		t.settingsChanged()
 		return struct{}{}, nil
@@ -57,7 +57,7 @@ func (s *Store) ReconsiderCalls(ctx context.Context) error {
 
 // PauseDeployment keeps every call away from a deployment, or ends that. Ending it has one that turned calls away tried again
 // at once, whether or not it was paused.
-func (s *Store) PauseDeployment(ctx context.Context, name string, paused bool, audit Audit) error {
+func (s *AdmissionStore) PauseDeployment(ctx context.Context, name string, paused bool, audit Audit) error {
 	_, err := transactIn(ctx, admissionKey, s.writer, op{stage: stageChange}, func(t *admissionTx) (struct{}, error) {
 		d, err := t.deployment(name)
 		if err != nil {
@@ -105,7 +105,7 @@ func (t *admissionTx) pauseOthers(name string, paused bool) error {
 }
 
 // ForgetDeployment begins anew to learn of a deployment, whatever is called by its name. An operator's pause stays.
-func (s *Store) ForgetDeployment(ctx context.Context, name string, audit Audit) error {
+func (s *AdmissionStore) ForgetDeployment(ctx context.Context, name string, audit Audit) error {
 	_, err := transactIn(ctx, admissionKey, s.writer, op{stage: stageChange}, func(t *admissionTx) (struct{}, error) {
 		d, err := t.deployment(name)
 		if err != nil {
@@ -125,7 +125,7 @@ func (s *Store) ForgetDeployment(ctx context.Context, name string, audit Audit) 
 }
 
 // RetryDenied has the next call find out whether the deployments among these that turned calls away still do.
-func (s *Store) RetryDenied(ctx context.Context, names []string) error {
+func (s *AdmissionStore) RetryDenied(ctx context.Context, names []string) error {
 	_, err := transactIn(ctx, admissionKey, s.writer, op{stage: stageChange}, func(t *admissionTx) (struct{}, error) {
 		if err := t.learn(names); err != nil {
 			return struct{}{}, err
@@ -147,7 +147,7 @@ func (s *Store) RetryDenied(ctx context.Context, names []string) error {
 
 // DeploymentChanges returns what happened to a deployment, or to all (""), below a number (0: from the
 // newest on), newest first.
-func (s *Store) DeploymentChanges(ctx context.Context, name string, below int64, limit int) (changes []forebay.DeploymentChange, err error) {
+func (s *AdmissionStore) DeploymentChanges(ctx context.Context, name string, below int64, limit int) (changes []forebay.DeploymentChange, err error) {
 	if below == 0 {
 		below = 1 << 62
 	}
@@ -193,7 +193,7 @@ func (t *admissionTx) changeDeployment(name string, c quota.Change) error {
 		return err
 	}
 	change := deploymentChange(no, name, c, c.Denial.String())
-	t.after = append(t.after, func() { t.w.watches.deployments.tell(change) })
+	t.after = append(t.after, func() { t.w.store.deployments.tell(change) })
 	t.notify(wordSettings, 0, 0, 0) // other processes look again: what they know of when to may be wrong now
 	return busKey.of(t.tx).publish(operationsTopicStore, func() (m MessageContent, err error) {
 		m = MessageContent{MessageID: fmt.Sprintf("deployment-%d", no), CorrelationID: name, Subject: change.Type, ContentType: "application/json", Text: true}

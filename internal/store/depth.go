@@ -42,7 +42,7 @@ SELECT (SELECT count(*) FROM (SELECT m.visible FROM messages m
 const maxDepthLines = 1000
 
 // Depths counts what stands in every queue for jobs, up to limit in each line of a subqueue.
-func (s *Store) Depths(ctx context.Context, limit int64) (depths []Depth, err error) {
+func (s *QueueStore) Depths(ctx context.Context, limit int64) (depths []Depth, err error) {
 	err = s.read(ctx, func(c conn) error {
 		depths = nil
 		var queues []int64
@@ -73,7 +73,7 @@ func (s *Store) Depths(ctx context.Context, limit int64) (depths []Depth, err er
 
 // TenantDepth counts what stands of one tenant in a queue for jobs: about limit of each kind in each
 // subqueue at most, shared by the tenant's lines.
-func (s *Store) TenantDepth(ctx context.Context, queue, tenant, limit int64) (depth Depth, err error) {
+func (s *QueueStore) TenantDepth(ctx context.Context, queue, tenant, limit int64) (depth Depth, err error) {
 	err = s.read(ctx, func(c conn) error {
 		depth = Depth{}
 		now := c.now()

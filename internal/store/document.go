@@ -114,7 +114,7 @@ const revisionRows = 8
 // AddRevision stores an upload and its first job. The document's content before stays live until this one
 // is ready; one that was still on its way is dropped. Where only the name or the metadata are others, the document
 // gets these, and nothing is made anew: neither is in what is split or embedded.
-func (s *Store) AddRevision(ctx context.Context, n NewRevision) (AddedRevision, error) {
+func (s *DocumentStore) AddRevision(ctx context.Context, n NewRevision) (AddedRevision, error) {
 	var left int64 // the revision before, which has jobs left
 	added, err := transactIn(ctx, documentsKey, s.writer, op{stage: stageSubmit, party: n.Tenant, rows: revisionRows, size: len(n.Metadata)}, func(t *documentsTx) (a AddedRevision, err error) {
 		left = 0 // it may be the second time
@@ -243,7 +243,7 @@ func (t *documentsTx) cancelDropped(no int64) (d dropped, err error) {
 
 // cancelDropped cancels, step by step, the jobs of a revision that have not been yet, and adds the tokens of locks.
 // Those that are left when it fails go with PurgeDocuments.
-func (s *Store) cancelDropped(ctx context.Context, tenant, no int64, voided []int64) []int64 {
+func (s *DocumentStore) cancelDropped(ctx context.Context, tenant, no int64, voided []int64) []int64 {
 	for {
 		d, err := transactIn(ctx, documentsKey, s.writer, op{stage: stageChange, party: tenant, rows: revisionRows + dropJobs}, func(t *documentsTx) (dropped, error) { return t.cancelDropped(no) })
 		if err != nil {
@@ -257,7 +257,7 @@ func (s *Store) cancelDropped(ctx context.Context, tenant, no int64, voided []in
 
 // DeleteDocument takes a document out of searches at once; its rows and contents go with PurgeDocuments. It
 // returns the tokens of locks that it voided, or forebay.ErrNotFound. The audit row is written with it.
-func (s *Store) DeleteDocument(ctx context.Context, tenant int64, id string, audit Audit) (voided []int64, err error) {
+func (s *DocumentStore) DeleteDocument(ctx context.Context, tenant int64, id string, audit Audit) (voided []int64, err error) {
 	type deleted struct {
 		voided []int64
 		left   []int64 // revisions with jobs
@@ -301,7 +301,7 @@ const purgeChunks = 100
 
 // PurgeDocuments removes a part of what is left of dropped revisions, oldest first, and returns whether
 // there may be more, and the content of a revision that is gone now: the caller deletes it.
-func (s *Store) PurgeDocuments(ctx context.Context) (blob string, more bool, err error) {
+func (s *DocumentStore) PurgeDocuments(ctx context.Context) (blob string, more bool, err error) {
 	err = s.read(ctx, func(c conn) error {
 		more, err = c.prep("SELECT 1 FROM document_revisions WHERE dropped = 1 LIMIT 1").one(func(row) {})
 		return err

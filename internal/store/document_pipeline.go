@@ -16,7 +16,7 @@ var errRevisionGone = forebay.Errorf(forebay.CodeGone, "this content of the docu
 var errTakenOver = forebay.Errorf(forebay.CodeConflict, "another process has begun to split this document")
 
 // RevisionOf returns the revision with that id if it is the tenant's, or errRevisionGone.
-func (s *Store) RevisionOf(ctx context.Context, tenant int64, id string) (rev Revision, err error) {
+func (s *DocumentStore) RevisionOf(ctx context.Context, tenant int64, id string) (rev Revision, err error) {
 	err = s.read(ctx, func(c conn) error {
 		rev, err = c.revision(tenant, id)
 		return err
@@ -35,7 +35,7 @@ func (c conn) revision(tenant int64, id string) (rev Revision, err error) {
 
 // BeginSplit makes the caller the one who stores a revision's chunks, by a number that nobody else has, and
 // removes those that another one may have left, in several transactions.
-func (s *Store) BeginSplit(ctx context.Context, tenant, revision, splitter int64) error {
+func (s *DocumentStore) BeginSplit(ctx context.Context, tenant, revision, splitter int64) error {
 	for step := int64(0); ; step = purgeChunks { // as a rule there are none
 		more, err := transactIn(ctx, documentsKey, s.writer, op{stage: stageChange, party: tenant, rows: revisionRows + int(step)}, func(t *documentsTx) (bool, error) {
 			n, err := t.prep("UPDATE document_revisions SET splitter = ? WHERE no = ? AND dropped = 0 AND split_at IS NULL").int(splitter).int(revision).count()
@@ -76,7 +76,7 @@ func (t *documentsTx) splitBy(revision, splitter int64) error {
 }
 
 // AddChunks stores some of a revision's chunks.
-func (s *Store) AddChunks(ctx context.Context, tenant, revision, splitter int64, chunks []NewChunk) error {
+func (s *DocumentStore) AddChunks(ctx context.Context, tenant, revision, splitter int64, chunks []NewChunk) error {
 	size := 0
 	for i := range chunks {
 		size += len(chunks[i].Text) + len(chunks[i].Headings)
@@ -114,7 +114,7 @@ type SplitResult struct {
 }
 
 // EndSplit stores the rest of the chunks and submits the jobs that go on with them.
-func (s *Store) EndSplit(ctx context.Context, tenant, revision, splitter int64, jobID string, r SplitResult) error {
+func (s *DocumentStore) EndSplit(ctx context.Context, tenant, revision, splitter int64, jobID string, r SplitResult) error {
 	size := 0
 	for i := range r.Rest {
 		size += len(r.Rest[i].Text)
@@ -162,7 +162,7 @@ type ChunkText struct {
 }
 
 // Unembedded returns those chunks of a range that have no vector yet.
-func (s *Store) Unembedded(ctx context.Context, revision, first, last int64) (chunks []ChunkText, err error) {
+func (s *DocumentStore) Unembedded(ctx context.Context, revision, first, last int64) (chunks []ChunkText, err error) {
 	err = s.read(ctx, func(c conn) error {
 		chunks = nil
 		return c.prep(`SELECT c.no, c.text FROM chunks c LEFT JOIN chunk_codes v ON v.revision = c.revision AND v.chunk = c.no
@@ -173,7 +173,7 @@ func (s *Store) Unembedded(ctx context.Context, revision, first, last int64) (ch
 }
 
 // ChunkTokens returns how many tokens the chunks of a range have each.
-func (s *Store) ChunkTokens(ctx context.Context, revision, first, last int64) (tokens []int, err error) {
+func (s *DocumentStore) ChunkTokens(ctx context.Context, revision, first, last int64) (tokens []int, err error) {
 	err = s.read(ctx, func(c conn) error {
 		tokens = nil
 		return c.prep("SELECT tokens FROM chunks WHERE revision = ? AND number >= ? AND number <= ? ORDER BY number").int(revision).int(first).int(last).
@@ -183,7 +183,7 @@ func (s *Store) ChunkTokens(ctx context.Context, revision, first, last int64) (t
 }
 
 // Texts returns the texts of the first chunks of a revision.
-func (s *Store) Texts(ctx context.Context, revision int64, limit int) (texts []string, err error) {
+func (s *DocumentStore) Texts(ctx context.Context, revision int64, limit int) (texts []string, err error) {
 	err = s.read(ctx, func(c conn) error {
 		texts = nil
 		return c.prep("SELECT text FROM chunks WHERE revision = ? ORDER BY number LIMIT ? + 0").int(revision).int(int64(limit)).
@@ -200,7 +200,7 @@ type ChunkVector struct {
 
 // RecordVectors stores the vectors of chunks, each once, for the job with that id, which has none left to
 // make then. Vectors of another dimension than the tenant's others are CodeDimensionsChanged.
-func (s *Store) RecordVectors(ctx context.Context, tenant int64, revisionID, jobID string, dimensions int, vectors []ChunkVector) error {
+func (s *DocumentStore) RecordVectors(ctx context.Context, tenant int64, revisionID, jobID string, dimensions int, vectors []ChunkVector) error {
 	size := 0
 	for i := range vectors {
 		size += len(vectors[i].Vector) + len(vectors[i].Code)
@@ -281,7 +281,7 @@ type Described struct {
 }
 
 // RecordMetadata stores it for the job with that id.
-func (s *Store) RecordMetadata(ctx context.Context, tenant int64, revisionID, jobID string, d Described) error {
+func (s *DocumentStore) RecordMetadata(ctx context.Context, tenant int64, revisionID, jobID string, d Described) error {
 	_, err := transactIn(ctx, documentsKey, s.writer, op{stage: stageChange, party: tenant, rows: revisionRows, size: len(d.Entities)}, func(t *documentsTx) (struct{}, error) {
 		rev, err := t.revision(tenant, revisionID)
 		if err != nil {
@@ -361,12 +361,12 @@ const sqlDocumentJobAgain = "UPDATE document_jobs SET error_code = NULL, error_m
 
 // documentJobFailed shows on its document, if it belongs to one, that a job has ended without success. Of
 // other jobs it only finds out where somebody subscribes to what is told.
-func (t *documentsTx) documentJobFailed(e ending) error {
-	code, message := e.failure.Code, e.failure.Message
+func (t *documentsTx) documentJobFailed(e Ended) error {
+	code, message := e.Failure.Code, e.Failure.Message
 	if code == "" {
-		code, message = string(e.status), []byte("the job was "+string(e.status))
+		code, message = string(e.Status), []byte("the job was "+string(e.Status))
 	}
-	err := t.prep("UPDATE document_jobs SET error_code = ?, error_message = ? WHERE seq = ? AND done = 0").text(bounded(code)).blob(message).int(e.seq).exec()
+	err := t.prep("UPDATE document_jobs SET error_code = ?, error_message = ? WHERE seq = ? AND done = 0").text(bounded(code)).blob(message).int(e.Seq).exec()
 	if err != nil {
 		return err
 	}
@@ -378,11 +378,11 @@ func (t *documentsTx) documentJobFailed(e ending) error {
 	var id string
 	first := false
 	found, err := t.prep("SELECT " + revisionColumns + `, d.id, (SELECT count(*) FROM document_jobs o WHERE o.revision = r.no AND o.error_code IS NOT NULL)
-		FROM document_jobs j JOIN document_revisions r ON r.no = j.revision JOIN documents d ON d.no = r.document WHERE j.seq = ? AND j.done = 0`).int(e.seq).
+		FROM document_jobs j JOIN document_revisions r ON r.no = j.revision JOIN documents d ON d.no = r.document WHERE j.seq = ? AND j.done = 0`).int(e.Seq).
 		one(func(r row) { rev, id, first = readRevision(r), r.text(revisionNumbers), r.int(revisionNumbers+1) == 1 })
 	if err != nil || !found || !first {
 		return err
 	}
-	return t.tellDocument(rev, fmt.Sprintf("%s-failed-%d-%d", rev.ID, e.seq, e.generation),
+	return t.tellDocument(rev, fmt.Sprintf("%s-failed-%d-%d", rev.ID, e.Seq, e.Generation),
 		forebay.DocumentEvent{Type: forebay.EventDocumentFailed, DocumentID: id, ErrorCode: bounded(code)})
 }

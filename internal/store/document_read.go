@@ -45,7 +45,7 @@ func readDocument(r row) DocumentRow {
 }
 
 // Document returns a document of the tenant, or forebay.ErrNotFound.
-func (s *Store) Document(ctx context.Context, tenant int64, id string) (d DocumentRow, err error) {
+func (s *DocumentStore) Document(ctx context.Context, tenant int64, id string) (d DocumentRow, err error) {
 	err = s.read(ctx, func(c conn) error {
 		found, err := c.prep(sqlDocuments + "WHERE d.tenant = ? AND d.id = ?").int(tenant).text(id).one(func(r row) { d = readDocument(r) })
 		if err == nil && !found {
@@ -73,7 +73,7 @@ type DocumentQuery struct {
 
 // Documents returns documents, newest first, and where the next page starts: the number to go below, 0 when there
 // is no more. Of a tenant's history it reads what the times leave.
-func (s *Store) Documents(ctx context.Context, q DocumentQuery) (list []DocumentRow, next int64, err error) {
+func (s *DocumentStore) Documents(ctx context.Context, q DocumentQuery) (list []DocumentRow, next int64, err error) {
 	const noBound = 1 << 62
 	limit := q.Limit
 	err = s.read(ctx, func(c conn) error {
@@ -125,7 +125,7 @@ func (c conn) failedJobs(rev Revision, limit int) (failed []FailedJob, err error
 
 // RetryDocument sends failed jobs of a document's revision back, a few in a transaction. One that cannot be, or that is to be
 // several now, is replaced by what stands for it in again. It returns how many of them had failed still.
-func (s *Store) RetryDocument(ctx context.Context, tenant int64, revisionID string, failed []FailedJob, again [][]DocumentJob) (retried int, err error) {
+func (s *DocumentStore) RetryDocument(ctx context.Context, tenant int64, revisionID string, failed []FailedJob, again [][]DocumentJob) (retried int, err error) {
 	for len(failed) > 0 {
 		n, rows := 0, revisionRows
 		for ; n < len(failed) && (n == 0 || rows+len(again[n]) <= revisionRows+dropJobs); n++ {
@@ -184,11 +184,23 @@ func (t *documentsTx) retryDocument(tenant int64, revisionID string, failed []Fa
 }
 
 // WatchDocument is Watch for what happens to a document.
-func (s *Store) WatchDocument(no int64) (changes <-chan struct{}, stop func()) {
+func (s *DocumentStore) WatchDocument(no int64) (changes <-chan struct{}, stop func()) {
 	return s.Watch(documentWatch(no))
 }
 
 // WatchDropped is Watch for contents of a tenant's documents that searches find no more.
-func (s *Store) WatchDropped(tenant int64) (drops <-chan struct{}, stop func()) {
+func (s *DocumentStore) WatchDropped(tenant int64) (drops <-chan struct{}, stop func()) {
 	return s.Watch(droppedWatch(tenant))
+}
+
+// BlobsInUse calls used with those of the keys that the revision with the id under which the key stands refers to.
+func (s *DocumentStore) BlobsInUse(ctx context.Context, ids map[string]string, used func(key string)) error {
+	return s.read(ctx, func(c conn) error {
+		for key, id := range ids {
+			if _, err := c.prep("SELECT 1 FROM document_revisions WHERE id = ? AND content_blob = ?").text(id).text(key).one(func(row) { used(key) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -28,7 +28,7 @@ const ofNumbersShared = " FROM unnest(CAST(?1 AS bigint[])) AS x(no)"
 const ofLive = " JOIN chunks c ON c.no = x.no JOIN document_revisions r ON r.no = c.revision WHERE r.tenant = ?2 AND r.live IS NOT NULL"
 
 // Live returns those of the chunks that searches of the tenant find.
-func (s *Store) Live(ctx context.Context, tenant int64, chunks []int64) (live map[int64]bool, err error) {
+func (s *DocumentStore) Live(ctx context.Context, tenant int64, chunks []int64) (live map[int64]bool, err error) {
 	err = s.search(ctx, func(c conn) error {
 		live, err = c.live(tenant, chunks)
 		return err
@@ -42,7 +42,7 @@ func (c conn) live(tenant int64, chunks []int64) (map[int64]bool, error) {
 }
 
 // Vectors returns the vectors of chunks, whether they are live or not.
-func (s *Store) Vectors(ctx context.Context, chunks []int64) (vectors map[int64][]byte, err error) {
+func (s *DocumentStore) Vectors(ctx context.Context, chunks []int64) (vectors map[int64][]byte, err error) {
 	err = s.search(ctx, func(c conn) error {
 		vectors = make(map[int64][]byte, len(chunks))
 		return c.eachOf("SELECT v.chunk, v.vector", " JOIN chunk_vectors v ON v.chunk = x.no", chunks,
@@ -59,7 +59,7 @@ type Passage struct {
 }
 
 // Passages returns those of the chunks that searches of the tenant find.
-func (s *Store) Passages(ctx context.Context, tenant int64, chunks []int64) (passages map[int64]Passage, err error) {
+func (s *DocumentStore) Passages(ctx context.Context, tenant int64, chunks []int64) (passages map[int64]Passage, err error) {
 	const columns = `SELECT c.no, c.number, c.start_byte, c.end_byte, c.start_char, c.end_char, c.page, c.tokens, c.headings, c.text,
 		r.id, r.title, r.name, r.metadata, (SELECT d.id FROM documents d WHERE d.no = r.document)`
 	err = s.search(ctx, func(c conn) error {
@@ -88,7 +88,7 @@ const codesPage = 20_000
 
 // Codes returns codes of what went live after that number, whole revisions in order. There may be more as
 // long as there are any.
-func (s *Store) Codes(ctx context.Context, tenant, after int64) (codes []LiveCode, err error) {
+func (s *DocumentStore) Codes(ctx context.Context, tenant, after int64) (codes []LiveCode, err error) {
 	err = s.search(ctx, func(c conn) error {
 		codes = codes[:0]
 		err := c.prep(`SELECT r.live, c.chunk, c.code FROM document_revisions r CROSS JOIN chunk_codes c ON c.revision = r.no
@@ -107,7 +107,7 @@ func (s *Store) Codes(ctx context.Context, tenant, after int64) (codes []LiveCod
 }
 
 // LiveNumbers returns the numbers under which what searches of the tenant find went live.
-func (s *Store) LiveNumbers(ctx context.Context, tenant int64) (live map[int64]bool, err error) {
+func (s *DocumentStore) LiveNumbers(ctx context.Context, tenant int64) (live map[int64]bool, err error) {
 	err = s.search(ctx, func(c conn) error {
 		live = map[int64]bool{}
 		return c.prep("SELECT live FROM document_revisions WHERE tenant = ? AND live IS NOT NULL").int(tenant).
@@ -117,7 +117,7 @@ func (s *Store) LiveNumbers(ctx context.Context, tenant int64) (live map[int64]b
 }
 
 // Dimensions returns those of a tenant's vectors; 0: it has none that searches could find.
-func (s *Store) Dimensions(ctx context.Context, tenant int64) (dimensions int, err error) {
+func (s *DocumentStore) Dimensions(ctx context.Context, tenant int64) (dimensions int, err error) {
 	err = s.read(ctx, func(c conn) error {
 		_, err := c.prep(`SELECT dimensions FROM document_indexes WHERE tenant = ?1
 			AND EXISTS (SELECT 1 FROM document_revisions WHERE tenant = ?1 AND live IS NOT NULL)`).int(tenant).one(func(r row) { dimensions = int(r.int(0)) })

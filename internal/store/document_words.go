@@ -53,7 +53,7 @@ type wordIndex interface {
 
 // Words returns the chunks that hold all the words of a query, best first, and if these are fewer than limit
 // those that hold some of the rarer ones after. There may be more than limit.
-func (s *Store) Words(ctx context.Context, tenant int64, query string, limit int) (matches []Match, err error) {
+func (s *DocumentStore) Words(ctx context.Context, tenant int64, query string, limit int) (matches []Match, err error) {
 	err = s.search(ctx, func(c conn) error {
 		index, err := c.wordIndex(tenant)
 		if err == nil {

@@ -223,7 +223,7 @@ func (c *clockSchema) advance(d time.Duration) {
 
 func (c *clockSchema) pass(s *Store, d time.Duration) {
 	c.advance(d)
-	s.received(&notification{lost: true}) // nobody's timer runs by this clock
+	s.hear(&notification{lost: true}) // nobody's timer runs by this clock
 	c.settle(s, nil)
 }
 

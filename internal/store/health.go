@@ -62,7 +62,7 @@ func (p *partHealth) noteTransaction(err error) {
 }
 
 // startHealth begins to watch the parts. It comes before the writers run.
-func (s *Store) startHealth() {
+func (s *DB) startHealth() {
 	h := &s.health
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	s.writer.health = &partHealth{name: "writer", probe: s.Check}
@@ -76,26 +76,26 @@ func (s *Store) startHealth() {
 }
 
 // stopHealth ends the probes. Nobody may ask for another.
-func (s *Store) stopHealth() {
+func (s *DB) stopHealth() {
 	if s.health.stop != nil {
 		s.health.stop()
 		s.health.probes.Wait()
 	}
 }
 
-func (s *Store) checkReaders(ctx context.Context) error {
+func (s *DB) checkReaders(ctx context.Context) error {
 	return s.read(ctx, func(c conn) error { return c.prep("SELECT 1 FROM probes LIMIT 1").each(nil) })
 }
 
-// checkSubmitter has the second writer commit.
-func (s *Store) checkSubmitter(ctx context.Context) error {
-	_, err := transact(ctx, s.submitter, op{stage: stageSubmit}, func(*tx) (struct{}, error) { return struct{}{}, nil })
+// checkBeside has the second writer commit.
+func (s *DB) checkBeside(ctx context.Context) error {
+	_, err := transact(ctx, s.beside, op{stage: stageSubmit}, func(*tx) (struct{}, error) { return struct{}{}, nil })
 	return err
 }
 
 // Health tells of each part whether it works now. It waits for two seconds at most and asks writers for little: while
 // they have work, how that goes tells.
-func (s *Store) Health(ctx context.Context) []Part {
+func (s *DB) Health(ctx context.Context) []Part {
 	parts := make([]Part, len(s.health.parts), len(s.health.parts)+len(s.health.instant))
 	var asking sync.WaitGroup
 	for i, p := range s.health.parts {

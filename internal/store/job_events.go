@@ -15,7 +15,7 @@ import (
 
 // tell publishes an event, and notes it for the audit log if that is to have it.
 func (t *jobsTx) tell(e event) error {
-	if slices.Contains(t.w.audited, e.kind) {
+	if slices.Contains(t.w.store.audited, e.kind) {
 		t.audited = append(t.audited, e)
 	}
 	bus := busKey.of(t.tx)

@@ -16,8 +16,7 @@ type jobsPart struct {
 	waiting[*claim]
 	queue         *queuePart
 	admission     *admissionPart
-	watches       *watches
-	audited       []forebay.EventType // events that the audit log is to have
+	store         *JobStore
 	lines         map[Subqueue]*lines // of subqueues that somebody has waited for
 	blocked       map[Subqueue]blocked
 	pausedTenants map[int64]bool
@@ -56,8 +55,8 @@ const (
 	wordDeadline  wordKind = 'd' // the earliest new deadline, for the writers of this process
 )
 
-func newJobsPart(w *writer, queue *queuePart, admission *admissionPart, watches *watches, audited []forebay.EventType) *jobsPart {
-	p := &jobsPart{writer: w, waiting: newWaiting[*claim](), queue: queue, admission: admission, watches: watches, audited: audited,
+func newJobsPart(w *writer, queue *queuePart, admission *admissionPart, store *JobStore) *jobsPart {
+	p := &jobsPart{writer: w, waiting: newWaiting[*claim](), queue: queue, admission: admission, store: store,
 		lines: map[Subqueue]*lines{}, blocked: map[Subqueue]blocked{}, pausedTenants: map[int64]bool{}}
 	queue.sets = append(queue.sets, p)
 	w.racing["idempotency"] = true
@@ -154,7 +153,9 @@ func (p *jobsPart) nextDue(int64) int64 {
 
 // mayStoreBeside says that new jobs are only rows: subscribers of events would get copies, and the audit log has one
 // order.
-func (p *jobsPart) mayStoreBeside() bool { return !slices.Contains(p.audited, forebay.EventAccepted) }
+func (p *jobsPart) mayStoreBeside() bool {
+	return !slices.Contains(p.store.audited, forebay.EventAccepted)
+}
 
 // opens makes the looks that a transaction can make as it begins, because its operations leave alone what waits in
 // subqueues.
@@ -216,7 +217,7 @@ func (p *jobsPart) committed(t *tx) {
 	for _, c := range j.served {
 		c.deliver()
 	}
-	p.watches.jobs.tell(j.tally)
+	p.store.tallies.tell(j.tally)
 	if p.shared() {
 		if j.wake > 0 {
 			t.notify(wordDeadline, 0, 0, j.wake)

@@ -12,7 +12,7 @@ import (
 const wordKeys wordKind = 'k'
 
 // InsertKey stores an API key of a tenant by its hash, with its budget if it has one.
-func (s *Store) InsertKey(ctx context.Context, key forebay.APIKey, tenant int64, hash []byte, audit Audit) error {
+func (s *KeyStore) InsertKey(ctx context.Context, key forebay.APIKey, tenant int64, hash []byte, audit Audit) error {
 	_, err := transactIn(ctx, auditKey, s.writer, op{stage: stageChange}, func(t *auditTx) (struct{}, error) {
 		scopes := make([]string, len(key.Scopes))
 		for i, scope := range key.Scopes {
@@ -56,7 +56,7 @@ func readKey(r row) forebay.APIKey {
 }
 
 // Keys returns all API keys, oldest first.
-func (s *Store) Keys(ctx context.Context) (keys []forebay.APIKey, err error) {
+func (s *KeyStore) Keys(ctx context.Context) (keys []forebay.APIKey, err error) {
 	err = s.read(ctx, func(c conn) error {
 		err := c.prep(keyColumns + "ORDER BY k.created_at, k.id").each(func(r row) error {
 			keys = append(keys, readKey(r))
@@ -68,7 +68,7 @@ func (s *Store) Keys(ctx context.Context) (keys []forebay.APIKey, err error) {
 }
 
 // RevokedKeys returns the ids of keys that were revoked since a time, and whether there is any key at all.
-func (s *Store) RevokedKeys(ctx context.Context, since time.Time) (ids []string, anyKey bool, err error) {
+func (s *KeyStore) RevokedKeys(ctx context.Context, since time.Time) (ids []string, anyKey bool, err error) {
 	err = s.read(ctx, func(c conn) error {
 		err := c.prep("SELECT id FROM api_keys WHERE revoked_at >= ?").int(since.UnixMilli()).each(func(r row) error {
 			ids = append(ids, r.text(0))
@@ -84,7 +84,7 @@ func (s *Store) RevokedKeys(ctx context.Context, since time.Time) (ids []string,
 }
 
 // KeyByHash returns the key with that hash, whatever its state, and whether any key exists at all.
-func (s *Store) KeyByHash(ctx context.Context, hash []byte) (key forebay.APIKey, found, any bool, err error) {
+func (s *KeyStore) KeyByHash(ctx context.Context, hash []byte) (key forebay.APIKey, found, any bool, err error) {
 	err = s.read(ctx, func(c conn) error {
 		if found, err = c.prep(keyColumns + "WHERE k.hash = ?").blob(hash).one(func(r row) { key = readKey(r) }); err != nil || found {
 			any = found
@@ -97,7 +97,7 @@ func (s *Store) KeyByHash(ctx context.Context, hash []byte) (key forebay.APIKey,
 }
 
 // RevokeKey ends a key; one already revoked keeps its time. The audit row gets the key's tenant.
-func (s *Store) RevokeKey(ctx context.Context, id string, audit Audit) (key forebay.APIKey, err error) {
+func (s *KeyStore) RevokeKey(ctx context.Context, id string, audit Audit) (key forebay.APIKey, err error) {
 	return transactIn(ctx, auditKey, s.writer, op{stage: stageChange}, func(t *auditTx) (forebay.APIKey, error) {
 		revoked, err := t.prep("UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL").int(t.now).text(id).count()
 		if err != nil {
@@ -118,7 +118,7 @@ func (s *Store) RevokeKey(ctx context.Context, id string, audit Audit) (key fore
 }
 
 // SetKeyBudget sets the budget of a key. The audit row gets the key's tenant.
-func (s *Store) SetKeyBudget(ctx context.Context, id string, limits forebay.Budget, audit Audit) (key forebay.APIKey, err error) {
+func (s *KeyStore) SetKeyBudget(ctx context.Context, id string, limits forebay.Budget, audit Audit) (key forebay.APIKey, err error) {
 	return transactIn(ctx, auditKey, s.writer, op{stage: stageChange}, func(t *auditTx) (forebay.APIKey, error) {
 		var tenant int64
 		found, err := t.prep("SELECT t.no FROM api_keys k JOIN tenants t ON t.name = k.tenant WHERE k.id = ?").text(id).one(func(r row) { tenant = r.int(0) })

@@ -452,8 +452,8 @@ func TestHeardOfWhatWaits(t *testing.T) {
 func newTestPart() *jobsPart {
 	w := newWriter(conn{driver: &postgresConn{}}, &watches{}, false, func(*notification) {})
 	queue := &queuePart{writer: w, paused: map[int64]bool{}}
-	admission := newAdmissionPart(w, queue, w.watches)
-	p := newJobsPart(w, queue, admission, w.watches, nil)
+	admission := newAdmissionPart(w, queue, &AdmissionStore{})
+	p := newJobsPart(w, queue, admission, &JobStore{})
 	admission.jobs = p
 	return p
 }

@@ -15,7 +15,7 @@ const oldestAtOnce = 1000
 
 // DeleteBefore removes up to limit active messages of the subqueue that were enqueued before that time,
 // the oldest first, and returns how many. Locked, deferred and scheduled ones stay.
-func (s *Store) DeleteBefore(ctx context.Context, subqueue Subqueue, before time.Time, limit int) (deleted int, err error) {
+func (s *BusStore) DeleteBefore(ctx context.Context, subqueue Subqueue, before time.Time, limit int) (deleted int, err error) {
 	return transactIn(ctx, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
 		var seqs []int64
 		for last, looked := int64(0), oldestAtOnce; looked == oldestAtOnce; {
@@ -53,7 +53,7 @@ func (s *Store) DeleteBefore(ctx context.Context, subqueue Subqueue, before time
 
 // CancelScheduled removes a message that was scheduled under that number and is not active yet. It
 // reports whether there was one.
-func (s *Store) CancelScheduled(ctx context.Context, q MessageQueue, seq int64) (cancelled bool, err error) {
+func (s *BusStore) CancelScheduled(ctx context.Context, q MessageQueue, seq int64) (cancelled bool, err error) {
 	return transactIn(ctx, busKey, s.writer, op{stage: stageChange, party: q.Tenant, rows: 1}, func(t *busTx) (bool, error) {
 		rows, err := t.prep("DELETE FROM messages WHERE seq = ? AND lane + 0 = ? AND rank = ?").int(seq).int(int64(q.Subqueue(false))).int(scheduledRank).count()
 		if err != nil || rows == 0 {

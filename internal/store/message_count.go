@@ -39,7 +39,7 @@ FROM (SELECT bounded_row.lane, bounded_row.rank, CASE WHEN bounded_row.token IS 
 GROUP BY lane % 4`
 
 // MessageCounts counts a queue's messages, up to limit of each kind.
-func (s *Store) MessageCounts(ctx context.Context, q MessageQueue, limit int64) (counts MessageCounts, err error) {
+func (s *BusStore) MessageCounts(ctx context.Context, q MessageQueue, limit int64) (counts MessageCounts, err error) {
 	err = s.read(ctx, func(c conn) error {
 		counts = MessageCounts{}
 		return c.prep(sqlMessageCounts).int(q.No * subqueueKinds).int(c.now()).int(limit).each(func(r row) error {

@@ -8,7 +8,7 @@ import (
 
 // DropMessageQueue makes the queue unknown and turns its receivers away; its messages go with
 // [Store.PurgeDropped]. It reports whether the queue was there.
-func (s *Store) DropMessageQueue(ctx context.Context, q MessageQueue) (dropped bool, err error) {
+func (s *BusStore) DropMessageQueue(ctx context.Context, q MessageQueue) (dropped bool, err error) {
 	return transactIn(ctx, busKey, s.writer, op{stage: stageChange, party: q.Tenant, rows: entityRows}, func(t *busTx) (bool, error) {
 		dropped, err := t.dropMessageQueue(q.No)
 		if err != nil || !dropped {
@@ -55,7 +55,7 @@ const purgeBatch = 500
 
 // PurgeDropped removes the messages of dropped queues in small transactions, then the queues. The
 // writer does the same when it finds the time, so that nothing depends on the caller.
-func (s *Store) PurgeDropped(ctx context.Context) error {
+func (s *BusStore) PurgeDropped(ctx context.Context) error {
 	for {
 		more, err := transactIn(ctx, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (bool, error) {
 			var no int64

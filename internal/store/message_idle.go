@@ -29,7 +29,7 @@ func (t *busTx) keep(no int64, after time.Duration) error {
 }
 
 // Used notes that somebody uses the queue, if that matters to it.
-func (s *Store) Used(ctx context.Context, q MessageQueue) error {
+func (s *BusStore) Used(ctx context.Context, q MessageQueue) error {
 	if q.Idle == 0 && q.TopicIdle == 0 {
 		return nil
 	}
@@ -37,7 +37,7 @@ func (s *Store) Used(ctx context.Context, q MessageQueue) error {
 }
 
 // noteUse is apart from Used, so that what matters to no queue, with every settlement, costs no memory.
-func (s *Store) noteUse(ctx context.Context, q MessageQueue) error {
+func (s *BusStore) noteUse(ctx context.Context, q MessageQueue) error {
 	_, err := transactIn(ctx, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (struct{}, error) { return struct{}{}, t.used(q) })
 	return err
 }

@@ -26,13 +26,13 @@ type PeekQuery struct {
 // Peek returns messages, whatever their state, in the order of their sequence numbers, and the number to go on from,
 // 0 when there is no more. cut says that MaxBytes ended the page. What is left out is not read. With a reason a page may
 // be empty although more follow.
-func (s *Store) Peek(ctx context.Context, q PeekQuery) (messages []Message, next int64, cut bool, err error) {
+func (s *BusStore) Peek(ctx context.Context, q PeekQuery) (messages []Message, next int64, cut bool, err error) {
 	return s.peek(ctx, q, func() (*turns.Turn, error) { return nil, nil })
 }
 
 // PeekMany is Peek of many bytes. On SQLite it computes for as long as it reads them, so it does that in a turn; not before it
 // has its connection, for nobody else could compute while it waits for that.
-func (s *Store) PeekMany(ctx context.Context, q PeekQuery) (messages []Message, next int64, cut bool, err error) {
+func (s *BusStore) PeekMany(ctx context.Context, q PeekQuery) (messages []Message, next int64, cut bool, err error) {
 	return s.peek(ctx, q, func() (*turns.Turn, error) {
 		if s.Shared() { // the database is another process, and to wait for it takes no processor
 			return nil, nil
@@ -41,7 +41,7 @@ func (s *Store) PeekMany(ctx context.Context, q PeekQuery) (messages []Message, 
 	})
 }
 
-func (s *Store) peek(ctx context.Context, q PeekQuery, take func() (*turns.Turn, error)) (messages []Message, next int64, cut bool, err error) {
+func (s *BusStore) peek(ctx context.Context, q PeekQuery, take func() (*turns.Turn, error)) (messages []Message, next int64, cut bool, err error) {
 	err = s.read(ctx, func(c conn) error {
 		turn, err := take()
 		if err != nil {

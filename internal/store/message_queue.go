@@ -89,7 +89,7 @@ const entityRows = 4
 // PutMessageQueue makes the queue of that name and tenant, or gives it new settings. A tenant may
 // have at most limit of them. Whether a queue requires sessions, and whether it detects duplicates,
 // is settled once it is made; what it forwards to must exist.
-func (s *Store) PutMessageQueue(ctx context.Context, q MessageQueue, limit int) (stored MessageQueue, created bool, err error) {
+func (s *BusStore) PutMessageQueue(ctx context.Context, q MessageQueue, limit int) (stored MessageQueue, created bool, err error) {
 	p, err := transactIn(ctx, busKey, s.writer, op{stage: stageChange, party: q.Tenant, rows: entityRows}, func(t *busTx) (putResult, error) {
 		p, err := t.putMessageQueue(q, limit)
 		if err != nil || p.same {
@@ -213,7 +213,7 @@ func (t *busTx) insertMessageQueue(q MessageQueue, limit int) (no int64, err err
 }
 
 // MessageQueue returns the queue of that name, if there is one.
-func (s *Store) MessageQueue(ctx context.Context, name string) (q MessageQueue, found bool, err error) {
+func (s *BusStore) MessageQueue(ctx context.Context, name string) (q MessageQueue, found bool, err error) {
 	err = s.read(ctx, func(c conn) error {
 		found, err = c.prep(sqlQueueName).text(name).one(func(r row) { q = readMessageQueue(r) })
 		return err
@@ -222,7 +222,7 @@ func (s *Store) MessageQueue(ctx context.Context, name string) (q MessageQueue, 
 }
 
 // MessageQueues returns a tenant's queues by name.
-func (s *Store) MessageQueues(ctx context.Context, tenant int64) (queues []MessageQueue, err error) {
+func (s *BusStore) MessageQueues(ctx context.Context, tenant int64) (queues []MessageQueue, err error) {
 	err = s.read(ctx, func(c conn) error {
 		return c.prep(sqlTenantQueues).int(tenant).int(0).each(func(r row) error {
 			queues = append(queues, readMessageQueue(r))

@@ -67,7 +67,7 @@ func (req ReceiveRequest) receiver(p *busPart) *receiver {
 // Receive takes the messages that became ready first, of a session those with the lowest numbers. Each
 // delivery counts, except in the dead-letter subqueue; a message that has had all its deliveries goes
 // there instead, and one whose time is over is not delivered.
-func (s *Store) Receive(ctx context.Context, req ReceiveRequest) ([]Message, error) {
+func (s *BusStore) Receive(ctx context.Context, req ReceiveRequest) ([]Message, error) {
 	if err := s.Used(ctx, req.Queue); err != nil {
 		return nil, err
 	}
@@ -310,7 +310,7 @@ const sqlDeferredMessage = messageColumns + "WHERE m.seq = ? AND m.lane + 0 = ?"
 
 // ReceiveDeferred takes those of the messages that are deferred in the subqueue and not locked, in the
 // order given. Only the receiver of their session gets those of a session.
-func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []int64) ([]Message, error) {
+func (s *BusStore) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []int64) ([]Message, error) {
 	return transactIn(ctx, busKey, s.writer, op{stage: stageChange, party: req.Queue.Tenant, rows: len(seqs)}, func(t *busTx) ([]Message, error) {
 		c, subqueue := req.receiver(t.w), req.Queue.Subqueue(req.DeadLetter)
 		from := source{subqueue: subqueue, until: t.now + c.Queue.Lock.Milliseconds()}

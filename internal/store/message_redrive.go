@@ -37,7 +37,7 @@ WHERE b.lane = ?1 AND b.seq > ?3 AND b.seq <= ?5 ORDER BY b.seq LIMIT ?4 + 0`
 )
 
 // CountDead counts the selected messages, up to the selection's limit. The step's Done is their number.
-func (s *Store) CountDead(ctx context.Context, q MessageQueue, sel DeadMessages) (step DeadStep, err error) {
+func (s *BusStore) CountDead(ctx context.Context, q MessageQueue, sel DeadMessages) (step DeadStep, err error) {
 	err = s.read(ctx, func(c conn) error {
 		var seqs []int64
 		seqs, step, err = c.deadMessages(q.Subqueue(true), sel, c.now())
@@ -48,14 +48,14 @@ func (s *Store) CountDead(ctx context.Context, q MessageQueue, sel DeadMessages)
 }
 
 // PurgeDead removes selected messages of the queue's dead-letter subqueue for good, as many as one step takes.
-func (s *Store) PurgeDead(ctx context.Context, q MessageQueue, sel DeadMessages) (DeadStep, error) {
+func (s *BusStore) PurgeDead(ctx context.Context, q MessageQueue, sel DeadMessages) (DeadStep, error) {
 	return s.eachDead(ctx, "purge", q, sel, nil, func(t *busTx, _ MessageQueue, seq int64) error { return t.deleteMessage(seq) })
 }
 
 // RedriveDead sends selected messages of the queue's dead-letter subqueue back to the queue, as many as one step takes. Each
 // gets a new number, is delivered as if never before, and lives as long as a new one. edit, if it is not nil, changes
 // what it holds.
-func (s *Store) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessages, edit func(*MessageContent) error) (DeadStep, error) {
+func (s *BusStore) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessages, edit func(*MessageContent) error) (DeadStep, error) {
 	var changed map[string]any
 	if edit != nil {
 		changed = map[string]any{"edited": true}
@@ -86,7 +86,7 @@ func (s *Store) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessage
 }
 
 // eachDead does one step; also is what its audit entry tells besides.
-func (s *Store) eachDead(ctx context.Context, verb string, q MessageQueue, sel DeadMessages, also map[string]any, do func(*busTx, MessageQueue, int64) error) (DeadStep, error) {
+func (s *BusStore) eachDead(ctx context.Context, verb string, q MessageQueue, sel DeadMessages, also map[string]any, do func(*busTx, MessageQueue, int64) error) (DeadStep, error) {
 	return transactIn(ctx, busKey, s.writer, op{stage: stageChange, party: q.Tenant, rows: sel.Limit}, func(t *busTx) (step DeadStep, err error) {
 		now, found, err := t.messageQueue(q.No)
 		if err == nil && !found {

@@ -20,7 +20,7 @@ const sqlWaiting = "SELECT 1 FROM messages WHERE lane = ? AND rank = 0 AND visib
 
 // Send stores the messages, all or none of them. It returns their sequence numbers; a duplicate,
 // which is dropped, has that of the message that came first.
-func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageContent) (seqs []int64, err error) {
+func (s *BusStore) Send(ctx context.Context, q MessageQueue, messages []MessageContent) (seqs []int64, err error) {
 	size := 0
 	for i := range messages {
 		size += int(messages[i].Size())
@@ -46,7 +46,7 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 
 // sendJudged is Send for messages that a topic's rules have judged. It returns errTopicChanged, and stores nothing, if others
 // stand now.
-func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []MessageContent, size int, judged *judgement) (sent, error) {
+func (s *BusStore) sendJudged(ctx context.Context, q MessageQueue, messages []MessageContent, size int, judged *judgement) (sent, error) {
 	return transactIn(ctx, busKey, s.writer, op{stage: stageChange, party: q.Tenant, rows: judged.rows(len(messages)), size: size}, func(t *busTx) (sent, error) {
 		// As it stands now: the caller may remember older settings.
 		q, found, err := t.messageQueue(q.No)

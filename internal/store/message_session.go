@@ -75,7 +75,7 @@ func (t *busTx) sessionHeld(q MessageQueue, l SessionLock) (until int64, err err
 
 // RenewSession extends a session's lock, and those on its messages, by the queue's lock duration from
 // now and returns when it will end.
-func (s *Store) RenewSession(ctx context.Context, q MessageQueue, l SessionLock) (until time.Time, err error) {
+func (s *BusStore) RenewSession(ctx context.Context, q MessageQueue, l SessionLock) (until time.Time, err error) {
 	return transactIn(ctx, busKey, s.writer, op{stage: stageSettle}, func(t *busTx) (time.Time, error) {
 		if _, err := t.sessionHeld(q, l); err != nil {
 			return until, err
@@ -89,7 +89,7 @@ const sqlCloseSession = "SELECT " + sqlSessionContents + " FROM sessions s WHERE
 
 // CloseSession ends a session's lock. What its receiver holds is free again, as if it had not been
 // delivered.
-func (s *Store) CloseSession(ctx context.Context, q MessageQueue, l SessionLock) error {
+func (s *BusStore) CloseSession(ctx context.Context, q MessageQueue, l SessionLock) error {
 	return s.settleMessage(ctx, func(t *busTx) error {
 		var has sessionContents
 		locked, err := t.prepSession(sqlCloseSession, q).int(l.No).int(q.No).int(l.Token).int(t.now).one(func(r row) { has = readContents(r) })
@@ -111,7 +111,7 @@ func (s *Store) CloseSession(ctx context.Context, q MessageQueue, l SessionLock)
 }
 
 // SessionState returns what the receivers of a session last set, nil if nothing.
-func (s *Store) SessionState(ctx context.Context, q MessageQueue, l SessionLock) (state []byte, err error) {
+func (s *BusStore) SessionState(ctx context.Context, q MessageQueue, l SessionLock) (state []byte, err error) {
 	return transactIn(ctx, busKey, s.writer, op{stage: stageSettle}, func(t *busTx) (state []byte, err error) {
 		if _, err := t.sessionHeld(q, l); err != nil {
 			return nil, err
@@ -122,7 +122,7 @@ func (s *Store) SessionState(ctx context.Context, q MessageQueue, l SessionLock)
 }
 
 // SetSessionState keeps state for the receivers of a session, those that come later too; nil clears it.
-func (s *Store) SetSessionState(ctx context.Context, q MessageQueue, l SessionLock, state []byte) error {
+func (s *BusStore) SetSessionState(ctx context.Context, q MessageQueue, l SessionLock, state []byte) error {
 	return s.settleMessage(ctx, func(t *busTx) error {
 		if _, err := t.sessionHeld(q, l); err != nil {
 			return err

@@ -161,7 +161,7 @@ const sqlNamedSession = "SELECT " + sqlSessionContents + ", s.no, s.state, s.loc
 
 // AcceptSession locks the session of that id, whether it has messages or not. It is
 // forebay.ErrSessionLocked while another receiver has it.
-func (s *Store) AcceptSession(ctx context.Context, q MessageQueue, id string) (Session, error) {
+func (s *BusStore) AcceptSession(ctx context.Context, q MessageQueue, id string) (Session, error) {
 	return transactIn(ctx, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (Session, error) {
 		session, has, locked := Session{ID: id}, sessionContents{}, false
 		found, err := t.prepSession(sqlNamedSession, q).int(q.No).text(id).one(func(r row) {
@@ -196,7 +196,7 @@ func (s *Store) AcceptSession(ctx context.Context, q MessageQueue, id string) (S
 
 // AcceptNextSession locks the session that has waited longest for a receiver. If there is none it
 // waits, as long as ctx allows, or returns nil.
-func (s *Store) AcceptNextSession(ctx context.Context, q MessageQueue, wait bool) (*Session, error) {
+func (s *BusStore) AcceptNextSession(ctx context.Context, q MessageQueue, wait bool) (*Session, error) {
 	if err := s.Used(ctx, q); err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ SELECT s.id, s.active, s.locked_until, s.state_bytes FROM (
 WHERE s.active + s.deferred + s.state_bytes > 0 OR s.locked_until IS NOT NULL ORDER BY s.id LIMIT ?6 + 0`
 
 // Sessions returns the sessions of the queue by id, those after one.
-func (s *Store) Sessions(ctx context.Context, q MessageQueue, after string, limit int) (sessions []SessionRow, err error) {
+func (s *BusStore) Sessions(ctx context.Context, q MessageQueue, after string, limit int) (sessions []SessionRow, err error) {
 	subqueue := q.Subqueue(false)
 	err = s.read(ctx, func(c conn) error {
 		return c.prep(sqlSessions).int(int64(subqueue)).int(int64(subqueue.deferred())).int(q.No).int(c.now()).text(after).int(int64(limit)).each(func(r row) error {

@@ -21,7 +21,7 @@ func (t *busTx) bindHeld(sql string, subqueue Subqueue, l Lock) statement {
 }
 
 // Complete removes a message that has been dealt with.
-func (s *Store) Complete(ctx context.Context, subqueue Subqueue, l Lock) error {
+func (s *BusStore) Complete(ctx context.Context, subqueue Subqueue, l Lock) error {
 	return s.settleMessage(ctx, func(t *busTx) error {
 		if err := t.bindHeld("DELETE FROM messages WHERE "+sqlHeldWhere, subqueue, l).fenced(); err != nil {
 			return err
@@ -32,7 +32,7 @@ func (s *Store) Complete(ctx context.Context, subqueue Subqueue, l Lock) error {
 
 // Abandon gives a message back at once, in its old place; the delivery counts. A message that has had
 // all its deliveries goes to the dead-letter subqueue.
-func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue Subqueue, l Lock, changed forebay.Properties) error {
+func (s *BusStore) Abandon(ctx context.Context, q MessageQueue, subqueue Subqueue, l Lock, changed forebay.Properties) error {
 	return s.settleMessage(ctx, func(t *busTx) error {
 		m, err := t.held(subqueue, l, changed)
 		if err != nil {
@@ -47,7 +47,7 @@ func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue Subqueue, 
 
 // Undeliver gives messages back as if they had not been delivered: their receiver never learned of
 // them. A lock that has ended is left as it is.
-func (s *Store) Undeliver(ctx context.Context, subqueue Subqueue, locks []Lock) error {
+func (s *BusStore) Undeliver(ctx context.Context, subqueue Subqueue, locks []Lock) error {
 	return s.settleMessage(ctx, func(t *busTx) error {
 		for _, l := range locks {
 			if err := t.undeliver(subqueue, l); err != nil && forebay.CodeOf(err) != forebay.CodeLockLost {
@@ -59,7 +59,7 @@ func (s *Store) Undeliver(ctx context.Context, subqueue Subqueue, locks []Lock) 
 }
 
 // ReleaseMessage gives a message back at once, in its old place, as if it had not been delivered.
-func (s *Store) ReleaseMessage(ctx context.Context, subqueue Subqueue, l Lock) error {
+func (s *BusStore) ReleaseMessage(ctx context.Context, subqueue Subqueue, l Lock) error {
 	return s.settleMessage(ctx, func(t *busTx) error { return t.undeliver(subqueue, l) })
 }
 
@@ -76,7 +76,7 @@ func (t *busTx) undeliver(subqueue Subqueue, l Lock) error {
 }
 
 // Defer keeps a message in its queue, where it can be received by its sequence number only.
-func (s *Store) Defer(ctx context.Context, subqueue Subqueue, l Lock, changed forebay.Properties) error {
+func (s *BusStore) Defer(ctx context.Context, subqueue Subqueue, l Lock, changed forebay.Properties) error {
 	return s.settleMessage(ctx, func(t *busTx) error {
 		m, err := t.held(subqueue, l, changed)
 		if err != nil {
@@ -93,7 +93,7 @@ type DeadLettering struct {
 
 // DeadLetter moves a message to its queue's dead-letter subqueue. It keeps its sequence number and
 // its delivery count.
-func (s *Store) DeadLetter(ctx context.Context, subqueue Subqueue, l Lock, why DeadLettering, changed forebay.Properties) error {
+func (s *BusStore) DeadLetter(ctx context.Context, subqueue Subqueue, l Lock, why DeadLettering, changed forebay.Properties) error {
 	return s.settleMessage(ctx, func(t *busTx) error {
 		if _, err := t.held(subqueue, l, changed); err != nil {
 			return err
@@ -104,7 +104,7 @@ func (s *Store) DeadLetter(ctx context.Context, subqueue Subqueue, l Lock, why D
 
 // RenewMessage extends a lock to now + lock and returns when it will end. A session's message has the
 // lock of its session.
-func (s *Store) RenewMessage(ctx context.Context, subqueue Subqueue, l Lock, lock time.Duration) (until time.Time, err error) {
+func (s *BusStore) RenewMessage(ctx context.Context, subqueue Subqueue, l Lock, lock time.Duration) (until time.Time, err error) {
 	return transactIn(ctx, busKey, s.writer, op{stage: stageSettle}, func(t *busTx) (time.Time, error) {
 		m, err := t.held(subqueue, l, nil)
 		if err != nil {
@@ -120,7 +120,7 @@ func (s *Store) RenewMessage(ctx context.Context, subqueue Subqueue, l Lock, loc
 
 var errRenewSession = forebay.Errorf(forebay.CodeNotSupported, "the message is held by its session's lock; renew that")
 
-func (s *Store) settleMessage(ctx context.Context, f func(*busTx) error) error {
+func (s *BusStore) settleMessage(ctx context.Context, f func(*busTx) error) error {
 	_, err := transactIn(ctx, busKey, s.writer, op{stage: stageSettle}, func(t *busTx) (struct{}, error) { return struct{}{}, f(t) })
 	return err
 }

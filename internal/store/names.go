@@ -39,12 +39,12 @@ const (
 )
 
 // EnsureQueue returns the number of the queue with that name, making it if it does not exist.
-func (s *Store) EnsureQueue(ctx context.Context, name string) (int64, error) {
+func (s *QueueStore) EnsureQueue(ctx context.Context, name string) (int64, error) {
 	return s.ensureName(ctx, "queue", name, &s.names.queues, sqlQueueNoNamed, s.makeQueue)
 }
 
 // EnsureTenant returns the number of the tenant with that name, making it if it does not exist.
-func (s *Store) EnsureTenant(ctx context.Context, name string) (int64, error) {
+func (s *QueueStore) EnsureTenant(ctx context.Context, name string) (int64, error) {
 	s.names.mu.RLock()
 	no, ok := s.names.tenants[name]
 	s.names.mu.RUnlock()
@@ -56,7 +56,7 @@ func (s *Store) EnsureTenant(ctx context.Context, name string) (int64, error) {
 
 // ensureName returns the number of a name. Callers who ask for the same name at once share the answer; each waits for as long as its own
 // context allows.
-func (s *Store) ensureName(ctx context.Context, kind, name string, cache *map[string]int64, find string, make func(context.Context, string) (int64, error)) (int64, error) {
+func (s *QueueStore) ensureName(ctx context.Context, kind, name string, cache *map[string]int64, find string, make func(context.Context, string) (int64, error)) (int64, error) {
 	s.names.mu.RLock()
 	no, ok := (*cache)[name]
 	s.names.mu.RUnlock()
@@ -91,7 +91,7 @@ func (s *Store) ensureName(ctx context.Context, kind, name string, cache *map[st
 	}
 }
 
-func (s *Store) numberOf(ctx context.Context, find, name string) (no int64, found bool, err error) {
+func (s *QueueStore) numberOf(ctx context.Context, find, name string) (no int64, found bool, err error) {
 	err = s.read(ctx, func(c conn) error {
 		found, err = c.prep(find).text(name).one(func(r row) { no = r.int(0) })
 		return err
@@ -99,7 +99,7 @@ func (s *Store) numberOf(ctx context.Context, find, name string) (no int64, foun
 	return no, found, err
 }
 
-func (s *Store) makeQueue(ctx context.Context, name string) (int64, error) {
+func (s *QueueStore) makeQueue(ctx context.Context, name string) (int64, error) {
 	return transactIn(ctx, queueKey, s.writer, op{stage: stageSettle}, func(t *queueTx) (no int64, err error) {
 		found, err := t.prep(sqlQueueNoNamed).text(name).one(func(r row) { no = r.int(0) })
 		if err != nil || found {
@@ -112,7 +112,7 @@ func (s *Store) makeQueue(ctx context.Context, name string) (int64, error) {
 }
 
 // makeTenant makes a tenant, together with all others that are asked for until the writer comes to it.
-func (s *Store) makeTenant(ctx context.Context, name string) (int64, error) {
+func (s *QueueStore) makeTenant(ctx context.Context, name string) (int64, error) {
 	n := &s.names
 	n.mu.Lock()
 	batch := n.making
@@ -152,7 +152,7 @@ const makeTenantsFor = 30 * time.Second
 
 // makeTenants makes tenants in one transaction, which waits for no answer but that of its commit, and returns the numbers of those that
 // are new.
-func (s *Store) makeTenants(ctx context.Context, batch *newTenants) (map[string]int64, error) {
+func (s *QueueStore) makeTenants(ctx context.Context, batch *newTenants) (map[string]int64, error) {
 	defer s.closeBatch(batch) // should the writer never come to it
 	_, err := transactIn(ctx, queueKey, s.writer, op{stage: stageSettle}, func(t *queueTx) (struct{}, error) {
 		for _, name := range s.closeBatch(batch) {
@@ -176,7 +176,7 @@ func (s *Store) makeTenants(ctx context.Context, batch *newTenants) (map[string]
 }
 
 // closeBatch takes no more tenants into a batch and returns those that are in it.
-func (s *Store) closeBatch(batch *newTenants) []string {
+func (s *QueueStore) closeBatch(batch *newTenants) []string {
 	s.names.mu.Lock()
 	defer s.names.mu.Unlock()
 	if s.names.making == batch {

@@ -31,8 +31,14 @@ type word struct {
 	a, b int64
 }
 
+// detailWords are of kinds that give details of others, which are told before those.
+const detailWords = "l"
+
+// keptWords are told again where telling them failed; the rest is found by looking.
+var keptWords = []wordKind{'x'}
+
 // localWords are for the writers of this process only.
-const localWords = "d"
+const localWords = "de"
 
 // Bounds of what is told at once. Of a kind of which there are more nothing is told but that.
 const (
@@ -113,7 +119,7 @@ func (n *notification) only(kinds ...wordKind) *notification {
 
 // encode writes the words in as many payloads as needed. Those that give details of others come first:
 // whoever looks when it has heard of a subqueue knows them, though these are several payloads.
-func (n *notification) encode(details string) (payloads []string) {
+func (n *notification) encode() (payloads []string) {
 	var b strings.Builder
 	write := func(w word, at int64) {
 		if strings.IndexByte(localWords, byte(w.kind)) >= 0 {
@@ -138,7 +144,7 @@ func (n *notification) encode(details string) (payloads []string) {
 	}
 	for _, first := range []bool{true, false} {
 		for w, at := range n.words {
-			if (strings.IndexByte(details, byte(w.kind)) >= 0) == first {
+			if (strings.IndexByte(detailWords, byte(w.kind)) >= 0) == first {
 				write(w, at)
 			}
 		}

@@ -20,14 +20,14 @@ func TestNotificationsAsWords(t *testing.T) {
 		n.add(w.kind, w.a, w.b, 1000+w.a)
 	}
 	n.addMany(wordLater)
-	if got := decodeNotification(strings.Join(n.encode(""), "")); !reflect.DeepEqual(got, n) {
+	if got := decodeNotification(strings.Join(n.encode(), "")); !reflect.DeepEqual(got, n) {
 		t.Errorf("read %+v, told %+v", got, n)
 	}
 	if got := decodeNotification("z1 w0:0:0:"); !got.lost || !got.has(wordWebhooks) {
 		t.Errorf("of words that it does not know it made %+v", got)
 	}
 	n.add(wordDeadline, 0, 0, 7)
-	if got := decodeNotification(strings.Join(n.encode(""), "")); got.has(wordDeadline) {
+	if got := decodeNotification(strings.Join(n.encode(), "")); got.has(wordDeadline) {
 		t.Error("other processes hear what is for the writers of this one")
 	}
 	n.add(wordReady, 4, 0, 2000)
@@ -51,7 +51,7 @@ func TestNotificationsOfManyLines(t *testing.T) {
 		p.queue.notified(n)
 		p.notified(n)
 	}
-	for _, payload := range n.encode(string(rune(wordLine))) {
+	for _, payload := range n.encode() {
 		if known := len(p.lines[subqueue].of); p.dueAt[subqueue] > 0 && known < count {
 			t.Errorf("the subqueue is due when %d lines are known", known)
 		}
@@ -62,7 +62,7 @@ func TestNotificationsOfManyLines(t *testing.T) {
 	}
 	// Of still more it is told that there are, so that they are looked for.
 	n.add(wordLine, subqueue, 1<<41, 0)
-	more := n.encode("")
+	more := n.encode()
 	if len(more) != 1 {
 		t.Errorf("%d payloads", len(more))
 	}
@@ -81,7 +81,7 @@ func TestNotificationsAreBounded(t *testing.T) {
 		part.add(wordLine, i%2, i, 0)
 		n.addAll(part)
 	}
-	if payloads := n.encode(""); len(payloads) > 20 || !n.many[wordReady] || !n.many[wordLine] || !n.many[wordChanged] {
+	if payloads := n.encode(); len(payloads) > 20 || !n.many[wordReady] || !n.many[wordLine] || !n.many[wordChanged] {
 		t.Errorf("%d payloads, too many of %v", len(payloads), n.many)
 	}
 }

@@ -21,8 +21,6 @@ type notifier struct {
 	config   *pgconn.Config
 	channel  string
 	received func(*notification)
-	details  string     // kinds of words that come first
-	kept     []wordKind // of these the words are sent again if that failed; the rest is found by looking
 	stop     context.CancelFunc
 	running  sync.WaitGroup
 
@@ -116,12 +114,12 @@ func (e *notifier) send(ctx context.Context, pg *pgconn.PgConn) error {
 		pending := e.pending
 		e.pending = notification{}
 		e.mu.Unlock()
-		for _, payload := range pending.encode(e.details) {
+		for _, payload := range pending.encode() {
 			within(pg, postgresDial)
 			result := pg.ExecParams(context.Background(), "SELECT pg_notify($1, $2)", [][]byte{[]byte(e.channel), []byte(payload)},
 				[]uint32{pgtype.TextOID, pgtype.TextOID}, nil, nil).Read()
 			if result.Err != nil {
-				kept := pending.only(e.kept...)
+				kept := pending.only(keptWords...)
 				kept.lost = true
 				e.publish(kept)
 				return result.Err

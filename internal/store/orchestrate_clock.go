@@ -49,7 +49,7 @@ func (l *orchestratePart) clockMend() clockMend {
 }
 
 // mendFreed mends when payloads were freed.
-func mendFreed(_ context.Context, _ *Store, step func(func(*tx) (int, error)) error) (err error) {
+func mendFreed(_ context.Context, _ *DB, step func(func(*tx) (int, error)) error) (err error) {
 	for changed := clockStretch; changed == clockStretch && err == nil; {
 		err = step(func(t *tx) (int, error) {
 			changed, err = t.prep(sqlFreedAhead).int(t.now).int(clockStretch).count()

@@ -36,7 +36,7 @@ var AnyEnd = []forebay.OrchestrationStatus{forebay.OrchestrationCompleted, foreb
 
 // CreateOrchestration stores an instance. If there is one with its id already it is refused, unless
 // that one ended with one of the statuses to replace: then it is purged in the same transaction.
-func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, replace ...forebay.OrchestrationStatus) error {
+func (s *OrchestrationStore) CreateOrchestration(ctx context.Context, o NewOrchestration, replace ...forebay.OrchestrationStatus) error {
 	_, err := transactIn(ctx, orchestrateKey, s.writer, op{stage: stageSettle, party: o.Tenant, numbers: 2, rows: 4, size: len(o.Input.inline()) + len(o.Event.inline()), local: true}, func(t *orchestrateTx) (struct{}, error) {
 		made, err := t.createOrchestration(o, replace)
 		if err == nil && !made {
@@ -235,7 +235,7 @@ func (o orchestrationRef) changesNothing(does Effect) bool {
 
 // SendOrchestration puts an event into the inbox of an instance that is not over, nor about to be. One that would change nothing is
 // left out: it resumes what is not suspended, or suspends what is.
-func (s *Store) SendOrchestration(ctx context.Context, g Signal) error {
+func (s *OrchestrationStore) SendOrchestration(ctx context.Context, g Signal) error {
 	_, err := transactIn(ctx, orchestrateKey, s.writer, op{stage: stageSettle, party: g.Tenant, numbers: 1, rows: 2, size: len(g.Event.inline()), local: true}, func(t *orchestrateTx) (struct{}, error) {
 		o, err := t.existing(g.Tenant, g.ID)
 		switch {
@@ -291,7 +291,7 @@ func (o *OrchestrationRow) size() int {
 }
 
 // Orchestration returns an instance.
-func (s *Store) Orchestration(ctx context.Context, tenant int64, id string) (o OrchestrationRow, err error) {
+func (s *OrchestrationStore) Orchestration(ctx context.Context, tenant int64, id string) (o OrchestrationRow, err error) {
 	err = s.read(ctx, func(c conn) (err error) {
 		var failed error
 		found, err := c.prep(orchestrationColumns + "WHERE o.tenant = ? AND o.id = ?").int(tenant).text(id).
@@ -340,7 +340,7 @@ func (q *OrchestrationQuery) among() (sql, status string) {
 }
 
 // Orchestrations returns instances, the newest first, and whether there are more.
-func (s *Store) Orchestrations(ctx context.Context, q OrchestrationQuery) (found []OrchestrationRow, more bool, err error) {
+func (s *OrchestrationStore) Orchestrations(ctx context.Context, q OrchestrationQuery) (found []OrchestrationRow, more bool, err error) {
 	until := int64(asleep)
 	if !q.Until.IsZero() {
 		until = q.Until.UnixMilli()

@@ -36,7 +36,7 @@ type Activity struct {
 }
 
 // ClaimActivities waits until an activity is ready and returns up to Max.
-func (s *Store) ClaimActivities(ctx context.Context, req WorkRequest) ([]Activity, error) {
+func (s *OrchestrationStore) ClaimActivities(ctx context.Context, req WorkRequest) ([]Activity, error) {
 	c, err := s.claimWork(ctx, WorkActivity, req)
 	if err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ type ActivityOutcome struct {
 
 // SettleActivity records an attempt. If it was the last one its instance gets the event, else it is ready again after the delay.
 // It returns forebay.ErrLockLost, and changes nothing, when another has the activity or nobody waits for it any more.
-func (s *Store) SettleActivity(ctx context.Context, a *Activity, o ActivityOutcome) error {
+func (s *OrchestrationStore) SettleActivity(ctx context.Context, a *Activity, o ActivityOutcome) error {
 	what := op{stage: stageSettle, numbers: 1, size: len(o.Event.inline()), local: true}
 	if o.Outcome != ActivityRetried {
 		what.asks = a.askEnd()
@@ -246,7 +246,7 @@ DELETE FROM orchestration_attempts WHERE instance = ?1 AND finished_at < (
 
 // AbandonActivity puts an activity back whose attempt came to nothing; it is ready again after the delay. The attempt counts as
 // lost if it may have begun, and otherwise leaves no trace.
-func (s *Store) AbandonActivity(ctx context.Context, a *Activity, delay time.Duration, begun bool) error {
+func (s *OrchestrationStore) AbandonActivity(ctx context.Context, a *Activity, delay time.Duration, begun bool) error {
 	_, err := transactIn(ctx, orchestrateKey, s.writer, op{stage: stageSettle, numbers: 1, local: true}, func(t *orchestrateTx) (struct{}, error) {
 		number, lost := a.Number-1, a.Lost
 		if begun {
@@ -269,7 +269,7 @@ func (s *Store) AbandonActivity(ctx context.Context, a *Activity, delay time.Dur
 }
 
 // RenewWork extends the locks of turns and activities to now + lock and returns the tokens of those that were lost.
-func (s *Store) RenewWork(ctx context.Context, turns []*Turn, activities []*Activity, lock time.Duration) (lost map[int64]bool, err error) {
+func (s *OrchestrationStore) RenewWork(ctx context.Context, turns []*Turn, activities []*Activity, lock time.Duration) (lost map[int64]bool, err error) {
 	return transactIn(ctx, orchestrateKey, s.writer, op{stage: stageSettle, numbers: 1, local: true}, func(t *orchestrateTx) (map[int64]bool, error) {
 		lost := map[int64]bool{}
 		for _, turn := range turns {

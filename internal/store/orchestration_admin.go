@@ -8,7 +8,7 @@ import (
 )
 
 // OrchestrationHistory returns the events of each turn, in order.
-func (s *Store) OrchestrationHistory(ctx context.Context, no int64) (turns []Payload, err error) {
+func (s *OrchestrationStore) OrchestrationHistory(ctx context.Context, no int64) (turns []Payload, err error) {
 	err = s.read(ctx, func(c conn) error {
 		turns = nil
 		return c.prep("SELECT events, coalesce(events_blob, '') FROM orchestration_history WHERE instance = ? ORDER BY turn").int(no).
@@ -22,7 +22,7 @@ SELECT 1, events, coalesce(events_blob, '') FROM (SELECT events, events_blob FRO
 UNION ALL SELECT 0, event, coalesce(event_blob, '') FROM (SELECT event, event_blob FROM orchestration_inbox WHERE instance = ?1 ORDER BY no LIMIT 1) i`
 
 // OrchestrationStart returns the events of an instance's first turn, or the event that waits for it.
-func (s *Store) OrchestrationStart(ctx context.Context, no int64) (turn, waiting *Payload, err error) {
+func (s *OrchestrationStore) OrchestrationStart(ctx context.Context, no int64) (turn, waiting *Payload, err error) {
 	err = s.read(ctx, func(c conn) error {
 		turn, waiting = nil, nil
 		return c.prep(sqlOrchestrationStart).int(no).each(func(r row) error {
@@ -43,7 +43,7 @@ SELECT a.event_id, a.number, a.started_at, a.finished_at, a.outcome, a.error_typ
 FROM orchestration_attempts a LEFT JOIN orchestration_pools p ON p.no = a.pool WHERE a.instance = ? ORDER BY a.run, a.event_id, a.number`
 
 // ActivityAttempts returns the attempts of an instance's activities: those of its current execution, and the newest of the ones before.
-func (s *Store) ActivityAttempts(ctx context.Context, no int64) (attempts []forebay.ActivityAttempt, err error) {
+func (s *OrchestrationStore) ActivityAttempts(ctx context.Context, no int64) (attempts []forebay.ActivityAttempt, err error) {
 	err = s.read(ctx, func(c conn) error {
 		attempts = nil
 		return c.prep(sqlActivityAttempts).int(no).each(func(r row) error {
@@ -61,7 +61,7 @@ func (s *Store) ActivityAttempts(ctx context.Context, no int64) (attempts []fore
 }
 
 // PurgeOrchestration deletes an instance with its history. One that is not over is deleted only by force.
-func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force bool, audit Audit) error {
+func (s *OrchestrationStore) PurgeOrchestration(ctx context.Context, tenant int64, id string, force bool, audit Audit) error {
 	_, err := transactIn(ctx, orchestrateKey, s.writer, op{stage: stageChange}, func(t *orchestrateTx) (struct{}, error) {
 		o, err := t.existing(tenant, id)
 		if err == nil && !o.over && !force {
@@ -80,7 +80,7 @@ func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string,
 }
 
 // PurgeOver deletes those of the instances that are over, in one transaction, and returns how many those were.
-func (s *Store) PurgeOver(ctx context.Context, tenant int64, ids []string, audit Audit) (purged int, err error) {
+func (s *OrchestrationStore) PurgeOver(ctx context.Context, tenant int64, ids []string, audit Audit) (purged int, err error) {
 	return transactIn(ctx, orchestrateKey, s.writer, op{stage: stageChange}, func(t *orchestrateTx) (purged int, err error) {
 		for _, id := range ids {
 			o, err := t.orchestrationOf(tenant, id)
@@ -125,7 +125,7 @@ func (t *orchestrateTx) removeRows(instance int64, tables ...string) error {
 
 // PurgeOrchestrations deletes instances that ended before a time, some at once. It goes on above a number and returns that of the
 // last one that it looked at; there are no more when that is the same.
-func (s *Store) PurgeOrchestrations(ctx context.Context, before time.Time, above int64) (purged int, last int64, err error) {
+func (s *OrchestrationStore) PurgeOrchestrations(ctx context.Context, before time.Time, above int64) (purged int, last int64, err error) {
 	type step struct {
 		purged int
 		last   int64
@@ -178,7 +178,7 @@ var ErrChanged = forebay.Errorf(forebay.CodeConflict, "the instance has changed 
 // RewindOrchestrations replaces the histories of instances that failed and makes them ready, all in one transaction: one that answers
 // another must not do so before that one can be answered. It returns ErrChanged if one of them has changed since its history was
 // read, or does not await any more what it is said to.
-func (s *Store) RewindOrchestrations(ctx context.Context, all []Rewound) error {
+func (s *OrchestrationStore) RewindOrchestrations(ctx context.Context, all []Rewound) error {
 	size := 0
 	for i := range all {
 		size += len(all[i].History.inline())

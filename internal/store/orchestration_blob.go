@@ -86,7 +86,7 @@ func (t *orchestrateTx) freePayload(p Payload) error {
 }
 
 // FreedBlobs returns keys of blobs that orchestrations have had no use for since before that time, the oldest first, but for some of these.
-func (s *Store) FreedBlobs(ctx context.Context, before time.Time, skip, limit int) (keys []string, err error) {
+func (s *OrchestrationStore) FreedBlobs(ctx context.Context, before time.Time, skip, limit int) (keys []string, err error) {
 	err = s.read(ctx, func(c conn) error {
 		keys = nil
 		const sql = "SELECT key FROM orchestration_blobs WHERE freed_at < ? ORDER BY freed_at, key LIMIT ? + 0 OFFSET ? + 0"
@@ -99,7 +99,7 @@ func (s *Store) FreedBlobs(ctx context.Context, before time.Time, skip, limit in
 }
 
 // ForgetFreedBlobs is for those that have been removed.
-func (s *Store) ForgetFreedBlobs(ctx context.Context, keys []string) error {
+func (s *OrchestrationStore) ForgetFreedBlobs(ctx context.Context, keys []string) error {
 	_, err := transactIn(ctx, orchestrateKey, s.writer, op{stage: stageChange}, func(t *orchestrateTx) (struct{}, error) {
 		for _, key := range keys {
 			if err := t.prep("DELETE FROM orchestration_blobs WHERE key = ?").text(key).exec(); err != nil {
@@ -113,3 +113,15 @@ func (s *Store) ForgetFreedBlobs(ctx context.Context, keys []string) error {
 
 // What is freed is in use as well: it is removed as such.
 const sqlOrchestrationBlobInUse = "SELECT 1 FROM orchestration_blobs WHERE key = ?"
+
+// BlobsInUse calls used with those of the keys that an orchestration refers to.
+func (s *OrchestrationStore) BlobsInUse(ctx context.Context, keys []string, used func(key string)) error {
+	return s.read(ctx, func(c conn) error {
+		for _, key := range keys {
+			if _, err := c.prep(sqlOrchestrationBlobInUse).text(key).one(func(row) { used(key) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -14,7 +14,7 @@ type OpenCount struct {
 }
 
 // OpenOrchestrations counts the instances that are not over, up to limit of all together.
-func (s *Store) OpenOrchestrations(ctx context.Context, limit int64) (counts []OpenCount, err error) {
+func (s *OrchestrationStore) OpenOrchestrations(ctx context.Context, limit int64) (counts []OpenCount, err error) {
 	err = s.read(ctx, func(c conn) error {
 		counts = nil
 		for _, status := range forebay.OrchestrationStatuses {
@@ -48,7 +48,7 @@ SELECT p.no, p.name, (SELECT t.visible FROM orchestration_turns t WHERE t.pool =
 FROM orchestration_pools p WHERE p.kind = ? AND p.no > ? ORDER BY p.no LIMIT ? + 0`
 
 // OldestTurns looks at the turns of each orchestrator that has had instances, of all tenants.
-func (s *Store) OldestTurns(ctx context.Context) (turns []OldestTurn, err error) {
+func (s *OrchestrationStore) OldestTurns(ctx context.Context) (turns []OldestTurn, err error) {
 	at := map[string]int{}
 	for last, seen := int64(0), turnPoolsPage; err == nil && seen == turnPoolsPage; {
 		above := last

@@ -42,10 +42,10 @@ DELETE FROM orchestration_activities WHERE job = ? RETURNING instance, event_id,
   (SELECT t.pool FROM orchestration_turns t WHERE t.instance = orchestration_activities.instance), pool`
 
 // answerCaller tells the instance that called a job that it has ended.
-func (t *orchestrateTx) answerCaller(e *ending) error {
+func (t *orchestrateTx) answerCaller(e Ended) error {
 	var a Activity
 	var turns int64
-	found, err := t.prep(sqlAnswerCaller).int(e.seq).
+	found, err := t.prep(sqlAnswerCaller).int(e.Seq).
 		one(func(r row) {
 			a = Activity{Instance: r.int(0), EventID: int(r.int(1)), run: r.int(2), Number: int(r.int(3)), StartedAt: fromMillis(r.int(4)), pool: r.int(6)}
 			turns = r.int(5)
@@ -54,8 +54,8 @@ func (t *orchestrateTx) answerCaller(e *ending) error {
 		return err
 	}
 	outcome := ActivityOutcome{Outcome: ActivitySucceeded}
-	if e.status != forebay.StatusSucceeded {
-		outcome = ActivityOutcome{Outcome: ActivityFailed, ErrorType: e.failure.Code, Error: string(e.failure.Message)}
+	if e.Status != forebay.StatusSucceeded {
+		outcome = ActivityOutcome{Outcome: ActivityFailed, ErrorType: e.Failure.Code, Error: string(e.Failure.Message)}
 	}
 	if err := t.activityAttempt(&a, outcome); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (t *orchestrateTx) answerCaller(e *ending) error {
 		return err
 	}
 	err = t.prep("INSERT INTO orchestration_inbox (instance, no, visible, answer, set_at, event_id, job) SELECT ?1, ?2, ?3, 1, ?3, ?4, id FROM jobs WHERE seq = ?5").
-		int(a.Instance).int(no).int(t.now).int(int64(a.EventID)).int(e.seq).exec()
+		int(a.Instance).int(no).int(t.now).int(int64(a.EventID)).int(e.Seq).exec()
 	if err != nil {
 		return err
 	}

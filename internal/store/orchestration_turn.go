@@ -58,7 +58,7 @@ const (
 )
 
 // ClaimTurns waits until an instance is ready and returns up to Max turns.
-func (s *Store) ClaimTurns(ctx context.Context, req WorkRequest) ([]Turn, error) {
+func (s *OrchestrationStore) ClaimTurns(ctx context.Context, req WorkRequest) ([]Turn, error) {
 	c, err := s.claimWork(ctx, WorkTurn, req)
 	if err != nil {
 		return nil, err
@@ -209,7 +209,7 @@ UPDATE orchestration_turns SET token = NULL, visible = ?, deliveries = 0, number
 // ends otherwise than well, the jobs that it still waits for are returned: nobody needs them any more.
 //
 // It comes after the activities that are settled in the same transaction: what it forgets must not be answered.
-func (s *Store) CompleteTurn(ctx context.Context, turn *Turn, r *TurnResult) (orphans []string, err error) {
+func (s *OrchestrationStore) CompleteTurn(ctx context.Context, turn *Turn, r *TurnResult) (orphans []string, err error) {
 	return transactIn(ctx, orchestrateKey, s.writer, op{stage: stageChange, numbers: r.numbers(), size: r.bytes(), local: true}, func(t *orchestrateTx) (orphans []string, err error) {
 		if r.Status.Terminal() && r.Status != forebay.OrchestrationCompleted {
 			if orphans, err = t.jobsOf(turn.Instance); err != nil {
@@ -411,7 +411,7 @@ func (t *orchestrateTx) sendMessages(turn *Turn, r *TurnResult) error {
 }
 
 // AbandonTurn puts a turn back that came to nothing; it is taken again after the delay. It may count as lost.
-func (s *Store) AbandonTurn(ctx context.Context, turn *Turn, delay time.Duration, lost bool) error {
+func (s *OrchestrationStore) AbandonTurn(ctx context.Context, turn *Turn, delay time.Duration, lost bool) error {
 	_, err := transactIn(ctx, orchestrateKey, s.writer, op{stage: stageSettle, numbers: 1, local: true}, func(t *orchestrateTx) (struct{}, error) {
 		at, more := t.now+delay.Milliseconds(), int64(0)
 		if lost {

@@ -40,22 +40,3 @@ type documentsTx struct {
 	*tx
 	jobs *jobsTx
 }
-
-// joinAll has all participants join a writer.
-func joinAll(w *writer, s *Store, opts Options) {
-	queue := &queuePart{writer: w, paused: map[int64]bool{}}
-	queueKey.join(w, queue)
-	auditKey.join(w, &auditPart{})
-	bus := newBusPart(w, queue, &s.topics)
-	hooks := &webhookPart{watches: &s.watches, bus: bus}
-	bus.webhooks = hooks
-	admission := newAdmissionPart(w, queue, &s.watches)
-	jobs := newJobsPart(w, queue, admission, &s.watches, opts.AuditEvents)
-	admission.jobs = jobs
-	jobsKey.join(w, jobs)
-	admissionKey.join(w, admission)
-	busKey.join(w, bus)
-	webhookKey.join(w, hooks)
-	orchestrateKey.join(w, &orchestratePart{writer: w, lost: &s.watches.activities})
-	documentsKey.join(w, &documentsPart{})
-}

@@ -3,7 +3,7 @@ package store
 import "context"
 
 // SetTenantPaused stops or restarts deliveries of a tenant's jobs from every queue.
-func (s *Store) SetTenantPaused(ctx context.Context, tenant int64, paused bool, audit Audit) error {
+func (s *JobStore) SetTenantPaused(ctx context.Context, tenant int64, paused bool, audit Audit) error {
 	_, err := transactIn(ctx, jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (struct{}, error) {
 		value := int64(0)
 		if paused {

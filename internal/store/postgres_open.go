@@ -47,7 +47,7 @@ var postgresSettings = map[string]string{
 }
 
 // openPostgres opens the database of opts. Any number of processes may.
-func openPostgres(ctx context.Context, opts Options) (*Store, error) {
+func openPostgres(ctx context.Context, opts Options, domains []domain) (*DB, error) {
 	c, err := reachPostgres(ctx, opts.URL)
 	if err != nil {
 		return nil, err
@@ -70,23 +70,22 @@ func openPostgres(ctx context.Context, opts Options) (*Store, error) {
 		return nil, unusableOnServer(err)
 	}
 	config := c.config
-	s := &Store{release: func() {}, connect: postgresReader(config), connectSearch: postgresReader(searchConfig(config)), answers: opts.Answers}
+	s := &DB{release: func() {}, connect: postgresReader(config), connectSearch: postgresReader(searchConfig(config)), answers: opts.Answers}
 	e := newNotifier(config)
-	e.details, e.kept = string(rune(wordLine)), []wordKind{wordCancelled}
-	if err := s.start(conn{driver: c}, opts, e.publish); err != nil {
+	if err := s.begin(conn{driver: c}, opts, domains, e.publish); err != nil {
 		return nil, err
 	}
-	e.start(s.received)
+	e.start(s.hear)
 	s.release = e.close
 	beside, err := connectPostgres(ctx, config)
 	if err == nil {
 		err = beside.present(sharedPresence)
 	}
 	if err == nil {
-		err = s.startSubmitter(conn{driver: beside}, opts, e.publish)
+		err = s.startBeside(conn{driver: beside}, e.publish)
 	}
 	if err != nil {
-		if beside != nil && s.submitter == nil {
+		if beside != nil && s.beside == nil {
 			beside.Close()
 		}
 		return nil, errors.Join(unusableOnServer(err), s.Close())

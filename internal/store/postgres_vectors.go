@@ -48,7 +48,7 @@ type VectorSupport struct {
 }
 
 // PrepareVectors makes use of pgvector where it is, and reports whether that is so.
-func (s *Store) PrepareVectors(ctx context.Context) (v VectorSupport, err error) {
+func (s *DocumentStore) PrepareVectors(ctx context.Context) (v VectorSupport, err error) {
 	if s.searchers == nil {
 		return v, nil
 	}
@@ -124,7 +124,7 @@ func olderThan(version, other string) bool {
 
 // IndexVectors copies the vectors of revisions that are live into pgvector's indexes, some at a time, and
 // returns whether there may be more. Another process may be doing so.
-func (s *Store) IndexVectors(ctx context.Context) (more bool, err error) {
+func (s *DocumentStore) IndexVectors(ctx context.Context) (more bool, err error) {
 	v := s.vectors.Load()
 	if v == nil || v.Pgvector == "" {
 		return false, nil
@@ -268,7 +268,7 @@ func vectorText(v []float32) string {
 
 // IndexedNearest returns up to n chunks of the tenant that pgvector's index thinks nearest to a vector, and
 // the number of the last revision that is in it; 0: there is no index.
-func (s *Store) IndexedNearest(ctx context.Context, tenant int64, unit []float32, n int) (chunks []int64, indexed int64, err error) {
+func (s *DocumentStore) IndexedNearest(ctx context.Context, tenant int64, unit []float32, n int) (chunks []int64, indexed int64, err error) {
 	v := s.vectors.Load()
 	if v == nil || v.Pgvector == "" {
 		return nil, 0, nil

@@ -64,7 +64,7 @@ SELECT j.seq, j.id, j.tenant, j.queue, j.task, j.priority, j.max_attempts, j.max
 const jobTables = "FROM jobs j LEFT JOIN messages m ON m.seq = j.seq LEFT JOIN outcomes o ON o.seq = j.seq JOIN queues q ON q.no = j.queue "
 
 // Job returns the job with that id if it is the tenant's, or forebay.ErrNotFound.
-func (s *Store) Job(ctx context.Context, tenant int64, id string) (job JobRow, err error) {
+func (s *JobStore) Job(ctx context.Context, tenant int64, id string) (job JobRow, err error) {
 	err = s.read(ctx, func(c conn) error {
 		var at int64
 		found := false
@@ -177,7 +177,7 @@ const maxScan = 5000
 
 // Jobs returns up to q.Limit jobs and where the next page starts: the sequence number to go below, 0
 // when there is no more. A page may be short of the limit, even empty, and still have a next one.
-func (s *Store) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64, err error) {
+func (s *JobStore) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64, err error) {
 	below := q.Below
 	if below == 0 {
 		below = 1 << 62
@@ -295,7 +295,7 @@ func (q *JobQuery) sql() string {
 }
 
 // Attempts returns all attempts of a job, oldest first.
-func (s *Store) Attempts(ctx context.Context, seq int64) (attempts []forebay.Attempt, err error) {
+func (s *JobStore) Attempts(ctx context.Context, seq int64) (attempts []forebay.Attempt, err error) {
 	err = s.read(ctx, func(c conn) error {
 		err := c.prep(`SELECT number, generation, deployment, started_at, finished_at, outcome, error_class, error_code, error_message,
 			input_tokens, output_tokens, cost, retry_delay FROM attempts WHERE seq = ? ORDER BY generation, number LIMIT 10000`).
@@ -334,7 +334,7 @@ FROM outcomes o WHERE seq = ?1 AND status = 'succeeded' AND version > ?2
 ORDER BY 1 LIMIT ?3 + 0`
 
 // Events returns a job's events numbered above after, oldest first, at most limit.
-func (s *Store) Events(ctx context.Context, seq, after int64, limit int) (events []forebay.Event, err error) {
+func (s *JobStore) Events(ctx context.Context, seq, after int64, limit int) (events []forebay.Event, err error) {
 	err = s.read(ctx, func(c conn) error {
 		err := c.prep(sqlEvents).int(seq).int(after).int(int64(limit)).each(func(r row) error {
 			e := forebay.Event{
@@ -376,7 +376,7 @@ SELECT coalesce(CAST(sum(input_tokens + output_tokens + coalesce(assumed_tokens,
 FROM attempts WHERE seq = ?1`
 
 // Spent returns what a job's attempts have used so far, as its limits count it.
-func (s *Store) Spent(ctx context.Context, seq int64) (spent Amount, err error) {
+func (s *JobStore) Spent(ctx context.Context, seq int64) (spent Amount, err error) {
 	err = s.read(ctx, func(c conn) error {
 		_, err := c.prep(sqlSpent).int(seq).one(func(r row) { spent = Amount{r.int(0), r.int(1)} })
 		return err
@@ -391,7 +391,7 @@ FROM attempts WHERE seq = ? AND generation = ? AND outcome = 'retried'`
 
 // Comebacks returns how many calls of a job's generation turned it away, for which its deployment was held to be at fault, and
 // how many failed in passing. Refusals for lack of quota are neither.
-func (s *Store) Comebacks(ctx context.Context, seq int64, generation int) (denied, failed int, err error) {
+func (s *JobStore) Comebacks(ctx context.Context, seq int64, generation int) (denied, failed int, err error) {
 	err = s.read(ctx, func(c conn) error {
 		_, err := c.prep(sqlComebacks).int(seq).int(int64(generation)).one(func(r row) { denied, failed = int(r.int(0)), int(r.int(1)) })
 		return err
@@ -399,20 +399,13 @@ func (s *Store) Comebacks(ctx context.Context, seq int64, generation int) (denie
 	return denied, failed, err
 }
 
-// BlobsInUse calls used with those of the keys that something refers to: a job or a document with the id under which the key stands, or an
-// orchestration.
-func (s *Store) BlobsInUse(ctx context.Context, ids map[string]string, orchestrations []string, used func(key string)) error {
+// BlobsInUse calls used with those of the keys that the job with the id under which the key stands refers to.
+func (s *JobStore) BlobsInUse(ctx context.Context, ids map[string]string, used func(key string)) error {
 	return s.read(ctx, func(c conn) error {
 		for key, id := range ids {
 			_, err := c.prep(`SELECT 1 FROM jobs j LEFT JOIN outcomes o ON o.seq = j.seq
-				WHERE j.id = ?1 AND (j.input_blob = ?2 OR o.result_blob = ?2 OR o.seq IS NULL)
-				UNION ALL SELECT 1 FROM document_revisions WHERE id = ?1 AND content_blob = ?2`).text(id).text(key).one(func(row) { used(key) })
+				WHERE j.id = ?1 AND (j.input_blob = ?2 OR o.result_blob = ?2 OR o.seq IS NULL)`).text(id).text(key).one(func(row) { used(key) })
 			if err != nil {
-				return err
-			}
-		}
-		for _, key := range orchestrations {
-			if _, err := c.prep(sqlOrchestrationBlobInUse).text(key).one(func(row) { used(key) }); err != nil {
 				return err
 			}
 		}
@@ -432,7 +425,7 @@ const (
 
 // Settled reports whether every transaction of the database that had written something when it was called is over: what they have
 // stored can be seen then, and nothing of them is still to come. It waits for a second at most.
-func (s *Store) Settled(ctx context.Context) (settled bool, err error) {
+func (s *JobStore) Settled(ctx context.Context) (settled bool, err error) {
 	if !s.writer.shared() { // there is one writer, which knows how its transactions ended
 		return true, ctx.Err()
 	}
@@ -455,7 +448,7 @@ func (s *Store) Settled(ctx context.Context) (settled bool, err error) {
 }
 
 // BlobRecorded reports whether a job of that id, or its outcome, refers to the blob.
-func (s *Store) BlobRecorded(ctx context.Context, id, key string) (recorded bool, err error) {
+func (s *JobStore) BlobRecorded(ctx context.Context, id, key string) (recorded bool, err error) {
 	err = s.read(ctx, func(c conn) error {
 		recorded, err = c.prep(`SELECT 1 FROM jobs j LEFT JOIN outcomes o ON o.seq = j.seq
 			WHERE j.id = ?1 AND (j.input_blob = ?2 OR o.result_blob = ?2)`).text(id).text(key).one(func(row) {})

@@ -43,19 +43,19 @@ func (r *readers) close() (err error) {
 
 // read runs f on a read connection. f must be short, for on SQLite an open read keeps the WAL from
 // shrinking. It runs again on a new connection if the one that it got turns out to be lost before a row came.
-func (s *Store) read(ctx context.Context, f func(conn) error) error {
+func (s *DB) read(ctx context.Context, f func(conn) error) error {
 	return s.readBy(ctx, s.readers, f)
 }
 
 // search is read for what is no look along an index.
-func (s *Store) search(ctx context.Context, f func(conn) error) error {
+func (s *DB) search(ctx context.Context, f func(conn) error) error {
 	if s.searchers == nil {
 		return s.read(ctx, f)
 	}
 	return s.readBy(ctx, s.searchers, f)
 }
 
-func (s *Store) readBy(ctx context.Context, r *readers, f func(conn) error) error {
+func (s *DB) readBy(ctx context.Context, r *readers, f func(conn) error) error {
 	tenant := turns.Tenant(ctx)
 	if err := r.line.Enter(ctx, tenant); err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 )
 
 // Renew extends the locks to now + lock and reports for each whether it still held.
-func (s *Store) Renew(ctx context.Context, locks []Lock, lock time.Duration) (held []bool, err error) {
+func (s *JobStore) Renew(ctx context.Context, locks []Lock, lock time.Duration) (held []bool, err error) {
 	return transactIn(ctx, jobsKey, s.writer, op{stage: stageSettle}, func(t *jobsTx) ([]bool, error) {
 		until := t.now + lock.Milliseconds()
 		if t.w.shared() {

@@ -144,7 +144,7 @@ const sqlForgetHours = `DELETE FROM attempt_hours WHERE tenant = ?1 AND hour < ?
   AND hour <= (SELECT max(h.hour) FROM (SELECT hour FROM attempt_hours WHERE tenant = ?1 AND hour < ?2 ORDER BY hour LIMIT ?3 + 0) h)`
 
 // ForgetAttemptHours removes the sums of hours that were over before that time.
-func (s *Store) ForgetAttemptHours(ctx context.Context, before time.Time) error {
+func (s *JobStore) ForgetAttemptHours(ctx context.Context, before time.Time) error {
 	var tenants []int64
 	err := s.read(ctx, func(c conn) error {
 		tenants = nil
@@ -158,7 +158,7 @@ func (s *Store) ForgetAttemptHours(ctx context.Context, before time.Time) error 
 	return err
 }
 
-func (s *Store) forgetHours(ctx context.Context, tenant, before int64) (more bool, err error) {
+func (s *JobStore) forgetHours(ctx context.Context, tenant, before int64) (more bool, err error) {
 	err = s.read(ctx, func(c conn) error {
 		more, err = c.prep("SELECT 1 FROM attempt_hours WHERE tenant = ? AND hour < ? LIMIT 1").int(tenant).int(before).one(func(row) {})
 		return err
@@ -176,7 +176,7 @@ FROM attempt_hours WHERE tenant = ? AND hour >= ? AND hour < ?`
 
 // RetryReport counts the tenant's attempts that finished in the hours from the one of since to the one
 // before until, or to that of until if it is not a whole hour.
-func (s *Store) RetryReport(ctx context.Context, tenant int64, since, until time.Time) (forebay.RetryReport, error) {
+func (s *JobStore) RetryReport(ctx context.Context, tenant int64, since, until time.Time) (forebay.RetryReport, error) {
 	from, to := since.UnixMilli()/hourMillis, (until.UnixMilli()+hourMillis-1)/hourMillis
 	var b reportBuilder
 	err := s.read(ctx, func(c conn) error {

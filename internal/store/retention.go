@@ -74,7 +74,7 @@ const (
 )
 
 // NextPurge finds the next jobs of the query above a number. It only reads.
-func (s *Store) NextPurge(ctx context.Context, q PurgeQuery, above int64) (step PurgeStep, err error) {
+func (s *JobStore) NextPurge(ctx context.Context, q PurgeQuery, above int64) (step PurgeStep, err error) {
 	newest := q.newest()
 	err = s.read(ctx, func(c conn) error {
 		seen, young, now := 0, 0, s.Now().UnixMilli()
@@ -145,7 +145,7 @@ type Purged struct {
 // PurgeStep deletes those jobs of the stretch that the query selects, with their outcomes, attempts and
 // events. Their idempotency keys stay until they are forgotten, so that no repeat makes the job again.
 // If audit is not nil it is written in the same transaction, unless nothing was there to delete.
-func (s *Store) PurgeStep(ctx context.Context, q PurgeQuery, step PurgeStep, audit *Audit) (Purged, error) {
+func (s *JobStore) PurgeStep(ctx context.Context, q PurgeQuery, step PurgeStep, audit *Audit) (Purged, error) {
 	return transactIn(ctx, jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (p Purged, err error) {
 		if err := t.auditEvents(); err != nil { // of jobs that go
 			return p, err
@@ -199,7 +199,7 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE counters.value <= 
 
 // TakeTurn reports whether the caller is the one to do a chore that is due every so often: of all
 // processes one is told so each time. A turn further ahead than that is a clock's mistake.
-func (s *Store) TakeTurn(ctx context.Context, chore string, every time.Duration) (bool, error) {
+func (s *JobStore) TakeTurn(ctx context.Context, chore string, every time.Duration) (bool, error) {
 	return transactIn(ctx, jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (bool, error) {
 		rows, err := t.prep(sqlTakeTurn).text("turn/" + chore).int(t.now + every.Milliseconds()).int(t.now).count()
 		return rows == 1, err

@@ -51,7 +51,7 @@ WHERE m.lane = ?1 AND m.lane % 4 >= 2 AND j.tenant = ?2 AND m.seq < ?3
 ORDER BY m.seq DESC LIMIT ?11 + 0`
 
 // SetAsideRows returns the jobs that the query selects.
-func (s *Store) SetAsideRows(ctx context.Context, q SetAsideQuery) (rows []SetAsideRow, err error) {
+func (s *JobStore) SetAsideRows(ctx context.Context, q SetAsideQuery) (rows []SetAsideRow, err error) {
 	err = s.read(ctx, func(c conn) error {
 		rows, err = c.setAsideRows(q)
 		return err
@@ -131,7 +131,7 @@ WHERE seq = ?1 AND generation = 1 AND lane % 4 >= 2 AND started_at IS NOT NULL A
 // Redrive sends set-aside jobs back to the main subqueue of their queue and reports which it found still
 // set aside: of several redrives at once each job follows exactly one. The audit row is written in
 // the same transaction.
-func (s *Store) Redrive(ctx context.Context, jobs []Redrive, audit Audit) (redriven []bool, err error) {
+func (s *JobStore) Redrive(ctx context.Context, jobs []Redrive, audit Audit) (redriven []bool, err error) {
 	return transactIn(ctx, jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) ([]bool, error) {
 		redriven := make([]bool, len(jobs))
 		for i, j := range jobs {
@@ -170,7 +170,12 @@ func (t *jobsTx) redrive(j Redrive) (bool, error) {
 	if err := t.rejoinSession(j.Seq, visible); err != nil {
 		return false, err
 	}
-	if err := t.prep(sqlDocumentJobAgain).int(j.Seq).exec(); err != nil {
+	for _, f := range t.w.store.redriven {
+		if err == nil {
+			err = f(t.tx, j.Seq)
+		}
+	}
+	if err != nil {
 		return false, err
 	}
 	return true, t.event(e)
@@ -207,7 +212,7 @@ func (t *jobsTx) edit(seq int64, e *RedriveEdit) error {
 
 // Purge takes set-aside jobs out of their subqueue for good and reports how many it found there. The job
 // records stay, failed.
-func (s *Store) Purge(ctx context.Context, seqs []int64, audit Audit) (purged int, err error) {
+func (s *JobStore) Purge(ctx context.Context, seqs []int64, audit Audit) (purged int, err error) {
 	return transactIn(ctx, jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (int, error) {
 		purged := 0
 		for _, seq := range seqs {

@@ -40,7 +40,7 @@ type Output struct {
 
 // Succeed records the attempt and the result and ends the job. Like all settlements it returns
 // forebay.ErrLockLost, and changes nothing, when the lock no longer holds the message.
-func (s *Store) Succeed(ctx context.Context, d *Delivery, a AttemptRecord, out Output) error {
+func (s *JobStore) Succeed(ctx context.Context, d *Delivery, a AttemptRecord, out Output) error {
 	o := settling(d)
 	o.size, o.asks, o.touches = len(out.Inline), d.askRelease(), rowName{}
 	return s.settled(ctx, d, a, o, func(t *jobsTx) error {
@@ -63,7 +63,7 @@ UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, attem
 
 // Retry records the failed attempt, charges it unless a.Uncharged, and moves the message to its queue's retry subqueue for the delay
 // a.RetryDelay. The delivery count starts anew: it counts deliveries without an outcome.
-func (s *Store) Retry(ctx context.Context, d *Delivery, a AttemptRecord) error {
+func (s *JobStore) Retry(ctx context.Context, d *Delivery, a AttemptRecord) error {
 	return s.settle(ctx, d, a, func(t *jobsTx) error {
 		subqueue := SubqueueOf(d.Subqueue.Queue(), SubqueueRetry)
 		visible, charged := t.now+a.RetryDelay.Milliseconds(), int64(1)
@@ -94,7 +94,7 @@ UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = de
 
 // Throttle records a call that the provider turned away and puts the message back into its subqueue for
 // the delay a.RetryDelay. It charges neither an attempt nor a delivery.
-func (s *Store) Throttle(ctx context.Context, d *Delivery, a AttemptRecord, waiting forebay.WaitReason) error {
+func (s *JobStore) Throttle(ctx context.Context, d *Delivery, a AttemptRecord, waiting forebay.WaitReason) error {
 	return s.settle(ctx, d, a, func(t *jobsTx) error { return t.throttle(d, a, waiting) })
 }
 
@@ -119,7 +119,7 @@ UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = de
 
 // Release puts the message back into its subqueue as if it had not been delivered: nothing was called,
 // or the call was interrupted by a stop. waiting may be "".
-func (s *Store) Release(ctx context.Context, d *Delivery, delay time.Duration, waiting forebay.WaitReason) error {
+func (s *JobStore) Release(ctx context.Context, d *Delivery, delay time.Duration, waiting forebay.WaitReason) error {
 	return s.settle(ctx, d, AttemptRecord{}, func(t *jobsTx) error {
 		visible := t.now + delay.Milliseconds()
 		if err := t.prep(sqlRelease).int(visible).textOrNull(string(waiting)).int(d.Seq).int(d.Token).fenced(); err != nil {
@@ -130,7 +130,7 @@ func (s *Store) Release(ctx context.Context, d *Delivery, delay time.Duration, w
 }
 
 // Interrupt is Release for a call that a stop cut off: its attempt is recorded, but not charged.
-func (s *Store) Interrupt(ctx context.Context, d *Delivery, a AttemptRecord) error {
+func (s *JobStore) Interrupt(ctx context.Context, d *Delivery, a AttemptRecord) error {
 	return s.settle(ctx, d, a, func(t *jobsTx) error {
 		err := t.prep("UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, waiting = NULL WHERE seq = ? AND token = ?").
 			int(t.now).int(d.Seq).int(d.Token).fenced()
@@ -146,13 +146,13 @@ func (s *Store) Interrupt(ctx context.Context, d *Delivery, a AttemptRecord) err
 
 // SetAside records the failed attempt, ends the job as failed and moves its message to the
 // dead-letter or quarantine subqueue, where it waits for a redrive or a purge.
-func (s *Store) SetAside(ctx context.Context, d *Delivery, a AttemptRecord, to SubqueueKind, reason string) error {
+func (s *JobStore) SetAside(ctx context.Context, d *Delivery, a AttemptRecord, to SubqueueKind, reason string) error {
 	return s.settle(ctx, d, a, func(t *jobsTx) error { return t.fail(d, a, to, reason) })
 }
 
 // SetAsideUnlessDenied is SetAside for a call that was turned away, perhaps for the job's own fault: unless its deployment
 // takes calls, and took them when this one began, it records the attempt as back and is Throttle.
-func (s *Store) SetAsideUnlessDenied(ctx context.Context, d *Delivery, a, back AttemptRecord, to SubqueueKind, reason string) (setAside bool, err error) {
+func (s *JobStore) SetAsideUnlessDenied(ctx context.Context, d *Delivery, a, back AttemptRecord, to SubqueueKind, reason string) (setAside bool, err error) {
 	err = s.settle(ctx, d, a, func(t *jobsTx) error {
 		deployment, err := t.admission.deployment(d.Admission.Deployment)
 		if err != nil {
@@ -181,7 +181,7 @@ func (t *jobsTx) fail(d *Delivery, a AttemptRecord, to SubqueueKind, reason stri
 }
 
 // Expire records the attempt that the job's deadline cut off and ends the job as expired.
-func (s *Store) Expire(ctx context.Context, d *Delivery, a AttemptRecord) error {
+func (s *JobStore) Expire(ctx context.Context, d *Delivery, a AttemptRecord) error {
 	return s.settle(ctx, d, a, func(t *jobsTx) error {
 		held, err := t.holds(d)
 		if err != nil || !held {
@@ -195,7 +195,7 @@ func (s *Store) Expire(ctx context.Context, d *Delivery, a AttemptRecord) error 
 }
 
 // settle is what f does with a delivery, and what follows from the attempt.
-func (s *Store) settle(ctx context.Context, d *Delivery, a AttemptRecord, f func(*jobsTx) error) error {
+func (s *JobStore) settle(ctx context.Context, d *Delivery, a AttemptRecord, f func(*jobsTx) error) error {
 	return s.settled(ctx, d, a, settling(d), f)
 }
 
@@ -208,7 +208,7 @@ func settling(d *Delivery) op {
 	return o
 }
 
-func (s *Store) settled(ctx context.Context, d *Delivery, a AttemptRecord, o op, f func(*jobsTx) error) error {
+func (s *JobStore) settled(ctx context.Context, d *Delivery, a AttemptRecord, o op, f func(*jobsTx) error) error {
 	_, err := transactIn(ctx, jobsKey, s.writer, o, func(t *jobsTx) (struct{}, error) {
 		if d.Admission != nil { // whoever has the job now
 			if err := t.admission.told(d.Admission); err != nil {
@@ -380,19 +380,18 @@ func (t *jobsTx) end(e ending, kind forebay.EventType) error {
 	if err == nil && !e.alone {
 		err = t.leaveSession(e.seq, e.held)
 	}
-	if err == nil && !e.uncalled {
-		err = orchestrateKey.of(t.tx).answerCaller(&e)
-	}
 	if err != nil {
 		return err
+	}
+	for _, f := range t.w.store.ended {
+		if err := f(t.tx, Ended{Seq: e.seq, Status: e.status, Generation: e.generation, Failure: e.failure, Uncalled: e.uncalled}); err != nil {
+			return err
+		}
 	}
 	ended := event{seq: e.seq, number: e.version, kind: kind, status: e.status, generation: e.generation,
 		attempt: e.number, class: e.failure.Class, code: e.failure.Code, result: e.out.Inline}
 	if e.status == forebay.StatusSucceeded { // its row follows from the outcome
 		return t.tell(ended)
-	}
-	if err := documentsKey.of(t.tx).documentJobFailed(e); err != nil {
-		return err
 	}
 	return t.event(ended)
 }

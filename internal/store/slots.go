@@ -138,7 +138,7 @@ func (t *admissionTx) setConcurrency(tenant, most int64) error {
 
 // ConfigureConcurrency takes in what the configuration says of tenants' concurrency, by the rule of
 // ConfigureBudgets: the latest change counts, whoever made it.
-func (s *Store) ConfigureConcurrency(ctx context.Context, wanted map[int64]int64) error {
+func (s *AdmissionStore) ConfigureConcurrency(ctx context.Context, wanted map[int64]int64) error {
 	_, err := transactIn(ctx, admissionKey, s.writer, op{stage: stageChange}, func(t *admissionTx) (struct{}, error) {
 		changed := map[int64]int64{}
 		for tenant, most := range wanted {

@@ -197,7 +197,7 @@ func atNarrow(d *Delivery) bool { return d.Admission != nil && d.Admission.Deplo
 func (m *counter) store(t *rapid.T) *Store {
 	s := rapid.SampledFrom(m.stores).Draw(t, "process")
 	if m.latest != nil && s != m.latest { // what the other one has done may not have been heard of yet
-		s.received(&notification{lost: true})
+		s.hear(&notification{lost: true})
 	}
 	m.latest = s
 	return s
@@ -398,7 +398,7 @@ func TestSlotFreedElsewhere(t *testing.T) {
 		told := time.Now()
 		slots := &notification{}
 		slots.add(wordSlots, 0, 0, 0)
-		s.received(decodeNotification(slots.encode("")[0]))
+		s.hear(decodeNotification(slots.encode()[0]))
 		if at := <-done; at != told {
 			t.Errorf("claimed %s later", at.Sub(told))
 		}

@@ -55,7 +55,7 @@ func (s Space) spare() bool { return s.FreeBytes > max(shrinkFrom/2, s.Bytes/shr
 
 // Space tells how much of a SQLite file is free. Of PostgreSQL, which looks after its space
 // itself, it tells nothing.
-func (s *Store) Space(ctx context.Context) (space Space, sqlite bool, err error) {
+func (s *DB) Space(ctx context.Context) (space Space, sqlite bool, err error) {
 	err = s.read(ctx, func(c conn) error {
 		if _, sqlite = c.driver.(*sqliteConn); !sqlite {
 			return nil
@@ -78,7 +78,7 @@ func (c conn) space() (Space, error) {
 
 // startShrinking begins to give free space back until the store ends. A file of an earlier version
 // cannot shrink, which is told once.
-func (s *Store) startShrinking(warn func(string)) error {
+func (s *DB) startShrinking(warn func(string)) error {
 	space, _, err := s.Space(s.health.ctx)
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func (s *Store) startShrinking(warn func(string)) error {
 	return nil
 }
 
-func (s *Store) keepShrinking(warn func(string)) {
+func (s *DB) keepShrinking(warn func(string)) {
 	wait := shrinkLook
 	look := time.NewTimer(wait)
 	defer look.Stop()
@@ -114,7 +114,7 @@ func (s *Store) keepShrinking(warn func(string)) {
 }
 
 // shrink gives free space back if there is much of it, and returns in how many steps.
-func (s *Store) shrink(ctx context.Context) (steps int, err error) {
+func (s *DB) shrink(ctx context.Context) (steps int, err error) {
 	space, _, err := s.Space(ctx)
 	if err != nil {
 		return 0, err
@@ -141,7 +141,7 @@ func (s *Store) shrink(ctx context.Context) (steps int, err error) {
 }
 
 // shrinkStep gives some pages back and reports whether there may be more.
-func (s *Store) shrinkStep(ctx context.Context) (more bool, err error) {
+func (s *DB) shrinkStep(ctx context.Context) (more bool, err error) {
 	return transact(ctx, s.writer, op{stage: stageChange}, func(t *tx) (bool, error) {
 		space, err := t.space()
 		if err != nil || !space.spare() {
@@ -153,7 +153,7 @@ func (s *Store) shrinkStep(ctx context.Context) (more bool, err error) {
 
 // cutFile cuts what was given back off the file, by a checkpoint, unless one has done so. It waits
 // for nobody: while somebody still reads what is to be cut off, it is left to the next look.
-func (s *Store) cutFile(ctx context.Context) error {
+func (s *DB) cutFile(ctx context.Context) error {
 	return s.read(ctx, func(c conn) error {
 		space, err := c.space()
 		if err != nil {

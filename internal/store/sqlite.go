@@ -151,7 +151,7 @@ func (s *sqliteStatement) bytesAt(i int) []byte {
 }
 
 // openSQLite opens the file of opts and takes it for this process, if it is to serve.
-func openSQLite(opts Options) (s *Store, err error) {
+func openSQLite(opts Options, domains []domain) (s *DB, err error) {
 	path, err := realPath(opts.Path)
 	if err != nil {
 		return nil, err
@@ -171,7 +171,7 @@ func openSQLite(opts Options) (s *Store, err error) {
 	} else if err := makePrivate(path); err != nil {
 		return nil, unusable("the database file cannot be opened", err)
 	}
-	s = &Store{connect: func(context.Context) (conn, error) { return openReader(path, file) }, alone: opts.Serve, release: release, file: file}
+	s = &DB{connect: func(context.Context) (conn, error) { return openReader(path, file) }, alone: opts.Serve, release: release, file: file}
 	c, err := openWriter(path, opts.Serve)
 	if err == nil {
 		if err = c.refuseUnfinishedCopy(); err == nil && file != nil {
@@ -187,7 +187,7 @@ func openSQLite(opts Options) (s *Store, err error) {
 		return nil, err
 	}
 	c.file = file
-	if err := s.start(conn{driver: c}, opts, nil); err != nil || !opts.Serve {
+	if err := s.begin(conn{driver: c}, opts, domains, nil); err != nil || !opts.Serve {
 		return s, err
 	}
 	if err := s.startShrinking(warn); err != nil {

@@ -15,13 +15,10 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/forebayhq/forebay"
 )
 
-// Options opens a store.
+// Options opens a database.
 type Options struct {
 	Path string // of the SQLite database file; made when it does not exist
 	URL  string // of a PostgreSQL database, postgres://…; instead of Path
@@ -32,10 +29,6 @@ type Options struct {
 	Answers string
 	// Existing refuses to make a new database.
 	Existing bool
-	// AuditEvents are the types of events of jobs that this process appends to the audit log.
-	AuditEvents []forebay.EventType
-	// Identities tell what this process calls by the names of deployments.
-	Identities Identities
 	// Warn hears what an operator should know, in a sentence without a path. It is called seldom.
 	Warn func(message string) `json:"-"`
 }
@@ -47,21 +40,38 @@ func (o Options) warn() func(string) {
 	return o.Warn
 }
 
-// Store is an open database. It is safe for concurrent use.
-type Store struct {
-	connect   func(context.Context) (conn, error) // makes a connection for reading
-	writer    *writer
-	submitter *writer // stores new jobs beside the writer; nil: the writer does
-	readers   *readers
+// domain is a part of Forebay that keeps rows in the database.
+type domain interface {
+	// attach comes first. The database is not open yet.
+	attach(*DB)
+	// join has the domain's participants join a writer. There are one or two.
+	join(*writer)
+}
+
+// What a domain may do besides.
+type (
+	// starter begins what goes on until the database closes. The writers work.
+	starter interface {
+		start(context.Context, Options) error
+	}
+	// hearer takes in, on a goroutine that is not the writer's, what other processes have committed.
+	hearer interface{ received(*notification) }
+	// stopper ends what start began. The writers have stopped.
+	stopper interface{ stop() }
+)
+
+// DB is an open database. It is safe for concurrent use.
+type DB struct {
+	connect func(context.Context) (conn, error) // makes a connection for reading
+	writer  *writer
+	beside  *writer // stores new rows beside the writer; nil: the writer does
+	domains []domain
+	readers *readers
 	// searchers are those for searches, which PostgreSQL plans as it thinks best; nil: readers do.
 	searchers      *readers
 	connectSearch  func(context.Context) (conn, error)
-	vectors        atomic.Pointer[VectorSupport] // nil: not looked for yet
 	watches        watches
-	names          names
-	topics         topicRules
 	endCheckpoints func()      // nil: there are none
-	endSlow        func()      // ends the goroutine that judges what takes long; nil: there is none
 	file           *sqliteFile // the SQLite file that is served; nil: none
 	health         health
 	clockBack      chan<- struct{} // to be told that the clock went back; nil: nobody listens
@@ -72,19 +82,20 @@ type Store struct {
 	closed         error
 }
 
-// Open opens the database, brings its schema up to date and checks that it is durable.
-func Open(ctx context.Context, opts Options) (s *Store, err error) {
+// openDB opens the database, brings its schema up to date and checks that it is durable. The domains are those whose rows
+// are written.
+func openDB(ctx context.Context, opts Options, domains ...domain) (d *DB, err error) {
 	if opts.URL != "" {
-		s, err = openPostgres(ctx, opts)
+		d, err = openPostgres(ctx, opts, domains)
 	} else {
-		s, err = openSQLite(opts)
+		d, err = openSQLite(opts, domains)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if s.alone {
+	if d.alone {
 		// Nobody else can hold these locks: their process is dead, for the file was free.
-		_, err = transact(ctx, s.writer, op{stage: stageSettle}, func(t *tx) (_ struct{}, err error) {
+		_, err = transact(ctx, d.writer, op{stage: stageSettle}, func(t *tx) (_ struct{}, err error) {
 			for _, p := range t.w.parts {
 				if h, ok := p.(heir); ok && err == nil {
 					err = h.takeOver(t)
@@ -93,41 +104,44 @@ func Open(ctx context.Context, opts Options) (s *Store, err error) {
 			return struct{}{}, err
 		})
 	}
-	if opts.Serve && err == nil {
-		err = s.PurgeDropped(ctx)
+	for _, m := range domains {
+		if s, ok := m.(starter); ok && err == nil {
+			err = s.start(ctx, opts)
+		}
 	}
 	if opts.Serve && err == nil {
 		var ahead bool
-		if ahead, err = s.madeAhead(ctx); ahead {
-			s.clockBack <- struct{}{}
+		if ahead, err = d.madeAhead(ctx); ahead {
+			d.clockBack <- struct{}{}
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(err, d.Close())
 	}
-	return s, nil
+	return d, nil
 }
 
-// start begins to write through the connection. publish tells other processes; nil: there are none.
-func (s *Store) start(c conn, opts Options, publish func(*notification)) (err error) {
+// begin begins to write through the connection. publish tells other processes; nil: there are none.
+func (s *DB) begin(c conn, opts Options, domains []domain, publish func(*notification)) (err error) {
 	s.readers = newReaders(s.connect)
 	if s.connectSearch != nil {
 		s.searchers = newReaders(s.connectSearch)
 	}
-	s.writer = newWriter(c, &s.watches, opts.Serve, publish)
-	joinAll(s.writer, s, opts)
+	s.writer, s.domains = newWriter(c, &s.watches, opts.Serve, publish), domains
+	for _, d := range domains {
+		d.attach(s)
+		d.join(s.writer)
+	}
 	if err = s.writer.loadParts(); err != nil {
 		c.Close()
 		s.release()
 		return c.domainError(err)
 	}
-	s.Identify(opts.Identities)
 	if err := s.startCheckpoints(); err != nil {
 		c.Close()
 		s.release()
 		return err
 	}
-	s.startJudging()
 	s.startHealth()
 	if opts.Serve {
 		back := make(chan struct{}, 1)
@@ -140,18 +154,20 @@ func (s *Store) start(c conn, opts Options, publish func(*notification)) (err er
 
 // Close waits for the transaction and the reads under way and closes the database. Calls that come
 // later fail.
-func (s *Store) Close() error {
+func (s *DB) Close() error {
 	s.closing.Do(func() {
 		s.stopHealth()
 		if s.endCheckpoints != nil {
 			s.endCheckpoints()
 		}
-		if s.submitter != nil {
-			s.closed = s.submitter.stop()
+		if s.beside != nil {
+			s.closed = s.beside.stop()
 		}
 		s.closed = errors.Join(s.closed, s.writer.stop())
-		if s.endSlow != nil {
-			s.endSlow()
+		for _, d := range s.domains {
+			if stops, ok := d.(stopper); ok {
+				stops.stop()
+			}
 		}
 		s.closed = errors.Join(s.closed, s.readers.close(), s.searchers.close())
 		s.release()
@@ -160,7 +176,7 @@ func (s *Store) Close() error {
 }
 
 // Check reports whether the database can be written to right now, by writing to it.
-func (s *Store) Check(ctx context.Context) error {
+func (s *DB) Check(ctx context.Context) error {
 	_, err := transact(ctx, s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 		return struct{}{}, t.prep("INSERT INTO probes (no, at) VALUES (1, ?1) ON CONFLICT (no) DO UPDATE SET at = ?1").int(t.now).exec()
 	})
@@ -168,13 +184,13 @@ func (s *Store) Check(ctx context.Context) error {
 }
 
 // Now is the database's time, about.
-func (s *Store) Now() time.Time { return fromMillis(s.writer.conn.now()) }
+func (s *DB) Now() time.Time { return fromMillis(s.writer.conn.now()) }
 
 // Here is a time of the database as this process's clock will show it, about.
-func (s *Store) Here(at time.Time) time.Time { return at.Add(time.Since(s.Now())) }
+func (s *DB) Here(at time.Time) time.Time { return at.Add(time.Since(s.Now())) }
 
 // Shared reports whether other processes may deliver from the database at the same time.
-func (s *Store) Shared() bool { return s.writer.shared() }
+func (s *DB) Shared() bool { return s.writer.shared() }
 
 func fromMillis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 

@@ -53,7 +53,7 @@ const rowBytes = 512
 
 // Submit stores the jobs, each with its message, its idempotency key and its first event, and puts
 // them in line. Each job's Err is its own: a key used with another body refuses that job alone.
-func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) {
+func (s *JobStore) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) {
 	size := 0
 	var keys []query
 	for i := range jobs {
@@ -87,7 +87,7 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 }
 
 // AtOnce is how many jobs one call of Submit had best store: a transaction takes all of a call, and others wait for it.
-func (s *Store) AtOnce() int {
+func (s *JobStore) AtOnce() int {
 	if s.writer.company.now() {
 		return sharedRows
 	}
@@ -235,7 +235,7 @@ func millis(at *time.Time) int64 {
 }
 
 // ForgetIdempotencyKeys drops up to limit keys made before that time and returns how many it dropped.
-func (s *Store) ForgetIdempotencyKeys(ctx context.Context, before time.Time, limit int) (int, error) {
+func (s *JobStore) ForgetIdempotencyKeys(ctx context.Context, before time.Time, limit int) (int, error) {
 	return transactIn(ctx, jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (int, error) {
 		return t.prep(`DELETE FROM idempotency WHERE no IN
 			(SELECT no FROM (SELECT no, created_at FROM idempotency ORDER BY no LIMIT ? + 0) AS oldest WHERE created_at < ?)`).

@@ -213,7 +213,7 @@ func TestSubmitterLeavesBudgetsAlone(t *testing.T) {
 		t.Error("the transaction has made a job ready that waited")
 	}
 	run(fmt.Sprintf("SELECT pg_advisory_unlock(%d)", applicationID))
-	s.received(&notification{lost: true})
+	s.hear(&notification{lost: true})
 	until(false) // as soon as the other writer looks
 }
 
@@ -271,7 +271,7 @@ func testSameKeyAtOnce(t *testing.T, claims bool) {
 	jobOf := func(id string) []NewJob {
 		return []NewJob{{ID: id, Tenant: tenant, Queue: queue, Task: "echo", MaxAttempts: 5, IdempotencyKey: "once", BodyHash: []byte("same")}}
 	}
-	writer := second.submitter
+	writer := second.beside
 	if claims {
 		writer = second.writer
 		c.part = jobsKey.in(writer)
@@ -280,7 +280,7 @@ func testSameKeyAtOnce(t *testing.T, claims bool) {
 			<-time.After(time.Millisecond)
 		}
 	}
-	if first.writerFor(jobOf("")) != first.submitter || second.writerFor(jobOf("")) != writer {
+	if first.writerFor(jobOf("")) != first.beside || second.writerFor(jobOf("")) != writer {
 		t.Fatal("the wrong writer would store the job")
 	}
 	var failed atomic.Int32

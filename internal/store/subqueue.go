@@ -42,7 +42,7 @@ type QueueRow struct {
 }
 
 // TenantName returns the name of the tenant with that number.
-func (s *Store) TenantName(ctx context.Context, no int64) (name string, err error) {
+func (s *QueueStore) TenantName(ctx context.Context, no int64) (name string, err error) {
 	s.names.mu.RLock()
 	name, ok := s.names.tenantNames[no]
 	s.names.mu.RUnlock()
@@ -69,7 +69,7 @@ func (s *Store) TenantName(ctx context.Context, no int64) (name string, err erro
 }
 
 // QueueRows returns all queues by name.
-func (s *Store) QueueRows(ctx context.Context) (queues []QueueRow, err error) {
+func (s *QueueStore) QueueRows(ctx context.Context) (queues []QueueRow, err error) {
 	err = s.read(ctx, func(c conn) error {
 		err := c.prep("SELECT no, name, paused FROM queues ORDER BY name").each(func(r row) error {
 			queues = append(queues, QueueRow{No: r.int(0), Name: r.text(1), Paused: r.int(2) != 0})
@@ -81,7 +81,7 @@ func (s *Store) QueueRows(ctx context.Context) (queues []QueueRow, err error) {
 }
 
 // SetPaused stops or restarts deliveries from a queue's main and retry subqueues.
-func (s *Store) SetPaused(ctx context.Context, queue int64, paused bool, audit Audit) error {
+func (s *QueueStore) SetPaused(ctx context.Context, queue int64, paused bool, audit Audit) error {
 	_, err := transactIn(ctx, queueKey, s.writer, op{stage: stageChange}, func(t *queueTx) (struct{}, error) {
 		value := int64(0)
 		if paused {

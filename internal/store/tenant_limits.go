@@ -19,7 +19,7 @@ func (t *tx) setLimits(tenant int64, limits forebay.TenantLimits) error {
 
 // ConfigureLimits takes in what the configuration says of tenants' limits, by the rule of
 // ConfigureBudgets: the latest change counts, whoever made it.
-func (s *Store) ConfigureLimits(ctx context.Context, wanted map[int64]forebay.TenantLimits) error {
+func (s *TenantStore) ConfigureLimits(ctx context.Context, wanted map[int64]forebay.TenantLimits) error {
 	_, err := transactIn(ctx, jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (struct{}, error) {
 		before := map[int64]string{}
 		err := t.prep("SELECT no, configured_limits FROM tenants WHERE configured_limits IS NOT NULL").each(func(r row) error {
@@ -52,7 +52,7 @@ func (s *Store) ConfigureLimits(ctx context.Context, wanted map[int64]forebay.Te
 }
 
 // TenantLimits returns what is set of a tenant's limits.
-func (s *Store) TenantLimits(ctx context.Context, tenant int64) (limits forebay.TenantLimits, err error) {
+func (s *TenantStore) TenantLimits(ctx context.Context, tenant int64) (limits forebay.TenantLimits, err error) {
 	err = s.read(ctx, func(c conn) error {
 		limits = forebay.TenantLimits{}
 		var text string
@@ -97,7 +97,7 @@ func sqlBounded(of string) string { return "SELECT count(*) FROM (" + of + " LIM
 
 // LimitUsed counts what a tenant has of what a limit is about, up to most of each kind of thing. Of stored bytes it tells
 // all.
-func (s *Store) LimitUsed(ctx context.Context, tenant int64, name forebay.LimitName, most int64) (used int64, err error) {
+func (s *TenantStore) LimitUsed(ctx context.Context, tenant int64, name forebay.LimitName, most int64) (used int64, err error) {
 	if name == forebay.LimitStoredBytes {
 		return s.storedBytes(ctx, tenant)
 	}
@@ -170,7 +170,7 @@ const (
 )
 
 // storedBytes sums what a tenant's jobs, messages, documents and orchestrations bring and have as results, wherever it is.
-func (s *Store) storedBytes(ctx context.Context, tenant int64) (total int64, err error) {
+func (s *TenantStore) storedBytes(ctx context.Context, tenant int64) (total int64, err error) {
 	for _, sql := range byteSums {
 		for after, rows := int64(0), int64(bytePage); rows == bytePage; {
 			var size int64
@@ -189,7 +189,7 @@ func (s *Store) storedBytes(ctx context.Context, tenant int64) (total int64, err
 }
 
 // messageBytes sums what a tenant's messages and the states of its sessions have. A copy that a topic made counts whole.
-func (s *Store) messageBytes(ctx context.Context, tenant int64) (total int64, err error) {
+func (s *TenantStore) messageBytes(ctx context.Context, tenant int64) (total int64, err error) {
 	for after, rows := int64(0), queuePage; rows == queuePage; {
 		var size, last int64
 		var large []int64
@@ -221,7 +221,7 @@ func (s *Store) messageBytes(ctx context.Context, tenant int64) (total int64, er
 }
 
 // addLaneBytes adds what a subqueue's messages have.
-func (s *Store) addSubqueueBytes(ctx context.Context, subqueue, total int64) (int64, error) {
+func (s *TenantStore) addSubqueueBytes(ctx context.Context, subqueue, total int64) (int64, error) {
 	for after, rows := int64(0), bytePage; rows == bytePage; {
 		var size, last int64
 		err := s.read(ctx, func(c conn) error {
@@ -240,7 +240,7 @@ func (s *Store) addSubqueueBytes(ctx context.Context, subqueue, total int64) (in
 }
 
 // NewSessions returns how many of these sessions a queue does not have.
-func (s *Store) NewSessions(ctx context.Context, q MessageQueue, ids map[string]bool) (fresh int64, err error) {
+func (s *TenantStore) NewSessions(ctx context.Context, q MessageQueue, ids map[string]bool) (fresh int64, err error) {
 	err = s.read(ctx, func(c conn) error {
 		fresh = int64(len(ids))
 		for id := range ids {
@@ -258,7 +258,7 @@ func (s *Store) NewSessions(ctx context.Context, q MessageQueue, ids map[string]
 }
 
 // HasRule reports whether a subscription has a rule of that name.
-func (s *Store) HasRule(ctx context.Context, sub MessageQueue, name string) (found bool, err error) {
+func (s *TenantStore) HasRule(ctx context.Context, sub MessageQueue, name string) (found bool, err error) {
 	err = s.read(ctx, func(c conn) error {
 		found, err = c.prep("SELECT queue FROM rules WHERE queue = ? AND name = ?").int(sub.No).text(name).one(func(row) {})
 		return err

@@ -132,7 +132,7 @@ const (
 
 // PutSubscription makes a subscription of the topic, with these rules, or changes the settings of one
 // that exists and leaves its rules alone. A topic may have at most limit of them.
-func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, rules []Rule, limit int) (stored MessageQueue, created bool, err error) {
+func (s *BusStore) PutSubscription(ctx context.Context, topic, sub MessageQueue, rules []Rule, limit int) (stored MessageQueue, created bool, err error) {
 	p, err := transactIn(ctx, busKey, s.writer, op{stage: stageChange, party: topic.Tenant, rows: entityRows}, func(t *busTx) (p putResult, err error) {
 		known, err := t.prep(sqlTopicNo).int(topic.No).one(func(r row) { topic = readMessageQueue(r) })
 		if err != nil {
@@ -164,7 +164,7 @@ func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, ru
 }
 
 // Topics returns a tenant's topics by name.
-func (s *Store) Topics(ctx context.Context, tenant int64) (topics []MessageQueue, err error) {
+func (s *BusStore) Topics(ctx context.Context, tenant int64) (topics []MessageQueue, err error) {
 	err = s.read(ctx, func(c conn) error {
 		return c.prep(sqlTenantQueues).int(tenant).int(1).each(func(r row) error {
 			topics = append(topics, readMessageQueue(r))
@@ -175,7 +175,7 @@ func (s *Store) Topics(ctx context.Context, tenant int64) (topics []MessageQueue
 }
 
 // Subscriptions returns a topic's subscriptions by name.
-func (s *Store) Subscriptions(ctx context.Context, topic MessageQueue) (subscriptions []MessageQueue, err error) {
+func (s *BusStore) Subscriptions(ctx context.Context, topic MessageQueue) (subscriptions []MessageQueue, err error) {
 	err = s.read(ctx, func(c conn) error {
 		return c.prep(sqlSubscriptions).int(topic.No).each(func(r row) error {
 			subscriptions = append(subscriptions, readMessageQueue(r))
@@ -189,7 +189,7 @@ func (s *Store) Subscriptions(ctx context.Context, topic MessageQueue) (subscrip
 type TopicCounts struct{ Subscriptions, Scheduled int64 }
 
 // TopicCounts counts what a topic has, up to limit messages.
-func (s *Store) TopicCounts(ctx context.Context, topic MessageQueue, limit int64) (counts TopicCounts, err error) {
+func (s *BusStore) TopicCounts(ctx context.Context, topic MessageQueue, limit int64) (counts TopicCounts, err error) {
 	err = s.read(ctx, func(c conn) error {
 		_, err := c.prep(`SELECT (SELECT count(*) FROM queues WHERE topic = ?1 AND kind = 'messages'), (SELECT count(*) FROM (SELECT 1 FROM messages WHERE lane = ?2 AND rank >= ?3 AND rank <= ?5 LIMIT ?4 + 0) m)`).
 			int(topic.No).int(int64(topic.Subqueue(false))).int(scheduledRank).int(limit).int(partRank).one(func(r row) { counts = TopicCounts{r.int(0), r.int(1)} })

@@ -119,7 +119,7 @@ func (j *judgement) rows(messages int) int {
 
 // judge asks the rules of a topic, all or none of the messages. With fresh it reads the topic's version first; a refusal holds
 // for the topic as it stands in any case. It returns nil if there is no such topic.
-func (s *Store) judge(ctx context.Context, no int64, messages []MessageContent, fresh bool) (*judgement, error) {
+func (s *BusStore) judge(ctx context.Context, no int64, messages []MessageContent, fresh bool) (*judgement, error) {
 	c := s.topics.get(no)
 	for {
 		if fresh || c == nil {
@@ -165,7 +165,7 @@ func (c *compiledTopic) judge(ctx context.Context, messages []MessageContent, at
 }
 
 // readTopic returns the topic with its rules as they stand, nil if there is none.
-func (s *Store) readTopic(ctx context.Context, no int64) (*compiledTopic, error) {
+func (s *BusStore) readTopic(ctx context.Context, no int64) (*compiledTopic, error) {
 	// Of several who need them one compiles the rules.
 	leave, err := s.topics.enter(ctx, no)
 	if err != nil {
@@ -216,7 +216,7 @@ func (c conn) topicNo(no int64) (topic MessageQueue, found bool, err error) {
 }
 
 // activateSlow judges a scheduled message and then activates it, unless it or its topic has changed meanwhile.
-func (s *Store) activateSlow(ctx context.Context, m slowMessage) error {
+func (s *BusStore) activateSlow(ctx context.Context, m slowMessage) error {
 	var a arrival
 	var p part
 	waits := false

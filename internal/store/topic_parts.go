@@ -60,7 +60,7 @@ func (t *busTx) storePart(topic MessageQueue, seq int64, a arrival, picks int) e
 
 // handOut makes the copies of messages that wait in a topic, and of those before them. What it leaves, for the database fails or the
 // caller is gone, the writer does.
-func (s *Store) handOut(ctx context.Context, topic MessageQueue, sent sent, judged *judgement) {
+func (s *BusStore) handOut(ctx context.Context, topic MessageQueue, sent sent, judged *judgement) {
 	picks := map[int64][]picked{}
 	if judged != nil {
 		for i, seq := range sent.seqs {
@@ -254,7 +254,7 @@ func (t *busTx) tendPart(m dueMessage) error {
 
 // handOutSlow makes the next copies of a message that takes too long to judge for a transaction. What takes too long even so counts as
 // what a rule cannot judge: no message keeps those behind it waiting.
-func (s *Store) handOutSlow(ctx context.Context, m slowMessage, p part) error {
+func (s *BusStore) handOutSlow(ctx context.Context, m slowMessage, p part) error {
 	c, err := s.readTopic(ctx, m.topic)
 	if c == nil || err != nil {
 		return err

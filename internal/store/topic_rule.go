@@ -22,7 +22,7 @@ type RuleLimits struct {
 }
 
 // PutRule adds a rule to a subscription, or replaces the one of that name. created reports which.
-func (s *Store) PutRule(ctx context.Context, sub MessageQueue, r Rule, limits RuleLimits) (stored Rule, created bool, err error) {
+func (s *BusStore) PutRule(ctx context.Context, sub MessageQueue, r Rule, limits RuleLimits) (stored Rule, created bool, err error) {
 	type put struct {
 		Rule
 		created bool
@@ -127,7 +127,7 @@ func (t *busTx) insertRule(queue int64, r Rule) error {
 }
 
 // DeleteRule removes a rule and reports whether it was there.
-func (s *Store) DeleteRule(ctx context.Context, sub MessageQueue, name string) (deleted bool, err error) {
+func (s *BusStore) DeleteRule(ctx context.Context, sub MessageQueue, name string) (deleted bool, err error) {
 	return transactIn(ctx, busKey, s.writer, op{stage: stageChange, party: sub.Tenant, rows: entityRows}, func(t *busTx) (bool, error) {
 		q, found, err := t.messageQueue(sub.No)
 		if err != nil {
@@ -156,7 +156,7 @@ func ruleAudit(ctx context.Context, verb string, sub MessageQueue, name string, 
 const sqlRules = "SELECT name, settings, created_at FROM rules WHERE queue = ? ORDER BY name"
 
 // Rules returns a subscription's rules by name.
-func (s *Store) Rules(ctx context.Context, sub MessageQueue) (rules []Rule, err error) {
+func (s *BusStore) Rules(ctx context.Context, sub MessageQueue) (rules []Rule, err error) {
 	err = s.read(ctx, func(c conn) error {
 		return c.prep(sqlRules).int(sub.No).each(func(r row) error {
 			rule := Rule{Name: r.text(0), CreatedAt: fromMillis(r.int(2))}

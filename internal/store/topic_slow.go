@@ -121,7 +121,7 @@ func (s *slowMessages) judged(m slowMessage) {
 }
 
 // startJudging starts the goroutines that judge what takes long.
-func (s *Store) startJudging() {
+func (s *BusStore) startJudging() {
 	slow := newSlowMessages()
 	var running sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
@@ -136,7 +136,7 @@ func (s *Store) startJudging() {
 }
 
 // judgeSlow activates such messages, one after the other, until ctx ends.
-func (s *Store) judgeSlow(ctx context.Context, slow *slowMessages) {
+func (s *BusStore) judgeSlow(ctx context.Context, slow *slowMessages) {
 	for {
 		m, ok := slow.next(ctx)
 		if !ok {

@@ -2,8 +2,6 @@ package store
 
 import (
 	"sync"
-
-	"github.com/forebayhq/forebay"
 )
 
 // watches tells those who follow a job that it changed, and listeners of what else happens.
@@ -11,21 +9,12 @@ type watches struct {
 	mu    sync.Mutex
 	bySeq map[int64][]chan struct{}
 
-	// Of transactions of this process:
-	commits     listener[Commit]
-	jobs        listener[JobTally]
-	activities  listener[int]
-	deployments listener[forebay.DeploymentChange]
-	budgets     listener[forebay.BudgetEvent]
-	// Of other processes:
-	cancelled listener[int64] // tokens of locks that a cancel voided
-	webhooks  listener[struct{}]
-	keys      listener[struct{}]
+	commits listener[Commit] // of transactions of this process
 }
 
 // Watch returns a channel that gets a value after each change of the job, never more than one
 // pending, until stop is called.
-func (s *Store) Watch(seq int64) (changes <-chan struct{}, stop func()) {
+func (s *DB) Watch(seq int64) (changes <-chan struct{}, stop func()) {
 	w := &s.watches
 	c := make(chan struct{}, 1)
 	w.mu.Lock()
@@ -82,19 +71,17 @@ func (w *watches) wake(seq int64) {
 	}
 }
 
-// received passes what another process has done on to whom it concerns.
-func (s *Store) received(n *notification) {
+// hear passes what another process has done on to whom it concerns.
+func (s *DB) hear(n *notification) {
 	if n.lost || n.many[wordChanged] {
 		s.watches.notifyAll()
 	} else {
 		n.each(wordChanged, func(seq, _, _ int64) { s.watches.notify([]int64{seq}) })
 	}
-	n.each(wordCancelled, func(token, _, _ int64) { s.watches.cancelled.tell(token) })
-	if n.lost || n.has(wordWebhooks) {
-		s.watches.webhooks.tell(struct{}{})
-	}
-	if n.has(wordKeys) { // one that was missed is found by looking
-		s.watches.keys.tell(struct{}{})
+	for _, d := range s.domains {
+		if h, ok := d.(hearer); ok {
+			h.received(n)
+		}
 	}
 	select {
 	case s.writer.received <- n:

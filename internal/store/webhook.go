@@ -72,7 +72,7 @@ func (c conn) webhooks(sql string, bind func(statement) statement) (list []Webho
 }
 
 // Webhooks returns a tenant's webhooks by name.
-func (s *Store) Webhooks(ctx context.Context, tenant int64) (list []Webhook, err error) {
+func (s *WebhookStore) Webhooks(ctx context.Context, tenant int64) (list []Webhook, err error) {
 	err = s.read(ctx, func(c conn) error {
 		list, err = c.webhooks("WHERE w.tenant = ? ORDER BY w.name", func(st statement) statement { return st.int(tenant) })
 		return err
@@ -81,7 +81,7 @@ func (s *Store) Webhooks(ctx context.Context, tenant int64) (list []Webhook, err
 }
 
 // ActiveWebhooks returns every tenant's webhooks that are to be delivered to.
-func (s *Store) ActiveWebhooks(ctx context.Context) (list []Webhook, err error) {
+func (s *WebhookStore) ActiveWebhooks(ctx context.Context) (list []Webhook, err error) {
 	err = s.read(ctx, func(c conn) error {
 		list, err = c.webhooks("JOIN queues q ON q.no = w.queue WHERE w.disabled_at IS NULL AND q.kind = 'messages' ORDER BY w.queue",
 			func(st statement) statement { return st })
@@ -93,7 +93,7 @@ func (s *Store) ActiveWebhooks(ctx context.Context) (list []Webhook, err error) 
 const sqlOneWebhook = "WHERE w.tenant = ? AND w.name = ?"
 
 // Webhook returns a tenant's webhook of that name.
-func (s *Store) Webhook(ctx context.Context, tenant int64, name string) (w Webhook, err error) {
+func (s *WebhookStore) Webhook(ctx context.Context, tenant int64, name string) (w Webhook, err error) {
 	err = s.read(ctx, func(c conn) error {
 		w, err = c.webhook(tenant, name)
 		return err
@@ -118,7 +118,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // CreateWebhook makes a webhook and its subscription, and the tenant's topic of job events where that
 // does not exist yet.
-func (s *Store) CreateWebhook(ctx context.Context, w Webhook, audit Audit) (Webhook, error) {
+func (s *WebhookStore) CreateWebhook(ctx context.Context, w Webhook, audit Audit) (Webhook, error) {
 	return transactIn(ctx, webhookKey, s.writer, op{stage: stageChange}, func(t *webhookTx) (Webhook, error) {
 		var count, same int64
 		if _, err := t.prep("SELECT count(*), count(*) FILTER (WHERE name = ?) FROM webhooks WHERE tenant = ?").text(w.Name).int(w.Tenant).
@@ -241,7 +241,7 @@ UPDATE webhooks SET queue = ?, url = ?, event_types = ?, concurrency = ?, update
 WHERE tenant = ? AND name = ?`
 
 // UpdateWebhook gives a webhook other settings. If its subscription was deleted it gets a new one.
-func (s *Store) UpdateWebhook(ctx context.Context, w Webhook, audit Audit) (Webhook, error) {
+func (s *WebhookStore) UpdateWebhook(ctx context.Context, w Webhook, audit Audit) (Webhook, error) {
 	return transactIn(ctx, webhookKey, s.writer, op{stage: stageChange}, func(t *webhookTx) (Webhook, error) {
 		before, err := t.webhook(w.Tenant, w.Name)
 		if err != nil {
@@ -285,7 +285,7 @@ func (t *webhookTx) endWebhookDeliveries() error {
 }
 
 // DeleteWebhook removes a webhook with its subscription and everything that waits there.
-func (s *Store) DeleteWebhook(ctx context.Context, tenant int64, name string, audit Audit) error {
+func (s *WebhookStore) DeleteWebhook(ctx context.Context, tenant int64, name string, audit Audit) error {
 	_, err := transactIn(ctx, webhookKey, s.writer, op{stage: stageChange}, func(t *webhookTx) (struct{}, error) {
 		w, err := t.webhook(tenant, name)
 		if err != nil {
@@ -310,7 +310,7 @@ func (s *Store) DeleteWebhook(ctx context.Context, tenant int64, name string, au
 
 // RotateWebhookSecret makes a new secret the current one. The others go on signing for the overlap, at
 // most; those that have ended are forgotten.
-func (s *Store) RotateWebhookSecret(ctx context.Context, tenant int64, name, secret string, overlap time.Duration, audit Audit) (Webhook, error) {
+func (s *WebhookStore) RotateWebhookSecret(ctx context.Context, tenant int64, name, secret string, overlap time.Duration, audit Audit) (Webhook, error) {
 	return transactIn(ctx, webhookKey, s.writer, op{stage: stageChange}, func(t *webhookTx) (Webhook, error) {
 		w, err := t.webhook(tenant, name)
 		if err != nil {

@@ -115,7 +115,7 @@ func (d *deliveries) request(wait bool) ReceiveRequest {
 func (d *deliveries) take(process int, found bool, when string) (m Message) {
 	d.Helper()
 	s := d.stores[process]
-	s.received(&notification{lost: true}) // it may not have heard yet what the other one did
+	s.hear(&notification{lost: true}) // it may not have heard yet what the other one did
 	got, err := s.Receive(background, d.request(false))
 	if err != nil {
 		d.Fatal(err)
@@ -175,7 +175,7 @@ func (d *deliveries) settle(process int, m Message, o WebhookOutcome) {
 
 func (d *deliveries) pass(t time.Duration) {
 	d.engine.pass(d.stores[0], t)
-	d.stores[1].received(&notification{lost: true})
+	d.stores[1].hear(&notification{lost: true})
 }
 
 // paused returns for how long the webhook says that nothing is sent.

@@ -46,7 +46,7 @@ type hookModel struct {
 func (m *hookModel) store(t *rapid.T) *Store {
 	s := rapid.SampledFrom(m.stores).Draw(t, "process")
 	if m.latest != nil && s != m.latest { // what the other one has done may not have been heard of yet
-		s.received(&notification{lost: true})
+		s.hear(&notification{lost: true})
 	}
 	m.latest = s
 	return s

@@ -29,7 +29,7 @@ const webhookPatience = 5 * 24 * time.Hour
 // SettleWebhook ends a delivery of the webhook that this subscription belongs to: it settles the
 // message, notes the try, changes the breaker, and disables the webhook if that is due, which disabled
 // reports. It returns forebay.ErrLockLost and changes nothing once the lock has ended.
-func (s *Store) SettleWebhook(ctx context.Context, queue int64, l Lock, o WebhookOutcome) (disabled bool, err error) {
+func (s *WebhookStore) SettleWebhook(ctx context.Context, queue int64, l Lock, o WebhookOutcome) (disabled bool, err error) {
 	return transactIn(ctx, webhookKey, s.writer, op{stage: stageSettle}, func(t *webhookTx) (bool, error) {
 		subqueue := SubqueueOf(queue, SubqueueMain)
 		m, err := t.held(subqueue, l, nil)
@@ -156,7 +156,7 @@ func (t *webhookTx) disableWebhook(queue int64, reason string) (disabled bool, e
 }
 
 // WebhookTries returns the latest tries of the webhook with this subscription, newest first.
-func (s *Store) WebhookTries(ctx context.Context, queue int64, limit int) (tries []forebay.WebhookTry, err error) {
+func (s *WebhookStore) WebhookTries(ctx context.Context, queue int64, limit int) (tries []forebay.WebhookTry, err error) {
 	err = s.read(ctx, func(c conn) error {
 		return c.prep(`SELECT message_id, event_type, at, number, status, failure, detail, duration, outcome, next_at FROM webhook_tries
 WHERE queue = ? ORDER BY no DESC LIMIT ? + 0`).int(queue).int(int64(limit)).each(func(r row) error {
@@ -175,7 +175,7 @@ WHERE seq = ?3 AND lane + 0 = ?4 AND (token IS NULL OR visible <= ?2)`
 
 // Redeliver sends dead letters of a webhook back to be tried anew: those with these numbers, or,
 // without any, the oldest up to limit. It returns how many it found there and not locked.
-func (s *Store) Redeliver(ctx context.Context, queue int64, seqs []int64, limit int, audit Audit) (moved int, err error) {
+func (s *WebhookStore) Redeliver(ctx context.Context, queue int64, seqs []int64, limit int, audit Audit) (moved int, err error) {
 	return transactIn(ctx, webhookKey, s.writer, op{stage: stageChange}, func(t *webhookTx) (int, error) {
 		from, to := SubqueueOf(queue, SubqueueDeadLetter), SubqueueOf(queue, SubqueueMain)
 		moving := seqs

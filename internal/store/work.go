@@ -130,13 +130,13 @@ func (c *workClaim) unserve() {
 }
 
 // claimWork waits for work of a kind.
-func (s *Store) claimWork(ctx context.Context, kind WorkKind, req WorkRequest) (*workClaim, error) {
+func (s *OrchestrationStore) claimWork(ctx context.Context, kind WorkKind, req WorkRequest) (*workClaim, error) {
 	c := &workClaim{WorkRequest: req, part: orchestrateKey.in(s.writer), waiter: newWaiter(), kind: kind}
 	return c, await(ctx, s.writer, c, &c.waiter)
 }
 
 // Reconsider has the claims that wait asked again whose work they take.
-func (s *Store) Reconsider(ctx context.Context) error {
+func (s *OrchestrationStore) Reconsider(ctx context.Context) error {
 	_, err := transactIn(ctx, orchestrateKey, s.writer, op{stage: stageChange}, func(*orchestrateTx) (struct{}, error) { return struct{}{}, nil })
 	return err
 }
