@@ -6,20 +6,10 @@ import "context"
 // on the connection that it writes through. The lock ends with the connection, so those that hold it are
 // those that live.
 const (
-	sqlAnswer    = "SELECT pg_advisory_lock_shared(1180844410, hashtext(current_setting('search_path') || ' ' || ?))"
 	sqlAnswering = `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1180844410 AND objsubid = 2
   AND objid = CAST(hashtext(current_setting('search_path') || ' ' || ?) AS oid)
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 )
-
-// announce takes the lock, again with each new connection.
-func (c *postgresConn) announce() error {
-	if c.answers == "" {
-		return nil
-	}
-	_, err := conn{driver: c}.prep(sqlAnswer).text(c.answers).one(func(row) {})
-	return err
-}
 
 // Answering returns how many processes answer the same kind of requests on this database; at least 1,
 // which is this one.

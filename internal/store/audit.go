@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,21 +29,22 @@ func (t *auditTx) append(a Audit) (err error) {
 		return nil
 	}
 	if t.end == nil {
-		if t.end, err = t.readAuditEnd(); err != nil {
+		if t.end, err = readAuditEnd(t.conn); err != nil {
 			return err
 		}
 	}
 	a = a.storable()
-	if err := t.appendAudit(t.end, t.now, a); err != nil || a.Actor == forebay.ServerActor && isJobEvent(a.Action) {
+	if err := appendAudit(t.conn, t.end, t.now, a); err != nil || a.Actor == forebay.ServerActor && isJobEvent(a.Action) {
 		return err
 	}
-	return t.addAuditAct(t.end.number, a)
+	return addAuditAct(t.conn, t.end.number, a)
 }
 
 // sqlAddAuditAct finds the number there only where somebody has cut the end of the log off: acts go on all the same.
-const sqlAddAuditAct = "INSERT INTO audit_acts (no, tenant, actor, action) VALUES (?, ?, ?, ?) ON CONFLICT (no) DO NOTHING"
+var sqlAddAuditAct = merges("INSERT INTO audit_acts (no, tenant, actor, action) VALUES (?, ?, ?, ?) ON CONFLICT (no) DO NOTHING",
+	"INSERT INTO audit_acts (no, tenant, actor, action) SELECT p1, p2, p3, p4 FROM %s ON CONFLICT (no) DO NOTHING")
 
-func (c conn) addAuditAct(number int64, a Audit) error {
+func addAuditAct(c conn, number int64, a Audit) error {
 	return c.prep(sqlAddAuditAct).int(number).text(a.Tenant).text(a.Actor).text(a.Action).exec()
 }
 
@@ -60,7 +60,7 @@ type auditEnd struct {
 }
 
 // readAuditEnd is for each transaction: another process may have written since the one before.
-func (c conn) readAuditEnd() (*auditEnd, error) {
+func readAuditEnd(c conn) (*auditEnd, error) {
 	end := &auditEnd{hash: forebay.NoAuditHash}
 	_, err := c.prep("SELECT no, hash FROM audit ORDER BY no DESC LIMIT 1").one(func(r row) {
 		end.number, end.hash = r.int(0), hex.EncodeToString(r.blob(1))
@@ -80,7 +80,7 @@ func (a Audit) storable() Audit {
 }
 
 // appendAudit chains a row to the last one.
-func (c conn) appendAudit(end *auditEnd, at int64, a Audit) error {
+func appendAudit(c conn, end *auditEnd, at int64, a Audit) error {
 	e := forebay.AuditEntry{Number: end.number + 1, PreviousHash: end.hash, At: fromMillis(at),
 		Tenant: a.Tenant, Actor: a.Actor, Action: a.Action, Target: a.Target, Detail: a.Detail}
 	end.number, end.hash = e.Number, e.ComputeHash()
@@ -94,45 +94,6 @@ func (c conn) appendAudit(end *auditEnd, at int64, a Audit) error {
 	}
 	return c.prep("INSERT INTO audit (no, at, tenant, actor, action, target, detail, prev, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)").
 		int(e.Number).int(at).text(a.Tenant).text(a.Actor).text(a.Action).text(a.Target).text(a.Detail).blob(previous).blob(hash).exec()
-}
-
-// entityAudit is the audit row of a change to a queue of messages, a topic or a subscription, or to
-// what is in it.
-func entityAudit(ctx context.Context, verb string, q MessageQueue, detail any) Audit {
-	tenant, name, _ := strings.Cut(q.Name, "/")
-	kind := "queue"
-	switch {
-	case q.IsTopic:
-		kind = "topic"
-	case q.Topic != 0:
-		kind = "subscription"
-	}
-	a := Audit{Tenant: tenant, Actor: forebay.ActorOf(ctx), Action: verb + "-" + kind, Target: name}
-	if detail != nil {
-		if b, err := json.Marshal(detail); err == nil {
-			a.Detail = string(b)
-		}
-	}
-	return a
-}
-
-// auditDetail is what the audit log says of a queue's settings.
-func (q MessageQueue) auditDetail() any {
-	return struct {
-		forebay.MessageQueueSettings
-		DeadLetterFilterErrors bool `json:"dead_letter_filter_errors,omitempty"`
-	}{forebay.MessageQueueSettings{
-		LockSeconds: q.Lock.Seconds(), MaxDeliveryCount: q.MaxDeliveries, DefaultTTLSeconds: q.DefaultTTL.Seconds(),
-		DeadLetterOnExpiration: q.DeadLetterExpired, DuplicateWindowSeconds: q.DuplicateWindow.Seconds(), RequiresSession: &q.RequiresSession,
-		ForwardTo: q.ForwardTo, ForwardDeadLettersTo: q.ForwardDeadLettersTo, AutoDeleteOnIdleSeconds: q.Idle.Seconds(),
-	}, q.DeadLetterFilterErrors}
-}
-
-// sameSettings reports whether a put changed nothing, as when a program makes sure at its start that
-// its queue is there.
-func sameSettings(before, after MessageQueue) bool {
-	before.No, before.CreatedAt, before.Version, before.TopicIdle, before.HandsOut = after.No, after.CreatedAt, after.Version, after.TopicIdle, after.HandsOut
-	return before == after
 }
 
 const (
@@ -166,7 +127,7 @@ func (s *AuditStore) auditEntries(ctx context.Context, f forebay.AuditFilter, be
 	err = s.read(ctx, func(c conn) error {
 		entries = nil
 		if below <= 0 {
-			end, err := c.readAuditEnd()
+			end, err := readAuditEnd(c)
 			if err != nil {
 				return err
 			}

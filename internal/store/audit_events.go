@@ -43,7 +43,7 @@ func (t *jobsTx) auditEvents() error {
 	}
 	slices.Sort(seqs)
 	jobs := make(map[int64]auditedJob, len(seqs))
-	err := t.eachOf(auditedColumns, ofAuditedJobs, slices.Compact(seqs), func(r row) error {
+	err := eachOf(t.conn, auditedColumns, ofAuditedJobs, slices.Compact(seqs), func(r row) error {
 		jobs[r.int(0)] = auditedJob{tenant: r.text(1), id: r.text(2), task: r.text(3), queue: r.text(4)}
 		return nil
 	})

@@ -277,3 +277,11 @@ const (
 	keepSpending  = 400 * 24 * time.Hour
 	keepLostHolds = 24 * time.Hour // in which a worker may still say what a call used
 )
+
+func plausible(n, most int64) int64 { return min(max(n, 0), most) }
+
+// What a provider says it used is bounded, so that sums over attempts cannot overflow.
+const (
+	maxTokens = 1 << 40
+	maxCost   = int64(1_000_000 * forebay.Dollar)
+)

@@ -10,34 +10,6 @@ import (
 // configurationActor is who has set a budget that the configuration says.
 const configurationActor = "configuration"
 
-// SetTenant sets what settings says of a tenant, with its entries for the audit log. It takes effect at once.
-func (s *AdmissionStore) SetTenant(ctx context.Context, tenant int64, settings forebay.TenantSettings, entries ...Audit) error {
-	_, err := transactIn(ctx, admissionKey, s.writer, op{stage: stageChange}, func(t *admissionTx) (struct{}, error) {
-		if settings.Budget != nil {
-			if err := t.setBudget(tenant, "", *settings.Budget, entries[0].Actor, nil); err != nil {
-				return struct{}{}, err
-			}
-		}
-		if settings.Concurrency != nil {
-			if err := t.setConcurrency(tenant, int64(*settings.Concurrency)); err != nil {
-				return struct{}{}, err
-			}
-		}
-		if settings.Limits != nil {
-			if err := t.setLimits(tenant, *settings.Limits); err != nil {
-				return struct{}{}, err
-			}
-		}
-		for _, entry := range entries {
-			if err := auditIn(t.tx, entry); err != nil {
-				return struct{}{}, err
-			}
-		}
-		return struct{}{}, nil
-	})
-	return err
-}
-
 // ConfigureBudgets takes in what the configuration says of tenants' own budgets. It wins over what was
 // set since it was heard last only if it has changed: the latest change counts, whoever made it. A tenant
 // that it says nothing of any more has no limits any more.
@@ -162,26 +134,6 @@ func readBudgetRow(r row, now int64) BudgetRow {
 		row.Usage = append(row.Usage, readSpending(r, 7+5*kind, kind, periodStart(kind, now)).use())
 	}
 	return row
-}
-
-// TenantRow is a tenant.
-type TenantRow struct {
-	No          int64
-	Name        string
-	Paused      bool  // none of its jobs is delivered
-	Concurrency int64 // how many of its jobs may run at once; 0: any number
-}
-
-// Tenants returns the tenant of a name, if there is one, or all ("") by name.
-func (s *AdmissionStore) Tenants(ctx context.Context, name string) (tenants []TenantRow, err error) {
-	err = s.read(ctx, func(c conn) error {
-		tenants = nil
-		return c.prep("SELECT no, name, paused, concurrency FROM tenants WHERE name = ?1 OR ?1 = '' ORDER BY name LIMIT ?2 + 0").text(name).int(maxBudgetRows).each(func(r row) error {
-			tenants = append(tenants, TenantRow{r.int(0), r.text(1), r.int(2) != 0, r.int(3)})
-			return nil
-		})
-	})
-	return tenants, err
 }
 
 // NoUse is what was used of a budget that there is not.

@@ -10,7 +10,8 @@ const (
 	maxResumed = 256
 )
 
-const sqlPark = "UPDATE messages SET visible = ?, waiting = 'budget' WHERE seq = ?"
+var sqlPark = merges("UPDATE messages SET visible = ?, waiting = 'budget' WHERE seq = ?",
+	"UPDATE messages m SET visible = p1, waiting = 'budget' FROM %s WHERE m.seq = ANY (ARRAY[p2])")
 
 const sqlWait = `
 INSERT INTO budget_waits (seq, budget, rank, key_id, until, tokens, cost) VALUES (?, ?, ?, ?, ?, ?, ?)

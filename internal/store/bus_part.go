@@ -52,7 +52,7 @@ func newBusTx(t *tx, p *busPart) *busTx {
 }
 
 func (p *busPart) load() (err error) {
-	p.nextTask, err = p.conn.nextDueMessages()
+	p.nextTask, err = nextDueMessages(p.conn)
 	return err
 }
 
@@ -149,7 +149,7 @@ func (p *busPart) serve(t *tx) error {
 		if err := b.tendMessages(); err != nil {
 			return err
 		}
-		next, err := b.nextDueMessages()
+		next, err := nextDueMessages(b.conn)
 		if err != nil {
 			return err
 		}

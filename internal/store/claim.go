@@ -24,12 +24,6 @@ type ClaimRequest struct {
 	Held func(why forebay.WaitReason)
 }
 
-// Lock is the right to settle one delivery. A token is new at each delivery.
-type Lock struct {
-	Seq   int64
-	Token int64
-}
-
 // Delivery is a job handed to a worker under a lock.
 type Delivery struct {
 	Lock
@@ -209,9 +203,11 @@ func readCandidate(r row, subqueue Subqueue) candidate {
 	return c
 }
 
-const sqlLock = `
+var sqlLock = merges(`
 UPDATE messages SET visible = ?, token = ?, locked_at = ?, deliveries = deliveries + 1, number = ?, version = ?,
-  started_at = coalesce(started_at, ?), announced = ?, waiting = NULL WHERE seq = ?`
+  started_at = coalesce(started_at, ?), announced = ?, waiting = NULL WHERE seq = ?`,
+	`UPDATE messages m SET visible = p1, token = p2, locked_at = p3, deliveries = deliveries + 1, number = p4, version = p5,
+  started_at = coalesce(started_at, p6), announced = p7, waiting = NULL FROM %s WHERE m.seq = ANY (ARRAY[p8])`)
 
 // take locks a candidate for the claim, unless its time or its deliveries have run out.
 func (t *jobsTx) take(m *candidate, c *claim) error {

@@ -41,7 +41,7 @@ func Compact(ctx context.Context, opts Options) (done Compacted, err error) {
 	if err != nil {
 		return done, err
 	}
-	if err := c.refuseUnfinishedCopy(); err != nil {
+	if err := refuseUnfinished(c); err != nil {
 		return done, errors.Join(err, c.Close())
 	}
 	c.SetInterrupt(ctx.Done())

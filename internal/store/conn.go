@@ -26,6 +26,8 @@ type driver interface {
 	askNow(at *int64, q question) error
 	// askAll asks several questions, in their order; where each would take a round trip, in one.
 	askAll(questions []question) error
+	// arrays reports whether parameters may be arrays, so that one statement does for many rows.
+	arrays() bool
 	// explain turns an error of the database into one that says what a caller can do; others are
 	// returned as they are.
 	explain(err error) error
@@ -291,4 +293,30 @@ func (c conn) domainError(err error) error {
 		return err
 	}
 	return c.explain(err)
+}
+
+// finish commits a transaction or, if it has failed, rolls it back.
+func finish(d driver, err error) error {
+	if err == nil {
+		err = d.commit()
+	}
+	if err != nil {
+		err = errors.Join(err, d.rollback())
+	}
+	return err
+}
+
+// earliest returns the first of the times that these statements find; 0: they find none.
+func (c conn) earliest(statements ...string) (first int64, err error) {
+	for _, sql := range statements {
+		_, err := c.prep(sql).one(func(r row) {
+			if at := r.int(0); at > 0 && (first == 0 || at < first) {
+				first = at
+			}
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return first, nil
 }

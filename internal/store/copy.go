@@ -103,13 +103,11 @@ type copyEngine interface {
 	hasTable(name string) (bool, error)
 	// nextSeq is the first sequence number that no message was ever given.
 	nextSeq() (int64, error)
-	// continueFrom makes the database number on: messages from nextSeq, rows after those of the tables.
-	continueFrom(nextSeq int64, tables []copyTable) error
+	// continueFrom makes the database number on: messages from nextSeq, rows of tables by their columns.
+	continueFrom(nextSeq int64, numbered map[string]string) error
 	// drop drops these tables and whatever else the migrations have made.
 	drop(tables []string) error
 }
-
-const takenFromCopy = "a Forebay server is running on this database, or another copy; stop it first"
 
 // openSource takes a database that is to be copied.
 func openSource(ctx context.Context, opts Options) (*side, error) {
@@ -272,7 +270,7 @@ func (c *copying) origin() ([]byte, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%d", schemaVersion())
 	for _, table := range c.tables {
-		rows, err := c.source.rows(table, nil, 1)
+		rows, err := rowsAfter(c.source.conn, table, nil, 1)
 		if err != nil {
 			return nil, err
 		}
@@ -295,7 +293,7 @@ func (c *copying) copyTable(ctx context.Context, table copyTable) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		chunk, err := c.source.chunk(table, position)
+		chunk, err := chunkAfter(c.source.conn, table, position)
 		if err != nil {
 			return c.ofSource(fmt.Errorf("read %s: %w", table.name, err))
 		}
@@ -306,7 +304,7 @@ func (c *copying) copyTable(ctx context.Context, table copyTable) error {
 		done += int64(len(chunk))
 		err = c.target.transaction(func(t conn) error {
 			for _, cells := range chunk {
-				if err := t.insert(table, cells); err != nil {
+				if err := insertRow(t, table, cells); err != nil {
 					return err
 				}
 			}
@@ -335,11 +333,11 @@ func (c *copying) verify(ctx context.Context, table copyTable, report *CopyRepor
 	var group errgroup.Group
 	var original, made tableSum
 	group.Go(func() (err error) {
-		original, err = c.source.sum(ctx, table, func(int64) {})
+		original, err = sumTable(c.source.conn, ctx, table, func(int64) {})
 		return c.ofSource(err)
 	})
 	group.Go(func() (err error) {
-		made, err = c.target.sum(ctx, table, func(rows int64) { c.progress(CopyProgress{table.name, rows, true}) })
+		made, err = sumTable(c.target.conn, ctx, table, func(rows int64) { c.progress(CopyProgress{table.name, rows, true}) })
 		return c.ofTarget(err)
 	})
 	if err := group.Wait(); err != nil {
@@ -363,11 +361,22 @@ func (c *copying) finish() error {
 		return c.ofSource(err)
 	}
 	return c.ofTarget(c.target.transaction(func(t conn) error {
-		if err := c.target.engine.continueFrom(next, c.tables); err != nil {
+		if err := c.target.engine.continueFrom(next, numberedOf(c.tables)); err != nil {
 			return fmt.Errorf("set the next numbers: %w", err)
 		}
 		return t.prep("DROP TABLE " + copyMark).exec()
 	}))
+}
+
+// numberedOf returns, of the tables whose rows the database numbers, the columns that have the numbers.
+func numberedOf(tables []copyTable) map[string]string {
+	numbered := map[string]string{}
+	for _, table := range tables {
+		if table.numbered() {
+			numbered[table.name] = table.names(table.key)
+		}
+	}
+	return numbered
 }
 
 // transaction runs f in a transaction.

@@ -55,31 +55,3 @@ func openSQLiteSide(path string, open func(path string) (*sqliteConn, error)) (*
 		release()
 	}}, nil
 }
-
-func (c *sqliteConn) refuseUnfinishedCopy() error { return refuseUnfinished(c) }
-
-func (c *sqliteConn) hasTable(name string) (found bool, err error) {
-	return conn{driver: c}.prep("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?").text(name).one(func(row) {})
-}
-
-func (c *sqliteConn) nextSeq() (next int64, err error) {
-	_, err = conn{driver: c}.prep(sqlNextSeq).one(func(r row) { next = r.int(0) })
-	return next, err
-}
-
-// continueFrom has to count only messages; rows are numbered after the last one there is.
-func (c *sqliteConn) continueFrom(nextSeq int64, _ []copyTable) error {
-	return conn{driver: c}.prep(sqlCount).text("seq").int(nextSeq).exec()
-}
-
-func (c *sqliteConn) drop(tables []string) error {
-	for _, name := range append(tables, wordsTable) {
-		if err := c.run("DROP TABLE " + name); err != nil {
-			return err
-		}
-	}
-	if err := c.run("PRAGMA user_version = 0"); err != nil {
-		return err
-	}
-	return c.run("PRAGMA application_id = 0")
-}

@@ -27,9 +27,6 @@ type copyColumn struct {
 // notCopied are the tables that hold nothing. The index of words is made anew, by what is copied.
 var notCopied = map[string]bool{"probes": true}
 
-// wordsTable is SQLite's index of the words of chunks.
-const wordsTable = "chunk_words"
-
 // schemaTables returns the tables to copy. It makes them in memory and looks, so that whatever a
 // migration adds is copied too.
 func schemaTables() (tables []copyTable, err error) {
@@ -130,7 +127,7 @@ func decodePosition(encoded []byte) (position []cell, err error) {
 	return position, json.Unmarshal(encoded, &position)
 }
 
-func (st statement) cell(c cell) statement {
+func bindCell(st statement, c cell) statement {
 	switch {
 	case c.Null:
 		return st.null(c.Kind)
@@ -145,7 +142,7 @@ func (st statement) cell(c cell) statement {
 	return st.blob(c.Bytes)
 }
 
-func (r row) cell(i int, k kind) cell {
+func cellAt(r row, i int, k kind) cell {
 	switch {
 	case r.isNull(i):
 		return cell{Kind: k, Null: true}
@@ -157,24 +154,24 @@ func (r row) cell(i int, k kind) cell {
 	return cell{Kind: k, Bytes: r.blob(i)}
 }
 
-func (c conn) insert(t copyTable, cells []cell) error {
+func insertRow(c conn, t copyTable, cells []cell) error {
 	st := c.prep("INSERT INTO " + t.name + " (" + t.names(t.all()) + ") VALUES (" + questionMarks(len(cells)) + ")")
 	for _, cell := range cells {
-		st = st.cell(cell)
+		st = bindCell(st, cell)
 	}
 	return st.exec()
 }
 
 // rows returns up to limit rows after a position.
-func (c conn) rows(t copyTable, position []cell, limit int) (rows [][]cell, err error) {
+func rowsAfter(c conn, t copyTable, position []cell, limit int) (rows [][]cell, err error) {
 	st := c.prep("SELECT " + t.names(t.all()) + t.after(position))
 	for _, cell := range position {
-		st = st.cell(cell)
+		st = bindCell(st, cell)
 	}
 	err = st.int(int64(limit)).each(func(r row) error {
 		cells := make([]cell, len(t.columns))
 		for i, column := range t.columns {
-			cells[i] = r.cell(i, column.kind)
+			cells[i] = cellAt(r, i, column.kind)
 		}
 		rows = append(rows, cells)
 		return nil
@@ -189,7 +186,7 @@ const (
 )
 
 // chunk returns the next rows after a position: none at the end.
-func (c conn) chunk(t copyTable, position []cell) ([][]cell, error) {
+func chunkAfter(c conn, t copyTable, position []cell) ([][]cell, error) {
 	var sizes []string
 	for _, column := range t.columns {
 		if column.kind != kindInt {
@@ -200,7 +197,7 @@ func (c conn) chunk(t copyTable, position []cell) ([][]cell, error) {
 	if len(sizes) > 0 {
 		st := c.prep("SELECT CAST(" + strings.Join(sizes, " + ") + " AS BIGINT)" + t.after(position))
 		for _, cell := range position {
-			st = st.cell(cell)
+			st = bindCell(st, cell)
 		}
 		rows, size := 0, int64(0)
 		err := st.int(maxChunkRows).each(func(r row) error {
@@ -215,7 +212,7 @@ func (c conn) chunk(t copyTable, position []cell) ([][]cell, error) {
 		}
 		limit = rows
 	}
-	return c.rows(t, position, limit)
+	return rowsAfter(c, t, position, limit)
 }
 
 // tableSum is what the same rows have in common, in whatever order they are read: a text that
@@ -227,13 +224,13 @@ type tableSum struct {
 
 func (s tableSum) String() string { return fmt.Sprintf("%016x%016x", s.sum[0], s.sum[1]) }
 
-func (c conn) sum(ctx context.Context, t copyTable, progress func(rows int64)) (s tableSum, err error) {
+func sumTable(c conn, ctx context.Context, t copyTable, progress func(rows int64)) (s tableSum, err error) {
 	var position []cell
 	for {
 		if err := ctx.Err(); err != nil {
 			return s, err
 		}
-		chunk, err := c.chunk(t, position)
+		chunk, err := chunkAfter(c, t, position)
 		if err != nil || len(chunk) == 0 {
 			return s, err
 		}

@@ -63,26 +63,26 @@ func fill(t testing.TB, where Options, events int) {
 						}
 					}
 				}
-				if err := c.insert(table, cells); err != nil {
+				if err := insertRow(c, table, cells); err != nil {
 					return fmt.Errorf("fill %s: %w", table.name, err)
 				}
 			}
 		}
-		end, err := c.readAuditEnd()
+		end, err := readAuditEnd(c)
 		if err != nil {
 			return err
 		}
 		for n := range 7 {
 			a := Audit{Actor: "local", Action: "pause", Target: fmt.Sprint("q", n)}
-			err := c.appendAudit(end, int64(n), a)
+			err := appendAudit(c, end, int64(n), a)
 			if err == nil {
-				err = c.addAuditAct(end.number, a)
+				err = addAuditAct(c, end.number, a)
 			}
 			if err != nil {
 				return err
 			}
 		}
-		return s.engine.continueFrom(1_000_000, tables)
+		return s.engine.continueFrom(1_000_000, numberedOf(tables))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func everything(t testing.TB, where Options) map[string][][]cell {
 	}
 	all := map[string][][]cell{}
 	for _, table := range tables {
-		if all[table.name], err = s.rows(table, nil, 1<<20); err != nil {
+		if all[table.name], err = rowsAfter(s.conn, table, nil, 1<<20); err != nil {
 			t.Fatal(err)
 		}
 	}

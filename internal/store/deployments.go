@@ -29,7 +29,7 @@ func (s *AdmissionStore) Holding(ctx context.Context) (h Holding, err error) {
 
 func (s *AdmissionStore) holding(c conn) (h Holding, err error) {
 	h = Holding{Deployments: map[string]*quota.State{}, Since: map[string]int64{}, Now: c.now()}
-	if h.Slots.use, _, err = c.readSlots(h.Now); err != nil {
+	if h.Slots.use, _, err = readSlots(c, h.Now); err != nil {
 		return h, err
 	}
 	known := map[string]*deployment{}
@@ -175,9 +175,8 @@ func deploymentChange(no int64, name string, c quota.Change, reason string) fore
 const keptChanges = 10_000
 
 const (
-	sqlDeploymentChange  = "INSERT INTO deployment_changes (deployment, at, kind, until, quota, reason) VALUES (?, ?, ?, ?, ?, ?) RETURNING no"
-	sqlForgetOldChanges  = "DELETE FROM deployment_changes WHERE no <= ?"
-	operationsTopicStore = forebay.DefaultTenant + "/" + forebay.TopicOperations
+	sqlDeploymentChange = "INSERT INTO deployment_changes (deployment, at, kind, until, quota, reason) VALUES (?, ?, ?, ?, ?, ?) RETURNING no"
+	sqlForgetOldChanges = "DELETE FROM deployment_changes WHERE no <= ?"
 )
 
 // changeDeployment records what happened to a deployment, and tells it to those who subscribe to that and,

@@ -57,7 +57,7 @@ func (s *QueueStore) Depths(ctx context.Context, limit int64) (depths []Depth, e
 		for i, no := range queues {
 			for _, kind := range jobSubqueues {
 				subqueue := SubqueueOf(no, kind)
-				lines, err := c.depthLines(sqlLines, subqueue)
+				lines, err := depthLines(c, sqlLines, subqueue)
 				if err == nil {
 					err = depths[i].count(c, subqueue, lines, now, limit)
 				}
@@ -79,7 +79,7 @@ func (s *QueueStore) TenantDepth(ctx context.Context, queue, tenant, limit int64
 		now := c.now()
 		for _, kind := range jobSubqueues {
 			subqueue := SubqueueOf(queue, kind)
-			lines, err := c.depthLines(sqlTenantLines, subqueue, lineOf(tenant, 0, forebay.MaxPriority), lineOf(tenant+1, 0, forebay.MaxPriority))
+			lines, err := depthLines(c, sqlTenantLines, subqueue, lineOf(tenant, 0, forebay.MaxPriority), lineOf(tenant+1, 0, forebay.MaxPriority))
 			if err == nil {
 				err = depth.count(c, subqueue, lines, now, max(limit/32, limit/int64(max(1, len(lines)))))
 			}
@@ -101,7 +101,7 @@ WITH RECURSIVE l(line) AS (SELECT min(rank) FROM messages WHERE lane = ?1 AND ra
 SELECT line FROM l WHERE line IS NOT NULL`
 
 // depthLines returns the first lines that are to be counted.
-func (c conn) depthLines(sql string, subqueue Subqueue, bounds ...int64) (lines []int64, err error) {
+func depthLines(c conn, sql string, subqueue Subqueue, bounds ...int64) (lines []int64, err error) {
 	st := c.prep(sql).int(int64(subqueue))
 	for _, bound := range bounds {
 		st = st.int(bound)

@@ -18,13 +18,13 @@ var errTakenOver = forebay.Errorf(forebay.CodeConflict, "another process has beg
 // RevisionOf returns the revision with that id if it is the tenant's, or errRevisionGone.
 func (s *DocumentStore) RevisionOf(ctx context.Context, tenant int64, id string) (rev Revision, err error) {
 	err = s.read(ctx, func(c conn) error {
-		rev, err = c.revision(tenant, id)
+		rev, err = revisionOf(c, tenant, id)
 		return err
 	})
 	return rev, err
 }
 
-func (c conn) revision(tenant int64, id string) (rev Revision, err error) {
+func revisionOf(c conn, tenant int64, id string) (rev Revision, err error) {
 	found, err := c.prep("SELECT " + revisionColumns + " FROM document_revisions r WHERE r.id = ? AND r.tenant = ?").text(id).int(tenant).
 		one(func(r row) { rev = readRevision(r) })
 	if err == nil && (!found || rev.Dropped) {
@@ -206,7 +206,7 @@ func (s *DocumentStore) RecordVectors(ctx context.Context, tenant int64, revisio
 		size += len(vectors[i].Vector) + len(vectors[i].Code)
 	}
 	_, err := transactIn(ctx, documentsKey, s.writer, op{stage: stageChange, party: tenant, rows: revisionRows + len(vectors), size: size}, func(t *documentsTx) (struct{}, error) {
-		rev, err := t.revision(tenant, revisionID)
+		rev, err := revisionOf(t.conn, tenant, revisionID)
 		if err != nil {
 			return struct{}{}, err
 		}
@@ -283,7 +283,7 @@ type Described struct {
 // RecordMetadata stores it for the job with that id.
 func (s *DocumentStore) RecordMetadata(ctx context.Context, tenant int64, revisionID, jobID string, d Described) error {
 	_, err := transactIn(ctx, documentsKey, s.writer, op{stage: stageChange, party: tenant, rows: revisionRows, size: len(d.Entities)}, func(t *documentsTx) (struct{}, error) {
-		rev, err := t.revision(tenant, revisionID)
+		rev, err := revisionOf(t.conn, tenant, revisionID)
 		if err != nil {
 			return struct{}{}, err
 		}

@@ -52,7 +52,7 @@ func (s *DocumentStore) Document(ctx context.Context, tenant int64, id string) (
 			err = forebay.ErrNotFound
 		}
 		if err == nil {
-			d.Failed, err = c.failedJobs(d.Latest, maxFailed)
+			d.Failed, err = failedJobs(c, d.Latest, maxFailed)
 		}
 		return err
 	})
@@ -81,12 +81,12 @@ func (s *DocumentStore) Documents(ctx context.Context, q DocumentQuery) (list []
 		from, below, before := int64(0), cmp.Or(q.Below, noBound), cmp.Or(q.CreatedBefore, noBound)
 		var err error
 		if q.CreatedAfter > 0 {
-			if from, err = c.firstSince(documentsInOrder, q.Tenant, q.CreatedAfter-createdSlack); err != nil {
+			if from, err = firstSince(c, documentsInOrder, q.Tenant, q.CreatedAfter-createdSlack); err != nil {
 				return err
 			}
 		}
 		if q.CreatedBefore > 0 {
-			first, err := c.firstSince(documentsInOrder, q.Tenant, before+createdSlack)
+			first, err := firstSince(c, documentsInOrder, q.Tenant, before+createdSlack)
 			if err != nil {
 				return err
 			}
@@ -102,7 +102,7 @@ func (s *DocumentStore) Documents(ctx context.Context, q DocumentQuery) (list []
 			list, next = list[:limit], list[limit-1].No
 		}
 		for i := range list {
-			if list[i].Failed, err = c.failedJobs(list[i].Latest, 10); err != nil {
+			if list[i].Failed, err = failedJobs(c, list[i].Latest, 10); err != nil {
 				return err
 			}
 		}
@@ -111,7 +111,7 @@ func (s *DocumentStore) Documents(ctx context.Context, q DocumentQuery) (list []
 	return list, next, err
 }
 
-func (c conn) failedJobs(rev Revision, limit int) (failed []FailedJob, err error) {
+func failedJobs(c conn, rev Revision, limit int) (failed []FailedJob, err error) {
 	if rev.Live {
 		return nil, nil
 	}
@@ -143,7 +143,7 @@ func (s *DocumentStore) RetryDocument(ctx context.Context, tenant int64, revisio
 }
 
 func (t *documentsTx) retryDocument(tenant int64, revisionID string, failed []FailedJob, again [][]DocumentJob) (retried int, err error) {
-	rev, err := t.revision(tenant, revisionID)
+	rev, err := revisionOf(t.conn, tenant, revisionID)
 	if err != nil {
 		return 0, err
 	}

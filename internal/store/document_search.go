@@ -2,50 +2,28 @@ package store
 
 import "context"
 
-// eachOf runs a statement for each of these numbers, with the rest as its other parameters: on SQLite one after
-// the other, on PostgreSQL at once.
-func (c conn) eachOf(columns, joins string, numbers []int64, f func(row) error, rest ...int64) error {
-	bound := func(st statement) statement {
-		for _, n := range rest {
-			st = st.int(n)
-		}
-		return st
-	}
-	if _, is := c.driver.(*postgresConn); is {
-		return bound(c.prep(columns + ofNumbersShared + joins).text(arrayOf(numbers))).each(f)
-	}
-	for _, n := range numbers {
-		if err := bound(c.prep(columns + " FROM (SELECT ?1 AS no) x" + joins).int(n)).each(f); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-const ofNumbersShared = " FROM unnest(CAST(?1 AS bigint[])) AS x(no)"
-
 // ofLive is for chunks that searches of a tenant find.
 const ofLive = " JOIN chunks c ON c.no = x.no JOIN document_revisions r ON r.no = c.revision WHERE r.tenant = ?2 AND r.live IS NOT NULL"
 
 // Live returns those of the chunks that searches of the tenant find.
 func (s *DocumentStore) Live(ctx context.Context, tenant int64, chunks []int64) (live map[int64]bool, err error) {
 	err = s.search(ctx, func(c conn) error {
-		live, err = c.live(tenant, chunks)
+		live, err = liveChunks(c, tenant, chunks)
 		return err
 	})
 	return live, err
 }
 
-func (c conn) live(tenant int64, chunks []int64) (map[int64]bool, error) {
+func liveChunks(c conn, tenant int64, chunks []int64) (map[int64]bool, error) {
 	live := make(map[int64]bool, len(chunks))
-	return live, c.eachOf("SELECT x.no", ofLive, chunks, func(r row) error { live[r.int(0)] = true; return nil }, tenant)
+	return live, eachOf(c, "SELECT x.no", ofLive, chunks, func(r row) error { live[r.int(0)] = true; return nil }, tenant)
 }
 
 // Vectors returns the vectors of chunks, whether they are live or not.
 func (s *DocumentStore) Vectors(ctx context.Context, chunks []int64) (vectors map[int64][]byte, err error) {
 	err = s.search(ctx, func(c conn) error {
 		vectors = make(map[int64][]byte, len(chunks))
-		return c.eachOf("SELECT v.chunk, v.vector", " JOIN chunk_vectors v ON v.chunk = x.no", chunks,
+		return eachOf(c, "SELECT v.chunk, v.vector", " JOIN chunk_vectors v ON v.chunk = x.no", chunks,
 			func(r row) error { vectors[r.int(0)] = r.blob(1); return nil })
 	})
 	return vectors, err
@@ -64,7 +42,7 @@ func (s *DocumentStore) Passages(ctx context.Context, tenant int64, chunks []int
 		r.id, r.title, r.name, r.metadata, (SELECT d.id FROM documents d WHERE d.no = r.document)`
 	err = s.search(ctx, func(c conn) error {
 		passages = make(map[int64]Passage, len(chunks))
-		return c.eachOf(columns, ofLive, chunks, func(r row) error {
+		return eachOf(c, columns, ofLive, chunks, func(r row) error {
 			passages[r.int(0)] = Passage{
 				Chunk: NewChunk{Number: int(r.int(1)), StartByte: int(r.int(2)), EndByte: int(r.int(3)), StartChar: int(r.int(4)), EndChar: int(r.int(5)),
 					Page: int(r.int(6)), Tokens: int(r.int(7)), Headings: r.blob(8), Text: r.text(9)},

@@ -383,7 +383,7 @@ func TestPgvectorFindsASmallShare(t *testing.T) {
 		if err := pg.simple("SET hnsw.max_scan_tuples = 1; SET hnsw.ef_search = 20; DROP INDEX chunk_halfvecs_tenant; SET enable_seqscan = off; SET enable_sort = off"); err != nil {
 			return err
 		}
-		found, err := c.indexedNearest(&v, small, query, few)
+		found, err := indexedNearest(c, &v, small, query, few)
 		slices.Sort(found)
 		if err == nil && !slices.Equal(found, chunks) {
 			t.Errorf("%v are found of %v", found, chunks)

@@ -55,7 +55,7 @@ type wordIndex interface {
 // those that hold some of the rarer ones after. There may be more than limit.
 func (s *DocumentStore) Words(ctx context.Context, tenant int64, query string, limit int) (matches []Match, err error) {
 	err = s.search(ctx, func(c conn) error {
-		index, err := c.wordIndex(tenant)
+		index, err := readWordIndex(c, tenant)
 		if err == nil {
 			matches, err = matching(index, query, limit, mostRanked)
 		}
@@ -66,7 +66,7 @@ func (s *DocumentStore) Words(ctx context.Context, tenant int64, query string, l
 
 // wordIndex finds out whether other tenants have documents: where they have none the word that stands for the
 // tenant says nothing, and is the one that costs most.
-func (c conn) wordIndex(tenant int64) (wordIndex, error) {
+func readWordIndex(c conn, tenant int64) (wordIndex, error) {
 	others, err := c.prep("SELECT 1 FROM document_indexes WHERE tenant <> ? LIMIT 1").int(tenant).one(func(row) {})
 	if _, is := c.driver.(*postgresConn); is {
 		return postgresWords{c, tenant, others}, err

@@ -50,7 +50,7 @@ func TestWordsFindWhatTheyAreFrom(t *testing.T) {
 			t.Helper()
 			var found []Match
 			err := s.search(t.Context(), func(c conn) (err error) {
-				index, err := c.wordIndex(tenant)
+				index, err := readWordIndex(c, tenant)
 				if err == nil {
 					found, err = matching(index, query, 10, most)
 				}
@@ -143,7 +143,7 @@ func TestWordsPassOverWhatIsNotLive(t *testing.T) {
 		for query, want := range map[string][]int64{"heron": {live[0], live[2], live[3]}, "heron waits": {live[0], live[2], live[3]}, "absent heron": {live[0], live[2], live[3]}, "bird": {live[1]}} {
 			var found []int64
 			err := s.search(t.Context(), func(c conn) error {
-				index, err := c.wordIndex(tenant)
+				index, err := readWordIndex(c, tenant)
 				if err != nil {
 					return err
 				}

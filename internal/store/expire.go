@@ -17,23 +17,8 @@ const (
 )
 
 // nextDeadline returns when the next deadline has to be looked at; 0: there is none.
-func (c conn) nextDeadline() (next int64, err error) {
+func nextDeadline(c conn) (next int64, err error) {
 	return c.earliest(sqlNextFreeDeadline, sqlNextLockedDeadline)
-}
-
-// earliest returns the first of the times that these statements find; 0: they find none.
-func (c conn) earliest(statements ...string) (first int64, err error) {
-	for _, sql := range statements {
-		_, err := c.prep(sql).one(func(r row) {
-			if at := r.int(0); at > 0 && (first == 0 || at < first) {
-				first = at
-			}
-		})
-		if err != nil {
-			return 0, err
-		}
-	}
-	return first, nil
 }
 
 // expireDue ends the jobs whose deadline has passed while nobody was working on them, and does what is
@@ -74,7 +59,7 @@ func (w *jobsPart) expireDue(t *jobsTx) error {
 			return err
 		}
 	}
-	next, err := t.nextDeadline()
+	next, err := nextDeadline(t.conn)
 	w.deadline = next
 	return err
 }

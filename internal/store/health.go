@@ -20,7 +20,6 @@ type Part struct {
 const (
 	healthFresh    = time.Second
 	healthPatience = 2 * time.Second
-	minFreeDisk    = 1 << 20 // bytes
 )
 
 // health knows what last became of each part. Transactions tell it of themselves; only a part of which nothing was heard

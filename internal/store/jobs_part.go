@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/forebayhq/forebay"
 )
@@ -74,7 +73,7 @@ func newJobsTx(t *tx, p *jobsPart) *jobsTx {
 func (p *jobsPart) load() error {
 	err := p.loadPausedTenants()
 	if err == nil {
-		p.deadline, err = p.conn.nextDeadline()
+		p.deadline, err = nextDeadline(p.conn)
 	}
 	return err
 }
@@ -88,10 +87,6 @@ func (p *jobsPart) loadPausedTenants() error {
 }
 
 func (p *jobsPart) refresh() error { return p.loadPausedTenants() }
-
-// tending is how often a process that shares a database looks for deadlines that another has stored,
-// and has not seen to itself: that one has died.
-const tending = 10 * time.Second
 
 func (p *jobsPart) lookAgain(all bool) {
 	p.allDue(0)

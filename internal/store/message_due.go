@@ -27,7 +27,7 @@ FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.due_at <= ? ORDER BY b.du
 )
 
 // nextDueMessages returns when something is to be done about messages or their queues; 0: nothing.
-func (c conn) nextDueMessages() (next int64, err error) {
+func nextDueMessages(c conn) (next int64, err error) {
 	return c.earliest(sqlNextDueMessage, sqlNextForget, sqlNextDueQueue, sqlNextIdleQueue)
 }
 
@@ -132,7 +132,7 @@ func (t *busTx) activate(m dueMessage) error {
 	if err := t.used(q); err != nil { // until now it had something scheduled
 		return err
 	}
-	a, err := t.arrivalOf(m.seq, t.now)
+	a, err := arrivalOf(t.conn, m.seq, t.now)
 	if err != nil {
 		return err
 	}

@@ -113,7 +113,7 @@ const sqlWholeMessage = messageColumns + "WHERE m.seq = ?"
 
 // takeOut removes a message from its queue so that it can arrive elsewhere.
 func (t *busTx) takeOut(seq int64) (arrival, error) {
-	a, err := t.arrivalOf(seq, t.now)
+	a, err := arrivalOf(t.conn, seq, t.now)
 	if err != nil {
 		return a, err
 	}
@@ -137,7 +137,7 @@ func (t *busTx) keepShare(a *arrival) error {
 }
 
 // arrivalOf reads a message as it can arrive elsewhere.
-func (c conn) arrivalOf(seq, at int64) (a arrival, err error) {
+func arrivalOf(c conn, seq, at int64) (a arrival, err error) {
 	_, err = c.prep(sqlWholeMessage).int(seq).one(func(r row) {
 		m := readMessage(r, at)
 		a = arrival{MessageContent: &m.MessageContent, first: m.EnqueuedSeq, hops: m.hops, source: m.DeadLetterSource,

@@ -67,8 +67,6 @@ func readMessageQueue(r row) MessageQueue {
 		topicPart: topicPart{r.int(13) != 0, r.int(14), r.int(15), r.int(16) != 0, fromMillisDuration(r.int(17)), r.int(18) != 0}}
 }
 
-func fromMillisDuration(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
-
 func (t *busTx) messageQueue(no int64) (q MessageQueue, found bool, err error) {
 	found, err = t.prep(sqlQueueNo).int(no).one(func(r row) { q = readMessageQueue(r) })
 	return q, found, err
@@ -151,13 +149,6 @@ func (t *busTx) updateMessageQueue(q MessageQueue) error {
 		textOrNull(q.ForwardTo).textOrNull(q.ForwardDeadLettersTo).intOrNull(q.Idle.Milliseconds()).intOrNull(deleteAt).intOrNull(dueAt).int(q.No).exec()
 }
 
-func asInt(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 // unchangeable refuses what would make the messages that a queue holds contradict its settings.
 func unchangeable(before, after MessageQueue) error {
 	field := ""
@@ -188,9 +179,6 @@ func (t *busTx) checkTarget(field, target, from string) error {
 	}
 	return err
 }
-
-// unusedQueueNo is what the number of the next queue is the maximum of.
-const unusedQueueNo = "(SELECT coalesce(max(no), 0) + 1 AS no FROM queues UNION ALL SELECT value FROM counters WHERE name = 'queue') AS used"
 
 func (t *busTx) insertMessageQueue(q MessageQueue, limit int) (no int64, err error) {
 	var count int64

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/forebayhq/forebay"
@@ -243,13 +241,6 @@ func (t *busTx) takeReady(from source, c *receiver) error {
 	}
 }
 
-func unlessStopped(err error) error {
-	if errors.Is(err, errStop) {
-		return nil
-	}
-	return err
-}
-
 // takeMessage hands a message that nobody holds to the receiver, unless its time or its deliveries
 // have run out.
 func (t *busTx) takeMessage(m *Message, from source, c *receiver) error {
@@ -297,9 +288,6 @@ func (t *busTx) lockMessage(m *Message, from source) error {
 	return t.prep("UPDATE messages SET visible = ?, token = ?, locked_at = ?, deliveries = ? WHERE seq = ?").
 		int(visible).int(m.Token).int(t.now).int(int64(m.Deliveries)).int(m.Seq).exec()
 }
-
-// newToken returns the right to settle one delivery, or to use a session.
-func newToken() int64 { return 1 + rand.Int64N(math.MaxInt64) }
 
 func exceeded(deliveries int) DeadLettering {
 	return DeadLettering{Reason: forebay.ReasonMaxDeliveries,

@@ -40,7 +40,7 @@ WHERE b.lane = ?1 AND b.seq > ?3 AND b.seq <= ?5 ORDER BY b.seq LIMIT ?4 + 0`
 func (s *BusStore) CountDead(ctx context.Context, q MessageQueue, sel DeadMessages) (step DeadStep, err error) {
 	err = s.read(ctx, func(c conn) error {
 		var seqs []int64
-		seqs, step, err = c.deadMessages(q.Subqueue(true), sel, c.now())
+		seqs, step, err = deadMessages(c, q.Subqueue(true), sel, c.now())
 		step.Done = len(seqs)
 		return err
 	})
@@ -61,7 +61,7 @@ func (s *BusStore) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMess
 		changed = map[string]any{"edited": true}
 	}
 	return s.eachDead(ctx, "redrive", q, sel, changed, func(t *busTx, q MessageQueue, seq int64) error {
-		a, err := t.arrivalOf(seq, t.now)
+		a, err := arrivalOf(t.conn, seq, t.now)
 		if err == nil && edit != nil {
 			a.share = nil
 			err = edit(a.MessageContent) // before anything is written: what an operation is refused for does not undo that
@@ -95,7 +95,7 @@ func (s *BusStore) eachDead(ctx context.Context, verb string, q MessageQueue, se
 		if err != nil {
 			return step, err
 		}
-		seqs, step, err := t.deadMessages(now.Subqueue(true), sel, t.now)
+		seqs, step, err := deadMessages(t.conn, now.Subqueue(true), sel, t.now)
 		if err != nil {
 			return step, err
 		}
@@ -131,7 +131,7 @@ func (s *BusStore) eachDead(ctx context.Context, verb string, q MessageQueue, se
 }
 
 // deadMessages finds what is selected, in the order of numbers. No step looks at more than so many messages.
-func (c conn) deadMessages(subqueue Subqueue, sel DeadMessages, at int64) (seqs []int64, step DeadStep, err error) {
+func deadMessages(c conn, subqueue Subqueue, sel DeadMessages, at int64) (seqs []int64, step DeadStep, err error) {
 	step.Until = sel.Until
 	take := func(r row) {
 		if r.int(1) != 0 && (sel.Reason == "" || r.text(2) == sel.Reason) {

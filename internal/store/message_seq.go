@@ -1,9 +1,5 @@
 package store
 
-const sqlCount = `
-INSERT INTO counters (name, value) VALUES (?1, ?2)
-ON CONFLICT (name) DO UPDATE SET value = CASE WHEN counters.value > excluded.value THEN counters.value ELSE excluded.value END`
-
 // seqBlock is how many sequence numbers are counted ahead.
 const seqBlock = 1 << 12
 

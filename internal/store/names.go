@@ -184,3 +184,6 @@ func (s *QueueStore) closeBatch(batch *newTenants) []string {
 	}
 	return batch.names
 }
+
+// unusedQueueNo is what the number of the next queue is the maximum of.
+const unusedQueueNo = "(SELECT coalesce(max(no), 0) + 1 AS no FROM queues UNION ALL SELECT value FROM counters WHERE name = 'queue') AS used"

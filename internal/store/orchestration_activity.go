@@ -100,7 +100,7 @@ func (t *orchestrateTx) takeActivities(p *workPool, c *workClaim, most int) (tak
 	first, until := len(c.activities), t.now+c.Lock.Milliseconds()
 	var lost []Activity // attempts
 	err = t.prep(sqlReadyActivities).int(p.No).int(t.now).int(int64(most)).each(func(r row) error {
-		a := Activity{Instance: r.int(0), Tenant: r.int(1), ID: r.text(2), EventID: int(r.int(3)), Name: p.Name, Event: r.payload(4, 14), Policy: r.blob(5),
+		a := Activity{Instance: r.int(0), Tenant: r.int(1), ID: r.text(2), EventID: int(r.int(3)), Name: p.Name, Event: payloadAt(r, 4, 14), Policy: r.blob(5),
 			Number: int(r.int(6)), Failures: int(r.int(7)), Lost: int(r.int(8)), ScheduledAt: fromMillis(r.int(9)), Token: r.int(10), run: r.int(12), KeyID: r.text(13), pool: p.No}
 		if a.Token != 0 {
 			a.StartedAt = fromMillis(r.int(11))

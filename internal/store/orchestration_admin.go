@@ -12,7 +12,7 @@ func (s *OrchestrationStore) OrchestrationHistory(ctx context.Context, no int64)
 	err = s.read(ctx, func(c conn) error {
 		turns = nil
 		return c.prep("SELECT events, coalesce(events_blob, '') FROM orchestration_history WHERE instance = ? ORDER BY turn").int(no).
-			each(func(r row) error { turns = append(turns, r.payload(0, 1)); return nil })
+			each(func(r row) error { turns = append(turns, payloadAt(r, 0, 1)); return nil })
 	})
 	return turns, err
 }
@@ -26,7 +26,7 @@ func (s *OrchestrationStore) OrchestrationStart(ctx context.Context, no int64) (
 	err = s.read(ctx, func(c conn) error {
 		turn, waiting = nil, nil
 		return c.prep(sqlOrchestrationStart).int(no).each(func(r row) error {
-			p := r.payload(1, 2)
+			p := payloadAt(r, 1, 2)
 			if r.int(0) != 0 {
 				turn = &p
 			} else {

@@ -39,7 +39,7 @@ func (p Payload) inline() []byte {
 }
 
 // payload reads one whose bytes and key are in these columns.
-func (r row) payload(bytes, blob int) Payload {
+func payloadAt(r row, bytes, blob int) Payload {
 	return Payload{Bytes: r.blob(bytes), Blob: r.text(blob)}
 }
 

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"strings"
-
 	"github.com/forebayhq/forebay"
 )
 
@@ -10,18 +8,14 @@ import (
 // without a lock and names it. The transaction that submits the job puts the activity to rest, and the one in which it ends
 // tells the instance, so that neither can happen without the other.
 
-// callerCorrelation begins the correlation ids of such jobs. When a job succeeds, that it has none says that nobody called it.
-const callerCorrelation = "orchestration/"
-
 // CallerCorrelation is the correlation id of the jobs that an instance calls.
 func CallerCorrelation(instanceID string) string {
 	return callerCorrelation + instanceID[:min(len(instanceID), forebay.MaxCorrelationBytes-len(callerCorrelation))]
 }
 
-func mayBeCalled(correlation string) bool { return strings.HasPrefix(correlation, callerCorrelation) }
-
-// awaitJob puts an activity to rest until its job has ended.
-func (t *orchestrateTx) awaitJob(a *Activity, seq int64) error {
+// await puts an activity to rest until its job has ended.
+func (a *Activity) await(in *tx, seq int64) error {
+	t := orchestrateKey.of(in)
 	if a.Event.Blob != "" { // which nobody reads any more
 		err := t.prep("UPDATE orchestration_activities SET event_blob = NULL WHERE instance = ? AND event_id = ? AND token = ?").
 			int(a.Instance).int(int64(a.EventID)).int(a.Token).fenced()

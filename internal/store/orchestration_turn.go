@@ -127,7 +127,7 @@ func (t *orchestrateTx) takeTurns(p *workPool, c *workClaim, most int) (taken in
 func (t *orchestrateTx) arrived(turn *Turn) error {
 	size := 0
 	return unlessStopped(t.prep(sqlArrived).int(turn.Instance).int(t.now).int(maxTurnEvents).each(func(r row) error {
-		a := Arrived{Event: r.payload(1, 5), EventID: int(r.int(2)), Job: r.text(3)}
+		a := Arrived{Event: payloadAt(r, 1, 5), EventID: int(r.int(2)), Job: r.text(3)}
 		if size += a.Event.Size() + int(r.int(4)); size > maxTurnBytes && len(turn.Arrived) > 0 {
 			return errStop
 		}
@@ -293,7 +293,7 @@ func (t *orchestrateTx) completeTurn(turn *Turn, r *TurnResult) error {
 }
 
 // fencedPool runs a statement about what holds a lock, a turn or an activity, and returns the pool in which the instance is by now.
-func (st statement) fencedPool() (pool int64, err error) {
+func fencedPool(st statement) (pool int64, err error) {
 	found, err := st.one(func(r row) { pool = r.int(0) })
 	if err == nil && !found {
 		err = forebay.ErrLockLost
@@ -417,8 +417,8 @@ func (s *OrchestrationStore) AbandonTurn(ctx context.Context, turn *Turn, delay 
 		if lost {
 			more = lostDelivery
 		}
-		pool, err := t.prep("UPDATE orchestration_turns SET visible = ?, token = NULL, deliveries = deliveries + ? WHERE instance = ? AND token = ? RETURNING pool").
-			int(at).int(more).int(turn.Instance).int(turn.Token).fencedPool()
+		pool, err := fencedPool(t.prep("UPDATE orchestration_turns SET visible = ?, token = NULL, deliveries = deliveries + ? WHERE instance = ? AND token = ? RETURNING pool").
+			int(at).int(more).int(turn.Instance).int(turn.Token))
 		if err == nil {
 			t.workReady(pool, at)
 		}

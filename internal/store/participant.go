@@ -1,6 +1,9 @@
 package store
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
 // A participant is a domain's part in the transactions of one writer. What it keeps in memory belongs to
 // the writer's goroutine. It changes that within a transaction as if the transaction had been committed;
@@ -101,3 +104,19 @@ func (k *partKey[P, T]) begun(t *tx) *T {
 	part, _ := t.parts[k.index].(*T)
 	return part
 }
+
+// tending is how often a process that shares a database looks for deadlines that another has stored,
+// and has not seen to itself: that one has died.
+const tending = 10 * time.Second
+
+// passive is a participant that keeps nothing in memory and has nothing to do by itself.
+type passive struct{}
+
+func (passive) load() error            { return nil }
+func (passive) notified(*notification) {}
+func (passive) lookAgain(bool)         {}
+func (passive) nextDue(int64) int64    { return never }
+func (passive) serve(*tx) error        { return nil }
+func (passive) committed(*tx)          {}
+func (passive) rolledBack(*tx, int64)  {}
+func (passive) refuse(error)           {}

@@ -5,9 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -147,35 +147,6 @@ func (c *postgresConn) failed(err error) error {
 	return err
 }
 
-// arrayOf writes numbers as an array in PostgreSQL's notation.
-func arrayOf(numbers []int64) string {
-	b := make([]byte, 0, 2+8*len(numbers))
-	b = append(b, '{')
-	for i, n := range numbers {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendInt(b, n, 10)
-	}
-	return string(append(b, '}'))
-}
-
-// arrayOfTexts is arrayOf for texts.
-func arrayOfTexts(texts []string) string {
-	b := []byte{'{'}
-	for i, text := range texts {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, '"')
-		b = append(b, quoteElement.Replace(text)...)
-		b = append(b, '"')
-	}
-	return string(append(b, '}'))
-}
-
-var quoteElement = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-
 // sqlAssure has the commit of a transaction that only read wait as one that wrote does, until the standbys
 // have what it saw. It writes a message that nobody reads.
 const sqlAssure = "SELECT pg_logical_emit_message(true, 'forebay', '')"
@@ -272,6 +243,8 @@ func (c *postgresConn) now() int64 {
 	}
 	return time.Now().UnixMilli() + c.ahead.Load()
 }
+
+func (c *postgresConn) arrays() bool { return true }
 
 func (c *postgresConn) Close() error {
 	if c.pg == nil || c.pg.IsClosed() {
@@ -514,3 +487,28 @@ func translate(sql string) (translated string, parameters int) {
 	}
 	return messageOrder.ReplaceAllString(lookups(b.String()), "$1$3$5($2$4$6 + 0)$7"), parameters
 }
+
+// noSpace is PostgreSQL's code for a disk that is full, or a file system of shared memory.
+const noSpace = "53100"
+
+// searchConfig is the configuration of connections for searches.
+func searchConfig(config *pgconn.Config) *pgconn.Config {
+	searching := config.Copy()
+	searching.RuntimeParams = maps.Clone(config.RuntimeParams)
+	for _, name := range plannerSettings {
+		delete(searching.RuntimeParams, name)
+	}
+	searching.RuntimeParams["plan_cache_mode"] = "force_custom_plan"
+	maps.Copy(searching.RuntimeParams, vectorSettings)
+	return searching
+}
+
+// plannerSettings keep the plans of the queue's statements stable. Searches need other plans.
+var plannerSettings = []string{
+	"plan_cache_mode", "enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_bitmapscan", "enable_sort", "enable_material",
+	"cpu_index_tuple_cost",
+}
+
+// vectorSettings are for connections that search: how many candidates an index looks at, and that it goes on
+// if too few are the tenant's. It ends after so many (hnsw.max_scan_tuples), whatever it has.
+var vectorSettings = map[string]string{"hnsw.ef_search": "400", "hnsw.iterative_scan": "relaxed_order"}

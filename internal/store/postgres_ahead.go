@@ -14,16 +14,6 @@ import (
 // asks. A statement that changes rows is done then, and its operation has to ask: it alone knows what else
 // is to be done.
 
-// arrayForms are the statements over arrays for those that change rows. They return all parameters, then
-// what the statement returns. Rows are %s, with columns p1, p2, ….
-var arrayForms = map[string]string{}
-
-// forArrays says how a statement that changes rows is done for many sets of parameters.
-func forArrays(sql, form string) string {
-	arrayForms[sql] = form
-	return sql
-}
-
 // prefetched is what was asked ahead.
 type prefetched struct {
 	groups []aheadGroup

@@ -29,17 +29,6 @@ type group struct {
 // maxPending bounds the executions that wait.
 const maxPending = 8192
 
-// mergeable tells how a statement runs over arrays of its parameters, whose rows are %s with columns p1, p2, ….
-// Nothing may depend on how many rows each execution changes, or on their order.
-var mergeable = map[string]string{
-	sqlLock: `UPDATE messages m SET visible = p1, token = p2, locked_at = p3, deliveries = deliveries + 1, number = p4, version = p5,
-  started_at = coalesce(started_at, p6), announced = p7, waiting = NULL FROM %s WHERE m.seq = ANY (ARRAY[p8])`,
-	sqlPark:          `UPDATE messages m SET visible = p1, waiting = 'budget' FROM %s WHERE m.seq = ANY (ARRAY[p2])`,
-	sqlAddAuditAct:   `INSERT INTO audit_acts (no, tenant, actor, action) SELECT p1, p2, p3, p4 FROM %s ON CONFLICT (no) DO NOTHING`,
-	sqlAddHour:       sqlAddHours,
-	sqlDeleteMessage: `DELETE FROM messages m USING %s WHERE m.seq = ANY (ARRAY[p1])`,
-}
-
 var plainInsert = regexp.MustCompile(`(?s)^\s*(INSERT INTO \w+ \([^)]*\))\s+VALUES \(([^()]*)\)\s*$`)
 
 // overArrays returns the statement that does for the rows of %s, with columns p1, p2, …, what sql does for
@@ -234,21 +223,6 @@ func (c *postgresConn) flush(last *postgresStatement, values [][]byte) error {
 	}
 	defer c.memory.reset()
 	return c.send(sendings, func(_ int, result answer) { c.result = result })
-}
-
-// question is a statement that is sent together with others, and what is done with each row of its answer.
-type question struct {
-	sql    string
-	bind   func(statement) statement // nil: there are no parameters
-	answer func(row)                 // nil: nobody needs it
-}
-
-// askOf asks the one question.
-func (q question) askOf(c conn) error {
-	return q.bind(c.prep(q.sql)).each(func(r row) error {
-		q.answer(r)
-		return nil
-	})
 }
 
 // askNow asks the time, then the question.

@@ -2,31 +2,10 @@ package store
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/jackc/pgx/v5/pgconn"
 )
-
-// plannerSettings keep the plans of the queue's statements stable. Searches need other plans.
-var plannerSettings = []string{
-	"plan_cache_mode", "enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_bitmapscan", "enable_sort", "enable_material",
-	"cpu_index_tuple_cost",
-}
-
-// searchConfig is the configuration of connections for searches.
-func searchConfig(config *pgconn.Config) *pgconn.Config {
-	searching := config.Copy()
-	searching.RuntimeParams = maps.Clone(config.RuntimeParams)
-	for _, name := range plannerSettings {
-		delete(searching.RuntimeParams, name)
-	}
-	searching.RuntimeParams["plan_cache_mode"] = "force_custom_plan"
-	maps.Copy(searching.RuntimeParams, vectorSettings)
-	return searching
-}
 
 // postgresWords asks PostgreSQL's full-text search.
 type postgresWords struct {

@@ -36,10 +36,6 @@ const (
 	indexMemory = "256MB"
 )
 
-// vectorSettings are for connections that search: how many candidates an index looks at, and that it goes on
-// if too few are the tenant's. It ends after so many (hnsw.max_scan_tuples), whatever it has.
-var vectorSettings = map[string]string{"hnsw.ef_search": "400", "hnsw.iterative_scan": "relaxed_order"}
-
 // VectorSupport says how searches for vectors go on a database.
 type VectorSupport struct {
 	Pgvector string // version that is used; "": none
@@ -53,13 +49,13 @@ func (s *DocumentStore) PrepareVectors(ctx context.Context) (v VectorSupport, er
 		return v, nil
 	}
 	err = s.search(ctx, func(c conn) error {
-		if v, err = c.pgvector(); err != nil || v.Pgvector == "" {
+		if v, err = pgvector(c); err != nil || v.Pgvector == "" {
 			return err
 		}
 		if there, err := c.prep("SELECT 1 FROM pg_class WHERE oid = to_regclass('chunk_halfvecs')").one(func(row) {}); err != nil || there {
 			return err
 		}
-		return c.createVectors(v)
+		return createVectors(c, v)
 	})
 	if err == nil {
 		s.vectors.Store(&v)
@@ -68,7 +64,7 @@ func (s *DocumentStore) PrepareVectors(ctx context.Context) (v VectorSupport, er
 }
 
 // createVectors makes the table; nothing is in it, whatever another one, before a copy, had.
-func (c conn) createVectors(v VectorSupport) error {
+func createVectors(c conn, v VectorSupport) error {
 	if err := c.prep("INSERT INTO counters (name, value) VALUES (?, 0) ON CONFLICT (name) DO UPDATE SET value = 0").text(indexedCounter).exec(); err != nil {
 		return err
 	}
@@ -80,7 +76,7 @@ func (c conn) createVectors(v VectorSupport) error {
 }
 
 // pgvector finds the extension, or makes it in the database if the server has it.
-func (c conn) pgvector() (v VectorSupport, err error) {
+func pgvector(c conn) (v VectorSupport, err error) {
 	const installed = "SELECT e.extversion, quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
 	look := func() (bool, error) {
 		return c.prep(installed).one(func(r row) { v.Pgvector, v.schema = r.text(0), r.text(1) })
@@ -139,19 +135,19 @@ func (s *DocumentStore) IndexVectors(ctx context.Context) (more bool, err error)
 			_, unlockErr := c.prep("SELECT pg_advisory_unlock(" + strconv.Itoa(indexingLock) + ")").one(func(row) {})
 			err = errors.Join(err, unlockErr)
 		}()
-		if more, err = c.indexNext(v); err != nil || more {
+		if more, err = indexNext(c, v); err != nil || more {
 			return err
 		}
-		if err := c.dropIndexes(ctx); err != nil {
+		if err := dropIndexes(c, ctx); err != nil {
 			return err
 		}
-		return c.makeIndexes(ctx, v)
+		return makeIndexes(c, ctx, v)
 	})
 	return more, err
 }
 
 // indexNext copies the vectors of the next revision.
-func (c conn) indexNext(v *VectorSupport) (bool, error) {
+func indexNext(c conn, v *VectorSupport) (bool, error) {
 	var no, live, tenant int64
 	found, err := c.prep("SELECT no, live, tenant FROM document_revisions WHERE live > (SELECT value FROM counters WHERE name = ?) ORDER BY live LIMIT 1").
 		text(indexedCounter).one(func(r row) { no, live, tenant = r.int(0), r.int(1), r.int(2) })
@@ -174,14 +170,14 @@ func (c conn) indexNext(v *VectorSupport) (bool, error) {
 		if len(chunks) == 0 {
 			break
 		}
-		if err := c.indexVectors(v, tenant, dimensions, chunks, vectors); err != nil {
+		if err := indexVectors(c, v, tenant, dimensions, chunks, vectors); err != nil {
 			return false, err
 		}
 	}
 	return true, c.prep("UPDATE counters SET value = ? WHERE name = ?").int(live).text(indexedCounter).exec()
 }
 
-func (c conn) indexVectors(v *VectorSupport, tenant int64, dimensions int, chunks []int64, vectors []string) error {
+func indexVectors(c conn, v *VectorSupport, tenant int64, dimensions int, chunks []int64, vectors []string) error {
 	// Of what was deleted meanwhile there is nothing to refer to; nor is what is being deleted waited for, in whatever order that goes.
 	return c.prep(fmt.Sprintf(`INSERT INTO chunk_halfvecs (chunk, tenant, dimensions, embedding)
 		SELECT x.chunk, ?, ?, CAST(x.v AS %s.halfvec) FROM unnest(CAST(? AS bigint[]), CAST(? AS text[])) AS x(chunk, v)
@@ -202,7 +198,7 @@ WHERE x.indrelid = to_regclass('chunk_halfvecs') AND c.relname ~ '^chunk_halfvec
 AND NOT EXISTS (SELECT 1 FROM document_indexes i WHERE c.relname = 'chunk_halfvecs_' || CAST(i.dimensions AS TEXT))`
 
 // dropIndexes drops the indexes that all tenants have left for another dimension: what is still in them is being removed.
-func (c conn) dropIndexes(ctx context.Context) error {
+func dropIndexes(c conn, ctx context.Context) error {
 	var unused []string
 	if err := c.prep(sqlUnused).each(func(r row) error { unused = append(unused, r.text(0)); return nil }); err != nil || len(unused) == 0 {
 		return err
@@ -220,7 +216,7 @@ func (c conn) dropIndexes(ctx context.Context) error {
 }
 
 // makeIndexes makes the indexes that are due. Nobody is held up meanwhile.
-func (c conn) makeIndexes(ctx context.Context, v *VectorSupport) error {
+func makeIndexes(c conn, ctx context.Context, v *VectorSupport) error {
 	var due []int64
 	err := c.prep(sqlUnindexed).int(maxHalfvec).int(indexFrom).each(func(r row) error { due = append(due, r.int(0)); return nil })
 	if err != nil || len(due) == 0 {
@@ -231,11 +227,11 @@ func (c conn) makeIndexes(ctx context.Context, v *VectorSupport) error {
 		const less = "pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('" + indexMemory + "')"
 		err = pg.simple("SET statement_timeout = 0; SELECT set_config('maintenance_work_mem', '" + indexMemory + "', false) WHERE " + less)
 		for i := 0; i < len(due) && err == nil; i++ {
-			err = pg.makeIndex(v, due[i])
+			err = makeIndex(pg, v, due[i])
 			// Several processes make it in shared memory, of which a container has 64 MB as a rule; one has its own.
 			if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == noSpace {
 				if err = pg.simple("SET max_parallel_maintenance_workers = 0"); err == nil {
-					err = pg.makeIndex(v, due[i])
+					err = makeIndex(pg, v, due[i])
 				}
 			}
 		}
@@ -243,10 +239,7 @@ func (c conn) makeIndexes(ctx context.Context, v *VectorSupport) error {
 	})
 }
 
-// noSpace is PostgreSQL's code for a disk that is full, or a file system of shared memory.
-const noSpace = "53100"
-
-func (pg *postgresConn) makeIndex(v *VectorSupport, dimensions int64) error {
+func makeIndex(pg *postgresConn, v *VectorSupport, dimensions int64) error {
 	if err := pg.simple(fmt.Sprintf("DROP INDEX CONCURRENTLY IF EXISTS chunk_halfvecs_%d", dimensions)); err != nil {
 		return err
 	}
@@ -279,7 +272,7 @@ func (s *DocumentStore) IndexedNearest(ctx context.Context, tenant int64, unit [
 		if _, err := c.prep("SELECT value FROM counters WHERE name = ?").text(indexedCounter).one(func(r row) { indexed = r.int(0) }); err != nil || indexed == 0 {
 			return err
 		}
-		chunks, err = c.indexedNearest(v, tenant, unit, n)
+		chunks, err = indexedNearest(c, v, tenant, unit, n)
 		return err
 	})
 	return chunks, indexed, err
@@ -287,7 +280,7 @@ func (s *DocumentStore) IndexedNearest(ctx context.Context, tenant int64, unit [
 
 // indexedNearest asks the index, and where that gives up before it has n looks at all of the tenant's vectors: of a tenant with a
 // small share of them, for others have the nearer ones, or with fewer than n. Either is soon done.
-func (c conn) indexedNearest(v *VectorSupport, tenant int64, unit []float32, n int) (chunks []int64, err error) {
+func indexedNearest(c conn, v *VectorSupport, tenant int64, unit []float32, n int) (chunks []int64, err error) {
 	column := "embedding"
 	if len(unit) <= maxHalfvec { // as the index has it
 		column = fmt.Sprintf("(embedding::%s.halfvec(%d))", v.schema, len(unit))

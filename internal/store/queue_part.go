@@ -33,10 +33,6 @@ const wordReady wordKind = 'r'
 const (
 	sqlPausedQueues = "SELECT no FROM queues WHERE paused <> 0"
 	sqlSomePaused   = "SELECT EXISTS (SELECT 1 FROM queues WHERE paused <> 0)"
-
-	// The first number that no message was ever given.
-	sqlNextSeq = `
-SELECT max(n) FROM (SELECT coalesce(max(seq), 0) + 1 AS n FROM jobs UNION ALL SELECT coalesce(max(value), 0) FROM counters WHERE name = 'seq') x`
 )
 
 func (p *queuePart) load() (err error) {

@@ -186,7 +186,7 @@ func (s *JobStore) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next in
 		at, seen, below := c.now(), 0, below
 		if q.CreatedBefore > 0 && q.Below == 0 {
 			var err error
-			if below, err = c.firstSince(jobsInOrder, q.Tenant, q.CreatedBefore+createdSlack); err != nil {
+			if below, err = firstSince(c, jobsInOrder, q.Tenant, q.CreatedBefore+createdSlack); err != nil {
 				return err
 			}
 		}
@@ -241,7 +241,7 @@ var (
 
 // firstSince returns the number below which all rows of a tenant were created before that time. A few looks along
 // an index find it among any number of rows.
-func (c conn) firstSince(table chronology, tenant, at int64) (int64, error) {
+func firstSince(c conn, table chronology, tenant, at int64) (int64, error) {
 	low, high := int64(0), int64(0)
 	if _, err := c.prep(table.last).int(tenant).one(func(r row) { high = r.int(0) + 1 }); err != nil {
 		return 0, err
@@ -359,14 +359,6 @@ func secondsOrNil(r row, i int) *float64 {
 	}
 	seconds := float64(r.int(i)) / 1000
 	return &seconds
-}
-
-func intOrNil(r row, i int) *int64 {
-	if r.isNull(i) {
-		return nil
-	}
-	n := r.int(i)
-	return &n
 }
 
 // What a job's attempts have used. What is not known of a call counts as what was held for it.

@@ -78,7 +78,7 @@ func (s *DB) readBy(ctx context.Context, r *readers, f func(conn) error) error {
 			c = opened
 		}
 		gotRow := false
-		err := c.readFor(ctx, &gotRow, f)
+		err := readFor(c, ctx, &gotRow, f)
 		if !errors.Is(err, errDisconnected) {
 			return c.domainError(err)
 		}
@@ -91,13 +91,10 @@ func (s *DB) readBy(ctx context.Context, r *readers, f func(conn) error) error {
 	}
 }
 
-// errDisconnected marks an error after which a connection cannot be used any more.
-var errDisconnected = errors.New("the connection to the database is lost")
-
 // maxReadTime bounds a read: while it lasts the WAL cannot be reset.
 const maxReadTime = 10 * time.Second
 
-func (c conn) readFor(ctx context.Context, gotRow *bool, f func(conn) error) error {
+func readFor(c conn, ctx context.Context, gotRow *bool, f func(conn) error) error {
 	c.gotRow = gotRow
 	start := time.Now()
 	c.limit = func() error {

@@ -69,10 +69,11 @@ const (
 	sqlAddHourValues = "INSERT INTO attempt_hours (tenant, hour, task, deployment, number, outcome, error_class, error_code, attempts, retries) "
 	sqlAddHourSums   = ` ON CONFLICT (tenant, hour, task, deployment, number, outcome, error_class, error_code)
   DO UPDATE SET attempts = attempt_hours.attempts + excluded.attempts, retries = attempt_hours.retries + excluded.retries`
-	sqlAddHour = sqlAddHourValues + "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)" + sqlAddHourSums
-	// A transaction has each key once, as ON CONFLICT asks of the rows of one statement.
-	sqlAddHours = sqlAddHourValues + "SELECT p1, p2, p3, p4, p5, p6, p7, p8, p9, p10 FROM %s" + sqlAddHourSums
 )
+
+// A transaction has each key once, as ON CONFLICT asks of the rows of one statement.
+var sqlAddHour = merges(sqlAddHourValues+"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"+sqlAddHourSums,
+	sqlAddHourValues+"SELECT p1, p2, p3, p4, p5, p6, p7, p8, p9, p10 FROM %s"+sqlAddHourSums)
 
 // storeHours writes the sums of the transaction.
 func (t *jobsTx) storeHours() error {

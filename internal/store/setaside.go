@@ -53,13 +53,13 @@ ORDER BY m.seq DESC LIMIT ?11 + 0`
 // SetAsideRows returns the jobs that the query selects.
 func (s *JobStore) SetAsideRows(ctx context.Context, q SetAsideQuery) (rows []SetAsideRow, err error) {
 	err = s.read(ctx, func(c conn) error {
-		rows, err = c.setAsideRows(q)
+		rows, err = setAsideRows(c, q)
 		return err
 	})
 	return rows, err
 }
 
-func (c conn) setAsideRows(q SetAsideQuery) (rows []SetAsideRow, err error) {
+func setAsideRows(c conn, q SetAsideQuery) (rows []SetAsideRow, err error) {
 	const endOfTime = 1 << 62
 	below, before, after := int64(endOfTime), int64(endOfTime), int64(0)
 	if q.Below > 0 {

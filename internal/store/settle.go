@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -236,7 +237,7 @@ func (s *JobStore) settled(ctx context.Context, d *Delivery, a AttemptRecord, o 
 // messageRow names the row of a message.
 func messageRow(seq int64) rowName { return rowName{of: "messages", no: seq} }
 
-const sqlDeleteMessage = "DELETE FROM messages WHERE seq = ?"
+var sqlDeleteMessage = merges("DELETE FROM messages WHERE seq = ?", "DELETE FROM messages m USING %s WHERE m.seq = ANY (ARRAY[p1])")
 
 // sqlReleaseMessage deletes the message if the lock still holds it.
 var sqlReleaseMessage = forArrays(sqlDeleteMessage+" AND token = ?",
@@ -303,14 +304,6 @@ func (t *jobsTx) attempt(c attempted, a AttemptRecord) error {
 		int(plausible(a.Usage.InputTokens, maxTokens)).int(plausible(a.Usage.OutputTokens, maxTokens)).
 		int(plausible(int64(a.Cost), maxCost)).intOrNull(a.RetryDelay.Milliseconds()).intOrNull(a.assumed).exec()
 }
-
-// What a provider says it used is bounded, so that sums over attempts cannot overflow.
-const (
-	maxTokens = 1 << 40
-	maxCost   = int64(1_000_000 * forebay.Dollar)
-)
-
-func plausible(n, most int64) int64 { return min(max(n, 0), most) }
 
 // bounded cuts a short name, such as an error code, to the length of names.
 func bounded(name string) string { return name[:min(len(name), maxCodeBytes)] }
@@ -445,3 +438,8 @@ func (t *jobsTx) setAside(s setAside) error {
 	return t.event(event{seq: s.seq, number: s.version + 2, kind: kind, status: forebay.StatusFailed, generation: s.generation,
 		attempt: s.number, class: s.failure.Class, code: s.failure.Code})
 }
+
+// callerCorrelation begins the correlation ids of such jobs. When a job succeeds, that it has none says that nobody called it.
+const callerCorrelation = "orchestration/"
+
+func mayBeCalled(correlation string) bool { return strings.HasPrefix(correlation, callerCorrelation) }

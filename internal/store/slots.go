@@ -32,7 +32,7 @@ UNION ALL
 SELECT 'tenant/' || CAST(no AS TEXT), concurrency, 0, 0, 0 FROM tenants WHERE concurrency IS NOT NULL`
 
 // readSlots returns what is in use, by holder, and how many rows count for nothing.
-func (c conn) readSlots(now int64) (use map[string]*slotUse, left int64, err error) {
+func readSlots(c conn, now int64) (use map[string]*slotUse, left int64, err error) {
 	use = map[string]*slotUse{}
 	err = c.prep(sqlSlots).int(now).each(func(r row) error {
 		u := use[r.text(0)]
@@ -55,7 +55,7 @@ const sqlSweepSlots = "DELETE FROM slots WHERE coalesce((SELECT m.seq FROM messa
 // slotsOf returns what a holder has in use.
 func (t *admissionTx) slotsOf(holder string) (*slotUse, error) {
 	if t.slots == nil {
-		use, left, err := t.readSlots(t.now)
+		use, left, err := readSlots(t.conn, t.now)
 		if err == nil && left > maxLeftSlots {
 			err = t.prep(sqlSweepSlots).exec()
 		}

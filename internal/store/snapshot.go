@@ -129,7 +129,7 @@ func (s *Snapshot) payloadsOf(ctx context.Context, t copyTable, column int, visi
 		}
 		st := s.prep("SELECT " + t.names(columns) + t.after(position))
 		for _, c := range position {
-			st = st.cell(c)
+			st = bindCell(st, c)
 		}
 		var keys []string
 		rows := 0
@@ -139,7 +139,7 @@ func (s *Snapshot) payloadsOf(ctx context.Context, t copyTable, column int, visi
 			}
 			position = position[:0:0]
 			for i, k := range t.key {
-				position = append(position, r.cell(i+1, t.columns[k].kind))
+				position = append(position, cellAt(r, i+1, t.columns[k].kind))
 			}
 			return nil
 		})

@@ -30,9 +30,6 @@ const (
 )
 
 const (
-	// sqlShrinks has SQLite keep for each page which other page refers to it, so that pages can be
-	// moved. It only takes effect on a file that has no tables, or with VACUUM.
-	sqlShrinks = "PRAGMA auto_vacuum = INCREMENTAL"
 	// sqlShrinkStep moves the last pages to free ones before them: 64 pages are half a megabyte.
 	sqlShrinkStep = "PRAGMA incremental_vacuum(64)"
 	sqlCheckpoint = "PRAGMA wal_checkpoint(PASSIVE)"
@@ -60,13 +57,13 @@ func (s *DB) Space(ctx context.Context) (space Space, sqlite bool, err error) {
 		if _, sqlite = c.driver.(*sqliteConn); !sqlite {
 			return nil
 		}
-		space, err = c.space()
+		space, err = spaceOf(c)
 		return err
 	})
 	return space, sqlite, err
 }
 
-func (c conn) space() (Space, error) {
+func spaceOf(c conn) (Space, error) {
 	var size, pages, free, mode int64
 	for name, value := range map[string]*int64{"page_size": &size, "page_count": &pages, "freelist_count": &free, "auto_vacuum": &mode} {
 		if _, err := c.prep("PRAGMA " + name).one(func(r row) { *value = r.int(0) }); err != nil {
@@ -143,7 +140,7 @@ func (s *DB) shrink(ctx context.Context) (steps int, err error) {
 // shrinkStep gives some pages back and reports whether there may be more.
 func (s *DB) shrinkStep(ctx context.Context) (more bool, err error) {
 	return transact(ctx, s.writer, op{stage: stageChange}, func(t *tx) (bool, error) {
-		space, err := t.space()
+		space, err := spaceOf(t.conn)
 		if err != nil || !space.spare() {
 			return false, err
 		}
@@ -155,7 +152,7 @@ func (s *DB) shrinkStep(ctx context.Context) (more bool, err error) {
 // for nobody: while somebody still reads what is to be cut off, it is left to the next look.
 func (s *DB) cutFile(ctx context.Context) error {
 	return s.read(ctx, func(c conn) error {
-		space, err := c.space()
+		space, err := spaceOf(c)
 		if err != nil {
 			return err
 		}

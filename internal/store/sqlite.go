@@ -1,10 +1,8 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -92,6 +90,8 @@ func (c *sqliteConn) askAll(questions []question) error {
 	return nil
 }
 
+func (c *sqliteConn) arrays() bool { return false }
+
 func (c *sqliteConn) now() int64 { return time.Now().UnixMilli() }
 
 func (c *sqliteConn) explain(err error) error {
@@ -148,52 +148,6 @@ func (s *sqliteStatement) bytesAt(i int) []byte {
 	b := make([]byte, s.ColumnLen(i))
 	s.ColumnBytes(i, b)
 	return b
-}
-
-// openSQLite opens the file of opts and takes it for this process, if it is to serve.
-func openSQLite(opts Options, domains []domain) (s *DB, err error) {
-	path, err := realPath(opts.Path)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := os.Stat(path); opts.Existing && errors.Is(err, os.ErrNotExist) {
-		return nil, forebay.Errorf(forebay.CodeDatabaseUnusable, "there is no database file of that name")
-	}
-	warn := opts.warn()
-	var file *sqliteFile
-	release := func() {}
-	if opts.Serve {
-		file, err = takeFile(path, "another Forebay server is using this database; SQLite serves one process at a time", !opts.Existing, warn)
-		if err != nil {
-			return nil, err
-		}
-		release = file.release
-	} else if err := makePrivate(path); err != nil {
-		return nil, unusable("the database file cannot be opened", err)
-	}
-	s = &DB{connect: func(context.Context) (conn, error) { return openReader(path, file) }, alone: opts.Serve, release: release, file: file}
-	c, err := openWriter(path, opts.Serve)
-	if err == nil {
-		if err = c.refuseUnfinishedCopy(); err == nil && file != nil {
-			tighten(path, warn)
-			err = file.opened()
-		}
-		if err != nil {
-			c.Close()
-		}
-	}
-	if err != nil {
-		s.release()
-		return nil, err
-	}
-	c.file = file
-	if err := s.begin(conn{driver: c}, opts, domains, nil); err != nil || !opts.Serve {
-		return s, err
-	}
-	if err := s.startShrinking(warn); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
 }
 
 // realPath is the one path of a file, whichever link leads to it: the lock stands beside it.
@@ -285,10 +239,6 @@ func (c *sqliteConn) checkDurable() error {
 	return nil
 }
 
-func unusable(message string, err error) error {
-	return forebay.Errorf(forebay.CodeDatabaseUnusable, "%s", message).Caused(err)
-}
-
 func unusableUnlessKnown(err error) error {
 	var known *forebay.Error
 	if errors.As(err, &known) {
@@ -326,3 +276,7 @@ func openReader(path string, file *sqliteFile) (conn, error) {
 	}
 	return conn{driver: c}, nil
 }
+
+// sqlShrinks has SQLite keep for each page which other page refers to it, so that pages can be
+// moved. It only takes effect on a file that has no tables, or with VACUUM.
+const sqlShrinks = "PRAGMA auto_vacuum = INCREMENTAL"

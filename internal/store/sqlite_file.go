@@ -215,3 +215,6 @@ func lockedBeside(path string) bool {
 	}
 	return err == nil && !held
 }
+
+// minFreeDisk is how many bytes of a disk have to be free.
+const minFreeDisk = 1 << 20

@@ -191,13 +191,3 @@ func (s *DB) Here(at time.Time) time.Time { return at.Add(time.Since(s.Now())) }
 
 // Shared reports whether other processes may deliver from the database at the same time.
 func (s *DB) Shared() bool { return s.writer.shared() }
-
-func fromMillis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
-
-func fromMillisOrNil(r row, i int) *time.Time {
-	if r.isNull(i) {
-		return nil
-	}
-	t := fromMillis(r.int(i))
-	return &t
-}

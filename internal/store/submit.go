@@ -30,12 +30,19 @@ type NewJob struct {
 	InputSize      int64
 	// MaxOutputTokens is what an input in blob storage asks for, where a claim cannot look; 0: no more is known than of any.
 	MaxOutputTokens int64
-	SessionID       string    // "": none
-	KeyID           string    // the API key whose budget pays as well; "": none
-	IdempotencyKey  string    // "": none
-	BodyHash        []byte    // of the request, to compare repeats of the key
-	Caller          *Activity // that this job is; nil: it is not one
-	Refusal         error     // of what is not a repeat of a key; nil: it is not refused
+	SessionID       string // "": none
+	KeyID           string // the API key whose budget pays as well; "": none
+	IdempotencyKey  string // "": none
+	BodyHash        []byte // of the request, to compare repeats of the key
+	Caller          Caller // whose activity this job is; nil: nobody's
+	Refusal         error  // of what is not a repeat of a key; nil: it is not refused
+}
+
+// Caller waits for a job: an activity of an orchestration.
+type Caller interface {
+	// await has it rest until the job with that number has ended. It returns forebay.ErrLockLost if it does not wait for it any
+	// more.
+	await(t *tx, seq int64) error
 }
 
 // Submitted says what became of a NewJob.
@@ -123,7 +130,7 @@ func (t *jobsTx) submit(j *NewJob) (Submitted, error) {
 		return Submitted{}, err
 	}
 	if j.Caller != nil {
-		if err := orchestrateKey.of(t.tx).awaitJob(j.Caller, seq); errors.Is(err, forebay.ErrLockLost) {
+		if err := j.Caller.await(t.tx, seq); errors.Is(err, forebay.ErrLockLost) {
 			return Submitted{Err: forebay.ErrLockLost}, nil
 		} else if err != nil {
 			return Submitted{}, err
@@ -225,13 +232,6 @@ func (t *jobsTx) deadlineAt(at int64) {
 	if at > 0 && (t.wake == 0 || at < t.wake) {
 		t.wake = at
 	}
-}
-
-func millis(at *time.Time) int64 {
-	if at == nil {
-		return 0
-	}
-	return max(1, at.UnixMilli())
 }
 
 // ForgetIdempotencyKeys drops up to limit keys made before that time and returns how many it dropped.

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"math"
+	"math/rand/v2"
 
 	"github.com/forebayhq/forebay"
 )
@@ -98,3 +100,12 @@ func (s *QueueStore) SetPaused(ctx context.Context, queue int64, paused bool, au
 	})
 	return err
 }
+
+// Lock is the right to settle one delivery. A token is new at each delivery.
+type Lock struct {
+	Seq   int64
+	Token int64
+}
+
+// newToken returns the right to settle one delivery, or to use a session.
+func newToken() int64 { return 1 + rand.Int64N(math.MaxInt64) }

@@ -9,7 +9,7 @@ import (
 )
 
 // setLimits replaces a tenant's limits.
-func (t *tx) setLimits(tenant int64, limits forebay.TenantLimits) error {
+func setLimits(t *tx, tenant int64, limits forebay.TenantLimits) error {
 	text, err := json.Marshal(limits)
 	if err != nil {
 		return err
@@ -264,4 +264,52 @@ func (s *TenantStore) HasRule(ctx context.Context, sub MessageQueue, name string
 		return err
 	})
 	return found, err
+}
+
+// SetTenant sets what settings says of a tenant, with its entries for the audit log. It takes effect at once.
+func (s *TenantStore) SetTenant(ctx context.Context, tenant int64, settings forebay.TenantSettings, entries ...Audit) error {
+	_, err := transactIn(ctx, admissionKey, s.writer, op{stage: stageChange}, func(t *admissionTx) (struct{}, error) {
+		if settings.Budget != nil {
+			if err := t.setBudget(tenant, "", *settings.Budget, entries[0].Actor, nil); err != nil {
+				return struct{}{}, err
+			}
+		}
+		if settings.Concurrency != nil {
+			if err := t.setConcurrency(tenant, int64(*settings.Concurrency)); err != nil {
+				return struct{}{}, err
+			}
+		}
+		if settings.Limits != nil {
+			if err := setLimits(t.tx, tenant, *settings.Limits); err != nil {
+				return struct{}{}, err
+			}
+		}
+		for _, entry := range entries {
+			if err := auditIn(t.tx, entry); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// TenantRow is a tenant.
+type TenantRow struct {
+	No          int64
+	Name        string
+	Paused      bool  // none of its jobs is delivered
+	Concurrency int64 // how many of its jobs may run at once; 0: any number
+}
+
+// Tenants returns the tenant of a name, if there is one, or all ("") by name.
+func (s *TenantStore) Tenants(ctx context.Context, name string) (tenants []TenantRow, err error) {
+	err = s.read(ctx, func(c conn) error {
+		tenants = nil
+		return c.prep("SELECT no, name, paused, concurrency FROM tenants WHERE name = ?1 OR ?1 = '' ORDER BY name LIMIT ?2 + 0").text(name).int(maxBudgetRows).each(func(r row) error {
+			tenants = append(tenants, TenantRow{r.int(0), r.text(1), r.int(2) != 0, r.int(3)})
+			return nil
+		})
+	})
+	return tenants, err
 }

@@ -30,6 +30,9 @@ func SubscriptionName(topic, subscription string) string {
 	return topic + subscriptionInfix + subscription
 }
 
+// operationsTopicStore is the topic of what happens to deployments.
+const operationsTopicStore = forebay.DefaultTenant + "/" + forebay.TopicOperations
+
 // OnlyForebayPublishes reports whether the topic that the store knows by that name is closed to everybody else: who
 // follows it, a webhook with our signature too, takes what stands there for the truth.
 func OnlyForebayPublishes(name string) bool {

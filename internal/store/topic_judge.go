@@ -176,7 +176,7 @@ func (s *BusStore) readTopic(ctx context.Context, no int64) (*compiledTopic, err
 	known := false
 	err = s.read(ctx, func(r conn) error {
 		for {
-			topic, found, err := r.topicNo(no)
+			topic, found, err := topicNo(r, no)
 			if c = nil; err != nil || !found {
 				return err
 			}
@@ -184,11 +184,11 @@ func (s *BusStore) readTopic(ctx context.Context, no int64) (*compiledTopic, err
 				known = true
 				return nil
 			}
-			if c, err = r.readRules(topic); err != nil {
+			if c, err = readRules(r, topic); err != nil {
 				return err
 			}
 			// What is read by several statements is of one version if that is the same afterwards.
-			after, found, err := r.topicNo(no)
+			after, found, err := topicNo(r, no)
 			if err != nil || found && after.Version == topic.Version {
 				return err
 			}
@@ -210,7 +210,7 @@ func (s *BusStore) readTopic(ctx context.Context, no int64) (*compiledTopic, err
 	return c, nil
 }
 
-func (c conn) topicNo(no int64) (topic MessageQueue, found bool, err error) {
+func topicNo(c conn, no int64) (topic MessageQueue, found bool, err error) {
 	found, err = c.prep(sqlTopicNo).int(no).one(func(r row) { topic = readMessageQueue(r) })
 	return topic, found, err
 }
@@ -221,11 +221,11 @@ func (s *BusStore) activateSlow(ctx context.Context, m slowMessage) error {
 	var p part
 	waits := false
 	err := s.read(ctx, func(c conn) (err error) {
-		if p, waits, err = c.partNo(m.seq); err != nil || waits {
+		if p, waits, err = partNo(c, m.seq); err != nil || waits {
 			a = p.arrival
 			return err
 		}
-		a, err = c.arrivalOf(m.seq, c.now())
+		a, err = arrivalOf(c, m.seq, c.now())
 		return err
 	})
 	if err != nil || a.MessageContent == nil {
@@ -239,7 +239,7 @@ func (s *BusStore) activateSlow(ctx context.Context, m slowMessage) error {
 		return err
 	}
 	_, err = transactIn(ctx, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (struct{}, error) {
-		topic, found, err := t.topicNo(m.topic)
+		topic, found, err := topicNo(t.conn, m.topic)
 		if err != nil || !found || topic.Version != j.version {
 			return struct{}{}, err
 		}

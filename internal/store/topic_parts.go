@@ -129,13 +129,13 @@ type part struct {
 }
 
 // partNo reads such a message. It is not found once it has all its copies.
-func (c conn) partNo(seq int64) (p part, found bool, err error) {
+func partNo(c conn, seq int64) (p part, found bool, err error) {
 	p.seq = seq
 	found, err = c.prep("SELECT handed, copies, enqueued_at FROM bodies WHERE seq = ? AND handed IS NOT NULL").int(seq).one(func(r row) {
 		p.handed, p.copies, p.at = r.int(0), r.int(1), r.int(2)
 	})
 	if err == nil && found {
-		p.arrival, err = c.arrivalOf(seq, p.at)
+		p.arrival, err = arrivalOf(c, seq, p.at)
 	}
 	return p, found, err
 }
@@ -143,7 +143,7 @@ func (c conn) partNo(seq int64) (p part, found bool, err error) {
 // handOutPart makes as many copies of a message as one transaction should and returns how many, at least 1. What is to be made is judged
 // unless it is known.
 func (t *busTx) handOutPart(topic MessageQueue, seq int64, picks []picked) (made int, err error) {
-	p, found, err := t.partNo(seq)
+	p, found, err := partNo(t.conn, seq)
 	if err != nil || !found {
 		return 1, err
 	}
@@ -269,11 +269,11 @@ func (s *BusStore) handOutSlow(ctx context.Context, m slowMessage, p part) error
 		return err
 	}
 	_, err = transactIn(ctx, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (struct{}, error) {
-		topic, found, err := t.topicNo(m.topic)
+		topic, found, err := topicNo(t.conn, m.topic)
 		if err != nil || !found || topic.Version != c.topic.Version {
 			return struct{}{}, err
 		}
-		now, found, err := t.partNo(m.seq)
+		now, found, err := partNo(t.conn, m.seq)
 		if err != nil || !found || now.handed != p.handed {
 			return struct{}{}, err
 		}

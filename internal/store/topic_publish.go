@@ -160,7 +160,7 @@ func (t *busTx) compiledTopic(topic MessageQueue) (*compiledTopic, error) {
 	if c := t.knownTopic(topic); c != nil {
 		return c, nil
 	}
-	c, err := t.readRules(topic)
+	c, err := readRules(t.conn, topic)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (t *busTx) compiledTopic(topic MessageQueue) (*compiledTopic, error) {
 const sqlTopicRules = "SELECT r.queue, r.name, r.settings FROM queues q JOIN rules r ON r.queue = q.no WHERE q.topic = ?"
 
 // readRules reads the topic's subscriptions and their rules, which are to be compiled.
-func (db conn) readRules(topic MessageQueue) (*compiledTopic, error) {
+func readRules(db conn, topic MessageQueue) (*compiledTopic, error) {
 	c := &compiledTopic{topic: topic}
 	places := map[int64]int{}
 	err := db.prep(sqlSubscriptions).int(topic.No).each(func(r row) error {

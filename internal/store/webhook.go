@@ -62,7 +62,7 @@ func readWebhook(r row) (w Webhook, err error) {
 	return w, json.Unmarshal(r.blob(7), &w.Secrets)
 }
 
-func (c conn) webhooks(sql string, bind func(statement) statement) (list []Webhook, err error) {
+func readWebhooks(c conn, sql string, bind func(statement) statement) (list []Webhook, err error) {
 	err = bind(c.prep(webhookColumns + sql)).each(func(r row) error {
 		w, err := readWebhook(r)
 		list = append(list, w)
@@ -74,7 +74,7 @@ func (c conn) webhooks(sql string, bind func(statement) statement) (list []Webho
 // Webhooks returns a tenant's webhooks by name.
 func (s *WebhookStore) Webhooks(ctx context.Context, tenant int64) (list []Webhook, err error) {
 	err = s.read(ctx, func(c conn) error {
-		list, err = c.webhooks("WHERE w.tenant = ? ORDER BY w.name", func(st statement) statement { return st.int(tenant) })
+		list, err = readWebhooks(c, "WHERE w.tenant = ? ORDER BY w.name", func(st statement) statement { return st.int(tenant) })
 		return err
 	})
 	return list, err
@@ -83,7 +83,7 @@ func (s *WebhookStore) Webhooks(ctx context.Context, tenant int64) (list []Webho
 // ActiveWebhooks returns every tenant's webhooks that are to be delivered to.
 func (s *WebhookStore) ActiveWebhooks(ctx context.Context) (list []Webhook, err error) {
 	err = s.read(ctx, func(c conn) error {
-		list, err = c.webhooks("JOIN queues q ON q.no = w.queue WHERE w.disabled_at IS NULL AND q.kind = 'messages' ORDER BY w.queue",
+		list, err = readWebhooks(c, "JOIN queues q ON q.no = w.queue WHERE w.disabled_at IS NULL AND q.kind = 'messages' ORDER BY w.queue",
 			func(st statement) statement { return st })
 		return err
 	})
@@ -95,14 +95,14 @@ const sqlOneWebhook = "WHERE w.tenant = ? AND w.name = ?"
 // Webhook returns a tenant's webhook of that name.
 func (s *WebhookStore) Webhook(ctx context.Context, tenant int64, name string) (w Webhook, err error) {
 	err = s.read(ctx, func(c conn) error {
-		w, err = c.webhook(tenant, name)
+		w, err = webhookNamed(c, tenant, name)
 		return err
 	})
 	return w, err
 }
 
-func (c conn) webhook(tenant int64, name string) (Webhook, error) {
-	list, err := c.webhooks(sqlOneWebhook, func(st statement) statement { return st.int(tenant).text(name) })
+func webhookNamed(c conn, tenant int64, name string) (Webhook, error) {
+	list, err := readWebhooks(c, sqlOneWebhook, func(st statement) statement { return st.int(tenant).text(name) })
 	if err == nil && len(list) == 0 {
 		err = forebay.ErrNotFound
 	}
@@ -156,7 +156,7 @@ func (t *webhookTx) changedWebhook(w Webhook, audit Audit) (Webhook, error) {
 	if err := auditIn(t.tx, audit); err != nil {
 		return w, err
 	}
-	return t.webhook(w.Tenant, w.Name)
+	return webhookNamed(t.conn, w.Tenant, w.Name)
 }
 
 func eventTypes(w Webhook) string {
@@ -243,7 +243,7 @@ WHERE tenant = ? AND name = ?`
 // UpdateWebhook gives a webhook other settings. If its subscription was deleted it gets a new one.
 func (s *WebhookStore) UpdateWebhook(ctx context.Context, w Webhook, audit Audit) (Webhook, error) {
 	return transactIn(ctx, webhookKey, s.writer, op{stage: stageChange}, func(t *webhookTx) (Webhook, error) {
-		before, err := t.webhook(w.Tenant, w.Name)
+		before, err := webhookNamed(t.conn, w.Tenant, w.Name)
 		if err != nil {
 			return w, err
 		}
@@ -287,7 +287,7 @@ func (t *webhookTx) endWebhookDeliveries() error {
 // DeleteWebhook removes a webhook with its subscription and everything that waits there.
 func (s *WebhookStore) DeleteWebhook(ctx context.Context, tenant int64, name string, audit Audit) error {
 	_, err := transactIn(ctx, webhookKey, s.writer, op{stage: stageChange}, func(t *webhookTx) (struct{}, error) {
-		w, err := t.webhook(tenant, name)
+		w, err := webhookNamed(t.conn, tenant, name)
 		if err != nil {
 			return struct{}{}, err
 		}
@@ -312,7 +312,7 @@ func (s *WebhookStore) DeleteWebhook(ctx context.Context, tenant int64, name str
 // most; those that have ended are forgotten.
 func (s *WebhookStore) RotateWebhookSecret(ctx context.Context, tenant int64, name, secret string, overlap time.Duration, audit Audit) (Webhook, error) {
 	return transactIn(ctx, webhookKey, s.writer, op{stage: stageChange}, func(t *webhookTx) (Webhook, error) {
-		w, err := t.webhook(tenant, name)
+		w, err := webhookNamed(t.conn, tenant, name)
 		if err != nil {
 			return w, err
 		}
