@@ -52,7 +52,7 @@ var mayImport = map[string][]string{
 	"internal/quota":            {"."},
 	"internal/retry":            {"."},
 	"internal/sleep":            {},
-	"internal/standin":          {".", "internal/jsoncheck", "internal/model", "internal/model/sim", "internal/sleep"},
+	"internal/modelsim":         {".", "internal/jsoncheck", "internal/model", "internal/model/sim", "internal/sleep"},
 	"internal/store":            {".", "internal/fairqueue", "internal/filter", "internal/panics", "internal/quota", "internal/sleep", "internal/turns", "internal/vector"},
 	"internal/tasks":            {".", "internal/jsoncheck", "internal/model", "internal/turns"},
 	"internal/telemetry":        {".", "internal/jobs", "internal/model", "internal/orchestrate", "internal/store", "internal/webhook"},

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/sleep"
-	"github.com/forebayhq/forebay/internal/standin"
 )
 
 const (
@@ -98,7 +98,7 @@ func (r *outageRun) close() (err error) {
 var outageInput = json.RawMessage(fmt.Sprintf(`{"messages":[{"role":"user","content":%s}],"max_tokens":300}`, quoted((outageCost-300-3)*4)))
 
 // outageStats is both deployments together.
-func (r *outageRun) stats(ctx context.Context) (sum standin.Stats, err error) {
+func (r *outageRun) stats(ctx context.Context) (sum modelsim.Stats, err error) {
 	report, err := r.stand.stats(ctx)
 	for _, s := range report.Deployments {
 		sum.Calls += s.Calls
@@ -198,7 +198,7 @@ func (r *outageRun) run(ctx context.Context, t *table) error {
 	if err := r.stand.script(ctx, "", "[{outage: true}]", 1); err != nil {
 		return err
 	}
-	var first, last standin.Stats
+	var first, last modelsim.Stats
 	err := r.phase(ctx, t, outageDuring, func(ctx context.Context) (err error) {
 		if err = sleep.For(ctx, 5*time.Second); err == nil {
 			if first, err = r.stats(ctx); err == nil {

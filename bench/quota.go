@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/sleep"
-	"github.com/forebayhq/forebay/internal/standin"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -150,12 +150,12 @@ func (r *quotaRun) all(ctx context.Context, scale float64) (rows []row, err erro
 	if err != nil {
 		return nil, err
 	}
-	script, err := standin.NamedScript("reference")
+	script, err := modelsim.NamedScript("reference")
 	if err != nil {
 		return nil, err
 	}
 	for i, turn := range r.turns {
-		name, faults := turn.name+", clean", standin.Script(nil)
+		name, faults := turn.name+", clean", modelsim.Script(nil)
 		if turn.faults {
 			name, faults = turn.name+", faults", script.Scaled(scale)
 		}
@@ -263,7 +263,7 @@ func makePrompts(seed uint64, tokens int64) (p prompts) {
 }
 
 // fluidBound is how long the quota alone, flowing evenly, needs for so many tokens.
-func fluidBound(faults standin.Script, tokens int64, perMinute int) time.Duration {
+func fluidBound(faults modelsim.Script, tokens int64, perMinute int) time.Duration {
 	const step = 10 * time.Millisecond
 	left, at := float64(tokens), time.Duration(0)
 	for left > 0 {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/forebayhq/forebay/internal/standin"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -20,11 +20,11 @@ type stand struct {
 
 // serveStandin is what that process does.
 func serveStandin(ctx context.Context, file string) error {
-	options, err := standin.ReadOptions([]byte(file))
+	options, err := modelsim.ReadOptions([]byte(file))
 	if err != nil {
 		return err
 	}
-	s, err := standin.New(options, nil)
+	s, err := modelsim.New(options, nil)
 	if err != nil {
 		return err
 	}
@@ -38,9 +38,9 @@ func serveStandin(ctx context.Context, file string) error {
 
 // standinQuota is one deployment. It counts as Azure does, in windows of a minute, unless kind or options say otherwise.
 type standinQuota struct {
-	kind            standin.Kind // "": KindAzure
-	requests        int          // a minute; 0: what Azure gives with so many tokens
-	options         string       // further ones of its YAML, each with a comma before it
+	kind            modelsim.Kind // "": KindAzure
+	requests        int           // a minute; 0: what Azure gives with so many tokens
+	options         string        // further ones of its YAML, each with a comma before it
 	name            string
 	tokensPerMinute int
 	phase           time.Duration // when the first window ends
@@ -61,7 +61,7 @@ func startStandin(ctx context.Context, deployments ...standinQuota) (*stand, err
 	for _, d := range deployments {
 		estimate, kind := "", d.kind
 		if kind == "" {
-			kind = standin.KindAzure
+			kind = modelsim.KindAzure
 		}
 		if d.estimateFactor > 0 {
 			estimate = fmt.Sprintf(", estimate_factor: %g, estimate_spread: 0.1", d.estimateFactor)
@@ -83,7 +83,7 @@ func (s *stand) close() error {
 
 // configured is the deployment as a user of Forebay describes it.
 func (s *stand) configured(q standinQuota) server.Deployment {
-	if q.kind == standin.KindOpenAI {
+	if q.kind == modelsim.KindOpenAI {
 		return server.Deployment{Name: q.name, Provider: server.ProviderOpenAI, Endpoint: s.url + "/v1", Model: q.name,
 			TokensPerMinute: q.tokensPerMinute, RequestsPerMinute: q.requestsPerMinute()}
 	}
@@ -108,12 +108,12 @@ func (s *stand) script(ctx context.Context, deployment, faults string, scale flo
 	return err
 }
 
-func (s *stand) stats(ctx context.Context) (r standin.Report, err error) {
+func (s *stand) stats(ctx context.Context) (r modelsim.Report, err error) {
 	return r, s.get(ctx, s.url+"/_sim/stats", &r)
 }
 
 // refused is how many calls got a 429 of the quota's.
-func refused(s standin.Stats) (n int64) {
+func refused(s modelsim.Stats) (n int64) {
 	for _, count := range s.Throttled {
 		n += count
 	}

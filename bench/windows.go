@@ -8,21 +8,21 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forebayhq/forebay/internal/standin"
+	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
 // windowKinds are the ways in which the deployments of this experiment count.
 var windowKinds = []struct {
 	name     string
-	kind     standin.Kind
+	kind     modelsim.Kind
 	requests int // a minute; 0: many
 	options  string
 }{
-	{name: "fixed minute", kind: standin.KindAzure},
-	{name: "rolling minute", kind: standin.KindRolling},
-	{name: "token bucket", kind: standin.KindOpenAI},
-	{name: "slices of ten seconds", kind: standin.KindAzure, options: ", token_slice: 10s"},
-	{name: "requests by the second", kind: standin.KindAzure, requests: 900, options: ", request_slice: 1s"},
+	{name: "fixed minute", kind: modelsim.KindAzure},
+	{name: "rolling minute", kind: modelsim.KindRolling},
+	{name: "token bucket", kind: modelsim.KindOpenAI},
+	{name: "slices of ten seconds", kind: modelsim.KindAzure, options: ", token_slice: 10s"},
+	{name: "requests by the second", kind: modelsim.KindAzure, requests: 900, options: ", request_slice: 1s"},
 }
 
 // windowCircumstances make each of them harder to use.
@@ -52,7 +52,7 @@ of the other client. Spent: others have used the whole quota before the start; n
 		var turns []windowTurn
 		for seed := range seeds {
 			for _, c := range windowCircumstances {
-				if strings.Contains(c.options, "spent") && kind.kind == standin.KindAzure {
+				if strings.Contains(c.options, "spent") && kind.kind == modelsim.KindAzure {
 					continue
 				}
 				share := 1.0

@@ -14,7 +14,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/loopback"
-	"github.com/forebayhq/forebay/internal/standin"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -176,12 +176,12 @@ func TestJobsWaitForCredit(t *testing.T) {
 // reason. Operators are told which, jobs wait without losing an attempt, and when it takes calls again all of them succeed.
 func TestTurnedAwayByEveryProvider(t *testing.T) {
 	t.Parallel()
-	reasons := map[string]standin.Denial{"openai": standin.Unauthorized, "azure": standin.InsufficientQuota, "anthropic": standin.NotFound}
+	reasons := map[string]modelsim.Denial{"openai": modelsim.Unauthorized, "azure": modelsim.InsufficientQuota, "anthropic": modelsim.NotFound}
 	onServers(t, func(t *testing.T, database string) {
 		const jobs = 2 * deniedPlaces // of each
-		model := startModel(t, func(d *standin.Deployment) {
+		model := startModel(t, func(d *modelsim.Deployment) {
 			d.TokensPerMinute, d.RequestsPerMinute = 0, 0
-			d.Faults.Script = standin.Script{{Denied: reasons[d.Name]}}
+			d.Faults.Script = modelsim.Script{{Denied: reasons[d.Name]}}
 		}, slices.Collect(maps.Keys(reasons))...)
 		o := routed(database, nil)
 		o.Deployments = []server.Deployment{

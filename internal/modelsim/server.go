@@ -1,4 +1,4 @@
-// Package standin is a model endpoint to test against: a server that answers as OpenAI, Azure OpenAI
+// Package modelsim is a model endpoint to test against: a server that answers as OpenAI, Azure OpenAI
 // and Anthropic do, over real HTTP and server-sent events, and that counts quotas, throttles, slows
 // down and breaks as they do. What it says means nothing; how it behaves does.
 //
@@ -10,7 +10,7 @@
 // Package loopback is the other endpoint for tests. It replies byte for byte what a test tells it to,
 // valid or not, and knows no quota; the two share no code, because exact bytes are all that the one is
 // about and what the other must never need to be told.
-package standin
+package modelsim
 
 import (
 	"context"

@@ -1,20 +1,20 @@
-package standin_test
+package modelsim_test
 
 import (
 	"fmt"
 	"time"
 
-	"github.com/forebayhq/forebay/internal/standin"
+	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
 // A meter and a script need no server and no clock: a simulation drives them through two hours.
 func ExampleMeter() {
-	script, err := standin.NamedScript("reference")
+	script, err := modelsim.NamedScript("reference")
 	if err != nil {
 		panic(err)
 	}
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	m := standin.NewMeter(standin.Quota{Kind: standin.KindAzure, TokensPerMinute: 240_000}, begin)
+	m := modelsim.NewMeter(modelsim.Quota{Kind: modelsim.KindAzure, TokensPerMinute: 240_000}, begin)
 	admitted, refused := 0, 0
 	for second := range 7200 {
 		now := begin.Add(time.Duration(second) * time.Second)
@@ -22,7 +22,7 @@ func ExampleMeter() {
 		m.SetFactor(now, c.Quota, c.QuotaShown)
 		switch {
 		case c.Outage:
-		case m.Admit(now, standin.Cost{Prompt: 3000, Output: 1000}).Admitted:
+		case m.Admit(now, modelsim.Cost{Prompt: 3000, Output: 1000}).Admitted:
 			admitted++
 		default:
 			refused++
@@ -35,19 +35,19 @@ func ExampleMeter() {
 // A service is driven the same way, in the order of time: one call every ten seconds for two and a half
 // hours, in one of which half of them fail.
 func ExampleService() {
-	d := standin.DefaultDeployment()
-	d.Faults.Script = standin.Script{{From: standin.Duration(time.Hour), To: standin.Duration(2 * time.Hour), Errors: standin.Rates{503: 0.5}}}
+	d := modelsim.DefaultDeployment()
+	d.Faults.Script = modelsim.Script{{From: modelsim.Duration(time.Hour), To: modelsim.Duration(2 * time.Hour), Errors: modelsim.Rates{503: 0.5}}}
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	s, err := standin.NewService(d, 1, begin)
+	s, err := modelsim.NewService(d, 1, begin)
 	if err != nil {
 		panic(err)
 	}
 	var busy time.Duration
 	for i := range 900 {
 		now := begin.Add(time.Duration(i) * 10 * time.Second)
-		call := s.Begin(now, standin.Cost{Prompt: s.Estimate(1000, uint64(i)), Output: 500})
-		used := standin.Used{Prompt: 1000}
-		if call.Outcome == standin.Answered {
+		call := s.Begin(now, modelsim.Cost{Prompt: s.Estimate(1000, uint64(i)), Output: 500})
+		used := modelsim.Used{Prompt: 1000}
+		if call.Outcome == modelsim.Answered {
 			used.Output, _ = s.Length(uint64(i), 500)
 		}
 		took := s.Duration(used.Output, call.Conditions)
