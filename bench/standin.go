@@ -20,11 +20,11 @@ type stand struct {
 
 // serveStandin is what that process does.
 func serveStandin(ctx context.Context, file string) error {
-	options, err := modelsim.ReadOptions([]byte(file))
+	options, err := modelsim.ReadServerOptions([]byte(file))
 	if err != nil {
 		return err
 	}
-	s, err := modelsim.New(options, nil)
+	s, err := modelsim.NewServer(options, nil)
 	if err != nil {
 		return err
 	}

@@ -59,14 +59,14 @@ func startStrict(t *testing.T, names ...string) *metered {
 
 func startModel(t *testing.T, change func(*modelsim.Deployment), names ...string) *metered {
 	t.Helper()
-	var o modelsim.Options
+	var o modelsim.ServerOptions
 	for _, name := range names {
 		d := modelsim.DefaultDeployment()
 		d.Name, d.TokensPerMinute, d.Phase, d.FirstToken, d.TokensPerSecond = name, meteredTokens, 0, modelsim.Duration(10*time.Millisecond), 0
 		change(&d)
 		o.Deployments = append(o.Deployments, d)
 	}
-	s, err := modelsim.New(o, nil)
+	s, err := modelsim.NewServer(o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

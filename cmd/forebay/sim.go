@@ -23,7 +23,7 @@ const defaultSimListen = "127.0.0.1:8090"
 // simFlags is what the flags of sim say.
 type simFlags struct {
 	file       string
-	options    modelsim.Options
+	options    modelsim.ServerOptions
 	deployment modelsim.Deployment
 	apiKey     string
 	faults     string
@@ -99,7 +99,7 @@ func join[T ~string](all []T) string {
 }
 
 // resolve makes one set of options of the file and the flags.
-func (f *simFlags) resolve(flags *pflag.FlagSet) (modelsim.Options, error) {
+func (f *simFlags) resolve(flags *pflag.FlagSet) (modelsim.ServerOptions, error) {
 	resolve := f.fromFlags
 	if f.file != "" {
 		resolve = f.fromFile
@@ -111,7 +111,7 @@ func (f *simFlags) resolve(flags *pflag.FlagSet) (modelsim.Options, error) {
 	return o, err
 }
 
-func (f *simFlags) fromFlags(flags *pflag.FlagSet) (modelsim.Options, error) {
+func (f *simFlags) fromFlags(flags *pflag.FlagSet) (modelsim.ServerOptions, error) {
 	o, d := f.options, f.deployment
 	o.APIKey, o.AnyModel = forebay.Secret(f.apiKey), true
 	d.FirstToken, d.Burst = modelsim.Duration(f.firstToken), modelsim.Duration(f.burst)
@@ -134,7 +134,7 @@ func (f *simFlags) fromFlags(flags *pflag.FlagSet) (modelsim.Options, error) {
 }
 
 // fromFile reads the file; what flags say of the server goes before it.
-func (f *simFlags) fromFile(flags *pflag.FlagSet) (modelsim.Options, error) {
+func (f *simFlags) fromFile(flags *pflag.FlagSet) (modelsim.ServerOptions, error) {
 	var stray string
 	flags.Visit(func(flag *pflag.Flag) {
 		if stray == "" && !slices.Contains(serverFlags, flag.Name) {
@@ -142,9 +142,9 @@ func (f *simFlags) fromFile(flags *pflag.FlagSet) (modelsim.Options, error) {
 		}
 	})
 	if stray != "" {
-		return modelsim.Options{}, usagef("--%s and --config exclude each other: say it in the file", stray)
+		return modelsim.ServerOptions{}, usagef("--%s and --config exclude each other: say it in the file", stray)
 	}
-	o, err := readSimFile(f.file, modelsim.ReadOptions)
+	o, err := readSimFile(f.file, modelsim.ReadServerOptions)
 	if err != nil {
 		return o, err
 	}
@@ -207,7 +207,7 @@ func readSimFile[T any](name string, read func([]byte) (T, error)) (T, error) {
 	return v, nil
 }
 
-func (a *app) runSim(ctx context.Context, o modelsim.Options) (err error) {
+func (a *app) runSim(ctx context.Context, o modelsim.ServerOptions) (err error) {
 	var log io.Writer
 	if o.Log != "" {
 		file, err := os.OpenFile(o.Log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -217,7 +217,7 @@ func (a *app) runSim(ctx context.Context, o modelsim.Options) (err error) {
 		defer func() { err = errors.Join(err, file.Close()) }()
 		log = file
 	}
-	s, err := modelsim.New(o, log)
+	s, err := modelsim.NewServer(o, log)
 	if err != nil {
 		return err
 	}

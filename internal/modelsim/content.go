@@ -28,33 +28,33 @@ func (d *Service) compose(ctx context.Context, r *request, key uint64) (answer, 
 	if shortened {
 		finish = "length"
 	}
-	return answer{filler(sentences[key%uint64(len(sentences))], tokens), tokens, finish}, nil
+	return answer{prose(proseStarts[key%uint64(len(proseStarts))], tokens), tokens, finish}, nil
 }
 
-// prose is what answers that mean nothing are made of.
-const prose = "The tide comes in twice a day, and the harbour waits for it. A pilot knows the bar by its colour, " +
+// proseText is what answers that mean nothing are made of.
+const proseText = "The tide comes in twice a day, and the harbour waits for it. A pilot knows the bar by its colour, " +
 	"the crews know the pilot by his whistle, and nobody sails on a falling glass. Cargo stands on the quay in the order " +
 	"in which it was promised; what is late goes with the next boat. In the office a clerk writes down each crate once, " +
 	"with the hour and the hand that took it, so that a quarrel can be settled by looking it up. "
 
-// sentences is where those of the prose begin.
-var sentences = func() []int {
+// proseStarts is where those of the prose begin.
+var proseStarts = func() []int {
 	starts := []int{0}
-	for i := range len(prose) - 2 {
-		if prose[i] == '.' {
+	for i := range len(proseText) - 2 {
+		if proseText[i] == '.' {
 			starts = append(starts, i+2)
 		}
 	}
 	return starts
 }()
 
-// filler returns exactly so many tokens of prose, from somewhere in it.
-func filler(at, tokens int) string {
+// prose returns exactly so many tokens of prose, from somewhere in it.
+func prose(at, tokens int) string {
 	size := tokens * 4
 	var b strings.Builder
 	b.Grow(size)
 	for b.Len() < size {
-		part := prose[at:]
+		part := proseText[at:]
 		b.WriteString(part[:min(len(part), size-b.Len())])
 		at = 0
 	}

@@ -139,7 +139,7 @@ func TestHighestMinute(t *testing.T) {
 }
 
 func TestControlWhileItRuns(t *testing.T) {
-	s, url := startWith(t, Options{APIKey: key, Deployments: []Deployment{fast(func(d *Deployment) { d.Name = "east" }), fast(func(d *Deployment) { d.Name = "west" })}}, nil)
+	s, url := startWith(t, ServerOptions{APIKey: key, Deployments: []Deployment{fast(func(d *Deployment) { d.Name = "east" }), fast(func(d *Deployment) { d.Name = "west" })}}, nil)
 	auth := []string{"Authorization", "Bearer " + key}
 	call := func(name string) int {
 		t.Helper()

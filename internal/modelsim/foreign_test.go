@@ -76,7 +76,7 @@ func TestTokenSlice(t *testing.T) {
 func TestRoundTrip(t *testing.T) {
 	d := DefaultDeployment()
 	d.FirstToken, d.TokensPerSecond, d.RoundTrip = 0, 0, Duration(50*time.Millisecond)
-	s, err := New(Options{Deployments: []Deployment{d}}, nil)
+	s, err := NewServer(ServerOptions{Deployments: []Deployment{d}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

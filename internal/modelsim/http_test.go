@@ -43,7 +43,7 @@ func send(t testing.TB, method, url, body string, header ...string) (int, http.H
 func TestRefusals(t *testing.T) {
 	one := fast(func(d *Deployment) { d.Name, d.Model = "east", "gpt-4o" })
 	two := fast(func(d *Deployment) { d.Name = "west" })
-	s, url := startWith(t, Options{APIKey: key, Deployments: []Deployment{one, two}}, nil)
+	s, url := startWith(t, ServerOptions{APIKey: key, Deployments: []Deployment{one, two}}, nil)
 	const chat = `{"model":"gpt-4o","messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}],"max_tokens":5}`
 	many := make([]string, 0, 210)
 	for i := range 105 {
@@ -157,7 +157,7 @@ func (p *piped) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 // an answer that takes longer than any one write may.
 func TestClientsThatReadNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Options{AnyModel: true, Deployments: []Deployment{fast(func(d *Deployment) {
+		s, err := NewServer(ServerOptions{AnyModel: true, Deployments: []Deployment{fast(func(d *Deployment) {
 			d.OutputTokens, d.OutputSpread, d.TokensPerSecond, d.FirstToken = 1500, 0, 10, Duration(90*time.Second)
 		})}}, nil)
 		if err != nil {
@@ -201,7 +201,7 @@ func (d discard) WriteHeader(int)             {}
 
 // BenchmarkHandler is what a call costs the server beside net/http.
 func BenchmarkHandler(b *testing.B) {
-	s, err := New(Options{AnyModel: true, Deployments: []Deployment{fast(func(d *Deployment) { d.TokensPerMinute, d.RequestsPerMinute = 0, 0 })}}, io.Discard)
+	s, err := NewServer(ServerOptions{AnyModel: true, Deployments: []Deployment{fast(func(d *Deployment) { d.TokensPerMinute, d.RequestsPerMinute = 0, 0 })}}, io.Discard)
 	if err != nil {
 		b.Fatal(err)
 	}

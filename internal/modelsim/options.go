@@ -8,8 +8,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Options configures a Server.
-type Options struct {
+// ServerOptions configures a Server.
+type ServerOptions struct {
 	Listen string         `yaml:"listen"`
 	APIKey forebay.Secret `yaml:"api_key"` // "": none is asked for
 	Seed   uint64         `yaml:"seed"`
@@ -132,7 +132,7 @@ func (d Deployment) quota(phase float64) Quota {
 }
 
 // Validate returns a *forebay.Error about the first option that makes no sense, or nil.
-func (o Options) Validate() error {
+func (o ServerOptions) Validate() error {
 	switch n := len(o.Deployments); {
 	case n == 0:
 		return forebay.Invalid("deployments", "there must be one at least")

@@ -28,8 +28,8 @@ type request struct {
 	StreamOptions       struct {
 		IncludeUsage bool `json:"include_usage"`
 	} `json:"stream_options"`
-	Stop           words `json:"stop"`
-	StopSequences  words `json:"stop_sequences"`
+	Stop           stringOrList `json:"stop"`
+	StopSequences  stringOrList `json:"stop_sequences"`
 	ResponseFormat struct {
 		Type       string `json:"type"`
 		JSONSchema struct {
@@ -73,12 +73,12 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// words is a string or a list of them.
-type words []string
+// stringOrList is a string or a list of them.
+type stringOrList []string
 
-func (w *words) UnmarshalJSON(b []byte) error {
+func (w *stringOrList) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
-		*w = make(words, 1)
+		*w = make(stringOrList, 1)
 		return json.Unmarshal(b, &(*w)[0])
 	}
 	return json.Unmarshal(b, (*[]string)(w))

@@ -38,7 +38,7 @@ const (
 
 // Server is a set of deployments behind HTTP.
 type Server struct {
-	options     Options
+	options     ServerOptions
 	deployments []*Service
 	names       map[string]*Service // by name, and by model where no name is the same
 	log         *callLog
@@ -50,8 +50,8 @@ type Server struct {
 	changed     func() // if set, called after a call has begun or ended; for tests that wait
 }
 
-// New returns a server. log, if not nil, gets a line of JSON for each call; Close flushes it.
-func New(o Options, log io.Writer) (*Server, error) {
+// NewServer returns a server. log, if not nil, gets a line of JSON for each call; Close flushes it.
+func NewServer(o ServerOptions, log io.Writer) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -132,13 +132,6 @@ func (s *Server) routes() http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
-}
-
-func clip(s string, n int) string {
-	if len(s) > n {
-		return s[:n]
-	}
-	return s
 }
 
 // models lists what can be called, in OpenAI's or Anthropic's shape.

@@ -35,12 +35,12 @@ func fast(change func(*Deployment)) Deployment {
 // start serves one deployment that answers to every name, and returns its URL.
 func start(t testing.TB, d Deployment) (*Server, string) {
 	t.Helper()
-	return startWith(t, Options{APIKey: key, AnyModel: true, Deployments: []Deployment{d}}, nil)
+	return startWith(t, ServerOptions{APIKey: key, AnyModel: true, Deployments: []Deployment{d}}, nil)
 }
 
-func startWith(t testing.TB, o Options, log io.Writer) (*Server, string) {
+func startWith(t testing.TB, o ServerOptions, log io.Writer) (*Server, string) {
 	t.Helper()
-	s, err := New(o, log)
+	s, err := NewServer(o, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,7 +398,7 @@ func TestRunStopsGracefully(t *testing.T) {
 	defer wantNoLeak(t, goleak.IgnoreCurrent())
 	defer http.DefaultClient.CloseIdleConnections()
 	var log strings.Builder
-	s, err := New(Options{AnyModel: true, Deployments: []Deployment{fast(func(d *Deployment) {
+	s, err := NewServer(ServerOptions{AnyModel: true, Deployments: []Deployment{fast(func(d *Deployment) {
 		d.Faults.Script = Script{{Hang: 1}}
 		d.Model = "gpt"
 	})}}, &log)

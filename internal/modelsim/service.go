@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/model/sim"
 )
 
 // Service is a deployment that runs: its meter, its script and what it saw. Like them it is given the
@@ -17,7 +16,7 @@ import (
 type Service struct {
 	Deployment
 	seed  uint64
-	model *sim.Provider // does the work of structured output and of ContentWork
+	model *Provider // does the work of structured output and of ContentWork
 
 	mu         sync.Mutex // guards what follows
 	generation int        // of resets
@@ -37,7 +36,7 @@ func NewService(d Deployment, seed uint64, now time.Time) (*Service, error) {
 	if d.Model == "" {
 		d.Model = d.Name
 	}
-	m, err := sim.New(sim.Options{Model: d.Model, MaxOutputTokens: d.MaxOutputTokens})
+	m, err := NewProvider(ProviderOptions{Model: d.Model, MaxOutputTokens: d.MaxOutputTokens})
 	if err != nil {
 		return nil, err
 	}

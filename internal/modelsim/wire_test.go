@@ -60,7 +60,7 @@ func TestWire(t *testing.T) {
 			{"Anthropic, no such model", "/v1/messages", chatOf("", 20), KindAnthropic, 1, Script{{Denied: NotFound}}},
 		} {
 			var log strings.Builder
-			s, err := New(Options{AnyModel: true, Deployments: []Deployment{fast(func(d *Deployment) {
+			s, err := NewServer(ServerOptions{AnyModel: true, Deployments: []Deployment{fast(func(d *Deployment) {
 				d.Model, d.Kind, d.TokensPerMinute, d.RequestsPerMinute, d.Faults.Script = "gpt-4o", c.kind, 1000, 6, c.script
 				d.OutputSpread = 0
 				if c.kind == KindPTU {
@@ -145,7 +145,7 @@ func (c *clocked) WriteString(s string) (int, error) {
 func TestPace(t *testing.T) {
 	for slowness, script := range map[time.Duration]Script{1: nil, 4: {{Latency: 4}}} {
 		synctest.Test(t, func(t *testing.T) {
-			s, err := New(Options{AnyModel: true, Deployments: []Deployment{fast(func(d *Deployment) {
+			s, err := NewServer(ServerOptions{AnyModel: true, Deployments: []Deployment{fast(func(d *Deployment) {
 				d.FirstToken, d.TokensPerSecond, d.Faults.Script = Duration(200*time.Millisecond), 100, script
 				d.OutputTokens, d.OutputSpread = 12, 0
 			})}}, nil)

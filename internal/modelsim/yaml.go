@@ -73,11 +73,11 @@ func (d *Deployment) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(d))
 }
 
-// ReadOptions reads a YAML file of options. Errors are *forebay.Error values that say the line.
-func ReadOptions(data []byte) (Options, error) {
-	var o Options
+// ReadServerOptions reads a YAML file of options. Errors are *forebay.Error values that say the line.
+func ReadServerOptions(data []byte) (ServerOptions, error) {
+	var o ServerOptions
 	if err := decode(data, &o); err != nil {
-		return Options{}, err
+		return ServerOptions{}, err
 	}
 	return o, nil
 }
@@ -178,7 +178,7 @@ func goKind(t string) string {
 		return "true or false"
 	case strings.HasPrefix(t, "[]"), strings.HasSuffix(t, ".Script"):
 		return "a list"
-	case strings.HasSuffix(t, ".plain"), strings.HasSuffix(t, ".Options"), strings.HasSuffix(t, ".Trouble"):
+	case strings.HasSuffix(t, ".plain"), strings.HasSuffix(t, ".ServerOptions"), strings.HasSuffix(t, ".Trouble"):
 		return "a section of keys and values"
 	}
 	return "text"

@@ -7,7 +7,7 @@ import (
 )
 
 func TestReadOptions(t *testing.T) {
-	o, err := ReadOptions([]byte(`
+	o, err := ReadServerOptions([]byte(`
 listen: 127.0.0.1:9000
 api_key: sk-1
 seed: 7
@@ -74,7 +74,7 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 		"api_key: a b\ndeployments: [{name: a}]":            "api_key: holds a space",
 		strings.Repeat(" ", maxFileBytes+1):                 "is larger than",
 	} {
-		o, err := ReadOptions([]byte(file))
+		o, err := ReadServerOptions([]byte(file))
 		if err == nil {
 			err = o.Validate()
 		}

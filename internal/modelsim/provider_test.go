@@ -1,4 +1,4 @@
-package sim
+package modelsim
 
 import (
 	"context"
@@ -29,7 +29,7 @@ func taskError(t *testing.T, err error) *forebay.TaskError {
 
 func TestLatencyAndJitter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProvider(t, Options{Faults: Faults{Latency: 2 * time.Second, Jitter: time.Second}})
+		p := newProvider(t, ProviderOptions{Faults: ProviderFaults{Latency: 2 * time.Second, Jitter: time.Second}})
 		var took []time.Duration
 		for range 2 {
 			start := time.Now()
@@ -58,29 +58,29 @@ func TestLatencyAndJitter(t *testing.T) {
 
 func TestFaultsByKind(t *testing.T) {
 	for name, tt := range map[string]struct {
-		faults Faults
+		faults ProviderFaults
 		class  forebay.ErrorClass
 		code   string
 		after  time.Duration // how long the call takes
-		stats  Stats
+		stats  ProviderStats
 	}{
-		"throttle":  {Faults{ThrottleRate: 1, RetryAfter: 7 * time.Second}, forebay.ClassThrottled, "rate_limited", 0, Stats{Calls: 1, Throttled: 1}},
-		"error":     {Faults{ErrorRate: 1, Latency: time.Second}, forebay.ClassTransient, "server_error", time.Second, Stats{Calls: 1, Errors: 1}},
-		"hang":      {Faults{HangRate: 1}, forebay.ClassTransient, "idle_timeout", 30 * time.Second, Stats{Calls: 1, Hangs: 1}},
-		"malformed": {Faults{MalformedRate: 1}, forebay.ClassTransient, "malformed_response", 0, Stats{Calls: 1, Malformed: 1}},
-		"refused":   {Faults{RefusePhrases: []string{"HELL"}}, forebay.ClassPermanent, "content_filter", 0, Stats{Calls: 1, Refused: 1}},
+		"throttle":  {ProviderFaults{ThrottleRate: 1, RetryAfter: 7 * time.Second}, forebay.ClassThrottled, "rate_limited", 0, ProviderStats{Calls: 1, Throttled: 1}},
+		"error":     {ProviderFaults{ErrorRate: 1, Latency: time.Second}, forebay.ClassTransient, "server_error", time.Second, ProviderStats{Calls: 1, Errors: 1}},
+		"hang":      {ProviderFaults{HangRate: 1}, forebay.ClassTransient, "idle_timeout", 30 * time.Second, ProviderStats{Calls: 1, Hangs: 1}},
+		"malformed": {ProviderFaults{MalformedRate: 1}, forebay.ClassTransient, "malformed_response", 0, ProviderStats{Calls: 1, Malformed: 1}},
+		"refused":   {ProviderFaults{RefusePhrases: []string{"HELL"}}, forebay.ClassPermanent, "content_filter", 0, ProviderStats{Calls: 1, Refused: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := newProvider(t, Options{Faults: tt.faults})
+				p := newProvider(t, ProviderOptions{Faults: tt.faults})
 				start := time.Now()
 				_, err := p.Chat(t.Context(), hello)
 				e := taskError(t, err)
 				if e.Class != tt.class || e.Code != tt.code || e.RetryAfter != tt.faults.RetryAfter || time.Since(start) != tt.after {
 					t.Errorf("%+v after %s", e, time.Since(start))
 				}
-				if p.Stats() != tt.stats {
-					t.Errorf("stats %+v", p.Stats())
+				if p.ProviderStats() != tt.stats {
+					t.Errorf("stats %+v", p.ProviderStats())
 				}
 			})
 		})
@@ -89,15 +89,15 @@ func TestFaultsByKind(t *testing.T) {
 
 func TestHangEndsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProvider(t, Options{IdleTimeout: time.Hour, Faults: Faults{HangRate: 1}})
+		p := newProvider(t, ProviderOptions{IdleTimeout: time.Hour, Faults: ProviderFaults{HangRate: 1}})
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Minute, cancel)
 		start := time.Now()
 		if _, err := p.Chat(ctx, hello); !errors.Is(err, context.Canceled) || time.Since(start) != time.Minute {
 			t.Errorf("%v after %s", err, time.Since(start))
 		}
-		if _, err := p.Chat(ctx, hello); !errors.Is(err, context.Canceled) || p.Stats().Calls != 1 {
-			t.Errorf("a call under an ended context: %v, %+v", err, p.Stats())
+		if _, err := p.Chat(ctx, hello); !errors.Is(err, context.Canceled) || p.ProviderStats().Calls != 1 {
+			t.Errorf("a call under an ended context: %v, %+v", err, p.ProviderStats())
 		}
 	})
 }
@@ -117,9 +117,9 @@ func outcomes(t *testing.T, p *Provider, n int) string {
 }
 
 func TestFaultsRepeatBySeed(t *testing.T) {
-	f := Faults{Seed: 7, ThrottleRate: 0.2, ErrorRate: 0.2, MalformedRate: 0.1}
-	first := outcomes(t, newProvider(t, Options{Faults: f}), 1000)
-	p := newProvider(t, Options{Faults: Faults{Seed: 8, ThrottleRate: 0.2, ErrorRate: 0.2, MalformedRate: 0.1}})
+	f := ProviderFaults{Seed: 7, ThrottleRate: 0.2, ErrorRate: 0.2, MalformedRate: 0.1}
+	first := outcomes(t, newProvider(t, ProviderOptions{Faults: f}), 1000)
+	p := newProvider(t, ProviderOptions{Faults: ProviderFaults{Seed: 8, ThrottleRate: 0.2, ErrorRate: 0.2, MalformedRate: 0.1}})
 	if outcomes(t, p, 1000) == first {
 		t.Error("another seed gave the same faults")
 	}
@@ -145,7 +145,7 @@ func TestFaultsRepeatBySeed(t *testing.T) {
 
 func TestRequestQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProvider(t, Options{Faults: Faults{RequestsPerMinute: 60}})
+		p := newProvider(t, ProviderOptions{Faults: ProviderFaults{RequestsPerMinute: 60}})
 		if got := outcomes(t, p, 12); got != "..........rr" {
 			t.Fatalf("burst: %s", got)
 		}
@@ -161,7 +161,7 @@ func TestRequestQuota(t *testing.T) {
 			t.Errorf("after Retry-After: %s", got)
 		}
 		// Over a long time the quota is kept exactly: a client that always waits as told.
-		p = newProvider(t, Options{Faults: Faults{RequestsPerMinute: 7}})
+		p = newProvider(t, ProviderOptions{Faults: ProviderFaults{RequestsPerMinute: 7}})
 		done, end := 0, time.Now().Add(10*time.Minute)
 		for time.Now().Before(end) {
 			if _, err := p.Chat(t.Context(), hello); err != nil {
@@ -179,7 +179,7 @@ func TestRequestQuota(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	for field, f := range map[string]Faults{
+	for field, f := range map[string]ProviderFaults{
 		"throttle_rate": {ThrottleRate: -0.1}, "error_rate": {ErrorRate: 1.1}, "hang_rate": {HangRate: math.NaN()}, "malformed_rate": {MalformedRate: math.Inf(1)},
 		"latency": {Latency: -1}, "jitter": {Jitter: 11 * time.Minute}, "retry_after": {RetryAfter: time.Hour},
 		"requests_per_minute": {RequestsPerMinute: -1}, "refuse_phrases": {RefusePhrases: []string{" "}},
@@ -189,8 +189,8 @@ func TestValidate(t *testing.T) {
 			t.Errorf("%s: %v", field, f.Validate())
 		}
 	}
-	p := newProvider(t, Options{Faults: Faults{ErrorRate: 1}})
-	if err := p.SetFaults(Faults{ThrottleRate: 0.6, ErrorRate: 0.6}); err == nil {
+	p := newProvider(t, ProviderOptions{Faults: ProviderFaults{ErrorRate: 1}})
+	if err := p.SetFaults(ProviderFaults{ThrottleRate: 0.6, ErrorRate: 0.6}); err == nil {
 		t.Error("rates above 1 together were accepted")
 	}
 	if p.Faults().ErrorRate != 1 {
@@ -199,7 +199,7 @@ func TestValidate(t *testing.T) {
 }
 
 func TestFaultsJSON(t *testing.T) {
-	f := Faults{Seed: 3, Latency: 250 * time.Millisecond, Jitter: time.Second, ThrottleRate: 0.25, RetryAfter: 2 * time.Second,
+	f := ProviderFaults{Seed: 3, Latency: 250 * time.Millisecond, Jitter: time.Second, ThrottleRate: 0.25, RetryAfter: 2 * time.Second,
 		ErrorRate: 0.1, HangRate: 0.05, MalformedRate: 0.01, RequestsPerMinute: 600, RefusePhrases: []string{"boom"}}
 	b, err := json.Marshal(f)
 	if err != nil {
@@ -209,7 +209,7 @@ func TestFaultsJSON(t *testing.T) {
 	if string(b) != want {
 		t.Errorf("got %s", b)
 	}
-	var back Faults
+	var back ProviderFaults
 	if err := json.Unmarshal(b, &back); err != nil || !reflect.DeepEqual(back, f) {
 		t.Errorf("%+v, %v", back, err)
 	}

@@ -1,4 +1,4 @@
-package sim
+package modelsim
 
 import (
 	"math"

@@ -1,4 +1,4 @@
-package sim
+package modelsim
 
 import (
 	"encoding/json"
@@ -157,8 +157,8 @@ func findLabels(instructions string) []string {
 	return labels
 }
 
-// answer does the work and writes it down as the request wants it.
-func answer(req model.ChatRequest) (string, error) {
+// respond does the work and writes it down as the request wants it.
+func respond(req model.ChatRequest) (string, error) {
 	a, err := understand(req)
 	if err != nil {
 		return "", err

@@ -1,11 +1,11 @@
-// Package sim is a deployment that needs no network and really does small work: extractive
+// Provider is a deployment that needs no network and really does small work: extractive
 // summaries, classification by keywords, sentiment by a lexicon, entities by patterns, and
 // embeddings by hashed n-grams. It sees only chat messages, as any model does, and works out from
 // their words what is asked. The same request gets the same answer, always.
 //
-// [Faults] makes it difficult on purpose: latency, 429s, 5xx, hangs, malformed answers, a request
+// [ProviderFaults] makes it difficult on purpose: latency, 429s, 5xx, hangs, malformed answers, a request
 // quota and a content filter. They can be changed while calls run.
-package sim
+package modelsim
 
 import (
 	"context"
@@ -33,13 +33,13 @@ const (
 	contextBytes = 256 << 10
 )
 
-// Options configures a Provider. The zero value is useful.
-type Options struct {
+// ProviderOptions configures a Provider. The zero value is useful.
+type ProviderOptions struct {
 	Model           string        // default DefaultModel
 	Dimensions      int           // of embeddings that name none; default DefaultDimensions
 	MaxOutputTokens int           // of requests that name none; default DefaultMaxOutputTokens
 	IdleTimeout     time.Duration // how long a hanging call stays silent before it is given up; default 30 s
-	Faults          Faults
+	Faults          ProviderFaults
 }
 
 // Provider is a simulated deployment. It is safe for concurrent use.
@@ -50,15 +50,15 @@ type Provider struct {
 	idle       time.Duration
 
 	mu     sync.Mutex // guards what follows
-	faults Faults
+	faults ProviderFaults
 	refuse []string // faults.RefusePhrases, folded
 	rng    *rand.Rand
 	bucket bucket
-	stats  Stats
+	stats  ProviderStats
 }
 
-// New returns a provider, or says which option is out of range.
-func New(o Options) (*Provider, error) {
+// NewProvider returns a provider, or says which option is out of range.
+func NewProvider(o ProviderOptions) (*Provider, error) {
 	p := &Provider{model: o.Model, dimensions: o.Dimensions, maxOutput: o.MaxOutputTokens, idle: o.IdleTimeout}
 	if p.model == "" {
 		p.model = DefaultModel
@@ -104,7 +104,7 @@ func (p *Provider) Chat(ctx context.Context, req model.ChatRequest) (model.ChatR
 	if req.MaxOutputTokens <= 0 {
 		req.MaxOutputTokens = p.maxOutput
 	}
-	text, err := answer(req)
+	text, err := respond(req)
 	if err != nil {
 		return model.ChatResponse{}, err
 	}

@@ -1,4 +1,4 @@
-package sim
+package modelsim
 
 import "math"
 
@@ -21,7 +21,7 @@ func embed(text string, dimensions int) []float32 {
 			weight = 0.15
 		}
 		s := stem(w)
-		h := hash(s)
+		h := hashOf(s)
 		add(h, weight)
 		if previous != 0 {
 			add(previous*31+h, 0.4*weight)
@@ -29,7 +29,7 @@ func embed(text string, dimensions int) []float32 {
 		previous = h
 		padded := "^" + s + "$"
 		for i := 0; i+3 <= len(padded); i++ {
-			add(hash(padded[i:i+3])+1, 0.3*weight)
+			add(hashOf(padded[i:i+3])+1, 0.3*weight)
 		}
 	}
 	norm := 0.0
@@ -48,8 +48,8 @@ func embed(text string, dimensions int) []float32 {
 	return out
 }
 
-// hash is FNV-1a.
-func hash(s string) uint64 {
+// hashOf is FNV-1a.
+func hashOf(s string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(s) {
 		h = (h ^ uint64(s[i])) * 1099511628211

@@ -1,4 +1,4 @@
-package sim
+package modelsim
 
 import (
 	"bytes"
@@ -23,10 +23,10 @@ const (
 	maxRequestsPerMinute = 10_000_000
 )
 
-// Faults makes a provider difficult. Rates are shares of calls; a call suffers at most one fault, so
+// ProviderFaults makes a provider difficult. Rates are shares of calls; a call suffers at most one fault, so
 // they add up to at most 1. They are drawn from a generator that SetFaults seeds, so that a sequence
 // of calls repeats. In JSON durations are strings such as "250ms".
-type Faults struct {
+type ProviderFaults struct {
 	Seed         uint64
 	Latency      time.Duration // before every answer, also a failing one
 	Jitter       time.Duration // added to Latency, uniform from 0
@@ -43,8 +43,8 @@ type Faults struct {
 	RefusePhrases []string
 }
 
-// Stats counts what became of the calls since the provider was made. Calls counts all of them.
-type Stats struct {
+// ProviderStats counts what became of the calls since the provider was made. Calls counts all of them.
+type ProviderStats struct {
 	Calls     int64 `json:"calls"`
 	Throttled int64 `json:"throttled"`
 	Errors    int64 `json:"errors"`
@@ -54,7 +54,7 @@ type Stats struct {
 }
 
 // Validate returns a *forebay.Error about the first field that is out of range, or nil.
-func (f Faults) Validate() error {
+func (f ProviderFaults) Validate() error {
 	total := 0.0
 	for _, rate := range []struct {
 		field string
@@ -92,7 +92,7 @@ func (f Faults) Validate() error {
 
 // SetFaults replaces the faults, from the next call on: the generator starts again from the seed and
 // the quota is full. Nothing changes when they are out of range.
-func (p *Provider) SetFaults(f Faults) error {
+func (p *Provider) SetFaults(f ProviderFaults) error {
 	if err := f.Validate(); err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (p *Provider) SetFaults(f Faults) error {
 }
 
 // Faults returns the faults in force.
-func (p *Provider) Faults() Faults {
+func (p *Provider) Faults() ProviderFaults {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.faults
@@ -118,8 +118,8 @@ func (p *Provider) Faults() Faults {
 	return f
 }
 
-// Stats returns the counters.
-func (p *Provider) Stats() Stats {
+// ProviderStats returns the counters.
+func (p *Provider) ProviderStats() ProviderStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.stats
@@ -223,7 +223,7 @@ func (b *bucket) take(now time.Time) time.Duration {
 	return time.Duration(math.Ceil(seconds*1000)) * time.Millisecond
 }
 
-// wireFaults is Faults in JSON.
+// wireFaults is ProviderFaults in JSON.
 type wireFaults struct {
 	Seed              uint64   `json:"seed"`
 	Latency           string   `json:"latency"`
@@ -238,7 +238,7 @@ type wireFaults struct {
 }
 
 // MarshalJSON writes durations as strings such as "250ms".
-func (f Faults) MarshalJSON() ([]byte, error) {
+func (f ProviderFaults) MarshalJSON() ([]byte, error) {
 	phrases := f.RefusePhrases
 	if phrases == nil {
 		phrases = []string{}
@@ -251,7 +251,7 @@ func (f Faults) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads what MarshalJSON writes; a field left out is zero, an unknown one is an error.
 // Errors are *forebay.Error values that name the field. It does not call Validate.
-func (f *Faults) UnmarshalJSON(b []byte) error {
+func (f *ProviderFaults) UnmarshalJSON(b []byte) error {
 	var wire wireFaults
 	decoder := json.NewDecoder(bytes.NewReader(b))
 	decoder.DisallowUnknownFields()
@@ -269,7 +269,7 @@ func (f *Faults) UnmarshalJSON(b []byte) error {
 		}
 		return forebay.Errorf(forebay.CodeInvalidJSON, "the faults are not valid JSON").Caused(err)
 	}
-	out := Faults{
+	out := ProviderFaults{
 		Seed: wire.Seed, ThrottleRate: wire.ThrottleRate, ErrorRate: wire.ErrorRate, HangRate: wire.HangRate,
 		MalformedRate: wire.MalformedRate, RequestsPerMinute: wire.RequestsPerMinute, RefusePhrases: wire.RefusePhrases,
 	}
