@@ -181,7 +181,7 @@ func TestTurnedAwayByEveryProvider(t *testing.T) {
 		const jobs = 2 * deniedPlaces // of each
 		model := startModel(t, func(d *modelsim.Deployment) {
 			d.TokensPerMinute, d.RequestsPerMinute = 0, 0
-			d.Faults.Script = modelsim.Script{{Denied: reasons[d.Name]}}
+			d.Faults = modelsim.Script{{Denied: reasons[d.Name]}}
 		}, slices.Collect(maps.Keys(reasons))...)
 		o := routed(database, nil)
 		o.Deployments = []server.Deployment{

@@ -123,7 +123,7 @@ func (f *simFlags) fromFlags(flags *pflag.FlagSet) (modelsim.ServerOptions, erro
 		d.Phase = modelsim.Duration(f.phase)
 	}
 	var err error
-	if d.Faults, err = namedFaults(f.faults); err != nil {
+	if d.Faults, err = readScript(f.faults); err != nil {
 		return o, err
 	}
 	o.Deployments = []modelsim.Deployment{d}
@@ -175,15 +175,16 @@ func flagNamed(err error) string {
 	return err.Error()
 }
 
-func namedFaults(name string) (modelsim.Faults, error) {
+// readScript returns the script of that name, or the one in the file of that name.
+func readScript(name string) (modelsim.Script, error) {
 	script, err := modelsim.NamedScript(name)
 	if err == nil {
-		return modelsim.Faults{Name: name, Script: script}, nil
+		return script, nil
 	}
 	if !strings.ContainsAny(name, "./") {
-		return modelsim.Faults{}, usagef("--faults: there is no script %q; there are %s, or give a YAML file", name, strings.Join(modelsim.ScriptNames(), ", "))
+		return nil, usagef("--faults: there is no script %q; there are %s, or give a YAML file", name, strings.Join(modelsim.ScriptNames(), ", "))
 	}
-	return readSimFile(name, modelsim.ReadFaults)
+	return readSimFile(name, modelsim.ReadScript)
 }
 
 // maxSimFile is more than is read of any file; what is too large for it says so itself.

@@ -36,7 +36,7 @@ func ExampleMeter() {
 // hours, in one of which half of them fail.
 func ExampleService() {
 	d := modelsim.DefaultDeployment()
-	d.Faults.Script = modelsim.Script{{From: modelsim.Duration(time.Hour), To: modelsim.Duration(2 * time.Hour), Errors: modelsim.Rates{503: 0.5}}}
+	d.Faults = modelsim.Script{{From: modelsim.Duration(time.Hour), To: modelsim.Duration(2 * time.Hour), Errors: modelsim.Rates{503: 0.5}}}
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	s, err := modelsim.NewService(d, 1, begin)
 	if err != nil {

@@ -224,7 +224,7 @@ func BenchmarkHandler(b *testing.B) {
 func TestManyCallsAtOnce(t *testing.T) {
 	s, url := start(t, fast(func(d *Deployment) {
 		d.Kind, d.TokensPerMinute, d.RequestsPerMinute = KindRolling, 100*(1+3+16), 0
-		d.Faults.Script = Script{{Errors: map[int]float64{500: 0.1, 429: 0.1}, Cut: 0.1}}
+		d.Faults = Script{{Errors: map[int]float64{500: 0.1, 429: 0.1}, Cut: 0.1}}
 	}))
 	wait := watched(t, s)
 	var calls sync.WaitGroup

@@ -60,7 +60,7 @@ type Deployment struct {
 	OutputSpread    float64 `yaml:"output_spread"`
 	MaxOutputTokens int     `yaml:"max_output_tokens"`
 
-	Faults      Faults  `yaml:"faults"`
+	Faults      Script  `yaml:"faults"`
 	FaultsScale float64 `yaml:"faults_scale"` // of the script's times
 }
 
@@ -210,7 +210,7 @@ func (d Deployment) validate(at string) error {
 		d.TokenSlice != 0 && time.Duration(d.TokenSlice) < time.Second {
 		return forebay.Invalid(at+"burst", "burst, request_slice and token_slice must be 1s at least")
 	}
-	if err := d.Faults.Script.Validate(); err != nil {
+	if err := d.Faults.Validate(); err != nil {
 		return fmt.Errorf("%s%w", at, err)
 	}
 	return nil

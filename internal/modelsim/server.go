@@ -204,7 +204,7 @@ func (s *Server) controls(mux *http.ServeMux) {
 	})
 	handle("GET /_sim/faults", func(*http.Request, []byte) (any, error) { return s.scripts(), nil })
 	handle("PUT /_sim/faults", func(r *http.Request, body []byte) (any, error) {
-		f, err := ReadFaults(body)
+		script, err := ReadScript(body)
 		if err != nil {
 			return nil, err
 		}
@@ -219,7 +219,7 @@ func (s *Server) controls(mux *http.ServeMux) {
 			return nil, err
 		}
 		for _, d := range list {
-			d.SetScript(f.Script.Scaled(scale))
+			d.SetScript(script.Scaled(scale))
 		}
 		return s.scripts(), nil
 	})

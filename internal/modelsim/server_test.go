@@ -250,20 +250,20 @@ func TestHeaderKinds(t *testing.T) {
 
 func TestFaultsThroughOurProviders(t *testing.T) {
 	for _, c := range []struct {
-		fault  Trouble
+		fault  Fault
 		code   string
 		wasted bool
 	}{
-		{Trouble{Errors: map[int]float64{500: 1}}, model.CodeServerError, true},
-		{Trouble{Errors: map[int]float64{503: 1}}, model.CodeUnavailable, true},
-		{Trouble{Errors: map[int]float64{529: 1}}, model.CodeOverloaded, true},
-		{Trouble{Errors: map[int]float64{429: 1}, RetryAfter: Duration(7 * time.Second)}, model.CodeRateLimited, false},
-		{Trouble{Outage: true}, model.CodeConnectionLost, false},
-		{Trouble{Cut: 1}, model.CodeStreamCut, true},
-		{Trouble{Malformed: 1}, model.CodeMalformedResponse, true},
-		{Trouble{ContentFilter: 1}, model.CodeContentFilter, true},
+		{Fault{Errors: map[int]float64{500: 1}}, model.CodeServerError, true},
+		{Fault{Errors: map[int]float64{503: 1}}, model.CodeUnavailable, true},
+		{Fault{Errors: map[int]float64{529: 1}}, model.CodeOverloaded, true},
+		{Fault{Errors: map[int]float64{429: 1}, RetryAfter: Duration(7 * time.Second)}, model.CodeRateLimited, false},
+		{Fault{Outage: true}, model.CodeConnectionLost, false},
+		{Fault{Cut: 1}, model.CodeStreamCut, true},
+		{Fault{Malformed: 1}, model.CodeMalformedResponse, true},
+		{Fault{ContentFilter: 1}, model.CodeContentFilter, true},
 	} {
-		s, url := start(t, fast(func(d *Deployment) { d.Faults.Script = Script{c.fault}; d.OutputTokens = 400; d.OutputSpread = 0 }))
+		s, url := start(t, fast(func(d *Deployment) { d.Faults = Script{c.fault}; d.OutputTokens = 400; d.OutputSpread = 0 }))
 		wait := watched(t, s)
 		for name, p := range providers(t, url) {
 			s.Reset()
@@ -399,7 +399,7 @@ func TestRunStopsGracefully(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	var log strings.Builder
 	s, err := NewServer(ServerOptions{AnyModel: true, Deployments: []Deployment{fast(func(d *Deployment) {
-		d.Faults.Script = Script{{Hang: 1}}
+		d.Faults = Script{{Hang: 1}}
 		d.Model = "gpt"
 	})}}, &log)
 	if err != nil {

@@ -40,7 +40,7 @@ func NewService(d Deployment, seed uint64, now time.Time) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Service{Deployment: d, seed: seed ^ hash(d.Name), model: m, script: d.Faults.Script.Scaled(d.FaultsScale)}
+	r := &Service{Deployment: d, seed: seed ^ hash(d.Name), model: m, script: d.Faults.Scaled(d.FaultsScale)}
 	r.Reset(now)
 	return r, nil
 }

@@ -61,7 +61,7 @@ func TestWire(t *testing.T) {
 		} {
 			var log strings.Builder
 			s, err := NewServer(ServerOptions{AnyModel: true, Deployments: []Deployment{fast(func(d *Deployment) {
-				d.Model, d.Kind, d.TokensPerMinute, d.RequestsPerMinute, d.Faults.Script = "gpt-4o", c.kind, 1000, 6, c.script
+				d.Model, d.Kind, d.TokensPerMinute, d.RequestsPerMinute, d.Faults = "gpt-4o", c.kind, 1000, 6, c.script
 				d.OutputSpread = 0
 				if c.kind == KindPTU {
 					d.RequestsPerMinute = -1
@@ -146,7 +146,7 @@ func TestPace(t *testing.T) {
 	for slowness, script := range map[time.Duration]Script{1: nil, 4: {{Latency: 4}}} {
 		synctest.Test(t, func(t *testing.T) {
 			s, err := NewServer(ServerOptions{AnyModel: true, Deployments: []Deployment{fast(func(d *Deployment) {
-				d.FirstToken, d.TokensPerSecond, d.Faults.Script = Duration(200*time.Millisecond), 100, script
+				d.FirstToken, d.TokensPerSecond, d.Faults = Duration(200*time.Millisecond), 100, script
 				d.OutputTokens, d.OutputSpread = 12, 0
 			})}}, nil)
 			if err != nil {

@@ -19,22 +19,16 @@ import (
 // maxFileBytes bounds a file of options and a script.
 const maxFileBytes = 1 << 20
 
-// Faults is a script, written out or by its name.
-type Faults struct {
-	Name   string
-	Script Script
-}
-
-// UnmarshalYAML reads a name, or a list of parts.
-func (f *Faults) UnmarshalYAML(n *yaml.Node) error {
+// UnmarshalYAML reads a list of faults, or the name of a script.
+func (s *Script) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind != yaml.ScalarNode {
-		return n.Decode(&f.Script)
+		return n.Decode((*[]Fault)(s))
 	}
 	script, err := NamedScript(n.Value)
 	if err != nil {
 		return fmt.Errorf("line %d: there is no script %.64q; there are %v", n.Line, n.Value, ScriptNames())
 	}
-	*f = Faults{n.Value, script}
+	*s = script
 	return nil
 }
 
@@ -82,13 +76,13 @@ func ReadServerOptions(data []byte) (ServerOptions, error) {
 	return o, nil
 }
 
-// ReadFaults reads a script, or the name of one, as YAML or JSON.
-func ReadFaults(data []byte) (Faults, error) {
-	var f Faults
-	if err := decode(data, &f); err != nil {
-		return Faults{}, err
+// ReadScript reads a script, or the name of one, as YAML or JSON.
+func ReadScript(data []byte) (Script, error) {
+	var s Script
+	if err := decode(data, &s); err != nil {
+		return nil, err
 	}
-	return f, f.Script.Validate()
+	return s, s.Validate()
 }
 
 func decode(data []byte, into any) error {
@@ -117,9 +111,6 @@ func decode(data []byte, into any) error {
 
 // checkKeys refuses keys that a type does not know; the parser does so only without custom types.
 func checkKeys(n *yaml.Node, t reflect.Type) error {
-	if t == reflect.TypeFor[Faults]() {
-		t = reflect.TypeFor[Script]()
-	}
 	switch {
 	case n.Kind == yaml.SequenceNode && t.Kind() == reflect.Slice:
 		for _, item := range n.Content {
@@ -178,7 +169,7 @@ func goKind(t string) string {
 		return "true or false"
 	case strings.HasPrefix(t, "[]"), strings.HasSuffix(t, ".Script"):
 		return "a list"
-	case strings.HasSuffix(t, ".plain"), strings.HasSuffix(t, ".ServerOptions"), strings.HasSuffix(t, ".Trouble"):
+	case strings.HasSuffix(t, ".plain"), strings.HasSuffix(t, ".ServerOptions"), strings.HasSuffix(t, ".Fault"):
 		return "a section of keys and values"
 	}
 	return "text"

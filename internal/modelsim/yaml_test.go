@@ -27,8 +27,8 @@ deployments:
 	}
 	east, claude := o.Deployments[0], o.Deployments[1]
 	if o.Listen != "127.0.0.1:9000" || o.APIKey.Reveal() != "sk-1" || o.Seed != 7 || o.AnyModel ||
-		east.TokensPerMinute != 240_000 || east.FirstToken != 0 || len(east.Faults.Script) != 6 || east.FaultsScale != 0.05 || east.Headers != HeadersFull ||
-		claude.Faults.Script[0].Errors[529] != 0.5 || claude.FirstToken != Duration(300*time.Millisecond) {
+		east.TokensPerMinute != 240_000 || east.FirstToken != 0 || len(east.Faults) != 6 || east.FaultsScale != 0.05 || east.Headers != HeadersFull ||
+		claude.Faults[0].Errors[529] != 0.5 || claude.FirstToken != Duration(300*time.Millisecond) {
 		t.Errorf("%+v", o)
 	}
 	if q := east.quota(0.5); q != (Quota{Kind: KindAzure, TokensPerMinute: 240_000, OutputPerMinute: 48_000, RequestsPerMinute: 1440, RequestSlice: time.Second, Phase: 30 * time.Second}) {

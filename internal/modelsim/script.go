@@ -10,12 +10,12 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Script is a timeline of trouble, relative to the start of the server or its last reset. Several
-// parts may hold at once: rates add up, factors multiply.
-type Script []Trouble
+// Script is a timeline of faults, relative to the start of the deployment or its last reset. Several
+// faults may hold at once: rates add up, factors multiply.
+type Script []Fault
 
-// Trouble is a part of a Script. Rates are shares of the calls that reach it.
-type Trouble struct {
+// Fault is what goes wrong in one span of time. Rates are shares of the calls that reach it.
+type Fault struct {
 	From Duration `yaml:"from" json:"from"`
 	To   Duration `yaml:"to" json:"to"` // 0: for ever
 
@@ -32,8 +32,8 @@ type Trouble struct {
 	Malformed     float64 `yaml:"malformed" json:"malformed,omitempty"`
 	// Outage closes every connection without an answer.
 	Outage bool `yaml:"outage" json:"outage,omitempty"`
-	// Denied turns every call away, before admission and for nothing; "": none. Of parts that overlap the last that
-	// says so counts.
+	// Denied turns every call away before admission, and charges nothing; "": none. Of faults that
+	// overlap the last one counts.
 	Denied Denial `yaml:"denied" json:"denied,omitempty"`
 	// Latency multiplies every delay; 0: 1.
 	Latency float64 `yaml:"latency" json:"latency,omitempty"`
@@ -57,8 +57,8 @@ const (
 var Denials = []Denial{Unauthorized, InsufficientQuota, NotFound}
 
 const (
-	maxTroubles = 1000
-	maxFactor   = 1000
+	maxFaults = 1000
+	maxFactor = 1000
 )
 
 // scripts are those with a name. reference is the one that admission control is measured with: two
@@ -101,8 +101,8 @@ func (s Script) Scaled(f float64) Script {
 
 // Validate returns a *forebay.Error about the first part that makes no sense, or nil.
 func (s Script) Validate() error {
-	if len(s) > maxTroubles {
-		return forebay.Invalid("faults", "has %d parts; the limit is %d", len(s), maxTroubles)
+	if len(s) > maxFaults {
+		return forebay.Invalid("faults", "has %d parts; the limit is %d", len(s), maxFaults)
 	}
 	for i, t := range s {
 		if err := t.validate(fmt.Sprintf("faults[%d].", i)); err != nil {
@@ -112,7 +112,7 @@ func (s Script) Validate() error {
 	return nil
 }
 
-func (t Trouble) validate(at string) error {
+func (t Fault) validate(at string) error {
 	switch {
 	case t.From < 0:
 		return forebay.Invalid(at+"from", "must not be negative")

@@ -87,7 +87,7 @@ func TestADeploymentFollowsItsScript(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := NewService(fast(func(d *Deployment) {
 			d.TokensPerMinute, d.RequestsPerMinute, d.Phase = 1000, 0, Duration(30*time.Second)
-			d.Faults.Script = Script{{From: minutes(1), To: minutes(2), Errors: map[int]float64{503: 1}}, {From: minutes(2), To: minutes(3), Quota: 0.5}}
+			d.Faults = Script{{From: minutes(1), To: minutes(2), Errors: map[int]float64{503: 1}}, {From: minutes(2), To: minutes(3), Quota: 0.5}}
 		}), 1, time.Now())
 		if err != nil {
 			t.Fatal(err)
@@ -205,17 +205,17 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-func FuzzReadFaults(f *testing.F) {
+func FuzzReadScript(f *testing.F) {
 	f.Add([]byte("reference"))
 	f.Add([]byte("- {from: 1m, to: 2m, errors: {503: 0.5, 429: .1}, retry_after: 5s}\n- {hang: .1, quota: .6, quota_shown: true}"))
 	f.Add([]byte(`[{"from":"0s","outage":true}]`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		faults, err := ReadFaults(data)
+		faults, err := ReadScript(data)
 		if err != nil {
 			return
 		}
-		for at, ok := faults.Script.Next(-1); ok; at, ok = faults.Script.Next(at) {
-			c := faults.Script.At(at)
+		for at, ok := faults.Next(-1); ok; at, ok = faults.Next(at) {
+			c := faults.At(at)
 			c.Draw(0.5)
 			if !(c.Latency > 0 && c.Quota > 0) {
 				t.Fatalf("%+v", c)
