@@ -40,8 +40,7 @@ type call struct {
 	cached     int // of them
 	key        uint64
 	admission  Admission
-	status     int    // sent
-	chunkHead  string // what all chunks of a stream begin with
+	status     int // sent
 }
 
 func (s *Server) call(w http.ResponseWriter, r *http.Request, a api) *call {
@@ -186,7 +185,7 @@ func (c *call) meet(e *ending) error {
 	if c.embed {
 		return c.meetEmbed(e)
 	}
-	a, err := c.deployment.compose(c.r.Context(), c.request, c.key)
+	a, err := c.deployment.compose(c.request, c.key)
 	if err != nil {
 		if c.r.Context().Err() != nil {
 			return errGone
@@ -208,6 +207,12 @@ func (c *call) meet(e *ending) error {
 	return c.plain(a, started)
 }
 
+// completed is the answer in the shape that was asked for.
+func (c *call) completed(a answer) *completion {
+	return &completion{answer: a, api: c.api, id: fmt.Sprintf("%016x%08x", c.key, c.number), created: c.admission.now.Unix(), model: c.deployment.Model,
+		prompt: c.prompt, cached: c.cached, choices: c.request.choices(), streamUsage: c.request.StreamOptions.IncludeUsage}
+}
+
 // wait waits until so many tokens of the answer are there.
 func (c *call) wait(started time.Time, tokens int) error {
 	d := c.deployment.Duration(tokens, c.admission.Conditions) - time.Since(started)
@@ -223,7 +228,7 @@ func (c *call) plain(a answer, started time.Time) error {
 		return err
 	}
 	c.quotaHeaders(nil)
-	body := c.chatBody(a)
+	body := c.completed(a).body()
 	switch c.admission.Outcome {
 	case Malformed:
 		return c.send(http.StatusOK, body[:len(body)/2])
@@ -250,7 +255,8 @@ func (c *call) stream(a answer, started time.Time, e *ending) error {
 	if c.admission.Outcome == Malformed {
 		return c.write("data: {\"id\": no JSON at all\n\n")
 	}
-	if err := c.write(c.firstEvents()); err != nil {
+	shape := c.completed(a)
+	if err := c.write(shape.firstEvents()); err != nil {
 		return err
 	}
 	each := 4
@@ -269,7 +275,7 @@ func (c *call) stream(a answer, started time.Time, e *ending) error {
 				return err
 			}
 		}
-		if err := c.write(c.textEvents(piece)); err != nil {
+		if err := c.write(shape.textEvents(piece)); err != nil {
 			return err
 		}
 		sent += tokensOf(piece)
@@ -281,7 +287,7 @@ func (c *call) stream(a answer, started time.Time, e *ending) error {
 	if err := c.wait(started, a.tokens); err != nil {
 		return err
 	}
-	return c.write(c.lastEvents(a))
+	return c.write(shape.lastEvents())
 }
 
 func (c *call) begin(status int) {

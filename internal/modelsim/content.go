@@ -1,7 +1,6 @@
 package modelsim
 
 import (
-	"context"
 	"strings"
 	"unicode/utf8"
 )
@@ -14,14 +13,11 @@ type answer struct {
 }
 
 // compose writes the answer to a request: the same for the same words and seed.
-func (d *Service) compose(ctx context.Context, r *request, key uint64) (answer, error) {
+func (d *Service) compose(r *request, key uint64) (answer, error) {
 	limit := r.maxOutput(d.MaxOutputTokens)
 	if d.Content == ContentWork || r.structured() {
-		resp, err := d.model.Chat(ctx, r.asked(limit))
-		if err != nil {
-			return answer{}, err
-		}
-		return answer{resp.Text, tokensOf(resp.Text), resp.FinishReason}, nil
+		text, finish, err := respond(r.asked(limit))
+		return answer{text, tokensOf(text), finish}, err
 	}
 	tokens, shortened := d.Length(key, limit)
 	finish := "stop"

@@ -113,6 +113,9 @@ type leaking struct {
 	at    time.Time
 }
 
+// leakingGrain is what a level may be over its target by rounding: waiting as long as told must do.
+const leakingGrain = 1e-6
+
 func (c *leaking) used(now time.Time) float64 {
 	if d := now.Sub(c.at); d > 0 {
 		c.level = max(c.level-d.Seconds()*c.rate*c.speed, 0)
@@ -125,7 +128,7 @@ func (c *leaking) add(now time.Time, n float64) { c.level = max(c.used(now)+n, 0
 
 func (c *leaking) until(now time.Time, target float64) time.Duration {
 	over := c.used(now) - target
-	if over <= 0 {
+	if over <= leakingGrain {
 		return 0
 	}
 	return time.Duration(math.Ceil(over / (c.rate * c.speed) * float64(time.Second)))

@@ -21,7 +21,7 @@ func embed(text string, dimensions int) []float32 {
 			weight = 0.15
 		}
 		s := stem(w)
-		h := hashOf(s)
+		h := fnv1a(fnvOffset, s)
 		add(h, weight)
 		if previous != 0 {
 			add(previous*31+h, 0.4*weight)
@@ -29,7 +29,7 @@ func embed(text string, dimensions int) []float32 {
 		previous = h
 		padded := "^" + s + "$"
 		for i := 0; i+3 <= len(padded); i++ {
-			add(hashOf(padded[i:i+3])+1, 0.3*weight)
+			add(fnv1a(fnvOffset, padded[i:i+3])+1, 0.3*weight)
 		}
 	}
 	norm := 0.0
@@ -48,18 +48,28 @@ func embed(text string, dimensions int) []float32 {
 	return out
 }
 
-// hashOf is FNV-1a.
-func hashOf(s string) uint64 {
-	h := uint64(14695981039346656037)
+// mix spreads a hash over all its bits (the finalizer of MurmurHash3).
+func mix(h uint64) uint64 {
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}
+
+const fnvOffset = 14695981039346656037
+
+// fnv1a goes on with an FNV-1a hash, which begins as fnvOffset: the same in every process.
+func fnv1a(h uint64, s string) uint64 {
 	for i := range len(s) {
 		h = (h ^ uint64(s[i])) * 1099511628211
 	}
 	return h
 }
 
-// mix spreads a hash over all its bits (the finalizer of MurmurHash3).
-func mix(h uint64) uint64 {
-	h = (h ^ h>>33) * 0xff51afd7ed558ccd
-	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
-	return h ^ h>>33
+// hash is FNV-1a over several texts and where each of them ends.
+func hash(texts ...string) uint64 {
+	h := uint64(fnvOffset)
+	for _, s := range texts {
+		h = fnv1a(fnv1a(h, s), "\xff")
+	}
+	return h
 }

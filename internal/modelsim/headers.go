@@ -125,7 +125,7 @@ func (c *call) waitHeaders(h http.Header, v *Verdict, kind Headers) {
 	}
 	h.Set("retry-after", seconds)
 	if c.api != anthropic {
-		h.Set("retry-after-ms", strconv.FormatInt((v.RetryAfter+time.Millisecond-1).Milliseconds(), 10))
+		h.Set("retry-after-ms", strconv.FormatInt(ceilMillis(v.RetryAfter).Milliseconds(), 10))
 	}
 	if c.api == azure && v.Refused != throttledByScript {
 		h.Set("policy-id", map[bool]string{true: "DeploymentRatelimit-Call", false: "DeploymentRatelimit-Token"}[v.Refused == Requests])
@@ -135,7 +135,13 @@ func (c *call) waitHeaders(h http.Header, v *Verdict, kind Headers) {
 // shortDuration writes a duration as OpenAI does: 72ms, 8.64s, 6m0s.
 func shortDuration(d time.Duration) string {
 	if d < time.Second {
-		return strconv.FormatInt((d+time.Millisecond-1).Milliseconds(), 10) + "ms"
+		return strconv.FormatInt(ceilMillis(d).Milliseconds(), 10) + "ms"
 	}
 	return d.Round(time.Millisecond).String()
+}
+
+func ceilSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+func ceilMillis(d time.Duration) time.Duration {
+	return (d + time.Millisecond - 1).Truncate(time.Millisecond)
 }

@@ -1,82 +1,56 @@
-// Provider is a deployment that needs no network and really does small work: extractive
-// summaries, classification by keywords, sentiment by a lexicon, entities by patterns, and
-// embeddings by hashed n-grams. It sees only chat messages, as any model does, and works out from
-// their words what is asked. The same request gets the same answer, always.
-//
-// [ProviderFaults] makes it difficult on purpose: latency, 429s, 5xx, hangs, malformed answers, a request
-// quota and a content filter. They can be changed while calls run.
 package modelsim
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"hash/fnv"
+	"iter"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/model"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
-// Limits of the simulated model.
-const (
-	DefaultModel           = "sim-1"
-	DefaultDimensions      = 256
-	MaxDimensions          = 4096
-	DefaultMaxOutputTokens = 1024
-	DefaultIdleTimeout     = 30 * time.Second
-	// contextBytes is how much of a document is read, as a model reads no more than its context
-	// window. Usage counts all of it.
-	contextBytes = 256 << 10
-)
+// DefaultIdleTimeout is how long a call that hangs stays silent before it is given up.
+const DefaultIdleTimeout = 30 * time.Second
 
 // ProviderOptions configures a Provider. The zero value is useful.
 type ProviderOptions struct {
-	Model           string        // default DefaultModel
-	Dimensions      int           // of embeddings that name none; default DefaultDimensions
-	MaxOutputTokens int           // of requests that name none; default DefaultMaxOutputTokens
-	IdleTimeout     time.Duration // how long a hanging call stays silent before it is given up; default 30 s
-	Faults          ProviderFaults
+	Model       string        // default DefaultModel
+	Dimensions  int           // of embeddings that name none; default DefaultDimensions
+	IdleTimeout time.Duration // default DefaultIdleTimeout
+	Faults      ProviderFaults
 }
 
-// Provider is a simulated deployment. It is safe for concurrent use.
+// Provider is a deployment in this process: a [model.Provider] that needs no network. Its answers are
+// the work of the model, its faults those of a [Service]. It is safe for concurrent use.
 type Provider struct {
 	model      string
 	dimensions int
-	maxOutput  int
 	idle       time.Duration
 
-	mu     sync.Mutex // guards what follows
-	faults ProviderFaults
-	refuse []string // faults.RefusePhrases, folded
-	rng    *rand.Rand
-	bucket bucket
-	stats  ProviderStats
+	mu      sync.Mutex // guards what follows
+	faults  ProviderFaults
+	refuse  []string // faults.RefusePhrases in lower case
+	service *Service // with these faults
+	jitter  *rand.Rand
 }
 
 // NewProvider returns a provider, or says which option is out of range.
 func NewProvider(o ProviderOptions) (*Provider, error) {
-	p := &Provider{model: o.Model, dimensions: o.Dimensions, maxOutput: o.MaxOutputTokens, idle: o.IdleTimeout}
-	if p.model == "" {
-		p.model = DefaultModel
-	}
-	if p.dimensions == 0 {
-		p.dimensions = DefaultDimensions
-	}
-	if p.maxOutput == 0 {
-		p.maxOutput = DefaultMaxOutputTokens
-	}
-	if p.idle == 0 {
-		p.idle = DefaultIdleTimeout
+	p := &Provider{
+		model:      cmp.Or(o.Model, DefaultModel),
+		dimensions: cmp.Or(o.Dimensions, DefaultDimensions),
+		idle:       cmp.Or(o.IdleTimeout, DefaultIdleTimeout),
 	}
 	switch {
 	case p.dimensions < 1 || p.dimensions > MaxDimensions:
 		return nil, forebay.Invalid("dimensions", "must be 1 to %d", MaxDimensions)
-	case p.maxOutput < 1:
-		return nil, forebay.Invalid("max_output_tokens", "must be at least 1")
 	case p.idle < 0:
 		return nil, forebay.Invalid("idle_timeout", "must not be negative")
 	}
@@ -86,34 +60,67 @@ func NewProvider(o ProviderOptions) (*Provider, error) {
 	return p, nil
 }
 
+// SetFaults replaces the faults, from the next call on: what is drawn starts again from the seed, and
+// the quota is unused. Nothing changes when they are out of range.
+func (p *Provider) SetFaults(f ProviderFaults) error {
+	if err := f.Validate(); err != nil {
+		return err
+	}
+	service, err := NewService(f.deployment(), f.Seed, time.Now())
+	if err != nil {
+		return err
+	}
+	f.RefusePhrases = slices.Clone(f.RefusePhrases)
+	refuse := make([]string, len(f.RefusePhrases))
+	for i, phrase := range f.RefusePhrases {
+		refuse[i] = strings.ToLower(phrase)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults, p.refuse, p.service = f, refuse, service
+	p.jitter = rand.New(rand.NewPCG(f.Seed, 2))
+	return nil
+}
+
+// Faults returns the faults in force.
+func (p *Provider) Faults() ProviderFaults {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.faults
+	f.RefusePhrases = slices.Clone(f.RefusePhrases)
+	return f
+}
+
 // Chat answers the last user message.
 func (p *Provider) Chat(ctx context.Context, req model.ChatRequest) (model.ChatResponse, error) {
 	if len(req.Messages) == 0 {
 		return model.ChatResponse{}, forebay.Permanent(model.CodeBadRequest, "the request has no messages")
 	}
-	if err := p.suffer(ctx, func(phrase string) bool {
+	if req.MaxOutputTokens <= 0 {
+		req.MaxOutputTokens = DefaultMaxOutputTokens
+	}
+	resp := model.ChatResponse{Model: p.model}
+	contents := func(yield func(string) bool) {
 		for _, m := range req.Messages {
-			if strings.Contains(strings.ToLower(m.Content), phrase) {
-				return true
+			if !yield(m.Content) {
+				return
 			}
 		}
-		return false
-	}); err != nil {
-		return model.ChatResponse{}, err
 	}
-	if req.MaxOutputTokens <= 0 {
-		req.MaxOutputTokens = p.maxOutput
-	}
-	text, err := respond(req)
+	err := p.call(ctx, contents, func() (usage forebay.TokenUsage, err error) {
+		if resp.Text, resp.FinishReason, err = respond(req); err != nil {
+			return usage, err
+		}
+		for text := range contents {
+			usage.InputTokens += int64(countTokens(text)) + tokensPerMessage
+		}
+		usage.OutputTokens = int64(countTokens(resp.Text))
+		resp.Usage = usage
+		return usage, nil
+	})
 	if err != nil {
 		return model.ChatResponse{}, err
 	}
-	text, finish := finish(text, req)
-	resp := model.ChatResponse{Text: text, FinishReason: finish, Model: p.model}
-	for _, m := range req.Messages {
-		resp.Usage.InputTokens += int64(countTokens(m.Content)) + 3 // role and separators
-	}
-	resp.Usage.OutputTokens = int64(countTokens(text))
 	if req.WantRaw {
 		resp.Raw = rawChat(resp)
 	}
@@ -122,67 +129,103 @@ func (p *Provider) Chat(ctx context.Context, req model.ChatRequest) (model.ChatR
 
 // Embed returns unit vectors.
 func (p *Provider) Embed(ctx context.Context, req model.EmbedRequest) (model.EmbedResponse, error) {
-	dimensions := req.Dimensions
-	if dimensions == 0 {
-		dimensions = p.dimensions
-	}
+	dimensions := cmp.Or(req.Dimensions, p.dimensions)
 	switch {
 	case len(req.Inputs) == 0:
 		return model.EmbedResponse{}, forebay.Permanent(model.CodeBadRequest, "the request has no inputs")
 	case dimensions < 1 || dimensions > MaxDimensions:
 		return model.EmbedResponse{}, forebay.Permanent(model.CodeBadRequest, fmt.Sprintf("dimensions must be 1 to %d", MaxDimensions))
 	}
-	if err := p.suffer(ctx, func(phrase string) bool {
+	resp := model.EmbedResponse{Model: p.model}
+	err := p.call(ctx, slices.Values(req.Inputs), func() (usage forebay.TokenUsage, err error) {
+		if resp.Vectors, err = embedAll(ctx, req.Inputs, dimensions); err != nil {
+			return usage, err
+		}
 		for _, input := range req.Inputs {
-			if strings.Contains(strings.ToLower(input), phrase) {
-				return true
-			}
+			usage.InputTokens += int64(countTokens(input))
 		}
-		return false
-	}); err != nil {
+		resp.Usage = usage
+		return usage, nil
+	})
+	if err != nil {
 		return model.EmbedResponse{}, err
-	}
-	resp := model.EmbedResponse{Model: p.model, Vectors: make([][]float32, len(req.Inputs))}
-	for i, input := range req.Inputs {
-		if err := ctx.Err(); err != nil {
-			return model.EmbedResponse{}, err
-		}
-		resp.Vectors[i] = embed(clip(input, contextBytes), dimensions)
-		resp.Usage.InputTokens += int64(countTokens(input))
 	}
 	return resp, nil
 }
 
-// finish applies the stop sequences and the token limit.
-func finish(text string, req model.ChatRequest) (string, string) {
-	for _, stop := range req.Stop {
-		if stop != "" {
-			text, _, _ = strings.Cut(text, stop)
-		}
+// call lets one call meet what the faults have for it. If that is an answer, it calls work.
+func (p *Provider) call(ctx context.Context, prompt iter.Seq[string], work func() (forebay.TokenUsage, error)) error {
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	if short, cut := cutTokens(text, req.MaxOutputTokens); cut {
-		return short, "length"
+	p.mu.Lock()
+	service, refuse, retryAfter := p.service, p.refuse, p.faults.RetryAfter
+	delay := p.faults.Latency + time.Duration(p.jitter.Float64()*float64(p.faults.Jitter))
+	p.mu.Unlock()
+	a := service.Begin(time.Now(), Cost{})
+	outcome, used := a.Outcome, Used{}
+	defer func() { service.End(time.Now(), a, outcome, used) }()
+
+	if a.Outcome == Throttled && a.Verdict.Refused != throttledByScript {
+		return throttled("the deployment's request quota is spent", ceilMillis(a.Verdict.RetryAfter)) // at once
 	}
-	return text, "stop"
+	if a.Outcome == Hung {
+		delay += p.idle
+	}
+	if err := sleep.For(ctx, delay); err != nil {
+		outcome = Gone
+		return err
+	}
+	switch a.Outcome {
+	case Throttled:
+		return throttled("too many requests", retryAfter)
+	case Failed:
+		return transient(model.CodeServerError, fmt.Sprintf("the deployment answered %d", a.Status))
+	case Hung:
+		return transient(model.CodeIdleTimeout, "the deployment stopped sending")
+	case Malformed:
+		return transient(model.CodeMalformedResponse, "the deployment's answer is no response")
+	}
+	if contains(prompt, refuse) {
+		outcome = Filtered
+		return forebay.Permanent(model.CodeContentFilter, "the content filter refused the prompt")
+	}
+	usage, err := work()
+	if err != nil {
+		outcome = Invalid
+		return err
+	}
+	used = Used{Prompt: int(usage.InputTokens), Output: int(usage.OutputTokens)}
+	return nil
 }
 
-// rawChat is the response in the shape of OpenAI's chat completions.
-func rawChat(resp model.ChatResponse) json.RawMessage {
-	h := fnv.New64a()
-	h.Write([]byte(resp.Text))
-	raw, err := json.Marshal(map[string]any{
-		"id": fmt.Sprintf("chatcmpl-sim-%016x", h.Sum64()), "object": "chat.completion", "model": resp.Model,
-		"choices": []any{map[string]any{
-			"index": 0, "finish_reason": resp.FinishReason,
-			"message": map[string]string{"role": "assistant", "content": resp.Text},
-		}},
-		"usage": map[string]int64{
-			"prompt_tokens": resp.Usage.InputTokens, "completion_tokens": resp.Usage.OutputTokens,
-			"total_tokens": resp.Usage.InputTokens + resp.Usage.OutputTokens,
-		},
-	})
-	if err != nil {
-		panic(err) // strings and numbers always marshal
+// contains reports whether a text holds one of the phrases, which are in lower case.
+func contains(texts iter.Seq[string], phrases []string) bool {
+	if len(phrases) == 0 {
+		return false
 	}
-	return raw
+	for text := range texts {
+		lower := strings.ToLower(text)
+		if slices.ContainsFunc(phrases, func(phrase string) bool { return strings.Contains(lower, phrase) }) {
+			return true
+		}
+	}
+	return false
+}
+
+func throttled(message string, after time.Duration) error {
+	return &forebay.TaskError{Class: forebay.ClassThrottled, Code: model.CodeRateLimited, Message: message, RetryAfter: after}
+}
+
+func transient(code, message string) error {
+	return &forebay.TaskError{Class: forebay.ClassTransient, Code: code, Message: message}
+}
+
+// rawChat is the response in the shape of OpenAI's chat completions, the same for the same response.
+func rawChat(resp model.ChatResponse) []byte {
+	text := strings.ToValidUTF8(resp.Text, "\uFFFD")
+	c := completion{answer: answer{text, int(resp.Usage.OutputTokens), resp.FinishReason}, api: openAI,
+		id: fmt.Sprintf("sim-%016x", fnv1a(fnvOffset, resp.Text)), created: created, model: resp.Model,
+		prompt: int(resp.Usage.InputTokens), choices: 1}
+	return c.body()
 }

@@ -2,18 +2,13 @@ package modelsim
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
-	"math"
-	"math/rand/v2"
-	"slices"
+	"net/http"
 	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/model"
-	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 const (
@@ -23,9 +18,9 @@ const (
 	maxRequestsPerMinute = 10_000_000
 )
 
-// ProviderFaults makes a provider difficult. Rates are shares of calls; a call suffers at most one fault, so
-// they add up to at most 1. They are drawn from a generator that SetFaults seeds, so that a sequence
-// of calls repeats. In JSON durations are strings such as "250ms".
+// ProviderFaults are the faults of a Provider. Rates are shares of calls; a call suffers at most one
+// fault, so they add up to at most 1. They are drawn from a generator that SetFaults seeds, so that a
+// sequence of calls repeats. In JSON durations are strings such as "250ms".
 type ProviderFaults struct {
 	Seed         uint64
 	Latency      time.Duration // before every answer, also a failing one
@@ -43,16 +38,6 @@ type ProviderFaults struct {
 	RefusePhrases []string
 }
 
-// ProviderStats counts what became of the calls since the provider was made. Calls counts all of them.
-type ProviderStats struct {
-	Calls     int64 `json:"calls"`
-	Throttled int64 `json:"throttled"`
-	Errors    int64 `json:"errors"`
-	Hangs     int64 `json:"hangs"`
-	Malformed int64 `json:"malformed"`
-	Refused   int64 `json:"refused"`
-}
-
 // Validate returns a *forebay.Error about the first field that is out of range, or nil.
 func (f ProviderFaults) Validate() error {
 	total := 0.0
@@ -60,7 +45,7 @@ func (f ProviderFaults) Validate() error {
 		field string
 		value float64
 	}{{"throttle_rate", f.ThrottleRate}, {"error_rate", f.ErrorRate}, {"hang_rate", f.HangRate}, {"malformed_rate", f.MalformedRate}} {
-		if !(rate.value >= 0 && rate.value <= 1) { // so written, NaN fails too
+		if !isRate(rate.value) {
 			return forebay.Invalid(rate.field, "must be 0 to 1")
 		}
 		total += rate.value
@@ -90,137 +75,13 @@ func (f ProviderFaults) Validate() error {
 	return nil
 }
 
-// SetFaults replaces the faults, from the next call on: the generator starts again from the seed and
-// the quota is full. Nothing changes when they are out of range.
-func (p *Provider) SetFaults(f ProviderFaults) error {
-	if err := f.Validate(); err != nil {
-		return err
-	}
-	f.RefusePhrases = slices.Clone(f.RefusePhrases)
-	refuse := make([]string, len(f.RefusePhrases))
-	for i, phrase := range f.RefusePhrases {
-		refuse[i] = strings.ToLower(phrase)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.faults, p.refuse = f, refuse
-	p.rng = rand.New(rand.NewPCG(f.Seed, 0x9e3779b97f4a7c15))
-	p.bucket = newBucket(f.RequestsPerMinute, time.Now())
-	return nil
-}
-
-// Faults returns the faults in force.
-func (p *Provider) Faults() ProviderFaults {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f := p.faults
-	f.RefusePhrases = slices.Clone(f.RefusePhrases)
-	return f
-}
-
-// ProviderStats returns the counters.
-func (p *Provider) ProviderStats() ProviderStats {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.stats
-}
-
-// fate is what one call will meet.
-type fate struct {
-	delay  time.Duration
-	hang   bool
-	err    error
-	refuse []string
-}
-
-// suffer lets one call meet its fate: it waits, and returns the error the call ends with, or nil.
-// contains reports whether the request holds a phrase, given in lower case.
-func (p *Provider) suffer(ctx context.Context, contains func(phrase string) bool) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	f := p.draw()
-	if err := sleep.For(ctx, f.delay); err != nil {
-		return err
-	}
-	if f.hang {
-		if err := sleep.For(ctx, p.idle); err != nil {
-			return err
-		}
-	}
-	if f.err != nil {
-		return f.err
-	}
-	if slices.ContainsFunc(f.refuse, contains) {
-		p.mu.Lock()
-		p.stats.Refused++
-		p.mu.Unlock()
-		return forebay.Permanent(model.CodeContentFilter, "the content filter refused the prompt")
-	}
-	return nil
-}
-
-func (p *Provider) draw() fate {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.stats.Calls++
-	if room := p.bucket.take(time.Now()); room > 0 {
-		p.stats.Throttled++
-		return fate{err: throttled("the deployment's request quota is spent", room)}
-	}
-	f := p.faults
-	// Every admitted call draws twice, so that one rate does not shift the faults of another.
-	u, jitter := p.rng.Float64(), p.rng.Float64()
-	out := fate{delay: f.Latency + time.Duration(jitter*float64(f.Jitter)), refuse: p.refuse}
-	if u -= f.ThrottleRate; u < 0 {
-		p.stats.Throttled++
-		out.err = throttled("too many requests", f.RetryAfter)
-	} else if u -= f.ErrorRate; u < 0 {
-		p.stats.Errors++
-		out.err = transient(model.CodeServerError, "the deployment answered 500")
-	} else if u -= f.HangRate; u < 0 {
-		p.stats.Hangs++
-		out.hang = true
-		out.err = transient(model.CodeIdleTimeout, "the deployment stopped sending")
-	} else if u -= f.MalformedRate; u < 0 {
-		p.stats.Malformed++
-		out.err = transient(model.CodeMalformedResponse, "the deployment's answer is no response")
-	}
-	return out
-}
-
-func throttled(message string, after time.Duration) error {
-	return &forebay.TaskError{Class: forebay.ClassThrottled, Code: model.CodeRateLimited, Message: message, RetryAfter: after}
-}
-
-func transient(code, message string) error {
-	return &forebay.TaskError{Class: forebay.ClassTransient, Code: code, Message: message}
-}
-
-// bucket is a token bucket. Its zero value lets everything through.
-type bucket struct {
-	perSecond, capacity, tokens float64
-	at                          time.Time
-}
-
-func newBucket(perMinute int, now time.Time) bucket {
-	capacity := math.Max(1, float64(perMinute)/6)
-	return bucket{perSecond: float64(perMinute) / 60, capacity: capacity, tokens: capacity, at: now}
-}
-
-// take takes one token, or returns how long until there is one.
-func (b *bucket) take(now time.Time) time.Duration {
-	if b.perSecond == 0 {
-		return 0
-	}
-	b.tokens = math.Min(b.capacity, b.tokens+now.Sub(b.at).Seconds()*b.perSecond)
-	b.at = now
-	if b.tokens >= 1-1e-6 { // waiting exactly as told must be enough, rounding or not
-		b.tokens--
-		return 0
-	}
-	seconds := (1 - b.tokens) / b.perSecond
-	return time.Duration(math.Ceil(seconds*1000)) * time.Millisecond
+// deployment is one with these faults and no other.
+func (f ProviderFaults) deployment() Deployment {
+	d := DefaultDeployment()
+	d.Kind, d.TokensPerMinute, d.RequestsPerMinute = KindBucket, 0, f.RequestsPerMinute
+	d.Faults = Script{{Errors: Rates{http.StatusTooManyRequests: f.ThrottleRate, http.StatusInternalServerError: f.ErrorRate},
+		Hang: f.HangRate, Malformed: f.MalformedRate}}
+	return d
 }
 
 // wireFaults is ProviderFaults in JSON.

@@ -226,5 +226,3 @@ func azureError(r refusal) map[string]any {
 	}
 	return map[string]any{"code": code, "message": message}
 }
-
-func ceilSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

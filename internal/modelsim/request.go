@@ -11,9 +11,8 @@ import (
 )
 
 const (
-	maxChoices    = 128
-	maxInputs     = 2048
-	maxDimensions = 4096
+	maxChoices = 128
+	maxInputs  = 2048
 )
 
 // request is what any of the APIs may be asked, as far as it matters here.
@@ -123,17 +122,19 @@ func (in *inputs) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+// inputTexts are the texts to embed.
+func (r *request) inputTexts() []string {
+	texts := make([]string, len(r.Input))
+	for i, in := range r.Input {
+		texts[i] = in.text
+	}
+	return texts
+}
+
 // inputError is an error about the input that holds nothing of it.
 type inputError string
 
 func (e inputError) Error() string { return string(e) }
-
-// tokensOf counts tokens as four bytes each, which is what services estimate prompts by; here the
-// usage says the same, so that what is charged and what is reported agree.
-func tokensOf(s string) int { return (len(s) + 3) / 4 }
-
-// tokensPerMessage is what the role and separators of a message count.
-const tokensPerMessage = 3
 
 // promptTokens is what the usage says of the prompt, and a number that stands for its words.
 func (r *request) promptTokens() (tokens int, key uint64) {
@@ -188,7 +189,7 @@ func (r *request) invalid(a api, embed bool) (param, complaint string) {
 		return "input", "'input' is a required property"
 	case embed && len(r.Input) > maxInputs:
 		return "input", "'input' has too many items"
-	case embed && (r.Dimensions < 0 || r.Dimensions > maxDimensions):
+	case embed && (r.Dimensions < 0 || r.Dimensions > MaxDimensions):
 		return "dimensions", "Invalid value for 'dimensions'"
 	case embed && r.EncodingFormat != "" && r.EncodingFormat != "float" && r.EncodingFormat != "base64":
 		return "encoding_format", "'encoding_format' must be float or base64"

@@ -241,7 +241,7 @@ func FuzzRequest(f *testing.F) {
 		if _, complaint := r.invalid(openAI, false); complaint != "" {
 			return
 		}
-		a, err := d.compose(t.Context(), r, key)
+		a, err := d.compose(r, key)
 		if tokens < 0 || err == nil && (a.tokens < 0 || a.tokens > maxOutput) {
 			t.Fatalf("%d tokens in, %+v, %v", tokens, a.tokens, err)
 		}

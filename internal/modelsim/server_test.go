@@ -359,7 +359,7 @@ func TestLengthsAreHeavyTailed(t *testing.T) {
 	for i := range n {
 		r := &request{Messages: []message{{"user", text(fmt.Sprint("prompt ", i))}}, MaxTokens: 1000}
 		_, key := r.promptTokens()
-		a, err := d.compose(t.Context(), r, key)
+		a, err := d.compose(r, key)
 		if err != nil || a.tokens < 1 || a.tokens > 1000 || tokensOf(a.text) != a.tokens || (a.finish == "length") && a.tokens != 1000 {
 			t.Fatalf("answer of %d tokens, %d bytes, %s, %v", a.tokens, len(a.text), a.finish, err)
 		}

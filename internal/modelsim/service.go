@@ -15,8 +15,7 @@ import (
 // a reset: what they end is then no more counted.
 type Service struct {
 	Deployment
-	seed  uint64
-	model *Provider // does the work of structured output and of ContentWork
+	seed uint64
 
 	mu         sync.Mutex // guards what follows
 	generation int        // of resets
@@ -31,16 +30,15 @@ type Service struct {
 	foreign    *foreign // nil: there is no other client
 }
 
-// NewService returns a service whose time begins now. Its options are taken to be valid.
+// NewService returns a service whose time begins now.
 func NewService(d Deployment, seed uint64, now time.Time) (*Service, error) {
+	if err := d.validate(""); err != nil {
+		return nil, err
+	}
 	if d.Model == "" {
 		d.Model = d.Name
 	}
-	m, err := NewProvider(ProviderOptions{Model: d.Model, MaxOutputTokens: d.MaxOutputTokens})
-	if err != nil {
-		return nil, err
-	}
-	r := &Service{Deployment: d, seed: seed ^ hash(d.Name), model: m, script: d.Faults.Scaled(d.FaultsScale)}
+	r := &Service{Deployment: d, seed: seed ^ hash(d.Name), script: d.Faults.Scaled(d.FaultsScale)}
 	r.Reset(now)
 	return r, nil
 }
@@ -192,18 +190,6 @@ func (d *Service) Estimate(prompt int, key uint64) int {
 
 // cached is how many of so many tokens of a prompt are in the cache.
 func (d *Service) cached(prompt int) int { return int(d.CachedShare * float64(prompt)) }
-
-// hash is FNV-1a, so that the same text draws the same numbers in every process.
-func hash(texts ...string) uint64 {
-	h := uint64(14695981039346656037)
-	for _, s := range texts {
-		for i := range len(s) {
-			h = (h ^ uint64(s[i])) * 1099511628211
-		}
-		h = (h ^ 0xff) * 1099511628211
-	}
-	return h
-}
 
 // byName finds a deployment for the name that a call gave.
 func (s *Server) byName(name string) (*Service, bool) {

@@ -190,7 +190,7 @@ func TestEmbeddings(t *testing.T) {
 }
 
 func TestNewRefusesBadOptions(t *testing.T) {
-	for _, o := range []ProviderOptions{{Dimensions: -1}, {Dimensions: MaxDimensions + 1}, {MaxOutputTokens: -1}, {IdleTimeout: -1}, {Faults: ProviderFaults{ErrorRate: 2}}} {
+	for _, o := range []ProviderOptions{{Dimensions: -1}, {Dimensions: MaxDimensions + 1}, {IdleTimeout: -1}, {Faults: ProviderFaults{ErrorRate: 2}}} {
 		if _, err := NewProvider(o); err == nil {
 			t.Errorf("%+v was accepted", o)
 		}
