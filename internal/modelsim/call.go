@@ -24,8 +24,11 @@ const (
 // streamInterval is how often a streamed answer is written to: tokens that come faster travel together.
 const streamInterval = 50 * time.Millisecond
 
-// call is one request to a deployment.
-type call struct {
+// maxPieces bounds the pieces of a streamed answer that has no speed.
+const maxPieces = 1000
+
+// httpCall is one request to a deployment.
+type httpCall struct {
 	server *Server
 	w      http.ResponseWriter
 	r      *http.Request
@@ -41,10 +44,12 @@ type call struct {
 	key        uint64
 	admission  Admission
 	status     int // sent
+	// decided, if set, answers the call as a test wants it.
+	decided func(*ending) error
 }
 
-func (s *Server) call(w http.ResponseWriter, r *http.Request, a api) *call {
-	return &call{server: s, w: w, r: r, api: a, number: s.requests.Add(1)}
+func (s *Server) call(w http.ResponseWriter, r *http.Request, a api) *httpCall {
+	return &httpCall{server: s, w: w, r: r, api: a, number: s.requests.Add(1)}
 }
 
 func (s *Server) serve(a api, embed bool) http.Handler {
@@ -61,7 +66,7 @@ func (s *Server) serve(a api, embed bool) http.Handler {
 }
 
 // read takes the request in. What is wrong with it costs nothing.
-func (c *call) read() (refusal, bool) {
+func (c *httpCall) read() (refusal, bool) {
 	if !c.authorized() {
 		return unauthorized, false
 	}
@@ -100,7 +105,7 @@ func (c *call) read() (refusal, bool) {
 }
 
 // authorized reports whether the call has the key, in any of the providers' headers.
-func (c *call) authorized() bool {
+func (c *httpCall) authorized() bool {
 	want := c.server.options.APIKey.Reveal()
 	if want == "" {
 		return true
@@ -127,7 +132,7 @@ type ending struct {
 }
 
 // run admits the call and answers it.
-func (c *call) run() {
+func (c *httpCall) run() {
 	began := time.Now()
 	cost := Cost{Prompt: c.deployment.Estimate(c.prompt, c.key)}
 	if !c.embed {
@@ -137,6 +142,9 @@ func (c *call) run() {
 	half := time.Duration(c.deployment.RoundTrip) / 2
 	if sleep.For(c.r.Context(), half) != nil {
 		return // the client left before its call had arrived
+	}
+	if c.server.test != nil {
+		c.decided = c.server.test.note(c)
 	}
 	c.admission = c.deployment.Begin(time.Now(), cost)
 	if c.server.changed != nil {
@@ -163,7 +171,7 @@ func (c *call) run() {
 }
 
 // meet lets the call meet what is to become of it. The error is errGone or errBroken, or nil.
-func (c *call) meet(e *ending) error {
+func (c *httpCall) meet(e *ending) error {
 	switch e.outcome {
 	case Outage:
 		return errBroken
@@ -182,7 +190,10 @@ func (c *call) meet(e *ending) error {
 		}
 		return errBroken
 	}
-	if c.embed {
+	switch {
+	case c.decided != nil:
+		return c.decided(e)
+	case c.embed:
 		return c.meetEmbed(e)
 	}
 	a, err := c.deployment.compose(c.request, c.key)
@@ -199,22 +210,26 @@ func (c *call) meet(e *ending) error {
 			break
 		}
 	}
+	return c.answer(a, e)
+}
+
+// answer sends an answer as it was asked for.
+func (c *httpCall) answer(a answer, e *ending) error {
 	e.used.Output = a.tokens * c.request.choices()
-	started := time.Now()
 	if c.request.Stream {
-		return c.stream(a, started, e)
+		return c.stream(a, time.Now(), e)
 	}
-	return c.plain(a, started)
+	return c.plain(a, time.Now())
 }
 
 // completed is the answer in the shape that was asked for.
-func (c *call) completed(a answer) *completion {
+func (c *httpCall) completed(a answer) *completion {
 	return &completion{answer: a, api: c.api, id: fmt.Sprintf("%016x%08x", c.key, c.number), created: c.admission.now.Unix(), model: c.deployment.Model,
 		prompt: c.prompt, cached: c.cached, choices: c.request.choices(), streamUsage: c.request.StreamOptions.IncludeUsage}
 }
 
 // wait waits until so many tokens of the answer are there.
-func (c *call) wait(started time.Time, tokens int) error {
+func (c *httpCall) wait(started time.Time, tokens int) error {
 	d := c.deployment.Duration(tokens, c.admission.Conditions) - time.Since(started)
 	if sleep.For(c.r.Context(), d) != nil {
 		return errGone
@@ -223,7 +238,7 @@ func (c *call) wait(started time.Time, tokens int) error {
 }
 
 // plain sends an answer in one piece.
-func (c *call) plain(a answer, started time.Time) error {
+func (c *httpCall) plain(a answer, started time.Time) error {
 	if err := c.wait(started, a.tokens); err != nil {
 		return err
 	}
@@ -243,7 +258,7 @@ func (c *call) plain(a answer, started time.Time) error {
 }
 
 // stream sends an answer as server-sent events.
-func (c *call) stream(a answer, started time.Time, e *ending) error {
+func (c *httpCall) stream(a answer, started time.Time, e *ending) error {
 	if err := c.wait(started, 0); err != nil {
 		e.used.Output = 0
 		return err
@@ -259,7 +274,7 @@ func (c *call) stream(a answer, started time.Time, e *ending) error {
 	if err := c.write(shape.firstEvents()); err != nil {
 		return err
 	}
-	each := 4
+	each := max(4, a.tokens/maxPieces)
 	if speed := c.deployment.TokensPerSecond; speed > 0 {
 		each = max(int(speed*streamInterval.Seconds()/c.admission.Conditions.Latency), 1)
 	}
@@ -290,26 +305,26 @@ func (c *call) stream(a answer, started time.Time, e *ending) error {
 	return c.write(shape.lastEvents())
 }
 
-func (c *call) begin(status int) {
+func (c *httpCall) begin(status int) {
 	c.status = status
 	http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	c.w.WriteHeader(status)
 }
 
-func (c *call) send(status int, body []byte) error {
+func (c *httpCall) send(status int, body []byte) error {
 	c.w.Header().Set("Content-Type", "application/json")
 	c.begin(status)
 	return c.write(string(body))
 }
 
-func (c *call) write(s string) error {
+func (c *httpCall) write(s string) error {
 	if _, err := io.WriteString(c.w, s); err != nil || c.r.Context().Err() != nil {
 		return errGone
 	}
 	return nil
 }
 
-func (c *call) flush() error {
+func (c *httpCall) flush() error {
 	control := http.NewResponseController(c.w)
 	control.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if control.Flush() != nil {

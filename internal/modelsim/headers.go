@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-func (c *call) requestID() string { return fmt.Sprintf("req_%016x%08x", c.key, c.number) }
+func (c *httpCall) requestID() string { return fmt.Sprintf("req_%016x%08x", c.key, c.number) }
 
 // idHeaders are those that every answer has.
-func (c *call) idHeaders() {
+func (c *httpCall) idHeaders() {
 	h := c.w.Header()
 	switch c.api {
 	case anthropic:
@@ -30,7 +30,7 @@ func (c *call) idHeaders() {
 }
 
 // quotaHeaders writes what an answer tells of the quota; refused is the verdict of a 429, else nil.
-func (c *call) quotaHeaders(refused *Verdict) {
+func (c *httpCall) quotaHeaders(refused *Verdict) {
 	c.idHeaders()
 	kind := c.deployment.Headers
 	if kind == HeadersNone {
@@ -48,7 +48,7 @@ func (c *call) quotaHeaders(refused *Verdict) {
 }
 
 // openAIHeaders are x-ratelimit-…: OpenAI gives resets as durations, Azure as seconds.
-func (c *call) openAIHeaders(h http.Header, s State, kind Headers) {
+func (c *httpCall) openAIHeaders(h http.Header, s State, kind Headers) {
 	if c.deployment.Kind == KindPTU && kind != HeadersRetryAfter {
 		h.Set("azure-openai-deployment-utilization", strconv.FormatFloat(math.Round(s.Utilization*1000)/10, 'f', -1, 64)+"%")
 	}
@@ -82,7 +82,7 @@ func (c *call) openAIHeaders(h http.Header, s State, kind Headers) {
 
 // anthropicHeaders are anthropic-ratelimit-…, with times as resets, in whole seconds; remaining tokens
 // are rounded to thousands (Rate limits, "Response headers").
-func (c *call) anthropicHeaders(h http.Header, s State, kind Headers) {
+func (c *httpCall) anthropicHeaders(h http.Header, s State, kind Headers) {
 	if kind == HeadersRetryAfter || kind == HeadersUnknown || kind == HeadersMisspelled {
 		return
 	}
@@ -114,7 +114,7 @@ func (c *call) anthropicHeaders(h http.Header, s State, kind Headers) {
 func share(r *Reading) float64 { return float64(r.Remaining) / float64(max(r.Holds, 1)) }
 
 // waitHeaders say on a 429 when to come back. OpenAI and Anthropic do not for a call that never fits.
-func (c *call) waitHeaders(h http.Header, v *Verdict, kind Headers) {
+func (c *httpCall) waitHeaders(h http.Header, v *Verdict, kind Headers) {
 	if v.RetryAfter <= 0 || kind == HeadersUnknown || v.Oversize && c.api != azure {
 		return
 	}

@@ -1,6 +1,7 @@
 package modelsim
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -51,7 +52,7 @@ func unknownModel(name string) refusal {
 // denied is the answer to a call that is turned away as every other is. That no credit is left is a 429 that time does not
 // mend; Anthropic says it with a 400 (Errors, "invalid_request_error"), and Azure, which bills afterwards, documents nothing
 // for it: what stands in for it is OpenAI's.
-func (c *call) denied() refusal {
+func (c *httpCall) denied() refusal {
 	switch c.admission.Conditions.Denied {
 	case Unauthorized:
 		return unauthorized
@@ -69,7 +70,7 @@ func (c *call) denied() refusal {
 }
 
 // throttled is the 429 of a call that was not admitted.
-func (c *call) throttled() refusal {
+func (c *httpCall) throttled() refusal {
 	v := &c.admission.Verdict
 	r := refusal{status: http.StatusTooManyRequests, kind: "tokens", code: "rate_limit_exceeded", verdict: v}
 	if v.Refused == Requests {
@@ -115,14 +116,14 @@ func plural(n int64, unit string) string {
 	return unit + "s"
 }
 
-func (c *call) operation() string {
+func (c *httpCall) operation() string {
 	if c.embed {
 		return "Embeddings_Create"
 	}
 	return "ChatCompletions_Create"
 }
 
-func (c *call) version() string {
+func (c *httpCall) version() string {
 	if v := c.r.URL.Query().Get("api-version"); v != "" {
 		return clip(v, 32)
 	}
@@ -130,7 +131,7 @@ func (c *call) version() string {
 }
 
 // failed is an error of the script.
-func (c *call) failed(status int) refusal {
+func (c *httpCall) failed(status int) refusal {
 	r := refusal{status: status, kind: "server_error", message: "The server had an error while processing your request. Sorry about that!",
 		azure: "The server had an error while processing your request.", code: "InternalServerError", wait: c.admission.Conditions.retryAfter}
 	switch {
@@ -168,7 +169,7 @@ func anthropicType(r refusal) string {
 }
 
 // refuse sends an error in the shape of the call's API.
-func (c *call) refuse(r refusal) error {
+func (c *httpCall) refuse(r refusal) error {
 	if r.verdict != nil {
 		c.quotaHeaders(r.verdict)
 	} else {
@@ -180,15 +181,11 @@ func (c *call) refuse(r refusal) error {
 	var body any
 	switch c.api {
 	case anthropic:
-		message := r.anthropic
-		if message == "" {
-			message = r.message
-		}
-		body = map[string]any{"type": "error", "error": map[string]any{"type": anthropicType(r), "message": message}, "request_id": c.requestID()}
+		body = map[string]any{"type": "error", "error": map[string]any{"type": anthropicType(r), "message": r.text(r.anthropic)}, "request_id": c.requestID()}
 	case azure:
 		body = map[string]any{"error": azureError(r)}
 	default:
-		e := map[string]any{"message": r.message, "type": r.kind, "param": nil, "code": nil}
+		e := map[string]any{"message": r.text(""), "type": r.kind, "param": nil, "code": nil}
 		if r.param != "" {
 			e["param"] = r.param
 		}
@@ -204,11 +201,13 @@ func (c *call) refuse(r refusal) error {
 	return c.send(r.status, b)
 }
 
+// text is the message as JSON, byte for byte: an API's own words, if it has any.
+func (r refusal) text(own string) json.RawMessage {
+	return json.RawMessage(quoted(cmp.Or(own, r.message)))
+}
+
 func azureError(r refusal) map[string]any {
-	message, code := r.azure, r.code
-	if message == "" {
-		message = r.message
-	}
+	message, code := r.text(r.azure), r.code
 	switch {
 	case r.code == "content_filter":
 		safe := map[string]any{"filtered": false, "severity": "safe"}

@@ -46,7 +46,7 @@ type Fault struct {
 // Denial is why a deployment turns every call away, whatever it asks for.
 type Denial string
 
-// The denials. Each is answered as the API that was called does; see [call.denied].
+// The denials. Each is answered as the API that was called does; see [httpCall.denied].
 const (
 	Unauthorized      Denial = "unauthorized"       // the key was revoked
 	InsufficientQuota Denial = "insufficient_quota" // no credit is left, and no waiting helps

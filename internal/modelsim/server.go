@@ -47,7 +47,8 @@ type Server struct {
 	invalid     atomic.Int64  // requests that reached no deployment
 	stopping    chan struct{} // closed when hanging calls are to end
 	stopOnce    sync.Once
-	changed     func() // if set, called after a call has begun or ended; for tests that wait
+	changed     func()      // if set, called after a call has begun or ended; for tests that wait
+	test        *TestServer // if set, decides about calls that meet no fault
 }
 
 // NewServer returns a server. log, if not nil, gets a line of JSON for each call; Close flushes it.
@@ -264,7 +265,7 @@ func (s *Server) scripts() map[string]Script {
 	return all
 }
 
-func (c *call) json(status int, v any) {
+func (c *httpCall) json(status int, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(err) // strings, numbers, lists and maps

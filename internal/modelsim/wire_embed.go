@@ -12,7 +12,7 @@ import (
 )
 
 // meetEmbed answers a call for embeddings.
-func (c *call) meetEmbed(e *ending) error {
+func (c *httpCall) meetEmbed(e *ending) error {
 	if err := c.wait(time.Now(), 0); err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (c *call) meetEmbed(e *ending) error {
 	return c.send(http.StatusOK, body)
 }
 
-func (c *call) embedBody(vectors [][]float32) []byte {
+func (c *httpCall) embedBody(vectors [][]float32) []byte {
 	b := []byte(`{"object":"list","data":[`)
 	for i, v := range vectors {
 		if i > 0 {
