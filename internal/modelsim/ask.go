@@ -21,7 +21,7 @@ const (
 	workExtract
 )
 
-// ask is a request as the simulated model understands it.
+// ask is a request as the model understands it.
 type ask struct {
 	work      work
 	document  string
@@ -57,8 +57,8 @@ const (
 	maxLabels     = 1000
 )
 
-// understand works out what is asked: from the schema, then from the instructions, which are the
-// system messages and what stands around the document in the last user message.
+// understand works out what is asked, from the schema and from the instructions. Instructions
+// are the system messages, and the text around the document in the last user message.
 func understand(req model.ChatRequest) (ask, error) {
 	a := ask{maxTokens: req.MaxOutputTokens}
 	if req.JSONObject {
@@ -110,7 +110,7 @@ func understand(req model.ChatRequest) (ask, error) {
 	return a, nil
 }
 
-// splitDocument takes a message apart at the outermost document marks.
+// splitDocument splits a message at its outermost document tags.
 func splitDocument(message string) (around, document string, delimited bool) {
 	open := strings.Index(message, documentOpen)
 	end := strings.LastIndex(message, documentClose)
@@ -121,7 +121,7 @@ func splitDocument(message string) (around, document string, delimited bool) {
 		strings.TrimSpace(message[open+len(documentOpen) : end]), true
 }
 
-// splitCommand takes a message such as "Summarize this: …" apart after its first line or colon.
+// splitCommand splits a message such as "Summarize this: …" after its first line or colon.
 func splitCommand(message string) (around, document string) {
 	at := strings.IndexAny(message, ":\n")
 	if at < 0 || strings.TrimSpace(message[at+1:]) == "" {

@@ -9,8 +9,8 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// What a service has in its cache it does not count, where its kind is such, and once its usage has said so neither
-// do we: over HTTP, in each shape.
+// Some kinds do not count cached tokens. Once a usage reports them, our quota does not count them
+// either: in each shape, over HTTP.
 func TestCachedPrompts(t *testing.T) {
 	config := model.HTTPConfig{}
 	shapes := map[string]func(url string) (model.Provider, error){
@@ -87,7 +87,7 @@ func TestCachedPrompts(t *testing.T) {
 			}
 			if test.accounting == quota.AccountAzurePTU || test.accounting == quota.AccountAnthropic {
 				<-changed
-				<-changed // the call is over there as well
+				<-changed // the service has counted the end of the call
 				d := s.deployments[0]
 				d.mu.Lock()
 				defer d.mu.Unlock()

@@ -21,10 +21,10 @@ const (
 	anthropic api = "anthropic"
 )
 
-// streamInterval is how often a streamed answer is written to: tokens that come faster travel together.
+// streamInterval is how often a stream is written to. Tokens that come faster travel together.
 const streamInterval = 50 * time.Millisecond
 
-// maxPieces bounds the pieces of a streamed answer that has no speed.
+// maxPieces bounds the pieces of a stream without a speed.
 const maxPieces = 1000
 
 // httpCall is one request to a deployment.
@@ -37,7 +37,7 @@ type httpCall struct {
 	number uint64
 
 	deployment *Service
-	name       string // by which it was called
+	name       string // the call's, of the deployment or its model
 	request    *request
 	prompt     int // tokens, as the usage says
 	cached     int // of them
@@ -65,7 +65,7 @@ func (s *Server) serve(a api, embed bool) http.Handler {
 	})
 }
 
-// read takes the request in. What is wrong with it costs nothing.
+// read reads and checks the request. A request that is refused here is not counted.
 func (c *httpCall) read() (refusal, bool) {
 	if !c.authorized() {
 		return unauthorized, false
@@ -119,10 +119,10 @@ func (c *httpCall) authorized() bool {
 	return false
 }
 
-// errGone is what writing and waiting return once the client is no longer there.
+// errGone says that the client has gone away.
 var errGone = errors.New("the client went away")
 
-// errBroken ends a call whose connection is to be closed without more.
+// errBroken says that the connection is to be closed at once.
 var errBroken = errors.New("connection closed on purpose")
 
 // ending is how a call ended.
@@ -154,7 +154,7 @@ func (c *httpCall) run() {
 	e := ending{c.admission.Outcome, Used{Prompt: c.prompt, Cached: c.cached}}
 	err := errGone
 	if sleep.For(c.r.Context(), half) == nil {
-		err = c.meet(&e)
+		err = c.respond(&e)
 	}
 	if errors.Is(err, errGone) {
 		e.outcome = Gone
@@ -166,12 +166,12 @@ func (c *httpCall) run() {
 		Outcome: e.outcome, Status: c.status, Refused: v.Refused, RetryMS: v.RetryAfter.Milliseconds(),
 		Charged: c.admission.charged(), Prompt: c.prompt, MaxOutput: cost.Output, Output: e.used.Output, MS: float64(now.Sub(began).Microseconds()) / 1000})
 	if errors.Is(err, errBroken) {
-		panic(http.ErrAbortHandler) // how net/http is told to close a connection without a word
+		panic(http.ErrAbortHandler) // has net/http close the connection
 	}
 }
 
-// meet lets the call meet what is to become of it. The error is errGone or errBroken, or nil.
-func (c *httpCall) meet(e *ending) error {
+// respond gives the call its outcome. The error is errGone or errBroken, or nil.
+func (c *httpCall) respond(e *ending) error {
 	switch e.outcome {
 	case Outage:
 		return errBroken
@@ -194,7 +194,7 @@ func (c *httpCall) meet(e *ending) error {
 	case c.decided != nil:
 		return c.decided(e)
 	case c.embed:
-		return c.meetEmbed(e)
+		return c.respondEmbeddings(e)
 	}
 	a, err := c.deployment.compose(c.request, c.key)
 	if err != nil {
@@ -204,7 +204,7 @@ func (c *httpCall) meet(e *ending) error {
 		e.outcome = Invalid
 		return c.refuse(badRequest("", err.Error()))
 	}
-	if c.admission.Outcome == Cut { // the answer goes no further than half
+	if c.admission.Outcome == Cut { // only half of the answer is sent
 		for half := range pieces(a.text, max(a.tokens/2, 1)) {
 			a.text, a.tokens = half, tokensOf(half)
 			break
@@ -213,7 +213,7 @@ func (c *httpCall) meet(e *ending) error {
 	return c.answer(a, e)
 }
 
-// answer sends an answer as it was asked for.
+// answer sends an answer, streamed or whole as the request says.
 func (c *httpCall) answer(a answer, e *ending) error {
 	e.used.Output = a.tokens * c.request.choices()
 	if c.request.Stream {
@@ -222,13 +222,13 @@ func (c *httpCall) answer(a answer, e *ending) error {
 	return c.plain(a, time.Now())
 }
 
-// completed is the answer in the shape that was asked for.
+// completed returns the answer with what its shape needs.
 func (c *httpCall) completed(a answer) *completion {
 	return &completion{answer: a, api: c.api, id: fmt.Sprintf("%016x%08x", c.key, c.number), created: c.admission.now.Unix(), model: c.deployment.Model,
 		prompt: c.prompt, cached: c.cached, choices: c.request.choices(), streamUsage: c.request.StreamOptions.IncludeUsage}
 }
 
-// wait waits until so many tokens of the answer are there.
+// wait waits until that many tokens of the answer would be there.
 func (c *httpCall) wait(started time.Time, tokens int) error {
 	d := c.deployment.Duration(tokens, c.admission.Conditions) - time.Since(started)
 	if sleep.For(c.r.Context(), d) != nil {

@@ -12,9 +12,9 @@ type scored struct {
 	score float64
 }
 
-// classify returns the labels, best first. A label scores by how often its own words, and the words
-// its topic is known by, occur. When none does, a catch-all label comes first if there is one, else
-// the one whose letters look most like the text. labels must not be empty.
+// classify returns the labels, best first. labels must not be empty. A label scores by how often
+// its own words and the words of its topic occur. When no label scores, a catch-all label comes
+// first. Without one, it is the label whose letters look most like the text.
 func classify(document string, labels []string) []scored {
 	if isSentiment(labels) {
 		return bySentiment(document, labels)
@@ -70,8 +70,8 @@ func fallback(document string, labels []string, order []ranked) {
 	}
 }
 
-// mood is the sentiment of a text.
-type mood struct {
+// sentiment is how positive or negative a text is.
+type sentiment struct {
 	label string  // positive, negative, neutral, mixed
 	score float64 // -1 to 1
 }
@@ -89,7 +89,7 @@ func isSentiment(labels []string) bool {
 
 // bySentiment ranks labels that are all sentiments.
 func bySentiment(document string, labels []string) []scored {
-	m := feel(document)
+	m := sentimentOf(document)
 	fit := map[string]float64{"positive": m.score, "negative": -m.score, "neutral": 0.2 - math.Abs(m.score), "mixed": 0.1 - math.Abs(m.score)}
 	fit[m.label] = 2
 	order := make([]ranked, len(labels))
@@ -104,9 +104,9 @@ func bySentiment(document string, labels []string) []scored {
 	return out
 }
 
-// feel weighs the words of a lexicon: a negation up to three words before one turns it round and
-// weakens it, an intensifier or a diminisher just before it scales it.
-func feel(document string) mood {
+// sentimentOf adds up the weights of the words in a lexicon. A negation up to three words before a
+// word reverses and weakens it. An intensifier or a diminisher just before it scales it.
+func sentimentOf(document string) sentiment {
 	list := words(document)
 	positive, negative := 0.0, 0.0
 	for i, w := range list {
@@ -135,13 +135,13 @@ func feel(document string) mood {
 	score := math.Round(100*(positive-negative)/(sum+1)) / 100
 	switch {
 	case sum == 0 || len(list) > 100 && sum < 0.015*float64(len(list)):
-		return mood{"neutral", math.Round(20*score) / 100}
+		return sentiment{"neutral", math.Round(20*score) / 100}
 	case min(positive, negative) >= 0.5*most && sum >= 2:
-		return mood{"mixed", score}
+		return sentiment{"mixed", score}
 	case score > 0.1:
-		return mood{"positive", score}
+		return sentiment{"positive", score}
 	case score < -0.1:
-		return mood{"negative", score}
+		return sentiment{"negative", score}
 	}
-	return mood{"neutral", score}
+	return sentiment{"neutral", score}
 }

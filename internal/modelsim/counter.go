@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// counter adds up what was admitted and forgets it again, each kind in its own way. Times never go
+// counter adds up what was admitted, and forgets it over time. Times that it is given never go
 // back.
 type counter interface {
 	// used is what counts against the limit.
 	used(now time.Time) float64
 	// add counts n more; below 0 it takes some back.
 	add(now time.Time, n float64)
-	// until is how long it takes, from now and if nothing is added, until no more than target is used.
+	// until is how long it takes until at most target is used, if nothing is added.
 	until(now time.Time, target float64) time.Duration
-	// scale makes what is forgotten by and by be forgotten f times as fast as at first.
+	// scale changes how fast a steady counter forgets, to f times its first rate.
 	scale(now time.Time, f float64)
 }
 
-// fixedWindow forgets everything at once whenever a window ends.
+// fixedWindow forgets everything whenever a window ends.
 type fixedWindow struct {
 	first  time.Time // when some window began
 	length time.Duration
@@ -51,7 +51,7 @@ func (c *fixedWindow) until(now time.Time, target float64) time.Duration {
 
 func (c *fixedWindow) scale(time.Time, float64) {}
 
-// rollingWindow forgets each addition a window's length after it was made.
+// rollingWindow forgets each addition after the length of the window.
 type rollingWindow struct {
 	length time.Duration
 	list   []addition // oldest first
@@ -63,7 +63,7 @@ type addition struct {
 	n  float64
 }
 
-// rollingGrain bounds the memory of a rolling window: additions within it are one.
+// rollingGrain bounds the memory of a rolling window. Additions within it are merged.
 const rollingGrain = time.Millisecond
 
 func (c *rollingWindow) used(now time.Time) float64 {
@@ -105,7 +105,7 @@ func (c *rollingWindow) until(now time.Time, target float64) time.Duration {
 
 func (c *rollingWindow) scale(time.Time, float64) {}
 
-// leaking forgets steadily: a leaky bucket, which is a token bucket seen from the other side.
+// leaking forgets steadily. It is a leaky bucket: a token bucket, counted by what is used.
 type leaking struct {
 	rate  float64 // a second
 	speed float64 // of rate; 1 at first
@@ -113,7 +113,7 @@ type leaking struct {
 	at    time.Time
 }
 
-// leakingGrain is what a level may be over its target by rounding: waiting as long as told must do.
+// leakingGrain is a tolerance for rounding: whoever waits as long as told must be admitted.
 const leakingGrain = 1e-6
 
 func (c *leaking) used(now time.Time) float64 {

@@ -3,8 +3,8 @@ package modelsim
 import "math"
 
 // embed hashes words, pairs of words and letter trigrams into a signed vector of that many
-// dimensions and scales it to length 1 (feature hashing: Weinberger et al., 2009). Texts that share
-// words, or parts of words, point the same way.
+// dimensions and scales it to length 1 (feature hashing: Weinberger et al., 2009). Texts that
+// share words, or parts of words, point the same way.
 func embed(text string, dimensions int) []float32 {
 	sum := make([]float64, dimensions)
 	add := func(h uint64, weight float64) {
@@ -57,7 +57,7 @@ func mix(h uint64) uint64 {
 
 const fnvOffset = 14695981039346656037
 
-// fnv1a goes on with an FNV-1a hash, which begins as fnvOffset: the same in every process.
+// fnv1a continues an FNV-1a hash, which begins as fnvOffset. It is the same in every process.
 func fnv1a(h uint64, s string) uint64 {
 	for i := range len(s) {
 		h = (h ^ uint64(s[i])) * 1099511628211
@@ -65,7 +65,7 @@ func fnv1a(h uint64, s string) uint64 {
 	return h
 }
 
-// hash is FNV-1a over several texts and where each of them ends.
+// hash is FNV-1a over several texts, each with an end mark.
 func hash(texts ...string) uint64 {
 	h := uint64(fnvOffset)
 	for _, s := range texts {

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// entity is something the text names. Its types are those of entityTypes.
+// entity is something that the text names.
 type entity struct {
 	Type string `json:"type"`
 	Text string `json:"text"`
@@ -64,8 +64,8 @@ func entities(document string) []entity {
 	return out
 }
 
-// names finds runs of capitalised words that are not taken, and tells people, organizations and
-// locations apart by titles, endings, known names and the word before them.
+// names finds runs of capitalised words that are not taken. Titles, endings, known names and the
+// word before a run tell people, organizations and locations apart.
 func names(document string, taken []bool) []span {
 	var out []span
 	var run [][2]int

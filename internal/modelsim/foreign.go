@@ -6,15 +6,19 @@ import (
 )
 
 const (
-	foreignTokens = 1500 // of a call of the other client, at most foreignPart of a minute's quota
+	// foreignTokens is the size of the other client's calls. They have at most one
+	// foreignPart-th of a minute's quota.
+	foreignTokens = 1500
 	foreignPart   = 20
-	// foreignOften is the least time between two of its calls, on average. Where that is too seldom they are larger.
+	// foreignOften is the least mean time between two of its calls. Where more are needed, they
+	// are larger instead.
 	foreignOften = time.Millisecond
-	// foreignBehind bounds how much of the past is made up for when a call comes after a long rest.
+	// foreignBehind bounds how much of the past is caught up on when nothing was called for long.
 	foreignBehind = 2 * time.Minute
 )
 
-// foreign is another client of the deployment. It calls at random times at an even rate and gives up what is refused.
+// foreign is another client of the deployment. It calls at random times, at an even rate on
+// average, and never repeats what is refused.
 type foreign struct {
 	every time.Duration // between two calls, on average
 	cost  Cost
@@ -32,7 +36,7 @@ func newForeign(d Deployment, seed uint64, now time.Time) *foreign {
 	half := int(perMinute * f.every.Minutes() / 2)
 	f.cost = Cost{Prompt: half, Output: half}
 	if d.Kind == KindOpenAI {
-		f.cost.Prompt += half // which charges the larger of the two
+		f.cost.Prompt += half // this kind charges the larger of the two
 	}
 	f.step()
 	return f
@@ -42,7 +46,7 @@ func (f *foreign) step() {
 	f.next = f.next.Add(time.Duration(f.rng.ExpFloat64() * float64(f.every)))
 }
 
-// call makes the calls that are due by now, and returns how many tokens were admitted.
+// call makes the calls that are due by now. It returns how many tokens were admitted.
 func (f *foreign) call(m *Meter, now time.Time) (tokens int64) {
 	if f == nil {
 		return 0

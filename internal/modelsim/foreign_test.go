@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestForeignClient: another client takes about its share of each minute, whatever the quota, and no more than there is.
+// Another client takes about its share of each minute, whatever the quota.
 func TestForeignClient(t *testing.T) {
 	for _, perMinute := range []int{600, 600_000, maxPerMinute} {
 		d := DefaultDeployment()
@@ -30,7 +30,8 @@ func TestForeignClient(t *testing.T) {
 	}
 }
 
-// TestSpentQuota: what was used before the start is gone at first. A rolling window has it back evenly, a fixed one at its end.
+// What was used before the start is missing at first. A rolling window gets it back evenly, a fixed
+// one at its end.
 func TestSpentQuota(t *testing.T) {
 	for _, c := range []struct {
 		kind Kind
@@ -53,7 +54,7 @@ func TestSpentQuota(t *testing.T) {
 	}
 }
 
-// TestTokenSlice: tokens are counted in windows of ten seconds, each with a sixth of the minute.
+// Tokens are counted in windows of ten seconds, each with a sixth of the minute.
 func TestTokenSlice(t *testing.T) {
 	d := DefaultDeployment()
 	d.TokensPerMinute, d.TokenSlice, d.Phase = 6000, Duration(10*time.Second), Duration(3*time.Second)
@@ -72,7 +73,7 @@ func TestTokenSlice(t *testing.T) {
 	}
 }
 
-// TestRoundTrip: a call takes the network's delay and no less.
+// A call takes at least the network's delay.
 func TestRoundTrip(t *testing.T) {
 	d := DefaultDeployment()
 	d.FirstToken, d.TokensPerSecond, d.RoundTrip = 0, 0, Duration(50*time.Millisecond)

@@ -10,7 +10,7 @@ import (
 
 func (c *httpCall) requestID() string { return fmt.Sprintf("req_%016x%08x", c.key, c.number) }
 
-// idHeaders are those that every answer has.
+// idHeaders sets the headers that every answer has.
 func (c *httpCall) idHeaders() {
 	h := c.w.Header()
 	switch c.api {
@@ -29,7 +29,7 @@ func (c *httpCall) idHeaders() {
 	}
 }
 
-// quotaHeaders writes what an answer tells of the quota; refused is the verdict of a 429, else nil.
+// quotaHeaders sets what an answer tells of the quota. refused is the verdict of a 429, else nil.
 func (c *httpCall) quotaHeaders(refused *Verdict) {
 	c.idHeaders()
 	kind := c.deployment.Headers
@@ -47,7 +47,7 @@ func (c *httpCall) quotaHeaders(refused *Verdict) {
 	}
 }
 
-// openAIHeaders are x-ratelimit-…: OpenAI gives resets as durations, Azure as seconds.
+// openAIHeaders sets x-ratelimit-…. OpenAI gives resets as durations, Azure as seconds.
 func (c *httpCall) openAIHeaders(h http.Header, s State, kind Headers) {
 	if c.deployment.Kind == KindPTU && kind != HeadersRetryAfter {
 		h.Set("azure-openai-deployment-utilization", strconv.FormatFloat(math.Round(s.Utilization*1000)/10, 'f', -1, 64)+"%")
@@ -80,14 +80,14 @@ func (c *httpCall) openAIHeaders(h http.Header, s State, kind Headers) {
 	}
 }
 
-// anthropicHeaders are anthropic-ratelimit-…, with times as resets, in whole seconds; remaining tokens
-// are rounded to thousands (Rate limits, "Response headers").
+// anthropicHeaders sets anthropic-ratelimit-…. Resets are times in whole seconds, and remaining
+// tokens are rounded to thousands (Rate limits, "Response headers").
 func (c *httpCall) anthropicHeaders(h http.Header, s State, kind Headers) {
 	if kind == HeadersRetryAfter || kind == HeadersUnknown || kind == HeadersMisspelled {
 		return
 	}
 	tokens := s.Tokens
-	if tokens == nil { // that of the limit that is nearest
+	if tokens == nil { // those of the limit that is nearest
 		tokens = s.Input
 		if s.Output != nil && (tokens == nil || share(s.Output) < share(tokens)) {
 			tokens = s.Output
@@ -98,7 +98,7 @@ func (c *httpCall) anthropicHeaders(h http.Header, s State, kind Headers) {
 			continue
 		}
 		remaining := r.Remaining
-		if name != "requests" && r.PerMinute >= 10_000 { // of less it would say nothing
+		if name != "requests" && r.PerMinute >= 10_000 { // rounding would hide a smaller quota
 			remaining = (remaining + 500) / 1000 * 1000
 		}
 		name = "anthropic-ratelimit-" + name
@@ -113,7 +113,8 @@ func (c *httpCall) anthropicHeaders(h http.Header, s State, kind Headers) {
 
 func share(r *Reading) float64 { return float64(r.Remaining) / float64(max(r.Holds, 1)) }
 
-// waitHeaders say on a 429 when to come back. OpenAI and Anthropic do not for a call that never fits.
+// waitHeaders sets when to come back after a 429. OpenAI and Anthropic say nothing to a call that
+// never fits.
 func (c *httpCall) waitHeaders(h http.Header, v *Verdict, kind Headers) {
 	if v.RetryAfter <= 0 || kind == HeadersUnknown || v.Oversize && c.api != azure {
 		return

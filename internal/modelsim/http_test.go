@@ -130,7 +130,7 @@ func TestPlainAnswersAndModels(t *testing.T) {
 	}
 }
 
-// piped is a listener whose connections are pipes, which a bubble can see through.
+// piped is a listener whose connections are pipes, which work in a synctest bubble.
 type piped struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -153,8 +153,8 @@ func (p *piped) Close() error {
 
 func (p *piped) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// A client that reads nothing does not keep its call for ever, and one that reads slowly gets all of
-// an answer that takes longer than any one write may.
+// A client that reads nothing does not keep its call for ever. One that reads slowly gets the whole
+// answer, even if that takes longer than one write may.
 func TestClientsThatReadNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := NewServer(ServerOptions{AnyModel: true, Deployments: []Deployment{fast(func(d *Deployment) {
@@ -199,7 +199,7 @@ func (d discard) Header() http.Header         { return d.header }
 func (d discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d discard) WriteHeader(int)             {}
 
-// BenchmarkHandler is what a call costs the server beside net/http.
+// BenchmarkHandler measures what a call costs the server, without net/http.
 func BenchmarkHandler(b *testing.B) {
 	s, err := NewServer(ServerOptions{AnyModel: true, Deployments: []Deployment{fast(func(d *Deployment) { d.TokensPerMinute, d.RequestsPerMinute = 0, 0 })}}, io.Discard)
 	if err != nil {
@@ -220,7 +220,7 @@ func BenchmarkHandler(b *testing.B) {
 	}
 }
 
-// Calls that come at once get exactly what the quota holds, and each is counted once.
+// Calls at the same time get exactly what the quota holds, and each is counted once.
 func TestManyCallsAtOnce(t *testing.T) {
 	s, url := start(t, fast(func(d *Deployment) {
 		d.Kind, d.TokensPerMinute, d.RequestsPerMinute = KindRolling, 100*(1+3+16), 0

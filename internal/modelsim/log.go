@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// callLog writes a line of JSON for each call, some at once, soon and at the end.
+// callLog writes a line of JSON for each call. Lines are buffered for a moment.
 type callLog struct {
 	mu      sync.Mutex
 	to      *bufio.Writer
 	encoder *json.Encoder
-	waits   bool  // what is buffered is written out soon
+	waits   bool  // a flush is due
 	err     error // the first; nothing is written after it
 }
 
-// entry is one line. Nothing of the prompt or the answer is in it.
+// entry is one line. It holds nothing of the prompt or the answer.
 type entry struct {
 	At         time.Time `json:"at"` // when the call came
 	Deployment string    `json:"deployment"`
@@ -40,7 +40,7 @@ func newCallLog(to io.Writer) *callLog {
 	return &callLog{to: b, encoder: json.NewEncoder(b)}
 }
 
-// flushPause is how long a line may wait for others.
+// flushPause is how long a line may stay buffered.
 const flushPause = 200 * time.Millisecond
 
 func (l *callLog) write(e entry) {
@@ -58,7 +58,7 @@ func (l *callLog) write(e entry) {
 	}
 }
 
-// flush writes out what is buffered and returns the first error of all writing.
+// flush writes the buffer out. It returns the first error of all writing.
 func (l *callLog) flush() error {
 	if l == nil {
 		return nil

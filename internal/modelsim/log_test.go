@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Who follows the log sees each call soon, also the last of many.
+// Each call is in the log soon, also the last of many.
 func TestCallLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer

@@ -8,27 +8,28 @@ import (
 // Kind is a way of counting.
 type Kind string
 
-// The kinds. All but the last three charge the estimated prompt and all of max_tokens when a call is
-// admitted and give nothing back, whatever becomes of the call.
+// The kinds. All but the last three charge the estimated prompt and all of max_tokens when they
+// admit a call. They give nothing back, whatever becomes of the call.
 const (
-	// KindAzure counts in windows of a minute of unknown phase, as Azure OpenAI's standard
-	// deployments ("the counter is reset each minute"; Manage Azure OpenAI quota, "Understanding rate limits").
+	// KindAzure counts in windows of a minute of unknown phase, as standard deployments of Azure
+	// OpenAI do ("the counter is reset each minute"; Manage Azure OpenAI quota, "Understanding
+	// rate limits").
 	KindAzure Kind = "azure-openai"
 	// KindRolling counts the last 60 seconds.
 	KindRolling Kind = "rolling"
-	// KindRollingRejected counts the last 60 seconds, calls that it refused included.
+	// KindRollingRejected counts the last 60 seconds, including calls that it refused.
 	KindRollingRejected Kind = "rolling-rejected"
-	// KindBucket is a bucket that holds ten seconds' worth and fills steadily.
+	// KindBucket is a token bucket that holds ten seconds' worth.
 	KindBucket Kind = "bucket"
-	// KindOpenAI is a bucket that holds a minute's worth; a call costs the larger of its estimated
-	// prompt and max_tokens.
+	// KindOpenAI is a token bucket that holds a minute's worth. A call costs the larger of its
+	// estimated prompt and max_tokens.
 	KindOpenAI Kind = "openai"
-	// KindPTU is Azure's provisioned throughput: a leaky bucket that admits anything while it is under
-	// 100 %, cached tokens free, corrected both ways when a call ends (Provisioned throughput, "How
-	// utilization works").
+	// KindPTU is Azure's provisioned throughput, a leaky bucket. It admits anything while it is
+	// under 100 %. Cached tokens are free. The end of a call corrects its charge, up or down
+	// (Provisioned throughput, "How utilization works").
 	KindPTU Kind = "azure-ptu"
-	// KindAnthropic has a bucket of a minute's worth for input tokens, estimated and then corrected,
-	// and one for output tokens, charged as they come to be.
+	// KindAnthropic has two buckets of a minute's worth. Input tokens are estimated, then corrected.
+	// Output tokens are charged at the end of a call, as they were.
 	KindAnthropic Kind = "anthropic"
 )
 
@@ -46,18 +47,18 @@ const (
 	OutputTokens Dimension = "output_tokens"
 )
 
-// oversize is what Azure tells one request that is larger than the deployment: come back in a day.
+// oversize is how long Azure has a request wait that is larger than a minute's quota.
 const oversize = 24 * time.Hour
 
-// Quota says how much a Meter admits and how it counts. There is no default here: 0 is no limit.
+// Quota says how much a Meter admits and how it counts. 0 is no limit.
 type Quota struct {
 	Kind               Kind
 	TokensPerMinute    int // with KindAnthropic of input
 	OutputPerMinute    int // tokens, KindAnthropic only
 	RequestsPerMinute  int
 	RequestSlice       time.Duration // over which requests are counted; 0: a minute
-	TokenSlice         time.Duration // over which tokens are counted, by the kinds that have windows; 0: a minute
-	Burst              time.Duration // of the bucket kinds: how much the bucket holds; 0: ten seconds or a minute
+	TokenSlice         time.Duration // over which kinds with windows count tokens; 0: a minute
+	Burst              time.Duration // what a bucket holds; 0: ten seconds' worth or a minute's
 	Phase              time.Duration // of the windows: when after the start the first one ends
 	CountRejectedCalls bool          // any kind; always so with KindRollingRejected
 }
@@ -68,22 +69,23 @@ type Cost struct {
 	Output         int // the most it may answer
 }
 
-// Used is what a call took.
+// Used is what a call used in the end.
 type Used struct{ Prompt, Cached, Output int }
 
-// Verdict is what became of a call at admission.
+// Verdict is the decision about a call at admission.
 type Verdict struct {
 	Admitted bool
 	Charged  int // tokens
-	// Refused is the dimension that is full, RetryAfter how long it stays so if nobody else calls.
+	// Refused is the dimension that is full. RetryAfter is how long it stays so if nobody else
+	// calls.
 	Refused    Dimension
 	RetryAfter time.Duration
-	// Oversize: no waiting helps this call.
+	// Oversize says that waiting does not help this call.
 	Oversize bool
 }
 
-// Meter counts one deployment's calls against its quota. Time is given, never asked for, and must
-// not go back. A Meter is not safe for concurrent use.
+// Meter counts the calls of one deployment against its quota. Callers give it the time, which
+// must not go back. It is not safe for concurrent use.
 type Meter struct {
 	quota    Quota
 	requests *gauge // nil: no limit
@@ -100,7 +102,7 @@ func NewMeter(q Quota, start time.Time) *Meter {
 		if slice <= 0 {
 			slice = time.Minute
 		}
-		// A slice holds one request at least, else there were more than a minute may have.
+		// A slice that holds less than one request would admit more in a minute than the quota.
 		slice = max(slice, time.Minute/time.Duration(q.RequestsPerMinute))
 		m.requests = q.gauge(start, q.RequestsPerMinute, slice)
 	}
@@ -126,7 +128,7 @@ func (q Quota) windowed() bool {
 	return false
 }
 
-// gauge makes the counter that the kind calls for.
+// gauge makes the counter of the kind.
 func (q Quota) gauge(start time.Time, perMinute int, slice time.Duration) *gauge {
 	g := &gauge{perMinute: float64(perMinute), factor: 1}
 	holds := slice
@@ -149,7 +151,7 @@ func (q Quota) gauge(start time.Time, perMinute int, slice time.Duration) *gauge
 	return g
 }
 
-// Admit decides about a call, and counts it.
+// Admit decides about a call and counts it.
 func (m *Meter) Admit(now time.Time, c Cost) Verdict {
 	v := m.decide(now, c)
 	if !v.Admitted && !m.quota.CountRejectedCalls {
@@ -162,7 +164,7 @@ func (m *Meter) Admit(now time.Time, c Cost) Verdict {
 		m.tokens.add(now, float64(v.Charged))
 	}
 	if !v.Admitted {
-		return m.decide(now, c) // the call has made its own wait longer
+		return m.decide(now, c) // counted itself, the call has longer to wait
 	}
 	return v
 }
@@ -175,7 +177,7 @@ func (m *Meter) decide(now time.Time, c Cost) Verdict {
 	switch {
 	case m.tokens == nil:
 	case m.quota.Kind == KindPTU:
-		v.refuse(Tokens, m.tokens.untilRoom(now)) // anything goes while there is room at all
+		v.refuse(Tokens, m.tokens.untilRoom(now)) // any call is admitted while there is room
 	case m.quota.Kind == KindAnthropic:
 		v.judge(InputTokens, m.tokens, now, float64(v.Charged))
 	default:
@@ -207,15 +209,15 @@ func (v *Verdict) judge(d Dimension, g *gauge, now time.Time, n float64) {
 	v.refuse(d, wait)
 }
 
-// refuse notes how long a dimension stays full; the one that does so for longest counts.
+// refuse notes how long a dimension stays full. The longest wait counts.
 func (v *Verdict) refuse(d Dimension, wait time.Duration) {
 	if wait > v.RetryAfter {
 		v.Admitted, v.Refused, v.RetryAfter = false, d, wait
 	}
 }
 
-// Spend counts tokens that other programs have used before now: a share of what is counted over. A rolling window
-// forgets them evenly, as if they had been used at an even rate.
+// Spend counts tokens that other programs have used before now, as a share of what a window or
+// bucket holds. A rolling window forgets them as if they had been used at an even rate.
 func (m *Meter) Spend(now time.Time, share float64) {
 	const parts = 600
 	if m.tokens == nil || share <= 0 {
@@ -232,7 +234,7 @@ func (m *Meter) Spend(now time.Time, share float64) {
 	}
 }
 
-// Settle ends an admitted call: what was estimated is corrected, by the kinds that do so.
+// Settle ends an admitted call. Kinds that correct their estimates do so now.
 func (m *Meter) Settle(now time.Time, v Verdict, used Used) {
 	if !v.Admitted {
 		return
@@ -253,7 +255,7 @@ func (m *Meter) Settle(now time.Time, v Verdict, used Used) {
 	}
 }
 
-// SetFactor changes every limit to a part of the quota, from now on. shown says whether State tells.
+// SetFactor sets every limit to a part of the quota, from now on. State tells of it only if shown.
 func (m *Meter) SetFactor(now time.Time, factor float64, shown bool) {
 	for _, g := range []*gauge{m.requests, m.tokens, m.output} {
 		if g != nil && (g.factor != factor || g.shown != shown) {
@@ -263,7 +265,7 @@ func (m *Meter) SetFactor(now time.Time, factor float64, shown bool) {
 	}
 }
 
-// Reading is what a dimension stands at, as headers say it.
+// Reading is the state of one dimension, as headers report it.
 type Reading struct {
 	PerMinute int           // the limit of a minute
 	Holds     int           // the limit of what is counted over: a minute, a slice, a bucket
@@ -271,14 +273,14 @@ type Reading struct {
 	Reset     time.Duration // until nothing is used
 }
 
-// State is what a deployment tells of its quota. A dimension without a limit is nil.
+// State is what a deployment reports of its quota. A dimension without a limit is nil.
 type State struct {
 	Requests, Tokens, Input, Output *Reading
 	// Utilization is that of KindPTU, 1 when it is full.
 	Utilization float64
 }
 
-// State returns what the deployment would tell now.
+// State returns what the deployment would report now.
 func (m *Meter) State(now time.Time) State {
 	s := State{Requests: m.requests.read(now)}
 	switch {
@@ -303,9 +305,9 @@ type gauge struct {
 
 func (g *gauge) limit() float64 { return g.holds * g.factor }
 
-// wait is how long it takes until n more fit. What is larger than a minute's whole quota never does.
-// What is only larger than a bucket, or than a quota that was cut, does once nothing else is there:
-// no client could have known better.
+// wait is how long it takes until n more fit. More than a minute's quota never fits. What
+// exceeds only a bucket, or a quota that was cut, fits once the bucket is empty: no client could
+// know the limit.
 func (g *gauge) wait(now time.Time, n float64) (d time.Duration, never bool) {
 	if n > g.perMinute {
 		return oversize, true

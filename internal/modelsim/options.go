@@ -13,49 +13,50 @@ type ServerOptions struct {
 	Listen string         `yaml:"listen"`
 	APIKey forebay.Secret `yaml:"api_key"` // "": none is asked for
 	Seed   uint64         `yaml:"seed"`
-	// AnyModel: a name that no deployment has goes to the first one, instead of being a 404.
+	// AnyModel has calls for unknown names go to the first deployment, instead of a 404.
 	AnyModel    bool         `yaml:"any_model"`
 	Log         string       `yaml:"log"` // a file to append a line of JSON to for each call; "": none
 	Deployments []Deployment `yaml:"deployments"`
 }
 
-// Deployment is one model with its quota, its speed and its faults. DefaultDeployment has the
+// Deployment configures one model: its quota, its speed and its faults. DefaultDeployment has the
 // defaults.
 type Deployment struct {
 	Name  string `yaml:"name"`
-	Model string `yaml:"model"` // as answers name it; calls may use either name
+	Model string `yaml:"model"` // answers name it; calls may use either name
 
 	Kind                  Kind     `yaml:"kind"`
 	TokensPerMinute       int      `yaml:"tokens_per_minute"`        // 0: no limit
 	OutputTokensPerMinute int      `yaml:"output_tokens_per_minute"` // KindAnthropic; -1: a fifth of tokens_per_minute
 	RequestsPerMinute     int      `yaml:"requests_per_minute"`      // 0: no limit; -1: 6 for each 1,000 tokens per minute
 	RequestSlice          Duration `yaml:"request_slice"`            // -1ns: 10s with KindAzure, else a minute
-	TokenSlice            Duration `yaml:"token_slice"`              // over which tokens are counted; of the windows; 0: a minute
-	Burst                 Duration `yaml:"burst"`                    // of the bucket kinds; 0: 10s with KindBucket, else a minute
-	Phase                 Duration `yaml:"phase"`                    // of the windows; below 0: drawn from the seed
+	TokenSlice            Duration `yaml:"token_slice"`              // kinds with windows; 0: a minute
+	Burst                 Duration `yaml:"burst"`                    // kinds with buckets; 0: 10s with KindBucket, else a minute
+	Phase                 Duration `yaml:"phase"`                    // kinds with windows; below 0: drawn from the seed
 	CountRejectedCalls    bool     `yaml:"count_rejected_calls"`
 	Headers               Headers  `yaml:"headers"`
 
-	// ForeignShare is the share of the tokens per minute that another client asks for, in calls of foreignTokens
-	// at random times. SpentShare is the share of the quota that was used before the start.
+	// ForeignShare is the share of the tokens per minute that another client asks for, at random
+	// times. SpentShare is the share of the quota that was used before the start.
 	ForeignShare float64 `yaml:"foreign_share"`
 	SpentShare   float64 `yaml:"spent_share"`
-	// RoundTrip is the delay of the network: half of it before a call is counted, half before its answer.
+	// RoundTrip is the delay of the network. Half of it passes before a call is counted, and
+	// half before its answer.
 	RoundTrip Duration `yaml:"round_trip"`
 
-	// EstimateFactor and EstimateSpread are how the service's estimate of a prompt differs from the
-	// tokens it reports in the end: a factor for all, and a standard deviation among prompts.
+	// EstimateFactor and EstimateSpread say how the estimate of a prompt differs from the tokens
+	// that the usage reports: a factor for all prompts, and a standard deviation among them.
 	EstimateFactor float64 `yaml:"estimate_factor"`
 	EstimateSpread float64 `yaml:"estimate_spread"`
-	// CachedShare is the share of each prompt that the service had in its cache.
+	// CachedShare is the share of each prompt that is in the service's cache.
 	CachedShare float64 `yaml:"cached_share"`
 
 	FirstToken      Duration `yaml:"first_token"`
 	TokensPerSecond float64  `yaml:"tokens_per_second"` // of each answer; 0: all at once
 
 	Content Content `yaml:"content"`
-	// OutputTokens is the median length of answers in ContentText, OutputSpread the standard
-	// deviation of its logarithm. MaxOutputTokens is for calls that name no limit.
+	// OutputTokens is the median length of answers in ContentText. OutputSpread is the standard
+	// deviation of its logarithm. MaxOutputTokens limits calls that name no limit.
 	OutputTokens    int     `yaml:"output_tokens"`
 	OutputSpread    float64 `yaml:"output_spread"`
 	MaxOutputTokens int     `yaml:"max_output_tokens"`
@@ -70,10 +71,10 @@ type Headers string
 // The kinds of headers.
 const (
 	HeadersFull       Headers = "full"        // limit, remaining and reset; on a 429 how long to wait
-	HeadersSlice      Headers = "slice"       // the same, but of requests what one slice holds, as Azure has been seen to do
+	HeadersSlice      Headers = "slice"       // the same, but requests by the slice, as Azure has been seen to do
 	HeadersRemaining  Headers = "remaining"   // only what remains; on a 429 how long to wait
 	HeadersRetryAfter Headers = "retry-after" // only on a 429 how long to wait
-	HeadersMisspelled Headers = "misspelled"  // what remains; on a 429 x-rate-limit-reset-tokens in place of Retry-After
+	HeadersMisspelled Headers = "misspelled"  // what remains; on a 429 x-rate-limit-reset-tokens for Retry-After
 	HeadersUnknown    Headers = "unknown"     // -1 and 0 for everything, nothing on a 429
 	HeadersNone       Headers = "none"
 )
@@ -81,14 +82,14 @@ const (
 // HeaderKinds lists them all.
 var HeaderKinds = []Headers{HeadersFull, HeadersSlice, HeadersRemaining, HeadersRetryAfter, HeadersMisspelled, HeadersUnknown, HeadersNone}
 
-// Content says what answers hold. Structured output is always real work: nothing else would fit its
+// Content says what answers hold. Structured output is always ContentWork, so that it fits its
 // schema.
 type Content string
 
 // The kinds of content.
 const (
-	ContentText Content = "text" // prose about nothing, of a length that is drawn: most short, a few very long
-	ContentWork Content = "work" // what the simulated model makes of the prompt: summaries, labels, sentiment, replies
+	ContentText Content = "text" // prose of a drawn length: most answers are short, a few very long
+	ContentWork Content = "work" // work on the prompt: summaries, labels, sentiment, replies
 )
 
 const (
@@ -109,8 +110,9 @@ func DefaultDeployment() Deployment {
 	}
 }
 
-// quota is what the deployment's meter counts against. phase is for one that is drawn, 0 to below 1.
-func (d Deployment) quota(phase float64) Quota {
+// quota is what the deployment's meter counts against. drawn, 0 to below 1, is for a phase that is
+// drawn.
+func (d Deployment) quota(drawn float64) Quota {
 	q := Quota{Kind: d.Kind, TokensPerMinute: d.TokensPerMinute, OutputPerMinute: d.OutputTokensPerMinute,
 		RequestsPerMinute: d.RequestsPerMinute, RequestSlice: time.Duration(d.RequestSlice), TokenSlice: time.Duration(d.TokenSlice), Burst: time.Duration(d.Burst),
 		Phase: time.Duration(d.Phase), CountRejectedCalls: d.CountRejectedCalls}
@@ -126,12 +128,12 @@ func (d Deployment) quota(phase float64) Quota {
 		q.RequestSlice = 10 * time.Second
 	}
 	if q.Phase < 0 {
-		q.Phase = time.Duration(phase * float64(time.Minute))
+		q.Phase = time.Duration(drawn * float64(time.Minute))
 	}
 	return q
 }
 
-// Validate returns a *forebay.Error about the first option that makes no sense, or nil.
+// Validate returns a *forebay.Error about the first option that is invalid, or nil.
 func (o ServerOptions) Validate() error {
 	switch n := len(o.Deployments); {
 	case n == 0:

@@ -27,8 +27,8 @@ type ProviderOptions struct {
 	Faults      ProviderFaults
 }
 
-// Provider is a deployment in this process: a [model.Provider] that needs no network. Its answers are
-// the work of the model, its faults those of a [Service]. It is safe for concurrent use.
+// Provider is a [model.Provider] in this process. Its answers are ContentWork, and its quota and
+// faults are those of a [Service]. It is safe for concurrent use.
 type Provider struct {
 	model      string
 	dimensions int
@@ -60,8 +60,8 @@ func NewProvider(o ProviderOptions) (*Provider, error) {
 	return p, nil
 }
 
-// SetFaults replaces the faults, from the next call on: what is drawn starts again from the seed, and
-// the quota is unused. Nothing changes when they are out of range.
+// SetFaults replaces the faults from the next call on. Random draws start again from the seed,
+// and the quota is unused. Nothing changes when a fault is out of range.
 func (p *Provider) SetFaults(f ProviderFaults) error {
 	if err := f.Validate(); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (p *Provider) Chat(ctx context.Context, req model.ChatRequest) (model.ChatR
 		}
 	}
 	err := p.call(ctx, contents, func() (usage forebay.TokenUsage, err error) {
-		if resp.Text, resp.FinishReason, err = respond(req); err != nil {
+		if resp.Text, resp.FinishReason, err = complete(req); err != nil {
 			return usage, err
 		}
 		for text := range contents {
@@ -153,7 +153,7 @@ func (p *Provider) Embed(ctx context.Context, req model.EmbedRequest) (model.Emb
 	return resp, nil
 }
 
-// call lets one call meet what the faults have for it. If that is an answer, it calls work.
+// call gives one call its outcome. If that is an answer, work makes it.
 func (p *Provider) call(ctx context.Context, prompt iter.Seq[string], work func() (forebay.TokenUsage, error)) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -221,7 +221,7 @@ func transient(code, message string) error {
 	return &forebay.TaskError{Class: forebay.ClassTransient, Code: code, Message: message}
 }
 
-// rawChat is the response in the shape of OpenAI's chat completions, the same for the same response.
+// rawChat is the response in OpenAI's shape. The same response gives the same bytes.
 func rawChat(resp model.ChatResponse) []byte {
 	text := strings.ToValidUTF8(resp.Text, "\uFFFD")
 	c := completion{answer: answer{text, int(resp.Usage.OutputTokens), resp.FinishReason}, api: openAI,

@@ -18,9 +18,9 @@ const (
 	maxRequestsPerMinute = 10_000_000
 )
 
-// ProviderFaults are the faults of a Provider. Rates are shares of calls; a call suffers at most one
-// fault, so they add up to at most 1. They are drawn from a generator that SetFaults seeds, so that a
-// sequence of calls repeats. In JSON durations are strings such as "250ms".
+// ProviderFaults are the faults of a Provider. Rates are shares of calls. A call has at most one
+// fault, so rates add up to at most 1. The same seed gives a sequence of calls the same faults.
+// In JSON, durations are strings such as "250ms".
 type ProviderFaults struct {
 	Seed         uint64
 	Latency      time.Duration // before every answer, also a failing one
@@ -29,12 +29,12 @@ type ProviderFaults struct {
 	RetryAfter   time.Duration // sent with those 429s; 0: none is sent
 	ErrorRate    float64       // answered with 500
 	HangRate     float64       // never answered
-	// MalformedRate is the share answered with something that is no response.
+	// MalformedRate is the share of calls answered with something that is no response.
 	MalformedRate float64
-	// RequestsPerMinute is a real quota, a token bucket that holds ten seconds' worth: above it calls
+	// RequestsPerMinute is a quota, a token bucket that holds ten seconds' worth. Calls above it
 	// get a 429 at once, with the time until there is room. 0: none.
 	RequestsPerMinute int
-	// RefusePhrases are what the content filter looks for, whatever their case.
+	// RefusePhrases are what the content filter looks for, in any case.
 	RefusePhrases []string
 }
 
@@ -75,7 +75,7 @@ func (f ProviderFaults) Validate() error {
 	return nil
 }
 
-// deployment is one with these faults and no other.
+// deployment has these faults, and nothing else that a call could notice.
 func (f ProviderFaults) deployment() Deployment {
 	d := DefaultDeployment()
 	d.Kind, d.TokensPerMinute, d.RequestsPerMinute = KindBucket, 0, f.RequestsPerMinute
@@ -110,8 +110,8 @@ func (f ProviderFaults) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes; a field left out is zero, an unknown one is an error.
-// Errors are *forebay.Error values that name the field. It does not call Validate.
+// UnmarshalJSON reads what MarshalJSON writes. A field left out is zero, and an unknown one is
+// an error. Errors are *forebay.Error values that name the field. It does not call Validate.
 func (f *ProviderFaults) UnmarshalJSON(b []byte) error {
 	var wire wireFaults
 	decoder := json.NewDecoder(bytes.NewReader(b))

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// refusal is an answer that is an error, before it has the shape of an API.
+// refusal is an error answer, before it has the shape of an API.
 type refusal struct {
 	status    int
 	kind      string // OpenAI's type
@@ -18,9 +18,9 @@ type refusal struct {
 	message   string
 	azure     string // its own words, if it has any
 	anthropic string // the same
-	// verdict is of a 429 for the quota; its headers say how long to wait.
+	// verdict, if set, says that the quota refused the call. Headers say how long to wait.
 	verdict *Verdict
-	wait    time.Duration // of other errors
+	wait    time.Duration // for Retry-After of other errors
 }
 
 var (
@@ -49,9 +49,9 @@ func unknownModel(name string) refusal {
 		anthropic: "model: " + name}
 }
 
-// denied is the answer to a call that is turned away as every other is. That no credit is left is a 429 that time does not
-// mend; Anthropic says it with a 400 (Errors, "invalid_request_error"), and Azure, which bills afterwards, documents nothing
-// for it: what stands in for it is OpenAI's.
+// denied answers a call that the script turns away. OpenAI says with a 429 that no credit is
+// left, and Anthropic with a 400 (Errors, "invalid_request_error"). Azure bills afterwards and
+// documents nothing for it, so it answers as OpenAI does.
 func (c *httpCall) denied() refusal {
 	switch c.admission.Conditions.Denied {
 	case Unauthorized:
@@ -69,7 +69,7 @@ func (c *httpCall) denied() refusal {
 	return r
 }
 
-// throttled is the 429 of a call that was not admitted.
+// throttled answers a call that was not admitted.
 func (c *httpCall) throttled() refusal {
 	v := &c.admission.Verdict
 	r := refusal{status: http.StatusTooManyRequests, kind: "tokens", code: "rate_limit_exceeded", verdict: v}
@@ -130,7 +130,7 @@ func (c *httpCall) version() string {
 	return "v1"
 }
 
-// failed is an error of the script.
+// failed answers a call that the script has fail.
 func (c *httpCall) failed(status int) refusal {
 	r := refusal{status: status, kind: "server_error", message: "The server had an error while processing your request. Sorry about that!",
 		azure: "The server had an error while processing your request.", code: "InternalServerError", wait: c.admission.Conditions.retryAfter}
@@ -201,7 +201,7 @@ func (c *httpCall) refuse(r refusal) error {
 	return c.send(r.status, b)
 }
 
-// text is the message as JSON, byte for byte: an API's own words, if it has any.
+// text returns an API's own words, or else the message, as JSON that holds them byte for byte.
 func (r refusal) text(own string) json.RawMessage {
 	return json.RawMessage(quoted(cmp.Or(own, r.message)))
 }

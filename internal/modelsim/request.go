@@ -15,7 +15,7 @@ const (
 	maxInputs  = 2048
 )
 
-// request is what any of the APIs may be asked, as far as it matters here.
+// request holds the parameters of all APIs that matter here.
 type request struct {
 	Model               string    `json:"model"`
 	Messages            []message `json:"messages"`
@@ -51,7 +51,7 @@ type message struct {
 	Content text   `json:"content"`
 }
 
-// text is a string, or a list of parts of which those with text count.
+// text is a string, or a list of parts. The texts of the parts are joined.
 type text string
 
 func (t *text) UnmarshalJSON(b []byte) error {
@@ -72,7 +72,7 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// stringOrList is a string or a list of them.
+// stringOrList is a string or a list of strings.
 type stringOrList []string
 
 func (w *stringOrList) UnmarshalJSON(b []byte) error {
@@ -88,7 +88,7 @@ type inputs []input
 
 type input struct {
 	text   string
-	tokens int // above 0: it came as so many numbers, and text stands for them
+	tokens int // above 0: the input was that many numbers, and text is their JSON
 }
 
 func (in *inputs) UnmarshalJSON(b []byte) error {
@@ -104,7 +104,7 @@ func (in *inputs) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &list); err != nil {
 		return inputError("input must be a string or a list")
 	}
-	if len(list) > 0 && list[0][0] != '"' && list[0][0] != '[' { // the tokens of a single input
+	if len(list) > 0 && list[0][0] != '"' && list[0][0] != '[' { // a single input, as tokens
 		list = []json.RawMessage{b}
 	}
 	for _, raw := range list {
@@ -131,12 +131,13 @@ func (r *request) inputTexts() []string {
 	return texts
 }
 
-// inputError is an error about the input that holds nothing of it.
+// inputError is an error about the input. It quotes nothing of it.
 type inputError string
 
 func (e inputError) Error() string { return string(e) }
 
-// promptTokens is what the usage says of the prompt, and a number that stands for its words.
+// promptTokens returns the tokens of the prompt as the usage reports them, and a hash of its
+// words.
 func (r *request) promptTokens() (tokens int, key uint64) {
 	texts := make([]string, 0, len(r.Messages)+len(r.Input)+1)
 	for _, m := range r.Messages {
@@ -171,7 +172,7 @@ func (r *request) structured() bool {
 	return len(r.schema()) > 0 || r.ResponseFormat.Type == "json_object"
 }
 
-// maxOutput is the most tokens that one choice may have.
+// maxOutput is how many tokens one choice may have.
 func (r *request) maxOutput(fallback int) int {
 	limit := max(r.MaxCompletionTokens, r.MaxTokens)
 	if limit <= 0 {
@@ -209,7 +210,7 @@ func (r *request) invalid(a api, embed bool) (param, complaint string) {
 	return "", ""
 }
 
-// asked is the request as the simulated model takes it.
+// asked is the request in the form that complete takes.
 func (r *request) asked(max int) model.ChatRequest {
 	req := model.ChatRequest{MaxOutputTokens: max, Stop: append(r.Stop, r.StopSequences...)}
 	if s := r.schema(); len(s) > 0 {
@@ -228,7 +229,7 @@ func (r *request) asked(max int) model.ChatRequest {
 	return req
 }
 
-// parseRequest reads a body. The error's words hold nothing of it.
+// parseRequest reads a body. Errors quote nothing of it.
 func parseRequest(body []byte) (*request, error) {
 	if jsoncheck.Depth(body) > forebay.MaxJSONDepth {
 		return nil, errors.New("the JSON is nested too deeply")

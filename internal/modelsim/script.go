@@ -10,8 +10,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Script is a timeline of faults, relative to the start of the deployment or its last reset. Several
-// faults may hold at once: rates add up, factors multiply.
+// Script is a timeline of faults, relative to the start of the deployment or its last reset.
+// Several faults may hold at once: rates add up, factors multiply.
 type Script []Fault
 
 // Fault is what goes wrong in one span of time. Rates are shares of the calls that reach it.
@@ -19,13 +19,14 @@ type Fault struct {
 	From Duration `yaml:"from" json:"from"`
 	To   Duration `yaml:"to" json:"to"` // 0: for ever
 
-	// Errors are rates by status, 400 to 599. A 429 comes before admission and is charged nothing; any
-	// other error comes after it, so that the call has used its quota.
+	// Errors are rates by status, 400 to 599. A 429 comes before admission and charges nothing.
+	// Other errors come after it, so the call has used its quota.
 	Errors Rates `yaml:"errors" json:"errors,omitempty"`
-	// RetryAfter goes with those errors.
+	// RetryAfter is sent with those errors.
 	RetryAfter Duration `yaml:"retry_after" json:"retry_after,omitempty"`
-	// ContentFilter, Hang, Cut and Malformed are rates: refused by the filter, never answered, broken
-	// off in the middle, and answered with something that is no answer.
+	// ContentFilter, Hang, Cut and Malformed are rates of calls that the filter refuses, that
+	// are never answered, that break off in the middle, and that get something that is no
+	// answer.
 	ContentFilter float64 `yaml:"content_filter" json:"content_filter,omitempty"`
 	Hang          float64 `yaml:"hang" json:"hang,omitempty"`
 	Cut           float64 `yaml:"cut" json:"cut,omitempty"`
@@ -37,16 +38,15 @@ type Fault struct {
 	Denied Denial `yaml:"denied" json:"denied,omitempty"`
 	// Latency multiplies every delay; 0: 1.
 	Latency float64 `yaml:"latency" json:"latency,omitempty"`
-	// Quota is the part of the quota that is left; 0: all. The headers keep quiet about it unless
-	// QuotaShown.
+	// Quota is the part of the quota that is left; 0: all. Headers report it only if QuotaShown.
 	Quota      float64 `yaml:"quota" json:"quota,omitempty"`
 	QuotaShown bool    `yaml:"quota_shown" json:"quota_shown,omitempty"`
 }
 
-// Denial is why a deployment turns every call away, whatever it asks for.
+// Denial is why a deployment turns every call away.
 type Denial string
 
-// The denials. Each is answered as the API that was called does; see [httpCall.denied].
+// The denials. Each is answered in the way of the API that was called; see httpCall.denied.
 const (
 	Unauthorized      Denial = "unauthorized"       // the key was revoked
 	InsufficientQuota Denial = "insufficient_quota" // no credit is left, and no waiting helps
@@ -61,8 +61,8 @@ const (
 	maxFactor = 1000
 )
 
-// scripts are those with a name. reference is the one that admission control is measured with: two
-// hours of work among brown-outs, outages, slowness and a quota that is cut without a word.
+// scripts are those with a name. Admission control is measured with "reference": brown-outs,
+// outages, slowness, and a quota that is cut without notice, within 100 minutes.
 var scripts = map[string]Script{
 	"none": {},
 	"reference": {
@@ -80,7 +80,7 @@ func minutes(n int) Duration { return Duration(time.Duration(n) * time.Minute) }
 // ScriptNames lists the scripts that have a name.
 func ScriptNames() []string { return slices.Sorted(maps.Keys(scripts)) }
 
-// NamedScript returns a script that ships.
+// NamedScript returns the script of that name.
 func NamedScript(name string) (Script, error) {
 	s, ok := scripts[name]
 	if !ok {
@@ -99,7 +99,7 @@ func (s Script) Scaled(f float64) Script {
 	return out
 }
 
-// Validate returns a *forebay.Error about the first part that makes no sense, or nil.
+// Validate returns a *forebay.Error about the first fault that is invalid, or nil.
 func (s Script) Validate() error {
 	if len(s) > maxFaults {
 		return forebay.Invalid("faults", "has %d parts; the limit is %d", len(s), maxFaults)
@@ -154,7 +154,7 @@ func (t Fault) validate(at string) error {
 
 func isRate(f float64) bool { return f >= 0 && f <= 1 } // NaN is none
 
-// Conditions are what holds at one moment.
+// Conditions are what a script says for one moment.
 type Conditions struct {
 	Outage     bool
 	Denied     Denial
@@ -166,7 +166,7 @@ type Conditions struct {
 	retryAfter time.Duration
 }
 
-// Outcome is what became of a call.
+// Outcome is how a call ends.
 type Outcome string
 
 // The outcomes.
@@ -179,7 +179,7 @@ const (
 	Cut       Outcome = "cut"
 	Malformed Outcome = "malformed"
 	Outage    Outcome = "outage"
-	Denied    Outcome = "denied"      // turned away by the script, as every call would have been
+	Denied    Outcome = "denied"      // by a denial of the script
 	Invalid   Outcome = "invalid"     // the request was refused: 400, 401, 404, 413
 	Gone      Outcome = "client_gone" // before the answer was complete
 )
@@ -231,8 +231,8 @@ func (s Script) Next(elapsed time.Duration) (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// Draw tells what becomes of one call from a number of 0 to below 1, and with which status if it
-// Failed. A 429 strikes before admission, everything else after it.
+// Draw returns the outcome of one call for a random u, 0 to below 1, and its status if it
+// Failed. A 429 comes before admission, every other outcome after it.
 func (c Conditions) Draw(u float64) (Outcome, int) {
 	for _, r := range c.rates {
 		if u < r.share {

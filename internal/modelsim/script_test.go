@@ -82,7 +82,7 @@ func TestScriptsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// A deployment follows its script, as time goes by, and counts by the minute.
+// A deployment follows its script over time, and counts by the minute.
 func TestADeploymentFollowsItsScript(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := NewService(fast(func(d *Deployment) {
@@ -183,7 +183,7 @@ func TestControlWhileItRuns(t *testing.T) {
 	}
 }
 
-// What the service takes a prompt for is near what it reports, and the same each time.
+// The estimate of a prompt is near its tokens, and the same each time.
 func TestEstimate(t *testing.T) {
 	d, err := NewService(fast(func(d *Deployment) { d.EstimateFactor, d.EstimateSpread = 1.2, 0.1 }), 3, epoch)
 	if err != nil {

@@ -1,15 +1,3 @@
-// Package modelsim is a model endpoint to test against: a server that answers as OpenAI, Azure OpenAI
-// and Anthropic do, over real HTTP and server-sent events, and that counts quotas, throttles, slows
-// down and breaks as they do. What it says means nothing; how it behaves does.
-//
-// A [Meter] does the counting, and a [Script] says what goes wrong when. A [Service] is both together
-// with the speed of a deployment and the record of what it saw. None of them asks for the time: they
-// are given it, so that a simulation can drive them through hours in a moment. A [Server] puts services
-// behind HTTP. Everything random comes from seeds: the same request gets the same answer.
-//
-// Package loopback is the other endpoint for tests. It replies byte for byte what a test tells it to,
-// valid or not, and knows no quota; the two share no code, because exact bytes are all that the one is
-// about and what the other must never need to be told.
 package modelsim
 
 import (
@@ -19,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,11 +19,11 @@ const (
 	maxHeaderBytes  = 64 << 10
 	maxHeaders      = 100
 	readTimeout     = time.Minute // of one request's body
-	writeTimeout    = time.Minute // of what is sent at once; a client that reads nothing is gone after it
+	writeTimeout    = time.Minute // of one write; after it, a client that reads nothing is gone
 	graceTimeout    = 5 * time.Second
 )
 
-// Server is a set of deployments behind HTTP.
+// Server serves deployments over HTTP.
 type Server struct {
 	options     ServerOptions
 	deployments []*Service
@@ -51,7 +38,8 @@ type Server struct {
 	test        *TestServer // if set, decides about calls that meet no fault
 }
 
-// NewServer returns a server. log, if not nil, gets a line of JSON for each call; Close flushes it.
+// NewServer returns a server. log, if not nil, gets a line of JSON for each call; Close flushes
+// it.
 func NewServer(o ServerOptions, log io.Writer) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -87,8 +75,8 @@ func (s *Server) Close() error {
 	return s.log.flush()
 }
 
-// Run serves on l until ctx ends. Then it takes no more calls and gives those in flight a few seconds;
-// calls that hang end at once.
+// Run serves on l until ctx ends. Then it takes no more calls, gives those in flight a few
+// seconds, and ends calls that hang at once.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	h := &http.Server{Handler: s.handler, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: writeTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeaderBytes}
 	served := make(chan error, 1)
@@ -169,106 +157,37 @@ func (s *Server) models(w http.ResponseWriter, r *http.Request, a api) {
 	}
 }
 
-// created is when all models were made: a fixed time, so that answers repeat.
+// created is when every model was made: a fixed time, so that answers repeat.
 const created = 1700000000
-
-// controls are the paths that are about the server itself.
-func (s *Server) controls(mux *http.ServeMux) {
-	handle := func(pattern string, f func(r *http.Request, body []byte) (any, error)) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			c := s.call(w, r, openAI)
-			if !c.authorized() {
-				_ = c.refuse(unauthorized)
-				return
-			}
-			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxFileBytes))
-			if err != nil {
-				c.json(http.StatusRequestEntityTooLarge, problem{"the body cannot be read"})
-				return
-			}
-			v, err := f(r, body)
-			switch e, coded := errors.AsType[*forebay.Error](err); {
-			case err == nil:
-				c.json(http.StatusOK, v)
-			case coded && e.Code == forebay.CodeNotFound:
-				c.json(http.StatusNotFound, problem{err.Error()})
-			default:
-				c.json(http.StatusBadRequest, problem{err.Error()})
-			}
-		})
-	}
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
-	handle("GET /_sim/stats", func(*http.Request, []byte) (any, error) { return s.Stats(), nil })
-	handle("POST /_sim/reset", func(*http.Request, []byte) (any, error) {
-		s.Reset()
-		return struct{}{}, nil
-	})
-	handle("GET /_sim/faults", func(*http.Request, []byte) (any, error) { return s.scripts(), nil })
-	handle("PUT /_sim/faults", func(r *http.Request, body []byte) (any, error) {
-		script, err := ReadScript(body)
-		if err != nil {
-			return nil, err
-		}
-		scale := 1.0
-		if text := r.URL.Query().Get("scale"); text != "" {
-			if scale, err = strconv.ParseFloat(text, 64); err != nil || !(scale > 0 && scale <= 10_000) {
-				return nil, forebay.Invalid("scale", "must be a factor above 0")
-			}
-		}
-		list, err := s.named(r.URL.Query().Get("deployment"))
-		if err != nil {
-			return nil, err
-		}
-		for _, d := range list {
-			d.SetScript(script.Scaled(scale))
-		}
-		return s.scripts(), nil
-	})
-}
-
-type problem struct {
-	Error string `json:"error"`
-}
-
-// Report is what GET /_sim/stats answers.
-type Report struct {
-	ElapsedSeconds float64          `json:"elapsed_seconds"` // since the start or the last reset
-	Invalid        int64            `json:"invalid"`         // requests that reached no deployment: 400, 401, 404, 413
-	Deployments    map[string]Stats `json:"deployments"`
-}
-
-// Stats returns what every deployment has seen.
-func (s *Server) Stats() Report {
-	r := Report{Invalid: s.invalid.Load(), Deployments: map[string]Stats{}}
-	for _, d := range s.deployments {
-		r.Deployments[d.Name] = d.Stats()
-		r.ElapsedSeconds = d.elapsed().Seconds()
-	}
-	return r
-}
-
-// Reset begins the time of all deployments anew: quotas unused, scripts at their beginning, nothing
-// seen. Calls in flight go on and are not counted any more.
-func (s *Server) Reset() {
-	now := time.Now()
-	s.invalid.Store(0)
-	for _, d := range s.deployments {
-		d.Reset(now)
-	}
-}
-
-func (s *Server) scripts() map[string]Script {
-	all := map[string]Script{}
-	for _, d := range s.deployments {
-		all[d.Name] = d.currentScript()
-	}
-	return all
-}
 
 func (c *httpCall) json(status int, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(err) // strings, numbers, lists and maps
 	}
-	_ = c.send(status, b) // nobody is left to be told
+	_ = c.send(status, b) // an error says that the client is gone
+}
+
+// byName finds a deployment for the name that a call gave.
+func (s *Server) byName(name string) (*Service, bool) {
+	if d, ok := s.names[name]; ok {
+		return d, true
+	}
+	if s.options.AnyModel {
+		return s.deployments[0], true
+	}
+	return nil, false
+}
+
+// named returns one deployment, or all for "".
+func (s *Server) named(name string) ([]*Service, error) {
+	if name == "" {
+		return s.deployments, nil
+	}
+	for _, d := range s.deployments {
+		if d.Name == name {
+			return []*Service{d}, nil
+		}
+	}
+	return nil, forebay.Errorf(forebay.CodeNotFound, "there is no deployment %.64q", name)
 }

@@ -22,7 +22,7 @@ import (
 
 const key = "sk-standin-0123456789"
 
-// fast is a deployment that answers at once.
+// fast is a deployment that answers at once, changed by change.
 func fast(change func(*Deployment)) Deployment {
 	d := DefaultDeployment()
 	d.FirstToken, d.TokensPerSecond, d.Phase = 0, 0, 0
@@ -53,7 +53,7 @@ func startWith(t testing.TB, o ServerOptions, log io.Writer) (*Server, string) {
 	return s, h.URL
 }
 
-// providers are our own, pointed at the server in each of the shapes.
+// providers are our own providers, one for each shape, for the server at url.
 func providers(t testing.TB, url string) map[string]model.Provider {
 	t.Helper()
 	made := map[string]model.Provider{}
@@ -116,8 +116,8 @@ func TestOurProvidersUnderstandEveryShape(t *testing.T) {
 	}
 }
 
-// Every denial is understood in every shape: it is the deployment's, for certain, and nothing is charged; it ends when the
-// script says so.
+// Our providers understand every denial in every shape, and are certain of it. Nothing is charged, and
+// the denial ends when the script says so.
 func TestOurProvidersUnderstandEveryDenial(t *testing.T) {
 	s, url := start(t, fast(nil))
 	for name, p := range providers(t, url) {
@@ -167,7 +167,7 @@ func TestStructuredOutputIsRealWork(t *testing.T) {
 	}
 }
 
-// What a 429 says, in each API's shape, for a quota that is used up until a known time.
+// A 429 says in the shape of each API how long to wait for a quota that is used up.
 func TestThrottling(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind    Kind
@@ -289,8 +289,8 @@ func TestFaultsThroughOurProviders(t *testing.T) {
 	}
 }
 
-// watched returns a function that waits until the stats are as wanted: a call ends a moment after its
-// client knows. It must be called before the first call.
+// watched returns a function that waits until the statistics are as wanted, as a call ends a moment
+// after its client knows. Call it before the first call.
 func watched(t testing.TB, s *Server) func(func(Stats) bool) Stats {
 	changes := make(chan struct{}, 1)
 	s.changed = func() {

@@ -6,13 +6,11 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"github.com/forebayhq/forebay"
 )
 
-// Service is a deployment that runs: its meter, its script and what it saw. Like them it is given the
-// time, so that a simulation can drive it too; unlike them it is safe for concurrent use. Calls outlive
-// a reset: what they end is then no more counted.
+// Service is a running deployment with its meter, its script and its statistics. Like a Meter it
+// is given the time, so a simulation can drive it. It is safe for concurrent use. A call that
+// was in flight at a Reset goes on, and its end is not counted.
 type Service struct {
 	Deployment
 	seed uint64
@@ -20,11 +18,11 @@ type Service struct {
 	mu         sync.Mutex // guards what follows
 	generation int        // of resets
 	start      time.Time
-	latest     time.Time // that begin and end were called with
+	latest     time.Time // of Begin and End
 	meter      *Meter
 	script     Script
 	conditions Conditions
-	changes    time.Duration // when conditions do, after start; below 0: never
+	changes    time.Duration // when conditions change, after start; below 0: never
 	rng        *rand.Rand
 	tally      *tally
 	foreign    *foreign // nil: there is no other client
@@ -43,7 +41,7 @@ func NewService(d Deployment, seed uint64, now time.Time) (*Service, error) {
 	return r, nil
 }
 
-// Reset starts the deployment's time anew: nothing used, nothing seen, the script at its beginning.
+// Reset starts the deployment again: the quota is unused, the script begins, statistics are zero.
 func (d *Service) Reset(now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,8 +71,8 @@ func (d *Service) schedule(elapsed time.Duration) {
 	d.changes = next
 }
 
-// notBack returns now, or the latest time if now is before it: calls that come at once may overtake
-// each other before they hold the lock.
+// notBack returns now, or the latest time if now is before it. Calls at the same time may
+// overtake each other on the way to the lock.
 func (d *Service) notBack(now time.Time) time.Time {
 	if now.Before(d.latest) {
 		return d.latest
@@ -83,11 +81,11 @@ func (d *Service) notBack(now time.Time) time.Time {
 	return now
 }
 
-// Admission is what a call met when it came.
+// Admission is what Begin decided about a call.
 type Admission struct {
-	Outcome    Outcome // what is to become of it: Answered, or a fault
+	Outcome    Outcome // Answered, or a fault
 	Status     int     // of the fault
-	Verdict    Verdict // the meter's; zero in an outage, and for a call that was denied
+	Verdict    Verdict // of the meter; zero in an outage and for a denied call
 	Conditions Conditions
 	State      State // after the call was counted
 
@@ -95,7 +93,7 @@ type Admission struct {
 	generation int
 }
 
-// charged is what the call has cost, in tokens.
+// charged is how many tokens the call was charged.
 func (a Admission) charged() int {
 	if !a.Verdict.Admitted {
 		return 0
@@ -103,8 +101,8 @@ func (a Admission) charged() int {
 	return a.Verdict.Charged
 }
 
-// Begin admits a call, or does not. Every call that begins must End. What is begun and ended is told
-// in the order of time.
+// Begin admits or refuses a call. Every call that begins must End. Begin and End are called in the
+// order of time.
 func (d *Service) Begin(now time.Time, cost Cost) Admission {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -136,7 +134,7 @@ func (d *Service) Begin(now time.Time, cost Cost) Admission {
 	return a
 }
 
-// End settles a call that began. outcome is what became of it in the end, used what it took.
+// End settles a call that began, with its outcome and what it used.
 func (d *Service) End(now time.Time, a Admission, outcome Outcome, used Used) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -156,7 +154,7 @@ func (d *Service) Stats() Stats {
 	return d.tally.copied()
 }
 
-// Duration is how long it takes until so many tokens of an answer are there.
+// Duration is how long it takes until that many tokens of an answer are there.
 func (d *Service) Duration(tokens int, c Conditions) time.Duration {
 	seconds := time.Duration(d.FirstToken).Seconds()
 	if d.TokensPerSecond > 0 {
@@ -168,8 +166,8 @@ func (d *Service) Duration(tokens int, c Conditions) time.Duration {
 // maxSeconds is more than any client waits, and fits a time.Duration.
 const maxSeconds = 1e9
 
-// Length draws how many tokens the answer to a prompt has, and whether limit cut it short: the same
-// for the same key.
+// Length draws how many tokens an answer has, and says whether limit cut it short. The same key
+// gives the same length.
 func (d *Service) Length(key uint64, limit int) (tokens int, cut bool) {
 	rng := rand.New(rand.NewPCG(d.seed, key))
 	tokens = max(int(min(float64(d.OutputTokens)*math.Exp(d.OutputSpread*rng.NormFloat64()), maxOutput)), 1)
@@ -179,7 +177,8 @@ func (d *Service) Length(key uint64, limit int) (tokens int, cut bool) {
 	return tokens, false
 }
 
-// Estimate is what the service takes a prompt of so many tokens for, the same for the same prompt.
+// Estimate is what the service estimates for a prompt of that many tokens. The same key gives
+// the same estimate.
 func (d *Service) Estimate(prompt int, key uint64) int {
 	f := d.EstimateFactor
 	if d.EstimateSpread > 0 {
@@ -188,32 +187,8 @@ func (d *Service) Estimate(prompt int, key uint64) int {
 	return max(int(float64(prompt)*f+0.5), 1)
 }
 
-// cached is how many of so many tokens of a prompt are in the cache.
+// cached is how many tokens of a prompt are in the cache.
 func (d *Service) cached(prompt int) int { return int(d.CachedShare * float64(prompt)) }
-
-// byName finds a deployment for the name that a call gave.
-func (s *Server) byName(name string) (*Service, bool) {
-	if d, ok := s.names[name]; ok {
-		return d, true
-	}
-	if s.options.AnyModel {
-		return s.deployments[0], true
-	}
-	return nil, false
-}
-
-// named returns one deployment, or all for "".
-func (s *Server) named(name string) ([]*Service, error) {
-	if name == "" {
-		return s.deployments, nil
-	}
-	for _, d := range s.deployments {
-		if d.Name == name {
-			return []*Service{d}, nil
-		}
-	}
-	return nil, forebay.Errorf(forebay.CodeNotFound, "there is no deployment %.64q", name)
-}
 
 func (d *Service) elapsed() time.Duration {
 	d.mu.Lock()

@@ -10,8 +10,8 @@ import (
 type Stats struct {
 	Calls     int64               `json:"calls"`
 	Answered  int64               `json:"answered"`  // complete, with a 200
-	Throttled map[Dimension]int64 `json:"throttled"` // 429s by dimension; "script" for those of the script
-	Errors    map[int]int64       `json:"errors"`    // of the script, by status, but for 429s
+	Throttled map[Dimension]int64 `json:"throttled"` // 429s by dimension, "script" for those of the script
+	Errors    map[int]int64       `json:"errors"`    // of the script, by status, without 429s
 	Filtered  int64               `json:"content_filter"`
 	Hung      int64               `json:"hung"`
 	Cut       int64               `json:"cut"`
@@ -19,13 +19,13 @@ type Stats struct {
 	Outage    int64               `json:"outage"`
 	Denied    int64               `json:"denied"` // of the script, whatever their status
 	Gone      int64               `json:"client_gone"`
-	Invalid   int64               `json:"invalid"` // what could not be answered as it was asked
+	Invalid   int64               `json:"invalid"` // refused as invalid, after admission
 
-	// TokensAdmitted were charged at admission. TokensWasted of them were for calls that got no
-	// complete answer: they failed, or their client went away.
+	// TokensAdmitted were charged at admission. TokensWasted are those of calls that got no
+	// complete answer.
 	TokensAdmitted int64 `json:"tokens_admitted"`
 	TokensWasted   int64 `json:"tokens_wasted"`
-	ForeignTokens  int64 `json:"foreign_tokens"` // admitted of the other client's, until the latest call
+	ForeignTokens  int64 `json:"foreign_tokens"` // of the other client, admitted until the latest call
 	PromptTokens   int64 `json:"prompt_tokens"`  // of complete answers, as reported to the client
 	OutputTokens   int64 `json:"output_tokens"`
 
@@ -36,8 +36,9 @@ type Stats struct {
 	LastCallAt  *time.Time `json:"last_call_at"`  // when it came
 	LastEndedAt *time.Time `json:"last_ended_at"` // when the last call ended
 
-	// Windows are the minutes that the quota's windows have, the latest 1,440 with a call. The highest
-	// of all, and the highest of any 60 seconds on end, are those of tokens admitted.
+	// Windows are the latest 1,440 minutes with a call, cut where the quota's windows begin.
+	// HighestWindow and HighestRolling are the most tokens admitted in one of all these windows,
+	// and in any 60 seconds.
 	Windows        []Window `json:"windows"`
 	HighestWindow  int64    `json:"highest_window"`
 	HighestRolling int64    `json:"highest_rolling_minute"`
@@ -50,7 +51,7 @@ type Window struct {
 	Tokens       int64   `json:"tokens"`
 }
 
-// throttledByScript stands for a dimension among Stats.Throttled.
+// throttledByScript is the key of 429s of the script in Stats.Throttled.
 const throttledByScript Dimension = "script"
 
 const maxWindows = 1440

@@ -13,9 +13,9 @@ const (
 	maxPairs       = 1000
 )
 
-// structured fills the response schema from the document: a property gets its value from the work
-// that makes such a thing (a summary, a label, entities), from a "Name: value" line of the document,
-// or from a pattern that its name suggests.
+// structured fills the response schema from the document. A property gets its value from a
+// "Name: value" line of the document, from work such as a summary or a label, or from an entity
+// of the type that its name suggests.
 func (a ask) structured() string {
 	f := filler{ask: a, pairs: pairs(a.document)}
 	for f.maxItems = maxEntities; ; f.maxItems /= 2 { // shorter lists until the answer fits
@@ -41,7 +41,7 @@ func (f *filler) entities() []entity {
 	return f.found
 }
 
-// value returns a value of the schema, and whether the document had one to give.
+// value returns a value that fits the schema, and whether the document has one.
 func (f *filler) value(schema map[string]any, name string, depth int) (any, bool) {
 	if depth > maxSchemaDepth {
 		return nil, false
@@ -86,7 +86,7 @@ func (f *filler) object(schema map[string]any, depth int) map[string]any {
 		case workExtract:
 			out["entities"] = f.entities()[:min(f.maxItems, len(f.entities()))]
 		case workSentiment:
-			m := feel(f.document)
+			m := sentimentOf(f.document)
 			out["sentiment"], out["score"] = m.label, m.score
 		case workSummarize:
 			out["summary"], _ = f.text("summary")
@@ -151,7 +151,8 @@ func (f *filler) list(schema map[string]any, name string) []any {
 	return out
 }
 
-// entityRecord writes an entity as an object with a property for its text and maybe for its type.
+// entityRecord writes an entity as an object with a property for its text, and maybe one for its
+// type.
 func entityRecord(properties map[string]any, e entity, list string) (map[string]any, bool) {
 	out := map[string]any{}
 	if want := entityType(list); want != "" && want != e.Type {
@@ -182,7 +183,7 @@ func (f *filler) text(name string) (string, bool) {
 	case "summary", "abstract", "description", "gist":
 		return summarize(f.document, f.maxTokens*3/4, f.maxWords, f.focus), true
 	case "sentiment", "tone", "polarity":
-		return feel(f.document).label, true
+		return sentimentOf(f.document).label, true
 	case "label", "category", "topic", "class":
 		labels := f.labels
 		if len(labels) == 0 {
@@ -212,7 +213,7 @@ func (f *filler) number(name string) (float64, bool) {
 	key := fold(name)
 	text, ok := f.pairs[key]
 	if !ok && (key == "score" || key == "sentiment_score" || key == "polarity") {
-		return feel(f.document).score, true
+		return sentimentOf(f.document).score, true
 	}
 	if typ := entityType(name); !ok && (typ == "money" || typ == "percent") {
 		text, _ = f.text(name)
@@ -242,7 +243,7 @@ var propertyTypes = map[string]string{
 	"email": "email", "url": "url", "link": "url", "website": "url", "phone": "phone", "telephone": "phone",
 }
 
-// pairs reads lines such as "Invoice number: 4711". The first of a name counts.
+// pairs reads lines such as "Invoice number: 4711". The first line of a name counts.
 func pairs(document string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.SplitSeq(document, "\n") {
@@ -261,8 +262,8 @@ func pairs(document string) map[string]string {
 	return out
 }
 
-// fold writes a name in lower case with single underscores between its words, so that
-// "Invoice number", "invoiceNumber" and "invoice_number" meet.
+// fold writes a name in lower case with single underscores between its words. So "Invoice number",
+// "invoiceNumber" and "invoice_number" are the same.
 func fold(name string) string {
 	var b strings.Builder
 	previous := '_'

@@ -11,9 +11,9 @@ const (
 	replyWords       = 60
 )
 
-// summarize returns the sentences of the document that say most, in their order. A sentence scores by
-// how frequent its terms are in the whole document (damped by its length), where it stands, and
-// whether it speaks of the focus.
+// summarize returns the best sentences of the document, in their order. A sentence scores by how
+// frequent its terms are in the whole document (damped by its length), by its place, and by
+// terms of the focus.
 func summarize(document string, maxTokens, maxWords int, focus string) string {
 	list := sentences(document)
 	if len(list) == 0 {
@@ -96,7 +96,7 @@ func sentenceScore(s string, parts []string, frequency map[string]int, wanted ma
 	return score
 }
 
-// keyTerms returns the words of s that occur most, each as it is first written.
+// keyTerms returns the words of s that occur most, each as it is written first.
 func keyTerms(s string, max int) []string {
 	type entry struct {
 		word  string
@@ -132,7 +132,7 @@ func keyTerms(s string, max int) []string {
 	return out
 }
 
-// reply answers a chat message from nothing but the message.
+// reply answers a chat message with what the message says.
 func reply(message string, maxTokens int) string {
 	list := sentences(message)
 	if len(list) == 0 {

@@ -15,9 +15,9 @@ import (
 )
 
 // TestServer is a Server for tests and benchmarks, on a free port of 127.0.0.1. A function
-// decides what each call gets, valid or not. Calls are counted by their marker, a name that the prompt
-// holds in double square brackets, as in "[[job-7]] say hello": so a test can tell how often a job's
-// model was really called. It is safe for concurrent use.
+// decides what each call gets, valid or not. Calls are counted by their marker, a name in double
+// square brackets in the prompt, such as "[[job-7]] say hello". So a test can tell how often a
+// job's model was called. It is safe for concurrent use.
 type TestServer struct {
 	server *Server
 	http   *http.Server
@@ -40,7 +40,8 @@ type Call struct {
 	Stream bool
 }
 
-// Reply is what a call gets. The zero value is an answer at once: a short text, or real embeddings.
+// Reply is what a call gets. The zero value is an answer at once: a short text, or real
+// embeddings.
 type Reply struct {
 	Delay time.Duration // before anything is sent
 	Hang  bool          // send nothing and wait until the client goes away
@@ -50,11 +51,11 @@ type Reply struct {
 	Status     int           // an error's status, 400 to 599, instead of an answer
 	Code       string        // of an error below 500, such as content_filter
 	Message    string        // of the error, byte for byte
-	RetryAfter time.Duration // sent with the error; whole seconds as Retry-After, else as retry-after-ms
+	RetryAfter time.Duration // of an error; whole seconds as Retry-After, else as retry-after-ms
 }
 
-// StartTest starts a server. decide nil answers every call. What else differs from a deployment that
-// is fast and has no limits, change says. It panics where no port is free.
+// StartTest starts a server with one deployment, which has no quota and answers at once. change
+// may make it otherwise. A nil decide answers every call. It panics when no port is free.
 func StartTest(decide func(Call) Reply, change ...func(*Deployment)) *TestServer {
 	d := DefaultDeployment()
 	d.Name, d.Headers, d.TokensPerMinute, d.RequestsPerMinute, d.FirstToken, d.TokensPerSecond = "test", HeadersNone, 0, 0, 0, 0
@@ -91,7 +92,7 @@ func (s *TestServer) Close() {
 	_ = s.server.Close()
 }
 
-// Decide replaces what decides about calls, from the next call on.
+// Decide replaces the function that decides, from the next call on.
 func (s *TestServer) Decide(decide func(Call) Reply) {
 	if decide == nil {
 		decide = func(Call) Reply { return Reply{} }
@@ -114,7 +115,7 @@ func (s *TestServer) Began(marker string) []time.Time {
 	return slices.Clone(s.began[marker])
 }
 
-// Await waits until the stats are as wanted, or returns ctx's error.
+// Await waits until the statistics are as wanted, or returns ctx's error.
 func (s *TestServer) Await(ctx context.Context, wanted func(Stats) bool) error {
 	for {
 		s.mu.Lock()
@@ -131,7 +132,7 @@ func (s *TestServer) Await(ctx context.Context, wanted func(Stats) bool) error {
 	}
 }
 
-// wake has those look again who await something.
+// wake has every Await look again.
 func (s *TestServer) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +140,7 @@ func (s *TestServer) wake() {
 	s.changed = make(chan struct{})
 }
 
-// note counts a call by its marker and returns what answers it.
+// note counts a call by its marker. It returns what answers the call.
 func (s *TestServer) note(c *httpCall) func(*ending) error {
 	noted := Call{Embed: c.embed, Stream: c.request.Stream}
 	if c.embed {
@@ -154,7 +155,7 @@ func (s *TestServer) note(c *httpCall) func(*ending) error {
 	s.began[noted.Marker] = append(s.began[noted.Marker], time.Now())
 	noted.Number = len(s.began[noted.Marker])
 	decide := s.decide
-	return func(e *ending) error { return c.meetReply(noted.Marker, decide(noted), e) }
+	return func(e *ending) error { return c.respondWith(noted.Marker, decide(noted), e) }
 }
 
 func marker(prompt string) string {
@@ -169,8 +170,8 @@ func marker(prompt string) string {
 // Marked returns a prompt with that marker.
 func Marked(name, text string) string { return "[[" + name + "]] " + text }
 
-// meetReply gives a call what a test has decided. The error is as of meet.
-func (c *httpCall) meetReply(marker string, r Reply, e *ending) error {
+// respondWith gives a call what a test has decided. The error is as of respond.
+func (c *httpCall) respondWith(marker string, r Reply, e *ending) error {
 	if r.Hang {
 		<-c.r.Context().Done()
 		return errGone
@@ -197,7 +198,7 @@ func (c *httpCall) meetReply(marker string, r Reply, e *ending) error {
 		c.begin(http.StatusOK)
 		return c.write(string(r.Body))
 	case c.embed:
-		return c.meetEmbed(e)
+		return c.respondEmbeddings(e)
 	}
 	text := cmp.Or(r.Text, "answer to "+marker)
 	return c.answer(answer{text, tokensOf(text), "stop"}, e)

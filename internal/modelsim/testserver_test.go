@@ -20,7 +20,7 @@ func startTest(t *testing.T, decide func(Call) Reply, change ...func(*Deployment
 	return s
 }
 
-// asked is our own provider of a test server.
+// asked is a provider of the test server.
 func asked(t *testing.T, s *TestServer) model.Provider {
 	t.Helper()
 	p, err := model.NewOpenAI(model.OpenAIConfig{Endpoint: s.URL(), Model: "m", APIKey: "any"})

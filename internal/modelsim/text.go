@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// eachWord calls f with the bounds of each word: a run of letters and digits with inner apostrophes.
-// Scripts that put no space between words give one word per character. It stops when f says false.
+// eachWord calls f with the bounds of each word, until f returns false. A word is a run of
+// letters and digits with inner apostrophes. In scripts without spaces each character is a word.
 func eachWord(s string, f func(start, end int) bool) {
 	start := -1
 	for i, r := range s {
@@ -61,7 +61,8 @@ func terms(s string) []string {
 	return out
 }
 
-// stem takes the commonest English endings off a lower-case word, so that forms of it meet.
+// stem removes the commonest English endings from a lower-case word, so that its forms are the
+// same.
 func stem(w string) string {
 	w = strings.TrimSuffix(strings.TrimSuffix(w, "'s"), "’s")
 	switch {
@@ -92,8 +93,8 @@ func undouble(w string) string {
 	return w
 }
 
-// sentences splits s at sentence ends, blank lines and list items, and evens out white space. Each
-// run of white space is looked at once, so that the time is linear.
+// sentences splits s at sentence ends, blank lines and list items, and makes all white space
+// single spaces. It looks at each run of white space once, so its time is linear.
 func sentences(s string) []string {
 	var out []string
 	start := 0
@@ -147,7 +148,7 @@ func startsItem(s string) bool {
 }
 
 func endsSentence(s string) bool {
-	s = s[max(0, len(s)-64):] // the end says enough, and keeps the time linear
+	s = s[max(0, len(s)-64):] // the end is enough, and keeps the time linear
 	s = s[strings.LastIndexAny(s, " \t\r\n")+1:]
 	s = strings.TrimRight(s, `"')]”’»`)
 	if strings.HasSuffix(s, "!") || strings.HasSuffix(s, "?") || strings.HasSuffix(s, "…") {
@@ -167,13 +168,13 @@ func startsSentence(s string) bool {
 	return !unicode.IsLower(r)
 }
 
-// ranked is something with a score and the place it came from.
+// ranked is an index with a score.
 type ranked struct {
 	index int
 	score float64
 }
 
-// rank orders best first; what scores the same keeps its order.
+// rank sorts best first. Equal scores keep their order.
 func rank(list []ranked) {
 	slices.SortStableFunc(list, func(a, b ranked) int {
 		switch {

@@ -5,15 +5,15 @@ import (
 	"unicode/utf8"
 )
 
-// tokensOf is what HTTP answers report and quotas charge: four bytes a token. Services estimate
-// prompts that way; as the usage says the same, charges and reports agree.
+// tokensOf counts tokens as four bytes each, for quotas and for the usage of HTTP answers.
+// Services estimate prompts in this way.
 func tokensOf(s string) int { return (len(s) + 3) / 4 }
 
 // tokensPerMessage is what the role and separators of a message count.
 const tokensPerMessage = 3
 
-// countTokens is what limits the work of the model, and what the provider reports: as tokensOf, but
-// at least one token for every word.
+// countTokens counts at least one token for every word, else as tokensOf. It limits the text of
+// ContentWork, and is the usage that a Provider reports.
 func countTokens(s string) int {
 	n := 0
 	eachWord(s, func(int, int) bool { n++; return true })
@@ -55,7 +55,7 @@ func cutWords(s string, max int) string {
 	return s[:cut]
 }
 
-// clip returns the first max bytes of s, not splitting a character.
+// clip returns the first max bytes of s. It splits no character.
 func clip(s string, max int) string {
 	if len(s) <= max {
 		return s

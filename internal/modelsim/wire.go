@@ -34,17 +34,17 @@ func quoted(s string) string {
 	}
 }
 
-// completion is an answer to a chat with what its shape holds beside the text.
+// completion is the answer to a chat with all that its shapes hold.
 type completion struct {
 	answer
 	api            api
-	id             string // without the prefix that says of what
+	id             string // without the prefix of its shape
 	created        int64
 	model          string
 	prompt, cached int // tokens
 	choices        int
 	streamUsage    bool   // a stream ends with the usage
-	head           string // of the chunks of a stream; kept by chunk
+	head           string // of the chunks of a stream, once one was made
 }
 
 const (
@@ -52,7 +52,7 @@ const (
 	promptFilter = `"prompt_filter_results":[{"prompt_index":0,"content_filter_results":` + safe + `}]`
 )
 
-// filter is what Azure puts into each choice, and OpenAI does not.
+// filter is the content filter's results, which Azure adds to each choice.
 func (c *completion) filter(results string) string {
 	if c.api != azure {
 		return ""
@@ -70,7 +70,7 @@ func (c *completion) usage(tokens int) string {
 		c.prompt, output, c.prompt+output, c.cached)
 }
 
-// stopReason is how Anthropic says what finished the answer.
+// stopReason is Anthropic's name of what ended the answer.
 func stopReason(finish string) string {
 	if finish == "length" {
 		return "max_tokens"
@@ -103,10 +103,10 @@ func (c *completion) body() []byte {
 	return []byte(b.String())
 }
 
-// event is one server-sent event of Anthropic's, which have names.
+// event is one server-sent event of Anthropic. They have names.
 func event(name, data string) string { return "event: " + name + "\ndata: " + data + "\n\n" }
 
-// chunk is one server-sent event of OpenAI's; choices and what follows them are given.
+// chunk is one server-sent event of OpenAI. rest is its choices and what follows them.
 func (c *completion) chunk(rest string) string {
 	if c.head == "" {
 		c.head = `data: {"id":"chatcmpl-` + c.id + `","object":"chat.completion.chunk","created":` + strconv.FormatInt(c.created, 10) +
@@ -128,7 +128,7 @@ func (c *completion) deltas(delta, finish, results string) string {
 	return all
 }
 
-// firstEvents is what a stream begins with, before any text.
+// firstEvents are the events before the first text.
 func (c *completion) firstEvents() string {
 	if c.api == anthropic {
 		start := `{"type":"message_start","message":{"id":` + quoted("msg_"+c.id) + `,"type":"message","role":"assistant","model":` + quoted(c.model) +

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// meetEmbed answers a call for embeddings.
-func (c *httpCall) meetEmbed(e *ending) error {
+// respondEmbeddings answers a call for embeddings. The error is as of respond.
+func (c *httpCall) respondEmbeddings(e *ending) error {
 	if err := c.wait(time.Now(), 0); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// Everything that goes over the wire, header by header, in a bubble whose time does not pass by itself.
+// The golden file holds everything that goes over the wire, header by header. Time stands still.
 func TestWire(t *testing.T) {
 	var transcript strings.Builder
 	synctest.Test(t, func(t *testing.T) {
@@ -110,7 +110,7 @@ func chatOf(more string, max int) string {
 	return fmt.Sprintf(`{"model":"m",%s"messages":[{"role":"user","content":"What does the harbour wait for?"}],"max_tokens":%d}`, more, max)
 }
 
-// A call that a reset overtakes is counted neither before nor after it.
+// A call in flight at a reset is counted neither before nor after it.
 func TestResetForgetsCallsInFlight(t *testing.T) {
 	d, err := NewService(fast(nil), 1, epoch)
 	if err != nil {
@@ -140,8 +140,8 @@ func (c *clocked) WriteString(s string) (int, error) {
 	return c.ResponseRecorder.WriteString(s)
 }
 
-// A stream begins with its first token and goes on at its speed, in pieces of 50 ms, or slower when
-// the script says so.
+// A stream begins with its first token and goes on at its speed, in pieces of 50 ms. A script can
+// slow it down.
 func TestPace(t *testing.T) {
 	for slowness, script := range map[time.Duration]Script{1: nil, 4: {{Latency: 4}}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// Of two calls that came at once the later may be first to hold the lock.
+// Of two calls at the same time, the later may be first at the lock.
 func TestTimeDoesNotGoBack(t *testing.T) {
 	d, err := NewService(fast(func(d *Deployment) { d.RequestsPerMinute = 0 }), 1, epoch)
 	if err != nil {

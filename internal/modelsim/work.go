@@ -14,14 +14,13 @@ const (
 	DefaultDimensions      = 256 // of embeddings
 	MaxDimensions          = 4096
 	DefaultMaxOutputTokens = 1024
-	// contextBytes is how much of a document is read, as a model reads no more than its context
-	// window. Usage counts all of it.
+	// contextBytes is how much of a document is read: the context window. Usage counts all of it.
 	contextBytes = 256 << 10
 )
 
-// respond answers a chat request: the same for the same request. finish is "stop", or "length" where
-// the request's limit cut the text. An error is of the request: its schema is none.
-func respond(req model.ChatRequest) (text, finish string, err error) {
+// complete answers a chat request. The same request gets the same answer. finish is "stop", or
+// "length" where the request's limit cut the text. An error says that the schema is invalid.
+func complete(req model.ChatRequest) (text, finish string, err error) {
 	a, err := understand(req)
 	if err != nil {
 		return "", "", err
@@ -38,7 +37,7 @@ func respond(req model.ChatRequest) (text, finish string, err error) {
 	return text, "stop", nil
 }
 
-// answer does the work and writes it down as the request wants it.
+// answer does the work and writes the result in the form that is asked for.
 func (a ask) answer() string {
 	if a.schema != nil {
 		return a.structured()
@@ -52,7 +51,7 @@ func (a ask) answer() string {
 		}
 		return a.write("label", classify(a.document, commonLabels)[0].label)
 	case workSentiment:
-		mood := feel(a.document)
+		mood := sentimentOf(a.document)
 		if a.json {
 			return encode(map[string]any{"sentiment": mood.label, "score": mood.score})
 		}
@@ -80,7 +79,7 @@ func (a ask) write(field, text string) string {
 	return text
 }
 
-// fit writes as many of the items as max tokens hold.
+// fit writes as many of the items as fit into max tokens.
 func fit[T any](items []T, max int, write func([]T) string) string {
 	text := write(items)
 	for len(items) > 0 && countTokens(text) > max {

@@ -200,8 +200,8 @@ func TestNewRefusesBadOptions(t *testing.T) {
 	}
 }
 
-// Hostile texts cost time in proportion to their length: eight times the text may take no thirty
-// times as long. The bound is wide and measured again before it counts as broken, since the machine may be busy.
+// Time is linear in the length of a text: eight times the text may not take thirty times as long. The
+// bound is wide, and counts only after repeated measurements, as the machine may be busy.
 func TestTimeIsLinear(t *testing.T) {
 	p := newProvider(t, ProviderOptions{})
 	for _, unit := range []string{"a", " ", "\n", "\n ", ". ", "A ", "A. ", "\" ", "a\u00a0", "a:\n", "1-", "$1,", "<document>", "a@b.", "Labels: a,\n", "-", "\x00", "\xff", "字", "not good "} {
@@ -269,7 +269,7 @@ func FuzzChat(f *testing.F) {
 	})
 }
 
-// The golden summary guards the words of a longer text against accidental change.
+// The golden file guards the answers to a longer text against accidental change.
 func TestGoldenSummary(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("testdata", "tides.txt"))
 	if err != nil {

@@ -35,7 +35,7 @@ func (s *Script) UnmarshalYAML(n *yaml.Node) error {
 // Rates are shares of calls, by status.
 type Rates map[int]float64
 
-// UnmarshalYAML reads statuses as numbers, or as text, which is all that JSON has.
+// UnmarshalYAML reads statuses as numbers, or as text, as JSON has them.
 func (r *Rates) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind != yaml.MappingNode {
 		return fmt.Errorf("line %d: must be rates by status, such as {503: 0.5}", n.Line)
@@ -67,7 +67,7 @@ func (d *Deployment) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(d))
 }
 
-// ReadServerOptions reads a YAML file of options. Errors are *forebay.Error values that say the line.
+// ReadServerOptions reads a YAML file of options. Errors are *forebay.Error values with the line.
 func ReadServerOptions(data []byte) (ServerOptions, error) {
 	var o ServerOptions
 	if err := decode(data, &o); err != nil {
@@ -109,7 +109,8 @@ func decode(data []byte, into any) error {
 	return nil
 }
 
-// checkKeys refuses keys that a type does not know; the parser does so only without custom types.
+// checkKeys refuses unknown keys. The parser cannot, as it does not look into types that parse
+// themselves.
 func checkKeys(n *yaml.Node, t reflect.Type) error {
 	switch {
 	case n.Kind == yaml.SequenceNode && t.Kind() == reflect.Slice:
@@ -145,8 +146,8 @@ func checkKeys(n *yaml.Node, t reflect.Type) error {
 // wrongType is how the parser says that a value does not fit.
 var wrongType = regexp.MustCompile("^(line \\d+): cannot unmarshal !!(\\w+)(?: `.*`)? into (.*)$")
 
-// yamlError is the parser's first complaint in our words: without Go's types, and without values,
-// which could be a secret in the wrong place.
+// yamlError is the parser's first error in plain words. It names no Go type, and quotes no
+// value: it could be a secret in the wrong place.
 func yamlError(err error) error {
 	message := strings.TrimPrefix(err.Error(), "yaml: ")
 	if e, ok := errors.AsType[*yaml.TypeError](err); ok && len(e.Errors) > 0 {

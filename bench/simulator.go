@@ -12,14 +12,14 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// stand is the model endpoint of "forebay sim" in a process of its own: deployments with real quotas.
-type stand struct {
+// simulator is the model simulator of "forebay sim" in a process of its own: deployments with real quotas.
+type simulator struct {
 	*child
 	client
 }
 
-// serveStandin is what that process does.
-func serveStandin(ctx context.Context, file string) error {
+// serveSimulator is what that process does.
+func serveSimulator(ctx context.Context, file string) error {
 	options, err := modelsim.ReadServerOptions([]byte(file))
 	if err != nil {
 		return err
@@ -36,8 +36,8 @@ func serveStandin(ctx context.Context, file string) error {
 	return s.Run(ctx, listener)
 }
 
-// standinQuota is one deployment. It counts as Azure does, in windows of a minute, unless kind or options say otherwise.
-type standinQuota struct {
+// simulatedQuota is one deployment. It counts as Azure does, in windows of a minute, unless kind or options say otherwise.
+type simulatedQuota struct {
 	kind            modelsim.Kind // "": KindAzure
 	requests        int           // a minute; 0: what Azure gives with so many tokens
 	options         string        // further ones of its YAML, each with a comma before it
@@ -48,14 +48,14 @@ type standinQuota struct {
 }
 
 // requestsPerMinute is what Azure gives with so many tokens.
-func (q standinQuota) requestsPerMinute() int {
+func (q simulatedQuota) requestsPerMinute() int {
 	if q.requests > 0 {
 		return q.requests
 	}
 	return q.tokensPerMinute / 1000 * 6
 }
 
-func startStandin(ctx context.Context, deployments ...standinQuota) (*stand, error) {
+func startSimulator(ctx context.Context, deployments ...simulatedQuota) (*simulator, error) {
 	var file strings.Builder
 	file.WriteString("seed: 1\ndeployments:\n")
 	for _, d := range deployments {
@@ -69,20 +69,20 @@ func startStandin(ctx context.Context, deployments ...standinQuota) (*stand, err
 		fmt.Fprintf(&file, "  - {name: %s, kind: %s, tokens_per_minute: %d, requests_per_minute: %d, phase: %v, first_token: 300ms, tokens_per_second: 400%s%s}\n",
 			d.name, kind, d.tokensPerMinute, d.requestsPerMinute(), d.phase, estimate, d.options)
 	}
-	c, err := startChild(ctx, childSpec{Role: "standin", Standin: file.String()})
+	c, err := startChild(ctx, childSpec{Role: "simulator", Simulator: file.String()})
 	if err != nil {
 		return nil, err
 	}
-	return &stand{c, newClient()}, nil
+	return &simulator{c, newClient()}, nil
 }
 
-func (s *stand) close() error {
+func (s *simulator) close() error {
 	s.CloseIdleConnections()
 	return s.stop()
 }
 
 // configured is the deployment as a user of Forebay describes it.
-func (s *stand) configured(q standinQuota) server.Deployment {
+func (s *simulator) configured(q simulatedQuota) server.Deployment {
 	if q.kind == modelsim.KindOpenAI {
 		return server.Deployment{Name: q.name, Provider: server.ProviderOpenAI, Endpoint: s.url + "/v1", Model: q.name,
 			TokensPerMinute: q.tokensPerMinute, RequestsPerMinute: q.requestsPerMinute()}
@@ -92,13 +92,13 @@ func (s *stand) configured(q standinQuota) server.Deployment {
 }
 
 // restart begins the deployments' time anew, with nothing used and nothing seen.
-func (s *stand) restart(ctx context.Context) error {
+func (s *simulator) restart(ctx context.Context) error {
 	_, err := s.post(ctx, s.url+"/_sim/reset", "application/json", nil)
 	return err
 }
 
 // script replaces the faults of a deployment, or of all (""): one that has a name, or YAML.
-func (s *stand) script(ctx context.Context, deployment, faults string, scale float64) error {
+func (s *simulator) script(ctx context.Context, deployment, faults string, scale float64) error {
 	url := fmt.Sprintf("%s/_sim/faults?deployment=%s&scale=%g", s.url, deployment, scale)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, strings.NewReader(faults))
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *stand) script(ctx context.Context, deployment, faults string, scale flo
 	return err
 }
 
-func (s *stand) stats(ctx context.Context) (r modelsim.Report, err error) {
+func (s *simulator) stats(ctx context.Context) (r modelsim.Report, err error) {
 	return r, s.get(ctx, s.url+"/_sim/stats", &r)
 }
 
