@@ -16,8 +16,9 @@ type behaviour struct {
 	delay time.Duration
 }
 
-// cannedModel is a model endpoint in this process that speaks chat completions: it reads the call and
-// sends an answer encoded beforehand, so that it costs as little as HTTP can.
+// cannedModel is a model endpoint in this process that speaks chat completions. Unlike the model
+// simulator it parses nothing and sends an answer encoded beforehand, so it costs as little as
+// HTTP can.
 type cannedModel struct {
 	url      string
 	answered atomic.Int64

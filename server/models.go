@@ -19,9 +19,9 @@ import (
 
 // models is the deployments of one server, and what the API shows of them.
 type models struct {
-	router  *model.Router
-	options map[string]Deployment
-	sims    map[string]*modelsim.Provider
+	router     *model.Router
+	options    map[string]Deployment
+	simulators map[string]*modelsim.Provider
 }
 
 // models makes the deployments and the tasks that the options describe. It calls nothing. watch may be nil.
@@ -35,7 +35,7 @@ func (o Options) models(watch *telemetry.Telemetry) (*models, map[string]forebay
 }
 
 func newModels(o Options, watch *telemetry.Telemetry) (*models, error) {
-	m := &models{options: map[string]Deployment{}, sims: map[string]*modelsim.Provider{}}
+	m := &models{options: map[string]Deployment{}, simulators: map[string]*modelsim.Provider{}}
 	byName := map[string]*model.Deployment{}
 	for i, d := range o.Deployments {
 		provider, err := m.provider(d, o.Limits.MaxOutputBytes)
@@ -154,7 +154,7 @@ func (m *models) provider(d Deployment, maxOutput int64) (model.Provider, error)
 		RequestsPerMinute: s.RequestsPerMinute, RefusePhrases: s.RefusePhrases,
 	}})
 	if err == nil {
-		m.sims[d.Name] = provider
+		m.simulators[d.Name] = provider
 	}
 	return provider, err
 }
@@ -193,7 +193,7 @@ func (m *models) tasks(o Options) (map[string]forebay.Task, error) {
 }
 
 func (m *models) simFaults(name string) (json.RawMessage, error) {
-	s, ok := m.sims[name]
+	s, ok := m.simulators[name]
 	if !ok {
 		return nil, forebay.ErrNotFound
 	}
@@ -201,7 +201,7 @@ func (m *models) simFaults(name string) (json.RawMessage, error) {
 }
 
 func (m *models) setSimFaults(name string, faults json.RawMessage) error {
-	s, ok := m.sims[name]
+	s, ok := m.simulators[name]
 	if !ok {
 		return forebay.ErrNotFound
 	}

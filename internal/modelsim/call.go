@@ -198,9 +198,6 @@ func (c *httpCall) respond(e *ending) error {
 	}
 	a, err := c.deployment.compose(c.request, c.key)
 	if err != nil {
-		if c.r.Context().Err() != nil {
-			return errGone
-		}
 		e.outcome = Invalid
 		return c.refuse(badRequest("", err.Error()))
 	}

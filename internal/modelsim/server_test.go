@@ -20,7 +20,7 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-const key = "sk-standin-0123456789"
+const key = "sk-modelsim-0123456789"
 
 // fast is a deployment that answers at once, changed by change.
 func fast(change func(*Deployment)) Deployment {

@@ -8,30 +8,34 @@ import (
 
 // quoted writes a JSON string that holds the bytes of s, valid UTF-8 or not.
 func quoted(s string) string {
-	var b strings.Builder
-	b.Grow(len(s) + 2)
-	b.WriteByte('"')
-	for plain := 0; ; {
-		end := plain
-		for end < len(s) && s[end] >= 0x20 && s[end] != '"' && s[end] != '\\' {
-			end++
-		}
-		b.WriteString(s[plain:end])
-		if end == len(s) {
-			b.WriteByte('"')
-			return b.String()
-		}
-		switch c := s[end]; c {
-		case '"', '\\':
-			b.WriteByte('\\')
-			b.WriteByte(c)
-		case '\n':
-			b.WriteString(`\n`)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, c)
-		}
-		plain = end + 1
+	at := indexEscaped(s)
+	if at < 0 {
+		return `"` + s + `"`
 	}
+	b := append(make([]byte, 0, len(s)+16), '"')
+	for ; at >= 0; at = indexEscaped(s) {
+		b = append(b, s[:at]...)
+		switch c := s[at]; c {
+		case '"', '\\':
+			b = append(b, '\\', c)
+		case '\n':
+			b = append(b, `\n`...)
+		default:
+			b = fmt.Appendf(b, `\u%04x`, c)
+		}
+		s = s[at+1:]
+	}
+	return string(append(append(b, s...), '"'))
+}
+
+// indexEscaped is where the first byte of s is that a JSON string cannot hold as it is, or -1.
+func indexEscaped(s string) int {
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c == '"' || c == '\\' {
+			return i
+		}
+	}
+	return -1
 }
 
 // completion is the answer to a chat with all that its shapes hold.
