@@ -42,17 +42,15 @@ var mayImport = map[string][]string{
 	"internal/jobs":             {".", "internal/blob", "internal/jsoncheck", "internal/limits", "internal/memory", "internal/quota", "internal/retry", "internal/sleep", "internal/store", "internal/turns"},
 	"internal/jsoncheck":        {"."},
 	"internal/limits":           {"."},
-	"internal/loopback":         {"."},
 	"internal/memory":           {"."},
 	"internal/model":            {".", "internal/jsoncheck", "internal/quota", "internal/turns"},
-	"internal/model/sim":        {".", "internal/model", "internal/sleep"},
+	"internal/modelsim":         {".", "internal/jsoncheck", "internal/model", "internal/sleep"},
 	"internal/orchestrate":      {".", "internal/blob", "internal/jsoncheck", "internal/limits", "internal/memory", "internal/panics", "internal/sleep", "internal/store", "internal/turns"},
 	"internal/panics":           {},
 	"internal/pgtest":           {"internal/toolchain"},
 	"internal/quota":            {"."},
 	"internal/retry":            {"."},
 	"internal/sleep":            {},
-	"internal/standin":          {".", "internal/jsoncheck", "internal/model", "internal/model/sim", "internal/sleep"},
 	"internal/store":            {".", "internal/fairqueue", "internal/filter", "internal/panics", "internal/quota", "internal/sleep", "internal/turns", "internal/vector"},
 	"internal/tasks":            {".", "internal/jsoncheck", "internal/model", "internal/turns"},
 	"internal/telemetry":        {".", "internal/jobs", "internal/model", "internal/orchestrate", "internal/store", "internal/webhook"},
@@ -137,14 +135,13 @@ func TestImportRules(t *testing.T) {
 		{[]string{"."}, "server", false},
 		{[]string{"internal/..."}, "internal/a/b", true},
 		{[]string{"internal/..."}, "internals", false},
-		{[]string{"internal/model"}, "internal/model/sim", false},
 		{[]string{"..."}, "server", true},
 	} {
 		if got := allowed(c.rules, c.target); got != c.want {
 			t.Errorf("allowed(%q, %q) = %t", c.rules, c.target, got)
 		}
 	}
-	for dir, want := range map[string]string{".": ".", "examples/embed": "examples/*", "internal/model/sim": "internal/model/sim", "internal/util": ""} {
+	for dir, want := range map[string]string{".": ".", "examples/embed": "examples/*", "internal/toolchain/ensure": "internal/toolchain/ensure", "internal/util": ""} {
 		if row, _ := rowOf(dir); row != want {
 			t.Errorf("%s has the row %q, want %q", dir, row, want)
 		}

@@ -35,8 +35,8 @@ func runChild(encoded string) error {
 		return serveBare(ctx, spec.Model)
 	case "orchestrations":
 		return serveOrchestrations(ctx, spec)
-	case "standin":
-		return serveStandin(ctx, spec.Standin)
+	case "simulator":
+		return serveSimulator(ctx, spec.Simulator)
 	default:
 		return serveForebay(ctx, spec)
 	}
@@ -54,7 +54,7 @@ func serveForebay(ctx context.Context, spec childSpec) error {
 	options := server.Options{
 		Database: spec.Database, Blob: spec.Blobs, Listen: "127.0.0.1:0", Log: server.Log{Level: "error"},
 		Deployments: []server.Deployment{{
-			Name: "loopback", Provider: server.ProviderOpenAI, Endpoint: spec.Model + "/v1", Model: "loopback",
+			Name: "canned", Provider: server.ProviderOpenAI, Endpoint: spec.Model + "/v1", Model: "canned",
 			IdleTimeout: 10 * time.Minute, // a model that hangs hangs for the whole round
 		}},
 		Queues:          map[string]server.Queue{forebay.DefaultQueue: spec.Queue},
@@ -93,7 +93,7 @@ func serveBare(ctx context.Context, model string) error {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		body := fmt.Appendf(nil, `{"model":"loopback","messages":[{"role":"user","content":%s}],"stream":true}`, req.Input)
+		body := fmt.Appendf(nil, `{"model":"canned","messages":[{"role":"user","content":%s}],"stream":true}`, req.Input)
 		answer, err := upstream.post(r.Context(), model+"/v1/chat/completions", "application/json", body)
 		if err != nil {
 			http.Error(w, "the model did not answer", http.StatusBadGateway)

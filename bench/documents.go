@@ -17,7 +17,7 @@ import (
 	"github.com/forebayhq/forebay"
 	sdk "github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/model"
-	"github.com/forebayhq/forebay/internal/model/sim"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -97,7 +97,7 @@ words. On PostgreSQL the blobs are in a folder too.`, format(float64(documents))
 
 // instantTasks are the tasks of the pipeline without a model behind them.
 func instantTasks() ([]forebay.Task, error) {
-	provider, err := sim.New(sim.Options{Dimensions: searchDimensions})
+	provider, err := modelsim.NewProvider(modelsim.ProviderOptions{Dimensions: searchDimensions})
 	if err != nil {
 		return nil, err
 	}

@@ -68,28 +68,28 @@ come for %v at %d times the rate that the quota allows, and ten seconds after th
 // fairRun is a server with one deployment.
 type fairRun struct {
 	*embedded
-	stand *stand
+	simulator *simulator
 }
 
 func startFair(ctx context.Context, b *bench) (*fairRun, error) {
-	q := standinQuota{name: "shared", tokensPerMinute: fairPerMinute}
-	stand, err := startStandin(ctx, q)
+	q := simulatedQuota{name: "shared", tokensPerMinute: fairPerMinute}
+	simulator, err := startSimulator(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	e, err := startEmbeddedAs(ctx, b, b.sqlite(), func(o *server.Options) {
-		d := stand.configured(q)
+		d := simulator.configured(q)
 		d.APIKey = "any"
 		o.Deployments, o.Models = []server.Deployment{d}, map[string]server.Model{"chat": server.InOrder(d.Name)}
 		o.Queues[forebay.DefaultQueue] = server.Queue{Concurrency: 256}
 	})
 	if err != nil {
-		return nil, errors.Join(err, stand.close())
+		return nil, errors.Join(err, simulator.close())
 	}
-	return &fairRun{e, stand}, stand.restart(ctx)
+	return &fairRun{e, simulator}, simulator.restart(ctx)
 }
 
-func (r *fairRun) close() error { return errors.Join(r.embedded.stop(), r.stand.close()) }
+func (r *fairRun) close() error { return errors.Join(r.embedded.stop(), r.simulator.close()) }
 
 // fairInput is charged fairCost.
 var fairInput = []byte(fmt.Sprintf(`{"messages":[{"role":"user","content":%s}],"max_tokens":200}`, quoted((fairCost-200-3)*4)))

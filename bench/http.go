@@ -51,11 +51,11 @@ share the other.`,
 	return t, nil
 }
 
-// service is a server in a process of its own, and the loopback model it calls.
+// service is a server in a process of its own, and the canned model it calls.
 type service struct {
 	*child
 	client
-	model   *loopback // nil: it calls another
+	model   *cannedModel // nil: it calls another
 	release func() error
 }
 

@@ -10,26 +10,27 @@ import (
 	"time"
 )
 
-// behaviour is what the loopback model does with a call.
+// behaviour is what the canned model does with a call.
 type behaviour struct {
 	hang  bool // never answer
 	delay time.Duration
 }
 
-// loopback is a model endpoint in this process that speaks chat completions: it reads the call and
-// sends an answer encoded beforehand, so that it costs as little as HTTP can.
-type loopback struct {
+// cannedModel is a model endpoint in this process that speaks chat completions. Unlike the model
+// simulator it parses nothing and sends an answer encoded beforehand, so it costs as little as
+// HTTP can.
+type cannedModel struct {
 	url      string
 	answered atomic.Int64
 	server   *http.Server
 }
 
-func startModel(how behaviour) (*loopback, error) {
+func startModel(how behaviour) (*cannedModel, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	m := &loopback{url: "http://" + listener.Addr().String()}
+	m := &cannedModel{url: "http://" + listener.Addr().String()}
 	answer := streamedAnswer()
 	m.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
@@ -50,13 +51,13 @@ func startModel(how behaviour) (*loopback, error) {
 	return m, nil
 }
 
-func (m *loopback) stop() { m.server.Close() }
+func (m *cannedModel) stop() { m.server.Close() }
 
 // streamedAnswer is a chat completion of eight tokens as server-sent events.
 func streamedAnswer() []byte {
 	var b bytes.Buffer
 	event := func(choice, usage string) {
-		fmt.Fprintf(&b, `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"loopback","choices":[%s],"usage":%s}`+"\n\n", choice, usage)
+		fmt.Fprintf(&b, `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"canned","choices":[%s],"usage":%s}`+"\n\n", choice, usage)
 	}
 	event(`{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}`, "null")
 	for _, token := range []string{"The", " answer", " of", " a", " model", " on", " this", " machine"} {

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/sleep"
-	"github.com/forebayhq/forebay/internal/standin"
 )
 
 const (
@@ -55,18 +55,18 @@ const (
 )
 
 type outageRun struct {
-	b       *bench
-	down    time.Duration
-	waiting int
-	quotas  []standinQuota
-	stand   *stand
-	server  *service
-	jobs    int // submitted
+	b         *bench
+	down      time.Duration
+	waiting   int
+	quotas    []simulatedQuota
+	simulator *simulator
+	server    *service
+	jobs      int // submitted
 }
 
 func (r *outageRun) start(ctx context.Context) (err error) {
-	r.quotas = []standinQuota{{name: "east", tokensPerMinute: outagePerMinute, phase: 20 * time.Second}, {name: "west", tokensPerMinute: outagePerMinute, phase: 50 * time.Second}}
-	if r.stand, err = startStandin(ctx, r.quotas...); err != nil {
+	r.quotas = []simulatedQuota{{name: "east", tokensPerMinute: outagePerMinute, phase: 20 * time.Second}, {name: "west", tokensPerMinute: outagePerMinute, phase: 50 * time.Second}}
+	if r.simulator, err = startSimulator(ctx, r.quotas...); err != nil {
 		return err
 	}
 	pg, err := r.b.postgres(ctx)
@@ -77,7 +77,7 @@ func (r *outageRun) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if r.server, err = startServing(ctx, at, 256, r.stand.configured(r.quotas[0]), r.stand.configured(r.quotas[1])); err != nil {
+	if r.server, err = startServing(ctx, at, 256, r.simulator.configured(r.quotas[0]), r.simulator.configured(r.quotas[1])); err != nil {
 		return errors.Join(err, at.release())
 	}
 	r.server.release = at.release
@@ -88,8 +88,8 @@ func (r *outageRun) close() (err error) {
 	if r.server != nil {
 		err = r.server.close()
 	}
-	if r.stand != nil {
-		err = errors.Join(err, r.stand.close())
+	if r.simulator != nil {
+		err = errors.Join(err, r.simulator.close())
 	}
 	return err
 }
@@ -98,8 +98,8 @@ func (r *outageRun) close() (err error) {
 var outageInput = json.RawMessage(fmt.Sprintf(`{"messages":[{"role":"user","content":%s}],"max_tokens":300}`, quoted((outageCost-300-3)*4)))
 
 // outageStats is both deployments together.
-func (r *outageRun) stats(ctx context.Context) (sum standin.Stats, err error) {
-	report, err := r.stand.stats(ctx)
+func (r *outageRun) stats(ctx context.Context) (sum modelsim.Stats, err error) {
+	report, err := r.simulator.stats(ctx)
 	for _, s := range report.Deployments {
 		sum.Calls += s.Calls
 		sum.Answered += s.Answered
@@ -195,10 +195,10 @@ func (r *outageRun) run(ctx context.Context, t *table) error {
 	if err := r.submit(ctx, r.waiting); err != nil {
 		return err
 	}
-	if err := r.stand.script(ctx, "", "[{outage: true}]", 1); err != nil {
+	if err := r.simulator.script(ctx, "", "[{outage: true}]", 1); err != nil {
 		return err
 	}
-	var first, last standin.Stats
+	var first, last modelsim.Stats
 	err := r.phase(ctx, t, outageDuring, func(ctx context.Context) (err error) {
 		if err = sleep.For(ctx, 5*time.Second); err == nil {
 			if first, err = r.stats(ctx); err == nil {
@@ -212,7 +212,7 @@ func (r *outageRun) run(ctx context.Context, t *table) error {
 	if err != nil {
 		return err
 	}
-	if err := r.stand.script(ctx, "", "none", 1); err != nil {
+	if err := r.simulator.script(ctx, "", "none", 1); err != nil {
 		return err
 	}
 	full, q, err := time.Duration(0), forebay.QueueInfo{}, error(nil)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	scripted "github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
@@ -20,8 +20,8 @@ const (
 	poisonGood     = 200
 	poisonPlaces   = 16
 	poisonAttempts = 3
-	poisonWords    = 5 // of a good answer, 200 ms apart
-	poisonPace     = 200 * time.Millisecond
+	poisonTokens   = 8           // of a good answer
+	poisonSpeed    = 10          // of these a second
 	poisonSilence  = time.Second // after which a call that hangs is given up
 	poisonPatience = 8 * time.Minute
 	// poisonAtOnce is how many cells run beside each other: their calls mostly wait.
@@ -31,13 +31,13 @@ const (
 // poisonKind is how the calls of a job always fail.
 type poisonKind struct {
 	name  string
-	reply scripted.Reply
+	reply modelsim.Reply
 }
 
 var poisonKinds = []poisonKind{
-	{"500", scripted.Reply{Status: http.StatusInternalServerError, Message: "no"}},
-	{"truncated", scripted.Reply{Body: []byte(`data: {"id":"x","object":"chat.completion.chunk","choices":[{"index":0,"del`)}},
-	{"timeout", scripted.Reply{Hang: true}},
+	{"500", modelsim.Reply{Status: http.StatusInternalServerError, Message: "no"}},
+	{"truncated", modelsim.Reply{Body: []byte(`data: {"id":"x","object":"chat.completion.chunk","choices":[{"index":0,"del`)}},
+	{"timeout", modelsim.Reply{Hang: true}},
 }
 
 // poison measures good jobs alone and beside jobs whose calls always fail.
@@ -48,7 +48,7 @@ func poison(ctx context.Context, b *bench) (table, error) {
 submitted alone, and once these are done the same number behind poisoned jobs, whose calls always fail: by a 500, by an answer that
 ends too soon, or by silence for %v. All are one tenant's, so no fair share helps. Each row has a server of its own; %d rows
 run at a time. Jobs have %d attempts, 1 s to 10 s apart. Ratio: time to the last good result, beside by alone. Not ended:
-jobs that were still live after %v.`, poisonPlaces, (poisonWords-1)*poisonPace, poisonGood, poisonSilence,
+jobs that were still live after %v.`, poisonPlaces, poisonTokens*time.Second/poisonSpeed, poisonGood, poisonSilence,
 			poisonAtOnce, poisonAttempts, poisonPatience),
 		columns: []string{"alone s", "beside s", "ratio", "good jobs without result", "not ended", "all ended after s", "most calls of one job"},
 	}
@@ -112,7 +112,7 @@ func (c *poisonCell) String() string {
 	return fmt.Sprintf("%d deployments, %d × %s", c.deployments, c.poisoned, c.kind.name)
 }
 
-func (c *poisonCell) answer(call scripted.Call) scripted.Reply {
+func (c *poisonCell) answer(call modelsim.Call) modelsim.Reply {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls[call.Marker]++
@@ -122,7 +122,7 @@ func (c *poisonCell) answer(call scripted.Call) scripted.Reply {
 	if c.calls[call.Marker] == 1 {
 		c.good++
 	}
-	return scripted.Reply{Text: strings.TrimSpace(strings.Repeat("word ", poisonWords)), Pace: poisonPace}
+	return modelsim.Reply{Text: strings.Repeat("word", poisonTokens)}
 }
 
 func (c *poisonCell) measure(ctx context.Context, b *bench) (measured sample, err error) {
@@ -134,7 +134,7 @@ func (c *poisonCell) measure(ctx context.Context, b *bench) (measured sample, er
 	defer func() { err = errors.Join(err, at.release()) }()
 	var deployments []server.Deployment
 	for i := range c.deployments {
-		model := scripted.Start(c.answer)
+		model := modelsim.StartTest(c.answer, func(d *modelsim.Deployment) { d.TokensPerSecond = poisonSpeed })
 		defer model.Close()
 		deployments = append(deployments, server.Deployment{Name: fmt.Sprintf("d%d", i), Provider: server.ProviderOpenAI,
 			Endpoint: model.URL(), Model: "m", IdleTimeout: poisonSilence})

@@ -86,7 +86,7 @@ const childVariable = "FOREBAY_BENCH_CHILD"
 
 // childSpec says what a child process is.
 type childSpec struct {
-	Role     string // "forebay", "bare", "idle", "orchestrations" or "standin"
+	Role     string // "forebay", "bare", "idle", "orchestrations" or "simulator"
 	Database string // forebay: as in server.Options
 	Blobs    string // forebay: its folder
 	Model    string // base URL of the model
@@ -94,7 +94,7 @@ type childSpec struct {
 	// Deployments of forebay that serve chat, in this order; none: one at Model.
 	Deployments []server.Deployment
 	Queue       server.Queue // forebay: its queue "default"
-	Standin     string       // standin: its deployments, as the file of "forebay sim" has them
+	Simulator   string       // simulator: its deployments, as the file of "forebay sim" has them
 }
 
 // child is a server in a process of its own, so that its memory and processor time are its own.

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/sleep"
-	"github.com/forebayhq/forebay/internal/standin"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -51,18 +51,18 @@ Wasted: tokens charged for calls without an answer. Faults: the reference script
 	}
 	scale := float64(minutes) / 2 / 60
 	r := quotaRun{b: b, jobs: makePrompts(7, int64(perMinute*(float64(minutes)+quotaShare)))}
-	var deployments []standinQuota
+	var deployments []simulatedQuota
 	for i := range contenders {
 		for _, faults := range []bool{false, true} {
-			q := standinQuota{name: fmt.Sprintf("d%d-%v", i, faults), tokensPerMinute: perMinute, estimateFactor: estimateFactor}
+			q := simulatedQuota{name: fmt.Sprintf("d%d-%v", i, faults), tokensPerMinute: perMinute, estimateFactor: estimateFactor}
 			deployments = append(deployments, q)
 			r.turns = append(r.turns, quotaTurn{quotaContender: contenders[i], quota: q, faults: faults})
 		}
 	}
-	if r.stand, err = startStandin(ctx, deployments...); err != nil {
+	if r.simulator, err = startSimulator(ctx, deployments...); err != nil {
 		return t, err
 	}
-	defer func() { err = errors.Join(err, r.stand.close()) }()
+	defer func() { err = errors.Join(err, r.simulator.close()) }()
 	if t.rows, err = r.all(ctx, scale); err != nil {
 		return t, err
 	}
@@ -88,16 +88,16 @@ type quotaContender struct {
 
 type quotaTurn struct {
 	quotaContender
-	quota    standinQuota
+	quota    simulatedQuota
 	faults   bool
 	services []*service
 }
 
 type quotaRun struct {
-	b     *bench
-	stand *stand
-	jobs  prompts
-	turns []quotaTurn
+	b         *bench
+	simulator *simulator
+	jobs      prompts
+	turns     []quotaTurn
 }
 
 // all runs everybody at the same time and returns a row for each.
@@ -118,12 +118,12 @@ func (r *quotaRun) all(ctx context.Context, scale float64) (rows []row, err erro
 	}
 	for _, turn := range r.turns {
 		if turn.faults {
-			if err := r.stand.script(ctx, turn.quota.name, "reference", scale); err != nil {
+			if err := r.simulator.script(ctx, turn.quota.name, "reference", scale); err != nil {
 				return nil, err
 			}
 		}
 	}
-	if err := r.stand.restart(ctx); err != nil {
+	if err := r.simulator.restart(ctx); err != nil {
 		return nil, err
 	}
 	begun := time.Now()
@@ -134,7 +134,7 @@ func (r *quotaRun) all(ctx context.Context, scale float64) (rows []row, err erro
 			if turn.run == nil {
 				failed[i], errs[i] = r.forebay(ctx, turn.services)
 			} else {
-				e := &endpoint{newClient(), r.stand.url + "/openai/deployments/" + turn.quota.name + "/chat/completions?api-version=2024-10-21",
+				e := &endpoint{newClient(), r.simulator.url + "/openai/deployments/" + turn.quota.name + "/chat/completions?api-version=2024-10-21",
 					turn.quota.tokensPerMinute, turn.quota.requestsPerMinute()}
 				failed[i], errs[i] = turn.run(ctx, e, r.jobs)
 				e.CloseIdleConnections()
@@ -146,16 +146,16 @@ func (r *quotaRun) all(ctx context.Context, scale float64) (rows []row, err erro
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	report, err := r.stand.stats(ctx)
+	report, err := r.simulator.stats(ctx)
 	if err != nil {
 		return nil, err
 	}
-	script, err := standin.NamedScript("reference")
+	script, err := modelsim.NamedScript("reference")
 	if err != nil {
 		return nil, err
 	}
 	for i, turn := range r.turns {
-		name, faults := turn.name+", clean", standin.Script(nil)
+		name, faults := turn.name+", clean", modelsim.Script(nil)
 		if turn.faults {
 			name, faults = turn.name+", faults", script.Scaled(scale)
 		}
@@ -174,7 +174,7 @@ func (r *quotaRun) all(ctx context.Context, scale float64) (rows []row, err erro
 }
 
 // start starts two servers on a database of their own.
-func (r *quotaRun) start(ctx context.Context, q standinQuota) (services []*service, err error) {
+func (r *quotaRun) start(ctx context.Context, q simulatedQuota) (services []*service, err error) {
 	pg, err := r.b.postgres(ctx)
 	if err != nil {
 		return nil, err
@@ -183,12 +183,12 @@ func (r *quotaRun) start(ctx context.Context, q standinQuota) (services []*servi
 	if err != nil {
 		return nil, err
 	}
-	first, err := startServing(ctx, at, workers, r.stand.configured(q))
+	first, err := startServing(ctx, at, workers, r.simulator.configured(q))
 	if err != nil {
 		return nil, errors.Join(err, at.release())
 	}
 	first.release = at.release // it closes last
-	second, err := startServing(ctx, at, workers, r.stand.configured(q))
+	second, err := startServing(ctx, at, workers, r.simulator.configured(q))
 	if err != nil {
 		return []*service{first}, err
 	}
@@ -263,7 +263,7 @@ func makePrompts(seed uint64, tokens int64) (p prompts) {
 }
 
 // fluidBound is how long the quota alone, flowing evenly, needs for so many tokens.
-func fluidBound(faults standin.Script, tokens int64, perMinute int) time.Duration {
+func fluidBound(faults modelsim.Script, tokens int64, perMinute int) time.Duration {
 	const step = 10 * time.Millisecond
 	left, at := float64(tokens), time.Duration(0)
 	for left > 0 {

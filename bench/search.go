@@ -14,7 +14,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/documents"
 	"github.com/forebayhq/forebay/internal/model"
-	"github.com/forebayhq/forebay/internal/model/sim"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/store"
 	"github.com/forebayhq/forebay/internal/vector"
@@ -101,7 +101,7 @@ func newLibrary(ctx context.Context, chunks, queries int) (*library, error) {
 		words := strings.Fields(some(1))
 		lib.queries = append(lib.queries, strings.Join(words[:min(len(words), 12)], " "))
 	}
-	provider, err := sim.New(sim.Options{Dimensions: searchDimensions})
+	provider, err := modelsim.NewProvider(modelsim.ProviderOptions{Dimensions: searchDimensions})
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func newLibrary(ctx context.Context, chunks, queries int) (*library, error) {
 	})
 }
 
-func embedAll(ctx context.Context, provider *sim.Provider, texts []string) (vectors [][]float32, err error) {
+func embedAll(ctx context.Context, provider *modelsim.Provider, texts []string) (vectors [][]float32, err error) {
 	for batch := range slices.Chunk(texts, 1000) {
 		made, err := provider.Embed(ctx, model.EmbedRequest{Inputs: batch})
 		if err != nil {

@@ -8,21 +8,21 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forebayhq/forebay/internal/standin"
+	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
 // windowKinds are the ways in which the deployments of this experiment count.
 var windowKinds = []struct {
 	name     string
-	kind     standin.Kind
+	kind     modelsim.Kind
 	requests int // a minute; 0: many
 	options  string
 }{
-	{name: "fixed minute", kind: standin.KindAzure},
-	{name: "rolling minute", kind: standin.KindRolling},
-	{name: "token bucket", kind: standin.KindOpenAI},
-	{name: "slices of ten seconds", kind: standin.KindAzure, options: ", token_slice: 10s"},
-	{name: "requests by the second", kind: standin.KindAzure, requests: 900, options: ", request_slice: 1s"},
+	{name: "fixed minute", kind: modelsim.KindAzure},
+	{name: "rolling minute", kind: modelsim.KindRolling},
+	{name: "token bucket", kind: modelsim.KindOpenAI},
+	{name: "slices of ten seconds", kind: modelsim.KindAzure, options: ", token_slice: 10s"},
+	{name: "requests by the second", kind: modelsim.KindAzure, requests: 900, options: ", request_slice: 1s"},
 }
 
 // windowCircumstances make each of them harder to use.
@@ -52,7 +52,7 @@ of the other client. Spent: others have used the whole quota before the start; n
 		var turns []windowTurn
 		for seed := range seeds {
 			for _, c := range windowCircumstances {
-				if strings.Contains(c.options, "spent") && kind.kind == standin.KindAzure {
+				if strings.Contains(c.options, "spent") && kind.kind == modelsim.KindAzure {
 					continue
 				}
 				share := 1.0
@@ -61,7 +61,7 @@ of the other client. Spent: others have used the whole quota before the start; n
 				}
 				turns = append(turns, windowTurn{
 					row: fmt.Sprintf("%s, %s, seed %d", kind.name, c.name, seed+1),
-					quota: standinQuota{name: fmt.Sprintf("d%d", len(turns)), tokensPerMinute: perMinute, kind: kind.kind, requests: kind.requests,
+					quota: simulatedQuota{name: fmt.Sprintf("d%d", len(turns)), tokensPerMinute: perMinute, kind: kind.kind, requests: kind.requests,
 						options: kind.options + c.options, phase: time.Duration(7+17*seed) * time.Second, estimateFactor: estimateFactor},
 					jobs: makePrompts(uint64(11+seed), int64(perMinute*(float64(minutes)+quotaShare)*share)),
 				})
@@ -88,17 +88,17 @@ of the other client. Spent: others have used the whole quota before the start; n
 
 type windowTurn struct {
 	row   string
-	quota standinQuota
+	quota simulatedQuota
 	jobs  prompts
 }
 
 // runWindows runs turns at the same time and returns a row for each.
 func runWindows(ctx context.Context, b *bench, turns []windowTurn) (rows []row, err error) {
-	var quotas []standinQuota
+	var quotas []simulatedQuota
 	for _, turn := range turns {
 		quotas = append(quotas, turn.quota)
 	}
-	s, err := startStandin(ctx, quotas...)
+	s, err := startSimulator(ctx, quotas...)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func runWindows(ctx context.Context, b *bench, turns []windowTurn) (rows []row, 
 		}
 	}()
 	for i, turn := range turns {
-		run := quotaRun{b: b, stand: s}
+		run := quotaRun{b: b, simulator: s}
 		if services[i], err = run.start(ctx, turn.quota); err != nil {
 			return nil, err
 		}
@@ -125,7 +125,7 @@ func runWindows(ctx context.Context, b *bench, turns []windowTurn) (rows []row, 
 	failed, errs, took := make([]int, len(turns)), make([]error, len(turns)), make([]time.Duration, len(turns))
 	for i, turn := range turns {
 		all.Go(func() {
-			run := quotaRun{b: b, stand: s, jobs: turn.jobs}
+			run := quotaRun{b: b, simulator: s, jobs: turn.jobs}
 			failed[i], errs[i] = run.forebay(ctx, services[i])
 			took[i] = time.Since(begun)
 		})

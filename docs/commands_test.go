@@ -361,7 +361,7 @@ func TestReadme(t *testing.T) {
 	)
 }
 
-// TestGuide follows the guide with a loopback endpoint in place of a provider's.
+// TestGuide follows the guide with a model simulator in place of a provider.
 func TestGuide(t *testing.T) {
 	t.Parallel()
 	p := newPage(t, map[string]string{

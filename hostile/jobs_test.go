@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
 // goodJobs are what the victim submits beside poisoned ones and beside a flood.
@@ -24,7 +24,7 @@ type callLog struct {
 	calls []string
 }
 
-func (l *callLog) note(c loopback.Call) string {
+func (l *callLog) note(c modelsim.Call) string {
 	who, _, _ := strings.Cut(c.Marker, "-")
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,7 +56,7 @@ func (l *callLog) count(who string) (n int) {
 func (s *Target) many(p Party, n int, prefix string, more map[string]any) {
 	s.Helper()
 	accepted, err := p.bulk(s.Context(), bulkLines(n, func(int) map[string]any {
-		line := map[string]any{"task": "chat", "input": loopback.Marked(unique(prefix), "please")}
+		line := map[string]any{"task": "chat", "input": modelsim.Marked(unique(prefix), "please")}
 		for k, v := range more {
 			line[k] = v
 		}
@@ -77,31 +77,31 @@ func (s *Target) finished(p Party, status forebay.Status) int {
 
 // Twelve jobs whose calls always fail hold up no other tenant's, and all of them end.
 func TestPoisonedJobs(t *testing.T) {
-	for name, reply := range map[string]func(loopback.Call) loopback.Reply{
-		"500": func(loopback.Call) loopback.Reply {
-			return loopback.Reply{Status: http.StatusInternalServerError, Message: "no"}
+	for name, reply := range map[string]func(modelsim.Call) modelsim.Reply{
+		"500": func(modelsim.Call) modelsim.Reply {
+			return modelsim.Reply{Status: http.StatusInternalServerError, Message: "no"}
 		},
-		"truncated": func(c loopback.Call) loopback.Reply {
+		"truncated": func(c modelsim.Call) modelsim.Reply {
 			if c.Stream {
-				return loopback.Reply{Body: []byte(`data: {"id":"x","object":"chat.completion.chunk","choices":[{"index":0,"del`)}
+				return modelsim.Reply{Body: []byte(`data: {"id":"x","object":"chat.completion.chunk","choices":[{"index":0,"del`)}
 			}
-			return loopback.Reply{Body: []byte(`{"id":"x","object":"chat.completion","choices":[{"index":0,"mess`)}
+			return modelsim.Reply{Body: []byte(`{"id":"x","object":"chat.completion","choices":[{"index":0,"mess`)}
 		},
 	} {
 		t.Run(name, func(t *testing.T) { onEngines(t, func(t *testing.T, postgres bool) { poisoned(t, postgres, reply) }) })
 	}
 }
 
-func poisoned(t *testing.T, postgres bool, reply func(loopback.Call) loopback.Reply) {
+func poisoned(t *testing.T, postgres bool, reply func(modelsim.Call) modelsim.Reply) {
 	var log callLog
 	takes := size(480*time.Millisecond, 30*time.Millisecond)
 	target := Start(t, TargetOptions{Postgres: postgres, Config: settings{"queues": settings{"default": settings{
 		"concurrency": 8, "retry": settings{"policy": "fixed", "first": "200ms", "max": "1s", "attempts": size(5, 2)}}}},
-		Model: func(c loopback.Call) loopback.Reply {
+		Model: func(c modelsim.Call) modelsim.Reply {
 			if log.note(c) == "poison" {
 				return reply(c)
 			}
-			return loopback.Reply{Delay: takes}
+			return modelsim.Reply{Delay: takes}
 		}})
 	goodLimit, poisonedLimit := size(patience, 20*time.Second), size(5*patience, 30*time.Second)
 	good := func() time.Duration {
@@ -133,11 +133,11 @@ func poisoned(t *testing.T, postgres bool, reply func(loopback.Call) loopback.Re
 func TestTrickleOfPoison(t *testing.T) {
 	onEngines(t, func(t *testing.T, postgres bool) {
 		var log callLog
-		target := Start(t, TargetOptions{Postgres: postgres, Model: func(c loopback.Call) loopback.Reply {
+		target := Start(t, TargetOptions{Postgres: postgres, Model: func(c modelsim.Call) modelsim.Reply {
 			if log.note(c) == "poison" {
-				return loopback.Reply{Status: http.StatusInternalServerError, Message: "no"}
+				return modelsim.Reply{Status: http.StatusInternalServerError, Message: "no"}
 			}
-			return loopback.Reply{Delay: 100 * time.Millisecond}
+			return modelsim.Reply{Delay: 100 * time.Millisecond}
 		}})
 		const perSecond = 10
 		length := size(30*time.Second, 5*time.Second)
@@ -151,7 +151,7 @@ func TestTrickleOfPoison(t *testing.T) {
 			defer pace.Stop()
 			for trickle.Err() == nil {
 				target.attacker().call(trickle, http.MethodPost, "/v1/jobs",
-					forebay.SubmitRequest{Task: "chat", Input: text(loopback.Marked(unique("poison"), "please"))})
+					forebay.SubmitRequest{Task: "chat", Input: text(modelsim.Marked(unique("poison"), "please"))})
 				select {
 				case <-pace.C:
 				case <-trickle.Done():
@@ -186,7 +186,7 @@ func TestWeights(t *testing.T) {
 		reportTest(t)
 		var log callLog
 		target := Start(t, TargetOptions{Postgres: postgres, Config: settings{"queues": settings{"default": settings{"concurrency": 4}}},
-			Model: func(c loopback.Call) loopback.Reply { log.note(c); return loopback.Reply{Delay: 10 * time.Millisecond} }})
+			Model: func(c modelsim.Call) modelsim.Reply { log.note(c); return modelsim.Reply{Delay: 10 * time.Millisecond} }})
 		backlog := size(20_000, 4_000)
 		target.admin().must(t, "POST", "/v1/tenants/"+attackerTenant+"/pause", nil, nil)
 		for range backlog / 1000 {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
 // One key has the server hold much of what is large.
@@ -115,21 +115,21 @@ func drip(ctx context.Context, s *Scene) Answer {
 const largeBytes = 9 << 20
 
 // largeAnswers answers with 9 MiB where it is asked to, and refuses for good where it is asked to.
-func largeAnswers(c loopback.Call) loopback.Reply {
+func largeAnswers(c modelsim.Call) modelsim.Reply {
 	switch c.Marker {
 	case "large":
-		return loopback.Reply{Text: strings.Repeat("answer. ", largeBytes/8)}
+		return modelsim.Reply{Text: strings.Repeat("answer. ", largeBytes/8)}
 	case "refused":
-		return loopback.Reply{Status: http.StatusBadRequest, Code: "content_filter", Message: "no"}
+		return modelsim.Reply{Status: http.StatusBadRequest, Code: "content_filter", Message: "no"}
 	}
-	return loopback.Reply{Delay: 2 * time.Millisecond}
+	return modelsim.Reply{Delay: 2 * time.Millisecond}
 }
 
 // largePayloads makes a result, a dead letter and a queue of messages, of 9 MiB each.
 func largePayloads(t *Target) map[string]string {
 	p := t.attacker()
-	large := p.submit(t, forebay.SubmitRequest{Task: "chat", Input: text(loopback.Marked("large", ""))})
-	refused := p.submit(t, forebay.SubmitRequest{Task: "chat", Input: text(loopback.Marked("refused", strings.Repeat("input. ", largeBytes/7)))})
+	large := p.submit(t, forebay.SubmitRequest{Task: "chat", Input: text(modelsim.Marked("large", ""))})
+	refused := p.submit(t, forebay.SubmitRequest{Task: "chat", Input: text(modelsim.Marked("refused", strings.Repeat("input. ", largeBytes/7)))})
 	p.must(t, "PUT", "/v1/queues/large", struct{}{}, nil)
 	for range 9 {
 		p.must(t, "POST", "/v1/queues/large/messages", map[string]any{"body": strings.Repeat("m", 1000<<10)}, nil)

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
 // Whatever the server writes is its owner's only, however open the umask is.
@@ -169,15 +169,15 @@ func TestFunctionThatEchoes(t *testing.T) {
 func TestTerminalOutput(t *testing.T) {
 	reportTest(t)
 	const evil = "\x1b[2J\x1b]0;title\a\u202etxt.exe\u2066\u009b31m"
-	target := Start(t, TargetOptions{Model: func(c loopback.Call) loopback.Reply {
+	target := Start(t, TargetOptions{Model: func(c modelsim.Call) modelsim.Reply {
 		if c.Marker == "refuse" {
-			return loopback.Reply{Status: http.StatusBadRequest, Code: "content_filter", Message: evil}
+			return modelsim.Reply{Status: http.StatusBadRequest, Code: "content_filter", Message: evil}
 		}
-		return loopback.Reply{Text: evil}
+		return modelsim.Reply{Text: evil}
 	}})
 	p := target.attacker()
 	good := p.submit(t, forebay.SubmitRequest{Task: "chat", Input: text("x"), Metadata: map[string]string{"note": "a\u202eb"}})
-	bad := p.submit(t, forebay.SubmitRequest{Task: "chat", Input: text(loopback.Marked("refuse", evil))})
+	bad := p.submit(t, forebay.SubmitRequest{Task: "chat", Input: text(modelsim.Marked("refuse", evil))})
 	p.ended(t, good.ID)
 	p.ended(t, bad.ID)
 	for _, args := range [][]string{

@@ -25,7 +25,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
@@ -53,7 +53,7 @@ type settings map[string]any
 type TargetOptions struct {
 	Postgres  bool
 	Config    settings                           // replaces parts of the base configuration
-	Model     func(loopback.Call) loopback.Reply // nil: every call is answered after 2 ms
+	Model     func(modelsim.Call) modelsim.Reply // nil: every call is answered after 2 ms
 	OpenFiles int                                // ulimit -n; 0: the machine's
 	Sources   bool                               // documents may be added from the folder Sources
 }
@@ -63,7 +63,7 @@ type Target struct {
 	testing.TB
 	URL, GRPC string
 	Keys      Keys
-	Model     *loopback.Server
+	Model     *modelsim.TestServer
 	Dir       string // holds the database and its files
 
 	database string
@@ -78,9 +78,9 @@ func Start(t testing.TB, o TargetOptions) *Target {
 	s := &Target{TB: t, Dir: t.TempDir(), exited: make(chan struct{}), log: &tail{}}
 	script := o.Model
 	if script == nil {
-		script = func(loopback.Call) loopback.Reply { return loopback.Reply{Delay: 2 * time.Millisecond} }
+		script = func(modelsim.Call) modelsim.Reply { return modelsim.Reply{Delay: 2 * time.Millisecond} }
 	}
-	s.Model = loopback.Start(script)
+	s.Model = modelsim.StartTest(script)
 	t.Cleanup(s.Model.Close)
 	if err := s.makeDatabase(o.Postgres); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
 // Victim submits jobs at a steady pace, whatever the answers take, and remembers each.
@@ -108,7 +108,7 @@ func (v *Victim) submit(ctx context.Context, marker, filler string) bool {
 		tries = 3
 	}
 	for range tries {
-		got = v.target.victim().call(ctx, http.MethodPost, "/v1/jobs", forebay.SubmitRequest{Task: "chat", Input: text(loopback.Marked(marker, filler))})
+		got = v.target.victim().call(ctx, http.MethodPost, "/v1/jobs", forebay.SubmitRequest{Task: "chat", Input: text(modelsim.Marked(marker, filler))})
 		if got.Err == nil {
 			break
 		}

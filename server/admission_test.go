@@ -14,14 +14,14 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
-	"github.com/forebayhq/forebay/internal/standin"
 	"github.com/forebayhq/forebay/server"
 )
 
 // metered is a model endpoint with a real quota, and what it was sent when.
 type metered struct {
-	*standin.Server
+	*modelsim.Server
 	url     string
 	key     string              // that is sent to it
 	doors   map[string]*metered // others at this address, by their keys
@@ -46,27 +46,27 @@ const (
 
 func startMetered(t *testing.T, names ...string) *metered {
 	t.Helper()
-	return startModel(t, func(*standin.Deployment) {}, names...)
+	return startModel(t, func(*modelsim.Deployment) {}, names...)
 }
 
 // startStrict is startMetered for a model that enforces its quota within seconds, and tells nothing of it but with a refusal.
 func startStrict(t *testing.T, names ...string) *metered {
 	t.Helper()
-	return startModel(t, func(d *standin.Deployment) {
-		d.Kind, d.Burst, d.Headers = standin.KindBucket, standin.Duration(strictSeconds*time.Second), standin.HeadersRetryAfter
+	return startModel(t, func(d *modelsim.Deployment) {
+		d.Kind, d.Burst, d.Headers = modelsim.KindBucket, modelsim.Duration(strictSeconds*time.Second), modelsim.HeadersRetryAfter
 	}, names...)
 }
 
-func startModel(t *testing.T, change func(*standin.Deployment), names ...string) *metered {
+func startModel(t *testing.T, change func(*modelsim.Deployment), names ...string) *metered {
 	t.Helper()
-	var o standin.Options
+	var o modelsim.ServerOptions
 	for _, name := range names {
-		d := standin.DefaultDeployment()
-		d.Name, d.TokensPerMinute, d.Phase, d.FirstToken, d.TokensPerSecond = name, meteredTokens, 0, standin.Duration(10*time.Millisecond), 0
+		d := modelsim.DefaultDeployment()
+		d.Name, d.TokensPerMinute, d.Phase, d.FirstToken, d.TokensPerSecond = name, meteredTokens, 0, modelsim.Duration(10*time.Millisecond), 0
 		change(&d)
 		o.Deployments = append(o.Deployments, d)
 	}
-	s, err := standin.New(o, nil)
+	s, err := modelsim.NewServer(o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +270,7 @@ func TestOneLedgerForAllProcesses(t *testing.T) {
 	}
 	model.checkPace(t)
 	st := model.Stats().Deployments["east"]
-	if refused := st.Throttled[standin.Tokens] + st.Throttled[standin.Requests]; refused > 0 || st.Calls > int64(jobs+lost) || st.HighestRolling > meteredTokens {
+	if refused := st.Throttled[modelsim.Tokens] + st.Throttled[modelsim.Requests]; refused > 0 || st.Calls > int64(jobs+lost) || st.HighestRolling > meteredTokens {
 		t.Errorf("with %d attempts lost the model saw %+v", lost, st)
 	}
 	if lost > o.Queue.Concurrency {

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
@@ -28,7 +28,7 @@ func TestBacklogIsNoStampede(t *testing.T) {
 	const jobs, places = 300, 6
 	var calls atomic.Int32
 	together := make(chan struct{})
-	model := loopback.Start(func(loopback.Call) loopback.Reply {
+	model := modelsim.StartTest(func(modelsim.Call) modelsim.Reply {
 		n := calls.Add(1)
 		if n == places {
 			close(together)
@@ -39,12 +39,12 @@ func TestBacklogIsNoStampede(t *testing.T) {
 			case <-time.After(30 * time.Second):
 			}
 		}
-		return loopback.Reply{Delay: 20 * time.Millisecond}
+		return modelsim.Reply{Delay: 20 * time.Millisecond}
 	})
 	t.Cleanup(model.Close)
 	opts := server.Options{
 		Database:    "sqlite:" + filepath.Join(t.TempDir(), "forebay.db"),
-		Deployments: []server.Deployment{loopbackDeployment(model)},
+		Deployments: []server.Deployment{simulatedDeployment(model)},
 		Queues:      map[string]server.Queue{forebay.DefaultQueue: {Concurrency: places}},
 	}
 	before, err := server.New(opts)
@@ -53,7 +53,7 @@ func TestBacklogIsNoStampede(t *testing.T) {
 	}
 	var ids []string
 	for i := range jobs {
-		ids = append(ids, submit(t, before, "chat", loopback.Marked(fmt.Sprint("backlog-", i), "say something")).ID)
+		ids = append(ids, submit(t, before, "chat", modelsim.Marked(fmt.Sprint("backlog-", i), "say something")).ID)
 	}
 	if err := before.Close(); err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestBacklogIsNoStampede(t *testing.T) {
 			t.Errorf("%s after %d calls", job.Status, model.Calls(fmt.Sprint("backlog-", i)))
 		}
 	}
-	if peak := model.Stats().Peak; peak != places {
+	if peak := model.Stats().PeakInFlight; peak != places {
 		t.Errorf("%d calls at once; the queue has %d places", peak, places)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/server"
 )
@@ -45,8 +45,9 @@ func TestBudgetHoldsThroughCrashes(t *testing.T) {
 const (
 	spenderJobs   = 1000
 	spenderFits   = 300
-	spenderWords  = 10 // of a prompt; and of an answer
-	spenderCost   = 2 * spenderWords * spenderPrice
+	spenderWords  = 10      // of a prompt; and of an answer
+	spenderTokens = 16 + 13 // that the model counts: of a prompt and of its answer
+	spenderCost   = spenderTokens * spenderPrice
 	spenderPrice  = forebay.Dollar / 1000 // of a token
 	spenderBudget = spenderFits * spenderCost
 )
@@ -56,7 +57,7 @@ type spender struct {
 	*testing.T
 	options childOptions
 	workers int
-	model   *loopback.Server
+	model   *modelsim.TestServer
 	billed  atomic.Int64 // tokens
 	running []*process
 	front   atomic.Pointer[client.Client]
@@ -65,9 +66,9 @@ type spender struct {
 
 func newSpender(t *testing.T) *spender {
 	b := &spender{T: t}
-	b.model = loopback.Start(func(call loopback.Call) loopback.Reply {
-		b.billed.Add(2 * spenderWords)
-		r := loopback.Reply{Delay: 20 * time.Millisecond, Text: strings.TrimSpace(strings.Repeat("word ", spenderWords))}
+	b.model = modelsim.StartTest(func(call modelsim.Call) modelsim.Reply {
+		b.billed.Add(spenderTokens)
+		r := modelsim.Reply{Delay: 20 * time.Millisecond, Text: strings.TrimSpace(strings.Repeat("word ", spenderWords))}
 		n, err := strconv.Atoi(call.Marker)
 		if err == nil && n%50 == 7 && call.Number == 1 {
 			r.Body = []byte(`{"choices":[{"index":0,"mess`) // and no more: what it used nobody tells
@@ -91,7 +92,7 @@ func (b *spender) run() {
 	var others sync.WaitGroup
 	others.Go(func() { b.cancelSome() })
 	for _, calls := range []int{40, 90, 140} {
-		if err := b.model.Await(b.Context(), func(s loopback.Stats) bool { return s.Calls >= calls }); err != nil {
+		if err := b.model.Await(b.Context(), func(s modelsim.Stats) bool { return int(s.Calls) >= calls }); err != nil {
 			b.Fatal(err)
 		}
 		b.killCaller(calls)
@@ -205,7 +206,7 @@ func (b *spender) cancelSome() {
 		ctx, cancel := context.WithTimeout(b.Context(), time.Second)
 		_, _ = b.api().Cancel(ctx, b.jobs[n])
 		cancel()
-		if err := b.model.Await(b.Context(), func(s loopback.Stats) bool { return s.Calls >= n/5 }); err != nil {
+		if err := b.model.Await(b.Context(), func(s modelsim.Stats) bool { return int(s.Calls) >= n/5 }); err != nil {
 			return
 		}
 	}

@@ -13,31 +13,31 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/server"
 )
 
-// startOn runs a server whose models are a loopback endpoint with that script.
-func startOn(t *testing.T, script func(loopback.Call) loopback.Reply, queue server.Queue) (remote, *loopback.Server) {
+// startOn runs a server whose model is a simulator that decides so.
+func startOn(t *testing.T, script func(modelsim.Call) modelsim.Reply, queue server.Queue) (remote, *modelsim.TestServer) {
 	t.Helper()
-	model := loopback.Start(script)
+	model := modelsim.StartTest(script)
 	t.Cleanup(model.Close)
 	s := start(t, server.Options{
-		Deployments:     []server.Deployment{loopbackDeployment(model)},
+		Deployments:     []server.Deployment{simulatedDeployment(model)},
 		Queues:          map[string]server.Queue{forebay.DefaultQueue: queue},
 		ShutdownTimeout: 10 * time.Millisecond,
 	})
 	return over(t, s), model
 }
 
-func loopbackDeployment(model *loopback.Server) server.Deployment {
-	return server.Deployment{Name: "loopback", Provider: server.ProviderOpenAI, Endpoint: model.URL(), Model: "test"}
+func simulatedDeployment(model *modelsim.TestServer) server.Deployment {
+	return server.Deployment{Name: "simulated", Provider: server.ProviderOpenAI, Endpoint: model.URL(), Model: "test"}
 }
 
 // send submits a chat whose calls are counted under the marker.
 func (r remote) send(t *testing.T, marker string, fields ...map[string]any) forebay.Job {
 	t.Helper()
-	req := chat(loopback.Marked(marker, "say something"))
+	req := chat(modelsim.Marked(marker, "say something"))
 	for _, more := range fields {
 		for name, value := range more {
 			req[name] = value
@@ -79,20 +79,20 @@ func (r remote) setAside(t *testing.T, subqueue string) []forebay.SetAsideJob {
 	return page.Items
 }
 
-func awaitModel(t *testing.T, model *loopback.Server, wanted func(loopback.Stats) bool) {
+func awaitModel(t *testing.T, model *modelsim.TestServer, wanted func(modelsim.Stats) bool) {
 	t.Helper()
 	if err := model.Await(t.Context(), wanted); err != nil {
 		t.Fatalf("the model saw only %+v: %s", model.Stats(), err)
 	}
 }
 
-func inFlight(n int) func(loopback.Stats) bool {
-	return func(s loopback.Stats) bool { return s.InFlight == n }
+func inFlight(n int) func(modelsim.Stats) bool {
+	return func(s modelsim.Stats) bool { return s.InFlight == n }
 }
 
 func TestCallLongerThanItsLockRunsOnce(t *testing.T) {
 	t.Parallel()
-	s, model := startOn(t, func(loopback.Call) loopback.Reply { return loopback.Reply{Delay: 10500 * time.Millisecond} },
+	s, model := startOn(t, func(modelsim.Call) modelsim.Reply { return modelsim.Reply{Delay: 10500 * time.Millisecond} },
 		server.Queue{LockDuration: 5 * time.Second})
 	sent := s.send(t, "long")
 	job, attempts := s.mustAwait(t, sent.ID)
@@ -106,7 +106,7 @@ func TestCallLongerThanItsLockRunsOnce(t *testing.T) {
 
 func TestCancelAbortsTheCallInFlight(t *testing.T) {
 	t.Parallel()
-	s, model := startOn(t, func(c loopback.Call) loopback.Reply { return loopback.Reply{Hang: c.Marker == "hangs"} },
+	s, model := startOn(t, func(c modelsim.Call) modelsim.Reply { return modelsim.Reply{Hang: c.Marker == "hangs"} },
 		server.Queue{Concurrency: 1})
 	job := s.send(t, "hangs")
 	awaitModel(t, model, inFlight(1))
@@ -114,7 +114,7 @@ func TestCancelAbortsTheCallInFlight(t *testing.T) {
 	if _, err := s.cancel(t, job.ID); err != nil {
 		t.Fatal(err)
 	}
-	awaitModel(t, model, func(st loopback.Stats) bool { return st.Disconnects == 1 })
+	awaitModel(t, model, func(st modelsim.Stats) bool { return st.Gone == 1 })
 	job, attempts := s.mustAwait(t, job.ID)
 	if job.Status != forebay.StatusCancelled || job.Result != nil && string(job.Result) != "null" || len(attempts) != 1 {
 		t.Fatalf("%s with the result %s and %v", job.Status, job.Result, outcomes(attempts))
@@ -122,7 +122,7 @@ func TestCancelAbortsTheCallInFlight(t *testing.T) {
 	// The deployment is known once the aborted call has returned.
 	eventually(t, time.Minute, func() error {
 		_, attempts = s.mustAwait(t, job.ID)
-		if attempts[0].Outcome != forebay.OutcomeCancelled || attempts[0].Deployment != "loopback" {
+		if attempts[0].Outcome != forebay.OutcomeCancelled || attempts[0].Deployment != "simulated" {
 			return fmt.Errorf("the attempt is %+v", attempts[0])
 		}
 		return nil
@@ -142,8 +142,8 @@ func TestCancelAbortsTheCallInFlight(t *testing.T) {
 
 func TestCancelBeforeTheCall(t *testing.T) {
 	t.Parallel()
-	s, model := startOn(t, func(c loopback.Call) loopback.Reply {
-		return loopback.Reply{Hang: c.Marker == "hangs", Status: map[bool]int{true: 500}[c.Marker == "retries"]}
+	s, model := startOn(t, func(c modelsim.Call) modelsim.Reply {
+		return modelsim.Reply{Hang: c.Marker == "hangs", Status: map[bool]int{true: 500}[c.Marker == "retries"]}
 	}, server.Queue{Concurrency: 1, Retry: server.Retry{Policy: "fixed", First: time.Hour, Max: time.Hour}})
 	retrying := s.send(t, "retries")
 	eventually(t, time.Minute, func() error {
@@ -179,11 +179,11 @@ func TestThrottledJobsWaitUncharged(t *testing.T) {
 	t.Parallel()
 	const jobs, places = 24, 8
 	over := sync.OnceValue(func() time.Time { return time.Now().Add(2500 * time.Millisecond) })
-	s, model := startOn(t, func(loopback.Call) loopback.Reply {
+	s, model := startOn(t, func(modelsim.Call) modelsim.Reply {
 		if time.Now().Before(over()) {
-			return loopback.Reply{Status: http.StatusTooManyRequests, RetryAfter: time.Second}
+			return modelsim.Reply{Status: http.StatusTooManyRequests, RetryAfter: time.Second}
 		}
-		return loopback.Reply{}
+		return modelsim.Reply{}
 	}, server.Queue{Concurrency: places, MaxDeliveryCount: 1, Retry: server.Retry{Attempts: 1}})
 	var sent []forebay.Job
 	for i := range jobs {
@@ -214,7 +214,7 @@ func TestThrottledJobsWaitUncharged(t *testing.T) {
 func TestEachAttemptIsOneCall(t *testing.T) {
 	t.Parallel()
 	const jobs, attemptsEach = 3, 3
-	s, model := startOn(t, func(loopback.Call) loopback.Reply { return loopback.Reply{Status: http.StatusInternalServerError} },
+	s, model := startOn(t, func(modelsim.Call) modelsim.Reply { return modelsim.Reply{Status: http.StatusInternalServerError} },
 		server.Queue{Retry: server.Retry{First: 10 * time.Millisecond, Attempts: attemptsEach, Concurrency: 8}})
 	var sent []forebay.Job
 	for i := range jobs {
@@ -236,7 +236,7 @@ func TestEachAttemptIsOneCall(t *testing.T) {
 	if len(letters) != jobs {
 		t.Fatalf("%d dead letters", len(letters))
 	}
-	model.Script(nil)
+	model.Decide(nil)
 	redriveTwice(t, s, jobs)
 	for i, job := range sent {
 		job, attempts := s.mustAwait(t, job.ID)
@@ -251,12 +251,12 @@ func TestEachAttemptIsOneCall(t *testing.T) {
 func TestFailuresOfADeploymentChargeNoAttempts(t *testing.T) {
 	t.Parallel()
 	const failing = 10
-	s, _ := startOn(t, func(c loopback.Call) loopback.Reply {
+	s, _ := startOn(t, func(c modelsim.Call) modelsim.Reply {
 		first := strings.HasPrefix(c.Marker, "once-") && c.Number == 1
 		if first || strings.HasPrefix(c.Marker, "thrice-") && c.Number <= 3 {
-			return loopback.Reply{Status: http.StatusInternalServerError}
+			return modelsim.Reply{Status: http.StatusInternalServerError}
 		}
-		return loopback.Reply{}
+		return modelsim.Reply{}
 	}, server.Queue{Retry: server.Retry{First: time.Millisecond, Attempts: 2}})
 	if job, attempts := s.mustAwait(t, s.send(t, "thrice-alone").ID); job.Status != forebay.StatusFailed || job.Attempt != 2 || len(attempts) != 2 {
 		t.Fatalf("before others failed: %s, attempt %d, attempts %v", job.Status, job.Attempt, outcomes(attempts))
@@ -296,11 +296,11 @@ func redriveTwice(t *testing.T, s remote, want int) {
 
 func TestRetryAfterIsHonoured(t *testing.T) {
 	t.Parallel()
-	s, model := startOn(t, func(c loopback.Call) loopback.Reply {
+	s, model := startOn(t, func(c modelsim.Call) modelsim.Reply {
 		if c.Number == 1 {
-			return loopback.Reply{Status: http.StatusServiceUnavailable, RetryAfter: 2 * time.Second}
+			return modelsim.Reply{Status: http.StatusServiceUnavailable, RetryAfter: 2 * time.Second}
 		}
-		return loopback.Reply{}
+		return modelsim.Reply{}
 	}, server.Queue{Retry: server.Retry{First: time.Millisecond}})
 	job, attempts := s.mustAwait(t, s.send(t, "later").ID)
 	began := model.Began("later")
@@ -316,15 +316,15 @@ func TestPermanentFailuresAreCalledOnce(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		onFailure, subqueue string
-		reply               loopback.Reply
+		reply               modelsim.Reply
 		code                string
 	}{
-		{server.OnFailureDeadLetter, "dead-letters", loopback.Reply{Status: 400}, "bad_request"},
-		{server.OnFailureDeadLetter, "dead-letters", loopback.Reply{Status: 400, Code: "content_filter"}, "content_filter"},
-		{server.OnFailureQuarantine, "quarantine", loopback.Reply{Status: 400, Code: "content_filter"}, "content_filter"},
-		{server.OnFailureQuarantine, "quarantine", loopback.Reply{Status: 403}, "unauthorized"},
+		{server.OnFailureDeadLetter, "dead-letters", modelsim.Reply{Status: 400}, "bad_request"},
+		{server.OnFailureDeadLetter, "dead-letters", modelsim.Reply{Status: 400, Code: "content_filter"}, "content_filter"},
+		{server.OnFailureQuarantine, "quarantine", modelsim.Reply{Status: 400, Code: "content_filter"}, "content_filter"},
+		{server.OnFailureQuarantine, "quarantine", modelsim.Reply{Status: 403}, "unauthorized"},
 	} {
-		s, model := startOn(t, func(loopback.Call) loopback.Reply { return c.reply },
+		s, model := startOn(t, func(modelsim.Call) modelsim.Reply { return c.reply },
 			server.Queue{OnFailure: c.onFailure, Retry: server.Retry{First: time.Millisecond}})
 		job, attempts := s.mustAwait(t, s.send(t, "permanent").ID)
 		if job.Status != forebay.StatusFailed || job.Error == nil || job.Error.Code != c.code || model.Calls("permanent") != 1 || len(attempts) != 1 {
@@ -345,7 +345,7 @@ func TestPermanentFailuresAreCalledOnce(t *testing.T) {
 func TestAnyBytesAreStored(t *testing.T) {
 	t.Parallel()
 	huge := strings.Repeat("huge \x00 answer \"\\ ", 100_000)
-	replies := map[string]loopback.Reply{
+	replies := map[string]modelsim.Reply{
 		"nul":       {Text: "before \x00 after"},
 		"invalid":   {Text: "before \xff\xc3 after"},
 		"huge":      {Text: huge},
@@ -355,7 +355,7 @@ func TestAnyBytesAreStored(t *testing.T) {
 		"cut":       {Body: []byte("data: {\"choices\":[{\"delta\":{\"content\":\"half\"}}]}\n\n")},
 		"complains": {Status: 400, Message: "nul \x00 and \xff\xfe invalid", Code: "strange\x00code"},
 	}
-	s, model := startOn(t, func(c loopback.Call) loopback.Reply { return replies[c.Marker] },
+	s, model := startOn(t, func(c modelsim.Call) modelsim.Reply { return replies[c.Marker] },
 		server.Queue{Retry: server.Retry{First: time.Millisecond, Attempts: 2}})
 	for marker, want := range map[string]struct {
 		text, code string

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/server"
 )
@@ -99,21 +99,21 @@ func (b *errorBodies) call(t *testing.T, method, address, key string, body io.Re
 }
 
 func testCanaries(t *testing.T, database string, disturb func()) {
-	model := loopback.Start(func(c loopback.Call) loopback.Reply {
+	model := modelsim.StartTest(func(c modelsim.Call) modelsim.Reply {
 		repeated := "you said " + c.Prompt + " with the key " + canaryModelKey
 		switch kind, _, _ := strings.Cut(c.Marker, "-"); {
 		case kind == "broken" && c.Number == 1:
-			return loopback.Reply{Status: http.StatusInternalServerError, Message: repeated}
+			return modelsim.Reply{Status: http.StatusInternalServerError, Message: repeated}
 		case kind == "bad":
-			return loopback.Reply{Status: http.StatusBadRequest, Code: "nonsense", Message: repeated}
+			return modelsim.Reply{Status: http.StatusBadRequest, Code: "nonsense", Message: repeated}
 		case kind == "locked":
-			return loopback.Reply{Status: http.StatusForbidden, Message: repeated}
+			return modelsim.Reply{Status: http.StatusForbidden, Message: repeated}
 		case kind == "garbled":
-			return loopback.Reply{Body: []byte(`data: {"choices":"` + canaryOutput + `"}` + "\n\n")}
+			return modelsim.Reply{Body: []byte(`data: {"choices":"` + canaryOutput + `"}` + "\n\n")}
 		case kind == "hang":
-			return loopback.Reply{Hang: true}
+			return modelsim.Reply{Hang: true}
 		}
-		return loopback.Reply{Text: canaryOutput + " and more"}
+		return modelsim.Reply{Text: canaryOutput + " and more"}
 	})
 	t.Cleanup(model.Close)
 	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -131,7 +131,7 @@ func testCanaries(t *testing.T, database string, disturb func()) {
 	}))
 	t.Cleanup(hook.Close)
 	to := startCollector(t)
-	deployment := loopbackDeployment(model)
+	deployment := simulatedDeployment(model)
 	deployment.APIKey = canaryModelKey
 	s := startWatched(t, to, server.Options{
 		Database: database, Deployments: []server.Deployment{deployment}, Queues: quick, ShutdownTimeout: 10 * time.Millisecond,
@@ -198,13 +198,13 @@ func testCanaries(t *testing.T, database string, disturb func()) {
 		}
 	}
 	for _, marker := range []string{"good-1", "broken-1", "bad-1", "locked-1", "garbled-1"} {
-		wait(submit("chat", loopback.Marked(marker, canaryPrompt)))
+		wait(submit("chat", modelsim.Marked(marker, canaryPrompt)))
 	}
 	for _, task := range []string{"echo", "panics", "fails", "errs"} {
 		wait(submit(task, canaryPrompt))
 	}
-	hanging := submit("chat", loopback.Marked("hang-1", canaryPrompt))
-	if err := model.Await(t.Context(), func(st loopback.Stats) bool { return st.InFlight == 1 }); err != nil {
+	hanging := submit("chat", modelsim.Marked("hang-1", canaryPrompt))
+	if err := model.Await(t.Context(), func(st modelsim.Stats) bool { return st.InFlight == 1 }); err != nil {
 		t.Fatal(err)
 	}
 	must(post("/v1/jobs/"+hanging+"/cancel", key.Key, ""))
@@ -234,8 +234,8 @@ func testCanaries(t *testing.T, database string, disturb func()) {
 	seen.call(t, http.MethodGet, s.url+"/v1/jobs", weak.Key, nil)
 
 	scraped := scrapeOf(t, s.Server)
-	submit("chat", loopback.Marked("hang-2", canaryPrompt))
-	if err := model.Await(t.Context(), func(st loopback.Stats) bool { return st.InFlight == 1 }); err != nil {
+	submit("chat", modelsim.Marked("hang-2", canaryPrompt))
+	if err := model.Await(t.Context(), func(st modelsim.Stats) bool { return st.InFlight == 1 }); err != nil {
 		t.Fatal(err)
 	}
 	s.stop() // in the middle of a call
@@ -267,10 +267,10 @@ func testCanaries(t *testing.T, database string, disturb func()) {
 
 // Prompts and outputs are on spans when that is asked for, cut to a bound, and nowhere else.
 func TestContentIsCapturedOnRequest(t *testing.T) {
-	model := loopback.Start(func(loopback.Call) loopback.Reply { return loopback.Reply{Text: canaryOutput} })
+	model := modelsim.StartTest(func(modelsim.Call) modelsim.Reply { return modelsim.Reply{Text: canaryOutput} })
 	t.Cleanup(model.Close)
 	to := startCollector(t)
-	deployment := loopbackDeployment(model)
+	deployment := simulatedDeployment(model)
 	deployment.APIKey = canaryModelKey
 	s := startWatched(t, to, server.Options{Deployments: []server.Deployment{deployment}, Telemetry: server.Telemetry{CaptureContent: true}})
 	s.mustAwait(t, submit(t, s.Server, "chat", canaryPrompt+strings.Repeat(" and so on", 100_000)).ID)

@@ -191,7 +191,7 @@ func (c *crash) checkAudit(s remote) {
 func (c *crash) checkPeak(processes int) {
 	c.Helper()
 	// After a kill the calls of the old process may still be on their way out.
-	if peak := c.model.Stats().Peak; peak > 2*processes*crashLanes {
+	if peak := c.model.Stats().PeakInFlight; peak > 2*processes*crashLanes {
 		c.Errorf("%d calls at once; both lanes of %d processes have %d places", peak, processes, processes*crashLanes)
 	}
 }
@@ -322,9 +322,9 @@ func checkIntegrity(t testing.TB, path string) {
 func (c *crash) summary(disturbances int) {
 	c.Helper()
 	stats := c.model.Stats()
-	if stats.Disconnects == 0 || c.lost.Load() == 0 {
-		c.Errorf("the disturbances hit %d calls and %d requests: they show nothing", stats.Disconnects, c.lost.Load())
+	if stats.Gone == 0 || c.lost.Load() == 0 {
+		c.Errorf("the disturbances hit %d calls and %d requests: they show nothing", stats.Gone, c.lost.Load())
 	}
 	c.Logf("%d jobs, %d disturbances, %d calls, %d cut off, peak %d, %d requests lost, %d looks, %s",
-		len(c.jobs), disturbances, stats.Calls, stats.Disconnects, stats.Peak, c.lost.Load(), c.looks.Load(), time.Since(c.began).Round(time.Second))
+		len(c.jobs), disturbances, stats.Calls, stats.Gone, stats.PeakInFlight, c.lost.Load(), c.looks.Load(), time.Since(c.began).Round(time.Second))
 }

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
@@ -77,7 +77,7 @@ type crash struct {
 	*testing.T
 	seed    uint64
 	options childOptions
-	model   *loopback.Server
+	model   *modelsim.TestServer
 	plan    []disturbance
 	ahead   time.Duration // of the database's clock before ours
 	permits chan int      // numbers of jobs that may be submitted now
@@ -135,7 +135,7 @@ func newCrash(t *testing.T, jobs int) *crash {
 	for range crashBacklog {
 		c.admit()
 	}
-	c.model = loopback.Start(c.script)
+	c.model = modelsim.StartTest(c.script)
 	t.Cleanup(c.model.Close)
 	c.options = childOptions{
 		Endpoint: c.model.URL(), Shutdown: 300 * time.Millisecond, Audit: server.Audit{JobEvents: []forebay.EventType{crashAudited}},
@@ -169,14 +169,14 @@ func (c *crash) admit() {
 }
 
 // script makes the model slow, and sometimes unable or unwilling.
-func (c *crash) script(call loopback.Call) loopback.Reply {
+func (c *crash) script(call modelsim.Call) modelsim.Reply {
 	if call.Number == 1 {
 		c.admit()
 	}
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d/%s/%d", c.seed, call.Marker, call.Number)
 	draw := rand.New(rand.NewPCG(h.Sum64(), 0))
-	r := loopback.Reply{
+	r := modelsim.Reply{
 		Delay: 20*time.Millisecond + time.Duration(draw.IntN(400))*time.Millisecond,
 		Text:  fmt.Sprintf("answer %d to %s", call.Number, call.Marker),
 	}
@@ -227,7 +227,7 @@ func (c *crash) awaitCalls(calls int) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), time.Minute)
 	defer cancel()
-	if err := c.model.Await(ctx, func(s loopback.Stats) bool { return s.Calls >= calls }); err != nil {
+	if err := c.model.Await(ctx, func(s modelsim.Stats) bool { return int(s.Calls) >= calls }); err != nil {
 		c.Fatalf("only %d of %d calls: %s", c.model.Stats().Calls, calls, err)
 	}
 }
@@ -298,7 +298,7 @@ func (c *crash) submitAll(ctx context.Context) error {
 	for n := range c.permits {
 		key := fmt.Sprintf("job-%d", n)
 		draw := c.random(uint64(n) + 100)
-		prompt := loopback.Marked(key, "say something")
+		prompt := modelsim.Marked(key, "say something")
 		if draw.IntN(50) == 0 { // over the inline limit: its input goes to blob storage
 			prompt += strings.Repeat(" and more", forebay.InlineBytes/8)
 		}

@@ -13,15 +13,14 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
-	"github.com/forebayhq/forebay/internal/standin"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/server"
 )
 
 // turnedAway is a script of an endpoint that turns all calls away.
-func turnedAway(status int, code string) func(loopback.Call) loopback.Reply {
-	return func(loopback.Call) loopback.Reply {
-		return loopback.Reply{Status: status, Code: code, Message: "no"}
+func turnedAway(status int, code string) func(modelsim.Call) modelsim.Reply {
+	return func(modelsim.Call) modelsim.Reply {
+		return modelsim.Reply{Status: status, Code: code, Message: "no"}
 	}
 }
 
@@ -29,7 +28,7 @@ func turnedAway(status int, code string) func(loopback.Call) loopback.Reply {
 const deniedPlaces = 4
 
 // routed is a server whose model is served by these endpoints, in order of their names.
-func routed(database string, endpoints map[string]*loopback.Server) server.Options {
+func routed(database string, endpoints map[string]*modelsim.TestServer) server.Options {
 	o := server.Options{Database: database, Queues: map[string]server.Queue{forebay.DefaultQueue: {Concurrency: deniedPlaces}},
 		Topics: map[string]server.Topic{forebay.TopicOperations: {Subscriptions: map[string]server.Subscription{"all": {}}}}}
 	var route []string
@@ -63,10 +62,10 @@ func (r remote) denied(t *testing.T, name, why string) {
 func TestRouteOutlivesARevokedKey(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, database string) {
-		east, west := loopback.Start(turnedAway(http.StatusUnauthorized, "invalid_api_key")), loopback.Start(nil)
+		east, west := modelsim.StartTest(turnedAway(http.StatusUnauthorized, "invalid_api_key")), modelsim.StartTest(nil)
 		t.Cleanup(east.Close)
 		t.Cleanup(west.Close)
-		r := over(t, start(t, routed(database, map[string]*loopback.Server{"east": east, "west": west})))
+		r := over(t, start(t, routed(database, map[string]*modelsim.TestServer{"east": east, "west": west})))
 		succeed := func(n int) {
 			t.Helper()
 			for _, id := range r.submitMany(t, n, chat("hello")) {
@@ -93,7 +92,7 @@ func TestRouteOutlivesARevokedKey(t *testing.T) {
 			t.Errorf("%d more calls afterwards; one at most may have been a probe", more)
 		}
 
-		east.Script(nil)
+		east.Decide(nil)
 		if _, err := r.do(t.Context(), http.MethodPost, "/v1/deployments/east/resume", nil, nil, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -136,9 +135,9 @@ func TestJobsWaitForCredit(t *testing.T) {
 			database = "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
 		}
 		const jobs = 30
-		model := loopback.Start(turnedAway(http.StatusTooManyRequests, "insufficient_quota"))
+		model := modelsim.StartTest(turnedAway(http.StatusTooManyRequests, "insufficient_quota"))
 		t.Cleanup(model.Close)
-		o := routed(database, map[string]*loopback.Server{"east": model})
+		o := routed(database, map[string]*modelsim.TestServer{"east": model})
 		var ids []string
 		t.Run("no credit", func(t *testing.T) {
 			r := over(t, start(t, o))
@@ -160,7 +159,7 @@ func TestJobsWaitForCredit(t *testing.T) {
 				t.Errorf("%d calls of an account without credit", n)
 			}
 		})
-		model.Script(nil)
+		model.Decide(nil)
 		t.Run("credit", func(t *testing.T) {
 			r := over(t, start(t, o))
 			for _, id := range ids {
@@ -176,12 +175,12 @@ func TestJobsWaitForCredit(t *testing.T) {
 // reason. Operators are told which, jobs wait without losing an attempt, and when it takes calls again all of them succeed.
 func TestTurnedAwayByEveryProvider(t *testing.T) {
 	t.Parallel()
-	reasons := map[string]standin.Denial{"openai": standin.Unauthorized, "azure": standin.InsufficientQuota, "anthropic": standin.NotFound}
+	reasons := map[string]modelsim.Denial{"openai": modelsim.Unauthorized, "azure": modelsim.InsufficientQuota, "anthropic": modelsim.NotFound}
 	onServers(t, func(t *testing.T, database string) {
 		const jobs = 2 * deniedPlaces // of each
-		model := startModel(t, func(d *standin.Deployment) {
+		model := startModel(t, func(d *modelsim.Deployment) {
 			d.TokensPerMinute, d.RequestsPerMinute = 0, 0
-			d.Faults.Script = standin.Script{{Denied: reasons[d.Name]}}
+			d.Faults = modelsim.Script{{Denied: reasons[d.Name]}}
 		}, slices.Collect(maps.Keys(reasons))...)
 		o := routed(database, nil)
 		o.Deployments = []server.Deployment{
@@ -241,14 +240,14 @@ func TestTurnedAwayByEveryProvider(t *testing.T) {
 func TestDoubtfulRefusals(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, database string) {
-		model := loopback.Start(func(c loopback.Call) loopback.Reply {
+		model := modelsim.StartTest(func(c modelsim.Call) modelsim.Reply {
 			if c.Marker == "bad" {
-				return loopback.Reply{Status: http.StatusForbidden}
+				return modelsim.Reply{Status: http.StatusForbidden}
 			}
-			return loopback.Reply{}
+			return modelsim.Reply{}
 		})
 		t.Cleanup(model.Close)
-		o := routed(database, map[string]*loopback.Server{"east": model})
+		o := routed(database, map[string]*modelsim.TestServer{"east": model})
 		o.Queues[forebay.DefaultQueue] = server.Queue{Concurrency: 1}
 		r := over(t, start(t, o))
 		for range 4 {
@@ -261,10 +260,10 @@ func TestDoubtfulRefusals(t *testing.T) {
 			}
 		}
 		const jobs, lost = 10, 2
-		model.Script(turnedAway(http.StatusForbidden, ""))
+		model.Decide(turnedAway(http.StatusForbidden, ""))
 		ids := r.submitMany(t, jobs, chat("hello"))
 		r.denied(t, "east", "unauthorized")
-		model.Script(nil)
+		model.Decide(nil)
 		if _, err := r.do(t.Context(), http.MethodPost, "/v1/deployments/east/resume", nil, nil, nil); err != nil {
 			t.Fatal(err)
 		}

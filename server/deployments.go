@@ -67,7 +67,7 @@ func (d *called) configured() []configured {
 	var list []configured
 	for _, served := range d.router.Deployments() {
 		o := d.options[served.Name]
-		_, simulated := d.sims[served.Name]
+		_, simulated := d.simulators[served.Name]
 		list = append(list, configured{forebay.Deployment{
 			Name: served.Name, Kind: forebay.DeploymentModel, Provider: served.Kind, Models: served.Models, Simulated: simulated,
 			TokensPerMinute: o.TokensPerMinute, OutputTokensPerMinute: o.OutputTokensPerMinute, RequestsPerMinute: o.RequestsPerMinute, Concurrency: o.Concurrency, Price: o.Price,

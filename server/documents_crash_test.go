@@ -18,7 +18,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/server"
 )
@@ -45,7 +45,7 @@ type documentCrash struct {
 	*testing.T
 	options  childOptions
 	recorded func() map[string]bool // texts of chunks whose vectors are on disk
-	model    *loopback.Server
+	model    *modelsim.TestServer
 
 	mu       sync.Mutex
 	known    map[string]bool // texts that were on disk when a server died
@@ -56,7 +56,7 @@ const documentsSentences = 40
 
 func newDocumentCrash(t *testing.T, at string, recorded func() map[string]bool) *documentCrash {
 	c := &documentCrash{T: t, recorded: recorded, known: map[string]bool{}, embedded: map[string]int{}}
-	c.model = loopback.Start(c.answer)
+	c.model = modelsim.StartTest(c.answer)
 	t.Cleanup(c.model.Close)
 	c.options = childOptions{
 		Database: at, Blob: "file://" + t.TempDir(), Endpoint: c.model.URL(), Shutdown: 100 * time.Millisecond,
@@ -68,13 +68,13 @@ func newDocumentCrash(t *testing.T, at string, recorded func() map[string]bool) 
 }
 
 // answer is the model: slow, and now and then unable.
-func (c *documentCrash) answer(call loopback.Call) loopback.Reply {
+func (c *documentCrash) answer(call modelsim.Call) modelsim.Reply {
 	delay := time.Duration(5+rand.IntN(40)) * time.Millisecond
 	if rand.IntN(20) == 0 {
-		return loopback.Reply{Delay: delay, Status: http.StatusInternalServerError}
+		return modelsim.Reply{Delay: delay, Status: http.StatusInternalServerError}
 	}
 	if !call.Embed {
-		return loopback.Reply{Delay: delay, Text: describedAs}
+		return modelsim.Reply{Delay: delay, Text: describedAs}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +84,7 @@ func (c *documentCrash) answer(call loopback.Call) loopback.Reply {
 			c.Errorf("a chunk that was recorded is embedded again: %.60q", text)
 		}
 	}
-	return loopback.Reply{Delay: delay}
+	return modelsim.Reply{Delay: delay}
 }
 
 func (c *documentCrash) id(n int) string { return fmt.Sprintf("doc-%d", n) }
@@ -111,9 +111,9 @@ func (c *documentCrash) run() {
 				c.Fatal(err)
 			}
 		}
-		calls := c.model.Stats().Calls + 2 + rand.IntN(12)
+		calls := int(c.model.Stats().Calls) + 2 + rand.IntN(12)
 		within, cancel := context.WithTimeout(c.Context(), 3*time.Second)
-		_ = c.model.Await(within, func(st loopback.Stats) bool { return st.Calls >= calls }) // the last round may have too little left
+		_ = c.model.Await(within, func(st modelsim.Stats) bool { return int(st.Calls) >= calls }) // the last round may have too little left
 		cancel()
 		c.whole(s, rand.IntN(sent))
 		p.kill()

@@ -22,7 +22,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/server"
 )
@@ -38,11 +38,11 @@ var documentEngines = map[string]func(testing.TB) string{
 type library struct {
 	remote
 	t        *testing.T
-	model    *loopback.Server
+	model    *modelsim.TestServer
 	database string
 	blobs    string // the folder
 	// embed, if set, decides about calls that embed.
-	embed atomic.Pointer[func(loopback.Call) loopback.Reply]
+	embed atomic.Pointer[func(modelsim.Call) modelsim.Reply]
 }
 
 // described is a model's answer about a document.
@@ -51,17 +51,17 @@ const describedAs = `{"title":"Of its model","language":"en","entities":[{"type"
 func openLibrary(t *testing.T, o server.Options) *library {
 	t.Helper()
 	l := &library{t: t, database: o.Database, blobs: t.TempDir()}
-	l.model = loopback.Start(func(c loopback.Call) loopback.Reply {
+	l.model = modelsim.StartTest(func(c modelsim.Call) modelsim.Reply {
 		if f := l.embed.Load(); f != nil && c.Embed {
 			return (*f)(c)
 		}
-		return loopback.Reply{Text: describedAs}
+		return modelsim.Reply{Text: describedAs}
 	})
 	t.Cleanup(l.model.Close)
 	o.Listen, o.Blob = "127.0.0.1:0", "file://"+l.blobs
 	o.Log = server.Log{Level: "error"}
 	if o.Deployments == nil {
-		o.Deployments = []server.Deployment{{Name: "loopback"}}
+		o.Deployments = []server.Deployment{{Name: "simulated"}}
 	}
 	for i := range o.Deployments {
 		d := &o.Deployments[i]
@@ -217,7 +217,7 @@ func (l *library) pipeline(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	batches := (int(d.Chunks) + 2) / 3
-	if calls := l.model.Stats().Calls - before; calls != batches+1 {
+	if calls := int(l.model.Stats().Calls - before); calls != batches+1 {
 		t.Errorf("%d calls for %d chunks in batches of three and one about it", calls, d.Chunks)
 	}
 	for _, mode := range []forebay.SearchMode{forebay.SearchKeyword, forebay.SearchVector, forebay.SearchHybrid} {
@@ -267,13 +267,13 @@ func TestEmbeddingOfDeployments(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			at, chunks := documentEngines[engine](t), int64(0)
-			few := func(most int, calls *atomic.Int64) *func(loopback.Call) loopback.Reply {
-				reply := func(c loopback.Call) loopback.Reply {
+			few := func(most int, calls *atomic.Int64) *func(modelsim.Call) modelsim.Reply {
+				reply := func(c modelsim.Call) modelsim.Reply {
 					calls.Add(1)
 					if len(c.Inputs) > most {
-						return loopback.Reply{Status: http.StatusBadRequest}
+						return modelsim.Reply{Status: http.StatusBadRequest}
 					}
-					return loopback.Reply{}
+					return modelsim.Reply{}
 				}
 				return &reply
 			}
@@ -331,10 +331,10 @@ func TestEmbeddingTokensHoldAChunk(t *testing.T) {
 func (l *library) replace(t *testing.T) {
 	l.add("changing", "The first edition mentions zeppelins.")
 	entered, proceed := make(chan struct{}), make(chan struct{})
-	slow := func(loopback.Call) loopback.Reply {
+	slow := func(modelsim.Call) modelsim.Reply {
 		close(entered)
 		<-proceed
-		return loopback.Reply{}
+		return modelsim.Reply{}
 	}
 	l.embed.Store(&slow)
 	if _, _, err := l.upload("?id=changing", "text/plain", "The second edition mentions submarines."); err != nil {
@@ -418,7 +418,7 @@ func (l *library) failures(t *testing.T) {
 			t.Errorf("%s: %+v", what, d)
 		}
 	}
-	refuse := func(loopback.Call) loopback.Reply { return loopback.Reply{Status: http.StatusBadRequest} }
+	refuse := func(modelsim.Call) modelsim.Reply { return modelsim.Reply{Status: http.StatusBadRequest} }
 	l.embed.Store(&refuse)
 	d := l.add("unlucky", "Quokkas smile.")
 	if b := d.Branches; d.Status != forebay.DocumentFailed || b.Split.Status != forebay.BranchDone || b.Embedding.Status != forebay.BranchFailed {
@@ -427,14 +427,14 @@ func (l *library) failures(t *testing.T) {
 	if found := l.search(forebay.SearchKeyword, "quokkas"); len(found) != 0 {
 		t.Errorf("what is not whole is found: %+v", found)
 	}
-	longer := func(loopback.Call) loopback.Reply {
-		return loopback.Reply{Body: []byte(`{"data":[{"index":0,"embedding":[1,2,3,4]}],"model":"other"}`)}
+	shorter := func(modelsim.Call) modelsim.Reply {
+		return modelsim.Reply{Body: []byte(`{"data":[{"index":0,"embedding":[1,2,3,4]}],"model":"other"}`)}
 	}
-	l.embed.Store(&longer)
+	l.embed.Store(&shorter)
 	l.retry(t, "unlucky")
 	d = l.await("unlucky")
 	if b := d.Branches.Embedding; len(b.Errors) != 1 || b.Errors[0].Code != string(forebay.CodeDimensionsChanged) {
-		t.Errorf("with longer vectors: %+v", d)
+		t.Errorf("with shorter vectors: %+v", d)
 	}
 	l.embed.Store(nil)
 	l.retry(t, "unlucky")
@@ -499,7 +499,7 @@ func (l *library) badRequests(t *testing.T) {
 	}
 	for body, want := range map[string]forebay.Code{
 		`{}`: forebay.CodeInvalidRequest, `{"query":"x","mode":"y"}`: forebay.CodeInvalidRequest, `{"query":"x","limit":101}`: forebay.CodeInvalidRequest,
-		`{"mode":"vector","vector":[1,2]}`: forebay.CodeDimensionsChanged, `{"mode":"vector","vector":[0,0,0]}`: forebay.CodeInvalidRequest,
+		`{"mode":"vector","vector":[1,2]}`: forebay.CodeDimensionsChanged, `{"mode":"vector","vector":[0` + strings.Repeat(",0", modelsim.DefaultDimensions-1) + `]}`: forebay.CodeInvalidRequest,
 	} {
 		var p *problem
 		if _, err := l.do(t.Context(), http.MethodPost, "/v1/search", nil, json.RawMessage(body), nil); !asProblem(err, &p) || p.Code != want {
@@ -554,10 +554,10 @@ func (l *library) deleteAll(t *testing.T) {
 	if _, err := l.do(t.Context(), http.MethodDelete, "/v1/documents/last", nil, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	longer := func(loopback.Call) loopback.Reply {
-		return loopback.Reply{Body: []byte(`{"data":[{"index":0,"embedding":[1,2,3,4]}],"model":"other"}`)}
+	shorter := func(modelsim.Call) modelsim.Reply {
+		return modelsim.Reply{Body: []byte(`{"data":[{"index":0,"embedding":[1,2,3,4]}],"model":"other"}`)}
 	}
-	l.embed.Store(&longer)
+	l.embed.Store(&shorter)
 	defer l.embed.Store(nil)
 	if d := l.add("anew", "Another model's."); d.Status != forebay.DocumentReady {
 		t.Errorf("%+v", d.Branches.Embedding)

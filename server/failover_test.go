@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/model/sim"
+	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
 // inBubble runs a server that carries out jobs and listens nowhere, in virtual time, until the test ends.
@@ -61,7 +61,7 @@ func (s *Server) broken(t *testing.T, is bool, names ...string) {
 		rate = 1
 	}
 	for _, name := range names {
-		if err := s.deployments.called.Load().sims[name].SetFaults(sim.Faults{Latency: 100 * time.Millisecond, ErrorRate: rate}); err != nil {
+		if err := s.deployments.called.Load().simulators[name].SetFaults(modelsim.ProviderFaults{Latency: 100 * time.Millisecond, ErrorRate: rate}); err != nil {
 			t.Fatal(err)
 		}
 	}

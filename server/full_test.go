@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
@@ -69,11 +69,11 @@ func fill(t *testing.T, name string) {
 func testFullDisk(t *testing.T, o childOptions, code forebay.Code, full, free func(*process)) {
 	const calls = 8
 	release := make(chan struct{})
-	model := loopback.Start(func(c loopback.Call) loopback.Reply {
+	model := modelsim.StartTest(func(c modelsim.Call) modelsim.Reply {
 		if c.Marker != "later" {
 			<-release
 		}
-		return loopback.Reply{}
+		return modelsim.Reply{}
 	})
 	t.Cleanup(model.Close)
 	o.Endpoint, o.Shutdown = model.URL(), time.Second
@@ -90,7 +90,7 @@ func testFullDisk(t *testing.T, o childOptions, code forebay.Code, full, free fu
 	for _, path := range []string{"/v1/jobs", "/readyz"} {
 		method, body := http.MethodGet, any(nil)
 		if path == "/v1/jobs" {
-			method, body = http.MethodPost, chat(loopback.Marked("refused", "say something"))
+			method, body = http.MethodPost, chat(modelsim.Marked("refused", "say something"))
 		}
 		var refused *problem
 		if _, err := s.do(t.Context(), method, path, nil, body, nil); !errors.As(err, &refused) || refused.Code != code || refused.Status < 500 {

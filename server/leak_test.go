@@ -10,19 +10,19 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/server"
 )
 
 // Not parallel: goroutines of other tests are no leaks.
 func TestStopLeavesNoGoroutine(t *testing.T) {
 	before := goleak.IgnoreCurrent()
-	model := loopback.Start(func(c loopback.Call) loopback.Reply { return loopback.Reply{Hang: c.Marker == "hangs"} })
+	model := modelsim.StartTest(func(c modelsim.Call) modelsim.Reply { return modelsim.Reply{Hang: c.Marker == "hangs"} })
 	to := startCollector(t)
 	s, err := server.New(server.Options{
 		Metrics: server.Metrics{Listen: "127.0.0.1:0"}, Telemetry: server.Telemetry{OTLPEndpoint: to.http.URL},
 		Database: "sqlite:" + filepath.Join(t.TempDir(), "forebay.db"), Listen: "127.0.0.1:0", Log: server.Log{Level: "error"},
-		Deployments: []server.Deployment{loopbackDeployment(model)}, ShutdownTimeout: 50 * time.Millisecond,
+		Deployments: []server.Deployment{simulatedDeployment(model)}, ShutdownTimeout: 50 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)

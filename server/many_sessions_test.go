@@ -16,7 +16,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
@@ -105,7 +105,7 @@ func uncertain(err error) bool {
 // send sends a session's messages, each once the one before was acknowledged, spread over the test.
 func (s *sessions) send(ctx context.Context, session int) error {
 	for n := 1; n <= s.each; n++ {
-		if err := s.model.Await(ctx, func(stats loopback.Stats) bool { return stats.Calls >= s.total*9/10*n/s.each }); err != nil {
+		if err := s.model.Await(ctx, func(stats modelsim.Stats) bool { return int(stats.Calls) >= s.total*9/10*n/s.each }); err != nil {
 			return err
 		}
 		text := strconv.Itoa(n)

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
@@ -238,7 +238,7 @@ func (f *fleet) partition(begin func()) {
 	f.awaitStarts()
 	begin()
 	f.pause(crashLock + crashLock/2)
-	f.awaitCalls(min(f.model.Stats().Calls+3*crashLanes, f.total))
+	f.awaitCalls(min(int(f.model.Stats().Calls)+3*crashLanes, f.total))
 	f.proxy.Heal()
 }
 
@@ -305,16 +305,16 @@ func clocksThatDiffer(t *testing.T, ahead time.Duration, binary string, clocks [
 		lock    = 5 * time.Second
 	)
 	release, together := make(chan struct{}), make(chan struct{})
-	model := loopback.Start(func(c loopback.Call) loopback.Reply {
+	model := modelsim.StartTest(func(c modelsim.Call) modelsim.Reply {
 		switch {
 		case c.Marker == "long":
 			<-release
 		case c.Marker == "orphan" && c.Number == 1:
-			return loopback.Reply{Hang: true}
+			return modelsim.Reply{Hang: true}
 		case strings.HasPrefix(c.Marker, "limited"):
 			<-together
 		}
-		return loopback.Reply{}
+		return modelsim.Reply{}
 	})
 	t.Cleanup(model.Close)
 	o := childOptions{Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL(), executable: binary}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/model"
-	"github.com/forebayhq/forebay/internal/model/sim"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/quota"
 	"github.com/forebayhq/forebay/internal/store"
 	"github.com/forebayhq/forebay/internal/tasks"
@@ -19,9 +19,9 @@ import (
 
 // models is the deployments of one server, and what the API shows of them.
 type models struct {
-	router  *model.Router
-	options map[string]Deployment
-	sims    map[string]*sim.Provider
+	router     *model.Router
+	options    map[string]Deployment
+	simulators map[string]*modelsim.Provider
 }
 
 // models makes the deployments and the tasks that the options describe. It calls nothing. watch may be nil.
@@ -35,7 +35,7 @@ func (o Options) models(watch *telemetry.Telemetry) (*models, map[string]forebay
 }
 
 func newModels(o Options, watch *telemetry.Telemetry) (*models, error) {
-	m := &models{options: map[string]Deployment{}, sims: map[string]*sim.Provider{}}
+	m := &models{options: map[string]Deployment{}, simulators: map[string]*modelsim.Provider{}}
 	byName := map[string]*model.Deployment{}
 	for i, d := range o.Deployments {
 		provider, err := m.provider(d, o.Limits.MaxOutputBytes)
@@ -127,7 +127,7 @@ func (d Deployment) modelName() string {
 	case ProviderAzure:
 		return d.Deployment
 	case ProviderSim:
-		return or(d.Model, sim.DefaultModel)
+		return or(d.Model, modelsim.DefaultModel)
 	}
 	return d.Model
 }
@@ -148,13 +148,13 @@ func (m *models) provider(d Deployment, maxOutput int64) (model.Provider, error)
 		return model.NewAnthropic(model.AnthropicConfig{Endpoint: d.Endpoint, Model: d.Model, APIKey: d.APIKey, HTTPConfig: http})
 	}
 	s := d.Sim
-	provider, err := sim.New(sim.Options{Model: d.Model, IdleTimeout: d.IdleTimeout, Faults: sim.Faults{
+	provider, err := modelsim.NewProvider(modelsim.ProviderOptions{Model: d.Model, IdleTimeout: d.IdleTimeout, Faults: modelsim.ProviderFaults{
 		Seed: s.Seed, Latency: s.Latency, Jitter: s.Jitter, ThrottleRate: s.ThrottleRate, RetryAfter: s.RetryAfter,
 		ErrorRate: s.ErrorRate, HangRate: s.HangRate, MalformedRate: s.MalformedRate,
 		RequestsPerMinute: s.RequestsPerMinute, RefusePhrases: s.RefusePhrases,
 	}})
 	if err == nil {
-		m.sims[d.Name] = provider
+		m.simulators[d.Name] = provider
 	}
 	return provider, err
 }
@@ -193,7 +193,7 @@ func (m *models) tasks(o Options) (map[string]forebay.Task, error) {
 }
 
 func (m *models) simFaults(name string) (json.RawMessage, error) {
-	s, ok := m.sims[name]
+	s, ok := m.simulators[name]
 	if !ok {
 		return nil, forebay.ErrNotFound
 	}
@@ -201,11 +201,11 @@ func (m *models) simFaults(name string) (json.RawMessage, error) {
 }
 
 func (m *models) setSimFaults(name string, faults json.RawMessage) error {
-	s, ok := m.sims[name]
+	s, ok := m.simulators[name]
 	if !ok {
 		return forebay.ErrNotFound
 	}
-	var f sim.Faults
+	var f modelsim.ProviderFaults
 	if err := json.Unmarshal(faults, &f); err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -19,11 +19,11 @@ import (
 func TestPoisonedJobsEnd(t *testing.T) {
 	t.Parallel()
 	const poisoned, good, attempts = 12, 40, 2
-	model := loopback.Start(func(c loopback.Call) loopback.Reply {
+	model := modelsim.StartTest(func(c modelsim.Call) modelsim.Reply {
 		if len(c.Marker) > 3 && c.Marker[:3] == "bad" {
-			return loopback.Reply{Status: http.StatusInternalServerError}
+			return modelsim.Reply{Status: http.StatusInternalServerError}
 		}
-		return loopback.Reply{}
+		return modelsim.Reply{}
 	})
 	t.Cleanup(model.Close)
 	s := start(t, server.Options{Database: "sqlite:" + filepath.Join(t.TempDir(), "forebay.db"),

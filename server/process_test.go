@@ -132,7 +132,7 @@ func (o childOptions) options() server.Options {
 		opts.Database = "sqlite:" + o.Database
 	}
 	if o.Endpoint != "" {
-		opts.Deployments = []server.Deployment{{Name: "loopback", Provider: server.ProviderOpenAI, Endpoint: o.Endpoint, Model: "test",
+		opts.Deployments = []server.Deployment{{Name: "simulated", Provider: server.ProviderOpenAI, Endpoint: o.Endpoint, Model: "test",
 			Price: o.Price, MaxOutputTokens: o.MaxOutput}}
 	}
 	for _, d := range o.Deployments {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/server"
 )
@@ -19,11 +19,11 @@ import (
 // nothing else.
 func TestRoles(t *testing.T) {
 	t.Parallel()
-	model := loopback.Start(func(c loopback.Call) loopback.Reply {
+	model := modelsim.StartTest(func(c modelsim.Call) modelsim.Reply {
 		if c.Marker == "again" && c.Number == 1 {
-			return loopback.Reply{Status: http.StatusInternalServerError}
+			return modelsim.Reply{Status: http.StatusInternalServerError}
 		}
-		return loopback.Reply{}
+		return modelsim.Reply{}
 	})
 	t.Cleanup(model.Close)
 	o := childOptions{Database: pgtest.Database(t), Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -22,11 +22,11 @@ func TestGracefulStopChargesNothing(t *testing.T) {
 	const grace = 8 * time.Second
 	release := make(chan struct{})
 	answer := sync.OnceFunc(func() { close(release) })
-	model := loopback.Start(func(c loopback.Call) loopback.Reply {
+	model := modelsim.StartTest(func(c modelsim.Call) modelsim.Reply {
 		if c.Marker == "short" {
 			<-release
 		}
-		return loopback.Reply{Hang: c.Marker == "long" && c.Number == 1}
+		return modelsim.Reply{Hang: c.Marker == "long" && c.Number == 1}
 	})
 	t.Cleanup(model.Close)
 	t.Cleanup(answer) // the model waits for its calls
@@ -61,7 +61,7 @@ func TestGracefulStopChargesNothing(t *testing.T) {
 		if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || !slices.Equal(outcomes(attempts), c.want) || model.Calls(c.marker) != len(c.want) {
 			t.Errorf("%s: %s, charged %d, %d calls, attempts %v", c.marker, job.Status, job.Attempt, model.Calls(c.marker), outcomes(attempts))
 		}
-		if c.marker == "long" && (attempts[0].Deployment != "loopback" || *attempts[0].ErrorCode != "interrupted") {
+		if c.marker == "long" && (attempts[0].Deployment != "simulated" || *attempts[0].ErrorCode != "interrupted") {
 			t.Errorf("the attempt that was cut off: %+v", attempts[0])
 		}
 		if c.marker == "short" && !job.CompletedAt.Before(stopped.Add(grace)) {
@@ -144,9 +144,9 @@ func TestSecondServerOnTheSameDatabase(t *testing.T) {
 func TestClientMayGoAway(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
-	s, model := startOn(t, func(loopback.Call) loopback.Reply {
+	s, model := startOn(t, func(modelsim.Call) modelsim.Reply {
 		<-release
-		return loopback.Reply{}
+		return modelsim.Reply{}
 	}, server.Queue{})
 	job := s.send(t, "left")
 	ctx, leave := context.WithCancel(t.Context())
@@ -169,7 +169,7 @@ func TestClientMayGoAway(t *testing.T) {
 // A client that follows a job comes back after a crash and misses nothing.
 func TestEventStreamResumesAfterACrash(t *testing.T) {
 	t.Parallel()
-	model := loopback.Start(func(c loopback.Call) loopback.Reply { return loopback.Reply{Hang: c.Number == 1} })
+	model := modelsim.StartTest(func(c modelsim.Call) modelsim.Reply { return modelsim.Reply{Hang: c.Number == 1} })
 	t.Cleanup(model.Close)
 	options := childOptions{Database: database(t), Endpoint: model.URL()}
 	p := launch(t, options)

@@ -20,19 +20,19 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/server"
 )
 
 // everyMetric runs a server until it has measured all there is.
 func everyMetric(t *testing.T) scrape {
-	model := loopback.Start(unruly)
+	model := modelsim.StartTest(unruly)
 	t.Cleanup(model.Close)
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(receiver.Close)
 	gone := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) }))
 	t.Cleanup(gone.Close)
-	deployment := loopbackDeployment(model)
+	deployment := simulatedDeployment(model)
 	deployment.Price = forebay.Price{Input: 1, Output: 1}
 	deployment.TokensPerMinute = 100_000
 	var asked atomic.Bool

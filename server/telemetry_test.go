@@ -19,7 +19,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -79,24 +79,24 @@ func startWatched(t *testing.T, to *collector, opts server.Options) watched {
 }
 
 // unruly answers by the beginning of the marker.
-func unruly(c loopback.Call) loopback.Reply {
+func unruly(c modelsim.Call) modelsim.Reply {
 	switch kind, _, _ := strings.Cut(c.Marker, "-"); {
 	case kind == "broken" && c.Number == 1:
-		return loopback.Reply{Status: http.StatusInternalServerError, Message: "ask again"}
+		return modelsim.Reply{Status: http.StatusInternalServerError, Message: "ask again"}
 	case kind == "busy" && c.Number == 1:
-		return loopback.Reply{Status: http.StatusTooManyRequests, RetryAfter: 20 * time.Millisecond}
+		return modelsim.Reply{Status: http.StatusTooManyRequests, RetryAfter: 20 * time.Millisecond}
 	case kind == "bad":
-		return loopback.Reply{Status: http.StatusBadRequest, Code: "nonsense", Message: "no"}
+		return modelsim.Reply{Status: http.StatusBadRequest, Code: "nonsense", Message: "no"}
 	}
-	return loopback.Reply{}
+	return modelsim.Reply{}
 }
 
 var quick = map[string]server.Queue{forebay.DefaultQueue: {Retry: server.Retry{First: time.Millisecond, Max: 5 * time.Millisecond, Budget: 0.9}}}
 
 func TestMetricsOfManyJobs(t *testing.T) {
-	model := loopback.Start(unruly)
+	model := modelsim.StartTest(unruly)
 	t.Cleanup(model.Close)
-	deployment := loopbackDeployment(model)
+	deployment := simulatedDeployment(model)
 	deployment.Price = forebay.Price{Input: 1000, Output: 2000}
 	s := startWatched(t, nil, server.Options{Deployments: []server.Deployment{deployment}, Queues: quick})
 
@@ -131,15 +131,15 @@ func TestMetricsOfManyJobs(t *testing.T) {
 		{broken, "messaging_process_duration_seconds", []string{"error_type", "server_error"}},
 		{good + broken + busy, "forebay_job_ended_total", []string{"forebay_status", "succeeded"}},
 		{bad, "forebay_job_ended_total", []string{"forebay_status", "failed"}},
-		{good + broken + busy, "forebay_job_attempts_total", []string{"forebay_outcome", "succeeded", "forebay_deployment", "loopback", "forebay_task", "chat", "forebay_queue", "default"}},
+		{good + broken + busy, "forebay_job_attempts_total", []string{"forebay_outcome", "succeeded", "forebay_deployment", "simulated", "forebay_task", "chat", "forebay_queue", "default"}},
 		{broken, "forebay_job_attempts_total", []string{"forebay_outcome", "retried", "forebay_error_class", "transient"}},
 		{bad, "forebay_job_attempts_total", []string{"forebay_outcome", "failed", "forebay_error_class", "permanent"}},
 		{busy, "forebay_job_attempts_total", []string{"forebay_outcome", "throttled", "forebay_error_class", "throttled"}},
-		{busy, "forebay_deployment_throttled_total", []string{"forebay_deployment", "loopback"}},
+		{busy, "forebay_deployment_throttled_total", []string{"forebay_deployment", "simulated"}},
 		{all, "forebay_job_wait_duration_seconds", nil},
 		{all, "forebay_job_duration_seconds", []string{"forebay_task", "chat"}},
 		{bad, "forebay_job_duration_seconds", []string{"forebay_status", "failed"}},
-		{float64(input), "forebay_tokens_total", []string{"gen_ai_token_type", "input", "forebay_tenant", "default", "forebay_task", "chat", "forebay_deployment", "loopback"}},
+		{float64(input), "forebay_tokens_total", []string{"gen_ai_token_type", "input", "forebay_tenant", "default", "forebay_task", "chat", "forebay_deployment", "simulated"}},
 		{float64(output), "forebay_tokens_total", []string{"gen_ai_token_type", "output"}},
 		{all + broken + busy, "gen_ai_client_operation_duration_seconds", []string{"gen_ai_operation_name", "chat", "gen_ai_provider_name", "openai", "gen_ai_request_model", "test"}},
 		{busy, "gen_ai_client_operation_duration_seconds", []string{"error_type", "rate_limited"}},
@@ -149,7 +149,7 @@ func TestMetricsOfManyJobs(t *testing.T) {
 		{1, "forebay_queue_messages", []string{"forebay_queue", "default", "forebay_state", "scheduled"}},
 		{bad, "forebay_queue_messages", []string{"forebay_state", "dead_letter"}},
 		{0, "forebay_queue_messages", []string{"forebay_state", "locked"}},
-		{0, "forebay_deployment_in_flight", []string{"forebay_deployment", "loopback"}},
+		{0, "forebay_deployment_in_flight", []string{"forebay_deployment", "simulated"}},
 		{0, "forebay_store_commit_failures_total", nil},
 	}
 	var got scrape
@@ -178,20 +178,20 @@ func TestMetricsOfManyJobs(t *testing.T) {
 // A client's trace leads to the submit's span, and from there by links to each attempt and, within it,
 // to the call of the model; a function gets the attempt's context.
 func TestTraceOfAJob(t *testing.T) {
-	model := loopback.Start(unruly)
+	model := modelsim.StartTest(unruly)
 	t.Cleanup(model.Close)
 	handed := make(chan string, 1)
 	function := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { handed <- r.Header.Get("traceparent") }))
 	t.Cleanup(function.Close)
 	to := startCollector(t)
 	s := startWatched(t, to, server.Options{
-		Deployments: []server.Deployment{loopbackDeployment(model)}, Queues: quick,
+		Deployments: []server.Deployment{simulatedDeployment(model)}, Queues: quick,
 		Tasks:     map[string]server.TaskOption{"score": {HTTP: &server.HTTPTask{URL: function.URL}}},
 		Telemetry: server.Telemetry{OTLPHeaders: map[string]forebay.Secret{"x-collector-key": "let-me-in"}},
 	})
 	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	var job, score forebay.Job
-	body := chat(loopback.Marked("broken-1", "say something"))
+	body := chat(modelsim.Marked("broken-1", "say something"))
 	body["correlation_id"] = "order-7"
 	if _, err := s.do(t.Context(), http.MethodPost, "/v1/jobs", map[string]string{"Traceparent": "00-" + trace + "-" + parent + "-01"}, body, &job); err != nil {
 		t.Fatal(err)
@@ -201,7 +201,7 @@ func TestTraceOfAJob(t *testing.T) {
 	}
 	s.mustAwait(t, job.ID)
 	s.mustAwait(t, score.ID)
-	unsampled := chat(loopback.Marked("good-1", "say something"))
+	unsampled := chat(modelsim.Marked("good-1", "say something"))
 	if _, err := s.do(t.Context(), http.MethodPost, "/v1/jobs", map[string]string{"Traceparent": "00-" + strings.Repeat("a", 32) + "-" + parent + "-00"}, unsampled, &score); err != nil {
 		t.Fatal(err)
 	}
@@ -273,17 +273,15 @@ func TestTraceOfAJob(t *testing.T) {
 
 // A collector that is down, or takes nothing, neither holds jobs up nor makes the stop an error.
 func TestCollectorThatTakesNothing(t *testing.T) {
-	refused, err := loopback.Refused()
-	if err != nil {
-		t.Fatal(err)
-	}
+	gone := httptest.NewServer(nil)
+	gone.Close() // nothing listens there any more
 	over := make(chan struct{})
 	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
 	t.Cleanup(func() {
 		close(over)
 		silent.Close()
 	})
-	for _, endpoint := range []string{strings.TrimSuffix(refused, "/v1"), silent.URL} {
+	for _, endpoint := range []string{gone.URL, silent.URL} {
 		s := startWatched(t, nil, server.Options{Telemetry: server.Telemetry{OTLPEndpoint: endpoint}})
 		for range 20 {
 			if job := await(t, s.Server, submit(t, s.Server, "chat", "hello").ID); job.Status != forebay.StatusSucceeded {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/loopback"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/server"
 )
@@ -54,10 +54,10 @@ func TestWorkflowsSurviveKills(t *testing.T) {
 func testWorkflowsSurviveKills(t *testing.T, database string) {
 	const instances, parts, kills, places = 12, 6, 4, 8
 	const calls = instances * (parts + 2)
-	model := loopback.Start(func(call loopback.Call) loopback.Reply {
+	model := modelsim.StartTest(func(call modelsim.Call) modelsim.Reply {
 		h := fnv.New32a()
 		fmt.Fprint(h, call.Marker)
-		r := loopback.Reply{Delay: time.Duration(5+h.Sum32()%60) * time.Millisecond, Text: "answer to " + call.Marker}
+		r := modelsim.Reply{Delay: time.Duration(5+h.Sum32()%60) * time.Millisecond, Text: "answer to " + call.Marker}
 		if h.Sum32()%7 == 0 && call.Number == 1 {
 			r.Status = http.StatusInternalServerError
 		}
@@ -92,7 +92,7 @@ func testWorkflowsSurviveKills(t *testing.T, database string) {
 		p := launch(t, child)
 		p.mustListen(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		err := model.Await(ctx, func(s loopback.Stats) bool { return s.Calls >= calls*(kill+1)/(kills+2) })
+		err := model.Await(ctx, func(s modelsim.Stats) bool { return int(s.Calls) >= calls*(kill+1)/(kills+2) })
 		cancel()
 		if err != nil {
 			t.Fatal(err)
@@ -136,7 +136,7 @@ func testWorkflowsSurviveKills(t *testing.T, database string) {
 		}
 	}
 	// A call is made again if it failed, or if its process was killed before its result was recorded.
-	if made := model.Stats().Calls; made < calls || made > calls+calls/3+kills*2*places {
+	if made := int(model.Stats().Calls); made < calls || made > calls+calls/3+kills*2*places {
 		t.Errorf("%d calls for %d steps", made, calls)
 	} else {
 		t.Logf("%d calls for %d steps and %d kills", made, calls, kills)

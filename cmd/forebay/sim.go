@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/standin"
+	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
 const defaultSimListen = "127.0.0.1:8090"
@@ -23,8 +23,8 @@ const defaultSimListen = "127.0.0.1:8090"
 // simFlags is what the flags of sim say.
 type simFlags struct {
 	file       string
-	options    standin.Options
-	deployment standin.Deployment
+	options    modelsim.ServerOptions
+	deployment modelsim.Deployment
 	apiKey     string
 	faults     string
 
@@ -35,7 +35,7 @@ type simFlags struct {
 var serverFlags = []string{"config", "listen", "api-key", "seed", "log", "url", "key", "output"}
 
 func (a *app) sim() *cobra.Command {
-	d := standin.DefaultDeployment()
+	d := modelsim.DefaultDeployment()
 	f := &simFlags{deployment: d}
 	c := &cobra.Command{
 		Use:   "sim",
@@ -62,14 +62,14 @@ With --config it runs several deployments; see docs/sim.md for the file.`,
 	flags.StringVar(&f.apiKey, "api-key", "", "key that calls must have; without one any goes")
 	flags.Uint64Var(&f.options.Seed, "seed", 0, "for everything random")
 	flags.StringVar(&f.options.Log, "log", "", "file to append a line of JSON to for each call")
-	flags.StringVar((*string)(&f.deployment.Kind), "kind", string(d.Kind), "count as "+join(standin.Kinds))
+	flags.StringVar((*string)(&f.deployment.Kind), "kind", string(d.Kind), "count as "+join(modelsim.Kinds))
 	flags.IntVar(&f.deployment.TokensPerMinute, "tokens-per-minute", d.TokensPerMinute, "the quota; 0 is none")
 	flags.IntVar(&f.deployment.RequestsPerMinute, "requests-per-minute", d.RequestsPerMinute, "the quota; 0 is none, -1 is 6 for each 1,000 tokens per minute")
 	flags.DurationVar(&f.slice, "request-slice", 0, "over which requests are counted (default 10s for azure-openai, else 1m)")
 	flags.DurationVar(&f.tokenSlice, "token-slice", 0, "over which tokens are counted, by the kinds with windows (default 1m)")
 	flags.DurationVar(&f.burst, "burst", 0, "what a bucket holds, as time (default 10s for bucket, else 1m)")
 	flags.DurationVar(&f.phase, "phase", 0, "when after the start the first window ends (default: by the seed)")
-	flags.StringVar((*string)(&f.deployment.Headers), "headers", string(d.Headers), "what answers say of it: "+join(standin.HeaderKinds))
+	flags.StringVar((*string)(&f.deployment.Headers), "headers", string(d.Headers), "what answers say of it: "+join(modelsim.HeaderKinds))
 	flags.Float64Var(&f.deployment.EstimateFactor, "estimate-factor", d.EstimateFactor, "what prompts are charged, by their tokens in the usage")
 	flags.Float64Var(&f.deployment.ForeignShare, "foreign-share", 0, "share of the tokens per minute that another client asks for")
 	flags.Float64Var(&f.deployment.SpentShare, "spent-share", 0, "share of the quota that was used before the start")
@@ -78,7 +78,7 @@ With --config it runs several deployments; see docs/sim.md for the file.`,
 	flags.Float64Var(&f.deployment.TokensPerSecond, "tokens-per-second", d.TokensPerSecond, "of each answer; 0 is all at once")
 	flags.IntVar(&f.deployment.OutputTokens, "output-tokens", d.OutputTokens, "the median length of answers")
 	flags.StringVar((*string)(&f.deployment.Content), "content", string(d.Content), "what answers hold: text, or the work of the simulated model")
-	flags.StringVar(&f.faults, "faults", "none", "script of faults: "+strings.Join(standin.ScriptNames(), ", ")+", or a YAML file")
+	flags.StringVar(&f.faults, "faults", "none", "script of faults: "+strings.Join(modelsim.ScriptNames(), ", ")+", or a YAML file")
 	flags.Float64Var(&f.deployment.FaultsScale, "faults-scale", d.FaultsScale, "factor for the times of the script")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		o, err := f.resolve(flags)
@@ -99,7 +99,7 @@ func join[T ~string](all []T) string {
 }
 
 // resolve makes one set of options of the file and the flags.
-func (f *simFlags) resolve(flags *pflag.FlagSet) (standin.Options, error) {
+func (f *simFlags) resolve(flags *pflag.FlagSet) (modelsim.ServerOptions, error) {
 	resolve := f.fromFlags
 	if f.file != "" {
 		resolve = f.fromFile
@@ -111,22 +111,22 @@ func (f *simFlags) resolve(flags *pflag.FlagSet) (standin.Options, error) {
 	return o, err
 }
 
-func (f *simFlags) fromFlags(flags *pflag.FlagSet) (standin.Options, error) {
+func (f *simFlags) fromFlags(flags *pflag.FlagSet) (modelsim.ServerOptions, error) {
 	o, d := f.options, f.deployment
 	o.APIKey, o.AnyModel = forebay.Secret(f.apiKey), true
-	d.FirstToken, d.Burst = standin.Duration(f.firstToken), standin.Duration(f.burst)
-	d.TokenSlice, d.RoundTrip = standin.Duration(f.tokenSlice), standin.Duration(f.roundTrip)
+	d.FirstToken, d.Burst = modelsim.Duration(f.firstToken), modelsim.Duration(f.burst)
+	d.TokenSlice, d.RoundTrip = modelsim.Duration(f.tokenSlice), modelsim.Duration(f.roundTrip)
 	if flags.Changed("request-slice") {
-		d.RequestSlice = standin.Duration(f.slice)
+		d.RequestSlice = modelsim.Duration(f.slice)
 	}
 	if flags.Changed("phase") {
-		d.Phase = standin.Duration(f.phase)
+		d.Phase = modelsim.Duration(f.phase)
 	}
 	var err error
-	if d.Faults, err = namedFaults(f.faults); err != nil {
+	if d.Faults, err = readScript(f.faults); err != nil {
 		return o, err
 	}
-	o.Deployments = []standin.Deployment{d}
+	o.Deployments = []modelsim.Deployment{d}
 	if err := o.Validate(); err != nil {
 		return o, usagef("%s", flagNamed(err))
 	}
@@ -134,7 +134,7 @@ func (f *simFlags) fromFlags(flags *pflag.FlagSet) (standin.Options, error) {
 }
 
 // fromFile reads the file; what flags say of the server goes before it.
-func (f *simFlags) fromFile(flags *pflag.FlagSet) (standin.Options, error) {
+func (f *simFlags) fromFile(flags *pflag.FlagSet) (modelsim.ServerOptions, error) {
 	var stray string
 	flags.Visit(func(flag *pflag.Flag) {
 		if stray == "" && !slices.Contains(serverFlags, flag.Name) {
@@ -142,9 +142,9 @@ func (f *simFlags) fromFile(flags *pflag.FlagSet) (standin.Options, error) {
 		}
 	})
 	if stray != "" {
-		return standin.Options{}, usagef("--%s and --config exclude each other: say it in the file", stray)
+		return modelsim.ServerOptions{}, usagef("--%s and --config exclude each other: say it in the file", stray)
 	}
-	o, err := readSimFile(f.file, standin.ReadOptions)
+	o, err := readSimFile(f.file, modelsim.ReadServerOptions)
 	if err != nil {
 		return o, err
 	}
@@ -175,15 +175,16 @@ func flagNamed(err error) string {
 	return err.Error()
 }
 
-func namedFaults(name string) (standin.Faults, error) {
-	script, err := standin.NamedScript(name)
+// readScript returns the script of that name, or the one in the file of that name.
+func readScript(name string) (modelsim.Script, error) {
+	script, err := modelsim.NamedScript(name)
 	if err == nil {
-		return standin.Faults{Name: name, Script: script}, nil
+		return script, nil
 	}
 	if !strings.ContainsAny(name, "./") {
-		return standin.Faults{}, usagef("--faults: there is no script %q; there are %s, or give a YAML file", name, strings.Join(standin.ScriptNames(), ", "))
+		return nil, usagef("--faults: there is no script %q; there are %s, or give a YAML file", name, strings.Join(modelsim.ScriptNames(), ", "))
 	}
-	return readSimFile(name, standin.ReadFaults)
+	return readSimFile(name, modelsim.ReadScript)
 }
 
 // maxSimFile is more than is read of any file; what is too large for it says so itself.
@@ -207,7 +208,7 @@ func readSimFile[T any](name string, read func([]byte) (T, error)) (T, error) {
 	return v, nil
 }
 
-func (a *app) runSim(ctx context.Context, o standin.Options) (err error) {
+func (a *app) runSim(ctx context.Context, o modelsim.ServerOptions) (err error) {
 	var log io.Writer
 	if o.Log != "" {
 		file, err := os.OpenFile(o.Log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -217,7 +218,7 @@ func (a *app) runSim(ctx context.Context, o standin.Options) (err error) {
 		defer func() { err = errors.Join(err, file.Close()) }()
 		log = file
 	}
-	s, err := standin.New(o, log)
+	s, err := modelsim.NewServer(o, log)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forebayhq/forebay/internal/standin"
+	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
 // startSim runs the sim command. stop ends it as a signal does and returns its exit code and errors.
@@ -140,7 +140,7 @@ func TestSimErrors(t *testing.T) {
 			t.Errorf("sim %s: exit code %d, %q; want %d with %q", c.args, got.code, got.err, c.code, c.want)
 		}
 	}
-	if len(standin.ScriptNames()) != 2 {
+	if len(modelsim.ScriptNames()) != 2 {
 		t.Error("the help names the scripts")
 	}
 }

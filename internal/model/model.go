@@ -1,5 +1,5 @@
-// Package model calls language models: OpenAI and everything that speaks its protocol, Azure OpenAI,
-// Anthropic, and a simulated deployment that needs no network.
+// Package model calls language models: OpenAI and everything that speaks its protocol, Azure OpenAI
+// and Anthropic. Package modelsim has a simulated deployment, which needs no network.
 //
 // A [Deployment] is one endpoint, model and region with its price and quota. A [Provider] makes one
 // call and never retries: the job's retry lane is the only owner of retries. Failures are

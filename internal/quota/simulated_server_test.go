@@ -4,7 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/forebayhq/forebay/internal/standin"
+	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
 // charging is what a simulated provider counts at admission.
@@ -42,8 +42,8 @@ type server struct {
 	swift           bool  // answers at 400 tokens a second, and with errors at once
 	lasts           int64 // ms that each answer takes, told of only at its end, while a hanging call takes 1 s; 0: by its tokens
 	faults          faults
-	service         *standin.Service // decides in place of this, if set
-	roundTrip       int64            // ms that each call's network takes, beyond what it does for all
+	service         *modelsim.Service // decides in place of this, if set
+	roundTrip       int64             // ms that each call's network takes, beyond what it does for all
 	rng             *rand.Rand
 	phase           int64
 	used            float64 // in the window or bucket

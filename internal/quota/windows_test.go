@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/quota"
-	"github.com/forebayhq/forebay/internal/standin"
 )
 
 // windowTPM is the quota of the deployments of TestWindows.
@@ -21,31 +21,31 @@ const fewRequests = 120
 // window is a kind of provider, as "forebay sim" has it, and what a client knows of it.
 type window struct {
 	name       string
-	deployment standin.Deployment
+	deployment modelsim.Deployment
 	accounting quota.Accounting
 }
 
 // windowKinds are the ways in which providers count.
 func windowKinds() []window {
-	kind := func(k standin.Kind, requests int, set func(*standin.Deployment)) standin.Deployment {
-		d := standin.DefaultDeployment()
+	kind := func(k modelsim.Kind, requests int, set func(*modelsim.Deployment)) modelsim.Deployment {
+		d := modelsim.DefaultDeployment()
 		d.Kind, d.TokensPerMinute, d.RequestsPerMinute, d.RequestSlice = k, windowTPM, requests, -1
 		if set != nil {
 			set(&d)
 		}
 		return d
 	}
-	second := func(d *standin.Deployment) { d.RequestSlice = standin.Duration(time.Second) }
-	tenSeconds := func(d *standin.Deployment) { d.TokenSlice = standin.Duration(10 * time.Second) }
+	second := func(d *modelsim.Deployment) { d.RequestSlice = modelsim.Duration(time.Second) }
+	tenSeconds := func(d *modelsim.Deployment) { d.TokenSlice = modelsim.Duration(10 * time.Second) }
 	return []window{
-		{"fixed minute", kind(standin.KindAzure, 3600, nil), quota.AccountAzureOpenAI},
-		{"rolling minute", kind(standin.KindRolling, 3600, nil), quota.AccountAzureOpenAI},
-		{"token bucket", kind(standin.KindOpenAI, 3600, nil), quota.AccountOpenAI},
-		{"bucket of ten seconds", kind(standin.KindBucket, 3600, nil), quota.AccountAzureOpenAI},
-		{"slices of ten seconds", kind(standin.KindAzure, 3600, tenSeconds), quota.AccountAzureOpenAI},
-		{"requests by the second", kind(standin.KindAzure, 300, second), quota.AccountAzureOpenAI},
-		{"requests by the second, few", kind(standin.KindAzure, fewRequests, second), quota.AccountAzureOpenAI},
-		{"requests by the second, many", kind(standin.KindAzure, 900, second), quota.AccountAzureOpenAI},
+		{"fixed minute", kind(modelsim.KindAzure, 3600, nil), quota.AccountAzureOpenAI},
+		{"rolling minute", kind(modelsim.KindRolling, 3600, nil), quota.AccountAzureOpenAI},
+		{"token bucket", kind(modelsim.KindOpenAI, 3600, nil), quota.AccountOpenAI},
+		{"bucket of ten seconds", kind(modelsim.KindBucket, 3600, nil), quota.AccountAzureOpenAI},
+		{"slices of ten seconds", kind(modelsim.KindAzure, 3600, tenSeconds), quota.AccountAzureOpenAI},
+		{"requests by the second", kind(modelsim.KindAzure, 300, second), quota.AccountAzureOpenAI},
+		{"requests by the second, few", kind(modelsim.KindAzure, fewRequests, second), quota.AccountAzureOpenAI},
+		{"requests by the second, many", kind(modelsim.KindAzure, 900, second), quota.AccountAzureOpenAI},
 	}
 }
 
@@ -69,15 +69,15 @@ var circumstances = []circumstance{
 // served has the provider of "forebay sim" admit a call.
 func (v *server) served(now int64, j *job) answer {
 	at := time.UnixMilli(now)
-	began := v.service.Begin(at, standin.Cost{Prompt: int(j.prompt), Output: int(j.output)})
+	began := v.service.Begin(at, modelsim.Cost{Prompt: int(j.prompt), Output: int(j.output)})
 	outcome := began.Outcome
-	v.service.End(at, began, outcome, standin.Used{})
+	v.service.End(at, began, outcome, modelsim.Used{})
 	a := answer{status: 200, charged: int64(began.Verdict.Charged)}
-	if outcome == standin.Throttled {
-		a = answer{status: 429, takes: 10, retryAfter: began.Verdict.RetryAfter.Milliseconds() + 1, onRequests: began.Verdict.Refused == standin.Requests}
+	if outcome == modelsim.Throttled {
+		a = answer{status: 429, takes: 10, retryAfter: began.Verdict.RetryAfter.Milliseconds() + 1, onRequests: began.Verdict.Refused == modelsim.Requests}
 	}
-	reset := func(r *standin.Reading) int64 {
-		if v.service.Kind == standin.KindOpenAI {
+	reset := func(r *modelsim.Reading) int64 {
+		if v.service.Kind == modelsim.KindOpenAI {
 			return r.Reset.Milliseconds()
 		}
 		return int64((r.Reset+time.Second-1)/time.Second) * 1000 // whole seconds
@@ -93,12 +93,12 @@ func simulateWindow(t *testing.T, w window, c circumstance, seed uint64, minutes
 	t.Helper()
 	d := w.deployment
 	d.ForeignShare, d.SpentShare = c.foreign, c.spent
-	service, err := standin.NewService(d, seed, time.UnixMilli(epoch))
+	service, err := modelsim.NewService(d, seed, time.UnixMilli(epoch))
 	if err != nil {
 		t.Fatal(err)
 	}
 	v := &server{quota: windowTPM, service: service, swift: true, roundTrip: c.roundTrip}
-	if d.Kind == standin.KindOpenAI {
+	if d.Kind == modelsim.KindOpenAI {
 		v.charging = chargeLarger
 	}
 	n := int(minutes * (1 - c.foreign) * windowTPM * 10_000 / admissionTokens)
@@ -114,7 +114,7 @@ func simulateWindow(t *testing.T, w window, c circumstance, seed uint64, minutes
 	}
 	bound := float64(needed+service.Stats().ForeignTokens) / windowTPM * 60_000
 	bound = max(bound, float64(len(s.jobs))/float64(d.RequestsPerMinute)*60_000)
-	if c.spent > 0 && d.Kind == standin.KindAzure {
+	if c.spent > 0 && d.Kind == modelsim.KindAzure {
 		bound += float64(firstReset(d, seed)) // the first window has nothing
 	}
 	ratio := float64(s.lastDone-epoch) / bound
@@ -123,12 +123,12 @@ func simulateWindow(t *testing.T, w window, c circumstance, seed uint64, minutes
 }
 
 // firstReset is how many milliseconds after the start the first window of tokens ends.
-func firstReset(d standin.Deployment, seed uint64) int64 {
-	service, err := standin.NewService(d, seed, time.UnixMilli(epoch))
+func firstReset(d modelsim.Deployment, seed uint64) int64 {
+	service, err := modelsim.NewService(d, seed, time.UnixMilli(epoch))
 	if err != nil {
 		panic(err)
 	}
-	began := service.Begin(time.UnixMilli(epoch), standin.Cost{Prompt: 1})
+	began := service.Begin(time.UnixMilli(epoch), modelsim.Cost{Prompt: 1})
 	return began.State.Tokens.Reset.Milliseconds()
 }
 
@@ -171,9 +171,9 @@ func (w window) bar(c circumstance) result {
 	case d.RequestsPerMinute == fewRequests && c.foreign > 0:
 		// What the other client does in the time that a call takes to arrive nobody can know: see TestFewRequestsBesideAnother.
 		bar.ratio, bar.throttled = 2.1, 0.022
-	case d.RequestSlice == standin.Duration(time.Second) && c.foreign > 0:
+	case d.RequestSlice == modelsim.Duration(time.Second) && c.foreign > 0:
 		bar.throttled = 0.018 // what it takes to learn of the seconds, and how many of their calls are others'
-	case d.RequestSlice == standin.Duration(time.Second):
+	case d.RequestSlice == modelsim.Duration(time.Second):
 		bar.throttled = 0.008
 	case d.TokenSlice != 0 && c.roundTrip > 0:
 		bar.ratio, bar.throttled = 1.10, 0.01
@@ -225,7 +225,7 @@ func TestFewRequestsBesideAnother(t *testing.T) {
 		for seed := range uint64(seeds()) {
 			d := w.deployment
 			d.ForeignShare = 0.3
-			service, err := standin.NewService(d, seed, time.UnixMilli(epoch))
+			service, err := modelsim.NewService(d, seed, time.UnixMilli(epoch))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,12 +5,12 @@ import (
 	"testing"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/model/sim"
+	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
 // What is set aside for a call is what the call asks for.
 func TestEstimateIsWhatIsSent(t *testing.T) {
-	models := simulated(t, sim.Faults{})
+	models := simulated(t, modelsim.ProviderFaults{})
 	builtin := build(t, Config{Models: models})
 	configured := build(t, Config{Models: models, Tasks: map[string]Option{"summarize": {MaxOutputTokens: 33}, "chat": {MaxOutputTokens: 44}}})
 	for _, c := range []struct {

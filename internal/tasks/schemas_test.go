@@ -13,7 +13,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/model/sim"
+	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
 var update = flag.Bool("update", false, "write docs/tasks.md anew")
@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write docs/tasks.md anew")
 // described are the tasks of a server that has one with a prompt of its own too.
 func described(t *testing.T) []forebay.Task {
 	t.Helper()
-	c := Config{Models: simulated(t, sim.Faults{}), MaxOutputBytes: 1 << 20, Tasks: map[string]Option{"own-prompt": {Prompt: "{{.Input}}"}}}
+	c := Config{Models: simulated(t, modelsim.ProviderFaults{}), MaxOutputBytes: 1 << 20, Tasks: map[string]Option{"own-prompt": {Prompt: "{{.Input}}"}}}
 	tasks, err := New(c)
 	if err != nil {
 		t.Fatal(err)

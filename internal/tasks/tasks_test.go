@@ -14,12 +14,12 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/model"
-	"github.com/forebayhq/forebay/internal/model/sim"
+	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
 var (
 	_ Models         = (*model.Router)(nil)
-	_ model.Provider = (*sim.Provider)(nil)
+	_ model.Provider = (*modelsim.Provider)(nil)
 )
 
 // oneDeployment answers every model from one provider and keeps what it was asked.
@@ -56,9 +56,9 @@ func (c canned) Embed(context.Context, model.EmbedRequest) (model.EmbedResponse,
 	return c.embed, c.err
 }
 
-func simulated(t testing.TB, f sim.Faults) *oneDeployment {
+func simulated(t testing.TB, f modelsim.ProviderFaults) *oneDeployment {
 	t.Helper()
-	p, err := sim.New(sim.Options{Faults: f})
+	p, err := modelsim.NewProvider(modelsim.ProviderOptions{Faults: f})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func taskError(t *testing.T, err error) *forebay.TaskError {
 }
 
 func TestBuiltinsDoTheirWork(t *testing.T) {
-	models := simulated(t, sim.Faults{})
+	models := simulated(t, modelsim.ProviderFaults{})
 	all := build(t, Config{Models: models})
 	for _, tt := range []struct{ task, input, want string }{
 		{"summarize", `"Gold was found in the valley. The gold rush filled the valley with miners. Birds sang."`,
@@ -142,7 +142,7 @@ func TestBuiltinsDoTheirWork(t *testing.T) {
 }
 
 func TestChatPassesWhatWasAsked(t *testing.T) {
-	models := simulated(t, sim.Faults{})
+	models := simulated(t, modelsim.ProviderFaults{})
 	all := build(t, Config{Models: models})
 	left, tokensLeft := forebay.USD(1), int64(100_000)
 	_, err := all["chat"].Run(t.Context(), forebay.TaskCall{CostLeft: &left, TokensLeft: &tokensLeft, Input: json.RawMessage(
@@ -168,7 +168,7 @@ func TestChatPassesWhatWasAsked(t *testing.T) {
 }
 
 func TestOverrides(t *testing.T) {
-	models := simulated(t, sim.Faults{})
+	models := simulated(t, modelsim.ProviderFaults{})
 	warm := 0.7
 	all := build(t, Config{Models: models, ModelNames: []string{"chat", "embedding", "large"}, Tasks: map[string]Option{
 		"summarize": {Model: "large", System: "Sum up for {{.focus}}.", Prompt: "Text: {{.Input}}", MaxOutputTokens: 33, Temperature: &warm},
@@ -206,7 +206,7 @@ func TestOverrides(t *testing.T) {
 }
 
 func TestBuiltinsWithoutTheirModelAreLeftOut(t *testing.T) {
-	all := build(t, Config{Models: simulated(t, sim.Faults{}), ModelNames: []string{"chat"}})
+	all := build(t, Config{Models: simulated(t, modelsim.ProviderFaults{}), ModelNames: []string{"chat"}})
 	if _, ok := all["embed"]; ok || len(all) != 5 {
 		t.Errorf("%d tasks, embed: %v", len(all), ok)
 	}
@@ -237,7 +237,7 @@ func TestConfigurationErrorsNameTheOption(t *testing.T) {
 		"tasks.k.prompt":            {"k": {Prompt: "x", HTTP: &HTTPFunction{URL: "http://h/"}}},
 		"tasks":                     {"a b": {}},
 	} {
-		_, err := New(Config{Models: simulated(t, sim.Faults{}), ModelNames: []string{"chat", "embedding"}, Tasks: tasks})
+		_, err := New(Config{Models: simulated(t, modelsim.ProviderFaults{}), ModelNames: []string{"chat", "embedding"}, Tasks: tasks})
 		var e *forebay.Error
 		if !errors.As(err, &e) || e.Field != field {
 			t.Errorf("%s: %v", field, err)
@@ -252,7 +252,7 @@ func TestConfigurationErrorsNameTheOption(t *testing.T) {
 }
 
 func TestCheckNamesTheField(t *testing.T) {
-	all := build(t, Config{Models: simulated(t, sim.Faults{})})
+	all := build(t, Config{Models: simulated(t, modelsim.ProviderFaults{})})
 	for _, tt := range []struct{ task, input, field string }{
 		{"summarize", `""`, "input"}, {"summarize", `" \n"`, "input"}, {"summarize", `7`, "input"}, {"summarize", `null`, "input"},
 		{"summarize", `["a"]`, "input"}, {"summarize", `{}`, "input.text"}, {"summarize", `{"text":7}`, "input.text"},
@@ -299,7 +299,7 @@ func TestCheckNamesTheField(t *testing.T) {
 
 func TestTimeoutAndCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		models := simulated(t, sim.Faults{Latency: time.Minute})
+		models := simulated(t, modelsim.ProviderFaults{Latency: time.Minute})
 		all := build(t, Config{Models: models, Tasks: map[string]Option{"chat": {Timeout: time.Second}, "embed": {Timeout: 2 * time.Second}}})
 		for task, limit := range map[string]time.Duration{"chat": time.Second, "embed": 2 * time.Second} {
 			start := time.Now()
@@ -325,7 +325,7 @@ func FuzzCheck(f *testing.F) {
 		`{"input":["a","b"],"dimensions":3}`, `null`, `[]`, `{"text":"\u0000\ud800"}`} {
 		f.Add(seed)
 	}
-	all := build(f, Config{Models: simulated(f, sim.Faults{}), Tasks: map[string]Option{"free": {Prompt: "{{.Input}} {{with index . \"a\"}}{{.}}{{end}}"}}})
+	all := build(f, Config{Models: simulated(f, modelsim.ProviderFaults{}), Tasks: map[string]Option{"free": {Prompt: "{{.Input}} {{with index . \"a\"}}{{.}}{{end}}"}}})
 	f.Fuzz(func(t *testing.T, input string) {
 		if len(input) > 32<<10 || jsoncheck.Check("input", []byte(input)) != nil {
 			t.Skip("refused before a task sees it")
