@@ -44,7 +44,7 @@ func startMessaging(ctx context.Context, on engine) (*messaging, error) {
 	return &messaging{bus.New(bus.Options{Store: s}), on, s, place}, nil
 }
 
-func (m *messaging) stop() error { return errors.Join(m.store.Close(), m.place.release()) }
+func (m *messaging) stop() error { return errors.Join(m.store.DB.Close(), m.place.release()) }
 
 // text is the body of a message: 1 KiB.
 var text = riverText

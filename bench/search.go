@@ -157,8 +157,8 @@ func (l *library) measure(ctx context.Context, on engine) (s sample, err error) 
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, st.Close()) }()
-	if _, err := st.PrepareVectors(ctx); err != nil {
+	defer func() { err = errors.Join(err, st.DB.Close()) }()
+	if _, err := st.Documents.PrepareVectors(ctx); err != nil {
 		return nil, err
 	}
 	if err := l.fill(ctx, st); err != nil {
@@ -206,11 +206,11 @@ func (l *library) measure(ctx context.Context, on engine) (s sample, err error) 
 
 // fill makes documents of the chunks, as the pipeline would, without its jobs.
 func (l *library) fill(ctx context.Context, st *store.Store) error {
-	tenant, err := st.EnsureTenant(ctx, forebay.DefaultTenant)
+	tenant, err := st.Queues.EnsureTenant(ctx, forebay.DefaultTenant)
 	if err != nil {
 		return err
 	}
-	queue, err := st.EnsureQueue(ctx, "unused")
+	queue, err := st.Queues.EnsureQueue(ctx, "unused")
 	if err != nil {
 		return err
 	}
@@ -223,10 +223,10 @@ func (l *library) document(ctx context.Context, st *store.Store, tenant, queue i
 		return store.NewJob{ID: "job_" + name + id, Tenant: tenant, Queue: queue, Task: name, MaxAttempts: 1, Input: []byte("{}"), InputSize: 2}
 	}
 	rev := store.Revision{ID: "rev_" + id, Tenant: tenant, Hash: []byte(id), MediaType: "text/plain", Blob: "t/1/" + id + "/content"}
-	if _, err := st.AddRevision(ctx, store.NewRevision{Revision: rev, DocumentID: id, Split: job("split")}); err != nil {
+	if _, err := st.Documents.AddRevision(ctx, store.NewRevision{Revision: rev, DocumentID: id, Split: job("split")}); err != nil {
 		return err
 	}
-	made, err := st.RevisionOf(ctx, tenant, rev.ID)
+	made, err := st.Documents.RevisionOf(ctx, tenant, rev.ID)
 	if err != nil {
 		return err
 	}
@@ -234,13 +234,13 @@ func (l *library) document(ctx context.Context, st *store.Store, tenant, queue i
 	for i := range chunksEach {
 		result.Rest = append(result.Rest, store.NewChunk{Number: i, Text: l.texts[n*chunksEach+i]})
 	}
-	if err := st.BeginSplit(ctx, made.Tenant, made.No, 1); err != nil {
+	if err := st.Documents.BeginSplit(ctx, made.Tenant, made.No, 1); err != nil {
 		return err
 	}
-	if err := st.EndSplit(ctx, tenant, made.No, 1, "job_split"+id, result); err != nil {
+	if err := st.Documents.EndSplit(ctx, tenant, made.No, 1, "job_split"+id, result); err != nil {
 		return err
 	}
-	chunks, err := st.Unembedded(ctx, made.No, 0, chunksEach)
+	chunks, err := st.Documents.Unembedded(ctx, made.No, 0, chunksEach)
 	if err != nil {
 		return err
 	}
@@ -249,8 +249,8 @@ func (l *library) document(ctx context.Context, st *store.Store, tenant, queue i
 		v := l.vectors[n*chunksEach+i]
 		vectors[i] = store.ChunkVector{Chunk: c.No, Vector: vector.Bytes(v), Code: vector.Code(v)}
 	}
-	if err := st.RecordVectors(ctx, tenant, rev.ID, "job_embed"+id, searchDimensions, vectors); err != nil {
+	if err := st.Documents.RecordVectors(ctx, tenant, rev.ID, "job_embed"+id, searchDimensions, vectors); err != nil {
 		return err
 	}
-	return st.RecordMetadata(ctx, tenant, rev.ID, "job_metadata"+id, store.Described{})
+	return st.Documents.RecordMetadata(ctx, tenant, rev.ID, "job_metadata"+id, store.Described{})
 }

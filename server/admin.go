@@ -31,7 +31,7 @@ func OpenKeys(ctx context.Context, database string) (*Keys, error) {
 	}
 	svc, err := jobs.New(ctx, jobs.Options{Store: st})
 	if err != nil {
-		return nil, errors.Join(err, st.Close())
+		return nil, errors.Join(err, st.DB.Close())
 	}
 	return &Keys{store: st, jobs: svc}, nil
 }
@@ -55,7 +55,7 @@ func (k *Keys) SetBudget(ctx context.Context, id string, budget forebay.Budget) 
 }
 
 // Close releases the database.
-func (k *Keys) Close() error { return k.store.Close() }
+func (k *Keys) Close() error { return k.store.DB.Close() }
 
 // Check is one finding about a database.
 type Check struct {
@@ -84,12 +84,12 @@ func CheckDatabase(ctx context.Context, database string) (checks []Check, inUse 
 	if err != nil {
 		return []Check{{"database", false, err.Error()}}, false
 	}
-	defer st.Close()
+	defer st.DB.Close()
 	checks = []Check{{"database", true, "opens, is Forebay's, and is durable (" + durable + ")"}}
 	const writes = 5
 	start := time.Now()
 	for range writes {
-		if err := st.Check(ctx); err != nil {
+		if err := st.DB.Check(ctx); err != nil {
 			return append(checks, Check{"durable write", false, err.Error()}), inUse
 		}
 	}
@@ -108,7 +108,7 @@ func CheckDatabase(ctx context.Context, database string) (checks []Check, inUse 
 
 // checkSpace tells the size of a SQLite file. That much of it is free is no fault.
 func checkSpace(ctx context.Context, st *store.Store) Check {
-	space, _, err := st.Space(ctx)
+	space, _, err := st.DB.Space(ctx)
 	if err != nil {
 		return Check{"space", false, err.Error()}
 	}

@@ -40,7 +40,7 @@ func Migrate(ctx context.Context, database string) (before Schema, err error) {
 	if err != nil {
 		return before, err
 	}
-	return before, st.Close()
+	return before, st.DB.Close()
 }
 
 // Copy copies a database into an empty one, of the same or the other kind, and compares both. No

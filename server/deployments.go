@@ -88,7 +88,7 @@ func (d *called) configured() []configured {
 
 // List returns the deployments with what all processes know of them.
 func (d *deployments) List(ctx context.Context) ([]forebay.Deployment, error) {
-	holding, err := d.store.Holding(ctx)
+	holding, err := d.store.Admission.Holding(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func (d *deployments) SetPaused(ctx context.Context, name string, paused bool, a
 	if paused {
 		action = "pause-deployment"
 	}
-	return d.store.PauseDeployment(ctx, name, paused, store.Audit{Actor: actor, Action: action, Target: name})
+	return d.store.Admission.PauseDeployment(ctx, name, paused, store.Audit{Actor: actor, Action: action, Target: name})
 }
 
 // Forget begins anew to learn of a deployment, in all processes.
@@ -160,7 +160,7 @@ func (d *deployments) Forget(ctx context.Context, name, actor string) error {
 	if !d.has(name) {
 		return forebay.ErrNotFound
 	}
-	return d.store.ForgetDeployment(ctx, name, store.Audit{Actor: actor, Action: "forget-deployment", Target: name})
+	return d.store.Admission.ForgetDeployment(ctx, name, store.Audit{Actor: actor, Action: "forget-deployment", Target: name})
 }
 
 // retryDenied has deployments that turned calls away tried again: whoever starts the server may have given them another key.
@@ -169,7 +169,7 @@ func (d *deployments) retryDenied(ctx context.Context) {
 	for _, served := range d.called.Load().router.Deployments() {
 		names = append(names, served.Name)
 	}
-	if err := d.store.RetryDenied(ctx, names); err != nil && ctx.Err() == nil {
+	if err := d.store.Admission.RetryDenied(ctx, names); err != nil && ctx.Err() == nil {
 		d.log.Warn("cannot have deployments tried again that turned calls away; they are when it is time", slog.Any("error", err))
 	}
 }

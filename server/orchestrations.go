@@ -112,7 +112,7 @@ type calledJobs struct {
 }
 
 func (c calledJobs) Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, caller *store.Activity) error {
-	name, err := c.store.TenantName(ctx, tenant)
+	name, err := c.store.Queues.TenantName(ctx, tenant)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (c calledJobs) Submit(ctx context.Context, tenant int64, req forebay.Submit
 }
 
 func (c calledJobs) Cancel(ctx context.Context, tenant int64, job string) error {
-	name, err := c.store.TenantName(ctx, tenant)
+	name, err := c.store.Queues.TenantName(ctx, tenant)
 	if err == nil {
 		_, err = c.jobs.Cancel(ctx, name, job)
 	}
@@ -128,7 +128,7 @@ func (c calledJobs) Cancel(ctx context.Context, tenant int64, job string) error 
 }
 
 func (c calledJobs) Outcome(ctx context.Context, tenant int64, id string) (json.RawMessage, *forebay.OrchestrationFailure, error) {
-	name, err := c.store.TenantName(ctx, tenant)
+	name, err := c.store.Queues.TenantName(ctx, tenant)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -51,14 +51,14 @@ func (s *Server) Reload(ctx context.Context, opts Options) (restart []string, er
 	}
 	s.certificate.Store(certificate)
 	s.limits.SetStandard(o.Limits.Tenant)
-	s.store.Identify(o.identities())
+	s.store.Admission.Identify(o.identities())
 	s.deployments.called.Store(&called{models, known})
 	s.documents.SetCalls(calls)
 	apply()
 	restart = differences(o, wanted)
 	s.reloaded = o
 	s.deployments.retryDenied(ctx)
-	if err := s.store.ReconsiderCalls(ctx); err != nil {
+	if err := s.store.Admission.ReconsiderCalls(ctx); err != nil {
 		s.log.Warn("jobs that wait may notice only later that the configuration has changed", slog.Any("error", err))
 	}
 	return restart, nil

@@ -103,7 +103,7 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	if s.blobs, err = blob.Open(ctx, blobURL(s.options.Blob, database)); err != nil {
 		return err
 	}
-	s.limits = limits.New(s.store, s.options.Limits.Tenant)
+	s.limits = limits.New(s.store.Tenants, s.options.Limits.Tenant)
 	if err := s.openDocuments(ctx, known); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	}
 	s.deployments.jobs = s.jobs
 	s.documents.Use(s.jobs)
-	s.store.OnDeploymentChange(s.changed)
+	s.store.Admission.OnDeploymentChange(s.changed)
 	if err := s.watchStore(); err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (s *Server) Close() (err error) {
 		s.telemetry.Shutdown(context.Background()) // which counts what stands in the queues once more
 		s.limits.Close()
 		if s.store != nil {
-			err = s.store.Close()
+			err = s.store.DB.Close()
 		}
 		if s.blobs != nil {
 			err = errors.Join(err, s.blobs.Close())
@@ -357,17 +357,17 @@ func (s *Server) sweepBlobs(ctx context.Context) {
 func (s *Server) maintain(ctx context.Context) {
 	const every = time.Hour
 	for {
-		if _, err := s.orchestrations.RemoveFreed(ctx, s.store.Now().Add(-every)); err != nil && ctx.Err() == nil {
+		if _, err := s.orchestrations.RemoveFreed(ctx, s.store.DB.Now().Add(-every)); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot remove payloads of orchestrations that are over", slog.Any("error", err))
 		}
-		before := s.store.Now().Add(-time.Duration(s.options.Limits.IdempotencyHours) * time.Hour)
+		before := s.store.DB.Now().Add(-time.Duration(s.options.Limits.IdempotencyHours) * time.Hour)
 		if err := s.jobs.ForgetIdempotencyKeys(ctx, before); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot forget old idempotency keys", slog.Any("error", err))
 		}
 		if err := s.jobs.TidyBudgets(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot forget what is over of budgets", slog.Any("error", err))
 		}
-		if err := s.store.ForgetAttemptHours(ctx, s.store.Now().Add(-reportsKept)); err != nil && ctx.Err() == nil {
+		if err := s.store.Jobs.ForgetAttemptHours(ctx, s.store.DB.Now().Add(-reportsKept)); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot forget old sums of attempts", slog.Any("error", err))
 		}
 		s.purge(ctx, every)

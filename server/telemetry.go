@@ -77,19 +77,19 @@ func (s *Server) watchStore() error {
 	if s.telemetry == nil {
 		return nil
 	}
-	s.store.OnCommit(s.telemetry.Committed)
-	s.store.OnJobsChanged(s.telemetry.JobsChanged)
-	s.store.OnActivitiesLost(s.telemetry.ActivitiesLost)
-	if err := s.telemetry.Queues(s.store.Depths); err != nil {
+	s.store.DB.OnCommit(s.telemetry.Committed)
+	s.store.Jobs.OnJobsChanged(s.telemetry.JobsChanged)
+	s.store.Orchestrations.OnActivitiesLost(s.telemetry.ActivitiesLost)
+	if err := s.telemetry.Queues(s.store.Queues.Depths); err != nil {
 		return err
 	}
-	if err := s.telemetry.Database(s.store.Space); err != nil {
+	if err := s.telemetry.Database(s.store.DB.Space); err != nil {
 		return err
 	}
 	if err := s.telemetry.Budgets(s.budgetUse); err != nil {
 		return err
 	}
-	if err := s.telemetry.OpenOrchestrations(s.store.OpenOrchestrations, s.store.OldestTurns); err != nil {
+	if err := s.telemetry.OpenOrchestrations(s.store.Orchestrations.OpenOrchestrations, s.store.Orchestrations.OldestTurns); err != nil {
 		return err
 	}
 	return s.telemetry.Deployments(s.deployments.inFlight, s.deployments.List)

@@ -32,7 +32,7 @@ func (b Budget) stated() forebay.Budget {
 
 // watchTenants logs what is told of budgets, and takes in what is configured of tenants.
 func (s *Server) watchTenants(ctx context.Context) error {
-	s.store.OnBudgetEvent(func(e forebay.BudgetEvent) {
+	s.store.Admission.OnBudgetEvent(func(e forebay.BudgetEvent) {
 		about := []any{slog.String("tenant", e.Tenant), slog.String("key_id", e.KeyID), slog.String("period", string(e.Period)),
 			slog.Time("ends_at", e.EndsAt), slog.Int64("tokens", e.Tokens), slog.String("cost_usd", e.CostUSD.String())}
 		if e.Type == forebay.EventBudgetExhausted {
@@ -63,7 +63,7 @@ func (s *Server) configureTenants(ctx context.Context, tenants map[string]Tenant
 
 // budgetUse is what is measured of the budgets of tenants and of their keys.
 func (s *Server) budgetUse(ctx context.Context) (all []telemetry.BudgetUse, err error) {
-	rows, _, err := s.store.BudgetRows(ctx, "", true)
+	rows, _, err := s.store.Admission.BudgetRows(ctx, "", true)
 	for _, row := range rows {
 		money, tokens := []*forebay.Money{row.Budget.DailyUSD, row.Budget.MonthlyUSD}, []*int64{row.Budget.DailyTokens, row.Budget.MonthlyTokens}
 		for i, use := range row.Usage {

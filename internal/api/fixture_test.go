@@ -67,7 +67,7 @@ func newServices(t *testing.T) (*jobs.Service, *bus.Service, *webhook.Service) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
+	t.Cleanup(func() { s.DB.Close() })
 	blobs, err := blob.Open(ctx, filepath.Join(dir, "blobs"))
 	if err != nil {
 		t.Fatal(err)

@@ -32,7 +32,7 @@ func withOrchestrations(t *testing.T) func(*api.Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
+	t.Cleanup(func() { s.DB.Close() })
 	r := orchestrate.NewRegistry()
 	var calls atomic.Int32
 	for _, err := range []error{

@@ -147,7 +147,7 @@ func migrated(ctx context.Context, database, work string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return path, st.Close()
+	return path, st.DB.Close()
 }
 
 // payload is a line of payloads.txt.

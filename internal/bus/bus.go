@@ -124,7 +124,7 @@ func (s *Service) stored(ctx context.Context, key string) (store.MessageQueue, e
 	if ok && time.Since(known.at) < rememberFor {
 		return known.MessageQueue, nil
 	}
-	q, found, err := s.store.MessageQueue(ctx, key)
+	q, found, err := s.store.Bus.MessageQueue(ctx, key)
 	if err != nil {
 		return q, err
 	}

@@ -48,7 +48,7 @@ func TestService(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { s.Close() })
+		t.Cleanup(func() { s.DB.Close() })
 		for _, name := range names {
 			t.Run(name, func(t *testing.T) {
 				b := serviceOn(t, s)
@@ -83,7 +83,7 @@ func newService(t *testing.T) *Service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
+	t.Cleanup(func() { s.DB.Close() })
 	return serviceOn(t, s)
 }
 
@@ -186,7 +186,7 @@ func testUndeliver(t *testing.T, b *Service) {
 		t.Fatal(err)
 	}
 	want := store.ReceiveRequest{Queue: q, Max: 5, MaxBytes: 1 << 20}
-	got, err := b.store.Receive(ctx, want)
+	got, err := b.store.Bus.Receive(ctx, want)
 	if err != nil || len(got) != 2 {
 		t.Fatal(got, err)
 	}
@@ -207,7 +207,7 @@ func testUndeliver(t *testing.T, b *Service) {
 		t.Fatal(err)
 	}
 	deferred := forebay.ReceiveRequest{DeferredSequenceNumbers: []int64{again[0].SequenceNumber}}
-	if got, err = b.store.ReceiveDeferred(t.Context(), want, deferred.DeferredSequenceNumbers); err != nil || len(got) != 1 {
+	if got, err = b.store.Bus.ReceiveDeferred(t.Context(), want, deferred.DeferredSequenceNumbers); err != nil || len(got) != 1 {
 		t.Fatal(got, err)
 	}
 	if _, err := b.hand(ctx, want, got); !errors.Is(err, context.Canceled) {

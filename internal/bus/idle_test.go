@@ -31,7 +31,7 @@ func TestReceiversKeepAQueue(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer s.Close()
+			defer s.DB.Close()
 			b := New(Options{Store: s})
 			if _, _, err := b.PutQueue(t.Context(), "acme", "q", forebay.MessageQueueSettings{LockSeconds: 300, AutoDeleteOnIdleSeconds: 300}); err != nil {
 				t.Fatal(err)
@@ -48,11 +48,11 @@ func TestReceiversKeepAQueue(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-time.After(4 * time.Minute)
-			if _, found, err := s.MessageQueue(t.Context(), "acme/q"); err != nil || !found {
+			if _, found, err := s.Bus.MessageQueue(t.Context(), "acme/q"); err != nil || !found {
 				t.Errorf("%s: the queue is gone (%v)", what, err)
 			}
 			<-time.After(7 * time.Minute)
-			if _, found, err := s.MessageQueue(t.Context(), "acme/q"); err != nil || found {
+			if _, found, err := s.Bus.MessageQueue(t.Context(), "acme/q"); err != nil || found {
 				t.Errorf("%s: the queue is still there (%v)", what, err)
 			}
 		})

@@ -13,7 +13,7 @@ func (s *Service) takeMessages(ctx context.Context, tenant string, q store.Messa
 		return func() {}, nil
 	}
 	var scheduled, size int64
-	sessions, now := map[string]bool{}, s.store.Now()
+	sessions, now := map[string]bool{}, s.store.DB.Now()
 	for i := range messages {
 		m := &messages[i]
 		if err := s.limits.CheckSchedule(ctx, tenant, "scheduled_enqueue_time", m.ScheduledAt, now); err != nil {
@@ -29,7 +29,7 @@ func (s *Service) takeMessages(ctx context.Context, tenant string, q store.Messa
 	}
 	fresh := int64(0)
 	if len(sessions) > 0 {
-		if fresh, err = s.store.NewSessions(ctx, q, sessions); err != nil {
+		if fresh, err = s.store.Tenants.NewSessions(ctx, q, sessions); err != nil {
 			return nil, err
 		}
 	}
@@ -43,7 +43,7 @@ func (s *Service) takeSession(ctx context.Context, tenant string, q store.Messag
 	if s.limits == nil {
 		return func() {}, nil
 	}
-	fresh, err := s.store.NewSessions(ctx, q, map[string]bool{id: true})
+	fresh, err := s.store.Tenants.NewSessions(ctx, q, map[string]bool{id: true})
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (s *Service) takeState(ctx context.Context, tenant string, q store.MessageQ
 	if refusal == nil {
 		return done, nil
 	}
-	before, err := s.store.SessionState(ctx, q, lock)
+	before, err := s.store.Bus.SessionState(ctx, q, lock)
 	if err == nil && size > int64(len(before)) {
 		err = refusal
 	}
@@ -104,7 +104,7 @@ func (s *Service) takeRule(ctx context.Context, tenant string, q store.MessageQu
 	if s.limits == nil || configuring(ctx) {
 		return func() {}, nil
 	}
-	if found, err := s.store.HasRule(ctx, q, name); err != nil || found {
+	if found, err := s.store.Tenants.HasRule(ctx, q, name); err != nil || found {
 		return func() {}, err
 	}
 	return s.takeAll(ctx, tenant, []want{{forebay.LimitRules, 1}})

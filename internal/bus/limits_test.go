@@ -17,8 +17,8 @@ func limited(t *testing.T, l forebay.TenantLimits) *Service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	meter := limits.New(s, l)
-	t.Cleanup(func() { meter.Close(); s.Close() })
+	meter := limits.New(s.Tenants, l)
+	t.Cleanup(func() { meter.Close(); s.DB.Close() })
 	b, yes := New(Options{Store: s, MaxMessageBytes: 1000, Limits: meter}), true
 	if _, _, err := b.PutQueue(t.Context(), "acme", "orders", forebay.MessageQueueSettings{RequiresSession: &yes}); err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ func (s *Service) PutQueue(ctx context.Context, tenant, name string, settings fo
 		return q, false, err
 	}
 	defer done()
-	stored, created, err := s.store.PutMessageQueue(ctx, wanted, forebay.MaxMessageQueues)
+	stored, created, err := s.store.Bus.PutMessageQueue(ctx, wanted, forebay.MaxMessageQueues)
 	s.changed(wanted.Name) // whatever became of it
 	if err != nil {
 		return q, false, err
@@ -40,11 +40,11 @@ func (s *Service) PutQueue(ctx context.Context, tenant, name string, settings fo
 // wanted is the queue of that name in the store as the settings would have it.
 func (s *Service) wanted(ctx context.Context, tenant, key string, settings forebay.MessageQueueSettings) (q store.MessageQueue, err error) {
 	q.Name = key
-	if q.Tenant, err = s.store.EnsureTenant(ctx, tenant); err != nil {
+	if q.Tenant, err = s.store.Queues.EnsureTenant(ctx, tenant); err != nil {
 		return q, err
 	}
 	if settings.RequiresSession == nil || settings.DetectsDuplicates == nil {
-		before, _, err := s.store.MessageQueue(ctx, key)
+		before, _, err := s.store.Bus.MessageQueue(ctx, key)
 		if err != nil {
 			return q, err
 		}
@@ -128,11 +128,11 @@ func (s *Service) Queue(ctx context.Context, tenant, name string) (forebay.Messa
 
 // Queues returns the tenant's queues by name.
 func (s *Service) Queues(ctx context.Context, tenant string) ([]forebay.MessageQueue, error) {
-	no, err := s.store.EnsureTenant(ctx, tenant)
+	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
-	stored, err := s.store.MessageQueues(ctx, no)
+	stored, err := s.store.Bus.MessageQueues(ctx, no)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (s *Service) Queues(ctx context.Context, tenant string) ([]forebay.MessageQ
 }
 
 func (s *Service) info(ctx context.Context, name string, q store.MessageQueue, limit int64) (forebay.MessageQueue, error) {
-	counts, err := s.store.MessageCounts(ctx, q, limit)
+	counts, err := s.store.Bus.MessageCounts(ctx, q, limit)
 	info := forebay.MessageQueue{
 		Name: name, Kind: forebay.KindMessages, Active: counts.Active, Scheduled: counts.Scheduled, Locked: counts.Locked,
 		Deferred: counts.Deferred, DeadLetter: counts.DeadLetter,
@@ -156,7 +156,7 @@ func (s *Service) info(ctx context.Context, name string, q store.MessageQueue, l
 		CountsCapped: counts.Capped, CreatedAt: q.CreatedAt,
 	}
 	if counts.OldestActive > 0 {
-		age := max(0, s.store.Now().Sub(time.UnixMilli(counts.OldestActive)).Seconds())
+		age := max(0, s.store.DB.Now().Sub(time.UnixMilli(counts.OldestActive)).Seconds())
 		info.OldestAgeSeconds = &age
 	}
 	return info, err
@@ -172,7 +172,7 @@ func (s *Service) DeleteQueue(ctx context.Context, tenant, name string) error {
 		}
 		return err
 	}
-	dropped, err := s.store.DropMessageQueue(ctx, q)
+	dropped, err := s.store.Bus.DropMessageQueue(ctx, q)
 	s.changed(q.Name)
 	if err != nil {
 		return err
@@ -180,5 +180,5 @@ func (s *Service) DeleteQueue(ctx context.Context, tenant, name string) error {
 	if !dropped {
 		return errNoQueue
 	}
-	return s.store.PurgeDropped(context.WithoutCancel(ctx))
+	return s.store.Bus.PurgeDropped(context.WithoutCancel(ctx))
 }

@@ -59,11 +59,11 @@ func (s *Service) receive(ctx context.Context, e entity, session *store.SessionL
 	var got []store.Message
 	switch {
 	case req.DeferredSequenceNumbers != nil:
-		got, err = s.store.ReceiveDeferred(ctx, want, req.DeferredSequenceNumbers)
+		got, err = s.store.Bus.ReceiveDeferred(ctx, want, req.DeferredSequenceNumbers)
 	case want.Wait:
 		got, err = s.wait(ctx, want, wait)
 	default:
-		got, err = s.store.Receive(ctx, want)
+		got, err = s.store.Bus.Receive(ctx, want)
 	}
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func checkReceive(req forebay.ReceiveRequest) error {
 func (s *Service) wait(ctx context.Context, want store.ReceiveRequest, limit time.Duration) ([]store.Message, error) {
 	waiting, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	got, err := s.store.Receive(waiting, want)
+	got, err := s.store.Bus.Receive(waiting, want)
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return nil, nil
 	}
@@ -124,7 +124,7 @@ func (s *Service) undeliver(ctx context.Context, want store.ReceiveRequest, mess
 	for i, m := range messages {
 		locks[i] = m.Lock
 	}
-	return s.store.Undeliver(ctx, want.Queue.Subqueue(want.DeadLetter), locks)
+	return s.store.Bus.Undeliver(ctx, want.Queue.Subqueue(want.DeadLetter), locks)
 }
 
 // PeekFilter says which messages to look at.
@@ -147,7 +147,7 @@ func (s *Service) Peek(ctx context.Context, tenant, path string, f PeekFilter) (
 	if f.From < 0 {
 		return nil, 0, forebay.Invalid("from_sequence_number", "must not be negative")
 	}
-	if err := s.store.Used(ctx, e.MessageQueue); err != nil {
+	if err := s.store.Bus.Used(ctx, e.MessageQueue); err != nil {
 		return nil, 0, err
 	}
 	if f.Reason != "" && !e.deadLetter {
@@ -164,7 +164,7 @@ func (s *Service) Peek(ctx context.Context, tenant, path string, f PeekFilter) (
 // peek reads a page. What is larger than freeBytes is read again, where it takes nobody's processor: no more
 // such pages are read at once than there are turns, and than there is memory for.
 func (s *Service) peek(ctx context.Context, q store.PeekQuery) (messages []store.Message, next int64, err error) {
-	messages, next, cut, err := s.store.Peek(ctx, q)
+	messages, next, cut, err := s.store.Bus.Peek(ctx, q)
 	if err != nil || !cut {
 		return messages, next, err
 	}
@@ -172,7 +172,7 @@ func (s *Service) peek(ctx context.Context, q store.PeekQuery) (messages []store
 		return nil, 0, err
 	}
 	q.MaxBytes, q.AtLeast = maxAnswerBytes, 1
-	messages, next, _, err = s.store.PeekMany(ctx, q)
+	messages, next, _, err = s.store.Bus.PeekMany(ctx, q)
 	return messages, next, err
 }
 
@@ -232,8 +232,8 @@ func (s *Service) DeleteBefore(ctx context.Context, tenant, path string, req for
 	if limit < 1 || limit > forebay.MaxBatchDelete {
 		return 0, forebay.Invalid("max_messages", "goes from 1 to %d", forebay.MaxBatchDelete)
 	}
-	if err := s.store.Used(ctx, e.MessageQueue); err != nil {
+	if err := s.store.Bus.Used(ctx, e.MessageQueue); err != nil {
 		return 0, err
 	}
-	return s.store.DeleteBefore(ctx, e.lane(), req.Before, limit)
+	return s.store.Bus.DeleteBefore(ctx, e.lane(), req.Before, limit)
 }

@@ -33,7 +33,7 @@ func (s *Service) Redrive(ctx context.Context, tenant, path string, req forebay.
 		return report, err
 	}
 	report.Redriven, report.UpTo, err = s.eachDead(ctx, tenant, path, req.DeadMessageFilter, func(q store.MessageQueue, sel store.DeadMessages) (store.DeadStep, error) {
-		return s.store.RedriveDead(ctx, q, sel, edit)
+		return s.store.Bus.RedriveDead(ctx, q, sel, edit)
 	})
 	report.More = report.UpTo > 0
 	return report, err
@@ -42,7 +42,7 @@ func (s *Service) Redrive(ctx context.Context, tenant, path string, req forebay.
 // PurgeDead removes dead letters of a queue or subscription for good.
 func (s *Service) PurgeDead(ctx context.Context, tenant, path string, filter forebay.DeadMessageFilter) (report forebay.PurgedMessages, err error) {
 	report.Purged, report.UpTo, err = s.eachDead(ctx, tenant, path, filter, func(q store.MessageQueue, sel store.DeadMessages) (store.DeadStep, error) {
-		return s.store.PurgeDead(ctx, q, sel)
+		return s.store.Bus.PurgeDead(ctx, q, sel)
 	})
 	report.More = report.UpTo > 0
 	return report, err
@@ -77,7 +77,7 @@ func (s *Service) eachDead(ctx context.Context, tenant, path string, f forebay.D
 	}
 	if f.DryRun {
 		do = func(q store.MessageQueue, sel store.DeadMessages) (store.DeadStep, error) {
-			return s.store.CountDead(ctx, q, sel)
+			return s.store.Bus.CountDead(ctx, q, sel)
 		}
 	}
 	sel := store.DeadMessages{Numbers: f.SequenceNumbers, Reason: f.Reason, Until: f.UpTo}

@@ -62,7 +62,7 @@ func (s *Service) PutRule(ctx context.Context, tenant, topic, subscription, name
 		return rule, false, err
 	}
 	defer done()
-	stored, created, err := s.store.PutRule(ctx, q, store.Rule{Name: name, Settings: settings},
+	stored, created, err := s.store.Bus.PutRule(ctx, q, store.Rule{Name: name, Settings: settings},
 		store.RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters})
 	return ruleOf(stored), created, err
 }
@@ -77,7 +77,7 @@ func (s *Service) Rules(ctx context.Context, tenant, topic, subscription string)
 	if err != nil {
 		return nil, err
 	}
-	stored, err := s.store.Rules(ctx, q)
+	stored, err := s.store.Bus.Rules(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (s *Service) DeleteRule(ctx context.Context, tenant, topic, subscription, n
 	if err != nil {
 		return err
 	}
-	deleted, err := s.store.DeleteRule(ctx, q, name)
+	deleted, err := s.store.Bus.DeleteRule(ctx, q, name)
 	if err == nil && !deleted {
 		return errNoRule
 	}

@@ -48,7 +48,7 @@ func (s *Service) sendTo(ctx context.Context, tenant string, q store.MessageQueu
 		return nil, err
 	}
 	defer done()
-	seqs, err := s.store.Send(ctx, q, contents)
+	seqs, err := s.store.Bus.Send(ctx, q, contents)
 	if err != nil {
 		if forebay.CodeOf(err) == forebay.CodeUnknownQueue {
 			s.changed(q.Name)
@@ -160,7 +160,7 @@ func (s *Service) CancelScheduled(ctx context.Context, tenant, path string, seq 
 	if err != nil {
 		return err
 	}
-	cancelled, err := s.store.CancelScheduled(ctx, e.MessageQueue, seq)
+	cancelled, err := s.store.Bus.CancelScheduled(ctx, e.MessageQueue, seq)
 	if err == nil && (!cancelled || e.deadLetter) {
 		return forebay.Errorf(forebay.CodeNotFound, "no message is scheduled under this number; once it is active it has another")
 	}

@@ -60,7 +60,7 @@ func (s *Service) PutTopic(ctx context.Context, tenant, name string, settings fo
 		return topic, false, err
 	}
 	defer done()
-	stored, created, err := s.store.PutMessageQueue(ctx, wanted, forebay.MaxTopics)
+	stored, created, err := s.store.Bus.PutMessageQueue(ctx, wanted, forebay.MaxTopics)
 	s.changed(wanted.Name)
 	if err != nil {
 		return topic, false, err
@@ -98,11 +98,11 @@ func (s *Service) Topic(ctx context.Context, tenant, name string) (forebay.Topic
 
 // Topics returns the tenant's topics by name.
 func (s *Service) Topics(ctx context.Context, tenant string) ([]forebay.Topic, error) {
-	no, err := s.store.EnsureTenant(ctx, tenant)
+	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
-	stored, err := s.store.Topics(ctx, no)
+	stored, err := s.store.Bus.Topics(ctx, no)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (s *Service) Topics(ctx context.Context, tenant string) ([]forebay.Topic, e
 }
 
 func (s *Service) topicInfo(ctx context.Context, name string, q store.MessageQueue, limit int64) (forebay.Topic, error) {
-	counts, err := s.store.TopicCounts(ctx, q, limit)
+	counts, err := s.store.Bus.TopicCounts(ctx, q, limit)
 	return forebay.Topic{
 		Name: name, Subscriptions: counts.Subscriptions, Scheduled: counts.Scheduled, CountsCapped: counts.Scheduled >= limit, CreatedAt: q.CreatedAt,
 		DefaultTTLSeconds: secondsOrNil(q.DefaultTTL), DetectsDuplicates: q.DuplicateWindow > 0, DuplicateWindowSeconds: secondsOrNil(q.DuplicateWindow), AutoDeleteOnIdleSeconds: secondsOrNil(q.Idle),
@@ -143,7 +143,7 @@ func (s *Service) changedBelow(topic string) {
 
 // drop removes what is a queue to the store, and says missing if it was gone.
 func (s *Service) drop(ctx context.Context, q store.MessageQueue, missing error) error {
-	dropped, err := s.store.DropMessageQueue(ctx, q)
+	dropped, err := s.store.Bus.DropMessageQueue(ctx, q)
 	s.changed(q.Name)
 	if err != nil {
 		return err
@@ -151,7 +151,7 @@ func (s *Service) drop(ctx context.Context, q store.MessageQueue, missing error)
 	if !dropped {
 		return missing
 	}
-	return s.store.PurgeDropped(context.WithoutCancel(ctx))
+	return s.store.Bus.PurgeDropped(context.WithoutCancel(ctx))
 }
 
 // Publish sends messages to a topic, all or none, and returns once the subscriptions' copies are on disk.
@@ -173,7 +173,7 @@ func (s *Service) CancelPublished(ctx context.Context, tenant, topic string, seq
 	if err != nil {
 		return err
 	}
-	cancelled, err := s.store.CancelScheduled(ctx, q, seq)
+	cancelled, err := s.store.Bus.CancelScheduled(ctx, q, seq)
 	if err == nil && !cancelled {
 		return forebay.Errorf(forebay.CodeNotFound, "no message is scheduled under this number; once it is active it has gone to the subscriptions")
 	}
@@ -207,7 +207,7 @@ func (s *Service) PutSubscription(ctx context.Context, tenant, topic, name strin
 		return sub, false, err
 	}
 	defer done()
-	stored, created, err := s.store.PutSubscription(ctx, t, wanted, rules, limit)
+	stored, created, err := s.store.Bus.PutSubscription(ctx, t, wanted, rules, limit)
 	s.changed(wanted.Name)
 	if err != nil {
 		return sub, false, err
@@ -253,7 +253,7 @@ func (s *Service) Subscriptions(ctx context.Context, tenant, topic string) ([]fo
 	if err != nil {
 		return nil, err
 	}
-	stored, err := s.store.Subscriptions(ctx, t)
+	stored, err := s.store.Bus.Subscriptions(ctx, t)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func serve(t *testing.T, queue jobs.Queue, run func(context.Context, forebay.Tas
 	}
 	t.Cleanup(func() {
 		stop()
-		if err := errors.Join(st.Close(), blobs.Close()); err != nil {
+		if err := errors.Join(st.DB.Close(), blobs.Close()); err != nil {
 			t.Error(err)
 		}
 	})

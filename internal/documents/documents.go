@@ -91,7 +91,7 @@ func New(o Options) *Service {
 		o.Logger = slog.Default()
 	}
 	readers := max(1, runtime.GOMAXPROCS(0)/2) // of a tenant: requests need processors too
-	s := &Service{Options: o, indexes: indexes{limit: o.IndexBytes, dropEvery: dropEvery, watch: o.Store.WatchDropped, byTenant: map[int64]*tenantIndex{}},
+	s := &Service{Options: o, indexes: indexes{limit: o.IndexBytes, dropEvery: dropEvery, watch: o.Store.Documents.WatchDropped, byTenant: map[int64]*tenantIndex{}},
 		extracting: newPlaces(readers+1, readers, readingLine),
 		fetching:   newPlaces(fetchingAll, fetchingEach, fetchingLine), changed: make(chan struct{}, 1)}
 	s.SetCalls(o.Calls)
@@ -120,7 +120,7 @@ func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument,
 	if s.calls.Load().Embed == nil {
 		return d, false, forebay.Errorf(forebay.CodeNotSupported, "documents need a task that embeds texts, and no model is configured for one")
 	}
-	no, err := s.Store.EnsureTenant(ctx, tenant)
+	no, err := s.Store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return d, false, err
 	}
@@ -170,7 +170,7 @@ func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument,
 	}
 	upload.Split = split[0]
 	fresh := int64(1)
-	if before, err := s.Store.Document(ctx, no, upload.DocumentID); err == nil {
+	if before, err := s.Store.Documents.Document(ctx, no, upload.DocumentID); err == nil {
 		fresh = 0
 		if again := upload.Over(before.Latest); again.SameText(before.Latest) && again.SameLabels(before.Latest) {
 			return view(before), true, nil
@@ -186,14 +186,14 @@ func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument,
 		return d, false, err
 	}
 	defer stored()
-	added, err := s.Store.AddRevision(ctx, upload)
+	added, err := s.Store.Documents.AddRevision(ctx, upload)
 	if err != nil {
 		kept = true // it may have come about; else the sweep finds what was stored
 		return d, false, err
 	}
 	kept = !added.Existing
 	s.dropped(added.Voided)
-	row, err := s.Store.Document(ctx, no, upload.DocumentID)
+	row, err := s.Store.Documents.Document(ctx, no, upload.DocumentID)
 	if err != nil {
 		return d, false, err
 	}
@@ -274,11 +274,11 @@ func (s *Service) row(ctx context.Context, tenant, id string) (store.DocumentRow
 	if !forebay.ValidDocumentID(id) {
 		return store.DocumentRow{}, forebay.ErrNotFound
 	}
-	no, err := s.Store.EnsureTenant(ctx, tenant)
+	no, err := s.Store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return store.DocumentRow{}, err
 	}
-	return s.Store.Document(ctx, no, id)
+	return s.Store.Documents.Document(ctx, no, id)
 }
 
 // lookAgain is how often a wait looks: not everything that a document shows is told.
@@ -291,7 +291,7 @@ func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Dura
 	if err != nil {
 		return forebay.Document{}, err
 	}
-	changes, stop := s.Store.WatchDocument(row.No)
+	changes, stop := s.Store.Documents.WatchDocument(row.No)
 	defer stop()
 	over := time.NewTimer(timeout)
 	defer over.Stop()
@@ -329,10 +329,10 @@ func (s *Service) Documents(ctx context.Context, tenant string, f forebay.Docume
 	if q.CreatedAfter, q.CreatedBefore, err = jobs.Created(f.CreatedAfter, f.CreatedBefore); err != nil {
 		return page, err
 	}
-	if q.Tenant, err = s.Store.EnsureTenant(ctx, tenant); err != nil {
+	if q.Tenant, err = s.Store.Queues.EnsureTenant(ctx, tenant); err != nil {
 		return page, err
 	}
-	rows, next, err := s.Store.Documents(ctx, q)
+	rows, next, err := s.Store.Documents.Documents(ctx, q)
 	page.Items = make([]forebay.Document, len(rows))
 	for i, row := range rows {
 		page.Items[i] = view(row)
@@ -348,7 +348,7 @@ func (s *Service) Delete(ctx context.Context, tenant, id string) error {
 		return err
 	}
 	audit := store.Audit{Tenant: tenant, Actor: forebay.ActorOf(ctx), Action: "delete-document", Target: id}
-	voided, err := s.Store.DeleteDocument(ctx, row.Latest.Tenant, id, audit)
+	voided, err := s.Store.Documents.DeleteDocument(ctx, row.Latest.Tenant, id, audit)
 	if err == nil {
 		s.dropped(voided)
 	}
@@ -370,7 +370,7 @@ func (s *Service) Retry(ctx context.Context, tenant, id string) (forebay.Documen
 	}
 	retried := 0
 	if len(again) > 0 {
-		retried, err = s.Store.RetryDocument(ctx, row.Latest.Tenant, row.Latest.ID, row.Failed, again)
+		retried, err = s.Store.Documents.RetryDocument(ctx, row.Latest.Tenant, row.Latest.ID, row.Failed, again)
 	}
 	switch {
 	case err != nil:

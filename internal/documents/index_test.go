@@ -26,11 +26,11 @@ func openShelf(t *testing.T, o store.Options) shelf {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
+		if err := s.DB.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	tenant, err := s.EnsureTenant(t.Context(), "default")
+	tenant, err := s.Queues.EnsureTenant(t.Context(), "default")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,22 +59,22 @@ func (s shelf) check(err error) {
 func (s shelf) split(document, content string, chunks int, key string) store.Revision {
 	s.Helper()
 	ctx := s.Context()
-	queue, err := s.EnsureQueue(ctx, forebay.DefaultQueue)
+	queue, err := s.Queues.EnsureQueue(ctx, forebay.DefaultQueue)
 	s.check(err)
 	job := func(name string) store.NewJob {
 		return store.NewJob{ID: "job_" + content + name, Tenant: s.tenant, Queue: queue, Task: name, MaxAttempts: 1, Input: []byte("{}"), InputSize: 2}
 	}
 	rev := store.Revision{ID: "rev_" + content, Tenant: s.tenant, Hash: []byte(content), MediaType: "text/plain", Blob: "t/1/" + content + "/content", KeyID: key}
-	_, err = s.AddRevision(ctx, store.NewRevision{Revision: rev, DocumentID: document, Split: job("split")})
+	_, err = s.Documents.AddRevision(ctx, store.NewRevision{Revision: rev, DocumentID: document, Split: job("split")})
 	s.check(err)
-	rev, err = s.RevisionOf(ctx, s.tenant, rev.ID)
+	rev, err = s.Documents.RevisionOf(ctx, s.tenant, rev.ID)
 	s.check(err)
 	result := store.SplitResult{Chunks: chunks, Jobs: []store.DocumentJob{{Branch: store.BranchEmbedding, Last: int64(chunks) - 1, Job: job("embed")}, {Branch: store.BranchMetadata, Job: job("metadata")}}}
 	for n := range chunks {
 		result.Rest = append(result.Rest, store.NewChunk{Number: n, Text: content})
 	}
-	s.check(s.BeginSplit(ctx, rev.Tenant, rev.No, 7))
-	s.check(s.EndSplit(ctx, s.tenant, rev.No, 7, "job_"+content+"split", result))
+	s.check(s.Documents.BeginSplit(ctx, rev.Tenant, rev.No, 7))
+	s.check(s.Documents.EndSplit(ctx, s.tenant, rev.No, 7, "job_"+content+"split", result))
 	return rev
 }
 
@@ -82,14 +82,14 @@ func (s shelf) split(document, content string, chunks int, key string) store.Rev
 func (s shelf) add(document, content string, chunks int, unit []float32) {
 	s.Helper()
 	ctx, rev := s.Context(), s.split(document, content, chunks, "")
-	texts, err := s.Unembedded(ctx, rev.No, 0, int64(chunks))
+	texts, err := s.Documents.Unembedded(ctx, rev.No, 0, int64(chunks))
 	s.check(err)
 	vectors := make([]store.ChunkVector, chunks)
 	for i, text := range texts {
 		vectors[i] = store.ChunkVector{Chunk: text.No, Vector: vector.Bytes(unit), Code: vector.Code(unit)}
 	}
-	s.check(s.RecordVectors(ctx, s.tenant, rev.ID, "job_"+content+"embed", len(unit), vectors))
-	s.check(s.RecordMetadata(ctx, s.tenant, rev.ID, "job_"+content+"metadata", store.Described{}))
+	s.check(s.Documents.RecordVectors(ctx, s.tenant, rev.ID, "job_"+content+"embed", len(unit), vectors))
+	s.check(s.Documents.RecordMetadata(ctx, s.tenant, rev.ID, "job_"+content+"metadata", store.Described{}))
 }
 
 // However much that is nearer was deleted or replaced, the first search after that finds what is there: in the process that did it at once, in others once
@@ -100,7 +100,7 @@ func TestDroppedVectorsLeaveTheIndex(t *testing.T) {
 	const many = 4*minCandidates + 100 // more than the rounds of a search pass over
 	run := func(t *testing.T, ours shelf, searching shelf) {
 		s := New(Options{Store: searching.Store})
-		told, stop := searching.WatchDropped(searching.tenant)
+		told, stop := searching.Documents.WatchDropped(searching.tenant)
 		defer stop()
 		find := func() string {
 			t.Helper()
@@ -140,7 +140,7 @@ func TestDroppedVectorsLeaveTheIndex(t *testing.T) {
 		dropped("replaced")
 		ours.add("nearer", "nearer", many, query)
 		search("nearer")
-		if _, err := ours.DeleteDocument(t.Context(), ours.tenant, "nearer", store.Audit{}); err != nil {
+		if _, err := ours.Documents.DeleteDocument(t.Context(), ours.tenant, "nearer", store.Audit{}); err != nil {
 			t.Fatal(err)
 		}
 		dropped("replaced")
@@ -183,7 +183,7 @@ func TestDropsOneAfterTheOther(t *testing.T) {
 		}
 		drop := func(document string) {
 			t.Helper()
-			_, err := shelf.DeleteDocument(t.Context(), shelf.tenant, document, store.Audit{})
+			_, err := shelf.Documents.DeleteDocument(t.Context(), shelf.tenant, document, store.Audit{})
 			shelf.check(err)
 		}
 		index := s.indexes.of(shelf.tenant)

@@ -41,7 +41,7 @@ func (s *Service) runMetadata(ctx context.Context, call forebay.TaskCall) (res f
 	}
 	recording, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)
 	defer cancel()
-	err = s.Store.RecordMetadata(recording, w.tenant, w.rev.ID, call.JobID, found)
+	err = s.Store.Documents.RecordMetadata(recording, w.tenant, w.rev.ID, call.JobID, found)
 	if forebay.CodeOf(err) == forebay.CodeGone {
 		res.Output = outputGone
 		return res, nil
@@ -54,7 +54,7 @@ func (s *Service) runMetadata(ctx context.Context, call forebay.TaskCall) (res f
 // describeInput is the beginning of a document and what to find out.
 func (s *Service) describeInput(ctx context.Context, rev store.Revision) (json.RawMessage, error) {
 	const chunks = 32
-	first, err := s.Store.Texts(ctx, rev.No, chunks)
+	first, err := s.Store.Documents.Texts(ctx, rev.No, chunks)
 	if err != nil {
 		return nil, err
 	}

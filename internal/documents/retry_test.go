@@ -26,12 +26,12 @@ func TestRetryInParts(t *testing.T) {
 			Queues: []jobs.Queue{{Name: forebay.DefaultQueue, Retry: retry.Policy{Attempts: 1}}}})
 		s.check(err)
 		service.Use(made)
-		queue, err := s.EnsureQueue(t.Context(), forebay.DefaultQueue)
+		queue, err := s.Queues.EnsureQueue(t.Context(), forebay.DefaultQueue)
 		s.check(err)
 		claim := func(most int) (jobs []store.Delivery) {
 			t.Helper()
 			for len(jobs) < most {
-				some, err := s.Claim(t.Context(), store.ClaimRequest{Subqueue: store.SubqueueOf(queue, store.SubqueueMain), Max: most - len(jobs), MaxBytes: 1 << 20, Lock: time.Hour,
+				some, err := s.Jobs.Claim(t.Context(), store.ClaimRequest{Subqueue: store.SubqueueOf(queue, store.SubqueueMain), Max: most - len(jobs), MaxBytes: 1 << 20, Lock: time.Hour,
 					MaxDeliveries: 10, SetAside: store.SubqueueDeadLetter})
 				s.check(err)
 				jobs = append(jobs, some...)
@@ -43,7 +43,7 @@ func TestRetryInParts(t *testing.T) {
 			s.split(document, "content"+payer, 5, payer)
 			for _, job := range claim(3) {
 				if job.Task == "embed" {
-					s.check(s.SetAside(t.Context(), &job, store.AttemptRecord{Outcome: forebay.OutcomeFailed, ErrorClass: forebay.ClassPermanent, ErrorCode: "bad"}, store.SubqueueDeadLetter, "bad"))
+					s.check(s.Jobs.SetAside(t.Context(), &job, store.AttemptRecord{Outcome: forebay.OutcomeFailed, ErrorClass: forebay.ClassPermanent, ErrorCode: "bad"}, store.SubqueueDeadLetter, "bad"))
 				}
 			}
 			_, err := service.Retry(forebay.WithBudgetKey(t.Context(), "key_retrier"), "default", document)
@@ -56,7 +56,7 @@ func TestRetryInParts(t *testing.T) {
 				t.Errorf("done again: %q, want 3 times %q", again, want)
 			}
 		}
-		left, err := s.SetAsideRows(t.Context(), store.SetAsideQuery{Subqueue: store.SubqueueOf(queue, store.SubqueueDeadLetter), Tenant: s.tenant, Limit: 10})
+		left, err := s.Jobs.SetAsideRows(t.Context(), store.SetAsideQuery{Subqueue: store.SubqueueOf(queue, store.SubqueueDeadLetter), Tenant: s.tenant, Limit: 10})
 		if err != nil || len(left) != 0 {
 			t.Errorf("%d jobs are left among the dead letters: %v", len(left), err)
 		}

@@ -119,7 +119,7 @@ func (s *Service) again(ctx context.Context, tenant string, rev store.Revision, 
 	in := taskInput{Revision: rev.ID}
 	switch f.Branch {
 	case store.BranchEmbedding:
-		tokens, err := s.Store.ChunkTokens(ctx, rev.No, f.First, f.Last)
+		tokens, err := s.Store.Documents.ChunkTokens(ctx, rev.No, f.First, f.Last)
 		if err != nil {
 			return nil, err
 		}
@@ -149,10 +149,10 @@ func (s *Service) begin(ctx context.Context, call forebay.TaskCall) (w work, gon
 	if err := json.Unmarshal(call.Input, &w.in); err != nil {
 		return w, false, forebay.Permanent("invalid_input", "the input is not what a document's pipeline submits")
 	}
-	if w.tenant, err = s.Store.EnsureTenant(ctx, call.Tenant); err != nil {
+	if w.tenant, err = s.Store.Queues.EnsureTenant(ctx, call.Tenant); err != nil {
 		return w, false, err
 	}
-	w.rev, err = s.Store.RevisionOf(ctx, w.tenant, w.in.Revision)
+	w.rev, err = s.Store.Documents.RevisionOf(ctx, w.tenant, w.in.Revision)
 	if forebay.CodeOf(err) == forebay.CodeGone {
 		return w, true, nil
 	}
@@ -209,15 +209,15 @@ func (s *Service) runSplit(ctx context.Context, call forebay.TaskCall) (res fore
 		return res, failure(err)
 	}
 	splitter := rand.Int64()
-	if err = s.Store.BeginSplit(ctx, w.rev.Tenant, w.rev.No, splitter); err == nil {
+	if err = s.Store.Documents.BeginSplit(ctx, w.rev.Tenant, w.rev.No, splitter); err == nil {
 		result.Rest = newChunks(text, chunks)
 		for len(result.Rest) > storeChunks && err == nil {
-			err = s.Store.AddChunks(ctx, w.tenant, w.rev.No, splitter, result.Rest[:storeChunks])
+			err = s.Store.Documents.AddChunks(ctx, w.tenant, w.rev.No, splitter, result.Rest[:storeChunks])
 			result.Rest = result.Rest[storeChunks:]
 		}
 	}
 	if err == nil {
-		err = s.Store.EndSplit(ctx, w.tenant, w.rev.No, splitter, call.JobID, result)
+		err = s.Store.Documents.EndSplit(ctx, w.tenant, w.rev.No, splitter, call.JobID, result)
 	}
 	if forebay.CodeOf(err) == forebay.CodeGone {
 		return forebay.TaskResult{Output: outputGone}, nil
@@ -286,7 +286,7 @@ func (s *Service) runEmbed(ctx context.Context, call forebay.TaskCall) (res fore
 	if err != nil || gone {
 		return forebay.TaskResult{Output: outputGone}, err
 	}
-	chunks, err := s.Store.Unembedded(ctx, w.rev.No, w.in.First, w.in.Last)
+	chunks, err := s.Store.Documents.Unembedded(ctx, w.rev.No, w.in.First, w.in.Last)
 	if err != nil {
 		return res, failure(err)
 	}
@@ -314,7 +314,7 @@ func (s *Service) runEmbed(ctx context.Context, call forebay.TaskCall) (res fore
 	// It is paid for: also when the lock was lost meanwhile it is recorded, once.
 	recording, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)
 	defer cancel()
-	err = s.Store.RecordVectors(recording, w.tenant, w.rev.ID, call.JobID, dimensions, vectors)
+	err = s.Store.Documents.RecordVectors(recording, w.tenant, w.rev.ID, call.JobID, dimensions, vectors)
 	switch {
 	case forebay.CodeOf(err) == forebay.CodeGone:
 		res.Output = outputGone

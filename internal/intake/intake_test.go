@@ -52,7 +52,7 @@ func onBothEngines(t *testing.T, test func(*testing.T, *world)) {
 func newWorld(t *testing.T, opts store.Options) *world {
 	w := &world{t: t, options: opts, folder: t.TempDir()}
 	w.open()
-	t.Cleanup(func() { w.store.Close() })
+	t.Cleanup(func() { w.store.DB.Close() })
 	return w
 }
 
@@ -73,7 +73,7 @@ func (w *world) open() {
 	blobs, err := blob.Open(ctx, w.folder)
 	w.ok(err)
 	w.t.Cleanup(func() { blobs.Close() })
-	meter := limits.New(w.store, w.limits)
+	meter := limits.New(w.store.Tenants, w.limits)
 	w.t.Cleanup(meter.Close)
 	w.jobs, err = jobs.New(ctx, jobs.Options{
 		Store: w.store, Blobs: blobs, MaxInputBytes: 1 << 20, Limits: meter,
@@ -133,9 +133,9 @@ func (w *world) all() (list []forebay.Job) {
 // inputs returns those of the jobs in the default queue, by the ids of their messages.
 func (w *world) inputs() map[string]string {
 	w.t.Helper()
-	queue, err := w.store.EnsureQueue(w.t.Context(), forebay.DefaultQueue)
+	queue, err := w.store.Queues.EnsureQueue(w.t.Context(), forebay.DefaultQueue)
 	w.ok(err)
-	got, err := w.store.Claim(w.t.Context(), store.ClaimRequest{Subqueue: store.SubqueueOf(queue, store.SubqueueMain), Max: 1000, MaxBytes: 1 << 30, Lock: time.Minute, MaxDeliveries: 5})
+	got, err := w.store.Jobs.Claim(w.t.Context(), store.ClaimRequest{Subqueue: store.SubqueueOf(queue, store.SubqueueMain), Max: 1000, MaxBytes: 1 << 30, Lock: time.Minute, MaxDeliveries: 5})
 	w.ok(err)
 	inputs := map[string]string{}
 	for _, d := range got {
@@ -177,11 +177,11 @@ type dying struct {
 
 func (d dying) SubmitRepeatable(ctx context.Context, tenant string, reqs []forebay.SubmitRequest, prints [][]byte) []forebay.SubmitResult {
 	if d.before {
-		d.ok(d.store.Close())
+		d.ok(d.store.DB.Close())
 	}
 	results := d.jobs.SubmitRepeatable(ctx, tenant, reqs, prints)
 	if !d.before {
-		d.ok(d.store.Close())
+		d.ok(d.store.DB.Close())
 	}
 	return results
 }
@@ -343,7 +343,7 @@ func TestOutage(t *testing.T) {
 // At a limit of the tenant a message waits, uncounted, and none of its session overtakes it, whatever limit that is.
 func TestLimitKeepsTheOrder(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, w *world) {
-		w.ok(w.store.Close())
+		w.ok(w.store.DB.Close())
 		const size = 10_000
 		bytes := int64(size * 3 / 2) // the messages, and a small job, but not the job of the large one
 		w.limits.StoredBytes = &bytes
@@ -367,8 +367,8 @@ func TestLimitKeepsTheOrder(t *testing.T) {
 			t.Errorf("the queue has %+v", got)
 		}
 		bytes = 10 * bytes
-		w.ok(w.store.SetTenant(t.Context(), w.tenantNo(), forebay.TenantSettings{Limits: &forebay.TenantLimits{StoredBytes: &bytes}}))
-		w.ok(w.store.Close()) // another process knows at once
+		w.ok(w.store.Tenants.SetTenant(t.Context(), w.tenantNo(), forebay.TenantSettings{Limits: &forebay.TenantLimits{StoredBytes: &bytes}}))
+		w.ok(w.store.DB.Close()) // another process knows at once
 		w.open()
 		w.ok(w.intake().pass(t.Context()))
 		var order []string
@@ -383,7 +383,7 @@ func TestLimitKeepsTheOrder(t *testing.T) {
 
 func (w *world) tenantNo() int64 {
 	w.t.Helper()
-	no, err := w.store.EnsureTenant(w.t.Context(), tenant)
+	no, err := w.store.Queues.EnsureTenant(w.t.Context(), tenant)
 	w.ok(err)
 	return no
 }

@@ -98,7 +98,7 @@ func (s *Service) Admit(ctx context.Context, d *Delivery) (admitted context.Cont
 	told := *d.Admission // of its own: it may be told while the call goes on
 	call := &quota.Call{Deployment: told.Deployment, Headers: func(h quota.Headers) {
 		told.Outcome = &quota.Outcome{Kind: quota.HeadersArrived, Headers: h}
-		s.store.Tell(told)
+		s.store.Admission.Tell(told)
 	}}
 	return quota.WithCall(ctx, call), func() { d.Admission.Outcome = call.Outcome }
 }
@@ -106,6 +106,6 @@ func (s *Service) Admit(ctx context.Context, d *Delivery) (admitted context.Cont
 // DeploymentChanges returns what happened to a deployment, newest first.
 func (s *Service) DeploymentChanges(ctx context.Context, name string, limit int, cursor string) (forebay.Page[forebay.DeploymentChange], error) {
 	return numberedPage(limit, cursor, func(below int64, limit int) ([]forebay.DeploymentChange, error) {
-		return s.store.DeploymentChanges(ctx, name, below, limit)
+		return s.store.Admission.DeploymentChanges(ctx, name, below, limit)
 	}, func(c *forebay.DeploymentChange) int64 { return c.Number })
 }

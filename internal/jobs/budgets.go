@@ -32,11 +32,11 @@ func (s *Service) Tenant(ctx context.Context, name string) (forebay.Tenant, erro
 
 // tenantsNamed returns the tenant of that name, or all ("").
 func (s *Service) tenantsNamed(ctx context.Context, name string) ([]forebay.Tenant, error) {
-	known, err := s.store.Tenants(ctx, name)
+	known, err := s.store.Tenants.Tenants(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	rows, now, err := s.store.BudgetRows(ctx, name, true)
+	rows, now, err := s.store.Admission.BudgetRows(ctx, name, true)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (s *Service) tenantsNamed(ctx context.Context, name string) ([]forebay.Tena
 	for _, row := range rows {
 		byTenant[row.Tenant] = append(byTenant[row.Tenant], row)
 	}
-	holding, err := s.store.Holding(ctx)
+	holding, err := s.store.Admission.Holding(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (s *Service) PauseTenant(ctx context.Context, name string, paused bool, act
 	if err != nil || t.Paused == paused {
 		return t, err
 	}
-	no, err := s.store.EnsureTenant(ctx, name)
+	no, err := s.store.Queues.EnsureTenant(ctx, name)
 	if err != nil {
 		return t, err
 	}
@@ -74,7 +74,7 @@ func (s *Service) PauseTenant(ctx context.Context, name string, paused bool, act
 	if paused {
 		action = "pause-tenant"
 	}
-	if err := s.store.SetTenantPaused(ctx, no, paused, store.Audit{Tenant: name, Actor: actor, Action: action, Target: "tenant " + name}); err != nil {
+	if err := s.store.Jobs.SetTenantPaused(ctx, no, paused, store.Audit{Tenant: name, Actor: actor, Action: action, Target: "tenant " + name}); err != nil {
 		return t, err
 	}
 	t.Paused = paused
@@ -101,7 +101,7 @@ func (s *Service) SetTenant(ctx context.Context, name string, settings forebay.T
 	if err := settings.Check(); err != nil {
 		return forebay.Tenant{}, err
 	}
-	no, err := s.store.EnsureTenant(ctx, name)
+	no, err := s.store.Queues.EnsureTenant(ctx, name)
 	if err != nil {
 		return forebay.Tenant{}, err
 	}
@@ -119,7 +119,7 @@ func (s *Service) SetTenant(ctx context.Context, name string, settings forebay.T
 		}
 		entries = append(entries, store.Audit{Tenant: name, Actor: actor, Action: "set-limits", Target: "tenant " + name, Detail: string(detail)})
 	}
-	if err := s.store.SetTenant(ctx, no, settings, entries...); err != nil {
+	if err := s.store.Tenants.SetTenant(ctx, no, settings, entries...); err != nil {
 		return forebay.Tenant{}, err
 	}
 	s.limits.Forget(name)
@@ -131,7 +131,7 @@ func (s *Service) SetKeyBudget(ctx context.Context, id string, budget forebay.Bu
 	if err := budget.Check(""); err != nil {
 		return forebay.APIKey{}, err
 	}
-	key, err := s.store.SetKeyBudget(ctx, id, budget, store.Audit{Actor: actor, Action: "set-budget", Target: id, Detail: budgetDetail(budget)})
+	key, err := s.store.Keys.SetKeyBudget(ctx, id, budget, store.Audit{Actor: actor, Action: "set-budget", Target: id, Detail: budgetDetail(budget)})
 	s.keys.clear()
 	return key, err
 }
@@ -148,34 +148,34 @@ func budgetDetail(b forebay.Budget) string {
 func (s *Service) ConfigureTenants(ctx context.Context, budgets map[string]forebay.Budget, concurrency map[string]int, limits map[string]forebay.TenantLimits) error {
 	byNo, most, limited := map[int64]forebay.Budget{}, map[int64]int64{}, map[int64]forebay.TenantLimits{}
 	for name, l := range limits {
-		no, err := s.store.EnsureTenant(ctx, name)
+		no, err := s.store.Queues.EnsureTenant(ctx, name)
 		if err != nil {
 			return err
 		}
 		limited[no] = l
 	}
 	for name, b := range budgets {
-		no, err := s.store.EnsureTenant(ctx, name)
+		no, err := s.store.Queues.EnsureTenant(ctx, name)
 		if err != nil {
 			return err
 		}
 		byNo[no] = b
 	}
 	for name, n := range concurrency {
-		no, err := s.store.EnsureTenant(ctx, name)
+		no, err := s.store.Queues.EnsureTenant(ctx, name)
 		if err != nil {
 			return err
 		}
 		most[no] = int64(n)
 	}
-	if err := s.store.ConfigureBudgets(ctx, byNo); err != nil {
+	if err := s.store.Admission.ConfigureBudgets(ctx, byNo); err != nil {
 		return err
 	}
-	if err := s.store.ConfigureConcurrency(ctx, most); err != nil {
+	if err := s.store.Admission.ConfigureConcurrency(ctx, most); err != nil {
 		return err
 	}
-	return s.store.ConfigureLimits(ctx, limited)
+	return s.store.Tenants.ConfigureLimits(ctx, limited)
 }
 
 // TidyBudgets forgets what nobody asks for any more.
-func (s *Service) TidyBudgets(ctx context.Context) error { return s.store.TidyBudgets(ctx) }
+func (s *Service) TidyBudgets(ctx context.Context) error { return s.store.Admission.TidyBudgets(ctx) }

@@ -53,7 +53,7 @@ func (s *Service) Claim(ctx context.Context, q *Queue, retryLane bool, limit int
 	if retryLane {
 		kind = store.SubqueueRetry
 	}
-	rows, err := s.store.Claim(ctx, store.ClaimRequest{
+	rows, err := s.store.Jobs.Claim(ctx, store.ClaimRequest{
 		Subqueue: store.SubqueueOf(q.no, kind), Max: limit, MaxBytes: maxBytes,
 		Lock: q.LockDuration, MaxDeliveries: q.MaxDeliveryCount, SetAside: q.setAsideLane(), Share: s.share, Plan: s.plan, Held: s.held(q),
 	})
@@ -63,7 +63,7 @@ func (s *Service) Claim(ctx context.Context, q *Queue, retryLane bool, limit int
 	received := time.Now()
 	deliveries := make([]*Delivery, len(rows))
 	for i := range rows {
-		tenant, err := s.store.TenantName(context.WithoutCancel(ctx), rows[i].Tenant)
+		tenant, err := s.store.Queues.TenantName(context.WithoutCancel(ctx), rows[i].Tenant)
 		if err != nil {
 			return nil, errors.Join(err, s.releaseAll(ctx, rows))
 		}
@@ -75,7 +75,7 @@ func (s *Service) Claim(ctx context.Context, q *Queue, retryLane bool, limit int
 // releaseAll puts claimed rows back that cannot be delivered.
 func (s *Service) releaseAll(ctx context.Context, rows []store.Delivery) (err error) {
 	for i := range rows {
-		err = errors.Join(err, s.store.Release(context.WithoutCancel(ctx), &rows[i], time.Second, ""))
+		err = errors.Join(err, s.store.Jobs.Release(context.WithoutCancel(ctx), &rows[i], time.Second, ""))
 	}
 	return err
 }
@@ -93,7 +93,7 @@ func (s *Service) Renew(ctx context.Context, q *Queue, deliveries []*Delivery) (
 	for i, d := range deliveries {
 		locks[i] = d.Lock
 	}
-	return s.store.Renew(ctx, locks, q.LockDuration)
+	return s.store.Jobs.Renew(ctx, locks, q.LockDuration)
 }
 
 // Begin makes cancel the way to abort this process's call for the delivery; the returned function
@@ -144,7 +144,7 @@ func (s *Service) Call(ctx context.Context, d *Delivery) (forebay.TaskCall, erro
 	if d.MaxCost == nil && d.MaxTotalTokens == nil {
 		return call, nil
 	}
-	spent, err := s.store.Spent(ctx, d.Seq)
+	spent, err := s.store.Jobs.Spent(ctx, d.Seq)
 	if err != nil {
 		return forebay.TaskCall{}, err
 	}
@@ -190,10 +190,10 @@ func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResul
 		if failure.Class == forebay.ClassThrottled {
 			record.Outcome = forebay.OutcomeThrottled
 		}
-		return "", d.settled(record, "", s.store.Throttle(ctx, &d.Delivery, record, next.Waiting))
+		return "", d.settled(record, "", s.store.Jobs.Throttle(ctx, &d.Delivery, record, next.Waiting))
 	}
 	record.Uncharged = !next.Charged
-	return "", d.settled(record, "", s.store.Retry(ctx, &d.Delivery, record))
+	return "", d.settled(record, "", s.store.Jobs.Retry(ctx, &d.Delivery, record))
 }
 
 // failed is the delivery as the retry policy sees it when its call fails now.
@@ -212,7 +212,7 @@ func (s *Service) failed(ctx context.Context, d *Delivery) retry.Failed {
 // comebacks returns how many calls before this one turned the job away, and how many failed. What cannot be read is left out: then the
 // job is called once more than it would be.
 func (s *Service) comebacks(ctx context.Context, d *Delivery) (denied, failed int) {
-	denied, failed, err := s.store.Comebacks(ctx, d.Seq, d.Generation)
+	denied, failed, err := s.store.Jobs.Comebacks(ctx, d.Seq, d.Generation)
 	if err != nil {
 		return 0, 0
 	}
@@ -240,10 +240,10 @@ func (s *Service) denied(ctx context.Context, d *Delivery, record store.AttemptR
 	case is:
 		return s.fail(ctx, d, record, reason)
 	case !perhaps:
-		return "", d.settled(back, "", s.store.Throttle(ctx, &d.Delivery, back, ""))
+		return "", d.settled(back, "", s.store.Jobs.Throttle(ctx, &d.Delivery, back, ""))
 	}
 	record.Outcome = forebay.OutcomeFailed
-	failed, err := s.store.SetAsideUnlessDenied(ctx, &d.Delivery, record, back, d.Queue.setAsideLane(), reason)
+	failed, err := s.store.Jobs.SetAsideUnlessDenied(ctx, &d.Delivery, record, back, d.Queue.setAsideLane(), reason)
 	if !failed {
 		return "", d.settled(back, "", err)
 	}
@@ -263,7 +263,7 @@ func (d *Delivery) atFault(before int) (is, perhaps bool) {
 
 func (s *Service) fail(ctx context.Context, d *Delivery, record store.AttemptRecord, reason string) (setAside string, settled error) {
 	record.Outcome = forebay.OutcomeFailed
-	err := s.store.SetAside(ctx, &d.Delivery, record, d.Queue.setAsideLane(), reason)
+	err := s.store.Jobs.SetAside(ctx, &d.Delivery, record, d.Queue.setAsideLane(), reason)
 	if d.settled(record, forebay.StatusFailed, err) != nil {
 		return "", err
 	}
@@ -287,7 +287,7 @@ func (s *Service) succeed(ctx context.Context, d *Delivery, record store.Attempt
 		return "", err
 	}
 	record.Outcome = forebay.OutcomeSucceeded
-	err = s.store.Succeed(ctx, &d.Delivery, record, store.Output{Inline: inline, Blob: key, Size: int64(len(output))})
+	err = s.store.Jobs.Succeed(ctx, &d.Delivery, record, store.Output{Inline: inline, Blob: key, Size: int64(len(output))})
 	if key != "" && errors.Is(err, forebay.ErrLockLost) {
 		s.removeUnrecorded(ctx, d.ID, key) // an earlier try may have been recorded, though it failed
 	}
@@ -307,7 +307,7 @@ func (s *Service) Interrupted(ctx context.Context, d *Delivery, res forebay.Task
 		ErrorClass: forebay.ClassTransient, ErrorCode: "interrupted", ErrorMessage: []byte("the server stopped before the call ended"),
 		Unmeasured: res.Deployment != "",
 	}
-	return d.settled(record, "", s.store.Interrupt(ctx, &d.Delivery, record))
+	return d.settled(record, "", s.store.Jobs.Interrupt(ctx, &d.Delivery, record))
 }
 
 // Expired ends a job whose call its deadline cut off.
@@ -317,14 +317,14 @@ func (s *Service) Expired(ctx context.Context, d *Delivery, res forebay.TaskResu
 		ErrorClass: forebay.ClassPermanent, ErrorCode: "deadline_exceeded", ErrorMessage: []byte("the deadline passed during the call"),
 		Unmeasured: res.Deployment != "",
 	}
-	return d.settled(record, forebay.StatusExpired, s.store.Expire(ctx, &d.Delivery, record))
+	return d.settled(record, forebay.StatusExpired, s.store.Jobs.Expire(ctx, &d.Delivery, record))
 }
 
 // NoteUsed tells that a call is over whose lock was lost, and adds to its attempt, which ended without its
 // worker, what the call had used.
 func (s *Service) NoteUsed(ctx context.Context, d *Delivery, res forebay.TaskResult) error {
 	if d.Admission != nil {
-		if err := s.store.Tells(ctx, *d.Admission); err != nil {
+		if err := s.store.Admission.Tells(ctx, *d.Admission); err != nil {
 			return err
 		}
 		d.Admission = nil // what follows may have to be tried again
@@ -333,5 +333,5 @@ func (s *Service) NoteUsed(ctx context.Context, d *Delivery, res forebay.TaskRes
 	if res.Deployment == "" && d.SessionID == "" && !d.Held {
 		return d.settled(used, "", nil)
 	}
-	return d.settled(used, "", s.store.Amend(ctx, &d.Delivery, used))
+	return d.settled(used, "", s.store.Jobs.Amend(ctx, &d.Delivery, used))
 }

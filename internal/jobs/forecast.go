@@ -244,7 +244,7 @@ func (s *Service) whole(ctx context.Context, tenant string, row store.JobRow) (f
 	if !row.Ready && !awaited(&row) {
 		return s.view(tenant, row), nil
 	}
-	at, err := s.store.Standing(ctx, &row, s.share, countedAhead)
+	at, err := s.store.Jobs.Standing(ctx, &row, s.share, countedAhead)
 	if err != nil {
 		return forebay.Job{}, err
 	}
@@ -306,7 +306,7 @@ func (s *Service) views(ctx context.Context, tenant string, rows []store.JobRow)
 		if row.Ready && row.Waiting == "" {
 			if f.Deployments == nil {
 				var err error
-				if f.Holding, err = s.store.Holding(ctx); err != nil {
+				if f.Holding, err = s.store.Admission.Holding(ctx); err != nil {
 					return nil, err
 				}
 			}

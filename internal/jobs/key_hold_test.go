@@ -19,7 +19,7 @@ func twoServices(t *testing.T, where store.Options) (serving, other *Service) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = s.Close() })
+		t.Cleanup(func() { _ = s.DB.Close() })
 		service, err := New(t.Context(), Options{Store: s})
 		if err != nil {
 			t.Fatal(err)
@@ -105,7 +105,7 @@ func TestFirstKeyEndsWhatIsOpenWithoutOne(t *testing.T) {
 
 func TestExpiryEndsWhatIsOpen(t *testing.T) {
 	serving, _ := twoServices(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
-	expires := serving.store.Now().Add(time.Hour)
+	expires := serving.store.DB.Now().Add(time.Hour)
 	key, err := serving.CreateKey(t.Context(), "t", []forebay.Scope{forebay.ScopeRead}, &expires, forebay.Budget{}, "test")
 	if err != nil {
 		t.Fatal(err)

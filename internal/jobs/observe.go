@@ -122,7 +122,7 @@ func (d *Delivery) traceparent() string {
 
 // release puts a delivery back of which nothing was called.
 func (s *Service) release(ctx context.Context, d *Delivery, delay time.Duration, why forebay.WaitReason) error {
-	err := s.store.Release(ctx, &d.Delivery, delay, why)
+	err := s.store.Jobs.Release(ctx, &d.Delivery, delay, why)
 	if err == nil && s.observer != nil {
 		s.observer.Returned(d, why)
 	}

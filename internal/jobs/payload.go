@@ -59,7 +59,7 @@ func (s *Service) checkInOnce(ctx context.Context, u *upload, tenant int64, id, 
 func (s *Service) removeUnrecorded(ctx context.Context, id, key string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
-	if recorded, err := s.store.BlobRecorded(ctx, id, key); err == nil && !recorded {
+	if recorded, err := s.store.Jobs.BlobRecorded(ctx, id, key); err == nil && !recorded {
 		_ = s.blobs.Delete(ctx, key)
 	}
 }
@@ -95,7 +95,7 @@ func (s *Service) RemoveDoubtful(ctx context.Context, now time.Time) (removed in
 	var stay []doubtful
 	settled := false
 	if slices.ContainsFunc(all, func(d doubtful) bool { return now.Sub(d.since) >= doubtfulAfter }) {
-		settled, err = s.store.Settled(ctx)
+		settled, err = s.store.Jobs.Settled(ctx)
 	}
 	for _, d := range all {
 		if err != nil || !settled || now.Sub(d.since) < doubtfulAfter {
@@ -103,7 +103,7 @@ func (s *Service) RemoveDoubtful(ctx context.Context, now time.Time) (removed in
 			continue
 		}
 		var recorded bool
-		if recorded, err = s.store.BlobRecorded(ctx, d.id, d.key); err == nil && !recorded {
+		if recorded, err = s.store.Jobs.BlobRecorded(ctx, d.id, d.key); err == nil && !recorded {
 			limited, cancel := context.WithTimeout(ctx, removeTimeout)
 			err = s.blobs.Delete(limited, d.key)
 			cancel()
@@ -153,7 +153,7 @@ func (s *Service) Result(ctx context.Context, tenant, id string) (r io.ReadClose
 // Only blobs older than an hour are looked at: by then the transaction that records one has begun. It removes nothing while one is
 // under way that does not end, such as one whose commit waits for a standby.
 func (s *Service) SweepBlobs(ctx context.Context) (removed int, err error) {
-	if settled, err := s.store.Settled(ctx); err != nil || !settled {
+	if settled, err := s.store.Jobs.Settled(ctx); err != nil || !settled {
 		if err == nil {
 			err = forebay.Errorf(forebay.CodeUnavailable, "a transaction of the database is under way; blobs are swept once it is over")
 		}
@@ -182,7 +182,7 @@ func (s *Service) SweepBlobs(ctx context.Context) (removed int, err error) {
 func (s *Service) ForgetIdempotencyKeys(ctx context.Context, before time.Time) error {
 	const step = 1000
 	for {
-		n, err := s.store.ForgetIdempotencyKeys(ctx, before, step)
+		n, err := s.store.Jobs.ForgetIdempotencyKeys(ctx, before, step)
 		if err != nil || n < step {
 			return err
 		}

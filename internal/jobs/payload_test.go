@@ -44,7 +44,7 @@ func newRefusingOn(t *testing.T, file string, st *store.Store) refusing {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(st.Close(), blobs.Close()); err != nil {
+		if err := errors.Join(st.DB.Close(), blobs.Close()); err != nil {
 			t.Error(err)
 		}
 	})

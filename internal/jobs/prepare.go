@@ -10,7 +10,7 @@ import (
 // NewJobs validates requests whose jobs the caller stores as a part of a transition of its own. Their inputs
 // must be small enough to stay in the database.
 func (s *Service) NewJobs(ctx context.Context, tenant string, reqs []forebay.SubmitRequest) ([]store.NewJob, error) {
-	no, err := s.store.EnsureTenant(ctx, tenant)
+	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}

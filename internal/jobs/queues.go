@@ -42,15 +42,15 @@ func (s *Service) queueInfo(ctx context.Context, tenant, name string, limit int6
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}
-	no, err := s.store.EnsureTenant(ctx, tenant)
+	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}
-	counts, err := s.store.TenantDepth(ctx, q.no, no, limit)
+	counts, err := s.store.Queues.TenantDepth(ctx, q.no, no, limit)
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}
-	rows, err := s.store.QueueRows(ctx)
+	rows, err := s.store.Queues.QueueRows(ctx)
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}
@@ -86,5 +86,5 @@ func (s *Service) setPaused(ctx context.Context, name, actor string, paused bool
 	if paused {
 		action = "pause"
 	}
-	return s.store.SetPaused(ctx, q.no, paused, store.Audit{Actor: actor, Action: action, Target: name})
+	return s.store.Queues.SetPaused(ctx, q.no, paused, store.Audit{Actor: actor, Action: action, Target: name})
 }

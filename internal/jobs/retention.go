@@ -41,11 +41,11 @@ func (s *Service) PurgeExpired(ctx context.Context, r Retention, every time.Dura
 		return 0, nil
 	}
 	// A little less, so that a process that is alone does not come just too early.
-	mine, err := s.store.TakeTurn(ctx, "purge", every*9/10)
+	mine, err := s.store.Jobs.TakeTurn(ctx, "purge", every*9/10)
 	if err != nil || !mine {
 		return 0, err
 	}
-	return s.purge(ctx, r.query(s.store.Now()))
+	return s.purge(ctx, r.query(s.store.DB.Now()))
 }
 
 // purge deletes what the query selects in short transactions, oldest first.
@@ -53,7 +53,7 @@ func (s *Service) purge(ctx context.Context, q store.PurgeQuery) (purged int, er
 	for step := (store.PurgeStep{More: true}); step.More; {
 		var n int
 		if step, n, err = s.purgeStep(ctx, q, step.Last, func(step store.PurgeStep) (store.Purged, error) {
-			return s.store.PurgeStep(ctx, q, step, nil)
+			return s.store.Jobs.PurgeStep(ctx, q, step, nil)
 		}); err != nil {
 			return purged, err
 		}
@@ -64,7 +64,7 @@ func (s *Service) purge(ctx context.Context, q store.PurgeQuery) (purged int, er
 
 // purgeStep deletes the next stretch of jobs above a number, and pauses if there may be more.
 func (s *Service) purgeStep(ctx context.Context, q store.PurgeQuery, above int64, remove func(store.PurgeStep) (store.Purged, error)) (step store.PurgeStep, purged int, err error) {
-	if step, err = s.store.NextPurge(ctx, q, above); err != nil {
+	if step, err = s.store.Jobs.NextPurge(ctx, q, above); err != nil {
 		return step, 0, err
 	}
 	began := time.Now()
@@ -107,7 +107,7 @@ func (s *Service) PurgeJobs(ctx context.Context, tenant string, req forebay.Purg
 	if err != nil {
 		return report, err
 	}
-	if q.Tenant, err = s.store.EnsureTenant(ctx, tenant); err != nil {
+	if q.Tenant, err = s.store.Queues.EnsureTenant(ctx, tenant); err != nil {
 		return report, err
 	}
 	audit := store.Audit{Tenant: tenant, Actor: actor, Action: "purge-jobs", Target: tenant, Detail: purgeDetail(req)}
@@ -115,7 +115,7 @@ func (s *Service) PurgeJobs(ctx context.Context, tenant string, req forebay.Purg
 		if req.DryRun {
 			return store.Purged{Jobs: step.Count}, nil
 		}
-		return s.store.PurgeStep(ctx, q, step, &audit)
+		return s.store.Jobs.PurgeStep(ctx, q, step, &audit)
 	}
 	step := store.PurgeStep{Last: above, More: true}
 	for n := 0; n < purgeSteps && step.More; n++ {

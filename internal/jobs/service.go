@@ -91,8 +91,8 @@ func New(ctx context.Context, opts Options) (*Service, error) {
 		store: opts.Store, blobs: opts.Blobs, maxInput: opts.MaxInputBytes, observer: opts.Observer, limits: opts.Limits,
 		queues: map[string]*Queue{}, byNo: map[int64]*Queue{},
 	}
-	s.store.OnCancelled(s.abortRunning)
-	s.store.OnKeysChanged(func() {
+	s.store.Jobs.OnCancelled(s.abortRunning)
+	s.store.Keys.OnKeysChanged(func() {
 		s.keys.clear()
 		s.holds.schedule(0, s.pollKeys)
 	})
@@ -102,7 +102,7 @@ func New(ctx context.Context, opts Options) (*Service, error) {
 	}
 	apply()
 	for _, q := range opts.Queues {
-		no, err := s.store.EnsureQueue(ctx, q.Name)
+		no, err := s.store.Queues.EnsureQueue(ctx, q.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +118,7 @@ func New(ctx context.Context, opts Options) (*Service, error) {
 func (s *Service) Prepare(ctx context.Context, to Settings) (apply func(), err error) {
 	next := &settings{tasks: to.Tasks, deployments: to.Deployments, weights: map[int64]float64{}}
 	for name, weight := range to.Weights {
-		no, err := s.store.EnsureTenant(ctx, name)
+		no, err := s.store.Queues.EnsureTenant(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -128,7 +128,7 @@ func (s *Service) Prepare(ctx context.Context, to Settings) (apply func(), err e
 }
 
 // Shared reports whether other processes may carry out jobs of the same database.
-func (s *Service) Shared() bool { return s.store.Shared() }
+func (s *Service) Shared() bool { return s.store.DB.Shared() }
 
 // Tasks returns the tasks this process knows, by name.
 func (s *Service) Tasks() []forebay.Task {
@@ -145,7 +145,7 @@ func (s *Service) Tasks() []forebay.Task {
 type Part = store.Part
 
 // Health tells which parts of the store work right now, within seconds and at little cost.
-func (s *Service) Health(ctx context.Context) []Part { return s.store.Health(ctx) }
+func (s *Service) Health(ctx context.Context) []Part { return s.store.DB.Health(ctx) }
 
 // IDEncoding writes what tells things apart in ids: without letters that are taken for others.
 var IDEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)

@@ -23,7 +23,7 @@ func (s *Service) setAsideQuery(ctx context.Context, tenant, queue string, where
 	if err != nil {
 		return store.SetAsideQuery{}, err
 	}
-	no, err := s.store.EnsureTenant(ctx, tenant)
+	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return store.SetAsideQuery{}, err
 	}
@@ -48,7 +48,7 @@ func (s *Service) SetAside(ctx context.Context, tenant, queue string, where fore
 	if q.Below, err = DecodeCursor(cursor); err != nil {
 		return page, err
 	}
-	rows, err := s.store.SetAsideRows(ctx, q)
+	rows, err := s.store.Jobs.SetAsideRows(ctx, q)
 	for _, row := range rows {
 		page.Items = append(page.Items, setAsideView(tenant, queue, row))
 	}
@@ -65,7 +65,7 @@ func (s *Service) PeekSetAside(ctx context.Context, tenant, queue string, where 
 		return forebay.SetAsideJob{}, err
 	}
 	q.Limit, q.ReadBody = 1, true
-	rows, err := s.store.SetAsideRows(ctx, q)
+	rows, err := s.store.Jobs.SetAsideRows(ctx, q)
 	if err != nil {
 		return forebay.SetAsideJob{}, err
 	}
@@ -122,7 +122,7 @@ func (s *Service) RedriveSetAside(ctx context.Context, tenant, queue string, whe
 		if req.DryRun {
 			return nil
 		}
-		done, err := s.store.Redrive(ctx, batch, audit)
+		done, err := s.store.Jobs.Redrive(ctx, batch, audit)
 		for _, moved := range done {
 			if moved {
 				report.Redriven++
@@ -162,7 +162,7 @@ func (s *Service) prepareEdit(ctx context.Context, q store.SetAsideQuery, req fo
 		return nil, nil
 	}
 	q.Limit, q.ReadBody = 1, true
-	rows, err := s.store.SetAsideRows(ctx, q)
+	rows, err := s.store.Jobs.SetAsideRows(ctx, q)
 	if err != nil || len(rows) == 0 {
 		return nil, err // nothing will match
 	}
@@ -212,7 +212,7 @@ func (s *Service) eachSetAside(ctx context.Context, q store.SetAsideQuery, limit
 		if limit > 0 {
 			q.Limit = min(redriveStep, limit-seen)
 		}
-		rows, err := s.store.SetAsideRows(ctx, q)
+		rows, err := s.store.Jobs.SetAsideRows(ctx, q)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
@@ -238,7 +238,7 @@ func (s *Service) PurgeSetAside(ctx context.Context, tenant, queue string, where
 		for i, row := range rows {
 			seqs[i] = row.Seq
 		}
-		purged, err := s.store.Purge(ctx, seqs, audit)
+		purged, err := s.store.Jobs.Purge(ctx, seqs, audit)
 		report.Purged += purged
 		return err
 	})
@@ -251,7 +251,7 @@ const reportSpan = 24 * time.Hour
 // before until, and now.
 func (s *Service) RetryReport(ctx context.Context, tenant string, since, until time.Time) (forebay.RetryReport, error) {
 	if until.IsZero() {
-		until = s.store.Now()
+		until = s.store.DB.Now()
 	}
 	if since.IsZero() {
 		since = until.Add(-reportSpan)
@@ -259,9 +259,9 @@ func (s *Service) RetryReport(ctx context.Context, tenant string, since, until t
 	if !since.Before(until) {
 		return forebay.RetryReport{}, forebay.Invalid("since", "must be before until")
 	}
-	no, err := s.store.EnsureTenant(ctx, tenant)
+	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return forebay.RetryReport{}, err
 	}
-	return s.store.RetryReport(ctx, no, since, until)
+	return s.store.Jobs.RetryReport(ctx, no, since, until)
 }

@@ -34,7 +34,7 @@ func (s *Service) SubmitMany(ctx context.Context, tenant string, reqs []forebay.
 }
 
 // AtOnce is how many requests SubmitMany had best get now: others wait until all of a call are stored.
-func (s *Service) AtOnce() int { return s.store.AtOnce() }
+func (s *Service) AtOnce() int { return s.store.Jobs.AtOnce() }
 
 type continuingKey struct{}
 
@@ -55,7 +55,7 @@ func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 	taken := taken{make([]limits.Taken, 0, 2*len(reqs))}
 	defer taken.done()
 	var limited error // in a sequence, what a limit has refused
-	tenantNo, err := s.store.EnsureTenant(ctx, tenant)
+	tenantNo, err := s.store.Queues.EnsureTenant(ctx, tenant)
 	for i := range reqs {
 		if err != nil {
 			results[i].Error = asError(err)
@@ -87,7 +87,7 @@ func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 	if len(batch) == 0 {
 		return results
 	}
-	stored, err := s.store.Submit(ctx, batch)
+	stored, err := s.store.Jobs.Submit(ctx, batch)
 	for n, i := range places {
 		s.submitted(ctx, tenant, &batch[n], stored, n, err, &results[i])
 	}
@@ -107,7 +107,7 @@ func (s *Service) submitted(ctx context.Context, tenant string, job *store.NewJo
 		return
 	}
 	if stored[n].Existing {
-		row, err := s.store.Job(ctx, job.Tenant, stored[n].ID)
+		row, err := s.store.Jobs.Job(ctx, job.Tenant, stored[n].ID)
 		if err != nil {
 			result.Error = asError(err)
 			return
@@ -159,7 +159,7 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 	if err := checkFields(req); err != nil {
 		return store.NewJob{}, err
 	}
-	if err := checkTimes(req, s.store.Now()); err != nil {
+	if err := checkTimes(req, s.store.DB.Now()); err != nil {
 		return store.NewJob{}, err
 	}
 	metadata, err := EncodeMetadata(req.Metadata)

@@ -54,7 +54,7 @@ func (h *hub) fetch(ctx context.Context, a *store.Activity) {
 	defer h.release(a.Token)
 	ctx, stop := settling(ctx)
 	defer stop()
-	abandoned := h.store.AbandonActivity(ctx, a, h.pause(a.Lost+4), false)
+	abandoned := h.store.Orchestrations.AbandonActivity(ctx, a, h.pause(a.Lost+4), false)
 	if err = errors.Join(err, abandoned); !errors.Is(err, forebay.ErrLockLost) {
 		h.log.Warn("cannot read an activity", slog.String("instance", a.ID), slog.Any("error", err))
 	}
@@ -100,7 +100,7 @@ func (h *hub) settle(ctx context.Context, a *store.Activity, result *protos.Hist
 	}
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	err = h.store.SettleActivity(ctx, a, outcome)
+	err = h.store.Orchestrations.SettleActivity(ctx, a, outcome)
 	h.refused(ctx, err, put)
 	if err != nil {
 		return unlessLost(err)
@@ -122,7 +122,7 @@ func (h *hub) outcome(a *store.Activity, result *protos.HistoryEvent) (o store.A
 			why = &forebay.OrchestrationFailure{Type: "Unknown", Message: "the activity failed"}
 		}
 		o.Outcome, o.ErrorType, o.Error = store.ActivityFailed, why.Type, why.Message
-		if delay, again := decodePolicy(a.Policy).next(a.Failures+1, why, a.ScheduledAt, h.store.Now()); again {
+		if delay, again := decodePolicy(a.Policy).next(a.Failures+1, why, a.ScheduledAt, h.store.DB.Now()); again {
 			o.Outcome, o.Delay = store.ActivityRetried, delay
 			return o, nil
 		}
@@ -148,7 +148,7 @@ func (h *hub) AbandonActivityWorkItem(ctx context.Context, wi *backend.ActivityW
 	defer h.release(a.Token)
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	return unlessLost(h.store.AbandonActivity(ctx, a, h.pause(a.Lost+1), h.mayHaveBegun(a.Token)))
+	return unlessLost(h.store.Orchestrations.AbandonActivity(ctx, a, h.pause(a.Lost+1), h.mayHaveBegun(a.Token)))
 }
 
 // mayHaveBegun reports whether an attempt that came to nothing counts as one.

@@ -69,14 +69,14 @@ func TestAudit(t *testing.T) {
 			must(err)
 		}
 		// By gRPC.
-		no, err := p.store.EnsureTenant(t.Context(), tenant)
+		no, err := p.store.Queues.EnsureTenant(t.Context(), tenant)
 		must(err)
 		must(p.Terminate(t.Context(), tenant, other, ""))
 		p.ends(t, other, forebay.OrchestrationTerminated)
 		_, err = p.hub(no).PurgeWorkflowState(by, api.InstanceID(other), nil, false, false)
 		must(err)
 
-		entries, _, err := p.store.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 100)
+		entries, _, err := p.store.Audit.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 100)
 		must(err)
 		slices.Reverse(entries)
 		var got []string
@@ -101,7 +101,7 @@ func TestAudit(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
-		if v, err := p.store.VerifyAudit(t.Context(), forebay.AuditHead{}, 1000); err != nil || !v.Intact || !v.Done {
+		if v, err := p.store.Audit.VerifyAudit(t.Context(), forebay.AuditHead{}, 1000); err != nil || !v.Intact || !v.Done {
 			t.Errorf("%+v: %v", v, err)
 		}
 	})

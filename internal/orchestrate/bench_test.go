@@ -37,7 +37,7 @@ func BenchmarkFanOut(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer s.Close()
+	defer s.DB.Close()
 	service := New(Options{Store: s, Registry: r})
 	ctx, stop := context.WithCancel(b.Context())
 	done := make(chan struct{})

@@ -104,7 +104,7 @@ func runChild(raw string) error {
 	}
 	fmt.Println("done")
 	<-done
-	return s.Close()
+	return s.DB.Close()
 }
 
 // countCalls notes each call. One activity in five fails at its first attempt.
@@ -232,7 +232,7 @@ func checkKilled(t *testing.T, c child, kills int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer s.DB.Close()
 	blobs := openFolderAt(t, c.Blobs)
 	service := New(Options{Store: s, Blobs: blobs})
 	recorded, lost := 0, 0
@@ -276,7 +276,7 @@ func checkKilled(t *testing.T, c child, kills int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	freed, err := service.RemoveFreed(t.Context(), s.Now().Add(time.Hour))
+	freed, err := service.RemoveFreed(t.Context(), s.DB.Now().Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -170,7 +170,7 @@ func startFuzz(f *testing.F) *endpointUnderFuzz {
 	f.Cleanup(func() {
 		cancel()
 		running.Wait()
-		if err := errors.Join(e.conn.Close(), s.Close()); err != nil {
+		if err := errors.Join(e.conn.Close(), s.DB.Close()); err != nil {
 			f.Error(err)
 		}
 	})

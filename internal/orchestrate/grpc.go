@@ -235,7 +235,7 @@ func (e *endpoint) serveCall(stream grpc.ServerStream, method string, serve func
 		defer leave()
 		ctx, release := e.Hold(turns.With(stream.Context(), caller.Tenant), caller)
 		defer release()
-		tenant, err := e.store.EnsureTenant(ctx, caller.Tenant)
+		tenant, err := e.store.Queues.EnsureTenant(ctx, caller.Tenant)
 		if err != nil {
 			return err
 		}
@@ -354,7 +354,7 @@ func (h *hub) purgeFiltered(ctx context.Context, filter *protos.PurgeInstanceFil
 		}
 		req.Statuses = append(req.Statuses, ended)
 	}
-	tenant, err := h.store.TenantName(ctx, h.tenant)
+	tenant, err := h.store.Queues.TenantName(ctx, h.tenant)
 	if err != nil {
 		return nil, err
 	}

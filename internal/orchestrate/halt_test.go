@@ -192,7 +192,7 @@ func TestTerminateWaitsForTheTurn(t *testing.T) {
 			if lost {
 				lock = time.Millisecond
 			}
-			turns, err := p.store.ClaimTurns(t.Context(), store.WorkRequest{Max: 1, Lock: lock, Takes: func(_ int64, name string) bool { return name == "held" }})
+			turns, err := p.store.Orchestrations.ClaimTurns(t.Context(), store.WorkRequest{Max: 1, Lock: lock, Takes: func(_ int64, name string) bool { return name == "held" }})
 			if err != nil || len(turns) != 1 || turns[0].ID != id {
 				t.Fatalf("%+v: %v", turns, err)
 			}
@@ -202,7 +202,7 @@ func TestTerminateWaitsForTheTurn(t *testing.T) {
 			result := &store.TurnResult{Status: forebay.OrchestrationRunning, Timers: []store.Timer{{At: 1, Event: store.Inline([]byte("never read"))}}}
 			if lost {
 				p.ends(t, id, forebay.OrchestrationTerminated)
-				if _, err := p.store.CompleteTurn(t.Context(), &turns[0], result); !errors.Is(err, forebay.ErrLockLost) {
+				if _, err := p.store.Orchestrations.CompleteTurn(t.Context(), &turns[0], result); !errors.Is(err, forebay.ErrLockLost) {
 					t.Errorf("the turn was stored: %v", err)
 				}
 				p.stop()
@@ -229,7 +229,7 @@ func TestTerminateWaitsForTheTurn(t *testing.T) {
 				t.Fatal(err)
 			}
 			result.Events = 1
-			if _, err := p.store.CompleteTurn(t.Context(), &turns[0], result); err != nil {
+			if _, err := p.store.Orchestrations.CompleteTurn(t.Context(), &turns[0], result); err != nil {
 				t.Fatal(err)
 			}
 			p.ends(t, id, forebay.OrchestrationTerminated)
@@ -281,7 +281,7 @@ func TestReasonsAreBounded(t *testing.T) {
 	onBoth(t, func(t *testing.T, where store.Options) {
 		p := run(t, where, without())
 		id := p.start(t, StartRequest{Name: "gone"})
-		no, err := p.store.EnsureTenant(t.Context(), tenant)
+		no, err := p.store.Queues.EnsureTenant(t.Context(), tenant)
 		if err != nil {
 			t.Fatal(err)
 		}

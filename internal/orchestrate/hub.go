@@ -135,7 +135,7 @@ func (h *hub) turnState(ctx context.Context, wi *backend.WorkflowWorkItem, turn 
 }
 
 func (s *Service) history(ctx context.Context, instance int64) (events []*protos.HistoryEvent, err error) {
-	payloads, err := s.store.OrchestrationHistory(ctx, instance)
+	payloads, err := s.store.Orchestrations.OrchestrationHistory(ctx, instance)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (s *Service) history(ctx context.Context, instance int64) (events []*protos
 
 // stateOf is for the engine's recursive purge, which reads of it which instances this one has called.
 func (h *hub) stateOf(ctx context.Context, id string) (*backend.WorkflowRuntimeState, error) {
-	row, err := h.store.Orchestration(ctx, h.tenant, id)
+	row, err := h.store.Orchestrations.Orchestration(ctx, h.tenant, id)
 	if err != nil {
 		return nil, engineError(err)
 	}
@@ -183,7 +183,7 @@ func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Workflow
 	defer cancel()
 	var orphans []string
 	if err == nil {
-		orphans, err = h.store.CompleteTurn(ctx, turn, result)
+		orphans, err = h.store.Orchestrations.CompleteTurn(ctx, turn, result)
 		h.refused(ctx, err, put)
 	}
 	if err != nil {
@@ -218,7 +218,7 @@ func (h *hub) AbandonWorkflowWorkItem(ctx context.Context, wi *backend.WorkflowW
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	taken := Taken{Kind: store.WorkTurn, Name: turn.Name, Outcome: TurnAbandoned}
-	err = h.store.AbandonTurn(ctx, turn, h.pause(turn.Deliveries), lost && !h.stopping())
+	err = h.store.Orchestrations.AbandonTurn(ctx, turn, h.pause(turn.Deliveries), lost && !h.stopping())
 	if errors.Is(err, forebay.ErrLockLost) {
 		taken.Outcome, err = TurnLost, nil
 	}
@@ -285,7 +285,7 @@ func (h *hub) CreateWorkflowInstance(ctx context.Context, req *backend.CreateWor
 	if err := h.check(&check); err != nil {
 		return err
 	}
-	tenant, err := h.store.TenantName(ctx, h.tenant)
+	tenant, err := h.store.Queues.TenantName(ctx, h.tenant)
 	if err == nil {
 		err = h.create(ctx, tenant, h.tenant, req.GetStartEvent(), check.Replaces, store.Audit{})
 	}
@@ -310,7 +310,7 @@ func (h *hub) AddNewWorkflowEvent(ctx context.Context, id api.InstanceID, e *bac
 			return forebay.Invalid("reason", "is longer than 4,096 bytes")
 		}
 	}
-	tenant, err := h.store.TenantName(ctx, h.tenant)
+	tenant, err := h.store.Queues.TenantName(ctx, h.tenant)
 	if err != nil {
 		return err
 	}
@@ -319,7 +319,7 @@ func (h *hub) AddNewWorkflowEvent(ctx context.Context, id api.InstanceID, e *bac
 
 // act is the audit row of what somebody does who is connected by gRPC.
 func (h *hub) act(ctx context.Context, action, instance string, detail any) (store.Audit, error) {
-	tenant, err := h.store.TenantName(ctx, h.tenant)
+	tenant, err := h.store.Queues.TenantName(ctx, h.tenant)
 	return act(ctx, tenant, action, instance, detail), err
 }
 
@@ -337,7 +337,7 @@ func (h *hub) WatchWorkflowRuntimeStatus(ctx context.Context, id api.InstanceID,
 }
 
 func (h *hub) GetWorkflowMetadata(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter) (*backend.WorkflowMetadata, error) {
-	row, err := h.store.Orchestration(ctx, h.tenant, string(id))
+	row, err := h.store.Orchestrations.Orchestration(ctx, h.tenant, string(id))
 	if err == nil {
 		err = h.fillAsked(ctx, &row)
 	}
@@ -362,7 +362,7 @@ func metadataOf(o store.OrchestrationRow) *backend.WorkflowMetadata {
 func (h *hub) PurgeWorkflowState(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter, _ bool, force bool) (int, error) {
 	audit, err := h.act(ctx, "purge-orchestration", string(id), nil)
 	if err == nil {
-		err = h.store.PurgeOrchestration(ctx, h.tenant, string(id), force, audit)
+		err = h.store.Orchestrations.PurgeOrchestration(ctx, h.tenant, string(id), force, audit)
 	}
 	switch {
 	case forebay.CodeOf(err) == forebay.CodeConflict:
@@ -396,7 +396,7 @@ func (h *hub) ListInstanceIDs(ctx context.Context, req *protos.ListInstanceIDsRe
 }
 
 func (h *hub) GetInstanceHistory(ctx context.Context, req *protos.GetInstanceHistoryRequest) (*protos.GetInstanceHistoryResponse, error) {
-	row, err := h.store.Orchestration(ctx, h.tenant, req.GetInstanceId())
+	row, err := h.store.Orchestrations.Orchestration(ctx, h.tenant, req.GetInstanceId())
 	if err != nil {
 		return nil, engineError(err)
 	}

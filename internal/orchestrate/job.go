@@ -57,7 +57,7 @@ func (h *hub) callTask(ctx context.Context, a *store.Activity) {
 		err = h.settle(ctx, a, failedEvent(int32(a.EventID), "", &protos.TaskFailureDetails{
 			ErrorType: string(refused.Code), ErrorMessage: refused.Error(), IsNonRetriable: true}))
 	default:
-		err = errors.Join(err, h.store.AbandonActivity(ctx, a, h.pause(a.Lost+4), false))
+		err = errors.Join(err, h.store.Orchestrations.AbandonActivity(ctx, a, h.pause(a.Lost+4), false))
 	}
 	if unlessLost(err) != nil {
 		h.log.Warn("cannot submit the job of an orchestration", slog.String("instance", a.ID), slog.Any("error", err))

@@ -26,7 +26,7 @@ func limitedClient(t *testing.T, l forebay.TenantLimits) (*process, protos.TaskH
 	t.Helper()
 	var meter *limits.Meter
 	p := runWith(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, func(s *store.Store) Options {
-		meter = limits.New(s, l)
+		meter = limits.New(s.Tenants, l)
 		return Options{Remote: true, Limits: meter}
 	})
 	ctx, cancel := context.WithCancel(context.Background())

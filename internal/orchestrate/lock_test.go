@@ -92,7 +92,7 @@ func TestLongTimer(t *testing.T) {
 		var transactions atomic.Int64
 		id := p.start(t, StartRequest{Name: "patient"})
 		p.waitsFor(t, id, "TimerCreated")
-		p.store.OnCommit(func(store.Commit) { transactions.Add(1) })
+		p.store.DB.OnCommit(func(store.Commit) { transactions.Add(1) })
 		<-time.After(10 * time.Minute)
 		if n := transactions.Load(); n > 25 { // the store looks every half minute whether the clock has jumped
 			t.Errorf("%d transactions in ten idle minutes", n)

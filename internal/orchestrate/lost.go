@@ -52,7 +52,7 @@ func (h *hub) giveUp(ctx context.Context, turn *store.Turn) {
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	if err == nil {
-		orphans, err = h.store.CompleteTurn(ctx, turn, result)
+		orphans, err = h.store.Orchestrations.CompleteTurn(ctx, turn, result)
 		h.refused(ctx, err, put)
 	}
 	if err == nil {
@@ -61,7 +61,7 @@ func (h *hub) giveUp(ctx context.Context, turn *store.Turn) {
 		h.opts.Observe(Taken{Kind: store.WorkTurn, Name: turn.Name, Outcome: TurnStored, Ended: result.Status})
 		return
 	}
-	if err = errors.Join(unlessLost(err), unlessLost(h.store.AbandonTurn(ctx, turn, h.pause(turn.Deliveries), false))); err != nil {
+	if err = errors.Join(unlessLost(err), unlessLost(h.store.Orchestrations.AbandonTurn(ctx, turn, h.pause(turn.Deliveries), false))); err != nil {
 		h.log.Warn("cannot fail an orchestration whose turn was lost", slog.String("instance", turn.ID), slog.Any("error", err))
 	}
 }

@@ -16,7 +16,7 @@ import (
 // claimOne takes a turn of the orchestrator, as a process does.
 func claimOne(t *testing.T, s *store.Store, name string, lock time.Duration) store.Turn {
 	t.Helper()
-	turns, err := s.ClaimTurns(t.Context(), store.WorkRequest{Max: 1, Lock: lock, Takes: func(_ int64, other string) bool { return other == name }})
+	turns, err := s.Orchestrations.ClaimTurns(t.Context(), store.WorkRequest{Max: 1, Lock: lock, Takes: func(_ int64, other string) bool { return other == name }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func loseTurns(t *testing.T, where store.Options, r *Registry, name, id string) 
 	for range maxLost {
 		claimOne(t, s, name, time.Millisecond) // and nobody hears of it again
 	}
-	if err := s.Close(); err != nil {
+	if err := s.DB.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -126,7 +126,7 @@ func TestRewindOfATurnThatIsLost(t *testing.T) {
 		if n := runs.Load() - before; n != 0 {
 			t.Errorf("the rewind ran the code %d times", n)
 		}
-		if err := s.Close(); err != nil {
+		if err := s.DB.Close(); err != nil {
 			t.Fatal(err)
 		}
 		w.repairs("a")
@@ -154,7 +154,7 @@ func twiceAbandoned(t *testing.T, where store.Options, r *Registry, name string,
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer s.DB.Close()
 	return claimOne(t, s, name, time.Minute)
 }
 

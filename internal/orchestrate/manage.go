@@ -76,7 +76,7 @@ func (s *Service) start(ctx context.Context, tenant string, req StartRequest, au
 	if err := s.check(&req); err != nil {
 		return "", err
 	}
-	no, err := s.store.EnsureTenant(ctx, tenant)
+	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return "", err
 	}
@@ -114,7 +114,7 @@ func (s *Service) create(ctx context.Context, name string, tenant int64, e *prot
 	if err != nil {
 		return err
 	}
-	err = s.store.CreateOrchestration(ctx, o, replaces...)
+	err = s.store.Orchestrations.CreateOrchestration(ctx, o, replaces...)
 	s.refused(ctx, err, put)
 	return err
 }
@@ -126,11 +126,11 @@ func (s *Service) Get(ctx context.Context, tenant, id string) (forebay.Orchestra
 }
 
 func (s *Service) row(ctx context.Context, tenant, id string) (store.OrchestrationRow, error) {
-	no, err := s.store.EnsureTenant(ctx, tenant)
+	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return store.OrchestrationRow{}, err
 	}
-	return s.store.Orchestration(ctx, no, id)
+	return s.store.Orchestrations.Orchestration(ctx, no, id)
 }
 
 // filledRow is row with the input and the output, wherever they are.
@@ -144,7 +144,7 @@ func (s *Service) filledRow(ctx context.Context, tenant, id string) (store.Orche
 
 // Wait returns an instance once it is over, or as it stands when ctx or the timeout ends first; if it is ctx, without what is large.
 func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Orchestration, error) {
-	no, err := s.store.EnsureTenant(ctx, tenant)
+	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return forebay.Orchestration{}, err
 	}
@@ -173,13 +173,13 @@ func (s *Service) watch(ctx context.Context, tenant int64, id string, done func(
 	stop := func() {}
 	defer func() { stop() }()
 	for {
-		row, err := s.store.Orchestration(ctx, tenant, id)
+		row, err := s.store.Orchestrations.Orchestration(ctx, tenant, id)
 		if err != nil {
 			return err
 		}
 		if row.No != following { // a restart gives the id to another instance
 			stop()
-			changes, stop = s.store.Watch(row.No)
+			changes, stop = s.store.DB.Watch(row.No)
 			following = row.No
 			continue // it may have changed before that
 		}
@@ -210,7 +210,7 @@ type ListRequest struct {
 
 // List returns instances, the newest first, and where to go on; "": there are no more.
 func (s *Service) List(ctx context.Context, tenant string, req ListRequest) (page []forebay.Orchestration, cursor string, err error) {
-	no, err := s.store.EnsureTenant(ctx, tenant)
+	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return nil, "", err
 	}
@@ -231,7 +231,7 @@ func (s *Service) list(ctx context.Context, q store.OrchestrationQuery, cursor s
 			return nil, "", forebay.Errorf(forebay.CodeInvalidCursor, "the cursor is not one that a list returned")
 		}
 	}
-	rows, more, err := s.store.Orchestrations(ctx, q)
+	rows, more, err := s.store.Orchestrations.Orchestrations(ctx, q)
 	if err == nil && filled {
 		err = each(ctx, len(rows), func(ctx context.Context, i int) error {
 			if err := s.fill(ctx, &rows[i]); !errors.Is(err, errHistory) { // one whose payloads are lost does not keep the others from being seen
@@ -269,7 +269,7 @@ func (s *Service) Attempts(ctx context.Context, tenant, id string) ([]forebay.Ac
 	if err != nil {
 		return nil, err
 	}
-	return s.store.ActivityAttempts(ctx, row.No)
+	return s.store.Orchestrations.ActivityAttempts(ctx, row.No)
 }
 
 // Raise sends an instance an event. One that nobody waits for yet is kept until somebody does.
@@ -314,7 +314,7 @@ func textOf(reason string) *wrapperspb.StringValue {
 }
 
 func (s *Service) tell(ctx context.Context, tenant, id string, e *protos.HistoryEvent) error {
-	no, err := s.store.EnsureTenant(ctx, tenant)
+	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return err
 	}
@@ -336,7 +336,7 @@ func (s *Service) send(ctx context.Context, tenant string, no int64, id string, 
 	}
 	put, err := s.keep(ctx, no, &signal.Event)
 	if err == nil {
-		err = s.store.SendOrchestration(ctx, signal)
+		err = s.store.Orchestrations.SendOrchestration(ctx, signal)
 	}
 	s.refused(ctx, err, put)
 	return err
@@ -368,11 +368,11 @@ func (s *Service) Restart(ctx context.Context, tenant, id string, newID bool) (s
 
 // Purge deletes an instance that is over, with its history.
 func (s *Service) Purge(ctx context.Context, tenant, id string) error {
-	no, err := s.store.EnsureTenant(ctx, tenant)
+	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return err
 	}
-	return s.store.PurgeOrchestration(ctx, no, id, false, act(ctx, tenant, "purge-orchestration", id, nil))
+	return s.store.Orchestrations.PurgeOrchestration(ctx, no, id, false, act(ctx, tenant, "purge-orchestration", id, nil))
 }
 
 // purgedAtOnce bounds how many instances one transaction deletes.
@@ -380,7 +380,7 @@ const purgedAtOnce = 200
 
 // PurgeMany deletes the instances of a list that are over, page by page, and returns how many those were.
 func (s *Service) PurgeMany(ctx context.Context, tenant string, req ListRequest) (purged int, err error) {
-	no, err := s.store.EnsureTenant(ctx, tenant)
+	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return 0, err
 	}
@@ -398,7 +398,7 @@ func (s *Service) PurgeMany(ctx context.Context, tenant string, req ListRequest)
 			}
 		}
 		if len(ids) > 0 {
-			n, err := s.store.PurgeOver(ctx, no, ids, audit)
+			n, err := s.store.Orchestrations.PurgeOver(ctx, no, ids, audit)
 			if err != nil {
 				return purged, err
 			}
@@ -413,14 +413,14 @@ func (s *Service) PurgeMany(ctx context.Context, tenant string, req ListRequest)
 // PurgeExpired deletes the instances of all tenants that ended before so long, if this process has the turn to do so, and returns how many
 // it deleted. Between two steps it leaves the database to others.
 func (s *Service) PurgeExpired(ctx context.Context, keep, every time.Duration) (purged int, err error) {
-	mine, err := s.store.TakeTurn(ctx, "purge-orchestrations", every*9/10)
+	mine, err := s.store.Jobs.TakeTurn(ctx, "purge-orchestrations", every*9/10)
 	if err != nil || !mine {
 		return 0, err
 	}
-	before := s.store.Now().Add(-keep)
+	before := s.store.DB.Now().Add(-keep)
 	for last := int64(0); ; {
 		begun := time.Now()
-		n, reached, err := s.store.PurgeOrchestrations(ctx, before, last)
+		n, reached, err := s.store.Orchestrations.PurgeOrchestrations(ctx, before, last)
 		purged += n
 		if err != nil || reached == last {
 			return purged, err

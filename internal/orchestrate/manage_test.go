@@ -493,7 +493,7 @@ func TestReplacementIsAudited(t *testing.T) {
 		}
 		p.ends(t, "one", forebay.OrchestrationCompleted)
 	}
-	entries, _, err := p.store.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 100)
+	entries, _, err := p.store.Audit.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 100)
 	if err != nil || len(entries) != 1 || entries[0].Action != "purge-orchestration" || entries[0].Target != "one" || entries[0].Actor != "key_1" || entries[0].Detail != `{"replaced":true}` {
 		t.Errorf("%+v: %v", entries, err)
 	}

@@ -38,16 +38,16 @@ func TestOpenOrchestrations(t *testing.T) {
 			}
 			p.until(t, id, status)
 		}
-		counts, err := p.store.OpenOrchestrations(t.Context(), 100)
+		counts, err := p.store.Orchestrations.OpenOrchestrations(t.Context(), 100)
 		want := []store.OpenCount{{Status: forebay.OrchestrationPending, Instances: 1}, {Status: forebay.OrchestrationRunning, Instances: 1}, {Status: forebay.OrchestrationSuspended, Instances: 1}}
 		if err != nil || !slices.Equal(counts, want) {
 			t.Errorf("%+v: %v", counts, err)
 		}
-		if counts, err = p.store.OpenOrchestrations(t.Context(), 1); err != nil || counts[0].Instances+counts[1].Instances+counts[2].Instances != 1 {
+		if counts, err = p.store.Orchestrations.OpenOrchestrations(t.Context(), 1); err != nil || counts[0].Instances+counts[1].Instances+counts[2].Instances != 1 {
 			t.Errorf("%+v: %v", counts, err)
 		}
 		for begun := time.Now(); ; {
-			oldest, err := p.store.OldestTurns(t.Context())
+			oldest, err := p.store.Orchestrations.OldestTurns(t.Context())
 			if err != nil || len(oldest) != 2 || oldest[0].Orchestrator != "waiting" || oldest[0].Age != 0 || oldest[1].Orchestrator != "gone" {
 				t.Fatalf("%+v: %v", oldest, err)
 			}
@@ -70,10 +70,10 @@ func TestObserve(t *testing.T) {
 		})
 		p := run(t, where, options)
 		lost := 0
-		p.store.OnActivitiesLost(func(n int) { lost += n }) // on the writer's goroutine, which a claim waits for
+		p.store.Orchestrations.OnActivitiesLost(func(n int) { lost += n }) // on the writer's goroutine, which a claim waits for
 		id := p.start(t, StartRequest{Name: "one"})
 		for range 2 { // the second finds the first one's lock ended
-			claimed, err := p.store.ClaimActivities(t.Context(), store.WorkRequest{Max: 1, Lock: time.Millisecond, Takes: func(_ int64, name string) bool { return name == "fails" }})
+			claimed, err := p.store.Orchestrations.ClaimActivities(t.Context(), store.WorkRequest{Max: 1, Lock: time.Millisecond, Takes: func(_ int64, name string) bool { return name == "fails" }})
 			if err != nil || len(claimed) != 1 || claimed[0].ID != id {
 				t.Fatalf("%+v: %v", claimed, err)
 			}

@@ -72,7 +72,7 @@ func runWith(t *testing.T, where store.Options, with func(*store.Store) Options)
 		stopped = true
 		cancel()
 		<-done
-		if err := s.Close(); err != nil {
+		if err := s.DB.Close(); err != nil {
 			t.Error(err)
 		}
 	}

@@ -27,7 +27,7 @@ func waiting(ctx *task.WorkflowContext) (any, error) {
 // sees returns once the instance is as it should be.
 func (p *process) sees(t *testing.T, id, what string, done func(store.OrchestrationRow) bool) {
 	t.Helper()
-	no, err := p.store.EnsureTenant(t.Context(), tenant)
+	no, err := p.store.Queues.EnsureTenant(t.Context(), tenant)
 	if err != nil {
 		t.Fatal(err)
 	}

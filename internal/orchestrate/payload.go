@@ -253,7 +253,7 @@ func (s *Service) RemoveFreed(ctx context.Context, before time.Time) (removed in
 
 func (s *Service) removeFreed(ctx context.Context, before time.Time, page int) (removed int, err error) {
 	for stuck := 0; ; {
-		keys, failed := s.store.FreedBlobs(ctx, before, stuck, page)
+		keys, failed := s.store.Orchestrations.FreedBlobs(ctx, before, stuck, page)
 		if failed != nil || len(keys) == 0 {
 			return removed, cmp.Or(failed, err)
 		}
@@ -282,7 +282,7 @@ func (s *Service) removeFreed(ctx context.Context, before time.Time, page int) (
 		if len(gone) == 0 { // it is the storage
 			return removed, err
 		}
-		if failed := s.store.ForgetFreedBlobs(ctx, gone); failed != nil {
+		if failed := s.store.Orchestrations.ForgetFreedBlobs(ctx, gone); failed != nil {
 			return removed, failed
 		}
 		removed += len(gone)

@@ -95,7 +95,7 @@ func (f *folder) keys(t *testing.T) (keys []string) {
 func (p *process) holds(t *testing.T, f *folder, want int) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; <-time.After(5 * time.Millisecond) {
-		if _, err := p.RemoveFreed(t.Context(), p.store.Now().Add(time.Hour)); err != nil {
+		if _, err := p.RemoveFreed(t.Context(), p.store.DB.Now().Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		keys, used := f.keys(t), 0
@@ -449,7 +449,7 @@ func TestFreedBlobsThatStay(t *testing.T) {
 		}
 		keys := blobs.keys(t)
 		blobs.stays.Store(&keys[0])
-		later := p.store.Now().Add(time.Hour)
+		later := p.store.DB.Now().Add(time.Hour)
 		if n, err := p.RemoveFreed(t.Context(), later); n != len(keys)-1 || forebay.CodeOf(err) != forebay.CodeUnavailable {
 			t.Errorf("%d of %d removed: %v", n, len(keys), err)
 		}
@@ -480,7 +480,7 @@ func TestFreedBlobsOfAnOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 		const page = 4
-		later, all := p.store.Now().Add(time.Hour), len(blobs.keys(t))
+		later, all := p.store.DB.Now().Add(time.Hour), len(blobs.keys(t))
 		blobs.out.Store(true)
 		if n, err := p.removeFreed(t.Context(), later, page); n != 0 || forebay.CodeOf(err) != forebay.CodeUnavailable || blobs.tries.Load() != page {
 			t.Errorf("%d removed in %d tries: %v", n, blobs.tries.Load(), err)
@@ -568,7 +568,7 @@ func TestFreedBlobsOfSilentStorage(t *testing.T) {
 			}
 		}
 		begun := time.Now()
-		n, err := p.RemoveFreed(t.Context(), p.store.Now().Add(time.Hour))
+		n, err := p.RemoveFreed(t.Context(), p.store.DB.Now().Add(time.Hour))
 		if took := time.Since(begun); n != 0 || !errors.Is(err, context.DeadlineExceeded) || took < blobTime || took > 3*blobTime {
 			t.Errorf("%d removed in %v: %v", n, took, err)
 		}
@@ -630,7 +630,7 @@ func TestBlobStorageOutOfOrderUntilTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		id, err := New(Options{Store: starter, Registry: r, Blobs: blobs}).Start(t.Context(), tenant, StartRequest{Name: "parent", Input: quoted(large("p"))})
-		if err := errors.Join(err, starter.Close()); err != nil {
+		if err := errors.Join(err, starter.DB.Close()); err != nil {
 			t.Fatal(err)
 		}
 		out.out.Store(true)
@@ -650,7 +650,7 @@ func TestBlobStorageOutOfOrderUntilTheEnd(t *testing.T) {
 		if turn := claimOne(t, s, "parent", time.Millisecond); turn.Lost != 0 {
 			t.Errorf("lost %d times", turn.Lost)
 		}
-		if err := s.Close(); err != nil {
+		if err := s.DB.Close(); err != nil {
 			t.Fatal(err)
 		}
 		p = run(t, where, Options{Registry: r, Blobs: blobs})
@@ -682,7 +682,7 @@ func TestBlobsAreGone(t *testing.T) {
 		if err := New(Options{Store: s}).Raise(t.Context(), tenant, id, "go", json.RawMessage("1")); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Close(); err != nil {
+		if err := s.DB.Close(); err != nil {
 			t.Fatal(err)
 		}
 		abandoned := make(chan struct{}, 100)
@@ -702,7 +702,7 @@ func TestBlobsAreGone(t *testing.T) {
 				t.Fatalf("lost %d times, not %d", turn.Lost, n)
 			}
 		}
-		if err := s.Close(); err != nil {
+		if err := s.DB.Close(); err != nil {
 			t.Fatal(err)
 		}
 		p = run(t, where, Options{Registry: r, Blobs: blobs})

@@ -18,7 +18,7 @@ const maxRewinds = 10
 // Rewind lets an instance that failed go on: the activities that failed, or that its end cut off, are called again, the sub-orchestrations
 // that failed are rewound as well, and what had succeeded is not done again.
 func (s *Service) Rewind(ctx context.Context, tenant, id, reason string) error {
-	no, err := s.store.EnsureTenant(ctx, tenant)
+	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func (s *Service) Rewind(ctx context.Context, tenant, id, reason string) error {
 	}
 	for range maxRewinds {
 		plan := rewind{Service: s, tenant: tenant, no: no, again: again, event: event}
-		row, err := s.store.Orchestration(ctx, no, id)
+		row, err := s.store.Orchestrations.Orchestration(ctx, no, id)
 		if err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func (w *rewind) carryOut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = w.store.RewindOrchestrations(ctx, w.all)
+	err = w.store.Orchestrations.RewindOrchestrations(ctx, w.all)
 	w.refused(ctx, err, put)
 	return err
 }
@@ -134,7 +134,7 @@ func succeeded(events []*protos.HistoryEvent) map[int32]bool {
 // child sees to a sub-orchestration that has not answered well. It stays in the history if it is rewound, too, goes on already, or has completed since: then
 // its answer, which found nobody, is returned. Otherwise it is called again.
 func (w *rewind) child(ctx context.Context, parent *store.Rewound, parentID string, call int32, id string) (answer *protos.HistoryEvent, stays bool, err error) {
-	row, err := w.store.Orchestration(ctx, w.no, id)
+	row, err := w.store.Orchestrations.Orchestration(ctx, w.no, id)
 	switch {
 	case err != nil && forebay.CodeOf(err) == forebay.CodeNotFound:
 		return nil, false, nil
@@ -172,7 +172,7 @@ func (w *rewind) calledBy(ctx context.Context, row store.OrchestrationRow, execu
 
 // startOf returns how an instance began: that stands in its history, or still waits for its first turn.
 func (s *Service) startOf(ctx context.Context, instance int64) (*protos.ExecutionStartedEvent, error) {
-	turn, waiting, err := s.store.OrchestrationStart(ctx, instance)
+	turn, waiting, err := s.store.Orchestrations.OrchestrationStart(ctx, instance)
 	if err != nil {
 		return nil, err
 	}

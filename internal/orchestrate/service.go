@@ -295,7 +295,7 @@ func (s *Service) take(ctx context.Context, places chan struct{}, some func(ctx 
 }
 
 func (s *Service) takeTurns(ctx context.Context, most int) (int, error) {
-	turns, err := s.store.ClaimTurns(ctx, store.WorkRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesTurns})
+	turns, err := s.store.Orchestrations.ClaimTurns(ctx, store.WorkRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesTurns})
 	for i := range turns {
 		s.hold(turns[i].Token, &held{turn: &turns[i]})
 		if h := s.hub(turns[i].Tenant); turns[i].Lost >= maxLost {
@@ -328,7 +328,7 @@ func (s *Service) takeActivities(ctx context.Context, most int) (int, error) {
 			s.retake = nil
 		}
 	}
-	activities, err := s.store.ClaimActivities(waiting, store.WorkRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesActivities,
+	activities, err := s.store.Orchestrations.ClaimActivities(waiting, store.WorkRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesActivities,
 		Room: func(tenant int64, its, all int) int { return s.room(tenant, its, all, full) }})
 	for i := range activities {
 		a := &activities[i]
@@ -362,7 +362,7 @@ func (s *Service) room(tenant int64, its, all int, full func()) int {
 }
 
 func (s *Service) takeTasks(ctx context.Context, most int) (int, error) {
-	activities, err := s.store.ClaimActivities(ctx, store.WorkRequest{Max: most, Lock: s.opts.Lock, Takes: func(_ int64, name string) bool { return name == TaskActivity }})
+	activities, err := s.store.Orchestrations.ClaimActivities(ctx, store.WorkRequest{Max: most, Lock: s.opts.Lock, Takes: func(_ int64, name string) bool { return name == TaskActivity }})
 	for i := range activities {
 		s.hold(activities[i].Token, &held{activity: &activities[i]})
 		go s.hub(activities[i].Tenant).callTask(ctx, &activities[i]) // drain waits for it
@@ -417,7 +417,7 @@ func (s *Service) renewOnce(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Lock/3)
 	defer cancel()
-	lost, err := s.store.RenewWork(ctx, turns, activities, s.opts.Lock)
+	lost, err := s.store.Orchestrations.RenewWork(ctx, turns, activities, s.opts.Lock)
 	if err != nil {
 		s.log.Warn("cannot renew the locks of orchestrations", slog.Any("error", err))
 		return

@@ -24,23 +24,23 @@ func TestCallToldOnce(t *testing.T) {
 		tenant := tenantOf(t, s, "a")
 		submitAll(t, s, NewJob{ID: "1", Tenant: tenant, Queue: queue, Task: "d", Priority: 5})
 		req := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute, Plan: planOf(quota.Limits{TokensPerMinute: 1e6})}
-		got, err := s.Claim(t.Context(), req)
+		got, err := s.Jobs.Claim(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Cancel(t.Context(), got[0].Seq); err != nil {
+		if _, err := s.Jobs.Cancel(t.Context(), got[0].Seq); err != nil {
 			t.Fatal(err)
 		}
 		got[0].Admission.Outcome = &quota.Outcome{Kind: quota.Transient}
-		if err := s.Retry(t.Context(), &got[0], AttemptRecord{Outcome: forebay.OutcomeRetried}); !errors.Is(err, forebay.ErrLockLost) {
+		if err := s.Jobs.Retry(t.Context(), &got[0], AttemptRecord{Outcome: forebay.OutcomeRetried}); !errors.Is(err, forebay.ErrLockLost) {
 			t.Fatal(err)
 		}
 		if got[0].Admission != nil { // whose settlement told nothing
-			if err := s.Tells(t.Context(), *got[0].Admission); err != nil {
+			if err := s.Admission.Tells(t.Context(), *got[0].Admission); err != nil {
 				t.Fatal(err)
 			}
 		}
-		holding, err := s.Holding(t.Context())
+		holding, err := s.Admission.Holding(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func TestHeldJobLetsOthersTry(t *testing.T) {
 		request := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour, Plan: planOf(limits)}
 		began := time.Now()
 		for _, want := range []string{"full", "free"} {
-			got, err := s.Claim(t.Context(), request)
+			got, err := s.Jobs.Claim(t.Context(), request)
 			if err != nil || got[0].Task != want || time.Since(began) > time.Second {
 				t.Fatalf("%v %v after %s, want %s", got, err, time.Since(began), want)
 			}
@@ -89,7 +89,7 @@ func TestNoSlotIsNotHeld(t *testing.T) {
 		}}
 		began := time.Now()
 		for n := 0; n < 3*each; {
-			got, err := s.Claim(t.Context(), request)
+			got, err := s.Jobs.Claim(t.Context(), request)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +117,7 @@ func TestLargeJobGoesWhereItFits(t *testing.T) {
 		}{{5_000, "large"}, {500, "small"}, {5_000, "large"}, {500_000, ""}, {5_000, "large"}} {
 			submitAll(t, s, NewJob{ID: fmt.Sprint(i), Tenant: tenant, Queue: queue, Task: "t", Priority: 5, InputSize: c.tokens})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			got, err := s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour, Plan: plan})
+			got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour, Plan: plan})
 			cancel()
 			at := ""
 			if len(got) == 1 {
@@ -139,7 +139,7 @@ func TestOutputOfInputsElsewhere(t *testing.T) {
 		limits := quota.Limits{Accounting: quota.AccountAzureOpenAI, TokensPerMinute: 1e6}
 		claimed := func() Delivery {
 			t.Helper()
-			got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute, Plan: planOf(limits)})
+			got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute, Plan: planOf(limits)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -150,7 +150,7 @@ func TestOutputOfInputsElsewhere(t *testing.T) {
 			if got := d.Admission.Reservation.Request.MaxOutputTokens; got != want {
 				t.Errorf("job %s was admitted for %d tokens of output; want %d", d.ID, got, want)
 			}
-			row, err := s.Job(t.Context(), tenant, d.ID)
+			row, err := s.Jobs.Job(t.Context(), tenant, d.ID)
 			if kept := max(row.MaxOutputTokens, 1); err != nil || kept != want {
 				t.Errorf("job %s is seen to ask for %d (%v); want %d", d.ID, kept, err, want)
 			}
@@ -178,10 +178,10 @@ func TestOutputOfInputsElsewhere(t *testing.T) {
 			{RedriveEdit{InputBlob: "b", InputSize: 200_000, MaxOutputTokens: 99}, 99},
 			{RedriveEdit{Input: []byte("1"), InputSize: 1}, 1},
 		} {
-			if err := s.SetAside(t.Context(), &first, AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "because"); err != nil {
+			if err := s.Jobs.SetAside(t.Context(), &first, AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "because"); err != nil {
 				t.Fatal(err)
 			}
-			if moved, err := s.Redrive(t.Context(), []Redrive{{Seq: first.Seq, Edit: &edit.RedriveEdit}}, Audit{Actor: "a", Action: "redrive", Target: "1"}); err != nil || !moved[0] {
+			if moved, err := s.Jobs.Redrive(t.Context(), []Redrive{{Seq: first.Seq, Edit: &edit.RedriveEdit}}, Audit{Actor: "a", Action: "redrive", Target: "1"}); err != nil || !moved[0] {
 				t.Fatal(moved, err)
 			}
 			first = claimed()
@@ -195,21 +195,21 @@ func TestOutputOfInputsElsewhere(t *testing.T) {
 func TestLargeJobDoesNotWaitForWhatStands(t *testing.T) {
 	for how, stop := range map[string]func(*testing.T, *Store, ClaimRequest){
 		"paused": func(t *testing.T, s *Store, _ ClaimRequest) {
-			if err := s.PauseDeployment(t.Context(), "large", true, Audit{Actor: "a", Action: "pause-deployment", Target: "large"}); err != nil {
+			if err := s.Admission.PauseDeployment(t.Context(), "large", true, Audit{Actor: "a", Action: "pause-deployment", Target: "large"}); err != nil {
 				t.Fatal(err)
 			}
 		},
 		"failing": func(t *testing.T, s *Store, req ClaimRequest) {
 			req.Max = 100
 			for failed := 0; failed < 12; { // the first calls go before the others
-				got, err := s.Claim(t.Context(), req)
+				got, err := s.Jobs.Claim(t.Context(), req)
 				if err != nil {
 					t.Fatal(err)
 				}
 				failed += len(got)
 				for i := range got {
 					got[i].Admission.Outcome = &quota.Outcome{Kind: quota.Transient}
-					if err := s.Retry(t.Context(), &got[i], AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: time.Hour}); err != nil {
+					if err := s.Jobs.Retry(t.Context(), &got[i], AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: time.Hour}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -239,7 +239,7 @@ func TestLargeJobDoesNotWaitForWhatStands(t *testing.T) {
 				submitAll(t, s, NewJob{ID: "large", Tenant: tenant, Queue: queue, Task: "either", Priority: 5, InputSize: 5_000})
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				got, err := s.Claim(ctx, req)
+				got, err := s.Jobs.Claim(ctx, req)
 				if err != nil || len(got) != 1 || got[0].ID != "large" || got[0].Admission.Deployment != "small" {
 					t.Errorf("claimed %+v, %v", got, err)
 				}
@@ -256,7 +256,7 @@ func TestComebacks(t *testing.T) {
 		submitAll(t, s, NewJob{ID: "1", Tenant: tenant, Queue: queue, Task: "d", Priority: 5})
 		claimed := func(kind SubqueueKind) Delivery {
 			t.Helper()
-			got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, kind), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute})
+			got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, kind), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -270,13 +270,13 @@ func TestComebacks(t *testing.T) {
 			denied, failed int
 		}{
 			{forebay.OutcomeThrottled, forebay.ClassThrottled, func(ctx context.Context, d *Delivery, r AttemptRecord) error {
-				return s.Throttle(ctx, d, r, forebay.WaitQuota)
+				return s.Jobs.Throttle(ctx, d, r, forebay.WaitQuota)
 			}, 0, 0},
-			{forebay.OutcomeRetried, forebay.ClassPermanent, func(ctx context.Context, d *Delivery, r AttemptRecord) error { return s.Throttle(ctx, d, r, "") }, 1, 0},
-			{forebay.OutcomeLost, forebay.ClassTransient, s.Interrupt, 1, 0},
-			{forebay.OutcomeRetried, forebay.ClassTransient, s.Retry, 1, 1},
+			{forebay.OutcomeRetried, forebay.ClassPermanent, func(ctx context.Context, d *Delivery, r AttemptRecord) error { return s.Jobs.Throttle(ctx, d, r, "") }, 1, 0},
+			{forebay.OutcomeLost, forebay.ClassTransient, s.Jobs.Interrupt, 1, 0},
+			{forebay.OutcomeRetried, forebay.ClassTransient, s.Jobs.Retry, 1, 1},
 			{forebay.OutcomeFailed, forebay.ClassPermanent, func(ctx context.Context, d *Delivery, r AttemptRecord) error {
-				return s.SetAside(ctx, d, r, SubqueueDeadLetter, "because")
+				return s.Jobs.SetAside(ctx, d, r, SubqueueDeadLetter, "because")
 			}, 1, 1},
 		} {
 			d := claimed(subqueue)
@@ -286,10 +286,10 @@ func TestComebacks(t *testing.T) {
 			if call.outcome == forebay.OutcomeRetried && call.class == forebay.ClassTransient {
 				subqueue = SubqueueRetry
 			}
-			if denied, failed, err := s.Comebacks(t.Context(), d.Seq, d.Generation); err != nil || denied != call.denied || failed != call.failed {
+			if denied, failed, err := s.Jobs.Comebacks(t.Context(), d.Seq, d.Generation); err != nil || denied != call.denied || failed != call.failed {
 				t.Errorf("after call %d: %d and %d (%v)", i+1, denied, failed, err)
 			}
-			if denied, failed, err := s.Comebacks(t.Context(), d.Seq, d.Generation+1); err != nil || denied+failed != 0 {
+			if denied, failed, err := s.Jobs.Comebacks(t.Context(), d.Seq, d.Generation+1); err != nil || denied+failed != 0 {
 				t.Errorf("of the next generation: %d and %d (%v)", denied, failed, err)
 			}
 		}

@@ -25,22 +25,22 @@ func BenchmarkStanding(b *testing.B) {
 		s, _, queue := openWith(b, opts)
 		subqueue := int64(SubqueueOf(queue, SubqueueMain))
 		const piece = 50_000
-		begun, err := s.Now().UnixMilli()-jobs/10, error(nil)
+		begun, err := s.DB.Now().UnixMilli()-jobs/10, error(nil)
 		for from := 0; from < jobs && err == nil; from += piece {
-			_, err = transact(b.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
+			_, err = transact(b.Context(), s.DB.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 				return struct{}{}, t.prep("INSERT INTO messages (seq, lane, rank, visible, size, tenant) SELECT n, ?1, " + line + ", ?2 + n / 10, 1000, 1 FROM (SELECT ?3 + i AS n FROM " + numbers + ") x").
 					int(subqueue).int(begun).int(int64(from)).exec()
 			})
 		}
-		if err == nil && s.Shared() {
-			_, err = transact(b.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) { return struct{}{}, t.prep("ANALYZE messages").exec() })
+		if err == nil && s.DB.Shared() {
+			_, err = transact(b.Context(), s.DB.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) { return struct{}{}, t.prep("ANALYZE messages").exec() })
 		}
 		if err != nil {
 			b.Fatal(err)
 		}
 		for _, place := range []int64{10, jobs / 2, jobs - 10} {
 			var job JobRow
-			err := s.read(b.Context(), func(c conn) error {
+			err := s.DB.read(b.Context(), func(c conn) error {
 				_, err := c.prep("SELECT seq, rank, visible FROM messages WHERE seq = ?").int(place).one(func(r row) {
 					job = JobRow{Seq: r.int(0), Tenant: tenantOfLine(r.int(1)), subqueue: subqueue, line: r.int(1), visible: r.int(2)}
 				})
@@ -53,7 +53,7 @@ func BenchmarkStanding(b *testing.B) {
 				var took []time.Duration
 				for b.Loop() {
 					begun := time.Now()
-					if _, err := s.Standing(b.Context(), &job, noShare, 1000); err != nil {
+					if _, err := s.Jobs.Standing(b.Context(), &job, noShare, 1000); err != nil {
 						b.Fatal(err)
 					}
 					took = append(took, time.Since(begun))

@@ -11,7 +11,7 @@ import (
 // Processes that answer the same kind of requests know how many they are, also once one has gone or has lost its connection.
 func TestAnsweringCountsWhoLives(t *testing.T) {
 	alone := openServing(t, Options{Path: t.TempDir() + "/db", Answers: "http"})
-	if n, err := alone.Answering(t.Context()); n != 1 || err != nil {
+	if n, err := alone.DB.Answering(t.Context()); n != 1 || err != nil {
 		t.Errorf("%d on SQLite (%v)", n, err)
 	}
 	url := pgtest.Database(t)
@@ -20,7 +20,7 @@ func TestAnsweringCountsWhoLives(t *testing.T) {
 		look := time.NewTicker(20 * time.Millisecond)
 		defer look.Stop()
 		for deadline := time.Now().Add(time.Minute); ; <-look.C {
-			n, err := s.Answering(t.Context())
+			n, err := s.DB.Answering(t.Context())
 			if err == nil && n == want {
 				return
 			}
@@ -42,7 +42,7 @@ func TestAnsweringCountsWhoLives(t *testing.T) {
 	}
 	for i, s := range all { // each connects again with what it does next
 		for deadline := time.Now().Add(time.Minute); ; {
-			_, err := s.EnsureTenant(t.Context(), fmt.Sprint("t", i))
+			_, err := s.Queues.EnsureTenant(t.Context(), fmt.Sprint("t", i))
 			if err == nil {
 				break
 			}
@@ -52,7 +52,7 @@ func TestAnsweringCountsWhoLives(t *testing.T) {
 		}
 	}
 	expect(all[0], 2)
-	if err := all[1].Close(); err != nil {
+	if err := all[1].DB.Close(); err != nil {
 		t.Fatal(err)
 	}
 	expect(all[0], 1)

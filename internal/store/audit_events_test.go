@@ -30,7 +30,7 @@ func TestAuditOfJobEvents(t *testing.T) {
 					stores = append(stores, openAuditing(t, where, listed))
 				}
 				for _, s := range stores {
-					t.Cleanup(func() { s.Close() })
+					t.Cleanup(func() { s.DB.Close() })
 				}
 				testAuditOfJobEvents(t, stores, listed)
 			})
@@ -62,7 +62,7 @@ func testAuditOfJobEvents(t *testing.T, stores []*Store, listed []forebay.EventT
 		fate := fates[i%len(fates)]
 		j := NewJob{ID: fmt.Sprintf("job_%s_%d", fate, i/len(fates)), Tenant: tenant, Queue: queue, Task: fate, MaxAttempts: 5,
 			Input: []byte(prompt), InputSize: int64(len(prompt)), CorrelationID: "order-4711"}
-		made, err := s.Submit(ctx, []NewJob{j})
+		made, err := s.Jobs.Submit(ctx, []NewJob{j})
 		if err != nil || made[0].Err != nil {
 			return fmt.Errorf("%w, %+v", err, made)
 		}
@@ -76,27 +76,27 @@ func testAuditOfJobEvents(t *testing.T, stores []*Store, listed []forebay.EventT
 		return AttemptRecord{Outcome: outcome, ErrorClass: forebay.ClassPermanent, ErrorCode: "http_500", ErrorMessage: []byte("cannot say " + prompt)}
 	}
 	succeed := func(s *Store, d *Delivery) error {
-		return s.Succeed(ctx, d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte(output), Size: int64(len(output))})
+		return s.Jobs.Succeed(ctx, d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte(output), Size: int64(len(output))})
 	}
 	deliveries := take(t, s, SubqueueOf(queue, SubqueueMain), all, time.Minute)
 	together(all, func(i int, s *Store) error {
 		d := &deliveries[i]
 		switch d.Task {
 		case "retry":
-			return s.Retry(ctx, d, failed(forebay.OutcomeRetried))
+			return s.Jobs.Retry(ctx, d, failed(forebay.OutcomeRetried))
 		case "throttle":
-			return s.Throttle(ctx, d, failed(forebay.OutcomeThrottled), forebay.WaitSchedule)
+			return s.Jobs.Throttle(ctx, d, failed(forebay.OutcomeThrottled), forebay.WaitSchedule)
 		case "dead-letter":
-			return s.SetAside(ctx, d, failed(forebay.OutcomeFailed), SubqueueDeadLetter, "it failed")
+			return s.Jobs.SetAside(ctx, d, failed(forebay.OutcomeFailed), SubqueueDeadLetter, "it failed")
 		case "quarantine":
-			return s.SetAside(ctx, d, failed(forebay.OutcomeFailed), SubqueueQuarantine, "it failed")
+			return s.Jobs.SetAside(ctx, d, failed(forebay.OutcomeFailed), SubqueueQuarantine, "it failed")
 		case "cancel":
-			_, err := s.Cancel(ctx, d.Seq)
+			_, err := s.Jobs.Cancel(ctx, d.Seq)
 			return err
 		case "expire":
-			return s.Expire(ctx, d, failed(forebay.OutcomeFailed))
+			return s.Jobs.Expire(ctx, d, failed(forebay.OutcomeFailed))
 		case "lose": // the next claim finds that it was delivered as often as it may
-			_, err := transactIn(ctx, queueKey, s.writer, op{stage: stageChange}, func(t *queueTx) (int, error) {
+			_, err := transactIn(ctx, queueKey, s.DB.writer, op{stage: stageChange}, func(t *queueTx) (int, error) {
 				t.wakes(d.Subqueue, t.now)
 				return t.prep("UPDATE messages SET visible = ?, deliveries = 3 WHERE seq = ?").int(t.now).int(d.Seq).count()
 			})
@@ -108,7 +108,7 @@ func testAuditOfJobEvents(t *testing.T, stores []*Store, listed []forebay.EventT
 	together(len(again), func(i int, s *Store) error { return succeed(s, &again[i]) })
 	for seq, j := range jobs {
 		if j.Task == "dead-letter" {
-			if ok, err := s.Redrive(ctx, []Redrive{{Seq: seq}}, Audit{}); err != nil || !ok[0] {
+			if ok, err := s.Jobs.Redrive(ctx, []Redrive{{Seq: seq}}, Audit{}); err != nil || !ok[0] {
 				t.Fatal(ok, err)
 			}
 		}
@@ -116,7 +116,7 @@ func testAuditOfJobEvents(t *testing.T, stores []*Store, listed []forebay.EventT
 
 	want, kinds := map[string]int{}, map[forebay.EventType]int{}
 	for seq, j := range jobs {
-		events, err := s.Events(ctx, seq, 0, 100)
+		events, err := s.Jobs.Events(ctx, seq, 0, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +141,7 @@ func testAuditOfJobEvents(t *testing.T, stores []*Store, listed []forebay.EventT
 			t.Errorf("no job was %s", kind)
 		}
 	}
-	entries, _, err := s.AuditEntries(ctx, forebay.AuditFilter{}, 0, 10_000)
+	entries, _, err := s.Audit.AuditEntries(ctx, forebay.AuditFilter{}, 0, 10_000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,21 +172,21 @@ func TestAuditOfAJobThatGoesOn(t *testing.T) {
 			t.Parallel()
 			where := database(t)
 			s := openAuditing(t, where, []forebay.EventType{forebay.EventDeadLettered, forebay.EventCancelled})
-			t.Cleanup(func() { s.Close() })
+			t.Cleanup(func() { s.DB.Close() })
 			tenant, queue := tenantOf(t, s, "acme"), queueOf(t, s, "q")
 			put(t, s, tenant, queue, 2, nil)
 			jobs := take(t, s, SubqueueOf(queue, SubqueueMain), 2, time.Minute)
 			ends := inOneTransaction(t, s, func() error {
-				return s.SetAside(t.Context(), &jobs[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "it failed")
+				return s.Jobs.SetAside(t.Context(), &jobs[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "it failed")
 			}, func() error {
-				_, err := s.Redrive(t.Context(), []Redrive{{Seq: jobs[0].Seq, Edit: &RedriveEdit{Task: "another"}}}, Audit{Action: "redrive"})
+				_, err := s.Jobs.Redrive(t.Context(), []Redrive{{Seq: jobs[0].Seq, Edit: &RedriveEdit{Task: "another"}}}, Audit{Action: "redrive"})
 				return err
 			}, func() error {
-				_, err := s.Cancel(t.Context(), jobs[1].Seq)
+				_, err := s.Jobs.Cancel(t.Context(), jobs[1].Seq)
 				return err
 			}, func() error {
 				soon := PurgeQuery{Ended: map[forebay.Status]time.Time{forebay.StatusCancelled: time.Now().Add(time.Hour)}}
-				purged, err := s.PurgeStep(t.Context(), soon, PurgeStep{First: jobs[1].Seq, Last: jobs[1].Seq}, &Audit{Action: "purge"})
+				purged, err := s.Jobs.PurgeStep(t.Context(), soon, PurgeStep{First: jobs[1].Seq, Last: jobs[1].Seq}, &Audit{Action: "purge"})
 				if err == nil && purged.Jobs != 1 {
 					err = fmt.Errorf("purged %+v", purged)
 				}
@@ -197,7 +197,7 @@ func TestAuditOfAJobThatGoesOn(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			entries, _, err := s.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 10)
+			entries, _, err := s.Audit.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 10)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -221,10 +221,10 @@ func TestAuditOfAJobThatGoesOn(t *testing.T) {
 // Entries of one transaction are one statement on PostgreSQL; those that are no events of jobs are one more.
 func TestAuditEntriesGoTogether(t *testing.T) {
 	s := openServing(t, Options{URL: pgtest.Database(t)})
-	defer s.Close()
+	defer s.DB.Close()
 	const entries = 256
 	for statements, a := range map[int]Audit{1: {Actor: forebay.ServerActor, Action: string(forebay.EventDeadLettered)}, 2: {Actor: "key_1", Action: "a"}} {
-		_, err := transactIn(t.Context(), auditKey, s.writer, op{stage: stageChange}, func(tx *auditTx) (int, error) {
+		_, err := transactIn(t.Context(), auditKey, s.DB.writer, op{stage: stageChange}, func(tx *auditTx) (int, error) {
 			for i := range entries {
 				a.Target = fmt.Sprint(i)
 				if err := tx.append(a); err != nil {
@@ -262,11 +262,11 @@ func TestAuditedSubmissionsAreAlone(t *testing.T) {
 				events = append(events, forebay.EventAccepted)
 			}
 			s := openAuditing(t, where, events)
-			defer s.Close()
+			defer s.DB.Close()
 			tenant, queue := tenantOf(t, s, "acme"), queueOf(t, s, "q")
 			put(t, s, tenant, queue, 1, nil) // the first of a process is stored alone
 			apart := false
-			s.beside.ops <- &request[int]{op: op{stage: stageSubmit}, done: make(chan struct{}), run: func(tx *tx) (int, error) { apart = tx.apart; return 0, nil }}
+			s.DB.beside.ops <- &request[int]{op: op{stage: stageSubmit}, done: make(chan struct{}), run: func(tx *tx) (int, error) { apart = tx.apart; return 0, nil }}
 			put(t, s, tenant, queue, 1, nil)
 			if apart == listed {
 				t.Errorf("the transaction is alone: %t", !apart)
@@ -283,21 +283,21 @@ func TestAuditOfABrokenTransaction(t *testing.T) {
 			t.Parallel()
 			where := database(t)
 			s := openAuditing(t, where, forebay.JobEventTypes)
-			t.Cleanup(func() { s.Close() })
+			t.Cleanup(func() { s.DB.Close() })
 			tenant, queue := tenantOf(t, s, "acme"), queueOf(t, s, "q")
 			put(t, s, tenant, queue, 1, nil)
 			d := take(t, s, SubqueueOf(queue, SubqueueMain), 1, time.Minute)
 			broken := fmt.Errorf("the transaction breaks")
 			ends := inOneTransaction(t, s, func() error {
-				return s.SetAside(t.Context(), &d[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "it failed")
+				return s.Jobs.SetAside(t.Context(), &d[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "it failed")
 			}, func() error {
-				_, err := transact(context.Background(), s.writer, op{stage: stageChange}, func(*tx) (int, error) { return 0, broken })
+				_, err := transact(context.Background(), s.DB.writer, op{stage: stageChange}, func(*tx) (int, error) { return 0, broken })
 				return err
 			})
 			if ends[0] != nil || ends[1] == nil {
 				t.Error(ends)
 			}
-			entries, _, err := s.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 10)
+			entries, _, err := s.Audit.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 10)
 			if err != nil || len(entries) != 4 { // accepted, started, failed, dead_lettered: the second try has made the last two
 				t.Errorf("%+v (%v)", entries, err)
 			}

@@ -36,7 +36,7 @@ func onBothEngines(t *testing.T, test func(*testing.T, auditEngine)) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { s.Close() })
+			t.Cleanup(func() { s.DB.Close() })
 			return s
 		}
 	}
@@ -74,7 +74,7 @@ func (e auditEngine) audited(t *testing.T, entries int) *Store {
 	var wg sync.WaitGroup
 	for i := range entries {
 		wg.Go(func() {
-			if err := s.SetPaused(t.Context(), queue, i%2 == 0, Audit{Actor: "key_1", Action: "pause", Target: fmt.Sprint("q", i)}); err != nil {
+			if err := s.Queues.SetPaused(t.Context(), queue, i%2 == 0, Audit{Actor: "key_1", Action: "pause", Target: fmt.Sprint("q", i)}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -87,7 +87,7 @@ func verifyAll(t *testing.T, s *Store, from forebay.AuditHead, chunk int) (v for
 	t.Helper()
 	for range 100 {
 		var err error
-		if v, err = s.VerifyAudit(t.Context(), from, chunk); err != nil {
+		if v, err = s.Audit.VerifyAudit(t.Context(), from, chunk); err != nil {
 			t.Fatal(err)
 		}
 		if !v.Intact || v.Done {
@@ -111,11 +111,11 @@ func testAuditChain(t *testing.T, e auditEngine) {
 	if v := verifyAll(t, empty, forebay.AuditHead{}, 10); !v.Intact || v.Checked != 0 || v.Head != (forebay.AuditHead{}).String() {
 		t.Errorf("an empty log: %+v", v)
 	}
-	if err := empty.Close(); err != nil {
+	if err := empty.DB.Close(); err != nil {
 		t.Fatal(err)
 	}
 	s := e.audited(t, 25)
-	entries, _, err := s.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 100)
+	entries, _, err := s.Audit.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 100)
 	if err != nil || len(entries) != 25 {
 		t.Fatalf("%d entries (%v)", len(entries), err)
 	}
@@ -136,11 +136,11 @@ func testAuditChain(t *testing.T, e auditEngine) {
 		t.Errorf("from a head: %+v", v)
 	}
 	// What a filter and a page leave out is still there.
-	got, _, err := s.AuditEntries(t.Context(), forebay.AuditFilter{Actor: "key_1", Action: "pause"}, 5, 2)
+	got, _, err := s.Audit.AuditEntries(t.Context(), forebay.AuditFilter{Actor: "key_1", Action: "pause"}, 5, 2)
 	if err != nil || len(got) != 2 || got[0].Number != 4 {
 		t.Errorf("a page: %+v (%v)", got, err)
 	}
-	if got, _, err := s.AuditEntries(t.Context(), forebay.AuditFilter{Tenant: "acme"}, 0, 2); err != nil || len(got) != 0 {
+	if got, _, err := s.Audit.AuditEntries(t.Context(), forebay.AuditFilter{Tenant: "acme"}, 0, 2); err != nil || len(got) != 0 {
 		t.Errorf("of a tenant: %+v (%v)", got, err)
 	}
 }
@@ -151,25 +151,25 @@ func TestAuditFollowsTheAct(t *testing.T) { onBothEngines(t, testAuditFollowsThe
 func testAuditFollowsTheAct(t *testing.T, engine auditEngine) {
 	s := engine.audited(t, 1)
 	ctx := t.Context()
-	if _, err := s.RevokeKey(ctx, "none", Audit{Action: "revoke-key"}); !errors.Is(err, forebay.ErrNotFound) {
+	if _, err := s.Keys.RevokeKey(ctx, "none", Audit{Action: "revoke-key"}); !errors.Is(err, forebay.ErrNotFound) {
 		t.Fatal(err)
 	}
 	key := forebay.APIKey{ID: "key_1", Tenant: "acme", Scopes: []forebay.Scope{forebay.ScopeRead}}
 	for i, want := range []bool{true, false} { // the second has the same id
-		if err := s.InsertKey(ctx, key, 1, []byte{byte(i)}, Audit{Tenant: "acme", Actor: "a", Action: "create-key", Target: "key_1"}); (err == nil) != want {
+		if err := s.Keys.InsertKey(ctx, key, 1, []byte{byte(i)}, Audit{Tenant: "acme", Actor: "a", Action: "create-key", Target: "key_1"}); (err == nil) != want {
 			t.Fatal(err)
 		}
 	}
 	// What no database can hold as text is hashed as it is stored.
-	if _, err := s.Redrive(ctx, nil, Audit{Action: "redrive", Target: "a\x00b", Detail: "c\xffd"}); err != nil {
+	if _, err := s.Jobs.Redrive(ctx, nil, Audit{Action: "redrive", Target: "a\x00b", Detail: "c\xffd"}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // the second changes nothing
-		if _, err := s.RevokeKey(ctx, "key_1", Audit{Actor: "b", Action: "revoke-key", Target: "key_1"}); err != nil {
+		if _, err := s.Keys.RevokeKey(ctx, "key_1", Audit{Actor: "b", Action: "revoke-key", Target: "key_1"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	entries, _, err := s.AuditEntries(ctx, forebay.AuditFilter{}, 0, 10)
+	entries, _, err := s.Audit.AuditEntries(ctx, forebay.AuditFilter{}, 0, 10)
 	if err != nil || len(entries) != 4 || entries[1].Target != "a\uFFFDb" || entries[1].Detail != "c\uFFFDd" {
 		t.Fatalf("%d entries (%v)", len(entries), err)
 	}
@@ -199,7 +199,7 @@ func testAuditFilters(t *testing.T, e auditEngine) {
 		case i == 60:
 			a.Actor = "key_0"
 		}
-		if err := s.RecordAct(t.Context(), a); err != nil {
+		if err := s.Audit.RecordAct(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
 		all = slices.Insert(all, 0, forebay.AuditEntry{Number: int64(i + 1), Tenant: a.Tenant, Actor: a.Actor, Action: a.Action})
@@ -215,7 +215,7 @@ func testAuditFilters(t *testing.T, e auditEngine) {
 			var got []int64
 			below, pages := int64(0), 0
 			for pages = 1; ; pages++ {
-				entries, next, err := s.auditEntries(t.Context(), f, below, limit, look)
+				entries, next, err := s.Audit.auditEntries(t.Context(), f, below, limit, look)
 				if err != nil || len(entries) > min(limit, look) {
 					t.Fatalf("%+v: %d entries (%v)", f, len(entries), err)
 				}
@@ -265,13 +265,13 @@ func TestAuditOfActsAfterACut(t *testing.T) {
 		if err := e.tamper(e.dialect.Replace("TRIGGERS OFF; DELETE FROM audit WHERE no > 2")); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.RecordAct(t.Context(), Audit{Actor: "key_2", Action: "purge"}); err != nil {
+		if err := s.Audit.RecordAct(t.Context(), Audit{Actor: "key_2", Action: "purge"}); err != nil {
 			t.Fatal(err)
 		}
-		if got, _, err := s.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 10); err != nil || len(got) != 3 || got[0].Actor != "key_2" {
+		if got, _, err := s.Audit.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 10); err != nil || len(got) != 3 || got[0].Actor != "key_2" {
 			t.Errorf("the log is %+v (%v)", got, err)
 		}
-		if got, _, err := s.AuditEntries(t.Context(), forebay.AuditFilter{Actor: "key_1"}, 0, 10); err != nil || len(got) != 2 {
+		if got, _, err := s.Audit.AuditEntries(t.Context(), forebay.AuditFilter{Actor: "key_1"}, 0, 10); err != nil || len(got) != 2 {
 			t.Errorf("found %+v (%v)", got, err)
 		}
 	})
@@ -370,38 +370,38 @@ func TestAuditOfEntities(t *testing.T) {
 		}
 		queue := MessageQueue{Tenant: 1, Name: "acme/mail", Lock: time.Minute, MaxDeliveries: 10}
 		topic := MessageQueue{Tenant: 1, Name: "acme/news", topicPart: topicPart{IsTopic: true}}
-		stored, _, err := s.PutMessageQueue(ctx, queue, 10)
+		stored, _, err := s.Bus.PutMessageQueue(ctx, queue, 10)
 		must(err)
-		_, _, err = s.PutMessageQueue(ctx, queue, 10) // the same
+		_, _, err = s.Bus.PutMessageQueue(ctx, queue, 10) // the same
 		must(err)
-		_, err = s.Send(ctx, stored, []MessageContent{{MessageID: "m"}})
+		_, err = s.Bus.Send(ctx, stored, []MessageContent{{MessageID: "m"}})
 		must(err)
 		for range 2 { // the second finds none
-			_, err = s.DeleteBefore(ctx, stored.Subqueue(false), time.Now().Add(time.Hour), 10)
+			_, err = s.Bus.DeleteBefore(ctx, stored.Subqueue(false), time.Now().Add(time.Hour), 10)
 			must(err)
 		}
 		queue.MaxDeliveries = 3
-		_, _, err = s.PutMessageQueue(ctx, queue, 10)
+		_, _, err = s.Bus.PutMessageQueue(ctx, queue, 10)
 		must(err)
-		madeTopic, _, err := s.PutMessageQueue(ctx, topic, 10)
+		madeTopic, _, err := s.Bus.PutMessageQueue(ctx, topic, 10)
 		must(err)
 		sub := MessageQueue{Tenant: 1, Name: SubscriptionName(madeTopic.Name, "all"), Lock: time.Minute, MaxDeliveries: 10}
-		madeSub, _, err := s.PutSubscription(ctx, madeTopic, sub, nil, 10)
+		madeSub, _, err := s.Bus.PutSubscription(ctx, madeTopic, sub, nil, 10)
 		must(err)
-		_, _, err = s.PutSubscription(ctx, madeTopic, sub, nil, 10) // the same
+		_, _, err = s.Bus.PutSubscription(ctx, madeTopic, sub, nil, 10) // the same
 		must(err)
-		_, _, err = s.PutRule(ctx, madeSub, Rule{Name: "r", Settings: forebay.RuleSettings{SQLFilter: "a = 1"}}, RuleLimits{10, 10})
+		_, _, err = s.Bus.PutRule(ctx, madeSub, Rule{Name: "r", Settings: forebay.RuleSettings{SQLFilter: "a = 1"}}, RuleLimits{10, 10})
 		must(err)
 		for range 2 { // the second finds none
-			_, err = s.DeleteRule(ctx, madeSub, "r")
+			_, err = s.Bus.DeleteRule(ctx, madeSub, "r")
 			must(err)
-			_, err = s.DropMessageQueue(ctx, stored)
+			_, err = s.Bus.DropMessageQueue(ctx, stored)
 			must(err)
 		}
-		_, err = s.DropMessageQueue(t.Context(), madeTopic) // by nobody in particular
+		_, err = s.Bus.DropMessageQueue(t.Context(), madeTopic) // by nobody in particular
 		must(err)
 		var acts []string
-		entries, _, err := s.AuditEntries(ctx, forebay.AuditFilter{Tenant: "acme"}, 0, 100)
+		entries, _, err := s.Audit.AuditEntries(ctx, forebay.AuditFilter{Tenant: "acme"}, 0, 100)
 		must(err)
 		slices.Reverse(entries)
 		for _, entry := range entries {

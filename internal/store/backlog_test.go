@@ -22,7 +22,7 @@ func TestATenantsManyJobsDoNotDelayAnothersOne(t *testing.T) {
 			}
 			return all
 		}
-		w := s.writerFor(jobs(busy, "asked", 1))
+		w := s.Jobs.writerFor(jobs(busy, "asked", 1))
 		begun, gate := make(chan struct{}), make(chan struct{})
 		var callers sync.WaitGroup
 		callers.Go(func() {
@@ -37,7 +37,7 @@ func TestATenantsManyJobsDoNotDelayAnothersOne(t *testing.T) {
 		var one int64
 		submit := func(at int, jobs []NewJob, took func([]Submitted)) {
 			callers.Go(func() {
-				made, err := s.Submit(t.Context(), jobs)
+				made, err := s.Jobs.Submit(t.Context(), jobs)
 				if err != nil {
 					t.Error(err)
 				}
@@ -110,7 +110,7 @@ func TestTransactionsAreShortWhileTenantsShare(t *testing.T) {
 			}
 			return all
 		}
-		w := s.writerFor(jobs(busy, "asked"))
+		w := s.Jobs.writerFor(jobs(busy, "asked"))
 		// next has calls come while a transaction is under way and returns how many went into the one after it.
 		next := func(round string, last int64) int64 {
 			var first atomic.Int64
@@ -120,7 +120,7 @@ func TestTransactionsAreShortWhileTenantsShare(t *testing.T) {
 				_, err := perform(t.Context(), w, &request[int]{op: op{stage: stageSubmit}, run: func(t *tx) (int, error) {
 					t.w.appetite = appetite{row: 20 * time.Microsecond, flush: time.Millisecond}
 					t.after = append(t.after, func() {
-						s.OnCommit(func(c Commit) {
+						s.DB.OnCommit(func(c Commit) {
 							if c.Operations > 1 { // which this one has not
 								first.CompareAndSwap(0, int64(c.Operations))
 							}
@@ -141,7 +141,7 @@ func TestTransactionsAreShortWhileTenantsShare(t *testing.T) {
 					tenant = last
 				}
 				callers.Go(func() {
-					if _, err := s.Submit(t.Context(), jobs(tenant, fmt.Sprint(round, i))); err != nil {
+					if _, err := s.Jobs.Submit(t.Context(), jobs(tenant, fmt.Sprint(round, i))); err != nil {
 						t.Error(err)
 					}
 				})
@@ -154,10 +154,10 @@ func TestTransactionsAreShortWhileTenantsShare(t *testing.T) {
 			return first.Load()
 		}
 		// 8 ms are 400 rows, and 2 ms are 100.
-		if n := next("alone", busy); n != calls || s.AtOnce() <= sharedRows {
+		if n := next("alone", busy); n != calls || s.Jobs.AtOnce() <= sharedRows {
 			t.Errorf("of a lone tenant's %d calls %d went into the next transaction", calls, n)
 		}
-		if n := next("shared", other); n > 100/each+1 || s.AtOnce() > sharedRows {
+		if n := next("shared", other); n > 100/each+1 || s.Jobs.AtOnce() > sharedRows {
 			t.Errorf("of %d calls of two tenants %d went into the next transaction", calls, n)
 		}
 	})
@@ -244,7 +244,7 @@ func TestWhatWaitsForTheWriterEndsWithItsCaller(t *testing.T) {
 		jobs := func(id string) []NewJob {
 			return []NewJob{{ID: id, Tenant: tenant, Queue: queue, Task: "t", Priority: 5, Input: []byte("1"), InputSize: 1}}
 		}
-		w := s.writerFor(jobs("asked"))
+		w := s.Jobs.writerFor(jobs("asked"))
 		begun, gate := make(chan struct{}), make(chan struct{})
 		var callers sync.WaitGroup
 		callers.Go(func() {
@@ -259,7 +259,7 @@ func TestWhatWaitsForTheWriterEndsWithItsCaller(t *testing.T) {
 		var gone sync.WaitGroup
 		for i := range many {
 			gone.Go(func() {
-				if _, err := s.Submit(ctx, jobs(fmt.Sprint("gone-", i))); !errors.Is(err, context.Canceled) {
+				if _, err := s.Jobs.Submit(ctx, jobs(fmt.Sprint("gone-", i))); !errors.Is(err, context.Canceled) {
 					t.Errorf("the caller that left was told %v", err)
 				}
 			})
@@ -271,11 +271,11 @@ func TestWhatWaitsForTheWriterEndsWithItsCaller(t *testing.T) {
 		gone.Wait()
 		close(gate)
 		callers.Wait()
-		if _, err := s.Submit(t.Context(), jobs("stays")); err != nil {
+		if _, err := s.Jobs.Submit(t.Context(), jobs("stays")); err != nil {
 			t.Fatal(err)
 		}
 		var ids []string
-		err := s.read(t.Context(), func(c conn) error {
+		err := s.DB.read(t.Context(), func(c conn) error {
 			return c.prep("SELECT id FROM jobs").each(func(r row) error { ids = append(ids, r.text(0)); return nil })
 		})
 		if err != nil || !slices.Equal(ids, []string{"stays"}) {

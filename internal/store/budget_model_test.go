@@ -32,7 +32,7 @@ type treasury struct {
 
 // setBudget sets the budget of a tenant, or of one of its keys.
 func setBudget(s *Store, tenant int64, key string, limits forebay.Budget, entry Audit) error {
-	_, err := transactIn(context.Background(), admissionKey, s.writer, op{stage: stageChange}, func(t *admissionTx) (struct{}, error) {
+	_, err := transactIn(context.Background(), admissionKey, s.DB.writer, op{stage: stageChange}, func(t *admissionTx) (struct{}, error) {
 		if err := t.setBudget(tenant, key, limits, entry.Actor, nil); err != nil {
 			return struct{}{}, err
 		}
@@ -171,10 +171,10 @@ func (m *treasury) submit(t *rapid.T) {
 	if rapid.Bool().Draw(t, "limited") {
 		job.MaxTotalTokens = new(int64(forebay.MaxTotalTokens))
 	}
-	if _, err := m.s.Submit(context.Background(), []NewJob{job}); err != nil {
+	if _, err := m.s.Jobs.Submit(context.Background(), []NewJob{job}); err != nil {
 		t.Fatal(err)
 	}
-	row, err := m.s.Job(context.Background(), p.tenant, job.ID)
+	row, err := m.s.Jobs.Job(context.Background(), p.tenant, job.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func (m *treasury) drain(t *rapid.T) {
 		for _, b := range m.paying(j.purse) {
 			room = room && b.room(now, j.need())
 		}
-		row, err := m.s.Job(context.Background(), j.purse.tenant, j.id)
+		row, err := m.s.Jobs.Job(context.Background(), j.purse.tenant, j.id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +217,7 @@ func (m *treasury) drain(t *rapid.T) {
 
 // dump is what is stored of a job's message, and what the writer knows of its subqueue.
 func (m *treasury) dump(seq int64) (text string) {
-	_, _ = transactIn(context.Background(), jobsKey, m.s.writer, op{stage: stageChange}, func(x *jobsTx) (struct{}, error) {
+	_, _ = transactIn(context.Background(), jobsKey, m.s.DB.writer, op{stage: stageChange}, func(x *jobsTx) (struct{}, error) {
 		text = fmt.Sprintf("at %d: due %v, blocked %v; ", x.now, x.w.dueAt, x.w.blocked)
 		return struct{}{}, x.prep("SELECT lane, rank, visible, coalesce(token, 0), waiting FROM messages WHERE seq = ?").int(seq).each(func(r row) error {
 			text += fmt.Sprintf("lane %d rank %d visible %d token %d waiting %q", r.int(0), r.int(1), r.int(2), r.int(3), r.text(4))
@@ -234,7 +234,7 @@ func (m *treasury) claimed(t *rapid.T, limit int) int {
 	var err error
 	go func() {
 		defer close(done)
-		got, err = m.s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(m.queue, SubqueueMain), Max: limit, MaxBytes: 1 << 20, Lock: testLock, Plan: paidPlan})
+		got, err = m.s.Jobs.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(m.queue, SubqueueMain), Max: limit, MaxBytes: 1 << 20, Lock: testLock, Plan: paidPlan})
 	}()
 	m.engine.settle(m.s, done)
 	cancel()
@@ -301,21 +301,21 @@ func (m *treasury) settle(t *rapid.T) {
 	switch rapid.SampledFrom(ways).Draw(t, "how") {
 	case "succeed":
 		a.Outcome = forebay.OutcomeSucceeded
-		err = m.s.Succeed(context.Background(), &c.Delivery, a, Output{Inline: []byte("1"), Size: 1})
+		err = m.s.Jobs.Succeed(context.Background(), &c.Delivery, a, Output{Inline: []byte("1"), Size: 1})
 		j.over = true
 	case "throttle":
 		a, used = AttemptRecord{Deployment: "d", Outcome: forebay.OutcomeThrottled, RetryDelay: time.Second}, Amount{}
-		err = m.s.Throttle(context.Background(), &c.Delivery, a, forebay.WaitQuota)
+		err = m.s.Jobs.Throttle(context.Background(), &c.Delivery, a, forebay.WaitQuota)
 		j.later = m.now() + 1000
 	case "release":
 		used = Amount{}
-		err = m.s.Release(context.Background(), &c.Delivery, 0, "")
+		err = m.s.Jobs.Release(context.Background(), &c.Delivery, 0, "")
 	case "cut off":
 		a, used = AttemptRecord{Deployment: "d", Outcome: forebay.OutcomeLost, Unmeasured: true}, c.used
-		err = m.s.Interrupt(context.Background(), &c.Delivery, a)
+		err = m.s.Jobs.Interrupt(context.Background(), &c.Delivery, a)
 	case "retry": // into the retry subqueue, where nobody claims it here
 		a.Outcome, a.RetryDelay, j.over = forebay.OutcomeRetried, time.Hour, true
-		err = m.s.Retry(context.Background(), &c.Delivery, a)
+		err = m.s.Jobs.Retry(context.Background(), &c.Delivery, a)
 	}
 	if errors.Is(err, forebay.ErrLockLost) && c.LockedUntil.UnixMilli() <= m.now() { // there was no room to call it again
 		m.lose(j)
@@ -340,7 +340,7 @@ func (m *treasury) cancel(t *rapid.T) {
 		t.Skip("no job is there")
 	}
 	j := rapid.SampledFrom(list).Draw(t, "job")
-	if _, err := m.s.Cancel(context.Background(), j.seq); err != nil {
+	if _, err := m.s.Jobs.Cancel(context.Background(), j.seq); err != nil {
 		t.Fatal(err)
 	}
 	j.over = true
@@ -363,7 +363,7 @@ func (m *treasury) amend(t *rapid.T) {
 		a.Usage = forebay.TokenUsage{InputTokens: rapid.Int64Range(0, 400).Draw(t, "input")}
 		a.Cost, a.Unmeasured = modelPrice.Cost(a.Usage), true
 	}
-	if err := m.s.Amend(context.Background(), &c.Delivery, a); err != nil {
+	if err := m.s.Jobs.Amend(context.Background(), &c.Delivery, a); err != nil {
 		t.Fatal(err)
 	}
 	if used, known := a.used(); known {
@@ -403,7 +403,7 @@ func (m *treasury) pass(t *rapid.T) {
 func (m *treasury) check(t *rapid.T) {
 	m.engine.settle(m.s, nil)
 	now := m.now()
-	_, err := transactIn(context.Background(), admissionKey, m.s.writer, op{stage: stageChange}, func(x *admissionTx) (struct{}, error) {
+	_, err := transactIn(context.Background(), admissionKey, m.s.DB.writer, op{stage: stageChange}, func(x *admissionTx) (struct{}, error) {
 		// A lock that has expired is forgotten where there is no room to call the job again.
 		for _, j := range m.jobs {
 			if j.call == nil || j.call.LockedUntil.UnixMilli() > now {
@@ -487,7 +487,7 @@ func (m *treasury) finish(t *rapid.T) {
 			}
 			c := j.call
 			a := AttemptRecord{Deployment: "d", Outcome: forebay.OutcomeSucceeded}
-			err := m.s.Succeed(context.Background(), &c.Delivery, a, Output{Inline: []byte("1"), Size: 1})
+			err := m.s.Jobs.Succeed(context.Background(), &c.Delivery, a, Output{Inline: []byte("1"), Size: 1})
 			if errors.Is(err, forebay.ErrLockLost) && c.LockedUntil.UnixMilli() <= m.now() {
 				m.lose(j)
 				continue
@@ -508,7 +508,7 @@ func (m *treasury) finish(t *rapid.T) {
 		m.claimed(t, 8)
 	}
 	m.check(t)
-	err := m.s.read(context.Background(), func(c conn) error {
+	err := m.s.DB.read(context.Background(), func(c conn) error {
 		return c.prep("SELECT count(*), (SELECT count(*) FROM budget_holds WHERE lost = 0) FROM spending WHERE held_tokens <> 0 OR held_cost <> 0 OR tokens < 0 OR cost < 0").each(func(r row) error {
 			if r.int(0) != 0 || r.int(1) != 0 {
 				t.Fatalf("in the end %d periods and %d calls hold something", r.int(0), r.int(1))
@@ -524,13 +524,13 @@ func (m *treasury) finish(t *rapid.T) {
 func TestBudgetsAgainstModel(t *testing.T) {
 	overDays(t, func(t *rapid.T, e engine) {
 		m := &treasury{s: e.open(t), engine: e, budgets: map[purse]*modelBudget{}, jobs: map[int64]*paidJob{}}
-		defer func() { m.s.Close() }()
+		defer func() { m.s.DB.Close() }()
 		var err error
-		if m.queue, err = m.s.EnsureQueue(context.Background(), "default"); err != nil {
+		if m.queue, err = m.s.Queues.EnsureQueue(context.Background(), "default"); err != nil {
 			t.Fatal(err)
 		}
 		for i, name := range []string{"acme", "other"} {
-			if m.tenants[i], err = m.s.EnsureTenant(context.Background(), name); err != nil {
+			if m.tenants[i], err = m.s.Queues.EnsureTenant(context.Background(), name); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -27,12 +27,12 @@ func inPurse(t *testing.T, do func(*purseful)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer s.Close()
+		defer s.DB.Close()
 		p := &purseful{T: t, Store: s}
-		if p.tenant, err = s.EnsureTenant(t.Context(), "acme"); err != nil {
+		if p.tenant, err = s.Queues.EnsureTenant(t.Context(), "acme"); err != nil {
 			t.Fatal(err)
 		}
-		if p.queue, err = s.EnsureQueue(t.Context(), "default"); err != nil {
+		if p.queue, err = s.Queues.EnsureQueue(t.Context(), "default"); err != nil {
 			t.Fatal(err)
 		}
 		do(p)
@@ -46,7 +46,7 @@ func (p *purseful) submit(change func(*NewJob)) string {
 	if change != nil {
 		change(&job)
 	}
-	if _, err := p.Submit(p.Context(), []NewJob{job}); err != nil {
+	if _, err := p.Jobs.Submit(p.Context(), []NewJob{job}); err != nil {
 		p.Fatal(err)
 	}
 	return job.ID
@@ -57,7 +57,7 @@ func (p *purseful) claim(plan Plan) []Delivery {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), 200*time.Millisecond)
 	defer cancel()
-	got, err := p.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(p.queue, SubqueueMain), Max: 8, MaxBytes: 1 << 20, Lock: testLock, Plan: plan})
+	got, err := p.Jobs.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(p.queue, SubqueueMain), Max: 8, MaxBytes: 1 << 20, Lock: testLock, Plan: plan})
 	if err != nil && ctx.Err() == nil {
 		p.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func (p *purseful) claim(plan Plan) []Delivery {
 
 func (p *purseful) succeed(d *Delivery, used int64) {
 	p.Helper()
-	if err := p.Succeed(p.Context(), d, AttemptRecord{Deployment: "d", Outcome: forebay.OutcomeSucceeded, Usage: forebay.TokenUsage{InputTokens: used}}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+	if err := p.Jobs.Succeed(p.Context(), d, AttemptRecord{Deployment: "d", Outcome: forebay.OutcomeSucceeded, Usage: forebay.TokenUsage{InputTokens: used}}, Output{Inline: []byte("1"), Size: 1}); err != nil {
 		p.Fatal(err)
 	}
 }
@@ -82,17 +82,17 @@ func (p *purseful) dailyTokens(limit int64) {
 func TestBudgetIsToldOf(t *testing.T) {
 	inPurse(t, func(p *purseful) {
 		var heard []forebay.EventType
-		p.OnBudgetEvent(func(e forebay.BudgetEvent) { heard = append(heard, e.Type) })
+		p.Admission.OnBudgetEvent(func(e forebay.BudgetEvent) { heard = append(heard, e.Type) })
 		settings := MessageQueue{Tenant: p.tenant, Lock: time.Minute, MaxDeliveries: 5}
 		topic, sub := settings, settings
 		topic.Name, topic.IsTopic = "acme/"+forebay.TopicJobEvents, true
-		topic, _, err := p.PutMessageQueue(p.Context(), topic, 10)
+		topic, _, err := p.Bus.PutMessageQueue(p.Context(), topic, 10)
 		if err != nil {
 			p.Fatal(err)
 		}
 		sub.Name = SubscriptionName(topic.Name, "budgets")
 		wanted := "sys.Label LIKE 'budget%'"
-		sub, _, err = p.PutSubscription(p.Context(), topic, sub, []Rule{{Name: "$Default", Settings: forebay.RuleSettings{SQLFilter: wanted}}}, 10)
+		sub, _, err = p.Bus.PutSubscription(p.Context(), topic, sub, []Rule{{Name: "$Default", Settings: forebay.RuleSettings{SQLFilter: wanted}}}, 10)
 		if err != nil {
 			p.Fatal(err)
 		}
@@ -119,7 +119,7 @@ func TestBudgetIsToldOf(t *testing.T) {
 				p.submit(nil)
 			}
 		}
-		entries, _, err := p.AuditEntries(p.Context(), forebay.AuditFilter{Actor: forebay.ServerActor}, 0, 10)
+		entries, _, err := p.Audit.AuditEntries(p.Context(), forebay.AuditFilter{Actor: forebay.ServerActor}, 0, 10)
 		if err != nil || len(entries) != 4 {
 			p.Fatalf("audit %+v %v", entries, err)
 		}
@@ -127,7 +127,7 @@ func TestBudgetIsToldOf(t *testing.T) {
 		if err := json.Unmarshal([]byte(entries[0].Detail), &e); err != nil || e.Tenant != "acme" || e.Period != forebay.BudgetDay || !strings.HasPrefix(entries[0].Action, "budget_") {
 			p.Errorf("told %+v %v", e, err)
 		}
-		events, err := p.Receive(p.Context(), ReceiveRequest{Queue: sub, Max: 10, MaxBytes: 1 << 20, Delete: true})
+		events, err := p.Bus.Receive(p.Context(), ReceiveRequest{Queue: sub, Max: 10, MaxBytes: 1 << 20, Delete: true})
 		if err != nil || len(events) != 4 {
 			p.Fatalf("%d events were published (%v)", len(events), err)
 		}
@@ -156,7 +156,7 @@ func TestJobLimitsCountLostCalls(t *testing.T) {
 					names = append(names, got[0].Admission.Deployment)
 					<-time.After(testLock + time.Second)
 				}
-				row, err := p.Job(p.Context(), p.tenant, id)
+				row, err := p.Jobs.Job(p.Context(), p.tenant, id)
 				if err != nil {
 					p.Fatal(err)
 				}
@@ -164,7 +164,7 @@ func TestJobLimitsCountLostCalls(t *testing.T) {
 				if got := strings.Join(names, " "); got != "large small small" || row.Usage.CostUSD != cost {
 					p.Errorf("called %s for %s, want large and small for %s", got, row.Usage.CostUSD, cost)
 				}
-				if spent, err := p.Spent(p.Context(), row.Seq); err != nil || spent != both {
+				if spent, err := p.Jobs.Spent(p.Context(), row.Seq); err != nil || spent != both {
 					p.Errorf("spent %+v %v, want %+v", spent, err, both)
 				}
 			})
@@ -190,7 +190,7 @@ func TestTokenLimitIsExact(t *testing.T) {
 		submitAll(t, s, NewJob{ID: "job", Tenant: tenant, Queue: queue, Task: "t", Priority: 5, MaxAttempts: 9, MaxTotalTokens: &limit})
 		claim := func(deployment string, lock time.Duration) *Delivery {
 			t.Helper()
-			got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: lock, Plan: largeAndSmall})
+			got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: lock, Plan: largeAndSmall})
 			if err != nil || len(got) != 1 {
 				t.Fatalf("claimed %v, %v", got, err)
 			}
@@ -205,12 +205,12 @@ func TestTokenLimitIsExact(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
-			row, err := s.Job(t.Context(), tenant, "job")
+			row, err := s.Jobs.Job(t.Context(), tenant, "job")
 			if err != nil {
 				t.Fatal(err)
 			}
 			spent += more
-			if got, err := s.Spent(t.Context(), row.Seq); err != nil || got.Tokens != spent {
+			if got, err := s.Jobs.Spent(t.Context(), row.Seq); err != nil || got.Tokens != spent {
 				t.Fatalf("%s: %d tokens count %v, want %d", what, got.Tokens, err, spent)
 			}
 			if *row.MaxTotalTokens != limit {
@@ -220,29 +220,29 @@ func TestTokenLimitIsExact(t *testing.T) {
 		record := func(used int64, unmeasured bool) AttemptRecord {
 			return AttemptRecord{Deployment: "d", Outcome: forebay.OutcomeLost, Usage: forebay.TokenUsage{InputTokens: used - used/2, OutputTokens: used / 2}, Unmeasured: unmeasured}
 		}
-		counts("cut off", large, s.Interrupt(t.Context(), claim("large", time.Minute), record(0, true)))
-		counts("cut off, and known", 7, s.Interrupt(t.Context(), claim("small", time.Minute), record(7, true)))
-		counts("turned away", 0, s.Throttle(t.Context(), claim("small", time.Minute), record(0, false), forebay.WaitQuota))
-		counts("not called", 0, s.Release(t.Context(), claim("small", time.Minute), 0, ""))
+		counts("cut off", large, s.Jobs.Interrupt(t.Context(), claim("large", time.Minute), record(0, true)))
+		counts("cut off, and known", 7, s.Jobs.Interrupt(t.Context(), claim("small", time.Minute), record(7, true)))
+		counts("turned away", 0, s.Jobs.Throttle(t.Context(), claim("small", time.Minute), record(0, false), forebay.WaitQuota))
+		counts("not called", 0, s.Jobs.Release(t.Context(), claim("small", time.Minute), 0, ""))
 		lost := claim("small", 20*time.Millisecond)
 		again := claim("small", 20*time.Millisecond) // once that lock has expired
 		counts("lost", small, nil)
-		counts("lost, and told later", 11-small, s.Amend(t.Context(), lost, record(11, false)))
+		counts("lost, and told later", 11-small, s.Jobs.Amend(t.Context(), lost, record(11, false)))
 		unsent := claim("small", time.Minute)
 		counts("lost", small, nil)
-		counts("lost before it was sent", -small, s.Amend(t.Context(), again, AttemptRecord{}))
-		counts("cut off again", small, s.Interrupt(t.Context(), unsent, record(0, true)))
+		counts("lost before it was sent", -small, s.Jobs.Amend(t.Context(), again, AttemptRecord{}))
+		counts("cut off again", small, s.Jobs.Interrupt(t.Context(), unsent, record(0, true)))
 		last := claim("small", time.Minute)
 		if last.Admission.hold.Tokens != small {
 			t.Errorf("%d tokens are held for the last call", last.Admission.hold.Tokens)
 		}
-		c, err := s.Cancel(t.Context(), last.Seq)
+		c, err := s.Jobs.Cancel(t.Context(), last.Seq)
 		if err != nil || !c.Cancelled {
 			t.Fatalf("cancelled %+v %v", c, err)
 		}
 		counts("cancelled", small, nil)
-		counts("cancelled, and nobody knows", 0, s.Amend(t.Context(), last, record(0, true)))
-		counts("told once", 0, s.Amend(t.Context(), last, record(5, false)))
+		counts("cancelled, and nobody knows", 0, s.Jobs.Amend(t.Context(), last, record(0, true)))
+		counts("told once", 0, s.Jobs.Amend(t.Context(), last, record(5, false)))
 		if spent != limit {
 			t.Errorf("%d of %d tokens were used", spent, limit)
 		}
@@ -254,13 +254,13 @@ func TestConfiguredBudgets(t *testing.T) {
 	inPurse(t, func(p *purseful) {
 		configure := func(limits map[int64]forebay.Budget) {
 			p.Helper()
-			if err := p.ConfigureBudgets(p.Context(), limits); err != nil {
+			if err := p.Admission.ConfigureBudgets(p.Context(), limits); err != nil {
 				p.Fatal(err)
 			}
 		}
 		expect := func(what string, limit int64, by string) {
 			p.Helper()
-			rows, _, err := p.BudgetRows(p.Context(), "acme", true)
+			rows, _, err := p.Admission.BudgetRows(p.Context(), "acme", true)
 			if err != nil || len(rows) != 1 {
 				p.Fatalf("%+v %v", rows, err)
 			}
@@ -292,11 +292,11 @@ func TestConfiguredBudgets(t *testing.T) {
 func TestRoomOfAJobThatEndsIsOthers(t *testing.T) {
 	for name, end := range map[string]func(p *purseful, id string){
 		"cancelled": func(p *purseful, id string) {
-			job, err := p.Job(p.Context(), p.tenant, id)
+			job, err := p.Jobs.Job(p.Context(), p.tenant, id)
 			if err != nil {
 				p.Fatal(err)
 			}
-			if c, err := p.Cancel(p.Context(), job.Seq); err != nil || !c.Cancelled {
+			if c, err := p.Jobs.Cancel(p.Context(), job.Seq); err != nil || !c.Cancelled {
 				p.Fatalf("%+v %v", c, err)
 			}
 		},
@@ -338,7 +338,7 @@ func TestRoomOfAJobThatEndsIsOthers(t *testing.T) {
 
 // waitsFor returns the tokens that the first job needs which waits for a budget.
 func waitsFor(p *purseful) (tokens int64, err error) {
-	err = p.read(p.Context(), func(c conn) error {
+	err = p.DB.read(p.Context(), func(c conn) error {
 		_, err := c.prep("SELECT tokens FROM budget_waits ORDER BY seq LIMIT 1").one(func(r row) { tokens = r.int(0) })
 		return err
 	})
@@ -349,7 +349,7 @@ func waitsFor(p *purseful) (tokens int64, err error) {
 func TestOthersPassWhoWaits(t *testing.T) {
 	inPurse(t, func(p *purseful) {
 		p.dailyTokens(0)
-		other, err := p.EnsureTenant(p.Context(), "other")
+		other, err := p.Queues.EnsureTenant(p.Context(), "other")
 		if err != nil {
 			p.Fatal(err)
 		}
@@ -357,7 +357,7 @@ func TestOthersPassWhoWaits(t *testing.T) {
 		for i := range jobs {
 			jobs[i] = NewJob{ID: "job_x" + time.Duration(i).String(), Tenant: p.tenant, Queue: p.queue, Task: "t0", MaxAttempts: 9, Priority: 9, Input: []byte("1"), InputSize: 1}
 		}
-		if _, err := p.Submit(p.Context(), jobs); err != nil {
+		if _, err := p.Jobs.Submit(p.Context(), jobs); err != nil {
 			p.Fatal(err)
 		}
 		id := p.submit(func(j *NewJob) { j.Tenant = other })
@@ -367,7 +367,7 @@ func TestOthersPassWhoWaits(t *testing.T) {
 		if got := p.claim(paidPlan); len(got) != 0 { // it looks at all the others
 			p.Fatalf("claimed %+v", got)
 		}
-		rows, _, err := p.BudgetRows(p.Context(), "acme", false)
+		rows, _, err := p.Admission.BudgetRows(p.Context(), "acme", false)
 		if err != nil || rows[0].Waiting != int64(len(jobs)) {
 			p.Errorf("%+v wait, %v", rows, err)
 		}
@@ -378,7 +378,7 @@ func TestOthersPassWhoWaits(t *testing.T) {
 func TestBudgetsOfManyKeys(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		first, last := tenantOf(t, s, "acme"), tenantOf(t, s, "zeta")
-		_, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(tx *tx) (struct{}, error) {
+		_, err := transact(t.Context(), s.DB.writer, op{stage: stageChange}, func(tx *tx) (struct{}, error) {
 			const insert = "INSERT INTO budgets (tenant, key_id, daily_tokens, updated_at, set_by) "
 			if err := tx.prep(insert + "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i <= ?2) SELECT ?1, 'key_' || i, 5, 1, 'me' FROM n").
 				int(first).int(maxBudgetRows).exec(); err != nil {
@@ -389,7 +389,7 @@ func TestBudgetsOfManyKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows, _, err := s.BudgetRows(t.Context(), "", true)
+		rows, _, err := s.Admission.BudgetRows(t.Context(), "", true)
 		if err != nil || len(rows) != 2+maxBudgetRows {
 			t.Fatalf("%d budgets, %v", len(rows), err)
 		}
@@ -398,10 +398,10 @@ func TestBudgetsOfManyKeys(t *testing.T) {
 				t.Errorf("%+v instead of the budget of %s", r, tenant)
 			}
 		}
-		if rows, _, err := s.BudgetRows(t.Context(), "zeta", true); err != nil || len(rows) != 1 {
+		if rows, _, err := s.Admission.BudgetRows(t.Context(), "zeta", true); err != nil || len(rows) != 1 {
 			t.Errorf("%d budgets of a tenant without keys, %v", len(rows), err)
 		}
-		if rows, _, err := s.BudgetRows(t.Context(), "", false); err != nil || len(rows) != 2 {
+		if rows, _, err := s.Admission.BudgetRows(t.Context(), "", false); err != nil || len(rows) != 2 {
 			t.Errorf("%d budgets of tenants, %v", len(rows), err)
 		}
 	})

@@ -10,7 +10,7 @@ import (
 func TestTidyBudgetsInSmallSteps(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		const old, young = 2*tidiedAtOnce + 1, 3
-		_, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
+		_, err := transact(t.Context(), s.DB.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 			for i := range int64(old + young) {
 				at := t.now + time.Hour.Milliseconds()
 				if i >= young {
@@ -30,14 +30,14 @@ func TestTidyBudgetsInSmallSteps(t *testing.T) {
 		})
 		mustDo(t, err)
 		var operations atomic.Int64
-		s.OnCommit(func(c Commit) { operations.Add(int64(c.Operations)) })
-		mustDo(t, s.TidyBudgets(t.Context()))
+		s.DB.OnCommit(func(c Commit) { operations.Add(int64(c.Operations)) })
+		mustDo(t, s.Admission.TidyBudgets(t.Context()))
 		if n := operations.Load(); n != 3*3 {
 			t.Errorf("it took %d transactions", n)
 		}
 		for _, table := range []string{"budget_waits", "budget_holds", "spending"} {
 			left := int64(0)
-			mustDo(t, s.read(t.Context(), func(c conn) error {
+			mustDo(t, s.DB.read(t.Context(), func(c conn) error {
 				_, err := c.prep("SELECT count(*) FROM " + table).one(func(r row) { left = r.int(0) })
 				return err
 			}))

@@ -14,7 +14,7 @@ func TestBusOfSeveralProcesses(t *testing.T) {
 	t.Parallel()
 	e := &clockSchema{server: newClockServer(t), name: "shared"}
 	first := e.open(t)
-	t.Cleanup(func() { first.Close() })
+	t.Cleanup(func() { first.DB.Close() })
 	c := &clock{t: t, engine: e, stores: []*Store{first}}
 	c.beside(true)
 	c.beside(true)
@@ -35,7 +35,7 @@ func TestBusOfSeveralProcesses(t *testing.T) {
 		t.Helper()
 		q := MessageQueue{Tenant: 1, Name: name, Lock: time.Hour, MaxDeliveries: 1}
 		change(&q)
-		stored, _, err := first.PutMessageQueue(t.Context(), q, 10)
+		stored, _, err := first.Bus.PutMessageQueue(t.Context(), q, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func TestBusOfSeveralProcesses(t *testing.T) {
 					contents[i].ScheduledAt = &at
 				}
 			}
-			_, err := s.Send(t.Context(), q, contents)
+			_, err := s.Bus.Send(t.Context(), q, contents)
 			return err
 		}
 		return errors.Join(send(scheduled, ofDue), send(expiring, ofDue), send(backlog, ofBacklog), send(plain, ofPlain))
@@ -71,14 +71,14 @@ func TestBusOfSeveralProcesses(t *testing.T) {
 	backlog.ForwardTo = end.Name
 	e.advance(time.Minute)
 	together(func(_ int, s *Store) error {
-		if _, _, err := s.PutMessageQueue(t.Context(), backlog, 10); err != nil {
+		if _, _, err := s.Bus.PutMessageQueue(t.Context(), backlog, 10); err != nil {
 			return err
 		}
-		s.hear(&notification{lost: true})
+		s.DB.hear(&notification{lost: true})
 		return rest(s)
 	})
 	for _, q := range []MessageQueue{scheduled, expiring, backlog, sub} {
-		if n, err := first.MessageCounts(t.Context(), q, CountLimit); err != nil || n != (MessageCounts{}) {
+		if n, err := first.Bus.MessageCounts(t.Context(), q, CountLimit); err != nil || n != (MessageCounts{}) {
 			t.Errorf("%s still has %+v (%v)", q.Name, n, err)
 		}
 	}
@@ -88,7 +88,7 @@ func TestBusOfSeveralProcesses(t *testing.T) {
 	together(func(_ int, s *Store) error {
 		for _, q := range []MessageQueue{plain, end} {
 			for {
-				got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 20, MaxBytes: 1 << 20, Delete: q == end})
+				got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 20, MaxBytes: 1 << 20, Delete: q == end})
 				if err != nil {
 					return err
 				}
@@ -100,7 +100,7 @@ func TestBusOfSeveralProcesses(t *testing.T) {
 					received[m.MessageID]++
 					mu.Unlock()
 					if q == plain {
-						err = errors.Join(err, s.Complete(t.Context(), q.Subqueue(false), m.Lock))
+						err = errors.Join(err, s.Bus.Complete(t.Context(), q.Subqueue(false), m.Lock))
 					}
 				}
 				if err != nil {
@@ -119,7 +119,7 @@ func TestBusOfSeveralProcesses(t *testing.T) {
 		}
 	}
 	for _, q := range []MessageQueue{plain, end} {
-		if n, err := first.MessageCounts(t.Context(), q, CountLimit); err != nil || n != (MessageCounts{}) {
+		if n, err := first.Bus.MessageCounts(t.Context(), q, CountLimit); err != nil || n != (MessageCounts{}) {
 			t.Errorf("%s still has %+v (%v)", q.Name, n, err)
 		}
 	}

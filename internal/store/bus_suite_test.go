@@ -70,7 +70,7 @@ func TestBus(t *testing.T) {
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
 		c := &clockSchema{server: newClockServer(t), name: "bus"}
-		if err := c.open(t).Close(); err != nil {
+		if err := c.open(t).DB.Close(); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range suite {
@@ -88,7 +88,7 @@ const emptyBus = `SET search_path = bus;
 DELETE FROM messages; DELETE FROM bodies; DELETE FROM sessions; DELETE FROM message_ids; DELETE FROM rules; DELETE FROM queues`
 
 func runWithClock(t *testing.T, e engine, s *Store, test func(*testing.T, *Store, *clock)) {
-	t.Cleanup(func() { s.Close() })
+	t.Cleanup(func() { s.DB.Close() })
 	test(t, s, &clock{t: t, engine: e, stores: []*Store{s}})
 }
 
@@ -122,7 +122,7 @@ func (c *clock) quiet() {
 // rest returns once a store finds that nothing is left for it to do at this time without being asked.
 func rest(s *Store) error {
 	for {
-		due, err := transactIn(background, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (bool, error) { return t.w.nextTask > 0 && t.w.nextTask <= t.now, nil })
+		due, err := transactIn(background, busKey, s.DB.writer, op{stage: stageChange}, func(t *busTx) (bool, error) { return t.w.nextTask > 0 && t.w.nextTask <= t.now, nil })
 		if err != nil || !due {
 			return err
 		}
@@ -133,7 +133,7 @@ func rest(s *Store) error {
 func (c *clock) parked(s *Store, receivers int) {
 	c.t.Helper()
 	for {
-		waiting, err := transactIn(background, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (n int, err error) {
+		waiting, err := transactIn(background, busKey, s.DB.writer, op{stage: stageChange}, func(t *busTx) (n int, err error) {
 			for _, claims := range t.w.parked {
 				n += len(claims)
 			}
@@ -175,7 +175,7 @@ func (c *clock) beside(serve bool) *Store {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.t.Cleanup(func() { s.Close() })
+	c.t.Cleanup(func() { s.DB.Close() })
 	c.stores = append(c.stores, s)
 	return s
 }

@@ -16,8 +16,8 @@ func TestTheWALIsCopiedBesideTheWriter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
-	if _, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(t *tx) (int, error) {
+	defer s.DB.Close()
+	if _, err := transact(t.Context(), s.DB.writer, op{stage: stageChange}, func(t *tx) (int, error) {
 		t.w.checkpoints.pages = 64
 		t.w.checkpoints.every.Store(4)
 		return 0, nil
@@ -28,7 +28,7 @@ func TestTheWALIsCopiedBesideTheWriter(t *testing.T) {
 	tenant, queue := tenantOf(t, s, "t"), queueOf(t, s, "q")
 	first, _ := walBegun(t, path)
 	for n := 0; ; n++ {
-		if _, err := s.Submit(t.Context(), []NewJob{{ID: fmt.Sprint("job-", n), Tenant: tenant, Queue: queue, Task: "t", Priority: 5, Input: []byte("1"), InputSize: 1}}); err != nil {
+		if _, err := s.Jobs.Submit(t.Context(), []NewJob{{ID: fmt.Sprint("job-", n), Tenant: tenant, Queue: queue, Task: "t", Priority: 5, Input: []byte("1"), InputSize: 1}}); err != nil {
 			t.Fatal(err)
 		}
 		begun, bytes := walBegun(t, path)
@@ -68,9 +68,9 @@ func TestCheckpointsFollowTheWAL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
-	c := newCheckpoints(s.connect)
-	own, err := s.connect(t.Context())
+	defer s.DB.Close()
+	c := newCheckpoints(s.DB.connect)
+	own, err := s.DB.connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

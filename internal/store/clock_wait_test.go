@@ -32,7 +32,7 @@ func (c *clockTrial) job(id string) *Delivery {
 
 func (c *clockTrial) run(statements ...string) {
 	c.Helper()
-	_, err := transact(c.Context(), c.s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
+	_, err := transact(c.Context(), c.s.DB.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 		for _, sql := range statements {
 			if err := t.prep(sql).exec(); err != nil {
 				return struct{}{}, err
@@ -45,7 +45,7 @@ func (c *clockTrial) run(statements ...string) {
 
 func (c *clockTrial) number(sql string) (n int64) {
 	c.Helper()
-	mustDo(c.T, c.s.read(c.Context(), func(conn conn) error {
+	mustDo(c.T, c.s.DB.read(c.Context(), func(conn conn) error {
 		found, err := conn.prep(sql).one(func(r row) { n = r.int(0) })
 		if err == nil && !found {
 			err = errors.New("nothing is found by " + sql)
@@ -57,7 +57,7 @@ func (c *clockTrial) number(sql string) (n int64) {
 
 func (c *clockTrial) receive(n int) []Message {
 	c.Helper()
-	got, err := c.s.Receive(c.Context(), ReceiveRequest{Queue: c.plain, Max: n, MaxBytes: 1 << 20})
+	got, err := c.s.Bus.Receive(c.Context(), ReceiveRequest{Queue: c.plain, Max: n, MaxBytes: 1 << 20})
 	if err != nil || len(got) != n {
 		c.Fatalf("received %d messages, expected %d: %v", len(got), n, err)
 	}
@@ -68,18 +68,18 @@ func (c *clockTrial) receive(n int) []Message {
 func (c *clockTrial) before() {
 	ctx, s := c.Context(), c.s
 	c.tenant, c.heldRetries = tenantOf(c.T, s, "t"), map[string]*Delivery{}
-	mustDo(c.T, s.Retry(ctx, c.job("waits"), AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: 4 * time.Hour}))
+	mustDo(c.T, s.Jobs.Retry(ctx, c.job("waits"), AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: 4 * time.Hour}))
 	for _, id := range []string{"retried", "throttled", "released"} {
 		c.heldRetries[id] = c.job(id)
 	}
 	for _, id := range []string{"redriven", "redriven_later"} {
-		mustDo(c.T, s.SetAside(ctx, c.job(id), AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "x"))
+		mustDo(c.T, s.Jobs.SetAside(ctx, c.job(id), AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "x"))
 	}
 	var err error
-	c.plain, _, err = s.PutMessageQueue(ctx, MessageQueue{Tenant: c.tenant, Name: "t/plain", Lock: time.Minute, MaxDeliveries: 5,
+	c.plain, _, err = s.Bus.PutMessageQueue(ctx, MessageQueue{Tenant: c.tenant, Name: "t/plain", Lock: time.Minute, MaxDeliveries: 5,
 		DuplicateWindow: 10 * time.Minute, Idle: 5 * time.Hour}, 10)
 	mustDo(c.T, err)
-	c.sessions, _, err = s.PutMessageQueue(ctx, MessageQueue{Tenant: c.tenant, Name: "t/sessions", Lock: time.Minute, MaxDeliveries: 5, RequiresSession: true}, 10)
+	c.sessions, _, err = s.Bus.PutMessageQueue(ctx, MessageQueue{Tenant: c.tenant, Name: "t/sessions", Lock: time.Minute, MaxDeliveries: 5, RequiresSession: true}, 10)
 	mustDo(c.T, err)
 	sendTo(c.T, s, c.plain, MessageContent{MessageID: "abandoned"})
 }
@@ -87,12 +87,12 @@ func (c *clockTrial) before() {
 // whileAhead stores the rest, and changes what is there.
 func (c *clockTrial) whileAhead() {
 	ctx, s, now := c.Context(), c.s, c.right+ahead.Milliseconds()
-	mustDo(c.T, s.Retry(ctx, c.heldRetries["retried"], AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: 30 * time.Second}))
-	mustDo(c.T, s.Throttle(ctx, c.heldRetries["throttled"], AttemptRecord{Outcome: forebay.OutcomeThrottled, RetryDelay: 20 * time.Second}, ""))
-	mustDo(c.T, s.Release(ctx, c.heldRetries["released"], 0, ""))
-	mustDo(c.T, s.SetAside(ctx, c.job("set_aside"), AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "x"))
+	mustDo(c.T, s.Jobs.Retry(ctx, c.heldRetries["retried"], AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: 30 * time.Second}))
+	mustDo(c.T, s.Jobs.Throttle(ctx, c.heldRetries["throttled"], AttemptRecord{Outcome: forebay.OutcomeThrottled, RetryDelay: 20 * time.Second}, ""))
+	mustDo(c.T, s.Jobs.Release(ctx, c.heldRetries["released"], 0, ""))
+	mustDo(c.T, s.Jobs.SetAside(ctx, c.job("set_aside"), AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "x"))
 	for id, delay := range map[string]time.Duration{"redriven": 0, "redriven_later": time.Hour} {
-		_, err := s.Redrive(ctx, []Redrive{{Seq: c.number("SELECT seq FROM jobs WHERE id = '" + id + "'"), Delay: delay}}, Audit{Action: "redrive"})
+		_, err := s.Jobs.Redrive(ctx, []Redrive{{Seq: c.number("SELECT seq FROM jobs WHERE id = '" + id + "'"), Delay: delay}}, Audit{Action: "redrive"})
 		mustDo(c.T, err)
 	}
 	scheduled := time.UnixMilli(c.right).Add(3 * time.Hour)
@@ -107,32 +107,32 @@ func (c *clockTrial) whileAhead() {
 
 	sendTo(c.T, s, c.plain, MessageContent{MessageID: "dead"})
 	got := c.receive(2)
-	mustDo(c.T, s.Abandon(ctx, c.plain, c.plain.Subqueue(false), Lock{got[0].Seq, got[0].Token}, nil))
-	mustDo(c.T, s.DeadLetter(ctx, c.plain.Subqueue(false), Lock{got[1].Seq, got[1].Token}, DeadLettering{Reason: "x"}, nil))
+	mustDo(c.T, s.Bus.Abandon(ctx, c.plain, c.plain.Subqueue(false), Lock{got[0].Seq, got[0].Token}, nil))
+	mustDo(c.T, s.Bus.DeadLetter(ctx, c.plain.Subqueue(false), Lock{got[1].Seq, got[1].Token}, DeadLettering{Reason: "x"}, nil))
 	c.receive(1)
 	sendTo(c.T, s, c.plain, MessageContent{MessageID: "locked", TTL: 10 * time.Minute})
 	c.held = c.receive(1)
 	sendTo(c.T, s, c.plain, MessageContent{MessageID: "sent"}, MessageContent{MessageID: "planned", ScheduledAt: &scheduled})
 	sendTo(c.T, s, c.sessions, MessageContent{MessageID: "1", SessionID: "free"})
-	if _, err := s.AcceptSession(ctx, c.sessions, "locked"); err != nil {
+	if _, err := s.Bus.AcceptSession(ctx, c.sessions, "locked"); err != nil {
 		c.Fatal(err)
 	}
 
 	start := func(id string, at int64) {
-		mustDo(c.T, s.CreateOrchestration(ctx, NewOrchestration{Tenant: c.tenant, ID: id, Execution: "first", Name: "fan", Event: Inline([]byte("start")), StartAt: at}))
+		mustDo(c.T, s.Orchestrations.CreateOrchestration(ctx, NewOrchestration{Tenant: c.tenant, ID: id, Execution: "first", Name: "fan", Event: Inline([]byte("start")), StartAt: at}))
 	}
 	start("timer", 0)
-	_, err := s.CompleteTurn(ctx, takeTurn(c.T, s), &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("start")),
+	_, err := s.Orchestrations.CompleteTurn(ctx, takeTurn(c.T, s), &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("start")),
 		Timers: []Timer{{At: now + 10_000, Event: Inline([]byte("fired"))}}, Activities: []NewActivity{{Name: "step", Event: Inline([]byte("do"))}}})
 	mustDo(c.T, err)
-	activities, err := s.ClaimActivities(ctx, anyWork(1))
+	activities, err := s.Orchestrations.ClaimActivities(ctx, anyWork(1))
 	mustDo(c.T, err)
-	mustDo(c.T, s.SettleActivity(ctx, &activities[0], ActivityOutcome{Outcome: ActivityRetried, Delay: 15 * time.Second}))
+	mustDo(c.T, s.Orchestrations.SettleActivity(ctx, &activities[0], ActivityOutcome{Outcome: ActivityRetried, Delay: 15 * time.Second}))
 	start("held", 0)
 	takeTurn(c.T, s)
 	start("new", 0)
 	start("later", scheduled.UnixMilli())
-	_, err = s.CreateWebhook(ctx, Webhook{Tenant: c.tenant, TenantName: "t", Name: "w", URL: "https://x/", Concurrency: 1,
+	_, err = s.Webhooks.CreateWebhook(ctx, Webhook{Tenant: c.tenant, TenantName: "t", Name: "w", URL: "https://x/", Concurrency: 1,
 		Secrets: []WebhookSecret{{Secret: "s"}}}, Audit{Action: "create-webhook"})
 	mustDo(c.T, err)
 	c.run(fmt.Sprintf("UPDATE webhooks SET paused_until = %d, failing_since = %d", now+600_000, now))
@@ -195,7 +195,7 @@ func (c *clockTrial) check() {
 		}
 	}
 	// Whoever gives a message back by now gives it to others.
-	mustDo(c.T, c.s.Abandon(c.Context(), c.plain, c.plain.Subqueue(false), Lock{c.held[0].Seq, c.held[0].Token}, nil))
+	mustDo(c.T, c.s.Bus.Abandon(c.Context(), c.plain, c.plain.Subqueue(false), Lock{c.held[0].Seq, c.held[0].Token}, nil))
 	if at := c.number(message("m.visible", "locked")) - c.right; at > mending {
 		c.Errorf("a message that is given back then: %d ms", at)
 	}
@@ -204,7 +204,7 @@ func (c *clockTrial) check() {
 // mend mends twice: the second time there must be nothing that the first has left or made wrong.
 func (c *clockTrial) mend() {
 	for range 2 {
-		if err := c.s.mendClock(c.Context()); err != nil {
+		if err := c.s.DB.mendClock(c.Context()); err != nil {
 			c.Fatal(err)
 		}
 	}
@@ -217,7 +217,7 @@ func TestNothingWaitsForAClockThatWasAhead(t *testing.T) {
 		t.Parallel()
 		c := &clockSchema{server: newClockServer(t), name: "waits"}
 		s := c.open(t)
-		defer s.Close()
+		defer s.DB.Close()
 		trial := &clockTrial{T: t, s: s, right: c.at}
 		trial.before()
 		c.advance(ahead)
@@ -232,7 +232,7 @@ func TestNothingWaitsForAClockThatWasAhead(t *testing.T) {
 		var trial clockTrial
 		synctest.Test(t, func(t *testing.T) {
 			s := b.open(t)
-			defer s.Close()
+			defer s.DB.Close()
 			trial = clockTrial{T: t, s: s, right: b.now()}
 			trial.before()
 			<-time.After(ahead)
@@ -240,7 +240,7 @@ func TestNothingWaitsForAClockThatWasAhead(t *testing.T) {
 		})
 		synctest.Test(t, func(t *testing.T) { // whose clock begins where the other's began
 			s := b.reopen(t)
-			defer s.Close()
+			defer s.DB.Close()
 			if b.now() != trial.right {
 				t.Fatalf("it is %d, not %d", b.now(), trial.right)
 			}

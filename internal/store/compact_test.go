@@ -14,14 +14,14 @@ func TestCompact(t *testing.T) {
 	s, tenant, queue := openWith(t, where)
 	put(t, s, tenant, queue, 200, func(j *NewJob) { j.Input = make([]byte, 50_000) })
 	put(t, s, tenant, queue, 1, func(j *NewJob) { j.ID = "job_kept" })
-	_, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
+	_, err := transact(t.Context(), s.DB.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 		return struct{}{}, t.prep("DELETE FROM jobs WHERE id <> 'job_kept'").exec()
 	})
 	mustDo(t, err)
 	if _, err := Compact(t.Context(), where); forebay.CodeOf(err) != forebay.CodeDatabaseUnusable {
 		t.Errorf("while a server runs: %v", err)
 	}
-	mustDo(t, s.Close())
+	mustDo(t, s.DB.Close())
 	interrupted, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Compact(interrupted, where); err == nil {
@@ -33,8 +33,8 @@ func TestCompact(t *testing.T) {
 	}
 	again, err := Open(t.Context(), where)
 	mustDo(t, err)
-	defer again.Close()
-	if _, err := again.Job(t.Context(), tenant, "job_kept"); err != nil {
+	defer again.DB.Close()
+	if _, err := again.Jobs.Job(t.Context(), tenant, "job_kept"); err != nil {
 		t.Errorf("what was there: %v", err)
 	}
 }

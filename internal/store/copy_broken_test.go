@@ -49,10 +49,10 @@ func TestUnfinishedCopy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.EnsureTenant(t.Context(), "other"); err != nil {
+			if _, err := s.Queues.EnsureTenant(t.Context(), "other"); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Close(); err != nil {
+			if err := s.DB.Close(); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := Copy(t.Context(), other, to, quiet); forebay.CodeOf(err) != forebay.CodeConflict {
@@ -158,7 +158,7 @@ func TestCopyRefuses(t *testing.T) {
 			to := database(t)
 			refused(from, to, "from", forebay.CodeDatabaseUnusable, "stop it first")
 			refused(full, from, "to", forebay.CodeDatabaseUnusable, "stop it first")
-			if err := s.Close(); err != nil {
+			if err := s.DB.Close(); err != nil {
 				t.Fatal(err)
 			}
 
@@ -218,11 +218,11 @@ func TestPresenceOutlivesAConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer s.DB.Close()
 	if _, err := pgtest.Terminate(t.Context(), from.URL); err != nil {
 		t.Fatal(err)
 	}
-	for s.Check(t.Context()) != nil {
+	for s.DB.Check(t.Context()) != nil {
 		if t.Context().Err() != nil {
 			t.Fatal("it does not connect again")
 		}

@@ -180,12 +180,12 @@ func TestCopy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer s.Close()
-			tenant, err := s.EnsureTenant(t.Context(), "new")
+			defer s.DB.Close()
+			tenant, err := s.Queues.EnsureTenant(t.Context(), "new")
 			if err != nil {
 				t.Fatal(err)
 			}
-			queue, err := s.EnsureQueue(t.Context(), "new")
+			queue, err := s.Queues.EnsureQueue(t.Context(), "new")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -193,10 +193,10 @@ func TestCopy(t *testing.T) {
 			if d := take(t, s, SubqueueOf(queue, SubqueueMain), 1, 1e9)[0]; d.Seq < 1_000_000 || d.Seq > 1_000_100 {
 				t.Errorf("the next job has the number %d", d.Seq)
 			}
-			if err := s.SetPaused(t.Context(), queue, true, Audit{Actor: "local", Action: "pause", Target: "new"}); err != nil {
+			if err := s.Queues.SetPaused(t.Context(), queue, true, Audit{Actor: "local", Action: "pause", Target: "new"}); err != nil {
 				t.Error(err)
 			}
-			if v, err := s.VerifyAudit(t.Context(), forebay.AuditHead{}, 100); err != nil || !v.Intact || v.Checked != 8 {
+			if v, err := s.Audit.VerifyAudit(t.Context(), forebay.AuditHead{}, 100); err != nil || !v.Intact || v.Checked != 8 {
 				t.Errorf("the audit log is %+v: %v", v, err)
 			}
 		})
@@ -212,11 +212,11 @@ func TestCopyOfForeignText(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"a\x00b", "a\xffc", "b"} {
-		if _, err := s.EnsureTenant(t.Context(), name); err != nil {
+		if _, err := s.Queues.EnsureTenant(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Close(); err != nil {
+	if err := s.DB.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Copy(t.Context(), from, to, quiet); err != nil {

@@ -13,7 +13,7 @@ func TestJobsByTimeOfCreation(t *testing.T) {
 	for kind, database := range engines {
 		t.Run(kind, func(t *testing.T) {
 			s, tenant, queue := openWith(t, database(t))
-			other, err := s.EnsureTenant(t.Context(), "other")
+			other, err := s.Queues.EnsureTenant(t.Context(), "other")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -26,7 +26,7 @@ func TestJobsByTimeOfCreation(t *testing.T) {
 				}
 				submitAll(t, s, NewJob{ID: fmt.Sprintf("job_%d", i), Tenant: owner, Queue: queue, Task: "work"})
 			}
-			err = s.read(t.Context(), func(c conn) error {
+			err = s.DB.read(t.Context(), func(c conn) error {
 				return c.prep("SELECT seq FROM jobs ORDER BY seq").each(func(r row) error {
 					seqs = append(seqs, r.int(0))
 					return nil
@@ -36,7 +36,7 @@ func TestJobsByTimeOfCreation(t *testing.T) {
 				t.Fatal(len(seqs), err)
 			}
 			created := map[int64]int64{}
-			_, err = transact(t.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
+			_, err = transact(t.Context(), s.DB.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 				for i, seq := range seqs {
 					at := int64(1e12) + int64(i)*apart + rand.Int64N(createdSlack/2) // clocks are set a little
 					if i%5 != 0 {
@@ -62,7 +62,7 @@ func TestJobsByTimeOfCreation(t *testing.T) {
 				slices.Reverse(want)
 				pages := 0
 				for q := (JobQuery{Tenant: tenant, CreatedAfter: c[0], CreatedBefore: c[1], Limit: 7}); ; pages++ {
-					jobs, next, err := s.Jobs(context.Background(), q)
+					jobs, next, err := s.Jobs.Jobs(context.Background(), q)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -90,11 +90,11 @@ func TestDocumentsByTimeOfCreation(t *testing.T) {
 			id := fmt.Sprint("doc", i)
 			rev := Revision{ID: "rev_" + id, Tenant: tenant, Hash: []byte(id), MediaType: "text/plain", Blob: id}
 			job := NewJob{ID: "job_" + id, Tenant: tenant, Queue: queue, Task: "document-split", MaxAttempts: 1}
-			if _, err := s.AddRevision(t.Context(), NewRevision{Revision: rev, DocumentID: id, Split: job}); err != nil {
+			if _, err := s.Documents.AddRevision(t.Context(), NewRevision{Revision: rev, DocumentID: id, Split: job}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
+		if _, err := transact(t.Context(), s.DB.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 			return struct{}{}, t.prep("UPDATE documents SET created_at = ? * CAST(substr(id, 4) AS BIGINT)").int(apart).exec()
 		}); err != nil {
 			t.Fatal(err)
@@ -107,7 +107,7 @@ func TestDocumentsByTimeOfCreation(t *testing.T) {
 				}
 			}
 			for q := (DocumentQuery{Tenant: tenant, CreatedAfter: c[0], CreatedBefore: c[1], Limit: 3}); ; {
-				page, next, err := s.Documents(t.Context(), q)
+				page, next, err := s.Documents.Documents(t.Context(), q)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -123,12 +123,12 @@ func TestDocumentsByTimeOfCreation(t *testing.T) {
 			}
 		}
 		// What is out of order by more than clocks are set is not found, which shows that the history is not walked.
-		if _, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
+		if _, err := transact(t.Context(), s.DB.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 			return struct{}{}, t.prep("UPDATE documents SET created_at = ? WHERE id IN ('doc0', 'doc19')").int(10 * apart).exec()
 		}); err != nil {
 			t.Fatal(err)
 		}
-		page, _, err := s.Documents(t.Context(), DocumentQuery{Tenant: tenant, CreatedAfter: 10 * apart, CreatedBefore: 10*apart + 1, Limit: 9})
+		page, _, err := s.Documents.Documents(t.Context(), DocumentQuery{Tenant: tenant, CreatedAfter: 10 * apart, CreatedBefore: 10*apart + 1, Limit: 9})
 		if err != nil || len(page) != 1 || page[0].ID != "doc10" {
 			t.Errorf("found %d (%v)", len(page), err)
 		}

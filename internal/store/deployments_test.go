@@ -18,12 +18,12 @@ func TestStatesThatAreRead(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		names := []string{"east", `we"st`, `{no\rth,NULL}`, "", "süd"}
 		for _, name := range names {
-			if err := s.PauseDeployment(t.Context(), name, true, Audit{Actor: "a", Action: "pause-deployment", Target: name}); err != nil {
+			if err := s.Admission.PauseDeployment(t.Context(), name, true, Audit{Actor: "a", Action: "pause-deployment", Target: name}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for _, name := range names {
-			_, err := transactIn(t.Context(), admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
+			_, err := transactIn(t.Context(), admissionKey, s.DB.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
 				d, err := tx.deployment(name)
 				if err != nil {
 					return struct{}{}, err
@@ -31,7 +31,7 @@ func TestStatesThatAreRead(t *testing.T) {
 				if _, verdict := d.Reserve(tx.now, quota.Limits{}, quota.Request{}); verdict.Reason != forebay.WaitPaused {
 					t.Errorf("%q is not paused: %+v", name, verdict)
 				}
-				if read := len(tx.deployments); s.Shared() && read != 1 {
+				if read := len(tx.deployments); s.DB.Shared() && read != 1 {
 					t.Errorf("%d states were read for %q", read, name)
 				}
 				return struct{}{}, nil
@@ -55,17 +55,17 @@ func TestStanding(t *testing.T) {
 			for i := range jobs {
 				jobs[i] = NewJob{ID: fmt.Sprintf("%s-%d", prefix, i), Tenant: tenant, Queue: queue, Task: "t", Priority: priority, MaxAttempts: 1, Input: []byte("1"), InputSize: 1}
 			}
-			if _, err := s.Submit(t.Context(), jobs); err != nil {
+			if _, err := s.Jobs.Submit(t.Context(), jobs); err != nil {
 				t.Fatal(err)
 			}
 		}
 		estimated := func(tenant int64, id string, share Share, limit, want, counted int64) {
 			t.Helper()
-			row, err := s.Job(t.Context(), tenant, id)
+			row, err := s.Jobs.Job(t.Context(), tenant, id)
 			if err != nil || !row.Ready {
 				t.Fatalf("%+v (%v)", row, err)
 			}
-			at, err := s.Standing(t.Context(), &row, share, limit)
+			at, err := s.Jobs.Standing(t.Context(), &row, share, limit)
 			if err != nil || at.Jobs != want || at.Counted != counted {
 				t.Errorf("%s: %+v (%v); want %d ahead, %d of them counted", id, at.Ahead, err, want, counted)
 			}
@@ -97,7 +97,7 @@ func TestStanding(t *testing.T) {
 			return 1
 		}
 		standing(tenant, "plain-9", half, 1000, 10+9+10)
-		if err := s.SetTenantPaused(t.Context(), other, true, Audit{Actor: "a", Action: "pause-tenant", Target: "other"}); err != nil {
+		if err := s.Jobs.SetTenantPaused(t.Context(), other, true, Audit{Actor: "a", Action: "pause-tenant", Target: "other"}); err != nil {
 			t.Fatal(err)
 		}
 		standing(tenant, "plain-70", noShare, 1000, 10+70)
@@ -114,7 +114,7 @@ func TestStandingOfMany(t *testing.T) {
 		var now int64
 		fill := func(rank, visible string) {
 			t.Helper()
-			_, err := transactIn(t.Context(), admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
+			_, err := transactIn(t.Context(), admissionKey, s.DB.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
 				if err := tx.prep("DELETE FROM messages").exec(); err != nil {
 					return struct{}{}, err
 				}
@@ -128,7 +128,7 @@ func TestStandingOfMany(t *testing.T) {
 		}
 		standing := func(seq, line, visible int64) Standing {
 			t.Helper()
-			at, err := s.Standing(t.Context(), &JobRow{Seq: seq, Tenant: line / ranksOfTenant, subqueue: subqueue, line: line, visible: visible}, noShare, limit)
+			at, err := s.Jobs.Standing(t.Context(), &JobRow{Seq: seq, Tenant: line / ranksOfTenant, subqueue: subqueue, line: line, visible: visible}, noShare, limit)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -167,12 +167,12 @@ func TestStandingOfMany(t *testing.T) {
 		}
 		// The first hundred are with workers, the others are ready by then.
 		fill("1024 + 4", "?2 + CASE WHEN i <= 100 THEN 30000 ELSE -i END")
-		if _, err := transactIn(t.Context(), admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
+		if _, err := transactIn(t.Context(), admissionKey, s.DB.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
 			return struct{}{}, tx.prep("UPDATE messages SET token = 1 WHERE seq <= 100").exec()
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := transactIn(t.Context(), admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
+		if _, err := transactIn(t.Context(), admissionKey, s.DB.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
 			return struct{}{}, tx.prep("DELETE FROM messages WHERE seq > 150").exec()
 		}); err != nil {
 			t.Fatal(err)
@@ -190,7 +190,7 @@ func TestStandingVisitsFewLines(t *testing.T) {
 		subqueue := int64(SubqueueOf(queueOf(t, s, "q"), SubqueueMain))
 		var now int64
 		// Each tenant has two jobs of each of ten priorities, of its own one of 40 classes or of class 1.
-		_, err := transactIn(t.Context(), admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
+		_, err := transactIn(t.Context(), admissionKey, s.DB.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
 			now = tx.now
 			return struct{}{}, tx.prep("INSERT INTO messages (seq, lane, rank, visible, size) WITH RECURSIVE c(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM c WHERE i < ?3)" +
 				" SELECT i, ?1 + 0, (1 + i % 700) * 1024 + CASE WHEN i % 2 = 0 THEN 16 ELSE 32 + i % 40 * 16 END + i / 700 % 10, ?2 - 14000 + i, 1 FROM c").int(subqueue).int(now).int(jobs).exec()
@@ -202,14 +202,14 @@ func TestStandingVisitsFewLines(t *testing.T) {
 			line := (1+seq%tenants)*ranksOfTenant + ranksOfClass + seq/tenants%10
 			job := JobRow{Seq: seq, Tenant: tenantOfLine(line), subqueue: subqueue, line: line, visible: now - jobs + seq}
 			visited := 0
-			err := s.read(t.Context(), func(c conn) error {
+			err := s.DB.read(t.Context(), func(c conn) error {
 				visited = 0
 				return c.prep(sqlListBeside).int(subqueue).int(line).int(ranksOfClass).int(never).int(maxAheadSteps).each(func(row) error { visited++; return nil })
 			})
 			if err != nil || visited != maxAheadSteps {
 				t.Errorf("%d lines are visited (%v)", visited, err)
 			}
-			at, err := s.Standing(t.Context(), &job, noShare, limit)
+			at, err := s.Jobs.Standing(t.Context(), &job, noShare, limit)
 			if err != nil || at.Counted == 0 || at.Counted > at.Jobs || at.Own > jobs/tenants || at.Jobs > (at.Own+1)*tenants {
 				t.Errorf("job %d: %+v (%v)", seq, at.Ahead, err)
 			}
@@ -226,16 +226,16 @@ func TestStandingOfCalls(t *testing.T) {
 		for i := range 6 {
 			jobs = append(jobs, NewJob{ID: fmt.Sprint("capped-", i), Tenant: capped, Queue: queue, Task: "t", Priority: 9, MaxAttempts: 3})
 		}
-		later := s.Now().Add(time.Hour)
+		later := s.DB.Now().Add(time.Hour)
 		jobs = append(jobs, NewJob{ID: "free-0", Tenant: free, Queue: queue, Task: "t", MaxAttempts: 3, ScheduledAt: &later})
 		submitAll(t, s, jobs...)
 		standing := func(tenant int64, id string) Standing {
 			t.Helper()
-			row, err := s.Job(t.Context(), tenant, id)
+			row, err := s.Jobs.Job(t.Context(), tenant, id)
 			if err != nil {
 				t.Fatal(err)
 			}
-			at, err := s.Standing(t.Context(), &row, noShare, 100)
+			at, err := s.Jobs.Standing(t.Context(), &row, noShare, 100)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -243,7 +243,7 @@ func TestStandingOfCalls(t *testing.T) {
 		}
 		claim := func(n int) []Delivery {
 			t.Helper()
-			got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: n, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
+			got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: n, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
 			if err != nil || len(got) != n {
 				t.Fatalf("%+v %v", got, err)
 			}
@@ -259,13 +259,13 @@ func TestStandingOfCalls(t *testing.T) {
 		// As if it had begun half a minute ago, by the record.
 		begun := got[0]
 		begun.LockedAt = begun.LockedAt.Add(-30 * time.Second)
-		if err := s.Succeed(t.Context(), &begun, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+		if err := s.Jobs.Succeed(t.Context(), &begun, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
 			t.Fatal(err)
 		}
 		if at := standing(capped, "capped-5"); len(at.Calls.Running) != 1 || at.Calls.Duration < 30*time.Second {
 			t.Errorf("after a call: %+v", at.Calls)
 		}
-		if err := s.Retry(t.Context(), &got[1], AttemptRecord{Outcome: forebay.OutcomeRetried, ErrorClass: forebay.ClassTransient, RetryDelay: time.Hour}); err != nil {
+		if err := s.Jobs.Retry(t.Context(), &got[1], AttemptRecord{Outcome: forebay.OutcomeRetried, ErrorClass: forebay.ClassTransient, RetryDelay: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		if at := standing(capped, "capped-1"); at.Jobs != 0 || at.Calls.Duration < 15*time.Second {
@@ -276,7 +276,7 @@ func TestStandingOfCalls(t *testing.T) {
 			if err := setBudget(s, free, "", forebay.Budget{DailyTokens: &limit}, Audit{Tenant: "other", Actor: "a", Action: "set-budget"}); err != nil {
 				t.Fatal(err)
 			}
-			_, err := transactIn(t.Context(), admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
+			_, err := transactIn(t.Context(), admissionKey, s.DB.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
 				err := tx.prep("UPDATE messages SET visible = ?, waiting = 'budget' WHERE seq IN (SELECT seq FROM jobs WHERE id = 'free-0')").int(periodEnd(0, tx.now)).exec()
 				if err == nil {
 					err = tx.prep(`INSERT INTO budget_waits (seq, budget, rank, key_id, until, tokens, cost)
@@ -302,13 +302,13 @@ func TestDeploymentChangesAreTold(t *testing.T) {
 		settings := MessageQueue{Tenant: tenant, Lock: time.Minute, MaxDeliveries: 5}
 		topic, sub := settings, settings
 		topic.Name, topic.IsTopic = forebay.DefaultTenant+"/"+forebay.TopicOperations, true
-		topic, _, err := s.PutMessageQueue(t.Context(), topic, 10)
+		topic, _, err := s.Bus.PutMessageQueue(t.Context(), topic, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
 		everything := true
 		sub.Name = SubscriptionName(topic.Name, "all")
-		sub, _, err = s.PutSubscription(t.Context(), topic, sub, []Rule{{Name: "$Default", Settings: forebay.RuleSettings{BooleanFilter: &everything}}}, 10)
+		sub, _, err = s.Bus.PutSubscription(t.Context(), topic, sub, []Rule{{Name: "$Default", Settings: forebay.RuleSettings{BooleanFilter: &everything}}}, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,17 +316,17 @@ func TestDeploymentChangesAreTold(t *testing.T) {
 		defer cancel()
 		got := make(chan []Message, 1)
 		go func() { // which waits already
-			messages, err := s.Receive(ctx, ReceiveRequest{Queue: sub, Max: 10, MaxBytes: 1 << 20, Delete: true, Wait: true})
+			messages, err := s.Bus.Receive(ctx, ReceiveRequest{Queue: sub, Max: 10, MaxBytes: 1 << 20, Delete: true, Wait: true})
 			if err != nil {
 				t.Error(err)
 			}
 			got <- messages
 		}()
 		heard := make(chan forebay.DeploymentChange, 10)
-		s.OnDeploymentChange(func(c forebay.DeploymentChange) { heard <- c })
+		s.Admission.OnDeploymentChange(func(c forebay.DeploymentChange) { heard <- c })
 		fail := func(name string, n int) {
 			for range n {
-				if err := s.Tells(ctx, Admission{Option: Option{Deployment: name}, Reservation: quota.Reservation{Seq: 1}, Outcome: &quota.Outcome{Kind: quota.Transient}}); err != nil {
+				if err := s.Admission.Tells(ctx, Admission{Option: Option{Deployment: name}, Reservation: quota.Reservation{Seq: 1}, Outcome: &quota.Outcome{Kind: quota.Transient}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -348,22 +348,22 @@ func TestDeploymentChangesAreTold(t *testing.T) {
 		fail("west", 1)
 		<-heard
 		for name, want := range map[string]int{"east": 1, "west": 1, "north": 0, "": 2} {
-			changes, err := s.DeploymentChanges(ctx, name, 0, 10)
+			changes, err := s.Admission.DeploymentChanges(ctx, name, 0, 10)
 			if err != nil || len(changes) != want {
 				t.Errorf("of %q: %+v (%v)", name, changes, err)
 			}
 		}
-		if changes, err := s.DeploymentChanges(ctx, "", change.Number+1, 10); err != nil || len(changes) != 1 || changes[0].Deployment != "east" {
+		if changes, err := s.Admission.DeploymentChanges(ctx, "", change.Number+1, 10); err != nil || len(changes) != 1 || changes[0].Deployment != "east" {
 			t.Errorf("below the newest: %+v (%v)", changes, err)
 		}
-		holding, err := s.Holding(ctx)
+		holding, err := s.Admission.Holding(ctx)
 		if err != nil || holding.Deployments["east"].Status(holding.Now, quota.Limits{}).Breaker != quota.Open {
 			t.Errorf("east is %+v (%v)", holding.Deployments["east"], err)
 		}
-		if err := s.PauseDeployment(ctx, "west", true, Audit{Actor: "a", Action: "pause-deployment", Target: "west"}); err != nil {
+		if err := s.Admission.PauseDeployment(ctx, "west", true, Audit{Actor: "a", Action: "pause-deployment", Target: "west"}); err != nil {
 			t.Fatal(err)
 		}
-		if holding, err = s.Holding(ctx); err != nil || !holding.Deployments["west"].Status(holding.Now, quota.Limits{}).Operator {
+		if holding, err = s.Admission.Holding(ctx); err != nil || !holding.Deployments["west"].Status(holding.Now, quota.Limits{}).Operator {
 			t.Errorf("west is not paused: %v", err)
 		}
 		if len(heard) > 0 {
@@ -380,14 +380,14 @@ func TestDeniedDeployments(t *testing.T) {
 		deny := func(name string, r quota.Reservation) {
 			t.Helper()
 			o := quota.Outcome{Kind: quota.Denied, Denial: quota.Unpaid, Certain: true}
-			if err := s.Tells(ctx, Admission{Option: Option{Deployment: name}, Reservation: r, Outcome: &o}); err != nil {
+			if err := s.Admission.Tells(ctx, Admission{Option: Option{Deployment: name}, Reservation: r, Outcome: &o}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		// tried reports whether a deployment takes a call now, and makes it.
 		tried := func(name string) (r quota.Reservation, takes bool) {
 			t.Helper()
-			_, err := transactIn(ctx, admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
+			_, err := transactIn(ctx, admissionKey, s.DB.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
 				d, err := tx.deployment(name)
 				if err != nil {
 					return struct{}{}, err
@@ -407,11 +407,11 @@ func TestDeniedDeployments(t *testing.T) {
 				t.Fatalf("%s takes calls", name)
 			}
 		}
-		changes, err := s.DeploymentChanges(ctx, "east", 0, 10)
+		changes, err := s.Admission.DeploymentChanges(ctx, "east", 0, 10)
 		if err != nil || len(changes) != 1 || changes[0].Type != string(quota.BreakerOpened) || changes[0].Reason != "insufficient_quota" || changes[0].Until == nil {
 			t.Errorf("%+v (%v)", changes, err)
 		}
-		if err := s.RetryDenied(ctx, []string{"north", "east"}); err != nil {
+		if err := s.Admission.RetryDenied(ctx, []string{"north", "east"}); err != nil {
 			t.Fatal(err)
 		}
 		r, takes := tried("east")
@@ -422,13 +422,13 @@ func TestDeniedDeployments(t *testing.T) {
 			t.Error("west takes calls, which another server has")
 		}
 		deny("east", r)
-		if err := s.PauseDeployment(ctx, "east", false, Audit{Actor: "a", Action: "resume-deployment", Target: "east"}); err != nil {
+		if err := s.Admission.PauseDeployment(ctx, "east", false, Audit{Actor: "a", Action: "resume-deployment", Target: "east"}); err != nil {
 			t.Fatal(err)
 		}
 		if r, takes := tried("east"); !takes || !r.Probe {
 			t.Error("east takes no call after it was resumed")
 		}
-		if holding, err := s.Holding(ctx); err != nil || holding.Deployments["north"] != nil {
+		if holding, err := s.Admission.Holding(ctx); err != nil || holding.Deployments["north"] != nil {
 			t.Errorf("something is known of a deployment that nobody called: %v", err)
 		}
 	})
@@ -454,7 +454,7 @@ func TestRefusalsOfAnOutageCostNoJob(t *testing.T) {
 		}
 		var calls []Delivery
 		for len(calls) < all {
-			got, err := s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: all, MaxBytes: 1 << 20, Lock: time.Hour, Plan: planOf(quota.Limits{})})
+			got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: all, MaxBytes: 1 << 20, Lock: time.Hour, Plan: planOf(quota.Limits{})})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -463,21 +463,21 @@ func TestRefusalsOfAnOutageCostNoJob(t *testing.T) {
 		for i := range calls[:failing] {
 			calls[i].Admission.Outcome = &quota.Outcome{Kind: quota.Transient}
 			a := AttemptRecord{Deployment: "east", Outcome: forebay.OutcomeRetried, ErrorClass: forebay.ClassTransient, ErrorCode: "unavailable", RetryDelay: time.Hour}
-			if err := s.Retry(ctx, &calls[i], a); err != nil {
+			if err := s.Jobs.Retry(ctx, &calls[i], a); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for i := range calls[failing:] {
 			d := &calls[failing+i]
 			a, back := turnedAway(d, quota.NotFound)
-			if failed, err := s.SetAsideUnlessDenied(ctx, d, a, back, SubqueueDeadLetter, "not_found"); err != nil || failed {
+			if failed, err := s.Jobs.SetAsideUnlessDenied(ctx, d, a, back, SubqueueDeadLetter, "not_found"); err != nil || failed {
 				t.Errorf("job %s failed for good: %t (%v)", d.ID, failed, err)
 			}
 		}
-		if holding, err := s.Holding(ctx); err != nil || holding.Deployments["east"].Status(holding.Now, quota.Limits{}).Breaker != quota.Open {
+		if holding, err := s.Admission.Holding(ctx); err != nil || holding.Deployments["east"].Status(holding.Now, quota.Limits{}).Breaker != quota.Open {
 			t.Errorf("east is %+v (%v)", holding.Deployments["east"], err)
 		}
-		jobs, _, err := s.Jobs(ctx, JobQuery{Tenant: tenant, Limit: all})
+		jobs, _, err := s.Jobs.Jobs(ctx, JobQuery{Tenant: tenant, Limit: all})
 		if err != nil || len(jobs) != all {
 			t.Fatal(len(jobs), err)
 		}
@@ -503,13 +503,13 @@ func TestRefusedPromptsKeepNoOtherTenantAway(t *testing.T) {
 		for ended := 0; ended <= batch; {
 			if time.Since(began) >= 10*time.Minute && came == 0 {
 				came = time.Since(began)
-				if holding, err := s.Holding(t.Context()); err != nil || holding.Deployments["east"].Denied() != quota.Unauthorized {
+				if holding, err := s.Admission.Holding(t.Context()); err != nil || holding.Deployments["east"].Denied() != quota.Unauthorized {
 					t.Fatalf("it takes calls, with %d jobs ended (%v)", ended, err)
 				}
 				submitAll(t, s, NewJob{ID: good, Tenant: b, Queue: queue, Task: "east", Priority: 5})
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			got, err := s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 4, MaxBytes: 1 << 20, Lock: time.Hour, Plan: planOf(quota.Limits{})})
+			got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 4, MaxBytes: 1 << 20, Lock: time.Hour, Plan: planOf(quota.Limits{})})
 			if cancel(); err != nil && ctx.Err() == nil {
 				t.Fatal(err)
 			}
@@ -525,7 +525,7 @@ func TestRefusedPromptsKeepNoOtherTenantAway(t *testing.T) {
 					}
 					ended++
 					d.Admission.Outcome = &quota.Outcome{Kind: quota.Succeeded}
-					if err := s.Succeed(t.Context(), d, AttemptRecord{Deployment: "east", Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+					if err := s.Jobs.Succeed(t.Context(), d, AttemptRecord{Deployment: "east", Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
 						t.Fatal(err)
 					}
 					continue
@@ -533,9 +533,9 @@ func TestRefusedPromptsKeepNoOtherTenantAway(t *testing.T) {
 				record, back := turnedAway(d, quota.Unauthorized)
 				failed := d.Number-1 >= forgiven
 				if failed {
-					err = s.SetAside(t.Context(), d, record, SubqueueDeadLetter, "unauthorized")
+					err = s.Jobs.SetAside(t.Context(), d, record, SubqueueDeadLetter, "unauthorized")
 				} else {
-					failed, err = s.SetAsideUnlessDenied(t.Context(), d, record, back, SubqueueDeadLetter, "unauthorized")
+					failed, err = s.Jobs.SetAsideUnlessDenied(t.Context(), d, record, back, SubqueueDeadLetter, "unauthorized")
 				}
 				if err != nil {
 					t.Fatal(err)

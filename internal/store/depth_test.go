@@ -20,7 +20,7 @@ func TestDepths(t *testing.T) {
 
 func testDepths(t *testing.T, opts Options) {
 	s, tenant, queue := openWith(t, opts)
-	if _, err := s.EnsureQueue(t.Context(), "idle"); err != nil {
+	if _, err := s.Queues.EnsureQueue(t.Context(), "idle"); err != nil {
 		t.Fatal(err)
 	}
 	later := time.Now().Add(24 * time.Hour)
@@ -29,11 +29,11 @@ func testDepths(t *testing.T, opts Options) {
 		if n >= 13 {
 			job.ScheduledAt = &later
 		}
-		if made, err := s.Submit(t.Context(), []NewJob{job}); err != nil || made[0].Err != nil {
+		if made, err := s.Jobs.Submit(t.Context(), []NewJob{job}); err != nil || made[0].Err != nil {
 			t.Fatal(err, made)
 		}
 	}
-	claimed, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 6, MaxBytes: 1 << 20, Lock: longestLock, MaxDeliveries: 10})
+	claimed, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 6, MaxBytes: 1 << 20, Lock: longestLock, MaxDeliveries: 10})
 	if err != nil || len(claimed) != 6 {
 		t.Fatal(err, len(claimed))
 	}
@@ -44,12 +44,12 @@ func testDepths(t *testing.T, opts Options) {
 			t.Fatal(err)
 		}
 	}
-	ok(s.SetAside(t.Context(), &claimed[0], failed, SubqueueDeadLetter, "x"))
-	ok(s.SetAside(t.Context(), &claimed[1], failed, SubqueueQuarantine, "x"))
-	ok(s.Retry(t.Context(), &claimed[2], AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: time.Hour}))
-	ok(s.Succeed(t.Context(), &claimed[3], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{}))
+	ok(s.Jobs.SetAside(t.Context(), &claimed[0], failed, SubqueueDeadLetter, "x"))
+	ok(s.Jobs.SetAside(t.Context(), &claimed[1], failed, SubqueueQuarantine, "x"))
+	ok(s.Jobs.Retry(t.Context(), &claimed[2], AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: time.Hour}))
+	ok(s.Jobs.Succeed(t.Context(), &claimed[3], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{}))
 
-	got, err := s.Depths(t.Context(), 100)
+	got, err := s.Queues.Depths(t.Context(), 100)
 	ok(err)
 	want := []Depth{
 		{Queue: "default", Ready: 7, Scheduled: 4, Locked: 2, Retrying: 1, DeadLetter: 1, Quarantine: 1},
@@ -65,7 +65,7 @@ func testDepths(t *testing.T, opts Options) {
 	if got[0] != want[0] || got[1] != want[1] {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	limited, err := s.Depths(t.Context(), 1)
+	limited, err := s.Queues.Depths(t.Context(), 1)
 	ok(err)
 	if d := limited[0]; d.Ready > want[0].Ready || d.Ready < 1 || d.Scheduled > want[0].Scheduled || d.Locked > want[0].Locked {
 		t.Errorf("counted to a limit of 1 each: %+v", d)
@@ -78,8 +78,8 @@ func TestOnCommit(t *testing.T) {
 		s, tenant, queue := open(t)
 		var sum JobTally
 		var operations int
-		s.OnCommit(func(c Commit) { operations += c.Operations })
-		s.OnJobsChanged(func(c JobTally) {
+		s.DB.OnCommit(func(c Commit) { operations += c.Operations })
+		s.Jobs.OnJobsChanged(func(c JobTally) {
 			sum.Succeeded, sum.Failed, sum.Cancelled = sum.Succeeded+c.Succeeded, sum.Failed+c.Failed, sum.Cancelled+c.Cancelled
 			sum.Expired, sum.AttemptsLost, sum.AttemptsCancelled = sum.Expired+c.Expired, sum.AttemptsLost+c.AttemptsLost, sum.AttemptsCancelled+c.AttemptsCancelled
 		})
@@ -89,26 +89,26 @@ func TestOnCommit(t *testing.T) {
 			if n == 3 {
 				job.Deadline = &soon
 			}
-			if made, err := s.Submit(t.Context(), []NewJob{job}); err != nil || made[0].Err != nil {
+			if made, err := s.Jobs.Submit(t.Context(), []NewJob{job}); err != nil || made[0].Err != nil {
 				t.Fatal(err, made)
 			}
 		}
 		request := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 3, MaxBytes: 1 << 20, Lock: time.Second, MaxDeliveries: 10}
-		claimed, err := s.Claim(t.Context(), request)
+		claimed, err := s.Jobs.Claim(t.Context(), request)
 		if err != nil || len(claimed) != 3 {
 			t.Fatal(err, len(claimed))
 		}
-		if err := s.Succeed(t.Context(), &claimed[0], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{}); err != nil {
+		if err := s.Jobs.Succeed(t.Context(), &claimed[0], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Cancel(t.Context(), claimed[1].Seq); err != nil {
+		if _, err := s.Jobs.Cancel(t.Context(), claimed[1].Seq); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(2 * time.Second) // the lock of the third ends
 		request.Max = 1
-		if again, err := s.Claim(t.Context(), request); err != nil || again[0].Seq != claimed[2].Seq {
+		if again, err := s.Jobs.Claim(t.Context(), request); err != nil || again[0].Seq != claimed[2].Seq {
 			t.Fatal(err, again)
-		} else if err := s.SetAside(t.Context(), &again[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "x"); err != nil {
+		} else if err := s.Jobs.SetAside(t.Context(), &again[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "x"); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(2 * time.Minute) // the fourth was never claimed
@@ -126,7 +126,7 @@ func TestOnCommit(t *testing.T) {
 func BenchmarkDepths(b *testing.B) {
 	run := func(b *testing.B, opts Options, fill string) {
 		s, tenant, queue := openWith(b, opts)
-		_, err := transact(b.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
+		_, err := transact(b.Context(), s.DB.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 			return struct{}{}, t.prep(fill).int(int64(SubqueueOf(queue, SubqueueMain))).int(t.now - 1).int(tenant).exec()
 		})
 		if err != nil {
@@ -135,7 +135,7 @@ func BenchmarkDepths(b *testing.B) {
 		for _, limit := range []int64{1000, 10_000, 100_000, 1_000_000} {
 			b.Run(fmt.Sprint(limit), func(b *testing.B) {
 				for b.Loop() {
-					if got, err := s.Depths(b.Context(), limit); err != nil || got[0].Ready != limit {
+					if got, err := s.Queues.Depths(b.Context(), limit); err != nil || got[0].Ready != limit {
 						b.Fatal(err, got)
 					}
 				}
@@ -143,7 +143,7 @@ func BenchmarkDepths(b *testing.B) {
 		}
 		b.Run("Counts", func(b *testing.B) {
 			for b.Loop() {
-				if _, err := s.TenantDepth(b.Context(), queue, tenant, CountLimit); err != nil {
+				if _, err := s.Queues.TenantDepth(b.Context(), queue, tenant, CountLimit); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -33,13 +33,13 @@ func liveTexts(t testing.TB, s *Store, tenant int64, id string, said []string, v
 			t.Fatal(err)
 		}
 	}
-	if found, err := s.Live(t.Context(), tenant, chunks); err != nil || len(found) != 0 {
+	if found, err := s.Documents.Live(t.Context(), tenant, chunks); err != nil || len(found) != 0 {
 		t.Fatalf("what is not ready is found: %d, %v", len(found), err)
 	}
-	if err := s.RecordMetadata(t.Context(), tenant, "rev_"+id, "job_"+id+"metadata", Described{}); err != nil {
+	if err := s.Documents.RecordMetadata(t.Context(), tenant, "rev_"+id, "job_"+id+"metadata", Described{}); err != nil {
 		t.Fatal(err)
 	}
-	if found, err := s.Live(t.Context(), tenant, chunks); err != nil || len(found) != len(chunks) {
+	if found, err := s.Documents.Live(t.Context(), tenant, chunks); err != nil || len(found) != len(chunks) {
 		t.Fatalf("what is ready is not found: %d, %v", len(found), err)
 	}
 	return chunks
@@ -49,7 +49,7 @@ func liveTexts(t testing.TB, s *Store, tenant int64, id string, said []string, v
 func splitTexts(t testing.TB, s *Store, tenant int64, id string, said []string) []ChunkText {
 	t.Helper()
 	ctx := t.Context()
-	split, err := s.EnsureQueue(ctx, "default")
+	split, err := s.Queues.EnsureQueue(ctx, "default")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,10 +57,10 @@ func splitTexts(t testing.TB, s *Store, tenant int64, id string, said []string) 
 		return NewJob{ID: "job_" + id + name, Tenant: tenant, Queue: split, Task: "document-" + name, MaxAttempts: 1, Input: []byte("{}"), InputSize: 2}
 	}
 	rev := Revision{ID: "rev_" + id, Tenant: tenant, Hash: []byte(id), MediaType: "text/plain", Blob: "t/1/" + id + "/content"}
-	if _, err := s.AddRevision(ctx, NewRevision{Revision: rev, DocumentID: id, Split: job("split")}); err != nil {
+	if _, err := s.Documents.AddRevision(ctx, NewRevision{Revision: rev, DocumentID: id, Split: job("split")}); err != nil {
 		t.Fatal(err)
 	}
-	made, err := s.RevisionOf(ctx, tenant, rev.ID)
+	made, err := s.Documents.RevisionOf(ctx, tenant, rev.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,13 +68,13 @@ func splitTexts(t testing.TB, s *Store, tenant int64, id string, said []string) 
 	for n, text := range said {
 		result.Rest = append(result.Rest, NewChunk{Number: n, Text: text})
 	}
-	if err := s.BeginSplit(ctx, made.Tenant, made.No, 7); err != nil {
+	if err := s.Documents.BeginSplit(ctx, made.Tenant, made.No, 7); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.EndSplit(ctx, tenant, made.No, 7, "job_"+id+"split", result); err != nil {
+	if err := s.Documents.EndSplit(ctx, tenant, made.No, 7, "job_"+id+"split", result); err != nil {
 		t.Fatal(err)
 	}
-	texts, err := s.Unembedded(ctx, made.No, 0, int64(len(said)))
+	texts, err := s.Documents.Unembedded(ctx, made.No, 0, int64(len(said)))
 	if err != nil || len(texts) != len(said) {
 		t.Fatalf("%d chunks, %v", len(texts), err)
 	}
@@ -87,7 +87,7 @@ func embedTexts(t testing.TB, s *Store, tenant int64, id string, texts []ChunkTe
 	for i, v := range vectors {
 		recorded = append(recorded, ChunkVector{Chunk: texts[i].No, Vector: vector.Bytes(v), Code: vector.Code(v)})
 	}
-	return s.RecordVectors(t.Context(), tenant, "rev_"+id, "job_"+id+"embed", len(vectors[0]), recorded)
+	return s.Documents.RecordVectors(t.Context(), tenant, "rev_"+id, "job_"+id+"embed", len(vectors[0]), recorded)
 }
 
 // purgeAll removes all that is left of dropped contents.
@@ -95,7 +95,7 @@ func purgeAll(t testing.TB, s *Store) {
 	t.Helper()
 	for more := true; more; {
 		var err error
-		if _, more, err = s.PurgeDocuments(t.Context()); err != nil {
+		if _, more, err = s.Documents.PurgeDocuments(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -105,7 +105,7 @@ func indexAll(t testing.TB, s *Store) {
 	t.Helper()
 	for more := true; more; {
 		var err error
-		if more, err = s.IndexVectors(t.Context()); err != nil {
+		if more, err = s.Documents.IndexVectors(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -130,22 +130,22 @@ func TestPgvector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer s.DB.Close()
 	draw := rand.New(rand.NewPCG(1, 1))
-	one, err := s.EnsureTenant(t.Context(), "one")
+	one, err := s.Queues.EnsureTenant(t.Context(), "one")
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := s.EnsureTenant(t.Context(), "two")
+	two, err := s.Queues.EnsureTenant(t.Context(), "two")
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := randomVectors(draw, 120, 24)
 	chunks := liveDocument(t, s, one, "before", before)
-	if _, indexed, err := s.IndexedNearest(t.Context(), one, before[0], 1); err != nil || indexed != 0 {
+	if _, indexed, err := s.Documents.IndexedNearest(t.Context(), one, before[0], 1); err != nil || indexed != 0 {
 		t.Fatalf("an index that nobody made has %d: %v", indexed, err)
 	}
-	v, err := s.PrepareVectors(t.Context())
+	v, err := s.Documents.PrepareVectors(t.Context())
 	if err != nil || v.Pgvector == "" || v.Missing != "" {
 		t.Fatalf("%+v, %v", v, err)
 	}
@@ -154,20 +154,20 @@ func TestPgvector(t *testing.T) {
 	others := liveDocument(t, s, two, "other", other)
 	indexAll(t, s)
 	for i, unit := range append(before, after...) {
-		found, indexed, err := s.IndexedNearest(t.Context(), one, unit, 5)
+		found, indexed, err := s.Documents.IndexedNearest(t.Context(), one, unit, 5)
 		if err != nil || indexed != 3 || len(found) != 5 || found[0] != chunks[i] {
 			t.Fatalf("chunk %d: %v of %d, %v", chunks[i], found, indexed, err)
 		}
 	}
-	if found, _, err := s.IndexedNearest(t.Context(), two, other[3], 100); err != nil || len(found) != len(others) || found[0] != others[3] {
+	if found, _, err := s.Documents.IndexedNearest(t.Context(), two, other[3], 100); err != nil || len(found) != len(others) || found[0] != others[3] {
 		t.Errorf("%v, %v", found, err)
 	}
-	if _, err := s.DeleteDocument(t.Context(), one, "before", Audit{}); err != nil {
+	if _, err := s.Documents.DeleteDocument(t.Context(), one, "before", Audit{}); err != nil {
 		t.Fatal(err)
 	}
 	purgeAll(t, s)
 	indexAll(t, s)
-	found, _, err := s.IndexedNearest(t.Context(), one, before[0], 200)
+	found, _, err := s.Documents.IndexedNearest(t.Context(), one, before[0], 200)
 	if err != nil || len(found) != len(after) || slices.Contains(found, chunks[0]) {
 		t.Errorf("%d are left, %v", len(found), err)
 	}
@@ -180,17 +180,17 @@ func TestPgvectorMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer s.DB.Close()
 	there := false
-	err = s.search(t.Context(), func(c conn) (err error) {
+	err = s.DB.search(t.Context(), func(c conn) (err error) {
 		there, err = c.prep("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").one(func(row) {})
 		return err
 	})
-	v, err2 := s.PrepareVectors(t.Context())
+	v, err2 := s.Documents.PrepareVectors(t.Context())
 	if err != nil || err2 != nil || there == (v.Missing != "") || there == (v.Pgvector == "") {
 		t.Errorf("there: %t, %+v, %v, %v", there, v, err, err2)
 	}
-	if more, err := s.IndexVectors(context.WithoutCancel(t.Context())); err != nil || more {
+	if more, err := s.Documents.IndexVectors(context.WithoutCancel(t.Context())); err != nil || more {
 		t.Errorf("%t, %v", more, err)
 	}
 }
@@ -203,8 +203,8 @@ func TestPgvectorMakesIndexes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
-	if _, err := s.PrepareVectors(t.Context()); err != nil {
+	defer s.DB.Close()
+	if _, err := s.Documents.PrepareVectors(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	tenant := tenantOf(t, s, "one")
@@ -212,7 +212,7 @@ func TestPgvectorMakesIndexes(t *testing.T) {
 	index := func() (valid bool) {
 		t.Helper()
 		indexAll(t, s)
-		err := s.search(t.Context(), func(c conn) error {
+		err := s.DB.search(t.Context(), func(c conn) error {
 			return c.prep("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('chunk_halfvecs_16')").each(func(r row) error { valid = r.int(0) != 0; return nil })
 		})
 		if err != nil {
@@ -232,12 +232,12 @@ func TestPgvectorMakesIndexes(t *testing.T) {
 			t.Errorf("the index is not %s", wanted)
 		}
 		for i := len(chunks) - 1; i >= 0; i -= 97 {
-			if found, _, err := s.IndexedNearest(t.Context(), tenant, vectors[i], 5); err != nil || len(found) != 5 || found[0] != chunks[i] {
+			if found, _, err := s.Documents.IndexedNearest(t.Context(), tenant, vectors[i], 5); err != nil || len(found) != 5 || found[0] != chunks[i] {
 				t.Errorf("%s: chunk %d: %v, %v", wanted, chunks[i], found, err)
 			}
 		}
 		if n == 0 { // as one that was interrupted
-			err := s.search(t.Context(), func(c conn) error {
+			err := s.DB.search(t.Context(), func(c conn) error {
 				return c.prep("UPDATE pg_index SET indisvalid = false WHERE indexrelid = to_regclass('chunk_halfvecs_16')").exec()
 			})
 			if err != nil {
@@ -246,7 +246,7 @@ func TestPgvectorMakesIndexes(t *testing.T) {
 		}
 	}
 	var settings string
-	err = s.search(t.Context(), func(c conn) error {
+	err = s.DB.search(t.Context(), func(c conn) error {
 		_, err := c.prep("SELECT current_setting('statement_timeout')").one(func(r row) { settings = r.text(0) })
 		return err
 	})
@@ -262,8 +262,8 @@ func withPgvector(t *testing.T) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
-	if v, err := s.PrepareVectors(t.Context()); err != nil || v.Pgvector == "" {
+	t.Cleanup(func() { s.DB.Close() })
+	if v, err := s.Documents.PrepareVectors(t.Context()); err != nil || v.Pgvector == "" {
 		t.Fatalf("%+v, %v", v, err)
 	}
 	return s
@@ -287,10 +287,10 @@ func forgetsDimension(t *testing.T, s *Store) {
 	indexes := func() (names []string) {
 		t.Helper()
 		indexAll(t, s)
-		if v := s.vectors.Load(); v == nil || v.Pgvector == "" {
+		if v := s.Documents.vectors.Load(); v == nil || v.Pgvector == "" {
 			return nil
 		}
-		err := s.search(t.Context(), func(c conn) error {
+		err := s.DB.search(t.Context(), func(c conn) error {
 			return c.prep("SELECT relname FROM pg_class WHERE relkind = 'i' AND relname ~ '^chunk_halfvecs_[0-9]+$'").each(func(r row) error { names = append(names, r.text(0)); return nil })
 		})
 		if err != nil {
@@ -300,7 +300,7 @@ func forgetsDimension(t *testing.T, s *Store) {
 	}
 	dimensions := func(when string, want int) {
 		t.Helper()
-		if found, err := s.Dimensions(t.Context(), tenant); err != nil || found != want {
+		if found, err := s.Documents.Dimensions(t.Context(), tenant); err != nil || found != want {
 			t.Errorf("%s: the vectors have %d dimensions, want %d: %v", when, found, want, err)
 		}
 	}
@@ -309,7 +309,7 @@ func forgetsDimension(t *testing.T, s *Store) {
 	}
 	remove := func(id string) {
 		t.Helper()
-		if _, err := s.DeleteDocument(t.Context(), tenant, id, Audit{}); err != nil {
+		if _, err := s.Documents.DeleteDocument(t.Context(), tenant, id, Audit{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -331,7 +331,7 @@ func forgetsDimension(t *testing.T, s *Store) {
 	if err := embedTexts(t, s, tenant, "late", late, randomVectors(draw, 1, before)); forebay.CodeOf(err) != forebay.CodeDimensionsChanged {
 		t.Errorf("the dimension before, beside a document that is not live yet: %v", err)
 	}
-	if err := s.RecordMetadata(t.Context(), tenant, "rev_anew", "job_anewmetadata", Described{}); err != nil {
+	if err := s.Documents.RecordMetadata(t.Context(), tenant, "rev_anew", "job_anewmetadata", Described{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, when := range []string{"before the rest is removed", "after it"} {
@@ -339,10 +339,10 @@ func forgetsDimension(t *testing.T, s *Store) {
 		if names := indexes(); len(names) != 0 {
 			t.Errorf("%s: there are indexes: %v", when, names)
 		}
-		if codes, err := s.Codes(t.Context(), tenant, 0); err != nil || len(codes) != len(made) {
+		if codes, err := s.Documents.Codes(t.Context(), tenant, 0); err != nil || len(codes) != len(made) {
 			t.Errorf("%s: %d codes, %v", when, len(codes), err)
 		}
-		found, indexed, err := s.IndexedNearest(t.Context(), tenant, made[0], 100)
+		found, indexed, err := s.Documents.IndexedNearest(t.Context(), tenant, made[0], 100)
 		if err != nil || indexed != 0 && (len(found) != len(made) || found[0] != texts[0].No) {
 			t.Errorf("%s: %v are nearest, %v", when, found, err)
 		}
@@ -357,8 +357,8 @@ func TestPgvectorFindsASmallShare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
-	v, err := s.PrepareVectors(t.Context())
+	defer s.DB.Close()
+	v, err := s.Documents.PrepareVectors(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +377,7 @@ func TestPgvectorFindsASmallShare(t *testing.T) {
 	small := tenantOf(t, s, "small")
 	chunks := liveDocument(t, s, small, "ours", ours)
 	indexAll(t, s)
-	err = s.search(t.Context(), func(c conn) error {
+	err = s.DB.search(t.Context(), func(c conn) error {
 		// As if there were so many that the index gives up, and the planner took it.
 		pg := c.driver.(*postgresConn)
 		if err := pg.simple("SET hnsw.max_scan_tuples = 1; SET hnsw.ef_search = 20; DROP INDEX chunk_halfvecs_tenant; SET enable_seqscan = off; SET enable_sort = off"); err != nil {
@@ -400,14 +400,14 @@ func TestPgvectorTooOld(t *testing.T) {
 	t.Parallel()
 	s := withPgvector(t)
 	for version, enough := range map[string]bool{"0.7.4": false, "0.8.0": true, "1.0": true} {
-		err := s.search(t.Context(), func(c conn) error {
+		err := s.DB.search(t.Context(), func(c conn) error {
 			return c.prep("UPDATE pg_extension SET extversion = ? WHERE extname = 'vector'").text(version).exec()
 		})
-		v, err2 := s.PrepareVectors(t.Context())
+		v, err2 := s.Documents.PrepareVectors(t.Context())
 		if err != nil || err2 != nil || (v.Pgvector != "") != enough || (v.Missing == "") != enough {
 			t.Errorf("%s: %+v, %v, %v", version, v, err, err2)
 		}
-		if _, indexed, err := s.IndexedNearest(t.Context(), 1, []float32{1}, 1); err != nil || indexed != 0 {
+		if _, indexed, err := s.Documents.IndexedNearest(t.Context(), 1, []float32{1}, 1); err != nil || indexed != 0 {
 			t.Errorf("%s: %d, %v", version, indexed, err)
 		}
 	}

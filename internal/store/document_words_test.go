@@ -49,7 +49,7 @@ func TestWordsFindWhatTheyAreFrom(t *testing.T) {
 		find := func(query string, most int) []Match {
 			t.Helper()
 			var found []Match
-			err := s.search(t.Context(), func(c conn) (err error) {
+			err := s.DB.search(t.Context(), func(c conn) (err error) {
 				index, err := readWordIndex(c, tenant)
 				if err == nil {
 					found, err = matching(index, query, 10, most)
@@ -67,8 +67,8 @@ func TestWordsFindWhatTheyAreFrom(t *testing.T) {
 			return found
 		}
 		for _, analysed := range []bool{false, true} {
-			if analysed && s.searchers != nil {
-				if err := s.search(t.Context(), func(c conn) error { return c.prep("ANALYZE chunks").exec() }); err != nil {
+			if analysed && s.DB.searchers != nil {
+				if err := s.DB.search(t.Context(), func(c conn) error { return c.prep("ANALYZE chunks").exec() }); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -85,7 +85,7 @@ func TestWordsFindWhatTheyAreFrom(t *testing.T) {
 					lost++
 				}
 			}
-			if lost > 3 && (analysed || s.searchers == nil) { // PostgreSQL knows the frequent words by then
+			if lost > 3 && (analysed || s.DB.searchers == nil) { // PostgreSQL knows the frequent words by then
 				t.Errorf("%d of 60 texts are not found by their words", lost)
 			}
 			// Chunks that hold all the words come first, also when these are frequent.
@@ -135,14 +135,14 @@ func TestWordsPassOverWhatIsNotLive(t *testing.T) {
 		splitTexts(t, s, tenant, "gone", said)
 		splitTexts(t, s, tenantOf(t, s, "two"), "theirs", said) // who has no vectors yet
 		for _, id := range []string{"deleted", "gone"} {
-			if _, err := s.DeleteDocument(t.Context(), tenant, id, Audit{}); err != nil {
+			if _, err := s.Documents.DeleteDocument(t.Context(), tenant, id, Audit{}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		live := liveTexts(t, s, tenant, "live", []string{"the heron waits here", "no bird", "where the heron waits", "a heron"}, randomVectors(draw, 4, 8))
 		for query, want := range map[string][]int64{"heron": {live[0], live[2], live[3]}, "heron waits": {live[0], live[2], live[3]}, "absent heron": {live[0], live[2], live[3]}, "bird": {live[1]}} {
 			var found []int64
-			err := s.search(t.Context(), func(c conn) error {
+			err := s.DB.search(t.Context(), func(c conn) error {
 				index, err := readWordIndex(c, tenant)
 				if err != nil {
 					return err
@@ -171,7 +171,7 @@ func TestScoresOfWordsTellNothingOfOtherTenants(t *testing.T) {
 		queries := []string{"merger", "zenith", "merger zenith", "heron", "the heron", "absent merger"}
 		search := func() (all [][]Match) {
 			for _, q := range queries {
-				found, err := s.Words(t.Context(), tenant, q, 10)
+				found, err := s.Documents.Words(t.Context(), tenant, q, 10)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -192,7 +192,7 @@ func TestScoresOfWordsTellNothingOfOtherTenants(t *testing.T) {
 		if best := before[0]; len(best) != 3 || best[0].Score <= best[1].Score {
 			t.Errorf("who says it twice is not the first: %v", best)
 		}
-		if s.searchers == nil && len(before[1]) != 2 { // accents count on PostgreSQL
+		if s.DB.searchers == nil && len(before[1]) != 2 { // accents count on PostgreSQL
 			t.Errorf("zenith: %v", before[1])
 		}
 	})

@@ -86,7 +86,7 @@ func withStore(t *testing.T, test func(*testing.T, *Store)) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { s.Close() })
+			t.Cleanup(func() { s.DB.Close() })
 			test(t, s)
 		})
 	}
@@ -98,7 +98,7 @@ func inOneTransaction(t *testing.T, s *Store, calls ...func() error) []error {
 	begun, gate := make(chan struct{}), make(chan struct{})
 	var callers sync.WaitGroup
 	callers.Go(func() {
-		_, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(*tx) (int, error) { close(begun); <-gate; return 0, nil })
+		_, err := transact(t.Context(), s.DB.writer, op{stage: stageChange}, func(*tx) (int, error) { close(begun); <-gate; return 0, nil })
 		if err != nil {
 			t.Error(err)
 		}
@@ -107,7 +107,7 @@ func inOneTransaction(t *testing.T, s *Store, calls ...func() error) []error {
 	ends := make([]error, len(calls))
 	for i, call := range calls {
 		callers.Go(func() { ends[i] = call() })
-		for len(s.writer.ops) <= i {
+		for len(s.DB.writer.ops) <= i {
 			<-time.After(time.Millisecond)
 		}
 	}
@@ -118,7 +118,7 @@ func inOneTransaction(t *testing.T, s *Store, calls ...func() error) []error {
 
 func tenantOf(t *testing.T, s *Store, name string) int64 {
 	t.Helper()
-	no, err := s.EnsureTenant(t.Context(), name)
+	no, err := s.Queues.EnsureTenant(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func tenantOf(t *testing.T, s *Store, name string) int64 {
 
 func queueOf(t *testing.T, s *Store, name string) int64 {
 	t.Helper()
-	no, err := s.EnsureQueue(t.Context(), name)
+	no, err := s.Queues.EnsureQueue(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,14 +223,14 @@ func (c *clockSchema) advance(d time.Duration) {
 
 func (c *clockSchema) pass(s *Store, d time.Duration) {
 	c.advance(d)
-	s.hear(&notification{lost: true}) // nobody's timer runs by this clock
+	s.DB.hear(&notification{lost: true}) // nobody's timer runs by this clock
 	c.settle(s, nil)
 }
 
 func (c *clockSchema) settle(s *Store, done <-chan struct{}) {
 	for waiting := done == nil; ; {
 		// What was parked when this ran has been served by its transaction, if it could be.
-		parked, err := transact(context.Background(), s.writer, op{stage: stageChange}, func(t *tx) (int, error) {
+		parked, err := transact(context.Background(), s.DB.writer, op{stage: stageChange}, func(t *tx) (int, error) {
 			return len(jobsKey.in(t.w).parked) + len(busKey.in(t.w).parked), nil
 		})
 		if err != nil {

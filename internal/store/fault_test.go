@@ -25,7 +25,7 @@ func put(t *testing.T, s *Store, tenant, queue int64, n int, change func(*NewJob
 			change(&jobs[i])
 		}
 	}
-	results, err := s.Submit(context.Background(), jobs)
+	results, err := s.Jobs.Submit(context.Background(), jobs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func take(t *testing.T, s *Store, subqueue Subqueue, n int, lock time.Duration) 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	got, err := s.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: n, MaxBytes: 1 << 20, Lock: lock, MaxDeliveries: 3, SetAside: SubqueueDeadLetter})
+	got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: n, MaxBytes: 1 << 20, Lock: lock, MaxDeliveries: 3, SetAside: SubqueueDeadLetter})
 	if err != nil || len(got) != n {
 		t.Fatalf("claimed %d, expected %d: %v", len(got), n, err)
 	}
@@ -54,14 +54,14 @@ func TestReadsEndAfterClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := s.Close(); err != nil {
+		if err := s.DB.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.QueueRows(t.Context()); forebay.CodeOf(err) != forebay.CodeUnavailable {
+	if _, err := s.Queues.QueueRows(t.Context()); forebay.CodeOf(err) != forebay.CodeUnavailable {
 		t.Errorf("a read after Close gave %v", err)
 	}
-	if _, err := s.EnsureTenant(t.Context(), "x"); forebay.CodeOf(err) != forebay.CodeUnavailable {
+	if _, err := s.Queues.EnsureTenant(t.Context(), "x"); forebay.CodeOf(err) != forebay.CodeUnavailable {
 		t.Errorf("a change after Close gave %v", err)
 	}
 }
@@ -72,11 +72,11 @@ func TestReleasesLeaveOneEvent(t *testing.T) {
 	var d Delivery
 	for range 20 {
 		d = take(t, s, SubqueueOf(queue, SubqueueMain), 1, time.Minute)[0]
-		if err := s.Release(t.Context(), &d, 0, forebay.WaitWorker); err != nil {
+		if err := s.Jobs.Release(t.Context(), &d, 0, forebay.WaitWorker); err != nil {
 			t.Fatal(err)
 		}
 	}
-	events, err := s.Events(t.Context(), d.Seq, 0, 100)
+	events, err := s.Jobs.Events(t.Context(), d.Seq, 0, 100)
 	if err != nil || len(events) != 2 || events[1].Type != forebay.EventStarted {
 		t.Errorf("%v %+v", err, events)
 	}
@@ -89,7 +89,7 @@ func TestOneServerAFileWhateverItsName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer s.DB.Close()
 	if err := os.Symlink(file, link); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestOneServerAFileWhateverItsName(t *testing.T) {
 	if err != nil {
 		t.Fatalf("administration beside the server: %v", err)
 	}
-	if err := beside.Close(); err != nil {
+	if err := beside.DB.Close(); err != nil {
 		t.Error(err)
 	}
 }
@@ -113,11 +113,11 @@ func TestAbsurdUsageDoesNotBreakTheList(t *testing.T) {
 	for _, kind := range []SubqueueKind{SubqueueMain, SubqueueRetry} {
 		d := take(t, s, SubqueueOf(queue, kind), 1, time.Minute)
 		record := AttemptRecord{Outcome: forebay.OutcomeRetried, Usage: forebay.TokenUsage{InputTokens: 1 << 62, OutputTokens: -5}, Cost: 1 << 62}
-		if err := s.Retry(t.Context(), &d[0], record); err != nil {
+		if err := s.Jobs.Retry(t.Context(), &d[0], record); err != nil {
 			t.Fatal(err)
 		}
 	}
-	jobs, _, err := s.Jobs(t.Context(), JobQuery{Tenant: tenant, Limit: 10})
+	jobs, _, err := s.Jobs.Jobs(t.Context(), JobQuery{Tenant: tenant, Limit: 10})
 	if err != nil || len(jobs) != 1 || jobs[0].Usage.InputTokens != 2*maxTokens || jobs[0].Usage.OutputTokens != 0 {
 		t.Errorf("%v %+v", err, jobs)
 	}
@@ -132,14 +132,14 @@ func TestWhatIsDueCannotFailOthers(t *testing.T) {
 		subqueue := SubqueueOf(queue, SubqueueMain)
 		d := take(t, s, subqueue, 1, time.Second)[0]
 		// A row in the way of the lost attempt's, as only a damaged database could have it.
-		if _, err := transactIn(t.Context(), jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (struct{}, error) {
+		if _, err := transactIn(t.Context(), jobsKey, s.DB.writer, op{stage: stageChange}, func(t *jobsTx) (struct{}, error) {
 			return struct{}{}, t.attempt(attempted{seq: d.Seq, generation: d.Generation, number: d.Number, startedAt: 1}, AttemptRecord{Outcome: forebay.OutcomeLost})
 		}); err != nil {
 			t.Fatal(err)
 		}
 		claimed := make(chan error, 1)
 		go func() {
-			_, err := s.Claim(t.Context(), ClaimRequest{Subqueue: subqueue, Max: 1, MaxBytes: 1, Lock: time.Second, MaxDeliveries: 3})
+			_, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: subqueue, Max: 1, MaxBytes: 1, Lock: time.Second, MaxDeliveries: 3})
 			claimed <- err
 		}()
 		<-time.After(2 * time.Second)
@@ -157,7 +157,7 @@ func TestCancelWhoseCallerLeaves(t *testing.T) {
 	for seq := range int64(n) {
 		ctx, cancel := context.WithCancel(context.Background())
 		go cancel()
-		if _, err := s.Cancel(ctx, seq+1); err != nil && !errors.Is(err, context.Canceled) {
+		if _, err := s.Jobs.Cancel(ctx, seq+1); err != nil && !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 		cancel()
@@ -173,7 +173,7 @@ func TestFreeDeadlineIsNotHiddenByLockedOnes(t *testing.T) {
 		put(t, s, tenant, queue, 1, func(j *NewJob) { j.Deadline = &later; j.ID = "job_free" })
 		<-time.After(11 * time.Second)
 		synctest.Wait()
-		job, err := s.Job(t.Context(), tenant, "job_free")
+		job, err := s.Jobs.Job(t.Context(), tenant, "job_free")
 		if err != nil || job.Status != forebay.StatusExpired {
 			t.Errorf("after its deadline it is %s (%v)", job.Status, err)
 		}
@@ -191,10 +191,10 @@ func TestExceededDeliveriesKeepTheStart(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if got, err := s.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: 1, MaxBytes: 1, Lock: time.Second, MaxDeliveries: 3, SetAside: SubqueueDeadLetter}); err == nil {
+		if got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: 1, MaxBytes: 1, Lock: time.Second, MaxDeliveries: 3, SetAside: SubqueueDeadLetter}); err == nil {
 			t.Fatalf("delivered a fourth time: %+v", got)
 		}
-		job, err := s.Job(t.Context(), tenant, "job_a")
+		job, err := s.Jobs.Job(t.Context(), tenant, "job_a")
 		if err != nil || job.Status != forebay.StatusFailed || job.Failure.Code != "MaxDeliveryCountExceeded" || job.StartedAt == nil {
 			t.Errorf("%v %+v", err, job)
 		}
@@ -206,7 +206,7 @@ func TestQueryPlans(t *testing.T) {
 	s, _, _ := open(t)
 	for _, sql := range []string{sqlJob, sqlJobsOfTenant, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy, sqlSetAsideRows, sqlReady, sqlFreeOverdue, sqlLockedOverdue,
 		sqlNextFreeDeadline, sqlNextLockedDeadline, sqlMessageCounts, sqlReportHours, sqlForgetHours, sqlAheadInLine, sqlAheadInLineLater, sqlListBeside, sqlAheadOfOwn, sqlAheadOfOwnLater, sqlAheadOfOthers, sqlAheadOfOthersLater, sqlVerifyAudit, sqlAuditEntries, sqlAuditActs, sqlAuditAct} {
-		err := s.read(t.Context(), func(c conn) error {
+		err := s.DB.read(t.Context(), func(c conn) error {
 			err := c.prep("EXPLAIN QUERY PLAN " + sql).each(func(r row) error {
 				switch step := r.text(3); {
 				case step == "USE TEMP B-TREE FOR ORDER BY", len(step) > 5 && step[:5] == "SCAN " && !allowedScan(step):
@@ -242,12 +242,12 @@ func TestMissedWakeUpIsFoundByPolling(t *testing.T) {
 		delivered := make(chan struct{})
 		go func() {
 			defer close(delivered)
-			if _, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1, Lock: time.Minute, MaxDeliveries: 3}); err != nil {
+			if _, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1, Lock: time.Minute, MaxDeliveries: 3}); err != nil {
 				t.Error(err)
 			}
 		}()
 		synctest.Wait()
-		if _, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
+		if _, err := transact(t.Context(), s.DB.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 			return struct{}{}, t.prep("UPDATE messages SET visible = 1").exec() // as if by another hand
 		}); err != nil {
 			t.Fatal(err)

@@ -24,7 +24,7 @@ func TestManySubqueuesAtOnce(t *testing.T) {
 		var ended atomic.Int64
 		var workers, producers sync.WaitGroup
 		for q := range queues {
-			queue, err := s.EnsureQueue(ctx, fmt.Sprintf("q%d", q))
+			queue, err := s.Queues.EnsureQueue(ctx, fmt.Sprintf("q%d", q))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -32,7 +32,7 @@ func TestManySubqueuesAtOnce(t *testing.T) {
 				for range 3 {
 					workers.Go(func() {
 						for {
-							got, err := s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, kind), Max: 7, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3})
+							got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, kind), Max: 7, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3})
 							if err != nil {
 								return
 							}
@@ -47,9 +47,9 @@ func TestManySubqueuesAtOnce(t *testing.T) {
 								record := AttemptRecord{Deployment: "sim", Outcome: forebay.OutcomeRetried, ErrorClass: forebay.ClassTransient, ErrorCode: "503"}
 								if d.Seq%3 == 0 && kind == SubqueueMain {
 									held.Delete(d.ID)
-									err = s.Retry(ctx, d, record)
+									err = s.Jobs.Retry(ctx, d, record)
 								} else {
-									err = s.Succeed(ctx, d, AttemptRecord{Deployment: "sim", Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1})
+									err = s.Jobs.Succeed(ctx, d, AttemptRecord{Deployment: "sim", Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1})
 									ended.Add(1)
 								}
 								if err != nil {
@@ -66,7 +66,7 @@ func TestManySubqueuesAtOnce(t *testing.T) {
 			for p := range 4 {
 				producers.Go(func() {
 					for n := range each / 4 {
-						made, err := s.Submit(ctx, []NewJob{{ID: fmt.Sprintf("job-%d-%d-%d", q, p, n), Tenant: tenant, Queue: queue, Task: fmt.Sprint(queue),
+						made, err := s.Jobs.Submit(ctx, []NewJob{{ID: fmt.Sprintf("job-%d-%d-%d", q, p, n), Tenant: tenant, Queue: queue, Task: fmt.Sprint(queue),
 							Priority: n % 10, MaxAttempts: 5, Input: []byte("{}"), InputSize: 2}})
 						if err != nil || made[0].Err != nil {
 							t.Errorf("submit: %v %v", err, made)
@@ -93,7 +93,7 @@ func TestHandedOverAsStored(t *testing.T) {
 		submit := func(id string) {
 			cost, tokens, deadline := 3*forebay.Dollar, int64(5000), time.Now().Add(time.Hour)
 			input := []byte(`{"a":1}`)
-			made, err := s.Submit(t.Context(), []NewJob{{ID: id, Tenant: tenant, Queue: queue, Task: "t", Priority: 7, MaxAttempts: 4, MaxCost: &cost, MaxTotalTokens: &tokens, Deadline: &deadline,
+			made, err := s.Jobs.Submit(t.Context(), []NewJob{{ID: id, Tenant: tenant, Queue: queue, Task: "t", Priority: 7, MaxAttempts: 4, MaxCost: &cost, MaxTotalTokens: &tokens, Deadline: &deadline,
 				CorrelationID: "c", Traceparent: "00-1", Metadata: []byte(`{"k":"v"}`), Input: input, InputSize: int64(len(input))}})
 			if err != nil || made[0].Err != nil {
 				t.Fatal(err, made)
@@ -102,20 +102,20 @@ func TestHandedOverAsStored(t *testing.T) {
 		}
 		for _, id := range []string{"first", "second"} {
 			waits := &claim{ClaimRequest: request, waiter: newWaiter()}
-			waits.part = jobsKey.in(s.writer)
-			s.writer.visits <- waits
+			waits.part = jobsKey.in(s.DB.writer)
+			s.DB.writer.visits <- waits
 			for range 2 { // transactions, of which the later one comes after a look that found nothing
-				if _, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(*tx) (struct{}, error) { return struct{}{}, nil }); err != nil {
+				if _, err := transact(t.Context(), s.DB.writer, op{stage: stageChange}, func(*tx) (struct{}, error) { return struct{}{}, nil }); err != nil {
 					t.Fatal(err)
 				}
 			}
 			submit(id)
 			<-waits.answer
 			handed := waits.deliveries[0]
-			if err := s.Release(t.Context(), &handed, 0, ""); err != nil {
+			if err := s.Jobs.Release(t.Context(), &handed, 0, ""); err != nil {
 				t.Fatal(err)
 			}
-			again, err := s.Claim(t.Context(), request)
+			again, err := s.Jobs.Claim(t.Context(), request)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,10 +125,10 @@ func TestHandedOverAsStored(t *testing.T) {
 			if !reflect.DeepEqual(handed, same) {
 				t.Errorf("handed over:\n%+v\nread:\n%+v", handed, same)
 			}
-			if err := s.Succeed(t.Context(), &read, AttemptRecord{Deployment: "sim", Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+			if err := s.Jobs.Succeed(t.Context(), &read, AttemptRecord{Deployment: "sim", Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
 				t.Fatal(err)
 			}
-			events, err := s.Events(t.Context(), read.Seq, 0, 100)
+			events, err := s.Jobs.Events(t.Context(), read.Seq, 0, 100)
 			if err != nil || len(events) != 3 {
 				t.Errorf("events: %v %v", events, err)
 			}

@@ -17,7 +17,7 @@ import (
 func failing(t *testing.T, s *Store) (wrong map[string]forebay.Code, parts int) {
 	t.Helper()
 	wrong = map[string]forebay.Code{}
-	health := s.Health(t.Context())
+	health := s.DB.Health(t.Context())
 	for _, p := range health {
 		if p.Err != nil {
 			wrong[p.Name] = forebay.CodeOf(p.Err)
@@ -42,7 +42,7 @@ func TestHealthOfBothWritersAndReaders(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { s.Close() })
+			t.Cleanup(func() { s.DB.Close() })
 			if wrong, parts := failing(t, s); len(wrong) > 0 || parts != 3 {
 				t.Errorf("of %d parts fail %v", parts, wrong)
 			}
@@ -74,15 +74,15 @@ func TestHealthOfBothWritersAndReaders(t *testing.T) {
 func TestHealthKnowsWhatFailed(t *testing.T) {
 	s, _, _ := open(t)
 	full := forebay.Errorf(forebay.CodeStorageFull, "full")
-	s.writer.health.noteTransaction(full)
+	s.DB.writer.health.noteTransaction(full)
 	if wrong, _ := failing(t, s); len(wrong) != 1 || wrong["writer"] != forebay.CodeStorageFull {
 		t.Errorf("%v", wrong)
 	}
-	s.writer.health.noteTransaction(errNotAlone) // says nothing of the database
+	s.DB.writer.health.noteTransaction(errNotAlone) // says nothing of the database
 	if wrong, _ := failing(t, s); len(wrong) != 1 {
 		t.Errorf("%v", wrong)
 	}
-	if _, err := s.EnsureTenant(t.Context(), "another"); err != nil {
+	if _, err := s.Queues.EnsureTenant(t.Context(), "another"); err != nil {
 		t.Fatal(err)
 	}
 	if wrong, _ := failing(t, s); len(wrong) > 0 {
@@ -96,9 +96,9 @@ func TestHealthIsCheap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer s.DB.Close()
 	var commits atomic.Int64
-	s.OnCommit(func(Commit) { commits.Add(1) })
+	s.DB.OnCommit(func(Commit) { commits.Add(1) })
 	start := time.Now()
 	for range 1000 {
 		if wrong, parts := failing(t, s); len(wrong) > 0 || parts != 4 {

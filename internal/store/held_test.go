@@ -25,13 +25,13 @@ func TestHeldJobsAreLookedAtWhenTheirDeploymentTells(t *testing.T) {
 			planned.Add(1)
 			return []Option{option("east")}
 		}}
-		first, err := s.Claim(t.Context(), request)
+		first, err := s.Jobs.Claim(t.Context(), request)
 		if err != nil || first[0].ID != "0" {
 			t.Fatal(first, err)
 		}
 		second := make(chan string, 1)
 		go func() {
-			got, err := s.Claim(t.Context(), request)
+			got, err := s.Jobs.Claim(t.Context(), request)
 			if err != nil {
 				t.Error(err)
 				second <- ""
@@ -40,7 +40,7 @@ func TestHeldJobsAreLookedAtWhenTheirDeploymentTells(t *testing.T) {
 			second <- got[0].ID
 		}()
 		for held := false; !held; {
-			held, err = transactIn(t.Context(), jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (bool, error) { return len(t.w.blocked) > 0, nil })
+			held, err = transactIn(t.Context(), jobsKey, s.DB.writer, op{stage: stageChange}, func(t *jobsTx) (bool, error) { return len(t.w.blocked) > 0, nil })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,7 +49,7 @@ func TestHeldJobsAreLookedAtWhenTheirDeploymentTells(t *testing.T) {
 		begun := time.Now()
 		planned.Store(0)
 		for range calls {
-			if err := s.Tells(t.Context(), Admission{Option: option("west"), Outcome: &quota.Outcome{Kind: quota.Succeeded}}); err != nil {
+			if err := s.Admission.Tells(t.Context(), Admission{Option: option("west"), Outcome: &quota.Outcome{Kind: quota.Succeeded}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -58,7 +58,7 @@ func TestHeldJobsAreLookedAtWhenTheirDeploymentTells(t *testing.T) {
 		if n := planned.Load(); n > calls/10+2*looks {
 			t.Errorf("while %d calls of another deployment ended, jobs were tried %d times, at %d looks by itself", calls, n, looks)
 		}
-		if err := s.Tells(t.Context(), *first[0].Admission); err != nil { // it was not sent
+		if err := s.Admission.Tells(t.Context(), *first[0].Admission); err != nil { // it was not sent
 			t.Fatal(err)
 		}
 		if got := <-second; got != "1" {
@@ -81,7 +81,7 @@ func TestJobsBehindHeldOnesGo(t *testing.T) {
 			jobs = append(jobs, job)
 		}
 		submitAll(t, s, jobs...)
-		if err := s.PauseDeployment(t.Context(), "paused", true, Audit{Actor: "a", Action: "pause-deployment", Target: "paused"}); err != nil {
+		if err := s.Admission.PauseDeployment(t.Context(), "paused", true, Audit{Actor: "a", Action: "pause-deployment", Target: "paused"}); err != nil {
 			t.Fatal(err)
 		}
 		request := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 2, MaxBytes: 1 << 20, Lock: time.Hour, Plan: func(task string, _ []byte, _ int64) []Option {
@@ -91,7 +91,7 @@ func TestJobsBehindHeldOnesGo(t *testing.T) {
 			return []Option{{Deployment: "open"}}
 		}}
 		for n := 0; n < behind; {
-			got, err := s.Claim(t.Context(), request)
+			got, err := s.Jobs.Claim(t.Context(), request)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,10 +102,10 @@ func TestJobsBehindHeldOnesGo(t *testing.T) {
 				n++
 			}
 		}
-		if err := s.PauseDeployment(t.Context(), "paused", false, Audit{Actor: "a", Action: "resume-deployment", Target: "paused"}); err != nil {
+		if err := s.Admission.PauseDeployment(t.Context(), "paused", false, Audit{Actor: "a", Action: "resume-deployment", Target: "paused"}); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := s.Claim(t.Context(), request); err != nil || got[0].ID != "held-0" {
+		if got, err := s.Jobs.Claim(t.Context(), request); err != nil || got[0].ID != "held-0" {
 			t.Errorf("%s goes first: %v", got[0].ID, err)
 		}
 	})

@@ -19,7 +19,7 @@ func TestWhatIsLearnedBelongsToTheEndpoint(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		do := func(f func(*admissionTx) error) {
 			t.Helper()
-			if _, err := transactIn(t.Context(), admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) { return struct{}{}, f(tx) }); err != nil {
+			if _, err := transactIn(t.Context(), admissionKey, s.DB.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) { return struct{}{}, f(tx) }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -40,7 +40,7 @@ func TestWhatIsLearnedBelongsToTheEndpoint(t *testing.T) {
 		}
 		check := func(when string, calls int64, paused bool) {
 			t.Helper()
-			h, err := s.Holding(t.Context())
+			h, err := s.Admission.Holding(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -65,7 +65,7 @@ func TestWhatIsLearnedBelongsToTheEndpoint(t *testing.T) {
 		check("another endpoint, called", 2, false)
 		configure("one")
 		check("the former endpoint", 1, false)
-		if err := s.PauseDeployment(t.Context(), "east", true, Audit{}); err != nil {
+		if err := s.Admission.PauseDeployment(t.Context(), "east", true, Audit{}); err != nil {
 			t.Fatal(err)
 		}
 		configure("two")
@@ -78,12 +78,12 @@ func TestWhatIsLearnedBelongsToTheEndpoint(t *testing.T) {
 			}
 			return err
 		})
-		if err := s.PauseDeployment(t.Context(), "east", false, Audit{}); err != nil {
+		if err := s.Admission.PauseDeployment(t.Context(), "east", false, Audit{}); err != nil {
 			t.Fatal(err)
 		}
 		configure("two")
 		check("resumed under another configuration", 2, false)
-		if err := s.ForgetDeployment(t.Context(), "east", Audit{Actor: "a", Action: "forget-deployment", Target: "east"}); err != nil {
+		if err := s.Admission.ForgetDeployment(t.Context(), "east", Audit{Actor: "a", Action: "forget-deployment", Target: "east"}); err != nil {
 			t.Fatal(err)
 		}
 		call()
@@ -108,18 +108,18 @@ func TestWhatIsLearnedBelongsToTheEndpoint(t *testing.T) {
 // TestWhatWasLearnedBeforeIdentities: what was stored before it was said what is called is taken over by the first that asks.
 func TestWhatWasLearnedBeforeIdentities(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
-		if err := s.PauseDeployment(t.Context(), "east", true, Audit{}); err != nil {
+		if err := s.Admission.PauseDeployment(t.Context(), "east", true, Audit{}); err != nil {
 			t.Fatal(err)
 		}
 		for _, identity := range []string{"one", "two"} {
-			_, err := transactIn(t.Context(), admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
+			_, err := transactIn(t.Context(), admissionKey, s.DB.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
 				tx.identify(Identities{"east": identity})
 				return struct{}{}, nil
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			h, err := s.Holding(t.Context())
+			h, err := s.Admission.Holding(t.Context())
 			if err != nil || h.Deployments["east"] == nil || !h.Deployments["east"].Paused() {
 				t.Fatalf("%v: %s is not paused", err, identity)
 			}
@@ -133,7 +133,7 @@ func TestNoIdentityIsOneToo(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		as := func(identity string, f func(*admissionTx) error) {
 			t.Helper()
-			_, err := transactIn(t.Context(), admissionKey, s.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
+			_, err := transactIn(t.Context(), admissionKey, s.DB.writer, op{stage: stageChange}, func(tx *admissionTx) (struct{}, error) {
 				tx.identify(Identities{"east": identity})
 				return struct{}{}, f(tx)
 			})
@@ -152,7 +152,7 @@ func TestNoIdentityIsOneToo(t *testing.T) {
 		check := func(identity string, calls int64) {
 			t.Helper()
 			as(identity, func(*admissionTx) error { return nil })
-			h, err := s.Holding(t.Context())
+			h, err := s.Admission.Holding(t.Context())
 			mustDo(t, err)
 			d := h.Deployments["east"]
 			if d == nil {

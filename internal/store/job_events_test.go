@@ -14,49 +14,49 @@ import (
 func TestJobEventsArePublished(t *testing.T) {
 	onEveryEngine(t, func(t *rapid.T, e engine) {
 		s := e.open(t)
-		defer s.Close()
-		tenant, err := s.EnsureTenant(background, "acme")
+		defer s.DB.Close()
+		tenant, err := s.Queues.EnsureTenant(background, "acme")
 		if err != nil {
 			t.Fatal(err)
 		}
-		other, err := s.EnsureTenant(background, "other")
+		other, err := s.Queues.EnsureTenant(background, "other")
 		if err != nil {
 			t.Fatal(err)
 		}
-		queue, err := s.EnsureQueue(background, "q")
+		queue, err := s.Queues.EnsureQueue(background, "q")
 		if err != nil {
 			t.Fatal(err)
 		}
 		settings := MessageQueue{Tenant: tenant, Lock: time.Minute, MaxDeliveries: 5}
 		run := func(tenant int64, id string) {
-			if _, err := s.Submit(background, []NewJob{{ID: id, Tenant: tenant, Queue: queue, Task: "echo", MaxAttempts: 5, CorrelationID: "c"}}); err != nil {
+			if _, err := s.Jobs.Submit(background, []NewJob{{ID: id, Tenant: tenant, Queue: queue, Task: "echo", MaxAttempts: 5, CorrelationID: "c"}}); err != nil {
 				t.Fatal(err)
 			}
-			got, err := s.Claim(background, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1, Lock: time.Minute, MaxDeliveries: 3})
+			got, err := s.Jobs.Claim(background, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1, Lock: time.Minute, MaxDeliveries: 3})
 			if err != nil || len(got) != 1 || got[0].ID != id {
 				t.Fatalf("claimed %+v (%v)", got, err)
 			}
-			if err := s.Succeed(background, &got[0], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+			if err := s.Jobs.Succeed(background, &got[0], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		run(tenant, "job_before") // nobody follows yet
 		topic := settings
 		topic.Name, topic.IsTopic = "acme/"+forebay.TopicJobEvents, true
-		if topic, _, err = s.PutMessageQueue(background, topic, 10); err != nil {
+		if topic, _, err = s.Bus.PutMessageQueue(background, topic, 10); err != nil {
 			t.Fatal(err)
 		}
 		run(tenant, "job_alone") // there is a topic, and still nobody
 		sub := settings
 		sub.Name = SubscriptionName(topic.Name, "all")
 		everything := true
-		sub, _, err = s.PutSubscription(background, topic, sub, []Rule{{Name: "$Default", Settings: forebay.RuleSettings{BooleanFilter: &everything}}}, 10)
+		sub, _, err = s.Bus.PutSubscription(background, topic, sub, []Rule{{Name: "$Default", Settings: forebay.RuleSettings{BooleanFilter: &everything}}}, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
 		run(other, "job_foreign")
 		run(tenant, "job_followed")
-		got, err := s.Receive(background, ReceiveRequest{Queue: sub, Max: 10, MaxBytes: 1 << 20, Delete: true})
+		got, err := s.Bus.Receive(background, ReceiveRequest{Queue: sub, Max: 10, MaxBytes: 1 << 20, Delete: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,11 +64,11 @@ func TestJobEventsArePublished(t *testing.T) {
 		if len(got) != len(want) {
 			t.Fatalf("received %d events", len(got))
 		}
-		job, err := s.Job(background, tenant, "job_followed")
+		job, err := s.Jobs.Job(background, tenant, "job_followed")
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept, err := s.Events(background, job.Seq, 0, 10)
+		kept, err := s.Jobs.Events(background, job.Seq, 0, 10)
 		if err != nil || len(kept) != len(want) {
 			t.Fatalf("%d events (%v)", len(kept), err)
 		}
@@ -86,7 +86,7 @@ func TestJobEventsArePublished(t *testing.T) {
 				t.Errorf("event %d was told as %+v and kept as %+v", i, told, kept[i])
 			}
 		}
-		if err := s.SetPaused(background, queue, false, Audit{}); err != nil { // something later, which tells nothing
+		if err := s.Queues.SetPaused(background, queue, false, Audit{}); err != nil { // something later, which tells nothing
 			t.Fatal(err)
 		}
 	})

@@ -42,7 +42,7 @@ func (w *sessionWorld) submit(t *rapid.T) {
 		}
 		jobs, w.jobs = append(jobs, job), append(w.jobs, j)
 	}
-	if _, err := w.s.Submit(background, jobs); err != nil {
+	if _, err := w.s.Jobs.Submit(background, jobs); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -60,7 +60,7 @@ func (w *sessionWorld) claimFrom(t *rapid.T, subqueue SubqueueKind) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		got, _ = w.s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(w.queue, subqueue), Max: 3, MaxBytes: 1 << 20, Lock: time.Hour, MaxDeliveries: 1000})
+		got, _ = w.s.Jobs.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(w.queue, subqueue), Max: 3, MaxBytes: 1 << 20, Lock: time.Hour, MaxDeliveries: 1000})
 	}()
 	w.engine.settle(w.s, done)
 	cancel()
@@ -105,15 +105,15 @@ func (w *sessionWorld) end(t *rapid.T, i, how int) {
 	var err error
 	switch how {
 	case 0, 1:
-		err = w.s.Succeed(background, &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1})
+		err = w.s.Jobs.Succeed(background, &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1})
 		j.over = true
 	case 2:
-		err = w.s.Retry(background, &d, AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: time.Second})
+		err = w.s.Jobs.Retry(background, &d, AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: time.Second})
 	case 3:
-		err = w.s.SetAside(background, &d, AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "r")
+		err = w.s.Jobs.SetAside(background, &d, AttemptRecord{Outcome: forebay.OutcomeFailed}, SubqueueDeadLetter, "r")
 		j.over, j.failed = true, true
 	case 4:
-		err = w.s.Release(background, &d, time.Second, "")
+		err = w.s.Jobs.Release(background, &d, time.Second, "")
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func (w *sessionWorld) any(t *rapid.T) (*sessionJob, JobRow) {
 		t.Skip("no jobs")
 	}
 	j := rapid.SampledFrom(w.jobs).Draw(t, "job")
-	row, err := w.s.Job(background, w.tenant, j.id)
+	row, err := w.s.Jobs.Job(background, w.tenant, j.id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func (w *sessionWorld) any(t *rapid.T) (*sessionJob, JobRow) {
 
 func (w *sessionWorld) cancel(t *rapid.T) {
 	j, row := w.any(t)
-	if _, err := w.s.Cancel(background, row.Seq); err != nil {
+	if _, err := w.s.Jobs.Cancel(background, row.Seq); err != nil {
 		t.Fatal(err)
 	}
 	if !row.Status.Terminal() {
@@ -156,7 +156,7 @@ func (w *sessionWorld) hangUp(t *rapid.T) {
 	i := rapid.IntRange(0, len(w.aborted)-1).Draw(t, "call")
 	d := w.aborted[i]
 	for range rapid.IntRange(1, 2).Draw(t, "times") {
-		if err := w.s.Amend(background, &d, AttemptRecord{}); err != nil {
+		if err := w.s.Jobs.Amend(background, &d, AttemptRecord{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -166,7 +166,7 @@ func (w *sessionWorld) hangUp(t *rapid.T) {
 func (w *sessionWorld) redrive(t *rapid.T) {
 	j, row := w.any(t)
 	delay := time.Duration(rapid.SampledFrom([]int64{0, 0, 3000}).Draw(t, "delay")) * time.Millisecond
-	moved, err := w.s.Redrive(background, []Redrive{{Seq: row.Seq, Delay: delay}}, Audit{})
+	moved, err := w.s.Jobs.Redrive(background, []Redrive{{Seq: row.Seq, Delay: delay}}, Audit{})
 	if err != nil || moved[0] != j.failed {
 		t.Fatalf("redriving %s: %v (%v)", j.id, moved, err)
 	}
@@ -184,7 +184,7 @@ func (w *sessionWorld) passTime(t *rapid.T) {
 func (w *sessionWorld) look(t *rapid.T) {
 	w.engine.settle(w.s, nil)
 	for _, j := range w.jobs {
-		row, err := w.s.Job(background, w.tenant, j.id)
+		row, err := w.s.Jobs.Job(background, w.tenant, j.id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,12 +206,12 @@ func (w *sessionWorld) look(t *rapid.T) {
 func TestJobSessions(t *testing.T) {
 	onEveryEngine(t, func(t *rapid.T, e engine) {
 		w := &sessionWorld{s: e.open(t), engine: e}
-		defer func() { w.s.Close() }()
+		defer func() { w.s.DB.Close() }()
 		var err error
-		if w.tenant, err = w.s.EnsureTenant(background, "t"); err != nil {
+		if w.tenant, err = w.s.Queues.EnsureTenant(background, "t"); err != nil {
 			t.Fatal(err)
 		}
-		if w.queue, err = w.s.EnsureQueue(background, "q"); err != nil {
+		if w.queue, err = w.s.Queues.EnsureQueue(background, "q"); err != nil {
 			t.Fatal(err)
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -243,14 +243,14 @@ func TestJobSessions(t *testing.T) {
 func TestTurnAfterCancelledCall(t *testing.T) {
 	onEveryEngine(t, func(t *rapid.T, e engine) {
 		w := &sessionWorld{s: e.open(t), engine: e}
-		defer func() { w.s.Close() }()
+		defer func() { w.s.DB.Close() }()
 		const lock = 30 * time.Second
-		queue, err := w.s.EnsureQueue(background, "q")
+		queue, err := w.s.Queues.EnsureQueue(background, "q")
 		if err != nil {
 			t.Fatal(err)
 		}
 		submit := func(id string) {
-			if _, err := w.s.Submit(background, []NewJob{{ID: id, Tenant: 1, Queue: queue, Task: "echo", MaxAttempts: 5, SessionID: "s"}}); err != nil {
+			if _, err := w.s.Jobs.Submit(background, []NewJob{{ID: id, Tenant: 1, Queue: queue, Task: "echo", MaxAttempts: 5, SessionID: "s"}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -261,7 +261,7 @@ func TestTurnAfterCancelledCall(t *testing.T) {
 			var got []Delivery
 			go func() {
 				defer close(done)
-				got, _ = w.s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 9, MaxBytes: 1, Lock: lock, MaxDeliveries: 1000})
+				got, _ = w.s.Jobs.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 9, MaxBytes: 1, Lock: lock, MaxDeliveries: 1000})
 			}()
 			e.settle(w.s, done)
 			cancel()
@@ -278,9 +278,9 @@ func TestTurnAfterCancelledCall(t *testing.T) {
 			}
 		}
 		cancel := func(id string) {
-			row, err := w.s.Job(background, 1, id)
+			row, err := w.s.Jobs.Job(background, 1, id)
 			if err == nil {
-				_, err = w.s.Cancel(background, row.Seq)
+				_, err = w.s.Jobs.Cancel(background, row.Seq)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -288,7 +288,7 @@ func TestTurnAfterCancelledCall(t *testing.T) {
 		}
 		waits := func(id string) {
 			t.Helper()
-			if row, err := w.s.Job(background, 1, id); err != nil || row.Status != forebay.StatusQueued || row.Waiting != forebay.WaitSession {
+			if row, err := w.s.Jobs.Job(background, 1, id); err != nil || row.Status != forebay.StatusQueued || row.Waiting != forebay.WaitSession {
 				t.Fatalf("%s does not wait for its session: %+v, %v", id, row, err)
 			}
 		}
@@ -308,13 +308,13 @@ func TestTurnAfterCancelledCall(t *testing.T) {
 		want("after a's lock", got, "c")
 		submit("d")
 		cancel("c")
-		if err := w.s.Amend(background, &first, AttemptRecord{}); err != nil {
+		if err := w.s.Jobs.Amend(background, &first, AttemptRecord{}); err != nil {
 			t.Fatal(err)
 		}
 		got, _ = claim()
 		want("after a's worker was heard of at last", got)
 		if rapid.Bool().Draw(t, "restart") {
-			if err := w.s.Close(); err != nil {
+			if err := w.s.DB.Close(); err != nil {
 				t.Fatal(err)
 			}
 			w.s = e.reopen(t)
@@ -337,7 +337,7 @@ func TestJobsOfASessionComeTogether(t *testing.T) {
 		queue := queueOf(t, s, "q")
 		claimed := make(chan []Delivery, 1)
 		go func() {
-			got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 10, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
+			got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 10, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
 			if err != nil {
 				t.Error(err)
 			}
@@ -345,7 +345,7 @@ func TestJobsOfASessionComeTogether(t *testing.T) {
 		}()
 		for parked := false; !parked; {
 			var err error
-			if parked, err = transactIn(t.Context(), jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (bool, error) { return len(t.w.parked) > 0, nil }); err != nil {
+			if parked, err = transactIn(t.Context(), jobsKey, s.DB.writer, op{stage: stageChange}, func(t *jobsTx) (bool, error) { return len(t.w.parked) > 0, nil }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -353,7 +353,7 @@ func TestJobsOfASessionComeTogether(t *testing.T) {
 		for i := range 3 {
 			jobs = append(jobs, NewJob{ID: fmt.Sprint("job_", i), Tenant: 1, Queue: queue, Task: "echo", MaxAttempts: 5, SessionID: "s"})
 		}
-		made, err := s.Submit(t.Context(), jobs)
+		made, err := s.Jobs.Submit(t.Context(), jobs)
 		if err != nil || made[0].Held || !made[1].Held || !made[2].Held {
 			t.Fatalf("submitted %+v: %v", made, err)
 		}
@@ -378,14 +378,14 @@ func TestJobsOfManySessionsTakeFewRoundTrips(t *testing.T) {
 		return jobs
 	}
 	store := func(jobs []NewJob) {
-		if _, err := s.Submit(t.Context(), jobs); err != nil {
+		if _, err := s.Jobs.Submit(t.Context(), jobs); err != nil {
 			t.Fatal(err)
 		}
 	}
 	store(submit(0)) // prepares the statements
 	few(40, "submitting", func() { store(submit(1)) })
 	claim := func() []Delivery {
-		got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: sessions, MaxBytes: 1 << 20, Lock: time.Hour, MaxDeliveries: 10})
+		got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: sessions, MaxBytes: 1 << 20, Lock: time.Hour, MaxDeliveries: 10})
 		if err != nil || len(got) == 0 {
 			t.Fatal(len(got), err)
 		}
@@ -395,19 +395,19 @@ func TestJobsOfManySessionsTakeFewRoundTrips(t *testing.T) {
 		begun, gate := make(chan struct{}), make(chan struct{})
 		var callers sync.WaitGroup
 		callers.Go(func() {
-			if _, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(*tx) (int, error) { close(begun); <-gate; return 0, nil }); err != nil {
+			if _, err := transact(t.Context(), s.DB.writer, op{stage: stageChange}, func(*tx) (int, error) { close(begun); <-gate; return 0, nil }); err != nil {
 				t.Error(err)
 			}
 		})
 		<-begun
 		for i := range all {
 			callers.Go(func() {
-				if err := s.Succeed(t.Context(), &all[i], AttemptRecord{}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+				if err := s.Jobs.Succeed(t.Context(), &all[i], AttemptRecord{}, Output{Inline: []byte("1"), Size: 1}); err != nil {
 					t.Error(err)
 				}
 			})
 		}
-		for len(s.writer.ops) < len(all) {
+		for len(s.DB.writer.ops) < len(all) {
 			<-time.After(time.Millisecond)
 		}
 		close(gate)

@@ -19,7 +19,7 @@ func BenchmarkClaim64(b *testing.B) {
 		numbers := make([]int64, tenants)
 		for i := range numbers {
 			var err error
-			if numbers[i], err = s.EnsureTenant(b.Context(), fmt.Sprint("t", i)); err != nil {
+			if numbers[i], err = s.Queues.EnsureTenant(b.Context(), fmt.Sprint("t", i)); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -30,14 +30,14 @@ func BenchmarkClaim64(b *testing.B) {
 				list[i] = NewJob{ID: fmt.Sprint(n), Tenant: numbers[n%tenants], Queue: queue, Task: "t", Priority: n / tenants % priorities,
 					Class: 1 + n/tenants/priorities%classes, MaxAttempts: 3, Input: []byte("1"), InputSize: 1}
 			}
-			if _, err := s.Submit(b.Context(), list); err != nil {
+			if _, err := s.Jobs.Submit(b.Context(), list); err != nil {
 				b.Fatal(err)
 			}
 		}
 		request := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 64, MaxBytes: 1 << 30, Lock: time.Hour, Share: noShare}
 		b.ResetTimer()
 		for b.Loop() {
-			if _, err := s.Claim(b.Context(), request); err != nil {
+			if _, err := s.Jobs.Claim(b.Context(), request); err != nil {
 				b.Fatal(err)
 			}
 		}

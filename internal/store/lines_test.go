@@ -36,7 +36,7 @@ func TestTenantsShareASubqueue(t *testing.T) {
 						jobs[i] = NewJob{ID: fmt.Sprintf("%s-%d-%d", name, tenant, i), Tenant: tenant, Queue: queue, Task: "t", Priority: 5, MaxAttempts: 1,
 							Input: make([]byte, size), InputSize: size}
 					}
-					if _, err := s.Submit(t.Context(), jobs); err != nil {
+					if _, err := s.Jobs.Submit(t.Context(), jobs); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -50,7 +50,7 @@ func TestTenantsShareASubqueue(t *testing.T) {
 				}}
 				served, total := 0, 0
 				for total < 310 {
-					got, err := s.Claim(t.Context(), request)
+					got, err := s.Jobs.Claim(t.Context(), request)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -96,7 +96,7 @@ func TestTenantsShareTokens(t *testing.T) {
 						Input: make([]byte, 4*prompt), InputSize: 4 * prompt})
 				}
 			}
-			if _, err := s.Submit(t.Context(), jobs); err != nil {
+			if _, err := s.Jobs.Submit(t.Context(), jobs); err != nil {
 				t.Fatal(err)
 			}
 			request := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: test.max, MaxBytes: 1 << 30, Lock: time.Minute,
@@ -113,7 +113,7 @@ func TestTenantsShareTokens(t *testing.T) {
 				}}
 			got := 0
 			for n := 0; n < 110; {
-				deliveries, err := s.Claim(t.Context(), request)
+				deliveries, err := s.Jobs.Claim(t.Context(), request)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -136,7 +136,7 @@ func TestGivenBackIsNotCharged(t *testing.T) {
 		tenant := tenantOf(t, s, "a")
 		submitAll(t, s, NewJob{ID: "1", Tenant: tenant, Queue: queue, Task: "t", Priority: 5})
 		served := func() (tokens float64) {
-			tokens, err := transactIn(t.Context(), jobsKey, s.writer, op{stage: stageChange}, func(t *jobsTx) (float64, error) {
+			tokens, err := transactIn(t.Context(), jobsKey, s.DB.writer, op{stage: stageChange}, func(t *jobsTx) (float64, error) {
 				return t.w.linesOf(SubqueueOf(queue, SubqueueMain)).shares.Start(tenant), nil
 			})
 			if err != nil {
@@ -148,12 +148,12 @@ func TestGivenBackIsNotCharged(t *testing.T) {
 			Plan: func(string, []byte, int64) []Option {
 				return []Option{{Deployment: "d", Limits: quota.Limits{Accounting: quota.AccountAzureOpenAI}, Request: quota.Request{MaxOutputTokens: 16_000}}}
 			}}
-		if _, err := s.Claim(t.Context(), request); err != nil || served() != 16_000 {
+		if _, err := s.Jobs.Claim(t.Context(), request); err != nil || served() != 16_000 {
 			t.Fatalf("%g tokens are charged for a delivery (%v)", served(), err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if got, err := s.Claim(ctx, request); err == nil || served() >= 17_000 { // it was delivered as often as it may be
+		if got, err := s.Jobs.Claim(ctx, request); err == nil || served() >= 17_000 { // it was delivered as often as it may be
 			t.Errorf("%g tokens are charged after %d deliveries more", served(), len(got))
 		}
 	})
@@ -182,29 +182,29 @@ func TestPausedTenant(t *testing.T) {
 		other := tenantOf(t, s, "other")
 		queue := queueOf(t, s, "q")
 		submit := func(tenant int64, id string) {
-			if _, err := s.Submit(t.Context(), []NewJob{{ID: id, Tenant: tenant, Queue: queue, Task: "t", Priority: 5, MaxAttempts: 1, Input: []byte("1"), InputSize: 1}}); err != nil {
+			if _, err := s.Jobs.Submit(t.Context(), []NewJob{{ID: id, Tenant: tenant, Queue: queue, Task: "t", Priority: 5, MaxAttempts: 1, Input: []byte("1"), InputSize: 1}}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		claim := func(want string) {
 			t.Helper()
-			got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute})
+			got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute})
 			if err != nil || got[0].ID != want {
 				t.Fatalf("claimed %v %v, want %s", got, err, want)
 			}
 		}
 		submit(paused, "held-1")
-		if err := s.SetTenantPaused(t.Context(), paused, true, Audit{Actor: "a", Action: "pause-tenant", Target: "default"}); err != nil {
+		if err := s.Jobs.SetTenantPaused(t.Context(), paused, true, Audit{Actor: "a", Action: "pause-tenant", Target: "default"}); err != nil {
 			t.Fatal(err)
 		}
 		submit(paused, "held-2")
 		submit(other, "free")
 		claim("free")
-		job, err := s.Job(t.Context(), paused, "held-1")
+		job, err := s.Jobs.Job(t.Context(), paused, "held-1")
 		if err != nil || job.Status != forebay.StatusQueued || job.Waiting != forebay.WaitPaused {
 			t.Errorf("%s waits for %q (%v)", job.Status, job.Waiting, err)
 		}
-		if err := s.SetTenantPaused(t.Context(), paused, false, Audit{Actor: "a", Action: "resume-tenant", Target: "default"}); err != nil {
+		if err := s.Jobs.SetTenantPaused(t.Context(), paused, false, Audit{Actor: "a", Action: "resume-tenant", Target: "default"}); err != nil {
 			t.Fatal(err)
 		}
 		claim("held-1")
@@ -216,27 +216,27 @@ func TestPausedTenant(t *testing.T) {
 func TestResumedWhileNobodyWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Store, queue int64) {
 		tenant := tenantOf(t, s, "a")
-		if err := s.SetTenantPaused(t.Context(), tenant, true, Audit{Actor: "a", Action: "pause-tenant", Target: "a"}); err != nil {
+		if err := s.Jobs.SetTenantPaused(t.Context(), tenant, true, Audit{Actor: "a", Action: "pause-tenant", Target: "a"}); err != nil {
 			t.Fatal(err)
 		}
 		submitAll(t, s, NewJob{ID: "1", Tenant: tenant, Queue: queue, Task: "t", Priority: 5})
 		req := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := s.Claim(ctx, req); err == nil {
+		if _, err := s.Jobs.Claim(ctx, req); err == nil {
 			t.Fatal("delivered")
 		}
 		other := tenantOf(t, s, "b")
 		submitAll(t, s, NewJob{ID: "2", Tenant: other, Queue: queue, Task: "t", Priority: 5})
 		req.Max = 2
-		if _, err := s.Claim(t.Context(), req); err != nil {
+		if _, err := s.Jobs.Claim(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.SetTenantPaused(t.Context(), tenant, false, Audit{Actor: "a", Action: "resume-tenant", Target: "a"}); err != nil {
+		if err := s.Jobs.SetTenantPaused(t.Context(), tenant, false, Audit{Actor: "a", Action: "resume-tenant", Target: "a"}); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		if _, err := s.Claim(t.Context(), req); err != nil {
+		if _, err := s.Jobs.Claim(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took > time.Second {
@@ -258,7 +258,7 @@ func TestPausedByAnother(t *testing.T) {
 		if err := e.tamper("UPDATE tenants SET paused = 1 WHERE name = 'a'"); err != nil {
 			t.Fatal(err)
 		}
-		got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 2, MaxBytes: 1 << 20, Lock: time.Minute})
+		got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 2, MaxBytes: 1 << 20, Lock: time.Minute})
 		if err != nil || len(got) != 1 || got[0].ID != "free" {
 			t.Errorf("claimed %v %v", got, err)
 		}
@@ -300,7 +300,7 @@ func TestReservedShare(t *testing.T) {
 				submit(waiting, forebay.MaxPriority, 1)
 				last, got := map[byte]string{}, map[byte]int{}
 				for n := 0; n < total; {
-					deliveries, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: test.max, MaxBytes: 1 << 20, Lock: time.Hour})
+					deliveries, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: test.max, MaxBytes: 1 << 20, Lock: time.Hour})
 					if err != nil {
 						t.Fatal(err)
 					}

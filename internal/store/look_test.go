@@ -15,7 +15,7 @@ func inBubble(t *testing.T, test func(t *testing.T, s *Store, queue int64)) {
 	path := filepath.Join(t.TempDir(), "forebay.db")
 	synctest.Test(t, func(t *testing.T) {
 		s := bubble{path}.open(t)
-		defer s.Close()
+		defer s.DB.Close()
 		queue := queueOf(t, s, "q")
 		test(t, s, queue)
 	})
@@ -29,7 +29,7 @@ func submitAll(t *testing.T, s *Store, jobs ...NewJob) {
 			jobs[i].InputSize = 1
 		}
 	}
-	if made, err := s.Submit(t.Context(), jobs); err != nil || made[0].Err != nil {
+	if made, err := s.Jobs.Submit(t.Context(), jobs); err != nil || made[0].Err != nil {
 		t.Fatal(err, made)
 	}
 }
@@ -50,7 +50,7 @@ func TestMoreLinesThanALookAsks(t *testing.T) {
 		}
 		request := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 7, MaxBytes: 1 << 20, Lock: time.Hour}
 		for n := 0; n < tenants; {
-			got, err := s.Claim(t.Context(), request)
+			got, err := s.Jobs.Claim(t.Context(), request)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -63,7 +63,7 @@ func TestMoreLinesThanALookAsks(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if got, err := s.Claim(ctx, request); err == nil {
+		if got, err := s.Jobs.Claim(ctx, request); err == nil {
 			t.Errorf("claimed %v", got)
 		}
 	})
@@ -83,15 +83,15 @@ func TestNewJobKeepsItsPlace(t *testing.T) {
 		}
 		submitAll(t, s, job("high", 9))
 		busy := make(chan struct{})
-		go transact(t.Context(), s.writer, op{stage: stageChange}, func(*tx) (struct{}, error) { <-busy; return struct{}{}, nil })
+		go transact(t.Context(), s.DB.writer, op{stage: stageChange}, func(*tx) (struct{}, error) { <-busy; return struct{}{}, nil })
 		synctest.Wait()
 		c := &claim{ClaimRequest: ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 20, MaxBytes: 1 << 20, Lock: time.Hour}, waiter: newWaiter()}
-		c.part = jobsKey.in(s.writer)
-		s.writer.visits <- c
+		c.part = jobsKey.in(s.DB.writer)
+		s.DB.writer.visits <- c
 		submitted := make(chan struct{})
 		go func() {
 			defer close(submitted)
-			if _, err := s.Submit(t.Context(), []NewJob{job("new", 5)}); err != nil {
+			if _, err := s.Jobs.Submit(t.Context(), []NewJob{job("new", 5)}); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -113,20 +113,20 @@ func TestNewJobKeepsItsPlace(t *testing.T) {
 func TestReadyDuringALook(t *testing.T) {
 	c := &clockSchema{server: newClockServer(t), name: "ticking"}
 	s := c.open(t)
-	t.Cleanup(func() { s.Close() })
+	t.Cleanup(func() { s.DB.Close() })
 	queue := queueOf(t, s, "q")
 	tenant := tenantOf(t, s, "a")
 	// The clock ticks each time that somebody looks at it.
 	c.server.run(t, `CREATE SEQUENCE ticking.ticks; CREATE OR REPLACE FUNCTION ticking.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS
 		'SELECT to_timestamp((at + nextval(''ticking.ticks'')) / 1000.0) FROM ticking.clock'`)
-	first := s.Now().Add(time.Second).Truncate(time.Second)
+	first := s.DB.Now().Add(time.Second).Truncate(time.Second)
 	const jobs = 40
 	for i := range jobs {
 		at := first.Add(time.Duration(i) * time.Millisecond)
 		submitAll(t, s, NewJob{ID: fmt.Sprint(i), Tenant: tenant, Queue: queue, Task: "t", Priority: 5, ScheduledAt: &at})
 	}
 	c.server.run(t, fmt.Sprintf("UPDATE ticking.clock SET at = %d; ALTER SEQUENCE ticking.ticks RESTART", first.UnixMilli()))
-	_, err := transactIn(t.Context(), jobsKey, s.writer, op{stage: stageChange}, func(tx *jobsTx) (struct{}, error) {
+	_, err := transactIn(t.Context(), jobsKey, s.DB.writer, op{stage: stageChange}, func(tx *jobsTx) (struct{}, error) {
 		for range 10 {
 			l := tx.w.newLook(SubqueueOf(queue, SubqueueMain), []*claim{{ClaimRequest: ClaimRequest{Max: 2 * jobs}}}, tx.now)
 			if err := l.now(tx, nil); err != nil {
@@ -148,9 +148,9 @@ func TestReadyDuringALook(t *testing.T) {
 func TestTimesOfTheDatabase(t *testing.T) {
 	c := &clockSchema{server: newClockServer(t), name: "elsewhen"}
 	s := c.open(t)
-	t.Cleanup(func() { s.Close() })
+	t.Cleanup(func() { s.DB.Close() })
 	const little = time.Minute
-	if off := time.Until(s.Here(fromMillis(c.now()))).Abs(); off > little || time.Until(s.Now()).Abs() < little {
+	if off := time.Until(s.DB.Here(fromMillis(c.now()))).Abs(); off > little || time.Until(s.DB.Now()).Abs() < little {
 		t.Errorf("what is now there is %s away here", off)
 	}
 }

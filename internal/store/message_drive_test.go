@@ -69,7 +69,7 @@ func (d *postDriver) send(t *rapid.T) {
 		}
 		sent, contents = append(sent, m), append(contents, c)
 	}
-	seqs, err := d.s.Send(background, d.queues[q], contents)
+	seqs, err := d.s.Bus.Send(background, d.queues[q], contents)
 	if err != nil {
 		t.Fatalf("send: %v", err)
 	}
@@ -91,7 +91,7 @@ func (d *postDriver) cancelScheduled(t *rapid.T) {
 		t.Skip("nothing sent")
 	}
 	m := d.messages[rapid.IntRange(0, len(d.messages)-1).Draw(t, "message")]
-	cancelled, err := d.s.CancelScheduled(background, d.queues[m.queue], m.first)
+	cancelled, err := d.s.Bus.CancelScheduled(background, d.queues[m.queue], m.first)
 	if err != nil || cancelled != (m.scheduled && !m.gone && m.seq == m.first) {
 		t.Fatalf("cancelled %t (%v): %+v", cancelled, err, m)
 	}
@@ -121,7 +121,7 @@ func (d *postDriver) patiently(t *rapid.T, req ReceiveRequest) (got []Message, e
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		got, err = d.s.Receive(ctx, req)
+		got, err = d.s.Bus.Receive(ctx, req)
 	}()
 	d.engine.settle(d.s, done)
 	if !req.Wait {
@@ -157,7 +157,7 @@ func (d *postDriver) acceptNext(t *rapid.T) {
 			available[m.session] = true
 		}
 	}
-	got, err := d.s.AcceptNextSession(background, d.queues[q], false)
+	got, err := d.s.Bus.AcceptNextSession(background, d.queues[q], false)
 	if err != nil {
 		t.Fatalf("accept: %v", err)
 	}
@@ -177,7 +177,7 @@ func (d *postDriver) acceptNamed(t *rapid.T) {
 	q := d.sessionQueue(t)
 	id := rapid.SampledFrom([]string{"x", "y", "z", "other"}).Draw(t, "session")
 	before := d.sessions[sessionKey{q, id}]
-	got, err := d.s.AcceptSession(background, d.queues[q], id)
+	got, err := d.s.Bus.AcceptSession(background, d.queues[q], id)
 	if before != nil && !before.closed && before.until > d.now() {
 		if !errors.Is(err, forebay.ErrSessionLocked) {
 			t.Fatalf("a held session was accepted: %v", err)
@@ -230,7 +230,7 @@ func (d *postDriver) useSession(t *rapid.T) {
 	var err error
 	switch rapid.IntRange(0, 7).Draw(t, "what") {
 	case 0:
-		err = d.s.CloseSession(background, queue, h.lock)
+		err = d.s.Bus.CloseSession(background, queue, h.lock)
 		if err == nil && current {
 			for _, m := range d.standing(h.key.queue, false) {
 				if d.session(m) == s && d.lockedUntil(m) > 0 {
@@ -241,7 +241,7 @@ func (d *postDriver) useSession(t *rapid.T) {
 		}
 	case 1:
 		var until time.Time
-		until, err = d.s.RenewSession(background, queue, h.lock)
+		until, err = d.s.Bus.RenewSession(background, queue, h.lock)
 		if err == nil && current {
 			if s.until = d.now() + testLock.Milliseconds(); until.UnixMilli() != s.until {
 				t.Fatalf("session renewed until %v", until)
@@ -249,20 +249,20 @@ func (d *postDriver) useSession(t *rapid.T) {
 		}
 	case 2:
 		state := rapid.SampledFrom([][]byte{nil, {}, {1}, {2, 3}}).Draw(t, "state")
-		err = d.s.SetSessionState(background, queue, h.lock, state)
+		err = d.s.Bus.SetSessionState(background, queue, h.lock, state)
 		if err == nil && current {
 			s.state = state
 		}
 	case 3:
 		var state []byte
-		state, err = d.s.SessionState(background, queue, h.lock)
+		state, err = d.s.Bus.SessionState(background, queue, h.lock)
 		if err == nil && current && (!bytes.Equal(state, s.state) || (state == nil) != (s.state == nil)) {
 			t.Fatalf("session has the state %v, expected %v", state, s.state)
 		}
 	case 4:
 		seqs, expected := d.chooseDeferred(t, h.key.queue, false, h.key.id, current)
 		var got []Message
-		got, err = d.s.ReceiveDeferred(background, req, seqs)
+		got, err = d.s.Bus.ReceiveDeferred(background, req, seqs)
 		if err == nil && current {
 			d.compare(t, got, expected, req, s.until)
 		}
@@ -298,7 +298,7 @@ func (d *postDriver) receiveDeferred(t *rapid.T) {
 	q := d.anyQueue(t)
 	req := ReceiveRequest{Queue: d.queues[q], DeadLetter: rapid.IntRange(0, 3).Draw(t, "where") == 0, MaxBytes: 1 << 20}
 	seqs, expected := d.chooseDeferred(t, q, req.DeadLetter, "", req.DeadLetter || !req.Queue.RequiresSession)
-	got, err := d.s.ReceiveDeferred(background, req, seqs)
+	got, err := d.s.Bus.ReceiveDeferred(background, req, seqs)
 	if err != nil {
 		t.Fatalf("receive deferred: %v", err)
 	}
@@ -353,10 +353,10 @@ func (d *postDriver) settle(t *rapid.T) {
 	change := func() { maps.Copy(m.properties, changed) }
 	switch rapid.IntRange(0, 5).Draw(t, "how") {
 	case 0:
-		err = d.s.Complete(background, subqueue, h.lock)
+		err = d.s.Bus.Complete(background, subqueue, h.lock)
 		apply = func() { m.gone = true }
 	case 1:
-		err = d.s.Abandon(background, queue, subqueue, h.lock, changed)
+		err = d.s.Bus.Abandon(background, queue, subqueue, h.lock, changed)
 		apply = func() {
 			change()
 			expired := !m.deferred && m.expires > 0 && m.expires <= d.now()
@@ -367,13 +367,13 @@ func (d *postDriver) settle(t *rapid.T) {
 			d.giveBack(m, true)
 		}
 	case 2:
-		err = d.s.Defer(background, subqueue, h.lock, changed)
+		err = d.s.Bus.Defer(background, subqueue, h.lock, changed)
 		apply = func() { change(); m.deferred = true; d.giveBack(m, true) }
 	case 3:
-		err = d.s.DeadLetter(background, subqueue, h.lock, DeadLettering{Reason: "r", Description: "d"}, changed)
+		err = d.s.Bus.DeadLetter(background, subqueue, h.lock, DeadLettering{Reason: "r", Description: "d"}, changed)
 		apply = func() { change(); d.setAside(m, "r") }
 	case 4:
-		until, renewErr := d.s.RenewMessage(background, subqueue, h.lock, testLock)
+		until, renewErr := d.s.Bus.RenewMessage(background, subqueue, h.lock, testLock)
 		if err = renewErr; current && d.session(m) != nil {
 			if forebay.CodeOf(err) != forebay.CodeNotSupported {
 				t.Fatalf("renewed a message of a session: %v", err)
@@ -385,7 +385,7 @@ func (d *postDriver) settle(t *rapid.T) {
 		}
 		apply = func() { m.visible = d.now() + testLock.Milliseconds() }
 	case 5:
-		if err := d.s.Undeliver(background, subqueue, []Lock{h.lock}); err != nil {
+		if err := d.s.Bus.Undeliver(background, subqueue, []Lock{h.lock}); err != nil {
 			t.Fatalf("undeliver: %v", err)
 		}
 		if current {
@@ -415,7 +415,7 @@ func (d *postDriver) deleteBefore(t *rapid.T) {
 			want++
 		}
 	}
-	deleted, err := d.s.DeleteBefore(background, d.queues[q].Subqueue(deadLetter), before, limit)
+	deleted, err := d.s.Bus.DeleteBefore(background, d.queues[q].Subqueue(deadLetter), before, limit)
 	if err != nil || deleted != want {
 		t.Fatalf("deleted %d messages (%v), expected %d", deleted, err, want)
 	}
@@ -438,7 +438,7 @@ func (d *postDriver) passTime(t *rapid.T) {
 
 // restart closes the database and opens it again: nothing changes, locks included.
 func (d *postDriver) restart(t *rapid.T) {
-	if err := d.s.Close(); err != nil {
+	if err := d.s.DB.Close(); err != nil {
 		t.Fatal(err)
 	}
 	d.s = d.engine.reopen(t)
@@ -452,7 +452,7 @@ func (d *postDriver) check(t *rapid.T) {
 			d.peek(t, queue.Subqueue(deadLetter), d.standing(i, deadLetter), highest)
 		}
 		want := d.counts(i)
-		got, err := d.s.MessageCounts(background, queue, CountLimit)
+		got, err := d.s.Bus.MessageCounts(background, queue, CountLimit)
 		got.OldestActive = 0
 		if err != nil || got != want {
 			t.Fatalf("%s counts %+v (%v), expected %+v", queue.Name, got, err, want)
@@ -465,7 +465,7 @@ func (d *postDriver) check(t *rapid.T) {
 func (d *postDriver) peek(t *rapid.T, subqueue Subqueue, expected []*modelMessage, highest int64) {
 	var got []Message
 	for from := int64(1); from > 0; {
-		page, next, _, err := d.s.Peek(background, PeekQuery{Subqueue: subqueue, From: from, Limit: 3, MaxBytes: 1 << 20, AtLeast: 1})
+		page, next, _, err := d.s.Bus.Peek(background, PeekQuery{Subqueue: subqueue, From: from, Limit: 3, MaxBytes: 1 << 20, AtLeast: 1})
 		if err != nil || len(page) > 3 {
 			t.Fatalf("peek: %d messages, %v", len(page), err)
 		}
@@ -526,14 +526,14 @@ var modelQueues = []MessageQueue{
 func TestMessagesAgainstModel(t *testing.T) {
 	onEveryEngine(t, func(t *rapid.T, e engine) {
 		d := &postDriver{engine: e, postOffice: postOffice{now: e.now, sessions: map[sessionKey]*modelSession{}}, s: e.open(t)}
-		defer func() { d.s.Close() }()
-		tenant, err := d.s.EnsureTenant(background, "t")
+		defer func() { d.s.DB.Close() }()
+		tenant, err := d.s.Queues.EnsureTenant(background, "t")
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, q := range modelQueues {
 			q.Tenant, q.Lock, q.MaxDeliveries = tenant, testLock, testMaxDeliveries
-			stored, created, err := d.s.PutMessageQueue(background, q, 10)
+			stored, created, err := d.s.Bus.PutMessageQueue(background, q, 10)
 			if err != nil {
 				t.Fatalf("put %s: %v", q.Name, err)
 			}

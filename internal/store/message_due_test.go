@@ -16,19 +16,19 @@ func testExpiryWaitsForTheLock(t *testing.T, s *Store, c *clock) {
 	q := putQueue(t, s, MessageQueue{DeadLetterExpired: true, DefaultTTL: time.Second})
 	for _, how := range []string{"abandon", "undeliver", "lock end"} {
 		sendTo(t, s, q, MessageContent{MessageID: how, TTL: time.Hour}) // capped by the default
-		got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20})
+		got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20})
 		if err != nil || len(got) != 1 {
 			t.Fatal(got, err)
 		}
 		c.pass(5 * time.Second)
-		if c, err := s.MessageCounts(t.Context(), q, CountLimit); err != nil || c.Locked != 1 {
+		if c, err := s.Bus.MessageCounts(t.Context(), q, CountLimit); err != nil || c.Locked != 1 {
 			t.Fatalf("%s: a locked message expired: %+v, %v", how, c, err)
 		}
 		switch how {
 		case "abandon":
-			err = s.Abandon(t.Context(), q, q.Subqueue(false), got[0].Lock, nil)
+			err = s.Bus.Abandon(t.Context(), q, q.Subqueue(false), got[0].Lock, nil)
 		case "undeliver":
-			err = s.Undeliver(t.Context(), q.Subqueue(false), []Lock{got[0].Lock})
+			err = s.Bus.Undeliver(t.Context(), q.Subqueue(false), []Lock{got[0].Lock})
 		default:
 			c.pass(testLock)
 		}
@@ -36,7 +36,7 @@ func testExpiryWaitsForTheLock(t *testing.T, s *Store, c *clock) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dead, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, DeadLetter: true, Max: 1, MaxBytes: 1 << 20, Delete: true})
+		dead, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, DeadLetter: true, Max: 1, MaxBytes: 1 << 20, Delete: true})
 		if err != nil || len(dead) != 1 || dead[0].DeadLetterReason != forebay.ReasonExpired || dead[0].MessageID != how {
 			t.Fatalf("%s: dead-lettered %+v, %v", how, dead, err)
 		}
@@ -51,18 +51,18 @@ func testTheLastLockOfADeferredMessageEnds(t *testing.T, s *Store, c *clock) {
 	session := d.put("t/session", func(q *MessageQueue) { q.Idle, q.MaxDeliveries, q.RequiresSession = 0, 2, true })
 	deferred := func(q MessageQueue, l *SessionLock, want int) (locks []Message) {
 		d.Helper()
-		got, err := d.s.Receive(background, ReceiveRequest{Queue: q, Session: l, Max: 10, MaxBytes: 1 << 20})
+		got, err := d.s.Bus.Receive(background, ReceiveRequest{Queue: q, Session: l, Max: 10, MaxBytes: 1 << 20})
 		if err != nil || len(got) != want {
 			d.Fatal(got, err)
 		}
 		var seqs []int64
 		for _, m := range got {
-			if err := d.s.Defer(background, q.Subqueue(false), m.Lock, nil); err != nil {
+			if err := d.s.Bus.Defer(background, q.Subqueue(false), m.Lock, nil); err != nil {
 				d.Fatal(err)
 			}
 			seqs = append(seqs, m.Seq)
 		}
-		locks, err = d.s.ReceiveDeferred(background, ReceiveRequest{Queue: q, Session: l, Max: 10, MaxBytes: 1 << 20}, seqs)
+		locks, err = d.s.Bus.ReceiveDeferred(background, ReceiveRequest{Queue: q, Session: l, Max: 10, MaxBytes: 1 << 20}, seqs)
 		if err != nil || len(locks) != want {
 			d.Fatal(locks, err)
 		}
@@ -71,16 +71,16 @@ func testTheLastLockOfADeferredMessageEnds(t *testing.T, s *Store, c *clock) {
 	sendTo(d, d.s, plain, MessageContent{MessageID: "m"}, MessageContent{MessageID: "n", TTL: time.Minute}, MessageContent{MessageID: "stays"})
 	sendTo(d, d.s, session, MessageContent{MessageID: "m", SessionID: "x"})
 	held := deferred(plain, nil, 3)
-	lock, err := d.s.AcceptSession(background, session, "x")
+	lock, err := d.s.Bus.AcceptSession(background, session, "x")
 	if err != nil {
 		d.Fatal(err)
 	}
 	deferred(session, &lock.SessionLock, 1)
 	d.minutes(4)
-	if _, err := d.s.RenewMessage(background, plain.Subqueue(false), held[0].Lock, 5*time.Minute); err != nil {
+	if _, err := d.s.Bus.RenewMessage(background, plain.Subqueue(false), held[0].Lock, 5*time.Minute); err != nil {
 		d.Fatal(err)
 	}
-	if err := d.s.Defer(background, plain.Subqueue(false), held[2].Lock, nil); err != nil {
+	if err := d.s.Bus.Defer(background, plain.Subqueue(false), held[2].Lock, nil); err != nil {
 		d.Fatal(err)
 	}
 	for _, want := range []struct{ plain, session string }{{"", ""}, {"n", "m"}, {"n", "m"}, {"n m", "m"}} {
@@ -100,7 +100,7 @@ func testTheLastLockOfADeferredMessageEnds(t *testing.T, s *Store, c *clock) {
 		}
 		d.minutes(2)
 	}
-	if c, err := d.s.MessageCounts(background, plain, CountLimit); err != nil || c.Deferred != 1 || c.Locked != 0 || c.DeadLetter != 2 {
+	if c, err := d.s.Bus.MessageCounts(background, plain, CountLimit); err != nil || c.Deferred != 1 || c.Locked != 0 || c.DeadLetter != 2 {
 		d.Errorf("%+v, %v", c, err)
 	}
 }
@@ -111,12 +111,12 @@ func testActivationWakes(t *testing.T, s *Store, c *clock) {
 	at := c.time().Add(time.Hour)
 	seqs := sendTo(t, s, q, MessageContent{MessageID: "later", ScheduledAt: &at, TTL: time.Minute}, MessageContent{MessageID: "cancelled", ScheduledAt: &at})
 	for _, want := range []bool{true, false} {
-		if cancelled, err := s.CancelScheduled(t.Context(), q, seqs[1]); err != nil || cancelled != want {
+		if cancelled, err := s.Bus.CancelScheduled(t.Context(), q, seqs[1]); err != nil || cancelled != want {
 			t.Fatal(cancelled, err)
 		}
 	}
 	active := inBackground(c, s, 1, func() ([]Message, error) {
-		return s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 5, MaxBytes: 1 << 20, Wait: true})
+		return s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 5, MaxBytes: 1 << 20, Wait: true})
 	})
 	c.pass(time.Hour - time.Millisecond)
 	c.parked(s, 1)
@@ -129,7 +129,7 @@ func testActivationWakes(t *testing.T, s *Store, c *clock) {
 	if m.Seq <= seqs[1] || m.EnqueuedSeq != seqs[0] || !m.EnqueuedAt.Equal(at) || !m.ExpiresAt.Equal(at.Add(time.Minute)) || !m.ScheduledAt.Equal(at) {
 		t.Fatalf("activated %+v", m)
 	}
-	if cancelled, err := s.CancelScheduled(t.Context(), q, m.Seq); err != nil || cancelled {
+	if cancelled, err := s.Bus.CancelScheduled(t.Context(), q, m.Seq); err != nil || cancelled {
 		t.Fatal("an active message was cancelled", err)
 	}
 }
@@ -144,7 +144,7 @@ func testManyAreActivated(t *testing.T, s *Store, c *clock) {
 	}
 	sendTo(t, s, q, messages...)
 	c.pass(time.Minute)
-	got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: len(messages) + 1, MaxBytes: 1 << 20})
+	got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Max: len(messages) + 1, MaxBytes: 1 << 20})
 	if err != nil || len(got) != len(messages) {
 		t.Fatal(len(got), err)
 	}
@@ -162,11 +162,11 @@ func testMessageIDsAreForgotten(t *testing.T, s *Store, c *clock) {
 	if seqs[0] != seqs[1] || seqs[2] == seqs[0] {
 		t.Errorf("numbers %v", seqs)
 	}
-	if c, err := s.MessageCounts(t.Context(), q, CountLimit); err != nil || c.Active != 2 {
+	if c, err := s.Bus.MessageCounts(t.Context(), q, CountLimit); err != nil || c.Active != 2 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	c.pass(time.Minute + forgetEvery*time.Millisecond)
-	known, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (bool, error) { return t.any("SELECT 1 FROM message_ids") })
+	known, err := transactIn(t.Context(), busKey, s.DB.writer, op{stage: stageChange}, func(t *busTx) (bool, error) { return t.any("SELECT 1 FROM message_ids") })
 	if err != nil || known {
 		t.Errorf("ids are still known (%v)", err)
 	}
@@ -176,7 +176,7 @@ func testMessageIDsAreForgotten(t *testing.T, s *Store, c *clock) {
 func testIdleQueues(t *testing.T, s *Store, c *clock) {
 	q := putQueue(t, s, MessageQueue{Idle: 5 * time.Minute})
 	exists := func() bool {
-		_, found, err := s.MessageQueue(t.Context(), q.Name)
+		_, found, err := s.Bus.MessageQueue(t.Context(), q.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +194,7 @@ func testIdleQueues(t *testing.T, s *Store, c *clock) {
 	if exists() {
 		t.Fatal("an idle queue was not deleted")
 	}
-	if left, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (bool, error) {
+	if left, err := transactIn(t.Context(), busKey, s.DB.writer, op{stage: stageChange}, func(t *busTx) (bool, error) {
 		return t.any("SELECT 1 FROM bodies UNION ALL SELECT 1 FROM messages UNION ALL SELECT 1 FROM queues")
 	}); err != nil || left {
 		t.Errorf("something is left of it (%v)", err)
@@ -204,21 +204,21 @@ func testIdleQueues(t *testing.T, s *Store, c *clock) {
 // What stood in a queue before it began to forward is forwarded too, what is locked once it is free.
 func testForwardingOfABacklog(t *testing.T, s *Store, c *clock) {
 	q := putQueue(t, s, MessageQueue{})
-	target, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/target", Lock: testLock, MaxDeliveries: 3}, 10)
+	target, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/target", Lock: testLock, MaxDeliveries: 3}, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
 	seqs := sendTo(t, s, q, make([]MessageContent, purgeBatch+10)...)
-	if got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 {
+	if got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 {
 		t.Fatal(got, err)
 	}
 	q.ForwardTo = target.Name
-	if _, _, err := s.PutMessageQueue(t.Context(), q, 10); err != nil {
+	if _, _, err := s.Bus.PutMessageQueue(t.Context(), q, 10); err != nil {
 		t.Fatal(err)
 	}
 	c.quiet()
 	count := func(q MessageQueue) int64 {
-		c, err := s.MessageCounts(t.Context(), q, CountLimit)
+		c, err := s.Bus.MessageCounts(t.Context(), q, CountLimit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,11 +231,11 @@ func testForwardingOfABacklog(t *testing.T, s *Store, c *clock) {
 	if count(target) != int64(len(seqs)) || count(q) != 0 {
 		t.Errorf("%d were forwarded, %d stayed", count(target), count(q))
 	}
-	if _, err := s.DropMessageQueue(t.Context(), target); err != nil {
+	if _, err := s.Bus.DropMessageQueue(t.Context(), target); err != nil {
 		t.Fatal(err)
 	}
 	sendTo(t, s, q, MessageContent{MessageID: "lost"})
-	dead, _, _, err := s.Peek(t.Context(), PeekQuery{Subqueue: q.Subqueue(true), From: 1, Limit: 5, MaxBytes: 1 << 20, AtLeast: 1})
+	dead, _, _, err := s.Bus.Peek(t.Context(), PeekQuery{Subqueue: q.Subqueue(true), From: 1, Limit: 5, MaxBytes: 1 << 20, AtLeast: 1})
 	if err != nil || len(dead) != 1 || dead[0].DeadLetterReason != forebay.ReasonNoTarget {
 		t.Errorf("without a target: %+v, %v", dead, err)
 	}
@@ -254,15 +254,15 @@ func testQueueSettingsThatStay(t *testing.T, s *Store, _ *clock) {
 	} {
 		changed := q
 		c.change(&changed)
-		if _, _, err := s.PutMessageQueue(background, changed, 10); forebay.CodeOf(err) != c.code {
+		if _, _, err := s.Bus.PutMessageQueue(background, changed, 10); forebay.CodeOf(err) != c.code {
 			t.Errorf("put %+v: %v", changed, err)
 		}
 	}
 	q.DuplicateWindow, q.DefaultTTL, q.Idle, q.DeadLetterExpired = 2*time.Minute, time.Hour, time.Hour, true
-	if _, _, err := s.PutMessageQueue(background, q, 10); err != nil {
+	if _, _, err := s.Bus.PutMessageQueue(background, q, 10); err != nil {
 		t.Fatal(err)
 	}
-	got, found, err := s.MessageQueue(background, q.Name)
+	got, found, err := s.Bus.MessageQueue(background, q.Name)
 	if err != nil || !found || !got.CreatedAt.Equal(q.CreatedAt) {
 		t.Fatal(err)
 	}
@@ -285,7 +285,7 @@ func TestExpiredMessagesTakeFewRoundTrips(t *testing.T) {
 	begun, gate := make(chan struct{}), make(chan struct{})
 	var sending sync.WaitGroup
 	sending.Go(func() {
-		if _, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(*tx) (int, error) { close(begun); <-gate; return 0, nil }); err != nil {
+		if _, err := transact(t.Context(), s.DB.writer, op{stage: stageChange}, func(*tx) (int, error) { close(begun); <-gate; return 0, nil }); err != nil {
 			t.Error(err)
 		}
 	})
@@ -293,13 +293,13 @@ func TestExpiredMessagesTakeFewRoundTrips(t *testing.T) {
 	for _, q := range all { // all in about one transaction, so that they expire together
 		sending.Go(func() { sendTo(t, s, q, MessageContent{TTL: 3 * time.Second}) })
 	}
-	for len(s.writer.ops) < queues {
+	for len(s.DB.writer.ops) < queues {
 		<-time.After(time.Millisecond)
 	}
 	close(gate)
 	sending.Wait()
 	left := func() (n int64) {
-		if err := s.read(t.Context(), func(c conn) error {
+		if err := s.DB.read(t.Context(), func(c conn) error {
 			_, err := c.prep("SELECT count(*) FROM bodies").one(func(r row) { n = r.int(0) })
 			return err
 		}); err != nil {

@@ -19,7 +19,7 @@ func (d idleQueues) put(name string, change func(*MessageQueue)) MessageQueue {
 	d.Helper()
 	q := MessageQueue{Tenant: 1, Name: name, Lock: 5 * time.Minute, MaxDeliveries: 3, Idle: 5 * time.Minute}
 	change(&q)
-	stored, _, err := d.s.PutMessageQueue(background, q, 20)
+	stored, _, err := d.s.Bus.PutMessageQueue(background, q, 20)
 	if err != nil {
 		d.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func (d idleQueues) minutes(n int) {
 
 func (d idleQueues) want(q MessageQueue, exists bool, when string) {
 	d.Helper()
-	_, found, err := d.s.MessageQueue(background, q.Name)
+	_, found, err := d.s.Bus.MessageQueue(background, q.Name)
 	if err != nil || found != exists {
 		d.Errorf("%s: %s exists: %t (%v)", when, q.Name, found, err)
 	}
@@ -43,7 +43,7 @@ func (d idleQueues) want(q MessageQueue, exists bool, when string) {
 
 func (d idleQueues) receive(q MessageQueue, want int) []Message {
 	d.Helper()
-	got, err := d.s.Receive(background, ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20})
+	got, err := d.s.Bus.Receive(background, ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20})
 	if err != nil || len(got) != want {
 		d.Fatalf("received %+v, %v", got, err)
 	}
@@ -61,13 +61,13 @@ func testHeldAndScheduledKeepTheirQueue(t *testing.T, s *Store, c *clock) {
 	sendTo(d, d.s, locked, MessageContent{MessageID: "m"})
 	d.receive(locked, 1)
 	sendTo(d, d.s, dead, MessageContent{MessageID: "m"})
-	if err := d.s.DeadLetter(background, dead.Subqueue(false), d.receive(dead, 1)[0].Lock, DeadLettering{}, nil); err != nil {
+	if err := d.s.Bus.DeadLetter(background, dead.Subqueue(false), d.receive(dead, 1)[0].Lock, DeadLettering{}, nil); err != nil {
 		d.Fatal(err)
 	}
-	if got, err := d.s.Receive(background, ReceiveRequest{Queue: dead, DeadLetter: true, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 {
+	if got, err := d.s.Bus.Receive(background, ReceiveRequest{Queue: dead, DeadLetter: true, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 {
 		d.Fatal(got, err)
 	}
-	if _, err := d.s.AcceptSession(background, session, "x"); err != nil {
+	if _, err := d.s.Bus.AcceptSession(background, session, "x"); err != nil {
 		d.Fatal(err)
 	}
 	at, next := time.UnixMilli(d.now()).Add(21*time.Minute), time.UnixMilli(d.now()).Add(4*time.Minute)
@@ -96,17 +96,17 @@ func testUseKeepsAQueue(t *testing.T, s *Store, c *clock) {
 	target := d.put("t/target", func(q *MessageQueue) { q.Idle = 0 })
 	forwards := d.put("t/forwards", func(q *MessageQueue) { q.ForwardTo = target.Name })
 	unused := d.put("t/unused", func(*MessageQueue) {})
-	got, err := d.s.AcceptSession(background, session, "x")
+	got, err := d.s.Bus.AcceptSession(background, session, "x")
 	if err != nil {
 		d.Fatal(err)
 	}
 	for range 3 {
 		d.minutes(4)
-		if _, err := d.s.RenewSession(background, session, got.SessionLock); err != nil {
+		if _, err := d.s.Bus.RenewSession(background, session, got.SessionLock); err != nil {
 			d.Fatal(err)
 		}
 	}
-	if err := d.s.CloseSession(background, session, got.SessionLock); err != nil {
+	if err := d.s.Bus.CloseSession(background, session, got.SessionLock); err != nil {
 		d.Fatal(err)
 	}
 	d.minutes(4)
@@ -155,21 +155,21 @@ func testTheLastLockEnds(t *testing.T, s *Store, c *clock) {
 	sendTo(d, d.s, plain, MessageContent{MessageID: "m"}, MessageContent{MessageID: "released", TTL: time.Hour})
 	sendTo(d, d.s, session, MessageContent{MessageID: "m", SessionID: "x"})
 	held, released := d.receive(plain, 1)[0], d.receive(plain, 1)[0]
-	lock, err := d.s.AcceptSession(background, session, "x")
+	lock, err := d.s.Bus.AcceptSession(background, session, "x")
 	if err != nil {
 		d.Fatal(err)
 	}
-	if got, err := d.s.Receive(background, ReceiveRequest{Queue: session, Session: &lock.SessionLock, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 {
+	if got, err := d.s.Bus.Receive(background, ReceiveRequest{Queue: session, Session: &lock.SessionLock, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 {
 		d.Fatal(got, err)
 	}
 	d.minutes(4)
-	if _, err := d.s.RenewMessage(background, plain.Subqueue(false), held.Lock, 5*time.Minute); err != nil {
+	if _, err := d.s.Bus.RenewMessage(background, plain.Subqueue(false), held.Lock, 5*time.Minute); err != nil {
 		d.Fatal(err)
 	}
-	if _, err := d.s.RenewSession(background, session, lock.SessionLock); err != nil {
+	if _, err := d.s.Bus.RenewSession(background, session, lock.SessionLock); err != nil {
 		d.Fatal(err)
 	}
-	if err := d.s.ReleaseMessage(background, plain.Subqueue(false), released.Lock); err != nil {
+	if err := d.s.Bus.ReleaseMessage(background, plain.Subqueue(false), released.Lock); err != nil {
 		d.Fatal(err)
 	}
 	d.minutes(4)
@@ -182,7 +182,7 @@ func testTheLastLockEnds(t *testing.T, s *Store, c *clock) {
 		}
 		d.minutes(2)
 	}
-	if c, err := d.s.MessageCounts(background, plain, CountLimit); err != nil || c.Active != 1 || c.Locked != 0 {
+	if c, err := d.s.Bus.MessageCounts(background, plain, CountLimit); err != nil || c.Active != 1 || c.Locked != 0 {
 		d.Errorf("%+v, %v", c, err)
 	}
 	d.minutes(51)
@@ -195,7 +195,7 @@ func testTheLastLockEnds(t *testing.T, s *Store, c *clock) {
 func TestUseOfAQueueThatStaysCostsNothing(t *testing.T) {
 	s, q := new(Store), MessageQueue{No: 7}
 	if allocs := testing.AllocsPerRun(100, func() {
-		if err := s.Used(background, q); err != nil {
+		if err := s.Bus.Used(background, q); err != nil {
 			t.Fatal(err)
 		}
 	}); allocs != 0 {

@@ -26,7 +26,7 @@ func openQueue(t testing.TB, path string, q MessageQueue) (*Store, MessageQueue)
 func putQueue(t testing.TB, s *Store, q MessageQueue) MessageQueue {
 	t.Helper()
 	q.Tenant, q.Name, q.Lock, q.MaxDeliveries = 1, "t/q", testLock, cmp.Or(q.MaxDeliveries, testMaxDeliveries)
-	stored, _, err := s.PutMessageQueue(background, q, 10)
+	stored, _, err := s.Bus.PutMessageQueue(background, q, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func putQueue(t testing.TB, s *Store, q MessageQueue) MessageQueue {
 
 func sendTo(t testing.TB, s *Store, q MessageQueue, messages ...MessageContent) []int64 {
 	t.Helper()
-	seqs, err := s.Send(background, q, messages)
+	seqs, err := s.Bus.Send(background, q, messages)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,10 +47,10 @@ func sendTo(t testing.TB, s *Store, q MessageQueue, messages ...MessageContent) 
 func testSessionReceiversAreWoken(t *testing.T, s *Store, c *clock) {
 	q := putQueue(t, s, MessageQueue{RequiresSession: true})
 	accept := func(receivers int) <-chan waited[*Session] {
-		return inBackground(c, s, receivers, func() (*Session, error) { return s.AcceptNextSession(t.Context(), q, true) })
+		return inBackground(c, s, receivers, func() (*Session, error) { return s.Bus.AcceptNextSession(t.Context(), q, true) })
 	}
 	receive := func(l SessionLock) ([]Message, error) {
-		return s.Receive(t.Context(), ReceiveRequest{Queue: q, Session: &l, Max: 5, MaxBytes: 1 << 20, Wait: true})
+		return s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Session: &l, Max: 5, MaxBytes: 1 << 20, Wait: true})
 	}
 	accepted := func(from <-chan waited[*Session], at time.Time) SessionLock {
 		t.Helper()
@@ -84,12 +84,12 @@ func testSessionReceiversAreWoken(t *testing.T, s *Store, c *clock) {
 	}
 	again := accepted(second, begun.Add(testLock))
 	third := accept(1)
-	if err := s.CloseSession(t.Context(), q, again); err != nil {
+	if err := s.Bus.CloseSession(t.Context(), q, again); err != nil {
 		t.Fatal(err)
 	}
 	accepted(third, begun.Add(testLock))
 	// Nothing of a session stays in memory once nobody waits for its messages.
-	_, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(tx *busTx) (struct{}, error) {
+	_, err := transactIn(t.Context(), busKey, s.DB.writer, op{stage: stageChange}, func(tx *busTx) (struct{}, error) {
 		remembered := slices.Concat(slices.Collect(maps.Keys(tx.w.dueAt)), slices.Collect(maps.Keys(tx.w.seen)), slices.Collect(maps.Keys(tx.w.parked)))
 		if slices.ContainsFunc(remembered, func(subqueue Subqueue) bool { return subqueue < 0 }) {
 			t.Errorf("of the lanes %d something is remembered", remembered)
@@ -105,40 +105,40 @@ func testSessionReceiversAreWoken(t *testing.T, s *Store, c *clock) {
 func testSessionLockEnds(t *testing.T, s *Store, c *clock) {
 	q := putQueue(t, s, MessageQueue{RequiresSession: true})
 	sendTo(t, s, q, MessageContent{MessageID: "1", SessionID: "x"})
-	x, err := s.AcceptSession(t.Context(), q, "x")
+	x, err := s.Bus.AcceptSession(t.Context(), q, "x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Session: &x.SessionLock, Max: 5, MaxBytes: 1 << 20})
+	got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Session: &x.SessionLock, Max: 5, MaxBytes: 1 << 20})
 	if err != nil || len(got) != 1 {
 		t.Fatal(got, err)
 	}
-	if _, err := s.AcceptSession(t.Context(), q, "x"); !errors.Is(err, forebay.ErrSessionLocked) {
+	if _, err := s.Bus.AcceptSession(t.Context(), q, "x"); !errors.Is(err, forebay.ErrSessionLocked) {
 		t.Errorf("a held session: %v", err)
 	}
 	c.pass(testLock)
 	for name, err := range map[string]error{
-		"complete": s.Complete(t.Context(), q.Subqueue(false), got[0].Lock), "abandon": s.Abandon(t.Context(), q, q.Subqueue(false), got[0].Lock, nil),
+		"complete": s.Bus.Complete(t.Context(), q.Subqueue(false), got[0].Lock), "abandon": s.Bus.Abandon(t.Context(), q, q.Subqueue(false), got[0].Lock, nil),
 	} {
 		if !errors.Is(err, forebay.ErrLockLost) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	again, err := s.AcceptNextSession(t.Context(), q, false)
+	again, err := s.Bus.AcceptNextSession(t.Context(), q, false)
 	if err != nil || again == nil || again.ID != "x" {
 		t.Fatal(again, err)
 	}
-	got, err = s.Receive(t.Context(), ReceiveRequest{Queue: q, Session: &again.SessionLock, Max: 5, MaxBytes: 1 << 20})
+	got, err = s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Session: &again.SessionLock, Max: 5, MaxBytes: 1 << 20})
 	if err != nil || len(got) != 1 || got[0].Deliveries != 2 {
 		t.Fatalf("the expired lock counts: %+v, %v", got, err)
 	}
-	if err := s.CloseSession(t.Context(), q, again.SessionLock); err != nil {
+	if err := s.Bus.CloseSession(t.Context(), q, again.SessionLock); err != nil {
 		t.Fatal(err)
 	}
-	if peeked, _, _, err := s.Peek(t.Context(), PeekQuery{Subqueue: q.Subqueue(false), From: 1, Limit: 1, MaxBytes: 1 << 20, AtLeast: 1}); err != nil || peeked[0].Deliveries != 1 {
+	if peeked, _, _, err := s.Bus.Peek(t.Context(), PeekQuery{Subqueue: q.Subqueue(false), From: 1, Limit: 1, MaxBytes: 1 << 20, AtLeast: 1}); err != nil || peeked[0].Deliveries != 1 {
 		t.Fatalf("closing does not count: %+v, %v", peeked, err)
 	}
-	if _, err := s.Send(t.Context(), q, []MessageContent{{MessageID: "2"}}); forebay.CodeOf(err) != forebay.CodeInvalidRequest {
+	if _, err := s.Bus.Send(t.Context(), q, []MessageContent{{MessageID: "2"}}); forebay.CodeOf(err) != forebay.CodeInvalidRequest {
 		t.Errorf("a message without a session was sent: %v", err)
 	}
 }
@@ -147,7 +147,7 @@ func testSessionLockEnds(t *testing.T, s *Store, c *clock) {
 func testSessionsAreForgotten(t *testing.T, s *Store, _ *clock) {
 	q := putQueue(t, s, MessageQueue{RequiresSession: true})
 	rows := func() (n int64) {
-		err := s.read(background, func(c conn) error {
+		err := s.DB.read(background, func(c conn) error {
 			_, err := c.prep("SELECT count(*) FROM sessions").one(func(r row) { n = r.int(0) })
 			return err
 		})
@@ -157,21 +157,21 @@ func testSessionsAreForgotten(t *testing.T, s *Store, _ *clock) {
 		return n
 	}
 	for i, state := range [][]byte{nil, []byte("kept")} {
-		x, err := s.AcceptSession(background, q, "x")
+		x, err := s.Bus.AcceptSession(background, q, "x")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.SetSessionState(background, q, x.SessionLock, state); err != nil {
+		if err := s.Bus.SetSessionState(background, q, x.SessionLock, state); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.CloseSession(background, q, x.SessionLock); err != nil {
+		if err := s.Bus.CloseSession(background, q, x.SessionLock); err != nil {
 			t.Fatal(err)
 		}
 		if n := rows(); n != int64(i) {
 			t.Errorf("with the state %q %d rows are left", state, n)
 		}
 	}
-	if x, err := s.AcceptSession(background, q, "x"); err != nil || string(x.State) != "kept" {
+	if x, err := s.Bus.AcceptSession(background, q, "x"); err != nil || string(x.State) != "kept" {
 		t.Errorf("accepted %+v, %v", x, err)
 	}
 }
@@ -191,7 +191,7 @@ func testSessionsInOrder(t *testing.T, s *Store, _ *clock) {
 		}
 		busy[session.ID] = true
 		mu.Unlock()
-		got, err := s.Receive(ctx, ReceiveRequest{Queue: q, Session: &session.SessionLock, Max: 3, MaxBytes: 1 << 20})
+		got, err := s.Bus.Receive(ctx, ReceiveRequest{Queue: q, Session: &session.SessionLock, Max: 3, MaxBytes: 1 << 20})
 		for _, m := range got {
 			mu.Lock()
 			if m.SessionID != session.ID || m.MessageID != fmt.Sprint(next[session.ID]) {
@@ -202,18 +202,18 @@ func testSessionsInOrder(t *testing.T, s *Store, _ *clock) {
 				cancel()
 			}
 			mu.Unlock()
-			err = errors.Join(err, s.Complete(background, q.Subqueue(false), m.Lock))
+			err = errors.Join(err, s.Bus.Complete(background, q.Subqueue(false), m.Lock))
 		}
 		mu.Lock()
 		busy[session.ID] = false
 		mu.Unlock()
-		return errors.Join(err, s.CloseSession(background, q, session.SessionLock))
+		return errors.Join(err, s.Bus.CloseSession(background, q, session.SessionLock))
 	}
 	var wg sync.WaitGroup
 	for range 6 {
 		wg.Go(func() {
 			for {
-				session, err := s.AcceptNextSession(ctx, q, true)
+				session, err := s.Bus.AcceptNextSession(ctx, q, true)
 				if err != nil {
 					return
 				}
@@ -239,15 +239,15 @@ func testSessionsInOrder(t *testing.T, s *Store, _ *clock) {
 // A queue that is dropped turns away who waits for its sessions and their messages.
 func testDropQueueWithSessions(t *testing.T, s *Store, c *clock) {
 	q := putQueue(t, s, MessageQueue{RequiresSession: true})
-	x, err := s.AcceptSession(t.Context(), q, "x")
+	x, err := s.Bus.AcceptSession(t.Context(), q, "x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := inBackground(c, s, 1, func() (*Session, error) { return s.AcceptNextSession(t.Context(), q, true) })
+	next := inBackground(c, s, 1, func() (*Session, error) { return s.Bus.AcceptNextSession(t.Context(), q, true) })
 	message := inBackground(c, s, 2, func() ([]Message, error) {
-		return s.Receive(t.Context(), ReceiveRequest{Queue: q, Session: &x.SessionLock, Max: 1, MaxBytes: 1, Wait: true})
+		return s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Session: &x.SessionLock, Max: 1, MaxBytes: 1, Wait: true})
 	})
-	if dropped, err := s.DropMessageQueue(t.Context(), q); err != nil || !dropped {
+	if dropped, err := s.Bus.DropMessageQueue(t.Context(), q); err != nil || !dropped {
 		t.Fatal(dropped, err)
 	}
 	for _, err := range []error{(<-next).err, (<-message).err} {
@@ -255,10 +255,10 @@ func testDropQueueWithSessions(t *testing.T, s *Store, c *clock) {
 			t.Errorf("a receiver was told %v", err)
 		}
 	}
-	if err := s.PurgeDropped(t.Context()); err != nil {
+	if err := s.Bus.PurgeDropped(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (bool, error) { return t.any("SELECT 1 FROM sessions") }); err != nil || left {
+	if left, err := transactIn(t.Context(), busKey, s.DB.writer, op{stage: stageChange}, func(t *busTx) (bool, error) { return t.any("SELECT 1 FROM sessions") }); err != nil || left {
 		t.Errorf("sessions are left (%v)", err)
 	}
 }
@@ -266,7 +266,7 @@ func testDropQueueWithSessions(t *testing.T, s *Store, c *clock) {
 // BenchmarkSessions accepts, drains and closes sessions of a queue that holds ten thousand.
 func BenchmarkSessions(b *testing.B) {
 	s, q := openQueue(b, filepath.Join(b.TempDir(), "f.db"), MessageQueue{RequiresSession: true})
-	defer s.Close()
+	defer s.DB.Close()
 	const sessions = 10_000
 	for i := 0; i < sessions; i += 100 {
 		var messages []MessageContent
@@ -280,25 +280,25 @@ func BenchmarkSessions(b *testing.B) {
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			x, err := s.AcceptNextSession(context.Background(), q, true)
+			x, err := s.Bus.AcceptNextSession(context.Background(), q, true)
 			if err != nil {
 				b.Error(err)
 				return
 			}
-			got, err := s.Receive(background, ReceiveRequest{Queue: q, Session: &x.SessionLock, Max: 5, MaxBytes: 1 << 20})
+			got, err := s.Bus.Receive(background, ReceiveRequest{Queue: q, Session: &x.SessionLock, Max: 5, MaxBytes: 1 << 20})
 			if err != nil {
 				b.Error(err)
 				return
 			}
 			for _, m := range got {
-				if err := s.Complete(background, q.Subqueue(false), m.Lock); err != nil {
+				if err := s.Bus.Complete(background, q.Subqueue(false), m.Lock); err != nil {
 					b.Error(err)
 				}
 			}
-			if _, err := s.Send(background, q, []MessageContent{{MessageID: "m", SessionID: x.ID, Body: make([]byte, 1024)}}); err != nil {
+			if _, err := s.Bus.Send(background, q, []MessageContent{{MessageID: "m", SessionID: x.ID, Body: make([]byte, 1024)}}); err != nil {
 				b.Error(err)
 			}
-			if err := s.CloseSession(background, q, x.SessionLock); err != nil {
+			if err := s.Bus.CloseSession(background, q, x.SessionLock); err != nil {
 				b.Error(err)
 			}
 		}
@@ -308,7 +308,7 @@ func BenchmarkSessions(b *testing.B) {
 
 // A list of sessions shows those that have messages, a state or a receiver, page by page.
 func testSessionsAreListed(t *testing.T, s *Store, _ *clock) {
-	q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 10, RequiresSession: true}, 10)
+	q, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 10, RequiresSession: true}, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,26 +316,26 @@ func testSessionsAreListed(t *testing.T, s *Store, _ *clock) {
 		sendTo(t, s, q, MessageContent{MessageID: "m", SessionID: id})
 	}
 	accept := func(id string) SessionLock {
-		session, err := s.AcceptSession(t.Context(), q, id)
+		session, err := s.Bus.AcceptSession(t.Context(), q, id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return session.SessionLock
 	}
 	accept("b") // stays locked
-	if err := s.SetSessionState(t.Context(), q, accept("d"), []byte("four")); err != nil {
+	if err := s.Bus.SetSessionState(t.Context(), q, accept("d"), []byte("four")); err != nil {
 		t.Fatal(err)
 	}
 	e := accept("e") // has nothing after this
-	if got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Session: &e, Max: 1, MaxBytes: 1, Delete: true}); err != nil || len(got) != 1 {
+	if got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Session: &e, Max: 1, MaxBytes: 1, Delete: true}); err != nil || len(got) != 1 {
 		t.Fatal(got, err)
 	}
-	if err := s.CloseSession(t.Context(), q, e); err != nil {
+	if err := s.Bus.CloseSession(t.Context(), q, e); err != nil {
 		t.Fatal(err)
 	}
 	var all []SessionRow
 	for after, more := "", true; more; {
-		page, err := s.Sessions(t.Context(), q, after, 2)
+		page, err := s.Bus.Sessions(t.Context(), q, after, 2)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 // sharedBodies counts the rows that copies share, and the bytes that copies have in rows of their own.
 func sharedBodies(t *testing.T, s *Store) (rows, own int64) {
 	t.Helper()
-	err := s.read(t.Context(), func(c conn) error {
+	err := s.DB.read(t.Context(), func(c conn) error {
 		_, err := c.prep("SELECT (SELECT count(*) FROM shared_bodies), (SELECT coalesce(sum(coalesce(length(body), 0) + coalesce(length(properties), 0)), 0) FROM bodies)").
 			one(func(r row) { rows, own = r.int(0), r.int(1) })
 		return err
@@ -55,7 +55,7 @@ func TestCopiesShareTheirBody(t *testing.T) {
 
 		receive := func(sub MessageQueue, deadLetter, gone bool) Message {
 			t.Helper()
-			got, err := s.Receive(t.Context(), ReceiveRequest{Queue: sub, DeadLetter: deadLetter, Max: 1, MaxBytes: 1 << 20, Delete: gone})
+			got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: sub, DeadLetter: deadLetter, Max: 1, MaxBytes: 1 << 20, Delete: gone})
 			if err != nil || len(got) != 1 || !bytes.Equal(got[0].Body, m.Body) {
 				t.Fatalf("%s: received %d messages, or another one: %v", sub.Name, len(got), err)
 			}
@@ -68,21 +68,21 @@ func TestCopiesShareTheirBody(t *testing.T) {
 			}
 		}
 		// Each leaves its subscription in another way.
-		must(s.Complete(t.Context(), subs[0].Subqueue(false), receive(subs[0], false, false).Lock))
+		must(s.Bus.Complete(t.Context(), subs[0].Subqueue(false), receive(subs[0], false, false).Lock))
 		receive(subs[1], false, true)
-		_, err := s.DropMessageQueue(t.Context(), subs[2])
+		_, err := s.Bus.DropMessageQueue(t.Context(), subs[2])
 		must(err)
-		must(s.PurgeDropped(t.Context()))
-		_, err = s.DeleteBefore(t.Context(), subs[3].Subqueue(false), time.Now().Add(time.Hour), 10)
+		must(s.Bus.PurgeDropped(t.Context()))
+		_, err = s.Bus.DeleteBefore(t.Context(), subs[3].Subqueue(false), time.Now().Add(time.Hour), 10)
 		must(err)
-		must(s.DeadLetter(t.Context(), subs[4].Subqueue(false), receive(subs[4], false, false).Lock, DeadLettering{Reason: "r"}, forebay.Properties{"n": int64(2)}))
+		must(s.Bus.DeadLetter(t.Context(), subs[4].Subqueue(false), receive(subs[4], false, false).Lock, DeadLettering{Reason: "r"}, forebay.Properties{"n": int64(2)}))
 		if got := receive(subs[4], true, true); !bytes.Contains(got.Properties, []byte(`"n":2`)) || !bytes.Contains(got.Properties, []byte(`"long"`)) {
 			t.Errorf("dead-lettered with properties %.40s", got.Properties)
 		}
-		must(s.Defer(t.Context(), subs[5].Subqueue(false), receive(subs[5], false, false).Lock, nil))
-		_, err = s.DropMessageQueue(t.Context(), subs[5])
+		must(s.Bus.Defer(t.Context(), subs[5].Subqueue(false), receive(subs[5], false, false).Lock, nil))
+		_, err = s.Bus.DropMessageQueue(t.Context(), subs[5])
 		must(err)
-		must(s.PurgeDropped(t.Context()))
+		must(s.Bus.PurgeDropped(t.Context()))
 		receive(changes, false, true)
 		for _, sub := range far {
 			receive(sub, false, true)
@@ -91,11 +91,11 @@ func TestCopiesShareTheirBody(t *testing.T) {
 			t.Errorf("%d bodies are shared while two copies are left", rows)
 		}
 		// What stands in a subscription that begins to forward shares it still, and has it back when it is the last.
-		q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1}, 10)
+		q, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1}, 10)
 		must(err)
 		for _, sub := range subs[6:] {
 			sub.ForwardTo = q.Name
-			_, _, err := s.PutSubscription(t.Context(), topic, sub, nil, 2000)
+			_, _, err := s.Bus.PutSubscription(t.Context(), topic, sub, nil, 2000)
 			must(err)
 		}
 		untilEmpty(t, s, fmt.Sprint("SELECT count(*) - 2 FROM messages WHERE lane = ", int64(q.Subqueue(false))))

@@ -24,7 +24,7 @@ func openMessages(t testing.TB, path string) (*Store, MessageQueue) {
 func sendBodies(t testing.TB, s *Store, q MessageQueue, bodies ...string) {
 	t.Helper()
 	for _, body := range bodies {
-		if _, err := s.Send(context.Background(), q, []MessageContent{{MessageID: "m", Body: []byte(body)}}); err != nil {
+		if _, err := s.Bus.Send(context.Background(), q, []MessageContent{{MessageID: "m", Body: []byte(body)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -36,7 +36,7 @@ func testReceiversAreWoken(t *testing.T, s *Store, c *clock) {
 	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	wait := func(deadLetter bool, receivers int) <-chan waited[[]Message] {
 		return inBackground(c, s, receivers, func() ([]Message, error) {
-			return s.Receive(t.Context(), ReceiveRequest{Queue: q, DeadLetter: deadLetter, Max: 5, MaxBytes: 1 << 20, Wait: true})
+			return s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, DeadLetter: deadLetter, Max: 5, MaxBytes: 1 << 20, Wait: true})
 		})
 	}
 	first, dead := wait(false, 1), wait(true, 2)
@@ -64,22 +64,22 @@ func testReceiversThatGiveUpLeaveNothing(t *testing.T, s *Store, _ *clock) {
 	gone, cancel := context.WithCancel(context.Background())
 	for range 200 {
 		waiting, stop := context.WithTimeout(gone, time.Millisecond)
-		if _, err := s.Receive(waiting, ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1, Wait: true}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := s.Bus.Receive(waiting, ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1, Wait: true}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
 		stop()
-		if got, err := s.Receive(gone, ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1}); err != nil || got != nil {
+		if got, err := s.Bus.Receive(gone, ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1}); err != nil || got != nil {
 			t.Fatal(got, err)
 		}
 	}
 	cancel()
-	if err := s.Close(); err != nil { // the writer has stopped: its memory can be read
+	if err := s.DB.Close(); err != nil { // the writer has stopped: its memory can be read
 		t.Fatal(err)
 	}
-	if n := len(busKey.in(s.writer).parked[q.Subqueue(false)]); n > 20 {
+	if n := len(busKey.in(s.DB.writer).parked[q.Subqueue(false)]); n > 20 {
 		t.Errorf("%d receivers are remembered that have gone", n)
 	}
-	if n := len(busKey.in(s.writer).impatient); n != 0 {
+	if n := len(busKey.in(s.DB.writer).impatient); n != 0 {
 		t.Errorf("%d impatient receivers are remembered", n)
 	}
 }
@@ -89,7 +89,7 @@ func testReceiversThatGiveUpLeaveNothing(t *testing.T, s *Store, _ *clock) {
 func testReceiveIsBoundedInBytes(t *testing.T, s *Store, c *clock) {
 	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	receive := func() (bodies []string) {
-		got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 10, MaxBytes: 10})
+		got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 10, MaxBytes: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,34 +120,34 @@ func testDropMessageQueue(t *testing.T, s *Store, c *clock) {
 	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	ctx := t.Context()
 	for range 3 {
-		if _, err := s.Send(ctx, q, make([]MessageContent, 400)); err != nil {
+		if _, err := s.Bus.Send(ctx, q, make([]MessageContent, 400)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Receive(ctx, ReceiveRequest{Queue: q, Max: 10, MaxBytes: 1 << 20}); err != nil {
+	if _, err := s.Bus.Receive(ctx, ReceiveRequest{Queue: q, Max: 10, MaxBytes: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	told := inBackground(c, s, 1, func() ([]Message, error) {
-		return s.Receive(ctx, ReceiveRequest{Queue: q, DeadLetter: true, Max: 1, MaxBytes: 1, Wait: true})
+		return s.Bus.Receive(ctx, ReceiveRequest{Queue: q, DeadLetter: true, Max: 1, MaxBytes: 1, Wait: true})
 	})
-	if dropped, err := s.DropMessageQueue(ctx, q); err != nil || !dropped {
+	if dropped, err := s.Bus.DropMessageQueue(ctx, q); err != nil || !dropped {
 		t.Fatal(dropped, err)
 	}
 	if a := <-told; forebay.CodeOf(a.err) != forebay.CodeUnknownQueue {
 		t.Errorf("the waiting receiver got %v", a.err)
 	}
-	if dropped, err := s.DropMessageQueue(ctx, q); err != nil || dropped {
+	if dropped, err := s.Bus.DropMessageQueue(ctx, q); err != nil || dropped {
 		t.Error("dropped twice", err)
 	}
-	if _, err := s.Send(ctx, q, make([]MessageContent, 1)); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+	if _, err := s.Bus.Send(ctx, q, make([]MessageContent, 1)); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 		t.Errorf("sending to a dropped queue: %v", err)
 	}
 	// The process stops before it could purge: the next one does.
-	if err := s.Close(); err != nil {
+	if err := s.DB.Close(); err != nil {
 		t.Fatal(err)
 	}
 	s = c.reopen(t)
-	t.Cleanup(func() { s.Close() })
+	t.Cleanup(func() { s.DB.Close() })
 	c.stores[0] = s
 	again := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	c.quiet()
@@ -155,7 +155,7 @@ func testDropMessageQueue(t *testing.T, s *Store, c *clock) {
 		t.Errorf("the number %d was given again", again.No)
 	}
 	var left int64
-	err := s.read(ctx, func(c conn) error {
+	err := s.DB.read(ctx, func(c conn) error {
 		_, err := c.prep("SELECT (SELECT count(*) FROM messages) + (SELECT count(*) FROM bodies)").one(func(r row) { left = r.int(0) })
 		return err
 	})
@@ -167,7 +167,7 @@ func testDropMessageQueue(t *testing.T, s *Store, c *clock) {
 func testMessageQueueLimit(t *testing.T, s *Store, _ *clock) {
 	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	put := func(tenant int64, name string) error {
-		_, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: tenant, Name: name, Lock: time.Second, MaxDeliveries: 2}, 1)
+		_, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Tenant: tenant, Name: name, Lock: time.Second, MaxDeliveries: 2}, 1)
 		return err
 	}
 	if err := put(1, "t/another"); forebay.CodeOf(err) != forebay.CodeConflict {
@@ -179,7 +179,7 @@ func testMessageQueueLimit(t *testing.T, s *Store, _ *clock) {
 	if err := put(2, "u/q"); err != nil {
 		t.Errorf("another tenant's: %v", err)
 	}
-	got, found, err := s.MessageQueue(t.Context(), "t/q")
+	got, found, err := s.Bus.MessageQueue(t.Context(), "t/q")
 	if err != nil || !found || got.No != q.No || got.Lock != time.Second || got.MaxDeliveries != 2 || !got.CreatedAt.Equal(q.CreatedAt) {
 		t.Errorf("stored %+v (%v)", got, err)
 	}
@@ -197,12 +197,12 @@ func testConcurrentReceivers(t *testing.T, s *Store, _ *clock) {
 	for range 8 {
 		wg.Go(func() {
 			for {
-				got, err := s.Receive(ctx, ReceiveRequest{Queue: q, Max: 7, MaxBytes: 1 << 20, Wait: true})
+				got, err := s.Bus.Receive(ctx, ReceiveRequest{Queue: q, Max: 7, MaxBytes: 1 << 20, Wait: true})
 				if err != nil {
 					return
 				}
 				for _, m := range got {
-					if err := s.Complete(context.Background(), q.Subqueue(false), m.Lock); err != nil {
+					if err := s.Bus.Complete(context.Background(), q.Subqueue(false), m.Lock); err != nil {
 						t.Error(err)
 					}
 					mu.Lock()
@@ -217,7 +217,7 @@ func testConcurrentReceivers(t *testing.T, s *Store, _ *clock) {
 		})
 	}
 	for range messages / 20 {
-		if _, err := s.Send(ctx, q, make([]MessageContent, 20)); err != nil {
+		if _, err := s.Bus.Send(ctx, q, make([]MessageContent, 20)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -232,7 +232,7 @@ func testConcurrentReceivers(t *testing.T, s *Store, _ *clock) {
 // BenchmarkMessageLife is the full life of a 1 KiB message: send, receive, complete.
 func BenchmarkMessageLife(b *testing.B) {
 	s, q := openMessages(b, filepath.Join(b.TempDir(), "f.db"))
-	defer s.Close()
+	defer s.DB.Close()
 	content := []MessageContent{{MessageID: "m", Body: make([]byte, 1024)}}
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
@@ -248,19 +248,19 @@ func BenchmarkMessageLife(b *testing.B) {
 	for range 64 {
 		go func() {
 			for range work {
-				if _, err := s.Send(ctx, q, content); err != nil {
+				if _, err := s.Bus.Send(ctx, q, content); err != nil {
 					b.Error(err)
 				}
 			}
 		}()
 		go func() {
 			for {
-				got, err := s.Receive(ctx, ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20, Wait: true})
+				got, err := s.Bus.Receive(ctx, ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20, Wait: true})
 				if err != nil {
 					return
 				}
 				for _, m := range got {
-					if err := s.Complete(ctx, q.Subqueue(false), m.Lock); err != nil {
+					if err := s.Bus.Complete(ctx, q.Subqueue(false), m.Lock); err != nil {
 						b.Error(err)
 					}
 					left.Done()
@@ -275,9 +275,9 @@ func BenchmarkMessageLife(b *testing.B) {
 // The statements on messages walk an index; none scans or sorts.
 func TestMessageQueryPlans(t *testing.T) {
 	s, _ := openMessages(t, filepath.Join(t.TempDir(), "f.db"))
-	defer s.Close()
+	defer s.DB.Close()
 	for _, sql := range []string{sqlReadyMessages, sqlDeferredMessage, sqlPeek, sqlHeld, sqlUnlock, sqlQueueNo, sqlQueueName, sqlTenantQueues, sqlDueMessages, sqlNextDueMessage, sqlNextForget, sqlNextDueQueue, sqlNextIdleQueue, sqlHeldUntil, sqlSessionHeldUntil, sqlServed, sqlNextSessions, sqlNamedSession, sqlCloseSession, sqlContentsOfSession, sqlReadyInSession, sqlHeldOfSession, sqlNextOfQueue, sqlOldest} {
-		err := s.read(t.Context(), func(c conn) error {
+		err := s.DB.read(t.Context(), func(c conn) error {
 			err := c.prep("EXPLAIN QUERY PLAN " + sql).each(func(r row) error {
 				if step := r.text(3); strings.HasPrefix(step, "SCAN ") || strings.HasPrefix(step, "USE TEMP B-TREE") {
 					t.Errorf("%s\n  in %s", step, sql)
@@ -297,15 +297,15 @@ func testDeleteBeyondLocked(t *testing.T, s *Store, c *clock) {
 	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	const held, free = oldestAtOnce + 50, 30
 	sendTo(t, s, q, make([]MessageContent, held+free)...)
-	if got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: held, MaxBytes: 1 << 30}); err != nil || len(got) != held {
+	if got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Max: held, MaxBytes: 1 << 30}); err != nil || len(got) != held {
 		t.Fatalf("received %d: %v", len(got), err)
 	}
 	for _, want := range []int{20, free - 20, 0} {
-		if n, err := s.DeleteBefore(t.Context(), q.Subqueue(false), c.time().Add(time.Hour), 20); err != nil || n != want {
+		if n, err := s.Bus.DeleteBefore(t.Context(), q.Subqueue(false), c.time().Add(time.Hour), 20); err != nil || n != want {
 			t.Errorf("removed %d, expected %d: %v", n, want, err)
 		}
 	}
-	if left, _, _, err := s.Peek(t.Context(), PeekQuery{Subqueue: q.Subqueue(false), Limit: held + free, MaxBytes: 1 << 30, AtLeast: 1}); err != nil || len(left) != held {
+	if left, _, _, err := s.Bus.Peek(t.Context(), PeekQuery{Subqueue: q.Subqueue(false), Limit: held + free, MaxBytes: 1 << 30, AtLeast: 1}); err != nil || len(left) != held {
 		t.Errorf("%d messages are left: %v", len(left), err)
 	}
 }
@@ -316,10 +316,10 @@ func TestSessionQueryPlansOnPostgres(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer s.DB.Close()
 	for sql, parameters := range map[string]int{sqlNextSessions: 5, sqlNamedSession: 4, sqlCloseSession: 6, sqlReadyInSession: 7} {
 		var plan strings.Builder
-		err := s.read(t.Context(), func(c conn) error {
+		err := s.DB.read(t.Context(), func(c conn) error {
 			st := c.prep("EXPLAIN (COSTS OFF) " + sql)
 			for n := range parameters {
 				if n == 3 && sql == sqlNamedSession {
@@ -342,7 +342,7 @@ func testDropWhileReceiving(t *testing.T, s *Store, _ *clock) {
 	sendBodies(t, s, q, "a", "b")
 	hold, held := make(chan struct{}), make(chan struct{})
 	go func() {
-		_, err := transact(context.Background(), s.writer, op{stage: stageChange}, func(*tx) (struct{}, error) {
+		_, err := transact(context.Background(), s.DB.writer, op{stage: stageChange}, func(*tx) (struct{}, error) {
 			close(held)
 			<-hold
 			return struct{}{}, nil
@@ -354,21 +354,21 @@ func testDropWhileReceiving(t *testing.T, s *Store, _ *clock) {
 	<-held
 	done := make(chan error, 2)
 	go func() {
-		_, err := s.Receive(context.Background(), ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20})
+		_, err := s.Bus.Receive(context.Background(), ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20})
 		done <- err
 	}()
 	go func() {
-		_, err := s.DropMessageQueue(context.Background(), q)
+		_, err := s.Bus.DropMessageQueue(context.Background(), q)
 		done <- err
 	}()
-	for len(s.writer.ops) < 1 || len(s.writer.visits) < 1 {
+	for len(s.DB.writer.ops) < 1 || len(s.DB.writer.visits) < 1 {
 		runtime.Gosched()
 	}
 	close(hold)
 	for range 2 {
 		<-done // either may come too late, but the writer lives on
 	}
-	if err := s.Check(t.Context()); err != nil {
+	if err := s.DB.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -377,21 +377,21 @@ func testDropWhileReceiving(t *testing.T, s *Store, _ *clock) {
 func TestQueueNumbersAreNotGivenTwice(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, e auditEngine) {
 		s := e.open()
-		tenant, err := s.EnsureTenant(t.Context(), "a")
+		tenant, err := s.Queues.EnsureTenant(t.Context(), "a")
 		if err != nil {
 			t.Fatal(err)
 		}
 		given := map[int64]bool{}
 		for i := range 6 {
-			q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: tenant, Name: fmt.Sprintf("a/q%d", i), Lock: time.Minute, MaxDeliveries: 1}, 10)
+			q, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Tenant: tenant, Name: fmt.Sprintf("a/q%d", i), Lock: time.Minute, MaxDeliveries: 1}, 10)
 			if err == nil && i%2 == 1 {
-				_, err = s.DropMessageQueue(t.Context(), q)
-				err = errors.Join(err, s.PurgeDropped(t.Context()))
+				_, err = s.Bus.DropMessageQueue(t.Context(), q)
+				err = errors.Join(err, s.Bus.PurgeDropped(t.Context()))
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			no, err := s.EnsureQueue(t.Context(), fmt.Sprintf("jobs%d", i))
+			no, err := s.Queues.EnsureQueue(t.Context(), fmt.Sprintf("jobs%d", i))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -418,7 +418,7 @@ func TestPeekSaysWhyAPageEnded(t *testing.T) {
 			n         int
 			more, cut bool
 		}{"its limit": {few, 3, true, false}, "its bytes": {bytes, 4, true, true}, "the end": {last, 1100, false, false}, "a look at many": {rare, 0, true, false}} {
-			got, next, cut, err := s.Peek(t.Context(), c.q)
+			got, next, cut, err := s.Bus.Peek(t.Context(), c.q)
 			if err != nil || len(got) != c.n || next != 0 != c.more || cut != c.cut {
 				t.Errorf("%s: %d messages, next %d, cut %v (%v)", name, len(got), next, cut, err)
 			}

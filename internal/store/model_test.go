@@ -89,7 +89,7 @@ func (w *world) submit(t *rapid.T) {
 		job.IdempotencyKey = rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key")
 		job.BodyHash = []byte{byte(rapid.IntRange(0, 1).Draw(t, "body"))}
 	}
-	got, err := w.s.Submit(context.Background(), []NewJob{job})
+	got, err := w.s.Jobs.Submit(context.Background(), []NewJob{job})
 	if err != nil {
 		t.Fatalf("submit: %v", err)
 	}
@@ -113,7 +113,7 @@ func (w *world) submit(t *rapid.T) {
 	if got[0].Err != nil || got[0].Existing || got[0].ID != job.ID {
 		t.Fatalf("submit gave %+v", got[0])
 	}
-	row, err := w.s.Job(context.Background(), w.tenant, job.ID)
+	row, err := w.s.Jobs.Job(context.Background(), w.tenant, job.ID)
 	if err != nil || len(w.jobs) > 0 && row.Seq <= w.jobs[len(w.jobs)-1].seq {
 		t.Fatalf("job %s has the number %d (%v), not one above all others", job.ID, row.Seq, err)
 	}
@@ -189,7 +189,7 @@ func (w *world) claim(t *rapid.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		got, err = w.s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(w.queue, subqueue), Max: limit, MaxBytes: 1 << 20, Lock: testLock,
+		got, err = w.s.Jobs.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(w.queue, subqueue), Max: limit, MaxBytes: 1 << 20, Lock: testLock,
 			MaxDeliveries: testMaxDeliveries, SetAside: SubqueueDeadLetter})
 	}()
 	w.engine.settle(w.s, done)
@@ -229,11 +229,11 @@ func (w *world) settle(t *rapid.T) {
 	var apply func()
 	switch kind := rapid.IntRange(0, 6).Draw(t, "how"); kind {
 	case 0:
-		err = w.s.Succeed(ctx, &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("r"), Size: 1})
+		err = w.s.Jobs.Succeed(ctx, &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("r"), Size: 1})
 		apply = func() { j.rows++; j.attempt++; j.end(forebay.StatusSucceeded, 1) }
 	case 1:
 		record.Outcome, record.Uncharged = forebay.OutcomeRetried, rapid.Bool().Draw(t, "uncharged")
-		err = w.s.Retry(ctx, &d, record)
+		err = w.s.Jobs.Retry(ctx, &d, record)
 		apply = func() {
 			j.rows++
 			if !record.Uncharged {
@@ -245,21 +245,21 @@ func (w *world) settle(t *rapid.T) {
 		}
 	case 2:
 		record.Outcome = forebay.OutcomeThrottled
-		err = w.s.Throttle(ctx, &d, record, forebay.WaitQuota)
+		err = w.s.Jobs.Throttle(ctx, &d, record, forebay.WaitQuota)
 		apply = func() { j.rows++; j.deliveries--; j.events++; free(j.subqueue, now+delay.Milliseconds()) }
 	case 3:
-		err = w.s.Release(ctx, &d, delay, "")
+		err = w.s.Jobs.Release(ctx, &d, delay, "")
 		apply = func() { j.deliveries--; j.number--; free(j.subqueue, now+delay.Milliseconds()) }
 	case 4:
 		record.Outcome = forebay.OutcomeFailed
-		err = w.s.SetAside(ctx, &d, record, SubqueueQuarantine, "reason")
+		err = w.s.Jobs.SetAside(ctx, &d, record, SubqueueQuarantine, "reason")
 		apply = func() { j.rows++; j.attempt++; j.setAside(SubqueueQuarantine, now) }
 	case 5:
 		record.Outcome = forebay.OutcomeLost
-		err = w.s.Interrupt(ctx, &d, record)
+		err = w.s.Jobs.Interrupt(ctx, &d, record)
 		apply = func() { j.rows++; j.deliveries--; free(j.subqueue, now) }
 	case 6:
-		held, renewErr := w.s.Renew(ctx, []Lock{d.Lock}, testLock)
+		held, renewErr := w.s.Jobs.Renew(ctx, []Lock{d.Lock}, testLock)
 		if renewErr != nil {
 			t.Fatalf("renew: %v", renewErr)
 		}
@@ -283,7 +283,7 @@ func (w *world) settle(t *rapid.T) {
 
 func (w *world) cancel(t *rapid.T) {
 	j := w.any(t)
-	c, err := w.s.Cancel(context.Background(), j.seq)
+	c, err := w.s.Jobs.Cancel(context.Background(), j.seq)
 	if err != nil {
 		t.Fatalf("cancel: %v", err)
 	}
@@ -300,7 +300,7 @@ func (w *world) cancel(t *rapid.T) {
 
 func (w *world) redrive(t *rapid.T) {
 	j := w.any(t)
-	moved, err := w.s.Redrive(context.Background(), []Redrive{{Seq: j.seq}, {Seq: j.seq}}, Audit{})
+	moved, err := w.s.Jobs.Redrive(context.Background(), []Redrive{{Seq: j.seq}, {Seq: j.seq}}, Audit{})
 	if err != nil {
 		t.Fatalf("redrive: %v", err)
 	}
@@ -318,7 +318,7 @@ func (w *world) redrive(t *rapid.T) {
 
 func (w *world) purge(t *rapid.T) {
 	j := w.any(t)
-	purged, err := w.s.Purge(context.Background(), []int64{j.seq}, Audit{})
+	purged, err := w.s.Jobs.Purge(context.Background(), []int64{j.seq}, Audit{})
 	if err != nil {
 		t.Fatalf("purge: %v", err)
 	}
@@ -361,7 +361,7 @@ func (w *world) check(t *rapid.T) {
 	w.expire()
 	now := w.now()
 	for _, j := range w.jobs {
-		row, err := w.s.Job(context.Background(), w.tenant, j.id)
+		row, err := w.s.Jobs.Job(context.Background(), w.tenant, j.id)
 		if err != nil {
 			t.Fatalf("job %s: %v", j.id, err)
 		}
@@ -389,11 +389,11 @@ func (w *world) check(t *rapid.T) {
 }
 
 func (w *world) checkRows(t *rapid.T, j *modelJob) {
-	attempts, err := w.s.Attempts(context.Background(), j.seq)
+	attempts, err := w.s.Jobs.Attempts(context.Background(), j.seq)
 	if err != nil || len(attempts) != j.rows {
 		t.Fatalf("job %s has %d attempts (%v), expected %d", j.id, len(attempts), err, j.rows)
 	}
-	events, err := w.s.Events(context.Background(), j.seq, 0, 10_000)
+	events, err := w.s.Jobs.Events(context.Background(), j.seq, 0, 10_000)
 	if err != nil || int64(len(events)) != j.events {
 		t.Fatalf("job %s has %d events (%v), expected %d: %+v", j.id, len(events), err, j.events, events)
 	}
@@ -408,13 +408,13 @@ func (w *world) checkRows(t *rapid.T, j *modelJob) {
 func TestStoreAgainstModel(t *testing.T) {
 	onEveryEngine(t, func(t *rapid.T, e engine) {
 		s := e.open(t)
-		defer s.Close()
+		defer s.DB.Close()
 		w := &world{t: t, s: s, engine: e, keys: map[string]int{}, turns: map[SubqueueKind]int{}}
 		var err error
-		if w.tenant, err = s.EnsureTenant(context.Background(), "t"); err != nil {
+		if w.tenant, err = s.Queues.EnsureTenant(context.Background(), "t"); err != nil {
 			t.Fatal(err)
 		}
-		if w.queue, err = s.EnsureQueue(context.Background(), "q"); err != nil {
+		if w.queue, err = s.Queues.EnsureQueue(context.Background(), "q"); err != nil {
 			t.Fatal(err)
 		}
 		t.Repeat(map[string]func(*rapid.T){

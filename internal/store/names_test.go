@@ -45,7 +45,7 @@ func TestManyAskForNames(t *testing.T) {
 	const callers = 200
 	withStore(t, func(t *testing.T, s *Store) {
 		var operations atomic.Int64
-		s.OnCommit(func(c Commit) { operations.Add(int64(c.Operations)) })
+		s.DB.OnCommit(func(c Commit) { operations.Add(int64(c.Operations)) })
 		took := func(what string, most int64) {
 			t.Helper()
 			if n := operations.Swap(0); n > most {
@@ -53,14 +53,14 @@ func TestManyAskForNames(t *testing.T) {
 			}
 		}
 		one := func(name string) func(int) string { return func(int) string { return name } }
-		tenant := func(name string) (int64, error) { return s.EnsureTenant(t.Context(), name) }
+		tenant := func(name string) (int64, error) { return s.Queues.EnsureTenant(t.Context(), name) }
 		askAll(t, callers, one("new"), tenant)
 		took("a new tenant", 1)
-		askAll(t, callers, one("new queue"), func(name string) (int64, error) { return s.EnsureQueue(t.Context(), name) })
+		askAll(t, callers, one("new queue"), func(name string) (int64, error) { return s.Queues.EnsureQueue(t.Context(), name) })
 		took("a new queue", 1)
-		s.names.mu.Lock()
-		s.names.tenants = nil
-		s.names.mu.Unlock()
+		s.Queues.names.mu.Lock()
+		s.Queues.names.tenants = nil
+		s.Queues.names.mu.Unlock()
 		askAll(t, callers, one("new"), tenant)
 		took("a known tenant", 0)
 
@@ -68,18 +68,18 @@ func TestManyAskForNames(t *testing.T) {
 		begun, gate := make(chan struct{}), make(chan struct{})
 		var all sync.WaitGroup
 		all.Go(func() {
-			if _, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(*tx) (int, error) { close(begun); <-gate; return 0, nil }); err != nil {
+			if _, err := transact(t.Context(), s.DB.writer, op{stage: stageChange}, func(*tx) (int, error) { close(begun); <-gate; return 0, nil }); err != nil {
 				t.Error(err)
 			}
 		})
 		<-begun
 		all.Go(func() { askAll(t, callers, func(i int) string { return fmt.Sprint("new", i/2) }, tenant) })
 		for gathered := 0; gathered < callers/2; runtime.Gosched() {
-			s.names.mu.RLock()
-			if s.names.making != nil {
-				gathered = len(s.names.making.names)
+			s.Queues.names.mu.RLock()
+			if s.Queues.names.making != nil {
+				gathered = len(s.Queues.names.making.names)
 			}
-			s.names.mu.RUnlock()
+			s.Queues.names.mu.RUnlock()
 		}
 		close(gate)
 		all.Wait()
@@ -91,11 +91,11 @@ func TestManyAskForNames(t *testing.T) {
 func TestManyAskForANewTenantOverANetwork(t *testing.T) {
 	t.Parallel()
 	s, few := overANetwork(t)
-	if _, err := s.EnsureTenant(t.Context(), "first"); err != nil { // opens a connection to read from, and prepares statements
+	if _, err := s.Queues.EnsureTenant(t.Context(), "first"); err != nil { // opens a connection to read from, and prepares statements
 		t.Fatal(err)
 	}
 	few(60, "200 callers", func() {
-		askAll(t, 200, func(int) string { return "new" }, func(name string) (int64, error) { return s.EnsureTenant(t.Context(), name) })
+		askAll(t, 200, func(int) string { return "new" }, func(name string) (int64, error) { return s.Queues.EnsureTenant(t.Context(), name) })
 	})
 }
 
@@ -108,7 +108,7 @@ func overANetwork(t *testing.T) (s *Store, few func(most int64, what string, do 
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
+	t.Cleanup(func() { s.DB.Close() })
 	return s, func(most int64, what string, do func()) {
 		t.Helper()
 		before := proxy.RoundTrips()

@@ -142,19 +142,19 @@ func TestWebhookChangesAreTold(t *testing.T) {
 				if stores[i], err = Open(t.Context(), Options{URL: u.String()}); err != nil {
 					t.Fatal(err)
 				}
-				defer stores[i].Close()
+				defer stores[i].DB.Close()
 			}
 			heard := make(chan struct{}, 100)
-			stores[1].OnWebhooksChanged(func() { heard <- struct{}{} })
+			stores[1].Webhooks.OnWebhooksChanged(func() { heard <- struct{}{} })
 			// When it begins to listen it looks once anyway.
 			for i := range 3 {
 				w := Webhook{Tenant: 1, TenantName: "t", Name: fmt.Sprint("w", i), URL: "https://example.com/", Concurrency: 1, Secrets: []WebhookSecret{{Secret: "s"}}}
 				if i == 0 {
-					if w.Tenant, err = stores[0].EnsureTenant(t.Context(), "t"); err != nil {
+					if w.Tenant, err = stores[0].Queues.EnsureTenant(t.Context(), "t"); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if _, err := stores[0].CreateWebhook(t.Context(), w, Audit{Action: "create-webhook"}); err != nil {
+				if _, err := stores[0].Webhooks.CreateWebhook(t.Context(), w, Audit{Action: "create-webhook"}); err != nil {
 					t.Fatal(err)
 				}
 				select {
@@ -175,10 +175,10 @@ func TestRenewMany(t *testing.T) {
 		for i := range 20 {
 			jobs = append(jobs, NewJob{ID: fmt.Sprint("job_", i), Tenant: 1, Queue: queue, Task: "echo", MaxAttempts: 5})
 		}
-		if _, err := s.Submit(t.Context(), jobs); err != nil {
+		if _, err := s.Jobs.Submit(t.Context(), jobs); err != nil {
 			t.Fatal(err)
 		}
-		got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: len(jobs), MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
+		got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: len(jobs), MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
 		if err != nil || len(got) != len(jobs) {
 			t.Fatalf("%d deliveries: %v", len(got), err)
 		}
@@ -189,15 +189,15 @@ func TestRenewMany(t *testing.T) {
 				locks[i].Token++
 			}
 		}
-		if err := s.Succeed(t.Context(), &got[1], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+		if err := s.Jobs.Succeed(t.Context(), &got[1], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
 			t.Fatal(err)
 		}
-		held, err := s.Renew(t.Context(), locks, 10*time.Minute)
+		held, err := s.Jobs.Renew(t.Context(), locks, 10*time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
 		renewed := 0
-		err = s.read(t.Context(), func(c conn) error {
+		err = s.DB.read(t.Context(), func(c conn) error {
 			_, err := c.prep("SELECT count(*) FROM messages WHERE visible > ?").int(c.now() + 5*60_000).one(func(r row) { renewed = int(r.int(0)) })
 			return err
 		})
@@ -212,7 +212,7 @@ func TestRenewMany(t *testing.T) {
 		if err != nil || renewed != expected {
 			t.Errorf("%d locks were extended, expected %d: %v", renewed, expected, err)
 		}
-		if held, err := s.Renew(t.Context(), nil, time.Minute); err != nil || len(held) != 0 {
+		if held, err := s.Jobs.Renew(t.Context(), nil, time.Minute); err != nil || len(held) != 0 {
 			t.Errorf("no locks: %v, %v", held, err)
 		}
 	})

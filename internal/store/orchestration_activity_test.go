@@ -17,7 +17,7 @@ func anyWork(n int) WorkRequest {
 
 func takeTurn(t *testing.T, s *Store) *Turn {
 	t.Helper()
-	turns, err := s.ClaimTurns(t.Context(), anyWork(1))
+	turns, err := s.Orchestrations.ClaimTurns(t.Context(), anyWork(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func takeTurn(t *testing.T, s *Store) *Turn {
 func underWay(t *testing.T, s *Store, n int) (o OrchestrationRow, activities []Activity) {
 	t.Helper()
 	tenant := tenantOf(t, s, "acme")
-	err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: Inline([]byte("start"))})
+	err := s.Orchestrations.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: Inline([]byte("start"))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,17 +36,17 @@ func underWay(t *testing.T, s *Store, n int) (o OrchestrationRow, activities []A
 	for i := range n {
 		result.Activities = append(result.Activities, NewActivity{EventID: i, Name: "step", Event: Inline([]byte("do"))})
 	}
-	if _, err := s.CompleteTurn(t.Context(), takeTurn(t, s), &result); err != nil {
+	if _, err := s.Orchestrations.CompleteTurn(t.Context(), takeTurn(t, s), &result); err != nil {
 		t.Fatal(err)
 	}
 	for len(activities) < n {
-		some, err := s.ClaimActivities(t.Context(), anyWork(n))
+		some, err := s.Orchestrations.ClaimActivities(t.Context(), anyWork(n))
 		if err != nil {
 			t.Fatal(err)
 		}
 		activities = append(activities, some...)
 	}
-	if o, err = s.Orchestration(t.Context(), tenant, "one"); err != nil {
+	if o, err = s.Orchestrations.Orchestration(t.Context(), tenant, "one"); err != nil {
 		t.Fatal(err)
 	}
 	return o, activities
@@ -54,7 +54,7 @@ func underWay(t *testing.T, s *Store, n int) (o OrchestrationRow, activities []A
 
 func countOf(t *testing.T, s *Store, sql string, instance int64) (n int64) {
 	t.Helper()
-	err := s.read(t.Context(), func(c conn) error {
+	err := s.DB.read(t.Context(), func(c conn) error {
 		_, err := c.prep(sql).int(instance).one(func(r row) { n = r.int(0) })
 		return err
 	})
@@ -79,7 +79,7 @@ func TestSettleActivitiesTogether(t *testing.T) {
 		o, activities := underWay(t, s, n)
 		var calls []func() error
 		settle := func(a Activity, outcome ActivityOutcome) {
-			calls = append(calls, func() error { return s.SettleActivity(t.Context(), &a, outcome) })
+			calls = append(calls, func() error { return s.Orchestrations.SettleActivity(t.Context(), &a, outcome) })
 		}
 		var held []bool
 		for i, a := range activities {
@@ -130,14 +130,14 @@ func TestSettleActivitiesTogether(t *testing.T) {
 func TestSettleBesideReset(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		o, activities := underWay(t, s, 1)
-		if err := s.SendOrchestration(t.Context(), Signal{Tenant: tenantOf(t, s, "acme"), ID: o.ID, Event: Inline([]byte("again"))}); err != nil {
+		if err := s.Orchestrations.SendOrchestration(t.Context(), Signal{Tenant: tenantOf(t, s, "acme"), ID: o.ID, Event: Inline([]byte("again"))}); err != nil {
 			t.Fatal(err)
 		}
 		turn := takeTurn(t, s)
 		ends := inOneTransaction(t, s, func() error {
-			_, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("start")), Reset: &Reset{Execution: "second"}})
+			_, err := s.Orchestrations.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("start")), Reset: &Reset{Execution: "second"}})
 			return err
-		}, func() error { return s.SettleActivity(t.Context(), &activities[0], succeeded) })
+		}, func() error { return s.Orchestrations.SettleActivity(t.Context(), &activities[0], succeeded) })
 		if err := errors.Join(ends...); err != nil {
 			t.Error(err)
 		}
@@ -154,7 +154,7 @@ func TestRenewWork(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		const n = 6
 		o, activities := underWay(t, s, n)
-		if err := s.SettleActivity(t.Context(), &activities[0], succeeded); err != nil {
+		if err := s.Orchestrations.SettleActivity(t.Context(), &activities[0], succeeded); err != nil {
 			t.Fatal(err)
 		}
 		turn := takeTurn(t, s)
@@ -165,7 +165,7 @@ func TestRenewWork(t *testing.T) {
 		for i := range activities {
 			all = append(all, &activities[i])
 		}
-		lost, err := s.RenewWork(t.Context(), []*Turn{&stale, turn}, all, time.Hour)
+		lost, err := s.Orchestrations.RenewWork(t.Context(), []*Turn{&stale, turn}, all, time.Hour)
 		if err != nil || len(lost) != 3 || !lost[stale.Token] || !lost[activities[0].Token] || !lost[activities[1].Token] {
 			t.Errorf("%d locks were lost: %v", len(lost), err)
 		}
@@ -175,7 +175,7 @@ func TestRenewWork(t *testing.T) {
 				t.Errorf("%d of %s were renewed, want %d", got, table, want)
 			}
 		}
-		if lost, err := s.RenewWork(t.Context(), nil, nil, time.Hour); err != nil || len(lost) != 0 {
+		if lost, err := s.Orchestrations.RenewWork(t.Context(), nil, nil, time.Hour); err != nil || len(lost) != 0 {
 			t.Errorf("no locks: %v, %v", lost, err)
 		}
 	})
@@ -184,7 +184,7 @@ func TestRenewWork(t *testing.T) {
 // attemptsOf shows what is on record of an instance's attempts.
 func attemptsOf(t *testing.T, s *Store, instance int64) (shown []string) {
 	t.Helper()
-	attempts, err := s.ActivityAttempts(t.Context(), instance)
+	attempts, err := s.Orchestrations.ActivityAttempts(t.Context(), instance)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,15 +197,15 @@ func attemptsOf(t *testing.T, s *Store, instance int64) (shown []string) {
 // again has an instance continue as new, with an activity, and returns that.
 func again(t *testing.T, s *Store, o OrchestrationRow) Activity {
 	t.Helper()
-	if err := s.SendOrchestration(t.Context(), Signal{Tenant: tenantOf(t, s, "acme"), ID: o.ID, Event: Inline([]byte("again"))}); err != nil {
+	if err := s.Orchestrations.SendOrchestration(t.Context(), Signal{Tenant: tenantOf(t, s, "acme"), ID: o.ID, Event: Inline([]byte("again"))}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.CompleteTurn(t.Context(), takeTurn(t, s), &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("start")),
+	_, err := s.Orchestrations.CompleteTurn(t.Context(), takeTurn(t, s), &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("start")),
 		Reset: &Reset{Execution: "next"}, Activities: []NewActivity{{EventID: 0, Name: "step", Event: Inline([]byte("do"))}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	taken, err := s.ClaimActivities(t.Context(), anyWork(1))
+	taken, err := s.Orchestrations.ClaimActivities(t.Context(), anyWork(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestAttemptsOutliveTheirExecution(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		o, activities := underWay(t, s, 3)
 		retried := ActivityOutcome{Outcome: ActivityRetried, ErrorType: "broken", Delay: time.Hour}
-		if err := errors.Join(s.SettleActivity(t.Context(), &activities[0], succeeded), s.SettleActivity(t.Context(), &activities[1], retried)); err != nil {
+		if err := errors.Join(s.Orchestrations.SettleActivity(t.Context(), &activities[0], succeeded), s.Orchestrations.SettleActivity(t.Context(), &activities[1], retried)); err != nil {
 			t.Fatal(err)
 		}
 		want := []string{"0.0.1 step succeeded", "0.1.1 step retried", "0.2.1 step cut_off"}
@@ -225,20 +225,20 @@ func TestAttemptsOutliveTheirExecution(t *testing.T) {
 		if got := attemptsOf(t, s, o.No); !slices.Equal(got, want) {
 			t.Errorf("then there are %q", got)
 		}
-		if err := s.SettleActivity(t.Context(), &second, succeeded); err != nil {
+		if err := s.Orchestrations.SettleActivity(t.Context(), &second, succeeded); err != nil {
 			t.Fatal(err)
 		}
 		again(t, s, o)
-		if err := s.SendOrchestration(t.Context(), Signal{Tenant: tenantOf(t, s, "acme"), ID: o.ID, Event: Inline([]byte("stop")), Effect: Terminates}); err != nil {
+		if err := s.Orchestrations.SendOrchestration(t.Context(), Signal{Tenant: tenantOf(t, s, "acme"), ID: o.ID, Event: Inline([]byte("stop")), Effect: Terminates}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.CompleteTurn(t.Context(), takeTurn(t, s), &TurnResult{Status: forebay.OrchestrationTerminated, Events: 1, History: Inline([]byte("end"))}); err != nil {
+		if _, err := s.Orchestrations.CompleteTurn(t.Context(), takeTurn(t, s), &TurnResult{Status: forebay.OrchestrationTerminated, Events: 1, History: Inline([]byte("end"))}); err != nil {
 			t.Fatal(err)
 		}
 		if got := attemptsOf(t, s, o.No); !slices.Equal(got, append(want, "1.0.1 step succeeded", "2.0.1 step cut_off")) {
 			t.Errorf("at the end there are %q", got)
 		}
-		if err := s.PurgeOrchestration(t.Context(), tenantOf(t, s, "acme"), o.ID, false, Audit{}); err != nil {
+		if err := s.Orchestrations.PurgeOrchestration(t.Context(), tenantOf(t, s, "acme"), o.ID, false, Audit{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := attemptsOf(t, s, o.No); len(got) != 0 {
@@ -251,7 +251,7 @@ func TestAttemptsOutliveTheirExecution(t *testing.T) {
 func TestAttemptsAreBounded(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		o, activities := underWay(t, s, 1)
-		_, err := transactIn(t.Context(), orchestrateKey, s.writer, op{stage: stageChange}, func(t *orchestrateTx) (struct{}, error) {
+		_, err := transactIn(t.Context(), orchestrateKey, s.DB.writer, op{stage: stageChange}, func(t *orchestrateTx) (struct{}, error) {
 			for i := range maxEarlierAttempts + 100 {
 				a := Activity{Instance: o.No, EventID: maxEarlierAttempts + 100 - i, Number: 1, StartedAt: fromMillis(int64(i))}
 				if err := t.activityAttempt(&a, ActivityOutcome{Outcome: ActivityLost}); err != nil {
@@ -264,7 +264,7 @@ func TestAttemptsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range dropAttemptsEvery {
-			if err := s.SettleActivity(t.Context(), &activities[0], succeeded); err != nil {
+			if err := s.Orchestrations.SettleActivity(t.Context(), &activities[0], succeeded); err != nil {
 				t.Fatal(err)
 			}
 			activities[0] = again(t, s, o)

@@ -16,13 +16,13 @@ func TestSuspectsComeAlone(t *testing.T) {
 		s := e.open()
 		tenant := tenantOf(t, s, "acme")
 		for i := range 3 {
-			err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: fmt.Sprint(i), Execution: "first", Name: "deadly", Event: Inline([]byte("start"))})
+			err := s.Orchestrations.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: fmt.Sprint(i), Execution: "first", Name: "deadly", Event: Inline([]byte("start"))})
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
 		for lost := range suspectLost + 1 {
-			turns, err := s.ClaimTurns(t.Context(), anyWork(3))
+			turns, err := s.Orchestrations.ClaimTurns(t.Context(), anyWork(3))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -34,7 +34,7 @@ func TestSuspectsComeAlone(t *testing.T) {
 				t.Fatalf("%d at once, lost %d times", len(turns), turns[0].Lost)
 			}
 			for i := range turns {
-				if err := s.AbandonTurn(t.Context(), &turns[i], 0, true); err != nil {
+				if err := s.Orchestrations.AbandonTurn(t.Context(), &turns[i], 0, true); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -47,14 +47,14 @@ func TestTurnSeesResultsOfJobsByTheirSize(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, e auditEngine) {
 		s := e.open()
 		tenant := tenantOf(t, s, "acme")
-		if err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: Inline([]byte("start"))}); err != nil {
+		if err := s.Orchestrations.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: Inline([]byte("start"))}); err != nil {
 			t.Fatal(err)
 		}
 		turn := takeTurn(t, s)
-		if _, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("start"))}); err != nil {
+		if _, err := s.Orchestrations.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("start"))}); err != nil {
 			t.Fatal(err)
 		}
-		_, err := transactIn(t.Context(), orchestrateKey, s.writer, op{stage: stageChange}, func(t *orchestrateTx) (struct{}, error) {
+		_, err := transactIn(t.Context(), orchestrateKey, s.DB.writer, op{stage: stageChange}, func(t *orchestrateTx) (struct{}, error) {
 			for i := range int64(3) {
 				id := fmt.Sprint("job_", i)
 				err := errors.Join(
@@ -88,7 +88,7 @@ func TestAnswerWhileSuspended(t *testing.T) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			turns, err := s.ClaimTurns(ctx, anyWork(2)) // one more than there are: it looks when there is to be another
+			turns, err := s.Orchestrations.ClaimTurns(ctx, anyWork(2)) // one more than there are: it looks when there is to be another
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,17 +96,17 @@ func TestAnswerWhileSuspended(t *testing.T) {
 		}
 		complete := func(turn *Turn, status forebay.OrchestrationStatus, activities ...NewActivity) {
 			t.Helper()
-			if _, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: status, Events: 1, History: Inline([]byte("event")), Activities: activities}); err != nil {
+			if _, err := s.Orchestrations.CompleteTurn(t.Context(), turn, &TurnResult{Status: status, Events: 1, History: Inline([]byte("event")), Activities: activities}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for id, amid := range map[string]bool{"before": false, "amid": true} {
 			suspend := func() {
-				if err := s.SendOrchestration(t.Context(), Signal{Tenant: tenant, ID: id, Event: Inline([]byte("suspend")), Effect: Suspends}); err != nil {
+				if err := s.Orchestrations.SendOrchestration(t.Context(), Signal{Tenant: tenant, ID: id, Event: Inline([]byte("suspend")), Effect: Suspends}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: id, Execution: "first", Name: "fan", Event: Inline([]byte("start"))}); err != nil {
+			if err := s.Orchestrations.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: id, Execution: "first", Name: "fan", Event: Inline([]byte("start"))}); err != nil {
 				t.Fatal(err)
 			}
 			turn := take()
@@ -121,9 +121,9 @@ func TestAnswerWhileSuspended(t *testing.T) {
 				t.Fatal("the code is to see that it is suspended")
 			}
 			complete(turn, forebay.OrchestrationSuspended)
-			activities, err := s.ClaimActivities(t.Context(), anyWork(1))
+			activities, err := s.Orchestrations.ClaimActivities(t.Context(), anyWork(1))
 			if err == nil {
-				err = s.SettleActivity(t.Context(), &activities[0], succeeded)
+				err = s.Orchestrations.SettleActivity(t.Context(), &activities[0], succeeded)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -141,7 +141,7 @@ func TestOldestTurnsOfManyPools(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, e auditEngine) {
 		s := e.open()
 		tenant := tenantOf(t, s, "acme")
-		_, err := transactIn(t.Context(), orchestrateKey, s.writer, op{stage: stageChange}, func(t *orchestrateTx) (struct{}, error) {
+		_, err := transactIn(t.Context(), orchestrateKey, s.DB.writer, op{stage: stageChange}, func(t *orchestrateTx) (struct{}, error) {
 			for i := range turnPoolsPage {
 				err := t.prep("INSERT INTO orchestration_pools (tenant, kind, name) VALUES (?, ?, ?)").int(tenant).int(int64(WorkTurn)).text(fmt.Sprint("early", i)).exec()
 				if err != nil {
@@ -151,12 +151,12 @@ func TestOldestTurnsOfManyPools(t *testing.T) {
 			return struct{}{}, nil
 		})
 		if err == nil {
-			err = s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "late", Event: Inline([]byte("start"))})
+			err = s.Orchestrations.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "late", Event: Inline([]byte("start"))})
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		turns, err := s.OldestTurns(t.Context())
+		turns, err := s.Orchestrations.OldestTurns(t.Context())
 		if err != nil || len(turns) != turnPoolsPage+1 || turns[turnPoolsPage].Orchestrator != "late" {
 			t.Fatalf("the turns of %d orchestrators are looked at: %v", len(turns), err)
 		}
@@ -167,11 +167,11 @@ func TestOldestTurnsOfManyPools(t *testing.T) {
 func TestKeyOfAnInstance(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		tenant := tenantOf(t, s, "acme")
-		if err := s.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: Inline([]byte("start")), KeyID: "key_payer"}); err != nil {
+		if err := s.Orchestrations.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: Inline([]byte("start")), KeyID: "key_payer"}); err != nil {
 			t.Fatal(err)
 		}
 		turn := takeTurn(t, s)
-		_, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("event")), Activities: []NewActivity{{Name: "step", Event: Inline([]byte("do"))}},
+		_, err := s.Orchestrations.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("event")), Activities: []NewActivity{{Name: "step", Event: Inline([]byte("do"))}},
 			Messages: []OrchestrationMessage{{To: "two", Start: &NewOrchestration{Tenant: tenant, ID: "two", Execution: "first", Name: "fan", Event: Inline([]byte("start"))}}}})
 		if err != nil {
 			t.Fatal(err)
@@ -182,7 +182,7 @@ func TestKeyOfAnInstance(t *testing.T) {
 		claims := make(chan []Activity)
 		go func() { // the second comes straight from the turn, if this waits by then
 			for range 2 {
-				activities, err := s.ClaimActivities(t.Context(), anyWork(1))
+				activities, err := s.Orchestrations.ClaimActivities(t.Context(), anyWork(1))
 				if err != nil {
 					t.Error(err)
 				}
@@ -190,7 +190,7 @@ func TestKeyOfAnInstance(t *testing.T) {
 			}
 		}()
 		first := <-claims
-		if _, err := s.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("event")), Activities: []NewActivity{{Name: "step", Event: Inline([]byte("do"))}}}); err != nil {
+		if _, err := s.Orchestrations.CompleteTurn(t.Context(), turn, &TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("event")), Activities: []NewActivity{{Name: "step", Event: Inline([]byte("do"))}}}); err != nil {
 			t.Fatal(err)
 		}
 		for _, a := range append(first, <-claims...) {
@@ -208,7 +208,7 @@ func TestHaltingLeavesActivitiesAlone(t *testing.T) {
 		o, _ := underWay(t, s, n)
 		tenant := tenantOf(t, s, "acme")
 		for _, does := range []Effect{Suspends, Resumes, Terminates} {
-			written, err := transactIn(t.Context(), orchestrateKey, s.writer, op{stage: stageSettle}, func(t *orchestrateTx) (written int64, err error) {
+			written, err := transactIn(t.Context(), orchestrateKey, s.DB.writer, op{stage: stageSettle}, func(t *orchestrateTx) (written int64, err error) {
 				count := func() (rows int64) {
 					sql := "SELECT total_changes()"
 					if t.w.shared() {

@@ -15,17 +15,17 @@ func TestAnOperationThatPanicsFailsAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer s.DB.Close()
 	for range 3 {
 		var running sync.WaitGroup
 		for range 20 {
 			running.Go(func() {
-				if _, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(*tx) (int, error) { panic("a part of the input") }); !errors.Is(err, panics.ErrPanicked) {
+				if _, err := transact(t.Context(), s.DB.writer, op{stage: stageChange}, func(*tx) (int, error) { panic("a part of the input") }); !errors.Is(err, panics.ErrPanicked) {
 					t.Errorf("the operation that panics: %v", err)
 				}
 			})
 			running.Go(func() {
-				if n, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(*tx) (int, error) { return 7, nil }); err != nil || n != 7 {
+				if n, err := transact(t.Context(), s.DB.writer, op{stage: stageChange}, func(*tx) (int, error) { return 7, nil }); err != nil || n != 7 {
 					t.Errorf("another operation: %d, %v", n, err)
 				}
 			})

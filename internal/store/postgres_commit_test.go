@@ -124,7 +124,7 @@ func TestCommitThatNoStandbyConfirmed(t *testing.T) {
 			job := []NewJob{{ID: "job_first", Tenant: tenant, Queue: queue, Task: "echo", MaxAttempts: 1, Input: []byte("1"), InputSize: 1,
 				IdempotencyKey: "order-7", BodyHash: []byte("hash")}}
 			submit := func() error {
-				results, err := s.Submit(t.Context(), job)
+				results, err := s.Jobs.Submit(t.Context(), job)
 				if err == nil && results[0].Err == nil && results[0].ID != "job_first" {
 					t.Errorf("the key made %s", results[0].ID)
 				}
@@ -137,7 +137,7 @@ func TestCommitThatNoStandbyConfirmed(t *testing.T) {
 			}{
 				{"a submit", submit},
 				{"its repeat", submit},
-				{"a change by the other writer", func() error { _, err := s.EnsureQueue(t.Context(), "other"); return err }},
+				{"a change by the other writer", func() error { _, err := s.Queues.EnsureQueue(t.Context(), "other"); return err }},
 			} {
 				if err := server.stopping(function, made.by); forebay.CodeOf(err) != forebay.CodeUnavailable {
 					t.Errorf("%s was answered with %v", made.what, err)
@@ -148,7 +148,7 @@ func TestCommitThatNoStandbyConfirmed(t *testing.T) {
 			if err := submit(); err != nil {
 				t.Errorf("the repeat when the standby was back: %v", err)
 			}
-			jobs, _, err := s.Jobs(t.Context(), JobQuery{Tenant: tenant, Limit: 10})
+			jobs, _, err := s.Jobs.Jobs(t.Context(), JobQuery{Tenant: tenant, Limit: 10})
 			if err != nil || len(jobs) != 1 || jobs[0].ID != "job_first" {
 				t.Errorf("%v: %+v", err, jobs)
 			}
@@ -170,7 +170,7 @@ func TestTransactionThatChangedNothingWaits(t *testing.T) {
 		"DELETE FROM queues WHERE no = ?",
 	} {
 		err := server.stopping("pg_cancel_backend", func() error {
-			_, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(tx *tx) (struct{}, error) { return struct{}{}, tx.prep(sql).int(queue + 1000).exec() })
+			_, err := transact(t.Context(), s.DB.writer, op{stage: stageChange}, func(tx *tx) (struct{}, error) { return struct{}{}, tx.prep(sql).int(queue + 1000).exec() })
 			return err
 		})
 		if forebay.CodeOf(err) != forebay.CodeUnavailable {
@@ -188,7 +188,7 @@ func TestMigrationThatNoStandbyConfirmed(t *testing.T) {
 	err := server.stopping("pg_cancel_backend", func() error {
 		s, err := Open(t.Context(), Options{URL: server.url})
 		if err == nil {
-			s.Close()
+			s.DB.Close()
 		}
 		return err
 	})

@@ -35,7 +35,7 @@ func TestOpenAtOnce(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				return s.Close()
+				return s.DB.Close()
 			})
 		}
 		if err := group.Wait(); err != nil {

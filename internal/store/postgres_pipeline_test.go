@@ -73,7 +73,7 @@ func TestLostConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer s.DB.Close()
 	tenant, queue := tenantOf(t, s, "acme"), queueOf(t, s, "q")
 	put(t, s, tenant, queue, 1, nil)
 	admin, err := pgconn.Connect(t.Context(), url)

@@ -17,7 +17,7 @@ func TestPlansOfEmptyTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer s.DB.Close()
 	statements := []string{sqlRenewShared, sqlRenewActivities, sqlRenewTurns, sqlReadyTurns, sqlReadyActivities,
 		sqlFreeAll, sqlFreeRun, sqlFreeRest, sqlFreeOutcome, sqlOrchestrationBlobInUse, sqlOrchestrationStart,
 		sqlStates, sqlReadyShared, sqlNextShared, sqlAheadOfOwn, sqlAheadOfOwnLater, sqlAheadOfOthers, sqlAheadOfOthersLater,
@@ -41,7 +41,7 @@ func TestPlansOfEmptyTables(t *testing.T) {
 	}
 	ofTexts := []argument{{kind: kindInt}, {kind: kindText}}
 	statements = append(statements, overParameters(selectForm(sqlMadeBefore, 2), ofTexts))
-	err = s.read(t.Context(), func(c conn) error {
+	err = s.DB.read(t.Context(), func(c conn) error {
 		pg := c.driver.(*postgresConn)
 		if err := pg.simple("VACUUM ANALYZE"); err != nil {
 			return err

@@ -45,7 +45,7 @@ func TestConnectionPoolers(t *testing.T) {
 				queue, tenant := queueOf(t, s, "q"), tenantOf(t, s, "t")
 				put(t, s, tenant, queue, 3, nil)
 				take(t, s, SubqueueOf(queue, SubqueueMain), 3, 1e9)
-				mustDo(t, s.Close())
+				mustDo(t, s.DB.Close())
 			}
 			want := 0
 			if c.works {

@@ -16,7 +16,7 @@ func TestReadsOfOneTenantLeaveAConnection(t *testing.T) {
 			reading, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error)
 			for range 3 * maxReaders {
 				go func() {
-					ended <- s.read(busy, func(conn) error {
+					ended <- s.DB.read(busy, func(conn) error {
 						reading <- struct{}{}
 						<-goOn
 						return nil
@@ -27,7 +27,7 @@ func TestReadsOfOneTenantLeaveAConnection(t *testing.T) {
 				<-reading
 			}
 			read := make(chan error)
-			go func() { read <- s.read(turns.With(t.Context(), "other"), func(conn) error { return nil }) }()
+			go func() { read <- s.DB.read(turns.With(t.Context(), "other"), func(conn) error { return nil }) }()
 			select {
 			case <-reading:
 				t.Error("one tenant reads on all connections")
@@ -60,12 +60,12 @@ func TestReadsBeginAgainOnlyBeforeARow(t *testing.T) {
 			s, _, _ := openWith(t, database(t))
 			for name, c := range map[string]struct{ rows, runs int }{"idle": {0, 2}, "reading": {1, 1}} {
 				for range maxReaders { // all are in use
-					if err := s.read(t.Context(), func(c conn) error { return c.prep("SELECT 1").each(nil) }); err != nil {
+					if err := s.DB.read(t.Context(), func(c conn) error { return c.prep("SELECT 1").each(nil) }); err != nil {
 						t.Fatal(err)
 					}
 				}
 				runs := 0
-				err := s.read(t.Context(), func(on conn) error {
+				err := s.DB.read(t.Context(), func(on conn) error {
 					runs++
 					for range c.rows {
 						if err := on.prep("SELECT 1").each(nil); err != nil {

@@ -22,7 +22,7 @@ GROUP BY 1, 2, 3, 4, 5, 6, 7, 8`
 // hourSumsDiffer compares the sums by the hour with the attempts.
 func hourSumsDiffer(s *Store) error {
 	var want, got map[hourKey]hourSum
-	err := s.read(background, func(c conn) error {
+	err := s.DB.read(background, func(c conn) error {
 		read := func(sql string) (map[hourKey]hourSum, error) {
 			sums := map[hourKey]hourSum{}
 			err := c.prep(sql).each(func(r row) error {
@@ -53,7 +53,7 @@ func TestRetryReport(t *testing.T) {
 		put(t, s, tenantOf(t, s, "other"), queue, 1, nil)
 		claim := func(kind SubqueueKind, most int) []Delivery {
 			t.Helper()
-			got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, kind), Max: most, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3, SetAside: SubqueueDeadLetter})
+			got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, kind), Max: most, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3, SetAside: SubqueueDeadLetter})
 			if err != nil || len(got) != most {
 				t.Fatalf("%d deliveries, want %d: %v", len(got), most, err)
 			}
@@ -71,27 +71,27 @@ func TestRetryReport(t *testing.T) {
 		mine := map[string]*Delivery{}
 		for _, d := range claim(SubqueueMain, 7) {
 			if d.Tenant != tenant {
-				ok(s.Succeed(t.Context(), &d, succeeded, Output{}))
+				ok(s.Jobs.Succeed(t.Context(), &d, succeeded, Output{}))
 				continue
 			}
 			mine[fmt.Sprint(len(mine))] = &d
 		}
 		for _, name := range []string{"0", "1", "2"} {
-			ok(s.Retry(t.Context(), mine[name], retried))
+			ok(s.Jobs.Retry(t.Context(), mine[name], retried))
 		}
 		again := claim(SubqueueRetry, 3)
-		ok(s.Retry(t.Context(), &again[2], retried)) // a second time
-		ok(s.Succeed(t.Context(), &again[0], succeeded, Output{}))
-		ok(s.SetAside(t.Context(), &again[1], failed, SubqueueDeadLetter, "x"))
-		ok(s.Succeed(t.Context(), mine["3"], succeeded, Output{}))
-		ok(s.SetAside(t.Context(), mine["4"], failed, SubqueueDeadLetter, "x"))
-		_, err := s.Cancel(t.Context(), mine["5"].Seq)
+		ok(s.Jobs.Retry(t.Context(), &again[2], retried)) // a second time
+		ok(s.Jobs.Succeed(t.Context(), &again[0], succeeded, Output{}))
+		ok(s.Jobs.SetAside(t.Context(), &again[1], failed, SubqueueDeadLetter, "x"))
+		ok(s.Jobs.Succeed(t.Context(), mine["3"], succeeded, Output{}))
+		ok(s.Jobs.SetAside(t.Context(), mine["4"], failed, SubqueueDeadLetter, "x"))
+		_, err := s.Jobs.Cancel(t.Context(), mine["5"].Seq)
 		ok(err)
-		ok(s.Amend(t.Context(), mine["5"], AttemptRecord{Deployment: "west"}))
+		ok(s.Jobs.Amend(t.Context(), mine["5"], AttemptRecord{Deployment: "west"}))
 		ok(hourSumsDiffer(s))
 
-		now := s.Now()
-		report, err := s.RetryReport(t.Context(), tenant, now.Add(-time.Hour), now.Add(time.Minute))
+		now := s.DB.Now()
+		report, err := s.Jobs.RetryReport(t.Context(), tenant, now.Add(-time.Hour), now.Add(time.Minute))
 		ok(err)
 		if report.Attempts != 9 || report.Succeeded != 2 || report.Retried != 4 || report.Failed != 2 || report.Cancelled != 1 ||
 			report.JobsRetried != 3 || report.JobsRetriedSucceeded != 1 || report.JobsRetriedFailed != 1 {
@@ -106,12 +106,12 @@ func TestRetryReport(t *testing.T) {
 		if report.Since.Minute() != 0 || report.Until.Minute() != 0 || report.Until.Before(now) {
 			t.Errorf("the report is of %s to %s", report.Since, report.Until)
 		}
-		ok(s.ForgetAttemptHours(t.Context(), now.Add(-time.Hour)))
-		if after, err := s.RetryReport(t.Context(), tenant, now.Add(-time.Hour), now.Add(time.Minute)); err != nil || after.Attempts != 9 {
+		ok(s.Jobs.ForgetAttemptHours(t.Context(), now.Add(-time.Hour)))
+		if after, err := s.Jobs.RetryReport(t.Context(), tenant, now.Add(-time.Hour), now.Add(time.Minute)); err != nil || after.Attempts != 9 {
 			t.Errorf("after young hours were to be forgotten: %+v, %v", after, err)
 		}
-		ok(s.ForgetAttemptHours(t.Context(), now.Add(2*time.Hour)))
-		if after, err := s.RetryReport(t.Context(), tenant, now.Add(-time.Hour), now.Add(time.Minute)); err != nil || after.Attempts != 0 {
+		ok(s.Jobs.ForgetAttemptHours(t.Context(), now.Add(2*time.Hour)))
+		if after, err := s.Jobs.RetryReport(t.Context(), tenant, now.Add(-time.Hour), now.Add(time.Minute)); err != nil || after.Attempts != 0 {
 			t.Errorf("after all was to be forgotten: %+v, %v", after, err)
 		}
 	})
@@ -123,14 +123,14 @@ func TestErrorCodesOfReportsAreBounded(t *testing.T) {
 		tenant, queue := tenantOf(t, s, "acme"), queueOf(t, s, "default")
 		const jobs, failures = 20, 3 * maxHourCodes
 		put(t, s, tenant, queue, jobs, nil)
-		got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: jobs, MaxBytes: 1 << 20, Lock: time.Minute})
+		got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: jobs, MaxBytes: 1 << 20, Lock: time.Minute})
 		if err != nil || len(got) != jobs {
 			t.Fatal(len(got), err)
 		}
-		hour := s.Now().UnixMilli() / hourMillis
+		hour := s.DB.Now().UnixMilli() / hourMillis
 		fail := func(from, to int, aside func(*jobsTx)) {
 			t.Helper()
-			_, err := transactIn(t.Context(), jobsKey, s.writer, op{stage: stageChange}, func(tx *jobsTx) (struct{}, error) {
+			_, err := transactIn(t.Context(), jobsKey, s.DB.writer, op{stage: stageChange}, func(tx *jobsTx) (struct{}, error) {
 				aside(tx)
 				for i := from; i < to; i++ {
 					for range 2 {
@@ -148,7 +148,7 @@ func TestErrorCodesOfReportsAreBounded(t *testing.T) {
 		fail(failures/2, failures, keep)
 		fail(0, 1, keep)
 		fail(failures, failures+1, func(tx *jobsTx) { tx.w.hourCodes = nil })
-		report, err := s.RetryReport(t.Context(), tenant, fromMillis(hour*hourMillis), fromMillis((hour+1)*hourMillis))
+		report, err := s.Jobs.RetryReport(t.Context(), tenant, fromMillis(hour*hourMillis), fromMillis((hour+1)*hourMillis))
 		mustDo(t, err)
 		if report.Attempts != 2*(failures+2) || report.Failed != report.Attempts {
 			t.Errorf("%d attempts of %d, %d failed", report.Attempts, 2*(failures+2), report.Failed)
@@ -174,7 +174,7 @@ func TestTenantDepthIsBounded(t *testing.T) {
 		put(t, s, tenant, queue, 3, func(j *NewJob) { j.Priority = 2 })
 		put(t, s, tenantOf(t, s, "other"), queue, 20, nil)
 		for limit, want := range map[int64]Depth{200: {Ready: 53}, 20: {Ready: 13, Capped: true}} {
-			got, err := s.TenantDepth(t.Context(), queue, tenant, limit)
+			got, err := s.Queues.TenantDepth(t.Context(), queue, tenant, limit)
 			got.OldestAge = 0
 			if err != nil || got != want {
 				t.Errorf("to %d: %+v, %v, want %+v", limit, got, err, want)
@@ -201,14 +201,14 @@ func BenchmarkTenantDepth(b *testing.B) {
 					e.options.URL = pgtest.Database(b)
 				}
 				s, tenant, queue := openWith(b, e.options)
-				_, err := transact(b.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
+				_, err := transact(b.Context(), s.DB.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 					return struct{}{}, t.prep(e.fill).int(int64(SubqueueOf(queue, SubqueueMain))).int(t.now - 1).int(tenant).int(tenants).exec()
 				})
 				if err != nil {
 					b.Fatal(err)
 				}
 				for b.Loop() {
-					if d, err := s.TenantDepth(b.Context(), queue, tenant, CountLimit); err != nil || d.Ready != CountLimit {
+					if d, err := s.Queues.TenantDepth(b.Context(), queue, tenant, CountLimit); err != nil || d.Ready != CountLimit {
 						b.Fatal(err, d)
 					}
 				}

@@ -26,9 +26,9 @@ type lived struct {
 func TestPurge(t *testing.T) {
 	onEveryEngine(t, func(t *rapid.T, e engine) {
 		s := e.open(t)
-		defer func() { s.Close() }()
+		defer func() { s.DB.Close() }()
 		h := &historian{t: t, s: s, e: e, queues: map[string]int64{}}
-		h.tenants[0], h.tenants[1] = h.number(s.EnsureTenant(t.Context(), "a")), h.number(s.EnsureTenant(t.Context(), "b"))
+		h.tenants[0], h.tenants[1] = h.number(s.Queues.EnsureTenant(t.Context(), "a")), h.number(s.Queues.EnsureTenant(t.Context(), "b"))
 		for range rapid.IntRange(1, 12).Draw(t, "jobs") {
 			h.live(rapid.SampledFrom([]string{"waits", "runs", "succeeds", "fails", "is set aside", "is redriven", "is cancelled", "expires"}).Draw(t, "life"))
 			e.pass(s, time.Duration(rapid.IntRange(0, 48).Draw(t, "hours"))*time.Hour)
@@ -45,7 +45,7 @@ func TestPurge(t *testing.T) {
 			e.pass(s, 24*time.Hour)
 		}
 		// No number is given twice, for keys still name those of the purged.
-		if err := s.Close(); err != nil {
+		if err := s.DB.Close(); err != nil {
 			t.Fatal(err)
 		}
 		s = e.reopen(t)
@@ -84,7 +84,7 @@ func (h *historian) ok(err error) {
 // claim gets the job it is for.
 func (h *historian) live(life string) {
 	ctx := h.t.Context()
-	queue := h.number(h.s.EnsureQueue(ctx, life))
+	queue := h.number(h.s.Queues.EnsureQueue(ctx, life))
 	h.serial++
 	id := fmt.Sprintf("job_%d", h.serial)
 	j := &lived{NewJob: NewJob{
@@ -96,9 +96,9 @@ func (h *historian) live(life string) {
 		j.Deadline = &at
 	}
 	h.jobs = append(h.jobs, j)
-	got, err := h.s.Submit(ctx, []NewJob{j.NewJob})
+	got, err := h.s.Jobs.Submit(ctx, []NewJob{j.NewJob})
 	h.ok(errors.Join(err, got[0].Err))
-	row, err := h.s.Job(ctx, j.Tenant, id)
+	row, err := h.s.Jobs.Job(ctx, j.Tenant, id)
 	h.ok(err)
 	j.seq, h.highest = row.Seq, max(h.highest, row.Seq)
 	j.ended = h.e.now()
@@ -108,27 +108,27 @@ func (h *historian) live(life string) {
 	case "runs":
 		h.claim(queue)
 	case "succeeds":
-		h.ok(h.s.Succeed(ctx, h.claim(queue), AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Blob: "out/" + id, Size: 100_000}))
+		h.ok(h.s.Jobs.Succeed(ctx, h.claim(queue), AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Blob: "out/" + id, Size: 100_000}))
 		j.status = forebay.StatusSucceeded
 	case "is cancelled":
-		_, err := h.s.Cancel(ctx, j.seq)
+		_, err := h.s.Jobs.Cancel(ctx, j.seq)
 		h.ok(err)
 		j.status = forebay.StatusCancelled
 	case "expires":
 		h.e.pass(h.s, 2*time.Second)
-		row, err := h.s.Job(ctx, j.Tenant, id)
+		row, err := h.s.Jobs.Job(ctx, j.Tenant, id)
 		h.ok(err)
 		j.status, j.ended = row.Status, row.CompletedAt.UnixMilli()
 	default:
-		h.ok(h.s.SetAside(ctx, h.claim(queue), failed, rapid.SampledFrom([]SubqueueKind{SubqueueDeadLetter, SubqueueQuarantine}).Draw(h.t, "where"), "broken"))
+		h.ok(h.s.Jobs.SetAside(ctx, h.claim(queue), failed, rapid.SampledFrom([]SubqueueKind{SubqueueDeadLetter, SubqueueQuarantine}).Draw(h.t, "where"), "broken"))
 		j.status, j.setAside = forebay.StatusFailed, true
 		if life == "fails" {
-			_, err := h.s.Purge(ctx, []int64{j.seq}, Audit{})
+			_, err := h.s.Jobs.Purge(ctx, []int64{j.seq}, Audit{})
 			h.ok(err)
 			j.setAside = false
 		}
 		if life == "is redriven" {
-			_, err := h.s.Redrive(ctx, []Redrive{{Seq: j.seq, Delay: 10_000 * time.Hour}}, Audit{})
+			_, err := h.s.Jobs.Redrive(ctx, []Redrive{{Seq: j.seq, Delay: 10_000 * time.Hour}}, Audit{})
 			h.ok(err)
 			j.status, j.setAside = "", false
 		}
@@ -137,7 +137,7 @@ func (h *historian) live(life string) {
 
 func (h *historian) claim(queue int64) *Delivery {
 	h.t.Helper()
-	got, err := h.s.Claim(h.t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 100, MaxBytes: 1 << 20, Lock: 10_000 * time.Hour, MaxDeliveries: 10, SetAside: SubqueueDeadLetter})
+	got, err := h.s.Jobs.Claim(h.t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 100, MaxBytes: 1 << 20, Lock: 10_000 * time.Hour, MaxDeliveries: 10, SetAside: SubqueueDeadLetter})
 	h.ok(err)
 	if len(got) != 1 {
 		h.t.Fatalf("%d deliveries", len(got))
@@ -181,13 +181,13 @@ func (h *historian) purge(q PurgeQuery) (removed int) {
 	blobs := map[string]bool{}
 	for step := (PurgeStep{More: true}); step.More; {
 		var err error
-		step, err = h.s.NextPurge(h.t.Context(), q, step.Last)
+		step, err = h.s.Jobs.NextPurge(h.t.Context(), q, step.Last)
 		h.ok(err)
 		if step.Count == 0 {
 			continue
 		}
 		for range 2 { // the second time there is nothing left
-			done, err := h.s.PurgeStep(h.t.Context(), q, step, nil)
+			done, err := h.s.Jobs.PurgeStep(h.t.Context(), q, step, nil)
 			h.ok(err)
 			if done.Jobs != step.Count {
 				h.t.Fatalf("%d jobs of %d", done.Jobs, step.Count)
@@ -218,8 +218,8 @@ func (h *historian) check(stay []*lived) {
 		there[j.ID] = true
 	}
 	for _, j := range h.jobs {
-		row, err := h.s.Job(h.t.Context(), j.Tenant, j.ID)
-		again, submitErr := h.s.Submit(h.t.Context(), []NewJob{j.NewJob})
+		row, err := h.s.Jobs.Job(h.t.Context(), j.Tenant, j.ID)
+		again, submitErr := h.s.Jobs.Submit(h.t.Context(), []NewJob{j.NewJob})
 		h.ok(submitErr)
 		if there[j.ID] {
 			h.ok(err)
@@ -243,7 +243,7 @@ func (h *historian) check(stay []*lived) {
 }
 
 func (h *historian) count(table string, seq int64) (n int64) {
-	h.ok(h.s.read(context.Background(), func(c conn) error {
+	h.ok(h.s.DB.read(context.Background(), func(c conn) error {
 		_, err := c.prep("SELECT count(*) FROM " + table + " WHERE seq = ?").int(seq).one(func(r row) { n = r.int(0) })
 		return err
 	}))
@@ -254,28 +254,28 @@ func (h *historian) count(table string, seq int64) (n int64) {
 func TestPurgeLeavesMessagesAlone(t *testing.T) {
 	onEveryEngine(t, func(t *rapid.T, e engine) {
 		s := e.open(t)
-		defer s.Close()
+		defer s.DB.Close()
 		h := &historian{t: t, s: s, e: e}
-		h.tenants[0] = h.number(s.EnsureTenant(t.Context(), "a"))
+		h.tenants[0] = h.number(s.Queues.EnsureTenant(t.Context(), "a"))
 		h.tenants[1] = h.tenants[0]
-		q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: h.tenants[0], Name: "a/q", Lock: time.Minute, MaxDeliveries: 10}, 10)
+		q, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Tenant: h.tenants[0], Name: "a/q", Lock: time.Minute, MaxDeliveries: 10}, 10)
 		h.ok(err)
 		h.live("is set aside")
 		for range rapid.IntRange(1, 4).Draw(t, "messages") {
-			_, err := s.Send(t.Context(), q, []MessageContent{{MessageID: "m", Body: []byte("x")}})
+			_, err := s.Bus.Send(t.Context(), q, []MessageContent{{MessageID: "m", Body: []byte("x")}})
 			h.ok(err)
 		}
-		got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1000})
+		got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1000})
 		h.ok(err)
-		h.ok(s.DeadLetter(t.Context(), q.Subqueue(false), got[0].Lock, DeadLettering{Reason: "test"}, nil))
+		h.ok(s.Bus.DeadLetter(t.Context(), q.Subqueue(false), got[0].Lock, DeadLettering{Reason: "test"}, nil))
 		h.live("is set aside")
-		before, err := s.MessageCounts(t.Context(), q, CountLimit)
+		before, err := s.Bus.MessageCounts(t.Context(), q, CountLimit)
 		h.ok(err)
 		e.pass(s, time.Hour)
 		if n := h.purge(PurgeQuery{SetAside: time.UnixMilli(e.now())}); n != 2 {
 			t.Fatalf("%d jobs", n)
 		}
-		after, err := s.MessageCounts(t.Context(), q, CountLimit)
+		after, err := s.Bus.MessageCounts(t.Context(), q, CountLimit)
 		h.ok(err)
 		if after != before || after.DeadLetter != 1 {
 			t.Fatalf("%+v, then %+v", before, after)
@@ -287,11 +287,11 @@ func TestPurgeLeavesMessagesAlone(t *testing.T) {
 func TestTakeTurn(t *testing.T) {
 	onEveryEngine(t, func(t *rapid.T, e engine) {
 		s := e.open(t)
-		defer s.Close()
+		defer s.DB.Close()
 		turns := 0
 		var next int64
 		for range rapid.IntRange(1, 20).Draw(t, "times") {
-			mine, err := s.TakeTurn(t.Context(), "chore", time.Hour)
+			mine, err := s.Jobs.TakeTurn(t.Context(), "chore", time.Hour)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -307,7 +307,7 @@ func TestTakeTurn(t *testing.T) {
 		if turns == 0 {
 			t.Fatal("nobody got a turn")
 		}
-		if mine, err := s.TakeTurn(t.Context(), "other", time.Hour); err != nil || !mine {
+		if mine, err := s.Jobs.TakeTurn(t.Context(), "other", time.Hour); err != nil || !mine {
 			t.Fatalf("another chore: %t (%v)", mine, err)
 		}
 	})

@@ -40,7 +40,7 @@ func TestReadSchema(t *testing.T) {
 				t.Fatal(err)
 			}
 			read(schemaVersion(), 0) // beside a server
-			if err := s.Close(); err != nil {
+			if err := s.DB.Close(); err != nil {
 				t.Fatal(err)
 			}
 			read(schemaVersion(), 0)

@@ -63,7 +63,7 @@ func serveScarce(t *testing.T, claimants []claimant, deployments []quota.Limits,
 		ctx, cancel := context.WithTimeout(t.Context(), span)
 		defer cancel()
 		for {
-			deliveries, err := s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: most, MaxBytes: 1 << 20, Lock: time.Hour, Share: share, Plan: plan})
+			deliveries, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: most, MaxBytes: 1 << 20, Lock: time.Hour, Share: share, Plan: plan})
 			if errors.Is(err, context.DeadlineExceeded) {
 				break
 			}
@@ -81,7 +81,7 @@ func serveScarce(t *testing.T, claimants []claimant, deployments []quota.Limits,
 				}
 				d.Admission.Outcome = &quota.Outcome{Kind: quota.Succeeded}
 				settling.Go(func() {
-					if err := s.Succeed(t.Context(), &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+					if err := s.Jobs.Succeed(t.Context(), &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
 						t.Error(err)
 					}
 				})

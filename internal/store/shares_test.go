@@ -37,7 +37,7 @@ func fillBacklogs(t *testing.T, s *Store, queue int64, floods []flood) (tenants 
 			}
 		}
 		submitAll(t, s, jobs...)
-		_, err := transactIn(t.Context(), jobsKey, s.writer, op{stage: stageChange}, func(tx *jobsTx) (struct{}, error) {
+		_, err := transactIn(t.Context(), jobsKey, s.DB.writer, op{stage: stageChange}, func(tx *jobsTx) (struct{}, error) {
 			for _, l := range tx.w.lines { // as if they had come then
 				for no, one := range l.of {
 					if tenantOfLine(no) == tenants[i] {
@@ -90,7 +90,7 @@ func TestSharesWhateverPriorityAndAge(t *testing.T) {
 			}
 			tokens := make([]float64, len(tenants))
 			for n := 0; n < total; {
-				got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 16, MaxBytes: 1 << 20, Lock: time.Hour, Share: share})
+				got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 16, MaxBytes: 1 << 20, Lock: time.Hour, Share: share})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -124,7 +124,7 @@ func TestSharesOfSeveralProcesses(t *testing.T) {
 			}
 			running.Go(func() {
 				for range 25 {
-					got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 4 + i, MaxBytes: 1 << 20, Lock: time.Hour, Share: share})
+					got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 4 + i, MaxBytes: 1 << 20, Lock: time.Hour, Share: share})
 					if err != nil {
 						t.Error(err)
 						return
@@ -158,14 +158,14 @@ func TestSharesOfAQuota(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		for {
-			got, err := s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 8, MaxBytes: 1 << 20, Lock: time.Hour, Share: share, Plan: plan})
+			got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 8, MaxBytes: 1 << 20, Lock: time.Hour, Share: share, Plan: plan})
 			if err != nil {
 				break
 			}
 			for _, d := range got {
 				tokens[d.Tenant-tenants[0]] += float64(d.Admission.Reservation.Size())
 				d.Admission.Outcome = &quota.Outcome{Kind: quota.Succeeded}
-				if err := s.Succeed(t.Context(), &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+				if err := s.Jobs.Succeed(t.Context(), &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -184,7 +184,7 @@ func TestManyTenantsThatAreHeldLeaveRoom(t *testing.T) {
 		const last, jobs = 3*maxLines - 1, 100
 		floods[last] = flood{weight: 0.01, class: 2, jobs: jobs}
 		_, share := fillBacklogs(t, s, queue, floods)
-		if err := s.PauseDeployment(t.Context(), "paused", true, Audit{Actor: "a", Action: "pause-deployment", Target: "paused"}); err != nil {
+		if err := s.Admission.PauseDeployment(t.Context(), "paused", true, Audit{Actor: "a", Action: "pause-deployment", Target: "paused"}); err != nil {
 			t.Fatal(err)
 		}
 		request := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 10, MaxBytes: 1 << 20, Lock: time.Hour, Share: share, Plan: func(task string, _ []byte, _ int64) []Option {
@@ -195,7 +195,7 @@ func TestManyTenantsThatAreHeldLeaveRoom(t *testing.T) {
 		}}
 		begun, claims := time.Now(), 0
 		for n := 0; n < jobs; claims++ {
-			got, err := s.Claim(t.Context(), request)
+			got, err := s.Jobs.Claim(t.Context(), request)
 			if err != nil {
 				t.Fatal(err)
 			}

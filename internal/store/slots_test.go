@@ -14,7 +14,7 @@ import (
 )
 
 func capTenant(t rapid.TB, s *Store, tenant int64, most int) {
-	if err := s.SetTenant(context.Background(), tenant, forebay.TenantSettings{Concurrency: &most}, Audit{Actor: "a", Action: "set-concurrency", Target: "x"}); err != nil {
+	if err := s.Tenants.SetTenant(context.Background(), tenant, forebay.TenantSettings{Concurrency: &most}, Audit{Actor: "a", Action: "set-concurrency", Target: "x"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -36,7 +36,7 @@ func TestTenantConcurrency(t *testing.T) {
 		lock := time.Minute
 		claim := func(limit int) (deliveries []Delivery, ids string) {
 			t.Helper()
-			got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: limit, MaxBytes: 1 << 20, Lock: lock, MaxDeliveries: 10})
+			got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: limit, MaxBytes: 1 << 20, Lock: lock, MaxDeliveries: 10})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,7 +49,7 @@ func TestTenantConcurrency(t *testing.T) {
 		if ids != "capped-0 other-0 capped-1 other-1 other-2 " {
 			t.Fatalf("claimed %s", ids)
 		}
-		holding, err := s.Holding(t.Context())
+		holding, err := s.Admission.Holding(t.Context())
 		if err != nil || !holding.Slots.Full(capped) || holding.Slots.OfTenant(capped) != 2 || holding.Slots.Full(other) {
 			t.Errorf("%+v %v", holding.Slots, err)
 		}
@@ -58,13 +58,13 @@ func TestTenantConcurrency(t *testing.T) {
 			_, ids := claim(10)
 			waiting <- ids
 		}()
-		if err := s.Succeed(t.Context(), &got[0], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+		if err := s.Jobs.Succeed(t.Context(), &got[0], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
 			t.Fatal(err)
 		}
 		if ids := <-waiting; ids != "capped-2 " {
 			t.Errorf("after a settlement %s were claimed", ids)
 		}
-		if _, err := s.Cancel(t.Context(), got[2].Seq); err != nil {
+		if _, err := s.Jobs.Cancel(t.Context(), got[2].Seq); err != nil {
 			t.Fatal(err)
 		}
 		lock = 300 * time.Millisecond
@@ -92,7 +92,7 @@ func TestConcurrencySetWhileRunning(t *testing.T) {
 			submitAll(t, s, NewJob{ID: fmt.Sprint(i), Tenant: tenant, Queue: queue, Task: "t", Priority: 5})
 		}
 		req := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 3, MaxBytes: 1 << 20, Lock: time.Hour}
-		got, err := s.Claim(t.Context(), req)
+		got, err := s.Jobs.Claim(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,12 +100,12 @@ func TestConcurrencySetWhileRunning(t *testing.T) {
 		done := make(chan error)
 		began := time.Now()
 		go func() {
-			_, err := s.Claim(t.Context(), req)
+			_, err := s.Jobs.Claim(t.Context(), req)
 			done <- err
 		}()
 		for i := range got[:2] { // the first leaves as many as there may be
 			<-time.After(time.Second)
-			if err := s.Succeed(t.Context(), &got[i], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+			if err := s.Jobs.Succeed(t.Context(), &got[i], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -130,20 +130,20 @@ func TestDeploymentConcurrency(t *testing.T) {
 			submitAll(t, s, NewJob{ID: fmt.Sprint(i), Tenant: tenant, Queue: queue, Task: task, Priority: 5})
 		}
 		req := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 10, MaxBytes: 1 << 20, Lock: time.Minute, Plan: plan}
-		got, err := s.Claim(t.Context(), req)
+		got, err := s.Jobs.Claim(t.Context(), req)
 		if err != nil || len(got) != 3 || got[2].Admission.Deployment != "wide" {
 			t.Fatalf("claimed %+v %v", got, err)
 		}
 		done := make(chan []Delivery)
 		go func() {
-			got, err := s.Claim(t.Context(), req)
+			got, err := s.Jobs.Claim(t.Context(), req)
 			if err != nil {
 				t.Error(err)
 			}
 			done <- got
 		}()
 		got[0].Admission.Outcome = &quota.Outcome{Kind: quota.Transient}
-		if err := s.Retry(t.Context(), &got[0], AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: time.Hour}); err != nil {
+		if err := s.Jobs.Retry(t.Context(), &got[0], AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		if next := <-done; len(next) != 1 || next[0].ID != "2" {
@@ -197,7 +197,7 @@ func atNarrow(d *Delivery) bool { return d.Admission != nil && d.Admission.Deplo
 func (m *counter) store(t *rapid.T) *Store {
 	s := rapid.SampledFrom(m.stores).Draw(t, "process")
 	if m.latest != nil && s != m.latest { // what the other one has done may not have been heard of yet
-		s.hear(&notification{lost: true})
+		s.DB.hear(&notification{lost: true})
 	}
 	m.latest = s
 	return s
@@ -212,7 +212,7 @@ func (m *counter) submit(t *rapid.T) {
 		jobs[i] = NewJob{ID: fmt.Sprint(m.jobs), Tenant: m.tenants[rapid.IntRange(0, 1).Draw(t, "tenant")], Queue: m.queue, Task: task, Class: class,
 			Priority: rapid.IntRange(4, 6).Draw(t, "priority"), MaxAttempts: 100, Input: []byte("1"), InputSize: 1}
 	}
-	if _, err := m.store(t).Submit(context.Background(), jobs); err != nil {
+	if _, err := m.store(t).Jobs.Submit(context.Background(), jobs); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -237,7 +237,7 @@ func (m *counter) claimed(t *rapid.T, s *Store, limit int) int {
 	var err error
 	go func() {
 		defer close(done)
-		got, err = s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(m.queue, SubqueueMain), Max: limit, MaxBytes: 1 << 20, Lock: testLock, Plan: narrowPlan})
+		got, err = s.Jobs.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(m.queue, SubqueueMain), Max: limit, MaxBytes: 1 << 20, Lock: testLock, Plan: narrowPlan})
 	}()
 	m.engine.settle(s, done)
 	cancel()
@@ -267,7 +267,7 @@ func (m *counter) claimed(t *rapid.T, s *Store, limit int) int {
 // checkNothingLies finds that whatever is ready has no slot.
 func (m *counter) checkNothingLies(t *rapid.T, s *Store) {
 	var text string
-	err := s.read(context.Background(), func(c conn) error {
+	err := s.DB.read(context.Background(), func(c conn) error {
 		return c.prep("SELECT m.tenant, j.task, j.id FROM messages m JOIN jobs j ON j.seq = m.seq WHERE m.visible <= ? AND m.lane = ?").int(m.engine.now()).int(int64(SubqueueOf(m.queue, SubqueueMain))).each(func(r row) error {
 			i := 0
 			if r.int(0) == m.tenants[1] {
@@ -303,16 +303,16 @@ func (m *counter) settle(t *rapid.T) {
 	var err error
 	switch rapid.SampledFrom([]string{"succeed", "release", "throttle", "cancel", "renew"}).Draw(t, "how") {
 	case "succeed":
-		err = s.Succeed(context.Background(), d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1})
+		err = s.Jobs.Succeed(context.Background(), d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1})
 	case "release":
-		err = s.Release(context.Background(), d, 0, "")
+		err = s.Jobs.Release(context.Background(), d, 0, "")
 	case "throttle":
-		err = s.Throttle(context.Background(), d, AttemptRecord{Outcome: forebay.OutcomeThrottled, RetryDelay: time.Second}, forebay.WaitQuota)
+		err = s.Jobs.Throttle(context.Background(), d, AttemptRecord{Outcome: forebay.OutcomeThrottled, RetryDelay: time.Second}, forebay.WaitQuota)
 	case "cancel":
-		_, err = s.Cancel(context.Background(), d.Seq)
+		_, err = s.Jobs.Cancel(context.Background(), d.Seq)
 	case "renew":
 		if d.LockedUntil.UnixMilli() > m.engine.now() {
-			if held, err := s.Renew(context.Background(), []Lock{d.Lock}, testLock); err != nil || !held[0] {
+			if held, err := s.Jobs.Renew(context.Background(), []Lock{d.Lock}, testLock); err != nil || !held[0] {
 				t.Fatal(held, err)
 			}
 			d.LockedUntil = fromMillis(m.engine.now()).Add(testLock)
@@ -351,15 +351,15 @@ func TestSlotsAgainstModel(t *testing.T) {
 		}
 		defer func() {
 			for _, s := range m.stores {
-				s.Close()
+				s.DB.Close()
 			}
 		}()
 		var err error
-		if m.queue, err = m.stores[0].EnsureQueue(context.Background(), "default"); err != nil {
+		if m.queue, err = m.stores[0].Queues.EnsureQueue(context.Background(), "default"); err != nil {
 			t.Fatal(err)
 		}
 		for i, name := range []string{"acme", "other"} {
-			if m.tenants[i], err = m.stores[0].EnsureTenant(context.Background(), name); err != nil {
+			if m.tenants[i], err = m.stores[0].Queues.EnsureTenant(context.Background(), name); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -376,20 +376,20 @@ func TestSlotFreedElsewhere(t *testing.T) {
 		capTenant(t, s, tenant, 1)
 		submitAll(t, s, NewJob{ID: "1", Tenant: tenant, Queue: queue, Task: "t", Priority: 5}, NewJob{ID: "2", Tenant: tenant, Queue: queue, Task: "t", Priority: 5})
 		req := ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour}
-		got, err := s.Claim(t.Context(), req)
+		got, err := s.Jobs.Claim(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan time.Time)
 		go func() {
-			if _, err := s.Claim(t.Context(), req); err != nil {
+			if _, err := s.Jobs.Claim(t.Context(), req); err != nil {
 				t.Error(err)
 			}
 			done <- time.Now()
 		}()
 		<-time.After(time.Second)
 		// As another process would.
-		_, err = transact(t.Context(), s.writer, op{stage: stageSettle}, func(t *tx) (struct{}, error) {
+		_, err = transact(t.Context(), s.DB.writer, op{stage: stageSettle}, func(t *tx) (struct{}, error) {
 			return struct{}{}, t.prep("UPDATE messages SET token = NULL WHERE seq = ?").int(got[0].Seq).exec()
 		})
 		if err != nil {
@@ -398,7 +398,7 @@ func TestSlotFreedElsewhere(t *testing.T) {
 		told := time.Now()
 		slots := &notification{}
 		slots.add(wordSlots, 0, 0, 0)
-		s.hear(decodeNotification(slots.encode()[0]))
+		s.DB.hear(decodeNotification(slots.encode()[0]))
 		if at := <-done; at != told {
 			t.Errorf("claimed %s later", at.Sub(told))
 		}
@@ -415,13 +415,13 @@ func TestConfiguredConcurrency(t *testing.T) {
 			if most == 0 {
 				wanted = nil
 			}
-			if err := s.ConfigureConcurrency(t.Context(), wanted); err != nil {
+			if err := s.Admission.ConfigureConcurrency(t.Context(), wanted); err != nil {
 				t.Fatal(err)
 			}
 		}
 		want := func(when string, most int64) {
 			t.Helper()
-			if tenants, err := s.Tenants(t.Context(), "default"); err != nil || len(tenants) != 1 || tenants[0].Concurrency != most {
+			if tenants, err := s.Tenants.Tenants(t.Context(), "default"); err != nil || len(tenants) != 1 || tenants[0].Concurrency != most {
 				t.Errorf("%s: %+v, want %d (%v)", when, tenants, most, err)
 			}
 		}

@@ -23,7 +23,7 @@ func fillAndFree(t *testing.T, where Options) (s *Store, tenant, queue int64) {
 	s, tenant, queue = openWith(t, where)
 	put(t, s, tenant, queue, 10, func(j *NewJob) { j.Input = make([]byte, 10<<20) })
 	put(t, s, tenant, queue, 1, func(j *NewJob) { j.ID, j.Input = "job_kept", make([]byte, 1<<20) })
-	_, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
+	_, err := transact(t.Context(), s.DB.writer, op{stage: stageChange}, func(t *tx) (struct{}, error) {
 		return struct{}{}, t.prep("DELETE FROM jobs WHERE id <> 'job_kept'").exec()
 	})
 	mustDo(t, err)
@@ -55,7 +55,7 @@ func TestFileShrinksWhileServed(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "forebay.db")
 	s, tenant, queue := fillAndFree(t, Options{Path: path, Serve: true})
-	mustDo(t, s.read(t.Context(), func(c conn) error { return c.prep(sqlCheckpoint).each(nil) }))
+	mustDo(t, s.DB.read(t.Context(), func(c conn) error { return c.prep(sqlCheckpoint).each(nil) }))
 	before := fileSize(t, path)
 	if before < 100<<20 {
 		t.Fatalf("the file has %d bytes", before)
@@ -77,7 +77,7 @@ func TestFileShrinksWhileServed(t *testing.T) {
 	others.Go(func() { put(t, s, tenant, queue, submits, nil) })
 	steps := 0
 	for more := true; more; steps++ {
-		if more, err = s.shrinkStep(t.Context()); err != nil {
+		if more, err = s.DB.shrinkStep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -85,27 +85,27 @@ func TestFileShrinksWhileServed(t *testing.T) {
 	if kept() != 1<<20 {
 		t.Error("who began to read before does not find the job")
 	}
-	mustDo(t, s.cutFile(t.Context()))
+	mustDo(t, s.DB.cutFile(t.Context()))
 	if size := fileSize(t, path); size != before {
 		t.Errorf("it was cut to %d bytes under a reader", size)
 	}
 	mustDo(t, reader.Close())
-	mustDo(t, s.cutFile(t.Context()))
+	mustDo(t, s.DB.cutFile(t.Context()))
 
-	space, _, err := s.Space(t.Context())
+	space, _, err := s.DB.Space(t.Context())
 	mustDo(t, err)
 	if after := fileSize(t, path); after > 48<<20 || after != space.Bytes || space.FreeBytes > shrinkFrom/2 {
 		t.Errorf("after %d steps the file has %d bytes, the database %+v", steps, after, space)
 	}
 	var jobs int64
-	mustDo(t, s.read(t.Context(), func(c conn) error {
+	mustDo(t, s.DB.read(t.Context(), func(c conn) error {
 		_, err := c.prep("SELECT count(*) FROM jobs").one(func(r row) { jobs = r.int(0) })
 		return err
 	}))
 	if jobs != submits+1 {
 		t.Errorf("%d jobs", jobs)
 	}
-	mustDo(t, s.Close())
+	mustDo(t, s.DB.Close())
 	intact(t, path)
 }
 
@@ -132,9 +132,9 @@ func TestShrinkingIsPaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, _, _ := fillAndFree(t, Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})
-		defer s.Close()
+		defer s.DB.Close()
 		free := func() int64 {
-			space, _, err := s.Space(t.Context())
+			space, _, err := s.DB.Space(t.Context())
 			mustDo(t, err)
 			return space.FreeBytes
 		}
@@ -162,8 +162,8 @@ func TestFileOfAnEarlierVersion(t *testing.T) {
 	start := func() (told []string, space Space) {
 		s, err := Open(t.Context(), Options{Path: path, Serve: true, Warn: func(m string) { told = append(told, m) }})
 		mustDo(t, err)
-		space, _, err = s.Space(t.Context())
-		mustDo(t, errors.Join(err, s.Close()))
+		space, _, err = s.DB.Space(t.Context())
+		mustDo(t, errors.Join(err, s.DB.Close()))
 		return told, space
 	}
 	if told, space := start(); len(told) != 1 || !strings.Contains(told[0], "forebay compact") || space.Shrinks {
@@ -181,9 +181,9 @@ func TestFileOfAnEarlierVersion(t *testing.T) {
 func TestPagesOfANewFile(t *testing.T) {
 	s, err := Open(t.Context(), Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})
 	mustDo(t, err)
-	defer s.Close()
+	defer s.DB.Close()
 	pragma := func(name string) (value int64) {
-		mustDo(t, s.read(t.Context(), func(c conn) error {
+		mustDo(t, s.DB.read(t.Context(), func(c conn) error {
 			_, err := c.prep("PRAGMA " + name).one(func(r row) { value = r.int(0) })
 			return err
 		}))
@@ -205,8 +205,8 @@ func init() {
 	s, err := Open(context.Background(), Options{Path: path, Serve: true})
 	more := true
 	for n := 1; more && err == nil; n++ {
-		if more, err = s.shrinkStep(context.Background()); err == nil && n%20 == 0 {
-			err = s.cutFile(context.Background())
+		if more, err = s.DB.shrinkStep(context.Background()); err == nil && n%20 == 0 {
+			err = s.DB.cutFile(context.Background())
 		}
 		fmt.Println("step")
 	}
@@ -221,7 +221,7 @@ func TestKilledWhileShrinking(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "forebay.db")
 	s, tenant, _ := fillAndFree(t, Options{Path: path, Serve: true})
-	mustDo(t, s.Close())
+	mustDo(t, s.DB.Close())
 	before := fileSize(t, path)
 	self, err := os.Executable()
 	mustDo(t, err)
@@ -247,8 +247,8 @@ func TestKilledWhileShrinking(t *testing.T) {
 	}
 	s, err = Open(t.Context(), Options{Path: path, Serve: true})
 	mustDo(t, err)
-	defer s.Close()
-	if _, err := s.Job(t.Context(), tenant, "job_kept"); err != nil {
+	defer s.DB.Close()
+	if _, err := s.Jobs.Job(t.Context(), tenant, "job_kept"); err != nil {
 		t.Error(err)
 	}
 }

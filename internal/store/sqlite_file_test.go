@@ -24,7 +24,7 @@ func TestSecondServer(t *testing.T) {
 	}
 	s, err := Open(t.Context(), Options{Path: path, Serve: true})
 	if err == nil {
-		s.Close()
+		s.DB.Close()
 	}
 	if forebay.CodeOf(err) != forebay.CodeDatabaseUnusable || !strings.Contains(err.Error(), "another Forebay server") {
 		t.Errorf("a second server got %v", err)
@@ -110,13 +110,13 @@ func TestFilesRemovedUnderTheServer(t *testing.T) {
 				t.Errorf("what is known to fail is %v", wrong)
 			}
 			for range 3 {
-				_, err := s.Submit(t.Context(), []NewJob{{ID: "job_after", Tenant: tenant, Queue: queue, Task: "echo", MaxAttempts: 1, Input: []byte("1"), InputSize: 1}})
+				_, err := s.Jobs.Submit(t.Context(), []NewJob{{ID: "job_after", Tenant: tenant, Queue: queue, Task: "echo", MaxAttempts: 1, Input: []byte("1"), InputSize: 1}})
 				if forebay.CodeOf(err) != forebay.CodeUnavailable || !strings.Contains(err.Error(), "restarted") {
 					t.Errorf("a submit got %v", err)
 				}
 			}
 			warned.expect(t, 1, "removed or replaced")
-			if err := s.Close(); err != nil {
+			if err := s.DB.Close(); err != nil {
 				t.Error(err)
 			}
 			if !c.kept {
@@ -126,8 +126,8 @@ func TestFilesRemovedUnderTheServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer again.Close()
-			if job, err := again.Job(t.Context(), tenant, "job_before"); err != nil {
+			defer again.DB.Close()
+			if job, err := again.Jobs.Job(t.Context(), tenant, "job_before"); err != nil {
 				t.Errorf("what was acknowledged before: %v %v", job, err)
 			}
 		})
@@ -168,7 +168,7 @@ func TestFilesAreForTheirOwner(t *testing.T) {
 						t.Errorf("NAME%s has the mode %o; the database had %o", end, mode, before)
 					}
 				}
-				mustDo(t, s.Close())
+				mustDo(t, s.DB.Close())
 			}
 		})
 	}
@@ -179,7 +179,7 @@ func TestCopyIsForItsOwner(t *testing.T) {
 	dir := t.TempDir()
 	from, to := Options{Path: filepath.Join(dir, "from.db")}, Options{Path: filepath.Join(dir, "to.db")}
 	s, _, _ := openWith(t, from)
-	mustDo(t, s.Close())
+	mustDo(t, s.DB.Close())
 	if _, err := Copy(t.Context(), from, to, func(CopyProgress) {}); err != nil {
 		t.Fatal(err)
 	}
@@ -220,13 +220,13 @@ func TestInUse(t *testing.T) {
 	noLockFile("while it is served")
 	refusedToOthers(t, path)
 	put(t, s, tenant, queue, 1, nil)
-	mustDo(t, s.Close())
+	mustDo(t, s.DB.Close())
 	if InUse(path) {
 		t.Error("a database whose server has stopped is in use")
 	}
 	again, err := Open(t.Context(), Options{Path: path, Serve: true})
 	mustDo(t, err)
-	mustDo(t, again.Close())
+	mustDo(t, again.DB.Close())
 }
 
 // Another process that has the lock file for a while does not stop the server, which takes it when it is free.

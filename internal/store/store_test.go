@@ -25,15 +25,15 @@ func openWith(t testing.TB, opts Options) (*Store, int64, int64) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
+		if err := s.DB.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	tenant, err := s.EnsureTenant(t.Context(), "default")
+	tenant, err := s.Queues.EnsureTenant(t.Context(), "default")
 	if err != nil {
 		t.Fatal(err)
 	}
-	queue, err := s.EnsureQueue(t.Context(), "default")
+	queue, err := s.Queues.EnsureQueue(t.Context(), "default")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func benchmarkLife(b *testing.B, opts Options) {
 				if n > int64(b.N) {
 					return
 				}
-				res, err := s.Submit(ctx, []NewJob{{ID: fmt.Sprintf("job_%d_%d", start.UnixNano(), n), Tenant: tenant, Queue: queue, Task: "echo", Priority: 5,
+				res, err := s.Jobs.Submit(ctx, []NewJob{{ID: fmt.Sprintf("job_%d_%d", start.UnixNano(), n), Tenant: tenant, Queue: queue, Task: "echo", Priority: 5,
 					MaxAttempts: 5, Input: payload, InputSize: 1024}})
 				if err != nil || res[0].Err != nil {
 					b.Error(err)
@@ -81,12 +81,12 @@ func benchmarkLife(b *testing.B, opts Options) {
 		})
 		go func() {
 			for {
-				ds, err := s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
+				ds, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 10})
 				if err != nil {
 					return
 				}
 				for i := range ds {
-					err := s.Succeed(ctx, &ds[i], AttemptRecord{Deployment: "sim", Outcome: forebay.OutcomeSucceeded}, Output{Inline: payload, Size: 1024})
+					err := s.Jobs.Succeed(ctx, &ds[i], AttemptRecord{Deployment: "sim", Outcome: forebay.OutcomeSucceeded}, Output{Inline: payload, Size: 1024})
 					if err != nil {
 						b.Error(err)
 					}

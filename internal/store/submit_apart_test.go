@@ -32,7 +32,7 @@ func TestSubmitBesideClaims(t *testing.T) {
 		for range 2 {
 			workers.Go(func() {
 				for working.Err() == nil {
-					got, err := s.Claim(working, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 5, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3})
+					got, err := s.Jobs.Claim(working, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 5, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3})
 					if err != nil {
 						return
 					}
@@ -40,7 +40,7 @@ func TestSubmitBesideClaims(t *testing.T) {
 						if _, again := delivered.LoadOrStore(got[i].ID, true); again {
 							t.Errorf("%s is delivered twice", got[i].ID)
 						}
-						if err := s.Succeed(ctx, &got[i], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: got[i].Input, Size: 1}); err != nil {
+						if err := s.Jobs.Succeed(ctx, &got[i], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: got[i].Input, Size: 1}); err != nil {
 							t.Error(err)
 						}
 						left.Add(-1)
@@ -53,7 +53,7 @@ func TestSubmitBesideClaims(t *testing.T) {
 			clients.Go(func() {
 				for n := range each {
 					key := fmt.Sprintf("%d,\"%d\\", p/2, n) // two producers share it
-					made, err := s.Submit(ctx, []NewJob{{ID: fmt.Sprintf("job_%d_%d", p, n), Tenant: tenant, Queue: queue, Task: "echo", MaxAttempts: 5,
+					made, err := s.Jobs.Submit(ctx, []NewJob{{ID: fmt.Sprintf("job_%d_%d", p, n), Tenant: tenant, Queue: queue, Task: "echo", MaxAttempts: 5,
 						Input: []byte("1"), InputSize: 1, IdempotencyKey: key, BodyHash: []byte(key)}})
 					if err != nil || made[0].Err != nil {
 						t.Errorf("%v, %v", err, made)
@@ -77,7 +77,7 @@ func TestSubmitBesideClaims(t *testing.T) {
 		if left.Load() != 0 {
 			t.Fatalf("%d jobs were not delivered", left.Load())
 		}
-		made, err := s.Submit(ctx, []NewJob{{ID: "job_other", Tenant: tenant, Queue: queue, Task: "echo", MaxAttempts: 5, IdempotencyKey: `0,"0\`, BodyHash: []byte("other")}})
+		made, err := s.Jobs.Submit(ctx, []NewJob{{ID: "job_other", Tenant: tenant, Queue: queue, Task: "echo", MaxAttempts: 5, IdempotencyKey: `0,"0\`, BodyHash: []byte("other")}})
 		var refused *forebay.Error
 		if err != nil || !errors.As(made[0].Err, &refused) || refused.Code != forebay.CodeIdempotencyMismatch {
 			t.Errorf("the same key with another body: %v, %+v", err, made)
@@ -90,7 +90,7 @@ func TestFollowBetweenSubmissions(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		tenant, queue := tenantOf(t, s, "acme"), queueOf(t, s, "q")
 		submit := func(id string) {
-			if _, err := s.Submit(t.Context(), []NewJob{{ID: id, Tenant: tenant, Queue: queue, Task: "echo", MaxAttempts: 5}}); err != nil {
+			if _, err := s.Jobs.Submit(t.Context(), []NewJob{{ID: id, Tenant: tenant, Queue: queue, Task: "echo", MaxAttempts: 5}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -98,20 +98,20 @@ func TestFollowBetweenSubmissions(t *testing.T) {
 		settings := MessageQueue{Tenant: tenant, Lock: time.Minute, MaxDeliveries: 5}
 		topic := settings
 		topic.Name, topic.IsTopic = "acme/"+forebay.TopicJobEvents, true
-		topic, _, err := s.PutMessageQueue(t.Context(), topic, 10)
+		topic, _, err := s.Bus.PutMessageQueue(t.Context(), topic, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
 		all, everything := settings, true
 		all.Name = SubscriptionName(topic.Name, "all")
-		all, _, err = s.PutSubscription(t.Context(), topic, all, []Rule{{Name: "$Default", Settings: forebay.RuleSettings{BooleanFilter: &everything}}}, 10)
+		all, _, err = s.Bus.PutSubscription(t.Context(), topic, all, []Rule{{Name: "$Default", Settings: forebay.RuleSettings{BooleanFilter: &everything}}}, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for n := range 3 {
 			submit(fmt.Sprintf("job_%d", n))
 		}
-		got, err := s.Receive(t.Context(), ReceiveRequest{Queue: all, Max: 10, MaxBytes: 1 << 20, Delete: true})
+		got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: all, Max: 10, MaxBytes: 1 << 20, Delete: true})
 		if err != nil || len(got) != 3 {
 			t.Fatalf("%d events (%v)", len(got), err)
 		}
@@ -131,15 +131,15 @@ func TestTwoHoldersInOneTransaction(t *testing.T) {
 		put(t, s, tenant, queue, 1, nil)
 		old := take(t, s, SubqueueOf(queue, SubqueueMain), 1, time.Millisecond)[0]
 		current := take(t, s, SubqueueOf(queue, SubqueueMain), 1, time.Minute)[0]
-		s.OnCommit(func(c Commit) {
+		s.DB.OnCommit(func(c Commit) {
 			if c.Err != nil {
 				t.Error(c.Err)
 			}
 		})
 		ends := inOneTransaction(t, s, func() error {
-			return s.Succeed(t.Context(), &old, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("0"), Size: 1})
+			return s.Jobs.Succeed(t.Context(), &old, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("0"), Size: 1})
 		}, func() error {
-			return s.Succeed(t.Context(), &current, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1})
+			return s.Jobs.Succeed(t.Context(), &current, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1})
 		})
 		if !errors.Is(ends[0], forebay.ErrLockLost) || ends[1] != nil {
 			t.Errorf("the old holder got %v, the new one %v", ends[0], ends[1])
@@ -155,21 +155,21 @@ func TestSubmitterLeavesBudgetsAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer s.DB.Close()
 	tenant, queue, other := tenantOf(t, s, "acme"), queueOf(t, s, "q"), queueOf(t, s, "other")
 	nothing := int64(0)
 	if err := setBudget(s, tenant, "", forebay.Budget{DailyTokens: &nothing}, Audit{Tenant: "acme", Actor: "key_1", Action: "set-budget"}); err != nil {
 		t.Fatal(err)
 	}
 	waiting := NewJob{ID: "job_waiting", Tenant: tenant, Queue: queue, Task: "t0", MaxAttempts: 5}
-	made, err := s.Submit(t.Context(), []NewJob{waiting})
+	made, err := s.Jobs.Submit(t.Context(), []NewJob{waiting})
 	if err != nil {
 		t.Fatal(err)
 	}
-	changes, stop := s.Watch(made[0].Seq)
+	changes, stop := s.DB.Watch(made[0].Seq)
 	defer stop()
 	waits := func() bool {
-		job, err := s.Job(t.Context(), tenant, waiting.ID)
+		job, err := s.Jobs.Job(t.Context(), tenant, waiting.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +184,7 @@ func TestSubmitterLeavesBudgetsAlone(t *testing.T) {
 	claimed := make(chan struct{})
 	go func() {
 		defer close(claimed)
-		if got, err := s.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1, Lock: time.Minute, Plan: paidPlan}); !errors.Is(err, context.Canceled) {
+		if got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: 1, MaxBytes: 1, Lock: time.Minute, Plan: paidPlan}); !errors.Is(err, context.Canceled) {
 			t.Errorf("a claim beyond the budget got %+v, %v", got, err)
 		}
 	}()
@@ -205,7 +205,7 @@ func TestSubmitterLeavesBudgetsAlone(t *testing.T) {
 		}
 	}
 	run(fmt.Sprintf("SELECT pg_advisory_lock(%d); UPDATE forebay.budgets SET daily_tokens = 1000000", applicationID))
-	if _, err := s.Submit(t.Context(), []NewJob{{ID: waiting.ID, Tenant: tenant, Queue: other, Task: "t0", MaxAttempts: 5}}); err == nil {
+	if _, err := s.Jobs.Submit(t.Context(), []NewJob{{ID: waiting.ID, Tenant: tenant, Queue: other, Task: "t0", MaxAttempts: 5}}); err == nil {
 		t.Error("two jobs have one id")
 	}
 	put(t, s, tenant, other, 1, nil)
@@ -213,7 +213,7 @@ func TestSubmitterLeavesBudgetsAlone(t *testing.T) {
 		t.Error("the transaction has made a job ready that waited")
 	}
 	run(fmt.Sprintf("SELECT pg_advisory_unlock(%d)", applicationID))
-	s.hear(&notification{lost: true})
+	s.DB.hear(&notification{lost: true})
 	until(false) // as soon as the other writer looks
 }
 
@@ -236,7 +236,7 @@ func testSameKeyAtOnce(t *testing.T, claims bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer s.Close()
+		defer s.DB.Close()
 		put(t, s, tenantOf(t, s, "acme"), queueOf(t, s, "before"), 1, nil) // the first of a process is stored alone
 		processes[i] = s
 	}
@@ -271,20 +271,20 @@ func testSameKeyAtOnce(t *testing.T, claims bool) {
 	jobOf := func(id string) []NewJob {
 		return []NewJob{{ID: id, Tenant: tenant, Queue: queue, Task: "echo", MaxAttempts: 5, IdempotencyKey: "once", BodyHash: []byte("same")}}
 	}
-	writer := second.beside
+	writer := second.DB.beside
 	if claims {
-		writer = second.writer
+		writer = second.DB.writer
 		c.part = jobsKey.in(writer)
 		writer.visits <- c
-		for second.writerFor(jobOf("")) != writer {
+		for second.Jobs.writerFor(jobOf("")) != writer {
 			<-time.After(time.Millisecond)
 		}
 	}
-	if first.writerFor(jobOf("")) != first.beside || second.writerFor(jobOf("")) != writer {
+	if first.Jobs.writerFor(jobOf("")) != first.DB.beside || second.Jobs.writerFor(jobOf("")) != writer {
 		t.Fatal("the wrong writer would store the job")
 	}
 	var failed atomic.Int32
-	second.OnCommit(func(c Commit) {
+	second.DB.OnCommit(func(c Commit) {
 		if c.Err != nil {
 			failed.Add(1)
 		}
@@ -292,7 +292,7 @@ func testSameKeyAtOnce(t *testing.T, claims bool) {
 	var callers sync.WaitGroup
 	submit := func(s *Store, id string, existing bool) {
 		callers.Go(func() {
-			made, err := s.Submit(t.Context(), jobOf(id))
+			made, err := s.Jobs.Submit(t.Context(), jobOf(id))
 			if err != nil || made[0].Err != nil || made[0].ID != "job_1" || made[0].Existing != existing {
 				t.Errorf("%s became %+v: %v", id, made, err)
 			}

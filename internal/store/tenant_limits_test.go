@@ -21,7 +21,7 @@ func TestLimitUsedIsTheTruth(t *testing.T) {
 		expect := func(tenant int64, want map[forebay.LimitName]int64) {
 			t.Helper()
 			for _, name := range forebay.LimitNames() {
-				got, err := s.LimitUsed(ctx, tenant, name, 100)
+				got, err := s.Tenants.LimitUsed(ctx, tenant, name, 100)
 				ok(err)
 				if got != want[name] {
 					t.Errorf("%d %s, want %d", got, name, want[name])
@@ -37,32 +37,32 @@ func TestLimitUsedIsTheTruth(t *testing.T) {
 		}
 		jobs[4].ScheduledAt = &later
 		jobs = append(jobs, NewJob{ID: "other", Tenant: other, Queue: queue, Task: "t", InputSize: 7, MaxAttempts: 3, Input: []byte("1"), ScheduledAt: &far})
-		made, err := s.Submit(ctx, jobs)
+		made, err := s.Jobs.Submit(ctx, jobs)
 		ok(err)
 		expect(acme, map[forebay.LimitName]int64{forebay.LimitWaitingJobs: 5, forebay.LimitScheduled: 1, forebay.LimitStoredBytes: 50})
 		expect(other, map[forebay.LimitName]int64{forebay.LimitWaitingJobs: 1, forebay.LimitScheduled: 1, forebay.LimitStoredBytes: 7})
-		_, err = s.Cancel(ctx, made[0].Seq)
+		_, err = s.Jobs.Cancel(ctx, made[0].Seq)
 		ok(err)
-		_, err = s.Cancel(ctx, made[4].Seq)
+		_, err = s.Jobs.Cancel(ctx, made[4].Seq)
 		ok(err)
 
-		q, _, err := s.PutMessageQueue(ctx, MessageQueue{Name: "acme/m", Tenant: acme, Lock: time.Minute, MaxDeliveries: 3, RequiresSession: true}, 10)
+		q, _, err := s.Bus.PutMessageQueue(ctx, MessageQueue{Name: "acme/m", Tenant: acme, Lock: time.Minute, MaxDeliveries: 3, RequiresSession: true}, 10)
 		ok(err)
-		_, err = s.Send(ctx, q, []MessageContent{{MessageID: "12", SessionID: "s"}, {MessageID: "34", SessionID: "r", Body: []byte("567")}, {MessageID: "89", SessionID: "s", ScheduledAt: &later}})
+		_, err = s.Bus.Send(ctx, q, []MessageContent{{MessageID: "12", SessionID: "s"}, {MessageID: "34", SessionID: "r", Body: []byte("567")}, {MessageID: "89", SessionID: "s", ScheduledAt: &later}})
 		ok(err)
-		if fresh, err := s.NewSessions(ctx, q, map[string]bool{"s": true, "x": true}); err != nil || fresh != 1 {
+		if fresh, err := s.Tenants.NewSessions(ctx, q, map[string]bool{"s": true, "x": true}); err != nil || fresh != 1 {
 			t.Errorf("%d new sessions (%v)", fresh, err)
 		}
-		topic, _, err := s.PutMessageQueue(ctx, MessageQueue{Name: "acme/t", Tenant: acme, topicPart: topicPart{IsTopic: true}}, 10)
+		topic, _, err := s.Bus.PutMessageQueue(ctx, MessageQueue{Name: "acme/t", Tenant: acme, topicPart: topicPart{IsTopic: true}}, 10)
 		ok(err)
-		_, _, err = s.PutSubscription(ctx, topic, MessageQueue{Name: SubscriptionName(topic.Name, "sub"), Tenant: acme, Lock: time.Minute, MaxDeliveries: 3}, []Rule{{Name: forebay.DefaultRule}}, 10)
+		_, _, err = s.Bus.PutSubscription(ctx, topic, MessageQueue{Name: SubscriptionName(topic.Name, "sub"), Tenant: acme, Lock: time.Minute, MaxDeliveries: 3}, []Rule{{Name: forebay.DefaultRule}}, 10)
 		ok(err)
 		want := map[forebay.LimitName]int64{
 			forebay.LimitWaitingJobs: 3, forebay.LimitWaitingMessages: 3, forebay.LimitScheduled: 1, forebay.LimitSessions: 2, forebay.LimitStoredBytes: 50 + 12,
 			forebay.LimitMessageQueues: 1, forebay.LimitTopics: 1, forebay.LimitSubscriptions: 1, forebay.LimitRules: 1,
 		}
 		expect(acme, want)
-		_, err = s.Send(ctx, topic, []MessageContent{{MessageID: "0"}})
+		_, err = s.Bus.Send(ctx, topic, []MessageContent{{MessageID: "0"}})
 		ok(err)
 		want[forebay.LimitWaitingMessages]++
 		want[forebay.LimitStoredBytes]++
@@ -76,10 +76,10 @@ func TestConfiguredLimits(t *testing.T) {
 		acme := tenantOf(t, s, "acme")
 		configure := func(wanted map[int64]forebay.TenantLimits, then int64) {
 			t.Helper()
-			if err := s.ConfigureLimits(t.Context(), wanted); err != nil {
+			if err := s.Tenants.ConfigureLimits(t.Context(), wanted); err != nil {
 				t.Fatal(err)
 			}
-			got, err := s.TenantLimits(t.Context(), acme)
+			got, err := s.Tenants.TenantLimits(t.Context(), acme)
 			if most := got.Of(forebay.LimitWaitingJobs); err != nil || most != then {
 				t.Fatalf("%d, want %d (%v)", most, then, err)
 			}
@@ -89,7 +89,7 @@ func TestConfiguredLimits(t *testing.T) {
 		configure(nil, standard)
 		configure(map[int64]forebay.TenantLimits{acme: limited(5)}, 5)
 		set := limited(7)
-		if err := s.SetTenant(t.Context(), acme, forebay.TenantSettings{Limits: &set}); err != nil {
+		if err := s.Tenants.SetTenant(t.Context(), acme, forebay.TenantSettings{Limits: &set}); err != nil {
 			t.Fatal(err)
 		}
 		configure(map[int64]forebay.TenantLimits{acme: limited(5)}, 7)
@@ -105,13 +105,13 @@ func TestStoredBytesAreAll(t *testing.T) {
 		acme, other := tenantOf(t, s, "acme"), tenantOf(t, s, "other")
 		expect := func(what string, want int64) {
 			t.Helper()
-			if got, err := s.LimitUsed(t.Context(), acme, forebay.LimitStoredBytes, 1); err != nil || got != want {
+			if got, err := s.Tenants.LimitUsed(t.Context(), acme, forebay.LimitStoredBytes, 1); err != nil || got != want {
 				t.Errorf("%s: %d bytes, want %d (%v)", what, got, want, err)
 			}
 		}
 		run := func(sql string, values ...any) { // numbers and bytes
 			t.Helper()
-			_, err := transact(t.Context(), s.writer, op{stage: stageChange}, func(x *tx) (struct{}, error) {
+			_, err := transact(t.Context(), s.DB.writer, op{stage: stageChange}, func(x *tx) (struct{}, error) {
 				st := x.prep(sql)
 				for _, v := range values {
 					switch v := v.(type) {
@@ -150,14 +150,14 @@ func TestStoredBytesAreAll(t *testing.T) {
 		documents := int64(2*(1000+2+300) + 2*(16*4+2))
 		expect("a document of two revisions, one of them with vectors", orchestrations+documents)
 
-		q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Name: "acme/m", Tenant: acme, Lock: time.Minute, MaxDeliveries: 3, RequiresSession: true}, 10)
+		q, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Name: "acme/m", Tenant: acme, Lock: time.Minute, MaxDeliveries: 3, RequiresSession: true}, 10)
 		mustDo(t, err)
-		session, err := s.AcceptSession(t.Context(), q, "s")
+		session, err := s.Bus.AcceptSession(t.Context(), q, "s")
 		mustDo(t, err)
-		mustDo(t, s.SetSessionState(t.Context(), q, session.SessionLock, make([]byte, 500)))
+		mustDo(t, s.Bus.SetSessionState(t.Context(), q, session.SessionLock, make([]byte, 500)))
 		expect("the state of a session", orchestrations+documents+500)
 
-		large, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Name: "acme/large", Tenant: acme, Lock: time.Minute, MaxDeliveries: 3}, 10)
+		large, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Name: "acme/large", Tenant: acme, Lock: time.Minute, MaxDeliveries: 3}, 10)
 		mustDo(t, err)
 		const more = 2*bytePage + 7
 		for subqueue, n := range map[int64]int64{0: more, 2: 5} {
@@ -173,7 +173,7 @@ func TestStoredBytesAreAll(t *testing.T) {
 func TestCountsOfRowsThatWereThere(t *testing.T) { onBothEngines(t, testCountsOfRowsThatWereThere) }
 
 func testCountsOfRowsThatWereThere(t *testing.T, e auditEngine) {
-	if err := e.open().Close(); err != nil {
+	if err := e.open().DB.Close(); err != nil {
 		t.Fatal(err)
 	}
 	err := e.tamper(`
@@ -196,7 +196,7 @@ INSERT INTO orchestrations (no, tenant, id, execution, name, status, created_at,
 		t.Fatal(err)
 	}
 	s := e.open()
-	limits, err := s.TenantLimits(t.Context(), 1)
+	limits, err := s.Tenants.TenantLimits(t.Context(), 1)
 	if err != nil || limits != (forebay.TenantLimits{}) {
 		t.Errorf("its limits are %+v (%v)", limits, err)
 	}
@@ -204,7 +204,7 @@ INSERT INTO orchestrations (no, tenant, id, execution, name, status, created_at,
 		forebay.LimitWaitingJobs: 2, forebay.LimitScheduled: 2, forebay.LimitWaitingMessages: 4, forebay.LimitSessions: 1, forebay.LimitMessageQueues: 1,
 		forebay.LimitTopics: 1, forebay.LimitSubscriptions: 1, forebay.LimitOrchestrations: 1, forebay.LimitStoredBytes: 10 + 20 + 40 + 100 + 80 + 15000 + 100000,
 	} {
-		if got, err := s.LimitUsed(t.Context(), 1, name, 1<<40); err != nil || got != want {
+		if got, err := s.Tenants.LimitUsed(t.Context(), 1, name, 1<<40); err != nil || got != want {
 			t.Errorf("%d %s, want %d (%v)", got, name, want, err)
 		}
 	}

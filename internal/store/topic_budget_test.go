@@ -12,7 +12,7 @@ import (
 // makeDue makes everything that is scheduled due now.
 func makeDue(t *testing.T, s *Store) {
 	t.Helper()
-	_, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
+	_, err := transactIn(t.Context(), busKey, s.DB.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
 		t.dueBy(t.now)
 		return 0, t.prep("UPDATE bodies SET due_at = ?1, scheduled_at = ?1 WHERE due_at > ?1").int(t.now).exec()
 	})
@@ -26,7 +26,7 @@ func makeDue(t *testing.T, s *Store) {
 func untilEmpty(t *testing.T, s *Store, sql string) {
 	t.Helper()
 	for until := time.Now().Add(time.Minute); time.Now().Before(until); {
-		left, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (n int64, err error) {
+		left, err := transactIn(t.Context(), busKey, s.DB.writer, op{stage: stageChange}, func(t *busTx) (n int64, err error) {
 			_, err = t.prep(sql).one(func(r row) { n = r.int(0) })
 			return n, err
 		})
@@ -44,7 +44,7 @@ func untilEmpty(t *testing.T, s *Store, sql string) {
 // where one message or call makes atOnce copies.
 func wantOnce(t *testing.T, s *Store, subs []MessageQueue, messages, atOnce int) {
 	t.Helper()
-	err := s.read(t.Context(), func(c conn) error {
+	err := s.DB.read(t.Context(), func(c conn) error {
 		for _, sub := range subs {
 			_, err := c.prep("SELECT count(*), count(DISTINCT message_id), coalesce(max(dead_letter_reason), '') FROM bodies WHERE lane BETWEEN ? AND ?").
 				int(int64(sub.Subqueue(false))).int(int64(sub.Subqueue(true))).one(func(r row) {
@@ -122,7 +122,7 @@ func TestActivationWithinTheLimit(t *testing.T) {
 			}
 		}
 		for _, sub := range subs[1:] {
-			if _, err := s.DropMessageQueue(t.Context(), sub); err != nil {
+			if _, err := s.Bus.DropMessageQueue(t.Context(), sub); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -139,14 +139,14 @@ func TestBacklogToTopic(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		subs := manySubscriptions(t, s, topic, 50)
-		q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1}, 10)
+		q, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1}, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
 		const messages = 200
 		send(t, s, q, numbered(0, messages)...)
 		q.ForwardTo = topic.Name
-		if _, _, err := s.PutMessageQueue(t.Context(), q, 10); err != nil {
+		if _, _, err := s.Bus.PutMessageQueue(t.Context(), q, 10); err != nil {
 			t.Fatal(err)
 		}
 		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE lane = ", int64(q.Subqueue(false))))
@@ -168,7 +168,7 @@ func TestSendThroughQueue(t *testing.T) {
 	withStore(t, func(t *testing.T, s *Store) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		subs := manySubscriptions(t, s, topic, 50)
-		q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1, ForwardTo: topic.Name}, 10)
+		q, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1, ForwardTo: topic.Name}, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +188,7 @@ func TestManyPublishTogether(t *testing.T) {
 		var publish []func() error
 		for i := range calls {
 			publish = append(publish, func() error {
-				seqs, err := s.Send(t.Context(), topic, numbered(i*each, each))
+				seqs, err := s.Bus.Send(t.Context(), topic, numbered(i*each, each))
 				if err == nil && (len(seqs) != each || seqs[0] == 0) {
 					err = fmt.Errorf("numbers %v", seqs)
 				}
@@ -214,7 +214,7 @@ func TestJudgingIsBounded(t *testing.T) {
 			slow[i] = Rule{Name: fmt.Sprint("r", i), Settings: forebay.RuleSettings{SQLFilter: "p LIKE '%" + strings.Repeat("a", 900) + "b'"}}
 		}
 		put := func(name string) MessageQueue {
-			sub, _, err := s.PutSubscription(t.Context(), topic, MessageQueue{Tenant: 1, Name: SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}, slow, 2000)
+			sub, _, err := s.Bus.PutSubscription(t.Context(), topic, MessageQueue{Tenant: 1, Name: SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}, slow, 2000)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -227,7 +227,7 @@ func TestJudgingIsBounded(t *testing.T) {
 		}
 		at := messages[0].ScheduledAt
 		messages[3].ScheduledAt = nil
-		if _, err := s.Send(t.Context(), topic, messages[1:]); forebay.CodeOf(err) != forebay.CodePayloadTooLarge || !strings.Contains(err.Error(), "too long") {
+		if _, err := s.Bus.Send(t.Context(), topic, messages[1:]); forebay.CodeOf(err) != forebay.CodePayloadTooLarge || !strings.Contains(err.Error(), "too long") {
 			t.Errorf("sent what takes too long: %v", err)
 		}
 		for i := range messages {
@@ -250,7 +250,7 @@ func TestJudgingIsBounded(t *testing.T) {
 		put("slowest")
 		makeDue(t, s)
 		untilEmpty(t, s, "SELECT count(*) FROM bodies WHERE due_at <= scheduled_at")
-		if c, err := s.TopicCounts(t.Context(), topic, CountLimit); err != nil || c.Scheduled != 1 {
+		if c, err := s.Bus.TopicCounts(t.Context(), topic, CountLimit); err != nil || c.Scheduled != 1 {
 			t.Errorf("counts %+v (%v)", c, err)
 		}
 	})
@@ -264,7 +264,7 @@ func TestManyListeners(t *testing.T) {
 		for i := range jobs {
 			submitAll(t, s, NewJob{ID: fmt.Sprint("job_", i), Tenant: tenant, Queue: queue, Task: "echo", Priority: 5})
 		}
-		got, err := s.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: jobs, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3})
+		got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: SubqueueOf(queue, SubqueueMain), Max: jobs, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3})
 		if err != nil || len(got) != jobs {
 			t.Fatal(len(got), err)
 		}
@@ -273,7 +273,7 @@ func TestManyListeners(t *testing.T) {
 		var calls []func() error
 		for i := range got {
 			calls = append(calls, func() error { // the first tells the writer how many there are
-				return s.Succeed(t.Context(), &got[i], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1})
+				return s.Jobs.Succeed(t.Context(), &got[i], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1})
 			})
 		}
 		first := calls[0]()

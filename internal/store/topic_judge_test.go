@@ -26,7 +26,7 @@ func subscribeSlowly(t *testing.T, s *Store, topic MessageQueue, name string, ru
 	for i := range rules {
 		all = append(all, Rule{Name: fmt.Sprint("r", i), Settings: forebay.RuleSettings{SQLFilter: "p LIKE '%" + strings.Repeat("a", 900) + "b'"}})
 	}
-	stored, _, err := s.PutSubscription(t.Context(), topic, sub, all, 2000)
+	stored, _, err := s.Bus.PutSubscription(t.Context(), topic, sub, all, 2000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,8 +54,8 @@ func TestSendersJudgeBeforeTheirTransaction(t *testing.T) {
 			subscribeSlowly(t, s, topic, fmt.Sprint("slower", i), 100)
 		}
 		var operations atomic.Int64
-		s.OnCommit(func(c Commit) { operations.Add(int64(c.Operations)) })
-		if _, err := s.Send(t.Context(), topic, []MessageContent{slow("two")}); forebay.CodeOf(err) != forebay.CodePayloadTooLarge {
+		s.DB.OnCommit(func(c Commit) { operations.Add(int64(c.Operations)) })
+		if _, err := s.Bus.Send(t.Context(), topic, []MessageContent{slow("two")}); forebay.CodeOf(err) != forebay.CodePayloadTooLarge {
 			t.Errorf("sent what takes too long: %v", err)
 		}
 		if n := operations.Load(); n != 0 {
@@ -70,12 +70,12 @@ func TestSentByTheRulesThatStand(t *testing.T) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		first := subscribe(t, s, topic, "first")
 		messages := []MessageContent{content("one", 1)}
-		judged, err := s.judge(t.Context(), topic.No, messages, false)
+		judged, err := s.Bus.judge(t.Context(), topic.No, messages, false)
 		if err != nil {
 			t.Fatal(err)
 		}
 		second := subscribe(t, s, topic, "second")
-		if _, err := s.sendJudged(t.Context(), topic, messages, 0, judged); !errors.Is(err, errTopicChanged) {
+		if _, err := s.Bus.sendJudged(t.Context(), topic, messages, 0, judged); !errors.Is(err, errTopicChanged) {
 			t.Errorf("what older rules have judged was sent: %v", err)
 		}
 		if got := subjects(t, s, first.Subqueue(false)); got != "" {
@@ -87,7 +87,7 @@ func TestSentByTheRulesThatStand(t *testing.T) {
 				t.Errorf("%s has %q", sub.Name, got)
 			}
 		}
-		if _, err := s.sendJudged(t.Context(), topic, messages, 0, nil); err != nil { // as when the topic changes each time
+		if _, err := s.Bus.sendJudged(t.Context(), topic, messages, 0, nil); err != nil { // as when the topic changes each time
 			t.Error(err)
 		}
 		if got := subjects(t, s, second.Subqueue(false)); got != "one one" {
@@ -102,11 +102,11 @@ func TestJudgingEventsIsBounded(t *testing.T) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		all := subscribe(t, s, topic, "all")
 		costly := subscribeSlowly(t, s, topic, "slow", 100)
-		if _, err := s.readTopic(t.Context(), topic.No); err != nil { // so that the rules are ready
+		if _, err := s.Bus.readTopic(t.Context(), topic.No); err != nil { // so that the rules are ready
 			t.Fatal(err)
 		}
 		const events = 20
-		steps, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
+		steps, err := transactIn(t.Context(), busKey, s.DB.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
 			for i := range events {
 				if err := t.publish(topic.Name, func() (MessageContent, error) { return slow(fmt.Sprint("m", i)), nil }); err != nil {
 					return 0, err
@@ -134,7 +134,7 @@ func TestTransactionsCompileFewRules(t *testing.T) {
 		forwards := putQueue(t, s, MessageQueue{Name: "t/forwards", ForwardTo: "t/topic"})
 		few := subscribe(t, s, other, "few")
 		type compiled struct{ topics, of int }
-		got, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (c compiled, err error) {
+		got, err := transactIn(t.Context(), busKey, s.DB.writer, op{stage: stageChange}, func(t *busTx) (c compiled, err error) {
 			for i := range 3 {
 				for _, name := range []string{topic.Name, other.Name} {
 					if err := t.publish(name, func() (MessageContent, error) { return content(fmt.Sprint("m", i), 0), nil }); err != nil {
@@ -173,23 +173,23 @@ func TestWhatFindsNoRulesReadyWaitsShortly(t *testing.T) {
 		m := content("one", 0)
 		m.ScheduledAt = &later
 		seq := send(t, s, topic, m)[0]
-		if _, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
+		if _, err := transactIn(t.Context(), busKey, s.DB.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
 			t.w.slow = newSlowMessages() // of which nobody takes any
 			return 0, nil
 		}); err != nil {
 			t.Fatal(err)
 		}
-		s.topics.forget(topic.No)
+		s.Bus.topics.forget(topic.No)
 		makeDue(t, s)
 		var due, now int64
-		if err := s.read(t.Context(), func(c conn) error {
+		if err := s.DB.read(t.Context(), func(c conn) error {
 			now = c.now()
 			_, err := c.prep("SELECT due_at FROM bodies WHERE seq = ?").int(seq).one(func(r row) { due = r.int(0) })
 			return err
 		}); err != nil || due == 0 || due > now+partPause {
 			t.Errorf("it is due in %d ms (%v)", due-now, err)
 		}
-		if _, err := s.readTopic(t.Context(), topic.No); err != nil {
+		if _, err := s.Bus.readTopic(t.Context(), topic.No); err != nil {
 			t.Fatal(err)
 		}
 		makeDue(t, s)
@@ -216,7 +216,7 @@ func TestSendersJudgeInTurns(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if _, err := s.judge(ctx, topic.No, []MessageContent{slow("one")}, true); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := s.Bus.judge(ctx, topic.No, []MessageContent{slow("one")}, true); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("it was judged while others had all the places: %v", err)
 		}
 	})
@@ -231,15 +231,15 @@ func TestRulesAreCompiledOnce(t *testing.T) {
 			at := slices.IndexFunc(c.subscriptions, func(one compiledSubscription) bool { return one.queue.No == sub.No })
 			return c.subscriptions[at].rules
 		}
-		before, err := s.readTopic(t.Context(), topic.No)
+		before, err := s.Bus.readTopic(t.Context(), topic.No)
 		if err != nil {
 			t.Fatal(err)
 		}
 		second := subscribeSlowly(t, s, topic, "second", 2)
-		if _, _, err := s.PutRule(t.Context(), second, Rule{Name: "r1", Settings: forebay.RuleSettings{SQLFilter: "p = 'new'"}}, RuleLimits{100, 100}); err != nil {
+		if _, _, err := s.Bus.PutRule(t.Context(), second, Rule{Name: "r1", Settings: forebay.RuleSettings{SQLFilter: "p = 'new'"}}, RuleLimits{100, 100}); err != nil {
 			t.Fatal(err)
 		}
-		after, err := s.readTopic(t.Context(), topic.No)
+		after, err := s.Bus.readTopic(t.Context(), topic.No)
 		if err != nil || len(after.subscriptions) != 2 {
 			t.Fatal(len(after.subscriptions), err)
 		}

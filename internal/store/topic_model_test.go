@@ -98,7 +98,7 @@ func (w *newsstand) subscribe(t *rapid.T) {
 	topic := rapid.IntRange(0, 1).Draw(t, "topic")
 	name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
 	strict := rapid.Bool().Draw(t, "strict")
-	q, created, err := w.s.PutSubscription(background, w.topics[topic], MessageQueue{Tenant: 1, Name: SubscriptionName(w.topics[topic].Name, name),
+	q, created, err := w.s.Bus.PutSubscription(background, w.topics[topic], MessageQueue{Tenant: 1, Name: SubscriptionName(w.topics[topic].Name, name),
 		Lock: testLock, MaxDeliveries: 2, topicPart: topicPart{DeadLetterFilterErrors: strict}}, defaultRule, 10)
 	before, found := w.subs[topic][name]
 	if err != nil || created == found {
@@ -113,7 +113,7 @@ func (w *newsstand) subscribe(t *rapid.T) {
 
 func (w *newsstand) unsubscribe(t *rapid.T) {
 	topic, sub := w.drawSub(t)
-	if dropped, err := w.s.DropMessageQueue(background, sub.queue); err != nil || !dropped {
+	if dropped, err := w.s.Bus.DropMessageQueue(background, sub.queue); err != nil || !dropped {
 		t.Fatal(dropped, err)
 	}
 	delete(w.subs[topic], SubscriptionOf(sub.queue))
@@ -124,14 +124,14 @@ func (w *newsstand) changeRules(t *rapid.T) {
 	name := rapid.SampledFrom([]string{"$Default", "r1"}).Draw(t, "rule")
 	_, found := sub.rules[name]
 	if rapid.Bool().Draw(t, "delete") {
-		if deleted, err := w.s.DeleteRule(background, sub.queue, name); err != nil || deleted != found {
+		if deleted, err := w.s.Bus.DeleteRule(background, sub.queue, name); err != nil || deleted != found {
 			t.Fatalf("deleted %t: %v", deleted, err)
 		}
 		delete(sub.rules, name)
 		return
 	}
 	r := drawRule(t)
-	if _, created, err := w.s.PutRule(background, sub.queue, Rule{Name: name, Settings: r.settings}, RuleLimits{10, 100}); err != nil || created == found {
+	if _, created, err := w.s.Bus.PutRule(background, sub.queue, Rule{Name: name, Settings: r.settings}, RuleLimits{10, 100}); err != nil || created == found {
 		t.Fatalf("created %t: %v", created, err)
 	}
 	sub.rules[name] = r
@@ -155,7 +155,7 @@ func (w *newsstand) send(t *rapid.T) {
 		}
 		messages = append(messages, m)
 	}
-	seqs, err := w.s.Send(background, w.topics[topic], messages)
+	seqs, err := w.s.Bus.Send(background, w.topics[topic], messages)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func propertiesOf(t *rapid.T, stored []byte) map[string]any {
 func (w *newsstand) receive(t *rapid.T) {
 	_, sub := w.drawSub(t)
 	n := rapid.IntRange(1, 3).Draw(t, "max")
-	got, err := w.s.Receive(background, ReceiveRequest{Queue: sub.queue, Max: n, MaxBytes: 1 << 20, Delete: true})
+	got, err := w.s.Bus.Receive(background, ReceiveRequest{Queue: sub.queue, Max: n, MaxBytes: 1 << 20, Delete: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func (w *newsstand) passTime(t *rapid.T) {
 }
 
 func (w *newsstand) restart(t *rapid.T) {
-	if err := w.s.Close(); err != nil {
+	if err := w.s.DB.Close(); err != nil {
 		t.Fatal(err)
 	}
 	w.s = w.engine.reopen(t)
@@ -251,14 +251,14 @@ func (w *newsstand) check(t *rapid.T) {
 	for topic, subs := range w.subs {
 		for _, sub := range subs {
 			for deadLetter, want := range map[bool][]modelCopy{false: sub.active, true: sub.dead} {
-				got, _, _, err := w.s.Peek(background, PeekQuery{Subqueue: sub.queue.Subqueue(deadLetter), Limit: 10_000, MaxBytes: 1 << 30, AtLeast: 1})
+				got, _, _, err := w.s.Bus.Peek(background, PeekQuery{Subqueue: sub.queue.Subqueue(deadLetter), Limit: 10_000, MaxBytes: 1 << 30, AtLeast: 1})
 				if err != nil {
 					t.Fatal(err)
 				}
 				compareCopies(t, sub, got, want)
 			}
 		}
-		counts, err := w.s.TopicCounts(background, w.topics[topic], CountLimit)
+		counts, err := w.s.Bus.TopicCounts(background, w.topics[topic], CountLimit)
 		waiting := 0
 		for _, m := range w.scheduled {
 			if m.topic == topic {
@@ -287,9 +287,9 @@ func compareCopies(t *rapid.T, sub *modelSubscription, got []Message, want []mod
 func TestTopicModel(t *testing.T) {
 	onEveryEngine(t, func(t *rapid.T, e engine) {
 		w := &newsstand{engine: e, s: e.open(t), subs: []map[string]*modelSubscription{{}, {}}}
-		defer func() { w.s.Close() }()
+		defer func() { w.s.DB.Close() }()
 		for i := range 2 {
-			topic, _, err := w.s.PutMessageQueue(background, MessageQueue{Tenant: 1, Name: fmt.Sprint("t/", i), topicPart: topicPart{IsTopic: true}}, 10)
+			topic, _, err := w.s.Bus.PutMessageQueue(background, MessageQueue{Tenant: 1, Name: fmt.Sprint("t/", i), topicPart: topicPart{IsTopic: true}}, 10)
 			if err != nil {
 				t.Fatal(err)
 			}

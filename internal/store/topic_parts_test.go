@@ -39,7 +39,7 @@ func TestSendInParts(t *testing.T) {
 				}
 			}
 		}
-		err := s.read(t.Context(), func(c conn) error {
+		err := s.DB.read(t.Context(), func(c conn) error {
 			return c.prep("SELECT enqueued_at, lane % 4, count(*), count(DISTINCT message_id) FROM bodies GROUP BY 1, 2").each(func(r row) error {
 				if r.int(2) > 2*fullCopies+listeners || r.int(2) != r.int(3)*listeners {
 					t.Errorf("there are %d copies of %d messages of one time", r.int(2), r.int(3))
@@ -61,20 +61,20 @@ func TestSendInPartsWithoutItsSender(t *testing.T) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		subs := manySubscriptions(t, s, topic, 50)
 		all := numbered(0, messages)
-		judged, err := s.judge(t.Context(), topic.No, all, true)
+		judged, err := s.Bus.judge(t.Context(), topic.No, all, true)
 		mustDo(t, err)
-		stored, err := s.sendJudged(t.Context(), topic, all, 0, judged)
+		stored, err := s.Bus.sendJudged(t.Context(), topic, all, 0, judged)
 		if err != nil || !stored.waits {
 			t.Fatal(stored, err)
 		}
 		fresh := subscribe(t, s, topic, "fresh")
-		if count, err := s.TopicCounts(t.Context(), topic, CountLimit); err != nil || count.Scheduled != messages {
+		if count, err := s.Bus.TopicCounts(t.Context(), topic, CountLimit); err != nil || count.Scheduled != messages {
 			t.Errorf("%d messages wait (%v)", count.Scheduled, err)
 		}
-		if cancelled, err := s.CancelScheduled(t.Context(), topic, stored.seqs[0]); err != nil || cancelled {
+		if cancelled, err := s.Bus.CancelScheduled(t.Context(), topic, stored.seqs[0]); err != nil || cancelled {
 			t.Errorf("a message was cancelled of which there may be copies (%v)", err)
 		}
-		if _, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (struct{}, error) {
+		if _, err := transactIn(t.Context(), busKey, s.DB.writer, op{stage: stageChange}, func(t *busTx) (struct{}, error) {
 			return struct{}{}, t.publish(topic.Name, func() (MessageContent, error) { return content("event", 1), nil })
 		}); err != nil {
 			t.Fatal(err)
@@ -102,7 +102,7 @@ func subscribeManifold(t *testing.T, s *Store, topic MessageQueue, n, copies int
 	}
 	for i := range n {
 		sub := MessageQueue{Tenant: topic.Tenant, Name: SubscriptionName(topic.Name, fmt.Sprint("s", n-i)), Lock: testLock, MaxDeliveries: 2}
-		stored, _, err := s.PutSubscription(t.Context(), topic, sub, rules, 2000)
+		stored, _, err := s.Bus.PutSubscription(t.Context(), topic, sub, rules, 2000)
 		mustDo(t, err)
 		subs = append(subs, stored)
 	}
@@ -146,7 +146,7 @@ func TestOneMessageInParts(t *testing.T) {
 		large.Body = make([]byte, 2*sharedLeast)
 		count := func(sql string) (n int64) {
 			t.Helper()
-			mustDo(t, s.read(t.Context(), func(c conn) error {
+			mustDo(t, s.DB.read(t.Context(), func(c conn) error {
 				_, err := c.prep(sql).one(func(r row) { n = r.int(0) })
 				return err
 			}))
@@ -165,11 +165,11 @@ func TestOneMessageInParts(t *testing.T) {
 			t.Errorf("there are %d shared bodies and %d messages that wait", bodies, waiting)
 		}
 		for _, sub := range subs {
-			if _, err := s.DropMessageQueue(t.Context(), sub); err != nil {
+			if _, err := s.Bus.DropMessageQueue(t.Context(), sub); err != nil {
 				t.Fatal(err)
 			}
 		}
-		mustDo(t, s.PurgeDropped(t.Context()))
+		mustDo(t, s.Bus.PurgeDropped(t.Context()))
 		if bodies := count("SELECT count(*) FROM shared_bodies"); bodies != 0 {
 			t.Errorf("%d shared bodies stayed", bodies)
 		}
@@ -206,18 +206,18 @@ func (d doomedSend) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	topic, found, err := s.MessageQueue(ctx, d.Topic)
+	topic, found, err := s.Bus.MessageQueue(ctx, d.Topic)
 	if err != nil || !found {
 		return fmt.Errorf("there is no topic (%w)", err)
 	}
 	var commits atomic.Int64
-	s.OnCommit(func(c Commit) {
+	s.DB.OnCommit(func(c Commit) {
 		if c.Operations > 0 && commits.Add(1) == d.Commits {
 			fmt.Println("stopped")
 			_, _ = io.Copy(io.Discard, os.Stdin)
 		}
 	})
-	_, err = s.Send(ctx, topic, []MessageContent{content("first", 1)})
+	_, err = s.Bus.Send(ctx, topic, []MessageContent{content("first", 1)})
 	return err
 }
 
@@ -233,7 +233,7 @@ func TestKilledWhileHandingOut(t *testing.T) {
 				s := openServing(t, where)
 				topic := putTopic(t, s, MessageQueue{Name: "t/topic", DuplicateWindow: time.Hour})
 				subs := subscribeManifold(t, s, topic, manySubs, manyCopies)
-				mustDo(t, s.Close())
+				mustDo(t, s.DB.Close())
 
 				raw, err := json.Marshal(doomedSend{where, topic.Name, commits})
 				mustDo(t, err)
@@ -253,7 +253,7 @@ func TestKilledWhileHandingOut(t *testing.T) {
 				}
 
 				s = openServing(t, where)
-				defer s.Close()
+				defer s.DB.Close()
 				send(t, s, topic, content("first", 1)) // as its sender does, who had no answer
 				send(t, s, topic, content("second", 2))
 				untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 2")

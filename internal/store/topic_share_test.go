@@ -29,13 +29,13 @@ func TestDueHasAShareOfItsOwn(t *testing.T) {
 		q := putQueue(t, s, MessageQueue{})
 		send(t, s, q, scheduled(20)...)
 		for _, err := range inOneTransaction(t, s, func() error { // but this ends its batch, and what it makes due is so in the next
-			_, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange, size: maxBatchBytes}, func(t *busTx) (int, error) {
+			_, err := transactIn(t.Context(), busKey, s.DB.writer, op{stage: stageChange, size: maxBatchBytes}, func(t *busTx) (int, error) {
 				t.dueBy(t.now)
 				return 0, t.prep("UPDATE bodies SET due_at = ?1, scheduled_at = ?1 WHERE due_at > ?1").int(t.now).exec()
 			})
 			return err
 		}, func() error {
-			_, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
+			_, err := transactIn(t.Context(), busKey, s.DB.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
 				t.copied.add(fullCopies, 1)
 				return 0, nil
 			})
@@ -58,7 +58,7 @@ func TestForwardingHasAShareOfItsOwn(t *testing.T) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		subs := manySubscriptions(t, s, topic, 50)
 		send(t, s, topic, scheduled(fullCopies/50+1)...)
-		there, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/there", Lock: testLock, MaxDeliveries: 1}, 10)
+		there, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/there", Lock: testLock, MaxDeliveries: 1}, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,10 +66,10 @@ func TestForwardingHasAShareOfItsOwn(t *testing.T) {
 		send(t, s, q, numbered(0, 20)...)
 		q.ForwardTo = there.Name
 		for _, err := range inOneTransaction(t, s, func() error {
-			_, _, err := s.PutMessageQueue(t.Context(), q, 10)
+			_, _, err := s.Bus.PutMessageQueue(t.Context(), q, 10)
 			return err
 		}, func() error {
-			_, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
+			_, err := transactIn(t.Context(), busKey, s.DB.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
 				t.dueBy(t.now)
 				return 0, t.prep("UPDATE bodies SET due_at = ?1, scheduled_at = ?1 WHERE due_at > ?1").int(t.now).exec()
 			})
@@ -96,21 +96,21 @@ func TestReceivingIsBounded(t *testing.T) {
 		q := putQueue(t, s, MessageQueue{MaxDeliveries: 1, ForwardDeadLettersTo: topic.Name})
 		const messages = 2 * fullCopies / 50
 		send(t, s, q, numbered(0, messages)...)
-		_, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
+		_, err := transactIn(t.Context(), busKey, s.DB.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
 			return 0, t.prep("UPDATE messages SET deliveries = 1 WHERE lane = ?").int(int64(q.Subqueue(false))).exec()
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range messages {
-			if got, err := s.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) > 0 {
+			if got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) > 0 {
 				t.Fatalf("received %+v, %v", got, err)
 			}
 		}
 		if got := strings.Fields(subjects(t, s, subs[0].Subqueue(false))); len(got) != messages {
 			t.Fatalf("%d of %d messages were dead-lettered", len(got), messages)
 		}
-		err = s.read(t.Context(), func(c conn) error {
+		err = s.DB.read(t.Context(), func(c conn) error {
 			return c.prep("SELECT count(*) FROM bodies GROUP BY enqueued_at").each(func(r row) error {
 				if r.int(0) > fullCopies+50 {
 					t.Errorf("one transaction has made %d copies", r.int(0))
@@ -132,10 +132,10 @@ func TestSendThroughQueueKeepsTheOrder(t *testing.T) {
 		q := putQueue(t, s, MessageQueue{ForwardTo: topic.Name})
 		const first, all = 4 * fullCopies / 50, 4*fullCopies/50 + 10
 		for _, err := range inOneTransaction(t, s, func() error {
-			_, err := s.Send(t.Context(), q, numbered(0, first))
+			_, err := s.Bus.Send(t.Context(), q, numbered(0, first))
 			return err
 		}, func() error {
-			_, err := s.Send(t.Context(), q, numbered(first, all-first))
+			_, err := s.Bus.Send(t.Context(), q, numbered(first, all-first))
 			return err
 		}) {
 			if err != nil {
@@ -160,7 +160,7 @@ func TestPostponedCallsGoNext(t *testing.T) {
 		var calls []func() error
 		for i := range 6 {
 			calls = append(calls, func() error { // two of them are all that one batch holds, and one all that a transaction should make
-				_, err := transactIn(context.Background(), busKey, s.writer, op{stage: stageChange, size: maxBatchBytes / 2}, func(t *busTx) (int, error) {
+				_, err := transactIn(context.Background(), busKey, s.DB.writer, op{stage: stageChange, size: maxBatchBytes / 2}, func(t *busTx) (int, error) {
 					done = append(done, i)
 					t.copied.add(fullCopies, 1)
 					return 0, nil
@@ -191,10 +191,10 @@ func TestPostponedCallsAreDoneAtTheClose(t *testing.T) {
 		var calls []func() error
 		for i := range 3 {
 			calls = append(calls, func() error {
-				_, err := transactIn(context.Background(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
+				_, err := transactIn(context.Background(), busKey, s.DB.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
 					if done++; i == 0 {
-						closing.Go(func() { _ = s.Close() })
-						<-s.writer.quit
+						closing.Go(func() { _ = s.DB.Close() })
+						<-s.DB.writer.quit
 					}
 					t.copied.add(fullCopies, 1)
 					return 0, nil

@@ -87,7 +87,7 @@ func TestCostlyRulesDelayTheirTenantAlone(t *testing.T) {
 				send(t, s, topic, m)
 			}
 		}
-		if _, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
+		if _, err := transactIn(t.Context(), busKey, s.DB.writer, op{stage: stageChange}, func(t *busTx) (int, error) {
 			t.dueBy(t.now)
 			return 0, t.prep("UPDATE bodies SET due_at = ?1, scheduled_at = ?1 WHERE due_at > ?1").int(t.now).exec()
 		}); err != nil {

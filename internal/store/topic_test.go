@@ -30,7 +30,7 @@ func openTopic(t testing.TB, path string) (*Store, MessageQueue) {
 func putTopic(t testing.TB, s *Store, q MessageQueue) MessageQueue {
 	t.Helper()
 	q.Tenant, q.IsTopic = max(q.Tenant, 1), true
-	stored, _, err := s.PutMessageQueue(context.Background(), q, 10)
+	stored, _, err := s.Bus.PutMessageQueue(context.Background(), q, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func subscribe(t testing.TB, s *Store, topic MessageQueue, name string, change .
 	for _, c := range change {
 		c(&q)
 	}
-	sub, _, err := s.PutSubscription(context.Background(), topic, q, defaultRule, 2000)
+	sub, _, err := s.Bus.PutSubscription(context.Background(), topic, q, defaultRule, 2000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,14 +52,14 @@ func subscribe(t testing.TB, s *Store, topic MessageQueue, name string, change .
 
 func putRule(t testing.TB, s *Store, sub MessageQueue, name string, settings forebay.RuleSettings) {
 	t.Helper()
-	if _, _, err := s.PutRule(context.Background(), sub, Rule{Name: name, Settings: settings}, testRuleLimits); err != nil {
+	if _, _, err := s.Bus.PutRule(context.Background(), sub, Rule{Name: name, Settings: settings}, testRuleLimits); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func deleteRule(t testing.TB, s *Store, sub MessageQueue, name string) {
 	t.Helper()
-	if deleted, err := s.DeleteRule(context.Background(), sub, name); err != nil || !deleted {
+	if deleted, err := s.Bus.DeleteRule(context.Background(), sub, name); err != nil || !deleted {
 		t.Fatalf("delete rule %s: %t, %v", name, deleted, err)
 	}
 }
@@ -71,7 +71,7 @@ func content(subject string, n int64) MessageContent {
 
 func send(t testing.TB, s *Store, q MessageQueue, messages ...MessageContent) []int64 {
 	t.Helper()
-	seqs, err := s.Send(context.Background(), q, messages)
+	seqs, err := s.Bus.Send(context.Background(), q, messages)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func send(t testing.TB, s *Store, q MessageQueue, messages ...MessageContent) []
 
 func peekAll(t testing.TB, s *Store, subqueue Subqueue) []Message {
 	t.Helper()
-	got, next, _, err := s.Peek(context.Background(), PeekQuery{Subqueue: subqueue, Limit: 1000, MaxBytes: 1 << 30, AtLeast: 1})
+	got, next, _, err := s.Bus.Peek(context.Background(), PeekQuery{Subqueue: subqueue, Limit: 1000, MaxBytes: 1 << 30, AtLeast: 1})
 	if err != nil || next != 0 {
 		t.Fatalf("peek: next %d, %v", next, err)
 	}
@@ -127,10 +127,10 @@ func testTopicFanOut(t *testing.T, s *Store, _ *clock) {
 			t.Errorf("copy %d of message %d has the first number %d", m.Seq, seqs[min(i+1, 2)], m.EnqueuedSeq)
 		}
 	}
-	if got, err := s.Receive(t.Context(), ReceiveRequest{Queue: some, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 || got[0].Subject != "b" {
+	if got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: some, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 || got[0].Subject != "b" {
 		t.Errorf("received %+v (%v)", got, err)
 	}
-	if counts, err := s.TopicCounts(t.Context(), topic, CountLimit); err != nil || counts.Subscriptions != 2 {
+	if counts, err := s.Bus.TopicCounts(t.Context(), topic, CountLimit); err != nil || counts.Subscriptions != 2 {
 		t.Errorf("counts %+v (%v)", counts, err)
 	}
 }
@@ -164,7 +164,7 @@ func testFilterErrors(t *testing.T, s *Store, _ *clock) {
 // subscription does with what its rules cannot judge; those of other rules are not.
 func TestActionsThatMakeACopyTooLarge(t *testing.T) {
 	s, topic := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
-	defer s.Close()
+	defer s.DB.Close()
 	grow := "SET a = '" + strings.Repeat("x", 500) + "';" + strings.Repeat("SET a = a + a;", 6)
 	for i, action := range []string{grow + "SET a = a + a", grow + "SET b = a, c = a"} {
 		for _, strict := range []bool{false, true} {
@@ -179,7 +179,7 @@ func TestActionsThatMakeACopyTooLarge(t *testing.T) {
 			if got := subjects(t, s, sub.Subqueue(false)); got != "m" {
 				t.Errorf("%s has %q", sub.Name, got)
 			}
-			if _, err := s.DropMessageQueue(t.Context(), sub); err != nil {
+			if _, err := s.Bus.DropMessageQueue(t.Context(), sub); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -201,7 +201,7 @@ func testTopicSettings(t *testing.T, s *Store, c *clock) {
 	if got := subjects(t, s, sub.Subqueue(false)); got != "now" {
 		t.Errorf("at once: %q", got)
 	}
-	if counts, err := s.TopicCounts(t.Context(), topic, CountLimit); err != nil || counts.Scheduled != 1 {
+	if counts, err := s.Bus.TopicCounts(t.Context(), topic, CountLimit); err != nil || counts.Scheduled != 1 {
 		t.Errorf("counts %+v (%v)", counts, err)
 	}
 	late := subscribe(t, s, topic, "late") // in time for what is scheduled
@@ -218,7 +218,7 @@ func testTopicSettings(t *testing.T, s *Store, c *clock) {
 // Subscriptions forward to queues and topics, and what goes in a circle ends.
 func testForwardingThroughTopics(t *testing.T, s *Store, _ *clock) {
 	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
-	q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1}, 10)
+	q, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1}, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func testForwardingThroughTopics(t *testing.T, s *Store, _ *clock) {
 	send(t, s, circle, content("many", 1))
 	var bodies int64
 	var reasons []string
-	err = s.read(t.Context(), func(c conn) error {
+	err = s.DB.read(t.Context(), func(c conn) error {
 		return c.prep("SELECT count(*), dead_letter_reason FROM bodies WHERE subject = 'many' GROUP BY dead_letter_reason ORDER BY 2").each(func(r row) error {
 			bodies += r.int(0)
 			reasons = append(reasons, r.text(1))
@@ -269,7 +269,7 @@ func testNothingIsForwardedToOurTopics(t *testing.T, s *Store, _ *clock) {
 	} {
 		topic := putTopic(t, s, MessageQueue{Name: name})
 		sub := subscribe(t, s, topic, "s")
-		q, _, err := s.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1, ForwardTo: topic.Name}, 10)
+		q, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1, ForwardTo: topic.Name}, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +281,7 @@ func testNothingIsForwardedToOurTopics(t *testing.T, s *Store, _ *clock) {
 		case !ours && (len(dead) != 0 || len(got) != 1):
 			t.Errorf("%s, which is like any other, got %+v, dead-lettered %+v", name, got, dead)
 		}
-		if _, err := s.DropMessageQueue(t.Context(), q); err != nil {
+		if _, err := s.Bus.DropMessageQueue(t.Context(), q); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -300,7 +300,7 @@ func testFanOutLimit(t *testing.T, s *Store, _ *clock) {
 	large.Body = make([]byte, 9<<20)
 	send(t, s, topic, large) // one copy
 	large.Subject = "all"
-	if _, err := s.Send(t.Context(), topic, []MessageContent{large}); forebay.CodeOf(err) != forebay.CodePayloadTooLarge {
+	if _, err := s.Bus.Send(t.Context(), topic, []MessageContent{large}); forebay.CodeOf(err) != forebay.CodePayloadTooLarge {
 		t.Errorf("270 MiB of copies: %v", err)
 	}
 	if got := subjects(t, s, SubqueueOf(topic.No+1, SubqueueMain)); got != "one" {
@@ -312,7 +312,7 @@ func testSubscriptionsAndRulesAreBounded(t *testing.T, s *Store, _ *clock) {
 	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 	ctx := t.Context()
 	put := func(name string) error {
-		_, _, err := s.PutSubscription(ctx, topic, MessageQueue{Tenant: 1, Name: SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}, defaultRule, 2)
+		_, _, err := s.Bus.PutSubscription(ctx, topic, MessageQueue{Tenant: 1, Name: SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}, defaultRule, 2)
 		return err
 	}
 	if err := errors.Join(put("a"), put("b"), put("b")); err != nil {
@@ -321,7 +321,7 @@ func testSubscriptionsAndRulesAreBounded(t *testing.T, s *Store, _ *clock) {
 	if err := put("c"); forebay.CodeOf(err) != forebay.CodeConflict {
 		t.Errorf("a third subscription of two: %v", err)
 	}
-	subs, err := s.Subscriptions(ctx, topic)
+	subs, err := s.Bus.Subscriptions(ctx, topic)
 	if err != nil || len(subs) != 2 || SubscriptionOf(subs[1]) != "b" {
 		t.Fatalf("subscriptions %+v (%v)", subs, err)
 	}
@@ -330,23 +330,23 @@ func testSubscriptionsAndRulesAreBounded(t *testing.T, s *Store, _ *clock) {
 		putRule(t, s, subs[0], fmt.Sprint("r", i), sql)
 		putRule(t, s, subs[1], fmt.Sprint("r", i), sql)
 	}
-	if _, _, err := s.PutRule(ctx, subs[0], Rule{Name: "r9"}, testRuleLimits); forebay.CodeOf(err) != forebay.CodeConflict || !strings.Contains(err.Error(), "at most 5 rules") {
+	if _, _, err := s.Bus.PutRule(ctx, subs[0], Rule{Name: "r9"}, testRuleLimits); forebay.CodeOf(err) != forebay.CodeConflict || !strings.Contains(err.Error(), "at most 5 rules") {
 		t.Errorf("a sixth rule: %v", err)
 	}
-	if _, _, err := s.PutRule(ctx, subs[0], Rule{Name: "$Default", Settings: sql}, testRuleLimits); forebay.CodeOf(err) != forebay.CodeConflict || !strings.Contains(err.Error(), "at most 8 rules with SQL") {
+	if _, _, err := s.Bus.PutRule(ctx, subs[0], Rule{Name: "$Default", Settings: sql}, testRuleLimits); forebay.CodeOf(err) != forebay.CodeConflict || !strings.Contains(err.Error(), "at most 8 rules with SQL") {
 		t.Errorf("a ninth SQL filter: %v", err)
 	}
-	if _, created, err := s.PutRule(ctx, subs[0], Rule{Name: "r0", Settings: sql}, testRuleLimits); err != nil || created {
+	if _, created, err := s.Bus.PutRule(ctx, subs[0], Rule{Name: "r0", Settings: sql}, testRuleLimits); err != nil || created {
 		t.Errorf("a rule put again: %t, %v", created, err)
 	}
 	// Neither topics nor subscriptions are queues to others, and each name stands for one thing.
-	if queues, err := s.MessageQueues(ctx, 1); err != nil || len(queues) != 0 {
+	if queues, err := s.Bus.MessageQueues(ctx, 1); err != nil || len(queues) != 0 {
 		t.Errorf("queues %+v (%v)", queues, err)
 	}
-	if topics, err := s.Topics(ctx, 1); err != nil || len(topics) != 1 || topics[0].No != topic.No {
+	if topics, err := s.Bus.Topics(ctx, 1); err != nil || len(topics) != 1 || topics[0].No != topic.No {
 		t.Errorf("topics %+v (%v)", topics, err)
 	}
-	if _, _, err := s.PutMessageQueue(ctx, MessageQueue{Tenant: 1, Name: "t/topic", Lock: testLock, MaxDeliveries: 1}, 10); forebay.CodeOf(err) != forebay.CodeConflict {
+	if _, _, err := s.Bus.PutMessageQueue(ctx, MessageQueue{Tenant: 1, Name: "t/topic", Lock: testLock, MaxDeliveries: 1}, 10); forebay.CodeOf(err) != forebay.CodeConflict {
 		t.Errorf("a queue under a topic's name: %v", err)
 	}
 }
@@ -360,7 +360,7 @@ func TestFirstRulesAreBounded(t *testing.T) {
 			for i := range first {
 				first[i] = Rule{Name: fmt.Sprint("r", i), Settings: settings}
 			}
-			_, _, err := s.PutSubscription(t.Context(), topic, MessageQueue{Tenant: 1, Name: SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}, first, 2000)
+			_, _, err := s.Bus.PutSubscription(t.Context(), topic, MessageQueue{Tenant: 1, Name: SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}, first, 2000)
 			return err
 		}
 		sql := forebay.RuleSettings{SQLFilter: "1 = 1"}
@@ -381,7 +381,7 @@ func TestFirstRulesAreBounded(t *testing.T) {
 		if err := errors.Join(put("one", 1, sql), put("one", 2, sql)); err != nil { // the second changes no rules
 			t.Errorf("the last SQL filter: %v", err)
 		}
-		if subs, err := s.Subscriptions(t.Context(), topic); err != nil || len(subs) != forebay.MaxSQLFilters/forebay.MaxRules+2 {
+		if subs, err := s.Bus.Subscriptions(t.Context(), topic); err != nil || len(subs) != forebay.MaxSQLFilters/forebay.MaxRules+2 {
 			t.Errorf("%d subscriptions (%v)", len(subs), err)
 		}
 	})
@@ -392,29 +392,29 @@ func testDropTopic(t *testing.T, s *Store, _ *clock) {
 	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 	a, b := subscribe(t, s, topic, "a"), subscribe(t, s, topic, "b")
 	send(t, s, topic, content("1", 1))
-	if dropped, err := s.DropMessageQueue(t.Context(), a); err != nil || !dropped {
+	if dropped, err := s.Bus.DropMessageQueue(t.Context(), a); err != nil || !dropped {
 		t.Fatal(dropped, err)
 	}
 	send(t, s, topic, content("2", 1))
 	if got := subjects(t, s, b.Subqueue(false)); got != "1 2" {
 		t.Errorf("b has %q", got)
 	}
-	if dropped, err := s.DropMessageQueue(t.Context(), topic); err != nil || !dropped {
+	if dropped, err := s.Bus.DropMessageQueue(t.Context(), topic); err != nil || !dropped {
 		t.Fatal(dropped, err)
 	}
-	if _, err := s.Send(t.Context(), topic, []MessageContent{content("3", 1)}); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+	if _, err := s.Bus.Send(t.Context(), topic, []MessageContent{content("3", 1)}); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 		t.Errorf("sent to a dropped topic: %v", err)
 	}
-	if _, _, err := s.PutRule(t.Context(), b, Rule{Name: "r"}, testRuleLimits); forebay.CodeOf(err) != forebay.CodeNotFound {
+	if _, _, err := s.Bus.PutRule(t.Context(), b, Rule{Name: "r"}, testRuleLimits); forebay.CodeOf(err) != forebay.CodeNotFound {
 		t.Errorf("a rule of a dropped subscription: %v", err)
 	}
-	if _, _, err := s.PutSubscription(t.Context(), topic, b, nil, 1); forebay.CodeOf(err) != forebay.CodeNotFound {
+	if _, _, err := s.Bus.PutSubscription(t.Context(), topic, b, nil, 1); forebay.CodeOf(err) != forebay.CodeNotFound {
 		t.Errorf("a subscription of a dropped topic: %v", err)
 	}
-	if err := s.PurgeDropped(t.Context()); err != nil {
+	if err := s.Bus.PurgeDropped(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	err := s.read(t.Context(), func(c conn) error {
+	err := s.DB.read(t.Context(), func(c conn) error {
 		_, err := c.prep("SELECT (SELECT count(*) FROM queues) + (SELECT count(*) FROM rules) + (SELECT count(*) FROM bodies)").one(func(r row) {
 			if r.int(0) != 0 {
 				t.Errorf("%d rows are left", r.int(0))
@@ -433,7 +433,7 @@ func testIdleSubscription(t *testing.T, s *Store, c *clock) {
 	sub := subscribe(t, s, topic, "s", func(q *MessageQueue) { q.Idle = 5 * time.Minute })
 	c.pass(6 * time.Minute)
 	send(t, s, topic, content("m", 1))
-	if _, found, err := s.MessageQueue(t.Context(), sub.Name); err != nil || found {
+	if _, found, err := s.Bus.MessageQueue(t.Context(), sub.Name); err != nil || found {
 		t.Errorf("still there: %t (%v)", found, err)
 	}
 }
@@ -464,7 +464,7 @@ func testPublish(t *testing.T, s *Store, _ *clock) {
 	}
 	failed := errors.New("failed")
 	publish := func(fail bool, rule string) error {
-		_, err := transactIn(t.Context(), busKey, s.writer, op{stage: stageSettle}, func(t *busTx) (struct{}, error) {
+		_, err := transactIn(t.Context(), busKey, s.DB.writer, op{stage: stageSettle}, func(t *busTx) (struct{}, error) {
 			if rule != "" {
 				if err := t.prep("DELETE FROM rules WHERE queue = ?").int(sub.No).exec(); err != nil {
 					return struct{}{}, err
@@ -523,9 +523,9 @@ func testUnreadableRule(t *testing.T, s *Store, _ *clock) {
 
 func TestTopicQueryPlans(t *testing.T) {
 	s, _ := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
-	defer s.Close()
+	defer s.DB.Close()
 	for _, sql := range []string{sqlTopicNo, sqlSubscriptions, sqlTopicRules, sqlRules, sqlTenantQueues} {
-		err := s.read(t.Context(), func(c conn) error {
+		err := s.DB.read(t.Context(), func(c conn) error {
 			return c.prep("EXPLAIN QUERY PLAN " + sql).each(func(r row) error {
 				if step := r.text(3); strings.HasPrefix(step, "SCAN ") || strings.HasPrefix(step, "USE TEMP B-TREE") {
 					t.Errorf("%s\n  in %s", step, sql)
@@ -542,11 +542,11 @@ func TestTopicQueryPlans(t *testing.T) {
 // BenchmarkFanOut sends to a topic with 20 subscriptions, half of which have SQL filters.
 func BenchmarkFanOut(b *testing.B) {
 	s, topic := openTopic(b, filepath.Join(b.TempDir(), "f.db"))
-	defer s.Close()
+	defer s.DB.Close()
 	for i := range 20 {
 		sub := subscribe(b, s, topic, fmt.Sprint("s", i))
 		if i%2 == 0 {
-			if _, _, err := s.PutRule(b.Context(), sub, Rule{Name: "$Default", Settings: forebay.RuleSettings{SQLFilter: "n >= 0 AND sys.Label LIKE 'm%'"}}, RuleLimits{5, 100}); err != nil {
+			if _, _, err := s.Bus.PutRule(b.Context(), sub, Rule{Name: "$Default", Settings: forebay.RuleSettings{SQLFilter: "n >= 0 AND sys.Label LIKE 'm%'"}}, RuleLimits{5, 100}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -555,7 +555,7 @@ func BenchmarkFanOut(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if _, err := s.Send(context.Background(), topic, []MessageContent{content("m", 1)}); err != nil {
+			if _, err := s.Bus.Send(context.Background(), topic, []MessageContent{content("m", 1)}); err != nil {
 				b.Error(err)
 			}
 		}

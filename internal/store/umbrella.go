@@ -16,17 +16,17 @@ type Settings struct {
 
 // Store is a database with all domains.
 type Store struct {
-	*DB
-	*QueueStore
-	*AuditStore
-	*BusStore
-	*WebhookStore
-	*AdmissionStore
-	*JobStore
-	*OrchestrationStore
-	*DocumentStore
-	*KeyStore
-	*TenantStore
+	DB             *DB
+	Queues         *QueueStore
+	Audit          *AuditStore
+	Bus            *BusStore
+	Webhooks       *WebhookStore
+	Admission      *AdmissionStore
+	Jobs           *JobStore
+	Orchestrations *OrchestrationStore
+	Documents      *DocumentStore
+	Keys           *KeyStore
+	Tenants        *TenantStore
 }
 
 // Open opens a database with all domains.
@@ -36,32 +36,32 @@ func Open(ctx context.Context, opts Options, with ...Settings) (*Store, error) {
 		settings = with[0]
 	}
 	queues := &QueueStore{}
-	s := &Store{QueueStore: queues, AuditStore: &AuditStore{}, BusStore: &BusStore{QueueStore: queues}, AdmissionStore: &AdmissionStore{QueueStore: queues},
-		JobStore: &JobStore{QueueStore: queues, audited: settings.AuditEvents}, OrchestrationStore: &OrchestrationStore{QueueStore: queues}, DocumentStore: &DocumentStore{QueueStore: queues},
-		KeyStore: &KeyStore{QueueStore: queues}, TenantStore: &TenantStore{queues}}
-	s.JobStore.admission = s.AdmissionStore
-	s.OrchestrationStore.follow(s.JobStore)
-	s.DocumentStore.follow(s.JobStore)
-	s.WebhookStore = &WebhookStore{QueueStore: queues}
-	domains := []domain{s.QueueStore, s.AuditStore, s.BusStore, s.WebhookStore, s.AdmissionStore, s.JobStore, s.OrchestrationStore, s.DocumentStore, s.KeyStore, s.TenantStore}
+	s := &Store{Queues: queues, Audit: &AuditStore{}, Bus: &BusStore{QueueStore: queues}, Admission: &AdmissionStore{QueueStore: queues},
+		Jobs: &JobStore{QueueStore: queues, audited: settings.AuditEvents}, Orchestrations: &OrchestrationStore{QueueStore: queues}, Documents: &DocumentStore{QueueStore: queues},
+		Keys: &KeyStore{QueueStore: queues}, Tenants: &TenantStore{queues}}
+	s.Jobs.admission = s.Admission
+	s.Orchestrations.follow(s.Jobs)
+	s.Documents.follow(s.Jobs)
+	s.Webhooks = &WebhookStore{QueueStore: queues}
+	domains := []domain{s.Queues, s.Audit, s.Bus, s.Webhooks, s.Admission, s.Jobs, s.Orchestrations, s.Documents, s.Keys, s.Tenants}
 	d, err := openDB(ctx, opts, domains...)
 	if err != nil {
 		return nil, err
 	}
 	s.DB = d
-	s.Identify(settings.Identities)
+	s.Admission.Identify(settings.Identities)
 	return s, nil
 }
 
 // BlobsInUse calls used with those of the keys that something refers to: a job or a document with the id under which
 // the key stands, or an orchestration.
 func (s *Store) BlobsInUse(ctx context.Context, ids map[string]string, orchestrations []string, used func(key string)) error {
-	err := s.JobStore.BlobsInUse(ctx, ids, used)
+	err := s.Jobs.BlobsInUse(ctx, ids, used)
 	if err == nil {
-		err = s.DocumentStore.BlobsInUse(ctx, ids, used)
+		err = s.Documents.BlobsInUse(ctx, ids, used)
 	}
 	if err == nil {
-		err = s.OrchestrationStore.BlobsInUse(ctx, orchestrations, used)
+		err = s.Orchestrations.BlobsInUse(ctx, orchestrations, used)
 	}
 	return err
 }

@@ -65,15 +65,15 @@ func onDeliveries(t *testing.T, concurrency int, events int, test func(*deliveri
 	begin := func(t *testing.T, e engine, beside func() *Store) {
 		d := &deliveries{T: t, engine: e}
 		d.stores[0] = e.open(t)
-		defer d.stores[0].Close()
+		defer d.stores[0].DB.Close()
 		d.stores[1] = d.stores[0]
 		if beside != nil {
 			d.stores[1] = beside()
-			defer d.stores[1].Close()
+			defer d.stores[1].DB.Close()
 		}
 		tenant := tenantOf(t, d.stores[0], "acme")
 		var err error
-		d.w, err = d.stores[0].CreateWebhook(background, Webhook{Tenant: tenant, TenantName: "acme", Name: "w", URL: "https://x/", Concurrency: concurrency,
+		d.w, err = d.stores[0].Webhooks.CreateWebhook(background, Webhook{Tenant: tenant, TenantName: "acme", Name: "w", URL: "https://x/", Concurrency: concurrency,
 			Secrets: []WebhookSecret{{Secret: "s1"}}}, Audit{Action: "create-webhook"})
 		if err != nil {
 			t.Fatal(err)
@@ -96,11 +96,11 @@ func onDeliveries(t *testing.T, concurrency int, events int, test func(*deliveri
 
 func (d *deliveries) publish(i int) {
 	d.Helper()
-	topic, _, err := d.stores[0].MessageQueue(background, "acme/"+forebay.TopicJobEvents)
+	topic, _, err := d.stores[0].Bus.MessageQueue(background, "acme/"+forebay.TopicJobEvents)
 	if err != nil {
 		d.Fatal(err)
 	}
-	if _, err := d.stores[0].Send(background, topic, []MessageContent{{MessageID: fmt.Sprint("evt_", i), Subject: "succeeded", Body: []byte("{}")}}); err != nil {
+	if _, err := d.stores[0].Bus.Send(background, topic, []MessageContent{{MessageID: fmt.Sprint("evt_", i), Subject: "succeeded", Body: []byte("{}")}}); err != nil {
 		d.Fatal(err)
 	}
 }
@@ -115,8 +115,8 @@ func (d *deliveries) request(wait bool) ReceiveRequest {
 func (d *deliveries) take(process int, found bool, when string) (m Message) {
 	d.Helper()
 	s := d.stores[process]
-	s.hear(&notification{lost: true}) // it may not have heard yet what the other one did
-	got, err := s.Receive(background, d.request(false))
+	s.DB.hear(&notification{lost: true}) // it may not have heard yet what the other one did
+	got, err := s.Bus.Receive(background, d.request(false))
 	if err != nil {
 		d.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func (d *deliveries) take(process int, found bool, when string) (m Message) {
 func (d *deliveries) waiting(process int) <-chan Message {
 	d.Helper()
 	s := d.stores[process]
-	if _, err := transactIn(background, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) { t.w.polling = 24 * time.Hour; return 0, nil }); err != nil {
+	if _, err := transactIn(background, busKey, s.DB.writer, op{stage: stageChange}, func(t *busTx) (int, error) { t.w.polling = 24 * time.Hour; return 0, nil }); err != nil {
 		d.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(background, time.Minute)
@@ -141,7 +141,7 @@ func (d *deliveries) waiting(process int) <-chan Message {
 	received := make(chan Message, 1)
 	go func() {
 		defer close(received)
-		if got, err := s.Receive(ctx, d.request(true)); err != nil {
+		if got, err := s.Bus.Receive(ctx, d.request(true)); err != nil {
 			d.Error(err)
 		} else {
 			received <- got[0]
@@ -152,7 +152,7 @@ func (d *deliveries) waiting(process int) <-chan Message {
 		return received
 	}
 	for { // until its claim has been looked at
-		n, err := transactIn(background, busKey, s.writer, op{stage: stageChange}, func(t *busTx) (int, error) { return len(t.w.parked[SubqueueOf(d.w.Queue, SubqueueMain)]), nil })
+		n, err := transactIn(background, busKey, s.DB.writer, op{stage: stageChange}, func(t *busTx) (int, error) { return len(t.w.parked[SubqueueOf(d.w.Queue, SubqueueMain)]), nil })
 		if err != nil {
 			d.Fatal(err)
 		}
@@ -168,20 +168,20 @@ func (d *deliveries) settle(process int, m Message, o WebhookOutcome) {
 	if !o.Delivered && !o.Release {
 		o.Delay = 100 * 24 * time.Hour
 	}
-	if _, err := d.stores[process].SettleWebhook(background, d.w.Queue, m.Lock, o); err != nil {
+	if _, err := d.stores[process].Webhooks.SettleWebhook(background, d.w.Queue, m.Lock, o); err != nil {
 		d.Fatal(err)
 	}
 }
 
 func (d *deliveries) pass(t time.Duration) {
 	d.engine.pass(d.stores[0], t)
-	d.stores[1].hear(&notification{lost: true})
+	d.stores[1].DB.hear(&notification{lost: true})
 }
 
 // paused returns for how long the webhook says that nothing is sent.
 func (d *deliveries) paused() time.Duration {
 	d.Helper()
-	w, err := d.stores[1].Webhook(background, d.w.Tenant, "w")
+	w, err := d.stores[1].Webhooks.Webhook(background, d.w.Tenant, "w")
 	if err != nil {
 		d.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestWebhookConcurrency(t *testing.T) {
 		d.take(1, true, "after the locks")
 		d.take(0, false, "with two under way, after others had died")
 		d.take(1, false, "with two under way, after others had died")
-		if _, err := d.stores[0].SettleWebhook(background, d.w.Queue, second.Lock, WebhookOutcome{Delivered: true}); forebay.CodeOf(err) != forebay.CodeLockLost {
+		if _, err := d.stores[0].Webhooks.SettleWebhook(background, d.w.Queue, second.Lock, WebhookOutcome{Delivered: true}); forebay.CodeOf(err) != forebay.CodeLockLost {
 			d.Errorf("settled after its lock: %v", err)
 		}
 		d.take(1, false, "after a settlement that came too late")
@@ -225,7 +225,7 @@ func TestWebhookConcurrency(t *testing.T) {
 		w := d.w
 		w.Concurrency = 3
 		next := d.waiting(1)
-		if _, err := d.stores[0].UpdateWebhook(background, w, Audit{Action: "update-webhook"}); err != nil {
+		if _, err := d.stores[0].Webhooks.UpdateWebhook(background, w, Audit{Action: "update-webhook"}); err != nil {
 			d.Fatal(err)
 		}
 		if m, ok := <-next; !ok {
@@ -316,7 +316,7 @@ func TestOthersReceiveBesideWebhook(t *testing.T) {
 		s := d.stores[0]
 		receive := func(ctx context.Context, wait bool) int {
 			d.Helper()
-			got, err := s.Receive(ctx, ReceiveRequest{Queue: MessageQueue{No: d.w.Queue, Tenant: d.w.Tenant, Lock: webhookLock, MaxDeliveries: 10}, Max: 1, MaxBytes: 1, Wait: wait, Delete: true})
+			got, err := s.Bus.Receive(ctx, ReceiveRequest{Queue: MessageQueue{No: d.w.Queue, Tenant: d.w.Tenant, Lock: webhookLock, MaxDeliveries: 10}, Max: 1, MaxBytes: 1, Wait: wait, Delete: true})
 			if err != nil {
 				d.Fatal(err)
 			}
@@ -350,7 +350,7 @@ func TestWebhookFailingForDays(t *testing.T) {
 		for day := range 6 {
 			for i := range breakerFailures {
 				d.publish(10*day + i)
-				if w, err := d.stores[0].Webhook(background, d.w.Tenant, "w"); i == 0 && (err != nil || w.DisabledReason != "") {
+				if w, err := d.stores[0].Webhooks.Webhook(background, d.w.Tenant, "w"); i == 0 && (err != nil || w.DisabledReason != "") {
 					d.Fatalf("on day %d: %+v (%v)", day, w, err)
 				}
 				if day == 0 || i == 0 {
@@ -359,7 +359,7 @@ func TestWebhookFailingForDays(t *testing.T) {
 			}
 			d.pass(24*time.Hour + time.Minute)
 		}
-		if w, err := d.stores[0].Webhook(background, d.w.Tenant, "w"); err != nil || w.DisabledReason != forebay.WebhookFailing {
+		if w, err := d.stores[0].Webhooks.Webhook(background, d.w.Tenant, "w"); err != nil || w.DisabledReason != forebay.WebhookFailing {
 			d.Errorf("%+v (%v)", w, err)
 		}
 	})
@@ -377,7 +377,7 @@ func TestWebhookBreakerIsTold(t *testing.T) {
 		next := d.waiting(1)
 		rests := func() (until int64) {
 			d.Helper()
-			until, err := transactIn(background, busKey, d.stores[1].writer, op{stage: stageChange}, func(t *busTx) (int64, error) {
+			until, err := transactIn(background, busKey, d.stores[1].DB.writer, op{stage: stageChange}, func(t *busTx) (int64, error) {
 				return t.w.resting[SubqueueOf(d.w.Queue, SubqueueMain)], nil
 			})
 			if err != nil {
@@ -417,7 +417,7 @@ func TestWebhookBreakerIsReset(t *testing.T) {
 			if change(&w); w.DisabledAt == nil {
 				d.w.URL = w.URL
 			}
-			if _, err := d.stores[0].UpdateWebhook(background, w, Audit{Action: "update-webhook"}); err != nil {
+			if _, err := d.stores[0].Webhooks.UpdateWebhook(background, w, Audit{Action: "update-webhook"}); err != nil {
 				d.Fatal(err)
 			}
 		}
@@ -439,10 +439,10 @@ func TestWebhookBreakerIsReset(t *testing.T) {
 		}
 		d.take(1, true, "at a new address")
 		o := WebhookOutcome{Hold: time.Minute, Gone: true, URL: old, Try: forebay.WebhookTry{Outcome: forebay.WebhookRetry}}
-		if disabled, err := d.stores[0].SettleWebhook(background, d.w.Queue, late.Lock, o); disabled || err != nil {
+		if disabled, err := d.stores[0].Webhooks.SettleWebhook(background, d.w.Queue, late.Lock, o); disabled || err != nil {
 			d.Errorf("disabled by its old address: %t (%v)", disabled, err)
 		}
-		if w, err := d.stores[0].Webhook(background, d.w.Tenant, "w"); err != nil || w.FailingSince != nil || d.paused() != 0 {
+		if w, err := d.stores[0].Webhooks.Webhook(background, d.w.Tenant, "w"); err != nil || w.FailingSince != nil || d.paused() != 0 {
 			d.Errorf("by the old address it fails since %v, and is open for %v (%v)", w.FailingSince, d.paused(), err)
 		}
 		open()
@@ -462,7 +462,7 @@ func TestLostWebhookDeliveriesAreForgotten(t *testing.T) {
 	onDeliveries(t, 32, 3*maxLeftDeliveries, func(d *deliveries) {
 		for range 3 {
 			for range maxLeftDeliveries {
-				got, err := d.stores[0].Receive(background, ReceiveRequest{
+				got, err := d.stores[0].Bus.Receive(background, ReceiveRequest{
 					Queue: MessageQueue{No: d.w.Queue, Tenant: d.w.Tenant, Lock: webhookLock, MaxDeliveries: 1}, Max: 1, MaxBytes: 1, Webhook: true})
 				if err != nil || len(got) != 1 {
 					d.Fatal(len(got), err)
@@ -470,7 +470,7 @@ func TestLostWebhookDeliveriesAreForgotten(t *testing.T) {
 			}
 			d.pass(webhookLock + time.Second)
 		}
-		rows, err := transactIn(background, busKey, d.stores[0].writer, op{stage: stageChange}, func(t *busTx) (n int64, err error) {
+		rows, err := transactIn(background, busKey, d.stores[0].DB.writer, op{stage: stageChange}, func(t *busTx) (n int64, err error) {
 			_, err = t.prep("SELECT count(*) FROM webhook_deliveries").one(func(r row) { n = r.int(0) })
 			return n, err
 		})
@@ -487,7 +487,7 @@ func TestWebhookDeliveriesOfDeadProcess(t *testing.T) {
 		d := &deliveries{T: t, engine: bubble{path}}
 		s := d.open(t)
 		var err error
-		d.w, err = s.CreateWebhook(background, Webhook{Tenant: tenantOf(t, s, "acme"), TenantName: "acme", Name: "w", URL: "https://x/", Concurrency: 1}, Audit{Action: "create-webhook"})
+		d.w, err = s.Webhooks.CreateWebhook(background, Webhook{Tenant: tenantOf(t, s, "acme"), TenantName: "acme", Name: "w", URL: "https://x/", Concurrency: 1}, Audit{Action: "create-webhook"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -496,11 +496,11 @@ func TestWebhookDeliveriesOfDeadProcess(t *testing.T) {
 		d.publish(1)
 		lost := d.take(0, true, "at first")
 		d.take(0, false, "with one under way")
-		if err := s.Close(); err != nil {
+		if err := s.DB.Close(); err != nil {
 			t.Fatal(err)
 		}
 		s = d.reopen(t)
-		defer s.Close()
+		defer s.DB.Close()
 		d.stores = [2]*Store{s, s}
 		if m := d.take(0, true, "in a new process"); m.Seq == lost.Seq {
 			t.Errorf("received %+v, which may be on its way", m)

@@ -46,7 +46,7 @@ type hookModel struct {
 func (m *hookModel) store(t *rapid.T) *Store {
 	s := rapid.SampledFrom(m.stores).Draw(t, "process")
 	if m.latest != nil && s != m.latest { // what the other one has done may not have been heard of yet
-		s.hear(&notification{lost: true})
+		s.DB.hear(&notification{lost: true})
 	}
 	m.latest = s
 	return s
@@ -72,7 +72,7 @@ func (m *hookModel) publish(t *rapid.T) {
 		if m.w.DisabledAt == nil {
 			m.events[id] = &modelEvent{at: m.now()}
 		}
-		if _, err := s.Send(context.Background(), m.topic, []MessageContent{{MessageID: id, Subject: "succeeded", Body: []byte("{}")}}); err != nil {
+		if _, err := s.Bus.Send(context.Background(), m.topic, []MessageContent{{MessageID: id, Subject: "succeeded", Body: []byte("{}")}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,7 +80,7 @@ func (m *hookModel) publish(t *rapid.T) {
 
 func (m *hookModel) receive(t *rapid.T) {
 	s := m.store(t)
-	got, err := s.Receive(context.Background(), ReceiveRequest{Queue: MessageQueue{No: m.w.Queue, Tenant: m.w.Tenant, Lock: webhookLock, MaxDeliveries: 1 << 20},
+	got, err := s.Bus.Receive(context.Background(), ReceiveRequest{Queue: MessageQueue{No: m.w.Queue, Tenant: m.w.Tenant, Lock: webhookLock, MaxDeliveries: 1 << 20},
 		Max: 1, MaxBytes: 1, Webhook: true})
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func (m *hookModel) end(t *rapid.T, i int, o WebhookOutcome) {
 	s, d := m.store(t), m.started[i]
 	m.started = slices.Delete(m.started, i, i+1)
 	o.URL, o.Try.Outcome = d.url, forebay.WebhookRetry
-	_, err := s.SettleWebhook(context.Background(), m.w.Queue, d.lock, o)
+	_, err := s.Webhooks.SettleWebhook(context.Background(), m.w.Queue, d.lock, o)
 	if lost := d.until <= m.now(); lost != errors.Is(err, forebay.ErrLockLost) || err != nil && !lost {
 		t.Fatalf("settled when its lock ends at %d, now is %d: %v", d.until, m.now(), err)
 	}
@@ -168,7 +168,7 @@ func (m *hookModel) end(t *rapid.T, i int, o WebhookOutcome) {
 
 // learn is what the guide says of failures, pauses and Retry-After.
 func (m *hookModel) learn(t *rapid.T, d *modelDelivery, o WebhookOutcome) {
-	w, err := m.latest.Webhook(context.Background(), m.w.Tenant, "w")
+	w, err := m.latest.Webhooks.Webhook(context.Background(), m.w.Tenant, "w")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func (m *hookModel) update(t *rapid.T) {
 		}
 	}
 	var err error
-	if w, err = s.UpdateWebhook(context.Background(), w, Audit{Action: "update-webhook"}); err != nil {
+	if w, err = s.Webhooks.UpdateWebhook(context.Background(), w, Audit{Action: "update-webhook"}); err != nil {
 		t.Fatal(err)
 	}
 	if w.URL != m.w.URL || m.w.DisabledAt != nil {
@@ -237,16 +237,16 @@ func TestWebhookAgainstModel(t *testing.T) {
 		}
 		defer func() {
 			for _, s := range m.stores {
-				s.Close()
+				s.DB.Close()
 			}
 		}()
 		s := m.stores[0]
-		tenant, err := s.EnsureTenant(context.Background(), "acme")
+		tenant, err := s.Queues.EnsureTenant(context.Background(), "acme")
 		if err == nil {
-			m.w, err = s.CreateWebhook(context.Background(), Webhook{Tenant: tenant, TenantName: "acme", Name: "w", URL: "https://x/0", Concurrency: 3}, Audit{Action: "create-webhook"})
+			m.w, err = s.Webhooks.CreateWebhook(context.Background(), Webhook{Tenant: tenant, TenantName: "acme", Name: "w", URL: "https://x/0", Concurrency: 3}, Audit{Action: "create-webhook"})
 		}
 		if err == nil {
-			m.topic, _, err = s.MessageQueue(context.Background(), "acme/"+forebay.TopicJobEvents)
+			m.topic, _, err = s.Bus.MessageQueue(context.Background(), "acme/"+forebay.TopicJobEvents)
 		}
 		if err != nil {
 			t.Fatal(err)

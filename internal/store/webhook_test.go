@@ -13,11 +13,11 @@ import (
 func webhookStore(t *testing.T, e auditEngine) (*Store, Webhook) {
 	t.Helper()
 	s := e.open()
-	tenant, err := s.EnsureTenant(t.Context(), "acme")
+	tenant, err := s.Queues.EnsureTenant(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := s.CreateWebhook(t.Context(), Webhook{Tenant: tenant, TenantName: "acme", Name: "w", URL: "https://x/", Concurrency: 4,
+	w, err := s.Webhooks.CreateWebhook(t.Context(), Webhook{Tenant: tenant, TenantName: "acme", Name: "w", URL: "https://x/", Concurrency: 4,
 		EventTypes: []forebay.EventType{forebay.EventSucceeded, forebay.EventFailed}, Secrets: []WebhookSecret{{Secret: "s1"}}}, Audit{Action: "create-webhook"})
 	if err != nil {
 		t.Fatal(err)
@@ -27,12 +27,12 @@ func webhookStore(t *testing.T, e auditEngine) (*Store, Webhook) {
 
 func publishEvents(t *testing.T, s *Store, types ...forebay.EventType) {
 	t.Helper()
-	topic, found, err := s.MessageQueue(t.Context(), "acme/"+forebay.TopicJobEvents)
+	topic, found, err := s.Bus.MessageQueue(t.Context(), "acme/"+forebay.TopicJobEvents)
 	if err != nil || !found || !topic.IsTopic {
 		t.Fatalf("topic %+v, %t (%v)", topic, found, err)
 	}
 	for i, name := range types {
-		if _, err := s.Send(t.Context(), topic, []MessageContent{{MessageID: fmt.Sprint("evt_", i), Subject: string(name), Body: []byte("{}")}}); err != nil {
+		if _, err := s.Bus.Send(t.Context(), topic, []MessageContent{{MessageID: fmt.Sprint("evt_", i), Subject: string(name), Body: []byte("{}")}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -41,7 +41,7 @@ func publishEvents(t *testing.T, s *Store, types ...forebay.EventType) {
 // receiveFor receives one message of a webhook, or none.
 func receiveFor(t *testing.T, s *Store, w Webhook, wait bool) (m Message, found bool) {
 	t.Helper()
-	got, err := s.Receive(t.Context(), ReceiveRequest{Queue: MessageQueue{No: w.Queue, Tenant: w.Tenant, Lock: time.Minute, MaxDeliveries: 10}, Max: 1, MaxBytes: 1, Wait: wait, Webhook: true})
+	got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: MessageQueue{No: w.Queue, Tenant: w.Tenant, Lock: time.Minute, MaxDeliveries: 10}, Max: 1, MaxBytes: 1, Wait: wait, Webhook: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,11 +54,11 @@ func receiveFor(t *testing.T, s *Store, w Webhook, wait bool) (m Message, found 
 func settleFor(t *testing.T, s *Store, w Webhook, m Message, o WebhookOutcome) (disabled bool) {
 	t.Helper()
 	o.URL, o.Try.MessageID, o.Try.EventType, o.Try.At, o.Try.Number = w.URL, m.MessageID, m.Subject, time.Now(), m.Deliveries
-	disabled, err := s.SettleWebhook(t.Context(), w.Queue, m.Lock, o)
+	disabled, err := s.Webhooks.SettleWebhook(t.Context(), w.Queue, m.Lock, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.SettleWebhook(t.Context(), w.Queue, m.Lock, o); !errors.Is(err, forebay.ErrLockLost) {
+	if _, err := s.Webhooks.SettleWebhook(t.Context(), w.Queue, m.Lock, o); !errors.Is(err, forebay.ErrLockLost) {
 		t.Errorf("settled twice: %v", err)
 	}
 	return disabled
@@ -91,7 +91,7 @@ func TestWebhookDeliveries(t *testing.T) {
 			t.Errorf("after its delay %+v", m)
 		}
 		settleFor(t, s, w, m, WebhookOutcome{DeadLetter: DeadLettering{Reason: "r", Description: "d"}, Try: forebay.WebhookTry{Outcome: forebay.WebhookDeadLettered}})
-		dead, _, _, err := s.Peek(t.Context(), PeekQuery{Subqueue: SubqueueOf(w.Queue, SubqueueDeadLetter), Limit: 10, MaxBytes: 1 << 20, AtLeast: 1})
+		dead, _, _, err := s.Bus.Peek(t.Context(), PeekQuery{Subqueue: SubqueueOf(w.Queue, SubqueueDeadLetter), Limit: 10, MaxBytes: 1 << 20, AtLeast: 1})
 		if err != nil || len(dead) != 1 || dead[0].DeadLetterReason != "r" {
 			t.Fatalf("dead letters %+v (%v)", dead, err)
 		}
@@ -99,7 +99,7 @@ func TestWebhookDeliveries(t *testing.T) {
 			seqs []int64
 			want int
 		}{{[]int64{dead[0].Seq + 1}, 0}, {[]int64{dead[0].Seq, dead[0].Seq}, 1}, {nil, 0}} {
-			if moved, err := s.Redeliver(t.Context(), w.Queue, c.seqs, 10, Audit{Action: "redeliver"}); err != nil || moved != c.want {
+			if moved, err := s.Webhooks.Redeliver(t.Context(), w.Queue, c.seqs, 10, Audit{Action: "redeliver"}); err != nil || moved != c.want {
 				t.Errorf("redelivered %v: %d (%v)", c.seqs, moved, err)
 			}
 		}
@@ -108,11 +108,11 @@ func TestWebhookDeliveries(t *testing.T) {
 			t.Errorf("redelivered %+v", m)
 		}
 		settleFor(t, s, w, m, WebhookOutcome{Delivered: true, Try: forebay.WebhookTry{Outcome: forebay.WebhookDelivered, Status: 200, DurationSeconds: 0.25}})
-		tries, err := s.WebhookTries(t.Context(), w.Queue, 10)
+		tries, err := s.Webhooks.WebhookTries(t.Context(), w.Queue, 10)
 		if err != nil || len(tries) != 3 || tries[0].Status != 200 || tries[0].DurationSeconds != 0.25 || tries[2].NextTryAt == nil || tries[2].Failure != "status" {
 			t.Errorf("tries %+v (%v)", tries, err)
 		}
-		if w, err = s.Webhook(t.Context(), w.Tenant, "w"); err != nil || w.DeliveredAt == nil || w.FailingSince != nil {
+		if w, err = s.Webhooks.Webhook(t.Context(), w.Tenant, "w"); err != nil || w.DeliveredAt == nil || w.FailingSince != nil {
 			t.Errorf("webhook %+v (%v)", w, err)
 		}
 		if v := verifyAll(t, s, forebay.AuditHead{}, 10); !v.Intact || v.Checked != 2 {
@@ -130,11 +130,11 @@ func TestWebhookTriesAreBounded(t *testing.T) {
 			if !found {
 				t.Fatal("nothing there")
 			}
-			if _, err := s.SettleWebhook(t.Context(), w.Queue, m.Lock, WebhookOutcome{Try: forebay.WebhookTry{Outcome: forebay.WebhookRetry, At: time.Now(), Number: m.Deliveries}}); err != nil {
+			if _, err := s.Webhooks.SettleWebhook(t.Context(), w.Queue, m.Lock, WebhookOutcome{Try: forebay.WebhookTry{Outcome: forebay.WebhookRetry, At: time.Now(), Number: m.Deliveries}}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		tries, err := s.WebhookTries(t.Context(), w.Queue, 1000)
+		tries, err := s.Webhooks.WebhookTries(t.Context(), w.Queue, 1000)
 		if err != nil || len(tries) != maxWebhookTries || tries[0].Number != maxWebhookTries+5 {
 			t.Errorf("%d tries (%v)", len(tries), err)
 		}
@@ -144,7 +144,7 @@ func TestWebhookTriesAreBounded(t *testing.T) {
 // receiveForever is receiveFor without a limit on deliveries.
 func receiveForever(t *testing.T, s *Store, w Webhook) (m Message, found bool) {
 	t.Helper()
-	got, err := s.Receive(t.Context(), ReceiveRequest{Queue: MessageQueue{No: w.Queue, Tenant: w.Tenant, Lock: time.Minute, MaxDeliveries: 1 << 30}, Max: 1, MaxBytes: 1, Wait: true})
+	got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: MessageQueue{No: w.Queue, Tenant: w.Tenant, Lock: time.Minute, MaxDeliveries: 1 << 30}, Max: 1, MaxBytes: 1, Wait: true})
 	if err != nil || len(got) == 0 {
 		t.Fatal(err)
 	}
@@ -155,34 +155,34 @@ func TestWebhookChanges(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, e auditEngine) {
 		s, w := webhookStore(t, e)
 		ctx := t.Context()
-		if _, err := s.CreateWebhook(ctx, w, Audit{}); forebay.CodeOf(err) != forebay.CodeConflict {
+		if _, err := s.Webhooks.CreateWebhook(ctx, w, Audit{}); forebay.CodeOf(err) != forebay.CodeConflict {
 			t.Errorf("made twice: %v", err)
 		}
 		// A subscription of the name that one would need is in its way, and nothing is left behind.
-		topic, _, err := s.MessageQueue(ctx, "acme/"+forebay.TopicJobEvents)
+		topic, _, err := s.Bus.MessageQueue(ctx, "acme/"+forebay.TopicJobEvents)
 		if err != nil {
 			t.Fatal(err)
 		}
 		taken := MessageQueue{Tenant: w.Tenant, Name: SubscriptionName(topic.Name, WebhookSubscription("taken")), Lock: time.Minute, MaxDeliveries: 1}
-		if _, _, err := s.PutSubscription(ctx, topic, taken, nil, 10); err != nil {
+		if _, _, err := s.Bus.PutSubscription(ctx, topic, taken, nil, 10); err != nil {
 			t.Fatal(err)
 		}
 		other := w
 		other.Name = "taken"
-		if _, err := s.CreateWebhook(ctx, other, Audit{}); forebay.CodeOf(err) != forebay.CodeConflict {
+		if _, err := s.Webhooks.CreateWebhook(ctx, other, Audit{}); forebay.CodeOf(err) != forebay.CodeConflict {
 			t.Errorf("in the way: %v", err)
 		}
 		// Disabled, nothing gathers; enabled for all types, everything does.
 		w.DisabledAt, w.EventTypes = &time.Time{}, nil
-		if w, err = s.UpdateWebhook(ctx, w, Audit{Action: "update-webhook"}); err != nil || w.DisabledReason != forebay.WebhookDisabled || w.DisabledAt.IsZero() {
+		if w, err = s.Webhooks.UpdateWebhook(ctx, w, Audit{Action: "update-webhook"}); err != nil || w.DisabledReason != forebay.WebhookDisabled || w.DisabledAt.IsZero() {
 			t.Fatalf("disabled %+v (%v)", w, err)
 		}
 		publishEvents(t, s, forebay.EventSucceeded)
-		if active, err := s.ActiveWebhooks(ctx); err != nil || len(active) != 0 {
+		if active, err := s.Webhooks.ActiveWebhooks(ctx); err != nil || len(active) != 0 {
 			t.Errorf("active %+v (%v)", active, err)
 		}
 		w.DisabledAt = nil
-		if w, err = s.UpdateWebhook(ctx, w, Audit{Action: "update-webhook"}); err != nil || w.DisabledAt != nil {
+		if w, err = s.Webhooks.UpdateWebhook(ctx, w, Audit{Action: "update-webhook"}); err != nil || w.DisabledAt != nil {
 			t.Fatalf("enabled %+v (%v)", w, err)
 		}
 		publishEvents(t, s, forebay.EventRedriven)
@@ -193,21 +193,21 @@ func TestWebhookChanges(t *testing.T) {
 		if !settleFor(t, s, w, m, WebhookOutcome{Gone: true, DeadLetter: DeadLettering{Reason: "r"}, Try: forebay.WebhookTry{Outcome: forebay.WebhookDeadLettered}}) {
 			t.Error("not disabled")
 		}
-		if w, err = s.Webhook(ctx, w.Tenant, "w"); err != nil || w.DisabledReason != forebay.WebhookGone {
+		if w, err = s.Webhooks.Webhook(ctx, w.Tenant, "w"); err != nil || w.DisabledReason != forebay.WebhookGone {
 			t.Errorf("gone %+v (%v)", w, err)
 		}
 		for i, want := range []int{2, 3, 4} {
-			if w, err = s.RotateWebhookSecret(ctx, w.Tenant, "w", fmt.Sprint("n", i), time.Hour, Audit{Action: "rotate"}); err != nil || len(w.Secrets) != want || w.Secrets[0].Until != nil || w.Secrets[1].Until == nil {
+			if w, err = s.Webhooks.RotateWebhookSecret(ctx, w.Tenant, "w", fmt.Sprint("n", i), time.Hour, Audit{Action: "rotate"}); err != nil || len(w.Secrets) != want || w.Secrets[0].Until != nil || w.Secrets[1].Until == nil {
 				t.Errorf("rotated %+v (%v)", w.Secrets, err)
 			}
 		}
-		if err := s.DeleteWebhook(ctx, w.Tenant, "w", Audit{Action: "delete-webhook"}); err != nil {
+		if err := s.Webhooks.DeleteWebhook(ctx, w.Tenant, "w", Audit{Action: "delete-webhook"}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.DeleteWebhook(ctx, w.Tenant, "w", Audit{Action: "delete-webhook"}); !errors.Is(err, forebay.ErrNotFound) {
+		if err := s.Webhooks.DeleteWebhook(ctx, w.Tenant, "w", Audit{Action: "delete-webhook"}); !errors.Is(err, forebay.ErrNotFound) {
 			t.Errorf("deleted twice: %v", err)
 		}
-		if tries, err := s.WebhookTries(ctx, w.Queue, 10); err != nil || len(tries) != 0 {
+		if tries, err := s.Webhooks.WebhookTries(ctx, w.Queue, 10); err != nil || len(tries) != 0 {
 			t.Errorf("tries %+v (%v)", tries, err)
 		}
 	})

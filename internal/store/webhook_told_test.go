@@ -10,10 +10,10 @@ func TestWebhookPlacesAreTold(t *testing.T) {
 	t.Parallel()
 	d := &deliveries{T: t, engine: &clockSchema{server: newClockServer(t), name: "told"}}
 	s := d.open(t)
-	defer s.Close()
+	defer s.DB.Close()
 	d.stores = [2]*Store{s, s}
 	var err error
-	d.w, err = s.CreateWebhook(background, Webhook{Tenant: tenantOf(t, s, "acme"), TenantName: "acme", Name: "w", URL: "https://x/", Concurrency: 1}, Audit{Action: "create-webhook"})
+	d.w, err = s.Webhooks.CreateWebhook(background, Webhook{Tenant: tenantOf(t, s, "acme"), TenantName: "acme", Name: "w", URL: "https://x/", Concurrency: 1}, Audit{Action: "create-webhook"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +22,7 @@ func TestWebhookPlacesAreTold(t *testing.T) {
 	}
 	var mu sync.Mutex
 	places := 0
-	_, err = transact(background, s.writer, op{stage: stageChange}, func(tx *tx) (int, error) {
+	_, err = transact(background, s.DB.writer, op{stage: stageChange}, func(tx *tx) (int, error) {
 		publish := tx.w.publish
 		tx.w.publish = func(n *notification) {
 			mu.Lock()

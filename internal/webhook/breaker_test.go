@@ -26,7 +26,7 @@ func TestBreaker(t *testing.T) {
 			return 500, nil
 		}}
 		s, st := bubble(t, path, stub)
-		defer st.Close()
+		defer st.DB.Close()
 		create(t, s, "acme", "w", "https://8.8.8.8/")
 		for i := range events {
 			publish(t, st, "acme", fmt.Sprint("evt_", i), forebay.EventSucceeded)
@@ -83,7 +83,7 @@ func TestRetryAfterHoldsAll(t *testing.T) {
 			return 200, nil
 		}}
 		s, st := bubble(t, path, stub)
-		defer st.Close()
+		defer st.DB.Close()
 		if _, err := s.Create(t.Context(), "acme", forebay.NewWebhook{Name: "w", WebhookSettings: forebay.WebhookSettings{URL: "https://8.8.8.8/", Concurrency: 2}}, "a"); err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +119,7 @@ func TestBreakerReset(t *testing.T) {
 			return 500, nil
 		}}
 		s, st := bubble(t, path, stub)
-		defer st.Close()
+		defer st.DB.Close()
 		settings := forebay.WebhookSettings{URL: "https://8.8.8.8/", Concurrency: 2}
 		if _, err := s.Create(t.Context(), "acme", forebay.NewWebhook{Name: "w", WebhookSettings: settings}, "a"); err != nil {
 			t.Fatal(err)

@@ -63,7 +63,7 @@ type running struct {
 
 // adjust starts, changes and stops runners so that they fit the webhooks as stored.
 func (f *fleet) adjust(ctx context.Context) error {
-	active, err := f.service.store.ActiveWebhooks(ctx)
+	active, err := f.service.store.Webhooks.ActiveWebhooks(ctx)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (s *Service) endpointOf(w store.Webhook) Endpoint {
 	for _, stored := range w.Secrets {
 		secret := SigningSecret{Secret: forebay.Secret(stored.Secret)}
 		if stored.Until != nil {
-			secret.Until = s.store.Here(*stored.Until)
+			secret.Until = s.store.DB.Here(*stored.Until)
 		}
 		e.Secrets = append(e.Secrets, secret)
 	}
@@ -136,7 +136,7 @@ type subscription struct {
 // Receive implements Source.
 func (s subscription) Receive(ctx context.Context) (Delivery, error) {
 	for {
-		got, err := s.service.store.Receive(ctx, store.ReceiveRequest{Queue: s.queue, Max: 1, MaxBytes: 1, Wait: true, Webhook: true})
+		got, err := s.service.store.Bus.Receive(ctx, store.ReceiveRequest{Queue: s.queue, Max: 1, MaxBytes: 1, Wait: true, Webhook: true})
 		if err != nil {
 			return Delivery{}, err
 		}
@@ -154,7 +154,7 @@ func (s subscription) Settle(ctx context.Context, d Delivery, o Outcome) error {
 	if o.Verb == GiveUp {
 		stored.DeadLetter = store.DeadLettering{Reason: o.Reason, Description: o.Detail}
 	}
-	disabled, err := s.service.store.SettleWebhook(ctx, s.queue.No, d.Lock, stored)
+	disabled, err := s.service.store.Webhooks.SettleWebhook(ctx, s.queue.No, d.Lock, stored)
 	if disabled {
 		s.service.log.Warn("a webhook was disabled", slog.Int64("subscription", s.queue.No), slog.Bool("gone", o.Disable))
 		s.service.poke()

@@ -36,7 +36,7 @@ func startProcess(t *testing.T, name string, where store.Options) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { st.Close() })
+	t.Cleanup(func() { st.DB.Close() })
 	p := &process{Service: New(Options{Store: st, Sender: SenderOptions{Policy: local()}, Logger: slog.New(slog.DiscardHandler), Grace: time.Millisecond}), store: st, name: name}
 	network := p.sender.transport
 	p.sender.transport = roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -309,7 +309,7 @@ func TestBreakerOfAllProcesses(t *testing.T) {
 	if probe.process == "one" {
 		survivor = processes["two"]
 	}
-	if err := killed.store.Close(); err != nil {
+	if err := killed.store.DB.Close(); err != nil {
 		t.Fatal(err)
 	}
 	clock.pass(MinLock - 5*time.Second)

@@ -43,7 +43,7 @@ func New(opts Options) *Service {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	s.store.OnWebhooksChanged(s.poke)
+	s.store.Webhooks.OnWebhooksChanged(s.poke)
 	return s
 }
 
@@ -60,7 +60,7 @@ func (s *Service) Create(ctx context.Context, tenant string, wanted forebay.NewW
 	if err != nil {
 		return forebay.Webhook{}, err
 	}
-	if w.Tenant, err = s.store.EnsureTenant(ctx, tenant); err != nil {
+	if w.Tenant, err = s.store.Queues.EnsureTenant(ctx, tenant); err != nil {
 		return forebay.Webhook{}, err
 	}
 	done, err := s.limits.Take(ctx, tenant, forebay.LimitWebhooks, 1)
@@ -69,7 +69,7 @@ func (s *Service) Create(ctx context.Context, tenant string, wanted forebay.NewW
 	}
 	defer done()
 	w.TenantName, w.Name, w.Secrets = tenant, wanted.Name, []store.WebhookSecret{{Secret: secret.Reveal()}}
-	w, err = s.store.CreateWebhook(ctx, w, act(tenant, actor, "create-webhook", wanted.Name, wanted.WebhookSettings))
+	w, err = s.store.Webhooks.CreateWebhook(ctx, w, act(tenant, actor, "create-webhook", wanted.Name, wanted.WebhookSettings))
 	if err != nil {
 		return forebay.Webhook{}, err
 	}
@@ -85,11 +85,11 @@ func (s *Service) Update(ctx context.Context, tenant, name string, settings fore
 	if err != nil {
 		return forebay.Webhook{}, err
 	}
-	if w.Tenant, err = s.store.EnsureTenant(ctx, tenant); err != nil {
+	if w.Tenant, err = s.store.Queues.EnsureTenant(ctx, tenant); err != nil {
 		return forebay.Webhook{}, err
 	}
 	w.TenantName, w.Name = tenant, name
-	if w, err = s.store.UpdateWebhook(ctx, w, act(tenant, actor, "update-webhook", name, settings)); err != nil {
+	if w, err = s.store.Webhooks.UpdateWebhook(ctx, w, act(tenant, actor, "update-webhook", name, settings)); err != nil {
 		return forebay.Webhook{}, err
 	}
 	s.poke()
@@ -153,11 +153,11 @@ func secretOrNew(given string) (forebay.Secret, error) {
 
 // Delete removes a webhook and every event that waits for it, its dead letters included.
 func (s *Service) Delete(ctx context.Context, tenant, name, actor string) error {
-	no, err := s.store.EnsureTenant(ctx, tenant)
+	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return err
 	}
-	if err := s.store.DeleteWebhook(ctx, no, name, act(tenant, actor, "delete-webhook", name, nil)); err != nil {
+	if err := s.store.Webhooks.DeleteWebhook(ctx, no, name, act(tenant, actor, "delete-webhook", name, nil)); err != nil {
 		return err
 	}
 	s.poke()
@@ -178,12 +178,12 @@ func (s *Service) RotateSecret(ctx context.Context, tenant, name string, req for
 	if err != nil {
 		return forebay.Webhook{}, err
 	}
-	no, err := s.store.EnsureTenant(ctx, tenant)
+	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return forebay.Webhook{}, err
 	}
 	detail := map[string]string{"overlap": overlap.String()}
-	w, err := s.store.RotateWebhookSecret(ctx, no, name, secret.Reveal(), overlap, act(tenant, actor, "rotate-webhook-secret", name, detail))
+	w, err := s.store.Webhooks.RotateWebhookSecret(ctx, no, name, secret.Reveal(), overlap, act(tenant, actor, "rotate-webhook-secret", name, detail))
 	if err != nil {
 		return forebay.Webhook{}, err
 	}
@@ -203,20 +203,20 @@ func (s *Service) Webhook(ctx context.Context, tenant, name string) (forebay.Web
 }
 
 func (s *Service) find(ctx context.Context, tenant, name string) (store.Webhook, error) {
-	no, err := s.store.EnsureTenant(ctx, tenant)
+	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return store.Webhook{}, err
 	}
-	return s.store.Webhook(ctx, no, name)
+	return s.store.Webhooks.Webhook(ctx, no, name)
 }
 
 // Webhooks returns the tenant's webhooks by name.
 func (s *Service) Webhooks(ctx context.Context, tenant string) ([]forebay.Webhook, error) {
-	no, err := s.store.EnsureTenant(ctx, tenant)
+	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
-	stored, err := s.store.Webhooks(ctx, no)
+	stored, err := s.store.Webhooks.Webhooks(ctx, no)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +238,7 @@ func (s *Service) view(ctx context.Context, w store.Webhook) (forebay.Webhook, e
 	if v.EventTypes == nil {
 		v.EventTypes = []forebay.EventType{}
 	}
-	now := s.store.Now()
+	now := s.store.DB.Now()
 	if w.PausedUntil != nil && w.PausedUntil.After(now) {
 		v.PausedUntil = w.PausedUntil
 	}
@@ -251,12 +251,12 @@ func (s *Service) view(ctx context.Context, w store.Webhook) (forebay.Webhook, e
 		v.DisabledReason = forebay.WebhookSubscriptionDeleted
 		return v, nil
 	}
-	counts, err := s.store.MessageCounts(ctx, store.MessageQueue{No: w.Queue}, store.CountLimitOf(forebay.MaxWebhooks))
+	counts, err := s.store.Bus.MessageCounts(ctx, store.MessageQueue{No: w.Queue}, store.CountLimitOf(forebay.MaxWebhooks))
 	if err != nil {
 		return v, err
 	}
 	v.Pending, v.DeadLetters = counts.Active+counts.Scheduled+counts.Locked, counts.DeadLetter
-	tries, err := s.store.WebhookTries(ctx, w.Queue, 1)
+	tries, err := s.store.Webhooks.WebhookTries(ctx, w.Queue, 1)
 	if len(tries) > 0 {
 		v.LastTry = &tries[0]
 	}
@@ -269,7 +269,7 @@ func (s *Service) Tries(ctx context.Context, tenant, name string) ([]forebay.Web
 	if err != nil {
 		return nil, err
 	}
-	return s.store.WebhookTries(ctx, w.Queue, 100)
+	return s.store.Webhooks.WebhookTries(ctx, w.Queue, 100)
 }
 
 // maxPeekBytes bounds what one page of dead letters reads.
@@ -290,7 +290,7 @@ func (s *Service) DeadLetters(ctx context.Context, tenant, name string, limit in
 		return page, err
 	}
 	limit = min(cmp.Or(limit, forebay.DefaultPageSize), forebay.MaxPageSize)
-	messages, next, _, err := s.store.Peek(ctx, store.PeekQuery{Subqueue: store.SubqueueOf(w.Queue, store.SubqueueDeadLetter), From: from, Limit: limit, MaxBytes: maxPeekBytes, AtLeast: 1})
+	messages, next, _, err := s.store.Bus.Peek(ctx, store.PeekQuery{Subqueue: store.SubqueueOf(w.Queue, store.SubqueueDeadLetter), From: from, Limit: limit, MaxBytes: maxPeekBytes, AtLeast: 1})
 	for _, m := range messages {
 		page.Items = append(page.Items, forebay.WebhookDeadLetter{SequenceNumber: m.Seq, MessageID: deliveryID(m.MessageID), EventType: m.Subject,
 			CorrelationID: m.CorrelationID, EnqueuedAt: m.EnqueuedAt, Tries: m.Deliveries, Reason: m.DeadLetterReason, Description: m.DeadLetterDescription})
@@ -318,14 +318,14 @@ func (s *Service) Redeliver(ctx context.Context, tenant, name string, req foreba
 	}
 	audit := act(tenant, actor, "redeliver", name, req)
 	if !req.All {
-		report.Redelivered, err = s.store.Redeliver(ctx, w.Queue, req.SequenceNumbers, 0, audit)
+		report.Redelivered, err = s.store.Webhooks.Redeliver(ctx, w.Queue, req.SequenceNumbers, 0, audit)
 		return report, err
 	}
 	// Those that fail again meanwhile are not taken a second time: there are only so many now.
-	counts, err := s.store.MessageCounts(ctx, store.MessageQueue{No: w.Queue}, math.MaxInt64>>1)
+	counts, err := s.store.Bus.MessageCounts(ctx, store.MessageQueue{No: w.Queue}, math.MaxInt64>>1)
 	for left := int(counts.DeadLetter); err == nil && left > 0; {
 		var moved int
-		moved, err = s.store.Redeliver(ctx, w.Queue, nil, min(left, redeliverStep), audit)
+		moved, err = s.store.Webhooks.Redeliver(ctx, w.Queue, nil, min(left, redeliverStep), audit)
 		report.Redelivered += moved
 		if left -= moved; moved == 0 {
 			break

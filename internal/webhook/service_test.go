@@ -29,7 +29,7 @@ func openStore(t *testing.T, path string) *store.Store {
 func newService(t *testing.T, policy Policy) (*Service, *store.Store) {
 	t.Helper()
 	st := openStore(t, filepath.Join(t.TempDir(), "f.db"))
-	t.Cleanup(func() { st.Close() })
+	t.Cleanup(func() { st.DB.Close() })
 	return New(Options{Store: st, Sender: SenderOptions{Policy: policy}, Logger: slog.New(slog.DiscardHandler)}), st
 }
 
@@ -44,7 +44,7 @@ func run(s *Service) (stop func()) {
 // publish sends an event to the tenant's topic.
 func publish(t *testing.T, st *store.Store, tenant, id string, kind forebay.EventType) {
 	t.Helper()
-	topic, found, err := st.MessageQueue(t.Context(), tenant+"/"+forebay.TopicJobEvents)
+	topic, found, err := st.Bus.MessageQueue(t.Context(), tenant+"/"+forebay.TopicJobEvents)
 	if err != nil || !found {
 		t.Fatalf("topic of %s: %t (%v)", tenant, found, err)
 	}
@@ -52,7 +52,7 @@ func publish(t *testing.T, st *store.Store, tenant, id string, kind forebay.Even
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = st.Send(t.Context(), topic, []store.MessageContent{{MessageID: id, Subject: string(kind), CorrelationID: "c", ContentType: "application/json", Text: true, Body: body}})
+	_, err = st.Bus.Send(t.Context(), topic, []store.MessageContent{{MessageID: id, Subject: string(kind), CorrelationID: "c", ContentType: "application/json", Text: true, Body: body}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestServiceDelivers(t *testing.T) {
 	if _, err := s.Webhook(t.Context(), "third", "billing"); forebay.CodeOf(err) != forebay.CodeNotFound {
 		t.Errorf("another tenant's: %v", err)
 	}
-	entries, _, err := st.AuditEntries(t.Context(), forebay.AuditFilter{Tenant: "acme"}, 0, 100)
+	entries, _, err := st.Audit.AuditEntries(t.Context(), forebay.AuditFilter{Tenant: "acme"}, 0, 100)
 	if err != nil || len(entries) != 5 || entries[4].Action != "create-webhook" || entries[0].Action != "rotate-webhook-secret" {
 		t.Errorf("audit %+v (%v)", entries, err)
 	}
@@ -244,7 +244,7 @@ func TestServiceGivesUpAndRedelivers(t *testing.T) {
 			return 503, nil
 		}}
 		s, st := bubble(t, path, stub)
-		defer st.Close()
+		defer st.DB.Close()
 		stop := run(s)
 		defer func() { stop() }()
 		create(t, s, "acme", "w", "https://8.8.8.8/")
@@ -297,10 +297,10 @@ func TestCrashCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stub := &endpointStub{answer: always(200)}
 		s, st := bubble(t, path, stub)
-		defer st.Close()
+		defer st.DB.Close()
 		create(t, s, "acme", "w", "https://8.8.8.8/")
 		publish(t, st, "acme", "evt_1", forebay.EventSucceeded)
-		active, err := st.ActiveWebhooks(t.Context())
+		active, err := st.Webhooks.ActiveWebhooks(t.Context())
 		if err != nil || len(active) != 1 {
 			t.Fatalf("%+v (%v)", active, err)
 		}
@@ -336,7 +336,7 @@ func TestServiceDisables(t *testing.T) {
 			return 500, nil
 		}}
 		s, st := bubble(t, path, stub)
-		defer st.Close()
+		defer st.DB.Close()
 		defer run(s)()
 		create(t, s, "acme", "gone", "https://8.8.8.8/gone")
 		create(t, s, "acme", "fails", "https://8.8.8.8/fails")
@@ -398,7 +398,7 @@ func TestServiceDeletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stub := &endpointStub{answer: always(500)}
 		s, st := bubble(t, path, stub)
-		defer st.Close()
+		defer st.DB.Close()
 		defer run(s)()
 		create(t, s, "acme", "w", "https://8.8.8.8/")
 		publish(t, st, "acme", "evt_1", forebay.EventSucceeded)
@@ -417,11 +417,11 @@ func TestServiceDeletes(t *testing.T) {
 		}
 
 		// A subscription deleted from under its webhook comes back with the next change.
-		sub, found, err := st.MessageQueue(t.Context(), store.SubscriptionName("acme/"+forebay.TopicJobEvents, store.WebhookSubscription("w")))
+		sub, found, err := st.Bus.MessageQueue(t.Context(), store.SubscriptionName("acme/"+forebay.TopicJobEvents, store.WebhookSubscription("w")))
 		if err != nil || !found {
 			t.Fatal(found, err)
 		}
-		if dropped, err := st.DropMessageQueue(t.Context(), sub); err != nil || !dropped {
+		if dropped, err := st.Bus.DropMessageQueue(t.Context(), sub); err != nil || !dropped {
 			t.Fatal(dropped, err)
 		}
 		if w, err = s.Webhook(t.Context(), "acme", "w"); err != nil || w.DisabledReason != forebay.WebhookSubscriptionDeleted {
