@@ -9,7 +9,8 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/stores"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 type messaging struct {
 	*bus.Service
 	on    engine
-	store *store.Store
+	store *stores.Stores
 	place place
 }
 
@@ -33,15 +34,15 @@ func startMessaging(ctx context.Context, on engine) (*messaging, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := store.Options{URL: place.database, Serve: true}
+	options := db.Options{URL: place.database, Serve: true}
 	if file, ok := strings.CutPrefix(place.database, "sqlite:"); ok {
 		options.URL, options.Path = "", file
 	}
-	s, err := store.Open(ctx, options)
+	s, err := stores.Open(ctx, options)
 	if err != nil {
 		return nil, errors.Join(err, place.release())
 	}
-	return &messaging{bus.New(bus.Options{Store: s}), on, s, place}, nil
+	return &messaging{bus.New(bus.Options{Store: s.Bus}), on, s, place}, nil
 }
 
 func (m *messaging) stop() error { return errors.Join(m.store.DB.Close(), m.place.release()) }

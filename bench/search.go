@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/documents"
+	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/model"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/stores"
 	"github.com/forebayhq/forebay/internal/vector"
 )
 
@@ -149,11 +151,11 @@ func (l *library) measure(ctx context.Context, on engine) (s sample, err error) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, at.release()) }()
-	options := store.Options{URL: at.database}
+	options := db.Options{URL: at.database}
 	if path, is := strings.CutPrefix(at.database, "sqlite:"); is {
-		options = store.Options{Path: path, Serve: true}
+		options = db.Options{Path: path, Serve: true}
 	}
-	st, err := store.Open(ctx, options)
+	st, err := stores.Open(ctx, options)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +166,7 @@ func (l *library) measure(ctx context.Context, on engine) (s sample, err error) 
 	if err := l.fill(ctx, st); err != nil {
 		return nil, err
 	}
-	service := documents.New(documents.Options{Store: st, Calls: documents.Calls{Embed: &forebay.Task{}}})
+	service := documents.New(documents.Options{Store: st.Documents, Calls: documents.Calls{Embed: &forebay.Task{}}})
 	begun := time.Now()
 	if err := service.Index(ctx); err != nil {
 		return nil, err
@@ -205,7 +207,7 @@ func (l *library) measure(ctx context.Context, on engine) (s sample, err error) 
 }
 
 // fill makes documents of the chunks, as the pipeline would, without its jobs.
-func (l *library) fill(ctx context.Context, st *store.Store) error {
+func (l *library) fill(ctx context.Context, st *stores.Stores) error {
 	tenant, err := st.Queues.EnsureTenant(ctx, forebay.DefaultTenant)
 	if err != nil {
 		return err
@@ -217,22 +219,22 @@ func (l *library) fill(ctx context.Context, st *store.Store) error {
 	return inParallel(4, len(l.texts)/chunksEach, func(n int) error { return l.document(ctx, st, tenant, queue, n) })
 }
 
-func (l *library) document(ctx context.Context, st *store.Store, tenant, queue int64, n int) error {
+func (l *library) document(ctx context.Context, st *stores.Stores, tenant, queue int64, n int) error {
 	id := strconv.Itoa(n)
-	job := func(name string) store.NewJob {
-		return store.NewJob{ID: "job_" + name + id, Tenant: tenant, Queue: queue, Task: name, MaxAttempts: 1, Input: []byte("{}"), InputSize: 2}
+	job := func(name string) jobs.NewJob {
+		return jobs.NewJob{ID: "job_" + name + id, Tenant: tenant, Queue: queue, Task: name, MaxAttempts: 1, Input: []byte("{}"), InputSize: 2}
 	}
-	rev := store.Revision{ID: "rev_" + id, Tenant: tenant, Hash: []byte(id), MediaType: "text/plain", Blob: "t/1/" + id + "/content"}
-	if _, err := st.Documents.AddRevision(ctx, store.NewRevision{Revision: rev, DocumentID: id, Split: job("split")}); err != nil {
+	rev := documents.Revision{ID: "rev_" + id, Tenant: tenant, Hash: []byte(id), MediaType: "text/plain", Blob: "t/1/" + id + "/content"}
+	if _, err := st.Documents.AddRevision(ctx, documents.NewRevision{Revision: rev, DocumentID: id, Split: job("split")}); err != nil {
 		return err
 	}
 	made, err := st.Documents.RevisionOf(ctx, tenant, rev.ID)
 	if err != nil {
 		return err
 	}
-	result := store.SplitResult{Chunks: chunksEach, Jobs: []store.DocumentJob{{Branch: store.BranchEmbedding, Job: job("embed")}, {Branch: store.BranchMetadata, Job: job("metadata")}}}
+	result := documents.SplitResult{Chunks: chunksEach, Jobs: []documents.DocumentJob{{Branch: documents.BranchEmbedding, Job: job("embed")}, {Branch: documents.BranchMetadata, Job: job("metadata")}}}
 	for i := range chunksEach {
-		result.Rest = append(result.Rest, store.NewChunk{Number: i, Text: l.texts[n*chunksEach+i]})
+		result.Rest = append(result.Rest, documents.NewChunk{Number: i, Text: l.texts[n*chunksEach+i]})
 	}
 	if err := st.Documents.BeginSplit(ctx, made.Tenant, made.No, 1); err != nil {
 		return err
@@ -244,13 +246,13 @@ func (l *library) document(ctx context.Context, st *store.Store, tenant, queue i
 	if err != nil {
 		return err
 	}
-	vectors := make([]store.ChunkVector, len(chunks))
+	vectors := make([]documents.ChunkVector, len(chunks))
 	for i, c := range chunks {
 		v := l.vectors[n*chunksEach+i]
-		vectors[i] = store.ChunkVector{Chunk: c.No, Vector: vector.Bytes(v), Code: vector.Code(v)}
+		vectors[i] = documents.ChunkVector{Chunk: c.No, Vector: vector.Bytes(v), Code: vector.Code(v)}
 	}
 	if err := st.Documents.RecordVectors(ctx, tenant, rev.ID, "job_embed"+id, searchDimensions, vectors); err != nil {
 		return err
 	}
-	return st.Documents.RecordMetadata(ctx, tenant, rev.ID, "job_metadata"+id, store.Described{})
+	return st.Documents.RecordMetadata(ctx, tenant, rev.ID, "job_metadata"+id, documents.Described{})
 }

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/sqlite"
 	"github.com/forebayhq/forebay/internal/jobs"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/stores"
 )
 
 // Keys works on a database's API keys directly, also while a server runs on it.
 type Keys struct {
-	store *store.Store
+	store *stores.Stores
 	jobs  *jobs.Service
 }
 
@@ -25,11 +26,11 @@ func OpenKeys(ctx context.Context, database string) (*Keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	st, err := store.Open(ctx, where)
+	st, err := stores.Open(ctx, where)
 	if err != nil {
 		return nil, err
 	}
-	svc, err := jobs.New(ctx, jobs.Options{Store: st})
+	svc, err := jobs.New(ctx, st.ForJobs())
 	if err != nil {
 		return nil, errors.Join(err, st.DB.Close())
 	}
@@ -77,10 +78,10 @@ func CheckDatabase(ctx context.Context, database string) (checks []Check, inUse 
 		if _, err := os.Stat(where.Path); errors.Is(err, os.ErrNotExist) {
 			return []Check{checkFolder(filepath.Dir(where.Path))}, false
 		}
-		inUse, durable = store.InUse(where.Path), "WAL, synchronous=FULL"
+		inUse, durable = sqlite.InUse(where.Path), "WAL, synchronous=FULL"
 	}
 	where.Existing = true
-	st, err := store.Open(ctx, where)
+	st, err := stores.Open(ctx, where)
 	if err != nil {
 		return []Check{{"database", false, err.Error()}}, false
 	}
@@ -107,7 +108,7 @@ func CheckDatabase(ctx context.Context, database string) (checks []Check, inUse 
 }
 
 // checkSpace tells the size of a SQLite file. That much of it is free is no fault.
-func checkSpace(ctx context.Context, st *store.Store) Check {
+func checkSpace(ctx context.Context, st *stores.Stores) Check {
 	space, _, err := st.DB.Space(ctx)
 	if err != nil {
 		return Check{"space", false, err.Error()}

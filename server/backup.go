@@ -5,7 +5,7 @@ import (
 
 	"github.com/forebayhq/forebay/internal/backup"
 	"github.com/forebayhq/forebay/internal/blob"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
 )
 
 type (
@@ -43,7 +43,7 @@ func CheckBackup(ctx context.Context, folder string, progress func(BackupProgres
 }
 
 // storage opens what the options keep things in.
-func (o Options) storage(ctx context.Context) (store.Options, *blob.Store, error) {
+func (o Options) storage(ctx context.Context) (db.Options, *blob.Store, error) {
 	o = o.WithDefaults()
 	database, err := databaseOf(o.Database)
 	if err != nil {

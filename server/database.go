@@ -5,16 +5,17 @@ import (
 	"errors"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/stores"
 )
 
 type (
 	// Schema compares a database's tables with those that this program needs.
-	Schema = store.Schema
+	Schema = db.Schema
 	// CopyProgress is where a copy is.
-	CopyProgress = store.CopyProgress
+	CopyProgress = db.CopyProgress
 	// CopyReport is what a copy has done.
-	CopyReport = store.CopyReport
+	CopyReport = db.CopyReport
 )
 
 // ReadSchema looks at a database without making or changing anything, also while servers run on it.
@@ -23,7 +24,7 @@ func ReadSchema(ctx context.Context, database string) (Schema, error) {
 	if err != nil {
 		return Schema{}, err
 	}
-	return store.ReadSchema(ctx, where)
+	return db.ReadSchema(ctx, where)
 }
 
 // Migrate brings a database's tables up to date, as a server does when it starts, making the database
@@ -33,10 +34,10 @@ func Migrate(ctx context.Context, database string) (before Schema, err error) {
 	if err != nil {
 		return before, err
 	}
-	if before, err = store.ReadSchema(ctx, where); err != nil {
+	if before, err = db.ReadSchema(ctx, where); err != nil {
 		return before, err
 	}
-	st, err := store.Open(ctx, where)
+	st, err := stores.Open(ctx, where)
 	if err != nil {
 		return before, err
 	}
@@ -55,7 +56,7 @@ func Copy(ctx context.Context, from, to string, progress func(CopyProgress)) (Co
 	if err != nil {
 		return CopyReport{}, err
 	}
-	return store.Copy(ctx, source, target, progress)
+	return db.Copy(ctx, source, target, progress)
 }
 
 // AbandonCopy removes an unfinished copy.
@@ -64,11 +65,11 @@ func AbandonCopy(ctx context.Context, to string) error {
 	if err != nil {
 		return err
 	}
-	return store.AbandonCopy(ctx, target)
+	return db.AbandonCopy(ctx, target)
 }
 
 // Compacted is what a compaction has done.
-type Compacted = store.Compacted
+type Compacted = db.Compacted
 
 // Compact gives the disk back what deleted rows have left in a SQLite file. No server may run on it.
 func Compact(ctx context.Context, database string) (Compacted, error) {
@@ -76,10 +77,10 @@ func Compact(ctx context.Context, database string) (Compacted, error) {
 	if err != nil {
 		return Compacted{}, err
 	}
-	return store.Compact(ctx, where)
+	return db.Compact(ctx, where)
 }
 
-func sideOf(side, database string) (store.Options, error) {
+func sideOf(side, database string) (db.Options, error) {
 	where, err := databaseOf(database)
 	var refused *forebay.Error
 	if errors.As(err, &refused) {

@@ -10,15 +10,17 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/api"
+	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/quota"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/stores"
 )
 
 // deployments is what operators see of what calls go to, and do with it.
 type deployments struct {
-	store  *store.Store
+	store  *stores.Stores
 	jobs   *jobs.Service
 	log    *slog.Logger
 	called atomic.Pointer[called]
@@ -41,7 +43,7 @@ func (d *deployments) SetSimFaults(name string, faults json.RawMessage) error {
 }
 
 // admission lists where a call of a model may go.
-func (d *deployments) admission(name string, need forebay.CallEstimate) []store.Option {
+func (d *deployments) admission(name string, need forebay.CallEstimate) []admission.Option {
 	return d.called.Load().admission(name, need)
 }
 
@@ -152,7 +154,7 @@ func (d *deployments) SetPaused(ctx context.Context, name string, paused bool, a
 	if paused {
 		action = "pause-deployment"
 	}
-	return d.store.Admission.PauseDeployment(ctx, name, paused, store.Audit{Actor: actor, Action: action, Target: name})
+	return d.store.Admission.PauseDeployment(ctx, name, paused, audit.Act{Actor: actor, Action: action, Target: name})
 }
 
 // Forget begins anew to learn of a deployment, in all processes.
@@ -160,7 +162,7 @@ func (d *deployments) Forget(ctx context.Context, name, actor string) error {
 	if !d.has(name) {
 		return forebay.ErrNotFound
 	}
-	return d.store.Admission.ForgetDeployment(ctx, name, store.Audit{Actor: actor, Action: "forget-deployment", Target: name})
+	return d.store.Admission.ForgetDeployment(ctx, name, audit.Act{Actor: actor, Action: "forget-deployment", Target: name})
 }
 
 // retryDenied has deployments that turned calls away tried again: whoever starts the server may have given them another key.

@@ -109,7 +109,7 @@ func (o Options) serves(deployment, model string) bool {
 func (s *Server) openDocuments(ctx context.Context, known map[string]forebay.Task) error {
 	o := s.options.Documents
 	options := documents.Options{
-		Store: s.store, Blobs: s.blobs, Queue: o.Queue, MaxBytes: o.MaxBytes, ChunkTokens: o.ChunkTokens, OverlapTokens: o.OverlapTokens,
+		Store: s.store.Documents, Blobs: s.blobs, Queue: o.Queue, MaxBytes: o.MaxBytes, ChunkTokens: o.ChunkTokens, OverlapTokens: o.OverlapTokens,
 		IndexBytes: o.IndexBytes, Logger: s.log, Calls: s.options.documentCalls(known),
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Sources)) {

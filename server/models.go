@@ -9,10 +9,10 @@ import (
 	"strings"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/model"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/quota"
-	"github.com/forebayhq/forebay/internal/store"
 	"github.com/forebayhq/forebay/internal/tasks"
 	"github.com/forebayhq/forebay/internal/telemetry"
 )
@@ -79,19 +79,19 @@ func accounting(d Deployment) quota.Accounting {
 }
 
 // admission lists where a call of a model may go.
-func (m *models) admission(name string, need forebay.CallEstimate) []store.Option {
+func (m *models) admission(name string, need forebay.CallEstimate) []admission.Option {
 	deployments := m.router.Options(name, need)
-	options := make([]store.Option, len(deployments))
+	options := make([]admission.Option, len(deployments))
 	for i, d := range deployments {
-		options[i] = store.Option{Deployment: d.Name, Limits: d.Limits(), Price: d.Price, Concurrency: int64(d.Concurrency),
+		options[i] = admission.Option{Deployment: d.Name, Limits: d.Limits(), Price: d.Price, Concurrency: int64(d.Concurrency),
 			Request: quota.Request{PromptTokens: need.PromptTokens, MaxOutputTokens: need.MaxOutputTokens}}
 	}
 	return options
 }
 
 // identities tell what is called by the names of deployments and HTTP functions.
-func (o Options) identities() store.Identities {
-	ids := store.Identities{}
+func (o Options) identities() admission.Identities {
+	ids := admission.Identities{}
 	for _, d := range o.Deployments {
 		ids[d.Name] = identity(d.Provider, bare(d.Endpoint), d.modelName(), d.APIVersion)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/orchestrate"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/stores"
 )
 
 // DurableFunction is an orchestrator or an activity.
@@ -40,7 +40,7 @@ func (s *Server) openOrchestrations() error {
 		retries[name] = a.Retry.policy()
 	}
 	s.orchestrations = orchestrate.New(orchestrate.Options{
-		Store: s.store, Blobs: s.blobs, Registry: registry, Logger: s.log, Turns: o.ConcurrentTurns, Activities: o.ConcurrentActivities, Lock: o.LockDuration,
+		Store: s.store.Orchestrations, Blobs: s.blobs, Registry: registry, Logger: s.log, Turns: o.ConcurrentTurns, Activities: o.ConcurrentActivities, Lock: o.LockDuration,
 		Retries: retries, MaxBytes: s.options.Limits.MaxInputBytes, MaxMessage: o.GRPC.MaxMessageBytes, MemoryBytes: s.options.Limits.MemoryBytes, Grace: s.options.ShutdownTimeout,
 		Limits: s.limits, Remote: o.GRPC.Address != "", Observe: s.telemetry.Orchestrations(),
 		Jobs: calledJobs{s.jobs, s.store, s.options.Limits.MaxInputBytes},
@@ -107,16 +107,16 @@ func (o Orchestrations) validate(bad func(field, format string, args ...any)) {
 // calledJobs are the jobs that are activities of orchestrations.
 type calledJobs struct {
 	jobs  *jobs.Service
-	store *store.Store
+	store *stores.Stores
 	limit int64 // bytes of a result
 }
 
-func (c calledJobs) Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, caller *store.Activity) error {
+func (c calledJobs) Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, caller *orchestrate.Activity) error {
 	name, err := c.store.Queues.TenantName(ctx, tenant)
 	if err != nil {
 		return err
 	}
-	return c.jobs.SubmitCalled(ctx, name, req, caller)
+	return c.jobs.SubmitCalled(ctx, name, req, caller, caller.ID, caller.KeyID)
 }
 
 func (c calledJobs) Cancel(ctx context.Context, tenant int64, job string) error {

@@ -36,7 +36,7 @@ func (o Options) servesHTTP() bool { return o.Role == RoleAll || o.Role == RoleA
 // works reports whether the process does all that is done without a request.
 func (o Options) works() bool { return o.Role == RoleAll || o.Role == RoleWorker }
 
-// answers is what requests the process answers, for store.Options: whoever answers HTTP shares rates with the others that do,
+// answers is what requests the process answers, for db.Options: whoever answers HTTP shares rates with the others that do,
 // and a worker that answers the Durable Task protocol alone with its likes.
 func (o Options) answers() string {
 	switch {

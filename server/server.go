@@ -14,20 +14,20 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/dispatch"
 	"github.com/forebayhq/forebay/internal/documents"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/sleep"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/stores"
 	"github.com/forebayhq/forebay/internal/telemetry"
 	"github.com/forebayhq/forebay/internal/webhook"
+	"golang.org/x/term"
 )
 
 // Server is an opened Forebay: its database is taken and its tasks are known. Jobs can be submitted
@@ -35,7 +35,7 @@ import (
 type Server struct {
 	options        Options
 	log            *slog.Logger
-	store          *store.Store
+	store          *stores.Stores
 	limits         *limits.Meter
 	blobs          *blob.Store
 	jobs           *jobs.Service
@@ -92,9 +92,9 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	if err != nil {
 		return err
 	}
-	database.Serve, database.Answers = true, s.options.answers()
+	database.Serve, database.ServerKind = true, s.options.answers()
 	database.Warn = func(message string) { s.log.Warn(message) } //nolint:sloglint // one of a few fixed sentences
-	if s.store, err = store.Open(ctx, database, store.Settings{AuditEvents: s.options.Audit.JobEvents, Identities: s.options.identities()}); err != nil {
+	if s.store, err = stores.Open(ctx, database, stores.Settings{AuditEvents: s.options.Audit.JobEvents, Identities: s.options.identities()}); err != nil {
 		return err
 	}
 	if s.options.Blob == "" && database.URL != "" {
@@ -109,11 +109,11 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	}
 	s.deployments = &deployments{store: s.store, log: s.log}
 	s.deployments.called.Store(&called{models, known})
-	s.jobs, err = jobs.New(ctx, jobs.Options{
-		Store: s.store, Blobs: s.blobs, Queues: s.options.jobsQueues(), MaxInputBytes: s.options.Limits.MaxInputBytes,
-		Observer: s.telemetry.Jobs(), Limits: s.limits,
-		Settings: jobs.Settings{Tasks: known, Deployments: s.deployments.admission, Weights: s.options.weights()},
-	})
+	options := s.store.ForJobs()
+	options.Blobs, options.Queues, options.MaxInputBytes = s.blobs, s.options.jobsQueues(), s.options.Limits.MaxInputBytes
+	options.Observer, options.Limits = s.telemetry.Jobs(), s.limits
+	options.Settings = jobs.Settings{Tasks: known, Deployments: s.deployments.admission, Weights: s.options.weights()}
+	s.jobs, err = jobs.New(ctx, options)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 		return err
 	}
 	s.bus = bus.New(bus.Options{
-		Store: s.store, MaxMessageBytes: s.options.Limits.MaxMessageBytes,
+		Store: s.store.Bus, MaxMessageBytes: s.options.Limits.MaxMessageBytes,
 		Taken:  func(_ context.Context, tenant, name string) bool { return s.jobs.Knows(tenant, name) },
 		Limits: s.limits,
 	})
@@ -138,7 +138,7 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	if err != nil {
 		return err
 	}
-	s.webhooks = webhook.New(webhook.Options{Store: s.store, Limits: s.limits, Sender: webhook.SenderOptions{Policy: policy, Observe: s.telemetry.Webhooks()}, Logger: s.log, Grace: s.options.ShutdownTimeout})
+	s.webhooks = webhook.New(webhook.Options{Store: s.store.Webhooks, Bus: s.store.Bus, Limits: s.limits, Sender: webhook.SenderOptions{Policy: policy, Observe: s.telemetry.Webhooks()}, Logger: s.log, Grace: s.options.ShutdownTimeout})
 	if err := s.openOrchestrations(); err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 
 // blobURL is where large payloads go: as configured, else a folder beside the database file, or for
 // PostgreSQL in the current folder, which does for the processes of one machine.
-func blobURL(configured string, database store.Options) string {
+func blobURL(configured string, database db.Options) string {
 	switch {
 	case configured != "":
 		return configured

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/model"
 	"github.com/forebayhq/forebay/internal/retry"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // What Deployment.Provider can be.
@@ -240,20 +240,20 @@ func (q Queue) validate(at, name string, bad func(field, format string, args ...
 
 // databaseOf returns what a database URL names: a SQLite file, or a PostgreSQL database. No error
 // quotes the latter, which may hold a password.
-func databaseOf(database string) (store.Options, error) {
+func databaseOf(database string) (db.Options, error) {
 	scheme, path, ok := strings.Cut(database, ":")
 	switch {
 	case ok && (scheme == "postgres" || scheme == "postgresql"):
 		if _, err := url.Parse(database); err != nil || !strings.HasPrefix(path, "//") {
-			return store.Options{}, forebay.Invalid("database", "is not a URL: postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+			return db.Options{}, forebay.Invalid("database", "is not a URL: postgres://USER:PASSWORD@HOST:PORT/DATABASE")
 		}
-		return store.Options{URL: database}, nil
+		return db.Options{URL: database}, nil
 	case !ok || scheme != "sqlite":
-		return store.Options{}, forebay.Invalid("database", "must be sqlite:PATH or postgres://…")
+		return db.Options{}, forebay.Invalid("database", "must be sqlite:PATH or postgres://…")
 	case path == "" || strings.ContainsRune(path, 0):
-		return store.Options{}, forebay.Invalid("database", "names no file: sqlite:PATH")
+		return db.Options{}, forebay.Invalid("database", "names no file: sqlite:PATH")
 	}
-	return store.Options{Path: strings.TrimPrefix(path, "//")}, nil
+	return db.Options{Path: strings.TrimPrefix(path, "//")}, nil
 }
 
 // databaseName is how a log names a database: without its folder, or its server, user and password.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/forebayhq/forebay"
@@ -21,34 +20,32 @@ import (
 
 func (a *app) batch() *cobra.Command {
 	var o batchOptions
-	run := &cobra.Command{
+	run := a.command(&cobra.Command{
 		Use:   "run FILE.jsonl",
 		Short: "Run a file of jobs and collect their results",
-		Long: `Submit every line of a JSONL file as a job, and append each result to the output file as soon as the
+		Long: `Submit every line of a JSONL file as a job. Append each result to the output file as soon as the
 job has ended, in any order, with the number of its line.
 
-A line is a submit request: {"task":"summarize","input":"…","metadata":{…}}. The task may be left out
-when --task gives it.
+A line is a submit request: {"task":"summarize","input":"…","metadata":{…}}. It may leave out the
+task if --task gives it.
 
-Interrupted, or without its server, the command can be run again with the same files: what has a
-result is not done again, what was submitted is not submitted again, and it ends with a complete
-output file. The exit code is 0 only when every job succeeded.`,
+Interrupted, or without its server, the command can be run again with the same files. Lines with
+a result are not run again, and submitted lines are not submitted again. The exit code is 0 only
+if every job succeeded.`,
 		Example: `  forebay batch run documents.jsonl -o results.jsonl
   forebay batch run texts.jsonl -o vectors.jsonl --task embed --queue slow
   jq -r 'select(.status != "succeeded") | .line' results.jsonl`,
-		Args: arguments(1, "FILE.jsonl"),
-		RunE: func(c *cobra.Command, args []string) error {
-			o.file = args[0]
-			return a.runBatch(c.Context(), o)
-		},
-	}
+	}, func(c *call) error {
+		o.file = c.args[0]
+		return a.runBatch(c.ctx, o)
+	})
 	flags := run.Flags()
 	// It has the name of the global flag, and takes its place.
 	flags.StringVarP(&o.out, "output", "o", "", "file the results are appended to (required)")
 	flags.StringVar(&o.task, "task", "", "task of the lines that name none")
 	flags.StringVar(&o.queue, "queue", "", "queue of the lines that name none")
 	flags.IntVar(&o.waiters, "waiters", 32, "jobs waited for at once")
-	return a.group("batch", "Run many jobs from a file", "", run)
+	return group(&cobra.Command{Use: "batch", Short: "Run many jobs from a file"}, run)
 }
 
 type batchOptions struct {
@@ -63,7 +60,8 @@ func (a *app) runBatch(ctx context.Context, o batchOptions) (err error) {
 	}
 	switch o.out {
 	case outputTable, outputJSON, outputJSONL:
-		return usagef("--output of batch run is the file for the results, such as results.jsonl; for a file of this name say ./%s", o.out)
+		return usagef("--output of batch run is the file for the results, such as results.jsonl; "+
+			"for a file of this name say ./%s", o.out)
 	}
 	if o.waiters < 1 || o.waiters > 1000 {
 		return usagef("--waiters must be 1 to 1000")
@@ -137,7 +135,7 @@ func (a *app) reachable(ctx context.Context) error {
 }
 
 // batchRun submits the lines that have no result yet, waits for their jobs and records them. One
-// goroutine submits; some wait, each for one job at a time, and put back what takes long.
+// goroutine submits. Others wait, each for one job at a time, and put back a job that takes long.
 type batchRun struct {
 	api     *client.Client
 	file    *batchFile
@@ -199,8 +197,8 @@ func (b *batchRun) submit(ctx context.Context) error {
 	if len(b.results.done) == b.file.jobs {
 		return nil
 	}
-	// Recording the first results and reading the file go on at the same time, so what was done
-	// before is looked up in a copy.
+	// The first results are recorded while the file is still read, so what was done before is
+	// looked up in a copy.
 	lines := b.file.requests(b.results.doneLines())
 	for result, err := range b.api.SubmitBulk(ctx, lines.each) {
 		if err != nil {
@@ -212,7 +210,8 @@ func (b *batchRun) submit(ctx context.Context) error {
 			return result.Error
 		case result.Error != nil:
 			err = b.record(batchResult{Line: line, Status: statusRejected, Error: &forebay.JobError{
-				Class: forebay.ClassPermanent, Code: string(result.Error.Code), Message: result.Error.Error()}})
+				Class: forebay.ClassPermanent, Code: string(result.Error.Code), Message: result.Error.Error(),
+			}})
 		case result.Job == nil:
 			err = fmt.Errorf("line %d: the server answered with neither a job nor an error", line)
 		default:
@@ -228,7 +227,8 @@ func (b *batchRun) submit(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// aboutLine reports whether an error is the line's own fault, and not one that would meet them all.
+// aboutLine reports whether an error is the line's own fault, and not one that would meet them
+// all.
 func aboutLine(e *forebay.Error) bool {
 	switch exitCodeOf(e.Code) {
 	case exitUsage, exitConflict, exitNotFound:
@@ -279,8 +279,8 @@ func (b *batchRun) wait(ctx context.Context) error {
 	}
 }
 
-// follow waits for one job and records it. While others stand behind it, it does not wait long: they
-// may have ended before.
+// follow waits for one job and records it. It does not wait long while other jobs wait for a
+// waiter: those may have ended before.
 func (b *batchRun) follow(ctx context.Context, p pendingJob, crowded bool) error {
 	patience := 30 * time.Second
 	if crowded {
@@ -298,9 +298,11 @@ func (b *batchRun) follow(ctx context.Context, p pendingJob, crowded bool) error
 		b.push(p)
 		return nil
 	}
-	result := batchResult{Line: p.line, ID: job.ID, Status: job.Status, Result: job.Result, Error: job.Error,
-		Usage: &job.Usage, CorrelationID: job.CorrelationID, Metadata: job.Metadata}
-	if job.Status == forebay.StatusSucceeded && (len(job.Result) == 0 || string(job.Result) == "null") {
+	result := batchResult{
+		Line: p.line, ID: job.ID, Status: job.Status, Result: job.Result, Error: job.Error,
+		Usage: &job.Usage, CorrelationID: job.CorrelationID, Metadata: job.Metadata,
+	}
+	if job.Status == forebay.StatusSucceeded && !hasResult(job) {
 		if result.Result, err = b.largeResult(ctx, job.ID); err != nil {
 			return err
 		}
@@ -330,38 +332,4 @@ func (b *batchRun) record(r batchResult) error {
 	}
 	b.bar.add()
 	return nil
-}
-
-// progress is a bar on terminals, and nothing elsewhere. It is about what this run has to do, so that
-// its rate and the time left are true after a resumption.
-type progress struct {
-	bar *progressbar.ProgressBar // nil: none
-	out io.Writer
-}
-
-func (a *app) bar(jobs, done int) *progress {
-	if !isTerminal(a.err) || jobs == done {
-		return &progress{}
-	}
-	description := "jobs"
-	if done > 0 {
-		description = fmt.Sprintf("jobs (%d done before)", done)
-	}
-	bar := progressbar.NewOptions(jobs-done, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription(description),
-		progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("jobs"),
-		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth())
-	return &progress{bar, a.err}
-}
-
-func (p *progress) add() {
-	if p.bar != nil {
-		_ = p.bar.Add(1) // a terminal that cannot be written to is no reason to stop
-	}
-}
-
-func (p *progress) finish() {
-	if p.bar != nil {
-		_ = p.bar.Exit()
-		fmt.Fprintln(p.out) // what comes next stands on a line of its own
-	}
 }

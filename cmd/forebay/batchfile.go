@@ -19,7 +19,8 @@ import (
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 )
 
-// maxLineBytes limits a line of a batch or a results file: an input or a result, and what surrounds it.
+// maxLineBytes limits a line of a batch or results file. It holds an input or a result and some
+// more.
 const maxLineBytes = maxInputBytes + 1<<20
 
 // batchFile is a checked file of submit requests.
@@ -31,7 +32,8 @@ type batchFile struct {
 	task, queue string
 }
 
-// openBatchFile reads the whole file once, so that a wrong line is known before anything is submitted.
+// openBatchFile reads the whole file once, so that a wrong line is known before anything is
+// submitted.
 func openBatchFile(ctx context.Context, o batchOptions) (*batchFile, error) {
 	f, err := os.Open(o.file)
 	if err != nil {
@@ -208,7 +210,8 @@ func openResults(name, batch string, lines map[int]bool) (*resultsFile, error) {
 
 func (r *resultsFile) load(lines map[int]bool) error {
 	foreign := func(number int, what string) error {
-		return &failure{exitConflict, fmt.Sprintf("%s:%d: %s; choose another output file, or remove this one", filepath.Base(r.Name()), number, what)}
+		return &failure{exitConflict, fmt.Sprintf("%s:%d: %s; choose another output file, or remove this one",
+			filepath.Base(r.Name()), number, what)}
 	}
 	var end int64 // of the last whole line
 	in := bufio.NewReaderSize(r.File, 64<<10)

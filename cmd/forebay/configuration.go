@@ -1,71 +1,53 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/config"
 )
 
 func (a *app) config() *cobra.Command {
-	var source config.Source
-	load := func() (config.Loaded, error) {
-		source.Environ = a.environ
-		return config.Load(source)
-	}
-	validate := &cobra.Command{
-		Use: "validate", Aliases: []string{"check"}, Short: "Check the configuration and say everything that is wrong with it", Args: arguments(0),
-		Example: "  forebay config validate --config forebay.yaml",
-		RunE: func(*cobra.Command, []string) error {
-			loaded, err := load()
-			if err != nil {
-				return err
-			}
-			for _, note := range loaded.Notes {
-				fmt.Fprintln(a.err, "forebay: "+note)
-			}
-			_, err = fmt.Fprintln(a.out, "the configuration is valid")
-			return err
-		},
-	}
-	show := &cobra.Command{
-		Use: "print", Short: "Print the configuration as it takes effect, without secrets", Args: arguments(0),
-		Long:    "Print the configuration as it takes effect: file, environment, flags and defaults together. Secrets are masked.",
-		Example: "  forebay config print --config forebay.yaml",
-		RunE: func(*cobra.Command, []string) error {
-			loaded, err := load()
-			if err != nil {
-				return err
-			}
+	return group(&cobra.Command{
+		Use: "config", Short: "Check and print the configuration",
+		Long: `The configuration is one YAML file, then FOREBAY_… variables, then flags. In the name of a
+variable "__" steps into a section, as in FOREBAY_LIMITS__MAX_INPUT_BYTES.`,
+	},
+		a.configFileCommand(&cobra.Command{
+			Use: "show", Aliases: []string{"print"}, Short: "Print the configuration as it takes effect, without secrets",
+			Long: `Print the configuration as it takes effect: file, environment, flags and defaults together.
+Secrets are masked.`,
+			Example: "  forebay config show --config forebay.yaml",
+		}, func(_ *call, loaded config.Loaded) error {
 			text, err := config.Print(loaded.Options)
 			if err != nil {
 				return err
 			}
 			_, err = a.out.Write(text)
 			return err
-		},
-	}
-	for _, c := range []*cobra.Command{validate, show} {
-		sourceFlags(c, &source)
-		c.Flags().StringVar(&source.Listen, "listen", "", "address to answer on")
-	}
-	return a.group("config", "Check and print the configuration",
-		`The configuration is one YAML file, then FOREBAY_… variables ("__" steps into a section, as in
-FOREBAY_LIMITS__MAX_INPUT_BYTES), then flags.`, validate, show)
+		}),
+		a.configFileCommand(&cobra.Command{
+			Use: "validate", Aliases: []string{"check"}, Short: "Check the configuration and say everything that is wrong with it",
+			Example: "  forebay config validate --config forebay.yaml",
+		}, func(_ *call, loaded config.Loaded) error {
+			for _, note := range loaded.Notes {
+				fmt.Fprintln(a.err, "forebay: "+note)
+			}
+			_, err := fmt.Fprintln(a.out, "the configuration is valid")
+			return err
+		}),
+	)
 }
 
-// configured makes what the server finds wrong with its options an error of the configuration.
-func configured(err error) error {
-	e, ok := errors.AsType[*forebay.Error](err)
-	if ok && (e.Code == forebay.CodeInvalidRequest || e.Code == forebay.CodeNotSupported) && e.Field != "" {
-		return &failure{exitConfiguration, err.Error()}
-	}
-	return err
+func (a *app) configFileCommand(c *cobra.Command, run func(*call, config.Loaded) error) *cobra.Command {
+	source := &config.Source{}
+	sourceFlags(c.Flags(), source)
+	listenFlag(c.Flags(), source)
+	return a.configCommand(c, source, run)
 }
 
 // version is set by release builds: -ldflags "-X main.version=v1.2.3".
@@ -82,19 +64,56 @@ func buildVersion() string {
 }
 
 func (a *app) version() *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: arguments(0),
-		RunE: func(*cobra.Command, []string) error {
-			v := struct {
-				Version  string `json:"version"`
-				Go       string `json:"go"`
-				Platform string `json:"platform"`
-			}{buildVersion(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-			if a.output == outputTable {
-				_, err := fmt.Fprintf(a.out, "forebay %s %s %s\n", v.Version, v.Go, v.Platform)
-				return err
-			}
-			return a.printOne(v, nil)
-		},
-	}
+	return a.localCommand(&cobra.Command{Use: "version", Short: "Print the version"}, func(*call) error {
+		v := struct {
+			Version  string `json:"version"`
+			Go       string `json:"go"`
+			Platform string `json:"platform"`
+		}{buildVersion(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+		if a.output == outputTable {
+			return a.say("forebay %s %s %s", v.Version, v.Go, v.Platform)
+		}
+		return a.printJSON(v)
+	})
+}
+
+// sourceFlags adds the flags that say which configuration holds, and which database.
+func sourceFlags(flags *pflag.FlagSet, source *config.Source) {
+	configFlag(flags, source)
+	flags.StringVar(&source.Database, "database", "", "sqlite:PATH or postgres://… (default: configured or sqlite:forebay.db)")
+}
+
+func configFlag(flags *pflag.FlagSet, source *config.Source) {
+	flags.StringVar(&source.File, "config", "", "configuration file, YAML")
+}
+
+func listenFlag(flags *pflag.FlagSet, source *config.Source) {
+	flags.StringVar(&source.Listen, "listen", "", "address to answer on (default: configured or 127.0.0.1:8080)")
+}
+
+// configCommand is a command that goes by the server's configuration. What flags say of it is in
+// source.
+func (a *app) configCommand(c *cobra.Command, source *config.Source, run func(*call, config.Loaded) error) *cobra.Command {
+	return a.localCommand(c, func(c *call) error {
+		loaded, err := a.load(source)
+		if err != nil {
+			return err
+		}
+		return run(c, loaded)
+	})
+}
+
+// load reads the configuration. The source is complete then, for whoever reads it again.
+func (a *app) load(source *config.Source) (config.Loaded, error) {
+	source.Environ = a.environ
+	loaded, err := config.Load(*source)
+	loaded.Options.Version = buildVersion()
+	return loaded, err
+}
+
+// databaseCommand is a command about the configured database.
+func (a *app) databaseCommand(c *cobra.Command, run func(c *call, database string) error) *cobra.Command {
+	source := &config.Source{}
+	sourceFlags(c.Flags(), source)
+	return a.configCommand(c, source, func(c *call, loaded config.Loaded) error { return run(c, loaded.Options.Database) })
 }

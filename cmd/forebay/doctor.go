@@ -28,28 +28,29 @@ const (
 
 func (a *app) doctor() *cobra.Command {
 	var source config.Source
-	call := false
-	c := &cobra.Command{
+	callEach := false
+	c := a.command(&cobra.Command{
 		Use:   "doctor",
 		Short: "Check whether a server could run here",
-		Long: `Check whether a server could run here: its configuration, database, disk, ports, blob storage, model
-deployments and clock. Each check is a line. With --call each deployment is called once, with a few tokens.
-Where a server runs already, its clock is compared, and your API key is tried.
+		Long: `Check whether a server could run here: its configuration, database, disk, ports, blob storage,
+model deployments and clock. Each check is a line. With --call each deployment is called once,
+with a few tokens. Where a server runs already, its clock is compared, and your API key is tried.
 
-The exit code is 0 when all are well, 8 when the configuration or a key is not, 7 when the database or storage is
-not, 6 when a port is taken or a deployment does not answer, else 1.`,
+The exit code is that of the worst check:
+  0  all are well
+  8  the configuration or a key is wrong
+  7  the database or the storage cannot be used
+  6  a port is taken, or a deployment does not answer
+  1  anything else is wrong`,
 		Example: "  forebay doctor --config forebay.yaml\n  forebay doctor --config forebay.yaml --call",
-		Args:    arguments(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			source.Environ = a.environ
-			d := &doctor{app: a, call: call}
-			d.examine(c.Context(), source)
-			return d.finish()
-		},
-	}
-	sourceFlags(c, &source)
-	c.Flags().StringVar(&source.Listen, "listen", "", "address to answer on")
-	c.Flags().BoolVar(&call, "call", false, "call each deployment once, which may cost a fraction of a cent")
+	}, func(c *call) error {
+		d := &doctor{app: a, call: callEach}
+		d.examine(c.ctx, &source)
+		return d.finish()
+	})
+	sourceFlags(c.Flags(), &source)
+	listenFlag(c.Flags(), &source)
+	c.Flags().BoolVar(&callEach, "call", false, "call each deployment once, which may cost a fraction of a cent")
 	return c
 }
 
@@ -71,9 +72,9 @@ func (d *doctor) found(name string, ok bool, code int, format string, args ...an
 	d.findings = append(d.findings, finding{name, ok, fmt.Sprintf(format, args...), code})
 }
 
-func (d *doctor) examine(ctx context.Context, source config.Source) {
+func (d *doctor) examine(ctx context.Context, source *config.Source) {
 	d.clock()
-	loaded, err := config.Load(source)
+	loaded, err := d.app.load(source)
 	if err != nil {
 		for _, line := range lines(ctx, err) {
 			d.found("configuration", false, exitConfiguration, "%s", line)
@@ -95,7 +96,7 @@ func (d *doctor) examine(ctx context.Context, source config.Source) {
 	d.grpc(o, running)
 }
 
-// clock knows no true time; it finds clocks that were never set.
+// clock finds clocks that were never set. It knows no true time.
 func (d *doctor) clock() {
 	now := d.app.now()
 	ok := now.Year() >= 2025 && now.Year() < 2100
@@ -117,7 +118,8 @@ func (d *doctor) deployments(ctx context.Context, o server.Options, notes []stri
 	}
 	d.found("deployments", true, 0, "%s", detail)
 	for _, deployment := range o.Deployments {
-		if deployment.Provider == server.ProviderSim || deployment.APIKey != "" || deployment.EntraID || deployment.Endpoint != "" && deployment.Provider == server.ProviderOpenAI {
+		ownEndpoint := deployment.Endpoint != "" && deployment.Provider == server.ProviderOpenAI
+		if deployment.Provider == server.ProviderSim || deployment.APIKey != "" || deployment.EntraID || ownEndpoint {
 			continue
 		}
 		d.found("deployment "+deployment.Name, false, exitConfiguration, "has no api_key")
@@ -128,7 +130,8 @@ func (d *doctor) deployments(ctx context.Context, o server.Options, notes []stri
 			if c.Denied {
 				code = exitConfiguration
 			}
-			d.found("deployment "+c.Deployment, c.Err == "", code, "%s", cmp.Or(c.Err, "answered in "+c.Took.Round(time.Millisecond).String()))
+			answer := "answered in " + c.Took.Round(time.Millisecond).String()
+			d.found("deployment "+c.Deployment, c.Err == "", code, "%s", cmp.Or(c.Err, answer))
 		}
 	}
 	for _, note := range notes {
@@ -178,16 +181,24 @@ func (d *doctor) blobs(ctx context.Context, o server.Options) {
 		return
 	}
 	store, err := blob.Open(ctx, o.Blob)
+	if err == nil {
+		defer store.Close()
+		err = store.Check(ctx)
+	}
 	if err != nil {
 		d.found("blob storage", false, exitStorage, "%s", err)
 		return
 	}
-	defer store.Close()
-	if err := store.Check(ctx); err != nil {
-		d.found("blob storage", false, exitStorage, "%s", err)
-		return
-	}
 	d.found("blob storage", true, 0, "reachable")
+}
+
+// tryListen is what keeps a server from listening on an address.
+func tryListen(address string) error {
+	listener, err := net.Listen("tcp", address)
+	if err == nil {
+		err = listener.Close()
+	}
+	return err
 }
 
 // grpc tries to listen where the Durable Task protocol is to be served.
@@ -197,13 +208,11 @@ func (d *doctor) grpc(o server.Options, running bool) {
 		d.found("gRPC", true, 0, "not served: orchestrations.grpc.address is not set")
 		return
 	}
-	listener, err := net.Listen("tcp", address)
-	switch {
+	switch err := tryListen(address); {
 	case err == nil && running:
-		listener.Close()
-		d.found("gRPC", false, exitUnavailable, "%s is free, though a server is running: it was started with another configuration", address)
+		d.found("gRPC", false, exitUnavailable,
+			"%s is free, though a server is running: it was started with another configuration", address)
 	case err == nil:
-		listener.Close()
 		d.found("gRPC", true, 0, "%s is free", address)
 	case running:
 		d.found("gRPC", true, 0, "%s is taken, as a server is running", address)
@@ -228,13 +237,11 @@ func (d *doctor) apiKey(ctx context.Context) {
 	}
 }
 
-// port tries to listen. When a server has the database, the port being taken is as it should be, and
-// the server's clock can be compared.
+// port tries to listen. A server that has the database should also have the port. Then its clock
+// is compared.
 func (d *doctor) port(ctx context.Context, o server.Options, running bool) {
-	listener, err := net.Listen("tcp", o.Listen)
-	switch {
+	switch err := tryListen(o.Listen); {
 	case err == nil:
-		listener.Close()
 		d.found("port", true, 0, "%s is free", o.Listen)
 		return
 	case !running:
@@ -290,15 +297,12 @@ func (d *doctor) finish() error {
 			code = max(code, f.code)
 		}
 	}
-	err := printList(d.app, all(d.findings), 0, []column[finding]{
-		{"CHECK", func(f finding) string { return f.Name }},
-		{"STATE", func(f finding) string {
-			if f.OK {
-				return "ok"
-			}
-			return "WRONG"
-		}},
-		{"DETAIL", func(f finding) string { return f.Detail }},
+	err := printList(d.app, all(d.findings), 0, func(f finding) []field {
+		state := "ok"
+		if !f.OK {
+			state = "WRONG"
+		}
+		return []field{{"CHECK", f.Name}, {"STATE", state}, {"DETAIL", f.Detail}}
 	})
 	if err != nil || code == exitOK {
 		return err

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
-	"unicode"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/config"
@@ -37,7 +36,7 @@ func exitCodes() *cobra.Command {
     0  it worked
     1  the job, or a job of the batch, failed; or something unforeseen happened
     2  the command line or the input is invalid
-    3  there is no such job, queue, tenant, deployment or key
+    3  there is no such job, queue, tenant, deployment, key or other thing
     4  the API key is missing, wrong or not allowed to do this
     5  the state does not allow it: a conflict
     6  the server cannot be reached, is busy or broken; or its port is taken
@@ -128,9 +127,11 @@ func exitCodeOf(code forebay.Code) int {
 		return exitNotFound
 	case forebay.CodeUnauthorized, forebay.CodeForbidden:
 		return exitUnauthorized
-	case forebay.CodeConflict, forebay.CodeLockLost, forebay.CodeSessionLockLost, forebay.CodeSessionLocked, forebay.CodeIdempotencyMismatch:
+	case forebay.CodeConflict, forebay.CodeLockLost, forebay.CodeSessionLockLost, forebay.CodeSessionLocked,
+		forebay.CodeIdempotencyMismatch:
 		return exitConflict
-	case forebay.CodeTooManyRequests, forebay.CodeRequestTimeout, forebay.CodeTenantLimit, forebay.CodeRateLimited, forebay.CodeUnavailable, forebay.CodeInternal:
+	case forebay.CodeTooManyRequests, forebay.CodeRequestTimeout, forebay.CodeTenantLimit, forebay.CodeRateLimited,
+		forebay.CodeUnavailable, forebay.CodeInternal:
 		return exitUnavailable
 	case forebay.CodeStorageFull, forebay.CodeDatabaseUnusable:
 		return exitStorage
@@ -138,7 +139,7 @@ func exitCodeOf(code forebay.Code) int {
 	return exitUsage
 }
 
-// named says what was not found, where a command is about one thing.
+// named has a command about one thing say that this was not found.
 func named(c *cobra.Command, err error) error {
 	var e *forebay.Error
 	if errors.As(err, &e) && e.Code == forebay.CodeNotFound && e.Message == forebay.ErrNotFound.Message && c.Flags().NArg() == 1 {
@@ -147,28 +148,40 @@ func named(c *cobra.Command, err error) error {
 	return err
 }
 
-// flagError says of a flag's value what it takes, without the parser's own words.
-func flagError(err error) error {
-	var unknown *pflag.NotExistError
-	if errors.As(err, &unknown) && unicode.IsDigit([]rune(unknown.GetSpecifiedName())[0]) {
-		return usagef("unexpected %q: no negative number is taken here", "-"+unknown.GetSpecifiedShortnames())
-	}
-	var invalid *pflag.InvalidValueError
-	if !errors.As(err, &invalid) {
+// aboutQueue is a command about a queue: one that does not exist is a thing not found.
+func aboutQueue(c *cobra.Command) *cobra.Command {
+	return mapErrors(c, func(err error) error {
+		if e, ok := errors.AsType[*forebay.Error](err); ok && e.Code == forebay.CodeUnknownQueue {
+			return &failure{exitNotFound, e.Error()}
+		}
 		return err
-	}
-	takes := map[string]string{"int": "a whole number", "int64": "a whole number", "float64": "a number", "duration": "a duration such as 90s or 24h", "bool": "true or false"}
-	what, known := takes[invalid.GetFlag().Value.Type()]
-	if !known {
-		return err
-	}
-	return usagef("--%s takes %s, not %.40q", invalid.GetFlag().Name, what, invalid.GetValue())
+	})
 }
 
-// ofQueue makes a queue that the command is about, and that does not exist, a thing not found.
-func ofQueue(err error) error {
-	if e, ok := errors.AsType[*forebay.Error](err); ok && e.Code == forebay.CodeUnknownQueue {
-		return &failure{exitNotFound, e.Error()}
+// aboutRunning is a command about an instance that must not be over: one that is over is a
+// conflict.
+func aboutRunning(c *cobra.Command) *cobra.Command {
+	return mapErrors(c, func(err error) error {
+		if err != nil && forebay.CodeOf(err) == forebay.CodeGone {
+			return &failure{exitConflict, err.Error()}
+		}
+		return err
+	})
+}
+
+// configured makes what the server finds wrong with its options an error of the configuration.
+func configured(err error) error {
+	e, ok := errors.AsType[*forebay.Error](err)
+	if ok && (e.Code == forebay.CodeInvalidRequest || e.Code == forebay.CodeNotSupported) && e.Field != "" {
+		return &failure{exitConfiguration, err.Error()}
+	}
+	return err
+}
+
+// cause is what is wrong with a file, without its path.
+func cause(err error) error {
+	if e, ok := errors.AsType[*os.PathError](err); ok {
+		return e.Err
 	}
 	return err
 }

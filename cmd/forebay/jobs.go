@@ -3,10 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
+	"io"
+	"iter"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,95 +15,69 @@ import (
 )
 
 func (a *app) jobs() *cobra.Command {
-	return a.group("jobs", "Look at jobs, cancel, redrive and purge them", "",
-		a.jobsList(), a.jobsGet(), a.jobsWatch(), a.jobsAttempts(), a.jobsResult(), a.jobsCancel(), a.jobsRedrive(), a.jobsPurge())
+	return group(&cobra.Command{Use: "jobs", Short: "See jobs, cancel, redrive and purge them"},
+		a.jobsList(), a.jobsShow(),
+		a.apiCommand(&cobra.Command{
+			Use: "result JOB_ID", Short: "Print a job's result, of whatever size, as JSON",
+			Example: "  forebay jobs result job_0123456789abcdefghjkmnpqrs | jq -r .summary",
+		}, func(c *call) error { return a.copyResult(c.ctx, c.api, c.args[0]) }),
+		a.jobsWatch(), a.jobsAttempts(),
+		a.jobChange(&cobra.Command{Use: "cancel JOB_ID", Short: "Cancel a job and abort its call"}, (*client.Client).Cancel),
+		a.jobChange(&cobra.Command{Use: "redrive JOB_ID", Short: "Start the next generation of a failed job"},
+			(*client.Client).Redrive),
+		a.jobsPurge())
 }
 
 func (a *app) jobsList() *cobra.Command {
 	var f forebay.JobFilter
-	var statuses []string
-	var limit int
-	var before, after string
-	c := &cobra.Command{
-		Use:   "list",
-		Short: "List jobs, newest first",
+	c := pageCommand(a, &cobra.Command{
+		Use: "list", Short: "List jobs, newest first",
 		Example: `  forebay jobs list --status queued,retrying
   forebay jobs list --task summarize --limit 0 -o jsonl
   forebay jobs list --status failed --after 24h`,
-		Args: arguments(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			for _, s := range statuses {
-				if !forebay.Status(s).Valid() {
-					return usagef("--status knows no %q; there are %s", s, joined(forebay.Statuses))
-				}
-				f.Status = append(f.Status, forebay.Status(s))
-			}
-			var err error
-			if f.CreatedBefore, err = a.parseTime("before", before, true); err != nil {
-				return err
-			}
-			if f.CreatedAfter, err = a.parseTime("after", after, true); err != nil {
-				return err
-			}
-			if err := checkLimit(limit); err != nil {
-				return err
-			}
-			f.Limit = pageSize(limit)
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			return printList(a, api.List(c.Context(), f), limit, a.jobColumns())
-		},
-	}
-	c.Flags().StringSliceVar(&statuses, "status", nil, "only these: "+joined(forebay.Statuses))
-	c.Flags().StringVar(&f.Queue, "queue", "", "only of this queue")
-	c.Flags().StringVar(&f.Task, "task", "", "only of this task")
-	c.Flags().StringVar(&f.CorrelationID, "correlation-id", "", "only with this correlation id")
-	c.Flags().StringVar(&before, "before", "", "only created before this time, or longer ago than this")
-	c.Flags().StringVar(&after, "after", "", "only created since this time, or in the last so much time")
-	c.Flags().IntVar(&limit, "limit", forebay.DefaultPageSize, "at most this many; 0: all")
+	}, func(c *call, pageSize int) iter.Seq2[forebay.Job, error] {
+		f.Limit = pageSize
+		return c.api.List(c.ctx, f)
+	}, a.jobColumns)
+	flags := c.Flags()
+	statusFlag(flags, &f.Status, forebay.Statuses)
+	flags.StringVar(&f.Queue, "queue", "", "only of this queue")
+	flags.StringVar(&f.Task, "task", "", "only of this task")
+	flags.StringVar(&f.CorrelationID, "correlation-id", "", "only with this correlation id")
+	a.periodFlags(flags, &f.CreatedBefore, &f.CreatedAfter, "created")
 	return c
 }
 
-func (a *app) jobColumns() []column[forebay.Job] {
-	return []column[forebay.Job]{
-		{"ID", func(j forebay.Job) string { return j.ID }},
-		{"STATUS", func(j forebay.Job) string { return string(j.Status) }},
-		{"WAITING FOR", func(j forebay.Job) string { return orEmpty(j.WaitingFor) }},
-		{"TASK", func(j forebay.Job) string { return j.Task }},
-		{"QUEUE", func(j forebay.Job) string { return j.Queue }},
-		{"ATTEMPT", func(j forebay.Job) string { return fmt.Sprintf("%d/%d", j.Attempt, j.MaxAttempts) }},
-		{"CREATED", func(j forebay.Job) string { return a.age(j.CreatedAt) }},
-		{"ERROR", func(j forebay.Job) string {
-			if j.Error == nil {
-				return ""
-			}
-			return j.Error.Code
-		}},
+func (a *app) jobColumns(j forebay.Job) []field {
+	return []field{
+		{"ID", j.ID}, {"STATUS", string(j.Status)}, {"WAITING FOR", orEmpty(j.WaitingFor)},
+		{"TASK", j.Task}, {"QUEUE", j.Queue},
+		{"ATTEMPT", fmt.Sprintf("%d/%d", j.Attempt, j.MaxAttempts)}, {"CREATED", a.age(j.CreatedAt)},
+		{"ERROR", ifSet(j.Error, func(e forebay.JobError) string { return e.Code })},
 	}
 }
 
-func (a *app) jobsGet() *cobra.Command {
-	wait := false
-	c := a.about("JOB_ID", "get", "Show a job", "  forebay jobs get job_0123456789abcdefghjkmnpqrs --wait", func(ctx context.Context, api *client.Client, id string) error {
-		job, err := api.Get(ctx, id)
-		if err == nil && wait && !job.Status.Terminal() {
-			if api, err = a.patient(); err == nil {
-				job, err = api.Wait(ctx, id)
-			}
+func (a *app) jobsShow() *cobra.Command {
+	var wait bool
+	c := showCommand(a, &cobra.Command{
+		Use: "show JOB_ID", Short: "Show a job", Example: "  forebay jobs show job_0123456789abcdefghjkmnpqrs --wait",
+	}, func(c *call) (forebay.Job, error) {
+		job, err := c.api.Get(c.ctx, c.args[0])
+		if err != nil || !wait || job.Status.Terminal() {
+			return job, err
 		}
+		patient, err := a.patient()
 		if err != nil {
-			return err
+			return job, err
 		}
-		return a.printJob(job)
-	})
+		return patient.Wait(c.ctx, c.args[0])
+	}, a.jobFields)
 	c.Flags().BoolVar(&wait, "wait", false, "wait until the job has ended")
 	return c
 }
 
-func (a *app) printJob(j forebay.Job) error {
-	rows := [][2]string{
+func (a *app) jobFields(j forebay.Job) []field {
+	fields := []field{
 		{"id", j.ID},
 		{"status", string(j.Status)},
 		{"waiting for", orEmpty(j.WaitingFor)},
@@ -125,206 +98,22 @@ func (a *app) printJob(j forebay.Job) error {
 		{"completed", a.whenPtr(j.CompletedAt)},
 		{"tokens", fmt.Sprintf("%d in, %d out", j.Usage.InputTokens, j.Usage.OutputTokens)},
 		{"cost", "$" + j.Usage.CostUSD.String()},
+		{"cost limit", ifSet(j.MaxCostUSD, func(m forebay.Money) string { return "$" + m.String() })},
+		{"token limit", ifSet(j.MaxTotalTokens, count)},
 	}
-	if j.MaxCostUSD != nil {
-		rows = append(rows, [2]string{"cost limit", "$" + j.MaxCostUSD.String()})
-	}
-	if j.MaxTotalTokens != nil {
-		rows = append(rows, [2]string{"token limit", strconv.FormatInt(*j.MaxTotalTokens, 10)})
-	}
-	for _, name := range slices.Sorted(maps.Keys(j.Metadata)) {
-		rows = append(rows, [2]string{"metadata " + name, shorten(j.Metadata[name], 200)})
-	}
+	fields = append(fields, mapFields("metadata", j.Metadata)...)
 	if j.Error != nil {
-		rows = append(rows, [2]string{"error", fmt.Sprintf("%s (%s): %s", j.Error.Code, j.Error.Class, shorten(j.Error.Message, 400))})
+		text := fmt.Sprintf("%s (%s): %s", j.Error.Code, j.Error.Class, shorten(j.Error.Message, 400))
+		fields = append(fields, field{"error", text})
 	}
 	if j.Status == forebay.StatusSucceeded {
 		result := "over the inline limit; forebay jobs result " + j.ID
-		if len(j.Result) > 0 && string(j.Result) != "null" {
+		if hasResult(j) {
 			result = shorten(string(j.Result), 400)
 		}
-		rows = append(rows, [2]string{"result", result})
+		fields = append(fields, field{"result", result})
 	}
-	return a.printOne(j, rows)
-}
-
-func (a *app) jobsWatch() *cobra.Command {
-	var after int64
-	c := a.about("JOB_ID", "watch", "Follow a job's events until it has ended",
-		"  forebay jobs watch job_0123456789abcdefghjkmnpqrs", func(ctx context.Context, api *client.Client, id string) error {
-			if _, err := api.Get(ctx, id); err != nil {
-				return err
-			}
-			patient, err := a.patient()
-			if err != nil {
-				return err
-			}
-			for e, err := range patient.Events(ctx, id, after) {
-				if err != nil {
-					return err
-				}
-				if err := a.printEvent(e); err != nil {
-					return err
-				}
-			}
-			job, err := api.Get(ctx, id)
-			if err != nil {
-				return err
-			}
-			return ended(job)
-		})
-	c.Long = "Follow a job's events until it has ended. The exit code is 0 only if it succeeded."
-	c.Flags().Int64Var(&after, "after", 0, "begin after the event with this number")
-	return c
-}
-
-func (a *app) printEvent(e forebay.Event) error {
-	if a.output != outputTable {
-		return writeJSON(a.out, e, "")
-	}
-	line := fmt.Sprintf("%s  %-16s", e.At.In(a.zone).Format("15:04:05.000"), e.Type)
-	if e.Attempt > 0 {
-		line += fmt.Sprintf(" attempt %d", e.Attempt)
-	}
-	if e.ErrorCode != "" {
-		line += " " + e.ErrorCode
-	}
-	if e.RetryDelaySeconds != nil {
-		line += " again in " + seconds(e.RetryDelaySeconds)
-	}
-	_, err := fmt.Fprintln(a.out, clean(strings.TrimRight(line, " ")))
-	return err
-}
-
-func (a *app) jobsAttempts() *cobra.Command {
-	return a.about("JOB_ID", "attempts", "List the calls made for a job, oldest first", "", func(ctx context.Context, api *client.Client, id string) error {
-		attempts, err := api.Attempts(ctx, id)
-		if err != nil {
-			return err
-		}
-		return printList(a, all(attempts), 0, []column[forebay.Attempt]{
-			{"GENERATION", func(t forebay.Attempt) string { return strconv.Itoa(t.Generation) }},
-			{"ATTEMPT", func(t forebay.Attempt) string { return strconv.Itoa(t.Number) }},
-			{"OUTCOME", func(t forebay.Attempt) string { return string(t.Outcome) }},
-			{"DEPLOYMENT", func(t forebay.Attempt) string { return t.Deployment }},
-			{"STARTED", func(t forebay.Attempt) string { return a.age(t.StartedAt) }},
-			{"TOOK", func(t forebay.Attempt) string { return t.FinishedAt.Sub(t.StartedAt).Round(time.Millisecond).String() }},
-			{"TOKENS", func(t forebay.Attempt) string { return fmt.Sprintf("%d+%d", t.Usage.InputTokens, t.Usage.OutputTokens) }},
-			{"COST", func(t forebay.Attempt) string { return "$" + t.CostUSD.String() }},
-			{"NEXT", func(t forebay.Attempt) string { return seconds(t.RetryDelaySeconds) }},
-			{"ERROR", func(t forebay.Attempt) string {
-				if t.ErrorCode == nil {
-					return ""
-				}
-				return *t.ErrorCode + ": " + shorten(orEmpty(t.ErrorMessage), 60)
-			}},
-		})
-	})
-}
-
-func (a *app) jobsResult() *cobra.Command {
-	c := a.about("JOB_ID", "result", "Print a job's result, of whatever size, as JSON", "  forebay jobs result job_0123456789abcdefghjkmnpqrs | jq -r .summary",
-		func(ctx context.Context, api *client.Client, id string) error { return a.copyResult(ctx, api, id) })
-	return c
-}
-
-func (a *app) jobsCancel() *cobra.Command {
-	return a.about("JOB_ID", "cancel", "Cancel a job and abort its call", "", func(ctx context.Context, api *client.Client, id string) error {
-		job, err := api.Cancel(ctx, id)
-		if err != nil {
-			return err
-		}
-		return a.printChanged(job)
-	})
-}
-
-func (a *app) jobsRedrive() *cobra.Command {
-	return a.about("JOB_ID", "redrive", "Start the next generation of a failed job", "", func(ctx context.Context, api *client.Client, id string) error {
-		job, err := api.Redrive(ctx, id)
-		if err != nil {
-			return err
-		}
-		return a.printChanged(job)
-	})
-}
-
-func (a *app) jobsPurge() *cobra.Command {
-	var req forebay.PurgeJobsRequest
-	var before string
-	var statuses []string
-	c := &cobra.Command{
-		Use:   "purge --before TIME",
-		Short: "Delete jobs that are over for good",
-		Long: "Delete jobs that are over for good, with their results, attempts and events. Jobs that are set aside stay until\n" +
-			"they are purged from their subqueue. The server deletes old jobs by itself: see retention in its configuration.",
-		Example: `  forebay jobs purge --before 30d --dry-run
-  forebay jobs purge --before 2030-01-01T00:00:00Z --status failed,cancelled`,
-		Args: arguments(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			at, err := a.parseTime("before", before, true)
-			if err != nil {
-				return err
-			}
-			if at == nil {
-				return usagef("--before is missing: a time, or how long ago")
-			}
-			req.Before = *at
-			for _, s := range statuses {
-				if !forebay.Status(s).Terminal() {
-					return usagef("--status takes what is over: succeeded, failed, cancelled, expired; not %q", s)
-				}
-				req.Status = append(req.Status, forebay.Status(s))
-			}
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			report, err := api.Purge(c.Context(), req)
-			if err != nil {
-				return err
-			}
-			name := "purged"
-			if req.DryRun {
-				name = "would be purged"
-			}
-			return a.printOne(report, [][2]string{{name, strconv.Itoa(report.Purged)}})
-		},
-	}
-	c.Flags().StringVar(&before, "before", "", "only jobs that ended before this time, or longer ago than this")
-	c.Flags().StringSliceVar(&statuses, "status", nil, "only these: succeeded, failed, cancelled, expired; default all")
-	c.Flags().BoolVar(&req.DryRun, "dry-run", false, "count them only")
-	return c
-}
-
-func (a *app) printChanged(job forebay.Job) error {
-	if a.output != outputTable {
-		return a.printJob(job)
-	}
-	_, err := fmt.Fprintf(a.out, "%s %s (generation %d)\n", job.ID, job.Status, job.Generation)
-	return err
-}
-
-func checkLimit(limit int) error {
-	if limit < 0 {
-		return usagef("--limit must not be negative")
-	}
-	return nil
-}
-
-// pageSize is how many items to ask for at once to print at most limit.
-func pageSize(limit int) int {
-	if limit == 0 {
-		return forebay.MaxPageSize
-	}
-	return min(limit, forebay.MaxPageSize)
-}
-
-func joined[S ~string](values []S) string {
-	names := make([]string, len(values))
-	for i, v := range values {
-		names[i] = string(v)
-	}
-	return strings.Join(names, ", ")
+	return fields
 }
 
 // position is where a job stands among those that are ready.
@@ -336,4 +125,93 @@ func position(j forebay.Job) string {
 		return fmt.Sprintf("about %s, at least %s", count(*j.QueuePosition), count(*j.QueuePositionAtLeast))
 	}
 	return count(*j.QueuePosition)
+}
+
+func (a *app) jobsAttempts() *cobra.Command {
+	return listCommand(a, &cobra.Command{Use: "attempts JOB_ID", Short: "List the calls made for a job, oldest first"},
+		ofArgument((*client.Client).Attempts),
+		func(t forebay.Attempt) []field {
+			return []field{
+				{"GENERATION", strconv.Itoa(t.Generation)}, {"ATTEMPT", strconv.Itoa(t.Number)},
+				{"OUTCOME", string(t.Outcome)}, {"DEPLOYMENT", t.Deployment},
+				{"STARTED", a.age(t.StartedAt)}, {"TOOK", took(t.StartedAt, t.FinishedAt)},
+				{"TOKENS", fmt.Sprintf("%d+%d", t.Usage.InputTokens, t.Usage.OutputTokens)},
+				{"COST", "$" + t.CostUSD.String()}, {"NEXT", seconds(t.RetryDelaySeconds)},
+				{"ERROR", ifSet(t.ErrorCode, func(code string) string { return code + ": " + shorten(orEmpty(t.ErrorMessage), 60) })},
+			}
+		})
+}
+
+// jobChange is a command that changes a job and says what it has become.
+func (a *app) jobChange(c *cobra.Command, change byName[forebay.Job]) *cobra.Command {
+	return a.apiCommand(c, func(c *call) error {
+		job, err := change(c.api, c.ctx, c.args[0])
+		if err != nil {
+			return err
+		}
+		if a.output != outputTable {
+			return a.printJSON(job)
+		}
+		return a.say("%s %s (generation %d)", job.ID, job.Status, job.Generation)
+	})
+}
+
+func (a *app) jobsPurge() *cobra.Command {
+	var req forebay.PurgeJobsRequest
+	var before *time.Time
+	c := showCommand(a, &cobra.Command{
+		Use:   "purge --before TIME",
+		Short: "Delete jobs that are over for good",
+		Long: `Delete jobs that are over for good, with their results, attempts and events. Dead-lettered and
+quarantined jobs stay until they are purged from their subqueue. The server deletes old jobs by
+itself: see retention in its configuration.`,
+		Example: `  forebay jobs purge --before 30d --dry-run
+  forebay jobs purge --before 2030-01-01T00:00:00Z --status failed,cancelled`,
+	}, func(c *call) (report forebay.PurgeJobsReport, err error) {
+		if before == nil {
+			return report, usagef("--before is missing: a time, or how long ago")
+		}
+		req.Before = *before
+		return c.api.Purge(c.ctx, req)
+	}, func(r forebay.PurgeJobsReport) []field {
+		return []field{done("purged", req.DryRun, strconv.Itoa(r.Purged))}
+	})
+	a.beforeFlag(c.Flags(), &before, "jobs that ended")
+	statusFlag(c.Flags(), &req.Status, []forebay.Status{
+		forebay.StatusSucceeded, forebay.StatusFailed, forebay.StatusCancelled, forebay.StatusExpired,
+	})
+	dryRunFlag(c.Flags(), &req.DryRun)
+	return c
+}
+
+// done says how many things were changed, or would be.
+func done(verb string, dryRun bool, number string) field {
+	if dryRun {
+		verb = "would be " + verb
+	}
+	return field{verb, number}
+}
+
+// hasResult reports whether a job carries its result, which a large one does not.
+func hasResult(j forebay.Job) bool { return len(j.Result) > 0 && string(j.Result) != "null" }
+
+// printResult writes a succeeded job's result and a line end.
+func (a *app) printResult(ctx context.Context, api *client.Client, job forebay.Job) error {
+	if hasResult(job) {
+		return writeLine(plainJSON(a.out), job.Result)
+	}
+	return a.copyResult(ctx, api, job.ID)
+}
+
+func (a *app) copyResult(ctx context.Context, api *client.Client, id string) error {
+	result, err := api.Result(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer result.Close()
+	if _, err := io.Copy(plainJSON(a.out), result); err != nil {
+		return fmt.Errorf("read result: %w", err)
+	}
+	_, err = fmt.Fprintln(a.out)
+	return err
 }

@@ -7,123 +7,83 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/config"
+	"github.com/forebayhq/forebay/server"
 )
 
 func (a *app) keys() *cobra.Command {
-	var source config.Source
-	c := a.group("keys", "Make, list and revoke API keys",
-		`API keys are kept in the database, as hashes. These commands work on the database itself, before a
-server runs and beside a running one. From the first key on, a server answers only requests that
-carry one.`, a.keysCreate(&source), a.keysList(&source), a.keysSetBudget(&source), a.keysRevoke(&source))
-	c.PersistentFlags().StringVar(&source.Database, "database", "", "the database, sqlite:PATH or postgres://… (default: as configured, else sqlite:forebay.db)")
-	c.PersistentFlags().StringVar(&source.File, "config", "", "configuration file that names the database")
-	return c
+	return group(&cobra.Command{
+		Use: "keys", Short: "Make, list and revoke API keys",
+		Long: `API keys are kept in the database, as hashes. These commands work on the database itself, before
+a server runs and beside a running one. From the first key on, a server answers only requests
+that carry one.`,
+	}, a.keysList(), a.keysCreate(), a.keysSetBudget(), a.keysRevoke())
 }
 
-// withKeys runs do on the configured database's keys. Only create may make a database.
-func (a *app) withKeys(ctx context.Context, source *config.Source, create bool, do func(keyService) error) (err error) {
-	source.Environ = a.environ
-	loaded, err := config.Load(*source)
-	if err != nil {
-		return err
-	}
-	database := loaded.Options.WithDefaults().Database
+// keyCommand works on the API keys of the configured database. Only one that creates may make it.
+func (a *app) keyCommand(c *cobra.Command, creates bool, run func(*call, *server.Keys) error) *cobra.Command {
+	source := &config.Source{}
+	sourceFlags(c.Flags(), source)
+	return a.configCommand(c, source, func(c *call, loaded config.Loaded) (err error) {
+		keys, err := a.openKeys(c.ctx, source, loaded.Options.Database, creates)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, keys.Close()) }()
+		return run(c, keys)
+	})
+}
+
+// keyShowCommand is a keyCommand that prints one key.
+func (a *app) keyShowCommand(
+	c *cobra.Command, creates bool, ask func(*call, *server.Keys) (forebay.APIKey, error), fields view[forebay.APIKey],
+) *cobra.Command {
+	return a.keyCommand(c, creates, func(c *call, keys *server.Keys) error {
+		key, err := ask(c, keys)
+		if err != nil {
+			return err
+		}
+		return a.printOne(key, fields(key))
+	})
+}
+
+func (a *app) openKeys(ctx context.Context, source *config.Source, database string, creates bool) (*server.Keys, error) {
 	path, isFile := strings.CutPrefix(database, "sqlite:")
 	_, missing := os.Stat(strings.TrimPrefix(path, "//"))
 	isNew := isFile && path != "" && errors.Is(missing, fs.ErrNotExist)
-	if isNew && !create {
-		return &failure{exitStorage, fmt.Sprintf("there is no database %s; name it by --database or --config", path)}
+	if isNew && !creates {
+		return nil, &failure{exitStorage, fmt.Sprintf("there is no database %s; name it by --database or --config", path)}
 	}
 	if isNew && a.getenv("FOREBAY_URL") != "" && source.Database == "" && source.File == "" && a.getenv("FOREBAY_DATABASE") == "" {
-		return usagef("FOREBAY_URL names a server, but keys are made in its database: name that by --database or --config")
+		return nil, usagef("FOREBAY_URL names a server, but keys are made in its database: name that by --database or --config")
 	}
-	keys, done, err := openService(ctx, database)
-	if err != nil {
-		return err
-	}
-	if isNew {
+	keys, err := server.OpenKeys(ctx, database)
+	if err == nil && isNew {
 		fmt.Fprintf(a.err, "Made a new database, %s; the server must use the same.\n", path)
 	}
-	defer func() { err = errors.Join(err, done()) }()
-	return do(keys)
+	return keys, err
 }
 
-func (a *app) keysCreate(source *config.Source) *cobra.Command {
-	var tenant, expires string
-	var names []string
-	var budget budgetFlags
-	c := &cobra.Command{
-		Use:   "create",
-		Short: "Make an API key and print it, once",
-		Example: `  forebay keys create --tenant acme --scopes submit,read --expires 90d
-  forebay keys create --tenant acme --daily-usd 5 --monthly-usd 100
-  forebay keys create --scopes admin -o json`,
-		Args: arguments(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			at, err := a.parseTime("expires", expires, false)
-			if err != nil {
-				return err
+func (a *app) keysList() *cobra.Command {
+	list := &cobra.Command{Use: "list", Short: "List API keys, oldest first"}
+	return a.keyCommand(list, false, func(c *call, keys *server.Keys) error {
+		list, err := keys.List(c.ctx)
+		if err != nil {
+			return err
+		}
+		return printList(a, all(list), 0, func(k forebay.APIKey) []field {
+			return []field{
+				{"ID", k.ID}, {"TENANT", k.Tenant}, {"SCOPES", joined(k.Scopes)},
+				{"STATE", a.keyState(k)}, {"CREATED", a.age(k.CreatedAt)},
+				{"EXPIRES", a.agePtr(k.ExpiresAt)}, {"BUDGET", ifSet(k.Budget, budgetText)},
 			}
-			scopes := make([]forebay.Scope, len(names))
-			for i, name := range names {
-				scopes[i] = forebay.Scope(name)
-			}
-			limits, err := budget.read(c.Flags())
-			if err != nil {
-				return err
-			}
-			return a.withKeys(c.Context(), source, true, func(keys keyService) error {
-				key, err := keys.Create(c.Context(), tenant, scopes, at, limits)
-				if err != nil {
-					return err
-				}
-				if a.output == outputTable {
-					fmt.Fprintln(a.err, "This is the only time the key is shown; the database keeps a hash.")
-				}
-				return a.printOne(key, [][2]string{
-					{"key", key.Key},
-					{"id", key.ID},
-					{"tenant", key.Tenant},
-					{"scopes", joined(key.Scopes)},
-					{"expires", a.whenPtr(key.ExpiresAt)},
-					{"budget", keyBudget(key)},
-				})
-			})
-		},
-	}
-	budget.register(c.Flags())
-	c.Flags().StringVar(&tenant, "tenant", forebay.DefaultTenant, "the tenant whose jobs the key is for")
-	c.Flags().StringSliceVar(&names, "scopes", []string{string(forebay.ScopeSubmit), string(forebay.ScopeRead)}, "what the key allows: "+joined(forebay.Scopes))
-	c.Flags().StringVar(&expires, "expires", "", "when it ends: after 90d or 12h, or at a time (default: never)")
-	return c
-}
-
-func (a *app) keysList(source *config.Source) *cobra.Command {
-	return &cobra.Command{
-		Use: "list", Short: "List API keys, oldest first", Args: arguments(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			return a.withKeys(c.Context(), source, false, func(keys keyService) error {
-				list, err := keys.List(c.Context())
-				if err != nil {
-					return err
-				}
-				return printList(a, all(list), 0, []column[forebay.APIKey]{
-					{"ID", func(k forebay.APIKey) string { return k.ID }},
-					{"TENANT", func(k forebay.APIKey) string { return k.Tenant }},
-					{"SCOPES", func(k forebay.APIKey) string { return joined(k.Scopes) }},
-					{"STATE", a.keyState},
-					{"CREATED", func(k forebay.APIKey) string { return a.age(k.CreatedAt) }},
-					{"EXPIRES", func(k forebay.APIKey) string { return a.agePtr(k.ExpiresAt) }},
-					{"BUDGET", keyBudget},
-				})
-			})
-		},
-	}
+		})
+	})
 }
 
 func (a *app) keyState(k forebay.APIKey) string {
@@ -136,43 +96,66 @@ func (a *app) keyState(k forebay.APIKey) string {
 	return "valid"
 }
 
-func (a *app) keysRevoke(source *config.Source) *cobra.Command {
-	return &cobra.Command{
-		Use: "revoke KEY_ID", Short: "Make an API key useless", Args: arguments(1, "KEY_ID"),
-		Long: "Make an API key useless. A running server refuses it within a second.",
-		RunE: func(c *cobra.Command, args []string) error {
-			return a.withKeys(c.Context(), source, false, func(keys keyService) error {
-				key, err := keys.Revoke(c.Context(), args[0])
-				if err != nil {
-					return err
-				}
-				return a.printOne(key, [][2]string{{"revoked", key.ID}, {"tenant", key.Tenant}})
-			})
-		},
-	}
+func (a *app) keysCreate() *cobra.Command {
+	var tenant string
+	var names []string
+	var expires *time.Time
+	var budget forebay.Budget
+	c := a.keyShowCommand(&cobra.Command{
+		Use:   "create",
+		Short: "Make an API key and print it, once",
+		Example: `  forebay keys create --tenant acme --scopes submit,read --expires 90d
+  forebay keys create --tenant acme --daily-usd 5 --monthly-usd 100
+  forebay keys create --scopes admin -o json`,
+	}, true, func(c *call, keys *server.Keys) (forebay.APIKey, error) {
+		scopes := make([]forebay.Scope, len(names))
+		for i, name := range names {
+			scopes[i] = forebay.Scope(name)
+		}
+		key, err := keys.Create(c.ctx, tenant, scopes, expires, budget)
+		if err == nil {
+			a.note("This is the only time the key is shown; the database keeps a hash.")
+		}
+		return key, err
+	}, func(k forebay.APIKey) []field {
+		return []field{
+			{"key", k.Key},
+			{"id", k.ID},
+			{"tenant", k.Tenant},
+			{"scopes", joined(k.Scopes)},
+			{"expires", a.whenPtr(k.ExpiresAt)},
+			{"budget", ifSet(k.Budget, budgetText)},
+		}
+	})
+	flags := c.Flags()
+	flags.StringVar(&tenant, "tenant", forebay.DefaultTenant, "the tenant whose jobs the key is for")
+	flags.StringSliceVar(&names, "scopes", texts([]forebay.Scope{forebay.ScopeSubmit, forebay.ScopeRead}),
+		"what the key allows: "+joined(forebay.Scopes))
+	a.timeFlag(flags, &expires, "expires", "when it ends: after 90d or 12h, or at a time (default: never)")
+	budgetFlags(flags, &budget)
+	return c
 }
 
-func (a *app) keysSetBudget(source *config.Source) *cobra.Command {
-	var budget budgetFlags
+func (a *app) keysSetBudget() *cobra.Command {
 	c := &cobra.Command{
-		Use: "set-budget KEY_ID", Short: "Set what jobs submitted with a key may use", Args: arguments(1, "KEY_ID"),
-		Long: `Set what jobs submitted with a key may use in a calendar day and a calendar month of UTC. It replaces
-the budget before: a limit that is not given is none. It counts jobs submitted from then on.`,
+		Use: "set-budget KEY_ID", Short: "Set what jobs submitted with a key may use",
+		Long: `Set what jobs submitted with a key may use in a calendar day and a calendar month of UTC. It
+replaces the budget before: a limit that is not given is none. It counts jobs submitted from then
+on.`,
 		Example: "  forebay keys set-budget key_01h… --daily-usd 5 --monthly-tokens 10000000",
-		RunE: func(c *cobra.Command, args []string) error {
-			limits, err := budget.replace(c.Flags())
-			if err != nil {
-				return err
-			}
-			return a.withKeys(c.Context(), source, false, func(keys keyService) error {
-				key, err := keys.SetBudget(c.Context(), args[0], limits)
-				if err != nil {
-					return err
-				}
-				return a.printOne(key, [][2]string{{"id", key.ID}, {"tenant", key.Tenant}, {"budget", keyBudget(key)}})
-			})
-		},
 	}
-	budget.registerReplacing(c.Flags())
-	return c
+	budget := newBudget(c)
+	return a.keyShowCommand(c, false, func(c *call, keys *server.Keys) (forebay.APIKey, error) {
+		return keys.SetBudget(c.ctx, c.args[0], *budget)
+	}, func(k forebay.APIKey) []field {
+		return []field{{"id", k.ID}, {"tenant", k.Tenant}, {"budget", ifSet(k.Budget, budgetText)}}
+	})
+}
+
+func (a *app) keysRevoke() *cobra.Command {
+	return a.keyShowCommand(&cobra.Command{
+		Use: "revoke KEY_ID", Short: "Make an API key useless",
+		Long: "Make an API key useless. A running server refuses it within a second.",
+	}, false, func(c *call, keys *server.Keys) (forebay.APIKey, error) { return keys.Revoke(c.ctx, c.args[0]) },
+		func(k forebay.APIKey) []field { return []field{{"revoked", k.ID}, {"tenant", k.Tenant}} })
 }

@@ -3,266 +3,220 @@ package main
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
 )
 
 func (a *app) messages() *cobra.Command {
-	return a.group("messages", "Send, receive and settle plain messages",
-		`Plain messages stand in queues of their own (forebay queues create). A received message is locked: settle
-it with its lock token before the lock ends. QUEUE may also be a dead-letter subqueue, which a shell wants
-in single quotes: 'mail/$deadletterqueue'.`,
-		a.messagesSend(), a.messagesReceive(), a.messagesPeek(),
-		a.messageSettle("complete", "Remove a message that has been dealt with", func(ctx context.Context, m client.Messages, token string, _ forebay.Settlement) error {
-			return m.Complete(ctx, token)
-		}),
-		a.messageSettle("abandon", "Give a message back at once", func(ctx context.Context, m client.Messages, token string, how forebay.Settlement) error {
-			return m.Abandon(ctx, token, how)
-		}),
-		a.messageSettle("release", "Give a message back at once, as if it had not been delivered", func(ctx context.Context, m client.Messages, token string, _ forebay.Settlement) error {
-			return m.Release(ctx, token)
-		}),
-		a.messageSettle("defer", "Keep a message for receiving by its sequence number only", func(ctx context.Context, m client.Messages, token string, how forebay.Settlement) error {
-			return m.Defer(ctx, token, how)
-		}),
-		a.messageSettle("dead-letter", "Move a message to the dead-letter subqueue", func(ctx context.Context, m client.Messages, token string, how forebay.Settlement) error {
-			return m.DeadLetter(ctx, token, how)
-		}),
-		a.messageSettle("renew", "Hold a message for another lock duration", func(ctx context.Context, m client.Messages, token string, _ forebay.Settlement) error {
-			until, err := m.Renew(ctx, token)
-			if err != nil {
-				return err
-			}
-			return a.printOne(map[string]time.Time{"locked_until": until}, [][2]string{{"locked until", a.when(until)}})
-		}),
-		a.messagesShow(), a.messagesRedrive(), a.messagesPurge(), a.messagesCancel(), a.messagesDelete(), a.sessionsList(), a.messagesAccept(),
-		a.sessionRenew(), a.sessionState(), a.sessionSetState(), a.sessionClose(),
+	c := group(&cobra.Command{
+		Use: "messages", Short: "Send, receive and settle plain messages",
+		Long: `Plain messages stand in queues of their own (forebay queues create). A received message is
+locked. Settle it with its lock token before the lock ends.
+
+QUEUE is a queue, a subscription such as orders/subscriptions/large, or the dead-letter subqueue
+of either. A shell wants that in single quotes: 'mail/$deadletterqueue'.`,
+	})
+	addSections(c,
+		section{"Send, receive and look", []*cobra.Command{
+			a.messagesSend(), a.messagesReceive(), a.messagesPeek(), a.messagesShow(), a.messagesCancel(), a.messagesDelete(),
+		}},
+		section{"Settle what was received", a.settlements()},
+		section{"Dead letters", []*cobra.Command{a.messagesRedrive(), a.messagesPurge()}},
+		section{"Sessions", a.sessionCommands()},
 	)
+	return c
 }
 
-// messagesOf returns the messages of the queue that the command names.
-func (a *app) messagesOf(entity string) (client.Messages, error) {
-	api, err := a.client()
-	if err != nil {
-		return client.Messages{}, err
-	}
-	return api.Messages(entity), nil
-}
+// messages are those of the queue that the command names.
+func (c *call) messages() client.Messages { return c.api.Messages(c.args[0]) }
 
 func (a *app) messagesSend() *cobra.Command {
-	f := &messageFlags{}
-	c := &cobra.Command{
-		Use: "send QUEUE", Short: "Send a message", Args: arguments(1, "QUEUE"),
+	var m messageFlags
+	c := showCommand(a, &cobra.Command{
+		Use: "send QUEUE", Short: "Send a message",
 		Long: "Send a message. It is on disk when the command returns, which prints its sequence number.",
 		Example: `  forebay messages send mail --body hello --property n=1
   forebay messages send steps --body '{"step":1}' --session-id order-7
   forebay messages send mail --file letter.pdf --scheduled-at 2h`,
-		RunE: func(c *cobra.Command, args []string) error {
-			m, err := f.message(c.Context(), a)
-			if err != nil {
-				return err
-			}
-			queue, err := a.messagesOf(args[0])
-			if err != nil {
-				return err
-			}
-			return a.sent(queue.Send(c.Context(), m))
-		},
-	}
-	f.register(c)
-	return c
+	}, m.send(func(c *call, m forebay.NewMessage) ([]forebay.SentMessage, error) {
+		return c.messages().Send(c.ctx, m)
+	}), sentFields)
+	m.add(a, c.Flags())
+	return aboutQueue(c)
 }
 
 func (a *app) messagesReceive() *cobra.Command {
 	var req forebay.ReceiveRequest
-	var wait time.Duration
 	var remove bool
 	var session string
-	var numbers []int64
-	c := &cobra.Command{
-		Use: "receive QUEUE", Short: "Receive messages under a lock each", Args: arguments(1, "QUEUE"),
+	c := listCommand(a, &cobra.Command{
+		Use: "receive QUEUE", Short: "Receive messages under a lock each",
 		Example: `  forebay messages receive mail --max 10 --wait 20s -o json
   forebay messages receive steps --session-token TOKEN
   forebay messages receive 'mail/$deadletterqueue' --delete`,
-	}
-	flags := c.Flags()
-	flags.IntVar(&req.MaxMessages, "max", 1, "at most this many messages: 1 to 100")
-	flags.DurationVar(&wait, "wait", 0, "wait for a first message, up to 1m")
-	flags.BoolVar(&remove, "delete", false, "remove the messages at once instead of locking them")
-	flags.StringVar(&session, "session-token", "", "of an accepted session, whose messages to receive")
-	flags.Int64SliceVar(&numbers, "deferred", nil, "sequence numbers of deferred messages to receive instead")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		req.WaitSeconds = wait.Seconds()
+	}, func(c *call) ([]forebay.Message, error) {
 		if req.Mode = forebay.PeekLock; remove {
 			req.Mode = forebay.ReceiveAndDelete
 		}
-		if req.DeferredSequenceNumbers = numbers; len(numbers) > 0 && !c.Flags().Changed("max") {
+		if len(req.DeferredSequenceNumbers) > 0 && !c.flags.Changed("max") {
 			req.MaxMessages = 0
 		}
-		queue, err := a.messagesOf(args[0])
-		if err != nil {
-			return err
-		}
-		receive := queue.Receive
 		if session != "" {
-			receive = func(ctx context.Context, req forebay.ReceiveRequest) ([]forebay.Message, error) {
-				return queue.ReceiveSession(ctx, session, req)
-			}
+			return c.messages().ReceiveSession(c.ctx, session, req)
 		}
-		got, err := receive(c.Context(), req)
-		if err != nil {
-			return ofQueue(err)
-		}
-		return printList(a, all(got), 0, slices.Concat(a.messageColumns(), []column[forebay.Message]{{"LOCK TOKEN", func(m forebay.Message) string { return m.LockToken }}}))
-	}
-	return c
+		return c.messages().Receive(c.ctx, req)
+	}, func(m forebay.Message) []field {
+		return append(a.messageColumns(m), field{"LOCK TOKEN", m.LockToken})
+	})
+	flags := c.Flags()
+	flags.IntVar(&req.MaxMessages, "max", 1, "at most this many: 1 to 100")
+	secondsFlag(flags, &req.WaitSeconds, "wait", 0, "wait for a first message, up to 1m")
+	flags.BoolVar(&remove, "delete", false, "remove the messages at once instead of locking them")
+	flags.StringVar(&session, "session-token", "", "of an accepted session, whose messages to receive")
+	flags.Int64SliceVar(&req.DeferredSequenceNumbers, "deferred", nil, "sequence numbers of deferred messages to receive instead")
+	return aboutQueue(c)
 }
 
 func (a *app) messagesPeek() *cobra.Command {
-	var limit int
 	var from int64
 	var reason string
-	c := &cobra.Command{
-		Use: "peek QUEUE", Short: "Look at messages without receiving them, whatever their state", Args: arguments(1, "QUEUE"),
+	c := pageCommand(a, &cobra.Command{
+		Use: "peek QUEUE", Aliases: []string{"list"}, Short: "List messages without receiving them, whatever their state",
 		Example: `  forebay messages peek mail --limit 20
   forebay messages peek 'mail/$deadletterqueue' --reason MaxDeliveryCountExceeded`,
-	}
-	c.Flags().IntVar(&limit, "limit", forebay.DefaultPageSize, "at most this many; 0: all")
+	}, func(c *call, _ int) iter.Seq2[forebay.Message, error] {
+		return c.messages().PeekReason(c.ctx, reason, from)
+	}, a.messageColumns)
 	c.Flags().Int64Var(&from, "from", 0, "sequence number to begin with")
-	c.Flags().StringVar(&reason, "reason", "", "only dead letters with this reason")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if err := checkLimit(limit); err != nil {
-			return err
-		}
-		queue, err := a.messagesOf(args[0])
-		if err != nil {
-			return err
-		}
-		return ofQueue(printList(a, queue.PeekReason(c.Context(), reason, from), limit, a.messageColumns()))
-	}
-	return c
+	c.Flags().StringVar(&reason, "reason", "", "only dead letters with this reason, such as MaxDeliveryCountExceeded")
+	return aboutQueue(c)
 }
 
-func (a *app) messageColumns() []column[forebay.Message] {
-	return []column[forebay.Message]{
-		{"NUMBER", func(m forebay.Message) string { return count(m.SequenceNumber) }},
-		{"STATE", func(m forebay.Message) string { return string(m.State) }},
-		{"MESSAGE ID", func(m forebay.Message) string { return m.MessageID }},
-		{"SESSION", func(m forebay.Message) string { return m.SessionID }},
-		{"DELIVERIES", func(m forebay.Message) string { return strconv.Itoa(m.DeliveryCount) }},
-		{"ENQUEUED", func(m forebay.Message) string { return a.age(m.EnqueuedTime) }},
-		{"REASON", func(m forebay.Message) string { return m.DeadLetterReason }},
-		{"BODY", func(m forebay.Message) string {
-			if m.Body != nil {
-				return shorten(*m.Body, 60)
-			}
-			return shorten(base64.StdEncoding.EncodeToString(m.BodyBase64), 60)
-		}},
+func (a *app) messageColumns(m forebay.Message) []field {
+	return []field{
+		{"NUMBER", count(m.SequenceNumber)}, {"STATE", string(m.State)}, {"MESSAGE ID", m.MessageID},
+		{"SESSION", m.SessionID}, {"DELIVERIES", strconv.Itoa(m.DeliveryCount)},
+		{"ENQUEUED", a.age(m.EnqueuedTime)}, {"REASON", m.DeadLetterReason},
+		{"BODY", shorten(bodyText(m), 60)},
 	}
 }
 
-func (a *app) messageSettle(verb, short string, do func(context.Context, client.Messages, string, forebay.Settlement) error) *cobra.Command {
-	var how forebay.Settlement
-	var properties []string
-	c := &cobra.Command{
-		Use: verb + " QUEUE LOCK_TOKEN", Short: short, Args: arguments(2, "QUEUE", "LOCK_TOKEN"),
-		Example: "  forebay messages " + verb + " mail AAAAAAAAAAFb2V0aGluZyBlbHNl",
+// bodyText is a message's body. Bytes are in base64.
+func bodyText(m forebay.Message) string {
+	if m.Body != nil {
+		return *m.Body
 	}
-	switch verb {
-	case "dead-letter":
-		c.Flags().StringVar(&how.Reason, "reason", "", "why")
-		c.Flags().StringVar(&how.Description, "description", "", "more about why")
-		fallthrough
-	case "abandon", "defer":
-		c.Flags().StringArrayVar(&properties, "property", nil, "name=value of an application property to change; may be repeated")
-	}
-	c.RunE = func(c *cobra.Command, args []string) (err error) {
-		if how.Properties, err = parseProperties(properties); err != nil {
-			return err
-		}
-		queue, err := a.messagesOf(args[0])
+	return base64.StdEncoding.EncodeToString(m.BodyBase64)
+}
+
+func (a *app) messagesShow() *cobra.Command {
+	return aboutQueue(showCommand(a, &cobra.Command{
+		Use: "show QUEUE SEQUENCE_NUMBER", Short: "Show a message without receiving it",
+		Example: "  forebay messages show 'mail/$deadletterqueue' 4711",
+	}, func(c *call) (m forebay.Message, err error) {
+		number, err := sequenceNumber(c.args[1])
 		if err != nil {
-			return err
+			return m, err
 		}
-		return ofQueue(do(c.Context(), queue, args[1], how))
+		return c.messages().Get(c.ctx, number)
+	}, a.messageFields))
+}
+
+func (a *app) messageFields(m forebay.Message) []field {
+	return slices.Concat([]field{
+		{"sequence number", count(m.SequenceNumber)},
+		{"state", string(m.State)},
+		{"message id", m.MessageID},
+		{"session id", m.SessionID},
+		{"correlation id", m.CorrelationID},
+		{"subject", m.Subject},
+		{"deliveries", strconv.Itoa(m.DeliveryCount)},
+		{"enqueued", a.when(m.EnqueuedTime)},
+		{"reason", m.DeadLetterReason},
+		{"description", m.DeadLetterDescription},
+		{"from", m.DeadLetterSource},
+		{"locked until", a.whenPtr(m.LockedUntil)},
+	}, mapFields("property", m.Properties), []field{{"body", shorten(bodyText(m), 400)}})
+}
+
+func sequenceNumber(text string) (int64, error) {
+	number, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err != nil || number < 1 {
+		return 0, usagef("%q is not a sequence number", text)
 	}
-	return c
+	return number, nil
+}
+
+func sequenceNumbers(texts []string) (numbers []int64, err error) {
+	for _, text := range texts {
+		number, err := sequenceNumber(text)
+		if err != nil {
+			return nil, err
+		}
+		numbers = append(numbers, number)
+	}
+	return numbers, nil
 }
 
 func (a *app) messagesCancel() *cobra.Command {
-	return &cobra.Command{
-		Use: "cancel QUEUE NUMBER", Short: "Cancel a scheduled message", Args: arguments(2, "QUEUE", "NUMBER"),
-		Example: "  forebay messages cancel mail 42",
-		RunE: func(c *cobra.Command, args []string) error {
-			number, err := strconv.ParseInt(strings.TrimSpace(args[1]), 10, 64)
-			if err != nil || number < 1 {
-				return usagef("%q is not a sequence number", args[1])
-			}
-			queue, err := a.messagesOf(args[0])
-			if err != nil {
-				return err
-			}
-			return ofQueue(queue.CancelScheduled(c.Context(), number))
-		},
-	}
+	cancel := &cobra.Command{Use: "cancel QUEUE SEQUENCE_NUMBER", Short: "Cancel a scheduled message"}
+	return aboutQueue(a.apiCommand(cancel, func(c *call) error {
+		number, err := sequenceNumber(c.args[1])
+		if err != nil {
+			return err
+		}
+		return c.messages().CancelScheduled(c.ctx, number)
+	}))
 }
 
 func (a *app) messagesDelete() *cobra.Command {
-	var req forebay.DeleteMessagesRequest
-	var before string
+	var before *time.Time
 	var everything bool
-	c := &cobra.Command{
-		Use: "delete QUEUE", Short: "Remove the oldest messages without receiving them", Args: arguments(1, "QUEUE"),
-		Long: `Remove the oldest active messages, those that were enqueued before a time or all of them, and print
-how many. Locked, deferred and scheduled messages stay.`,
+	var limit int
+	c := showCommand(a, &cobra.Command{
+		Use: "delete QUEUE", Short: "Remove the oldest messages without receiving them",
+		Long: `Remove the oldest active messages, those that were enqueued before a time or all of them, and
+print how many. Locked, deferred and scheduled messages stay.`,
 		Example: `  forebay messages delete mail --before 7d
   forebay messages delete 'mail/$deadletterqueue' --all
   forebay messages delete mail --all --max 100`,
-	}
-	c.Flags().StringVar(&before, "before", "", "only messages enqueued before this time, or longer ago than this")
-	c.Flags().BoolVar(&everything, "all", false, "all messages")
-	c.Flags().IntVar(&req.MaxMessages, "max", 0, "at most this many (default: as many as there are)")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if err := oneFlag(c, "before", "all"); err != nil {
-			return err
+	}, func(c *call) (report forebay.DeletedMessages, err error) {
+		const one = "give one of --before, --all"
+		if err := exactlyOne(one, one, c.flags.Changed("before"), everything); err != nil {
+			return report, err
 		}
-		if c.Flags().Changed("max") && req.MaxMessages < 1 {
-			return usagef("--max must be at least 1")
+		if before == nil && !everything {
+			return report, usagef("--before needs a time or a duration")
 		}
-		req.Before = a.now().Add(24 * time.Hour) // for the server's clock may be ahead
-		if !everything {
-			at, err := a.parseTime("before", before, true)
-			if err != nil {
-				return err
-			}
-			if at == nil {
-				return usagef("--before needs a time or a duration")
-			}
-			req.Before = *at
+		if c.flags.Changed("max") && limit < 1 {
+			return report, usagef("--max must be at least 1")
 		}
-		queue, err := a.messagesOf(args[0])
-		if err != nil {
-			return err
+		req := forebay.DeleteMessagesRequest{Before: c.now().Add(24 * time.Hour)} // for the server's clock may be ahead
+		if before != nil {
+			req.Before = *before
 		}
-		deleted, err := deleteBefore(c.Context(), queue, req)
-		if err != nil {
-			return ofQueue(err)
-		}
-		return a.printOne(forebay.DeletedMessages{Deleted: deleted}, [][2]string{{"deleted", strconv.Itoa(deleted)}})
-	}
-	return c
+		report.Deleted, err = deleteBefore(c.ctx, c.messages(), req, limit)
+		return report, err
+	}, func(r forebay.DeletedMessages) []field { return []field{{"deleted", strconv.Itoa(r.Deleted)}} })
+	a.beforeFlag(c.Flags(), &before, "messages enqueued")
+	allFlag(c.Flags(), &everything, "messages")
+	maxFlag(c.Flags(), &limit)
+	return aboutQueue(c)
 }
 
-// deleteBefore repeats the request, which removes only so many messages at once; max 0 is all.
-func deleteBefore(ctx context.Context, queue client.Messages, req forebay.DeleteMessagesRequest) (deleted int, err error) {
-	limit := req.MaxMessages
+// deleteBefore repeats the request, which removes only so many messages at once. Limit 0 is all.
+func deleteBefore(ctx context.Context, queue client.Messages, req forebay.DeleteMessagesRequest, limit int) (int, error) {
+	deleted := 0
 	for limit == 0 || deleted < limit {
 		if req.MaxMessages = forebay.MaxBatchDelete; limit > 0 {
 			req.MaxMessages = min(limit-deleted, forebay.MaxBatchDelete)
@@ -276,32 +230,70 @@ func deleteBefore(ctx context.Context, queue client.Messages, req forebay.Delete
 	return deleted, nil
 }
 
-func (a *app) messagesAccept() *cobra.Command {
-	var req forebay.AcceptSessionRequest
-	var wait time.Duration
-	c := &cobra.Command{
-		Use: "accept-session QUEUE", Short: "Accept a session, to have its messages to oneself", Args: arguments(1, "QUEUE"),
-		Example: "  forebay messages accept-session steps --wait 20s",
-	}
-	c.Flags().StringVar(&req.SessionID, "session-id", "", "this session (default: the one that has waited longest)")
-	c.Flags().DurationVar(&wait, "wait", 0, "wait for a session with messages, up to 1m")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		req.WaitSeconds = wait.Seconds()
-		queue, err := a.messagesOf(args[0])
+// messageFlags are what a plain message is made of.
+type messageFlags struct {
+	m    forebay.NewMessage
+	body content
+}
+
+func (f *messageFlags) add(a *app, flags *pflag.FlagSet) {
+	f.body.add(flags, "body", "body", "file", "the text of the message")
+	flags.StringVar(&f.m.MessageID, "message-id", "", "id of yours (default: a new one)")
+	flags.StringVar(&f.m.SessionID, "session-id", "", "session that the message belongs to")
+	flags.StringVar(&f.m.CorrelationID, "correlation-id", "", "id of what the message is about")
+	flags.StringVar(&f.m.Subject, "subject", "", "subject")
+	flags.StringVar(&f.m.To, "to", "", "address, kept as it is")
+	flags.StringVar(&f.m.ReplyTo, "reply-to", "", "address for an answer")
+	flags.StringVar(&f.m.ReplyToSessionID, "reply-to-session-id", "", "session in which an answer is awaited")
+	flags.StringVar(&f.m.ContentType, "content-type", "", "type of the body")
+	secondsFlag(flags, &f.m.TimeToLiveSeconds, "ttl", 0, "time to live (default: the queue's)")
+	a.timeFlag(flags, &f.m.ScheduledTime, "scheduled-at", "become active at this time, or after this long")
+	propertyFlag(flags, &f.m.Properties, ", an application property")
+}
+
+// message returns the message with its body.
+func (f *messageFlags) message(c *call) (m forebay.NewMessage, err error) {
+	m = f.m
+	m.Body, m.BodyBase64, err = f.body.readBody(c)
+	return m, err
+}
+
+// send reads the message, has it sent and returns what became of it.
+func (f *messageFlags) send(
+	send func(*call, forebay.NewMessage) ([]forebay.SentMessage, error),
+) func(*call) (forebay.SentMessage, error) {
+	return func(c *call) (none forebay.SentMessage, err error) {
+		m, err := f.message(c)
 		if err != nil {
-			return err
+			return none, err
 		}
-		session, found, err := queue.AcceptSession(c.Context(), req)
+		sent, err := send(c, m)
 		if err != nil {
-			return ofQueue(err)
+			return none, err
 		}
-		if !found {
-			return &failure{exitNotFound, "no session has messages"}
+		if len(sent) != 1 {
+			return none, failf("the server did not say what became of the message")
 		}
-		return a.printOne(session, [][2]string{
-			{"session", session.SessionID}, {"session token", session.SessionToken}, {"locked until", a.when(session.LockedUntil)},
-			{"state", yes(session.State != nil, strconv.Itoa(len(session.State))+" bytes")},
-		})
+		return sent[0], nil
 	}
-	return c
+}
+
+func sentFields(m forebay.SentMessage) []field {
+	return []field{{"sequence number", count(m.SequenceNumber)}, {"message id", m.MessageID}}
+}
+
+// propertyFlag adds --property. A value is what it would be in JSON, or else text.
+func propertyFlag(flags *pflag.FlagSet, to *forebay.Properties, help string) {
+	pairsFlag(flags, "property", "name=value", help+": a number, true, false or text", func(name, value string) error {
+		if *to == nil {
+			*to = forebay.Properties{}
+		}
+		var one forebay.Properties
+		if json.Unmarshal([]byte(`{"v":`+value+`}`), &one) == nil && len(one) == 1 && one["v"] != nil {
+			(*to)[name] = one["v"]
+		} else {
+			(*to)[name] = value
+		}
+		return to.Check()
+	})
 }

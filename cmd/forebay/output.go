@@ -6,7 +6,6 @@ import (
 	"iter"
 	"strings"
 	"text/tabwriter"
-	"time"
 )
 
 const (
@@ -15,70 +14,105 @@ const (
 	outputJSONL = "jsonl"
 )
 
-// column is one column of a table of Ts.
-type column[T any] struct {
-	title string
-	cell  func(T) string
+// outputs are the values of --output.
+var outputs = []string{outputTable, outputJSON, outputJSONL}
+
+// field is a name and a value: a row of a thing that is printed alone, or a column of a list.
+type field struct{ name, value string }
+
+// view is what people see of a T: its fields when it is printed alone, or its columns in a list.
+type view[T any] func(T) []field
+
+// printOne prints one thing: its fields that have a value, a row each, or all of it as JSON.
+func (a *app) printOne(v any, fields []field) error {
+	if a.output != outputTable {
+		return a.printJSON(v)
+	}
+	t := newTable(a.out)
+	for _, f := range fields {
+		if f.value != "" {
+			t.row(f.name, f.value)
+		}
+	}
+	return t.flush()
 }
 
-// printList prints items as they come, at most limit of them when that is positive. Columns get their
-// widths when the list ends.
-func printList[T any](a *app, items iter.Seq2[T, error], limit int, columns []column[T]) error {
-	p, finish := listPrinter(a, columns)
+// printList prints items as they come, or the first limit of them if that is positive. A table has
+// the names of columns as its titles, and so columns must also take the zero value.
+func printList[T any](a *app, items iter.Seq2[T, error], limit int, columns view[T]) error {
+	var none T
+	t := newTable(a.out) // it is printed when it is complete, as is an array of JSON
+	t.row(cells(columns(none), func(f field) string { return f.name })...)
+	array := []T{}
 	n := 0
 	for item, err := range items {
 		if err != nil {
 			return err
 		}
-		if err := p(item); err != nil {
-			return err
+		switch a.output {
+		case outputTable:
+			t.row(cells(columns(item), func(f field) string { return f.value })...)
+		case outputJSON:
+			array = append(array, item)
+		default:
+			if err := a.printJSON(item); err != nil {
+				return err
+			}
 		}
 		if n++; n == limit {
 			break
 		}
 	}
-	return finish()
-}
-
-func listPrinter[T any](a *app, columns []column[T]) (item func(T) error, finish func() error) {
 	switch a.output {
-	case outputJSONL:
-		return func(v T) error { return writeJSON(a.out, v, "") }, func() error { return nil }
+	case outputTable:
+		return t.flush()
 	case outputJSON:
-		all := []T{}
-		return func(v T) error { all = append(all, v); return nil }, func() error { return writeJSON(a.out, all, "  ") }
+		return a.printJSON(array)
 	}
-	t := newTable(a.out)
-	titles := make([]string, len(columns))
-	for i, c := range columns {
-		titles[i] = c.title
-	}
-	t.row(titles...)
-	return func(v T) error {
-		cells := make([]string, len(columns))
-		for i, c := range columns {
-			cells[i] = c.cell(v)
-		}
-		t.row(cells...)
-		return nil
-	}, t.flush
+	return nil
 }
 
-// printOne prints one thing: as rows of name and value, or as JSON.
-func (a *app) printOne(v any, rows [][2]string) error {
-	switch a.output {
-	case outputJSONL:
+func cells(fields []field, text func(field) string) []string {
+	texts := make([]string, len(fields))
+	for i, f := range fields {
+		texts[i] = text(f)
+	}
+	return texts
+}
+
+// printJSON prints a value in lines, or in one line for jsonl.
+func (a *app) printJSON(v any) error {
+	if a.output == outputJSONL {
 		return writeJSON(a.out, v, "")
-	case outputJSON:
-		return writeJSON(a.out, v, "  ")
 	}
-	t := newTable(a.out)
-	for _, row := range rows {
-		if row[1] != "" {
-			t.row(row[0], row[1])
-		}
+	return writeJSON(a.out, v, "  ")
+}
+
+// printSection prints a table with an empty line before it, or nothing if there are no items.
+func printSection[T any](a *app, items []T, columns view[T]) error {
+	if len(items) == 0 {
+		return nil
 	}
-	return t.flush()
+	if _, err := fmt.Fprintln(a.out); err != nil {
+		return err
+	}
+	return printList(a, all(items), 0, columns)
+}
+
+// say prints a line for people. The other outputs have none.
+func (a *app) say(format string, args ...any) error {
+	if a.output != outputTable {
+		return nil
+	}
+	_, err := fmt.Fprintln(a.out, clean(fmt.Sprintf(format, args...)))
+	return err
+}
+
+// note prints a line for people beside the output.
+func (a *app) note(text string) {
+	if a.output == outputTable {
+		fmt.Fprintln(a.err, text)
+	}
 }
 
 // table aligns columns two spaces apart.
@@ -100,91 +134,6 @@ func (t *table) row(cells ...string) {
 
 func (t *table) flush() error { return t.w.Flush() }
 
-// clean keeps what comes from elsewhere from steering the terminal.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t' || r == '\r':
-			return ' '
-		case steersTerminal(r):
-			return '\uFFFD'
-		}
-		return r
-	}, s)
-}
-
-// shorten cuts a text to n runes.
-func shorten(s string, n int) string {
-	runes := []rune(s)
-	if len(runes) <= n {
-		return s
-	}
-	return string(runes[:n-1]) + "…"
-}
-
-// when is a local time and how long ago that was.
-func (a *app) when(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.In(a.zone).Format("2006-01-02 15:04:05") + " (" + a.age(t) + ")"
-}
-
-func (a *app) whenPtr(t *time.Time) string {
-	if t == nil {
-		return ""
-	}
-	return a.when(*t)
-}
-
-// age is a distance from now, such as "3m ago" or "in 2h".
-func (a *app) age(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	if d := a.now().Sub(t); d >= 0 {
-		return span(d) + " ago"
-	}
-	return "in " + span(t.Sub(a.now()))
-}
-
-func (a *app) agePtr(t *time.Time) string {
-	if t == nil {
-		return ""
-	}
-	return a.age(*t)
-}
-
-// span is a duration in its largest unit.
-func span(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch {
-	case d < time.Second:
-		return fmt.Sprintf("%dms", d.Milliseconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", d/time.Minute)
-	case d < 2*day:
-		return fmt.Sprintf("%dh", d/time.Hour)
-	}
-	return fmt.Sprintf("%dd", d/day)
-}
-
-func seconds(s *float64) string {
-	if s == nil {
-		return ""
-	}
-	return span(time.Duration(*s * float64(time.Second)))
-}
-
-func orEmpty[T ~string](s *T) string {
-	if s == nil {
-		return ""
-	}
-	return string(*s)
-}
-
 // all turns a slice into the sequence that printList takes.
 func all[T any](items []T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
@@ -194,4 +143,9 @@ func all[T any](items []T) iter.Seq2[T, error] {
 			}
 		}
 	}
+}
+
+func writeLine(w io.Writer, text []byte) error {
+	_, err := fmt.Fprintf(w, "%s\n", text)
+	return err
 }

@@ -1,83 +1,99 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
 )
 
-func (a *app) queues() *cobra.Command {
-	list := &cobra.Command{
-		Use: "list", Short: "List queues with what stands in them", Args: arguments(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			queues, err := allQueues(c.Context(), api)
-			if err != nil {
-				return err
-			}
-			return printList(a, all(queues), 0, anyQueueColumns)
-		},
+// anyQueue is a queue for jobs or one of messages.
+type anyQueue struct {
+	jobs     *forebay.QueueInfo
+	messages *forebay.MessageQueue
+}
+
+// MarshalJSON writes the queue as the server does.
+func (q anyQueue) MarshalJSON() ([]byte, error) {
+	if q.messages != nil {
+		return json.Marshal(q.messages)
 	}
-	return a.group("queues", "Look at queues, pause and resume them; make queues of plain messages", "", list,
-		a.queueCommand("get", "Show a queue", a.queueGet),
-		a.queueCreate(),
-		a.queueCommand("delete", "Delete a queue of plain messages, with all its messages", func(ctx context.Context, api *client.Client, name string) error {
-			return api.DeleteMessageQueue(ctx, name)
-		}),
-		a.queueCommand("pause", "Let no further job of a queue start; calls in flight finish", func(ctx context.Context, api *client.Client, name string) error {
-			if err := api.PauseQueue(ctx, name); err != nil {
-				return err
-			}
-			return a.queueGet(ctx, api, name)
-		}),
-		a.queueCommand("resume", "Let a paused queue go on", func(ctx context.Context, api *client.Client, name string) error {
-			if err := api.ResumeQueue(ctx, name); err != nil {
-				return err
-			}
-			return a.queueGet(ctx, api, name)
-		}),
+	return json.Marshal(q.jobs)
+}
+
+func (a *app) queues() *cobra.Command {
+	return group(&cobra.Command{Use: "queues", Short: "See queues, pause and resume them, make queues of plain messages"},
+		listCommand(a, &cobra.Command{Use: "list", Short: "List queues with what stands in them"}, allQueues, queueColumns),
+		a.queueCommand("show", "Show a queue", nil),
+		a.queuesCreate(),
+		aboutQueue(a.apiCommand(&cobra.Command{Use: "delete QUEUE", Short: "Delete a queue of plain messages, with all its messages"},
+			func(c *call) error { return c.api.DeleteMessageQueue(c.ctx, c.args[0]) })),
+		a.queueCommand("pause", "Let no further job of a queue start; calls in flight finish", (*client.Client).PauseQueue),
+		a.queueCommand("resume", "Let a paused queue go on", (*client.Client).ResumeQueue),
 	)
 }
 
-func (a *app) queueCommand(verb, short string, do func(context.Context, *client.Client, string) error) *cobra.Command {
-	return a.about("QUEUE", verb, short, "  forebay queues "+verb+" default", func(ctx context.Context, api *client.Client, name string) error {
-		return ofQueue(do(ctx, api, name))
-	})
+// queueCommand changes a queue, if there is something to change, and shows it.
+func (a *app) queueCommand(verb, short string, change func(*client.Client, context.Context, string) error) *cobra.Command {
+	return aboutQueue(showCommand(a, &cobra.Command{
+		Use: verb + " QUEUE", Short: short, Example: "  forebay queues " + verb + " default",
+	}, func(c *call) (q anyQueue, err error) {
+		if change != nil {
+			if err := change(c.api, c.ctx, c.args[0]); err != nil {
+				return q, err
+			}
+		}
+		q.jobs, q.messages, err = c.api.FindQueue(c.ctx, c.args[0])
+		return q, err
+	}, a.queueFields))
 }
 
-func (a *app) queueGet(ctx context.Context, api *client.Client, name string) error {
-	jobs, messages, err := api.FindQueue(ctx, name)
+// allQueues are those for jobs, then those of messages.
+func allQueues(c *call) (queues []anyQueue, err error) {
+	jobs, err := c.api.Queues(c.ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if messages != nil {
-		return a.printMessageQueue(*messages)
+	messages, err := c.api.MessageQueues(c.ctx)
+	if err != nil {
+		return nil, err
 	}
-	q := *jobs
-	return a.printOne(q, [][2]string{
-		{"queue", q.Name},
-		{"state", queueState(q)},
-		{"active", counted(q.Active, q.CountsCapped)},
-		{"locked", counted(q.Locked, q.CountsCapped)},
-		{"scheduled", counted(q.Scheduled, q.CountsCapped)},
-		{"retrying", counted(q.Retrying, q.CountsCapped)},
-		{"dead-letter", counted(q.DeadLetter, q.CountsCapped)},
-		{"quarantine", counted(q.Quarantine, q.CountsCapped)},
-		{"oldest", seconds(q.OldestAgeSeconds)},
-		{"concurrency", fmt.Sprintf("%d, retries %d", q.Concurrency, q.RetryConcurrency)},
-		{"lock", fmt.Sprintf("%gs", q.LockSeconds)},
-		{"max deliveries", strconv.Itoa(q.MaxDeliveryCount)},
-	})
+	for i := range jobs {
+		queues = append(queues, anyQueue{jobs: &jobs[i]})
+	}
+	for i := range messages {
+		queues = append(queues, anyQueue{messages: &messages[i]})
+	}
+	return queues, nil
+}
+
+func queueColumns(q anyQueue) []field {
+	kind, info, retrying, quarantine := "jobs", forebay.QueueInfo{}, "", ""
+	if q.jobs != nil {
+		info = *q.jobs
+		retrying, quarantine = counted(info.Retrying, info.CountsCapped), counted(info.Quarantine, info.CountsCapped)
+	}
+	if m := q.messages; m != nil {
+		kind = forebay.KindMessages
+		info = forebay.QueueInfo{
+			Name: m.Name, Active: m.Active, Locked: m.Locked, Scheduled: m.Scheduled, DeadLetter: m.DeadLetter,
+			CountsCapped: m.CountsCapped, OldestAgeSeconds: m.OldestAgeSeconds,
+		}
+	}
+	return []field{
+		{"QUEUE", info.Name}, {"KIND", kind}, {"STATE", queueState(info)},
+		{"ACTIVE", counted(info.Active, info.CountsCapped)},
+		{"LOCKED", counted(info.Locked, info.CountsCapped)},
+		{"SCHEDULED", counted(info.Scheduled, info.CountsCapped)}, {"RETRYING", retrying},
+		{"DEAD-LETTER", counted(info.DeadLetter, info.CountsCapped)}, {"QUARANTINE", quarantine},
+		{"OLDEST", seconds(info.OldestAgeSeconds)},
+	}
 }
 
 func queueState(q forebay.QueueInfo) string {
@@ -87,55 +103,99 @@ func queueState(q forebay.QueueInfo) string {
 	return "running"
 }
 
-func count(n int64) string { return strconv.FormatInt(n, 10) }
-
-// counted is a count that may have stopped at its limit: "10000+".
-func counted(n int64, capped bool) string {
-	if capped && n > 0 {
-		return count(n) + "+"
+func (a *app) queueFields(q anyQueue) []field {
+	if q.messages != nil {
+		return a.messageQueueFields(*q.messages)
 	}
-	return count(n)
+	j := *q.jobs
+	return []field{
+		{"queue", j.Name},
+		{"state", queueState(j)},
+		{"active", counted(j.Active, j.CountsCapped)},
+		{"locked", counted(j.Locked, j.CountsCapped)},
+		{"scheduled", counted(j.Scheduled, j.CountsCapped)},
+		{"retrying", counted(j.Retrying, j.CountsCapped)},
+		{"dead-letter", counted(j.DeadLetter, j.CountsCapped)},
+		{"quarantine", counted(j.Quarantine, j.CountsCapped)},
+		{"oldest", seconds(j.OldestAgeSeconds)},
+		{"concurrency", fmt.Sprintf("%d, retries %d", j.Concurrency, j.RetryConcurrency)},
+		{"lock", fmt.Sprintf("%gs", j.LockSeconds)},
+		{"max deliveries", strconv.Itoa(j.MaxDeliveryCount)},
+	}
 }
 
-func (a *app) tasks() *cobra.Command {
-	c := &cobra.Command{
-		Use: "tasks", Short: "List the tasks jobs may ask for", Args: arguments(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			tasks, err := api.Tasks(c.Context())
-			if err != nil {
-				return err
-			}
-			return printList(a, all(tasks), 0, []column[client.Task]{
-				{"TASK", func(t client.Task) string { return t.Name }},
-				{"QUEUE", func(t client.Task) string { return t.Queue }},
-				{"DESCRIPTION", func(t client.Task) string { return shorten(t.Description, 100) }},
-			})
-		},
+func (a *app) messageQueueFields(q forebay.MessageQueue) []field {
+	return []field{
+		{"queue", q.Name},
+		{"kind", q.Kind},
+		{"active", counted(q.Active, q.CountsCapped)},
+		{"locked", counted(q.Locked, q.CountsCapped)},
+		{"scheduled", counted(q.Scheduled, q.CountsCapped)},
+		{"deferred", counted(q.Deferred, q.CountsCapped)},
+		{"dead-letter", counted(q.DeadLetter, q.CountsCapped)},
+		{"oldest", seconds(q.OldestAgeSeconds)},
+		{"lock", fmt.Sprintf("%gs", q.LockSeconds)},
+		{"max deliveries", strconv.Itoa(q.MaxDeliveryCount)},
+		{"time to live", seconds(q.DefaultTTLSeconds)},
+		{"expired are", yes(q.DeadLetterOnExpiration, "dead-lettered")},
+		{"duplicate window", seconds(q.DuplicateWindowSeconds)},
+		{"sessions", yes(q.RequiresSession, "required")},
+		{"forwards to", q.ForwardTo},
+		{"forwards dead letters to", q.ForwardDeadLettersTo},
+		{"deleted when idle for", seconds(q.AutoDeleteOnIdleSeconds)},
+		{"created", a.when(q.CreatedAt)},
 	}
-	show := a.apiCommand("show", "Show what a task takes and returns", []string{"TASK"}, func(ctx context.Context, api *client.Client, args []string) error {
-		task, err := api.Task(ctx, args[0])
-		if err != nil {
-			return err
-		}
-		return a.printOne(task, [][2]string{
-			{"task", task.Name}, {"description", task.Description}, {"queue", task.Queue},
-			{"example", string(task.Example)}, {"input", indented(task.InputSchema)}, {"output", indented(task.OutputSchema)},
-		})
-	})
-	show.Example = "  forebay tasks show chat"
-	c.AddCommand(show)
+}
+
+func (a *app) queuesCreate() *cobra.Command {
+	var s forebay.MessageQueueSettings
+	c := showCommand(a, &cobra.Command{
+		Use: "create QUEUE", Short: "Make a queue of plain messages, or change its settings",
+		Long: `Make a queue of plain messages, or give one that exists these settings. A setting without a flag
+gets its default. Whether a queue requires sessions, and whether it detects duplicates, stays as
+it was made. The server's configuration makes queues for jobs.`,
+		Example: `  forebay queues create mail --lock 30s --max-deliveries 5
+  forebay queues create steps --require-session
+  forebay queues create orders --detect-duplicates --ttl 24h --dead-letter-expired`,
+	}, func(c *call) (forebay.MessageQueue, error) {
+		s.DetectsDuplicates = impliedDuplicates(s.DetectsDuplicates, s.DuplicateWindowSeconds)
+		return c.api.PutMessageQueue(c.ctx, c.args[0], s)
+	}, a.messageQueueFields)
+	receiverFlags(c.Flags(), &s, "queue")
+	duplicateFlags(c.Flags(), &s.DetectsDuplicates, &s.DuplicateWindowSeconds, "queue")
 	return c
 }
 
-// indented is a JSON text for people; what is none stays as it is.
-func indented(text json.RawMessage) string {
-	var b bytes.Buffer
-	if json.Indent(&b, text, "", "  ") != nil {
-		return string(text)
+// receiverFlags are the settings of queues and of subscriptions, which are queues too.
+func receiverFlags(flags *pflag.FlagSet, s *forebay.MessageQueueSettings, thing string) {
+	secondsFlag(flags, &s.LockSeconds, "lock", forebay.DefaultLockDuration, "how long a receiver holds a message or a session: 1s to 5m")
+	flags.IntVar(&s.MaxDeliveryCount, "max-deliveries", forebay.DefaultMaxDeliveryCount, "deliveries after which a message is dead-lettered")
+	ttlFlag(flags, &s.DefaultTTLSeconds)
+	flags.BoolVar(&s.DeadLetterOnExpiration, "dead-letter-expired", false, "dead-letter expired messages instead of dropping them")
+	optionalBool(flags, &s.RequiresSession, "require-session", "receive session by session; only when the "+thing+" is made")
+	flags.StringVar(&s.ForwardTo, "forward-to", "", "queue or topic to which all that arrives goes on")
+	flags.StringVar(&s.ForwardDeadLettersTo, "forward-dead-letters-to", "", "queue or topic to which dead letters go on")
+	idleFlag(flags, &s.AutoDeleteOnIdleSeconds, thing)
+}
+
+// ttlFlag, idleFlag and duplicateFlags are settings of queues and topics.
+func ttlFlag(flags *pflag.FlagSet, to *float64) {
+	secondsFlag(flags, to, "ttl", 0, "default and longest time to live of a message (default: unlimited)")
+}
+
+func idleFlag(flags *pflag.FlagSet, to *float64, thing string) {
+	secondsFlag(flags, to, "auto-delete-on-idle", 0, "delete the "+thing+" after so long without use: at least 5m (default: never)")
+}
+
+func duplicateFlags(flags *pflag.FlagSet, detects **bool, window *float64, thing string) {
+	optionalBool(flags, detects, "detect-duplicates", "drop messages that repeat a message id; only when the "+thing+" is made")
+	secondsFlag(flags, window, "duplicate-window", 0, "how long to remember message ids: 20s to 7d; detects duplicates (default 10m)")
+}
+
+// impliedDuplicates has a window of message ids mean that duplicates are detected.
+func impliedDuplicates(detects *bool, window float64) *bool {
+	if window > 0 {
+		return new(true)
 	}
-	return b.String()
+	return detects
 }

@@ -1,16 +1,32 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/filter"
 )
+
+func (a *app) rules() *cobra.Command {
+	return group(&cobra.Command{
+		Use: "rules", Short: "Say what a subscription selects",
+		Long: `Rules without an action make one copy together of each message that one of them selects. Each
+rule with an action makes a copy of its own. A subscription without any rule gets nothing.`,
+	},
+		listCommand(a, &cobra.Command{Use: "list TOPIC SUBSCRIPTION", Short: "List a subscription's rules"},
+			func(c *call) ([]forebay.Rule, error) { return c.api.Rules(c.ctx, c.args[0], c.args[1]) },
+			func(r forebay.Rule) []field {
+				return []field{{"RULE", r.Name}, {"FILTER", describeFilter(r.RuleSettings)}, {"ACTION", r.SQLAction}}
+			}),
+		a.rulesCreate(),
+		a.apiCommand(&cobra.Command{Use: "delete TOPIC SUBSCRIPTION RULE", Short: "Delete a rule"},
+			func(c *call) error { return c.api.DeleteRule(c.ctx, c.args[0], c.args[1], c.args[2]) }),
+		a.rulesTest())
+}
 
 // ruleFlags say what a rule selects and does.
 type ruleFlags struct {
@@ -18,12 +34,11 @@ type ruleFlags struct {
 	none                     bool
 }
 
-func (f *ruleFlags) register(c *cobra.Command) {
-	flags := c.Flags()
-	flags.StringVar(&f.sql, "sql", "", "select by this condition, such as \"quantity > 10 AND sys.Label LIKE 'new%'\"")
-	flags.StringVar(&f.correlation, "correlation", "", "select by these values of properties, as JSON, such as '{\"subject\":\"new\"}'")
+func (f *ruleFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.sql, "sql", "", `select by this condition, such as "quantity > 10 AND sys.Label LIKE 'new%'"`)
+	flags.StringVar(&f.correlation, "correlation", "", `select by these values of properties, such as '{"subject":"new"}'`)
 	flags.BoolVar(&f.none, "none", false, "select nothing")
-	flags.StringVar(&f.action, "action", "", "change the copy, such as \"SET quantity = quantity / 2; REMOVE color\"")
+	flags.StringVar(&f.action, "action", "", `change the copy, such as "SET quantity = quantity / 2; REMOVE color"`)
 }
 
 // settings returns the rule, and whether any flag speaks of it.
@@ -37,32 +52,14 @@ func (f *ruleFlags) settings() (s forebay.RuleSettings, given bool, err error) {
 		d := json.NewDecoder(strings.NewReader(f.correlation))
 		d.DisallowUnknownFields()
 		if err := d.Decode(s.CorrelationFilter); err != nil {
-			return s, false, usagef("--correlation must be a JSON object of properties such as subject and application_properties")
+			return s, false, usagef("--correlation must be a JSON object of properties " +
+				"such as subject and application_properties")
 		}
 	}
 	if _, err := filter.Compile("rule", s); err != nil {
 		return s, false, err // before anything is asked of a server
 	}
 	return s, f.sql != "" || f.correlation != "" || f.none || f.action != "", nil
-}
-
-func (a *app) rules() *cobra.Command {
-	list := a.apiCommand("list", "List a subscription's rules", ofSubscription, func(ctx context.Context, api *client.Client, args []string) error {
-		rules, err := api.Rules(ctx, args[0], args[1])
-		if err != nil {
-			return err
-		}
-		return printList(a, all(rules), 0, []column[forebay.Rule]{
-			{"RULE", func(r forebay.Rule) string { return r.Name }},
-			{"FILTER", func(r forebay.Rule) string { return describeFilter(r.RuleSettings) }},
-			{"ACTION", func(r forebay.Rule) string { return r.SQLAction }},
-		})
-	})
-	remove := a.apiCommand("delete", "Delete a rule", ofRule, func(ctx context.Context, api *client.Client, args []string) error {
-		return api.DeleteRule(ctx, args[0], args[1], args[2])
-	})
-	return a.group("rules", "Say what a subscription selects", `Rules without an action make one copy together of each message that one of them selects. Each rule
-with an action makes a copy of its own. Without any rule a subscription gets nothing.`, a.rulesAdd(), list, remove, a.rulesTest())
 }
 
 func describeFilter(s forebay.RuleSettings) string {
@@ -78,23 +75,24 @@ func describeFilter(s forebay.RuleSettings) string {
 	return "everything"
 }
 
-func (a *app) rulesAdd() *cobra.Command {
+func (a *app) rulesCreate() *cobra.Command {
 	var f ruleFlags
-	c := a.apiCommand("add", "Add a rule to a subscription, or replace it", ofRule, func(ctx context.Context, api *client.Client, args []string) error {
+	c := showCommand(a, &cobra.Command{
+		Use: "create TOPIC SUBSCRIPTION RULE", Aliases: []string{"add"}, Short: "Give a subscription a rule, or replace it",
+		Long: `Give a subscription a rule, or replace the one of this name. Without --sql, --correlation or
+--none it selects everything.`,
+		Example: `  forebay rules create orders large big --sql "quantity > 100"
+  forebay rules create orders audit copy --correlation '{"subject":"new"}' --action "SET a = TRUE"`,
+	}, func(c *call) (rule forebay.Rule, err error) {
 		settings, _, err := f.settings()
 		if err != nil {
-			return err
+			return rule, err
 		}
-		rule, err := api.PutRule(ctx, args[0], args[1], args[2], settings)
-		if err != nil {
-			return err
-		}
-		return a.printOne(rule, [][2]string{{"rule", rule.Name}, {"filter", describeFilter(rule.RuleSettings)}, {"action", rule.SQLAction}})
+		return c.api.PutRule(c.ctx, c.args[0], c.args[1], c.args[2], settings)
+	}, func(r forebay.Rule) []field {
+		return []field{{"rule", r.Name}, {"filter", describeFilter(r.RuleSettings)}, {"action", r.SQLAction}}
 	})
-	c.Long = "Add a rule to a subscription, or replace it. Without --sql, --correlation or --none it selects everything."
-	c.Example = `  forebay rules add orders large big --sql "quantity > 100"
-  forebay rules add orders audit copy --correlation '{"application_properties":{"color":"red"}}' --action "SET audited = TRUE"`
-	f.register(c)
+	f.add(c.Flags())
 	return c
 }
 
@@ -108,42 +106,41 @@ type verdict struct {
 
 func (a *app) rulesTest() *cobra.Command {
 	var f ruleFlags
-	m := &messageFlags{}
-	c := &cobra.Command{
+	var m messageFlags
+	c := a.command(&cobra.Command{
 		Use:   "test [TOPIC SUBSCRIPTION]",
 		Short: "Show what rules make of a message, without sending it",
-		Long: `Show what the rules of a subscription make of a message, without sending it; or what one rule does
-that --sql, --correlation, --none and --action describe, without any server.`,
+		Long: `Show what the rules of a subscription make of a message, without sending it. Without a
+subscription show what one rule does. --sql, --correlation, --none and --action describe it, and
+no server is needed.`,
 		Example: `  forebay rules test orders large --property quantity=12
-  forebay rules test --sql "quantity > 10" --action "SET quantity = quantity / 2" --property quantity=12`,
-		Args: arguments(0, ofSubscription...),
-		RunE: func(c *cobra.Command, args []string) error {
-			settings, given, err := f.settings()
-			switch {
-			case err != nil:
-				return err
-			case given == (len(args) > 0) || len(args) == 1:
-				return usagef("name a topic and a subscription, or describe a rule by --sql, --correlation, --none or --action")
-			}
-			rules := []forebay.Rule{{Name: "-", RuleSettings: settings}}
-			if len(args) == 2 {
-				api, err := a.client()
-				if err != nil {
-					return err
-				}
-				if rules, err = api.Rules(c.Context(), args[0], args[1]); err != nil {
-					return err
-				}
-			}
-			message, err := m.message(c.Context(), a)
+  forebay rules test --sql "quantity > 10" --action "REMOVE color" --property quantity=12`,
+	}, func(c *call) error {
+		settings, given, err := f.settings()
+		switch {
+		case err != nil:
+			return err
+		case given == (len(c.args) > 0) || len(c.args) == 1:
+			return usagef("name a topic and a subscription, or describe a rule by --sql, --correlation, --none or --action")
+		}
+		rules := []forebay.Rule{{Name: "-", RuleSettings: settings}}
+		if len(c.args) == 2 {
+			api, err := a.client()
 			if err != nil {
 				return err
 			}
-			return a.printVerdicts(rules, message)
-		},
-	}
-	f.register(c)
-	m.register(c)
+			if rules, err = api.Rules(c.ctx, c.args[0], c.args[1]); err != nil {
+				return err
+			}
+		}
+		message, err := m.message(c)
+		if err != nil {
+			return err
+		}
+		return a.printVerdicts(rules, message)
+	})
+	f.add(c.Flags())
+	m.add(a, c.Flags())
 	return c
 }
 
@@ -155,16 +152,13 @@ func (a *app) printVerdicts(rules []forebay.Rule, m forebay.NewMessage) error {
 			return err
 		}
 	}
-	return printList(a, all(verdicts), 0, []column[verdict]{
-		{"RULE", func(v verdict) string { return v.Rule }},
-		{"RESULT", func(v verdict) string { return v.Result }},
-		{"COPY", func(v verdict) string {
-			if v.Copy == nil {
-				return v.Error
-			}
+	return printList(a, all(verdicts), 0, func(v verdict) []field {
+		copied := v.Error
+		if v.Copy != nil {
 			data, _ := json.Marshal(v.Copy) // its properties were checked
-			return string(data)
-		}},
+			copied = string(data)
+		}
+		return []field{{"RULE", v.Rule}, {"RESULT", v.Result}, {"COPY", copied}}
 	})
 }
 
@@ -176,8 +170,9 @@ func judge(r forebay.Rule, m forebay.NewMessage) (verdict, error) {
 	}
 	v := verdict{Rule: r.Name, Result: "not selected"}
 	view := &filter.Message{
-		MessageID: m.MessageID, CorrelationID: m.CorrelationID, SessionID: m.SessionID, Subject: m.Subject, To: m.To, ReplyTo: m.ReplyTo,
-		ReplyToSessionID: m.ReplyToSessionID, ContentType: m.ContentType, PartitionKey: m.PartitionKey, Properties: m.Properties,
+		MessageID: m.MessageID, CorrelationID: m.CorrelationID, SessionID: m.SessionID, Subject: m.Subject,
+		To: m.To, ReplyTo: m.ReplyTo, ReplyToSessionID: m.ReplyToSessionID, ContentType: m.ContentType,
+		PartitionKey: m.PartitionKey, Properties: m.Properties,
 	}
 	copies, err := filter.Select([]*filter.Rule{compiled}, view)
 	switch {
@@ -187,9 +182,10 @@ func judge(r forebay.Rule, m forebay.NewMessage) (verdict, error) {
 		v.Result, v.Error = "error", copies[0].TooLarge
 	case len(copies) > 0:
 		v.Result = "selected"
-		if made := copies[0].Message; copies[0].Rule != "" {
-			m.MessageID, m.CorrelationID, m.SessionID, m.Subject, m.To, m.ReplyTo = made.MessageID, made.CorrelationID, made.SessionID, made.Subject, made.To, made.ReplyTo
-			m.ReplyToSessionID, m.ContentType, m.PartitionKey, m.Properties = made.ReplyToSessionID, made.ContentType, made.PartitionKey, made.Properties
+		if c := copies[0].Message; copies[0].Rule != "" {
+			m.MessageID, m.CorrelationID, m.SessionID, m.Subject = c.MessageID, c.CorrelationID, c.SessionID, c.Subject
+			m.To, m.ReplyTo, m.ReplyToSessionID, m.ContentType = c.To, c.ReplyTo, c.ReplyToSessionID, c.ContentType
+			m.PartitionKey, m.Properties = c.PartitionKey, c.Properties
 			v.Copy = &m
 		}
 	}

@@ -7,12 +7,12 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/forebayhq/forebay/internal/config"
 	"github.com/forebayhq/forebay/server"
@@ -20,68 +20,56 @@ import (
 
 func (a *app) serve() *cobra.Command {
 	var source config.Source
-	c := &cobra.Command{
+	c := a.serverCommand(&cobra.Command{
 		Use:   "serve",
 		Short: "Run the server: HTTP and workers",
 		Long: `Run the server. Without any configuration it keeps its database in ./forebay.db, answers on
 127.0.0.1:8080 to this machine only, and works with a simulated model.
 
-On SIGINT or SIGTERM it takes no more work, lets calls in flight finish for up to shutdown_timeout,
-returns the rest to their queues and exits; a second signal ends it at once. No job is lost either way.
+On SIGINT or SIGTERM it takes no more work and lets calls in flight finish for up to
+shutdown_timeout. It returns the rest to their queues and exits. A second signal ends it at once.
+No job is lost either way.
 
-On SIGHUP it reads its configuration again and takes in deployments, models, tasks, tenants, the limits of
-tenants and the certificate. A configuration with a mistake is refused, and the one before goes on. The log
-names what else has changed: that needs a restart.`,
+On SIGHUP it reads its configuration again and takes in deployments, models, tasks, tenants, the
+limits of tenants and the certificate. It refuses a configuration with a mistake and goes on as
+it was. The log names other changes: they need a restart.`,
 		Example: `  forebay serve
   forebay serve --listen :8080 --database sqlite:/var/lib/forebay/forebay.db
   forebay serve --config forebay.yaml
   forebay serve --database postgres://forebay@db.example.com/forebay --role api
   OPENAI_API_KEY=sk-… forebay serve`,
-		Args: arguments(0),
-		RunE: func(c *cobra.Command, _ []string) error { return a.runServer(c.Context(), source) },
-	}
-	sourceFlags(c, &source)
-	c.Flags().StringVar(&source.Listen, "listen", "", "address to answer on (default 127.0.0.1:8080)")
+	}, &source)
+	listenFlag(c.Flags(), &source)
 	c.Flags().StringVar(&source.Role, "role", "", "what this process does: all, api, worker or retry-worker (default all)")
 	return c
 }
 
 func (a *app) worker() *cobra.Command {
-	var source config.Source
-	retriesOnly := false
-	c := &cobra.Command{
+	source := config.Source{Role: server.RoleWorker}
+	c := a.serverCommand(&cobra.Command{
 		Use:   "worker",
 		Short: "Run workers without HTTP",
-		Long: `Run what serve runs, without answering HTTP: the jobs already in the database are carried out.
-It is short for serve --role worker, or with --retries-only for serve --role retry-worker.`,
+		Long: `Run what serve runs, without answering HTTP: the jobs already in the database are carried out. It
+is short for serve --role worker. With --retries-only it is short for serve --role retry-worker.`,
 		Example: "  forebay worker --config forebay.yaml\n  forebay worker --config forebay.yaml --retries-only",
-		Args:    arguments(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			source.Role = server.RoleWorker
-			if retriesOnly {
-				source.Role = server.RoleRetryWorker
-			}
-			return a.runServer(c.Context(), source)
-		},
-	}
-	sourceFlags(c, &source)
-	c.Flags().BoolVar(&retriesOnly, "retries-only", false, "carry out only what waits in the retry lanes, beside other workers")
+	}, &source)
+	c.Flags().BoolFunc("retries-only", "carry out only what waits in the retry lanes, beside other workers", func(text string) error {
+		only, err := strconv.ParseBool(text)
+		if source.Role = server.RoleWorker; only {
+			source.Role = server.RoleRetryWorker
+		}
+		return err
+	})
 	return c
 }
 
-func sourceFlags(c *cobra.Command, source *config.Source) {
-	c.Flags().StringVar(&source.File, "config", "", "configuration file, YAML")
-	c.Flags().StringVar(&source.Database, "database", "", "the database, sqlite:PATH or postgres://… (default sqlite:forebay.db)")
+func (a *app) serverCommand(c *cobra.Command, source *config.Source) *cobra.Command {
+	sourceFlags(c.Flags(), source)
+	return a.configCommand(c, source, func(c *call, loaded config.Loaded) error { return a.runServer(c.ctx, *source, loaded) })
 }
 
-func (a *app) runServer(ctx context.Context, source config.Source) error {
-	source.Environ = a.environ
-	loaded, err := config.Load(source)
-	if err != nil {
-		return err
-	}
+func (a *app) runServer(ctx context.Context, source config.Source, loaded config.Loaded) error {
 	o := loaded.Options
-	o.Version = buildVersion()
 	o.Logger = server.NewLogger(a.err, o.Log)
 	for _, note := range loaded.Notes {
 		o.Logger.Info(note) //nolint:sloglint // one of a few fixed sentences
@@ -118,8 +106,8 @@ func (a *app) runServer(ctx context.Context, source config.Source) error {
 	return nil
 }
 
-// reload reads the configuration again and has the server take it in. What is wrong with it is logged, and the
-// server goes on as it was.
+// reload reads the configuration again and has the server take it in. If it is refused, that is
+// logged and the server goes on as it was.
 func reload(ctx context.Context, s *server.Server, source config.Source, log *slog.Logger) {
 	loaded, err := config.Load(source)
 	var restart []string
@@ -140,10 +128,5 @@ func reload(ctx context.Context, s *server.Server, source config.Source, log *sl
 }
 
 func simulated(o server.Options) bool {
-	return !slices.ContainsFunc(o.WithDefaults().Deployments, func(d server.Deployment) bool { return d.Provider != server.ProviderSim })
-}
-
-func isTerminal(w any) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+	return !slices.ContainsFunc(o.Deployments, func(d server.Deployment) bool { return d.Provider != server.ProviderSim })
 }

@@ -1,121 +1,108 @@
 package main
 
 import (
+	"iter"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/client"
 )
 
+// sessionCommands are about the sessions of a queue that requires them.
+func (a *app) sessionCommands() []*cobra.Command {
+	return []*cobra.Command{
+		a.sessionsList(), a.sessionAccept(),
+		a.renewCommand("renew-session QUEUE SESSION_TOKEN", "Hold a session for another lock duration",
+			func(c *call) (time.Time, error) { return c.messages().RenewSession(c.ctx, c.args[1]) }),
+		a.sessionState(), a.sessionSetState(),
+		aboutQueue(a.apiCommand(&cobra.Command{Use: "close-session QUEUE SESSION_TOKEN", Short: "Give a session back"},
+			func(c *call) error { return c.messages().CloseSession(c.ctx, c.args[1]) })),
+	}
+}
+
 func (a *app) sessionsList() *cobra.Command {
-	var limit int
-	c := &cobra.Command{
-		Use: "sessions QUEUE", Short: "List the sessions of a queue that requires them", Args: arguments(1, "QUEUE"),
+	return aboutQueue(pageCommand(a, &cobra.Command{
+		Use: "sessions QUEUE", Short: "List the sessions of a queue that requires them",
 		Example: "  forebay messages sessions steps --limit 20",
-	}
-	c.Flags().IntVar(&limit, "limit", forebay.DefaultPageSize, "at most this many; 0: all")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if err := checkLimit(limit); err != nil {
-			return err
-		}
-		queue, err := a.messagesOf(args[0])
-		if err != nil {
-			return err
-		}
-		return ofQueue(printList(a, queue.Sessions(c.Context()), limit, []column[forebay.SessionInfo]{
-			{"SESSION", func(s forebay.SessionInfo) string { return s.SessionID }},
-			{"MESSAGES", func(s forebay.SessionInfo) string { return yes(s.HasMessages, "yes") }},
-			{"LOCKED UNTIL", func(s forebay.SessionInfo) string {
-				if s.LockedUntil == nil {
-					return ""
-				}
-				return a.when(*s.LockedUntil)
-			}},
-			{"STATE", func(s forebay.SessionInfo) string { return yes(s.StateBytes > 0, strconv.Itoa(s.StateBytes)+" bytes") }},
-		}))
-	}
-	return c
-}
-
-// sessionCommand does something with an accepted session.
-func (a *app) sessionCommand(use, short string, run func(c *cobra.Command, queue client.Messages, token string) error) *cobra.Command {
-	return &cobra.Command{
-		Use: use + " QUEUE SESSION_TOKEN", Short: short, Args: arguments(2, "QUEUE", "SESSION_TOKEN"),
-		Example: "  forebay messages " + use + " steps AAAAAAAAAAFb2V0aGluZyBlbHNl",
-		RunE: func(c *cobra.Command, args []string) error {
-			queue, err := a.messagesOf(args[0])
-			if err != nil {
-				return err
+	}, func(c *call, _ int) iter.Seq2[forebay.SessionInfo, error] { return c.messages().Sessions(c.ctx) },
+		func(s forebay.SessionInfo) []field {
+			return []field{
+				{"SESSION", s.SessionID}, {"MESSAGES", yes(s.HasMessages, "yes")},
+				{"LOCKED UNTIL", a.whenPtr(s.LockedUntil)},
+				{"STATE", yes(s.StateBytes > 0, strconv.Itoa(s.StateBytes)+" bytes")},
 			}
-			return ofQueue(run(c, queue, args[1]))
-		},
-	}
+		}))
 }
 
-func (a *app) sessionClose() *cobra.Command {
-	return a.sessionCommand("close-session", "Give a session back", func(c *cobra.Command, queue client.Messages, token string) error {
-		return queue.CloseSession(c.Context(), token)
-	})
-}
-
-func (a *app) sessionRenew() *cobra.Command {
-	return a.sessionCommand("renew-session", "Hold a session for another lock duration", func(c *cobra.Command, queue client.Messages, token string) error {
-		until, err := queue.RenewSession(c.Context(), token)
-		if err != nil {
-			return err
+func (a *app) sessionAccept() *cobra.Command {
+	var req forebay.AcceptSessionRequest
+	c := showCommand(a, &cobra.Command{
+		Use: "accept-session QUEUE", Short: "Accept a session, to have its messages to oneself",
+		Example: "  forebay messages accept-session steps --wait 20s",
+	}, func(c *call) (forebay.Session, error) {
+		session, found, err := c.messages().AcceptSession(c.ctx, req)
+		if err == nil && !found {
+			err = &failure{exitNotFound, "no session has messages"}
 		}
-		return a.printOne(map[string]time.Time{"locked_until": until}, [][2]string{{"locked until", a.when(until)}})
+		return session, err
+	}, func(s forebay.Session) []field {
+		return []field{
+			{"session", s.SessionID},
+			{"session token", s.SessionToken},
+			{"locked until", a.when(s.LockedUntil)},
+			{"state", yes(s.State != nil, strconv.Itoa(len(s.State))+" bytes")},
+		}
 	})
+	c.Flags().StringVar(&req.SessionID, "session-id", "", "this session (default: the one that has waited longest)")
+	secondsFlag(c.Flags(), &req.WaitSeconds, "wait", 0, "wait for a session with messages, up to 1m")
+	return aboutQueue(c)
 }
 
 func (a *app) sessionState() *cobra.Command {
-	c := a.sessionCommand("get-state", "Print the state of an accepted session", func(c *cobra.Command, queue client.Messages, token string) error {
-		state, err := queue.SessionState(c.Context(), token)
+	return aboutQueue(a.apiCommand(&cobra.Command{
+		Use: "get-state QUEUE SESSION_TOKEN", Short: "Print the state of an accepted session",
+		Long: `Print the state that the receivers of the session last set, as it is. With -o json it is in
+base64. Nothing is printed when there is none.`,
+		Example: "  forebay messages get-state steps AAAAAAAAAAFb2V0aGluZyBlbHNl > state.bin",
+	}, func(c *call) error {
+		state, err := c.messages().SessionState(c.ctx, c.args[1])
 		if err != nil {
 			return err
 		}
 		if a.output != outputTable {
-			return a.printOne(forebay.SessionState{State: state}, nil)
+			return a.printJSON(forebay.SessionState{State: state})
 		}
 		_, err = a.out.Write(state)
 		return err
-	})
-	c.Long = "Print what the receivers of the session last set, as it is; with -o json in base64. Nothing is printed when there is none."
-	c.Example += " > state.bin"
-	return c
+	}))
 }
 
 func (a *app) sessionSetState() *cobra.Command {
-	var text, file string
+	var state content
 	var clearing bool
-	c := a.sessionCommand("set-state", "Set the state of an accepted session", func(c *cobra.Command, queue client.Messages, token string) error {
-		if err := oneFlag(c, "state", "file", "clear"); err != nil {
+	c := a.apiCommand(&cobra.Command{
+		Use: "set-state QUEUE SESSION_TOKEN", Short: "Set the state of an accepted session",
+		Long: "Keep a state of up to 256 KiB for the receivers of the session, later ones too.",
+		Example: `  forebay messages set-state steps TOKEN --state '{"done":3}'
+  forebay messages set-state steps TOKEN --file -
+  forebay messages set-state steps TOKEN --clear`,
+	}, func(c *call) error {
+		data, given, err := state.read(c, forebay.MaxSessionStateBytes)
+		if err != nil {
 			return err
 		}
-		state := []byte(text)
-		switch {
-		case clearing:
-			state = nil
-		case c.Flags().Changed("file"):
-			var err error
-			if state, err = a.readFile(c.Context(), file, forebay.MaxSessionStateBytes); err != nil {
-				return err
-			}
+		const one = "give one of --state, --file, --clear"
+		if err := exactlyOne(one, one, given, clearing); err != nil {
+			return err
 		}
-		if len(state) > forebay.MaxSessionStateBytes {
+		if len(data) > forebay.MaxSessionStateBytes {
 			return usagef("the state has more than %d bytes", forebay.MaxSessionStateBytes)
 		}
-		return queue.SetSessionState(c.Context(), token, state)
+		return c.messages().SetSessionState(c.ctx, c.args[1], data)
 	})
-	c.Long = "Keep a state, up to 256 KiB, for the receivers of the session, those that come later too."
-	c.Example = `  forebay messages set-state steps TOKEN --state '{"done":3}'
-  forebay messages set-state steps TOKEN --file -
-  forebay messages set-state steps TOKEN --clear`
-	c.Flags().StringVar(&text, "state", "", "the state, as text")
-	c.Flags().StringVar(&file, "file", "", "the state from a file; - is standard input")
+	state.add(c.Flags(), "state", "state", "file", "the state, as text")
 	c.Flags().BoolVar(&clearing, "clear", false, "have no state any more")
-	return c
+	return aboutQueue(c)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
@@ -25,10 +24,7 @@ type simFlags struct {
 	file       string
 	options    modelsim.ServerOptions
 	deployment modelsim.Deployment
-	apiKey     string
 	faults     string
-
-	firstToken, slice, tokenSlice, phase, burst, roundTrip time.Duration
 }
 
 // serverFlags are those that also hold with a file; the last three are the root's.
@@ -40,62 +36,62 @@ func (a *app) sim() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "sim",
 		Short: "Run a model endpoint to test against",
-		Long: `Run a server that answers as OpenAI, Azure OpenAI and Anthropic do, with quotas, headers, delays and
-faults like theirs, and counts what it saw. No model runs behind it: its text means nothing, except for
-structured output and with --content work. Point staging environments and benchmarks at it.
+		Long: `Run a server that answers as OpenAI, Azure OpenAI and Anthropic do. It has quotas, headers,
+delays and faults like theirs, and counts what it saw. No model runs behind it. Its text means
+nothing, except for structured output and with --content work. Point staging environments and
+benchmarks at it.
 
   OpenAI      http://127.0.0.1:8090/v1
   Azure       http://127.0.0.1:8090 (any deployment, any API version)
   Anthropic   http://127.0.0.1:8090
 
-GET /_sim/stats says what it saw, POST /_sim/reset begins anew, PUT /_sim/faults changes the script.
-With --config it runs several deployments; see docs/sim.md for the file.`,
+GET /_sim/stats says what it saw, POST /_sim/reset begins anew, PUT /_sim/faults changes the
+script. With --config it runs several deployments; see docs/sim.md for the file.`,
 		Example: `  forebay sim
   forebay sim --kind openai --tokens-per-minute 30000 --first-token 800ms
   forebay sim --faults reference --faults-scale 0.05 --log calls.jsonl
   forebay sim --config sim.yaml`,
-		Args: arguments(0),
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.file, "config", "", "YAML file of deployments")
 	flags.StringVar(&f.options.Listen, "listen", "", "address to answer on (default "+defaultSimListen+")")
-	flags.StringVar(&f.apiKey, "api-key", "", "key that calls must have; without one any goes")
+	flags.StringVar((*string)(&f.options.APIKey), "api-key", "", "key that calls must have; without one any goes")
 	flags.Uint64Var(&f.options.Seed, "seed", 0, "for everything random")
 	flags.StringVar(&f.options.Log, "log", "", "file to append a line of JSON to for each call")
-	flags.StringVar((*string)(&f.deployment.Kind), "kind", string(d.Kind), "count as "+join(modelsim.Kinds))
+	flags.StringVar((*string)(&f.deployment.Kind), "kind", string(d.Kind), "count as "+joined(modelsim.Kinds))
 	flags.IntVar(&f.deployment.TokensPerMinute, "tokens-per-minute", d.TokensPerMinute, "the quota; 0 is none")
 	flags.IntVar(&f.deployment.RequestsPerMinute, "requests-per-minute", d.RequestsPerMinute, "the quota; 0 is none, -1 is 6 for each 1,000 tokens per minute")
-	flags.DurationVar(&f.slice, "request-slice", 0, "over which requests are counted (default 10s for azure-openai, else 1m)")
-	flags.DurationVar(&f.tokenSlice, "token-slice", 0, "over which tokens are counted, by the kinds with windows (default 1m)")
-	flags.DurationVar(&f.burst, "burst", 0, "what a bucket holds, as time (default 10s for bucket, else 1m)")
-	flags.DurationVar(&f.phase, "phase", 0, "when after the start the first window ends (default: by the seed)")
-	flags.StringVar((*string)(&f.deployment.Headers), "headers", string(d.Headers), "what answers say of it: "+join(modelsim.HeaderKinds))
+	durationFlag(flags, &f.deployment.RequestSlice, "request-slice", "over which requests are counted (default 10s for azure-openai, else 1m)")
+	durationFlag(flags, &f.deployment.TokenSlice, "token-slice", "over which tokens are counted, by the kinds with windows (default 1m)")
+	durationFlag(flags, &f.deployment.Burst, "burst", "what a bucket holds, as time (default 10s for bucket, else 1m)")
+	durationFlag(flags, &f.deployment.Phase, "phase", "when after the start the first window ends (default: by the seed)")
+	flags.StringVar((*string)(&f.deployment.Headers), "headers", string(d.Headers), "what answers say of it: "+joined(modelsim.HeaderKinds))
 	flags.Float64Var(&f.deployment.EstimateFactor, "estimate-factor", d.EstimateFactor, "what prompts are charged, by their tokens in the usage")
 	flags.Float64Var(&f.deployment.ForeignShare, "foreign-share", 0, "share of the tokens per minute that another client asks for")
 	flags.Float64Var(&f.deployment.SpentShare, "spent-share", 0, "share of the quota that was used before the start")
-	flags.DurationVar(&f.roundTrip, "round-trip", 0, "delay of the network")
-	flags.DurationVar(&f.firstToken, "first-token", time.Duration(d.FirstToken), "until an answer begins")
+	durationFlag(flags, &f.deployment.RoundTrip, "round-trip", "delay of the network")
+	durationFlag(flags, &f.deployment.FirstToken, "first-token", "until an answer begins")
 	flags.Float64Var(&f.deployment.TokensPerSecond, "tokens-per-second", d.TokensPerSecond, "of each answer; 0 is all at once")
 	flags.IntVar(&f.deployment.OutputTokens, "output-tokens", d.OutputTokens, "the median length of answers")
 	flags.StringVar((*string)(&f.deployment.Content), "content", string(d.Content), "what answers hold: text, or the work of the simulated model")
 	flags.StringVar(&f.faults, "faults", "none", "script of faults: "+strings.Join(modelsim.ScriptNames(), ", ")+", or a YAML file")
 	flags.Float64Var(&f.deployment.FaultsScale, "faults-scale", d.FaultsScale, "factor for the times of the script")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	return a.localCommand(c, func(c *call) error {
 		o, err := f.resolve(flags)
 		if err != nil {
 			return err
 		}
-		return a.runSim(c.Context(), o)
-	}
-	return c
+		return a.runSim(c.ctx, o)
+	})
 }
 
-func join[T ~string](all []T) string {
-	parts := make([]string, len(all))
-	for i, v := range all {
-		parts[i] = string(v)
+// durationFlag adds a flag for a duration that has its default. What is not positive is said in
+// help.
+func durationFlag(flags *pflag.FlagSet, to *modelsim.Duration, name, help string) {
+	flags.DurationVar((*time.Duration)(to), name, time.Duration(*to), help)
+	if *to < 0 {
+		flags.Lookup(name).DefValue = "0s"
 	}
-	return strings.Join(parts, ", ")
 }
 
 // resolve makes one set of options of the file and the flags.
@@ -113,15 +109,7 @@ func (f *simFlags) resolve(flags *pflag.FlagSet) (modelsim.ServerOptions, error)
 
 func (f *simFlags) fromFlags(flags *pflag.FlagSet) (modelsim.ServerOptions, error) {
 	o, d := f.options, f.deployment
-	o.APIKey, o.AnyModel = forebay.Secret(f.apiKey), true
-	d.FirstToken, d.Burst = modelsim.Duration(f.firstToken), modelsim.Duration(f.burst)
-	d.TokenSlice, d.RoundTrip = modelsim.Duration(f.tokenSlice), modelsim.Duration(f.roundTrip)
-	if flags.Changed("request-slice") {
-		d.RequestSlice = modelsim.Duration(f.slice)
-	}
-	if flags.Changed("phase") {
-		d.Phase = modelsim.Duration(f.phase)
-	}
+	o.AnyModel = true
 	var err error
 	if d.Faults, err = readScript(f.faults); err != nil {
 		return o, err
@@ -152,7 +140,7 @@ func (f *simFlags) fromFile(flags *pflag.FlagSet) (modelsim.ServerOptions, error
 		o.Listen = f.options.Listen
 	}
 	if flags.Changed("api-key") {
-		o.APIKey = forebay.Secret(f.apiKey)
+		o.APIKey = f.options.APIKey
 	}
 	if flags.Changed("seed") {
 		o.Seed = f.options.Seed
@@ -182,7 +170,8 @@ func readScript(name string) (modelsim.Script, error) {
 		return script, nil
 	}
 	if !strings.ContainsAny(name, "./") {
-		return nil, usagef("--faults: there is no script %q; there are %s, or give a YAML file", name, strings.Join(modelsim.ScriptNames(), ", "))
+		return nil, usagef("--faults: there is no script %q; there are %s, or give a YAML file",
+			name, strings.Join(modelsim.ScriptNames(), ", "))
 	}
 	return readSimFile(name, modelsim.ReadScript)
 }
@@ -231,10 +220,10 @@ func (a *app) runSim(ctx context.Context, o modelsim.ServerOptions) (err error) 
 		URL         string   `json:"url"`
 		Deployments []string `json:"deployments"`
 	}{url, nil}
-	rows := [][2]string{{"URL", url}}
+	rows := []field{{"URL", url}}
 	for _, d := range o.Deployments {
 		started.Deployments = append(started.Deployments, d.Name)
-		rows = append(rows, [2]string{"DEPLOYMENT", fmt.Sprintf("%s (%s, %s)", d.Name, d.Kind, perMinute(d.TokensPerMinute))})
+		rows = append(rows, field{"DEPLOYMENT", fmt.Sprintf("%s (%s, %s)", d.Name, d.Kind, perMinute(d.TokensPerMinute))})
 	}
 	if err := a.printOne(started, rows); err != nil {
 		return errors.Join(err, listener.Close())

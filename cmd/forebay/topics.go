@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,71 +9,31 @@ import (
 	"github.com/forebayhq/forebay/client"
 )
 
-var (
-	ofTopic        = []string{"TOPIC"}
-	ofSubscription = []string{"TOPIC", "SUBSCRIPTION"}
-	ofRule         = []string{"TOPIC", "SUBSCRIPTION", "RULE"}
-)
-
 func (a *app) topics() *cobra.Command {
-	list := a.apiCommand("list", "List topics", nil, func(ctx context.Context, api *client.Client, _ []string) error {
-		topics, err := api.Topics(ctx)
-		if err != nil {
-			return err
-		}
-		return printList(a, all(topics), 0, []column[forebay.Topic]{
-			{"TOPIC", func(t forebay.Topic) string { return t.Name }},
-			{"SUBSCRIPTIONS", func(t forebay.Topic) string { return count(t.Subscriptions) }},
-			{"SCHEDULED", func(t forebay.Topic) string { return counted(t.Scheduled, t.CountsCapped) }},
-			{"CREATED", func(t forebay.Topic) string { return a.when(t.CreatedAt) }},
-		})
-	})
-	show := a.apiCommand("show", "Show a topic", ofTopic, func(ctx context.Context, api *client.Client, args []string) error {
-		topic, err := api.Topic(ctx, args[0])
-		if err != nil {
-			return err
-		}
-		return a.printTopic(topic)
-	})
-	remove := a.apiCommand("delete", "Delete a topic with its subscriptions and their messages", ofTopic, func(ctx context.Context, api *client.Client, args []string) error {
-		return api.DeleteTopic(ctx, args[0])
-	})
-	return a.group("topics", "Make topics and send to them", `A topic gives every message that is sent to it to its subscriptions, each of which keeps the copies
-that its rules select until they are received.`, a.topicsCreate(), list, show, remove, a.topicsSend())
+	return group(&cobra.Command{
+		Use: "topics", Short: "Make topics and send to them",
+		Long: `A topic gives every message that is sent to it to its subscriptions. Each of them keeps the
+copies that its rules select until they are received.`,
+	},
+		listCommand(a, &cobra.Command{Use: "list", Short: "List topics"},
+			func(c *call) ([]forebay.Topic, error) { return c.api.Topics(c.ctx) }, a.topicColumns),
+		showCommand(a, &cobra.Command{Use: "show TOPIC", Short: "Show a topic"},
+			ofArgument((*client.Client).Topic), a.topicFields),
+		a.topicsCreate(),
+		a.apiCommand(&cobra.Command{Use: "delete TOPIC", Short: "Delete a topic with its subscriptions and their messages"},
+			func(c *call) error { return c.api.DeleteTopic(c.ctx, c.args[0]) }),
+		a.topicsSend())
 }
 
-func (a *app) topicsCreate() *cobra.Command {
-	var ttl, window, idle time.Duration
-	var duplicates bool
-	c := &cobra.Command{
-		Use: "create TOPIC", Short: "Make a topic, or change its settings", Args: arguments(1, "TOPIC"),
-		Example: "  forebay topics create orders --ttl 24h --duplicate-window 10m",
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			settings := forebay.TopicSettings{DefaultTTLSeconds: ttl.Seconds(), DuplicateWindowSeconds: window.Seconds(), AutoDeleteOnIdleSeconds: idle.Seconds()}
-			if duplicates = duplicates || window > 0; duplicates {
-				settings.DetectsDuplicates = &duplicates
-			}
-			topic, err := api.PutTopic(c.Context(), args[0], settings)
-			if err != nil {
-				return err
-			}
-			return a.printTopic(topic)
-		},
+func (a *app) topicColumns(t forebay.Topic) []field {
+	return []field{
+		{"TOPIC", t.Name}, {"SUBSCRIPTIONS", count(t.Subscriptions)},
+		{"SCHEDULED", counted(t.Scheduled, t.CountsCapped)}, {"CREATED", a.when(t.CreatedAt)},
 	}
-	flags := c.Flags()
-	flags.DurationVar(&ttl, "ttl", 0, "time to live of messages that ask for none, and the most they may ask for (default: unlimited)")
-	flags.BoolVar(&duplicates, "detect-duplicates", false, "drop messages that repeat a message id; only when the topic is made")
-	flags.DurationVar(&window, "duplicate-window", 0, "how long message ids are remembered for that (default 10m)")
-	flags.DurationVar(&idle, "auto-delete-on-idle", 0, "delete the topic once nobody has sent to it for so long (default: never)")
-	return c
 }
 
-func (a *app) printTopic(t forebay.Topic) error {
-	return a.printOne(t, [][2]string{
+func (a *app) topicFields(t forebay.Topic) []field {
+	return []field{
 		{"topic", t.Name},
 		{"subscriptions", count(t.Subscriptions)},
 		{"scheduled", counted(t.Scheduled, t.CountsCapped)},
@@ -83,114 +41,65 @@ func (a *app) printTopic(t forebay.Topic) error {
 		{"duplicate window", seconds(t.DuplicateWindowSeconds)},
 		{"deleted when idle", seconds(t.AutoDeleteOnIdleSeconds)},
 		{"created", a.when(t.CreatedAt)},
-	})
+	}
+}
+
+func (a *app) topicsCreate() *cobra.Command {
+	var s forebay.TopicSettings
+	c := showCommand(a, &cobra.Command{
+		Use: "create TOPIC", Short: "Make a topic, or change its settings",
+		Long:    `Make a topic, or give one that exists these settings. A setting without a flag gets its default.`,
+		Example: "  forebay topics create orders --ttl 24h --duplicate-window 10m",
+	}, func(c *call) (forebay.Topic, error) {
+		s.DetectsDuplicates = impliedDuplicates(s.DetectsDuplicates, s.DuplicateWindowSeconds)
+		return c.api.PutTopic(c.ctx, c.args[0], s)
+	}, a.topicFields)
+	ttlFlag(c.Flags(), &s.DefaultTTLSeconds)
+	duplicateFlags(c.Flags(), &s.DetectsDuplicates, &s.DuplicateWindowSeconds, "topic")
+	idleFlag(c.Flags(), &s.AutoDeleteOnIdleSeconds, "topic")
+	return c
 }
 
 func (a *app) topicsSend() *cobra.Command {
-	f := &messageFlags{}
-	c := &cobra.Command{
-		Use: "send TOPIC", Short: "Send a message to a topic", Args: arguments(1, "TOPIC"),
+	var m messageFlags
+	c := showCommand(a, &cobra.Command{
+		Use: "send TOPIC", Short: "Send a message to a topic",
 		Long: "Send a message to a topic. The subscriptions' copies are on disk when the command returns.",
-		Example: `  forebay topics send orders --body "a dozen" --subject new --property color=red --property quantity=12
+		Example: `  forebay topics send orders --body "a dozen" --subject new --property quantity=12
   forebay topics send orders --file order.json --content-type application/json`,
-		RunE: func(c *cobra.Command, args []string) error {
-			m, err := f.message(c.Context(), a)
-			if err != nil {
-				return err
-			}
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			return a.sent(api.Publish(c.Context(), args[0], m))
-		},
-	}
-	f.register(c)
-	return c
+	}, m.send(func(c *call, m forebay.NewMessage) ([]forebay.SentMessage, error) {
+		return c.api.Publish(c.ctx, c.args[0], m)
+	}), sentFields)
+	m.add(a, c.Flags())
+	return aboutQueue(c)
 }
 
 func (a *app) subscriptions() *cobra.Command {
-	list := a.apiCommand("list", "List a topic's subscriptions with what stands in them", ofTopic, func(ctx context.Context, api *client.Client, args []string) error {
-		subs, err := api.Subscriptions(ctx, args[0])
-		if err != nil {
-			return err
-		}
-		return printList(a, all(subs), 0, []column[forebay.Subscription]{
-			{"SUBSCRIPTION", func(s forebay.Subscription) string { return s.Name }},
-			{"ACTIVE", func(s forebay.Subscription) string { return counted(s.Active, s.CountsCapped) }},
-			{"LOCKED", func(s forebay.Subscription) string { return counted(s.Locked, s.CountsCapped) }},
-			{"DEFERRED", func(s forebay.Subscription) string { return counted(s.Deferred, s.CountsCapped) }},
-			{"DEAD-LETTER", func(s forebay.Subscription) string { return counted(s.DeadLetter, s.CountsCapped) }},
-			{"OLDEST", func(s forebay.Subscription) string { return seconds(s.OldestAgeSeconds) }},
-		})
-	})
-	show := a.apiCommand("show", "Show a subscription", ofSubscription, func(ctx context.Context, api *client.Client, args []string) error {
-		sub, err := api.Subscription(ctx, args[0], args[1])
-		if err != nil {
-			return err
-		}
-		return a.printSubscription(sub)
-	})
-	remove := a.apiCommand("delete", "Delete a subscription with its messages", ofSubscription, func(ctx context.Context, api *client.Client, args []string) error {
-		return api.DeleteSubscription(ctx, args[0], args[1])
-	})
-	return a.group("subscriptions", "Make subscriptions of topics", `A subscription is a queue that its topic fills. It is received from as the queue
-TOPIC/subscriptions/SUBSCRIPTION.`, a.subscriptionsCreate(), list, show, remove)
+	return group(&cobra.Command{
+		Use: "subscriptions", Short: "Make subscriptions of topics",
+		Long: `A subscription is a queue that its topic fills. Messages are received from it as from the queue
+TOPIC/subscriptions/SUBSCRIPTION.`,
+	},
+		listCommand(a, &cobra.Command{Use: "list TOPIC", Short: "List a topic's subscriptions with what stands in them"},
+			ofArgument((*client.Client).Subscriptions), subscriptionColumns),
+		showCommand(a, &cobra.Command{Use: "show TOPIC SUBSCRIPTION", Short: "Show a subscription"},
+			func(c *call) (forebay.Subscription, error) { return c.api.Subscription(c.ctx, c.args[0], c.args[1]) }, a.subscriptionFields),
+		a.subscriptionsCreate(),
+		a.apiCommand(&cobra.Command{Use: "delete TOPIC SUBSCRIPTION", Short: "Delete a subscription with its messages"},
+			func(c *call) error { return c.api.DeleteSubscription(c.ctx, c.args[0], c.args[1]) }))
 }
 
-func (a *app) subscriptionsCreate() *cobra.Command {
-	var s forebay.SubscriptionSettings
-	var lock, ttl, idle time.Duration
-	var session, dropErrors bool
-	var rule ruleFlags
-	c := &cobra.Command{
-		Use: "create TOPIC SUBSCRIPTION", Short: "Make a subscription, or change its settings", Args: arguments(2, ofSubscription...),
-		Long: `Make a subscription, or change its settings. A new one has one rule, $Default, which selects all
-messages unless --sql, --correlation or --none says otherwise; an existing one keeps its rules.`,
-		Example: `  forebay subscriptions create orders audit
-  forebay subscriptions create orders large --sql "quantity > 100 AND color IN ('red', 'blue')" --lock 2m`,
-		RunE: func(c *cobra.Command, args []string) error {
-			s.LockSeconds, s.DefaultTTLSeconds, s.AutoDeleteOnIdleSeconds = lock.Seconds(), ttl.Seconds(), idle.Seconds()
-			if c.Flags().Changed("session") {
-				s.RequiresSession = &session
-			}
-			if dropErrors {
-				s.DeadLetterOnFilterError = new(bool)
-			}
-			settings, given, err := rule.settings()
-			if err != nil {
-				return err
-			}
-			if given {
-				s.Rules = []forebay.NewRule{{Name: forebay.DefaultRule, RuleSettings: settings}}
-			}
-			api, err := a.client()
-			if err != nil {
-				return err
-			}
-			sub, err := api.PutSubscription(c.Context(), args[0], args[1], s)
-			if err != nil {
-				return err
-			}
-			return a.printSubscription(sub)
-		},
+func subscriptionColumns(s forebay.Subscription) []field {
+	return []field{
+		{"SUBSCRIPTION", s.Name}, {"ACTIVE", counted(s.Active, s.CountsCapped)},
+		{"LOCKED", counted(s.Locked, s.CountsCapped)},
+		{"DEFERRED", counted(s.Deferred, s.CountsCapped)},
+		{"DEAD-LETTER", counted(s.DeadLetter, s.CountsCapped)}, {"OLDEST", seconds(s.OldestAgeSeconds)},
 	}
-	flags := c.Flags()
-	flags.DurationVar(&lock, "lock", 0, "how long a receiver holds a message (default 1m)")
-	flags.IntVar(&s.MaxDeliveryCount, "max-deliveries", 0, "deliveries before a message is dead-lettered (default 10)")
-	flags.DurationVar(&ttl, "ttl", 0, "time to live of messages that ask for none, and the most they may ask for (default: the topic's)")
-	flags.BoolVar(&s.DeadLetterOnExpiration, "dead-letter-expired", false, "dead-letter expired messages instead of dropping them")
-	flags.BoolVar(&dropErrors, "drop-filter-errors", false, "leave out messages that a rule cannot be evaluated for instead of dead-lettering them")
-	flags.BoolVar(&session, "session", false, "messages are received session by session; only when the subscription is made")
-	flags.StringVar(&s.ForwardTo, "forward-to", "", "queue or topic to which everything goes on")
-	flags.StringVar(&s.ForwardDeadLettersTo, "forward-dead-letters-to", "", "queue or topic to which dead letters go")
-	flags.DurationVar(&idle, "auto-delete-on-idle", 0, "delete the subscription once nobody has used it for so long (default: never)")
-	rule.register(c)
-	return c
 }
 
-func (a *app) printSubscription(s forebay.Subscription) error {
-	return a.printOne(s, [][2]string{
+func (a *app) subscriptionFields(s forebay.Subscription) []field {
+	return []field{
 		{"subscription", s.Name},
 		{"topic", s.Topic},
 		{"active", counted(s.Active, s.CountsCapped)},
@@ -205,5 +114,36 @@ func (a *app) printSubscription(s forebay.Subscription) error {
 		{"dead letters to", s.ForwardDeadLettersTo},
 		{"deleted when idle", seconds(s.AutoDeleteOnIdleSeconds)},
 		{"created", a.when(s.CreatedAt)},
-	})
+	}
+}
+
+func (a *app) subscriptionsCreate() *cobra.Command {
+	var s forebay.SubscriptionSettings
+	var rule ruleFlags
+	var dropErrors bool
+	c := showCommand(a, &cobra.Command{
+		Use: "create TOPIC SUBSCRIPTION", Short: "Make a subscription, or change its settings",
+		Long: `Make a subscription, or give one that exists these settings. A setting without a flag gets its
+default. A new subscription has one rule, $Default, which selects all messages. --sql,
+--correlation, --none and --action change it. A subscription that exists keeps its rules.`,
+		Example: `  forebay subscriptions create orders audit
+  forebay subscriptions create orders large --sql "quantity > 100 AND color = 'red'" --lock 2m`,
+	}, func(c *call) (sub forebay.Subscription, err error) {
+		if dropErrors {
+			s.DeadLetterOnFilterError = new(bool)
+		}
+		settings, given, err := rule.settings()
+		if err != nil {
+			return sub, err
+		}
+		if given {
+			s.Rules = []forebay.NewRule{{Name: forebay.DefaultRule, RuleSettings: settings}}
+		}
+		return c.api.PutSubscription(c.ctx, c.args[0], c.args[1], s)
+	}, a.subscriptionFields)
+	flags := c.Flags()
+	receiverFlags(flags, &s.MessageQueueSettings, "subscription")
+	flags.BoolVar(&dropErrors, "drop-filter-errors", false, "drop messages that a rule fails on instead of dead-lettering them")
+	rule.add(flags)
+	return c
 }

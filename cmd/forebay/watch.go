@@ -28,27 +28,25 @@ func (a *app) watch() *cobra.Command {
 	w := &watcher{app: a, files: map[string]*watchedFile{}}
 	var every time.Duration
 	var once bool
-	c := &cobra.Command{
-		Use: "watch DIR", Short: "Add the documents of a folder, and what changes in it", Args: arguments(1, "DIR"),
-		Long: `Add each text, Markdown, HTML and PDF file below a folder as a document, and again when its content
-changes. A file is taken once it has not changed for a while. What the server has already is known by its
-content, its name and its type, so the command can be stopped and started at any time. Hidden files and links are left out, and a
-file that is deleted leaves its document.`,
+	c := a.apiCommand(&cobra.Command{
+		Use: "watch DIR", Short: "Add the documents of a folder, and what changes in it",
+		Long: `Add each text, Markdown, HTML and PDF file below a folder as a document, and again when its
+content changes. A file is taken once it has not changed for a while. Hidden files and links are
+left out. A file that is deleted leaves its document.
+
+The server knows what it has by its content, its name and its type. So the command can be stopped
+and started at any time.`,
 		Example: "  forebay watch ./inbox\n  forebay watch ./inbox --once",
-		RunE: func(c *cobra.Command, args []string) (err error) {
-			if every <= 0 || w.settle < 0 {
-				return usagef("--every must be more than 0, and --settle not less")
-			}
-			if w.api, err = a.client(); err != nil {
-				return err
-			}
-			if info, err := os.Stat(args[0]); err != nil || !info.IsDir() {
-				return usagef("%s is no folder", args[0])
-			}
-			w.dir = args[0]
-			return w.run(c.Context(), every, once)
-		},
-	}
+	}, func(c *call) error {
+		if every <= 0 || w.settle < 0 {
+			return usagef("--every must be more than 0, and --settle not less")
+		}
+		if info, err := os.Stat(c.args[0]); err != nil || !info.IsDir() {
+			return usagef("%s is no folder", c.args[0])
+		}
+		w.api, w.dir = c.api, c.args[0]
+		return w.run(c.ctx, every, once)
+	})
 	flags := c.Flags()
 	flags.DurationVar(&every, "every", 2*time.Second, "how often to look")
 	flags.DurationVar(&w.settle, "settle", 2*time.Second, "how long a file must not have changed")
@@ -56,7 +54,7 @@ file that is deleted leaves its document.`,
 	return c
 }
 
-// watcher knows what it has seen of a folder. What was taken the server knows.
+// watcher knows what it has seen of a folder. The server knows what it has taken.
 type watcher struct {
 	app     *app
 	api     *client.Client
@@ -64,16 +62,16 @@ type watcher struct {
 	settle  time.Duration
 	files   map[string]*watchedFile
 	refused int
-	away    string // why the server takes nothing just now, as it was told; "": it does
+	away    string // why the server takes nothing now, as the user was told; "": it does
 }
 
 // watchedFile is a file as it was seen last.
 type watchedFile struct {
 	size    int64
 	changed time.Time // by its own clock
-	since   time.Time // it has looked like this
+	since   time.Time // when it began to look like this
 	done    bool      // taken, or refused
-	trouble string    // that was told
+	trouble string    // as the user was told
 }
 
 // run looks again and again until ctx ends, or, if once, until there is nothing to be done.
@@ -168,7 +166,8 @@ func (w *watcher) take(ctx context.Context, name string) error {
 		return w.refuse(ctx, name, err)
 	}
 	kind, _, _, unknown := extract.KindOf("", n.Name, content)
-	known := err == nil && before.ContentHash == "sha256:"+hex.EncodeToString(hash[:]) && before.Name == n.Name && (unknown != nil || before.ContentType == string(kind))
+	known := err == nil && before.ContentHash == "sha256:"+hex.EncodeToString(hash[:]) && before.Name == n.Name &&
+		(unknown != nil || before.ContentType == string(kind))
 	if !known {
 		d, _, err := w.api.AddDocument(ctx, n, content)
 		if err != nil {
@@ -190,16 +189,17 @@ func (w *watcher) told(relative string, d forebay.Document) error {
 	return err
 }
 
-// refuse tells why a file was not taken. What may pass is tried again at the next look; who may not add
-// documents at all need not go on.
+// refuse tells why a file was not taken. An error that may pass is tried again at the next look.
+// The command ends if the key may not add documents at all.
 func (w *watcher) refuse(ctx context.Context, name string, err error) error {
 	code := forebay.CodeOf(err)
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return ctx.Err()
-	case code == forebay.CodeUnauthorized || code == forebay.CodeForbidden || code == forebay.CodeNotSupported:
+	}
+	switch code {
+	case forebay.CodeUnauthorized, forebay.CodeForbidden, forebay.CodeNotSupported:
 		return err
-	case code == forebay.CodeUnavailable || code == forebay.CodeTooManyRequests || code == forebay.CodeRateLimited || code == forebay.CodeTenantLimit:
+	case forebay.CodeUnavailable, forebay.CodeTooManyRequests, forebay.CodeRateLimited, forebay.CodeTenantLimit:
 		w.away = err.Error() // the rest waits for the next look
 		return nil
 	}
@@ -215,7 +215,7 @@ func (w *watcher) refuse(ctx context.Context, name string, err error) error {
 	return nil
 }
 
-// watchedID is the id of the document that a file is: told by its path below the folder.
+// watchedID is the id of a file's document. It is made of the file's path below the folder.
 func watchedID(relative string) string {
 	const words = 80
 	slug := strings.Map(func(r rune) rune {

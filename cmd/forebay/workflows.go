@@ -1,7 +1,8 @@
 package main
 
 import (
-	"fmt"
+	"cmp"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,63 +12,40 @@ import (
 )
 
 func (a *app) workflows() *cobra.Command {
-	var source config.Source
-	load := func() (server.Options, error) {
-		source.Environ = a.environ
-		loaded, err := config.Load(source)
-		return loaded.Options, err
-	}
-	check := &cobra.Command{
-		Use: "check FILE...", Aliases: []string{"validate"}, Short: "Check the files of workflows and say everything that is wrong with them",
-		Long: `Check the files of workflows and say everything that is wrong with them, each with FILE:LINE:COLUMN. The tasks and queues that they may
-name are those of the configuration.`,
-		Example: "  forebay workflows check review.yaml\n  forebay workflows check --config forebay.yaml workflows/*.yaml",
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("FILE is missing; see %s --help", c.CommandPath())
-			}
-			return nil
-		},
-		RunE: func(_ *cobra.Command, files []string) error {
-			options, err := load()
+	return group(&cobra.Command{
+		Use: "workflows", Short: "Check and list declared workflows",
+		Long: `A workflow is a YAML file of steps that call tasks. The configuration names the files. The server
+runs each workflow as an orchestration of its name.`,
+	},
+		a.workflowCommand(&cobra.Command{
+			Use: "list", Short: "List the workflows of the configuration", Example: "  forebay workflows list --config forebay.yaml",
+		}, func(_ *call, loaded config.Loaded) error {
+			declared, err := loaded.Options.DeclaredWorkflows()
 			if err != nil {
 				return err
 			}
-			return a.checkWorkflows(options, files)
-		},
-	}
-	list := &cobra.Command{
-		Use: "list", Short: "List the workflows of the configuration", Args: arguments(0),
-		Example: "  forebay workflows list --config forebay.yaml",
-		RunE: func(*cobra.Command, []string) error {
-			options, err := load()
-			if err != nil {
-				return err
-			}
-			declared, err := options.DeclaredWorkflows()
-			if err != nil {
-				return err
-			}
-			return printList(a, all(declared), 0, []column[server.Workflow]{
-				{"WORKFLOW", func(w server.Workflow) string { return w.Name }},
-				{"VERSION", func(w server.Workflow) string { return w.Version }},
-				{"STEPS", func(w server.Workflow) string { return fmt.Sprint(len(w.Steps)) }},
-				{"TASKS", func(w server.Workflow) string { return strings.Join(w.Tasks, ", ") }},
-				{"FILE", func(w server.Workflow) string {
-					if w.File == "" {
-						return "built in"
-					}
-					return w.File
-				}},
+			return printList(a, all(declared), 0, func(w server.Workflow) []field {
+				return []field{
+					{"WORKFLOW", w.Name}, {"VERSION", w.Version}, {"STEPS", strconv.Itoa(len(w.Steps))},
+					{"TASKS", strings.Join(w.Tasks, ", ")}, {"FILE", cmp.Or(w.File, "built in")},
+				}
 			})
-		},
-	}
-	for _, c := range []*cobra.Command{check, list} {
-		c.Flags().StringVar(&source.File, "config", "", "configuration file, YAML")
-	}
-	return a.group("workflows", "Check and list declared workflows",
-		`A workflow is a YAML file of steps that call tasks. The configuration names the files, and the server runs each workflow as an
-orchestration of its name.`, check, list)
+		}),
+		a.workflowCommand(&cobra.Command{
+			Use: "validate FILE...", Aliases: []string{"check"},
+			Short: "Check the files of workflows and say everything that is wrong with them",
+			Long: `Check the files of workflows and say everything that is wrong with them, each with
+FILE:LINE:COLUMN. The tasks and queues that they may name are those of the configuration.`,
+			Example: `  forebay workflows validate review.yaml
+  forebay workflows validate --config forebay.yaml workflows/*.yaml`,
+		}, func(c *call, loaded config.Loaded) error { return a.checkWorkflows(loaded.Options, c.args) }),
+	)
+}
+
+func (a *app) workflowCommand(c *cobra.Command, run func(*call, config.Loaded) error) *cobra.Command {
+	source := &config.Source{}
+	configFlag(c.Flags(), source)
+	return a.configCommand(c, source, run)
 }
 
 // checkWorkflows checks every file and says all that is wrong.
@@ -79,7 +57,7 @@ func (a *app) checkWorkflows(options server.Options, files []string) error {
 			problems = append(problems, strings.Split(err.Error(), "\n")...)
 			continue
 		}
-		if _, err := fmt.Fprintf(a.out, "%s: the workflow %s is valid\n", file, w.Name); err != nil {
+		if err := writeLine(a.out, []byte(file+": the workflow "+w.Name+" is valid")); err != nil {
 			return err
 		}
 	}

@@ -21,9 +21,10 @@ import (
 	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/retry"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/stores"
 	"github.com/forebayhq/forebay/internal/webhook"
 )
 
@@ -63,7 +64,7 @@ func newServices(t *testing.T) (*jobs.Service, *bus.Service, *webhook.Service) {
 	t.Helper()
 	ctx := context.Background()
 	dir := t.TempDir()
-	s, err := store.Open(ctx, store.Options{Path: filepath.Join(dir, "forebay.db"), Serve: true})
+	s, err := stores.Open(ctx, db.Options{Path: filepath.Join(dir, "forebay.db"), Serve: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,25 +74,27 @@ func newServices(t *testing.T) (*jobs.Service, *bus.Service, *webhook.Service) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { blobs.Close() })
-	service, err := jobs.New(ctx, jobs.Options{
-		Store: s, Blobs: blobs, MaxInputBytes: maxInput,
-		Settings: jobs.Settings{Tasks: map[string]forebay.Task{
-			"echo": {Name: "echo", Description: "returns its input"},
-			"picky": {Name: "picky", Check: func(json.RawMessage) error {
-				return errors.New("must be something else")
-			}},
+	o := s.ForJobs()
+	o.Blobs, o.MaxInputBytes = blobs, maxInput
+	o.Settings = jobs.Settings{Tasks: map[string]forebay.Task{
+		"echo": {Name: "echo", Description: "returns its input"},
+		"picky": {Name: "picky", Check: func(json.RawMessage) error {
+			return errors.New("must be something else")
 		}},
-		Queues: []jobs.Queue{{
-			Name: forebay.DefaultQueue, Concurrency: 4, LockDuration: time.Minute, MaxDeliveryCount: 10, OnFailure: forebay.DeadLetters,
-			Retry: retry.Policy{Backoff: retry.Exponential, First: time.Second, Coefficient: 2, Max: time.Minute, Attempts: 5},
-		}},
-	})
+	}}
+	o.Queues = []jobs.Queue{{
+		Name: forebay.DefaultQueue, Concurrency: 4, LockDuration: time.Minute, MaxDeliveryCount: 10, OnFailure: forebay.DeadLetters,
+		Retry: retry.Policy{Backoff: retry.Exponential, First: time.Second, Coefficient: 2, Max: time.Minute, Attempts: 5},
+	}}
+	service, err := jobs.New(ctx, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	local := webhook.Policy{AllowHTTP: true, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
-	hooks := webhook.New(webhook.Options{Store: s, Sender: webhook.SenderOptions{Policy: local}, Logger: slog.New(slog.DiscardHandler)})
-	return service, bus.New(bus.Options{Store: s, Taken: func(ctx context.Context, tenant, name string) bool {
+	hooks := webhook.New(webhook.Options{
+		Store: s.Webhooks, Bus: s.Bus, Sender: webhook.SenderOptions{Policy: local}, Logger: slog.New(slog.DiscardHandler),
+	})
+	return service, bus.New(bus.Options{Store: s.Bus, Taken: func(ctx context.Context, tenant, name string) bool {
 		_, err := service.Queue(ctx, tenant, name)
 		return err == nil
 	}}), hooks

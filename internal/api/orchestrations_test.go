@@ -15,11 +15,11 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
-
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api"
+	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/orchestrate"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/stores"
 )
 
 const durable = "/runtime/webhooks/durabletask"
@@ -28,7 +28,7 @@ const durable = "/runtime/webhooks/durabletask"
 // fails at its first activity.
 func withOrchestrations(t *testing.T) func(*api.Options) {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})
+	s, err := stores.Open(t.Context(), db.Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func withOrchestrations(t *testing.T) func(*api.Options) {
 			t.Fatal(err)
 		}
 	}
-	service := orchestrate.New(orchestrate.Options{Store: s, Registry: r, MaxBytes: maxInput})
+	service := orchestrate.New(orchestrate.Options{Store: s.Orchestrations, Registry: r, MaxBytes: maxInput})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

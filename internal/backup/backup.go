@@ -25,7 +25,8 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/schema"
 )
 
 // Names in the folder of a backup.
@@ -41,17 +42,17 @@ const formatVersion = 1
 
 // Manifest tells what a backup holds.
 type Manifest struct {
-	Format         int                 `json:"format"`
-	Program        string              `json:"program"` // the version of Forebay that made it
-	Schema         int64               `json:"schema"`
-	TakenAt        time.Time           `json:"taken_at"` // the moment that it shows
-	DatabaseBytes  int64               `json:"database_bytes"`
-	DatabaseSHA256 string              `json:"database_sha256"`
-	Rows           int64               `json:"rows"`
-	Tables         []store.CopiedTable `json:"tables"`
-	Payloads       int64               `json:"payloads"`
-	PayloadBytes   int64               `json:"payload_bytes"`
-	PayloadsSHA256 string              `json:"payloads_sha256"` // of payloads.txt
+	Format         int              `json:"format"`
+	Program        string           `json:"program"` // the version of Forebay that made it
+	Schema         int64            `json:"schema"`
+	TakenAt        time.Time        `json:"taken_at"` // the moment that it shows
+	DatabaseBytes  int64            `json:"database_bytes"`
+	DatabaseSHA256 string           `json:"database_sha256"`
+	Rows           int64            `json:"rows"`
+	Tables         []db.CopiedTable `json:"tables"`
+	Payloads       int64            `json:"payloads"`
+	PayloadBytes   int64            `json:"payload_bytes"`
+	PayloadsSHA256 string           `json:"payloads_sha256"` // of payloads.txt
 }
 
 // Progress is where a backup or its return is.
@@ -62,7 +63,7 @@ type Progress struct {
 
 // Source is what is backed up.
 type Source struct {
-	Database store.Options
+	Database db.Options
 	Payloads *blob.Store
 	Program  string // the version of this Forebay
 }
@@ -129,14 +130,14 @@ func (b *making) run(ctx context.Context) (m Manifest, err error) {
 	// The first pass keeps no snapshot: to copy many payloads may take hours.
 	missing, err := b.firstPayloads(ctx)
 	for try := 0; err == nil && try < tries; try++ {
-		var report store.CopyReport
+		var report db.CopyReport
 		var taken time.Time
 		report, taken, missing, err = b.snapshot(ctx)
 		if err != nil || missing > 0 {
 			continue
 		}
 		m = Manifest{
-			Format: formatVersion, Program: b.from.Program, Schema: store.SchemaVersion(), TakenAt: taken.UTC().Truncate(time.Millisecond),
+			Format: formatVersion, Program: b.from.Program, Schema: schema.Latest(), TakenAt: taken.UTC().Truncate(time.Millisecond),
 			Rows: report.Rows, Tables: report.Tables,
 		}
 		return m, b.describe(ctx, &m)
@@ -149,7 +150,7 @@ func (b *making) run(ctx context.Context) (m Manifest, err error) {
 
 // firstPayloads copies the payloads that the database refers to now.
 func (b *making) firstPayloads(ctx context.Context) (missing int64, err error) {
-	s, err := store.OpenSnapshot(ctx, b.from.Database)
+	s, err := db.OpenSnapshot(ctx, b.from.Database)
 	if err != nil {
 		return 0, err
 	}
@@ -185,8 +186,8 @@ func (b *making) firstPayloads(ctx context.Context) (missing int64, err error) {
 }
 
 // snapshot takes a snapshot and copies it, unless payloads of it are missing.
-func (b *making) snapshot(ctx context.Context) (report store.CopyReport, taken time.Time, missing int64, err error) {
-	s, err := store.OpenSnapshot(ctx, b.from.Database)
+func (b *making) snapshot(ctx context.Context) (report db.CopyReport, taken time.Time, missing int64, err error) {
+	s, err := db.OpenSnapshot(ctx, b.from.Database)
 	if err != nil {
 		return report, taken, 0, err
 	}
@@ -202,12 +203,12 @@ func (b *making) snapshot(ctx context.Context) (report store.CopyReport, taken t
 	if err != nil || missing > 0 {
 		return report, taken, missing, err
 	}
-	to := store.Options{Path: filepath.Join(b.work, databaseFile)}
-	report, err = s.CopyTo(ctx, to, func() error { return nil }, func(p store.CopyProgress) { b.progress(ofTable(p)) })
+	to := db.Options{Path: filepath.Join(b.work, databaseFile)}
+	report, err = s.CopyTo(ctx, to, func() error { return nil }, func(p db.CopyProgress) { b.progress(ofTable(p)) })
 	return report, taken, 0, err
 }
 
-func ofTable(p store.CopyProgress) Progress {
+func ofTable(p db.CopyProgress) Progress {
 	if p.Verifying {
 		return Progress{"comparing " + p.Table, p.Rows}
 	}
@@ -239,10 +240,10 @@ func (b *making) payload(ctx context.Context, key string) (found bool, err error
 // describe completes the files of a backup and notes their checksums, of what is read back from the disk.
 func (b *making) describe(ctx context.Context, m *Manifest) error {
 	database := filepath.Join(b.work, databaseFile)
-	if err := store.OneFile(database); err != nil {
+	if err := db.OneFile(database); err != nil {
 		return err
 	}
-	if err := store.CheckFile(ctx, database); err != nil {
+	if err := db.CheckFile(ctx, database); err != nil {
 		return err
 	}
 	wanted := map[[sha256.Size]byte]bool{}
@@ -252,7 +253,7 @@ func (b *making) describe(ctx context.Context, m *Manifest) error {
 	}
 	defer list.Close()
 	lines := bufio.NewWriter(list)
-	s, err := store.OpenSnapshot(ctx, store.Options{Path: database})
+	s, err := db.OpenSnapshot(ctx, db.Options{Path: database})
 	if err != nil {
 		return err
 	}

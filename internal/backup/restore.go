@@ -16,7 +16,9 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/schema"
+	"github.com/forebayhq/forebay/internal/stores"
 )
 
 // maxManifest is far more than the checksums of all tables take.
@@ -42,7 +44,7 @@ func Check(ctx context.Context, folder string, progress func(Progress)) (Manifes
 // Restore brings a backup back, into an empty database of either kind and into a blob storage. No server may run on
 // them. Interrupted, it goes on where it was when it is called again; until it is done no server runs on the database.
 // A backup of an older schema is brought up to date on the way, in a copy beside the temporary files.
-func Restore(ctx context.Context, folder string, to store.Options, blobs *blob.Store, progress func(Progress)) (Manifest, error) {
+func Restore(ctx context.Context, folder string, to db.Options, blobs *blob.Store, progress func(Progress)) (Manifest, error) {
 	m, err := open(folder)
 	if err != nil {
 		return m, err
@@ -53,7 +55,7 @@ func Restore(ctx context.Context, folder string, to store.Options, blobs *blob.S
 	}
 	defer payloads.Close()
 	database := filepath.Join(folder, databaseFile)
-	if m.Schema < store.SchemaVersion() {
+	if m.Schema < schema.Latest() {
 		work, err := os.MkdirTemp("", "forebay-restore-")
 		if err != nil {
 			return m, unusable("there is no room for temporary files", err)
@@ -63,7 +65,7 @@ func Restore(ctx context.Context, folder string, to store.Options, blobs *blob.S
 			return m, err
 		}
 	}
-	s, err := store.OpenSnapshot(ctx, store.Options{Path: database})
+	s, err := db.OpenSnapshot(ctx, db.Options{Path: database})
 	if err != nil {
 		return m, err
 	}
@@ -74,7 +76,7 @@ func Restore(ctx context.Context, folder string, to store.Options, blobs *blob.S
 			return p.bring(ctx, payloads, blobs)
 		})
 	}
-	_, err = s.CopyTo(ctx, to, bring, func(p store.CopyProgress) { progress(ofTable(p)) })
+	_, err = s.CopyTo(ctx, to, bring, func(p db.CopyProgress) { progress(ofTable(p)) })
 	if err != nil {
 		return m, err
 	}
@@ -101,7 +103,7 @@ func open(folder string) (m Manifest, err error) {
 	if m.Format != formatVersion {
 		return m, forebay.Errorf(forebay.CodeNotSupported, "the backup has the format %d; this Forebay knows %d", m.Format, formatVersion)
 	}
-	if err := store.RefuseSchema(m.Schema); err != nil {
+	if err := db.RefuseSchema(m.Schema); err != nil {
 		return m, err
 	}
 	for name, want := range map[string]string{databaseFile: m.DatabaseSHA256, payloadsFile: m.PayloadsSHA256} {
@@ -143,7 +145,7 @@ func migrated(ctx context.Context, database, work string) (string, error) {
 	if err = errors.Join(err, to.Close()); err != nil {
 		return "", unusable("there is no room for temporary files", err)
 	}
-	st, err := store.Open(ctx, store.Options{Path: path, Serve: true})
+	st, err := stores.Open(ctx, db.Options{Path: path, Serve: true})
 	if err != nil {
 		return "", err
 	}

@@ -20,12 +20,12 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/limits"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/queue"
 )
 
 // Options makes a Service.
 type Options struct {
-	Store           *store.Store
+	Store           *Store
 	MaxMessageBytes int64 // 0: forebay.DefaultMaxMessageBytes
 	// Taken reports whether the tenant already knows a queue for jobs by that name; nil: never.
 	Taken func(ctx context.Context, tenant, name string) bool
@@ -37,7 +37,7 @@ type Options struct {
 // return *forebay.Error values for what a caller did wrong. An entity is a queue's name or the path
 // of its dead-letter subqueue.
 type Service struct {
-	store    *store.Store
+	store    *Store
 	maxBytes int64
 	taken    func(ctx context.Context, tenant, name string) bool
 	limits   *limits.Meter
@@ -64,19 +64,17 @@ func (s *Service) MaxMessageBytes() int64 { return s.maxBytes }
 
 // entity is a queue or its dead-letter subqueue.
 type entity struct {
-	store.MessageQueue
+	MessageQueue
 	deadLetter bool
 }
 
-func (e entity) lane() store.Subqueue { return e.Subqueue(e.deadLetter) }
-
-var errNoQueue = &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no such queue of messages"}
+func (e entity) lane() queue.Subqueue { return e.Subqueue(e.deadLetter) }
 
 // entity finds what a path names. Like Service Bus it takes the subqueue's name in any case.
 func (s *Service) entity(ctx context.Context, tenant, path string) (entity, error) {
 	name, subscription, sub := forebay.CutEntityPath(path)
 	if sub != "" && !strings.EqualFold(sub, forebay.SubqueueDeadLetter) {
-		return entity{}, errNoQueue
+		return entity{}, ErrNoQueue
 	}
 	if subscription != "" {
 		name = forebay.SubscriptionPath(name, subscription)
@@ -88,7 +86,7 @@ func (s *Service) entity(ctx context.Context, tenant, path string) (entity, erro
 // remembered is a queue as it was read at that time. It does not count for long: another process may
 // have changed it, or the store may have deleted it for want of use.
 type remembered struct {
-	store.MessageQueue
+	MessageQueue
 	at time.Time
 }
 
@@ -104,19 +102,19 @@ func nameOf(stored string) string {
 }
 
 // queue finds a tenant's queue, or a subscription by its path.
-func (s *Service) queue(ctx context.Context, tenant, name string) (store.MessageQueue, error) {
+func (s *Service) queue(ctx context.Context, tenant, name string) (MessageQueue, error) {
 	if !ValidEntity(name) {
-		return store.MessageQueue{}, errNoQueue
+		return MessageQueue{}, ErrNoQueue
 	}
 	q, err := s.stored(ctx, storeName(tenant, name))
 	if err == nil && q.IsTopic {
-		err = errNoQueue
+		err = ErrNoQueue
 	}
 	return q, err
 }
 
 // stored finds a queue, a topic or a subscription by its name in the store, from memory if possible.
-func (s *Service) stored(ctx context.Context, key string) (store.MessageQueue, error) {
+func (s *Service) stored(ctx context.Context, key string) (MessageQueue, error) {
 	s.mu.RLock()
 	known, ok := s.queues[key]
 	changes := s.changes
@@ -124,7 +122,7 @@ func (s *Service) stored(ctx context.Context, key string) (store.MessageQueue, e
 	if ok && time.Since(known.at) < rememberFor {
 		return known.MessageQueue, nil
 	}
-	q, found, err := s.store.Bus.MessageQueue(ctx, key)
+	q, found, err := s.store.MessageQueue(ctx, key)
 	if err != nil {
 		return q, err
 	}
@@ -132,14 +130,14 @@ func (s *Service) stored(ctx context.Context, key string) (store.MessageQueue, e
 		if ok {
 			s.changed(key)
 		}
-		return q, errNoQueue
+		return q, ErrNoQueue
 	}
 	s.remember(key, q, changes)
 	return q, nil
 }
 
 // remember keeps what was read of a queue, unless one has changed since: it may be older than that.
-func (s *Service) remember(key string, q store.MessageQueue, changes int) {
+func (s *Service) remember(key string, q MessageQueue, changes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.changes == changes {
@@ -179,7 +177,7 @@ func parseToken(field, token string) (number, secret int64, err error) {
 	return 0, 0, forebay.Invalid(field, "is not such a token")
 }
 
-func tokenOf(l store.Lock) string { return newToken(l.Seq, l.Token) }
+func tokenOf(l queue.Lock) string { return newToken(l.Seq, l.Token) }
 
 // newMessageID names a message whose sender did not.
 func newMessageID() string { return "msg_" + strings.ToLower(rand.Text()) }

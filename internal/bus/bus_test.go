@@ -11,8 +11,9 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/pgtest"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/queue"
 )
 
 // suite is what a service does whatever database its store is in. Each test gets one whose tenant "acme" has
@@ -44,7 +45,7 @@ func TestService(t *testing.T) {
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
-		s, err := store.Open(t.Context(), store.Options{URL: pgtest.Database(t), Serve: true})
+		s, err := openStores(t.Context(), db.Options{URL: pgtest.Database(t), Serve: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +80,7 @@ func deleteAll(t *testing.T, b *Service, tenant string) {
 
 func newService(t *testing.T) *Service {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "f.db"), Serve: true})
+	s, err := openStores(t.Context(), db.Options{Path: filepath.Join(t.TempDir(), "f.db"), Serve: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,9 +88,9 @@ func newService(t *testing.T) *Service {
 	return serviceOn(t, s)
 }
 
-func serviceOn(t *testing.T, s *store.Store) *Service {
+func serviceOn(t *testing.T, s *stores) *Service {
 	t.Helper()
-	b := New(Options{Store: s, MaxMessageBytes: 1000})
+	b := New(Options{Store: s.Bus, MaxMessageBytes: 1000})
 	if _, created, err := b.PutQueue(t.Context(), "acme", "orders", forebay.MessageQueueSettings{}); err != nil || !created {
 		t.Fatal(created, err)
 	}
@@ -100,7 +101,7 @@ func text(s string) forebay.NewMessage { return forebay.NewMessage{Body: &s} }
 
 // FuzzParseToken: what is taken for a token is the token of that lock, and of no other.
 func FuzzParseToken(f *testing.F) {
-	f.Add(tokenOf(store.Lock{Seq: 1, Token: -1}))
+	f.Add(tokenOf(queue.Lock{Seq: 1, Token: -1}))
 	f.Add("")
 	f.Add("AAAAAAAAAAEAAAAAAAAAAR")
 	f.Add(strings.Repeat("\n", 22))
@@ -185,8 +186,8 @@ func testUndeliver(t *testing.T, b *Service) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := store.ReceiveRequest{Queue: q, Max: 5, MaxBytes: 1 << 20}
-	got, err := b.store.Bus.Receive(ctx, want)
+	want := ReceiveRequest{Queue: q, Max: 5, MaxBytes: 1 << 20}
+	got, err := b.store.Receive(ctx, want)
 	if err != nil || len(got) != 2 {
 		t.Fatal(got, err)
 	}
@@ -207,7 +208,7 @@ func testUndeliver(t *testing.T, b *Service) {
 		t.Fatal(err)
 	}
 	deferred := forebay.ReceiveRequest{DeferredSequenceNumbers: []int64{again[0].SequenceNumber}}
-	if got, err = b.store.Bus.ReceiveDeferred(t.Context(), want, deferred.DeferredSequenceNumbers); err != nil || len(got) != 1 {
+	if got, err = b.store.ReceiveDeferred(t.Context(), want, deferred.DeferredSequenceNumbers); err != nil || len(got) != 1 {
 		t.Fatal(got, err)
 	}
 	if _, err := b.hand(ctx, want, got); !errors.Is(err, context.Canceled) {
@@ -243,7 +244,7 @@ func testChangedQueueIsNotRemembered(t *testing.T, b *Service) {
 		t.Fatal(err)
 	}
 	// The stale read below began before the change and ends after it.
-	b.remember("acme/orders", store.MessageQueue{Lock: time.Minute}, b.changes-1)
+	b.remember("acme/orders", MessageQueue{Lock: time.Minute}, b.changes-1)
 	want(7)
 	if err := b.DeleteQueue(ctx, "acme", "orders"); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
 )
 
 // A queue that is deleted when idle is kept by whatever a receiver does with its messages.
@@ -27,12 +27,12 @@ func TestReceiversKeepAQueue(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "f.db")
 		synctest.Test(t, func(t *testing.T) {
-			s, err := store.Open(t.Context(), store.Options{Path: path, Serve: true})
+			s, err := openStores(t.Context(), db.Options{Path: path, Serve: true})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer s.DB.Close()
-			b := New(Options{Store: s})
+			b := New(Options{Store: s.Bus})
 			if _, _, err := b.PutQueue(t.Context(), "acme", "q", forebay.MessageQueueSettings{LockSeconds: 300, AutoDeleteOnIdleSeconds: 300}); err != nil {
 				t.Fatal(err)
 			}

@@ -4,16 +4,15 @@ import (
 	"context"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // takeMessages takes what messages need of the tenant's limits. What topics and forwarding make of them counts once it is there.
-func (s *Service) takeMessages(ctx context.Context, tenant string, q store.MessageQueue, messages []store.MessageContent) (done func(), err error) {
+func (s *Service) takeMessages(ctx context.Context, tenant string, q MessageQueue, messages []MessageContent) (done func(), err error) {
 	if s.limits == nil {
 		return func() {}, nil
 	}
 	var scheduled, size int64
-	sessions, now := map[string]bool{}, s.store.DB.Now()
+	sessions, now := map[string]bool{}, s.store.Now()
 	for i := range messages {
 		m := &messages[i]
 		if err := s.limits.CheckSchedule(ctx, tenant, "scheduled_enqueue_time", m.ScheduledAt, now); err != nil {
@@ -29,7 +28,7 @@ func (s *Service) takeMessages(ctx context.Context, tenant string, q store.Messa
 	}
 	fresh := int64(0)
 	if len(sessions) > 0 {
-		if fresh, err = s.store.Tenants.NewSessions(ctx, q, sessions); err != nil {
+		if fresh, err = s.store.NewSessions(ctx, q, sessions); err != nil {
 			return nil, err
 		}
 	}
@@ -39,11 +38,11 @@ func (s *Service) takeMessages(ctx context.Context, tenant string, q store.Messa
 }
 
 // takeSession takes what a receiver needs that accepts a session by its id, which makes one that is not there.
-func (s *Service) takeSession(ctx context.Context, tenant string, q store.MessageQueue, id string) (done func(), err error) {
+func (s *Service) takeSession(ctx context.Context, tenant string, q MessageQueue, id string) (done func(), err error) {
 	if s.limits == nil {
 		return func() {}, nil
 	}
-	fresh, err := s.store.Tenants.NewSessions(ctx, q, map[string]bool{id: true})
+	fresh, err := s.store.NewSessions(ctx, q, map[string]bool{id: true})
 	if err != nil {
 		return nil, err
 	}
@@ -51,12 +50,12 @@ func (s *Service) takeSession(ctx context.Context, tenant string, q store.Messag
 }
 
 // takeState takes what the state of a session needs. One that is no larger than the state before is never refused.
-func (s *Service) takeState(ctx context.Context, tenant string, q store.MessageQueue, lock store.SessionLock, size int64) (done func(), err error) {
+func (s *Service) takeState(ctx context.Context, tenant string, q MessageQueue, lock SessionLock, size int64) (done func(), err error) {
 	done, refusal := s.limits.Take(ctx, tenant, forebay.LimitStoredBytes, size)
 	if refusal == nil {
 		return done, nil
 	}
-	before, err := s.store.Bus.SessionState(ctx, q, lock)
+	before, err := s.store.SessionState(ctx, q, lock)
 	if err == nil && size > int64(len(before)) {
 		err = refusal
 	}
@@ -100,11 +99,11 @@ func (s *Service) takeNew(ctx context.Context, tenant, key string, wants ...want
 }
 
 // takeRule takes what a rule needs, unless it is there already.
-func (s *Service) takeRule(ctx context.Context, tenant string, q store.MessageQueue, name string) (done func(), err error) {
+func (s *Service) takeRule(ctx context.Context, tenant string, q MessageQueue, name string) (done func(), err error) {
 	if s.limits == nil || configuring(ctx) {
 		return func() {}, nil
 	}
-	if found, err := s.store.Tenants.HasRule(ctx, q, name); err != nil || found {
+	if found, err := s.store.HasRule(ctx, q, name); err != nil || found {
 		return func() {}, err
 	}
 	return s.takeAll(ctx, tenant, []want{{forebay.LimitRules, 1}})

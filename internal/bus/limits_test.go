@@ -1,4 +1,4 @@
-package bus
+package bus_test
 
 import (
 	"errors"
@@ -6,27 +6,29 @@ import (
 	"testing"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/limits"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/stores"
 )
 
 // limited is a service with a queue of sessions, whose tenants have these limits.
-func limited(t *testing.T, l forebay.TenantLimits) *Service {
+func limited(t *testing.T, l forebay.TenantLimits) *bus.Service {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "f.db"), Serve: true})
+	s, err := stores.Open(t.Context(), db.Options{Path: filepath.Join(t.TempDir(), "f.db"), Serve: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	meter := limits.New(s.Tenants, l)
 	t.Cleanup(func() { meter.Close(); s.DB.Close() })
-	b, yes := New(Options{Store: s, MaxMessageBytes: 1000, Limits: meter}), true
+	b, yes := bus.New(bus.Options{Store: s.Bus, MaxMessageBytes: 1000, Limits: meter}), true
 	if _, _, err := b.PutQueue(t.Context(), "acme", "orders", forebay.MessageQueueSettings{RequiresSession: &yes}); err != nil {
 		t.Fatal(err)
 	}
 	return b
 }
 
-func accept(t *testing.T, b *Service, id string) (forebay.Session, error) {
+func accept(t *testing.T, b *bus.Service, id string) (forebay.Session, error) {
 	t.Helper()
 	session, _, err := b.AcceptSession(t.Context(), "acme", "orders", forebay.AcceptSessionRequest{SessionID: id})
 	return session, err
@@ -36,9 +38,9 @@ func accept(t *testing.T, b *Service, id string) (forebay.Session, error) {
 func TestAcceptedSessionsAreLimited(t *testing.T) {
 	most := int64(2)
 	b := limited(t, forebay.TenantLimits{Sessions: &most})
-	sent := text("x")
-	sent.SessionID = "a"
-	if _, err := b.Send(t.Context(), "acme", "orders", []forebay.NewMessage{sent}); err != nil {
+	body := "x"
+	sent := []forebay.NewMessage{{Body: &body, SessionID: "a"}}
+	if _, err := b.Send(t.Context(), "acme", "orders", sent); err != nil {
 		t.Fatal(err)
 	}
 	session, err := accept(t, b, "b")

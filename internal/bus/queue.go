@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // PutQueue makes a queue of messages, or gives an existing one these settings. They apply to what is
@@ -28,23 +27,23 @@ func (s *Service) PutQueue(ctx context.Context, tenant, name string, settings fo
 		return q, false, err
 	}
 	defer done()
-	stored, created, err := s.store.Bus.PutMessageQueue(ctx, wanted, forebay.MaxMessageQueues)
+	stored, created, err := s.store.PutMessageQueue(ctx, wanted, forebay.MaxMessageQueues)
 	s.changed(wanted.Name) // whatever became of it
 	if err != nil {
 		return q, false, err
 	}
-	q, err = s.info(ctx, name, stored, store.CountLimit)
+	q, err = s.info(ctx, name, stored, CountLimit)
 	return q, created, err
 }
 
 // wanted is the queue of that name in the store as the settings would have it.
-func (s *Service) wanted(ctx context.Context, tenant, key string, settings forebay.MessageQueueSettings) (q store.MessageQueue, err error) {
+func (s *Service) wanted(ctx context.Context, tenant, key string, settings forebay.MessageQueueSettings) (q MessageQueue, err error) {
 	q.Name = key
-	if q.Tenant, err = s.store.Queues.EnsureTenant(ctx, tenant); err != nil {
+	if q.Tenant, err = s.store.EnsureTenant(ctx, tenant); err != nil {
 		return q, err
 	}
 	if settings.RequiresSession == nil || settings.DetectsDuplicates == nil {
-		before, _, err := s.store.Bus.MessageQueue(ctx, key)
+		before, _, err := s.store.MessageQueue(ctx, key)
 		if err != nil {
 			return q, err
 		}
@@ -54,7 +53,7 @@ func (s *Service) wanted(ctx context.Context, tenant, key string, settings foreb
 }
 
 // apply checks settings and fills in the queue as the store keeps it, with their defaults.
-func apply(settings forebay.MessageQueueSettings, tenant string, q *store.MessageQueue) (err error) {
+func apply(settings forebay.MessageQueueSettings, tenant string, q *MessageQueue) (err error) {
 	detects := q.DuplicateWindow > 0
 	if settings.DetectsDuplicates != nil {
 		detects = *settings.DetectsDuplicates
@@ -101,13 +100,13 @@ func apply(settings forebay.MessageQueueSettings, tenant string, q *store.Messag
 }
 
 // target returns the store's name of a queue to forward to.
-func target(field, name, tenant string, from *store.MessageQueue) (string, error) {
+func target(field, name, tenant string, from *MessageQueue) (string, error) {
 	switch {
 	case name == "":
 		return "", nil
 	case !forebay.ValidEntityName(name):
 		return "", forebay.Invalid(field, "is not the name of a queue")
-	case store.OnlyForebayPublishes(storeName(tenant, name)):
+	case OnlyForebayPublishes(storeName(tenant, name)):
 		return "", forebay.Invalid(field, "cannot be %s: only Forebay publishes to that topic", name)
 	case from.RequiresSession:
 		return "", forebay.Invalid(field, "a queue that requires sessions cannot forward")
@@ -123,30 +122,30 @@ func (s *Service) Queue(ctx context.Context, tenant, name string) (forebay.Messa
 	if err != nil {
 		return forebay.MessageQueue{}, err
 	}
-	return s.info(ctx, name, q, store.CountLimit)
+	return s.info(ctx, name, q, CountLimit)
 }
 
 // Queues returns the tenant's queues by name.
 func (s *Service) Queues(ctx context.Context, tenant string) ([]forebay.MessageQueue, error) {
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
-	stored, err := s.store.Bus.MessageQueues(ctx, no)
+	stored, err := s.store.MessageQueues(ctx, no)
 	if err != nil {
 		return nil, err
 	}
 	queues := make([]forebay.MessageQueue, len(stored))
 	for i, q := range stored {
-		if queues[i], err = s.info(ctx, strings.TrimPrefix(q.Name, storeName(tenant, "")), q, store.CountLimitOf(len(stored))); err != nil {
+		if queues[i], err = s.info(ctx, strings.TrimPrefix(q.Name, storeName(tenant, "")), q, CountLimitOf(len(stored))); err != nil {
 			return nil, err
 		}
 	}
 	return queues, nil
 }
 
-func (s *Service) info(ctx context.Context, name string, q store.MessageQueue, limit int64) (forebay.MessageQueue, error) {
-	counts, err := s.store.Bus.MessageCounts(ctx, q, limit)
+func (s *Service) info(ctx context.Context, name string, q MessageQueue, limit int64) (forebay.MessageQueue, error) {
+	counts, err := s.store.MessageCounts(ctx, q, limit)
 	info := forebay.MessageQueue{
 		Name: name, Kind: forebay.KindMessages, Active: counts.Active, Scheduled: counts.Scheduled, Locked: counts.Locked,
 		Deferred: counts.Deferred, DeadLetter: counts.DeadLetter,
@@ -156,7 +155,7 @@ func (s *Service) info(ctx context.Context, name string, q store.MessageQueue, l
 		CountsCapped: counts.Capped, CreatedAt: q.CreatedAt,
 	}
 	if counts.OldestActive > 0 {
-		age := max(0, s.store.DB.Now().Sub(time.UnixMilli(counts.OldestActive)).Seconds())
+		age := max(0, s.store.Now().Sub(time.UnixMilli(counts.OldestActive)).Seconds())
 		info.OldestAgeSeconds = &age
 	}
 	return info, err
@@ -172,13 +171,13 @@ func (s *Service) DeleteQueue(ctx context.Context, tenant, name string) error {
 		}
 		return err
 	}
-	dropped, err := s.store.Bus.DropMessageQueue(ctx, q)
+	dropped, err := s.store.DropMessageQueue(ctx, q)
 	s.changed(q.Name)
 	if err != nil {
 		return err
 	}
 	if !dropped {
-		return errNoQueue
+		return ErrNoQueue
 	}
-	return s.store.Bus.PurgeDropped(context.WithoutCancel(ctx))
+	return s.store.PurgeDropped(context.WithoutCancel(ctx))
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/memory"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
@@ -47,23 +47,23 @@ var (
 	errForwards     = &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Message: "this queue forwards its messages: receive them where they go"}
 )
 
-func (s *Service) receive(ctx context.Context, e entity, session *store.SessionLock, req forebay.ReceiveRequest) (_ []forebay.Message, err error) {
+func (s *Service) receive(ctx context.Context, e entity, session *SessionLock, req forebay.ReceiveRequest) (_ []forebay.Message, err error) {
 	wait, err := req.WaitTime()
 	if err != nil {
 		return nil, err
 	}
-	want := store.ReceiveRequest{
+	want := ReceiveRequest{
 		Queue: e.MessageQueue, DeadLetter: e.deadLetter, Session: session, Max: cmp.Or(req.MaxMessages, 1), MaxBytes: maxAnswerBytes,
 		Wait: wait > 0, Delete: req.Mode == forebay.ReceiveAndDelete,
 	}
-	var got []store.Message
+	var got []Message
 	switch {
 	case req.DeferredSequenceNumbers != nil:
-		got, err = s.store.Bus.ReceiveDeferred(ctx, want, req.DeferredSequenceNumbers)
+		got, err = s.store.ReceiveDeferred(ctx, want, req.DeferredSequenceNumbers)
 	case want.Wait:
 		got, err = s.wait(ctx, want, wait)
 	default:
-		got, err = s.store.Bus.Receive(ctx, want)
+		got, err = s.store.Receive(ctx, want)
 	}
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (s *Service) receive(ctx context.Context, e entity, session *store.SessionL
 
 // hand returns what was received, unless the caller left while it was served: nobody would ever see
 // these locks.
-func (s *Service) hand(ctx context.Context, want store.ReceiveRequest, got []store.Message) ([]forebay.Message, error) {
+func (s *Service) hand(ctx context.Context, want ReceiveRequest, got []Message) ([]forebay.Message, error) {
 	if ctx.Err() != nil && !want.Delete {
 		return nil, errors.Join(ctx.Err(), s.undeliver(ctx, want, got))
 	}
@@ -104,27 +104,27 @@ func checkReceive(req forebay.ReceiveRequest) error {
 }
 
 // wait receives until there is a message, the time is over, or the caller is gone.
-func (s *Service) wait(ctx context.Context, want store.ReceiveRequest, limit time.Duration) ([]store.Message, error) {
+func (s *Service) wait(ctx context.Context, want ReceiveRequest, limit time.Duration) ([]Message, error) {
 	waiting, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	got, err := s.store.Bus.Receive(waiting, want)
+	got, err := s.store.Receive(waiting, want)
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return nil, nil
 	}
 	return got, err
 }
 
-func (s *Service) undeliver(ctx context.Context, want store.ReceiveRequest, messages []store.Message) error {
+func (s *Service) undeliver(ctx context.Context, want ReceiveRequest, messages []Message) error {
 	if len(messages) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undeliverTime)
 	defer cancel()
-	locks := make([]store.Lock, len(messages))
+	locks := make([]queue.Lock, len(messages))
 	for i, m := range messages {
 		locks[i] = m.Lock
 	}
-	return s.store.Bus.Undeliver(ctx, want.Queue.Subqueue(want.DeadLetter), locks)
+	return s.store.Undeliver(ctx, want.Queue.Subqueue(want.DeadLetter), locks)
 }
 
 // PeekFilter says which messages to look at.
@@ -147,13 +147,13 @@ func (s *Service) Peek(ctx context.Context, tenant, path string, f PeekFilter) (
 	if f.From < 0 {
 		return nil, 0, forebay.Invalid("from_sequence_number", "must not be negative")
 	}
-	if err := s.store.Bus.Used(ctx, e.MessageQueue); err != nil {
+	if err := s.store.Used(ctx, e.MessageQueue); err != nil {
 		return nil, 0, err
 	}
 	if f.Reason != "" && !e.deadLetter {
 		return nil, 0, forebay.Invalid("reason", "is only for dead letters: look at the queue's %s", forebay.SubqueueDeadLetter)
 	}
-	got, next, err := s.peek(ctx, store.PeekQuery{Subqueue: e.lane(), From: f.From, Reason: f.Reason, Limit: cmp.Or(f.Limit, forebay.DefaultPageSize), MaxBytes: freeBytes})
+	got, next, err := s.peek(ctx, PeekQuery{Subqueue: e.lane(), From: f.From, Reason: f.Reason, Limit: cmp.Or(f.Limit, forebay.DefaultPageSize), MaxBytes: freeBytes})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -163,8 +163,8 @@ func (s *Service) Peek(ctx context.Context, tenant, path string, f PeekFilter) (
 
 // peek reads a page. What is larger than freeBytes is read again, where it takes nobody's processor: no more
 // such pages are read at once than there are turns, and than there is memory for.
-func (s *Service) peek(ctx context.Context, q store.PeekQuery) (messages []store.Message, next int64, err error) {
-	messages, next, cut, err := s.store.Bus.Peek(ctx, q)
+func (s *Service) peek(ctx context.Context, q PeekQuery) (messages []Message, next int64, err error) {
+	messages, next, cut, err := s.store.Peek(ctx, q)
 	if err != nil || !cut {
 		return messages, next, err
 	}
@@ -172,11 +172,11 @@ func (s *Service) peek(ctx context.Context, q store.PeekQuery) (messages []store
 		return nil, 0, err
 	}
 	q.MaxBytes, q.AtLeast = maxAnswerBytes, 1
-	messages, next, _, err = s.store.Bus.PeekMany(ctx, q)
+	messages, next, _, err = s.store.PeekMany(ctx, q)
 	return messages, next, err
 }
 
-func messagesOf(stored []store.Message) ([]forebay.Message, error) {
+func messagesOf(stored []Message) ([]forebay.Message, error) {
 	messages := make([]forebay.Message, len(stored))
 	for i := range stored {
 		var err error
@@ -187,7 +187,7 @@ func messagesOf(stored []store.Message) ([]forebay.Message, error) {
 	return messages, nil
 }
 
-func messageOf(s *store.Message) (forebay.Message, error) {
+func messageOf(s *Message) (forebay.Message, error) {
 	m := forebay.Message{
 		SequenceNumber: s.Seq, EnqueuedSequenceNumber: s.EnqueuedSeq,
 		NewMessage: forebay.NewMessage{MessageID: s.MessageID, SessionID: s.SessionID, CorrelationID: s.CorrelationID, Subject: s.Subject, To: s.To,
@@ -232,8 +232,8 @@ func (s *Service) DeleteBefore(ctx context.Context, tenant, path string, req for
 	if limit < 1 || limit > forebay.MaxBatchDelete {
 		return 0, forebay.Invalid("max_messages", "goes from 1 to %d", forebay.MaxBatchDelete)
 	}
-	if err := s.store.Bus.Used(ctx, e.MessageQueue); err != nil {
+	if err := s.store.Used(ctx, e.MessageQueue); err != nil {
 		return 0, err
 	}
-	return s.store.Bus.DeleteBefore(ctx, e.lane(), req.Before, limit)
+	return s.store.DeleteBefore(ctx, e.lane(), req.Before, limit)
 }

@@ -7,7 +7,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // deadStep is how many dead letters one transaction redrives or purges.
@@ -32,8 +31,8 @@ func (s *Service) Redrive(ctx context.Context, tenant, path string, req forebay.
 	if err != nil {
 		return report, err
 	}
-	report.Redriven, report.UpTo, err = s.eachDead(ctx, tenant, path, req.DeadMessageFilter, func(q store.MessageQueue, sel store.DeadMessages) (store.DeadStep, error) {
-		return s.store.Bus.RedriveDead(ctx, q, sel, edit)
+	report.Redriven, report.UpTo, err = s.eachDead(ctx, tenant, path, req.DeadMessageFilter, func(q MessageQueue, sel DeadMessages) (DeadStep, error) {
+		return s.store.RedriveDead(ctx, q, sel, edit)
 	})
 	report.More = report.UpTo > 0
 	return report, err
@@ -41,8 +40,8 @@ func (s *Service) Redrive(ctx context.Context, tenant, path string, req forebay.
 
 // PurgeDead removes dead letters of a queue or subscription for good.
 func (s *Service) PurgeDead(ctx context.Context, tenant, path string, filter forebay.DeadMessageFilter) (report forebay.PurgedMessages, err error) {
-	report.Purged, report.UpTo, err = s.eachDead(ctx, tenant, path, filter, func(q store.MessageQueue, sel store.DeadMessages) (store.DeadStep, error) {
-		return s.store.Bus.PurgeDead(ctx, q, sel)
+	report.Purged, report.UpTo, err = s.eachDead(ctx, tenant, path, filter, func(q MessageQueue, sel DeadMessages) (DeadStep, error) {
+		return s.store.PurgeDead(ctx, q, sel)
 	})
 	report.More = report.UpTo > 0
 	return report, err
@@ -50,7 +49,7 @@ func (s *Service) PurgeDead(ctx context.Context, tenant, path string, filter for
 
 // eachDead takes steps over the selected dead letters until they are done, or as many as the call may take. If there may be
 // more, upTo is the highest number that they can have.
-func (s *Service) eachDead(ctx context.Context, tenant, path string, f forebay.DeadMessageFilter, do func(store.MessageQueue, store.DeadMessages) (store.DeadStep, error)) (done int, upTo int64, err error) {
+func (s *Service) eachDead(ctx context.Context, tenant, path string, f forebay.DeadMessageFilter, do func(MessageQueue, DeadMessages) (DeadStep, error)) (done int, upTo int64, err error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
 		return 0, 0, err
@@ -76,11 +75,11 @@ func (s *Service) eachDead(ctx context.Context, tenant, path string, f forebay.D
 		return 0, 0, forebay.Invalid("max_messages", "goes from 1 to %d", forebay.MaxDeadMessagesPerCall)
 	}
 	if f.DryRun {
-		do = func(q store.MessageQueue, sel store.DeadMessages) (store.DeadStep, error) {
-			return s.store.Bus.CountDead(ctx, q, sel)
+		do = func(q MessageQueue, sel DeadMessages) (DeadStep, error) {
+			return s.store.CountDead(ctx, q, sel)
 		}
 	}
-	sel := store.DeadMessages{Numbers: f.SequenceNumbers, Reason: f.Reason, Until: f.UpTo}
+	sel := DeadMessages{Numbers: f.SequenceNumbers, Reason: f.Reason, Until: f.UpTo}
 	for {
 		sel.Limit = min(deadStep, limit-done)
 		step, err := do(e.MessageQueue, sel)
@@ -96,7 +95,7 @@ func (s *Service) eachDead(ctx context.Context, tenant, path string, f forebay.D
 }
 
 // edit returns what changes a message as is asked for; nil: nothing does.
-func (s *Service) edit(req forebay.RedriveMessagesRequest) (func(*store.MessageContent) error, error) {
+func (s *Service) edit(req forebay.RedriveMessagesRequest) (func(*MessageContent) error, error) {
 	e := req.Edit
 	switch {
 	case e == nil:
@@ -111,7 +110,7 @@ func (s *Service) edit(req forebay.RedriveMessagesRequest) (func(*store.MessageC
 	if err := e.Properties.Check(); err != nil {
 		return nil, err
 	}
-	return func(c *store.MessageContent) error {
+	return func(c *MessageContent) error {
 		switch {
 		case e.Body != nil:
 			c.Text, c.Body = true, []byte(*e.Body)

@@ -6,18 +6,17 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/filter"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // firstRules are the rules a subscription is made with.
-func firstRules(wanted []forebay.NewRule) ([]store.Rule, error) {
+func firstRules(wanted []forebay.NewRule) ([]Rule, error) {
 	if wanted == nil {
-		return []store.Rule{{Name: forebay.DefaultRule}}, nil
+		return []Rule{{Name: forebay.DefaultRule}}, nil
 	}
 	if len(wanted) > forebay.MaxRules {
 		return nil, forebay.Invalid("rules", "may be at most %d", forebay.MaxRules)
 	}
-	rules := make([]store.Rule, len(wanted))
+	rules := make([]Rule, len(wanted))
 	seen := map[string]bool{}
 	for i, r := range wanted {
 		err := checkRule(r.Name, r.RuleSettings)
@@ -28,7 +27,7 @@ func firstRules(wanted []forebay.NewRule) ([]store.Rule, error) {
 			return nil, inRule(err, i)
 		}
 		seen[r.Name] = true
-		rules[i] = store.Rule{Name: r.Name, Settings: r.RuleSettings}
+		rules[i] = Rule{Name: r.Name, Settings: r.RuleSettings}
 	}
 	return rules, nil
 }
@@ -62,12 +61,12 @@ func (s *Service) PutRule(ctx context.Context, tenant, topic, subscription, name
 		return rule, false, err
 	}
 	defer done()
-	stored, created, err := s.store.Bus.PutRule(ctx, q, store.Rule{Name: name, Settings: settings},
-		store.RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters})
+	stored, created, err := s.store.PutRule(ctx, q, Rule{Name: name, Settings: settings},
+		RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters})
 	return ruleOf(stored), created, err
 }
 
-func ruleOf(r store.Rule) forebay.Rule {
+func ruleOf(r Rule) forebay.Rule {
 	return forebay.Rule{Name: r.Name, RuleSettings: r.Settings, CreatedAt: r.CreatedAt}
 }
 
@@ -77,7 +76,7 @@ func (s *Service) Rules(ctx context.Context, tenant, topic, subscription string)
 	if err != nil {
 		return nil, err
 	}
-	stored, err := s.store.Bus.Rules(ctx, q)
+	stored, err := s.store.Rules(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +107,7 @@ func (s *Service) DeleteRule(ctx context.Context, tenant, topic, subscription, n
 	if err != nil {
 		return err
 	}
-	deleted, err := s.store.Bus.DeleteRule(ctx, q, name)
+	deleted, err := s.store.DeleteRule(ctx, q, name)
 	if err == nil && !deleted {
 		return errNoRule
 	}

@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // Send stores the messages, all or none of them, and returns once they are on disk.
@@ -29,18 +28,18 @@ func (s *Service) Send(ctx context.Context, tenant, path string, messages []fore
 }
 
 // sendTo sends to a queue or a topic.
-func (s *Service) sendTo(ctx context.Context, tenant string, q store.MessageQueue, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
+func (s *Service) sendTo(ctx context.Context, tenant string, q MessageQueue, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
 	if len(messages) < 1 || len(messages) > forebay.MaxMessagesPerCall {
 		return nil, forebay.Invalid("messages", "must be 1 to %d", forebay.MaxMessagesPerCall)
 	}
-	contents := make([]store.MessageContent, len(messages))
+	contents := make([]MessageContent, len(messages))
 	for i := range messages {
 		var err error
 		if contents[i], err = s.content(&messages[i]); err != nil {
 			return nil, inMessage(err, i, len(messages))
 		}
 		if q.RequiresSession && contents[i].SessionID == "" {
-			return nil, inMessage(store.ErrNoSessionID, i, len(messages))
+			return nil, inMessage(ErrNoSessionID, i, len(messages))
 		}
 	}
 	done, err := s.takeMessages(ctx, tenant, q, contents)
@@ -48,7 +47,7 @@ func (s *Service) sendTo(ctx context.Context, tenant string, q store.MessageQueu
 		return nil, err
 	}
 	defer done()
-	seqs, err := s.store.Bus.Send(ctx, q, contents)
+	seqs, err := s.store.Send(ctx, q, contents)
 	if err != nil {
 		if forebay.CodeOf(err) == forebay.CodeUnknownQueue {
 			s.changed(q.Name)
@@ -115,11 +114,11 @@ func validID(s string) bool {
 }
 
 // content checks a message and brings it into the store's form.
-func (s *Service) content(m *forebay.NewMessage) (c store.MessageContent, err error) {
+func (s *Service) content(m *forebay.NewMessage) (c MessageContent, err error) {
 	if err := checkFields(m); err != nil {
 		return c, err
 	}
-	c = store.MessageContent{MessageID: m.MessageID, SessionID: m.SessionID, CorrelationID: m.CorrelationID, Subject: m.Subject, To: m.To,
+	c = MessageContent{MessageID: m.MessageID, SessionID: m.SessionID, CorrelationID: m.CorrelationID, Subject: m.Subject, To: m.To,
 		ReplyTo: m.ReplyTo, ReplyToSessionID: m.ReplyToSessionID, ContentType: m.ContentType, PartitionKey: m.PartitionKey,
 		TTL: max(seconds(m.TimeToLiveSeconds), 0), ScheduledAt: m.ScheduledTime, Body: m.BodyBase64}
 	if c.MessageID == "" {
@@ -160,7 +159,7 @@ func (s *Service) CancelScheduled(ctx context.Context, tenant, path string, seq 
 	if err != nil {
 		return err
 	}
-	cancelled, err := s.store.Bus.CancelScheduled(ctx, e.MessageQueue, seq)
+	cancelled, err := s.store.CancelScheduled(ctx, e.MessageQueue, seq)
 	if err == nil && (!cancelled || e.deadLetter) {
 		return forebay.Errorf(forebay.CodeNotFound, "no message is scheduled under this number; once it is active it has another")
 	}

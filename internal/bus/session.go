@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // AcceptSession locks the session asked for, or else the one that has waited longest for a receiver. It
@@ -38,7 +37,7 @@ func (s *Service) AcceptSession(ctx context.Context, tenant, path string, req fo
 		return session, false, err
 	}
 	defer done()
-	accepted, err := s.store.Bus.AcceptSession(ctx, e.MessageQueue, req.SessionID)
+	accepted, err := s.store.AcceptSession(ctx, e.MessageQueue, req.SessionID)
 	if err != nil {
 		return session, false, err
 	}
@@ -53,7 +52,7 @@ func (s *Service) acceptNext(ctx context.Context, e entity, limit time.Duration)
 		waiting, cancel = context.WithTimeout(ctx, limit)
 	}
 	defer cancel()
-	accepted, err := s.store.Bus.AcceptNextSession(waiting, e.MessageQueue, limit > 0)
+	accepted, err := s.store.AcceptNextSession(waiting, e.MessageQueue, limit > 0)
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return session, false, nil
 	}
@@ -63,17 +62,17 @@ func (s *Service) acceptNext(ctx context.Context, e entity, limit time.Duration)
 	if ctx.Err() != nil { // nobody would ever see this lock
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undeliverTime)
 		defer cancel()
-		return session, false, errors.Join(ctx.Err(), s.store.Bus.CloseSession(closing, e.MessageQueue, accepted.SessionLock))
+		return session, false, errors.Join(ctx.Err(), s.store.CloseSession(closing, e.MessageQueue, accepted.SessionLock))
 	}
 	return sessionOf(*accepted), true, nil
 }
 
-func sessionOf(s store.Session) forebay.Session {
+func sessionOf(s Session) forebay.Session {
 	return forebay.Session{SessionID: s.ID, SessionToken: newToken(s.No, s.Token), LockedUntil: s.LockedUntil, State: s.State}
 }
 
 // session finds what a session's token is about.
-func (s *Service) session(ctx context.Context, tenant, path, token string) (e entity, lock store.SessionLock, err error) {
+func (s *Service) session(ctx context.Context, tenant, path, token string) (e entity, lock SessionLock, err error) {
 	if e, err = s.entity(ctx, tenant, path); err != nil {
 		return e, lock, err
 	}
@@ -101,7 +100,7 @@ func (s *Service) RenewSession(ctx context.Context, tenant, path, token string) 
 	if err != nil {
 		return until, err
 	}
-	return s.store.Bus.RenewSession(ctx, e.MessageQueue, lock)
+	return s.store.RenewSession(ctx, e.MessageQueue, lock)
 }
 
 // CloseSession gives a session back. Messages that were received and not settled can be received again
@@ -111,7 +110,7 @@ func (s *Service) CloseSession(ctx context.Context, tenant, path, token string) 
 	if err != nil {
 		return err
 	}
-	return s.store.Bus.CloseSession(ctx, e.MessageQueue, lock)
+	return s.store.CloseSession(ctx, e.MessageQueue, lock)
 }
 
 // SessionState returns what the receivers of the session last set.
@@ -120,7 +119,7 @@ func (s *Service) SessionState(ctx context.Context, tenant, path, token string) 
 	if err != nil {
 		return forebay.SessionState{}, err
 	}
-	state, err := s.store.Bus.SessionState(ctx, e.MessageQueue, lock)
+	state, err := s.store.SessionState(ctx, e.MessageQueue, lock)
 	return forebay.SessionState{State: state}, err
 }
 
@@ -138,7 +137,7 @@ func (s *Service) SetSessionState(ctx context.Context, tenant, path, token strin
 		return err
 	}
 	defer done()
-	return s.store.Bus.SetSessionState(ctx, e.MessageQueue, lock, state.State)
+	return s.store.SetSessionState(ctx, e.MessageQueue, lock, state.State)
 }
 
 // RequiresSession reports whether the messages of a queue or subscription are received session by session.

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/queue"
 )
 
 // Settlements return forebay.ErrLockLost, and change nothing, once the lock has ended.
@@ -20,7 +20,7 @@ func (s *Service) Complete(ctx context.Context, tenant, path, token string) erro
 	if err != nil {
 		return err
 	}
-	return s.store.Bus.Complete(ctx, e.lane(), lock)
+	return s.store.Complete(ctx, e.lane(), lock)
 }
 
 // Abandon gives a message back at once. The delivery counts.
@@ -32,7 +32,7 @@ func (s *Service) Abandon(ctx context.Context, tenant, path, token string, how f
 	if err := unexplained(how); err != nil {
 		return err
 	}
-	return s.store.Bus.Abandon(ctx, e.MessageQueue, e.lane(), lock, how.Properties)
+	return s.store.Abandon(ctx, e.MessageQueue, e.lane(), lock, how.Properties)
 }
 
 // Release gives a message back at once, as if it had not been delivered.
@@ -41,7 +41,7 @@ func (s *Service) Release(ctx context.Context, tenant, path, token string) error
 	if err != nil {
 		return err
 	}
-	return s.store.Bus.ReleaseMessage(ctx, e.lane(), lock)
+	return s.store.ReleaseMessage(ctx, e.lane(), lock)
 }
 
 // Defer keeps a message in its queue, where it can be received by its sequence number only.
@@ -53,7 +53,7 @@ func (s *Service) Defer(ctx context.Context, tenant, path, token string, how for
 	if err := unexplained(how); err != nil {
 		return err
 	}
-	return s.store.Bus.Defer(ctx, e.lane(), lock, how.Properties)
+	return s.store.Defer(ctx, e.lane(), lock, how.Properties)
 }
 
 // DeadLetter moves a message to the dead-letter subqueue, with a reason and a description.
@@ -70,7 +70,7 @@ func (s *Service) DeadLetter(ctx context.Context, tenant, path, token string, ho
 			return forebay.Invalid(name, "must be at most %d bytes of UTF-8", maxDescriptionBytes)
 		}
 	}
-	return s.store.Bus.DeadLetter(ctx, e.lane(), lock, store.DeadLettering{Reason: how.Reason, Description: how.Description}, how.Properties)
+	return s.store.DeadLetter(ctx, e.lane(), lock, DeadLettering{Reason: how.Reason, Description: how.Description}, how.Properties)
 }
 
 // Renew extends the lock by the queue's lock duration from now and returns when it will end.
@@ -79,12 +79,12 @@ func (s *Service) Renew(ctx context.Context, tenant, path, token string) (until 
 	if err != nil {
 		return until, err
 	}
-	return s.store.Bus.RenewMessage(ctx, e.lane(), lock, e.Lock)
+	return s.store.RenewMessage(ctx, e.lane(), lock, e.Lock)
 }
 
 // delivery finds what a settlement is about, and notes that its queue is in use. Changed properties are checked with the message's own,
 // but here first, so that nothing large reaches the store.
-func (s *Service) delivery(ctx context.Context, tenant, path, token string, how forebay.Settlement) (e entity, lock store.Lock, err error) {
+func (s *Service) delivery(ctx context.Context, tenant, path, token string, how forebay.Settlement) (e entity, lock queue.Lock, err error) {
 	if e, err = s.entity(ctx, tenant, path); err != nil {
 		return e, lock, err
 	}
@@ -94,7 +94,7 @@ func (s *Service) delivery(ctx context.Context, tenant, path, token string, how 
 	if err := how.Properties.Check(); err != nil {
 		return e, lock, err
 	}
-	return e, lock, s.store.Bus.Used(ctx, e.MessageQueue)
+	return e, lock, s.store.Used(ctx, e.MessageQueue)
 }
 
 func unexplained(how forebay.Settlement) error {
@@ -107,8 +107,8 @@ func unexplained(how forebay.Settlement) error {
 // Return gives messages back at once, as if they had not been delivered. Those whose lock has ended are
 // left as they are.
 func (s *Service) Return(ctx context.Context, tenant, path string, tokens []string) error {
-	var lane store.Subqueue
-	locks := make([]store.Lock, len(tokens))
+	var lane queue.Subqueue
+	locks := make([]queue.Lock, len(tokens))
 	for i, token := range tokens {
 		e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})
 		if err != nil {
@@ -119,5 +119,5 @@ func (s *Service) Return(ctx context.Context, tenant, path string, tokens []stri
 	if len(locks) == 0 {
 		return nil
 	}
-	return s.store.Bus.Undeliver(ctx, lane, locks)
+	return s.store.Undeliver(ctx, lane, locks)
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 var (
@@ -60,12 +59,12 @@ func (s *Service) PutTopic(ctx context.Context, tenant, name string, settings fo
 		return topic, false, err
 	}
 	defer done()
-	stored, created, err := s.store.Bus.PutMessageQueue(ctx, wanted, forebay.MaxTopics)
+	stored, created, err := s.store.PutMessageQueue(ctx, wanted, forebay.MaxTopics)
 	s.changed(wanted.Name)
 	if err != nil {
 		return topic, false, err
 	}
-	topic, err = s.topicInfo(ctx, name, stored, store.CountLimit)
+	topic, err = s.topicInfo(ctx, name, stored, CountLimit)
 	return topic, created, err
 }
 
@@ -76,9 +75,9 @@ func queueSettings(t forebay.TopicSettings) forebay.MessageQueueSettings {
 }
 
 // topic finds a tenant's topic.
-func (s *Service) topic(ctx context.Context, tenant, name string) (store.MessageQueue, error) {
+func (s *Service) topic(ctx context.Context, tenant, name string) (MessageQueue, error) {
 	if !forebay.ValidEntityName(name) {
-		return store.MessageQueue{}, errNoTopic
+		return MessageQueue{}, errNoTopic
 	}
 	q, err := s.stored(ctx, storeName(tenant, name))
 	if err == nil && !q.IsTopic || forebay.CodeOf(err) == forebay.CodeUnknownQueue {
@@ -93,30 +92,30 @@ func (s *Service) Topic(ctx context.Context, tenant, name string) (forebay.Topic
 	if err != nil {
 		return forebay.Topic{}, err
 	}
-	return s.topicInfo(ctx, name, q, store.CountLimit)
+	return s.topicInfo(ctx, name, q, CountLimit)
 }
 
 // Topics returns the tenant's topics by name.
 func (s *Service) Topics(ctx context.Context, tenant string) ([]forebay.Topic, error) {
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
-	stored, err := s.store.Bus.Topics(ctx, no)
+	stored, err := s.store.Topics(ctx, no)
 	if err != nil {
 		return nil, err
 	}
 	topics := make([]forebay.Topic, len(stored))
 	for i, q := range stored {
-		if topics[i], err = s.topicInfo(ctx, strings.TrimPrefix(q.Name, storeName(tenant, "")), q, store.CountLimitOf(len(stored))); err != nil {
+		if topics[i], err = s.topicInfo(ctx, strings.TrimPrefix(q.Name, storeName(tenant, "")), q, CountLimitOf(len(stored))); err != nil {
 			return nil, err
 		}
 	}
 	return topics, nil
 }
 
-func (s *Service) topicInfo(ctx context.Context, name string, q store.MessageQueue, limit int64) (forebay.Topic, error) {
-	counts, err := s.store.Bus.TopicCounts(ctx, q, limit)
+func (s *Service) topicInfo(ctx context.Context, name string, q MessageQueue, limit int64) (forebay.Topic, error) {
+	counts, err := s.store.TopicCounts(ctx, q, limit)
 	return forebay.Topic{
 		Name: name, Subscriptions: counts.Subscriptions, Scheduled: counts.Scheduled, CountsCapped: counts.Scheduled >= limit, CreatedAt: q.CreatedAt,
 		DefaultTTLSeconds: secondsOrNil(q.DefaultTTL), DetectsDuplicates: q.DuplicateWindow > 0, DuplicateWindowSeconds: secondsOrNil(q.DuplicateWindow), AutoDeleteOnIdleSeconds: secondsOrNil(q.Idle),
@@ -142,8 +141,8 @@ func (s *Service) changedBelow(topic string) {
 }
 
 // drop removes what is a queue to the store, and says missing if it was gone.
-func (s *Service) drop(ctx context.Context, q store.MessageQueue, missing error) error {
-	dropped, err := s.store.Bus.DropMessageQueue(ctx, q)
+func (s *Service) drop(ctx context.Context, q MessageQueue, missing error) error {
+	dropped, err := s.store.DropMessageQueue(ctx, q)
 	s.changed(q.Name)
 	if err != nil {
 		return err
@@ -151,13 +150,13 @@ func (s *Service) drop(ctx context.Context, q store.MessageQueue, missing error)
 	if !dropped {
 		return missing
 	}
-	return s.store.Bus.PurgeDropped(context.WithoutCancel(ctx))
+	return s.store.PurgeDropped(context.WithoutCancel(ctx))
 }
 
 // Publish sends messages to a topic, all or none, and returns once the subscriptions' copies are on disk.
 // Each message's number is the enqueued sequence number of its copies.
 func (s *Service) Publish(ctx context.Context, tenant, name string, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
-	if store.OnlyForebayPublishes(storeName(tenant, name)) {
+	if OnlyForebayPublishes(storeName(tenant, name)) {
 		return nil, errOurTopic
 	}
 	q, err := s.topic(ctx, tenant, name)
@@ -173,7 +172,7 @@ func (s *Service) CancelPublished(ctx context.Context, tenant, topic string, seq
 	if err != nil {
 		return err
 	}
-	cancelled, err := s.store.Bus.CancelScheduled(ctx, q, seq)
+	cancelled, err := s.store.CancelScheduled(ctx, q, seq)
 	if err == nil && !cancelled {
 		return forebay.Errorf(forebay.CodeNotFound, "no message is scheduled under this number; once it is active it has gone to the subscriptions")
 	}
@@ -193,13 +192,13 @@ func (s *Service) PutSubscription(ctx context.Context, tenant, topic, name strin
 	if err != nil {
 		return sub, false, err
 	}
-	wanted, err := s.wanted(ctx, tenant, store.SubscriptionName(t.Name, name), settings.MessageQueueSettings)
+	wanted, err := s.wanted(ctx, tenant, SubscriptionName(t.Name, name), settings.MessageQueueSettings)
 	if err != nil {
 		return sub, false, err
 	}
 	wanted.DeadLetterFilterErrors = settings.DeadLetterOnFilterError == nil || *settings.DeadLetterOnFilterError
 	limit := forebay.MaxSubscriptions
-	if store.OnlyForebayPublishes(t.Name) {
+	if OnlyForebayPublishes(t.Name) {
 		limit = forebay.MaxEventListeners
 	}
 	done, err := s.takeNew(ctx, tenant, wanted.Name, want{forebay.LimitSubscriptions, 1}, want{forebay.LimitRules, int64(len(rules))})
@@ -207,12 +206,12 @@ func (s *Service) PutSubscription(ctx context.Context, tenant, topic, name strin
 		return sub, false, err
 	}
 	defer done()
-	stored, created, err := s.store.Bus.PutSubscription(ctx, t, wanted, rules, limit)
+	stored, created, err := s.store.PutSubscription(ctx, t, wanted, rules, limit)
 	s.changed(wanted.Name)
 	if err != nil {
 		return sub, false, err
 	}
-	sub, err = s.subscriptionInfo(ctx, topic, stored, store.CountLimit)
+	sub, err = s.subscriptionInfo(ctx, topic, stored, CountLimit)
 	return sub, created, err
 }
 
@@ -227,11 +226,11 @@ func checkSubscription(name string, settings forebay.SubscriptionSettings) error
 }
 
 // subscription finds a subscription of a tenant's topic.
-func (s *Service) subscription(ctx context.Context, tenant, topic, name string) (store.MessageQueue, error) {
+func (s *Service) subscription(ctx context.Context, tenant, topic, name string) (MessageQueue, error) {
 	if !forebay.ValidEntityName(topic) || !validSubscription(name) {
-		return store.MessageQueue{}, errNoSubscription
+		return MessageQueue{}, errNoSubscription
 	}
-	q, err := s.stored(ctx, store.SubscriptionName(storeName(tenant, topic), name))
+	q, err := s.stored(ctx, SubscriptionName(storeName(tenant, topic), name))
 	if forebay.CodeOf(err) == forebay.CodeUnknownQueue {
 		return q, errNoSubscription
 	}
@@ -244,7 +243,7 @@ func (s *Service) Subscription(ctx context.Context, tenant, topic, name string) 
 	if err != nil {
 		return forebay.Subscription{}, err
 	}
-	return s.subscriptionInfo(ctx, topic, q, store.CountLimit)
+	return s.subscriptionInfo(ctx, topic, q, CountLimit)
 }
 
 // Subscriptions returns the topic's subscriptions by name.
@@ -253,21 +252,21 @@ func (s *Service) Subscriptions(ctx context.Context, tenant, topic string) ([]fo
 	if err != nil {
 		return nil, err
 	}
-	stored, err := s.store.Bus.Subscriptions(ctx, t)
+	stored, err := s.store.Subscriptions(ctx, t)
 	if err != nil {
 		return nil, err
 	}
 	subs := make([]forebay.Subscription, len(stored))
 	for i, q := range stored {
-		if subs[i], err = s.subscriptionInfo(ctx, topic, q, store.CountLimitOf(len(stored))); err != nil {
+		if subs[i], err = s.subscriptionInfo(ctx, topic, q, CountLimitOf(len(stored))); err != nil {
 			return nil, err
 		}
 	}
 	return subs, nil
 }
 
-func (s *Service) subscriptionInfo(ctx context.Context, topic string, q store.MessageQueue, limit int64) (forebay.Subscription, error) {
-	info, err := s.info(ctx, store.SubscriptionOf(q), q, limit)
+func (s *Service) subscriptionInfo(ctx context.Context, topic string, q MessageQueue, limit int64) (forebay.Subscription, error) {
+	info, err := s.info(ctx, SubscriptionOf(q), q, limit)
 	return forebay.Subscription{Topic: topic, MessageQueue: info, DeadLetterOnFilterError: q.DeadLetterFilterErrors}, err
 }
 
@@ -285,7 +284,7 @@ func CheckTopic(name string, settings forebay.TopicSettings) error {
 	if err := checkEntity("topic", name); err != nil {
 		return err
 	}
-	return apply(queueSettings(settings), "", &store.MessageQueue{})
+	return apply(queueSettings(settings), "", &MessageQueue{})
 }
 
 // CheckQueue does the same for a tenant's queue.
@@ -293,7 +292,7 @@ func CheckQueue(tenant, name string, settings forebay.MessageQueueSettings) erro
 	if err := checkEntity("queue", name); err != nil {
 		return err
 	}
-	return apply(settings, tenant, &store.MessageQueue{})
+	return apply(settings, tenant, &MessageQueue{})
 }
 
 // CheckSubscription does the same for a subscription of a tenant's topic, but for its rules.
@@ -301,5 +300,5 @@ func CheckSubscription(tenant, name string, settings forebay.SubscriptionSetting
 	if err := checkSubscription(name, settings); err != nil {
 		return err
 	}
-	return apply(settings.MessageQueueSettings, tenant, &store.MessageQueue{})
+	return apply(settings.MessageQueueSettings, tenant, &MessageQueue{})
 }

@@ -12,9 +12,10 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/retry"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/stores"
 )
 
 // serve runs a dispatcher over a store of its own inside the bubble, with one task, until the test
@@ -22,7 +23,7 @@ import (
 func serve(t *testing.T, queue jobs.Queue, run func(context.Context, forebay.TaskCall) (forebay.TaskResult, error)) (svc *jobs.Service, stop func()) {
 	t.Helper()
 	dir := t.TempDir()
-	st, err := store.Open(context.Background(), store.Options{Path: filepath.Join(dir, "forebay.db"), Serve: true})
+	st, err := stores.Open(context.Background(), db.Options{Path: filepath.Join(dir, "forebay.db"), Serve: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,8 +32,10 @@ func serve(t *testing.T, queue jobs.Queue, run func(context.Context, forebay.Tas
 		t.Fatal(err)
 	}
 	queue.Name = forebay.DefaultQueue
-	svc, err = jobs.New(context.Background(), jobs.Options{Store: st, Blobs: blobs, Queues: []jobs.Queue{queue}, MaxInputBytes: 1 << 20,
-		Settings: jobs.Settings{Tasks: map[string]forebay.Task{"work": {Name: "work", Run: run}}}})
+	o := st.ForJobs()
+	o.Blobs, o.Queues, o.MaxInputBytes = blobs, []jobs.Queue{queue}, 1<<20
+	o.Tasks = map[string]forebay.Task{"work": {Name: "work", Run: run}}
+	svc, err = jobs.New(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

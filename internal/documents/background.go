@@ -53,7 +53,7 @@ func (s *Service) keepIndex(ctx context.Context, live <-chan struct{}) {
 
 // prepare finds out how the database searches for vectors, and reports whether it has.
 func (s *Service) prepare(ctx context.Context) bool {
-	found, err := s.Store.Documents.PrepareVectors(ctx)
+	found, err := s.Store.PrepareVectors(ctx)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
@@ -70,7 +70,7 @@ func (s *Service) prepare(ctx context.Context) bool {
 func (s *Service) Index(ctx context.Context) error {
 	for more := true; more && ctx.Err() == nil; {
 		var err error
-		if more, err = s.Store.Documents.IndexVectors(ctx); err != nil {
+		if more, err = s.Store.IndexVectors(ctx); err != nil {
 			return err
 		}
 	}
@@ -80,7 +80,7 @@ func (s *Service) Index(ctx context.Context) error {
 // Purge removes all that is left of dropped contents, in small transactions.
 func (s *Service) Purge(ctx context.Context) error {
 	for ctx.Err() == nil {
-		key, more, err := s.Store.Documents.PurgeDocuments(ctx)
+		key, more, err := s.Store.PurgeDocuments(ctx)
 		if err != nil || !more {
 			return err
 		}

@@ -23,17 +23,17 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/extract"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/memory"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // Options makes a Service. Zero numbers are the defaults.
 type Options struct {
-	Store *store.Store
+	Store *Store
 	Blobs *blob.Store
 	Queue string // of the pipeline's jobs; "": the default
 	Calls
@@ -91,7 +91,7 @@ func New(o Options) *Service {
 		o.Logger = slog.Default()
 	}
 	readers := max(1, runtime.GOMAXPROCS(0)/2) // of a tenant: requests need processors too
-	s := &Service{Options: o, indexes: indexes{limit: o.IndexBytes, dropEvery: dropEvery, watch: o.Store.Documents.WatchDropped, byTenant: map[int64]*tenantIndex{}},
+	s := &Service{Options: o, indexes: indexes{limit: o.IndexBytes, dropEvery: dropEvery, watch: o.Store.WatchDropped, byTenant: map[int64]*tenantIndex{}},
 		extracting: newPlaces(readers+1, readers, readingLine),
 		fetching:   newPlaces(fetchingAll, fetchingEach, fetchingLine), changed: make(chan struct{}, 1)}
 	s.SetCalls(o.Calls)
@@ -120,7 +120,7 @@ func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument,
 	if s.calls.Load().Embed == nil {
 		return d, false, forebay.Errorf(forebay.CodeNotSupported, "documents need a task that embeds texts, and no model is configured for one")
 	}
-	no, err := s.Store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.Store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return d, false, err
 	}
@@ -132,7 +132,7 @@ func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument,
 	if err != nil && !errors.Is(err, io.EOF) {
 		return d, false, err
 	}
-	upload := store.NewRevision{Revision: store.Revision{ID: jobs.NewID("rev_"), Tenant: no, KeyID: forebay.BudgetKeyOf(ctx)}}
+	upload := NewRevision{Revision: Revision{ID: jobs.NewID("rev_"), Tenant: no, KeyID: forebay.BudgetKeyOf(ctx)}}
 	if then == nil {
 		if err := describe(&upload, n, begins); err != nil {
 			return d, false, err
@@ -170,7 +170,7 @@ func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument,
 	}
 	upload.Split = split[0]
 	fresh := int64(1)
-	if before, err := s.Store.Documents.Document(ctx, no, upload.DocumentID); err == nil {
+	if before, err := s.Store.Document(ctx, no, upload.DocumentID); err == nil {
 		fresh = 0
 		if again := upload.Over(before.Latest); again.SameText(before.Latest) && again.SameLabels(before.Latest) {
 			return view(before), true, nil
@@ -186,14 +186,14 @@ func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument,
 		return d, false, err
 	}
 	defer stored()
-	added, err := s.Store.Documents.AddRevision(ctx, upload)
+	added, err := s.Store.AddRevision(ctx, upload)
 	if err != nil {
 		kept = true // it may have come about; else the sweep finds what was stored
 		return d, false, err
 	}
 	kept = !added.Existing
 	s.dropped(added.Voided)
-	row, err := s.Store.Documents.Document(ctx, no, upload.DocumentID)
+	row, err := s.Store.Document(ctx, no, upload.DocumentID)
 	if err != nil {
 		return d, false, err
 	}
@@ -204,7 +204,7 @@ func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument,
 const sniffed = 512
 
 // describe checks what is said of an upload that begins so, and fills in what is left out.
-func describe(upload *store.NewRevision, n forebay.NewDocument, begins []byte) error {
+func describe(upload *NewRevision, n forebay.NewDocument, begins []byte) error {
 	switch {
 	case len(begins) == 0:
 		return forebay.Errorf(forebay.CodeDocumentEmpty, "the document is empty")
@@ -270,15 +270,15 @@ func (s *Service) Document(ctx context.Context, tenant, id string) (forebay.Docu
 	return view(row), nil
 }
 
-func (s *Service) row(ctx context.Context, tenant, id string) (store.DocumentRow, error) {
+func (s *Service) row(ctx context.Context, tenant, id string) (DocumentRow, error) {
 	if !forebay.ValidDocumentID(id) {
-		return store.DocumentRow{}, forebay.ErrNotFound
+		return DocumentRow{}, forebay.ErrNotFound
 	}
-	no, err := s.Store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.Store.EnsureTenant(ctx, tenant)
 	if err != nil {
-		return store.DocumentRow{}, err
+		return DocumentRow{}, err
 	}
-	return s.Store.Documents.Document(ctx, no, id)
+	return s.Store.Document(ctx, no, id)
 }
 
 // lookAgain is how often a wait looks: not everything that a document shows is told.
@@ -291,7 +291,7 @@ func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Dura
 	if err != nil {
 		return forebay.Document{}, err
 	}
-	changes, stop := s.Store.Documents.WatchDocument(row.No)
+	changes, stop := s.Store.WatchDocument(row.No)
 	defer stop()
 	over := time.NewTimer(timeout)
 	defer over.Stop()
@@ -319,7 +319,7 @@ func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Dura
 
 // Documents returns a page of a tenant's documents, newest first.
 func (s *Service) Documents(ctx context.Context, tenant string, f forebay.DocumentFilter) (page forebay.Page[forebay.Document], err error) {
-	var q store.DocumentQuery
+	var q DocumentQuery
 	if q.Limit, err = jobs.PageSize(f.Limit); err != nil {
 		return page, err
 	}
@@ -329,10 +329,10 @@ func (s *Service) Documents(ctx context.Context, tenant string, f forebay.Docume
 	if q.CreatedAfter, q.CreatedBefore, err = jobs.Created(f.CreatedAfter, f.CreatedBefore); err != nil {
 		return page, err
 	}
-	if q.Tenant, err = s.Store.Queues.EnsureTenant(ctx, tenant); err != nil {
+	if q.Tenant, err = s.Store.EnsureTenant(ctx, tenant); err != nil {
 		return page, err
 	}
-	rows, next, err := s.Store.Documents.Documents(ctx, q)
+	rows, next, err := s.Store.Documents(ctx, q)
 	page.Items = make([]forebay.Document, len(rows))
 	for i, row := range rows {
 		page.Items[i] = view(row)
@@ -347,8 +347,8 @@ func (s *Service) Delete(ctx context.Context, tenant, id string) error {
 	if err != nil {
 		return err
 	}
-	audit := store.Audit{Tenant: tenant, Actor: forebay.ActorOf(ctx), Action: "delete-document", Target: id}
-	voided, err := s.Store.Documents.DeleteDocument(ctx, row.Latest.Tenant, id, audit)
+	audit := audit.Act{Tenant: tenant, Actor: forebay.ActorOf(ctx), Action: "delete-document", Target: id}
+	voided, err := s.Store.DeleteDocument(ctx, row.Latest.Tenant, id, audit)
 	if err == nil {
 		s.dropped(voided)
 	}
@@ -362,7 +362,7 @@ func (s *Service) Retry(ctx context.Context, tenant, id string) (forebay.Documen
 		return forebay.Document{}, err
 	}
 	ctx = forebay.WithBudgetKey(ctx, row.Latest.KeyID) // whoever asks, the key that uploaded it pays, if it has a budget
-	again := make([][]store.DocumentJob, len(row.Failed))
+	again := make([][]DocumentJob, len(row.Failed))
 	for i, f := range row.Failed {
 		if again[i], err = s.again(ctx, tenant, row.Latest, f); err != nil {
 			return forebay.Document{}, err
@@ -370,7 +370,7 @@ func (s *Service) Retry(ctx context.Context, tenant, id string) (forebay.Documen
 	}
 	retried := 0
 	if len(again) > 0 {
-		retried, err = s.Store.Documents.RetryDocument(ctx, row.Latest.Tenant, row.Latest.ID, row.Failed, again)
+		retried, err = s.Store.RetryDocument(ctx, row.Latest.Tenant, row.Latest.ID, row.Failed, again)
 	}
 	switch {
 	case err != nil:

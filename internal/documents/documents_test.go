@@ -10,7 +10,6 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/model"
-	"github.com/forebayhq/forebay/internal/store"
 	"github.com/forebayhq/forebay/internal/vector"
 )
 
@@ -45,7 +44,7 @@ func TestOrderPassesOverOtherDimensions(t *testing.T) {
 }
 
 func TestVectorsOf(t *testing.T) {
-	chunks := []store.ChunkText{{No: 7}, {No: 8}}
+	chunks := []ChunkText{{No: 7}, {No: 8}}
 	vectors, dimensions, err := vectorsOf(json.RawMessage(`{"embeddings":[[3,4],[0,2]]}`), chunks)
 	if err != nil || dimensions != 2 || vectors[1].Chunk != 8 || !slices.Equal(vector.FromBytes(vectors[0].Vector), []float32{0.6, 0.8}) {
 		t.Errorf("%+v, %d, %v", vectors, dimensions, err)
@@ -61,7 +60,7 @@ func TestVectorsOf(t *testing.T) {
 func TestDescribed(t *testing.T) {
 	answer := `{"title":" A\n title ","language":"DE_at","entities":[{"type":"person","text":"Ada"},{"type":"person","text":" Ada "},{"type":"x","text":""},
 		{"type":"location","text":"` + strings.Repeat("ä", 300) + `\u0000"}]}`
-	d := described(json.RawMessage(answer), store.Revision{})
+	d := described(json.RawMessage(answer), Revision{})
 	var entities []forebay.DocumentEntity
 	if err := json.Unmarshal(d.Entities, &entities); err != nil {
 		t.Fatal(err)
@@ -69,10 +68,10 @@ func TestDescribed(t *testing.T) {
 	if d.Title != "A title" || d.Language != "de-AT" || len(entities) != 2 || entities[0].Text != "Ada" || entities[1].Text != strings.Repeat("ä", maxEntityBytes/2) {
 		t.Errorf("%+v, %+v", d, entities)
 	}
-	if d = described(json.RawMessage(answer), store.Revision{Title: "Its own", Language: "fr"}); d.Title != "" || d.Language != "" {
+	if d = described(json.RawMessage(answer), Revision{Title: "Its own", Language: "fr"}); d.Title != "" || d.Language != "" {
 		t.Errorf("what the document says itself is replaced: %+v", d)
 	}
-	if d = described(json.RawMessage(`nonsense`), store.Revision{}); string(d.Entities) != "[]" {
+	if d = described(json.RawMessage(`nonsense`), Revision{}); string(d.Entities) != "[]" {
 		t.Errorf("%+v", d)
 	}
 }

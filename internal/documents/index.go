@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forebayhq/forebay/internal/store"
 	"github.com/forebayhq/forebay/internal/vector"
 )
 
@@ -69,7 +68,7 @@ func (x *indexes) of(tenant int64) *tenantIndex {
 // index has, if it has one, and up to n of what that has not. stale: something was dropped that may be among them, unless fresh asks for
 // what is live alone, which takes reading all that is.
 func (t *tenantIndex) nearest(ctx context.Context, s *Service, tenant int64, unit []float32, n int, fresh bool) (found []int64, stale bool, err error) {
-	indexed, until, err := s.Store.Documents.IndexedNearest(ctx, tenant, unit, n)
+	indexed, until, err := s.Store.IndexedNearest(ctx, tenant, unit, n)
 	if err != nil {
 		return nil, false, err
 	}
@@ -104,7 +103,7 @@ func (t *tenantIndex) refresh(ctx context.Context, s *Service, tenant int64, dim
 		return err
 	}
 	for {
-		codes, err := s.Store.Documents.Codes(ctx, tenant, t.after)
+		codes, err := s.Store.Codes(ctx, tenant, t.after)
 		if err != nil || len(codes) == 0 {
 			return err
 		}
@@ -115,7 +114,7 @@ func (t *tenantIndex) refresh(ctx context.Context, s *Service, tenant int64, dim
 	}
 }
 
-func (t *tenantIndex) add(codes []store.LiveCode) {
+func (t *tenantIndex) add(codes []LiveCode) {
 	for _, c := range codes {
 		t.after = c.Live
 		if t.index.Add(c.Chunk, c.Code) == nil { // one of another dimension belongs to what is being removed
@@ -137,7 +136,7 @@ func (t *tenantIndex) drop(ctx context.Context, s *Service, tenant int64, atOnce
 	if !t.stale || t.index.Len() == 0 || !atOnce && time.Since(t.swept) < s.indexes.dropEvery {
 		return nil
 	}
-	live, err := s.Store.Documents.LiveNumbers(ctx, tenant)
+	live, err := s.Store.LiveNumbers(ctx, tenant)
 	if err != nil {
 		return err
 	}

@@ -6,47 +6,29 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/pgtest"
-	"github.com/forebayhq/forebay/internal/store"
 	"github.com/forebayhq/forebay/internal/vector"
 )
 
 // shelf is a store with documents that no pipeline has made.
 type shelf struct {
 	*testing.T
-	*store.Store
+	*stores
 	tenant int64
 }
 
-func openShelf(t *testing.T, o store.Options) shelf {
+func openShelf(t *testing.T, o db.Options) shelf {
 	t.Helper()
-	o.Serve = true
-	s, err := store.Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.DB.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	tenant, err := s.Queues.EnsureTenant(t.Context(), "default")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return shelf{t, s, tenant}
+	s := fixture.Serving(t, o)
+	return shelf{t, s, tenantOf(t, s, "default")}
 }
 
 // onShelves runs a test on either engine.
 func onShelves(t *testing.T, run func(*testing.T, shelf)) {
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		run(t, openShelf(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}))
-	})
-	t.Run("postgresql", func(t *testing.T) {
-		t.Parallel()
-		run(t, openShelf(t, store.Options{URL: pgtest.Database(t)}))
-	})
+	fixture.WithStores(t, func(t *testing.T, s *stores) { run(t, shelf{t, s, tenantOf(t, s, "default")}) })
 }
 
 func (s shelf) check(err error) {
@@ -56,22 +38,22 @@ func (s shelf) check(err error) {
 }
 
 // split makes a content of a document that is to be embedded, in so many chunks. A key pays for it.
-func (s shelf) split(document, content string, chunks int, key string) store.Revision {
+func (s shelf) split(document, content string, chunks int, key string) Revision {
 	s.Helper()
 	ctx := s.Context()
 	queue, err := s.Queues.EnsureQueue(ctx, forebay.DefaultQueue)
 	s.check(err)
-	job := func(name string) store.NewJob {
-		return store.NewJob{ID: "job_" + content + name, Tenant: s.tenant, Queue: queue, Task: name, MaxAttempts: 1, Input: []byte("{}"), InputSize: 2}
+	job := func(name string) jobs.NewJob {
+		return jobs.NewJob{ID: "job_" + content + name, Tenant: s.tenant, Queue: queue, Task: name, MaxAttempts: 1, Input: []byte("{}"), InputSize: 2}
 	}
-	rev := store.Revision{ID: "rev_" + content, Tenant: s.tenant, Hash: []byte(content), MediaType: "text/plain", Blob: "t/1/" + content + "/content", KeyID: key}
-	_, err = s.Documents.AddRevision(ctx, store.NewRevision{Revision: rev, DocumentID: document, Split: job("split")})
+	rev := Revision{ID: "rev_" + content, Tenant: s.tenant, Hash: []byte(content), MediaType: "text/plain", Blob: "t/1/" + content + "/content", KeyID: key}
+	_, err = s.Documents.AddRevision(ctx, NewRevision{Revision: rev, DocumentID: document, Split: job("split")})
 	s.check(err)
 	rev, err = s.Documents.RevisionOf(ctx, s.tenant, rev.ID)
 	s.check(err)
-	result := store.SplitResult{Chunks: chunks, Jobs: []store.DocumentJob{{Branch: store.BranchEmbedding, Last: int64(chunks) - 1, Job: job("embed")}, {Branch: store.BranchMetadata, Job: job("metadata")}}}
+	result := SplitResult{Chunks: chunks, Jobs: []DocumentJob{{Branch: BranchEmbedding, Last: int64(chunks) - 1, Job: job("embed")}, {Branch: BranchMetadata, Job: job("metadata")}}}
 	for n := range chunks {
-		result.Rest = append(result.Rest, store.NewChunk{Number: n, Text: content})
+		result.Rest = append(result.Rest, NewChunk{Number: n, Text: content})
 	}
 	s.check(s.Documents.BeginSplit(ctx, rev.Tenant, rev.No, 7))
 	s.check(s.Documents.EndSplit(ctx, s.tenant, rev.No, 7, "job_"+content+"split", result))
@@ -84,12 +66,12 @@ func (s shelf) add(document, content string, chunks int, unit []float32) {
 	ctx, rev := s.Context(), s.split(document, content, chunks, "")
 	texts, err := s.Documents.Unembedded(ctx, rev.No, 0, int64(chunks))
 	s.check(err)
-	vectors := make([]store.ChunkVector, chunks)
+	vectors := make([]ChunkVector, chunks)
 	for i, text := range texts {
-		vectors[i] = store.ChunkVector{Chunk: text.No, Vector: vector.Bytes(unit), Code: vector.Code(unit)}
+		vectors[i] = ChunkVector{Chunk: text.No, Vector: vector.Bytes(unit), Code: vector.Code(unit)}
 	}
 	s.check(s.Documents.RecordVectors(ctx, s.tenant, rev.ID, "job_"+content+"embed", len(unit), vectors))
-	s.check(s.Documents.RecordMetadata(ctx, s.tenant, rev.ID, "job_"+content+"metadata", store.Described{}))
+	s.check(s.Documents.RecordMetadata(ctx, s.tenant, rev.ID, "job_"+content+"metadata", Described{}))
 }
 
 // However much that is nearer was deleted or replaced, the first search after that finds what is there: in the process that did it at once, in others once
@@ -99,7 +81,7 @@ func TestDroppedVectorsLeaveTheIndex(t *testing.T) {
 	query, other := []float32{1, 0, 0, 0}, []float32{0, 1, 0, 0}
 	const many = 4*minCandidates + 100 // more than the rounds of a search pass over
 	run := func(t *testing.T, ours shelf, searching shelf) {
-		s := New(Options{Store: searching.Store})
+		s := New(Options{Store: searching.Documents})
 		told, stop := searching.Documents.WatchDropped(searching.tenant)
 		defer stop()
 		find := func() string {
@@ -140,7 +122,7 @@ func TestDroppedVectorsLeaveTheIndex(t *testing.T) {
 		dropped("replaced")
 		ours.add("nearer", "nearer", many, query)
 		search("nearer")
-		if _, err := ours.Documents.DeleteDocument(t.Context(), ours.tenant, "nearer", store.Audit{}); err != nil {
+		if _, err := ours.Documents.DeleteDocument(t.Context(), ours.tenant, "nearer", audit.Act{}); err != nil {
 			t.Fatal(err)
 		}
 		dropped("replaced")
@@ -150,29 +132,28 @@ func TestDroppedVectorsLeaveTheIndex(t *testing.T) {
 	}
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		s := openShelf(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
+		s := openShelf(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
 		run(t, s, s)
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
 		at := pgtest.Database(t)
-		s := openShelf(t, store.Options{URL: at})
+		s := openShelf(t, db.Options{URL: at})
 		run(t, s, s)
 	})
 	t.Run("two processes", func(t *testing.T) {
 		t.Parallel()
 		at := pgtest.Database(t)
-		run(t, openShelf(t, store.Options{URL: at}), openShelf(t, store.Options{URL: at}))
+		run(t, openShelf(t, db.Options{URL: at}), openShelf(t, db.Options{URL: at}))
 	})
 }
 
 // While contents are dropped one after the other not every search reads all that is live; what it finds is live nevertheless, and if too many that are nearer
 // are gone it reads what is live all the same.
 func TestDropsOneAfterTheOther(t *testing.T) {
-	t.Parallel()
 	query, other := []float32{1, 0, 0, 0}, []float32{-1, 0, 0, 0} // whose code is the farthest
 	run := func(t *testing.T, shelf shelf) {
-		s := New(Options{Store: shelf.Store})
+		s := New(Options{Store: shelf.Documents})
 		s.indexes.dropEvery = time.Hour
 		search := func(want string) {
 			t.Helper()
@@ -183,7 +164,7 @@ func TestDropsOneAfterTheOther(t *testing.T) {
 		}
 		drop := func(document string) {
 			t.Helper()
-			_, err := shelf.Documents.DeleteDocument(t.Context(), shelf.tenant, document, store.Audit{})
+			_, err := shelf.Documents.DeleteDocument(t.Context(), shelf.tenant, document, audit.Act{})
 			shelf.check(err)
 		}
 		index := s.indexes.of(shelf.tenant)
@@ -201,9 +182,9 @@ func TestDropsOneAfterTheOther(t *testing.T) {
 			search("far")
 			has(1, 1, name != "first") // by itself it reads what is live for the first alone
 		}
-		var gone []store.LiveCode // contents that were dropped, and purged
+		var gone []LiveCode // contents that were dropped, and purged
 		for i := range int64(5 * minCandidates) {
-			gone = append(gone, store.LiveCode{Live: -1 - i, Chunk: -1 - i, Code: vector.Code(query)})
+			gone = append(gone, LiveCode{Live: -1 - i, Chunk: -1 - i, Code: vector.Code(query)})
 		}
 		after := index.after
 		index.add(gone)

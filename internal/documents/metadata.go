@@ -8,7 +8,6 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/extract"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // describeSchema is what is asked about a document.
@@ -29,7 +28,7 @@ func (s *Service) runMetadata(ctx context.Context, call forebay.TaskCall) (res f
 	if err != nil || gone {
 		return forebay.TaskResult{Output: outputGone}, err
 	}
-	var found store.Described
+	var found Described
 	if extract := s.calls.Load().Extract; extract != nil && !w.rev.Described {
 		if call.Input, err = s.describeInput(ctx, w.rev); err != nil {
 			return res, failure(err)
@@ -41,7 +40,7 @@ func (s *Service) runMetadata(ctx context.Context, call forebay.TaskCall) (res f
 	}
 	recording, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)
 	defer cancel()
-	err = s.Store.Documents.RecordMetadata(recording, w.tenant, w.rev.ID, call.JobID, found)
+	err = s.Store.RecordMetadata(recording, w.tenant, w.rev.ID, call.JobID, found)
 	if forebay.CodeOf(err) == forebay.CodeGone {
 		res.Output = outputGone
 		return res, nil
@@ -52,9 +51,9 @@ func (s *Service) runMetadata(ctx context.Context, call forebay.TaskCall) (res f
 }
 
 // describeInput is the beginning of a document and what to find out.
-func (s *Service) describeInput(ctx context.Context, rev store.Revision) (json.RawMessage, error) {
+func (s *Service) describeInput(ctx context.Context, rev Revision) (json.RawMessage, error) {
 	const chunks = 32
-	first, err := s.Store.Documents.Texts(ctx, rev.No, chunks)
+	first, err := s.Store.Texts(ctx, rev.No, chunks)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +68,7 @@ func (s *Service) describeInput(ctx context.Context, rev store.Revision) (json.R
 }
 
 // described takes of an answer what is of use. What the document says of itself counts for more.
-func described(output json.RawMessage, rev store.Revision) (d store.Described) {
+func described(output json.RawMessage, rev Revision) (d Described) {
 	var answer struct {
 		Title    string                   `json:"title"`
 		Language string                   `json:"language"`

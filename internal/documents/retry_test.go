@@ -8,42 +8,41 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/retry"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // Whoever retries a document, the key that uploaded it pays for what is done again, if one does; and the job that others stand in for is gone from the
 // dead letters, from where it could be sent back to do the same once more.
 func TestRetryInParts(t *testing.T) {
-	t.Parallel()
 	run := func(t *testing.T, s shelf) {
-		service := New(Options{Store: s.Store, Calls: Calls{BatchInputs: 2, Embed: &forebay.Task{Name: "embed"}}})
+		service := New(Options{Store: s.Documents, Calls: Calls{BatchInputs: 2, Embed: &forebay.Task{Name: "embed"}}})
 		tasks := map[string]forebay.Task{}
 		for _, task := range service.Tasks(Calls{}) {
 			tasks[task.Name] = task
 		}
-		made, err := jobs.New(t.Context(), jobs.Options{Store: s.Store, Settings: jobs.Settings{Tasks: tasks}, MaxInputBytes: 1 << 20,
+		made, err := jobs.New(t.Context(), jobs.Options{Store: s.Jobs, Log: s.Audit, APIKeys: s.Keys, Settings: jobs.Settings{Tasks: tasks}, MaxInputBytes: 1 << 20,
 			Queues: []jobs.Queue{{Name: forebay.DefaultQueue, Retry: retry.Policy{Attempts: 1}}}})
 		s.check(err)
 		service.Use(made)
-		queue, err := s.Queues.EnsureQueue(t.Context(), forebay.DefaultQueue)
+		no, err := s.Queues.EnsureQueue(t.Context(), forebay.DefaultQueue)
 		s.check(err)
-		claim := func(most int) (jobs []store.Delivery) {
+		claim := func(most int) (taken []jobs.LockedJob) {
 			t.Helper()
-			for len(jobs) < most {
-				some, err := s.Jobs.Claim(t.Context(), store.ClaimRequest{Subqueue: store.SubqueueOf(queue, store.SubqueueMain), Max: most - len(jobs), MaxBytes: 1 << 20, Lock: time.Hour,
-					MaxDeliveries: 10, SetAside: store.SubqueueDeadLetter})
+			for len(taken) < most {
+				some, err := s.Jobs.Claim(t.Context(), jobs.ClaimRequest{Subqueue: queue.SubqueueOf(no, queue.SubqueueMain), Max: most - len(taken), MaxBytes: 1 << 20, Lock: time.Hour,
+					MaxDeliveries: 10, SetAside: queue.SubqueueDeadLetter})
 				s.check(err)
-				jobs = append(jobs, some...)
+				taken = append(taken, some...)
 			}
-			return jobs
+			return taken
 		}
 		for _, payer := range []string{"key_payer", ""} {
 			document := "d" + payer
 			s.split(document, "content"+payer, 5, payer)
 			for _, job := range claim(3) {
 				if job.Task == "embed" {
-					s.check(s.Jobs.SetAside(t.Context(), &job, store.AttemptRecord{Outcome: forebay.OutcomeFailed, ErrorClass: forebay.ClassPermanent, ErrorCode: "bad"}, store.SubqueueDeadLetter, "bad"))
+					s.check(s.Jobs.SetAside(t.Context(), &job, jobs.AttemptRecord{Outcome: forebay.OutcomeFailed, ErrorClass: forebay.ClassPermanent, ErrorCode: "bad"}, queue.SubqueueDeadLetter, "bad"))
 				}
 			}
 			_, err := service.Retry(forebay.WithBudgetKey(t.Context(), "key_retrier"), "default", document)
@@ -56,7 +55,7 @@ func TestRetryInParts(t *testing.T) {
 				t.Errorf("done again: %q, want 3 times %q", again, want)
 			}
 		}
-		left, err := s.Jobs.SetAsideRows(t.Context(), store.SetAsideQuery{Subqueue: store.SubqueueOf(queue, store.SubqueueDeadLetter), Tenant: s.tenant, Limit: 10})
+		left, err := s.Jobs.SetAsideRows(t.Context(), jobs.SetAsideQuery{Subqueue: queue.SubqueueOf(no, queue.SubqueueDeadLetter), Tenant: s.tenant, Limit: 10})
 		if err != nil || len(left) != 0 {
 			t.Errorf("%d jobs are left among the dead letters: %v", len(left), err)
 		}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jobs"
-	"github.com/forebayhq/forebay/internal/store"
 	"github.com/forebayhq/forebay/internal/vector"
 )
 
@@ -40,7 +39,7 @@ func (s *Service) Search(ctx context.Context, tenant string, req forebay.SearchR
 		return results, err
 	}
 	results.Mode = req.Mode
-	no, err := s.Store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.Store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return results, err
 	}
@@ -55,7 +54,7 @@ func (s *Service) Search(ctx context.Context, tenant string, req forebay.SearchR
 		}
 	}
 	if req.Mode != forebay.SearchVector {
-		matches, err := s.Store.Documents.Words(ctx, no, req.Query, depth)
+		matches, err := s.Store.Words(ctx, no, req.Query, depth)
 		if err != nil {
 			return results, err
 		}
@@ -117,7 +116,7 @@ func fuse(lists ...[]found) []found {
 
 // near returns the chunks nearest to the query, by the cosine of their vectors.
 func (s *Service) near(ctx context.Context, tenant string, no int64, req forebay.SearchRequest, n int) ([]found, error) {
-	dimensions, err := s.Store.Documents.Dimensions(ctx, no)
+	dimensions, err := s.Store.Dimensions(ctx, no)
 	if err != nil || dimensions == 0 {
 		return nil, err
 	}
@@ -141,7 +140,7 @@ func (s *Service) near(ctx context.Context, tenant string, no int64, req forebay
 		if err != nil {
 			return nil, err
 		}
-		vectors, err := s.Store.Documents.Vectors(ctx, candidates)
+		vectors, err := s.Store.Vectors(ctx, candidates)
 		if err != nil {
 			return nil, err
 		}
@@ -175,7 +174,7 @@ func (s *Service) live(ctx context.Context, tenant int64, list []found, n int) (
 	for len(list) > 0 && len(best) < n {
 		part := list[:min(n, len(list))]
 		list = list[len(part):]
-		there, err := s.Store.Documents.Live(ctx, tenant, chunksOf(part))
+		there, err := s.Store.Live(ctx, tenant, chunksOf(part))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -222,7 +221,7 @@ func (s *Service) embedQuery(ctx context.Context, tenant, query string) ([]float
 	if err != nil {
 		return nil, err
 	}
-	first, deadline := forebay.MaxPriority, s.Store.DB.Now().Add(embedFor)
+	first, deadline := forebay.MaxPriority, s.Store.Now().Add(embedFor)
 	job, _, err := s.jobs.Submit(jobs.Continuing(ctx), tenant, forebay.SubmitRequest{Task: embed.Name, Input: input, Priority: &first, Deadline: &deadline})
 	if err != nil {
 		return nil, err
@@ -253,7 +252,7 @@ func (s *Service) embedQuery(ctx context.Context, tenant, query string) ([]float
 
 // results reads what a search shows of its chunks.
 func (s *Service) results(ctx context.Context, tenant int64, best []found) ([]forebay.SearchResult, error) {
-	passages, err := s.Store.Documents.Passages(ctx, tenant, chunksOf(best))
+	passages, err := s.Store.Passages(ctx, tenant, chunksOf(best))
 	if err != nil {
 		return nil, err
 	}
@@ -268,7 +267,7 @@ func (s *Service) results(ctx context.Context, tenant int64, best []found) ([]fo
 	return items, nil
 }
 
-func result(f found, p store.Passage) forebay.SearchResult {
+func result(f found, p Passage) forebay.SearchResult {
 	r := forebay.SearchResult{
 		DocumentID: p.Document, Revision: p.Revision.ID, Title: p.Revision.Title, Name: p.Revision.Name, Metadata: map[string]string{},
 		Score: f.score, Cosine: f.cosine, Keyword: f.keyword, Text: p.Chunk.Text,

@@ -9,8 +9,8 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/extract"
+	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/model"
-	"github.com/forebayhq/forebay/internal/store"
 	"github.com/forebayhq/forebay/internal/turns"
 	"github.com/forebayhq/forebay/internal/vector"
 )
@@ -23,7 +23,7 @@ const (
 )
 
 // tasksOf are the tasks of the branches.
-var tasksOf = map[string]string{store.BranchSplit: taskSplit, store.BranchEmbedding: taskEmbed, store.BranchMetadata: taskMetadata}
+var tasksOf = map[string]string{BranchSplit: taskSplit, BranchEmbedding: taskEmbed, BranchMetadata: taskMetadata}
 
 // taskInput is the input of all of them.
 type taskInput struct {
@@ -74,7 +74,7 @@ func checkInput(input json.RawMessage) error {
 }
 
 // newJobs makes jobs of one task. They carry the revision as their correlation id.
-func (s *Service) newJobs(ctx context.Context, tenant string, inputs []taskInput, task string) ([]store.NewJob, error) {
+func (s *Service) newJobs(ctx context.Context, tenant string, inputs []taskInput, task string) ([]jobs.NewJob, error) {
 	reqs := make([]forebay.SubmitRequest, len(inputs))
 	for i, in := range inputs {
 		input, err := json.Marshal(in)
@@ -103,35 +103,35 @@ func (s *Service) batches(revision string, first int64, tokens []int) (list []ta
 }
 
 // embedJobs are the jobs that embed such chunks.
-func (s *Service) embedJobs(ctx context.Context, tenant, revision string, first int64, tokens []int) ([]store.DocumentJob, error) {
+func (s *Service) embedJobs(ctx context.Context, tenant, revision string, first int64, tokens []int) ([]DocumentJob, error) {
 	batches := s.batches(revision, first, tokens)
 	made, err := s.newJobs(ctx, tenant, batches, taskEmbed)
-	list := make([]store.DocumentJob, len(made))
+	list := make([]DocumentJob, len(made))
 	for i, job := range made {
-		list[i] = store.DocumentJob{Branch: store.BranchEmbedding, First: batches[i].First, Last: batches[i].Last, Job: job}
+		list[i] = DocumentJob{Branch: BranchEmbedding, First: batches[i].First, Last: batches[i].Last, Job: job}
 	}
 	return list, err
 }
 
 // again are the jobs that do what a failed one should have done: more than one if one call embeds less than it did when the
 // document was split.
-func (s *Service) again(ctx context.Context, tenant string, rev store.Revision, f store.FailedJob) ([]store.DocumentJob, error) {
+func (s *Service) again(ctx context.Context, tenant string, rev Revision, f FailedJob) ([]DocumentJob, error) {
 	in := taskInput{Revision: rev.ID}
 	switch f.Branch {
-	case store.BranchEmbedding:
-		tokens, err := s.Store.Documents.ChunkTokens(ctx, rev.No, f.First, f.Last)
+	case BranchEmbedding:
+		tokens, err := s.Store.ChunkTokens(ctx, rev.No, f.First, f.Last)
 		if err != nil {
 			return nil, err
 		}
 		return s.embedJobs(ctx, tenant, rev.ID, f.First, tokens)
-	case store.BranchMetadata:
+	case BranchMetadata:
 		in.Tokens = describeTokens
 	}
 	made, err := s.newJobs(ctx, tenant, []taskInput{in}, tasksOf[f.Branch])
 	if err != nil {
 		return nil, err
 	}
-	return []store.DocumentJob{{Branch: f.Branch, Job: made[0]}}, nil
+	return []DocumentJob{{Branch: f.Branch, Job: made[0]}}, nil
 }
 
 // recordFor bounds what follows a call that is paid for.
@@ -141,7 +141,7 @@ const recordFor = 30 * time.Second
 type work struct {
 	in     taskInput
 	tenant int64
-	rev    store.Revision
+	rev    Revision
 }
 
 // begin finds what a job is about. gone: nothing, any more.
@@ -149,10 +149,10 @@ func (s *Service) begin(ctx context.Context, call forebay.TaskCall) (w work, gon
 	if err := json.Unmarshal(call.Input, &w.in); err != nil {
 		return w, false, forebay.Permanent("invalid_input", "the input is not what a document's pipeline submits")
 	}
-	if w.tenant, err = s.Store.Queues.EnsureTenant(ctx, call.Tenant); err != nil {
+	if w.tenant, err = s.Store.EnsureTenant(ctx, call.Tenant); err != nil {
 		return w, false, err
 	}
-	w.rev, err = s.Store.Documents.RevisionOf(ctx, w.tenant, w.in.Revision)
+	w.rev, err = s.Store.RevisionOf(ctx, w.tenant, w.in.Revision)
 	if forebay.CodeOf(err) == forebay.CodeGone {
 		return w, true, nil
 	}
@@ -201,7 +201,7 @@ func (s *Service) runSplit(ctx context.Context, call forebay.TaskCall) (res fore
 	if err != nil {
 		return res, failure(err)
 	}
-	result := store.SplitResult{Title: text.Title, Language: text.Language, TextBytes: len(text.Body), Pages: len(text.Pages), Chunks: len(chunks)}
+	result := SplitResult{Title: text.Title, Language: text.Language, TextBytes: len(text.Body), Pages: len(text.Pages), Chunks: len(chunks)}
 	for _, c := range chunks {
 		result.Tokens += c.Tokens
 	}
@@ -209,15 +209,15 @@ func (s *Service) runSplit(ctx context.Context, call forebay.TaskCall) (res fore
 		return res, failure(err)
 	}
 	splitter := rand.Int64()
-	if err = s.Store.Documents.BeginSplit(ctx, w.rev.Tenant, w.rev.No, splitter); err == nil {
+	if err = s.Store.BeginSplit(ctx, w.rev.Tenant, w.rev.No, splitter); err == nil {
 		result.Rest = newChunks(text, chunks)
 		for len(result.Rest) > storeChunks && err == nil {
-			err = s.Store.Documents.AddChunks(ctx, w.tenant, w.rev.No, splitter, result.Rest[:storeChunks])
+			err = s.Store.AddChunks(ctx, w.tenant, w.rev.No, splitter, result.Rest[:storeChunks])
 			result.Rest = result.Rest[storeChunks:]
 		}
 	}
 	if err == nil {
-		err = s.Store.Documents.EndSplit(ctx, w.tenant, w.rev.No, splitter, call.JobID, result)
+		err = s.Store.EndSplit(ctx, w.tenant, w.rev.No, splitter, call.JobID, result)
 	}
 	if forebay.CodeOf(err) == forebay.CodeGone {
 		return forebay.TaskResult{Output: outputGone}, nil
@@ -229,7 +229,7 @@ func (s *Service) runSplit(ctx context.Context, call forebay.TaskCall) (res fore
 }
 
 // chunks reads a document and cuts it.
-func (s *Service) chunks(ctx context.Context, rev store.Revision) (extract.Text, []extract.Chunk, error) {
+func (s *Service) chunks(ctx context.Context, rev Revision) (extract.Text, []extract.Chunk, error) {
 	content, err := s.Blobs.ReadAll(ctx, rev.Blob, rev.Size)
 	if err != nil {
 		return extract.Text{}, nil, err
@@ -251,10 +251,10 @@ func (s *Service) chunks(ctx context.Context, rev store.Revision) (extract.Text,
 	return text, chunks, nil
 }
 
-func newChunks(text extract.Text, chunks []extract.Chunk) []store.NewChunk {
-	list := make([]store.NewChunk, len(chunks))
+func newChunks(text extract.Text, chunks []extract.Chunk) []NewChunk {
+	list := make([]NewChunk, len(chunks))
 	for i, c := range chunks {
-		list[i] = store.NewChunk{Number: i, StartByte: c.Start, EndByte: c.End, StartChar: c.StartRune, EndChar: c.EndRune, Page: c.Page, Tokens: c.Tokens, Text: text.Body[c.Start:c.End]}
+		list[i] = NewChunk{Number: i, StartByte: c.Start, EndByte: c.End, StartChar: c.StartRune, EndChar: c.EndRune, Page: c.Page, Tokens: c.Tokens, Text: text.Body[c.Start:c.End]}
 		if len(c.Headings) > 0 {
 			list[i].Headings = said(c.Headings)
 		}
@@ -263,7 +263,7 @@ func newChunks(text extract.Text, chunks []extract.Chunk) []store.NewChunk {
 }
 
 // followers are the jobs that go on with the chunks.
-func (s *Service) followers(ctx context.Context, tenant string, rev store.Revision, chunks []extract.Chunk) (list []store.DocumentJob, err error) {
+func (s *Service) followers(ctx context.Context, tenant string, rev Revision, chunks []extract.Chunk) (list []DocumentJob, err error) {
 	if rev.KeyID != "" {
 		ctx = forebay.WithBudgetKey(ctx, rev.KeyID)
 	}
@@ -278,7 +278,7 @@ func (s *Service) followers(ctx context.Context, tenant string, rev store.Revisi
 	if err != nil {
 		return nil, err
 	}
-	return append(list, store.DocumentJob{Branch: store.BranchMetadata, Job: metadata[0]}), nil
+	return append(list, DocumentJob{Branch: BranchMetadata, Job: metadata[0]}), nil
 }
 
 func (s *Service) runEmbed(ctx context.Context, call forebay.TaskCall) (res forebay.TaskResult, err error) {
@@ -286,11 +286,11 @@ func (s *Service) runEmbed(ctx context.Context, call forebay.TaskCall) (res fore
 	if err != nil || gone {
 		return forebay.TaskResult{Output: outputGone}, err
 	}
-	chunks, err := s.Store.Documents.Unembedded(ctx, w.rev.No, w.in.First, w.in.Last)
+	chunks, err := s.Store.Unembedded(ctx, w.rev.No, w.in.First, w.in.Last)
 	if err != nil {
 		return res, failure(err)
 	}
-	var vectors []store.ChunkVector
+	var vectors []ChunkVector
 	dimensions := 0
 	if len(chunks) > 0 {
 		embed := s.calls.Load().Embed
@@ -314,7 +314,7 @@ func (s *Service) runEmbed(ctx context.Context, call forebay.TaskCall) (res fore
 	// It is paid for: also when the lock was lost meanwhile it is recorded, once.
 	recording, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)
 	defer cancel()
-	err = s.Store.Documents.RecordVectors(recording, w.tenant, w.rev.ID, call.JobID, dimensions, vectors)
+	err = s.Store.RecordVectors(recording, w.tenant, w.rev.ID, call.JobID, dimensions, vectors)
 	switch {
 	case forebay.CodeOf(err) == forebay.CodeGone:
 		res.Output = outputGone
@@ -328,11 +328,11 @@ func (s *Service) runEmbed(ctx context.Context, call forebay.TaskCall) (res fore
 }
 
 // vectorsOf reads what the task that embeds made of chunks.
-func vectorsOf(output json.RawMessage, chunks []store.ChunkText) ([]store.ChunkVector, int, error) {
+func vectorsOf(output json.RawMessage, chunks []ChunkText) ([]ChunkVector, int, error) {
 	var made struct {
 		Embeddings [][]float32 `json:"embeddings"`
 	}
-	malformed := func(message string) ([]store.ChunkVector, int, error) {
+	malformed := func(message string) ([]ChunkVector, int, error) {
 		return nil, 0, &forebay.TaskError{Class: forebay.ClassTransient, Code: model.CodeMalformedResponse, Message: message}
 	}
 	if json.Unmarshal(output, &made) != nil || len(made.Embeddings) != len(chunks) {
@@ -342,13 +342,13 @@ func vectorsOf(output json.RawMessage, chunks []store.ChunkText) ([]store.ChunkV
 	if dimensions == 0 || dimensions > vector.MaxDimensions {
 		return malformed("the answer's vectors are too long, or empty")
 	}
-	vectors := make([]store.ChunkVector, len(chunks))
+	vectors := make([]ChunkVector, len(chunks))
 	for i, v := range made.Embeddings {
 		unit, ok := vector.Unit(v)
 		if !ok || len(v) != dimensions {
 			return malformed("the answer has a vector of another dimension, or without direction")
 		}
-		vectors[i] = store.ChunkVector{Chunk: chunks[i].No, Vector: vector.Bytes(unit), Code: vector.Code(unit)}
+		vectors[i] = ChunkVector{Chunk: chunks[i].No, Vector: vector.Bytes(unit), Code: vector.Code(unit)}
 	}
 	return vectors, dimensions, nil
 }

@@ -5,11 +5,10 @@ import (
 	"encoding/json"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // view is a document as its tenant sees it.
-func view(row store.DocumentRow) forebay.Document {
+func view(row DocumentRow) forebay.Document {
 	rev := row.Latest
 	d := forebay.Document{
 		ID: row.ID, Status: forebay.DocumentProcessing, Searchable: row.Searchable, Revision: rev.ID, ContentHash: "sha256:" + hex.EncodeToString(rev.Hash),
@@ -26,10 +25,10 @@ func view(row store.DocumentRow) forebay.Document {
 	case len(row.Failed) > 0:
 		d.Status = forebay.DocumentFailed
 	}
-	d.Branches.Split = branch(rev.Split, true, 1, row.Failed, store.BranchSplit)
-	d.Branches.Embedding = branch(rev.Split && rev.Embedded >= rev.Chunks, rev.Split, rev.Chunks, row.Failed, store.BranchEmbedding)
+	d.Branches.Split = branch(rev.Split, true, 1, row.Failed, BranchSplit)
+	d.Branches.Embedding = branch(rev.Split && rev.Embedded >= rev.Chunks, rev.Split, rev.Chunks, row.Failed, BranchEmbedding)
 	d.Branches.Embedding.Done = rev.Embedded
-	d.Branches.Metadata = branch(rev.Described, rev.Split, 1, row.Failed, store.BranchMetadata)
+	d.Branches.Metadata = branch(rev.Described, rev.Split, 1, row.Failed, BranchMetadata)
 	return d
 }
 
@@ -42,7 +41,7 @@ func decodeInto(b []byte, into any) {
 
 const maxShownFailures = 10
 
-func branch(done, begun bool, total int64, failed []store.FailedJob, name string) forebay.DocumentBranch {
+func branch(done, begun bool, total int64, failed []FailedJob, name string) forebay.DocumentBranch {
 	b := forebay.DocumentBranch{Status: forebay.BranchWaiting, Total: total, Errors: []forebay.DocumentFailure{}}
 	for _, f := range failed {
 		if f.Branch == name && len(b.Errors) < maxShownFailures {

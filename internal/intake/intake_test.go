@@ -17,20 +17,22 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/retry"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/stores"
 )
 
 // world is a database with its services, which can die and come back.
 type world struct {
 	t       *testing.T
-	options store.Options
+	options db.Options
 	limits  forebay.TenantLimits
 	folder  string
-	store   *store.Store
+	store   *stores.Stores
 	bus     *bus.Service
 	jobs    *jobs.Service
 }
@@ -41,15 +43,15 @@ const tenant = "acme"
 func onBothEngines(t *testing.T, test func(*testing.T, *world)) {
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		test(t, newWorld(t, store.Options{Path: filepath.Join(t.TempDir(), "f.db"), Serve: true}))
+		test(t, newWorld(t, db.Options{Path: filepath.Join(t.TempDir(), "f.db"), Serve: true}))
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
-		test(t, newWorld(t, store.Options{URL: pgtest.Database(t), Serve: true}))
+		test(t, newWorld(t, db.Options{URL: pgtest.Database(t), Serve: true}))
 	})
 }
 
-func newWorld(t *testing.T, opts store.Options) *world {
+func newWorld(t *testing.T, opts db.Options) *world {
 	w := &world{t: t, options: opts, folder: t.TempDir()}
 	w.open()
 	t.Cleanup(func() { w.store.DB.Close() })
@@ -68,22 +70,22 @@ func (w *world) open() {
 	w.t.Helper()
 	ctx := w.t.Context()
 	var err error
-	w.store, err = store.Open(ctx, w.options)
+	w.store, err = stores.Open(ctx, w.options)
 	w.ok(err)
 	blobs, err := blob.Open(ctx, w.folder)
 	w.ok(err)
 	w.t.Cleanup(func() { blobs.Close() })
 	meter := limits.New(w.store.Tenants, w.limits)
 	w.t.Cleanup(meter.Close)
-	w.jobs, err = jobs.New(ctx, jobs.Options{
-		Store: w.store, Blobs: blobs, MaxInputBytes: 1 << 20, Limits: meter,
-		Queues: []jobs.Queue{{Name: forebay.DefaultQueue, Retry: retry.Policy{Attempts: 3}}, {Name: "slow", Retry: retry.Policy{Attempts: 3}}},
-		Settings: jobs.Settings{Tasks: map[string]forebay.Task{"echo": {Name: "echo"}, "picky": {Name: "picky", Check: func(json.RawMessage) error {
-			return errors.New("nothing is good enough")
-		}}}},
-	})
+	o := w.store.ForJobs()
+	o.Blobs, o.MaxInputBytes, o.Limits = blobs, 1<<20, meter
+	o.Queues = []jobs.Queue{{Name: forebay.DefaultQueue, Retry: retry.Policy{Attempts: 3}}, {Name: "slow", Retry: retry.Policy{Attempts: 3}}}
+	o.Tasks = map[string]forebay.Task{"echo": {Name: "echo"}, "picky": {Name: "picky", Check: func(json.RawMessage) error {
+		return errors.New("nothing is good enough")
+	}}}
+	w.jobs, err = jobs.New(ctx, o)
 	w.ok(err)
-	w.bus = bus.New(bus.Options{Store: w.store})
+	w.bus = bus.New(bus.Options{Store: w.store.Bus})
 }
 
 func (w *world) queue(settings forebay.MessageQueueSettings) {
@@ -133,9 +135,10 @@ func (w *world) all() (list []forebay.Job) {
 // inputs returns those of the jobs in the default queue, by the ids of their messages.
 func (w *world) inputs() map[string]string {
 	w.t.Helper()
-	queue, err := w.store.Queues.EnsureQueue(w.t.Context(), forebay.DefaultQueue)
+	no, err := w.store.Queues.EnsureQueue(w.t.Context(), forebay.DefaultQueue)
 	w.ok(err)
-	got, err := w.store.Jobs.Claim(w.t.Context(), store.ClaimRequest{Subqueue: store.SubqueueOf(queue, store.SubqueueMain), Max: 1000, MaxBytes: 1 << 30, Lock: time.Minute, MaxDeliveries: 5})
+	main := queue.SubqueueOf(no, queue.SubqueueMain)
+	got, err := w.store.Jobs.Claim(w.t.Context(), jobs.ClaimRequest{Subqueue: main, Max: 1000, MaxBytes: 1 << 30, Lock: time.Minute, MaxDeliveries: 5})
 	w.ok(err)
 	inputs := map[string]string{}
 	for _, d := range got {

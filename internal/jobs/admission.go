@@ -5,23 +5,23 @@ import (
 	"hash/fnv"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/quota"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // Deployments lists where a call of a model that needs so much may go, in the order in which to try.
-type Deployments func(model string, need forebay.CallEstimate) []store.Option
+type Deployments func(model string, need forebay.CallEstimate) []admission.Option
 
 // plan lists where a job of a task could be called, and what the call would need there. Functions of the
 // embedding program, and tasks that this process does not know, are not held back.
-func (s *Service) plan(task string, input []byte, size int64) []store.Option {
+func (s *Service) plan(task string, input []byte, size int64) []admission.Option {
 	now := s.settings.Load()
 	t, known := now.tasks[task]
 	switch {
 	case !known || now.deployments == nil:
 		return nil
 	case t.Endpoint != "":
-		return []store.Option{{Deployment: t.Endpoint, Limits: EndpointLimits(t), Concurrency: int64(t.Concurrency), Request: quota.Request{MaxOutputTokens: -1}}}
+		return []admission.Option{{Deployment: t.Endpoint, Limits: EndpointLimits(t), Concurrency: int64(t.Concurrency), Request: quota.Request{MaxOutputTokens: -1}}}
 	case t.Model == "":
 		return nil
 	}
@@ -86,7 +86,7 @@ func class(t *forebay.Task) int {
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(called))
-	return 1 + int(h.Sum32()%(store.Classes-1))
+	return 1 + int(h.Sum32()%(Classes-1))
 }
 
 // Admit returns a context that carries where the delivery's call was admitted to, and what is to be

@@ -6,20 +6,20 @@ import (
 	"encoding/json"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/audit"
 )
 
 // Audit returns what operators did, newest first. With a filter a page may hold fewer than limit, or nothing, and not be the last.
 func (s *Service) Audit(ctx context.Context, f forebay.AuditFilter, limit int, cursor string) (forebay.Page[forebay.AuditEntry], error) {
 	return pageBelow(limit, cursor, func(below int64, limit int) ([]forebay.AuditEntry, int64, error) {
-		return s.store.Audit.AuditEntries(ctx, f, below, limit)
+		return s.log.Entries(ctx, f, below, limit)
 	})
 }
 
 // RecordSimFaults notes that the faults of a simulated deployment were set, which the process alone
 // remembers.
 func (s *Service) RecordSimFaults(ctx context.Context, deployment string, faults json.RawMessage, actor string) error {
-	return s.store.Audit.RecordAct(ctx, store.Audit{Actor: actor, Action: "set-sim-faults", Target: deployment, Detail: string(faults)})
+	return s.log.Record(ctx, audit.Act{Actor: actor, Action: "set-sim-faults", Target: deployment, Detail: string(faults)})
 }
 
 // MaxAuditChunk bounds how many entries one call verifies; so many is also the default.
@@ -35,5 +35,5 @@ func (s *Service) VerifyAudit(ctx context.Context, from string, limit int) (fore
 	if limit = cmp.Or(limit, MaxAuditChunk); limit < 2 || limit > MaxAuditChunk {
 		return forebay.AuditVerification{}, forebay.Invalid("limit", "goes from 2 to %d", MaxAuditChunk)
 	}
-	return s.store.Audit.VerifyAudit(ctx, head, limit)
+	return s.log.Verify(ctx, head, limit)
 }

@@ -6,7 +6,8 @@ import (
 	"strconv"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/admission"
+	"github.com/forebayhq/forebay/internal/audit"
 )
 
 // Tenants returns all tenants by name, each with its budget and those of its keys.
@@ -32,7 +33,7 @@ func (s *Service) Tenant(ctx context.Context, name string) (forebay.Tenant, erro
 
 // tenantsNamed returns the tenant of that name, or all ("").
 func (s *Service) tenantsNamed(ctx context.Context, name string) ([]forebay.Tenant, error) {
-	known, err := s.store.Tenants.Tenants(ctx, name)
+	known, err := s.tenants.Tenants(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +41,7 @@ func (s *Service) tenantsNamed(ctx context.Context, name string) ([]forebay.Tena
 	if err != nil {
 		return nil, err
 	}
-	byTenant := map[string][]store.BudgetRow{}
+	byTenant := map[string][]admission.BudgetRow{}
 	for _, row := range rows {
 		byTenant[row.Tenant] = append(byTenant[row.Tenant], row)
 	}
@@ -66,7 +67,7 @@ func (s *Service) PauseTenant(ctx context.Context, name string, paused bool, act
 	if err != nil || t.Paused == paused {
 		return t, err
 	}
-	no, err := s.store.Queues.EnsureTenant(ctx, name)
+	no, err := s.store.EnsureTenant(ctx, name)
 	if err != nil {
 		return t, err
 	}
@@ -74,15 +75,15 @@ func (s *Service) PauseTenant(ctx context.Context, name string, paused bool, act
 	if paused {
 		action = "pause-tenant"
 	}
-	if err := s.store.Jobs.SetTenantPaused(ctx, no, paused, store.Audit{Tenant: name, Actor: actor, Action: action, Target: "tenant " + name}); err != nil {
+	if err := s.store.SetTenantPaused(ctx, no, paused, audit.Act{Tenant: name, Actor: actor, Action: action, Target: "tenant " + name}); err != nil {
 		return t, err
 	}
 	t.Paused = paused
 	return t, nil
 }
 
-func tenantOf(name string, rows []store.BudgetRow, now int64) forebay.Tenant {
-	t := forebay.Tenant{Name: name, BudgetState: forebay.BudgetState{Usage: store.NoUse(now)}, Keys: []forebay.KeyBudget{}}
+func tenantOf(name string, rows []admission.BudgetRow, now int64) forebay.Tenant {
+	t := forebay.Tenant{Name: name, BudgetState: forebay.BudgetState{Usage: admission.NoUse(now)}, Keys: []forebay.KeyBudget{}}
 	for _, row := range rows {
 		if row.KeyID == "" {
 			t.BudgetState = row.BudgetState
@@ -101,25 +102,25 @@ func (s *Service) SetTenant(ctx context.Context, name string, settings forebay.T
 	if err := settings.Check(); err != nil {
 		return forebay.Tenant{}, err
 	}
-	no, err := s.store.Queues.EnsureTenant(ctx, name)
+	no, err := s.store.EnsureTenant(ctx, name)
 	if err != nil {
 		return forebay.Tenant{}, err
 	}
-	var entries []store.Audit
+	var entries []audit.Act
 	if settings.Budget != nil {
-		entries = append(entries, store.Audit{Tenant: name, Actor: actor, Action: "set-budget", Target: "tenant " + name, Detail: budgetDetail(*settings.Budget)})
+		entries = append(entries, audit.Act{Tenant: name, Actor: actor, Action: "set-budget", Target: "tenant " + name, Detail: budgetDetail(*settings.Budget)})
 	}
 	if settings.Concurrency != nil {
-		entries = append(entries, store.Audit{Tenant: name, Actor: actor, Action: "set-concurrency", Target: "tenant " + name, Detail: strconv.Itoa(*settings.Concurrency)})
+		entries = append(entries, audit.Act{Tenant: name, Actor: actor, Action: "set-concurrency", Target: "tenant " + name, Detail: strconv.Itoa(*settings.Concurrency)})
 	}
 	if settings.Limits != nil {
 		detail, err := json.Marshal(settings.Limits)
 		if err != nil {
 			return forebay.Tenant{}, err
 		}
-		entries = append(entries, store.Audit{Tenant: name, Actor: actor, Action: "set-limits", Target: "tenant " + name, Detail: string(detail)})
+		entries = append(entries, audit.Act{Tenant: name, Actor: actor, Action: "set-limits", Target: "tenant " + name, Detail: string(detail)})
 	}
-	if err := s.store.Tenants.SetTenant(ctx, no, settings, entries...); err != nil {
+	if err := s.tenants.SetTenant(ctx, no, settings, entries...); err != nil {
 		return forebay.Tenant{}, err
 	}
 	s.limits.Forget(name)
@@ -131,7 +132,7 @@ func (s *Service) SetKeyBudget(ctx context.Context, id string, budget forebay.Bu
 	if err := budget.Check(""); err != nil {
 		return forebay.APIKey{}, err
 	}
-	key, err := s.store.Keys.SetKeyBudget(ctx, id, budget, store.Audit{Actor: actor, Action: "set-budget", Target: id, Detail: budgetDetail(budget)})
+	key, err := s.apiKeys.SetKeyBudget(ctx, id, budget, audit.Act{Actor: actor, Action: "set-budget", Target: id, Detail: budgetDetail(budget)})
 	s.keys.clear()
 	return key, err
 }
@@ -148,21 +149,21 @@ func budgetDetail(b forebay.Budget) string {
 func (s *Service) ConfigureTenants(ctx context.Context, budgets map[string]forebay.Budget, concurrency map[string]int, limits map[string]forebay.TenantLimits) error {
 	byNo, most, limited := map[int64]forebay.Budget{}, map[int64]int64{}, map[int64]forebay.TenantLimits{}
 	for name, l := range limits {
-		no, err := s.store.Queues.EnsureTenant(ctx, name)
+		no, err := s.store.EnsureTenant(ctx, name)
 		if err != nil {
 			return err
 		}
 		limited[no] = l
 	}
 	for name, b := range budgets {
-		no, err := s.store.Queues.EnsureTenant(ctx, name)
+		no, err := s.store.EnsureTenant(ctx, name)
 		if err != nil {
 			return err
 		}
 		byNo[no] = b
 	}
 	for name, n := range concurrency {
-		no, err := s.store.Queues.EnsureTenant(ctx, name)
+		no, err := s.store.EnsureTenant(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -174,7 +175,7 @@ func (s *Service) ConfigureTenants(ctx context.Context, budgets map[string]foreb
 	if err := s.store.Admission.ConfigureConcurrency(ctx, most); err != nil {
 		return err
 	}
-	return s.store.Tenants.ConfigureLimits(ctx, limited)
+	return s.tenants.ConfigureLimits(ctx, limited)
 }
 
 // TidyBudgets forgets what nobody asks for any more.

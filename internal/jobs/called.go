@@ -4,23 +4,32 @@ import (
 	"context"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 type callerKey struct{}
 
-func callerOf(ctx context.Context) *store.Activity {
-	a, _ := ctx.Value(callerKey{}).(*store.Activity)
-	return a
+func callerOf(ctx context.Context) Caller {
+	c, _ := ctx.Value(callerKey{}).(Caller)
+	return c
 }
 
-// SubmitCalled stores a job that is an activity of an orchestration: the instance waits for it from then on, and hears of its end in the
-// transaction that ends it. It is refused with forebay.ErrLockLost if the activity is another's by now, which may have submitted it.
-func (s *Service) SubmitCalled(ctx context.Context, tenant string, req forebay.SubmitRequest, caller *store.Activity) error {
-	correlation := store.CallerCorrelation(caller.ID)
+// callerCorrelation begins the correlation ids of jobs that an orchestration has called. When a job succeeds, that it has
+// none says that nobody called it.
+const callerCorrelation = "orchestration/"
+
+// CallerCorrelation is the correlation id of the jobs that an instance calls.
+func CallerCorrelation(instanceID string) string {
+	return callerCorrelation + instanceID[:min(len(instanceID), forebay.MaxCorrelationBytes-len(callerCorrelation))]
+}
+
+// SubmitCalled stores a job that is an activity of an orchestration: the instance waits for it from then on, and hears of its end
+// in the transaction that ends it. The budget of the key pays as well; "": only the tenant's does. It is refused with
+// forebay.ErrLockLost if the activity is another's by now, which may have submitted it.
+func (s *Service) SubmitCalled(ctx context.Context, tenant string, req forebay.SubmitRequest, caller Caller, instanceID, keyID string) error {
+	correlation := CallerCorrelation(instanceID)
 	req.CorrelationID, req.IdempotencyKey = &correlation, ""
-	if caller.KeyID != "" {
-		ctx = forebay.WithBudgetKey(ctx, caller.KeyID)
+	if keyID != "" {
+		ctx = forebay.WithBudgetKey(ctx, keyID)
 	}
 	_, _, err := s.Submit(context.WithValue(Continuing(ctx), callerKey{}, caller), tenant, req)
 	return err

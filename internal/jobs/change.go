@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/audit"
 )
 
 // Cancel ends a job that is not terminal and aborts its call in flight. A terminal job is
@@ -15,7 +15,7 @@ func (s *Service) Cancel(ctx context.Context, tenant, id string) (forebay.Job, e
 		return forebay.Job{}, err
 	}
 	// A client that goes away must not leave the call running whose job it cancelled.
-	done, err := s.store.Jobs.Cancel(context.WithoutCancel(ctx), row.Seq)
+	done, err := s.store.Cancel(context.WithoutCancel(ctx), row.Seq)
 	if err != nil {
 		return forebay.Job{}, err
 	}
@@ -35,7 +35,7 @@ func (s *Service) Redrive(ctx context.Context, tenant, id, actor string) (foreba
 	if err != nil {
 		return forebay.Job{}, err
 	}
-	done, err := s.store.Jobs.Redrive(ctx, []store.Redrive{{Seq: row.Seq}}, store.Audit{Tenant: tenant, Actor: actor, Action: "redrive", Target: id})
+	done, err := s.store.Redrive(ctx, []Redrive{{Seq: row.Seq}}, audit.Act{Tenant: tenant, Actor: actor, Action: "redrive", Target: id})
 	if err != nil {
 		return forebay.Job{}, err
 	}

@@ -10,14 +10,14 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
+	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/quota"
 	"github.com/forebayhq/forebay/internal/retry"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // Delivery is a job that this process holds under a lock.
 type Delivery struct {
-	store.Delivery
+	LockedJob
 	Tenant   string
 	Queue    *Queue
 	Received time.Time // by this process's clock; LockedAt is the same by the database's
@@ -49,12 +49,12 @@ func (s *Service) Configured() []*Queue {
 // Claim waits until at least one job of the lane is ready and returns up to limit of them, locked;
 // their inputs are together at most maxBytes, unless the first alone is larger.
 func (s *Service) Claim(ctx context.Context, q *Queue, retryLane bool, limit int, maxBytes int64) ([]*Delivery, error) {
-	kind := store.SubqueueMain
+	kind := queue.SubqueueMain
 	if retryLane {
-		kind = store.SubqueueRetry
+		kind = queue.SubqueueRetry
 	}
-	rows, err := s.store.Jobs.Claim(ctx, store.ClaimRequest{
-		Subqueue: store.SubqueueOf(q.no, kind), Max: limit, MaxBytes: maxBytes,
+	rows, err := s.store.Claim(ctx, ClaimRequest{
+		Subqueue: queue.SubqueueOf(q.no, kind), Max: limit, MaxBytes: maxBytes,
 		Lock: q.LockDuration, MaxDeliveries: q.MaxDeliveryCount, SetAside: q.setAsideLane(), Share: s.share, Plan: s.plan, Held: s.held(q),
 	})
 	if err != nil {
@@ -63,37 +63,37 @@ func (s *Service) Claim(ctx context.Context, q *Queue, retryLane bool, limit int
 	received := time.Now()
 	deliveries := make([]*Delivery, len(rows))
 	for i := range rows {
-		tenant, err := s.store.Queues.TenantName(context.WithoutCancel(ctx), rows[i].Tenant)
+		tenant, err := s.store.TenantName(context.WithoutCancel(ctx), rows[i].Tenant)
 		if err != nil {
 			return nil, errors.Join(err, s.releaseAll(ctx, rows))
 		}
-		deliveries[i] = &Delivery{Delivery: rows[i], Tenant: tenant, Queue: q, Received: received}
+		deliveries[i] = &Delivery{LockedJob: rows[i], Tenant: tenant, Queue: q, Received: received}
 	}
 	return deliveries, nil
 }
 
 // releaseAll puts claimed rows back that cannot be delivered.
-func (s *Service) releaseAll(ctx context.Context, rows []store.Delivery) (err error) {
+func (s *Service) releaseAll(ctx context.Context, rows []LockedJob) (err error) {
 	for i := range rows {
-		err = errors.Join(err, s.store.Jobs.Release(context.WithoutCancel(ctx), &rows[i], time.Second, ""))
+		err = errors.Join(err, s.store.Release(context.WithoutCancel(ctx), &rows[i], time.Second, ""))
 	}
 	return err
 }
 
-func (q *Queue) setAsideLane() store.SubqueueKind {
+func (q *Queue) setAsideLane() queue.SubqueueKind {
 	if q.OnFailure == forebay.Quarantine {
-		return store.SubqueueQuarantine
+		return queue.SubqueueQuarantine
 	}
-	return store.SubqueueDeadLetter
+	return queue.SubqueueDeadLetter
 }
 
 // Renew extends the locks of deliveries from one queue and reports for each whether it still held.
 func (s *Service) Renew(ctx context.Context, q *Queue, deliveries []*Delivery) ([]bool, error) {
-	locks := make([]store.Lock, len(deliveries))
+	locks := make([]queue.Lock, len(deliveries))
 	for i, d := range deliveries {
 		locks[i] = d.Lock
 	}
-	return s.store.Jobs.Renew(ctx, locks, q.LockDuration)
+	return s.store.Renew(ctx, locks, q.LockDuration)
 }
 
 // Begin makes cancel the way to abort this process's call for the delivery; the returned function
@@ -144,7 +144,7 @@ func (s *Service) Call(ctx context.Context, d *Delivery) (forebay.TaskCall, erro
 	if d.MaxCost == nil && d.MaxTotalTokens == nil {
 		return call, nil
 	}
-	spent, err := s.store.Jobs.Spent(ctx, d.Seq)
+	spent, err := s.store.Spent(ctx, d.Seq)
 	if err != nil {
 		return forebay.TaskCall{}, err
 	}
@@ -164,7 +164,7 @@ func (s *Service) Call(ctx context.Context, d *Delivery) (forebay.TaskCall, erro
 // forebay.ErrLockLost when the lock no longer held the message; then nothing was recorded. setAside is
 // the reason why the job was set aside, if it was.
 func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResult, err error) (setAside string, settled error) {
-	record := store.AttemptRecord{Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost}
+	record := AttemptRecord{Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost}
 	if err == nil {
 		return s.succeed(ctx, d, record, res.Output)
 	}
@@ -190,10 +190,10 @@ func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResul
 		if failure.Class == forebay.ClassThrottled {
 			record.Outcome = forebay.OutcomeThrottled
 		}
-		return "", d.settled(record, "", s.store.Jobs.Throttle(ctx, &d.Delivery, record, next.Waiting))
+		return "", d.settled(record, "", s.store.Throttle(ctx, &d.LockedJob, record, next.Waiting))
 	}
 	record.Uncharged = !next.Charged
-	return "", d.settled(record, "", s.store.Jobs.Retry(ctx, &d.Delivery, record))
+	return "", d.settled(record, "", s.store.Retry(ctx, &d.LockedJob, record))
 }
 
 // failed is the delivery as the retry policy sees it when its call fails now.
@@ -212,7 +212,7 @@ func (s *Service) failed(ctx context.Context, d *Delivery) retry.Failed {
 // comebacks returns how many calls before this one turned the job away, and how many failed. What cannot be read is left out: then the
 // job is called once more than it would be.
 func (s *Service) comebacks(ctx context.Context, d *Delivery) (denied, failed int) {
-	denied, failed, err := s.store.Jobs.Comebacks(ctx, d.Seq, d.Generation)
+	denied, failed, err := s.store.Comebacks(ctx, d.Seq, d.Generation)
 	if err != nil {
 		return 0, 0
 	}
@@ -229,7 +229,7 @@ const (
 // denied settles a delivery whose deployment turned the call away for its key, its account or its name. That is no fault of the
 // job's: it goes back at once, to another deployment of its model or until this one takes calls. What may be the job's
 // own fault is permanent unless others were turned away too, or the deployment was failing anyway.
-func (s *Service) denied(ctx context.Context, d *Delivery, record store.AttemptRecord, reason string) (setAside string, settled error) {
+func (s *Service) denied(ctx context.Context, d *Delivery, record AttemptRecord, reason string) (setAside string, settled error) {
 	back := record
 	back.Outcome = forebay.OutcomeRetried
 	before := d.Number - 1
@@ -240,10 +240,10 @@ func (s *Service) denied(ctx context.Context, d *Delivery, record store.AttemptR
 	case is:
 		return s.fail(ctx, d, record, reason)
 	case !perhaps:
-		return "", d.settled(back, "", s.store.Jobs.Throttle(ctx, &d.Delivery, back, ""))
+		return "", d.settled(back, "", s.store.Throttle(ctx, &d.LockedJob, back, ""))
 	}
 	record.Outcome = forebay.OutcomeFailed
-	failed, err := s.store.Jobs.SetAsideUnlessDenied(ctx, &d.Delivery, record, back, d.Queue.setAsideLane(), reason)
+	failed, err := s.store.SetAsideUnlessDenied(ctx, &d.LockedJob, record, back, d.Queue.setAsideLane(), reason)
 	if !failed {
 		return "", d.settled(back, "", err)
 	}
@@ -261,16 +261,16 @@ func (d *Delivery) atFault(before int) (is, perhaps bool) {
 	return before >= doubtfulDenials, true
 }
 
-func (s *Service) fail(ctx context.Context, d *Delivery, record store.AttemptRecord, reason string) (setAside string, settled error) {
+func (s *Service) fail(ctx context.Context, d *Delivery, record AttemptRecord, reason string) (setAside string, settled error) {
 	record.Outcome = forebay.OutcomeFailed
-	err := s.store.Jobs.SetAside(ctx, &d.Delivery, record, d.Queue.setAsideLane(), reason)
+	err := s.store.SetAside(ctx, &d.LockedJob, record, d.Queue.setAsideLane(), reason)
 	if d.settled(record, forebay.StatusFailed, err) != nil {
 		return "", err
 	}
 	return reason, nil
 }
 
-func (s *Service) succeed(ctx context.Context, d *Delivery, record store.AttemptRecord, output json.RawMessage) (setAside string, settled error) {
+func (s *Service) succeed(ctx context.Context, d *Delivery, record AttemptRecord, output json.RawMessage) (setAside string, settled error) {
 	if len(output) == 0 {
 		output = null
 	}
@@ -282,12 +282,12 @@ func (s *Service) succeed(ctx context.Context, d *Delivery, record store.Attempt
 	if !utf8.Valid(output) { // that is let pass, and no client could read it
 		output = json.RawMessage(text(output))
 	}
-	inline, key, err := s.checkInOnce(ctx, &d.upload, d.Delivery.Tenant, d.ID, "result", output)
+	inline, key, err := s.checkInOnce(ctx, &d.upload, d.LockedJob.Tenant, d.ID, "result", output)
 	if err != nil {
 		return "", err
 	}
 	record.Outcome = forebay.OutcomeSucceeded
-	err = s.store.Jobs.Succeed(ctx, &d.Delivery, record, store.Output{Inline: inline, Blob: key, Size: int64(len(output))})
+	err = s.store.Succeed(ctx, &d.LockedJob, record, Output{Inline: inline, Blob: key, Size: int64(len(output))})
 	if key != "" && errors.Is(err, forebay.ErrLockLost) {
 		s.removeUnrecorded(ctx, d.ID, key) // an earlier try may have been recorded, though it failed
 	}
@@ -302,22 +302,22 @@ func (s *Service) Return(ctx context.Context, d *Delivery, delay time.Duration, 
 // Interrupted puts a delivery back whose call a stop cut off: recorded, but charged neither as an
 // attempt nor as a delivery.
 func (s *Service) Interrupted(ctx context.Context, d *Delivery, res forebay.TaskResult) error {
-	record := store.AttemptRecord{
+	record := AttemptRecord{
 		Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost, Outcome: forebay.OutcomeLost,
 		ErrorClass: forebay.ClassTransient, ErrorCode: "interrupted", ErrorMessage: []byte("the server stopped before the call ended"),
 		Unmeasured: res.Deployment != "",
 	}
-	return d.settled(record, "", s.store.Jobs.Interrupt(ctx, &d.Delivery, record))
+	return d.settled(record, "", s.store.Interrupt(ctx, &d.LockedJob, record))
 }
 
 // Expired ends a job whose call its deadline cut off.
 func (s *Service) Expired(ctx context.Context, d *Delivery, res forebay.TaskResult) error {
-	record := store.AttemptRecord{
+	record := AttemptRecord{
 		Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost, Outcome: forebay.OutcomeFailed,
 		ErrorClass: forebay.ClassPermanent, ErrorCode: "deadline_exceeded", ErrorMessage: []byte("the deadline passed during the call"),
 		Unmeasured: res.Deployment != "",
 	}
-	return d.settled(record, forebay.StatusExpired, s.store.Jobs.Expire(ctx, &d.Delivery, record))
+	return d.settled(record, forebay.StatusExpired, s.store.Expire(ctx, &d.LockedJob, record))
 }
 
 // NoteUsed tells that a call is over whose lock was lost, and adds to its attempt, which ended without its
@@ -329,9 +329,9 @@ func (s *Service) NoteUsed(ctx context.Context, d *Delivery, res forebay.TaskRes
 		}
 		d.Admission = nil // what follows may have to be tried again
 	}
-	used := store.AttemptRecord{Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost, Unmeasured: res.Deployment != ""}
+	used := AttemptRecord{Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost, Unmeasured: res.Deployment != ""}
 	if res.Deployment == "" && d.SessionID == "" && !d.Held {
 		return d.settled(used, "", nil)
 	}
-	return d.settled(used, "", s.store.Jobs.Amend(ctx, &d.Delivery, used))
+	return d.settled(used, "", s.store.Amend(ctx, &d.LockedJob, used))
 }

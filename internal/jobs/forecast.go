@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/quota"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // Why a job that is ready does not run, and when it will, nobody writes down: it is worked out when
@@ -27,16 +27,16 @@ const (
 )
 
 // forecast is what can be said of jobs that are ready.
-type forecast struct{ store.Holding }
+type forecast struct{ admission.Holding }
 
 // option is a deployment that a job could go to, with a copy of what is known of it.
 type option struct {
-	store.Option
+	admission.Option
 	state  *quota.State
 	status quota.Status
 }
 
-func (f forecast) options(list []store.Option) []option {
+func (f forecast) options(list []admission.Option) []option {
 	options := make([]option, len(list))
 	for i, o := range list {
 		state := &quota.State{}
@@ -122,7 +122,7 @@ func (f forecast) start(options []option, ahead int64, rate float64) outlook {
 }
 
 // expect estimates when a job is started that has so many ahead of it in its lane.
-func (f forecast) expect(row *store.JobRow, q *Queue, options []option, ahead store.Ahead, calls store.Calls, rate float64) outlook {
+func (f forecast) expect(row *JobRow, q *Queue, options []option, ahead Ahead, calls Calls, rate float64) outlook {
 	if row.Retry() {
 		e := f.start(options, ahead.Jobs, 0) // the main lane's jobs start at another rate
 		if q != nil {
@@ -167,7 +167,7 @@ func (q *Queue) retry(e *outlook, ahead int64, duration time.Duration) {
 
 // slotIn is in how long the tenant has a slot for a job of which so many others have theirs before, if each call takes as long as
 // the latest did.
-func slotIn(calls store.Calls, ahead int64) time.Duration {
+func slotIn(calls Calls, ahead int64) time.Duration {
 	free := make([]time.Duration, calls.Most) // in how long the slots are free, those first that are soonest
 	running := calls.Running
 	if over := len(running) - len(free); over > 0 { // it may have fewer than it had: the first to end are nobody's
@@ -235,16 +235,16 @@ func (o option) tight(now, ahead int64) bool {
 }
 
 // planOf is plan for a job whose input is not at hand.
-func (s *Service) planOf(row *store.JobRow) []store.Option {
-	return store.Asking(s.plan(row.Task, nil, row.InputSize), row.MaxOutputTokens)
+func (s *Service) planOf(row *JobRow) []admission.Option {
+	return admission.Asking(s.plan(row.Task, nil, row.InputSize), row.MaxOutputTokens)
 }
 
 // whole is the view of one job, with what holds it back and when it may start if it waits.
-func (s *Service) whole(ctx context.Context, tenant string, row store.JobRow) (forebay.Job, error) {
+func (s *Service) whole(ctx context.Context, tenant string, row JobRow) (forebay.Job, error) {
 	if !row.Ready && !awaited(&row) {
 		return s.view(tenant, row), nil
 	}
-	at, err := s.store.Jobs.Standing(ctx, &row, s.share, countedAhead)
+	at, err := s.store.Standing(ctx, &row, s.share, countedAhead)
 	if err != nil {
 		return forebay.Job{}, err
 	}
@@ -293,12 +293,12 @@ func (s *Service) whole(ctx context.Context, tenant string, row store.JobRow) (f
 }
 
 // awaited reports whether a job that is not ready waits only for its time.
-func awaited(row *store.JobRow) bool {
+func awaited(row *JobRow) bool {
 	return row.VisibleAt != nil && row.Waiting != forebay.WaitWorker && !row.Paused
 }
 
 // views are those of a list of jobs, with what would hold those that are ready back if it were their turn.
-func (s *Service) views(ctx context.Context, tenant string, rows []store.JobRow) ([]forebay.Job, error) {
+func (s *Service) views(ctx context.Context, tenant string, rows []JobRow) ([]forebay.Job, error) {
 	list := make([]forebay.Job, len(rows))
 	var f forecast
 	for i := range rows {

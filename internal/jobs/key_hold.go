@@ -117,7 +117,7 @@ const keyPollTime = 5 * time.Second
 // endRevoked ends what is open under keys that were revoked lately. While the database cannot be read nobody can know of a revocation:
 // the next look finds it.
 func (s *Service) endRevoked(ctx context.Context) {
-	revoked, anyKey, err := s.store.Keys.RevokedKeys(ctx, s.store.DB.Now().Add(-revokedWithin))
+	revoked, anyKey, err := s.apiKeys.Revoked(ctx, s.store.Now().Add(-revokedWithin))
 	if err != nil {
 		return
 	}

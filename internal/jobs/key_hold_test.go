@@ -7,20 +7,20 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/pgtest"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // twoServices are of two processes that share a database, as far as SQLite lets them: there the second is an administrator's.
-func twoServices(t *testing.T, where store.Options) (serving, other *Service) {
+func twoServices(t *testing.T, where db.Options) (serving, other *Service) {
 	t.Helper()
-	open := func(o store.Options) *Service {
-		s, err := store.Open(t.Context(), o)
+	open := func(o db.Options) *Service {
+		s, err := openStores(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.DB.Close() })
-		service, err := New(t.Context(), Options{Store: s})
+		service, err := New(t.Context(), s.options())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func endsUnauthorized(t *testing.T, what string, held context.Context) {
 
 // What is open under a key ends when another process revokes it, and the key is not taken from memory any more.
 func TestRevocationElsewhereEndsWhatIsOpen(t *testing.T) {
-	for name, where := range map[string]store.Options{
+	for name, where := range map[string]db.Options{
 		"sqlite": {Path: filepath.Join(t.TempDir(), "forebay.db")}, "postgres": {URL: pgtest.Database(t)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -92,7 +92,7 @@ func TestRevocationElsewhereEndsWhatIsOpen(t *testing.T) {
 
 // What was opened while there was no key ends with the first key.
 func TestFirstKeyEndsWhatIsOpenWithoutOne(t *testing.T) {
-	serving, other := twoServices(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
+	serving, other := twoServices(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
 	caller, open, err := serving.Authenticate(t.Context(), "")
 	if err != nil || !open {
 		t.Fatalf("open %t, %v", open, err)
@@ -104,7 +104,7 @@ func TestFirstKeyEndsWhatIsOpenWithoutOne(t *testing.T) {
 }
 
 func TestExpiryEndsWhatIsOpen(t *testing.T) {
-	serving, _ := twoServices(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
+	serving, _ := twoServices(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
 	expires := serving.store.DB.Now().Add(time.Hour)
 	key, err := serving.CreateKey(t.Context(), "t", []forebay.Scope{forebay.ScopeRead}, &expires, forebay.Budget{}, "test")
 	if err != nil {
@@ -122,7 +122,7 @@ func TestExpiryEndsWhatIsOpen(t *testing.T) {
 
 // What was closed is forgotten, and nothing is looked for any more.
 func TestReleasedIsForgotten(t *testing.T) {
-	serving, _ := twoServices(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
+	serving, _ := twoServices(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
 	var releases []func()
 	for range 3 {
 		_, release := serving.Hold(t.Context(), forebay.Caller{KeyID: "k", ExpiresAt: time.Now().Add(time.Hour)})

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/audit"
 )
 
 // keyPrefix marks an API key, so that a leaked one can be recognised by scanners.
@@ -49,14 +49,14 @@ func (s *Service) CreateKey(ctx context.Context, tenant string, scopes []forebay
 			return forebay.APIKey{}, forebay.Invalid("scopes", "%.40q is none of submit, read, operate, admin", string(scope))
 		}
 	}
-	now := s.store.DB.Now()
+	now := s.store.Now()
 	if expires != nil && !expires.After(now) {
 		return forebay.APIKey{}, forebay.Invalid("expires_at", "has passed already")
 	}
 	if err := budget.Check("budget."); err != nil {
 		return forebay.APIKey{}, err
 	}
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return forebay.APIKey{}, err
 	}
@@ -73,8 +73,8 @@ func (s *Service) CreateKey(ctx context.Context, tenant string, scopes []forebay
 	}
 	plain := keyPrefix + IDEncoding.EncodeToString(secret[:])
 	hash := sha256.Sum256([]byte(plain))
-	audit := store.Audit{Tenant: tenant, Actor: actor, Action: "create-key", Target: key.ID, Detail: keyDetail(key)}
-	if err := s.store.Keys.InsertKey(ctx, key, no, hash[:], audit); err != nil {
+	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "create-key", Target: key.ID, Detail: keyDetail(key)}
+	if err := s.apiKeys.Insert(ctx, key, no, hash[:], audit); err != nil {
 		return forebay.APIKey{}, err
 	}
 	s.keys.clear() // the first key closes the server
@@ -97,11 +97,11 @@ func keyDetail(key forebay.APIKey) string {
 }
 
 // Keys returns all API keys, oldest first, without the keys themselves.
-func (s *Service) Keys(ctx context.Context) ([]forebay.APIKey, error) { return s.store.Keys.Keys(ctx) }
+func (s *Service) Keys(ctx context.Context) ([]forebay.APIKey, error) { return s.apiKeys.List(ctx) }
 
 // RevokeKey is idempotent; an unknown id is CodeNotFound.
 func (s *Service) RevokeKey(ctx context.Context, id, actor string) (forebay.APIKey, error) {
-	key, err := s.store.Keys.RevokeKey(ctx, id, store.Audit{Actor: actor, Action: "revoke-key", Target: id})
+	key, err := s.apiKeys.Revoke(ctx, id, audit.Act{Actor: actor, Action: "revoke-key", Target: id})
 	s.keys.clear()
 	if err == nil {
 		s.holds.end(id)
@@ -128,19 +128,19 @@ var errUnauthorized = forebay.Errorf(forebay.CodeUnauthorized, "the API key is m
 
 func (s *Service) lookUp(ctx context.Context, key string, hash [32]byte) (cachedKey, error) {
 	c := cachedKey{expires: time.Now().Add(keyCacheFor)}
-	row, found, anyKey, err := s.store.Keys.KeyByHash(ctx, hash[:])
+	row, found, anyKey, err := s.apiKeys.ByHash(ctx, hash[:])
 	switch {
 	case err != nil:
 		return c, err
 	case key == "" && !anyKey:
 		c.open = true
 		c.caller = forebay.Caller{Tenant: forebay.DefaultTenant, Scopes: forebay.Scopes}
-	case !found || !strings.HasPrefix(key, keyPrefix) || row.RevokedAt != nil || row.ExpiresAt != nil && !row.ExpiresAt.After(s.store.DB.Now()):
+	case !found || !strings.HasPrefix(key, keyPrefix) || row.RevokedAt != nil || row.ExpiresAt != nil && !row.ExpiresAt.After(s.store.Now()):
 		c.err = errUnauthorized
 	default:
 		c.caller = forebay.Caller{KeyID: row.ID, Tenant: row.Tenant, Scopes: row.Scopes, Budgeted: row.Budget != nil}
 		if row.ExpiresAt != nil {
-			c.caller.ExpiresAt = s.store.DB.Here(*row.ExpiresAt)
+			c.caller.ExpiresAt = s.store.ToLocal(*row.ExpiresAt)
 			if c.caller.ExpiresAt.Before(c.expires) {
 				c.expires = c.caller.ExpiresAt
 			}

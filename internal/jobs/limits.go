@@ -22,11 +22,11 @@ func (k *taken) job(ctx context.Context, s *Service, tenant string, req *forebay
 	if s.limits == nil || ctx.Value(continuingKey{}) != nil {
 		return nil
 	}
-	if err := s.limits.CheckSchedule(ctx, tenant, "scheduled_at", req.ScheduledAt, s.store.DB.Now()); err != nil {
+	if err := s.limits.CheckSchedule(ctx, tenant, "scheduled_at", req.ScheduledAt, s.store.Now()); err != nil {
 		return err
 	}
 	scheduled := int64(0)
-	if at := req.ScheduledAt; at != nil && at.After(s.store.DB.Now()) {
+	if at := req.ScheduledAt; at != nil && at.After(s.store.Now()) {
 		scheduled = 1
 	}
 	size := int64(len(req.Input))

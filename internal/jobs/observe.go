@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // Observer hears what happens to jobs, on the goroutines that do the work: it must be quick. Without one
@@ -31,7 +30,7 @@ type ObservedCall interface {
 	Called(err error)
 	// Settled hears what the call led to, once that is on disk; status is the job's if it has ended, and
 	// the outcome is "" when another has settled the delivery: a cancel, or the end of its lock.
-	Settled(a store.AttemptRecord, status forebay.Status)
+	Settled(a AttemptRecord, status forebay.Status)
 	// Over is called last, whatever happened.
 	Over()
 }
@@ -60,7 +59,7 @@ func (s *Service) observeSubmits(n int) *submissions {
 }
 
 // storing tells that the request has become a job that will be stored.
-func (o *submissions) storing(ctx context.Context, i int, tenant, queue string, job *store.NewJob) {
+func (o *submissions) storing(ctx context.Context, i int, tenant, queue string, job *NewJob) {
 	if o == nil {
 		return
 	}
@@ -103,7 +102,7 @@ func (d *Delivery) Called(err error) {
 	}
 }
 
-func (d *Delivery) settled(a store.AttemptRecord, status forebay.Status, err error) error {
+func (d *Delivery) settled(a AttemptRecord, status forebay.Status, err error) error {
 	if err == nil && d.observed != nil {
 		d.observed.Settled(a, status)
 	}
@@ -122,7 +121,7 @@ func (d *Delivery) traceparent() string {
 
 // release puts a delivery back of which nothing was called.
 func (s *Service) release(ctx context.Context, d *Delivery, delay time.Duration, why forebay.WaitReason) error {
-	err := s.store.Jobs.Release(ctx, &d.Delivery, delay, why)
+	err := s.store.Release(ctx, &d.LockedJob, delay, why)
 	if err == nil && s.observer != nil {
 		s.observer.Returned(d, why)
 	}

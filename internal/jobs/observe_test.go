@@ -3,13 +3,11 @@ package jobs
 import (
 	"context"
 	"testing"
-
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // While nobody watches, watching costs a job no memory.
 func TestNotObservedCostsNothing(t *testing.T) {
-	s, d, job, ctx := &Service{}, &Delivery{}, &store.NewJob{Traceparent: "mine"}, context.Background()
+	s, d, job, ctx := &Service{}, &Delivery{}, &NewJob{Traceparent: "mine"}, context.Background()
 	allocs := testing.AllocsPerRun(1000, func() {
 		o := s.observeSubmits(1)
 		o.storing(ctx, 0, "acme", "default", job)
@@ -19,7 +17,7 @@ func TestNotObservedCostsNothing(t *testing.T) {
 			t.Fatal("something watches")
 		}
 		d.Called(nil)
-		if err := d.settled(store.AttemptRecord{}, "", nil); err != nil {
+		if err := d.settled(AttemptRecord{}, "", nil); err != nil {
 			t.Fatal(err)
 		}
 		over()

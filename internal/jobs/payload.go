@@ -13,7 +13,6 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/memory"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 func asForebay(err error, target **forebay.Error) bool { return errors.As(err, target) }
@@ -59,7 +58,7 @@ func (s *Service) checkInOnce(ctx context.Context, u *upload, tenant int64, id, 
 func (s *Service) removeUnrecorded(ctx context.Context, id, key string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
-	if recorded, err := s.store.Jobs.BlobRecorded(ctx, id, key); err == nil && !recorded {
+	if recorded, err := s.store.BlobRecorded(ctx, id, key); err == nil && !recorded {
 		_ = s.blobs.Delete(ctx, key)
 	}
 }
@@ -95,7 +94,7 @@ func (s *Service) RemoveDoubtful(ctx context.Context, now time.Time) (removed in
 	var stay []doubtful
 	settled := false
 	if slices.ContainsFunc(all, func(d doubtful) bool { return now.Sub(d.since) >= doubtfulAfter }) {
-		settled, err = s.store.Jobs.Settled(ctx)
+		settled, err = s.store.Settled(ctx)
 	}
 	for _, d := range all {
 		if err != nil || !settled || now.Sub(d.since) < doubtfulAfter {
@@ -103,7 +102,7 @@ func (s *Service) RemoveDoubtful(ctx context.Context, now time.Time) (removed in
 			continue
 		}
 		var recorded bool
-		if recorded, err = s.store.Jobs.BlobRecorded(ctx, d.id, d.key); err == nil && !recorded {
+		if recorded, err = s.store.BlobRecorded(ctx, d.id, d.key); err == nil && !recorded {
 			limited, cancel := context.WithTimeout(ctx, removeTimeout)
 			err = s.blobs.Delete(limited, d.key)
 			cancel()
@@ -153,7 +152,7 @@ func (s *Service) Result(ctx context.Context, tenant, id string) (r io.ReadClose
 // Only blobs older than an hour are looked at: by then the transaction that records one has begun. It removes nothing while one is
 // under way that does not end, such as one whose commit waits for a standby.
 func (s *Service) SweepBlobs(ctx context.Context) (removed int, err error) {
-	if settled, err := s.store.Jobs.Settled(ctx); err != nil || !settled {
+	if settled, err := s.store.Settled(ctx); err != nil || !settled {
 		if err == nil {
 			err = forebay.Errorf(forebay.CodeUnavailable, "a transaction of the database is under way; blobs are swept once it is over")
 		}
@@ -167,13 +166,13 @@ func (s *Service) SweepBlobs(ctx context.Context) (removed int, err error) {
 			switch parts := strings.Split(key, "/"); {
 			case len(parts) == 4 && parts[0] == "t":
 				ids[key] = parts[2]
-			case len(parts) == 5 && parts[0] == "t" && parts[2] == store.OrchestrationBlobs:
+			case len(parts) == 5 && parts[0] == "t" && parts[2] == orchestrationBlobs:
 				orchestrations = append(orchestrations, key)
 			default:
 				used[key] = true // not of our making: leave it
 			}
 		}
-		err := s.store.BlobsInUse(ctx, ids, orchestrations, func(key string) { used[key] = true })
+		err := s.blobsInUse(ctx, ids, orchestrations, func(key string) { used[key] = true })
 		return used, err
 	})
 }
@@ -182,11 +181,14 @@ func (s *Service) SweepBlobs(ctx context.Context) (removed int, err error) {
 func (s *Service) ForgetIdempotencyKeys(ctx context.Context, before time.Time) error {
 	const step = 1000
 	for {
-		n, err := s.store.Jobs.ForgetIdempotencyKeys(ctx, before, step)
+		n, err := s.store.ForgetIdempotencyKeys(ctx, before, step)
 		if err != nil || n < step {
 			return err
 		}
 	}
 }
+
+// orchestrationBlobs is the second segment of the keys of orchestrations' payloads: no job has such an id.
+const orchestrationBlobs = "orchestrations"
 
 var null = json.RawMessage("null")

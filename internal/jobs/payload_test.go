@@ -10,15 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/retry"
 	"github.com/jackc/pgx/v5"
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
-
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/blob"
-	"github.com/forebayhq/forebay/internal/pgtest"
-	"github.com/forebayhq/forebay/internal/retry"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // refusing is a service over a database that can be made to refuse rows.
@@ -30,14 +29,14 @@ type refusing struct {
 func newRefusing(t *testing.T) refusing {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "forebay.db")
-	st, err := store.Open(t.Context(), store.Options{Path: file, Serve: true})
+	st, err := openStores(t.Context(), db.Options{Path: file, Serve: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return newRefusingOn(t, file, st)
 }
 
-func newRefusingOn(t *testing.T, file string, st *store.Store) refusing {
+func newRefusingOn(t *testing.T, file string, st *stores) refusing {
 	t.Helper()
 	blobs, err := blob.Open(t.Context(), filepath.Join(t.TempDir(), "blobs"))
 	if err != nil {
@@ -48,9 +47,11 @@ func newRefusingOn(t *testing.T, file string, st *store.Store) refusing {
 			t.Error(err)
 		}
 	})
-	svc, err := New(t.Context(), Options{Store: st, Blobs: blobs, MaxInputBytes: 1 << 20, Settings: Settings{Tasks: map[string]forebay.Task{"work": {Name: "work"}}},
-		Queues: []Queue{{Name: forebay.DefaultQueue, Concurrency: 8, LockDuration: time.Minute, MaxDeliveryCount: 3, OnFailure: forebay.DeadLetters,
-			Retry: retry.Policy{Backoff: retry.Fixed, First: time.Minute, Max: time.Hour, Coefficient: 2, Attempts: 3}}}})
+	opts := st.options()
+	opts.Blobs, opts.MaxInputBytes, opts.Tasks = blobs, 1<<20, map[string]forebay.Task{"work": {Name: "work"}}
+	opts.Queues = []Queue{{Name: forebay.DefaultQueue, Concurrency: 8, LockDuration: time.Minute, MaxDeliveryCount: 3, OnFailure: forebay.DeadLetters,
+		Retry: retry.Policy{Backoff: retry.Fixed, First: time.Minute, Max: time.Hour, Coefficient: 2, Attempts: 3}}}
+	svc, err := New(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func TestInputOfACommitThatWaitsForAStandby(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { admin.Close(context.WithoutCancel(t.Context())) })
-	st, err := store.Open(t.Context(), store.Options{URL: cluster.Database(t), Serve: true})
+	st, err := openStores(t.Context(), db.Options{URL: cluster.Database(t), Serve: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,17 +4,16 @@ import (
 	"context"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // NewJobs validates requests whose jobs the caller stores as a part of a transition of its own. Their inputs
 // must be small enough to stay in the database.
-func (s *Service) NewJobs(ctx context.Context, tenant string, reqs []forebay.SubmitRequest) ([]store.NewJob, error) {
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+func (s *Service) NewJobs(ctx context.Context, tenant string, reqs []forebay.SubmitRequest) ([]NewJob, error) {
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
-	list := make([]store.NewJob, len(reqs))
+	list := make([]NewJob, len(reqs))
 	for i := range reqs {
 		if list[i], err = s.newJob(ctx, tenant, no, &reqs[i]); err != nil {
 			return nil, err

@@ -6,7 +6,9 @@ import (
 	"strings"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/queue"
 )
 
 // Queues returns all queues the tenant may use, by name.
@@ -16,7 +18,7 @@ func (s *Service) Queues(ctx context.Context, tenant string) ([]forebay.QueueInf
 		if _, err := s.queue(tenant, name); err != nil {
 			continue
 		}
-		info, err := s.queueInfo(ctx, tenant, name, store.CountLimitOf(len(s.queues)))
+		info, err := s.queueInfo(ctx, tenant, name, bus.CountLimitOf(len(s.queues)))
 		if err != nil {
 			return nil, err
 		}
@@ -34,7 +36,7 @@ func (s *Service) Knows(tenant, name string) bool {
 
 // Queue returns one queue, counted over the tenant's messages.
 func (s *Service) Queue(ctx context.Context, tenant, name string) (forebay.QueueInfo, error) {
-	return s.queueInfo(ctx, tenant, name, store.CountLimit)
+	return s.queueInfo(ctx, tenant, name, bus.CountLimit)
 }
 
 func (s *Service) queueInfo(ctx context.Context, tenant, name string, limit int64) (forebay.QueueInfo, error) {
@@ -42,15 +44,15 @@ func (s *Service) queueInfo(ctx context.Context, tenant, name string, limit int6
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}
-	counts, err := s.store.Queues.TenantDepth(ctx, q.no, no, limit)
+	counts, err := s.store.TenantDepth(ctx, q.no, no, limit)
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}
-	rows, err := s.store.Queues.QueueRows(ctx)
+	rows, err := s.store.QueueRows(ctx)
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}
@@ -58,7 +60,7 @@ func (s *Service) queueInfo(ctx context.Context, tenant, name string, limit int6
 		Name: name, Active: counts.Ready, Scheduled: counts.Scheduled, Locked: counts.Locked, Retrying: counts.Retrying,
 		DeadLetter: counts.DeadLetter, Quarantine: counts.Quarantine, CountsCapped: counts.Capped, Concurrency: q.Concurrency, RetryConcurrency: q.Retry.Concurrency,
 		LockSeconds: q.LockDuration.Seconds(), MaxDeliveryCount: q.MaxDeliveryCount,
-		Paused: slices.ContainsFunc(rows, func(r store.QueueRow) bool { return r.No == q.no && r.Paused }),
+		Paused: slices.ContainsFunc(rows, func(r queue.QueueRow) bool { return r.No == q.no && r.Paused }),
 	}
 	if counts.Ready > 0 {
 		age := counts.OldestAge.Seconds()
@@ -86,5 +88,5 @@ func (s *Service) setPaused(ctx context.Context, name, actor string, paused bool
 	if paused {
 		action = "pause"
 	}
-	return s.store.Queues.SetPaused(ctx, q.no, paused, store.Audit{Actor: actor, Action: action, Target: name})
+	return s.store.SetPaused(ctx, q.no, paused, audit.Act{Actor: actor, Action: action, Target: name})
 }

@@ -11,18 +11,17 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
-func (s *Service) row(ctx context.Context, tenant, id string) (store.JobRow, error) {
+func (s *Service) row(ctx context.Context, tenant, id string) (JobRow, error) {
 	if !knownID(id) {
-		return store.JobRow{}, forebay.ErrNotFound
+		return JobRow{}, forebay.ErrNotFound
 	}
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
-		return store.JobRow{}, err
+		return JobRow{}, err
 	}
-	return s.store.Jobs.Job(ctx, no, id)
+	return s.store.Job(ctx, no, id)
 }
 
 // Get returns the job as it stands.
@@ -41,12 +40,12 @@ func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Dura
 	if err != nil || row.Status.Terminal() {
 		return s.view(tenant, row), err
 	}
-	changes, stop := s.store.DB.Watch(row.Seq)
+	changes, stop := s.store.Watch(row.Seq)
 	defer stop()
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	for {
-		row, err := s.store.Jobs.Job(context.WithoutCancel(ctx), row.Tenant, id)
+		row, err := s.store.Job(context.WithoutCancel(ctx), row.Tenant, id)
 		if err != nil || row.Status.Terminal() {
 			return s.view(tenant, row), err
 		}
@@ -66,7 +65,7 @@ func (s *Service) Attempts(ctx context.Context, tenant, id string) ([]forebay.At
 	if err != nil {
 		return nil, err
 	}
-	attempts, err := s.store.Jobs.Attempts(ctx, row.Seq)
+	attempts, err := s.store.Attempts(ctx, row.Seq)
 	for i := range attempts {
 		if m := attempts[i].ErrorMessage; m != nil {
 			*m = text([]byte(*m))
@@ -86,7 +85,7 @@ func (s *Service) Events(ctx context.Context, tenant, id string, after int64) (e
 	if err != nil {
 		return nil, false, err
 	}
-	events, err = s.store.Jobs.Events(ctx, row.Seq, after, maxEvents)
+	events, err = s.store.Events(ctx, row.Seq, after, maxEvents)
 	done = row.Status.Terminal() && len(events) < maxEvents
 	// It may have succeeded between the two: the event is to have its result all the same.
 	if err == nil && row.Status != forebay.StatusSucceeded && slices.ContainsFunc(events, func(e forebay.Event) bool { return e.Type == forebay.EventSucceeded }) {
@@ -118,7 +117,7 @@ func (s *Service) Watch(ctx context.Context, tenant, id string) (changes <-chan 
 	if err != nil {
 		return nil, nil, err
 	}
-	changes, stop = s.store.DB.Watch(row.Seq)
+	changes, stop = s.store.Watch(row.Seq)
 	return changes, stop, nil
 }
 
@@ -141,11 +140,11 @@ func Created(after, before *time.Time) (from, until int64, err error) {
 // List returns the tenant's jobs, newest first, without their results.
 func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) (forebay.Page[forebay.Job], error) {
 	page := forebay.Page[forebay.Job]{Items: []forebay.Job{}}
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return page, err
 	}
-	q := store.JobQuery{Tenant: no, Statuses: f.Status, Task: f.Task, CorrelationID: f.CorrelationID}
+	q := JobQuery{Tenant: no, Statuses: f.Status, Task: f.Task, CorrelationID: f.CorrelationID}
 	if q.CreatedAfter, q.CreatedBefore, err = Created(f.CreatedAfter, f.CreatedBefore); err != nil {
 		return page, err
 	}
@@ -167,7 +166,7 @@ func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) 
 	if q.Below, err = DecodeCursor(f.Cursor); err != nil {
 		return page, err
 	}
-	rows, next, err := s.store.Jobs.Jobs(ctx, q)
+	rows, next, err := s.store.Jobs(ctx, q)
 	if err != nil {
 		return page, err
 	}
@@ -240,7 +239,7 @@ func DecodeCursor(cursor string) (int64, error) {
 }
 
 // view is the job as clients see it.
-func (s *Service) view(tenant string, row store.JobRow) forebay.Job {
+func (s *Service) view(tenant string, row JobRow) forebay.Job {
 	job := forebay.Job{
 		ID: row.ID, Status: row.Status, Task: row.Task, Tenant: tenant, Priority: row.Priority,
 		CorrelationID: correlation(row.CorrelationID, row.ID), Generation: row.Generation, Attempt: row.Attempt, MaxAttempts: row.MaxAttempts,
@@ -271,8 +270,8 @@ func (s *Service) view(tenant string, row store.JobRow) forebay.Job {
 }
 
 // fresh is the view of a job that was stored just now.
-func (s *Service) fresh(tenant string, j *store.NewJob, made store.Submitted) forebay.Job {
-	row := store.JobRow{
+func (s *Service) fresh(tenant string, j *NewJob, made Submitted) forebay.Job {
+	row := JobRow{
 		ID: j.ID, Queue: j.Queue, Task: j.Task, Priority: j.Priority, MaxAttempts: j.MaxAttempts, MaxCost: j.MaxCost, MaxTotalTokens: j.MaxTotalTokens,
 		CreatedAt: made.CreatedAt, Deadline: j.Deadline, CorrelationID: j.CorrelationID, SessionID: j.SessionID, Metadata: j.Metadata,
 		Status: forebay.StatusQueued, Generation: 1,

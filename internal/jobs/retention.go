@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/sleep"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // Retention says how long jobs are kept once they are over; 0: for ever.
@@ -18,7 +18,7 @@ type Retention struct {
 }
 
 // query selects what is kept no longer at that time.
-func (r Retention) query(now time.Time) (q store.PurgeQuery) {
+func (r Retention) query(now time.Time) (q PurgeQuery) {
 	q.Ended = map[forebay.Status]time.Time{}
 	if r.Succeeded > 0 {
 		q.Ended[forebay.StatusSucceeded] = now.Add(-r.Succeeded)
@@ -41,19 +41,19 @@ func (s *Service) PurgeExpired(ctx context.Context, r Retention, every time.Dura
 		return 0, nil
 	}
 	// A little less, so that a process that is alone does not come just too early.
-	mine, err := s.store.Jobs.TakeTurn(ctx, "purge", every*9/10)
+	mine, err := s.store.ClaimChore(ctx, "purge", every*9/10)
 	if err != nil || !mine {
 		return 0, err
 	}
-	return s.purge(ctx, r.query(s.store.DB.Now()))
+	return s.purge(ctx, r.query(s.store.Now()))
 }
 
 // purge deletes what the query selects in short transactions, oldest first.
-func (s *Service) purge(ctx context.Context, q store.PurgeQuery) (purged int, err error) {
-	for step := (store.PurgeStep{More: true}); step.More; {
+func (s *Service) purge(ctx context.Context, q PurgeQuery) (purged int, err error) {
+	for step := (PurgeStep{More: true}); step.More; {
 		var n int
-		if step, n, err = s.purgeStep(ctx, q, step.Last, func(step store.PurgeStep) (store.Purged, error) {
-			return s.store.Jobs.PurgeStep(ctx, q, step, nil)
+		if step, n, err = s.purgeStep(ctx, q, step.Last, func(step PurgeStep) (Purged, error) {
+			return s.store.PurgeStep(ctx, q, step, nil)
 		}); err != nil {
 			return purged, err
 		}
@@ -63,8 +63,8 @@ func (s *Service) purge(ctx context.Context, q store.PurgeQuery) (purged int, er
 }
 
 // purgeStep deletes the next stretch of jobs above a number, and pauses if there may be more.
-func (s *Service) purgeStep(ctx context.Context, q store.PurgeQuery, above int64, remove func(store.PurgeStep) (store.Purged, error)) (step store.PurgeStep, purged int, err error) {
-	if step, err = s.store.Jobs.NextPurge(ctx, q, above); err != nil {
+func (s *Service) purgeStep(ctx context.Context, q PurgeQuery, above int64, remove func(PurgeStep) (Purged, error)) (step PurgeStep, purged int, err error) {
+	if step, err = s.store.NextPurge(ctx, q, above); err != nil {
 		return step, 0, err
 	}
 	began := time.Now()
@@ -90,7 +90,7 @@ const purgeSteps = 10
 // PurgeJobs deletes jobs that are over, as an operator asks. One call does a part of it.
 func (s *Service) PurgeJobs(ctx context.Context, tenant string, req forebay.PurgeJobsRequest, actor string) (forebay.PurgeJobsReport, error) {
 	report := forebay.PurgeJobsReport{DryRun: req.DryRun}
-	q := store.PurgeQuery{Ended: map[forebay.Status]time.Time{}}
+	q := PurgeQuery{Ended: map[forebay.Status]time.Time{}}
 	if req.Before.Year() < 1970 || req.Before.Year() > 9999 {
 		return report, forebay.Invalid("before", "is required: a time from 1970 on")
 	}
@@ -107,17 +107,17 @@ func (s *Service) PurgeJobs(ctx context.Context, tenant string, req forebay.Purg
 	if err != nil {
 		return report, err
 	}
-	if q.Tenant, err = s.store.Queues.EnsureTenant(ctx, tenant); err != nil {
+	if q.Tenant, err = s.store.EnsureTenant(ctx, tenant); err != nil {
 		return report, err
 	}
-	audit := store.Audit{Tenant: tenant, Actor: actor, Action: "purge-jobs", Target: tenant, Detail: purgeDetail(req)}
-	remove := func(step store.PurgeStep) (store.Purged, error) {
+	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "purge-jobs", Target: tenant, Detail: purgeDetail(req)}
+	remove := func(step PurgeStep) (Purged, error) {
 		if req.DryRun {
-			return store.Purged{Jobs: step.Count}, nil
+			return Purged{Jobs: step.Count}, nil
 		}
-		return s.store.Jobs.PurgeStep(ctx, q, step, &audit)
+		return s.store.PurgeStep(ctx, q, step, &audit)
 	}
-	step := store.PurgeStep{Last: above, More: true}
+	step := PurgeStep{Last: above, More: true}
 	for n := 0; n < purgeSteps && step.More; n++ {
 		var purged int
 		step, purged, err = s.purgeStep(ctx, q, step.Last, remove)

@@ -17,10 +17,13 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/retry"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/tenant"
 )
 
 // Queue is the configuration of one queue, with every value set.
@@ -43,8 +46,14 @@ func (q *Queue) PaceRetries(pace func() float64) { q.pace = pace }
 
 // Options makes a Service.
 type Options struct {
-	Store         *store.Store
-	Blobs         *blob.Store
+	Store   *Store
+	Log     *audit.Store
+	APIKeys *keys.Store
+	Tenants *tenant.Store
+	Blobs   *blob.Store
+	// BlobsInUse calls used with those of the keys that something refers to: a job or a document with the id under which the key
+	// stands, or an orchestration. Blobs are swept by it.
+	BlobsInUse    func(ctx context.Context, ids map[string]string, orchestrations []string, used func(key string)) error
 	Queues        []Queue // DefaultQueue must be among them
 	MaxInputBytes int64
 	Observer      Observer      // nil: nobody watches
@@ -70,8 +79,12 @@ type settings struct {
 // Service answers everything about jobs. All methods are safe for concurrent use, return
 // *forebay.Error values for what a caller did wrong, and see only the given tenant's jobs.
 type Service struct {
-	store      *store.Store
+	store      *Store
+	log        *audit.Store
+	apiKeys    *keys.Store
+	tenants    *tenant.Store
 	blobs      *blob.Store
+	blobsInUse func(ctx context.Context, ids map[string]string, orchestrations []string, used func(key string)) error
 	queues     map[string]*Queue
 	byNo       map[int64]*Queue
 	maxInput   int64
@@ -88,11 +101,11 @@ type Service struct {
 // New makes the service and the queues it is configured with.
 func New(ctx context.Context, opts Options) (*Service, error) {
 	s := &Service{
-		store: opts.Store, blobs: opts.Blobs, maxInput: opts.MaxInputBytes, observer: opts.Observer, limits: opts.Limits,
+		store: opts.Store, log: opts.Log, apiKeys: opts.APIKeys, tenants: opts.Tenants, blobs: opts.Blobs, blobsInUse: opts.BlobsInUse, maxInput: opts.MaxInputBytes, observer: opts.Observer, limits: opts.Limits,
 		queues: map[string]*Queue{}, byNo: map[int64]*Queue{},
 	}
-	s.store.Jobs.OnCancelled(s.abortRunning)
-	s.store.Keys.OnKeysChanged(func() {
+	s.store.OnCancelled(s.abortRunning)
+	s.apiKeys.OnChange(func() {
 		s.keys.clear()
 		s.holds.schedule(0, s.pollKeys)
 	})
@@ -102,7 +115,7 @@ func New(ctx context.Context, opts Options) (*Service, error) {
 	}
 	apply()
 	for _, q := range opts.Queues {
-		no, err := s.store.Queues.EnsureQueue(ctx, q.Name)
+		no, err := s.store.EnsureQueue(ctx, q.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +131,7 @@ func New(ctx context.Context, opts Options) (*Service, error) {
 func (s *Service) Prepare(ctx context.Context, to Settings) (apply func(), err error) {
 	next := &settings{tasks: to.Tasks, deployments: to.Deployments, weights: map[int64]float64{}}
 	for name, weight := range to.Weights {
-		no, err := s.store.Queues.EnsureTenant(ctx, name)
+		no, err := s.store.EnsureTenant(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -128,7 +141,7 @@ func (s *Service) Prepare(ctx context.Context, to Settings) (apply func(), err e
 }
 
 // Shared reports whether other processes may carry out jobs of the same database.
-func (s *Service) Shared() bool { return s.store.DB.Shared() }
+func (s *Service) Shared() bool { return s.store.Shared() }
 
 // Tasks returns the tasks this process knows, by name.
 func (s *Service) Tasks() []forebay.Task {
@@ -142,10 +155,10 @@ func (s *Service) Tasks() []forebay.Task {
 }
 
 // Part is a part of the store, and whether it works.
-type Part = store.Part
+type Part = db.Part
 
 // Health tells which parts of the store work right now, within seconds and at little cost.
-func (s *Service) Health(ctx context.Context) []Part { return s.store.DB.Health(ctx) }
+func (s *Service) Health(ctx context.Context) []Part { return s.store.Health(ctx) }
 
 // IDEncoding writes what tells things apart in ids: without letters that are taken for others.
 var IDEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)

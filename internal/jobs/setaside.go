@@ -7,30 +7,31 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/queue"
 )
 
-func setAsideKind(where forebay.SetAside) store.SubqueueKind {
+func setAsideKind(where forebay.SetAside) queue.SubqueueKind {
 	if where == forebay.Quarantine {
-		return store.SubqueueQuarantine
+		return queue.SubqueueQuarantine
 	}
-	return store.SubqueueDeadLetter
+	return queue.SubqueueDeadLetter
 }
 
 // query resolves the names of a request for set-aside jobs.
-func (s *Service) setAsideQuery(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter) (store.SetAsideQuery, error) {
-	q, err := s.queue(tenant, queue)
+func (s *Service) setAsideQuery(ctx context.Context, tenant, name string, where forebay.SetAside, f forebay.SetAsideFilter) (SetAsideQuery, error) {
+	q, err := s.queue(tenant, name)
 	if err != nil {
-		return store.SetAsideQuery{}, err
+		return SetAsideQuery{}, err
 	}
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
-		return store.SetAsideQuery{}, err
+		return SetAsideQuery{}, err
 	}
 	if len(f.JobIDs) > maxFilterIDs {
-		return store.SetAsideQuery{}, forebay.Invalid("filter.job_ids", "has %d ids; the limit is %d", len(f.JobIDs), maxFilterIDs)
+		return SetAsideQuery{}, forebay.Invalid("filter.job_ids", "has %d ids; the limit is %d", len(f.JobIDs), maxFilterIDs)
 	}
-	return store.SetAsideQuery{Subqueue: store.SubqueueOf(q.no, setAsideKind(where)), Tenant: no, Filter: f}, nil
+	return SetAsideQuery{Subqueue: queue.SubqueueOf(q.no, setAsideKind(where)), Tenant: no, Filter: f}, nil
 }
 
 const maxFilterIDs = 1000
@@ -48,7 +49,7 @@ func (s *Service) SetAside(ctx context.Context, tenant, queue string, where fore
 	if q.Below, err = DecodeCursor(cursor); err != nil {
 		return page, err
 	}
-	rows, err := s.store.Jobs.SetAsideRows(ctx, q)
+	rows, err := s.store.SetAsideRows(ctx, q)
 	for _, row := range rows {
 		page.Items = append(page.Items, setAsideView(tenant, queue, row))
 	}
@@ -65,7 +66,7 @@ func (s *Service) PeekSetAside(ctx context.Context, tenant, queue string, where 
 		return forebay.SetAsideJob{}, err
 	}
 	q.Limit, q.ReadBody = 1, true
-	rows, err := s.store.Jobs.SetAsideRows(ctx, q)
+	rows, err := s.store.SetAsideRows(ctx, q)
 	if err != nil {
 		return forebay.SetAsideJob{}, err
 	}
@@ -77,7 +78,7 @@ func (s *Service) PeekSetAside(ctx context.Context, tenant, queue string, where 
 	return view, err
 }
 
-func setAsideView(tenant, queue string, row store.SetAsideRow) forebay.SetAsideJob {
+func setAsideView(tenant, queue string, row SetAsideRow) forebay.SetAsideJob {
 	return forebay.SetAsideJob{
 		JobID: row.ID, Tenant: tenant, Task: row.Task, Queue: queue, Reason: row.Reason,
 		Description: text(row.Failure.Message), ErrorClass: row.Failure.Class, Generation: row.Generation, Attempt: row.Attempt,
@@ -105,9 +106,9 @@ func (s *Service) RedriveSetAside(ctx context.Context, tenant, queue string, whe
 	if err != nil || req.Edit != nil && edit == nil {
 		return report, err
 	}
-	audit := store.Audit{Tenant: tenant, Actor: actor, Action: "redrive", Target: queue + "/" + string(where), Detail: filterDetail(req.Filter)}
-	err = s.eachSetAside(ctx, q, req.Max, func(rows []store.SetAsideRow) error {
-		batch := make([]store.Redrive, len(rows))
+	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "redrive", Target: queue + "/" + string(where), Detail: filterDetail(req.Filter)}
+	err = s.eachSetAside(ctx, q, req.Max, func(rows []SetAsideRow) error {
+		batch := make([]Redrive, len(rows))
 		for i, row := range rows {
 			if req.RatePerSecond > 0 {
 				batch[i].Delay = time.Duration(float64(report.Matched+i) / req.RatePerSecond * float64(time.Second))
@@ -122,7 +123,7 @@ func (s *Service) RedriveSetAside(ctx context.Context, tenant, queue string, whe
 		if req.DryRun {
 			return nil
 		}
-		done, err := s.store.Jobs.Redrive(ctx, batch, audit)
+		done, err := s.store.Redrive(ctx, batch, audit)
 		for _, moved := range done {
 			if moved {
 				report.Redriven++
@@ -157,12 +158,12 @@ func checkRedrive(req forebay.RedriveRequest) error {
 }
 
 // prepareEdit checks an edit against the job's task as if it were submitted.
-func (s *Service) prepareEdit(ctx context.Context, q store.SetAsideQuery, req forebay.RedriveRequest) (*store.RedriveEdit, error) {
+func (s *Service) prepareEdit(ctx context.Context, q SetAsideQuery, req forebay.RedriveRequest) (*RedriveEdit, error) {
 	if req.Edit == nil {
 		return nil, nil
 	}
 	q.Limit, q.ReadBody = 1, true
-	rows, err := s.store.Jobs.SetAsideRows(ctx, q)
+	rows, err := s.store.SetAsideRows(ctx, q)
 	if err != nil || len(rows) == 0 {
 		return nil, err // nothing will match
 	}
@@ -183,7 +184,7 @@ func (s *Service) prepareEdit(ctx context.Context, q store.SetAsideQuery, req fo
 	if err := s.checkInput(ctx, &task, input); err != nil {
 		return nil, err
 	}
-	edit := &store.RedriveEdit{Task: req.Edit.Task, MaxAttempts: orDefault(req.Edit.MaxAttempts, 0)}
+	edit := &RedriveEdit{Task: req.Edit.Task, MaxAttempts: orDefault(req.Edit.MaxAttempts, 0)}
 	if req.Edit.Input == nil && rows[0].InputBlob != "" {
 		edit.MaxOutputTokens = maxOutput(&task, input)
 	}
@@ -206,13 +207,13 @@ func filterDetail(f forebay.SetAsideFilter) string {
 }
 
 // eachSetAside calls f with the matching rows in steps, newest first, until limit rows (0: all).
-func (s *Service) eachSetAside(ctx context.Context, q store.SetAsideQuery, limit int, f func([]store.SetAsideRow) error) error {
+func (s *Service) eachSetAside(ctx context.Context, q SetAsideQuery, limit int, f func([]SetAsideRow) error) error {
 	for seen := 0; limit == 0 || seen < limit; {
 		q.Limit = redriveStep
 		if limit > 0 {
 			q.Limit = min(redriveStep, limit-seen)
 		}
-		rows, err := s.store.Jobs.SetAsideRows(ctx, q)
+		rows, err := s.store.SetAsideRows(ctx, q)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
@@ -232,13 +233,13 @@ func (s *Service) PurgeSetAside(ctx context.Context, tenant, queue string, where
 	if err != nil {
 		return report, err
 	}
-	audit := store.Audit{Tenant: tenant, Actor: actor, Action: "purge", Target: queue + "/" + string(where), Detail: filterDetail(f)}
-	return report, s.eachSetAside(ctx, q, 0, func(rows []store.SetAsideRow) error {
+	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "purge", Target: queue + "/" + string(where), Detail: filterDetail(f)}
+	return report, s.eachSetAside(ctx, q, 0, func(rows []SetAsideRow) error {
 		seqs := make([]int64, len(rows))
 		for i, row := range rows {
 			seqs[i] = row.Seq
 		}
-		purged, err := s.store.Jobs.Purge(ctx, seqs, audit)
+		purged, err := s.store.Purge(ctx, seqs, audit)
 		report.Purged += purged
 		return err
 	})
@@ -251,7 +252,7 @@ const reportSpan = 24 * time.Hour
 // before until, and now.
 func (s *Service) RetryReport(ctx context.Context, tenant string, since, until time.Time) (forebay.RetryReport, error) {
 	if until.IsZero() {
-		until = s.store.DB.Now()
+		until = s.store.Now()
 	}
 	if since.IsZero() {
 		since = until.Add(-reportSpan)
@@ -259,9 +260,9 @@ func (s *Service) RetryReport(ctx context.Context, tenant string, since, until t
 	if !since.Before(until) {
 		return forebay.RetryReport{}, forebay.Invalid("since", "must be before until")
 	}
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return forebay.RetryReport{}, err
 	}
-	return s.store.Jobs.RetryReport(ctx, no, since, until)
+	return s.store.RetryReport(ctx, no, since, until)
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/limits"
-	"github.com/forebayhq/forebay/internal/store"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
@@ -34,7 +33,7 @@ func (s *Service) SubmitMany(ctx context.Context, tenant string, reqs []forebay.
 }
 
 // AtOnce is how many requests SubmitMany had best get now: others wait until all of a call are stored.
-func (s *Service) AtOnce() int { return s.store.Jobs.AtOnce() }
+func (s *Service) AtOnce() int { return s.store.AtOnce() }
 
 type continuingKey struct{}
 
@@ -48,14 +47,14 @@ func Continuing(ctx context.Context) context.Context {
 // no new one is stored, so that none overtakes it.
 func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []forebay.SubmitRequest, fingerprints [][]byte) []forebay.SubmitResult {
 	results := make([]forebay.SubmitResult, len(reqs))
-	batch := make([]store.NewJob, 0, len(reqs))
+	batch := make([]NewJob, 0, len(reqs))
 	places := make([]int, 0, len(reqs)) // of the batch in results
 	observed := s.observeSubmits(len(reqs))
 	defer observed.ended(tenant, results)
 	taken := taken{make([]limits.Taken, 0, 2*len(reqs))}
 	defer taken.done()
 	var limited error // in a sequence, what a limit has refused
-	tenantNo, err := s.store.Queues.EnsureTenant(ctx, tenant)
+	tenantNo, err := s.store.EnsureTenant(ctx, tenant)
 	for i := range reqs {
 		if err != nil {
 			results[i].Error = asError(err)
@@ -87,7 +86,7 @@ func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 	if len(batch) == 0 {
 		return results
 	}
-	stored, err := s.store.Jobs.Submit(ctx, batch)
+	stored, err := s.store.Submit(ctx, batch)
 	for n, i := range places {
 		s.submitted(ctx, tenant, &batch[n], stored, n, err, &results[i])
 	}
@@ -95,7 +94,7 @@ func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 }
 
 // submitted fills in what became of one job of a batch and removes the blob of one that was not made.
-func (s *Service) submitted(ctx context.Context, tenant string, job *store.NewJob, stored []store.Submitted, n int, err error, result *forebay.SubmitResult) {
+func (s *Service) submitted(ctx context.Context, tenant string, job *NewJob, stored []Submitted, n int, err error, result *forebay.SubmitResult) {
 	if err == nil {
 		err = stored[n].Err
 	}
@@ -107,7 +106,7 @@ func (s *Service) submitted(ctx context.Context, tenant string, job *store.NewJo
 		return
 	}
 	if stored[n].Existing {
-		row, err := s.store.Jobs.Job(ctx, job.Tenant, stored[n].ID)
+		row, err := s.store.Job(ctx, job.Tenant, stored[n].ID)
 		if err != nil {
 			result.Error = asError(err)
 			return
@@ -144,30 +143,30 @@ func asError(err error) *forebay.Error {
 const maxAhead = 10 * 366 * 24 * time.Hour
 
 // newJob checks the request and makes what is stored of it, its large input already in blob storage.
-func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req *forebay.SubmitRequest) (store.NewJob, error) {
+func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req *forebay.SubmitRequest) (NewJob, error) {
 	task, ok := s.settings.Load().tasks[req.Task]
 	if !ok {
-		return store.NewJob{}, unknownTask(req.Task)
+		return NewJob{}, unknownTask(req.Task)
 	}
 	if err := s.checkInput(ctx, &task, req.Input); err != nil {
-		return store.NewJob{}, err
+		return NewJob{}, err
 	}
 	queue, err := s.queueFor(tenant, &task, req.Queue)
 	if err != nil {
-		return store.NewJob{}, err
+		return NewJob{}, err
 	}
 	if err := checkFields(req); err != nil {
-		return store.NewJob{}, err
+		return NewJob{}, err
 	}
-	if err := checkTimes(req, s.store.DB.Now()); err != nil {
-		return store.NewJob{}, err
+	if err := checkTimes(req, s.store.Now()); err != nil {
+		return NewJob{}, err
 	}
 	metadata, err := EncodeMetadata(req.Metadata)
 	if err != nil {
-		return store.NewJob{}, err
+		return NewJob{}, err
 	}
 	scheduled, deadline := stored(req.ScheduledAt), stored(req.Deadline)
-	job := store.NewJob{
+	job := NewJob{
 		ID: NewID(jobPrefix), Tenant: tenantNo, Queue: queue.no, Task: req.Task, Class: class(&task),
 		Priority: orDefault(req.Priority, forebay.DefaultPriority), MaxAttempts: orDefault(req.MaxAttempts, queue.attempts(&task)),
 		MaxCost: req.MaxCostUSD, MaxTotalTokens: req.MaxTotalTokens, ScheduledAt: scheduled, Deadline: deadline, CorrelationID: orDefault(req.CorrelationID, ""), SessionID: orDefault(req.SessionID, ""),
@@ -179,7 +178,7 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 	}
 	if req.IdempotencyKey != "" {
 		if job.BodyHash, err = bodyHash(req); err != nil {
-			return store.NewJob{}, err
+			return NewJob{}, err
 		}
 	}
 	job.Input, job.InputBlob, err = s.checkIn(ctx, tenantNo, job.ID, "input", req.Input)

@@ -22,7 +22,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Source is where a Meter counts: a *store.Store.
+// Source is where a Meter counts: a *tenant.Store.
 type Source interface {
 	EnsureTenant(ctx context.Context, name string) (int64, error)
 	TenantLimits(ctx context.Context, tenant int64) (forebay.TenantLimits, error)
@@ -30,8 +30,8 @@ type Source interface {
 	LimitUsed(ctx context.Context, tenant int64, name forebay.LimitName, most int64) (int64, error)
 	// Shared reports whether there may be other processes.
 	Shared() bool
-	// Answering returns how many processes answer requests, this one included.
-	Answering(ctx context.Context) (int64, error)
+	// CountServers returns how many processes answer requests, this one included.
+	CountServers(ctx context.Context) (int64, error)
 }
 
 // Meter judges. The nil Meter lets everything through. It is safe for concurrent use.

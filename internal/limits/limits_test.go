@@ -28,7 +28,7 @@ type truth struct {
 
 func (s *truth) EnsureTenant(context.Context, string) (int64, error) { return 1, nil }
 func (s *truth) Shared() bool                                        { return s.shared }
-func (s *truth) Answering(context.Context) (int64, error)            { return 1 + s.others.Load(), nil }
+func (s *truth) CountServers(context.Context) (int64, error)         { return 1 + s.others.Load(), nil }
 func (s *truth) TenantLimits(context.Context, int64) (forebay.TenantLimits, error) {
 	return s.limits, nil
 }

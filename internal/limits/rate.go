@@ -113,13 +113,13 @@ func (m *Meter) processes(ctx context.Context) int64 {
 		a.read = time.Now()
 		limited, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		if n, err := m.source.Answering(limited); err == nil {
+		if n, err := m.source.CountServers(limited); err == nil {
 			a.n = n
 		}
 	case time.Since(a.read) >= limitsFor && !a.reading:
 		a.read = time.Now()
 		a.reading = m.background(func() {
-			n, err := m.source.Answering(m.ctx)
+			n, err := m.source.CountServers(m.ctx)
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			if a.reading = false; err == nil {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/panics"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 func (h *hub) NextActivityWorkItem(ctx context.Context) (*backend.ActivityWorkItem, error) {
@@ -38,7 +37,7 @@ func (h *hub) NextActivityWorkItem(ctx context.Context) (*backend.ActivityWorkIt
 }
 
 // fetch reads an activity from blob storage before it is carried out. One that is not there is refused.
-func (h *hub) fetch(ctx context.Context, a *store.Activity) {
+func (h *hub) fetch(ctx context.Context, a *Activity) {
 	var event []byte
 	err := panics.Run(h.log, "reading an activity", func() (err error) {
 		bound, cancel := h.bound(ctx, a.Token)
@@ -54,14 +53,14 @@ func (h *hub) fetch(ctx context.Context, a *store.Activity) {
 	defer h.release(a.Token)
 	ctx, stop := settling(ctx)
 	defer stop()
-	abandoned := h.store.Orchestrations.AbandonActivity(ctx, a, h.pause(a.Lost+4), false)
+	abandoned := h.store.AbandonActivity(ctx, a, h.pause(a.Lost+4), false)
 	if err = errors.Join(err, abandoned); !errors.Is(err, forebay.ErrLockLost) {
 		h.log.Warn("cannot read an activity", slog.String("instance", a.ID), slog.Any("error", err))
 	}
 }
 
 // refuse fails an activity that cannot be read.
-func (h *hub) refuse(ctx context.Context, a *store.Activity) {
+func (h *hub) refuse(ctx context.Context, a *Activity) {
 	defer h.release(a.Token)
 	err := h.settle(ctx, a, failedEvent(int32(a.EventID), "", &protos.TaskFailureDetails{ErrorType: "Unreadable", ErrorMessage: "the activity cannot be read", IsNonRetriable: true}))
 	if err != nil {
@@ -75,7 +74,7 @@ const maxLost = 10
 // CompleteActivityWorkItem stores what came of an attempt: the instance hears of it, or the activity is tried again.
 func (h *hub) CompleteActivityWorkItem(ctx context.Context, wi *backend.ActivityWorkItem) (err error) {
 	defer panics.Contain(&err, h.log, "storing an activity's result")
-	a := wi.Properties[turnKey].(*store.Activity)
+	a := wi.Properties[turnKey].(*Activity)
 	defer h.answered(backend.GetActivityExecutionKey(a.ID, int32(a.EventID)))
 	if h.cutOff(a.Token) {
 		return errStopping // which gives it back
@@ -89,7 +88,7 @@ func (h *hub) CompleteActivityWorkItem(ctx context.Context, wi *backend.Activity
 }
 
 // settle stores the outcome of an attempt, unless another has the activity by now.
-func (h *hub) settle(ctx context.Context, a *store.Activity, result *protos.HistoryEvent) error {
+func (h *hub) settle(ctx context.Context, a *Activity, result *protos.HistoryEvent) error {
 	outcome, err := h.outcome(a, result)
 	if err != nil {
 		return err
@@ -100,30 +99,30 @@ func (h *hub) settle(ctx context.Context, a *store.Activity, result *protos.Hist
 	}
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	err = h.store.Orchestrations.SettleActivity(ctx, a, outcome)
+	err = h.store.SettleActivity(ctx, a, outcome)
 	h.refused(ctx, err, put)
 	if err != nil {
 		return unlessLost(err)
 	}
-	h.opts.Observe(Taken{Kind: store.WorkActivity, Name: a.Name, Outcome: outcome.Outcome})
+	h.opts.Observe(Taken{Kind: WorkActivity, Name: a.Name, Outcome: outcome.Outcome})
 	return nil
 }
 
-func (h *hub) outcome(a *store.Activity, result *protos.HistoryEvent) (o store.ActivityOutcome, err error) {
+func (h *hub) outcome(a *Activity, result *protos.HistoryEvent) (o ActivityOutcome, err error) {
 	if size := len(result.GetTaskCompleted().GetResult().GetValue()); int64(size) > h.opts.MaxBytes {
 		result = failedEvent(int32(a.EventID), result.GetTaskCompleted().GetTaskExecutionId(), &protos.TaskFailureDetails{
 			ErrorType: string(forebay.CodePayloadTooLarge), ErrorMessage: fmt.Sprintf("the result has %d bytes; the limit is %d", size, h.opts.MaxBytes), IsNonRetriable: true})
 	}
-	o.Outcome = store.ActivitySucceeded
+	o.Outcome = ActivitySucceeded
 	if failed := result.GetTaskFailed(); failed != nil {
 		boundFailure(failed.GetFailureDetails())
 		why := failureOf(failed.GetFailureDetails())
 		if why == nil {
 			why = &forebay.OrchestrationFailure{Type: "Unknown", Message: "the activity failed"}
 		}
-		o.Outcome, o.ErrorType, o.Error = store.ActivityFailed, why.Type, why.Message
-		if delay, again := decodePolicy(a.Policy).next(a.Failures+1, why, a.ScheduledAt, h.store.DB.Now()); again {
-			o.Outcome, o.Delay = store.ActivityRetried, delay
+		o.Outcome, o.ErrorType, o.Error = ActivityFailed, why.Type, why.Message
+		if delay, again := decodePolicy(a.Policy).next(a.Failures+1, why, a.ScheduledAt, h.store.Now()); again {
+			o.Outcome, o.Delay = ActivityRetried, delay
 			return o, nil
 		}
 	}
@@ -142,13 +141,13 @@ func (s *Service) cutOff(token int64) bool {
 // AbandonActivityWorkItem is for an attempt that came to nothing, such as one whose process has left.
 func (h *hub) AbandonActivityWorkItem(ctx context.Context, wi *backend.ActivityWorkItem) (err error) {
 	defer panics.Contain(&err, h.log, "giving an activity back")
-	a := wi.Properties[turnKey].(*store.Activity)
+	a := wi.Properties[turnKey].(*Activity)
 	defer h.answered(backend.GetActivityExecutionKey(a.ID, int32(a.EventID)))
 	h.carried.Delete(wi.NewEvent)
 	defer h.release(a.Token)
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	return unlessLost(h.store.Orchestrations.AbandonActivity(ctx, a, h.pause(a.Lost+1), h.mayHaveBegun(a.Token)))
+	return unlessLost(h.store.AbandonActivity(ctx, a, h.pause(a.Lost+1), h.mayHaveBegun(a.Token)))
 }
 
 // mayHaveBegun reports whether an attempt that came to nothing counts as one.

@@ -7,15 +7,14 @@ import (
 	"testing"
 
 	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // unknownAction is an action with a field that the protocol does not have, as one of an entity has here.
@@ -73,7 +72,7 @@ func unreadableTrace() *protos.TraceContext {
 
 // A worker may answer a turn with anything: its instance fails and says why, after one turn, and the process goes on.
 func TestInvalidAnswerFailsItsInstance(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		p := run(t, where, Options{Remote: true})
 		_, client, stream := worker(t, p.serve(t))
 		for name, actions := range invalidAnswers(t) {
@@ -99,7 +98,7 @@ func TestInvalidAnswerFailsItsInstance(t *testing.T) {
 
 // A trace context that the engine cannot read is left out: what is started with it runs.
 func TestUnreadableTraceContextIsLeftOut(t *testing.T) {
-	p := run(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Remote: true})
+	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Remote: true})
 	_, client, stream := worker(t, p.serve(t))
 	id := p.start(t, StartRequest{Name: "remote"})
 	detach := &protos.WorkflowAction{WorkflowActionType: &protos.WorkflowAction_CreateDetachedWorkflow{CreateDetachedWorkflow: &protos.CreateDetachedWorkflowAction{
@@ -138,7 +137,7 @@ func TestAnswerIsRehearsed(t *testing.T) {
 
 // A trace context that the engine cannot read fails the call that brings it, not the process.
 func TestUnreadableTraceContextFailsItsCall(t *testing.T) {
-	p := run(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Remote: true})
+	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Remote: true})
 	_, client, _ := worker(t, p.serve(t))
 	_, err := client.StartInstance(t.Context(), &protos.CreateInstanceRequest{InstanceId: "i", Name: "n", Input: wrapperspb.String("1"), ParentTraceContext: unreadableTrace()})
 	if code := status.Code(err); code != codes.InvalidArgument {

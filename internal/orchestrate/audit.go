@@ -6,20 +6,19 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
-
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/audit"
 )
 
 // What an operator does to an instance by an API is in the audit log, with the act itself, but for inputs, outputs and reasons.
 // What applications do, which start instances and send them events, is in the instances' histories.
 
 // act is the audit row of what somebody does by an API. What the program does itself has none.
-func act(ctx context.Context, tenant, action, instance string, detail any) store.Audit {
+func act(ctx context.Context, tenant, action, instance string, detail any) audit.Act {
 	if !forebay.HasActor(ctx) {
-		return store.Audit{}
+		return audit.Act{}
 	}
-	a := store.Audit{Tenant: tenant, Actor: forebay.ActorOf(ctx), Action: action, Target: instance}
+	a := audit.Act{Tenant: tenant, Actor: forebay.ActorOf(ctx), Action: action, Target: instance}
 	if detail != nil {
 		if b, err := json.Marshal(detail); err == nil {
 			a.Detail = string(b)
@@ -29,16 +28,16 @@ func act(ctx context.Context, tenant, action, instance string, detail any) store
 }
 
 // actOf is the audit row of who sends an instance an event.
-func actOf(ctx context.Context, tenant, instance string, e *protos.HistoryEvent) store.Audit {
+func actOf(ctx context.Context, tenant, instance string, e *protos.HistoryEvent) audit.Act {
 	switch effectOf(e) {
-	case store.Suspends:
+	case Suspends:
 		return act(ctx, tenant, "suspend-orchestration", instance, nil)
-	case store.Resumes:
+	case Resumes:
 		return act(ctx, tenant, "resume-orchestration", instance, nil)
-	case store.Terminates:
+	case Terminates:
 		return act(ctx, tenant, "terminate-orchestration", instance, nil)
 	}
-	return store.Audit{}
+	return audit.Act{}
 }
 
 // restartDetail is what the audit log says of a restart. It says nothing of what the instance is given.

@@ -10,14 +10,13 @@ import (
 
 	"github.com/dapr/durabletask-go/api"
 	"github.com/dapr/durabletask-go/task"
-
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
 )
 
 // What somebody does to instances is in the audit log, without what it carries; what is refused is not, nor what the program does itself.
 func TestAudit(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		addOrchestrator(t, r, "waiting", waiting)
 		addOrchestrator(t, r, "fails", func(*task.WorkflowContext) (any, error) { return nil, errors.New("secret") })
@@ -76,7 +75,7 @@ func TestAudit(t *testing.T) {
 		_, err = p.hub(no).PurgeWorkflowState(by, api.InstanceID(other), nil, false, false)
 		must(err)
 
-		entries, _, err := p.store.Audit.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 100)
+		entries, _, err := p.store.Audit.Entries(t.Context(), forebay.AuditFilter{}, 0, 100)
 		must(err)
 		slices.Reverse(entries)
 		var got []string
@@ -101,7 +100,7 @@ func TestAudit(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
-		if v, err := p.store.Audit.VerifyAudit(t.Context(), forebay.AuditHead{}, 1000); err != nil || !v.Intact || !v.Done {
+		if v, err := p.store.Audit.Verify(t.Context(), forebay.AuditHead{}, 1000); err != nil || !v.Intact || !v.Done {
 			t.Errorf("%+v: %v", v, err)
 		}
 	})

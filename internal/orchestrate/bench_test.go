@@ -8,9 +8,8 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
-
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
 )
 
 // BenchmarkFanOut runs 100 instances of 100 activities that do nothing.
@@ -33,12 +32,12 @@ func BenchmarkFanOut(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s, err := store.Open(b.Context(), store.Options{Path: filepath.Join(b.TempDir(), "forebay.db"), Serve: true})
+	s, err := openStores(b.Context(), db.Options{Path: filepath.Join(b.TempDir(), "forebay.db"), Serve: true})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer s.DB.Close()
-	service := New(Options{Store: s, Registry: r})
+	service := New(Options{Store: s.Orchestrations, Registry: r})
 	ctx, stop := context.WithCancel(b.Context())
 	done := make(chan struct{})
 	go func() {

@@ -18,17 +18,16 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
-
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
 )
 
 // childVariable makes this test binary a process that carries orchestrations out: it holds a child as JSON.
 const childVariable = "FOREBAY_TEST_ORCHESTRATE"
 
 type child struct {
-	Where             store.Options
+	Where             db.Options
 	Instances, FanOut int
 	Log               string // a file that gets a line for each call of an activity
 	Blobs             string // the folder of large payloads
@@ -65,7 +64,7 @@ func runChild(raw string) error {
 	if err := errors.Join(r.AddActivity("count", c.countCalls(calls)), r.AddOrchestrator("fan", "", c.fan)); err != nil {
 		return err
 	}
-	s, err := store.Open(context.Background(), c.Where)
+	s, err := openStores(context.Background(), c.Where)
 	if err != nil {
 		return err
 	}
@@ -74,7 +73,7 @@ func runChild(raw string) error {
 		return err
 	}
 	defer blobs.Close()
-	service := New(Options{Store: s, Blobs: blobs, Registry: r, Lock: time.Second, Grace: time.Second})
+	service := New(Options{Store: s.Orchestrations, Blobs: blobs, Registry: r, Lock: time.Second, Grace: time.Second})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		io.Copy(io.Discard, os.Stdin)
@@ -184,7 +183,7 @@ func (p *childProcess) kill() {
 // TestSurvivesKills kills processes at random moments while instances fan out over activities of which some fail. Each instance
 // completes, and each activity has one result in its history. Of large results each that is in use is there, and the sweep finds all others.
 func TestSurvivesKills(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		c := child{Where: where, Instances: 200, FanOut: 50, Log: filepath.Join(t.TempDir(), "calls"), Blobs: t.TempDir()}
 		kills, processes := 10, 1
 		if testing.Short() {
@@ -228,13 +227,13 @@ func TestSurvivesKills(t *testing.T) {
 }
 
 func checkKilled(t *testing.T, c child, kills int) {
-	s, err := store.Open(t.Context(), c.Where)
+	s, err := openStores(t.Context(), c.Where)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.DB.Close()
 	blobs := openFolderAt(t, c.Blobs)
-	service := New(Options{Store: s, Blobs: blobs})
+	service := New(Options{Store: s.Orchestrations, Blobs: blobs})
 	recorded, lost := 0, 0
 	for i := range c.Instances {
 		id := fmt.Sprint(i)
@@ -265,7 +264,7 @@ func checkKilled(t *testing.T, c child, kills int) {
 			t.Fatal(err)
 		}
 		for _, a := range attempts {
-			if a.Outcome == store.ActivityLost {
+			if a.Outcome == ActivityLost {
 				lost++
 			} else {
 				recorded++
@@ -283,7 +282,7 @@ func checkKilled(t *testing.T, c child, kills int) {
 	used := 0
 	orphans, err := blobs.Sweep(t.Context(), time.Now().Add(time.Hour), func(keys []string) (map[string]bool, error) {
 		inUse := map[string]bool{}
-		err := s.BlobsInUse(t.Context(), nil, keys, func(key string) { inUse[key] = true })
+		err := s.Orchestrations.BlobsInUse(t.Context(), keys, func(key string) { inUse[key] = true })
 		used += len(inUse)
 		return inUse, err
 	})

@@ -6,9 +6,8 @@ import (
 	"testing"
 
 	"github.com/dapr/durabletask-go/task"
-
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
 )
 
 // A turn that panics in the engine's part of it is tried again, whoever has its code, and the process lives.
@@ -17,7 +16,7 @@ func TestTurnThatPanicsInTheEngine(t *testing.T) {
 	addOrchestrator(t, r, "here", func(*task.WorkflowContext) (any, error) { return "done", nil })
 	var mu sync.Mutex
 	abandoned := map[string]int{}
-	p := run(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Registry: r, Remote: true, Observe: func(taken Taken) {
+	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Registry: r, Remote: true, Observe: func(taken Taken) {
 		if taken.Outcome == TurnAbandoned {
 			mu.Lock()
 			defer mu.Unlock()

@@ -16,7 +16,6 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/panics"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // executor carries turns and activities out: here if the code is known here, else in a process that is connected.
@@ -43,7 +42,7 @@ var errCutShort = errors.New("the process that carried it out is gone")
 
 func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (*protos.WorkflowResponse, error) {
 	if turn, ok := x.halted.LoadAndDelete(string(id)); ok {
-		return takeIn(turn.(*store.Turn), old, arrived), nil
+		return takeIn(turn.(*Turn), old, arrived), nil
 	}
 	if name := started(old, arrived).GetName(); x.registry.hasOrchestrator(name) {
 		if f := x.registry.orderedFunc(name); f != nil {
@@ -115,9 +114,9 @@ func effective(old, arrived []*protos.HistoryEvent) (past, now []*protos.History
 		kept, all := events, true
 		for i, e := range events {
 			does := effectOf(e)
-			leave := does == store.Suspends && suspended || does == store.Resumes && !suspended
-			if does == store.Suspends || does == store.Resumes {
-				suspended = does == store.Suspends
+			leave := does == Suspends && suspended || does == Resumes && !suspended
+			if does == Suspends || does == Resumes {
+				suspended = does == Suspends
 			}
 			switch {
 			case leave && all: // the slice is not changed: others have it as well
@@ -167,7 +166,7 @@ func (x executor) ExecuteActivity(ctx context.Context, id api.InstanceID, e *pro
 	if !ok {
 		return nil, errNobody
 	}
-	a := carried.(*store.Activity)
+	a := carried.(*Activity)
 	scheduled := e.GetTaskScheduled()
 	if a.Lost >= maxLost {
 		return failedEvent(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: "ActivityLost", IsNonRetriable: true,
@@ -219,7 +218,7 @@ func (s *Service) bound(ctx context.Context, token int64) (context.Context, cont
 }
 
 // call calls a Go function.
-func (x executor) call(ctx context.Context, f ActivityFunc, a *store.Activity, e *protos.HistoryEvent) (result *protos.HistoryEvent) {
+func (x executor) call(ctx context.Context, f ActivityFunc, a *Activity, e *protos.HistoryEvent) (result *protos.HistoryEvent) {
 	scheduled := e.GetTaskScheduled()
 	fail := func(kind, message string, final bool) *protos.HistoryEvent {
 		return failedEvent(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: kind, ErrorMessage: message, IsNonRetriable: final})

@@ -8,9 +8,8 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
-
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
 )
 
 // blocking knows "many", which calls as many activities as its input says, each of which says that it has begun and ends when it may.
@@ -72,7 +71,7 @@ func (p *process) startFor(t *testing.T, tenant, name, input string) string {
 // A tenant whose activities do not end leaves places for those of another, and has more of them begin as some end. One that is alone has all
 // places.
 func TestTenantsShareActivities(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		const places = 4
 		r, begun, end := blocking(t, forebay.RetryPolicy{MaxAttempts: 2, First: time.Hour, Max: time.Hour})
 		p := run(t, where, Options{Registry: r, Activities: places, Grace: time.Millisecond, Lock: time.Hour}) // no renewal has anything looked at anew
@@ -103,13 +102,13 @@ func TestTenantsShareActivities(t *testing.T) {
 // refusing refuses all jobs.
 type refusing struct{ Jobs }
 
-func (refusing) Submit(context.Context, int64, forebay.SubmitRequest, *store.Activity) error {
+func (refusing) Submit(context.Context, int64, forebay.SubmitRequest, *Activity) error {
 	return forebay.Invalid("task", "is not known")
 }
 
 // An activity that is a job needs none of the places that activities have.
 func TestTasksNeedNoPlace(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r, begun, _ := blocking(t, forebay.RetryPolicy{})
 		addOrchestrator(t, r, "task", func(ctx *task.WorkflowContext) (any, error) {
 			return nil, activity(ctx, TaskActivity, TaskRequest{Task: "none"}, forebay.RetryPolicy{}).Await(nil)
@@ -127,14 +126,14 @@ type payers struct {
 	keys chan string
 }
 
-func (p payers) Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, a *store.Activity) error {
+func (p payers) Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, a *Activity) error {
 	p.keys <- a.KeyID
 	return p.refusing.Submit(ctx, tenant, req, a)
 }
 
 // The budget of the API key that started an instance pays for its jobs, and for those of the instances that it calls.
 func TestWhoPaysForTasks(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		addOrchestrator(t, r, "child", func(ctx *task.WorkflowContext) (any, error) {
 			return nil, activity(ctx, TaskActivity, TaskRequest{Task: "none"}, forebay.RetryPolicy{}).Await(nil)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -20,9 +22,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
-
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // composer makes messages of bytes: each byte decides something.
@@ -144,12 +143,12 @@ type endpointUnderFuzz struct {
 func startFuzz(f *testing.F) *endpointUnderFuzz {
 	f.Helper()
 	e := &endpointUnderFuzz{over: make(chan Taken, 1000), answers: map[string]func(*protos.WorkItem) proto.Message{}}
-	s, err := store.Open(f.Context(), store.Options{Path: filepath.Join(f.TempDir(), "forebay.db"), Serve: true})
+	s, err := openStores(f.Context(), db.Options{Path: filepath.Join(f.TempDir(), "forebay.db"), Serve: true})
 	if err != nil {
 		f.Fatal(err)
 	}
-	e.process = &process{Service: New(Options{Store: s, Remote: true, Observe: func(t Taken) {
-		if t.Kind == store.WorkTurn && t.Name == fuzzed {
+	e.process = &process{Service: New(Options{Store: s.Orchestrations, Remote: true, Observe: func(t Taken) {
+		if t.Kind == WorkTurn && t.Name == fuzzed {
 			e.over <- t
 		}
 	}}), store: s}

@@ -14,10 +14,9 @@ import (
 
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
-	"google.golang.org/protobuf/encoding/protojson"
-
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
+	"google.golang.org/protobuf/encoding/protojson"
 )
 
 var update = flag.Bool("update", false, "record the golden history anew")
@@ -114,7 +113,7 @@ func TestGoldenHistory(t *testing.T) {
 }
 
 func recordGolden(t *testing.T, r *Registry, file string) {
-	p := run(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true}, Options{Registry: r})
+	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true}, Options{Registry: r})
 	id := p.start(t, StartRequest{Name: "golden", ID: "golden", Input: json.RawMessage("3")})
 	p.waitsFor(t, id, "SubOrchestrationInstanceCompleted")
 	if err := p.Raise(t.Context(), tenant, id, "answer", json.RawMessage(`"yes"`)); err != nil {

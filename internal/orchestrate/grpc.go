@@ -29,7 +29,6 @@ import (
 	bounded "github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/sleep"
-	"github.com/forebayhq/forebay/internal/store"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
@@ -235,7 +234,7 @@ func (e *endpoint) serveCall(stream grpc.ServerStream, method string, serve func
 		defer leave()
 		ctx, release := e.Hold(turns.With(stream.Context(), caller.Tenant), caller)
 		defer release()
-		tenant, err := e.store.Queues.EnsureTenant(ctx, caller.Tenant)
+		tenant, err := e.store.EnsureTenant(ctx, caller.Tenant)
 		if err != nil {
 			return err
 		}
@@ -354,7 +353,7 @@ func (h *hub) purgeFiltered(ctx context.Context, filter *protos.PurgeInstanceFil
 		}
 		req.Statuses = append(req.Statuses, ended)
 	}
-	tenant, err := h.store.Queues.TenantName(ctx, h.tenant)
+	tenant, err := h.store.TenantName(ctx, h.tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -427,7 +426,7 @@ func endsOf(policy []byte) (ends []forebay.OrchestrationStatus) {
 type bareKey struct{}
 
 // fillAsked is fill, unless the call needs no payloads.
-func (h *hub) fillAsked(ctx context.Context, row *store.OrchestrationRow) error {
+func (h *hub) fillAsked(ctx context.Context, row *OrchestrationRow) error {
 	if bare, _ := ctx.Value(bareKey{}).(*bool); bare != nil && *bare {
 		return nil
 	}

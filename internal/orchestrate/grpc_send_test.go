@@ -10,12 +10,11 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
-
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 const largeAnswer = 3 << 20
@@ -23,7 +22,7 @@ const largeAnswer = 3 << 20
 // serveLarge has an endpoint answer tenants, whose keys are their names, each of which has a large instance "large".
 func serveLarge(t *testing.T, change func(*endpoint), tenants ...string) (*endpoint, func() protos.TaskHubSidecarServiceClient) {
 	t.Helper()
-	p := run(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Remote: true, MaxBytes: 4 << 20, MemoryBytes: 1 << 20})
+	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Remote: true, MaxBytes: 4 << 20, MemoryBytes: 1 << 20})
 	for _, name := range tenants {
 		if _, err := p.Start(t.Context(), name, StartRequest{Name: "remote", ID: "large", Input: []byte(`"` + strings.Repeat("x", largeAnswer) + `"`)}); err != nil {
 			t.Fatal(err)

@@ -14,10 +14,14 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/forebayhq/forebay/internal/db"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	_ "google.golang.org/grpc/encoding/gzip" // what clients may compress with
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/limits"
+	_ "google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -27,10 +31,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/limits"
+	// what clients may compress with
+
 	bounded "github.com/forebayhq/forebay/internal/memory"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 var errKey = forebay.Errorf(forebay.CodeUnauthorized, "the API key is missing, unknown, expired or revoked")
@@ -38,7 +41,7 @@ var errKey = forebay.Errorf(forebay.CodeUnauthorized, "the API key is missing, u
 // serveKeys has a process answer by gRPC to those with the key "good", and returns a connection to it.
 func serveKeys(t *testing.T, hold func(context.Context, forebay.Caller) (context.Context, func())) (*process, *grpc.ClientConn) {
 	t.Helper()
-	p := run(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Remote: true})
+	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Remote: true})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	address := serveAt(ctx, t, &running, p.Service, GRPC{Hold: hold, Authenticate: func(_ context.Context, key string) (forebay.Caller, bool, error) {

@@ -2,8 +2,6 @@ package orchestrate
 
 import (
 	"github.com/dapr/durabletask-go/api/protos"
-
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // What suspends or terminates an instance must work when no process has its code: after a deploy that left the name out, or with a version
@@ -12,20 +10,20 @@ import (
 // the code sees it once it runs again.
 
 // effectOf returns what an event does to an instance besides what its code makes of it.
-func effectOf(e *protos.HistoryEvent) store.Effect {
+func effectOf(e *protos.HistoryEvent) Effect {
 	switch e.GetEventType().(type) {
 	case *protos.HistoryEvent_ExecutionSuspended:
-		return store.Suspends
+		return Suspends
 	case *protos.HistoryEvent_ExecutionResumed:
-		return store.Resumes
+		return Resumes
 	case *protos.HistoryEvent_ExecutionTerminated:
-		return store.Terminates
+		return Terminates
 	}
-	return store.NoEffect
+	return NoEffect
 }
 
 // takeIn is the response to a turn that needs no code.
-func takeIn(turn *store.Turn, old, arrived []*protos.HistoryEvent) *protos.WorkflowResponse {
+func takeIn(turn *Turn, old, arrived []*protos.HistoryEvent) *protos.WorkflowResponse {
 	resp := &protos.WorkflowResponse{InstanceId: turn.ID, CustomStatus: value(turn.Custom)}
 	for _, e := range arrived {
 		ended := e.GetExecutionTerminated()

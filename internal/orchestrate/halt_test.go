@@ -13,11 +13,10 @@ import (
 	"github.com/dapr/durabletask-go/api"
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // haltingCode is what the tests below take away from instances that have begun.
@@ -68,7 +67,7 @@ func (p *process) types(t *testing.T, id string) string {
 
 // What runs, what never began and what is to begin later ends without a process that knows its orchestrator, and can be purged then.
 func TestTerminateNeedsNoCode(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		p := run(t, where, haltingCode(t, ""))
 		parent, waiting := p.start(t, StartRequest{Name: "parent"}), p.start(t, StartRequest{Name: "waiting"})
 		p.waitsFor(t, parent, "SubOrchestrationInstanceCreated")
@@ -118,7 +117,7 @@ func TestTerminateNeedsNoCode(t *testing.T) {
 // A suspend takes effect without the code, and what arrives is kept; the code goes on with it, in the version that it began with, once there
 // is a process again that has it.
 func TestSuspendNeedsNoCode(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		p := run(t, where, haltingCode(t, "1"))
 		begun := p.start(t, StartRequest{Name: "waiting"})
 		p.waitsFor(t, begun, "TimerCreated")
@@ -158,7 +157,7 @@ func TestSuspendNeedsNoCode(t *testing.T) {
 
 // The version of an instance that was suspended before its first turn is the one that its code first ran in.
 func TestVersionAfterSuspend(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		p := run(t, where, without())
 		id := p.start(t, StartRequest{Name: "waiting"})
 		if err := p.Suspend(t.Context(), tenant, id, ""); err != nil {
@@ -184,7 +183,7 @@ func TestVersionAfterSuspend(t *testing.T) {
 
 // An instance ends once, also when a process has a turn of it: that turn is stored if its lock holds, and else it is not.
 func TestTerminateWaitsForTheTurn(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		for _, lost := range []bool{false, true} {
 			p := run(t, where, without())
 			id := p.start(t, StartRequest{Name: "held", ID: fmt.Sprint("held ", lost)})
@@ -192,14 +191,14 @@ func TestTerminateWaitsForTheTurn(t *testing.T) {
 			if lost {
 				lock = time.Millisecond
 			}
-			turns, err := p.store.Orchestrations.ClaimTurns(t.Context(), store.WorkRequest{Max: 1, Lock: lock, Takes: func(_ int64, name string) bool { return name == "held" }})
+			turns, err := p.store.Orchestrations.ClaimTurns(t.Context(), WorkRequest{Max: 1, Lock: lock, Takes: func(_ int64, name string) bool { return name == "held" }})
 			if err != nil || len(turns) != 1 || turns[0].ID != id {
 				t.Fatalf("%+v: %v", turns, err)
 			}
 			if err := p.Terminate(t.Context(), tenant, id, ""); err != nil {
 				t.Fatal(err)
 			}
-			result := &store.TurnResult{Status: forebay.OrchestrationRunning, Timers: []store.Timer{{At: 1, Event: store.Inline([]byte("never read"))}}}
+			result := &TurnResult{Status: forebay.OrchestrationRunning, Timers: []Timer{{At: 1, Event: Inline([]byte("never read"))}}}
 			if lost {
 				p.ends(t, id, forebay.OrchestrationTerminated)
 				if _, err := p.store.Orchestrations.CompleteTurn(t.Context(), &turns[0], result); !errors.Is(err, forebay.ErrLockLost) {
@@ -262,7 +261,7 @@ func TestEventsBeforeTheStart(t *testing.T) {
 
 // Whoever waits for a sub-orchestration that somebody terminates hears that it failed.
 func TestTerminatedChildFailsItsCaller(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		p := run(t, where, haltingCode(t, ""))
 		parent := p.start(t, StartRequest{Name: "parent"})
 		p.waitsFor(t, parent, "SubOrchestrationInstanceCreated")
@@ -278,7 +277,7 @@ func TestTerminatedChildFailsItsCaller(t *testing.T) {
 }
 
 func TestReasonsAreBounded(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		p := run(t, where, without())
 		id := p.start(t, StartRequest{Name: "gone"})
 		no, err := p.store.Queues.EnsureTenant(t.Context(), tenant)

@@ -11,11 +11,10 @@ import (
 	"github.com/dapr/durabletask-go/backend"
 	"github.com/dapr/durabletask-go/backend/local"
 	"github.com/dapr/durabletask-go/backend/runtimestate"
-	"google.golang.org/protobuf/types/known/wrapperspb"
-
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/panics"
-	"github.com/forebayhq/forebay/internal/store"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // hub is the engine's backend for one tenant: an instance id means something only within one. What the service has taken
@@ -24,11 +23,11 @@ type hub struct {
 	*local.TasksBackend
 	*Service
 	tenant     int64
-	turns      chan *store.Turn
-	activities chan *store.Activity
-	carried    sync.Map         // *protos.HistoryEvent → *store.Activity: what is carried out
+	turns      chan *Turn
+	activities chan *Activity
+	carried    sync.Map         // *protos.HistoryEvent → *Activity: what is carried out
 	anew       sync.Map         // instance id → *beginning: that it has continued as new in its turn
-	halted     sync.Map         // instance id → *store.Turn: that its code need not see
+	halted     sync.Map         // instance id → *Turn: that its code need not see
 	tried      sync.Map         // instance id → struct{}: if its turn comes to nothing now, the turn is to blame
 	remote     backend.Executor // hands work to processes that are connected by gRPC
 	open       sync.Map         // *protos.ActivityRequest → struct{}: those that somebody waits for
@@ -45,7 +44,7 @@ var _ backend.Backend = (*hub)(nil)
 
 func newHub(s *Service, tenant int64) *hub {
 	h := &hub{TasksBackend: local.NewTasksBackend(), Service: s, tenant: tenant,
-		turns: make(chan *store.Turn, s.opts.Turns), activities: make(chan *store.Activity, s.opts.Activities)}
+		turns: make(chan *Turn, s.opts.Turns), activities: make(chan *Activity, s.opts.Activities)}
 	h.remote, _ = backend.NewGrpcExecutor(h, engineLog{s.log},
 		backend.WithSkipWaitForInstanceStart(), backend.WithStreamShutdownChannel(s.closing),
 		backend.WithOnGetWorkItemsConnectionCallback(h.workerConnected), backend.WithOnGetWorkItemsDisconnectCallback(h.workerLeft))
@@ -94,7 +93,7 @@ func (h *hub) NextWorkflowWorkItem(ctx context.Context) (*backend.WorkflowWorkIt
 
 // GetWorkflowRuntimeState returns the history. For a turn it also reads what has arrived, which the engine asks for afterwards.
 func (h *hub) GetWorkflowRuntimeState(ctx context.Context, wi *backend.WorkflowWorkItem) (state *backend.WorkflowRuntimeState, err error) {
-	turn, ok := wi.Properties[turnKey].(*store.Turn)
+	turn, ok := wi.Properties[turnKey].(*Turn)
 	if !ok {
 		return h.stateOf(ctx, string(wi.InstanceID))
 	}
@@ -108,7 +107,7 @@ func (h *hub) GetWorkflowRuntimeState(ctx context.Context, wi *backend.WorkflowW
 	return state, err
 }
 
-func (h *hub) turnState(ctx context.Context, wi *backend.WorkflowWorkItem, turn *store.Turn) (*backend.WorkflowRuntimeState, error) {
+func (h *hub) turnState(ctx context.Context, wi *backend.WorkflowWorkItem, turn *Turn) (*backend.WorkflowRuntimeState, error) {
 	arrived, err := h.arrived(ctx, turn)
 	if err != nil {
 		return nil, h.unread(turn, err)
@@ -135,7 +134,7 @@ func (h *hub) turnState(ctx context.Context, wi *backend.WorkflowWorkItem, turn 
 }
 
 func (s *Service) history(ctx context.Context, instance int64) (events []*protos.HistoryEvent, err error) {
-	payloads, err := s.store.Orchestrations.OrchestrationHistory(ctx, instance)
+	payloads, err := s.store.OrchestrationHistory(ctx, instance)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +149,7 @@ func (s *Service) history(ctx context.Context, instance int64) (events []*protos
 
 // stateOf is for the engine's recursive purge, which reads of it which instances this one has called.
 func (h *hub) stateOf(ctx context.Context, id string) (*backend.WorkflowRuntimeState, error) {
-	row, err := h.store.Orchestrations.Orchestration(ctx, h.tenant, id)
+	row, err := h.store.Orchestration(ctx, h.tenant, id)
 	if err != nil {
 		return nil, engineError(err)
 	}
@@ -163,7 +162,7 @@ func (h *hub) stateOf(ctx context.Context, id string) (*backend.WorkflowRuntimeS
 
 func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.WorkflowWorkItem) (err error) {
 	defer panics.Contain(&err, h.log, "storing a turn")
-	turn := wi.Properties[turnKey].(*store.Turn)
+	turn := wi.Properties[turnKey].(*Turn)
 	defer h.answered(turn.ID)
 	h.over(turn)
 	boundFailures(wi.State)
@@ -183,7 +182,7 @@ func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Workflow
 	defer cancel()
 	var orphans []string
 	if err == nil {
-		orphans, err = h.store.Orchestrations.CompleteTurn(ctx, turn, result)
+		orphans, err = h.store.CompleteTurn(ctx, turn, result)
 		h.refused(ctx, err, put)
 	}
 	if err != nil {
@@ -194,7 +193,7 @@ func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Workflow
 		return engineError(err)
 	}
 	h.tried.Delete(turn.ID)
-	taken := Taken{Kind: store.WorkTurn, Name: turn.Name, Outcome: TurnStored}
+	taken := Taken{Kind: WorkTurn, Name: turn.Name, Outcome: TurnStored}
 	h.cancelJobs(ctx, orphans)
 	if result.Status.Terminal() {
 		taken.Ended = result.Status
@@ -210,15 +209,15 @@ func (h *hub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Workflow
 // AbandonWorkflowWorkItem is for a turn that came to nothing: its process could not be reached, or code of it panicked.
 func (h *hub) AbandonWorkflowWorkItem(ctx context.Context, wi *backend.WorkflowWorkItem) (err error) {
 	defer panics.Contain(&err, h.log, "giving a turn back")
-	turn := wi.Properties[turnKey].(*store.Turn)
+	turn := wi.Properties[turnKey].(*Turn)
 	defer h.answered(turn.ID)
 	h.over(turn)
 	_, lost := h.tried.LoadAndDelete(turn.ID)
 	defer h.release(turn.Token)
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	taken := Taken{Kind: store.WorkTurn, Name: turn.Name, Outcome: TurnAbandoned}
-	err = h.store.Orchestrations.AbandonTurn(ctx, turn, h.pause(turn.Deliveries), lost && !h.stopping())
+	taken := Taken{Kind: WorkTurn, Name: turn.Name, Outcome: TurnAbandoned}
+	err = h.store.AbandonTurn(ctx, turn, h.pause(turn.Deliveries), lost && !h.stopping())
 	if errors.Is(err, forebay.ErrLockLost) {
 		taken.Outcome, err = TurnLost, nil
 	}
@@ -227,7 +226,7 @@ func (h *hub) AbandonWorkflowWorkItem(ctx context.Context, wi *backend.WorkflowW
 }
 
 // over forgets what is known of a turn.
-func (h *hub) over(turn *store.Turn) {
+func (h *hub) over(turn *Turn) {
 	h.anew.Delete(turn.ID)
 	h.halted.CompareAndDelete(turn.ID, turn)
 }
@@ -285,9 +284,9 @@ func (h *hub) CreateWorkflowInstance(ctx context.Context, req *backend.CreateWor
 	if err := h.check(&check); err != nil {
 		return err
 	}
-	tenant, err := h.store.Queues.TenantName(ctx, h.tenant)
+	tenant, err := h.store.TenantName(ctx, h.tenant)
 	if err == nil {
-		err = h.create(ctx, tenant, h.tenant, req.GetStartEvent(), check.Replaces, store.Audit{})
+		err = h.create(ctx, tenant, h.tenant, req.GetStartEvent(), check.Replaces, audit.Act{})
 	}
 	if forebay.CodeOf(err) == forebay.CodeConflict {
 		return api.ErrDuplicateInstance
@@ -310,7 +309,7 @@ func (h *hub) AddNewWorkflowEvent(ctx context.Context, id api.InstanceID, e *bac
 			return forebay.Invalid("reason", "is longer than 4,096 bytes")
 		}
 	}
-	tenant, err := h.store.Queues.TenantName(ctx, h.tenant)
+	tenant, err := h.store.TenantName(ctx, h.tenant)
 	if err != nil {
 		return err
 	}
@@ -318,8 +317,8 @@ func (h *hub) AddNewWorkflowEvent(ctx context.Context, id api.InstanceID, e *bac
 }
 
 // act is the audit row of what somebody does who is connected by gRPC.
-func (h *hub) act(ctx context.Context, action, instance string, detail any) (store.Audit, error) {
-	tenant, err := h.store.Queues.TenantName(ctx, h.tenant)
+func (h *hub) act(ctx context.Context, action, instance string, detail any) (audit.Act, error) {
+	tenant, err := h.store.TenantName(ctx, h.tenant)
 	return act(ctx, tenant, action, instance, detail), err
 }
 
@@ -327,7 +326,7 @@ func (h *hub) act(ctx context.Context, action, instance string, detail any) (sto
 const watchPause = 5 * time.Second
 
 func (h *hub) WatchWorkflowRuntimeStatus(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter, condition func(*backend.WorkflowMetadata) bool) error {
-	return engineError(h.watch(ctx, h.tenant, string(id), func(row store.OrchestrationRow) (bool, error) {
+	return engineError(h.watch(ctx, h.tenant, string(id), func(row OrchestrationRow) (bool, error) {
 		if !condition(metadataOf(row)) {
 			return false, nil
 		}
@@ -337,7 +336,7 @@ func (h *hub) WatchWorkflowRuntimeStatus(ctx context.Context, id api.InstanceID,
 }
 
 func (h *hub) GetWorkflowMetadata(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter) (*backend.WorkflowMetadata, error) {
-	row, err := h.store.Orchestrations.Orchestration(ctx, h.tenant, string(id))
+	row, err := h.store.Orchestration(ctx, h.tenant, string(id))
 	if err == nil {
 		err = h.fillAsked(ctx, &row)
 	}
@@ -347,7 +346,7 @@ func (h *hub) GetWorkflowMetadata(ctx context.Context, id api.InstanceID, _ *pro
 	return metadataOf(row), nil
 }
 
-func metadataOf(o store.OrchestrationRow) *backend.WorkflowMetadata {
+func metadataOf(o OrchestrationRow) *backend.WorkflowMetadata {
 	m := &backend.WorkflowMetadata{
 		InstanceId: o.ID, Name: o.Name, RuntimeStatus: statusNumbers[o.Status], CreatedAt: timestamp(&o.CreatedAt), LastUpdatedAt: timestamp(&o.UpdatedAt),
 		Input: value(o.Input), Output: value(o.Output), CustomStatus: value(o.CustomStatus), FailureDetails: detailsOf(o.Failure),
@@ -362,7 +361,7 @@ func metadataOf(o store.OrchestrationRow) *backend.WorkflowMetadata {
 func (h *hub) PurgeWorkflowState(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter, _ bool, force bool) (int, error) {
 	audit, err := h.act(ctx, "purge-orchestration", string(id), nil)
 	if err == nil {
-		err = h.store.Orchestrations.PurgeOrchestration(ctx, h.tenant, string(id), force, audit)
+		err = h.store.PurgeOrchestration(ctx, h.tenant, string(id), force, audit)
 	}
 	switch {
 	case forebay.CodeOf(err) == forebay.CodeConflict:
@@ -381,7 +380,7 @@ func (h *hub) ListInstanceIDs(ctx context.Context, req *protos.ListInstanceIDsRe
 	if limit <= 0 || limit > forebay.MaxPageSize {
 		limit = defaultPage
 	}
-	page, next, err := h.list(ctx, store.OrchestrationQuery{Tenant: h.tenant, Limit: limit}, req.GetContinuationToken(), false)
+	page, next, err := h.list(ctx, OrchestrationQuery{Tenant: h.tenant, Limit: limit}, req.GetContinuationToken(), false)
 	if err != nil {
 		return nil, err
 	}
@@ -396,7 +395,7 @@ func (h *hub) ListInstanceIDs(ctx context.Context, req *protos.ListInstanceIDsRe
 }
 
 func (h *hub) GetInstanceHistory(ctx context.Context, req *protos.GetInstanceHistoryRequest) (*protos.GetInstanceHistoryResponse, error) {
-	row, err := h.store.Orchestrations.Orchestration(ctx, h.tenant, req.GetInstanceId())
+	row, err := h.store.Orchestration(ctx, h.tenant, req.GetInstanceId())
 	if err != nil {
 		return nil, engineError(err)
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/panics"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // TaskActivity is the activity that is a job. Its input says which task is called; the instance sleeps while the job waits for
@@ -37,14 +36,14 @@ type TaskRequest struct {
 // Jobs submits jobs that are activities, and knows how they ended.
 type Jobs interface {
 	// Submit stores the job and puts the activity to rest, in one transaction.
-	Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, caller *store.Activity) error
+	Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, caller *Activity) error
 	// Outcome returns the result of a job that has ended, or why it has none.
 	Outcome(ctx context.Context, tenant int64, job string) (json.RawMessage, *forebay.OrchestrationFailure, error)
 	Cancel(ctx context.Context, tenant int64, job string) error
 }
 
 // callTask makes a job of an activity.
-func (h *hub) callTask(ctx context.Context, a *store.Activity) {
+func (h *hub) callTask(ctx context.Context, a *Activity) {
 	defer h.release(a.Token)
 	err := panics.Run(h.log, "submitting the job of an activity", func() error { return h.submit(ctx, a) })
 	ctx, cancel := settling(ctx)
@@ -57,14 +56,14 @@ func (h *hub) callTask(ctx context.Context, a *store.Activity) {
 		err = h.settle(ctx, a, failedEvent(int32(a.EventID), "", &protos.TaskFailureDetails{
 			ErrorType: string(refused.Code), ErrorMessage: refused.Error(), IsNonRetriable: true}))
 	default:
-		err = errors.Join(err, h.store.Orchestrations.AbandonActivity(ctx, a, h.pause(a.Lost+4), false))
+		err = errors.Join(err, h.store.AbandonActivity(ctx, a, h.pause(a.Lost+4), false))
 	}
 	if unlessLost(err) != nil {
 		h.log.Warn("cannot submit the job of an orchestration", slog.String("instance", a.ID), slog.Any("error", err))
 	}
 }
 
-func (h *hub) submit(ctx context.Context, a *store.Activity) error {
+func (h *hub) submit(ctx context.Context, a *Activity) error {
 	bound, stop := h.bound(ctx, a.Token)
 	event, err := h.load(bound, a.Event)
 	stop(nil)
@@ -91,7 +90,7 @@ func (h *hub) submit(ctx context.Context, a *store.Activity) error {
 }
 
 // arrived returns the events that have arrived.
-func (h *hub) arrived(ctx context.Context, turn *store.Turn) (events []*protos.HistoryEvent, err error) {
+func (h *hub) arrived(ctx context.Context, turn *Turn) (events []*protos.HistoryEvent, err error) {
 	events = make([]*protos.HistoryEvent, len(turn.Arrived))
 	var elsewhere []int
 	for i, a := range turn.Arrived {
@@ -114,7 +113,7 @@ func (h *hub) arrived(ctx context.Context, turn *store.Turn) (events []*protos.H
 }
 
 // arrivedEvent returns one of them. That a job has ended becomes the outcome of its activity.
-func (h *hub) arrivedEvent(ctx context.Context, a store.Arrived) (*protos.HistoryEvent, error) {
+func (h *hub) arrivedEvent(ctx context.Context, a Arrived) (*protos.HistoryEvent, error) {
 	if a.Job == "" {
 		event, err := h.load(ctx, a.Event)
 		if err != nil {

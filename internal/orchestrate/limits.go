@@ -12,13 +12,13 @@ func (s *Service) takeStart(ctx context.Context, tenant, at, size int64) (done f
 	if s.opts.Limits == nil {
 		return func() {}, nil
 	}
-	name, err := s.store.Queues.TenantName(ctx, tenant)
+	name, err := s.store.TenantName(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
 	if at > 0 {
 		start := time.UnixMilli(at)
-		if err := s.opts.Limits.CheckSchedule(ctx, name, "scheduledStartTimestamp", &start, s.store.DB.Now()); err != nil {
+		if err := s.opts.Limits.CheckSchedule(ctx, name, "scheduledStartTimestamp", &start, s.store.Now()); err != nil {
 			return nil, err
 		}
 	}

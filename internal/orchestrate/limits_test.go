@@ -9,23 +9,22 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/limits"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/limits"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // limitedClient calls a process whose tenants have these limits.
 func limitedClient(t *testing.T, l forebay.TenantLimits) (*process, protos.TaskHubSidecarServiceClient) {
 	t.Helper()
 	var meter *limits.Meter
-	p := runWith(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, func(s *store.Store) Options {
+	p := runWith(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, func(s *stores) Options {
 		meter = limits.New(s.Tenants, l)
 		return Options{Remote: true, Limits: meter}
 	})

@@ -10,10 +10,9 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
-
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/pgtest"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // inBubble runs a test on SQLite in a bubble, whose clock is the database's.
@@ -22,7 +21,7 @@ func inBubble(t *testing.T, test func(*testing.T, *process)) func(r *Registry, o
 	return func(r *Registry, opts Options) {
 		synctest.Test(t, func(t *testing.T) {
 			opts.Registry = r
-			p := run(t, store.Options{Path: path, Serve: true}, opts)
+			p := run(t, db.Options{Path: path, Serve: true}, opts)
 			test(t, p)
 			p.stop()
 		})
@@ -92,7 +91,7 @@ func TestLongTimer(t *testing.T) {
 		var transactions atomic.Int64
 		id := p.start(t, StartRequest{Name: "patient"})
 		p.waitsFor(t, id, "TimerCreated")
-		p.store.DB.OnCommit(func(store.Commit) { transactions.Add(1) })
+		p.store.DB.OnCommit(func(db.Commit) { transactions.Add(1) })
 		<-time.After(10 * time.Minute)
 		if n := transactions.Load(); n > 25 { // the store looks every half minute whether the clock has jumped
 			t.Errorf("%d transactions in ten idle minutes", n)
@@ -111,7 +110,7 @@ func TestLongTimer(t *testing.T) {
 // Work that another process makes ready is heard of at once.
 func TestProcessesShareWork(t *testing.T) {
 	t.Parallel()
-	where := store.Options{URL: pgtest.Database(t), Serve: true}
+	where := db.Options{URL: pgtest.Database(t), Serve: true}
 	var calls [2]atomic.Int32
 	begun := [2]chan struct{}{make(chan struct{}), make(chan struct{})}
 	registry := func(i int) *Registry {

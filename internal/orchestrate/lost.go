@@ -11,7 +11,6 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/panics"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // A turn can kill its process each time, by a stack that overflows or by the memory that it takes, or lead to what can never be stored. It
@@ -31,7 +30,7 @@ func passing(err error) bool {
 }
 
 // unread notes of a turn whether what it needs can never be read.
-func (h *hub) unread(turn *store.Turn, err error) error {
+func (h *hub) unread(turn *Turn, err error) error {
 	if errors.Is(err, errHistory) {
 		h.tried.Store(turn.ID, struct{}{})
 	}
@@ -39,10 +38,10 @@ func (h *hub) unread(turn *store.Turn, err error) error {
 }
 
 // giveUp fails an instance whose turn was lost too often.
-func (h *hub) giveUp(ctx context.Context, turn *store.Turn) {
+func (h *hub) giveUp(ctx context.Context, turn *Turn) {
 	defer h.release(turn.Token)
 	var orphans, put []string
-	var result *store.TurnResult
+	var result *TurnResult
 	err := panics.Run(h.log, "failing an instance", func() (err error) {
 		if result, err = h.lostResult(ctx, turn); err == nil {
 			put, err = h.keepTurn(ctx, turn, result)
@@ -52,22 +51,22 @@ func (h *hub) giveUp(ctx context.Context, turn *store.Turn) {
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	if err == nil {
-		orphans, err = h.store.Orchestrations.CompleteTurn(ctx, turn, result)
+		orphans, err = h.store.CompleteTurn(ctx, turn, result)
 		h.refused(ctx, err, put)
 	}
 	if err == nil {
 		h.memory.forget(turn.Instance)
 		h.cancelJobs(ctx, orphans)
-		h.opts.Observe(Taken{Kind: store.WorkTurn, Name: turn.Name, Outcome: TurnStored, Ended: result.Status})
+		h.opts.Observe(Taken{Kind: WorkTurn, Name: turn.Name, Outcome: TurnStored, Ended: result.Status})
 		return
 	}
-	if err = errors.Join(unlessLost(err), unlessLost(h.store.Orchestrations.AbandonTurn(ctx, turn, h.pause(turn.Deliveries), false))); err != nil {
+	if err = errors.Join(unlessLost(err), unlessLost(h.store.AbandonTurn(ctx, turn, h.pause(turn.Deliveries), false))); err != nil {
 		h.log.Warn("cannot fail an orchestration whose turn was lost", slog.String("instance", turn.ID), slog.Any("error", err))
 	}
 }
 
 // lostResult is the end of an instance whose turn was lost.
-func (h *hub) lostResult(ctx context.Context, turn *store.Turn) (*store.TurnResult, error) {
+func (h *hub) lostResult(ctx context.Context, turn *Turn) (*TurnResult, error) {
 	ctx, cancel := h.bound(ctx, turn.Token)
 	defer cancel(nil)
 	start, err := h.startOf(ctx, turn.Instance)

@@ -8,15 +8,14 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
-
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
 )
 
 // claimOne takes a turn of the orchestrator, as a process does.
-func claimOne(t *testing.T, s *store.Store, name string, lock time.Duration) store.Turn {
+func claimOne(t *testing.T, s *stores, name string, lock time.Duration) Turn {
 	t.Helper()
-	turns, err := s.Orchestrations.ClaimTurns(t.Context(), store.WorkRequest{Max: 1, Lock: lock, Takes: func(_ int64, other string) bool { return other == name }})
+	turns, err := s.Orchestrations.ClaimTurns(t.Context(), WorkRequest{Max: 1, Lock: lock, Takes: func(_ int64, other string) bool { return other == name }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,13 +23,13 @@ func claimOne(t *testing.T, s *store.Store, name string, lock time.Duration) sto
 }
 
 // loseTurns sends an instance an event, and takes the turn for it as often as it may be lost.
-func loseTurns(t *testing.T, where store.Options, r *Registry, name, id string) {
+func loseTurns(t *testing.T, where db.Options, r *Registry, name, id string) {
 	t.Helper()
-	s, err := store.Open(t.Context(), where)
+	s, err := openStores(t.Context(), where)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := New(Options{Store: s, Registry: r}).Raise(t.Context(), tenant, id, "go", nil); err != nil {
+	if err := New(Options{Store: s.Orchestrations, Registry: r}).Raise(t.Context(), tenant, id, "go", nil); err != nil {
 		t.Fatal(err)
 	}
 	for range maxLost {
@@ -44,7 +43,7 @@ func loseTurns(t *testing.T, where store.Options, r *Registry, name, id string) 
 // A turn that takes its process with it each time fails its instance in the end, without its code, and its caller hears of it. Once the
 // code is mended the instance can be rewound to before that turn, even if it was its first.
 func TestTurnThatIsLost(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		addOrchestrator(t, r, "caller", func(ctx *task.WorkflowContext) (any, error) {
 			err := ctx.CallChildWorkflow("deadly", task.WithChildWorkflowInstanceID("child"), task.WithChildWorkflowInput(20)).Await(nil)
@@ -91,7 +90,7 @@ func TestTurnThatIsLost(t *testing.T) {
 
 // A rewind does not run code that took its process with it, not even to learn which failures it tolerates: those in doubt stay.
 func TestRewindOfATurnThatIsLost(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		w := &works{}
 		w.add(t, r)
@@ -115,12 +114,12 @@ func TestRewindOfATurnThatIsLost(t *testing.T) {
 		}
 		p.stop()
 
-		s, err := store.Open(t.Context(), where)
+		s, err := openStores(t.Context(), where)
 		if err != nil {
 			t.Fatal(err)
 		}
 		before := runs.Load()
-		if err := New(Options{Store: s, Registry: r}).Rewind(t.Context(), tenant, id, ""); err != nil {
+		if err := New(Options{Store: s.Orchestrations, Registry: r}).Rewind(t.Context(), tenant, id, ""); err != nil {
 			t.Fatal(err)
 		}
 		if n := runs.Load() - before; n != 0 {
@@ -138,7 +137,7 @@ func TestRewindOfATurnThatIsLost(t *testing.T) {
 }
 
 // twiceAbandoned runs a process until the turn of an instance has come to nothing twice, and returns it as the next process gets it.
-func twiceAbandoned(t *testing.T, where store.Options, r *Registry, name string, begin func(*process)) store.Turn {
+func twiceAbandoned(t *testing.T, where db.Options, r *Registry, name string, begin func(*process)) Turn {
 	t.Helper()
 	abandoned := make(chan struct{}, 100)
 	p := run(t, where, Options{Registry: r, Observe: func(taken Taken) {
@@ -150,7 +149,7 @@ func twiceAbandoned(t *testing.T, where store.Options, r *Registry, name string,
 	<-abandoned
 	<-abandoned
 	p.stop()
-	s, err := store.Open(t.Context(), where)
+	s, err := openStores(t.Context(), where)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +159,7 @@ func twiceAbandoned(t *testing.T, where store.Options, r *Registry, name string,
 
 // A turn whose outcome can never be stored counts as lost each time.
 func TestTurnThatCannotBeStored(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		addOrchestrator(t, r, "odd", func(ctx *task.WorkflowContext) (any, error) { // a history has no text that is not UTF-8
 			return nil, ctx.CallChildWorkflow("odd", task.WithChildWorkflowInstanceID("\xff")).Await(nil)
@@ -174,7 +173,7 @@ func TestTurnThatCannotBeStored(t *testing.T) {
 
 // A turn that waits for a version of its code does not, however long.
 func TestTurnThatWaitsForItsVersion(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		registry := func(version string) *Registry {
 			r := NewRegistry()
 			if err := r.AddOrchestrator("waiting", version, waiting); err != nil {

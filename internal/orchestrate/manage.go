@@ -8,15 +8,14 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/jsoncheck"
+	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/jsoncheck"
-	"github.com/forebayhq/forebay/internal/sleep"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // What is done to instances from outside. Tenants are named; nobody sees another's instances.
@@ -49,7 +48,7 @@ func (s *Service) check(req *StartRequest) error {
 		return forebay.Invalid("version", "must have 1 to %d bytes without control characters", maxVersion)
 	}
 	if req.Replaces == nil {
-		req.Replaces = store.AnyEnd
+		req.Replaces = AnyEnd
 	}
 	if req.ID != "" && !forebay.ValidText(req.ID, maxInstanceID) {
 		return forebay.Invalid("instanceId", "must have 1 to %d bytes without control characters", maxInstanceID)
@@ -69,14 +68,14 @@ func (s *Service) checkPayload(field string, v json.RawMessage) error {
 
 // Start makes an instance and returns its id. It is on disk then.
 func (s *Service) Start(ctx context.Context, tenant string, req StartRequest) (id string, err error) {
-	return s.start(ctx, tenant, req, func(string) store.Audit { return store.Audit{} })
+	return s.start(ctx, tenant, req, func(string) audit.Act { return audit.Act{} })
 }
 
-func (s *Service) start(ctx context.Context, tenant string, req StartRequest, audit func(id string) store.Audit) (id string, err error) {
+func (s *Service) start(ctx context.Context, tenant string, req StartRequest, audit func(id string) audit.Act) (id string, err error) {
 	if err := s.check(&req); err != nil {
 		return "", err
 	}
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return "", err
 	}
@@ -96,7 +95,7 @@ func (s *Service) start(ctx context.Context, tenant string, req StartRequest, au
 	return req.ID, s.create(ctx, tenant, no, e, req.Replaces, audit(req.ID))
 }
 
-func (s *Service) create(ctx context.Context, name string, tenant int64, e *protos.HistoryEvent, replaces []forebay.OrchestrationStatus, audit store.Audit) error {
+func (s *Service) create(ctx context.Context, name string, tenant int64, e *protos.HistoryEvent, replaces []forebay.OrchestrationStatus, audit audit.Act) error {
 	o, err := newOrchestration(tenant, e)
 	if err != nil {
 		return err
@@ -114,7 +113,7 @@ func (s *Service) create(ctx context.Context, name string, tenant int64, e *prot
 	if err != nil {
 		return err
 	}
-	err = s.store.Orchestrations.CreateOrchestration(ctx, o, replaces...)
+	err = s.store.CreateOrchestration(ctx, o, replaces...)
 	s.refused(ctx, err, put)
 	return err
 }
@@ -125,16 +124,16 @@ func (s *Service) Get(ctx context.Context, tenant, id string) (forebay.Orchestra
 	return row.Orchestration, err
 }
 
-func (s *Service) row(ctx context.Context, tenant, id string) (store.OrchestrationRow, error) {
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+func (s *Service) row(ctx context.Context, tenant, id string) (OrchestrationRow, error) {
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
-		return store.OrchestrationRow{}, err
+		return OrchestrationRow{}, err
 	}
-	return s.store.Orchestrations.Orchestration(ctx, no, id)
+	return s.store.Orchestration(ctx, no, id)
 }
 
 // filledRow is row with the input and the output, wherever they are.
-func (s *Service) filledRow(ctx context.Context, tenant, id string) (store.OrchestrationRow, error) {
+func (s *Service) filledRow(ctx context.Context, tenant, id string) (OrchestrationRow, error) {
 	row, err := s.row(ctx, tenant, id)
 	if err == nil {
 		err = s.fill(ctx, &row)
@@ -144,14 +143,14 @@ func (s *Service) filledRow(ctx context.Context, tenant, id string) (store.Orche
 
 // Wait returns an instance once it is over, or as it stands when ctx or the timeout ends first; if it is ctx, without what is large.
 func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Orchestration, error) {
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return forebay.Orchestration{}, err
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var latest store.OrchestrationRow
-	err = s.watch(limited, no, id, func(row store.OrchestrationRow) (bool, error) {
+	var latest OrchestrationRow
+	err = s.watch(limited, no, id, func(row OrchestrationRow) (bool, error) {
 		latest = row
 		return row.Status.Terminal(), nil
 	})
@@ -167,19 +166,19 @@ func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Dura
 }
 
 // watch looks at an instance at once and after each change, until done.
-func (s *Service) watch(ctx context.Context, tenant int64, id string, done func(store.OrchestrationRow) (bool, error)) error {
+func (s *Service) watch(ctx context.Context, tenant int64, id string, done func(OrchestrationRow) (bool, error)) error {
 	var changes <-chan struct{}
 	var following int64
 	stop := func() {}
 	defer func() { stop() }()
 	for {
-		row, err := s.store.Orchestrations.Orchestration(ctx, tenant, id)
+		row, err := s.store.Orchestration(ctx, tenant, id)
 		if err != nil {
 			return err
 		}
 		if row.No != following { // a restart gives the id to another instance
 			stop()
-			changes, stop = s.store.DB.Watch(row.No)
+			changes, stop = s.store.Watch(row.No)
 			following = row.No
 			continue // it may have changed before that
 		}
@@ -210,7 +209,7 @@ type ListRequest struct {
 
 // List returns instances, the newest first, and where to go on; "": there are no more.
 func (s *Service) List(ctx context.Context, tenant string, req ListRequest) (page []forebay.Orchestration, cursor string, err error) {
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return nil, "", err
 	}
@@ -220,18 +219,18 @@ func (s *Service) List(ctx context.Context, tenant string, req ListRequest) (pag
 	return s.list(ctx, req.query(no), req.Cursor, true)
 }
 
-func (req *ListRequest) query(tenant int64) store.OrchestrationQuery {
-	return store.OrchestrationQuery{Tenant: tenant, Prefix: req.Prefix, Name: req.Name, Statuses: req.Statuses, From: req.From, Until: req.Until, Limit: req.Limit}
+func (req *ListRequest) query(tenant int64) OrchestrationQuery {
+	return OrchestrationQuery{Tenant: tenant, Prefix: req.Prefix, Name: req.Name, Statuses: req.Statuses, From: req.From, Until: req.Until, Limit: req.Limit}
 }
 
 // list returns a page. Only if it is filled, it has what is large of inputs and outputs.
-func (s *Service) list(ctx context.Context, q store.OrchestrationQuery, cursor string, filled bool) (page []forebay.Orchestration, next string, err error) {
+func (s *Service) list(ctx context.Context, q OrchestrationQuery, cursor string, filled bool) (page []forebay.Orchestration, next string, err error) {
 	if cursor != "" {
 		if q.Below, err = strconv.ParseInt(cursor, 36, 64); err != nil || q.Below <= 0 {
 			return nil, "", forebay.Errorf(forebay.CodeInvalidCursor, "the cursor is not one that a list returned")
 		}
 	}
-	rows, more, err := s.store.Orchestrations.Orchestrations(ctx, q)
+	rows, more, err := s.store.Orchestrations(ctx, q)
 	if err == nil && filled {
 		err = each(ctx, len(rows), func(ctx context.Context, i int) error {
 			if err := s.fill(ctx, &rows[i]); !errors.Is(err, errHistory) { // one whose payloads are lost does not keep the others from being seen
@@ -269,7 +268,7 @@ func (s *Service) Attempts(ctx context.Context, tenant, id string) ([]forebay.Ac
 	if err != nil {
 		return nil, err
 	}
-	return s.store.Orchestrations.ActivityAttempts(ctx, row.No)
+	return s.store.ActivityAttempts(ctx, row.No)
 }
 
 // Raise sends an instance an event. One that nobody waits for yet is kept until somebody does.
@@ -314,7 +313,7 @@ func textOf(reason string) *wrapperspb.StringValue {
 }
 
 func (s *Service) tell(ctx context.Context, tenant, id string, e *protos.HistoryEvent) error {
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return err
 	}
@@ -326,7 +325,7 @@ func (s *Service) send(ctx context.Context, tenant string, no int64, id string, 
 	if err != nil {
 		return err
 	}
-	signal := store.Signal{Tenant: no, ID: id, Event: store.Inline(event), Effect: effectOf(e), Audit: actOf(ctx, tenant, id, e)}
+	signal := Signal{Tenant: no, ID: id, Event: Inline(event), Effect: effectOf(e), Audit: actOf(ctx, tenant, id, e)}
 	if raised := e.GetEventRaised(); raised != nil { // what suspends or ends an instance is never refused
 		done, err := s.takeEvent(ctx, tenant, int64(len(event)))
 		if err != nil {
@@ -336,7 +335,7 @@ func (s *Service) send(ctx context.Context, tenant string, no int64, id string, 
 	}
 	put, err := s.keep(ctx, no, &signal.Event)
 	if err == nil {
-		err = s.store.Orchestrations.SendOrchestration(ctx, signal)
+		err = s.store.SendOrchestration(ctx, signal)
 	}
 	s.refused(ctx, err, put)
 	return err
@@ -358,7 +357,7 @@ func (s *Service) Restart(ctx context.Context, tenant, id string, newID bool) (s
 	if !s.registry.hasOrchestrator(row.Name) { // a Go function begins with its latest version
 		req.Version = row.Version
 	}
-	return s.start(ctx, tenant, req, func(started string) store.Audit {
+	return s.start(ctx, tenant, req, func(started string) audit.Act {
 		if newID {
 			detail.NewID = started
 		}
@@ -368,11 +367,11 @@ func (s *Service) Restart(ctx context.Context, tenant, id string, newID bool) (s
 
 // Purge deletes an instance that is over, with its history.
 func (s *Service) Purge(ctx context.Context, tenant, id string) error {
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return err
 	}
-	return s.store.Orchestrations.PurgeOrchestration(ctx, no, id, false, act(ctx, tenant, "purge-orchestration", id, nil))
+	return s.store.PurgeOrchestration(ctx, no, id, false, act(ctx, tenant, "purge-orchestration", id, nil))
 }
 
 // purgedAtOnce bounds how many instances one transaction deletes.
@@ -380,7 +379,7 @@ const purgedAtOnce = 200
 
 // PurgeMany deletes the instances of a list that are over, page by page, and returns how many those were.
 func (s *Service) PurgeMany(ctx context.Context, tenant string, req ListRequest) (purged int, err error) {
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return 0, err
 	}
@@ -398,7 +397,7 @@ func (s *Service) PurgeMany(ctx context.Context, tenant string, req ListRequest)
 			}
 		}
 		if len(ids) > 0 {
-			n, err := s.store.Orchestrations.PurgeOver(ctx, no, ids, audit)
+			n, err := s.store.PurgeOver(ctx, no, ids, audit)
 			if err != nil {
 				return purged, err
 			}
@@ -413,14 +412,14 @@ func (s *Service) PurgeMany(ctx context.Context, tenant string, req ListRequest)
 // PurgeExpired deletes the instances of all tenants that ended before so long, if this process has the turn to do so, and returns how many
 // it deleted. Between two steps it leaves the database to others.
 func (s *Service) PurgeExpired(ctx context.Context, keep, every time.Duration) (purged int, err error) {
-	mine, err := s.store.Jobs.TakeTurn(ctx, "purge-orchestrations", every*9/10)
+	mine, err := s.store.ClaimChore(ctx, "purge-orchestrations", every*9/10)
 	if err != nil || !mine {
 		return 0, err
 	}
-	before := s.store.DB.Now().Add(-keep)
+	before := s.store.Now().Add(-keep)
 	for last := int64(0); ; {
 		begun := time.Now()
-		n, reached, err := s.store.Orchestrations.PurgeOrchestrations(ctx, before, last)
+		n, reached, err := s.store.PurgeOrchestrations(ctx, before, last)
 		purged += n
 		if err != nil || reached == last {
 			return purged, err

@@ -12,15 +12,14 @@ import (
 
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // remoteWorker is a worker whose answers the test gives.
@@ -80,7 +79,7 @@ var completes = end(protos.OrchestrationStatus_ORCHESTRATION_STATUS_COMPLETED)
 
 // The id of an instance that is over can be used again, whatever its end. While it runs it cannot.
 func TestIDOfAnEndedInstanceIsUsedAgain(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		addOrchestrator(t, r, "ends", func(ctx *task.WorkflowContext) (any, error) {
 			var how string
@@ -128,7 +127,7 @@ func TestIDOfAnEndedInstanceIsUsedAgain(t *testing.T) {
 
 // Of many starts at once with the id of an instance that is over one wins, also where processes share the database.
 func TestOneStartWinsAnID(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		addOrchestrator(t, r, "waiting", waiting)
 		processes := []*process{run(t, where, Options{Registry: r})}
@@ -170,7 +169,7 @@ func TestOneStartWinsAnID(t *testing.T) {
 
 // What an activity of an instance returns that is over by then does not reach the instance that has its id now, whoever carries it out.
 func TestLateResultDoesNotReachTheNextInstance(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		begun, end := make(chan string, 2), map[string]chan struct{}{"old": make(chan struct{}), "new": make(chan struct{})}
 		add(t, r, "here", func(_ context.Context, which string) (any, error) {
@@ -222,7 +221,7 @@ func TestLateResultDoesNotReachTheNextInstance(t *testing.T) {
 
 // An instance is resumed only if it is suspended, and suspended only if it is not: there are SDKs that fail on an event that says otherwise.
 func TestResumeOfWhatIsNotSuspended(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		addOrchestrator(t, r, "waiting", waiting)
 		p := run(t, where, Options{Registry: r})
@@ -261,7 +260,7 @@ func TestResumeOfWhatIsNotSuspended(t *testing.T) {
 // A worker is not sent what makes a rewound instance go on, nor what histories of before hold of the kind.
 func TestWorkersSeeNoResumeOfARewind(t *testing.T) {
 	t.Parallel()
-	p := run(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Remote: true})
+	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Remote: true})
 	w := p.remoteWorker(t)
 	p.start(t, StartRequest{Name: "remote", ID: "one"})
 	w.answer(schedule(0, "bad"))
@@ -309,7 +308,7 @@ func TestEffectiveEvents(t *testing.T) {
 
 // An event that one orchestrator sends another arrives there as one that was raised.
 func TestEventBetweenOrchestrations(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		addOrchestrator(t, r, "waiting", waiting)
 		p := run(t, where, Options{Registry: r, Remote: true})
@@ -345,7 +344,7 @@ func TestEventBetweenOrchestrations(t *testing.T) {
 // The version that an instance is started with by gRPC is kept: the worker is told it, also when the instance continues as new, and so is
 // who looks.
 func TestVersionByGRPC(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		p := run(t, where, Options{Remote: true})
 		w := p.remoteWorker(t)
 		if _, err := w.client.StartInstance(t.Context(), &protos.CreateInstanceRequest{InstanceId: "one", Name: "remote", Version: wrapperspb.String("7")}); err != nil {
@@ -396,7 +395,7 @@ func (p *process) get(t *testing.T, id string) forebay.Orchestration {
 // A client may say which ends leave an id to be used again, in Microsoft's edition of the protocol or in the engine's.
 func TestReusePolicyByGRPC(t *testing.T) {
 	t.Parallel()
-	p := run(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Remote: true})
+	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Remote: true})
 	w := p.remoteWorker(t)
 	policy := func(statuses ...protos.OrchestrationStatus) *protos.CreateInstanceRequest {
 		var inner []byte
@@ -442,7 +441,7 @@ func TestReusePolicyByGRPC(t *testing.T) {
 
 // Instances are purged by a filter over gRPC as well.
 func TestPurgeByFilterByGRPC(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		addOrchestrator(t, r, "waiting", waiting)
 		addOrchestrator(t, r, "fails", func(*task.WorkflowContext) (any, error) { return nil, errors.New("always") })
@@ -485,7 +484,7 @@ func TestReplacementIsAudited(t *testing.T) {
 	t.Parallel()
 	r := NewRegistry()
 	addOrchestrator(t, r, "ends", func(*task.WorkflowContext) (any, error) { return nil, nil })
-	p := run(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Registry: r})
+	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Registry: r})
 	ctx := forebay.WithActor(t.Context(), "key_1")
 	for range 2 {
 		if _, err := p.Start(ctx, tenant, StartRequest{Name: "ends", ID: "one", Input: json.RawMessage(`"secret"`)}); err != nil {
@@ -493,7 +492,7 @@ func TestReplacementIsAudited(t *testing.T) {
 		}
 		p.ends(t, "one", forebay.OrchestrationCompleted)
 	}
-	entries, _, err := p.store.Audit.AuditEntries(t.Context(), forebay.AuditFilter{}, 0, 100)
+	entries, _, err := p.store.Audit.Entries(t.Context(), forebay.AuditFilter{}, 0, 100)
 	if err != nil || len(entries) != 1 || entries[0].Action != "purge-orchestration" || entries[0].Target != "one" || entries[0].Actor != "key_1" || entries[0].Detail != `{"replaced":true}` {
 		t.Errorf("%+v: %v", entries, err)
 	}

@@ -11,14 +11,13 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
-
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
 )
 
 // What stands open is counted by status, and a turn that nobody takes grows old.
 func TestOpenOrchestrations(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		p := run(t, where, haltingCode(t, ""))
 		for n, status := range []forebay.OrchestrationStatus{forebay.OrchestrationRunning, forebay.OrchestrationSuspended, forebay.OrchestrationTerminated, forebay.OrchestrationPending} {
 			name := "waiting"
@@ -39,7 +38,7 @@ func TestOpenOrchestrations(t *testing.T) {
 			p.until(t, id, status)
 		}
 		counts, err := p.store.Orchestrations.OpenOrchestrations(t.Context(), 100)
-		want := []store.OpenCount{{Status: forebay.OrchestrationPending, Instances: 1}, {Status: forebay.OrchestrationRunning, Instances: 1}, {Status: forebay.OrchestrationSuspended, Instances: 1}}
+		want := []OpenCount{{Status: forebay.OrchestrationPending, Instances: 1}, {Status: forebay.OrchestrationRunning, Instances: 1}, {Status: forebay.OrchestrationSuspended, Instances: 1}}
 		if err != nil || !slices.Equal(counts, want) {
 			t.Errorf("%+v: %v", counts, err)
 		}
@@ -63,7 +62,7 @@ func TestOpenOrchestrations(t *testing.T) {
 
 // Each turn and each attempt is told once: by the process that took it, or, if it was lost, by the transaction that found that.
 func TestObserve(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		options := haltingCode(t, "")
 		addOrchestrator(t, options.Registry, "one", func(ctx *task.WorkflowContext) (any, error) {
 			return nil, activity(ctx, "fails", nil, forebay.RetryPolicy{MaxAttempts: 2, First: time.Millisecond}).Await(nil)
@@ -73,7 +72,7 @@ func TestObserve(t *testing.T) {
 		p.store.Orchestrations.OnActivitiesLost(func(n int) { lost += n }) // on the writer's goroutine, which a claim waits for
 		id := p.start(t, StartRequest{Name: "one"})
 		for range 2 { // the second finds the first one's lock ended
-			claimed, err := p.store.Orchestrations.ClaimActivities(t.Context(), store.WorkRequest{Max: 1, Lock: time.Millisecond, Takes: func(_ int64, name string) bool { return name == "fails" }})
+			claimed, err := p.store.Orchestrations.ClaimActivities(t.Context(), WorkRequest{Max: 1, Lock: time.Millisecond, Takes: func(_ int64, name string) bool { return name == "fails" }})
 			if err != nil || len(claimed) != 1 || claimed[0].ID != id {
 				t.Fatalf("%+v: %v", claimed, err)
 			}
@@ -95,9 +94,9 @@ func TestObserve(t *testing.T) {
 		p.ends(t, id, forebay.OrchestrationFailed)
 		p.stop()
 		want := map[Taken]int{
-			{Kind: store.WorkActivity, Name: "fails", Outcome: store.ActivityRetried}:                    1,
-			{Kind: store.WorkActivity, Name: "fails", Outcome: store.ActivityFailed}:                     1,
-			{Kind: store.WorkTurn, Name: "one", Outcome: TurnStored, Ended: forebay.OrchestrationFailed}: 1,
+			{Kind: WorkActivity, Name: "fails", Outcome: ActivityRetried}:                          1,
+			{Kind: WorkActivity, Name: "fails", Outcome: ActivityFailed}:                           1,
+			{Kind: WorkTurn, Name: "one", Outcome: TurnStored, Ended: forebay.OrchestrationFailed}: 1,
 		}
 		if !maps.Equal(told, want) {
 			t.Errorf("told %v", told)

@@ -15,48 +15,47 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
-
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/pgtest"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 const tenant = "default"
 
 // onBoth runs a test on SQLite and on PostgreSQL.
-func onBoth(t *testing.T, test func(*testing.T, store.Options)) {
+func onBoth(t *testing.T, test func(*testing.T, db.Options)) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		test(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})
+		test(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
-		test(t, store.Options{URL: pgtest.Database(t), Serve: true})
+		test(t, db.Options{URL: pgtest.Database(t), Serve: true})
 	})
 }
 
 // process is a service over its own connection, as in a process of its own.
 type process struct {
 	*Service
-	store *store.Store
+	store *stores
 	stop  func()
 }
 
-func run(t *testing.T, where store.Options, opts Options) *process {
+func run(t *testing.T, where db.Options, opts Options) *process {
 	t.Helper()
-	return runWith(t, where, func(*store.Store) Options { return opts })
+	return runWith(t, where, func(*stores) Options { return opts })
 }
 
 // runWith is run with options that need the store.
-func runWith(t *testing.T, where store.Options, with func(*store.Store) Options) *process {
+func runWith(t *testing.T, where db.Options, with func(*stores) Options) *process {
 	t.Helper()
-	s, err := store.Open(t.Context(), where)
+	s, err := openStores(t.Context(), where)
 	if err != nil {
 		t.Fatal(err)
 	}
 	opts := with(s)
-	opts.Store = s
+	opts.Store = s.Orchestrations
 	p := &process{Service: New(opts), store: s}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -133,7 +132,7 @@ func activity(ctx *task.WorkflowContext, name string, input any, p forebay.Retry
 }
 
 func TestFanOut(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		add(t, r, "square", func(_ context.Context, n int) (any, error) { return n * n, nil })
 		addOrchestrator(t, r, "sum", func(ctx *task.WorkflowContext) (any, error) {
@@ -177,7 +176,7 @@ func TestFanOut(t *testing.T) {
 // Ten activities that each fail twice with half a second between the tries take about a second together: the instance
 // is not needed for a repeat, and so they do not wait for each other.
 func TestRetriesRunSideBySide(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		add(t, r, "flaky", func(ctx context.Context, n int) (any, error) {
 			if c, _ := CallOf(ctx); c.Attempt < 3 {
@@ -209,8 +208,8 @@ func TestRetriesRunSideBySide(t *testing.T) {
 		var seconds []time.Time
 		for _, a := range attempts {
 			switch {
-			case a.Number < 3 && (a.Outcome != store.ActivityRetried || a.RetryDelaySeconds == nil || *a.RetryDelaySeconds != 0.5 || a.ErrorMessage == ""),
-				a.Number == 3 && a.Outcome != store.ActivitySucceeded:
+			case a.Number < 3 && (a.Outcome != ActivityRetried || a.RetryDelaySeconds == nil || *a.RetryDelaySeconds != 0.5 || a.ErrorMessage == ""),
+				a.Number == 3 && a.Outcome != ActivitySucceeded:
 				t.Errorf("%+v", a)
 			}
 			if a.Number == 2 {
@@ -229,7 +228,7 @@ func TestRetriesRunSideBySide(t *testing.T) {
 }
 
 func TestFailures(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		var calls atomic.Int32
 		add(t, r, "fail", func(_ context.Context, how string) (any, error) {
@@ -291,7 +290,7 @@ func TestFailures(t *testing.T) {
 				t.Errorf("%q: %d calls, %d attempts, %+v: %v", how, calls.Load(), len(attempts), o.Failure, err)
 				continue
 			}
-			if last := attempts[len(attempts)-1]; last.Outcome != store.ActivityFailed || last.ErrorType != want.kind {
+			if last := attempts[len(attempts)-1]; last.Outcome != ActivityFailed || last.ErrorType != want.kind {
 				t.Errorf("%q: %+v", how, last)
 			}
 		}

@@ -8,14 +8,13 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
-
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
 )
 
 // An ordered orchestrator takes up whatever ends first, does the same in each replay, and fails with its error's type.
 func TestOrdered(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		gates := map[int]chan struct{}{0: make(chan struct{}), 1: make(chan struct{}), 2: make(chan struct{})}
 		taken := make(chan int32, 100)

@@ -12,9 +12,8 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
-
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
 )
 
 // waiting has an instance wait for the event "go" and return what it brings.
@@ -25,7 +24,7 @@ func waiting(ctx *task.WorkflowContext) (any, error) {
 }
 
 // sees returns once the instance is as it should be.
-func (p *process) sees(t *testing.T, id, what string, done func(store.OrchestrationRow) bool) {
+func (p *process) sees(t *testing.T, id, what string, done func(OrchestrationRow) bool) {
 	t.Helper()
 	no, err := p.store.Queues.EnsureTenant(t.Context(), tenant)
 	if err != nil {
@@ -33,20 +32,20 @@ func (p *process) sees(t *testing.T, id, what string, done func(store.Orchestrat
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := p.watch(ctx, no, id, func(row store.OrchestrationRow) (bool, error) { return done(row), nil }); err != nil {
+	if err := p.watch(ctx, no, id, func(row OrchestrationRow) (bool, error) { return done(row), nil }); err != nil {
 		t.Fatalf("%s of %s is not seen: %v", what, id, err)
 	}
 }
 
 func (p *process) until(t *testing.T, id string, want forebay.OrchestrationStatus) {
 	t.Helper()
-	p.sees(t, id, string(want), func(row store.OrchestrationRow) bool { return row.Status == want })
+	p.sees(t, id, string(want), func(row OrchestrationRow) bool { return row.Status == want })
 }
 
 // waitsFor returns once the history has an event of that type.
 func (p *process) waitsFor(t *testing.T, id, event string) {
 	t.Helper()
-	p.sees(t, id, event, func(store.OrchestrationRow) bool {
+	p.sees(t, id, event, func(OrchestrationRow) bool {
 		history, err := p.History(t.Context(), tenant, id)
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +55,7 @@ func (p *process) waitsFor(t *testing.T, id, event string) {
 }
 
 func TestManagement(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		addOrchestrator(t, r, "waiting", waiting)
 		p := run(t, where, Options{Registry: r})
@@ -128,7 +127,7 @@ func TestManagement(t *testing.T) {
 }
 
 func TestList(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		addOrchestrator(t, r, "waiting", waiting)
 		p := run(t, where, Options{Registry: r})
@@ -189,7 +188,7 @@ func TestList(t *testing.T) {
 }
 
 func TestTimersChildrenAndContinuing(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		addOrchestrator(t, r, "child", func(ctx *task.WorkflowContext) (any, error) {
 			var n int
@@ -252,7 +251,7 @@ func TestTimersChildrenAndContinuing(t *testing.T) {
 
 // Code that changes under an instance in a way that it cannot follow fails it, and says where.
 func TestChangedCode(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		steps := func(names ...string) task.Workflow {
 			return func(ctx *task.WorkflowContext) (any, error) {
 				for _, name := range names {
@@ -321,7 +320,7 @@ func TestChangedCode(t *testing.T) {
 }
 
 func TestVersions(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		code := func(version string) task.Workflow {
 			return func(ctx *task.WorkflowContext) (any, error) {
 				if err := ctx.WaitForSingleEvent("go", -1).Await(nil); err != nil {
@@ -362,7 +361,7 @@ func TestVersions(t *testing.T) {
 
 // What an instance called in vain, for another's has that id, is not ended with it.
 func TestTerminateSparesOthersChildren(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		addOrchestrator(t, r, "waiting", waiting)
 		addOrchestrator(t, r, "parent", func(ctx *task.WorkflowContext) (any, error) {
@@ -396,7 +395,7 @@ func TestTerminateSparesOthersChildren(t *testing.T) {
 
 // A terminate ends what an instance has called as well, and activities under way are cut off.
 func TestTerminateReachesChildren(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		begun, over := make(chan struct{}), make(chan error, 1)
 		began := sync.OnceFunc(func() { close(begun) })

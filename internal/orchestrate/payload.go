@@ -21,7 +21,6 @@ import (
 	bounded "github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/sleep"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // Large payloads are kept in blob storage (claim-check), so that neither the transactions nor the tables grow with them. Each is written before the
@@ -59,7 +58,7 @@ func within(ctx context.Context, size int) (context.Context, context.CancelFunc)
 }
 
 // keep puts the payloads that are large into blob storage, and names them by their keys, which it returns.
-func (s *Service) keep(ctx context.Context, tenant int64, payloads ...*store.Payload) (keys []string, err error) {
+func (s *Service) keep(ctx context.Context, tenant int64, payloads ...*Payload) (keys []string, err error) {
 	if s.opts.Blobs == nil {
 		return nil, nil
 	}
@@ -76,16 +75,16 @@ func (s *Service) keep(ctx context.Context, tenant int64, payloads ...*store.Pay
 }
 
 // keysOf makes new keys for payloads.
-func keysOf(tenant int64, large []*store.Payload) []string {
+func keysOf(tenant int64, large []*Payload) []string {
 	keys := make([]string, len(large))
 	for i, p := range large {
-		keys[i] = blob.Key(tenant, store.OrchestrationBlobs, rand.Text()) + "/" + strconv.Itoa(len(p.Bytes))
+		keys[i] = blob.Key(tenant, OrchestrationBlobs, rand.Text()) + "/" + strconv.Itoa(len(p.Bytes))
 	}
 	return keys
 }
 
 // keepAs puts payloads into blob storage under these keys.
-func (s *Service) keepAs(ctx context.Context, keys []string, large []*store.Payload) error {
+func (s *Service) keepAs(ctx context.Context, keys []string, large []*Payload) error {
 	ctx, cancel := context.WithTimeout(ctx, keepTime)
 	defer cancel()
 	err := each(ctx, len(large), func(ctx context.Context, i int) error {
@@ -103,7 +102,7 @@ func (s *Service) keepAs(ctx context.Context, keys []string, large []*store.Payl
 }
 
 // largeOf returns the payloads that are too large for the database.
-func largeOf(payloads []*store.Payload) (large []*store.Payload) {
+func largeOf(payloads []*Payload) (large []*Payload) {
 	for _, p := range payloads {
 		if len(p.Bytes) > forebay.InlineBytes {
 			large = append(large, p)
@@ -122,18 +121,18 @@ const (
 const keepTurnTime = 5 * time.Second
 
 // keepTurn is keep for what a turn has led to.
-func (s *Service) keepTurn(ctx context.Context, turn *store.Turn, r *store.TurnResult) (keys []string, err error) {
+func (s *Service) keepTurn(ctx context.Context, turn *Turn, r *TurnResult) (keys []string, err error) {
 	return s.keepHeld(ctx, turn.Token, turn.Tenant, keepTurnTime, payloadsOf(r)...)
 }
 
 // keepResult is keep for the result of an activity. It was paid for, so while blob storage is not available it is not given up, until the activity
 // is not to be carried out here any more.
-func (s *Service) keepResult(ctx context.Context, a *store.Activity, result *store.Payload) (keys []string, err error) {
+func (s *Service) keepResult(ctx context.Context, a *Activity, result *Payload) (keys []string, err error) {
 	return s.keepHeld(ctx, a.Token, a.Tenant, math.MaxInt64, result)
 }
 
 // keepHeld is keep for the outcome of what is carried out here under a lock, again and again for that long.
-func (s *Service) keepHeld(ctx context.Context, token, tenant int64, patience time.Duration, payloads ...*store.Payload) (keys []string, err error) {
+func (s *Service) keepHeld(ctx context.Context, token, tenant int64, patience time.Duration, payloads ...*Payload) (keys []string, err error) {
 	large := largeOf(payloads)
 	if len(large) == 0 || s.opts.Blobs == nil {
 		return nil, nil
@@ -154,7 +153,7 @@ func (s *Service) keepHeld(ctx context.Context, token, tenant int64, patience ti
 }
 
 // load returns a payload from wherever it is. What comes from blob storage is counted in the context's claim of memory. One that is not there any more is an errHistory.
-func (s *Service) load(ctx context.Context, p store.Payload) ([]byte, error) {
+func (s *Service) load(ctx context.Context, p Payload) ([]byte, error) {
 	if p.Blob == "" || len(p.Bytes) > 0 {
 		return p.Bytes, nil
 	}
@@ -174,7 +173,7 @@ func (s *Service) load(ctx context.Context, p store.Payload) ([]byte, error) {
 }
 
 // loadAll is load for many.
-func (s *Service) loadAll(ctx context.Context, payloads []store.Payload) (all [][]byte, err error) {
+func (s *Service) loadAll(ctx context.Context, payloads []Payload) (all [][]byte, err error) {
 	all = make([][]byte, len(payloads))
 	var stored []int
 	for i, p := range payloads {
@@ -253,7 +252,7 @@ func (s *Service) RemoveFreed(ctx context.Context, before time.Time) (removed in
 
 func (s *Service) removeFreed(ctx context.Context, before time.Time, page int) (removed int, err error) {
 	for stuck := 0; ; {
-		keys, failed := s.store.Orchestrations.FreedBlobs(ctx, before, stuck, page)
+		keys, failed := s.store.FreedBlobs(ctx, before, stuck, page)
 		if failed != nil || len(keys) == 0 {
 			return removed, cmp.Or(failed, err)
 		}
@@ -282,7 +281,7 @@ func (s *Service) removeFreed(ctx context.Context, before time.Time, page int) (
 		if len(gone) == 0 { // it is the storage
 			return removed, err
 		}
-		if failed := s.store.Orchestrations.ForgetFreedBlobs(ctx, gone); failed != nil {
+		if failed := s.store.ForgetFreedBlobs(ctx, gone); failed != nil {
 			return removed, failed
 		}
 		removed += len(gone)
@@ -290,7 +289,7 @@ func (s *Service) removeFreed(ctx context.Context, before time.Time, page int) (
 }
 
 // payloadsOf are those of a turn's result that may be large. The timers' and the refusals never are.
-func payloadsOf(r *store.TurnResult) (all []*store.Payload) {
+func payloadsOf(r *TurnResult) (all []*Payload) {
 	if isLarge(r.History.Bytes) {
 		all = append(all, &r.History)
 	}
@@ -329,11 +328,11 @@ func isLarge(events []byte) bool {
 }
 
 // fill reads the input and the output of an instance from blob storage.
-func (s *Service) fill(ctx context.Context, row *store.OrchestrationRow) error {
+func (s *Service) fill(ctx context.Context, row *OrchestrationRow) error {
 	if row.InputBlob == "" && row.OutputBlob == "" {
 		return nil
 	}
-	all, err := s.loadAll(ctx, []store.Payload{{Bytes: row.Input, Blob: row.InputBlob}, {Bytes: row.Output, Blob: row.OutputBlob}})
+	all, err := s.loadAll(ctx, []Payload{{Bytes: row.Input, Blob: row.InputBlob}, {Bytes: row.Output, Blob: row.OutputBlob}})
 	row.Input, row.Output = all[0], all[1]
 	return err
 }

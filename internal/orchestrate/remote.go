@@ -38,7 +38,7 @@ func (h *hub) countStreams(ctx context.Context, change int) error {
 		h.present, h.leave = context.WithCancelCause(context.Background())
 	}
 	h.mu.Unlock()
-	return h.store.Orchestrations.Reconsider(context.WithoutCancel(ctx))
+	return h.store.Reconsider(context.WithoutCancel(ctx))
 }
 
 // giveBackRemote ends what is handed out, unless somebody is connected again.

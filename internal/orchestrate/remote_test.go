@@ -15,15 +15,14 @@ import (
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/backend/local"
 	"github.com/dapr/durabletask-go/task"
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/pgtest"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/pgtest"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // serve has a process answer by gRPC, to anybody, and returns where.
@@ -89,7 +88,7 @@ func until(t *testing.T, what string, so func() bool) {
 func TestWorkOfAWorkerThatIsGone(t *testing.T) {
 	t.Parallel()
 	const many = 200
-	where := store.Options{URL: pgtest.Database(t), Serve: true}
+	where := db.Options{URL: pgtest.Database(t), Serve: true}
 	registry := func() *Registry {
 		r := NewRegistry()
 		addOrchestrator(t, r, "many", func(ctx *task.WorkflowContext) (any, error) {
@@ -171,7 +170,7 @@ func TestWorkOfAWorkerThatIsGone(t *testing.T) {
 	for _, a := range attempts {
 		outcomes[a.Outcome]++
 	}
-	if outcomes[store.ActivitySucceeded] != many || outcomes[store.ActivityLost] == 0 || outcomes[store.ActivityLost] > many/2 || len(outcomes) != 2 {
+	if outcomes[ActivitySucceeded] != many || outcomes[ActivityLost] == 0 || outcomes[ActivityLost] > many/2 || len(outcomes) != 2 {
 		t.Errorf("attempts: %v", outcomes)
 	}
 }
@@ -218,7 +217,7 @@ func carryOut(t *testing.T, address string, receives int) protos.TaskHubSidecarS
 // What is larger than a worker receives is not sent: the activity or the instance fails, and says why. The worker goes on, and gets all
 // that is not too large; an instance that failed so can be rewound once the worker receives more.
 func TestMessageTooLarge(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		const limit = 64 << 10
 		r := NewRegistry()
 		addOrchestrator(t, r, "calls", func(ctx *task.WorkflowContext) (any, error) {
@@ -279,7 +278,7 @@ func TestMessageTooLarge(t *testing.T) {
 
 // Clients hear which of what they send is too large, and the server receives whatever the limits allow.
 func TestPayloadTooLargeByGRPC(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		const limit = 1000
 		large := wrapperspb.String(`"` + strings.Repeat("x", limit) + `"`)
 		p := run(t, where, Options{Remote: true, MaxBytes: limit})
@@ -296,7 +295,7 @@ func TestPayloadTooLargeByGRPC(t *testing.T) {
 			t.Errorf("it was started: %v", err)
 		}
 	})
-	p := run(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{MaxBytes: 70 << 20})
+	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{MaxBytes: 70 << 20})
 	_, client, _ := worker(t, p.serve(t))
 	_, err := client.StartInstance(t.Context(), &protos.CreateInstanceRequest{InstanceId: "large", Name: "unknown", Input: wrapperspb.String(`"` + strings.Repeat("x", 69<<20) + `"`)})
 	if status.Code(err) != codes.NotFound {
@@ -306,7 +305,7 @@ func TestPayloadTooLargeByGRPC(t *testing.T) {
 
 // What a failure says is stored up to a bound, and whatever its bytes are.
 func TestFailureIsBounded(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		why := errors.New("\xff" + strings.Repeat("x", 3*maxFailureText))
 		r := NewRegistry()
 		add(t, r, "fail", func(context.Context, string) (any, error) { return nil, why })

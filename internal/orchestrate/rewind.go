@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // maxRewinds is how often a rewind is planned anew when instances have changed under it.
@@ -18,7 +17,7 @@ const maxRewinds = 10
 // Rewind lets an instance that failed go on: the activities that failed, or that its end cut off, are called again, the sub-orchestrations
 // that failed are rewound as well, and what had succeeded is not done again.
 func (s *Service) Rewind(ctx context.Context, tenant, id, reason string) error {
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return err
 	}
@@ -30,7 +29,7 @@ func (s *Service) Rewind(ctx context.Context, tenant, id, reason string) error {
 	}
 	for range maxRewinds {
 		plan := rewind{Service: s, tenant: tenant, no: no, again: again, event: event}
-		row, err := s.store.Orchestrations.Orchestration(ctx, no, id)
+		row, err := s.store.Orchestration(ctx, no, id)
 		if err != nil {
 			return err
 		}
@@ -40,11 +39,11 @@ func (s *Service) Rewind(ctx context.Context, tenant, id, reason string) error {
 		if err := plan.add(ctx, row); err != nil {
 			return err
 		}
-		if err := plan.carryOut(ctx); !errors.Is(err, store.ErrChanged) {
+		if err := plan.carryOut(ctx); !errors.Is(err, ErrChanged) {
 			return err
 		}
 	}
-	return store.ErrChanged
+	return ErrChanged
 }
 
 // rewind plans which instances go on from where.
@@ -54,12 +53,12 @@ type rewind struct {
 	no     int64
 	again  *protos.HistoryEvent
 	event  []byte // the same
-	all    []store.Rewound
+	all    []Rewound
 }
 
 // carryOut stores the plan.
 func (w *rewind) carryOut(ctx context.Context) error {
-	var histories []*store.Payload
+	var histories []*Payload
 	for i := range w.all {
 		if h := &w.all[i].History; isLarge(h.Bytes) {
 			histories = append(histories, h)
@@ -69,13 +68,13 @@ func (w *rewind) carryOut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = w.store.Orchestrations.RewindOrchestrations(ctx, w.all)
+	err = w.store.RewindOrchestrations(ctx, w.all)
 	w.refused(ctx, err, put)
 	return err
 }
 
 // add plans for an instance that failed, and for those that it has called.
-func (w *rewind) add(ctx context.Context, row store.OrchestrationRow) error {
+func (w *rewind) add(ctx context.Context, row OrchestrationRow) error {
 	events, err := w.history(ctx, row.No)
 	if err != nil {
 		return err
@@ -84,7 +83,7 @@ func (w *rewind) add(ctx context.Context, row store.OrchestrationRow) error {
 	if err != nil {
 		return err
 	}
-	r := store.Rewound{Tenant: w.no, ID: row.ID, No: row.No, Name: row.Name, Execution: row.Execution, Event: w.event,
+	r := Rewound{Tenant: w.no, ID: row.ID, No: row.No, Name: row.Name, Execution: row.Execution, Event: w.event,
 		Audit: act(ctx, w.tenant, "rewind-orchestration", row.ID, nil)}
 	done, undone := succeeded(events), unanswered(events, stays)
 	for _, e := range events {
@@ -133,8 +132,8 @@ func succeeded(events []*protos.HistoryEvent) map[int32]bool {
 
 // child sees to a sub-orchestration that has not answered well. It stays in the history if it is rewound, too, goes on already, or has completed since: then
 // its answer, which found nobody, is returned. Otherwise it is called again.
-func (w *rewind) child(ctx context.Context, parent *store.Rewound, parentID string, call int32, id string) (answer *protos.HistoryEvent, stays bool, err error) {
-	row, err := w.store.Orchestrations.Orchestration(ctx, w.no, id)
+func (w *rewind) child(ctx context.Context, parent *Rewound, parentID string, call int32, id string) (answer *protos.HistoryEvent, stays bool, err error) {
+	row, err := w.store.Orchestration(ctx, w.no, id)
 	switch {
 	case err != nil && forebay.CodeOf(err) == forebay.CodeNotFound:
 		return nil, false, nil
@@ -164,7 +163,7 @@ func (w *rewind) child(ctx context.Context, parent *store.Rewound, parentID stri
 }
 
 // calledBy reports whether it was this call that made an instance: its parent may have called the same id again, in this execution or one before.
-func (w *rewind) calledBy(ctx context.Context, row store.OrchestrationRow, execution string, call int32) (bool, error) {
+func (w *rewind) calledBy(ctx context.Context, row OrchestrationRow, execution string, call int32) (bool, error) {
 	start, err := w.startOf(ctx, row.No)
 	parent := start.GetParentInstance()
 	return parent.GetTaskScheduledId() == call && parent.GetWorkflowInstance().GetExecutionId().GetValue() == execution, err
@@ -172,7 +171,7 @@ func (w *rewind) calledBy(ctx context.Context, row store.OrchestrationRow, execu
 
 // startOf returns how an instance began: that stands in its history, or still waits for its first turn.
 func (s *Service) startOf(ctx context.Context, instance int64) (*protos.ExecutionStartedEvent, error) {
-	turn, waiting, err := s.store.Orchestrations.OrchestrationStart(ctx, instance)
+	turn, waiting, err := s.store.OrchestrationStart(ctx, instance)
 	if err != nil {
 		return nil, err
 	}

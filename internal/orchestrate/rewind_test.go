@@ -9,9 +9,8 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
-
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
 )
 
 // breakable has the activities "good", and "bad", which fails until it works; both count their calls.
@@ -30,7 +29,7 @@ func breakable(t *testing.T, works, good, bad *atomic.Int32) *Registry {
 
 // An instance whose activities failed for good is visible, and a rewind calls only what failed again.
 func TestRewind(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		var works, good, bad atomic.Int32
 		r := breakable(t, &works, &good, &bad)
 		body := func(ctx *task.WorkflowContext) (any, error) {
@@ -72,7 +71,7 @@ func TestRewind(t *testing.T) {
 
 // What failed may have been asked for before what succeeded.
 func TestRewindOfAnEarlierActivity(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		var works, good, bad atomic.Int32
 		r := breakable(t, &works, &good, &bad)
 		addOrchestrator(t, r, "one", func(ctx *task.WorkflowContext) (any, error) {
@@ -107,7 +106,7 @@ func TestRewindOfAnEarlierActivity(t *testing.T) {
 // What was under way when an instance failed is done again, but for sub-orchestrations that go on, or have completed since: those are not
 // called twice.
 func TestRewindOfWhatWasUnderWay(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		var works, good, bad, children atomic.Int32
 		r := breakable(t, &works, &good, &bad)
 		add(t, r, "slow", func(ctx context.Context, _ any) (any, error) {
@@ -183,7 +182,7 @@ func TestRewindOfWhatWasUnderWay(t *testing.T) {
 
 // Where one id was called twice, each call has the result of the instance that it made.
 func TestRewindOfOneIDCalledTwice(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		addOrchestrator(t, r, "waiting", waiting)
 		addOrchestrator(t, r, "one", func(ctx *task.WorkflowContext) (any, error) {
@@ -220,7 +219,7 @@ func TestRewindOfOneIDCalledTwice(t *testing.T) {
 
 // What was refused in the turn that ended an instance is not told to the call that its rewind makes anew.
 func TestRewindOfACallRefusedAtTheEnd(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		var works, good, bad atomic.Int32
 		r := breakable(t, &works, &good, &bad)
 		addOrchestrator(t, r, "waiting", waiting)

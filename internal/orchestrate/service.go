@@ -19,12 +19,11 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/sleep"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // Options configures a Service.
 type Options struct {
-	Store    *store.Store
+	Store    *Store
 	Registry *Registry // the Go functions; nil: none
 	Logger   *slog.Logger
 	// Turns and Activities bound what is carried out here at once; default 64 and 256. Where several tenants have activities, none has
@@ -59,9 +58,9 @@ type Options struct {
 // DefaultMaxMessage is the default of Options.MaxMessage.
 const DefaultMaxMessage = 4 << 20
 
-// Taken is a turn or an attempt of an activity that this process took. Attempts that were lost are not told: see [store.Store.OnActivitiesLost].
+// Taken is a turn or an attempt of an activity that this process took. Attempts that were lost are not told: see [Store.OnActivitiesLost].
 type Taken struct {
-	Kind    store.WorkKind
+	Kind    WorkKind
 	Name    string                      // of the orchestrator or of the activity
 	Outcome string                      // of an activity as the store has it
 	Ended   forebay.OrchestrationStatus // with which the turn ended its instance; "": it goes on
@@ -76,7 +75,7 @@ const (
 
 // Service runs orchestrations, and manages those of all processes.
 type Service struct {
-	store    *store.Store
+	store    *Store
 	registry *Registry
 	log      *slog.Logger
 	opts     Options
@@ -102,8 +101,8 @@ type Service struct {
 
 // held is a turn or an activity that is being carried out here.
 type held struct {
-	turn     *store.Turn
-	activity *store.Activity
+	turn     *Turn
+	activity *Activity
 	cancel   context.CancelCauseFunc
 	ctx      context.Context
 	idle     bool // the activity was handed to nobody
@@ -295,7 +294,7 @@ func (s *Service) take(ctx context.Context, places chan struct{}, some func(ctx 
 }
 
 func (s *Service) takeTurns(ctx context.Context, most int) (int, error) {
-	turns, err := s.store.Orchestrations.ClaimTurns(ctx, store.WorkRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesTurns})
+	turns, err := s.store.ClaimTurns(ctx, WorkRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesTurns})
 	for i := range turns {
 		s.hold(turns[i].Token, &held{turn: &turns[i]})
 		if h := s.hub(turns[i].Tenant); turns[i].Lost >= maxLost {
@@ -328,7 +327,7 @@ func (s *Service) takeActivities(ctx context.Context, most int) (int, error) {
 			s.retake = nil
 		}
 	}
-	activities, err := s.store.Orchestrations.ClaimActivities(waiting, store.WorkRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesActivities,
+	activities, err := s.store.ClaimActivities(waiting, WorkRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesActivities,
 		Room: func(tenant int64, its, all int) int { return s.room(tenant, its, all, full) }})
 	for i := range activities {
 		a := &activities[i]
@@ -362,7 +361,7 @@ func (s *Service) room(tenant int64, its, all int, full func()) int {
 }
 
 func (s *Service) takeTasks(ctx context.Context, most int) (int, error) {
-	activities, err := s.store.Orchestrations.ClaimActivities(ctx, store.WorkRequest{Max: most, Lock: s.opts.Lock, Takes: func(_ int64, name string) bool { return name == TaskActivity }})
+	activities, err := s.store.ClaimActivities(ctx, WorkRequest{Max: most, Lock: s.opts.Lock, Takes: func(_ int64, name string) bool { return name == TaskActivity }})
 	for i := range activities {
 		s.hold(activities[i].Token, &held{activity: &activities[i]})
 		go s.hub(activities[i].Tenant).callTask(ctx, &activities[i]) // drain waits for it
@@ -401,8 +400,8 @@ func (s *Service) renew(ctx context.Context) {
 }
 
 func (s *Service) renewOnce(ctx context.Context) {
-	var turns []*store.Turn
-	var activities []*store.Activity
+	var turns []*Turn
+	var activities []*Activity
 	s.mu.Lock()
 	for _, h := range s.held {
 		if h.turn != nil {
@@ -417,7 +416,7 @@ func (s *Service) renewOnce(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Lock/3)
 	defer cancel()
-	lost, err := s.store.Orchestrations.RenewWork(ctx, turns, activities, s.opts.Lock)
+	lost, err := s.store.RenewWork(ctx, turns, activities, s.opts.Lock)
 	if err != nil {
 		s.log.Warn("cannot renew the locks of orchestrations", slog.Any("error", err))
 		return

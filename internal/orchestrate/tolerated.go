@@ -9,8 +9,6 @@ import (
 	"github.com/dapr/durabletask-go/api"
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
-
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // An orchestrator may go on after a failure: it compensates, does something else, or does not mind. Replayed without that failure it would not ask
@@ -26,7 +24,7 @@ const maxReplayed = 2_000_000
 var unlogged = engineLog{slog.New(slog.DiscardHandler)}
 
 // tolerated returns the steps whose failures stay.
-func (w *rewind) tolerated(ctx context.Context, row store.OrchestrationRow, events []*protos.HistoryEvent) (map[int32]bool, error) {
+func (w *rewind) tolerated(ctx context.Context, row OrchestrationRow, events []*protos.HistoryEvent) (map[int32]bool, error) {
 	id, stays := api.InstanceID(row.ID), map[int32]bool{}
 	ordered := w.registry.orderedFunc(row.Name)
 	if ordered != nil { // it says so itself, if it comes as far; where it was suspended, once it is not any more

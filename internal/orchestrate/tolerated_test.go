@@ -14,10 +14,9 @@ import (
 
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
-	"pgregory.net/rapid"
-
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
+	"pgregory.net/rapid"
 )
 
 // works has the activity "work", which fails for what is broken, and counts its calls by their input. For "after X" it is done once
@@ -150,7 +149,7 @@ func TestRewindAfterToleratedFailures(t *testing.T) {
 			return nil, inOrder(ctx, "instead")
 		}, []string{"a", "instead"}, []string{"a"}, "a×2 instead"},
 	}
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r, w := NewRegistry(), works{calls: map[string]int{}}
 		w.add(t, r)
 		addOrchestrator(t, r, "fails", func(ctx *task.WorkflowContext) (any, error) { return nil, inOrder(ctx, "child") })
@@ -178,7 +177,7 @@ func TestRewindAfterToleratedFailures(t *testing.T) {
 // An instance that compensated for a failure and then failed with it has nothing that could be called again: it ends as it did, and not because its
 // history makes no sense.
 func TestRewindInVain(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r, w := NewRegistry(), works{calls: map[string]int{}}
 		w.add(t, r)
 		addOrchestrator(t, r, "compensates", func(ctx *task.WorkflowContext) (any, error) {
@@ -205,7 +204,7 @@ func TestRewindInVain(t *testing.T) {
 // A process that does not know the code leaves the failures that the code may have tolerated. None is lost thereby: one that knows it can
 // still rewind the instance.
 func TestRewindWithoutTheCode(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r, w := NewRegistry(), works{calls: map[string]int{}}
 		w.add(t, r)
 		addOrchestrator(t, r, "caught", func(ctx *task.WorkflowContext) (any, error) {
@@ -218,7 +217,7 @@ func TestRewindWithoutTheCode(t *testing.T) {
 		})
 		p := run(t, where, Options{Registry: r})
 		w.p = p
-		other := New(Options{Store: p.store, Remote: true})
+		other := New(Options{Store: p.store.Orchestrations, Remote: true})
 		fails := func(name, broken string) string {
 			w.breaks("a", broken)
 			id := p.start(t, StartRequest{Name: name})
@@ -283,7 +282,7 @@ func TestRewindOfAnyCode(t *testing.T) {
 		again := newEvent()
 		again.EventType = &protos.HistoryEvent_ExecutionResumed{ExecutionResumed: &protos.ExecutionResumedEvent{}}
 		w := &rewind{Service: New(Options{Registry: r}), again: again}
-		row := store.OrchestrationRow{}
+		row := OrchestrationRow{}
 		row.Name = "any"
 
 		first := newEvent()
@@ -348,7 +347,7 @@ func TestRewindOfAnyCode(t *testing.T) {
 
 // An ordered orchestrator says itself which failures it tolerates: they stay, also if nothing came of them, and all others are called again.
 func TestRewindOfOrdered(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r, w := NewRegistry(), works{calls: map[string]int{}}
 		w.add(t, r)
 		// It calls four at once, and a last one when they have ended. It does not mind the failures of the first two.
@@ -399,7 +398,7 @@ func TestRewindOfOrdered(t *testing.T) {
 
 // Failures that an ordered orchestrator went on after stay too when it cannot say so itself: once its code is mended it goes on.
 func TestRewindOfOrderedWithoutItsCode(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r, w := NewRegistry(), works{calls: map[string]int{}}
 		w.add(t, r)
 		var lost atomic.Bool
@@ -446,7 +445,7 @@ func TestRewindOfOrderedWithoutItsCode(t *testing.T) {
 
 // An ordered orchestrator that failed while it was suspended is asked as if it were not any more.
 func TestRewindOfOrderedSuspended(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r, w := NewRegistry(), works{calls: map[string]int{}}
 		w.add(t, r)
 		var letsGo atomic.Bool

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // maxHistoryEvents bounds the history of one execution. What needs more continues as new.
@@ -68,12 +67,12 @@ func boundFailures(state *backend.WorkflowRuntimeState) {
 }
 
 // turnResult is what the engine has made of a turn, as it is stored. The history has so many bytes with it.
-func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState, bytes int) (*store.TurnResult, error) {
+func (h *hub) turnResult(turn *Turn, state *backend.WorkflowRuntimeState, bytes int) (*TurnResult, error) {
 	status, ok := statuses[runtimestate.RuntimeStatus(state)]
 	if !ok {
 		return nil, fmt.Errorf("unknown status of %s", turn.ID)
 	}
-	r := &store.TurnResult{Status: status, CustomStatus: asJSON(state.CustomStatus), Events: len(state.NewEvents)}
+	r := &TurnResult{Status: status, CustomStatus: asJSON(state.CustomStatus), Events: len(state.NewEvents)}
 	if len(state.OldEvents)+len(state.NewEvents) > maxHistoryEvents && status != forebay.OrchestrationTerminated {
 		return endAs(state, "HistoryTooLong", fmt.Sprintf("the history has more than %d events; an orchestrator that goes on for long continues as new", maxHistoryEvents))
 	}
@@ -89,12 +88,12 @@ func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState, 
 		}
 	}
 	if state.ContinuedAsNew {
-		r.Reset = &store.Reset{Execution: state.StartEvent.GetWorkflowInstance().GetExecutionId().GetValue(), Input: store.Inline(asJSON(state.StartEvent.GetInput())),
+		r.Reset = &Reset{Execution: state.StartEvent.GetWorkflowInstance().GetExecutionId().GetValue(), Input: Inline(asJSON(state.StartEvent.GetInput())),
 			Version: state.StartEvent.GetVersion().GetValue()}
 	}
 	for _, e := range state.PendingTasks {
 		scheduled := e.GetTaskScheduled()
-		a := store.NewActivity{EventID: int(e.EventId), Name: scheduled.GetName(), Policy: detachPolicy(scheduled.GetInput())}
+		a := NewActivity{EventID: int(e.EventId), Name: scheduled.GetName(), Policy: detachPolicy(scheduled.GetInput())}
 		if p, ok := h.opts.Retries[a.Name]; ok && a.Policy == nil {
 			a.Policy = encodePolicy(p)
 		}
@@ -114,7 +113,7 @@ func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState, 
 		}
 	}
 	if done := state.CompletedEvent; done != nil {
-		r.Output, r.Failure = store.Inline(asJSON(done.Result)), failureOf(done.FailureDetails)
+		r.Output, r.Failure = Inline(asJSON(done.Result)), failureOf(done.FailureDetails)
 	}
 	if err := addTimers(r, state.PendingTimers); err != nil {
 		return nil, err
@@ -125,7 +124,7 @@ func (h *hub) turnResult(turn *store.Turn, state *backend.WorkflowRuntimeState, 
 // neverFires is the year of the timer by which the engine waits for an event without a limit.
 const neverFires = 9999
 
-func addTimers(r *store.TurnResult, timers []*protos.HistoryEvent) error {
+func addTimers(r *TurnResult, timers []*protos.HistoryEvent) error {
 	for _, e := range timers {
 		at := e.GetTimerFired().GetFireAt().AsTime()
 		if at.Year() >= neverFires {
@@ -135,18 +134,18 @@ func addTimers(r *store.TurnResult, timers []*protos.HistoryEvent) error {
 		if err != nil {
 			return err
 		}
-		r.Timers = append(r.Timers, store.Timer{At: at.Add(time.Millisecond - 1).UnixMilli(), Event: store.Inline(event)})
+		r.Timers = append(r.Timers, Timer{At: at.Add(time.Millisecond - 1).UnixMilli(), Event: Inline(event)})
 	}
 	return nil
 }
 
-func (h *hub) addMessages(r *store.TurnResult, turn *store.Turn, state *backend.WorkflowRuntimeState) error {
+func (h *hub) addMessages(r *TurnResult, turn *Turn, state *backend.WorkflowRuntimeState) error {
 	for _, m := range state.PendingMessages {
 		if m.TargetInstanceId == "" { // that it stalls: the version of its code is not here
 			continue
 		}
 		e := received(m.HistoryEvent)
-		message := store.OrchestrationMessage{To: m.TargetInstanceId, Effect: effectOf(e)}
+		message := OrchestrationMessage{To: m.TargetInstanceId, Effect: effectOf(e)}
 		switch started := e.GetExecutionStarted(); {
 		case started != nil:
 			if err := h.addStart(&message, turn, state, e); err != nil {
@@ -183,7 +182,7 @@ func received(e *protos.HistoryEvent) *protos.HistoryEvent {
 }
 
 // addStart makes the message start an instance. If another has its id and is not over, the caller hears that the call failed.
-func (h *hub) addStart(m *store.OrchestrationMessage, turn *store.Turn, state *backend.WorkflowRuntimeState, e *protos.HistoryEvent) error {
+func (h *hub) addStart(m *OrchestrationMessage, turn *Turn, state *backend.WorkflowRuntimeState, e *protos.HistoryEvent) error {
 	started := e.GetExecutionStarted()
 	if parent := started.ParentInstance; parent != nil {
 		for _, created := range state.NewEvents {
@@ -207,11 +206,11 @@ func (h *hub) addStart(m *store.OrchestrationMessage, turn *store.Turn, state *b
 	return err
 }
 
-func newOrchestration(tenant int64, e *protos.HistoryEvent) (store.NewOrchestration, error) {
+func newOrchestration(tenant int64, e *protos.HistoryEvent) (NewOrchestration, error) {
 	started := e.GetExecutionStarted()
 	event, err := proto.Marshal(e)
-	o := store.NewOrchestration{Tenant: tenant, ID: started.GetWorkflowInstance().GetInstanceId(), Execution: started.GetWorkflowInstance().GetExecutionId().GetValue(),
-		Name: started.Name, Version: started.GetVersion().GetValue(), Input: store.Inline(asJSON(started.Input)), Event: store.Inline(event)}
+	o := NewOrchestration{Tenant: tenant, ID: started.GetWorkflowInstance().GetInstanceId(), Execution: started.GetWorkflowInstance().GetExecutionId().GetValue(),
+		Name: started.Name, Version: started.GetVersion().GetValue(), Input: Inline(asJSON(started.Input)), Event: Inline(event)}
 	if at := started.ScheduledStartTimestamp; at != nil {
 		o.StartAt = at.AsTime().UnixMilli()
 	}
@@ -219,7 +218,7 @@ func newOrchestration(tenant int64, e *protos.HistoryEvent) (store.NewOrchestrat
 }
 
 // endAs fails an instance whose turn cannot be stored, and tells whoever has called it.
-func endAs(state *backend.WorkflowRuntimeState, kind, message string) (*store.TurnResult, error) {
+func endAs(state *backend.WorkflowRuntimeState, kind, message string) (*TurnResult, error) {
 	failure := &forebay.OrchestrationFailure{Type: kind, Message: message}
 	e := newEvent()
 	e.EventType = &protos.HistoryEvent_ExecutionCompleted{ExecutionCompleted: &protos.ExecutionCompletedEvent{
@@ -228,7 +227,7 @@ func endAs(state *backend.WorkflowRuntimeState, kind, message string) (*store.Tu
 	if err != nil {
 		return nil, err
 	}
-	r := &store.TurnResult{Status: forebay.OrchestrationFailed, CustomStatus: asJSON(state.CustomStatus), Events: 1, History: store.Inline(history), Failure: failure}
+	r := &TurnResult{Status: forebay.OrchestrationFailed, CustomStatus: asJSON(state.CustomStatus), Events: 1, History: Inline(history), Failure: failure}
 	parent := state.StartEvent.GetParentInstance()
 	if parent == nil {
 		return r, nil
@@ -236,7 +235,7 @@ func endAs(state *backend.WorkflowRuntimeState, kind, message string) (*store.Tu
 	answer := newEvent()
 	answer.EventType = &protos.HistoryEvent_ChildWorkflowInstanceFailed{ChildWorkflowInstanceFailed: &protos.ChildWorkflowInstanceFailedEvent{
 		TaskScheduledId: parent.TaskScheduledId, FailureDetails: detailsOf(failure)}}
-	m := store.OrchestrationMessage{To: parent.GetWorkflowInstance().GetInstanceId(), Execution: parent.GetWorkflowInstance().GetExecutionId().GetValue()}
+	m := OrchestrationMessage{To: parent.GetWorkflowInstance().GetInstanceId(), Execution: parent.GetWorkflowInstance().GetExecutionId().GetValue()}
 	m.Event.Bytes, err = proto.Marshal(answer)
 	r.Messages = append(r.Messages, m)
 	return r, err

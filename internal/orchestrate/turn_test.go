@@ -8,9 +8,8 @@ import (
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/backend"
 	"github.com/dapr/durabletask-go/task"
-
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
 )
 
 // A history that is too long fails its instance, but does not keep it from being terminated, sub-orchestrations included.
@@ -22,7 +21,7 @@ func TestEndOfALongHistory(t *testing.T) {
 	} {
 		ended := newEvent()
 		ended.EventType = &protos.HistoryEvent_ExecutionTerminated{ExecutionTerminated: &protos.ExecutionTerminatedEvent{Recurse: true}}
-		result, err := h.turnResult(&store.Turn{ID: "long"}, &backend.WorkflowRuntimeState{
+		result, err := h.turnResult(&Turn{ID: "long"}, &backend.WorkflowRuntimeState{
 			StartEvent: &protos.ExecutionStartedEvent{}, OldEvents: make([]*protos.HistoryEvent, maxHistoryEvents), NewEvents: []*protos.HistoryEvent{newEvent()},
 			CompletedEvent:  &protos.ExecutionCompletedEvent{WorkflowStatus: status},
 			PendingMessages: []*protos.WorkflowRuntimeStateMessage{{TargetInstanceId: "called", HistoryEvent: ended}},
@@ -45,7 +44,7 @@ func TestEndOfALargeHistory(t *testing.T) {
 		for i := range old {
 			old[i] = large
 		}
-		result, err := h.turnResult(&store.Turn{ID: "large"}, &backend.WorkflowRuntimeState{StartEvent: &protos.ExecutionStartedEvent{}, OldEvents: old,
+		result, err := h.turnResult(&Turn{ID: "large"}, &backend.WorkflowRuntimeState{StartEvent: &protos.ExecutionStartedEvent{}, OldEvents: old,
 			NewEvents: []*protos.HistoryEvent{newEvent()}, CompletedEvent: &protos.ExecutionCompletedEvent{WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_COMPLETED}}, sizeOf(old))
 		if err != nil || result.Status != want {
 			t.Fatalf("%d events: %+v: %v", n, result, err)
@@ -58,7 +57,7 @@ func TestEndOfALargeHistory(t *testing.T) {
 
 // What is kept of a history's size is what it has, however many turns it took, and also once it has begun anew.
 func TestSizesOfHistories(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		add(t, r, "step", func(_ context.Context, n int) (any, error) { return n, nil })
 		addOrchestrator(t, r, "rounds", func(ctx *task.WorkflowContext) (any, error) {
@@ -81,7 +80,7 @@ func TestSizesOfHistories(t *testing.T) {
 		p := run(t, where, Options{Registry: r})
 		id := p.start(t, StartRequest{Name: "rounds", Input: json.RawMessage("0")})
 		var no int64
-		p.sees(t, id, "it waits", func(row store.OrchestrationRow) bool {
+		p.sees(t, id, "it waits", func(row OrchestrationRow) bool {
 			no = row.No
 			return string(row.CustomStatus) == `"here"`
 		})

@@ -9,11 +9,10 @@ import (
 
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // shortWorker is worker, for a minute at most.
@@ -59,7 +58,7 @@ func answerTurn(t *testing.T, client protos.TaskHubSidecarServiceClient, item *p
 // An activity with the id of one that has not ended cannot be stored: the instance fails and says why. So it does where the one under
 // way is a second try, which has a number of its own in the history.
 func TestActivityIsScheduledAgainBeforeItHasEnded(t *testing.T) {
-	onBoth(t, func(t *testing.T, where store.Options) {
+	onBoth(t, func(t *testing.T, where db.Options) {
 		p := run(t, where, Options{Remote: true})
 		client, stream := shortWorker(t, p.serve(t))
 		next := func() *protos.WorkItem {
@@ -98,7 +97,7 @@ func TestActivityOfAGoFunctionHasNoExecutionID(t *testing.T) {
 		var got string
 		return nil, activity(ctx, "elsewhere", nil, forebay.RetryPolicy{}).Await(&got)
 	})
-	p := run(t, store.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Registry: r, Remote: true})
+	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Registry: r, Remote: true})
 	client, stream := shortWorker(t, p.serve(t))
 	id := p.start(t, StartRequest{Name: "calls"})
 	item, err := stream.Recv()

@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/jobs"
 	"go.opentelemetry.io/otel/propagation"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/model"
-	"github.com/forebayhq/forebay/internal/store"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
 // nothing answers at once.
@@ -56,10 +56,10 @@ func life(ctx context.Context, o jobs.Observer, p model.Provider, m *Telemetry) 
 	ctx, c := o.Starting(ctx, &d)
 	resp, err := p.Chat(ctx, model.ChatRequest{})
 	c.Called(err)
-	c.Settled(store.AttemptRecord{Deployment: "east", Outcome: forebay.OutcomeSucceeded, Usage: resp.Usage, Cost: 1000}, forebay.StatusSucceeded)
+	c.Settled(jobs.AttemptRecord{Deployment: "east", Outcome: forebay.OutcomeSucceeded, Usage: resp.Usage, Cost: 1000}, forebay.StatusSucceeded)
 	c.Over()
-	m.Committed(store.Commit{Operations: 3, Duration: time.Millisecond})
-	m.JobsChanged(store.JobTally{Succeeded: 1})
+	m.Committed(db.Commit{Operations: 3, Duration: time.Millisecond})
+	m.JobsChanged(db.JobTally{Succeeded: 1})
 }
 
 // BenchmarkJob is what telemetry costs a job, all its metrics and spans together.

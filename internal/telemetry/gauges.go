@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/jobs"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 // gauge is a number that is read when somebody asks for metrics.
@@ -101,18 +101,18 @@ func (t *Telemetry) Deployments(inFlight func() map[string]int64, list func(cont
 }
 
 // Database registers the gauges of a SQLite file, which are read when somebody asks. Nothing is told where there is none.
-func (t *Telemetry) Database(space func(context.Context) (space store.Space, sqlite bool, err error)) error {
+func (t *Telemetry) Database(space func(context.Context) (space db.Space, sqlite bool, err error)) error {
 	if t == nil || t.meter == nil {
 		return nil
 	}
-	known := &remembered[store.Space]{log: t.log, what: "the database's size", read: func(ctx context.Context) ([]store.Space, error) {
+	known := &remembered[db.Space]{log: t.log, what: "the database's size", read: func(ctx context.Context) ([]db.Space, error) {
 		now, sqlite, err := space(ctx)
 		if err != nil || !sqlite {
 			return nil, err
 		}
-		return []store.Space{now}, nil
+		return []db.Space{now}, nil
 	}}
-	each := func(name, about string, value func(store.Space) int64) error {
+	each := func(name, about string, value func(db.Space) int64) error {
 		return t.gauge(gauge{name: name, unit: "By", description: about}, func(observe func(float64, ...string)) {
 			for _, space := range known.get(context.Background()) {
 				observe(float64(value(space)))
@@ -120,8 +120,8 @@ func (t *Telemetry) Database(space func(context.Context) (space store.Space, sql
 		})
 	}
 	return errors.Join(
-		each(databaseSize, "Size of the SQLite file.", func(s store.Space) int64 { return s.Bytes }),
-		each(databaseFree, "Of it, space that deleted rows have left.", func(s store.Space) int64 { return s.FreeBytes }))
+		each(databaseSize, "Size of the SQLite file.", func(s db.Space) int64 { return s.Bytes }),
+		each(databaseFree, "Of it, space that deleted rows have left.", func(s db.Space) int64 { return s.FreeBytes }))
 }
 
 // BudgetUse is what a tenant, or one of its API keys, may use in a period (day, month), and what it has used or holds: US
@@ -187,7 +187,7 @@ const (
 
 // Queues registers the gauges of what stands in the queues. It is counted when somebody asks, by one
 // look, and not at all while nobody does.
-func (t *Telemetry) Queues(count func(ctx context.Context, limit int64) ([]store.Depth, error)) error {
+func (t *Telemetry) Queues(count func(ctx context.Context, limit int64) ([]jobs.Depth, error)) error {
 	if t == nil || t.meter == nil {
 		return nil
 	}
@@ -205,7 +205,7 @@ func (t *Telemetry) Queues(count func(ctx context.Context, limit int64) ([]store
 			return err
 		}
 	}
-	c := &remembered[store.Depth]{log: t.log, what: "queues", read: func(ctx context.Context) ([]store.Depth, error) { return count(ctx, depthLimit) }}
+	c := &remembered[jobs.Depth]{log: t.log, what: "queues", read: func(ctx context.Context) ([]jobs.Depth, error) { return count(ctx, depthLimit) }}
 	_, err := t.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		for _, d := range c.get(ctx) {
 			queue := keyQueue.String(d.Queue)

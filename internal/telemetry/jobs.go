@@ -5,15 +5,14 @@ import (
 	"errors"
 	"time"
 
+	"github.com/forebayhq/forebay/internal/jobs"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
-	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/jobs"
-	"github.com/forebayhq/forebay/internal/store"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Names of the messaging operations.
@@ -125,7 +124,7 @@ func (c *call) Traceparent() string {
 func (c *call) Called(err error) { c.ended, c.err = time.Now(), err }
 
 // Settled records what an attempt came to, once.
-func (c *call) Settled(a store.AttemptRecord, status forebay.Status) {
+func (c *call) Settled(a jobs.AttemptRecord, status forebay.Status) {
 	if c.settled {
 		return
 	}
@@ -146,7 +145,7 @@ func (c *call) Settled(a store.AttemptRecord, status forebay.Status) {
 	}
 }
 
-func (c *call) measure(a store.AttemptRecord, outcome forebay.Outcome, code string, status forebay.Status) {
+func (c *call) measure(a jobs.AttemptRecord, outcome forebay.Outcome, code string, status forebay.Status) {
 	m, d := c.t.metrics, c.d
 	queue := d.Queue.Name
 	m.process.of(messagingLabels{opProcess, queue, code}).record(c.ended.Sub(c.began).Seconds())

@@ -7,11 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"go.opentelemetry.io/otel/attribute"
-
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/orchestrate"
-	"github.com/forebayhq/forebay/internal/store"
+	"go.opentelemetry.io/otel/attribute"
 )
 
 func (m *metrics) ofOrchestrations(r *recorder) {
@@ -31,7 +29,7 @@ func (m *metrics) ofOrchestrations(r *recorder) {
 	m.turns = newVector(r, counter(orchestrationTurns, "{turn}", "Turns of orchestrations that this process took."), labels(keyOrchestrator, keyOutcome))
 	m.activities = newVector(r, counter(orchestrationActivities, "{attempt}", "Attempts of activities that ended. Of those that were lost only that is known."), labels(keyActivity, keyOutcome))
 	m.orchestrationsEnded = newVector(r, counter(orchestrationsEnded, "{instance}", "Orchestrations that ended with a turn of this process."), labels(keyOrchestrator, keyStatus))
-	m.activities.of(functionLabels{result: store.ActivityLost}) // from the beginning, so that the first is an increase
+	m.activities.of(functionLabels{result: orchestrate.ActivityLost}) // from the beginning, so that the first is an increase
 }
 
 // Orchestrations is the observer of turns and activities; nil if there is no telemetry.
@@ -41,7 +39,7 @@ func (t *Telemetry) Orchestrations() func(orchestrate.Taken) {
 	}
 	m := t.metrics
 	return func(taken orchestrate.Taken) {
-		if taken.Kind == store.WorkActivity {
+		if taken.Kind == orchestrate.WorkActivity {
 			m.activities.of(functionLabels{taken.Name, taken.Outcome}).add(1)
 			return
 		}
@@ -58,12 +56,12 @@ func statusLabel(s forebay.OrchestrationStatus) string { return strings.ToLower(
 const openLimit = 100_000
 
 // OpenOrchestrations registers the gauges of instances that are not over, which are read when somebody asks.
-func (t *Telemetry) OpenOrchestrations(count func(ctx context.Context, limit int64) ([]store.OpenCount, error), oldest func(context.Context) ([]store.OldestTurn, error)) error {
+func (t *Telemetry) OpenOrchestrations(count func(ctx context.Context, limit int64) ([]orchestrate.OpenCount, error), oldest func(context.Context) ([]orchestrate.OldestTurn, error)) error {
 	if t == nil || t.meter == nil {
 		return nil
 	}
-	counts := &remembered[store.OpenCount]{log: t.log, what: "orchestrations", read: func(ctx context.Context) ([]store.OpenCount, error) { return count(ctx, openLimit) }}
-	turns := &remembered[store.OldestTurn]{log: t.log, what: "turns of orchestrations", read: oldest}
+	counts := &remembered[orchestrate.OpenCount]{log: t.log, what: "orchestrations", read: func(ctx context.Context) ([]orchestrate.OpenCount, error) { return count(ctx, openLimit) }}
+	turns := &remembered[orchestrate.OldestTurn]{log: t.log, what: "turns of orchestrations", read: oldest}
 	return errors.Join(
 		t.gauge(gauge{orchestrationInstances, "{instance}", "Orchestrations that are not over by status, of all tenants, counted up to 100,000.", []attribute.Key{keyStatus}},
 			func(observe func(float64, ...string)) {
@@ -74,7 +72,7 @@ func (t *Telemetry) OpenOrchestrations(count func(ctx context.Context, limit int
 		t.gauge(gauge{orchestrationOldestAge, "s", "Since when the turn of the orchestrator has been ready that has been so longest; 0: none is.", []attribute.Key{keyOrchestrator}},
 			func(observe func(float64, ...string)) {
 				// Of those that share a label the last one counts: the oldest.
-				byAge := slices.SortedFunc(slices.Values(turns.get(context.Background())), func(a, b store.OldestTurn) int { return cmp.Compare(a.Age, b.Age) })
+				byAge := slices.SortedFunc(slices.Values(turns.get(context.Background())), func(a, b orchestrate.OldestTurn) int { return cmp.Compare(a.Age, b.Age) })
 				for _, o := range byAge {
 					observe(o.Age.Seconds(), o.Orchestrator)
 				}

@@ -2,11 +2,12 @@ package telemetry
 
 import (
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate"
 )
 
 // Committed hears of the transactions of the store's writer.
-func (t *Telemetry) Committed(c store.Commit) {
+func (t *Telemetry) Committed(c db.Commit) {
 	m := t.metrics
 	if m == nil {
 		return
@@ -20,7 +21,7 @@ func (t *Telemetry) Committed(c store.Commit) {
 }
 
 // JobsChanged hears of what those transactions made of jobs.
-func (t *Telemetry) JobsChanged(c store.JobTally) {
+func (t *Telemetry) JobsChanged(c db.JobTally) {
 	m := t.metrics
 	if m == nil {
 		return
@@ -46,6 +47,6 @@ func (t *Telemetry) JobsChanged(c store.JobTally) {
 // ActivitiesLost hears of attempts of activities of which nobody heard again.
 func (t *Telemetry) ActivitiesLost(n int) {
 	if m := t.metrics; m != nil {
-		m.activities.of(functionLabels{result: store.ActivityLost}).add(float64(n))
+		m.activities.of(functionLabels{result: orchestrate.ActivityLost}).add(float64(n))
 	}
 }

@@ -15,17 +15,17 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/orchestrate"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/model"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/semconv/v1.41.0/genaiconv"
 	"go.opentelemetry.io/otel/semconv/v1.41.0/messagingconv"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/jobs"
-	"github.com/forebayhq/forebay/internal/model"
-	"github.com/forebayhq/forebay/internal/store"
 )
 
 var encoder = attribute.DefaultEncoder()
@@ -235,7 +235,7 @@ func TestSpansOfAttempts(t *testing.T) {
 	s := jobs.Submission{Tenant: "acme", Queue: "default", Task: "chat", JobID: "job_1", Began: time.Now()}
 	o.Submitting(t.Context(), &s)
 	o.Submitted(&s, false, nil)
-	attempt := func(record store.AttemptRecord, settled bool, cause, err error) {
+	attempt := func(record jobs.AttemptRecord, settled bool, cause, err error) {
 		d := jobs.Delivery{Tenant: "acme", Queue: &jobs.Queue{Name: "default"}, Received: time.Now()}
 		d.ID, d.Task, d.Traceparent = "job_1", "chat", s.Traceparent
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -244,15 +244,15 @@ func TestSpansOfAttempts(t *testing.T) {
 		c.Called(err)
 		if settled {
 			c.Settled(record, "")
-			c.Settled(store.AttemptRecord{Outcome: "again"}, "")
+			c.Settled(jobs.AttemptRecord{Outcome: "again"}, "")
 		}
 		c.Over()
 	}
-	attempt(store.AttemptRecord{Outcome: forebay.OutcomeRetried, ErrorCode: "server_error"}, true, nil, errors.New("x"))
-	attempt(store.AttemptRecord{}, false, nil, &forebay.TaskError{Code: "deployment_paused", Uncalled: true})
-	attempt(store.AttemptRecord{}, true, jobs.ErrCancelled, context.Canceled)
-	attempt(store.AttemptRecord{}, true, jobs.ErrLockLost, context.Canceled)
-	attempt(store.AttemptRecord{}, false, nil, nil) // its outcome could not be recorded
+	attempt(jobs.AttemptRecord{Outcome: forebay.OutcomeRetried, ErrorCode: "server_error"}, true, nil, errors.New("x"))
+	attempt(jobs.AttemptRecord{}, false, nil, &forebay.TaskError{Code: "deployment_paused", Uncalled: true})
+	attempt(jobs.AttemptRecord{}, true, jobs.ErrCancelled, context.Canceled)
+	attempt(jobs.AttemptRecord{}, true, jobs.ErrLockLost, context.Canceled)
+	attempt(jobs.AttemptRecord{}, false, nil, nil) // its outcome could not be recorded
 	got := spans.GetSpans()
 	if len(got) != 5 {
 		t.Fatalf("%d spans", len(got))
@@ -278,11 +278,11 @@ func TestSpansOfAttempts(t *testing.T) {
 func TestQueuesAreCountedWhenAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := 0
-		c := &remembered[store.Depth]{log: slog.New(slog.DiscardHandler), read: func(context.Context) ([]store.Depth, error) {
+		c := &remembered[jobs.Depth]{log: slog.New(slog.DiscardHandler), read: func(context.Context) ([]jobs.Depth, error) {
 			if counts++; counts == 3 {
 				return nil, errors.New("no")
 			}
-			return []store.Depth{{Queue: "default", Ready: int64(counts)}}, nil
+			return []jobs.Depth{{Queue: "default", Ready: int64(counts)}}, nil
 		}}
 		<-time.After(time.Hour)
 		for range 10 {
@@ -306,7 +306,7 @@ func TestGauges(t *testing.T) {
 	const all = maxTenants + 50
 	var deployments []forebay.Deployment
 	var budgets []BudgetUse
-	var turns []store.OldestTurn
+	var turns []orchestrate.OldestTurn
 	for i := range all {
 		name := fmt.Sprint("name-", i)
 		limit := forebay.QuotaAmount{Tokens: 100}
@@ -315,16 +315,16 @@ func TestGauges(t *testing.T) {
 		tokens, key, keyTokens := of, of, of
 		tokens.Tokens, key.Key, keyTokens.Tokens, keyTokens.Key = true, "key_"+name, true, "key_"+name
 		budgets = append(budgets, of, tokens, key, keyTokens)
-		turns = append(turns, store.OldestTurn{Orchestrator: name, Age: time.Duration(i) * time.Second})
+		turns = append(turns, orchestrate.OldestTurn{Orchestrator: name, Age: time.Duration(i) * time.Second})
 	}
 	slices.Reverse(turns[maxFunctions:])
 	register := func(m *Telemetry) error {
 		return errors.Join(
 			m.Deployments(func() map[string]int64 { return nil }, func(context.Context) ([]forebay.Deployment, error) { return deployments, nil }),
 			m.Budgets(func(context.Context) ([]BudgetUse, error) { return budgets, nil }),
-			m.OpenOrchestrations(func(context.Context, int64) ([]store.OpenCount, error) {
-				return []store.OpenCount{{Status: forebay.OrchestrationRunning, Instances: 7}}, nil
-			}, func(context.Context) ([]store.OldestTurn, error) { return turns, nil }))
+			m.OpenOrchestrations(func(context.Context, int64) ([]orchestrate.OpenCount, error) {
+				return []orchestrate.OpenCount{{Status: forebay.OrchestrationRunning, Instances: 7}}, nil
+			}, func(context.Context) ([]orchestrate.OldestTurn, error) { return turns, nil }))
 	}
 	m := measuring(t)
 	if err := errors.Join(register(m), register(nil)); err != nil {

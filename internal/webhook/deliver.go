@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/bus"
 )
 
 // refresh is how often the list of webhooks is read again: the news of a change may have been missed.
@@ -63,7 +63,7 @@ type running struct {
 
 // adjust starts, changes and stops runners so that they fit the webhooks as stored.
 func (f *fleet) adjust(ctx context.Context) error {
-	active, err := f.service.store.Webhooks.ActiveWebhooks(ctx)
+	active, err := f.service.store.ActiveWebhooks(ctx)
 	if err != nil {
 		return err
 	}
@@ -89,9 +89,9 @@ func (f *fleet) adjust(ctx context.Context) error {
 	return nil
 }
 
-func (f *fleet) start(ctx context.Context, w store.Webhook) {
+func (f *fleet) start(ctx context.Context, w Webhook) {
 	ctx, stop := context.WithCancel(ctx)
-	source := subscription{service: f.service, queue: store.MessageQueue{No: w.Queue, Tenant: w.Tenant, Lock: MinLock, MaxDeliveries: MaxTries}}
+	source := subscription{service: f.service, queue: bus.MessageQueue{No: w.Queue, Tenant: w.Tenant, Lock: MinLock, MaxDeliveries: MaxTries}}
 	r := &running{Runner: NewRunner(f.service.endpointOf(w), source, f.service.sender, f.service.log, f.service.grace), concurrency: w.Concurrency, stop: stop, done: make(chan struct{})}
 	f.runners[w.Queue] = r
 	f.all.Go(func() {
@@ -115,12 +115,12 @@ func (f *fleet) stop(queue int64) {
 	delete(f.runners, queue)
 }
 
-func (s *Service) endpointOf(w store.Webhook) Endpoint {
+func (s *Service) endpointOf(w Webhook) Endpoint {
 	e := Endpoint{ID: w.Queue, Tenant: w.TenantName, Name: w.Name, URL: w.URL, Concurrency: w.Concurrency}
 	for _, stored := range w.Secrets {
 		secret := SigningSecret{Secret: forebay.Secret(stored.Secret)}
 		if stored.Until != nil {
-			secret.Until = s.store.DB.Here(*stored.Until)
+			secret.Until = s.store.ToLocal(*stored.Until)
 		}
 		e.Secrets = append(e.Secrets, secret)
 	}
@@ -130,13 +130,13 @@ func (s *Service) endpointOf(w store.Webhook) Endpoint {
 // subscription is the Source of a webhook.
 type subscription struct {
 	service *Service
-	queue   store.MessageQueue
+	queue   bus.MessageQueue
 }
 
 // Receive implements Source.
 func (s subscription) Receive(ctx context.Context) (Delivery, error) {
 	for {
-		got, err := s.service.store.Bus.Receive(ctx, store.ReceiveRequest{Queue: s.queue, Max: 1, MaxBytes: 1, Wait: true, Webhook: true})
+		got, err := s.service.bus.Receive(ctx, bus.ReceiveRequest{Queue: s.queue, Max: 1, MaxBytes: 1, Wait: true, Webhook: true})
 		if err != nil {
 			return Delivery{}, err
 		}
@@ -150,11 +150,11 @@ func (s subscription) Receive(ctx context.Context) (Delivery, error) {
 
 // Settle implements Source.
 func (s subscription) Settle(ctx context.Context, d Delivery, o Outcome) error {
-	stored := store.WebhookOutcome{Delivered: o.Verb == Complete, Release: o.Verb == Release, Delay: o.Delay, Gone: o.Disable, Hold: o.Hold, URL: o.URL, Try: tryOf(d, o)}
+	stored := WebhookOutcome{Delivered: o.Verb == Complete, Release: o.Verb == Release, Delay: o.Delay, Gone: o.Disable, Hold: o.Hold, URL: o.URL, Try: tryOf(d, o)}
 	if o.Verb == GiveUp {
-		stored.DeadLetter = store.DeadLettering{Reason: o.Reason, Description: o.Detail}
+		stored.DeadLetter = bus.DeadLettering{Reason: o.Reason, Description: o.Detail}
 	}
-	disabled, err := s.service.store.Webhooks.SettleWebhook(ctx, s.queue.No, d.Lock, stored)
+	disabled, err := s.service.store.SettleWebhook(ctx, s.queue.No, d.Lock, stored)
 	if disabled {
 		s.service.log.Warn("a webhook was disabled", slog.Int64("subscription", s.queue.No), slog.Bool("gone", o.Disable))
 		s.service.poke()

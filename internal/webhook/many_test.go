@@ -12,32 +12,31 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/pgtest"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // process is one of those that deliver from one database.
 type process struct {
 	*Service
-	store *store.Store
+	store *stores
 	name  string
 }
 
 // processHeader tells a test's endpoint whose a request is.
 const processHeader = "X-Process"
 
-func startProcess(t *testing.T, name string, where store.Options) *process {
+func startProcess(t *testing.T, name string, where db.Options) *process {
 	t.Helper()
 	where.Serve = true
-	st, err := store.Open(context.WithoutCancel(t.Context()), where)
+	st, err := openStores(context.WithoutCancel(t.Context()), where)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { st.DB.Close() })
-	p := &process{Service: New(Options{Store: st, Sender: SenderOptions{Policy: local()}, Logger: slog.New(slog.DiscardHandler), Grace: time.Millisecond}), store: st, name: name}
+	p := &process{Service: New(Options{Store: st.Webhooks, Bus: st.Bus, Sender: SenderOptions{Policy: local()}, Logger: slog.New(slog.DiscardHandler), Grace: time.Millisecond}), store: st, name: name}
 	network := p.sender.transport
 	p.sender.transport = roundTrip(func(r *http.Request) (*http.Response, error) {
 		r.Header.Set(processHeader, name)
@@ -186,11 +185,11 @@ func TestConcurrencyOfAllProcesses(t *testing.T) {
 		}
 	}
 	t.Run("sqlite", func(t *testing.T) {
-		test(t, startProcess(t, "one", store.Options{Path: filepath.Join(t.TempDir(), "f.db")}))
+		test(t, startProcess(t, "one", db.Options{Path: filepath.Join(t.TempDir(), "f.db")}))
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		address := pgtest.Database(t)
-		test(t, startProcess(t, "one", store.Options{URL: address}), startProcess(t, "two", store.Options{URL: address}), startProcess(t, "three", store.Options{URL: address}))
+		test(t, startProcess(t, "one", db.Options{URL: address}), startProcess(t, "two", db.Options{URL: address}), startProcess(t, "three", db.Options{URL: address}))
 	})
 }
 
@@ -201,7 +200,7 @@ type settableClock struct {
 	pg *pgconn.PgConn
 }
 
-func newSettableClock(t *testing.T) (c settableClock, where store.Options) {
+func newSettableClock(t *testing.T) (c settableClock, where db.Options) {
 	address := pgtest.Database(t)
 	pg, err := pgconn.Connect(t.Context(), address)
 	if err != nil {
@@ -218,7 +217,7 @@ func newSettableClock(t *testing.T) (c settableClock, where store.Options) {
 	query := u.Query()
 	query.Set("search_path", "test,pg_catalog")
 	u.RawQuery = query.Encode()
-	return c, store.Options{URL: u.String()}
+	return c, db.Options{URL: u.String()}
 }
 
 func (c settableClock) run(sql string) {

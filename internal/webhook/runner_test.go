@@ -17,7 +17,7 @@ import (
 // Ten tries over three days, as the Schedule says; then the dead letters.
 func TestTenTriesOverThreeDays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, stub := newQueue("evt_1"), &endpointStub{answer: always(500)}
+		q, stub := newSource("evt_1"), &endpointStub{answer: always(500)}
 		_, stop := start(t, q, stub, 4)
 		<-time.After(10 * 24 * time.Hour)
 		stop()
@@ -112,7 +112,7 @@ func TestConcurrency(t *testing.T) {
 			}
 			return 200, nil
 		}}
-		q := newQueue("a", "b", "c", "d", "e", "f", "g")
+		q := newSource("a", "b", "c", "d", "e", "f", "g")
 		_, stop := start(t, q, stub, 3)
 		<-time.After(4 * time.Second)
 		if stub.count() != 7 {
@@ -131,7 +131,7 @@ func TestConcurrency(t *testing.T) {
 
 func TestGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, stub := newQueue("a"), &endpointStub{answer: always(http.StatusGone)}
+		q, stub := newSource("a"), &endpointStub{answer: always(http.StatusGone)}
 		_, stop := start(t, q, stub, 1)
 		<-time.After(time.Hour)
 		stop()
@@ -146,7 +146,7 @@ func TestGone(t *testing.T) {
 func TestStopsWhenWritesFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := forebay.Errorf(forebay.CodeStorageFull, "the disk is full; nothing was stored")
-		q := newQueue("a", "b", "c", "d", "e", "f")
+		q := newSource("a", "b", "c", "d", "e", "f")
 		var broken error
 		q.fail = func() error { return broken }
 		stub := &endpointStub{answer: func(call int, _ *http.Request) (int, http.Header) {
@@ -188,7 +188,7 @@ func TestStop(t *testing.T) {
 			}
 			return 200, nil
 		}}
-		q := newQueue("first")
+		q := newSource("first")
 		_, stop := start(t, q, stub, 2)
 		synctest.Wait()
 		q.put(&queued{message: Message{ID: "second"}})
@@ -207,7 +207,7 @@ func TestStop(t *testing.T) {
 // A stop does not wait long for a database that cannot be written to.
 func TestStopWhileWritesFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue("a")
+		q := newSource("a")
 		var broken error
 		q.fail = func() error { return broken }
 		stub := &endpointStub{answer: func(int, *http.Request) (int, http.Header) {
@@ -229,7 +229,7 @@ func TestStopWhileWritesFail(t *testing.T) {
 // A lock that was lost is no reason to stop, and neither is the end of the endpoint's source an error.
 func TestSettleLockLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue("a", "b")
+		q := newSource("a", "b")
 		calls := 0
 		q.fail = func() error {
 			if calls++; calls == 2 {
@@ -258,7 +258,7 @@ func TestSettleLockLost(t *testing.T) {
 func TestLogHidesSecrets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		q := newQueue("a")
+		q := newSource("a")
 		e := endpointAt("https://8.8.8.8/hook/urlsecret")
 		s := &Sender{transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("refused") })}
 		r := NewRunner(e, q, s, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), DefaultGrace)

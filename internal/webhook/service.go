@@ -11,13 +11,16 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/limits"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/queue"
 )
 
 // Options makes a Service.
 type Options struct {
-	Store  *store.Store
+	Store  *Store
+	Bus    *bus.Store // has the subscriptions
 	Sender SenderOptions
 	Logger *slog.Logger  // nil: slog.Default
 	Limits *limits.Meter // judges what is made; nil: nothing does
@@ -28,7 +31,8 @@ type Options struct {
 // safe for concurrent use and return *forebay.Error values for what a caller did wrong. actor is who
 // does something, for the audit log.
 type Service struct {
-	store   *store.Store
+	store   *Store
+	bus     *bus.Store
 	sender  *Sender
 	log     *slog.Logger
 	grace   time.Duration
@@ -38,12 +42,12 @@ type Service struct {
 
 // New returns the service over the store.
 func New(opts Options) *Service {
-	s := &Service{store: opts.Store, sender: NewSender(opts.Sender), log: opts.Logger, limits: opts.Limits, changed: make(chan struct{}, 1),
+	s := &Service{store: opts.Store, bus: opts.Bus, sender: NewSender(opts.Sender), log: opts.Logger, limits: opts.Limits, changed: make(chan struct{}, 1),
 		grace: min(cmp.Or(opts.Grace, DefaultGrace), DefaultGrace)}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	s.store.Webhooks.OnWebhooksChanged(s.poke)
+	s.store.OnWebhooksChanged(s.poke)
 	return s
 }
 
@@ -60,7 +64,7 @@ func (s *Service) Create(ctx context.Context, tenant string, wanted forebay.NewW
 	if err != nil {
 		return forebay.Webhook{}, err
 	}
-	if w.Tenant, err = s.store.Queues.EnsureTenant(ctx, tenant); err != nil {
+	if w.Tenant, err = s.store.EnsureTenant(ctx, tenant); err != nil {
 		return forebay.Webhook{}, err
 	}
 	done, err := s.limits.Take(ctx, tenant, forebay.LimitWebhooks, 1)
@@ -68,8 +72,8 @@ func (s *Service) Create(ctx context.Context, tenant string, wanted forebay.NewW
 		return forebay.Webhook{}, err
 	}
 	defer done()
-	w.TenantName, w.Name, w.Secrets = tenant, wanted.Name, []store.WebhookSecret{{Secret: secret.Reveal()}}
-	w, err = s.store.Webhooks.CreateWebhook(ctx, w, act(tenant, actor, "create-webhook", wanted.Name, wanted.WebhookSettings))
+	w.TenantName, w.Name, w.Secrets = tenant, wanted.Name, []WebhookSecret{{Secret: secret.Reveal()}}
+	w, err = s.store.CreateWebhook(ctx, w, act(tenant, actor, "create-webhook", wanted.Name, wanted.WebhookSettings))
 	if err != nil {
 		return forebay.Webhook{}, err
 	}
@@ -85,11 +89,11 @@ func (s *Service) Update(ctx context.Context, tenant, name string, settings fore
 	if err != nil {
 		return forebay.Webhook{}, err
 	}
-	if w.Tenant, err = s.store.Queues.EnsureTenant(ctx, tenant); err != nil {
+	if w.Tenant, err = s.store.EnsureTenant(ctx, tenant); err != nil {
 		return forebay.Webhook{}, err
 	}
 	w.TenantName, w.Name = tenant, name
-	if w, err = s.store.Webhooks.UpdateWebhook(ctx, w, act(tenant, actor, "update-webhook", name, settings)); err != nil {
+	if w, err = s.store.UpdateWebhook(ctx, w, act(tenant, actor, "update-webhook", name, settings)); err != nil {
 		return forebay.Webhook{}, err
 	}
 	s.poke()
@@ -97,7 +101,7 @@ func (s *Service) Update(ctx context.Context, tenant, name string, settings fore
 }
 
 // act is the audit row of a change. Of a URL it shows the host alone.
-func act(tenant, actor, action, name string, detail any) store.Audit {
+func act(tenant, actor, action, name string, detail any) audit.Act {
 	if settings, ok := detail.(forebay.WebhookSettings); ok {
 		settings.URL = hostOf(settings.URL)
 		detail = settings
@@ -108,11 +112,11 @@ func act(tenant, actor, action, name string, detail any) store.Audit {
 			text = string(b)
 		}
 	}
-	return store.Audit{Tenant: tenant, Actor: actor, Action: action, Target: name, Detail: text}
+	return audit.Act{Tenant: tenant, Actor: actor, Action: action, Target: name, Detail: text}
 }
 
 // settings checks what a caller wants of a webhook.
-func (s *Service) settings(ctx context.Context, wanted forebay.WebhookSettings) (w store.Webhook, err error) {
+func (s *Service) settings(ctx context.Context, wanted forebay.WebhookSettings) (w Webhook, err error) {
 	for i, name := range wanted.EventTypes {
 		if !slices.Contains(forebay.EventTypes, name) {
 			return w, forebay.Invalid("event_types", "%.40q is not the type of an event", string(name))
@@ -135,7 +139,7 @@ func (s *Service) settings(ctx context.Context, wanted forebay.WebhookSettings) 
 	if err != nil {
 		return w, err
 	}
-	w = store.Webhook{URL: wanted.URL, EventTypes: wanted.EventTypes, Concurrency: concurrency}
+	w = Webhook{URL: wanted.URL, EventTypes: wanted.EventTypes, Concurrency: concurrency}
 	if wanted.Disabled {
 		w.DisabledAt = &time.Time{} // the store says when
 	}
@@ -153,11 +157,11 @@ func secretOrNew(given string) (forebay.Secret, error) {
 
 // Delete removes a webhook and every event that waits for it, its dead letters included.
 func (s *Service) Delete(ctx context.Context, tenant, name, actor string) error {
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return err
 	}
-	if err := s.store.Webhooks.DeleteWebhook(ctx, no, name, act(tenant, actor, "delete-webhook", name, nil)); err != nil {
+	if err := s.store.DeleteWebhook(ctx, no, name, act(tenant, actor, "delete-webhook", name, nil)); err != nil {
 		return err
 	}
 	s.poke()
@@ -178,12 +182,12 @@ func (s *Service) RotateSecret(ctx context.Context, tenant, name string, req for
 	if err != nil {
 		return forebay.Webhook{}, err
 	}
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return forebay.Webhook{}, err
 	}
 	detail := map[string]string{"overlap": overlap.String()}
-	w, err := s.store.Webhooks.RotateWebhookSecret(ctx, no, name, secret.Reveal(), overlap, act(tenant, actor, "rotate-webhook-secret", name, detail))
+	w, err := s.store.RotateWebhookSecret(ctx, no, name, secret.Reveal(), overlap, act(tenant, actor, "rotate-webhook-secret", name, detail))
 	if err != nil {
 		return forebay.Webhook{}, err
 	}
@@ -202,21 +206,21 @@ func (s *Service) Webhook(ctx context.Context, tenant, name string) (forebay.Web
 	return s.view(ctx, w)
 }
 
-func (s *Service) find(ctx context.Context, tenant, name string) (store.Webhook, error) {
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+func (s *Service) find(ctx context.Context, tenant, name string) (Webhook, error) {
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
-		return store.Webhook{}, err
+		return Webhook{}, err
 	}
-	return s.store.Webhooks.Webhook(ctx, no, name)
+	return s.store.Webhook(ctx, no, name)
 }
 
 // Webhooks returns the tenant's webhooks by name.
 func (s *Service) Webhooks(ctx context.Context, tenant string) ([]forebay.Webhook, error) {
-	no, err := s.store.Queues.EnsureTenant(ctx, tenant)
+	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
-	stored, err := s.store.Webhooks.Webhooks(ctx, no)
+	stored, err := s.store.Webhooks(ctx, no)
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +234,7 @@ func (s *Service) Webhooks(ctx context.Context, tenant string) ([]forebay.Webhoo
 }
 
 // view is the webhook as its tenant sees it.
-func (s *Service) view(ctx context.Context, w store.Webhook) (forebay.Webhook, error) {
+func (s *Service) view(ctx context.Context, w Webhook) (forebay.Webhook, error) {
 	v := forebay.Webhook{
 		Name: w.Name, URL: w.URL, EventTypes: w.EventTypes, Concurrency: w.Concurrency, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt,
 		DisabledAt: w.DisabledAt, DisabledReason: w.DisabledReason, DeliveredAt: w.DeliveredAt, FailingSince: w.FailingSince,
@@ -238,7 +242,7 @@ func (s *Service) view(ctx context.Context, w store.Webhook) (forebay.Webhook, e
 	if v.EventTypes == nil {
 		v.EventTypes = []forebay.EventType{}
 	}
-	now := s.store.DB.Now()
+	now := s.store.Now()
 	if w.PausedUntil != nil && w.PausedUntil.After(now) {
 		v.PausedUntil = w.PausedUntil
 	}
@@ -251,12 +255,12 @@ func (s *Service) view(ctx context.Context, w store.Webhook) (forebay.Webhook, e
 		v.DisabledReason = forebay.WebhookSubscriptionDeleted
 		return v, nil
 	}
-	counts, err := s.store.Bus.MessageCounts(ctx, store.MessageQueue{No: w.Queue}, store.CountLimitOf(forebay.MaxWebhooks))
+	counts, err := s.bus.MessageCounts(ctx, bus.MessageQueue{No: w.Queue}, bus.CountLimitOf(forebay.MaxWebhooks))
 	if err != nil {
 		return v, err
 	}
 	v.Pending, v.DeadLetters = counts.Active+counts.Scheduled+counts.Locked, counts.DeadLetter
-	tries, err := s.store.Webhooks.WebhookTries(ctx, w.Queue, 1)
+	tries, err := s.store.WebhookTries(ctx, w.Queue, 1)
 	if len(tries) > 0 {
 		v.LastTry = &tries[0]
 	}
@@ -269,7 +273,7 @@ func (s *Service) Tries(ctx context.Context, tenant, name string) ([]forebay.Web
 	if err != nil {
 		return nil, err
 	}
-	return s.store.Webhooks.WebhookTries(ctx, w.Queue, 100)
+	return s.store.WebhookTries(ctx, w.Queue, 100)
 }
 
 // maxPeekBytes bounds what one page of dead letters reads.
@@ -290,7 +294,7 @@ func (s *Service) DeadLetters(ctx context.Context, tenant, name string, limit in
 		return page, err
 	}
 	limit = min(cmp.Or(limit, forebay.DefaultPageSize), forebay.MaxPageSize)
-	messages, next, _, err := s.store.Bus.Peek(ctx, store.PeekQuery{Subqueue: store.SubqueueOf(w.Queue, store.SubqueueDeadLetter), From: from, Limit: limit, MaxBytes: maxPeekBytes, AtLeast: 1})
+	messages, next, _, err := s.bus.Peek(ctx, bus.PeekQuery{Subqueue: queue.SubqueueOf(w.Queue, queue.SubqueueDeadLetter), From: from, Limit: limit, MaxBytes: maxPeekBytes, AtLeast: 1})
 	for _, m := range messages {
 		page.Items = append(page.Items, forebay.WebhookDeadLetter{SequenceNumber: m.Seq, MessageID: deliveryID(m.MessageID), EventType: m.Subject,
 			CorrelationID: m.CorrelationID, EnqueuedAt: m.EnqueuedAt, Tries: m.Deliveries, Reason: m.DeadLetterReason, Description: m.DeadLetterDescription})
@@ -318,14 +322,14 @@ func (s *Service) Redeliver(ctx context.Context, tenant, name string, req foreba
 	}
 	audit := act(tenant, actor, "redeliver", name, req)
 	if !req.All {
-		report.Redelivered, err = s.store.Webhooks.Redeliver(ctx, w.Queue, req.SequenceNumbers, 0, audit)
+		report.Redelivered, err = s.store.Redeliver(ctx, w.Queue, req.SequenceNumbers, 0, audit)
 		return report, err
 	}
 	// Those that fail again meanwhile are not taken a second time: there are only so many now.
-	counts, err := s.store.Bus.MessageCounts(ctx, store.MessageQueue{No: w.Queue}, math.MaxInt64>>1)
+	counts, err := s.bus.MessageCounts(ctx, bus.MessageQueue{No: w.Queue}, math.MaxInt64>>1)
 	for left := int(counts.DeadLetter); err == nil && left > 0; {
 		var moved int
-		moved, err = s.store.Webhooks.Redeliver(ctx, w.Queue, nil, min(left, redeliverStep), audit)
+		moved, err = s.store.Redeliver(ctx, w.Queue, nil, min(left, redeliverStep), audit)
 		report.Redelivered += moved
 		if left -= moved; moved == 0 {
 			break

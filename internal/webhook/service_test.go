@@ -14,23 +14,24 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/db"
 )
 
-func openStore(t *testing.T, path string) *store.Store {
+func openStore(t *testing.T, path string) *stores {
 	t.Helper()
-	s, err := store.Open(context.Background(), store.Options{Path: path, Serve: true})
+	s, err := openStores(context.Background(), db.Options{Path: path, Serve: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func newService(t *testing.T, policy Policy) (*Service, *store.Store) {
+func newService(t *testing.T, policy Policy) (*Service, *stores) {
 	t.Helper()
 	st := openStore(t, filepath.Join(t.TempDir(), "f.db"))
 	t.Cleanup(func() { st.DB.Close() })
-	return New(Options{Store: st, Sender: SenderOptions{Policy: policy}, Logger: slog.New(slog.DiscardHandler)}), st
+	return New(Options{Store: st.Webhooks, Bus: st.Bus, Sender: SenderOptions{Policy: policy}, Logger: slog.New(slog.DiscardHandler)}), st
 }
 
 // run has the service deliver until stop is called.
@@ -42,7 +43,7 @@ func run(s *Service) (stop func()) {
 }
 
 // publish sends an event to the tenant's topic.
-func publish(t *testing.T, st *store.Store, tenant, id string, kind forebay.EventType) {
+func publish(t *testing.T, st *stores, tenant, id string, kind forebay.EventType) {
 	t.Helper()
 	topic, found, err := st.Bus.MessageQueue(t.Context(), tenant+"/"+forebay.TopicJobEvents)
 	if err != nil || !found {
@@ -52,7 +53,7 @@ func publish(t *testing.T, st *store.Store, tenant, id string, kind forebay.Even
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = st.Bus.Send(t.Context(), topic, []store.MessageContent{{MessageID: id, Subject: string(kind), CorrelationID: "c", ContentType: "application/json", Text: true, Body: body}})
+	_, err = st.Bus.Send(t.Context(), topic, []bus.MessageContent{{MessageID: id, Subject: string(kind), CorrelationID: "c", ContentType: "application/json", Text: true, Body: body}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +134,7 @@ func TestServiceDelivers(t *testing.T) {
 	if _, err := s.Webhook(t.Context(), "third", "billing"); forebay.CodeOf(err) != forebay.CodeNotFound {
 		t.Errorf("another tenant's: %v", err)
 	}
-	entries, _, err := st.Audit.AuditEntries(t.Context(), forebay.AuditFilter{Tenant: "acme"}, 0, 100)
+	entries, _, err := st.Audit.Entries(t.Context(), forebay.AuditFilter{Tenant: "acme"}, 0, 100)
 	if err != nil || len(entries) != 5 || entries[4].Action != "create-webhook" || entries[0].Action != "rotate-webhook-secret" {
 		t.Errorf("audit %+v (%v)", entries, err)
 	}
@@ -224,10 +225,10 @@ func TestServiceRefuses(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 // bubble opens a service in a bubble whose deliveries go to the stub.
-func bubble(t *testing.T, path string, stub http.RoundTripper) (*Service, *store.Store) {
+func bubble(t *testing.T, path string, stub http.RoundTripper) (*Service, *stores) {
 	t.Helper()
 	st := openStore(t, path)
-	s := New(Options{Store: st, Logger: slog.New(slog.DiscardHandler)})
+	s := New(Options{Store: st.Webhooks, Bus: st.Bus, Logger: slog.New(slog.DiscardHandler)})
 	s.sender.transport = stub
 	return s, st
 }
@@ -304,7 +305,7 @@ func TestCrashCounts(t *testing.T) {
 		if err != nil || len(active) != 1 {
 			t.Fatalf("%+v (%v)", active, err)
 		}
-		source := subscription{service: s, queue: store.MessageQueue{No: active[0].Queue, Tenant: active[0].Tenant, Lock: MinLock, MaxDeliveries: MaxTries}}
+		source := subscription{service: s, queue: bus.MessageQueue{No: active[0].Queue, Tenant: active[0].Tenant, Lock: MinLock, MaxDeliveries: MaxTries}}
 		lost, err := source.Receive(t.Context()) // and never settled
 		if err != nil || lost.Count != 1 {
 			t.Fatalf("%+v (%v)", lost, err)
@@ -417,7 +418,7 @@ func TestServiceDeletes(t *testing.T) {
 		}
 
 		// A subscription deleted from under its webhook comes back with the next change.
-		sub, found, err := st.Bus.MessageQueue(t.Context(), store.SubscriptionName("acme/"+forebay.TopicJobEvents, store.WebhookSubscription("w")))
+		sub, found, err := st.Bus.MessageQueue(t.Context(), bus.SubscriptionName("acme/"+forebay.TopicJobEvents, WebhookSubscription("w")))
 		if err != nil || !found {
 			t.Fatal(found, err)
 		}

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// queue is a Source in memory.
-type queue struct {
+// source is a Source in memory.
+type source struct {
 	mu       sync.Mutex
 	waiting  []*queued
 	arrived  chan struct{}
@@ -30,15 +30,15 @@ type queued struct {
 	at      time.Time
 }
 
-func newQueue(ids ...string) *queue {
-	q := &queue{arrived: make(chan struct{}), outcomes: map[string][]Outcome{}}
+func newSource(ids ...string) *source {
+	q := &source{arrived: make(chan struct{}), outcomes: map[string][]Outcome{}}
 	for _, id := range ids {
 		q.put(&queued{message: Message{ID: id, Body: []byte("{}")}})
 	}
 	return q
 }
 
-func (q *queue) put(m *queued) {
+func (q *source) put(m *queued) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting = append(q.waiting, m)
@@ -46,14 +46,14 @@ func (q *queue) put(m *queued) {
 	q.arrived = make(chan struct{})
 }
 
-func (q *queue) failing() error {
+func (q *source) failing() error {
 	if q.fail == nil {
 		return nil
 	}
 	return q.fail()
 }
 
-func (q *queue) Receive(ctx context.Context) (Delivery, error) {
+func (q *source) Receive(ctx context.Context) (Delivery, error) {
 	for {
 		q.mu.Lock()
 		if err := q.failing(); err != nil {
@@ -70,7 +70,7 @@ func (q *queue) Receive(ctx context.Context) (Delivery, error) {
 			m.count++
 			q.received++
 			q.mu.Unlock()
-			return Delivery{Message: m.message, Count: m.count, Lock: store.Lock{Seq: 1}}, nil
+			return Delivery{Message: m.message, Count: m.count, Lock: queue.Lock{Seq: 1}}, nil
 		}
 		arrived := q.arrived
 		q.mu.Unlock()
@@ -86,7 +86,7 @@ func (q *queue) Receive(ctx context.Context) (Delivery, error) {
 	}
 }
 
-func (q *queue) Settle(_ context.Context, d Delivery, o Outcome) error {
+func (q *source) Settle(_ context.Context, d Delivery, o Outcome) error {
 	q.mu.Lock()
 	err := q.failing()
 	if err == nil {
@@ -105,7 +105,7 @@ func (q *queue) Settle(_ context.Context, d Delivery, o Outcome) error {
 }
 
 // last returns how the latest delivery of a message ended.
-func (q *queue) last(id string) Outcome {
+func (q *source) last(id string) Outcome {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if all := q.outcomes[id]; len(all) > 0 {

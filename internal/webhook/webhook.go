@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/store"
+	"github.com/forebayhq/forebay/internal/queue"
 )
 
 // Endpoint is where messages go.
@@ -65,7 +65,7 @@ type Source interface {
 // Delivery is a message on its way to an endpoint.
 type Delivery struct {
 	Message
-	Lock  store.Lock // what the Source settles it by
+	Lock  queue.Lock // what the Source settles it by
 	Count int        // deliveries so far with this one, from 1
 }
 

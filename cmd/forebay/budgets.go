@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/forebayhq/forebay"
+)
+
+// budgetFlags adds the limits of a budget.
+func budgetFlags(flags *pflag.FlagSet, b *forebay.Budget) {
+	tokens := upTo(forebay.MaxBudgetTokens, "")
+	optionalFlag(flags, &b.DailyUSD, "daily-usd", dollars, "US dollars a day (default: no limit)")
+	optionalFlag(flags, &b.MonthlyUSD, "monthly-usd", dollars, "US dollars a month (default: no limit)")
+	optionalFlag(flags, &b.DailyTokens, "daily-tokens", tokens, "tokens a day, input and output together (default: no limit)")
+	optionalFlag(flags, &b.MonthlyTokens, "monthly-tokens", tokens, "tokens a month, input and output together (default: no limit)")
+}
+
+// newBudget adds the limits of a budget that replaces another. That it has no limits must be said.
+func newBudget(c *cobra.Command) *forebay.Budget {
+	b := &forebay.Budget{}
+	budgetFlags(c.Flags(), b)
+	none := c.Flags().Bool("none", false, "no limit at all")
+	c.PreRunE = func(*cobra.Command, []string) error {
+		return exactlyOne("say what the budget is, such as --daily-usd 50, or --none for no limit", "--none goes with no limit",
+			!b.Empty(), *none)
+	}
+	return b
+}
+
+// budgetText is a budget in a line.
+func budgetText(b forebay.Budget) string {
+	var parts []string
+	dollars := func(amount *forebay.Money, per string) {
+		if amount != nil {
+			parts = append(parts, fmt.Sprintf("%s USD/%s", *amount, per))
+		}
+	}
+	tokens := func(amount *int64, per string) {
+		if amount != nil {
+			parts = append(parts, fmt.Sprintf("%d tokens/%s", *amount, per))
+		}
+	}
+	dollars(b.DailyUSD, "day")
+	dollars(b.MonthlyUSD, "month")
+	tokens(b.DailyTokens, "day")
+	tokens(b.MonthlyTokens, "month")
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func budgetFields(prefix string, s forebay.BudgetState) []field {
+	return []field{
+		{prefix + "budget", budgetText(s.Budget)},
+		{prefix + "today", usedIn(s, 0)},
+		{prefix + "month", usedIn(s, 1)},
+		{prefix + "waiting for it", count(s.Waiting)},
+	}
+}
+
+// usedIn is what was used in a period, and what is held. Period 0 is the day and 1 is the month.
+func usedIn(s forebay.BudgetState, period int) string {
+	if period >= len(s.Usage) {
+		return ""
+	}
+	u := s.Usage[period]
+	text := fmt.Sprintf("%s USD, %d tokens", u.CostUSD, u.Tokens)
+	if u.HeldTokens != 0 || u.HeldUSD != 0 {
+		text += fmt.Sprintf(" (held: %s USD, %d tokens)", u.HeldUSD, u.HeldTokens)
+	}
+	return text
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebayhq/forebay/server"
+)
+
+func (a *app) migrate() *cobra.Command {
+	return group(&cobra.Command{
+		Use: "migrate", Short: "Show and apply changes of the database's tables",
+		Long: `The database's tables change with versions of Forebay. A server brings them up to date when it
+starts. These commands do so, or look, without one.`,
+	}, a.migrateStatus(), a.migrateUp())
+}
+
+func (a *app) migrateUp() *cobra.Command {
+	type migrated struct {
+		Before  int64    `json:"before"`
+		Now     int64    `json:"now"`
+		Applied []string `json:"applied"`
+	}
+	return a.databaseCommand(&cobra.Command{
+		Use: "up", Short: "Bring the database's tables up to date",
+		Long: `Apply the migrations that the database lacks, in one transaction. If there is no database, make
+it. A server does the same when it starts.`,
+		Example: "  forebay migrate up --database postgres://forebay@db.example.com/forebay",
+	}, func(c *call, database string) error {
+		before, err := server.Migrate(c.ctx, database)
+		if err != nil {
+			return err
+		}
+		state := "applied"
+		if len(before.Pending) == 0 {
+			state = "up to date"
+		}
+		now := before.Program
+		return a.printOne(migrated{before.Database, now, before.Pending}, migrationFields(now, now, state, before.Pending))
+	})
+}
+
+func (a *app) migrateStatus() *cobra.Command {
+	return a.databaseCommand(&cobra.Command{
+		Use: "status", Short: "Show which migrations the database lacks",
+		Long: `Show the version of the database's tables, that of this program, and the migrations between them.
+Nothing is made or changed. The exit code is 7 when this program cannot bring it up to date.`,
+		Example: "  forebay migrate status --config forebay.yaml",
+	}, func(c *call, database string) error {
+		schema, err := server.ReadSchema(c.ctx, database)
+		if err != nil {
+			return err
+		}
+		state := "up to date"
+		switch {
+		case len(schema.Pending) > 0:
+			state = "pending"
+		case schema.Database > schema.Program:
+			state = "newer than this program"
+		case schema.Database != schema.Program:
+			state = "from before the first release; this program cannot use it"
+		}
+		if err := a.printOne(schema, migrationFields(schema.Database, schema.Program, state, schema.Pending)); err != nil {
+			return err
+		}
+		if schema.Database != schema.Program && len(schema.Pending) == 0 {
+			return &failure{code: exitStorage}
+		}
+		return nil
+	})
+}
+
+func migrationFields(database, program int64, state string, migrations []string) []field {
+	return []field{
+		{"database", fmt.Sprintf("schema %d", database)},
+		{"this program", fmt.Sprintf("schema %d", program)},
+		{"state", state},
+		{"migrations", strings.Join(migrations, ", ")},
+	}
+}
+
+func (a *app) compact() *cobra.Command {
+	return a.databaseCommand(&cobra.Command{
+		Use:   "compact",
+		Short: "Give the disk back what deleted rows have left in a SQLite file",
+		Long: `Write a SQLite file anew without the space that deleted rows have left, more thoroughly than a
+server does while it runs. A file of an earlier version then also shrinks while it is served.
+Stop the server first. The command needs as much free disk as the rows take. Interrupted, it
+leaves the file as it was.`,
+		Example: "  forebay compact --database sqlite:forebay.db",
+	}, func(c *call, database string) error {
+		done, err := server.Compact(c.ctx, database)
+		if err != nil {
+			return err
+		}
+		return a.printOne(done, []field{
+			{"before", fmt.Sprintf("%d bytes", done.Before)},
+			{"after", fmt.Sprintf("%d bytes", done.After)},
+		})
+	})
+}
+
+func (a *app) copy() *cobra.Command {
+	var from, to string
+	var abandon bool
+	c := a.localCommand(&cobra.Command{
+		Use:   "copy",
+		Short: "Copy everything in a database into another one",
+		Long: `Copy everything in a database into an empty one, then read both and compare them. It copies from
+SQLite to PostgreSQL, back, or between two of a kind. Stop every server on both first. The source
+is only read.
+
+Interrupted, run the same command again: it goes on where it was. Until the copy is complete no
+server starts on the target. --abandon removes an unfinished copy. Payloads in the blob storage
+are not copied: servers on the target need the same "blob" in their configuration as those on the
+source had.
+
+A password is better in PGPASSWORD or ~/.pgpass than in a URL, where other users of the machine
+see it.`,
+		Example: `  forebay copy --from sqlite:forebay.db --to postgres://forebay@db.example.com/forebay
+  forebay copy --to postgres://forebay@db.example.com/forebay --abandon`,
+	}, func(c *call) error {
+		switch {
+		case to == "":
+			return usagef("--to is missing: the database to copy into, sqlite:PATH or postgres://…")
+		case abandon && from != "":
+			return usagef("--abandon needs only --to")
+		case abandon:
+			return server.AbandonCopy(c.ctx, to)
+		case from == "":
+			return usagef("--from is missing: the database to copy, sqlite:PATH or postgres://…")
+		}
+		return a.copyDatabase(c.ctx, from, to)
+	})
+	c.Flags().StringVar(&from, "from", "", "the database to copy, sqlite:PATH or postgres://…")
+	c.Flags().StringVar(&to, "to", "", "the empty database to copy into, sqlite:PATH or postgres://…")
+	c.Flags().BoolVar(&abandon, "abandon", false, "remove an unfinished copy")
+	return c
+}
+
+// goOn is what to do about an interruption.
+const goOn = "run the same command again to go on"
+
+func (a *app) copyDatabase(ctx context.Context, from, to string) error {
+	line, finish := a.progressLine()
+	report, err := server.Copy(ctx, from, to, func(p server.CopyProgress) {
+		what := "copying"
+		if p.Verifying {
+			what = "comparing"
+		}
+		line(fmt.Sprintf("%s %s: %d rows", what, p.Table, p.Rows))
+	})
+	finish()
+	switch {
+	case err != nil && ctx.Err() == nil && a.exitCode(ctx, err) == exitUnavailable:
+		return a.advise(ctx, err, "the same command goes on where it was")
+	case err != nil:
+		return interrupted(ctx, err, goOn)
+	}
+	if report.Blobs > 0 {
+		fmt.Fprintf(a.err, "%d payloads are in the blob storage, which is not copied: "+
+			"configure the same \"blob\" for the new database.\n", report.Blobs)
+	}
+	return a.printOne(report, []field{
+		{"copied", fmt.Sprintf("%d rows of %d tables", report.Rows, len(report.Tables))},
+		{"verified", "row counts and checksums are the same"},
+	})
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/client"
+)
+
+// subqueue is one of the two subqueues for failed jobs, with the commands about it.
+type subqueue struct {
+	app  *app
+	use  string
+	name string // of a job in it
+	did  string // what happened to such a job
+	of   func(api *client.Client, queue string) client.SetAside
+}
+
+func (a *app) deadLetters() *cobra.Command {
+	c := subqueue{a, "dlq", "dead-letter", "dead-lettered", (*client.Client).DeadLetters}.commands()
+	c.Aliases = []string{"dead-letters"}
+	return c
+}
+
+func (a *app) quarantine() *cobra.Command {
+	return subqueue{a, "quarantine", "quarantine", "quarantined", (*client.Client).Quarantine}.commands()
+}
+
+func (s subqueue) commands() *cobra.Command {
+	return group(&cobra.Command{
+		Use: s.use, Short: "See, redrive and purge " + s.name + " jobs",
+		Long: "Jobs that cannot succeed stand in a queue's " + s.name + ` subqueue until they are redriven or
+purged.`,
+	}, s.list(), s.show(), s.redrive(), s.purge())
+}
+
+func (s subqueue) queueFlag(c *cobra.Command) *string {
+	return c.Flags().String("queue", forebay.DefaultQueue, "the queue")
+}
+
+// jobSelection is the flags that select jobs of the subqueue.
+type jobSelection struct {
+	subqueue
+	queue  *string
+	filter forebay.SetAsideFilter
+	all    bool
+}
+
+func (s subqueue) selection(c *cobra.Command) *jobSelection {
+	f := &jobSelection{subqueue: s, queue: s.queueFlag(c)}
+	flags := c.Flags()
+	flags.StringSliceVar(&f.filter.JobIDs, "job", nil, "only these job ids")
+	flags.StringVar(&f.filter.Task, "task", "", "only of this task")
+	flags.StringVar(&f.filter.Reason, "reason", "", "only with this reason, such as MaxAttemptsExceeded")
+	flags.StringVar(&f.filter.CorrelationID, "correlation-id", "", "only with this correlation id")
+	s.app.periodFlags(flags, &f.filter.Before, &f.filter.After, s.did)
+	return f
+}
+
+// get is what the flags select.
+func (f *jobSelection) get() forebay.SetAsideFilter {
+	if len(f.filter.JobIDs) == 0 {
+		f.filter.JobIDs = nil // an empty list would select nothing
+	}
+	return f.filter
+}
+
+// choose takes in the jobs that the command line names. It wants a selection or --all.
+func (f *jobSelection) choose(c *call) error {
+	f.filter.JobIDs = append(f.filter.JobIDs, c.args...)
+	s := f.get()
+	selects := len(s.JobIDs) > 0 || s.Task != "" || s.Reason != "" || s.CorrelationID != "" || s.Before != nil || s.After != nil
+	return exactlyOne("name jobs, select them by flags, or say --all", "--all and a selection exclude each other", selects, f.all)
+}
+
+// found is an error if jobs were named and none of them was there.
+func (f *jobSelection) found(n int) error {
+	switch named := f.filter.JobIDs; {
+	case n > 0 || len(named) == 0:
+		return nil
+	default:
+		which := named[0] + " is not"
+		if len(named) > 1 {
+			which = fmt.Sprintf("none of the %d named jobs is", len(named))
+		}
+		return &failure{exitNotFound, fmt.Sprintf("%s a %s job of queue %s that the selection matches", which, f.name, *f.queue)}
+	}
+}
+
+func (s subqueue) list() *cobra.Command {
+	c := &cobra.Command{
+		Use: "list", Short: "List " + s.name + " jobs, newest first",
+		Example: "  forebay " + s.use + " list --reason MaxAttemptsExceeded --after 24h",
+	}
+	f := s.selection(c)
+	return aboutQueue(pageCommand(s.app, c, func(c *call, pageSize int) iter.Seq2[forebay.SetAsideJob, error] {
+		return s.of(c.api, *f.queue).List(c.ctx, f.get(), pageSize)
+	}, func(j forebay.SetAsideJob) []field {
+		return []field{
+			{"JOB", j.JobID}, {"TASK", j.Task}, {"REASON", j.Reason},
+			{"ATTEMPTS", strconv.Itoa(j.Attempt)}, {"DELIVERIES", strconv.Itoa(j.DeliveryCount)},
+			{"SINCE", s.app.age(j.SetAsideAt)}, {"DESCRIPTION", shorten(j.Description, 60)},
+		}
+	}))
+}
+
+func (s subqueue) show() *cobra.Command {
+	c := &cobra.Command{
+		Use: "show JOB_ID", Aliases: []string{"peek"}, Short: "Show a " + s.name + " job with its input",
+		Example: "  forebay " + s.use + " show job_0123456789abcdefghjkmnpqrs -o json",
+	}
+	queue := s.queueFlag(c)
+	return aboutQueue(showCommand(s.app, c, func(c *call) (forebay.SetAsideJob, error) {
+		return s.of(c.api, *queue).Peek(c.ctx, c.args[0])
+	}, s.fields))
+}
+
+func (s subqueue) fields(j forebay.SetAsideJob) []field {
+	return slices.Concat([]field{
+		{"job", j.JobID},
+		{"task", j.Task},
+		{"queue", j.Queue},
+		{"reason", j.Reason},
+		{"description", shorten(j.Description, 400)},
+		{"error class", string(j.ErrorClass)},
+		{"generation", strconv.Itoa(j.Generation)},
+		{"attempts", strconv.Itoa(j.Attempt)},
+		{"deliveries", strconv.Itoa(j.DeliveryCount)},
+		{"correlation id", j.CorrelationID},
+		{"created", s.app.when(j.CreatedAt)},
+		{"set aside", s.app.when(j.SetAsideAt)},
+		{"input bytes", count(j.InputBytes)},
+	}, mapFields("metadata", j.Metadata), mapFields("property", j.Properties), []field{{"input", shorten(string(j.Input), 400)}})
+}
+
+func (s subqueue) redrive() *cobra.Command {
+	var req forebay.RedriveRequest
+	var edit forebay.RedriveEdit
+	var input content
+	var isJSON bool
+	c := &cobra.Command{
+		Use:   "redrive [JOB_ID...]",
+		Short: "Send " + s.name + " jobs back as their next generation",
+		Long: `Send ` + s.name + ` jobs back to their queue as their next generation. Name the jobs, select
+them by flags, or say --all. The input, the task or the attempts of exactly one job may be changed.
+A new input is JSON with --json, or if its file's name ends in .json.`,
+		Example: fmt.Sprintf(`  forebay %[1]s redrive --reason MaxAttemptsExceeded --dry-run
+  forebay %[1]s redrive --all --rate 5
+  forebay %[1]s redrive job_0123456789abcdefghjkmnpqrs --set-input-file corrected.txt`, s.use),
+	}
+	f := s.selection(c)
+	flags := c.Flags()
+	allFlag(flags, &f.all, "jobs of the subqueue")
+	dryRunFlag(flags, &req.DryRun)
+	maxFlag(flags, &req.Max)
+	flags.Float64Var(&req.RatePerSecond, "rate", 0, "new starts a second; 0: at once")
+	input.add(flags, "new input", "set-input", "set-input-file", "one job: replace the input")
+	flags.BoolVar(&isJSON, "json", false, "the new input is JSON, not text")
+	flags.StringVar(&edit.Task, "set-task", "", "one job: replace the task")
+	optionalFlag(flags, &edit.MaxAttempts, "set-max-attempts", wholeNumber, "one job: replace the number of attempts")
+	return aboutQueue(showCommand(s.app, c, func(c *call) (report forebay.RedriveReport, err error) {
+		if err := f.choose(c); err != nil {
+			return report, err
+		}
+		data, given, err := input.read(c, maxInputBytes)
+		if err != nil {
+			return report, err
+		}
+		if given {
+			if edit.Input, err = asInput(data, isJSON || namesJSON(input.file)); err != nil {
+				return report, err
+			}
+		}
+		req.Filter, req.All = f.filter, f.all
+		if given || edit.Task != "" || edit.MaxAttempts != nil {
+			req.Edit = &edit
+		}
+		if req.Edit != nil && len(req.Filter.JobIDs) != 1 {
+			return report, usagef("only exactly one job can be changed")
+		}
+		if report, err = s.of(c.api, *f.queue).Redrive(c.ctx, req); err != nil {
+			return report, err
+		}
+		return report, f.found(report.Matched)
+	}, redriveFields))
+}
+
+func redriveFields(r forebay.RedriveReport) []field {
+	fields := []field{{"matched", strconv.Itoa(r.Matched)}}
+	if r.DryRun {
+		fields = append(fields, field{"redriven", "0 (dry run)"})
+	} else {
+		fields = append(fields, field{"redriven", strconv.Itoa(r.Redriven)}, field{"skipped", strconv.Itoa(r.Skipped)})
+	}
+	for _, reason := range slices.Sorted(maps.Keys(r.Reasons)) {
+		fields = append(fields, field{"  " + reason, strconv.Itoa(r.Reasons[reason])})
+	}
+	return fields
+}
+
+func (s subqueue) purge() *cobra.Command {
+	c := &cobra.Command{
+		Use: "purge [JOB_ID...]", Short: "Remove " + s.name + " jobs for good",
+		Long: "Remove " + s.name + ` jobs from their subqueue for good. Name the jobs, select them by flags,
+or say --all. The job records stay.`,
+		Example: fmt.Sprintf("  forebay %[1]s purge --before 30d\n  forebay %[1]s purge --queue slow --all", s.use),
+	}
+	f := s.selection(c)
+	allFlag(c.Flags(), &f.all, "jobs of the subqueue")
+	return aboutQueue(showCommand(s.app, c, func(c *call) (report forebay.PurgeReport, err error) {
+		if err := f.choose(c); err != nil {
+			return report, err
+		}
+		if report, err = s.of(c.api, *f.queue).Purge(c.ctx, f.filter); err != nil {
+			return report, err
+		}
+		return report, f.found(report.Purged)
+	}, func(r forebay.PurgeReport) []field { return []field{{"purged", strconv.Itoa(r.Purged)}} }))
+}

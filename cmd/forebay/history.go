@@ -1,0 +1,72 @@
+package main
+
+import (
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/client"
+)
+
+func (a *app) orchestrationsHistory() *cobra.Command {
+	return listCommand(a, &cobra.Command{
+		Use: "history INSTANCE", Short: "Show what has happened in an instance",
+		Long: `Show what has happened in an instance's current execution. A call, a timer or a sub-orchestration
+stands where it ended, or where it was asked for while it has not.`,
+	}, func(c *call) ([]forebay.OrchestrationEvent, error) {
+		return c.api.OrchestrationHistory(c.ctx, c.args[0])
+	},
+		func(e forebay.OrchestrationEvent) []field {
+			id, duration := "", ""
+			if e.EventID >= 0 {
+				id = strconv.Itoa(e.EventID)
+			}
+			if e.ScheduledAt != nil {
+				duration = took(*e.ScheduledAt, e.Timestamp)
+			}
+			return []field{
+				{"AT", e.Timestamp.In(a.zone).Format("2006-01-02 15:04:05.000")}, {"EVENT", e.Type},
+				{"ID", id}, {"NAME", e.Function + e.Name}, {"TOOK", duration},
+				{"DETAIL", a.eventDetail(e)},
+			}
+		})
+}
+
+// eventDetail is what an event brought, or where it leads.
+func (a *app) eventDetail(e forebay.OrchestrationEvent) string {
+	const width = 60
+	switch {
+	case e.Failure != nil:
+		return shorten(failureText(e.Failure), width)
+	case e.Reason != "":
+		return shorten(e.Reason, width)
+	case e.Type == "TimerCreated" && e.FireAt != nil:
+		return a.age(*e.FireAt)
+	case len(e.Result) > 0:
+		return shortJSON(e.Result, width)
+	case e.InstanceID != "":
+		return shorten(e.InstanceID, width)
+	}
+	return shortJSON(e.Input, width)
+}
+
+func (a *app) orchestrationsAttempts() *cobra.Command {
+	return listCommand(a, &cobra.Command{
+		Use: "attempts INSTANCE", Short: "List the attempts of an instance's activities",
+		Long: `List the attempts of an instance's activities. The ID is that of the activity in the history of
+its run. Another run begins whenever the instance continues as new or is rewound. When it
+continues as new, about the newest thousand attempts are kept.
+
+The outcome cut_off says that the instance ended, or continued as new, before the attempt did.`,
+	}, ofArgument((*client.Client).ActivityAttempts),
+		func(t forebay.ActivityAttempt) []field {
+			return []field{
+				{"RUN", strconv.Itoa(t.Run)}, {"ID", strconv.Itoa(t.EventID)}, {"ACTIVITY", t.Name},
+				{"ATTEMPT", strconv.Itoa(t.Number)}, {"OUTCOME", t.Outcome},
+				{"STARTED", a.age(t.StartedAt)}, {"TOOK", took(t.StartedAt, t.FinishedAt)},
+				{"NEXT", seconds(t.RetryDelaySeconds)},
+				{"ERROR", shorten(failureText(&forebay.OrchestrationFailure{Type: t.ErrorType, Message: t.ErrorMessage}), 60)},
+			}
+		})
+}

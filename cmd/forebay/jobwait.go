@@ -1,0 +1,115 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/sleep"
+)
+
+func (a *app) jobsWatch() *cobra.Command {
+	var after int64
+	c := a.apiCommand(&cobra.Command{
+		Use: "watch JOB_ID", Short: "Follow a job's events until it has ended",
+		Long: "Follow a job's events until it has ended. The exit code is 0 only if it succeeded.",
+	}, func(c *call) error {
+		id := c.args[0]
+		if _, err := c.api.Get(c.ctx, id); err != nil {
+			return err
+		}
+		patient, err := a.patient()
+		if err != nil {
+			return err
+		}
+		for e, err := range patient.Events(c.ctx, id, after) {
+			if err != nil {
+				return err
+			}
+			if err := a.printEvent(e); err != nil {
+				return err
+			}
+		}
+		job, err := c.api.Get(c.ctx, id)
+		if err != nil {
+			return err
+		}
+		return ended(job)
+	})
+	c.Flags().Int64Var(&after, "after", 0, "begin after the event with this number")
+	return c
+}
+
+func (a *app) printEvent(e forebay.Event) error {
+	if a.output != outputTable {
+		return writeJSON(a.out, e, "")
+	}
+	line := fmt.Sprintf("%s  %-16s", e.At.In(a.zone).Format("15:04:05.000"), e.Type)
+	if e.Attempt > 0 {
+		line += fmt.Sprintf(" attempt %d", e.Attempt)
+	}
+	if e.ErrorCode != "" {
+		line += " " + e.ErrorCode
+	}
+	if e.RetryDelaySeconds != nil {
+		line += " again in " + seconds(e.RetryDelaySeconds)
+	}
+	return a.say("%s", strings.TrimRight(line, " "))
+}
+
+const (
+	// firstPoll is how long a job may take before the command says what it waits for.
+	firstPoll = 2 * time.Second
+	// laterPolls are how often that is looked at again.
+	laterPolls = 10 * time.Second
+)
+
+// awaitJob waits for the end of a job, and says on standard error what the job waits for.
+func (a *app) awaitJob(ctx context.Context, api *client.Client, id string) (forebay.Job, error) {
+	said := ""
+	for patience := firstPoll; ; patience = laterPolls {
+		begun := time.Now()
+		job, err := api.Poll(ctx, id, patience)
+		if err != nil || job.Status.Terminal() {
+			return job, err
+		}
+		if why := waitsFor(job); why != said {
+			fmt.Fprintf(a.err, "forebay: %s %s\n", id, why)
+			said = why
+		}
+		// A server that stops ends long polls early. It must not be asked in a tight loop.
+		if time.Since(begun) < time.Second && sleep.For(ctx, time.Second) != nil {
+			return job, ctx.Err()
+		}
+	}
+}
+
+// waitReasons say what a job waits for.
+var waitReasons = map[forebay.WaitReason]string{
+	forebay.WaitQuota:       "waits for the provider's quota",
+	forebay.WaitBreaker:     "waits for its deployment, whose circuit breaker is open (forebay deployments list)",
+	forebay.WaitBudget:      "waits for its budget (forebay tenants show)",
+	forebay.WaitPaused:      "waits, for its queue, tenant or deployment is paused",
+	forebay.WaitConcurrency: "waits until fewer calls are under way",
+	forebay.WaitSession:     "waits for another job of its session",
+	forebay.WaitSchedule:    "waits for its time",
+	forebay.WaitWorker:      "waits for a worker that knows its task",
+}
+
+// waitsFor says what a job that is not over waits for, and what went wrong before.
+func waitsFor(job forebay.Job) string {
+	why := "is " + string(job.Status)
+	if job.WaitingFor != nil {
+		why = cmp.Or(waitReasons[*job.WaitingFor], "waits for "+string(*job.WaitingFor))
+	}
+	if job.Error != nil {
+		why += fmt.Sprintf("; the last attempt: %s: %s", job.Error.Code, job.Error.Message)
+	}
+	return why
+}

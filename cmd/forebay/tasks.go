@@ -1,0 +1,44 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebayhq/forebay/client"
+)
+
+func (a *app) tasks() *cobra.Command {
+	list := func(use string) *cobra.Command {
+		return listCommand(a, &cobra.Command{Use: use, Short: "List the tasks that jobs may ask for"},
+			func(c *call) ([]client.Task, error) { return c.api.Tasks(c.ctx) },
+			func(t client.Task) []field {
+				return []field{{"TASK", t.Name}, {"QUEUE", t.Queue}, {"DESCRIPTION", shorten(t.Description, 100)}}
+			})
+	}
+	tasks := list("tasks") // without a further word it lists
+	tasks.Aliases = []string{"task"}
+	show := &cobra.Command{Use: "show TASK", Short: "Show what a task takes and returns"}
+	return withCommands(tasks, list("list"), showCommand(a, show,
+		ofArgument((*client.Client).Task),
+		func(t client.Task) []field {
+			return []field{
+				{"task", t.Name},
+				{"description", t.Description},
+				{"queue", t.Queue},
+				{"example", string(t.Example)},
+				{"input", indented(t.InputSchema)},
+				{"output", indented(t.OutputSchema)},
+			}
+		}))
+}
+
+// indented is a JSON text for people. Other texts stay as they are.
+func indented(text json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Indent(&b, text, "", "  ") != nil {
+		return string(text)
+	}
+	return b.String()
+}

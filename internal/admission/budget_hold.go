@@ -1,0 +1,169 @@
+package admission
+
+import (
+	"context"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+)
+
+// JobLimit stands for a budget where a hold is within the limits of its job.
+const JobLimit = 0
+
+// Estimate says of each option what a call may use there, and leaves out those that may take more than
+// the job has left.
+func (t *Tx) Estimate(options []Option, left Limit) ([]Option, error) {
+	within := options[:0:0]
+	for i, o := range options {
+		d, err := t.Deployment(o.Deployment)
+		if err != nil {
+			return nil, err
+		}
+		bound := d.Bound(o.Limits, o.Request)
+		o.Hold = Amount{
+			Tokens: bound.PromptTokens + bound.OutputTokens,
+			Cost:   Plausible(int64(o.Price.Cost(forebay.TokenUsage{InputTokens: bound.PromptTokens, OutputTokens: bound.OutputTokens})), MaxCost),
+		}
+		if most := left.cut(o.Hold); most != o.Hold {
+			if i < len(options)-1 || len(within) > 0 {
+				continue
+			}
+			o.Hold = most // the call is refused if it may take more
+		}
+		within = append(within, o)
+	}
+	return within, nil
+}
+
+// cut is as much of an amount as the limit leaves.
+func (l Limit) cut(a Amount) Amount {
+	if l.Tokens >= 0 {
+		a.Tokens = min(a.Tokens, l.Tokens)
+	}
+	if l.Cost >= 0 {
+		a.Cost = min(a.Cost, l.Cost)
+	}
+	return a
+}
+
+// Held is a row of what is held for a call.
+type Held struct {
+	budget, at int64
+	Amount
+	lost bool
+}
+
+const heldColumns = " RETURNING budget, at, tokens, cost, lost"
+
+// ReadHolds reads what is held: budget, time, tokens, cost, and whether it was booked as lost.
+func ReadHolds(st driver.Statement) (list []Held, err error) {
+	err = st.Each(func(r driver.Row) error {
+		list = append(list, Held{r.Int(0), r.Int(1), Amount{r.Int(2), r.Int(3)}, r.Int(4) != 0})
+		return nil
+	})
+	return list, err
+}
+
+const (
+	SQLEndHolds  = "DELETE FROM budget_holds WHERE seq = ? AND token = ?" + heldColumns
+	sqlLoseHolds = "UPDATE budget_holds SET lost = 1 WHERE seq = ? AND lost = 0" + heldColumns
+)
+
+// LoseHolds books what is held for a job's current delivery as used, for nobody will say what it did
+// use, and returns it.
+func (t *Tx) LoseHolds(seq int64) (was Amount, err error) {
+	list, err := ReadHolds(t.Prep(sqlLoseHolds).Int(seq))
+	if err != nil {
+		return Amount{}, err
+	}
+	for _, h := range list {
+		was, h.lost = h.Amount, false
+		if err := t.Book(h, h.Amount); err != nil {
+			return Amount{}, err
+		}
+	}
+	return was, nil
+}
+
+// Book replaces what was held, or was booked as lost, by what was used, in the periods of the hold.
+func (t *Tx) Book(h Held, used Amount) error {
+	if h.budget == JobLimit {
+		return nil
+	}
+	b, err := t.budgetNo(h.budget)
+	if err != nil || b == nil {
+		return err
+	}
+	b.freed = true
+	for kind := range budgetKinds {
+		s, err := t.spendingAt(b, kind, h.at)
+		if err != nil {
+			return err
+		}
+		if h.lost {
+			s.settled = s.settled.minus(h.Amount)
+		} else {
+			s.Held = s.Held.minus(h.Amount)
+		}
+		s.settled, s.Changed = s.settled.Plus(used), true
+		if err := t.warn(b, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tidiedAtOnce is how many rows of a table one transaction forgets.
+const tidiedAtOnce = 500
+
+// What nobody asks for any more: how it is found, outside of transactions, and each row removed.
+var tidied = []struct {
+	find, remove string
+	keep         time.Duration
+}{
+	{"SELECT seq, 0, 0 FROM budget_waits WHERE until <= ? LIMIT ? + 0",
+		"DELETE FROM budget_waits WHERE seq = ?2 AND until <= ?1 AND ?3 + ?4 = 0", 0},
+	{"SELECT seq, token, budget FROM budget_holds WHERE lost = 1 AND at <= ? LIMIT ? + 0",
+		"DELETE FROM budget_holds WHERE seq = ?2 AND token = ?3 AND budget = ?4 AND lost = 1 AND at <= ?1", keepLostHolds},
+	{"SELECT budget, period, starts_at FROM spending WHERE starts_at <= ? LIMIT ? + 0",
+		"DELETE FROM spending WHERE budget = ?2 AND period = ?3 AND starts_at = ?4 AND starts_at <= ?1", keepSpending},
+}
+
+// TidyBudgets forgets what nobody asks for any more, in small steps.
+func (s *Store) TidyBudgets(ctx context.Context) error {
+	for i := range tidied {
+		for rows := tidiedAtOnce; rows == tidiedAtOnce; {
+			var err error
+			if rows, err = s.tidy(ctx, tidied[i].find, tidied[i].remove, tidied[i].keep); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// tidy removes the first of the rows that a statement finds and returns how many those are.
+func (s *Store) tidy(ctx context.Context, find, remove string, keep time.Duration) (rows int, err error) {
+	var keys [][3]int64
+	before := s.Now().Add(-keep).UnixMilli()
+	err = s.Read(ctx, func(c driver.Conn) error {
+		keys = keys[:0]
+		return c.Prep(find).Int(before).Int(tidiedAtOnce).Each(func(r driver.Row) error {
+			keys = append(keys, [3]int64{r.Int(0), r.Int(1), r.Int(2)})
+			return nil
+		})
+	})
+	if err != nil || len(keys) == 0 {
+		return 0, err
+	}
+	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
+		for _, key := range keys {
+			if err := t.Prep(remove).Int(before).Int(key[0]).Int(key[1]).Int(key[2]).Exec(); err != nil {
+				return 0, err
+			}
+		}
+		return len(keys), nil
+	})
+}

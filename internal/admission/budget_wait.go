@@ -1,0 +1,160 @@
+package admission
+
+import (
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// Jobs that wait for a budget stay in their subqueue, invisible until the period ends, so that nobody passes
+// them on the way to other tenants' jobs. When a budget has more room before that, as many of them as fit
+// are made visible, the first ones first.
+
+// Bounds of what one transaction does with jobs that wait.
+const (
+	MaxParked  = 1024
+	maxResumed = 256
+)
+
+var SQLPark = driver.BatchForm("UPDATE messages SET visible = ?, waiting = 'budget' WHERE seq = ?",
+	"UPDATE messages m SET visible = p1, waiting = 'budget' FROM %s WHERE m.seq = ANY (ARRAY[p2])")
+
+const SQLWait = `
+INSERT INTO budget_waits (seq, budget, rank, key_id, until, tokens, cost) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (seq) DO UPDATE SET budget = excluded.budget, rank = excluded.rank, key_id = excluded.key_id, until = excluded.until,
+  tokens = excluded.tokens, cost = excluded.cost`
+
+// wait is a job that waits for a budget.
+type wait struct {
+	seq      int64
+	key      string
+	subqueue queue.Subqueue
+	rank     int64
+	need     Amount
+}
+
+const sqlWaits = `
+SELECT w.seq, w.key_id, m.lane, m.rank, w.tokens, w.cost FROM budget_waits w JOIN messages m ON m.seq = w.seq
+WHERE w.budget = ? AND m.waiting = 'budget' AND m.token IS NULL AND m.visible + 0 > ? ORDER BY w.rank, w.seq LIMIT ? + 0`
+
+// ResumeWaiting makes jobs visible for which there is room now.
+func (t *Tx) ResumeWaiting() error {
+	if err := t.sweepWaits(); err != nil {
+		return err
+	}
+	for _, b := range t.Budgets.ByNo {
+		b.Tentative = Amount{}
+	}
+	for _, b := range t.Budgets.ByNo {
+		if !b.freed {
+			continue
+		}
+		b.freed = false
+		if b.Limitless() {
+			if err := t.resumeAll(b); err != nil {
+				return err
+			}
+			continue
+		}
+		if b.Lacks(t.Now, Amount{}, (*Spending).Committed) > 0 {
+			continue
+		}
+		var waits []wait
+		err := t.Prep(sqlWaits).Int(b.No).Int(t.Now).Int(maxResumed).Each(func(r driver.Row) error {
+			waits = append(waits, wait{r.Int(0), r.Text(1), queue.Subqueue(r.Int(2)), r.Int(3), Amount{r.Int(4), r.Int(5)}})
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for _, w := range waits {
+			if err := t.resume(b, w); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sweepWaits has all budgets looked at that jobs wait for, once in a while: what makes room is told with
+// each settlement, but another process may have changed a budget, and of those that were made visible
+// some may never be called.
+func (t *Tx) sweepWaits() error {
+	if !t.W.Sweeps {
+		return nil
+	}
+	t.W.Sweeps = false
+	if t.W.budgets == nil {
+		if err := t.W.loadBudgets(); err != nil {
+			return err
+		}
+	}
+	if t.W.budgets.empty() {
+		return nil
+	}
+	var numbers []int64
+	err := t.Prep("SELECT DISTINCT budget FROM budget_waits").Each(func(r driver.Row) error {
+		numbers = append(numbers, r.Int(0))
+		return nil
+	})
+	for _, no := range numbers {
+		b, err := t.budgetNo(no)
+		if err != nil {
+			return err
+		}
+		if b != nil {
+			b.freed = true
+		}
+	}
+	return err
+}
+
+const (
+	waitingFor   = " FROM budget_waits w JOIN messages m ON m.seq = w.seq WHERE w.budget = ? AND m.waiting = 'budget' AND m.token IS NULL"
+	sqlResumeAll = "UPDATE messages SET visible = ?, waiting = NULL WHERE seq IN (SELECT w.seq" + waitingFor + ")"
+)
+
+// resumeAll makes all jobs visible that wait for a budget without limits.
+func (t *Tx) resumeAll(b *Budget) error {
+	err := t.Prep("SELECT DISTINCT m.lane, m.rank" + waitingFor).Int(b.No).Each(func(r driver.Row) error {
+		t.W.Jobs.Released(t.Tx, queue.Subqueue(r.Int(0)), r.Int(1), t.Now)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := t.Prep(sqlResumeAll).Int(t.Now).Int(b.No).Exec(); err != nil {
+		return err
+	}
+	return t.Prep("DELETE FROM budget_waits WHERE budget = ?").Int(b.No).Exec()
+}
+
+// resume makes one job visible if there is room for it. What only another budget keeps back waits for
+// that one from now on.
+func (t *Tx) resume(b *Budget, w wait) error {
+	list, err := t.BudgetsFor(b.tenant, w.key)
+	if err != nil {
+		return err
+	}
+	for _, other := range list {
+		until := other.Lacks(t.Now, w.need.Plus(other.Tentative), (*Spending).Committed)
+		switch {
+		case until == 0:
+			continue
+		case other == b:
+			return t.WarnExhausted(b, w.need)
+		}
+		if err := t.Prep(SQLPark).Int(until).Int(w.seq).Exec(); err != nil {
+			return err
+		}
+		t.W.Jobs.Released(t.Tx, w.subqueue, w.rank, until)
+		return t.Prep(SQLWait).Int(w.seq).Int(other.No).Int(w.rank).Text(w.key).Int(until).Int(w.need.Tokens).Int(w.need.Cost).Exec()
+	}
+	for _, other := range list {
+		other.Tentative = other.Tentative.Plus(w.need)
+	}
+	if err := t.Prep("UPDATE messages SET visible = ?, waiting = NULL WHERE seq = ?").Int(t.Now).Int(w.seq).Exec(); err != nil {
+		return err
+	}
+	t.W.Jobs.Released(t.Tx, w.subqueue, w.rank, t.Now, w.seq)
+	return t.Prep("DELETE FROM budget_waits WHERE seq = ?").Int(w.seq).Exec()
+}

@@ -1,0 +1,7 @@
+package admission
+
+import "testing"
+
+func TestPlansOnPostgres(t *testing.T) {
+	fixture.PlansOnPostgres(t, sqlStates)
+}

@@ -1,0 +1,203 @@
+package admission
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+)
+
+// A tenant, or a deployment, may take only so many calls at once. Which are under way needs no book of
+// its own: a call is, for as long as its lock holds the job's message, however its process fares. So a
+// slot is only a row that finds the lock. It is written with the lock and removed with the settlement,
+// and one that is left over counts for nothing. Nothing is asked or written where nobody is capped.
+
+// SlotUse is how many of a holder's slots are in use.
+type SlotUse struct {
+	most  int64 // of a tenant: how many there are; 0: any number
+	N     int64
+	Until int64 // when the first of the locks ends
+	Going int64 // candidates of the look under way that are to be called and are not locked yet
+}
+
+func (u *SlotUse) Free() int64 { return max(u.most-u.N-u.Going, 0) }
+
+// TenantHolder names the calls for a tenant among what has a limit of concurrency.
+func TenantHolder(no int64) string { return "tenant/" + strconv.FormatInt(no, 10) }
+
+// DeploymentHolder names the calls of a deployment.
+func DeploymentHolder(name string) string { return "deployment/" + name }
+
+// The inner query finds each lock by the messages' key, whatever a planner thinks of the tables' sizes.
+const sqlSlots = `
+SELECT holder, 0, count(until), coalesce(min(until), 0), count(*)
+FROM (SELECT s.holder, (SELECT m.visible FROM messages m WHERE m.seq = s.seq AND m.token = s.token AND m.visible + 0 > ?) AS until FROM slots s) x
+GROUP BY holder
+UNION ALL
+SELECT 'tenant/' || CAST(no AS TEXT), concurrency, 0, 0, 0 FROM tenants WHERE concurrency IS NOT NULL`
+
+// readSlots returns what is in use, by holder, and how many rows count for nothing.
+func readSlots(c driver.Conn, now int64) (use map[string]*SlotUse, left int64, err error) {
+	use = map[string]*SlotUse{}
+	err = c.Prep(sqlSlots).Int(now).Each(func(r driver.Row) error {
+		u := use[r.Text(0)]
+		if u == nil {
+			u = &SlotUse{}
+			use[r.Text(0)] = u
+		}
+		u.most, u.N, u.Until = u.most+r.Int(1), u.N+r.Int(2), max(u.Until, r.Int(3))
+		left += r.Int(4) - r.Int(2)
+		return nil
+	})
+	return use, left, err
+}
+
+// maxLeftSlots is how many rows that count for nothing are left lying.
+const maxLeftSlots = 256
+
+const sqlSweepSlots = "DELETE FROM slots WHERE coalesce((SELECT m.seq FROM messages m WHERE m.seq = slots.seq AND m.token = slots.token), 0) = 0"
+
+// SlotsOf returns what a holder has in use.
+func (t *Tx) SlotsOf(holder string) (*SlotUse, error) {
+	if t.Slots == nil {
+		use, left, err := readSlots(t.Conn, t.Now)
+		if err == nil && left > maxLeftSlots {
+			err = t.Prep(sqlSweepSlots).Exec()
+		}
+		if err != nil {
+			return nil, err
+		}
+		t.Slots = use
+	}
+	u := t.Slots[holder]
+	if u == nil {
+		u = &SlotUse{}
+		t.Slots[holder] = u
+	}
+	return u, nil
+}
+
+// AnyCapped reports whether a tenant may be capped.
+func (t *Tx) AnyCapped() bool { return t.someCapped || len(t.W.Caps) > 0 }
+
+// SlotsOfTenant returns nil for a tenant that is not capped.
+func (t *Tx) SlotsOfTenant(no int64) (*SlotUse, error) {
+	if !t.AnyCapped() {
+		return nil, nil
+	}
+	u, err := t.SlotsOf(TenantHolder(no))
+	if err != nil || u.most == 0 {
+		return nil, err
+	}
+	return u, nil
+}
+
+// Rest keeps looks away from the jobs of a tenant that has no slot left.
+func (t *Tx) Rest(tenant int64, u *SlotUse) {
+	if u.N >= u.most {
+		t.W.Full[tenant] = u.Until
+	}
+}
+
+// SlotFreed has those looked at again that wait for a slot of the tenant, and in other processes for one of
+// a deployment.
+func (t *Tx) SlotFreed(tenant int64) {
+	t.Slots = nil
+	t.Notify(wordSlots, 0, 0, 0)
+	if _, full := t.W.Full[tenant]; full {
+		t.W.Jobs.MayGo(map[int64]int64{tenant: 0})
+		delete(t.W.Full, tenant)
+	}
+}
+
+// Those that are under way already count from now on.
+const sqlSlotsUnderWay = `
+INSERT INTO slots (seq, token, holder) SELECT seq, token, ?1 FROM messages
+WHERE lane IN (SELECT no * 4 FROM queues WHERE kind = 'jobs' UNION ALL SELECT no * 4 + 1 FROM queues WHERE kind = 'jobs')
+  AND rank >= ?2 * 1024 AND rank < (?2 + 1) * 1024 AND visible > ?3 AND token IS NOT NULL
+ON CONFLICT (seq, token, holder) DO NOTHING`
+
+// SetConcurrency caps how many calls for a tenant's jobs may be under way at once; 0: it is not capped.
+func (t *Tx) SetConcurrency(tenant, most int64) error {
+	if err := t.Prep("UPDATE tenants SET concurrency = ? WHERE no = ?").IntOrNull(most).Int(tenant).Exec(); err != nil {
+		return err
+	}
+	if most > 0 {
+		t.someCapped = true
+		if err := t.Prep(sqlSlotsUnderWay).Text(TenantHolder(tenant)).Int(tenant).Int(t.Now).Exec(); err != nil {
+			return err
+		}
+	} else if err := t.Prep("DELETE FROM slots WHERE holder = ?").Text(TenantHolder(tenant)).Exec(); err != nil {
+		return err
+	}
+	t.SlotFreed(tenant)
+	t.Notify(db.WordSettings, 0, 0, 0)
+	t.After = append(t.After, func() {
+		if delete(t.W.Caps, tenant); most > 0 {
+			t.W.Caps[tenant] = most
+		}
+		t.W.RescanAll(true)
+	})
+	return nil
+}
+
+// ConfigureConcurrency takes in what the configuration says of tenants' concurrency, by the rule of
+// ConfigureBudgets: the latest change counts, whoever made it.
+func (s *Store) ConfigureConcurrency(ctx context.Context, wanted map[int64]int64) error {
+	_, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (struct{}, error) {
+		changed := map[int64]int64{}
+		for tenant, most := range wanted {
+			changed[tenant] = most
+		}
+		err := t.Prep("SELECT no, configured_concurrency FROM tenants WHERE configured_concurrency IS NOT NULL").Each(func(r driver.Row) error {
+			switch most, ok := wanted[r.Int(0)]; {
+			case !ok:
+				changed[r.Int(0)] = 0
+			case most == r.Int(1):
+				delete(changed, r.Int(0))
+			}
+			return nil
+		})
+		for tenant, most := range changed {
+			if err == nil {
+				err = t.SetConcurrency(tenant, most)
+			}
+			if err == nil {
+				err = t.Prep("UPDATE tenants SET configured_concurrency = ? WHERE no = ?").IntOrNull(most).Int(tenant).Exec()
+			}
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// Slots is how many calls are under way where only so many may be.
+type Slots struct{ use map[string]*SlotUse }
+
+// OfDeployment returns how many a deployment has; that is known only of those with a limit.
+func (s Slots) OfDeployment(name string) int64 { return s.of(DeploymentHolder(name)) }
+
+// OfTenant returns how many a tenant has whose concurrency is limited.
+func (s Slots) OfTenant(no int64) int64 { return s.of(TenantHolder(no)) }
+
+func (s Slots) of(holder string) int64 {
+	if u := s.use[holder]; u != nil {
+		return u.N
+	}
+	return 0
+}
+
+// Full reports whether a tenant has as many under way as it may.
+func (s Slots) Full(tenant int64) bool {
+	u := s.use[TenantHolder(tenant)]
+	return u != nil && u.most > 0 && u.N >= u.most
+}
+
+// Most is how many a tenant may have; 0: any number.
+func (s Slots) Most(tenant int64) int64 {
+	if u := s.use[TenantHolder(tenant)]; u != nil {
+		return u.most
+	}
+	return 0
+}

@@ -1,0 +1,256 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// Ranks of plain messages. What waits for a receiver has rank 0, but in a queue that requires sessions
+// each session has a rank of its own, so that one index finds the next message of a session.
+const (
+	scheduledRank    = 1
+	partRank         = 2 // of what waits in a topic for its copies, or for others to have theirs
+	firstSessionRank = 16
+)
+
+const sqlWaiting = "SELECT 1 FROM messages WHERE lane = ? AND rank = 0 AND visible <= ? LIMIT 1"
+
+// Send stores the messages, all or none of them. It returns their sequence numbers; a duplicate,
+// which is dropped, has that of the message that came first.
+func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageContent) (seqs []int64, err error) {
+	size := 0
+	for i := range messages {
+		size += int(messages[i].Size())
+	}
+	for try := 1; ; try++ {
+		var judged *judgement
+		if q.IsTopic && try <= judgeTries { // else the transaction judges, within narrower limits
+			if judged, err = s.judge(ctx, q.No, messages, try > 1); err != nil {
+				return nil, err
+			}
+		}
+		var all sent
+		all, err = s.sendJudged(ctx, q, messages, size, judged)
+		if err == nil && all.waits && len(messages) > 0 {
+			s.handOut(ctx, q, all, judged)
+		}
+		seqs = all.seqs
+		if !errors.Is(err, errTopicChanged) || judged == nil {
+			return seqs, err
+		}
+	}
+}
+
+// sendJudged is Send for messages that a topic's rules have judged. It returns errTopicChanged, and stores nothing, if others
+// stand now.
+func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []MessageContent, size int, judged *judgement) (sent, error) {
+	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: judged.rows(len(messages)), Size: size}, func(t *Tx) (sent, error) {
+		// As it stands now: the caller may remember older settings.
+		q, found, err := t.MessageQueue(q.No)
+		if err != nil {
+			return sent{}, err
+		}
+		if !found {
+			return sent{}, ErrNoQueue
+		}
+		for i := range messages {
+			if q.RequiresSession && messages[i].SessionID == "" {
+				return sent{}, ErrNoSessionID
+			}
+		}
+		picks := make([][]picked, len(messages))
+		var made *spread
+		if q.IsTopic {
+			if picks, made, err = t.judged(q, messages, judged); err != nil {
+				return sent{}, err
+			}
+		}
+		sessions, err := t.makeSessions(q, messages)
+		if err != nil {
+			return sent{}, err
+		}
+		all := sent{seqs: make([]int64, len(messages))}
+		if q.IsTopic && q.DuplicateWindow > 0 {
+			if all.below, err = t.Queue.NewSeq(); err != nil {
+				return sent{}, err
+			}
+		}
+		waits := false
+		if q.ForwardTo != "" && !q.RequiresSession { // behind what waits there already
+			if waits, err = t.any(sqlWaiting, int64(q.Subqueue(false)), t.Now); err == nil && waits {
+				err = t.lookAgain(q.No, t.Now)
+			}
+			if err != nil {
+				return sent{}, err
+			}
+		}
+		for i := range messages {
+			// Of what is sent on to a topic, the rest waits in the queue where this is all that a transaction should make.
+			if !waits && i > 0 && q.ForwardTo != "" && !q.RequiresSession && t.copied.full() {
+				if waits, err = true, t.lookAgain(q.No, t.Now); err != nil {
+					return sent{}, err
+				}
+			}
+			if all.seqs[i], err = t.arrive(q, arrival{MessageContent: &messages[i], session: sessions[messages[i].SessionID], picks: picks[i], spread: made, waits: waits, inParts: judged.inParts(), bySender: q.IsTopic}); err != nil {
+				return sent{}, err
+			}
+		}
+		all.waits = t.topics.parts[q.No]
+		return all, nil
+	})
+}
+
+// sent is what came of a send.
+type sent struct {
+	seqs  []int64
+	below int64 // those of messages that are no duplicates are higher
+	waits bool  // messages wait in the topic for their copies
+}
+
+// judged returns what was judged before the transaction if it still holds. What was not is judged now.
+func (t *Tx) judged(topic MessageQueue, messages []MessageContent, j *judgement) (picks [][]picked, made *spread, err error) {
+	if j != nil {
+		if j.version != topic.Version {
+			return nil, nil, errTopicChanged
+		}
+		all := j.made // the transaction may be tried again
+		return j.picks, &all, nil
+	}
+	picks, made = make([][]picked, len(messages)), &spread{}
+	for i := range messages {
+		if made.steps > txSteps {
+			return nil, nil, errSteps
+		}
+		picks[i], err = t.pick(topic, &messages[i], made)
+		if errors.Is(err, errNotReady) {
+			err = errTopicChanged
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return picks, made, nil
+}
+
+// ErrNoSessionID refuses a message for a queue that requires sessions.
+var ErrNoSessionID = forebay.Invalid("session_id", "was not set on the message: a queue that requires sessions takes only messages that have one")
+
+// arrival is a message on its way into a queue: sent, activated or forwarded.
+type arrival struct {
+	*MessageContent
+	first    int64 // the number it was given first; 0: none yet
+	hops     int
+	source   string // the queue it was dead-lettered in
+	why      DeadLettering
+	spread   *spread  // what topics have made of it on the way; nil: nothing yet
+	inParts  bool     // it waits in the topic for its copies, however few
+	bySender bool     // which its sender makes
+	waits    bool     // in the queue that it is sent to, though that forwards
+	picks    []picked // what the topic it comes to makes of it; nil: not chosen yet
+	share    *sharing // what it has in common with other copies; nil: nothing
+	session  int64    // the number of its session in the queue it is sent to; 0: not made yet
+}
+
+// arrive gives a message that comes to the queue its number.
+func (t *Tx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
+	if seq, err = t.Queue.NewSeq(); err != nil {
+		return 0, err
+	}
+	if q.Topic == 0 { // a subscription is kept by its receivers, not by what comes
+		if err := t.used(q); err != nil {
+			return 0, err
+		}
+	}
+	if q.DuplicateWindow > 0 {
+		if first, err := t.remember(q, a.MessageID, seq); err != nil || first != seq {
+			return first, err
+		}
+	}
+	if at := driver.Millis(a.ScheduledAt); at > t.Now {
+		t.DueBy(at)
+		return seq, t.insertArrival(q, seq, a, standing{subqueue: q.Subqueue(false), rank: scheduledRank, visible: at, dueAt: at})
+	}
+	return seq, t.enter(q, seq, a)
+}
+
+// enter makes a message of that number active in the queue, or sends it on.
+func (t *Tx) enter(q MessageQueue, seq int64, a arrival) error {
+	made := a.session
+	waits := a.waits
+	a.session, a.waits = 0, false // which is not so of the queues that the message is sent on to
+	if q.IsTopic {
+		return t.fanOut(q, seq, a)
+	}
+	if q.ForwardTo != "" && !waits {
+		return t.forward(q, seq, a, q.ForwardTo)
+	}
+	if q.RequiresSession && a.SessionID == "" {
+		return t.arriveDead(q, seq, a, DeadLettering{Reason: forebay.ReasonNoSession, Description: "a queue that requires sessions takes no message whose session id is null"})
+	}
+	st := standing{subqueue: q.Subqueue(false), visible: t.Now}
+	if q.RequiresSession {
+		no, err := t.messageForSession(q, a.SessionID, made)
+		if err != nil {
+			return err
+		}
+		st.rank, st.visible = firstSessionRank+no, sessionFree
+	}
+	if ttl := lifetime(q.DefaultTTL, a.TTL); ttl > 0 {
+		st.expiresAt = t.Now + ttl.Milliseconds()
+		st.dueAt = st.expiresAt
+		t.DueBy(st.dueAt)
+	}
+	if st.rank == 0 {
+		t.Queue.WakeAt(st.subqueue, t.Now)
+	}
+	return t.insertArrival(q, seq, a, st)
+}
+
+// lifetime is a message's time to live: what it asks for, capped by its queue's default.
+func lifetime(byDefault, own time.Duration) time.Duration {
+	if own == 0 || byDefault > 0 && byDefault < own {
+		return byDefault
+	}
+	return own
+}
+
+// standing is where a message stands in its queue.
+type standing struct {
+	subqueue  queue.Subqueue
+	rank      int64
+	visible   int64
+	expiresAt int64 // 0: never
+	dueAt     int64 // when the writer looks at it; 0: never
+	handed    int64 // of what waits in a topic: see topic_parts.go
+	copies    int64
+}
+
+const sqlInsertBody = `
+INSERT INTO bodies (seq, lane, enqueued_at, message_id, correlation_id, subject, to_, reply_to, content_type, properties, is_text, body,
+  session_id, reply_to_session_id, partition_key, ttl, scheduled_at, expires_at, due_at, enqueued_seq, hops,
+  dead_letter_source, dead_letter_reason, dead_letter_description, shared, handed, copies)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+func (t *Tx) insertArrival(q MessageQueue, seq int64, a arrival, st standing) error {
+	properties, body, shared, err := t.shares(a)
+	if err != nil {
+		return err
+	}
+	err = t.Prep(sqlInsertBody).Int(seq).Int(int64(st.subqueue)).Int(t.Now).Text(a.MessageID).TextOrNull(a.CorrelationID).TextOrNull(a.Subject).
+		TextOrNull(a.To).TextOrNull(a.ReplyTo).TextOrNull(a.ContentType).Blob(properties).Int(driver.BoolInt(a.Text)).Blob(body).
+		TextOrNull(a.SessionID).TextOrNull(a.ReplyToSessionID).TextOrNull(a.PartitionKey).IntOrNull(a.TTL.Milliseconds()).
+		IntOrNull(driver.Millis(a.ScheduledAt)).IntOrNull(st.expiresAt).IntOrNull(st.dueAt).IntOrNull(a.first).Int(int64(a.hops)).
+		TextOrNull(a.source).TextOrNull(a.why.Reason).TextOrNull(a.why.Description).IntOrNull(shared).
+		IntOrNull(st.handed).IntOrNull(st.copies).Exec()
+	if err != nil {
+		return err
+	}
+	return t.Prep("INSERT INTO messages (seq, lane, rank, visible, size, tenant) VALUES (?, ?, ?, ?, ?, ?)").
+		Int(seq).Int(int64(st.subqueue)).Int(st.rank).Int(st.visible).Int(a.Size()).Int(q.Tenant).Exec()
+}

@@ -1,0 +1,72 @@
+package bus
+
+import (
+	"context"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+const sqlOldest = `
+SELECT b.seq, b.enqueued_at, CASE WHEN m.rank IN (1, 2) OR m.lane <> b.lane THEN 0 WHEN m.token IS NULL THEN 1 WHEN m.rank < 16 AND m.visible <= ?2 THEN 1
+  WHEN m.rank >= 16 AND (SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16) <= ?2 THEN 1 ELSE 0 END
+FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.lane = ?1 AND b.seq > ?3 ORDER BY b.seq LIMIT ?4 + 0`
+
+// oldestAtOnce is how many messages are looked at together.
+const oldestAtOnce = 1000
+
+// DeleteBefore removes up to limit active messages of the subqueue that were enqueued before that time,
+// the oldest first, and returns how many. Locked, deferred and scheduled ones stay.
+func (s *Store) DeleteBefore(ctx context.Context, subqueue queue.Subqueue, before time.Time, limit int) (deleted int, err error) {
+	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
+		var seqs []int64
+		for last, looked := int64(0), oldestAtOnce; looked == oldestAtOnce; {
+			looked = 0
+			err := t.Prep(sqlOldest).Int(int64(subqueue)).Int(t.Now).Int(last).Int(oldestAtOnce).Each(func(r driver.Row) error {
+				// Numbers are given in the order of enqueuing.
+				if r.Int(1) >= before.UnixMilli() || len(seqs) == limit {
+					looked = 0
+					return driver.ErrStop
+				}
+				if last, looked = r.Int(0), looked+1; r.Int(2) != 0 {
+					seqs = append(seqs, last)
+				}
+				return nil
+			})
+			if err := driver.UnlessStopped(err); err != nil {
+				return 0, err
+			}
+		}
+		for _, seq := range seqs {
+			if err := t.DeleteMessage(seq); err != nil {
+				return 0, err
+			}
+		}
+		if len(seqs) == 0 {
+			return 0, nil
+		}
+		q, _, err := t.MessageQueue(subqueue.Queue())
+		if err != nil {
+			return 0, err
+		}
+		return len(seqs), audit.Append(t.Tx, entityAudit(ctx, "purge", q, map[string]any{"deleted": len(seqs), "enqueued_before": before.UTC(), "dead_letters": subqueue.Kind() == queue.SubqueueDeadLetter}))
+	})
+}
+
+// CancelScheduled removes a message that was scheduled under that number and is not active yet. It
+// reports whether there was one.
+func (s *Store) CancelScheduled(ctx context.Context, q MessageQueue, seq int64) (cancelled bool, err error) {
+	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: 1}, func(t *Tx) (bool, error) {
+		rows, err := t.Prep("DELETE FROM messages WHERE seq = ? AND lane + 0 = ? AND rank = ?").Int(seq).Int(int64(q.Subqueue(false))).Int(scheduledRank).Count()
+		if err != nil || rows == 0 {
+			return false, err
+		}
+		if err := t.Prep("DELETE FROM bodies WHERE seq = ?").Int(seq).Exec(); err != nil {
+			return false, err
+		}
+		return true, t.used(q)
+	})
+}

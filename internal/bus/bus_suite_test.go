@@ -1,0 +1,184 @@
+package bus
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
+)
+
+// busSuite is what queues of messages, sessions and topics keep to whatever database they are in. Each test
+// gets an empty store and the clock that it goes by.
+var busSuite = map[string]func(*testing.T, *stores, *clock){
+	"Receivers are woken":                  testReceiversAreWoken,
+	"Receivers that give up leave nothing": testReceiversThatGiveUpLeaveNothing,
+	"Receive is bounded in bytes":          testReceiveIsBoundedInBytes,
+	"Concurrent receivers":                 testConcurrentReceivers,
+	"Delete beyond locked":                 testDeleteBeyondLocked,
+	"Drop while receiving":                 testDropWhileReceiving,
+	"Drop message queue":                   testDropMessageQueue,
+	"Message queue limit":                  testMessageQueueLimit,
+	"Queue settings that stay":             testQueueSettingsThatStay,
+
+	"Expiry waits for the lock":           testExpiryWaitsForTheLock,
+	"Activation wakes":                    testActivationWakes,
+	"Many are activated":                  testManyAreActivated,
+	"Message ids are forgotten":           testMessageIDsAreForgotten,
+	"Idle queues":                         testIdleQueues,
+	"Idle topics":                         testIdleTopics,
+	"Use keeps a queue":                   testUseKeepsAQueue,
+	"Held and scheduled keep their queue": testHeldAndScheduledKeepTheirQueue,
+	"The last lock ends":                  testTheLastLockEnds,
+	"The last lock of a deferred message": testTheLastLockOfADeferredMessageEnds,
+	"Forwarding of a backlog":             testForwardingOfABacklog,
+	"Session receivers are woken":         testSessionReceiversAreWoken,
+	"Session lock ends":                   testSessionLockEnds,
+	"Sessions are forgotten":              testSessionsAreForgotten,
+	"Sessions in order":                   testSessionsInOrder,
+	"Sessions are listed":                 testSessionsAreListed,
+	"Drop queue with sessions":            testDropQueueWithSessions,
+
+	"Topic fan-out":                       testTopicFanOut,
+	"Filter errors":                       testFilterErrors,
+	"Topic settings":                      testTopicSettings,
+	"Forwarding through topics":           testForwardingThroughTopics,
+	"Forwarding to Forebay's topics":      testNothingIsForwardedToOurTopics,
+	"Fan-out limit":                       testFanOutLimit,
+	"Subscriptions and rules are bounded": testSubscriptionsAndRulesAreBounded,
+	"Drop topic":                          testDropTopic,
+	"Idle subscription":                   testIdleSubscription,
+	"Rules of another process":            testRulesOfAnotherProcess,
+	"Publish":                             testPublish,
+	"A postponed message keeps its topic": testPostponedMessageKeepsItsTopic,
+	"Unreadable rule":                     testUnreadableRule,
+}
+
+func TestBus(t *testing.T) {
+	t.Parallel()
+	suite := slices.Sorted(maps.Keys(busSuite))
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		for _, name := range suite {
+			t.Run(name, func(t *testing.T) {
+				e := fixture.Bubble(filepath.Join(t.TempDir(), "f.db"))
+				synctest.Test(t, func(t *testing.T) { runWithClock(t, e, e.Open(t), busSuite[name]) })
+			})
+		}
+	})
+	t.Run("postgresql", func(t *testing.T) {
+		t.Parallel()
+		server := dbtest.NewClockServer(t)
+		c := fixture.ClockSchema(server, "bus")
+		if err := c.Open(t).DB.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range suite {
+			t.Run(name, func(t *testing.T) {
+				server.Run(t, emptyBus)
+				runWithClock(t, c, c.Reopen(t), busSuite[name])
+			})
+		}
+	})
+}
+
+// emptyBus removes what a test of the suite has left: to make all tables anew would take longer than most tests.
+const emptyBus = `SET search_path = bus;
+DELETE FROM messages; DELETE FROM bodies; DELETE FROM sessions; DELETE FROM message_ids; DELETE FROM rules; DELETE FROM queues`
+
+func runWithClock(t *testing.T, e engine, s *stores, test func(*testing.T, *stores, *clock)) {
+	t.Cleanup(func() { s.DB.Close() })
+	test(t, s, &clock{t: t, engine: e, stores: []*stores{s}})
+}
+
+// clock is the time of a database. It passes only when the test says so.
+type clock struct {
+	engine
+	t      *testing.T
+	stores []*stores // those that are open
+}
+
+func (c *clock) time() time.Time { return time.UnixMilli(c.Now()) }
+
+// pass returns once the store has done what there is to do at the later time.
+func (c *clock) pass(d time.Duration) {
+	c.t.Helper()
+	c.Pass(c.stores[0], d)
+	c.quiet()
+}
+
+// quiet returns once nothing is left that the stores have to do at this time.
+func (c *clock) quiet() {
+	c.t.Helper()
+	for _, s := range c.stores {
+		c.Settle(s, nil)
+		if err := rest(s); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// rest returns once a store finds that nothing is left for it to do at this time without being asked.
+func rest(s *stores) error {
+	for {
+		due, err := db.TransactIn(background, Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (bool, error) { return t.W.nextTask > 0 && t.W.nextTask <= t.Now, nil })
+		if err != nil || !due {
+			return err
+		}
+	}
+}
+
+// parked returns once that many receivers wait in the store.
+func (c *clock) parked(s *stores, receivers int) {
+	c.t.Helper()
+	for {
+		waiting, err := db.TransactIn(background, Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (n int, err error) {
+			for _, claims := range t.W.Parked {
+				n += len(claims)
+			}
+			return n, nil
+		})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if waiting >= receivers {
+			return
+		}
+	}
+}
+
+// waited is what a receiver that has waited got.
+type waited[T any] struct {
+	got T
+	err error
+}
+
+// inBackground has a receiver wait, as one of that many in the store.
+func inBackground[T any](c *clock, s *stores, receivers int, receive func() (T, error)) <-chan waited[T] {
+	c.t.Helper()
+	answers := make(chan waited[T], 1)
+	go func() {
+		got, err := receive()
+		answers <- waited[T]{got, err}
+	}()
+	c.parked(s, receivers)
+	return answers
+}
+
+// beside opens the database in what might be another process.
+func (c *clock) beside(serve bool) *stores {
+	c.t.Helper()
+	where := c.Options()
+	where.Serve = serve
+	s, err := openStores(background, where)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { s.DB.Close() })
+	c.stores = append(c.stores, s)
+	return s
+}

@@ -1,0 +1,67 @@
+package bus
+
+import (
+	"context"
+
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// MessageCounts is what stands in a queue of messages.
+type MessageCounts struct {
+	Active, Scheduled, Locked, Deferred, DeadLetter int64
+	OldestActive                                    int64 // since when; 0: none is active
+	Capped                                          bool  // a count stopped at its limit: there are at least so many
+}
+
+// CountLimit is how many of a kind are counted of one queue or topic.
+const CountLimit = 10_000
+
+// CountLimitOf is how many of a kind are counted of each of so many queues or topics that are listed together.
+func CountLimitOf(listed int) int64 {
+	return min(CountLimit, max(100, 4*CountLimit/int64(max(1, listed))))
+}
+
+// What stands in each subqueue, by state. Each part walks the index of hot rows, and stops at the limit
+// ?3: without sessions active and locked messages, and the scheduled ones, then those of sessions.
+const sqlMessageCounts = `
+SELECT lane % 4, count(*),
+  count(*) FILTER (WHERE rank <> 1 AND until <= ?2),
+  count(*) FILTER (WHERE rank = 1),
+  count(*) FILTER (WHERE until > ?2 AND rank <> 1),
+  min(CASE WHEN rank <> 1 AND until <= ?2 THEN since END)
+FROM (SELECT bounded_row.lane, bounded_row.rank, CASE WHEN bounded_row.token IS NULL THEN 0 WHEN bounded_row.rank < 16 THEN bounded_row.visible
+    ELSE coalesce((SELECT s.locked_until FROM sessions s WHERE s.no = bounded_row.rank - 16), 0) END AS until,
+    CASE WHEN bounded_row.rank < 16 THEN bounded_row.visible ELSE (SELECT b.enqueued_at FROM bodies b WHERE b.seq = bounded_row.seq) END AS since
+  FROM (
+    SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 AND rank = 0 AND visible <= ?2 ORDER BY visible LIMIT ?3 + 0) bounded_active
+    UNION ALL SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 AND rank = 0 AND visible > ?2 ORDER BY visible LIMIT ?3 + 0) bounded_locked
+    UNION ALL SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 AND rank = 1 ORDER BY visible LIMIT ?3 + 0) bounded_scheduled
+    UNION ALL SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 AND rank > 1 ORDER BY rank LIMIT ?3 + 0) bounded_of_sessions
+    UNION ALL SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 + 1 ORDER BY rank, visible LIMIT ?3 + 0) bounded_deferred
+    UNION ALL SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 + 2 ORDER BY rank, visible LIMIT ?3 + 0) bounded_dead
+    UNION ALL SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 + 3 ORDER BY rank, visible LIMIT ?3 + 0) bounded_deferred_dead) bounded_row) bounded
+GROUP BY lane % 4`
+
+// MessageCounts counts a queue's messages, up to limit of each kind.
+func (s *Store) MessageCounts(ctx context.Context, q MessageQueue, limit int64) (counts MessageCounts, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		counts = MessageCounts{}
+		return c.Prep(sqlMessageCounts).Int(q.No * queue.SubqueueKinds).Int(c.Now()).Int(limit).Each(func(r driver.Row) error {
+			rows := r.Int(1)
+			switch subqueue := queue.SubqueueOf(0, queue.SubqueueKind(r.Int(0))); subqueue {
+			case queue.SubqueueOf(0, queue.SubqueueMain):
+				counts.Active, counts.Scheduled, counts.Locked, counts.OldestActive = r.Int(2), r.Int(3), counts.Locked+r.Int(4), r.Int(5)
+				rows = max(counts.Scheduled, r.Int(2)+r.Int(4))
+			case queue.SubqueueOf(0, queue.SubqueueMain).Deferred():
+				counts.Deferred = rows - r.Int(4)
+				counts.Locked += r.Int(4)
+			default:
+				counts.DeadLetter += rows
+			}
+			counts.Capped = counts.Capped || rows >= limit
+			return nil
+		})
+	})
+	return counts, err
+}

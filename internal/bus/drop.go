@@ -1,0 +1,106 @@
+package bus
+
+import (
+	"context"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/db/schema"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// DropMessageQueue makes the queue unknown and turns its receivers away; its messages go with
+// [Store.PurgeDropped]. It reports whether the queue was there.
+func (s *Store) DropMessageQueue(ctx context.Context, q MessageQueue) (dropped bool, err error) {
+	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: entityRows}, func(t *Tx) (bool, error) {
+		dropped, err := t.DropMessageQueue(q.No)
+		if err != nil || !dropped {
+			return false, err
+		}
+		return true, audit.Append(t.Tx, entityAudit(ctx, "delete", q, nil))
+	})
+}
+
+const sqlDropQueue = `
+UPDATE queues SET kind = 'deleting', name = '/deleting/' || CAST(no AS TEXT), delete_at = NULL, due_at = ? WHERE no = ? AND kind = 'messages'`
+
+func (t *Tx) DropMessageQueue(no int64) (dropped bool, err error) {
+	rows, err := t.Prep(sqlDropQueue).Int(t.Now).Int(no).Count()
+	if err != nil || rows == 0 {
+		return false, err
+	}
+	t.DueBy(t.Now)
+	t.Notify(db.WordSettings, 0, 0, 0)
+	t.After = append(t.After, func() { t.W.forgetQueue(no) })
+	if err := t.Prep(schema.SQLCount).Text("queue").Int(no + 1).Exec(); err != nil {
+		return false, err
+	}
+	return true, t.leaveTopic(no)
+}
+
+// forgetQueue refuses the receivers that wait for a queue and drops what is remembered of its subqueues.
+func (w *Participant) forgetQueue(no int64) {
+	for kind := range queue.SubqueueKind(queue.SubqueueKinds) {
+		subqueue := queue.SubqueueOf(no, kind)
+		w.Drop(subqueue, ErrNoQueue)
+		delete(w.Resting, subqueue)
+	}
+	for subqueue, receivers := range w.Parked {
+		if !subqueue.IsOfQueue() && receivers[0].Queue.No == no {
+			w.Drop(subqueue, ErrNoQueue)
+		}
+	}
+}
+
+var ErrNoQueue = &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no such queue of messages"}
+
+const purgeBatch = 500
+
+// PurgeDropped removes the messages of dropped queues in small transactions, then the queues. The
+// writer does the same when it finds the time, so that nothing depends on the caller.
+func (s *Store) PurgeDropped(ctx context.Context) error {
+	for {
+		more, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (bool, error) {
+			var no int64
+			found, err := t.Prep("SELECT no FROM queues WHERE kind = 'deleting' LIMIT 1").One(func(r driver.Row) { no = r.Int(0) })
+			if err != nil || !found {
+				return false, err
+			}
+			return true, t.purge(no)
+		})
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// purge removes a batch of what is left of a dropped queue and, once nothing is, the queue.
+func (t *Tx) purge(no int64) error {
+	var seqs []int64
+	err := t.Prep("SELECT seq FROM bodies WHERE lane BETWEEN ?1 AND ?1 + 3 LIMIT ?2 + 0").Int(no * queue.SubqueueKinds).Int(purgeBatch).Each(func(r driver.Row) error {
+		seqs = append(seqs, r.Int(0))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, seq := range seqs {
+		if err := t.DeleteMessage(seq); err != nil {
+			return err
+		}
+	}
+	if len(seqs) > 0 {
+		return nil
+	}
+	for _, sql := range []string{
+		"DELETE FROM sessions WHERE no IN (SELECT no FROM sessions WHERE queue = ? LIMIT ? + 0)",
+		"DELETE FROM message_ids WHERE (queue, id) IN (SELECT queue, id FROM message_ids WHERE queue = ? LIMIT ? + 0)",
+	} {
+		if rows, err := t.Prep(sql).Int(no).Int(purgeBatch).Count(); err != nil || rows > 0 {
+			return err
+		}
+	}
+	return t.Prep("DELETE FROM queues WHERE no = ? AND kind = 'deleting'").Int(no).Exec()
+}

@@ -1,0 +1,218 @@
+package bus
+
+import (
+	"errors"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// dueBatch is how many messages of a kind one transaction activates or expires.
+const (
+	dueBatch       = 256
+	sharedDueBatch = 64 // while tenants share the writer
+)
+
+// A message with a due time is one that is scheduled, may expire or has its last delivery. One that is locked is looked at
+// again when its lock ends: until then it does not expire.
+const (
+	sqlNextDueMessage = "SELECT due_at FROM bodies WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1"
+	sqlNextDueQueue   = "SELECT due_at FROM queues WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1"
+	sqlNextIdleQueue  = "SELECT delete_at FROM queues WHERE delete_at IS NOT NULL ORDER BY delete_at LIMIT 1"
+
+	sqlDueMessages = `
+SELECT b.seq, m.lane, m.rank, CASE WHEN m.token IS NULL THEN 0 WHEN m.rank < 16 THEN m.visible
+  ELSE coalesce((SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16), 0) END,
+  m.deliveries, b.expires_at, coalesce((SELECT q.dead_letter_expired FROM queues q WHERE q.no = m.lane / 4), 0)
+FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.due_at <= ? ORDER BY b.due_at, b.seq LIMIT ? + 0`
+)
+
+// nextDueMessages returns when something is to be done about messages or their queues; 0: nothing.
+func nextDueMessages(c driver.Conn) (next int64, err error) {
+	return c.Earliest(sqlNextDueMessage, sqlNextForget, sqlNextDueQueue, sqlNextIdleQueue)
+}
+
+// dueMessage is a message whose time has come.
+type dueMessage struct {
+	seq, rank, lockedUntil int64
+	subqueue               queue.Subqueue
+	deliveries             int
+	expiresAt              int64 // 0: never
+	deadLetters            bool  // its queue does so with what has expired
+}
+
+// tendMessages does what is due in queues of messages: it activates, expires, forwards and forgets,
+// each in batches.
+func (t *Tx) tendMessages() error {
+	var due []dueMessage
+	most := int64(dueBatch)
+	if t.W.Parties.Now() {
+		most = sharedDueBatch
+	}
+	err := t.Prep(sqlDueMessages).Int(t.Now).Int(most).Each(func(r driver.Row) error {
+		due = append(due, dueMessage{seq: r.Int(0), subqueue: queue.Subqueue(r.Int(1)), rank: r.Int(2), lockedUntil: r.Int(3), deliveries: int(r.Int(4)), expiresAt: r.Int(5), deadLetters: r.Int(6) != 0})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	t.copied, t.dueDone = spread{}, false // a share of its own: what callers publish must not hold up what is due
+	for _, m := range due {
+		if !t.takesMore() {
+			break // what is left is still due, and so next
+		}
+		if err := t.tend(m); err != nil {
+			return err
+		}
+	}
+	if err := t.forgetMessageIDs(); err != nil {
+		return err
+	}
+	t.copied, t.dueDone = spread{}, false
+	return t.tendQueues()
+}
+
+// takesMore reports whether the transaction may do one more thing that is due, which copies of a message may
+// follow from. It may always do one, whatever else it has done: else what is due would wait for as long as
+// callers publish much.
+func (t *Tx) takesMore() bool {
+	if t.dueDone && t.copied.full() {
+		return false
+	}
+	t.dueDone = true
+	return true
+}
+
+func (t *Tx) tend(m dueMessage) error {
+	deferred, lockEnded := m.subqueue.Deferred() == m.subqueue, m.lockedUntil > 0 && m.lockedUntil <= t.Now
+	switch {
+	case m.rank == scheduledRank:
+		return t.activate(m)
+	case m.rank == partRank:
+		return t.tendPart(m)
+	case m.lockedUntil > t.Now:
+		return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(m.lockedUntil).Int(m.seq).Exec()
+	case deferred && !lockEnded: // expires, or has had its deliveries, when somebody asks for it
+		return t.Prep("UPDATE bodies SET due_at = NULL WHERE seq = ?").Int(m.seq).Exec()
+	case !deferred && m.expiresAt > 0 && m.expiresAt <= t.Now && !m.deadLetters:
+		return t.DeleteMessage(m.seq)
+	case !deferred && m.expiresAt > 0 && m.expiresAt <= t.Now:
+		return t.ExpireMessage(m.seq, m.subqueue)
+	}
+	q, found, err := t.MessageQueue(m.subqueue.Queue())
+	main := queue.SubqueueOf(m.subqueue.Queue(), queue.SubqueueMain)
+	switch {
+	case err != nil:
+		return err
+	case found && m.deliveries >= q.MaxDeliveries && (m.subqueue == main || m.subqueue == main.Deferred()):
+		return t.DeadLetter(m.seq, main, exceeded(q.MaxDeliveries))
+	case deferred:
+		return t.Prep("UPDATE bodies SET due_at = NULL WHERE seq = ?").Int(m.seq).Exec()
+	}
+	// What was its last delivery does not count, or its queue allows more now.
+	return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").IntOrNull(m.expiresAt).Int(m.seq).Exec()
+}
+
+// A scheduled message of which its topic would make too much, for subscriptions have come since it was sent, stays
+// where it can be cancelled. It is looked at again when it has waited for as long once more: within these, in
+// milliseconds, for judging it may be what takes too long.
+const (
+	postponedLeast = 60_000
+	postponedMost  = 3_600_000
+)
+
+// activate makes a scheduled message active, under a new number.
+func (t *Tx) activate(m dueMessage) error {
+	q, found, err := t.MessageQueue(m.subqueue.Queue())
+	if err != nil {
+		return err
+	}
+	if !found { // it is being deleted
+		return t.DeleteMessage(m.seq)
+	}
+	if err := t.used(q); err != nil { // until now it had something scheduled
+		return err
+	}
+	a, err := arrivalOf(t.Conn, m.seq, t.Now)
+	if err != nil {
+		return err
+	}
+	if q.IsTopic {
+		a.spread = &spread{}
+		switch a.picks, err = t.pickDue(q, a.MessageContent, a.spread); {
+		case errors.Is(err, errFanOut), errors.Is(err, errNotReady):
+			t.judgeLater(err, slowMessage{q.Tenant, q.No, m.seq})
+			waited := int64(0)
+			if a.ScheduledAt != nil {
+				waited = t.Now - driver.Millis(a.ScheduledAt)
+			}
+			at := t.Now + min(max(postponedLeast, waited), postponedMost)
+			if errors.Is(err, errNotReady) { // which does not last
+				at = t.Now + partPause
+			}
+			if err := t.Prep("UPDATE messages SET visible = ? WHERE seq = ?").Int(at).Int(m.seq).Exec(); err != nil { // so that its topic is not idle
+				return err
+			}
+			return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(at).Int(m.seq).Exec()
+		case err != nil:
+			return err
+		}
+	}
+	return t.makeActive(q, m.seq, a)
+}
+
+// pickDue is pick for a message that can be judged later. Of a topic whose rules took too long for another message it is, as long as
+// there is room: to find out again and again would keep everybody waiting.
+func (t *Tx) pickDue(topic MessageQueue, message *MessageContent, made *spread) ([]picked, error) {
+	c, err := t.readyTopic(topic)
+	if err != nil {
+		return nil, err
+	}
+	if c.costly.Load() && t.W.slow.room(topic.Tenant) {
+		return nil, errSteps
+	}
+	picks, err := t.pick(topic, message, made)
+	var refused *forebay.Error
+	if errors.As(err, &refused) && refused == errSteps {
+		c.costly.Store(true)
+	}
+	return picks, err
+}
+
+// judgeLater has a message judged outside the transaction if judging it within takes too long.
+func (t *Tx) judgeLater(why error, m slowMessage) {
+	var refused *forebay.Error
+	if errors.As(why, &refused); refused != errSteps && !errors.Is(why, errNotReady) {
+		return
+	}
+	t.After = append(t.After, func() { t.W.slow.put(m) })
+}
+
+// makeActive makes a message of the queue that was scheduled under that number active.
+func (t *Tx) makeActive(q MessageQueue, scheduled int64, a arrival) error {
+	if err := t.DeleteMessage(scheduled); err != nil {
+		return err
+	}
+	if err := t.keepShare(&a); err != nil {
+		return err
+	}
+	t.copied.add(1, a.Size())
+	seq, err := t.Queue.NewSeq()
+	if err != nil {
+		return err
+	}
+	return t.enter(q, seq, a)
+}
+
+// ExpireMessage drops or dead-letters a message whose time is over.
+func (t *Tx) ExpireMessage(seq int64, subqueue queue.Subqueue) error {
+	q, _, err := t.MessageQueue(subqueue.Queue())
+	if err != nil {
+		return err
+	}
+	if !q.DeadLetterExpired {
+		return t.DeleteMessage(seq)
+	}
+	return t.DeadLetter(seq, q.Subqueue(false), DeadLettering{Reason: forebay.ReasonExpired, Description: "its time to live ended before it was completed"})
+}

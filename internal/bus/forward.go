@@ -1,0 +1,185 @@
+package bus
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// maxHops is how often a message may be forwarded (service-bus-auto-forwarding).
+const maxHops = 4
+
+// forward sends a message that has that number in the queue on to another. One that cannot go there is
+// dead-lettered where it is.
+func (t *Tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
+	if a.first == 0 {
+		a.first = seq
+	}
+	if a.hops == maxHops {
+		a.why = DeadLettering{Reason: forebay.ReasonMaxHops, Description: fmt.Sprintf("forwarded %d times, which is all that is allowed", maxHops)}
+		return t.insertDead(q, seq, a)
+	}
+	target, found, err := t.forwardTarget(to)
+	if err != nil {
+		return err
+	}
+	if !found {
+		a.why = DeadLettering{Reason: forebay.ReasonNoTarget, Description: "the queue that this one forwards to does not exist"}
+		return t.insertDead(q, seq, a)
+	}
+	if target.IsTopic && OnlyForebayPublishes(target.Name) { // by settings from before that was refused
+		a.why = DeadLettering{Reason: forebay.ReasonNoTarget, Description: "this queue forwards to a topic that only Forebay publishes to"}
+		return t.insertDead(q, seq, a)
+	}
+	if target.IsTopic {
+		if a.spread == nil {
+			a.spread = &spread{}
+		}
+		switch a.picks, err = t.pick(target, a.MessageContent, a.spread); {
+		case errors.Is(err, errNotReady): // it is judged once they are
+			a.picks = nil
+		case errors.Is(err, errFanOut):
+			refused := errFanOut
+			errors.As(err, &refused)
+			a.why = DeadLettering{Reason: forebay.ReasonFanOut, Description: refused.Message}
+			return t.insertDead(q, seq, a)
+		case err != nil:
+			return err
+		}
+	}
+	t.copied.add(1, a.Size())
+	a.hops++
+	a.inParts, a.bySender = false, false
+	_, err = t.arrive(target, a)
+	return err
+}
+
+// forwardTarget returns the queue of that name, which the transaction reads once however many messages go there.
+func (t *Tx) forwardTarget(name string) (q MessageQueue, found bool, err error) {
+	if q, found = t.topics.targets[name]; found {
+		return q, true, nil
+	}
+	if q, found, err = t.MessageQueueNamed(name); err == nil && found {
+		if t.topics.targets == nil {
+			t.topics.targets = map[string]MessageQueue{}
+		}
+		t.topics.targets[name] = q
+	}
+	return q, found, err
+}
+
+// arriveDead dead-letters a message that has that number in the queue but never was active in it.
+func (t *Tx) arriveDead(q MessageQueue, seq int64, a arrival, why DeadLettering) error {
+	a.why = why
+	if q.ForwardDeadLettersTo != "" {
+		a.source = q.entity()
+		return t.forward(q, seq, a, q.ForwardDeadLettersTo)
+	}
+	return t.insertDead(q, seq, a)
+}
+
+func (t *Tx) insertDead(q MessageQueue, seq int64, a arrival) error {
+	st := standing{subqueue: q.Subqueue(true), visible: t.Now}
+	t.Queue.WakeAt(st.subqueue, t.Now)
+	return t.insertArrival(q, seq, a, st)
+}
+
+// DeadLetter moves a message from a queue's subqueue to its dead-letter subqueue, or to where the queue
+// forwards its dead letters.
+func (t *Tx) DeadLetter(seq int64, from queue.Subqueue, why DeadLettering) error {
+	q, found, err := t.MessageQueue(from.Queue())
+	if err != nil {
+		return err
+	}
+	if found && q.ForwardDeadLettersTo != "" && from.Kind() == queue.SubqueueMain {
+		a, err := t.takeOut(seq)
+		if err != nil {
+			return err
+		}
+		return t.arriveDead(q, seq, a, why)
+	}
+	to := queue.SubqueueOf(from.Queue(), queue.SubqueueDeadLetter)
+	if err := t.Prep("UPDATE messages SET lane = ?, rank = 0, visible = ?, token = NULL, locked_at = NULL WHERE seq = ?").
+		Int(int64(to)).Int(t.Now).Int(seq).Exec(); err != nil {
+		return err
+	}
+	t.Queue.WakeAt(to, t.Now)
+	return t.Prep("UPDATE bodies SET lane = ?, due_at = NULL, dead_letter_reason = ?, dead_letter_description = ? WHERE seq = ?").
+		Int(int64(to)).TextOrNull(why.Reason).TextOrNull(why.Description).Int(seq).Exec()
+}
+
+const sqlWholeMessage = messageColumns + "WHERE m.seq = ?"
+
+// takeOut removes a message from its queue so that it can arrive elsewhere.
+func (t *Tx) takeOut(seq int64) (arrival, error) {
+	a, err := arrivalOf(t.Conn, seq, t.Now)
+	if err != nil {
+		return a, err
+	}
+	if err := t.DeleteMessage(seq); err != nil {
+		return a, err
+	}
+	return a, t.keepShare(&a)
+}
+
+// keepShare has a message that was just removed, and arrives anew, share its body as before, unless the body
+// went with it as the last of its copies.
+func (t *Tx) keepShare(a *arrival) error {
+	if a.share == nil {
+		return nil
+	}
+	kept, err := t.any("SELECT 1 FROM shared_bodies WHERE no = ?", a.share.no)
+	if !kept {
+		a.share = nil
+	}
+	return err
+}
+
+// arrivalOf reads a message as it can arrive elsewhere.
+func arrivalOf(c driver.Conn, seq, at int64) (a arrival, err error) {
+	_, err = c.Prep(sqlWholeMessage).Int(seq).One(func(r driver.Row) {
+		m := readMessage(r, at)
+		a = arrival{MessageContent: &m.MessageContent, first: m.EnqueuedSeq, hops: m.hops, source: m.DeadLetterSource,
+			why: DeadLettering{m.DeadLetterReason, m.DeadLetterDescription}}
+		if m.shared != 0 {
+			a.share = &sharing{no: m.shared, stored: true}
+		}
+	})
+	return a, err
+}
+
+const sqlNextOfQueue = "SELECT seq, visible FROM messages WHERE lane = ? AND rank = 0 ORDER BY visible, seq LIMIT ? + 0"
+
+// forwardBacklog sends on what stands in a queue that began to forward only later, as much as the transaction
+// takes. It looks again at once if there is more, else when a lock ends.
+func (t *Tx) forwardBacklog(q MessageQueue) error {
+	var seqs []int64
+	next := int64(0)
+	err := t.Prep(sqlNextOfQueue).Int(int64(q.Subqueue(false))).Int(purgeBatch).Each(func(r driver.Row) error {
+		if next = r.Int(1); next > t.Now {
+			return driver.ErrStop
+		}
+		seqs = append(seqs, r.Int(0))
+		return nil
+	})
+	if err := driver.UnlessStopped(err); err != nil {
+		return err
+	}
+	for _, seq := range seqs {
+		if !t.takesMore() {
+			next = t.Now
+			break
+		}
+		a, err := t.takeOut(seq)
+		if err != nil {
+			return err
+		}
+		if err := t.forward(q, seq, a, q.ForwardTo); err != nil {
+			return err
+		}
+	}
+	return t.lookAgain(q.No, next)
+}

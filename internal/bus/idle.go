@@ -1,0 +1,154 @@
+package bus
+
+import (
+	"context"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// What keeps a queue that is deleted when idle is in message-expiration, "Idleness": sends, receives, peeks and
+// updates, and what is scheduled in it. A topic is kept by use of its subscriptions too, and a subscription
+// not by the copies that it gets.
+
+// used notes that a queue that is deleted when idle is in use, and its topic with it. The note is renewed
+// only now and then, so such a queue lives up to a sixtieth longer than it must.
+func (t *Tx) used(q MessageQueue) error {
+	if err := t.keep(q.No, q.Idle); err != nil {
+		return err
+	}
+	return t.keep(q.Topic, q.TopicIdle)
+}
+
+func (t *Tx) keep(no int64, after time.Duration) error {
+	if after == 0 {
+		return nil
+	}
+	idle := after.Milliseconds()
+	at := t.Now + idle + idle/60
+	t.DueBy(at)
+	return t.Prep("UPDATE queues SET delete_at = ? WHERE no = ? AND delete_at < ? AND kind = 'messages'").Int(at).Int(no).Int(t.Now + idle).Exec()
+}
+
+// Used notes that somebody uses the queue, if that matters to it.
+func (s *Store) Used(ctx context.Context, q MessageQueue) error {
+	if q.Idle == 0 && q.TopicIdle == 0 {
+		return nil
+	}
+	return s.noteUse(ctx, q)
+}
+
+// noteUse is apart from Used, so that what matters to no queue, with every settlement, costs no memory.
+func (s *Store) noteUse(ctx context.Context, q MessageQueue) error {
+	_, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (struct{}, error) { return struct{}{}, t.used(q) })
+	return err
+}
+
+// lookAgain notes when something is to be done about a queue; 0: nothing.
+func (t *Tx) lookAgain(no, at int64) error {
+	t.DueBy(at)
+	return t.Prep("UPDATE queues SET due_at = ? WHERE no = ?").IntOrNull(at).Int(no).Exec()
+}
+
+// tendQueues deletes queues that nobody has used for long, purges dropped ones and forwards from those
+// that began to.
+func (t *Tx) tendQueues() error {
+	idle, err := t.numbers("SELECT no FROM queues WHERE delete_at <= ? ORDER BY delete_at LIMIT 16")
+	if err != nil {
+		return err
+	}
+	for _, no := range idle {
+		busy, err := t.stillUsed(no)
+		if err == nil && !busy {
+			_, err = t.DropMessageQueue(no)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	due, err := t.numbers("SELECT no FROM queues WHERE due_at <= ? ORDER BY due_at LIMIT 1")
+	if err != nil {
+		return err
+	}
+	for _, no := range due {
+		q, found, err := t.MessageQueue(no)
+		switch {
+		case err != nil:
+		case !found:
+			err = t.purge(no)
+		case q.ForwardTo != "":
+			err = t.forwardBacklog(q)
+		default:
+			err = t.lookAgain(no, 0)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	// The end of the last lock, or of the last wait, in a kind of subqueues of a queue, or of a topic and its
+	// subscriptions, and of the last lock of a session. What is free has been visible for a while.
+	sqlHeldUntil = `
+SELECT max((SELECT m.visible FROM messages m WHERE m.lane = q.no * 4 + ?2 AND m.rank = ?3 ORDER BY m.visible DESC LIMIT 1))
+FROM queues q WHERE q.no = ?1 OR q.topic = ?1`
+	sqlSessionHeldUntil = `
+SELECT max((SELECT s.visible FROM sessions s WHERE s.queue = q.no AND s.visible IS NOT NULL ORDER BY s.visible DESC LIMIT 1))
+FROM queues q WHERE q.no = ?1 OR q.topic = ?1`
+
+	// Forwarding is receiving, and so is a webhook.
+	sqlServed = `
+SELECT 1 FROM queues q WHERE (q.no = ?1 OR q.topic = ?1)
+  AND (q.forward_to IS NOT NULL OR EXISTS (SELECT 1 FROM webhooks w WHERE w.queue = q.no)) LIMIT 1`
+)
+
+// stillUsed reports whether a queue that nobody seems to have used is not idle, and then looks again later.
+func (t *Tx) stillUsed(no int64) (bool, error) {
+	q, _, err := t.MessageQueue(no)
+	if err != nil {
+		return false, err
+	}
+	served, err := t.any(sqlServed, no)
+	if err != nil {
+		return false, err
+	}
+	until, err := t.heldUntil(no)
+	if err != nil {
+		return false, err
+	}
+	if until <= t.Now && !served && !q.HandsOut {
+		return false, nil
+	}
+	return true, t.Prep("UPDATE queues SET delete_at = ? WHERE no = ?").Int(max(until, t.Now) + q.Idle.Milliseconds()).Int(no).Exec()
+}
+
+// heldUntil returns when nothing will be locked or scheduled any more in a queue, or in a topic and its
+// subscriptions.
+func (t *Tx) heldUntil(no int64) (until int64, err error) {
+	later := func(r driver.Row) { until = max(until, r.Int(0)) }
+	if _, err := t.Prep(sqlSessionHeldUntil).Int(no).One(later); err != nil {
+		return 0, err
+	}
+	if _, err := t.Prep(sqlHeldUntil).Int(no).Int(int64(queue.SubqueueMain)).Int(scheduledRank).One(later); err != nil {
+		return 0, err
+	}
+	for kind := range int64(queue.SubqueueKinds) {
+		if _, err := t.Prep(sqlHeldUntil).Int(no).Int(kind).Int(0).One(later); err != nil {
+			return 0, err
+		}
+	}
+	return until, nil
+}
+
+// numbers returns what a statement that takes the time selects.
+func (t *Tx) numbers(sql string) (numbers []int64, err error) {
+	err = t.Prep(sql).Int(t.Now).Each(func(r driver.Row) error {
+		numbers = append(numbers, r.Int(0))
+		return nil
+	})
+	return numbers, err
+}

@@ -1,0 +1,441 @@
+package bus
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/queue"
+	"pgregory.net/rapid"
+)
+
+// postDriver drives a store and its model.
+type postDriver struct {
+	postOffice
+	engine   engine
+	focus    []int // the queues of this run: few, so that much happens in each
+	s        *stores
+	held     []heldDelivery
+	accepted []heldSession
+	serials  int
+	highest  int64
+}
+
+type heldDelivery struct {
+	m        *modelMessage
+	subqueue queue.Subqueue
+	lock     queue.Lock
+}
+
+type heldSession struct {
+	key   sessionKey
+	epoch int
+	lock  SessionLock
+}
+
+func (d *postDriver) anyQueue(t *rapid.T) int { return rapid.SampledFrom(d.focus).Draw(t, "queue") }
+
+func (d *postDriver) send(t *rapid.T) {
+	q := d.anyQueue(t)
+	sessions := []string{"", "x", "y", "z"}
+	if d.queues[q].RequiresSession {
+		sessions = sessions[1:]
+	}
+	var contents []MessageContent
+	var sent []*modelMessage
+	for range rapid.IntRange(1, 3).Draw(t, "messages") {
+		d.serials++
+		m := &modelMessage{
+			serial: fmt.Sprint(d.serials), id: rapid.SampledFrom([]string{"i", "j", "k", fmt.Sprint("id", d.serials)}).Draw(t, "id"),
+			session: rapid.SampledFrom(sessions).Draw(t, "session"), body: rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "body"), properties: forebay.Properties{},
+		}
+		c := MessageContent{MessageID: m.id, Subject: m.serial, SessionID: m.session, Body: m.body, Text: len(m.body) == 0}
+		switch rapid.IntRange(0, 4).Draw(t, "kind") {
+		case 0:
+			m.ttl = time.Duration(rapid.IntRange(1, 30_000).Draw(t, "ttl")) * time.Millisecond
+			c.TTL = m.ttl
+		case 1:
+			at := time.UnixMilli(d.now()).Add(time.Duration(rapid.IntRange(-1000, 20_000).Draw(t, "delay")) * time.Millisecond)
+			m.scheduledAt, c.ScheduledAt = at.UnixMilli(), &at
+		}
+		sent, contents = append(sent, m), append(contents, c)
+	}
+	seqs, err := d.s.Bus.Send(background, d.queues[q], contents)
+	if err != nil {
+		t.Fatalf("send: %v", err)
+	}
+	for i, m := range sent {
+		d.messages = append(d.messages, m)
+		switch before := d.arrive(m, q); {
+		case before != nil && before.hops == 0 && seqs[i] != before.first:
+			t.Fatalf("a duplicate of %d was given the number %d", before.first, seqs[i])
+		case before == nil && seqs[i] <= d.highest:
+			t.Fatalf("sequence number %d after %d", seqs[i], d.highest)
+		case before == nil:
+			m.first = seqs[i]
+		}
+	}
+}
+
+func (d *postDriver) cancelScheduled(t *rapid.T) {
+	if len(d.messages) == 0 {
+		t.Skip("nothing sent")
+	}
+	m := d.messages[rapid.IntRange(0, len(d.messages)-1).Draw(t, "message")]
+	cancelled, err := d.s.Bus.CancelScheduled(background, d.queues[m.queue], m.first)
+	if err != nil || cancelled != (m.scheduled && !m.gone && m.seq == m.first) {
+		t.Fatalf("cancelled %t (%v): %+v", cancelled, err, m)
+	}
+	m.gone = m.gone || cancelled
+}
+
+func (d *postDriver) receive(t *rapid.T) {
+	q := d.anyQueue(t)
+	req := ReceiveRequest{
+		Queue: d.queues[q], DeadLetter: rapid.IntRange(0, 2).Draw(t, "where") == 0, Max: rapid.IntRange(1, 4).Draw(t, "max"), MaxBytes: 1 << 20,
+		Wait: rapid.Bool().Draw(t, "wait"), Delete: rapid.IntRange(0, 5).Draw(t, "delete") == 0,
+	}
+	if req.Queue.RequiresSession {
+		req.DeadLetter = true
+	}
+	got, err := d.patiently(t, req)
+	if err != nil {
+		t.Fatalf("receive: %v", err)
+	}
+	d.compare(t, got, d.take(d.ready(q, req.DeadLetter, ""), req.Max), req, 0)
+}
+
+// patiently receives. Whoever waits in vain leaves.
+func (d *postDriver) patiently(t *rapid.T, req ReceiveRequest) (got []Message, err error) {
+	ctx, cancel := context.WithCancel(background)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		got, err = d.s.Bus.Receive(ctx, req)
+	}()
+	d.engine.Settle(d.s, done)
+	if !req.Wait {
+		before := d.now()
+		if <-done; d.now() != before {
+			t.Fatal("a receiver that does not wait waits")
+		}
+	}
+	cancel()
+	<-done
+	if req.Wait && errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return got, err
+}
+
+// take delivers up to limit of the messages in the model; each that goes elsewhere makes room.
+func (d *postDriver) take(ready []*modelMessage, limit int) (taken []*modelMessage) {
+	for _, m := range ready {
+		if len(taken) < limit && d.deliver(m) {
+			taken = append(taken, m)
+		}
+	}
+	return taken
+}
+
+func (d *postDriver) acceptNext(t *rapid.T) {
+	q := d.sessionQueue(t)
+	available := map[string]bool{}
+	for _, m := range d.standing(q, false) {
+		s := d.session(m)
+		if s != nil && !m.scheduled && !m.deferred && (s.closed || s.until <= d.now()) {
+			available[m.session] = true
+		}
+	}
+	got, err := d.s.Bus.AcceptNextSession(background, d.queues[q], false)
+	if err != nil {
+		t.Fatalf("accept: %v", err)
+	}
+	if got == nil {
+		if len(available) > 0 {
+			t.Fatalf("no session accepted of %v", available)
+		}
+		return
+	}
+	if !available[got.ID] {
+		t.Fatalf("accepted %q of %v", got.ID, available)
+	}
+	d.noteAccepted(t, q, *got)
+}
+
+func (d *postDriver) acceptNamed(t *rapid.T) {
+	q := d.sessionQueue(t)
+	id := rapid.SampledFrom([]string{"x", "y", "z", "other"}).Draw(t, "session")
+	before := d.sessions[sessionKey{q, id}]
+	got, err := d.s.Bus.AcceptSession(background, d.queues[q], id)
+	if before != nil && !before.closed && before.until > d.now() {
+		if !errors.Is(err, forebay.ErrSessionLocked) {
+			t.Fatalf("a held session was accepted: %v", err)
+		}
+		return
+	}
+	if err != nil || got.ID != id {
+		t.Fatalf("accept: %+v, %v", got, err)
+	}
+	d.noteAccepted(t, q, got)
+}
+
+func (d *postDriver) sessionQueue(t *rapid.T) int {
+	if !slices.ContainsFunc(d.focus, func(q int) bool { return d.queues[q].RequiresSession || d.queues[q].ForwardTo == "t/sessions" }) {
+		t.Skip("not about sessions")
+	}
+	return slices.IndexFunc(d.queues, func(q MessageQueue) bool { return q.RequiresSession })
+}
+
+func (d *postDriver) noteAccepted(t *rapid.T, q int, got Session) {
+	key := sessionKey{q, got.ID}
+	s := d.sessions[key]
+	if s == nil {
+		s = &modelSession{}
+		d.sessions[key] = s
+	}
+	if !bytes.Equal(s.state, got.State) {
+		t.Fatalf("session %s has the state %q, expected %q", got.ID, got.State, s.state)
+	}
+	s.epoch++
+	s.lock, s.until, s.closed = got.SessionLock, d.now()+testLock.Milliseconds(), false
+	if got.LockedUntil.UnixMilli() != s.until {
+		t.Fatalf("session locked until %v", got.LockedUntil)
+	}
+	d.accepted = append(d.accepted, heldSession{key, s.epoch, got.SessionLock})
+}
+
+// useSession does something under a session's lock, which may have ended.
+func (d *postDriver) useSession(t *rapid.T) {
+	if len(d.accepted) == 0 {
+		t.Skip("no session accepted")
+	}
+	h := d.accepted[rapid.IntRange(max(0, len(d.accepted)-3), len(d.accepted)-1).Draw(t, "session")]
+	s, queue := d.sessions[h.key], d.queues[h.key.queue]
+	current := s.epoch == h.epoch && !s.closed && s.until > d.now()
+	if rapid.IntRange(0, 19).Draw(t, "wrong") == 0 {
+		current, queue = false, d.queues[0]
+	}
+	req := ReceiveRequest{Queue: queue, Session: &h.lock, Max: rapid.IntRange(1, 4).Draw(t, "max"), MaxBytes: 1 << 20}
+	var err error
+	switch rapid.IntRange(0, 7).Draw(t, "what") {
+	case 0:
+		err = d.s.Bus.CloseSession(background, queue, h.lock)
+		if err == nil && current {
+			for _, m := range d.standing(h.key.queue, false) {
+				if d.session(m) == s && d.lockedUntil(m) > 0 {
+					d.giveBack(m, false)
+				}
+			}
+			s.closed = true
+		}
+	case 1:
+		var until time.Time
+		until, err = d.s.Bus.RenewSession(background, queue, h.lock)
+		if err == nil && current {
+			if s.until = d.now() + testLock.Milliseconds(); until.UnixMilli() != s.until {
+				t.Fatalf("session renewed until %v", until)
+			}
+		}
+	case 2:
+		state := rapid.SampledFrom([][]byte{nil, {}, {1}, {2, 3}}).Draw(t, "state")
+		err = d.s.Bus.SetSessionState(background, queue, h.lock, state)
+		if err == nil && current {
+			s.state = state
+		}
+	case 3:
+		var state []byte
+		state, err = d.s.Bus.SessionState(background, queue, h.lock)
+		if err == nil && current && (!bytes.Equal(state, s.state) || (state == nil) != (s.state == nil)) {
+			t.Fatalf("session has the state %v, expected %v", state, s.state)
+		}
+	case 4:
+		seqs, expected := d.chooseDeferred(t, h.key.queue, false, h.key.id, current)
+		var got []Message
+		got, err = d.s.Bus.ReceiveDeferred(background, req, seqs)
+		if err == nil && current {
+			d.compare(t, got, expected, req, s.until)
+		}
+	default:
+		req.Wait = rapid.Bool().Draw(t, "wait")
+		var got []Message
+		got, err = d.patiently(t, req)
+		if err == nil && current {
+			d.compare(t, got, d.take(d.ready(h.key.queue, false, h.key.id), req.Max), req, s.until)
+		}
+	}
+	if (err == nil) != current || err != nil && !errors.Is(err, forebay.ErrSessionLockLost) {
+		t.Fatalf("under a lock that holds=%t: %v", current, err)
+	}
+}
+
+// chooseDeferred draws messages and returns their numbers, and those that the receiver is to get.
+func (d *postDriver) chooseDeferred(t *rapid.T, q int, deadLetter bool, session string, allowed bool) (seqs []int64, expected []*modelMessage) {
+	for _, m := range slices.Clone(d.messages) {
+		if m.seq == 0 || rapid.IntRange(0, 2).Draw(t, "skip") == 0 {
+			continue
+		}
+		seqs = append(seqs, m.seq)
+		mine := d.session(m) == nil || m.session == session
+		if allowed && mine && !m.gone && m.deferred && m.queue == q && m.deadLetter == deadLetter && d.lockedUntil(m) == 0 && d.deliver(m) {
+			expected = append(expected, m)
+		}
+	}
+	return seqs, expected
+}
+
+func (d *postDriver) receiveDeferred(t *rapid.T) {
+	q := d.anyQueue(t)
+	req := ReceiveRequest{Queue: d.queues[q], DeadLetter: rapid.IntRange(0, 3).Draw(t, "where") == 0, MaxBytes: 1 << 20}
+	seqs, expected := d.chooseDeferred(t, q, req.DeadLetter, "", req.DeadLetter || !req.Queue.RequiresSession)
+	got, err := d.s.Bus.ReceiveDeferred(background, req, seqs)
+	if err != nil {
+		t.Fatalf("receive deferred: %v", err)
+	}
+	d.compare(t, got, expected, req, 0)
+}
+
+// compare checks what was received, and notes its locks; until is when that of the session ends.
+func (d *postDriver) compare(t *rapid.T, got []Message, expected []*modelMessage, req ReceiveRequest, until int64) {
+	if len(got) != len(expected) {
+		t.Fatalf("received %d messages, expected %d", len(got), len(expected))
+	}
+	if until == 0 {
+		until = d.now() + testLock.Milliseconds()
+	}
+	for i, g := range got {
+		m := expected[i]
+		if g.Subject != m.serial || g.Seq != m.seq || g.Deliveries != m.deliveries || !bytes.Equal(g.Body, m.body) || g.Text != (len(m.body) == 0) || g.SessionID != m.session {
+			t.Fatalf("received %+v, expected %+v", g, m)
+		}
+		if req.Delete {
+			m.gone = true
+			continue
+		}
+		if m.token, m.visible = g.Token, until; g.LockedUntil.UnixMilli() != until {
+			t.Fatalf("locked until %v", g.LockedUntil)
+		}
+		if s := d.session(m); s != nil {
+			m.epoch = s.epoch
+		}
+		d.held = append(d.held, heldDelivery{m, d.subqueue(m), g.Lock})
+	}
+}
+
+// settle ends a delivery, current, expired or stale, in a random way, sometimes through the wrong queue.
+func (d *postDriver) settle(t *rapid.T) {
+	if len(d.held) == 0 {
+		t.Skip("nothing held")
+	}
+	h := d.held[rapid.IntRange(0, len(d.held)-1).Draw(t, "delivery")]
+	m, subqueue := h.m, h.subqueue
+	if rapid.IntRange(0, 9).Draw(t, "wrong") == 0 {
+		subqueue += queue.SubqueueKinds
+	}
+	current := !m.gone && m.token == h.lock.Token && d.lockedUntil(m) > 0 && subqueue == d.subqueue(m)
+	changed := forebay.Properties{}
+	if rapid.Bool().Draw(t, "change") {
+		changed[rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name")] = rapid.SampledFrom([]any{"x", int64(1), 2.0, true}).Draw(t, "value")
+	}
+	var err error
+	var apply func()
+	queueID := d.queues[m.queue]
+	change := func() { maps.Copy(m.properties, changed) }
+	switch rapid.IntRange(0, 5).Draw(t, "how") {
+	case 0:
+		err = d.s.Bus.Complete(background, subqueue, h.lock)
+		apply = func() { m.gone = true }
+	case 1:
+		err = d.s.Bus.Abandon(background, queueID, subqueue, h.lock, changed)
+		apply = func() {
+			change()
+			expired := !m.deferred && m.expires > 0 && m.expires <= d.now()
+			if !m.deadLetter && !expired && m.deliveries >= testMaxDeliveries {
+				d.setAside(m, forebay.ReasonMaxDeliveries)
+				return
+			}
+			d.giveBack(m, true)
+		}
+	case 2:
+		err = d.s.Bus.Defer(background, subqueue, h.lock, changed)
+		apply = func() { change(); m.deferred = true; d.giveBack(m, true) }
+	case 3:
+		err = d.s.Bus.DeadLetter(background, subqueue, h.lock, DeadLettering{Reason: "r", Description: "d"}, changed)
+		apply = func() { change(); d.setAside(m, "r") }
+	case 4:
+		until, renewErr := d.s.Bus.RenewMessage(background, subqueue, h.lock, testLock)
+		if err = renewErr; current && d.session(m) != nil {
+			if forebay.CodeOf(err) != forebay.CodeNotSupported {
+				t.Fatalf("renewed a message of a session: %v", err)
+			}
+			return
+		}
+		if err == nil && until.UnixMilli() != d.now()+testLock.Milliseconds() {
+			t.Fatalf("renewed until %v", until)
+		}
+		apply = func() { m.visible = d.now() + testLock.Milliseconds() }
+	case 5:
+		if err := d.s.Bus.Undeliver(background, subqueue, []queue.Lock{h.lock}); err != nil {
+			t.Fatalf("undeliver: %v", err)
+		}
+		if current {
+			d.giveBack(m, false)
+		}
+		return
+	}
+	if !current {
+		if !errors.Is(err, forebay.ErrLockLost) {
+			t.Fatalf("a lost lock settled message %d: %v", m.seq, err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatalf("settle %d: %v", m.seq, err)
+	}
+	apply()
+}
+
+func (d *postDriver) deleteBefore(t *rapid.T) {
+	q, deadLetter := d.anyQueue(t), rapid.Bool().Draw(t, "where")
+	before, limit := time.UnixMilli(d.now()).Add(-time.Duration(rapid.IntRange(0, 30_000).Draw(t, "age"))*time.Millisecond), rapid.IntRange(1, 3).Draw(t, "limit")
+	want := 0
+	for _, m := range d.standing(q, deadLetter) {
+		if want < limit && m.enqueued < before.UnixMilli() && !m.deferred && !m.scheduled && d.lockedUntil(m) == 0 {
+			m.gone = true
+			want++
+		}
+	}
+	deleted, err := d.s.Bus.DeleteBefore(background, d.queues[q].Subqueue(deadLetter), before, limit)
+	if err != nil || deleted != want {
+		t.Fatalf("deleted %d messages (%v), expected %d", deleted, err, want)
+	}
+}
+
+// passTime stops at every time at which something is due.
+func (d *postDriver) passTime(t *rapid.T) {
+	end := d.now() + rapid.Int64Range(1, 12_000).Draw(t, "ms")
+	for d.now() < end {
+		next := end
+		for _, m := range d.messages {
+			if due := d.due(m); due > d.now() {
+				next = min(next, due)
+			}
+		}
+		d.engine.Pass(d.s, time.Duration(next-d.now())*time.Millisecond)
+		d.tend()
+	}
+}
+
+// restart closes the database and opens it again: nothing changes, locks included.
+func (d *postDriver) restart(t *rapid.T) {
+	if err := d.s.DB.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d.s = d.engine.Reopen(t)
+}

@@ -1,0 +1,218 @@
+package bus
+
+import (
+	"slices"
+
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// Participant hands plain messages to their receivers, and does what is due in queues of messages.
+type Participant struct {
+	*db.Writer
+	queue.Waiting[*Receiver]
+	queue     *queue.Participant
+	Webhooks  gate
+	impatient []*Receiver // that want an answer at once
+	topics    *topicRules
+	slow      *slowMessages // to be judged outside of transactions
+	followed  *FollowedTenants
+	Resting   map[queue.Subqueue]int64 // of webhooks → until when nothing is sent to their endpoints
+	nextTask  int64                    // when something is to be done about messages; 0: nothing
+	tended    int64                    // when it last looked for what others have left
+}
+
+// gate lets receivers that deliver to an endpoint have a message once that may be sent one.
+type gate interface {
+	TakeFor(t *Tx, c *Receiver, from Source) error
+}
+
+// Tx is its part of a transaction.
+type Tx struct {
+	*db.Tx
+	W        *Participant
+	Queue    *queue.Tx
+	topics   topicMemory
+	counter  *int64 // of changes of topics; nil: ask when you need it
+	copied   spread // copies that topics and forwarding have made
+	dueDone  bool   // something that was due is done
+	sessions sessionMemory
+	served   []*Receiver
+	wake     int64 // when something is to be done that was not before; 0: nothing
+}
+
+// wordMessages says when something is to be done about messages, for the writers of this process.
+var wordMessages = db.NewWordKind('e', db.ToWriters)
+
+func newBusPart(w *db.Writer, queues *queue.Participant, topics *topicRules) *Participant {
+	p := &Participant{Writer: w, Waiting: queue.NewWaiting[*Receiver](), queue: queues, topics: topics, Resting: map[queue.Subqueue]int64{}}
+	queues.Sets = append(queues.Sets, p)
+	return p
+}
+
+func newBusTx(t *db.Tx, p *Participant) *Tx {
+	b := &Tx{Tx: t, W: p, Queue: queue.Key.Of(t)}
+	t.Full = b.copied.full
+	return b
+}
+
+func (p *Participant) Load() (err error) {
+	p.nextTask, err = nextDueMessages(p.Conn)
+	return err
+}
+
+// Refresh turns those away who wait for queues that are gone.
+func (p *Participant) Refresh() error {
+	gone := map[int64]bool{}
+	for subqueue := range p.Parked {
+		if subqueue.IsOfQueue() { // a session's lock ends by itself
+			gone[subqueue.Queue()] = true
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	err := p.Conn.Prep("SELECT no FROM queues WHERE kind <> 'deleting'").Each(func(r driver.Row) error {
+		delete(gone, r.Int(0))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for no := range gone {
+		p.forgetQueue(no)
+	}
+	return nil
+}
+
+func (p *Participant) MarkAllDue(all bool) {
+	p.AllDue(0)
+	at := p.Clock()
+	if p.Serving && (all || p.Shared() && at-p.tended >= db.Tending.Milliseconds()) {
+		p.nextTask, p.tended = 1, at
+	}
+}
+
+func (p *Participant) Notified(n *db.Notification) {
+	n.Each(wordMessages, func(_, _, at int64) { p.dueBy(at) })
+}
+
+// dueBy notes that something is to be done at that time.
+func (p *Participant) dueBy(at int64) {
+	if at > 0 && (p.nextTask == 0 || at < p.nextTask) {
+		p.nextTask = at
+	}
+}
+
+func (p *Participant) Ready(subqueue queue.Subqueue, at int64) {
+	if at == RoomAgain {
+		delete(p.Resting, subqueue)
+	}
+	if p.Tracks(subqueue) {
+		p.ScanAt(subqueue, max(at, p.rests(subqueue)))
+	}
+}
+
+// RoomAgain is a time at which a subqueue is told to be ready: now, however long receivers there were to rest.
+const RoomAgain = 0
+
+// rests returns until when a subqueue need not be looked at, because its webhook's endpoint is left alone and nobody
+// else waits; 0: it is not so.
+func (p *Participant) rests(subqueue queue.Subqueue) int64 {
+	until, ok := p.Resting[subqueue]
+	if !ok || slices.ContainsFunc(p.Parked[subqueue], func(c *Receiver) bool { return c.Waits() && !c.Webhook }) {
+		return 0
+	}
+	return until
+}
+
+func (p *Participant) NextDue(int64) int64 {
+	next := p.Waiting.NextDue(nil)
+	if p.Serving && p.nextTask > 0 {
+		next = min(next, p.nextTask)
+	}
+	return next
+}
+
+func (p *Participant) Opens(t *db.Tx, _ []db.Operation, _ bool) []driver.PipelineQuery {
+	b := Key.Of(t)
+	return []driver.PipelineQuery{{SQL: "SELECT coalesce((SELECT value FROM counters WHERE name = ?), 0)", Bind: func(st driver.Statement) driver.Statement { return st.Text(topicsCounter) },
+		OnRow: func(r driver.Row) {
+			version := r.Int(0)
+			b.counter = &version
+		}}}
+}
+
+func (p *Participant) MostOps() int { return p.followed.MostOps() }
+
+// MayStoreBeside says that nobody subscribes to events, who would get copies.
+func (p *Participant) MayStoreBeside() bool { return p.followed != nil && len(p.followed.Topics) == 0 }
+
+func (p *Participant) Serve(t *db.Tx) error {
+	if p.Serving && p.nextTask > 0 && p.nextTask <= t.Now {
+		b := Key.Of(t)
+		if err := b.tendMessages(); err != nil {
+			return err
+		}
+		next, err := nextDueMessages(b.Conn)
+		if err != nil {
+			return err
+		}
+		p.nextTask = next
+	}
+	return p.serveReceivers(t)
+}
+
+func (p *Participant) Committed(t *db.Tx) {
+	b := Key.Begun(t)
+	if b == nil {
+		return
+	}
+	p.dueBy(b.wake)
+	if b.wake > 0 {
+		t.Notify(wordMessages, 0, 0, b.wake)
+	}
+	for _, c := range b.served {
+		c.Deliver()
+	}
+}
+
+func (p *Participant) Invalidate(t *db.Tx, at int64) {
+	if b := Key.Begun(t); b != nil {
+		for _, c := range b.served {
+			c.unserve()
+		}
+	}
+	clear(p.Resting)
+	p.AllDue(at)
+	p.nextTask = at
+}
+
+// RoundEnded answers the receivers that do not wait and found nothing. err is why the last transaction
+// failed, if it did: when that was an operation's fault, they are served by the next one.
+func (p *Participant) RoundEnded(err error) {
+	if err != nil && p.Isolates(err) {
+		return
+	}
+	for _, c := range p.impatient {
+		if !c.Begin() {
+			continue // served, or gone
+		}
+		c.Err = p.Conn.UserError(err)
+		c.Deliver()
+		p.Parked[c.Subqueue] = slices.DeleteFunc(p.Parked[c.Subqueue], func(other *Receiver) bool { return other == c })
+		if len(p.Parked[c.Subqueue]) == 0 {
+			p.Leave(c.Subqueue)
+		}
+	}
+	clear(p.impatient)
+	p.impatient = p.impatient[:0]
+}
+
+// DueBy notes that something is to be done about messages at that time; 0: nothing.
+func (t *Tx) DueBy(at int64) {
+	if at > 0 && (t.wake == 0 || at < t.wake) {
+		t.wake = at
+	}
+}

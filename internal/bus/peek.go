@@ -1,0 +1,77 @@
+package bus
+
+import (
+	"context"
+
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+	"github.com/forebayhq/forebay/internal/turns"
+)
+
+const (
+	sqlPeek       = messageSelect + `FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.lane = ? AND b.seq >= ? ORDER BY b.seq LIMIT ? + 0`
+	sqlPeekReason = messageSelect + `FROM bodies b JOIN messages m ON m.seq = b.seq
+WHERE b.lane = ?1 AND b.seq >= ?2 AND b.seq < ?4 AND b.dead_letter_reason = ?5 ORDER BY b.seq LIMIT ?3 + 0`
+	sqlNextPeek = `SELECT seq FROM bodies WHERE lane = ? AND seq >= ? ORDER BY seq LIMIT 1 OFFSET ? + 0`
+)
+
+// PeekQuery says which messages of a subqueue to look at.
+type PeekQuery struct {
+	Subqueue queue.Subqueue
+	From     int64  // the first sequence number
+	Reason   string // only dead letters with this reason; "": all messages
+	Limit    int
+	MaxBytes int64 // of all messages but the first AtLeast
+	AtLeast  int
+}
+
+// Peek returns messages, whatever their state, in the order of their sequence numbers, and the number to go on from,
+// 0 when there is no more. cut says that MaxBytes ended the page. What is left out is not read. With a reason a page may
+// be empty although more follow.
+func (s *Store) Peek(ctx context.Context, q PeekQuery) (messages []Message, next int64, cut bool, err error) {
+	return s.peek(ctx, q, func() (*turns.Turn, error) { return nil, nil })
+}
+
+// PeekMany is Peek of many bytes. On SQLite it computes for as long as it reads them, so it does that in a turn; not before it
+// has its connection, for nobody else could compute while it waits for that.
+func (s *Store) PeekMany(ctx context.Context, q PeekQuery) (messages []Message, next int64, cut bool, err error) {
+	return s.peek(ctx, q, func() (*turns.Turn, error) {
+		if s.Shared() { // the database is another process, and to wait for it takes no processor
+			return nil, nil
+		}
+		return turns.Take(ctx)
+	})
+}
+
+func (s *Store) peek(ctx context.Context, q PeekQuery, take func() (*turns.Turn, error)) (messages []Message, next int64, cut bool, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		turn, err := take()
+		if err != nil {
+			return err
+		}
+		defer turn.End()
+		messages, next, cut = nil, 0, false // it may be the second time
+		at := c.Now()
+		found := c.Prep(sqlPeek).Int(int64(q.Subqueue)).Int(q.From).Int(int64(q.Limit) + 1)
+		if q.Reason != "" {
+			end := int64(db.Never)
+			if _, err := c.Prep(sqlNextPeek).Int(int64(q.Subqueue)).Int(q.From).Int(oldestAtOnce).One(func(r driver.Row) { end, next = r.Int(0), r.Int(0) }); err != nil {
+				return err
+			}
+			found = c.Prep(sqlPeekReason).Int(int64(q.Subqueue)).Int(q.From).Int(int64(q.Limit) + 1).Int(end).Text(q.Reason)
+		}
+		var bytes int64
+		err = found.Each(func(r driver.Row) error {
+			bytes += r.Int(columnSize)
+			if len(messages) == q.Limit || bytes > q.MaxBytes && len(messages) >= q.AtLeast {
+				next, cut = r.Int(columnSeq), len(messages) < q.Limit
+				return driver.ErrStop
+			}
+			messages = append(messages, readMessage(r, at))
+			return nil
+		})
+		return driver.UnlessStopped(err)
+	})
+	return messages, next, cut, err
+}

@@ -1,0 +1,11 @@
+package bus
+
+import "testing"
+
+func TestPlansOnSQLite(t *testing.T) {
+	fixture.PlansOnSQLite(t, nil, sqlMessageCounts)
+}
+
+func TestPlansOnPostgres(t *testing.T) {
+	fixture.PlansOnPostgres(t, sqlReadyMessages, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlHeld, sqlUnlock)
+}

@@ -1,0 +1,223 @@
+package bus
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// MessageQueue is a queue of plain messages as stored, with its settings. A duration of 0 stands for
+// none.
+type MessageQueue struct {
+	No                   int64 // given once, never again, even after the queue is deleted
+	Tenant               int64
+	Name                 string // "<tenant>/<name>": no name of a queue of jobs holds a slash
+	Lock                 time.Duration
+	MaxDeliveries        int
+	DefaultTTL           time.Duration // the most a message may ask for, and what it gets if it asks for none
+	DeadLetterExpired    bool          // else expired messages are dropped
+	DuplicateWindow      time.Duration // how long message ids are remembered to find duplicates
+	RequiresSession      bool
+	ForwardTo            string // a name like Name; "": nowhere
+	ForwardDeadLettersTo string
+	Idle                 time.Duration // after so long without use it is deleted
+	CreatedAt            time.Time
+	topicPart
+}
+
+// Subqueue returns the subqueue of the queue itself or of its dead-letter subqueue.
+func (q MessageQueue) Subqueue(deadLetter bool) queue.Subqueue {
+	if deadLetter {
+		return queue.SubqueueOf(q.No, queue.SubqueueDeadLetter)
+	}
+	return queue.SubqueueOf(q.No, queue.SubqueueMain)
+}
+
+// entity is the queue's name as its tenant knows it.
+func (q MessageQueue) entity() string { return entityOf(q.Name) }
+
+func entityOf(name string) string {
+	_, entity, _ := strings.Cut(name, "/")
+	return entity
+}
+
+const messageQueueColumns = `
+SELECT no, tenant, name, lock, max_deliveries, created_at, default_ttl, dead_letter_expired, duplicate_window, requires_session,
+  forward_to, forward_dead_letters_to, idle, is_topic, topic, version, dead_letter_filter_errors,
+  (SELECT t.idle FROM queues t WHERE t.no = queues.topic),
+  CASE WHEN is_topic = 1 THEN (SELECT 1 FROM messages m WHERE m.lane = queues.no * 4 AND m.rank = 2 LIMIT 1) END
+FROM queues WHERE kind = 'messages' `
+
+const (
+	sqlQueueNo      = messageQueueColumns + "AND no = ?"
+	sqlQueueName    = messageQueueColumns + "AND name = ?"
+	sqlTenantQueues = messageQueueColumns + "AND tenant = ? AND is_topic = ? AND topic IS NULL ORDER BY name"
+)
+
+func readMessageQueue(r driver.Row) MessageQueue {
+	return MessageQueue{No: r.Int(0), Tenant: r.Int(1), Name: r.Text(2), Lock: driver.FromMillisDuration(r.Int(3)), MaxDeliveries: int(r.Int(4)),
+		CreatedAt: driver.FromMillis(r.Int(5)), DefaultTTL: driver.FromMillisDuration(r.Int(6)), DeadLetterExpired: r.Int(7) != 0,
+		DuplicateWindow: driver.FromMillisDuration(r.Int(8)), RequiresSession: r.Int(9) != 0,
+		ForwardTo: r.Text(10), ForwardDeadLettersTo: r.Text(11), Idle: driver.FromMillisDuration(r.Int(12)),
+		topicPart: topicPart{r.Int(13) != 0, r.Int(14), r.Int(15), r.Int(16) != 0, driver.FromMillisDuration(r.Int(17)), r.Int(18) != 0}}
+}
+
+func (t *Tx) MessageQueue(no int64) (q MessageQueue, found bool, err error) {
+	found, err = t.Prep(sqlQueueNo).Int(no).One(func(r driver.Row) { q = readMessageQueue(r) })
+	return q, found, err
+}
+
+func (t *Tx) MessageQueueNamed(name string) (q MessageQueue, found bool, err error) {
+	found, err = t.Prep(sqlQueueName).Text(name).One(func(r driver.Row) { q = readMessageQueue(r) })
+	return q, found, err
+}
+
+const sqlUpdateQueue = `
+UPDATE queues SET lock = ?, max_deliveries = ?, default_ttl = ?, dead_letter_expired = ?, duplicate_window = ?, requires_session = ?,
+  forward_to = ?, forward_dead_letters_to = ?, idle = ?, delete_at = ?, due_at = ? WHERE no = ?`
+
+// entityRows is what making or changing a queue, a topic or a subscription adds and looks at, about.
+const entityRows = 4
+
+// PutMessageQueue makes the queue of that name and tenant, or gives it new settings. A tenant may
+// have at most limit of them. Whether a queue requires sessions, and whether it detects duplicates,
+// is settled once it is made; what it forwards to must exist.
+func (s *Store) PutMessageQueue(ctx context.Context, q MessageQueue, limit int) (stored MessageQueue, created bool, err error) {
+	p, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: entityRows}, func(t *Tx) (Put, error) {
+		p, err := t.PutMessageQueue(q, limit)
+		if err != nil || p.same {
+			return p, err
+		}
+		return p, audit.Append(t.Tx, entityAudit(ctx, "put", p.MessageQueue, p.auditDetail()))
+	})
+	return p.MessageQueue, p.created, err
+}
+
+// Put is what putting a queue, a topic or a subscription has made.
+type Put struct {
+	MessageQueue
+	created bool
+	same    bool // it was so before
+}
+
+// PutMessageQueue makes or changes a queue, a topic or a subscription.
+func (t *Tx) PutMessageQueue(q MessageQueue, limit int) (p Put, err error) {
+	before, found, err := t.MessageQueueNamed(q.Name)
+	if err != nil {
+		return p, err
+	}
+	if found {
+		if err := unchangeable(before, q); err != nil {
+			return p, err
+		}
+	}
+	for field, target := range map[string]string{"forward_to": q.ForwardTo, "forward_dead_lettered_messages_to": q.ForwardDeadLettersTo} {
+		if err := t.checkTarget(field, target, q.Name); err != nil {
+			return p, err
+		}
+	}
+	p.MessageQueue, p.created, p.same = q, !found, found && sameSettings(before, q)
+	if p.No, p.CreatedAt = before.No, before.CreatedAt; p.created {
+		if p.No, err = t.insertMessageQueue(q, limit); err != nil {
+			return p, err
+		}
+		p.CreatedAt = driver.FromMillis(t.Now)
+	}
+	if err := t.updateMessageQueue(p.MessageQueue); err != nil {
+		return p, err
+	}
+	return p, t.updateTopicPart(p.MessageQueue)
+}
+
+func (t *Tx) updateMessageQueue(q MessageQueue) error {
+	t.topics.targets = nil
+	var deleteAt, dueAt int64
+	if q.Idle > 0 {
+		deleteAt = t.Now + q.Idle.Milliseconds()
+		t.DueBy(deleteAt)
+	}
+	if q.ForwardTo != "" { // what it holds goes there too
+		dueAt = t.Now
+		t.DueBy(dueAt)
+	}
+	return t.Prep(sqlUpdateQueue).Int(q.Lock.Milliseconds()).Int(int64(q.MaxDeliveries)).IntOrNull(q.DefaultTTL.Milliseconds()).
+		Int(driver.BoolInt(q.DeadLetterExpired)).IntOrNull(q.DuplicateWindow.Milliseconds()).Int(driver.BoolInt(q.RequiresSession)).
+		TextOrNull(q.ForwardTo).TextOrNull(q.ForwardDeadLettersTo).IntOrNull(q.Idle.Milliseconds()).IntOrNull(deleteAt).IntOrNull(dueAt).Int(q.No).Exec()
+}
+
+// unchangeable refuses what would make the messages that a queue holds contradict its settings.
+func unchangeable(before, after MessageQueue) error {
+	field := ""
+	switch {
+	case before.IsTopic != after.IsTopic:
+		return ErrOtherKind(before)
+	case before.RequiresSession != after.RequiresSession:
+		field = "requires_session"
+	case (before.DuplicateWindow > 0) != (after.DuplicateWindow > 0):
+		field = "requires_duplicate_detection"
+	default:
+		return nil
+	}
+	return &forebay.Error{Code: forebay.CodeConflict, Field: field, Message: "was settled when the queue was made; delete the queue and make it anew to change it"}
+}
+
+// checkTarget reports why a queue cannot forward to that name.
+func (t *Tx) checkTarget(field, target, from string) error {
+	if target == "" {
+		return nil
+	}
+	if target == from {
+		return forebay.Invalid(field, "must not be the queue itself")
+	}
+	_, found, err := t.MessageQueueNamed(target)
+	if err == nil && !found {
+		return forebay.Invalid(field, "there is no such queue of messages")
+	}
+	return err
+}
+
+func (t *Tx) insertMessageQueue(q MessageQueue, limit int) (no int64, err error) {
+	var count int64
+	counting := t.Prep("SELECT count(*) FROM queues WHERE tenant = ? AND kind = 'messages' AND is_topic = ? AND topic IS NULL").Int(q.Tenant).Int(driver.BoolInt(q.IsTopic))
+	if q.Topic != 0 {
+		counting = t.Prep("SELECT count(*) FROM queues WHERE topic = ? AND kind = 'messages'").Int(q.Topic)
+	}
+	if _, err := counting.One(func(r driver.Row) { count = r.Int(0) }); err != nil {
+		return 0, err
+	}
+	if count >= int64(limit) {
+		return 0, errTooMany(q, limit)
+	}
+	_, err = t.Prep("SELECT max(no) FROM " + queue.UnusedQueueNo).One(func(r driver.Row) { no = r.Int(0) })
+	if err != nil {
+		return 0, err
+	}
+	return no, t.Prep("INSERT INTO queues (no, name, created_at, kind, tenant) VALUES (?, ?, ?, 'messages', ?)").
+		Int(no).Text(q.Name).Int(t.Now).Int(q.Tenant).Exec()
+}
+
+// MessageQueue returns the queue of that name, if there is one.
+func (s *Store) MessageQueue(ctx context.Context, name string) (q MessageQueue, found bool, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		found, err = c.Prep(sqlQueueName).Text(name).One(func(r driver.Row) { q = readMessageQueue(r) })
+		return err
+	})
+	return q, found, err
+}
+
+// MessageQueues returns a tenant's queues by name.
+func (s *Store) MessageQueues(ctx context.Context, tenant int64) (queues []MessageQueue, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		return c.Prep(sqlTenantQueues).Int(tenant).Int(0).Each(func(r driver.Row) error {
+			queues = append(queues, readMessageQueue(r))
+			return nil
+		})
+	})
+	return queues, err
+}

@@ -1,0 +1,181 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// DeadMessages select messages of a dead-letter subqueue: those with these numbers or, without any, all that have the
+// reason, or all. Locked and deferred ones are left alone.
+type DeadMessages struct {
+	Numbers []int64
+	Reason  string // "": whatever it is
+	After   int64  // only higher numbers
+	Until   int64  // only numbers up to this one; 0: up to the highest there is
+	Limit   int    // messages of one step
+}
+
+// DeadStep is what one step over dead messages came to.
+type DeadStep struct {
+	Done  int
+	After int64 // where the next step goes on
+	Until int64 // and where the last one ends: what is dead-lettered later is not taken
+	More  bool
+}
+
+const (
+	deadState = `CASE WHEN m.lane = b.lane AND (m.token IS NULL OR m.visible <= ?2) THEN 1 ELSE 0 END`
+
+	sqlDeadMessages = `SELECT b.seq, ` + deadState + `, b.dead_letter_reason FROM bodies b JOIN messages m ON m.seq = b.seq
+WHERE b.lane = ?1 AND b.seq > ?3 AND b.seq <= ?5 ORDER BY b.seq LIMIT ?4 + 0`
+	sqlDeadMessage = `SELECT b.seq, ` + deadState + `, b.dead_letter_reason FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.seq = ?3 AND b.lane + 0 = ?1`
+	sqlLastDead    = `SELECT seq FROM bodies WHERE lane = ? ORDER BY seq DESC LIMIT 1 + 0`
+)
+
+// CountDead counts the selected messages, up to the selection's limit. The step's Done is their number.
+func (s *Store) CountDead(ctx context.Context, q MessageQueue, sel DeadMessages) (step DeadStep, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		var seqs []int64
+		seqs, step, err = deadMessages(c, q.Subqueue(true), sel, c.Now())
+		step.Done = len(seqs)
+		return err
+	})
+	return step, err
+}
+
+// PurgeDead removes selected messages of the queue's dead-letter subqueue for good, as many as one step takes.
+func (s *Store) PurgeDead(ctx context.Context, q MessageQueue, sel DeadMessages) (DeadStep, error) {
+	return s.eachDead(ctx, "purge", q, sel, nil, func(t *Tx, _ MessageQueue, seq int64) error { return t.DeleteMessage(seq) })
+}
+
+// RedriveDead sends selected messages of the queue's dead-letter subqueue back to the queue, as many as one step takes. Each
+// gets a new number, is delivered as if never before, and lives as long as a new one. edit, if it is not nil, changes
+// what it holds.
+func (s *Store) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessages, edit func(*MessageContent) error) (DeadStep, error) {
+	var changed map[string]any
+	if edit != nil {
+		changed = map[string]any{"edited": true}
+	}
+	return s.eachDead(ctx, "redrive", q, sel, changed, func(t *Tx, q MessageQueue, seq int64) error {
+		a, err := arrivalOf(t.Conn, seq, t.Now)
+		if err == nil && edit != nil {
+			a.share = nil
+			err = edit(a.MessageContent) // before anything is written: what an operation is refused for does not undo that
+		}
+		if err == nil {
+			err = t.DeleteMessage(seq)
+		}
+		if err == nil {
+			err = t.keepShare(&a)
+		}
+		if err != nil {
+			return err
+		}
+		a.why, a.source, a.hops = DeadLettering{}, "", 0
+		t.copied.add(1, a.Size()) // so that a transaction of large messages ends sooner
+		number, err := t.Queue.NewSeq()
+		if err != nil {
+			return err
+		}
+		return t.enter(q, number, a)
+	})
+}
+
+// eachDead does one step; also is what its audit entry tells besides.
+func (s *Store) eachDead(ctx context.Context, verb string, q MessageQueue, sel DeadMessages, also map[string]any, do func(*Tx, MessageQueue, int64) error) (DeadStep, error) {
+	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: sel.Limit}, func(t *Tx) (step DeadStep, err error) {
+		now, found, err := t.MessageQueue(q.No)
+		if err == nil && !found {
+			err = forebay.ErrNotFound
+		}
+		if err != nil {
+			return step, err
+		}
+		seqs, step, err := deadMessages(t.Conn, now.Subqueue(true), sel, t.Now)
+		if err != nil {
+			return step, err
+		}
+		for _, seq := range seqs {
+			if step.Done > 0 && !t.takesMore() {
+				step.More = true
+				break
+			}
+			if err := do(t, now, seq); err != nil {
+				return step, err
+			}
+			step.Done++
+			if len(sel.Numbers) == 0 {
+				step.After = seq
+			}
+		}
+		if step.Done == len(seqs) && len(sel.Numbers) == 0 && !step.More {
+			step.After = step.Until
+		}
+		if step.Done == 0 {
+			return step, nil
+		}
+		detail := map[string]any{"messages": step.Done, "dead_letters": true}
+		maps.Copy(detail, also)
+		if len(sel.Numbers) > 0 {
+			detail["sequence_numbers"] = sel.Numbers
+		}
+		if sel.Reason != "" {
+			detail["reason"] = sel.Reason
+		}
+		return step, audit.Append(t.Tx, entityAudit(ctx, verb, now, detail))
+	})
+}
+
+// deadMessages finds what is selected, in the order of numbers. No step looks at more than so many messages.
+func deadMessages(c driver.Conn, subqueue queue.Subqueue, sel DeadMessages, at int64) (seqs []int64, step DeadStep, err error) {
+	step.Until = sel.Until
+	take := func(r driver.Row) {
+		if r.Int(1) != 0 && (sel.Reason == "" || r.Text(2) == sel.Reason) {
+			seqs = append(seqs, r.Int(0))
+		}
+	}
+	if len(sel.Numbers) > 0 {
+		for _, seq := range slices.Compact(slices.Sorted(slices.Values(sel.Numbers))) {
+			if _, err := c.Prep(sqlDeadMessage).Int(int64(subqueue)).Int(at).Int(seq).One(take); err != nil {
+				return nil, step, err
+			}
+		}
+		return seqs, step, nil
+	}
+	if step.Until == 0 {
+		if _, err := c.Prep(sqlLastDead).Int(int64(subqueue)).One(func(r driver.Row) { step.Until = r.Int(0) }); err != nil || step.Until == 0 {
+			return nil, step, err
+		}
+	}
+	looked := 0
+	step.After = sel.After
+	err = c.Prep(sqlDeadMessages).Int(int64(subqueue)).Int(at).Int(sel.After).Int(oldestAtOnce).Int(step.Until).Each(func(r driver.Row) error {
+		if len(seqs) == sel.Limit {
+			step.More = true
+			return driver.ErrStop
+		}
+		looked++
+		step.After = r.Int(0)
+		take(r)
+		return nil
+	})
+	step.More = step.More || looked == oldestAtOnce
+	return seqs, step, driver.UnlessStopped(err)
+}
+
+// SetProperties replaces a message's application properties.
+func (m *MessageContent) SetProperties(p forebay.Properties) (err error) {
+	m.Properties = nil
+	if len(p) > 0 {
+		m.Properties, err = json.Marshal(p)
+	}
+	return err
+}

@@ -1,0 +1,124 @@
+package bus
+
+import (
+	"encoding/json"
+	"maps"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// MessageContent is what the sender of a plain message says. "", nil and 0 stand for nothing.
+type MessageContent struct {
+	MessageID        string
+	SessionID        string
+	CorrelationID    string
+	Subject          string
+	To               string
+	ReplyTo          string
+	ReplyToSessionID string
+	ContentType      string
+	PartitionKey     string
+	TTL              time.Duration // from when the message becomes active
+	ScheduledAt      *time.Time    // when it becomes active; a time that has passed: at once
+	Properties       []byte        // forebay.Properties in JSON
+	Text             bool          // the body was sent as text
+	Body             []byte
+}
+
+// Size is what the message counts for, in bytes.
+func (c *MessageContent) Size() int64 {
+	return int64(len(c.MessageID) + len(c.SessionID) + len(c.CorrelationID) + len(c.Subject) + len(c.To) + len(c.ReplyTo) +
+		len(c.ReplyToSessionID) + len(c.ContentType) + len(c.PartitionKey) + len(c.Properties) + len(c.Body))
+}
+
+// Message is a plain message in a queue.
+type Message struct {
+	queue.Lock // the token is 0 where there is no lock to settle with
+	MessageContent
+	EnqueuedSeq           int64 // the number it was given first: before it became active, or was forwarded
+	LockedUntil           *time.Time
+	State                 forebay.MessageState
+	Deliveries            int
+	EnqueuedAt            time.Time
+	ExpiresAt             *time.Time
+	DeadLetterSource      string // the queue it was dead-lettered in, if that forwarded it
+	DeadLetterReason      string
+	DeadLetterDescription string
+	hops                  int // how often it was forwarded
+	rank                  int64
+	shared                int64 // the row of shared_bodies that has its body; 0: none
+}
+
+// The lock of a session's message lasts as long as that of its session.
+const messageSelect = `
+SELECT m.seq, m.lane, CASE WHEN m.rank < 16 THEN m.visible ELSE (SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16) END,
+  m.token, m.deliveries, m.size, b.message_id, b.correlation_id, b.subject, b.to_, b.reply_to, b.content_type,
+  coalesce(b.properties, (SELECT s.properties FROM shared_bodies s WHERE s.no = b.shared)), b.is_text,
+  CASE WHEN b.shared IS NULL THEN b.body ELSE (SELECT s.body FROM shared_bodies s WHERE s.no = b.shared) END,
+  b.enqueued_at, b.dead_letter_reason, b.dead_letter_description, m.rank, b.session_id, b.reply_to_session_id, b.partition_key, b.ttl,
+  b.scheduled_at, b.expires_at, b.enqueued_seq, b.hops, b.dead_letter_source, b.shared
+`
+
+const messageColumns = messageSelect + "FROM messages m JOIN bodies b ON b.seq = m.seq\n"
+
+// The columns that a reader of rows asks for before it reads the whole.
+const (
+	columnSeq   = 0
+	columnUntil = 2
+	columnSize  = 5
+)
+
+// readMessage reads the row as a peek at that time sees it.
+func readMessage(r driver.Row, at int64) Message {
+	m := Message{
+		Lock: queue.Lock{Seq: r.Int(0)}, State: forebay.MessageActive, Deliveries: int(r.Int(4)),
+		MessageContent: MessageContent{MessageID: r.Text(6), CorrelationID: r.Text(7), Subject: r.Text(8), To: r.Text(9), ReplyTo: r.Text(10),
+			ContentType: r.Text(11), Properties: r.Blob(12), Text: r.Int(13) != 0, Body: r.Blob(14), SessionID: r.Text(19),
+			ReplyToSessionID: r.Text(20), PartitionKey: r.Text(21), TTL: driver.FromMillisDuration(r.Int(22)), ScheduledAt: driver.FromMillisOrNil(r, 23)},
+		EnqueuedAt: driver.FromMillis(r.Int(15)), DeadLetterReason: r.Text(16), DeadLetterDescription: r.Text(17), rank: r.Int(18),
+		ExpiresAt: driver.FromMillisOrNil(r, 24), EnqueuedSeq: r.Int(25), hops: int(r.Int(26)), DeadLetterSource: r.Text(27), shared: r.Int(28),
+	}
+	if m.EnqueuedSeq == 0 {
+		m.EnqueuedSeq = m.Seq
+	}
+	subqueue, later, locked := queue.Subqueue(r.Int(1)), r.Int(2) > at, !r.IsNull(3)
+	switch {
+	case subqueue.Deferred() == subqueue:
+		m.State = forebay.MessageDeferred
+	case m.rank == scheduledRank, m.rank == partRank:
+		m.State = forebay.MessageScheduled
+	}
+	if later && locked {
+		m.LockedUntil = driver.FromMillisOrNil(r, 2)
+	}
+	return m
+}
+
+// expired reports whether the message's time is over. In the dead-letter subqueue nobody asks.
+func (m *Message) expired(at int64) bool { return m.ExpiresAt != nil && m.ExpiresAt.UnixMilli() <= at }
+
+// DeleteMessage removes a plain message for good.
+func (t *Tx) DeleteMessage(seq int64) error {
+	if err := t.Prep("DELETE FROM messages WHERE seq = ?").Int(seq).Exec(); err != nil {
+		return err
+	}
+	return t.Prep("DELETE FROM bodies WHERE seq = ?").Int(seq).Exec()
+}
+
+// mergeProperties returns the message's properties with the changed ones in their place.
+func mergeProperties(stored []byte, changed forebay.Properties) ([]byte, error) {
+	merged := forebay.Properties{}
+	if stored != nil {
+		if err := json.Unmarshal(stored, &merged); err != nil {
+			return nil, err
+		}
+	}
+	maps.Copy(merged, changed)
+	if err := merged.Check(); err != nil {
+		return nil, err
+	}
+	return json.Marshal(merged)
+}

@@ -1,0 +1,212 @@
+package bus
+
+import (
+	"context"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// sessionContents is what a session has.
+type sessionContents struct {
+	held     bool // messages that a receiver has, or had when its lock ended
+	active   bool // messages to receive, held ones too
+	deferred bool
+}
+
+// sqlSessionContents are its columns, of sessions s. They take the main subqueue as ?1 and that of deferred
+// messages as ?2.
+const sqlSessionContents = `
+  CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.lane = ?1 AND m.rank = s.no + 16 AND m.visible = 4611686018427387904)
+    OR EXISTS (SELECT 1 FROM messages m WHERE m.lane = ?2 AND m.rank = s.no + 16 AND m.visible = 4611686018427387904) THEN 1 ELSE 0 END,
+  CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.lane = ?1 AND m.rank = s.no + 16) THEN 1 ELSE 0 END,
+  CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.lane = ?2 AND m.rank = s.no + 16) THEN 1 ELSE 0 END`
+
+// prepSession begins a statement with sqlSessionContents.
+func (t *Tx) prepSession(sql string, q MessageQueue) driver.Statement {
+	subqueue := q.Subqueue(false)
+	return t.Prep(sql).Int(int64(subqueue)).Int(int64(subqueue.Deferred()))
+}
+
+// readContents reads the columns of sqlSessionContents, which come first.
+func readContents(r driver.Row) sessionContents {
+	return sessionContents{held: r.Int(0) != 0, active: r.Int(1) != 0, deferred: r.Int(2) != 0}
+}
+
+const sqlNextSessions = "SELECT " + sqlSessionContents + `, s.no, s.id, s.state
+FROM sessions s WHERE s.queue = ?3 AND s.visible <= ?4 ORDER BY s.visible, s.no LIMIT ?5 + 0`
+
+// sessionMemory is what a transaction has read of sessions.
+type sessionMemory struct {
+	queue int64 // whose sessions are found, for the receivers that wait for one
+	found []foundSession
+	until map[int64]int64 // session → the end of its lock
+}
+
+// lockEnds notes the end of a session's lock.
+func (m *sessionMemory) lockEnds(no, at int64) {
+	if m.until == nil {
+		m.until = map[int64]int64{}
+	}
+	m.until[no] = at
+}
+
+type foundSession struct {
+	Session
+	has sessionContents
+}
+
+// maxSessionsAhead bounds the states that are read at once.
+const maxSessionsAhead = 64
+
+// nextSession returns the session that has waited longest for a receiver. It looks once for all that wait.
+func (t *Tx) nextSession(c *Receiver) (next foundSession, found bool, err error) {
+	q, ahead := c.Queue, &t.sessions
+	if ahead.queue != q.No {
+		ahead.queue, ahead.found = q.No, nil
+	}
+	if len(ahead.found) == 0 {
+		waiting := min(len(t.W.Parked[c.Subqueue]), maxSessionsAhead)
+		err := t.prepSession(sqlNextSessions, q).Int(q.No).Int(t.Now).Int(int64(waiting)).Each(func(r driver.Row) error {
+			ahead.found = append(ahead.found, foundSession{Session{SessionLock: SessionLock{No: r.Int(3)}, ID: r.Text(4), State: r.Blob(5)}, readContents(r)})
+			return nil
+		})
+		if err != nil || len(ahead.found) == 0 {
+			return next, false, err
+		}
+	}
+	next, ahead.found = ahead.found[0], ahead.found[1:]
+	return next, true, nil
+}
+
+// acceptNext locks the session that has waited longest for a receiver.
+func (t *Tx) acceptNext(c *Receiver) error {
+	q := c.Queue
+	for range dueBatch {
+		s, found, err := t.nextSession(c)
+		if err != nil || !found {
+			return err
+		}
+		if err := t.giveBackHeld(q, s.No, &s.has, 0); err != nil {
+			return err
+		}
+		if !s.has.active { // its messages have expired or been deleted since
+			if err := t.releaseSession(s.No, s.has); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := t.lockSession(q, &s.Session); err != nil {
+			return err
+		}
+		c.accepted = &s.Session
+		return nil
+	}
+	return nil
+}
+
+const sqlLockSession = "UPDATE sessions SET token = ?, locked_until = ?, visible = ? WHERE no = ?"
+
+func (t *Tx) lockSession(q MessageQueue, s *Session) error {
+	s.Token = queue.NewToken()
+	s.LockedUntil = driver.FromMillis(t.Now).Add(q.Lock)
+	until := s.LockedUntil.UnixMilli()
+	return t.Prep(sqlLockSession).Int(s.Token).Int(until).Int(until).Int(s.No).Exec()
+}
+
+const (
+	sqlHeldOfSession = `
+SELECT m.seq, m.lane, b.expires_at FROM messages m JOIN bodies b ON b.seq = m.seq WHERE m.lane IN (?, ?) AND m.rank = ? AND m.visible = ?`
+	sqlContentsOfSession = "SELECT " + sqlSessionContents + " FROM sessions s WHERE s.no = ?3"
+)
+
+// giveBackHeld frees what the receiver of a session held, with so many deliveries less, and looks again
+// what it has.
+func (t *Tx) giveBackHeld(q MessageQueue, no int64, has *sessionContents, deliveries int) error {
+	if !has.held {
+		return nil
+	}
+	rank, subqueue := firstSessionRank+no, q.Subqueue(false)
+	var held []HeldMessage
+	err := t.Prep(sqlHeldOfSession).Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(rank).Int(sessionHeld).Each(func(r driver.Row) error {
+		held = append(held, HeldMessage{Seq: r.Int(0), Subqueue: queue.Subqueue(r.Int(1)), expiresAt: r.Int(2), rank: rank})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, m := range held {
+		if err := t.GiveBack(m, deliveries); err != nil {
+			return err
+		}
+	}
+	_, err = t.prepSession(sqlContentsOfSession, q).Int(no).One(func(r driver.Row) { *has = readContents(r) })
+	return err
+}
+
+const sqlReleaseSession = "UPDATE sessions SET token = NULL, locked_until = NULL, visible = ? WHERE no = ?"
+
+// releaseSession ends a session's lock, if there is one. A session that has nothing at all is forgotten.
+func (t *Tx) releaseSession(no int64, has sessionContents) error {
+	var visible int64 // none
+	if has.active {
+		visible = t.Now
+	}
+	if err := t.Prep(sqlReleaseSession).IntOrNull(visible).Int(no).Exec(); err != nil || has.active || has.deferred {
+		return err
+	}
+	return t.Prep("DELETE FROM sessions WHERE no = ? AND state IS NULL").Int(no).Exec()
+}
+
+const sqlNamedSession = "SELECT " + sqlSessionContents + ", s.no, s.state, s.locked_until FROM sessions s WHERE s.queue = ?3 AND s.id = ?4"
+
+// AcceptSession locks the session of that id, whether it has messages or not. It is
+// forebay.ErrSessionLocked while another receiver has it.
+func (s *Store) AcceptSession(ctx context.Context, q MessageQueue, id string) (Session, error) {
+	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (Session, error) {
+		session, has, locked := Session{ID: id}, sessionContents{}, false
+		found, err := t.prepSession(sqlNamedSession, q).Int(q.No).Text(id).One(func(r driver.Row) {
+			has = readContents(r)
+			session.No, session.State, locked = r.Int(3), r.Blob(4), r.Int(5) > t.Now
+		})
+		if err != nil {
+			return session, err
+		}
+		if locked {
+			return session, forebay.ErrSessionLocked
+		}
+		if known, err := t.any(sqlQueueNo, q.No); err != nil {
+			return session, err
+		} else if !known {
+			return session, ErrNoQueue
+		}
+		if !found {
+			_, err = t.Prep("INSERT INTO sessions (queue, id) VALUES (?, ?) RETURNING no").Int(q.No).Text(id).One(func(r driver.Row) { session.No = r.Int(0) })
+		} else { // what the last receiver held, if its lock expired
+			err = t.giveBackHeld(q, session.No, &has, 0)
+		}
+		if err != nil {
+			return session, err
+		}
+		if err := t.used(q); err != nil {
+			return session, err
+		}
+		return session, t.lockSession(q, &session)
+	})
+}
+
+// AcceptNextSession locks the session that has waited longest for a receiver. If there is none it
+// waits, as long as ctx allows, or returns nil.
+func (s *Store) AcceptNextSession(ctx context.Context, q MessageQueue, wait bool) (*Session, error) {
+	if err := s.Used(ctx, q); err != nil {
+		return nil, err
+	}
+	c := &Receiver{ReceiveRequest: ReceiveRequest{Queue: q, Wait: wait}, part: Key.In(s.Writer), Subqueue: queue.SubqueueOf(q.No, subqueueSessions),
+		accept: true, Waiter: queue.NewWaiter()}
+	if err := queue.Await(ctx, s.Writer, c, &c.Waiter); err != nil {
+		return nil, err
+	}
+	return c.accepted, nil
+}

@@ -1,0 +1,135 @@
+package bus
+
+import (
+	"context"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// SessionLock is the right of one receiver to a session. A token is new each time it is accepted.
+type SessionLock struct {
+	No    int64
+	Token int64
+}
+
+// Session is a session as it was accepted.
+type Session struct {
+	SessionLock
+	ID          string
+	LockedUntil time.Time
+	State       []byte
+}
+
+// A session's message is free or held; for how long it is held the session knows.
+const (
+	sessionFree = 0
+	sessionHeld = 1 << 62
+)
+
+// subqueueSessions is where receivers wait for a session: nobody waits in the subqueue of deferred messages.
+const subqueueSessions = queue.SubqueueRetry
+
+// subqueue is where a receiver waits for messages of its session. The number is no queue's.
+func (l SessionLock) subqueue() queue.Subqueue { return queue.Subqueue(-l.No) }
+
+// any reports whether the statement finds a row.
+func (t *Tx) any(sql string, args ...int64) (bool, error) {
+	st := t.Prep(sql)
+	for _, v := range args {
+		st = st.Int(v)
+	}
+	return st.One(func(driver.Row) {})
+}
+
+// updateSessionDue is updateDue for receivers that wait for a session, or for messages of theirs.
+func (w *Participant) updateSessionDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool) error {
+	delete(w.DueAt, subqueue)
+	if !foundEmpty {
+		return nil
+	}
+	sql, no := "SELECT visible FROM sessions WHERE queue = ? AND visible IS NOT NULL ORDER BY visible LIMIT 1", subqueue.Queue()
+	if !subqueue.IsOfQueue() { // to be told when the lock ends
+		if until, known := t.sessions.until[int64(-subqueue)]; known {
+			w.DueAt[subqueue] = until
+			return nil
+		}
+		sql, no = "SELECT locked_until FROM sessions WHERE no = ? AND locked_until IS NOT NULL", int64(-subqueue)
+	}
+	_, err := t.Prep(sql).Int(no).One(func(r driver.Row) { w.DueAt[subqueue] = r.Int(0) })
+	return err
+}
+
+// sessionHeld returns when a session's lock ends, or forebay.ErrSessionLockLost. Who asks uses the queue.
+func (t *Tx) sessionHeld(q MessageQueue, l SessionLock) (until int64, err error) {
+	found, err := t.Prep("SELECT locked_until FROM sessions WHERE no = ? AND queue = ? AND token = ? AND locked_until > ?").
+		Int(l.No).Int(q.No).Int(l.Token).Int(t.Now).One(func(r driver.Row) { until = r.Int(0) })
+	if err == nil && !found {
+		err = forebay.ErrSessionLockLost
+	}
+	if err != nil {
+		return 0, err
+	}
+	return until, t.used(q)
+}
+
+// RenewSession extends a session's lock, and those on its messages, by the queue's lock duration from
+// now and returns when it will end.
+func (s *Store) RenewSession(ctx context.Context, q MessageQueue, l SessionLock) (until time.Time, err error) {
+	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *Tx) (time.Time, error) {
+		if _, err := t.sessionHeld(q, l); err != nil {
+			return until, err
+		}
+		until := t.Now + q.Lock.Milliseconds()
+		return driver.FromMillis(until), t.Prep("UPDATE sessions SET locked_until = ?1, visible = ?1 WHERE no = ?2").Int(until).Int(l.No).Exec()
+	})
+}
+
+const sqlCloseSession = "SELECT " + sqlSessionContents + " FROM sessions s WHERE s.no = ?3 AND s.queue = ?4 AND s.token = ?5 AND s.locked_until > ?6"
+
+// CloseSession ends a session's lock. What its receiver holds is free again, as if it had not been
+// delivered.
+func (s *Store) CloseSession(ctx context.Context, q MessageQueue, l SessionLock) error {
+	return s.settleMessage(ctx, func(t *Tx) error {
+		var has sessionContents
+		locked, err := t.prepSession(sqlCloseSession, q).Int(l.No).Int(q.No).Int(l.Token).Int(t.Now).One(func(r driver.Row) { has = readContents(r) })
+		if err != nil {
+			return err
+		}
+		if !locked {
+			return forebay.ErrSessionLockLost
+		}
+		if err := t.used(q); err != nil {
+			return err
+		}
+		if err := t.giveBackHeld(q, l.No, &has, 1); err != nil {
+			return err
+		}
+		t.wakeSession(q.No, l.No)
+		return t.releaseSession(l.No, has)
+	})
+}
+
+// SessionState returns what the receivers of a session last set, nil if nothing.
+func (s *Store) SessionState(ctx context.Context, q MessageQueue, l SessionLock) (state []byte, err error) {
+	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *Tx) (state []byte, err error) {
+		if _, err := t.sessionHeld(q, l); err != nil {
+			return nil, err
+		}
+		_, err = t.Prep("SELECT state FROM sessions WHERE no = ?").Int(l.No).One(func(r driver.Row) { state = r.Blob(0) })
+		return state, err
+	})
+}
+
+// SetSessionState keeps state for the receivers of a session, those that come later too; nil clears it.
+func (s *Store) SetSessionState(ctx context.Context, q MessageQueue, l SessionLock, state []byte) error {
+	return s.settleMessage(ctx, func(t *Tx) error {
+		if _, err := t.sessionHeld(q, l); err != nil {
+			return err
+		}
+		return t.Prep("UPDATE sessions SET state = ? WHERE no = ?").Blob(state).Int(l.No).Exec()
+	})
+}

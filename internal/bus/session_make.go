@@ -1,0 +1,58 @@
+package bus
+
+import (
+	"strings"
+
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+const sqlMakeSession = `INSERT INTO sessions (queue, id, visible) VALUES (?, ?, ?)
+ON CONFLICT (queue, id) DO UPDATE SET visible = coalesce(sessions.visible, excluded.visible) RETURNING no, id`
+
+// sqlMakeSessions is the same for so many.
+var sqlMakeSessions = strings.Replace(sqlMakeSession, "(?, ?, ?)", "(?, ?, ?)"+strings.Repeat(", (?, ?, ?)", sessionsAtOnce-1), 1)
+
+const sessionsAtOnce = 16
+
+// messageForSession returns the number of the session that gets a message, making it unless it was made.
+func (t *Tx) messageForSession(q MessageQueue, id string, made int64) (no int64, err error) {
+	if no = made; no == 0 {
+		_, err = t.Prep(sqlMakeSession).Int(q.No).Text(id).Int(t.Now).One(func(r driver.Row) { no = r.Int(0) })
+	}
+	t.wakeSession(q.No, no)
+	return no, err
+}
+
+// makeSessions makes the sessions of messages that are about to enter the queue, as far as that can be
+// done for many at once, and returns their numbers.
+func (t *Tx) makeSessions(q MessageQueue, messages []MessageContent) (nos map[string]int64, err error) {
+	if !q.RequiresSession || q.IsTopic || q.ForwardTo != "" || q.DuplicateWindow > 0 || len(messages) < sessionsAtOnce {
+		return nil, nil
+	}
+	var ids []string
+	nos = map[string]int64{}
+	for i := range messages {
+		m := &messages[i]
+		if _, seen := nos[m.SessionID]; !seen && driver.Millis(m.ScheduledAt) <= t.Now {
+			nos[m.SessionID] = 0
+			ids = append(ids, m.SessionID)
+		}
+	}
+	for ; len(ids) >= sessionsAtOnce; ids = ids[sessionsAtOnce:] {
+		st := t.Prep(sqlMakeSessions)
+		for _, id := range ids[:sessionsAtOnce] {
+			st = st.Int(q.No).Text(id).Int(t.Now)
+		}
+		if err := st.Each(func(r driver.Row) error { nos[r.Text(1)] = r.Int(0); return nil }); err != nil {
+			return nil, err
+		}
+	}
+	return nos, nil
+}
+
+// wakeSession wakes who waits for a session of the queue, and who waits for messages of this one.
+func (t *Tx) wakeSession(queueID, no int64) {
+	t.Queue.WakeAt(queue.SubqueueOf(queueID, subqueueSessions), t.Now)
+	t.Queue.WakeAt(SessionLock{No: no}.subqueue(), t.Now)
+}

@@ -1,0 +1,37 @@
+package bus
+
+import (
+	"context"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/db/driver"
+)
+
+// SessionRow is a session as a list shows it.
+type SessionRow struct {
+	ID          string
+	HasMessages bool       // to receive, or held; deferred ones do not count
+	LockedUntil *time.Time // nil: nobody has it
+	StateBytes  int
+}
+
+// A session whose last message has expired keeps its row until somebody would accept it.
+const sqlSessions = `
+SELECT s.id, s.active, s.locked_until, s.state_bytes FROM (
+  SELECT s.id, CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.lane = ?1 AND m.rank = s.no + 16) THEN 1 ELSE 0 END AS active,
+    CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.lane = ?2 AND m.rank = s.no + 16) THEN 1 ELSE 0 END AS deferred,
+    CASE WHEN s.locked_until > ?4 THEN s.locked_until END AS locked_until, coalesce(length(s.state), 0) AS state_bytes
+  FROM sessions s WHERE s.queue = ?3 AND s.id > ?5 ORDER BY s.id) s
+WHERE s.active + s.deferred + s.state_bytes > 0 OR s.locked_until IS NOT NULL ORDER BY s.id LIMIT ?6 + 0`
+
+// Sessions returns the sessions of the queue by id, those after one.
+func (s *Store) Sessions(ctx context.Context, q MessageQueue, after string, limit int) (sessions []SessionRow, err error) {
+	subqueue := q.Subqueue(false)
+	err = s.Read(ctx, func(c driver.Conn) error {
+		return c.Prep(sqlSessions).Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(q.No).Int(c.Now()).Text(after).Int(int64(limit)).Each(func(r driver.Row) error {
+			sessions = append(sessions, SessionRow{ID: r.Text(0), HasMessages: r.Int(1) != 0, LockedUntil: driver.FromMillisOrNil(r, 2), StateBytes: int(r.Int(3))})
+			return nil
+		})
+	})
+	return sessions, err
+}

@@ -1,0 +1,205 @@
+package bus
+
+import (
+	"context"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// A settlement of a plain message takes the subqueue it was received from (a queue's main or dead-letter
+// subqueue) and the lock of that delivery. It returns forebay.ErrLockLost and changes nothing once the
+// lock has ended, even if nobody else has received the message since.
+
+// sqlHeldWhere finds what a lock holds, by its number and not along its subqueue; a session's message only while its session is held too.
+const sqlHeldWhere = `seq = ?1 AND token = ?2 AND visible + 0 > ?3 AND lane + 0 IN (?4, ?5)
+  AND (rank < 16 OR EXISTS (SELECT 1 FROM sessions s WHERE s.no = rank - 16 AND s.locked_until > ?3))`
+
+// bindHeld binds the parameters of sqlHeldWhere.
+func (t *Tx) bindHeld(sql string, subqueue queue.Subqueue, l queue.Lock) driver.Statement {
+	return t.Prep(sql).Int(l.Seq).Int(l.Token).Int(t.Now).Int(int64(subqueue)).Int(int64(subqueue.Deferred()))
+}
+
+// Complete removes a message that has been dealt with.
+func (s *Store) Complete(ctx context.Context, subqueue queue.Subqueue, l queue.Lock) error {
+	return s.settleMessage(ctx, func(t *Tx) error {
+		if err := t.bindHeld("DELETE FROM messages WHERE "+sqlHeldWhere, subqueue, l).Fenced(); err != nil {
+			return err
+		}
+		return t.Prep("DELETE FROM bodies WHERE seq = ?").Int(l.Seq).Exec()
+	})
+}
+
+// Abandon gives a message back at once, in its old place; the delivery counts. A message that has had
+// all its deliveries goes to the dead-letter subqueue.
+func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) error {
+	return s.settleMessage(ctx, func(t *Tx) error {
+		m, err := t.Held(subqueue, l, changed)
+		if err != nil {
+			return err
+		}
+		if subqueue.Kind() == queue.SubqueueMain && m.deliveries >= q.MaxDeliveries && !m.Expired(t.Now) {
+			return t.DeadLetter(l.Seq, subqueue, exceeded(m.deliveries))
+		}
+		return t.GiveBack(m, 0)
+	})
+}
+
+// Undeliver gives messages back as if they had not been delivered: their receiver never learned of
+// them. A lock that has ended is left as it is.
+func (s *Store) Undeliver(ctx context.Context, subqueue queue.Subqueue, locks []queue.Lock) error {
+	return s.settleMessage(ctx, func(t *Tx) error {
+		for _, l := range locks {
+			if err := t.undeliver(subqueue, l); err != nil && forebay.CodeOf(err) != forebay.CodeLockLost {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// ReleaseMessage gives a message back at once, in its old place, as if it had not been delivered.
+func (s *Store) ReleaseMessage(ctx context.Context, subqueue queue.Subqueue, l queue.Lock) error {
+	return s.settleMessage(ctx, func(t *Tx) error { return t.undeliver(subqueue, l) })
+}
+
+func (t *Tx) undeliver(subqueue queue.Subqueue, l queue.Lock) error {
+	m, err := t.Held(subqueue, l, nil)
+	if err != nil {
+		return err
+	}
+	counted := 0
+	if subqueue.Kind() == queue.SubqueueMain {
+		counted = 1
+	}
+	return t.GiveBack(m, counted)
+}
+
+// Defer keeps a message in its queue, where it can be received by its sequence number only.
+func (s *Store) Defer(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) error {
+	return s.settleMessage(ctx, func(t *Tx) error {
+		m, err := t.Held(subqueue, l, changed)
+		if err != nil {
+			return err
+		}
+		return t.unlock(l.Seq, m.Subqueue.Deferred(), 0)
+	})
+}
+
+// DeadLettering says why a message is set aside.
+type DeadLettering struct {
+	Reason, Description string
+}
+
+// DeadLetter moves a message to its queue's dead-letter subqueue. It keeps its sequence number and
+// its delivery count.
+func (s *Store) DeadLetter(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, why DeadLettering, changed forebay.Properties) error {
+	return s.settleMessage(ctx, func(t *Tx) error {
+		if _, err := t.Held(subqueue, l, changed); err != nil {
+			return err
+		}
+		return t.DeadLetter(l.Seq, subqueue, why)
+	})
+}
+
+// RenewMessage extends a lock to now + lock and returns when it will end. A session's message has the
+// lock of its session.
+func (s *Store) RenewMessage(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, lock time.Duration) (until time.Time, err error) {
+	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *Tx) (time.Time, error) {
+		m, err := t.Held(subqueue, l, nil)
+		if err != nil {
+			return until, err
+		}
+		if m.rank >= firstSessionRank {
+			return until, errRenewSession
+		}
+		until := t.Now + lock.Milliseconds()
+		return driver.FromMillis(until), t.Prep("UPDATE messages SET visible = ? WHERE seq = ?").Int(until).Int(l.Seq).Exec()
+	})
+}
+
+var errRenewSession = forebay.Errorf(forebay.CodeNotSupported, "the message is held by its session's lock; renew that")
+
+func (s *Store) settleMessage(ctx context.Context, f func(*Tx) error) error {
+	_, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *Tx) (struct{}, error) { return struct{}{}, f(t) })
+	return err
+}
+
+// HeldMessage is what a settlement needs to know of a message.
+type HeldMessage struct {
+	Seq        int64
+	Subqueue   queue.Subqueue // where it stands: the subqueue it was received from, or that one's deferred messages
+	rank       int64
+	deliveries int
+	expiresAt  int64 // 0: never
+}
+
+func (m HeldMessage) Expired(at int64) bool {
+	return m.expiresAt > 0 && m.expiresAt <= at && m.Subqueue.Kind() == queue.SubqueueMain
+}
+
+const sqlHeld = `
+SELECT lane, deliveries, rank, (SELECT b.expires_at FROM bodies b WHERE b.seq = messages.seq) FROM messages WHERE ` + sqlHeldWhere
+
+// Held returns the message that the lock holds, and changes its properties.
+func (t *Tx) Held(subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) (m HeldMessage, err error) {
+	found, err := t.bindHeld(sqlHeld, subqueue, l).One(func(r driver.Row) {
+		m = HeldMessage{Seq: l.Seq, Subqueue: queue.Subqueue(r.Int(0)), deliveries: int(r.Int(1)), rank: r.Int(2), expiresAt: r.Int(3)}
+	})
+	switch {
+	case err != nil:
+		return m, err
+	case !found:
+		return m, forebay.ErrLockLost
+	case len(changed) == 0:
+		return m, nil
+	}
+	return m, t.changeProperties(l.Seq, changed)
+}
+
+const sqlProperties = `
+SELECT coalesce(b.properties, (SELECT s.properties FROM shared_bodies s WHERE s.no = b.shared)) FROM bodies b WHERE b.seq = ?`
+
+func (t *Tx) changeProperties(seq int64, changed forebay.Properties) error {
+	var properties []byte
+	if _, err := t.Prep(sqlProperties).Int(seq).One(func(r driver.Row) { properties = r.Blob(0) }); err != nil {
+		return err
+	}
+	merged, err := mergeProperties(properties, changed)
+	if err != nil {
+		return err
+	}
+	if err := t.Prep("UPDATE bodies SET properties = ? WHERE seq = ?").Blob(merged).Int(seq).Exec(); err != nil {
+		return err
+	}
+	return t.Prep("UPDATE messages SET size = size + ? WHERE seq = ?").Int(int64(len(merged) - len(properties))).Int(seq).Exec()
+}
+
+// GiveBack ends a lock and takes so many deliveries off the count. A message whose time has ended
+// while it was locked expires now.
+func (t *Tx) GiveBack(m HeldMessage, deliveries int) error {
+	if err := t.unlock(m.Seq, m.Subqueue, deliveries); err != nil || !m.Expired(t.Now) {
+		return err
+	}
+	return t.ExpireMessage(m.Seq, m.Subqueue)
+}
+
+const sqlUnlock = `
+UPDATE messages SET visible = CASE WHEN rank >= 16 THEN 0 ELSE (SELECT enqueued_at FROM bodies b WHERE b.seq = messages.seq) END,
+  token = NULL, locked_at = NULL, lane = ?, deliveries = deliveries - ? WHERE seq = ? RETURNING rank`
+
+func (t *Tx) unlock(seq int64, to queue.Subqueue, deliveries int) error {
+	var rank int64
+	if _, err := t.Prep(sqlUnlock).Int(int64(to)).Int(int64(deliveries)).Int(seq).One(func(r driver.Row) { rank = r.Int(0) }); err != nil {
+		return err
+	}
+	if rank >= firstSessionRank {
+		t.wakeSession(to.Queue(), rank-firstSessionRank)
+		return nil
+	}
+	t.Queue.WakeAt(to, t.Now)
+	return nil
+}

@@ -1,0 +1,65 @@
+package bus
+
+import (
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+)
+
+// topicsCounter is the counter that goes up with every change of a topic, a subscription or a rule.
+const topicsCounter = "topics"
+
+// FollowedTenants is whose job events somebody subscribes to: the name of each tenant's topic.
+type FollowedTenants struct {
+	version int64 // of all topics
+	Topics  map[int64]string
+	most    int64 // subscriptions of one of them
+}
+
+const sqlFollowed = `
+SELECT tenant, name, n FROM (
+  SELECT t.tenant, t.name, (SELECT count(*) FROM queues s WHERE s.topic = t.no AND s.kind = 'messages') AS n
+  FROM queues t WHERE t.is_topic = 1 AND t.kind = 'messages' AND t.name LIKE ?) x
+WHERE n > 0`
+
+// MostOps is how many operations one transaction takes. Each may tell two events or so, and what topics make of those
+// cannot be put off as what callers send to them can: it is stored with the change.
+func (f *FollowedTenants) MostOps() int {
+	if f == nil || f.most == 0 {
+		return db.MaxBatchOps
+	}
+	return min(db.MaxBatchOps, max(fullCopies/int(f.most), 1))
+}
+
+func (t *Tx) Followed() (*FollowedTenants, error) {
+	if t.topics.followed != nil {
+		return t.topics.followed, nil
+	}
+	f := &FollowedTenants{Topics: map[int64]string{}}
+	if t.counter != nil {
+		f.version = *t.counter
+	} else if _, err := t.Prep("SELECT value FROM counters WHERE name = ?").Text(topicsCounter).One(func(r driver.Row) { f.version = r.Int(0) }); err != nil {
+		return nil, err
+	}
+	if known := t.W.followed; known != nil && known.version == f.version {
+		t.topics.followed = known
+		return known, nil
+	}
+	err := t.Prep(sqlFollowed).Text("%/" + forebay.TopicJobEvents).Each(func(r driver.Row) error {
+		if name := r.Text(1); entityOf(name) == forebay.TopicJobEvents {
+			f.Topics[r.Int(0)], f.most = name, max(f.most, r.Int(2))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.topics.followed = f
+	t.After = append(t.After, func() { t.W.followed = f })
+	return f, nil
+}
+
+// forgetTopics is for a transaction that has changed one.
+func (t *Tx) forgetTopics() {
+	t.topics.named, t.topics.targets, t.topics.followed, t.counter = nil, nil, nil, nil
+}

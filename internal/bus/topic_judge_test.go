@@ -1,0 +1,258 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/filter"
+	"github.com/forebayhq/forebay/internal/queue"
+	"github.com/forebayhq/forebay/internal/turns"
+)
+
+// subscribeSlowly makes a subscription with so many rules each of which takes all the steps that one may, for the messages of slow.
+func subscribeSlowly(t *testing.T, s *stores, topic MessageQueue, name string, rules int) MessageQueue {
+	t.Helper()
+	sub := MessageQueue{Tenant: 1, Name: SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}
+	sub.DeadLetterFilterErrors = true
+	var all []Rule
+	for i := range rules {
+		all = append(all, Rule{Name: fmt.Sprint("r", i), Settings: forebay.RuleSettings{SQLFilter: "p LIKE '%" + strings.Repeat("a", 900) + "b'"}})
+	}
+	stored, _, err := s.Bus.PutSubscription(t.Context(), topic, sub, all, 2000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stored
+}
+
+func slow(subject string) MessageContent {
+	m := content(subject, 0)
+	m.Properties = []byte(`{"p":"` + strings.Repeat("a", 30_000) + `"}`)
+	return m
+}
+
+// Rules are judged before the transaction: what is refused never gets there, and what is not may take longer than
+// a transaction may.
+func TestSendersJudgeBeforeTheirTransaction(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		all := subscribe(t, s, topic, "all")
+		subscribeSlowly(t, s, topic, "slow", 2*txSteps/(1<<18))
+		send(t, s, topic, slow("one"))
+		if got := subjects(t, s, all.Subqueue(false)); got != "one" {
+			t.Errorf("the subscription has %q", got)
+		}
+		for i := range 3 {
+			subscribeSlowly(t, s, topic, fmt.Sprint("slower", i), 100)
+		}
+		var operations atomic.Int64
+		s.DB.OnCommit(func(c db.Commit) { operations.Add(int64(c.Operations)) })
+		if _, err := s.Bus.Send(t.Context(), topic, []MessageContent{slow("two")}); forebay.CodeOf(err) != forebay.CodePayloadTooLarge {
+			t.Errorf("sent what takes too long: %v", err)
+		}
+		if n := operations.Load(); n != 0 {
+			t.Errorf("a send that was refused went into %d transactions", n)
+		}
+	})
+}
+
+// What was judged by rules that no longer stand is judged again.
+func TestSentByTheRulesThatStand(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		first := subscribe(t, s, topic, "first")
+		messages := []MessageContent{content("one", 1)}
+		judged, err := s.Bus.judge(t.Context(), topic.No, messages, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second := subscribe(t, s, topic, "second")
+		if _, err := s.Bus.sendJudged(t.Context(), topic, messages, 0, judged); !errors.Is(err, errTopicChanged) {
+			t.Errorf("what older rules have judged was sent: %v", err)
+		}
+		if got := subjects(t, s, first.Subqueue(false)); got != "" {
+			t.Errorf("the subscription has %q", got)
+		}
+		send(t, s, topic, messages...)
+		for _, sub := range []MessageQueue{first, second} {
+			if got := subjects(t, s, sub.Subqueue(false)); got != "one" {
+				t.Errorf("%s has %q", sub.Name, got)
+			}
+		}
+		if _, err := s.Bus.sendJudged(t.Context(), topic, messages, 0, nil); err != nil { // as when the topic changes each time
+			t.Error(err)
+		}
+		if got := subjects(t, s, second.Subqueue(false)); got != "one one" {
+			t.Errorf("%s has %q", second.Name, got)
+		}
+	})
+}
+
+// Events of jobs are stored with the change, so they are judged in its transaction; rules that take long do not hold it up.
+func TestJudgingEventsIsBounded(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		all := subscribe(t, s, topic, "all")
+		costly := subscribeSlowly(t, s, topic, "slow", 100)
+		if _, err := s.Bus.readTopic(t.Context(), topic.No); err != nil { // so that the rules are ready
+			t.Fatal(err)
+		}
+		const events = 20
+		steps, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
+			for i := range events {
+				if err := t.Publish(topic.Name, func() (MessageContent, error) { return slow(fmt.Sprint("m", i)), nil }); err != nil {
+					return 0, err
+				}
+			}
+			return t.copied.steps, nil
+		})
+		if most := txSteps + events*(eventSteps+1<<19); err != nil || steps > most {
+			t.Errorf("judging took %d steps, not %d (%v)", steps, most, err)
+		}
+		for subqueue, sub := range map[queue.Subqueue]string{all.Subqueue(false): "all", costly.Subqueue(true): "slow"} {
+			if got := len(peekAll(t, s, subqueue)); got != events {
+				t.Errorf("%s has %d of %d events", sub, got, events)
+			}
+		}
+	})
+}
+
+// What comes to a topic with many rules, of which none is ready, waits for them outside of the transaction, in its order.
+func TestTransactionsCompileFewRules(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		all, other := subscribe(t, s, topic, "all"), putTopic(t, s, MessageQueue{Name: "t/other"})
+		of := subscribeSlowly(t, s, topic, "slow", txRules)
+		forwards := putQueue(t, s, MessageQueue{Name: "t/forwards", ForwardTo: "t/topic"})
+		few := subscribe(t, s, other, "few")
+		type compiled struct{ topics, of int }
+		got, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (c compiled, err error) {
+			for i := range 3 {
+				for _, name := range []string{topic.Name, other.Name} {
+					if err := t.Publish(name, func() (MessageContent, error) { return content(fmt.Sprint("m", i), 0), nil }); err != nil {
+						return c, err
+					}
+				}
+			}
+			forwarded := content("m3", 0)
+			if _, err := t.arrive(forwards, arrival{MessageContent: &forwarded}); err != nil {
+				return c, err
+			}
+			if c.topics = len(t.topics.compiled); t.topics.compiled[topic.No] != nil {
+				c.of++
+			}
+			return c, nil
+		})
+		if err != nil || got != (compiled{1, 0}) {
+			t.Errorf("the transaction compiled %+v (%v)", got, err)
+		}
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 2")
+		for sub, want := range map[queue.Subqueue]string{all.Subqueue(false): "m0 m1 m2 m3", of.Subqueue(false): "", few.Subqueue(false): "m0 m1 m2"} {
+			if got := subjects(t, s, sub); got != want {
+				t.Errorf("a subscription has %q, not %q", got, want)
+			}
+		}
+	})
+}
+
+// A scheduled message whose topic's rules are not ready is soon looked at again, also where no more may wait for a judge.
+func TestWhatFindsNoRulesReadyWaitsShortly(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		all := subscribe(t, s, topic, "all")
+		subscribeSlowly(t, s, topic, "slow", txRules)
+		later := time.Now().Add(time.Hour)
+		m := content("one", 0)
+		m.ScheduledAt = &later
+		seq := send(t, s, topic, m)[0]
+		if _, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
+			t.W.slow = newSlowMessages() // of which nobody takes any
+			return 0, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		s.Bus.topics.forget(topic.No)
+		makeDue(t, s)
+		var due, now int64
+		if err := s.DB.Read(t.Context(), func(c driver.Conn) error {
+			now = c.Now()
+			_, err := c.Prep("SELECT due_at FROM bodies WHERE seq = ?").Int(seq).One(func(r driver.Row) { due = r.Int(0) })
+			return err
+		}); err != nil || due == 0 || due > now+partPause {
+			t.Errorf("it is due in %d ms (%v)", due-now, err)
+		}
+		if _, err := s.Bus.readTopic(t.Context(), topic.No); err != nil {
+			t.Fatal(err)
+		}
+		makeDue(t, s)
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
+		if got := subjects(t, s, all.Subqueue(false)); got != "one" {
+			t.Errorf("the subscription has %q", got)
+		}
+	})
+}
+
+// Rules that take long are judged only in one of the places that the process has for such work, and by nobody who has gone.
+func TestSendersJudgeInTurns(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		subscribeSlowly(t, s, topic, "slow", 100)
+		var holders sync.WaitGroup
+		over := make(chan struct{})
+		defer holders.Wait()
+		defer close(over)
+		for range max(1, runtime.GOMAXPROCS(0)/2) {
+			held := make(chan struct{})
+			holders.Go(func() { _ = turns.Run(t.Context(), func() { close(held); <-over }) })
+			<-held
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if _, err := s.Bus.judge(ctx, topic.No, []MessageContent{slow("one")}, true); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it was judged while others had all the places: %v", err)
+		}
+	})
+}
+
+// A topic that changes costs the rules that are new.
+func TestRulesAreCompiledOnce(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		first := subscribeSlowly(t, s, topic, "first", 3)
+		of := func(c *compiledTopic, sub MessageQueue) []*filter.Rule {
+			at := slices.IndexFunc(c.subscriptions, func(one compiledSubscription) bool { return one.queue.No == sub.No })
+			return c.subscriptions[at].rules
+		}
+		before, err := s.Bus.readTopic(t.Context(), topic.No)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second := subscribeSlowly(t, s, topic, "second", 2)
+		if _, _, err := s.Bus.PutRule(t.Context(), second, Rule{Name: "r1", Settings: forebay.RuleSettings{SQLFilter: "p = 'new'"}}, RuleLimits{100, 100}); err != nil {
+			t.Fatal(err)
+		}
+		after, err := s.Bus.readTopic(t.Context(), topic.No)
+		if err != nil || len(after.subscriptions) != 2 {
+			t.Fatal(len(after.subscriptions), err)
+		}
+		if was, is := of(before, first), of(after, first); len(is) != 3 || !slices.Equal(was, is) {
+			t.Errorf("of %d rules that have not changed some were compiled again: %v, %v", len(is), was, is)
+		}
+		if m := (&filter.Message{Properties: forebay.Properties{"p": "new"}}); len(of(after, second)) != 2 {
+			t.Errorf("the second subscription has %d rules", len(of(after, second)))
+		} else if selects, err := of(after, second)[1].Filter.Matches(m); err != nil || !selects {
+			t.Errorf("the rule that has changed selects as before: %v, %v", selects, err)
+		}
+	})
+}

@@ -1,0 +1,306 @@
+package bus
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/filtertest"
+	"pgregory.net/rapid"
+)
+
+// newsstand is the plain model of two topics and their subscriptions.
+type newsstand struct {
+	engine    engine
+	s         *stores
+	topics    []MessageQueue
+	subs      []map[string]*modelSubscription // of each topic, by name
+	scheduled []modelScheduled
+}
+
+type modelSubscription struct {
+	queue  MessageQueue
+	strict bool
+	rules  map[string]modelRule
+	active []modelCopy
+	dead   []modelCopy
+}
+
+type modelCopy struct {
+	first   int64
+	subject string
+	props   map[string]any // by names in lower case
+}
+
+type modelScheduled struct {
+	topic int
+	at    int64
+	seq   int64
+	m     MessageContent
+}
+
+// modelRule is a rule, and what it does by the reference.
+type modelRule struct {
+	settings forebay.RuleSettings
+	selects  func(*filtertest.Message) (bool, error)
+	action   filtertest.Action
+}
+
+func constantRule(selects bool) modelRule {
+	return modelRule{forebay.RuleSettings{BooleanFilter: &selects}, func(*filtertest.Message) (bool, error) { return selects, nil }, nil}
+}
+
+func drawRule(t *rapid.T) (r modelRule) {
+	switch rapid.IntRange(0, 7).Draw(t, "filter") {
+	case 0:
+		r = constantRule(rapid.Bool().Draw(t, "constant"))
+	case 1:
+		r = constantRule(true)
+		r.settings.BooleanFilter = nil
+	case 2:
+		r.settings.CorrelationFilter = &forebay.CorrelationFilter{Properties: forebay.Properties{"COLOR": "red"}}
+		r.selects = func(m *filtertest.Message) (bool, error) { return m.User["color"] == "red", nil }
+	default:
+		condition := filtertest.DrawCondition(t)
+		r.settings.SQLFilter = condition.String()
+		r.selects = func(m *filtertest.Message) (bool, error) {
+			truth, err := condition.Truth(m)
+			return truth == true, err
+		}
+	}
+	if rapid.IntRange(0, 2).Draw(t, "action") == 0 {
+		r.action = filtertest.DrawAction(t)
+		r.settings.SQLAction = r.action.String()
+	}
+	return r
+}
+
+func (w *newsstand) drawSub(t *rapid.T) (topic int, sub *modelSubscription) {
+	topic = rapid.IntRange(0, 1).Draw(t, "topic")
+	names := make([]string, 0, len(w.subs[topic]))
+	for name := range w.subs[topic] {
+		names = append(names, name)
+	}
+	if len(names) == 0 {
+		t.Skip("no subscription")
+	}
+	slices.Sort(names)
+	return topic, w.subs[topic][rapid.SampledFrom(names).Draw(t, "subscription")]
+}
+
+func (w *newsstand) subscribe(t *rapid.T) {
+	topic := rapid.IntRange(0, 1).Draw(t, "topic")
+	name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
+	strict := rapid.Bool().Draw(t, "strict")
+	q, created, err := w.s.Bus.PutSubscription(background, w.topics[topic], MessageQueue{Tenant: 1, Name: SubscriptionName(w.topics[topic].Name, name),
+		Lock: testLock, MaxDeliveries: 2, topicPart: topicPart{DeadLetterFilterErrors: strict}}, defaultRule, 10)
+	before, found := w.subs[topic][name]
+	if err != nil || created == found {
+		t.Fatalf("created %t: %v", created, err)
+	}
+	if !found {
+		before = &modelSubscription{queue: q, rules: map[string]modelRule{"$Default": constantRule(true)}}
+		w.subs[topic][name] = before
+	}
+	before.strict = strict
+}
+
+func (w *newsstand) unsubscribe(t *rapid.T) {
+	topic, sub := w.drawSub(t)
+	if dropped, err := w.s.Bus.DropMessageQueue(background, sub.queue); err != nil || !dropped {
+		t.Fatal(dropped, err)
+	}
+	delete(w.subs[topic], SubscriptionOf(sub.queue))
+}
+
+func (w *newsstand) changeRules(t *rapid.T) {
+	_, sub := w.drawSub(t)
+	name := rapid.SampledFrom([]string{"$Default", "r1"}).Draw(t, "rule")
+	_, found := sub.rules[name]
+	if rapid.Bool().Draw(t, "delete") {
+		if deleted, err := w.s.Bus.DeleteRule(background, sub.queue, name); err != nil || deleted != found {
+			t.Fatalf("deleted %t: %v", deleted, err)
+		}
+		delete(sub.rules, name)
+		return
+	}
+	r := drawRule(t)
+	if _, created, err := w.s.Bus.PutRule(background, sub.queue, Rule{Name: name, Settings: r.settings}, RuleLimits{10, 100}); err != nil || created == found {
+		t.Fatalf("created %t: %v", created, err)
+	}
+	sub.rules[name] = r
+}
+
+func (w *newsstand) send(t *rapid.T) {
+	topic := rapid.IntRange(0, 1).Draw(t, "topic")
+	var messages []MessageContent
+	for i := range rapid.IntRange(1, 3).Draw(t, "messages") {
+		m := MessageContent{MessageID: fmt.Sprint(i), Subject: filtertest.DrawSystem(t), CorrelationID: filtertest.DrawSystem(t),
+			To: filtertest.DrawSystem(t), ContentType: filtertest.DrawSystem(t)}
+		if props := filtertest.DrawProperties(t); len(props) > 0 {
+			var err error
+			if m.Properties, err = json.Marshal(props); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if rapid.IntRange(0, 3).Draw(t, "scheduled") == 0 {
+			at := driver.FromMillis(w.engine.Now() + 1000*rapid.Int64Range(-5, 20).Draw(t, "seconds"))
+			m.ScheduledAt = &at
+		}
+		messages = append(messages, m)
+	}
+	seqs, err := w.s.Bus.Send(background, w.topics[topic], messages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range messages {
+		if m.ScheduledAt != nil && m.ScheduledAt.UnixMilli() > w.engine.Now() {
+			w.scheduled = append(w.scheduled, modelScheduled{topic, m.ScheduledAt.UnixMilli(), seqs[i], m})
+			continue
+		}
+		w.publish(t, topic, seqs[i], m)
+	}
+}
+
+// publish does to the model what a message that becomes active should do: each subscription gets one copy for all rules
+// without an action that select the message, and one for each of the others that does. A rule without an action is not
+// asked once another has selected it.
+func (w *newsstand) publish(t *rapid.T, topic int, seq int64, m MessageContent) {
+	sent := &filtertest.Message{User: propertiesOf(t, m.Properties), System: map[string]string{
+		"MessageId": m.MessageID, "Label": m.Subject, "CorrelationId": m.CorrelationID, "To": m.To, "ContentType": m.ContentType}}
+	for _, sub := range w.subs[topic] {
+		selected, failed := false, false
+		for _, name := range slices.Sorted(maps.Keys(sub.rules)) {
+			r := sub.rules[name]
+			if r.action == nil && selected {
+				continue
+			}
+			copied := sent
+			selects, err := r.selects(sent)
+			if err == nil && selects && r.action != nil {
+				if copied, err = r.action.Apply(sent); err == nil {
+					copied.User["rulename"] = name
+				}
+			}
+			switch {
+			case err != nil:
+				failed = true
+			case selects:
+				selected = selected || r.action == nil
+				sub.active = append(sub.active, modelCopy{seq, copied.System["Label"], copied.User})
+			}
+		}
+		if failed && sub.strict {
+			sub.dead = append(sub.dead, modelCopy{seq, m.Subject, sent.User})
+		}
+	}
+}
+
+// propertiesOf are stored properties by their names in lower case.
+func propertiesOf(t *rapid.T, stored []byte) map[string]any {
+	by := map[string]any{}
+	if stored == nil {
+		return by
+	}
+	var props forebay.Properties
+	if err := json.Unmarshal(stored, &props); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range props {
+		by[strings.ToLower(name)] = value
+	}
+	return by
+}
+
+func (w *newsstand) receive(t *rapid.T) {
+	_, sub := w.drawSub(t)
+	n := rapid.IntRange(1, 3).Draw(t, "max")
+	got, err := w.s.Bus.Receive(background, ReceiveRequest{Queue: sub.queue, Max: n, MaxBytes: 1 << 20, Delete: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := sub.active[:min(n, len(sub.active))]
+	sub.active = sub.active[len(want):]
+	compareCopies(t, sub, got, want)
+}
+
+func (w *newsstand) passTime(t *rapid.T) {
+	w.engine.Pass(w.s, time.Duration(rapid.IntRange(1, 15_000).Draw(t, "ms"))*time.Millisecond)
+	slices.SortStableFunc(w.scheduled, func(a, b modelScheduled) int { return int(a.at - b.at) })
+	for len(w.scheduled) > 0 && w.scheduled[0].at <= w.engine.Now() {
+		due := w.scheduled[0]
+		w.scheduled = w.scheduled[1:]
+		w.publish(t, due.topic, due.seq, due.m)
+	}
+}
+
+func (w *newsstand) restart(t *rapid.T) {
+	if err := w.s.DB.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.s = w.engine.Reopen(t)
+}
+
+func (w *newsstand) check(t *rapid.T) {
+	for topic, subs := range w.subs {
+		for _, sub := range subs {
+			for deadLetter, want := range map[bool][]modelCopy{false: sub.active, true: sub.dead} {
+				got, _, _, err := w.s.Bus.Peek(background, PeekQuery{Subqueue: sub.queue.Subqueue(deadLetter), Limit: 10_000, MaxBytes: 1 << 30, AtLeast: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				compareCopies(t, sub, got, want)
+			}
+		}
+		counts, err := w.s.Bus.TopicCounts(background, w.topics[topic], CountLimit)
+		waiting := 0
+		for _, m := range w.scheduled {
+			if m.topic == topic {
+				waiting++
+			}
+		}
+		if err != nil || counts.Subscriptions != int64(len(subs)) || counts.Scheduled != int64(waiting) {
+			t.Fatalf("counts %+v (%v), expected %d and %d", counts, err, len(subs), waiting)
+		}
+	}
+}
+
+func compareCopies(t *rapid.T, sub *modelSubscription, got []Message, want []modelCopy) {
+	if len(got) != len(want) {
+		t.Fatalf("%s has %d messages, expected %d", sub.queue.Name, len(got), len(want))
+	}
+	for i, g := range got {
+		props := propertiesOf(t, g.Properties)
+		if !filtertest.SameProperties(props, want[i].props) || g.Subject != want[i].subject || g.EnqueuedSeq != want[i].first {
+			t.Fatalf("%s: message %d is %s %v of %d, expected %+v", sub.queue.Name, i, g.Subject, props, g.EnqueuedSeq, want[i])
+		}
+	}
+}
+
+// TestTopicModel drives random operations on topics and compares with the plain model.
+func TestTopicModel(t *testing.T) {
+	fixture.OnEveryEngine(t, func(t *rapid.T, e engine) {
+		w := &newsstand{engine: e, s: e.Open(t), subs: []map[string]*modelSubscription{{}, {}}}
+		defer func() { w.s.DB.Close() }()
+		for i := range 2 {
+			topic, _, err := w.s.Bus.PutMessageQueue(background, MessageQueue{Tenant: 1, Name: fmt.Sprint("t/", i), topicPart: topicPart{IsTopic: true}}, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.topics = append(w.topics, topic)
+		}
+		for range 3 {
+			w.subscribe(t)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"subscribe": w.subscribe, "subscribe2": w.subscribe, "unsubscribe": w.unsubscribe, "rules": w.changeRules, "rules2": w.changeRules, "rules3": w.changeRules,
+			"send": w.send, "send2": w.send, "send3": w.send, "send4": w.send, "receive": w.receive, "time": w.passTime, "restart": w.restart, "": w.check,
+		})
+	})
+}

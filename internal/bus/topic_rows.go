@@ -1,0 +1,214 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/db/schema"
+)
+
+// topicPart is what a MessageQueue has more where it is a topic or a subscription.
+//
+// A topic is a queue that keeps only what is scheduled: what becomes active in it goes to its
+// subscriptions at once. A subscription is a queue that is not sent to.
+type topicPart struct {
+	IsTopic                bool
+	Topic                  int64         // of a subscription: the number of its topic
+	Version                int64         // of a topic: no other state of it, its subscriptions and their rules has had it
+	DeadLetterFilterErrors bool          // of a subscription: what its rules cannot judge is dead-lettered, else left out
+	TopicIdle              time.Duration // of a subscription: Idle of its topic, which is used where it is
+	HandsOut               bool          // of a topic: messages wait in it for their copies
+}
+
+// subscriptionInfix stands between the names of a topic and its subscription.
+const subscriptionInfix = "/subscriptions/"
+
+// SubscriptionName is how the store knows a subscription of the topic it knows by that name.
+func SubscriptionName(topic, subscription string) string {
+	return topic + subscriptionInfix + subscription
+}
+
+// OperationsTopicStore is the topic of what happens to deployments.
+const OperationsTopicStore = forebay.DefaultTenant + "/" + forebay.TopicOperations
+
+// OnlyForebayPublishes reports whether the topic that the store knows by that name is closed to everybody else: who
+// follows it, a webhook with our signature too, takes what stands there for the truth.
+func OnlyForebayPublishes(name string) bool {
+	return name == OperationsTopicStore || entityOf(name) == forebay.TopicJobEvents
+}
+
+// ErrOtherKind says that what has the name is a queue and not a topic, or the other way round.
+func ErrOtherKind(q MessageQueue) error {
+	kind := "queue of messages"
+	if q.IsTopic {
+		kind = "topic"
+	}
+	return forebay.Errorf(forebay.CodeConflict, "there is a %s of that name", kind)
+}
+
+func errTooMany(q MessageQueue, limit int) error {
+	switch {
+	case q.Topic != 0:
+		return forebay.Errorf(forebay.CodeConflict, "a topic may have at most %d subscriptions", limit)
+	case q.IsTopic:
+		return forebay.Errorf(forebay.CodeConflict, "a tenant may have at most %d topics", limit)
+	}
+	return forebay.Errorf(forebay.CodeConflict, "a tenant may have at most %d queues of messages", limit)
+}
+
+// updateTopicPart writes what updateMessageQueue does not.
+func (t *Tx) updateTopicPart(q MessageQueue) error {
+	if !q.IsTopic && q.Topic == 0 {
+		return nil
+	}
+	err := t.Prep("UPDATE queues SET is_topic = ?, topic = ?, dead_letter_filter_errors = ? WHERE no = ?").
+		Int(driver.BoolInt(q.IsTopic)).IntOrNull(q.Topic).Int(driver.BoolInt(q.DeadLetterFilterErrors)).Int(q.No).Exec()
+	if err != nil {
+		return err
+	}
+	if q.IsTopic {
+		return t.ChangeTopic(q.No)
+	}
+	return t.ChangeTopic(q.Topic)
+}
+
+// ChangeTopic gives the topic a new version, so that everybody reads it anew. Versions are sequence
+// numbers, for those are never given twice.
+func (t *Tx) ChangeTopic(no int64) error {
+	version, err := t.Queue.NewSeq()
+	if err != nil {
+		return err
+	}
+	t.forgetTopics()
+	t.After = append(t.After, func() { t.W.topics.forget(no) })
+	if err := t.Prep(schema.SQLCount).Text(topicsCounter).Int(version).Exec(); err != nil {
+		return err
+	}
+	return t.Prep("UPDATE queues SET version = ? WHERE no = ? AND is_topic = 1").Int(version).Int(no).Exec()
+}
+
+// leaveTopic is the part of dropping a queue that only concerns topics and subscriptions.
+func (t *Tx) leaveTopic(no int64) error {
+	t.forgetTopics()
+	var topic int64
+	if _, err := t.Prep("SELECT topic FROM queues WHERE no = ? AND topic IS NOT NULL").Int(no).One(func(r driver.Row) { topic = r.Int(0) }); err != nil {
+		return err
+	}
+	if topic != 0 {
+		if err := t.Prep("DELETE FROM rules WHERE queue = ?").Int(no).Exec(); err != nil {
+			return err
+		}
+		if err := t.Prep("UPDATE queues SET topic = NULL WHERE no = ?").Int(no).Exec(); err != nil {
+			return err
+		}
+		return t.ChangeTopic(topic)
+	}
+	var subscriptions []int64
+	err := t.Prep("SELECT no FROM queues WHERE topic = ? AND kind = 'messages' ORDER BY name").Int(no).Each(func(r driver.Row) error {
+		subscriptions = append(subscriptions, r.Int(0))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := t.ChangeTopic(no); err != nil {
+		return err
+	}
+	for _, sub := range subscriptions {
+		if _, err := t.DropMessageQueue(sub); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	sqlTopicNo       = messageQueueColumns + "AND no = ? AND is_topic = 1"
+	sqlSubscriptions = messageQueueColumns + "AND topic = ? ORDER BY name"
+)
+
+// PutSubscription makes a subscription of the topic, with these rules, or changes the settings of one
+// that exists and leaves its rules alone. A topic may have at most limit of them.
+func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, rules []Rule, limit int) (stored MessageQueue, created bool, err error) {
+	p, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: topic.Tenant, Rows: entityRows}, func(t *Tx) (p Put, err error) {
+		known, err := t.Prep(sqlTopicNo).Int(topic.No).One(func(r driver.Row) { topic = readMessageQueue(r) })
+		if err != nil {
+			return p, err
+		}
+		if !known {
+			return p, errNoTopic
+		}
+		if err := t.used(topic); err != nil {
+			return p, err
+		}
+		sub.Topic, sub.TopicIdle = topic.No, topic.Idle
+		if err := t.checkFirstRules(sub, rules, RuleLimits{forebay.MaxRules, forebay.MaxSQLFilters}); err != nil {
+			return p, err
+		}
+		if p, err = t.PutMessageQueue(sub, limit); err != nil || p.same {
+			return p, err
+		}
+		if p.created {
+			for _, r := range rules {
+				if err := t.InsertRule(p.No, r); err != nil {
+					return p, err
+				}
+			}
+		}
+		return p, audit.Append(t.Tx, entityAudit(ctx, "put", p.MessageQueue, p.auditDetail()))
+	})
+	return p.MessageQueue, p.created, err
+}
+
+// Topics returns a tenant's topics by name.
+func (s *Store) Topics(ctx context.Context, tenant int64) (topics []MessageQueue, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		return c.Prep(sqlTenantQueues).Int(tenant).Int(1).Each(func(r driver.Row) error {
+			topics = append(topics, readMessageQueue(r))
+			return nil
+		})
+	})
+	return topics, err
+}
+
+// Subscriptions returns a topic's subscriptions by name.
+func (s *Store) Subscriptions(ctx context.Context, topic MessageQueue) (subscriptions []MessageQueue, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		return c.Prep(sqlSubscriptions).Int(topic.No).Each(func(r driver.Row) error {
+			subscriptions = append(subscriptions, readMessageQueue(r))
+			return nil
+		})
+	})
+	return subscriptions, err
+}
+
+// TopicCounts is what a topic has.
+type TopicCounts struct{ Subscriptions, Scheduled int64 }
+
+// TopicCounts counts what a topic has, up to limit messages.
+func (s *Store) TopicCounts(ctx context.Context, topic MessageQueue, limit int64) (counts TopicCounts, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		_, err := c.Prep(`SELECT (SELECT count(*) FROM queues WHERE topic = ?1 AND kind = 'messages'), (SELECT count(*) FROM (SELECT 1 FROM messages WHERE lane = ?2 AND rank >= ?3 AND rank <= ?5 LIMIT ?4 + 0) m)`).
+			Int(topic.No).Int(int64(topic.Subqueue(false))).Int(scheduledRank).Int(limit).Int(partRank).One(func(r driver.Row) { counts = TopicCounts{r.Int(0), r.Int(1)} })
+		return err
+	})
+	return counts, err
+}
+
+// SubscriptionOf returns the name of a subscription within its topic.
+func SubscriptionOf(q MessageQueue) string {
+	return q.Name[strings.LastIndex(q.Name, subscriptionInfix)+len(subscriptionInfix):]
+}
+
+// errSteps has the code of errFanOut, so that either is the other to errors.Is: what must not be made at once.
+var errSteps = &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "body",
+	Message: "the rules of the subscriptions take too long to judge this at once; send fewer messages at a time, or ones with shorter properties, or make the rules simpler"}
+
+var errFanOut = &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "body",
+	Message: fmt.Sprintf("the subscriptions would store more than %d copies or %d MiB at once; send fewer messages at a time, or smaller ones", maxCopies, maxCopyBytes>>20)}

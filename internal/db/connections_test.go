@@ -1,0 +1,73 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"testing"
+
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/jackc/pgx/v5/pgconn"
+	"golang.org/x/sync/errgroup"
+)
+
+// Many processes may find an empty database at once; one makes the tables.
+func TestOpenAtOnce(t *testing.T) {
+	t.Parallel()
+	for range 3 {
+		u, err := url.Parse(pgtest.Database(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		query := u.Query()
+		query.Set("search_path", "public") // a schema that exists already
+		u.RawQuery = query.Encode()
+		var group errgroup.Group
+		for range 8 {
+			group.Go(func() error {
+				s, err := Open(context.Background(), Options{URL: u.String(), Serve: true})
+				if err != nil {
+					return err
+				}
+				return s.Close()
+			})
+		}
+		if err := group.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A connection that was lost while nobody used it is made anew before anybody is told.
+func TestLostConnections(t *testing.T) {
+	url := pgtest.Database(t)
+	s := serve(t, Options{URL: url})
+	storeOne(t, s)
+	admin, err := pgconn.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close(context.Background())
+	const others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+	if _, err := admin.Exec(t.Context(), "SELECT pg_terminate_backend(pid, 10000) "+others).ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+	storeOne(t, s)
+	if all := names(t, s); len(all) != 2 {
+		t.Errorf("%d rows", len(all))
+	}
+}
+
+// A commit whose answer is lost may have been done: nobody may take its results for a refusal.
+func TestLostCommitHasNoResults(t *testing.T) {
+	t.Parallel()
+	r := &Request[[]int]{Done: make(chan struct{}), Run: func(*Tx) ([]int, error) { return make([]int, 1), nil }}
+	if err := r.apply(nil); err != nil {
+		t.Fatal(err)
+	}
+	r.finish(driver.ErrDisconnected)
+	if <-r.Done; r.result != nil || !errors.Is(r.err, driver.ErrDisconnected) {
+		t.Errorf("results %v with the error %v", r.result, r.err)
+	}
+}

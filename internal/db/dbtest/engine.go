@@ -1,0 +1,265 @@
+// Package dbtest runs the tests of stores on SQLite and on PostgreSQL, by a clock that a test can move.
+package dbtest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/jackc/pgx/v5/pgconn"
+	"pgregory.net/rapid"
+)
+
+// Databases makes new, empty databases of each kind.
+var Databases = map[string]func(testing.TB) db.Options{
+	"sqlite":     func(t testing.TB) db.Options { return db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")} },
+	"postgresql": func(t testing.TB) db.Options { return db.Options{URL: pgtest.Database(t)} },
+}
+
+// How many of rapid's 100 runs of random operations each engine gets. Each has another seed: what one pass of
+// the tests does not try, the next one may.
+const (
+	SQLiteRuns   = 40
+	PostgresRuns = 6
+	shortRuns    = 10 // SQLite's with -short
+)
+
+// Repeat is FOREBAY_MODEL_RUNS, which multiplies the runs: a whole number, 1 if it is not set.
+var Repeat = sync.OnceValue(func() int {
+	n, err := strconv.Atoi(cmp.Or(os.Getenv("FOREBAY_MODEL_RUNS"), "1"))
+	if err != nil || n < 1 {
+		panic("FOREBAY_MODEL_RUNS is to be a whole number from 1")
+	}
+	return n
+})
+
+// Fixture is how a package opens S, the stores that its tests need, on a database.
+type Fixture[S any] struct {
+	Open func(context.Context, db.Options) (S, error)
+	DB   func(S) *db.DB
+	// Parked counts the operations that wait for something: a claim for a job, a receiver for a message.
+	Parked func(S, *db.Tx) int
+}
+
+// Engine is a kind of database and a clock for it that a test moves.
+type Engine[S any] interface {
+	Open(rapid.TB) S     // a new, empty database
+	Reopen(rapid.TB) S   // the same one again, after it was closed
+	Options() db.Options // of that one
+	Now() int64          // milliseconds since 1970
+	Pass(S, time.Duration)
+	// Settle returns once the stores have done what they can do at this time, and what waits has either
+	// ended (done) or found nothing.
+	Settle(s S, done <-chan struct{})
+}
+
+// OnEveryEngine runs random operations many times on SQLite and on PostgreSQL.
+func (f Fixture[S]) OnEveryEngine(t *testing.T, run func(*rapid.T, Engine[S])) {
+	t.Parallel()
+	t.Run("sqlite", func(t *testing.T) {
+		dir, serial := t.TempDir(), 0
+		synctest.Test(t, func(t *testing.T) {
+			// As an interface: rapid asks a *testing.T for its deadline, which a bubble forbids.
+			rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
+				if serial++; serial > SQLiteRuns*Repeat() || testing.Short() && serial > shortRuns {
+					return
+				}
+				run(t, f.Bubble(filepath.Join(dir, fmt.Sprintf("%d.db", serial))))
+			})
+		})
+	})
+	t.Run("postgresql", func(t *testing.T) {
+		t.Parallel()
+		server, serial := NewClockServer(t), 0
+		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
+			if serial++; serial > PostgresRuns*Repeat() || testing.Short() && serial > PostgresRuns/3 {
+				return // each statement is a round trip to the server here
+			}
+			run(t, f.ClockSchema(server, fmt.Sprintf("s%d", serial)))
+		})
+	})
+}
+
+// WithStores tests new stores on SQLite and on PostgreSQL, by the real clock.
+func (f Fixture[S]) WithStores(t *testing.T, test func(*testing.T, S)) {
+	t.Parallel()
+	for kind, database := range Databases {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			test(t, f.Serving(t, database(t)))
+		})
+	}
+}
+
+// Serving opens stores that serve until the test ends, and fails it if they do not close well.
+func (f Fixture[S]) Serving(t testing.TB, opts db.Options) S {
+	t.Helper()
+	s := f.Serve(t, opts)
+	t.Cleanup(func() {
+		if err := f.DB(s).Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// Serve opens stores that serve until the test closes them.
+func (f Fixture[S]) Serve(t rapid.TB, opts db.Options) S {
+	t.Helper()
+	opts.Serve = true
+	s, err := f.Open(context.Background(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Bubble is SQLite in a synctest bubble, whose clock is the database's.
+func (f Fixture[S]) Bubble(path string) Bubble[S] { return Bubble[S]{f, path} }
+
+// ClockSchema is a schema of PostgreSQL whose clock the test sets.
+func (f Fixture[S]) ClockSchema(server *ClockServer, name string) *ClockSchema[S] {
+	return &ClockSchema[S]{fixture: f, server: server, name: name}
+}
+
+// Bubble is the Engine that Fixture.Bubble makes.
+type Bubble[S any] struct {
+	fixture Fixture[S]
+	path    string
+}
+
+// The methods are those of Engine.
+
+func (b Bubble[S]) Open(t rapid.TB) S         { return b.fixture.Serve(t, b.Options()) }
+func (b Bubble[S]) Reopen(t rapid.TB) S       { return b.Open(t) }
+func (b Bubble[S]) Options() db.Options       { return db.Options{Path: b.path} }
+func (b Bubble[S]) Now() int64                { return time.Now().UnixMilli() }
+func (b Bubble[S]) Settle(S, <-chan struct{}) { synctest.Wait() }
+func (b Bubble[S]) Pass(_ S, d time.Duration) { <-time.After(d); synctest.Wait() }
+
+// ClockServer is a PostgreSQL database in which a test makes schemas whose clocks it sets.
+type ClockServer struct {
+	URL string
+	pg  *pgconn.PgConn
+}
+
+// NewClockServer makes a new database for the test.
+func NewClockServer(t testing.TB) *ClockServer {
+	address := pgtest.Database(t)
+	pg, err := pgconn.Connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pg.Close(context.WithoutCancel(t.Context())) })
+	return &ClockServer{URL: address, pg: pg}
+}
+
+// Run runs SQL beside the stores.
+func (c *ClockServer) Run(t rapid.TB, sql string) {
+	t.Helper()
+	if _, err := c.pg.Exec(context.Background(), sql).ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ClockSchema is the Engine that Fixture.ClockSchema makes. Its schema stands before PostgreSQL's own functions in
+// the search path, so that its clock_timestamp is the one that the stores ask for the time.
+type ClockSchema[S any] struct {
+	fixture Fixture[S]
+	server  *ClockServer
+	name    string
+	at      int64
+	t       rapid.TB
+}
+
+func (c *ClockSchema[S]) Open(t rapid.TB) S {
+	c.t, c.at = t, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
+	c.server.Run(t, fmt.Sprintf(`CREATE SCHEMA %[1]s; CREATE TABLE %[1]s.clock (at bigint); INSERT INTO %[1]s.clock VALUES (%[2]d);
+		CREATE FUNCTION %[1]s.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT to_timestamp(at / 1000.0) FROM %[1]s.clock'`, c.name, c.at))
+	return c.Reopen(t)
+}
+
+func (c *ClockSchema[S]) Reopen(t rapid.TB) S {
+	c.t = t
+	return c.fixture.Serve(t, c.Options())
+}
+
+func (c *ClockSchema[S]) Options() db.Options {
+	u, err := url.Parse(c.server.URL)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	query := u.Query()
+	query.Set("search_path", c.name+",pg_catalog")
+	u.RawQuery = query.Encode()
+	return db.Options{URL: u.String()}
+}
+
+func (c *ClockSchema[S]) Now() int64 { return c.at }
+
+// Advance moves the clock; nobody is told.
+func (c *ClockSchema[S]) Advance(d time.Duration) {
+	c.at += d.Milliseconds()
+	c.server.Run(c.t, fmt.Sprintf("UPDATE %s.clock SET at = %d", c.name, c.at))
+}
+
+func (c *ClockSchema[S]) Pass(s S, d time.Duration) {
+	c.Advance(d)
+	c.fixture.DB(s).Notified(&db.Notification{Lost: true}) // nobody's timer runs by this clock
+	c.Settle(s, nil)
+}
+
+func (c *ClockSchema[S]) Settle(s S, done <-chan struct{}) {
+	for waiting := done == nil; ; {
+		// What was parked when this ran has been served by its transaction, if it could be.
+		parked, err := db.Transact(context.Background(), c.fixture.DB(s).Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (int, error) {
+			return c.fixture.Parked(s, t), nil
+		})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if waiting {
+			return
+		}
+		waiting = parked > 0
+		select {
+		case <-done:
+			return
+		default:
+		}
+	}
+}
+
+// InOneTransaction has the writer take these calls together, in their order, and returns what each came to.
+func InOneTransaction(t *testing.T, d *db.DB, calls ...func() error) []error {
+	t.Helper()
+	begun, gate := make(chan struct{}), make(chan struct{})
+	var callers sync.WaitGroup
+	callers.Go(func() {
+		_, err := db.Transact(t.Context(), d.Writer, db.Op{Stage: db.StageChange}, func(*db.Tx) (int, error) { close(begun); <-gate; return 0, nil })
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	<-begun
+	ends := make([]error, len(calls))
+	for i, call := range calls {
+		callers.Go(func() { ends[i] = call() })
+		for len(d.Writer.Ops) <= i {
+			<-time.After(time.Millisecond)
+		}
+	}
+	close(gate)
+	callers.Wait()
+	return ends
+}

@@ -1,0 +1,324 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/forebayhq/forebay"
+)
+
+// Driver is a connection to one kind of database. All SQL is written once, in the subset that both
+// understand: columns are bigint, text or bytes, and parameters are ? or ?1, ?2, ….
+type Driver interface {
+	Prepare(sql string) (Prepared, error)
+	// Begin starts a transaction and tells the database's time. Until it ends no other process is in
+	// one, unless both are apart: what a transition reads stays true until it has written.
+	Begin(BeginOptions) (now int64, err error)
+	// DropPrefetched drops what was asked ahead and depends on this row, for it may have changed.
+	DropPrefetched(RowName)
+	// DropAllPrefetched drops whatever was asked ahead.
+	DropAllPrefetched()
+	Commit() error
+	EnsureDurable() error // before commit: what the transaction only read is to last as what it writes does
+	Rollback() error      // of the transaction under way, if there is one
+	Now() int64           // the database's time, about: for what nothing depends on
+	// QueryWithNow reads the database's time, and then what the question asks.
+	QueryWithNow(at *int64, q PipelineQuery) error
+	// RunPipeline asks several questions, in their order; where each would take a round trip, in one.
+	RunPipeline(questions []PipelineQuery) error
+	// Arrays reports whether parameters may be arrays, so that one statement does for many rows.
+	Arrays() bool
+	// TranslateError turns an error of the database into one that says what a caller can do; others are
+	// returned as they are.
+	TranslateError(err error) error
+	Close() error
+}
+
+// BeginOptions are for the beginning of a transaction.
+type BeginOptions struct {
+	Concurrent bool            // it only adds rows, so others may run at the same time
+	Pipeline   []PipelineQuery // run in the same round trip, before the time is read
+	// Prefetch is what operations will read, for a driver to which each statement costs a round trip. In the
+	// transaction a statement with the same text and parameters is answered from here, once.
+	Prefetch []Prefetch
+}
+
+// Prefetch is a statement whose answer is fetched as the transaction begins.
+type Prefetch struct {
+	SQL  string
+	Args [MaxArguments]Argument
+	N    int     // of the arguments
+	Row  RowName // on which its answer depends
+	// Write says that the statement changes the row. The operation has to run it all the same, and learns then
+	// what it changed.
+	Write bool
+}
+
+// MaxArguments is how many parameters a query has at most.
+const MaxArguments = 4
+
+// Argument is a parameter: an integer or a text.
+type Argument struct {
+	Kind   Kind
+	Number int64
+	Text   string
+}
+
+// RowName names a row, or what else operations may change: a kind of things, and which of them.
+type RowName struct {
+	Of string
+	No int64
+	ID string
+}
+
+// NewPrefetch is a query to be fetched as the transaction begins, whose answer depends on that row.
+func NewPrefetch(sql string, row RowName) Prefetch { return Prefetch{SQL: sql, Row: row} }
+
+func (q Prefetch) Int(v int64) Prefetch {
+	q.Args[q.N] = Argument{Kind: KindInt, Number: v}
+	q.N++
+	return q
+}
+
+func (q Prefetch) Text(v string) Prefetch {
+	q.Args[q.N] = Argument{Kind: KindText, Text: v}
+	q.N++
+	return q
+}
+
+// Prepared is a statement of a driver. Parameters count from 1 and are NULL until they are bound,
+// columns from 0. A row's values are copies.
+type Prepared interface {
+	BindInt(i int, v int64)
+	BindText(i int, v string)
+	BindBytes(i int, v []byte)
+	BindNull(i int, k Kind)
+	Step() (row bool, err error)
+	Exec() error                  // for its effect alone, which may come later, but before anything can see it
+	Count() (rows int, err error) // for its effect, on so many rows
+	Reset()
+	IntAt(i int) int64
+	TextAt(i int) string
+	BytesAt(i int) []byte
+	NullAt(i int) bool
+}
+
+// Kind is the type of a parameter.
+type Kind int
+
+const (
+	KindInt Kind = iota
+	KindText
+	KindBytes
+)
+
+// Conn is one connection.
+type Conn struct {
+	Driver
+	Limit  func() error // asked between rows: why to stop; nil: never
+	GotRow *bool        // set once a row came; nil: nobody asks
+}
+
+// Statement is a prepared statement whose parameters are bound in order.
+type Statement struct {
+	S     Prepared
+	n     int
+	Err   error
+	limit func() error
+	// gotRow is that of the connection.
+	gotRow *bool
+}
+
+// Prep returns the statement for sql, reset and with nothing bound.
+func (c Conn) Prep(sql string) Statement {
+	s, err := c.Prepare(sql)
+	if err != nil {
+		return Statement{Err: fmt.Errorf("prepare %q: %w", FirstWords(sql), err)}
+	}
+	return Statement{S: s, limit: c.Limit, gotRow: c.GotRow}
+}
+
+func (st Statement) Int(v int64) Statement {
+	st.n++
+	if st.Err == nil {
+		st.S.BindInt(st.n, v)
+	}
+	return st
+}
+
+func (st Statement) Text(v string) Statement {
+	st.n++
+	if st.Err == nil {
+		st.S.BindText(st.n, v)
+	}
+	return st
+}
+
+// TextOrNull binds NULL for "".
+func (st Statement) TextOrNull(v string) Statement {
+	if v == "" {
+		return st.Null(KindText)
+	}
+	return st.Text(v)
+}
+
+// Blob binds NULL for nil, and the bytes, possibly none, otherwise.
+func (st Statement) Blob(v []byte) Statement {
+	if v == nil {
+		return st.Null(KindBytes)
+	}
+	st.n++
+	if st.Err == nil {
+		st.S.BindBytes(st.n, v)
+	}
+	return st
+}
+
+// IntOrNull binds NULL for 0.
+func (st Statement) IntOrNull(v int64) Statement {
+	if v == 0 {
+		return st.Null(KindInt)
+	}
+	return st.Int(v)
+}
+
+func (st Statement) Null(k Kind) Statement {
+	st.n++
+	if st.Err == nil {
+		st.S.BindNull(st.n, k)
+	}
+	return st
+}
+
+// Exec runs a statement that returns no rows.
+func (st Statement) Exec() error {
+	if st.Err != nil {
+		return st.Err
+	}
+	return st.S.Exec()
+}
+
+// Count runs a statement that returns no rows and tells how many it changed.
+func (st Statement) Count() (rows int, err error) {
+	if st.Err != nil {
+		return 0, st.Err
+	}
+	return st.S.Count()
+}
+
+// Fenced runs a settlement's statement, which names the lock's token: that it changes nothing means
+// that the lock is lost.
+func (st Statement) Fenced() error {
+	rows, err := st.Count()
+	if err == nil && rows == 0 {
+		err = forebay.ErrLockLost
+	}
+	return err
+}
+
+// Each calls f for each row. f may run other statements, but not this one.
+func (st Statement) Each(f func(Row) error) error {
+	if st.Err != nil {
+		return st.Err
+	}
+	rows := 0
+	for {
+		more, err := st.S.Step()
+		if err != nil {
+			st.S.Reset()
+			return err
+		}
+		if !more {
+			return nil
+		}
+		if rows++; st.gotRow != nil {
+			*st.gotRow = true
+		}
+		if st.limit != nil && rows%64 == 0 {
+			if err := st.limit(); err != nil {
+				st.S.Reset()
+				return err
+			}
+		}
+		if f == nil {
+			continue
+		}
+		if err := f(Row{st.S}); err != nil {
+			st.S.Reset()
+			return err
+		}
+	}
+}
+
+var ErrStop = errors.New("stop")
+
+// One calls f for the first row and reports whether there was one.
+func (st Statement) One(f func(Row)) (bool, error) {
+	found := false
+	err := st.Each(func(r Row) error {
+		found = true
+		f(r)
+		return ErrStop
+	})
+	if errors.Is(err, ErrStop) {
+		err = nil
+	}
+	return found, err
+}
+
+// Row is the current row of a statement. Its values are copies; NULL is 0 and "".
+type Row struct{ S Prepared }
+
+func (r Row) Int(i int) int64   { return r.S.IntAt(i) }
+func (r Row) Text(i int) string { return r.S.TextAt(i) }
+func (r Row) IsNull(i int) bool { return r.S.NullAt(i) }
+
+// Blob returns nil for NULL.
+func (r Row) Blob(i int) []byte { return r.S.BytesAt(i) }
+
+// FirstWords is the beginning of a statement, for messages.
+func FirstWords(sql string) string {
+	if len(sql) > 40 {
+		return sql[:40]
+	}
+	return sql
+}
+
+// DomainError turns an error of the database into one that says what a caller can do; the inner
+// error is kept for the log.
+func (c Conn) UserError(err error) error {
+	if err == nil {
+		return nil
+	}
+	var known *forebay.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	return c.TranslateError(err)
+}
+
+// Finish commits a transaction or, if it has failed, rolls it back.
+func Finish(d Driver, err error) error {
+	if err == nil {
+		err = d.Commit()
+	}
+	if err != nil {
+		err = errors.Join(err, d.Rollback())
+	}
+	return err
+}
+
+// Earliest returns the first of the times that these statements find; 0: they find none.
+func (c Conn) Earliest(statements ...string) (first int64, err error) {
+	for _, sql := range statements {
+		_, err := c.Prep(sql).One(func(r Row) {
+			if at := r.Int(0); at > 0 && (first == 0 || at < first) {
+				first = at
+			}
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return first, nil
+}

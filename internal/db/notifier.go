@@ -1,0 +1,174 @@
+package db
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/db/postgres"
+	"github.com/forebayhq/forebay/internal/sleep"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// notifier publishes notifications to the other processes and receives theirs, over two connections of its
+// own, so that no transaction waits for it: NOTIFY takes a lock that all commits of a server share.
+type notifier struct {
+	config   *pgconn.Config
+	channel  string
+	received func(*Notification)
+	stop     context.CancelFunc
+	running  sync.WaitGroup
+
+	mu      sync.Mutex
+	pending Notification
+	kick    chan struct{}
+	own     map[uint32]bool // process ids of our connections, whose notifications are our own
+}
+
+func newNotifier(config *pgconn.Config) *notifier {
+	e := &notifier{config: config.Copy(), channel: channelOf(config.RuntimeParams["search_path"]),
+		kick: make(chan struct{}, 1), own: map[uint32]bool{}}
+	e.config.OnNotification = e.notified
+	return e
+}
+
+// maxChannelBytes is PostgreSQL's limit on names (NAMEDATALEN - 1).
+const maxChannelBytes = 63
+
+var plainPath = regexp.MustCompile(`^[A-Za-z0-9_$,. -]*$`)
+
+// channelOf names the channel of the processes that use the same tables. What does not do as a name is
+// told by its hash.
+func channelOf(searchPath string) string {
+	const prefix = "forebay_"
+	if len(prefix)+len(searchPath) <= maxChannelBytes && plainPath.MatchString(searchPath) {
+		return prefix + searchPath
+	}
+	hash := sha256.Sum256([]byte(searchPath))
+	return prefix + hex.EncodeToString(hash[:16])
+}
+
+// start begins to send, and to hand what is received to received.
+func (e *notifier) start(received func(*Notification)) {
+	var ctx context.Context
+	ctx, e.stop = context.WithCancel(context.Background())
+	e.received = received
+	e.running.Go(func() { e.always(ctx, e.send) })
+	e.running.Go(func() { e.always(ctx, e.listen) })
+}
+
+func (e *notifier) close() {
+	e.stop()
+	e.running.Wait()
+}
+
+// publish hands a notification over to be sent.
+func (e *notifier) publish(n *Notification) {
+	e.mu.Lock()
+	e.pending.addAll(n)
+	e.mu.Unlock()
+	select {
+	case e.kick <- struct{}{}:
+	default:
+	}
+}
+
+// reconnectPause is how long a connection that was lost is left alone.
+const reconnectPause = 500 * time.Millisecond
+
+// always runs f with a connection, again and again.
+func (e *notifier) always(ctx context.Context, f func(context.Context, *pgconn.PgConn) error) {
+	for ctx.Err() == nil {
+		if pg, err := postgres.Dial(ctx, e.config); err == nil {
+			e.mu.Lock()
+			e.own[pg.PID()] = true
+			e.mu.Unlock()
+			_ = f(ctx, pg) // it is lost; what was missed is found by looking
+			closing, cancel := context.WithTimeout(context.Background(), time.Second)
+			_ = pg.Close(closing)
+			cancel()
+			e.mu.Lock()
+			delete(e.own, pg.PID()) // the number may become another's
+			e.mu.Unlock()
+		}
+		_ = sleep.For(ctx, reconnectPause)
+	}
+}
+
+// notifyPause is between two notifications: each wakes every process, and the server for each.
+const notifyPause = 4 * time.Millisecond
+
+func (e *notifier) send(ctx context.Context, pg *pgconn.PgConn) error {
+	for {
+		select {
+		case <-e.kick:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		e.mu.Lock()
+		pending := e.pending
+		e.pending = Notification{}
+		e.mu.Unlock()
+		for _, payload := range pending.encode() {
+			postgres.Within(pg, postgres.PostgresDial)
+			result := pg.ExecParams(context.Background(), "SELECT pg_notify($1, $2)", [][]byte{[]byte(e.channel), []byte(payload)},
+				[]uint32{pgtype.TextOID, pgtype.TextOID}, nil, nil).Read()
+			if result.Err != nil {
+				kept := pending.again()
+				kept.Lost = true
+				e.publish(kept)
+				return result.Err
+			}
+		}
+		select {
+		case <-time.After(notifyPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (e *notifier) notified(_ *pgconn.PgConn, n *pgconn.Notification) {
+	e.mu.Lock()
+	own := e.own[n.PID]
+	e.mu.Unlock()
+	if !own {
+		e.received(decodeNotification(n.Payload))
+	}
+}
+
+// keepAlive is how often a silent listener makes sure that its connection still lives.
+const keepAlive = 30 * time.Second
+
+func (e *notifier) listen(ctx context.Context, pg *pgconn.PgConn) error {
+	postgres.Within(pg, postgres.PostgresDial)
+	if _, err := pg.Exec(ctx, fmt.Sprintf("LISTEN %q", e.channel)).ReadAll(); err != nil {
+		return err
+	}
+	e.received(&Notification{Lost: true}) // while nobody listened
+	for {
+		_ = pg.Conn().SetDeadline(time.Time{}) // the wait has a context
+		waiting, cancel := context.WithTimeout(ctx, keepAlive)
+		err := pg.WaitForNotification(waiting)
+		silent := waiting.Err() != nil && ctx.Err() == nil
+		cancel()
+		if err != nil && !silent {
+			return err
+		}
+		if silent {
+			if pg.IsClosed() {
+				return driver.ErrDisconnected
+			}
+			postgres.Within(pg, postgres.PostgresDial)
+			if err := pg.Ping(context.Background()); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package db
+
+import (
+	"context"
+	"errors"
+
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/db/postgres"
+)
+
+// openPostgres opens the database of opts. Any number of processes may.
+func openPostgres(ctx context.Context, opts Options, domains []Domain) (*DB, error) {
+	c, err := postgres.ConnectURL(ctx, opts.URL)
+	if err != nil {
+		return nil, err
+	}
+	err = c.RefusePooled(ctx)
+	if err == nil {
+		err = c.Present(postgres.SharedPresence)
+	}
+	if err == nil {
+		err = c.PrepareDatabase(ctx, opts.Existing)
+	}
+	if err == nil {
+		err = refuseUnfinished(c)
+	}
+	if c.Answers = opts.ServerKind; err == nil {
+		err = c.Announce()
+	}
+	if err != nil {
+		c.Close()
+		return nil, postgres.UnusableOnServer(err)
+	}
+	config := c.Config
+	s := &DB{release: func() {}, connect: postgres.NewReader(config), connectSearch: postgres.NewReader(postgres.SearchConfig(config)), serverKind: opts.ServerKind}
+	e := newNotifier(config)
+	if err := s.begin(driver.Conn{Driver: c}, opts, domains, e.publish); err != nil {
+		return nil, err
+	}
+	e.start(s.Notified)
+	s.release = e.close
+	beside, err := postgres.Connect(ctx, config)
+	if err == nil {
+		err = beside.Present(postgres.SharedPresence)
+	}
+	if err == nil {
+		err = s.startBeside(driver.Conn{Driver: beside}, e.publish)
+	}
+	if err != nil {
+		if beside != nil && s.Inserter == nil {
+			beside.Close()
+		}
+		return nil, errors.Join(postgres.UnusableOnServer(err), s.Close())
+	}
+	return s, nil
+}

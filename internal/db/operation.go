@@ -1,0 +1,160 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/panics"
+)
+
+// Stage is when in a transaction an operation runs: what makes messages ready comes before what takes them. So a job submitted in a batch
+// can be delivered in the same commit.
+type Stage int
+
+const (
+	StageSettle Stage = iota
+	StageChange
+	StageSubmit // last, so that nothing comes between a new job and whoever waits for it
+	Stages
+)
+
+// Bounds of one transaction.
+const (
+	MaxBatchOps   = 1024
+	maxBatchBytes = 16 << 20
+)
+
+// Operation is one caller's part of a transaction.
+type Operation interface {
+	What() *Op       // what is known of it
+	left() error     // why its caller waits no more; nil: it waits
+	apply(*Tx) error // an error that is not a *forebay.Error rolls the whole transaction back
+	finish(error)    // the commit's outcome; called once
+}
+
+// Op says what is known of an operation before it runs.
+type Op struct {
+	Stage Stage
+	Party int64 // whose it is, of those who take turns at the writer; 0: it waits for nobody's turn
+	Rows  int   // that it stores, about; 0: one
+	// Numbers is how many sequence numbers it takes, at least about.
+	Numbers int
+	Size    int // bytes of payload
+	// Local says that it changes only rows that it names in ahead and touches, and adds some.
+	Local bool
+	// Asks is what it asks first, and ahead what it asks first besides. A driver to which that is expensive asks them with
+	// the beginning of the transaction.
+	Prefetch     driver.Prefetch
+	MorePrefetch []driver.Prefetch
+	// Touches names a row that it may change and does not ask about.
+	Touches driver.RowName
+	Hints   any    // for participants that prepare the transaction; nil: none
+	Key     string // by which operations are sorted in transactions that need not be alone; "": it does not matter
+}
+
+func (o *Op) rows() int { return max(o.Rows, 1) }
+
+// postponable reports whether it may go into the next transaction: nothing was done for it when this one began.
+func (o *Op) postponable() bool {
+	return o.Prefetch.SQL == "" && len(o.MorePrefetch) == 0 && o.Hints == nil
+}
+
+// askedAhead adds what it asks first.
+func (o *Op) prefetches(list []driver.Prefetch) []driver.Prefetch {
+	if o.Prefetch.SQL != "" {
+		list = append(list, o.Prefetch)
+	}
+	return append(list, o.MorePrefetch...)
+}
+
+// names calls f for the rows that it may change.
+func (o *Op) names(f func(driver.RowName)) {
+	if o.Prefetch.SQL != "" {
+		f(o.Prefetch.Row)
+	}
+	for i := range o.MorePrefetch {
+		f(o.MorePrefetch[i].Row)
+	}
+	if o.Touches != (driver.RowName{}) {
+		f(o.Touches)
+	}
+}
+
+// Request is an operation that gives its caller a T.
+type Request[T any] struct {
+	Op
+	Run    func(*Tx) (T, error)
+	Ctx    context.Context // of the caller
+	result T
+	err    error
+	Done   chan struct{}
+}
+
+func (r *Request[T]) What() *Op   { return &r.Op }
+func (r *Request[T]) left() error { return r.Ctx.Err() }
+
+func (r *Request[T]) apply(t *Tx) error {
+	// One that panics rolls the transaction back; the others are tried without it.
+	r.err = panics.Run(slog.Default(), "an operation of the store", func() (err error) {
+		r.result, err = r.Run(t)
+		return err
+	})
+	var refused *forebay.Error
+	if r.err != nil && !errors.As(r.err, &refused) {
+		return r.err
+	}
+	return nil
+}
+
+func (r *Request[T]) finish(err error) {
+	if err != nil { // of the commit, perhaps: then nobody knows whether the result became true
+		var zero T
+		r.result, r.err = zero, err
+	}
+	close(r.Done)
+}
+
+// Transact runs f in the writer's next transaction and returns once that is on disk. f may run more
+// than once, but takes effect once. A *forebay.Error from f fails this caller alone, and f must not
+// have changed anything by then. When ctx ends first the outcome is unknown to the caller.
+func Transact[T any](ctx context.Context, w *Writer, o Op, f func(*Tx) (T, error)) (T, error) {
+	return perform(ctx, w, &Request[T]{Op: o, Run: f})
+}
+
+// TransactIn is transact with a participant's part of the transaction.
+func TransactIn[P Participant, X, T any](ctx context.Context, k *Key[P, X], w *Writer, o Op, f func(*X) (T, error)) (T, error) {
+	return Transact(ctx, w, o, func(t *Tx) (T, error) { return f(k.Of(t)) })
+}
+
+// perform hands a request to the writer and waits for its outcome.
+func perform[T any](ctx context.Context, w *Writer, r *Request[T]) (T, error) {
+	var zero T
+	r.Ctx, r.Done = ctx, make(chan struct{})
+	select {
+	case w.Ops <- r:
+	case <-w.Stopped:
+		return zero, ErrClosed
+	case <-ctx.Done():
+		return zero, ctx.Err()
+	}
+	select {
+	case <-r.Done:
+	case <-ctx.Done():
+		return zero, ctx.Err()
+	case <-w.Stopped:
+		select {
+		case <-r.Done:
+		default:
+			return zero, ErrClosed // it came too late to be taken
+		}
+	}
+	if err := ctx.Err(); err != nil && errors.Is(r.err, err) {
+		return zero, err // it was dropped
+	}
+	return r.result, w.Conn.UserError(r.err)
+}
+
+var ErrClosed = forebay.Errorf(forebay.CodeUnavailable, "the server is stopping; try again")

@@ -1,0 +1,277 @@
+package postgres
+
+import (
+	"encoding/binary"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// What operations ask first is known before their transaction begins. It is asked in the round trip with
+// which that begins, equal statements as one over arrays of their parameters, and kept until the operation
+// asks. A statement that changes rows is done then, and its operation has to ask: it alone knows what else
+// is to be done.
+
+// prefetched is what was asked ahead.
+type prefetched struct {
+	groups []aheadGroup
+	byRow  map[driver.RowName]*aheadAnswer // the latest that depends on the row; the others follow
+	writes int                             // that nobody has asked for yet
+}
+
+// aheadGroup is one statement of those asked ahead.
+type aheadGroup struct {
+	sql     string
+	queries []driver.Prefetch
+	answers map[argumentsKey]*aheadAnswer
+}
+
+type aheadAnswer struct {
+	rows  [][][]byte
+	write bool
+	gone  bool         // it was asked for, or may not be true any more
+	next  *aheadAnswer // that depends on the same row
+}
+
+// argumentsKey tells sets of parameters apart.
+type argumentsKey struct {
+	numbers [driver.MaxArguments]int64
+	text    string // all of them, each with its length
+}
+
+// askAhead returns the questions for queries, and remembers their answers as they come.
+func (c *Conn) askAhead(queries []driver.Prefetch) (questions []driver.PipelineQuery) {
+	c.fetched = nil
+	if len(queries) == 0 {
+		return nil
+	}
+	p := &prefetched{byRow: make(map[driver.RowName]*aheadAnswer, len(queries))}
+	c.fetched = p
+	room := make([]aheadAnswer, len(queries))
+	for i := range queries {
+		q := &queries[i]
+		g := p.group(q.SQL)
+		if g == nil {
+			p.groups = append(p.groups, aheadGroup{sql: q.SQL, answers: map[argumentsKey]*aheadAnswer{}})
+			g = &p.groups[len(p.groups)-1]
+		}
+		key := keyOf(q)
+		a := g.answers[key]
+		if a == nil {
+			a = &room[i]
+			g.answers[key], g.queries = a, append(g.queries, *q)
+			a.next, p.byRow[q.Row] = p.byRow[q.Row], a
+			if a.write = q.Write; a.write {
+				p.writes++
+			}
+		}
+	}
+	for i := range p.groups {
+		questions = append(questions, p.groups[i].question(c))
+	}
+	return questions
+}
+
+func (p *prefetched) group(sql string) *aheadGroup {
+	for i := range p.groups {
+		if p.groups[i].sql == sql {
+			return &p.groups[i]
+		}
+	}
+	return nil
+}
+
+// question asks all queries of a group. Its text is made once for each connection.
+func (g *aheadGroup) question(c *Conn) driver.PipelineQuery {
+	first := &g.queries[0]
+	sql, known := c.aheadForms[g.sql]
+	if !known {
+		form, write := driver.PrefetchForms[g.sql]
+		if !write {
+			form = selectForm(g.sql, first.N)
+		}
+		if sql = overParameters(form, first.Args[:first.N]); c.aheadForms == nil {
+			c.aheadForms = map[string]string{}
+		}
+		c.aheadForms[g.sql] = sql
+	}
+	n, kinds := first.N, first.Args
+	return driver.PipelineQuery{SQL: sql, Bind: func(st driver.Statement) driver.Statement {
+		for i := range n {
+			st = st.Text(arrayParameter(g.queries, i))
+		}
+		return st
+	}, OnRow: func(r driver.Row) {
+		s := r.S.(*statement)
+		values := s.rows[s.at]
+		key := argumentsKey{}
+		for i := range n {
+			key.add(i, kinds[i].Kind == driver.KindText, values[i])
+		}
+		if a := g.answers[key]; a != nil {
+			a.rows = append(a.rows, values[n:])
+		}
+	}}
+}
+
+var equalsParameter = regexp.MustCompile(`([^<>!])= \?(\d*)`)
+
+// selectForm is the form over arrays of a statement that selects.
+func selectForm(sql string, n int) string {
+	at := 0
+	place := func(number string) string {
+		if number == "" {
+			at++
+			number = fmt.Sprint(at)
+		}
+		return "x.p" + number
+	}
+	var b strings.Builder
+	for rest := sql; rest != ""; {
+		equals := equalsParameter.FindStringSubmatchIndex(rest)
+		mark := strings.IndexByte(rest, '?')
+		switch {
+		case mark < 0:
+			b.WriteString(rest)
+			rest = ""
+		case equals != nil && equals[0] < mark && mark < equals[1]:
+			b.WriteString(rest[:equals[3]])
+			b.WriteString("= ANY (ARRAY[" + place(rest[equals[4]:equals[5]]) + "])")
+			rest = rest[equals[1]:]
+		default:
+			end := mark + 1
+			for end < len(rest) && rest[end] >= '0' && rest[end] <= '9' {
+				end++
+			}
+			b.WriteString(rest[:mark] + place(rest[mark+1:end]))
+			rest = rest[end:]
+		}
+	}
+	var names []string
+	for i := range n {
+		names = append(names, fmt.Sprintf("x.p%d", i+1))
+	}
+	return "SELECT " + strings.Join(names, ", ") + ", q.* FROM %s, LATERAL (" + b.String() + ") AS q"
+}
+
+// overParameters puts the arrays of parameters into a form.
+func overParameters(form string, args []driver.Argument) string {
+	var values, names []string
+	for i, a := range args {
+		array := "bigint[]"
+		if a.Kind == driver.KindText {
+			array = "text[]"
+		}
+		values, names = append(values, "CAST(? AS "+array+")"), append(names, fmt.Sprintf("p%d", i+1))
+	}
+	return strings.Replace(form, "%s", "unnest("+strings.Join(values, ", ")+") AS x("+strings.Join(names, ", ")+")", 1)
+}
+
+// arrayParameter is the array of the queries' i-th arguments.
+func arrayParameter(queries []driver.Prefetch, i int) string {
+	if queries[0].Args[i].Kind == driver.KindInt {
+		numbers := make([]int64, len(queries))
+		for n := range queries {
+			numbers[n] = queries[n].Args[i].Number
+		}
+		return driver.ArrayOf(numbers)
+	}
+	texts := make([]string, len(queries))
+	for n := range queries {
+		texts[n] = CleanText(queries[n].Args[i].Text)
+	}
+	return driver.ArrayOfTexts(texts)
+}
+
+func keyOf(q *driver.Prefetch) (key argumentsKey) {
+	for i := range q.N {
+		if a := &q.Args[i]; a.Kind == driver.KindInt {
+			key.numbers[i] = a.Number
+		} else {
+			key.addText(CleanText(a.Text))
+		}
+	}
+	return key
+}
+
+// add adds a value in the database's binary format.
+func (k *argumentsKey) add(i int, text bool, value []byte) {
+	if text {
+		k.addText(string(value))
+	} else {
+		k.numbers[i] = int64(binary.BigEndian.Uint64(value))
+	}
+}
+
+func (k *argumentsKey) addText(text string) {
+	if k.text == "" {
+		k.text = text
+		return
+	}
+	k.text = fmt.Sprint(len(k.text), ":", k.text, text)
+}
+
+// take returns the answer to a statement with these parameters if it was asked ahead. It is good once.
+func (p *prefetched) take(s *statement) *aheadAnswer {
+	if p == nil {
+		return nil
+	}
+	g := p.group(s.original)
+	if g == nil {
+		return nil
+	}
+	key := argumentsKey{}
+	for i, v := range s.values {
+		if v == nil {
+			return nil
+		}
+		key.add(i, s.types[i] == pgtype.TextOID, v)
+	}
+	a := g.answers[key]
+	if a == nil || a.gone {
+		return nil
+	}
+	if a.gone = true; a.write {
+		p.writes--
+	}
+	return a
+}
+
+// DropPrefetched drops answers. What a statement has changed it has, whatever else did meanwhile.
+func (c *Conn) DropPrefetched(row driver.RowName) {
+	if c.fetched != nil {
+		c.fetched.byRow[row].drop()
+	}
+}
+
+func (c *Conn) DropAllPrefetched() {
+	if c.fetched != nil {
+		for _, a := range c.fetched.byRow {
+			a.drop()
+		}
+	}
+}
+
+func (a *aheadAnswer) drop() {
+	for ; a != nil; a = a.next {
+		a.gone = a.gone || !a.write
+	}
+}
+
+// unusedAhead reports changes that were made ahead and that no operation has asked for.
+func (c *Conn) unusedAhead() error {
+	if c.fetched == nil || c.fetched.writes == 0 {
+		return nil
+	}
+	for i := range c.fetched.groups {
+		for _, a := range c.fetched.groups[i].answers {
+			if a.write && !a.gone && len(a.rows) > 0 {
+				return fmt.Errorf("%q was done ahead, and its operation has not seen it", driver.FirstWords(c.fetched.groups[i].sql))
+			}
+		}
+	}
+	return nil
+}

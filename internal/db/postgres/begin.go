@@ -1,0 +1,62 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/db/driver"
+)
+
+const (
+	sqlLockPostgres = "SELECT pg_advisory_xact_lock(1180844409)" // applicationID: one transaction at a time
+	sqlStart        = SQLNow + ", pg_backend_pid()"
+)
+
+// Begin asks everything in one round trip. A connection that was lost while nobody used it shows now: nothing
+// has happened then, and another is made.
+func (c *Conn) Begin(b driver.BeginOptions) (now int64, err error) {
+	if c.Pg != nil && !c.Pg.IsClosed() {
+		// A copy must not go on without the lock that keeps others away, which is its connection's.
+		if now, err = c.beginHere(b); !errors.Is(err, driver.ErrDisconnected) || errors.Is(err, os.ErrDeadlineExceeded) || !c.Shared {
+			return now, err
+		}
+	}
+	if err := c.connect(context.Background()); err != nil {
+		return now, err
+	}
+	return c.beginHere(b)
+}
+
+// beginHere begins on a connection that there is.
+func (c *Conn) beginHere(b driver.BeginOptions) (now int64, err error) {
+	c.wrote = false
+	var backend int64
+	questions := append(make([]driver.PipelineQuery, 0, len(b.Pipeline)+3), driver.PipelineQuery{SQL: "BEGIN"})
+	if !b.Concurrent {
+		questions = append(questions, driver.PipelineQuery{SQL: sqlLockPostgres})
+	}
+	questions = append(questions, b.Pipeline...)
+	questions = append(questions, c.askAhead(b.Prefetch)...)
+	// The time comes last, so that whatever was found ready is ready by then.
+	questions = append(questions, driver.PipelineQuery{SQL: sqlStart, OnRow: func(r driver.Row) { now, backend = r.Int(0), r.Int(1) }})
+	c.patience()
+	before := time.Now()
+	if err := c.ask(questions); err != nil {
+		return 0, err
+	}
+	c.open = true
+	if backend != c.backend {
+		return 0, errPooled
+	}
+	c.patience() // anew: the lock may have taken most of it
+	// The wait for the lock is no part of the way: only a quick answer tells the clocks' difference. A
+	// slow one bounds it.
+	if time.Since(before) < 50*time.Millisecond {
+		c.noteClock(now, before)
+	} else {
+		c.ahead.Store(min(max(c.ahead.Load(), now-time.Now().UnixMilli()), now-before.UnixMilli()))
+	}
+	return now, nil
+}

@@ -1,0 +1,172 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/db/schema"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// postgresSchema holds Forebay's tables unless the URL names another search_path.
+const postgresSchema = "forebay"
+
+// Settings of every connection. Statements are planned once, for tables of any size: a plan that was
+// made while a table was empty would scan it for ever. So the planner is told that an index is for
+// finding one row, not for reading them all. That does not help with a table that was empty when it was analyzed: to
+// walk the one row that it is thought to have, for each join, would be cheaper than to look up many. There an index
+// is considered for a walk only where = joins, for it might serve a merge; so what is looked up for each row of another
+// is joined by "= ANY (ARRAY[…])" (see [lookups]). A client that stops in the middle of a
+// transaction must not stop the others for long.
+var postgresSettings = map[string]string{
+	"application_name":                    "forebay",
+	"plan_cache_mode":                     "force_generic_plan",
+	"enable_seqscan":                      "off",
+	"enable_hashjoin":                     "off",
+	"enable_mergejoin":                    "off",
+	"enable_bitmapscan":                   "off",
+	"enable_sort":                         "off",
+	"enable_material":                     "off",
+	"jit":                                 "off",
+	"random_page_cost":                    "1",
+	"cpu_index_tuple_cost":                "10",
+	"default_transaction_isolation":       "read committed", // a snapshot must not be older than the lock
+	"idle_in_transaction_session_timeout": "5s",
+	"tcp_user_timeout":                    "10s", // for one that stops while it is being answered
+	"statement_timeout":                   "20s",
+	"client_encoding":                     "UTF8",
+	"TimeZone":                            "UTC",
+	"bytea_output":                        "hex",
+	"client_min_messages":                 "warning", // a commit that is not on the standby is only told by one
+}
+
+// NewReader makes connections for reading.
+func NewReader(config *pgconn.Config) func(context.Context) (driver.Conn, error) {
+	return func(ctx context.Context) (driver.Conn, error) {
+		reader, err := Connect(ctx, config)
+		if err != nil {
+			return driver.Conn{}, reader.TranslateError(err)
+		}
+		reader.reader = true
+		return driver.Conn{Driver: reader}, nil
+	}
+}
+
+// ConnectURL connects to a server, and to the schema that the URL names.
+func ConnectURL(ctx context.Context, address string) (*Conn, error) {
+	config, err := pgconn.ParseConfig(address)
+	if err != nil {
+		return nil, forebay.Errorf(forebay.CodeDatabaseUnusable, "the database URL is not one that PostgreSQL knows") // err may quote the password
+	}
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = PostgresDial
+	}
+	// A server that has gone without a word is noticed while nobody asks it anything.
+	alive := net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}
+	config.DialFunc = (&net.Dialer{Timeout: config.ConnectTimeout, KeepAliveConfig: alive}).DialContext
+	if config.ValidateConnect == nil {
+		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	for name, value := range postgresSettings {
+		config.RuntimeParams[name] = value
+	}
+	if config.RuntimeParams["search_path"] == "" {
+		config.RuntimeParams["search_path"] = postgresSchema
+	}
+	c, err := Connect(ctx, config)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	return c, nil
+}
+
+// unreachable says why there is no connection, without what a server's message may quote.
+func unreachable(err error) error {
+	var refused *pgconn.PgError
+	message := "the database server cannot be reached"
+	if errors.As(err, &refused) {
+		switch refused.Code {
+		case "28P01", "28000":
+			message = "the database server refuses this user or password"
+		case "3D000":
+			message = "the database server has no database of that name; create it first"
+		default:
+			message = "the database server refuses the connection (" + refused.Code + ")"
+		}
+	}
+	return driver.Unusable(message, err)
+}
+
+// UnusableOnServer is the error for a caller when a server cannot be used.
+func UnusableOnServer(err error) error {
+	var known *forebay.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && refused.Code == "42501" {
+		return driver.Unusable("this database user may not create Forebay's schema or its tables", err)
+	}
+	return fmt.Errorf("open database: %w", err)
+}
+
+const minPostgresVersion = 130000
+
+// PrepareDatabase checks the server and brings the schema up to date.
+func (c *Conn) PrepareDatabase(ctx context.Context, existing bool) error {
+	if err := c.checkServer(); err != nil {
+		return err
+	}
+	version, err := c.version()
+	if err == nil {
+		err = schema.RefuseUnknown(version)
+	}
+	if err != nil {
+		return err
+	}
+	if existing && version == 0 {
+		return forebay.Errorf(forebay.CodeDatabaseUnusable, "there is no Forebay database there yet")
+	}
+	if version < schema.Latest() {
+		return c.migrate(ctx)
+	}
+	return nil
+}
+
+// checkServer refuses a server under whose settings an acknowledged write could be lost.
+func (c *Conn) checkServer() error {
+	setting := func(name string) (value string, err error) {
+		_, err = (driver.Conn{Driver: c}).Prep("SELECT current_setting(?)").Text(name).One(func(r driver.Row) { value = r.Text(0) })
+		return value, err
+	}
+	for name, why := range map[string]string{
+		"fsync":              "an acknowledged write would not survive a power cut",
+		"synchronous_commit": "an acknowledged write would not survive a crash of the server",
+		"full_page_writes":   "a power cut could damage the database",
+	} {
+		value, err := setting(name)
+		if err != nil {
+			return err
+		}
+		if value == "off" {
+			return forebay.Errorf(forebay.CodeDatabaseUnusable, "the database server has %s = off: %s; turn it on", name, why)
+		}
+	}
+	var version int64
+	value, err := setting("server_version_num")
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Sscan(value, &version); err != nil || version < minPostgresVersion {
+		return forebay.Errorf(forebay.CodeDatabaseUnusable, "the database server is too old: PostgreSQL 13 or newer is needed")
+	}
+	if encoding, err := setting("server_encoding"); err != nil || encoding != "UTF8" {
+		return errors.Join(err, forebay.Errorf(forebay.CodeDatabaseUnusable, "the database's encoding is %s; it must be UTF8", encoding))
+	}
+	return nil
+}

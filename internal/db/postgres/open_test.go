@@ -1,0 +1,87 @@
+//go:build unix
+
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/db/schema"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+func mustDo(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A migration may take longer than any transaction, and is given up only when its caller does.
+func TestSlowMigration(t *testing.T) {
+	t.Parallel()
+	const usual = 2 * time.Second
+	slow := func(t *testing.T, takes string) *Conn {
+		address := pgtest.Database(t)
+		admin, err := pgconn.Connect(t.Context(), address)
+		mustDo(t, err)
+		defer admin.Close(context.WithoutCancel(t.Context()))
+		_, err = admin.Exec(t.Context(), `CREATE FUNCTION slow() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(`+takes+`); END';
+			CREATE EVENT TRIGGER slow ON ddl_command_start WHEN TAG IN ('CREATE SEQUENCE') EXECUTE FUNCTION slow()`).ReadAll()
+		mustDo(t, err)
+		c, err := ConnectURL(t.Context(), address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.allowed = usual
+		if err := c.ExecSimple(fmt.Sprintf("SET statement_timeout = %d", usual.Milliseconds())); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	t.Run("is waited for", func(t *testing.T) {
+		t.Parallel()
+		c := slow(t, "2.5")
+		if err := c.PrepareDatabase(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		if version, err := c.version(); err != nil || version != schema.Latest() {
+			t.Errorf("the schema is %d: %v", version, err)
+		}
+		var stopped *pgconn.PgError
+		if err := c.ExecSimple("SELECT pg_sleep(60)"); !errors.As(err, &stopped) && !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("what comes after it may take as long: %v", err)
+		}
+	})
+	t.Run("is given up", func(t *testing.T) {
+		t.Parallel()
+		c := slow(t, "10")
+		ctx, cancel := context.WithTimeout(t.Context(), usual/4)
+		defer cancel()
+		if err := c.PrepareDatabase(ctx, false); !errors.Is(err, driver.ErrDisconnected) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// A connection that turns out to lead to another process of the server writes nothing.
+func TestServerProcessThatChanges(t *testing.T) {
+	t.Parallel()
+	c, err := ConnectURL(t.Context(), pgtest.Database(t))
+	mustDo(t, err)
+	defer c.Close()
+	mustDo(t, c.PrepareDatabase(t.Context(), false))
+	c.backend++
+	if _, err := c.Begin(driver.BeginOptions{}); forebay.CodeOf(c.TranslateError(err)) != forebay.CodeUnavailable {
+		t.Errorf("%v", err)
+	}
+	mustDo(t, c.Rollback())
+}

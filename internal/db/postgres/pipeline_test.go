@@ -1,0 +1,65 @@
+package postgres
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+func openPostgresConn(t *testing.T) *Conn {
+	config, err := pgconn.ParseConfig(pgtest.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Connect(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// The server stops reading while nobody takes what it answers: both directions are as long as no buffer between is.
+func TestLongQuestionsAndAnswers(t *testing.T) {
+	c := openPostgresConn(t)
+	long := strings.Repeat("x", 48<<20)
+	answered, asked := 0, int64(0)
+	c.patience()
+	err := c.ask([]driver.PipelineQuery{
+		{SQL: "SELECT repeat('x', CAST(? AS integer))", Bind: func(st driver.Statement) driver.Statement { return st.Int(int64(len(long))) }, OnRow: func(r driver.Row) { answered = len(r.Text(0)) }},
+		{SQL: "SELECT length(CAST(? AS text))", Bind: func(st driver.Statement) driver.Statement { return st.Text(long) }, OnRow: func(r driver.Row) { asked = r.Int(0) }},
+	})
+	if err != nil || answered != len(long) || asked != int64(len(long)) {
+		t.Errorf("%d bytes were answered, %d understood (%v)", answered, asked, err)
+	}
+}
+
+func TestEmptyIsNotNull(t *testing.T) {
+	c := driver.Conn{Driver: openPostgresConn(t)}
+	_, err := c.Prep("SELECT CAST('' AS text), CAST(NULL AS text)").One(func(r driver.Row) {
+		if r.IsNull(0) || !r.IsNull(1) {
+			t.Errorf("an empty text is NULL: %v, NULL is: %v", r.IsNull(0), r.IsNull(1))
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// After an error in the middle the rest is skipped, and the connection goes on.
+func TestErrorAmongQuestions(t *testing.T) {
+	c := openPostgresConn(t)
+	ran := 0
+	count := func(driver.Row) { ran++ }
+	c.patience()
+	err := c.ask([]driver.PipelineQuery{{SQL: "SELECT 1", OnRow: count}, {SQL: "SELECT 1 / (SELECT 0)", OnRow: count}, {SQL: "SELECT 2", OnRow: count}})
+	if err == nil || ran != 1 {
+		t.Errorf("%d statements ran (%v)", ran, err)
+	}
+	if n, err := c.millis(SQLNow); err != nil || n == 0 {
+		t.Errorf("the next statement: %v", err)
+	}
+}

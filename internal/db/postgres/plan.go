@@ -1,0 +1,54 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// Forms are the texts as which the statements run that are registered with the driver: those that merge writes of
+// many rows, and those that change rows ahead.
+func Forms() (all []string) {
+	for single, merged := range driver.BatchForms {
+		_, parameters := translate(single)
+		types := make([]uint32, parameters)
+		for i := range types {
+			types[i] = pgtype.Int8OID
+		}
+		sql, _ := (^columns(0)).with(merged, types)
+		all = append(all, sql)
+	}
+	for single, form := range driver.PrefetchForms {
+		_, parameters := translate(single)
+		all = append(all, overParameters(form, make([]driver.Argument, parameters)))
+	}
+	return all
+}
+
+// AheadForm is the text as which queries of that kind run together.
+func AheadForm(q driver.Prefetch) string { return overParameters(selectForm(q.SQL, q.N), q.Args[:q.N]) }
+
+// Plan is how the server would run a statement, step by step, whatever its parameters are.
+func (c *Conn) Plan(ctx context.Context, sql string) (steps []string, err error) {
+	sql, _ = translate(sql)
+	const name = "forebay_plan"
+	description, err := c.Pg.Prepare(ctx, name, sql, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, sql)
+	}
+	explain := "EXPLAIN (COSTS OFF) EXECUTE " + name
+	if n := len(description.ParamOIDs); n > 0 {
+		explain += "(" + strings.Repeat("NULL, ", n-1) + "NULL)"
+	}
+	results, err := c.Pg.Exec(ctx, explain+"; DEALLOCATE "+name).ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, sql)
+	}
+	for _, row := range results[0].Rows {
+		steps = append(steps, string(row[0]))
+	}
+	return steps, nil
+}

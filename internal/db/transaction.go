@@ -1,0 +1,283 @@
+package db
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/db/postgres"
+)
+
+// Tx is the transaction under way. Its bookkeeping takes effect only when it commits.
+type Tx struct {
+	driver.Conn
+	w          *Writer
+	Now        int64 // by the database's clock
+	parts      []any // the participants' parts of it, by the index of their keys
+	batch      []Operation
+	Concurrent bool                    // it need not be alone: it only adds rows
+	WithDue    bool                    // it also does what is due
+	Together   bool                    // the stage that is under way is that of several operations
+	After      []func()                // to run once committed
+	notice     Notification            // for the other processes
+	Served     int                     // how many of those that waited it has served
+	touched    []int64                 // what changed that others may watch
+	drop       func(driver.RowName)    // forget
+	named      map[driver.RowName]bool // by operations; nil: not put together yet
+	Full       func() bool             // it has made so much that the rest had better wait; nil: it cannot
+	Took       time.Duration           // from BEGIN to the end of COMMIT; 0: it is not over
+}
+
+// Notify has the other processes hear a word, with a time if it tells one.
+func (t *Tx) Notify(kind WordKind, a, b, at int64) {
+	if t.w.Shared() {
+		t.notice.add(kind, a, b, at)
+	}
+}
+
+// Changed notes that something changed that others may watch: see Store.Watch.
+func (t *Tx) Changed(no int64) {
+	if last := len(t.touched) - 1; last < 0 || t.touched[last] != no { // most come in pairs
+		t.touched = append(t.touched, no)
+	}
+}
+
+// SettingsChanged has everybody look again at everything, here and in other processes.
+func (t *Tx) SettingsChanged() {
+	t.Notify(WordSettings, 0, 0, 0)
+	t.w.RescanAll(true)
+}
+
+// commit runs the batch, and what is due, in one transaction. If that breaks, though the disk works,
+// each operation runs in a transaction of its own, so that only the culprit fails; and if the culprit
+// was what is due, those that waited for it are refused, so that they know. It returns how the last
+// transaction ended.
+func (w *Writer) commit(batch []Operation) error {
+	background, err := w.transactionOrAgain(batch, true)
+	switch {
+	case err == nil || !w.Isolates(err) || len(batch) == 1 && !background:
+		if err != nil {
+			w.postponed = nil // they end as the others do
+		}
+		// Settlements wake many workers at once. Whoever has brought something new need not stand behind them.
+		for _, brings := range []bool{true, false} {
+			for _, op := range batch {
+				if (op.What().Party != 0) == brings && !slices.Contains(w.postponed, op) {
+					op.finish(err)
+				}
+			}
+		}
+	default:
+		w.postponed = nil
+		for _, op := range batch {
+			_, opErr := w.transactionOrAgain([]Operation{op}, false)
+			op.finish(opErr)
+		}
+	}
+	if err != nil && background && w.Isolates(err) {
+		w.refuseAll(err)
+	}
+	return err
+}
+
+// Isolates reports whether trying the operations one by one can help: not when the disk fails.
+func (w *Writer) Isolates(err error) bool {
+	var refused *forebay.Error
+	if errors.Is(err, postgres.ErrRolledBack) { // nothing was made, so the culprit can be found
+		return true
+	}
+	return !errors.As(w.Conn.UserError(err), &refused)
+}
+
+// transactionOrAgain is transaction, again if another that ran beside it came first, or if it must be alone.
+func (w *Writer) transactionOrAgain(batch []Operation, withDue bool) (background bool, err error) {
+	const tries = 4
+	defer func() { w.exclusive = false }()
+	for n := 1; ; n++ {
+		if background, err = w.transaction(batch, withDue); !w.takesAnother(err) || n == tries {
+			return background, err
+		}
+		w.exclusive = errors.Is(err, ErrNotAlone)
+	}
+}
+
+// begin starts the transaction, and asks with that what is known to be needed.
+func (w *Writer) begin(t *Tx) error {
+	if w.Inserter { // those of other processes store keys in the same order: none waits for one that waits for it
+		slices.SortStableFunc(t.batch, func(a, b Operation) int { return strings.Compare(a.What().Key, b.What().Key) })
+		t.Concurrent = !w.exclusive
+		for _, p := range w.parts {
+			if l, ok := p.(loner); ok {
+				t.Concurrent = t.Concurrent && l.MayStoreBeside()
+			}
+		}
+	}
+	var questions []driver.PipelineQuery
+	if w.Shared() {
+		local := t.WithDue && !slices.ContainsFunc(t.batch, func(op Operation) bool { return !op.What().Local })
+		for _, p := range w.parts {
+			if o, ok := p.(opener); ok {
+				questions = append(questions, o.Opens(t, t.batch, local)...)
+			}
+		}
+	}
+	b := driver.BeginOptions{Concurrent: t.Concurrent, Pipeline: questions}
+	if w.Shared() {
+		for _, op := range t.batch {
+			b.Prefetch = op.What().prefetches(b.Prefetch)
+		}
+	}
+	now, err := w.Conn.Begin(b)
+	if err != nil {
+		return err
+	}
+	if t.Now = now; w.Shared() {
+		w.noticeClock(now)
+	} else {
+		t.Now = w.tick(now)
+	}
+	return nil
+}
+
+// transaction runs the operations, then, if withDue, does what is due, and commits. Nobody is told anything
+// before the commit is on disk. background tells that an error came from what was due and not from an
+// operation.
+func (w *Writer) transaction(batch []Operation, withDue bool) (background bool, err error) {
+	if len(batch) == 0 && !w.anythingDue() {
+		return false, nil
+	}
+	t, began := &Tx{Conn: w.Conn, w: w, batch: batch, WithDue: withDue}, time.Now()
+	if err = w.begin(t); err != nil {
+		err = errors.Join(err, t.Rollback())
+		w.invalidate(t, w.Clock(), invalidPause)
+		w.observed(t, began, err)
+		return false, err
+	}
+	if err = w.refreshParts(); err == nil {
+		err = w.apply(t)
+	}
+	if err == nil && withDue {
+		err = w.serveDue(t)
+		background = err != nil
+	}
+	for _, p := range w.parts {
+		if c, ok := p.(closer); ok && err == nil {
+			err = c.Closes(t)
+		}
+	}
+	if err == nil && len(batch) > 0 {
+		err = t.EnsureDurable()
+	}
+	worked := time.Since(began)
+	if err == nil {
+		err = t.Commit()
+	}
+	if err != nil {
+		err = errors.Join(err, t.Rollback())
+		pause := invalidPause
+		if w.takesAnother(err) {
+			pause = 0
+		}
+		w.invalidate(t, t.Now, pause)
+		w.observed(t, began, err)
+		return background, err
+	}
+	took, rows := time.Since(began), 0
+	for _, op := range batch {
+		rows += op.What().rows()
+	}
+	w.sizer.note(rows, worked, took-worked)
+	w.checkpoints.committed()
+	w.publishCommit(t, took)
+	w.observed(t, began, nil)
+	return false, nil
+}
+
+// apply runs the operations, stage by stage. Once they have made as much as is good for one transaction it
+// leaves for the next one what can wait.
+func (w *Writer) apply(t *Tx) error {
+	w.postponed = nil
+	for at := range Stages {
+		t.Together = at == StageSettle
+		for _, op := range t.batch {
+			if op.What().Stage != at {
+				continue
+			}
+			if op.What().postponable() && t.Full != nil && t.Full() {
+				w.postponed = append(w.postponed, op)
+				continue
+			}
+			if err := op.apply(t); err != nil {
+				return err
+			}
+			t.applied(op)
+		}
+		t.Together = false
+		for _, p := range w.parts {
+			if s, ok := p.(stager); ok {
+				if err := s.StageEnded(t, at); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// applied has operations ask again what was asked ahead and the one before them may have changed.
+func (t *Tx) applied(op Operation) {
+	switch {
+	case !t.w.Shared():
+	case !op.What().Local:
+		t.DropAllPrefetched()
+	case len(t.batch) > 1:
+		if t.drop == nil {
+			t.drop = t.DropPrefetched
+		}
+		op.What().names(t.drop)
+	}
+}
+
+// Touches reports whether an operation of the transaction has named the row.
+func (t *Tx) Touches(row driver.RowName) bool {
+	if t.named == nil {
+		t.named = make(map[driver.RowName]bool, len(t.batch))
+		for _, op := range t.batch {
+			op.What().names(func(row driver.RowName) { t.named[row] = true })
+		}
+	}
+	return t.named[row]
+}
+
+// tell tells everybody what is now on disk.
+func (w *Writer) publishCommit(t *Tx, took time.Duration) {
+	t.Took = took
+	for _, f := range t.After {
+		f()
+	}
+	for _, p := range w.parts {
+		p.Committed(t)
+	}
+	w.watches.notify(t.touched)
+	for _, no := range t.touched {
+		t.Notify(wordChanged, no, 0, 0)
+	}
+	if w.Shared() && !t.notice.empty() {
+		w.publish(&t.notice)
+	}
+}
+
+// undo forgets what a failed transaction may have made of the participants' memory: everything gets
+// another look, but after a pause. So a failing disk is not tried in a tight loop, and once it works again,
+// workers that wait to settle come before claims that would take their expired locks.
+func (w *Writer) invalidate(t *Tx, now int64, pause time.Duration) {
+	for _, p := range w.parts {
+		p.Invalidate(t, now+pause.Milliseconds())
+	}
+}
+
+// invalidPause is longer than any worker waits between two tries to settle.
+const invalidPause = time.Second

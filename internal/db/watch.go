@@ -1,0 +1,90 @@
+package db
+
+import (
+	"sync"
+)
+
+// Watches tells those who follow a job that it changed, and listeners of what else happens.
+type Watches struct {
+	mu    sync.Mutex
+	bySeq map[int64][]chan struct{}
+
+	commits Listener[Commit] // of transactions of this process
+}
+
+// Watch returns a channel that gets a value after each change of the job, never more than one
+// pending, until stop is called.
+func (s *DB) Watch(seq int64) (changes <-chan struct{}, stop func()) {
+	w := &s.watches
+	c := make(chan struct{}, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.bySeq == nil {
+		w.bySeq = map[int64][]chan struct{}{}
+	}
+	w.bySeq[seq] = append(w.bySeq[seq], c)
+	return c, sync.OnceFunc(func() { w.remove(seq, c) })
+}
+
+func (w *Watches) remove(seq int64, c chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	kept := w.bySeq[seq][:0]
+	for _, other := range w.bySeq[seq] {
+		if other != c {
+			kept = append(kept, other)
+		}
+	}
+	if len(kept) == 0 {
+		delete(w.bySeq, seq)
+		return
+	}
+	w.bySeq[seq] = kept
+}
+
+func (w *Watches) notify(seqs []int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.bySeq) == 0 {
+		return
+	}
+	for _, seq := range seqs {
+		w.wake(seq)
+	}
+}
+
+// notifyAll tells everybody to look: what has changed is not known.
+func (w *Watches) notifyAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for seq := range w.bySeq {
+		w.wake(seq)
+	}
+}
+
+func (w *Watches) wake(seq int64) {
+	for _, c := range w.bySeq[seq] {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Hear passes what another process has done on to whom it concerns.
+func (s *DB) Notified(n *Notification) {
+	if n.Lost || n.Many[wordChanged] {
+		s.watches.notifyAll()
+	} else {
+		n.Each(wordChanged, func(seq, _, _ int64) { s.watches.notify([]int64{seq}) })
+	}
+	for _, d := range s.domains {
+		if h, ok := d.(hearer); ok {
+			h.Received(n)
+		}
+	}
+	select {
+	case s.Writer.received <- n:
+	case <-s.Writer.Stopped:
+	}
+}

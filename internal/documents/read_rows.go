@@ -1,0 +1,209 @@
+package documents
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/jobs"
+)
+
+// documentWatch is what a document is watched by: jobs have numbers above 0.
+func documentWatch(no int64) int64 { return -no }
+
+// droppedWatch is what the contents that a tenant drops are watched by: no document has such a number.
+func droppedWatch(tenant int64) int64 { return math.MinInt64 + tenant }
+
+// DocumentRow is a document, with its latest revision and what failed of that.
+type DocumentRow struct {
+	No         int64
+	ID         string
+	CreatedAt  time.Time
+	Searchable bool
+	Latest     Revision
+	Failed     []FailedJob
+}
+
+// FailedJob is a job of a revision that has failed.
+type FailedJob struct {
+	Seq         int64
+	ID          string // "": it was purged
+	Branch      string
+	First, Last int64
+	Code        string
+	Message     []byte
+}
+
+const sqlDocuments = "SELECT " + revisionColumns + `, d.no, d.id, d.created_at,
+  CASE WHEN EXISTS (SELECT 1 FROM document_revisions l WHERE l.document = d.no AND l.live IS NOT NULL) THEN 1 ELSE 0 END
+FROM documents d JOIN document_revisions r ON r.no = d.latest `
+
+func readDocument(r driver.Row) DocumentRow {
+	return DocumentRow{Latest: readRevision(r), No: r.Int(revisionNumbers), ID: r.Text(revisionNumbers + 1), CreatedAt: driver.FromMillis(r.Int(revisionNumbers + 2)),
+		Searchable: r.Int(revisionNumbers+3) != 0}
+}
+
+// Document returns a document of the tenant, or forebay.ErrNotFound.
+func (s *Store) Document(ctx context.Context, tenant int64, id string) (d DocumentRow, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		found, err := c.Prep(sqlDocuments + "WHERE d.tenant = ? AND d.id = ?").Int(tenant).Text(id).One(func(r driver.Row) { d = readDocument(r) })
+		if err == nil && !found {
+			err = forebay.ErrNotFound
+		}
+		if err == nil {
+			d.Failed, err = failedJobs(c, d.Latest, maxFailed)
+		}
+		return err
+	})
+	return d, err
+}
+
+// maxFailed is how many failed jobs of a document are read.
+const maxFailed = 1000
+
+// DocumentQuery selects documents of a tenant.
+type DocumentQuery struct {
+	Tenant        int64
+	Below         int64 // a number: 0 begins with the newest
+	Limit         int
+	CreatedAfter  int64 // in milliseconds; 0: since ever
+	CreatedBefore int64 // 0: until now
+}
+
+// Documents returns documents, newest first, and where the next page starts: the number to go below, 0 when there
+// is no more. Of a tenant's history it reads what the times leave.
+func (s *Store) Documents(ctx context.Context, q DocumentQuery) (list []DocumentRow, next int64, err error) {
+	const noBound = 1 << 62
+	limit := q.Limit
+	err = s.Read(ctx, func(c driver.Conn) error {
+		list, next = nil, 0
+		from, below, before := int64(0), cmp.Or(q.Below, noBound), cmp.Or(q.CreatedBefore, noBound)
+		var err error
+		if q.CreatedAfter > 0 {
+			if from, err = jobs.FirstSince(c, jobs.DocumentsInOrder, q.Tenant, q.CreatedAfter-jobs.CreatedSlack); err != nil {
+				return err
+			}
+		}
+		if q.CreatedBefore > 0 {
+			first, err := jobs.FirstSince(c, jobs.DocumentsInOrder, q.Tenant, before+jobs.CreatedSlack)
+			if err != nil {
+				return err
+			}
+			below = min(below, first)
+		}
+		err = c.Prep(sqlDocuments + "WHERE d.tenant = ? AND d.no >= ? AND d.no < ? AND d.created_at >= ? AND d.created_at < ? ORDER BY d.no DESC LIMIT ? + 0").
+			Int(q.Tenant).Int(from).Int(below).Int(q.CreatedAfter).Int(before).Int(int64(limit) + 1).
+			Each(func(r driver.Row) error { list = append(list, readDocument(r)); return nil })
+		if err != nil {
+			return err
+		}
+		if len(list) > limit {
+			list, next = list[:limit], list[limit-1].No
+		}
+		for i := range list {
+			if list[i].Failed, err = failedJobs(c, list[i].Latest, 10); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return list, next, err
+}
+
+func failedJobs(c driver.Conn, rev Revision, limit int) (failed []FailedJob, err error) {
+	if rev.Live {
+		return nil, nil
+	}
+	err = c.Prep(`SELECT d.seq, j.id, d.branch, d.first, d.last, d.error_code, d.error_message FROM document_jobs d LEFT JOIN jobs j ON j.seq = d.seq
+		WHERE d.revision = ? AND d.error_code IS NOT NULL AND d.done = 0 ORDER BY d.seq LIMIT ? + 0`).Int(rev.No).Int(int64(limit)).Each(func(r driver.Row) error {
+		failed = append(failed, FailedJob{Seq: r.Int(0), ID: r.Text(1), Branch: r.Text(2), First: r.Int(3), Last: r.Int(4), Code: r.Text(5), Message: r.Blob(6)})
+		return nil
+	})
+	return failed, err
+}
+
+// RetryDocument sends failed jobs of a document's revision back, a few in a transaction. One that cannot be, or that is to be
+// several now, is replaced by what stands for it in again. It returns how many of them had failed still.
+func (s *Store) RetryDocument(ctx context.Context, tenant int64, revisionID string, failed []FailedJob, again [][]DocumentJob) (retried int, err error) {
+	for len(failed) > 0 {
+		n, rows := 0, revisionRows
+		for ; n < len(failed) && (n == 0 || rows+len(again[n]) <= revisionRows+dropJobs); n++ {
+			rows += max(len(again[n]), 1)
+		}
+		step, jobs := failed[:n], again[:n]
+		some, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSubmit, Party: tenant, Rows: rows}, func(t *tx) (int, error) { return t.retryDocument(tenant, revisionID, step, jobs) })
+		retried += some
+		if err != nil {
+			return retried, err
+		}
+		failed, again = failed[n:], again[n:]
+	}
+	return retried, nil
+}
+
+func (t *tx) retryDocument(tenant int64, revisionID string, failed []FailedJob, again [][]DocumentJob) (retried int, err error) {
+	rev, err := revisionOf(t.Conn, tenant, revisionID)
+	if err != nil {
+		return 0, err
+	}
+	for i, f := range failed {
+		still := false
+		_, err := t.Prep("SELECT 1 FROM document_jobs WHERE seq = ? AND revision = ? AND error_code IS NOT NULL AND done = 0").Int(f.Seq).Int(rev.No).
+			One(func(driver.Row) { still = true })
+		if err != nil {
+			return retried, err
+		}
+		if !still {
+			continue
+		}
+		retried++
+		if len(again[i]) == 1 {
+			redriven, err := t.jobs.Redrive(jobs.Redrive{Seq: f.Seq})
+			if err != nil {
+				return retried, err
+			}
+			if redriven {
+				continue
+			}
+		}
+		if err := t.Prep("DELETE FROM document_jobs WHERE seq = ?").Int(f.Seq).Exec(); err != nil {
+			return retried, err
+		}
+		if _, err := t.jobs.PurgeSetAside(f.Seq); err != nil { // a redrive would do once more what the others do
+			return retried, err
+		}
+		for _, j := range again[i] {
+			if err := t.submitDocumentJob(rev.No, j); err != nil {
+				return retried, err
+			}
+		}
+	}
+	t.Changed(documentWatch(rev.Document))
+	return retried, nil
+}
+
+// WatchDocument is Watch for what happens to a document.
+func (s *Store) WatchDocument(no int64) (changes <-chan struct{}, stop func()) {
+	return s.Watch(documentWatch(no))
+}
+
+// WatchDropped is Watch for contents of a tenant's documents that searches find no more.
+func (s *Store) WatchDropped(tenant int64) (drops <-chan struct{}, stop func()) {
+	return s.Watch(droppedWatch(tenant))
+}
+
+// BlobsInUse calls used with those of the keys that the revision with the id under which the key stands refers to.
+func (s *Store) BlobsInUse(ctx context.Context, ids map[string]string, used func(key string)) error {
+	return s.Read(ctx, func(c driver.Conn) error {
+		for key, id := range ids {
+			if _, err := c.Prep("SELECT 1 FROM document_revisions WHERE id = ? AND content_blob = ?").Text(id).Text(key).One(func(driver.Row) { used(key) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

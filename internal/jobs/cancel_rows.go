@@ -1,0 +1,127 @@
+package jobs
+
+import (
+	"context"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/admission"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// Cancellation says what a cancel did.
+type Cancellation struct {
+	Cancelled bool  // the job is cancelled, now or already before
+	Token     int64 // of the lock that it voided; 0: none
+}
+
+// Cancel ends the job as cancelled if it is not terminal yet. The lock of a worker is void from then
+// on; its attempt is recorded, to which Amend can add what the worker knows.
+func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
+	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (Cancellation, error) { return t.Cancel(seq) })
+}
+
+const sqlCancelled = `SELECT token, visible, locked_at, lane, generation, attempt, number, version, started_at, tenant,
+  (SELECT j.task FROM jobs j WHERE j.seq = messages.seq) FROM messages WHERE seq = ?`
+
+func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
+	var m struct {
+		setAside           bool
+		subqueue           queue.Subqueue
+		task               string
+		tenant, visible    int64
+		lockedAt, started  int64
+		generation, number int
+		attempt            int
+		version            int64
+	}
+	found, err := t.Prep(sqlCancelled).Int(seq).One(func(r driver.Row) {
+		c.Token, m.visible, m.lockedAt = r.Int(0), r.Int(1), r.Int(2)
+		m.subqueue, m.task = queue.Subqueue(r.Int(3)), r.Text(10)
+		m.setAside = m.subqueue.Kind() >= queue.SubqueueDeadLetter
+		m.generation, m.attempt, m.number, m.version, m.started = int(r.Int(4)), int(r.Int(5)), int(r.Int(6)), r.Int(7), r.Int(8)
+		m.tenant = r.Int(9)
+	})
+	if err != nil {
+		return c, err
+	}
+	if !found || m.setAside {
+		_, err := t.Prep("SELECT CASE WHEN status = 'cancelled' THEN 1 ELSE 0 END FROM outcomes WHERE seq = ?").Int(seq).One(func(r driver.Row) { c.Cancelled = r.Int(0) != 0 })
+		return c, err
+	}
+	if err := t.Prep("DELETE FROM messages WHERE seq = ?").Int(seq).Exec(); err != nil {
+		return c, err
+	}
+	number := 0
+	if c.Token != 0 {
+		number = m.number
+		t.Notify(wordCancelled, c.Token, 0, 0)
+		outcome := forebay.OutcomeCancelled
+		if m.visible <= t.Now {
+			outcome = forebay.OutcomeLost // its worker had gone before
+		} else if err := t.holdSession(seq, c.Token, m.visible); err != nil {
+			return c, err
+		}
+		held, err := t.admission.LoseHolds(seq)
+		if err != nil {
+			return c, err
+		}
+		call := attempted{seq, m.tenant, m.task, m.subqueue, m.generation, m.number, m.lockedAt}
+		if err := t.attempt(call, AttemptRecord{Outcome: outcome, Cost: forebay.Money(held.Cost), assumed: held.Tokens}); err != nil {
+			return c, err
+		}
+		t.admission.SlotFreed(m.tenant)
+		t.w.Unblock("", t.Now)
+	}
+	if c.Token == 0 {
+		t.admission.W.Sweeps = true // the room in a budget that it was made ready for is others' now
+	}
+	c.Cancelled = true
+	return c, t.end(ending{
+		seq: seq, status: forebay.StatusCancelled, generation: m.generation, attempt: m.attempt, number: number,
+		version: m.version + 1, started: m.started, held: m.visible == heldUntil,
+	}, forebay.EventCancelled)
+}
+
+// Amend is for a worker whose call is over and whose lock was lost: it adds to an attempt that ended
+// without it, cancelled or lost, what only it knew, the deployment and what the call had used. It changes
+// no other attempt.
+func (s *Store) Amend(ctx context.Context, d *LockedJob, a AttemptRecord) error {
+	_, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *Tx) (struct{}, error) {
+		if d.SessionID != "" {
+			if err := t.callOver(jobSession{d.Tenant, d.Subqueue.Queue(), d.SessionID}, d.Token); err != nil {
+				return struct{}{}, err
+			}
+		}
+		if d.Held {
+			if _, err := t.endHoldsOf(d, &a); err != nil {
+				return struct{}{}, err
+			}
+		} else if a.Deployment == "" {
+			return struct{}{}, nil
+		}
+		st := t.Prep("UPDATE attempts SET deployment = ?" + sqlLostAttempt).Text(Bounded(a.Deployment))
+		if _, known := a.used(); known { // else it goes on to count as what was held
+			st = t.Prep("UPDATE attempts SET deployment = ?, input_tokens = ?, output_tokens = ?, cost = ?, assumed_tokens = NULL" + sqlLostAttempt).
+				Text(Bounded(a.Deployment)).Int(admission.Plausible(a.Usage.InputTokens, admission.MaxTokens)).Int(admission.Plausible(a.Usage.OutputTokens, admission.MaxTokens)).
+				Int(admission.Plausible(int64(a.Cost), admission.MaxCost))
+		}
+		ended := AttemptRecord{}
+		var finishedAt int64
+		found, err := st.Int(d.Seq).Int(int64(d.Generation)).Int(int64(d.Number)).One(func(r driver.Row) {
+			ended.Outcome, finishedAt = forebay.Outcome(r.Text(0)), r.Int(1)
+			ended.ErrorClass, ended.ErrorCode = forebay.ErrorClass(r.Text(2)), r.Text(3)
+		})
+		if found { // reports count it by the deployment that is known now
+			t.countHour(d.attempted(), finishedAt, ended, -1)
+			ended.Deployment = a.Deployment
+			t.countHour(d.attempted(), finishedAt, ended, 1)
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+const sqlLostAttempt = " WHERE seq = ? AND generation = ? AND number = ? AND outcome IN ('cancelled', 'lost') AND deployment = ''" +
+	" RETURNING outcome, finished_at, coalesce(error_class, ''), coalesce(error_code, '')"

@@ -1,0 +1,306 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/admission"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+	"github.com/forebayhq/forebay/internal/quota"
+)
+
+// ClaimRequest asks for messages of one subqueue.
+type ClaimRequest struct {
+	Subqueue queue.Subqueue
+	Max      int           // messages, at least 1
+	MaxBytes int64         // of input together; the first message is delivered whatever its size
+	Lock     time.Duration //
+	// A message delivered this often is not delivered again: it goes to the SetAside subqueue.
+	MaxDeliveries int
+	SetAside      queue.SubqueueKind
+	Share         Share          // nil: all tenants are equal
+	Plan          admission.Plan // nil: nothing holds calls back
+	// Held, if set, is told why jobs could not be called, once for each look. It must be quick.
+	Held func(why forebay.WaitReason)
+}
+
+// LockedJob is a job handed to a worker under a lock.
+type LockedJob struct {
+	queue.Lock
+	LockedUntil    time.Time
+	LockedAt       time.Time
+	ID             string
+	Tenant         int64
+	Subqueue       queue.Subqueue
+	Task           string
+	Generation     int
+	Number         int // of this attempt
+	Attempt        int // charged before this one, in this generation
+	Deliveries     int // this one included
+	Version        int64
+	MaxAttempts    int
+	MaxCost        *forebay.Money
+	MaxTotalTokens *int64
+	CreatedAt      time.Time
+	ScheduledAt    time.Time // when it became ready
+	StartedAt      time.Time // of the generation
+	Deadline       *time.Time
+	CorrelationID  string
+	SessionID      string
+	KeyID          string // that pays for it; "": only its tenant does
+	Traceparent    string
+	Metadata       []byte
+	Input          []byte // nil when InputBlob is set
+	InputBlob      string
+	InputSize      int64
+	LastError      []byte
+	Admission      *admission.Admission // nil: nothing was reserved for it
+	Held           bool                 // a budget holds what it may use
+	Slotted        bool                 // it is one of a limited number of calls at once
+}
+
+// Claim waits until at least one message of the subqueue is ready and returns up to Max under new locks.
+// Each delivery counts; a lock that had expired becomes an attempt with outcome "lost".
+func (s *Store) Claim(ctx context.Context, req ClaimRequest) ([]LockedJob, error) {
+	c := &claim{ClaimRequest: req, part: Key.In(s.Writer), Waiter: queue.NewWaiter()}
+	if err := queue.Await(ctx, s.Writer, c, &c.Waiter); err != nil {
+		return nil, err
+	}
+	return c.deliveries, nil
+}
+
+type claim struct {
+	ClaimRequest
+	queue.Waiter
+	part       *participant
+	deliveries []LockedJob
+}
+
+func (c *claim) Visit() { c.part.Park(c.Subqueue, c, nil) }
+
+// unserve puts a claim back that found nothing, or whose transaction failed.
+func (c *claim) unserve() {
+	c.deliveries = nil
+	c.State.Store(queue.ClaimWaiting)
+}
+
+// serveClaims gives ready jobs to the claims that wait, oldest first.
+func (w *participant) serveClaims(t *Tx) error {
+	for subqueue, waiting := range w.Parked {
+		// A look for nobody would let the next one wait for the one after.
+		if w.queue.Paused[subqueue.Queue()] || !w.HasWaiters(subqueue) {
+			continue
+		}
+		due, ok := w.DueAt[subqueue]
+		looks := ok && due <= t.Now
+		found, err := w.lookAt(t, subqueue, looks)
+		switch {
+		case err != nil:
+			return err
+		case found == nil:
+			continue
+		}
+		rest := waiting
+		for len(rest) > 0 {
+			c := rest[0]
+			if !c.Begin() {
+				rest = rest[1:] // its caller has gone
+				continue
+			}
+			if err := w.serveFrom(t, found, c); err != nil {
+				c.unserve()
+				return err
+			}
+			if len(c.deliveries) == 0 {
+				c.unserve()
+				break
+			}
+			rest = rest[1:]
+			t.served = append(t.served, c)
+			t.Served++
+		}
+		if looks || found.retryAt > 0 {
+			found.noteDue(w, t.Now)
+			if ok && !looks {
+				w.ScanAt(subqueue, due)
+			}
+		}
+		if err := t.leave(found); err != nil {
+			return err
+		}
+		found.lines.keepFloors(found.taken, found.found, found.later, found.held)
+		t.After = append(t.After, func() { w.Unpark(subqueue, len(waiting)-len(rest)) })
+	}
+	for subqueue, fresh := range t.fresh { // their queue was paused, or is not waited for any more
+		if err := t.storeFresh(subqueue, fresh); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const readyColumns = `m.seq, m.token, m.locked_at, m.deliveries, m.generation, m.attempt, m.number, m.version, m.deadline,
+  m.started_at, m.visible, m.last_error, m.size,
+  j.id, j.tenant, j.task, j.max_attempts, j.max_cost, j.created_at, j.correlation_id, j.traceparent,
+  j.metadata, j.input, j.input_blob, m.announced, j.session_id, j.key_id, j.max_total_tokens, j.max_output_tokens`
+
+const sqlReady = "SELECT " + readyColumns + `
+FROM messages m JOIN jobs j ON j.seq = m.seq
+WHERE m.lane = ? AND m.rank = ? AND m.visible <= ? ORDER BY m.visible, m.seq LIMIT ? + 0`
+
+// A candidate is a ready message before anything was decided about it.
+type candidate struct {
+	LockedJob
+	lostToken bool  // its lock has expired
+	lostAt    int64 // when that delivery was locked
+	deadline  int64
+	rank      int64 // the number of its line
+	fresh     bool  // its message is not stored yet
+	behind    bool  // it goes before a job of its tenant's that is of the first level
+	announced int   // the latest attempt number whose start an event tells
+	budgets   []*admission.Budget
+	options   []admission.Option // where it could be called, once that was asked
+	asked     bool
+	maxOutput int64 // that its input asks for, which is not inline; 0: not known
+}
+
+// planned asks once where a candidate could be called: that may read its input.
+func (m *candidate) planned(plan admission.Plan) []admission.Option {
+	if !m.asked && plan != nil {
+		m.options, m.asked = admission.Asking(plan(m.Task, m.Input, m.InputSize), m.maxOutput), true
+		source := quota.SourceOf(m.Tenant, m.Task)
+		for i := range m.options {
+			r := &m.options[i].Request
+			r.Source = source
+			if r.MaxOutputTokens == 0 && m.limited() { // the router names it, so that the job's own limit holds
+				r.MaxOutputTokens = cmp.Or(max(m.options[i].Limits.DefaultMaxOutputTokens, 0), quota.AssumedOutputTokens)
+			}
+		}
+	}
+	return m.options
+}
+
+func readCandidate(r driver.Row, subqueue queue.Subqueue) candidate {
+	c := candidate{
+		LockedJob: LockedJob{
+			Lock: queue.Lock{Seq: r.Int(0)}, Subqueue: subqueue,
+			Deliveries: int(r.Int(3)), Generation: int(r.Int(4)), Attempt: int(r.Int(5)), Number: int(r.Int(6)), Version: r.Int(7),
+			Deadline: driver.FromMillisOrNil(r, 8), ScheduledAt: driver.FromMillis(r.Int(10)), LastError: r.Blob(11), InputSize: r.Int(12),
+			ID: r.Text(13), Tenant: r.Int(14), Task: r.Text(15), MaxAttempts: int(r.Int(16)),
+			CreatedAt: driver.FromMillis(r.Int(18)), CorrelationID: r.Text(19), Traceparent: r.Text(20),
+			Metadata: r.Blob(21), Input: r.Blob(22), InputBlob: r.Text(23), SessionID: r.Text(25), KeyID: r.Text(26),
+		},
+		lostToken: !r.IsNull(1), lostAt: r.Int(2), deadline: r.Int(8), announced: int(r.Int(24)), maxOutput: r.Int(28),
+	}
+	if !r.IsNull(9) {
+		c.StartedAt = driver.FromMillis(r.Int(9))
+	}
+	if !r.IsNull(17) {
+		cost := forebay.Money(r.Int(17))
+		c.MaxCost = &cost
+	}
+	c.MaxTotalTokens = driver.IntOrNil(r, 27)
+	return c
+}
+
+var sqlLock = driver.BatchForm(`
+UPDATE messages SET visible = ?, token = ?, locked_at = ?, deliveries = deliveries + 1, number = ?, version = ?,
+  started_at = coalesce(started_at, ?), announced = ?, waiting = NULL WHERE seq = ?`,
+	`UPDATE messages m SET visible = p1, token = p2, locked_at = p3, deliveries = deliveries + 1, number = p4, version = p5,
+  started_at = coalesce(started_at, p6), announced = p7, waiting = NULL FROM %s WHERE m.seq = ANY (ARRAY[p8])`)
+
+// take locks a candidate for the claim, unless its time or its deliveries have run out.
+func (t *Tx) take(m *candidate, c *claim) error {
+	if m.lostToken {
+		if err := t.recordLost(m); err != nil {
+			return err
+		}
+	}
+	if m.deadline > 0 && m.deadline <= t.Now {
+		return t.expire(m.Seq, m.Generation, m.Attempt, m.Version)
+	}
+	if c.MaxDeliveries > 0 && m.Deliveries >= c.MaxDeliveries {
+		return t.exceedDeliveries(m, c.SetAside)
+	}
+	m.Token = queue.NewToken()
+	m.LockedAt = driver.FromMillis(t.Now)
+	m.LockedUntil = m.LockedAt.Add(c.Lock)
+	m.Deliveries++
+	m.Number++
+	// A delivery that was released without a call gave its number back: its start is told once.
+	first := m.Number > m.announced
+	if first {
+		m.announced = m.Number
+		m.Version++
+	}
+	if m.StartedAt.IsZero() {
+		m.StartedAt = m.LockedAt
+	}
+	if err := t.lock(m); err != nil {
+		return err
+	}
+	if err := t.hold(m); err != nil {
+		return err
+	}
+	if err := t.takeSlots(m); err != nil {
+		return err
+	}
+	c.deliveries = append(c.deliveries, m.LockedJob)
+	if !first {
+		t.Changed(m.Seq)
+		return nil
+	}
+	started := event{seq: m.Seq, number: m.Version, kind: forebay.EventStarted, status: forebay.StatusRunning, generation: m.Generation, attempt: m.Number}
+	if m.Version == firstStart {
+		t.Changed(m.Seq)
+		return t.tell(started)
+	}
+	return t.event(started)
+}
+
+// lock writes the lock that a candidate now has.
+func (t *Tx) lock(m *candidate) error {
+	until := m.LockedUntil.UnixMilli()
+	if m.fresh {
+		return t.storeLocked(m, until)
+	}
+	return t.Prep(sqlLock).Int(until).Int(m.Token).Int(t.Now).Int(int64(m.Number)).Int(m.Version).Int(t.Now).Int(int64(m.announced)).Int(m.Seq).Exec()
+}
+
+// recordLost writes the attempt whose worker was never heard of again.
+func (t *Tx) recordLost(m *candidate) error {
+	class, code := forebay.ClassTransient, "lock_lost"
+	held, err := t.admission.LoseHolds(m.Seq)
+	if err != nil {
+		return err
+	}
+	call := m.attempted()
+	call.startedAt = m.lostAt
+	return t.attempt(call, AttemptRecord{
+		Outcome: forebay.OutcomeLost, ErrorClass: class, ErrorCode: code, Cost: forebay.Money(held.Cost), assumed: held.Tokens,
+		ErrorMessage: []byte("the worker stopped, or lost its lock, before it could say how the call ended"),
+	})
+}
+
+func (t *Tx) exceedDeliveries(m *candidate, kind queue.SubqueueKind) error {
+	var started int64
+	if !m.StartedAt.IsZero() {
+		started = m.StartedAt.UnixMilli()
+	}
+	return t.setAside(setAside{
+		seq: m.Seq, to: queue.SubqueueOf(m.Subqueue.Queue(), kind), generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version, started: started,
+		failure: Failure{Class: forebay.ClassTransient, Code: "MaxDeliveryCountExceeded",
+			Message: []byte("delivered as often as the queue allows without an outcome: its worker may be dying of it")},
+		reason: "MaxDeliveryCountExceeded",
+	})
+}
+
+// releaseOrphans makes every locked job ready at once: the process that held the locks is dead. The
+// next claim records the lost attempts. Plain messages are left to their receivers, which live on.
+func (t *Tx) releaseOrphans() error {
+	return t.Prep("UPDATE messages SET visible = ? WHERE token IS NOT NULL AND visible > ? AND lane / 4 NOT IN (SELECT no FROM queues WHERE kind = 'messages')").
+		Int(t.Now).Int(t.Now).Exec()
+}

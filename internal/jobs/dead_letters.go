@@ -1,0 +1,236 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// SetAsideRow is a job in a dead-letter or quarantine subqueue.
+type SetAsideRow struct {
+	Seq           int64
+	ID            string
+	Task          string
+	Reason        string
+	Failure       Failure
+	Generation    int
+	Attempt       int
+	Deliveries    int
+	CorrelationID string
+	CreatedAt     time.Time
+	SetAsideAt    time.Time
+	Input         []byte // only when one is read
+	InputBlob     string
+	InputSize     int64
+	Metadata      []byte
+	LastError     []byte
+}
+
+// SetAsideQuery selects set-aside jobs of one tenant, newest first.
+type SetAsideQuery struct {
+	Subqueue queue.Subqueue
+	Tenant   int64
+	Filter   forebay.SetAsideFilter
+	Below    int64 // only jobs with a lower sequence number; 0: from the newest
+	Limit    int
+	ReadBody bool
+}
+
+// The rows of one subqueue are few beside the live ones, and are read along the subqueue's index.
+const sqlSetAsideRows = `
+SELECT m.seq, j.id, j.task, m.reason, o.error_class, o.error_code, o.error_message, m.generation, m.attempt, m.deliveries,
+  j.correlation_id, j.created_at, m.visible, CASE WHEN ?8 <> 0 THEN j.input END, j.input_blob, j.input_size, j.metadata, m.last_error
+FROM messages m JOIN jobs j ON j.seq = m.seq LEFT JOIN outcomes o ON o.seq = m.seq
+WHERE m.lane = ?1 AND m.lane % 4 >= 2 AND j.tenant = ?2 AND m.seq < ?3
+  AND (?4 = '' OR j.task = ?4) AND (?5 = '' OR m.reason = ?5) AND (?6 = '' OR j.correlation_id = ?6)
+  AND m.visible >= ?9 AND m.visible < ?10
+  AND (?7 = '' OR j.id = ?7)
+ORDER BY m.seq DESC LIMIT ?11 + 0`
+
+// SetAsideRows returns the jobs that the query selects.
+func (s *Store) SetAsideRows(ctx context.Context, q SetAsideQuery) (rows []SetAsideRow, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		rows, err = setAsideRows(c, q)
+		return err
+	})
+	return rows, err
+}
+
+func setAsideRows(c driver.Conn, q SetAsideQuery) (rows []SetAsideRow, err error) {
+	const endOfTime = 1 << 62
+	below, before, after := int64(endOfTime), int64(endOfTime), int64(0)
+	if q.Below > 0 {
+		below = q.Below
+	}
+	if q.Filter.Before != nil {
+		before = q.Filter.Before.UnixMilli()
+	}
+	if q.Filter.After != nil {
+		after = q.Filter.After.UnixMilli()
+	}
+	body := int64(0)
+	if q.ReadBody {
+		body = 1
+	}
+	ids := q.Filter.JobIDs
+	if len(ids) == 0 {
+		ids = []string{""} // any
+	}
+	for _, id := range ids {
+		err = c.Prep(sqlSetAsideRows).Int(int64(q.Subqueue)).Int(q.Tenant).Int(below).
+			Text(q.Filter.Task).Text(q.Filter.Reason).Text(q.Filter.CorrelationID).Text(id).Int(body).Int(after).Int(before).Int(int64(q.Limit)).
+			Each(func(r driver.Row) error {
+				rows = append(rows, SetAsideRow{
+					Seq: r.Int(0), ID: r.Text(1), Task: r.Text(2), Reason: r.Text(3),
+					Failure:    Failure{Class: forebay.ErrorClass(r.Text(4)), Code: r.Text(5), Message: r.Blob(6)},
+					Generation: int(r.Int(7)), Attempt: int(r.Int(8)), Deliveries: int(r.Int(9)),
+					CorrelationID: r.Text(10), CreatedAt: driver.FromMillis(r.Int(11)), SetAsideAt: driver.FromMillis(r.Int(12)),
+					Input: r.Blob(13), InputBlob: r.Text(14), InputSize: r.Int(15), Metadata: r.Blob(16), LastError: r.Blob(17),
+				})
+				return nil
+			})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(rows, func(a, b SetAsideRow) int { return cmp.Compare(b.Seq, a.Seq) })
+	return rows[:min(len(rows), q.Limit)], nil
+}
+
+// Redrive is one job to send back as its next generation.
+type Redrive struct {
+	Seq   int64
+	Delay time.Duration
+	Edit  *RedriveEdit
+}
+
+// RedriveEdit replaces parts of the job; zero fields stay as they are.
+type RedriveEdit struct {
+	Task            string
+	MaxAttempts     int
+	Input           []byte
+	InputBlob       string
+	InputSize       int64 // 0: the input stays
+	MaxOutputTokens int64 // as in NewJob; of the input that stays, where only the task is another
+}
+
+const sqlRedrive = `
+UPDATE messages SET lane = lane - lane % 4, visible = ?1, generation = generation + 1, attempt = 0, number = 0, announced = 0, deliveries = 0,
+  version = version + 1, started_at = NULL, reason = NULL, last_error = NULL, waiting = NULL
+WHERE seq = ?2 AND lane % 4 >= 2 RETURNING lane, rank, generation, version`
+
+// What tells the start of the first attempt goes with a redrive.
+const sqlKeepFirstStart = `
+INSERT INTO events (seq, number, type, at, status, generation, attempt)
+SELECT seq, 2, 'started', started_at, 'running', 1, 1 FROM messages
+WHERE seq = ?1 AND generation = 1 AND lane % 4 >= 2 AND started_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM events WHERE seq = ?1 AND number = 2)`
+
+// Redrive sends set-aside jobs back to the main subqueue of their queue and reports which it found still
+// set aside: of several redrives at once each job follows exactly one. The audit row is written in
+// the same transaction.
+func (s *Store) Redrive(ctx context.Context, jobs []Redrive, entry audit.Act) (redriven []bool, err error) {
+	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) ([]bool, error) {
+		redriven := make([]bool, len(jobs))
+		for i, j := range jobs {
+			moved, err := t.Redrive(j)
+			if err != nil {
+				return nil, err
+			}
+			redriven[i] = moved
+		}
+		return redriven, audit.Append(t.Tx, entry)
+	})
+}
+
+func (t *Tx) Redrive(j Redrive) (bool, error) {
+	visible := t.Now + j.Delay.Milliseconds()
+	e := event{seq: j.Seq, kind: forebay.EventRedriven, status: forebay.StatusQueued}
+	if j.Delay > 0 {
+		e.status = forebay.StatusScheduled
+	}
+	if err := t.Prep(sqlKeepFirstStart).Int(j.Seq).Exec(); err != nil {
+		return false, err
+	}
+	found, err := t.Prep(sqlRedrive).Int(visible).Int(j.Seq).One(func(r driver.Row) {
+		t.due(queue.Subqueue(r.Int(0)), r.Int(1), visible)
+		e.generation, e.number = int(r.Int(2)), r.Int(3)
+	})
+	if err != nil || !found {
+		return false, err
+	}
+	if err := t.Prep("DELETE FROM outcomes WHERE seq = ?").Int(j.Seq).Exec(); err != nil {
+		return false, err
+	}
+	if err := t.edit(j.Seq, j.Edit); err != nil {
+		return false, err
+	}
+	if err := t.rejoinSession(j.Seq, visible); err != nil {
+		return false, err
+	}
+	for _, f := range t.w.store.redriven {
+		if err == nil {
+			err = f(t.Tx, j.Seq)
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, t.event(e)
+}
+
+func (t *Tx) edit(seq int64, e *RedriveEdit) error {
+	if e == nil {
+		return nil
+	}
+	if e.Task != "" {
+		if err := t.Prep("UPDATE jobs SET task = ? WHERE seq = ?").Text(e.Task).Int(seq).Exec(); err != nil {
+			return err
+		}
+	}
+	if e.MaxAttempts > 0 {
+		if err := t.Prep("UPDATE jobs SET max_attempts = ? WHERE seq = ?").Int(int64(e.MaxAttempts)).Int(seq).Exec(); err != nil {
+			return err
+		}
+	}
+	if e.Task != "" || e.InputSize > 0 {
+		if err := t.Prep("UPDATE jobs SET max_output_tokens = ? WHERE seq = ?").IntOrNull(e.MaxOutputTokens).Int(seq).Exec(); err != nil {
+			return err
+		}
+	}
+	if e.InputSize == 0 {
+		return nil
+	}
+	if err := t.Prep("UPDATE jobs SET input = ?, input_blob = ?, input_size = ? WHERE seq = ?").
+		Blob(e.Input).TextOrNull(e.InputBlob).Int(e.InputSize).Int(seq).Exec(); err != nil {
+		return err
+	}
+	return t.Prep("UPDATE messages SET size = ? WHERE seq = ?").Int(e.InputSize).Int(seq).Exec()
+}
+
+// Purge takes set-aside jobs out of their subqueue for good and reports how many it found there. The job
+// records stay, failed.
+func (s *Store) Purge(ctx context.Context, seqs []int64, entry audit.Act) (purged int, err error) {
+	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
+		purged := 0
+		for _, seq := range seqs {
+			rows, err := t.PurgeSetAside(seq)
+			if err != nil {
+				return 0, err
+			}
+			purged += rows
+		}
+		return purged, audit.Append(t.Tx, entry)
+	})
+}
+
+func (t *Tx) PurgeSetAside(seq int64) (purged int, err error) {
+	t.Changed(seq)
+	return t.Prep("DELETE FROM messages WHERE seq = ? AND lane % 4 >= 2").Int(seq).Count()
+}

@@ -1,0 +1,148 @@
+package jobs
+
+import (
+	"context"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// Depth is what stands in the subqueues of one queue for jobs, of all tenants. Each number is exact while no
+// subqueue holds more of a kind at one priority than were counted; else there are at least so many.
+type Depth struct {
+	Queue      string
+	Ready      int64 // may be delivered now, from either subqueue
+	Scheduled  int64 // wait for a time: a scheduled start, a retry delay, a pause, their session's turn
+	Locked     int64 // with a worker
+	Retrying   int64 // in the retry subqueue, whatever they wait for there
+	DeadLetter int64
+	Quarantine int64
+	OldestAge  time.Duration // of the message that has been ready longest; 0: none is
+	Capped     bool          // a count stopped at its limit: there are at least so many
+}
+
+// longestLock bounds how far ahead the end of a lock can be: an index that does not know what is locked
+// need not be read further.
+const longestLock = 5 * time.Minute
+
+// What stands in one line of a subqueue. Each part walks the index and stops at the limit ?5, so that a million
+// jobs that wait cost no more than as many as are counted. Rows themselves are looked up only where their
+// time is within a lock's.
+const sqlDepth = `
+SELECT (SELECT count(*) FROM (SELECT m.visible FROM messages m
+    WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible <= ?3 ORDER BY m.visible LIMIT ?5 + 0) x),
+  (SELECT m.visible FROM messages m
+    WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible <= ?3 ORDER BY m.visible LIMIT 1),
+  (SELECT count(*) FROM (SELECT m.visible FROM messages m
+    WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible > ?3 ORDER BY m.visible LIMIT ?5 + 0) x),
+  (SELECT count(x.token) FROM (SELECT m.token FROM messages m
+    WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible > ?3 AND m.visible <= ?4 ORDER BY m.visible LIMIT ?5 + 0) x)`
+
+// maxDepthLines bounds the lines of a subqueue that are counted: tenants times priorities.
+const maxDepthLines = 1000
+
+// Depths counts what stands in every queue for jobs, up to limit in each line of a subqueue.
+func (s *Store) Depths(ctx context.Context, limit int64) (depths []Depth, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		depths = nil
+		var queues []int64
+		err := c.Prep("SELECT no, name FROM queues WHERE kind = 'jobs' ORDER BY no").Each(func(r driver.Row) error {
+			queues, depths = append(queues, r.Int(0)), append(depths, Depth{Queue: r.Text(1)})
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		now := c.Now()
+		for i, no := range queues {
+			for _, kind := range jobSubqueues {
+				subqueue := queue.SubqueueOf(no, kind)
+				lines, err := depthLines(c, sqlLines, subqueue)
+				if err == nil {
+					err = depths[i].count(c, subqueue, lines, now, limit)
+				}
+				if err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	return depths, err
+}
+
+// TenantDepth counts what stands of one tenant in a queue for jobs: about limit of each kind in each
+// subqueue at most, shared by the tenant's lines.
+func (s *Store) TenantDepth(ctx context.Context, queueID, tenant, limit int64) (depth Depth, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		depth = Depth{}
+		now := c.Now()
+		for _, kind := range jobSubqueues {
+			subqueue := queue.SubqueueOf(queueID, kind)
+			lines, err := depthLines(c, sqlTenantLines, subqueue, lineOf(tenant, 0, forebay.MaxPriority), lineOf(tenant+1, 0, forebay.MaxPriority))
+			if err == nil {
+				err = depth.count(c, subqueue, lines, now, max(limit/32, limit/int64(max(1, len(lines)))))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return depth, err
+}
+
+var jobSubqueues = []queue.SubqueueKind{queue.SubqueueMain, queue.SubqueueRetry, queue.SubqueueDeadLetter, queue.SubqueueQuarantine}
+
+// sqlTenantLines is sqlLines for the lines of subqueue ?1 from ?2 on and below ?3.
+const sqlTenantLines = `
+WITH RECURSIVE l(line) AS (SELECT min(rank) FROM messages WHERE lane = ?1 AND rank >= ?2 AND rank < ?3
+  UNION ALL SELECT (SELECT min(m.rank) FROM messages m WHERE m.lane = ?1 AND m.rank > l.line AND m.rank < ?3) FROM l WHERE l.line IS NOT NULL)
+SELECT line FROM l WHERE line IS NOT NULL`
+
+// depthLines returns the first lines that are to be counted.
+func depthLines(c driver.Conn, sql string, subqueue queue.Subqueue, bounds ...int64) (lines []int64, err error) {
+	st := c.Prep(sql).Int(int64(subqueue))
+	for _, bound := range bounds {
+		st = st.Int(bound)
+	}
+	err = st.Each(func(r driver.Row) error {
+		if lines = append(lines, r.Int(0)); len(lines) == maxDepthLines {
+			return driver.ErrStop
+		}
+		return nil
+	})
+	return lines, driver.UnlessStopped(err)
+}
+
+// count adds what stands in lines of a subqueue.
+func (d *Depth) count(c driver.Conn, subqueue queue.Subqueue, lines []int64, now, limit int64) error {
+	for _, line := range lines {
+		_, err := c.Prep(sqlDepth).Int(int64(subqueue)).Int(line).Int(now).Int(now + longestLock.Milliseconds()).Int(limit).One(func(r driver.Row) {
+			ready, oldest, later, locked := r.Int(0), r.Int(1), r.Int(2), r.Int(3)
+			d.Capped = d.Capped || ready >= limit || later >= limit
+			switch kind := subqueue.Kind(); kind {
+			case queue.SubqueueDeadLetter:
+				d.DeadLetter += ready + later
+			case queue.SubqueueQuarantine:
+				d.Quarantine += ready + later
+			default:
+				d.Ready += ready
+				d.Locked += locked
+				d.Scheduled += later - locked
+				if oldest > 0 {
+					d.OldestAge = max(d.OldestAge, time.Duration(now-oldest)*time.Millisecond)
+				}
+				if kind == queue.SubqueueRetry {
+					d.Retrying += ready + later
+				}
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

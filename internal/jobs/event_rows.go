@@ -1,0 +1,87 @@
+package jobs
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+)
+
+// Every event of a job is published to the topic job-events of its tenant in the transaction that made
+// the change, if somebody subscribes to it. What no subscription wants costs nothing but a look, once a
+// transaction, whether that is still so.
+
+// tell publishes an event, and notes it for the audit log if that is to have it.
+func (t *Tx) tell(e event) error {
+	if slices.Contains(t.w.store.Audited, e.kind) {
+		t.audited = append(t.audited, e)
+	}
+	bus := bus.Key.Of(t.Tx)
+	f, err := bus.Followed()
+	if err != nil || len(f.Topics) == 0 {
+		return err
+	}
+	if t.Concurrent {
+		return db.ErrNotAlone
+	}
+	return t.tellFollowers(bus, f, e)
+}
+
+// tellFollowers is apart from tell, so that what nobody follows costs no memory.
+func (t *Tx) tellFollowers(topics *bus.Tx, f *bus.FollowedTenants, e event) error {
+	var topic, task, queue string
+	metadata := map[string]string{}
+	var told forebay.Event
+	found, err := t.Prep("SELECT j.tenant, j.id, coalesce(j.correlation_id, j.id), j.task, q.name, j.metadata FROM jobs j JOIN queues q ON q.no = j.queue WHERE j.seq = ?").
+		Int(e.seq).One(func(r driver.Row) {
+		topic, task, queue = f.Topics[r.Int(0)], r.Text(3), r.Text(4)
+		told = forebay.Event{Number: e.number, Type: e.kind, JobID: r.Text(1), CorrelationID: r.Text(2), At: driver.FromMillis(t.Now), Status: e.status,
+			Generation: e.generation, Attempt: e.attempt, ErrorCode: Bounded(e.code)}
+		if encoded := r.Blob(5); len(encoded) > 0 {
+			_ = json.Unmarshal(encoded, &metadata) // encoded by ourselves
+		}
+	})
+	if err != nil || !found || topic == "" {
+		return err
+	}
+	if e.class != "" {
+		told.ErrorClass = &e.class
+	}
+	if e.delay > 0 {
+		seconds := float64(e.delay) / 1000
+		told.RetryDelaySeconds = &seconds
+	}
+	told.Describe(task, queue, metadata)
+	if len(e.result) <= forebay.MaxEventResultBytes {
+		told.Result = e.result
+	}
+	return topics.Publish(topic, func() (bus.MessageContent, error) { return eventMessage(told) })
+}
+
+// publishedEvent is an event as subscribers get it. Standard Webhooks wants its time under that name
+// (specification, "Payload structure").
+type publishedEvent struct {
+	forebay.Event
+	Timestamp time.Time `json:"timestamp"`
+}
+
+// eventMessage is the message that tells an event. Its id is the same however often it is delivered,
+// and has no dot, which separates the parts that a webhook signs.
+func eventMessage(e forebay.Event) (m bus.MessageContent, err error) {
+	m = bus.MessageContent{
+		MessageID: fmt.Sprintf("%s-%d", e.JobID, e.Number), CorrelationID: e.CorrelationID, Subject: string(e.Type),
+		ContentType: "application/json", Text: true,
+	}
+	if m.Body, err = json.Marshal(publishedEvent{e, e.At}); err != nil {
+		return m, err
+	}
+	m.Properties, err = json.Marshal(forebay.Properties{
+		"job_id": e.JobID, "task": e.Task, "queue": e.Queue, "status": string(e.Status), "attempt": int64(e.Attempt), "generation": int64(e.Generation),
+	})
+	return m, err
+}

@@ -1,0 +1,70 @@
+package jobs
+
+import (
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// A message that is locked past its deadline is left to its worker, which cuts the call off itself;
+// when the lock has expired too, nobody is coming.
+const (
+	overdueColumns = `SELECT seq, lane, generation, attempt, number, version, token, locked_at, tenant,
+  (SELECT j.task FROM jobs j WHERE j.seq = messages.seq) FROM messages `
+	sqlFreeOverdue   = overdueColumns + `WHERE deadline <= ?1 AND token IS NULL ORDER BY deadline LIMIT 256`
+	sqlLockedOverdue = overdueColumns + `WHERE deadline <= ?1 AND token IS NOT NULL AND visible <= ?1 ORDER BY deadline LIMIT 256`
+)
+
+// A locked message is looked at when its lock ends, if that is after its deadline. The two are asked
+// for apart, so that many locked ones cannot hide a free one.
+const (
+	sqlNextFreeDeadline   = `SELECT deadline FROM messages WHERE deadline IS NOT NULL AND token IS NULL ORDER BY deadline LIMIT 1`
+	sqlNextLockedDeadline = `SELECT min(CASE WHEN deadline > visible THEN deadline ELSE visible END) FROM messages WHERE deadline IS NOT NULL AND token IS NOT NULL`
+)
+
+// nextDeadline returns when the next deadline has to be looked at; 0: there is none.
+func nextDeadline(c driver.Conn) (next int64, err error) {
+	return c.Earliest(sqlNextFreeDeadline, sqlNextLockedDeadline)
+}
+
+// expireDue ends the jobs whose deadline has passed while nobody was working on them, and does what is
+// due in queues of messages.
+func (w *participant) expireDue(t *Tx) error {
+	if !w.Serving || w.deadline == 0 || w.deadline > t.Now {
+		return nil
+	}
+	var overdue []candidate
+	for _, sql := range []string{sqlFreeOverdue, sqlLockedOverdue} {
+		err := t.Prep(sql).Int(t.Now).Each(func(r driver.Row) error {
+			overdue = append(overdue, candidate{
+				LockedJob: LockedJob{Lock: queue.Lock{Seq: r.Int(0)}, Subqueue: queue.Subqueue(r.Int(1)), Generation: int(r.Int(2)), Attempt: int(r.Int(3)),
+					Number: int(r.Int(4)), Version: r.Int(5), Tenant: r.Int(8), Task: r.Text(9)},
+				lostToken: !r.IsNull(6), lostAt: r.Int(7),
+			})
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	t.ended = len(overdue) > 0
+	for i := range overdue {
+		m := &overdue[i]
+		if m.lostToken {
+			if err := t.recordLost(m); err != nil {
+				return err
+			}
+		}
+		if err := t.expire(m.Seq, m.Generation, m.Attempt, m.Version); err != nil {
+			return err
+		}
+	}
+	if t.ended {
+		w.admission.Sweeps = true // the room in a budget that some were made ready for is others' now
+		if err := t.admission.ResumeWaiting(); err != nil {
+			return err
+		}
+	}
+	next, err := nextDeadline(t.Conn)
+	w.deadline = next
+	return err
+}

@@ -1,0 +1,316 @@
+package jobs
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/admission"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// participant finds jobs for those who claim some, and ends those whose deadline has passed.
+type participant struct {
+	*db.Writer
+	queue.Waiting[*claim]
+	queue         *queue.Participant
+	admission     *admission.Participant
+	store         *Store
+	lines         map[queue.Subqueue]*lines // of subqueues that somebody has waited for
+	blocked       map[queue.Subqueue]blocked
+	pausedTenants map[int64]bool
+	deadline      int64 // the next deadline; 0: none
+	tended        int64 // when it last looked for others' deadlines
+	searched      int64 // when it last made the lines of all subqueues unknown
+	pace          pace
+	wanted        atomic.Pointer[map[queue.Subqueue]bool] // in which subqueues claims wait for jobs that are not there
+	hourCodes     map[tenantHour]map[string]bool          // codes of errors that reports tell apart; nil: none is read yet
+}
+
+// Tx is its part of a transaction.
+type Tx struct {
+	*db.Tx
+	w         *participant
+	Queue     *queue.Tx
+	admission *admission.Tx
+	wake      int64                          // the earliest new deadline; 0: none
+	fresh     map[queue.Subqueue][]candidate // new jobs whose messages are not stored yet; nil: store them at once
+	looks     []*look                        // made as it began
+	anew      int                            // how many of its looks began from the very beginning
+	ended     bool                           // jobs whose deadline had passed were
+	served    []*claim
+	leaving   []leaving           // jobs that have ended and are in their sessions still
+	turns     map[jobSession]turn // of the jobs that are being submitted; nil: ask
+	audited   []event             // that the audit log does not have yet
+	hours     map[hourKey]hourSum // what reports count of the attempts that it records
+	tally     db.JobTally
+}
+
+// Words of jobs.
+var (
+	wordLine      = db.NewWordKind('l', db.ToAllFirst) // of a subqueue a line in which a message became ready
+	wordLater     = db.NewWordKind('t', db.ToAll)      // of a subqueue when the first of those is ready that are not yet
+	wordCancelled = db.NewWordKind('x', db.ToAllAgain) // the token of a lock that a cancel voided
+	wordDeadline  = db.NewWordKind('d', db.ToWriters)  // the earliest new deadline
+)
+
+func newJobsPart(w *db.Writer, queues *queue.Participant, admission *admission.Participant, store *Store) *participant {
+	p := &participant{Writer: w, Waiting: queue.NewWaiting[*claim](), queue: queues, admission: admission, store: store,
+		lines: map[queue.Subqueue]*lines{}, blocked: map[queue.Subqueue]blocked{}, pausedTenants: map[int64]bool{}}
+	queues.Sets = append(queues.Sets, p)
+	w.Racing["idempotency"] = true
+	return p
+}
+
+func newJobsTx(t *db.Tx, p *participant) *Tx {
+	j := &Tx{Tx: t, w: p, Queue: queue.Key.Of(t), admission: admission.Key.Of(t)}
+	if t.WithDue {
+		j.fresh = map[queue.Subqueue][]candidate{}
+	}
+	return j
+}
+
+func (p *participant) Load() error {
+	err := p.loadPausedTenants()
+	if err == nil {
+		p.deadline, err = nextDeadline(p.Conn)
+	}
+	return err
+}
+
+func (p *participant) loadPausedTenants() error {
+	clear(p.pausedTenants)
+	return p.Conn.Prep("SELECT no FROM tenants WHERE paused <> 0").Each(func(r driver.Row) error {
+		p.pausedTenants[r.Int(0)] = true
+		return nil
+	})
+}
+
+func (p *participant) Refresh() error { return p.loadPausedTenants() }
+
+func (p *participant) MarkAllDue(all bool) {
+	p.AllDue(0)
+	at := p.Clock()
+	if since := at - p.searched; all || since < 0 || since >= p.pace.every(p.Polling).Milliseconds() {
+		p.searched = at
+		for _, l := range p.lines {
+			l.known, l.swept = false, 0
+		}
+	}
+	if p.Serving && (all || p.Shared() && at-p.tended >= db.Tending.Milliseconds()) {
+		p.deadline, p.tended = 1, at
+	}
+}
+
+func (p *participant) Notified(n *db.Notification) {
+	n.Each(wordLine, func(subqueue, no, _ int64) {
+		known := p.lines[queue.Subqueue(subqueue)]
+		if known == nil {
+			return
+		}
+		at, told := n.Words[db.Word{Kind: queue.WordReady, A: subqueue, B: 0}]
+		known.note(no, at, p.Clock()+db.Inexact)
+		one := known.of[no]
+		if !told { // that comes apart
+			one.waits = 0
+		} else if later, some := n.Words[db.Word{Kind: wordLater, A: subqueue, B: 0}]; some {
+			one.far = min(one.far, later)
+		}
+	})
+	if n.Many[wordLine] {
+		for _, l := range p.lines {
+			l.known, l.swept = false, 0
+		}
+	}
+	n.Each(wordDeadline, func(_, _, at int64) { p.deadlineBy(at) })
+}
+
+// deadlineBy notes that there is a deadline at that time.
+func (p *participant) deadlineBy(at int64) {
+	if at > 0 && (p.deadline == 0 || at < p.deadline) {
+		p.deadline = at
+	}
+}
+
+func (p *participant) Ready(subqueue queue.Subqueue, at int64) {
+	if p.Tracks(subqueue) {
+		p.ScanAt(subqueue, max(at, p.blocked[subqueue].until))
+	}
+}
+
+func (p *participant) NextDue(int64) int64 {
+	next := p.Waiting.NextDue(p.queue.Paused)
+	if p.Serving && p.deadline > 0 {
+		next = min(next, p.deadline)
+	}
+	return next
+}
+
+// MayStoreBeside says that new jobs are only rows: subscribers of events would get copies, and the audit log has one
+// order.
+func (p *participant) MayStoreBeside() bool {
+	return !slices.Contains(p.store.Audited, forebay.EventAccepted)
+}
+
+// Opens makes the looks that a transaction can make as it begins, because its operations leave alone what waits in
+// subqueues.
+func (p *participant) Opens(t *db.Tx, _ []db.Operation, local bool) (questions []driver.PipelineQuery) {
+	if !local {
+		return nil
+	}
+	now := p.Clock()
+	for subqueue, claims := range p.Parked {
+		if p.Due(subqueue, now) && !p.queue.Paused[subqueue.Queue()] && p.linesOf(subqueue).known {
+			l, j := p.newLook(subqueue, claims, now), Key.Of(t)
+			j.looks = append(j.looks, l)
+			questions = append(questions, l.questions()...)
+			if len(l.lines.called) > 0 {
+				questions = append(questions, j.admission.StatesOf(l.lines.called)...)
+			}
+		}
+	}
+	return questions
+}
+
+func (p *participant) StageEnded(t *db.Tx, at db.Stage) error {
+	j := Key.Begun(t)
+	if j == nil {
+		return nil
+	}
+	if err := j.passTurns(); err != nil {
+		return err
+	}
+	return j.auditEvents()
+}
+
+func (p *participant) Serve(t *db.Tx) error {
+	j := Key.Of(t)
+	if err := p.expireDue(j); err != nil {
+		return err
+	}
+	if err := p.serveClaims(j); err != nil {
+		return err
+	}
+	return j.auditEvents()
+}
+
+func (p *participant) Closes(t *db.Tx) error {
+	if j := Key.Begun(t); j != nil {
+		return errors.Join(j.auditEvents(), j.storeHours())
+	}
+	return nil
+}
+
+func (p *participant) Committed(t *db.Tx) {
+	j := Key.Begun(t)
+	if j == nil {
+		p.pace.note(t.Took, 0)
+		return
+	}
+	p.pace.note(t.Took, j.anew)
+	p.deadlineBy(j.wake)
+	for _, c := range j.served {
+		c.Deliver()
+	}
+	p.store.tallies.Notify(j.tally)
+	if p.Shared() {
+		if j.wake > 0 {
+			t.Notify(wordDeadline, 0, 0, j.wake)
+		}
+	}
+}
+
+func (p *participant) Invalidate(t *db.Tx, at int64) {
+	if j := Key.Begun(t); j != nil {
+		for _, c := range j.served {
+			c.unserve()
+		}
+	}
+	clear(p.blocked)
+	for subqueue := range p.lines {
+		p.lines[subqueue] = newLines()
+	}
+	p.AllDue(at)
+	p.deadline = at
+}
+
+// RoundEnded tells in which subqueues claims wait for jobs that are not there.
+func (p *participant) RoundEnded(error) {
+	if !p.Shared() {
+		return
+	}
+	var now map[queue.Subqueue]bool
+	for subqueue, claims := range p.Parked {
+		_, blocked := p.blocked[subqueue]
+		if subqueue.Kind() == queue.SubqueueMain && !blocked && slices.ContainsFunc(claims, (*claim).Waits) {
+			if now == nil {
+				now = map[queue.Subqueue]bool{}
+			}
+			now[subqueue] = true
+		}
+	}
+	if before := p.wanted.Load(); before == nil || !maps.Equal(*before, now) {
+		p.wanted.Store(&now)
+	}
+}
+
+func (p *participant) TakeOver(t *db.Tx) error {
+	j := Key.Of(t)
+	return errors.Join(j.releaseOrphans(), j.endHolds())
+}
+
+// Unblock has subqueues looked at again in which jobs are held: for the deployment of that name; "": for any.
+func (p *participant) Unblock(deployment string, at int64) {
+	for subqueue, b := range p.blocked {
+		if deployment == "" || slices.Contains(b.by, deployment) {
+			p.ScanAt(subqueue, max(at, b.since+heldPause))
+		}
+	}
+}
+
+// MayGo makes the subqueues due in which these tenants have jobs, also for whoever comes to wait.
+func (p *participant) MayGo(tenants map[int64]int64) {
+	if len(tenants) == 0 {
+		return
+	}
+	for subqueue, l := range p.lines {
+		for no := range l.of {
+			if _, ok := tenants[tenantOfLine(no)]; ok {
+				p.DueAt[subqueue] = 0
+				break
+			}
+		}
+	}
+}
+
+// Released notes that jobs that waited for a budget are ready at that time.
+func (p *participant) Released(t *db.Tx, subqueue queue.Subqueue, line, at int64, seqs ...int64) {
+	j := Key.Of(t)
+	j.due(subqueue, line, at)
+	for _, seq := range seqs {
+		j.Changed(seq)
+	}
+}
+
+// restsUntil is until when none of a tenant's jobs is delivered; 0: they are.
+func (p *participant) restsUntil(tenant int64) int64 {
+	if p.pausedTenants[tenant] {
+		return db.Never
+	}
+	return p.admission.Full[tenant]
+}
+
+// due notes that a message of that line of the subqueue can be delivered from that time on.
+func (t *Tx) due(subqueue queue.Subqueue, line, at int64) {
+	if known := t.w.lines[subqueue]; known != nil {
+		known.note(line, at, t.Now)
+	}
+	if t.Notify(wordLine, int64(subqueue), line, 0); at > t.Now {
+		t.Notify(wordLater, int64(subqueue), 0, at)
+	}
+	t.Queue.WakeAt(subqueue, at)
+}

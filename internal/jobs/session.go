@@ -1,0 +1,257 @@
+package jobs
+
+import (
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// Jobs of one session, of one tenant in one queue, run one after the other. The one whose turn it is
+// stands in the queue like any other; the rest is held, invisible, until it has ended for good. A
+// retry, a throttle or a lost lock keeps the turn. So does a call whose job was cancelled, as long as it may
+// still run.
+
+// heldUntil is the "visible" of a job that waits for its turn.
+const heldUntil = 1 << 62
+
+// jobSession is a session that a job belongs to.
+type jobSession struct {
+	tenant, queue int64
+	id            string
+}
+
+// Whether it is the turn of a job of the session, and until when a call may run whose job was cancelled.
+const sqlTurn = `
+SELECT CASE WHEN EXISTS (SELECT 1 FROM job_sessions s JOIN messages m ON m.seq = s.seq
+    WHERE s.tenant = ?1 AND s.queue = ?2 AND s.session_id = ?3 AND m.visible < ?4) THEN 1 ELSE 0 END,
+  coalesce((SELECT h.ends_at FROM job_session_holds h WHERE h.tenant = ?1 AND h.queue = ?2 AND h.session_id = ?3), 0)`
+
+// joinSession makes a job that is about to be stored, or redriven, the session's latest. It may begin at
+// that time at the earliest; notBefore is that time if it is not when the job was submitted for, else 0.
+// It returns when the job becomes visible and what it waits for until then, if that is its session.
+func (t *Tx) joinSession(s jobSession, seq, at, notBefore int64) (visible int64, waiting string, err error) {
+	if err := t.passTurns(); err != nil {
+		return 0, "", err
+	}
+	is, known := t.turns[s]
+	if !known {
+		if err := s.askTurn(&is).Run(t.Conn); err != nil {
+			return 0, "", err
+		}
+	}
+	if t.turns != nil {
+		t.turns[s] = turn{taken: true, until: is.until}
+	}
+	err = t.Prep("INSERT INTO job_sessions (tenant, queue, session_id, seq, not_before) VALUES (?, ?, ?, ?, ?)").
+		Int(s.tenant).Int(s.queue).Text(s.id).Int(seq).IntOrNull(notBefore).Exec()
+	if is.taken {
+		return heldUntil, string(forebay.WaitSession), err
+	}
+	visible, waiting = afterCall(at, is.until)
+	return visible, waiting, err
+}
+
+// turn is whose turn it is in a session.
+type turn struct {
+	taken bool  // it is a job's
+	until int64 // until when a call may run whose job was cancelled
+}
+
+func (s jobSession) askTurn(is *turn) driver.PipelineQuery {
+	return driver.PipelineQuery{SQL: sqlTurn, Bind: func(st driver.Statement) driver.Statement {
+		return st.Int(s.tenant).Int(s.queue).Text(s.id).Int(heldUntil)
+	},
+		OnRow: func(r driver.Row) { *is = turn{r.Int(0) != 0, r.Int(1)} }}
+}
+
+// lookTurns asks about the sessions of all these jobs, which are about to be stored, at once. Nobody else may change
+// a session before t.turns is nil again.
+func (t *Tx) lookTurns(jobs []NewJob) error {
+	if err := t.passTurns(); err != nil {
+		return err
+	}
+	var questions []driver.PipelineQuery
+	found := map[jobSession]*turn{}
+	for i := range jobs {
+		s := jobSession{jobs[i].Tenant, jobs[i].Queue, jobs[i].SessionID}
+		if s.id != "" && found[s] == nil {
+			found[s] = &turn{}
+			questions = append(questions, s.askTurn(found[s]))
+		}
+	}
+	if len(questions) < 2 {
+		return nil
+	}
+	if err := t.RunPipeline(questions); err != nil {
+		return err
+	}
+	t.turns = make(map[jobSession]turn, len(found))
+	for s, is := range found {
+		t.turns[s] = *is
+	}
+	return nil
+}
+
+// afterCall is when a job becomes visible that has its turn and may begin at that time, while a call that
+// was cancelled may run until then.
+func afterCall(at, until int64) (visible int64, waiting string) {
+	if until > at {
+		return until, string(forebay.WaitSession)
+	}
+	return at, ""
+}
+
+const sqlLeaveSession = "DELETE FROM job_sessions WHERE seq = ? RETURNING tenant, queue, session_id"
+
+const sqlNextTurn = `
+SELECT m.seq, m.lane, m.rank, coalesce(s.not_before, j.scheduled_at, 0), m.deadline,
+  coalesce((SELECT h.ends_at FROM job_session_holds h WHERE h.tenant = s.tenant AND h.queue = s.queue AND h.session_id = s.session_id), 0)
+FROM job_sessions s JOIN messages m ON m.seq = s.seq JOIN jobs j ON j.seq = s.seq
+WHERE s.tenant = ? AND s.queue = ? AND s.session_id = ? ORDER BY s.seq LIMIT 1`
+
+// leaving is a job that has ended and leaves its session, if it has one.
+type leaving struct {
+	seq  int64
+	held bool
+}
+
+// leaveSession is for a job that has ended. Unless it was held, it was its turn, and the next one's comes: at the
+// end of the stage, together with those of others, or earlier if anything else is done to a session.
+func (t *Tx) leaveSession(seq int64, held bool) error {
+	t.leaving = append(t.leaving, leaving{seq, held})
+	if t.Together {
+		return nil
+	}
+	return t.passTurns()
+}
+
+// passTurns has jobs that have ended leave their sessions, and gives the next ones their turns.
+func (t *Tx) passTurns() error {
+	if len(t.leaving) == 0 {
+		return nil
+	}
+	leave := make([]driver.PipelineQuery, len(t.leaving))
+	var next []driver.PipelineQuery
+	var turns []*nextTurn
+	for i, l := range t.leaving {
+		leave[i] = driver.PipelineQuery{SQL: sqlLeaveSession, Bind: func(st driver.Statement) driver.Statement { return st.Int(l.seq) }, OnRow: func(r driver.Row) {
+			s, n := jobSession{r.Int(0), r.Int(1), r.Text(2)}, &nextTurn{}
+			if !l.held {
+				turns = append(turns, n)
+				next = append(next, driver.PipelineQuery{SQL: sqlNextTurn, Bind: func(st driver.Statement) driver.Statement { return st.Int(s.tenant).Int(s.queue).Text(s.id) }, OnRow: n.read})
+			}
+		}}
+	}
+	t.leaving = t.leaving[:0]
+	if err := t.RunPipeline(leave); err != nil || len(next) == 0 {
+		return err
+	}
+	if err := t.RunPipeline(next); err != nil {
+		return err
+	}
+	for _, n := range turns {
+		if err := t.give(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nextTurn is the job whose turn comes.
+type nextTurn struct {
+	seq, rank, at, deadline int64 // seq 0: there is none
+	until                   int64 // as of turn
+	subqueue                queue.Subqueue
+}
+
+func (n *nextTurn) read(r driver.Row) {
+	*n = nextTurn{seq: r.Int(0), subqueue: queue.Subqueue(r.Int(1)), rank: r.Int(2), at: r.Int(3), deadline: r.Int(4), until: r.Int(5)}
+}
+
+// give gives the job, if there is one, its turn.
+func (t *Tx) give(n *nextTurn) error {
+	if n.seq == 0 {
+		return nil
+	}
+	visible, waiting := afterCall(max(t.Now, n.at), n.until)
+	t.due(n.subqueue, n.rank, visible)
+	t.deadlineAt(n.deadline)
+	t.Changed(n.seq)
+	return t.Prep("UPDATE messages SET visible = ?, waiting = ? WHERE seq = ?").Int(visible).TextOrNull(waiting).Int(n.seq).Exec()
+}
+
+// rejoinSession holds a job that was redriven, to begin at that time, while it is another's turn.
+func (t *Tx) rejoinSession(seq, at int64) error {
+	var s jobSession
+	found, err := t.Prep("SELECT tenant, queue, session_id FROM jobs WHERE seq = ? AND session_id IS NOT NULL").Int(seq).
+		One(func(r driver.Row) { s = jobSession{r.Int(0), r.Int(1), r.Text(2)} })
+	if err != nil || !found {
+		return err
+	}
+	visible, waiting, err := t.joinSession(s, seq, at, at)
+	if err != nil || waiting == "" {
+		return err
+	}
+	return t.Prep("UPDATE messages SET visible = ?, waiting = ? WHERE seq = ?").Int(visible).Text(waiting).Int(seq).Exec()
+}
+
+const (
+	sqlHoldSession = `
+INSERT INTO job_session_holds (tenant, queue, session_id, token, ends_at)
+SELECT tenant, queue, session_id, ?, ? FROM job_sessions WHERE seq = ?
+ON CONFLICT (tenant, queue, session_id) DO UPDATE SET token = excluded.token, ends_at = excluded.ends_at`
+	sqlDropHolds = "DELETE FROM job_session_holds WHERE ends_at <= ?"
+)
+
+// holdSession keeps the turn of a job's session, if it has one, until the end of the lock that a cancel
+// voids, or until callOver.
+func (t *Tx) holdSession(seq, token, until int64) error {
+	if err := t.passTurns(); err != nil {
+		return err
+	}
+	if err := t.Prep(sqlDropHolds).Int(t.Now).Exec(); err != nil {
+		return err
+	}
+	return t.Prep(sqlHoldSession).Int(token).Int(until).Int(seq).Exec()
+}
+
+const (
+	sqlEndHold = "DELETE FROM job_session_holds WHERE tenant = ? AND queue = ? AND session_id = ? AND token = ?"
+	// The job whose turn it is, if it waits for the call alone.
+	sqlWaitsForCall = `
+SELECT m.seq, m.lane, m.rank, coalesce(s.not_before, j.scheduled_at, 0), m.deadline, 0
+FROM job_sessions s JOIN messages m ON m.seq = s.seq JOIN jobs j ON j.seq = s.seq
+WHERE s.tenant = ? AND s.queue = ? AND s.session_id = ? AND m.visible < ? AND m.token IS NULL AND m.waiting = 'session' LIMIT 1`
+)
+
+// callOver tells that a call is over whose lock a cancel may have voided: the next job of its session need
+// not wait for the end of that lock.
+func (t *Tx) callOver(s jobSession, token int64) error {
+	if err := t.passTurns(); err != nil {
+		return err
+	}
+	rows, err := t.Prep(sqlEndHold).Int(s.tenant).Int(s.queue).Text(s.id).Int(token).Count()
+	if err != nil || rows == 0 {
+		return err
+	}
+	var n nextTurn
+	if _, err := t.Prep(sqlWaitsForCall).Int(s.tenant).Int(s.queue).Text(s.id).Int(heldUntil).One(n.read); err != nil {
+		return err
+	}
+	return t.give(&n)
+}
+
+// endHolds is for a start after which no call of before can run.
+func (t *Tx) endHolds() error {
+	held := map[jobSession]int64{}
+	err := t.Prep("SELECT tenant, queue, session_id, token FROM job_session_holds").Each(func(r driver.Row) error {
+		held[jobSession{r.Int(0), r.Int(1), r.Text(2)}] = r.Int(3)
+		return nil
+	})
+	for s, token := range held {
+		if err == nil {
+			err = t.callOver(s, token)
+		}
+	}
+	return err
+}

@@ -1,0 +1,446 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/admission"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// AttemptRecord is how a call ended, as its row keeps it.
+type AttemptRecord struct {
+	Deployment   string
+	Outcome      forebay.Outcome
+	ErrorClass   forebay.ErrorClass // "": no error
+	ErrorCode    string
+	ErrorMessage []byte
+	Usage        forebay.TokenUsage
+	Cost         forebay.Money
+	RetryDelay   time.Duration // before the next attempt, when one follows
+	Uncharged    bool          // by Retry: the failure is laid to the deployment
+	Unmeasured   bool          // the call was cut off: what it used is known only if Usage or Cost say so
+
+	assumed int64 // tokens that count as used, for nobody knows
+}
+
+// Failure is why a job was set aside or expired.
+type Failure struct {
+	Class   forebay.ErrorClass
+	Code    string
+	Message []byte
+}
+
+// Output is a job's result: the bytes, or the blob that holds them.
+type Output struct {
+	Inline []byte
+	Blob   string
+	Size   int64
+}
+
+// Succeed records the attempt and the result and ends the job. Like all settlements it returns
+// forebay.ErrLockLost, and changes nothing, when the lock no longer holds the message.
+func (s *Store) Succeed(ctx context.Context, d *LockedJob, a AttemptRecord, out Output) error {
+	o := settling(d)
+	o.Size, o.Prefetch, o.Touches = len(out.Inline), d.askRelease(), driver.RowName{}
+	return s.settled(ctx, d, a, o, func(t *Tx) error {
+		if err := t.release(d); err != nil {
+			return err
+		}
+		if err := t.attempt(d.attempted(), a); err != nil {
+			return err
+		}
+		return t.end(ending{
+			seq: d.Seq, status: forebay.StatusSucceeded, generation: d.Generation, attempt: d.Attempt + 1, version: d.Version + 1,
+			started: d.StartedAt.UnixMilli(), out: out, number: d.Number, alone: d.SessionID == "", uncalled: !mayBeCalled(d.CorrelationID),
+		}, forebay.EventSucceeded)
+	})
+}
+
+const sqlRetry = `
+UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, attempt = attempt + ?, version = version + 2,
+  waiting = 'schedule', last_error = ?, deliveries = 0 WHERE seq = ? AND token = ?`
+
+// Retry records the failed attempt, charges it unless a.Uncharged, and moves the message to its queue's retry subqueue for the delay
+// a.RetryDelay. The delivery count starts anew: it counts deliveries without an outcome.
+func (s *Store) Retry(ctx context.Context, d *LockedJob, a AttemptRecord) error {
+	return s.settle(ctx, d, a, func(t *Tx) error {
+		subqueue := queue.SubqueueOf(d.Subqueue.Queue(), queue.SubqueueRetry)
+		visible, charged := t.Now+a.RetryDelay.Milliseconds(), int64(1)
+		if a.Uncharged {
+			charged = 0
+		}
+		if err := t.Prep(sqlRetry).Int(int64(subqueue)).Int(visible).Int(charged).Blob(lastError(a)).Int(d.Seq).Int(d.Token).Fenced(); err != nil {
+			return err
+		}
+		if err := t.attempt(d.attempted(), a); err != nil {
+			return err
+		}
+		if err := t.dueOf(d.Seq, subqueue, visible); err != nil {
+			return err
+		}
+		if err := t.event(event{seq: d.Seq, number: d.Version + 1, kind: forebay.EventAttemptFailed, status: forebay.StatusRunning,
+			generation: d.Generation, attempt: d.Number, class: a.ErrorClass, code: a.ErrorCode}); err != nil {
+			return err
+		}
+		return t.event(event{seq: d.Seq, number: d.Version + 2, kind: forebay.EventRetryScheduled, status: forebay.StatusRetrying,
+			generation: d.Generation, attempt: d.Number, delay: max(1, a.RetryDelay.Milliseconds())})
+	})
+}
+
+const sqlThrottle = `
+UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, version = version + 1,
+  waiting = ?, last_error = ? WHERE seq = ? AND token = ?`
+
+// Throttle records a call that the provider turned away and puts the message back into its subqueue for
+// the delay a.RetryDelay. It charges neither an attempt nor a delivery.
+func (s *Store) Throttle(ctx context.Context, d *LockedJob, a AttemptRecord, waiting forebay.WaitReason) error {
+	return s.settle(ctx, d, a, func(t *Tx) error { return t.throttle(d, a, waiting) })
+}
+
+func (t *Tx) throttle(d *LockedJob, a AttemptRecord, waiting forebay.WaitReason) error {
+	visible := t.Now + a.RetryDelay.Milliseconds()
+	if err := t.Prep(sqlThrottle).Int(visible).TextOrNull(string(waiting)).Blob(lastError(a)).Int(d.Seq).Int(d.Token).Fenced(); err != nil {
+		return err
+	}
+	if err := t.attempt(d.attempted(), a); err != nil {
+		return err
+	}
+	if err := t.dueOf(d.Seq, d.Subqueue, visible); err != nil {
+		return err
+	}
+	return t.event(event{seq: d.Seq, number: d.Version + 1, kind: forebay.EventThrottled, status: waitingStatus(d.Subqueue),
+		generation: d.Generation, attempt: d.Number, class: a.ErrorClass, code: a.ErrorCode, delay: max(1, a.RetryDelay.Milliseconds())})
+}
+
+const sqlRelease = `
+UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, number = number - 1,
+  waiting = ? WHERE seq = ? AND token = ?`
+
+// Release puts the message back into its subqueue as if it had not been delivered: nothing was called,
+// or the call was interrupted by a stop. waiting may be "".
+func (s *Store) Release(ctx context.Context, d *LockedJob, delay time.Duration, waiting forebay.WaitReason) error {
+	return s.settle(ctx, d, AttemptRecord{}, func(t *Tx) error {
+		visible := t.Now + delay.Milliseconds()
+		if err := t.Prep(sqlRelease).Int(visible).TextOrNull(string(waiting)).Int(d.Seq).Int(d.Token).Fenced(); err != nil {
+			return err
+		}
+		return t.dueOf(d.Seq, d.Subqueue, visible)
+	})
+}
+
+// Interrupt is Release for a call that a stop cut off: its attempt is recorded, but not charged.
+func (s *Store) Interrupt(ctx context.Context, d *LockedJob, a AttemptRecord) error {
+	return s.settle(ctx, d, a, func(t *Tx) error {
+		err := t.Prep("UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, waiting = NULL WHERE seq = ? AND token = ?").
+			Int(t.Now).Int(d.Seq).Int(d.Token).Fenced()
+		if err != nil {
+			return err
+		}
+		if err := t.dueOf(d.Seq, d.Subqueue, t.Now); err != nil {
+			return err
+		}
+		return t.attempt(d.attempted(), a)
+	})
+}
+
+// SetAside records the failed attempt, ends the job as failed and moves its message to the
+// dead-letter or quarantine subqueue, where it waits for a redrive or a purge.
+func (s *Store) SetAside(ctx context.Context, d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason string) error {
+	return s.settle(ctx, d, a, func(t *Tx) error { return t.fail(d, a, to, reason) })
+}
+
+// SetAsideUnlessDenied is SetAside for a call that was turned away, perhaps for the job's own fault: unless its deployment
+// takes calls, and took them when this one began, it records the attempt as back and is Throttle.
+func (s *Store) SetAsideUnlessDenied(ctx context.Context, d *LockedJob, a, back AttemptRecord, to queue.SubqueueKind, reason string) (setAside bool, err error) {
+	err = s.settle(ctx, d, a, func(t *Tx) error {
+		deployment, err := t.admission.Deployment(d.Admission.Deployment)
+		if err != nil {
+			return err
+		}
+		if setAside = deployment.Blames(d.Admission.Reservation); !setAside {
+			return t.throttle(d, back, "")
+		}
+		return t.fail(d, a, to, reason)
+	})
+	return setAside, err
+}
+
+func (t *Tx) fail(d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason string) error {
+	held, err := t.holds(d)
+	if err != nil || !held {
+		return lost(err)
+	}
+	if err := t.attempt(d.attempted(), a); err != nil {
+		return err
+	}
+	return t.setAside(setAside{
+		seq: d.Seq, to: queue.SubqueueOf(d.Subqueue.Queue(), to), generation: d.Generation, attempt: d.Attempt + 1, number: d.Number, version: d.Version,
+		started: d.StartedAt.UnixMilli(), failure: Failure{Class: a.ErrorClass, Code: a.ErrorCode, Message: a.ErrorMessage}, reason: reason,
+	})
+}
+
+// Expire records the attempt that the job's deadline cut off and ends the job as expired.
+func (s *Store) Expire(ctx context.Context, d *LockedJob, a AttemptRecord) error {
+	return s.settle(ctx, d, a, func(t *Tx) error {
+		held, err := t.holds(d)
+		if err != nil || !held {
+			return lost(err)
+		}
+		if err := t.attempt(d.attempted(), a); err != nil {
+			return err
+		}
+		return t.expire(d.Seq, d.Generation, d.Attempt, d.Version)
+	})
+}
+
+// settle is what f does with a delivery, and what follows from the attempt.
+func (s *Store) settle(ctx context.Context, d *LockedJob, a AttemptRecord, f func(*Tx) error) error {
+	return s.settled(ctx, d, a, settling(d), f)
+}
+
+// settling is what is known of the settlement of a delivery.
+func settling(d *LockedJob) db.Op {
+	o := db.Op{Stage: db.StageSettle, Local: true, Touches: messageRow(d.Seq)}
+	if d.Admission != nil {
+		o.Hints = admission.DeploymentHint(d.Admission.Deployment)
+	}
+	return o
+}
+
+func (s *Store) settled(ctx context.Context, d *LockedJob, a AttemptRecord, o db.Op, f func(*Tx) error) error {
+	_, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (struct{}, error) {
+		if d.Admission != nil { // whoever has the job now
+			if err := t.admission.Told(d.Admission); err != nil {
+				return struct{}{}, err
+			}
+		}
+		err := f(t)
+		if err == nil && d.Held {
+			err = t.settleHolds(d, a)
+		}
+		if err == nil {
+			err = t.leaveSlots(d)
+		}
+		if err == nil {
+			t.Changed(d.Seq)
+		}
+		return struct{}{}, err
+	})
+	if err == nil || errors.Is(err, forebay.ErrLockLost) { // it is told once
+		d.Admission = nil
+	}
+	return err
+}
+
+// messageRow names the row of a message.
+func messageRow(seq int64) driver.RowName { return driver.RowName{Of: "messages", No: seq} }
+
+var sqlDeleteMessage = driver.BatchForm("DELETE FROM messages WHERE seq = ?", "DELETE FROM messages m USING %s WHERE m.seq = ANY (ARRAY[p1])")
+
+// sqlReleaseMessage deletes the message if the lock still holds it.
+var sqlReleaseMessage = driver.PrefetchForm(sqlDeleteMessage+" AND token = ?",
+	"DELETE FROM messages m USING %s WHERE m.seq = ANY (ARRAY[x.p1]) AND m.token = x.p2 RETURNING x.p1, x.p2")
+
+func (d *LockedJob) askRelease() driver.Prefetch {
+	q := driver.NewPrefetch(sqlReleaseMessage, messageRow(d.Seq)).Int(d.Seq).Int(d.Token)
+	q.Write = true
+	return q
+}
+
+// release deletes the message if the lock still holds it.
+func (t *Tx) release(d *LockedJob) error {
+	return t.Prep(sqlReleaseMessage).Int(d.Seq).Int(d.Token).Fenced()
+}
+
+func (t *Tx) holds(d *LockedJob) (held bool, err error) {
+	return t.Prep("SELECT 1 FROM messages WHERE seq = ? AND token = ?").Int(d.Seq).Int(d.Token).One(func(driver.Row) {})
+}
+
+func lost(err error) error {
+	if err != nil {
+		return err
+	}
+	return forebay.ErrLockLost
+}
+
+// dueOf is due for a message that is free again; its deadline may have passed while it was locked.
+func (t *Tx) dueOf(seq int64, subqueue queue.Subqueue, visible int64) error {
+	_, err := t.Prep("SELECT rank, deadline FROM messages WHERE seq = ?").Int(seq).One(func(r driver.Row) {
+		t.due(subqueue, r.Int(0), visible)
+		t.deadlineAt(r.Int(1))
+	})
+	return err
+}
+
+func waitingStatus(l queue.Subqueue) forebay.Status {
+	if l.Kind() == queue.SubqueueRetry {
+		return forebay.StatusRetrying
+	}
+	return forebay.StatusQueued
+}
+
+const maxLastErrorBytes = 512
+
+// lastError is what the message carries of a failed attempt for whoever receives it next.
+func lastError(a AttemptRecord) []byte {
+	text := append([]byte(a.ErrorCode+": "), a.ErrorMessage...)
+	return text[:min(len(text), maxLastErrorBytes)]
+}
+
+const sqlAttempt = `
+INSERT INTO attempts (seq, generation, number, deployment, started_at, finished_at, outcome,
+  error_class, error_code, error_message, input_tokens, output_tokens, cost, retry_delay, assumed_tokens)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+func (t *Tx) attempt(c attempted, a AttemptRecord) error {
+	t.tally.CountAttempt(a.Outcome)
+	finishedAt := max(c.startedAt, t.Now)
+	t.countHour(c, finishedAt, a, 1)
+	return t.Prep(sqlAttempt).Int(c.seq).Int(int64(c.generation)).Int(int64(c.number)).Text(Bounded(a.Deployment)).
+		Int(c.startedAt).Int(finishedAt).Text(string(a.Outcome)).
+		TextOrNull(string(a.ErrorClass)).TextOrNull(Bounded(a.ErrorCode)).Blob(a.ErrorMessage).
+		Int(admission.Plausible(a.Usage.InputTokens, admission.MaxTokens)).Int(admission.Plausible(a.Usage.OutputTokens, admission.MaxTokens)).
+		Int(admission.Plausible(int64(a.Cost), admission.MaxCost)).IntOrNull(a.RetryDelay.Milliseconds()).IntOrNull(a.assumed).Exec()
+}
+
+// Bounded cuts a short name, such as an error code, to the length of names.
+func Bounded(name string) string { return name[:min(len(name), maxCodeBytes)] }
+
+const maxCodeBytes = 128
+
+// event is a row of events.
+type event struct {
+	seq        int64
+	number     int64
+	kind       forebay.EventType
+	status     forebay.Status
+	generation int
+	attempt    int
+	class      forebay.ErrorClass
+	code       string
+	delay      int64  // milliseconds before the next attempt
+	result     []byte // of a job that has succeeded, if it is in the database
+}
+
+const sqlEvent = `
+INSERT INTO events (seq, number, type, at, status, generation, attempt, error_class, error_code, retry_delay)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+// firstStart is the number of the event that a job's first attempt has started. As a rule it has no row: it
+// follows from the message or the outcome.
+const firstStart = 2
+
+func (t *Tx) event(e event) error {
+	t.Changed(e.seq)
+	if err := t.tell(e); err != nil {
+		return err
+	}
+	return t.Prep(sqlEvent).Int(e.seq).Int(e.number).Text(string(e.kind)).Int(t.Now).Text(string(e.status)).
+		Int(int64(e.generation)).Int(int64(e.attempt)).TextOrNull(string(e.class)).TextOrNull(Bounded(e.code)).IntOrNull(e.delay).Exec()
+}
+
+// ending is how a generation of a job ends.
+type ending struct {
+	seq        int64
+	status     forebay.Status
+	generation int
+	attempt    int
+	number     int   // of the attempt that ended it
+	version    int64 // of the event that says so
+	started    int64 // 0: never
+	out        Output
+	failure    Failure
+	alone      bool // it is known to belong to no session
+	uncalled   bool // it is known to be no activity of an orchestration
+	held       bool // it was not its turn in its session
+}
+
+const sqlOutcome = `
+INSERT INTO outcomes (seq, status, generation, attempt, version, started_at, completed_at,
+  result, result_blob, result_size, error_class, error_code, error_message)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+// end records the outcome and its event. The primary key of outcomes is the last guard of "one
+// result a job": a second outcome for a generation cannot be inserted.
+func (t *Tx) end(e ending, kind forebay.EventType) error {
+	err := t.Prep(sqlOutcome).Int(e.seq).Text(string(e.status)).Int(int64(e.generation)).Int(int64(e.attempt)).Int(e.version).
+		IntOrNull(e.started).Int(t.Now).Blob(e.out.Inline).TextOrNull(e.out.Blob).Int(e.out.Size).
+		TextOrNull(string(e.failure.Class)).TextOrNull(Bounded(e.failure.Code)).Blob(e.failure.Message).Exec()
+	t.Changed(e.seq)
+	t.tally.Count(e.status)
+	if err == nil && !e.alone {
+		err = t.leaveSession(e.seq, e.held)
+	}
+	if err != nil {
+		return err
+	}
+	for _, f := range t.w.store.ended {
+		if err := f(t.Tx, Ended{Seq: e.seq, Status: e.status, Generation: e.generation, Failure: e.failure, Uncalled: e.uncalled}); err != nil {
+			return err
+		}
+	}
+	ended := event{seq: e.seq, number: e.version, kind: kind, status: e.status, generation: e.generation,
+		attempt: e.number, class: e.failure.Class, code: e.failure.Code, result: e.out.Inline}
+	if e.status == forebay.StatusSucceeded { // its row follows from the outcome
+		return t.tell(ended)
+	}
+	return t.event(ended)
+}
+
+// expire ends a job whose deadline has passed.
+func (t *Tx) expire(seq int64, generation, attempt int, version int64) error {
+	var started, visible int64
+	if _, err := t.Prep("DELETE FROM messages WHERE seq = ? RETURNING started_at, visible").Int(seq).
+		One(func(r driver.Row) { started, visible = r.Int(0), r.Int(1) }); err != nil {
+		return err
+	}
+	return t.end(ending{
+		seq: seq, status: forebay.StatusExpired, generation: generation, attempt: attempt, version: version + 1, started: started, held: visible == heldUntil,
+		failure: Failure{Class: forebay.ClassPermanent, Code: "deadline_exceeded", Message: []byte("the deadline passed before the job ended")},
+	}, forebay.EventExpired)
+}
+
+// setAside is a job that failed for good.
+type setAside struct {
+	seq        int64
+	to         queue.Subqueue
+	generation int
+	attempt    int
+	number     int
+	version    int64
+	started    int64
+	failure    Failure
+	reason     string
+}
+
+const sqlSetAside = `
+UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, version = ?, deadline = NULL, waiting = NULL,
+  attempt = ?, reason = ? WHERE seq = ?`
+
+func (t *Tx) setAside(s setAside) error {
+	kind := forebay.EventDeadLettered
+	if s.to.Kind() == queue.SubqueueQuarantine {
+		kind = forebay.EventQuarantined
+	}
+	err := t.Prep(sqlSetAside).Int(int64(s.to)).Int(t.Now).Int(s.version + 2).Int(int64(s.attempt)).Text(Bounded(s.reason)).Int(s.seq).Exec()
+	if err != nil {
+		return err
+	}
+	err = t.end(ending{
+		seq: s.seq, status: forebay.StatusFailed, generation: s.generation, attempt: s.attempt, number: s.number,
+		version: s.version + 1, started: s.started, failure: s.failure,
+	}, forebay.EventFailed)
+	if err != nil {
+		return err
+	}
+	return t.event(event{seq: s.seq, number: s.version + 2, kind: kind, status: forebay.StatusFailed, generation: s.generation,
+		attempt: s.number, class: s.failure.Class, code: s.failure.Code})
+}
+
+func mayBeCalled(correlation string) bool { return strings.HasPrefix(correlation, callerCorrelation) }

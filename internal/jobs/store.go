@@ -1,0 +1,57 @@
+package jobs
+
+import (
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/admission"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// Store keeps jobs.
+type Store struct {
+	*queue.Store
+	Admission *admission.Store
+	Audited   []forebay.EventType         // events that the audit log is to have
+	ended     []func(*db.Tx, Ended) error // called within the transaction that ends a job
+	redriven  []func(t *db.Tx, seq int64) error
+	tallies   db.Listener[db.JobTally]
+	cancelled db.Listener[int64] // tokens of locks that a cancel in another process voided
+}
+
+func (s *Store) Attach(*db.DB) {}
+
+func (s *Store) Join(w *db.Writer) {
+	admission := admission.Key.In(w)
+	p := newJobsPart(w, queue.Key.In(w), admission, s)
+	admission.Jobs = p
+	Key.Join(w, p)
+}
+
+func (s *Store) Received(n *db.Notification) {
+	n.Each(wordCancelled, func(token, _, _ int64) { s.cancelled.Notify(token) })
+}
+
+// OnJobsChanged makes f hear what each transaction of this process made of jobs. It runs on the goroutine that made it,
+// so it must be quick.
+func (s *Store) OnJobsChanged(f func(db.JobTally)) { s.tallies.Set(f) }
+
+// Ended is a generation of a job that has ended.
+type Ended struct {
+	Seq        int64
+	Status     forebay.Status
+	Generation int
+	Failure    Failure
+	Uncalled   bool // it is known to be no activity of an orchestration
+}
+
+// WhenEnded has f called in each transaction that ends a generation of a job, before anything else of the database is
+// told. It is called once for each domain that has to know, before the database is opened.
+func (s *Store) WhenEnded(f func(*db.Tx, Ended) error) { s.ended = append(s.ended, f) }
+
+// WhenRedriven is WhenEnded for a job that is sent back.
+func (s *Store) WhenRedriven(f func(t *db.Tx, seq int64) error) { s.redriven = append(s.redriven, f) }
+
+// OnCancelled makes f hear of the locks that a cancel in another process voided.
+func (s *Store) OnCancelled(f func(token int64)) { s.cancelled.Set(f) }
+
+var Key = db.NewKey(newJobsTx)

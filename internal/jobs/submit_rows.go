@@ -1,0 +1,247 @@
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// NewJob is a job to store. It has been validated.
+type NewJob struct {
+	ID             string
+	Tenant         int64
+	Queue          int64
+	Task           string
+	Class          int // of what it calls, below Classes
+	Priority       int
+	MaxAttempts    int
+	MaxCost        *forebay.Money
+	MaxTotalTokens *int64 // input and output of all attempts
+	ScheduledAt    *time.Time
+	Deadline       *time.Time
+	CorrelationID  string // "": none
+	Traceparent    string
+	Metadata       []byte
+	Input          []byte // nil when InputBlob is set
+	InputBlob      string
+	InputSize      int64
+	// MaxOutputTokens is what an input in blob storage asks for, where a claim cannot look; 0: no more is known than of any.
+	MaxOutputTokens int64
+	SessionID       string // "": none
+	KeyID           string // the API key whose budget pays as well; "": none
+	IdempotencyKey  string // "": none
+	BodyHash        []byte // of the request, to compare repeats of the key
+	Caller          Caller // whose activity this job is; nil: nobody's
+	Refusal         error  // of what is not a repeat of a key; nil: it is not refused
+}
+
+// Caller waits for a job: an activity of an orchestration.
+type Caller interface {
+	// Await has it rest until the job with that number has ended. It returns forebay.ErrLockLost if it does not wait for it any
+	// more.
+	Await(t *db.Tx, seq int64) error
+}
+
+// Submitted says what became of a NewJob.
+type Submitted struct {
+	Seq       int64 // 0: of a job that existed
+	ID        string
+	CreatedAt time.Time
+	Existing  bool // the idempotency key had made the job with this ID already
+	Held      bool // another job of its session comes first
+	Err       error
+}
+
+// rowBytes is what the rows of a job take, about, beside what it brings.
+const rowBytes = 512
+
+// Submit stores the jobs, each with its message, its idempotency key and its first event, and puts
+// them in line. Each job's Err is its own: a key used with another body refuses that job alone.
+func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) {
+	size := 0
+	var keys []driver.Prefetch
+	for i := range jobs {
+		size += len(jobs[i].Input) + len(jobs[i].Metadata) + len(jobs[i].IdempotencyKey) + len(jobs[i].SessionID) + rowBytes
+		if jobs[i].IdempotencyKey != "" {
+			keys = append(keys, jobs[i].askMadeBefore())
+		}
+	}
+	var tenant int64
+	if len(jobs) > 0 {
+		tenant = jobs[0].Tenant
+	}
+	o := db.Op{Stage: db.StageSubmit, Party: tenant, Rows: len(jobs), Numbers: len(jobs), Size: size, MorePrefetch: keys, Local: true}
+	if len(keys) > 0 {
+		o.Key = keys[0].Args[1].Text
+	}
+	return db.TransactIn(ctx, Key, s.writerFor(jobs), o, func(t *Tx) ([]Submitted, error) {
+		if err := t.lookTurns(jobs); err != nil {
+			return nil, err
+		}
+		defer func() { t.turns = nil }()
+		results := make([]Submitted, len(jobs))
+		for i := range jobs {
+			var err error
+			if results[i], err = t.Submit(&jobs[i]); err != nil {
+				return nil, err
+			}
+		}
+		return results, nil
+	})
+}
+
+// AtOnce is how many jobs one call of Submit had best store: a transaction takes all of a call, and others wait for it.
+func (s *Store) AtOnce() int {
+	if s.Writer.Parties.Now() {
+		return db.SharedRows
+	}
+	return mostAtOnce
+}
+
+const mostAtOnce = 128
+
+const sqlInsertJob = `
+INSERT INTO jobs (seq, id, tenant, queue, task, priority, max_attempts, max_cost, max_total_tokens, created_at, scheduled_at, deadline,
+  correlation_id, traceparent, metadata, input, input_blob, input_size, session_id, key_id, max_output_tokens)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+const sqlInsertMessage = `
+INSERT INTO messages (seq, lane, rank, visible, size, tenant, deadline, waiting) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
+
+func (t *Tx) Submit(j *NewJob) (Submitted, error) {
+	if j.IdempotencyKey != "" {
+		made, found, err := t.madeBefore(j)
+		if err != nil || found {
+			return made, err
+		}
+	}
+	if j.Refusal != nil {
+		return Submitted{Err: j.Refusal}, nil
+	}
+	// Only now: a repeat of a key gets its job though the deadline it names has passed.
+	if at := driver.Millis(j.Deadline); at > 0 && at <= t.Now {
+		return Submitted{Err: forebay.Invalid("deadline", "has passed already")}, nil
+	}
+	seq, err := t.Queue.JobSeq()
+	if err != nil {
+		return Submitted{}, err
+	}
+	if j.Caller != nil {
+		if err := j.Caller.Await(t.Tx, seq); errors.Is(err, forebay.ErrLockLost) {
+			return Submitted{Err: forebay.ErrLockLost}, nil
+		} else if err != nil {
+			return Submitted{}, err
+		}
+	}
+	insert := t.Prep(sqlInsertJob).Int(seq).Text(j.ID).Int(j.Tenant).Int(j.Queue).Text(j.Task).
+		Int(int64(j.Priority)).Int(int64(j.MaxAttempts))
+	// Neither limit is 0.
+	var maxCost, maxTokens int64
+	if j.MaxCost != nil {
+		maxCost = int64(*j.MaxCost)
+	}
+	if j.MaxTotalTokens != nil {
+		maxTokens = *j.MaxTotalTokens
+	}
+	err = insert.IntOrNull(maxCost).IntOrNull(maxTokens).Int(t.Now).IntOrNull(driver.Millis(j.ScheduledAt)).IntOrNull(driver.Millis(j.Deadline)).TextOrNull(j.CorrelationID).TextOrNull(j.Traceparent).
+		Blob(j.Metadata).Blob(j.Input).TextOrNull(j.InputBlob).Int(j.InputSize).TextOrNull(j.SessionID).TextOrNull(j.KeyID).IntOrNull(j.MaxOutputTokens).Exec()
+	if err != nil {
+		return Submitted{}, err
+	}
+	visible := max(t.Now, driver.Millis(j.ScheduledAt))
+	subqueue := queue.SubqueueOf(j.Queue, queue.SubqueueMain)
+	made := Submitted{Seq: seq, ID: j.ID, CreatedAt: driver.FromMillis(t.Now)}
+	waiting := ""
+	if j.SessionID != "" {
+		if visible, waiting, err = t.joinSession(jobSession{j.Tenant, j.Queue, j.SessionID}, seq, visible, 0); err != nil {
+			return Submitted{}, err
+		}
+		made.Held = waiting != ""
+	}
+	// Whether it is the turn of a job of a session shows in the messages that are stored.
+	if visible == t.Now && j.SessionID == "" && t.handsOver(subqueue, j) {
+		t.fresh[subqueue] = append(t.fresh[subqueue], freshCandidate(j, seq, subqueue, t.Now))
+	} else {
+		err = t.Prep(sqlInsertMessage).Int(seq).Int(int64(subqueue)).Int(lineOf(j.Tenant, j.Class, j.Priority)).Int(visible).
+			Int(j.InputSize).Int(j.Tenant).IntOrNull(driver.Millis(j.Deadline)).TextOrNull(waiting).Exec()
+		if err != nil {
+			return Submitted{}, err
+		}
+		t.due(subqueue, lineOf(j.Tenant, j.Class, j.Priority), visible)
+	}
+	if j.IdempotencyKey != "" {
+		err := t.Prep("INSERT INTO idempotency (tenant, key, body_hash, seq, created_at) VALUES (?, ?, ?, ?, ?)").
+			Int(j.Tenant).Text(j.IdempotencyKey).Blob(j.BodyHash).Int(seq).Int(t.Now).Exec()
+		if err != nil {
+			return Submitted{}, err
+		}
+	}
+	t.deadlineAt(driver.Millis(j.Deadline))
+	accepted := event{seq: seq, number: 1, kind: forebay.EventAccepted, status: forebay.StatusQueued, generation: 1}
+	if visible > t.Now && !made.Held {
+		accepted.status = forebay.StatusScheduled
+	}
+	if err := t.tell(accepted); err != nil {
+		return Submitted{}, err
+	}
+	return made, nil
+}
+
+// madeBefore is the job that an idempotency key has made.
+type madeBefore struct {
+	hash      []byte
+	id        string // "": it was purged
+	createdAt int64
+}
+
+const sqlMadeBefore = "SELECT i.body_hash, j.id, j.created_at FROM idempotency i LEFT JOIN jobs j ON j.seq = i.seq WHERE i.tenant = ? AND i.key = ?"
+
+// askMadeBefore asks what the job's idempotency key has made.
+func (j *NewJob) askMadeBefore() driver.Prefetch {
+	return driver.NewPrefetch(sqlMadeBefore, driver.RowName{Of: "idempotency", No: j.Tenant, ID: j.IdempotencyKey}).Int(j.Tenant).Text(j.IdempotencyKey)
+}
+
+func readMadeBefore(r driver.Row) madeBefore { return madeBefore{r.Blob(0), r.Text(1), r.Int(2)} }
+
+// madeBefore looks the idempotency key up: the job it made, or a refusal if that was another request.
+func (t *Tx) madeBefore(j *NewJob) (made Submitted, found bool, err error) {
+	var before madeBefore
+	found, err = t.Prep(sqlMadeBefore).Int(j.Tenant).Text(j.IdempotencyKey).One(func(r driver.Row) { before = readMadeBefore(r) })
+	switch {
+	case err != nil || !found:
+	case before.id == "":
+		made = Submitted{Err: errJobPurged}
+	case !bytes.Equal(before.hash, j.BodyHash):
+		refusal := forebay.Errorf(forebay.CodeIdempotencyMismatch, "this idempotency key was used with another request")
+		refusal.JobID = before.id
+		made = Submitted{Err: refusal}
+	default:
+		made = Submitted{ID: before.id, CreatedAt: driver.FromMillis(before.createdAt), Existing: true}
+	}
+	return made, found, err
+}
+
+// A key outlives its job, so that within its time it never makes a second one.
+var errJobPurged = forebay.Errorf(forebay.CodeGone, "this idempotency key made a job that was purged since")
+
+// deadlineAt has deadlines looked at at that time; 0: there is none.
+func (t *Tx) deadlineAt(at int64) {
+	if at > 0 && (t.wake == 0 || at < t.wake) {
+		t.wake = at
+	}
+}
+
+// ForgetIdempotencyKeys drops up to limit keys made before that time and returns how many it dropped.
+func (s *Store) ForgetIdempotencyKeys(ctx context.Context, before time.Time, limit int) (int, error) {
+	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
+		return t.Prep(`DELETE FROM idempotency WHERE no IN
+			(SELECT no FROM (SELECT no, created_at FROM idempotency ORDER BY no LIMIT ? + 0) AS oldest WHERE created_at < ?)`).
+			Int(int64(limit)).Int(before.UnixMilli()).Count()
+	})
+}

@@ -1,0 +1,36 @@
+package orchestrate
+
+import (
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// Store keeps orchestrations.
+type Store struct {
+	*queue.Store
+	lost db.Listener[int]
+}
+
+func (s *Store) Attach(*db.DB) {}
+
+func (s *Store) Follow(list *jobs.Store) {
+	list.WhenEnded(func(t *db.Tx, e jobs.Ended) error {
+		if e.Uncalled {
+			return nil
+		}
+		return key.Of(t).answerCaller(e)
+	})
+}
+
+func (s *Store) Join(w *db.Writer) {
+	key.Join(w, &participant{Writer: w, lost: &s.lost})
+}
+
+// OnActivitiesLost makes f hear how many attempts of activities a transaction of this process found lost: of which nobody
+// heard again. It must be quick.
+func (s *Store) OnActivitiesLost(f func(n int)) { s.lost.Set(f) }
+
+var key = db.NewKey(func(t *db.Tx, p *participant) *tx {
+	return &tx{Tx: t, w: p, queue: queue.Key.Of(t)}
+})

@@ -1,0 +1,191 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"golang.org/x/sync/singleflight"
+)
+
+// names caches the numbers of tenants and queues, which never change. A name that is not in memory is looked for once, however
+// many ask for it, and outside of the transactions that exclude each other. Only one that nobody has is written.
+type names struct {
+	mu          sync.RWMutex
+	tenants     map[string]int64
+	queues      map[string]int64
+	tenantNames map[int64]string
+
+	flights singleflight.Group
+	making  *newTenants // those that the next transaction makes; nil: none
+}
+
+// newTenants are tenants that one transaction makes.
+type newTenants struct {
+	names []string
+	nos   map[string]int64 // once done
+	err   error
+	done  chan struct{}
+}
+
+// maxNewTenants is how many tenants one transaction makes.
+const maxNewTenants = 1000
+
+const (
+	sqlTenantNo     = "SELECT no FROM tenants WHERE name = ?"
+	sqlQueueNoNamed = "SELECT no FROM queues WHERE name = ?"
+	sqlLatest       = "SELECT name, no FROM tenants ORDER BY no DESC LIMIT ? + 0"
+)
+
+// EnsureQueue returns the number of the queue with that name, making it if it does not exist.
+func (s *Store) EnsureQueue(ctx context.Context, name string) (int64, error) {
+	return s.ensureName(ctx, "queue", name, &s.names.queues, sqlQueueNoNamed, s.makeQueue)
+}
+
+// EnsureTenant returns the number of the tenant with that name, making it if it does not exist.
+func (s *Store) EnsureTenant(ctx context.Context, name string) (int64, error) {
+	s.names.mu.RLock()
+	no, ok := s.names.tenants[name]
+	s.names.mu.RUnlock()
+	if ok { // as a rule, and then nothing is allocated
+		return no, nil
+	}
+	return s.ensureName(ctx, "tenant", name, &s.names.tenants, sqlTenantNo, s.makeTenant)
+}
+
+// ensureName returns the number of a name. Callers who ask for the same name at once share the answer; each waits for as long as its own
+// context allows.
+func (s *Store) ensureName(ctx context.Context, kind, name string, cache *map[string]int64, find string, make func(context.Context, string) (int64, error)) (int64, error) {
+	s.names.mu.RLock()
+	no, ok := (*cache)[name]
+	s.names.mu.RUnlock()
+	if ok {
+		return no, nil
+	}
+	flight := s.names.flights.DoChan(kind+" "+name, func() (any, error) {
+		ctx := context.WithoutCancel(ctx) // the others wait too
+		no, found, err := s.numberOf(ctx, find, name)
+		if err == nil && !found {
+			no, err = make(ctx, name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.names.mu.Lock()
+		defer s.names.mu.Unlock()
+		if *cache == nil {
+			*cache = map[string]int64{}
+		}
+		(*cache)[name] = no
+		return no, nil
+	})
+	select {
+	case r := <-flight:
+		if r.Err != nil {
+			return 0, r.Err
+		}
+		return r.Val.(int64), nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+func (s *Store) numberOf(ctx context.Context, find, name string) (no int64, found bool, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		found, err = c.Prep(find).Text(name).One(func(r driver.Row) { no = r.Int(0) })
+		return err
+	})
+	return no, found, err
+}
+
+func (s *Store) makeQueue(ctx context.Context, name string) (int64, error) {
+	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *Tx) (no int64, err error) {
+		found, err := t.Prep(sqlQueueNoNamed).Text(name).One(func(r driver.Row) { no = r.Int(0) })
+		if err != nil || found {
+			return no, err
+		}
+		_, err = t.Prep("INSERT INTO queues (no, name, created_at) SELECT max(no), ?, ? FROM " + UnusedQueueNo + " RETURNING no").
+			Text(name).Int(t.Now).One(func(r driver.Row) { no = r.Int(0) })
+		return no, err
+	})
+}
+
+// makeTenant makes a tenant, together with all others that are asked for until the writer comes to it.
+func (s *Store) makeTenant(ctx context.Context, name string) (int64, error) {
+	n := &s.names
+	n.mu.Lock()
+	batch := n.making
+	first := batch == nil || len(batch.names) == maxNewTenants
+	if first {
+		batch = &newTenants{done: make(chan struct{})}
+		n.making = batch
+	}
+	batch.names = append(batch.names, name)
+	n.mu.Unlock()
+	if first {
+		func() {
+			defer close(batch.done)
+			batch.err = errors.New("making tenants was cut off") // by a panic
+			// Others wait for it too, whatever becomes of this caller.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), makeTenantsFor)
+			defer cancel()
+			batch.nos, batch.err = s.makeTenants(ctx, batch)
+		}()
+	}
+	<-batch.done
+	if batch.err != nil {
+		return 0, batch.err
+	}
+	if no, ok := batch.nos[name]; ok {
+		return no, nil
+	}
+	no, found, err := s.numberOf(ctx, sqlTenantNo, name) // another process had made it
+	if err == nil && !found {
+		err = errors.New("a tenant that was made is not there")
+	}
+	return no, err
+}
+
+// makeTenantsFor bounds the wait for new tenants.
+const makeTenantsFor = 30 * time.Second
+
+// makeTenants makes tenants in one transaction, which waits for no answer but that of its commit, and returns the numbers of those that
+// are new.
+func (s *Store) makeTenants(ctx context.Context, batch *newTenants) (map[string]int64, error) {
+	defer s.closeBatch(batch) // should the writer never come to it
+	_, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *Tx) (struct{}, error) {
+		for _, name := range s.closeBatch(batch) {
+			if err := t.Prep("INSERT INTO tenants (name, created_at) VALUES (?, ?) ON CONFLICT (name) DO NOTHING").Text(name).Int(t.Now).Exec(); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	nos := make(map[string]int64, len(batch.names))
+	err = s.Read(ctx, func(c driver.Conn) error {
+		return c.Prep(sqlLatest).Int(int64(2 * len(batch.names))).Each(func(r driver.Row) error {
+			nos[r.Text(0)] = r.Int(1)
+			return nil
+		})
+	})
+	return nos, err
+}
+
+// closeBatch takes no more tenants into a batch and returns those that are in it.
+func (s *Store) closeBatch(batch *newTenants) []string {
+	s.names.mu.Lock()
+	defer s.names.mu.Unlock()
+	if s.names.making == batch {
+		s.names.making = nil
+	}
+	return batch.names
+}
+
+// UnusedQueueNo is what the number of the next queue is the maximum of.
+const UnusedQueueNo = "(SELECT coalesce(max(no), 0) + 1 AS no FROM queues UNION ALL SELECT value FROM counters WHERE name = 'queue') AS used"

@@ -1,0 +1,102 @@
+package queue
+
+import (
+	"errors"
+
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/db/schema"
+)
+
+// Participant knows which queues are paused, gives messages their numbers and tells who waits for a
+// subqueue that a message of it became ready.
+type Participant struct {
+	*db.Writer
+	db.Passive
+	Paused      map[int64]bool // by queue
+	nextSeq     int64
+	reservedSeq int64 // numbers below it are marked on disk as given
+	Sets        []readySet
+}
+
+// readySet is somebody who wants to know when messages of subqueues become ready.
+type readySet interface {
+	Ready(subqueue Subqueue, at int64)
+}
+
+// Tx is its part of a transaction.
+type Tx struct {
+	*db.Tx
+	w       *Participant
+	Earlier map[Subqueue]int64 // the earliest time at which a message of it became ready
+	Seqs    []int64            // numbers that nobody has taken yet
+	Paused  bool               // a queue is, and it may be that nobody here was told
+}
+
+// WordReady tells of a subqueue from when on a message of it is ready.
+var WordReady = db.NewWordKind('r', db.ToAll)
+
+const (
+	sqlPausedQueues = "SELECT no FROM queues WHERE paused <> 0"
+	sqlSomePaused   = "SELECT EXISTS (SELECT 1 FROM queues WHERE paused <> 0)"
+)
+
+func (p *Participant) Load() (err error) {
+	if !p.Shared() {
+		_, err = p.Conn.Prep(schema.SQLNextSeq).One(func(r driver.Row) { p.nextSeq = r.Int(0) })
+	}
+	return errors.Join(err, p.Refresh())
+}
+
+func (p *Participant) Refresh() error {
+	clear(p.Paused)
+	return p.Conn.Prep(sqlPausedQueues).Each(func(r driver.Row) error {
+		p.Paused[r.Int(0)] = true
+		return nil
+	})
+}
+
+func (p *Participant) Opens(t *db.Tx, batch []db.Operation, _ bool) []driver.PipelineQuery {
+	q, numbers := Key.Of(t), 0
+	for _, op := range batch {
+		numbers += op.What().Numbers
+	}
+	questions := []driver.PipelineQuery{{SQL: sqlSomePaused, OnRow: func(r driver.Row) { q.Paused = r.Int(0) != 0 }}}
+	if numbers > 0 {
+		questions = append(questions, driver.PipelineQuery{SQL: sqlNumbers, Bind: func(st driver.Statement) driver.Statement { return st.Int(int64(numbers)) },
+			OnRow: func(r driver.Row) { q.Seqs = append(q.Seqs, r.Int(0)) }})
+	}
+	return questions
+}
+
+func (p *Participant) Notified(n *db.Notification) {
+	n.Each(WordReady, func(subqueue, _, at int64) { p.Ready(Subqueue(subqueue), at) })
+}
+
+func (p *Participant) Ready(subqueue Subqueue, at int64) {
+	for _, set := range p.Sets {
+		set.Ready(subqueue, at)
+	}
+}
+
+func (p *Participant) Committed(t *db.Tx) {
+	if q := Key.Begun(t); q != nil {
+		for subqueue, at := range q.Earlier {
+			t.Notify(WordReady, int64(subqueue), 0, at)
+		}
+	}
+}
+
+// Invalidate has no number given twice: those that the transaction took are left out.
+func (p *Participant) Invalidate(*db.Tx, int64) { p.reservedSeq = 0 }
+
+// Wakes has whoever waits for the subqueue look at it from that time on.
+func (t *Tx) WakeAt(subqueue Subqueue, at int64) {
+	if earliest, ok := t.Earlier[subqueue]; !ok || at < earliest {
+		if t.Earlier == nil {
+			t.Earlier = map[Subqueue]int64{}
+		}
+		t.Earlier[subqueue] = at
+	}
+	t.w.Ready(subqueue, at)
+}

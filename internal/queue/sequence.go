@@ -1,0 +1,60 @@
+package queue
+
+import (
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/db/schema"
+)
+
+// seqBlock is how many sequence numbers are counted ahead.
+const seqBlock = 1 << 12
+
+// NewSeq gives a message its sequence number. A completed message leaves no trace by which a restart
+// could tell that its number was given, so the counter on disk is kept ahead of them, block by block.
+func (t *Tx) NewSeq() (int64, error) {
+	if t.w.Shared() {
+		return t.sharedSeq()
+	}
+	seq := t.w.nextSeq
+	if seq >= t.w.reservedSeq {
+		if err := t.Prep(schema.SQLCount).Text("seq").Int(seq + seqBlock).Exec(); err != nil {
+			return 0, err
+		}
+		t.w.reservedSeq = seq + seqBlock
+	}
+	t.w.nextSeq++
+	return seq, nil
+}
+
+const sqlNumbers = "SELECT nextval('seqs') FROM generate_series(1, ?)"
+
+// JobSeq gives a job its number. Of a file there is one writer, which counts; rows of jobs tell a
+// restart how far it came.
+func (t *Tx) JobSeq() (int64, error) {
+	if t.w.Shared() {
+		return t.sharedSeq()
+	}
+	t.w.nextSeq++
+	return t.w.nextSeq - 1, nil
+}
+
+// sharedSeq takes a number from the sequence that all processes share. Most were taken at the beginning
+// of the transaction; what it does not use of those is never given.
+func (t *Tx) sharedSeq() (seq int64, err error) {
+	if len(t.Seqs) > 0 {
+		seq, t.Seqs = t.Seqs[0], t.Seqs[1:]
+		return seq, nil
+	}
+	_, err = t.Prep("SELECT nextval('seqs')").One(func(r driver.Row) { seq = r.Int(0) })
+	return seq, err
+}
+
+// ReserveSeqs takes so many numbers more at once, where the next ones would take a round trip each.
+func (t *Tx) ReserveSeqs(n int) error {
+	if !t.w.Shared() {
+		return nil
+	}
+	return t.Prep(sqlNumbers).Int(int64(n)).Each(func(r driver.Row) error {
+		t.Seqs = append(t.Seqs, r.Int(0))
+		return nil
+	})
+}

@@ -1,0 +1,210 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/db"
+)
+
+// Waiter is somebody who waits in the writer for something that a transaction finds. It belongs to its caller
+// while it waits, to the writer while it is served.
+type Waiter struct {
+	State  atomic.Int32
+	Err    error
+	answer chan struct{}
+}
+
+// NewWaiter is somebody who has just come.
+func NewWaiter() Waiter { return Waiter{answer: make(chan struct{})} }
+
+const (
+	ClaimWaiting int32 = iota
+	claimServing
+	claimGone
+)
+
+// Await hands a visitor to the writer and waits for its answer.
+func Await(ctx context.Context, w *db.Writer, v db.Visitor, its *Waiter) error {
+	select {
+	case w.Visits <- v:
+	case <-w.Stopped:
+		return db.ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-its.answer:
+		return its.Err
+	case <-w.Stopped:
+		select {
+		case <-its.answer:
+			return its.Err
+		default:
+			return db.ErrClosed
+		}
+	case <-ctx.Done():
+		return its.abandon(ctx.Err())
+	}
+}
+
+// abandon gives up waiting, unless the writer is serving the claim right now: what it takes must
+// not be lost.
+func (c *Waiter) abandon(why error) error {
+	for !c.State.CompareAndSwap(ClaimWaiting, claimGone) {
+		select {
+		case <-c.answer:
+			return c.Err
+		case <-time.After(time.Millisecond): // its transaction may fail, which puts it back to waiting
+		}
+	}
+	return why
+}
+
+func (c *Waiter) Waits() bool { return c.State.Load() == ClaimWaiting }
+func (c *Waiter) Gone() bool  { return c.State.Load() == claimGone }
+
+// Begin reports whether the claim still waits, and if so begins to serve it.
+func (c *Waiter) Begin() bool { return c.State.CompareAndSwap(ClaimWaiting, claimServing) }
+
+func (c *Waiter) Deliver() { close(c.answer) }
+
+func (c *Waiter) Refuse(err error) {
+	if c.Begin() {
+		c.Err = err
+		c.Deliver()
+	}
+}
+
+// parkable is a claim that waits for a subqueue.
+type parkable interface {
+	comparable
+	Waits() bool
+	Gone() bool
+	Refuse(error)
+}
+
+// Waiting are those who wait for subqueues, and when each subqueue is worth a look.
+type Waiting[C parkable] struct {
+	Parked map[Subqueue][]C   // oldest first
+	DueAt  map[Subqueue]int64 // when a message of it may become ready; absent: none will
+	// seen are the subqueues that somebody has waited for. Not before that it matters when one is worth a look,
+	// for the first to come looks anyway.
+	seen map[Subqueue]bool
+}
+
+// NewWaiting is where nobody waits yet.
+func NewWaiting[C parkable]() Waiting[C] {
+	return Waiting[C]{Parked: map[Subqueue][]C{}, DueAt: map[Subqueue]int64{}, seen: map[Subqueue]bool{}}
+}
+
+// Park has somebody wait: before those of whom after says so.
+func (w *Waiting[C]) Park(subqueue Subqueue, c C, after func(C) bool) {
+	list := w.Parked[subqueue]
+	if len(list) == cap(list) { // who waits in vain comes and goes for as long as the subqueue is empty
+		list = slices.DeleteFunc(list, C.Gone)
+	}
+	if !w.seen[subqueue] { // what is ready was not noted
+		w.DueAt[subqueue] = 0
+		if subqueue.IsOfQueue() {
+			w.seen[subqueue] = true
+		}
+	}
+	if after != nil {
+		if place := slices.IndexFunc(list, after); place >= 0 {
+			w.Parked[subqueue] = slices.Insert(list, place, c)
+			w.DueAt[subqueue] = 0
+			return
+		}
+	}
+	w.Parked[subqueue] = append(list, c)
+}
+
+// Leave forgets who waited for a subqueue.
+func (w *Waiting[C]) Leave(subqueue Subqueue) {
+	delete(w.Parked, subqueue)
+	if !subqueue.IsOfQueue() {
+		delete(w.DueAt, subqueue)
+	}
+}
+
+// Unpark forgets the first n who waited for a subqueue, once they were served for good.
+func (w *Waiting[C]) Unpark(subqueue Subqueue, n int) {
+	list, ok := w.Parked[subqueue]
+	if !ok {
+		return // its queue was dropped in the same transaction
+	}
+	if w.Parked[subqueue] = list[n:]; len(w.Parked[subqueue]) == 0 {
+		w.Leave(subqueue)
+	}
+}
+
+// Drop refuses those who wait for a subqueue and forgets it.
+func (w *Waiting[C]) Drop(subqueue Subqueue, err error) {
+	for _, c := range w.Parked[subqueue] {
+		c.Refuse(err)
+	}
+	w.Leave(subqueue)
+	delete(w.DueAt, subqueue)
+	delete(w.seen, subqueue)
+}
+
+// Refuse answers all with an error.
+func (w *Waiting[C]) Refuse(err error) {
+	for subqueue, list := range w.Parked {
+		for _, c := range list {
+			c.Refuse(err)
+		}
+		w.Leave(subqueue)
+	}
+}
+
+// Anybody reports whether somebody still waits for a subqueue; else it forgets who did.
+func (w *Waiting[C]) HasWaiters(subqueue Subqueue) bool {
+	if slices.ContainsFunc(w.Parked[subqueue], C.Waits) {
+		return true
+	}
+	w.Leave(subqueue)
+	return false
+}
+
+// Heeds reports whether it matters when a subqueue is worth a look.
+func (w *Waiting[C]) Tracks(subqueue Subqueue) bool {
+	return w.seen[subqueue] || len(w.Parked[subqueue]) > 0
+}
+
+// LookBy notes that a subqueue is worth another look at that time.
+func (w *Waiting[C]) ScanAt(subqueue Subqueue, at int64) {
+	if due, ok := w.DueAt[subqueue]; !ok || at < due {
+		w.DueAt[subqueue] = at
+	}
+}
+
+// Due reports whether a subqueue is worth a look now.
+func (w *Waiting[C]) Due(subqueue Subqueue, now int64) bool {
+	at, ok := w.DueAt[subqueue]
+	return ok && at <= now
+}
+
+// AllDue makes all subqueues worth a look at that time.
+func (w *Waiting[C]) AllDue(at int64) {
+	for subqueue := range w.Parked {
+		w.DueAt[subqueue] = at
+	}
+	for subqueue := range w.seen { // also for whoever comes to wait
+		w.DueAt[subqueue] = at
+	}
+}
+
+// NextDue returns when a subqueue is worth a look that somebody waits for.
+func (w *Waiting[C]) NextDue(paused map[int64]bool) int64 {
+	next := int64(db.Never)
+	for subqueue, list := range w.Parked {
+		if due, ok := w.DueAt[subqueue]; ok && len(list) > 0 && !paused[subqueue.Queue()] {
+			next = min(next, due)
+		}
+	}
+	return next
+}

@@ -1,0 +1,2 @@
+// Package stores opens a database with all domains.
+package stores

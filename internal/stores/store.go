@@ -1,0 +1,83 @@
+package stores
+
+import (
+	"context"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/admission"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/documents"
+	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/keys"
+	"github.com/forebayhq/forebay/internal/orchestrate"
+	"github.com/forebayhq/forebay/internal/queue"
+	"github.com/forebayhq/forebay/internal/tenant"
+	"github.com/forebayhq/forebay/internal/webhook"
+)
+
+// Settings are what domains are to know before the database is opened.
+type Settings struct {
+	// AuditEvents are the types of events of jobs that this process appends to the audit log.
+	AuditEvents []forebay.EventType
+	// Identities tell what this process calls by the names of deployments.
+	Identities admission.Identities
+}
+
+// Stores is a database with all domains.
+type Stores struct {
+	DB             *db.DB
+	Queues         *queue.Store
+	Audit          *audit.Store
+	Bus            *bus.Store
+	Webhooks       *webhook.Store
+	Admission      *admission.Store
+	Jobs           *jobs.Store
+	Orchestrations *orchestrate.Store
+	Documents      *documents.Store
+	Keys           *keys.Store
+	Tenants        *tenant.Store
+}
+
+// Open opens a database with all domains.
+func Open(ctx context.Context, opts db.Options, with ...Settings) (*Stores, error) {
+	var settings Settings
+	if len(with) > 0 {
+		settings = with[0]
+	}
+	queues := &queue.Store{}
+	s := &Stores{Queues: queues, Audit: &audit.Store{}, Bus: &bus.Store{Store: queues}, Admission: &admission.Store{Store: queues},
+		Jobs: &jobs.Store{Store: queues, Audited: settings.AuditEvents}, Orchestrations: &orchestrate.Store{Store: queues}, Documents: &documents.Store{Store: queues},
+		Keys: &keys.Store{Store: queues}, Tenants: &tenant.Store{Store: queues}}
+	s.Jobs.Admission = s.Admission
+	s.Orchestrations.Follow(s.Jobs)
+	s.Documents.Follow(s.Jobs)
+	s.Webhooks = &webhook.Store{Store: queues}
+	domains := []db.Domain{s.Queues, s.Audit, s.Bus, s.Webhooks, s.Admission, s.Jobs, s.Orchestrations, s.Documents, s.Keys, s.Tenants}
+	d, err := db.Open(ctx, opts, domains...)
+	if err != nil {
+		return nil, err
+	}
+	s.DB = d
+	s.Admission.Identify(settings.Identities)
+	return s, nil
+}
+
+// ForJobs are the options of the service for jobs over these stores.
+func (s *Stores) ForJobs() jobs.Options {
+	return jobs.Options{Store: s.Jobs, Log: s.Audit, APIKeys: s.Keys, Tenants: s.Tenants, BlobsInUse: s.BlobsInUse}
+}
+
+// BlobsInUse calls used with those of the keys that something refers to: a job or a document with the id under which
+// the key stands, or an orchestration.
+func (s *Stores) BlobsInUse(ctx context.Context, ids map[string]string, orchestrations []string, used func(key string)) error {
+	err := s.Jobs.BlobsInUse(ctx, ids, used)
+	if err == nil {
+		err = s.Documents.BlobsInUse(ctx, ids, used)
+	}
+	if err == nil {
+		err = s.Orchestrations.BlobsInUse(ctx, orchestrations, used)
+	}
+	return err
+}

@@ -1,0 +1,4 @@
+package tenant
+
+// BytePage is how many rows one read sums.
+const BytePage = bytePage

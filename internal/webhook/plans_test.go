@@ -1,0 +1,7 @@
+package webhook
+
+import "testing"
+
+func TestPlansOnPostgres(t *testing.T) {
+	fixture.PlansOnPostgres(t, sqlWebhookRoom, sqlSweepWebhookDeliveries, sqlEndedDelivery)
+}

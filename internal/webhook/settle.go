@@ -1,0 +1,216 @@
+package webhook
+
+import (
+	"context"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// WebhookOutcome is how a delivery to a webhook ended, and what becomes of its message.
+type WebhookOutcome struct {
+	Delivered  bool
+	Release    bool              // nothing was sent: the message goes back at once, and the delivery does not count
+	Delay      time.Duration     // else: to be tried again after that
+	DeadLetter bus.DeadLettering // else, if it has a reason: given up
+	Gone       bool              // the endpoint wants to be disabled
+	Hold       time.Duration     // it wants to be left alone for that long: ten minutes at most
+	URL        string            // that was sent to; of one that the webhook does not have any more little is told
+	Try        forebay.WebhookTry
+}
+
+// maxWebhookTries is how many of a webhook's latest tries are kept.
+const maxWebhookTries = 100
+
+// webhookPatience is how long a webhook may fail without a success; the next message that is given up
+// then disables it.
+const webhookPatience = 5 * 24 * time.Hour
+
+// SettleWebhook ends a delivery of the webhook that this subscription belongs to: it settles the
+// message, notes the try, changes the breaker, and disables the webhook if that is due, which disabled
+// reports. It returns forebay.ErrLockLost and changes nothing once the lock has ended.
+func (s *Store) SettleWebhook(ctx context.Context, queueID int64, l queue.Lock, o WebhookOutcome) (disabled bool, err error) {
+	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *tx) (bool, error) {
+		subqueue := queue.SubqueueOf(queueID, queue.SubqueueMain)
+		m, err := t.Held(subqueue, l, nil)
+		if err != nil {
+			return false, err
+		}
+		if err := t.settleDelivery(m, o); err != nil {
+			return false, err
+		}
+		return t.endDelivery(queueID, l, o)
+	})
+}
+
+func (t *tx) settleDelivery(m bus.HeldMessage, o WebhookOutcome) error {
+	switch {
+	case o.Delivered:
+		return t.DeleteMessage(m.Seq)
+	case o.Release:
+		return t.GiveBack(m, 1)
+	case o.DeadLetter.Reason != "":
+		return t.DeadLetter(m.Seq, m.Subqueue, o.DeadLetter)
+	case m.Expired(t.Now):
+		return t.ExpireMessage(m.Seq, m.Subqueue)
+	}
+	at := t.Now + o.Delay.Milliseconds()
+	t.Queue.WakeAt(m.Subqueue, at)
+	return t.Prep("UPDATE messages SET visible = ?, token = NULL, locked_at = NULL WHERE seq = ?").Int(at).Int(m.Seq).Exec()
+}
+
+const (
+	sqlEndedDelivery = `
+SELECT w.url, w.tries, w.failing_since, w.concurrency, w.failures, w.openings, coalesce(w.paused_until, 0),
+  (SELECT count(*) FROM webhook_deliveries d WHERE d.queue = w.queue),
+  (SELECT d.probe FROM webhook_deliveries d WHERE d.queue = w.queue AND d.seq = ? AND d.token = ?)
+FROM webhooks w WHERE w.queue = ?`
+	sqlEndDelivery = "DELETE FROM webhook_deliveries WHERE queue = ? AND seq = ? AND token = ?"
+	sqlNoteTry     = `
+UPDATE webhooks SET tries = ?, delivered_at = coalesce(?, delivered_at), failing_since = ?, failures = ?, openings = ?, paused_until = ?
+WHERE queue = ?`
+	sqlInsertTry = `
+INSERT INTO webhook_tries (queue, no, message_id, event_type, at, number, status, failure, detail, duration, outcome, next_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+)
+
+// endDelivery makes room for another delivery, and notes the try if one was made.
+func (t *tx) endDelivery(queue int64, l queue.Lock, o WebhookOutcome) (disabled bool, err error) {
+	var url string
+	var tries, failingSince, concurrency, underWay int64
+	var b breaker
+	var probe bool
+	found, err := t.Prep(sqlEndedDelivery).Int(l.Seq).Int(l.Token).Int(queue).One(func(r driver.Row) {
+		url, tries, failingSince, concurrency = r.Text(0), r.Int(1), r.Int(2), r.Int(3)
+		b, underWay, probe = breaker{r.Int(4), r.Int(5), r.Int(6)}, r.Int(7), r.Int(8) != 0
+	})
+	if err != nil || !found {
+		return false, err
+	}
+	if err := t.Prep(sqlEndDelivery).Int(queue).Int(l.Seq).Int(l.Token).Exec(); err != nil {
+		return false, err
+	}
+	before, same := b, o.URL == url
+	if same && !o.Release {
+		b.note(o, probe, t.Now)
+		if o.Delivered {
+			failingSince = 0
+		} else if failingSince == 0 {
+			failingSince = t.Now
+		}
+	}
+	if changed := probe || b.open() != before.open() || b.until > before.until; changed || underWay >= concurrency {
+		t.roomForWebhook(queue, !changed)
+	}
+	if o.Release {
+		return false, nil
+	}
+	var delivered int64
+	if o.Delivered {
+		delivered = t.Now
+	}
+	if err := t.Prep(sqlNoteTry).Int(tries + 1).IntOrNull(delivered).IntOrNull(failingSince).
+		Int(b.failures).Int(b.openings).IntOrNull(b.until).Int(queue).Exec(); err != nil {
+		return false, err
+	}
+	if err := t.noteTry(queue, tries+1, o); err != nil {
+		return false, err
+	}
+	switch {
+	case !same:
+	case o.Gone:
+		return t.disableWebhook(queue, forebay.WebhookGone)
+	case (o.DeadLetter.Reason != "" || probe && !o.Delivered) && failingSince <= t.Now-webhookPatience.Milliseconds():
+		return t.disableWebhook(queue, forebay.WebhookFailing)
+	}
+	return false, nil
+}
+
+func (t *tx) noteTry(queue, no int64, o WebhookOutcome) error {
+	var next int64
+	if o.Try.Outcome == forebay.WebhookRetry {
+		next = t.Now + o.Delay.Milliseconds()
+	}
+	err := t.Prep(sqlInsertTry).Int(queue).Int(no).Text(o.Try.MessageID).Text(o.Try.EventType).Int(o.Try.At.UnixMilli()).Int(int64(o.Try.Number)).
+		IntOrNull(int64(o.Try.Status)).TextOrNull(o.Try.Failure).TextOrNull(o.Try.Detail).Int(int64(o.Try.DurationSeconds * 1000)).
+		Text(o.Try.Outcome).IntOrNull(next).Exec()
+	if err != nil {
+		return err
+	}
+	return t.Prep("DELETE FROM webhook_tries WHERE queue = ? AND no <= ?").Int(queue).Int(no - maxWebhookTries).Exec()
+}
+
+// disableWebhook stops a webhook's deliveries and takes it off the topic, so that nothing more gathers.
+func (t *tx) disableWebhook(queue int64, reason string) (disabled bool, err error) {
+	rows, err := t.Prep("UPDATE webhooks SET disabled_at = ?, disabled_reason = ? WHERE queue = ? AND disabled_at IS NULL").Int(t.Now).Text(reason).Int(queue).Count()
+	if err != nil || rows == 0 {
+		return false, err
+	}
+	t.Notify(wordWebhooks, 0, 0, 0)
+	sub, found, err := t.MessageQueue(queue)
+	if err != nil || !found {
+		return true, err
+	}
+	at := driver.FromMillis(t.Now)
+	return true, t.webhookRules(sub, Webhook{DisabledAt: &at})
+}
+
+// WebhookTries returns the latest tries of the webhook with this subscription, newest first.
+func (s *Store) WebhookTries(ctx context.Context, queue int64, limit int) (tries []forebay.WebhookTry, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		return c.Prep(`SELECT message_id, event_type, at, number, status, failure, detail, duration, outcome, next_at FROM webhook_tries
+WHERE queue = ? ORDER BY no DESC LIMIT ? + 0`).Int(queue).Int(int64(limit)).Each(func(r driver.Row) error {
+			tries = append(tries, forebay.WebhookTry{MessageID: r.Text(0), EventType: r.Text(1), At: driver.FromMillis(r.Int(2)), Number: int(r.Int(3)),
+				Status: int(r.Int(4)), Failure: r.Text(5), Detail: r.Text(6), DurationSeconds: float64(r.Int(7)) / 1000, Outcome: r.Text(8),
+				NextTryAt: driver.FromMillisOrNil(r, 9)})
+			return nil
+		})
+	})
+	return tries, err
+}
+
+const sqlRedeliver = `
+UPDATE messages SET lane = ?1, visible = ?2, deliveries = 0, token = NULL, locked_at = NULL
+WHERE seq = ?3 AND lane + 0 = ?4 AND (token IS NULL OR visible <= ?2)`
+
+// Redeliver sends dead letters of a webhook back to be tried anew: those with these numbers, or,
+// without any, the oldest up to limit. It returns how many it found there and not locked.
+func (s *Store) Redeliver(ctx context.Context, queueID int64, seqs []int64, limit int, entry audit.Act) (moved int, err error) {
+	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (int, error) {
+		from, to := queue.SubqueueOf(queueID, queue.SubqueueDeadLetter), queue.SubqueueOf(queueID, queue.SubqueueMain)
+		moving := seqs
+		if len(moving) == 0 {
+			moving = nil
+			if err := t.Prep("SELECT seq FROM messages WHERE lane = ? AND rank = 0 AND visible <= ? ORDER BY visible, seq LIMIT ? + 0").Int(int64(from)).Int(t.Now).
+				Int(int64(limit)).Each(func(r driver.Row) error { moving = append(moving, r.Int(0)); return nil }); err != nil {
+				return 0, err
+			}
+		}
+		moved, expires := 0, t.Now+webhookTTL.Milliseconds()
+		for _, seq := range moving {
+			rows, err := t.Prep(sqlRedeliver).Int(int64(to)).Int(t.Now).Int(seq).Int(int64(from)).Count()
+			if err != nil {
+				return 0, err
+			}
+			if rows == 0 {
+				continue
+			}
+			moved++
+			if err := t.Prep("UPDATE bodies SET lane = ?, expires_at = ?, due_at = ?, dead_letter_reason = NULL, dead_letter_description = NULL WHERE seq = ?").
+				Int(int64(to)).Int(expires).Int(expires).Int(seq).Exec(); err != nil {
+				return 0, err
+			}
+		}
+		if moved == 0 {
+			return 0, nil
+		}
+		t.Queue.WakeAt(to, t.Now)
+		t.DueBy(expires)
+		return moved, audit.Append(t.Tx.Tx, entry)
+	})
+}
