@@ -118,7 +118,7 @@ type budgetMemory struct {
 // BudgetsFor returns the budgets that a job of the tenant, submitted with that key, is paid from.
 func (t *Tx) BudgetsFor(tenant int64, key string) (list []*Budget, err error) {
 	if t.W.budgets == nil {
-		if err := t.W.loadBudgets(); err != nil {
+		if err := t.Alone(t.W.loadBudgets); err != nil {
 			return nil, err
 		}
 	}
@@ -199,13 +199,17 @@ func (t *Tx) readBudget(st driver.Statement) (b *Budget, err error) {
 			b.Current[kind] = readSpending(r, 7+5*kind, kind, periodStart(kind, t.Now))
 		}
 	})
-	if err == nil && b != nil {
-		if t.Budgets.ByNo == nil {
-			t.Budgets.ByNo = map[int64]*Budget{}
-		}
-		t.Budgets.ByNo[b.No] = b
+	if err != nil || b == nil {
+		return nil, err
 	}
-	return b, err
+	if read := t.Budgets.ByNo[b.No]; read != nil { // by another operation, meanwhile
+		return read, nil
+	}
+	if t.Budgets.ByNo == nil {
+		t.Budgets.ByNo = map[int64]*Budget{}
+	}
+	t.Budgets.ByNo[b.No] = b
+	return b, nil
 }
 
 func readSpending(r driver.Row, i, kind int, starts int64) *Spending {
@@ -218,16 +222,27 @@ func (t *Tx) spendingAt(b *Budget, kind int, at int64) (*Spending, error) {
 	if s := b.Current[kind]; s.starts == starts {
 		return s, nil
 	}
-	for _, s := range b.others {
-		if s.kind == kind && s.starts == starts {
-			return s, nil
-		}
+	if s := b.earlier(kind, starts); s != nil {
+		return s, nil
 	}
 	s := &Spending{kind: kind, starts: starts}
 	_, err := t.Prep("SELECT tokens, cost, held_tokens, held_cost, told FROM spending WHERE budget = ? AND period = ? AND starts_at = ?").
 		Int(b.No).Int(int64(kind)).Int(starts).One(func(r driver.Row) { s = readSpending(r, 0, kind, starts) })
+	if read := b.earlier(kind, starts); err == nil && read != nil { // by another operation, meanwhile
+		return read, nil
+	}
 	b.others = append(b.others, s)
 	return s, err
+}
+
+// earlier returns what was used in an earlier period; nil: it was not read yet.
+func (b *Budget) earlier(kind int, starts int64) *Spending {
+	for _, s := range b.others {
+		if s.kind == kind && s.starts == starts {
+			return s
+		}
+	}
+	return nil
 }
 
 const sqlSpending = `

@@ -55,10 +55,8 @@ type Held struct {
 	lost bool
 }
 
-const heldColumns = " RETURNING budget, at, tokens, cost, lost"
-
-// ReadHolds reads what is held: budget, time, tokens, cost, and whether it was booked as lost.
-func ReadHolds(st driver.Statement) (list []Held, err error) {
+// readHolds reads what is held: budget, time, tokens, cost, and whether it was booked as lost.
+func readHolds(st driver.Statement) (list []Held, err error) {
 	err = st.Each(func(r driver.Row) error {
 		list = append(list, Held{r.Int(0), r.Int(1), Amount{r.Int(2), r.Int(3)}, r.Int(4) != 0})
 		return nil
@@ -67,15 +65,44 @@ func ReadHolds(st driver.Statement) (list []Held, err error) {
 }
 
 const (
-	SQLEndHolds  = "DELETE FROM budget_holds WHERE seq = ? AND token = ?" + heldColumns
-	sqlLoseHolds = "UPDATE budget_holds SET lost = 1 WHERE seq = ? AND lost = 0" + heldColumns
+	heldColumns  = "SELECT budget, at, tokens, cost, lost FROM budget_holds WHERE "
+	sqlHolds     = heldColumns + "seq = ? AND token = ?"
+	sqlLiveHolds = heldColumns + "seq = ? AND lost = 0"
 )
+
+var (
+	sqlEndHolds = driver.BatchForm("DELETE FROM budget_holds WHERE seq = ? AND token = ?",
+		"DELETE FROM budget_holds h USING %s WHERE h.seq = ANY (ARRAY[p1]) AND h.token = p2")
+	sqlLoseHolds = driver.BatchForm("UPDATE budget_holds SET lost = 1 WHERE seq = ? AND lost = 0",
+		"UPDATE budget_holds h SET lost = 1 FROM %s WHERE h.seq = ANY (ARRAY[p1]) AND h.lost = 0")
+)
+
+// PrefetchHolds is what EndHolds reads, which depends on that row.
+func PrefetchHolds(seq, token int64, row driver.RowName) driver.Prefetch {
+	return driver.NewPrefetch(sqlHolds, row).Int(seq).Int(token)
+}
+
+// PrefetchLiveHolds is what LoseHolds reads, which depends on that row.
+func PrefetchLiveHolds(seq int64, row driver.RowName) driver.Prefetch {
+	return driver.NewPrefetch(sqlLiveHolds, row).Int(seq)
+}
+
+// EndHolds ends what is held for a delivery and returns it.
+func (t *Tx) EndHolds(seq, token int64) (list []Held, err error) {
+	if list, err = readHolds(t.Prep(sqlHolds).Int(seq).Int(token)); err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return list, t.Prep(sqlEndHolds).Int(seq).Int(token).Exec()
+}
 
 // LoseHolds books what is held for a job's current delivery as used, for nobody will say what it did
 // use, and returns it.
 func (t *Tx) LoseHolds(seq int64) (was Amount, err error) {
-	list, err := ReadHolds(t.Prep(sqlLoseHolds).Int(seq))
-	if err != nil {
+	list, err := readHolds(t.Prep(sqlLiveHolds).Int(seq))
+	if err != nil || len(list) == 0 {
+		return Amount{}, err
+	}
+	if err := t.Prep(sqlLoseHolds).Int(seq).Exec(); err != nil {
 		return Amount{}, err
 	}
 	for _, h := range list {

@@ -46,6 +46,10 @@ func (t *Tx) WarnExhausted(b *Budget, need Amount) error {
 }
 
 func (t *Tx) tellBudget(b *Budget, s *Spending, kind forebay.EventType) error {
+	return t.Alone(func() error { return t.publishBudgetEvent(b, s, kind) })
+}
+
+func (t *Tx) publishBudgetEvent(b *Budget, s *Spending, kind forebay.EventType) error {
 	use := s.use()
 	e := forebay.BudgetEvent{Type: kind, KeyID: b.key, Period: use.Period, StartsAt: use.StartsAt, EndsAt: use.EndsAt,
 		Timestamp: driver.FromMillis(t.Now), Tokens: use.Tokens, CostUSD: use.CostUSD, Budget: b.Stated()}

@@ -44,6 +44,12 @@ func (t *Tx) ResumeWaiting() error {
 	for _, b := range t.Budgets.ByNo {
 		b.Tentative = Amount{}
 	}
+	type waiting struct {
+		b *Budget
+		wait
+	}
+	var waits []waiting
+	var questions []driver.PipelineQuery
 	for _, b := range t.Budgets.ByNo {
 		if !b.freed {
 			continue
@@ -58,21 +64,29 @@ func (t *Tx) ResumeWaiting() error {
 		if b.Lacks(t.Now, Amount{}, (*Spending).Committed) > 0 {
 			continue
 		}
-		var waits []wait
-		err := t.Prep(sqlWaits).Int(b.No).Int(t.Now).Int(maxResumed).Each(func(r driver.Row) error {
-			waits = append(waits, wait{r.Int(0), r.Text(1), queue.Subqueue(r.Int(2)), r.Int(3), Amount{r.Int(4), r.Int(5)}})
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		for _, w := range waits {
-			if err := t.resume(b, w); err != nil {
-				return err
-			}
+		questions = append(questions, driver.PipelineQuery{SQL: sqlWaits,
+			Bind: func(st driver.Statement) driver.Statement { return st.Int(b.No).Int(t.Now).Int(maxResumed) },
+			OnRow: func(r driver.Row) {
+				waits = append(waits, waiting{b, wait{r.Int(0), r.Text(1), queue.Subqueue(r.Int(2)), r.Int(3), Amount{r.Int(4), r.Int(5)}}})
+			}})
+	}
+	if len(questions) == 0 {
+		return nil
+	}
+	if err := t.RunPipeline(questions); err != nil {
+		return err
+	}
+	// First all budgets that have to do with them are read, at once.
+	err := t.Interleave(len(waits), func(i int) error {
+		_, err := t.BudgetsFor(waits[i].b.tenant, waits[i].key)
+		return err
+	})
+	for _, w := range waits {
+		if err == nil {
+			err = t.resume(w.b, w.wait)
 		}
 	}
-	return nil
+	return err
 }
 
 // sweepWaits has all budgets looked at that jobs wait for, once in a while: what makes room is told with
@@ -96,16 +110,16 @@ func (t *Tx) sweepWaits() error {
 		numbers = append(numbers, r.Int(0))
 		return nil
 	})
-	for _, no := range numbers {
-		b, err := t.budgetNo(no)
-		if err != nil {
-			return err
-		}
+	if err != nil {
+		return err
+	}
+	return t.Interleave(len(numbers), func(i int) error {
+		b, err := t.budgetNo(numbers[i])
 		if b != nil {
 			b.freed = true
 		}
-	}
-	return err
+		return err
+	})
 }
 
 const (

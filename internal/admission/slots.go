@@ -61,14 +61,17 @@ const sqlSweepSlots = "DELETE FROM slots WHERE coalesce((SELECT m.seq FROM messa
 // SlotsOf returns what a holder has in use.
 func (t *Tx) SlotsOf(holder string) (*SlotUse, error) {
 	if t.Slots == nil {
-		use, left, err := readSlots(t.Conn, t.Now)
-		if err == nil && left > maxLeftSlots {
-			err = t.Prep(sqlSweepSlots).Exec()
-		}
+		err := t.Alone(func() error {
+			use, left, err := readSlots(t.Conn, t.Now)
+			if err == nil && left > maxLeftSlots {
+				err = t.Prep(sqlSweepSlots).Exec()
+			}
+			t.Slots = use
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}
-		t.Slots = use
 	}
 	u := t.Slots[holder]
 	if u == nil {

@@ -117,7 +117,7 @@ func (t *Tx) StatesOf(names []string) []driver.PipelineQuery {
 func (t *Tx) Learn(names []string) error {
 	switch {
 	case t.W.Shared():
-		return t.RunPipeline(t.StatesOf(names))
+		return t.Alone(func() error { return t.RunPipeline(t.StatesOf(names)) })
 	case t.W.Deployments == nil:
 		t.W.Deployments = map[string]*Deployment{}
 		err := t.Prep(sqlDeployments).Each(func(r driver.Row) error {

@@ -31,7 +31,11 @@ func (t *tx) append(a Act) (err error) {
 		return nil
 	}
 	if t.end == nil {
-		if t.end, err = readAuditEnd(t.Conn); err != nil {
+		err := t.Alone(func() (err error) {
+			t.end, err = readAuditEnd(t.Conn)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}

@@ -50,7 +50,9 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 // sendJudged is Send for messages that a topic's rules have judged. It returns errTopicChanged, and stores nothing, if others
 // stand now.
 func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []MessageContent, size int, judged *judgement) (sent, error) {
-	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: judged.rows(len(messages)), Size: size}, func(t *Tx) (sent, error) {
+	rows := judged.rows(len(messages))
+	o := db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: rows, Numbers: rows, Size: size, Local: true, Interleaves: true, Prefetch: prefetchQueue(q.No)}
+	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (all sent, err error) {
 		// As it stands now: the caller may remember older settings.
 		q, found, err := t.MessageQueue(q.No)
 		if err != nil {
@@ -64,46 +66,68 @@ func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []Messa
 				return sent{}, ErrNoSessionID
 			}
 		}
-		picks := make([][]picked, len(messages))
-		var made *spread
-		if q.IsTopic {
-			if picks, made, err = t.judged(q, messages, judged); err != nil {
-				return sent{}, err
-			}
+		if !q.IsTopic && q.ForwardTo == "" {
+			return t.sendToQueue(q, messages)
 		}
-		sessions, err := t.makeSessions(q, messages)
+		err = t.Alone(func() error { // for what a transaction makes of topics is counted
+			all, err = t.sendOn(q, messages, judged)
+			return err
+		})
+		return all, err
+	})
+}
+
+// sendToQueue is sendJudged for a queue that keeps what comes.
+func (t *Tx) sendToQueue(q MessageQueue, messages []MessageContent) (all sent, err error) {
+	sessions, err := t.makeSessions(q, messages)
+	if err != nil {
+		return sent{}, err
+	}
+	all.seqs = make([]int64, len(messages))
+	err = t.Interleave(len(messages), func(i int) (err error) {
+		all.seqs[i], err = t.arrive(q, arrival{MessageContent: &messages[i], session: sessions[messages[i].SessionID]})
+		return err
+	})
+	return all, err
+}
+
+// sendOn is sendJudged for a topic, or a queue that forwards.
+func (t *Tx) sendOn(q MessageQueue, messages []MessageContent, judged *judgement) (all sent, err error) {
+	picks := make([][]picked, len(messages))
+	var made *spread
+	if q.IsTopic {
+		if picks, made, err = t.judged(q, messages, judged); err != nil {
+			return sent{}, err
+		}
+	}
+	all.seqs = make([]int64, len(messages))
+	if q.IsTopic && q.DuplicateWindow > 0 {
+		if all.below, err = t.Queue.NewSeq(); err != nil {
+			return sent{}, err
+		}
+	}
+	waits := false
+	if q.ForwardTo != "" && !q.RequiresSession { // behind what waits there already
+		if waits, err = t.any(sqlWaiting, int64(q.Subqueue(false)), t.Now); err == nil && waits {
+			err = t.lookAgain(q.No, t.Now)
+		}
 		if err != nil {
 			return sent{}, err
 		}
-		all := sent{seqs: make([]int64, len(messages))}
-		if q.IsTopic && q.DuplicateWindow > 0 {
-			if all.below, err = t.Queue.NewSeq(); err != nil {
+	}
+	for i := range messages {
+		// Of what is sent on to a topic, the rest waits in the queue where this is all that a transaction should make.
+		if !waits && i > 0 && q.ForwardTo != "" && !q.RequiresSession && t.copied.full() {
+			if waits, err = true, t.lookAgain(q.No, t.Now); err != nil {
 				return sent{}, err
 			}
 		}
-		waits := false
-		if q.ForwardTo != "" && !q.RequiresSession { // behind what waits there already
-			if waits, err = t.any(sqlWaiting, int64(q.Subqueue(false)), t.Now); err == nil && waits {
-				err = t.lookAgain(q.No, t.Now)
-			}
-			if err != nil {
-				return sent{}, err
-			}
+		if all.seqs[i], err = t.arrive(q, arrival{MessageContent: &messages[i], picks: picks[i], spread: made, waits: waits, inParts: judged.inParts(), bySender: q.IsTopic}); err != nil {
+			return sent{}, err
 		}
-		for i := range messages {
-			// Of what is sent on to a topic, the rest waits in the queue where this is all that a transaction should make.
-			if !waits && i > 0 && q.ForwardTo != "" && !q.RequiresSession && t.copied.full() {
-				if waits, err = true, t.lookAgain(q.No, t.Now); err != nil {
-					return sent{}, err
-				}
-			}
-			if all.seqs[i], err = t.arrive(q, arrival{MessageContent: &messages[i], session: sessions[messages[i].SessionID], picks: picks[i], spread: made, waits: waits, inParts: judged.inParts(), bySender: q.IsTopic}); err != nil {
-				return sent{}, err
-			}
-		}
-		all.waits = t.topics.parts[q.No]
-		return all, nil
-	})
+	}
+	all.waits = t.topics.parts[q.No]
+	return all, nil
 }
 
 // sent is what came of a send.

@@ -59,12 +59,13 @@ func (s *Store) DeleteBefore(ctx context.Context, subqueue queue.Subqueue, befor
 // CancelScheduled removes a message that was scheduled under that number and is not active yet. It
 // reports whether there was one.
 func (s *Store) CancelScheduled(ctx context.Context, q MessageQueue, seq int64) (cancelled bool, err error) {
-	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: 1}, func(t *Tx) (bool, error) {
+	o := db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: 1, Local: true, Interleaves: true, Touches: queue.MessageRow(seq)}
+	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (bool, error) {
 		rows, err := t.Prep("DELETE FROM messages WHERE seq = ? AND lane + 0 = ? AND rank = ?").Int(seq).Int(int64(q.Subqueue(false))).Int(scheduledRank).Count()
 		if err != nil || rows == 0 {
 			return false, err
 		}
-		if err := t.Prep("DELETE FROM bodies WHERE seq = ?").Int(seq).Exec(); err != nil {
+		if err := t.Prep(sqlDeleteBody).Int(seq).Exec(); err != nil {
 			return false, err
 		}
 		return true, t.used(q)

@@ -95,21 +95,30 @@ func (t *Tx) DeadLetter(seq int64, from queue.Subqueue, why DeadLettering) error
 		return err
 	}
 	if found && q.ForwardDeadLettersTo != "" && from.Kind() == queue.SubqueueMain {
-		a, err := t.takeOut(seq)
-		if err != nil {
-			return err
-		}
-		return t.arriveDead(q, seq, a, why)
+		// Alone: else the body that it shares could go with the last other copy while it is on its way.
+		return t.Alone(func() error {
+			a, err := t.takeOut(seq)
+			if err != nil {
+				return err
+			}
+			return t.arriveDead(q, seq, a, why)
+		})
 	}
 	to := queue.SubqueueOf(from.Queue(), queue.SubqueueDeadLetter)
-	if err := t.Prep("UPDATE messages SET lane = ?, rank = 0, visible = ?, token = NULL, locked_at = NULL WHERE seq = ?").
-		Int(int64(to)).Int(t.Now).Int(seq).Exec(); err != nil {
+	if err := t.Prep(sqlDeadLetter).Int(int64(to)).Int(t.Now).Int(seq).Exec(); err != nil {
 		return err
 	}
 	t.Queue.WakeAt(to, t.Now)
-	return t.Prep("UPDATE bodies SET lane = ?, due_at = NULL, dead_letter_reason = ?, dead_letter_description = ? WHERE seq = ?").
-		Int(int64(to)).TextOrNull(why.Reason).TextOrNull(why.Description).Int(seq).Exec()
+	return t.Prep(sqlDeadLetterBody).Int(int64(to)).TextOrNull(why.Reason).TextOrNull(why.Description).Int(seq).Exec()
 }
+
+var (
+	sqlDeadLetter = driver.BatchForm("UPDATE messages SET lane = ?, rank = 0, visible = ?, token = NULL, locked_at = NULL WHERE seq = ?",
+		"UPDATE messages m SET lane = p1, rank = 0, visible = p2, token = NULL, locked_at = NULL FROM %s WHERE m.seq = ANY (ARRAY[p3])")
+	sqlDeadLetterBody = driver.BatchForm(
+		"UPDATE bodies SET lane = ?, due_at = NULL, dead_letter_reason = ?, dead_letter_description = ? WHERE seq = ?",
+		"UPDATE bodies b SET lane = p1, due_at = NULL, dead_letter_reason = p2, dead_letter_description = p3 FROM %s WHERE b.seq = ANY (ARRAY[p4])")
+)
 
 const sqlWholeMessage = messageColumns + "WHERE m.seq = ?"
 

@@ -42,7 +42,7 @@ func (s *Store) Used(ctx context.Context, q MessageQueue) error {
 
 // noteUse is apart from Used, so that what matters to no queue, with every settlement, costs no memory.
 func (s *Store) noteUse(ctx context.Context, q MessageQueue) error {
-	_, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (struct{}, error) { return struct{}{}, t.used(q) })
+	_, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Local: true, Interleaves: true}, func(t *Tx) (struct{}, error) { return struct{}{}, t.used(q) })
 	return err
 }
 

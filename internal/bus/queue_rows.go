@@ -68,6 +68,13 @@ func readMessageQueue(r driver.Row) MessageQueue {
 		topicPart: topicPart{r.Int(13) != 0, r.Int(14), r.Int(15), r.Int(16) != 0, driver.FromMillisDuration(r.Int(17)), r.Int(18) != 0}}
 }
 
+// prefetchQueue is what MessageQueue asks.
+func prefetchQueue(no int64) driver.Prefetch {
+	q := driver.NewPrefetch(sqlQueueNo, driver.RowName{Of: "queues", No: no}).Int(no)
+	q.Shared = true
+	return q
+}
+
 func (t *Tx) MessageQueue(no int64) (q MessageQueue, found bool, err error) {
 	found, err = t.Prep(sqlQueueNo).Int(no).One(func(r driver.Row) { q = readMessageQueue(r) })
 	return q, found, err

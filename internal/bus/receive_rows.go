@@ -81,36 +81,42 @@ func (s *Store) Receive(ctx context.Context, req ReceiveRequest) ([]Message, err
 
 // serveReceivers gives what is ready to those who wait, oldest first.
 func (w *Participant) serveReceivers(t *db.Tx) error {
-	for subqueue, waiting := range w.Parked {
+	var due []queue.Subqueue
+	for subqueue := range w.Parked {
 		// A look for nobody would let the next one wait for the one after.
-		if !w.HasWaiters(subqueue) || !w.Due(subqueue, t.Now) {
+		if w.HasWaiters(subqueue) && w.Due(subqueue, t.Now) {
+			due = append(due, subqueue)
+		}
+	}
+	return t.Interleave(len(due), func(i int) error { return w.serveSubqueue(Key.Of(t), due[i]) })
+}
+
+// serveSubqueue gives what is ready in one subqueue to those who wait there.
+func (w *Participant) serveSubqueue(t *Tx, subqueue queue.Subqueue) error {
+	waiting := w.Parked[subqueue]
+	rest := waiting
+	for len(rest) > 0 {
+		c := rest[0]
+		if !c.Begin() {
+			rest = rest[1:] // its caller has gone
 			continue
 		}
-		b := Key.Of(t)
-		rest := waiting
-		for len(rest) > 0 {
-			c := rest[0]
-			if !c.Begin() {
-				rest = rest[1:] // its caller has gone
-				continue
-			}
-			if err := w.serveMessages(b, c); err != nil {
-				c.unserve()
-				return err
-			}
-			if c.empty() {
-				c.unserve()
-				break
-			}
-			rest = rest[1:]
-			b.served = append(b.served, c)
-			t.Served++
-		}
-		if err := w.updateDue(b, subqueue, len(rest) > 0); err != nil {
+		if err := w.serveMessages(t, c); err != nil {
+			c.unserve()
 			return err
 		}
-		t.After = append(t.After, func() { w.Unpark(subqueue, len(waiting)-len(rest)) })
+		if c.empty() {
+			c.unserve()
+			break
+		}
+		rest = rest[1:]
+		t.served = append(t.served, c)
+		t.Served++
 	}
+	if err := w.updateDue(t, subqueue, len(rest) > 0); err != nil {
+		return err
+	}
+	t.After = append(t.After, func() { w.Unpark(subqueue, len(waiting)-len(rest)) })
 	return nil
 }
 
@@ -129,15 +135,18 @@ func (w *Participant) updateDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool)
 		return nil
 	}
 	var earliest int64
+	var questions []driver.PipelineQuery
 	for rank := range int64(scheduledRank + 1) {
-		_, err := t.Prep("SELECT visible FROM messages WHERE lane = ? AND rank = ? ORDER BY visible LIMIT 1").Int(int64(subqueue)).Int(rank).One(func(r driver.Row) {
-			if at := r.Int(0); earliest == 0 || at < earliest {
-				earliest = at
-			}
-		})
-		if err != nil {
-			return err
-		}
+		questions = append(questions, driver.PipelineQuery{SQL: "SELECT visible FROM messages WHERE lane = ? AND rank = ? ORDER BY visible LIMIT 1",
+			Bind: func(st driver.Statement) driver.Statement { return st.Int(int64(subqueue)).Int(rank) },
+			OnRow: func(r driver.Row) {
+				if at := r.Int(0); earliest == 0 || at < earliest {
+					earliest = at
+				}
+			}})
+	}
+	if err := t.RunPipeline(questions); err != nil {
+		return err
 	}
 	delete(w.DueAt, subqueue)
 	if earliest > 0 {
@@ -175,7 +184,7 @@ func (w *Participant) serveMessages(t *Tx, c *Receiver) error {
 	}
 	from := Source{subqueue: c.Subqueue, before: t.Now, Until: t.Now + c.Queue.Lock.Milliseconds()}
 	if c.Webhook {
-		return w.Webhooks.TakeFor(t, c, from)
+		return t.Alone(func() error { return w.Webhooks.TakeFor(t, c, from) })
 	}
 	if l := c.Session; l != nil {
 		from.subqueue, from.rank, from.before, from.session = c.Queue.Subqueue(false), firstSessionRank+l.No, sessionFree, true
@@ -277,8 +286,11 @@ func (t *Tx) takeMessage(m *Message, from Source, c *Receiver) error {
 // lastDelivery has a message looked at when its lock ends: nobody may ever receive from its queue again.
 func (t *Tx) lastDelivery(seq, until int64) error {
 	t.DueBy(until)
-	return t.Prep("UPDATE bodies SET due_at = ?1 WHERE seq = ?2 AND (due_at IS NULL OR due_at > ?1)").Int(until).Int(seq).Exec()
+	return t.Prep(sqlLastDelivery).Int(until).Int(seq).Int(until).Exec()
 }
+
+var sqlLastDelivery = driver.BatchForm("UPDATE bodies SET due_at = ? WHERE seq = ? AND (due_at IS NULL OR due_at > ?)",
+	"UPDATE bodies b SET due_at = p1 FROM %s WHERE b.seq = ANY (ARRAY[p2]) AND (b.due_at IS NULL OR b.due_at > p3)")
 
 func (t *Tx) lockMessage(m *Message, from Source) error {
 	m.Token = queue.NewToken()
@@ -288,9 +300,11 @@ func (t *Tx) lockMessage(m *Message, from Source) error {
 	if from.session {
 		visible = sessionHeld
 	}
-	return t.Prep("UPDATE messages SET visible = ?, token = ?, locked_at = ?, deliveries = ? WHERE seq = ?").
-		Int(visible).Int(m.Token).Int(t.Now).Int(int64(m.Deliveries)).Int(m.Seq).Exec()
+	return t.Prep(sqlLockMessage).Int(visible).Int(m.Token).Int(t.Now).Int(int64(m.Deliveries)).Int(m.Seq).Exec()
 }
+
+var sqlLockMessage = driver.BatchForm("UPDATE messages SET visible = ?, token = ?, locked_at = ?, deliveries = ? WHERE seq = ?",
+	"UPDATE messages m SET visible = p1, token = p2, locked_at = p3, deliveries = p4 FROM %s WHERE m.seq = ANY (ARRAY[p5])")
 
 func exceeded(deliveries int) DeadLettering {
 	return DeadLettering{Reason: forebay.ReasonMaxDeliveries,
@@ -302,7 +316,14 @@ const sqlDeferredMessage = messageColumns + "WHERE m.seq = ? AND m.lane + 0 = ?"
 // ReceiveDeferred takes those of the messages that are deferred in the subqueue and not locked, in the
 // order given. Only the receiver of their session gets those of a session.
 func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []int64) ([]Message, error) {
-	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: req.Queue.Tenant, Rows: len(seqs)}, func(t *Tx) ([]Message, error) {
+	o := db.Op{Stage: db.StageChange, Party: req.Queue.Tenant, Rows: len(seqs), Interleaves: true}
+	for _, seq := range seqs {
+		o.MoreTouches = append(o.MoreTouches, queue.MessageRow(seq))
+	}
+	if req.Session != nil {
+		o.Touches = req.Session.row()
+	}
+	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) ([]Message, error) {
 		c, subqueue := req.receiver(t.W), req.Queue.Subqueue(req.DeadLetter)
 		from := Source{subqueue: subqueue, Until: t.Now + c.Queue.Lock.Milliseconds()}
 		if req.Session != nil {

@@ -102,11 +102,13 @@ func (m *Message) expired(at int64) bool { return m.ExpiresAt != nil && m.Expire
 
 // DeleteMessage removes a plain message for good.
 func (t *Tx) DeleteMessage(seq int64) error {
-	if err := t.Prep("DELETE FROM messages WHERE seq = ?").Int(seq).Exec(); err != nil {
+	if err := t.Prep(queue.SQLDeleteMessage).Int(seq).Exec(); err != nil {
 		return err
 	}
-	return t.Prep("DELETE FROM bodies WHERE seq = ?").Int(seq).Exec()
+	return t.Prep(sqlDeleteBody).Int(seq).Exec()
 }
+
+var sqlDeleteBody = driver.BatchForm("DELETE FROM bodies WHERE seq = ?", "DELETE FROM bodies b USING %s WHERE b.seq = ANY (ARRAY[p1])")
 
 // mergeProperties returns the message's properties with the changed ones in their place.
 func mergeProperties(stored []byte, changed forebay.Properties) ([]byte, error) {

@@ -40,9 +40,8 @@ FROM sessions s WHERE s.queue = ?3 AND s.visible <= ?4 ORDER BY s.visible, s.no 
 
 // sessionMemory is what a transaction has read of sessions.
 type sessionMemory struct {
-	queue int64 // whose sessions are found, for the receivers that wait for one
-	found []foundSession
-	until map[int64]int64 // session → the end of its lock
+	found map[int64][]foundSession // in a queue, for the receivers that wait for one
+	until map[int64]int64          // session → the end of its lock
 }
 
 // lockEnds notes the end of a session's lock.
@@ -63,22 +62,22 @@ const maxSessionsAhead = 64
 
 // nextSession returns the session that has waited longest for a receiver. It looks once for all that wait.
 func (t *Tx) nextSession(c *Receiver) (next foundSession, found bool, err error) {
-	q, ahead := c.Queue, &t.sessions
-	if ahead.queue != q.No {
-		ahead.queue, ahead.found = q.No, nil
-	}
-	if len(ahead.found) == 0 {
+	q, ahead := c.Queue, t.sessions.found[c.Queue.No]
+	if len(ahead) == 0 {
 		waiting := min(len(t.W.Parked[c.Subqueue]), maxSessionsAhead)
 		err := t.prepSession(sqlNextSessions, q).Int(q.No).Int(t.Now).Int(int64(waiting)).Each(func(r driver.Row) error {
-			ahead.found = append(ahead.found, foundSession{Session{SessionLock: SessionLock{No: r.Int(3)}, ID: r.Text(4), State: r.Blob(5)}, readContents(r)})
+			ahead = append(ahead, foundSession{Session{SessionLock: SessionLock{No: r.Int(3)}, ID: r.Text(4), State: r.Blob(5)}, readContents(r)})
 			return nil
 		})
-		if err != nil || len(ahead.found) == 0 {
+		if err != nil || len(ahead) == 0 {
 			return next, false, err
 		}
 	}
-	next, ahead.found = ahead.found[0], ahead.found[1:]
-	return next, true, nil
+	if t.sessions.found == nil {
+		t.sessions.found = map[int64][]foundSession{}
+	}
+	t.sessions.found[q.No] = ahead[1:]
+	return ahead[0], true, nil
 }
 
 // acceptNext locks the session that has waited longest for a receiver.
@@ -165,7 +164,10 @@ const sqlNamedSession = "SELECT " + sqlSessionContents + ", s.no, s.state, s.loc
 // AcceptSession locks the session of that id, whether it has messages or not. It is
 // forebay.ErrSessionLocked while another receiver has it.
 func (s *Store) AcceptSession(ctx context.Context, q MessageQueue, id string) (Session, error) {
-	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (Session, error) {
+	subqueue := q.Subqueue(false)
+	o := db.Op{Stage: db.StageChange, Interleaves: true, Prefetch: prefetchQueue(q.No), MorePrefetch: []driver.Prefetch{
+		driver.NewPrefetch(sqlNamedSession, driver.RowName{Of: "sessions", No: q.No, ID: id}).Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(q.No).Text(id)}}
+	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (Session, error) {
 		session, has, locked := Session{ID: id}, sessionContents{}, false
 		found, err := t.prepSession(sqlNamedSession, q).Int(q.No).Text(id).One(func(r driver.Row) {
 			has = readContents(r)
@@ -177,7 +179,7 @@ func (s *Store) AcceptSession(ctx context.Context, q MessageQueue, id string) (S
 		if locked {
 			return session, forebay.ErrSessionLocked
 		}
-		if known, err := t.any(sqlQueueNo, q.No); err != nil {
+		if _, known, err := t.MessageQueue(q.No); err != nil {
 			return session, err
 		} else if !known {
 			return session, ErrNoQueue

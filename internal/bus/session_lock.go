@@ -33,6 +33,17 @@ const (
 // subqueueSessions is where receivers wait for a session: nobody waits in the subqueue of deferred messages.
 const subqueueSessions = queue.SubqueueRetry
 
+// row names the session.
+func (l SessionLock) row() driver.RowName { return driver.RowName{Of: "sessions", No: l.No} }
+
+// operation is what is known of what the holder of the lock does with the session.
+func (l SessionLock) operation(q MessageQueue) db.Op {
+	return db.Op{Stage: db.StageSettle, Local: true, Interleaves: true,
+		Prefetch: driver.NewPrefetch(sqlSessionLock, l.row()).Int(l.No).Int(q.No).Int(l.Token)}
+}
+
+const sqlSessionLock = "SELECT locked_until FROM sessions WHERE no = ? AND queue = ? AND token = ?"
+
 // subqueue is where a receiver waits for messages of its session. The number is no queue's.
 func (l SessionLock) subqueue() queue.Subqueue { return queue.Subqueue(-l.No) }
 
@@ -65,9 +76,8 @@ func (w *Participant) updateSessionDue(t *Tx, subqueue queue.Subqueue, foundEmpt
 
 // sessionHeld returns when a session's lock ends, or forebay.ErrSessionLockLost. Who asks uses the queue.
 func (t *Tx) sessionHeld(q MessageQueue, l SessionLock) (until int64, err error) {
-	found, err := t.Prep("SELECT locked_until FROM sessions WHERE no = ? AND queue = ? AND token = ? AND locked_until > ?").
-		Int(l.No).Int(q.No).Int(l.Token).Int(t.Now).One(func(r driver.Row) { until = r.Int(0) })
-	if err == nil && !found {
+	_, err = t.Prep(sqlSessionLock).Int(l.No).Int(q.No).Int(l.Token).One(func(r driver.Row) { until = r.Int(0) })
+	if err == nil && until <= t.Now {
 		err = forebay.ErrSessionLockLost
 	}
 	if err != nil {
@@ -79,7 +89,7 @@ func (t *Tx) sessionHeld(q MessageQueue, l SessionLock) (until int64, err error)
 // RenewSession extends a session's lock, and those on its messages, by the queue's lock duration from
 // now and returns when it will end.
 func (s *Store) RenewSession(ctx context.Context, q MessageQueue, l SessionLock) (until time.Time, err error) {
-	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *Tx) (time.Time, error) {
+	return db.TransactIn(ctx, Key, s.Writer, l.operation(q), func(t *Tx) (time.Time, error) {
 		if _, err := t.sessionHeld(q, l); err != nil {
 			return until, err
 		}
@@ -93,29 +103,34 @@ const sqlCloseSession = "SELECT " + sqlSessionContents + " FROM sessions s WHERE
 // CloseSession ends a session's lock. What its receiver holds is free again, as if it had not been
 // delivered.
 func (s *Store) CloseSession(ctx context.Context, q MessageQueue, l SessionLock) error {
-	return s.settleMessage(ctx, func(t *Tx) error {
-		var has sessionContents
-		locked, err := t.prepSession(sqlCloseSession, q).Int(l.No).Int(q.No).Int(l.Token).Int(t.Now).One(func(r driver.Row) { has = readContents(r) })
-		if err != nil {
-			return err
-		}
-		if !locked {
-			return forebay.ErrSessionLockLost
-		}
-		if err := t.used(q); err != nil {
-			return err
-		}
-		if err := t.giveBackHeld(q, l.No, &has, 1); err != nil {
-			return err
-		}
-		t.wakeSession(q.No, l.No)
-		return t.releaseSession(l.No, has)
-	})
+	// After what settles its messages, some of which it gives back.
+	o := db.Op{Stage: db.StageChange, Interleaves: true, Touches: l.row()}
+	_, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (struct{}, error) { return struct{}{}, t.closeSession(q, l) })
+	return err
+}
+
+func (t *Tx) closeSession(q MessageQueue, l SessionLock) error {
+	var has sessionContents
+	locked, err := t.prepSession(sqlCloseSession, q).Int(l.No).Int(q.No).Int(l.Token).Int(t.Now).One(func(r driver.Row) { has = readContents(r) })
+	if err != nil {
+		return err
+	}
+	if !locked {
+		return forebay.ErrSessionLockLost
+	}
+	if err := t.used(q); err != nil {
+		return err
+	}
+	if err := t.giveBackHeld(q, l.No, &has, 1); err != nil {
+		return err
+	}
+	t.wakeSession(q.No, l.No)
+	return t.releaseSession(l.No, has)
 }
 
 // SessionState returns what the receivers of a session last set, nil if nothing.
 func (s *Store) SessionState(ctx context.Context, q MessageQueue, l SessionLock) (state []byte, err error) {
-	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *Tx) (state []byte, err error) {
+	return db.TransactIn(ctx, Key, s.Writer, l.operation(q), func(t *Tx) (state []byte, err error) {
 		if _, err := t.sessionHeld(q, l); err != nil {
 			return nil, err
 		}
@@ -126,10 +141,11 @@ func (s *Store) SessionState(ctx context.Context, q MessageQueue, l SessionLock)
 
 // SetSessionState keeps state for the receivers of a session, those that come later too; nil clears it.
 func (s *Store) SetSessionState(ctx context.Context, q MessageQueue, l SessionLock, state []byte) error {
-	return s.settleMessage(ctx, func(t *Tx) error {
+	_, err := db.TransactIn(ctx, Key, s.Writer, l.operation(q), func(t *Tx) (struct{}, error) {
 		if _, err := t.sessionHeld(q, l); err != nil {
-			return err
+			return struct{}{}, err
 		}
-		return t.Prep("UPDATE sessions SET state = ? WHERE no = ?").Blob(state).Int(l.No).Exec()
+		return struct{}{}, t.Prep("UPDATE sessions SET state = ? WHERE no = ?").Blob(state).Int(l.No).Exec()
 	})
+	return err
 }

@@ -14,29 +14,20 @@ import (
 // subqueue) and the lock of that delivery. It returns forebay.ErrLockLost and changes nothing once the
 // lock has ended, even if nobody else has received the message since.
 
-// sqlHeldWhere finds what a lock holds, by its number and not along its subqueue; a session's message only while its session is held too.
-const sqlHeldWhere = `seq = ?1 AND token = ?2 AND visible + 0 > ?3 AND lane + 0 IN (?4, ?5)
-  AND (rank < 16 OR EXISTS (SELECT 1 FROM sessions s WHERE s.no = rank - 16 AND s.locked_until > ?3))`
-
-// bindHeld binds the parameters of sqlHeldWhere.
-func (t *Tx) bindHeld(sql string, subqueue queue.Subqueue, l queue.Lock) driver.Statement {
-	return t.Prep(sql).Int(l.Seq).Int(l.Token).Int(t.Now).Int(int64(subqueue)).Int(int64(subqueue.Deferred()))
-}
-
 // Complete removes a message that has been dealt with.
 func (s *Store) Complete(ctx context.Context, subqueue queue.Subqueue, l queue.Lock) error {
-	return s.settleMessage(ctx, func(t *Tx) error {
-		if err := t.bindHeld("DELETE FROM messages WHERE "+sqlHeldWhere, subqueue, l).Fenced(); err != nil {
+	return s.settleMessage(ctx, subqueue, func(t *Tx) error {
+		if _, err := t.Held(subqueue, l, nil); err != nil {
 			return err
 		}
-		return t.Prep("DELETE FROM bodies WHERE seq = ?").Int(l.Seq).Exec()
-	})
+		return t.DeleteMessage(l.Seq)
+	}, l)
 }
 
 // Abandon gives a message back at once, in its old place; the delivery counts. A message that has had
 // all its deliveries goes to the dead-letter subqueue.
 func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) error {
-	return s.settleMessage(ctx, func(t *Tx) error {
+	return s.settleMessage(ctx, subqueue, func(t *Tx) error {
 		m, err := t.Held(subqueue, l, changed)
 		if err != nil {
 			return err
@@ -45,25 +36,25 @@ func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue queue.Subq
 			return t.DeadLetter(l.Seq, subqueue, exceeded(m.deliveries))
 		}
 		return t.GiveBack(m, 0)
-	})
+	}, l)
 }
 
 // Undeliver gives messages back as if they had not been delivered: their receiver never learned of
 // them. A lock that has ended is left as it is.
 func (s *Store) Undeliver(ctx context.Context, subqueue queue.Subqueue, locks []queue.Lock) error {
-	return s.settleMessage(ctx, func(t *Tx) error {
-		for _, l := range locks {
-			if err := t.undeliver(subqueue, l); err != nil && forebay.CodeOf(err) != forebay.CodeLockLost {
+	return s.settleMessage(ctx, subqueue, func(t *Tx) error {
+		return t.Interleave(len(locks), func(i int) error {
+			if err := t.undeliver(subqueue, locks[i]); err != nil && forebay.CodeOf(err) != forebay.CodeLockLost {
 				return err
 			}
-		}
-		return nil
-	})
+			return nil
+		})
+	}, locks...)
 }
 
 // ReleaseMessage gives a message back at once, in its old place, as if it had not been delivered.
 func (s *Store) ReleaseMessage(ctx context.Context, subqueue queue.Subqueue, l queue.Lock) error {
-	return s.settleMessage(ctx, func(t *Tx) error { return t.undeliver(subqueue, l) })
+	return s.settleMessage(ctx, subqueue, func(t *Tx) error { return t.undeliver(subqueue, l) }, l)
 }
 
 func (t *Tx) undeliver(subqueue queue.Subqueue, l queue.Lock) error {
@@ -80,13 +71,13 @@ func (t *Tx) undeliver(subqueue queue.Subqueue, l queue.Lock) error {
 
 // Defer keeps a message in its queue, where it can be received by its sequence number only.
 func (s *Store) Defer(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) error {
-	return s.settleMessage(ctx, func(t *Tx) error {
+	return s.settleMessage(ctx, subqueue, func(t *Tx) error {
 		m, err := t.Held(subqueue, l, changed)
 		if err != nil {
 			return err
 		}
-		return t.unlock(l.Seq, m.Subqueue.Deferred(), 0)
-	})
+		return t.unlock(m, m.Subqueue.Deferred(), 0)
+	}, l)
 }
 
 // DeadLettering says why a message is set aside.
@@ -97,18 +88,18 @@ type DeadLettering struct {
 // DeadLetter moves a message to its queue's dead-letter subqueue. It keeps its sequence number and
 // its delivery count.
 func (s *Store) DeadLetter(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, why DeadLettering, changed forebay.Properties) error {
-	return s.settleMessage(ctx, func(t *Tx) error {
+	return s.settleMessage(ctx, subqueue, func(t *Tx) error {
 		if _, err := t.Held(subqueue, l, changed); err != nil {
 			return err
 		}
 		return t.DeadLetter(l.Seq, subqueue, why)
-	})
+	}, l)
 }
 
 // RenewMessage extends a lock to now + lock and returns when it will end. A session's message has the
 // lock of its session.
 func (s *Store) RenewMessage(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, lock time.Duration) (until time.Time, err error) {
-	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *Tx) (time.Time, error) {
+	return db.TransactIn(ctx, Key, s.Writer, settling(subqueue, l), func(t *Tx) (time.Time, error) {
 		m, err := t.Held(subqueue, l, nil)
 		if err != nil {
 			return until, err
@@ -123,9 +114,20 @@ func (s *Store) RenewMessage(ctx context.Context, subqueue queue.Subqueue, l que
 
 var errRenewSession = forebay.Errorf(forebay.CodeNotSupported, "the message is held by its session's lock; renew that")
 
-func (s *Store) settleMessage(ctx context.Context, f func(*Tx) error) error {
-	_, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *Tx) (struct{}, error) { return struct{}{}, f(t) })
+// settleMessage is what f does with the messages of these locks.
+func (s *Store) settleMessage(ctx context.Context, subqueue queue.Subqueue, f func(*Tx) error, locks ...queue.Lock) error {
+	_, err := db.TransactIn(ctx, Key, s.Writer, settling(subqueue, locks...), func(t *Tx) (struct{}, error) { return struct{}{}, f(t) })
 	return err
+}
+
+// settling is what is known of the settlement of messages: it reads them, and their queue.
+func settling(subqueue queue.Subqueue, locks ...queue.Lock) db.Op {
+	o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true, Prefetch: prefetchQueue(subqueue.Queue()),
+		MorePrefetch: make([]driver.Prefetch, len(locks))}
+	for i, l := range locks {
+		o.MorePrefetch[i] = driver.NewPrefetch(sqlHeld, queue.MessageRow(l.Seq)).Int(l.Seq).Int(l.Token)
+	}
+	return o
 }
 
 // HeldMessage is what a settlement needs to know of a message.
@@ -134,6 +136,8 @@ type HeldMessage struct {
 	Subqueue   queue.Subqueue // where it stands: the subqueue it was received from, or that one's deferred messages
 	rank       int64
 	deliveries int
+	until      int64 // when the lock ends
+	enqueuedAt int64
 	expiresAt  int64 // 0: never
 }
 
@@ -141,14 +145,22 @@ func (m HeldMessage) Expired(at int64) bool {
 	return m.expiresAt > 0 && m.expiresAt <= at && m.Subqueue.Kind() == queue.SubqueueMain
 }
 
+// sqlHeld finds what a lock holds by its number, not along its subqueue.
 const sqlHeld = `
-SELECT lane, deliveries, rank, (SELECT b.expires_at FROM bodies b WHERE b.seq = messages.seq) FROM messages WHERE ` + sqlHeldWhere
+SELECT m.lane, m.deliveries, m.rank, m.visible, b.expires_at, b.enqueued_at, (SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16)
+FROM messages m JOIN bodies b ON b.seq = m.seq WHERE m.seq = ? AND m.token = ?`
 
-// Held returns the message that the lock holds, and changes its properties.
+// Held returns the message that the lock holds, and changes its properties. The lock of a session's message ends with that of
+// its session.
 func (t *Tx) Held(subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) (m HeldMessage, err error) {
-	found, err := t.bindHeld(sqlHeld, subqueue, l).One(func(r driver.Row) {
-		m = HeldMessage{Seq: l.Seq, Subqueue: queue.Subqueue(r.Int(0)), deliveries: int(r.Int(1)), rank: r.Int(2), expiresAt: r.Int(3)}
+	found, err := t.Prep(sqlHeld).Int(l.Seq).Int(l.Token).One(func(r driver.Row) {
+		m = HeldMessage{Seq: l.Seq, Subqueue: queue.Subqueue(r.Int(0)), deliveries: int(r.Int(1)), rank: r.Int(2), until: r.Int(3),
+			expiresAt: r.Int(4), enqueuedAt: r.Int(5)}
+		if m.rank >= firstSessionRank {
+			m.until = r.Int(6)
+		}
 	})
+	found = found && m.until > t.Now && (m.Subqueue == subqueue || m.Subqueue == subqueue.Deferred())
 	switch {
 	case err != nil:
 		return m, err
@@ -181,23 +193,28 @@ func (t *Tx) changeProperties(seq int64, changed forebay.Properties) error {
 // GiveBack ends a lock and takes so many deliveries off the count. A message whose time has ended
 // while it was locked expires now.
 func (t *Tx) GiveBack(m HeldMessage, deliveries int) error {
-	if err := t.unlock(m.Seq, m.Subqueue, deliveries); err != nil || !m.Expired(t.Now) {
+	if err := t.unlock(m, m.Subqueue, deliveries); err != nil || !m.Expired(t.Now) {
 		return err
 	}
 	return t.ExpireMessage(m.Seq, m.Subqueue)
 }
 
-const sqlUnlock = `
-UPDATE messages SET visible = CASE WHEN rank >= 16 THEN 0 ELSE (SELECT enqueued_at FROM bodies b WHERE b.seq = messages.seq) END,
-  token = NULL, locked_at = NULL, lane = ?, deliveries = deliveries - ? WHERE seq = ? RETURNING rank`
+var sqlUnlock = driver.BatchForm(`
+UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, lane = ?, deliveries = deliveries - ? WHERE seq = ?`, `
+UPDATE messages m SET visible = p1, token = NULL, locked_at = NULL, lane = p2, deliveries = deliveries - p3 FROM %s
+WHERE m.seq = ANY (ARRAY[p4])`)
 
-func (t *Tx) unlock(seq int64, to queue.Subqueue, deliveries int) error {
-	var rank int64
-	if _, err := t.Prep(sqlUnlock).Int(int64(to)).Int(int64(deliveries)).Int(seq).One(func(r driver.Row) { rank = r.Int(0) }); err != nil {
+// unlock gives a message its old place in a subqueue.
+func (t *Tx) unlock(m HeldMessage, to queue.Subqueue, deliveries int) error {
+	visible := m.enqueuedAt
+	if m.rank >= firstSessionRank {
+		visible = sessionFree
+	}
+	if err := t.Prep(sqlUnlock).Int(visible).Int(int64(to)).Int(int64(deliveries)).Int(m.Seq).Exec(); err != nil {
 		return err
 	}
-	if rank >= firstSessionRank {
-		t.wakeSession(to.Queue(), rank-firstSessionRank)
+	if m.rank >= firstSessionRank {
+		t.wakeSession(to.Queue(), m.rank-firstSessionRank)
 		return nil
 	}
 	t.Queue.WakeAt(to, t.Now)

@@ -31,10 +31,18 @@ func (f *FollowedTenants) MostOps() int {
 	return min(db.MaxBatchOps, max(fullCopies/int(f.most), 1))
 }
 
-func (t *Tx) Followed() (*FollowedTenants, error) {
+func (t *Tx) Followed() (f *FollowedTenants, err error) {
 	if t.topics.followed != nil {
 		return t.topics.followed, nil
 	}
+	err = t.Alone(func() error {
+		f, err = t.readFollowed()
+		return err
+	})
+	return f, err
+}
+
+func (t *Tx) readFollowed() (*FollowedTenants, error) {
 	f := &FollowedTenants{Topics: map[int64]string{}}
 	if t.counter != nil {
 		f.version = *t.counter

@@ -104,6 +104,10 @@ func (t *Tx) topicNamed(name string) (topic MessageQueue, found bool, err error)
 // Where there is no such topic, or nobody subscribes to it, it does nothing and does not ask for the
 // message; it has read the topic once then, however often the transaction publishes.
 func (t *Tx) Publish(name string, message func() (MessageContent, error)) error {
+	return t.Alone(func() error { return t.publish(name, message) })
+}
+
+func (t *Tx) publish(name string, message func() (MessageContent, error)) error {
 	topic, found, err := t.topicNamed(name)
 	if err != nil || !found {
 		return err

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/postgres"
 )
 
 // Commit is one transaction of the writer, once it is over.
@@ -11,6 +12,7 @@ type Commit struct {
 	Operations int           // of callers: submits, settlements, changes, and claims that it served
 	Duration   time.Duration // from BEGIN to the end of COMMIT
 	Err        error         // of one that was rolled back
+	RoundTrips int64         // to a database server, but for those that prepare statements
 }
 
 // JobTally counts what a transaction made of jobs.
@@ -47,5 +49,9 @@ func (c *JobTally) CountAttempt(outcome forebay.Outcome) {
 // observed tells whoever watches how a transaction went that began at that time.
 func (w *Writer) observed(t *Tx, began time.Time, err error) {
 	w.health.noteTransaction(w.Conn.UserError(err))
-	w.watches.commits.Notify(Commit{Operations: len(t.batch) + t.Served, Duration: time.Since(began), Err: err})
+	c := Commit{Operations: len(t.batch) + t.Served, Duration: time.Since(began), Err: err}
+	if server, ok := w.Conn.Driver.(*postgres.Conn); ok {
+		c.RoundTrips = server.RoundTrips() - t.tripsBefore
+	}
+	w.watches.commits.Notify(c)
 }

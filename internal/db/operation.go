@@ -43,16 +43,20 @@ type Op struct {
 	// Numbers is how many sequence numbers it takes, at least about.
 	Numbers int
 	Size    int // bytes of payload
-	// Local says that it changes only rows that it names in ahead and touches, and adds some.
+	// Local says that it changes only rows that it names in Prefetch and Touches, and adds some.
 	Local bool
-	// Asks is what it asks first, and ahead what it asks first besides. A driver to which that is expensive asks them with
-	// the beginning of the transaction.
+	// Interleaves says that it may wait for answers of the database while others that interleave and name no row of its own
+	// run. What it shares with them in memory it reads and changes without a statement in between, or by Alone.
+	Interleaves bool
+	// Prefetch and MorePrefetch are what it asks first. A driver to which that is expensive asks them with the beginning of
+	// the transaction.
 	Prefetch     driver.Prefetch
 	MorePrefetch []driver.Prefetch
-	// Touches names a row that it may change and does not ask about.
-	Touches driver.RowName
-	Hints   any    // for participants that prepare the transaction; nil: none
-	Key     string // by which operations are sorted in transactions that need not be alone; "": it does not matter
+	// Touches and MoreTouches name rows that it may change and does not ask about.
+	Touches     driver.RowName
+	MoreTouches []driver.RowName
+	Hints       any    // for participants that prepare the transaction; nil: none
+	Key         string // by which operations are sorted in transactions that need not be alone; "": it does not matter
 }
 
 func (o *Op) rows() int { return max(o.Rows, 1) }
@@ -72,14 +76,19 @@ func (o *Op) prefetches(list []driver.Prefetch) []driver.Prefetch {
 
 // names calls f for the rows that it may change.
 func (o *Op) names(f func(driver.RowName)) {
-	if o.Prefetch.SQL != "" {
+	if o.Prefetch.SQL != "" && !o.Prefetch.Shared {
 		f(o.Prefetch.Row)
 	}
 	for i := range o.MorePrefetch {
-		f(o.MorePrefetch[i].Row)
+		if !o.MorePrefetch[i].Shared {
+			f(o.MorePrefetch[i].Row)
+		}
 	}
 	if o.Touches != (driver.RowName{}) {
 		f(o.Touches)
+	}
+	for _, row := range o.MoreTouches {
+		f(row)
 	}
 }
 

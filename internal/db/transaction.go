@@ -14,21 +14,21 @@ import (
 // Tx is the transaction under way. Its bookkeeping takes effect only when it commits.
 type Tx struct {
 	driver.Conn
-	w          *Writer
-	Now        int64 // by the database's clock
-	parts      []any // the participants' parts of it, by the index of their keys
-	batch      []Operation
-	Concurrent bool                    // it need not be alone: it only adds rows
-	WithDue    bool                    // it also does what is due
-	Together   bool                    // the stage that is under way is that of several operations
-	After      []func()                // to run once committed
-	notice     Notification            // for the other processes
-	Served     int                     // how many of those that waited it has served
-	touched    []int64                 // what changed that others may watch
-	drop       func(driver.RowName)    // forget
-	named      map[driver.RowName]bool // by operations; nil: not put together yet
-	Full       func() bool             // it has made so much that the rest had better wait; nil: it cannot
-	Took       time.Duration           // from BEGIN to the end of COMMIT; 0: it is not over
+	w           *Writer
+	Now         int64 // by the database's clock
+	parts       []any // the participants' parts of it, by the index of their keys
+	batch       []Operation
+	Concurrent  bool                    // it need not be alone: it only adds rows
+	WithDue     bool                    // it also does what is due
+	After       []func()                // to run once committed
+	notice      Notification            // for the other processes
+	Served      int                     // how many of those that waited it has served
+	touched     []int64                 // what changed that others may watch
+	drop        func(driver.RowName)    // forget
+	named       map[driver.RowName]bool // by operations; nil: not put together yet
+	Full        func() bool             // it has made so much that the rest had better wait; nil: it cannot
+	tripsBefore int64                   // round trips of the connection before it began
+	Took        time.Duration           // from BEGIN to the end of COMMIT; 0: it is not over
 }
 
 // Notify has the other processes hear a word, with a time if it tells one.
@@ -150,6 +150,9 @@ func (w *Writer) transaction(batch []Operation, withDue bool) (background bool, 
 		return false, nil
 	}
 	t, began := &Tx{Conn: w.Conn, w: w, batch: batch, WithDue: withDue}, time.Now()
+	if server, ok := w.Conn.Driver.(*postgres.Conn); ok {
+		t.tripsBefore = server.RoundTrips()
+	}
 	if err = w.begin(t); err != nil {
 		err = errors.Join(err, t.Rollback())
 		w.invalidate(t, w.Clock(), invalidPause)
@@ -201,21 +204,9 @@ func (w *Writer) transaction(batch []Operation, withDue bool) (background bool, 
 func (w *Writer) apply(t *Tx) error {
 	w.postponed = nil
 	for at := range Stages {
-		t.Together = at == StageSettle
-		for _, op := range t.batch {
-			if op.What().Stage != at {
-				continue
-			}
-			if op.What().postponable() && t.Full != nil && t.Full() {
-				w.postponed = append(w.postponed, op)
-				continue
-			}
-			if err := op.apply(t); err != nil {
-				return err
-			}
-			t.applied(op)
+		if err := w.applyStage(t, at); err != nil {
+			return err
 		}
-		t.Together = false
 		for _, p := range w.parts {
 			if s, ok := p.(stager); ok {
 				if err := s.StageEnded(t, at); err != nil {
@@ -225,6 +216,64 @@ func (w *Writer) apply(t *Tx) error {
 		}
 	}
 	return nil
+}
+
+// applyStage runs the operations of a stage. Where other processes share the database, those that interleave wait for
+// their answers together.
+func (w *Writer) applyStage(t *Tx, at Stage) error {
+	apply := func(op Operation) error {
+		if op.What().postponable() && t.Full != nil && t.Full() {
+			w.postponed = append(w.postponed, op)
+			return nil
+		}
+		err := op.apply(t)
+		if err == nil {
+			t.applied(op)
+		}
+		return err
+	}
+	if !w.Shared() || len(t.batch) == 1 {
+		for _, op := range t.batch {
+			if op.What().Stage != at {
+				continue
+			}
+			if err := apply(op); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, ops := range inRounds(t.batch, at) {
+		if err := t.Interleave(len(ops), func(i int) error { return apply(ops[i]) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inRounds parts the operations of a stage into rounds of those that can run together. Of two that name the same row the
+// first comes first, and one that does not interleave has a round of its own.
+func inRounds(batch []Operation, at Stage) (rounds [][]Operation) {
+	after := make(map[driver.RowName]int, len(batch)) // the first round in which the row is free
+	first := 0                                        // round after the latest operation that ran alone
+	for _, op := range batch {
+		what := op.What()
+		if what.Stage != at {
+			continue
+		}
+		n := first
+		if !what.Interleaves {
+			n = len(rounds)
+			first = n + 1
+		}
+		what.names(func(row driver.RowName) { n = max(n, after[row]) })
+		what.names(func(row driver.RowName) { after[row] = n + 1 })
+		for len(rounds) <= n {
+			rounds = append(rounds, nil)
+		}
+		rounds[n] = append(rounds[n], op)
+	}
+	return rounds
 }
 
 // applied has operations ask again what was asked ahead and the one before them may have changed.

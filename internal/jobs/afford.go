@@ -166,7 +166,7 @@ func (t *Tx) settleHolds(d *LockedJob, a AttemptRecord) error {
 
 // endHoldsOf ends the holds of a delivery, corrects what was booked if it was lost, and returns what was held.
 func (t *Tx) endHoldsOf(d *LockedJob, a *AttemptRecord) (was admission.Amount, err error) {
-	list, err := admission.ReadHolds(t.Prep(admission.SQLEndHolds).Int(d.Seq).Int(d.Token))
+	list, err := t.admission.EndHolds(d.Seq, d.Token)
 	if err != nil {
 		return admission.Amount{}, err
 	}

@@ -19,17 +19,20 @@ type Cancellation struct {
 // Cancel ends the job as cancelled if it is not terminal yet. The lock of a worker is void from then
 // on; its attempt is recorded, to which Amend can add what the worker knows.
 func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
-	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (Cancellation, error) { return t.Cancel(seq) })
+	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Prefetch: driver.NewPrefetch(sqlCancelled, queue.MessageRow(seq)).Int(seq),
+		MorePrefetch: []driver.Prefetch{admission.PrefetchLiveHolds(seq, queue.MessageRow(seq))}}
+	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (Cancellation, error) { return t.Cancel(seq) })
 }
 
-const sqlCancelled = `SELECT token, visible, locked_at, lane, generation, attempt, number, version, started_at, tenant,
-  (SELECT j.task FROM jobs j WHERE j.seq = messages.seq) FROM messages WHERE seq = ?`
+const sqlCancelled = `SELECT m.token, m.visible, m.locked_at, m.lane, m.generation, m.attempt, m.number, m.version, m.started_at, m.tenant,
+  j.task, j.session_id, j.correlation_id FROM messages m CROSS JOIN jobs j ON j.seq = m.seq WHERE m.seq = ?`
 
 func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 	var m struct {
 		setAside           bool
 		subqueue           queue.Subqueue
-		task               string
+		task, session      string
+		correlation        string
 		tenant, visible    int64
 		lockedAt, started  int64
 		generation, number int
@@ -41,7 +44,7 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 		m.subqueue, m.task = queue.Subqueue(r.Int(3)), r.Text(10)
 		m.setAside = m.subqueue.Kind() >= queue.SubqueueDeadLetter
 		m.generation, m.attempt, m.number, m.version, m.started = int(r.Int(4)), int(r.Int(5)), int(r.Int(6)), r.Int(7), r.Int(8)
-		m.tenant = r.Int(9)
+		m.tenant, m.session, m.correlation = r.Int(9), r.Text(11), r.Text(12)
 	})
 	if err != nil {
 		return c, err
@@ -50,17 +53,17 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 		_, err := t.Prep("SELECT CASE WHEN status = 'cancelled' THEN 1 ELSE 0 END FROM outcomes WHERE seq = ?").Int(seq).One(func(r driver.Row) { c.Cancelled = r.Int(0) != 0 })
 		return c, err
 	}
-	if err := t.Prep("DELETE FROM messages WHERE seq = ?").Int(seq).Exec(); err != nil {
+	if err := t.Prep(queue.SQLDeleteMessage).Int(seq).Exec(); err != nil {
 		return c, err
 	}
-	number := 0
+	number, its := 0, jobSession{m.tenant, m.subqueue.Queue(), m.session}
 	if c.Token != 0 {
 		number = m.number
 		t.Notify(wordCancelled, c.Token, 0, 0)
 		outcome := forebay.OutcomeCancelled
 		if m.visible <= t.Now {
 			outcome = forebay.OutcomeLost // its worker had gone before
-		} else if err := t.holdSession(seq, c.Token, m.visible); err != nil {
+		} else if err := t.holdSession(its, seq, c.Token, m.visible); err != nil {
 			return c, err
 		}
 		held, err := t.admission.LoseHolds(seq)
@@ -81,6 +84,7 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 	return c, t.end(ending{
 		seq: seq, status: forebay.StatusCancelled, generation: m.generation, attempt: m.attempt, number: number,
 		version: m.version + 1, started: m.started, held: m.visible == heldUntil,
+		session: its, uncalled: !mayBeCalled(m.correlation),
 	}, forebay.EventCancelled)
 }
 
@@ -88,9 +92,10 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 // without it, cancelled or lost, what only it knew, the deployment and what the call had used. It changes
 // no other attempt.
 func (s *Store) Amend(ctx context.Context, d *LockedJob, a AttemptRecord) error {
-	_, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *Tx) (struct{}, error) {
+	o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true, Touches: queue.MessageRow(d.Seq)}
+	_, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (struct{}, error) {
 		if d.SessionID != "" {
-			if err := t.callOver(jobSession{d.Tenant, d.Subqueue.Queue(), d.SessionID}, d.Token); err != nil {
+			if err := t.callOver(d.session(), d.Token); err != nil {
 				return struct{}{}, err
 			}
 		}

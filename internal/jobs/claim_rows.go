@@ -220,7 +220,8 @@ func (t *Tx) take(m *candidate, c *claim) error {
 		}
 	}
 	if m.deadline > 0 && m.deadline <= t.Now {
-		return t.expire(m.Seq, m.Generation, m.Attempt, m.Version)
+		return t.expire(ending{seq: m.Seq, generation: m.Generation, attempt: m.Attempt, version: m.Version + 1, started: m.started(),
+			session: m.session()})
 	}
 	if c.MaxDeliveries > 0 && m.Deliveries >= c.MaxDeliveries {
 		return t.exceedDeliveries(m, c.SetAside)
@@ -285,16 +286,20 @@ func (t *Tx) recordLost(m *candidate) error {
 	})
 }
 
-func (t *Tx) exceedDeliveries(m *candidate, kind queue.SubqueueKind) error {
-	var started int64
-	if !m.StartedAt.IsZero() {
-		started = m.StartedAt.UnixMilli()
+// started is when the generation began, in milliseconds; 0: never.
+func (m *candidate) started() int64 {
+	if m.StartedAt.IsZero() {
+		return 0
 	}
+	return m.StartedAt.UnixMilli()
+}
+
+func (t *Tx) exceedDeliveries(m *candidate, kind queue.SubqueueKind) error {
 	return t.setAside(setAside{
-		seq: m.Seq, to: queue.SubqueueOf(m.Subqueue.Queue(), kind), generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version, started: started,
+		seq: m.Seq, to: queue.SubqueueOf(m.Subqueue.Queue(), kind), generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version, started: m.started(),
 		failure: Failure{Class: forebay.ClassTransient, Code: "MaxDeliveryCountExceeded",
 			Message: []byte("delivered as often as the queue allows without an outcome: its worker may be dying of it")},
-		reason: "MaxDeliveryCountExceeded",
+		reason: "MaxDeliveryCountExceeded", session: m.session(),
 	})
 }
 

@@ -9,7 +9,8 @@ import (
 // when the lock has expired too, nobody is coming.
 const (
 	overdueColumns = `SELECT seq, lane, generation, attempt, number, version, token, locked_at, tenant,
-  (SELECT j.task FROM jobs j WHERE j.seq = messages.seq) FROM messages `
+  (SELECT j.task FROM jobs j WHERE j.seq = messages.seq), visible, started_at,
+  (SELECT j.session_id FROM jobs j WHERE j.seq = messages.seq) FROM messages `
 	sqlFreeOverdue   = overdueColumns + `WHERE deadline <= ?1 AND token IS NULL ORDER BY deadline LIMIT 256`
 	sqlLockedOverdue = overdueColumns + `WHERE deadline <= ?1 AND token IS NOT NULL AND visible <= ?1 ORDER BY deadline LIMIT 256`
 )
@@ -32,14 +33,18 @@ func (w *participant) expireDue(t *Tx) error {
 	if !w.Serving || w.deadline == 0 || w.deadline > t.Now {
 		return nil
 	}
-	var overdue []candidate
+	type overdueJob struct {
+		candidate
+		visible, started int64
+	}
+	var overdue []overdueJob
 	for _, sql := range []string{sqlFreeOverdue, sqlLockedOverdue} {
 		err := t.Prep(sql).Int(t.Now).Each(func(r driver.Row) error {
-			overdue = append(overdue, candidate{
+			overdue = append(overdue, overdueJob{candidate: candidate{
 				LockedJob: LockedJob{Lock: queue.Lock{Seq: r.Int(0)}, Subqueue: queue.Subqueue(r.Int(1)), Generation: int(r.Int(2)), Attempt: int(r.Int(3)),
-					Number: int(r.Int(4)), Version: r.Int(5), Tenant: r.Int(8), Task: r.Text(9)},
+					Number: int(r.Int(4)), Version: r.Int(5), Tenant: r.Int(8), Task: r.Text(9), SessionID: r.Text(12)},
 				lostToken: !r.IsNull(6), lostAt: r.Int(7),
-			})
+			}, visible: r.Int(10), started: r.Int(11)})
 			return nil
 		})
 		if err != nil {
@@ -47,16 +52,21 @@ func (w *participant) expireDue(t *Tx) error {
 		}
 	}
 	t.ended = len(overdue) > 0
-	for i := range overdue {
+	err := t.Interleave(len(overdue), func(i int) error {
 		m := &overdue[i]
 		if m.lostToken {
-			if err := t.recordLost(m); err != nil {
+			if err := t.recordLost(&m.candidate); err != nil {
 				return err
 			}
 		}
-		if err := t.expire(m.Seq, m.Generation, m.Attempt, m.Version); err != nil {
-			return err
-		}
+		return t.expire(ending{seq: m.Seq, generation: m.Generation, attempt: m.Attempt, version: m.Version + 1, started: m.started,
+			session: m.session(), held: m.visible == heldUntil})
+	})
+	if err == nil {
+		err = t.passTurns()
+	}
+	if err != nil {
+		return err
 	}
 	if t.ended {
 		w.admission.Sweeps = true // the room in a budget that some were made ready for is others' now

@@ -181,8 +181,10 @@ func (p *participant) StageEnded(t *db.Tx, at db.Stage) error {
 	if j == nil {
 		return nil
 	}
-	if err := j.passTurns(); err != nil {
-		return err
+	if at == db.StageChange { // what was settled before may be changed in the same transaction
+		if err := j.passTurns(); err != nil {
+			return err
+		}
 	}
 	return j.auditEvents()
 }
@@ -195,12 +197,12 @@ func (p *participant) Serve(t *db.Tx) error {
 	if err := p.serveClaims(j); err != nil {
 		return err
 	}
-	return j.auditEvents()
+	return errors.Join(j.passTurns(), j.auditEvents())
 }
 
 func (p *participant) Closes(t *db.Tx) error {
 	if j := Key.Begun(t); j != nil {
-		return errors.Join(j.auditEvents(), j.storeHours())
+		return errors.Join(j.passTurns(), j.auditEvents(), j.storeHours())
 	}
 	return nil
 }

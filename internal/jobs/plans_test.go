@@ -3,6 +3,7 @@ package jobs
 import (
 	"testing"
 
+	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/db/postgres"
 )
@@ -18,7 +19,12 @@ func TestPlansOnSQLite(t *testing.T) {
 
 func TestPlansOnPostgres(t *testing.T) {
 	madeBefore := driver.NewPrefetch(sqlMadeBefore, driver.RowName{}).Int(1).Text("")
+	turn := jobSession{1, 1, "s"}.prefetchTurn()
+	locked := driver.NewPrefetch(sqlLocked, driver.RowName{}).Int(1).Int(1)
+	cancelled := driver.NewPrefetch(sqlCancelled, driver.RowName{}).Int(1)
 	fixture.PlansOnPostgres(t, sqlRenewShared, sqlReadyShared, sqlNextShared, sqlAheadOfOwn, sqlAheadOfOwnLater, sqlAheadOfOthers, sqlAheadOfOthersLater,
 		auditedColumns+driver.OfNumbersShared+ofAuditedJobs, sqlBehind, sqlReportHours, sqlHourCodes, sqlSetAsideRows, sqlJobsByCorrelation,
-		sqlJobsAlive, sqlJobsUnhappy, postgres.AheadForm(madeBefore))
+		sqlJobsAlive, sqlJobsUnhappy, postgres.AheadForm(madeBefore), postgres.AheadForm(turn), postgres.AheadForm(locked),
+		postgres.AheadForm(cancelled), postgres.AheadForm(admission.PrefetchHolds(1, 1, driver.RowName{})),
+		postgres.AheadForm(admission.PrefetchLiveHolds(1, driver.RowName{})))
 }

@@ -10,7 +10,11 @@ import (
 
 // Renew extends the locks to now + lock and reports for each whether it still held.
 func (s *Store) Renew(ctx context.Context, locks []queue.Lock, lock time.Duration) (held []bool, err error) {
-	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *Tx) ([]bool, error) {
+	o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true}
+	for _, l := range locks {
+		o.MoreTouches = append(o.MoreTouches, queue.MessageRow(l.Seq))
+	}
+	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) ([]bool, error) {
 		until := t.Now + lock.Milliseconds()
 		if t.w.Shared() {
 			return t.renewShared(locks, until)

@@ -288,7 +288,7 @@ func (t *Tx) lookedAhead(subqueue queue.Subqueue) *look {
 	for _, l := range t.looks {
 		if l.subqueue == subqueue {
 			l.found = slices.DeleteFunc(l.found, func(c candidate) bool {
-				settled := t.Touches(messageRow(c.Seq))
+				settled := t.Touches(queue.MessageRow(c.Seq))
 				if settled { // or not: it may be that its lock was lost
 					l.later = append(l.later, c)
 					l.lines.note(c.rank, t.Now, t.Now)

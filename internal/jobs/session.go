@@ -1,6 +1,8 @@
 package jobs
 
 import (
+	"strconv"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -35,13 +37,15 @@ func (t *Tx) joinSession(s jobSession, seq, at, notBefore int64) (visible int64,
 	}
 	is, known := t.turns[s]
 	if !known {
-		if err := s.askTurn(&is).Run(t.Conn); err != nil {
+		_, err := t.Prep(sqlTurn).Int(s.tenant).Int(s.queue).Text(s.id).Int(heldUntil).One(func(r driver.Row) { is = turn{r.Int(0) != 0, r.Int(1)} })
+		if err != nil {
 			return 0, "", err
 		}
 	}
-	if t.turns != nil {
-		t.turns[s] = turn{taken: true, until: is.until}
+	if t.turns == nil {
+		t.turns = map[jobSession]turn{}
 	}
+	t.turns[s] = turn{taken: true, until: is.until}
 	err = t.Prep("INSERT INTO job_sessions (tenant, queue, session_id, seq, not_before) VALUES (?, ?, ?, ?, ?)").
 		Int(s.tenant).Int(s.queue).Text(s.id).Int(seq).IntOrNull(notBefore).Exec()
 	if is.taken {
@@ -57,39 +61,21 @@ type turn struct {
 	until int64 // until when a call may run whose job was cancelled
 }
 
-func (s jobSession) askTurn(is *turn) driver.PipelineQuery {
-	return driver.PipelineQuery{SQL: sqlTurn, Bind: func(st driver.Statement) driver.Statement {
-		return st.Int(s.tenant).Int(s.queue).Text(s.id).Int(heldUntil)
-	},
-		OnRow: func(r driver.Row) { *is = turn{r.Int(0) != 0, r.Int(1)} }}
+// prefetchTurn is what joinSession asks.
+func (s jobSession) prefetchTurn() driver.Prefetch {
+	return driver.NewPrefetch(sqlTurn, s.row()).Int(s.tenant).Int(s.queue).Text(s.id).Int(heldUntil)
 }
 
-// lookTurns asks about the sessions of all these jobs, which are about to be stored, at once. Nobody else may change
-// a session before t.turns is nil again.
-func (t *Tx) lookTurns(jobs []NewJob) error {
-	if err := t.passTurns(); err != nil {
-		return err
-	}
-	var questions []driver.PipelineQuery
-	found := map[jobSession]*turn{}
-	for i := range jobs {
-		s := jobSession{jobs[i].Tenant, jobs[i].Queue, jobs[i].SessionID}
-		if s.id != "" && found[s] == nil {
-			found[s] = &turn{}
-			questions = append(questions, s.askTurn(found[s]))
-		}
-	}
-	if len(questions) < 2 {
-		return nil
-	}
-	if err := t.RunPipeline(questions); err != nil {
-		return err
-	}
-	t.turns = make(map[jobSession]turn, len(found))
-	for s, is := range found {
-		t.turns[s] = *is
-	}
-	return nil
+// session is the one that the job belongs to.
+func (j *NewJob) session() jobSession { return jobSession{j.Tenant, j.Queue, j.SessionID} }
+
+func (d *LockedJob) session() jobSession {
+	return jobSession{d.Tenant, d.Subqueue.Queue(), d.SessionID}
+}
+
+// row names it.
+func (s jobSession) row() driver.RowName {
+	return driver.RowName{Of: "job_sessions", No: s.queue, ID: strconv.FormatInt(s.tenant, 36) + "/" + s.id}
 }
 
 // afterCall is when a job becomes visible that has its turn and may begin at that time, while a call that
@@ -101,50 +87,45 @@ func afterCall(at, until int64) (visible int64, waiting string) {
 	return at, ""
 }
 
-const sqlLeaveSession = "DELETE FROM job_sessions WHERE seq = ? RETURNING tenant, queue, session_id"
+var sqlLeaveSession = driver.BatchForm("DELETE FROM job_sessions WHERE seq = ?", "DELETE FROM job_sessions s USING %s WHERE s.seq = ANY (ARRAY[p1])")
 
 const sqlNextTurn = `
 SELECT m.seq, m.lane, m.rank, coalesce(s.not_before, j.scheduled_at, 0), m.deadline,
-  coalesce((SELECT h.ends_at FROM job_session_holds h WHERE h.tenant = s.tenant AND h.queue = s.queue AND h.session_id = s.session_id), 0)
+  coalesce((SELECT h.ends_at FROM job_session_holds h WHERE h.tenant = s.tenant AND h.queue = s.queue AND h.session_id = s.session_id), 0),
+  m.token
 FROM job_sessions s JOIN messages m ON m.seq = s.seq JOIN jobs j ON j.seq = s.seq
 WHERE s.tenant = ? AND s.queue = ? AND s.session_id = ? ORDER BY s.seq LIMIT 1`
 
-// leaving is a job that has ended and leaves its session, if it has one.
+// leaving is a job that has ended and leaves its session.
 type leaving struct {
-	seq  int64
-	held bool
+	seq     int64
+	session jobSession
+	held    bool // it was not its turn
 }
 
-// leaveSession is for a job that has ended. Unless it was held, it was its turn, and the next one's comes: at the
-// end of the stage, together with those of others, or earlier if anything else is done to a session.
-func (t *Tx) leaveSession(seq int64, held bool) error {
-	t.leaving = append(t.leaving, leaving{seq, held})
-	if t.Together {
-		return nil
-	}
-	return t.passTurns()
-}
-
-// passTurns has jobs that have ended leave their sessions, and gives the next ones their turns.
+// passTurns has jobs that have ended leave their sessions, and gives the next ones their turns: at the end of a stage,
+// or earlier if one joins a session.
 func (t *Tx) passTurns() error {
 	if len(t.leaving) == 0 {
 		return nil
 	}
-	leave := make([]driver.PipelineQuery, len(t.leaving))
 	var next []driver.PipelineQuery
 	var turns []*nextTurn
-	for i, l := range t.leaving {
-		leave[i] = driver.PipelineQuery{SQL: sqlLeaveSession, Bind: func(st driver.Statement) driver.Statement { return st.Int(l.seq) }, OnRow: func(r driver.Row) {
-			s, n := jobSession{r.Int(0), r.Int(1), r.Text(2)}, &nextTurn{}
-			if !l.held {
-				turns = append(turns, n)
-				next = append(next, driver.PipelineQuery{SQL: sqlNextTurn, Bind: func(st driver.Statement) driver.Statement { return st.Int(s.tenant).Int(s.queue).Text(s.id) }, OnRow: n.read})
-			}
-		}}
+	for _, l := range t.leaving {
+		if err := t.Prep(sqlLeaveSession).Int(l.seq).Exec(); err != nil {
+			return err
+		}
+		t.DropPrefetched(l.session.row())
+		if l.held {
+			continue
+		}
+		s, n := l.session, &nextTurn{}
+		turns = append(turns, n)
+		next = append(next, driver.PipelineQuery{SQL: sqlNextTurn, Bind: func(st driver.Statement) driver.Statement { return st.Int(s.tenant).Int(s.queue).Text(s.id) }, OnRow: n.read})
 	}
-	t.leaving = t.leaving[:0]
-	if err := t.RunPipeline(leave); err != nil || len(next) == 0 {
-		return err
+	t.leaving, t.turns = t.leaving[:0], nil
+	if len(next) == 0 {
+		return nil
 	}
 	if err := t.RunPipeline(next); err != nil {
 		return err
@@ -165,6 +146,9 @@ type nextTurn struct {
 }
 
 func (n *nextTurn) read(r driver.Row) {
+	if !r.IsNull(6) {
+		return // it has had its turn
+	}
 	*n = nextTurn{seq: r.Int(0), subqueue: queue.Subqueue(r.Int(1)), rank: r.Int(2), at: r.Int(3), deadline: r.Int(4), until: r.Int(5)}
 }
 
@@ -177,8 +161,12 @@ func (t *Tx) give(n *nextTurn) error {
 	t.due(n.subqueue, n.rank, visible)
 	t.deadlineAt(n.deadline)
 	t.Changed(n.seq)
-	return t.Prep("UPDATE messages SET visible = ?, waiting = ? WHERE seq = ?").Int(visible).TextOrNull(waiting).Int(n.seq).Exec()
+	t.DropPrefetched(queue.MessageRow(n.seq))
+	return t.Prep(sqlGiveTurn).Int(visible).TextOrNull(waiting).Int(n.seq).Exec()
 }
+
+var sqlGiveTurn = driver.BatchForm("UPDATE messages SET visible = ?, waiting = ? WHERE seq = ?",
+	"UPDATE messages m SET visible = p1, waiting = p2 FROM %s WHERE m.seq = ANY (ARRAY[p3])")
 
 // rejoinSession holds a job that was redriven, to begin at that time, while it is another's turn.
 func (t *Tx) rejoinSession(seq, at int64) error {
@@ -192,7 +180,7 @@ func (t *Tx) rejoinSession(seq, at int64) error {
 	if err != nil || waiting == "" {
 		return err
 	}
-	return t.Prep("UPDATE messages SET visible = ?, waiting = ? WHERE seq = ?").Int(visible).Text(waiting).Int(seq).Exec()
+	return t.Prep(sqlGiveTurn).Int(visible).Text(waiting).Int(seq).Exec()
 }
 
 const (
@@ -205,10 +193,12 @@ ON CONFLICT (tenant, queue, session_id) DO UPDATE SET token = excluded.token, en
 
 // holdSession keeps the turn of a job's session, if it has one, until the end of the lock that a cancel
 // voids, or until callOver.
-func (t *Tx) holdSession(seq, token, until int64) error {
-	if err := t.passTurns(); err != nil {
-		return err
+func (t *Tx) holdSession(s jobSession, seq, token, until int64) error {
+	if s.id == "" {
+		return nil
 	}
+	delete(t.turns, s)
+	t.DropPrefetched(s.row())
 	if err := t.Prep(sqlDropHolds).Int(t.Now).Exec(); err != nil {
 		return err
 	}
@@ -219,7 +209,7 @@ const (
 	sqlEndHold = "DELETE FROM job_session_holds WHERE tenant = ? AND queue = ? AND session_id = ? AND token = ?"
 	// The job whose turn it is, if it waits for the call alone.
 	sqlWaitsForCall = `
-SELECT m.seq, m.lane, m.rank, coalesce(s.not_before, j.scheduled_at, 0), m.deadline, 0
+SELECT m.seq, m.lane, m.rank, coalesce(s.not_before, j.scheduled_at, 0), m.deadline, 0, m.token
 FROM job_sessions s JOIN messages m ON m.seq = s.seq JOIN jobs j ON j.seq = s.seq
 WHERE s.tenant = ? AND s.queue = ? AND s.session_id = ? AND m.visible < ? AND m.token IS NULL AND m.waiting = 'session' LIMIT 1`
 )
@@ -227,9 +217,8 @@ WHERE s.tenant = ? AND s.queue = ? AND s.session_id = ? AND m.visible < ? AND m.
 // callOver tells that a call is over whose lock a cancel may have voided: the next job of its session need
 // not wait for the end of that lock.
 func (t *Tx) callOver(s jobSession, token int64) error {
-	if err := t.passTurns(); err != nil {
-		return err
-	}
+	delete(t.turns, s)
+	t.DropPrefetched(s.row())
 	rows, err := t.Prep(sqlEndHold).Int(s.tenant).Int(s.queue).Text(s.id).Int(token).Count()
 	if err != nil || rows == 0 {
 		return err

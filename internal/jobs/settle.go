@@ -47,7 +47,7 @@ type Output struct {
 // forebay.ErrLockLost, and changes nothing, when the lock no longer holds the message.
 func (s *Store) Succeed(ctx context.Context, d *LockedJob, a AttemptRecord, out Output) error {
 	o := settling(d)
-	o.Size, o.Prefetch, o.Touches = len(out.Inline), d.askRelease(), driver.RowName{}
+	o.Size, o.Prefetch = len(out.Inline), d.prefetchRelease()
 	return s.settled(ctx, d, a, o, func(t *Tx) error {
 		if err := t.release(d); err != nil {
 			return err
@@ -57,33 +57,37 @@ func (s *Store) Succeed(ctx context.Context, d *LockedJob, a AttemptRecord, out 
 		}
 		return t.end(ending{
 			seq: d.Seq, status: forebay.StatusSucceeded, generation: d.Generation, attempt: d.Attempt + 1, version: d.Version + 1,
-			started: d.StartedAt.UnixMilli(), out: out, number: d.Number, alone: d.SessionID == "", uncalled: !mayBeCalled(d.CorrelationID),
+			started: d.StartedAt.UnixMilli(), out: out, number: d.Number, session: d.session(), uncalled: !mayBeCalled(d.CorrelationID),
 		}, forebay.EventSucceeded)
 	})
 }
 
-const sqlRetry = `
+var sqlRetry = driver.BatchForm(`
 UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, attempt = attempt + ?, version = version + 2,
-  waiting = 'schedule', last_error = ?, deliveries = 0 WHERE seq = ? AND token = ?`
+  waiting = 'schedule', last_error = ?, deliveries = 0 WHERE seq = ? AND token = ?`, `
+UPDATE messages m SET lane = p1, visible = p2, token = NULL, locked_at = NULL, attempt = attempt + p3, version = version + 2,
+  waiting = 'schedule', last_error = p4, deliveries = 0 FROM %s WHERE m.seq = ANY (ARRAY[p5]) AND m.token = p6`)
 
 // Retry records the failed attempt, charges it unless a.Uncharged, and moves the message to its queue's retry subqueue for the delay
 // a.RetryDelay. The delivery count starts anew: it counts deliveries without an outcome.
 func (s *Store) Retry(ctx context.Context, d *LockedJob, a AttemptRecord) error {
 	return s.settle(ctx, d, a, func(t *Tx) error {
+		m, err := t.locked(d)
+		if err != nil {
+			return err
+		}
 		subqueue := queue.SubqueueOf(d.Subqueue.Queue(), queue.SubqueueRetry)
 		visible, charged := t.Now+a.RetryDelay.Milliseconds(), int64(1)
 		if a.Uncharged {
 			charged = 0
 		}
-		if err := t.Prep(sqlRetry).Int(int64(subqueue)).Int(visible).Int(charged).Blob(lastError(a)).Int(d.Seq).Int(d.Token).Fenced(); err != nil {
+		if err := t.Prep(sqlRetry).Int(int64(subqueue)).Int(visible).Int(charged).Blob(lastError(a)).Int(d.Seq).Int(d.Token).Exec(); err != nil {
 			return err
 		}
 		if err := t.attempt(d.attempted(), a); err != nil {
 			return err
 		}
-		if err := t.dueOf(d.Seq, subqueue, visible); err != nil {
-			return err
-		}
+		t.dueAgain(m, subqueue, visible)
 		if err := t.event(event{seq: d.Seq, number: d.Version + 1, kind: forebay.EventAttemptFailed, status: forebay.StatusRunning,
 			generation: d.Generation, attempt: d.Number, class: a.ErrorClass, code: a.ErrorCode}); err != nil {
 			return err
@@ -93,9 +97,11 @@ func (s *Store) Retry(ctx context.Context, d *LockedJob, a AttemptRecord) error 
 	})
 }
 
-const sqlThrottle = `
+var sqlThrottle = driver.BatchForm(`
 UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, version = version + 1,
-  waiting = ?, last_error = ? WHERE seq = ? AND token = ?`
+  waiting = ?, last_error = ? WHERE seq = ? AND token = ?`, `
+UPDATE messages m SET visible = p1, token = NULL, locked_at = NULL, deliveries = deliveries - 1, version = version + 1,
+  waiting = p2, last_error = p3 FROM %s WHERE m.seq = ANY (ARRAY[p4]) AND m.token = p5`)
 
 // Throttle records a call that the provider turned away and puts the message back into its subqueue for
 // the delay a.RetryDelay. It charges neither an attempt nor a delivery.
@@ -104,47 +110,58 @@ func (s *Store) Throttle(ctx context.Context, d *LockedJob, a AttemptRecord, wai
 }
 
 func (t *Tx) throttle(d *LockedJob, a AttemptRecord, waiting forebay.WaitReason) error {
+	m, err := t.locked(d)
+	if err != nil {
+		return err
+	}
 	visible := t.Now + a.RetryDelay.Milliseconds()
-	if err := t.Prep(sqlThrottle).Int(visible).TextOrNull(string(waiting)).Blob(lastError(a)).Int(d.Seq).Int(d.Token).Fenced(); err != nil {
+	if err := t.Prep(sqlThrottle).Int(visible).TextOrNull(string(waiting)).Blob(lastError(a)).Int(d.Seq).Int(d.Token).Exec(); err != nil {
 		return err
 	}
 	if err := t.attempt(d.attempted(), a); err != nil {
 		return err
 	}
-	if err := t.dueOf(d.Seq, d.Subqueue, visible); err != nil {
-		return err
-	}
+	t.dueAgain(m, d.Subqueue, visible)
 	return t.event(event{seq: d.Seq, number: d.Version + 1, kind: forebay.EventThrottled, status: waitingStatus(d.Subqueue),
 		generation: d.Generation, attempt: d.Number, class: a.ErrorClass, code: a.ErrorCode, delay: max(1, a.RetryDelay.Milliseconds())})
 }
 
-const sqlRelease = `
+var sqlRelease = driver.BatchForm(`
 UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, number = number - 1,
-  waiting = ? WHERE seq = ? AND token = ?`
+  waiting = ? WHERE seq = ? AND token = ?`, `
+UPDATE messages m SET visible = p1, token = NULL, locked_at = NULL, deliveries = deliveries - 1, number = number - 1,
+  waiting = p2 FROM %s WHERE m.seq = ANY (ARRAY[p3]) AND m.token = p4`)
 
 // Release puts the message back into its subqueue as if it had not been delivered: nothing was called,
 // or the call was interrupted by a stop. waiting may be "".
 func (s *Store) Release(ctx context.Context, d *LockedJob, delay time.Duration, waiting forebay.WaitReason) error {
 	return s.settle(ctx, d, AttemptRecord{}, func(t *Tx) error {
-		visible := t.Now + delay.Milliseconds()
-		if err := t.Prep(sqlRelease).Int(visible).TextOrNull(string(waiting)).Int(d.Seq).Int(d.Token).Fenced(); err != nil {
+		m, err := t.locked(d)
+		if err != nil {
 			return err
 		}
-		return t.dueOf(d.Seq, d.Subqueue, visible)
+		visible := t.Now + delay.Milliseconds()
+		t.dueAgain(m, d.Subqueue, visible)
+		return t.Prep(sqlRelease).Int(visible).TextOrNull(string(waiting)).Int(d.Seq).Int(d.Token).Exec()
 	})
 }
+
+var sqlInterrupt = driver.BatchForm(`
+UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, waiting = NULL WHERE seq = ? AND token = ?`, `
+UPDATE messages m SET visible = p1, token = NULL, locked_at = NULL, deliveries = deliveries - 1, waiting = NULL FROM %s
+WHERE m.seq = ANY (ARRAY[p2]) AND m.token = p3`)
 
 // Interrupt is Release for a call that a stop cut off: its attempt is recorded, but not charged.
 func (s *Store) Interrupt(ctx context.Context, d *LockedJob, a AttemptRecord) error {
 	return s.settle(ctx, d, a, func(t *Tx) error {
-		err := t.Prep("UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, waiting = NULL WHERE seq = ? AND token = ?").
-			Int(t.Now).Int(d.Seq).Int(d.Token).Fenced()
+		m, err := t.locked(d)
 		if err != nil {
 			return err
 		}
-		if err := t.dueOf(d.Seq, d.Subqueue, t.Now); err != nil {
+		if err := t.Prep(sqlInterrupt).Int(t.Now).Int(d.Seq).Int(d.Token).Exec(); err != nil {
 			return err
 		}
+		t.dueAgain(m, d.Subqueue, t.Now)
 		return t.attempt(d.attempted(), a)
 	})
 }
@@ -172,14 +189,14 @@ func (s *Store) SetAsideUnlessDenied(ctx context.Context, d *LockedJob, a, back 
 }
 
 func (t *Tx) fail(d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason string) error {
-	held, err := t.holds(d)
-	if err != nil || !held {
-		return lost(err)
+	if _, err := t.locked(d); err != nil {
+		return err
 	}
 	if err := t.attempt(d.attempted(), a); err != nil {
 		return err
 	}
 	return t.setAside(setAside{
+		session: d.session(), uncalled: !mayBeCalled(d.CorrelationID),
 		seq: d.Seq, to: queue.SubqueueOf(d.Subqueue.Queue(), to), generation: d.Generation, attempt: d.Attempt + 1, number: d.Number, version: d.Version,
 		started: d.StartedAt.UnixMilli(), failure: Failure{Class: a.ErrorClass, Code: a.ErrorCode, Message: a.ErrorMessage}, reason: reason,
 	})
@@ -188,14 +205,15 @@ func (t *Tx) fail(d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason s
 // Expire records the attempt that the job's deadline cut off and ends the job as expired.
 func (s *Store) Expire(ctx context.Context, d *LockedJob, a AttemptRecord) error {
 	return s.settle(ctx, d, a, func(t *Tx) error {
-		held, err := t.holds(d)
-		if err != nil || !held {
-			return lost(err)
+		m, err := t.locked(d)
+		if err != nil {
+			return err
 		}
 		if err := t.attempt(d.attempted(), a); err != nil {
 			return err
 		}
-		return t.expire(d.Seq, d.Generation, d.Attempt, d.Version)
+		return t.expire(ending{seq: d.Seq, generation: d.Generation, attempt: d.Attempt, version: d.Version + 1, started: m.started,
+			session: d.session(), uncalled: !mayBeCalled(d.CorrelationID)})
 	})
 }
 
@@ -206,7 +224,11 @@ func (s *Store) settle(ctx context.Context, d *LockedJob, a AttemptRecord, f fun
 
 // settling is what is known of the settlement of a delivery.
 func settling(d *LockedJob) db.Op {
-	o := db.Op{Stage: db.StageSettle, Local: true, Touches: messageRow(d.Seq)}
+	o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true,
+		Prefetch: driver.NewPrefetch(sqlLocked, queue.MessageRow(d.Seq)).Int(d.Seq).Int(d.Token)}
+	if d.Held {
+		o.MorePrefetch = []driver.Prefetch{admission.PrefetchHolds(d.Seq, d.Token, queue.MessageRow(d.Seq))}
+	}
 	if d.Admission != nil {
 		o.Hints = admission.DeploymentHint(d.Admission.Deployment)
 	}
@@ -238,17 +260,12 @@ func (s *Store) settled(ctx context.Context, d *LockedJob, a AttemptRecord, o db
 	return err
 }
 
-// messageRow names the row of a message.
-func messageRow(seq int64) driver.RowName { return driver.RowName{Of: "messages", No: seq} }
-
-var sqlDeleteMessage = driver.BatchForm("DELETE FROM messages WHERE seq = ?", "DELETE FROM messages m USING %s WHERE m.seq = ANY (ARRAY[p1])")
-
 // sqlReleaseMessage deletes the message if the lock still holds it.
-var sqlReleaseMessage = driver.PrefetchForm(sqlDeleteMessage+" AND token = ?",
+var sqlReleaseMessage = driver.PrefetchForm(queue.SQLDeleteMessage+" AND token = ?",
 	"DELETE FROM messages m USING %s WHERE m.seq = ANY (ARRAY[x.p1]) AND m.token = x.p2 RETURNING x.p1, x.p2")
 
-func (d *LockedJob) askRelease() driver.Prefetch {
-	q := driver.NewPrefetch(sqlReleaseMessage, messageRow(d.Seq)).Int(d.Seq).Int(d.Token)
+func (d *LockedJob) prefetchRelease() driver.Prefetch {
+	q := driver.NewPrefetch(sqlReleaseMessage, queue.MessageRow(d.Seq)).Int(d.Seq).Int(d.Token)
 	q.Write = true
 	return q
 }
@@ -258,24 +275,24 @@ func (t *Tx) release(d *LockedJob) error {
 	return t.Prep(sqlReleaseMessage).Int(d.Seq).Int(d.Token).Fenced()
 }
 
-func (t *Tx) holds(d *LockedJob) (held bool, err error) {
-	return t.Prep("SELECT 1 FROM messages WHERE seq = ? AND token = ?").Int(d.Seq).Int(d.Token).One(func(driver.Row) {})
-}
+const sqlLocked = "SELECT rank, deadline, started_at FROM messages WHERE seq = ? AND token = ?"
 
-func lost(err error) error {
-	if err != nil {
-		return err
+// lockedMessage is what a settlement has to know of the message that it holds.
+type lockedMessage struct{ rank, deadline, started int64 }
+
+// locked returns the message of a delivery, or forebay.ErrLockLost if its lock does not hold that any more.
+func (t *Tx) locked(d *LockedJob) (m lockedMessage, err error) {
+	found, err := t.Prep(sqlLocked).Int(d.Seq).Int(d.Token).One(func(r driver.Row) { m = lockedMessage{r.Int(0), r.Int(1), r.Int(2)} })
+	if err == nil && !found {
+		err = forebay.ErrLockLost
 	}
-	return forebay.ErrLockLost
+	return m, err
 }
 
-// dueOf is due for a message that is free again; its deadline may have passed while it was locked.
-func (t *Tx) dueOf(seq int64, subqueue queue.Subqueue, visible int64) error {
-	_, err := t.Prep("SELECT rank, deadline FROM messages WHERE seq = ?").Int(seq).One(func(r driver.Row) {
-		t.due(subqueue, r.Int(0), visible)
-		t.deadlineAt(r.Int(1))
-	})
-	return err
+// dueAgain is due for a message that is free again; its deadline may have passed while it was locked.
+func (t *Tx) dueAgain(m lockedMessage, subqueue queue.Subqueue, visible int64) {
+	t.due(subqueue, m.rank, visible)
+	t.deadlineAt(m.deadline)
 }
 
 func waitingStatus(l queue.Subqueue) forebay.Status {
@@ -356,9 +373,9 @@ type ending struct {
 	started    int64 // 0: never
 	out        Output
 	failure    Failure
-	alone      bool // it is known to belong to no session
-	uncalled   bool // it is known to be no activity of an orchestration
-	held       bool // it was not its turn in its session
+	session    jobSession // to which it is known to belong
+	uncalled   bool       // it is known to be no activity of an orchestration
+	held       bool       // it was not its turn in its session
 }
 
 const sqlOutcome = `
@@ -374,11 +391,11 @@ func (t *Tx) end(e ending, kind forebay.EventType) error {
 		TextOrNull(string(e.failure.Class)).TextOrNull(Bounded(e.failure.Code)).Blob(e.failure.Message).Exec()
 	t.Changed(e.seq)
 	t.tally.Count(e.status)
-	if err == nil && !e.alone {
-		err = t.leaveSession(e.seq, e.held)
-	}
 	if err != nil {
 		return err
+	}
+	if e.session.id != "" {
+		t.leaving = append(t.leaving, leaving{e.seq, e.session, e.held})
 	}
 	for _, f := range t.w.store.ended {
 		if err := f(t.Tx, Ended{Seq: e.seq, Status: e.status, Generation: e.generation, Failure: e.failure, Uncalled: e.uncalled}); err != nil {
@@ -394,16 +411,13 @@ func (t *Tx) end(e ending, kind forebay.EventType) error {
 }
 
 // expire ends a job whose deadline has passed.
-func (t *Tx) expire(seq int64, generation, attempt int, version int64) error {
-	var started, visible int64
-	if _, err := t.Prep("DELETE FROM messages WHERE seq = ? RETURNING started_at, visible").Int(seq).
-		One(func(r driver.Row) { started, visible = r.Int(0), r.Int(1) }); err != nil {
+func (t *Tx) expire(e ending) error {
+	if err := t.Prep(queue.SQLDeleteMessage).Int(e.seq).Exec(); err != nil {
 		return err
 	}
-	return t.end(ending{
-		seq: seq, status: forebay.StatusExpired, generation: generation, attempt: attempt, version: version + 1, started: started, held: visible == heldUntil,
-		failure: Failure{Class: forebay.ClassPermanent, Code: "deadline_exceeded", Message: []byte("the deadline passed before the job ended")},
-	}, forebay.EventExpired)
+	e.status = forebay.StatusExpired
+	e.failure = Failure{Class: forebay.ClassPermanent, Code: "deadline_exceeded", Message: []byte("the deadline passed before the job ended")}
+	return t.end(e, forebay.EventExpired)
 }
 
 // setAside is a job that failed for good.
@@ -417,11 +431,15 @@ type setAside struct {
 	started    int64
 	failure    Failure
 	reason     string
+	session    jobSession
+	uncalled   bool // as in ending
 }
 
-const sqlSetAside = `
+var sqlSetAside = driver.BatchForm(`
 UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, version = ?, deadline = NULL, waiting = NULL,
-  attempt = ?, reason = ? WHERE seq = ?`
+  attempt = ?, reason = ? WHERE seq = ?`, `
+UPDATE messages m SET lane = p1, visible = p2, token = NULL, locked_at = NULL, version = p3, deadline = NULL, waiting = NULL,
+  attempt = p4, reason = p5 FROM %s WHERE m.seq = ANY (ARRAY[p6])`)
 
 func (t *Tx) setAside(s setAside) error {
 	kind := forebay.EventDeadLettered
@@ -434,7 +452,7 @@ func (t *Tx) setAside(s setAside) error {
 	}
 	err = t.end(ending{
 		seq: s.seq, status: forebay.StatusFailed, generation: s.generation, attempt: s.attempt, number: s.number,
-		version: s.version + 1, started: s.started, failure: s.failure,
+		version: s.version + 1, started: s.started, failure: s.failure, session: s.session, uncalled: s.uncalled,
 	}, forebay.EventFailed)
 	if err != nil {
 		return err

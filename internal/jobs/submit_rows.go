@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -65,26 +66,25 @@ const rowBytes = 512
 // them in line. Each job's Err is its own: a key used with another body refuses that job alone.
 func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) {
 	size := 0
-	var keys []driver.Prefetch
+	var ahead []driver.Prefetch
+	key := ""
 	for i := range jobs {
 		size += len(jobs[i].Input) + len(jobs[i].Metadata) + len(jobs[i].IdempotencyKey) + len(jobs[i].SessionID) + rowBytes
 		if jobs[i].IdempotencyKey != "" {
-			keys = append(keys, jobs[i].askMadeBefore())
+			ahead = append(ahead, jobs[i].askMadeBefore())
+			key = cmp.Or(key, jobs[i].IdempotencyKey)
+		}
+		if jobs[i].SessionID != "" {
+			ahead = append(ahead, jobs[i].session().prefetchTurn())
 		}
 	}
 	var tenant int64
 	if len(jobs) > 0 {
 		tenant = jobs[0].Tenant
 	}
-	o := db.Op{Stage: db.StageSubmit, Party: tenant, Rows: len(jobs), Numbers: len(jobs), Size: size, MorePrefetch: keys, Local: true}
-	if len(keys) > 0 {
-		o.Key = keys[0].Args[1].Text
-	}
+	o := db.Op{Stage: db.StageSubmit, Party: tenant, Rows: len(jobs), Numbers: len(jobs), Size: size, MorePrefetch: ahead, Key: key,
+		Local: true, Interleaves: true}
 	return db.TransactIn(ctx, Key, s.writerFor(jobs), o, func(t *Tx) ([]Submitted, error) {
-		if err := t.lookTurns(jobs); err != nil {
-			return nil, err
-		}
-		defer func() { t.turns = nil }()
 		results := make([]Submitted, len(jobs))
 		for i := range jobs {
 			var err error
@@ -159,7 +159,7 @@ func (t *Tx) Submit(j *NewJob) (Submitted, error) {
 	made := Submitted{Seq: seq, ID: j.ID, CreatedAt: driver.FromMillis(t.Now)}
 	waiting := ""
 	if j.SessionID != "" {
-		if visible, waiting, err = t.joinSession(jobSession{j.Tenant, j.Queue, j.SessionID}, seq, visible, 0); err != nil {
+		if visible, waiting, err = t.joinSession(j.session(), seq, visible, 0); err != nil {
 			return Submitted{}, err
 		}
 		made.Held = waiting != ""

@@ -42,7 +42,11 @@ func (f Fixture[S]) PlansOnPostgres(t *testing.T, statements ...string) {
 		if err := pg.ExecSimple("VACUUM ANALYZE"); err != nil {
 			return err
 		}
-		for _, sql := range append(postgres.Forms(), statements...) {
+		forms, err := pg.Forms(t.Context())
+		if err != nil {
+			return err
+		}
+		for _, sql := range append(forms, statements...) {
 			plan, err := pg.Plan(t.Context(), sql)
 			if err != nil {
 				return err

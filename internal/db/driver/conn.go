@@ -26,6 +26,13 @@ type Driver interface {
 	QueryWithNow(at *int64, q PipelineQuery) error
 	// RunPipeline asks several questions, in their order; where each would take a round trip, in one.
 	RunPipeline(questions []PipelineQuery) error
+	// Interleave calls do for 0 to n-1. Where each statement costs a round trip, a call that waits for an
+	// answer lets the next begin, and the answers of all come in one trip. So nothing that one call reads and
+	// then changes, in the database or in memory, may be another's. The first error ends all calls; those that
+	// wait see one too.
+	Interleave(n int, do func(i int) error) error
+	// Alone runs f without letting other calls of Interleave run meanwhile: for what they share in memory.
+	Alone(f func() error) error
 	// Arrays reports whether parameters may be arrays, so that one statement does for many rows.
 	Arrays() bool
 	// TranslateError turns an error of the database into one that says what a caller can do; others are
@@ -49,6 +56,8 @@ type Prefetch struct {
 	Args [MaxArguments]Argument
 	N    int     // of the arguments
 	Row  RowName // on which its answer depends
+	// Shared says that the operation only reads the row: the answer is for all that ask the same.
+	Shared bool
 	// Write says that the statement changes the row. The operation has to run it all the same, and learns then
 	// what it changed.
 	Write bool

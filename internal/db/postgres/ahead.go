@@ -32,6 +32,7 @@ type aheadGroup struct {
 type aheadAnswer struct {
 	rows  [][][]byte
 	write bool
+	again bool         // it may be asked for more than once
 	gone  bool         // it was asked for, or may not be true any more
 	next  *aheadAnswer // that depends on the same row
 }
@@ -64,6 +65,7 @@ func (c *Conn) askAhead(queries []driver.Prefetch) (questions []driver.PipelineQ
 			a = &room[i]
 			g.answers[key], g.queries = a, append(g.queries, *q)
 			a.next, p.byRow[q.Row] = p.byRow[q.Row], a
+			a.again = q.Shared
 			if a.write = q.Write; a.write {
 				p.writes++
 			}
@@ -234,7 +236,7 @@ func (p *prefetched) take(s *statement) *aheadAnswer {
 	if a == nil || a.gone {
 		return nil
 	}
-	if a.gone = true; a.write {
+	if a.gone = !a.again; a.write {
 		p.writes--
 	}
 	return a

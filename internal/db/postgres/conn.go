@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -45,6 +46,11 @@ type Conn struct {
 	wrote      bool              // the transaction has changed rows, by the tags of its statements
 	fetched    *prefetched       // what was asked ahead; nil: nothing
 	aheadForms map[string]string // statement → that for many sets of parameters
+	trips      int64
+	strand     *strand   // that runs; nil: none
+	idle       []*strand // that are done
+	wanted     []wanted  // by strands that are paused
+	alone      bool      // the strand that runs is not to be paused
 }
 
 // What one transaction or one read may take before its connection is given up: the server, or the
@@ -86,7 +92,7 @@ func (c *Conn) connect(ctx context.Context) error {
 		c.retry = time.Now().Add(c.backoff)
 		return fmt.Errorf("%w: %w", driver.ErrDisconnected, err)
 	}
-	c.Pg, c.statements, c.open, c.backoff = pg, map[string]*statement{}, false, 0
+	c.Pg, c.statements, c.open, c.backoff, c.idle = pg, map[string]*statement{}, false, 0, nil
 	c.forgetPending()
 	if c.Shared {
 		if err := c.Present(SharedPresence); err != nil {
@@ -224,6 +230,7 @@ func (c *Conn) Rollback() error {
 }
 
 func (c *Conn) ExecSimple(sql string) error {
+	c.trips++
 	c.warning = ""
 	results, err := c.Pg.Exec(context.Background(), sql).ReadAll()
 	if err != nil {
@@ -244,6 +251,9 @@ func (c *Conn) Now() int64 {
 	}
 	return time.Now().UnixMilli() + c.ahead.Load()
 }
+
+// RoundTrips is how many there were so far, but for those that prepare statements.
+func (c *Conn) RoundTrips() int64 { return c.trips }
 
 func (c *Conn) Arrays() bool { return true }
 
@@ -291,10 +301,11 @@ func (c *Conn) TranslateError(err error) error {
 // are known.
 type statement struct {
 	c        *Conn
-	original string // as it is written
-	sql      string // as PostgreSQL takes it
-	table    string // that it changes, if it only does that
-	name     string // "": not prepared yet
+	of       *statement // whose copy this is, for a strand; nil: none's
+	original string     // as it is written
+	sql      string     // as PostgreSQL takes it
+	table    string     // that it changes, if it only does that
+	name     string     // "": not prepared yet
 	looked   bool
 	template string // of those over arrays of the parameters; "": there are none
 	variants map[columns]*statement
@@ -304,6 +315,7 @@ type statement struct {
 	formats  []int16
 	ran      bool
 	rows     [][][]byte
+	tag      pgconn.CommandTag
 	at       int
 }
 
@@ -325,6 +337,9 @@ func (c *Conn) Prepare(sql string) (driver.Prepared, error) {
 			s.table = table[1]
 		}
 		c.statements[sql] = s
+	}
+	if c.strand != nil {
+		s = c.strand.clone(s)
 	}
 	s.Reset()
 	return s, nil
@@ -375,8 +390,11 @@ func (s *statement) run() error {
 	c := s.c
 	if a := c.fetched.take(s); a != nil {
 		s.ran, s.rows, s.at = true, a.rows, -1
-		c.result = answer{rows: a.rows, tag: pgconn.NewCommandTag(fmt.Sprintf("AHEAD %d", len(a.rows)))}
+		s.tag = pgconn.NewCommandTag("AHEAD " + strconv.Itoa(len(a.rows)))
 		return nil
+	}
+	if c.waits() {
+		return s.runInStrand()
 	}
 	if !c.open {
 		c.patience()
@@ -390,12 +408,15 @@ func (s *statement) run() error {
 			return err
 		}
 	}
-	s.ran, s.rows, s.at = true, c.result.rows, -1
+	s.ran, s.rows, s.tag, s.at = true, c.result.rows, c.result.tag, -1
 	return nil
 }
 
 // ensure has the statement prepared.
 func (s *statement) ensure() error {
+	if s.of != nil {
+		s = s.of
+	}
 	if s.name != "" {
 		return nil
 	}

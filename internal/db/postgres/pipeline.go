@@ -116,6 +116,9 @@ func (s *statement) Exec() error {
 	}
 	row := c.memory.copyOf(s)
 	s.Reset()
+	if s.of != nil {
+		s = s.of
+	}
 	c.pending++
 	for i := len(c.groups) - 1; i >= 0; i-- {
 		g := c.groups[i]
@@ -167,7 +170,7 @@ func (s *statement) Count() (rows int, err error) {
 		return 0, err
 	}
 	s.Reset()
-	return int(s.c.result.tag.RowsAffected()), nil
+	return int(s.tag.RowsAffected()), nil
 }
 
 // merges reports whether several executions can be one. The types of the parameters are known.
@@ -200,7 +203,7 @@ func (s *statement) merged(differ columns) (*statement, columns) {
 }
 
 func (c *Conn) flushOver(limit int) error {
-	if c.pending < limit {
+	if c.pending < limit || c.waits() { // strands leave it to the next time that they all wait
 		return nil
 	}
 	return c.flush(nil, nil)
@@ -208,7 +211,17 @@ func (c *Conn) flushOver(limit int) error {
 
 // flush sends what waits, then last, if there is one, whose result it keeps.
 func (c *Conn) flush(last *statement, values [][]byte) error {
-	sendings := make([]sending, 0, len(c.groups)+1)
+	sendings := c.takePending(1)
+	if last != nil {
+		sendings = append(sendings, sending{last, values})
+	}
+	defer c.memory.reset()
+	return c.send(sendings, func(_ int, result answer) { c.result = result })
+}
+
+// takePending returns what waits to be sent, with room for so many more.
+func (c *Conn) takePending(more int) []sending {
+	sendings := make([]sending, 0, len(c.groups)+more)
 	for _, g := range c.groups {
 		if len(g.rows) == 1 {
 			sendings = append(sendings, sending{g.s, g.rows[0]})
@@ -219,11 +232,7 @@ func (c *Conn) flush(last *statement, values [][]byte) error {
 	}
 	clear(c.groups)
 	c.groups, c.pending = c.groups[:0], 0
-	if last != nil {
-		sendings = append(sendings, sending{last, values})
-	}
-	defer c.memory.reset()
-	return c.send(sendings, func(_ int, result answer) { c.result = result })
+	return sendings
 }
 
 // QueryWithNow asks the time, then the question.
@@ -234,16 +243,17 @@ func (c *Conn) QueryWithNow(at *int64, q driver.PipelineQuery) error {
 
 // RunPipeline has what waits done before the questions are answered.
 func (c *Conn) RunPipeline(questions []driver.PipelineQuery) error {
-	if err := c.flushOver(1); err != nil {
-		return err
+	if c.waits() {
+		return c.askInStrand(questions)
 	}
 	return c.ask(questions)
 }
 
-// ask sends all questions in one round trip.
+// ask sends what waits and all questions in one round trip.
 func (c *Conn) ask(questions []driver.PipelineQuery) error {
-	sendings := make([]sending, len(questions))
-	for i, q := range questions {
+	sendings := c.takePending(len(questions))
+	first := len(sendings)
+	for _, q := range questions {
 		st := driver.Conn{Driver: c}.Prep(q.SQL)
 		if q.Bind != nil {
 			st = q.Bind(st)
@@ -252,16 +262,22 @@ func (c *Conn) ask(questions []driver.PipelineQuery) error {
 			return st.Err
 		}
 		s := st.S.(*statement)
-		sendings[i] = sending{s, c.memory.copyOf(s)}
+		sendings = append(sendings, sending{s, c.memory.copyOf(s)})
 	}
 	defer c.memory.reset()
 	return c.send(sendings, func(i int, result answer) {
-		s := sendings[i].s
-		for s.rows, s.at = result.rows, 0; s.at < len(s.rows) && questions[i].OnRow != nil; s.at++ {
-			questions[i].OnRow(driver.Row{S: s})
+		if i >= first {
+			sendings[i].s.each(result.rows, questions[i-first].OnRow)
 		}
-		s.Reset()
 	})
+}
+
+// each calls f for each of these rows; nil: nobody needs them.
+func (s *statement) each(rows [][][]byte, f func(driver.Row)) {
+	for s.rows, s.at = rows, 0; s.at < len(s.rows) && f != nil; s.at++ {
+		f(driver.Row{S: s})
+	}
+	s.Reset()
 }
 
 // answer is what a statement returned.
@@ -313,9 +329,14 @@ func (c *Conn) send(sendings []sending, took func(int, answer)) error {
 			return err
 		}
 	}
+	c.trips++
 	out, err := c.out[:0], error(nil)
 	for _, x := range sendings {
-		bind := pgproto3.Bind{PreparedStatement: x.s.name, ParameterFormatCodes: x.s.formats, Parameters: x.values, ResultFormatCodes: binaryResults}
+		name := x.s.name
+		if x.s.of != nil {
+			name = x.s.of.name
+		}
+		bind := pgproto3.Bind{PreparedStatement: name, ParameterFormatCodes: x.s.formats, Parameters: x.values, ResultFormatCodes: binaryResults}
 		if out, err = bind.Encode(out); err == nil {
 			out, err = (&pgproto3.Execute{}).Encode(out)
 		}

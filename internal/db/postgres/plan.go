@@ -11,21 +11,30 @@ import (
 
 // Forms are the texts as which the statements run that are registered with the driver: those that merge writes of
 // many rows, and those that change rows ahead.
-func Forms() (all []string) {
+func (c *Conn) Forms(ctx context.Context) (all []string, err error) {
+	const name = "forebay_form"
 	for single, merged := range driver.BatchForms {
-		_, parameters := translate(single)
-		types := make([]uint32, parameters)
-		for i := range types {
-			types[i] = pgtype.Int8OID
+		translated, _ := translate(single)
+		description, err := c.Pg.Prepare(ctx, name, translated, nil) // the server knows the types
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s", err, single)
 		}
-		sql, _ := (^columns(0)).with(merged, types)
+		if err := c.Pg.Deallocate(ctx, name); err != nil {
+			return nil, err
+		}
+		for i, t := range description.ParamOIDs {
+			if _, known := arrays[t]; !known {
+				description.ParamOIDs[i] = pgtype.Int8OID
+			}
+		}
+		sql, _ := (^columns(0)).with(merged, description.ParamOIDs)
 		all = append(all, sql)
 	}
 	for single, form := range driver.PrefetchForms {
 		_, parameters := translate(single)
 		all = append(all, overParameters(form, make([]driver.Argument, parameters)))
 	}
-	return all
+	return all, nil
 }
 
 // AheadForm is the text as which queries of that kind run together.

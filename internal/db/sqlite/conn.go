@@ -83,6 +83,19 @@ func (c *Conn) QueryWithNow(at *int64, q driver.PipelineQuery) error {
 	return q.Run(driver.Conn{Driver: c})
 }
 
+// Interleave makes the calls one after the other.
+func (c *Conn) Interleave(n int, do func(i int) error) error {
+	for i := range n {
+		if err := do(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Alone runs f.
+func (c *Conn) Alone(f func() error) error { return f() }
+
 func (c *Conn) RunPipeline(questions []driver.PipelineQuery) error {
 	for _, q := range questions {
 		if err := q.Run(driver.Conn{Driver: c}); err != nil {

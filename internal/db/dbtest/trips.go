@@ -1,0 +1,101 @@
+package dbtest
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/pgtest"
+)
+
+// MostTrips is how many round trips to PostgreSQL a transaction of any operations takes at most.
+const MostTrips = 6
+
+// Trips counts the round trips of transactions on PostgreSQL.
+type Trips[S any] struct {
+	Stores S
+	db     *db.DB
+	mu     sync.Mutex
+	most   int64 // of a transaction with operations, since together began
+}
+
+// Trips opens stores on a new PostgreSQL database whose round trips are counted.
+func (f Fixture[S]) Trips(t *testing.T) *Trips[S] {
+	s := f.Serving(t, db.Options{URL: pgtest.Database(t)})
+	c := &Trips[S]{Stores: s, db: f.DB(s)}
+	c.db.OnCommit(func(commit db.Commit) {
+		if commit.Err != nil {
+			t.Error(commit.Err)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if commit.Operations > 0 {
+			c.most = max(c.most, commit.RoundTrips)
+		}
+	})
+	return c
+}
+
+// Together has both writers take calls together, each of which is one operation. It fails if each time that this is
+// tried one of the transactions takes more than [MostTrips]: of a few a part is what comes by time.
+func (c *Trips[S]) Together(t *testing.T, what string, prepare func() []func() error) {
+	t.Helper()
+	const tries = 4
+	var trips int64
+	for range tries {
+		if trips = c.try(t, what, prepare()); trips <= MostTrips || t.Failed() {
+			return
+		}
+	}
+	t.Errorf("%s: %d round trips", what, trips)
+}
+
+func (c *Trips[S]) try(t *testing.T, what string, calls []func() error) (trips int64) {
+	t.Helper()
+	begun, gate := make(chan struct{}), make(chan struct{})
+	var callers sync.WaitGroup
+	writers := []*db.Writer{c.db.Writer, c.db.Inserter}
+	for _, w := range writers {
+		callers.Go(func() {
+			_, err := db.Transact(t.Context(), w, db.Op{Stage: db.StageChange}, func(*db.Tx) (int, error) {
+				begun <- struct{}{}
+				<-gate
+				return 0, nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		<-begun
+	}
+	ends := make([]error, len(calls))
+	for i, call := range calls {
+		callers.Go(func() { ends[i] = call() })
+	}
+	for deadline := time.Now().Add(10 * time.Second); c.arrived() < len(calls); <-time.After(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Errorf("%s: %d of %d calls have come to a writer", what, c.arrived(), len(calls))
+			break
+		}
+	}
+	c.mu.Lock()
+	c.most = 0
+	c.mu.Unlock()
+	close(gate)
+	callers.Wait()
+	for i, err := range ends {
+		if err != nil {
+			t.Fatalf("%s: call %d: %v", what, i, err)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t.Logf("%s: %d round trips for %d", what, c.most, len(calls))
+	return c.most
+}
+
+// arrived is how many calls wait for a writer.
+func (c *Trips[S]) arrived() int {
+	return len(c.db.Writer.Ops) + len(c.db.Writer.Visits) + len(c.db.Inserter.Ops)
+}

@@ -1,0 +1,119 @@
+package jobs
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// What a transaction takes on PostgreSQL does not grow with its operations, whichever they are: each transition
+// of a job stands here.
+func TestRoundTripsOfJobs(t *testing.T) {
+	const n = 48
+	trips := fixture.Trips(t)
+	s := trips.Stores
+	tenant, other := tenantNamed(t, s, "acme"), tenantNamed(t, s, "globex")
+	limit := int64(1 << 40)
+	mustDo(t, setBudget(s, tenant, "", forebay.Budget{DailyTokens: &limit}, audit.Act{Tenant: "acme", Actor: "key_1", Action: "set-budget"}))
+	ctx := t.Context()
+	attempt := AttemptRecord{Outcome: forebay.OutcomeFailed, ErrorClass: forebay.ClassTransient, ErrorCode: "upstream_500", RetryDelay: time.Minute}
+	transitions := map[string]func(d *LockedJob) error{
+		"succeed": func(d *LockedJob) error {
+			return s.Jobs.Succeed(ctx, d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1})
+		},
+		"retry":     func(d *LockedJob) error { return s.Jobs.Retry(ctx, d, attempt) },
+		"throttle":  func(d *LockedJob) error { return s.Jobs.Throttle(ctx, d, attempt, forebay.WaitQuota) },
+		"release":   func(d *LockedJob) error { return s.Jobs.Release(ctx, d, time.Minute, "") },
+		"interrupt": func(d *LockedJob) error { return s.Jobs.Interrupt(ctx, d, attempt) },
+		"dead-letter": func(d *LockedJob) error {
+			return s.Jobs.SetAside(ctx, d, attempt, queue.SubqueueDeadLetter, "max_attempts")
+		},
+		"quarantine": func(d *LockedJob) error { return s.Jobs.SetAside(ctx, d, attempt, queue.SubqueueQuarantine, "poison") },
+		"expire":     func(d *LockedJob) error { return s.Jobs.Expire(ctx, d, attempt) },
+		"renew": func(d *LockedJob) error {
+			held, err := s.Jobs.Renew(ctx, []queue.Lock{d.Lock}, time.Minute)
+			if err == nil && !held[0] {
+				err = fmt.Errorf("the lock is lost")
+			}
+			return err
+		},
+		"cancel": func(d *LockedJob) error {
+			c, err := s.Jobs.Cancel(ctx, d.Seq)
+			if err == nil && !c.Cancelled {
+				err = fmt.Errorf("not cancelled")
+			}
+			return err
+		},
+	}
+	kinds := map[string]func(i int, j *NewJob){
+		"plain":     func(int, *NewJob) {},
+		"budget":    func(_ int, j *NewJob) { j.Tenant = tenant },
+		"session":   func(i int, j *NewJob) { j.SessionID = fmt.Sprint("s", i) },
+		"activity?": func(i int, j *NewJob) { j.CorrelationID = fmt.Sprint("orchestration-", i) },
+	}
+	serial := 0
+	prepared := func(t *testing.T, many int, change func(int, *NewJob)) []LockedJob {
+		serial++
+		q := queueOf(t, s, fmt.Sprint("q", serial))
+		i := 0
+		put(t, s, other, q, many, func(j *NewJob) { change(i, j); i++ })
+		got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: queue.SubqueueOf(q, queue.SubqueueMain), Max: many, MaxBytes: 1 << 20,
+			Lock: time.Minute, MaxDeliveries: 3, SetAside: queue.SubqueueDeadLetter, Plan: paidPlan})
+		if err != nil || len(got) != many {
+			t.Fatalf("claimed %d of %d: %v", len(got), many, err)
+		}
+		return got
+	}
+	for name, transition := range transitions {
+		for kind, change := range kinds {
+			trips.Together(t, name+" "+kind, func() (calls []func() error) {
+				locked := prepared(t, n, change)
+				for i := range locked {
+					calls = append(calls, func() error { return transition(&locked[i]) })
+				}
+				return calls
+			})
+		}
+	}
+	submits := func(kind string, n int) func() []func() error {
+		return func() (calls []func() error) {
+			serial++
+			q := queueOf(t, s, fmt.Sprint("q", serial))
+			for i := range n {
+				j := NewJob{ID: fmt.Sprintf("job_%d_%d", serial, i), Tenant: other, Queue: q, Task: "echo", MaxAttempts: 5}
+				switch kind {
+				case "session":
+					j.SessionID = fmt.Sprint("s", i)
+				case "one session":
+					j.SessionID = "s"
+				case "idempotent":
+					j.IdempotencyKey, j.BodyHash = j.ID, []byte("h")
+				}
+				calls = append(calls, func() error { _, err := s.Jobs.Submit(ctx, []NewJob{j}); return err })
+			}
+			return calls
+		}
+	}
+	ways := []string{"plain", "session", "one session", "idempotent"}
+	for _, kind := range ways {
+		trips.Together(t, "submit "+kind, submits(kind, n))
+	}
+	trips.Together(t, "all", func() (calls []func() error) {
+		for _, transition := range transitions {
+			for _, change := range kinds {
+				locked := prepared(t, 8, change)
+				for i := range locked {
+					calls = append(calls, func() error { return transition(&locked[i]) })
+				}
+			}
+		}
+		for _, kind := range ways {
+			calls = append(calls, submits(kind, 8)()...)
+		}
+		return calls
+	})
+}
