@@ -63,12 +63,16 @@ func (t *Tx) forwardTarget(name string) (q MessageQueue, found bool, err error) 
 		return q, true, nil
 	}
 	if q, found, err = t.MessageQueueNamed(name); err == nil && found {
-		if t.topics.targets == nil {
-			t.topics.targets = map[string]MessageQueue{}
-		}
-		t.topics.targets[name] = q
+		t.rememberTarget(name, q)
 	}
 	return q, found, err
+}
+
+func (t *Tx) rememberTarget(name string, q MessageQueue) {
+	if t.topics.targets == nil {
+		t.topics.targets = map[string]MessageQueue{}
+	}
+	t.topics.targets[name] = q
 }
 
 // arriveDead dead-letters a message that has that number in the queue but never was active in it.
@@ -95,10 +99,13 @@ func (t *Tx) DeadLetter(seq int64, from queue.Subqueue, why DeadLettering) error
 		return err
 	}
 	if found && q.ForwardDeadLettersTo != "" && from.Kind() == queue.SubqueueMain {
+		a, err := t.readToForward(seq, q.ForwardDeadLettersTo)
+		if err != nil {
+			return err
+		}
 		// Alone: else the body that it shares could go with the last other copy while it is on its way.
 		return t.Alone(func() error {
-			a, err := t.takeOut(seq)
-			if err != nil {
+			if err := t.takeOut(seq, &a); err != nil {
 				return err
 			}
 			return t.arriveDead(q, seq, a, why)
@@ -122,16 +129,30 @@ var (
 
 const sqlWholeMessage = messageColumns + "WHERE m.seq = ?"
 
-// takeOut removes a message from its queue so that it can arrive elsewhere.
-func (t *Tx) takeOut(seq int64) (arrival, error) {
-	a, err := arrivalOf(t.Conn, seq, t.Now)
-	if err != nil {
+// readToForward reads a message, and where it is to be sent on unless that is known.
+func (t *Tx) readToForward(seq int64, to string) (a arrival, err error) {
+	var target MessageQueue
+	questions := []driver.PipelineQuery{{SQL: sqlWholeMessage, Bind: func(st driver.Statement) driver.Statement { return st.Int(seq) },
+		OnRow: func(r driver.Row) { a = arriving(r, t.Now) }}}
+	if _, known := t.topics.targets[to]; !known {
+		questions = append(questions, driver.PipelineQuery{SQL: sqlQueueName, Bind: func(st driver.Statement) driver.Statement { return st.Text(to) },
+			OnRow: func(r driver.Row) { target = readMessageQueue(r) }})
+	}
+	if err := t.RunPipeline(questions); err != nil {
 		return a, err
 	}
+	if target.No != 0 {
+		t.rememberTarget(to, target)
+	}
+	return a, nil
+}
+
+// takeOut removes a message, which was read, from its queue so that it can arrive elsewhere.
+func (t *Tx) takeOut(seq int64, a *arrival) error {
 	if err := t.DeleteMessage(seq); err != nil {
-		return a, err
+		return err
 	}
-	return a, t.keepShare(&a)
+	return t.keepShare(a)
 }
 
 // keepShare has a message that was just removed, and arrives anew, share its body as before, unless the body
@@ -149,15 +170,19 @@ func (t *Tx) keepShare(a *arrival) error {
 
 // arrivalOf reads a message as it can arrive elsewhere.
 func arrivalOf(c driver.Conn, seq, at int64) (a arrival, err error) {
-	_, err = c.Prep(sqlWholeMessage).Int(seq).One(func(r driver.Row) {
-		m := readMessage(r, at)
-		a = arrival{MessageContent: &m.MessageContent, first: m.EnqueuedSeq, hops: m.hops, source: m.DeadLetterSource,
-			why: DeadLettering{m.DeadLetterReason, m.DeadLetterDescription}}
-		if m.shared != 0 {
-			a.share = &sharing{no: m.shared, stored: true}
-		}
-	})
+	_, err = c.Prep(sqlWholeMessage).Int(seq).One(func(r driver.Row) { a = arriving(r, at) })
 	return a, err
+}
+
+// arriving is the message of a row as it can arrive elsewhere.
+func arriving(r driver.Row, at int64) arrival {
+	m := readMessage(r, at)
+	a := arrival{MessageContent: &m.MessageContent, first: m.EnqueuedSeq, hops: m.hops, source: m.DeadLetterSource,
+		why: DeadLettering{m.DeadLetterReason, m.DeadLetterDescription}}
+	if m.shared != 0 {
+		a.share = &sharing{no: m.shared, stored: true}
+	}
+	return a
 }
 
 const sqlNextOfQueue = "SELECT seq, visible FROM messages WHERE lane = ? AND rank = 0 ORDER BY visible, seq LIMIT ? + 0"
@@ -182,7 +207,10 @@ func (t *Tx) forwardBacklog(q MessageQueue) error {
 			next = t.Now
 			break
 		}
-		a, err := t.takeOut(seq)
+		a, err := arrivalOf(t.Conn, seq, t.Now)
+		if err == nil {
+			err = t.takeOut(seq, &a)
+		}
 		if err != nil {
 			return err
 		}

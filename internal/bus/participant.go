@@ -38,6 +38,7 @@ type Tx struct {
 	copied   spread // copies that topics and forwarding have made
 	dueDone  bool   // something that was due is done
 	sessions sessionMemory
+	ready    map[queue.Subqueue]*readyMessages // read for several receivers; nil: none
 	served   []*Receiver
 	wake     int64 // when something is to be done that was not before; 0: nothing
 }

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -218,22 +219,16 @@ type Source struct {
 // TakeReady takes ready messages for one receiver.
 func (t *Tx) TakeReady(from Source, c *Receiver) error {
 	for {
-		limit, taken, tooLarge := c.Max-len(c.Messages), len(c.Messages), false
-		bytes := c.bytes
+		limit, taken := c.Max-len(c.Messages), len(c.Messages)
 		var found []Message
-		err := t.prepReady(from, c, limit).Each(func(r driver.Row) error {
-			if from.session {
-				from.Until = r.Int(columnUntil)
-			}
-			if bytes > 0 && bytes+r.Int(columnSize) > c.MaxBytes {
-				tooLarge = true
-				return driver.ErrStop
-			}
-			bytes += r.Int(columnSize)
-			found = append(found, readMessage(r, t.Now))
-			return nil
-		})
-		if err := driver.UnlessStopped(err); err != nil {
+		var tooLarge bool
+		var err error
+		if t.W.Shared() && !from.session && !c.Webhook {
+			found, tooLarge, err = t.readyForMany(from, c, limit)
+		} else {
+			found, tooLarge, err = t.readyForOne(&from, c, limit)
+		}
+		if err != nil {
 			return err
 		}
 		c.Messages = slices.Grow(c.Messages, len(found))
@@ -251,6 +246,93 @@ func (t *Tx) TakeReady(from Source, c *Receiver) error {
 			return nil
 		}
 	}
+}
+
+// readyForOne reads up to limit messages that are ready for a receiver. tooLarge says that the next would be too much.
+func (t *Tx) readyForOne(from *Source, c *Receiver, limit int) (found []Message, tooLarge bool, err error) {
+	bytes := c.bytes
+	err = t.prepReady(*from, c, limit).Each(func(r driver.Row) error {
+		if from.session {
+			from.Until = r.Int(columnUntil)
+		}
+		if bytes > 0 && bytes+r.Int(columnSize) > c.MaxBytes {
+			tooLarge = true
+			return driver.ErrStop
+		}
+		bytes += r.Int(columnSize)
+		found = append(found, readMessage(r, t.Now))
+		return nil
+	})
+	return found, tooLarge, driver.UnlessStopped(err)
+}
+
+// readyMessages are what was read of a subqueue for all receivers that wait there.
+type readyMessages struct {
+	list []Message
+	all  bool // nothing else is ready
+}
+
+// sqlReadyForMany reads no more bytes than asked for, but one message at least.
+const sqlReadyForMany = messageSelect + `, m.place FROM
+  (SELECT m.*, sum(m.size) OVER ready AS total, row_number() OVER ready AS place FROM messages m
+    WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible <= ?3 WINDOW ready AS (ORDER BY m.visible, m.seq ROWS UNBOUNDED PRECEDING)
+    ORDER BY m.visible, m.seq LIMIT ?4 + 0) m
+  JOIN bodies b ON b.seq = m.seq WHERE m.total <= ?5 OR m.place = 1`
+
+// Bounds of what is read at once for receivers that wait in one subqueue.
+const (
+	maxReadyMessages = 1024
+	maxReadyBytes    = 16 << 20
+)
+
+// readyForMany is readyForOne where a statement costs a round trip. It reads for all who wait in the subqueue.
+func (t *Tx) readyForMany(from Source, c *Receiver, limit int) (found []Message, tooLarge bool, err error) {
+	ready := t.ready[from.subqueue]
+	if ready == nil {
+		ready = &readyMessages{}
+		if t.ready == nil {
+			t.ready = map[queue.Subqueue]*readyMessages{}
+		}
+		t.ready[from.subqueue] = ready
+	}
+	for bytes := c.bytes; len(found) < limit; {
+		if len(ready.list) == 0 {
+			if ready.all {
+				break
+			}
+			if err := t.readReady(from, c, ready); err != nil {
+				return nil, false, err
+			}
+			continue
+		}
+		m := ready.list[0]
+		if bytes > 0 && bytes+m.Size() > c.MaxBytes {
+			tooLarge = true
+			break
+		}
+		bytes += m.Size()
+		found, ready.list = append(found, m), ready.list[1:]
+	}
+	return found, tooLarge, nil
+}
+
+func (t *Tx) readReady(from Source, c *Receiver, ready *readyMessages) error {
+	wanted, bytes := c.Max, c.MaxBytes
+	for _, other := range t.W.Parked[c.Subqueue] {
+		if other != c && other.Waits() && !other.Webhook {
+			wanted, bytes = wanted+other.Max, bytes+other.MaxBytes
+		}
+	}
+	wanted, bytes = min(wanted, maxReadyMessages), min(bytes, maxReadyBytes)
+	places := map[int64]int64{} // for the join need not keep the order
+	err := t.Prep(sqlReadyForMany).Int(int64(from.subqueue)).Int(from.rank).Int(from.before).Int(int64(wanted)).Int(bytes).Each(func(r driver.Row) error {
+		ready.list = append(ready.list, readMessage(r, t.Now))
+		places[r.Int(columnSeq)] = r.Int(columnPlace)
+		return nil
+	})
+	slices.SortFunc(ready.list, func(a, b Message) int { return cmp.Compare(places[a.Seq], places[b.Seq]) })
+	ready.all = len(ready.list) == 0
+	return err
 }
 
 // takeMessage hands a message that nobody holds to the receiver, unless its time or its deliveries

@@ -69,6 +69,7 @@ const (
 	columnSeq   = 0
 	columnUntil = 2
 	columnSize  = 5
+	columnPlace = 29 // of sqlReadyForMany
 )
 
 // readMessage reads the row as a peek at that time sees it.

@@ -127,21 +127,39 @@ func (t *Tx) giveBackHeld(q MessageQueue, no int64, has *sessionContents, delive
 	if !has.held {
 		return nil
 	}
-	rank, subqueue := firstSessionRank+no, q.Subqueue(false)
-	var held []HeldMessage
-	err := t.Prep(sqlHeldOfSession).Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(rank).Int(sessionHeld).Each(func(r driver.Row) error {
-		held = append(held, HeldMessage{Seq: r.Int(0), Subqueue: queue.Subqueue(r.Int(1)), expiresAt: r.Int(2), rank: rank})
-		return nil
-	})
-	if err != nil {
+	var held heldMessages
+	if err := held.of(q, no).Run(t.Conn); err != nil {
 		return err
 	}
+	return t.giveBack(held, q, no, has, deliveries)
+}
+
+// heldMessages are what the receiver of a session holds.
+type heldMessages []HeldMessage
+
+// of reads what is held in that session of the queue.
+func (h *heldMessages) of(q MessageQueue, no int64) driver.PipelineQuery {
+	rank, subqueue := firstSessionRank+no, q.Subqueue(false)
+	return driver.PipelineQuery{SQL: sqlHeldOfSession, Bind: func(st driver.Statement) driver.Statement {
+		return st.Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(rank).Int(sessionHeld)
+	}, OnRow: func(r driver.Row) {
+		*h = append(*h, HeldMessage{Seq: r.Int(0), Subqueue: queue.Subqueue(r.Int(1)), expiresAt: r.Int(2), rank: rank})
+	}}
+}
+
+func (t *Tx) giveBack(held heldMessages, q MessageQueue, no int64, has *sessionContents, deliveries int) error {
+	has.held = false
+	expired := false
 	for _, m := range held {
+		expired = expired || m.Expired(t.Now)
 		if err := t.GiveBack(m, deliveries); err != nil {
 			return err
 		}
 	}
-	_, err = t.prepSession(sqlContentsOfSession, q).Int(no).One(func(r driver.Row) { *has = readContents(r) })
+	if !expired { // what was held counted as active, or deferred, before
+		return nil
+	}
+	_, err := t.prepSession(sqlContentsOfSession, q).Int(no).One(func(r driver.Row) { *has = readContents(r) })
 	return err
 }
 
@@ -165,7 +183,8 @@ const sqlNamedSession = "SELECT " + sqlSessionContents + ", s.no, s.state, s.loc
 // forebay.ErrSessionLocked while another receiver has it.
 func (s *Store) AcceptSession(ctx context.Context, q MessageQueue, id string) (Session, error) {
 	subqueue := q.Subqueue(false)
-	o := db.Op{Stage: db.StageChange, Interleaves: true, Prefetch: prefetchQueue(q.No), MorePrefetch: []driver.Prefetch{
+	// Of what its last receiver held nothing was asked ahead, but for settlements, which come before.
+	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Prefetch: prefetchQueue(q.No), MorePrefetch: []driver.Prefetch{
 		driver.NewPrefetch(sqlNamedSession, driver.RowName{Of: "sessions", No: q.No, ID: id}).Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(q.No).Text(id)}}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (Session, error) {
 		session, has, locked := Session{ID: id}, sessionContents{}, false

@@ -42,6 +42,8 @@ func (l SessionLock) operation(q MessageQueue) db.Op {
 		Prefetch: driver.NewPrefetch(sqlSessionLock, l.row()).Int(l.No).Int(q.No).Int(l.Token)}
 }
 
+const sqlSessionState = "SELECT state FROM sessions WHERE no = ?"
+
 const sqlSessionLock = "SELECT locked_until FROM sessions WHERE no = ? AND queue = ? AND token = ?"
 
 // subqueue is where a receiver waits for messages of its session. The number is no queue's.
@@ -104,14 +106,18 @@ const sqlCloseSession = "SELECT " + sqlSessionContents + " FROM sessions s WHERE
 // delivered.
 func (s *Store) CloseSession(ctx context.Context, q MessageQueue, l SessionLock) error {
 	// After what settles its messages, some of which it gives back.
-	o := db.Op{Stage: db.StageChange, Interleaves: true, Touches: l.row()}
+	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Touches: l.row()}
 	_, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (struct{}, error) { return struct{}{}, t.closeSession(q, l) })
 	return err
 }
 
 func (t *Tx) closeSession(q MessageQueue, l SessionLock) error {
 	var has sessionContents
-	locked, err := t.prepSession(sqlCloseSession, q).Int(l.No).Int(q.No).Int(l.Token).Int(t.Now).One(func(r driver.Row) { has = readContents(r) })
+	var held heldMessages
+	locked, subqueue := false, q.Subqueue(false)
+	err := t.RunPipeline([]driver.PipelineQuery{{SQL: sqlCloseSession, Bind: func(st driver.Statement) driver.Statement {
+		return st.Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(l.No).Int(q.No).Int(l.Token).Int(t.Now)
+	}, OnRow: func(r driver.Row) { locked, has = true, readContents(r) }}, held.of(q, l.No)})
 	if err != nil {
 		return err
 	}
@@ -121,7 +127,7 @@ func (t *Tx) closeSession(q MessageQueue, l SessionLock) error {
 	if err := t.used(q); err != nil {
 		return err
 	}
-	if err := t.giveBackHeld(q, l.No, &has, 1); err != nil {
+	if err := t.giveBack(held, q, l.No, &has, 1); err != nil {
 		return err
 	}
 	t.wakeSession(q.No, l.No)
@@ -130,11 +136,13 @@ func (t *Tx) closeSession(q MessageQueue, l SessionLock) error {
 
 // SessionState returns what the receivers of a session last set, nil if nothing.
 func (s *Store) SessionState(ctx context.Context, q MessageQueue, l SessionLock) (state []byte, err error) {
-	return db.TransactIn(ctx, Key, s.Writer, l.operation(q), func(t *Tx) (state []byte, err error) {
+	o := l.operation(q)
+	o.MorePrefetch = []driver.Prefetch{driver.NewPrefetch(sqlSessionState, l.row()).Int(l.No)}
+	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (state []byte, err error) {
 		if _, err := t.sessionHeld(q, l); err != nil {
 			return nil, err
 		}
-		_, err = t.Prep("SELECT state FROM sessions WHERE no = ?").Int(l.No).One(func(r driver.Row) { state = r.Blob(0) })
+		_, err = t.Prep(sqlSessionState).Int(l.No).One(func(r driver.Row) { state = r.Blob(0) })
 		return state, err
 	})
 }

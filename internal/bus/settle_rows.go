@@ -16,18 +16,20 @@ import (
 
 // Complete removes a message that has been dealt with.
 func (s *Store) Complete(ctx context.Context, subqueue queue.Subqueue, l queue.Lock) error {
-	return s.settleMessage(ctx, subqueue, func(t *Tx) error {
+	return s.settleMessage(ctx, settling(subqueue, l), func(t *Tx) error {
 		if _, err := t.Held(subqueue, l, nil); err != nil {
 			return err
 		}
 		return t.DeleteMessage(l.Seq)
-	}, l)
+	})
 }
 
 // Abandon gives a message back at once, in its old place; the delivery counts. A message that has had
 // all its deliveries goes to the dead-letter subqueue.
 func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) error {
-	return s.settleMessage(ctx, subqueue, func(t *Tx) error {
+	o := settling(subqueue, l)
+	o.Numbers = 1 // if it is dead-lettered and sent on
+	return s.settleMessage(ctx, o, func(t *Tx) error {
 		m, err := t.Held(subqueue, l, changed)
 		if err != nil {
 			return err
@@ -36,25 +38,25 @@ func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue queue.Subq
 			return t.DeadLetter(l.Seq, subqueue, exceeded(m.deliveries))
 		}
 		return t.GiveBack(m, 0)
-	}, l)
+	})
 }
 
 // Undeliver gives messages back as if they had not been delivered: their receiver never learned of
 // them. A lock that has ended is left as it is.
 func (s *Store) Undeliver(ctx context.Context, subqueue queue.Subqueue, locks []queue.Lock) error {
-	return s.settleMessage(ctx, subqueue, func(t *Tx) error {
+	return s.settleMessage(ctx, settling(subqueue, locks...), func(t *Tx) error {
 		return t.Interleave(len(locks), func(i int) error {
 			if err := t.undeliver(subqueue, locks[i]); err != nil && forebay.CodeOf(err) != forebay.CodeLockLost {
 				return err
 			}
 			return nil
 		})
-	}, locks...)
+	})
 }
 
 // ReleaseMessage gives a message back at once, in its old place, as if it had not been delivered.
 func (s *Store) ReleaseMessage(ctx context.Context, subqueue queue.Subqueue, l queue.Lock) error {
-	return s.settleMessage(ctx, subqueue, func(t *Tx) error { return t.undeliver(subqueue, l) }, l)
+	return s.settleMessage(ctx, settling(subqueue, l), func(t *Tx) error { return t.undeliver(subqueue, l) })
 }
 
 func (t *Tx) undeliver(subqueue queue.Subqueue, l queue.Lock) error {
@@ -71,13 +73,13 @@ func (t *Tx) undeliver(subqueue queue.Subqueue, l queue.Lock) error {
 
 // Defer keeps a message in its queue, where it can be received by its sequence number only.
 func (s *Store) Defer(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) error {
-	return s.settleMessage(ctx, subqueue, func(t *Tx) error {
+	return s.settleMessage(ctx, settling(subqueue, l), func(t *Tx) error {
 		m, err := t.Held(subqueue, l, changed)
 		if err != nil {
 			return err
 		}
 		return t.unlock(m, m.Subqueue.Deferred(), 0)
-	}, l)
+	})
 }
 
 // DeadLettering says why a message is set aside.
@@ -88,12 +90,14 @@ type DeadLettering struct {
 // DeadLetter moves a message to its queue's dead-letter subqueue. It keeps its sequence number and
 // its delivery count.
 func (s *Store) DeadLetter(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, why DeadLettering, changed forebay.Properties) error {
-	return s.settleMessage(ctx, subqueue, func(t *Tx) error {
+	o := settling(subqueue, l)
+	o.Numbers = 1 // if it is dead-lettered and sent on
+	return s.settleMessage(ctx, o, func(t *Tx) error {
 		if _, err := t.Held(subqueue, l, changed); err != nil {
 			return err
 		}
 		return t.DeadLetter(l.Seq, subqueue, why)
-	}, l)
+	})
 }
 
 // RenewMessage extends a lock to now + lock and returns when it will end. A session's message has the
@@ -114,9 +118,8 @@ func (s *Store) RenewMessage(ctx context.Context, subqueue queue.Subqueue, l que
 
 var errRenewSession = forebay.Errorf(forebay.CodeNotSupported, "the message is held by its session's lock; renew that")
 
-// settleMessage is what f does with the messages of these locks.
-func (s *Store) settleMessage(ctx context.Context, subqueue queue.Subqueue, f func(*Tx) error, locks ...queue.Lock) error {
-	_, err := db.TransactIn(ctx, Key, s.Writer, settling(subqueue, locks...), func(t *Tx) (struct{}, error) { return struct{}{}, f(t) })
+func (s *Store) settleMessage(ctx context.Context, o db.Op, f func(*Tx) error) error {
+	_, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (struct{}, error) { return struct{}{}, f(t) })
 	return err
 }
 

@@ -23,7 +23,9 @@ func TestRoundTripsOfMessages(t *testing.T) {
 		if change != nil {
 			change(&q)
 		}
-		return putQueue(t, s, q)
+		stored, _, err := s.Bus.PutMessageQueue(ctx, q, 10_000)
+		mustDo(t, err)
+		return stored
 	}
 	dead := made(nil)
 	kinds := map[string]func(*MessageQueue){

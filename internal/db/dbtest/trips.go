@@ -53,21 +53,11 @@ func (c *Trips[S]) Together(t *testing.T, what string, prepare func() []func() e
 
 func (c *Trips[S]) try(t *testing.T, what string, calls []func() error) (trips int64) {
 	t.Helper()
-	begun, gate := make(chan struct{}), make(chan struct{})
+	gate := visit{make(chan struct{}), make(chan struct{})}
 	var callers sync.WaitGroup
-	writers := []*db.Writer{c.db.Writer, c.db.Inserter}
-	for _, w := range writers {
-		callers.Go(func() {
-			_, err := db.Transact(t.Context(), w, db.Op{Stage: db.StageChange}, func(*db.Tx) (int, error) {
-				begun <- struct{}{}
-				<-gate
-				return 0, nil
-			})
-			if err != nil {
-				t.Error(err)
-			}
-		})
-		<-begun
+	for _, w := range []*db.Writer{c.db.Writer, c.db.Inserter} {
+		w.Visits <- gate
+		<-gate.begun
 	}
 	ends := make([]error, len(calls))
 	for i, call := range calls {
@@ -82,7 +72,7 @@ func (c *Trips[S]) try(t *testing.T, what string, calls []func() error) (trips i
 	c.mu.Lock()
 	c.most = 0
 	c.mu.Unlock()
-	close(gate)
+	close(gate.end)
 	callers.Wait()
 	for i, err := range ends {
 		if err != nil {
@@ -94,6 +84,11 @@ func (c *Trips[S]) try(t *testing.T, what string, calls []func() error) (trips i
 	t.Logf("%s: %d round trips for %d", what, c.most, len(calls))
 	return c.most
 }
+
+// visit keeps a writer from its next transaction.
+type visit struct{ begun, end chan struct{} }
+
+func (v visit) Visit() { v.begun <- struct{}{}; <-v.end }
 
 // arrived is how many calls wait for a writer.
 func (c *Trips[S]) arrived() int {
