@@ -185,7 +185,7 @@ func (w *Participant) serveMessages(t *Tx, c *Receiver) error {
 	}
 	from := Source{subqueue: c.Subqueue, before: t.Now, Until: t.Now + c.Queue.Lock.Milliseconds()}
 	if c.Webhook {
-		return t.Alone(func() error { return w.Webhooks.TakeFor(t, c, from) })
+		return w.Webhooks.TakeFor(t, c, from)
 	}
 	if l := c.Session; l != nil {
 		from.subqueue, from.rank, from.before, from.session = c.Queue.Subqueue(false), firstSessionRank+l.No, sessionFree, true
@@ -223,7 +223,7 @@ func (t *Tx) TakeReady(from Source, c *Receiver) error {
 		var found []Message
 		var tooLarge bool
 		var err error
-		if t.W.Shared() && !from.session && !c.Webhook {
+		if t.W.Shared() && !from.session {
 			found, tooLarge, err = t.readyForMany(from, c, limit)
 		} else {
 			found, tooLarge, err = t.readyForOne(&from, c, limit)
@@ -297,7 +297,7 @@ func (t *Tx) readyForMany(from Source, c *Receiver, limit int) (found []Message,
 	}
 	for bytes := c.bytes; len(found) < limit; {
 		if len(ready.list) == 0 {
-			if ready.all {
+			if ready.all || len(found) > 0 { // those are not locked yet, and would be found again
 				break
 			}
 			if err := t.readReady(from, c, ready); err != nil {
@@ -319,11 +319,11 @@ func (t *Tx) readyForMany(from Source, c *Receiver, limit int) (found []Message,
 func (t *Tx) readReady(from Source, c *Receiver, ready *readyMessages) error {
 	wanted, bytes := c.Max, c.MaxBytes
 	for _, other := range t.W.Parked[c.Subqueue] {
-		if other != c && other.Waits() && !other.Webhook {
+		if other != c && other.Waits() {
 			wanted, bytes = wanted+other.Max, bytes+other.MaxBytes
 		}
 	}
-	wanted, bytes = min(wanted, maxReadyMessages), min(bytes, maxReadyBytes)
+	wanted, bytes = max(c.Max, min(wanted, maxReadyMessages)), max(c.MaxBytes, min(bytes, maxReadyBytes))
 	places := map[int64]int64{} // for the join need not keep the order
 	err := t.Prep(sqlReadyForMany).Int(int64(from.subqueue)).Int(from.rank).Int(from.before).Int(int64(wanted)).Int(bytes).Each(func(r driver.Row) error {
 		ready.list = append(ready.list, readMessage(r, t.Now))

@@ -16,7 +16,7 @@ import (
 
 // Complete removes a message that has been dealt with.
 func (s *Store) Complete(ctx context.Context, subqueue queue.Subqueue, l queue.Lock) error {
-	return s.settleMessage(ctx, settling(subqueue, l), func(t *Tx) error {
+	return s.settleMessage(ctx, Settling(subqueue, l), func(t *Tx) error {
 		if _, err := t.Held(subqueue, l, nil); err != nil {
 			return err
 		}
@@ -27,7 +27,7 @@ func (s *Store) Complete(ctx context.Context, subqueue queue.Subqueue, l queue.L
 // Abandon gives a message back at once, in its old place; the delivery counts. A message that has had
 // all its deliveries goes to the dead-letter subqueue.
 func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) error {
-	o := settling(subqueue, l)
+	o := Settling(subqueue, l)
 	o.Numbers = 1 // if it is dead-lettered and sent on
 	return s.settleMessage(ctx, o, func(t *Tx) error {
 		m, err := t.Held(subqueue, l, changed)
@@ -44,7 +44,7 @@ func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue queue.Subq
 // Undeliver gives messages back as if they had not been delivered: their receiver never learned of
 // them. A lock that has ended is left as it is.
 func (s *Store) Undeliver(ctx context.Context, subqueue queue.Subqueue, locks []queue.Lock) error {
-	return s.settleMessage(ctx, settling(subqueue, locks...), func(t *Tx) error {
+	return s.settleMessage(ctx, Settling(subqueue, locks...), func(t *Tx) error {
 		return t.Interleave(len(locks), func(i int) error {
 			if err := t.undeliver(subqueue, locks[i]); err != nil && forebay.CodeOf(err) != forebay.CodeLockLost {
 				return err
@@ -56,7 +56,7 @@ func (s *Store) Undeliver(ctx context.Context, subqueue queue.Subqueue, locks []
 
 // ReleaseMessage gives a message back at once, in its old place, as if it had not been delivered.
 func (s *Store) ReleaseMessage(ctx context.Context, subqueue queue.Subqueue, l queue.Lock) error {
-	return s.settleMessage(ctx, settling(subqueue, l), func(t *Tx) error { return t.undeliver(subqueue, l) })
+	return s.settleMessage(ctx, Settling(subqueue, l), func(t *Tx) error { return t.undeliver(subqueue, l) })
 }
 
 func (t *Tx) undeliver(subqueue queue.Subqueue, l queue.Lock) error {
@@ -73,7 +73,7 @@ func (t *Tx) undeliver(subqueue queue.Subqueue, l queue.Lock) error {
 
 // Defer keeps a message in its queue, where it can be received by its sequence number only.
 func (s *Store) Defer(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) error {
-	return s.settleMessage(ctx, settling(subqueue, l), func(t *Tx) error {
+	return s.settleMessage(ctx, Settling(subqueue, l), func(t *Tx) error {
 		m, err := t.Held(subqueue, l, changed)
 		if err != nil {
 			return err
@@ -90,7 +90,7 @@ type DeadLettering struct {
 // DeadLetter moves a message to its queue's dead-letter subqueue. It keeps its sequence number and
 // its delivery count.
 func (s *Store) DeadLetter(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, why DeadLettering, changed forebay.Properties) error {
-	o := settling(subqueue, l)
+	o := Settling(subqueue, l)
 	o.Numbers = 1 // if it is dead-lettered and sent on
 	return s.settleMessage(ctx, o, func(t *Tx) error {
 		if _, err := t.Held(subqueue, l, changed); err != nil {
@@ -103,7 +103,7 @@ func (s *Store) DeadLetter(ctx context.Context, subqueue queue.Subqueue, l queue
 // RenewMessage extends a lock to now + lock and returns when it will end. A session's message has the
 // lock of its session.
 func (s *Store) RenewMessage(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, lock time.Duration) (until time.Time, err error) {
-	return db.TransactIn(ctx, Key, s.Writer, settling(subqueue, l), func(t *Tx) (time.Time, error) {
+	return db.TransactIn(ctx, Key, s.Writer, Settling(subqueue, l), func(t *Tx) (time.Time, error) {
 		m, err := t.Held(subqueue, l, nil)
 		if err != nil {
 			return until, err
@@ -123,8 +123,8 @@ func (s *Store) settleMessage(ctx context.Context, o db.Op, f func(*Tx) error) e
 	return err
 }
 
-// settling is what is known of the settlement of messages: it reads them, and their queue.
-func settling(subqueue queue.Subqueue, locks ...queue.Lock) db.Op {
+// Settling is what is known of the settlement of messages: it reads them, and their queue.
+func Settling(subqueue queue.Subqueue, locks ...queue.Lock) db.Op {
 	o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true, Prefetch: prefetchQueue(subqueue.Queue()),
 		MorePrefetch: make([]driver.Prefetch, len(locks))}
 	for i, l := range locks {

@@ -98,6 +98,7 @@ type participant struct {
 type tx struct {
 	*bus.Tx
 	rooms     map[int64]*webhookRoom  // by subscription, as far as read
+	ending    map[int64]*endingHook   // by subscription, of which deliveries have ended
 	placeOnly map[queue.Subqueue]bool // subqueues that have room again; true: only for as many deliveries as ended
 }
 

@@ -1,7 +1,14 @@
 package webhook
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/db/postgres"
+)
 
 func TestPlansOnPostgres(t *testing.T) {
-	fixture.PlansOnPostgres(t, sqlWebhookRoom, sqlSweepWebhookDeliveries, sqlEndedDelivery)
+	hook := driver.NewPrefetch(sqlEndedHook, driver.RowName{}).Int(1)
+	delivery := driver.NewPrefetch(sqlEndedDelivery, driver.RowName{}).Int(1).Int(1).Int(1)
+	fixture.PlansOnPostgres(t, sqlWebhookRoom, sqlSweepWebhookDeliveries, postgres.AheadForm(hook), postgres.AheadForm(delivery))
 }

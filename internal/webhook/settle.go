@@ -35,8 +35,14 @@ const webhookPatience = 5 * 24 * time.Hour
 // message, notes the try, changes the breaker, and disables the webhook if that is due, which disabled
 // reports. It returns forebay.ErrLockLost and changes nothing once the lock has ended.
 func (s *Store) SettleWebhook(ctx context.Context, queueID int64, l queue.Lock, o WebhookOutcome) (disabled bool, err error) {
-	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *tx) (bool, error) {
-		subqueue := queue.SubqueueOf(queueID, queue.SubqueueMain)
+	subqueue := queue.SubqueueOf(queueID, queue.SubqueueMain)
+	operation := bus.Settling(subqueue, l)
+	ended := driver.NewPrefetch(sqlEndedHook, driver.RowName{Of: "webhooks", No: queueID}).Int(queueID)
+	ended.Shared = true // it is read once in a transaction
+	operation.MorePrefetch = append(operation.MorePrefetch, ended,
+		driver.NewPrefetch(sqlEndedDelivery, queue.MessageRow(l.Seq)).Int(queueID).Int(l.Seq).Int(l.Token))
+	operation.Numbers = 1 // if it is dead-lettered and sent on
+	return db.TransactIn(ctx, key, s.Writer, operation, func(t *tx) (bool, error) {
 		m, err := t.Held(subqueue, l, nil)
 		if err != nil {
 			return false, err
@@ -61,17 +67,20 @@ func (t *tx) settleDelivery(m bus.HeldMessage, o WebhookOutcome) error {
 	}
 	at := t.Now + o.Delay.Milliseconds()
 	t.Queue.WakeAt(m.Subqueue, at)
-	return t.Prep("UPDATE messages SET visible = ?, token = NULL, locked_at = NULL WHERE seq = ?").Int(at).Int(m.Seq).Exec()
+	return t.Prep(sqlTryLater).Int(at).Int(m.Seq).Exec()
 }
 
+var sqlTryLater = driver.BatchForm("UPDATE messages SET visible = ?, token = NULL, locked_at = NULL WHERE seq = ?",
+	"UPDATE messages m SET visible = p1, token = NULL, locked_at = NULL FROM %s WHERE m.seq = ANY (ARRAY[p2])")
+
 const (
-	sqlEndedDelivery = `
+	sqlEndedHook = `
 SELECT w.url, w.tries, w.failing_since, w.concurrency, w.failures, w.openings, coalesce(w.paused_until, 0),
-  (SELECT count(*) FROM webhook_deliveries d WHERE d.queue = w.queue),
-  (SELECT d.probe FROM webhook_deliveries d WHERE d.queue = w.queue AND d.seq = ? AND d.token = ?)
+  (SELECT count(*) FROM webhook_deliveries d WHERE d.queue = w.queue)
 FROM webhooks w WHERE w.queue = ?`
-	sqlEndDelivery = "DELETE FROM webhook_deliveries WHERE queue = ? AND seq = ? AND token = ?"
-	sqlNoteTry     = `
+	sqlEndedDelivery = "SELECT probe FROM webhook_deliveries WHERE queue = ? AND seq = ? AND token = ?"
+	sqlEndDelivery   = "DELETE FROM webhook_deliveries WHERE queue = ? AND seq = ? AND token = ?"
+	sqlNoteTry       = `
 UPDATE webhooks SET tries = ?, delivered_at = coalesce(?, delivered_at), failing_since = ?, failures = ?, openings = ?, paused_until = ?
 WHERE queue = ?`
 	sqlInsertTry = `
@@ -81,31 +90,32 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // endDelivery makes room for another delivery, and notes the try if one was made.
 func (t *tx) endDelivery(queue int64, l queue.Lock, o WebhookOutcome) (disabled bool, err error) {
-	var url string
-	var tries, failingSince, concurrency, underWay int64
-	var b breaker
-	var probe bool
-	found, err := t.Prep(sqlEndedDelivery).Int(l.Seq).Int(l.Token).Int(queue).One(func(r driver.Row) {
-		url, tries, failingSince, concurrency = r.Text(0), r.Int(1), r.Int(2), r.Int(3)
-		b, underWay, probe = breaker{r.Int(4), r.Int(5), r.Int(6)}, r.Int(7), r.Int(8) != 0
-	})
-	if err != nil || !found {
+	h, err := t.endingHook(queue)
+	if err != nil || h == nil {
+		return false, err
+	}
+	probe := false
+	known, err := t.Prep(sqlEndedDelivery).Int(queue).Int(l.Seq).Int(l.Token).One(func(r driver.Row) { probe = r.Int(0) != 0 })
+	if err != nil {
 		return false, err
 	}
 	if err := t.Prep(sqlEndDelivery).Int(queue).Int(l.Seq).Int(l.Token).Exec(); err != nil {
 		return false, err
 	}
-	before, same := b, o.URL == url
+	before, same := h.breaker, o.URL == h.url
 	if same && !o.Release {
-		b.note(o, probe, t.Now)
+		h.note(o, probe, t.Now)
 		if o.Delivered {
-			failingSince = 0
-		} else if failingSince == 0 {
-			failingSince = t.Now
+			h.failingSince = 0
+		} else if h.failingSince == 0 {
+			h.failingSince = t.Now
 		}
 	}
-	if changed := probe || b.open() != before.open() || b.until > before.until; changed || underWay >= concurrency {
+	if changed := probe || h.open() != before.open() || h.until > before.until; changed || h.underWay >= h.concurrency {
 		t.roomForWebhook(queue, !changed)
+	}
+	if known {
+		h.underWay--
 	}
 	if o.Release {
 		return false, nil
@@ -114,21 +124,54 @@ func (t *tx) endDelivery(queue int64, l queue.Lock, o WebhookOutcome) (disabled 
 	if o.Delivered {
 		delivered = t.Now
 	}
-	if err := t.Prep(sqlNoteTry).Int(tries + 1).IntOrNull(delivered).IntOrNull(failingSince).
-		Int(b.failures).Int(b.openings).IntOrNull(b.until).Int(queue).Exec(); err != nil {
+	h.tries++
+	if err := t.Prep(sqlNoteTry).Int(h.tries).IntOrNull(delivered).IntOrNull(h.failingSince).
+		Int(h.failures).Int(h.openings).IntOrNull(h.until).Int(queue).Exec(); err != nil {
 		return false, err
 	}
-	if err := t.noteTry(queue, tries+1, o); err != nil {
+	if err := t.noteTry(queue, h.tries, o); err != nil {
 		return false, err
 	}
 	switch {
 	case !same:
 	case o.Gone:
 		return t.disableWebhook(queue, forebay.WebhookGone)
-	case (o.DeadLetter.Reason != "" || probe && !o.Delivered) && failingSince <= t.Now-webhookPatience.Milliseconds():
+	case (o.DeadLetter.Reason != "" || probe && !o.Delivered) && h.failingSince <= t.Now-webhookPatience.Milliseconds():
 		return t.disableWebhook(queue, forebay.WebhookFailing)
 	}
 	return false, nil
+}
+
+// endingHook is a webhook of which deliveries end in the transaction.
+type endingHook struct {
+	breaker
+	url          string
+	tries        int64
+	failingSince int64 // 0: it is not
+	concurrency  int64
+	underWay     int64
+}
+
+// endingHook reads a webhook once in a transaction; nil: there is none. Only settlements change what it holds.
+func (t *tx) endingHook(queue int64) (*endingHook, error) {
+	if h := t.ending[queue]; h != nil {
+		return h, nil
+	}
+	h := &endingHook{}
+	found, err := t.Prep(sqlEndedHook).Int(queue).One(func(r driver.Row) {
+		*h = endingHook{url: r.Text(0), tries: r.Int(1), failingSince: r.Int(2), concurrency: r.Int(3), breaker: breaker{r.Int(4), r.Int(5), r.Int(6)}, underWay: r.Int(7)}
+	})
+	if err != nil || !found {
+		return nil, err
+	}
+	if read := t.ending[queue]; read != nil { // by another operation, meanwhile
+		return read, nil
+	}
+	if t.ending == nil {
+		t.ending = map[int64]*endingHook{}
+	}
+	t.ending[queue] = h
+	return h, nil
 }
 
 func (t *tx) noteTry(queue, no int64, o WebhookOutcome) error {
@@ -147,6 +190,14 @@ func (t *tx) noteTry(queue, no int64, o WebhookOutcome) error {
 
 // disableWebhook stops a webhook's deliveries and takes it off the topic, so that nothing more gathers.
 func (t *tx) disableWebhook(queue int64, reason string) (disabled bool, err error) {
+	err = t.Alone(func() error {
+		disabled, err = t.disable(queue, reason)
+		return err
+	})
+	return disabled, err
+}
+
+func (t *tx) disable(queue int64, reason string) (disabled bool, err error) {
 	rows, err := t.Prep("UPDATE webhooks SET disabled_at = ?, disabled_reason = ? WHERE queue = ? AND disabled_at IS NULL").Int(t.Now).Text(reason).Int(queue).Count()
 	if err != nil || rows == 0 {
 		return false, err
