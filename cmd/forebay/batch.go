@@ -15,12 +15,13 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 func (a *app) batch() *cobra.Command {
 	var o batchOptions
-	run := a.command(&cobra.Command{
+	run := a.Command(&cobra.Command{
 		Use:   "run FILE.jsonl",
 		Short: "Run a file of jobs and collect their results",
 		Long: `Submit every line of a JSONL file as a job. Append each result to the output file as soon as the
@@ -35,9 +36,9 @@ if every job succeeded.`,
 		Example: `  forebay batch run documents.jsonl -o results.jsonl
   forebay batch run texts.jsonl -o vectors.jsonl --task embed --queue slow
   jq -r 'select(.status != "succeeded") | .line' results.jsonl`,
-	}, func(c *call) error {
-		o.file = c.args[0]
-		return a.runBatch(c.ctx, o)
+	}, func(c *command.Call) error {
+		o.file = c.Args[0]
+		return a.runBatch(c.Ctx, o)
 	})
 	flags := run.Flags()
 	// It has the name of the global flag, and takes its place.
@@ -45,7 +46,7 @@ if every job succeeded.`,
 	flags.StringVar(&o.task, "task", "", "task of the lines that name none")
 	flags.StringVar(&o.queue, "queue", "", "queue of the lines that name none")
 	flags.IntVar(&o.waiters, "waiters", 32, "jobs waited for at once")
-	return group(&cobra.Command{Use: "batch", Short: "Run many jobs from a file"}, run)
+	return command.Group(&cobra.Command{Use: "batch", Short: "Run many jobs from a file"}, run)
 }
 
 type batchOptions struct {
@@ -56,17 +57,17 @@ type batchOptions struct {
 
 func (a *app) runBatch(ctx context.Context, o batchOptions) (err error) {
 	if o.out == "" {
-		return usagef("--output is required: the file for the results")
+		return command.Usagef("--output is required: the file for the results")
 	}
 	switch o.out {
-	case outputTable, outputJSON, outputJSONL:
-		return usagef("--output of batch run is the file for the results, such as results.jsonl; "+
+	case command.OutputTable, command.OutputJSON, command.OutputJSONL:
+		return command.Usagef("--output of batch run is the file for the results, such as results.jsonl; "+
 			"for a file of this name say ./%s", o.out)
 	}
 	if o.waiters < 1 || o.waiters > 1000 {
-		return usagef("--waiters must be 1 to 1000")
+		return command.Usagef("--waiters must be 1 to 1000")
 	}
-	api, err := a.patient()
+	api, err := a.Patient()
 	if err != nil {
 		return err
 	}
@@ -77,9 +78,9 @@ func (a *app) runBatch(ctx context.Context, o batchOptions) (err error) {
 	defer file.Close()
 	lock := flock.New(o.out+".lock", flock.SetPermissions(0o600))
 	if locked, err := lock.TryLock(); err != nil {
-		return usagef("cannot lock %s: %s", o.out, cause(err))
+		return command.Usagef("cannot lock %s: %s", o.out, command.Cause(err))
 	} else if !locked {
-		return &failure{exitConflict, "another batch run is writing " + o.out}
+		return command.ExitError(command.ExitConflict, "another batch run is writing "+o.out)
 	}
 	defer func() { err = errors.Join(err, os.Remove(lock.Path()), lock.Unlock()) }()
 	_, missing := os.Lstat(o.out)
@@ -96,19 +97,19 @@ func (a *app) runBatch(ctx context.Context, o batchOptions) (err error) {
 	if err := a.reachable(ctx); err != nil {
 		return a.unfinished(ctx, err, results, file)
 	}
-	b := &batchRun{api: api, file: file, results: results, bar: a.bar(file.jobs, len(results.done))}
+	b := &batchRun{api: api, file: file, results: results, bar: a.Bar("jobs", file.jobs, len(results.done))}
 	b.changed = sync.NewCond(&b.mu)
 	err = b.run(ctx, o.waiters)
-	b.bar.finish()
+	b.bar.Finish()
 	if err != nil {
 		return a.unfinished(ctx, err, results, file)
 	}
 	if err := results.Sync(); err != nil {
-		return a.unfinished(ctx, failf("cannot write %s: %s", o.out, cause(err)), results, file)
+		return a.unfinished(ctx, command.Failf("cannot write %s: %s", o.out, command.Cause(err)), results, file)
 	}
-	fmt.Fprintf(a.err, "%d jobs: %d succeeded, %d did not\n", file.jobs, results.succeeded, file.jobs-results.succeeded)
+	fmt.Fprintf(a.Err, "%d jobs: %d succeeded, %d did not\n", file.jobs, results.succeeded, file.jobs-results.succeeded)
 	if results.succeeded < file.jobs {
-		return &failure{code: exitFailed}
+		return command.ExitError(command.ExitFailed)
 	}
 	return nil
 }
@@ -116,17 +117,17 @@ func (a *app) runBatch(ctx context.Context, o batchOptions) (err error) {
 // unfinished says how far the run came, and that it can go on.
 func (a *app) unfinished(ctx context.Context, err error, results *resultsFile, file *batchFile) error {
 	if ctx.Err() != nil {
-		err = &failure{exitInterrupted, "interrupted"}
+		err = command.ExitError(command.ExitInterrupted, "interrupted")
 	}
-	if a.exitCode(ctx, err) == exitUsage {
+	if a.ExitCode(ctx, err) == command.ExitUsage {
 		return err // the same command would meet it again
 	}
-	return a.advise(ctx, err, fmt.Sprintf("%d of %d done; run the same command again to go on", len(results.done), file.jobs))
+	return a.Advise(ctx, err, fmt.Sprintf("%d of %d done; run the same command again to go on", len(results.done), file.jobs))
 }
 
 // reachable finds out soon that a long run could not even begin.
 func (a *app) reachable(ctx context.Context) error {
-	api, err := a.client()
+	api, err := a.Client()
 	if err != nil {
 		return err
 	}
@@ -140,7 +141,7 @@ type batchRun struct {
 	api     *client.Client
 	file    *batchFile
 	results *resultsFile
-	bar     *progress
+	bar     *command.Progress
 
 	mu        sync.Mutex
 	changed   *sync.Cond
@@ -230,8 +231,8 @@ func (b *batchRun) submit(ctx context.Context) error {
 // aboutLine reports whether an error is the line's own fault, and not one that would meet them
 // all.
 func aboutLine(e *forebay.Error) bool {
-	switch exitCodeOf(e.Code) {
-	case exitUsage, exitConflict, exitNotFound:
+	switch command.ExitCodeOf(e.Code) {
+	case command.ExitUsage, command.ExitConflict, command.ExitNotFound:
 		return true
 	}
 	return false
@@ -330,6 +331,6 @@ func (b *batchRun) record(r batchResult) error {
 	if err := b.results.append(r); err != nil {
 		return err
 	}
-	b.bar.add()
+	b.bar.Add()
 	return nil
 }

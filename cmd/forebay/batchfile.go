@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 )
 
@@ -37,7 +38,7 @@ type batchFile struct {
 func openBatchFile(ctx context.Context, o batchOptions) (*batchFile, error) {
 	f, err := os.Open(o.file)
 	if err != nil {
-		return nil, usagef("cannot read %s: %s", o.file, cause(err))
+		return nil, command.Usagef("cannot read %s: %s", o.file, command.Cause(err))
 	}
 	b := &batchFile{File: f, task: o.task, queue: o.queue, lines: map[int]bool{}}
 	hash := sha256.New()
@@ -51,7 +52,7 @@ func openBatchFile(ctx context.Context, o batchOptions) (*batchFile, error) {
 		return ctx.Err()
 	})
 	if err == nil && b.jobs == 0 {
-		err = usagef("%s holds no jobs", filepath.Base(o.file))
+		err = command.Usagef("%s holds no jobs", filepath.Base(o.file))
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -82,13 +83,13 @@ func (b *batchFile) each(r io.Reader, visit func(number int, line []byte) error)
 	case errors.Is(err, bufio.ErrTooLong):
 		return b.wrong(number+1, "has more than %d bytes", maxLineBytes)
 	case err != nil:
-		return usagef("cannot read %s: %s", b.Name(), cause(err))
+		return command.Usagef("cannot read %s: %s", b.Name(), command.Cause(err))
 	}
 	return nil
 }
 
 func (b *batchFile) wrong(number int, format string, args ...any) error {
-	return usagef("%s:%d: %s", filepath.Base(b.Name()), number, fmt.Sprintf(format, args...))
+	return command.Usagef("%s:%d: %s", filepath.Base(b.Name()), number, fmt.Sprintf(format, args...))
 }
 
 // request reads one line, strictly.
@@ -137,7 +138,7 @@ func (b *batchFile) requests(done map[int]bool) *batchRequests {
 // each is the sequence. What goes wrong on the way is in err when it has ended.
 func (r *batchRequests) each(yield func(forebay.SubmitRequest) bool) {
 	if _, err := r.file.Seek(0, io.SeekStart); err != nil {
-		r.err = usagef("cannot read %s a second time: %s", r.file.Name(), cause(err))
+		r.err = command.Usagef("cannot read %s a second time: %s", r.file.Name(), command.Cause(err))
 		return
 	}
 	errStop := errors.New("stop")
@@ -199,7 +200,7 @@ type resultsFile struct {
 func openResults(name, batch string, lines map[int]bool) (*resultsFile, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600) // it has what models answer
 	if err != nil {
-		return nil, usagef("cannot write %s: %s", name, cause(err))
+		return nil, command.Usagef("cannot write %s: %s", name, command.Cause(err))
 	}
 	r := &resultsFile{File: f, batch: batch, done: map[int]bool{}}
 	if err := r.load(lines); err != nil {
@@ -210,8 +211,8 @@ func openResults(name, batch string, lines map[int]bool) (*resultsFile, error) {
 
 func (r *resultsFile) load(lines map[int]bool) error {
 	foreign := func(number int, what string) error {
-		return &failure{exitConflict, fmt.Sprintf("%s:%d: %s; choose another output file, or remove this one",
-			filepath.Base(r.Name()), number, what)}
+		return command.ExitError(command.ExitConflict, fmt.Sprintf("%s:%d: %s; choose another output file, or remove this one",
+			filepath.Base(r.Name()), number, what))
 	}
 	var end int64 // of the last whole line
 	in := bufio.NewReaderSize(r.File, 64<<10)
@@ -224,7 +225,7 @@ func (r *resultsFile) load(lines map[int]bool) error {
 			return foreign(number, "is no result of a batch")
 		}
 		if err != nil {
-			return usagef("cannot read %s: %s", r.Name(), cause(err))
+			return command.Usagef("cannot read %s: %s", r.Name(), command.Cause(err))
 		}
 		end += int64(len(line))
 		var result batchResult
@@ -239,7 +240,7 @@ func (r *resultsFile) load(lines map[int]bool) error {
 		r.note(result)
 	}
 	if err := r.Truncate(end); err != nil {
-		return failf("cannot write %s: %s", r.Name(), cause(err))
+		return command.Failf("cannot write %s: %s", r.Name(), command.Cause(err))
 	}
 	_, err := r.Seek(end, io.SeekStart)
 	return err
@@ -277,7 +278,7 @@ func (r *resultsFile) doneLines() map[int]bool {
 func (r *resultsFile) append(result batchResult) error {
 	result.Batch = r.batch
 	var b bytes.Buffer
-	if err := writeJSON(&b, result, ""); err != nil { // this also puts the result on one line
+	if err := command.WriteJSON(&b, result, ""); err != nil { // this also puts the result on one line
 		return fmt.Errorf("write result of line %d: %w", result.Line, err)
 	}
 	r.mu.Lock()
@@ -286,7 +287,7 @@ func (r *resultsFile) append(result batchResult) error {
 		return nil
 	}
 	if _, err := r.Write(b.Bytes()); err != nil {
-		return failf("cannot write %s: %s", filepath.Base(r.Name()), cause(err))
+		return command.Failf("cannot write %s: %s", filepath.Base(r.Name()), command.Cause(err))
 	}
 	r.note(result)
 	return nil

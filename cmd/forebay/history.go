@@ -7,17 +7,18 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 )
 
 func (a *app) orchestrationsHistory() *cobra.Command {
-	return listCommand(a, &cobra.Command{
+	return command.List(a.App, &cobra.Command{
 		Use: "history INSTANCE", Short: "Show what has happened in an instance",
 		Long: `Show what has happened in an instance's current execution. A call, a timer or a sub-orchestration
 stands where it ended, or where it was asked for while it has not.`,
-	}, func(c *call) ([]forebay.OrchestrationEvent, error) {
-		return c.api.OrchestrationHistory(c.ctx, c.args[0])
+	}, func(c *command.Call) ([]forebay.OrchestrationEvent, error) {
+		return c.API.OrchestrationHistory(c.Ctx, c.Args[0])
 	},
-		func(e forebay.OrchestrationEvent) []field {
+		func(e forebay.OrchestrationEvent) []command.Field {
 			id, duration := "", ""
 			if e.EventID >= 0 {
 				id = strconv.Itoa(e.EventID)
@@ -25,8 +26,8 @@ stands where it ended, or where it was asked for while it has not.`,
 			if e.ScheduledAt != nil {
 				duration = took(*e.ScheduledAt, e.Timestamp)
 			}
-			return []field{
-				{"AT", e.Timestamp.In(a.zone).Format("2006-01-02 15:04:05.000")}, {"EVENT", e.Type},
+			return []command.Field{
+				{"AT", e.Timestamp.In(a.Zone).Format("2006-01-02 15:04:05.000")}, {"EVENT", e.Type},
 				{"ID", id}, {"NAME", e.Function + e.Name}, {"TOOK", duration},
 				{"DETAIL", a.eventDetail(e)},
 			}
@@ -52,16 +53,16 @@ func (a *app) eventDetail(e forebay.OrchestrationEvent) string {
 }
 
 func (a *app) orchestrationsAttempts() *cobra.Command {
-	return listCommand(a, &cobra.Command{
+	return command.List(a.App, &cobra.Command{
 		Use: "attempts INSTANCE", Short: "List the attempts of an instance's activities",
 		Long: `List the attempts of an instance's activities. The ID is that of the activity in the history of
 its run. Another run begins whenever the instance continues as new or is rewound. When it
 continues as new, about the newest thousand attempts are kept.
 
 The outcome cut_off says that the instance ended, or continued as new, before the attempt did.`,
-	}, ofArgument((*client.Client).ActivityAttempts),
-		func(t forebay.ActivityAttempt) []field {
-			return []field{
+	}, command.OfArgument((*client.Client).ActivityAttempts),
+		func(t forebay.ActivityAttempt) []command.Field {
+			return []command.Field{
 				{"RUN", strconv.Itoa(t.Run)}, {"ID", strconv.Itoa(t.EventID)}, {"ACTIVITY", t.Name},
 				{"ATTEMPT", strconv.Itoa(t.Number)}, {"OUTCOME", t.Outcome},
 				{"STARTED", a.age(t.StartedAt)}, {"TOOK", took(t.StartedAt, t.FinishedAt)},

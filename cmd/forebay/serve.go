@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/config"
 	"github.com/forebayhq/forebay/server"
 )
@@ -65,12 +66,12 @@ is short for serve --role worker. With --retries-only it is short for serve --ro
 
 func (a *app) serverCommand(c *cobra.Command, source *config.Source) *cobra.Command {
 	sourceFlags(c.Flags(), source)
-	return a.configCommand(c, source, func(c *call, loaded config.Loaded) error { return a.runServer(c.ctx, *source, loaded) })
+	return a.configCommand(c, source, func(c *command.Call, loaded config.Loaded) error { return a.runServer(c.Ctx, *source, loaded) })
 }
 
 func (a *app) runServer(ctx context.Context, source config.Source, loaded config.Loaded) error {
 	o := loaded.Options
-	o.Logger = server.NewLogger(a.err, o.Log)
+	o.Logger = server.NewLogger(a.Err, o.Log)
 	for _, note := range loaded.Notes {
 		o.Logger.Info(note) //nolint:sloglint // one of a few fixed sentences
 	}

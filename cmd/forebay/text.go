@@ -6,24 +6,12 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/forebayhq/forebay/internal/command"
 )
 
 // How values are written in tables. What is absent is "".
-
-// clean keeps texts from elsewhere from steering the terminal.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t' || r == '\r':
-			return ' '
-		case steersTerminal(r):
-			return '\uFFFD'
-		}
-		return r
-	}, s)
-}
 
 // shorten cuts a text to n runes.
 func shorten(s string, n int) string {
@@ -43,7 +31,7 @@ func shortJSON(v json.RawMessage, n int) string {
 }
 
 // instant is a local time.
-func (a *app) instant(t time.Time) string { return t.In(a.zone).Format("2006-01-02 15:04:05") }
+func (a *app) instant(t time.Time) string { return t.In(a.Zone).Format("2006-01-02 15:04:05") }
 
 // when is a local time and how long ago that was.
 func (a *app) when(t time.Time) string {
@@ -60,32 +48,16 @@ func (a *app) age(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	if d := a.now().Sub(t); d >= 0 {
-		return span(d) + " ago"
+	if d := a.Now().Sub(t); d >= 0 {
+		return command.Span(d) + " ago"
 	}
-	return "in " + span(t.Sub(a.now()))
+	return "in " + command.Span(t.Sub(a.Now()))
 }
 
 func (a *app) agePtr(t *time.Time) string { return ifSet(t, a.age) }
 
-// span is a duration in its largest unit.
-func span(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch {
-	case d < time.Second:
-		return fmt.Sprintf("%dms", d.Milliseconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", d/time.Minute)
-	case d < 2*day:
-		return fmt.Sprintf("%dh", d/time.Hour)
-	}
-	return fmt.Sprintf("%dd", d/day)
-}
-
 func seconds(s *float64) string {
-	return ifSet(s, func(s float64) string { return span(time.Duration(s * float64(time.Second))) })
+	return ifSet(s, func(s float64) string { return command.Span(time.Duration(s * float64(time.Second))) })
 }
 
 // took is the time between two moments.
@@ -128,9 +100,9 @@ func ifSet[T any](v *T, text func(T) string) string {
 func orEmpty[T ~string](s *T) string { return ifSet(s, func(s T) string { return string(s) }) }
 
 // mapFields are the entries of a map, in the order of their names.
-func mapFields[V any](prefix string, entries map[string]V) (fields []field) {
+func mapFields[V any](prefix string, entries map[string]V) (fields []command.Field) {
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
-		fields = append(fields, field{prefix + " " + name, shorten(fmt.Sprint(entries[name]), 200)})
+		fields = append(fields, command.Field{prefix + " " + name, shorten(fmt.Sprint(entries[name]), 200)})
 	}
 	return fields
 }

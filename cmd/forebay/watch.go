@@ -18,6 +18,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/extract"
 )
 
@@ -28,7 +29,7 @@ func (a *app) watch() *cobra.Command {
 	w := &watcher{app: a, files: map[string]*watchedFile{}}
 	var every time.Duration
 	var once bool
-	c := a.apiCommand(&cobra.Command{
+	c := a.APICommand(&cobra.Command{
 		Use: "watch DIR", Short: "Add the documents of a folder, and what changes in it",
 		Long: `Add each text, Markdown, HTML and PDF file below a folder as a document, and again when its
 content changes. A file is taken once it has not changed for a while. Hidden files and links are
@@ -37,15 +38,15 @@ left out. A file that is deleted leaves its document.
 The server knows what it has by its content, its name and its type. So the command can be stopped
 and started at any time.`,
 		Example: "  forebay watch ./inbox\n  forebay watch ./inbox --once",
-	}, func(c *call) error {
+	}, func(c *command.Call) error {
 		if every <= 0 || w.settle < 0 {
-			return usagef("--every must be more than 0, and --settle not less")
+			return command.Usagef("--every must be more than 0, and --settle not less")
 		}
-		if info, err := os.Stat(c.args[0]); err != nil || !info.IsDir() {
-			return usagef("%s is no folder", c.args[0])
+		if info, err := os.Stat(c.Args[0]); err != nil || !info.IsDir() {
+			return command.Usagef("%s is no folder", c.Args[0])
 		}
-		w.api, w.dir = c.api, c.args[0]
-		return w.run(c.ctx, every, once)
+		w.api, w.dir = c.API, c.Args[0]
+		return w.run(c.Ctx, every, once)
 	})
 	flags := c.Flags()
 	flags.DurationVar(&every, "every", 2*time.Second, "how often to look")
@@ -84,7 +85,7 @@ func (w *watcher) run(ctx context.Context, every time.Duration, once bool) error
 		}
 		if once && !slices.ContainsFunc(slices.Collect(maps.Values(w.files)), func(f *watchedFile) bool { return !f.done }) {
 			if w.refused > 0 {
-				return failf("files that were refused: %d", w.refused)
+				return command.Failf("files that were refused: %d", w.refused)
 			}
 			return nil
 		}
@@ -104,7 +105,7 @@ func (w *watcher) look(ctx context.Context) error {
 	err := filepath.WalkDir(w.dir, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			if name == w.dir {
-				return usagef("cannot read %s: %s", name, cause(err))
+				return command.Usagef("cannot read %s: %s", name, command.Cause(err))
 			}
 			return nil // it went, or is not for us
 		}
@@ -128,7 +129,7 @@ func (w *watcher) look(ctx context.Context) error {
 		return nil
 	})
 	if w.away != "" && w.away != before {
-		fmt.Fprintln(w.app.err, "forebay: "+clean(w.away)+"; trying again")
+		fmt.Fprintln(w.app.Err, "forebay: "+command.Clean(w.away)+"; trying again")
 	}
 	maps.DeleteFunc(w.files, func(name string, _ *watchedFile) bool { return !there[name] })
 	return err
@@ -136,7 +137,7 @@ func (w *watcher) look(ctx context.Context) error {
 
 // settled reports whether a file is to be taken: it has looked the same for long enough.
 func (w *watcher) settled(name string, info fs.FileInfo) bool {
-	now := w.app.now()
+	now := w.app.Now()
 	f := w.files[name]
 	if f == nil || f.size != info.Size() || !f.changed.Equal(info.ModTime()) {
 		f = &watchedFile{size: info.Size(), changed: info.ModTime(), since: now}
@@ -155,7 +156,7 @@ func (w *watcher) take(ctx context.Context, name string) error {
 		return err
 	}
 	relative = filepath.ToSlash(relative)
-	content, err := w.app.readFile(ctx, name, maxDocumentBytes)
+	content, err := w.app.ReadFile(ctx, name, maxDocumentBytes)
 	if err != nil {
 		return w.refuse(ctx, name, err)
 	}
@@ -182,10 +183,10 @@ func (w *watcher) take(ctx context.Context, name string) error {
 }
 
 func (w *watcher) told(relative string, d forebay.Document) error {
-	if w.app.output != outputTable {
-		return writeJSON(w.app.out, d, "")
+	if w.app.Output != command.OutputTable {
+		return command.WriteJSON(w.app.Out, d, "")
 	}
-	_, err := fmt.Fprintf(w.app.out, "%s  %s\n", clean(relative), d.ID)
+	_, err := fmt.Fprintf(w.app.Out, "%s  %s\n", command.Clean(relative), d.ID)
 	return err
 }
 
@@ -210,7 +211,7 @@ func (w *watcher) refuse(ctx context.Context, name string, err error) error {
 	}
 	if said := name + ": " + err.Error(); said != f.trouble {
 		f.trouble = said
-		fmt.Fprintln(w.app.err, "forebay: "+clean(said))
+		fmt.Fprintln(w.app.Err, "forebay: "+command.Clean(said))
 	}
 	return nil
 }
