@@ -28,8 +28,8 @@ func (a *app) auditList() *cobra.Command {
 		return c.API.Audit(c.Ctx, f, pageSize)
 	}, func(e forebay.AuditEntry) []command.Field {
 		return []command.Field{
-			{"NO", count(e.Number)}, {"AT", a.instant(e.At)}, {"TENANT", e.Tenant}, {"ACTOR", e.Actor},
-			{"ACTION", e.Action}, {"TARGET", e.Target}, {"DETAIL", shorten(e.Detail, 60)},
+			{"NO", command.Count(e.Number)}, {"AT", a.Instant(e.At)}, {"TENANT", e.Tenant}, {"ACTOR", e.Actor},
+			{"ACTION", e.Action}, {"TARGET", e.Target}, {"DETAIL", command.Shorten(e.Detail, 60)},
 		}
 	})
 	c.Flags().StringVar(&f.Tenant, "tenant", "", "only of this tenant")
@@ -58,7 +58,7 @@ was changed since, not even by somebody who can write to the database.`,
 		if !found.Intact {
 			state = "broken"
 		}
-		if err := a.PrintOne(found, []command.Field{{"audit log", state}, {"checked", count(found.Checked)}, {"head", found.Head}}); err != nil {
+		if err := a.PrintOne(found, []command.Field{{"audit log", state}, {"checked", command.Count(found.Checked)}, {"head", found.Head}}); err != nil {
 			return err
 		}
 		if found.Broken != nil {

@@ -60,7 +60,7 @@ func budgetFields(prefix string, s forebay.BudgetState) []command.Field {
 		{prefix + "budget", budgetText(s.Budget)},
 		{prefix + "today", usedIn(s, 0)},
 		{prefix + "month", usedIn(s, 1)},
-		{prefix + "waiting for it", count(s.Waiting)},
+		{prefix + "waiting for it", command.Count(s.Waiting)},
 	}
 }
 

@@ -106,7 +106,7 @@ func (s subqueue) list() *cobra.Command {
 		return []command.Field{
 			{"JOB", j.JobID}, {"TASK", j.Task}, {"REASON", j.Reason},
 			{"ATTEMPTS", strconv.Itoa(j.Attempt)}, {"DELIVERIES", strconv.Itoa(j.DeliveryCount)},
-			{"SINCE", s.app.age(j.SetAsideAt)}, {"DESCRIPTION", shorten(j.Description, 60)},
+			{"SINCE", s.app.Age(j.SetAsideAt)}, {"DESCRIPTION", command.Shorten(j.Description, 60)},
 		}
 	}))
 }
@@ -128,16 +128,16 @@ func (s subqueue) fields(j forebay.SetAsideJob) []command.Field {
 		{"task", j.Task},
 		{"queue", j.Queue},
 		{"reason", j.Reason},
-		{"description", shorten(j.Description, 400)},
+		{"description", command.Shorten(j.Description, 400)},
 		{"error class", string(j.ErrorClass)},
 		{"generation", strconv.Itoa(j.Generation)},
 		{"attempts", strconv.Itoa(j.Attempt)},
 		{"deliveries", strconv.Itoa(j.DeliveryCount)},
 		{"correlation id", j.CorrelationID},
-		{"created", s.app.when(j.CreatedAt)},
-		{"set aside", s.app.when(j.SetAsideAt)},
-		{"input bytes", count(j.InputBytes)},
-	}, mapFields("metadata", j.Metadata), mapFields("property", j.Properties), []command.Field{{"input", shorten(string(j.Input), 400)}})
+		{"created", s.app.When(j.CreatedAt)},
+		{"set aside", s.app.When(j.SetAsideAt)},
+		{"input bytes", command.Count(j.InputBytes)},
+	}, command.MapFields("metadata", j.Metadata), command.MapFields("property", j.Properties), []command.Field{{"input", command.Shorten(string(j.Input), 400)}})
 }
 
 func (s subqueue) redrive() *cobra.Command {

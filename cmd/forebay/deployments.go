@@ -39,7 +39,7 @@ func (a *app) deploymentColumns(d forebay.Deployment) []command.Field {
 		{"STATE", a.deploymentState(d)}, {"TPM USED", usedOf(d.Used.Tokens, d.Limit.Tokens)},
 		{"RPM USED", usedOf(d.Used.Requests, d.Limit.Requests)},
 		{"IN FLIGHT", usedOf(d.InFlight, int64(d.Concurrency))},
-		{"LEARNED SINCE", a.whenPtr(d.LearnedSince)},
+		{"LEARNED SINCE", a.WhenPtr(d.LearnedSince)},
 		{"PRICE IN/OUT", fmt.Sprintf("$%g/$%g", d.Price.Input, d.Price.Output)},
 	}
 }
@@ -59,7 +59,7 @@ func (a *app) deploymentFields(d forebay.Deployment) []command.Field {
 		{"calls", fmt.Sprintf("%d, throttled %d, failed %d", d.Calls, d.Throttled, d.Failed)},
 		{"prompt tokens", fmt.Sprintf("%.2f times the estimate, ± %.0f%%", d.PromptFactor, 100*d.PromptSpread)},
 		{"output if not named", unnamedOutput(d.UnnamedOutputTokens)},
-		{"learned since", a.whenPtr(d.LearnedSince)},
+		{"learned since", a.WhenPtr(d.LearnedSince)},
 		{"price in/out", fmt.Sprintf("$%g/$%g", d.Price.Input, d.Price.Output)},
 	}
 }
@@ -74,7 +74,7 @@ func unnamedOutput(tokens int64) string {
 // deploymentState is the one thing that keeps calls away, if anything does.
 func (a *app) deploymentState(d forebay.Deployment) string {
 	until := func(what string, at *time.Time) string {
-		return what + ifSet(at, func(t time.Time) string { return " until " + a.when(t) })
+		return what + command.IfSet(at, func(t time.Time) string { return " until " + a.When(t) })
 	}
 	switch {
 	case d.Paused:
@@ -94,9 +94,9 @@ func (a *app) deploymentState(d forebay.Deployment) string {
 // usedOf is a use and the limit that holds it, if one does.
 func usedOf(used, limit int64) string {
 	if limit == 0 {
-		return count(used)
+		return command.Count(used)
 	}
-	return count(used) + "/" + count(limit)
+	return command.Count(used) + "/" + command.Count(limit)
 }
 
 func quotaLine(used, limit, quota int64) string {
@@ -120,9 +120,9 @@ pauses that its provider asked for.`,
 		return c.API.DeploymentChanges(c.Ctx, c.Args[0])
 	}, func(d forebay.DeploymentChange) []command.Field {
 		return []command.Field{
-			{"AT", a.when(d.At)}, {"CHANGE", d.Type}, {"REASON", d.Reason},
-			{"UNTIL", a.whenPtr(d.Until)},
-			{"TPM", yes(d.TokensPerMinute != 0, fmt.Sprint(d.TokensPerMinute))},
+			{"AT", a.When(d.At)}, {"CHANGE", d.Type}, {"REASON", d.Reason},
+			{"UNTIL", a.WhenPtr(d.Until)},
+			{"TPM", command.IfTrue(d.TokensPerMinute != 0, fmt.Sprint(d.TokensPerMinute))},
 		}
 	})
 }

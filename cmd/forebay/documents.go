@@ -40,8 +40,8 @@ func (a *app) documentsList() *cobra.Command {
 		func(c *command.Call, _ int) iter.Seq2[forebay.Document, error] { return c.API.Documents(c.Ctx, f) },
 		func(d forebay.Document) []command.Field {
 			return []command.Field{
-				{"DOCUMENT", d.ID}, {"STATUS", string(d.Status)}, {"CHUNKS", count(d.Chunks)},
-				{"TITLE", d.Title}, {"UPLOADED", a.when(d.UploadedAt)},
+				{"DOCUMENT", d.ID}, {"STATUS", string(d.Status)}, {"CHUNKS", command.Count(d.Chunks)},
+				{"TITLE", d.Title}, {"UPLOADED", a.When(d.UploadedAt)},
 			}
 		})
 	a.periodFlags(c.Flags(), &f.CreatedBefore, &f.CreatedAfter, "added")
@@ -59,11 +59,11 @@ func (a *app) documentFields(d forebay.Document) []command.Field {
 		{"name", d.Name},
 		{"content type", d.ContentType},
 		{"content hash", d.ContentHash},
-		{"size", count(d.SizeBytes) + " bytes"},
-		{"chunks", count(d.Chunks)},
-		{"tokens", count(d.Tokens)},
-		{"uploaded", a.when(d.UploadedAt)},
-		{"ready", a.whenPtr(d.ReadyAt)},
+		{"size", command.Count(d.SizeBytes) + " bytes"},
+		{"chunks", command.Count(d.Chunks)},
+		{"tokens", command.Count(d.Tokens)},
+		{"uploaded", a.When(d.UploadedAt)},
+		{"ready", a.WhenPtr(d.ReadyAt)},
 		{"split", branchText(d.Branches.Split)},
 		{"embedding", branchText(d.Branches.Embedding)},
 		{"metadata", branchText(d.Branches.Metadata)},
@@ -180,6 +180,6 @@ func searchColumns(r forebay.SearchResult) []command.Field {
 		{"DOCUMENT", r.DocumentID}, {"SCORE", strconv.FormatFloat(r.Score, 'f', 4, 64)},
 		{"CHUNK", strconv.Itoa(r.Position.Chunk)},
 		{"BYTES", fmt.Sprintf("%d-%d", r.Position.StartByte, r.Position.EndByte)},
-		{"TEXT", shorten(strings.Join(strings.Fields(r.Text), " "), maxShownText+1)},
+		{"TEXT", command.Shorten(strings.Join(strings.Fields(r.Text), " "), maxShownText+1)},
 	}
 }

@@ -24,7 +24,7 @@ stands where it ended, or where it was asked for while it has not.`,
 				id = strconv.Itoa(e.EventID)
 			}
 			if e.ScheduledAt != nil {
-				duration = took(*e.ScheduledAt, e.Timestamp)
+				duration = command.Took(*e.ScheduledAt, e.Timestamp)
 			}
 			return []command.Field{
 				{"AT", e.Timestamp.In(a.Zone).Format("2006-01-02 15:04:05.000")}, {"EVENT", e.Type},
@@ -39,17 +39,17 @@ func (a *app) eventDetail(e forebay.OrchestrationEvent) string {
 	const width = 60
 	switch {
 	case e.Failure != nil:
-		return shorten(failureText(e.Failure), width)
+		return command.Shorten(failureText(e.Failure), width)
 	case e.Reason != "":
-		return shorten(e.Reason, width)
+		return command.Shorten(e.Reason, width)
 	case e.Type == "TimerCreated" && e.FireAt != nil:
-		return a.age(*e.FireAt)
+		return a.Age(*e.FireAt)
 	case len(e.Result) > 0:
-		return shortJSON(e.Result, width)
+		return command.ShortJSON(e.Result, width)
 	case e.InstanceID != "":
-		return shorten(e.InstanceID, width)
+		return command.Shorten(e.InstanceID, width)
 	}
-	return shortJSON(e.Input, width)
+	return command.ShortJSON(e.Input, width)
 }
 
 func (a *app) orchestrationsAttempts() *cobra.Command {
@@ -65,9 +65,9 @@ The outcome cut_off says that the instance ended, or continued as new, before th
 			return []command.Field{
 				{"RUN", strconv.Itoa(t.Run)}, {"ID", strconv.Itoa(t.EventID)}, {"ACTIVITY", t.Name},
 				{"ATTEMPT", strconv.Itoa(t.Number)}, {"OUTCOME", t.Outcome},
-				{"STARTED", a.age(t.StartedAt)}, {"TOOK", took(t.StartedAt, t.FinishedAt)},
-				{"NEXT", seconds(t.RetryDelaySeconds)},
-				{"ERROR", shorten(failureText(&forebay.OrchestrationFailure{Type: t.ErrorType, Message: t.ErrorMessage}), 60)},
+				{"STARTED", a.Age(t.StartedAt)}, {"TOOK", command.Took(t.StartedAt, t.FinishedAt)},
+				{"NEXT", command.Seconds(t.RetryDelaySeconds)},
+				{"ERROR", command.Shorten(failureText(&forebay.OrchestrationFailure{Type: t.ErrorType, Message: t.ErrorMessage}), 60)},
 			}
 		})
 }

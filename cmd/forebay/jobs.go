@@ -51,10 +51,10 @@ func (a *app) jobsList() *cobra.Command {
 
 func (a *app) jobColumns(j forebay.Job) []command.Field {
 	return []command.Field{
-		{"ID", j.ID}, {"STATUS", string(j.Status)}, {"WAITING FOR", orEmpty(j.WaitingFor)},
+		{"ID", j.ID}, {"STATUS", string(j.Status)}, {"WAITING FOR", command.OrEmpty(j.WaitingFor)},
 		{"TASK", j.Task}, {"QUEUE", j.Queue},
-		{"ATTEMPT", fmt.Sprintf("%d/%d", j.Attempt, j.MaxAttempts)}, {"CREATED", a.age(j.CreatedAt)},
-		{"ERROR", ifSet(j.Error, func(e forebay.JobError) string { return e.Code })},
+		{"ATTEMPT", fmt.Sprintf("%d/%d", j.Attempt, j.MaxAttempts)}, {"CREATED", a.Age(j.CreatedAt)},
+		{"ERROR", command.IfSet(j.Error, func(e forebay.JobError) string { return e.Code })},
 	}
 }
 
@@ -81,36 +81,36 @@ func (a *app) jobFields(j forebay.Job) []command.Field {
 	fields := []command.Field{
 		{"id", j.ID},
 		{"status", string(j.Status)},
-		{"waiting for", orEmpty(j.WaitingFor)},
+		{"waiting for", command.OrEmpty(j.WaitingFor)},
 		{"position", position(j)},
-		{"expected start", a.whenPtr(j.ExpectedStartAt)},
+		{"expected start", a.WhenPtr(j.ExpectedStartAt)},
 		{"task", j.Task},
 		{"queue", j.Queue},
 		{"tenant", j.Tenant},
 		{"priority", strconv.Itoa(j.Priority)},
-		{"session", orEmpty(j.SessionID)},
+		{"session", command.OrEmpty(j.SessionID)},
 		{"correlation id", j.CorrelationID},
 		{"generation", strconv.Itoa(j.Generation)},
 		{"attempt", fmt.Sprintf("%d of %d", j.Attempt, j.MaxAttempts)},
-		{"created", a.when(j.CreatedAt)},
-		{"scheduled", a.whenPtr(j.ScheduledAt)},
-		{"deadline", a.whenPtr(j.Deadline)},
-		{"started", a.whenPtr(j.StartedAt)},
-		{"completed", a.whenPtr(j.CompletedAt)},
+		{"created", a.When(j.CreatedAt)},
+		{"scheduled", a.WhenPtr(j.ScheduledAt)},
+		{"deadline", a.WhenPtr(j.Deadline)},
+		{"started", a.WhenPtr(j.StartedAt)},
+		{"completed", a.WhenPtr(j.CompletedAt)},
 		{"tokens", fmt.Sprintf("%d in, %d out", j.Usage.InputTokens, j.Usage.OutputTokens)},
 		{"cost", "$" + j.Usage.CostUSD.String()},
-		{"cost limit", ifSet(j.MaxCostUSD, func(m forebay.Money) string { return "$" + m.String() })},
-		{"token limit", ifSet(j.MaxTotalTokens, count)},
+		{"cost limit", command.IfSet(j.MaxCostUSD, func(m forebay.Money) string { return "$" + m.String() })},
+		{"token limit", command.IfSet(j.MaxTotalTokens, command.Count)},
 	}
-	fields = append(fields, mapFields("metadata", j.Metadata)...)
+	fields = append(fields, command.MapFields("metadata", j.Metadata)...)
 	if j.Error != nil {
-		text := fmt.Sprintf("%s (%s): %s", j.Error.Code, j.Error.Class, shorten(j.Error.Message, 400))
+		text := fmt.Sprintf("%s (%s): %s", j.Error.Code, j.Error.Class, command.Shorten(j.Error.Message, 400))
 		fields = append(fields, command.Field{"error", text})
 	}
 	if j.Status == forebay.StatusSucceeded {
 		result := "over the inline limit; forebay jobs result " + j.ID
 		if hasResult(j) {
-			result = shorten(string(j.Result), 400)
+			result = command.Shorten(string(j.Result), 400)
 		}
 		fields = append(fields, command.Field{"result", result})
 	}
@@ -123,9 +123,9 @@ func position(j forebay.Job) string {
 	case j.QueuePosition == nil:
 		return ""
 	case j.QueuePositionAtLeast != nil:
-		return fmt.Sprintf("about %s, at least %s", count(*j.QueuePosition), count(*j.QueuePositionAtLeast))
+		return fmt.Sprintf("about %s, at least %s", command.Count(*j.QueuePosition), command.Count(*j.QueuePositionAtLeast))
 	}
-	return count(*j.QueuePosition)
+	return command.Count(*j.QueuePosition)
 }
 
 func (a *app) jobsAttempts() *cobra.Command {
@@ -135,10 +135,10 @@ func (a *app) jobsAttempts() *cobra.Command {
 			return []command.Field{
 				{"GENERATION", strconv.Itoa(t.Generation)}, {"ATTEMPT", strconv.Itoa(t.Number)},
 				{"OUTCOME", string(t.Outcome)}, {"DEPLOYMENT", t.Deployment},
-				{"STARTED", a.age(t.StartedAt)}, {"TOOK", took(t.StartedAt, t.FinishedAt)},
+				{"STARTED", a.Age(t.StartedAt)}, {"TOOK", command.Took(t.StartedAt, t.FinishedAt)},
 				{"TOKENS", fmt.Sprintf("%d+%d", t.Usage.InputTokens, t.Usage.OutputTokens)},
-				{"COST", "$" + t.CostUSD.String()}, {"NEXT", seconds(t.RetryDelaySeconds)},
-				{"ERROR", ifSet(t.ErrorCode, func(code string) string { return code + ": " + shorten(orEmpty(t.ErrorMessage), 60) })},
+				{"COST", "$" + t.CostUSD.String()}, {"NEXT", command.Seconds(t.RetryDelaySeconds)},
+				{"ERROR", command.IfSet(t.ErrorCode, func(code string) string { return code + ": " + command.Shorten(command.OrEmpty(t.ErrorMessage), 60) })},
 			}
 		})
 }

@@ -59,7 +59,7 @@ func (a *app) printEvent(e forebay.Event) error {
 		line += " " + e.ErrorCode
 	}
 	if e.RetryDelaySeconds != nil {
-		line += " again in " + seconds(e.RetryDelaySeconds)
+		line += " again in " + command.Seconds(e.RetryDelaySeconds)
 	}
 	return a.Say("%s", strings.TrimRight(line, " "))
 }

@@ -80,8 +80,8 @@ func (a *app) keysList() *cobra.Command {
 		return command.PrintList(a.App, command.All(list), 0, func(k forebay.APIKey) []command.Field {
 			return []command.Field{
 				{"ID", k.ID}, {"TENANT", k.Tenant}, {"SCOPES", command.Joined(k.Scopes)},
-				{"STATE", a.keyState(k)}, {"CREATED", a.age(k.CreatedAt)},
-				{"EXPIRES", a.agePtr(k.ExpiresAt)}, {"BUDGET", ifSet(k.Budget, budgetText)},
+				{"STATE", a.keyState(k)}, {"CREATED", a.Age(k.CreatedAt)},
+				{"EXPIRES", a.AgePtr(k.ExpiresAt)}, {"BUDGET", command.IfSet(k.Budget, budgetText)},
 			}
 		})
 	})
@@ -124,8 +124,8 @@ func (a *app) keysCreate() *cobra.Command {
 			{"id", k.ID},
 			{"tenant", k.Tenant},
 			{"scopes", command.Joined(k.Scopes)},
-			{"expires", a.whenPtr(k.ExpiresAt)},
-			{"budget", ifSet(k.Budget, budgetText)},
+			{"expires", a.WhenPtr(k.ExpiresAt)},
+			{"budget", command.IfSet(k.Budget, budgetText)},
 		}
 	})
 	flags := c.Flags()
@@ -149,7 +149,7 @@ on.`,
 	return a.keyShowCommand(c, false, func(c *command.Call, keys *server.Keys) (forebay.APIKey, error) {
 		return keys.SetBudget(c.Ctx, c.Args[0], *budget)
 	}, func(k forebay.APIKey) []command.Field {
-		return []command.Field{{"id", k.ID}, {"tenant", k.Tenant}, {"budget", ifSet(k.Budget, budgetText)}}
+		return []command.Field{{"id", k.ID}, {"tenant", k.Tenant}, {"budget", command.IfSet(k.Budget, budgetText)}}
 	})
 }
 

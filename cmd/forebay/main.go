@@ -3,7 +3,7 @@
 //
 // This file lists the commands, and there is a file for each subject. Package command is their frame.
 // What is common to several commands here is in vocabulary.go (names of arguments and flags),
-// flags.go, payload.go (inputs and bodies), text.go (values in tables) and errors.go.
+// flags.go, payload.go (inputs and bodies) and errors.go.
 package main
 
 import (

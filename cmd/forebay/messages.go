@@ -102,10 +102,10 @@ func (a *app) messagesPeek() *cobra.Command {
 
 func (a *app) messageColumns(m forebay.Message) []command.Field {
 	return []command.Field{
-		{"NUMBER", count(m.SequenceNumber)}, {"STATE", string(m.State)}, {"MESSAGE ID", m.MessageID},
+		{"NUMBER", command.Count(m.SequenceNumber)}, {"STATE", string(m.State)}, {"MESSAGE ID", m.MessageID},
 		{"SESSION", m.SessionID}, {"DELIVERIES", strconv.Itoa(m.DeliveryCount)},
-		{"ENQUEUED", a.age(m.EnqueuedTime)}, {"REASON", m.DeadLetterReason},
-		{"BODY", shorten(bodyText(m), 60)},
+		{"ENQUEUED", a.Age(m.EnqueuedTime)}, {"REASON", m.DeadLetterReason},
+		{"BODY", command.Shorten(bodyText(m), 60)},
 	}
 }
 
@@ -132,19 +132,19 @@ func (a *app) messagesShow() *cobra.Command {
 
 func (a *app) messageFields(m forebay.Message) []command.Field {
 	return slices.Concat([]command.Field{
-		{"sequence number", count(m.SequenceNumber)},
+		{"sequence number", command.Count(m.SequenceNumber)},
 		{"state", string(m.State)},
 		{"message id", m.MessageID},
 		{"session id", m.SessionID},
 		{"correlation id", m.CorrelationID},
 		{"subject", m.Subject},
 		{"deliveries", strconv.Itoa(m.DeliveryCount)},
-		{"enqueued", a.when(m.EnqueuedTime)},
+		{"enqueued", a.When(m.EnqueuedTime)},
 		{"reason", m.DeadLetterReason},
 		{"description", m.DeadLetterDescription},
 		{"from", m.DeadLetterSource},
-		{"locked until", a.whenPtr(m.LockedUntil)},
-	}, mapFields("property", m.Properties), []command.Field{{"body", shorten(bodyText(m), 400)}})
+		{"locked until", a.WhenPtr(m.LockedUntil)},
+	}, command.MapFields("property", m.Properties), []command.Field{{"body", command.Shorten(bodyText(m), 400)}})
 }
 
 func sequenceNumber(text string) (int64, error) {
@@ -279,7 +279,7 @@ func (f *messageFlags) send(
 }
 
 func sentFields(m forebay.SentMessage) []command.Field {
-	return []command.Field{{"sequence number", count(m.SequenceNumber)}, {"message id", m.MessageID}}
+	return []command.Field{{"sequence number", command.Count(m.SequenceNumber)}, {"message id", m.MessageID}}
 }
 
 // propertyFlag adds --property. A value is what it would be in JSON, or else text.

@@ -76,9 +76,9 @@ func (a *app) orchestrationsList() *cobra.Command {
 	}, func(o forebay.Orchestration) []command.Field {
 		return []command.Field{
 			{"INSTANCE", o.ID}, {"STATUS", string(o.Status)}, {"ORCHESTRATOR", o.Name},
-			{"CREATED", a.age(o.CreatedAt)}, {"UPDATED", a.age(o.UpdatedAt)},
-			{"CUSTOM STATUS", shortJSON(o.CustomStatus, 40)},
-			{"ERROR", shorten(failureText(o.Failure), 60)},
+			{"CREATED", a.Age(o.CreatedAt)}, {"UPDATED", a.Age(o.UpdatedAt)},
+			{"CUSTOM STATUS", command.ShortJSON(o.CustomStatus, 40)},
+			{"ERROR", command.Shorten(failureText(o.Failure), 60)},
 		}
 	})
 	f.add(a, c.Flags(), forebay.OrchestrationStatuses)
@@ -104,7 +104,7 @@ func (a *app) orchestrationsShow() *cobra.Command {
 func (a *app) instanceFields(o forebay.Orchestration) []command.Field {
 	output := ""
 	if o.Failure == nil {
-		output = shortJSON(o.Output, 400)
+		output = command.ShortJSON(o.Output, 400)
 	}
 	return []command.Field{
 		{"instance", o.ID},
@@ -112,13 +112,13 @@ func (a *app) instanceFields(o forebay.Orchestration) []command.Field {
 		{"orchestrator", o.Name},
 		{"version", o.Version},
 		{"called by", o.ParentID},
-		{"created", a.when(o.CreatedAt)},
-		{"started", a.whenPtr(o.StartedAt)},
-		{"updated", a.when(o.UpdatedAt)},
-		{"completed", a.whenPtr(o.CompletedAt)},
-		{"input", shortJSON(o.Input, 400)},
-		{"custom status", shortJSON(o.CustomStatus, 400)},
-		{"error", shorten(failureText(o.Failure), 400)},
+		{"created", a.When(o.CreatedAt)},
+		{"started", a.WhenPtr(o.StartedAt)},
+		{"updated", a.When(o.UpdatedAt)},
+		{"completed", a.WhenPtr(o.CompletedAt)},
+		{"input", command.ShortJSON(o.Input, 400)},
+		{"custom status", command.ShortJSON(o.CustomStatus, 400)},
+		{"error", command.Shorten(failureText(o.Failure), 400)},
 		{"output", output},
 	}
 }

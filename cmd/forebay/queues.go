@@ -78,7 +78,7 @@ func queueColumns(q anyQueue) []command.Field {
 	kind, info, retrying, quarantine := "jobs", forebay.QueueInfo{}, "", ""
 	if q.jobs != nil {
 		info = *q.jobs
-		retrying, quarantine = counted(info.Retrying, info.CountsCapped), counted(info.Quarantine, info.CountsCapped)
+		retrying, quarantine = command.Counted(info.Retrying, info.CountsCapped), command.Counted(info.Quarantine, info.CountsCapped)
 	}
 	if m := q.messages; m != nil {
 		kind = forebay.KindMessages
@@ -89,11 +89,11 @@ func queueColumns(q anyQueue) []command.Field {
 	}
 	return []command.Field{
 		{"QUEUE", info.Name}, {"KIND", kind}, {"STATE", queueState(info)},
-		{"ACTIVE", counted(info.Active, info.CountsCapped)},
-		{"LOCKED", counted(info.Locked, info.CountsCapped)},
-		{"SCHEDULED", counted(info.Scheduled, info.CountsCapped)}, {"RETRYING", retrying},
-		{"DEAD-LETTER", counted(info.DeadLetter, info.CountsCapped)}, {"QUARANTINE", quarantine},
-		{"OLDEST", seconds(info.OldestAgeSeconds)},
+		{"ACTIVE", command.Counted(info.Active, info.CountsCapped)},
+		{"LOCKED", command.Counted(info.Locked, info.CountsCapped)},
+		{"SCHEDULED", command.Counted(info.Scheduled, info.CountsCapped)}, {"RETRYING", retrying},
+		{"DEAD-LETTER", command.Counted(info.DeadLetter, info.CountsCapped)}, {"QUARANTINE", quarantine},
+		{"OLDEST", command.Seconds(info.OldestAgeSeconds)},
 	}
 }
 
@@ -112,13 +112,13 @@ func (a *app) queueFields(q anyQueue) []command.Field {
 	return []command.Field{
 		{"queue", j.Name},
 		{"state", queueState(j)},
-		{"active", counted(j.Active, j.CountsCapped)},
-		{"locked", counted(j.Locked, j.CountsCapped)},
-		{"scheduled", counted(j.Scheduled, j.CountsCapped)},
-		{"retrying", counted(j.Retrying, j.CountsCapped)},
-		{"dead-letter", counted(j.DeadLetter, j.CountsCapped)},
-		{"quarantine", counted(j.Quarantine, j.CountsCapped)},
-		{"oldest", seconds(j.OldestAgeSeconds)},
+		{"active", command.Counted(j.Active, j.CountsCapped)},
+		{"locked", command.Counted(j.Locked, j.CountsCapped)},
+		{"scheduled", command.Counted(j.Scheduled, j.CountsCapped)},
+		{"retrying", command.Counted(j.Retrying, j.CountsCapped)},
+		{"dead-letter", command.Counted(j.DeadLetter, j.CountsCapped)},
+		{"quarantine", command.Counted(j.Quarantine, j.CountsCapped)},
+		{"oldest", command.Seconds(j.OldestAgeSeconds)},
 		{"concurrency", fmt.Sprintf("%d, retries %d", j.Concurrency, j.RetryConcurrency)},
 		{"lock", fmt.Sprintf("%gs", j.LockSeconds)},
 		{"max deliveries", strconv.Itoa(j.MaxDeliveryCount)},
@@ -129,22 +129,22 @@ func (a *app) messageQueueFields(q forebay.MessageQueue) []command.Field {
 	return []command.Field{
 		{"queue", q.Name},
 		{"kind", q.Kind},
-		{"active", counted(q.Active, q.CountsCapped)},
-		{"locked", counted(q.Locked, q.CountsCapped)},
-		{"scheduled", counted(q.Scheduled, q.CountsCapped)},
-		{"deferred", counted(q.Deferred, q.CountsCapped)},
-		{"dead-letter", counted(q.DeadLetter, q.CountsCapped)},
-		{"oldest", seconds(q.OldestAgeSeconds)},
+		{"active", command.Counted(q.Active, q.CountsCapped)},
+		{"locked", command.Counted(q.Locked, q.CountsCapped)},
+		{"scheduled", command.Counted(q.Scheduled, q.CountsCapped)},
+		{"deferred", command.Counted(q.Deferred, q.CountsCapped)},
+		{"dead-letter", command.Counted(q.DeadLetter, q.CountsCapped)},
+		{"oldest", command.Seconds(q.OldestAgeSeconds)},
 		{"lock", fmt.Sprintf("%gs", q.LockSeconds)},
 		{"max deliveries", strconv.Itoa(q.MaxDeliveryCount)},
-		{"time to live", seconds(q.DefaultTTLSeconds)},
-		{"expired are", yes(q.DeadLetterOnExpiration, "dead-lettered")},
-		{"duplicate window", seconds(q.DuplicateWindowSeconds)},
-		{"sessions", yes(q.RequiresSession, "required")},
+		{"time to live", command.Seconds(q.DefaultTTLSeconds)},
+		{"expired are", command.IfTrue(q.DeadLetterOnExpiration, "dead-lettered")},
+		{"duplicate window", command.Seconds(q.DuplicateWindowSeconds)},
+		{"sessions", command.IfTrue(q.RequiresSession, "required")},
 		{"forwards to", q.ForwardTo},
 		{"forwards dead letters to", q.ForwardDeadLettersTo},
-		{"deleted when idle for", seconds(q.AutoDeleteOnIdleSeconds)},
-		{"created", a.when(q.CreatedAt)},
+		{"deleted when idle for", command.Seconds(q.AutoDeleteOnIdleSeconds)},
+		{"created", a.When(q.CreatedAt)},
 	}
 }
 

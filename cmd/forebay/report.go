@@ -45,28 +45,30 @@ func (a *app) reportRetries() *cobra.Command {
 }
 
 func (a *app) printRetries(r forebay.RetryReport) error {
-	attempts := func(name string, n int64) command.Field { return command.Field{name, count(n) + share(n, r.Attempts)} }
+	attempts := func(name string, n int64) command.Field {
+		return command.Field{name, command.Count(n) + command.Percent(n, r.Attempts)}
+	}
 	jobs := func(name string, n int64) command.Field {
-		return command.Field{name, count(n) + share(n, r.JobsRetried)}
+		return command.Field{name, command.Count(n) + command.Percent(n, r.JobsRetried)}
 	}
 	if err := a.PrintOne(r, []command.Field{
-		{"since", a.when(r.Since)},
-		{"until", a.when(r.Until)},
-		{"attempts", count(r.Attempts)},
+		{"since", a.When(r.Since)},
+		{"until", a.When(r.Until)},
+		{"attempts", command.Count(r.Attempts)},
 		attempts("  succeeded", r.Succeeded),
 		attempts("  retried", r.Retried),
 		attempts("  failed", r.Failed),
 		attempts("  throttled", r.Throttled),
 		attempts("  lost", r.Lost),
 		attempts("  cancelled", r.Cancelled),
-		{"jobs retried", count(r.JobsRetried)},
+		{"jobs retried", command.Count(r.JobsRetried)},
 		jobs("  then succeeded", r.JobsRetriedSucceeded),
 		jobs("  then failed", r.JobsRetriedFailed),
 	}); err != nil {
 		return err
 	}
 	if err := command.PrintSection(a.App, r.ByAttempt, func(n forebay.AttemptCount) []command.Field {
-		return []command.Field{{"ATTEMPT", strconv.Itoa(n.Number)}, {"SUCCEEDED", count(n.Succeeded)}, {"FAILED", count(n.Failed)}}
+		return []command.Field{{"ATTEMPT", strconv.Itoa(n.Number)}, {"SUCCEEDED", command.Count(n.Succeeded)}, {"FAILED", command.Count(n.Failed)}}
 	}); err != nil {
 		return err
 	}
@@ -78,14 +80,14 @@ func (a *app) printRetries(r forebay.RetryReport) error {
 	}
 	return command.PrintSection(a.App, r.ByHour, func(h forebay.HourCount) []command.Field {
 		return []command.Field{
-			{"HOUR", h.Hour.In(a.Zone).Format("2006-01-02 15:04")}, {"ATTEMPTS", count(h.Attempts)},
-			{"FAILED", count(h.Failed)}, {"THROTTLED", count(h.Throttled)},
+			{"HOUR", h.Hour.In(a.Zone).Format("2006-01-02 15:04")}, {"ATTEMPTS", command.Count(h.Attempts)},
+			{"FAILED", command.Count(h.Failed)}, {"THROTTLED", command.Count(h.Throttled)},
 		}
 	})
 }
 
 func errorColumns(by string) func(forebay.ErrorCount) []command.Field {
 	return func(e forebay.ErrorCount) []command.Field {
-		return []command.Field{{by, e.Name}, {"ERROR", e.Code}, {"CLASS", string(e.Class)}, {"COUNT", count(e.Count)}}
+		return []command.Field{{by, e.Name}, {"ERROR", e.Code}, {"CLASS", string(e.Class)}, {"COUNT", command.Count(e.Count)}}
 	}
 }

@@ -32,9 +32,9 @@ func (a *app) sessionsList() *cobra.Command {
 	},
 		func(s forebay.SessionInfo) []command.Field {
 			return []command.Field{
-				{"SESSION", s.SessionID}, {"MESSAGES", yes(s.HasMessages, "yes")},
-				{"LOCKED UNTIL", a.whenPtr(s.LockedUntil)},
-				{"STATE", yes(s.StateBytes > 0, strconv.Itoa(s.StateBytes)+" bytes")},
+				{"SESSION", s.SessionID}, {"MESSAGES", command.IfTrue(s.HasMessages, "yes")},
+				{"LOCKED UNTIL", a.WhenPtr(s.LockedUntil)},
+				{"STATE", command.IfTrue(s.StateBytes > 0, strconv.Itoa(s.StateBytes)+" bytes")},
 			}
 		}))
 }
@@ -54,8 +54,8 @@ func (a *app) sessionAccept() *cobra.Command {
 		return []command.Field{
 			{"session", s.SessionID},
 			{"session token", s.SessionToken},
-			{"locked until", a.when(s.LockedUntil)},
-			{"state", yes(s.State != nil, strconv.Itoa(len(s.State))+" bytes")},
+			{"locked until", a.When(s.LockedUntil)},
+			{"state", command.IfTrue(s.State != nil, strconv.Itoa(len(s.State))+" bytes")},
 		}
 	})
 	c.Flags().StringVar(&req.SessionID, "session-id", "", "this session (default: the one that has waited longest)")

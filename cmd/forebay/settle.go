@@ -69,5 +69,5 @@ func (a *app) renewCommand(use, short string, renew func(*command.Call) (time.Ti
 	return aboutQueue(command.Show(a.App, &cobra.Command{Use: use, Short: short}, func(c *command.Call) (r renewed, err error) {
 		r.LockedUntil, err = renew(c)
 		return r, err
-	}, func(r renewed) []command.Field { return []command.Field{{"locked until", a.when(r.LockedUntil)}} }))
+	}, func(r renewed) []command.Field { return []command.Field{{"locked until", a.When(r.LockedUntil)}} }))
 }

@@ -15,7 +15,7 @@ func (a *app) tasks() *cobra.Command {
 		return command.List(a.App, &cobra.Command{Use: use, Short: "List the tasks that jobs may ask for"},
 			func(c *command.Call) ([]client.Task, error) { return c.API.Tasks(c.Ctx) },
 			func(t client.Task) []command.Field {
-				return []command.Field{{"TASK", t.Name}, {"QUEUE", t.Queue}, {"DESCRIPTION", shorten(t.Description, 100)}}
+				return []command.Field{{"TASK", t.Name}, {"QUEUE", t.Queue}, {"DESCRIPTION", command.Shorten(t.Description, 100)}}
 			})
 	}
 	tasks := list("tasks") // without a further word it lists

@@ -30,7 +30,7 @@ func tenantColumns(t forebay.Tenant) []command.Field {
 	return []command.Field{
 		{"TENANT", t.Name}, {"STATE", tenantState(t)}, {"RUNNING", runningText(t)},
 		{"BUDGET", budgetText(t.Budget)}, {"TODAY", usedIn(t.BudgetState, 0)},
-		{"MONTH", usedIn(t.BudgetState, 1)}, {"WAIT FOR BUDGET", count(t.Waiting)},
+		{"MONTH", usedIn(t.BudgetState, 1)}, {"WAIT FOR BUDGET", command.Count(t.Waiting)},
 	}
 }
 
@@ -38,7 +38,7 @@ func (a *app) tenantFields(t forebay.Tenant) []command.Field {
 	fields := []command.Field{{"tenant", t.Name}, {"state", tenantState(t)}, {"running", runningText(t)}}
 	fields = append(fields, budgetFields("", t.BudgetState)...)
 	if t.SetBy != "" {
-		fields = append(fields, command.Field{"budget set by", t.SetBy + ", " + a.agePtr(t.UpdatedAt)})
+		fields = append(fields, command.Field{"budget set by", t.SetBy + ", " + a.AgePtr(t.UpdatedAt)})
 	}
 	for _, k := range t.Keys {
 		fields = append(fields, budgetFields(k.KeyID+" ", k.BudgetState)...)
@@ -58,7 +58,7 @@ func tenantState(t forebay.Tenant) string {
 
 // runningText is how many of a tenant's jobs run, and how many may, where that is limited.
 func runningText(t forebay.Tenant) string {
-	return ifSet(t.Running, func(running int64) string { return fmt.Sprintf("%d of %d", running, t.Concurrency) })
+	return command.IfSet(t.Running, func(running int64) string { return fmt.Sprintf("%d of %d", running, t.Concurrency) })
 }
 
 // limitText is what is used of a limit.

@@ -28,20 +28,20 @@ copies that its rules select until they are received.`,
 
 func (a *app) topicColumns(t forebay.Topic) []command.Field {
 	return []command.Field{
-		{"TOPIC", t.Name}, {"SUBSCRIPTIONS", count(t.Subscriptions)},
-		{"SCHEDULED", counted(t.Scheduled, t.CountsCapped)}, {"CREATED", a.when(t.CreatedAt)},
+		{"TOPIC", t.Name}, {"SUBSCRIPTIONS", command.Count(t.Subscriptions)},
+		{"SCHEDULED", command.Counted(t.Scheduled, t.CountsCapped)}, {"CREATED", a.When(t.CreatedAt)},
 	}
 }
 
 func (a *app) topicFields(t forebay.Topic) []command.Field {
 	return []command.Field{
 		{"topic", t.Name},
-		{"subscriptions", count(t.Subscriptions)},
-		{"scheduled", counted(t.Scheduled, t.CountsCapped)},
-		{"time to live", seconds(t.DefaultTTLSeconds)},
-		{"duplicate window", seconds(t.DuplicateWindowSeconds)},
-		{"deleted when idle", seconds(t.AutoDeleteOnIdleSeconds)},
-		{"created", a.when(t.CreatedAt)},
+		{"subscriptions", command.Count(t.Subscriptions)},
+		{"scheduled", command.Counted(t.Scheduled, t.CountsCapped)},
+		{"time to live", command.Seconds(t.DefaultTTLSeconds)},
+		{"duplicate window", command.Seconds(t.DuplicateWindowSeconds)},
+		{"deleted when idle", command.Seconds(t.AutoDeleteOnIdleSeconds)},
+		{"created", a.When(t.CreatedAt)},
 	}
 }
 
@@ -94,10 +94,10 @@ TOPIC/subscriptions/SUBSCRIPTION.`,
 
 func subscriptionColumns(s forebay.Subscription) []command.Field {
 	return []command.Field{
-		{"SUBSCRIPTION", s.Name}, {"ACTIVE", counted(s.Active, s.CountsCapped)},
-		{"LOCKED", counted(s.Locked, s.CountsCapped)},
-		{"DEFERRED", counted(s.Deferred, s.CountsCapped)},
-		{"DEAD-LETTER", counted(s.DeadLetter, s.CountsCapped)}, {"OLDEST", seconds(s.OldestAgeSeconds)},
+		{"SUBSCRIPTION", s.Name}, {"ACTIVE", command.Counted(s.Active, s.CountsCapped)},
+		{"LOCKED", command.Counted(s.Locked, s.CountsCapped)},
+		{"DEFERRED", command.Counted(s.Deferred, s.CountsCapped)},
+		{"DEAD-LETTER", command.Counted(s.DeadLetter, s.CountsCapped)}, {"OLDEST", command.Seconds(s.OldestAgeSeconds)},
 	}
 }
 
@@ -105,18 +105,18 @@ func (a *app) subscriptionFields(s forebay.Subscription) []command.Field {
 	return []command.Field{
 		{"subscription", s.Name},
 		{"topic", s.Topic},
-		{"active", counted(s.Active, s.CountsCapped)},
-		{"locked", counted(s.Locked, s.CountsCapped)},
-		{"deferred", counted(s.Deferred, s.CountsCapped)},
-		{"dead-letter", counted(s.DeadLetter, s.CountsCapped)},
-		{"oldest", seconds(s.OldestAgeSeconds)},
+		{"active", command.Counted(s.Active, s.CountsCapped)},
+		{"locked", command.Counted(s.Locked, s.CountsCapped)},
+		{"deferred", command.Counted(s.Deferred, s.CountsCapped)},
+		{"dead-letter", command.Counted(s.DeadLetter, s.CountsCapped)},
+		{"oldest", command.Seconds(s.OldestAgeSeconds)},
 		{"lock", fmt.Sprintf("%gs", s.LockSeconds)},
 		{"max deliveries", fmt.Sprint(s.MaxDeliveryCount)},
-		{"time to live", seconds(s.DefaultTTLSeconds)},
+		{"time to live", command.Seconds(s.DefaultTTLSeconds)},
 		{"forward to", s.ForwardTo},
 		{"dead letters to", s.ForwardDeadLettersTo},
-		{"deleted when idle", seconds(s.AutoDeleteOnIdleSeconds)},
-		{"created", a.when(s.CreatedAt)},
+		{"deleted when idle", command.Seconds(s.AutoDeleteOnIdleSeconds)},
+		{"created", a.When(s.CreatedAt)},
 	}
 }
 

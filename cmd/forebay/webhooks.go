@@ -36,9 +36,9 @@ failed, dead_lettered, quarantined, cancelled, expired, redriven.`,
 
 func webhookColumns(w forebay.Webhook) []command.Field {
 	return []command.Field{
-		{"WEBHOOK", w.Name}, {"STATE", webhookState(w)}, {"PENDING", count(w.Pending)},
-		{"DEAD-LETTER", count(w.DeadLetters)}, {"LAST TRY", ifSet(w.LastTry, tryResult)},
-		{"EVENTS", orAll(w)}, {"URL", shorten(w.URL, 60)},
+		{"WEBHOOK", w.Name}, {"STATE", webhookState(w)}, {"PENDING", command.Count(w.Pending)},
+		{"DEAD-LETTER", command.Count(w.DeadLetters)}, {"LAST TRY", command.IfSet(w.LastTry, tryResult)},
+		{"EVENTS", orAll(w)}, {"URL", command.Shorten(w.URL, 60)},
 	}
 }
 
@@ -51,13 +51,13 @@ func (a *app) webhookFields(w forebay.Webhook) []command.Field {
 		{"events", orAll(w)},
 		{"concurrency", strconv.Itoa(w.Concurrency)},
 		{"secrets", strconv.Itoa(w.Secrets)},
-		{"pending", count(w.Pending)},
-		{"dead-letter", count(w.DeadLetters)},
-		{"delivered", a.whenPtr(w.DeliveredAt)},
-		{"failing since", a.whenPtr(w.FailingSince)},
-		{"paused until", a.whenPtr(w.PausedUntil)},
-		{"last try", ifSet(w.LastTry, tryResult)},
-		{"created", a.when(w.CreatedAt)},
+		{"pending", command.Count(w.Pending)},
+		{"dead-letter", command.Count(w.DeadLetters)},
+		{"delivered", a.WhenPtr(w.DeliveredAt)},
+		{"failing since", a.WhenPtr(w.FailingSince)},
+		{"paused until", a.WhenPtr(w.PausedUntil)},
+		{"last try", command.IfSet(w.LastTry, tryResult)},
+		{"created", a.When(w.CreatedAt)},
 	}
 }
 
@@ -214,8 +214,8 @@ func (a *app) webhooksTries() *cobra.Command {
 		command.OfArgument((*client.Client).WebhookTries),
 		func(t forebay.WebhookTry) []command.Field {
 			return []command.Field{
-				{"AT", a.instant(t.At)}, {"MESSAGE", t.MessageID}, {"EVENT", t.EventType},
-				{"TRY", strconv.Itoa(t.Number)}, {"TOOK", tryTime(t)}, {"NEXT", a.agePtr(t.NextTryAt)},
+				{"AT", a.Instant(t.At)}, {"MESSAGE", t.MessageID}, {"EVENT", t.EventType},
+				{"TRY", strconv.Itoa(t.Number)}, {"TOOK", tryTime(t)}, {"NEXT", a.AgePtr(t.NextTryAt)},
 				{"RESULT", tryResult(t)},
 			}
 		})
@@ -228,9 +228,9 @@ func (a *app) webhooksDeadLetters() *cobra.Command {
 		},
 		func(d forebay.WebhookDeadLetter) []command.Field {
 			return []command.Field{
-				{"NUMBER", count(d.SequenceNumber)}, {"MESSAGE", d.MessageID}, {"EVENT", d.EventType},
-				{"SINCE", a.age(d.EnqueuedAt)}, {"TRIES", strconv.Itoa(d.Tries)}, {"REASON", d.Reason},
-				{"DESCRIPTION", shorten(d.Description, 60)},
+				{"NUMBER", command.Count(d.SequenceNumber)}, {"MESSAGE", d.MessageID}, {"EVENT", d.EventType},
+				{"SINCE", a.Age(d.EnqueuedAt)}, {"TRIES", strconv.Itoa(d.Tries)}, {"REASON", d.Reason},
+				{"DESCRIPTION", command.Shorten(d.Description, 60)},
 			}
 		})
 }

@@ -192,19 +192,3 @@ func Texts[S ~string](values []S) []string {
 
 // Joined returns values as a list for people.
 func Joined[S ~string](values []S) string { return strings.Join(Texts(values), ", ") }
-
-// Span writes a duration in its largest unit, such as "3m".
-func Span(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch {
-	case d < time.Second:
-		return fmt.Sprintf("%dms", d.Milliseconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", d/time.Minute)
-	case d < 2*day:
-		return fmt.Sprintf("%dh", d/time.Hour)
-	}
-	return fmt.Sprintf("%dd", d/day)
-}

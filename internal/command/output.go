@@ -154,16 +154,3 @@ func WriteLine(w io.Writer, text []byte) error {
 	_, err := fmt.Fprintf(w, "%s\n", text)
 	return err
 }
-
-// Clean replaces the characters of a text that a terminal could act on.
-func Clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t' || r == '\r':
-			return ' '
-		case steersTerminal(r):
-			return '\uFFFD'
-		}
-		return r
-	}, s)
-}
