@@ -96,8 +96,8 @@ func (s *storage) options(a *app) (server.Options, error) {
 
 type backupProgress = func(server.BackupProgress)
 
-// withBackup does something with a backup, shows its progress on a terminal, and prints what the
-// backup holds. advice is what an interrupted user may want to know, if anything.
+// withBackup does something with a backup, shows progress on a terminal and prints what the backup
+// holds. advice is for an interrupted user; it may be "".
 func withBackup(c *command.Call, done, advice string, do func(backupProgress) (server.Backup, error)) error {
 	line, finish := c.ProgressLine()
 	m, err := do(func(p server.BackupProgress) { line(fmt.Sprintf("%s: %d", p.What, p.Done)) })

@@ -41,7 +41,7 @@ if every job succeeded.`,
 		return a.runBatch(c.Ctx, o)
 	})
 	flags := run.Flags()
-	// It has the name of the global flag, and takes its place.
+	// This flag replaces the global flag of the same name.
 	flags.StringVarP(&o.out, "output", "o", "", "file the results are appended to (required)")
 	flags.StringVar(&o.task, "task", "", "task of the lines that name none")
 	flags.StringVar(&o.queue, "queue", "", "queue of the lines that name none")
@@ -91,7 +91,7 @@ func (a *app) runBatch(ctx context.Context, o batchOptions) (err error) {
 	defer func() {
 		err = errors.Join(err, results.Close())
 		if err != nil && len(results.done) == 0 && errors.Is(missing, fs.ErrNotExist) {
-			err = errors.Join(err, os.Remove(o.out)) // nothing came of it: leave nothing
+			err = errors.Join(err, os.Remove(o.out)) // no results: leave no empty file
 		}
 	}()
 	if err := a.reachable(ctx); err != nil {
@@ -114,18 +114,19 @@ func (a *app) runBatch(ctx context.Context, o batchOptions) (err error) {
 	return nil
 }
 
-// unfinished says how far the run came, and that it can go on.
+// unfinished adds to an error how far the run came and that it can be resumed.
 func (a *app) unfinished(ctx context.Context, err error, results *resultsFile, file *batchFile) error {
 	if ctx.Err() != nil {
 		err = command.ExitError(command.ExitInterrupted, "interrupted")
 	}
 	if a.ExitCode(ctx, err) == command.ExitUsage {
-		return err // the same command would meet it again
+		return err // running the same command again would not help
 	}
 	return a.Advise(ctx, err, fmt.Sprintf("%d of %d done; run the same command again to go on", len(results.done), file.jobs))
 }
 
-// reachable finds out soon that a long run could not even begin.
+// reachable fails quickly if the server cannot be reached. The client of the run itself waits much
+// longer.
 func (a *app) reachable(ctx context.Context) error {
 	api, err := a.Client()
 	if err != nil {
@@ -135,8 +136,9 @@ func (a *app) reachable(ctx context.Context) error {
 	return err
 }
 
-// batchRun submits the lines that have no result yet, waits for their jobs and records them. One
-// goroutine submits. Others wait, each for one job at a time, and put back a job that takes long.
+// batchRun submits the lines that have no result yet, waits for their jobs and records the
+// results. One goroutine submits. The others each wait for one job at a time and put back a job
+// that takes long.
 type batchRun struct {
 	api     *client.Client
 	file    *batchFile
@@ -146,8 +148,8 @@ type batchRun struct {
 	mu        sync.Mutex
 	changed   *sync.Cond
 	pending   []pendingJob
-	waiting   int  // jobs in the hands of waiters
-	submitted bool // no more will come
+	waiting   int  // jobs that waiters have taken
+	submitted bool // all lines have been submitted
 	err       error
 }
 
@@ -159,7 +161,7 @@ type pendingJob struct {
 func (b *batchRun) run(ctx context.Context, waiters int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// A waiter blocked on the condition must see the end too.
+	// The end of the context must wake the waiters, which block on the condition.
 	stop := context.AfterFunc(ctx, func() {
 		b.mu.Lock()
 		b.changed.Broadcast()
@@ -187,7 +189,7 @@ func (b *batchRun) run(ctx context.Context, waiters int) error {
 	return b.err
 }
 
-// submit sends what has no result yet.
+// submit sends the lines that have no result yet.
 func (b *batchRun) submit(ctx context.Context) error {
 	defer func() {
 		b.mu.Lock()
@@ -198,8 +200,8 @@ func (b *batchRun) submit(ctx context.Context) error {
 	if len(b.results.done) == b.file.jobs {
 		return nil
 	}
-	// The first results are recorded while the file is still read, so what was done before is
-	// looked up in a copy.
+	// Waiters add results while this goroutine still reads the file, so it looks up done lines in
+	// a copy.
 	lines := b.file.requests(b.results.doneLines())
 	for result, err := range b.api.SubmitBulk(ctx, lines.each) {
 		if err != nil {
@@ -228,8 +230,8 @@ func (b *batchRun) submit(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// aboutLine reports whether an error is the line's own fault, and not one that would meet them
-// all.
+// aboutLine reports whether an error is the fault of one line. Any other error would fail every
+// line.
 func aboutLine(e *forebay.Error) bool {
 	switch command.ExitCodeOf(e.Code) {
 	case command.ExitUsage, command.ExitConflict, command.ExitNotFound:
@@ -245,7 +247,7 @@ func (b *batchRun) push(job pendingJob) {
 	b.changed.Signal()
 }
 
-// next takes the job that waited longest. It reports false when there will be none.
+// next takes the job that has waited longest. It returns false when there are no more jobs.
 func (b *batchRun) next(ctx context.Context) (job pendingJob, crowded, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -280,8 +282,8 @@ func (b *batchRun) wait(ctx context.Context) error {
 	}
 }
 
-// follow waits for one job and records it. It does not wait long while other jobs wait for a
-// waiter: those may have ended before.
+// follow waits for one job and records its result. If other jobs need a waiter it waits only
+// briefly, because one of those may have ended already.
 func (b *batchRun) follow(ctx context.Context, p pendingJob, crowded bool) error {
 	patience := 30 * time.Second
 	if crowded {
@@ -293,7 +295,8 @@ func (b *batchRun) follow(ctx context.Context, p pendingJob, crowded bool) error
 		return err
 	}
 	if !job.Status.Terminal() {
-		if err := sleep.For(ctx, time.Second-time.Since(start)); err != nil { // a server that stops does not wait
+		// A server that is shutting down answers long polls at once.
+		if err := sleep.For(ctx, time.Second-time.Since(start)); err != nil {
 			return err
 		}
 		b.push(p)

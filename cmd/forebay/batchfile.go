@@ -20,8 +20,8 @@ import (
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 )
 
-// maxLineBytes limits a line of a batch or results file. It holds an input or a result and some
-// more.
+// maxLineBytes limits a line of a batch or results file. A line holds an input or a result and
+// some more.
 const maxLineBytes = maxInputBytes + 1<<20
 
 // batchFile is a checked file of submit requests.
@@ -33,7 +33,7 @@ type batchFile struct {
 	task, queue string
 }
 
-// openBatchFile reads the whole file once, so that a wrong line is known before anything is
+// openBatchFile reads the whole file once, so that a wrong line is found before any job is
 // submitted.
 func openBatchFile(ctx context.Context, o batchOptions) (*batchFile, error) {
 	f, err := os.Open(o.file)
@@ -92,7 +92,7 @@ func (b *batchFile) wrong(number int, format string, args ...any) error {
 	return command.Usagef("%s:%d: %s", filepath.Base(b.Name()), number, fmt.Sprintf(format, args...))
 }
 
-// request reads one line, strictly.
+// request parses one line. Unknown fields are errors.
 func (b *batchFile) request(number int, line []byte) (forebay.SubmitRequest, error) {
 	var req forebay.SubmitRequest
 	if err := jsoncheck.Check("line", line); err != nil {
@@ -135,7 +135,7 @@ func (b *batchFile) requests(done map[int]bool) *batchRequests {
 	return &batchRequests{file: b, done: done}
 }
 
-// each is the sequence. What goes wrong on the way is in err when it has ended.
+// each is the sequence of requests. After it has ended, err holds what went wrong.
 func (r *batchRequests) each(yield func(forebay.SubmitRequest) bool) {
 	if _, err := r.file.Seek(0, io.SeekStart); err != nil {
 		r.err = command.Usagef("cannot read %s a second time: %s", r.file.Name(), command.Cause(err))
@@ -170,7 +170,7 @@ func (r *batchRequests) number(n int) int {
 	return r.numbers[n-1]
 }
 
-// statusRejected is the status of a line that the server did not take. It has no job.
+// statusRejected is the status of a line that the server refused. Such a line has no job.
 const statusRejected forebay.Status = "rejected"
 
 // batchResult is one line of a results file.
@@ -186,7 +186,7 @@ type batchResult struct {
 	Metadata      map[string]string `json:"metadata,omitempty"`
 }
 
-// resultsFile is appended to, a whole line at a time.
+// resultsFile appends whole lines to the output file.
 type resultsFile struct {
 	*os.File
 	batch     string
@@ -195,10 +195,10 @@ type resultsFile struct {
 	succeeded int
 }
 
-// openResults opens a results file and reads what it already has. A line that a crash cut off is
-// removed.
+// openResults opens a results file and reads its lines. It removes an incomplete last line, which
+// a crash can leave.
 func openResults(name, batch string, lines map[int]bool) (*resultsFile, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600) // it has what models answer
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600) // answers of models are private
 	if err != nil {
 		return nil, command.Usagef("cannot write %s: %s", name, command.Cause(err))
 	}
@@ -246,7 +246,7 @@ func (r *resultsFile) load(lines map[int]bool) error {
 	return err
 }
 
-// readLine reads a whole line with its line feed. What has none is io.EOF.
+// readLine reads a line with its line feed. It returns io.EOF for a line without one.
 func readLine(in *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {
@@ -278,7 +278,8 @@ func (r *resultsFile) doneLines() map[int]bool {
 func (r *resultsFile) append(result batchResult) error {
 	result.Batch = r.batch
 	var b bytes.Buffer
-	if err := command.WriteJSON(&b, result, ""); err != nil { // this also puts the result on one line
+	// WriteJSON also puts the result on one line.
+	if err := command.WriteJSON(&b, result, ""); err != nil {
 		return fmt.Errorf("write result of line %d: %w", result.Line, err)
 	}
 	r.mu.Lock()

@@ -20,7 +20,8 @@ func budgetFlags(flags *pflag.FlagSet, b *forebay.Budget) {
 	command.OptionalFlag(flags, &b.MonthlyTokens, "monthly-tokens", tokens, "tokens a month, input and output together (default: no limit)")
 }
 
-// newBudget adds the limits of a budget that replaces another. That it has no limits must be said.
+// newBudget adds the flags of a budget that replaces another. --none must be given to have no
+// limits.
 func newBudget(c *cobra.Command) *forebay.Budget {
 	b := &forebay.Budget{}
 	budgetFlags(c.Flags(), b)
@@ -32,7 +33,7 @@ func newBudget(c *cobra.Command) *forebay.Budget {
 	return b
 }
 
-// budgetText is a budget in a line.
+// budgetText writes a budget in one line.
 func budgetText(b forebay.Budget) string {
 	var parts []string
 	dollars := func(amount *forebay.Money, per string) {
@@ -64,7 +65,8 @@ func budgetFields(prefix string, s forebay.BudgetState) []command.Field {
 	}
 }
 
-// usedIn is what was used in a period, and what is held. Period 0 is the day and 1 is the month.
+// usedIn writes what was used and what is reserved in a period. Period 0 is the day and 1 is the
+// month.
 func usedIn(s forebay.BudgetState, period int) string {
 	if period >= len(s.Usage) {
 		return ""

@@ -78,7 +78,7 @@ func (a *app) version() *cobra.Command {
 	})
 }
 
-// sourceFlags adds the flags that say which configuration holds, and which database.
+// sourceFlags adds the flags that name the configuration and the database.
 func sourceFlags(flags *pflag.FlagSet, source *config.Source) {
 	configFlag(flags, source)
 	flags.StringVar(&source.Database, "database", "", "sqlite:PATH or postgres://… (default: configured or sqlite:forebay.db)")
@@ -92,8 +92,8 @@ func listenFlag(flags *pflag.FlagSet, source *config.Source) {
 	flags.StringVar(&source.Listen, "listen", "", "address to answer on (default: configured or 127.0.0.1:8080)")
 }
 
-// configCommand is a command that goes by the server's configuration. What flags say of it is in
-// source.
+// configCommand is a command that reads the server's configuration. The flags of the command have
+// put their values into source.
 func (a *app) configCommand(c *cobra.Command, source *config.Source, run func(*command.Call, config.Loaded) error) *cobra.Command {
 	return a.LocalCommand(c, func(c *command.Call) error {
 		loaded, err := a.load(source)
@@ -104,7 +104,8 @@ func (a *app) configCommand(c *cobra.Command, source *config.Source, run func(*c
 	})
 }
 
-// load reads the configuration. The source is complete then, for whoever reads it again.
+// load reads the configuration. It also sets source.Environ, so that the caller can load source
+// again.
 func (a *app) load(source *config.Source) (config.Loaded, error) {
 	source.Environ = a.Environ
 	loaded, err := config.Load(*source)

@@ -142,7 +142,7 @@ see it.`,
 	return c
 }
 
-// goOn is what to do about an interruption.
+// goOn is the advice after an interruption.
 const goOn = "run the same command again to go on"
 
 func (a *app) copyDatabase(ctx context.Context, from, to string) error {

@@ -14,12 +14,12 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-// subqueue is one of the two subqueues for failed jobs, with the commands about it.
+// subqueue is the dead-letter or the quarantine subqueue of jobs, with the commands about it.
 type subqueue struct {
 	app  *app
 	use  string
-	name string // of a job in it
-	did  string // what happened to such a job
+	name string // such as "dead-letter"
+	did  string // such as "dead-lettered"
 	of   func(api *client.Client, queue string) client.SetAside
 }
 
@@ -45,7 +45,7 @@ func (s subqueue) queueFlag(c *cobra.Command) *string {
 	return c.Flags().String("queue", forebay.DefaultQueue, "the queue")
 }
 
-// jobSelection is the flags that select jobs of the subqueue.
+// jobSelection holds the flags that select jobs of the subqueue.
 type jobSelection struct {
 	subqueue
 	queue  *string
@@ -64,7 +64,7 @@ func (s subqueue) selection(c *cobra.Command) *jobSelection {
 	return f
 }
 
-// get is what the flags select.
+// get returns the filter that the flags make.
 func (f *jobSelection) get() forebay.SetAsideFilter {
 	if len(f.filter.JobIDs) == 0 {
 		f.filter.JobIDs = nil // an empty list would select nothing
@@ -72,7 +72,7 @@ func (f *jobSelection) get() forebay.SetAsideFilter {
 	return f.filter
 }
 
-// choose takes in the jobs that the command line names. It wants a selection or --all.
+// choose adds the jobs that are named as arguments. It requires a selection or --all.
 func (f *jobSelection) choose(c *command.Call) error {
 	f.filter.JobIDs = append(f.filter.JobIDs, c.Args...)
 	s := f.get()
@@ -80,7 +80,7 @@ func (f *jobSelection) choose(c *command.Call) error {
 	return command.ExactlyOne("name jobs, select them by flags, or say --all", "--all and a selection exclude each other", selects, f.all)
 }
 
-// found is an error if jobs were named and none of them was there.
+// found returns an error if jobs were named and none of them was found.
 func (f *jobSelection) found(n int) error {
 	switch named := f.filter.JobIDs; {
 	case n > 0 || len(named) == 0:

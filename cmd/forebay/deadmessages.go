@@ -11,8 +11,8 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-// deadMessagesOf are the messages of the dead-letter subqueue of the queue that the command names, or
-// names itself.
+// deadMessagesOf returns the client of the dead-letter subqueue of the queue that the command
+// names. The command may name the subqueue itself.
 func deadMessagesOf(c *command.Call) client.Messages {
 	name, subscription, subqueue := forebay.CutEntityPath(c.Args[0])
 	if subqueue != "" {
@@ -28,7 +28,7 @@ func deadMessagesOf(c *command.Call) client.Messages {
 type deadFlags struct {
 	filter forebay.DeadMessageFilter
 	max    int
-	more   bool // a dry run did not count all
+	more   bool // a dry run stopped counting early
 }
 
 func (f *deadFlags) add(flags *pflag.FlagSet) {
@@ -38,7 +38,8 @@ func (f *deadFlags) add(flags *pflag.FlagSet) {
 	maxFlag(flags, &f.max)
 }
 
-// choose reads the numbers that the command line names. It wants one way to select messages.
+// choose adds the sequence numbers given as arguments. It requires exactly one way to select
+// messages.
 func (f *deadFlags) choose(c *command.Call) (err error) {
 	if f.filter.SequenceNumbers, err = sequenceNumbers(c.Args[1:]); err != nil {
 		return err
@@ -51,8 +52,9 @@ func (f *deadFlags) choose(c *command.Call) (err error) {
 		len(f.filter.SequenceNumbers) > 0, f.filter.Reason != "", f.filter.All)
 }
 
-// each repeats a call, which takes only so many messages at once. If upTo is not 0 there may be
-// more. A message that was sent back and died again has a higher number, and is not taken again.
+// each repeats a call that handles a limited number of messages. If the call returns upTo, there
+// may be more. A message that was redriven and dead-lettered again has a higher number, so it is
+// not handled twice.
 func (f *deadFlags) each(c *command.Call, do func(forebay.DeadMessageFilter) (n int, upTo int64, err error)) (total int, err error) {
 	var upTo int64
 	for {
@@ -78,7 +80,7 @@ func (f *deadFlags) each(c *command.Call, do func(forebay.DeadMessageFilter) (n 
 	return total, err
 }
 
-// done says what was done, and with how many messages.
+// done writes how many messages were handled.
 func (f *deadFlags) done(verb string, n int) []command.Field {
 	number := strconv.Itoa(n)
 	if f.more {

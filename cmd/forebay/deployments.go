@@ -71,7 +71,7 @@ func unnamedOutput(tokens int64) string {
 	return fmt.Sprintf("%d tokens reserved", tokens)
 }
 
-// deploymentState is the one thing that keeps calls away, if anything does.
+// deploymentState says what prevents calls to the deployment, if anything does.
 func (a *app) deploymentState(d forebay.Deployment) string {
 	until := func(what string, at *time.Time) string {
 		return what + command.IfSet(at, func(t time.Time) string { return " until " + a.When(t) })
@@ -91,7 +91,7 @@ func (a *app) deploymentState(d forebay.Deployment) string {
 	return "available"
 }
 
-// usedOf is a use and the limit that holds it, if one does.
+// usedOf writes a number and its limit, if there is one.
 func usedOf(used, limit int64) string {
 	if limit == 0 {
 		return command.Count(used)

@@ -65,7 +65,7 @@ type finding struct {
 
 type doctor struct {
 	app      *app
-	call     bool // deployments
+	call     bool // also call each deployment
 	findings []finding
 }
 
@@ -97,7 +97,7 @@ func (d *doctor) examine(ctx context.Context, source *config.Source) {
 	d.grpc(o, running)
 }
 
-// clock finds clocks that were never set. It knows no true time.
+// clock finds a clock that was never set. It cannot find one that is slightly wrong.
 func (d *doctor) clock() {
 	now := d.app.Now()
 	ok := now.Year() >= 2025 && now.Year() < 2100
@@ -140,7 +140,7 @@ func (d *doctor) deployments(ctx context.Context, o server.Options, notes []stri
 	}
 }
 
-// disk measures what every acknowledged job waits for.
+// disk measures the free space and the time of an fsync, which every acknowledged job waits for.
 func (d *doctor) disk(folder string) {
 	if free, err := freeBytes(folder); err == nil {
 		d.found("free space", free >= minFreeBytes, command.ExitStorage, "%.1f GiB", float64(free)/(1<<30))
@@ -155,7 +155,7 @@ func (d *doctor) disk(folder string) {
 	d.found("fsync", took < maxSync, command.ExitStorage, "takes %s", took.Round(10*time.Microsecond))
 }
 
-// syncTime is the mean of some small durable writes.
+// syncTime returns the mean time of some small durable writes.
 func syncTime(folder string) (took time.Duration, err error) {
 	f, err := os.CreateTemp(folder, ".forebay-doctor-*")
 	if err != nil {
@@ -193,7 +193,7 @@ func (d *doctor) blobs(ctx context.Context, o server.Options) {
 	d.found("blob storage", true, 0, "reachable")
 }
 
-// tryListen is what keeps a server from listening on an address.
+// tryListen returns the error that a server would get when listening on an address.
 func tryListen(address string) error {
 	listener, err := net.Listen("tcp", address)
 	if err == nil {
@@ -202,7 +202,7 @@ func tryListen(address string) error {
 	return err
 }
 
-// grpc tries to listen where the Durable Task protocol is to be served.
+// grpc tries to listen on the address of the Durable Task protocol.
 func (d *doctor) grpc(o server.Options, running bool) {
 	address := o.Orchestrations.GRPC.Address
 	if address == "" {
@@ -222,7 +222,7 @@ func (d *doctor) grpc(o server.Options, running bool) {
 	}
 }
 
-// apiKey tries the caller's key on the server that runs.
+// apiKey tries the caller's key on the running server.
 func (d *doctor) apiKey(ctx context.Context) {
 	api, err := d.app.Client()
 	if err == nil {
@@ -238,8 +238,8 @@ func (d *doctor) apiKey(ctx context.Context) {
 	}
 }
 
-// port tries to listen. A server that has the database should also have the port. Then its clock
-// is compared.
+// port tries to listen on the server's address. A running server on this database should have that
+// port. Then port compares its clock.
 func (d *doctor) port(ctx context.Context, o server.Options, running bool) {
 	switch err := tryListen(o.Listen); {
 	case err == nil:
@@ -290,7 +290,7 @@ func innermost(err error) error {
 	}
 }
 
-// finish prints the findings. The exit code is that of the worst.
+// finish prints the findings. The exit code is that of the worst one.
 func (d *doctor) finish() error {
 	code := command.ExitOK
 	for _, f := range d.findings {

@@ -15,7 +15,7 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-// maxDocumentBytes is the most that a server can be configured to take.
+// maxDocumentBytes is the highest limit of documents that a server can be configured with.
 const maxDocumentBytes = 256 << 20
 
 func (a *app) documents() *cobra.Command {
@@ -74,7 +74,7 @@ func (a *app) documentFields(d forebay.Document) []command.Field {
 	return fields
 }
 
-// branchText is how far a branch of a document's processing is, and what failed in it.
+// branchText writes how far a branch of the processing is, and its errors.
 func branchText(b forebay.DocumentBranch) string {
 	text := b.Status
 	if b.Total > 1 {
@@ -127,7 +127,7 @@ configuration names. Without an id the same content is the same document.`,
 	return c
 }
 
-// addDocument adds a document from a URL, or else from the file that the command names.
+// addDocument adds a document from a URL, or from the file that the command names.
 func addDocument(c *command.Call, n forebay.NewDocument, from string) (d forebay.Document, err error) {
 	if from != "" {
 		d, _, err = c.API.AddDocumentByURL(c.Ctx, forebay.DocumentByURL{NewDocument: n, URL: from})
@@ -152,7 +152,7 @@ func awaitDocument(c *command.Call, id string) (forebay.Document, error) {
 	return api.WaitDocument(c.Ctx, id)
 }
 
-// maxShownText is how much of a chunk a table shows.
+// maxShownText is how many characters of a chunk a table shows.
 const maxShownText = 100
 
 func (a *app) search() *cobra.Command {

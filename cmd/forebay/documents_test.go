@@ -115,7 +115,7 @@ func (w *watching) write(name, content string) {
 func (w *watching) after(d time.Duration) {
 	w.t.Helper()
 	w.now = w.now.Add(d)
-	if err := w.look(w.t.Context()); err != nil {
+	if err := w.scan(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -32,7 +32,8 @@ An error is one line on standard error that begins with "forebay:".`,
 	}
 }
 
-// aboutQueue is a command about a queue: one that does not exist is a thing not found.
+// aboutQueue is for a command about a queue. If the queue does not exist the exit code is
+// ExitNotFound.
 func aboutQueue(c *cobra.Command) *cobra.Command {
 	return command.MapErrors(c, func(err error) error {
 		if e, ok := errors.AsType[*forebay.Error](err); ok && e.Code == forebay.CodeUnknownQueue {
@@ -42,8 +43,8 @@ func aboutQueue(c *cobra.Command) *cobra.Command {
 	})
 }
 
-// aboutRunning is a command about an instance that must not be over: one that is over is a
-// conflict.
+// aboutRunning is for a command about an instance that must not have ended. If it has ended the
+// exit code is ExitConflict.
 func aboutRunning(c *cobra.Command) *cobra.Command {
 	return command.MapErrors(c, func(err error) error {
 		if err != nil && forebay.CodeOf(err) == forebay.CodeGone {
@@ -53,7 +54,7 @@ func aboutRunning(c *cobra.Command) *cobra.Command {
 	})
 }
 
-// configured makes what the server finds wrong with its options an error of the configuration.
+// configured gives an error about the server's options the exit code ExitConfiguration.
 func configured(err error) error {
 	e, ok := errors.AsType[*forebay.Error](err)
 	if ok && (e.Code == forebay.CodeInvalidRequest || e.Code == forebay.CodeNotSupported) && e.Field != "" {
@@ -62,7 +63,8 @@ func configured(err error) error {
 	return err
 }
 
-// misconfigured makes an error of package config a list of problems with its exit code.
+// misconfigured gives an error of package config the exit code ExitConfiguration and a line for
+// each problem.
 func misconfigured(err error) error {
 	if e, ok := errors.AsType[*config.Error](err); ok {
 		return command.ExitError(command.ExitConfiguration, e.Problems...)

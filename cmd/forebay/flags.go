@@ -10,8 +10,8 @@ import (
 
 // Flags that several commands have.
 
-// beforeFlag adds --before, which selects things by when they were created, dead-lettered and so
-// on.
+// beforeFlag adds --before. It selects things by the time they were created, dead-lettered or the
+// like.
 func (a *app) beforeFlag(flags *pflag.FlagSet, to **time.Time, things string) {
 	a.PastFlag(flags, to, "before", "only "+things+" before this time, or longer ago than this")
 }

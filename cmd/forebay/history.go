@@ -34,7 +34,8 @@ stands where it ended, or where it was asked for while it has not.`,
 		})
 }
 
-// eventDetail is what an event brought, or where it leads.
+// eventDetail returns the most telling part of an event: its failure, reason, result, input or the
+// like.
 func (a *app) eventDetail(e forebay.OrchestrationEvent) string {
 	const width = 60
 	switch {

@@ -117,7 +117,7 @@ func (a *app) jobFields(j forebay.Job) []command.Field {
 	return fields
 }
 
-// position is where a job stands among those that are ready.
+// position writes the queue position of a job that is ready.
 func position(j forebay.Job) string {
 	switch {
 	case j.QueuePosition == nil:
@@ -143,7 +143,7 @@ func (a *app) jobsAttempts() *cobra.Command {
 		})
 }
 
-// jobChange is a command that changes a job and says what it has become.
+// jobChange is a command that changes a job and prints its new status.
 func (a *app) jobChange(c *cobra.Command, change command.ByName[forebay.Job]) *cobra.Command {
 	return a.APICommand(c, func(c *command.Call) error {
 		job, err := change(c.API, c.Ctx, c.Args[0])
@@ -185,7 +185,7 @@ itself: see retention in its configuration.`,
 	return c
 }
 
-// done says how many things were changed, or would be.
+// done writes how many things were changed, or would be in a dry run.
 func done(verb string, dryRun bool, number string) command.Field {
 	if dryRun {
 		verb = "would be " + verb
@@ -193,7 +193,7 @@ func done(verb string, dryRun bool, number string) command.Field {
 	return command.Field{verb, number}
 }
 
-// hasResult reports whether a job carries its result, which a large one does not.
+// hasResult reports whether a job carries its result. A large result must be fetched separately.
 func hasResult(j forebay.Job) bool { return len(j.Result) > 0 && string(j.Result) != "null" }
 
 // printResult writes a succeeded job's result and a line end.

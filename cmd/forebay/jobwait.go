@@ -65,13 +65,14 @@ func (a *app) printEvent(e forebay.Event) error {
 }
 
 const (
-	// firstPoll is how long a job may take before the command says what it waits for.
+	// firstPoll is how long the command waits before it says what the job waits for.
 	firstPoll = 2 * time.Second
-	// laterPolls are how often that is looked at again.
+	// laterPolls is how often the command checks that again.
 	laterPolls = 10 * time.Second
 )
 
-// awaitJob waits for the end of a job, and says on standard error what the job waits for.
+// awaitJob waits for the end of a job. Meanwhile it writes to standard error what the job waits
+// for.
 func (a *app) awaitJob(ctx context.Context, api *client.Client, id string) (forebay.Job, error) {
 	said := ""
 	for patience := firstPoll; ; patience = laterPolls {
@@ -84,14 +85,14 @@ func (a *app) awaitJob(ctx context.Context, api *client.Client, id string) (fore
 			fmt.Fprintf(a.Err, "forebay: %s %s\n", id, why)
 			said = why
 		}
-		// A server that stops ends long polls early. It must not be asked in a tight loop.
+		// A server that is shutting down ends long polls early. Do not ask it in a tight loop.
 		if time.Since(begun) < time.Second && sleep.For(ctx, time.Second) != nil {
 			return job, ctx.Err()
 		}
 	}
 }
 
-// waitReasons say what a job waits for.
+// waitReasons are the texts of the reasons for which a job waits.
 var waitReasons = map[forebay.WaitReason]string{
 	forebay.WaitQuota:       "waits for the provider's quota",
 	forebay.WaitBreaker:     "waits for its deployment, whose circuit breaker is open (forebay deployments list)",
@@ -103,7 +104,7 @@ var waitReasons = map[forebay.WaitReason]string{
 	forebay.WaitWorker:      "waits for a worker that knows its task",
 }
 
-// waitsFor says what a job that is not over waits for, and what went wrong before.
+// waitsFor says what a job waits for and what went wrong before. The job has not ended.
 func waitsFor(job forebay.Job) string {
 	why := "is " + string(job.Status)
 	if job.WaitingFor != nil {

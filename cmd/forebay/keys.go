@@ -26,7 +26,8 @@ that carry one.`,
 	}, a.keysList(), a.keysCreate(), a.keysSetBudget(), a.keysRevoke())
 }
 
-// keyCommand works on the API keys of the configured database. Only one that creates may make it.
+// keyCommand is a command that works on the API keys in the configured database. creates says that
+// it may create the database.
 func (a *app) keyCommand(c *cobra.Command, creates bool, run func(*command.Call, *server.Keys) error) *cobra.Command {
 	source := &config.Source{}
 	sourceFlags(c.Flags(), source)

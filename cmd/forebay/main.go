@@ -1,9 +1,9 @@
 // Command forebay is the server and its command line. Each command is a thin layer over package
 // client, or over package server for what runs in this process.
 //
-// This file lists the commands, and there is a file for each subject. Package command is their frame.
-// What is common to several commands here is in vocabulary.go (names of arguments and flags),
-// flags.go, payload.go (inputs and bodies) and errors.go.
+// This file lists the commands, and there is a file for each subject. Package command is their
+// frame. Four files hold what several commands share: vocabulary.go (names of arguments and
+// flags), flags.go, payload.go (inputs and bodies) and errors.go.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal asks to stop. The second one finds the default behaviour, which ends the
+	// The first signal asks to stop. The second one has the default behaviour, which ends the
 	// process.
 	context.AfterFunc(ctx, stop)
 	a := &app{&command.App{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(), Now: time.Now, Zone: time.Local}}

@@ -109,7 +109,7 @@ func (a *app) messageColumns(m forebay.Message) []command.Field {
 	}
 }
 
-// bodyText is a message's body. Bytes are in base64.
+// bodyText writes the body of a message. A binary body is in base64.
 func bodyText(m forebay.Message) string {
 	if m.Body != nil {
 		return *m.Body
@@ -199,7 +199,8 @@ print how many. Locked, deferred and scheduled messages stay.`,
 		if c.Flags.Changed("max") && limit < 1 {
 			return report, command.Usagef("--max must be at least 1")
 		}
-		req := forebay.DeleteMessagesRequest{Before: c.Now().Add(24 * time.Hour)} // for the server's clock may be ahead
+		// The clock of the server may be ahead.
+		req := forebay.DeleteMessagesRequest{Before: c.Now().Add(24 * time.Hour)}
 		if before != nil {
 			req.Before = *before
 		}
@@ -214,7 +215,8 @@ print how many. Locked, deferred and scheduled messages stay.`,
 	return aboutQueue(c)
 }
 
-// deleteBefore repeats the request, which removes only so many messages at once. Limit 0 is all.
+// deleteBefore repeats the request, which removes a limited number of messages. Limit 0 removes
+// all.
 func deleteBefore(ctx context.Context, queue client.Messages, req forebay.DeleteMessagesRequest, limit int) (int, error) {
 	deleted := 0
 	for limit == 0 || deleted < limit {
@@ -230,7 +232,7 @@ func deleteBefore(ctx context.Context, queue client.Messages, req forebay.Delete
 	return deleted, nil
 }
 
-// messageFlags are what a plain message is made of.
+// messageFlags are the flags that describe a plain message.
 type messageFlags struct {
 	m    forebay.NewMessage
 	body command.Content
@@ -258,7 +260,7 @@ func (f *messageFlags) message(c *command.Call) (m forebay.NewMessage, err error
 	return m, err
 }
 
-// send reads the message, has it sent and returns what became of it.
+// send builds the message, sends it and returns the result.
 func (f *messageFlags) send(
 	send func(*command.Call, forebay.NewMessage) ([]forebay.SentMessage, error),
 ) func(*command.Call) (forebay.SentMessage, error) {
@@ -282,7 +284,7 @@ func sentFields(m forebay.SentMessage) []command.Field {
 	return []command.Field{{"sequence number", command.Count(m.SequenceNumber)}, {"message id", m.MessageID}}
 }
 
-// propertyFlag adds --property. A value is what it would be in JSON, or else text.
+// propertyFlag adds --property. A value is parsed as JSON, and is a text if it is not JSON.
 func propertyFlag(flags *pflag.FlagSet, to *forebay.Properties, help string) {
 	command.PairsFlag(flags, "property", "name=value", help+": a number, true, false or text", func(name, value string) error {
 		if *to == nil {

@@ -51,7 +51,7 @@ func (f *instanceFlags) add(a *app, flags *pflag.FlagSet, statuses []forebay.Orc
 	a.periodFlags(flags, &f.before, &f.after, "created")
 }
 
-// selection is what the flags select.
+// selection returns the filter that the flags make.
 func (f *instanceFlags) selection() client.OrchestrationFilter {
 	filter := f.filter
 	if f.after != nil {
@@ -123,7 +123,7 @@ func (a *app) instanceFields(o forebay.Orchestration) []command.Field {
 	}
 }
 
-// failureText says why something failed. A type that is one of Go's tells a user nothing.
+// failureText says why something failed. It leaves out types of Go, which tell a user nothing.
 func failureText(f *forebay.OrchestrationFailure) string {
 	switch {
 	case f == nil:
@@ -134,7 +134,7 @@ func failureText(f *forebay.OrchestrationFailure) string {
 	return f.Type + ": " + f.Message
 }
 
-// payload is the JSON that an instance or an event is given. It may be left out.
+// payload is the optional JSON input of an instance or an event.
 type payload struct {
 	command.Content
 	isText bool
@@ -188,7 +188,7 @@ With --wait the command stays until the instance is over and prints its output.`
 	return c
 }
 
-// printStarted prints an instance that has just been started: its id, or how it ended.
+// printStarted prints the id of an instance that has just started. With wait it prints the output.
 func printStarted(c *command.Call, id string, wait bool) error {
 	switch {
 	case !wait && c.Output == command.OutputTable:
@@ -235,7 +235,7 @@ func orNull(v json.RawMessage) json.RawMessage {
 	return v
 }
 
-// endedInstance is the error of an instance that did not complete.
+// endedInstance returns the error of an instance that did not complete.
 func endedInstance(o forebay.Orchestration) error {
 	switch {
 	case o.Status == forebay.OrchestrationCompleted:
@@ -268,7 +268,7 @@ func (a *app) orchestrationsRaise() *cobra.Command {
 	return aboutRunning(c)
 }
 
-// instanceVerb is a command that asks for something that is done soon after.
+// instanceVerb is a command that requests a change of an instance. The change happens soon after.
 func (a *app) instanceVerb(c *cobra.Command, done string, do func(*client.Client, context.Context, string, string) error) *cobra.Command {
 	var reason string
 	a.APICommand(c, func(c *command.Call) error {
@@ -314,7 +314,8 @@ deletes old ones by itself: see retention in its configuration.`,
   forebay orchestrations purge --before 30d --status completed
   forebay orchestrations purge --all`,
 	}, func(c *command.Call) (p purged, err error) {
-		// A selection that is empty is one, too. A mistake in it must not delete more.
+		// An empty value, such as --prefix=, still counts as a selection. Such a mistake must not
+		// delete more.
 		selected := slices.ContainsFunc([]string{"status", "prefix", "before", "after"}, c.Flags.Changed)
 		if err := command.ExactlyOne("name an instance, select some by flags, or say --all",
 			"an instance, a selection and --all exclude each other", len(c.Args) > 0, selected, everything); err != nil {

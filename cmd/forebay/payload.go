@@ -10,7 +10,7 @@ import (
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 )
 
-// maxInputBytes is the most that a server can be configured to take.
+// maxInputBytes is the highest limit of inputs that a server can be configured with.
 const maxInputBytes = 100 << 20
 
 // namesJSON reports whether a file holds JSON, going by its name.

@@ -14,7 +14,7 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-// anyQueue is a queue for jobs or one of messages.
+// anyQueue is a queue of jobs or a queue of messages.
 type anyQueue struct {
 	jobs     *forebay.QueueInfo
 	messages *forebay.MessageQueue
@@ -40,7 +40,7 @@ func (a *app) queues() *cobra.Command {
 	)
 }
 
-// queueCommand changes a queue, if there is something to change, and shows it.
+// queueCommand changes a queue, unless change is nil, and shows it.
 func (a *app) queueCommand(verb, short string, change func(*client.Client, context.Context, string) error) *cobra.Command {
 	return aboutQueue(command.Show(a.App, &cobra.Command{
 		Use: verb + " QUEUE", Short: short, Example: "  forebay queues " + verb + " default",
@@ -55,7 +55,7 @@ func (a *app) queueCommand(verb, short string, change func(*client.Client, conte
 	}, a.queueFields))
 }
 
-// allQueues are those for jobs, then those of messages.
+// allQueues returns the queues of jobs, then the queues of messages.
 func allQueues(c *command.Call) (queues []anyQueue, err error) {
 	jobs, err := c.API.Queues(c.Ctx)
 	if err != nil {
@@ -167,7 +167,7 @@ it was made. The server's configuration makes queues for jobs.`,
 	return c
 }
 
-// receiverFlags are the settings of queues and of subscriptions, which are queues too.
+// receiverFlags adds the settings that queues and subscriptions share.
 func receiverFlags(flags *pflag.FlagSet, s *forebay.MessageQueueSettings, thing string) {
 	command.SecondsFlag(flags, &s.LockSeconds, "lock", forebay.DefaultLockDuration, "how long a receiver holds a message or a session: 1s to 5m")
 	flags.IntVar(&s.MaxDeliveryCount, "max-deliveries", forebay.DefaultMaxDeliveryCount, "deliveries after which a message is dead-lettered")
@@ -179,7 +179,7 @@ func receiverFlags(flags *pflag.FlagSet, s *forebay.MessageQueueSettings, thing 
 	idleFlag(flags, &s.AutoDeleteOnIdleSeconds, thing)
 }
 
-// ttlFlag, idleFlag and duplicateFlags are settings of queues and topics.
+// ttlFlag, idleFlag and duplicateFlags add settings that queues and topics share.
 func ttlFlag(flags *pflag.FlagSet, to *float64) {
 	command.SecondsFlag(flags, to, "ttl", 0, "default and longest time to live of a message (default: unlimited)")
 }
@@ -193,7 +193,7 @@ func duplicateFlags(flags *pflag.FlagSet, detects **bool, window *float64, thing
 	command.SecondsFlag(flags, window, "duplicate-window", 0, "how long to remember message ids: 20s to 7d; detects duplicates (default 10m)")
 }
 
-// impliedDuplicates has a window of message ids mean that duplicates are detected.
+// impliedDuplicates turns duplicate detection on if its window is given.
 func impliedDuplicates(detects *bool, window float64) *bool {
 	if window > 0 {
 		return new(true)

@@ -29,7 +29,7 @@ rule with an action makes a copy of its own. A subscription without any rule get
 		a.rulesTest())
 }
 
-// ruleFlags say what a rule selects and does.
+// ruleFlags describe the filter and the action of a rule.
 type ruleFlags struct {
 	sql, correlation, action string
 	none                     bool
@@ -42,7 +42,7 @@ func (f *ruleFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.action, "action", "", `change the copy, such as "SET quantity = quantity / 2; REMOVE color"`)
 }
 
-// settings returns the rule, and whether any flag speaks of it.
+// settings returns the rule, and whether any flag describes one.
 func (f *ruleFlags) settings() (s forebay.RuleSettings, given bool, err error) {
 	s = forebay.RuleSettings{SQLFilter: f.sql, SQLAction: f.action}
 	if f.none {
@@ -58,7 +58,7 @@ func (f *ruleFlags) settings() (s forebay.RuleSettings, given bool, err error) {
 		}
 	}
 	if _, err := filter.Compile("rule", s); err != nil {
-		return s, false, err // before anything is asked of a server
+		return s, false, err // before any request
 	}
 	return s, f.sql != "" || f.correlation != "" || f.none || f.action != "", nil
 }
@@ -97,12 +97,12 @@ func (a *app) rulesCreate() *cobra.Command {
 	return c
 }
 
-// verdict is what one rule makes of a message.
+// verdict is the result of one rule for a message.
 type verdict struct {
 	Rule   string              `json:"rule"`
 	Result string              `json:"result"` // selected, not selected or error
 	Error  string              `json:"error,omitempty"`
-	Copy   *forebay.NewMessage `json:"copy,omitempty"` // where an action makes one
+	Copy   *forebay.NewMessage `json:"copy,omitempty"` // the changed copy, if the rule has an action
 }
 
 func (a *app) rulesTest() *cobra.Command {
@@ -163,7 +163,7 @@ func (a *app) printVerdicts(rules []forebay.Rule, m forebay.NewMessage) error {
 	})
 }
 
-// judge asks one rule about the message.
+// judge applies one rule to the message.
 func judge(r forebay.Rule, m forebay.NewMessage) (verdict, error) {
 	compiled, err := filter.Compile(r.Name, r.RuleSettings)
 	if err != nil {

@@ -107,8 +107,8 @@ func (a *app) runServer(ctx context.Context, source config.Source, loaded config
 	return nil
 }
 
-// reload reads the configuration again and has the server take it in. If it is refused, that is
-// logged and the server goes on as it was.
+// reload reads the configuration again and passes it to the server. If the server refuses it,
+// reload logs that and the server keeps its configuration.
 func reload(ctx context.Context, s *server.Server, source config.Source, log *slog.Logger) {
 	loaded, err := config.Load(source)
 	var restart []string

@@ -20,7 +20,7 @@ import (
 
 const defaultSimListen = "127.0.0.1:8090"
 
-// simFlags is what the flags of sim say.
+// simFlags holds the flags of sim.
 type simFlags struct {
 	file       string
 	options    modelsim.ServerOptions
@@ -28,7 +28,7 @@ type simFlags struct {
 	faults     string
 }
 
-// serverFlags are those that also hold with a file; the last three are the root's.
+// serverFlags are the flags that are allowed together with --config. The last three are global.
 var serverFlags = []string{"config", "listen", "api-key", "seed", "log", "url", "key", "output"}
 
 func (a *app) sim() *cobra.Command {
@@ -86,8 +86,8 @@ script. With --config it runs several deployments; see docs/sim.md for the file.
 	})
 }
 
-// durationFlag adds a flag for a duration that has its default. What is not positive is said in
-// help.
+// durationFlag adds a flag for a duration whose default is in to. A negative default means that
+// the help text explains it.
 func durationFlag(flags *pflag.FlagSet, to *modelsim.Duration, name, help string) {
 	flags.DurationVar((*time.Duration)(to), name, time.Duration(*to), help)
 	if *to < 0 {
@@ -95,7 +95,7 @@ func durationFlag(flags *pflag.FlagSet, to *modelsim.Duration, name, help string
 	}
 }
 
-// resolve makes one set of options of the file and the flags.
+// resolve makes the options from the file or the flags.
 func (f *simFlags) resolve(flags *pflag.FlagSet) (modelsim.ServerOptions, error) {
 	resolve := f.fromFlags
 	if f.file != "" {
@@ -122,7 +122,7 @@ func (f *simFlags) fromFlags(flags *pflag.FlagSet) (modelsim.ServerOptions, erro
 	return o, nil
 }
 
-// fromFile reads the file; what flags say of the server goes before it.
+// fromFile reads the file. Flags about the server take precedence.
 func (f *simFlags) fromFile(flags *pflag.FlagSet) (modelsim.ServerOptions, error) {
 	var stray string
 	flags.Visit(func(flag *pflag.Flag) {
@@ -177,7 +177,8 @@ func readScript(name string) (modelsim.Script, error) {
 	return readSimFile(name, modelsim.ReadScript)
 }
 
-// maxSimFile is more than is read of any file; what is too large for it says so itself.
+// maxSimFile limits how much of a file is read. Parsers have lower limits and report files that
+// exceed them.
 const maxSimFile = 2 << 20
 
 func readSimFile[T any](name string, read func([]byte) (T, error)) (T, error) {

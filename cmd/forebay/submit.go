@@ -103,7 +103,7 @@ func (a *app) submitOne(ctx context.Context, req forebay.SubmitRequest, wait boo
 	return ended(job)
 }
 
-// ended is the error of a job that ended without a result.
+// ended returns the error of a job that ended without a result.
 func ended(job forebay.Job) error {
 	switch {
 	case job.Status == forebay.StatusSucceeded:

@@ -18,7 +18,7 @@ func (a *app) tasks() *cobra.Command {
 				return []command.Field{{"TASK", t.Name}, {"QUEUE", t.Queue}, {"DESCRIPTION", command.Shorten(t.Description, 100)}}
 			})
 	}
-	tasks := list("tasks") // without a further word it lists
+	tasks := list("tasks") // "tasks" alone lists, too
 	tasks.Aliases = []string{"task"}
 	show := &cobra.Command{Use: "show TASK", Short: "Show what a task takes and returns"}
 	return command.WithCommands(tasks, list("list"), command.Show(a.App, show,
@@ -35,7 +35,7 @@ func (a *app) tasks() *cobra.Command {
 		}))
 }
 
-// indented is a JSON text for people. Other texts stay as they are.
+// indented indents a JSON text. It returns other texts as they are.
 func indented(text json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Indent(&b, text, "", "  ") != nil {

@@ -56,12 +56,12 @@ func tenantState(t forebay.Tenant) string {
 	return "active"
 }
 
-// runningText is how many of a tenant's jobs run, and how many may, where that is limited.
+// runningText writes how many jobs of a tenant run, and their limit if there is one.
 func runningText(t forebay.Tenant) string {
 	return command.IfSet(t.Running, func(running int64) string { return fmt.Sprintf("%d of %d", running, t.Concurrency) })
 }
 
-// limitText is what is used of a limit.
+// limitText writes how much of a limit is used.
 func limitText(l forebay.LimitUse) string {
 	switch {
 	case l.Limit == 0 && l.Used == nil:

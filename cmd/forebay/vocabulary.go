@@ -7,7 +7,7 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// words are the arguments and flags of this command line.
+// words is the vocabulary of this command line.
 var words = command.Vocabulary{
 	Samples: map[string]string{
 		"JOB_ID": "job_0123456789abcdefghjkmnpqrs", "QUEUE": "mail", "SEQUENCE_NUMBER": "4711", "TASK": "chat",

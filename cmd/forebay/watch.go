@@ -55,7 +55,7 @@ and started at any time.`,
 	return c
 }
 
-// watcher knows what it has seen of a folder. The server knows what it has taken.
+// watcher remembers what it has seen in a folder. The server knows which documents it has.
 type watcher struct {
 	app     *app
 	api     *client.Client
@@ -63,24 +63,24 @@ type watcher struct {
 	settle  time.Duration
 	files   map[string]*watchedFile
 	refused int
-	away    string // why the server takes nothing now, as the user was told; "": it does
+	away    string // why the server accepts nothing now; "": it accepts documents
 }
 
-// watchedFile is a file as it was seen last.
+// watchedFile is a file as the last scan saw it.
 type watchedFile struct {
 	size    int64
-	changed time.Time // by its own clock
-	since   time.Time // when it began to look like this
-	done    bool      // taken, or refused
-	trouble string    // as the user was told
+	changed time.Time // its modification time
+	since   time.Time // when a scan first saw it like this
+	done    bool      // added or refused
+	trouble string    // the last message about it
 }
 
-// run looks again and again until ctx ends, or, if once, until there is nothing to be done.
+// run scans the folder repeatedly until ctx ends. With once it returns when nothing is left to do.
 func (w *watcher) run(ctx context.Context, every time.Duration, once bool) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		if err := w.look(ctx); err != nil {
+		if err := w.scan(ctx); err != nil {
 			return err
 		}
 		if once && !slices.ContainsFunc(slices.Collect(maps.Values(w.files)), func(f *watchedFile) bool { return !f.done }) {
@@ -97,8 +97,8 @@ func (w *watcher) run(ctx context.Context, every time.Duration, once bool) error
 	}
 }
 
-// look takes each file that has settled since the last time.
-func (w *watcher) look(ctx context.Context) error {
+// scan goes through the folder and adds each file that has settled.
+func (w *watcher) scan(ctx context.Context) error {
 	there := map[string]bool{}
 	before := w.away
 	w.away = ""
@@ -107,7 +107,7 @@ func (w *watcher) look(ctx context.Context) error {
 			if name == w.dir {
 				return command.Usagef("cannot read %s: %s", name, command.Cause(err))
 			}
-			return nil // it went, or is not for us
+			return nil // removed meanwhile, or not a document
 		}
 		if name != w.dir && strings.HasPrefix(entry.Name(), ".") {
 			if entry.IsDir() {
@@ -124,7 +124,7 @@ func (w *watcher) look(ctx context.Context) error {
 			return nil
 		}
 		if w.settled(name, info) && w.away == "" {
-			return w.take(ctx, name)
+			return w.add(ctx, name)
 		}
 		return nil
 	})
@@ -135,13 +135,13 @@ func (w *watcher) look(ctx context.Context) error {
 	return err
 }
 
-// settled reports whether a file is to be taken: it has looked the same for long enough.
+// settled reports whether a file has stayed the same for long enough.
 func (w *watcher) settled(name string, info fs.FileInfo) bool {
 	now := w.app.Now()
 	f := w.files[name]
 	if f == nil || f.size != info.Size() || !f.changed.Equal(info.ModTime()) {
 		f = &watchedFile{size: info.Size(), changed: info.ModTime(), since: now}
-		if quiet := now.Sub(info.ModTime()); quiet > 0 { // also before we came
+		if quiet := now.Sub(info.ModTime()); quiet > 0 { // counts time before the command started
 			f.since = info.ModTime()
 		}
 		w.files[name] = f
@@ -149,8 +149,9 @@ func (w *watcher) settled(name string, info fs.FileInfo) bool {
 	return !f.done && now.Sub(f.since) >= w.settle
 }
 
-// take has the server add a file, unless it has that content already. An error ends the command.
-func (w *watcher) take(ctx context.Context, name string) error {
+// add adds a file as a document, unless the server has that content already. An error ends the
+// command.
+func (w *watcher) add(ctx context.Context, name string) error {
 	relative, err := filepath.Rel(w.dir, name)
 	if err != nil {
 		return err
@@ -174,7 +175,7 @@ func (w *watcher) take(ctx context.Context, name string) error {
 		if err != nil {
 			return w.refuse(ctx, name, err)
 		}
-		if err := w.told(relative, d); err != nil {
+		if err := w.printAdded(relative, d); err != nil {
 			return err
 		}
 	}
@@ -182,7 +183,7 @@ func (w *watcher) take(ctx context.Context, name string) error {
 	return nil
 }
 
-func (w *watcher) told(relative string, d forebay.Document) error {
+func (w *watcher) printAdded(relative string, d forebay.Document) error {
 	if w.app.Output != command.OutputTable {
 		return command.WriteJSON(w.app.Out, d, "")
 	}
@@ -190,8 +191,8 @@ func (w *watcher) told(relative string, d forebay.Document) error {
 	return err
 }
 
-// refuse tells why a file was not taken. An error that may pass is tried again at the next look.
-// The command ends if the key may not add documents at all.
+// refuse prints why a file was not added. The next scan tries again if the error may be temporary.
+// If the key may not add documents at all, the command ends.
 func (w *watcher) refuse(ctx context.Context, name string, err error) error {
 	code := forebay.CodeOf(err)
 	if ctx.Err() != nil {
@@ -201,7 +202,7 @@ func (w *watcher) refuse(ctx context.Context, name string, err error) error {
 	case forebay.CodeUnauthorized, forebay.CodeForbidden, forebay.CodeNotSupported:
 		return err
 	case forebay.CodeUnavailable, forebay.CodeTooManyRequests, forebay.CodeRateLimited, forebay.CodeTenantLimit:
-		w.away = err.Error() // the rest waits for the next look
+		w.away = err.Error() // the next scan tries the rest
 		return nil
 	}
 	f := w.files[name]
@@ -216,7 +217,7 @@ func (w *watcher) refuse(ctx context.Context, name string, err error) error {
 	return nil
 }
 
-// watchedID is the id of a file's document. It is made of the file's path below the folder.
+// watchedID makes the id of a document from the path of its file below the folder.
 func watchedID(relative string) string {
 	const words = 80
 	slug := strings.Map(func(r rune) rune {

@@ -78,7 +78,7 @@ func orAll(w forebay.Webhook) string {
 	return command.Joined(w.EventTypes)
 }
 
-// tryResult is how a try ended, such as "retry: status 503".
+// tryResult writes how a delivery attempt ended, such as "retry: status 503".
 func tryResult(t forebay.WebhookTry) string {
 	result := strings.ReplaceAll(t.Outcome, "_", "-")
 	if t.Detail != "" {
@@ -107,7 +107,7 @@ func (f *webhookFlags) get() forebay.WebhookSettings {
 	return f.settings
 }
 
-// secretCommand prints a webhook whose secret is shown this one time.
+// secretCommand is a command that prints a webhook with its secret, which is shown only once.
 func (a *app) secretCommand(c *cobra.Command, ask func(*command.Call) (forebay.Webhook, error)) *cobra.Command {
 	return command.Show(a.App, c, func(c *command.Call) (forebay.Webhook, error) {
 		w, err := ask(c)

@@ -49,7 +49,7 @@ func (a *app) workflowCommand(c *cobra.Command, run func(*command.Call, config.L
 	return a.configCommand(c, source, run)
 }
 
-// checkWorkflows checks every file and says all that is wrong.
+// checkWorkflows checks every file and reports all problems.
 func (a *app) checkWorkflows(options server.Options, files []string) error {
 	var problems []string
 	for _, file := range files {
