@@ -11,7 +11,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// maxFaultsBytes is far more than a simulated deployment has settings.
+// maxFaultsBytes is far more than the settings of a simulated deployment need.
 const maxFaultsBytes = 16 << 10
 
 // DeploymentPath names the deployment a request is about.

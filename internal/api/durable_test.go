@@ -100,8 +100,8 @@ func TestStartWithAnIDOfBefore(t *testing.T) {
 	wantProblem(t, f.do("POST", durable+"/orchestrators/wait/one", ""), 409, forebay.CodeConflict)
 }
 
-// A key may come as Azure Functions takes it: in a header, and where that is allowed in the query. It is in no log, and nowhere else
-// does either count.
+// A key may come as Azure Functions takes it: in a header, and where that is allowed in the query.
+// It is in no log, and nowhere else does either count.
 func TestFunctionsKeys(t *testing.T) {
 	for name, inQuery := range map[string]bool{"header": false, "query": true} {
 		t.Run(name, func(t *testing.T) {

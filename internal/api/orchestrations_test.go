@@ -24,8 +24,8 @@ import (
 
 const durable = "/runtime/webhooks/durabletask"
 
-// withOrchestrations gives an API orchestrators that run: "echo" returns its input, "wait" what the event "go" brings, and "flaky"
-// fails at its first activity.
+// withOrchestrations gives an API orchestrators that run: "echo" returns its input, "wait" what
+// the event "go" brings, and "flaky" fails at its first activity.
 func withOrchestrations(t *testing.T) func(*api.Options) {
 	t.Helper()
 	s, err := stores.Open(t.Context(), db.Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})
