@@ -80,8 +80,8 @@ func (d *Dispatcher) call(ctx context.Context, task forebay.Task, job *jobs.Deli
 	return task.Run(turns.With(ctx, job.Tenant), input)
 }
 
-// conclude settles the delivery by the result of the call. If the context of the call has ended,
-// the cause decides.
+// conclude settles the delivery by the result of the call. If the call failed because its context
+// ended, the cause of that decides.
 func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, result forebay.TaskResult, err error) {
 	cause := context.Cause(ctx)
 	if err == nil {
