@@ -9,8 +9,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// routedBy is a router of one model over three deployments: dear and fast, cheap, and free of charge for
-// prompts.
+// routedBy is a router of one model over three deployments: dear and fast, cheap, and free of
+// charge for prompts.
 func routedBy(t *testing.T, route Route, weights ...int) *Router {
 	t.Helper()
 	deployment := func(name string, price forebay.Price) *Deployment {
