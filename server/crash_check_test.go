@@ -19,8 +19,8 @@ import (
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
-// followToTheEnd reads a job's events as they come, again and again from where the stream broke: they
-// count up by one, whatever happens to the server in between.
+// followToTheEnd reads a job's events as they come, again and again from where the stream broke:
+// they count up by one, whatever happens to the server in between.
 func (c *crash) followToTheEnd(j *crashJob) {
 	err := c.persist(c.Context(), func(s remote) error {
 		err := s.follow(c.Context(), j.id, int64(len(j.events)), func(e forebay.Event) {
@@ -149,7 +149,8 @@ func (c *crash) checkAll() {
 	}
 }
 
-// checkAudit checks that the audit log is whole and has one entry for each event that it is to have.
+// checkAudit checks that the audit log is whole and has one entry for each event that it is to
+// have.
 func (c *crash) checkAudit(s remote) {
 	c.Helper()
 	api, err := client.New(client.Options{BaseURL: s.url})
@@ -196,8 +197,8 @@ func (c *crash) checkPeak(processes int) {
 	}
 }
 
-// checkSessions checks that the jobs of a session ran one after the other, in the order in which they
-// were stored; the newest is listed first.
+// checkSessions checks that the jobs of a session ran one after the other, in the order in which
+// they were stored; the newest is listed first.
 func (c *crash) checkSessions(listed []forebay.Job) {
 	c.Helper()
 	began := map[string]time.Time{}

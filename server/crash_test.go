@@ -30,8 +30,9 @@ import (
 // crashSeedVariable repeats a crash test's choices; what the scheduler does it cannot repeat.
 const crashSeedVariable = "FOREBAY_CRASH_SEED"
 
-// TestSurvivesCrashes kills, stops and freezes a server process at random moments while clients keep
-// submitting, and then looks at every job: whatever was acknowledged ends, with exactly one result.
+// TestSurvivesCrashes kills, stops and freezes a server process at random moments while clients
+// keep submitting, and then looks at every job: whatever was acknowledged ends, with exactly one
+// result.
 func TestSurvivesCrashes(t *testing.T) {
 	t.Parallel()
 	c := newCrash(t, size(2000, 400))
@@ -191,7 +192,8 @@ func (c *crash) script(call modelsim.Call) modelsim.Reply {
 	return r
 }
 
-// disturb carries the plan out, each step after a random number of calls, and returns the last process.
+// disturb carries the plan out, each step after a random number of calls, and returns the last
+// process.
 func (c *crash) disturb() *process {
 	c.Helper()
 	draw := c.random(1)

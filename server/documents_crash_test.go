@@ -23,9 +23,9 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// TestDocumentsSurviveCrashes kills a server again and again while documents go through its pipeline. A
-// chunk whose vector is on disk is never embedded again, no document is found before it is whole, and all
-// get there.
+// TestDocumentsSurviveCrashes kills a server again and again while documents go through its
+// pipeline. A chunk whose vector is on disk is never embedded again, no document is found before
+// it is whole, and all get there.
 func TestDocumentsSurviveCrashes(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {

@@ -102,7 +102,8 @@ func uncertain(err error) bool {
 	return code == forebay.CodeUnavailable || code == ""
 }
 
-// send sends a session's messages, each once the one before was acknowledged, spread over the test.
+// send sends a session's messages, each once the one before was acknowledged, spread over the
+// test.
 func (s *sessions) send(ctx context.Context, session int) error {
 	for n := 1; n <= s.each; n++ {
 		if err := s.model.Await(ctx, func(stats modelsim.Stats) bool { return int(stats.Calls) >= s.total*9/10*n/s.each }); err != nil {

@@ -32,8 +32,8 @@ func (m *metered) faults(t *testing.T, script string) {
 	}
 }
 
-// TestOutageOfAllDeployments: while nothing can be called only probes are; jobs are taken in and wait, and
-// when the models are back all of them succeed, within the quota.
+// TestOutageOfAllDeployments: while nothing can be called only probes are; jobs are taken in and
+// wait, and when the models are back all of them succeed, within the quota.
 func TestOutageOfAllDeployments(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, database string) {
@@ -100,8 +100,8 @@ func TestOutageOfAllDeployments(t *testing.T) {
 	})
 }
 
-// TestRecoveryIsSeenByAllProcesses: a breaker that one server's probes have closed is closed to the other in less than
-// a second.
+// TestRecoveryIsSeenByAllProcesses: a breaker that one server's probes have closed is closed to
+// the other in less than a second.
 func TestRecoveryIsSeenByAllProcesses(t *testing.T) {
 	t.Parallel()
 	const (
@@ -192,8 +192,8 @@ func (r remote) closedAfter(t *testing.T, deployment string, at time.Time) (clos
 	return closed
 }
 
-// door is the same model at the same address, with a key and calls of its own. What calls it has to be
-// started afterwards.
+// door is the same model at the same address, with a key and calls of its own. What calls it has
+// to be started afterwards.
 func (m *metered) door(key string) *metered {
 	d := &metered{Server: m.Server, url: m.url, key: key, arrived: make(chan struct{}, cap(m.arrived))}
 	if m.doors == nil {

@@ -41,8 +41,8 @@ func certify(t *testing.T, files server.TLS, number int64) {
 	}
 }
 
-// A certificate that was renewed is shown to new connections after a reload, by HTTP and by gRPC; one that cannot be read is refused
-// with all that came with it.
+// A certificate that was renewed is shown to new connections after a reload, by HTTP and by gRPC;
+// one that cannot be read is refused with all that came with it.
 func TestReloadCertificate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -175,8 +175,8 @@ func TestMetricsOfManyJobs(t *testing.T) {
 	}
 }
 
-// A client's trace leads to the submit's span, and from there by links to each attempt and, within it,
-// to the call of the model; a function gets the attempt's context.
+// A client's trace leads to the submit's span, and from there by links to each attempt and, within
+// it, to the call of the model; a function gets the attempt's context.
 func TestTraceOfAJob(t *testing.T) {
 	model := modelsim.StartTest(unruly)
 	t.Cleanup(model.Close)
