@@ -173,7 +173,7 @@ func (d *deployments) retryDenied(ctx context.Context) {
 		names = append(names, served.Name)
 	}
 	if err := d.store.Admission.RetryDenied(ctx, names); err != nil && ctx.Err() == nil {
-		d.log.Warn("cannot have deployments tried again that turned calls away; they are when it is time", slog.Any("error", err))
+		d.log.Warn("cannot retry the deployments that refused calls; they are retried when their pause ends", slog.Any("error", err))
 	}
 }
 

@@ -113,7 +113,8 @@ func (c *documentCrash) run() {
 		}
 		calls := int(c.model.Stats().Calls) + 2 + rand.IntN(12)
 		within, cancel := context.WithTimeout(c.Context(), 3*time.Second)
-		_ = c.model.Await(within, func(st modelsim.Stats) bool { return int(st.Calls) >= calls }) // the last round may have too little left
+		// The last round may have too few calls left.
+		_ = c.model.Await(within, func(st modelsim.Stats) bool { return int(st.Calls) >= calls })
 		cancel()
 		c.whole(s, rand.IntN(sent))
 		p.kill()

@@ -525,8 +525,9 @@ func (l *library) badRequests(t *testing.T) {
 	}
 }
 
-// Of what is deleted nothing is found, soon nothing is left in the database and the blob storage,
-// and the dimension of the index goes with the last document, not when its remains do.
+// Deleted documents are not found. Soon nothing of them is left in the database and the blob
+// storage. The dimension of the index ends with the last document, even before the remains are
+// removed.
 func (l *library) deleteAll(t *testing.T) {
 	var page forebay.Page[forebay.Document]
 	if err := l.get(t.Context(), "/v1/documents?limit=500", &page); err != nil || len(page.Items) < 6 {

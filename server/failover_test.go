@@ -104,8 +104,8 @@ func twoSims(concurrency int) Options {
 	}
 }
 
-// All deployments of a model are down for two minutes: jobs wait and lose nothing, only probes are
-// made, and the work goes on soon after.
+// All deployments of a model are down for two minutes. Jobs wait and lose nothing, only probes are
+// made, and the work continues soon after.
 func TestJobsOutliveAnOutage(t *testing.T) {
 	inBubble(t, twoSims(8), func(t *testing.T, s *Server) {
 		calls := func() int64 {

@@ -26,8 +26,8 @@ const (
 	sessionReceivers = 4
 )
 
-// sessions sends numbered messages in sessions while a fleet is disturbed, and receives them: each
-// session's in order, by one receiver at a time, and each message completed once.
+// sessions sends numbered messages in sessions while a fleet is disturbed, and receives them. Each
+// session's messages come in order, to one receiver at a time. Each message is completed once.
 type sessions struct {
 	*fleet
 	each int // messages of a session

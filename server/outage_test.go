@@ -32,8 +32,8 @@ func (m *metered) faults(t *testing.T, script string) {
 	}
 }
 
-// TestOutageOfAllDeployments: while nothing can be called only probes are; jobs are taken in and
-// wait, and when the models are back all of them succeed, within the quota.
+// TestOutageOfAllDeployments: while no deployment works, only probes are made and jobs are
+// accepted. When the models are back, all jobs succeed within the quota.
 func TestOutageOfAllDeployments(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, database string) {
@@ -110,7 +110,8 @@ func TestRecoveryIsSeenByAllProcesses(t *testing.T) {
 	)
 	model := startMetered(t, "east")
 	database := pgtest.Database(t)
-	doors := []*metered{model.door("first"), model.door("second")} // the same model, by another key for each server
+	// Each server has another key for the same model.
+	doors := []*metered{model.door("first"), model.door("second")}
 	var r remote
 	for i := range doors {
 		r = over(t, start(t, server.Options{Database: database, Deployments: doors[i].configured(), Models: map[string]server.Model{"chat": server.InOrder("east")},

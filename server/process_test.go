@@ -80,9 +80,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runChild is the main function of a server process. It says "listening URL" on standard output,
-// or "listening nowhere" once the database of a worker is open, stops gracefully at SIGTERM, and
-// takes commands from standard input, whose end means that the tests are gone.
+// runChild is the main function of a server process. It prints "listening URL", or "listening
+// nowhere" when the database of a worker is open. It stops gracefully at SIGTERM. It takes
+// commands from standard input, whose end means that the test process is gone.
 func runChild(raw string) int {
 	var o childOptions
 	if err := json.Unmarshal([]byte(raw), &o); err != nil {

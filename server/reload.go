@@ -60,7 +60,7 @@ func (s *Server) Reload(ctx context.Context, opts Options) (restart []string, er
 	s.reloaded = o
 	s.deployments.retryDenied(ctx)
 	if err := s.store.Admission.ReconsiderCalls(ctx); err != nil {
-		s.log.Warn("jobs that wait may notice only later that the configuration has changed", slog.Any("error", err))
+		s.log.Warn("waiting jobs may notice the new configuration only later", slog.Any("error", err))
 	}
 	return restart, nil
 }

@@ -369,13 +369,13 @@ func (s *Server) maintain(ctx context.Context) {
 		}
 		before := s.store.DB.Now().Add(-time.Duration(s.options.Limits.IdempotencyHours) * time.Hour)
 		if err := s.jobs.ForgetIdempotencyKeys(ctx, before); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot forget old idempotency keys", slog.Any("error", err))
+			s.log.Warn("cannot remove old idempotency keys", slog.Any("error", err))
 		}
 		if err := s.jobs.TidyBudgets(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot forget what is over of budgets", slog.Any("error", err))
+			s.log.Warn("cannot remove budget periods that are over", slog.Any("error", err))
 		}
 		if err := s.store.Jobs.ForgetAttemptHours(ctx, s.store.DB.Now().Add(-reportsKept)); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot forget old sums of attempts", slog.Any("error", err))
+			s.log.Warn("cannot remove old statistics of attempts", slog.Any("error", err))
 		}
 		s.purge(ctx, every)
 		if sleep.For(ctx, every) != nil {

@@ -60,7 +60,7 @@ func TestFormerNames(t *testing.T) {
 	}
 }
 
-// A flag has one type and one default everywhere, and those that mean the same everywhere one help.
+// A flag has one type and one default everywhere. Some flags also have one help text everywhere.
 func TestFlagsAreTheSameEverywhere(t *testing.T) {
 	differs := map[string][]string{
 		"after":  {"jobs watch"},

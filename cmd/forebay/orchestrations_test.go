@@ -21,7 +21,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// embeddingVariable makes this test binary a program that embeds a server with orchestrators: it holds the database.
+// embeddingVariable turns this test binary into a program that embeds a server with orchestrators.
+// It holds the database.
 const embeddingVariable = "FOREBAY_TEST_EMBEDDING"
 
 func TestMain(m *testing.M) {

@@ -21,7 +21,7 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-// A server takes in what has changed in its file when it gets SIGHUP, and a broken file changes nothing.
+// At SIGHUP a server applies the changes of its file. A broken file changes nothing.
 func TestReloadOnSIGHUP(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "forebay.yaml")
 	write := func(content string) {

@@ -118,13 +118,13 @@ func reload(ctx context.Context, s *server.Server, source config.Source, log *sl
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		log.ErrorContext(ctx, "the configuration was read again and is refused; the one before goes on",
+		log.ErrorContext(ctx, "the new configuration is refused; the server keeps the old one",
 			slog.String("problems", strings.ReplaceAll(configured(err).Error(), "\n", "; ")))
 	case len(restart) > 0:
-		log.WarnContext(ctx, "the configuration was read again and taken in; some of what has changed needs a restart",
+		log.WarnContext(ctx, "the new configuration is in force; some changes need a restart",
 			slog.Any("restart", restart))
 	default:
-		log.InfoContext(ctx, "the configuration was read again and taken in")
+		log.InfoContext(ctx, "the new configuration is in force")
 	}
 }
 

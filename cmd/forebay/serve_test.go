@@ -18,8 +18,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// startServer runs the serve command on a new database. stop ends it as a signal does and returns its
-// exit code; it may be called again.
+// startServer runs the serve command on a new database. stop ends it as a signal does and returns
+// its exit code; it may be called again.
 func startServer(t *testing.T) (url, database string, stop func() int) {
 	t.Helper()
 	database = "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")

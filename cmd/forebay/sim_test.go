@@ -17,7 +17,8 @@ import (
 	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
-// startSim runs the sim command. stop ends it as a signal does and returns its exit code and errors.
+// startSim runs the sim command. stop ends it as a signal does and returns its exit code and
+// errors.
 func startSim(t *testing.T, args ...string) (url string, stop func() ran) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

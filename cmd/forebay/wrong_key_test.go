@@ -38,7 +38,7 @@ func configuration(t *testing.T, content string) string {
 	return file
 }
 
-// The doctor calls deployments only when it is asked to, and is not content with one that refuses the key.
+// The doctor calls deployments only on request, and reports one that refuses the key.
 func TestDoctorCallsDeployments(t *testing.T) {
 	content := fmt.Sprintf(`
 listen: 127.0.0.1:0

@@ -26,7 +26,8 @@ func (f *fixture) open(method, path string, body io.Reader, headers ...string) (
 		}
 		defer res.Body.Close()
 		close(first)
-		b, _ := io.ReadAll(bufio.NewReader(res.Body)) // a stream that is broken off is one that has ended
+		// A stream that is cut off counts as ended.
+		b, _ := io.ReadAll(bufio.NewReader(res.Body))
 		whole <- reply{res, b}
 	}()
 	return first, whole

@@ -118,7 +118,8 @@ func finish(tree map[string]any, variables map[string]string, environ []string) 
 
 // problems flattens joined errors.
 func problems(err error) []string {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { // a joined error itself, not one inside
+	// A joined error itself, not one inside err.
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []string
 		for _, e := range joined.Unwrap() {
 			all = append(all, problems(e)...)

@@ -107,7 +107,7 @@ func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, res
 				if err != nil {
 					code = forebay.AsTaskError(err).Code
 				}
-				d.log.WarnContext(call, "a job failed for good and is set aside", which(job), slog.String("task", job.Task), slog.String("queue", job.Queue.Name),
+				d.log.WarnContext(call, "a job failed for good and was dead-lettered or quarantined", which(job), slog.String("task", job.Task), slog.String("queue", job.Queue.Name),
 					slog.String("tenant", job.Tenant), slog.String("deployment", result.Deployment), slog.String("reason", failed),
 					slog.String("error_code", code))
 			}

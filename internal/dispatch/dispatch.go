@@ -111,6 +111,6 @@ func (d *Dispatcher) await(finished <-chan struct{}) {
 	select {
 	case <-finished:
 	case <-timer.C:
-		d.log.Error("calls ignore the stop; the next start takes their jobs up again")
+		d.log.Error("calls ignore the stop; the next start runs their jobs again")
 	}
 }

@@ -66,7 +66,7 @@ func answerOf(body []byte, contentType string) answer {
 	return answer{header: http.Header{"Content-Type": {contentType}}, body: bytes.NewReader(body), raw: bytes.NewReader(nil), watch: unwatched}
 }
 
-// FuzzAnswers feeds anything to both readers of answers, as a stream and as a plain body: they
+// FuzzAnswers feeds any input to both readers of answers, as a stream and as a plain body. They
 // end, stay within their limits, and a success is a complete answer.
 func FuzzAnswers(f *testing.F) {
 	for _, s := range []string{

@@ -246,7 +246,7 @@ func (r *remembered[T]) get(ctx context.Context) []T {
 	defer cancel()
 	list, err := r.read(ctx)
 	if err != nil && ctx.Err() == nil {
-		r.log.Warn("cannot read what gauges show", slog.String("of", r.what), slog.Any("error", err))
+		r.log.Warn("cannot read gauges", slog.String("of", r.what), slog.Any("error", err))
 	}
 	r.at, r.list = time.Now(), list
 	return list

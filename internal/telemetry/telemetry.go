@@ -158,7 +158,7 @@ func (t *Telemetry) Shutdown(ctx context.Context) {
 	stop := func(signal string, shutdown func(context.Context) error) {
 		stopping.Go(func() {
 			if shutdown(ctx) != nil {
-				t.log.Warn("the last of telemetry could not be sent", slog.String("signal", signal))
+				t.log.Warn("the last telemetry data could not be sent", slog.String("signal", signal))
 			}
 		})
 	}
