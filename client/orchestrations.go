@@ -102,26 +102,27 @@ func (c *Client) RaiseEvent(ctx context.Context, id, event string, data json.Raw
 // SuspendOrchestration suspends an instance until it is resumed. This and the methods below
 // request a change that happens soon after. An instance that is over is CodeGone.
 func (c *Client) SuspendOrchestration(ctx context.Context, id, reason string) error {
-	return c.tell(ctx, id, "suspend", reason)
+	return c.control(ctx, id, "suspend", reason)
 }
 
 // ResumeOrchestration resumes a suspended instance.
 func (c *Client) ResumeOrchestration(ctx context.Context, id, reason string) error {
-	return c.tell(ctx, id, "resume", reason)
+	return c.control(ctx, id, "resume", reason)
 }
 
 // TerminateOrchestration ends an instance and its sub-orchestrations.
 func (c *Client) TerminateOrchestration(ctx context.Context, id, reason string) error {
-	return c.tell(ctx, id, "terminate", reason)
+	return c.control(ctx, id, "terminate", reason)
 }
 
 // RewindOrchestration continues a failed instance and repeats what failed in it. Any other
 // instance is CodeConflict.
 func (c *Client) RewindOrchestration(ctx context.Context, id, reason string) error {
-	return c.tell(ctx, id, "rewind", reason)
+	return c.control(ctx, id, "rewind", reason)
 }
 
-func (c *Client) tell(ctx context.Context, id, verb, reason string) error {
+// control sends a request that changes the course of an instance.
+func (c *Client) control(ctx context.Context, id, verb, reason string) error {
 	if err := checkID("instance id", id); err != nil {
 		return err
 	}

@@ -83,7 +83,7 @@ tasks: {ask: {extends: chat, model: small}}
 		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
-		return await("the configuration was read again")
+		return await("the new configuration is")
 	}
 	run := func(task string) (deployment string) {
 		t.Helper()

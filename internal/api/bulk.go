@@ -122,7 +122,7 @@ func (a *API) bulkChunk(c *call, chunk []bulkLine) bool {
 	ctx := c.acting(c.r.Context())
 	results := make([]forebay.SubmitResult, len(chunk))
 	var reqs []forebay.SubmitRequest
-	var places []int // indexes of the requests' results
+	var lines []int // indexes of their lines in chunk
 	for i, line := range chunk {
 		results[i].Line = line.number
 		if line.err != nil {
@@ -136,15 +136,15 @@ func (a *API) bulkChunk(c *call, chunk []bulkLine) bool {
 			results[i].Error = a.lineError(c, err)
 			continue
 		}
-		reqs, places = append(reqs, req), append(places, i)
+		reqs, lines = append(reqs, req), append(lines, i)
 	}
 	if len(reqs) > 0 {
 		for i, result := range a.service.SubmitMany(ctx, c.caller.Tenant, reqs) {
-			result.Line = chunk[places[i]].number
+			result.Line = chunk[lines[i]].number
 			if result.Error != nil {
 				result.Error = a.lineError(c, result.Error)
 			}
-			results[places[i]] = result
+			results[lines[i]] = result
 		}
 	}
 	var answer bytes.Buffer

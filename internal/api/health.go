@@ -29,7 +29,7 @@ type part struct {
 }
 
 // ready reports whether each part works. wrong is the error of the first one that does not.
-func ready(parts []jobs.Part) (told []part, wrong error) {
+func ready(parts []jobs.Part) (report []part, wrong error) {
 	for _, p := range parts {
 		one := part{Name: p.Name, Status: "ok"}
 		if p.Err != nil {
@@ -38,9 +38,9 @@ func ready(parts []jobs.Part) (told []part, wrong error) {
 				wrong = p.Err
 			}
 		}
-		told = append(told, one)
+		report = append(report, one)
 	}
-	return told, wrong
+	return report, wrong
 }
 
 type welcome struct {

@@ -213,8 +213,8 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unreadTimeout is how long the server reads the rest of a body that it has already answered. A
-// client that sends everything before it reads can so still read the answer.
+// unreadTimeout is how long the server reads the rest of a body that it has already answered. So a
+// client that sends everything before it reads can still read the answer.
 const unreadTimeout = time.Second
 
 // endBody makes the connection close soon if part of the body is unread.

@@ -44,9 +44,9 @@ func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery, called f
 	ctx, over := d.jobs.Observe(ctx, job)
 	defer over()
 
-	admitted, told := d.jobs.Admit(ctx, job)
+	admitted, callOver := d.jobs.Admit(ctx, job)
 	result, err := d.call(admitted, task, job)
-	told()
+	callOver()
 	job.Called(err)
 	called()
 	d.conclude(ctx, work, job, result, err)

@@ -32,12 +32,12 @@ const claimBytes = 8 << 20
 
 func newLane(d *Dispatcher, q *jobs.Queue, retry bool, budget *retry.Budget) *lane {
 	l := &lane{d: d, queue: q, retry: retry, budget: budget, idle: make(chan *jobs.Delivery)}
-	places := q.Concurrency
+	slots := q.Concurrency
 	if retry {
-		places = q.Retry.Concurrency
+		slots = q.Retry.Concurrency
 	}
-	l.slots = make(chan struct{}, places)
-	for range places {
+	l.slots = make(chan struct{}, slots)
+	for range slots {
 		l.slots <- struct{}{}
 	}
 	return l

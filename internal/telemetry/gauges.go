@@ -55,10 +55,10 @@ func (t *Telemetry) Deployments(inFlight func() map[string]int64, list func(cont
 			}
 		})
 	known := &remembered[forebay.Deployment]{log: t.log, what: "deployments", read: list}
-	each := func(g gauge, tell func(d *forebay.Deployment, observe func(float64, ...string))) error {
+	each := func(g gauge, read func(d *forebay.Deployment, observe func(float64, ...string))) error {
 		return t.gauge(g, func(observe func(float64, ...string)) {
 			for _, d := range known.get(context.Background()) {
-				tell(&d, observe)
+				read(&d, observe)
 			}
 		})
 	}

@@ -60,19 +60,19 @@ type vector[K comparable] struct {
 	*family
 	labels labelling[K]
 	mu     sync.Mutex // held while a series is added
-	made   atomic.Pointer[map[K]*series]
+	all    atomic.Pointer[map[K]*series]
 }
 
 func newVector[K comparable](r *recorder, f spec, l labelling[K]) *vector[K] {
 	v := &vector[K]{family: &family{spec: f}, labels: l}
-	v.made.Store(&map[K]*series{})
+	v.all.Store(&map[K]*series{})
 	r.add(v.family)
 	return v
 }
 
 // of returns the series with those labels. It takes no lock for a series that exists.
 func (v *vector[K]) of(key K) *series {
-	if s := (*v.made.Load())[key]; s != nil {
+	if s := (*v.all.Load())[key]; s != nil {
 		return s
 	}
 	if v.labels.bound != nil {
@@ -80,16 +80,16 @@ func (v *vector[K]) of(key K) *series {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	made := *v.made.Load()
-	if len(made) >= maxSeries && made[key] == nil {
+	all := *v.all.Load()
+	if len(all) >= maxSeries && all[key] == nil {
 		key = v.labels.rest
 	}
-	s := made[key]
+	s := all[key]
 	if s == nil {
 		s = v.series(present(v.labels.attrs(key)))
-		made = maps.Clone(made)
-		made[key] = s
-		v.made.Store(&made)
+		all = maps.Clone(all)
+		all[key] = s
+		v.all.Store(&all)
 	}
 	return s
 }
